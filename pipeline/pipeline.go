@@ -1,0 +1,88 @@
+// Package pipeline holds what a user configures: one source table, the text made of its rows, one model and one destination.
+// It knows how a row's key and its watched columns are written down, so that the streamer, the worker and verify agree on
+// every byte. It runs no SQL.
+package pipeline
+
+import "github.com/jackc/pgx/v5"
+
+// Lane is how urgent a task is.
+type Lane int16
+
+// The lanes, most patient first.
+const (
+	Low    Lane = iota // backfill and reconcile
+	Normal             // live changes
+	High
+	Urgent
+)
+
+// Status tells whether a pipeline can work.
+type Status string
+
+// The states of a pipeline. Everything but Active parks its tasks: they wait and lose nothing.
+const (
+	Active        Status = "active"
+	Missing       Status = "missing"       // the source table is gone
+	Misconfigured Status = "misconfigured" // a column, key or destination is not what was set up
+	Unpublished   Status = "unpublished"   // the table was taken out of the publication
+)
+
+// Spec is a pipeline as a person writes it, before any database has been asked about it.
+type Spec struct {
+	Name        string // unique; default: the table as written, e.g. "public.docs"
+	Schema      string // of the source table
+	Table       string
+	Columns     []string // in the order of the default text
+	Text        string   // SQL expression over the row; "" means the default text of Columns
+	Filter      string   // SQL expression over the row; "" means every row
+	IntoColumn  string   // either: a vector column of the source table
+	IntoSchema  string   // or: an embedding table; "" means the source table's schema
+	IntoTable   string
+	Plugin      string // "onnx", "fake" or a path; "" means onnx
+	Model       string // name or folder; "" means the default model
+	Priority    Lane   // lane of live changes
+	Enabled     bool
+	Overwrite   bool // take over a destination that holds vectors of somebody else
+	ColumnLists bool // publish only the key and the watched columns
+}
+
+// Pipeline is a Spec that a database has confirmed.
+type Pipeline struct {
+	Spec
+	ID          int32
+	OID         uint32 // of the source table; it survives renames
+	Key         []KeyColumn
+	Watched     []string // columns other than the key that text and filter read, by attribute number; what source_hash covers
+	WatchAll    bool     // what text and filter read is not known: every UPDATE counts as a change
+	Partitioned bool
+	Dims        int    // width of the destination
+	VectorType  string // schema-qualified and quoted, ready for a cast: "public"."vector"
+	Generation  int32
+	Fingerprint string // of what made the vectors of this generation
+	Status      Status
+	Detail      string // why the status is not active
+}
+
+// KeyColumn is one column of a row's key, with what SQL needs to compare it without trusting any search_path.
+type KeyColumn struct {
+	Name      string
+	Type      string // as format_type(oid, -1) writes it, schema-qualified: ready for a cast from text
+	Collation string // schema-qualified and quoted; "" when the type has none
+	Equal     string // schema-qualified: OPERATOR("pg_catalog".=)
+	Greater   string // schema-qualified: OPERATOR("pg_catalog".>)
+}
+
+// Source returns the source table's name, quoted.
+func (s Spec) Source() string { return pgx.Identifier{s.Schema, s.Table}.Sanitize() }
+
+// ToColumn tells whether vectors go to a column of the source row.
+func (s Spec) ToColumn() bool { return s.IntoColumn != "" }
+
+// Into returns the embedding table's name, quoted. It has no meaning for a column destination.
+func (s Spec) Into() string {
+	schema := s.IntoSchema
+	if schema == "" {
+		schema = s.Schema
+	}
+	return pgx.Identifier{schema, s.IntoTable}.Sanitize()
+}
