@@ -1,0 +1,73 @@
+// Package mark writes and reads the logical message that begins a write-back, by which the streamer knows our own changes
+// in the WAL again. A mark lists one tag per row, made with a secret of the installation: a tag cannot be forged, and it
+// matches only a row that is exactly what the write-back left, so a copied mark hides nothing either.
+package mark
+
+import (
+	"crypto/hmac"
+	"crypto/sha256"
+	"encoding/binary"
+	"errors"
+)
+
+// Prefixes of our logical messages.
+const (
+	WriteBack = "embedsidecar"      // begins a write-back; content: a mark
+	Wait      = "embedsidecar.wait" // asks the streamer to persist its position at once; no content
+)
+
+// TagSize is the length of a tag in bytes.
+const TagSize = 8
+
+const version = 1
+
+// A Tag stands for one row as a write-back left it.
+type Tag [TagSize]byte
+
+// A Maker makes tags. It is not safe for concurrent use.
+type Maker struct {
+	key []byte
+	buf []byte
+}
+
+// NewMaker returns a Maker for the installation's secret.
+func NewMaker(key []byte) *Maker { return &Maker{key: key} }
+
+// Tag returns the tag of a row: its pipeline, its key, and the hashes of its watched columns and of its vector.
+func (m *Maker) Tag(pipelineID int32, key string, sourceHash, vectorHash []byte) Tag {
+	m.buf = binary.BigEndian.AppendUint32(m.buf[:0], uint32(pipelineID)) //nolint:gosec // an identity column, never negative
+	m.buf = binary.BigEndian.AppendUint32(m.buf, uint32(len(key)))       //nolint:gosec // a key is far below 4 GiB
+	m.buf = append(m.buf, key...)
+	m.buf = append(m.buf, sourceHash...)
+	m.buf = append(m.buf, vectorHash...)
+	mac := hmac.New(sha256.New, m.key)
+	mac.Write(m.buf)
+	var t Tag
+	copy(t[:], mac.Sum(nil))
+	return t
+}
+
+// Encode writes a mark.
+func Encode(tags []Tag) []byte {
+	b := make([]byte, 1, 1+TagSize*len(tags))
+	b[0] = version
+	for _, t := range tags {
+		b = append(b, t[:]...)
+	}
+	return b
+}
+
+// Decode adds the tags of a mark to a set.
+func Decode(content []byte, into map[Tag]struct{}) error {
+	if len(content) == 0 || content[0] != version {
+		return errors.New("decode mark: not a mark of this version")
+	}
+	content = content[1:]
+	if len(content)%TagSize != 0 {
+		return errors.New("decode mark: cut off in mid-tag")
+	}
+	for ; len(content) > 0; content = content[TagSize:] {
+		into[Tag(content[:TagSize])] = struct{}{}
+	}
+	return nil
+}

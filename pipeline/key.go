@@ -1,0 +1,92 @@
+package pipeline
+
+import (
+	"errors"
+	"strings"
+)
+
+// A row's key is written as one string: the value of its column as Postgres prints it, or the values joined by '|' with
+// '|' and '\' escaped by '\'. A key of one column is written as it is.
+
+// JoinKey writes the values of a key as one string.
+func JoinKey(values []string) string {
+	if len(values) == 1 {
+		return values[0]
+	}
+	var b strings.Builder
+	for i, v := range values {
+		if i > 0 {
+			b.WriteByte('|')
+		}
+		for j := range len(v) {
+			if v[j] == '|' || v[j] == '\\' {
+				b.WriteByte('\\')
+			}
+			b.WriteByte(v[j])
+		}
+	}
+	return b.String()
+}
+
+// SplitKey is the inverse of JoinKey for a key of n columns.
+func SplitKey(key string, n int) ([]string, error) {
+	if n == 1 {
+		return []string{key}, nil
+	}
+	values := make([]string, 0, n)
+	var b strings.Builder
+	for i := 0; i < len(key); i++ {
+		switch key[i] {
+		case '\\':
+			i++
+			if i == len(key) {
+				return nil, errors.New("split key: it ends with an escape")
+			}
+			b.WriteByte(key[i])
+		case '|':
+			values = append(values, b.String())
+			b.Reset()
+		default:
+			b.WriteByte(key[i])
+		}
+	}
+	values = append(values, b.String())
+	if len(values) != n {
+		return nil, errors.New("split key: another number of columns than the pipeline's key has")
+	}
+	return values, nil
+}
+
+// KeyExpression returns the SQL that writes the key of the row called alias as JoinKey does.
+// format('%s') is the type's output function; a cast to text is not (boolean, char(n)).
+func (p *Pipeline) KeyExpression(alias string) string {
+	if len(p.Key) == 1 {
+		return "format('%s', " + alias + "." + quote(p.Key[0].Name) + ")"
+	}
+	parts := make([]string, len(p.Key))
+	for i, k := range p.Key {
+		parts[i] = `replace(replace(format('%s', ` + alias + "." + quote(k.Name) + `), '\', '\\'), '|', '\|')`
+	}
+	return strings.Join(parts, " || '|' || ")
+}
+
+// MatchKey returns the SQL that compares the key of the row called alias with text expressions, one per key column. It
+// trusts no search_path: casts, collations and operators are named in full.
+func (p *Pipeline) MatchKey(alias string, texts []string) string {
+	parts := make([]string, len(p.Key))
+	for i, k := range p.Key {
+		parts[i] = alias + "." + quote(k.Name) + " " + k.Equal + " " + k.Value(texts[i])
+	}
+	return strings.Join(parts, " AND ")
+}
+
+// Value returns the SQL that reads a text expression as a value of the key column.
+func (k KeyColumn) Value(text string) string {
+	v := "CAST(" + text + " AS " + k.Type + ")"
+	if k.Collation != "" {
+		v = "(" + v + " COLLATE " + k.Collation + ")"
+	}
+	return v
+}
+
+func quote(name string) string { return `"` + strings.ReplaceAll(name, `"`, `""`) + `"` }
