@@ -1,0 +1,44 @@
+package config
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+)
+
+// ParseDSN reads a connection string, in its URL or its keyword form. What it does not say comes from the PG* variables,
+// the service file and the password file, as with every client of Postgres; an empty string takes all from there. Its
+// errors hold no password.
+func ParseDSN(dsn string) (*pgx.ConnConfig, error) {
+	cfg, err := pgx.ParseConfig(dsn)
+	if err == nil {
+		return cfg, nil
+	}
+	if strings.TrimSpace(dsn) == "" {
+		return nil, fmt.Errorf("connection settings of the PG* variables: %s", reason(dsn, err))
+	}
+	return nil, fmt.Errorf("connection string %s: %s", RedactDSN(dsn), reason(dsn, err))
+}
+
+// reason returns what pgx says of a connection string, without the string. Parts of a string whose structure is unclear
+// could be a password, so of those nothing is quoted.
+func reason(dsn string, err error) string {
+	redacted := RedactDSN(dsn)
+	if strings.HasSuffix(redacted, "://"+mask) {
+		return "its parts cannot be told apart: write special characters of the password as %XX (@ is %40, / is %2F, : is %3A)"
+	}
+	if redacted == mask {
+		return "neither a URL (postgres://user@host/database) nor a list of keywords (host=... dbname=...)"
+	}
+	text := err.Error()
+	var parse *pgconn.ParseConfigError
+	if errors.As(err, &parse) {
+		if _, after, ok := strings.Cut(text, "`: "); ok {
+			text = after
+		}
+	}
+	return NewRedactor(dsn).Text(text)
+}

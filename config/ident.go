@@ -1,0 +1,263 @@
+package config
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"unicode"
+	"unicode/utf8"
+)
+
+// maxIdent is Postgres' NAMEDATALEN - 1: longer names are cut there, and then name something else.
+const maxIdent = 63
+
+// ParseError is a mistake in a text of one line: where it is and what was expected there.
+type ParseError struct {
+	What    string // "pipeline", "--columns", "pipelines[0].table"
+	Input   string // as given
+	Offset  int    // in bytes; len(Input) for the end
+	Message string // "expected ..., found ..."
+}
+
+// Error gives the message, then the input's line with a caret below the place.
+func (e *ParseError) Error() string {
+	line, column := excerpt(e.Input, e.Offset)
+	return fmt.Sprintf("%s: %s\n    %s\n    %s^", e.What, e.Message, line, strings.Repeat(" ", column))
+}
+
+// ExitCode is that of a mistake in usage or configuration.
+func (e *ParseError) ExitCode() int { return 2 }
+
+// excerpt returns the line of s that holds offset, shortened around it, and the column of offset in runes.
+func excerpt(s string, offset int) (line string, column int) {
+	const before, after = 60, 40
+	start := strings.LastIndexByte(s[:offset], '\n') + 1
+	end := len(s)
+	if i := strings.IndexByte(s[offset:], '\n'); i >= 0 {
+		end = offset + i
+	}
+	head, tail := printable(s[start:offset]), printable(s[offset:end])
+	if len(head) > before {
+		head = append([]rune("..."), head[len(head)-before:]...)
+	}
+	if len(tail) > after {
+		tail = append(tail[:after:after], []rune("...")...)
+	}
+	return string(head) + string(tail), len(head)
+}
+
+// printable replaces what would move the caret or upset a terminal.
+func printable(s string) []rune {
+	runes := []rune(strings.ToValidUTF8(s, "\uFFFD"))
+	for i, r := range runes {
+		if r == '\t' || !unicode.IsPrint(r) {
+			runes[i] = ' '
+		}
+	}
+	return runes
+}
+
+// scanner reads SQL identifiers and a few signs between them.
+type scanner struct {
+	what  string
+	input string
+	pos   int
+}
+
+func (s *scanner) fail(expected string) *ParseError {
+	s.skipSpace()
+	return s.failAt(s.pos, fmt.Sprintf("expected %s, found %s", expected, s.found()))
+}
+
+func (s *scanner) failAt(offset int, message string) *ParseError {
+	return &ParseError{What: s.what, Input: s.input, Offset: offset, Message: message}
+}
+
+// found names what is at the current place.
+func (s *scanner) found() string {
+	rest := s.input[s.pos:]
+	if rest == "" {
+		return "the end"
+	}
+	if strings.HasPrefix(rest, "->") {
+		return `"->"`
+	}
+	r, size := utf8.DecodeRuneInString(rest)
+	if r == utf8.RuneError && size == 1 {
+		return fmt.Sprintf("the byte 0x%02x, which is not UTF-8", rest[0])
+	}
+	return fmt.Sprintf("%q", string(r))
+}
+
+// skipSpace moves over the white space of SQL and returns the place reached. Other Unicode spaces are letters to
+// Postgres, and so they are here.
+func (s *scanner) skipSpace() int {
+	for s.pos < len(s.input) && strings.IndexByte(" \t\n\r\f\v", s.input[s.pos]) >= 0 {
+		s.pos++
+	}
+	return s.pos
+}
+
+// symbol reads one fixed sign.
+func (s *scanner) symbol(sign, expected string) error {
+	s.skipSpace()
+	if !strings.HasPrefix(s.input[s.pos:], sign) {
+		return s.fail(expected)
+	}
+	s.pos += len(sign)
+	return nil
+}
+
+// keyword reads word, in any case and unquoted, when it is what comes next.
+func (s *scanner) keyword(word string) bool {
+	s.skipSpace()
+	end := s.pos
+	for end < len(s.input) && identPart(s.input[end]) {
+		end++
+	}
+	if !strings.EqualFold(s.input[s.pos:end], word) {
+		return false
+	}
+	s.pos = end
+	return true
+}
+
+func (s *scanner) end(expected string) error {
+	if s.skipSpace() < len(s.input) {
+		return s.fail(expected)
+	}
+	return nil
+}
+
+// table reads [schema.]table.
+func (s *scanner) table(expected string) (schema, table string, err error) {
+	if table, err = s.ident(expected); err != nil {
+		return "", "", err
+	}
+	if s.skipSpace(); s.pos == len(s.input) || s.input[s.pos] != '.' {
+		return "", table, nil
+	}
+	s.pos++
+	schema = table
+	if table, err = s.ident("a table after the schema"); err != nil {
+		return "", "", err
+	}
+	if s.skipSpace(); s.pos < len(s.input) && s.input[s.pos] == '.' {
+		return "", "", s.failAt(s.pos, "a table has at most two names, schema.table: the database is that of the connection")
+	}
+	return schema, table, nil
+}
+
+// columns reads identifiers with commas between them.
+func (s *scanner) columns() ([]string, error) {
+	var columns []string
+	for {
+		at := s.skipSpace()
+		column, err := s.ident("a column")
+		if err != nil {
+			return nil, err
+		}
+		if slices.Contains(columns, column) {
+			return nil, s.failAt(at, "column "+quoteIdent(column)+" is named twice")
+		}
+		columns = append(columns, column)
+		if s.skipSpace(); s.pos == len(s.input) || s.input[s.pos] != ',' {
+			return columns, nil
+		}
+		s.pos++
+	}
+}
+
+// ident reads one identifier as Postgres' scanner does.
+func (s *scanner) ident(expected string) (string, error) {
+	at := s.skipSpace()
+	if at == len(s.input) {
+		return "", s.fail(expected)
+	}
+	var name string
+	switch c := s.input[at]; {
+	case c == '"':
+		var err error
+		if name, err = s.quoted(); err != nil {
+			return "", err
+		}
+	case identStart(c):
+		for s.pos < len(s.input) && identPart(s.input[s.pos]) {
+			s.pos++
+		}
+		name = strings.Map(foldASCII, s.input[at:s.pos])
+		if !utf8.ValidString(s.input[at:s.pos]) {
+			return "", s.failAt(at+invalidAt(s.input[at:s.pos]), "an identifier must be valid UTF-8")
+		}
+	default:
+		return "", s.fail(expected)
+	}
+	if len(name) > maxIdent {
+		return "", s.failAt(at, fmt.Sprintf("an identifier has at most %d bytes, this one has %d: Postgres would cut it", maxIdent, len(name)))
+	}
+	return name, nil
+}
+
+// quoted reads "..." with "" for one quote.
+func (s *scanner) quoted() (string, error) {
+	at := s.pos
+	var b strings.Builder
+	for s.pos++; s.pos < len(s.input); s.pos++ {
+		switch c := s.input[s.pos]; {
+		case c == 0:
+			return "", s.failAt(s.pos, "an identifier cannot hold a NUL byte")
+		case c != '"':
+			b.WriteByte(c)
+		case strings.HasPrefix(s.input[s.pos:], `""`):
+			b.WriteByte('"')
+			s.pos++
+		default:
+			s.pos++
+			name := b.String()
+			if name == "" {
+				return "", s.failAt(at, "an identifier cannot be empty")
+			}
+			if i := invalidAt(s.input[at:s.pos]); i >= 0 {
+				return "", s.failAt(at+i, "an identifier must be valid UTF-8")
+			}
+			return name, nil
+		}
+	}
+	return "", s.failAt(at, `this quoted identifier has no closing quote (write "" for a quote inside)`)
+}
+
+func identStart(c byte) bool {
+	return c == '_' || 'a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' || c >= utf8.RuneSelf
+}
+
+func identPart(c byte) bool { return identStart(c) || '0' <= c && c <= '9' || c == '$' }
+
+func foldASCII(r rune) rune {
+	if 'A' <= r && r <= 'Z' {
+		return r + ('a' - 'A')
+	}
+	return r
+}
+
+// invalidAt returns the offset of the first byte that is not UTF-8, or -1.
+func invalidAt(s string) int {
+	for i, r := range s {
+		if r == utf8.RuneError && !strings.HasPrefix(s[i:], "\uFFFD") {
+			return i
+		}
+	}
+	return -1
+}
+
+// quoteIdent writes an identifier so that this package and SQL read it back, with quotes only where they are needed.
+// Key words of SQL stay bare: the result is for people and for ParsePipeline, not for statements.
+func quoteIdent(name string) string {
+	bare := name != "" && identStart(name[0])
+	for _, r := range name {
+		bare = bare && (r >= utf8.RuneSelf && unicode.IsLetter(r) || r < utf8.RuneSelf && identPart(byte(r)) && foldASCII(r) == r)
+	}
+	if bare {
+		return name
+	}
+	return `"` + strings.ReplaceAll(name, `"`, `""`) + `"`
+}

@@ -1,0 +1,177 @@
+package config
+
+import (
+	"strings"
+
+	"github.com/embedsidecar/embedsidecar/pipeline"
+)
+
+// defaultSchema is where a source table without a schema is looked for. The search_path of a session is never asked: two
+// sessions could answer differently.
+const defaultSchema = "public"
+
+// ParsePipeline reads the one-line form of a pipeline:
+//
+//	public.docs: title, body -> embedding
+//	public.docs: title, body -> table docs_embedding
+//	"Weird Schema"."Doc""s": "Body Text" -> table "Odd"."t"
+//
+// Identifiers are written as in SQL: without quotes ASCII letters fold to lower case; inside double quotes everything
+// counts and "" is one quote. No identifier may be longer than 63 bytes, for Postgres would cut it silently. A source
+// table without a schema is in public; an embedding table without one is in the schema of its source table, and
+// IntoSchema stays empty.
+//
+// The result is enabled, of the normal lane and named after the table ("public.docs"). Errors are of type *ParseError.
+func ParsePipeline(s string) (pipeline.Spec, error) {
+	sc := &scanner{what: "pipeline", input: s}
+	spec := newSpec()
+	var err error
+	if spec.Schema, spec.Table, err = sc.table("a source table"); err != nil {
+		return pipeline.Spec{}, err
+	}
+	if spec.Schema == "" {
+		spec.Schema = defaultSchema
+	}
+	if err = sc.symbol(":", `":" and the columns to embed`); err != nil {
+		return pipeline.Spec{}, err
+	}
+	if spec.Columns, err = sc.columns(); err != nil {
+		return pipeline.Spec{}, err
+	}
+	if err = sc.symbol("->", `"," and another column, or "->" and a destination`); err != nil {
+		return pipeline.Spec{}, err
+	}
+	at := sc.skipSpace()
+	if sc.keyword("table") {
+		if spec.IntoSchema, spec.IntoTable, err = sc.table("the name of an embedding table"); err != nil {
+			return pipeline.Spec{}, err
+		}
+	} else if spec.IntoColumn, err = sc.ident(`a destination: the name of a vector column, or "table" and the name of an embedding table`); err != nil {
+		return pipeline.Spec{}, err
+	}
+	if err = sc.end("the end of the pipeline"); err != nil {
+		return pipeline.Spec{}, err
+	}
+	if msg := conflict(spec); msg != "" {
+		return pipeline.Spec{}, sc.failAt(at, msg)
+	}
+	spec.Name = tableName(spec.Schema, spec.Table)
+	return spec, nil
+}
+
+// Shortcut makes a pipeline of the flags --table, --columns (given once with commas, or several times), and either
+// --into (a column) or --into-table. It reads identifiers as ParsePipeline does. Errors are of type *ParseError, or
+// plain when a flag is missing.
+func Shortcut(table string, columns []string, into, intoTable string) (pipeline.Spec, error) {
+	spec := newSpec()
+	var err error
+	switch {
+	case table == "":
+		return spec, mistake("--table is missing: name the source table, as in --table public.docs")
+	case len(columns) == 0:
+		return spec, mistake("--columns is missing: name the columns to embed, as in --columns title,body")
+	case into == "" && intoTable == "":
+		return spec, mistake("a destination is missing: --into COLUMN for a vector column of the table, --into-table TABLE for an embedding table")
+	case into != "" && intoTable != "":
+		return spec, mistake("--into and --into-table exclude each other: a pipeline has one destination")
+	}
+	if spec.Schema, spec.Table, err = parseTable("--table", table); err != nil {
+		return spec, err
+	}
+	if spec.Schema == "" {
+		spec.Schema = defaultSchema
+	}
+	if spec.Columns, err = parseColumns("--columns", strings.Join(columns, ",")); err != nil {
+		return spec, err
+	}
+	if into != "" {
+		spec.IntoColumn, err = parseIdent("--into", into)
+	} else {
+		spec.IntoSchema, spec.IntoTable, err = parseTable("--into-table", intoTable)
+	}
+	if err != nil {
+		return spec, err
+	}
+	if msg := conflict(spec); msg != "" {
+		return spec, mistake(msg)
+	}
+	spec.Name = tableName(spec.Schema, spec.Table)
+	return spec, nil
+}
+
+// FormatPipeline writes the one-line form: ParsePipeline of the result gives the same table, columns and destination.
+// What that form has no words for (text, filter, model, priority) is left out.
+func FormatPipeline(spec pipeline.Spec) string {
+	var b strings.Builder
+	b.WriteString(tableName(spec.Schema, spec.Table))
+	b.WriteString(": ")
+	for i, column := range spec.Columns {
+		if i > 0 {
+			b.WriteString(", ")
+		}
+		b.WriteString(quoteIdent(column))
+	}
+	b.WriteString(" -> ")
+	b.WriteString(FormatDestination(spec))
+	return b.String()
+}
+
+// FormatDestination writes the part after the arrow: "embedding" or "table docs_embedding".
+func FormatDestination(spec pipeline.Spec) string {
+	if spec.ToColumn() {
+		if spec.IntoColumn == "table" {
+			return `"table"` // without quotes it would announce an embedding table
+		}
+		return quoteIdent(spec.IntoColumn)
+	}
+	return "table " + tableName(spec.IntoSchema, spec.IntoTable)
+}
+
+func newSpec() pipeline.Spec { return pipeline.Spec{Priority: pipeline.Normal, Enabled: true} }
+
+// tableName writes schema.table as SQL reads it, quoted only where needed.
+func tableName(schema, table string) string {
+	if schema == "" {
+		return quoteIdent(table)
+	}
+	return quoteIdent(schema) + "." + quoteIdent(table)
+}
+
+// conflict tells what is wrong with parts that are right one by one, or "".
+func conflict(spec pipeline.Spec) string {
+	for _, column := range spec.Columns {
+		if spec.ToColumn() && column == spec.IntoColumn {
+			return "column " + quoteIdent(column) + " is both embedded and the destination: each vector would change the text it was made of"
+		}
+	}
+	if !spec.ToColumn() && spec.Table == spec.IntoTable && (spec.IntoSchema == "" || spec.IntoSchema == spec.Schema) {
+		return "the source table cannot be its own embedding table: give another name, or a column without \"table\""
+	}
+	return ""
+}
+
+func parseTable(what, s string) (schema, table string, err error) {
+	sc := &scanner{what: what, input: s}
+	if schema, table, err = sc.table("the name of a table"); err != nil {
+		return "", "", err
+	}
+	return schema, table, sc.end("the end of the table's name")
+}
+
+func parseColumns(what, s string) ([]string, error) {
+	sc := &scanner{what: what, input: s}
+	columns, err := sc.columns()
+	if err != nil {
+		return nil, err
+	}
+	return columns, sc.end(`"," and another column`)
+}
+
+func parseIdent(what, s string) (string, error) {
+	sc := &scanner{what: what, input: s}
+	name, err := sc.ident("the name of a column")
+	if err != nil {
+		return "", err
+	}
+	return name, sc.end("the end of the column's name")
+}

@@ -1,0 +1,233 @@
+package config
+
+import (
+	"net/url"
+	"regexp"
+	"slices"
+	"strings"
+
+	"github.com/jackc/pgx/v5/pgconn"
+)
+
+// mask stands for what is not shown.
+const mask = "xxxxx"
+
+// shownKeys are the settings of a connection string that are safe to show. All others are masked, so that a misspelt
+// "passwd=..." is hidden too.
+var shownKeys = []string{
+	"host", "hostaddr", "port", "dbname", "database", "user", "sslmode", "application_name", "connect_timeout",
+	"target_session_attrs", "service", "search_path", "options", "channel_binding", "sslrootcert", "sslnegotiation",
+}
+
+// RedactDSN returns a connection string, in its URL or its keyword form, without any password: fit for logs and errors.
+// Where it cannot tell for sure where a password ends, nothing but the scheme is left.
+func RedactDSN(dsn string) string {
+	trimmed := strings.TrimSpace(dsn)
+	if trimmed == "" {
+		return ""
+	}
+	for _, scheme := range []string{"postgres://", "postgresql://"} {
+		if rest, ok := strings.CutPrefix(trimmed, scheme); ok {
+			if redacted, _, ok := redactURL(rest); ok {
+				return scheme + redacted
+			}
+			return scheme + mask
+		}
+	}
+	if redacted, _, ok := redactKeywords(trimmed); ok {
+		return redacted
+	}
+	return mask
+}
+
+// HasPassword tells whether a connection string holds a password, or may hold one because its parts cannot be told apart.
+func HasPassword(dsn string) bool {
+	trimmed := strings.TrimSpace(dsn)
+	if trimmed == "" {
+		return false
+	}
+	for _, scheme := range []string{"postgres://", "postgresql://"} {
+		if rest, ok := strings.CutPrefix(trimmed, scheme); ok {
+			_, password, ok := redactURL(rest)
+			return password || !ok
+		}
+	}
+	_, password, ok := redactKeywords(trimmed)
+	return password || !ok
+}
+
+// passwordKeys hold secrets.
+var passwordKeys = []string{"password", "sslpassword"}
+
+// hostList is what may stand between user and path: hosts, ports that are numbers, commas, brackets. Anything else in
+// that place may be the end of a password that holds a sign it should have escaped.
+var hostList = regexp.MustCompile(`^(?:(?:\[[0-9A-Fa-f:.%a-z]*\]|[A-Za-z0-9._%-]*)(?::[0-9]*)?(?:,|$))*$`)
+
+// redactURL works on what follows the scheme. It also tells whether a password was there; ok is false when the parts
+// cannot be told apart.
+func redactURL(rest string) (redacted string, password, ok bool) {
+	if strings.Count(rest, "@") > 1 {
+		return "", false, false
+	}
+	var user string
+	if i := strings.IndexAny(rest, "@/"); i >= 0 && rest[i] == '@' { // libpq's own rule for where a user ends
+		user, rest = rest[:i], rest[i+1:]
+		if name, _, ok := strings.Cut(user, ":"); ok {
+			user, password = name+":"+mask, true
+		}
+		user += "@"
+	}
+	if strings.Contains(rest, "@") {
+		return "", false, false
+	}
+	rest, query, hasQuery := strings.Cut(rest, "?")
+	hosts, path, hasPath := strings.Cut(rest, "/")
+	if !hostList.MatchString(hosts) || strings.ContainsAny(path, "/:") {
+		return "", false, false
+	}
+	var b strings.Builder
+	b.WriteString(user)
+	b.WriteString(hosts)
+	if hasPath {
+		b.WriteString("/" + path)
+	}
+	if hasQuery {
+		b.WriteByte('?')
+		for i, pair := range strings.Split(query, "&") {
+			if i > 0 {
+				b.WriteByte('&')
+			}
+			key, _, ok := strings.Cut(pair, "=")
+			name, err := url.QueryUnescape(key)
+			password = password || err != nil || slices.Contains(passwordKeys, name)
+			if ok && err == nil && slices.Contains(shownKeys, name) {
+				b.WriteString(pair)
+			} else if ok {
+				b.WriteString(key + "=" + mask)
+			} else {
+				b.WriteString(mask)
+			}
+		}
+	}
+	return b.String(), password, true
+}
+
+// redactKeywords reads key = value pairs as libpq does. It also tells whether a password was there; ok is false when the
+// text is not such a list.
+func redactKeywords(s string) (redacted string, password, ok bool) {
+	const space = " \t\n\r\v\f"
+	var out []string
+	for s = strings.TrimLeft(s, space); s != ""; s = strings.TrimLeft(s, space) {
+		key, rest, ok := strings.Cut(s, "=")
+		key = strings.TrimRight(key, space)
+		if !ok || key == "" || strings.ContainsAny(key, space+"'\\") {
+			return "", false, false
+		}
+		rest = strings.TrimLeft(rest, space)
+		end, ok := valueEnd(rest)
+		if !ok {
+			return "", false, false
+		}
+		value := rest[:end]
+		password = password || slices.Contains(passwordKeys, key)
+		if !slices.Contains(shownKeys, key) {
+			value = mask
+		}
+		out = append(out, key+"="+value)
+		s = rest[end:]
+	}
+	return strings.Join(out, " "), password, true
+}
+
+// valueEnd returns where the value at the start of s ends.
+func valueEnd(s string) (int, bool) {
+	quoted := strings.HasPrefix(s, "'")
+	i := 0
+	if quoted {
+		i = 1
+	}
+	for ; i < len(s); i++ {
+		switch {
+		case s[i] == '\\':
+			i++
+		case quoted && s[i] == '\'':
+			return i + 1, true
+		case !quoted && strings.IndexByte(" \t\n\r\v\f", s[i]) >= 0:
+			return i, true
+		}
+	}
+	return len(s), !quoted
+}
+
+// Redactor removes passwords from texts that others made: error messages of drivers, log lines. The zero value and nil
+// know no password of their own and still mask what looks like one. It is safe for concurrent use.
+type Redactor struct {
+	secrets []string
+}
+
+// minSecret keeps very short passwords from turning every text into masks.
+const minSecret = 4
+
+// NewRedactor returns a Redactor that also knows the passwords of these connection strings, as written and decoded.
+func NewRedactor(dsns ...string) *Redactor {
+	r := &Redactor{}
+	for _, dsn := range dsns {
+		r.secrets = append(r.secrets, secretsOf(dsn)...)
+	}
+	// Longest first: a password that begins with another one is masked whole.
+	slices.SortFunc(r.secrets, func(a, b string) int { return len(b) - len(a) })
+	return r
+}
+
+func secretsOf(dsn string) []string {
+	var found []string
+	public := []string{"postgres", "password", "embedsidecar"} // words of every other message: masking them would only garble
+	add := func(s string) {
+		if len(s) >= minSecret && !slices.Contains(found, s) && !slices.Contains(public, s) {
+			found = append(found, s)
+		}
+	}
+	if cfg, err := pgconn.ParseConfig(dsn); err == nil {
+		public = append(public, cfg.User, cfg.Database, cfg.Host)
+		add(cfg.Password) // whatever its source: the string, PGPASSWORD, a password file
+	}
+	for _, scheme := range []string{"postgres://", "postgresql://"} {
+		rest, ok := strings.CutPrefix(strings.TrimSpace(dsn), scheme)
+		if !ok {
+			continue
+		}
+		if at := strings.LastIndexByte(rest, '@'); at >= 0 {
+			if _, password, ok := strings.Cut(rest[:at], ":"); ok {
+				add(password)
+				if decoded, err := url.PathUnescape(password); err == nil {
+					add(decoded)
+				}
+			}
+		}
+	}
+	return found
+}
+
+var (
+	urlInText     = regexp.MustCompile("postgres(?:ql)?://[^\\s\"'`]+")
+	keywordInText = regexp.MustCompile(`(?i)\b((?:ssl)?password|passwd|pgpassword)(\s*=\s*)('(?:[^'\\]|\\.)*'|[^\s"']+)`)
+)
+
+// Text returns s without any password.
+func (r *Redactor) Text(s string) string {
+	if r != nil {
+		for _, secret := range r.secrets {
+			s = strings.ReplaceAll(s, secret, mask)
+		}
+	}
+	if strings.Contains(s, "://") {
+		s = urlInText.ReplaceAllStringFunc(s, func(dsn string) string {
+			bare := strings.TrimRight(dsn, ":,;.)") // signs of the sentence around it
+			return RedactDSN(bare) + dsn[len(bare):]
+		})
+	}
+	if strings.Contains(s, "=") {
+		s = keywordInText.ReplaceAllString(s, "${1}${2}"+mask)
+	}
+	return s
+}
