@@ -96,6 +96,7 @@ CREATE TABLE embedsidecar.task (
     first_lsn     pg_lsn      NOT NULL,
     last_lsn      pg_lsn      NOT NULL,
     committed_at  timestamptz NOT NULL,
+    next_lsn      pg_lsn,
     attempt       smallint    NOT NULL DEFAULT 0,
     losses        smallint    NOT NULL DEFAULT 0,
     due_at        timestamptz,
@@ -115,8 +116,10 @@ COMMENT ON COLUMN embedsidecar.task.seq IS 'Place in the queue of its lane; a ne
 COMMENT ON COLUMN embedsidecar.task.gen IS 'Raised by every change of the row; a worker that finishes with an older one must look again.';
 COMMENT ON COLUMN embedsidecar.task.xid IS 'The last transaction that changed the row: no lease before it is visible.';
 COMMENT ON COLUMN embedsidecar.task.first_lsn IS 'The oldest change not yet satisfied.';
+COMMENT ON COLUMN embedsidecar.task.next_lsn IS 'While in progress: the oldest change that came after the lease; it becomes first_lsn when the task is opened again.';
 COMMENT ON COLUMN embedsidecar.task.losses IS 'Leases that were lost or in which the embedder died; from 2 on the row is tried alone, after 3 alone it is a dead letter.';
 CREATE INDEX task_todo_idx ON embedsidecar.task (pipeline_id, lane, seq) WHERE state = 'todo';
+CREATE INDEX task_alone_idx ON embedsidecar.task (pipeline_id, seq) WHERE state = 'todo' AND losses >= 2;
 CREATE INDEX task_due_idx ON embedsidecar.task (due_at) WHERE state = 'retrying';
 CREATE INDEX task_lease_idx ON embedsidecar.task (leased_until) WHERE state = 'in_progress';
 CREATE INDEX task_failed_idx ON embedsidecar.task (pipeline_id) WHERE state = 'failed';

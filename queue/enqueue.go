@@ -1,0 +1,196 @@
+package queue
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/jackc/pglogrepl"
+	"github.com/jackc/pgx/v5"
+
+	"github.com/embedsidecar/embedsidecar/failpoint"
+	"github.com/embedsidecar/embedsidecar/pipeline"
+	sqlfiles "github.com/embedsidecar/embedsidecar/sql"
+)
+
+// Change is one change of a row, as the WAL told it.
+type Change struct {
+	PipelineID  int32
+	RowKey      string
+	Lane        pipeline.Lane
+	XID         uint32
+	LSN         pglogrepl.LSN // of the commit
+	CommittedAt time.Time
+	// Unchanged is what the row's ledger entry must be like for the change to be dropped; nil if it must be looked at.
+	Unchanged pipeline.Pattern
+}
+
+// Batch is what one transaction makes durable.
+type Batch struct {
+	Slot    string
+	Epoch   int64
+	Changes []Change
+	// Scans are pipelines whose rows can no longer be told from the WAL alone (TRUNCATE), with the reason.
+	Scans      []int32
+	ScanReason string
+	// Checkpoint is the end LSN of the last commit that is whole in this batch; 0 leaves the checkpoint where it is.
+	Checkpoint pglogrepl.LSN
+}
+
+// Enqueued tells what became of a batch.
+type Enqueued struct {
+	Made    int // new tasks
+	Joined  int // changes of rows that had a task already
+	Dropped int // changes that changed nothing
+}
+
+// How long a change whose transaction is not visible yet may hold up its batch before it simply becomes a task.
+const (
+	visibilityPatience = 40 * time.Millisecond
+	visibilityPause    = time.Millisecond
+)
+
+// Enqueue makes a batch durable in one transaction: tasks, scan requests and LSN checkpoint. Changes may name a row several
+// times, in commit order. It returns ErrEpochLost if another streamer holds the slot; then nothing was written.
+func (q *Queue) Enqueue(ctx context.Context, db DB, b Batch) (Enqueued, error) {
+	changes, merged := mergeChanges(b.Changes)
+	tx, err := db.Begin(ctx)
+	if err != nil {
+		return Enqueued{}, fmt.Errorf("enqueue %d changes: %w", len(b.Changes), err)
+	}
+	defer func() { _ = tx.Rollback(context.WithoutCancel(ctx)) }() // after a commit this does nothing
+
+	var lsn *string
+	if b.Checkpoint != 0 {
+		s := b.Checkpoint.String()
+		lsn = &s
+	}
+	setup := &pgx.Batch{}
+	// A role or database may default to asynchronous commit: then a crash could lose tasks that the slot was told are safe.
+	setup.Queue("SET LOCAL synchronous_commit = on")
+	setup.Queue(sqlfiles.Query("save_checkpoint"), pgx.StrictNamedArgs{"slot": b.Slot, "epoch": b.Epoch, "lsn": lsn})
+	results := tx.SendBatch(ctx, setup)
+	_, err = results.Exec()
+	if err == nil {
+		var saved string
+		err = results.QueryRow().Scan(&saved)
+	}
+	if closeErr := results.Close(); err == nil {
+		err = closeErr
+	}
+	if err == pgx.ErrNoRows { //nolint:errorlint // Scan returns it bare
+		return Enqueued{}, ErrEpochLost
+	}
+	if err != nil {
+		return Enqueued{}, fmt.Errorf("save checkpoint %s of slot %q: %w", b.Checkpoint, b.Slot, err)
+	}
+
+	done, touched, err := upsertAll(ctx, tx, changes)
+	if err != nil {
+		return Enqueued{}, err
+	}
+	done.Joined += merged
+	if len(b.Scans) > 0 {
+		_, err = tx.Exec(ctx, sqlfiles.Query("request_scan"), pgx.StrictNamedArgs{"pipeline_ids": b.Scans, "reason": b.ScanReason})
+		if err != nil {
+			return Enqueued{}, fmt.Errorf("request scan: %w", err)
+		}
+	}
+	if err := failpoint.Hit("queue/before-enqueue-commit"); err != nil {
+		return Enqueued{}, err
+	}
+	if err := tx.Commit(ctx); err != nil {
+		return Enqueued{}, fmt.Errorf("commit %d changes: %w", len(b.Changes), err)
+	}
+	if err := failpoint.Hit("queue/after-enqueue-commit"); err != nil {
+		return Enqueued{}, err
+	}
+	q.Wake(touched...)
+	return done, nil
+}
+
+// upsertAll writes the changes, waiting a moment for those whose transaction is in the WAL but not visible yet.
+func upsertAll(ctx context.Context, tx pgx.Tx, changes []Change) (Enqueued, []int32, error) {
+	var (
+		total    Enqueued
+		touched  []int32
+		deadline = time.Now().Add(visibilityPatience)
+	)
+	for pause := visibilityPause; len(changes) > 0; pause *= 2 {
+		done, waiting, pipelines, err := upsert(ctx, tx, changes, time.Now().After(deadline))
+		if err != nil {
+			return Enqueued{}, nil, err
+		}
+		total.Made += done.Made
+		total.Joined += done.Joined
+		total.Dropped += done.Dropped
+		touched = append(touched, pipelines...)
+		left := make([]Change, len(waiting))
+		for i, place := range waiting {
+			left[i] = changes[place-1]
+		}
+		if changes = left; len(changes) == 0 {
+			break
+		}
+		select {
+		case <-ctx.Done():
+			return Enqueued{}, nil, ctx.Err()
+		case <-time.After(pause):
+		}
+	}
+	return total, touched, nil
+}
+
+func upsert(ctx context.Context, tx pgx.Tx, changes []Change, lastTry bool) (done Enqueued, waiting []int64, pipelines []int32, err error) {
+	n := len(changes)
+	var (
+		ids      = make([]int32, n)
+		keys     = make([]string, n)
+		lanes    = make([]int16, n)
+		xids     = make([]int64, n)
+		lsns     = make([]string, n)
+		times    = make([]time.Time, n)
+		patterns = make([][]byte, n)
+		firsts   = make([]string, n)
+	)
+	for i, c := range changes {
+		ids[i], keys[i], lanes[i], xids[i], lsns[i], times[i], patterns[i] =
+			c.PipelineID, c.RowKey, int16(c.Lane), int64(c.XID), c.LSN.String(), c.CommittedAt, c.Unchanged
+		firsts[i] = lsns[i]
+	}
+	err = tx.QueryRow(ctx, sqlfiles.Query("enqueue_tasks"), pgx.StrictNamedArgs{
+		"pipeline_ids": ids, "row_keys": keys, "lanes": lanes, "xids": xids, "first_lsns": firsts, "last_lsns": lsns,
+		"committed_ats": times, "patterns": patterns, "last_try": lastTry,
+	}).Scan(&done.Made, &done.Joined, &done.Dropped, &waiting, &pipelines)
+	if err != nil {
+		return Enqueued{}, nil, nil, fmt.Errorf("enqueue %d changes: %w", n, err)
+	}
+	return done, waiting, pipelines, nil
+}
+
+// mergeChanges leaves one change per row, sorted so that two enqueues never lock tasks in opposite orders. The last change
+// of a row stands for all; it may be dropped only if each of them could be dropped for the same reason.
+func mergeChanges(changes []Change) (merged []Change, dropped int) {
+	merged = slices.Clone(changes)
+	slices.SortStableFunc(merged, func(a, b Change) int {
+		return cmp.Or(cmp.Compare(a.PipelineID, b.PipelineID), cmp.Compare(a.RowKey, b.RowKey))
+	})
+	kept := merged[:0]
+	for _, c := range merged {
+		if n := len(kept); n > 0 && kept[n-1].PipelineID == c.PipelineID && kept[n-1].RowKey == c.RowKey {
+			before := kept[n-1]
+			c.Lane = max(c.Lane, before.Lane)
+			c.CommittedAt = before.CommittedAt
+			if before.Unchanged == nil || !slices.Equal(before.Unchanged, c.Unchanged) {
+				c.Unchanged = nil
+			}
+			kept[n-1] = c
+			dropped++
+			continue
+		}
+		kept = append(kept, c)
+	}
+	return kept, dropped
+}

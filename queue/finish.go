@@ -1,0 +1,159 @@
+package queue
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	sqlfiles "github.com/embedsidecar/embedsidecar/sql"
+)
+
+// Action is what happens to a task when its lease ends.
+type Action string
+
+// The actions.
+const (
+	Done  Action = "done"     // satisfied: it leaves for history
+	Again Action = "todo"     // look again at once
+	Later Action = "retrying" // look again after a delay
+	Fail  Action = "failed"   // a dead letter: kept with its error until someone acts or the row changes
+)
+
+// Outcome is how one leased task ended.
+type Outcome struct {
+	Task    Task
+	Action  Action
+	What    string // for history: embedded, reused, unchanged, emptied, removed, failed, ...
+	Attempt int16  // the task's new count of attempts
+	Losses  int16  // and of losses
+	Delay   time.Duration
+	Class   string // of the error, if there was one
+	Code    string
+	Message string // holds no text of the row
+}
+
+// Finished tells what became of tasks.
+type Finished struct {
+	Done, Reopened, Retrying, Failed int
+}
+
+// Lock fences a write-back: it locks those of the tasks that are still leased under token, for the rest of tx, and returns
+// the ids of those. A task that is not among them belongs to somebody else now: its result must not be written.
+func Lock(ctx context.Context, tx pgx.Tx, token int64, tasks []Task) (map[int64]bool, error) {
+	ids := make([]int64, len(tasks))
+	for i, t := range tasks {
+		ids[i] = t.TaskID
+	}
+	rows, err := tx.Query(ctx, sqlfiles.Query("lock_tasks"), LockArgs(token, ids))
+	if err != nil {
+		return nil, fmt.Errorf("lock %d tasks: %w", len(tasks), err)
+	}
+	return CollectLocked(rows)
+}
+
+// LockArgs returns the arguments of the statement lock_tasks, for use in a pgx.Batch.
+func LockArgs(token int64, ids []int64) pgx.StrictNamedArgs {
+	return pgx.StrictNamedArgs{"token": token, "task_ids": ids}
+}
+
+// CollectLocked reads the rows of lock_tasks.
+func CollectLocked(rows pgx.Rows) (map[int64]bool, error) {
+	held := map[int64]bool{}
+	var id, gen int64
+	if _, err := pgx.ForEachRow(rows, []any{&id, &gen}, func() error { held[id] = true; return nil }); err != nil {
+		return nil, fmt.Errorf("lock tasks: %w", err)
+	}
+	return held, nil
+}
+
+// FinishArgs returns the arguments of the statement finish_tasks, for use in a pgx.Batch. All outcomes are of one lease.
+func FinishArgs(worker, token int64, outcomes []Outcome, now time.Time) pgx.StrictNamedArgs {
+	n := len(outcomes)
+	var (
+		ids      = make([]int64, n)
+		gens     = make([]int64, n)
+		actions  = make([]string, n)
+		whats    = make([]string, n)
+		attempts = make([]int16, n)
+		losses   = make([]int16, n)
+		delays   = make([]float64, n)
+		classes  = make([]*string, n)
+		codes    = make([]*string, n)
+		messages = make([]*string, n)
+	)
+	for i := range outcomes {
+		o := &outcomes[i]
+		ids[i], gens[i], actions[i], whats[i], attempts[i], losses[i], delays[i] =
+			o.Task.TaskID, o.Task.Gen, string(o.Action), o.What, o.Attempt, o.Losses, o.Delay.Seconds()
+		if o.Class != "" {
+			classes[i], codes[i], messages[i] = &o.Class, &o.Code, &o.Message
+		}
+	}
+	return pgx.StrictNamedArgs{
+		"worker": worker, "token": token, "bucket": bucket(now), "task_ids": ids, "gens": gens, "actions": actions, "outcomes": whats,
+		"attempts": attempts, "losses": losses, "delays": delays, "classes": classes, "codes": codes, "messages": messages,
+	}
+}
+
+// CollectFinished reads the rows of finish_tasks.
+func CollectFinished(rows pgx.Rows) (Finished, error) {
+	var (
+		f     Finished
+		id    int64
+		state string
+	)
+	_, err := pgx.ForEachRow(rows, []any{&id, &state}, func() error {
+		switch state {
+		case "done":
+			f.Done++
+		case "todo":
+			f.Reopened++
+		case "retrying":
+			f.Retrying++
+		case "failed":
+			f.Failed++
+		}
+		return nil
+	})
+	if err != nil {
+		return Finished{}, fmt.Errorf("finish tasks: %w", err)
+	}
+	return f, nil
+}
+
+// Finish ends leases that have nothing to write back.
+func (q *Queue) Finish(ctx context.Context, worker, token int64, outcomes []Outcome) (Finished, error) {
+	rows, err := q.db.Query(ctx, sqlfiles.Query("finish_tasks"), FinishArgs(worker, token, outcomes, time.Now()))
+	if err != nil {
+		return Finished{}, fmt.Errorf("finish %d tasks: %w", len(outcomes), err)
+	}
+	return CollectFinished(rows)
+}
+
+// History is a ring of buckets of this span; the one ahead of now is emptied before it is written again.
+const (
+	bucketSpan  = 4 * time.Hour
+	bucketCount = 8
+)
+
+func bucket(now time.Time) int16 {
+	return int16(now.Unix() / int64(bucketSpan/time.Second) % bucketCount) //nolint:gosec // below bucketCount
+}
+
+// PruneHistory empties the bucket that will be written next; what it holds is older than a day.
+func (q *Queue) PruneHistory(ctx context.Context, now time.Time) error {
+	next := pgx.Identifier{sqlfiles.Schema, fmt.Sprintf("history_%d", (bucket(now)+1)%bucketCount)}.Sanitize()
+	var holds bool
+	if err := q.db.QueryRow(ctx, "SELECT EXISTS (SELECT FROM "+next+")").Scan(&holds); err != nil {
+		return fmt.Errorf("prune history: %w", err)
+	}
+	if !holds {
+		return nil // emptying an empty one would cost WAL every time
+	}
+	if _, err := q.db.Exec(ctx, "TRUNCATE "+next); err != nil {
+		return fmt.Errorf("prune history: %w", err)
+	}
+	return nil
+}

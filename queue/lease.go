@@ -1,0 +1,174 @@
+package queue
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/jackc/pglogrepl"
+	"github.com/jackc/pgx/v5"
+
+	"github.com/embedsidecar/embedsidecar/pipeline"
+	sqlfiles "github.com/embedsidecar/embedsidecar/sql"
+)
+
+// A claim starts this far behind the last one, in places: places are taken before their transaction commits, so a lower one
+// may still appear. What appears later than that is found when the lane runs empty or at the next reset.
+const cursorSlack = 4096
+
+// cursorReset is how often the true oldest place is looked up.
+const cursorReset = 2 * time.Second
+
+// Lease hands a worker up to n tasks of a pipeline for the time of lease: all of one batch, or a single one that must be
+// tried alone. The most urgent lane goes first, but every eighth claim starts with the most patient one, so that a backfill
+// cannot starve. It returns no tasks when nothing can be leased now.
+func (q *Queue) Lease(ctx context.Context, pipelineID int32, worker int64, n int, lease time.Duration) ([]Task, error) {
+	c, fresh, err := q.cursor(ctx, pipelineID)
+	if err != nil {
+		return nil, err
+	}
+	for {
+		tasks, err := q.leaseFrom(ctx, c, pipelineID, worker, n, lease)
+		if err != nil || len(tasks) > 0 || fresh {
+			return tasks, err
+		}
+		// The lanes look empty behind the cursor. Look again from the true beginning before saying so.
+		if c, err = q.resetCursor(ctx, pipelineID); err != nil {
+			return nil, err
+		}
+		fresh = true
+	}
+}
+
+func (q *Queue) leaseFrom(ctx context.Context, c cursor, pipelineID int32, worker int64, n int, lease time.Duration) ([]Task, error) {
+	if c.alone {
+		tasks, err := q.claim(ctx, "lease_alone", pgx.StrictNamedArgs{"pipeline_id": pipelineID, "worker": worker, "lease": lease})
+		if err != nil || len(tasks) > 0 {
+			return tasks, err
+		}
+	}
+	lanes := []pipeline.Lane{pipeline.Urgent, pipeline.High, pipeline.Normal, pipeline.Low}
+	if c.claims%8 == 7 {
+		lanes = []pipeline.Lane{pipeline.Low, pipeline.Urgent, pipeline.High, pipeline.Normal}
+	}
+	for _, lane := range lanes {
+		if c.place[lane] < 0 {
+			continue
+		}
+		tasks, err := q.claim(ctx, "lease_tasks", pgx.StrictNamedArgs{
+			"pipeline_id": pipelineID, "worker": worker, "lease": lease, "lane": int16(lane), "max": n, "cursor": c.place[lane],
+		})
+		if err != nil {
+			return nil, err
+		}
+		if len(tasks) > 0 {
+			q.advance(pipelineID, lane, tasks)
+			return tasks, nil
+		}
+	}
+	return nil, nil
+}
+
+func (q *Queue) claim(ctx context.Context, query string, args pgx.StrictNamedArgs) ([]Task, error) {
+	rows, err := q.db.Query(ctx, sqlfiles.Query(query), args)
+	if err != nil {
+		return nil, fmt.Errorf("lease tasks: %w", err)
+	}
+	tasks, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (t Task, err error) {
+		var first, last pglogrepl.LSN
+		err = row.Scan(&t.TaskID, &t.RowKey, &t.Gen, &t.Seq, &t.Lane, &t.LeaseToken, &t.Attempt, &t.Losses, &first, &last,
+			&t.CommittedAt, &t.EnqueuedAt)
+		t.FirstLSN, t.LastLSN = first, last
+		return t, err
+	})
+	if err != nil {
+		return nil, fmt.Errorf("lease tasks: %w", err)
+	}
+	return tasks, nil
+}
+
+// cursor returns where to claim from, looked up anew when the last look is too old; fresh tells whether it was.
+func (q *Queue) cursor(ctx context.Context, pipelineID int32) (c cursor, fresh bool, err error) {
+	q.mu.Lock()
+	known, ok := q.cursors[pipelineID]
+	if ok && time.Since(known.reset) < cursorReset {
+		known.claims++
+		c = *known
+		q.mu.Unlock()
+		return c, false, nil
+	}
+	q.mu.Unlock()
+	c, err = q.resetCursor(ctx, pipelineID)
+	return c, true, err
+}
+
+func (q *Queue) resetCursor(ctx context.Context, pipelineID int32) (cursor, error) {
+	var (
+		oldest []*int64
+		alone  bool
+	)
+	err := q.db.QueryRow(ctx, sqlfiles.Query("reset_cursor"), pgx.StrictNamedArgs{"pipeline_id": pipelineID}).Scan(&oldest, &alone)
+	if err != nil {
+		return cursor{}, fmt.Errorf("find the oldest tasks of pipeline %d: %w", pipelineID, err)
+	}
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	c, ok := q.cursors[pipelineID]
+	if !ok {
+		c = &cursor{}
+		q.cursors[pipelineID] = c
+	}
+	c.alone, c.reset = alone, time.Now()
+	for lane, seq := range oldest {
+		c.place[lane] = -1
+		if seq != nil {
+			c.place[lane] = *seq - 1
+		}
+	}
+	return *c, nil
+}
+
+func (q *Queue) advance(pipelineID int32, lane pipeline.Lane, tasks []Task) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	c, ok := q.cursors[pipelineID]
+	if !ok {
+		return
+	}
+	for _, t := range tasks {
+		c.place[lane] = max(c.place[lane], t.Seq-cursorSlack)
+	}
+}
+
+// Waiting tells whether a pipeline has a task that waits to be leased. After a Lease that returned none it means that the
+// change is in the WAL but not visible to other sessions yet.
+func (q *Queue) Waiting(ctx context.Context, pipelineID int32) (bool, error) {
+	c, err := q.resetCursor(ctx, pipelineID)
+	if err != nil {
+		return false, err
+	}
+	for _, place := range c.place {
+		if place >= 0 {
+			return true, nil
+		}
+	}
+	return false, nil
+}
+
+// Extend gives running leases another span of time from now.
+func (q *Queue) Extend(ctx context.Context, worker int64, tokens []int64, lease time.Duration) error {
+	_, err := q.db.Exec(ctx, sqlfiles.Query("extend_leases"), pgx.StrictNamedArgs{"worker": worker, "tokens": tokens, "lease": lease})
+	if err != nil {
+		return fmt.Errorf("extend %d leases: %w", len(tokens), err)
+	}
+	return nil
+}
+
+// GiveBack ends all leases of a worker without a result and without counting a try.
+func (q *Queue) GiveBack(ctx context.Context, worker int64) error {
+	_, err := q.db.Exec(ctx, sqlfiles.Query("give_back_tasks"), pgx.StrictNamedArgs{"worker": worker})
+	if err != nil {
+		return fmt.Errorf("give back the tasks of worker %d: %w", worker, err)
+	}
+	return nil
+}

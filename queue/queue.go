@@ -1,0 +1,130 @@
+// Package queue keeps the tasks: at most one per pipeline and row, each saying only "look at this row". It knows nothing of
+// texts or vectors. A change is durable once Enqueue has returned, and a task leaves only with the result it stands for.
+//
+// The queue lives in the database of the data and uses no session state, so it works behind a transaction pooler. All
+// clocks are the database's.
+package queue
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/jackc/pglogrepl"
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/embedsidecar/embedsidecar/pipeline"
+	sqlfiles "github.com/embedsidecar/embedsidecar/sql"
+)
+
+// Errors that callers branch on.
+var (
+	// ErrEpochLost means that another streamer has taken the slot: this one must stop at once.
+	ErrEpochLost = errors.New("another sidecar has taken over the slot")
+	// ErrLeaseLost means that a lease ran out or was taken over: the result must not be written.
+	ErrLeaseLost = errors.New("lease lost")
+)
+
+// DB is what the queue needs of a connection or a pool.
+type DB interface {
+	Begin(ctx context.Context) (pgx.Tx, error)
+	Exec(ctx context.Context, sql string, args ...any) (pgconn.CommandTag, error)
+	Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error)
+	QueryRow(ctx context.Context, sql string, args ...any) pgx.Row
+}
+
+// Task is a lease on one row's need for a look.
+type Task struct {
+	TaskID      int64
+	RowKey      string
+	Gen         int64 // raised by every change of the row; Finish compares it
+	Seq         int64
+	Lane        pipeline.Lane
+	LeaseToken  int64
+	Attempt     int16 // finished tries that failed because of the row itself
+	Losses      int16 // lost leases and embedder deaths it took part in
+	FirstLSN    pglogrepl.LSN
+	LastLSN     pglogrepl.LSN
+	CommittedAt time.Time
+	EnqueuedAt  time.Time
+}
+
+// AloneAfter is the number of losses from which on a task is leased alone; DeadAfter the number that makes it a dead letter.
+const (
+	AloneAfter = 2
+	DeadAfter  = 5
+)
+
+// Alone tells whether the task must be embedded with nothing beside it.
+func (t Task) Alone() bool { return t.Losses >= AloneAfter }
+
+// Queue hands out tasks. It is safe for concurrent use.
+type Queue struct {
+	db DB
+
+	mu      sync.Mutex
+	cursors map[int32]*cursor
+	wakers  map[int32]chan struct{}
+}
+
+// cursor remembers from where on a pipeline's lanes still hold waiting tasks.
+type cursor struct {
+	place  [4]int64
+	alone  bool
+	reset  time.Time
+	claims int
+}
+
+// New returns the queue of a database.
+func New(db DB) *Queue {
+	return &Queue{db: db, cursors: map[int32]*cursor{}, wakers: map[int32]chan struct{}{}}
+}
+
+// Woken returns a channel that receives when a pipeline may have new work.
+func (q *Queue) Woken(pipelineID int32) <-chan struct{} {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return q.wakerLocked(pipelineID)
+}
+
+// Wake tells the workers of pipelines that there may be work.
+func (q *Queue) Wake(pipelineIDs ...int32) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	for _, id := range pipelineIDs {
+		select {
+		case q.wakerLocked(id) <- struct{}{}:
+		default: // already woken
+		}
+	}
+}
+
+func (q *Queue) wakerLocked(pipelineID int32) chan struct{} {
+	w, ok := q.wakers[pipelineID]
+	if !ok {
+		w = make(chan struct{}, 1)
+		q.wakers[pipelineID] = w
+	}
+	return w
+}
+
+// Sweep opens again the tasks whose pause or lease is over, wakes their pipelines, and returns how many leases were lost and
+// how long until something becomes due next (0: nothing is known to).
+func (q *Queue) Sweep(ctx context.Context) (lost int, next time.Duration, err error) {
+	var (
+		pipelines []int32
+		due       *float64
+	)
+	err = q.db.QueryRow(ctx, sqlfiles.Query("sweep_tasks")).Scan(&pipelines, &lost, &due)
+	if err != nil {
+		return 0, 0, fmt.Errorf("sweep tasks: %w", err)
+	}
+	q.Wake(pipelines...)
+	if due != nil {
+		next = max(time.Duration(*due*float64(time.Second)), time.Millisecond)
+	}
+	return lost, next, nil
+}

@@ -1,0 +1,106 @@
+package replication
+
+import (
+	"sync"
+	"time"
+
+	"github.com/jackc/pglogrepl"
+
+	"github.com/embedsidecar/embedsidecar/queue"
+)
+
+// maxBatch is how many changes one enqueue takes; the buffer holds no more while a commit is running.
+const maxBatch = 2000
+
+// buffer collects changes between the reader of the stream and the enqueuer. It is what makes memory a constant: a full one
+// stops the reading, never the feedback.
+type buffer struct {
+	mu        sync.Mutex
+	changes   []queue.Change
+	truncated map[int32]struct{}
+	upTo      pglogrepl.LSN // end of the last commit that is whole in here, or an idle position
+	hurry     bool          // somebody waits for upTo
+	own       int64
+	changed   chan struct{} // receives when there is something to take
+	room      chan struct{} // receives when something was taken
+}
+
+func newBuffer() *buffer {
+	return &buffer{changed: make(chan struct{}, 1), room: make(chan struct{}, 1)}
+}
+
+func signal(c chan struct{}) {
+	select {
+	case c <- struct{}{}:
+	default:
+	}
+}
+
+func (b *buffer) add(c queue.Change) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.changes = append(b.changes, c)
+	if len(b.changes) >= maxBatch {
+		signal(b.changed)
+	}
+}
+
+func (b *buffer) full() bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return len(b.changes) >= maxBatch
+}
+
+func (b *buffer) truncate(pipelineID int32) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.truncated == nil {
+		b.truncated = map[int32]struct{}{}
+	}
+	b.truncated[pipelineID] = struct{}{}
+}
+
+func (b *buffer) ownWrite() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.own++
+}
+
+// commit says that everything before end is in here or was taken.
+func (b *buffer) commit(end pglogrepl.LSN, hurry bool) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.upTo = max(b.upTo, end)
+	b.hurry = b.hurry || hurry
+	if len(b.changes) > 0 || len(b.truncated) > 0 || hurry {
+		signal(b.changed)
+	}
+}
+
+// taken is what one enqueue makes durable.
+type taken struct {
+	changes   []queue.Change
+	truncated []int32
+	upTo      pglogrepl.LSN
+	hurry     bool
+	own       int64
+}
+
+// take empties the buffer.
+func (b *buffer) take() taken {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	t := taken{changes: b.changes, upTo: b.upTo, hurry: b.hurry, own: b.own}
+	for id := range b.truncated {
+		t.truncated = append(t.truncated, id)
+	}
+	b.changes, b.truncated, b.hurry, b.own = nil, nil, false, 0
+	signal(b.room)
+	return t
+}
+
+// An idle position is persisted when it has moved this far, or after this time: writing it more often would itself be WAL.
+const (
+	idleBytes = 1 << 20
+	idleTime  = 10 * time.Minute
+)

@@ -1,0 +1,122 @@
+package replication
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/embedsidecar/embedsidecar/pipeline"
+	sqlfiles "github.com/embedsidecar/embedsidecar/sql"
+)
+
+// catalogueRow is what the catalogue says of one pipeline's table.
+type catalogueRow struct {
+	PipelineID        int32
+	Status            string
+	Known, Current    []byte // jsonb, so equal content has equal bytes
+	TableExists       bool
+	TableSchema       string
+	TableName         string
+	PublicationExists bool
+	SamePublication   bool
+	Published         bool
+	Enabled           bool
+}
+
+// watchCatalogue looks at the catalogue once per heartbeat: some changes of a table send nothing through the slot.
+func (s *Stream) watchCatalogue(ctx context.Context) error {
+	enabled := map[int32]bool{}
+	for {
+		if err := s.lookAtCatalogue(ctx, enabled); err != nil {
+			return err
+		}
+		if !wait(ctx, s.o.Heartbeat) {
+			return ctx.Err()
+		}
+	}
+}
+
+func (s *Stream) lookAtCatalogue(ctx context.Context, enabled map[int32]bool) error {
+	asking, cancel := context.WithTimeoutCause(ctx, 30*time.Second, fmt.Errorf("the heartbeat took over 30s"))
+	defer cancel()
+	rows, err := s.o.DB.Query(asking, sqlfiles.Query("pipeline_catalogue"), pgx.StrictNamedArgs{"slot": s.o.Slot})
+	if err != nil {
+		return fmt.Errorf("heartbeat: %w", err)
+	}
+	all, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (c catalogueRow, err error) {
+		err = row.Scan(&c.PipelineID, &c.Status, &c.Known, &c.TableExists, &c.TableSchema, &c.TableName, &c.Current,
+			&c.PublicationExists, &c.SamePublication, &c.Published, &c.Enabled)
+		return c, err
+	})
+	if err != nil {
+		return fmt.Errorf("heartbeat: %w", err)
+	}
+	changed := false
+	for _, c := range all {
+		switch {
+		case !c.PublicationExists:
+			return &gapError{"the publication is missing"}
+		case !c.SamePublication:
+			return &gapError{"the publication was dropped and made again"}
+		}
+		moved, err := s.noteCatalogue(asking, c)
+		if err != nil {
+			return err
+		}
+		if before, known := enabled[c.PipelineID]; known && before != c.Enabled {
+			moved = true
+		}
+		enabled[c.PipelineID] = c.Enabled
+		changed = changed || moved
+	}
+	if changed && s.o.OnCatalogue != nil {
+		s.o.OnCatalogue()
+	}
+	return nil
+}
+
+// noteCatalogue stores what changed about a table and asks for a scan, which finds whatever the WAL did not tell.
+func (s *Stream) noteCatalogue(ctx context.Context, c catalogueRow) (changed bool, err error) {
+	first := bytes.Equal(c.Known, []byte("{}"))
+	status, detail := c.Status, ""
+	switch {
+	case !c.TableExists:
+		status, detail = string(pipeline.Missing), "the source table was dropped"
+	case !c.Published:
+		status, detail = string(pipeline.Unpublished), "the source table is not in the publication: as its owner, run `embedsidecar init`"
+	case c.Status == string(pipeline.Missing), c.Status == string(pipeline.Unpublished):
+		status = string(pipeline.Active)
+	}
+	if status == c.Status && bytes.Equal(c.Known, c.Current) {
+		return false, nil
+	}
+	tx, err := s.o.DB.Begin(ctx)
+	if err != nil {
+		return false, fmt.Errorf("note a changed table: %w", err)
+	}
+	defer func() { _ = tx.Rollback(context.WithoutCancel(ctx)) }()
+	_, err = tx.Exec(ctx, sqlfiles.Query("note_catalogue"), pgx.StrictNamedArgs{
+		"pipeline_id": c.PipelineID, "status": status, "detail": detail, "catalogue": c.Current,
+		"table_schema": c.TableSchema, "table_name": c.TableName,
+	})
+	if err != nil {
+		return false, fmt.Errorf("note a changed table: %w", err)
+	}
+	if !first && c.TableExists {
+		_, err = tx.Exec(ctx, sqlfiles.Query("request_scan"),
+			pgx.StrictNamedArgs{"pipeline_ids": []int32{c.PipelineID}, "reason": "the table was changed"})
+		if err != nil {
+			return false, fmt.Errorf("request a scan of a changed table: %w", err)
+		}
+		s.stats.CatalogueScans.Add(1)
+	}
+	if err := tx.Commit(ctx); err != nil {
+		return false, fmt.Errorf("note a changed table: %w", err)
+	}
+	s.o.Log.InfoContext(ctx, "table changed", "table", c.TableSchema+"."+c.TableName, "pipeline_id", c.PipelineID, "status", status)
+	s.o.Queue.Wake(c.PipelineID)
+	return !first || status != c.Status, nil
+}

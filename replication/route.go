@@ -1,0 +1,185 @@
+package replication
+
+import (
+	"fmt"
+
+	"github.com/jackc/pglogrepl"
+
+	"github.com/embedsidecar/embedsidecar/mark"
+	"github.com/embedsidecar/embedsidecar/pipeline"
+	"github.com/embedsidecar/embedsidecar/queue"
+)
+
+// A route leads the changes of one relation to one pipeline.
+type route struct {
+	pipeline *pipeline.Pipeline
+	key      []int // places of the key columns in the relation
+	watched  []int // places of the watched columns, in the order of the source hash
+	vector   int   // place of the destination column; -1 with an embedding table
+	blind    bool  // the relation lacks a column we know: every change must be looked at
+}
+
+// newRoute finds a pipeline's columns in a relation. It returns nil if the relation lacks the key: then no change of it can
+// be told to be of a row, and the catalogue check will have said so.
+func newRoute(p *pipeline.Pipeline, rel *pglogrepl.RelationMessage) *route {
+	place := make(map[string]int, len(rel.Columns))
+	for i, c := range rel.Columns {
+		place[c.Name] = i
+	}
+	r := &route{pipeline: p, vector: -1, blind: p.WatchAll}
+	for _, k := range p.Key {
+		i, ok := place[k.Name]
+		if !ok {
+			return nil
+		}
+		r.key = append(r.key, i)
+	}
+	for _, w := range p.Watched {
+		i, ok := place[w]
+		if !ok {
+			r.blind = true
+			continue
+		}
+		r.watched = append(r.watched, i)
+	}
+	if p.ToColumn() {
+		i, ok := place[p.IntoColumn]
+		if !ok {
+			r.blind = true
+			i = -1
+		}
+		r.vector = i
+	}
+	return r
+}
+
+const (
+	null      = 'n'
+	unchanged = 'u' // a TOASTed value that the update did not touch: it is not in the WAL
+	asText    = 't'
+)
+
+type columns = []*pglogrepl.TupleDataColumn
+
+// key writes the key found in a tuple. Columns the tuple leaves out as unchanged are taken from the old one.
+func (r *route) keyOf(row, old columns) (string, error) {
+	values := make([]string, len(r.key))
+	for i, place := range r.key {
+		c := row[place]
+		if c.DataType == unchanged && old != nil {
+			c = old[place]
+		}
+		if c.DataType != asText {
+			return "", fmt.Errorf("%w: a key column of %s is %q", ErrMalformed, r.pipeline.Source(), c.DataType)
+		}
+		values[i] = string(c.Data)
+	}
+	return pipeline.JoinKey(values), nil
+}
+
+// state is what the WAL says of a row after an update.
+type state struct {
+	source  pipeline.SourceHash
+	vector  [pipeline.VectorHashSize]byte
+	pattern pipeline.Pattern // for the ledger: source || vector, unknown parts matching anything
+	whole   bool             // nothing was unknown
+}
+
+// stateOf hashes the watched columns and the destination column of a row.
+func (r *route) stateOf(row, old columns) state {
+	s := state{whole: true}
+	for _, place := range r.watched {
+		c := row[place]
+		if c.DataType == unchanged && old != nil && old[place].DataType != unchanged {
+			c = old[place]
+		}
+		switch c.DataType {
+		case null:
+			s.source = s.source.AppendColumn(nil)
+		case asText:
+			data := c.Data
+			if data == nil {
+				data = []byte{} // pglogrepl gives an empty value as nil; it is not NULL
+			}
+			s.source = s.source.AppendColumn(data)
+		default:
+			s.whole = false
+			s.source = s.source.AppendSum(nil)
+			s.pattern = s.pattern.Unknown(pipeline.ColumnHashSize)
+			continue
+		}
+		s.pattern = s.pattern.Known(s.source[len(s.source)-pipeline.ColumnHashSize:])
+	}
+	if r.vector < 0 {
+		s.whole = false
+		s.pattern = s.pattern.Unknown(pipeline.VectorHashSize)
+		return s
+	}
+	switch c := row[r.vector]; c.DataType {
+	case null:
+		s.pattern = s.pattern.Known(s.vector[:])
+	case asText:
+		vector, err := pipeline.ParseVector(c.Data)
+		if err != nil {
+			// Not a vector we could have written: the pattern matches no ledger entry, so the row is looked at.
+			s.vector = [pipeline.VectorHashSize]byte{0: 1}
+		} else {
+			s.vector = pipeline.VectorHash(vector)
+		}
+		s.pattern = s.pattern.Known(s.vector[:])
+	default:
+		s.whole = false
+		s.pattern = s.pattern.Unknown(pipeline.VectorHashSize)
+	}
+	return s
+}
+
+// update adds what an UPDATE means for the pipeline: at most one look at the new key, and one at the old if it moved.
+func (r *route) update(tx *transaction, row, old columns, sink *buffer) error {
+	key, err := r.keyOf(row, old)
+	if err != nil {
+		return err
+	}
+	if old != nil {
+		before, err := r.keyOf(old, nil)
+		if err != nil {
+			return err
+		}
+		if before != key {
+			sink.add(tx.change(r.pipeline, before, nil))
+			sink.add(tx.change(r.pipeline, key, nil))
+			return nil
+		}
+	}
+	if r.blind {
+		sink.add(tx.change(r.pipeline, key, nil))
+		return nil
+	}
+	s := r.stateOf(row, old)
+	if s.whole && len(tx.tags) > 0 {
+		if _, ours := tx.tags[tx.maker.Tag(r.pipeline.ID, key, s.source, s.vector[:])]; ours {
+			sink.ownWrite()
+			return nil
+		}
+	}
+	if s.pattern == nil {
+		s.pattern = pipeline.Pattern{}
+	}
+	sink.add(tx.change(r.pipeline, key, s.pattern))
+	return nil
+}
+
+// transaction is the one being decoded.
+type transaction struct {
+	begin *pglogrepl.BeginMessage
+	tags  map[mark.Tag]struct{} // of the mark it begins with, if it is a write-back of ours
+	maker *mark.Maker
+	wait  bool // somebody waits for it: persist at once
+}
+
+func (tx *transaction) change(p *pipeline.Pipeline, key string, unchanged pipeline.Pattern) queue.Change {
+	return queue.Change{
+		PipelineID: p.ID, RowKey: key, Lane: p.Priority, XID: tx.begin.Xid, LSN: tx.begin.FinalLSN,
+		CommittedAt: tx.begin.CommitTime, Unchanged: unchanged,
+	}
+}

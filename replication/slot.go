@@ -1,0 +1,181 @@
+package replication
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/jackc/pglogrepl"
+	"github.com/jackc/pgx/v5"
+
+	sqlfiles "github.com/embedsidecar/embedsidecar/sql"
+)
+
+// slotState is what must agree before a stream may go on.
+type slotState struct {
+	LSN                   pglogrepl.LSN
+	SystemID              string
+	Timeline              int32
+	Publication           string
+	PublicationOID        uint32
+	Epoch                 int64
+	CurrentPublicationOID *uint32
+	SlotExists            bool
+	Plugin                *string
+	SameDatabase          *bool
+	Active                bool
+	ActivePID             *int32
+	ConfirmedFlushLSN     *pglogrepl.LSN
+	WalStatus             string
+	Holder                *string
+	HolderAddress         *string
+	WalEnd                pglogrepl.LSN
+	Standby               bool
+}
+
+func (s *Stream) slotState(ctx context.Context) (slotState, error) {
+	var st slotState
+	err := s.o.DB.QueryRow(ctx, sqlfiles.Query("slot_state"), pgx.StrictNamedArgs{"slot": s.o.Slot}).Scan(
+		&st.LSN, &st.SystemID, &st.Timeline, &st.Publication, &st.PublicationOID, &st.Epoch, &st.CurrentPublicationOID,
+		&st.SlotExists, &st.Plugin, &st.SameDatabase, &st.Active, &st.ActivePID, &st.ConfirmedFlushLSN, &st.WalStatus,
+		&st.Holder, &st.HolderAddress, &st.WalEnd, &st.Standby)
+	if errors.Is(err, pgx.ErrNoRows) {
+		return st, &FatalError{
+			Reason: fmt.Sprintf("slot %q has no LSN checkpoint in this database", s.o.Slot),
+			Way:    "run `embedsidecar init` first, or check --slot and --database-url",
+		}
+	}
+	if err != nil {
+		return st, fmt.Errorf("look at slot %q: %w", s.o.Slot, err)
+	}
+	return st, nil
+}
+
+// check compares slot, publication, checkpoint and server. It returns a *gapError if changes may be missing, a *FatalError if
+// the slot is not one we may use, and errStandby if somebody else streams.
+func (s *Stream) check(ctx context.Context, st slotState, system pglogrepl.IdentifySystemResult) error {
+	switch {
+	case st.Standby:
+		return &FatalError{
+			Reason: "the server is a standby: it cannot hold the queue",
+			Way:    "point --database-url at the primary",
+		}
+	case st.SlotExists && st.Plugin != nil && *st.Plugin != "pgoutput":
+		return &FatalError{
+			Reason: fmt.Sprintf("slot %q belongs to the output plugin %q", s.o.Slot, *st.Plugin),
+			Way:    "choose another name with --slot",
+		}
+	case st.SlotExists && (st.SameDatabase == nil || !*st.SameDatabase):
+		return &FatalError{
+			Reason: fmt.Sprintf("slot %q is a slot of another database", s.o.Slot),
+			Way:    "choose another name with --slot",
+		}
+	case st.SystemID != system.SystemID:
+		return &FatalError{
+			Reason: fmt.Sprintf("this server is not the one of the checkpoint (system id %s, not %s): the data was restored or copied elsewhere",
+				system.SystemID, st.SystemID),
+			Way: "if this copy shall live on its own, run `embedsidecar init --adopt`: it makes a new slot and compares all rows",
+		}
+	case st.CurrentPublicationOID == nil:
+		return s.republish(ctx, st)
+	case *st.CurrentPublicationOID != st.PublicationOID:
+		return &gapError{fmt.Sprintf("publication %q was dropped and made again", st.Publication)}
+	case !st.SlotExists:
+		return &gapError{"the slot does not exist"}
+	case st.WalStatus == "lost":
+		return &gapError{"the slot is lost: the server removed WAL it still needed (wal_status=lost)"}
+	case st.Active:
+		s.o.Log.InfoContext(ctx, "slot held by another process", "slot", s.o.Slot, "pid", value(st.ActivePID), "application", value(st.Holder), "address", value(st.HolderAddress))
+		return errStandby
+	case st.ConfirmedFlushLSN != nil && *st.ConfirmedFlushLSN > st.LSN:
+		return &gapError{fmt.Sprintf("the slot was moved to %s, past the checkpoint %s", st.ConfirmedFlushLSN, st.LSN)}
+	case st.LSN > st.WalEnd:
+		return &gapError{fmt.Sprintf("the checkpoint %s is ahead of the server's WAL end %s: the server went back in time", st.LSN, st.WalEnd)}
+	case st.Timeline != system.Timeline:
+		return &gapError{fmt.Sprintf("the server moved from timeline %d to %d", st.Timeline, system.Timeline)}
+	}
+	return nil
+}
+
+// republish makes a missing publication again, if the role may. What changed while it was missing is a gap either way.
+func (s *Stream) republish(ctx context.Context, st slotState) error {
+	if s.o.Repair == nil {
+		return fmt.Errorf("publication %q is missing: as the tables' owner, run `embedsidecar init`", st.Publication)
+	}
+	if err := s.o.Repair(ctx); err != nil {
+		return fmt.Errorf("publication %q is missing and could not be made again: %w", st.Publication, err)
+	}
+	return &gapError{fmt.Sprintf("publication %q was missing", st.Publication)}
+}
+
+// remake drops what is left of the slot, makes it anew and asks for a scan of every pipeline. A crash in its middle leaves a slot
+// whose position is not the checkpoint's: the next start finds that gap and does it again.
+func (s *Stream) remake(ctx context.Context, reason string) error {
+	conn, err := s.o.Dial(ctx)
+	if err != nil {
+		return fmt.Errorf("connect for a new slot: %w", err)
+	}
+	defer func() { _ = conn.Close(context.WithoutCancel(ctx)) }()
+	system, err := pglogrepl.IdentifySystem(ctx, conn)
+	if err != nil {
+		return fmt.Errorf("identify the server: %w", err)
+	}
+	st, err := s.slotState(ctx)
+	if err != nil {
+		return err
+	}
+	if st.CurrentPublicationOID == nil {
+		// A slot made before its publication cannot read what happens between.
+		return fmt.Errorf("publication %q is missing: as the tables' owner, run `embedsidecar init`", st.Publication)
+	}
+	if st.SlotExists {
+		if _, err := s.o.DB.Exec(ctx, "SELECT pg_drop_replication_slot($1)", s.o.Slot); err != nil && !slotBusy(err) {
+			return fmt.Errorf("drop slot %q: %w", s.o.Slot, err)
+		} else if err != nil {
+			return errStandby
+		}
+	}
+	made, err := pglogrepl.CreateReplicationSlot(ctx, conn, quoteSlot(s.o.Slot), "pgoutput",
+		pglogrepl.CreateReplicationSlotOptions{Mode: pglogrepl.LogicalReplication, SnapshotAction: "NOEXPORT_SNAPSHOT"})
+	if err != nil {
+		return fmt.Errorf("create slot %q: %w", s.o.Slot, err)
+	}
+	point, err := pglogrepl.ParseLSN(made.ConsistentPoint)
+	if err != nil {
+		return fmt.Errorf("create slot %q: consistent point %q: %w", s.o.Slot, made.ConsistentPoint, err)
+	}
+	tx, err := s.o.DB.Begin(ctx)
+	if err != nil {
+		return fmt.Errorf("record the new slot: %w", err)
+	}
+	defer func() { _ = tx.Rollback(context.WithoutCancel(ctx)) }()
+	_, err = tx.Exec(ctx, sqlfiles.Query("move_checkpoint"),
+		pgx.StrictNamedArgs{"slot": s.o.Slot, "lsn": point.String(), "system_id": system.SystemID, "timeline": system.Timeline})
+	if err != nil {
+		return fmt.Errorf("record the new slot: %w", err)
+	}
+	var ids []int32
+	err = tx.QueryRow(ctx, "SELECT array_agg(pipeline_id) FROM embedsidecar.pipeline WHERE slot_name = $1", s.o.Slot).Scan(&ids)
+	if err != nil {
+		return fmt.Errorf("record the new slot: %w", err)
+	}
+	_, err = tx.Exec(ctx, sqlfiles.Query("request_scan"), pgx.StrictNamedArgs{"pipeline_ids": ids, "reason": reason})
+	if err != nil {
+		return fmt.Errorf("request a scan: %w", err)
+	}
+	if err := tx.Commit(ctx); err != nil {
+		return fmt.Errorf("record the new slot: %w", err)
+	}
+	s.o.Queue.Wake(ids...)
+	return nil
+}
+
+// quoteSlot writes a slot name for the replication grammar. Slot names hold only lower case letters, digits and underscores.
+func quoteSlot(name string) string { return pgx.Identifier{name}.Sanitize() }
+
+func value[T any](p *T) any {
+	if p == nil {
+		return ""
+	}
+	return *p
+}

@@ -1,0 +1,221 @@
+// Package replication turns the WAL into tasks: it reads a logical replication slot, decides which rows must be looked at, and
+// makes that durable together with its position before it lets the server forget anything.
+//
+// Its promise: the slot's confirmed position never passes the LSN checkpoint, and the checkpoint never passes what is in the
+// queue. Whatever breaks that (a slot made anew, a publication that was missing, a server restored to an earlier moment) is
+// found before streaming goes on and answered by a new slot and a scan of every pipeline, or by a refusal. It never goes on as
+// if nothing had happened.
+package replication
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"sync/atomic"
+	"time"
+
+	"github.com/jackc/pgerrcode"
+	"github.com/jackc/pglogrepl"
+	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/embedsidecar/embedsidecar/pipeline"
+	"github.com/embedsidecar/embedsidecar/queue"
+)
+
+// Options are what a Stream needs. All fields but the last group are required.
+type Options struct {
+	Slot    string
+	Queue   *queue.Queue
+	DB      queue.DB                                          // a direct connection to the database, with the session settings of package database
+	Dial    func(ctx context.Context) (*pgconn.PgConn, error) // opens a replication connection with the same settings
+	MarkKey []byte                                            // the installation's secret
+	Log     *slog.Logger
+
+	StopOnLost   bool                            // refuse instead of making a lost slot anew
+	Repair       func(ctx context.Context) error // makes a missing publication again, if the role may; nil: never
+	OnCatalogue  func()                          // called when a pipeline's table or status changed
+	IgnoreMarks  bool                            // do not recognise own writes by their mark; the ledger alone must do
+	Heartbeat    time.Duration                   // between two looks at the catalogue; 0: 10 s
+	StandbyRetry time.Duration                   // between two tries to take a slot that somebody else holds; 0: 3 s
+}
+
+// Stats counts what a Stream did since it was made. Its fields may be read at any time.
+type Stats struct {
+	Connected      atomic.Bool
+	Streaming      atomic.Bool // this sidecar holds the slot
+	Transactions   atomic.Int64
+	Changes        atomic.Int64 // rows changed in published tables
+	Bytes          atomic.Int64
+	Made           atomic.Int64 // tasks
+	Joined         atomic.Int64
+	Dropped        atomic.Int64 // updates that changed nothing
+	OwnWrites      atomic.Int64 // known by their mark
+	Replayed       atomic.Int64 // transactions that came again after a restart
+	Reconnects     atomic.Int64
+	Gaps           atomic.Int64 // times a gap was answered by a new slot and a scan
+	ReceivedLSN    atomic.Uint64
+	DurableLSN     atomic.Uint64
+	ServerLSN      atomic.Uint64
+	LastMessageAt  atomic.Int64 // Unix nanoseconds
+	CatalogueScans atomic.Int64 // scans asked for because a table changed in a way the WAL does not tell
+}
+
+// Stream reads one slot. Only its Run method does anything; it may be called once.
+type Stream struct {
+	o      Options
+	stats  Stats
+	routes atomic.Pointer[map[uint32][]*pipeline.Pipeline]
+}
+
+// New returns a Stream that has no pipelines yet.
+func New(o Options) *Stream {
+	if o.Heartbeat == 0 {
+		o.Heartbeat = 10 * time.Second
+	}
+	if o.StandbyRetry == 0 {
+		o.StandbyRetry = 3 * time.Second
+	}
+	s := &Stream{o: o}
+	s.routes.Store(&map[uint32][]*pipeline.Pipeline{})
+	return s
+}
+
+// Stats returns the live counters.
+func (s *Stream) Stats() *Stats { return &s.stats }
+
+// SetPipelines replaces what changes are matched with. Every pipeline of the slot must be among them, also one that is disabled
+// or cannot work: its changes wait in the queue.
+func (s *Stream) SetPipelines(pipelines []pipeline.Pipeline) {
+	routes := map[uint32][]*pipeline.Pipeline{}
+	for i := range pipelines {
+		p := &pipelines[i]
+		routes[p.OID] = append(routes[p.OID], p)
+	}
+	s.routes.Store(&routes)
+}
+
+// A FatalError means that the stream must not go on until a person has acted.
+type FatalError struct {
+	Reason string
+	Way    string // the way out
+}
+
+func (e *FatalError) Error() string { return e.Reason }
+
+// Hint returns the way out.
+func (e *FatalError) Hint() string { return e.Way }
+
+// gapError means that the slot cannot cover everything since the checkpoint.
+type gapError struct{ reason string }
+
+func (e *gapError) Error() string { return e.reason }
+
+// errStandby means that another sidecar holds the slot.
+var errStandby = errors.New("the slot is active elsewhere")
+
+// Run streams until ctx ends, through reconnects, standing by while another sidecar holds the slot. It returns nil when asked to
+// stop, or a *FatalError.
+func (s *Stream) Run(ctx context.Context) error {
+	const shortest, longest = 100 * time.Millisecond, 5 * time.Second
+	pause := shortest
+	for {
+		began := time.Now()
+		err := s.session(ctx)
+		s.stats.Connected.Store(false)
+		s.stats.Streaming.Store(false)
+		if ctx.Err() != nil {
+			return nil
+		}
+		var (
+			gap   *gapError
+			fatal *FatalError
+		)
+		switch {
+		case errors.As(err, &fatal):
+			return fatal
+		case errors.As(err, &gap):
+			if err := s.recover(ctx, gap); err != nil {
+				if errors.As(err, &fatal) {
+					return fatal
+				}
+				s.o.Log.WarnContext(ctx, "slot not made anew yet", "slot", s.o.Slot, "error", err)
+				break
+			}
+			continue
+		case errors.Is(err, errStandby), errors.Is(err, queue.ErrEpochLost):
+			s.o.Log.DebugContext(ctx, "standing by", "slot", s.o.Slot)
+			if !wait(ctx, s.o.StandbyRetry) {
+				return nil
+			}
+			continue
+		default:
+			s.o.Log.WarnContext(ctx, "replication interrupted", "slot", s.o.Slot, "error", err)
+		}
+		s.stats.Reconnects.Add(1)
+		if time.Since(began) > longest {
+			pause = shortest
+		}
+		if !wait(ctx, pause) {
+			return nil
+		}
+		pause = min(2*pause, longest)
+	}
+}
+
+// wait pauses for about d; it returns false when ctx ended.
+func wait(ctx context.Context, d time.Duration) bool {
+	d += time.Duration((rand.Float64() - 0.5) * 0.2 * float64(d)) //nolint:gosec // jitter needs no secrecy
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-ctx.Done():
+		return false
+	case <-t.C:
+		return true
+	}
+}
+
+// slotBusy tells whether START_REPLICATION or a drop failed because the slot is in use.
+func slotBusy(err error) bool {
+	var pg *pgconn.PgError
+	return errors.As(err, &pg) && pg.Code == pgerrcode.ObjectInUse
+}
+
+// slotBroken tells whether the server says that the slot cannot deliver any more.
+func slotBroken(err error) (string, bool) {
+	var pg *pgconn.PgError
+	if !errors.As(err, &pg) {
+		return "", false
+	}
+	switch pg.Code {
+	case pgerrcode.UndefinedObject: // the slot, or the publication at the time of a change
+		return pg.Message, true
+	case pgerrcode.ObjectNotInPrerequisiteState: // the slot was invalidated
+		return pg.Message, true
+	}
+	return "", false
+}
+
+// recover answers a gap: a new slot, and a scan of every pipeline from there on.
+func (s *Stream) recover(ctx context.Context, gap *gapError) error {
+	if s.o.StopOnLost {
+		return &FatalError{
+			Reason: fmt.Sprintf("slot %q: %s", s.o.Slot, gap.reason),
+			Way:    "allow a new slot and a scan of all rows: start with --on-lost reconcile",
+		}
+	}
+	s.o.Log.WarnContext(ctx, "gap found: making the slot anew and comparing all rows", "slot", s.o.Slot, "reason", gap.reason)
+	if err := s.remake(ctx, gap.reason); err != nil {
+		return err
+	}
+	s.stats.Gaps.Add(1)
+	return nil
+}
+
+// position is where the reader is.
+type position struct {
+	received pglogrepl.LSN // the last byte seen
+	durable  pglogrepl.LSN // the checkpoint, as it was committed last
+}

@@ -1,0 +1,59 @@
+-- enqueue_tasks: one task per changed row, none for changes that change nothing.
+-- Parameters: arrays of one length, one element per change, at most one per (pipeline, key), sorted by both; patterns are
+-- NULL where the change must be looked at, otherwise what the ledger entry must be LIKE for it to be dropped.
+-- A change is dropped only if no open task exists for its key and the ledger says so, both seen in this statement's one
+-- snapshot, and only if its transaction is visible in it: the WAL runs ahead of visibility, and so may the ledger.
+-- Rows: one: how many tasks were made, how many changes joined a waiting task, how many were dropped, and the places of
+-- those that could not be judged yet. Locks: the tasks. Index: primary key of ledger, unique key of task.
+WITH input AS (
+    SELECT place, pipeline_id, row_key, lane, xid32, first_lsn, last_lsn, committed_at, pattern
+    FROM unnest(@pipeline_ids::integer[], @row_keys::text[], @lanes::smallint[], @xids::bigint[], @first_lsns::pg_lsn[],
+                @last_lsns::pg_lsn[], @committed_ats::timestamptz[], @patterns::bytea[])
+         WITH ORDINALITY AS i (pipeline_id, row_key, lane, xid32, first_lsn, last_lsn, committed_at, pattern, place)
+), epoch AS MATERIALIZED (
+    -- pgoutput gives the low half of a transaction id; the high half is that of the nearest whole one to now.
+    SELECT pg_snapshot_xmax(pg_current_snapshot())::text::bigint AS top, pg_current_snapshot() AS snapshot
+), judged AS MATERIALIZED (
+    SELECT i.*, x.xid,
+           CASE
+               WHEN i.pattern IS NULL THEN 'enqueue'
+               WHEN NOT pg_visible_in_snapshot(x.xid, e.snapshot) THEN CASE WHEN @last_try::boolean THEN 'enqueue' ELSE 'wait' END
+               WHEN EXISTS (SELECT FROM embedsidecar.task AS t WHERE t.pipeline_id = i.pipeline_id AND t.row_key = i.row_key
+                            OFFSET 0) THEN 'enqueue'
+               WHEN EXISTS (SELECT FROM embedsidecar.ledger AS l WHERE l.pipeline_id = i.pipeline_id AND l.row_key = i.row_key
+                            AND l.source_hash || l.vector_hash LIKE i.pattern
+                            AND l.generation = (SELECT p.generation FROM embedsidecar.pipeline AS p WHERE p.pipeline_id = i.pipeline_id)
+                            OFFSET 0) THEN 'drop'
+               ELSE 'enqueue'
+           END AS verdict
+    FROM input AS i CROSS JOIN epoch AS e
+         CROSS JOIN LATERAL (SELECT (e.top - ((e.top - i.xid32 + 2147483648) & 4294967295) + 2147483648)::text::xid8 AS xid) AS x
+), upserted AS (
+    INSERT INTO embedsidecar.task AS t (pipeline_id, row_key, lane, xid, first_lsn, last_lsn, committed_at)
+    SELECT j.pipeline_id, j.row_key, j.lane, j.xid, j.first_lsn, j.last_lsn, j.committed_at
+    FROM judged AS j
+    WHERE j.verdict = 'enqueue' AND EXISTS (SELECT FROM embedsidecar.pipeline AS p WHERE p.pipeline_id = j.pipeline_id)
+    ORDER BY j.pipeline_id, j.row_key
+    ON CONFLICT (pipeline_id, row_key) DO UPDATE SET
+        gen           = t.gen + 1,
+        xid           = excluded.xid,
+        last_lsn      = excluded.last_lsn,
+        committed_at  = CASE WHEN t.state IN ('todo', 'retrying') THEN t.committed_at ELSE excluded.committed_at END,
+        first_lsn     = CASE WHEN t.state IN ('failed', 'cancelled') THEN excluded.first_lsn ELSE t.first_lsn END,
+        next_lsn      = CASE WHEN t.state = 'in_progress' THEN coalesce(t.next_lsn, excluded.first_lsn) END,
+        lane          = greatest(t.lane, excluded.lane),
+        seq           = CASE WHEN t.state = 'todo' AND t.lane >= excluded.lane THEN t.seq ELSE excluded.seq END,
+        state         = CASE WHEN t.state = 'in_progress' THEN t.state ELSE 'todo' END,
+        due_at        = NULL,
+        attempt       = 0,
+        losses        = CASE WHEN t.state = 'in_progress' THEN t.losses ELSE 0 END,
+        error_class   = NULL,
+        error_code    = NULL,
+        error_message = NULL
+    RETURNING t.pipeline_id, (t.gen = 1) AS fresh
+)
+SELECT (SELECT count(*) FROM upserted WHERE fresh)                             AS made,
+       (SELECT count(*) FROM upserted WHERE NOT fresh)                         AS joined,
+       (SELECT count(*) FROM judged WHERE verdict = 'drop')                    AS dropped,
+       ARRAY(SELECT place FROM judged WHERE verdict = 'wait' ORDER BY place)   AS waiting,
+       ARRAY(SELECT DISTINCT pipeline_id FROM upserted)                        AS pipelines;

@@ -1,0 +1,7 @@
+-- lock_tasks: fence a write-back: lock those of my tasks that I still hold, and tell whether their row changed since.
+-- Rows: task_id and gen of the tasks still leased under @token. Locks: those rows. Index: primary key.
+SELECT t.task_id, t.gen
+FROM   embedsidecar.task AS t
+WHERE  t.task_id = ANY (@task_ids::bigint[]) AND t.lease_token = @token AND t.state = 'in_progress'
+ORDER BY t.task_id
+FOR UPDATE;

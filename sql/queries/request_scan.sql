@@ -1,0 +1,10 @@
+-- request_scan: ask for a scan (reconcile) of pipelines. One that runs is begun again when it ends; one that waits waits on.
+-- Rows: none. Locks: the scan rows. Index: primary key.
+INSERT INTO embedsidecar.scan AS s (pipeline_id, reason, barrier)
+SELECT p.pipeline_id, @reason, pg_snapshot_xmax(pg_current_snapshot())
+FROM   embedsidecar.pipeline AS p
+WHERE  p.pipeline_id = ANY (@pipeline_ids::integer[])
+ORDER BY p.pipeline_id
+ON CONFLICT (pipeline_id) DO UPDATE SET
+    reason = excluded.reason, barrier = greatest(s.barrier, excluded.barrier), requested = s.requested + 1,
+    requested_at = now(), phase = CASE WHEN s.phase = 'done' THEN 'waiting' ELSE s.phase END;
