@@ -1,0 +1,274 @@
+// Package database opens connections to Postgres that all read and print values the same way.
+//
+// Keys and hashes are made of the text Postgres prints for a value, in the replication stream and in queries alike. That text
+// depends on session settings, so every connection of this program is made here and nowhere else. A connection whose settings
+// did not take is closed, never used.
+package database
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"sort"
+	"strings"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgxpool"
+)
+
+// Options says how to connect. The zero value is usable.
+type Options struct {
+	ApplicationName string        // shown in pg_stat_activity; "" means embedsidecar
+	MaxConns        int32         // of the pool; 0: what the URL says (pool_max_conns), else 4 or the number of CPUs if more
+	ConnectTimeout  time.Duration // of one attempt; 0: what the URL says (connect_timeout), else 10 s
+	// IdleInTransaction is how long the server lets one of our transactions sit idle before it ends the session, so that a
+	// stopped sidecar does not keep a user's row locked. 0 means 15 s; negative means no limit.
+	IdleInTransaction time.Duration
+	Log               *slog.Logger // nil: silent
+}
+
+const (
+	defaultApplicationName   = "embedsidecar"
+	defaultConnectTimeout    = 10 * time.Second
+	defaultIdleInTransaction = 15 * time.Second
+)
+
+// formatting is what a session must print and read by. Poolers know some of these parameters and refuse others; see pooled.
+// The values are also what verifySession expects, so that a pooler which swallows them is noticed.
+var formatting = map[string]string{
+	"client_encoding":    "UTF8", // SQL_ASCII databases: see afterConnect
+	"datestyle":          "ISO, MDY",
+	"timezone":           "UTC",
+	"intervalstyle":      "postgres",
+	"extra_float_digits": "3",
+	"bytea_output":       "hex",
+	// Unqualified names in a user's text expression mean what they mean in pg_catalog, whoever runs it.
+	"search_path": "pg_catalog",
+}
+
+// conduct is how a session behaves beyond formatting.
+var conduct = map[string]string{
+	// A row hidden by row-level security must be an error: taken for a deleted row it would cost the user a vector.
+	"row_security": "off",
+	// Plans for "the usual parameters" have turned a claim of a few rows into a scan of the queue.
+	"plan_cache_mode":               "force_custom_plan",
+	"jit":                           "off",
+	"default_transaction_isolation": "read committed",
+	"default_transaction_read_only": "off",
+}
+
+// tracked are the parameters that PgBouncer carries over to whichever server connection it picks.
+var tracked = map[string]bool{"client_encoding": true, "datestyle": true, "timezone": true, "application_name": true}
+
+// Connect opens a pool and proves it with one connection. It returns *Error when no connection can be made.
+//
+// Every connection has the settings of this package and knows pgvector's type vector (as pgvector.Vector, also in arrays and in
+// binary), if the extension is installed. After CREATE EXTENSION, pool.Reset makes the connections anew.
+//
+// A PgBouncer in between is recognised by what it refuses. Then the settings it cannot carry must be defaults of the role, and
+// the error says with which statements; see Pooled.
+func Connect(ctx context.Context, dsn string, o Options) (*pgxpool.Pool, error) {
+	cfg, err := parse(dsn, o)
+	if err != nil {
+		return nil, err
+	}
+	pool, err := open(ctx, cfg)
+	if err == nil || !refusedParameter(err) {
+		return pool, err
+	}
+	if o.Log != nil {
+		o.Log.WarnContext(ctx, "connection pooler refuses session settings", "error", err.Error())
+	}
+	cfg, err = parse(dsn, o)
+	if err != nil {
+		return nil, err
+	}
+	for name := range cfg.ConnConfig.RuntimeParams {
+		if !tracked[name] {
+			delete(cfg.ConnConfig.RuntimeParams, name)
+		}
+	}
+	// Statements prepared in one transaction may be unknown in the next, which can run on another server connection.
+	cfg.ConnConfig.DefaultQueryExecMode = pgx.QueryExecModeCacheDescribe
+	return open(ctx, cfg)
+}
+
+func open(ctx context.Context, cfg *pgxpool.Config) (*pgxpool.Pool, error) {
+	pool, err := pgxpool.NewWithConfig(ctx, cfg)
+	if err != nil {
+		return nil, classify(err, cfg.ConnConfig.Config)
+	}
+	conn, err := pool.Acquire(ctx)
+	if err != nil {
+		pool.Close()
+		return nil, classify(err, cfg.ConnConfig.Config)
+	}
+	conn.Release()
+	return pool, nil
+}
+
+// Pooled tells whether the pool talks to a connection pooler in place of a server. Nothing that belongs to a session (LISTEN,
+// advisory locks, temporary tables, SET) may then be used outside of one transaction.
+func Pooled(pool *pgxpool.Pool) bool {
+	_, direct := pool.Config().ConnConfig.RuntimeParams["search_path"]
+	return !direct
+}
+
+// Wrap returns err as *Error if it is a failure to get a connection, so that errors of a pool that connects anew later read
+// like those of Connect. Any other error is returned as it is.
+func Wrap(err error) error {
+	var connect *pgconn.ConnectError
+	var ours *Error
+	if err == nil || errors.As(err, &ours) || !errors.As(err, &connect) {
+		return err
+	}
+	return classify(err, *connect.Config)
+}
+
+// parse reads a URL or key=value pairs, as libpq does, and adds the settings. Its error never repeats the text: what cannot be
+// parsed cannot be redacted either.
+func parse(dsn string, o Options) (*pgxpool.Config, error) {
+	cfg, err := pgxpool.ParseConfig(dsn)
+	if err != nil {
+		return nil, unreadable(err)
+	}
+	if o.MaxConns > 0 {
+		cfg.MaxConns = o.MaxConns
+	}
+	cfg.MaxConnLifetimeJitter = cfg.MaxConnLifetime / 10
+	c := cfg.ConnConfig
+	configure(&c.Config, o)
+	cfg.AfterConnect = afterConnect
+	return cfg, nil
+}
+
+// configure adds what a pool's and a replication connection have in common.
+func configure(c *pgconn.Config, o Options) {
+	if c.ConnectTimeout == 0 {
+		c.ConnectTimeout = defaultConnectTimeout
+	}
+	if o.ConnectTimeout > 0 {
+		c.ConnectTimeout = o.ConnectTimeout
+	}
+	// The default of 2 hours would leave a connection to a vanished server looking healthy.
+	dialer := &net.Dialer{KeepAliveConfig: net.KeepAliveConfig{Enable: true, Idle: 10 * time.Second, Interval: 5 * time.Second, Count: 3}}
+	c.DialFunc = dialer.DialContext
+	if c.ValidateConnect == nil {
+		// With several hosts in the URL this finds the primary; with one it turns a standby into a clear error.
+		c.ValidateConnect = pgconn.ValidateConnectTargetSessionAttrsReadWrite
+	}
+	if c.RuntimeParams == nil {
+		c.RuntimeParams = map[string]string{}
+	}
+	// Names are case-insensitive in Postgres: a spelling of the user's would otherwise be sent beside ours.
+	for name, value := range c.RuntimeParams {
+		if lower := strings.ToLower(name); lower != name {
+			delete(c.RuntimeParams, name)
+			c.RuntimeParams[lower] = value
+		}
+	}
+	for _, settings := range []map[string]string{formatting, conduct} {
+		for name, value := range settings {
+			c.RuntimeParams[name] = value
+		}
+	}
+	idle := o.IdleInTransaction
+	if idle == 0 {
+		idle = defaultIdleInTransaction
+	}
+	c.RuntimeParams["idle_in_transaction_session_timeout"] = fmt.Sprint(max(idle.Milliseconds(), 0))
+	switch {
+	case o.ApplicationName != "":
+		c.RuntimeParams["application_name"] = o.ApplicationName
+	case c.RuntimeParams["application_name"] == "":
+		c.RuntimeParams["application_name"] = defaultApplicationName
+	}
+}
+
+// afterConnect finishes a new connection of the pool: encoding, proof of the settings, types.
+func afterConnect(ctx context.Context, conn *pgx.Conn) error {
+	ascii, err := rawEncoding(ctx, conn.PgConn())
+	if err != nil {
+		return err
+	}
+	var (
+		got           [len(checked)]string
+		vector, array uint32
+	)
+	err = conn.QueryRow(ctx, `SELECT pg_catalog.current_setting('datestyle'), pg_catalog.current_setting('timezone'),
+		pg_catalog.current_setting('intervalstyle'), pg_catalog.current_setting('extra_float_digits'),
+		pg_catalog.current_setting('bytea_output'), pg_catalog.current_setting('search_path'),
+		pg_catalog.current_setting('client_encoding'), coalesce(t.oid, 0), coalesce(t.typarray, 0)
+		FROM (VALUES (1)) AS one(n)
+		LEFT JOIN pg_catalog.pg_extension e ON e.extname = 'vector'
+		LEFT JOIN pg_catalog.pg_type t ON t.typnamespace = e.extnamespace AND t.typname = 'vector'`,
+	).Scan(&got[0], &got[1], &got[2], &got[3], &got[4], &got[5], &got[6], &vector, &array)
+	if err != nil {
+		return fmt.Errorf("read session settings: %w", err)
+	}
+	if err := verifySession(got, ascii, conn.Config().User); err != nil {
+		return err
+	}
+	if vector != 0 {
+		registerVector(conn.TypeMap(), vector, array)
+	}
+	return nil
+}
+
+// rawEncoding switches a connection to a SQL_ASCII database to the bytes as they are, and tells whether it did. Asked for
+// UTF-8, the server would refuse to send a value that is not, and in such a database any value may be.
+func rawEncoding(ctx context.Context, conn *pgconn.PgConn) (bool, error) {
+	if conn.ParameterStatus("server_encoding") != "SQL_ASCII" {
+		return false, nil
+	}
+	if _, err := conn.Exec(ctx, "SET client_encoding = 'SQL_ASCII'").ReadAll(); err != nil {
+		return false, fmt.Errorf("set client_encoding: %w", err)
+	}
+	return true, nil
+}
+
+// checked names the settings in the order in which afterConnect reads them.
+var checked = [...]string{"datestyle", "timezone", "intervalstyle", "extra_float_digits", "bytea_output", "search_path", "client_encoding"}
+
+// verifySession returns *Error of kind Pooler when a setting is not what was asked for. A server always takes them; a pooler
+// told to ignore start-up parameters does not.
+func verifySession(got [len(checked)]string, ascii bool, role string) error {
+	var wrong []string
+	for i, name := range checked {
+		want, have := formatting[name], got[i]
+		switch name {
+		case "client_encoding":
+			if ascii {
+				want = "SQL_ASCII"
+			}
+		case "datestyle":
+			// The order of day and month only matters for reading dates; printing ISO is what counts.
+			have, want = strings.Split(have, ",")[0], "ISO"
+		case "extra_float_digits":
+			if have == "1" || have == "2" { // all print the shortest digits that give the same number, since PostgreSQL 12
+				have = want
+			}
+		case "timezone":
+			if have == "Etc/UTC" || have == "GMT" {
+				have = want
+			}
+		}
+		if !strings.EqualFold(have, want) {
+			wrong = append(wrong, name)
+		}
+	}
+	if len(wrong) == 0 {
+		return nil
+	}
+	sort.Strings(wrong)
+	e := &Error{Kind: Pooler, Err: fmt.Errorf("a connection pooler does not pass on the settings %s", strings.Join(wrong, ", "))}
+	for _, name := range wrong {
+		e.Hint = append(e.Hint, fmt.Sprintf("ALTER ROLE %s SET %s = '%s';", pgx.Identifier{role}.Sanitize(), name, formatting[name]))
+	}
+	e.Hint = append(e.Hint, "or give a URL that leads to the server itself")
+	return e
+}

@@ -1,0 +1,344 @@
+package database_test
+
+import (
+	"context"
+	"errors"
+	"net"
+	"net/url"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgproto3"
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/pgvector/pgvector-go"
+
+	"github.com/embedsidecar/embedsidecar/database"
+)
+
+// awkward prints one value of each kind whose text depends on session settings.
+const awkward = `SELECT (timestamptz '2024-01-02 03:04:05+05')::text, (date '2024-02-01')::text, (interval '1 day 2 hours')::text,
+	(0.1::float8 + 0.2)::text, ('\x01ff'::bytea)::text, current_setting('search_path'), current_setting('row_security')`
+
+var awkwardText = []string{"2024-01-01 22:04:05+00", "2024-02-01", "1 day 02:00:00", "0.30000000000000004", `\x01ff`, "pg_catalog", "off"}
+
+// spoil makes every setting of ours wrong by default for the database.
+func spoil(t *testing.T, pool *pgxpool.Pool) {
+	t.Helper()
+	for _, set := range []string{"datestyle = 'SQL, DMY'", "timezone = 'Asia/Tokyo'", "intervalstyle = 'iso_8601'", "extra_float_digits = -10",
+		"bytea_output = 'escape'", "client_encoding = 'LATIN1'", "search_path = 'public'", "row_security = on"} {
+		if _, err := pool.Exec(t.Context(), "DO $$ BEGIN EXECUTE format('ALTER DATABASE %I SET ', current_database()) || $set$"+set+"$set$; END $$"); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+func connect(t *testing.T, dsn string) *pgxpool.Pool {
+	t.Helper()
+	pool, err := database.Connect(t.Context(), dsn, database.Options{ApplicationName: "test", MaxConns: 2})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(pool.Close)
+	return pool
+}
+
+func TestConnect_PrintsAlikeWhateverTheDefaults(t *testing.T) {
+	dsn := newDB(t, "")
+	spoil(t, connect(t, dsn))
+
+	pool := connect(t, dsn)
+	got := make([]string, len(awkwardText))
+	targets := make([]any, len(got))
+	for i := range got {
+		targets[i] = &got[i]
+	}
+	if err := pool.QueryRow(t.Context(), awkward).Scan(targets...); err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(awkwardText, got); diff != "" {
+		t.Errorf("pool (-want +got):\n%s", diff)
+	}
+
+	conn, err := database.ConnectReplication(t.Context(), dsn, database.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = conn.Close(t.Context()) }()
+	results, err := conn.Exec(t.Context(), awkward).ReadAll()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, v := range results[0].Rows[0] {
+		if string(v) != awkwardText[i] {
+			t.Errorf("replication: column %d is %q, want %q", i, v, awkwardText[i])
+		}
+	}
+}
+
+func TestConnect_SQLASCIIGivesTheBytesAsTheyAre(t *testing.T) {
+	dsn := newDB(t, "ENCODING 'SQL_ASCII' LC_COLLATE 'C' LC_CTYPE 'C'")
+	pool := connect(t, dsn)
+	var got []byte
+	if err := pool.QueryRow(t.Context(), `SELECT convert_from('\xff41'::bytea, 'SQL_ASCII')`).Scan(&got); err != nil {
+		t.Fatal(err)
+	}
+	if string(got) != "\xffA" {
+		t.Errorf("pool: got %x", got)
+	}
+	conn, err := database.ConnectReplication(t.Context(), dsn, database.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = conn.Close(t.Context()) }()
+	results, err := conn.Exec(t.Context(), `SELECT convert_from('\xff41'::bytea, 'SQL_ASCII')`).ReadAll()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := results[0].Rows[0][0]; string(got) != "\xffA" {
+		t.Errorf("replication: got %x", got)
+	}
+}
+
+func TestConnect_VectorsTravelInBinaryFromAnySchema(t *testing.T) {
+	dsn := newDB(t, "")
+	pool := connect(t, dsn)
+	ctx := t.Context()
+	for _, sql := range []string{`CREATE SCHEMA "Odd ""schema"`, `CREATE EXTENSION vector SCHEMA "Odd ""schema"`} {
+		if _, err := pool.Exec(ctx, sql); err != nil {
+			t.Fatal(err)
+		}
+	}
+	pool.Reset()
+	in := []pgvector.Vector{pgvector.NewVector([]float32{1, -2.5, 3e-7}), pgvector.NewVector([]float32{0, 0.1, 1e30})}
+	null := []*pgvector.Vector{&in[0], nil}
+	var out []pgvector.Vector
+	if err := pool.QueryRow(ctx, `SELECT $1::"Odd ""schema".vector[]`, in).Scan(&out); err != nil {
+		t.Fatal(err)
+	}
+	if len(out) != 2 || !cmp.Equal(out[1].Slice(), in[1].Slice()) || !cmp.Equal(out[0].Slice(), in[0].Slice()) {
+		t.Errorf("got %v, want %v", out, in)
+	}
+	var one pgvector.Vector
+	var missing *pgvector.Vector
+	var n int
+	err := pool.QueryRow(ctx, `SELECT ($1::"Odd ""schema".vector[])[1], ($1::"Odd ""schema".vector[])[2], cardinality($1::"Odd ""schema".vector[])`, null).Scan(&one, &missing, &n)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !cmp.Equal(one.Slice(), in[0].Slice()) || missing != nil || n != 2 {
+		t.Errorf("got %v, %v, %d", one, missing, n)
+	}
+	if err := pool.QueryRow(ctx, `SELECT $1::"Odd ""schema".vector`, in[0]).Scan(&one); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := pool.Exec(ctx, `SELECT $1::"Odd ""schema".vector`, pgvector.NewVector(nil)); err == nil {
+		t.Error("an empty vector was sent")
+	}
+}
+
+func TestConnect_Errors(t *testing.T) {
+	good := newDB(t, "")
+	admin := connect(t, good)
+	if _, err := admin.Exec(t.Context(), "CREATE ROLE plain_login LOGIN PASSWORD 'x'"); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if _, err := admin.Exec(context.Background(), "DROP ROLE plain_login"); err != nil {
+			t.Error(err)
+		}
+	})
+	with := func(change func(u *url.URL)) string {
+		u, err := url.Parse(good)
+		if err != nil {
+			t.Fatal(err)
+		}
+		u.User = url.UserPassword(u.User.Username(), "s3cr3t-canary")
+		change(u)
+		return u.String()
+	}
+	closed, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	deaf := closed.Addr().String()
+	if err := closed.Close(); err != nil {
+		t.Fatal(err)
+	}
+	silent, err := net.Listen("tcp", "127.0.0.1:0") // accepts, never answers
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = silent.Close() })
+
+	for _, tt := range []struct {
+		name, dsn   string
+		replication bool
+		want        database.Kind
+	}{
+		{"nobody listens", with(func(u *url.URL) { u.Host = deaf }), false, database.Unreachable},
+		{"no answer", with(func(u *url.URL) { u.Host = silent.Addr().String() }), false, database.Unreachable},
+		{"no such host", with(func(u *url.URL) { u.Host = "no-such-host.invalid" }), false, database.Unreachable},
+		{"no such database", with(func(u *url.URL) { u.Path = "/nope" }), false, database.NoDatabase},
+		{"no such database, replication", with(func(u *url.URL) { u.Path = "/nope" }), true, database.NoDatabase},
+		{"no such role", with(func(u *url.URL) { u.User = url.UserPassword("nobody_at_all", "s3cr3t-canary") }), false, database.Auth},
+		{"role may not replicate", with(func(u *url.URL) { u.User = url.UserPassword("plain_login", "s3cr3t-canary") }), true, database.Permission},
+		{"unreadable", "postgres://u:s3cr3t-canary/x@h:y/db", false, database.BadURL},
+		{"unreadable pairs", "password=s3cr3t-canary port=s3cr3t-canary", false, database.BadURL},
+		{"missing certificate", "host=localhost sslmode=verify-full sslrootcert=/nonexistent password=s3cr3t-canary", false, database.BadURL},
+		{"no TLS here", with(func(u *url.URL) { u.RawQuery = "sslmode=require" }), false, database.TLS},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			var err error
+			o := database.Options{ConnectTimeout: 500 * time.Millisecond}
+			if tt.replication {
+				_, err = database.ConnectReplication(t.Context(), tt.dsn, o)
+			} else {
+				_, err = database.Connect(t.Context(), tt.dsn, o)
+			}
+			var e *database.Error
+			if !errors.As(err, &e) {
+				t.Fatalf("got %v, want *database.Error", err)
+			}
+			if e.Kind != tt.want {
+				t.Errorf("kind %s, want %s: %v", e.Kind, tt.want, err)
+			}
+			if strings.Contains(err.Error(), "s3cr3t") || strings.Contains(err.Error(), "\n") {
+				t.Errorf("error tells a secret or has several lines: %v", err)
+			}
+			t.Log(err, database.Hint(err))
+		})
+	}
+}
+
+func TestConnect_CancelledIsNotADatabaseError(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	_, err := database.Connect(ctx, newDB(t, ""), database.Options{})
+	var e *database.Error
+	if !errors.Is(err, context.Canceled) || errors.As(err, &e) {
+		t.Errorf("got %v, want context.Canceled alone", err)
+	}
+}
+
+// pooler is a stand-in for PgBouncer: it refuses the start-up parameters that PgBouncer does not know and passes the rest on.
+// With ignore it drops them instead, as with ignore_startup_parameters.
+func pooler(t *testing.T, dsn string, ignore bool) string {
+	t.Helper()
+	target, err := pgconn.ParseConfig(dsn)
+	if err != nil {
+		t.Fatal(err)
+	}
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = l.Close() })
+	known := map[string]bool{"user": true, "database": true, "client_encoding": true, "datestyle": true, "timezone": true, "application_name": true}
+	serve := func(client net.Conn) {
+		defer func() { _ = client.Close() }()
+		backend := pgproto3.NewBackend(client, client)
+		msg, err := backend.ReceiveStartupMessage()
+		if err != nil {
+			return
+		}
+		startup, ok := msg.(*pgproto3.StartupMessage)
+		if !ok {
+			return
+		}
+		for name := range startup.Parameters {
+			if known[name] {
+				continue
+			}
+			if ignore {
+				delete(startup.Parameters, name)
+				continue
+			}
+			backend.Send(&pgproto3.ErrorResponse{Severity: "FATAL", Code: "08P01", Message: "unsupported startup parameter: " + name})
+			_ = backend.Flush()
+			return
+		}
+		server, err := net.Dial("tcp", net.JoinHostPort(target.Host, portOf(target)))
+		if err != nil {
+			return
+		}
+		defer func() { _ = server.Close() }()
+		raw, err := startup.Encode(nil)
+		if err != nil {
+			return
+		}
+		if _, err := server.Write(raw); err != nil {
+			return
+		}
+		go func() { pipe(client, server) }()
+		pipe(server, client)
+	}
+	go func() {
+		for {
+			client, err := l.Accept()
+			if err != nil {
+				return
+			}
+			go serve(client)
+		}
+	}()
+	u, err := url.Parse(dsn)
+	if err != nil {
+		t.Fatal(err)
+	}
+	u.Host = l.Addr().String()
+	u.RawQuery = "sslmode=disable"
+	return u.String()
+}
+
+func TestConnect_ThroughAPooler(t *testing.T) {
+	dsn := newDB(t, "")
+	direct := connect(t, dsn)
+	if database.Pooled(direct) {
+		t.Error("a direct pool says that it is pooled")
+	}
+	for _, ignore := range []bool{false, true} {
+		through := pooler(t, dsn, ignore)
+		_, err := database.Connect(t.Context(), through, database.Options{})
+		var e *database.Error
+		if !errors.As(err, &e) || e.Kind != database.Pooler {
+			t.Fatalf("ignore=%v: got %v, want kind pooler", ignore, err)
+		}
+		if got := strings.Join(e.Hint, "\n"); !strings.Contains(got, `SET search_path = 'pg_catalog'`) {
+			t.Errorf("ignore=%v: hint %q lacks the way out", ignore, got)
+		}
+		_, err = database.ConnectReplication(t.Context(), through, database.Options{})
+		if !errors.As(err, &e) || e.Kind != database.Pooler || !strings.Contains(strings.Join(e.Hint, " "), "--stream-url") {
+			t.Errorf("ignore=%v: replication: got %v %q", ignore, err, database.Hint(err))
+		}
+	}
+
+	if _, err := direct.Exec(t.Context(), "DO $$ BEGIN EXECUTE format('ALTER DATABASE %I SET search_path = pg_catalog', current_database()); END $$"); err != nil {
+		t.Fatal(err)
+	}
+	pool := connect(t, pooler(t, dsn, false))
+	if !database.Pooled(pool) {
+		t.Error("the pool does not know that it is pooled")
+	}
+	var n int
+	if err := pool.QueryRow(t.Context(), "SELECT $1::int + 1", 1).Scan(&n); err != nil || n != 2 {
+		t.Errorf("got %d, %v", n, err)
+	}
+}
+
+func TestHint_KnowsSQLSTATEs(t *testing.T) {
+	pool := connect(t, newDB(t, ""))
+	_, err := pool.Exec(t.Context(), "SELECT '[1]'::public.vector")
+	if got := strings.Join(database.Hint(err), " "); !strings.Contains(got, "CREATE EXTENSION vector") {
+		t.Errorf("hint for %v: %q", err, got)
+	}
+	if got := database.Hint(errors.New("other")); got != nil {
+		t.Errorf("got %q for an unknown error", got)
+	}
+	if got := database.Hint(pgx.ErrNoRows); got != nil {
+		t.Errorf("got %q for no rows", got)
+	}
+}

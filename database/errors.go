@@ -1,0 +1,189 @@
+package database
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net"
+	"strings"
+
+	"github.com/jackc/pgerrcode"
+	"github.com/jackc/pgx/v5/pgconn"
+)
+
+// Kind tells why there is no connection.
+type Kind string
+
+// The kinds of connection errors.
+const (
+	BadURL      Kind = "bad_url"     // the URL cannot be read
+	Unreachable Kind = "unreachable" // nobody answers, or the answer came too late; later it may work
+	Starting    Kind = "starting"    // the server starts, stops or recovers; later it may work
+	Full        Kind = "full"        // no connection or walsender is free; later it may work
+	Auth        Kind = "auth"        // unknown role, wrong password, or pg_hba.conf does not let us in
+	NoDatabase  Kind = "no_database" // the server has no such database
+	Permission  Kind = "permission"  // the role may not: no CONNECT, or no REPLICATION
+	TLS         Kind = "tls"         // no encryption where it is asked for, or a certificate that is not trusted
+	Standby     Kind = "standby"     // the server cannot write
+	Pooler      Kind = "pooler"      // something between us and the server does not pass on what we need
+	Other       Kind = "other"
+)
+
+// Error is a failure to connect. Its text names host, database and role, and never a password.
+type Error struct {
+	Kind Kind
+	Err  error
+	Hint []string // ways out, each a sentence or a statement to run
+}
+
+func (e *Error) Error() string { return "connect to database: " + e.Err.Error() }
+
+// Unwrap returns the cause.
+func (e *Error) Unwrap() error { return e.Err }
+
+// Temporary tells whether the same attempt may succeed later without anybody changing the configuration. A wrong password
+// counts as temporary too: passwords are rotated on both sides, and never at the same moment.
+func (e *Error) Temporary() bool {
+	switch e.Kind {
+	case Unreachable, Starting, Full, Auth, Standby:
+		return true
+	case BadURL, NoDatabase, Permission, TLS, Pooler, Other:
+		return false
+	}
+	return false
+}
+
+var directHint = []string{"replication needs a direct connection to the server: give its URL with --stream-url (EMBEDSIDECAR_STREAM_URL)"}
+
+// unreadable turns an error of parsing into one that repeats nothing of the text, except the name of a file that is not there.
+func unreadable(err error) error {
+	e := &Error{Kind: BadURL, Err: errors.New("the URL can be read neither as postgres://user:password@host:port/database nor as key=value pairs"),
+		Hint: []string{"write : / ? # @ and % inside a password as %3A %2F %3F %23 %40 and %25"}}
+	var path *fs.PathError
+	if errors.As(err, &path) {
+		e.Err, e.Hint = fmt.Errorf("read a file that the URL names: %w", path), nil
+	} else if strings.Contains(err.Error(), "sslmode is invalid") {
+		e.Err = errors.New("the URL's sslmode is none of disable, allow, prefer, require, verify-ca and verify-full")
+		e.Hint = nil
+	}
+	return e
+}
+
+// refusedParameter tells whether something in between refused a start-up parameter that every supported server knows.
+func refusedParameter(err error) bool {
+	var pg *pgconn.PgError
+	return errors.As(err, &pg) && strings.Contains(strings.ToLower(pg.Message), "unsupported startup parameter")
+}
+
+// classify turns what pgx returns into *Error.
+func classify(err error, cfg pgconn.Config) error {
+	var done *Error
+	if errors.As(err, &done) {
+		return done
+	}
+	if errors.Is(err, context.Canceled) {
+		return err // the caller changed its mind: that is no fault of the database
+	}
+	e := &Error{Kind: Other, Err: fmt.Errorf("role %q, database %q at %s: %w", cfg.User, cfg.Database, address(cfg), cause(err))}
+	var (
+		pg     *pgconn.PgError
+		netErr net.Error
+	)
+	text := err.Error()
+	switch {
+	case errors.As(err, &pg):
+		e.Kind = serverKind(pg)
+	case errors.Is(err, context.DeadlineExceeded), pgconn.Timeout(err):
+		e.Kind = Unreachable // also when it was the TLS handshake that nobody answered
+	case strings.Contains(text, "tls") || strings.Contains(text, "x509") || strings.Contains(text, "TLS"):
+		e.Kind = TLS
+	case strings.Contains(text, "read only connection"):
+		e.Kind = Standby
+	case errors.As(err, &netErr):
+		e.Kind = Unreachable
+	case strings.Contains(text, "unexpected EOF"), strings.Contains(text, "connection reset"), strings.Contains(text, "broken pipe"):
+		e.Kind = Unreachable
+	}
+	e.Hint = kindHint(e.Kind, cfg)
+	return e
+}
+
+func serverKind(pg *pgconn.PgError) Kind {
+	if refusedParameter(pg) {
+		return Pooler
+	}
+	switch pg.Code {
+	case pgerrcode.InvalidPassword, pgerrcode.InvalidAuthorizationSpecification:
+		return Auth
+	case pgerrcode.InvalidCatalogName:
+		return NoDatabase
+	case pgerrcode.InsufficientPrivilege:
+		return Permission
+	case pgerrcode.TooManyConnections, pgerrcode.ConfigurationLimitExceeded:
+		return Full
+	case pgerrcode.CannotConnectNow, pgerrcode.AdminShutdown, pgerrcode.CrashShutdown:
+		return Starting
+	case pgerrcode.ReadOnlySQLTransaction:
+		return Standby
+	}
+	if pgerrcode.IsConnectionException(pg.Code) && pg.Code != pgerrcode.ProtocolViolation {
+		return Unreachable
+	}
+	return Other
+}
+
+func kindHint(k Kind, cfg pgconn.Config) []string {
+	switch k {
+	case Unreachable:
+		return []string{"is the server running at " + address(cfg) + ", and does a firewall let us through?"}
+	case Starting:
+		return []string{"the server is starting, stopping or recovering: it will be tried again"}
+	case Full:
+		return []string{"raise max_connections (for the stream also max_wal_senders), or end sessions that nobody needs: SELECT pid, usename, application_name, state FROM pg_stat_activity;"}
+	case Auth:
+		return []string{"check role and password in the URL (or its *_FILE, .pgpass, PGPASSWORD), and pg_hba.conf of the server"}
+	case NoDatabase:
+		return []string{"list the databases there are: SELECT datname FROM pg_database;"}
+	case Permission:
+		if cfg.RuntimeParams["replication"] != "" {
+			return []string{fmt.Sprintf("as superuser: ALTER ROLE %s REPLICATION; (RDS: GRANT rds_replication TO ...; Cloud SQL and Azure: ALTER ROLE ... REPLICATION by the admin role)", quote(cfg.User))}
+		}
+		return []string{fmt.Sprintf("as owner of the database: GRANT CONNECT ON DATABASE %s TO %s;", quote(cfg.Database), quote(cfg.User))}
+	case TLS:
+		return []string{"check sslmode and sslrootcert of the URL: require encrypts, verify-full also proves the server; a server without TLS needs sslmode=disable"}
+	case Standby:
+		return []string{"give the URL of the primary, or several hosts: postgres://host1,host2/database"}
+	case Pooler:
+		if cfg.RuntimeParams["replication"] != "" {
+			return directHint
+		}
+		return []string{"give a URL that leads to the server itself"}
+	case BadURL, Other:
+	}
+	return nil
+}
+
+// cause leaves out pgconn's own opening words, which repeat role and database, and the lines for further hosts' addresses.
+func cause(err error) error {
+	var connect *pgconn.ConnectError
+	if errors.As(err, &connect) {
+		if inner := connect.Unwrap(); inner != nil {
+			return oneLine{inner}
+		}
+	}
+	return oneLine{err}
+}
+
+// oneLine prints an error of several lines in one.
+type oneLine struct{ error }
+
+func (e oneLine) Error() string { return strings.Join(strings.Fields(e.error.Error()), " ") }
+func (e oneLine) Unwrap() error { return e.error }
+
+func address(cfg pgconn.Config) string {
+	if strings.HasPrefix(cfg.Host, "/") {
+		return fmt.Sprintf("%s/.s.PGSQL.%d", cfg.Host, cfg.Port)
+	}
+	return net.JoinHostPort(cfg.Host, fmt.Sprint(cfg.Port))
+}

@@ -1,0 +1,61 @@
+package database
+
+import (
+	"errors"
+
+	"github.com/jackc/pgerrcode"
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+)
+
+func quote(name string) string { return pgx.Identifier{name}.Sanitize() }
+
+// Hint returns ways out of an error that came from Postgres, each a sentence or a statement, or nil when none is known.
+// Errors that carry their own ways out (*Error here, those of package setup) answer for themselves.
+func Hint(err error) []string {
+	var own interface{ Hints() []string }
+	if errors.As(err, &own) {
+		return own.Hints()
+	}
+	var pg *pgconn.PgError
+	if !errors.As(err, &pg) {
+		return nil
+	}
+	if hint, ok := hints[pg.Code]; ok {
+		return hint
+	}
+	return nil
+}
+
+// Hints returns the ways out.
+func (e *Error) Hints() []string { return e.Hint }
+
+var hints = map[string][]string{
+	pgerrcode.ObjectInUse: {
+		"another sidecar holds the slot: SELECT slot_name, active_pid FROM pg_replication_slots WHERE active;",
+		"a second sidecar may stand by for it; one that hangs is ended with pg_terminate_backend(active_pid)",
+	},
+	pgerrcode.ObjectNotInPrerequisiteState: {
+		"if wal_level is not logical: ALTER SYSTEM SET wal_level = 'logical'; and restart the server (RDS: rds.logical_replication = 1; Cloud SQL: cloudsql.logical_decoding = on; Azure: wal_level = LOGICAL)",
+		"if the slot is lost: embedsidecar init makes a new one and compares every row",
+	},
+	pgerrcode.UndefinedObject: {
+		"if the type vector is missing: CREATE EXTENSION vector; (superuser, or the owner of the database where the extension is trusted)",
+		"if slot or publication is missing: embedsidecar init",
+	},
+	pgerrcode.UndefinedFunction: {"if it is one of pgvector's: CREATE EXTENSION vector; other functions need their schema in front, since search_path is pg_catalog"},
+	pgerrcode.UndefinedTable:    {"run embedsidecar init if it is one of ours; embedsidecar check tells about the others"},
+	pgerrcode.InvalidSchemaName: {"run embedsidecar init"},
+	pgerrcode.UndefinedColumn:   {"embedsidecar check names the pipelines whose columns have changed"},
+	pgerrcode.ConfigurationLimitExceeded: {
+		"raise max_replication_slots or max_wal_senders and restart the server; in use: SELECT slot_name, active FROM pg_replication_slots;",
+	},
+	pgerrcode.InsufficientPrivilege:  {"embedsidecar roles prints the grants that running needs; embedsidecar check says which one is missing"},
+	pgerrcode.TooManyConnections:     {"raise max_connections or lower the number of workers"},
+	pgerrcode.LockNotAvailable:       {"somebody holds a lock on the table for longer than 2 s: try again, or see pg_locks and pg_stat_activity"},
+	pgerrcode.QueryCanceled:          {"the server ended the statement: statement_timeout of the role, or somebody's pg_cancel_backend"},
+	pgerrcode.DataException:          {"if the widths of vectors differ: the model's dims must be those of the destination column"},
+	pgerrcode.DiskFull:               {"free space on the server; nothing is lost meanwhile"},
+	pgerrcode.ReadOnlySQLTransaction: {"this server is a standby or read-only: give the URL of the primary"},
+	pgerrcode.InvalidPassword:        {"check the password in the URL (or its *_FILE, .pgpass, PGPASSWORD)"},
+}

@@ -1,0 +1,45 @@
+package database
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/jackc/pgerrcode"
+	"github.com/jackc/pgx/v5/pgconn"
+)
+
+// ConnectReplication opens a connection that may create slots and stream changes of the database in dsn. Its session prints
+// values exactly as those of Connect do. It returns *Error; kind Pooler when something between us and the server does not speak
+// the replication protocol.
+func ConnectReplication(ctx context.Context, dsn string, o Options) (*pgconn.PgConn, error) {
+	parsed, err := parse(dsn, o)
+	if err != nil {
+		return nil, err
+	}
+	cfg := &parsed.ConnConfig.Config
+	cfg.RuntimeParams["replication"] = "database"
+	conn, err := pgconn.ConnectConfig(ctx, cfg)
+	if err != nil {
+		return nil, classify(err, *cfg)
+	}
+	if err := prove(ctx, conn); err != nil {
+		closeErr := conn.Close(ctx)
+		return nil, errors.Join(classify(err, *cfg), closeErr)
+	}
+	return conn, nil
+}
+
+// prove finishes a replication connection and makes sure that it is one: a pooler told to ignore the start-up parameter hands
+// out an ordinary session, to which IDENTIFY_SYSTEM is a syntax error.
+func prove(ctx context.Context, conn *pgconn.PgConn) error {
+	if _, err := conn.Exec(ctx, "IDENTIFY_SYSTEM").ReadAll(); err != nil {
+		var pg *pgconn.PgError
+		if errors.As(err, &pg) && pg.Code == pgerrcode.SyntaxError {
+			return &Error{Kind: Pooler, Err: errors.New("a connection pooler gave an ordinary session where one for replication was asked for"), Hint: directHint}
+		}
+		return fmt.Errorf("identify system: %w", err)
+	}
+	_, err := rawEncoding(ctx, conn)
+	return err
+}
