@@ -1,0 +1,78 @@
+// Package onnxtest finds the model and the library that tests of the ONNX plugin need. A test without them fails and says
+// which command brings them: a skipped test would look like one that passed.
+package onnxtest
+
+import (
+	"bufio"
+	"compress/gzip"
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"testing"
+)
+
+// ModelName is the model that the reference data of the tests was made with.
+const ModelName = "all-MiniLM-L6-v2"
+
+// Model returns the folder of the default model: EMBEDSIDECAR_PLUGIN_MODEL, or where tools/fetch-model.sh puts it.
+func Model(t testing.TB) string {
+	t.Helper()
+	return need(t, "EMBEDSIDECAR_PLUGIN_MODEL", filepath.Join("models", ModelName, "model.onnx"), true, "tools/fetch-model.sh")
+}
+
+// Library returns the shared library of ONNX Runtime: EMBEDSIDECAR_PLUGIN_ONNXRUNTIME, or where tools/fetch-onnxruntime.sh
+// puts it.
+func Library(t testing.TB) string {
+	t.Helper()
+	return need(t, "EMBEDSIDECAR_PLUGIN_ONNXRUNTIME", filepath.Join("onnxruntime", "libonnxruntime.*"), false, "tools/fetch-onnxruntime.sh")
+}
+
+func need(t testing.TB, variable, pattern string, folder bool, command string) string {
+	t.Helper()
+	if path := os.Getenv(variable); path != "" {
+		return path
+	}
+	cache, err := os.UserCacheDir()
+	if err != nil {
+		t.Fatalf("find the cache folder: %v", err)
+	}
+	if xdg := os.Getenv("XDG_CACHE_HOME"); xdg != "" { // on macOS too, as in the scripts
+		cache = xdg
+	} else if home := os.Getenv("HOME"); home != "" {
+		cache = filepath.Join(home, ".cache")
+	}
+	pattern = filepath.Join(cache, "embedsidecar", pattern)
+	found, err := filepath.Glob(pattern)
+	if err != nil || len(found) == 0 {
+		t.Fatalf("no %s: run %s, or set %s", pattern, command, variable)
+	}
+	path := found[len(found)-1]
+	if folder {
+		path = filepath.Dir(path)
+	}
+	return path
+}
+
+// Lines reads a gzipped file of JSON objects, one a line.
+func Lines[T any](t testing.TB, path string) []T {
+	t.Helper()
+	file, err := os.Open(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = file.Close() }()
+	unzipped, err := gzip.NewReader(file)
+	if err != nil {
+		t.Fatalf("read %s: %v", path, err)
+	}
+	decoder := json.NewDecoder(bufio.NewReader(unzipped))
+	var lines []T
+	for decoder.More() {
+		var line T
+		if err := decoder.Decode(&line); err != nil {
+			t.Fatalf("read %s, line %d: %v", path, len(lines)+1, err)
+		}
+		lines = append(lines, line)
+	}
+	return lines
+}

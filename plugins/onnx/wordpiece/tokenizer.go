@@ -1,0 +1,199 @@
+// Package wordpiece turns text into the token ids that uncased BERT models were trained on: the same ids, for every text, as
+// the reference library gives. It reads the reference's own tokenizer.json and refuses what it would not tokenize exactly.
+//
+// Its memory does not depend on the text: a word is kept up to the length that the model knows, and tokens up to the limit.
+package wordpiece
+
+import (
+	"fmt"
+	"os"
+	"strings"
+	"unicode/utf8"
+)
+
+// A Tokenizer is safe for concurrent use.
+type Tokenizer struct {
+	codes         *codes
+	trie          *trie
+	before, after []int32 // the special tokens around every text
+	unknown       int32   // stands for a word that cannot be put together from tokens
+	wordChars     int     // longer words are unknown
+	maxID         int32
+	special       []special // found in the text as they are, before anything else; longest first
+	specialFirst  [256]bool // bytes that one of them begins with
+}
+
+type special struct {
+	text string
+	id   int32
+}
+
+// Info is what Encode found out about a text besides its tokens.
+type Info struct {
+	Content   int  // tokens that came from words; 0: nothing but special tokens, so there is nothing to embed
+	Truncated bool // there were more tokens than the limit let through
+}
+
+// Load reads a tokenizer.json. The error says which of its settings is not supported.
+func Load(path string) (*Tokenizer, error) {
+	data, err := os.ReadFile(path)
+	if err != nil {
+		return nil, fmt.Errorf("load tokenizer: %w", err)
+	}
+	t, err := New(data)
+	if err != nil {
+		return nil, fmt.Errorf("load tokenizer %s: %w", path, err)
+	}
+	return t, nil
+}
+
+// New makes a tokenizer of the content of a tokenizer.json.
+func New(data []byte) (*Tokenizer, error) {
+	f, err := parse(data)
+	if err != nil {
+		return nil, err
+	}
+	return f.build()
+}
+
+// MaxID returns the largest id that Encode can give: the model needs an embedding for it.
+func (t *Tokenizer) MaxID() int32 { return t.maxID }
+
+// Around returns how many special tokens are put around every text; a limit for Encode must be larger.
+func (t *Tokenizer) Around() int { return len(t.before) + len(t.after) }
+
+// Encode appends the tokens of text to dst, special tokens included, and returns it. At most limit tokens are appended: the
+// end of the text is cut, the special tokens after it are not; limit 0 stands for no limit. Any bytes are allowed; those
+// that are not UTF-8 are dropped.
+func (t *Tokenizer) Encode(dst []int32, text string, limit int) ([]int32, Info) {
+	e := encoder{Tokenizer: t, ids: append(dst, t.before...), end: int(^uint(0) >> 1)}
+	if limit > 0 {
+		e.end = len(dst) + max(limit-len(t.after), len(t.before))
+	}
+	e.text(text)
+	if len(e.ids) > e.end {
+		e.ids, e.info.Truncated = e.ids[:e.end], true
+	}
+	return append(e.ids, t.after...), e.info
+}
+
+// An encoder is the state of one call of Encode.
+type encoder struct {
+	*Tokenizer
+	ids   []int32
+	end   int // ids may grow past it by one word; then it is cut and the call ends
+	info  Info
+	word  []byte // the word being read, normalized
+	chars int    // of it; at most one more than wordChars
+	space [256]byte
+}
+
+// text reads all of the text, or as much as is needed to know that it is too long.
+func (e *encoder) text(text string) {
+	e.word = e.space[:0]
+	for i := 0; i < len(text) && len(e.ids) <= e.end; {
+		b := text[i]
+		if e.specialFirst[b] {
+			if s, ok := e.specialAt(text[i:]); ok {
+				e.flush()
+				e.ids = append(e.ids, s.id)
+				i += len(s.text)
+				continue
+			}
+		}
+		if b < utf8.RuneSelf {
+			i++
+			e.rune(rune(b))
+			continue
+		}
+		r, size := utf8.DecodeRuneInString(text[i:])
+		i += size
+		e.rune(r)
+	}
+	if len(e.ids) <= e.end {
+		e.flush()
+	}
+}
+
+// specialAt returns the longest special token that text begins with.
+func (e *encoder) specialAt(text string) (special, bool) {
+	for _, s := range e.special {
+		if strings.HasPrefix(text, s.text) {
+			return s, true
+		}
+	}
+	return special{}, false
+}
+
+// rune reads one code point.
+func (e *encoder) rune(r rune) {
+	switch e.codes.class[r] {
+	case letter:
+		e.push(r)
+	case removed:
+	case space:
+		e.flush()
+	case punctuation, alone:
+		e.single(r)
+	case hangul:
+		r -= syllableFirst
+		e.push(leadFirst + r/(vowels*trails))
+		e.push(vowelFirst + r/trails%vowels)
+		if r%trails != 0 {
+			e.push(trailFirst + r%trails)
+		}
+	case mapped:
+		m := e.codes.mapped[r]
+		if m.alone {
+			e.flush()
+		}
+		for _, r := range m.to {
+			switch e.codes.class[r] {
+			case space:
+				e.flush()
+			case punctuation:
+				e.single(r)
+			default:
+				e.push(r)
+			}
+		}
+		if m.alone {
+			e.flush()
+		}
+	}
+}
+
+// push makes a code point part of the word.
+func (e *encoder) push(r rune) {
+	if e.chars > e.wordChars {
+		return // the word is unknown already, whatever follows
+	}
+	e.word = utf8.AppendRune(e.word, r)
+	e.chars++
+}
+
+// single makes a word of one code point.
+func (e *encoder) single(r rune) {
+	e.flush()
+	e.push(r)
+	e.flush()
+}
+
+// flush ends the word: it becomes the fewest tokens that a greedy search finds, or the unknown token.
+func (e *encoder) flush() {
+	if e.chars == 0 {
+		return
+	}
+	start, root := len(e.ids), beginRoot
+	for rest := e.word; len(rest) > 0; root = innerRoot {
+		id, length := e.trie.longest(root, rest)
+		if id == none || e.chars > e.wordChars {
+			e.ids = append(e.ids[:start], e.unknown)
+			break
+		}
+		e.ids = append(e.ids, id)
+		rest = rest[length:]
+	}
+	e.info.Content += len(e.ids) - start
+	e.word, e.chars = e.word[:0], 0
+}
