@@ -172,3 +172,25 @@ func (q *Queue) GiveBack(ctx context.Context, worker int64) error {
 	}
 	return nil
 }
+
+// GiveBackLease ends one lease without a result and without counting a try.
+func (q *Queue) GiveBackLease(ctx context.Context, token int64) error {
+	_, err := q.db.Exec(ctx, sqlfiles.Query("give_back_lease"), pgx.StrictNamedArgs{"token": token})
+	if err != nil {
+		return fmt.Errorf("give back lease %d: %w", token, err)
+	}
+	return nil
+}
+
+// Add asks for a look at rows of a pipeline without a change in the WAL.
+func Add(ctx context.Context, db DB, pipelineID int32, lane pipeline.Lane, keys []string) error {
+	if len(keys) == 0 {
+		return nil
+	}
+	_, err := db.Exec(ctx, sqlfiles.Query("add_tasks"),
+		pgx.StrictNamedArgs{"pipeline_id": pipelineID, "lane": int16(lane), "row_keys": keys})
+	if err != nil {
+		return fmt.Errorf("add %d tasks: %w", len(keys), err)
+	}
+	return nil
+}

@@ -1,6 +1,6 @@
 -- sweep_tasks: open again what has become due: retries whose pause is over, and leases that ran out (the worker died or
 -- hangs). The third lease lost while a row was tried alone makes it a dead letter.
--- Rows: one: the pipelines that got work, how many leases were lost, and when something becomes due next.
+-- Rows: one: the pipelines that have work, how many leases were lost, and when something becomes due next.
 -- Locks: the tasks, SKIP LOCKED. Index: task_due_idx, task_lease_idx.
 WITH due AS (
     UPDATE embedsidecar.task AS t
@@ -21,7 +21,9 @@ WITH due AS (
                                   WHERE w.state = 'in_progress' AND w.leased_until < now() LIMIT 5000 FOR UPDATE SKIP LOCKED))
     RETURNING t.pipeline_id
 )
-SELECT ARRAY(SELECT pipeline_id FROM due UNION SELECT pipeline_id FROM lost) AS pipelines,
+SELECT ARRAY(SELECT pipeline_id FROM due UNION SELECT pipeline_id FROM lost
+             UNION SELECT p.pipeline_id FROM embedsidecar.pipeline AS p
+                   WHERE EXISTS (SELECT FROM embedsidecar.task AS t WHERE t.state = 'todo' AND t.pipeline_id = p.pipeline_id)) AS pipelines,
        (SELECT count(*) FROM lost) AS lost,
        extract(epoch FROM least((SELECT min(t.due_at) FROM embedsidecar.task AS t WHERE t.state = 'retrying' AND t.due_at > now()),
                                 (SELECT min(t.leased_until) FROM embedsidecar.task AS t WHERE t.state = 'in_progress' AND t.leased_until >= now()))

@@ -1,0 +1,296 @@
+package worker
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"math/rand/v2"
+	"strings"
+	"time"
+
+	"github.com/jackc/pgerrcode"
+	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/embedsidecar/embedsidecar/embed"
+	"github.com/embedsidecar/embedsidecar/failpoint"
+	"github.com/embedsidecar/embedsidecar/pipeline"
+	"github.com/embedsidecar/embedsidecar/queue"
+)
+
+// item is one task on its way through a batch.
+type item struct {
+	task   queue.Task
+	row    row
+	action action
+	vector []float32
+	err    error // of this row alone
+}
+
+// action is what an item needs.
+type action int
+
+const (
+	nothing  action = iota // unchanged
+	vectorIn               // write a vector
+	relabel                // the vector stays, the ledger does not: another watched column changed
+	empty                  // take the vector away: no text
+	gone                   // the row is gone
+	alias                  // the row has another spelling of this key: forget this one
+	broken                 // err
+)
+
+// process takes leased tasks to their end. It returns an error only if the batch as a whole could not be finished.
+func (w *Worker) process(ctx context.Context, tasks []queue.Task) error {
+	items, err := w.look(ctx, tasks)
+	if err != nil {
+		if w.parks(ctx, err) {
+			return w.postpone(ctx, tasks, embed.Configuration, "table", errParked.Error(), 10*time.Second)
+		}
+		return err
+	}
+	if err := failpoint.Hit("worker/after-read"); err != nil {
+		return err
+	}
+	w.decide(items)
+	if err := w.reuse(ctx, items); err != nil {
+		return err
+	}
+	if err := w.embed(ctx, items, tasks[0].Alone()); err != nil {
+		return w.embedderFailed(ctx, tasks, err)
+	}
+	if err := failpoint.Hit("worker/after-embed"); err != nil {
+		return err
+	}
+	return w.finish(ctx, items)
+}
+
+// look reads the rows of tasks. A row whose text expression fails (a division by zero, a bad cast) is found by halving.
+func (w *Worker) look(ctx context.Context, tasks []queue.Task) ([]item, error) {
+	keys := make([]string, len(tasks))
+	for i, t := range tasks {
+		keys[i] = t.RowKey
+	}
+	rows, err := w.read(ctx, keys)
+	if err == nil {
+		items := make([]item, len(tasks))
+		for i := range tasks {
+			items[i] = item{task: tasks[i], row: rows[i]}
+		}
+		return items, nil
+	}
+	if !rowsFault(err) {
+		return nil, err
+	}
+	if len(tasks) == 1 {
+		return []item{{task: tasks[0], action: broken, err: &embed.TextError{Class: embed.Data, Code: "unreadable", Message: sqlState(err)}}}, nil
+	}
+	half := len(tasks) / 2
+	first, err := w.look(ctx, tasks[:half])
+	if err != nil {
+		return nil, err
+	}
+	second, err := w.look(ctx, tasks[half:])
+	if err != nil {
+		return nil, err
+	}
+	return append(first, second...), nil
+}
+
+// decide says what each item needs before any embedder is asked.
+func (w *Worker) decide(items []item) {
+	p := w.o.Pipeline
+	for i := range items {
+		it := &items[i]
+		r := &it.row
+		if r.broken {
+			w.stats.Sanitised.Add(1)
+		}
+		switch {
+		case it.action == broken:
+		case !r.found:
+			it.action = gone
+		case r.key != r.actual:
+			it.action = alias
+		case r.unchanged(p):
+			it.action = nothing
+		case !r.wanted():
+			it.action = empty
+		case r.intact(p) && bytes.Equal(r.textHash[:], r.ledgerText):
+			it.action = relabel
+		default:
+			it.action = vectorIn
+		}
+	}
+}
+
+// embed asks for the vectors of the items that need one and have none yet.
+func (w *Worker) embed(ctx context.Context, items []item, alone bool) error {
+	var (
+		texts  []string
+		places []int
+	)
+	for i := range items {
+		if items[i].action == vectorIn && items[i].vector == nil {
+			texts = append(texts, items[i].row.text)
+			places = append(places, i)
+		}
+	}
+	if len(texts) == 0 {
+		return nil
+	}
+	if err := failpoint.Hit("worker/before-embed"); err != nil {
+		return err
+	}
+	results, err := w.o.Service.Embed(ctx, embed.Document, texts, alone)
+	if err != nil {
+		return err
+	}
+	for j, result := range results {
+		it := &items[places[j]]
+		switch {
+		case result.Err != nil:
+			it.action, it.err = broken, result.Err
+		case result.Empty:
+			it.action = empty
+		default:
+			it.vector = result.Vector
+		}
+	}
+	return nil
+}
+
+// embedderFailed ends a batch that got no answer. The rows are innocent until they prove otherwise alone.
+func (w *Worker) embedderFailed(ctx context.Context, tasks []queue.Task, err error) error {
+	if ctx.Err() != nil {
+		return err
+	}
+	class, code := embed.Classify(err)
+	w.o.Log.WarnContext(ctx, "embedder failed", "pipeline", w.o.Pipeline.Name, "class", string(class), "code", code, "tasks", len(tasks), "error", err)
+	if class != embed.Crash {
+		return w.postpone(ctx, tasks, class, code, err.Error(), max(w.o.Service.Rest(), w.o.Retry.Initial/4))
+	}
+	outcomes := make([]queue.Outcome, len(tasks))
+	for i, t := range tasks {
+		o := queue.Outcome{Task: t, Action: queue.Later, What: "lost", Attempt: t.Attempt, Losses: t.Losses + 1,
+			Class: string(class), Code: code, Message: "the embedder died while it held this row", Delay: w.o.Service.Rest()}
+		if o.Losses >= queue.DeadAfter {
+			o.Action, o.What, o.Message = queue.Fail, "failed", "the embedder died each time it held this row, also alone"
+		}
+		outcomes[i] = o
+	}
+	w.stats.Lost.Add(int64(len(tasks)))
+	return w.end(ctx, tasks[0].LeaseToken, outcomes)
+}
+
+// postpone ends leases for a reason that is not the rows': it burns no attempt.
+func (w *Worker) postpone(ctx context.Context, tasks []queue.Task, class embed.Class, code, message string, delay time.Duration) error {
+	outcomes := make([]queue.Outcome, len(tasks))
+	for i, t := range tasks {
+		outcomes[i] = queue.Outcome{Task: t, Action: queue.Later, What: "postponed", Attempt: t.Attempt, Losses: t.Losses,
+			Class: string(class), Code: code, Message: message, Delay: delay}
+	}
+	w.stats.Retried.Add(int64(len(tasks)))
+	return w.end(ctx, tasks[0].LeaseToken, outcomes)
+}
+
+func (w *Worker) end(ctx context.Context, token int64, outcomes []queue.Outcome) error {
+	done, err := w.o.Queue.Finish(ctx, w.o.ID, token, outcomes)
+	if err != nil {
+		return err
+	}
+	w.stats.Failed.Add(int64(done.Failed))
+	w.stats.Fenced.Add(int64(len(outcomes) - done.Done - done.Failed - done.Retrying - done.Reopened))
+	return nil
+}
+
+// outcomeOf says how an item that could not be written ends.
+func (w *Worker) failure(it *item) queue.Outcome {
+	class, code := embed.Classify(it.err)
+	o := queue.Outcome{Task: it.task, Action: queue.Later, What: "retried", Attempt: it.task.Attempt, Losses: it.task.Losses,
+		Class: string(class), Code: code, Message: it.err.Error()}
+	if class == embed.Data {
+		o.Attempt++
+	}
+	o.Delay = w.backoff(int(o.Attempt))
+	if class == embed.Data && int(o.Attempt) >= w.o.Retry.MaxAttempts {
+		o.Action, o.What = queue.Fail, "failed"
+	} else {
+		w.stats.Retried.Add(1)
+	}
+	return o
+}
+
+// backoff is the pause before the next try: doubling, capped, with full jitter over its upper half.
+func (w *Worker) backoff(attempt int) time.Duration {
+	d := min(w.o.Retry.Initial<<min(max(attempt-1, 0), 20), w.o.Retry.Max)
+	return d/2 + time.Duration(rand.Int64N(int64(d/2)+1)) //nolint:gosec // jitter needs no secrecy
+}
+
+// parks tells whether an error means that the pipeline does not fit its table, and says so to whoever can look.
+func (w *Worker) parks(ctx context.Context, err error) bool {
+	var pg *pgconn.PgError
+	if !errors.As(err, &pg) {
+		return false
+	}
+	switch pg.Code {
+	case pgerrcode.UndefinedColumn, pgerrcode.UndefinedTable, pgerrcode.InsufficientPrivilege, pgerrcode.UndefinedFunction,
+		pgerrcode.DatatypeMismatch, pgerrcode.UndefinedObject, pgerrcode.InvalidSchemaName:
+		w.o.Log.WarnContext(ctx, "pipeline parked", "pipeline", w.o.Pipeline.Name, "sqlstate", pg.Code, "error", pg.Message)
+		if w.o.Broken != nil {
+			w.o.Broken(w.o.Pipeline)
+		}
+		return true
+	}
+	return false
+}
+
+// rowsFault tells whether an error of a statement may be the fault of one of its rows.
+func rowsFault(err error) bool {
+	var pg *pgconn.PgError
+	if !errors.As(err, &pg) {
+		return false
+	}
+	switch {
+	case strings.HasPrefix(pg.Code, "22"), strings.HasPrefix(pg.Code, "23"), strings.HasPrefix(pg.Code, "P0"),
+		strings.HasPrefix(pg.Code, "54"), strings.HasPrefix(pg.Code, "38"), strings.HasPrefix(pg.Code, "39"):
+		return true
+	}
+	return false
+}
+
+// contended tells whether a statement lost against somebody else's locks: the same one, or half of it, may succeed.
+func contended(err error) bool {
+	var pg *pgconn.PgError
+	if !errors.As(err, &pg) {
+		return false
+	}
+	switch pg.Code {
+	case pgerrcode.DeadlockDetected, pgerrcode.SerializationFailure, pgerrcode.LockNotAvailable, pgerrcode.QueryCanceled:
+		return true
+	}
+	return false
+}
+
+// sqlState describes a server's error without its detail, which may hold row values.
+func sqlState(err error) string {
+	var pg *pgconn.PgError
+	if errors.As(err, &pg) {
+		return "SQLSTATE " + pg.Code
+	}
+	return "unknown"
+}
+
+// outcome words of finished items, for history.
+var words = map[action]string{
+	nothing: "unchanged", relabel: "unchanged", empty: "emptied", gone: "removed", alias: "removed",
+}
+
+func (it *item) word() string {
+	if it.action != vectorIn {
+		return words[it.action]
+	}
+	return "embedded"
+}
+
+// noVector is the hash of a vector that is not there.
+var noVector [pipeline.VectorHashSize]byte

@@ -1,0 +1,173 @@
+package worker
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"encoding/binary"
+	"fmt"
+	"math"
+	"strconv"
+	"strings"
+
+	"github.com/embedsidecar/embedsidecar/pipeline"
+)
+
+// row is what a look at one key found.
+type row struct {
+	key    string // as asked for
+	found  bool
+	actual string // the key as the row prints it: another spelling of the same value, where the type has several
+	keep   bool   // the filter lets it through
+	text   string
+	broken bool // the text held bytes that are no UTF-8; they were replaced
+
+	source   pipeline.SourceHash
+	textHash [sha256.Size]byte
+
+	ledger           bool // there is an entry
+	ledgerSource     []byte
+	ledgerText       []byte // nil: no text, so no vector
+	ledgerVector     []byte
+	ledgerGeneration int32
+
+	stored           bool   // the destination holds a vector
+	storedHash       []byte // column: hash of the vector; table: text hash of the stored row
+	storedGeneration int32
+}
+
+// wanted tells whether the row has a text to embed.
+func (r *row) wanted() bool { return r.found && r.keep && strings.TrimSpace(r.text) != "" }
+
+// intact tells whether the destination is what the ledger says we wrote.
+func (r *row) intact(p *pipeline.Pipeline) bool {
+	if !r.ledger || r.ledgerGeneration != p.Generation {
+		return false
+	}
+	if r.ledgerText == nil {
+		return !r.stored
+	}
+	if p.ToColumn() {
+		return r.stored && bytes.Equal(r.storedHash, r.ledgerVector)
+	}
+	return r.stored && r.storedGeneration == p.Generation && bytes.Equal(r.storedHash, r.ledgerText)
+}
+
+// unchanged tells whether there is nothing to do for the row.
+func (r *row) unchanged(p *pipeline.Pipeline) bool {
+	return r.found && r.key == r.actual && r.intact(p) && bytes.Equal(r.source, r.ledgerSource)
+}
+
+// keyArrays splits keys into one array per key column.
+func keyArrays(p *pipeline.Pipeline, keys []string) ([]any, error) {
+	arrays := make([][]string, len(p.Key))
+	for _, key := range keys {
+		values, err := pipeline.SplitKey(key, len(p.Key))
+		if err != nil {
+			return nil, err
+		}
+		for i, v := range values {
+			arrays[i] = append(arrays[i], v)
+		}
+	}
+	args := make([]any, len(arrays), len(arrays)+3)
+	for i, a := range arrays {
+		args[i] = a
+	}
+	return args, nil
+}
+
+// read looks at the rows of keys, in one statement and so in one snapshot, with their ledger entries. It returns one row per
+// key, in order.
+func (w *Worker) read(ctx context.Context, keys []string) ([]row, error) {
+	p := w.o.Pipeline
+	args, err := keyArrays(p, keys)
+	if err != nil {
+		return nil, err
+	}
+	args = append([]any{w.sql.formats}, append(args, keys)...)
+	rows, err := w.o.DB.Query(ctx, w.sql.read, args...)
+	if err != nil {
+		return nil, fmt.Errorf("read %d rows of %s: %w", len(keys), p.Source(), err)
+	}
+	defer rows.Close()
+	found := make([]row, len(keys))
+	for rows.Next() {
+		if err := w.scanRow(rows.RawValues(), keys, found); err != nil {
+			return nil, fmt.Errorf("read rows of %s: %w", p.Source(), err)
+		}
+	}
+	if err := rows.Err(); err != nil {
+		return nil, fmt.Errorf("read %d rows of %s: %w", len(keys), p.Source(), err)
+	}
+	return found, nil
+}
+
+// scanRow fills the row that a result line is about. The raw values live only until the next line.
+func (w *Worker) scanRow(raw [][]byte, keys []string, found []row) error {
+	place, err := strconv.Atoi(string(raw[readPlace]))
+	if err != nil || place < 1 || place > len(keys) {
+		return fmt.Errorf("place %q of %d", raw[readPlace], len(keys))
+	}
+	r := &found[place-1]
+	r.key = keys[place-1]
+	if r.found = raw[readKey] != nil; r.found {
+		r.actual = string(raw[readKey])
+		r.keep = len(raw[readKeep]) == 1 && raw[readKeep][0] == 't'
+		r.text = string(raw[readText])
+		if valid := strings.ToValidUTF8(r.text, "\uFFFD"); valid != r.text {
+			r.text, r.broken = valid, true
+		}
+		r.textHash = pipeline.TextHash(r.text)
+	}
+	if r.ledger = raw[readLedgerSource] != nil; r.ledger {
+		r.ledgerSource = bytes.Clone(raw[readLedgerSource])
+		r.ledgerText = bytes.Clone(raw[readLedgerText])
+		r.ledgerVector = bytes.Clone(raw[readLedgerVector])
+		generation, err := strconv.ParseInt(string(raw[readLedgerGeneration]), 10, 32)
+		if err != nil {
+			return fmt.Errorf("generation %q", raw[readLedgerGeneration])
+		}
+		r.ledgerGeneration = int32(generation)
+	}
+	if r.stored = raw[readStored] != nil; r.stored {
+		if w.o.Pipeline.ToColumn() {
+			vector, err := decodeVector(raw[readStored])
+			if err != nil {
+				return err
+			}
+			hash := pipeline.VectorHash(vector)
+			r.storedHash = hash[:]
+		} else {
+			r.storedHash = bytes.Clone(raw[readStored])
+			generation, err := strconv.ParseInt(string(raw[readStoredGeneration]), 10, 32)
+			if err != nil {
+				return fmt.Errorf("generation %q", raw[readStoredGeneration])
+			}
+			r.storedGeneration = int32(generation)
+		}
+	}
+	for i := readWatched; i+1 < len(raw); i += 2 {
+		if raw[i] == nil && raw[i+1] != nil {
+			r.source = r.source.AppendSum(raw[i+1])
+		} else {
+			r.source = r.source.AppendColumn(raw[i])
+		}
+	}
+	if r.source == nil {
+		r.source = pipeline.SourceHash{}
+	}
+	return nil
+}
+
+// decodeVector reads a vector as pgvector sends it: 16-bit width, 16 bits unused, then big-endian float32s.
+func decodeVector(b []byte) ([]float32, error) {
+	if len(b) < 4 || len(b) != 4+4*int(binary.BigEndian.Uint16(b)) {
+		return nil, fmt.Errorf("a stored vector of %d bytes", len(b))
+	}
+	vector := make([]float32, binary.BigEndian.Uint16(b))
+	for i := range vector {
+		vector[i] = math.Float32frombits(binary.BigEndian.Uint32(b[4+4*i:]))
+	}
+	return vector, nil
+}

@@ -1,0 +1,227 @@
+package worker
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/embedsidecar/embedsidecar/pipeline"
+)
+
+// Sizes that bound what one batch may bring into memory.
+const (
+	// maxText is how many characters of a text are looked at. Models read a few thousand tokens at most.
+	maxText = 1 << 20
+	// hashAtServer is the stored size, in bytes, from which on a watched column is hashed by the server instead of being sent.
+	hashAtServer = 32 << 10
+)
+
+// statements are a pipeline's own SQL, built once from confirmed names.
+type statements struct {
+	read    string // rows by key
+	formats pgx.QueryResultFormats
+	page    string // the next keys of the source table
+	first   string // the first keys of the source table
+	gone    string // which of some keys have no source row
+	write   string // vectors to the destination
+	empty   string // take vectors away from rows that have no text
+	remove  string // vectors of rows that are gone; "" with a column, which went with its row
+	lock    string // a column's rows, skipping locked ones; "" with an embedding table
+	reuse   string // vectors by key
+}
+
+func ident(name string) string { return pgx.Identifier{name}.Sanitize() }
+
+// TextSQL returns the SQL expression of a pipeline's text for the row called alias r: what the user wrote, or the columns in
+// the order given, empty ones left out, with a blank line between.
+func TextSQL(p *pipeline.Pipeline) string {
+	if p.Text != "" {
+		return "(" + p.Text + "\n)::text"
+	}
+	parts := make([]string, len(p.Columns))
+	for i, c := range p.Columns {
+		parts[i] = fmt.Sprintf("nullif(r.%s::text, '')", ident(c))
+	}
+	return `concat_ws(E'\n\n', ` + strings.Join(parts, ", ") + ")"
+}
+
+// FilterSQL returns the SQL expression of a pipeline's filter for the row called alias r.
+func FilterSQL(p *pipeline.Pipeline) string {
+	if p.Filter == "" {
+		return "true"
+	}
+	return "coalesce((" + p.Filter + "\n)::boolean, false)"
+}
+
+// source returns the FROM item of the source table. A plain table that others inherit from is only itself.
+func source(p *pipeline.Pipeline) string {
+	if p.Partitioned {
+		return p.Source() + " AS r"
+	}
+	return "ONLY " + p.Source() + " AS r"
+}
+
+func newStatements(p *pipeline.Pipeline) statements {
+	n := len(p.Key)
+	names := make([]string, n)  // k.k1, k.k2: the key's texts in a list of rows
+	params := make([]string, n) // $1::text[], $2::text[]
+	for i := range n {
+		names[i] = fmt.Sprintf("k.k%d", i+1)
+		params[i] = fmt.Sprintf("$%d::text[]", i+1)
+	}
+	// list is a FROM item: keys, then more arrays, numbered.
+	list := func(more ...string) string {
+		arrays, columns := strings.Join(params, ", "), make([]string, n)
+		for i := range n {
+			columns[i] = fmt.Sprintf("k%d", i+1)
+		}
+		for i, m := range more {
+			name, typ, _ := strings.Cut(m, " ")
+			arrays += fmt.Sprintf(", $%d::%s[]", n+1+i, typ)
+			columns = append(columns, name)
+		}
+		return "unnest(" + arrays + ") WITH ORDINALITY AS k (" + strings.Join(columns, ", ") + ", place)"
+	}
+	match := p.MatchKey("r", names)
+	s := statements{}
+	s.buildRead(p, list, match)
+	s.buildScan(p, list, match)
+	if p.ToColumn() {
+		s.buildColumn(p, list, match)
+	} else {
+		s.buildTable(p, list, names)
+	}
+	return s
+}
+
+// The columns that read gives before the watched ones.
+const (
+	readPlace = iota
+	readKey
+	readKeep
+	readText
+	readLedgerSource
+	readLedgerText
+	readLedgerVector
+	readLedgerGeneration
+	readStored           // column: the vector; table: the text hash of the stored row
+	readStoredGeneration // table only
+	readWatched          // then two per watched column: its output text, or its SHA-256 if it is large
+)
+
+func (s *statements) buildRead(p *pipeline.Pipeline, list func(...string) string, match string) {
+	n := len(p.Key)
+	inner := []string{
+		p.KeyExpression("r") + " AS row_key", FilterSQL(p) + " AS keep",
+		fmt.Sprintf("CASE WHEN %s THEN left(%s, %d) END AS body", FilterSQL(p), TextSQL(p), maxText),
+	}
+	var outer []string
+	s.formats = make(pgx.QueryResultFormats, readWatched)
+	for _, at := range []int{readLedgerSource, readLedgerText, readLedgerVector, readStored} {
+		s.formats[at] = pgx.BinaryFormatCode
+	}
+	for i, w := range p.Watched {
+		c := "r." + ident(w)
+		inner = append(inner,
+			fmt.Sprintf("CASE WHEN pg_column_size(%s) <= %d THEN %s END AS w%d", c, hashAtServer, c, i),
+			fmt.Sprintf("CASE WHEN pg_column_size(%s) > %d THEN sha256(convert_to(format('%%s', %s), pg_client_encoding()::name)) END AS h%d",
+				c, hashAtServer, c, i))
+		outer = append(outer, fmt.Sprintf("f.w%d", i), fmt.Sprintf("f.h%d", i))
+		s.formats = append(s.formats, pgx.TextFormatCode, pgx.BinaryFormatCode)
+	}
+	stored, join := "f.stored, NULL::integer", ""
+	if p.ToColumn() {
+		inner = append(inner, "r."+ident(p.IntoColumn)+" AS stored")
+	} else {
+		stored = "d.text_hash, d.generation"
+		texts := make([]string, n)
+		for i := range n {
+			texts[i] = fmt.Sprintf("k.k%d", i+1)
+		}
+		join = "\nLEFT JOIN LATERAL (SELECT e.text_hash, e.generation FROM " + p.Into() + " AS e WHERE " + p.MatchKey("e", texts) +
+			" AND e.chunk_no = 0 OFFSET 0) AS d ON true"
+	}
+	s.read = "SELECT k.place, f.row_key, f.keep, f.body, l.source_hash, l.text_hash, l.vector_hash, l.generation, " + stored
+	if len(outer) > 0 {
+		s.read += ", " + strings.Join(outer, ", ")
+	}
+	s.read += "\nFROM " + list("row_key text") +
+		"\nLEFT JOIN LATERAL (SELECT " + strings.Join(inner, ", ") + " FROM " + source(p) + " WHERE " + match + " LIMIT 1) AS f ON true" +
+		fmt.Sprintf("\nLEFT JOIN LATERAL (SELECT g.source_hash, g.text_hash, g.vector_hash, g.generation FROM embedsidecar.ledger AS g"+
+			" WHERE g.pipeline_id = %d AND g.row_key = k.row_key OFFSET 0) AS l ON true", p.ID) + join +
+		"\nORDER BY k.place"
+}
+
+// buildScan makes the statements of a scan. It goes from the largest key to the smallest, in the order of the key's own index,
+// so that new rows, which are the ones people look for, come first.
+func (s *statements) buildScan(p *pipeline.Pipeline, list func(...string) string, match string) {
+	n := len(p.Key)
+	keys, order := make([]string, n), make([]string, n)
+	builtIn := true
+	for i, k := range p.Key {
+		keys[i] = "r." + ident(k.Name)
+		order[i] = "r." + ident(k.Name) + " USING " + k.Greater
+		builtIn = builtIn && strings.HasPrefix(k.Greater, `OPERATOR("pg_catalog".`)
+	}
+	value := func(i int) string { return p.Key[i].Value(fmt.Sprintf("$%d::text", i+2)) }
+	var after string
+	if builtIn && n > 1 {
+		values := make([]string, n)
+		for i := range n {
+			values[i] = value(i)
+		}
+		after = "(" + strings.Join(values, ", ") + ") OPERATOR(pg_catalog.>) (" + strings.Join(keys, ", ") + ")"
+	} else {
+		var ways []string
+		for i, k := range p.Key {
+			var steps []string
+			for j := range i {
+				steps = append(steps, value(j)+" "+p.Key[j].Equal+" r."+ident(p.Key[j].Name))
+			}
+			ways = append(ways, strings.Join(append(steps, value(i)+" "+k.Greater+" r."+ident(k.Name)), " AND "))
+		}
+		after = "(" + strings.Join(ways, " OR ") + ")"
+	}
+	known := fmt.Sprintf("EXISTS (SELECT FROM embedsidecar.ledger AS l WHERE l.pipeline_id = %d AND l.row_key = f.row_key OFFSET 0)", p.ID)
+	page := func(where string) string {
+		return "SELECT f.row_key, " + known + " AS known FROM (SELECT " + p.KeyExpression("r") + " AS row_key, row_number() OVER () AS place" +
+			" FROM (SELECT " + strings.Join(keys, ", ") + " FROM " + source(p) + where + " ORDER BY " + strings.Join(order, ", ") +
+			" LIMIT $1) AS r) AS f ORDER BY f.place"
+	}
+	s.first = page("")
+	s.page = page(" WHERE " + after)
+	s.gone = "SELECT k.row_key FROM " + list("row_key text") + " WHERE NOT EXISTS (SELECT FROM " + source(p) + " WHERE " + match +
+		" AND " + p.KeyExpression("r") + " = k.row_key OFFSET 0)"
+}
+
+func (s *statements) buildColumn(p *pipeline.Pipeline, list func(...string) string, match string) {
+	column := ident(p.IntoColumn)
+	// FOR NO KEY UPDATE needs no more than UPDATE on the one column, and readers of foreign keys do not wait for it.
+	s.lock = "SELECT k.place FROM " + list() + " CROSS JOIN LATERAL (SELECT FROM " + source(p) + " WHERE " + match +
+		" FOR NO KEY UPDATE SKIP LOCKED) AS f"
+	target := "ONLY " + p.Source()
+	if p.Partitioned {
+		target = p.Source()
+	}
+	s.write = "UPDATE " + target + " AS r SET " + column + " = k.vector FROM " + list("vector "+p.VectorType) +
+		" WHERE " + match + " RETURNING k.place"
+	s.empty = "UPDATE " + target + " AS r SET " + column + " = NULL FROM " + list() + " WHERE " + match + " RETURNING k.place"
+	s.reuse = "SELECT k.place, r." + column + " FROM " + list() + " JOIN " + source(p) + " ON " + match + " WHERE r." + column + " IS NOT NULL"
+}
+
+func (s *statements) buildTable(p *pipeline.Pipeline, list func(...string) string, names []string) {
+	columns, values := make([]string, len(p.Key)), make([]string, len(p.Key))
+	for i, k := range p.Key {
+		columns[i], values[i] = ident(k.Name), k.Value(names[i])
+	}
+	keys := strings.Join(columns, ", ")
+	match := p.MatchKey("d", names)
+	s.write = "INSERT INTO " + p.Into() + " AS d (" + keys + ", chunk_no, generation, text_hash, embedded_at, embedding) SELECT " +
+		strings.Join(values, ", ") + fmt.Sprintf(", 0, %d, k.text_hash, now(), k.vector FROM ", p.Generation) +
+		list("text_hash bytea", "vector "+p.VectorType) + " ON CONFLICT (" + keys + ", chunk_no) DO UPDATE SET generation = excluded.generation," +
+		" text_hash = excluded.text_hash, embedded_at = excluded.embedded_at, embedding = excluded.embedding"
+	s.remove = "DELETE FROM " + p.Into() + " AS d USING " + list() + " WHERE " + match
+	s.empty = s.remove
+	s.reuse = "SELECT k.place, d.embedding FROM " + list() + " JOIN " + p.Into() + " AS d ON " + match + " WHERE d.chunk_no = 0"
+}

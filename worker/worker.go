@@ -1,0 +1,202 @@
+// Package worker joins queue, embedder and tables: it leases tasks, reads the rows as they are now, embeds what changed and
+// writes the vectors back. It keeps no transaction open while it embeds, it writes only under a lease it still holds, and it
+// never reads a row before the change it was told of is visible. So an older text's vector cannot replace a newer one's,
+// and whatever dies on the way, somebody looks again.
+package worker
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/embedsidecar/embedsidecar/embed"
+	"github.com/embedsidecar/embedsidecar/pipeline"
+	"github.com/embedsidecar/embedsidecar/queue"
+)
+
+// Retry says how failed work is tried again.
+type Retry struct {
+	MaxAttempts int           // tries of a row that fails because of itself; 0: 5
+	Initial     time.Duration // first pause; it doubles each time, ±50 %; 0: 1 s
+	Max         time.Duration // longest pause; 0: 5 min
+}
+
+// Options are what a Worker needs.
+type Options struct {
+	Pipeline *pipeline.Pipeline
+	DB       queue.DB // with the session settings of package database
+	Queue    *queue.Queue
+	Service  *embed.Service
+	ID       int64 // of this sidecar in the table worker
+	MarkKey  []byte
+	Log      *slog.Logger
+
+	Loops     int           // batches in work at once: one may be read or written while another is embedded; 0: 3
+	BatchRows int           // rows per batch; 0: 256
+	Lease     time.Duration // 0: 30 s
+	Retry     Retry
+	NoMarks   bool                       // write back without a mark; the ledger alone must then know our writes
+	Fresh     func(time.Duration)        // called per written row with the time from commit to visible vector; may be nil
+	Broken    func(p *pipeline.Pipeline) // called when the pipeline no longer fits its table; may be nil
+}
+
+// Stats counts what a Worker did. Its fields may be read at any time.
+type Stats struct {
+	Embedded, Reused, Unchanged, Emptied, Removed atomic.Int64 // rows, by how their task ended
+	Failed, Retried, Locked, Fenced, Lost         atomic.Int64 // rows
+	Written                                       atomic.Int64 // vectors
+	Sanitised                                     atomic.Int64 // texts with bytes that are no UTF-8
+	Batches                                       atomic.Int64
+	Busy                                          atomic.Int64 // loops at work now
+}
+
+// Worker works one pipeline. Only its Run method does anything; it may be called once.
+type Worker struct {
+	o     Options
+	sql   statements
+	stats Stats
+}
+
+// New returns a Worker.
+func New(o Options) *Worker {
+	o.Loops = orDefault(o.Loops, 3)
+	o.BatchRows = orDefault(o.BatchRows, 256)
+	o.Lease = orDefault(o.Lease, 30*time.Second)
+	o.Retry.MaxAttempts = orDefault(o.Retry.MaxAttempts, 5)
+	o.Retry.Initial = orDefault(o.Retry.Initial, time.Second)
+	o.Retry.Max = orDefault(o.Retry.Max, 5*time.Minute)
+	return &Worker{o: o, sql: newStatements(o.Pipeline)}
+}
+
+func orDefault[T comparable](v, fallback T) T {
+	var zero T
+	if v == zero {
+		return fallback
+	}
+	return v
+}
+
+// Stats returns the live counters.
+func (w *Worker) Stats() *Stats { return &w.stats }
+
+// Run works until ctx ends. Batches in work are finished first: whoever wants to wait no longer ends hard.
+func (w *Worker) Run(ctx, hard context.Context) error {
+	var g errgroup.Group
+	for range w.o.Loops {
+		g.Go(func() error { w.loop(ctx, hard); return nil })
+	}
+	return g.Wait()
+}
+
+// Pauses of a loop: after an error of the database, and while a change is in the WAL but not visible yet.
+const (
+	firstPause      = time.Millisecond
+	visibilityPause = 250 * time.Millisecond
+	errorPause      = 5 * time.Second
+)
+
+func (w *Worker) loop(ctx, hard context.Context) {
+	woken := w.o.Queue.Woken(w.o.Pipeline.ID)
+	failed, hidden := 100*time.Millisecond, firstPause
+	for ctx.Err() == nil {
+		if rest := w.o.Service.Rest(); rest > 0 && !sleep(ctx, rest) {
+			return
+		}
+		n, err := w.once(ctx, hard)
+		switch {
+		case err != nil && ctx.Err() != nil:
+			return
+		case err != nil:
+			w.o.Log.WarnContext(ctx, "batch not finished", "pipeline", w.o.Pipeline.Name, "error", err)
+			if !sleep(ctx, failed) {
+				return
+			}
+			failed = min(2*failed, errorPause)
+			continue
+		case n > 0:
+			failed, hidden = 100*time.Millisecond, firstPause
+			continue
+		}
+		waiting, err := w.o.Queue.Waiting(ctx, w.o.Pipeline.ID)
+		if err == nil && waiting {
+			// In the WAL, not yet visible to us (or just leased by a neighbour): soon.
+			if !sleep(ctx, hidden) {
+				return
+			}
+			hidden = min(2*hidden, visibilityPause)
+			continue
+		}
+		hidden = firstPause
+		select {
+		case <-ctx.Done():
+			return
+		case <-woken:
+		}
+	}
+}
+
+func sleep(ctx context.Context, d time.Duration) bool {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-ctx.Done():
+		return false
+	case <-t.C:
+		return true
+	}
+}
+
+// once leases one batch and finishes it. It returns the number of tasks it held.
+func (w *Worker) once(ctx, hard context.Context) (int, error) {
+	tasks, err := w.o.Queue.Lease(ctx, w.o.Pipeline.ID, w.o.ID, w.o.BatchRows, w.o.Lease)
+	if err != nil || len(tasks) == 0 {
+		return 0, err
+	}
+	if len(tasks) == w.o.BatchRows {
+		w.o.Queue.Wake(w.o.Pipeline.ID) // there may be more for another loop
+	}
+	w.stats.Busy.Add(1)
+	w.stats.Batches.Add(1)
+	defer w.stats.Busy.Add(-1)
+	token := tasks[0].LeaseToken
+	stop := w.keepLease(hard, token)
+	err = w.process(hard, tasks)
+	stop()
+	if err != nil {
+		// The batch is nobody's fault: hand it back as it was. If even that fails, the lease runs out.
+		back, cancel := context.WithTimeout(context.WithoutCancel(hard), 2*time.Second)
+		defer cancel()
+		if giveErr := w.o.Queue.GiveBackLease(back, token); giveErr != nil {
+			w.o.Log.DebugContext(hard, "lease left to run out", "token", token, "error", giveErr)
+		}
+		return len(tasks), err
+	}
+	return len(tasks), nil
+}
+
+// keepLease extends a lease until the returned function is called.
+func (w *Worker) keepLease(ctx context.Context, token int64) (stop func()) {
+	ctx, cancel := context.WithCancel(ctx)
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		for sleep(ctx, w.o.Lease/3) {
+			if err := w.o.Queue.Extend(ctx, w.o.ID, []int64{token}, w.o.Lease); err != nil && ctx.Err() == nil {
+				w.o.Log.WarnContext(ctx, "lease not extended", "pipeline", w.o.Pipeline.Name, "error", err)
+			}
+		}
+	}()
+	return func() { cancel(); <-done }
+}
+
+// errParked means that the pipeline does not fit its table any more: its tasks wait.
+var errParked = errors.New("the pipeline does not fit its table")
+
+func (w *Worker) describe(n int) string {
+	return fmt.Sprintf("%d rows of %s", n, w.o.Pipeline.Source())
+}

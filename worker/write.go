@@ -1,0 +1,399 @@
+package worker
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/pgvector/pgvector-go"
+
+	"github.com/embedsidecar/embedsidecar/embed"
+	"github.com/embedsidecar/embedsidecar/failpoint"
+	"github.com/embedsidecar/embedsidecar/mark"
+	"github.com/embedsidecar/embedsidecar/pipeline"
+	"github.com/embedsidecar/embedsidecar/queue"
+	sqlfiles "github.com/embedsidecar/embedsidecar/sql"
+)
+
+// lockedPause is when a row that somebody else was changing is due again.
+const lockedPause = 50 * time.Millisecond
+
+// finish writes a batch back. A batch that the database refuses is halved until the row at fault is alone.
+func (w *Worker) finish(ctx context.Context, items []item) error {
+	err := w.writeBack(ctx, items)
+	if err == nil {
+		return nil
+	}
+	if w.parks(ctx, err) {
+		tasks := make([]queue.Task, len(items))
+		for i := range items {
+			tasks[i] = items[i].task
+		}
+		return w.postpone(ctx, tasks, embed.Configuration, "destination", errParked.Error(), 10*time.Second)
+	}
+	if !rowsFault(err) && !contended(err) {
+		return err
+	}
+	if len(items) == 1 {
+		it := &items[0]
+		class, code := embed.Data, "write_refused"
+		if contended(err) {
+			class, code = embed.Transient, "contended"
+		}
+		it.action, it.err = broken, &embed.TextError{Class: class, Code: code, Message: sqlState(err)}
+		return w.writeBack(ctx, items)
+	}
+	half := len(items) / 2
+	if err := w.finish(ctx, items[:half]); err != nil {
+		return err
+	}
+	return w.finish(ctx, items[half:])
+}
+
+// change is what the items of one write-back do to the destination, the ledger and the queue.
+type change struct {
+	write, empty, remove []*item // destination
+	ledger               []*item
+	forget               []string // keys that leave the ledger
+	again                []string // keys to look at under their present spelling
+}
+
+func sortItems(items []item) change {
+	var c change
+	for i := range items {
+		it := &items[i]
+		switch it.action {
+		case vectorIn:
+			c.write = append(c.write, it)
+			c.ledger = append(c.ledger, it)
+		case relabel:
+			c.ledger = append(c.ledger, it)
+		case empty:
+			c.empty = append(c.empty, it)
+			c.ledger = append(c.ledger, it)
+		case gone:
+			c.remove = append(c.remove, it)
+			c.forget = append(c.forget, it.task.RowKey)
+		case alias:
+			c.forget = append(c.forget, it.task.RowKey)
+			c.again = append(c.again, it.row.actual)
+		case nothing, broken:
+		}
+	}
+	return c
+}
+
+// writeBack does one transaction: lock my tasks, lock their rows but those that are locked, write vectors, ledger and history,
+// finish or re-open the tasks.
+func (w *Worker) writeBack(ctx context.Context, items []item) error {
+	p := w.o.Pipeline
+	tx, err := w.o.DB.Begin(ctx)
+	if err != nil {
+		return fmt.Errorf("write back %s: %w", w.describe(len(items)), err)
+	}
+	defer func() { _ = tx.Rollback(context.WithoutCancel(ctx)) }() // after a commit this does nothing
+	held, free, err := w.lock(ctx, tx, items)
+	if err != nil {
+		return fmt.Errorf("write back %s: %w", w.describe(len(items)), err)
+	}
+	var (
+		mine     []item
+		outcomes []queue.Outcome
+	)
+	for i := range items {
+		it := items[i]
+		switch {
+		case !held[it.task.TaskID]:
+			w.stats.Fenced.Add(1)
+		case it.action == broken:
+			outcomes = append(outcomes, w.failure(&it))
+		case free != nil && !free[it.task.TaskID] && (it.action == vectorIn || it.action == empty && it.row.stored):
+			// Somebody is changing the row, or it is gone since we read it. Whatever it is will be true in a moment.
+			w.stats.Locked.Add(1)
+			outcomes = append(outcomes, queue.Outcome{Task: it.task, Action: queue.Later, What: "locked", Attempt: it.task.Attempt,
+				Losses: it.task.Losses, Class: string(embed.Transient), Code: "locked", Delay: lockedPause})
+		default:
+			mine = append(mine, it)
+			outcomes = append(outcomes, queue.Outcome{Task: it.task, Action: queue.Done, What: it.word(), Attempt: it.task.Attempt + 1})
+		}
+	}
+	if len(outcomes) == 0 {
+		return nil // every lease was lost: nothing of this may be written
+	}
+	c := sortItems(mine)
+	batch := &pgx.Batch{}
+	if err := w.queueDestination(batch, c); err != nil {
+		return err
+	}
+	w.queueLedger(batch, c)
+	var done queue.Finished
+	batch.Queue(sqlfiles.Query("finish_tasks"), queue.FinishArgs(w.o.ID, items[0].task.LeaseToken, outcomes, time.Now())).
+		Query(func(rows pgx.Rows) (err error) { done, err = queue.CollectFinished(rows); return err })
+	if err := tx.SendBatch(ctx, batch).Close(); err != nil {
+		return fmt.Errorf("write back %s: %w", w.describe(len(items)), err)
+	}
+	if err := queue.Add(ctx, tx, p.ID, p.Priority, c.again); err != nil {
+		return err
+	}
+	if err := failpoint.Hit("worker/before-commit"); err != nil {
+		return err
+	}
+	if err := tx.Commit(ctx); err != nil {
+		return fmt.Errorf("write back %s: %w", w.describe(len(items)), err)
+	}
+	if err := failpoint.Hit("worker/after-commit"); err != nil {
+		return err
+	}
+	w.count(mine, done)
+	return nil
+}
+
+// lock begins the transaction: the mark first, then my tasks, then the rows of a column destination. It returns which tasks are
+// still mine and, for a column, which rows are free (nil for an embedding table, whose rows nobody else writes).
+func (w *Worker) lock(ctx context.Context, tx pgx.Tx, items []item) (held, free map[int64]bool, err error) {
+	p := w.o.Pipeline
+	batch := &pgx.Batch{}
+	ids := make([]int64, len(items))
+	var (
+		keys []string
+		rows []int64
+		tags []mark.Tag
+	)
+	maker := mark.NewMaker(w.o.MarkKey)
+	for i := range items {
+		it := &items[i]
+		ids[i] = it.task.TaskID
+		if it.action != vectorIn && it.action != empty {
+			continue
+		}
+		keys, rows = append(keys, it.task.RowKey), append(rows, it.task.TaskID)
+		hash := noVector
+		if it.action == vectorIn {
+			hash = pipeline.VectorHash(it.vector)
+		}
+		tags = append(tags, maker.Tag(p.ID, it.task.RowKey, it.row.source, hash[:]))
+	}
+	if p.ToColumn() && len(tags) > 0 && !w.o.NoMarks {
+		batch.Queue("SELECT pg_logical_emit_message(true, $1::text, $2::bytea)", mark.WriteBack, mark.Encode(tags))
+	}
+	batch.Queue(sqlfiles.Query("lock_tasks"), queue.LockArgs(items[0].task.LeaseToken, ids)).
+		Query(func(r pgx.Rows) (err error) { held, err = queue.CollectLocked(r); return err })
+	if p.ToColumn() {
+		free = map[int64]bool{}
+		if len(keys) > 0 {
+			args, err := keyArrays(p, keys)
+			if err != nil {
+				return nil, nil, err
+			}
+			var place int64
+			batch.Queue(w.sql.lock, args...).Query(func(r pgx.Rows) error {
+				_, err := pgx.ForEachRow(r, []any{&place}, func() error { free[rows[place-1]] = true; return nil })
+				return err
+			})
+		}
+	}
+	return held, free, tx.SendBatch(ctx, batch).Close()
+}
+
+func keysOf(items []*item) []string {
+	keys := make([]string, len(items))
+	for i, it := range items {
+		keys[i] = it.task.RowKey
+	}
+	return keys
+}
+
+// queueDestination adds the statements that write the destination.
+func (w *Worker) queueDestination(batch *pgx.Batch, c change) error {
+	p := w.o.Pipeline
+	if len(c.write) > 0 {
+		args, err := keyArrays(p, keysOf(c.write))
+		if err != nil {
+			return err
+		}
+		vectors := make([]pgvector.Vector, len(c.write))
+		hashes := make([][]byte, len(c.write))
+		for i, it := range c.write {
+			vectors[i], hashes[i] = pgvector.NewVector(it.vector), it.row.textHash[:]
+		}
+		if p.ToColumn() {
+			w.queueUpdate(batch, w.sql.write, append(args, vectors), len(c.write))
+		} else {
+			batch.Queue(w.sql.write, append(args, hashes, vectors)...)
+		}
+	}
+	if len(c.empty) > 0 {
+		args, err := keyArrays(p, keysOf(c.empty))
+		if err != nil {
+			return err
+		}
+		if p.ToColumn() {
+			w.queueUpdate(batch, w.sql.empty, args, len(c.empty))
+		} else {
+			batch.Queue(w.sql.empty, args...)
+		}
+	}
+	if len(c.remove) > 0 && w.sql.remove != "" {
+		args, err := keyArrays(p, keysOf(c.remove))
+		if err != nil {
+			return err
+		}
+		batch.Queue(w.sql.remove, args...)
+	}
+	return nil
+}
+
+// errSuppressed means that a trigger or rule of the table kept the vector out. It counts as the row's fault, so that the row is
+// found and named.
+var errSuppressed = &pgconn.PgError{Code: "39000", Message: "a trigger of the table suppressed the write"}
+
+// queueUpdate adds an update of the user's rows and checks that none was kept out.
+func (w *Worker) queueUpdate(batch *pgx.Batch, sql string, args []any, want int) {
+	batch.Queue(sql, args...).Query(func(rows pgx.Rows) error {
+		n := 0
+		for rows.Next() {
+			n++
+		}
+		if err := rows.Err(); err != nil {
+			return err
+		}
+		if n != want {
+			return errSuppressed
+		}
+		return nil
+	})
+}
+
+// queueLedger adds the statements that keep the ledger.
+func (w *Worker) queueLedger(batch *pgx.Batch, c change) {
+	p := w.o.Pipeline
+	if n := len(c.ledger); n > 0 {
+		var (
+			sources = make([][]byte, n)
+			texts   = make([][]byte, n)
+			vectors = make([][]byte, n)
+			lsns    = make([]string, n)
+		)
+		for i, it := range c.ledger {
+			sources[i], lsns[i] = it.row.source, it.task.LastLSN.String()
+			switch it.action {
+			case vectorIn:
+				hash := pipeline.VectorHash(it.vector)
+				texts[i], vectors[i] = it.row.textHash[:], hash[:]
+			case relabel:
+				texts[i], vectors[i] = it.row.ledgerText, it.row.ledgerVector
+			default:
+				vectors[i] = noVector[:]
+			}
+		}
+		batch.Queue(sqlfiles.Query("upsert_ledger"), pgx.StrictNamedArgs{
+			"pipeline_id": p.ID, "generation": p.Generation, "row_keys": keysOf(c.ledger), "source_hashes": sources,
+			"text_hashes": texts, "vector_hashes": vectors, "lsns": lsns,
+		})
+	}
+	if len(c.forget) > 0 {
+		batch.Queue(sqlfiles.Query("delete_ledger"), pgx.StrictNamedArgs{"pipeline_id": p.ID, "row_keys": c.forget})
+	}
+}
+
+// count adds a finished batch to the counters.
+func (w *Worker) count(mine []item, done queue.Finished) {
+	w.stats.Failed.Add(int64(done.Failed))
+	now := time.Now()
+	for i := range mine {
+		switch mine[i].action {
+		case vectorIn:
+			w.stats.Written.Add(1)
+			w.stats.Embedded.Add(1)
+			if w.o.Fresh != nil {
+				w.o.Fresh(now.Sub(mine[i].task.CommittedAt))
+			}
+		case nothing, relabel:
+			w.stats.Unchanged.Add(1)
+		case empty:
+			w.stats.Emptied.Add(1)
+		case gone, alias:
+			w.stats.Removed.Add(1)
+		case broken:
+		}
+	}
+}
+
+// reuse fills in vectors that are in the destination already, for another row with the same text.
+func (w *Worker) reuse(ctx context.Context, items []item) error {
+	hashes := make([][]byte, 0, len(items))
+	for i := range items {
+		it := &items[i]
+		if it.action != vectorIn {
+			continue
+		}
+		if _, ok := w.o.Service.Cached(it.row.textHash); ok {
+			continue // the service answers it
+		}
+		hashes = append(hashes, it.row.textHash[:])
+	}
+	if len(hashes) == 0 {
+		return nil
+	}
+	known, err := w.knownVectors(ctx, hashes)
+	if err != nil {
+		if errors.Is(err, context.Canceled) {
+			return err
+		}
+		return fmt.Errorf("look for known vectors: %w", err)
+	}
+	for hash, vector := range known {
+		w.o.Service.Remember(hash, vector)
+		w.stats.Reused.Add(1)
+	}
+	return nil
+}
+
+// knownVectors returns vectors of texts that other rows of the pipeline hold now.
+func (w *Worker) knownVectors(ctx context.Context, hashes [][]byte) (map[[32]byte][]float32, error) {
+	p := w.o.Pipeline
+	rows, err := w.o.DB.Query(ctx, sqlfiles.Query("known_texts"),
+		pgx.StrictNamedArgs{"pipeline_id": p.ID, "generation": p.Generation, "text_hashes": hashes})
+	if err != nil {
+		return nil, err
+	}
+	var (
+		keys                []string
+		texts, vectorHashes [][]byte
+		key                 string
+		text, vectorHash    []byte
+	)
+	_, err = pgx.ForEachRow(rows, []any{&key, &text, &vectorHash}, func() error {
+		keys, texts, vectorHashes = append(keys, key), append(texts, text), append(vectorHashes, vectorHash)
+		text, vectorHash = nil, nil
+		return nil
+	})
+	if err != nil || len(keys) == 0 {
+		return nil, err
+	}
+	args, err := keyArrays(p, keys)
+	if err != nil {
+		return nil, err
+	}
+	rows, err = w.o.DB.Query(ctx, w.sql.reuse, args...)
+	if err != nil {
+		return nil, err
+	}
+	known := map[[32]byte][]float32{}
+	var (
+		place  int64
+		vector pgvector.Vector
+	)
+	_, err = pgx.ForEachRow(rows, []any{&place, &vector}, func() error {
+		stored := append([]float32(nil), vector.Slice()...)
+		// A vector that is no longer what we wrote says nothing about the text.
+		if pipeline.VectorHash(stored) == [pipeline.VectorHashSize]byte(vectorHashes[place-1]) {
+			known[[32]byte(texts[place-1])] = stored
+		}
+		return nil
+	})
+	return known, err
+}
