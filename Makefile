@@ -29,7 +29,7 @@ TEST      ?= ./...
 FUZZTIME  ?= 20s
 
 # What `make cover` counts: everything with rules of its own. Programs, generated code and helpers of tests are left out.
-CORE      := config embed mark ops pipeline plugins/host plugins/onnx plugins/sdk queue replication setup worker
+CORE      := config database embed mark ops pipeline plugins/host plugins/onnx plugins/sdk queue replication setup worker
 COVER_MIN ?= 80
 
 GOLANGCI_VERSION := v2.15.0

@@ -1,0 +1,359 @@
+package house
+
+import (
+	"bytes"
+	"encoding/json"
+	"path"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/goccy/go-yaml"
+)
+
+// instruction is one instruction of a Dockerfile, comments left out and continued lines joined.
+type instruction struct {
+	name  string
+	flags []string
+	args  []string
+	text  string // all after the name
+}
+
+func (i instruction) flag(name string) string {
+	for _, flag := range i.flags {
+		if value, ok := strings.CutPrefix(flag, "--"+name+"="); ok {
+			return value
+		}
+	}
+	return ""
+}
+
+func dockerfile(t *testing.T) []instruction {
+	t.Helper()
+	var all []instruction
+	var pending string
+	for line := range strings.Lines(read(t, "Dockerfile")) {
+		line = strings.TrimSpace(line)
+		if line == "" || strings.HasPrefix(line, "#") {
+			continue
+		}
+		if rest, ok := strings.CutSuffix(line, "\\"); ok {
+			pending += rest + " "
+			continue
+		}
+		name, text, _ := strings.Cut(strings.TrimSpace(pending+line), " ")
+		pending = ""
+		found := instruction{name: name, text: strings.TrimSpace(text)}
+		for word := range strings.FieldsSeq(text) {
+			if strings.HasPrefix(word, "--") && len(found.args) == 0 {
+				found.flags = append(found.flags, word)
+			} else {
+				found.args = append(found.args, word)
+			}
+		}
+		all = append(all, found)
+	}
+	if pending != "" {
+		t.Fatalf("the Dockerfile ends in a line that is continued: %s", pending)
+	}
+	return all
+}
+
+// ignored tells whether .dockerignore keeps a path of the repository out of the build.
+func ignored(t *testing.T, name string) bool {
+	t.Helper()
+	for line := range strings.Lines(read(t, ".dockerignore")) {
+		pattern := strings.TrimSpace(line)
+		if pattern == "" || strings.HasPrefix(pattern, "#") {
+			continue
+		}
+		last, anywhere := strings.CutPrefix(pattern, "**/")
+		for part := name; part != "."; part = path.Dir(part) {
+			subject := part
+			if anywhere {
+				subject = path.Base(part)
+			}
+			matched, err := path.Match(last, subject)
+			if err != nil {
+				t.Fatalf(".dockerignore: %s: %v", pattern, err)
+			}
+			if matched {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// TestDockerfileCopies checks that every COPY finds what it names: in the repository, or in the stage before.
+func TestDockerfileCopies(t *testing.T) {
+	t.Parallel()
+	// What the stages make: the Makefile's programs, and what the scripts put into the cache.
+	built := map[string][]string{
+		"build": {"/src/bin/embedsidecar", "/src/bin/plugins/embedsidecar-onnx", "/src/bin/plugins/embedsidecar-fake"},
+		"model": {"/cache/embedsidecar/onnxruntime/", "/cache/embedsidecar/models/"},
+	}
+	for _, product := range built["build"] {
+		if name := strings.TrimPrefix(product, "/src/"); !strings.Contains(read(t, "Makefile"), "-o "+name+" ") {
+			t.Errorf("the Makefile does not build %s", name)
+		}
+	}
+	for folder, script := range map[string]string{"onnxruntime": "tools/fetch-onnxruntime.sh", "models": "tools/fetch-model.sh"} {
+		if !strings.Contains(read(t, script), "$cache/"+folder) {
+			t.Errorf("%s does not put anything into the cache's folder %s", script, folder)
+		}
+	}
+
+	var stages []string
+	for _, i := range dockerfile(t) {
+		switch i.name {
+		case "FROM":
+			if len(i.args) == 3 && strings.EqualFold(i.args[1], "as") {
+				stages = append(stages, i.args[2])
+			}
+		case "COPY", "ADD":
+			sources := i.args[:len(i.args)-1]
+			if i.name == "ADD" {
+				t.Errorf("ADD %s: COPY does no magic", i.text)
+			}
+			if from := i.flag("from"); from != "" {
+				if !slices.Contains(stages, from) {
+					t.Errorf("COPY %s: there is no stage %q before it", i.text, from)
+				}
+				for _, source := range sources {
+					if !slices.Contains(built[from], source) {
+						t.Errorf("COPY %s: stage %s makes no %s", i.text, from, source)
+					}
+				}
+				continue
+			}
+			for _, source := range sources {
+				if !exists(source) {
+					t.Errorf("COPY %s: %s does not exist", i.text, source)
+				}
+				if source != "." && ignored(t, path.Clean(source)) {
+					t.Errorf("COPY %s: .dockerignore leaves %s out", i.text, source)
+				}
+			}
+		}
+	}
+	// What `COPY . .` brings must be all that a build needs.
+	for _, name := range files(t) {
+		needed := strings.HasSuffix(name, ".go") && !strings.HasSuffix(name, "_test.go") && !strings.HasPrefix(name, "examples/") ||
+			strings.HasPrefix(name, "sql/") || name == "go.mod" || name == "go.sum" || name == "Makefile" || name == "tools/need.sh"
+		if needed && !strings.Contains(name, "testdata/") && ignored(t, name) {
+			t.Errorf(".dockerignore leaves out %s, which the build needs", name)
+		}
+	}
+}
+
+// TestDockerfileScripts checks that a stage has every script of ours that it runs, with all that the script sources.
+func TestDockerfileScripts(t *testing.T) {
+	t.Parallel()
+	called := regexp.MustCompile(`tools/[a-z_-]+\.(sh|py)`)
+	beside := regexp.MustCompile(`(?:BASH_SOURCE\[0\]\}"\)"|\$tools)/([a-z_-]+\.(?:sh|py))`)
+	var has []string
+	for _, i := range dockerfile(t) {
+		switch i.name {
+		case "FROM":
+			has = nil
+		case "COPY":
+			for _, source := range i.args[:len(i.args)-1] {
+				if source == "." {
+					source = "tools/"
+				}
+				has = append(has, source)
+			}
+		case "RUN":
+			for _, script := range called.FindAllString(i.text, -1) {
+				need := []string{script}
+				for _, match := range beside.FindAllStringSubmatch(read(t, script), -1) {
+					need = append(need, "tools/"+match[1])
+				}
+				for _, name := range need {
+					if !slices.Contains(has, name) && !slices.Contains(has, "tools/") {
+						t.Errorf("RUN %s needs %s, which was not copied before", i.text, name)
+					}
+				}
+			}
+		}
+	}
+}
+
+// TestDockerfileIsPinnedAndModest checks what an image should be: pinned bases, the Go of go.mod, no root, a health check on the
+// port that is exposed and listened on.
+func TestDockerfileIsPinnedAndModest(t *testing.T) {
+	t.Parallel()
+	all := dockerfile(t)
+	bases := map[string]string{}
+	last := map[string]instruction{}
+	for _, i := range all {
+		if i.name == "ARG" {
+			if name, value, ok := strings.Cut(i.text, "="); ok {
+				bases["${"+name+"}"] = value
+			}
+		}
+		if i.name == "FROM" {
+			base := i.args[0]
+			if value, ok := bases[base]; ok {
+				base = value
+			}
+			if !regexp.MustCompile(`:\d+\.\d+[\w.-]*$`).MatchString(base) {
+				t.Errorf("FROM %s: pin the release, e.g. name:1.2.3", base)
+			}
+			last = map[string]instruction{} // what counts is the last stage
+		}
+		last[i.name] = i
+	}
+	goVersion := regexp.MustCompile(`(?m)^go (\S+)$`).FindStringSubmatch(read(t, "go.mod"))[1]
+	if base := bases["${GO_IMAGE}"]; !strings.HasPrefix(base, "golang:"+goVersion+"-bookworm") {
+		t.Errorf("GO_IMAGE is %s, go.mod asks for Go %s", base, goVersion)
+	}
+	if base := bases["${BASE_IMAGE}"]; !strings.HasPrefix(base, "debian:12.") {
+		t.Errorf("BASE_IMAGE is %s: programs that were linked on bookworm need bookworm's glibc or a newer one", base)
+	}
+	if user := last["USER"].text; !regexp.MustCompile(`^[1-9]\d*:[1-9]\d*$`).MatchString(user) {
+		t.Errorf("USER %q: want numbers other than root's", user)
+	}
+	port := last["EXPOSE"].text
+	if env := last["ENV"].text; !strings.HasSuffix(env, ":"+port) {
+		t.Errorf("ENV %s does not listen on the exposed port %s", env, port)
+	}
+	health := last["HEALTHCHECK"].text
+	_, command, _ := strings.Cut(health, "CMD ")
+	var words []string
+	if err := json.Unmarshal([]byte(command), &words); err != nil {
+		t.Errorf("HEALTHCHECK %s: %v", command, err)
+	}
+	if !strings.Contains(health, "127.0.0.1/"+port) || !strings.Contains(health, "GET /livez ") {
+		t.Errorf("HEALTHCHECK does not ask /livez on the exposed port %s: %s", port, health)
+	}
+	if entry := last["ENTRYPOINT"].text; entry != `["/usr/bin/embedsidecar"]` {
+		t.Errorf("ENTRYPOINT %s: signals must reach the program itself", entry)
+	}
+}
+
+// The part of the compose format that we use. Decoding is strict, so a misspelt key fails.
+type compose struct {
+	Name     string             `yaml:"name"`
+	Services map[string]service `yaml:"services"`
+	Volumes  map[string]any     `yaml:"volumes"`
+}
+
+type service struct {
+	Image       string            `yaml:"image"`
+	Command     []string          `yaml:"command"`
+	Environment map[string]string `yaml:"environment"`
+	Ports       []string          `yaml:"ports"`
+	Volumes     []string          `yaml:"volumes"`
+	Healthcheck struct {
+		Test     []string `yaml:"test"`
+		Interval string   `yaml:"interval"`
+		Timeout  string   `yaml:"timeout"`
+		Retries  int      `yaml:"retries"`
+	} `yaml:"healthcheck"`
+	Build struct {
+		Context    string `yaml:"context"`
+		Dockerfile string `yaml:"dockerfile"`
+	} `yaml:"build"`
+	DependsOn map[string]struct {
+		Condition string `yaml:"condition"`
+	} `yaml:"depends_on"`
+	ReadOnly        bool     `yaml:"read_only"`
+	Tmpfs           []string `yaml:"tmpfs"`
+	CapDrop         []string `yaml:"cap_drop"`
+	SecurityOpt     []string `yaml:"security_opt"`
+	Init            bool     `yaml:"init"`
+	ShmSize         string   `yaml:"shm_size"`
+	StopGracePeriod string   `yaml:"stop_grace_period"`
+	Restart         string   `yaml:"restart"`
+}
+
+func composeFile(t *testing.T) compose {
+	t.Helper()
+	var file compose
+	if err := yaml.NewDecoder(bytes.NewReader([]byte(read(t, "docker-compose.yml"))), yaml.Strict()).Decode(&file); err != nil {
+		t.Fatalf("docker-compose.yml: %v", err)
+	}
+	return file
+}
+
+// TestComposePaths checks every name that the compose file takes from elsewhere: files, volumes, services.
+func TestComposePaths(t *testing.T) {
+	t.Parallel()
+	file := composeFile(t)
+	for name, s := range file.Services {
+		for _, volume := range s.Volumes {
+			source, _, _ := strings.Cut(volume, ":")
+			if strings.HasPrefix(source, ".") {
+				if !exists(source) {
+					t.Errorf("%s mounts %s, which does not exist", name, source)
+				}
+			} else if _, ok := file.Volumes[source]; !ok {
+				t.Errorf("%s mounts the volume %s, which is not declared", name, source)
+			}
+		}
+		for other, how := range s.DependsOn {
+			needed, ok := file.Services[other]
+			if !ok {
+				t.Errorf("%s depends on %s, which is no service", name, other)
+			}
+			if how.Condition == "service_healthy" && len(needed.Healthcheck.Test) == 0 {
+				t.Errorf("%s waits until %s is healthy, which has no health check", name, other)
+			}
+		}
+		if s.Build.Context != "" && !exists(path.Join(s.Build.Context, s.Build.Dockerfile)) {
+			t.Errorf("%s is built from %s in %s, which does not exist", name, s.Build.Dockerfile, s.Build.Context)
+		}
+		if s.Build.Context == "" && !regexp.MustCompile(`:\d+\.\d+`).MatchString(s.Image) {
+			t.Errorf("%s: pin the release of the image %s", name, s.Image)
+		}
+		for _, port := range s.Ports {
+			if !strings.HasPrefix(port, "127.0.0.1:") {
+				t.Errorf("%s opens port %s to the whole network", name, port)
+			}
+		}
+	}
+	if !slices.Contains(file.Services["postgres"].Command, "wal_level=logical") {
+		t.Error("the server of the compose file does not write a logical WAL")
+	}
+}
+
+// TestComposeTable checks that the sidecar is told of a table and columns that the server's first script makes.
+func TestComposeTable(t *testing.T) {
+	t.Parallel()
+	flags := map[string]string{}
+	for _, word := range composeFile(t).Services["sidecar"].Command {
+		if name, value, ok := strings.Cut(word, "="); ok {
+			flags[name] = value
+		}
+	}
+	script := read(t, "examples/init.sql")
+	table := regexp.MustCompile(`(?s)CREATE TABLE ` + regexp.QuoteMeta(flags["--table"]) + ` \((.*?)\n\);`).FindStringSubmatch(script)
+	if table == nil {
+		t.Fatalf("examples/init.sql makes no table %s", flags["--table"])
+	}
+	for _, column := range append(strings.Split(flags["--columns"], ","), flags["--into"]) {
+		if !regexp.MustCompile(`(?m)^\s+` + column + `\s+\w`).MatchString(table[1]) {
+			t.Errorf("%s has no column %q", flags["--table"], column)
+		}
+	}
+}
+
+// TestYAML parses every YAML file of the repository.
+func TestYAML(t *testing.T) {
+	t.Parallel()
+	for _, name := range files(t) {
+		if ext := path.Ext(name); ext != ".yml" && ext != ".yaml" || strings.Contains(name, "testdata/") {
+			continue
+		}
+		var content any
+		if err := yaml.Unmarshal([]byte(read(t, name)), &content); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+		if content == nil {
+			t.Errorf("%s holds nothing", name)
+		}
+	}
+}
