@@ -68,6 +68,8 @@ type Queue struct {
 	mu      sync.Mutex
 	cursors map[int32]*cursor
 	wakers  map[int32]chan struct{}
+	due     time.Time // when the next retry known here is due; zero: none
+	dueSet  chan struct{}
 }
 
 // cursor remembers from where on a pipeline's lanes still hold waiting tasks.
@@ -80,7 +82,7 @@ type cursor struct {
 
 // New returns the queue of a database.
 func New(db DB) *Queue {
-	return &Queue{db: db, cursors: map[int32]*cursor{}, wakers: map[int32]chan struct{}{}}
+	return &Queue{db: db, cursors: map[int32]*cursor{}, wakers: map[int32]chan struct{}{}, dueSet: make(chan struct{}, 1)}
 }
 
 // Woken returns a channel that receives when a pipeline may have new work.
@@ -111,9 +113,63 @@ func (q *Queue) wakerLocked(pipelineID int32) chan struct{} {
 	return w
 }
 
-// Sweep opens again the tasks whose pause or lease is over, wakes their pipelines, and returns how many leases were lost and
-// how long until something becomes due next (0: nothing is known to).
-func (q *Queue) Sweep(ctx context.Context) (lost int, next time.Duration, err error) {
+// NoteDue remembers when the first of some retries is due, so that RunSweeps opens it in time.
+func (q *Queue) NoteDue(outcomes []Outcome) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	now := time.Now()
+	for _, o := range outcomes {
+		if at := now.Add(o.Delay); o.Action == Later && (q.due.IsZero() || at.Before(q.due)) {
+			q.due = at
+			select {
+			case q.dueSet <- struct{}{}:
+			default:
+			}
+		}
+	}
+}
+
+// RunSweeps opens again what becomes due, until ctx ends: retries whose pause is over and leases that ran out. When nothing is
+// known to become due it asks the database once per heartbeat. lost is called with the number of leases found lost; it may be nil.
+func (q *Queue) RunSweeps(ctx context.Context, heartbeat time.Duration, lost func(n int), failed func(error)) error {
+	for {
+		n, next, err := q.sweep(ctx)
+		switch {
+		case err != nil && ctx.Err() == nil:
+			failed(err)
+		case n > 0 && lost != nil:
+			lost(n)
+		}
+		if err != nil || next == 0 || next > heartbeat {
+			next = heartbeat
+		}
+		until := time.Now().Add(next)
+		for {
+			q.mu.Lock()
+			if !q.due.IsZero() && q.due.Before(until) {
+				until = q.due
+			}
+			q.mu.Unlock()
+			t := time.NewTimer(max(time.Until(until), 5*time.Millisecond))
+			select {
+			case <-ctx.Done():
+				t.Stop()
+				return nil
+			case <-q.dueSet:
+				t.Stop()
+				continue
+			case <-t.C:
+			}
+			break
+		}
+		q.mu.Lock()
+		q.due = time.Time{}
+		q.mu.Unlock()
+	}
+}
+
+// sweep does one round. It returns how many leases were lost and how long until something becomes due next (0: nothing is known).
+func (q *Queue) sweep(ctx context.Context) (lost int, next time.Duration, err error) {
 	var (
 		pipelines []int32
 		due       *float64

@@ -18,8 +18,15 @@ import (
 	sqlfiles "github.com/embedsidecar/embedsidecar/sql"
 )
 
-// lockedPause is when a row that somebody else was changing is due again.
-const lockedPause = 50 * time.Millisecond
+// lockedDelay is when a row that somebody else is changing is due again: soon, and less often the longer it takes.
+func lockedDelay(t queue.Task, now time.Time) time.Duration {
+	return min(max(now.Sub(t.EnqueuedAt)/10, 50*time.Millisecond), 5*time.Second)
+}
+
+// touches tells whether the item changes the destination's row.
+func (it *item) touches() bool {
+	return it.action == vectorIn || it.action == empty && it.row.stored
+}
 
 // finish writes a batch back. A batch that the database refuses is halved until the row at fault is alone.
 func (w *Worker) finish(ctx context.Context, items []item) error {
@@ -72,7 +79,9 @@ func sortItems(items []item) change {
 		case relabel:
 			c.ledger = append(c.ledger, it)
 		case empty:
-			c.empty = append(c.empty, it)
+			if it.touches() {
+				c.empty = append(c.empty, it)
+			}
 			c.ledger = append(c.ledger, it)
 		case gone:
 			c.remove = append(c.remove, it)
@@ -110,11 +119,11 @@ func (w *Worker) writeBack(ctx context.Context, items []item) error {
 			w.stats.Fenced.Add(1)
 		case it.action == broken:
 			outcomes = append(outcomes, w.failure(&it))
-		case free != nil && !free[it.task.TaskID] && (it.action == vectorIn || it.action == empty && it.row.stored):
+		case free != nil && it.touches() && !free[it.task.TaskID]:
 			// Somebody is changing the row, or it is gone since we read it. Whatever it is will be true in a moment.
 			w.stats.Locked.Add(1)
 			outcomes = append(outcomes, queue.Outcome{Task: it.task, Action: queue.Later, What: "locked", Attempt: it.task.Attempt,
-				Losses: it.task.Losses, Class: string(embed.Transient), Code: "locked", Delay: lockedPause})
+				Losses: it.task.Losses, Class: string(embed.Transient), Code: "locked", Delay: lockedDelay(it.task, time.Now())})
 		default:
 			mine = append(mine, it)
 			outcomes = append(outcomes, queue.Outcome{Task: it.task, Action: queue.Done, What: it.word(), Attempt: it.task.Attempt + 1})
@@ -147,6 +156,7 @@ func (w *Worker) writeBack(ctx context.Context, items []item) error {
 	if err := failpoint.Hit("worker/after-commit"); err != nil {
 		return err
 	}
+	w.o.Queue.NoteDue(outcomes)
 	w.count(mine, done)
 	return nil
 }
@@ -166,7 +176,7 @@ func (w *Worker) lock(ctx context.Context, tx pgx.Tx, items []item) (held, free 
 	for i := range items {
 		it := &items[i]
 		ids[i] = it.task.TaskID
-		if it.action != vectorIn && it.action != empty {
+		if !it.touches() {
 			continue
 		}
 		keys, rows = append(keys, it.task.RowKey), append(rows, it.task.TaskID)

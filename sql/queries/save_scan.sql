@@ -1,0 +1,11 @@
+-- save_scan: a step of a scan is done.
+-- Rows: none. Locks: the scan row (lock_scan took it). Index: primary key.
+UPDATE embedsidecar.scan AS s
+SET    phase = @phase, after_key = @after_key, started = @started,
+       rows_seen  = CASE WHEN @begin::boolean THEN 0 ELSE s.rows_seen + @seen END,
+       tasks_made = CASE WHEN @begin::boolean THEN 0 ELSE s.tasks_made + @made END,
+       rows_expected = CASE WHEN @begin::boolean
+           THEN (SELECT greatest(sum(c.reltuples), 0)::bigint FROM pg_partition_tree(@table::oid) AS t JOIN pg_class AS c ON c.oid = t.relid WHERE t.isleaf)
+           ELSE s.rows_expected END,
+       finished_at = CASE WHEN @phase = 'done' THEN now() END
+WHERE  s.pipeline_id = @pipeline_id;
