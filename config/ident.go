@@ -20,9 +20,12 @@ type ParseError struct {
 }
 
 // Error gives the message, then the input's line with a caret below the place.
-func (e *ParseError) Error() string {
+func (e *ParseError) Error() string { return e.What + ": " + e.shown() }
+
+// shown is the error without its subject.
+func (e *ParseError) shown() string {
 	line, column := excerpt(e.Input, e.Offset)
-	return fmt.Sprintf("%s: %s\n    %s\n    %s^", e.What, e.Message, line, strings.Repeat(" ", column))
+	return fmt.Sprintf("%s\n    %s\n    %s^", e.Message, line, strings.Repeat(" ", column))
 }
 
 // ExitCode is that of a mistake in usage or configuration.

@@ -1,6 +1,7 @@
 package config
 
 import (
+	"errors"
 	"fmt"
 	"strings"
 )
@@ -52,6 +53,15 @@ func (e *Error) Hints() []string {
 
 // ExitCode is that of a mistake in usage or configuration.
 func (e *Error) ExitCode() int { return 2 }
+
+// shown is an error's text where the subject is already named.
+func shown(err error) string {
+	var parse *ParseError
+	if errors.As(err, &parse) {
+		return parse.shown()
+	}
+	return err.Error()
+}
 
 func mistake(message string) error {
 	return &Error{Problems: []Problem{{Message: message}}}

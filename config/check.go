@@ -1,0 +1,125 @@
+package config
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/embedsidecar/embedsidecar/pipeline"
+)
+
+// Validate returns every mistake that can be seen without a database, as an *Error, or nil. Load has called it already.
+func (c *Config) Validate() error {
+	if problems := c.check(); len(problems) > 0 {
+		return &Error{Problems: problems}
+	}
+	return nil
+}
+
+func (c *Config) check() []Problem {
+	var problems []Problem
+	fail := func(path, format string, args ...any) {
+		problems = append(problems, Problem{Path: path, Place: c.place(path), Message: fmt.Sprintf(format, args...)})
+	}
+	for _, dsn := range []struct{ path, value string }{{"database.url", c.Database.URL}, {"database.stream_url", c.Database.StreamURL}} {
+		if dsn.value == "" {
+			continue
+		}
+		if _, err := ParseDSN(dsn.value); err != nil {
+			path := dsn.path
+			if _, ok := c.origins[path+"_file"]; ok {
+				path += "_file"
+			}
+			fail(path, "%s", err)
+		}
+	}
+	if c.Retry.Max < c.Retry.Initial {
+		fail("retry.max", "%s is less than retry.initial, %s", formatDuration(c.Retry.Max), formatDuration(c.Retry.Initial))
+	}
+	c.checkModels(fail)
+	c.checkPipelines(fail)
+	return problems
+}
+
+// place tells where a path was set, or the nearest thing above it that was.
+func (c *Config) place(path string) string {
+	for path != "" {
+		if place, ok := c.origins[path]; ok {
+			return place
+		}
+		path = path[:max(strings.LastIndexByte(path, '.'), 0)]
+	}
+	return ""
+}
+
+func (c *Config) checkModels(fail func(path, format string, args ...any)) {
+	for i, m := range c.Models {
+		path := index("models", i)
+		if m.Name == "" {
+			fail(path+".name", "it is missing: pipelines name a model by it")
+		} else if slices.ContainsFunc(c.Models[:i], func(other Model) bool { return other.Name == m.Name }) {
+			fail(path+".name", "the name %q is there twice", m.Name)
+		}
+	}
+	for i, p := range c.Plugins.Catalog {
+		path := index("plugins.catalog", i)
+		if p.Name == "" {
+			fail(path+".name", "it is missing: models and pipelines name a plugin by it")
+		} else if slices.ContainsFunc(c.Plugins.Catalog[:i], func(other Plugin) bool { return other.Name == p.Name }) {
+			fail(path+".name", "the name %q is there twice", p.Name)
+		}
+	}
+}
+
+func (c *Config) checkPipelines(fail func(path, format string, args ...any)) {
+	const maxName = 200
+	for i, spec := range c.Pipelines {
+		path := index("pipelines", i)
+		if spec.Table == "" {
+			fail(path+".table", "it is missing: name the source table")
+			continue
+		}
+		if len(spec.Columns) == 0 && spec.Text == "" {
+			fail(path+".columns", "they are missing: name the columns to embed, or give a text expression")
+		}
+		for j, column := range spec.Columns {
+			if slices.Contains(spec.Columns[:j], column) {
+				fail(path+".columns", "column %s is named twice", quoteIdent(column))
+			}
+		}
+		if len(spec.Name) > maxName || invalidAt(spec.Name) >= 0 {
+			fail(path+".name", "expected a name of at most %d bytes of UTF-8", maxName)
+		}
+		switch {
+		case spec.IntoColumn == "" && spec.IntoTable == "":
+			fail(path+".into", "it is missing: write into: {column: NAME} or into: {table: NAME}")
+			continue
+		case spec.IntoColumn != "" && spec.IntoTable != "":
+			fail(path+".into", "column and table exclude each other: a pipeline has one destination")
+			continue
+		}
+		if spec.Text == "" {
+			if msg := conflict(spec); msg != "" {
+				fail(path+".into", "%s", msg)
+			}
+		}
+		for j, other := range c.Pipelines[:i] {
+			if other.Name == spec.Name {
+				fail(path+".name", "the name %q is that of %s already", spec.Name, index("pipelines", j))
+			}
+			if sameDestination(spec, other) {
+				fail(path+".into", "%s writes to the same destination: two pipelines would overwrite each other's vectors", index("pipelines", j))
+			}
+		}
+	}
+}
+
+func sameDestination(a, b pipeline.Spec) bool {
+	if a.ToColumn() != b.ToColumn() {
+		return false
+	}
+	if a.ToColumn() {
+		return a.Source() == b.Source() && a.IntoColumn == b.IntoColumn
+	}
+	return b.IntoTable != "" && a.Into() == b.Into()
+}

@@ -1,0 +1,205 @@
+package config
+
+import (
+	"log/slog"
+	"time"
+
+	"github.com/embedsidecar/embedsidecar/pipeline"
+)
+
+// Config is everything a user may set, merged and complete. Load makes it; Default is what it holds when nobody says
+// anything. Changes take effect at the next start.
+type Config struct {
+	// Enabled is the master switch. False: changes are still queued and nothing is embedded. Default true.
+	Enabled bool
+	// Instance names this sidecar among others, in application_name and among the workers. Default: the host's name.
+	Instance string
+
+	Database    Database
+	Slot        Slot
+	Publication Publication
+	Plugins     Plugins
+
+	// Models are the named models of the file. A pipeline may also name a model folder that is not listed.
+	Models []Model
+	// DefaultModel is the model of pipelines that name none: a name or a folder. Default: "" for all-MiniLM-L6-v2 with the
+	// plugin onnx and for what the plugin has with any other.
+	DefaultModel string
+	// ModelSHA256 is what the weights of DefaultModel must hash to, 64 hexadecimal digits. Default "": not checked.
+	ModelSHA256 string
+	// ModelDir is where models are looked for by name, instead of the usual folders. Default "": the usual ones.
+	ModelDir string
+	// ONNXRuntime is the ONNX Runtime library (a file) for the plugin onnx. Default "": looked for in the usual folders.
+	ONNXRuntime string
+	// Threads is how many threads an embedder may use. Default 0: as many as there are CPUs.
+	Threads int
+
+	// Pipelines have unique names and unique destinations; their Plugin and Model are filled in.
+	Pipelines []pipeline.Spec
+
+	Workers Workers
+	// Lease is for how long a worker may keep a task without a sign of life before another takes it over. Default 30s.
+	Lease time.Duration
+	Retry Retry
+	Ops   Ops
+	Log   Log
+
+	origins map[string]string // path of a setting -> where it was set, for messages
+	file    string            // the file that was read, or ""
+	env     *environ          // for plugins that are allowed to see parts of it
+}
+
+// environ stands behind a pointer so that printing a Config does not print it: it may hold secrets of others.
+type environ struct{ vars map[string]string }
+
+// Database says where the data is. The PG* variables, the service file and the password file fill in what the strings
+// leave out; what a string says wins over them, as with every client of Postgres.
+type Database struct {
+	// URL is a connection string, as URL or keywords. Default "": all from the PG* variables.
+	URL string
+	// StreamURL is the connection string for replication, for when URL leads through a pooler or another role streams.
+	// Default "": URL.
+	StreamURL string
+
+	urlFile, streamURLFile string
+}
+
+// String shows the database without passwords.
+func (d Database) String() string { return RedactDSN(d.URL) }
+
+// GoString keeps %#v from showing what String hides.
+func (d Database) GoString() string { return "config.Database{" + d.String() + "}" }
+
+// LogValue shows the database without passwords.
+func (d Database) LogValue() slog.Value { return slog.StringValue(d.String()) }
+
+// Stream returns the connection string to stream with.
+func (d Database) Stream() string {
+	if d.StreamURL != "" {
+		return d.StreamURL
+	}
+	return d.URL
+}
+
+// Slot is the replication slot.
+type Slot struct {
+	// Name is up to 63 of a-z, 0-9 and _. Default "embedsidecar".
+	Name string
+	// StopOnLost says what to do when the slot is gone or has a gap: false (on_lost: reconcile, the default) makes a new one
+	// and compares every row; true (on_lost: stop) refuses to go on.
+	StopOnLost bool
+}
+
+// Publication is what the server sends.
+type Publication struct {
+	// Name is up to 63 bytes. Default "embedsidecar".
+	Name string
+	// ColumnLists publishes only the columns that are read. Needs PostgreSQL 15; it can make a user's own UPDATE or ALTER
+	// fail. Default false.
+	ColumnLists bool
+}
+
+// Plugins are the programs that embed.
+type Plugins struct {
+	// Dir is where plugins are looked for by name, instead of the usual folders. Default "": the usual ones.
+	Dir string
+	// Default is the plugin of pipelines and models that name none: a name or a path. Default "onnx".
+	Default string
+	// SHA256 is what the program of Default must hash to, 64 hexadecimal digits. Default "": not checked.
+	SHA256 string
+	// Catalog tells more about some plugins.
+	Catalog []Plugin
+}
+
+// Plugin is one entry of the catalog.
+type Plugin struct {
+	Name   string
+	Path   string   // of the program; "": looked for by name
+	SHA256 string   // 64 hexadecimal digits; "": not checked
+	Env    []string // names of variables it may see, besides EMBEDSIDECAR_PLUGIN_*
+}
+
+// Model is a named model.
+type Model struct {
+	Name    string
+	Plugin  string // "": Plugins.Default
+	Path    string // its folder; "": looked for by name
+	SHA256  string // of its weights, 64 hexadecimal digits; "": not checked
+	Threads int    // 0: Config.Threads
+}
+
+// Workers embed.
+type Workers struct {
+	// Count is how many batches are worked on at a time. Default 0 (auto): 2 for each pipeline's embedder, so that one reads
+	// and writes while the other embeds.
+	Count int
+	// BatchRows is how many rows a worker takes at once, 1 to 10,000. Default 64.
+	BatchRows int
+	// BatchBytes is how much text a worker holds at once; a single longer text is still taken, alone. Default 16 MiB.
+	BatchBytes int64
+	// DrainTimeout is for how long a worker may finish what it has when it is told to stop; after that it gives it back.
+	// 0: it gives everything back at once. Default 20s.
+	DrainTimeout time.Duration
+}
+
+// Retry says how often and when a failed task is tried again. Only errors of the data use up attempts.
+type Retry struct {
+	MaxAttempts int           // then the task is a dead letter. Default 8
+	Initial     time.Duration // pause after the first failure; doubles each time, with jitter. Default 1s
+	Max         time.Duration // the longest pause. Default 5m
+}
+
+// Ops is the listener for probes and metrics. It changes nothing.
+type Ops struct {
+	// Listen is host:port; ":7471" listens on every address. Default "": no listener.
+	Listen string
+}
+
+// Log says what is logged, to standard error.
+type Log struct {
+	Level  slog.Level // Default info
+	Format string     // "text", "json" or "auto": text on a terminal, JSON otherwise. Default "auto"
+}
+
+// Default returns the configuration of somebody who has set nothing.
+func Default() *Config {
+	return &Config{
+		Enabled:     true,
+		Slot:        Slot{Name: "embedsidecar"},
+		Publication: Publication{Name: "embedsidecar"},
+		Plugins:     Plugins{Default: "onnx"},
+		Workers:     Workers{BatchRows: 64, BatchBytes: 16 << 20, DrainTimeout: 20 * time.Second},
+		Lease:       30 * time.Second,
+		Retry:       Retry{MaxAttempts: 8, Initial: time.Second, Max: 5 * time.Minute},
+		Log:         Log{Level: slog.LevelInfo, Format: "auto"},
+		origins:     map[string]string{},
+		env:         &environ{},
+	}
+}
+
+// DefaultONNXModel is what the plugin onnx embeds with when nobody names a model.
+const DefaultONNXModel = "all-MiniLM-L6-v2"
+
+// Origin tells where a setting was made: "--slot", "EMBEDSIDECAR_SLOT", "embedsidecar.yaml:3:9" or "default".
+func (c *Config) Origin(path string) string {
+	if origin, ok := c.origins[path]; ok {
+		return origin
+	}
+	return "default"
+}
+
+// File returns the file that was read, or "".
+func (c *Config) File() string { return c.file }
+
+// Redactor returns one that knows the passwords of this configuration.
+func (c *Config) Redactor() *Redactor { return NewRedactor(c.Database.URL, c.Database.StreamURL) }
+
+// ApplicationName is how the sessions of this sidecar show in pg_stat_activity.
+func (c *Config) ApplicationName() string {
+	const limit = 63 // Postgres cuts longer ones
+	name := "embedsidecar/" + c.Instance
+	if len(name) > limit {
+		name = name[:limit]
+	}
+	return name
+}

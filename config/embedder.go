@@ -1,0 +1,147 @@
+package config
+
+import (
+	"errors"
+	"path/filepath"
+	"strconv"
+	"strings"
+)
+
+// Embedder is what it takes to start the plugin of a pipeline.
+type Embedder struct {
+	Plugin       string // as named: "onnx", or the name of its program
+	PluginPath   string // absolute
+	PluginSHA256 string // "": not checked
+	Model        string // as named; "": what the plugin has
+	ModelPath    string // absolute folder; "" for plugins other than onnx that need none
+	ModelSHA256  string // "": not checked
+	Threads      int    // 0: as many as there are CPUs
+	// Env is all the plugin may see of the environment: EMBEDSIDECAR_PLUGIN_* and what the catalog allows by name.
+	Env map[string]string
+}
+
+// model returns the listed model of a name, or nil.
+func (c *Config) model(name string) *Model {
+	for i := range c.Models {
+		if name != "" && c.Models[i].Name == name {
+			return &c.Models[i]
+		}
+	}
+	return nil
+}
+
+// Embedder finds the plugin and the model that a pipeline names; empty names mean the defaults. Only the plugin onnx must
+// have a model folder and a library: others get the model's name and find the rest themselves. Errors are those of Finder.
+func (c *Config) Embedder(find Finder, plugin, model string) (Embedder, error) {
+	if model == "" {
+		model = c.DefaultModel
+	}
+	e := Embedder{Plugin: plugin, Model: model, Threads: c.Threads, Env: map[string]string{}}
+	folder := model
+	if m := c.model(model); m != nil {
+		e.ModelSHA256 = m.SHA256
+		if m.Path != "" {
+			folder = absolute(m.Path)
+		}
+		if m.Threads != 0 {
+			e.Threads = m.Threads
+		}
+		if e.Plugin == "" {
+			e.Plugin = m.Plugin
+		}
+	}
+	if e.Plugin == "" {
+		e.Plugin = c.Plugins.Default
+	}
+	if e.ModelSHA256 == "" && model == c.DefaultModel {
+		e.ModelSHA256 = c.ModelSHA256
+	}
+	program := e.Plugin
+	for _, p := range c.Plugins.Catalog {
+		if p.Name != e.Plugin {
+			continue
+		}
+		e.PluginSHA256 = p.SHA256
+		if p.Path != "" {
+			program = absolute(p.Path)
+		}
+		for _, name := range p.Env {
+			if value, ok := c.env.vars[name]; ok {
+				e.Env[name] = value
+			}
+		}
+	}
+	if e.PluginSHA256 == "" && e.Plugin == c.Plugins.Default {
+		e.PluginSHA256 = c.Plugins.SHA256
+	}
+	var err error
+	if e.PluginPath, err = find.Plugin(program, c.Plugins.Dir); err != nil {
+		return e, err
+	}
+	if isPath(e.Plugin) {
+		e.Plugin = strings.TrimPrefix(filepath.Base(e.Plugin), "embedsidecar-")
+	}
+	return e, c.fillEnv(&e, find, folder)
+}
+
+// fillEnv decides about the model folder and the library, and makes the plugin's environment.
+func (c *Config) fillEnv(e *Embedder, find Finder, folder string) error {
+	onnx := e.Plugin == "onnx"
+	if onnx && e.Model == "" {
+		e.Model, folder = DefaultONNXModel, DefaultONNXModel
+	}
+	for name, value := range c.env.vars {
+		if strings.HasPrefix(name, pluginEnvPrefix) && !ownVariable(name) {
+			e.Env[name] = value
+		}
+	}
+	// Fault tests reach into plugins too.
+	if value, ok := c.env.vars[envPrefix+"FAILPOINTS"]; ok {
+		e.Env[envPrefix+"FAILPOINTS"] = value
+	}
+	if folder != "" {
+		path, err := find.Model(folder, c.ModelDir)
+		var missing *NotFoundError
+		switch {
+		case err == nil:
+			e.ModelPath = path
+			e.Env[pluginEnvPrefix+"MODEL"] = path
+		case onnx || !errors.As(err, &missing):
+			return err
+		default:
+			e.Env[pluginEnvPrefix+"MODEL"] = e.Model
+		}
+	}
+	if onnx {
+		library := c.ONNXRuntime
+		if library == "" {
+			library = e.Env[pluginEnvPrefix+"ONNXRUNTIME"]
+		}
+		path, err := find.Library(library)
+		if err != nil {
+			return err
+		}
+		e.Env[pluginEnvPrefix+"ONNXRUNTIME"] = path
+	}
+	if e.Threads != 0 {
+		e.Env[pluginEnvPrefix+"THREADS"] = strconv.Itoa(e.Threads)
+	}
+	return nil
+}
+
+// ownVariable tells whether a variable that begins like those of plugins is a setting of ours.
+func ownVariable(name string) bool {
+	for _, s := range Settings() {
+		if s.Env() == name {
+			return true
+		}
+	}
+	return name == EnvName("plugin-env")
+}
+
+func absolute(path string) string {
+	if abs, err := filepath.Abs(path); err == nil {
+		return abs
+	}
+	return path
+}

@@ -1,0 +1,204 @@
+package config
+
+import (
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strings"
+)
+
+// Finder finds plugins, models and the ONNX Runtime library by name. All fields may be empty.
+type Finder struct {
+	// Executable is the running program, with symbolic links resolved: its neighbours are looked at first.
+	Executable string
+	// Cache is the user's folder for what is downloaded, ${XDG_CACHE_HOME:-~/.cache}/embedsidecar.
+	Cache string
+}
+
+// systemDir is where packages and images put plugins and models.
+const systemDir = "/usr/lib/embedsidecar"
+
+// NewFinder returns a Finder for a program and its environment, as os.Environ gives it.
+func NewFinder(executable string, environ []string) Finder {
+	if resolved, err := filepath.EvalSymlinks(executable); err == nil {
+		executable = resolved
+	}
+	env := map[string]string{}
+	for _, entry := range environ {
+		if name, value, ok := strings.Cut(entry, "="); ok {
+			env[name] = value
+		}
+	}
+	cache := env["XDG_CACHE_HOME"]
+	if !filepath.IsAbs(cache) && env["HOME"] != "" { // the XDG rule: a relative path is ignored
+		cache = filepath.Join(env["HOME"], ".cache")
+	}
+	if !filepath.IsAbs(cache) {
+		return Finder{Executable: executable}
+	}
+	return Finder{Executable: executable, Cache: filepath.Join(cache, "embedsidecar")}
+}
+
+// NotFoundError tells that a plugin, a model or a library is not where it was looked for.
+type NotFoundError struct {
+	Kind     string   // "plugin", "model", "ONNX Runtime library"
+	Name     string   // as the user gave it
+	Searched []string // paths in the order they were tried
+	Setting  string   // the flag that names it directly
+}
+
+// Error lists the places.
+func (e *NotFoundError) Error() string {
+	return fmt.Sprintf("%s %q not found, looked at:\n  %s", e.Kind, e.Name, strings.Join(e.Searched, "\n  "))
+}
+
+// Hints returns the way out.
+func (e *NotFoundError) Hints() []string {
+	hint := fmt.Sprintf("name it with --%s or %s, or put it into one of these places", e.Setting, EnvName(e.Setting))
+	if e.Kind == "model" {
+		return []string{hint, "a model is a folder with model.onnx and tokenizer.json"}
+	}
+	return []string{hint}
+}
+
+// ExitCode is that of a mistake in usage or configuration.
+func (e *NotFoundError) ExitCode() int { return 2 }
+
+// beside returns folders next to the program, then the system's.
+func (f Finder) beside(names ...string) []string {
+	var dirs []string
+	for _, name := range names {
+		if f.Executable != "" {
+			dirs = append(dirs, filepath.Join(filepath.Dir(f.Executable), name))
+		}
+	}
+	return dirs
+}
+
+// pluginDirs is where plugins are looked for when no folder was set.
+func (f Finder) pluginDirs() []string {
+	return append(f.beside("plugins"), filepath.Join(systemDir, "plugins"))
+}
+
+func (f Finder) modelDirs() []string {
+	dirs := append(f.beside("models", "../models"), filepath.Join(systemDir, "models"))
+	if f.Cache != "" {
+		dirs = append(dirs, filepath.Join(f.Cache, "models"))
+	}
+	return dirs
+}
+
+func (f Finder) libraryDirs() []string {
+	dirs := append(f.beside("lib", "../lib"), filepath.Join(systemDir, "lib"))
+	if f.Cache != "" {
+		dirs = append(dirs, filepath.Join(f.Cache, "onnxruntime"))
+	}
+	return dirs
+}
+
+// Plugin returns the program of a plugin: "onnx" is the file embedsidecar-onnx in dir or, when dir is empty, in the usual
+// folders; a name with a slash is a path. It returns a *NotFoundError, or says what keeps the file from being run.
+func (f Finder) Plugin(name, dir string) (string, error) {
+	missing := &NotFoundError{Kind: "plugin", Name: name, Setting: "plugin-dir"}
+	var paths []string
+	switch {
+	case isPath(name):
+		missing.Setting = "plugin"
+		paths = []string{name}
+	case dir != "":
+		paths = []string{filepath.Join(dir, "embedsidecar-"+name)}
+	default:
+		for _, d := range f.pluginDirs() {
+			paths = append(paths, filepath.Join(d, "embedsidecar-"+name))
+		}
+	}
+	for _, path := range paths {
+		missing.Searched = append(missing.Searched, path)
+		info, err := os.Stat(path)
+		switch {
+		case err != nil:
+			continue
+		case !info.Mode().IsRegular():
+			return "", fmt.Errorf("plugin %q: %s is no file", name, path)
+		case info.Mode().Perm()&0o111 == 0:
+			return "", fmt.Errorf("plugin %q: %s is not executable: run chmod +x on it", name, path)
+		}
+		return filepath.Abs(path)
+	}
+	return "", missing
+}
+
+// Model returns the folder of a model: a name is looked for in dir or, when dir is empty, in the usual folders; a name
+// with a slash is a path. It returns a *NotFoundError.
+func (f Finder) Model(name, dir string) (string, error) {
+	missing := &NotFoundError{Kind: "model", Name: name, Setting: "model-dir"}
+	var paths []string
+	switch {
+	case isPath(name):
+		missing.Setting = "model"
+		paths = []string{name}
+	case dir != "":
+		paths = []string{filepath.Join(dir, name)}
+	default:
+		for _, d := range f.modelDirs() {
+			paths = append(paths, filepath.Join(d, name))
+		}
+	}
+	for _, path := range paths {
+		missing.Searched = append(missing.Searched, path)
+		if info, err := os.Stat(path); err == nil && info.IsDir() {
+			return filepath.Abs(path)
+		}
+	}
+	return "", missing
+}
+
+// Library returns the ONNX Runtime library: path itself when it is set, else the newest libonnxruntime of the usual
+// folders. It returns a *NotFoundError.
+func (f Finder) Library(path string) (string, error) {
+	missing := &NotFoundError{Kind: "ONNX Runtime library", Name: "libonnxruntime", Setting: "onnxruntime"}
+	if path != "" {
+		missing.Name, missing.Searched = path, []string{path}
+		if info, err := os.Stat(path); err != nil || info.IsDir() {
+			return "", missing
+		}
+		return filepath.Abs(path)
+	}
+	pattern := "libonnxruntime.so*"
+	if runtime.GOOS == "darwin" {
+		pattern = "libonnxruntime*.dylib"
+	}
+	for _, dir := range f.libraryDirs() {
+		missing.Searched = append(missing.Searched, filepath.Join(dir, pattern))
+		found, err := fs.Glob(os.DirFS(dir), pattern)
+		if err != nil || len(found) == 0 {
+			continue
+		}
+		slices.SortFunc(found, compareVersions)
+		return filepath.Abs(filepath.Join(dir, found[len(found)-1]))
+	}
+	return "", missing
+}
+
+// compareVersions orders names so that libonnxruntime.so.1.9.0 comes before libonnxruntime.so.1.23.0.
+func compareVersions(a, b string) int {
+	as, bs := strings.Split(a, "."), strings.Split(b, ".")
+	for i := range min(len(as), len(bs)) {
+		if len(as[i]) != len(bs[i]) && isNumber(as[i]) && isNumber(bs[i]) {
+			return len(as[i]) - len(bs[i])
+		}
+		if c := strings.Compare(as[i], bs[i]); c != 0 {
+			return c
+		}
+	}
+	return len(as) - len(bs)
+}
+
+func isNumber(s string) bool { return s != "" && strings.Trim(s, "0123456789") == "" }
+
+func isPath(name string) bool {
+	return strings.ContainsRune(name, filepath.Separator) || name == "." || name == ".."
+}

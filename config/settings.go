@@ -1,0 +1,294 @@
+package config
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// Setting is one thing that a user may set by flag, environment variable or file. Settings lists them all; help texts,
+// the reader of the file and the merge are made from that list, so they cannot disagree.
+type Setting struct {
+	Path        string // in the file, "workers.count"; "" when the file has another place for it
+	Flag        string // without dashes, "workers"
+	Group       string // heading in help texts
+	Placeholder string // what the flag's value is, "N"; "" for a switch
+	Usage       string
+	Secret      bool // the value may hold a password
+
+	set func(c *Config, value string) error
+	get func(c *Config) string
+}
+
+// Env is the environment variable of the setting.
+func (s Setting) Env() string { return EnvName(s.Flag) }
+
+// Default is the value without any setting, as a user would write it.
+func (s Setting) Default() string { return s.get(Default()) }
+
+// Value is the setting's value in a configuration, as a user would write it, without passwords.
+func (s Setting) Value(c *Config) string {
+	if s.Secret {
+		return RedactDSN(s.get(c))
+	}
+	return s.get(c)
+}
+
+// EnvName returns the environment variable that stands for a flag.
+func EnvName(flag string) string {
+	return envPrefix + strings.ToUpper(strings.ReplaceAll(flag, "-", "_"))
+}
+
+const (
+	envPrefix       = "EMBEDSIDECAR_"
+	pluginEnvPrefix = "EMBEDSIDECAR_PLUGIN_"
+)
+
+// The groups of settings.
+const (
+	GroupDatabase  = "Database"
+	GroupPipeline  = "Pipelines"
+	GroupEmbedding = "Embedding"
+	GroupWork      = "Work"
+	GroupOps       = "Operations"
+)
+
+// Bounds of settings, used by the parsers and in messages.
+const (
+	maxWorkers     = 1024
+	maxBatchRows   = 10000
+	maxBatchBytes  = 1 << 30
+	minBatchBytes  = 1 << 10
+	maxThreads     = 1024
+	maxAttempts    = 1000
+	longestTimeout = 24 * time.Hour
+)
+
+// Settings returns every setting, in the order of help texts.
+func Settings() []Setting {
+	return []Setting{
+		text("database.url", "database-url", GroupDatabase, "URL", "connection string, postgres://user@host/database or host=... dbname=...; the PG* variables fill in the rest",
+			func(c *Config) *string { return &c.Database.URL }).secret(),
+		text("database.url_file", "database-url-file", GroupDatabase, "FILE", "file that holds the connection string",
+			func(c *Config) *string { return &c.Database.urlFile }),
+		text("database.stream_url", "stream-url", GroupDatabase, "URL", "connection string for replication, when the other leads through a pooler or another role streams",
+			func(c *Config) *string { return &c.Database.StreamURL }).secret(),
+		text("database.stream_url_file", "stream-url-file", GroupDatabase, "FILE", "file that holds the connection string for replication",
+			func(c *Config) *string { return &c.Database.streamURLFile }),
+		checked("slot.name", "slot", GroupDatabase, "NAME", "replication slot", checkSlot,
+			func(c *Config) *string { return &c.Slot.Name }),
+		{Path: "slot.on_lost", Flag: "on-lost", Group: GroupDatabase, Placeholder: "reconcile|stop", Usage: "what to do when the slot has a gap: make a new one and compare every row, or stop",
+			set: func(c *Config, v string) error {
+				choice, err := oneOf(v, "reconcile", "stop")
+				c.Slot.StopOnLost = choice == "stop"
+				return err
+			},
+			get: func(c *Config) string {
+				if c.Slot.StopOnLost {
+					return "stop"
+				}
+				return "reconcile"
+			}},
+		checked("publication.name", "publication", GroupDatabase, "NAME", "publication", checkName,
+			func(c *Config) *string { return &c.Publication.Name }),
+		toggle("publication.column_lists", "column-lists", GroupDatabase, "publish only the columns that are read (PostgreSQL 15 and later; can make a user's own UPDATE or ALTER fail)",
+			func(c *Config) *bool { return &c.Publication.ColumnLists }),
+
+		text("default_model", "model", GroupEmbedding, "NAME|FOLDER", "model of pipelines that name none",
+			func(c *Config) *string { return &c.DefaultModel }),
+		sum("", "model-sha256", "SHA256 of the weights of --model", func(c *Config) *string { return &c.ModelSHA256 }),
+		text("model_dir", "model-dir", GroupEmbedding, "FOLDER", "where models are looked for by name",
+			func(c *Config) *string { return &c.ModelDir }),
+		text("plugins.default", "plugin", GroupEmbedding, "NAME|FILE", "plugin of pipelines and models that name none",
+			func(c *Config) *string { return &c.Plugins.Default }),
+		sum("", "plugin-sha256", "SHA256 of the program of --plugin", func(c *Config) *string { return &c.Plugins.SHA256 }),
+		text("plugins.dir", "plugin-dir", GroupEmbedding, "FOLDER", "where plugins are looked for by name",
+			func(c *Config) *string { return &c.Plugins.Dir }),
+		text("onnxruntime", "onnxruntime", GroupEmbedding, "FILE", "ONNX Runtime library for the plugin onnx",
+			func(c *Config) *string { return &c.ONNXRuntime }),
+		auto("threads", "threads", GroupEmbedding, "threads an embedder may use", maxThreads,
+			func(c *Config) *int { return &c.Threads }),
+
+		toggle("enabled", "enabled", GroupWork, "master switch: when false, changes are queued and nothing is embedded",
+			func(c *Config) *bool { return &c.Enabled }),
+		checked("instance", "instance", GroupWork, "NAME", "name of this sidecar among others (default: the host's name)", checkInstance,
+			func(c *Config) *string { return &c.Instance }),
+		auto("workers.count", "workers", GroupWork, "batches worked on at a time", maxWorkers,
+			func(c *Config) *int { return &c.Workers.Count }),
+		number("workers.batch_rows", "batch-rows", GroupWork, "rows a worker takes at once", 1, maxBatchRows,
+			func(c *Config) *int { return &c.Workers.BatchRows }),
+		{Path: "workers.batch_bytes", Flag: "batch-bytes", Group: GroupWork, Placeholder: "SIZE", Usage: "text a worker holds at once",
+			set: func(c *Config, v string) (err error) {
+				size, err := parseSize(v, minBatchBytes, maxBatchBytes)
+				if err == nil {
+					c.Workers.BatchBytes = size
+				}
+				return err
+			},
+			get: func(c *Config) string { return formatSize(c.Workers.BatchBytes) }},
+		duration("workers.drain_timeout", "drain-timeout", GroupWork, "for how long work may be finished after a request to stop", 0, longestTimeout,
+			func(c *Config) *time.Duration { return &c.Workers.DrainTimeout }),
+		duration("lease", "lease", GroupWork, "for how long a worker may keep a task without a sign of life", time.Second, time.Hour,
+			func(c *Config) *time.Duration { return &c.Lease }),
+		number("retry.max_attempts", "max-attempts", GroupWork, "failures of one row after which it is a dead letter", 1, maxAttempts,
+			func(c *Config) *int { return &c.Retry.MaxAttempts }),
+		duration("retry.initial", "retry-initial", GroupWork, "pause after the first failure", time.Millisecond, longestTimeout,
+			func(c *Config) *time.Duration { return &c.Retry.Initial }),
+		duration("retry.max", "retry-max", GroupWork, "longest pause between two tries", time.Millisecond, longestTimeout,
+			func(c *Config) *time.Duration { return &c.Retry.Max }),
+
+		checked("http.ops.listen", "ops-listen", GroupOps, "HOST:PORT", "address of /livez, /readyz, /metrics and /version (default: none)", checkListen,
+			func(c *Config) *string { return &c.Ops.Listen }),
+		{Path: "log.level", Flag: "log-level", Group: GroupOps, Placeholder: "debug|info|warn|error", Usage: "what is logged",
+			set: func(c *Config, v string) error {
+				level, err := parseLevel(v)
+				if err == nil {
+					c.Log.Level = level
+				}
+				return err
+			},
+			get: func(c *Config) string { return strings.ToLower(c.Log.Level.String()) }},
+		{Path: "log.format", Flag: "log-format", Group: GroupOps, Placeholder: "auto|text|json", Usage: "form of the log; auto is text on a terminal and JSON otherwise",
+			set: func(c *Config, v string) error {
+				format, err := oneOf(v, "auto", "text", "json")
+				if err == nil {
+					c.Log.Format = format
+				}
+				return err
+			},
+			get: func(c *Config) string { return c.Log.Format }},
+	}
+}
+
+func (s Setting) secret() Setting {
+	s.Secret = true
+	return s
+}
+
+func text(path, flag, group, placeholder, usage string, field func(*Config) *string) Setting {
+	return checked(path, flag, group, placeholder, usage, func(string) error { return nil }, field)
+}
+
+func checked(path, flag, group, placeholder, usage string, check func(string) error, field func(*Config) *string) Setting {
+	return Setting{Path: path, Flag: flag, Group: group, Placeholder: placeholder, Usage: usage,
+		set: func(c *Config, v string) error {
+			if strings.ContainsRune(v, 0) {
+				return errors.New("a value cannot hold a NUL byte")
+			}
+			if err := check(v); err != nil {
+				return err
+			}
+			*field(c) = v
+			return nil
+		},
+		get: func(c *Config) string { return *field(c) }}
+}
+
+func sum(path, flag, usage string, field func(*Config) *string) Setting {
+	return Setting{Path: path, Flag: flag, Group: GroupEmbedding, Placeholder: "HEX", Usage: usage,
+		set: func(c *Config, v string) error {
+			digits, err := parseSHA256(v)
+			if err == nil {
+				*field(c) = digits
+			}
+			return err
+		},
+		get: func(c *Config) string { return *field(c) }}
+}
+
+func toggle(path, flag, group, usage string, field func(*Config) *bool) Setting {
+	return Setting{Path: path, Flag: flag, Group: group, Usage: usage,
+		set: func(c *Config, v string) error {
+			on, err := parseBool(v)
+			if err == nil {
+				*field(c) = on
+			}
+			return err
+		},
+		get: func(c *Config) string { return strconv.FormatBool(*field(c)) }}
+}
+
+func number(path, flag, group, usage string, low, high int, field func(*Config) *int) Setting {
+	return Setting{Path: path, Flag: flag, Group: group, Placeholder: "N", Usage: usage,
+		set: func(c *Config, v string) error {
+			n, err := parseInt(v, low, high)
+			if err == nil {
+				*field(c) = n
+			}
+			return err
+		},
+		get: func(c *Config) string { return strconv.Itoa(*field(c)) }}
+}
+
+func auto(path, flag, group, usage string, high int, field func(*Config) *int) Setting {
+	return Setting{Path: path, Flag: flag, Group: group, Placeholder: "N|auto", Usage: usage,
+		set: func(c *Config, v string) error {
+			n, err := parseAuto(v, high)
+			if err == nil {
+				*field(c) = n
+			}
+			return err
+		},
+		get: func(c *Config) string {
+			if n := *field(c); n != 0 {
+				return strconv.Itoa(n)
+			}
+			return "auto"
+		}}
+}
+
+func duration(path, flag, group, usage string, low, high time.Duration, field func(*Config) *time.Duration) Setting {
+	return Setting{Path: path, Flag: flag, Group: group, Placeholder: "DURATION", Usage: usage,
+		set: func(c *Config, v string) error {
+			d, err := parseDuration(v, low, high)
+			if err == nil {
+				*field(c) = d
+			}
+			return err
+		},
+		get: func(c *Config) string { return formatDuration(*field(c)) }}
+}
+
+// checkSlot knows Postgres' rule for names of slots.
+func checkSlot(name string) error {
+	if name == "" || len(name) > maxIdent || strings.Trim(name, "abcdefghijklmnopqrstuvwxyz0123456789_") != "" {
+		return fmt.Errorf("a slot's name has 1 to %d of a-z, 0-9 and _, not %q", maxIdent, name)
+	}
+	return nil
+}
+
+func checkName(name string) error {
+	if name == "" || len(name) > maxIdent || invalidAt(name) >= 0 {
+		return fmt.Errorf("expected a name of 1 to %d bytes of UTF-8", maxIdent)
+	}
+	return nil
+}
+
+func checkInstance(name string) error {
+	if name == "" || len(name) > maxIdent-len("embedsidecar/") {
+		return fmt.Errorf("expected a name of 1 to %d characters", maxIdent-len("embedsidecar/"))
+	}
+	for _, r := range name {
+		if r <= ' ' || r > '~' {
+			return fmt.Errorf("expected a name of printable ASCII characters without spaces, not %q", name)
+		}
+	}
+	return nil
+}
+
+func checkListen(address string) error {
+	host, port, err := net.SplitHostPort(address)
+	if err != nil {
+		return fmt.Errorf("expected HOST:PORT or :PORT, as in 127.0.0.1:7471, not %q", address)
+	}
+	if _, err := parseInt(port, 0, 65535); err != nil {
+		return fmt.Errorf("port of %q: %w", address, err)
+	}
+	if strings.ContainsAny(host, " /@") {
+		return fmt.Errorf("expected HOST:PORT, as in 127.0.0.1:7471, not %q", address)
+	}
+	return nil
+}
