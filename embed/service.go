@@ -147,6 +147,13 @@ func (s *Service) Embed(ctx context.Context, kind Kind, texts []string, alone bo
 	return results, nil
 }
 
+// Anew embeds documents without looking at what is remembered, to compare.
+func (s *Service) Anew(ctx context.Context, texts []string) ([]Result, error) {
+	s.alone.RLock()
+	defer s.alone.RUnlock()
+	return s.call(ctx, Document, texts)
+}
+
 // call sends texts, halving a batch that the embedder answers wrongly until the text at fault is alone.
 func (s *Service) call(ctx context.Context, kind Kind, texts []string) ([]Result, error) {
 	s.stats.Calls.Add(1)

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"fmt"
+	"maps"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -24,13 +25,15 @@ type catalogueRow struct {
 	SamePublication   bool
 	Published         bool
 	Enabled           bool
+	ScanAsked         bool // a scan waits to begin
 }
 
 // watchCatalogue looks at the catalogue once per heartbeat: some changes of a table send nothing through the slot.
 func (s *Stream) watchCatalogue(ctx context.Context) error {
-	enabled := map[int32]bool{}
+	var enabled map[int32]bool
 	for {
-		if err := s.lookAtCatalogue(ctx, enabled); err != nil {
+		var err error
+		if enabled, err = s.lookAtCatalogue(ctx, enabled); err != nil {
 			return err
 		}
 		if !wait(ctx, s.o.Heartbeat) {
@@ -39,43 +42,45 @@ func (s *Stream) watchCatalogue(ctx context.Context) error {
 	}
 }
 
-func (s *Stream) lookAtCatalogue(ctx context.Context, enabled map[int32]bool) error {
+// lookAtCatalogue compares tables, publication and pipelines with what they were. It returns which pipelines there are and whether
+// they are switched on; before is what it returned last, nil at first.
+func (s *Stream) lookAtCatalogue(ctx context.Context, before map[int32]bool) (map[int32]bool, error) {
 	asking, cancel := context.WithTimeoutCause(ctx, 30*time.Second, fmt.Errorf("the heartbeat took over 30s"))
 	defer cancel()
 	rows, err := s.o.DB.Query(asking, sqlfiles.Query("pipeline_catalogue"), pgx.StrictNamedArgs{"slot": s.o.Slot})
 	if err != nil {
-		return fmt.Errorf("heartbeat: %w", err)
+		return nil, fmt.Errorf("heartbeat: %w", err)
 	}
 	all, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (c catalogueRow, err error) {
 		err = row.Scan(&c.PipelineID, &c.Status, &c.Known, &c.TableExists, &c.TableSchema, &c.TableName, &c.Current,
-			&c.PublicationExists, &c.SamePublication, &c.Published, &c.Enabled)
+			&c.PublicationExists, &c.SamePublication, &c.Published, &c.Enabled, &c.ScanAsked)
 		return c, err
 	})
 	if err != nil {
-		return fmt.Errorf("heartbeat: %w", err)
+		return nil, fmt.Errorf("heartbeat: %w", err)
 	}
-	changed := false
+	changed, enabled := false, map[int32]bool{}
 	for _, c := range all {
 		switch {
 		case !c.PublicationExists:
-			return &gapError{"the publication is missing"}
+			return nil, &gapError{"the publication is missing"}
 		case !c.SamePublication:
-			return &gapError{"the publication was dropped and made again"}
+			return nil, &gapError{"the publication was dropped and made again"}
 		}
 		moved, err := s.noteCatalogue(asking, c)
 		if err != nil {
-			return err
+			return nil, err
 		}
-		if before, known := enabled[c.PipelineID]; known && before != c.Enabled {
-			moved = true
-		}
+		changed = changed || moved || c.ScanAsked
 		enabled[c.PipelineID] = c.Enabled
-		changed = changed || moved
+	}
+	if before != nil && !maps.Equal(before, enabled) {
+		changed = true
 	}
 	if changed && s.o.OnCatalogue != nil {
 		s.o.OnCatalogue()
 	}
-	return nil
+	return enabled, nil
 }
 
 // noteCatalogue stores what changed about a table and asks for a scan, which finds whatever the WAL did not tell.

@@ -466,6 +466,9 @@ func (ses *session) enqueue(ctx context.Context) error {
 		ses.s.stats.Made.Add(int64(done.Made))
 		ses.s.stats.Joined.Add(int64(done.Joined))
 		ses.s.stats.Dropped.Add(int64(done.Dropped))
+		if len(b.Scans) > 0 && ses.s.o.OnCatalogue != nil {
+			ses.s.o.OnCatalogue()
+		}
 		if b.Checkpoint == 0 {
 			continue
 		}

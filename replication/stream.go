@@ -211,6 +211,9 @@ func (s *Stream) recover(ctx context.Context, gap *gapError) error {
 		return err
 	}
 	s.stats.Gaps.Add(1)
+	if s.o.OnCatalogue != nil {
+		s.o.OnCatalogue()
+	}
 	return nil
 }
 

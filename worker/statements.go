@@ -29,6 +29,7 @@ type statements struct {
 	remove  string // vectors of rows that are gone; "" with a column, which went with its row
 	lock    string // a column's rows, skipping locked ones; "" with an embedding table
 	reuse   string // vectors by key
+	orphans string // keys of an embedding table without a source row
 }
 
 func ident(name string) string { return pgx.Identifier{name}.Sanitize() }
@@ -91,6 +92,7 @@ func newStatements(p *pipeline.Pipeline) statements {
 		s.buildColumn(p, list, match)
 	} else {
 		s.buildTable(p, list, names)
+		s.buildOrphans(p)
 	}
 	return s
 }
@@ -224,4 +226,15 @@ func (s *statements) buildTable(p *pipeline.Pipeline, list func(...string) strin
 	s.remove = "DELETE FROM " + p.Into() + " AS d USING " + list() + " WHERE " + match
 	s.empty = s.remove
 	s.reuse = "SELECT k.place, d.embedding FROM " + list() + " JOIN " + p.Into() + " AS d ON " + match + " WHERE d.chunk_no = 0"
+}
+
+// buildOrphans makes the statement that finds vectors in an embedding table whose source row is gone.
+func (s *statements) buildOrphans(p *pipeline.Pipeline) {
+	// The key columns have the same names and types in both tables, so no cast is needed to compare them.
+	parts := make([]string, len(p.Key))
+	for i, k := range p.Key {
+		parts[i] = "r." + ident(k.Name) + " " + k.Equal + " d." + ident(k.Name)
+	}
+	s.orphans = "SELECT " + p.KeyExpression("d") + " FROM " + p.Into() + " AS d WHERE NOT EXISTS (SELECT FROM " + source(p) +
+		" WHERE " + strings.Join(parts, " AND ") + ")"
 }

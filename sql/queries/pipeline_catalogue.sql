@@ -21,7 +21,8 @@ SELECT p.pipeline_id, p.status, p.catalogue AS known, c.oid IS NOT NULL AS table
            OR EXISTS (SELECT FROM pg_publication_rel AS r WHERE r.prpubid = b.oid AND r.prrelid = c.oid)
            OR EXISTS (SELECT FROM pg_publication_tables AS v WHERE v.pubname = b.pubname AND v.schemaname = n.nspname AND v.tablename = c.relname)
            AS published,
-       i.enabled AND p.enabled AS enabled
+       i.enabled AND p.enabled AS enabled,
+       EXISTS (SELECT FROM embedsidecar.scan AS s WHERE s.pipeline_id = p.pipeline_id AND s.phase = 'waiting') AS scan_asked
 FROM   embedsidecar.pipeline AS p
        JOIN embedsidecar.lsn_checkpoint AS k ON k.slot_name = p.slot_name
        CROSS JOIN embedsidecar.installation AS i

@@ -1,0 +1,235 @@
+// Package sidecar is one running embedsidecar: the stream of one slot, the workers of its pipelines, their scans and sweeps, and the
+// order in which all of them start and stop. Several sidecars may share a slot: one streams, all work.
+package sidecar
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgxpool"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/embedsidecar/embedsidecar/embed"
+	"github.com/embedsidecar/embedsidecar/pipeline"
+	"github.com/embedsidecar/embedsidecar/queue"
+	"github.com/embedsidecar/embedsidecar/replication"
+	"github.com/embedsidecar/embedsidecar/worker"
+)
+
+// Options are what a Sidecar needs.
+type Options struct {
+	Slot     string
+	Instance string        // name in the worker registry
+	Version  string        // of the program
+	Pool     *pgxpool.Pool // for queue and tables; may go through a pooler
+	Direct   *pgxpool.Pool // straight to the server, for the streamer; two connections do
+	Dial     func(ctx context.Context) (*pgconn.PgConn, error)
+	Load     func(ctx context.Context) ([]pipeline.Pipeline, error) // the slot's pipelines as they are now
+	Repair   func(ctx context.Context) error                        // makes a missing publication again, if the role may; may be nil
+	Embedder func(ctx context.Context, p *pipeline.Pipeline) (embed.Embedder, error)
+	Log      *slog.Logger
+
+	Disabled     bool          // the master switch of this sidecar: changes are queued, nothing is embedded
+	NoStream     bool          // work the queue only
+	StopOnLost   bool          // refuse instead of making a lost slot anew
+	Loops        int           // batches in work per pipeline
+	BatchRows    int           // rows per batch
+	Lease        time.Duration // of a batch
+	Retry        worker.Retry
+	Heartbeat    time.Duration // 0: 10 s
+	DrainTimeout time.Duration // for batches in work at shutdown; 0: 30 s
+	CacheBytes   int64         // vectors remembered per model; 0: 64 MiB
+	NoMarks      bool
+	Fresh        func(p *pipeline.Pipeline, d time.Duration)
+}
+
+// Sidecar runs once.
+type Sidecar struct {
+	o      Options
+	queue  *queue.Queue
+	stream *replication.Stream
+	reload chan struct{}
+
+	workerID int64
+	markKey  []byte
+
+	mu       sync.Mutex
+	services map[string]*embed.Service // by plugin and model
+	running  map[int32]*running
+	states   []State
+}
+
+// running is a pipeline that is being worked.
+type running struct {
+	pipeline pipeline.Pipeline
+	worker   *worker.Worker
+	cancel   context.CancelFunc
+	done     chan struct{}
+	scan     chan struct{}
+}
+
+// State is what a Sidecar knows of one of its pipelines.
+type State struct {
+	Pipeline pipeline.Pipeline
+	Worker   *worker.Stats // nil unless it is being worked
+	Service  *embed.Stats
+	Reason   string // why it is not being worked
+}
+
+// New returns a Sidecar.
+func New(o Options) *Sidecar {
+	if o.Heartbeat == 0 {
+		o.Heartbeat = 10 * time.Second
+	}
+	if o.DrainTimeout == 0 {
+		o.DrainTimeout = 30 * time.Second
+	}
+	if o.CacheBytes == 0 {
+		o.CacheBytes = 64 << 20
+	}
+	return &Sidecar{
+		o: o, queue: queue.New(o.Pool), reload: make(chan struct{}, 1),
+		services: map[string]*embed.Service{}, running: map[int32]*running{},
+	}
+}
+
+// Stream returns the stream's counters; nil before Run and with NoStream.
+func (s *Sidecar) Stream() *replication.Stats {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.stream == nil {
+		return nil
+	}
+	return s.stream.Stats()
+}
+
+// States returns the pipelines as they are now.
+func (s *Sidecar) States() []State {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return append([]State(nil), s.states...)
+}
+
+// Run works until ctx ends, then finishes the batches in work, gives back what is left and confirms what is durable. It returns
+// nil when asked to stop, or the error that makes going on impossible.
+func (s *Sidecar) Run(ctx context.Context) error {
+	var on bool
+	err := s.o.Pool.QueryRow(ctx, "SELECT mark_key, enabled FROM embedsidecar.installation").Scan(&s.markKey, &on)
+	if err != nil {
+		return fmt.Errorf("read the installation: %w", err)
+	}
+	err = s.o.Pool.QueryRow(ctx, "INSERT INTO embedsidecar.worker (instance, version) VALUES ($1, $2) RETURNING worker_id",
+		s.o.Instance, s.o.Version).Scan(&s.workerID)
+	if err != nil {
+		return fmt.Errorf("register as a worker: %w", err)
+	}
+	s.o.Log = s.o.Log.With("worker_id", s.workerID)
+	pipelines, err := s.o.Load(ctx)
+	if err != nil {
+		return fmt.Errorf("load pipelines: %w", err)
+	}
+
+	// Work in hand outlives ctx for a while; hard ends it.
+	hard, cancelHard := context.WithCancel(context.WithoutCancel(ctx))
+	defer cancelHard()
+	stopTimer := context.AfterFunc(ctx, func() {
+		t := time.NewTimer(s.o.DrainTimeout)
+		defer t.Stop()
+		select {
+		case <-t.C:
+			cancelHard()
+		case <-hard.Done():
+		}
+	})
+	defer stopTimer()
+
+	g, gctx := errgroup.WithContext(ctx)
+	if !s.o.NoStream {
+		stream := replication.New(replication.Options{
+			Slot: s.o.Slot, Queue: s.queue, DB: s.o.Direct, Dial: s.o.Dial, MarkKey: s.markKey, Log: s.o.Log,
+			StopOnLost: s.o.StopOnLost, Repair: s.o.Repair, OnCatalogue: s.Reload, Heartbeat: s.o.Heartbeat,
+		})
+		stream.SetPipelines(pipelines)
+		s.mu.Lock()
+		s.stream = stream
+		s.mu.Unlock()
+		g.Go(func() error { return named("replication", stream.Run(gctx)) })
+	}
+	g.Go(func() error { return named("sweeps", s.sweeps(gctx)) })
+	g.Go(func() error { return named("housekeeping", s.housekeeping(gctx)) })
+	g.Go(func() error { return named("pipelines", s.supervise(gctx, hard, pipelines)) })
+	err = g.Wait()
+	s.farewell(hard)
+	if errors.Is(err, context.Canceled) && ctx.Err() != nil {
+		return nil
+	}
+	return err
+}
+
+func named(part string, err error) error {
+	if err == nil {
+		return nil
+	}
+	return fmt.Errorf("%s: %w", part, err)
+}
+
+// Reload asks for a look at the pipelines: something about them changed.
+func (s *Sidecar) Reload() {
+	select {
+	case s.reload <- struct{}{}:
+	default:
+	}
+}
+
+// farewell gives back leases and leaves the registry.
+func (s *Sidecar) farewell(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
+	defer cancel()
+	if err := s.queue.GiveBack(ctx, s.workerID); err != nil {
+		s.o.Log.DebugContext(ctx, "leases left to run out", "error", err)
+		return
+	}
+	if _, err := s.o.Pool.Exec(ctx, "DELETE FROM embedsidecar.worker WHERE worker_id = $1", s.workerID); err != nil {
+		s.o.Log.DebugContext(ctx, "worker left in the registry", "error", err)
+	}
+}
+
+func (s *Sidecar) sweeps(ctx context.Context) error {
+	return s.queue.RunSweeps(ctx, s.o.Heartbeat,
+		func(n int) { s.o.Log.WarnContext(ctx, "leases lost", "tasks", n) },
+		func(err error) { s.o.Log.WarnContext(ctx, "sweep failed", "error", err) })
+}
+
+// housekeeping shows a sign of life and prunes history and the registry. While we stand by for the slot nobody tells us of changes
+// to the pipelines, so it also looks at the switch.
+func (s *Sidecar) housekeeping(ctx context.Context) error {
+	beat := time.NewTicker(6 * s.o.Heartbeat)
+	defer beat.Stop()
+	pruned := time.Time{}
+	for {
+		if time.Since(pruned) > time.Hour {
+			if err := s.queue.PruneHistory(ctx, time.Now()); err != nil && ctx.Err() == nil {
+				s.o.Log.WarnContext(ctx, "history not pruned", "error", err)
+			}
+			pruned = time.Now()
+		}
+		_, err := s.o.Pool.Exec(ctx, `WITH dead AS (DELETE FROM embedsidecar.worker WHERE last_seen_at < now() - interval '1 day')
+			UPDATE embedsidecar.worker SET last_seen_at = now() WHERE worker_id = $1`, s.workerID)
+		if err != nil && ctx.Err() == nil {
+			s.o.Log.WarnContext(ctx, "no sign of life written", "error", err)
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-beat.C:
+		}
+	}
+}
+
+// Queue returns the sidecar's queue.
+func (s *Sidecar) Queue() *queue.Queue { return s.queue }

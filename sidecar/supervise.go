@@ -1,0 +1,188 @@
+package sidecar
+
+import (
+	"context"
+	"fmt"
+	"reflect"
+	"sync"
+	"time"
+
+	"github.com/embedsidecar/embedsidecar/embed"
+	"github.com/embedsidecar/embedsidecar/pipeline"
+	"github.com/embedsidecar/embedsidecar/worker"
+)
+
+// supervise keeps the pipelines that can be worked at work: it starts them, stops those that no longer fit their table, and starts
+// them again when they do.
+func (s *Sidecar) supervise(ctx, hard context.Context, pipelines []pipeline.Pipeline) error {
+	defer s.stopAll()
+	again := s.apply(ctx, hard, pipelines)
+	for {
+		// A pipeline that cannot be worked now (embedder down, table changed) is looked at again by and by.
+		var retry <-chan time.Time
+		if again {
+			t := time.NewTimer(s.o.Heartbeat)
+			defer t.Stop()
+			retry = t.C
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-s.reload:
+		case <-retry:
+		}
+		loaded, err := s.o.Load(ctx)
+		if err != nil {
+			if ctx.Err() == nil {
+				s.o.Log.WarnContext(ctx, "pipelines not loaded", "error", err)
+			}
+			again = true
+			continue
+		}
+		s.mu.Lock()
+		stream := s.stream
+		s.mu.Unlock()
+		if stream != nil {
+			stream.SetPipelines(loaded)
+		}
+		again = s.apply(ctx, hard, loaded)
+	}
+}
+
+// apply starts and stops workers until what runs is what is loaded. It tells whether some pipeline could not be started.
+func (s *Sidecar) apply(ctx, hard context.Context, pipelines []pipeline.Pipeline) (again bool) {
+	wanted := map[int32]bool{}
+	states := make([]State, 0, len(pipelines))
+	for _, p := range pipelines {
+		wanted[p.ID] = true
+		state := State{Pipeline: p}
+		if r := s.find(p.ID); r != nil && !reflect.DeepEqual(r.pipeline, p) {
+			s.stop(p.ID)
+		}
+		switch {
+		case s.o.Disabled:
+			state.Reason = "this sidecar is disabled"
+		case !p.Enabled:
+			state.Reason = "disabled"
+			s.stop(p.ID)
+		case p.Status != pipeline.Active:
+			state.Reason = string(p.Status) + ": " + p.Detail
+			s.stop(p.ID)
+			again = true
+		default:
+			if err := s.start(ctx, hard, p); err != nil {
+				state.Reason = err.Error()
+				again = true
+			}
+		}
+		if r := s.find(p.ID); r != nil {
+			state.Worker = r.worker.Stats()
+			state.Service = s.service(p).Stats()
+		} else {
+			s.o.Log.WarnContext(ctx, "pipeline waits", "pipeline", p.Name, "reason", state.Reason)
+		}
+		states = append(states, state)
+	}
+	s.mu.Lock()
+	var left []int32
+	for id := range s.running {
+		if !wanted[id] {
+			left = append(left, id)
+		}
+	}
+	s.states = states
+	s.mu.Unlock()
+	for _, id := range left {
+		s.stop(id)
+	}
+	return again
+}
+
+func (s *Sidecar) find(id int32) *running {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.running[id]
+}
+
+func (s *Sidecar) service(p pipeline.Pipeline) *embed.Service {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.services[p.Plugin+"\x00"+p.Model]
+}
+
+// start works a pipeline unless it is worked already. The embedder must be the one the pipeline's vectors were made with.
+func (s *Sidecar) start(ctx, hard context.Context, p pipeline.Pipeline) error {
+	if r := s.find(p.ID); r != nil {
+		select {
+		case r.scan <- struct{}{}:
+		default:
+		}
+		return nil
+	}
+	service := s.service(p)
+	if service == nil {
+		embedder, err := s.o.Embedder(ctx, &p)
+		if err != nil {
+			return fmt.Errorf("start the embedder: %w", err)
+		}
+		service = embed.NewService(embedder, s.o.CacheBytes)
+		s.mu.Lock()
+		s.services[p.Plugin+"\x00"+p.Model] = service
+		s.mu.Unlock()
+	}
+	d, err := service.Describe(ctx)
+	if err != nil {
+		return fmt.Errorf("ask the embedder what it is: %w", err)
+	}
+	if d.Fingerprint != p.Fingerprint || d.Dims != p.Dims {
+		return fmt.Errorf("the embedder is not the one its vectors were made with (%s, %d wide; now %s, %d wide): "+
+			"start with the model as it was, or make a new pipeline", short(p.Fingerprint), p.Dims, short(d.Fingerprint), d.Dims)
+	}
+	rctx, cancel := context.WithCancel(ctx)
+	r := &running{pipeline: p, cancel: cancel, done: make(chan struct{}), scan: make(chan struct{}, 1)}
+	kept := p
+	var fresh func(time.Duration)
+	if s.o.Fresh != nil {
+		fresh = func(d time.Duration) { s.o.Fresh(&kept, d) }
+	}
+	r.worker = worker.New(worker.Options{
+		Pipeline: &kept, DB: s.o.Pool, Queue: s.queue, Service: service, ID: s.workerID, MarkKey: s.markKey, Log: s.o.Log,
+		Loops: s.o.Loops, BatchRows: s.o.BatchRows, Lease: s.o.Lease, Retry: s.o.Retry, NoMarks: s.o.NoMarks,
+		Fresh: fresh, Broken: func(*pipeline.Pipeline) { s.Reload() },
+	})
+	var wg sync.WaitGroup
+	wg.Go(func() { _ = r.worker.Run(rctx, hard) })
+	wg.Go(func() { _ = worker.NewScan(r.worker).Run(rctx, 6*s.o.Heartbeat, r.scan) })
+	go func() { wg.Wait(); close(r.done) }()
+	s.mu.Lock()
+	s.running[p.ID] = r
+	s.mu.Unlock()
+	s.o.Log.InfoContext(ctx, "pipeline at work", "pipeline", p.Name, "model", d.Model, "plugin", d.Plugin, "dims", d.Dims)
+	return nil
+}
+
+func short(fingerprint string) string { return fingerprint[:min(12, len(fingerprint))] }
+
+func (s *Sidecar) stop(id int32) {
+	s.mu.Lock()
+	r := s.running[id]
+	delete(s.running, id)
+	s.mu.Unlock()
+	if r != nil {
+		r.cancel()
+		<-r.done
+	}
+}
+
+func (s *Sidecar) stopAll() {
+	s.mu.Lock()
+	ids := make([]int32, 0, len(s.running))
+	for id, r := range s.running {
+		r.cancel() // all at once; then wait for each
+		ids = append(ids, id)
+	}
+	s.mu.Unlock()
+	for _, id := range ids {
+		s.stop(id)
+	}
+}

@@ -1,0 +1,238 @@
+package worker
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"math/rand/v2"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/pgvector/pgvector-go"
+
+	"github.com/embedsidecar/embedsidecar/pipeline"
+)
+
+// Report is what a verification found. Rows with an open task count like any other: whether that is bad is for the caller to say.
+type Report struct {
+	Rows     int64    `json:"rows"`     // of the source table
+	Wanted   int64    `json:"wanted"`   // of those: with a text, let through by the filter
+	Covered  int64    `json:"covered"`  // of those: with a vector of their text as it is now
+	Missing  int64    `json:"missing"`  // wanted, but without a vector
+	Stale    int64    `json:"stale"`    // with a vector of another text, or one we did not write
+	Orphans  int64    `json:"orphans"`  // vectors without a row, or of a row without text
+	Sampled  int64    `json:"sampled"`  // embedded again
+	Differ   int64    `json:"differ"`   // of those: not the same vector
+	Examples []string `json:"examples"` // keys of the first findings, each with what is wrong
+}
+
+// OK tells whether nothing is missing, stale, orphaned or different.
+func (r Report) OK() bool { return r.Missing+r.Stale+r.Orphans+r.Differ == 0 }
+
+const maxExamples = 10
+
+func (r *Report) example(key, what string) {
+	if len(r.Examples) < maxExamples {
+		r.Examples = append(r.Examples, fmt.Sprintf("%s: %s", key, what))
+	}
+}
+
+// sameVector is the cosine from which on two vectors of one text count as the same: rounding moves the last digits.
+const sameVector = 0.9999
+
+// Verify recomputes the text and its hash for every row and compares them with what is stored; with deep > 0 it also embeds that
+// many rows, drawn at random, again. It changes nothing.
+func (w *Worker) Verify(ctx context.Context, deep int) (Report, error) {
+	var (
+		report Report
+		sample reservoir
+		after  *string
+	)
+	sample.limit = deep
+	for {
+		keys, err := w.pageOfKeys(ctx, after)
+		if err != nil {
+			return report, fmt.Errorf("verify %s: %w", w.o.Pipeline.Source(), err)
+		}
+		if len(keys) == 0 {
+			break
+		}
+		after = &keys[len(keys)-1]
+		rows, err := w.read(ctx, keys)
+		if err != nil {
+			return report, fmt.Errorf("verify: %w", err)
+		}
+		for i := range rows {
+			if w.verifyRow(&report, &rows[i]) {
+				sample.offer(rows[i].key)
+			}
+		}
+	}
+	if err := w.countOrphans(ctx, &report); err != nil {
+		return report, fmt.Errorf("verify %s: %w", w.o.Pipeline.Source(), err)
+	}
+	if err := w.embedSample(ctx, &report, sample.keys); err != nil {
+		return report, fmt.Errorf("verify %s: %w", w.o.Pipeline.Source(), err)
+	}
+	return report, nil
+}
+
+// verifyRow judges one row and tells whether it has a vector that may be sampled.
+func (w *Worker) verifyRow(report *Report, r *row) bool {
+	p := w.o.Pipeline
+	if !r.found {
+		return false // gone since its key was read
+	}
+	report.Rows++
+	tokenless := r.wanted() && !r.stored && r.ledger && r.ledgerText == nil && r.ledgerGeneration == p.Generation && r.unchanged(p)
+	switch {
+	case !r.wanted() || tokenless:
+		if r.stored {
+			report.Orphans++
+			report.example(r.key, "a vector though there is no text")
+		}
+		return false
+	case !r.stored:
+		report.Wanted++
+		report.Missing++
+		report.example(r.key, "no vector")
+		return false
+	}
+	report.Wanted++
+	switch {
+	case !r.intact(p):
+		report.Stale++
+		report.example(r.key, "a vector we did not write, or one of another generation")
+	case string(r.ledgerText) != string(r.textHash[:]):
+		report.Stale++
+		report.example(r.key, "a vector of another text")
+	default:
+		report.Covered++
+	}
+	return true
+}
+
+func (w *Worker) pageOfKeys(ctx context.Context, after *string) ([]string, error) {
+	sql, args := w.sql.first, []any{scanPage}
+	if after != nil {
+		values, err := pipeline.SplitKey(*after, len(w.o.Pipeline.Key))
+		if err != nil {
+			return nil, err
+		}
+		sql = w.sql.page
+		for _, v := range values {
+			args = append(args, v)
+		}
+	}
+	rows, err := w.o.DB.Query(ctx, sql, args...)
+	if err != nil {
+		return nil, err
+	}
+	return pgx.CollectRows(rows, func(row pgx.CollectableRow) (key string, err error) {
+		var known bool
+		err = row.Scan(&key, &known)
+		return key, err
+	})
+}
+
+// countOrphans finds rows of an embedding table whose source row is gone. A column's vector goes with its row.
+func (w *Worker) countOrphans(ctx context.Context, report *Report) error {
+	if w.sql.orphans == "" {
+		return nil
+	}
+	rows, err := w.o.DB.Query(ctx, w.sql.orphans)
+	if err != nil {
+		return err
+	}
+	var key string
+	_, err = pgx.ForEachRow(rows, []any{&key}, func() error {
+		report.Orphans++
+		report.example(key, "a vector though the row is gone")
+		return nil
+	})
+	return err
+}
+
+func (w *Worker) embedSample(ctx context.Context, report *Report, keys []string) error {
+	for len(keys) > 0 {
+		n := min(len(keys), w.o.BatchRows)
+		rows, err := w.read(ctx, keys[:n])
+		if err != nil {
+			return err
+		}
+		vectors, err := w.storedVectors(ctx, keys[:n])
+		if err != nil {
+			return err
+		}
+		texts := make([]string, len(rows))
+		for i := range rows {
+			texts[i] = rows[i].text
+		}
+		results, err := w.o.Service.Anew(ctx, texts)
+		if err != nil {
+			return err
+		}
+		for i, result := range results {
+			stored, ok := vectors[i]
+			if !ok || !rows[i].wanted() {
+				continue
+			}
+			report.Sampled++
+			if result.Vector == nil || cosine(stored, result.Vector) < sameVector {
+				report.Differ++
+				report.example(rows[i].key, "another vector than the model gives now")
+			}
+		}
+		keys = keys[n:]
+	}
+	return nil
+}
+
+// reservoir draws a sample of a stream of keys, each with the same chance.
+type reservoir struct {
+	limit, seen int
+	keys        []string
+}
+
+func (r *reservoir) offer(key string) {
+	r.seen++
+	if len(r.keys) < r.limit {
+		r.keys = append(r.keys, key)
+	} else if i := rand.IntN(r.seen); i < r.limit { //nolint:gosec // a sample needs no secrecy
+		r.keys[i] = key
+	}
+}
+
+// storedVectors returns the vectors that rows have now, by the place of their key.
+func (w *Worker) storedVectors(ctx context.Context, keys []string) (map[int][]float32, error) {
+	args, err := keyArrays(w.o.Pipeline, keys)
+	if err != nil {
+		return nil, err
+	}
+	rows, err := w.o.DB.Query(ctx, w.sql.reuse, args...)
+	if err != nil {
+		return nil, err
+	}
+	var (
+		vectors = map[int][]float32{}
+		place   int
+		vector  pgvector.Vector
+	)
+	_, err = pgx.ForEachRow(rows, []any{&place, &vector}, func() error {
+		vectors[place-1] = append([]float32(nil), vector.Slice()...)
+		return nil
+	})
+	return vectors, err
+}
+
+func cosine(a, b []float32) float64 {
+	if len(a) != len(b) {
+		return -1
+	}
+	var dot, aa, bb float64
+	for i := range a {
+		dot += float64(a[i]) * float64(b[i])
+		aa += float64(a[i]) * float64(a[i])
+		bb += float64(b[i]) * float64(b[i])
+	}
+	return dot / math.Sqrt(aa*bb)
+}
