@@ -1,0 +1,220 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"os"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/embedsidecar/embedsidecar/plugins/sdk"
+)
+
+// faults are what EMBEDSIDECAR_PLUGIN_FAULTS asks for: items separated by semicolons, each at most once but for cost, which
+// may occur once in each of its two forms.
+//
+//	cost=2ms/call        each call waits this long; given up when the host gives up
+//	cost=100us/text      ... and this long for each text
+//	crash-on=TOKEN       a text that contains TOKEN kills the process (SIGKILL)
+//	panic-on=TOKEN       ... makes the call panic
+//	hang-on=TOKEN        ... makes the call never answer, though the host gives up
+//	freeze-on=TOKEN      ... stops the whole process (SIGSTOP)
+//	nan-on=TOKEN         its vector has a NaN
+//	inf-on=TOKEN         its vector has an infinity
+//	zero-on=TOKEN        its vector is all zero
+//	refuse-on=TOKEN      it fails with the class refused
+//	too-long-on=TOKEN    ... too_long
+//	invalid-on=TOKEN     ... invalid
+//	retry-on=TOKEN       ... retry_later, after 20 ms
+//	wrong-count-every=N  each Nth call answers with one vector too few
+//	wrong-dims-every=N   each Nth call answers with vectors one number too wide
+//	garbage-every=N      each Nth call answers about texts that were not asked, with bytes that are no numbers
+//	huge-every=N         each Nth call answers with 32 MiB
+//	unavailable-every=N  each Nth call fails, to be tried again after 20 ms
+//	leak=64MiB/call      each call keeps so much memory
+//	exit-at-start        ends before the handshake, with status 3
+//	crash-at-start       is killed before the handshake (SIGKILL)
+//	hang-at-start        never says anything
+//	garbage-at-start     prints something else than a handshake
+//	new-fingerprint      describes another fingerprint after each start
+//
+// TOKEN is any text without a semicolon, compared as bytes. Costs are waited for, not burned.
+type faults struct {
+	perCall, perText time.Duration
+	crash, panics, hang, freeze,
+	nan, inf, zero,
+	refuse, tooLong, invalid, retry string
+	wrongCount, wrongDims, garbage, huge, unavailable      uint64
+	leak                                                   int
+	exitAtStart, crashAtStart, hangAtStart, garbageAtStart bool
+	newFingerprint                                         bool
+}
+
+// parseFaults reads the list; what it does not know is an error.
+func parseFaults(list string) (faults, error) {
+	var f faults
+	if strings.TrimSpace(list) == "" {
+		return f, nil
+	}
+	tokens := map[string]*string{
+		"crash-on": &f.crash, "panic-on": &f.panics, "hang-on": &f.hang, "freeze-on": &f.freeze, "nan-on": &f.nan,
+		"inf-on": &f.inf, "zero-on": &f.zero, "refuse-on": &f.refuse, "too-long-on": &f.tooLong,
+		"invalid-on": &f.invalid, "retry-on": &f.retry,
+	}
+	everies := map[string]*uint64{
+		"wrong-count-every": &f.wrongCount, "wrong-dims-every": &f.wrongDims, "garbage-every": &f.garbage,
+		"huge-every": &f.huge, "unavailable-every": &f.unavailable,
+	}
+	flags := map[string]*bool{
+		"exit-at-start": &f.exitAtStart, "crash-at-start": &f.crashAtStart, "hang-at-start": &f.hangAtStart,
+		"garbage-at-start": &f.garbageAtStart, "new-fingerprint": &f.newFingerprint,
+	}
+	seen := map[string]bool{}
+	for item := range strings.SplitSeq(list, ";") {
+		item = strings.TrimSpace(item)
+		name, value, hasValue := strings.Cut(item, "=")
+		once, err := name, error(nil)
+		switch {
+		case flags[name] != nil:
+			if hasValue {
+				err = errors.New("takes no value")
+			}
+			*flags[name] = true
+		case value == "":
+			err = errors.New("unknown, or without a value")
+		case name == "cost":
+			once, err = f.parseCost(value)
+		case name == "leak":
+			f.leak, err = parseLeak(value)
+		case tokens[name] != nil:
+			*tokens[name] = value
+		case everies[name] != nil:
+			*everies[name], err = strconv.ParseUint(value, 10, 32)
+			if err == nil && *everies[name] == 0 {
+				err = errors.New("want a number from 1")
+			}
+		default:
+			err = errors.New("unknown")
+		}
+		if err == nil && seen[once] {
+			err = errors.New("occurs twice")
+		}
+		if err != nil {
+			return faults{}, fmt.Errorf("item %q: %w", item, err)
+		}
+		seen[once] = true
+	}
+	return f, nil
+}
+
+func (f *faults) parseCost(value string) (once string, err error) {
+	amount, per, _ := strings.Cut(value, "/")
+	d, err := time.ParseDuration(amount)
+	switch {
+	case err != nil:
+		return "", err
+	case d < 0:
+		return "", errors.New("is negative")
+	case per == "call":
+		f.perCall = d
+	case per == "text":
+		f.perText = d
+	default:
+		return "", errors.New(`want DURATION/call or DURATION/text`)
+	}
+	return "cost per " + per, nil
+}
+
+func parseLeak(value string) (int, error) {
+	amount, ok := strings.CutSuffix(value, "MiB/call")
+	n, err := strconv.Atoi(amount)
+	if !ok || err != nil || n < 1 || n > 1<<20 {
+		return 0, errors.New("want a number of MiB, as in 64MiB/call")
+	}
+	return n << 20, nil
+}
+
+// atStart does what must happen before the handshake.
+func (f *faults) atStart() {
+	switch {
+	case f.exitAtStart:
+		for i := range 30 {
+			fmt.Fprintf(os.Stderr, "told to exit at start, line %d\n", i+1)
+		}
+		os.Exit(3)
+	case f.crashAtStart:
+		die(syscall.SIGKILL)
+	case f.hangAtStart:
+		select {} // a signal, or the end of the host's patience, ends it
+	case f.garbageAtStart:
+		fmt.Println("Segmentation fault (not really)")
+	}
+}
+
+// beforeCall does what concerns a call as a whole.
+func (f *faults) beforeCall(ctx context.Context, texts []string) error {
+	for _, text := range texts {
+		switch {
+		case has(text, f.crash):
+			die(syscall.SIGKILL)
+		case has(text, f.freeze):
+			die(syscall.SIGSTOP)
+		case has(text, f.hang):
+			select {}
+		case has(text, f.panics):
+			panic("told to panic on " + text) // the SDK must keep the text out of what it says
+		}
+	}
+	cost := f.perCall + time.Duration(len(texts))*f.perText
+	if cost == 0 {
+		return nil
+	}
+	timer := time.NewTimer(cost)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// textError is the failure of one text, or nil.
+func (f *faults) textError(text string) *sdk.TextError {
+	switch {
+	case has(text, f.refuse):
+		return &sdk.TextError{Class: sdk.Refused, Message: "told to refuse it"}
+	case has(text, f.tooLong):
+		return &sdk.TextError{Class: sdk.TooLong, Message: "told to find it too long"}
+	case has(text, f.invalid):
+		return &sdk.TextError{Class: sdk.Invalid, Message: "told to find it invalid: " + text} // a leak, on purpose
+	case has(text, f.retry):
+		return &sdk.TextError{Class: sdk.RetryLater, Delay: 20 * time.Millisecond, Message: "told to have it tried again"}
+	}
+	return nil
+}
+
+// spoil makes a vector wrong.
+func (f *faults) spoil(v []float32, text string) {
+	switch {
+	case has(text, f.nan):
+		v[len(v)/2] = float32(math.NaN())
+	case has(text, f.inf):
+		v[len(v)-1] = float32(math.Inf(-1))
+	case has(text, f.zero):
+		clear(v)
+	}
+}
+
+// has tells whether a fault with this token concerns the text.
+func has(text, token string) bool { return token != "" && strings.Contains(text, token) }
+
+// die sends a signal to this process and does not go on.
+func die(sig syscall.Signal) {
+	_ = syscall.Kill(os.Getpid(), sig)
+	select {}
+}

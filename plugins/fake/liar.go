@@ -1,0 +1,42 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	pluginpb "github.com/embedsidecar/embedsidecar/plugins/proto"
+	"github.com/embedsidecar/embedsidecar/plugins/sdk"
+)
+
+// liar stands between the host and the honest embedder and gives the answers that the SDK would never let through.
+type liar struct {
+	pluginpb.EmbedderServer
+	embedder *embedder
+}
+
+// Embed implements pluginpb.EmbedderServer.
+func (l *liar) Embed(ctx context.Context, req *pluginpb.EmbedRequest) (*pluginpb.EmbedResponse, error) {
+	n := l.embedder.number.Add(1)
+	f := &l.embedder.faults
+	resp, err := l.EmbedderServer.Embed(ctx, req)
+	if err != nil {
+		return nil, err
+	}
+	due := func(every uint64) bool { return every > 0 && n%every == 0 }
+	switch {
+	case due(f.unavailable):
+		return nil, sdk.Status(sdk.Again(errors.New("told to be unavailable"), 20*time.Millisecond))
+	case due(f.wrongCount):
+		resp.Vectors = resp.Vectors[int(resp.Dims)*4:]
+	case due(f.wrongDims):
+		resp.Dims++
+		resp.Vectors = make([]byte, len(req.GetTexts())*int(resp.Dims)*4)
+	case due(f.garbage):
+		resp.Vectors = append(resp.Vectors, 1, 2, 3)
+		resp.Outcomes = append(resp.Outcomes, &pluginpb.Outcome{Index: 1 << 31, Empty: true})
+	case due(f.huge):
+		resp.Vectors = make([]byte, 32<<20)
+	}
+	return resp, nil
+}

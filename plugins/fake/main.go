@@ -1,0 +1,160 @@
+// Command embedsidecar-fake is an embedder for tests and benchmarks. Its vectors mean nothing but can be computed by anybody
+// (package vector says how), it costs next to nothing, and it can be told to be slow, to lie and to die.
+//
+// Environment:
+//
+//	EMBEDSIDECAR_PLUGIN_DIMS             width of the vectors, 1 to 16000; default 384
+//	EMBEDSIDECAR_PLUGIN_MAX_BATCH        described limit of texts per call; default 0, none
+//	EMBEDSIDECAR_PLUGIN_MAX_BATCH_BYTES  described limit of bytes per call; default 0, none
+//	EMBEDSIDECAR_PLUGIN_CALLS            file that gets one line for each call as it begins: kind, number of texts, and 16
+//	                                     hexadecimal digits for each text (vector.Hash); vector.ReadCalls reads it
+//	EMBEDSIDECAR_PLUGIN_FAULTS           costs and faults, see faults.go
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+
+	"github.com/embedsidecar/embedsidecar/plugins/fake/vector"
+	pluginpb "github.com/embedsidecar/embedsidecar/plugins/proto"
+	"github.com/embedsidecar/embedsidecar/plugins/sdk"
+)
+
+// version is the fake's own; its fingerprint does not depend on it.
+const version = "1.0.0"
+
+func main() {
+	e, err := newEmbedder(os.Getenv)
+	if err != nil {
+		fmt.Fprintf(os.Stderr, "embedsidecar-fake: error: %s\n", err)
+		os.Exit(2)
+	}
+	e.faults.atStart()
+	sdk.ServeServer(&liar{EmbedderServer: sdk.NewServer(e, os.Stderr), embedder: e})
+}
+
+// embedder is the honest part.
+type embedder struct {
+	dims, maxBatch, maxBatchBytes int
+	faults                        faults
+	calls                         *os.File // nil: calls are not recorded
+	number                        atomic.Uint64
+
+	mu     sync.Mutex
+	leaked [][]byte
+}
+
+func newEmbedder(getenv func(string) string) (*embedder, error) {
+	e := &embedder{dims: vector.DefaultDims}
+	for _, v := range []struct {
+		key      string
+		into     *int
+		min, max int
+	}{
+		{"EMBEDSIDECAR_PLUGIN_DIMS", &e.dims, 1, pluginpb.MaxDims},
+		{"EMBEDSIDECAR_PLUGIN_MAX_BATCH", &e.maxBatch, 0, 1 << 30},
+		{"EMBEDSIDECAR_PLUGIN_MAX_BATCH_BYTES", &e.maxBatchBytes, 0, 1 << 30},
+	} {
+		text := getenv(v.key)
+		if text == "" {
+			continue
+		}
+		n, err := strconv.Atoi(text)
+		if err != nil || n < v.min || n > v.max {
+			return nil, fmt.Errorf("%s=%q: want a number from %d to %d", v.key, text, v.min, v.max)
+		}
+		*v.into = n
+	}
+	var err error
+	if e.faults, err = parseFaults(getenv("EMBEDSIDECAR_PLUGIN_FAULTS")); err != nil {
+		return nil, fmt.Errorf("EMBEDSIDECAR_PLUGIN_FAULTS: %w", err)
+	}
+	if path := getenv("EMBEDSIDECAR_PLUGIN_CALLS"); path != "" {
+		if e.calls, err = os.OpenFile(path, os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o600); err != nil {
+			return nil, fmt.Errorf("EMBEDSIDECAR_PLUGIN_CALLS: %w", err)
+		}
+	}
+	return e, nil
+}
+
+// Describe implements sdk.Embedder.
+func (e *embedder) Describe(context.Context) (sdk.Info, error) {
+	fingerprint := fmt.Sprintf("fake-1-splitmix64-sha256-dims%d", e.dims)
+	if e.faults.newFingerprint {
+		fingerprint += fmt.Sprintf("-pid%d", os.Getpid())
+	}
+	return sdk.Info{Name: "fake", Version: version, Models: []sdk.Model{{
+		Name: "fake", Fingerprint: fingerprint, Dims: e.dims, Symmetric: true,
+		MaxBatch: e.maxBatch, MaxBatchBytes: e.maxBatchBytes, Deterministic: true,
+	}}}, nil
+}
+
+// Embed implements sdk.Embedder.
+func (e *embedder) Embed(ctx context.Context, _ string, kind sdk.Kind, texts []string) ([]sdk.Answer, error) {
+	if err := e.record(kind, texts); err != nil {
+		return nil, sdk.OutOfResources(err, 0)
+	}
+	e.leak()
+	if err := e.faults.beforeCall(ctx, texts); err != nil {
+		return nil, err
+	}
+	answers := make([]sdk.Answer, len(texts))
+	backing := make([]float32, len(texts)*e.dims)
+	for i, text := range texts {
+		a := &answers[i]
+		a.Tokens = words(text)
+		if a.Err = e.faults.textError(text); a.Err != nil {
+			continue
+		}
+		if vector.Empty(text) {
+			a.Empty = true
+			continue
+		}
+		a.Vector = backing[i*e.dims : (i+1)*e.dims]
+		vector.Into(a.Vector, text)
+		e.faults.spoil(a.Vector, text)
+	}
+	return answers, nil
+}
+
+// record appends the call's line in one write, so that lines of several processes never mix and a kill loses none that
+// had begun.
+func (e *embedder) record(kind sdk.Kind, texts []string) error {
+	if e.calls == nil {
+		return nil
+	}
+	call := vector.Call{Kind: kind.String(), Hashes: make([]string, len(texts))}
+	for i, text := range texts {
+		call.Hashes[i] = vector.Hash(text)
+	}
+	_, err := e.calls.Write(call.AppendLine(make([]byte, 0, 32+17*len(texts))))
+	return err
+}
+
+// leak keeps as much memory as the faults ask for.
+func (e *embedder) leak() {
+	if e.faults.leak == 0 {
+		return
+	}
+	b := make([]byte, e.faults.leak)
+	for i := 0; i < len(b); i += 4096 {
+		b[i] = 1
+	}
+	e.mu.Lock()
+	e.leaked = append(e.leaked, b)
+	e.mu.Unlock()
+}
+
+// words counts the runs of what is not white space, the fake's tokens.
+func words(text string) int {
+	n := 0
+	for range strings.FieldsSeq(text) {
+		n++
+	}
+	return n
+}

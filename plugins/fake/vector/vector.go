@@ -1,0 +1,64 @@
+// Package vector holds what the fake embedder promises, so that a test can compute for itself what must be in the database.
+package vector
+
+import (
+	"crypto/sha256"
+	"encoding/binary"
+	"encoding/hex"
+	"math"
+	"strings"
+)
+
+// DefaultDims is the width of the fake embedder's vectors unless it is told otherwise.
+const DefaultDims = 384
+
+// Of returns the fake embedder's vector of a text: dims numbers, length 1 up to rounding, the same on every machine and for
+// documents and queries alike. Texts without relation get vectors without relation. It is defined so that any language can
+// repeat it bit for bit:
+//
+//   - the state of splitmix64 is the first 8 bytes of SHA-256(text), little-endian;
+//   - each step adds 0x9E3779B97F4A7C15 to the state and mixes it (below); the top 24 bits of the result, u, give the odd
+//     number 2u + 1 - 2^24, which is never zero;
+//   - the numbers are divided by the square root of the sum of their squares, all in float64 and in order, then rounded to
+//     float32.
+//
+// A text that Empty accepts has no vector; Of would give it one all the same.
+func Of(text string, dims int) []float32 {
+	v := make([]float32, dims)
+	Into(v, text)
+	return v
+}
+
+// Into is Of into a slice of the wanted width.
+func Into(v []float32, text string) {
+	sum := sha256.Sum256([]byte(text))
+	fill(v, binary.LittleEndian.Uint64(sum[:8]))
+}
+
+// fill writes the vector that belongs to a state of splitmix64.
+func fill(v []float32, state uint64) {
+	var squares float64
+	for i := range v {
+		state += 0x9E3779B97F4A7C15
+		z := state
+		z = (z ^ z>>30) * 0xBF58476D1CE4E5B9
+		z = (z ^ z>>27) * 0x94D049BB133111EB
+		z ^= z >> 31
+		x := float64(2*int64(z>>40) + 1 - 1<<24)
+		v[i] = float32(x) // exact: 25 bits with the lowest set are 24 significant ones and a sign
+		squares += float64(x * x)
+	}
+	length := math.Sqrt(squares)
+	for i, x := range v {
+		v[i] = float32(float64(x) / length)
+	}
+}
+
+// Empty tells whether the fake embedder takes a text as holding no token: nothing but Unicode white space.
+func Empty(text string) bool { return strings.TrimSpace(text) == "" }
+
+// Hash names a text in the list of calls: the first 8 bytes of its SHA-256 as 16 hexadecimal digits.
+func Hash(text string) string {
+	sum := sha256.Sum256([]byte(text))
+	return hex.EncodeToString(sum[:8])
+}

@@ -1,0 +1,248 @@
+package host
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+	"unicode/utf8"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/embedsidecar/embedsidecar/embed"
+	pluginpb "github.com/embedsidecar/embedsidecar/plugins/proto"
+)
+
+const (
+	// maxAnswerBytes bounds the vectors of one call for plugins that describe no limit of their own.
+	maxAnswerBytes = 16 << 20
+	// healthPatience is how long a plugin whose connection failed may take to say that it lives.
+	healthPatience = 2 * time.Second
+)
+
+// Embed implements embed.Embedder. A call that is larger than the plugin's limits (or 32 MiB of text, or 16 MiB of vectors)
+// becomes several, one after the other; when one of them fails, so does the whole. Callers that want to keep partial work
+// stay within the described MaxBatch and MaxBatchBytes.
+//
+// Errors of the whole call are *embed.Error:
+//   - Transient "unavailable": the plugin is not running, is ending, or asked for patience. RetryAfter says how long;
+//   - Transient "deadline": the plugin gave up on something it waited for. Transient "canceled": the caller gave up;
+//   - Crash "crashed": the plugin died while it held these texts. Crash "deadline": it did not answer in time and was killed;
+//   - Data "wrong_count", "wrong_dims", "bad_answer", "message_size": its answer cannot be believed. Data "invalid",
+//     "internal": it said that these texts are the matter. Halve the texts to find the one;
+//   - Resource "resource": later, and with fewer texts;
+//   - Configuration: as of Describe, and "misconfigured" when the plugin says so in a call.
+//
+// Errors of single texts are *embed.TextError: Data with the codes "zero_vector", "not_finite", "too_long", "refused" and
+// "invalid"; Transient "retry_later". When every text of a call is to be retried later, the call fails as a whole with
+// Transient "unavailable" and the longest delay as RetryAfter.
+//
+// The vectors of one call share their memory: keeping one of them keeps them all.
+func (h *Host) Embed(ctx context.Context, kind embed.Kind, texts []string) ([]embed.Result, error) {
+	if len(texts) == 0 {
+		return nil, nil
+	}
+	if err := h.enter(); err != nil {
+		return nil, err
+	}
+	defer h.work.Done()
+	inst, err := h.ready(ctx)
+	if err != nil {
+		return nil, err
+	}
+	results := make([]embed.Result, len(texts))
+	limits := limitsOf(inst.desc)
+	var b batch
+	for i, text := range texts {
+		if e := limits.refuse(text); e != nil {
+			results[i].Err = e
+			continue
+		}
+		if !limits.fits(&b, text) {
+			if err := h.call(ctx, inst, kind, &b, results); err != nil {
+				return nil, err
+			}
+			b = batch{}
+		}
+		b.add(i, text)
+	}
+	if len(b.texts) > 0 {
+		if err := h.call(ctx, inst, kind, &b, results); err != nil {
+			return nil, err
+		}
+	}
+	return allLater(results)
+}
+
+// batch is what goes into one call.
+type batch struct {
+	texts []string
+	at    []int // place of each text in the caller's list
+	bytes int
+}
+
+func (b *batch) add(at int, text string) {
+	b.texts, b.at, b.bytes = append(b.texts, text), append(b.at, at), b.bytes+len(text)
+}
+
+// limits are the largest call a plugin gets.
+type limits struct{ texts, bytes int }
+
+func limitsOf(d embed.Description) limits {
+	l := limits{texts: max(1, maxAnswerBytes/(d.Dims*4)), bytes: pluginpb.MaxCallBytes}
+	if d.MaxBatch > 0 {
+		l.texts = min(l.texts, d.MaxBatch)
+	}
+	if d.MaxBatchBytes > 0 {
+		l.bytes = min(l.bytes, d.MaxBatchBytes)
+	}
+	return l
+}
+
+func (l limits) fits(b *batch, text string) bool {
+	return len(b.texts) < l.texts && b.bytes+len(text) <= l.bytes
+}
+
+// refuse returns why a text cannot be sent at all, or nil.
+func (l limits) refuse(text string) error {
+	if len(text) > l.bytes {
+		return &embed.TextError{Class: embed.Data, Code: "too_long",
+			Message: fmt.Sprintf("%d bytes of text are more than the %d that the plugin takes in one call", len(text), l.bytes)}
+	}
+	if !utf8.ValidString(text) {
+		return &embed.TextError{Class: embed.Data, Code: "invalid", Message: "the text is not valid UTF-8"}
+	}
+	return nil
+}
+
+// allLater turns answers that are all "retry later" into an error of the whole call, and otherwise leaves none of this
+// package's own errors among them.
+func allLater(results []embed.Result) ([]embed.Result, error) {
+	var longest time.Duration
+	all := true
+	for i := range results {
+		var later *laterError
+		if results[i].Err == nil || !errors.As(results[i].Err, &later) {
+			all = false
+			continue
+		}
+		longest = max(longest, later.after)
+		results[i].Err = later.TextError
+	}
+	if all {
+		return nil, unavailable(longest, fmt.Errorf("the plugin asks for all %d texts to be tried again later", len(results)))
+	}
+	return results, nil
+}
+
+// call sends one batch and fills in its results.
+func (h *Host) call(ctx context.Context, inst *instance, kind embed.Kind, b *batch, results []embed.Result) error {
+	req := &pluginpb.EmbedRequest{Model: inst.desc.Model, Kind: pluginpb.Kind_KIND_DOCUMENT, Texts: b.texts}
+	if kind == embed.Query {
+		req.Kind = pluginpb.Kind_KIND_QUERY
+	}
+	inFlight, inFlightBytes := h.texts.Add(int64(len(b.texts))), h.bytes.Add(int64(b.bytes))
+	defer func() { h.texts.Add(-int64(len(b.texts))); h.bytes.Add(-int64(b.bytes)) }()
+	limit := h.opts.CallTimeout(int(inFlight), int(inFlightBytes))
+	h.stats.calls.Add(1)
+	h.stats.texts.Add(uint64(len(b.texts)))
+	began := time.Now()
+	callCtx, cancel := context.WithTimeout(ctx, limit)
+	resp, err := inst.rpc.Embed(callCtx, req, grpc.MaxCallRecvMsgSize(answerLimit(len(b.texts), inst.desc.Dims)))
+	cancel()
+	if err != nil {
+		h.stats.failed.Add(1)
+		return h.explainCall(ctx, inst, b.texts, err, began, limit)
+	}
+	if err := readAnswer(resp, inst.desc.Dims, b, results); err != nil {
+		h.stats.failed.Add(1)
+		h.answeredBadly(inst, err)
+		return err
+	}
+	h.succeeded()
+	return nil
+}
+
+// answerLimit is the largest answer to so many texts: twice the vectors, and room for messages.
+func answerLimit(texts, dims int) int { return 2*texts*dims*4 + texts*(maxMessage+64) + 64<<10 }
+
+// answeredBadly counts an answer that cannot be believed and restarts a plugin that gives nothing else.
+func (h *Host) answeredBadly(inst *instance, err error) {
+	h.stats.bad.Add(1)
+	if n := h.bad.Add(1); n >= int64(h.opts.MaxBadAnswers) {
+		h.opts.Log.Warn("plugin restarted for its bad answers", "pid", inst.process.pid, "in_a_row", n, "last", err)
+		inst.process.kill(fmt.Sprintf("%d bad answers in a row", n))
+	}
+}
+
+// explainCall classes a failed call, and kills the plugin when it hangs.
+func (h *Host) explainCall(ctx context.Context, inst *instance, texts []string, err error, began time.Time, limit time.Duration) error {
+	p := inst.process
+	if ctx.Err() != nil && !p.gone() {
+		return &embed.Error{Class: embed.Transient, Code: "canceled", Err: context.Cause(ctx)}
+	}
+	code := status.Code(err)
+	// A plugin that gives up at the very deadline has not answered either; its text would be tried again for ever.
+	if code == codes.DeadlineExceeded && time.Since(began) > limit-limit/10 {
+		if p.killedFor() == "" {
+			h.stats.hangs.Add(1)
+		}
+		p.kill(fmt.Sprintf("no answer within %s", limit))
+		waitExit(p)
+		return &embed.Error{Class: embed.Crash, Code: "deadline", Err: fmt.Errorf("plugin %q did not answer %d texts within %s and was killed", h.opts.Name, len(texts), limit)}
+	}
+	if code == codes.Unavailable || code == codes.Canceled {
+		if !h.alive(ctx, inst) {
+			return h.explainEnd(p, len(texts), began)
+		}
+	}
+	whole := fromStatus(err, texts)
+	if whole.Code == "internal" || whole.Code == "message_size" {
+		h.answeredBadly(inst, whole)
+	}
+	return whole
+}
+
+// alive finds out whether a failed call was the plugin's answer or the end of the plugin. One that is there but cannot be
+// reached is killed.
+func (h *Host) alive(ctx context.Context, inst *instance) bool {
+	if inst.process.gone() {
+		return false
+	}
+	// The caller may have gone; the plugin is asked all the same.
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), healthPatience)
+	defer cancel()
+	_, err := inst.rpc.Health(ctx, &pluginpb.HealthRequest{})
+	switch status.Code(err) {
+	case codes.Unavailable, codes.Canceled, codes.DeadlineExceeded:
+	default:
+		return true // whatever it said, it said something
+	}
+	timer := time.NewTimer(healthPatience)
+	defer timer.Stop()
+	select {
+	case <-inst.process.exited:
+	case <-timer.C:
+		inst.process.kill("it could not be reached any more")
+		waitExit(inst.process)
+	}
+	return false
+}
+
+// explainEnd says how the plugin ended in the middle of a call. Only a plugin that died by itself, and after the call had
+// begun, is held against the texts.
+func (h *Host) explainEnd(p *process, texts int, began time.Time) error {
+	if !p.gone() {
+		return unavailable(0, fmt.Errorf("plugin %q does not end though it was killed", h.opts.Name))
+	}
+	state, died := p.ending()
+	if reason := p.killedFor(); reason != "" {
+		return unavailable(0, fmt.Errorf("plugin %q was ended during the call: %s", h.opts.Name, reason))
+	}
+	if died.Before(began) {
+		return unavailable(0, fmt.Errorf("plugin %q had just ended: %s", h.opts.Name, state))
+	}
+	return &embed.Error{Class: embed.Crash, Code: "crashed", Err: fmt.Errorf("plugin %q died while it held %d texts: %s", h.opts.Name, texts, state)}
+}

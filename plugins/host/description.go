@@ -1,0 +1,77 @@
+package host
+
+import (
+	"fmt"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/embedsidecar/embedsidecar/embed"
+	pluginpb "github.com/embedsidecar/embedsidecar/plugins/proto"
+)
+
+const (
+	maxModels      = 1000
+	maxName        = 64
+	maxModelName   = 256
+	maxFingerprint = 256
+	maxInt32       = 1<<31 - 1
+)
+
+// describe checks a plugin's description and returns the part about the wanted model; "" means its only one.
+func describe(resp *pluginpb.DescribeResponse, model string) (embed.Description, error) {
+	wrong := func(format string, args ...any) (embed.Description, error) {
+		return embed.Description{}, configuration("describe", fmt.Errorf("its description breaks the contract: "+format, args...))
+	}
+	if !printable(resp.GetName(), 1, maxName) || !printable(resp.GetVersion(), 0, maxName) {
+		return wrong("name %q or version %q is empty, too long or not printable", clip(resp.GetName()), clip(resp.GetVersion()))
+	}
+	if n := len(resp.GetModels()); n < 1 || n > maxModels {
+		return wrong("it offers %d models, want 1 to %d", n, maxModels)
+	}
+	var names []string
+	var chosen *pluginpb.Model
+	seen := map[string]bool{}
+	for _, m := range resp.GetModels() {
+		if !printable(m.GetName(), 1, maxModelName) || seen[m.GetName()] {
+			return wrong("model name %q is empty, too long, not printable or occurs twice", clip(m.GetName()))
+		}
+		seen[m.GetName()] = true
+		names = append(names, m.GetName())
+		if m.GetName() == model || model == "" {
+			chosen = m
+		}
+	}
+	switch {
+	case model == "" && len(names) > 1:
+		return embed.Description{}, configuration("unknown_model", fmt.Errorf("it offers several models and none was chosen: choose one of %s", list(names)))
+	case chosen == nil:
+		return embed.Description{}, configuration("unknown_model", fmt.Errorf("it does not offer model %q: choose one of %s", model, list(names)))
+	case !printable(chosen.GetFingerprint(), 1, maxFingerprint):
+		return wrong("the fingerprint %q of model %q is empty, too long or not printable", clip(chosen.GetFingerprint()), chosen.GetName())
+	case chosen.GetDims() < 1 || chosen.GetDims() > pluginpb.MaxDims:
+		return wrong("model %q has %d dims, want 1 to %d", chosen.GetName(), chosen.GetDims(), pluginpb.MaxDims)
+	case max(chosen.GetMaxTokens(), chosen.GetMaxBatch(), chosen.GetMaxBatchBytes()) > maxInt32:
+		return wrong("a limit of model %q is above %d", chosen.GetName(), maxInt32)
+	}
+	return embed.Description{
+		Plugin: resp.GetName(), Version: resp.GetVersion(), Model: chosen.GetName(), Fingerprint: chosen.GetFingerprint(),
+		Dims: int(chosen.GetDims()), MaxTokens: int(chosen.GetMaxTokens()), MaxBatch: int(chosen.GetMaxBatch()),
+		MaxBatchBytes: int(chosen.GetMaxBatchBytes()), Deterministic: chosen.GetDeterministic(),
+	}, nil
+}
+
+// printable tells whether a name has an allowed length and nothing but visible characters and spaces.
+func printable(s string, from, to int) bool {
+	return len(s) >= from && len(s) <= to && utf8.ValidString(s) && !strings.ContainsFunc(s, func(r rune) bool { return r < ' ' || r == 0x7f })
+}
+
+func clip(s string) string { return withoutTexts(s[:min(len(s), maxFingerprint)], nil) }
+
+// list prints the first few names.
+func list(names []string) string {
+	const few = 10
+	if len(names) > few {
+		return fmt.Sprintf("%q and %d more", names[:few], len(names)-few)
+	}
+	return fmt.Sprintf("%q", names)
+}

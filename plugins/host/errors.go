@@ -1,0 +1,124 @@
+package host
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"syscall"
+	"time"
+
+	"google.golang.org/genproto/googleapis/rpc/errdetails"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/embedsidecar/embedsidecar/embed"
+)
+
+// StartError says why a plugin could not be started. It comes inside an *embed.Error.
+type StartError struct {
+	Plugin string   // its name
+	Path   string   // its file
+	Stderr []string // the last lines, at most 20, that it wrote to standard error
+	Err    error
+}
+
+func (e *StartError) Error() string {
+	msg := fmt.Sprintf("start plugin %q: %s", e.Plugin, e.Err)
+	if len(e.Stderr) > 0 {
+		msg += "; its last words:\n  " + strings.Join(e.Stderr, "\n  ")
+	}
+	return msg
+}
+
+// Unwrap returns the cause.
+func (e *StartError) Unwrap() error { return e.Err }
+
+// errClosed is the cause of every call's error after Close.
+var errClosed = errors.New("the plugin has been closed")
+
+// The whole-call errors of this package.
+func configuration(code string, err error) *embed.Error {
+	return &embed.Error{Class: embed.Configuration, Code: code, Err: err}
+}
+
+func unavailable(after time.Duration, err error) *embed.Error {
+	return &embed.Error{Class: embed.Transient, Code: "unavailable", RetryAfter: after, Err: err}
+}
+
+func badAnswer(code, format string, args ...any) *embed.Error {
+	return &embed.Error{Class: embed.Data, Code: code, Err: fmt.Errorf(format, args...)}
+}
+
+// isResource tells whether an error of the system says that something has run out.
+func isResource(err error) bool {
+	for _, e := range []error{syscall.EAGAIN, syscall.ENOMEM, syscall.EMFILE, syscall.ENFILE, syscall.ENOSPC, syscall.EDQUOT} {
+		if errors.Is(err, e) {
+			return true
+		}
+	}
+	return false
+}
+
+// fromStatus gives the answer of a living plugin the class that the contract assigns to its status code.
+func fromStatus(err error, texts []string) *embed.Error {
+	st := status.Convert(err)
+	out := &embed.Error{RetryAfter: retryDelay(st), Err: fmt.Errorf("the plugin answered %s: %s", st.Code(), withoutTexts(st.Message(), texts))}
+	switch st.Code() {
+	case codes.FailedPrecondition, codes.NotFound, codes.Unimplemented, codes.PermissionDenied, codes.Unauthenticated:
+		out.Class, out.Code = embed.Configuration, "misconfigured"
+	case codes.InvalidArgument, codes.OutOfRange:
+		out.Class, out.Code = embed.Data, "invalid"
+	case codes.Internal, codes.DataLoss:
+		out.Class, out.Code = embed.Data, "internal"
+	case codes.ResourceExhausted:
+		out.Class, out.Code = embed.Resource, "resource"
+		// The library gives the same code to a message above the limit of either side. Fewer texts make a smaller one; a plugin
+		// that sends too much whatever it is asked must not be asked for ever.
+		if strings.HasPrefix(st.Message(), "grpc: received message") {
+			out.Class, out.Code = embed.Data, "message_size"
+		}
+	case codes.DeadlineExceeded:
+		out.Class, out.Code = embed.Transient, "deadline"
+	case codes.OK, codes.Canceled, codes.Unknown, codes.AlreadyExists, codes.Aborted, codes.Unavailable:
+		out.Class, out.Code = embed.Transient, "unavailable"
+	default:
+		out.Class, out.Code = embed.Transient, "unknown"
+	}
+	return out
+}
+
+// retryDelay is what a status says about when to come again, at most an hour.
+func retryDelay(st *status.Status) time.Duration {
+	for _, d := range st.Details() {
+		if info, ok := d.(*errdetails.RetryInfo); ok {
+			return min(max(info.GetRetryDelay().AsDuration(), 0), time.Hour)
+		}
+	}
+	return 0
+}
+
+// maxMessage is how much of a plugin's message is kept.
+const maxMessage = 300
+
+// withoutTexts makes a plugin's message fit to be logged and stored: short, printable, and held back when it quotes the
+// beginning of one of the texts, which no error may hold.
+func withoutTexts(message string, texts []string) string {
+	const quote = 16 // shorter quotes prove nothing: "the" is in many messages
+	for _, text := range texts {
+		if len(text) < 4 {
+			continue
+		}
+		if strings.Contains(message, text[:min(len(text), quote)]) {
+			return "(message withheld: it quotes the text)"
+		}
+	}
+	if len(message) > maxMessage {
+		message = message[:maxMessage] + "..."
+	}
+	return strings.Map(func(r rune) rune {
+		if r < ' ' || r == 0x7f {
+			return ' '
+		}
+		return r
+	}, strings.ToValidUTF8(message, "?"))
+}

@@ -1,0 +1,292 @@
+package host
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/hashicorp/go-hclog"
+	goplugin "github.com/hashicorp/go-plugin"
+	"github.com/hashicorp/go-plugin/runner"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/embedsidecar/embedsidecar/embed"
+	pluginpb "github.com/embedsidecar/embedsidecar/plugins/proto"
+)
+
+// maxDescription is the largest description in bytes; a thousand models fit.
+const maxDescription = 1 << 20
+
+// endPatience is how long a program that must be ending may take to be gone: the kernel gives back its memory first.
+const endPatience = 10 * time.Second
+
+// instance is a program that runs and has described itself.
+type instance struct {
+	process *process
+	client  *goplugin.Client
+	rpc     pluginpb.EmbedderClient
+	desc    embed.Description
+}
+
+// launch starts the program and has it describe itself. Its errors are *embed.Error around *StartError.
+func (h *Host) launch(ctx context.Context) (*instance, error) {
+	inst, err := h.tryLaunch(ctx)
+	if err == nil {
+		return inst, nil
+	}
+	var whole *embed.Error
+	if !errors.As(err, &whole) {
+		whole = unavailable(0, err)
+	}
+	start := &StartError{Plugin: h.opts.Name, Path: h.opts.Path, Err: whole.Err}
+	if inst != nil {
+		inst.process.kill("it could not be started")
+		inst.client.Kill()
+		start.Stderr = h.out.Last()
+	}
+	return nil, &embed.Error{Class: whole.Class, Code: whole.Code, RetryAfter: whole.RetryAfter, Err: start}
+}
+
+// tryLaunch does it. Beside an error it returns the instance when there is something to tidy up.
+func (h *Host) tryLaunch(ctx context.Context) (*instance, error) {
+	file, err := openVerified(h.opts)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = file.Close() }() // the program has its own by then
+	sockets, err := h.socketFolder()
+	if err != nil {
+		if isResource(err) {
+			return nil, &embed.Error{Class: embed.Resource, Code: "resource", Err: err}
+		}
+		return nil, configuration("sockets", err)
+	}
+	ctx, cancel := context.WithTimeoutCause(ctx, h.opts.StartTimeout, fmt.Errorf("it took more than %s to start", h.opts.StartTimeout))
+	defer cancel()
+	h.out.forget()
+
+	inst := &instance{}
+	var startErr error // what the system said to the program's start; go-plugin passes on no more than a text
+	inst.client = goplugin.NewClient(&goplugin.ClientConfig{
+		HandshakeConfig: goplugin.HandshakeConfig{
+			ProtocolVersion: pluginpb.ProtocolVersion, MagicCookieKey: pluginpb.MagicCookieKey, MagicCookieValue: pluginpb.MagicCookieValue,
+		},
+		Plugins: goplugin.PluginSet{pluginpb.PluginName: &clientPlugin{}},
+		RunnerFunc: func(_ hclog.Logger, spec *exec.Cmd, socketDir string) (runner.Runner, error) {
+			env := append(spec.Env, pluginpb.LifelineKey+"="+pluginpb.LifelineStdin)
+			inst.process = newProcess(h.opts, h.out, file, env, socketDir)
+			h.mu.Lock()
+			defer h.mu.Unlock()
+			if h.closed {
+				return nil, errClosed
+			}
+			h.launching = inst.process
+			return &startRecorder{inst.process, &startErr}, nil
+		},
+		AllowedProtocols: []goplugin.Protocol{goplugin.ProtocolGRPC},
+		AutoMTLS:         true,
+		SkipHostEnv:      true,
+		StartTimeout:     h.opts.StartTimeout,
+		Logger:           hclog.NewNullLogger(), // this package logs the same events
+		SyncStdout:       &splitter{to: h.out},
+		SyncStderr:       &splitter{to: h.out},
+		UnixSocketConfig: &goplugin.UnixSocketConfig{TempDir: sockets},
+		GRPCDialOptions: []grpc.DialOption{
+			// The default windows of 64 KiB would cost a round trip for each 40 vectors.
+			grpc.WithInitialWindowSize(4 << 20), grpc.WithInitialConnWindowSize(16 << 20),
+			grpc.WithReadBufferSize(128 << 10), grpc.WithWriteBufferSize(128 << 10),
+			// What go-plugin itself receives (its stdio stream); calls of Embed set their own limit.
+			grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxDescription)),
+		},
+	})
+	if _, err := inst.client.Start(); err != nil {
+		switch {
+		case inst.process == nil:
+			return nil, err
+		case inst.process.pid == 0:
+			return inst, systemError(startErr, err)
+		}
+		return inst, h.explainStart(ctx, inst.process, err)
+	}
+	hello, _ := inst.process.Hello()
+	if err := checkHello(hello); err != nil {
+		return inst, err
+	}
+	if err := inst.connect(); err != nil {
+		return inst, configuration("handshake", err)
+	}
+	inst.desc, err = h.describe(ctx, inst)
+	return inst, err
+}
+
+// startRecorder keeps the error of Start.
+type startRecorder struct {
+	*process
+	err *error
+}
+
+func (r *startRecorder) Start(ctx context.Context) error {
+	*r.err = r.process.Start(ctx)
+	return *r.err
+}
+
+// clientPlugin makes the client of the one service.
+type clientPlugin struct {
+	goplugin.NetRPCUnsupportedPlugin
+}
+
+var _ goplugin.GRPCPlugin = (*clientPlugin)(nil)
+
+func (*clientPlugin) GRPCServer(*goplugin.GRPCBroker, *grpc.Server) error {
+	return errors.New("the host offers no service")
+}
+
+func (*clientPlugin) GRPCClient(_ context.Context, _ *goplugin.GRPCBroker, conn *grpc.ClientConn) (any, error) {
+	return pluginpb.NewEmbedderClient(conn), nil
+}
+
+// connect makes the client of the plugin's service. Nothing is sent yet.
+func (i *instance) connect() error {
+	protocol, err := i.client.Client()
+	if err != nil {
+		return err
+	}
+	raw, err := protocol.Dispense(pluginpb.PluginName)
+	if err != nil {
+		return err
+	}
+	rpc, ok := raw.(pluginpb.EmbedderClient)
+	if !ok {
+		return fmt.Errorf("go-plugin returned a %T", raw)
+	}
+	i.rpc = rpc
+	return nil
+}
+
+// systemError classes the system's refusal to start the program at all.
+func systemError(err, wrapped error) error {
+	if err == nil {
+		return wrapped
+	}
+	switch {
+	case isResource(err):
+		return &embed.Error{Class: embed.Resource, Code: "resource", Err: err}
+	case errors.Is(err, syscall.ETXTBSY):
+		return unavailable(0, fmt.Errorf("the file is being written: %w", err))
+	case errors.Is(err, os.ErrNotExist):
+		return configuration("not_executable", fmt.Errorf("the file is there, but not the interpreter or loader that it names: %w", err))
+	}
+	return configuration("not_executable", fmt.Errorf("the file cannot be run; is it a program for this machine, on a file system that allows running?: %w", err))
+}
+
+// explainStart says why a program that was started came to no handshake.
+func (h *Host) explainStart(ctx context.Context, p *process, err error) error {
+	p.kill("its handshake failed")
+	waitExit(p)
+	if hello, spoke := p.Hello(); spoke {
+		if wrong := checkHello(hello); wrong != nil {
+			return wrong
+		}
+		return configuration("handshake", errors.New(withoutTexts(err.Error(), nil)))
+	}
+	h.mu.Lock()
+	closed := h.closed
+	h.mu.Unlock()
+	state, _ := p.ending()
+	switch {
+	case closed:
+		return unavailable(0, errClosed)
+	case ctx.Err() != nil:
+		return unavailable(0, context.Cause(ctx))
+	case state != nil && state.Exited():
+		return configuration("start", fmt.Errorf("it ended with %s before the handshake; its own words below say why", state))
+	case state != nil:
+		return unavailable(0, fmt.Errorf("it was killed before the handshake (%s)", state))
+	}
+	return unavailable(0, errors.New("it does not end though it was killed"))
+}
+
+// waitExit waits for a program that must be ending and tells whether it has.
+func waitExit(p *process) bool {
+	timer := time.NewTimer(endPatience)
+	defer timer.Stop()
+	select {
+	case <-p.exited:
+		return true
+	case <-timer.C:
+		return false
+	}
+}
+
+// checkHello looks at the line of the handshake for what go-plugin lets through or explains badly.
+func checkHello(line string) error {
+	parts := strings.Split(line, "|")
+	switch {
+	case len(parts) < 5:
+		return configuration("handshake", fmt.Errorf("it printed %q instead of go-plugin's handshake: is it a plugin?", withoutTexts(line, nil)))
+	case parts[1] != fmt.Sprint(pluginpb.ProtocolVersion):
+		return configuration("protocol_version", fmt.Errorf("it speaks version %s of the protocol, this program version %d: install the plugin that belongs to this program",
+			withoutTexts(parts[1], nil), pluginpb.ProtocolVersion))
+	case parts[4] != string(goplugin.ProtocolGRPC):
+		return configuration("handshake", fmt.Errorf("it speaks %q, want gRPC", withoutTexts(parts[4], nil)))
+	case len(parts) < 6 || len(parts[5]) <= 50: // go-plugin's own measure
+		return configuration("handshake", errors.New("it names no certificate, so it does not know go-plugin's AutoMTLS"))
+	}
+	return nil
+}
+
+// describe asks the plugin what it is and checks it against the options and against what it was before.
+func (h *Host) describe(ctx context.Context, inst *instance) (embed.Description, error) {
+	resp, err := inst.rpc.Describe(ctx, &pluginpb.DescribeRequest{}, grpc.MaxCallRecvMsgSize(maxDescription))
+	if err != nil {
+		return embed.Description{}, h.explainDescribe(ctx, inst.process, err)
+	}
+	desc, err := describe(resp, h.opts.Model)
+	if err != nil {
+		return embed.Description{}, err
+	}
+	h.mu.Lock()
+	first := h.first
+	h.mu.Unlock()
+	if first != nil && (first.Fingerprint != desc.Fingerprint || first.Dims != desc.Dims) {
+		return embed.Description{}, configuration("fingerprint", fmt.Errorf("model %q was %s with %d dims and is now %s with %d dims: "+
+			"vectors of both must not mix; put the former plugin and model back, or restart the sidecar to move to the new ones",
+			desc.Model, first.Fingerprint, first.Dims, desc.Fingerprint, desc.Dims))
+	}
+	return desc, nil
+}
+
+// explainDescribe classes a failed Describe.
+func (h *Host) explainDescribe(ctx context.Context, p *process, err error) error {
+	if ctx.Err() != nil {
+		return unavailable(0, context.Cause(ctx))
+	}
+	code := status.Code(err)
+	if code == codes.Unavailable || code == codes.Canceled {
+		// Either it said so, or it is no more.
+		timer := time.NewTimer(time.Second)
+		defer timer.Stop()
+		select {
+		case <-p.exited:
+			state, _ := p.ending()
+			if state.Exited() && p.killedFor() == "" {
+				return configuration("start", fmt.Errorf("it ended with %s when asked to describe itself", state))
+			}
+			return unavailable(0, fmt.Errorf("it ended (%s) when asked to describe itself", state))
+		case <-timer.C:
+		}
+	}
+	whole := fromStatus(err, nil)
+	if whole.Class == embed.Configuration || whole.Class == embed.Data {
+		whole.Class, whole.Code = embed.Configuration, "describe"
+	}
+	whole.Err = fmt.Errorf("it could not describe itself: %w", whole.Err)
+	return whole
+}

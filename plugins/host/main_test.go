@@ -1,0 +1,182 @@
+package host_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/embedsidecar/embedsidecar/embed"
+	"github.com/embedsidecar/embedsidecar/plugins/host"
+)
+
+// fake is the path of the fake plugin, built once for all tests.
+var fake string
+
+// hostKey makes the test binary a host of the named plugin instead, which says its plugin's process id and then waits to be
+// killed.
+const hostKey = "HOST_TEST_RUN_HOST"
+
+func TestMain(m *testing.M) {
+	if path := os.Getenv(hostKey); path != "" {
+		os.Exit(beHost(path))
+	}
+	os.Exit(func() int {
+		// A plugin must see neither.
+		_ = os.Setenv("PGPASSWORD", "canary-password")
+		_ = os.Setenv("EMBEDSIDECAR_DATABASE_URL", "canary-url")
+		dir, err := os.MkdirTemp("", "host-test-")
+		if err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			return 1
+		}
+		defer func() { _ = os.RemoveAll(dir) }()
+		fake = filepath.Join(dir, "embedsidecar-fake")
+		if out, err := exec.Command("go", "build", "-o", fake, "../fake").CombinedOutput(); err != nil {
+			fmt.Fprintf(os.Stderr, "build the fake plugin: %s\n%s", err, out)
+			return 1
+		}
+		code := m.Run()
+		if err := goleak.Find(); err != nil && code == 0 {
+			fmt.Fprintln(os.Stderr, err)
+			return 1
+		}
+		return code
+	}())
+}
+
+// beHost runs a host until it is killed.
+func beHost(path string) int {
+	h, err := host.New(host.Options{Path: path, TempDir: os.Getenv("HOST_TEST_TEMP"), Env: map[string]string{
+		"EMBEDSIDECAR_PLUGIN_FAULTS": os.Getenv("HOST_TEST_FAULTS"),
+	}})
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	if _, err := h.Embed(context.Background(), embed.Document, []string{"text"}); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	fmt.Println(h.Pid())
+	_, err = h.Embed(context.Background(), embed.Document, []string{"second text"})
+	fmt.Fprintln(os.Stderr, err)
+	select {}
+}
+
+// options are the defaults of these tests.
+func options(env map[string]string) host.Options {
+	return host.Options{Path: fake, Env: env, RestartDelay: 10 * time.Millisecond, RestartDelayMax: 100 * time.Millisecond}
+}
+
+// open returns a host that is closed with the test.
+func open(t *testing.T, o host.Options) *host.Host {
+	t.Helper()
+	if o.Log == nil {
+		o.Log = slog.New(slog.NewTextHandler(t.Output(), &slog.HandlerOptions{Level: slog.LevelDebug}))
+	}
+	h, err := host.New(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		pid := h.Pid()
+		if err := h.Close(); err != nil {
+			t.Errorf("close: %v", err)
+		}
+		if pid != 0 && running(pid) {
+			t.Errorf("plugin %d is still there after Close", pid)
+		}
+	})
+	return h
+}
+
+// faulty returns a host of the fake plugin with faults.
+func faulty(t *testing.T, faults string) *host.Host {
+	t.Helper()
+	return open(t, options(map[string]string{"EMBEDSIDECAR_PLUGIN_FAULTS": faults}))
+}
+
+// mustEmbed embeds, waiting out restarts.
+func mustEmbed(t *testing.T, h *host.Host, texts ...string) []embed.Result {
+	t.Helper()
+	var results []embed.Result
+	eventually(t, "the plugin answers", func() error {
+		var err error
+		results, err = h.Embed(t.Context(), embed.Document, texts)
+		return err
+	})
+	return results
+}
+
+// wantError checks class and code of an error.
+func wantError(t *testing.T, err error, class embed.Class, code string) {
+	t.Helper()
+	if err == nil {
+		t.Fatalf("no error, want %s %s", class, code)
+	}
+	if gotClass, gotCode := embed.Classify(err); gotClass != class || gotCode != code {
+		t.Fatalf("got %s %q, want %s %q: %v", gotClass, gotCode, class, code, err)
+	}
+}
+
+// eventually polls until f returns nil.
+func eventually(t *testing.T, what string, f func() error) {
+	t.Helper()
+	deadline := time.NewTimer(20 * time.Second)
+	defer deadline.Stop()
+	tick := time.NewTicker(5 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		err := f()
+		if err == nil {
+			return
+		}
+		select {
+		case <-deadline.C:
+			t.Fatalf("waited in vain until %s: %v", what, err)
+		case <-tick.C:
+		}
+	}
+}
+
+// running tells whether a process exists and is more than a zombie.
+func running(pid int) bool {
+	stat, err := os.ReadFile(filepath.Join("/proc", strconv.Itoa(pid), "stat"))
+	if err != nil {
+		return !errors.Is(err, os.ErrNotExist) && syscall.Kill(pid, 0) == nil
+	}
+	_, rest, _ := strings.Cut(string(stat), ") ")
+	return !strings.HasPrefix(rest, "Z") && !strings.HasPrefix(rest, "X")
+}
+
+// waitGone waits until a process has ended.
+func waitGone(t *testing.T, pid int) {
+	t.Helper()
+	eventually(t, fmt.Sprintf("process %d has ended", pid), func() error {
+		if running(pid) {
+			return errors.New("it is there")
+		}
+		return nil
+	})
+}
+
+// script writes an executable shell script.
+func script(t *testing.T, body string) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "embedsidecar-script")
+	if err := os.WriteFile(path, []byte("#!/bin/sh\n"+body), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}

@@ -1,0 +1,110 @@
+package host
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"path/filepath"
+	"strings"
+	"time"
+)
+
+// Options say which plugin to run and how far to trust it.
+type Options struct {
+	// Name is what logs and errors call the plugin. Default: the file's name without "embedsidecar-".
+	Name string
+	// Path is the plugin's executable file.
+	Path string
+	// Args follow the file's name on its command line. Never put a secret there.
+	Args []string
+	// SHA256 is what the file at Path must have as its SHA-256 before each start, in hexadecimal. Empty: not checked. The file
+	// that was hashed is the file that is run, even when Path is replaced in between (not so for scripts, whose interpreter
+	// opens the path again, and outside Linux).
+	SHA256 string
+	// Files are further files that are checked in the same way: path to SHA-256. A script's interpreter runs what it likes, so
+	// a plugin of several files is pinned file by file.
+	Files map[string]string
+	// Env is the plugin's whole environment but for the variables of the handshake. Nothing is inherited.
+	Env map[string]string
+	// Model is the model to use. Empty: the plugin's only one.
+	Model string
+	// TempDir is where the folder of the plugin's socket is made: at most about 50 bytes long, as the names of Unix sockets
+	// are short. Empty: the system's.
+	TempDir string
+	// MemoryLimit is the most private memory the plugin may have, in bytes (RLIMIT_DATA; Linux only). 0: no limit.
+	MemoryLimit uint64
+	// StartTimeout is the time from starting the program to its description. Default 60 s.
+	StartTimeout time.Duration
+	// CallTimeout is how long a call may take before the plugin is taken to hang and killed, given the texts and bytes of all
+	// calls under way. Default: DefaultCallTimeout.
+	CallTimeout func(texts, bytes int) time.Duration
+	// RestartDelay is the first pause before a plugin that ended is started again; it doubles with each failure in a row, up to
+	// RestartDelayMax, and varies by 20 %. Defaults: 100 ms and 30 s.
+	RestartDelay, RestartDelayMax time.Duration
+	// MaxBadAnswers in a row (wrong count, wrong width, nonsense) make the host restart the plugin. Default 20.
+	MaxBadAnswers int
+	// Log gets the plugin's output and its life events. Default: nothing is logged.
+	Log *slog.Logger
+}
+
+// DefaultCallTimeout allows 30 s, a quarter of a second for each text and a second for each 16 KiB of text: a hundred times
+// what a small model needs.
+func DefaultCallTimeout(texts, bytes int) time.Duration {
+	return 30*time.Second + time.Duration(texts)*250*time.Millisecond + time.Duration(bytes/(16<<10))*time.Second
+}
+
+// withDefaults returns the options as they are used, or every mistake in them.
+func (o Options) withDefaults() (Options, error) {
+	var errs []error
+	if o.Path == "" {
+		errs = append(errs, errors.New("the path is empty"))
+	}
+	if o.Name == "" {
+		o.Name = strings.TrimPrefix(filepath.Base(o.Path), "embedsidecar-")
+	}
+	if abs, err := filepath.Abs(o.Path); err == nil {
+		o.Path = abs
+	}
+	for _, sum := range append([]string{o.SHA256}, values(o.Files)...) {
+		if sum != "" && !isSHA256(sum) {
+			errs = append(errs, fmt.Errorf("%q is not a SHA-256: want 64 hexadecimal digits", sum))
+		}
+	}
+	for key, value := range o.Env {
+		if key == "" || strings.ContainsAny(key, "=\x00") || strings.Contains(value, "\x00") {
+			errs = append(errs, fmt.Errorf("environment variable %q cannot be set", key))
+		}
+	}
+	if o.StartTimeout <= 0 {
+		o.StartTimeout = time.Minute
+	}
+	if o.CallTimeout == nil {
+		o.CallTimeout = DefaultCallTimeout
+	}
+	if o.RestartDelay <= 0 {
+		o.RestartDelay = 100 * time.Millisecond
+	}
+	if o.RestartDelayMax < o.RestartDelay {
+		o.RestartDelayMax = max(30*time.Second, o.RestartDelay)
+	}
+	if o.MaxBadAnswers <= 0 {
+		o.MaxBadAnswers = 20
+	}
+	if o.Log == nil {
+		o.Log = slog.New(slog.DiscardHandler)
+	}
+	o.Log = o.Log.With("plugin", o.Name)
+	return o, errors.Join(errs...)
+}
+
+func values(m map[string]string) []string {
+	var vs []string
+	for _, v := range m {
+		vs = append(vs, v)
+	}
+	return vs
+}
+
+func isSHA256(s string) bool {
+	return len(s) == 64 && strings.Trim(strings.ToLower(s), "0123456789abcdef") == ""
+}

@@ -1,0 +1,135 @@
+package host
+
+import (
+	"bytes"
+	"encoding/json"
+	"log/slog"
+	"strings"
+	"sync"
+	"time"
+)
+
+// Bounds on what a plugin may say.
+const (
+	maxLine        = 4 << 10 // the rest of a longer line is dropped
+	linesPerSecond = 50      // more are counted, not logged
+	lastLines      = 20      // kept for errors
+)
+
+// output carries a plugin's lines to the log and remembers the last ones. Safe for concurrent use.
+type output struct {
+	log *slog.Logger
+	now func() time.Time
+
+	mu      sync.Mutex
+	last    []string
+	second  time.Time // start of the second that lines are counted in
+	lines   int       // logged in it
+	dropped int       // not logged since the last log line about it
+}
+
+func newOutput(log *slog.Logger) *output { return &output{log: log, now: time.Now} }
+
+// Last returns the last lines, oldest first.
+func (o *output) Last() []string {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return append([]string(nil), o.last...)
+}
+
+// forget drops the last lines: what the program's next run says is its own.
+func (o *output) forget() {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.last = nil
+}
+
+// line takes one line without its end.
+func (o *output) line(raw []byte) {
+	if len(bytes.TrimSpace(raw)) == 0 {
+		return
+	}
+	level, text := parseLine(raw)
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if len(o.last) == lastLines {
+		o.last = append(o.last[:0], o.last[1:]...)
+	}
+	o.last = append(o.last, text)
+	if now := o.now(); now.Sub(o.second) >= time.Second {
+		o.second, o.lines = now, 0
+		if o.dropped > 0 {
+			o.log.Warn("plugin output dropped", "lines", o.dropped)
+			o.dropped = 0
+		}
+	}
+	if o.lines++; o.lines > linesPerSecond {
+		o.dropped++
+		return
+	}
+	switch {
+	case level >= slog.LevelError:
+		o.log.Error("plugin output", "line", text)
+	case level >= slog.LevelWarn:
+		o.log.Warn("plugin output", "line", text)
+	case level >= slog.LevelInfo:
+		o.log.Info("plugin output", "line", text)
+	default:
+		o.log.Debug("plugin output", "line", text)
+	}
+}
+
+// parseLine takes level and message out of a line of slog's or hclog's JSON. Any other line is its own message, at info.
+func parseLine(raw []byte) (slog.Level, string) {
+	text := strings.ToValidUTF8(strings.TrimRight(string(raw), "\r"), "?")
+	if !strings.HasPrefix(text, "{") {
+		return slog.LevelInfo, text
+	}
+	var entry struct {
+		Level   string `json:"level"`
+		Msg     string `json:"msg"`
+		HLevel  string `json:"@level"`
+		Message string `json:"@message"`
+	}
+	if json.Unmarshal([]byte(text), &entry) != nil || entry.Msg+entry.Message == "" {
+		return slog.LevelInfo, text
+	}
+	switch strings.ToLower(entry.Level + entry.HLevel) {
+	case "error":
+		return slog.LevelError, text
+	case "warn", "warning":
+		return slog.LevelWarn, text
+	case "debug", "trace":
+		return slog.LevelDebug, text
+	}
+	return slog.LevelInfo, text
+}
+
+// splitter cuts one stream into lines for an output. Not safe for concurrent use.
+type splitter struct {
+	to      *output
+	partial []byte
+	skip    bool // the rest of a line that was too long
+}
+
+// Write implements io.Writer and never fails.
+func (s *splitter) Write(p []byte) (int, error) {
+	for rest := p; len(rest) > 0; {
+		part, after, ended := bytes.Cut(rest, []byte{'\n'})
+		rest = after
+		if !s.skip {
+			s.partial = append(s.partial, part[:min(len(part), maxLine-len(s.partial))]...)
+			s.skip = len(s.partial) == maxLine
+		}
+		if ended {
+			s.flush()
+		}
+	}
+	return len(p), nil
+}
+
+// flush ends the line that has begun.
+func (s *splitter) flush() {
+	s.to.line(s.partial)
+	s.partial, s.skip = s.partial[:0], false
+}

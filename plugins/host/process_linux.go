@@ -1,0 +1,43 @@
+package host
+
+import (
+	"errors"
+	"os"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+)
+
+// sysProcAttr puts the program into a process group of its own and ties its life to the thread that starts it.
+func sysProcAttr() *syscall.SysProcAttr {
+	return &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
+}
+
+// verifiedPath is where a program finds, when it is started, the file that is passed to it as its descriptor 3.
+func verifiedPath() string {
+	if _, err := os.Stat("/proc/self/fd"); err != nil {
+		return ""
+	}
+	return "/proc/self/fd/3"
+}
+
+// noNewPrivileges keeps what this thread starts from gaining privileges through set-uid files. It cannot be taken back.
+func noNewPrivileges() error {
+	return unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
+}
+
+// awaitExit waits until the child has ended. True: it is still to be reaped, so its number is still its own.
+func awaitExit(pid int) bool {
+	for {
+		err := unix.Waitid(unix.P_PID, pid, nil, unix.WEXITED|unix.WNOWAIT, nil)
+		if !errors.Is(err, unix.EINTR) {
+			return err == nil
+		}
+	}
+}
+
+// limitMemory bounds the private writable memory of a process. Not its address space, of which Go and ONNX Runtime reserve
+// far more than they use.
+func limitMemory(pid int, limit uint64) error {
+	return unix.Prlimit(pid, unix.RLIMIT_DATA, &unix.Rlimit{Cur: limit, Max: limit}, nil)
+}

@@ -1,0 +1,21 @@
+//go:build unix && !linux
+
+package host
+
+import (
+	"errors"
+	"syscall"
+)
+
+// sysProcAttr puts the program into a process group of its own. Without Linux's signal at the parent's death the lifeline
+// alone ends a plugin whose host was killed.
+func sysProcAttr() *syscall.SysProcAttr { return &syscall.SysProcAttr{Setpgid: true} }
+
+func verifiedPath() string { return "" }
+
+func noNewPrivileges() error { return nil }
+
+// awaitExit leaves the waiting to the caller, which reaps the child thereby.
+func awaitExit(int) bool { return false }
+
+func limitMemory(int, uint64) error { return errors.New("not supported by this system") }

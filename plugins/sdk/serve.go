@@ -1,0 +1,108 @@
+package sdk
+
+import (
+	"context"
+	"errors"
+	"io"
+	"os"
+	"path/filepath"
+	"syscall"
+	"time"
+
+	"github.com/hashicorp/go-hclog"
+	goplugin "github.com/hashicorp/go-plugin"
+	"google.golang.org/grpc"
+
+	pluginpb "github.com/embedsidecar/embedsidecar/plugins/proto"
+)
+
+// parentCheck is how often a plugin without a lifeline looks whether it still has the parent it began with.
+const parentCheck = 500 * time.Millisecond
+
+// Serve runs the plugin and returns when the host has asked it to end; the caller then returns from main. It ends the
+// process itself when the host is gone, and with status 1 when the program was not started by a host.
+func Serve(impl Embedder) {
+	// go-plugin replaces os.Stderr by a stream inside the connection, which loses what is written last.
+	ServeServer(NewServer(impl, os.Stderr))
+}
+
+// ServeServer is Serve for a gRPC service of your own making; see NewServer.
+func ServeServer(srv pluginpb.EmbedderServer) {
+	nameProcess()
+	if os.Getenv(pluginpb.MagicCookieKey) == pluginpb.MagicCookieValue {
+		go endWithHost(os.Getenv(pluginpb.LifelineKey) == pluginpb.LifelineStdin)
+	}
+	goplugin.Serve(&goplugin.ServeConfig{
+		HandshakeConfig: Handshake(),
+		Plugins:         goplugin.PluginSet{pluginpb.PluginName: &grpcPlugin{srv: srv}},
+		Logger:          hclog.NewNullLogger(),
+		GRPCServer: func(opts []grpc.ServerOption) *grpc.Server {
+			// The default windows of 64 KiB would cost a round trip for each 40 vectors.
+			return grpc.NewServer(append(opts,
+				grpc.MaxRecvMsgSize(pluginpb.MaxMessageBytes),
+				grpc.MaxSendMsgSize(pluginpb.MaxMessageBytes),
+				grpc.InitialWindowSize(4<<20),
+				grpc.InitialConnWindowSize(16<<20),
+				grpc.ReadBufferSize(128<<10),
+				grpc.WriteBufferSize(128<<10),
+			)...)
+		},
+	})
+}
+
+// Handshake returns the handshake of both sides in go-plugin's form.
+func Handshake() goplugin.HandshakeConfig {
+	return goplugin.HandshakeConfig{
+		ProtocolVersion:  pluginpb.ProtocolVersion,
+		MagicCookieKey:   pluginpb.MagicCookieKey,
+		MagicCookieValue: pluginpb.MagicCookieValue,
+	}
+}
+
+// grpcPlugin registers the service with go-plugin.
+type grpcPlugin struct {
+	goplugin.NetRPCUnsupportedPlugin
+	srv pluginpb.EmbedderServer
+}
+
+var _ goplugin.GRPCPlugin = (*grpcPlugin)(nil)
+
+func (p *grpcPlugin) GRPCServer(_ *goplugin.GRPCBroker, s *grpc.Server) error {
+	pluginpb.RegisterEmbedderServer(s, p.srv)
+	return nil
+}
+
+func (p *grpcPlugin) GRPCClient(context.Context, *goplugin.GRPCBroker, *grpc.ClientConn) (any, error) {
+	return nil, errors.New("a plugin has no client side")
+}
+
+// endWithHost ends the process, and what it started, when the host is gone. The lifeline tells at once and under every kind
+// of death. A host without one (another program that uses go-plugin) is watched through the parent's process id, which
+// changes when the parent dies.
+func endWithHost(lifeline bool) {
+	if lifeline {
+		_, _ = io.Copy(io.Discard, os.Stdin)
+	} else {
+		tick := time.NewTicker(parentCheck)
+		defer tick.Stop()
+		parent := os.Getppid()
+		for os.Getppid() == parent {
+			<-tick.C
+		}
+	}
+	if syscall.Getpgrp() == os.Getpid() {
+		_ = syscall.Kill(0, syscall.SIGKILL)
+	}
+	os.Exit(1)
+}
+
+// nameProcess gives the process the name of its file: a host that starts a verified file through its descriptor leaves "3"
+// there, which helps nobody who reads a list of processes. Linux only; elsewhere the file does not exist.
+func nameProcess() {
+	f, err := os.OpenFile("/proc/self/comm", os.O_WRONLY, 0)
+	if err != nil {
+		return
+	}
+	defer func() { _ = f.Close() }()
+	_, _ = f.WriteString(filepath.Base(os.Args[0]))
+}

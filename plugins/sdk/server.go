@@ -1,0 +1,217 @@
+package sdk
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"runtime"
+	"runtime/debug"
+	"sync"
+	"time"
+
+	"google.golang.org/genproto/googleapis/rpc/errdetails"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/types/known/durationpb"
+
+	pluginpb "github.com/embedsidecar/embedsidecar/plugins/proto"
+)
+
+// server is the gRPC side of an Embedder.
+type server struct {
+	pluginpb.UnimplementedEmbedderServer
+	impl   Embedder
+	stderr io.Writer // for stack traces
+
+	mu     sync.Mutex
+	models map[string]Model // from the first successful Describe
+}
+
+// NewServer returns the gRPC service of an Embedder. Serve uses it; use it yourself only to stand between host and plugin,
+// as the fake plugin does in order to lie. Stack traces of panics go to stderr; they hold no argument's contents.
+func NewServer(impl Embedder, stderr io.Writer) pluginpb.EmbedderServer {
+	return &server{impl: impl, stderr: stderr}
+}
+
+func (s *server) Describe(ctx context.Context, _ *pluginpb.DescribeRequest) (resp *pluginpb.DescribeResponse, err error) {
+	defer s.recovered("Describe", &err)
+	info, err := s.describe(ctx)
+	if err != nil {
+		return nil, Status(err)
+	}
+	resp = &pluginpb.DescribeResponse{Name: info.Name, Version: info.Version}
+	for _, m := range info.Models {
+		resp.Models = append(resp.Models, &pluginpb.Model{
+			Name: m.Name, Fingerprint: m.Fingerprint, Dims: uint32(m.Dims), MaxTokens: uint32(m.MaxTokens),
+			Symmetric: m.Symmetric, MaxBatch: uint32(m.MaxBatch), MaxBatchBytes: uint32(m.MaxBatchBytes),
+			Deterministic: m.Deterministic,
+		})
+	}
+	return resp, nil
+}
+
+// describe asks the plugin and remembers the models it named.
+func (s *server) describe(ctx context.Context) (Info, error) {
+	info, err := s.impl.Describe(ctx)
+	if err != nil {
+		return Info{}, err
+	}
+	if err := info.check(); err != nil {
+		return Info{}, Misconfigured(err)
+	}
+	models := make(map[string]Model, len(info.Models))
+	for _, m := range info.Models {
+		models[m.Name] = m
+	}
+	s.mu.Lock()
+	s.models = models
+	s.mu.Unlock()
+	return info, nil
+}
+
+// model returns one of the described models.
+func (s *server) model(ctx context.Context, name string) (Model, error) {
+	s.mu.Lock()
+	models := s.models
+	s.mu.Unlock()
+	if models == nil {
+		if _, err := s.describe(ctx); err != nil {
+			return Model{}, err
+		}
+		s.mu.Lock()
+		models = s.models
+		s.mu.Unlock()
+	}
+	m, ok := models[name]
+	if !ok {
+		return Model{}, status.Errorf(codes.NotFound, "no model %q", name)
+	}
+	return m, nil
+}
+
+func (s *server) Embed(ctx context.Context, req *pluginpb.EmbedRequest) (resp *pluginpb.EmbedResponse, err error) {
+	defer s.recovered("Embed", &err)
+	m, err := s.model(ctx, req.GetModel())
+	if err != nil {
+		return nil, Status(err)
+	}
+	kind := Document
+	switch req.GetKind() {
+	case pluginpb.Kind_KIND_DOCUMENT:
+	case pluginpb.Kind_KIND_QUERY:
+		kind = Query
+	default:
+		return nil, status.Errorf(codes.InvalidArgument, "kind %d is not known", req.GetKind())
+	}
+	if len(req.GetTexts()) == 0 {
+		return nil, status.Error(codes.InvalidArgument, "no texts")
+	}
+	answers, err := s.impl.Embed(ctx, m.Name, kind, req.GetTexts())
+	if err != nil {
+		return nil, Status(err)
+	}
+	return pack(m, len(req.GetTexts()), answers)
+}
+
+func (s *server) Health(context.Context, *pluginpb.HealthRequest) (*pluginpb.HealthResponse, error) {
+	return &pluginpb.HealthResponse{Ready: true}, nil
+}
+
+// recovered turns a panic into an INTERNAL error. What was panicked with may hold a text, so only errors of the runtime
+// itself ("index out of range") are passed on.
+func (s *server) recovered(method string, err *error) {
+	p := recover()
+	if p == nil {
+		return
+	}
+	what := fmt.Sprintf("%T", p)
+	var re runtime.Error
+	if e, ok := p.(error); ok && errors.As(e, &re) {
+		what = re.Error()
+	}
+	_, _ = fmt.Fprintf(s.stderr, "panic in %s: %s\n%s", method, what, debug.Stack())
+	*err = status.Errorf(codes.Internal, "panic in %s: %s", method, what)
+}
+
+// pack turns answers into the message.
+func pack(m Model, count int, answers []Answer) (*pluginpb.EmbedResponse, error) {
+	if len(answers) != count {
+		return nil, status.Errorf(codes.Internal, "the embedder gave %d answers for %d texts", len(answers), count)
+	}
+	resp := &pluginpb.EmbedResponse{
+		Dims:    uint32(m.Dims),
+		Vectors: make([]byte, count*m.Dims*4),
+		Tokens:  make([]uint32, count),
+	}
+	for i := range answers {
+		a := &answers[i]
+		resp.Tokens[i] = uint32(a.Tokens)
+		switch {
+		case a.Err != nil:
+			resp.Outcomes = append(resp.Outcomes, &pluginpb.Outcome{Index: uint32(i), Error: toError(a.Err)})
+			continue
+		case a.Empty:
+			resp.Outcomes = append(resp.Outcomes, &pluginpb.Outcome{Index: uint32(i), Empty: true})
+			continue
+		case a.Truncated:
+			resp.Outcomes = append(resp.Outcomes, &pluginpb.Outcome{Index: uint32(i), Truncated: true})
+		}
+		if len(a.Vector) != m.Dims {
+			return nil, status.Errorf(codes.Internal, "the embedder gave a vector of %d dims for text %d, want %d", len(a.Vector), i, m.Dims)
+		}
+		row := resp.Vectors[i*m.Dims*4 : (i+1)*m.Dims*4]
+		for j, x := range a.Vector {
+			binary.LittleEndian.PutUint32(row[j*4:], math.Float32bits(x))
+		}
+	}
+	return resp, nil
+}
+
+func toError(e *TextError) *pluginpb.Error {
+	out := &pluginpb.Error{Message: e.Message}
+	switch e.Class {
+	case RetryLater:
+		out.Class = pluginpb.ErrorClass_ERROR_CLASS_RETRY_LATER
+		out.DelayMs = uint32(min(max(e.Delay, 0), time.Hour).Milliseconds())
+	case TooLong:
+		out.Class = pluginpb.ErrorClass_ERROR_CLASS_TOO_LONG
+	case Refused:
+		out.Class = pluginpb.ErrorClass_ERROR_CLASS_REFUSED
+	case Invalid:
+		out.Class = pluginpb.ErrorClass_ERROR_CLASS_INVALID
+	}
+	return out
+}
+
+// Status gives an error the status code that the contract assigns to its class. An error that is a status already, and
+// the end of the context, keep their code. NewServer's service does this by itself.
+func Status(err error) error {
+	var call *callError
+	if !errors.As(err, &call) {
+		if st, ok := status.FromError(err); ok {
+			return st.Err()
+		}
+		if st := status.FromContextError(err); st.Code() != codes.Unknown {
+			return st.Err()
+		}
+		return status.Error(codes.Unknown, err.Error())
+	}
+	code := codes.Unavailable
+	switch call.class {
+	case misconfigured:
+		code = codes.FailedPrecondition
+	case outOfResources:
+		code = codes.ResourceExhausted
+	case again:
+	}
+	st := status.New(code, err.Error())
+	if call.delay > 0 {
+		if detailed, derr := st.WithDetails(&errdetails.RetryInfo{RetryDelay: durationpb.New(call.delay)}); derr == nil {
+			st = detailed
+		}
+	}
+	return st.Err()
+}
