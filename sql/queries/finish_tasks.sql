@@ -28,9 +28,9 @@ WITH input AS (
     RETURNING t.task_id, t.pipeline_id, t.row_key, t.committed_at, t.last_lsn, t.state, i.action, i.outcome, i.attempt, i.code
 ), told AS (
     INSERT INTO embedsidecar.history (bucket, pipeline_id, row_key, outcome, attempt, worker_id, committed_at, lsn, error_code)
-    SELECT @bucket, pipeline_id, row_key, outcome, attempt, leased_by, committed_at, last_lsn, code FROM done
+    SELECT @bucket::smallint, pipeline_id, row_key, outcome, attempt, leased_by, committed_at, last_lsn, code FROM done
     UNION ALL
-    SELECT @bucket, pipeline_id, row_key, outcome, attempt, @worker, committed_at, last_lsn, code FROM kept
+    SELECT @bucket::smallint, pipeline_id, row_key, outcome, attempt, @worker::bigint, committed_at, last_lsn, code FROM kept
     WHERE  action IN ('done', 'failed')
 )
 SELECT task_id, 'done' AS state FROM done
