@@ -1,0 +1,174 @@
+// Package report tells from the tables alone how an installation is doing: it works while no sidecar runs, and what it says is
+// measured. An estimate says that it is one.
+package report
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/jackc/pglogrepl"
+	"github.com/jackc/pgx/v5"
+
+	"github.com/embedsidecar/embedsidecar/mark"
+	"github.com/embedsidecar/embedsidecar/queue"
+	sqlfiles "github.com/embedsidecar/embedsidecar/sql"
+)
+
+// taskCap is where exact counts of tasks end.
+const taskCap = 100_000
+
+// exactRows is the estimated size up to which the rows of a source table are counted.
+const exactRows = 200_000
+
+// Pipeline is the state of one pipeline.
+type Pipeline struct {
+	ID            int32    `json:"pipeline_id"`
+	Name          string   `json:"name"`
+	Slot          string   `json:"slot"`
+	Schema        string   `json:"table_schema"`
+	Table         string   `json:"table_name"`
+	Model         string   `json:"model"`
+	Plugin        string   `json:"plugin"`
+	Generation    int32    `json:"generation"`
+	Enabled       bool     `json:"enabled"`
+	Status        string   `json:"status"`
+	Detail        string   `json:"detail,omitempty"`
+	Pending       int64    `json:"pending"`
+	Running       int64    `json:"running"`
+	Retrying      int64    `json:"retrying"`
+	Failed        int64    `json:"failed"`
+	OldestSeconds *float64 `json:"oldest_seconds"` // age of the oldest open change; null: none is open
+	ScanPhase     string   `json:"scan_phase"`
+	ScanReason    string   `json:"scan_reason,omitempty"`
+	ScanSeen      int64    `json:"scan_rows_seen"`
+	ScanExpected  int64    `json:"scan_rows_expected"`
+	Known         int64    `json:"known"` // rows that were looked at and are in the ledger
+	Rows          int64    `json:"rows"`
+	RowsEstimated bool     `json:"rows_estimated"`
+	Coverage      float64  `json:"coverage"` // known of rows, 0 to 1
+}
+
+// Slot is the state of one slot.
+type Slot struct {
+	Name              string  `json:"slot"`
+	Publication       string  `json:"publication"`
+	Checkpoint        string  `json:"checkpoint"`
+	Exists            bool    `json:"exists"`
+	Active            bool    `json:"active"`
+	WALStatus         string  `json:"wal_status"`
+	SafeWALBytes      *int64  `json:"safe_wal_bytes"` // null: no limit is set
+	LagBytes          int64   `json:"lag_bytes"`      // server WAL end minus decoded-and-durable
+	RetainedBytes     int64   `json:"retained_bytes"` // WAL the slot keeps
+	SavedSecondsAgo   float64 `json:"checkpoint_saved_seconds_ago"`
+	Holder            string  `json:"holder,omitempty"`
+	PublicationExists bool    `json:"publication_exists"`
+}
+
+// Status is the state of an installation.
+type Status struct {
+	Slots     []Slot     `json:"slots"`
+	Pipelines []Pipeline `json:"pipelines"`
+}
+
+// Read returns the state of the installation in a database.
+func Read(ctx context.Context, db queue.DB) (Status, error) {
+	var st Status
+	rows, err := db.Query(ctx, sqlfiles.Query("status_slots"))
+	if err != nil {
+		return st, fmt.Errorf("read the slots: %w", err)
+	}
+	st.Slots, err = pgx.CollectRows(rows, pgx.RowToStructByPos[Slot])
+	if err != nil {
+		return st, fmt.Errorf("read the slots: %w", err)
+	}
+	rows, err = db.Query(ctx, sqlfiles.Query("status_pipelines"), pgx.StrictNamedArgs{"cap": taskCap})
+	if err != nil {
+		return st, fmt.Errorf("read the pipelines: %w", err)
+	}
+	st.Pipelines, err = pgx.CollectRows(rows, func(row pgx.CollectableRow) (p Pipeline, err error) {
+		var estimate *int64
+		err = row.Scan(&p.ID, &p.Name, &p.Slot, &p.Schema, &p.Table, &p.Model, &p.Plugin, &p.Generation, &p.Enabled, &p.Status, &p.Detail,
+			&p.Pending, &p.Running, &p.Retrying, &p.Failed, &p.OldestSeconds, &p.ScanPhase, &p.ScanReason, &p.ScanSeen, &p.ScanExpected,
+			&p.Known, &estimate)
+		if estimate != nil {
+			p.Rows, p.RowsEstimated = *estimate, true
+		}
+		return p, err
+	})
+	if err != nil {
+		return st, fmt.Errorf("read the pipelines: %w", err)
+	}
+	for i := range st.Pipelines {
+		p := &st.Pipelines[i]
+		if p.Status == "active" && p.Rows <= exactRows {
+			// A role that may not count gets the estimate.
+			if err := db.QueryRow(ctx, "SELECT count(*) FROM "+pgx.Identifier{p.Schema, p.Table}.Sanitize()).Scan(&p.Rows); err == nil {
+				p.RowsEstimated = false
+			}
+		}
+		p.Coverage = 1
+		if p.Rows > 0 {
+			p.Coverage = min(1, float64(p.Known)/float64(p.Rows))
+		}
+	}
+	return st, nil
+}
+
+// CaughtUp is how far a slot's pipelines are with everything before an LSN.
+type CaughtUp struct {
+	Decoded bool     `json:"decoded"` // all of it is in the queue or done
+	Open    int64    `json:"open"`    // tasks for it that are not done
+	Scans   int64    `json:"scans"`   // pipelines whose scan is not over
+	Failed  int64    `json:"failed"`  // dead letters for it: not waited for
+	Resting []string `json:"resting"` // pipelines that cannot or shall not work now: not waited for
+}
+
+// Yes tells whether nothing is left to wait for.
+func (c CaughtUp) Yes() bool { return c.Decoded && c.Open == 0 && c.Scans == 0 }
+
+// ErrNoSlot means that a slot has no checkpoint here.
+var ErrNoSlot = errors.New("no such slot has an LSN checkpoint in this database: run `embedsidecar init` first")
+
+// At asks once.
+func At(ctx context.Context, db queue.DB, slot string, lsn pglogrepl.LSN) (CaughtUp, error) {
+	var c CaughtUp
+	err := db.QueryRow(ctx, sqlfiles.Query("caught_up"), pgx.StrictNamedArgs{"slot": slot, "lsn": lsn.String()}).
+		Scan(&c.Decoded, &c.Open, &c.Scans, &c.Failed, &c.Resting)
+	if errors.Is(err, pgx.ErrNoRows) {
+		return c, ErrNoSlot
+	}
+	if err != nil {
+		return c, fmt.Errorf("ask how far slot %q is: %w", slot, err)
+	}
+	return c, nil
+}
+
+// Now returns an LSN that everything committed before this call lies below, and makes the streamer persist its position as soon as
+// it gets there: an idle one otherwise saves itself the write.
+func Now(ctx context.Context, db queue.DB) (pglogrepl.LSN, error) {
+	var lsn pglogrepl.LSN
+	if err := db.QueryRow(ctx, "SELECT pg_logical_emit_message(true, $1::text, ''::text)", mark.Wait).Scan(&lsn); err != nil {
+		return 0, fmt.Errorf("ask the streamer to hurry: %w", err)
+	}
+	return lsn, nil
+}
+
+// Wait waits until a slot's pipelines have caught up with an LSN. When ctx ends first it returns how far they are and ctx's error.
+func Wait(ctx context.Context, db queue.DB, slot string, lsn pglogrepl.LSN) (CaughtUp, error) {
+	const shortest, longest = 5 * time.Millisecond, 500 * time.Millisecond
+	for pause := shortest; ; pause = min(2*pause, longest) {
+		c, err := At(ctx, db, slot, lsn)
+		if err != nil && ctx.Err() == nil || err == nil && c.Yes() {
+			return c, err
+		}
+		t := time.NewTimer(pause)
+		select {
+		case <-ctx.Done():
+			t.Stop()
+			return c, context.Cause(ctx)
+		case <-t.C:
+		}
+	}
+}

@@ -1,0 +1,15 @@
+-- caught_up: whether everything committed before @lsn is decoded, durable and worked, for the pipelines of a slot.
+-- A row of a dead letter or of a pipeline that cannot work is told as such, not waited for.
+-- Rows: one. Locks: none. Index: none fits open tasks by LSN; their number is what is waited to become small.
+SELECT c.lsn >= @lsn::pg_lsn AS decoded,
+       (SELECT count(*) FROM (SELECT FROM embedsidecar.task AS t JOIN embedsidecar.pipeline AS p USING (pipeline_id)
+            WHERE p.slot_name = c.slot_name AND t.state IN ('todo', 'in_progress', 'retrying') AND t.first_lsn <= @lsn::pg_lsn
+              AND i.enabled AND p.enabled AND p.status = 'active' LIMIT 100000) AS o) AS open,
+       (SELECT count(*) FROM embedsidecar.scan AS s JOIN embedsidecar.pipeline AS p USING (pipeline_id)
+            WHERE p.slot_name = c.slot_name AND s.phase <> 'done' AND i.enabled AND p.enabled AND p.status = 'active') AS scans,
+       (SELECT count(*) FROM embedsidecar.task AS t JOIN embedsidecar.pipeline AS p USING (pipeline_id)
+            WHERE p.slot_name = c.slot_name AND t.state = 'failed' AND t.first_lsn <= @lsn::pg_lsn) AS failed,
+       coalesce((SELECT array_agg(p.name ORDER BY p.name) FROM embedsidecar.pipeline AS p
+            WHERE p.slot_name = c.slot_name AND NOT (i.enabled AND p.enabled AND p.status = 'active')), '{}') AS resting
+FROM   embedsidecar.lsn_checkpoint AS c CROSS JOIN embedsidecar.installation AS i
+WHERE  c.slot_name = @slot;

@@ -1,0 +1,22 @@
+-- status_pipelines: the state of each pipeline, from tables alone, so that it works while no sidecar runs.
+-- Counts of tasks are exact up to @cap and end there; rows is the server's estimate unless the caller counts.
+-- Rows: one per pipeline. Locks: none. Index: task_todo_idx and its like, ledger_text_idx.
+SELECT p.pipeline_id, p.name, p.slot_name, p.table_schema, p.table_name, p.model, p.plugin, p.generation,
+       i.enabled AND p.enabled AS enabled, p.status, p.status_detail,
+       (SELECT count(*) FROM (SELECT FROM embedsidecar.task AS t WHERE t.state = 'todo' AND t.pipeline_id = p.pipeline_id LIMIT @cap) AS c) AS pending,
+       (SELECT count(*) FROM embedsidecar.task AS t WHERE t.state = 'in_progress' AND t.pipeline_id = p.pipeline_id) AS running,
+       (SELECT count(*) FROM (SELECT FROM embedsidecar.task AS t WHERE t.state = 'retrying' AND t.pipeline_id = p.pipeline_id LIMIT @cap) AS c) AS retrying,
+       (SELECT count(*) FROM (SELECT FROM embedsidecar.task AS t WHERE t.state = 'failed' AND t.pipeline_id = p.pipeline_id LIMIT @cap) AS c) AS failed,
+       extract(epoch FROM now() - (SELECT min(t.committed_at) FROM (
+           SELECT t.committed_at FROM embedsidecar.task AS t WHERE t.pipeline_id = p.pipeline_id AND t.state IN ('todo', 'in_progress', 'retrying')
+           ORDER BY t.seq LIMIT 1000) AS t))::double precision AS oldest_seconds,
+       coalesce(s.phase, 'done') AS scan_phase, coalesce(s.reason, '') AS scan_reason, coalesce(s.rows_seen, 0) AS scan_seen,
+       coalesce(s.rows_expected, 0) AS scan_expected,
+       (SELECT count(*) FROM embedsidecar.ledger AS l WHERE l.pipeline_id = p.pipeline_id) AS known,
+       (SELECT greatest(sum(c.reltuples), 0)::bigint FROM pg_class AS k
+           CROSS JOIN LATERAL pg_partition_tree(k.oid) AS t JOIN pg_class AS c ON c.oid = t.relid AND t.isleaf
+        WHERE k.oid = p.table_oid) AS rows_estimate
+FROM   embedsidecar.pipeline AS p
+       CROSS JOIN embedsidecar.installation AS i
+       LEFT JOIN embedsidecar.scan AS s ON s.pipeline_id = p.pipeline_id
+ORDER BY p.name;
