@@ -1,0 +1,208 @@
+package metrics
+
+import (
+	"flag"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/testutil"
+	dto "github.com/prometheus/client_model/go"
+)
+
+var update = flag.Bool("update", false, "rewrite the golden files")
+
+// all makes everything there is once.
+func all() *Metrics {
+	m := New(Build{Version: "1.0.0", Revision: "abc"})
+	s := m.Source("main", "docs_slot")
+	for _, g := range []Gauge{s.LagSeconds, s.CheckpointLag, s.CheckpointSaved, s.LastMessage, s.SlotLag, s.SlotRetained, s.SlotSafe, s.WorkerBusyRatio} {
+		g.Set(1)
+	}
+	s.SlotStatus.Only("reserved")
+	s.Workers.Set("idle", 2)
+	s.Changes("public.docs")
+	p := s.Pipeline("public.docs")
+	for _, g := range []Gauge{p.OldestPending, p.Paused, p.Coverage, p.BackfillRunning, p.BackfillExpected} {
+		g.Set(1)
+	}
+	p.Tasks.Set("todo", 1)
+	m.Embedder("minilm", "onnx")
+	plugin := m.Plugin("onnx")
+	plugin.Up(true, "1.0.0")
+	plugin.CircuitOpen.Set(0)
+	m.Pool("queue").Set("idle", 1)
+	return m
+}
+
+func TestNew_IsCleanForPromlint(t *testing.T) {
+	problems, err := testutil.GatherAndLint(all())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, p := range problems {
+		t.Errorf("%s: %s", p.Metric, p.Text)
+	}
+}
+
+// Names and labels are what dashboards and alerts are made of: a change must be seen.
+func TestNames(t *testing.T) {
+	families, err := all().Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var b strings.Builder
+	for _, f := range families {
+		if !strings.HasPrefix(f.GetName(), namespace+"_") {
+			continue
+		}
+		var lines []string
+		for _, metric := range f.GetMetric() {
+			var labels []string
+			for _, l := range metric.GetLabel() {
+				value := l.GetValue()
+				if l.GetName() == "goversion" {
+					value = "go"
+				}
+				labels = append(labels, l.GetName()+"="+value)
+			}
+			lines = append(lines, fmt.Sprintf("  {%s}\n", strings.Join(labels, " ")))
+		}
+		slices.Sort(lines)
+		fmt.Fprintf(&b, "%s %s\n%s", f.GetName(), strings.ToLower(f.GetType().String()), strings.Join(lines, ""))
+	}
+	path := filepath.Join("testdata", "names.txt")
+	if *update {
+		if err := os.WriteFile(path, []byte(b.String()), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(string(want), b.String()); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+}
+
+func TestCounters_StartAtZero(t *testing.T) {
+	families, err := all().Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range families {
+		if f.GetType() != dto.MetricType_COUNTER || !strings.HasPrefix(f.GetName(), namespace) {
+			continue
+		}
+		for _, metric := range f.GetMetric() {
+			if metric.GetCounter().GetValue() != 0 {
+				t.Errorf("%s = %v", f.GetName(), metric)
+			}
+		}
+	}
+}
+
+func TestPipeline_LabelsAreCapped(t *testing.T) {
+	m := New(Build{})
+	s := m.Source("main", "slot")
+	for i := range MaxPipelines + 3 {
+		s.Pipeline(fmt.Sprint("p", i)).Deduplicated.Inc()
+	}
+	s.Pipeline("p0").Deduplicated.Inc() // known: keeps its own
+	if got := testutil.CollectAndCount(m.v.deduplicated); got != MaxPipelines+1 {
+		t.Errorf("%d lines", got)
+	}
+	if got := testutil.ToFloat64(m.v.deduplicated.WithLabelValues("main", Other)); got != 3 {
+		t.Errorf("other = %v", got)
+	}
+	if got := testutil.ToFloat64(m.v.deduplicated.WithLabelValues("main", "p0")); got != 2 {
+		t.Errorf("p0 = %v", got)
+	}
+	s.Forget("p0")
+	s.Pipeline("new").Deduplicated.Inc()
+	if got := testutil.ToFloat64(m.v.deduplicated.WithLabelValues("main", "new")); got != 1 {
+		t.Errorf("new = %v", got)
+	}
+	s.Changes("public.t").At("insert").Inc()
+	if got := testutil.ToFloat64(m.v.changes.WithLabelValues("main", Other, "insert")); got != 1 {
+		t.Errorf("changes of other = %v", got)
+	}
+}
+
+func TestCounters_UnplannedValuesCountAsOther(t *testing.T) {
+	p := New(Build{}).Source("main", "slot").Pipeline("p")
+	p.Finished.At("embedded").Inc()
+	p.Finished.At("something new").Inc()
+	p.Finished.At("and another").Inc()
+	if got := testutil.ToFloat64(p.Finished.At("other")); got != 2 {
+		t.Errorf("other = %v", got)
+	}
+	p.Tasks.Set("something new", 1) // must not panic
+}
+
+func TestGauges_Only(t *testing.T) {
+	s := New(Build{}).Source("main", "slot")
+	s.SlotStatus.Only("extended")
+	s.SlotStatus.Only("lost")
+	for status, want := range map[string]float64{"lost": 1, "extended": 0, "reserved": 0} {
+		if got := testutil.ToFloat64(s.metrics.v.slotStatus.WithLabelValues("main", "slot", status)); got != want {
+			t.Errorf("%s = %v", status, got)
+		}
+	}
+}
+
+// Before anybody measured, coverage is unknown: showing 0 would raise an alarm, showing 1 would hide one.
+func TestGauge_IsUnknownUntilSet(t *testing.T) {
+	m := New(Build{})
+	p := m.Source("main", "slot").Pipeline("p")
+	if n := testutil.CollectAndCount(m.v.coverage); n != 0 {
+		t.Errorf("%d lines before", n)
+	}
+	p.Coverage.Set(0.5)
+	if n := testutil.CollectAndCount(m.v.coverage); n != 1 {
+		t.Errorf("%d lines after", n)
+	}
+	p.Coverage.Unset()
+	if n := testutil.CollectAndCount(m.v.coverage); n != 0 {
+		t.Errorf("%d lines when unset", n)
+	}
+}
+
+func TestFollow(t *testing.T) {
+	m := New(Build{})
+	s := m.Source("main", "slot")
+	var total atomic.Int64
+	m.Follow(s.Transactions, total.Load)
+	for _, step := range []struct{ total, want int64 }{{5, 5}, {5, 5}, {3, 5}, {9, 9}} {
+		total.Store(step.total)
+		if _, err := m.Gather(); err != nil {
+			t.Fatal(err)
+		}
+		if got := testutil.ToFloat64(s.Transactions); got != float64(step.want) {
+			t.Errorf("total %d: %v, want %d", step.total, got, step.want)
+		}
+	}
+}
+
+func TestPlugin_Up(t *testing.T) {
+	m := New(Build{})
+	p := m.Plugin("onnx")
+	p.Up(false, "")
+	p.Up(true, "1.0.0")
+	p.Up(true, "1.1.0")
+	if n := testutil.CollectAndCount(m.v.pluginUp); n != 1 {
+		t.Errorf("%d lines", n)
+	}
+	if got := testutil.ToFloat64(m.v.pluginUp.WithLabelValues("onnx", "1.1.0")); got != 1 {
+		t.Errorf("up = %v", got)
+	}
+}
+
+var _ prometheus.Gatherer = (*Metrics)(nil)
