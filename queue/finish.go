@@ -39,21 +39,9 @@ type Finished struct {
 	Done, Reopened, Retrying, Failed int
 }
 
-// Lock fences a write-back: it locks those of the tasks that are still leased under token, for the rest of tx, and returns
-// the ids of those. A task that is not among them belongs to somebody else now: its result must not be written.
-func Lock(ctx context.Context, tx pgx.Tx, token int64, tasks []Task) (map[int64]bool, error) {
-	ids := make([]int64, len(tasks))
-	for i, t := range tasks {
-		ids[i] = t.TaskID
-	}
-	rows, err := tx.Query(ctx, sqlfiles.Query("lock_tasks"), LockArgs(token, ids))
-	if err != nil {
-		return nil, fmt.Errorf("lock %d tasks: %w", len(tasks), err)
-	}
-	return CollectLocked(rows)
-}
-
-// LockArgs returns the arguments of the statement lock_tasks, for use in a pgx.Batch.
+// LockArgs returns the arguments of the statement lock_tasks, for use in a pgx.Batch. It fences a write-back: it locks those of the
+// tasks that are still leased under token, for the rest of the transaction. A task that is not among them belongs to somebody
+// else now: its result must not be written.
 func LockArgs(token int64, ids []int64) pgx.StrictNamedArgs {
 	return pgx.StrictNamedArgs{"token": token, "task_ids": ids}
 }
@@ -124,12 +112,28 @@ func CollectFinished(rows pgx.Rows) (Finished, error) {
 }
 
 // Finish ends leases that have nothing to write back.
-func (q *Queue) Finish(ctx context.Context, worker, token int64, outcomes []Outcome) (Finished, error) {
-	rows, err := q.db.Query(ctx, sqlfiles.Query("finish_tasks"), FinishArgs(worker, token, outcomes, time.Now()))
+func (q *Queue) Finish(ctx context.Context, worker, token int64, outcomes []Outcome) (done Finished, err error) {
+	tx, err := q.db.Begin(ctx)
 	if err != nil {
 		return Finished{}, fmt.Errorf("finish %d tasks: %w", len(outcomes), err)
 	}
-	return CollectFinished(rows)
+	defer func() { _ = tx.Rollback(context.WithoutCancel(ctx)) }() // after a commit this does nothing
+	ids := make([]int64, len(outcomes))
+	for i, o := range outcomes {
+		ids[i] = o.Task.TaskID
+	}
+	batch := &pgx.Batch{}
+	batch.Queue(sqlfiles.Query("lock_tasks"), LockArgs(token, ids)) // in the order in which everybody locks tasks
+	batch.Queue(sqlfiles.Query("finish_tasks"), FinishArgs(worker, token, outcomes, time.Now())).
+		Query(func(rows pgx.Rows) (err error) { done, err = CollectFinished(rows); return err })
+	if err := tx.SendBatch(ctx, batch).Close(); err != nil {
+		return Finished{}, fmt.Errorf("finish %d tasks: %w", len(outcomes), err)
+	}
+	if err := tx.Commit(ctx); err != nil {
+		return Finished{}, fmt.Errorf("finish %d tasks: %w", len(outcomes), err)
+	}
+	q.NoteDue(outcomes)
+	return done, nil
 }
 
 // History is a ring of buckets of this span; the one ahead of now is emptied before it is written again.

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/jackc/pgerrcode"
 	"github.com/jackc/pglogrepl"
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
@@ -459,7 +460,7 @@ func (ses *session) enqueue(ctx context.Context) error {
 		if t.upTo > saved {
 			b.Checkpoint = t.upTo
 		}
-		done, err := ses.s.o.Queue.Enqueue(ctx, ses.s.o.DB, b)
+		done, err := ses.enqueueBatch(ctx, b)
 		if err != nil {
 			return err
 		}
@@ -479,5 +480,19 @@ func (ses *session) enqueue(ctx context.Context) error {
 		default:
 		}
 		ses.durable <- saved
+	}
+}
+
+// enqueueBatch enqueues a batch, once more if it lost against somebody's locks: an operator's bulk action is no reason to give up
+// the slot.
+func (ses *session) enqueueBatch(ctx context.Context, b queue.Batch) (queue.Enqueued, error) {
+	const tries = 5
+	for try := 1; ; try++ {
+		done, err := ses.s.o.Queue.Enqueue(ctx, ses.s.o.DB, b)
+		var pg *pgconn.PgError
+		if err == nil || try == tries || !errors.As(err, &pg) || !pgerrcode.IsTransactionRollback(pg.Code) && pg.Code != pgerrcode.LockNotAvailable {
+			return done, err
+		}
+		ses.s.o.Log.WarnContext(ctx, "enqueue lost against a lock", "sqlstate", pg.Code, "try", try)
 	}
 }

@@ -118,7 +118,7 @@ var errStandby = errors.New("the slot is active elsewhere")
 // Run streams until ctx ends, through reconnects, standing by while another sidecar holds the slot. It returns nil when asked to
 // stop, or a *FatalError.
 func (s *Stream) Run(ctx context.Context) error {
-	const shortest, longest = 100 * time.Millisecond, 5 * time.Second
+	const shortest, longest = 100 * time.Millisecond, 1500 * time.Millisecond
 	pause := shortest
 	for {
 		began := time.Now()

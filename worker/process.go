@@ -198,7 +198,6 @@ func (w *Worker) end(ctx context.Context, token int64, outcomes []queue.Outcome)
 	if err != nil {
 		return err
 	}
-	w.o.Queue.NoteDue(outcomes)
 	w.stats.Failed.Add(int64(done.Failed))
 	w.stats.Fenced.Add(int64(len(outcomes) - done.Done - done.Failed - done.Retrying - done.Reopened))
 	return nil

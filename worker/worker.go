@@ -97,7 +97,7 @@ func (w *Worker) Run(ctx, hard context.Context) error {
 const (
 	firstPause      = time.Millisecond
 	visibilityPause = 250 * time.Millisecond
-	errorPause      = 5 * time.Second
+	errorPause      = time.Second
 )
 
 func (w *Worker) loop(ctx, hard context.Context) {

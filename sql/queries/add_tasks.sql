@@ -5,6 +5,6 @@
 INSERT INTO embedsidecar.task AS t (pipeline_id, row_key, lane, xid, first_lsn, last_lsn, committed_at)
 SELECT @pipeline_id, k.row_key, @lane, '3'::xid8, pg_current_wal_flush_lsn(), pg_current_wal_flush_lsn(), now()
 FROM   unnest(@row_keys::text[]) AS k (row_key)
-ORDER BY k.row_key
+ORDER BY k.row_key COLLATE "C"
 ON CONFLICT (pipeline_id, row_key) DO UPDATE SET gen = t.gen + 1, next_lsn = coalesce(t.next_lsn, excluded.first_lsn)
     WHERE t.state = 'in_progress';

@@ -33,7 +33,7 @@ WITH input AS (
     SELECT j.pipeline_id, j.row_key, j.lane, j.xid, j.first_lsn, j.last_lsn, j.committed_at
     FROM judged AS j
     WHERE j.verdict = 'enqueue' AND EXISTS (SELECT FROM embedsidecar.pipeline AS p WHERE p.pipeline_id = j.pipeline_id)
-    ORDER BY j.pipeline_id, j.row_key
+    ORDER BY j.pipeline_id, j.row_key COLLATE "C" -- everybody locks tasks in this order
     ON CONFLICT (pipeline_id, row_key) DO UPDATE SET
         gen           = t.gen + 1,
         xid           = excluded.xid,

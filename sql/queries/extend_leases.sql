@@ -2,4 +2,7 @@
 -- Rows: none. Locks: the tasks. Index: task_lease_idx.
 UPDATE embedsidecar.task AS t
 SET    leased_until = now() + @lease::interval
-WHERE  t.state = 'in_progress' AND t.leased_by = @worker AND t.lease_token = ANY (@tokens::bigint[]);
+WHERE  t.task_id = ANY (ARRAY(SELECT w.task_id FROM embedsidecar.task AS w
+                              WHERE w.state = 'in_progress' AND w.leased_by = @worker AND w.lease_token = ANY (@tokens::bigint[])
+                              ORDER BY w.pipeline_id, w.row_key FOR UPDATE))
+       AND t.state = 'in_progress' AND t.lease_token = ANY (@tokens::bigint[]);

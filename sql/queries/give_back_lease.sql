@@ -2,4 +2,7 @@
 -- Rows: none. Locks: the tasks. Index: task_lease_idx.
 UPDATE embedsidecar.task AS t
 SET    state = 'todo', seq = nextval('embedsidecar.task_seq'), lease_token = NULL, leased_by = NULL, leased_until = NULL, next_lsn = NULL
-WHERE  t.state = 'in_progress' AND t.lease_token = @token;
+WHERE  t.task_id = ANY (ARRAY(SELECT w.task_id FROM embedsidecar.task AS w
+                              WHERE w.state = 'in_progress' AND w.lease_token = @token
+                              ORDER BY w.pipeline_id, w.row_key FOR UPDATE))
+       AND t.state = 'in_progress' AND t.lease_token = @token;

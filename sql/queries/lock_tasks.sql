@@ -3,5 +3,5 @@
 SELECT t.task_id, t.gen
 FROM   embedsidecar.task AS t
 WHERE  t.task_id = ANY (@task_ids::bigint[]) AND t.lease_token = @token AND t.state = 'in_progress'
-ORDER BY t.task_id
+ORDER BY t.row_key -- as enqueue_tasks does: two orders would be a deadlock
 FOR UPDATE;
