@@ -1,0 +1,300 @@
+package testenv
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"hash/fnv"
+	"io/fs"
+	"os"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/tern/v2/migrate"
+
+	sqlfiles "github.com/embedsidecar/embedsidecar/sql"
+)
+
+// counter numbers what this process makes on a server, in names that other processes on the same server do not use.
+type counter struct{ n atomic.Int64 }
+
+func (c *counter) next() string { return fmt.Sprintf("t%d_%d", os.Getpid(), c.n.Add(1)) }
+
+// Connect uses a server that runs already. The role of the connection string must be a superuser, and wal_level logical. Roles
+// made here log in with a password, which the server's pg_hba.conf must allow.
+func Connect(ctx context.Context, dsn string) (*Server, error) {
+	config, err := pgx.ParseConfig(dsn)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", dsnEnv, err)
+	}
+	conn, err := pgx.ConnectConfig(ctx, config)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", dsnEnv, err)
+	}
+	defer conn.Close(ctx)
+	var version int
+	var level string
+	var super, vector bool
+	if err := conn.QueryRow(ctx, `SELECT current_setting('server_version_num')::int, current_setting('wal_level'),
+		(SELECT rolsuper FROM pg_roles WHERE rolname = current_user), EXISTS (SELECT FROM pg_available_extensions WHERE name = 'vector')`).
+		Scan(&version, &level, &super, &vector); err != nil {
+		return nil, fmt.Errorf("%s: %w", dsnEnv, err)
+	}
+	var errs []error
+	if level != "logical" {
+		errs = append(errs, fmt.Errorf("wal_level is %s: ALTER SYSTEM SET wal_level = logical, then restart the server", level))
+	}
+	if !super {
+		errs = append(errs, fmt.Errorf("role %s is no superuser: ALTER ROLE %s SUPERUSER", config.User, pgx.Identifier{config.User}.Sanitize()))
+	}
+	if !vector {
+		errs = append(errs, errors.New("pgvector is not installed"))
+	}
+	if err := errors.Join(errs...); err != nil {
+		return nil, fmt.Errorf("%s: %w", dsnEnv, err)
+	}
+	s := &Server{
+		major: version / 10000, host: config.Host, port: int(config.Port), admin: config.User, password: config.Password,
+		roleWord: "embedsidecar-test", database: config.Database, params: "sslmode=prefer",
+	}
+	return s, nil
+}
+
+// leave takes away what was made on a server that is not ours.
+func (s *Server) leave() error {
+	s.prepare.Lock()
+	defer s.prepare.Unlock()
+	if s.template == "" {
+		return nil
+	}
+	ctx, cancel := contextFor(startTimeout)
+	defer cancel()
+	conn, err := s.connect(ctx, "")
+	if err != nil {
+		return err
+	}
+	defer conn.Close(ctx)
+	_, err = conn.Exec(ctx, "DROP DATABASE IF EXISTS "+s.template)
+	s.template = ""
+	return err
+}
+
+// connect connects as the superuser.
+func (s *Server) connect(ctx context.Context, database string) (*pgx.Conn, error) {
+	conn, err := pgx.Connect(ctx, s.URL(database, ""))
+	if err != nil {
+		return nil, fmt.Errorf("connect to the test server: %w", err)
+	}
+	return conn, nil
+}
+
+// Template returns the name of the database that DB clones, and makes it first if need be: extension vector, schema
+// embedsidecar migrated, all but the extension owned by Owner.
+func (s *Server) Template(ctx context.Context) (string, error) {
+	s.prepare.Lock()
+	defer s.prepare.Unlock()
+	if s.template != "" {
+		return s.template, nil
+	}
+	conn, err := s.connect(ctx, "")
+	if err != nil {
+		return "", err
+	}
+	defer conn.Close(ctx)
+	if err := s.makeOwner(ctx, conn); err != nil {
+		return "", fmt.Errorf("make role %s: %w", Owner, err)
+	}
+	name := fmt.Sprintf("embedsidecar_template_%d_%x", os.Getpid(), migrationsHash())
+	for _, statement := range []string{"DROP DATABASE IF EXISTS " + name, fmt.Sprintf("CREATE DATABASE %s OWNER %s TEMPLATE template0", name, Owner)} {
+		if _, err := conn.Exec(ctx, statement); err != nil {
+			return "", fmt.Errorf("make the template database: %w", err)
+		}
+	}
+	if err := s.fillTemplate(ctx, name); err != nil {
+		return "", fmt.Errorf("make the template database: %w", err)
+	}
+	s.template = name
+	return name, nil
+}
+
+func (s *Server) makeOwner(ctx context.Context, conn *pgx.Conn) error {
+	_, err := conn.Exec(ctx, fmt.Sprintf(`DO $$
+BEGIN
+	CREATE ROLE %[1]s;
+EXCEPTION WHEN duplicate_object OR unique_violation THEN NULL;
+END $$;
+ALTER ROLE %[1]s LOGIN REPLICATION PASSWORD '%[2]s'`, Owner, s.roleWord))
+	return err
+}
+
+func (s *Server) fillTemplate(ctx context.Context, name string) error {
+	admin, err := s.connect(ctx, name)
+	if err != nil {
+		return err
+	}
+	defer admin.Close(ctx)
+	if _, err := admin.Exec(ctx, "CREATE EXTENSION vector"); err != nil {
+		return err
+	}
+	owner, err := pgx.Connect(ctx, s.URL(name, Owner))
+	if err != nil {
+		return err
+	}
+	defer owner.Close(ctx)
+	return Migrate(ctx, owner)
+}
+
+// Migrate makes the schema embedsidecar and brings it to the newest version.
+func Migrate(ctx context.Context, conn *pgx.Conn) error {
+	if _, err := conn.Exec(ctx, "CREATE SCHEMA IF NOT EXISTS "+sqlfiles.Schema); err != nil {
+		return err
+	}
+	m, err := migrate.NewMigrator(ctx, conn, sqlfiles.Schema+".schema_version")
+	if err != nil {
+		return err
+	}
+	if err := m.LoadMigrations(sqlfiles.Migrations()); err != nil {
+		return err
+	}
+	return m.Migrate(ctx)
+}
+
+func migrationsHash() uint32 {
+	h := fnv.New32a()
+	files, err := fs.Glob(sqlfiles.Migrations(), "*.sql")
+	if err != nil {
+		panic(err) // the pattern is a good one
+	}
+	for _, file := range files {
+		b, err := fs.ReadFile(sqlfiles.Migrations(), file)
+		if err != nil {
+			panic(err) // compiled in
+		}
+		_, _ = h.Write(b)
+	}
+	return h.Sum32()
+}
+
+// NewDatabase makes a database owned by Owner: a clone of the template, or an empty one with nothing but the extension vector.
+func (s *Server) NewDatabase(ctx context.Context, empty bool) (string, error) {
+	template, err := s.Template(ctx)
+	if err != nil {
+		return "", err
+	}
+	conn, err := s.connect(ctx, "")
+	if err != nil {
+		return "", err
+	}
+	defer conn.Close(ctx)
+	name := s.databases.next()
+	if empty {
+		template = "template0"
+	}
+	if _, err := conn.Exec(ctx, fmt.Sprintf("CREATE DATABASE %s OWNER %s TEMPLATE %s", name, Owner, template)); err != nil {
+		return "", fmt.Errorf("make a test database: %w", err)
+	}
+	if empty {
+		inside, err := s.connect(ctx, name)
+		if err != nil {
+			return "", err
+		}
+		defer inside.Close(ctx)
+		if _, err := inside.Exec(ctx, "CREATE EXTENSION vector"); err != nil {
+			return "", fmt.Errorf("make a test database: %w", err)
+		}
+	}
+	return name, nil
+}
+
+// DropDatabase drops a database with its slots. A slot that streams would keep it alive, even against FORCE, so nobody is let
+// in any more, the walsenders are ended and the slots dropped first.
+func (s *Server) DropDatabase(ctx context.Context, name string) error {
+	conn, err := s.connect(ctx, "")
+	if err != nil {
+		return err
+	}
+	defer conn.Close(ctx)
+	quoted := pgx.Identifier{name}.Sanitize()
+	if _, err := conn.Exec(ctx, fmt.Sprintf("ALTER DATABASE %s ALLOW_CONNECTIONS false", quoted)); err != nil {
+		return fmt.Errorf("drop database %s: %w", name, err)
+	}
+	for {
+		left, err := dropSlots(ctx, conn, name)
+		if err != nil {
+			return fmt.Errorf("drop database %s: %w", name, err)
+		}
+		if left == 0 {
+			break
+		}
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("drop database %s: %d slots are still active: %w", name, left, ctx.Err())
+		case <-time.After(5 * time.Millisecond):
+		}
+	}
+	if err := endPrepared(ctx, s, name); err != nil {
+		return fmt.Errorf("drop database %s: %w", name, err)
+	}
+	if _, err := conn.Exec(ctx, fmt.Sprintf("DROP DATABASE %s WITH (FORCE)", quoted)); err != nil {
+		return fmt.Errorf("drop database %s: %w", name, err)
+	}
+	return nil
+}
+
+// dropSlots drops the slots of a database that are idle, ends the walsenders of the others and tells how many those are.
+func dropSlots(ctx context.Context, conn *pgx.Conn, database string) (int, error) {
+	rows, err := conn.Query(ctx, `SELECT slot_name::text, coalesce(active_pid, 0) FROM pg_replication_slots WHERE database = $1`, database)
+	if err != nil {
+		return 0, err
+	}
+	type slot struct {
+		Name string
+		PID  int32
+	}
+	slots, err := pgx.CollectRows(rows, pgx.RowToStructByPos[slot])
+	if err != nil {
+		return 0, err
+	}
+	left := 0
+	for _, one := range slots {
+		statement, arg := `SELECT pg_drop_replication_slot($1)`, any(one.Name)
+		if one.PID != 0 {
+			statement, arg = `SELECT pg_terminate_backend($1)`, one.PID
+			left++
+		}
+		if _, err := conn.Exec(ctx, statement, arg); err != nil && !isState(err, "55006", "42704") { // taken, or gone, in between
+			return 0, err
+		}
+	}
+	return left, nil
+}
+
+// endPrepared rolls back what two-phase tests left behind, since a prepared transaction keeps its database alive.
+func endPrepared(ctx context.Context, s *Server, database string) error {
+	admin, err := s.connect(ctx, "")
+	if err != nil {
+		return err
+	}
+	defer admin.Close(ctx)
+	var gids []string
+	if err := admin.QueryRow(ctx, `SELECT coalesce(array_agg(gid), '{}') FROM pg_prepared_xacts WHERE database = $1`, database).Scan(&gids); err != nil || len(gids) == 0 {
+		return err
+	}
+	// ROLLBACK PREPARED works from inside the database only.
+	if _, err := admin.Exec(ctx, fmt.Sprintf("ALTER DATABASE %s ALLOW_CONNECTIONS true", pgx.Identifier{database}.Sanitize())); err != nil {
+		return err
+	}
+	inside, err := s.connect(ctx, database)
+	if err != nil {
+		return err
+	}
+	defer inside.Close(ctx)
+	for _, gid := range gids {
+		if _, err := inside.Exec(ctx, "ROLLBACK PREPARED '"+strings.ReplaceAll(gid, "'", "''")+"'"); err != nil {
+			return err
+		}
+	}
+	return nil
+}

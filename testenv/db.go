@@ -1,0 +1,308 @@
+package testenv
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/embedsidecar/embedsidecar/pipeline"
+	sqlfiles "github.com/embedsidecar/embedsidecar/sql"
+)
+
+// queryTimeout bounds every statement of the helpers, so that a lock nobody gives back is a failure and not a hang.
+const queryTimeout = 2 * time.Minute
+
+// Database is a database for one test, dropped at its end with its slots and roles.
+type Database struct {
+	Name   string
+	Server *Server
+	Pool   *pgxpool.Pool // as Owner, who owns the database and is no superuser
+
+	t     testing.TB
+	mu    sync.Mutex
+	super *pgxpool.Pool
+	roles int
+	slots int
+}
+
+// Option changes what DB makes.
+type Option func(*settings)
+
+type settings struct {
+	server *Server
+	major  int
+	empty  bool
+}
+
+// On puts the database on a server of the test's own.
+func On(s *Server) Option { return func(o *settings) { o.server = s } }
+
+// Major puts it on the shared server of this major version.
+func Major(major int) Option { return func(o *settings) { o.major = major } }
+
+// Empty leaves out the schema embedsidecar: what a user has before init.
+func Empty() Option { return func(o *settings) { o.empty = true } }
+
+// DB returns a database of this test's own, with the extension vector and the migrated schema embedsidecar, on the shared server
+// of the newest major unless options say otherwise.
+func DB(t testing.TB, options ...Option) *Database {
+	t.Helper()
+	var o settings
+	for _, option := range options {
+		option(&o)
+	}
+	if o.server == nil {
+		o.server = Shared(t, o.major)
+	}
+	ctx, cancel := contextFor(startTimeout)
+	defer cancel()
+	name, err := o.server.NewDatabase(ctx, o.empty)
+	if err != nil {
+		t.Fatal(err)
+	}
+	d := &Database{Name: name, Server: o.server, t: t}
+	t.Cleanup(d.drop)
+	d.Pool = d.pool(Owner)
+	return d
+}
+
+func (d *Database) pool(user string) *pgxpool.Pool {
+	d.t.Helper()
+	config, err := pgxpool.ParseConfig(d.URL(user))
+	if err != nil {
+		d.t.Fatal(err)
+	}
+	config.MaxConns = 16 // workloads have several writers; connections are made when needed
+	pool, err := pgxpool.NewWithConfig(context.Background(), config)
+	if err != nil {
+		d.t.Fatal(err)
+	}
+	return pool
+}
+
+func (d *Database) drop() {
+	d.t.Helper()
+	if d.Pool != nil {
+		d.Pool.Close()
+	}
+	d.mu.Lock()
+	super, roles := d.super, d.roles
+	d.mu.Unlock()
+	if super != nil {
+		super.Close()
+	}
+	if d.Server.bin != "" && d.Server.running() == nil {
+		return // its server is stopped, so its data will go with it
+	}
+	ctx, cancel := contextFor(startTimeout)
+	defer cancel()
+	if err := d.Server.DropDatabase(ctx, d.Name); err != nil {
+		d.t.Error(err)
+		return
+	}
+	conn, err := d.Server.connect(ctx, "")
+	if err != nil {
+		d.t.Error(err)
+		return
+	}
+	defer conn.Close(ctx)
+	for i := range roles {
+		if _, err := conn.Exec(ctx, "DROP ROLE IF EXISTS "+d.roleName(i+1)); err != nil {
+			d.t.Errorf("drop role %s: %v", d.roleName(i+1), err)
+		}
+	}
+}
+
+// URL returns a connection string with password for Owner ("" too), for Superuser or for a role made by Role or RunRole.
+func (d *Database) URL(user string) string { return d.URLVia(d.Server.Addr(), user) }
+
+// URLVia is URL through a proxy.
+func (d *Database) URLVia(addr, user string) string {
+	switch user {
+	case "":
+		user = Owner
+	case Superuser:
+		user = d.Server.admin
+	}
+	return d.Server.URLVia(addr, d.Name, user)
+}
+
+// Super returns a pool of the superuser.
+func (d *Database) Super() *pgxpool.Pool {
+	d.t.Helper()
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.super == nil {
+		d.super = d.pool(Superuser)
+	}
+	return d.super
+}
+
+// MustExec runs a statement as Owner and returns how many rows it touched. Without arguments it may be several statements, which
+// are then one transaction.
+func (d *Database) MustExec(sql string, args ...any) int64 {
+	d.t.Helper()
+	return d.exec(d.Pool, sql, args)
+}
+
+// MustExecSuper is MustExec as superuser.
+func (d *Database) MustExecSuper(sql string, args ...any) int64 {
+	d.t.Helper()
+	return d.exec(d.Super(), sql, args)
+}
+
+func (d *Database) exec(pool *pgxpool.Pool, sql string, args []any) int64 {
+	d.t.Helper()
+	ctx, cancel := contextFor(queryTimeout)
+	defer cancel()
+	tag, err := pool.Exec(ctx, sql, args...)
+	if err != nil {
+		d.t.Fatalf("exec %s: %v", short(sql), err)
+	}
+	return tag.RowsAffected()
+}
+
+// Value returns the one value of a query's one row.
+func Value[T any](d *Database, sql string, args ...any) T {
+	d.t.Helper()
+	values := Values[T](d, sql, args...)
+	if len(values) != 1 {
+		d.t.Fatalf("query %s: got %d rows, want 1", short(sql), len(values))
+	}
+	return values[0]
+}
+
+// Values returns the one column of a query.
+func Values[T any](d *Database, sql string, args ...any) []T {
+	d.t.Helper()
+	return collect(d, sql, args, pgx.RowTo[T])
+}
+
+// Rows returns a query's rows as structs, columns by position.
+func Rows[T any](d *Database, sql string, args ...any) []T {
+	d.t.Helper()
+	return collect(d, sql, args, pgx.RowToStructByPos[T])
+}
+
+func collect[T any](d *Database, sql string, args []any, read pgx.RowToFunc[T]) []T {
+	d.t.Helper()
+	ctx, cancel := contextFor(queryTimeout)
+	defer cancel()
+	rows, err := d.Pool.Query(ctx, sql, args...)
+	if err != nil {
+		d.t.Fatalf("query %s: %v", short(sql), err)
+	}
+	values, err := pgx.CollectRows(rows, read)
+	if err != nil {
+		d.t.Fatalf("query %s: %v", short(sql), err)
+	}
+	return values
+}
+
+// SlotName returns a name for a slot that no other test uses: slots belong to the whole server. The database's end drops it.
+func (d *Database) SlotName() string {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.slots++
+	return fmt.Sprintf("%s_s%d", d.Name, d.slots)
+}
+
+// Slot makes a pgoutput slot and returns its name.
+func (d *Database) Slot() string {
+	d.t.Helper()
+	name := d.SlotName()
+	d.MustExec(`SELECT pg_create_logical_replication_slot($1, 'pgoutput')`, name)
+	return name
+}
+
+// Role makes a role with these attributes beside LOGIN ("REPLICATION", "BYPASSRLS", "") and returns its name. URL logs in as it.
+func (d *Database) Role(attributes string) string {
+	d.t.Helper()
+	name := d.nextRole()
+	d.MustExecSuper(fmt.Sprintf("CREATE ROLE %s LOGIN PASSWORD '%s' %s", name, d.Server.roleWord, attributes))
+	return name
+}
+
+// RunRole makes the least-privileged role of sql/roles.sql, under a name of this test's, with what these pipelines need, and
+// returns the name.
+func (d *Database) RunRole(pipelines ...pipeline.Pipeline) string {
+	d.t.Helper()
+	name := d.nextRole()
+	d.MustExecSuper(strings.ReplaceAll(sqlfiles.Roles(), "embedsidecar_run", name) +
+		fmt.Sprintf("\nALTER ROLE %s PASSWORD '%s'", name, d.Server.roleWord))
+	for _, p := range pipelines {
+		d.Grant(name, p)
+	}
+	return name
+}
+
+// Grant gives a role what sql/roles.sql says a pipeline needs.
+func (d *Database) Grant(role string, p pipeline.Pipeline) {
+	d.t.Helper()
+	into := p.IntoSchema
+	if into == "" {
+		into = p.Schema
+	}
+	d.MustExecSuper(fmt.Sprintf("GRANT USAGE ON SCHEMA %s, %s TO %s", pgx.Identifier{p.Schema}.Sanitize(), pgx.Identifier{into}.Sanitize(), role))
+	columns := map[string]bool{}
+	var quoted []string
+	add := func(names ...string) {
+		for _, name := range names {
+			if !columns[name] {
+				columns[name] = true
+				quoted = append(quoted, pgx.Identifier{name}.Sanitize())
+			}
+		}
+	}
+	for _, key := range p.Key {
+		add(key.Name)
+	}
+	add(p.Watched...)
+	add(p.Columns...)
+	if !p.ToColumn() {
+		d.MustExecSuper(fmt.Sprintf("GRANT SELECT (%s) ON %s TO %s", strings.Join(quoted, ", "), p.Source(), role))
+		d.MustExecSuper(fmt.Sprintf("GRANT SELECT, INSERT, UPDATE, DELETE ON %s TO %s", p.Into(), role))
+		return
+	}
+	add(p.IntoColumn)
+	d.MustExecSuper(fmt.Sprintf("GRANT SELECT (%s), UPDATE (%s) ON %s TO %s", strings.Join(quoted, ", "), pgx.Identifier{p.IntoColumn}.Sanitize(), p.Source(), role))
+}
+
+func (d *Database) nextRole() string {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.roles++
+	return d.roleName(d.roles)
+}
+
+func (d *Database) roleName(n int) string { return fmt.Sprintf("%s_r%d", d.Name, n) }
+
+func isState(err error, states ...string) bool {
+	var pgErr *pgconn.PgError
+	if !errors.As(err, &pgErr) {
+		return false
+	}
+	for _, state := range states {
+		if pgErr.Code == state {
+			return true
+		}
+	}
+	return false
+}
+
+// short is the beginning of a statement, for failures.
+func short(sql string) string {
+	sql = strings.Join(strings.Fields(sql), " ")
+	if runes := []rune(sql); len(runes) > 120 {
+		return string(runes[:120]) + "..."
+	}
+	return sql
+}

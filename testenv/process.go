@@ -1,0 +1,159 @@
+package testenv
+
+import (
+	"errors"
+	"io/fs"
+	"os"
+	"os/exec"
+	"os/user"
+	"path/filepath"
+	"runtime"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+)
+
+// process is a running program and its end.
+type process struct {
+	cmd  *exec.Cmd
+	done chan struct{} // closed at the end, after err is set
+	err  error
+}
+
+// startProcess starts a program that ends when this process does. The kernel watches the thread that started it, not the
+// process, so that thread is kept for as long as the program runs.
+func startProcess(cmd *exec.Cmd) (*process, error) {
+	p := &process{cmd: cmd, done: make(chan struct{})}
+	started := make(chan error)
+	go func() {
+		runtime.LockOSThread() // never unlocked: the thread ends with this goroutine
+		dieWithUs(cmd)
+		if err := cmd.Start(); err != nil {
+			started <- err
+			return
+		}
+		started <- nil
+		p.err = cmd.Wait()
+		if p.err == nil {
+			p.err = errors.New("exit status 0")
+		}
+		close(p.done)
+	}()
+	if err := <-started; err != nil {
+		return nil, err
+	}
+	return p, nil
+}
+
+func (p *process) signal(sig os.Signal) error { return p.cmd.Process.Signal(sig) }
+
+const dirPrefix = "embedsidecar-pg-"
+
+// makeDir makes a folder that the server's user owns and can reach, locked for as long as this process lives.
+func makeDir() (string, *os.File, error) {
+	dir, err := os.MkdirTemp(tempDir(), dirPrefix)
+	if err != nil {
+		return "", nil, err
+	}
+	lock, err := lockDir(dir, os.O_CREATE)
+	if err == nil {
+		err = giveAway(dir)
+	}
+	if err != nil {
+		return "", nil, errors.Join(err, os.RemoveAll(dir))
+	}
+	return dir, lock, nil
+}
+
+// tempDir is where temporary files belong, unless the server's user cannot get there.
+func tempDir() string {
+	dir := os.TempDir()
+	if os.Getuid() != 0 {
+		return dir
+	}
+	for parent := dir; ; parent = filepath.Dir(parent) {
+		info, err := os.Stat(parent)
+		if err != nil || info.Mode().Perm()&1 == 0 {
+			return "/tmp"
+		}
+		if parent == filepath.Dir(parent) {
+			return dir
+		}
+	}
+}
+
+func lockDir(dir string, flags int) (*os.File, error) {
+	f, err := os.OpenFile(filepath.Join(dir, ".lock"), flags|os.O_RDWR|syscall.O_NOFOLLOW, 0o600)
+	if err != nil {
+		return nil, err
+	}
+	if err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
+		return nil, errors.Join(err, f.Close())
+	}
+	return f, nil
+}
+
+// removeAbandoned removes folders of servers whose process was killed. Those of living processes are locked, those just made
+// are left in peace because they may not be locked yet, and a server that is about to die still has a postmaster.pid.
+func removeAbandoned() {
+	dirs, err := filepath.Glob(filepath.Join(tempDir(), dirPrefix+"*"))
+	if err != nil {
+		return
+	}
+	for _, dir := range dirs {
+		info, err := os.Lstat(filepath.Join(dir, ".lock"))
+		if err != nil || time.Since(info.ModTime()) < time.Minute {
+			continue
+		}
+		lock, err := lockDir(dir, 0)
+		if err != nil {
+			continue
+		}
+		if !serverLives(dir) {
+			_ = os.RemoveAll(dir) // another user's stays; it is not in our way
+		}
+		_ = lock.Close()
+	}
+}
+
+func serverLives(dir string) bool {
+	b, err := os.ReadFile(filepath.Join(dir, "data", "postmaster.pid"))
+	if errors.Is(err, fs.ErrNotExist) {
+		return false
+	}
+	line, _, _ := strings.Cut(string(b), "\n")
+	pid, err := strconv.Atoi(line)
+	return err == nil && syscall.Kill(pid, 0) == nil
+}
+
+// serverUser is who servers run as: nobody when we are root.
+func serverUser() (uid, gid int, other bool) {
+	if os.Getuid() != 0 {
+		return 0, 0, false
+	}
+	if u, err := user.Lookup("nobody"); err == nil {
+		uid, errUID := strconv.Atoi(u.Uid)
+		gid, errGID := strconv.Atoi(u.Gid)
+		if errUID == nil && errGID == nil && uid > 0 {
+			return uid, gid, true
+		}
+	}
+	return 65534, 65534, true
+}
+
+func giveAway(path string) error {
+	uid, gid, other := serverUser()
+	if !other {
+		return nil
+	}
+	return os.Chown(path, uid, gid)
+}
+
+func serverAttributes() *syscall.SysProcAttr {
+	uid, gid, other := serverUser()
+	if !other {
+		return &syscall.SysProcAttr{}
+	}
+	return &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: uint32(uid), Gid: uint32(gid), Groups: []uint32{}}}
+}

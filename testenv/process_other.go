@@ -1,0 +1,9 @@
+//go:build unix && !linux
+
+package testenv
+
+import "os/exec"
+
+// dieWithUs does nothing here: other systems have no signal for a parent's death. Servers of a killed test must be stopped by
+// hand there.
+func dieWithUs(*exec.Cmd) {}

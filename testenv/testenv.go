@@ -1,0 +1,147 @@
+// Package testenv gives tests and the demo a real PostgreSQL: throw-away servers, a migrated database per test, a TCP proxy
+// that breaks connections, and a way to wait. It never touches a server or a database that it did not make, and leaves nothing
+// behind: servers die with the process that started them, however that ends.
+//
+// A test binary that uses it ends its TestMain with Main, which stops the shared servers and reports leaked goroutines:
+//
+//	func TestMain(m *testing.M) { os.Exit(testenv.Main(m)) }
+//
+//	func TestSomething(t *testing.T) {
+//		t.Parallel()
+//		db := testenv.DB(t)
+//		db.MustExec(`CREATE TABLE docs (id bigint PRIMARY KEY, body text, embedding vector(3))`)
+//	}
+//
+// The servers come from EMBEDSIDECAR_TEST_DSN (a running server, with a superuser), else PGBIN (a folder with the programs),
+// else what tools/postgres.sh put into the cache, else the system's own PostgreSQL if it has pgvector. A test never skips because
+// one is missing: it fails and says what to run.
+package testenv
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"sync"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+)
+
+// Main runs the tests of a binary, stops the shared servers and looks for goroutines left behind. The result is the exit status.
+// Goroutines that options ignore may stay.
+func Main(m *testing.M, options ...goleak.Option) int {
+	status := m.Run()
+	if err := stopShared(); err != nil {
+		fmt.Fprintln(os.Stderr, "testenv:", err)
+		status = max(status, 1)
+	}
+	if status != 0 {
+		return status // a failed test leaves goroutines, and they would hide the reason
+	}
+	if err := goleak.Find(options...); err != nil {
+		fmt.Fprintln(os.Stderr, "testenv:", err)
+		return 1
+	}
+	return 0
+}
+
+// shared are the servers that all tests of this binary use, by major.
+var shared struct {
+	mu      sync.Mutex
+	servers map[int]*sharedServer
+}
+
+type sharedServer struct {
+	once   sync.Once
+	server *Server
+	err    error
+}
+
+// Shared returns the server of this major that all tests of the binary share; 0 means the newest of Majors. The first call
+// starts it, Main stops it. Tests that restart a server, fill its disk, hold transactions open or change its settings start
+// their own instead.
+//
+// Its defaults are unfriendly on purpose (DateStyle, TimeZone, IntervalStyle, bytea_output, extra_float_digits): what depends on
+// them fails here and not at a user's.
+func Shared(t testing.TB, major int) *Server {
+	t.Helper()
+	if major == 0 {
+		majors := Majors(t)
+		major = majors[len(majors)-1]
+	}
+	shared.mu.Lock()
+	if shared.servers == nil {
+		shared.servers = map[int]*sharedServer{}
+	}
+	one := shared.servers[major]
+	if one == nil {
+		one = &sharedServer{}
+		shared.servers[major] = one
+	}
+	shared.mu.Unlock()
+	one.once.Do(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), startTimeout)
+		defer cancel()
+		if dsn := os.Getenv(dsnEnv); dsn != "" {
+			one.server, one.err = Connect(ctx, dsn)
+			return
+		}
+		one.server, one.err = Start(ctx, Options{Major: major, Config: unfriendly})
+	})
+	if one.err != nil {
+		t.Fatalf("PostgreSQL %d for tests: %v", major, one.err)
+	}
+	return one.server
+}
+
+// unfriendly are legal defaults that few expect.
+var unfriendly = map[string]string{
+	"datestyle":          "SQL, DMY",
+	"timezone":           "Asia/Kathmandu",
+	"intervalstyle":      "sql_standard",
+	"bytea_output":       "escape",
+	"extra_float_digits": "0",
+}
+
+func stopShared() error {
+	shared.mu.Lock()
+	defer shared.mu.Unlock()
+	var first error
+	for _, one := range shared.servers {
+		if one.server == nil {
+			continue
+		}
+		if err := one.server.Close(); err != nil && first == nil {
+			first = err
+		}
+	}
+	shared.servers = nil
+	return first
+}
+
+// EachMajor runs a test once per major of Majors, for what differs between them: replication and write-back.
+func EachMajor(t *testing.T, test func(t *testing.T, major int)) {
+	t.Helper()
+	for _, major := range Majors(t) {
+		t.Run(fmt.Sprintf("pg%d", major), func(t *testing.T) { test(t, major) })
+	}
+}
+
+// Eventually polls until a condition holds. After timeout it fails the test with the last state that the condition told.
+func Eventually(t testing.TB, timeout time.Duration, condition func() (done bool, state string)) {
+	t.Helper()
+	deadline := time.Now().Add(timeout)
+	pause := 2 * time.Millisecond
+	for {
+		done, state := condition()
+		if done {
+			return
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("not within %s; last state: %s", timeout, state)
+		}
+		<-time.After(pause)
+		pause = min(pause*3/2, 100*time.Millisecond)
+	}
+}
