@@ -1,0 +1,139 @@
+package ops
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+
+	"go.uber.org/goleak"
+
+	"github.com/embedsidecar/embedsidecar/metrics"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+func get(t *testing.T, h http.Handler, method, path string) (int, string, http.Header) {
+	t.Helper()
+	w := httptest.NewRecorder()
+	h.ServeHTTP(w, httptest.NewRequestWithContext(t.Context(), method, path, nil))
+	return w.Code, w.Body.String(), w.Header()
+}
+
+func TestHandler(t *testing.T) {
+	m := metrics.New(metrics.Build{Version: "1.2.3"})
+	checks := []Check{{Name: "database"}, {Name: "stream"}}
+	h := Handler(Options{Ready: func(context.Context) []Check { return checks }, Metrics: m, Version: map[string]string{"version": "1.2.3"}})
+	tests := []struct {
+		method, path string
+		status       int
+		want         string
+	}{
+		{"GET", "/livez", 200, "ok\n"},
+		{"HEAD", "/livez", 200, ""},
+		{"GET", "/readyz", 200, "ok\n"},
+		{"GET", "/readyz?verbose", 200, "[+]database ok\n[+]stream ok\nready\n"},
+		{"GET", "/version", 200, `"version": "1.2.3"`},
+		{"GET", "/metrics", 200, `embedsidecar_build_info{goversion=`},
+		{"GET", "/", 200, "/readyz?verbose"},
+		{"GET", "/nowhere", 404, ""},
+		{"POST", "/livez", 405, ""},
+		{"POST", "/metrics", 405, ""},
+		{"DELETE", "/readyz", 405, ""},
+	}
+	for _, test := range tests {
+		status, body, header := get(t, h, test.method, test.path)
+		if status != test.status || !strings.Contains(body, test.want) {
+			t.Errorf("%s %s = %d %q, want %d %q", test.method, test.path, status, body, test.status, test.want)
+		}
+		if header.Get("Cache-Control") != "no-store" {
+			t.Errorf("%s %s may be cached", test.method, test.path)
+		}
+	}
+
+	checks = []Check{{Name: "database"}, {Name: "plugin onnx", Err: errors.New("it has\nended")}}
+	for path, want := range map[string]string{
+		"/readyz":         "[-]plugin onnx: it has ended\nnot ready\n",
+		"/readyz?verbose": "[+]database ok\n[-]plugin onnx: it has ended\nnot ready\n",
+	} {
+		if status, body, _ := get(t, h, "GET", path); status != 503 || body != want {
+			t.Errorf("%s = %d %q, want 503 %q", path, status, body, want)
+		}
+	}
+}
+
+func TestHandler_Minimal(t *testing.T) {
+	h := Handler(Options{Version: func() {}})
+	for path, want := range map[string]int{"/livez": 200, "/readyz": 200, "/metrics": 404, "/version": 500} {
+		if status, _, _ := get(t, h, "GET", path); status != want {
+			t.Errorf("%s = %d, want %d", path, status, want)
+		}
+	}
+}
+
+func TestServer_RunsUntilAskedToStop(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	entered, leave := make(chan struct{}), make(chan struct{})
+	s, err := Listen(ctx, Options{Listen: "127.0.0.1:0", Ready: func(context.Context) []Check {
+		close(entered)
+		<-leave
+		return nil
+	}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	done := make(chan error, 1)
+	go func() { done <- s.Run(ctx) }()
+
+	if _, err := Listen(ctx, Options{Listen: s.Addr().String()}); err == nil || !strings.Contains(err.Error(), "listen for probes and metrics") {
+		t.Errorf("a taken port: %v", err)
+	}
+	answer := make(chan string, 1)
+	go func() {
+		req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+s.Addr().String()+"/readyz", nil)
+		if err != nil {
+			answer <- err.Error()
+			return
+		}
+		client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
+		resp, err := client.Do(req)
+		if err != nil {
+			answer <- err.Error()
+			return
+		}
+		body, err := io.ReadAll(resp.Body)
+		answer <- string(body) + errText(errors.Join(err, resp.Body.Close()))
+	}()
+	<-entered
+	cancel() // with a request under way
+	close(leave)
+	if got := <-answer; got != "ok\n" {
+		t.Errorf("the request under way got %q", got)
+	}
+	if err := <-done; err != nil {
+		t.Errorf("Run = %v", err)
+	}
+}
+
+func errText(err error) string {
+	if err != nil {
+		return err.Error()
+	}
+	return ""
+}
+
+func TestServer_Close(t *testing.T) {
+	s, err := Listen(t.Context(), Options{Listen: "127.0.0.1:0"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Close(); err != nil {
+		t.Error(err)
+	}
+	if err := s.Run(t.Context()); err == nil {
+		t.Error("a closed server ran")
+	}
+}
