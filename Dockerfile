@@ -36,7 +36,7 @@ RUN apt-get update \
   && rm -rf /var/lib/apt/lists/* \
   && groupadd --system --gid 10001 embedsidecar \
   && useradd --system --uid 10001 --gid 10001 --no-create-home --home-dir /nonexistent --shell /usr/sbin/nologin embedsidecar
-COPY --from=model /cache/embedsidecar/onnxruntime/ /usr/lib/embedsidecar/onnxruntime/
+COPY --from=model /cache/embedsidecar/onnxruntime/ /usr/lib/embedsidecar/lib/
 COPY --from=model /cache/embedsidecar/models/ /usr/lib/embedsidecar/models/
 COPY --from=build /src/bin/plugins/embedsidecar-onnx /usr/lib/embedsidecar/plugins/
 COPY --from=build /src/bin/embedsidecar /usr/bin/
@@ -45,7 +45,7 @@ COPY LICENSE CHANGELOG.md /usr/share/doc/embedsidecar/
 # A number, so that orchestrators that insist on a user other than root can tell.
 USER 10001:10001
 # Probes and metrics: /livez, /readyz, /metrics. It changes nothing and shows no data, so all addresses of the container may see it.
-ENV EMBEDSIDECAR_LISTEN=:7471
+ENV EMBEDSIDECAR_OPS_LISTEN=:7471
 EXPOSE 7471
 STOPSIGNAL SIGTERM
 # Alive, not ready: while the database is away the sidecar waits for it, and restarting it would bring nothing back.

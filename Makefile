@@ -92,7 +92,7 @@ lint-light: ## gofmt and go vet, which need nothing but Go
 	$(GO) vet ./...
 
 lint-files: $(LINT_VENV)/.complete ## shellcheck, hadolint, yamllint
-	$(LINT_VENV)/bin/shellcheck --severity=warning -x -P tools .ci/run $$(git ls-files -co --exclude-standard '*.sh')
+	$(LINT_VENV)/bin/shellcheck --shell=bash --severity=warning -x -P tools .ci/run $$(git ls-files -co --exclude-standard '*.sh')
 	$(LINT_VENV)/bin/hadolint --config .hadolint.yaml Dockerfile
 	$(LINT_VENV)/bin/yamllint --strict .
 

@@ -1,15 +1,12 @@
 package house
 
 import (
-	"bytes"
 	"encoding/json"
 	"path"
 	"regexp"
 	"slices"
 	"strings"
 	"testing"
-
-	"github.com/goccy/go-yaml"
 )
 
 // instruction is one instruction of a Dockerfile, comments left out and continued lines joined.
@@ -231,129 +228,5 @@ func TestDockerfileIsPinnedAndModest(t *testing.T) {
 	}
 	if entry := last["ENTRYPOINT"].text; entry != `["/usr/bin/embedsidecar"]` {
 		t.Errorf("ENTRYPOINT %s: signals must reach the program itself", entry)
-	}
-}
-
-// The part of the compose format that we use. Decoding is strict, so a misspelt key fails.
-type compose struct {
-	Name     string             `yaml:"name"`
-	Services map[string]service `yaml:"services"`
-	Volumes  map[string]any     `yaml:"volumes"`
-}
-
-type service struct {
-	Image       string            `yaml:"image"`
-	Command     []string          `yaml:"command"`
-	Environment map[string]string `yaml:"environment"`
-	Ports       []string          `yaml:"ports"`
-	Volumes     []string          `yaml:"volumes"`
-	Healthcheck struct {
-		Test     []string `yaml:"test"`
-		Interval string   `yaml:"interval"`
-		Timeout  string   `yaml:"timeout"`
-		Retries  int      `yaml:"retries"`
-	} `yaml:"healthcheck"`
-	Build struct {
-		Context    string `yaml:"context"`
-		Dockerfile string `yaml:"dockerfile"`
-	} `yaml:"build"`
-	DependsOn map[string]struct {
-		Condition string `yaml:"condition"`
-	} `yaml:"depends_on"`
-	ReadOnly        bool     `yaml:"read_only"`
-	Tmpfs           []string `yaml:"tmpfs"`
-	CapDrop         []string `yaml:"cap_drop"`
-	SecurityOpt     []string `yaml:"security_opt"`
-	Init            bool     `yaml:"init"`
-	ShmSize         string   `yaml:"shm_size"`
-	StopGracePeriod string   `yaml:"stop_grace_period"`
-	Restart         string   `yaml:"restart"`
-}
-
-func composeFile(t *testing.T) compose {
-	t.Helper()
-	var file compose
-	if err := yaml.NewDecoder(bytes.NewReader([]byte(read(t, "docker-compose.yml"))), yaml.Strict()).Decode(&file); err != nil {
-		t.Fatalf("docker-compose.yml: %v", err)
-	}
-	return file
-}
-
-// TestComposePaths checks every name that the compose file takes from elsewhere: files, volumes, services.
-func TestComposePaths(t *testing.T) {
-	t.Parallel()
-	file := composeFile(t)
-	for name, s := range file.Services {
-		for _, volume := range s.Volumes {
-			source, _, _ := strings.Cut(volume, ":")
-			if strings.HasPrefix(source, ".") {
-				if !exists(source) {
-					t.Errorf("%s mounts %s, which does not exist", name, source)
-				}
-			} else if _, ok := file.Volumes[source]; !ok {
-				t.Errorf("%s mounts the volume %s, which is not declared", name, source)
-			}
-		}
-		for other, how := range s.DependsOn {
-			needed, ok := file.Services[other]
-			if !ok {
-				t.Errorf("%s depends on %s, which is no service", name, other)
-			}
-			if how.Condition == "service_healthy" && len(needed.Healthcheck.Test) == 0 {
-				t.Errorf("%s waits until %s is healthy, which has no health check", name, other)
-			}
-		}
-		if s.Build.Context != "" && !exists(path.Join(s.Build.Context, s.Build.Dockerfile)) {
-			t.Errorf("%s is built from %s in %s, which does not exist", name, s.Build.Dockerfile, s.Build.Context)
-		}
-		if s.Build.Context == "" && !regexp.MustCompile(`:\d+\.\d+`).MatchString(s.Image) {
-			t.Errorf("%s: pin the release of the image %s", name, s.Image)
-		}
-		for _, port := range s.Ports {
-			if !strings.HasPrefix(port, "127.0.0.1:") {
-				t.Errorf("%s opens port %s to the whole network", name, port)
-			}
-		}
-	}
-	if !slices.Contains(file.Services["postgres"].Command, "wal_level=logical") {
-		t.Error("the server of the compose file does not write a logical WAL")
-	}
-}
-
-// TestComposeTable checks that the sidecar is told of a table and columns that the server's first script makes.
-func TestComposeTable(t *testing.T) {
-	t.Parallel()
-	flags := map[string]string{}
-	for _, word := range composeFile(t).Services["sidecar"].Command {
-		if name, value, ok := strings.Cut(word, "="); ok {
-			flags[name] = value
-		}
-	}
-	script := read(t, "examples/init.sql")
-	table := regexp.MustCompile(`(?s)CREATE TABLE ` + regexp.QuoteMeta(flags["--table"]) + ` \((.*?)\n\);`).FindStringSubmatch(script)
-	if table == nil {
-		t.Fatalf("examples/init.sql makes no table %s", flags["--table"])
-	}
-	for _, column := range append(strings.Split(flags["--columns"], ","), flags["--into"]) {
-		if !regexp.MustCompile(`(?m)^\s+` + column + `\s+\w`).MatchString(table[1]) {
-			t.Errorf("%s has no column %q", flags["--table"], column)
-		}
-	}
-}
-
-// TestYAML parses every YAML file of the repository.
-func TestYAML(t *testing.T) {
-	t.Parallel()
-	for _, name := range files(t) {
-		if ext := path.Ext(name); ext != ".yml" && ext != ".yaml" || strings.Contains(name, "testdata/") {
-			continue
-		}
-		var content any
-		if err := yaml.Unmarshal([]byte(read(t, name)), &content); err != nil {
-			t.Errorf("%s: %v", name, err)
-		}
-		if content == nil {
-			t.Errorf("%s holds nothing", name)
-		}
 	}
 }
