@@ -108,9 +108,11 @@ CREATE TABLE embedsidecar.task (
     error_message text,
     enqueued_at   timestamptz NOT NULL DEFAULT now(),
     PRIMARY KEY (task_id),
-    UNIQUE (pipeline_id, row_key)
+    UNIQUE (row_key, pipeline_id)
 ) WITH (fillfactor = 70, autovacuum_vacuum_scale_factor = 0.01, autovacuum_vacuum_cost_delay = 0, autovacuum_analyze_scale_factor = 0.05);
 COMMENT ON TABLE embedsidecar.task IS 'Look at this row: at most one per pipeline and key. A task never holds text or a vector.';
+-- The unique key begins with row_key on purpose: with old statistics a planner may think a pipeline has one task, and would then
+-- claim by an index that begins with pipeline_id, reading all of a million tasks for each claim.
 COMMENT ON COLUMN embedsidecar.task.row_key IS 'The key as Postgres prints it; several columns are joined by | with \ and | escaped by \.';
 COMMENT ON COLUMN embedsidecar.task.seq IS 'Place in the queue of its lane; a new one each time the task becomes due again.';
 COMMENT ON COLUMN embedsidecar.task.gen IS 'Raised by every change of the row; a worker that finishes with an older one must look again.';
@@ -139,7 +141,7 @@ COMMENT ON TABLE embedsidecar.ledger IS 'What was last written for each row, so 
 COMMENT ON COLUMN embedsidecar.ledger.source_hash IS '16 bytes per watched column: the start of the SHA-256 of its output text.';
 COMMENT ON COLUMN embedsidecar.ledger.text_hash IS 'SHA-256 of the text; NULL: no text (empty, or excluded by the filter), so no vector.';
 COMMENT ON COLUMN embedsidecar.ledger.vector_hash IS '8 bytes of the SHA-256 of the vector as little-endian float32; eight zero bytes: no vector.';
-CREATE INDEX ledger_text_idx ON embedsidecar.ledger (pipeline_id, text_hash) WHERE text_hash IS NOT NULL;
+CREATE INDEX ledger_text_idx ON embedsidecar.ledger (text_hash) WHERE text_hash IS NOT NULL;
 
 -- A ring of partitions: pruning is TRUNCATE of the oldest, which a role may be granted, while dropping one needs its owner.
 CREATE TABLE embedsidecar.history (
