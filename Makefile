@@ -23,6 +23,11 @@ export GOFLAGS := $(strip $(shell $(GO) env GOFLAGS 2>/dev/null) -buildvcs=false
 # The servers that tests and demo run on, by major version; 14 to 18 can be had.
 PG_TEST   ?= 15 18
 PG_DEMO   ?= 18
+# A server of your own (PGBIN, or EMBEDSIDECAR_TEST_DSN for a running one) is taken as it is.
+own_pg    := $(PGBIN)$(EMBEDSIDECAR_TEST_DSN)
+get_pg     = $(if $(own_pg),:,tools/postgres.sh $(1))
+test_env   = $(if $(own_pg),,EMBEDSIDECAR_TEST_MAJORS='$(PG_TEST)')
+
 # Packages at a time, and how long one may take. Two cores: more at a time only makes the timings of each less true.
 TEST_FLAGS ?= -p 2 -timeout 15m
 TEST      ?= ./...
@@ -65,23 +70,23 @@ pg: ## fetch PostgreSQL with pgvector into the cache: PG_TEST="14 15 16 17 18"
 	@tools/postgres.sh $(PG_TEST)
 
 demo: build runtime model ## show it at work on a throw-away server; BREAK=1 keeps killing the parts meanwhile
-	@$(if $(PGBIN),:,tools/postgres.sh $(PG_DEMO))
+	@$(call get_pg,$(PG_DEMO))
 	@CGO_ENABLED=0 $(GO) build -trimpath -ldflags '$(LDFLAGS)' -o bin/demo ./examples/demo
 	@bin/demo $(if $(filter-out 0,$(BREAK)),--break) $(DEMO_FLAGS)
 
 test: build runtime model ## get everything the tests need, then run them; TEST=./queue narrows, PG_TEST=17 picks servers
-	@$(if $(PGBIN),:,tools/postgres.sh $(PG_TEST))
-	$(GO) test $(TEST_FLAGS) $(TEST)
+	@$(call get_pg,$(PG_TEST))
+	$(test_env) $(GO) test $(TEST_FLAGS) $(TEST)
 
 test-race: build runtime model ## the same under the race detector
-	@$(if $(PGBIN),:,tools/postgres.sh $(PG_TEST))
-	CGO_ENABLED=1 $(GO) test -race -p 2 -timeout 30m $(TEST)
+	@$(call get_pg,$(PG_TEST))
+	$(test_env) CGO_ENABLED=1 $(GO) test -race -p 2 -timeout 30m $(TEST)
 
 comma := ,
 space := $(subst ,, )
 cover: build runtime model ## test coverage of the core packages; fails below COVER_MIN percent
-	@$(if $(PGBIN),:,tools/postgres.sh $(PG_TEST))
-	$(GO) test $(TEST_FLAGS) -coverprofile=cover.out -coverpkg=$(subst $(space),$(comma),$(strip $(CORE))) ./...
+	@$(call get_pg,$(PG_TEST))
+	$(test_env) $(GO) test $(TEST_FLAGS) -coverprofile=cover.out -coverpkg=$(subst $(space),$(comma),$(strip $(CORE))) ./...
 	@awk -v module=$(MODULE)/ -v least=$(COVER_MIN) -f tools/cover.awk cover.out
 
 lint: lint-light $(GOLANGCI) lint-files ## all linters: Go, shell, Dockerfile, YAML
@@ -127,7 +132,7 @@ fuzz: ## run every fuzz test for FUZZTIME (20s each)
 	done; done
 
 bench-smoke: build runtime model ## measure the main figures in under three minutes; nothing is judged
-	@$(if $(PGBIN),:,tools/postgres.sh $(PG_DEMO))
+	@$(call get_pg,$(PG_DEMO))
 	@CGO_ENABLED=1 $(GO) build -trimpath -ldflags '$(LDFLAGS)' -o bin/bench ./bench
 	@bin/bench --smoke $(BENCH_FLAGS)
 
