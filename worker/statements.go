@@ -34,27 +34,6 @@ type statements struct {
 
 func ident(name string) string { return pgx.Identifier{name}.Sanitize() }
 
-// TextSQL returns the SQL expression of a pipeline's text for the row called alias r: what the user wrote, or the columns in
-// the order given, empty ones left out, with a blank line between.
-func TextSQL(p *pipeline.Pipeline) string {
-	if p.Text != "" {
-		return "(" + p.Text + "\n)::text"
-	}
-	parts := make([]string, len(p.Columns))
-	for i, c := range p.Columns {
-		parts[i] = fmt.Sprintf("nullif(r.%s::text, '')", ident(c))
-	}
-	return `concat_ws(E'\n\n', ` + strings.Join(parts, ", ") + ")"
-}
-
-// FilterSQL returns the SQL expression of a pipeline's filter for the row called alias r.
-func FilterSQL(p *pipeline.Pipeline) string {
-	if p.Filter == "" {
-		return "true"
-	}
-	return "coalesce((" + p.Filter + "\n)::boolean, false)"
-}
-
 // source returns the FROM item of the source table. A plain table that others inherit from is only itself.
 func source(p *pipeline.Pipeline) string {
 	if p.Partitioned {
@@ -115,8 +94,8 @@ const (
 func (s *statements) buildRead(p *pipeline.Pipeline, list func(...string) string, match string) {
 	n := len(p.Key)
 	inner := []string{
-		p.KeyExpression("r") + " AS row_key", FilterSQL(p) + " AS keep",
-		fmt.Sprintf("CASE WHEN %s THEN left(%s, %d) END AS body", FilterSQL(p), TextSQL(p), maxText),
+		p.KeyExpression("r") + " AS row_key", p.FilterExpression() + " AS keep",
+		fmt.Sprintf("CASE WHEN %s THEN left(%s, %d) END AS body", p.FilterExpression(), p.TextExpression(), maxText),
 	}
 	var outer []string
 	s.formats = make(pgx.QueryResultFormats, readWatched)
