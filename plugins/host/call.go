@@ -180,10 +180,10 @@ func (h *Host) answeredBadly(inst *instance, err error) {
 // explainCall classes a failed call, and kills the plugin when it hangs.
 func (h *Host) explainCall(ctx context.Context, inst *instance, texts []string, err error, began time.Time, limit time.Duration) error {
 	p := inst.process
-	if ctx.Err() != nil && !p.gone() {
-		return &embed.Error{Class: embed.Transient, Code: "canceled", Err: context.Cause(ctx)}
-	}
 	code := status.Code(err)
+	if cause := callerGaveUp(ctx, code); cause != nil && !p.gone() {
+		return &embed.Error{Class: embed.Transient, Code: "canceled", Err: cause}
+	}
 	// A plugin that gives up at the very deadline has not answered either; its text would be tried again for ever.
 	if code == codes.DeadlineExceeded && time.Since(began) > limit-limit/10 {
 		if p.killedFor() == "" {
@@ -203,6 +203,19 @@ func (h *Host) explainCall(ctx context.Context, inst *instance, texts []string, 
 		h.answeredBadly(inst, whole)
 	}
 	return whole
+}
+
+// callerGaveUp returns why the caller no longer wants the answer, or nil. The plugin knows the caller's deadline and may
+// give up a moment before the context here does.
+func callerGaveUp(ctx context.Context, code codes.Code) error {
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	const moment = 100 * time.Millisecond
+	if deadline, ok := ctx.Deadline(); ok && code == codes.DeadlineExceeded && time.Until(deadline) < moment {
+		return context.DeadlineExceeded
+	}
+	return nil
 }
 
 // alive finds out whether a failed call was the plugin's answer or the end of the plugin. One that is there but cannot be

@@ -86,7 +86,7 @@ func (p *process) Start(context.Context) error {
 	p.verdict = verdict
 
 	started := make(chan error)
-	go p.own(started, stdout, stderr)
+	ownThread(func() { p.own(started, stdout, stderr) })
 	err = <-started
 	// The program has its own copies now.
 	_, _, _ = stdin.Close(), stdoutW.Close(), stderrW.Close()
@@ -102,11 +102,29 @@ func (p *process) Start(context.Context) error {
 	return nil
 }
 
-// own starts the program and waits for its end, both on one thread that nothing else uses and that ends with this function:
-// the kernel's promise to kill the program with its parent is bound to the thread that started it, and so is the ban on
-// gaining privileges.
+// ownThread calls run in a goroutine on a thread that nothing else uses and that ends with it. Not on the main thread, which
+// would never end and be of no more use to the program.
+func ownThread(run func()) {
+	go func() {
+		runtime.LockOSThread() // and never unlocked
+		if !onMainThread() {
+			run()
+			return
+		}
+		moved := make(chan struct{})
+		go func() { // cannot be on the main thread: that is held here
+			runtime.LockOSThread()
+			close(moved)
+			run()
+		}()
+		<-moved
+		runtime.UnlockOSThread()
+	}()
+}
+
+// own starts the program and waits for its end, both on a thread of its own: the kernel's promise to kill the program with
+// its parent is bound to the thread that started it, and so is the ban on gaining privileges.
 func (p *process) own(started chan<- error, stdout, stderr *os.File) {
-	runtime.LockOSThread() // and never unlocked
 	if err := noNewPrivileges(); err != nil {
 		started <- err
 		return

@@ -21,6 +21,9 @@ func verifiedPath() string {
 	return "/proc/self/fd/3"
 }
 
+// onMainThread tells whether this is the process's first thread.
+func onMainThread() bool { return unix.Gettid() == unix.Getpid() }
+
 // noNewPrivileges keeps what this thread starts from gaining privileges through set-uid files. It cannot be taken back.
 func noNewPrivileges() error {
 	return unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)

@@ -13,6 +13,8 @@ func sysProcAttr() *syscall.SysProcAttr { return &syscall.SysProcAttr{Setpgid: t
 
 func verifiedPath() string { return "" }
 
+func onMainThread() bool { return false }
+
 func noNewPrivileges() error { return nil }
 
 // awaitExit leaves the waiting to the caller, which reaps the child thereby.

@@ -33,7 +33,7 @@ func ServeServer(srv pluginpb.EmbedderServer) {
 		go endWithHost(os.Getenv(pluginpb.LifelineKey) == pluginpb.LifelineStdin)
 	}
 	goplugin.Serve(&goplugin.ServeConfig{
-		HandshakeConfig: Handshake(),
+		HandshakeConfig: handshake(),
 		Plugins:         goplugin.PluginSet{pluginpb.PluginName: &grpcPlugin{srv: srv}},
 		Logger:          hclog.NewNullLogger(),
 		GRPCServer: func(opts []grpc.ServerOption) *grpc.Server {
@@ -50,8 +50,8 @@ func ServeServer(srv pluginpb.EmbedderServer) {
 	})
 }
 
-// Handshake returns the handshake of both sides in go-plugin's form.
-func Handshake() goplugin.HandshakeConfig {
+// handshake returns the handshake in go-plugin's form.
+func handshake() goplugin.HandshakeConfig {
 	return goplugin.HandshakeConfig{
 		ProtocolVersion:  pluginpb.ProtocolVersion,
 		MagicCookieKey:   pluginpb.MagicCookieKey,

@@ -1,0 +1,255 @@
+package host
+
+import (
+	"bytes"
+	"encoding/binary"
+	"errors"
+	"io"
+	"log/slog"
+	"math"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/embedsidecar/embedsidecar/embed"
+	pluginpb "github.com/embedsidecar/embedsidecar/plugins/proto"
+)
+
+func packed(xs ...float32) []byte {
+	var b []byte
+	for _, x := range xs {
+		b = binary.LittleEndian.AppendUint32(b, math.Float32bits(x))
+	}
+	return b
+}
+
+func batchOf(texts ...string) *batch {
+	b := &batch{}
+	for i, text := range texts {
+		b.add(i, text)
+	}
+	return b
+}
+
+func TestReadAnswer_RefusesWhatBreaksTheContract(t *testing.T) {
+	t.Parallel()
+	good := func() *pluginpb.EmbedResponse {
+		return &pluginpb.EmbedResponse{Dims: 2, Vectors: packed(1, 2, 3, 4), Tokens: []uint32{1, 2}}
+	}
+	for name, tt := range map[string]struct {
+		spoil func(*pluginpb.EmbedResponse)
+		code  string
+	}{
+		"good":          {func(*pluginpb.EmbedResponse) {}, ""},
+		"no tokens":     {func(r *pluginpb.EmbedResponse) { r.Tokens = nil }, ""},
+		"dims":          {func(r *pluginpb.EmbedResponse) { r.Dims = 4 }, "wrong_dims"},
+		"no dims":       {func(r *pluginpb.EmbedResponse) { r.Dims = 0 }, "wrong_dims"},
+		"one too few":   {func(r *pluginpb.EmbedResponse) { r.Vectors = r.Vectors[8:] }, "wrong_count"},
+		"one too many":  {func(r *pluginpb.EmbedResponse) { r.Vectors = append(r.Vectors, r.Vectors...) }, "wrong_count"},
+		"a byte short":  {func(r *pluginpb.EmbedResponse) { r.Vectors = r.Vectors[1:] }, "wrong_count"},
+		"nothing":       {func(r *pluginpb.EmbedResponse) { r.Vectors = nil }, "wrong_count"},
+		"tokens":        {func(r *pluginpb.EmbedResponse) { r.Tokens = []uint32{1} }, "bad_answer"},
+		"index":         {func(r *pluginpb.EmbedResponse) { r.Outcomes = []*pluginpb.Outcome{{Index: 2}} }, "bad_answer"},
+		"twice":         {func(r *pluginpb.EmbedResponse) { r.Outcomes = []*pluginpb.Outcome{{Index: 1}, {Index: 1}} }, "bad_answer"},
+		"too many":      {func(r *pluginpb.EmbedResponse) { r.Outcomes = make([]*pluginpb.Outcome, 3) }, "bad_answer"},
+		"empty and cut": {func(r *pluginpb.EmbedResponse) { r.Outcomes = []*pluginpb.Outcome{{Empty: true, Truncated: true}} }, "bad_answer"},
+		"error and else": {func(r *pluginpb.EmbedResponse) {
+			r.Outcomes = []*pluginpb.Outcome{{Empty: true, Error: &pluginpb.Error{}}}
+		}, "bad_answer"},
+	} {
+		resp := good()
+		tt.spoil(resp)
+		results := make([]embed.Result, 2)
+		err := readAnswer(resp, 2, batchOf("a", "b"), results)
+		if tt.code == "" {
+			if err != nil || !cmp.Equal(results[0].Vector, []float32{1, 2}) || !cmp.Equal(results[1].Vector, []float32{3, 4}) {
+				t.Errorf("%s: %v, %v", name, results, err)
+			}
+			continue
+		}
+		if class, code := embed.Classify(err); err == nil || class != embed.Data || code != tt.code {
+			t.Errorf("%s: %v, want data %s", name, err, tt.code)
+		}
+	}
+}
+
+func TestReadAnswer_JudgesEachVector(t *testing.T) {
+	t.Parallel()
+	nan, inf := float32(math.NaN()), float32(math.Inf(1))
+	negZero, tiny, huge := float32(math.Copysign(0, -1)), float32(math.SmallestNonzeroFloat32), float32(math.MaxFloat32)
+	for _, tt := range []struct {
+		v    []float32
+		code string
+	}{
+		{[]float32{1, 0}, ""}, {[]float32{tiny, 0}, ""}, {[]float32{huge, -huge}, ""},
+		{[]float32{0, 0}, "zero_vector"}, {[]float32{0, negZero}, "zero_vector"},
+		{[]float32{nan, 1}, "not_finite"}, {[]float32{0, inf}, "not_finite"}, {[]float32{inf, -inf}, "not_finite"}, {[]float32{0, nan}, "not_finite"},
+	} {
+		results := make([]embed.Result, 1)
+		if err := readAnswer(&pluginpb.EmbedResponse{Dims: 2, Vectors: packed(tt.v...)}, 2, batchOf("a"), results); err != nil {
+			t.Errorf("%v: %v", tt.v, err)
+			continue
+		}
+		var text *embed.TextError
+		switch {
+		case tt.code == "" && (results[0].Err != nil || len(results[0].Vector) != 2):
+			t.Errorf("%v: %+v, want it as it is", tt.v, results[0])
+		case tt.code != "" && (!errors.As(results[0].Err, &text) || text.Code != tt.code || text.Class != embed.Data || results[0].Vector != nil):
+			t.Errorf("%v: %+v, want %s", tt.v, results[0], tt.code)
+		}
+	}
+}
+
+// Whatever a plugin sends, there is an error of the call, or each text has exactly one of a good vector, nothing, and an error.
+func FuzzReadAnswer(f *testing.F) {
+	seed, err := proto.Marshal(&pluginpb.EmbedResponse{Dims: 2, Vectors: packed(1, 2, 0, 0, 5, 6), Tokens: []uint32{1, 2, 3},
+		Outcomes: []*pluginpb.Outcome{{Index: 1, Empty: true}, {Index: 2, Error: &pluginpb.Error{Class: 1, DelayMs: math.MaxUint32, Message: "ccc"}}}})
+	if err != nil {
+		f.Fatal(err)
+	}
+	f.Add(seed)
+	f.Add([]byte{})
+	f.Fuzz(func(t *testing.T, raw []byte) {
+		resp := &pluginpb.EmbedResponse{}
+		if proto.Unmarshal(raw, resp) != nil {
+			return
+		}
+		results := make([]embed.Result, 3)
+		if readAnswer(resp, 2, batchOf("aaaa", "bbbb", "cccc"), results) != nil {
+			return
+		}
+		results, err := allLater(results)
+		if err != nil {
+			return
+		}
+		for _, r := range results {
+			n := 0
+			for _, is := range []bool{r.Vector != nil, r.Empty, r.Err != nil} {
+				if is {
+					n++
+				}
+			}
+			var text *embed.TextError
+			if n != 1 || r.Vector != nil && len(r.Vector) != 2 || r.Err != nil && !errors.As(r.Err, &text) || r.Tokens < 0 {
+				t.Errorf("%+v", r)
+			}
+		}
+	})
+}
+
+func TestDescribe_RefusesWhatBreaksTheContract(t *testing.T) {
+	t.Parallel()
+	model := func(spoil func(*pluginpb.Model)) []*pluginpb.Model {
+		m := &pluginpb.Model{Name: "m", Fingerprint: "f", Dims: 3}
+		spoil(m)
+		return []*pluginpb.Model{m}
+	}
+	fine := model(func(*pluginpb.Model) {})
+	for name, tt := range map[string]struct {
+		resp  *pluginpb.DescribeResponse
+		model string
+		code  string
+	}{
+		"good":             {&pluginpb.DescribeResponse{Name: "p", Models: fine}, "", ""},
+		"by name":          {&pluginpb.DescribeResponse{Name: "p", Models: append(model(func(m *pluginpb.Model) { m.Name = "n" }), fine...)}, "m", ""},
+		"several":          {&pluginpb.DescribeResponse{Name: "p", Models: append(model(func(m *pluginpb.Model) { m.Name = "n" }), fine...)}, "", "unknown_model"},
+		"other":            {&pluginpb.DescribeResponse{Name: "p", Models: fine}, "n", "unknown_model"},
+		"no name":          {&pluginpb.DescribeResponse{Models: fine}, "", "describe"},
+		"control":          {&pluginpb.DescribeResponse{Name: "a\nb", Models: fine}, "", "describe"},
+		"long version":     {&pluginpb.DescribeResponse{Name: "p", Version: strings.Repeat("1", 65), Models: fine}, "", "describe"},
+		"no models":        {&pluginpb.DescribeResponse{Name: "p"}, "", "describe"},
+		"too many":         {&pluginpb.DescribeResponse{Name: "p", Models: make([]*pluginpb.Model, 1001)}, "", "describe"},
+		"twice":            {&pluginpb.DescribeResponse{Name: "p", Models: append(fine, fine...)}, "m", "describe"},
+		"no fingerprint":   {&pluginpb.DescribeResponse{Name: "p", Models: model(func(m *pluginpb.Model) { m.Fingerprint = "" })}, "", "describe"},
+		"long fingerprint": {&pluginpb.DescribeResponse{Name: "p", Models: model(func(m *pluginpb.Model) { m.Fingerprint = strings.Repeat("f", 257) })}, "", "describe"},
+		"no dims":          {&pluginpb.DescribeResponse{Name: "p", Models: model(func(m *pluginpb.Model) { m.Dims = 0 })}, "", "describe"},
+		"wide":             {&pluginpb.DescribeResponse{Name: "p", Models: model(func(m *pluginpb.Model) { m.Dims = 16001 })}, "", "describe"},
+		"limit":            {&pluginpb.DescribeResponse{Name: "p", Models: model(func(m *pluginpb.Model) { m.MaxBatch = 1 << 31 })}, "", "describe"},
+	} {
+		got, err := describe(tt.resp, tt.model)
+		if tt.code == "" {
+			if err != nil || got.Model != "m" || got.Dims != 3 {
+				t.Errorf("%s: %+v, %v", name, got, err)
+			}
+			continue
+		}
+		if class, code := embed.Classify(err); err == nil || class != embed.Configuration || code != tt.code {
+			t.Errorf("%s: %v, want configuration %s", name, err, tt.code)
+		}
+	}
+}
+
+func TestWithoutTexts(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct {
+		message string
+		texts   []string
+		want    string
+	}{
+		{"fine", []string{"a text"}, "fine"},
+		{"cannot embed a text", []string{"x", "a text"}, "(message withheld: it quotes the text)"},
+		{"bad: the beginning of it...", []string{"the beginning of it and its end"}, "(message withheld: it quotes the text)"},
+		{"the", []string{"the"}, "the"},
+		{"two\nlines\x7f \xff", nil, "two lines  ?"},
+		{strings.Repeat("x", 400), nil, strings.Repeat("x", 300) + "..."},
+	} {
+		if got := withoutTexts(tt.message, tt.texts); got != tt.want {
+			t.Errorf("withoutTexts(%q, %q) = %q, want %q", tt.message, tt.texts, got, tt.want)
+		}
+	}
+}
+
+func TestOutput_IsBoundedAndKeepsTheLastLines(t *testing.T) {
+	t.Parallel()
+	var logged bytes.Buffer
+	out := newOutput(slog.New(slog.NewTextHandler(&logged, &slog.HandlerOptions{Level: slog.LevelDebug})))
+	now := time.Unix(1000, 0)
+	out.now = func() time.Time { return now }
+	lines := &splitter{to: out}
+	write := func(s string) {
+		t.Helper()
+		if n, err := io.WriteString(lines, s); n != len(s) || err != nil {
+			t.Fatalf("write: %d, %v", n, err)
+		}
+	}
+	write("first ")
+	write("line\r\n\n  \nsecond line\n")
+	write(strings.Repeat("x", 3<<20) + "\n")
+	write(`{"level":"ERROR","msg":"slog"}` + "\n" + `{"@level":"warn","@message":"hclog"}` + "\n" + `{"@message":1}` + "\n" + `{"level":"DEBUG","msg":"m"}` + "\n")
+	write("no end")
+	lines.flush()
+	want := []string{"first line", "second line", strings.Repeat("x", maxLine), `{"level":"ERROR","msg":"slog"}`, `{"@level":"warn","@message":"hclog"}`, `{"@message":1}`, `{"level":"DEBUG","msg":"m"}`, "no end"}
+	if diff := cmp.Diff(want, out.Last()); diff != "" {
+		t.Errorf("last lines (-want +got):\n%s", diff)
+	}
+	for level, n := range map[string]int{"ERROR": 1, "WARN": 1, "DEBUG": 1, "INFO": 5} {
+		if got := strings.Count(logged.String(), "level="+level+" msg=\"plugin output\""); got != n {
+			t.Errorf("%d lines at %s, want %d", got, level, n)
+		}
+	}
+	logged.Reset()
+	for range 1000 {
+		write("flood\n")
+	}
+	if got, want := strings.Count(logged.String(), "\n"), linesPerSecond-8; got != want {
+		t.Errorf("%d lines logged of a flood, want %d", got, want)
+	}
+	now = now.Add(time.Second)
+	write("after\n")
+	if !strings.Contains(logged.String(), "lines=958") || !strings.Contains(logged.String(), "line=after") {
+		t.Errorf("after the flood: %s", logged.String()[max(0, logged.Len()-300):])
+	}
+	if got := len(out.Last()); got != lastLines {
+		t.Errorf("%d lines kept, want %d", got, lastLines)
+	}
+}
+
+func FuzzParseLine(f *testing.F) {
+	for _, s := range []string{"plain", `{"@message":1}`, `{"level":"ERROR","msg":"x"}`, `{`, "{\"@level\":[]}", "\xff{"} {
+		f.Add([]byte(s))
+	}
+	f.Fuzz(func(_ *testing.T, line []byte) { parseLine(line) })
+}

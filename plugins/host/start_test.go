@@ -1,0 +1,262 @@
+package host_test
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/embedsidecar/embedsidecar/embed"
+	"github.com/embedsidecar/embedsidecar/plugins/host"
+)
+
+func sum(t *testing.T, path string) string {
+	t.Helper()
+	b, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := sha256.Sum256(b)
+	return hex.EncodeToString(s[:])
+}
+
+// copyFake copies the plugin to where a test may change it.
+func copyFake(t *testing.T) string {
+	t.Helper()
+	b, err := os.ReadFile(fake)
+	if err != nil {
+		t.Fatal(err)
+	}
+	path := filepath.Join(t.TempDir(), "embedsidecar-fake")
+	if err := os.WriteFile(path, b, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+func TestStart_RefusesWhatAPersonMustMend(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	write := func(name, content string, mode os.FileMode) string {
+		path := filepath.Join(dir, name)
+		if err := os.WriteFile(path, []byte(content), mode); err != nil {
+			t.Fatal(err)
+		}
+		return path
+	}
+	cert := strings.Repeat("A", 200)
+	for name, tt := range map[string]struct {
+		path, faults, model string
+		env                 map[string]string
+		code                string
+		says                []string
+	}{
+		"missing":           {path: filepath.Join(dir, "nowhere"), code: "missing", says: []string{"nowhere"}},
+		"folder":            {path: dir, code: "not_executable"},
+		"mode":              {path: write("mode", "#!/bin/sh\n", 0o644), code: "not_executable", says: []string{"chmod +x"}},
+		"not a program":     {path: write("text", "hello", 0o755), code: "not_executable"},
+		"no interpreter":    {path: write("interpreter", "#!/no/such/interpreter\n", 0o755), code: "not_executable", says: []string{"interpreter"}},
+		"exits":             {faults: "exit-at-start", code: "start", says: []string{"exit status 3", "line 30", "line 11\n"}},
+		"bad faults":        {faults: "no-such-fault", code: "start", says: []string{"exit status 2", `item "no-such-fault": unknown`}},
+		"no handshake":      {faults: "garbage-at-start", code: "handshake", says: []string{"Segmentation fault (not really)"}},
+		"empty line":        {path: script(t, "echo; exec /bin/sleep 1000\n"), code: "handshake"},
+		"endless line":      {path: script(t, "exec /bin/cat /dev/zero\n"), code: "handshake"},
+		"protocol version":  {path: script(t, `echo "1|2|unix|/tmp/x|grpc|`+cert+`"; exec /bin/sleep 1000`), code: "protocol_version", says: []string{"version 2", "version 1"}},
+		"old go-plugin":     {path: script(t, `echo "1|1|unix|/tmp/x"; exec /bin/sleep 1000`), code: "handshake"},
+		"core version":      {path: script(t, `echo "9|1|unix|$PLUGIN_UNIX_SOCKET_DIR/x|grpc|`+cert+`"; exec /bin/sleep 1000`), code: "handshake"},
+		"net/rpc":           {path: script(t, `echo "1|1|unix|/tmp/x|netrpc|`+cert+`"; exec /bin/sleep 1000`), code: "handshake", says: []string{"gRPC"}},
+		"no certificate":    {path: script(t, `echo "1|1|unix|$PLUGIN_UNIX_SOCKET_DIR/x|grpc|"; exec /bin/sleep 1000`), code: "handshake", says: []string{"certificate"}},
+		"tcp":               {path: script(t, `echo "1|1|tcp|127.0.0.1:1|grpc|`+cert+`"; exec /bin/sleep 1000`), code: "handshake", says: []string{"Unix socket"}},
+		"socket elsewhere":  {path: script(t, `echo "1|1|unix|/tmp/x|grpc|`+cert+`"; exec /bin/sleep 1000`), code: "handshake", says: []string{"PLUGIN_UNIX_SOCKET_DIR"}},
+		"unknown model":     {model: "other", code: "unknown_model", says: []string{`"other"`, `["fake"]`}},
+		"wide":              {env: map[string]string{"EMBEDSIDECAR_PLUGIN_DIMS": "16001"}, code: "start", says: []string{"16000"}},
+		"no temporary room": {env: map[string]string{"temp": "/proc/none"}, code: "sockets"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			o := options(map[string]string{"EMBEDSIDECAR_PLUGIN_FAULTS": tt.faults})
+			for k, v := range tt.env {
+				o.Env[k] = v
+			}
+			o.TempDir, o.Model = tt.env["temp"], tt.model
+			if tt.path != "" {
+				o.Path = tt.path
+			}
+			h := open(t, o)
+			_, err := h.Embed(t.Context(), embed.Document, []string{"a"})
+			wantError(t, err, embed.Configuration, tt.code)
+			var start *host.StartError
+			if !errors.As(err, &start) || start.Path != o.Path {
+				t.Errorf("the error is no StartError of %s: %v", o.Path, err)
+			}
+			for _, want := range tt.says {
+				if !strings.Contains(err.Error(), want) {
+					t.Errorf("the error does not say %q: %v", want, err)
+				}
+			}
+			if n := len(start.Stderr); n > 20 || strings.Contains(err.Error(), "line 10\n") {
+				t.Errorf("%d lines of output, want at most the last 20", n)
+			}
+			// Until the pause is over the same error comes at once.
+			_, err = h.Describe(t.Context())
+			wantError(t, err, embed.Configuration, tt.code)
+			if h.Pid() != 0 {
+				t.Error("the plugin was left running")
+			}
+		})
+	}
+}
+
+func TestStart_FailuresThatPass(t *testing.T) {
+	t.Parallel()
+	for faults, says := range map[string]string{"crash-at-start": "killed", "hang-at-start": "more than 300ms"} {
+		t.Run(faults, func(t *testing.T) {
+			t.Parallel()
+			o := options(map[string]string{"EMBEDSIDECAR_PLUGIN_FAULTS": faults})
+			o.StartTimeout = 10 * time.Second
+			if faults == "hang-at-start" {
+				o.StartTimeout = 300 * time.Millisecond
+			}
+			_, err := open(t, o).Embed(t.Context(), embed.Document, []string{"a"})
+			wantError(t, err, embed.Transient, "unavailable")
+			if !strings.Contains(err.Error(), says) {
+				t.Errorf("the error does not say %q: %v", says, err)
+			}
+		})
+	}
+}
+
+func TestStart_ChecksSums(t *testing.T) {
+	t.Parallel()
+	path := copyFake(t)
+	other := filepath.Join(t.TempDir(), "model")
+	if err := os.WriteFile(other, []byte("weights"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	good := sum(t, path)
+	bad := strings.Repeat("0", 64)
+	for name, tt := range map[string]struct {
+		own, other, otherPath, code string
+	}{
+		"own file":     {own: bad, code: "checksum"},
+		"other file":   {own: good, other: bad, otherPath: other, code: "checksum"},
+		"missing file": {own: good, other: bad, otherPath: other + "x", code: "missing"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			o := options(nil)
+			o.Path, o.SHA256 = path, tt.own
+			if tt.otherPath != "" {
+				o.Files = map[string]string{tt.otherPath: tt.other}
+			}
+			_, err := open(t, o).Describe(t.Context())
+			wantError(t, err, embed.Configuration, tt.code)
+			if tt.code == "checksum" && (!strings.Contains(err.Error(), "expected "+bad) || strings.Count(err.Error(), bad) != 1) {
+				t.Errorf("the error does not say got and expected: %v", err)
+			}
+		})
+	}
+	o := options(nil)
+	o.Path, o.SHA256, o.Files = path, strings.ToUpper(good), map[string]string{other: sum(t, other)}
+	h := open(t, o)
+	mustEmbed(t, h, "a")
+
+	// The running file is the checked one and goes by its name.
+	pid := h.Pid()
+	if exe, err := os.Readlink(fmt.Sprintf("/proc/%d/exe", pid)); err != nil || exe != path {
+		t.Errorf("the process runs %s, want %s (%v)", exe, path, err)
+	}
+	if comm, err := os.ReadFile(fmt.Sprintf("/proc/%d/comm", pid)); err != nil || string(comm) != "embedsidecar-fa\n" {
+		t.Errorf("the process is called %q, want embedsidecar-fa (%v)", comm, err)
+	}
+	if cmdline, err := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid)); err != nil || string(cmdline) != path+"\x00" {
+		t.Errorf("the command line is %q, want %s (%v)", cmdline, path, err)
+	}
+
+	// A file that is replaced while the plugin runs is refused at the next start, and accepted again once it is back.
+	original, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	replace := func(content []byte) {
+		if err := os.WriteFile(path+".new", content, 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Rename(path+".new", path); err != nil {
+			t.Fatal(err)
+		}
+	}
+	replace(append(slices.Clone(original), 0))
+	mustEmbed(t, h, "a")
+	kill(t, pid, syscall.SIGKILL)
+	eventually(t, "the wrong file is refused", func() error {
+		_, err := h.Embed(t.Context(), embed.Document, []string{"a"})
+		if class, _ := embed.Classify(err); class == embed.Transient || class == embed.Crash {
+			return err
+		}
+		wantError(t, err, embed.Configuration, "checksum")
+		return nil
+	})
+	replace(original)
+	mustEmbed(t, h, "a")
+}
+
+func TestStart_LeaksNoEnvironment(t *testing.T) {
+	t.Parallel()
+	h := open(t, options(map[string]string{"EMBEDSIDECAR_PLUGIN_DIMS": "8", "EMBEDSIDECAR_PLUGIN_THREADS": "2"}))
+	mustEmbed(t, h, "a")
+	environ, err := os.ReadFile(fmt.Sprintf("/proc/%d/environ", h.Pid()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var keys []string
+	for entry := range strings.SplitSeq(strings.TrimSuffix(string(environ), "\x00"), "\x00") {
+		key, _, _ := strings.Cut(entry, "=")
+		keys = append(keys, key)
+	}
+	slices.Sort(keys)
+	want := []string{
+		"EMBEDSIDECAR_PLUGIN_COOKIE", "EMBEDSIDECAR_PLUGIN_DIMS", "EMBEDSIDECAR_PLUGIN_LIFELINE", "EMBEDSIDECAR_PLUGIN_THREADS",
+		"PLUGIN_CLIENT_CERT", "PLUGIN_MAX_PORT", "PLUGIN_MIN_PORT", "PLUGIN_PROTOCOL_VERSIONS", "PLUGIN_UNIX_SOCKET_DIR",
+	}
+	if diff := cmp.Diff(want, keys); diff != "" {
+		t.Errorf("environment (-want +got):\n%s", diff)
+	}
+	if strings.Contains(string(environ), "canary") {
+		t.Error("a canary of the host's environment is in the plugin's")
+	}
+	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", h.Pid()))
+	if err != nil || !strings.Contains(string(status), "NoNewPrivs:\t1") {
+		t.Errorf("the plugin may gain privileges: %v", err)
+	}
+	status, err = os.ReadFile("/proc/self/status")
+	if err != nil || !strings.Contains(string(status), "NoNewPrivs:\t0") {
+		t.Errorf("the host has lost the right to gain privileges: %v", err)
+	}
+}
+
+func TestNew_RefusesMistakesInOptions(t *testing.T) {
+	t.Parallel()
+	for name, o := range map[string]host.Options{
+		"no path":     {},
+		"sum":         {Path: fake, SHA256: "abc"},
+		"file's sum":  {Path: fake, Files: map[string]string{"x": "zz"}},
+		"env key":     {Path: fake, Env: map[string]string{"A=B": ""}},
+		"env value":   {Path: fake, Env: map[string]string{"A": "\x00"}},
+		"empty key":   {Path: fake, Env: map[string]string{"": "x"}},
+		"sum's digit": {Path: fake, SHA256: strings.Repeat("g", 64)},
+	} {
+		if _, err := host.New(o); err == nil {
+			t.Errorf("%s: no error", name)
+		}
+	}
+}

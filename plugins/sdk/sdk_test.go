@@ -1,0 +1,155 @@
+package sdk
+
+import (
+	"bytes"
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"math"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"google.golang.org/genproto/googleapis/rpc/errdetails"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/testing/protocmp"
+
+	pluginpb "github.com/embedsidecar/embedsidecar/plugins/proto"
+)
+
+// stub is an embedder made of functions.
+type stub struct {
+	info  Info
+	err   error
+	embed func(kind Kind, texts []string) ([]Answer, error)
+}
+
+func (s *stub) Describe(context.Context) (Info, error) { return s.info, s.err }
+
+func (s *stub) Embed(_ context.Context, _ string, kind Kind, texts []string) ([]Answer, error) {
+	return s.embed(kind, texts)
+}
+
+func twoDims() Info {
+	return Info{Name: "stub", Version: "1", Models: []Model{{Name: "m", Fingerprint: "f", Dims: 2, MaxTokens: 3, MaxBatch: 4, MaxBatchBytes: 5, Symmetric: true, Deterministic: true}}}
+}
+
+func TestServer_Describe(t *testing.T) {
+	t.Parallel()
+	got, err := NewServer(&stub{info: twoDims()}, t.Output()).Describe(t.Context(), &pluginpb.DescribeRequest{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := &pluginpb.DescribeResponse{Name: "stub", Version: "1", Models: []*pluginpb.Model{{
+		Name: "m", Fingerprint: "f", Dims: 2, MaxTokens: 3, MaxBatch: 4, MaxBatchBytes: 5, Symmetric: true, Deterministic: true,
+	}}}
+	if diff := cmp.Diff(want, got, protocmp.Transform()); diff != "" {
+		t.Errorf("description (-want +got):\n%s", diff)
+	}
+}
+
+func TestServer_DescribeTellsTheAuthorOfMistakes(t *testing.T) {
+	t.Parallel()
+	for name, spoil := range map[string]func(*Info){
+		"no name":        func(i *Info) { i.Name = "" },
+		"no models":      func(i *Info) { i.Models = nil },
+		"no model name":  func(i *Info) { i.Models[0].Name = "" },
+		"twice":          func(i *Info) { i.Models = append(i.Models, i.Models[0]) },
+		"no fingerprint": func(i *Info) { i.Models[0].Fingerprint = "" },
+		"no dims":        func(i *Info) { i.Models[0].Dims = 0 },
+		"negative":       func(i *Info) { i.Models[0].MaxBatch = -1 },
+	} {
+		info := twoDims()
+		spoil(&info)
+		_, err := NewServer(&stub{info: info}, t.Output()).Describe(t.Context(), &pluginpb.DescribeRequest{})
+		if status.Code(err) != codes.FailedPrecondition {
+			t.Errorf("%s: %v, want FailedPrecondition", name, err)
+		}
+	}
+}
+
+func TestServer_PacksAnswers(t *testing.T) {
+	t.Parallel()
+	srv := NewServer(&stub{info: twoDims(), embed: func(kind Kind, texts []string) ([]Answer, error) {
+		if kind != Query || !cmp.Equal(texts, []string{"a", "b", "c", "d"}) {
+			return nil, fmt.Errorf("got %v %v", kind, texts)
+		}
+		return []Answer{
+			{Vector: []float32{1, -2.5}, Tokens: 7},
+			{Empty: true, Vector: []float32{9, 9, 9}},
+			{Vector: []float32{3, 4}, Truncated: true},
+			{Err: &TextError{Class: RetryLater, Delay: 2 * time.Hour, Message: "later"}},
+		}, nil
+	}}, t.Output())
+	got, err := srv.Embed(t.Context(), &pluginpb.EmbedRequest{Model: "m", Kind: pluginpb.Kind_KIND_QUERY, Texts: []string{"a", "b", "c", "d"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := &pluginpb.EmbedResponse{Dims: 2, Tokens: []uint32{7, 0, 0, 0}, Outcomes: []*pluginpb.Outcome{
+		{Index: 1, Empty: true}, {Index: 2, Truncated: true},
+		{Index: 3, Error: &pluginpb.Error{Class: pluginpb.ErrorClass_ERROR_CLASS_RETRY_LATER, DelayMs: 3600000, Message: "later"}},
+	}}
+	for _, x := range []float32{1, -2.5, 0, 0, 3, 4, 0, 0} {
+		want.Vectors = binary.LittleEndian.AppendUint32(want.Vectors, math.Float32bits(x))
+	}
+	if diff := cmp.Diff(want, got, protocmp.Transform()); diff != "" {
+		t.Errorf("answer (-want +got):\n%s", diff)
+	}
+}
+
+func TestServer_ErrorsHaveTheCodesOfTheContract(t *testing.T) {
+	t.Parallel()
+	cause := errors.New("cause")
+	var none []int
+	for name, tt := range map[string]struct {
+		req     *pluginpb.EmbedRequest
+		embed   func(Kind, []string) ([]Answer, error)
+		code    codes.Code
+		delay   time.Duration
+		message string
+	}{
+		"plain":         {embed: func(Kind, []string) ([]Answer, error) { return nil, cause }, code: codes.Unknown, message: "cause"},
+		"again":         {embed: func(Kind, []string) ([]Answer, error) { return nil, Again(cause, time.Second) }, code: codes.Unavailable, delay: time.Second},
+		"misconfigured": {embed: func(Kind, []string) ([]Answer, error) { return nil, fmt.Errorf("x: %w", Misconfigured(cause)) }, code: codes.FailedPrecondition, message: "x: cause"},
+		"resources":     {embed: func(Kind, []string) ([]Answer, error) { return nil, OutOfResources(cause, 0) }, code: codes.ResourceExhausted},
+		"context":       {embed: func(Kind, []string) ([]Answer, error) { return nil, context.DeadlineExceeded }, code: codes.DeadlineExceeded},
+		"status":        {embed: func(Kind, []string) ([]Answer, error) { return nil, status.Error(codes.DataLoss, "x") }, code: codes.DataLoss},
+		"panic":         {embed: func(Kind, []string) ([]Answer, error) { panic("a secret") }, code: codes.Internal, message: "panic in Embed: string"},
+		"runtime panic": {embed: func(Kind, []string) ([]Answer, error) { _ = none[0]; return nil, nil }, code: codes.Internal, message: "index out of range"},
+		"count":         {embed: func(Kind, []string) ([]Answer, error) { return nil, nil }, code: codes.Internal, message: "0 answers for 1 texts"},
+		"width":         {embed: func(Kind, []string) ([]Answer, error) { return []Answer{{Vector: []float32{1}}}, nil }, code: codes.Internal, message: "1 dims"},
+		"model":         {req: &pluginpb.EmbedRequest{Model: "other", Kind: pluginpb.Kind_KIND_QUERY, Texts: []string{"a"}}, code: codes.NotFound},
+		"kind":          {req: &pluginpb.EmbedRequest{Model: "m", Texts: []string{"a"}}, code: codes.InvalidArgument},
+		"no texts":      {req: &pluginpb.EmbedRequest{Model: "m", Kind: pluginpb.Kind_KIND_QUERY}, code: codes.InvalidArgument},
+	} {
+		req := tt.req
+		if req == nil {
+			req = &pluginpb.EmbedRequest{Model: "m", Kind: pluginpb.Kind_KIND_DOCUMENT, Texts: []string{"a"}}
+		}
+		var stderr bytes.Buffer
+		_, err := NewServer(&stub{info: twoDims(), embed: tt.embed}, &stderr).Embed(t.Context(), req)
+		st := status.Convert(err)
+		if st.Code() != tt.code || !strings.Contains(st.Message(), tt.message) {
+			t.Errorf("%s: %v, want %s %q", name, err, tt.code, tt.message)
+		}
+		var delay time.Duration
+		for _, d := range st.Details() {
+			if info, ok := d.(*errdetails.RetryInfo); ok {
+				delay = info.GetRetryDelay().AsDuration()
+			}
+		}
+		if delay != tt.delay {
+			t.Errorf("%s: delay %s, want %s", name, delay, tt.delay)
+		}
+		if strings.Contains(st.Message()+stderr.String(), "secret") {
+			t.Errorf("%s: what was panicked with is told: %v, %s", name, err, &stderr)
+		}
+	}
+	broken := NewServer(&stub{err: errors.New("no model file")}, t.Output())
+	if _, err := broken.Embed(t.Context(), &pluginpb.EmbedRequest{Model: "m"}); status.Code(err) != codes.Unknown {
+		t.Errorf("an embedder that cannot describe itself: %v", err)
+	}
+}

@@ -1,0 +1,134 @@
+package sdk_test
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	pluginpb "github.com/embedsidecar/embedsidecar/plugins/proto"
+)
+
+// fake is the path of the fake plugin, which is served by this package.
+var fake string
+
+func TestMain(m *testing.M) {
+	os.Exit(func() int {
+		dir, err := os.MkdirTemp("", "sdk-test-")
+		if err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			return 1
+		}
+		defer func() { _ = os.RemoveAll(dir) }()
+		fake = filepath.Join(dir, "embedsidecar-fake")
+		if out, err := exec.Command("go", "build", "-o", fake, "../fake").CombinedOutput(); err != nil {
+			fmt.Fprintf(os.Stderr, "build the fake plugin: %s\n%s", err, out)
+			return 1
+		}
+		return m.Run()
+	}())
+}
+
+var cookie = pluginpb.MagicCookieKey + "=" + pluginpb.MagicCookieValue
+
+func TestServe_RefusesToBeStartedByHand(t *testing.T) {
+	t.Parallel()
+	cmd := exec.Command(fake)
+	cmd.Env = []string{"EMBEDSIDECAR_PLUGIN_DIMS=8"}
+	out, err := cmd.CombinedOutput()
+	var exit *exec.ExitError
+	if !errors.As(err, &exit) || exit.ExitCode() != 1 || !strings.Contains(string(out), "plugin") {
+		t.Errorf("%v: %s, want status 1 and a word about plugins", err, out)
+	}
+}
+
+func TestServe_EndsWithItsLifeline(t *testing.T) {
+	t.Parallel()
+	cmd := exec.Command(fake)
+	cmd.Env = []string{cookie, pluginpb.LifelineKey + "=" + pluginpb.LifelineStdin, "PLUGIN_UNIX_SOCKET_DIR=" + t.TempDir()}
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	lifeline, err := cmd.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	if line, err := bufio.NewReader(out).ReadString('\n'); err != nil || !strings.HasPrefix(line, "1|1|unix|") {
+		t.Fatalf("handshake %q, %v", line, err)
+	}
+	if err := lifeline.Close(); err != nil {
+		t.Fatal(err)
+	}
+	ended := make(chan error, 1)
+	go func() { ended <- cmd.Wait() }()
+	select {
+	case <-ended:
+	case <-time.After(10 * time.Second):
+		_ = cmd.Process.Kill()
+		t.Error("the plugin outlived its lifeline")
+	}
+}
+
+// Under a host of somebody else's there is no lifeline; the plugin then watches its parent.
+func TestServe_EndsWithItsParent(t *testing.T) {
+	t.Parallel()
+	parent := exec.Command("/bin/sh", "-c", fake+" & echo $!; read line")
+	parent.Env = []string{cookie, "PLUGIN_UNIX_SOCKET_DIR=" + t.TempDir()}
+	in, err := parent.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = in.Close() }()
+	out, err := parent.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := parent.Start(); err != nil {
+		t.Fatal(err)
+	}
+	lines := bufio.NewReader(out)
+	first, err := lines.ReadString('\n')
+	if err != nil {
+		t.Fatal(err)
+	}
+	second, err := lines.ReadString('\n')
+	if err != nil {
+		t.Fatal(err)
+	}
+	if strings.HasPrefix(first, "1|") {
+		first = second
+	}
+	pid, err := strconv.Atoi(strings.TrimSpace(first))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := parent.Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	// The plugin holds the pipe open until it ends.
+	ended := make(chan struct{})
+	go func() {
+		_, _ = io.Copy(io.Discard, lines)
+		close(ended)
+	}()
+	select {
+	case <-ended:
+	case <-time.After(10 * time.Second):
+		_ = syscall.Kill(pid, syscall.SIGKILL)
+		t.Error("the plugin outlived its parent")
+	}
+	_ = parent.Wait()
+}
