@@ -1,0 +1,229 @@
+package setup
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/embedsidecar/embedsidecar/pipeline"
+)
+
+// maxDims is the widest vector that pgvector stores.
+const maxDims = 16000
+
+// ourMark begins the comments on what init made, so that uninstall can tell it from what was there before.
+const ourMark = "embedsidecar:"
+
+// vectorType is pgvector's type in this database.
+type vectorType struct {
+	OID    uint32
+	Schema string
+}
+
+func (v vectorType) quoted() string { return quote(v.Schema, "vector") }
+
+// findVector looks up the type. It returns *ConfigError when the extension is not installed.
+func findVector(ctx context.Context, q querier) (vectorType, error) {
+	var v vectorType
+	err := q.QueryRow(ctx, `SELECT t.oid, n.nspname::text FROM pg_extension e
+		JOIN pg_type t ON t.typnamespace = e.extnamespace AND t.typname = 'vector' JOIN pg_namespace n ON n.oid = t.typnamespace
+		WHERE e.extname = 'vector'`).Scan(&v.OID, &v.Schema)
+	if errors.Is(err, pgx.ErrNoRows) {
+		return v, &ConfigError{Problem: "the extension vector is not installed in this database",
+			Hint: []string{"CREATE EXTENSION vector; (superuser, or the owner of the database where the server trusts the extension)"}}
+	}
+	if err != nil {
+		return v, fmt.Errorf("look up type vector: %w", err)
+	}
+	return v, nil
+}
+
+// destination is where a pipeline's vectors go and whether it is there yet.
+type destination struct {
+	Exists bool
+	OID    uint32 // of the embedding table; 0 for a column
+	Dims   int    // 0: any width
+	Ours   bool   // init made it
+}
+
+// findDestination looks at the destination of a pipeline whose table and key are known. dims is the width of the model's
+// vectors; 0 takes the width there is.
+func findDestination(ctx context.Context, q querier, spec pipeline.Spec, t *table, v vectorType, dims int) (d destination, problem string, hint []string, err error) {
+	if dims > maxDims {
+		return d, fmt.Sprintf("the model's vectors are %d wide; pgvector stores up to %d", dims, maxDims), nil, nil
+	}
+	if spec.ToColumn() {
+		d, problem, hint, err = findColumn(ctx, q, spec, t, v)
+	} else {
+		d, problem, hint, err = findEmbeddingTable(ctx, q, spec, t, v)
+	}
+	if problem != "" || err != nil || !d.Exists || d.Dims == 0 || dims == 0 || d.Dims == dims {
+		return d, problem, hint, err
+	}
+	return d, fmt.Sprintf("the model's vectors are %d wide, those of the destination %s %d", dims, destinationName(spec), d.Dims),
+		[]string{"choose a model of that width, or another destination"}, nil
+}
+
+func destinationName(spec pipeline.Spec) string {
+	if spec.ToColumn() {
+		return spec.Source() + "." + quote(spec.IntoColumn)
+	}
+	return spec.Into()
+}
+
+func findColumn(ctx context.Context, q querier, spec pipeline.Spec, t *table, v vectorType) (d destination, problem string, hint []string, err error) {
+	c, ok := t.column(spec.IntoColumn)
+	if !ok {
+		return d, "", nil, nil
+	}
+	name := destinationName(spec)
+	switch {
+	case slices.Contains(keyNames(t.Key), c.Name):
+		return d, fmt.Sprintf("the destination %s is a column of the key", name), nil, nil
+	case c.Type != v.OID:
+		return d, fmt.Sprintf("the destination %s is of type %s, not %s", name, c.TypeName, v.quoted()), []string{"name another column: one that is not there yet is added"}, nil
+	case c.Generated:
+		return d, fmt.Sprintf("the destination %s is a generated column", name), nil, nil
+	case c.NotNull:
+		return d, fmt.Sprintf("the destination %s is NOT NULL: rows without a text could not be stored, and new rows not be inserted", name),
+			[]string{fmt.Sprintf("ALTER TABLE %s ALTER COLUMN %s DROP NOT NULL;", t.quoted(), quote(c.Name))}, nil
+	}
+	d.Exists, d.Dims = true, max(int(c.Modifier), 0)
+	err = q.QueryRow(ctx, "SELECT starts_with(coalesce(col_description($1, $2), ''), $3)", t.OID, c.Number, ourMark).Scan(&d.Ours)
+	if err != nil {
+		return d, "", nil, fmt.Errorf("look up comment of %s: %w", name, err)
+	}
+	return d, "", nil, nil
+}
+
+// ownColumn is a column of an embedding table besides the key.
+type ownColumn struct{ name, definition, typeName string }
+
+func ownColumns(v vectorType, dims int) []ownColumn {
+	return []ownColumn{
+		{"chunk_no", "integer NOT NULL DEFAULT 0", "integer"},
+		{"generation", "integer NOT NULL", "integer"},
+		{"text_hash", "bytea NOT NULL", "bytea"},
+		{"embedded_at", "timestamptz NOT NULL", "timestamp with time zone"},
+		{"embedding", fmt.Sprintf("%s(%d) NOT NULL", v.quoted(), dims), ""},
+	}
+}
+
+// embeddingTable returns the statements that make the embedding table of a pipeline.
+func embeddingTable(spec pipeline.Spec, t *table, v vectorType, dims int) []string {
+	var lines []string
+	for _, k := range t.Key {
+		c, _ := t.column(k.Name)
+		line := quote(k.Name) + " " + c.TypeName
+		if c.Collation != "" {
+			line += " COLLATE " + c.Collation
+		}
+		lines = append(lines, line+" NOT NULL")
+	}
+	for _, c := range ownColumns(v, dims) {
+		lines = append(lines, quote(c.name)+" "+c.definition)
+	}
+	lines = append(lines, "PRIMARY KEY ("+quoteAll(keyNames(t.Key))+`, "chunk_no")`)
+	return []string{
+		"CREATE TABLE " + spec.Into() + " (\n    " + strings.Join(lines, ",\n    ") + "\n)",
+		"COMMENT ON TABLE " + spec.Into() + " IS " + literal(ourMark+" embeddings of "+spec.Source()),
+	}
+}
+
+// findEmbeddingTable looks at the embedding table. One that is there must have our shape; columns of the user's beside ours
+// are fine as long as we need not fill them.
+func findEmbeddingTable(ctx context.Context, q querier, spec pipeline.Spec, t *table, v vectorType) (d destination, problem string, hint []string, err error) {
+	for _, c := range ownColumns(v, 1) {
+		if slices.Contains(keyNames(t.Key), c.name) {
+			return d, fmt.Sprintf("the key of %s has a column %q, as the embedding table needs for itself", t.quoted(), c.name),
+				[]string{"use a column of the table as destination, or rename the column"}, nil
+		}
+	}
+	schema := spec.IntoSchema
+	if schema == "" {
+		schema = spec.Schema
+	}
+	into, err := tableByName(ctx, q, schema, spec.IntoTable)
+	var missing *MissingError
+	if errors.As(err, &missing) {
+		return d, "", nil, nil
+	}
+	if err != nil {
+		return d, "", nil, err
+	}
+	name := into.quoted()
+	if into.OID == t.OID {
+		return d, fmt.Sprintf("the embedding table %s is the source table", name), nil, nil
+	}
+	other := []string{"name another table: one that is not there yet is made"}
+	if into.Kind != "r" && into.Kind != "p" {
+		return d, fmt.Sprintf("%s is %s, not an embedding table", name, kinds[into.Kind]), other, nil
+	}
+	if problem := into.lacks(t, v); problem != "" {
+		return d, fmt.Sprintf("%s is not an embedding table for %s: %s", name, t.quoted(), problem), other, nil
+	}
+	var key []string
+	err = q.QueryRow(ctx, `SELECT coalesce((SELECT array_agg(a.attname::text ORDER BY n) FROM pg_index i CROSS JOIN LATERAL generate_series(0, i.indnkeyatts - 1) AS n
+		JOIN pg_attribute a ON a.attrelid = i.indrelid AND a.attnum = i.indkey[n] WHERE i.indrelid = $1 AND i.indisprimary), '{}'),
+		starts_with(coalesce(obj_description($1, 'pg_class'), ''), $2)`, into.OID, ourMark).Scan(&key, &d.Ours)
+	if err != nil {
+		return d, "", nil, fmt.Errorf("look up key of %s: %w", name, err)
+	}
+	if want := append(keyNames(t.Key), "chunk_no"); !slices.Equal(key, want) {
+		return d, fmt.Sprintf("%s is not an embedding table for %s: its primary key is (%s), want (%s)", name, t.quoted(), quoteAll(key), quoteAll(want)), other, nil
+	}
+	embedding, _ := into.column("embedding")
+	d.Exists, d.OID, d.Dims = true, into.OID, max(int(embedding.Modifier), 0)
+	return d, "", nil, nil
+}
+
+// lacks returns in what a table's columns differ from those of an embedding table of the source, or "".
+func (t *table) lacks(source *table, v vectorType) string {
+	known := map[string]bool{}
+	for _, k := range source.Key {
+		known[k.Name] = true
+		want, _ := source.column(k.Name)
+		got, ok := t.column(k.Name)
+		switch {
+		case !ok:
+			return fmt.Sprintf("it has no column %q", k.Name)
+		case got.Type != want.Type:
+			return fmt.Sprintf("its column %q is of type %s, want %s", k.Name, got.TypeName, want.TypeName)
+		}
+	}
+	for _, own := range ownColumns(v, 1) {
+		known[own.name] = true
+		got, ok := t.column(own.name)
+		switch {
+		case !ok:
+			return fmt.Sprintf("it has no column %q", own.name)
+		case own.typeName != "" && got.TypeName != own.typeName:
+			return fmt.Sprintf("its column %q is of type %s, want %s", own.name, got.TypeName, own.typeName)
+		case own.typeName == "" && got.Type != v.OID:
+			return fmt.Sprintf("its column %q is of type %s, want %s", own.name, got.TypeName, v.quoted())
+		}
+	}
+	for _, c := range t.Columns {
+		if !known[c.Name] && c.NotNull && !c.Generated && !c.Default {
+			return fmt.Sprintf("its column %q is NOT NULL without a default", c.Name)
+		}
+	}
+	return ""
+}
+
+// holdsVectors tells whether the destination holds a vector at all.
+func holdsVectors(ctx context.Context, q querier, spec pipeline.Spec) (bool, error) {
+	sql := "SELECT EXISTS (SELECT FROM " + spec.Into() + ")"
+	if spec.ToColumn() {
+		sql = "SELECT EXISTS (SELECT FROM " + spec.Source() + " WHERE " + quote(spec.IntoColumn) + " IS NOT NULL)"
+	}
+	var holds bool
+	if err := q.QueryRow(ctx, sql).Scan(&holds); err != nil {
+		return false, fmt.Errorf("look for vectors in %s: %w", destinationName(spec), err)
+	}
+	return holds, nil
+}

@@ -1,0 +1,270 @@
+package setup
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+)
+
+// What an expression of the user's is called in messages.
+const (
+	textWord   = "text"
+	filterWord = "filter"
+)
+
+// reading is what an expression reads and what is worth a warning.
+type reading struct {
+	Columns  []string // by attribute number; nil when Unknown
+	Unknown  bool     // the role may not ask Postgres
+	Warnings []string
+}
+
+// readExpression makes sure that an expression is one expression over one row of the table, and finds out what it reads.
+// A problem is the user's to mend; err is a failure to find out. Nothing stays in the database.
+func readExpression(ctx context.Context, tx pgx.Tx, t *table, word, expression string) (r reading, problem string, hint []string, err error) {
+	err = rolledBack(ctx, tx, func(tx pgx.Tx) error {
+		problem, hint, err = parseExpression(ctx, tx, t, word, expression)
+		return err
+	})
+	if problem != "" || err != nil {
+		return r, problem, hint, err
+	}
+	var mayTemp bool
+	if err := tx.QueryRow(ctx, "SELECT has_database_privilege(current_database(), 'TEMPORARY')").Scan(&mayTemp); err != nil {
+		return r, "", nil, fmt.Errorf("look up privilege: %w", err)
+	}
+	err = rolledBack(ctx, tx, func(tx pgx.Tx) error {
+		if mayTemp {
+			r, problem, err = analyse(ctx, tx, t, expression)
+		} else {
+			r.Unknown = true
+			r.Warnings = []string{"the role lacks the privilege TEMPORARY on the database, so nobody can tell what " + word + " reads: every UPDATE counts as a change"}
+			problem, err = explain(ctx, tx, t, expression)
+		}
+		return err
+	})
+	if problem != "" {
+		problem = word + " " + problem
+	}
+	for i, w := range r.Warnings {
+		if !r.Unknown {
+			r.Warnings[i] = word + " " + w
+		}
+	}
+	return r, problem, hint, err
+}
+
+// rolledBack runs f inside a savepoint and undoes what it did.
+func rolledBack(ctx context.Context, tx pgx.Tx, f func(tx pgx.Tx) error) error {
+	savepoint, err := tx.Begin(ctx)
+	if err != nil {
+		return fmt.Errorf("begin savepoint: %w", err)
+	}
+	err = f(savepoint)
+	if rollback := savepoint.Rollback(ctx); rollback != nil && err == nil {
+		return fmt.Errorf("roll back savepoint: %w", rollback)
+	}
+	return err
+}
+
+// parseExpression has Postgres parse the expression between round brackets and between square ones. What closes a bracket that
+// it did not open cannot pass both, so that what passes is one expression and nothing more.
+func parseExpression(ctx context.Context, tx pgx.Tx, t *table, word, expression string) (problem string, hint []string, err error) {
+	if strings.TrimSpace(expression) == "" {
+		return word + " is blank", nil, nil
+	}
+	if strings.ContainsRune(expression, 0) {
+		return word + " contains a NUL character", nil, nil
+	}
+	from := " FROM " + t.quoted() + " AS r"
+	conn := tx.Conn().PgConn()
+	round, err := conn.Prepare(ctx, "", "SELECT "+enclose(expression)+from, nil)
+	if err != nil {
+		return badExpression(word, err)
+	}
+	if len(round.ParamOIDs) > 0 {
+		return word + " contains a parameter such as $1", nil, nil
+	}
+	if len(round.Fields) != 1 {
+		return fmt.Sprintf("%s is %d expressions, want one", word, len(round.Fields)), nil, nil
+	}
+	var category, name string
+	oid := round.Fields[0].DataTypeOID
+	if err := tx.QueryRow(ctx, "SELECT typcategory::text, format_type(oid, -1) FROM pg_type WHERE oid = $1", oid).Scan(&category, &name); err != nil {
+		return "", nil, fmt.Errorf("look up type of %s: %w", word, err)
+	}
+	switch {
+	case word == filterWord && name != "boolean":
+		return fmt.Sprintf("%s is of type %s, want boolean", word, name), nil, nil
+	case word == textWord && category != "S":
+		return fmt.Sprintf("%s is of type %s, want text", word, name), []string{"cast it: (...)::text"}, nil
+	}
+	if _, err := conn.Prepare(ctx, "", "SELECT ARRAY[\n"+expression+"\n]"+from, nil); err != nil {
+		return badExpression(word, err)
+	}
+	return "", nil, nil
+}
+
+// badExpression turns what the parser says into a problem of the user's.
+func badExpression(word string, err error) (problem string, hint []string, _ error) {
+	var pg *pgconn.PgError
+	if !errors.As(err, &pg) || denied(err) {
+		return "", nil, fmt.Errorf("parse %s: %w", word, err)
+	}
+	// Class 42 is syntax and names, 0A is what is not supported, 22 a constant that is no value of its type.
+	if class := pg.Code[:2]; class != "42" && class != "0A" && class != "22" {
+		return "", nil, fmt.Errorf("parse %s: %w", word, err)
+	}
+	if pg.Hint != "" {
+		hint = append(hint, pg.Hint)
+	}
+	if strings.Contains(pg.Message, "function") || strings.Contains(pg.Message, "type") || strings.Contains(pg.Message, "operator") {
+		hint = append(hint, "search_path is pg_catalog: what is elsewhere needs its schema in front, as in public.unaccent(title)")
+	}
+	return word + " is no expression over a row of the table: " + pg.Message, hint, nil
+}
+
+// analyse asks Postgres itself what the expression reads: it makes a temporary view, looks at what the view depends on, and the
+// caller rolls it back. A view that stayed would stand in the way of the user's DROP COLUMN.
+func analyse(ctx context.Context, tx pgx.Tx, t *table, expression string) (r reading, problem string, err error) {
+	const name = "embedsidecar_probe"
+	if _, err := tx.Exec(ctx, "CREATE TEMPORARY VIEW "+name+" AS SELECT "+enclose(expression)+" AS e FROM "+t.quoted()+" AS r"); err != nil {
+		return r, "", fmt.Errorf("make temporary view: %w", err)
+	}
+	var rule uint32
+	var tree string
+	err = tx.QueryRow(ctx, "SELECT oid, ev_action::text FROM pg_rewrite WHERE ev_class = ('pg_temp."+name+"')::regclass").Scan(&rule, &tree)
+	if err != nil {
+		return r, "", fmt.Errorf("read temporary view: %w", err)
+	}
+	if problem := forbidden(tree); problem != "" {
+		return r, problem, nil
+	}
+	if r.Warnings, err = unsteady(ctx, tx, tree); err != nil {
+		return r, "", err
+	}
+	// A generated column is not in the WAL of every version: what it is made of is.
+	rows, err := tx.Query(ctx, `WITH direct AS (
+			SELECT refobjsubid AS n FROM pg_depend
+			WHERE classid = 'pg_rewrite'::regclass AND objid = $1 AND refclassid = 'pg_class'::regclass AND refobjid = $2 AND refobjsubid > 0),
+		made_of AS (
+			SELECT d.refobjsubid AS n FROM direct
+			JOIN pg_attribute a ON a.attrelid = $2 AND a.attnum = direct.n AND a.attgenerated <> ''
+			JOIN pg_attrdef def ON def.adrelid = $2 AND def.adnum = a.attnum
+			JOIN pg_depend d ON d.refclassid = 'pg_class'::regclass AND d.refobjid = $2 AND d.refobjsubid > 0 AND d.refobjsubid <> a.attnum
+				AND (d.classid = 'pg_attrdef'::regclass AND d.objid = def.oid
+					OR d.classid = 'pg_class'::regclass AND d.objid = $2 AND d.objsubid = a.attnum))
+		SELECT a.attname::text FROM (SELECT n FROM direct UNION SELECT n FROM made_of) AS c
+		JOIN pg_attribute a ON a.attrelid = $2 AND a.attnum = c.n ORDER BY a.attnum`, rule, t.OID)
+	if err != nil {
+		return r, "", fmt.Errorf("look up what the expression reads: %w", err)
+	}
+	r.Columns, err = pgx.CollectRows(rows, pgx.RowTo[string])
+	if err != nil {
+		return r, "", fmt.Errorf("look up what the expression reads: %w", err)
+	}
+	return r, "", nil
+}
+
+// A node's text in pg_rewrite escapes spaces and braces in names and writes constants as bytes, so that none of these can
+// stand for something the user merely named.
+var (
+	wholeRow     = regexp.MustCompile(`:varattno 0 `)
+	systemColumn = regexp.MustCompile(`:varattno -\d`)
+	function     = regexp.MustCompile(`:(?:funcid|opfuncid) (\d+)`)
+	clock        = regexp.MustCompile(`(?:^|[^\\])\{SQLVALUEFUNCTION `)
+)
+
+// forbidden returns why a rule's tree is not an expression over one row, or "".
+func forbidden(tree string) string {
+	switch {
+	case strings.Contains(tree, ":hasSubLinks true"):
+		return "has a sub-select: a change of what it reads would go unnoticed"
+	case strings.Contains(tree, ":hasAggs true"):
+		return "has an aggregate: a text is made of one row"
+	case strings.Contains(tree, ":hasWindowFuncs true"):
+		return "has a window function: a text is made of one row"
+	case strings.Contains(tree, ":hasTargetSRFs true"):
+		return "has a function that returns a set: a row has one text"
+	case wholeRow.MatchString(tree):
+		return "names the whole row, and so the embedding too: name its columns"
+	case systemColumn.MatchString(tree):
+		return "names a system column, which changes with every write"
+	}
+	return ""
+}
+
+// unsteady warns of what may give another text for the same row.
+func unsteady(ctx context.Context, q querier, tree string) ([]string, error) {
+	var warnings []string
+	if clock.MatchString(tree) {
+		warnings = append(warnings, "asks for the current time or user: the text is only made anew when the row changes")
+	}
+	var oids []uint32
+	for _, m := range function.FindAllStringSubmatch(tree, -1) {
+		n, err := strconv.ParseUint(m[1], 10, 32)
+		if err == nil && n != 0 && !slices.Contains(oids, uint32(n)) {
+			oids = append(oids, uint32(n))
+		}
+	}
+	rows, err := q.Query(ctx, `SELECT CASE
+			WHEN p.provolatile = 'v' THEN format('calls %s, which is volatile: the same row can give another text each time', p.oid::regprocedure)
+			WHEN n.nspname <> 'pg_catalog' THEN format('calls %s, which may read more than the row: a change of that goes unnoticed', p.oid::regprocedure)
+			ELSE format('calls %s: the text is only made anew when the row changes', p.oid::regprocedure) END
+		FROM pg_proc p JOIN pg_namespace n ON n.oid = p.pronamespace
+		WHERE p.oid = ANY ($1) AND (p.provolatile = 'v' OR p.provolatile = 's' AND (n.nspname <> 'pg_catalog'
+			OR p.proname IN ('now', 'statement_timestamp', 'transaction_timestamp', 'current_setting') OR p.proname = 'age' AND p.pronargs = 1))
+		ORDER BY 1`, oids)
+	if err != nil {
+		return nil, fmt.Errorf("look up functions: %w", err)
+	}
+	more, err := pgx.CollectRows(rows, pgx.RowTo[string])
+	if err != nil {
+		return nil, fmt.Errorf("look up functions: %w", err)
+	}
+	return append(warnings, more...), nil
+}
+
+// explain finds what forbidden finds by way of the plan, for a role that may not make a temporary view.
+func explain(ctx context.Context, tx pgx.Tx, t *table, expression string) (problem string, err error) {
+	rows, err := tx.Query(ctx, "EXPLAIN (VERBOSE, COSTS OFF) SELECT "+enclose(expression)+" FROM "+t.quoted()+" AS r", pgx.QueryExecModeExec)
+	if err != nil {
+		return "", fmt.Errorf("explain expression: %w", err)
+	}
+	lines, err := pgx.CollectRows(rows, pgx.RowTo[string])
+	if denied(err) {
+		return "", nil // what the role lacks is told in its own place
+	}
+	if err != nil {
+		return "", fmt.Errorf("explain expression: %w", err)
+	}
+	for _, line := range lines {
+		node := strings.TrimLeft(line, " ->")
+		output, isOutput := strings.CutPrefix(node, "Output: ")
+		switch {
+		case strings.HasPrefix(node, "SubPlan"), strings.HasPrefix(node, "InitPlan"):
+			return "has a sub-select: a change of what it reads would go unnoticed", nil
+		case strings.HasPrefix(node, "Aggregate"):
+			return "has an aggregate: a text is made of one row", nil
+		case strings.HasPrefix(node, "WindowAgg"):
+			return "has a window function: a text is made of one row", nil
+		case strings.HasPrefix(node, "ProjectSet"):
+			return "has a function that returns a set: a row has one text", nil
+		case isOutput && strings.Contains(withoutQuotes(output), ".*"):
+			return "names the whole row, and so the embedding too: name its columns", nil
+		}
+	}
+	return "", nil
+}
+
+var quoted = regexp.MustCompile(`"(?:[^"]|"")*"|'(?:[^']|'')*'`)
+
+// withoutQuotes leaves out string constants and quoted names.
+func withoutQuotes(s string) string { return quoted.ReplaceAllString(s, "") }

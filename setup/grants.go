@@ -1,0 +1,135 @@
+package setup
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/embedsidecar/embedsidecar/pipeline"
+)
+
+// needs is what running a pipeline asks for.
+type needs struct {
+	oid    uint32
+	name   string   // of the table, quoted
+	schema string   // of the table
+	read   []string // columns to read; nil: all
+	write  []string // columns to update
+	whole  bool     // an embedding table: rows are inserted and deleted too
+}
+
+// required lists what a role needs to run a pipeline. reads are the columns that text and filter name, nil for all.
+func required(spec pipeline.Spec, t *table, reads []string, d destination) []needs {
+	source := needs{oid: t.OID, name: t.quoted(), schema: t.Schema}
+	if reads != nil {
+		source.read = slices.Clone(keyNames(t.Key))
+		for _, c := range reads {
+			if !slices.Contains(source.read, c) {
+				source.read = append(source.read, c)
+			}
+		}
+	}
+	if spec.ToColumn() {
+		if d.Exists {
+			source.write = []string{spec.IntoColumn}
+			if source.read != nil {
+				source.read = append(source.read, spec.IntoColumn)
+			}
+		}
+		return []needs{source}
+	}
+	all := []needs{source}
+	if d.Exists {
+		schema := spec.IntoSchema
+		if schema == "" {
+			schema = spec.Schema
+		}
+		all = append(all, needs{oid: d.OID, name: spec.Into(), schema: schema, whole: true})
+	}
+	return all
+}
+
+// grants returns the statements that give a role what it needs, whether or not it has it.
+func (n needs) grants(role string) []string {
+	to := " TO " + quote(role) + ";"
+	if n.whole {
+		return []string{"GRANT SELECT, INSERT, UPDATE, DELETE ON " + n.name + to}
+	}
+	what := "SELECT"
+	if n.read != nil {
+		what += " (" + quoteAll(n.read) + ")"
+	}
+	if len(n.write) > 0 {
+		what += ", UPDATE (" + quoteAll(n.write) + ")"
+	}
+	return []string{"GRANT " + what + " ON " + n.name + to}
+}
+
+// missing returns those statements of grants that the role still needs.
+func (n needs) missing(ctx context.Context, q querier, role string) ([]string, error) {
+	var statements []string
+	var usage bool
+	if err := q.QueryRow(ctx, "SELECT has_schema_privilege($1, $2, 'USAGE')", role, n.schema).Scan(&usage); err != nil {
+		return nil, fmt.Errorf("look up privileges on schema %s: %w", quote(n.schema), err)
+	}
+	if !usage {
+		statements = append(statements, "GRANT USAGE ON SCHEMA "+quote(n.schema)+" TO "+quote(role)+";")
+	}
+	var ok bool
+	var err error
+	if n.whole {
+		err = q.QueryRow(ctx, `SELECT has_table_privilege($1, $2::oid, 'SELECT') AND has_table_privilege($1, $2::oid, 'INSERT')
+			AND has_table_privilege($1, $2::oid, 'UPDATE') AND has_table_privilege($1, $2::oid, 'DELETE')`, role, n.oid).Scan(&ok)
+	} else {
+		err = q.QueryRow(ctx, `SELECT coalesce(bool_and(has_column_privilege($1, $2::oid, a.attnum, 'SELECT')) FILTER (WHERE $3::text[] IS NULL OR a.attname = ANY ($3)), true)
+				AND coalesce(bool_and(has_column_privilege($1, $2::oid, a.attnum, 'UPDATE')) FILTER (WHERE a.attname = ANY ($4)), true)
+			FROM pg_attribute a WHERE a.attrelid = $2 AND a.attnum > 0 AND NOT a.attisdropped`, role, n.oid, n.read, n.write).Scan(&ok)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("look up privileges on %s: %w", n.name, err)
+	}
+	if !ok {
+		statements = append(statements, n.grants(role)...)
+	}
+	return statements, nil
+}
+
+// Grants returns the statements that let a role run a confirmed pipeline, for an owner of its tables to run. What the role needs
+// besides is in sql/roles.sql.
+func Grants(ctx context.Context, db DB, p *pipeline.Pipeline, role string) ([]string, error) {
+	var statements []string
+	err := readOnly(ctx, db, func(tx pgx.Tx) error {
+		f, err := inspect(ctx, tx, p.Spec, p.Dims, nil)
+		if err != nil {
+			return err
+		}
+		schemas := map[string]bool{}
+		for _, n := range required(f.pipeline.Spec, f.table, f.reads, f.destination) {
+			if !schemas[n.schema] {
+				schemas[n.schema] = true
+				statements = append(statements, "GRANT USAGE ON SCHEMA "+quote(n.schema)+" TO "+quote(role)+";")
+			}
+			statements = append(statements, n.grants(role)...)
+		}
+		return nil
+	})
+	return statements, err
+}
+
+// missingGrants returns what the current role lacks for a pipeline.
+func missingGrants(ctx context.Context, q querier, f *findings) (role string, statements []string, err error) {
+	if err := q.QueryRow(ctx, "SELECT current_user::text").Scan(&role); err != nil {
+		return "", nil, fmt.Errorf("look up role: %w", err)
+	}
+	for _, n := range required(f.pipeline.Spec, f.table, f.reads, f.destination) {
+		more, err := n.missing(ctx, q, role)
+		if err != nil {
+			return "", nil, err
+		}
+		statements = append(statements, more...)
+	}
+	slices.Sort(statements)
+	return role, slices.Compact(statements), nil
+}

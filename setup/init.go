@@ -1,0 +1,327 @@
+package setup
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"strings"
+	"time"
+
+	"github.com/jackc/pgerrcode"
+	"github.com/jackc/pglogrepl"
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/embedsidecar/embedsidecar/database"
+	"github.com/embedsidecar/embedsidecar/embed"
+	"github.com/embedsidecar/embedsidecar/pipeline"
+)
+
+// Options says what Init shall make.
+type Options struct {
+	Pool           *pgxpool.Pool // as a role that owns the source tables; straight to the server
+	ReplicationDSN string        // as a role that may replicate; the same server and database
+	Slot           string
+	Publication    string
+	Specs          []pipeline.Spec
+	Descriptions   map[string]embed.Description // of each pipeline's embedder, by the pipeline's name
+	Adopt          bool                         // the database is a copy of another that shall live on its own
+	Failover       bool                         // standbys keep a copy of the slot; from PostgreSQL 17 on
+	DryRun         bool                         // say what would be done
+	SlotTimeout    time.Duration                // how long to wait for running transactions; 0: 60 s
+	Log            *slog.Logger
+}
+
+// Report says what Init did, or would do.
+type Report struct {
+	Steps     []Step              // in this order; none when everything was there
+	Warnings  []string            // what works but may surprise
+	Pipelines []pipeline.Pipeline // as configured and confirmed; empty after a dry run
+}
+
+// Step is one thing that was made or changed.
+type Step struct {
+	What string   // a noun: publication "embedsidecar"
+	SQL  []string // what did it; for parts that are no SQL, a line of words
+	Undo []string // what takes it back
+}
+
+// action is a step and how to do it.
+type action struct {
+	Step
+	allowed bool     // the catalogue says that the role may
+	tables  []uint32 // to lock; their lock holders are named when it does not work out
+	run     func(ctx context.Context) error
+	words   bool // SQL is words: nobody else can run it
+}
+
+const (
+	lockTimeout  = 2 * time.Second
+	lockAttempts = 5
+	// initLock is the advisory lock of Init, so that two do not mix.
+	initLock = int64(0x656d62736964)
+	// minVersion and maxVersion are the servers that are tested.
+	minVersion = 140000
+	maxVersion = 190000
+)
+
+// Init makes what the pipelines need and the database lacks: extension, schema, destinations, publication, slot, checkpoint and
+// pipeline rows, in this order, because a slot cannot read what happened before its publication was there. Done twice, it does
+// nothing the second time. What was changed in the configuration since is taken over, with a scan where texts may differ.
+//
+// All looking comes before all doing: mistakes (*ConfigError, joined), missing rights (*PermissionError with the SQL for
+// somebody who has them) and names in use (*ConflictError) change nothing. When a later step fails all the same, what was made
+// stays, is in the report, and the next run goes on from there; only a slot is taken back, since it would keep WAL for nobody.
+func Init(ctx context.Context, o Options) (Report, error) {
+	in := &initializer{o: o, log: o.Log}
+	if in.log == nil {
+		in.log = slog.New(slog.DiscardHandler)
+	}
+	if in.o.SlotTimeout == 0 {
+		in.o.SlotTimeout = time.Minute
+	}
+	if err := in.validate(); err != nil {
+		return in.report, err
+	}
+	unlock, err := lockInit(ctx, o.Pool)
+	if err != nil {
+		return in.report, err
+	}
+	defer unlock()
+	if in.repl, err = database.ConnectReplication(ctx, o.ReplicationDSN, database.Options{ApplicationName: "embedsidecar init"}); err != nil {
+		return in.report, err
+	}
+	defer func() {
+		closing, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
+		defer cancel()
+		_ = in.repl.Close(closing)
+	}()
+	if in.system, err = pglogrepl.IdentifySystem(ctx, in.repl); err != nil {
+		return in.report, fmt.Errorf("identify the server: %w", err)
+	}
+	err = in.all(ctx)
+	return in.report, err
+}
+
+// initializer is one run of Init.
+type initializer struct {
+	o      Options
+	log    *slog.Logger
+	repl   *pgconn.PgConn
+	system pglogrepl.IdentifySystemResult
+	report Report
+	plan   []action
+	server serverFacts
+	found  []*findings       // by spec
+	stored []*storedPipeline // by spec; nil: new
+	others []storedPipeline  // of the slot, without a spec
+	pub    *publication
+	slot   slotState
+}
+
+// serverFacts is what the server says of itself and of the role.
+type serverFacts struct {
+	Version   int
+	WALLevel  string
+	Standby   bool
+	Database  string
+	Role      string
+	Superuser bool
+	MayCreate bool // CREATE on the database
+	Schema    int  // version of our schema; 0: none
+	Owns      bool // the schema is there and ours to change
+	Vector    bool // the extension is installed
+	HasPublic bool
+	HasSchema bool // embedsidecar
+	Installed bool // the installation's row is there
+}
+
+func (in *initializer) validate() error {
+	switch {
+	case database.Pooled(in.o.Pool):
+		return &database.Error{Kind: database.Pooler, Err: errors.New("init needs a session of its own"), Hint: []string{"give --database-url the address of the server itself"}}
+	case !slotName.MatchString(in.o.Slot):
+		return &ConfigError{Problem: fmt.Sprintf("slot name %q: lower case letters, digits and underscores are allowed, up to 63", in.o.Slot)}
+	case badName(in.o.Publication) != "":
+		return &ConfigError{Problem: "the name of the publication " + badName(in.o.Publication)}
+	}
+	var mistakes []error
+	names, destinations := map[string]bool{}, map[string]string{}
+	for _, spec := range in.o.Specs {
+		if names[spec.Name] {
+			mistakes = append(mistakes, &ConfigError{Pipeline: spec.Name, Problem: "there are two pipelines of this name"})
+			continue
+		}
+		names[spec.Name] = true
+		if other, taken := destinations[destinationName(spec)]; taken {
+			mistakes = append(mistakes, &ConfigError{Pipeline: spec.Name, Problem: fmt.Sprintf("its destination %s is also that of pipeline %q", destinationName(spec), other)})
+		}
+		destinations[destinationName(spec)] = spec.Name
+		if d, ok := in.o.Descriptions[spec.Name]; !ok || d.Dims <= 0 || d.Fingerprint == "" {
+			mistakes = append(mistakes, &ConfigError{Pipeline: spec.Name, Problem: "its embedder has not said what it is"})
+		}
+	}
+	return errors.Join(mistakes...)
+}
+
+// lockInit keeps a second init out. The lock belongs to a session, which is kept for it.
+func lockInit(ctx context.Context, pool *pgxpool.Pool) (unlock func(), err error) {
+	conn, err := pool.Acquire(ctx)
+	if err != nil {
+		return nil, database.Wrap(err)
+	}
+	var got bool
+	if err := conn.QueryRow(ctx, "SELECT pg_try_advisory_lock($1)", initLock).Scan(&got); err != nil {
+		conn.Release()
+		return nil, fmt.Errorf("lock out other inits: %w", err)
+	}
+	if !got {
+		conn.Release()
+		return nil, &ConflictError{Problem: "another init is running in this database", Hint: []string{"wait for it to end"}}
+	}
+	return func() {
+		closing, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
+		defer cancel()
+		_ = conn.Conn().Close(closing) // the lock goes with its session
+		conn.Release()
+	}, nil
+}
+
+func (in *initializer) all(ctx context.Context) error {
+	if err := in.lookAtServer(ctx); err != nil {
+		return err
+	}
+	if !in.server.Vector {
+		extension := in.extension()
+		if err := in.perform(ctx, []action{extension}); err != nil || in.o.DryRun {
+			in.report.Warnings = append(in.report.Warnings, "the rest depends on the extension vector")
+			return err
+		}
+		in.o.Pool.Reset() // so that connections know the type
+	}
+	if err := readOnly(ctx, in.o.Pool, func(tx pgx.Tx) error { return in.look(ctx, tx) }); err != nil {
+		return err
+	}
+	plan, err := in.makePlan()
+	if err != nil {
+		return err
+	}
+	if err := in.perform(ctx, plan); err != nil || in.o.DryRun {
+		return err
+	}
+	in.report.Pipelines, err = in.confirmed(ctx)
+	return err
+}
+
+// perform does what is planned, or says that the role may not, before anything is done.
+func (in *initializer) perform(ctx context.Context, plan []action) error {
+	var refused *PermissionError
+	for _, a := range plan {
+		if a.allowed {
+			continue
+		}
+		if refused == nil {
+			refused = &PermissionError{What: "make " + a.What, Role: in.server.Role}
+		}
+		for _, sql := range a.SQL {
+			refused.SQL = append(refused.SQL, strings.TrimSuffix(sql, ";")+";")
+		}
+	}
+	if refused != nil && !in.o.DryRun {
+		return refused
+	}
+	for _, a := range plan {
+		if !in.o.DryRun {
+			if err := in.do(ctx, a); err != nil {
+				return err
+			}
+			in.log.InfoContext(ctx, "made", "what", a.What)
+		}
+		in.report.Steps = append(in.report.Steps, a.Step)
+	}
+	return nil
+}
+
+func (in *initializer) do(ctx context.Context, a action) error {
+	var err error
+	if a.run != nil {
+		err = a.run(ctx)
+	} else {
+		err = in.execute(ctx, a)
+	}
+	if denied(err) {
+		e := &PermissionError{What: "make " + a.What, Role: in.server.Role, Err: err}
+		if !a.words {
+			e.SQL = a.SQL
+		}
+		return e
+	}
+	if err != nil {
+		return fmt.Errorf("make %s: %w", a.What, err)
+	}
+	return nil
+}
+
+// execute runs a step's statements in one transaction. It waits for locks briefly, so that it never stands before the user's
+// own statements for longer than that, and tries again.
+func (in *initializer) execute(ctx context.Context, a action) error {
+	for attempt := 1; ; attempt++ {
+		err := pgx.BeginFunc(ctx, in.o.Pool, func(tx pgx.Tx) error {
+			if _, err := tx.Exec(ctx, fmt.Sprintf("SET LOCAL lock_timeout = %d", lockTimeout.Milliseconds())); err != nil {
+				return err
+			}
+			for _, sql := range a.SQL {
+				if _, err := tx.Exec(ctx, sql); err != nil {
+					return err
+				}
+			}
+			return nil
+		})
+		if !hasCode(err, pgerrcode.LockNotAvailable, pgerrcode.DeadlockDetected) {
+			return err
+		}
+		holders, lookErr := lockHolders(ctx, in.o.Pool, a.tables)
+		if lookErr != nil {
+			return errors.Join(err, lookErr)
+		}
+		in.log.WarnContext(ctx, "waiting for a lock", "what", a.What, "attempt", attempt, "holders", strings.Join(holders, "; "))
+		if attempt == lockAttempts {
+			hint := []string{"wait for the sessions that hold locks, and run embedsidecar init again"}
+			for _, h := range holders {
+				hint = append(hint, h)
+			}
+			return &ConflictError{Problem: fmt.Sprintf("no lock within %d tries of %s", lockAttempts, lockTimeout), Hint: hint, Err: err}
+		}
+		pause := time.NewTimer(500*time.Millisecond + rand.N(time.Second)) //nolint:gosec // jitter is no secret
+		select {
+		case <-ctx.Done():
+			pause.Stop()
+			return ctx.Err()
+		case <-pause.C:
+		}
+	}
+}
+
+// confirmed resolves every pipeline as it now is.
+func (in *initializer) confirmed(ctx context.Context) ([]pipeline.Pipeline, error) {
+	all, err := Load(ctx, in.o.Pool, in.o.Slot)
+	if err != nil {
+		return nil, err
+	}
+	var ours []pipeline.Pipeline
+	for _, spec := range in.o.Specs {
+		for _, p := range all {
+			if p.Name != spec.Name {
+				continue
+			}
+			if p.Status != pipeline.Active && p.Enabled {
+				return nil, &ConfigError{Pipeline: p.Name, Problem: "is set up but cannot work: " + p.Detail}
+			}
+			ours = append(ours, p)
+		}
+	}
+	return ours, nil
+}

@@ -1,0 +1,197 @@
+package setup
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/embedsidecar/embedsidecar/pipeline"
+)
+
+// storedPipeline is a row of embedsidecar.pipeline.
+type storedPipeline struct {
+	PipelineID        int32
+	Name              string
+	TableOID          uint32
+	TableSchema       string
+	TableName         string
+	SourceColumns     []string
+	TextExpression    string
+	FilterExpression  string
+	KeyColumns        []string
+	WatchedColumns    []string
+	WatchAll          bool
+	DestinationColumn string
+	DestinationSchema string
+	DestinationTable  string
+	Dims              int
+	Plugin            string
+	Model             string
+	Generation        int32
+	Fingerprint       string
+	Lane              pipeline.Lane
+	Enabled           bool
+	Status            string
+	StatusDetail      string
+	SlotName          string
+	Published         bool
+}
+
+// selectStored reads pipelines. A table is published by its own entry, by that of a partitioned table above it, or because the
+// publication takes all tables.
+const selectStored = `SELECT p.pipeline_id, p.name, p.table_oid, p.table_schema::text, p.table_name::text, p.source_columns::text[],
+	coalesce(p.text_expression, '') AS text_expression, coalesce(p.filter_expression, '') AS filter_expression, p.key_columns::text[],
+	coalesce(p.watched_columns, '{}')::text[] AS watched_columns, p.watched_columns IS NULL AS watch_all,
+	coalesce(p.destination_column::text, '') AS destination_column, coalesce(p.destination_schema::text, '') AS destination_schema,
+	coalesce(p.destination_table::text, '') AS destination_table, p.dims, p.plugin, p.model, p.generation, p.fingerprint, p.lane, p.enabled,
+	p.status, p.status_detail, p.slot_name::text,
+	coalesce(b.puballtables, false) OR EXISTS (SELECT FROM pg_publication_rel r WHERE r.prpubid = b.oid AND (r.prrelid = p.table_oid
+		OR r.prrelid IN (SELECT relid FROM pg_partition_ancestors(p.table_oid::regclass)))) AS published
+	FROM embedsidecar.pipeline p JOIN embedsidecar.lsn_checkpoint k ON k.slot_name = p.slot_name
+	LEFT JOIN pg_publication b ON b.pubname = k.publication `
+
+func storedPipelines(ctx context.Context, q querier, where string, args ...any) ([]storedPipeline, error) {
+	rows, err := q.Query(ctx, selectStored+where+" ORDER BY p.pipeline_id", args...)
+	if err != nil {
+		return nil, fmt.Errorf("read pipelines: %w", err)
+	}
+	stored, err := pgx.CollectRows(rows, pgx.RowToStructByName[storedPipeline])
+	if err != nil {
+		return nil, fmt.Errorf("read pipelines: %w", err)
+	}
+	return stored, nil
+}
+
+func (s *storedPipeline) spec() pipeline.Spec {
+	return pipeline.Spec{
+		Name: s.Name, Schema: s.TableSchema, Table: s.TableName, Columns: s.SourceColumns, Text: s.TextExpression, Filter: s.FilterExpression,
+		IntoColumn: s.DestinationColumn, IntoSchema: s.DestinationSchema, IntoTable: s.DestinationTable,
+		Plugin: s.Plugin, Model: s.Model, Priority: s.Lane, Enabled: s.Enabled,
+	}
+}
+
+// recall takes what text and filter read from the pipeline's row and makes sure that it is still so.
+func (f *findings) recall(s *storedPipeline) error {
+	p, t := &f.pipeline, f.table
+	fail := func(problem string, hint ...string) error {
+		return &ConfigError{Pipeline: s.Name, Problem: problem, Hint: hint}
+	}
+	const again = "run embedsidecar init after changing the pipeline: it takes over what changed"
+	if keys := keyNames(t.Key); !slices.Equal(keys, s.KeyColumns) {
+		return fail(fmt.Sprintf("the key of %s is now (%s) and was (%s)", t.quoted(), quoteAll(keys), quoteAll(s.KeyColumns)), again)
+	}
+	for _, name := range slices.Concat(s.WatchedColumns, columnsOfText(s)) {
+		if _, ok := t.column(name); !ok {
+			return fail(fmt.Sprintf("table %s has no column %q any more", t.quoted(), name), append(didYouMean(name, t.columnNames()), again)...)
+		}
+	}
+	p.ID, p.Generation, p.Fingerprint = s.PipelineID, s.Generation, s.Fingerprint
+	p.Watched, p.WatchAll = s.WatchedColumns, s.WatchAll
+	if !s.WatchAll {
+		// Generated columns that a text of the user's names are missing here; running it over no row tells what these lack.
+		f.reads = append([]string{}, s.WatchedColumns...)
+		for _, c := range columnsOfText(s) {
+			if !slices.Contains(f.reads, c) {
+				f.reads = append(f.reads, c)
+			}
+		}
+	}
+	return nil
+}
+
+// columnsOfText returns the columns of the default text; a text of the user's has none.
+func columnsOfText(s *storedPipeline) []string {
+	if s.TextExpression != "" {
+		return nil
+	}
+	return s.SourceColumns
+}
+
+// Load returns the pipelines of a slot as the database has them, for a role that may do no more than run. A pipeline that
+// cannot work is returned with a status other than active and a detail that says why; then only its spec, ID, OID, generation,
+// fingerprint, width and watched columns are certain. It returns *NotSetUpError when the database has no schema of ours.
+func Load(ctx context.Context, db DB, slot string) ([]pipeline.Pipeline, error) {
+	var pipelines []pipeline.Pipeline
+	err := readOnly(ctx, db, func(tx pgx.Tx) error {
+		stored, err := storedPipelines(ctx, tx, "WHERE p.slot_name = $1", slot)
+		if err != nil {
+			return notSetUp(err)
+		}
+		for i := range stored {
+			p, err := load(ctx, tx, &stored[i])
+			if err != nil {
+				return err
+			}
+			pipelines = append(pipelines, p)
+		}
+		return nil
+	})
+	return pipelines, err
+}
+
+// load confirms one stored pipeline. Only a failure to find out is an error.
+func load(ctx context.Context, tx pgx.Tx, s *storedPipeline) (pipeline.Pipeline, error) {
+	off := pipeline.Pipeline{
+		Spec: s.spec(), ID: s.PipelineID, OID: s.TableOID, Watched: s.WatchedColumns, WatchAll: s.WatchAll, Dims: s.Dims,
+		Generation: s.Generation, Fingerprint: s.Fingerprint, Status: pipeline.Misconfigured,
+	}
+	f, err := inspect(ctx, tx, s.spec(), s.Dims, s)
+	var (
+		missing *MissingError
+		config  *ConfigError
+		denied  *PermissionError
+	)
+	if err == nil && !f.destination.Exists {
+		err = &ConfigError{Problem: "the destination " + destinationName(f.pipeline.Spec) + " is gone", Hint: []string{"run embedsidecar init: it makes it anew"}}
+	}
+	if err == nil {
+		err = runnable(ctx, tx, f)
+	}
+	switch {
+	case errors.As(err, &missing):
+		off.Status, off.Detail = pipeline.Missing, detail(missing.Problem, missing.Hint)
+	case errors.As(err, &config):
+		off.Detail = detail(config.Problem, config.Hint)
+	case errors.As(err, &denied):
+		off.Detail = detail(denied.Error(), denied.SQL)
+	case err != nil:
+		return off, fmt.Errorf("load pipeline %q: %w", s.Name, err)
+	case !s.Published:
+		off = f.pipeline
+		off.Status = pipeline.Unpublished
+		off.Detail = detail(f.table.quoted()+" is not in the publication", []string{"run embedsidecar init as its owner"})
+	default:
+		return f.pipeline, nil
+	}
+	return off, nil
+}
+
+func detail(problem string, hint []string) string {
+	for _, h := range hint {
+		problem += "; " + h
+	}
+	return problem
+}
+
+// runnable runs text and filter over no row at all. The server then looks up names and privileges as it will when it matters.
+func runnable(ctx context.Context, tx pgx.Tx, f *findings) error {
+	sql := "SELECT " + TextExpression(&f.pipeline) + ", " + FilterExpression(&f.pipeline) + " FROM " + f.pipeline.Source() + " AS r LIMIT 0"
+	err := rolledBack(ctx, tx, func(tx pgx.Tx) error {
+		_, err := tx.Exec(ctx, sql, pgx.QueryExecModeExec)
+		return err
+	})
+	if denied(err) {
+		if missing := permitted(ctx, tx, f); missing != nil {
+			return missing
+		}
+		return &ConfigError{Pipeline: f.pipeline.Name, Problem: "read " + f.table.quoted() + ": " + err.Error()}
+	}
+	if err != nil {
+		problem, hint, err := badExpression(textWord, err)
+		return either(&ConfigError{Pipeline: f.pipeline.Name, Problem: problem, Hint: hint}, err)
+	}
+	return permitted(ctx, tx, f)
+}

@@ -1,0 +1,451 @@
+package setup
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/jackc/pglogrepl"
+	"github.com/jackc/pgx/v5"
+
+	"github.com/embedsidecar/embedsidecar/embed"
+	"github.com/embedsidecar/embedsidecar/pipeline"
+	sqlfiles "github.com/embedsidecar/embedsidecar/sql"
+)
+
+// version17 is the first server whose slots can fail over.
+const version17 = 170000
+
+// defaultPlugin is what a spec without a plugin means.
+const defaultPlugin = "onnx"
+
+// look reads all that planning needs, in one transaction.
+func (in *initializer) look(ctx context.Context, tx pgx.Tx) error {
+	installed := in.server.Schema > 0
+	var stored []storedPipeline
+	var err error
+	if installed {
+		if stored, err = storedPipelines(ctx, tx, ""); err != nil {
+			return err
+		}
+	}
+	if in.pub, err = findPublication(ctx, tx, in.o.Publication, in.server.Version); err != nil {
+		return err
+	}
+	if in.slot, err = findSlot(ctx, tx, in.o.Slot, installed); err != nil {
+		return err
+	}
+	configured := map[string]bool{}
+	var mistakes []error
+	for _, spec := range in.o.Specs {
+		configured[spec.Name] = true
+		f, s, err := in.lookAtPipeline(ctx, tx, spec, stored)
+		var config *ConfigError
+		var missing *MissingError
+		switch {
+		case errors.As(err, &config), errors.As(err, &missing):
+			mistakes = append(mistakes, err)
+			continue
+		case err != nil:
+			return err
+		}
+		in.found, in.stored = append(in.found, f), append(in.stored, s)
+		for _, w := range f.warnings {
+			in.report.Warnings = append(in.report.Warnings, fmt.Sprintf("pipeline %q: %s", spec.Name, w))
+		}
+	}
+	for _, s := range stored {
+		if s.SlotName == in.o.Slot && !configured[s.Name] {
+			in.others = append(in.others, s)
+			in.report.Warnings = append(in.report.Warnings, fmt.Sprintf("pipeline %q is set up and not configured: it is left as it is", s.Name))
+		}
+	}
+	return errors.Join(mistakes...)
+}
+
+// lookAtPipeline inspects one configured pipeline and compares it with its row, if there is one.
+func (in *initializer) lookAtPipeline(ctx context.Context, tx pgx.Tx, spec pipeline.Spec, all []storedPipeline) (*findings, *storedPipeline, error) {
+	description := in.o.Descriptions[spec.Name]
+	fail := func(problem string, hint ...string) error {
+		return &ConfigError{Pipeline: spec.Name, Problem: problem, Hint: hint}
+	}
+	var stored *storedPipeline
+	for i := range all {
+		if all[i].Name == spec.Name {
+			stored = &all[i]
+		}
+	}
+	f, err := inspect(ctx, tx, spec, description.Dims, nil)
+	var missing *MissingError
+	if errors.As(err, &missing) && stored != nil {
+		if t, lookErr := tableByOID(ctx, tx, stored.TableOID); lookErr == nil {
+			missing.Hint = []string{"the table is now called " + t.quoted() + ": name it so in the configuration"}
+		}
+	}
+	if err != nil {
+		return nil, nil, err
+	}
+	if in.server.Version < version15 && spec.ColumnLists {
+		return nil, nil, fail("column lists need PostgreSQL 15 or newer")
+	}
+	for _, s := range all {
+		if s.Name != spec.Name && destinationName(s.spec()) == destinationName(f.pipeline.Spec) {
+			return nil, nil, fail(fmt.Sprintf("its destination %s is also that of pipeline %q", destinationName(f.pipeline.Spec), s.Name))
+		}
+	}
+	if stored != nil {
+		switch {
+		case stored.SlotName != in.o.Slot:
+			return nil, nil, fail(fmt.Sprintf("a pipeline of this name is set up with slot %q", stored.SlotName), "choose another name, or the same --slot")
+		case destinationName(stored.spec()) != destinationName(f.pipeline.Spec) && stored.TableOID == f.table.OID:
+			return nil, nil, fail(fmt.Sprintf("its destination is %s and cannot become %s", destinationName(stored.spec()), destinationName(f.pipeline.Spec)),
+				"set up a second pipeline with another name for the new destination, and remove the old one when it is no longer read")
+		case stored.Fingerprint != description.Fingerprint:
+			return nil, nil, fail(fmt.Sprintf("its vectors were made by another model (%s) than the configured one (%s): the two must not mix", brief(stored.Fingerprint), brief(description.Fingerprint)),
+				"go back to the model the vectors were made with ("+stored.Model+")",
+				"or set up a second pipeline with another name and destination, and remove this one when it is no longer read",
+				"or remove this pipeline and set it up again with --overwrite, which makes every vector anew")
+		}
+		return f, stored, nil
+	}
+	if f.destination.Exists && !spec.Overwrite {
+		holds, err := holdsVectors(ctx, tx, f.pipeline.Spec)
+		if denied(err) {
+			return nil, nil, permitted(ctx, tx, f)
+		}
+		if err != nil {
+			return nil, nil, about(spec.Name, err)
+		}
+		if holds {
+			return nil, nil, fail("the destination "+destinationName(f.pipeline.Spec)+" holds vectors that this pipeline did not write",
+				"name another destination, or take it over with --overwrite: every vector in it is then made anew")
+		}
+	}
+	return f, nil, nil
+}
+
+// brief shortens a fingerprint for people.
+func brief(fingerprint string) string {
+	const enough = 24
+	if len(fingerprint) <= enough {
+		return fingerprint
+	}
+	return fingerprint[:enough] + "..."
+}
+
+// makePlan lists what is missing, in the order in which it must be made.
+func (in *initializer) makePlan() ([]action, error) {
+	plan, err := in.schema()
+	if err != nil {
+		return nil, err
+	}
+	for _, f := range in.found {
+		if !f.destination.Exists {
+			plan = append(plan, in.makeDestination(f))
+		}
+	}
+	published, err := publish(in.o.Publication, in.pub, in.wanted(), in.server.MayCreate)
+	if err != nil {
+		return nil, err
+	}
+	plan = append(plan, published...)
+	if in.slot.Checkpoint && in.slot.Publication != in.o.Publication {
+		return nil, &ConfigError{Problem: fmt.Sprintf("slot %q was set up with publication %q, not %q", in.o.Slot, in.slot.Publication, in.o.Publication),
+			Hint: []string{"use that publication, or another slot"}}
+	}
+	reason, err := in.slot.renewal(in.o.Slot, in.server.Database, in.system.SystemID, in.pub, in.o.Adopt)
+	if err != nil {
+		return nil, err
+	}
+	if len(in.found) == 0 && !in.slot.Checkpoint {
+		return plan, nil // nothing to stream yet: a slot would only keep WAL
+	}
+	if reason != "" {
+		plan = append(plan, in.makeSlot(reason))
+	}
+	for i, f := range in.found {
+		if a, needed := in.writePipeline(f, in.stored[i]); needed {
+			plan = append(plan, a)
+		}
+	}
+	return plan, nil
+}
+
+func (in *initializer) makeDestination(f *findings) action {
+	spec := f.pipeline.Spec
+	if spec.ToColumn() {
+		name := destinationName(spec)
+		alter := "ALTER TABLE " + f.table.quoted()
+		column := alter + " ADD COLUMN " + quote(spec.IntoColumn) + " " + f.vector.quoted() + fmt.Sprintf("(%d)", f.pipeline.Dims)
+		return action{
+			Step: Step{
+				What: "column " + name,
+				SQL:  []string{column, "COMMENT ON COLUMN " + name + " IS " + literal(ourMark+" vectors of pipeline "+spec.Name)},
+				Undo: []string{alter + " DROP COLUMN " + quote(spec.IntoColumn) + ";"},
+			},
+			allowed: f.table.OwnedByUs, tables: []uint32{f.table.OID},
+		}
+	}
+	return action{
+		Step:    Step{What: "embedding table " + spec.Into(), SQL: embeddingTable(spec, f.table, f.vector, f.pipeline.Dims), Undo: []string{"DROP TABLE " + spec.Into() + ";"}},
+		allowed: true, // the server says so if not: it depends on a schema that may be anybody's
+	}
+}
+
+// wanted lists the tables to publish, each once, with the columns that all its pipelines need if all of them ask for a list.
+func (in *initializer) wanted() []publishedAs {
+	var want []publishedAs
+	for _, f := range in.found {
+		if slices.ContainsFunc(want, func(w publishedAs) bool { return w.table.OID == f.table.OID }) {
+			continue
+		}
+		want = append(want, publishedAs{table: f.table, columns: in.columnList(f.table)})
+	}
+	return want
+}
+
+// columnList returns the columns of a table that its pipelines need, or nil to publish all.
+func (in *initializer) columnList(t *table) []string {
+	if t.Kind == "p" || t.Identity == "f" {
+		return nil // a root's list does not apply to its partitions; a full identity does not allow one
+	}
+	need := map[string]bool{}
+	for _, k := range t.Key {
+		need[k.Name] = true
+	}
+	for _, f := range in.found {
+		if f.table.OID != t.OID {
+			continue
+		}
+		if !f.pipeline.ColumnLists || f.pipeline.WatchAll {
+			return nil
+		}
+		for _, c := range f.pipeline.Watched {
+			need[c] = true
+		}
+		if f.pipeline.ToColumn() {
+			need[f.pipeline.IntoColumn] = true // to see that somebody asks for a new vector by taking the old one away
+		}
+	}
+	for _, s := range in.others {
+		if s.TableOID != t.OID {
+			continue
+		}
+		if s.WatchAll {
+			return nil
+		}
+		for _, c := range append(slices.Clone(s.WatchedColumns), s.DestinationColumn) {
+			need[c] = true
+		}
+	}
+	var list []string
+	for _, c := range t.Columns {
+		if need[c.Name] && !c.Generated {
+			list = append(list, c.Name)
+		}
+	}
+	for name := range need { // a destination that is made by this very run
+		if _, ok := t.column(name); !ok && name != "" {
+			list = append(list, name)
+		}
+	}
+	return list
+}
+
+func (in *initializer) makeSlot(reason string) action {
+	a := action{
+		Step: Step{
+			What: "slot " + quote(in.o.Slot),
+			SQL:  []string{fmt.Sprintf("SELECT pg_create_logical_replication_slot(%s, 'pgoutput');", literal(in.o.Slot))},
+			Undo: []string{fmt.Sprintf("SELECT pg_drop_replication_slot(%s);", literal(in.o.Slot)), "DELETE FROM embedsidecar.lsn_checkpoint WHERE slot_name = " + literal(in.o.Slot) + ";"},
+		},
+		allowed: true,
+	}
+	if in.slot.Checkpoint {
+		a.What += " anew (" + reason + "), and a scan of every pipeline"
+	}
+	a.run = func(ctx context.Context) error { return in.createSlot(ctx, reason) }
+	return a
+}
+
+// createSlot makes the slot and its checkpoint. The checkpoint's row is written first with no position: an init that is killed in
+// between leaves a slot that the next one knows to be its own.
+func (in *initializer) createSlot(ctx context.Context, reason string) error {
+	_, err := in.o.Pool.Exec(ctx, `INSERT INTO embedsidecar.lsn_checkpoint (slot_name, publication, publication_oid, system_id, timeline, consistent_point, lsn)
+		VALUES ($1, $2, 0, $3, $4, '0/0', '0/0') ON CONFLICT (slot_name) DO NOTHING`, in.o.Slot, in.o.Publication, in.system.SystemID, in.system.Timeline)
+	if err != nil {
+		return fmt.Errorf("write checkpoint: %w", err)
+	}
+	if in.slot.Exists {
+		if _, err := in.o.Pool.Exec(ctx, "SELECT pg_drop_replication_slot($1)", in.o.Slot); err != nil {
+			return fmt.Errorf("drop the old slot: %w", err)
+		}
+	}
+	m := slotMaker{
+		pool: in.o.Pool, conn: in.repl, name: in.o.Slot, timeout: in.o.SlotTimeout, log: in.log,
+		failover: in.o.Failover && in.server.Version >= version17,
+	}
+	lsn, err := m.create(ctx)
+	if err != nil {
+		return err
+	}
+	if err := in.recordSlot(ctx, lsn, reason); err != nil {
+		// Nobody would read from it, and the server would keep its WAL for ever.
+		_, dropErr := in.o.Pool.Exec(context.WithoutCancel(ctx), "SELECT pg_drop_replication_slot($1)", in.o.Slot)
+		return errors.Join(err, dropErr)
+	}
+	return nil
+}
+
+func (in *initializer) recordSlot(ctx context.Context, lsn pglogrepl.LSN, reason string) error {
+	return pgx.BeginFunc(ctx, in.o.Pool, func(tx pgx.Tx) error {
+		if _, err := tx.Exec(ctx, "SET LOCAL synchronous_commit = on"); err != nil {
+			return fmt.Errorf("write checkpoint: %w", err)
+		}
+		_, err := tx.Exec(ctx, sqlfiles.Query("move_checkpoint"),
+			pgx.StrictNamedArgs{"slot": in.o.Slot, "lsn": lsn.String(), "system_id": in.system.SystemID, "timeline": in.system.Timeline})
+		if err != nil {
+			return fmt.Errorf("write checkpoint: %w", err)
+		}
+		ids := []int32{}
+		for _, s := range in.stored {
+			if s != nil {
+				ids = append(ids, s.PipelineID)
+			}
+		}
+		for _, s := range in.others {
+			ids = append(ids, s.PipelineID)
+		}
+		if _, err := tx.Exec(ctx, sqlfiles.Query("request_scan"), pgx.StrictNamedArgs{"pipeline_ids": ids, "reason": "the slot was made anew: " + reason}); err != nil {
+			return fmt.Errorf("request a scan: %w", err)
+		}
+		return nil
+	})
+}
+
+// writePipeline plans what brings a pipeline's row up to date.
+func (in *initializer) writePipeline(f *findings, stored *storedPipeline) (a action, needed bool) {
+	p, d := f.pipeline, in.o.Descriptions[f.pipeline.Name]
+	a = action{allowed: true, words: true}
+	if stored == nil {
+		a.Step = Step{What: fmt.Sprintf("pipeline %q, and its backfill", p.Name), SQL: []string{"-- a row in embedsidecar.pipeline"},
+			Undo: []string{"DELETE FROM embedsidecar.pipeline WHERE name = " + literal(p.Name) + ";"}}
+		a.run = func(ctx context.Context) error { return in.insertPipeline(ctx, &p, d) }
+		return a, true
+	}
+	changes, texts, keys := drift(f, stored)
+	if len(changes) == 0 {
+		return a, false
+	}
+	a.Step = Step{What: fmt.Sprintf("changes of pipeline %q: %s", p.Name, strings.Join(changes, ", ")), SQL: []string{"-- its row in embedsidecar.pipeline"}}
+	if texts {
+		a.What += "; with a scan"
+	}
+	a.run = func(ctx context.Context) error { return in.updatePipeline(ctx, f, stored, texts, keys) }
+	return a, true
+}
+
+// drift lists in what a pipeline's row differs from what is configured and there. texts says that texts may differ, so that every
+// row must be looked at; keys that old entries of the ledger name no row any more.
+func drift(f *findings, s *storedPipeline) (changes []string, texts, keys bool) {
+	p := &f.pipeline
+	note := func(differs bool, what string, text bool) {
+		if differs {
+			changes, texts = append(changes, what), texts || text
+		}
+	}
+	note(p.OID != s.TableOID, "table made anew", true)
+	note(!slices.Equal(keyNames(p.Key), s.KeyColumns), "key", true)
+	keys = p.OID != s.TableOID || !slices.Equal(keyNames(p.Key), s.KeyColumns)
+	note(p.Text != s.TextExpression, textWord, true)
+	note(p.Filter != s.FilterExpression, filterWord, true)
+	note(!slices.Equal(p.Columns, s.SourceColumns), "columns", p.Text == "")
+	note(p.WatchAll != s.WatchAll || !slices.Equal(p.Watched, s.WatchedColumns), "watched columns", true)
+	note(p.Priority != s.Lane, "priority", false)
+	note(p.Enabled != s.Enabled, "enabled", false)
+	note(pluginOf(p.Spec) != s.Plugin || p.Model != s.Model, "model's place", false)
+	note((p.Schema != s.TableSchema || p.Table != s.TableName) && p.OID == s.TableOID, "table's name", false)
+	note(!f.destination.Exists, "destination made anew", true)
+	note(s.Status != string(pipeline.Active), "status", false)
+	return changes, texts, keys
+}
+
+func pluginOf(spec pipeline.Spec) string {
+	if spec.Plugin == "" {
+		return defaultPlugin
+	}
+	return spec.Plugin
+}
+
+// rowOf returns the arguments of a pipeline's row.
+func (in *initializer) rowOf(p *pipeline.Pipeline, d embed.Description) pgx.StrictNamedArgs {
+	args := pgx.StrictNamedArgs{
+		"name": p.Name, "slot": in.o.Slot, "oid": p.OID, "schema": p.Schema, "table": p.Table, "columns": append([]string{}, p.Columns...),
+		"text": nullable(p.Text), "filter": nullable(p.Filter), "keys": keyNames(p.Key), "watched": append([]string{}, p.Watched...),
+		"into_column": nullable(p.IntoColumn), "into_schema": nil, "into_table": nullable(p.IntoTable), "dims": p.Dims,
+		"plugin": pluginOf(p.Spec), "model": p.Model, "fingerprint": d.Fingerprint, "lane": p.Priority, "enabled": p.Enabled,
+	}
+	if p.WatchAll {
+		args["watched"] = nil
+	}
+	if !p.ToColumn() {
+		args["into_schema"] = p.IntoSchema
+		if p.IntoSchema == "" {
+			args["into_schema"] = p.Schema
+		}
+	}
+	return args
+}
+
+func nullable(s string) *string {
+	if s == "" {
+		return nil
+	}
+	return &s
+}
+
+func (in *initializer) insertPipeline(ctx context.Context, p *pipeline.Pipeline, d embed.Description) error {
+	return pgx.BeginFunc(ctx, in.o.Pool, func(tx pgx.Tx) error {
+		var id int32
+		if err := tx.QueryRow(ctx, sqlfiles.Query("insert_pipeline"), in.rowOf(p, d)).Scan(&id); err != nil {
+			return fmt.Errorf("write pipeline: %w", err)
+		}
+		return requestScan(ctx, tx, id, "backfill")
+	})
+}
+
+func requestScan(ctx context.Context, tx pgx.Tx, id int32, reason string) error {
+	if _, err := tx.Exec(ctx, sqlfiles.Query("request_scan"), pgx.StrictNamedArgs{"pipeline_ids": []int32{id}, "reason": reason}); err != nil {
+		return fmt.Errorf("request a scan: %w", err)
+	}
+	return nil
+}
+
+func (in *initializer) updatePipeline(ctx context.Context, f *findings, s *storedPipeline, texts, keys bool) error {
+	args := in.rowOf(&f.pipeline, in.o.Descriptions[f.pipeline.Name])
+	delete(args, "slot")
+	delete(args, "name")
+	args["pipeline_id"], args["generations"] = s.PipelineID, 0
+	if texts {
+		// Entries of the ledger from before then differ from every row, whatever their hashes say.
+		args["generations"] = 1
+	}
+	return pgx.BeginFunc(ctx, in.o.Pool, func(tx pgx.Tx) error {
+		if _, err := tx.Exec(ctx, sqlfiles.Query("update_pipeline"), args); err != nil {
+			return fmt.Errorf("write pipeline: %w", err)
+		}
+		if keys {
+			for _, table := range []string{"task", "ledger"} {
+				if _, err := tx.Exec(ctx, "DELETE FROM embedsidecar."+table+" WHERE pipeline_id = $1", s.PipelineID); err != nil {
+					return fmt.Errorf("forget old keys: %w", err)
+				}
+			}
+		}
+		if !texts {
+			return nil
+		}
+		return requestScan(ctx, tx, s.PipelineID, "the pipeline was changed")
+	})
+}

@@ -1,0 +1,198 @@
+package setup
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/tern/v2/migrate"
+
+	sqlfiles "github.com/embedsidecar/embedsidecar/sql"
+)
+
+// markKeySize is how many random bytes sign the marks of write-backs.
+const markKeySize = 32
+
+// versionTable is where the migrator keeps the version of our schema.
+const versionTable = sqlfiles.Schema + ".schema_version"
+
+// lookAtServer reads what the rest depends on and refuses servers that cannot work.
+func (in *initializer) lookAtServer(ctx context.Context) error {
+	s := &in.server
+	err := in.o.Pool.QueryRow(ctx, `SELECT current_setting('server_version_num')::int, current_setting('wal_level'), pg_is_in_recovery(),
+		current_database()::text, current_user::text, (SELECT rolsuper FROM pg_roles WHERE rolname = current_user),
+		has_database_privilege(current_database(), 'CREATE'),
+		coalesce((SELECT pg_has_role(nspowner, 'USAGE') FROM pg_namespace WHERE nspname = 'embedsidecar'), false),
+		EXISTS (SELECT FROM pg_extension WHERE extname = 'vector'), EXISTS (SELECT FROM pg_namespace WHERE nspname = 'public'), EXISTS (SELECT FROM pg_namespace WHERE nspname = 'embedsidecar')`).
+		Scan(&s.Version, &s.WALLevel, &s.Standby, &s.Database, &s.Role, &s.Superuser, &s.MayCreate, &s.Owns, &s.Vector, &s.HasPublic, &s.HasSchema)
+	if err != nil {
+		return fmt.Errorf("look at the server: %w", err)
+	}
+	if s.Schema, err = schemaVersion(ctx, in.o.Pool); err != nil {
+		return err
+	}
+	if s.Schema > 0 {
+		// An init that was killed may have left the tables without it.
+		if err := in.o.Pool.QueryRow(ctx, "SELECT EXISTS (SELECT FROM embedsidecar.installation)").Scan(&s.Installed); err != nil {
+			return fmt.Errorf("look at the installation: %w", err)
+		}
+	}
+	switch {
+	case s.Version < minVersion:
+		return &ConfigError{Problem: fmt.Sprintf("the server is PostgreSQL %d, want 14 or newer", s.Version/10000)}
+	case s.Standby:
+		return &ConfigError{Problem: "the server is a standby", Hint: []string{"give the URL of the primary"}}
+	case s.WALLevel != "logical":
+		return &ConfigError{Problem: fmt.Sprintf("the server's wal_level is %s, want logical", s.WALLevel), Hint: walLevelHint}
+	case s.Version >= maxVersion:
+		in.report.Warnings = append(in.report.Warnings, fmt.Sprintf("the server is PostgreSQL %d, newer than what was tested", s.Version/10000))
+	}
+	return nil
+}
+
+var walLevelHint = []string{
+	"ALTER SYSTEM SET wal_level = 'logical'; and restart the server",
+	"managed servers: rds.logical_replication = 1 (RDS), cloudsql.logical_decoding = on (Cloud SQL), wal_level = LOGICAL (Azure)",
+}
+
+// schemaVersion returns the version of our schema; 0 when there is none.
+func schemaVersion(ctx context.Context, q querier) (int, error) {
+	var there bool
+	var role string
+	err := q.QueryRow(ctx, `SELECT EXISTS (SELECT FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
+		WHERE n.nspname = 'embedsidecar' AND c.relname = 'schema_version'), current_user::text`).Scan(&there, &role)
+	if err != nil {
+		return 0, fmt.Errorf("look up version of the schema: %w", err)
+	}
+	if !there {
+		return 0, nil
+	}
+	var version int
+	err = q.QueryRow(ctx, "SELECT version FROM "+versionTable).Scan(&version)
+	if denied(err) {
+		return 0, &PermissionError{What: "look at the schema embedsidecar", Role: role, Err: err, SQL: []string{
+			"GRANT USAGE ON SCHEMA embedsidecar TO " + quote(role) + ";", "GRANT SELECT ON ALL TABLES IN SCHEMA embedsidecar TO " + quote(role) + ";",
+			"-- and the rest of what `embedsidecar roles` prints",
+		}}
+	}
+	if err != nil {
+		return 0, fmt.Errorf("look up version of the schema: %w", err)
+	}
+	return version, nil
+}
+
+// extension plans CREATE EXTENSION vector.
+func (in *initializer) extension() action {
+	schema := "public"
+	sql := []string{"CREATE EXTENSION vector SCHEMA public"}
+	if !in.server.HasPublic {
+		schema = "vector"
+		sql = []string{"CREATE SCHEMA vector", "CREATE EXTENSION vector SCHEMA vector"}
+	}
+	return action{
+		Step: Step{What: "extension vector in schema " + quote(schema), SQL: sql, Undo: []string{"DROP EXTENSION vector;"}},
+		// Whether the server trusts the extension is its own business: it is asked by trying.
+		allowed: in.server.Superuser || in.server.MayCreate,
+		run: func(ctx context.Context) error {
+			err := in.execute(ctx, action{Step: Step{SQL: sql}})
+			if hasCode(err, "58P01", "0A000", "22023") { // no such file: the package is not installed on the server
+				return &ConfigError{Problem: "pgvector is not installed on the server", Hint: []string{"install the server's package pgvector (such as postgresql-17-pgvector), then run embedsidecar init again"}}
+			}
+			return err
+		},
+	}
+}
+
+// schema plans our tables, or nothing when they are there.
+func (in *initializer) schema() ([]action, error) {
+	names, err := migrate.FindMigrations(sqlfiles.Migrations())
+	if err != nil {
+		return nil, fmt.Errorf("list migrations: %w", err)
+	}
+	switch {
+	case in.server.Schema == len(names) && in.server.Installed:
+		return nil, nil
+	case in.server.Schema > len(names) && in.server.Installed:
+		in.report.Warnings = append(in.report.Warnings, fmt.Sprintf("the schema embedsidecar has version %d, newer than this program's %d: it is left as it is", in.server.Schema, len(names)))
+		return nil, nil
+	}
+	a := action{words: true, run: in.migrate, allowed: in.server.Owns || in.server.MayCreate || in.server.Superuser}
+	a.What = fmt.Sprintf("schema embedsidecar, version %d", len(names))
+	if !a.allowed {
+		a.SQL = []string{"GRANT CREATE ON DATABASE " + quote(in.server.Database) + " TO " + quote(in.server.Role)}
+	} else {
+		for _, name := range names[min(in.server.Schema, len(names)):] {
+			a.SQL = append(a.SQL, "-- migration "+name)
+		}
+	}
+	if in.server.Schema == 0 {
+		a.Undo = []string{"DROP SCHEMA embedsidecar CASCADE;"}
+	}
+	return []action{a}, nil
+}
+
+// migrate brings our tables to this program's version and writes the installation's one row.
+func (in *initializer) migrate(ctx context.Context) error {
+	conn, err := in.o.Pool.Acquire(ctx)
+	if err != nil {
+		return fmt.Errorf("migrate: %w", err)
+	}
+	defer func() {
+		// The migrator resets the session's settings, those that were not set at start-up included.
+		_ = conn.Conn().Close(context.WithoutCancel(ctx))
+		conn.Release()
+	}()
+	if !in.server.HasSchema {
+		if _, err := conn.Exec(ctx, "CREATE SCHEMA embedsidecar"); err != nil {
+			return fmt.Errorf("create schema: %w", err)
+		}
+	}
+	m, err := migrate.NewMigrator(ctx, conn.Conn(), versionTable)
+	if err != nil {
+		return fmt.Errorf("migrate: %w", err)
+	}
+	if err := m.LoadMigrations(sqlfiles.Migrations()); err != nil {
+		return fmt.Errorf("load migrations: %w", err)
+	}
+	if in.server.Schema < len(m.Migrations) {
+		if err := m.Migrate(ctx); err != nil {
+			return fmt.Errorf("migrate: %w", err)
+		}
+	}
+	return ensureInstallation(ctx, conn.Conn())
+}
+
+// ensureInstallation writes the installation's row with a new secret, unless there is one.
+func ensureInstallation(ctx context.Context, conn *pgx.Conn) error {
+	key := make([]byte, markKeySize)
+	if _, err := rand.Read(key); err != nil {
+		return fmt.Errorf("make a secret: %w", err)
+	}
+	if _, err := conn.Exec(ctx, "INSERT INTO embedsidecar.installation (mark_key) VALUES ($1) ON CONFLICT (only_row) DO NOTHING", key); err != nil {
+		return fmt.Errorf("write installation: %w", err)
+	}
+	return nil
+}
+
+// CheckVersion returns *NotSetUpError when the schema of ours is missing or older than this program needs. A newer one is fine:
+// migrations only add.
+func CheckVersion(ctx context.Context, db DB) error {
+	names, err := migrate.FindMigrations(sqlfiles.Migrations())
+	if err != nil {
+		return fmt.Errorf("list migrations: %w", err)
+	}
+	return readOnly(ctx, db, func(tx pgx.Tx) error {
+		version, err := schemaVersion(ctx, tx)
+		switch {
+		case err != nil:
+			return err
+		case version == 0:
+			return &NotSetUpError{}
+		case version < len(names):
+			return &NotSetUpError{errors.New(fmt.Sprint("the schema embedsidecar has version ", version, ", want ", len(names)))}
+		}
+		return nil
+	})
+}

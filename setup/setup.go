@@ -1,0 +1,213 @@
+// Package setup asks a database whether a pipeline can work, makes what it needs, checks it, and takes it away again.
+//
+// It believes only the catalogue: what a text expression reads, which columns are the key and how they compare, whether a role
+// may do what running asks for. It never changes a table of the user without saying so, and every change it makes has its undo
+// in the report. All its connections come from package database, so search_path is pg_catalog.
+package setup
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/jackc/pgerrcode"
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+)
+
+// DB is what begins a transaction: a pool, a connection or a transaction.
+type DB interface {
+	Begin(ctx context.Context) (pgx.Tx, error)
+}
+
+// querier runs statements inside somebody's transaction.
+type querier interface {
+	Exec(ctx context.Context, sql string, arguments ...any) (pgconn.CommandTag, error)
+	Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error)
+	QueryRow(ctx context.Context, sql string, args ...any) pgx.Row
+}
+
+// ConfigError says that a pipeline, as configured, cannot work with this database. A person must change one or the other.
+type ConfigError struct {
+	Pipeline string // "" when it is not about one pipeline
+	Problem  string
+	Hint     []string // ways out, each a sentence or a statement to run
+}
+
+func (e *ConfigError) Error() string {
+	if e.Pipeline == "" {
+		return e.Problem
+	}
+	return fmt.Sprintf("pipeline %q: %s", e.Pipeline, e.Problem)
+}
+
+// Hints returns the ways out.
+func (e *ConfigError) Hints() []string { return e.Hint }
+
+// MissingError says that a source table is not there.
+type MissingError struct{ ConfigError }
+
+// PermissionError says that the role may not do what is needed. SQL is what somebody who may should run.
+type PermissionError struct {
+	What string   // what was tried
+	Role string   // who tried
+	SQL  []string // in this order; running init again afterwards does the rest
+	Err  error    // what the server said; may be nil
+}
+
+func (e *PermissionError) Error() string {
+	if e.Err == nil {
+		return fmt.Sprintf("%s: role %q may not", e.What, e.Role)
+	}
+	return fmt.Sprintf("%s: role %q may not: %s", e.What, e.Role, e.Err)
+}
+
+// Unwrap returns what the server said.
+func (e *PermissionError) Unwrap() error { return e.Err }
+
+// Hints returns the statements somebody who may should run.
+func (e *PermissionError) Hints() []string {
+	return append([]string{"let an owner or superuser run:"}, e.SQL...)
+}
+
+// ConflictError says that somebody else holds what we need: a slot, a lock, a name.
+type ConflictError struct {
+	Problem string
+	Hint    []string
+	Err     error // may be nil
+}
+
+func (e *ConflictError) Error() string {
+	if e.Err == nil {
+		return e.Problem
+	}
+	return e.Problem + ": " + e.Err.Error()
+}
+
+// Unwrap returns the cause.
+func (e *ConflictError) Unwrap() error { return e.Err }
+
+// Hints returns the ways out.
+func (e *ConflictError) Hints() []string { return e.Hint }
+
+// hasCode tells whether err is an answer of the server with one of the SQLSTATEs.
+func hasCode(err error, codes ...string) bool {
+	var pg *pgconn.PgError
+	if !errors.As(err, &pg) {
+		return false
+	}
+	for _, code := range codes {
+		if pg.Code == code {
+			return true
+		}
+	}
+	return false
+}
+
+func denied(err error) bool { return hasCode(err, pgerrcode.InsufficientPrivilege) }
+
+// quote writes a name, or a name and its schema, for use in SQL.
+func quote(names ...string) string { return pgx.Identifier(names).Sanitize() }
+
+func quoteAll(names []string) string {
+	quoted := make([]string, len(names))
+	for i, name := range names {
+		quoted[i] = quote(name)
+	}
+	return strings.Join(quoted, ", ")
+}
+
+// literal writes a string constant for statements that take no parameters (DDL, and what is printed for people).
+func literal(s string) string {
+	if strings.Contains(s, `\`) {
+		return " E'" + strings.ReplaceAll(strings.ReplaceAll(s, `\`, `\\`), "'", "''") + "'"
+	}
+	return "'" + strings.ReplaceAll(s, "'", "''") + "'"
+}
+
+// nearest returns those of names that a person who wrote wrong may have meant, best first, at most three.
+func nearest(wrong string, names []string) []string {
+	type candidate struct {
+		name     string
+		distance int
+	}
+	limit := max(2, len(wrong)/3)
+	var close []candidate
+	for _, name := range names {
+		d := distance(strings.ToLower(wrong), strings.ToLower(name))
+		if d <= limit {
+			close = append(close, candidate{name, d})
+		}
+	}
+	var best []string
+	for d := 0; d <= limit && len(best) < 3; d++ {
+		for _, c := range close {
+			if c.distance == d && len(best) < 3 {
+				best = append(best, c.name)
+			}
+		}
+	}
+	return best
+}
+
+// distance counts the letters to add, drop or change to come from a to b.
+func distance(a, b string) int {
+	x, y := []rune(a), []rune(b)
+	row := make([]int, len(y)+1)
+	for j := range row {
+		row[j] = j
+	}
+	for i := range x {
+		previous := row[0]
+		row[0] = i + 1
+		for j := range y {
+			cost := previous
+			if x[i] != y[j] {
+				cost++
+			}
+			previous = row[j+1]
+			row[j+1] = min(cost, row[j]+1, previous+1)
+		}
+	}
+	return row[len(y)]
+}
+
+// didYouMean makes a hint of names that are close to a wrong one, or says what there is.
+func didYouMean(wrong string, names []string) []string {
+	if best := nearest(wrong, names); len(best) > 0 {
+		return []string{"did you mean " + strings.Join(best, " or ") + "?"}
+	}
+	if len(names) == 0 {
+		return nil
+	}
+	const few = 20
+	if len(names) > few {
+		names = append(append([]string(nil), names[:few]...), "...")
+	}
+	return []string{"there are: " + strings.Join(names, ", ")}
+}
+
+// NotSetUpError says that the database has no schema of ours, or one of an older version.
+type NotSetUpError struct{ Err error }
+
+func (e *NotSetUpError) Error() string {
+	if e.Err == nil {
+		return "the database is not set up"
+	}
+	return "the database is not set up: " + e.Err.Error()
+}
+
+// Unwrap returns what the server said.
+func (e *NotSetUpError) Unwrap() error { return e.Err }
+
+// Hints returns the way out.
+func (e *NotSetUpError) Hints() []string { return []string{"run embedsidecar init"} }
+
+// notSetUp recognises the errors of a database without our schema.
+func notSetUp(err error) error {
+	if hasCode(err, pgerrcode.InvalidSchemaName, pgerrcode.UndefinedTable, pgerrcode.UndefinedColumn) {
+		return &NotSetUpError{err}
+	}
+	return err
+}

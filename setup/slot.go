@@ -1,0 +1,213 @@
+package setup
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"regexp"
+	"strings"
+	"time"
+
+	"github.com/jackc/pgerrcode"
+	"github.com/jackc/pglogrepl"
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgxpool"
+)
+
+// slotName is what Postgres allows.
+var slotName = regexp.MustCompile(`^[a-z0-9_]{1,63}$`)
+
+// slotState is a slot and what our checkpoint says of it.
+type slotState struct {
+	Exists      bool
+	Plugin      string
+	Database    string
+	Active      bool
+	Holder      string // who streams from it, for people
+	WALStatus   string
+	Checkpoint  bool // there is a row
+	Begun       bool // the row was written before the slot was made, and never completed
+	Publication string
+	PublishedBy uint32 // oid of the publication when the slot was made
+	SystemID    string
+}
+
+func findSlot(ctx context.Context, q querier, name string, installed bool) (slotState, error) {
+	var s slotState
+	err := q.QueryRow(ctx, `SELECT coalesce(s.plugin::text, ''), coalesce(s.database::text, ''), s.active, coalesce(s.wal_status, ''),
+		CASE WHEN s.active THEN concat_ws(' ', 'pid', s.active_pid, nullif(a.application_name, ''), 'of role', a.usename, 'from ' || host(a.client_addr)) ELSE '' END
+		FROM pg_replication_slots s LEFT JOIN pg_stat_activity a ON a.pid = s.active_pid WHERE s.slot_name = $1`, name).
+		Scan(&s.Plugin, &s.Database, &s.Active, &s.WALStatus, &s.Holder)
+	if err != nil && !errors.Is(err, pgx.ErrNoRows) {
+		return s, fmt.Errorf("look up slot %q: %w", name, err)
+	}
+	s.Exists = err == nil
+	if !installed {
+		return s, nil
+	}
+	err = q.QueryRow(ctx, `SELECT publication::text, publication_oid, system_id, consistent_point = '0/0'
+		FROM embedsidecar.lsn_checkpoint WHERE slot_name = $1`, name).Scan(&s.Publication, &s.PublishedBy, &s.SystemID, &s.Begun)
+	if err != nil && !errors.Is(err, pgx.ErrNoRows) {
+		return s, fmt.Errorf("look up checkpoint of slot %q: %w", name, err)
+	}
+	s.Checkpoint = err == nil
+	return s, nil
+}
+
+// renewal says why a slot must be made (anew), or "" if the one there is good. Making it anew means comparing every row.
+func (s *slotState) renewal(name, database, systemID string, now *publication, adopt bool) (reason string, err error) {
+	inUse := &ConflictError{Problem: fmt.Sprintf("slot %q is in use by %s", name, s.Holder), Hint: []string{"stop it first, and run embedsidecar init again"}}
+	switch {
+	case !s.Exists && !s.Checkpoint:
+		return "it does not exist", nil
+	case s.Exists && !s.Checkpoint:
+		hint := []string{"choose another name with --slot", fmt.Sprintf("or, if nobody needs it: SELECT pg_drop_replication_slot(%s);", literal(name))}
+		return "", &ConflictError{Problem: fmt.Sprintf("there is a slot %q that is not ours", name), Hint: hint}
+	case s.Exists && (s.Plugin != "pgoutput" || s.Database != database):
+		return "", &ConflictError{
+			Problem: fmt.Sprintf("slot %q belongs to plugin %q and database %q", name, s.Plugin, s.Database), Hint: []string{"choose another name with --slot"},
+		}
+	case s.SystemID != systemID && !s.Begun && !adopt:
+		return "", &ConfigError{
+			Problem: fmt.Sprintf("this server is not the one that was set up (system id %s, not %s): the data was restored or copied elsewhere", systemID, s.SystemID),
+			Hint:    []string{"if this copy shall live on its own: embedsidecar init --adopt; it makes a new slot and compares every row"},
+		}
+	}
+	switch {
+	case s.SystemID != systemID:
+		reason = "the data came from another server"
+	case s.Begun:
+		reason = "making it was interrupted"
+	case !s.Exists:
+		reason = "it is gone"
+	case s.WALStatus == "lost":
+		reason = "the server removed WAL it still needed"
+	case now == nil:
+		reason = "its publication was missing"
+	case now.OID != s.PublishedBy:
+		reason = "its publication was dropped and made again"
+	default:
+		return "", nil
+	}
+	if s.Active {
+		return "", inUse
+	}
+	return reason, nil
+}
+
+// slotMaker makes a slot and tells who it waits for.
+type slotMaker struct {
+	pool     *pgxpool.Pool
+	conn     *pgconn.PgConn // for replication
+	name     string
+	failover bool
+	timeout  time.Duration
+	log      *slog.Logger
+}
+
+// create returns the position from which on the slot delivers every commit. The server waits for all running transactions of the
+// cluster first; when that takes too long, the error names them.
+func (m *slotMaker) create(ctx context.Context) (pglogrepl.LSN, error) {
+	arguments := literal(m.name) + ", 'pgoutput'"
+	if m.failover {
+		arguments += ", false, false, true"
+	}
+	watching, stop := context.WithCancel(ctx)
+	watched := make(chan struct{})
+	go func() {
+		defer close(watched)
+		m.tellWait(watching)
+	}()
+	defer func() { stop(); <-watched }()
+	// A session that may stream takes SQL too, and unlike the replication command, SQL obeys a time limit.
+	sql := fmt.Sprintf("SET statement_timeout = %d; SELECT lsn FROM pg_create_logical_replication_slot(%s)", m.timeout.Milliseconds(), arguments)
+	results, err := m.conn.Exec(ctx, sql).ReadAll()
+	switch {
+	case hasCode(err, pgerrcode.QueryCanceled) && ctx.Err() == nil:
+		return 0, m.waited(ctx, err)
+	case denied(err):
+		return 0, &PermissionError{What: fmt.Sprintf("create slot %q", m.name), Role: m.conn.ParameterStatus("session_authorization"), SQL: []string{"ALTER ROLE ... REPLICATION;"}, Err: err}
+	case err != nil:
+		return 0, fmt.Errorf("create slot %q: %w", m.name, err)
+	}
+	if len(results) != 2 || len(results[1].Rows) != 1 {
+		return 0, fmt.Errorf("create slot %q: the server gave no position", m.name)
+	}
+	lsn, err := pglogrepl.ParseLSN(string(results[1].Rows[0][0]))
+	if err != nil {
+		return 0, fmt.Errorf("create slot %q: position %q: %w", m.name, results[1].Rows[0][0], err)
+	}
+	return lsn, nil
+}
+
+// tellWait logs whom slot creation waits for, until ctx ends.
+func (m *slotMaker) tellWait(ctx context.Context) {
+	const patience, again = 3 * time.Second, 10 * time.Second
+	timer := time.NewTimer(patience)
+	defer timer.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-timer.C:
+		}
+		blockers, err := openTransactions(ctx, m.pool)
+		if err == nil && len(blockers) > 0 {
+			m.log.WarnContext(ctx, "slot creation waits for running transactions", "slot", m.name, "transactions", strings.Join(blockers, "; "))
+		}
+		timer.Reset(again)
+	}
+}
+
+func (m *slotMaker) waited(ctx context.Context, cause error) error {
+	blockers, err := openTransactions(ctx, m.pool)
+	if err != nil {
+		blockers = []string{err.Error()}
+	}
+	hint := []string{"wait for them to end, or end them: SELECT pg_terminate_backend(pid); then run embedsidecar init again"}
+	for _, b := range blockers {
+		hint = append(hint, "running: "+b)
+	}
+	return &ConflictError{Problem: fmt.Sprintf("slot %q could not be made within %s: the server waits for every transaction of the cluster that is running", m.name, m.timeout), Hint: hint, Err: cause}
+}
+
+// openTransactions describes the transactions that have written something, oldest first, at most ten. It tells nothing of what
+// they do.
+func openTransactions(ctx context.Context, q querier) ([]string, error) {
+	rows, err := q.Query(ctx, `SELECT what FROM (
+			SELECT 0 AS first, a.xact_start AS since, concat_ws(' ', 'pid', l.pid, 'of role', a.usename, 'in database', a.datname,
+				nullif(a.application_name, ''), a.state, 'for ' || date_trunc('second', clock_timestamp() - a.xact_start)) AS what
+			FROM pg_locks l JOIN pg_stat_activity a ON a.pid = l.pid
+			WHERE l.locktype = 'transactionid' AND l.mode = 'ExclusiveLock' AND l.granted AND l.pid <> pg_backend_pid()
+			UNION ALL
+			SELECT 1, p.prepared, concat_ws(' ', 'prepared transaction', quote_literal(p.gid), 'of role', p.owner, 'in database', p.database)
+			FROM pg_prepared_xacts p) AS t
+		ORDER BY first, since NULLS LAST LIMIT 10`)
+	if err != nil {
+		return nil, fmt.Errorf("list running transactions: %w", err)
+	}
+	list, err := pgx.CollectRows(rows, pgx.RowTo[string])
+	if err != nil {
+		return nil, fmt.Errorf("list running transactions: %w", err)
+	}
+	return list, nil
+}
+
+// lockHolders describes the sessions that hold a lock on one of the tables, at most ten.
+func lockHolders(ctx context.Context, q querier, tables []uint32) ([]string, error) {
+	rows, err := q.Query(ctx, `SELECT DISTINCT concat_ws(' ', 'pid', l.pid, 'of role', a.usename, nullif(a.application_name, ''), a.state,
+			'holds', l.mode, 'on', l.relation::regclass)
+		FROM pg_locks l JOIN pg_stat_activity a ON a.pid = l.pid
+		WHERE l.relation = ANY ($1) AND l.granted AND l.pid <> pg_backend_pid()
+			AND l.database = (SELECT oid FROM pg_database WHERE datname = current_database()) LIMIT 10`, tables)
+	if err != nil {
+		return nil, fmt.Errorf("list locks: %w", err)
+	}
+	list, err := pgx.CollectRows(rows, pgx.RowTo[string])
+	if err != nil {
+		return nil, fmt.Errorf("list locks: %w", err)
+	}
+	return list, nil
+}
