@@ -40,6 +40,9 @@ import (
 //	crash-at-start       is killed before the handshake (SIGKILL)
 //	hang-at-start        never says anything
 //	garbage-at-start     prints something else than a handshake
+//	describe-fails       cannot describe itself, which a person must mend
+//	describe-exits       ends with status 4 when asked to describe itself
+//	describe-hangs       never describes itself
 //	new-fingerprint      describes another fingerprint after each start
 //
 // TOKEN is any text without a semicolon, compared as bytes. Costs are waited for, not burned.
@@ -48,10 +51,10 @@ type faults struct {
 	crash, panics, hang, freeze,
 	nan, inf, zero,
 	refuse, tooLong, invalid, retry string
-	wrongCount, wrongDims, garbage, huge, unavailable      uint64
-	leak                                                   int
-	exitAtStart, crashAtStart, hangAtStart, garbageAtStart bool
-	newFingerprint                                         bool
+	wrongCount, wrongDims, garbage, huge, unavailable           uint64
+	leak                                                        int
+	exitAtStart, crashAtStart, hangAtStart, garbageAtStart      bool
+	newFingerprint, describeFails, describeExits, describeHangs bool
 }
 
 // parseFaults reads the list; what it does not know is an error.
@@ -72,6 +75,7 @@ func parseFaults(list string) (faults, error) {
 	flags := map[string]*bool{
 		"exit-at-start": &f.exitAtStart, "crash-at-start": &f.crashAtStart, "hang-at-start": &f.hangAtStart,
 		"garbage-at-start": &f.garbageAtStart, "new-fingerprint": &f.newFingerprint,
+		"describe-fails": &f.describeFails, "describe-exits": &f.describeExits, "describe-hangs": &f.describeHangs,
 	}
 	seen := map[string]bool{}
 	for item := range strings.SplitSeq(list, ";") {
@@ -153,6 +157,20 @@ func (f *faults) atStart() {
 	case f.garbageAtStart:
 		fmt.Println("Segmentation fault (not really)")
 	}
+}
+
+// beforeDescribe does what keeps the plugin from describing itself.
+func (f *faults) beforeDescribe() error {
+	switch {
+	case f.describeFails:
+		return sdk.Misconfigured(errors.New("told to find no model"))
+	case f.describeExits:
+		fmt.Fprintln(os.Stderr, "told to exit")
+		os.Exit(4)
+	case f.describeHangs:
+		select {}
+	}
+	return nil
 }
 
 // beforeCall does what concerns a call as a whole.

@@ -84,6 +84,9 @@ func newEmbedder(getenv func(string) string) (*embedder, error) {
 
 // Describe implements sdk.Embedder.
 func (e *embedder) Describe(context.Context) (sdk.Info, error) {
+	if err := e.faults.beforeDescribe(); err != nil {
+		return sdk.Info{}, err
+	}
 	fingerprint := fmt.Sprintf("fake-1-splitmix64-sha256-dims%d", e.dims)
 	if e.faults.newFingerprint {
 		fingerprint += fmt.Sprintf("-pid%d", os.Getpid())

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/binary"
 	"errors"
+	"fmt"
 	"io"
 	"log/slog"
 	"math"
@@ -12,7 +13,11 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"google.golang.org/genproto/googleapis/rpc/errdetails"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/durationpb"
 
 	"github.com/embedsidecar/embedsidecar/embed"
 	pluginpb "github.com/embedsidecar/embedsidecar/plugins/proto"
@@ -179,6 +184,31 @@ func TestDescribe_RefusesWhatBreaksTheContract(t *testing.T) {
 		if class, code := embed.Classify(err); err == nil || class != embed.Configuration || code != tt.code {
 			t.Errorf("%s: %v, want configuration %s", name, err, tt.code)
 		}
+	}
+}
+
+func TestFromStatus_FollowsTheContract(t *testing.T) {
+	t.Parallel()
+	for code, want := range map[codes.Code]string{
+		codes.Canceled: "transient unavailable", codes.Unknown: "transient unavailable", codes.InvalidArgument: "data invalid",
+		codes.DeadlineExceeded: "transient deadline", codes.NotFound: "configuration misconfigured", codes.AlreadyExists: "transient unavailable",
+		codes.PermissionDenied: "configuration misconfigured", codes.ResourceExhausted: "resource resource",
+		codes.FailedPrecondition: "configuration misconfigured", codes.Aborted: "transient unavailable", codes.OutOfRange: "data invalid",
+		codes.Unimplemented: "configuration misconfigured", codes.Internal: "data internal", codes.Unavailable: "transient unavailable",
+		codes.DataLoss: "data internal", codes.Unauthenticated: "configuration misconfigured", codes.Code(99): "transient unknown",
+	} {
+		st, err := status.New(code, "a message").WithDetails(&errdetails.RetryInfo{RetryDelay: durationpb.New(48 * time.Hour)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		got := fromStatus(st.Err(), nil)
+		if fmt.Sprint(got.Class, " ", got.Code) != want || got.RetryAfter != time.Hour {
+			t.Errorf("%s: %s %s after %s, want %s after 1h", code, got.Class, got.Code, got.RetryAfter, want)
+		}
+	}
+	tooLarge := fromStatus(status.Error(codes.ResourceExhausted, "grpc: received message larger than max (5 vs. 4)"), nil)
+	if tooLarge.Class != embed.Data || tooLarge.Code != "message_size" {
+		t.Errorf("a message above the limit: %v", tooLarge)
 	}
 }
 

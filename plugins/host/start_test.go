@@ -67,6 +67,8 @@ func TestStart_RefusesWhatAPersonMustMend(t *testing.T) {
 		"no interpreter":    {path: write("interpreter", "#!/no/such/interpreter\n", 0o755), code: "not_executable", says: []string{"interpreter"}},
 		"exits":             {faults: "exit-at-start", code: "start", says: []string{"exit status 3", "line 30", "line 11\n"}},
 		"bad faults":        {faults: "no-such-fault", code: "start", says: []string{"exit status 2", `item "no-such-fault": unknown`}},
+		"describe fails":    {faults: "describe-fails", code: "describe", says: []string{"told to find no model"}},
+		"describe exits":    {faults: "describe-exits", code: "start", says: []string{"exit status 4", "told to exit"}},
 		"no handshake":      {faults: "garbage-at-start", code: "handshake", says: []string{"Segmentation fault (not really)"}},
 		"empty line":        {path: script(t, "echo; exec /bin/sleep 1000\n"), code: "handshake"},
 		"endless line":      {path: script(t, "exec /bin/cat /dev/zero\n"), code: "handshake"},
@@ -118,12 +120,14 @@ func TestStart_RefusesWhatAPersonMustMend(t *testing.T) {
 
 func TestStart_FailuresThatPass(t *testing.T) {
 	t.Parallel()
-	for faults, says := range map[string]string{"crash-at-start": "killed", "hang-at-start": "more than 300ms"} {
+	for faults, says := range map[string]string{
+		"crash-at-start": "killed", "hang-at-start": "more than 300ms", "describe-hangs": "more than 300ms",
+	} {
 		t.Run(faults, func(t *testing.T) {
 			t.Parallel()
 			o := options(map[string]string{"EMBEDSIDECAR_PLUGIN_FAULTS": faults})
 			o.StartTimeout = 10 * time.Second
-			if faults == "hang-at-start" {
+			if strings.Contains(faults, "hang") {
 				o.StartTimeout = 300 * time.Millisecond
 			}
 			_, err := open(t, o).Embed(t.Context(), embed.Document, []string{"a"})

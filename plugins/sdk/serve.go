@@ -6,6 +6,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"sync"
 	"syscall"
 	"time"
 
@@ -22,7 +23,6 @@ const parentCheck = 500 * time.Millisecond
 // Serve runs the plugin and returns when the host has asked it to end; the caller then returns from main. It ends the
 // process itself when the host is gone, and with status 1 when the program was not started by a host.
 func Serve(impl Embedder) {
-	// go-plugin replaces os.Stderr by a stream inside the connection, which loses what is written last.
 	ServeServer(NewServer(impl, os.Stderr))
 }
 
@@ -39,6 +39,7 @@ func ServeServer(srv pluginpb.EmbedderServer) {
 		GRPCServer: func(opts []grpc.ServerOption) *grpc.Server {
 			// The default windows of 64 KiB would cost a round trip for each 40 vectors.
 			return grpc.NewServer(append(opts,
+				grpc.UnaryInterceptor(keepOutput(os.Stdout, os.Stderr)),
 				grpc.MaxRecvMsgSize(pluginpb.MaxMessageBytes),
 				grpc.MaxSendMsgSize(pluginpb.MaxMessageBytes),
 				grpc.InitialWindowSize(4<<20),
@@ -48,6 +49,16 @@ func ServeServer(srv pluginpb.EmbedderServer) {
 			)...)
 		},
 	})
+}
+
+// keepOutput gives standard output and error back to the program at the first call. go-plugin replaces them, before it accepts
+// calls, by streams inside the connection, which lose what a program says last, and that is why it died.
+func keepOutput(stdout, stderr *os.File) grpc.UnaryServerInterceptor {
+	var once sync.Once
+	return func(ctx context.Context, req any, _ *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (any, error) {
+		once.Do(func() { os.Stdout, os.Stderr = stdout, stderr })
+		return handler(ctx, req)
+	}
 }
 
 // handshake returns the handshake in go-plugin's form.
