@@ -96,7 +96,7 @@ func decode(raw []byte) []float32 {
 		return out
 	}
 	if littleEndian {
-		copy(unsafe.Slice((*byte)(unsafe.Pointer(&out[0])), len(raw)), raw)
+		copy(unsafe.Slice((*byte)(unsafe.Pointer(&out[0])), len(raw)), raw) //nolint:gosec // out has len(raw)/4 numbers of 4 bytes
 		return out
 	}
 	for i := range out {

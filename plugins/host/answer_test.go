@@ -89,9 +89,15 @@ func TestReadAnswer_JudgesEachVector(t *testing.T) {
 		v    []float32
 		code string
 	}{
-		{[]float32{1, 0}, ""}, {[]float32{tiny, 0}, ""}, {[]float32{huge, -huge}, ""},
-		{[]float32{0, 0}, "zero_vector"}, {[]float32{0, negZero}, "zero_vector"},
-		{[]float32{nan, 1}, "not_finite"}, {[]float32{0, inf}, "not_finite"}, {[]float32{inf, -inf}, "not_finite"}, {[]float32{0, nan}, "not_finite"},
+		{[]float32{1, 0}, ""},
+		{[]float32{tiny, 0}, ""},
+		{[]float32{huge, -huge}, ""},
+		{[]float32{0, 0}, "zero_vector"},
+		{[]float32{0, negZero}, "zero_vector"},
+		{[]float32{nan, 1}, "not_finite"},
+		{[]float32{0, inf}, "not_finite"},
+		{[]float32{inf, -inf}, "not_finite"},
+		{[]float32{0, nan}, "not_finite"},
 	} {
 		results := make([]embed.Result, 1)
 		if err := readAnswer(&pluginpb.EmbedResponse{Dims: 2, Vectors: packed(tt.v...)}, 2, batchOf("a"), results); err != nil {
@@ -110,8 +116,10 @@ func TestReadAnswer_JudgesEachVector(t *testing.T) {
 
 // Whatever a plugin sends, there is an error of the call, or each text has exactly one of a good vector, nothing, and an error.
 func FuzzReadAnswer(f *testing.F) {
-	seed, err := proto.Marshal(&pluginpb.EmbedResponse{Dims: 2, Vectors: packed(1, 2, 0, 0, 5, 6), Tokens: []uint32{1, 2, 3},
-		Outcomes: []*pluginpb.Outcome{{Index: 1, Empty: true}, {Index: 2, Error: &pluginpb.Error{Class: 1, DelayMs: math.MaxUint32, Message: "ccc"}}}})
+	seed, err := proto.Marshal(&pluginpb.EmbedResponse{
+		Dims: 2, Vectors: packed(1, 2, 0, 0, 5, 6), Tokens: []uint32{1, 2, 3},
+		Outcomes: []*pluginpb.Outcome{{Index: 1, Empty: true}, {Index: 2, Error: &pluginpb.Error{Class: 1, DelayMs: math.MaxUint32, Message: "ccc"}}},
+	})
 	if err != nil {
 		f.Fatal(err)
 	}

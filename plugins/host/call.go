@@ -29,7 +29,8 @@ const (
 // Errors of the whole call are *embed.Error:
 //   - Transient "unavailable": the plugin is not running, is ending, or asked for patience. RetryAfter says how long;
 //   - Transient "deadline": the plugin gave up on something it waited for. Transient "canceled": the caller gave up;
-//   - Crash "crashed": the plugin died while it held these texts. Crash "deadline": it did not answer in time and was killed;
+//   - Crash "crashed": the plugin died while it held these texts. Crash "deadline": it did not answer in time and was killed.
+//     Calls that were under way at a death all get it; those under way when another call's silence had the plugin killed do not;
 //   - Data "wrong_count", "wrong_dims", "bad_answer", "message_size": its answer cannot be believed. Data "invalid",
 //     "internal": it said that these texts are the matter. Halve the texts to find the one;
 //   - Resource "resource": later, and with fewer texts;
@@ -108,8 +109,10 @@ func (l limits) fits(b *batch, text string) bool {
 // refuse returns why a text cannot be sent at all, or nil.
 func (l limits) refuse(text string) error {
 	if len(text) > l.bytes {
-		return &embed.TextError{Class: embed.Data, Code: "too_long",
-			Message: fmt.Sprintf("%d bytes of text are more than the %d that the plugin takes in one call", len(text), l.bytes)}
+		return &embed.TextError{
+			Class: embed.Data, Code: "too_long",
+			Message: fmt.Sprintf("%d bytes of text are more than the %d that the plugin takes in one call", len(text), l.bytes),
+		}
 	}
 	if !utf8.ValidString(text) {
 		return &embed.TextError{Class: embed.Data, Code: "invalid", Message: "the text is not valid UTF-8"}

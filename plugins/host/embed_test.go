@@ -35,8 +35,12 @@ func TestEmbed_AnswersInOrder(t *testing.T) {
 		t.Fatal(err)
 	}
 	wantResults := []embed.Result{
-		{Vector: vector.Of(texts[0], 7), Tokens: 2}, {Empty: true}, {Vector: vector.Of(texts[2], 7), Tokens: 3}, {Empty: true},
-		{Vector: vector.Of(texts[4], 7), Tokens: 2}, {Vector: vector.Of(texts[5], 7), Tokens: 1},
+		{Vector: vector.Of(texts[0], 7), Tokens: 2},
+		{Empty: true},
+		{Vector: vector.Of(texts[2], 7), Tokens: 3},
+		{Empty: true},
+		{Vector: vector.Of(texts[4], 7), Tokens: 2},
+		{Vector: vector.Of(texts[5], 7), Tokens: 1},
 	}
 	if diff := cmp.Diff(wantResults, got); diff != "" {
 		t.Errorf("results (-want +got):\n%s", diff)

@@ -178,8 +178,7 @@ func (h *Host) mayStartLocked() error {
 	if wait <= 0 {
 		return nil
 	}
-	var failed *embed.Error
-	if errors.As(h.failed, &failed) {
+	if failed, ok := errors.AsType[*embed.Error](h.failed); ok {
 		again := *failed
 		again.RetryAfter = wait
 		return &again

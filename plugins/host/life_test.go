@@ -431,7 +431,7 @@ func waitPid(t *testing.T, path string) int {
 // shortTemp is a temporary folder whose name leaves room for sockets.
 func shortTemp(t *testing.T) string {
 	t.Helper()
-	dir, err := os.MkdirTemp("", "ht")
+	dir, err := os.MkdirTemp("", "ht") //nolint:usetesting // t.TempDir has names too long for sockets
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -5,6 +5,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -86,9 +87,7 @@ func TestStart_RefusesWhatAPersonMustMend(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			o := options(map[string]string{"EMBEDSIDECAR_PLUGIN_FAULTS": tt.faults})
-			for k, v := range tt.env {
-				o.Env[k] = v
-			}
+			maps.Copy(o.Env, tt.env)
 			o.TempDir, o.Model = tt.env["temp"], tt.model
 			if tt.path != "" {
 				o.Path = tt.path

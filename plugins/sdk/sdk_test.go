@@ -89,7 +89,8 @@ func TestServer_PacksAnswers(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := &pluginpb.EmbedResponse{Dims: 2, Tokens: []uint32{7, 0, 0, 0}, Outcomes: []*pluginpb.Outcome{
-		{Index: 1, Empty: true}, {Index: 2, Truncated: true},
+		{Index: 1, Empty: true},
+		{Index: 2, Truncated: true},
 		{Index: 3, Error: &pluginpb.Error{Class: pluginpb.ErrorClass_ERROR_CLASS_RETRY_LATER, DelayMs: 3600000, Message: "later"}},
 	}}
 	for _, x := range []float32{1, -2.5, 0, 0, 3, 4, 0, 0} {

@@ -72,8 +72,11 @@ func TestServe_EndsWithItsLifeline(t *testing.T) {
 	if err := lifeline.Close(); err != nil {
 		t.Fatal(err)
 	}
-	ended := make(chan error, 1)
-	go func() { ended <- cmd.Wait() }()
+	ended := make(chan struct{})
+	go func() {
+		_ = cmd.Wait() // killed by its own hand
+		close(ended)
+	}()
 	select {
 	case <-ended:
 	case <-time.After(10 * time.Second):
