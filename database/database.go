@@ -59,6 +59,7 @@ var conduct = map[string]string{
 	"jit":                           "off",
 	"default_transaction_isolation": "read committed",
 	"default_transaction_read_only": "off",
+	"idle_session_timeout":          "0", // a pool's connection and a held advisory lock are idle by nature
 }
 
 // tracked are the parameters that PgBouncer carries over to whichever server connection it picks.

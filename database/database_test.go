@@ -5,6 +5,7 @@ import (
 	"errors"
 	"net"
 	"net/url"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -17,6 +18,7 @@ import (
 	"github.com/pgvector/pgvector-go"
 
 	"github.com/embedsidecar/embedsidecar/database"
+	"github.com/embedsidecar/embedsidecar/testenv"
 )
 
 // awkward prints one value of each kind whose text depends on session settings.
@@ -47,7 +49,8 @@ func connect(t *testing.T, dsn string) *pgxpool.Pool {
 }
 
 func TestConnect_PrintsAlikeWhateverTheDefaults(t *testing.T) {
-	dsn := newDB(t, "")
+	t.Parallel()
+	dsn := newDB(t)
 	spoil(t, connect(t, dsn))
 
 	pool := connect(t, dsn)
@@ -80,7 +83,8 @@ func TestConnect_PrintsAlikeWhateverTheDefaults(t *testing.T) {
 }
 
 func TestConnect_SQLASCIIGivesTheBytesAsTheyAre(t *testing.T) {
-	dsn := newDB(t, "ENCODING 'SQL_ASCII' LC_COLLATE 'C' LC_CTYPE 'C'")
+	t.Parallel()
+	dsn := asciiDB(t)
 	pool := connect(t, dsn)
 	var got []byte
 	if err := pool.QueryRow(t.Context(), `SELECT convert_from('\xff41'::bytea, 'SQL_ASCII')`).Scan(&got); err != nil {
@@ -104,10 +108,11 @@ func TestConnect_SQLASCIIGivesTheBytesAsTheyAre(t *testing.T) {
 }
 
 func TestConnect_VectorsTravelInBinaryFromAnySchema(t *testing.T) {
-	dsn := newDB(t, "")
+	t.Parallel()
+	dsn := newDB(t)
 	pool := connect(t, dsn)
 	ctx := t.Context()
-	for _, sql := range []string{`CREATE SCHEMA "Odd ""schema"`, `CREATE EXTENSION vector SCHEMA "Odd ""schema"`} {
+	for _, sql := range []string{`DROP EXTENSION IF EXISTS vector`, `CREATE SCHEMA "Odd ""schema"`, `CREATE EXTENSION vector SCHEMA "Odd ""schema"`} {
 		if _, err := pool.Exec(ctx, sql); err != nil {
 			t.Fatal(err)
 		}
@@ -141,23 +146,20 @@ func TestConnect_VectorsTravelInBinaryFromAnySchema(t *testing.T) {
 }
 
 func TestConnect_Errors(t *testing.T) {
-	good := newDB(t, "")
-	admin := connect(t, good)
-	if _, err := admin.Exec(t.Context(), "CREATE ROLE plain_login LOGIN PASSWORD 'x'"); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if _, err := admin.Exec(context.Background(), "DROP ROLE plain_login"); err != nil {
-			t.Error(err)
-		}
-	})
+	t.Parallel()
+	db := testenv.DB(t, testenv.Empty())
+	good := db.URL(testenv.Superuser)
+	plain := db.Role("")
+	secrets := []string{"s3cr3t"}
 	with := func(change func(u *url.URL)) string {
 		u, err := url.Parse(good)
 		if err != nil {
 			t.Fatal(err)
 		}
-		u.User = url.UserPassword(u.User.Username(), "s3cr3t-canary")
 		change(u)
+		if word, ok := u.User.Password(); ok {
+			secrets = append(secrets, word)
+		}
 		return u.String()
 	}
 	closed, err := net.Listen("tcp", "127.0.0.1:0")
@@ -185,7 +187,7 @@ func TestConnect_Errors(t *testing.T) {
 		{"no such database", with(func(u *url.URL) { u.Path = "/nope" }), false, database.NoDatabase},
 		{"no such database, replication", with(func(u *url.URL) { u.Path = "/nope" }), true, database.NoDatabase},
 		{"no such role", with(func(u *url.URL) { u.User = url.UserPassword("nobody_at_all", "s3cr3t-canary") }), false, database.Auth},
-		{"role may not replicate", with(func(u *url.URL) { u.User = url.UserPassword("plain_login", "s3cr3t-canary") }), true, database.Permission},
+		{"role may not replicate", db.URL(plain), true, database.Permission},
 		{"unreadable", "postgres://u:s3cr3t-canary/x@h:y/db", false, database.BadURL},
 		{"unreadable pairs", "password=s3cr3t-canary port=s3cr3t-canary", false, database.BadURL},
 		{"missing certificate", "host=localhost sslmode=verify-full sslrootcert=/nonexistent password=s3cr3t-canary", false, database.BadURL},
@@ -206,8 +208,14 @@ func TestConnect_Errors(t *testing.T) {
 			if e.Kind != tt.want {
 				t.Errorf("kind %s, want %s: %v", e.Kind, tt.want, err)
 			}
-			if strings.Contains(err.Error(), "s3cr3t") || strings.Contains(err.Error(), "\n") {
-				t.Errorf("error tells a secret or has several lines: %v", err)
+			text := err.Error() + strings.Join(database.Hint(err), "")
+			for _, secret := range secrets {
+				if strings.Contains(text, secret) {
+					t.Errorf("error tells a secret: %s", text)
+				}
+			}
+			if strings.Contains(text, "\n") {
+				t.Errorf("error has several lines: %s", text)
 			}
 			t.Log(err, database.Hint(err))
 		})
@@ -215,9 +223,10 @@ func TestConnect_Errors(t *testing.T) {
 }
 
 func TestConnect_CancelledIsNotADatabaseError(t *testing.T) {
+	t.Parallel()
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	_, err := database.Connect(ctx, newDB(t, ""), database.Options{})
+	_, err := database.Connect(ctx, newDB(t), database.Options{})
 	var e *database.Error
 	if !errors.Is(err, context.Canceled) || errors.As(err, &e) {
 		t.Errorf("got %v, want context.Canceled alone", err)
@@ -261,7 +270,7 @@ func pooler(t *testing.T, dsn string, ignore bool) string {
 			_ = backend.Flush()
 			return
 		}
-		server, err := net.Dial("tcp", net.JoinHostPort(target.Host, portOf(target)))
+		server, err := net.Dial("tcp", net.JoinHostPort(target.Host, strconv.Itoa(int(target.Port))))
 		if err != nil {
 			return
 		}
@@ -295,11 +304,13 @@ func pooler(t *testing.T, dsn string, ignore bool) string {
 }
 
 func TestConnect_ThroughAPooler(t *testing.T) {
-	dsn := newDB(t, "")
-	direct := connect(t, dsn)
-	if database.Pooled(direct) {
+	t.Parallel()
+	db := testenv.DB(t, testenv.Empty())
+	dsn := db.URL(db.Role(""))
+	if database.Pooled(connect(t, dsn)) {
 		t.Error("a direct pool says that it is pooled")
 	}
+	var hints []string
 	for _, ignore := range []bool{false, true} {
 		through := pooler(t, dsn, ignore)
 		_, err := database.Connect(t.Context(), through, database.Options{})
@@ -310,14 +321,17 @@ func TestConnect_ThroughAPooler(t *testing.T) {
 		if got := strings.Join(e.Hint, "\n"); !strings.Contains(got, `SET search_path = 'pg_catalog'`) {
 			t.Errorf("ignore=%v: hint %q lacks the way out", ignore, got)
 		}
+		hints = e.Hint
 		_, err = database.ConnectReplication(t.Context(), through, database.Options{})
 		if !errors.As(err, &e) || e.Kind != database.Pooler || !strings.Contains(strings.Join(e.Hint, " "), "--stream-url") {
 			t.Errorf("ignore=%v: replication: got %v %q", ignore, err, database.Hint(err))
 		}
 	}
 
-	if _, err := direct.Exec(t.Context(), "DO $$ BEGIN EXECUTE format('ALTER DATABASE %I SET search_path = pg_catalog', current_database()); END $$"); err != nil {
-		t.Fatal(err)
+	for _, hint := range hints { // what the error says must help
+		if strings.HasPrefix(hint, "ALTER ROLE") {
+			db.MustExecSuper(hint)
+		}
 	}
 	pool := connect(t, pooler(t, dsn, false))
 	if !database.Pooled(pool) {
@@ -330,7 +344,11 @@ func TestConnect_ThroughAPooler(t *testing.T) {
 }
 
 func TestHint_KnowsSQLSTATEs(t *testing.T) {
-	pool := connect(t, newDB(t, ""))
+	t.Parallel()
+	pool := connect(t, newDB(t))
+	if _, err := pool.Exec(t.Context(), "DROP EXTENSION IF EXISTS vector"); err != nil {
+		t.Fatal(err)
+	}
 	_, err := pool.Exec(t.Context(), "SELECT '[1]'::public.vector")
 	if got := strings.Join(database.Hint(err), " "); !strings.Contains(got, "CREATE EXTENSION vector") {
 		t.Errorf("hint for %v: %q", err, got)

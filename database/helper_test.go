@@ -1,39 +1,37 @@
 package database_test
 
 import (
-	"fmt"
 	"io"
 	"net/url"
 	"os"
 	"testing"
-	"time"
 
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/embedsidecar/embedsidecar/testenv"
 )
 
-// newDB makes a database that is dropped after the test and returns its URL.
-func newDB(t *testing.T, options string) string {
+func TestMain(m *testing.M) { os.Exit(testenv.Main(m)) }
+
+// newDB makes a database that is dropped after the test and returns its URL as superuser.
+func newDB(t *testing.T) string {
 	t.Helper()
-	base := os.Getenv("EMBEDSIDECAR_TEST_DSN")
-	ctx := t.Context()
-	conn, err := pgx.Connect(ctx, base)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = conn.Close(ctx) }()
-	name := fmt.Sprintf("t_%d", time.Now().UnixNano())
-	if _, err := conn.Exec(ctx, "CREATE DATABASE "+name+" TEMPLATE template0 "+options); err != nil {
-		t.Fatal(err)
-	}
-	u, err := url.Parse(base)
+	return testenv.DB(t, testenv.Empty()).URL(testenv.Superuser)
+}
+
+// asciiDB is newDB for a database that does not know what its bytes mean.
+func asciiDB(t *testing.T) string {
+	t.Helper()
+	db := testenv.DB(t, testenv.Empty())
+	name := db.Name + "_ascii"
+	db.MustExecSuper("CREATE DATABASE " + pgx.Identifier{name}.Sanitize() + " TEMPLATE template0 ENCODING 'SQL_ASCII' LC_COLLATE 'C' LC_CTYPE 'C'")
+	t.Cleanup(func() { db.MustExecSuper("DROP DATABASE " + pgx.Identifier{name}.Sanitize() + " WITH (FORCE)") })
+	u, err := url.Parse(db.URL(testenv.Superuser))
 	if err != nil {
 		t.Fatal(err)
 	}
 	u.Path = "/" + name
 	return u.String()
 }
-
-func portOf(c *pgconn.Config) string { return fmt.Sprint(c.Port) }
 
 func pipe(dst io.Writer, src io.Reader) { _, _ = io.Copy(dst, src) }
