@@ -68,7 +68,7 @@ func (h *Host) tryLaunch(ctx context.Context) (*instance, error) {
 		}
 		return nil, configuration("sockets", err)
 	}
-	ctx, cancel := context.WithTimeoutCause(ctx, h.opts.StartTimeout, fmt.Errorf("it took more than %s to start", h.opts.StartTimeout))
+	ctx, cancel := context.WithTimeoutCause(ctx, h.opts.StartTimeout, h.startTimeout())
 	defer cancel()
 	h.out.forget()
 
@@ -213,6 +213,10 @@ func (h *Host) explainStart(ctx context.Context, p *process, err error) error {
 	return unavailable(0, errors.New("it does not end though it was killed"))
 }
 
+func (h *Host) startTimeout() error {
+	return fmt.Errorf("it took more than %s to start", h.opts.StartTimeout)
+}
+
 // waitExit waits for a program that must be ending, within reason.
 func waitExit(p *process) {
 	timer := time.NewTimer(endPatience)
@@ -263,10 +267,10 @@ func (h *Host) describe(ctx context.Context, inst *instance) (embed.Description,
 
 // explainDescribe classes a failed Describe.
 func (h *Host) explainDescribe(ctx context.Context, p *process, err error) error {
-	if ctx.Err() != nil {
-		return unavailable(0, context.Cause(ctx))
-	}
 	code := status.Code(err)
+	if callerGaveUp(ctx, code) != nil { // the caller is the start itself
+		return unavailable(0, h.startTimeout())
+	}
 	if code == codes.Unavailable || code == codes.Canceled {
 		// Either it said so, or it is no more.
 		timer := time.NewTimer(time.Second)
