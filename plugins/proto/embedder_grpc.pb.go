@@ -28,16 +28,16 @@
 //
 // Status codes, and what the host makes of them:
 //
-//     UNAVAILABLE, ABORTED, CANCELLED, DEADLINE_EXCEEDED   again: the same call may succeed later; no row is blamed. A
-//     UNKNOWN                                              google.rpc.RetryInfo detail says when.
-//     RESOURCE_EXHAUSTED                                   again, later and with fewer texts: memory, quota, rate limit.
-//     FAILED_PRECONDITION, NOT_FOUND, UNIMPLEMENTED,       not again before a person has changed something: model file,
-//     PERMISSION_DENIED, UNAUTHENTICATED                   key, plugin.
-//     INVALID_ARGUMENT, OUT_OF_RANGE, INTERNAL, DATA_LOSS  these texts are the matter: the host halves the batch until it
-//                                                          has found the one, which counts as a failed attempt. Better is an
-//                                                          Error for that text alone.
+//     UNAVAILABLE, ABORTED, CANCELLED,        again: the same call may succeed later; no row is blamed. A detail
+//     DEADLINE_EXCEEDED, UNKNOWN              google.rpc.RetryInfo says when.
+//     RESOURCE_EXHAUSTED                      again, later and with fewer texts: memory, quota, rate limit. RetryInfo as above.
+//     FAILED_PRECONDITION, NOT_FOUND,         not again before a person has changed something: model file, key, plugin.
+//     UNIMPLEMENTED, PERMISSION_DENIED,
+//     UNAUTHENTICATED
+//     INVALID_ARGUMENT, OUT_OF_RANGE,         these texts are the matter: the host's caller halves the batch until it has found
+//     INTERNAL, DATA_LOSS                     the one, whose attempt counts as failed. Better is an Error for that text alone.
 //
-// A plugin that dies or is killed for its silence while it holds texts has them halved as well.
+// The texts that a plugin held when it died, or was killed for its silence, are halved in the same way.
 //
 // Compatibility. Fields and methods may be added within version 1. A change that an old plugin or an old host cannot read
 // raises the protocol version of the handshake and the version of this package.
