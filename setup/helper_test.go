@@ -1,101 +1,52 @@
 package setup_test
 
 import (
-	"context"
 	"errors"
-	"fmt"
-	"net/url"
 	"os"
 	"strings"
 	"testing"
-	"time"
 
-	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/embedsidecar/embedsidecar/database"
 	"github.com/embedsidecar/embedsidecar/pipeline"
+	"github.com/embedsidecar/embedsidecar/testenv"
 )
 
-// newDB makes a database that is dropped after the test and returns its URL.
-func newDB(t *testing.T, options string) string {
-	t.Helper()
-	base := os.Getenv("EMBEDSIDECAR_TEST_DSN")
-	ctx := t.Context()
-	conn, err := pgx.Connect(ctx, base)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = conn.Close(ctx) }()
-	name := fmt.Sprintf("t_%d", time.Now().UnixNano())
-	if _, err := conn.Exec(ctx, "CREATE DATABASE "+name+" TEMPLATE template0 "+options); err != nil {
-		t.Fatal(err)
-	}
-	u, err := url.Parse(base)
-	if err != nil {
-		t.Fatal(err)
-	}
-	u.Path = "/" + name
-	return u.String()
-}
+func TestMain(m *testing.M) { os.Exit(testenv.Main(m)) }
 
-// base is a database with one table, and a pool on it as superuser.
+// base is a database and two pools as the sidecar makes them: of the owner, who may replicate, and of the superuser.
 type base struct {
-	t    *testing.T
-	dsn  string
-	pool *pgxpool.Pool
+	*testenv.Database
+	t     *testing.T
+	pool  *pgxpool.Pool
+	super *pgxpool.Pool
 }
 
+// newBase makes a database without our schema and runs statements as its owner.
 func newBase(t *testing.T, statements ...string) *base {
 	t.Helper()
-	b := &base{t: t, dsn: newDB(t, "")}
-	b.pool = b.connect(b.dsn)
-	b.exec("CREATE EXTENSION IF NOT EXISTS vector SCHEMA public")
-	b.pool.Reset()
-	b.exec(statements...)
+	return baseOn(t, testenv.DB(t, testenv.Empty()), statements...)
+}
+
+func baseOn(t *testing.T, db *testenv.Database, statements ...string) *base {
+	t.Helper()
+	b := &base{Database: db, t: t}
+	b.pool, b.super = b.connect(testenv.Owner), b.connect(testenv.Superuser)
+	for _, sql := range statements {
+		b.MustExec(sql)
+	}
 	return b
 }
 
-func (b *base) connect(dsn string) *pgxpool.Pool {
+func (b *base) connect(user string) *pgxpool.Pool {
 	b.t.Helper()
-	pool, err := database.Connect(b.t.Context(), dsn, database.Options{MaxConns: 4})
+	pool, err := database.Connect(b.t.Context(), b.URL(user), database.Options{MaxConns: 4})
 	if err != nil {
 		b.t.Fatal(err)
 	}
 	b.t.Cleanup(pool.Close)
 	return pool
-}
-
-func (b *base) exec(statements ...string) {
-	b.t.Helper()
-	for _, sql := range statements {
-		if _, err := b.pool.Exec(b.t.Context(), sql); err != nil {
-			b.t.Fatalf("%s: %v", sql, err)
-		}
-	}
-}
-
-// one reads one value as text.
-func (b *base) one(sql string, args ...any) string {
-	b.t.Helper()
-	var s string
-	if err := b.pool.QueryRow(b.t.Context(), "SELECT coalesce(format('%s', ("+sql+")), '')", args...).Scan(&s); err != nil {
-		b.t.Fatalf("%s: %v", sql, err)
-	}
-	return s
-}
-
-// slot returns a name for a slot that is dropped after the test.
-func (b *base) slot() string {
-	b.t.Helper()
-	name := fmt.Sprintf("s_%d", time.Now().UnixNano())
-	b.t.Cleanup(func() {
-		_, err := b.pool.Exec(context.Background(), "SELECT pg_drop_replication_slot(slot_name) FROM pg_replication_slots WHERE slot_name = $1 AND NOT active", name)
-		if err != nil {
-			b.t.Error(err)
-		}
-	})
-	return name
 }
 
 // docs is the pipeline that most tests begin with.

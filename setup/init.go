@@ -185,7 +185,9 @@ func lockInit(ctx context.Context, pool *pgxpool.Pool) (unlock func(), err error
 	return func() {
 		closing, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
 		defer cancel()
-		_ = conn.Conn().Close(closing) // the lock goes with its session
+		if _, err := conn.Exec(closing, "SELECT pg_advisory_unlock($1)", initLock); err != nil {
+			_ = conn.Conn().Close(closing) // the lock goes with its session
+		}
 		conn.Release()
 	}, nil
 }

@@ -7,6 +7,7 @@ import (
 	"github.com/embedsidecar/embedsidecar/embed"
 	"github.com/embedsidecar/embedsidecar/pipeline"
 	"github.com/embedsidecar/embedsidecar/setup"
+	"github.com/embedsidecar/embedsidecar/testenv"
 )
 
 // options makes Options for specs whose embedders are all three wide.
@@ -15,7 +16,7 @@ func (b *base) options(slot string, specs ...pipeline.Spec) setup.Options {
 	for _, s := range specs {
 		d[s.Name] = embed.Description{Plugin: "fake", Model: "m", Fingerprint: "f1", Dims: 3}
 	}
-	return setup.Options{Pool: b.pool, ReplicationDSN: b.dsn, Slot: slot, Publication: "embedsidecar", Specs: specs, Descriptions: d}
+	return setup.Options{Pool: b.pool, ReplicationDSN: b.URL(testenv.Owner), Slot: slot, Publication: "embedsidecar", Specs: specs, Descriptions: d}
 }
 
 func (b *base) init(o setup.Options) setup.Report {
@@ -31,7 +32,7 @@ func TestInit_MakesEverythingOnce(t *testing.T) {
 	b := newBase(t, "CREATE TABLE public.docs (id bigint PRIMARY KEY, title text, body text, n int)")
 	table := docs()
 	table.Name, table.IntoColumn, table.IntoTable = "docs side", "", "docs_embedding"
-	o := b.options(b.slot(), docs(), table)
+	o := b.options(b.SlotName(), docs(), table)
 	r := b.init(o)
 	var whats []string
 	for _, s := range r.Steps {

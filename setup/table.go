@@ -150,7 +150,7 @@ func (t *table) embeddable() (problem string, hint []string) {
 // Operators are those of the default btree operator class of what the index compares, so that sorting and comparing agree.
 func (t *table) findKey(ctx context.Context, q querier) (problem string, hint []string, err error) {
 	rows, err := q.Query(ctx, `SELECT a.attname::text AS name, format_type(a.atttypid, -1) AS type,
-		coalesce(format('"%s"."%s"', replace(cn.nspname, '"', '""'), replace(co.collname, '"', '""')), '') AS collation,
+		CASE WHEN co.oid IS NULL THEN '' ELSE format('"%s"."%s"', replace(cn.nspname, '"', '""'), replace(co.collname, '"', '""')) END AS collation,
 		coalesce('OPERATOR("' || replace(en.nspname, '"', '""') || '".' || e.oprname || ')', '') AS equal,
 		coalesce('OPERATOR("' || replace(gn.nspname, '"', '""') || '".' || g.oprname || ')', '') AS greater
 		FROM (SELECT i.* FROM pg_index i WHERE i.indrelid = $1 AND i.indisunique AND i.indisvalid
