@@ -1,0 +1,323 @@
+package workload
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/jackc/pgx/v5"
+)
+
+// operation is something users do to a table.
+type operation struct {
+	name   string
+	weight int
+	run    func(ctx context.Context, s *step) error
+}
+
+var operations = []operation{
+	{"insert", 24, insert},
+	{"upsert", 6, upsert},
+	{"bulk", 3, bulk},
+	{"change", 24, change},
+	{"change-many", 3, changeMany},
+	{"there-and-back", 4, thereAndBack},
+	{"no-op", 6, noOp},
+	{"count", 12, count},
+	{"flag", 6, flag},
+	{"delete", 12, remove},
+	{"rekey", 6, rekey},
+	{"swap-keys", 2, swapKeys},
+	{"respell", 4, respell},
+	{"replace", 5, replace},
+	{"clear-vector", 4, clearVector},
+	{"delete-many", 1, removeMany},
+	{"truncate", 1, truncate},
+}
+
+// Operations returns the names of all operations.
+func Operations() []string {
+	names := make([]string, len(operations))
+	for i, op := range operations {
+		names[i] = op.name
+	}
+	return names
+}
+
+func chosen(without []string) []operation {
+	return slices.DeleteFunc(slices.Clone(operations), func(op operation) bool { return slices.Contains(without, op.name) })
+}
+
+// step is an operation at work: a table inside a transaction.
+type step struct {
+	*writer
+	tx    pgx.Tx
+	shape Shape
+}
+
+// params collects the parameters of a statement, all sent as text.
+type params []any
+
+func (p *params) add(value any, typeName string) string {
+	*p = append(*p, value)
+	return fmt.Sprintf("$%d::text::%s", len(*p), typeName)
+}
+
+// keyValues is a key as a list of SQL values.
+func (s *step) keyValues(p *params, key []string) string {
+	values := make([]string, len(key))
+	for i, part := range key {
+		values[i] = p.add(part, s.shape.Key[i].Type)
+	}
+	return strings.Join(values, ", ")
+}
+
+func (s *step) where(p *params, key []string) string {
+	return fmt.Sprintf("(%s) = (%s)", s.shape.keyList(), s.keyValues(p, key))
+}
+
+// exec runs a statement in which {table} is the shape's table.
+func (s *step) exec(ctx context.Context, sql string, p params) error {
+	_, err := s.tx.Exec(ctx, strings.ReplaceAll(sql, "{table}", s.shape.Source()), p...)
+	return err
+}
+
+func (s *step) newKey() []string { return s.shape.newKey(s.r, s.o.Rows) }
+
+// anyKey returns the key of a row, as this session prints it, or nil if the table is empty.
+func (s *step) anyKey(ctx context.Context) ([]string, error) {
+	columns := make([]string, len(s.shape.Key))
+	for i, c := range s.shape.Key {
+		columns[i] = quote(c.Name) + "::text"
+	}
+	var key []string
+	err := s.tx.QueryRow(ctx, fmt.Sprintf("SELECT ARRAY[%s] FROM %s ORDER BY %s OFFSET (SELECT $1::bigint %% greatest(count(*), 1) FROM %s) LIMIT 1",
+		strings.Join(columns, ", "), s.shape.Source(), s.shape.keyList(), s.shape.Source()), s.r.Int64N(1<<40)).Scan(&key)
+	if errors.Is(err, pgx.ErrNoRows) {
+		return nil, nil
+	}
+	return key, err
+}
+
+// onRow runs a statement on some row: {where} finds it. An empty table gets a row instead.
+func (s *step) onRow(ctx context.Context, statement func(p *params, key []string) string) error {
+	key, err := s.anyKey(ctx)
+	if err != nil {
+		return err
+	}
+	if key == nil {
+		return insert(ctx, s)
+	}
+	var p params
+	sql := statement(&p, key)
+	return s.exec(ctx, sql+" WHERE "+s.where(&p, key), p)
+}
+
+func (s *step) text() any { return text(s.r, s.shape.Long) }
+
+func (s *step) anyColumn() string { return quote(s.shape.Columns[s.r.IntN(len(s.shape.Columns))]) }
+
+// row returns the columns and values of a new row.
+func (s *step) row(p *params, key []string) (columns, values string) {
+	columns, values = s.shape.keyList(), s.keyValues(p, key)
+	for _, c := range s.shape.Columns {
+		columns += ", " + quote(c)
+		values += ", " + p.add(s.text(), "text")
+	}
+	return columns, values
+}
+
+func insert(ctx context.Context, s *step) error {
+	var p params
+	columns, values := s.row(&p, s.newKey())
+	return s.exec(ctx, fmt.Sprintf("INSERT INTO {table} (%s) VALUES (%s) ON CONFLICT DO NOTHING", columns, values), p)
+}
+
+func upsert(ctx context.Context, s *step) error {
+	var p params
+	columns, values := s.row(&p, s.newKey())
+	column := s.anyColumn()
+	return s.exec(ctx, fmt.Sprintf("INSERT INTO {table} (%s) VALUES (%s) ON CONFLICT (%s) DO UPDATE SET %s = excluded.%s", columns, values, s.shape.keyList(), column, column), p)
+}
+
+// bulk loads rows with one statement, up to what the table may hold.
+func bulk(ctx context.Context, s *step) error { return s.fill(ctx, 20+s.r.IntN(60)) }
+
+func (s *step) fill(ctx context.Context, most int) error {
+	var there int
+	if err := s.tx.QueryRow(ctx, "SELECT count(*) FROM "+s.shape.Source()).Scan(&there); err != nil {
+		return err
+	}
+	var p params
+	var lines []string
+	columns := ""
+	for range max(1, min(most, s.o.Rows-there)) {
+		var values string
+		columns, values = s.row(&p, s.newKey())
+		lines = append(lines, "("+values+")")
+	}
+	return s.exec(ctx, fmt.Sprintf("INSERT INTO {table} (%s) VALUES %s ON CONFLICT DO NOTHING", columns, strings.Join(lines, ", ")), p)
+}
+
+func change(ctx context.Context, s *step) error {
+	return s.onRow(ctx, func(p *params, _ []string) string {
+		if s.r.IntN(3) > 0 {
+			return "UPDATE {table} SET " + s.anyColumn() + " = " + p.add(s.text(), "text")
+		}
+		sets := make([]string, len(s.shape.Columns))
+		for i, c := range s.shape.Columns {
+			sets[i] = quote(c) + " = " + p.add(s.text(), "text")
+		}
+		return "UPDATE {table} SET " + strings.Join(sets, ", ")
+	})
+}
+
+func changeMany(ctx context.Context, s *step) error {
+	var p params
+	column := s.anyColumn()
+	return s.exec(ctx, fmt.Sprintf("UPDATE {table} SET %s = left(%s, 1000) || %s WHERE (%s) IN (SELECT %s FROM {table} ORDER BY %s LIMIT %d)",
+		column, column, p.add(" "+words[s.r.IntN(len(words))], "text"), s.shape.keyList(), s.shape.keyList(), s.shape.keyList(), 5+s.r.IntN(30)), p)
+}
+
+// thereAndBack changes a text and changes it back: the row ends as it was, but somebody may have looked in between.
+func thereAndBack(ctx context.Context, s *step) error {
+	key, err := s.anyKey(ctx)
+	if err != nil || key == nil {
+		return err
+	}
+	column := s.anyColumn()
+	var p params
+	var before *string
+	err = s.tx.QueryRow(ctx, fmt.Sprintf("SELECT %s FROM %s WHERE %s", column, s.shape.Source(), s.where(&p, key)), p...).Scan(&before)
+	if errors.Is(err, pgx.ErrNoRows) {
+		return nil // deleted in between
+	}
+	if err != nil {
+		return err
+	}
+	for _, value := range []any{"somewhere else", before} {
+		var p params
+		set := column + " = " + p.add(value, "text")
+		if err := s.exec(ctx, "UPDATE {table} SET "+set+" WHERE "+s.where(&p, key), p); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func noOp(ctx context.Context, s *step) error {
+	return s.onRow(ctx, func(*params, []string) string {
+		column := s.anyColumn()
+		return "UPDATE {table} SET " + column + " = " + column
+	})
+}
+
+func count(ctx context.Context, s *step) error {
+	return s.onRow(ctx, func(*params, []string) string {
+		counter := quote(s.shape.Counter)
+		return "UPDATE {table} SET " + counter + " = " + counter + " + 1"
+	})
+}
+
+func flag(ctx context.Context, s *step) error {
+	if s.shape.Flag == "" {
+		return count(ctx, s)
+	}
+	return s.onRow(ctx, func(p *params, _ []string) string {
+		return "UPDATE {table} SET " + quote(s.shape.Flag) + " = " + p.add([]any{"true", "false", nil}[s.r.IntN(3)], "boolean")
+	})
+}
+
+func remove(ctx context.Context, s *step) error {
+	return s.onRow(ctx, func(*params, []string) string { return "DELETE FROM {table}" })
+}
+
+func removeMany(ctx context.Context, s *step) error {
+	return s.exec(ctx, fmt.Sprintf("DELETE FROM {table} WHERE (%s) IN (SELECT %s FROM {table} ORDER BY %s LIMIT %d)",
+		s.shape.keyList(), s.shape.keyList(), s.shape.keyList(), 5+s.r.IntN(50)), nil)
+}
+
+func (s *step) setKey(p *params, key []string) string {
+	sets := make([]string, len(key))
+	for i, part := range key {
+		sets[i] = quote(s.shape.Key[i].Name) + " = " + p.add(part, s.shape.Key[i].Type)
+	}
+	return "UPDATE {table} SET " + strings.Join(sets, ", ")
+}
+
+func rekey(ctx context.Context, s *step) error {
+	return s.onRow(ctx, func(p *params, _ []string) string {
+		sql := s.setKey(p, s.newKey())
+		if s.r.IntN(3) == 0 {
+			sql += ", " + s.anyColumn() + " = " + p.add(s.text(), "text")
+		}
+		return sql
+	})
+}
+
+// swapKeys lets two rows change places by way of a third key.
+func swapKeys(ctx context.Context, s *step) error {
+	a, err := s.anyKey(ctx)
+	if err != nil || a == nil {
+		return err
+	}
+	b, err := s.anyKey(ctx)
+	if err != nil || b == nil || slices.Equal(a, b) {
+		return err
+	}
+	third := s.newKey()
+	for _, move := range [][2][]string{{a, third}, {b, a}, {third, b}} {
+		var p params
+		sql := s.setKey(&p, move[1])
+		if err := s.exec(ctx, sql+" WHERE "+s.where(&p, move[0]), p); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// respell changes how a key is printed but not which key it is.
+func respell(ctx context.Context, s *step) error {
+	if s.shape.respell == nil {
+		return rekey(ctx, s)
+	}
+	return s.onRow(ctx, func(p *params, key []string) string { return s.setKey(p, s.shape.respell(key)) })
+}
+
+// replace deletes a row and inserts another one with the same key.
+func replace(ctx context.Context, s *step) error {
+	key, err := s.anyKey(ctx)
+	if err != nil || key == nil {
+		return err
+	}
+	var p params
+	if err := s.exec(ctx, "DELETE FROM {table} WHERE "+s.where(&p, key), p); err != nil {
+		return err
+	}
+	p = nil
+	columns, values := s.row(&p, key)
+	return s.exec(ctx, fmt.Sprintf("INSERT INTO {table} (%s) VALUES (%s) ON CONFLICT DO NOTHING", columns, values), p)
+}
+
+// clearVector asks for a new vector. Nobody hears that of an embedding table, which is not published.
+func clearVector(ctx context.Context, s *step) error {
+	if s.shape.IntoColumn == "" {
+		return noOp(ctx, s)
+	}
+	return s.onRow(ctx, func(*params, []string) string {
+		return "UPDATE {table} SET " + quote(s.shape.IntoColumn) + " = NULL"
+	})
+}
+
+// truncate empties a table and mostly loads it again in the same transaction.
+func truncate(ctx context.Context, s *step) error {
+	if err := s.exec(ctx, "TRUNCATE {table}", nil); err != nil {
+		return err
+	}
+	if s.r.IntN(4) == 0 {
+		return nil
+	}
+	return s.fill(ctx, 40)
+}

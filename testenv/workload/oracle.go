@@ -1,0 +1,254 @@
+package workload
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"math"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/embedsidecar/embedsidecar/testenv"
+)
+
+// Embed is how vectors are made: the vector of a text, or that it holds nothing to embed.
+type Embed func(text string) (vector []float32, empty bool)
+
+// tolerance is how far a stored number may be from the one computed again.
+const tolerance = 1e-5
+
+// Finding is a row that is not as it must be.
+type Finding struct {
+	Shape string
+	Key   string
+	What  string
+}
+
+// Report is what Check found.
+type Report struct {
+	Rows     int       // looked at
+	Vectors  int       // that are right
+	Missing  []Finding // a text without its vector
+	Stale    []Finding // the vector of another text
+	Unwanted []Finding // a vector of a row that has no text, or that the filter leaves out
+	Orphans  []Finding // a vector in an embedding table of a row that is not there
+	Tasks    map[string]int
+}
+
+// Open is how many tasks are not done.
+func (r Report) Open() int { return r.Tasks["todo"] + r.Tasks["in_progress"] + r.Tasks["retrying"] }
+
+// OK tells whether every row has its vector and no task is open or failed.
+func (r Report) OK() bool {
+	return len(r.Missing)+len(r.Stale)+len(r.Unwanted)+len(r.Orphans)+r.Open()+r.Tasks["failed"] == 0
+}
+
+// String tells the counts and the first findings of each kind.
+func (r Report) String() string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "%d rows, %d vectors right, %d missing, %d stale, %d unwanted, %d orphans; tasks", r.Rows, r.Vectors, len(r.Missing), len(r.Stale), len(r.Unwanted), len(r.Orphans))
+	if len(r.Tasks) == 0 {
+		b.WriteString(" none")
+	}
+	for _, state := range slices.Sorted(maps.Keys(r.Tasks)) {
+		fmt.Fprintf(&b, " %s %d", state, r.Tasks[state])
+	}
+	for _, kind := range []struct {
+		word     string
+		findings []Finding
+	}{{"missing", r.Missing}, {"stale", r.Stale}, {"unwanted", r.Unwanted}, {"orphan", r.Orphans}} {
+		for _, f := range kind.findings[:min(len(kind.findings), 5)] {
+			fmt.Fprintf(&b, "\n  %s: %s %s: %s", kind.word, f.Shape, f.Key, f.What)
+		}
+	}
+	return b.String()
+}
+
+// Check computes the text and the vector of every row anew and compares, all shapes in one snapshot. The pool must be able to
+// read everything; Database.Pool is.
+func Check(ctx context.Context, pool *pgxpool.Pool, shapes []Shape, embed Embed) (Report, error) {
+	r := Report{Tasks: map[string]int{}}
+	tx, err := pool.BeginTx(ctx, pgx.TxOptions{IsoLevel: pgx.RepeatableRead, AccessMode: pgx.ReadOnly})
+	if err != nil {
+		return r, fmt.Errorf("check vectors: %w", err)
+	}
+	defer func() { _ = tx.Rollback(context.WithoutCancel(ctx)) }()
+	for _, setting := range []string{"datestyle = 'ISO, MDY'", "timezone = 'UTC'", "intervalstyle = 'postgres'", "extra_float_digits = 3", "bytea_output = 'hex'"} {
+		if _, err := tx.Exec(ctx, "SET LOCAL "+setting); err != nil {
+			return r, fmt.Errorf("check vectors: %w", err)
+		}
+	}
+	for _, s := range shapes {
+		if err := r.compare(ctx, tx, s, embed); err != nil {
+			return r, fmt.Errorf("check vectors of %s: %w", s.Name, err)
+		}
+	}
+	if err := r.countTasks(ctx, tx); err != nil {
+		return r, fmt.Errorf("count tasks: %w", err)
+	}
+	return r, nil
+}
+
+// found is a row, a vector, or both where their keys are equal.
+type found struct {
+	Key     string
+	Present bool
+	Text    *string
+	Wanted  bool
+	Vector  []float32
+	Chunk   int
+}
+
+func (r *Report) compare(ctx context.Context, tx pgx.Tx, s Shape, embed Embed) error {
+	rows, err := tx.Query(ctx, s.compareSQL())
+	if err != nil {
+		return err
+	}
+	all, err := pgx.CollectRows(rows, pgx.RowToStructByPos[found])
+	if err != nil {
+		return err
+	}
+	for _, f := range all {
+		r.judge(s, f, embed)
+	}
+	return nil
+}
+
+func (r *Report) judge(s Shape, f found, embed Embed) {
+	note := func(list *[]Finding, format string, args ...any) {
+		*list = append(*list, Finding{Shape: s.Name, Key: f.Key, What: fmt.Sprintf(format, args...)})
+	}
+	if !f.Present {
+		note(&r.Orphans, "there is no such row (chunk %d)", f.Chunk)
+		return
+	}
+	r.Rows++
+	var want []float32
+	why := "the filter leaves it out"
+	if f.Wanted {
+		why = "it has no text"
+		if f.Text != nil && *f.Text != "" {
+			vector, empty := embed(*f.Text)
+			if !empty {
+				want = vector
+			}
+		}
+	}
+	switch {
+	case want == nil && f.Vector != nil:
+		note(&r.Unwanted, "%s", why)
+	case want == nil:
+	case f.Vector == nil:
+		note(&r.Missing, "its text has %d bytes", len(*f.Text))
+	case f.Chunk != 0 || !near(f.Vector, want):
+		note(&r.Stale, "chunk %d begins with %v, want %v; its text has %d bytes", f.Chunk, f.Vector[:min(3, len(f.Vector))], want[:min(3, len(want))], len(*f.Text))
+	default:
+		r.Vectors++
+	}
+}
+
+func near(a, b []float32) bool {
+	if len(a) != len(b) {
+		return false
+	}
+	for i := range a {
+		if !(math.Abs(float64(a[i])-float64(b[i])) <= tolerance) { // NaN is far from everything
+			return false
+		}
+	}
+	return true
+}
+
+// compareSQL reads all rows with their text and all vectors, joined by what the types call equal: 1.0 is the key 1.00.
+func (s Shape) compareSQL() string {
+	key, on := make([]string, len(s.Key)), make([]string, len(s.Key))
+	for i, c := range s.Key {
+		name := quote(c.Name)
+		key[i] = fmt.Sprintf("coalesce(s.%s, e.%s)::text", name, name)
+		on[i] = fmt.Sprintf("s.%s = e.%s", name, name)
+		if s.IntoColumn != "" {
+			key[i] = fmt.Sprintf("s.%s::text", name)
+		}
+	}
+	text := s.Text
+	if text == "" {
+		parts := make([]string, len(s.Columns))
+		for i, c := range s.Columns {
+			parts[i] = fmt.Sprintf("nullif(%s::text, '')", quote(c))
+		}
+		text = `concat_ws(E'\n\n', ` + strings.Join(parts, ", ") + ")"
+	}
+	wanted := "true"
+	if s.Filter != "" {
+		wanted = "(" + s.Filter + ") IS TRUE"
+	}
+	source := fmt.Sprintf("SELECT *, (%s) AS workload_text, %s AS workload_wanted FROM %s", text, wanted, s.Source())
+	shown := "concat_ws(' | ', " + strings.Join(key, ", ") + ")"
+	if s.IntoColumn != "" {
+		return fmt.Sprintf("SELECT %s, true, s.workload_text, s.workload_wanted, s.%s::real[], 0 FROM (%s) AS s", shown, quote(s.IntoColumn), source)
+	}
+	return fmt.Sprintf(`SELECT %s, s.workload_wanted IS NOT NULL, s.workload_text, coalesce(s.workload_wanted, false), e.embedding::real[], coalesce(e.chunk_no, 0)
+		FROM (%s) AS s FULL JOIN %s AS e ON %s`, shown, source, s.Into(), strings.Join(on, " AND "))
+}
+
+func (r *Report) countTasks(ctx context.Context, tx pgx.Tx) error {
+	var there bool
+	if err := tx.QueryRow(ctx, `SELECT to_regclass('embedsidecar.task') IS NOT NULL`).Scan(&there); err != nil || !there {
+		return err
+	}
+	rows, err := tx.Query(ctx, `SELECT state::text, count(*) FROM embedsidecar.task GROUP BY 1`)
+	if err != nil {
+		return err
+	}
+	var state string
+	var n int
+	_, err = pgx.ForEachRow(rows, []any{&state, &n}, func() error { r.Tasks[state] = n; return nil })
+	return err
+}
+
+// Settle waits until every row has its vector and no task is open, and returns that report. After timeout it fails the test with
+// what is wrong. The workload must have stopped.
+func Settle(t testing.TB, db *testenv.Database, shapes []Shape, embed Embed, timeout time.Duration) Report {
+	t.Helper()
+	var last Report
+	remembered := map[string][]float32{} // rows change little from one look to the next
+	remember := func(text string) ([]float32, bool) {
+		vector, ok := remembered[text]
+		if !ok {
+			var empty bool
+			if vector, empty = embed(text); empty {
+				vector = nil
+			}
+			remembered[text] = vector
+		}
+		return vector, vector == nil
+	}
+	testenv.Eventually(t, timeout, func() (bool, string) {
+		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+		defer cancel()
+		r, err := Check(ctx, db.Pool, shapes, remember)
+		if err != nil {
+			return false, err.Error()
+		}
+		last = r
+		return r.OK(), r.String()
+	})
+	return last
+}
+
+// ErrWrong is what Report.Err wraps.
+var ErrWrong = errors.New("vectors do not match their texts")
+
+// Err returns nil if the report is OK, else an error that tells what is not.
+func (r Report) Err() error {
+	if r.OK() {
+		return nil
+	}
+	return fmt.Errorf("%w: %s", ErrWrong, r)
+}
