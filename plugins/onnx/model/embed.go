@@ -1,0 +1,121 @@
+package model
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync/atomic"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/embedsidecar/embedsidecar/embed"
+)
+
+// A batch is the memory of one call, kept for the next.
+type batch struct {
+	tokens  []int32 // of all texts, one after the other
+	texts   []encoded
+	order   []int     // texts that have tokens, shortest first
+	lengths []int     // of them
+	sorted  [][]int32 // their tokens
+}
+
+type encoded struct{ begin, end int } // in batch.tokens
+
+// Embed returns one result per text, in the order given: a vector of Dims numbers, or Empty for a text without a token but
+// special ones. Texts longer than MaxTokens are cut at the end and marked. It stops between two runs of the network when the
+// context ends. On error there are no partial results; the error is the context's, or an *embed.Error.
+func (m *Model) Embed(ctx context.Context, kind embed.Kind, texts []string) ([]embed.Result, error) {
+	b, ok := m.scratch.Get().(*batch)
+	if !ok {
+		b = &batch{}
+	}
+	defer m.scratch.Put(b)
+	results := make([]embed.Result, len(texts))
+	if err := m.encode(ctx, b, m.settings.prefixes[kind], texts, results); err != nil {
+		return nil, err
+	}
+	if err := m.embed(ctx, b, results); err != nil {
+		if cause := ctx.Err(); cause != nil {
+			return nil, cause
+		}
+		whole := &embed.Error{Class: embed.Transient, Code: "run_failed", Err: err}
+		if errors.Is(err, errMemory) {
+			whole.Class, whole.Code = embed.Resource, "out_of_memory"
+		}
+		return nil, whole
+	}
+	return results, nil
+}
+
+// encode fills the batch with the tokens of all texts and sorts those that have any.
+func (m *Model) encode(ctx context.Context, b *batch, prefix string, texts []string, results []embed.Result) error {
+	b.tokens, b.texts, b.order, b.lengths, b.sorted = b.tokens[:0], b.texts[:0], b.order[:0], b.lengths[:0], b.sorted[:0]
+	for i, text := range texts {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		begin := len(b.tokens)
+		tokens, info := m.tokenizer.Encode(b.tokens, text, m.settings.maxTokens)
+		empty := info.Content == 0
+		if prefix != "" && !empty {
+			tokens, info = m.tokenizer.Encode(b.tokens, prefix+text, m.settings.maxTokens)
+		}
+		if empty {
+			results[i].Empty = true
+			b.texts = append(b.texts, encoded{begin, begin})
+			continue
+		}
+		b.tokens = tokens
+		b.texts = append(b.texts, encoded{begin, len(tokens)})
+		b.order = append(b.order, i)
+		results[i].Truncated, results[i].Tokens = info.Truncated, len(tokens)-begin
+	}
+	slices.SortStableFunc(b.order, func(x, y int) int { return cmp.Compare(results[x].Tokens, results[y].Tokens) })
+	for _, i := range b.order {
+		b.lengths = append(b.lengths, results[i].Tokens)
+		b.sorted = append(b.sorted, b.tokens[b.texts[i].begin:b.texts[i].end])
+	}
+	return nil
+}
+
+// embed runs the pieces of a batch, several at once if there are lanes for it.
+func (m *Model) embed(ctx context.Context, b *batch, results []embed.Result) error {
+	pieces := cut(b.lengths, m.budget)
+	var left atomic.Int64
+	for _, p := range pieces {
+		left.Add(int64(p.cost()))
+	}
+	came := int(m.calls.Add(1))
+	dims := m.network.dims
+	vectors := make([]float32, len(b.order)*dims) // the caller's
+	var next atomic.Int64
+	group, ctx := errgroup.WithContext(ctx)
+	for range min(cap(m.lanes), len(pieces)) {
+		group.Go(func() error {
+			for {
+				k := int(next.Add(1)) - 1
+				if k >= len(pieces) {
+					return nil
+				}
+				p := pieces[k]
+				err := m.run(ctx, came, int(left.Load()), b.sorted[p.first:p.end], p.width, func(i int, v []float32) {
+					place := p.first + i
+					vector := vectors[place*dims : (place+1)*dims : (place+1)*dims]
+					copy(vector, v)
+					if m.settings.normalize {
+						normalize(vector)
+					}
+					results[b.order[place]].Vector = vector
+				})
+				if err != nil {
+					return fmt.Errorf("embed %d texts: %w", p.end-p.first, err)
+				}
+				left.Add(int64(-p.cost()))
+			}
+		})
+	}
+	return group.Wait()
+}

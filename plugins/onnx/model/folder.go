@@ -1,0 +1,166 @@
+package model
+
+import (
+	"bufio"
+	"bytes"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+)
+
+// sumsFile lists the sha256 of every file of a model folder, as sha256sum writes it.
+const sumsFile = "SHA256SUMS"
+
+// Limits on files that are read into memory.
+const (
+	maxSettingsBytes  = 1 << 20
+	maxTokenizerBytes = 64 << 20
+	maxGraphBytes     = 2 << 30 // the most that the format allows
+)
+
+// A folder is a model folder whose files are what its SHA256SUMS says. Nothing outside it is ever read, whatever links and
+// names in it say.
+type folder struct {
+	path string
+	root *os.Root
+	sums map[string]string // by name with slashes, checked
+}
+
+// openFolder opens a model folder and reads its list of sums. The caller closes it.
+func openFolder(path string) (*folder, error) {
+	path, err := filepath.Abs(path)
+	if err != nil {
+		return nil, fmt.Errorf("open model folder: %w", err)
+	}
+	root, err := os.OpenRoot(path)
+	if err != nil {
+		return nil, fmt.Errorf("open model folder: %w", err)
+	}
+	f := &folder{path: path, root: root}
+	if err := f.readSums(); err != nil {
+		_ = root.Close()
+		return nil, fmt.Errorf("open model folder %s: %w", path, err)
+	}
+	return f, nil
+}
+
+func (f *folder) close() { _ = f.root.Close() }
+
+func (f *folder) readSums() error {
+	data, err := f.readAll(sumsFile, maxSettingsBytes)
+	if errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("there is no %s, so its files cannot be verified; if you trust them, make it: "+
+			"cd %s && find . -type f ! -name %s | sed 's|^./||' | sort | xargs sha256sum > %s", sumsFile, f.path, sumsFile, sumsFile)
+	}
+	if err != nil {
+		return err
+	}
+	f.sums = map[string]string{}
+	lines := bufio.NewScanner(bytes.NewReader(data))
+	for number := 1; lines.Scan(); number++ {
+		sum, name, ok := strings.Cut(lines.Text(), " ")
+		name = strings.TrimPrefix(strings.TrimLeft(name, " *"), "./")
+		if raw, err := hex.DecodeString(sum); !ok || err != nil || len(raw) != sha256.Size || !filepath.IsLocal(name) {
+			return fmt.Errorf("%s line %d is not a sha256 and a file name", sumsFile, number)
+		}
+		f.sums[name] = strings.ToLower(sum)
+	}
+	if err := lines.Err(); err != nil {
+		return fmt.Errorf("read %s: %w", sumsFile, err)
+	}
+	return nil
+}
+
+// verifyRest compares every listed file with its sum but those named, which were compared while they were read.
+func (f *folder) verifyRest(done ...string) error {
+	for name := range f.sums {
+		if slices.Contains(done, name) {
+			continue
+		}
+		if err := f.verify(name); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// verify compares one file with its sum without keeping it in memory.
+func (f *folder) verify(name string) error {
+	file, err := f.root.Open(name)
+	if err != nil {
+		return fmt.Errorf("open %s, which %s lists: %w", name, sumsFile, err)
+	}
+	defer func() { _ = file.Close() }()
+	hash := sha256.New()
+	if _, err := io.Copy(hash, file); err != nil {
+		return fmt.Errorf("read %s: %w", name, err)
+	}
+	return f.compare(name, hash.Sum(nil))
+}
+
+func (f *folder) compare(name string, sum []byte) error {
+	want, listed := f.sums[name]
+	if !listed {
+		return fmt.Errorf("%s is not listed in %s, so it cannot be verified", name, sumsFile)
+	}
+	if got := hex.EncodeToString(sum); got != want {
+		return fmt.Errorf("%s has sha256 %s, but %s says %s: the file is damaged or was changed; fetch the model again",
+			name, got, sumsFile, want)
+	}
+	return nil
+}
+
+// read returns the content of a file that is what its sum says.
+func (f *folder) read(name string, limit int64) ([]byte, error) {
+	data, err := f.readAll(name, limit)
+	if err != nil {
+		return nil, err
+	}
+	sum := sha256.Sum256(data)
+	return data, f.compare(name, sum[:])
+}
+
+func (f *folder) readAll(name string, limit int64) ([]byte, error) {
+	file, err := f.root.Open(name)
+	if err != nil {
+		return nil, fmt.Errorf("open %s: %w", name, err)
+	}
+	defer func() { _ = file.Close() }()
+	info, err := file.Stat()
+	if err != nil {
+		return nil, fmt.Errorf("read %s: %w", name, err)
+	}
+	if !info.Mode().IsRegular() || info.Size() > limit {
+		return nil, fmt.Errorf("read %s: it is not a file of at most %d bytes", name, limit)
+	}
+	data := make([]byte, info.Size()) // of exact size: the weights are large
+	if _, err := io.ReadFull(file, data); err != nil {
+		return nil, fmt.Errorf("read %s: %w", name, err)
+	}
+	return data, nil
+}
+
+// readJSON reads a settings file into v; found is false when there is no such file.
+func (f *folder) readJSON(name string, v any) (found bool, err error) {
+	data, err := f.read(name, maxSettingsBytes)
+	if errors.Is(err, fs.ErrNotExist) {
+		if _, listed := f.sums[name]; !listed {
+			return false, nil
+		}
+	}
+	if err != nil {
+		return false, err
+	}
+	if err := json.Unmarshal(data, v); err != nil {
+		return false, fmt.Errorf("parse %s: %w", name, err)
+	}
+	return true, nil
+}

@@ -1,0 +1,144 @@
+package model_test
+
+import (
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+func wantError(t testing.TB, err error, parts ...string) {
+	t.Helper()
+	for _, part := range parts {
+		if err == nil || !strings.Contains(err.Error(), part) {
+			t.Errorf("got error %v, want one with %q", err, part)
+		}
+	}
+}
+
+func TestOpen_VerifiesEveryFile(t *testing.T) {
+	for name := range tinyFiles() {
+		folder := writeFolder(t, tinyFiles())
+		path := filepath.Join(folder, name)
+		content, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		content[len(content)/2] ^= 1
+		if err := os.WriteFile(path, content, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		_, err = openFolder(t, folder)
+		wantError(t, err, name+" has sha256", "damaged or was changed")
+	}
+}
+
+func TestOpen_VerifiesListedFilesItDoesNotUse(t *testing.T) {
+	folder := writeFolder(t, map[string]string{"README.md": "one"})
+	for name, content := range tinyFiles() {
+		path := filepath.Join(folder, name)
+		if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o755), os.WriteFile(path, []byte(content), 0o600)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	files := tinyFiles()
+	files["README.md"] = "two"
+	writeSums(t, folder, files)
+	_, err := openFolder(t, folder)
+	wantError(t, err, "README.md has sha256")
+}
+
+func TestOpen_NeedsSums(t *testing.T) {
+	folder := writeFolder(t, tinyFiles())
+	if err := os.Remove(filepath.Join(folder, "SHA256SUMS")); err != nil {
+		t.Fatal(err)
+	}
+	_, err := openFolder(t, folder)
+	wantError(t, err, "there is no SHA256SUMS", "sha256sum > SHA256SUMS")
+
+	for _, line := range []string{"not a sum", "abcd  model.onnx", strings.Repeat("0", 64) + "  ../model.onnx", strings.Repeat("0", 64)} {
+		if err := os.WriteFile(filepath.Join(folder, "SHA256SUMS"), []byte(line+"\n"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		_, err := openFolder(t, folder)
+		wantError(t, err, "SHA256SUMS line 1 is not")
+	}
+
+	files := tinyFiles()
+	delete(files, "tokenizer.json")
+	writeSums(t, folder, files)
+	_, err = openFolder(t, folder)
+	wantError(t, err, "tokenizer.json is not listed in SHA256SUMS")
+}
+
+// A list as sha256sum -b writes it, of ./ names, is read too.
+func TestOpen_ReadsOtherFormsOfSums(t *testing.T) {
+	folder := writeFolder(t, tinyFiles())
+	path := filepath.Join(folder, "SHA256SUMS")
+	sums, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(path, []byte(strings.ReplaceAll(string(sums), "  ", " *./")), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := openFolder(t, folder); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestOpen_NoFolder(t *testing.T) {
+	_, err := openFolder(t, filepath.Join(t.TempDir(), "missing"))
+	if !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("got %v, want fs.ErrNotExist", err)
+	}
+}
+
+// Files outside the folder are not read, even if their content is what the sums say.
+func TestOpen_StaysInTheFolder(t *testing.T) {
+	for _, name := range []string{"model.onnx", "tokenizer.json", "config.json"} {
+		outside := filepath.Join(t.TempDir(), "outside")
+		if err := os.WriteFile(outside, []byte(tinyFiles()[name]), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		folder := writeFolder(t, tinyFiles())
+		mustLink(t, outside, filepath.Join(folder, name))
+		_, err := openFolder(t, folder)
+		wantError(t, err, name, "escapes")
+	}
+}
+
+func TestOpen_WeightsInAnotherFile(t *testing.T) {
+	files := tinyFiles()
+	files["model.onnx"] = string(tinyGraph{external: "weights/table.bin"}.encode())
+	files["weights/table.bin"] = string(tableBytes())
+	m, err := openFolder(t, writeFolder(t, files))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := mustEmbed(t, m, "a")[0].Vector; got[0] != 5./3 {
+		t.Errorf("got %v, want a vector from the other file", got)
+	}
+
+	folder := writeFolder(t, files)
+	delete(files, "weights/table.bin")
+	writeSums(t, folder, files)
+	_, err = openFolder(t, folder)
+	wantError(t, err, "weights/table.bin is not listed")
+
+	outside := filepath.Join(t.TempDir(), "table.bin")
+	if err := os.WriteFile(outside, tableBytes(), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, location := range []string{outside, "../table.bin", "weights/../../table.bin", "/etc/passwd", ""} {
+		files := tinyFiles()
+		files["model.onnx"] = string(tinyGraph{external: location}.encode())
+		if location == "" {
+			files["model.onnx"] = strings.Replace(string(tinyGraph{external: "x"}.encode()), "location", "lokation", 1)
+		}
+		_, err := openFolder(t, writeFolder(t, files))
+		wantError(t, err, "outside the model folder: refused")
+	}
+}

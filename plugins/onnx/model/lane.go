@@ -1,0 +1,111 @@
+package model
+
+import (
+	"errors"
+	"fmt"
+	"runtime"
+	"strings"
+
+	ort "github.com/yalue/onnxruntime_go"
+)
+
+// A lane is the memory of one run at a time: allocated once, used for every run.
+type lane struct {
+	network *network
+	inputs  [][]int64 // by input of the network
+	output  []float32
+	pin     runtime.Pinner // C holds pointers into the slices for the time of a run
+}
+
+// network is what runs: the session and the shapes it takes and gives.
+type network struct {
+	session *ort.DynamicAdvancedSession
+	fill    []fill // by input
+	dims    int
+	pooling string // poolGraph: the output is a vector per text; otherwise one per token
+}
+
+// fill says what an input is filled with.
+type fill func(token int32, isText bool) int64
+
+// Inputs by name. A padded place has token 0 and mask 0.
+var fills = map[string]fill{
+	"input_ids": func(token int32, _ bool) int64 { return int64(token) },
+	"attention_mask": func(_ int32, isText bool) int64 {
+		if isText {
+			return 1
+		}
+		return 0
+	},
+	"token_type_ids": func(int32, bool) int64 { return 0 },
+}
+
+func newLane(n *network, tokens int) *lane {
+	l := &lane{network: n, output: make([]float32, tokens*n.dims)}
+	for range n.fill {
+		in := make([]int64, tokens)
+		l.pin.Pin(&in[0])
+		l.inputs = append(l.inputs, in)
+	}
+	l.pin.Pin(&l.output[0])
+	return l
+}
+
+func (l *lane) close() { l.pin.Unpin() }
+
+// errMemory is in the chain of an error of run when the network found no memory.
+var errMemory = errors.New("out of memory")
+
+// run sends texts through the network, padded to width tokens, and calls vector for each in order; what vector gets is valid
+// for the time of the call.
+func (l *lane) run(texts [][]int32, width int, vector func(i int, v []float32)) (err error) {
+	n := l.network
+	for k, fill := range n.fill {
+		in := l.inputs[k][:0]
+		for _, tokens := range texts {
+			for _, token := range tokens {
+				in = append(in, fill(token, true))
+			}
+			for range width - len(tokens) {
+				in = append(in, fill(0, false))
+			}
+		}
+	}
+	count, dims := len(texts), n.dims
+	shape, outShape := ort.NewShape(int64(count), int64(width)), ort.NewShape(int64(count), int64(width), int64(dims))
+	if n.pooling == poolGraph {
+		outShape = ort.NewShape(int64(count), int64(dims))
+	}
+	values := make([]ort.Value, 0, len(l.inputs)+1)
+	defer func() {
+		for _, value := range values {
+			err = errors.Join(err, value.Destroy())
+		}
+	}()
+	for _, in := range l.inputs {
+		value, err := ort.NewTensor(shape, in)
+		if err != nil {
+			return fmt.Errorf("make input of %d texts, %d tokens wide: %w", count, width, err)
+		}
+		values = append(values, value)
+	}
+	out, err := ort.NewTensor(outShape, l.output)
+	if err != nil {
+		return fmt.Errorf("make output of %d texts, %d tokens wide: %w", count, width, err)
+	}
+	values = append(values, out)
+	if err := n.session.Run(values[:len(l.inputs)], values[len(l.inputs):]); err != nil {
+		if text := err.Error(); strings.Contains(text, "allocat") || strings.Contains(text, "bad_alloc") {
+			err = fmt.Errorf("%w: %w", errMemory, err)
+		}
+		return fmt.Errorf("run network on %d texts, %d tokens wide: %w", count, width, err)
+	}
+	for i, tokens := range texts {
+		if n.pooling == poolGraph {
+			vector(i, l.output[i*dims:(i+1)*dims])
+			continue
+		}
+		vector(i, pool(n.pooling, l.output[i*width*dims:(i+1)*width*dims], len(tokens), dims))
+	}
+	return nil
+}

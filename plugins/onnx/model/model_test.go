@@ -1,0 +1,182 @@
+package model_test
+
+import (
+	"context"
+	"math"
+	"slices"
+	"sync"
+	"testing"
+
+	"github.com/embedsidecar/embedsidecar/embed"
+	"github.com/embedsidecar/embedsidecar/plugins/onnx/model"
+	"github.com/embedsidecar/embedsidecar/plugins/onnx/onnxtest"
+)
+
+// shared is one model for all tests that do not change it: loading takes longer than most tests.
+var shared struct {
+	once  sync.Once
+	model *model.Model
+	err   error
+}
+
+func open(t testing.TB) *model.Model {
+	t.Helper()
+	folder, library := onnxtest.Model(t), onnxtest.Library(t)
+	shared.once.Do(func() {
+		shared.model, shared.err = model.Open(context.Background(), model.Options{Folder: folder, Library: library})
+	})
+	if shared.err != nil {
+		t.Fatal(shared.err)
+	}
+	return shared.model
+}
+
+// line is a text with what the reference implementation makes of it.
+type line struct {
+	Text      string    `json:"text"`
+	IDs       []int32   `json:"ids"`
+	Embedding []float32 `json:"embedding"`
+}
+
+func reference(t testing.TB) []line {
+	t.Helper()
+	return onnxtest.Lines[line](t, "testdata/embeddings.jsonl.gz")
+}
+
+func textsOf(lines []line) []string {
+	var texts []string
+	for _, l := range lines {
+		texts = append(texts, l.Text)
+	}
+	return texts
+}
+
+func mustEmbed(t testing.TB, m *model.Model, texts ...string) []embed.Result {
+	t.Helper()
+	results, err := m.Embed(t.Context(), embed.Document, texts)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(results) != len(texts) {
+		t.Fatalf("got %d results for %d texts", len(results), len(texts))
+	}
+	return results
+}
+
+func cosine(a, b []float32) float64 {
+	dot, aa, bb := 0.0, 0.0, 0.0
+	for i := range a {
+		dot += float64(a[i]) * float64(b[i])
+		aa += float64(a[i]) * float64(a[i])
+		bb += float64(b[i]) * float64(b[i])
+	}
+	return dot / math.Sqrt(aa*bb)
+}
+
+func distance(a, b []float32) float64 {
+	most := 0.0
+	for i := range a {
+		most = max(most, math.Abs(float64(a[i])-float64(b[i])))
+	}
+	return most
+}
+
+// near is how far a number of a vector may be from the reference's: it is at home in 32 bits, and adds in another order.
+const near = 1e-6
+
+func TestEmbed_EqualsReference(t *testing.T) {
+	m, lines := open(t), reference(t)
+	if len(lines) != 100 {
+		t.Fatalf("got %d reference texts, want 100", len(lines))
+	}
+	for i, got := range mustEmbed(t, m, textsOf(lines)...) {
+		want := lines[i]
+		if onlySpecial := len(want.IDs) == 2; got.Empty != onlySpecial {
+			t.Errorf("text %d: empty %t, want %t", i, got.Empty, onlySpecial)
+		}
+		if got.Empty {
+			if got.Vector != nil || got.Tokens != 0 {
+				t.Errorf("text %d is empty, but has %d tokens and a vector of %d", i, got.Tokens, len(got.Vector))
+			}
+			continue
+		}
+		// The reference's tokens are cut too.
+		if got.Tokens != len(want.IDs) || got.Truncated && got.Tokens < 256 {
+			t.Errorf("text %d: %d tokens, truncated %t, want %d", i, got.Tokens, got.Truncated, len(want.IDs))
+		}
+		if c := cosine(got.Vector, want.Embedding); c < 0.9999 {
+			t.Errorf("text %d: cosine to the reference %g, want 0.9999", i, c)
+		}
+		if d := distance(got.Vector, want.Embedding); d > near {
+			t.Errorf("text %d: off by %g, want at most %g", i, d, near)
+		}
+	}
+}
+
+func TestEmbed_VectorDoesNotDependOnTheBatch(t *testing.T) {
+	m, texts := open(t), textsOf(reference(t))
+	if !m.Describe().Deterministic {
+		t.Log("on this processor vectors depend on the batch within rounding")
+	}
+	want := mustEmbed(t, m, texts...)
+	check := func(name string, text int, got embed.Result) {
+		t.Helper()
+		if m.Describe().Deterministic && !slices.Equal(got.Vector, want[text].Vector) || distance(got.Vector, want[text].Vector) > near {
+			t.Errorf("%s: text %d has another vector, off by %g", name, text, distance(got.Vector, want[text].Vector))
+		}
+	}
+	for i, text := range texts {
+		check("alone", i, mustEmbed(t, m, text)[0])
+	}
+	backwards := slices.Clone(texts)
+	slices.Reverse(backwards)
+	for i, got := range mustEmbed(t, m, append(backwards, backwards...)...) {
+		check("backwards and twice", len(texts)-1-i%len(texts), got)
+	}
+}
+
+func TestEmbed_SeveralLanes(t *testing.T) {
+	texts := textsOf(reference(t))
+	want := mustEmbed(t, open(t), texts...)
+	m, err := model.Open(t.Context(), model.Options{Folder: onnxtest.Model(t), Library: onnxtest.Library(t), Threads: 8})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		if err := m.Close(); err != nil {
+			t.Error(err)
+		}
+	}()
+	for i, got := range mustEmbed(t, m, texts...) {
+		if distance(got.Vector, want[i].Vector) > near {
+			t.Errorf("text %d: off by %g with 8 threads", i, distance(got.Vector, want[i].Vector))
+		}
+	}
+}
+
+func TestDescribe(t *testing.T) {
+	got := open(t).Describe()
+	if got.Name != onnxtest.ModelName || got.Dims != 384 || got.MaxTokens != 256 || !got.Symmetric || got.Precision != "fp32" {
+		t.Errorf("got %+v", got)
+	}
+	// Of the model that tools/fetch-model.sh makes. When this changes, every user has to embed everything again.
+	if want := "sha256:10213e1c538466f916d412b98edda4aa52e3b43a524a832f14c6748bef261380"; got.Fingerprint != want {
+		t.Errorf("fingerprint %s, want %s", got.Fingerprint, want)
+	}
+}
+
+func BenchmarkEmbed(b *testing.B) {
+	m, texts := open(b), textsOf(reference(b))
+	for _, count := range []int{1, 16, 100} {
+		b.Run(map[int]string{1: "one", 16: "sixteen", 100: "hundred"}[count], func(b *testing.B) {
+			embedded := 0
+			for b.Loop() {
+				for start := 0; start+count <= len(texts); start += count {
+					mustEmbed(b, m, texts[start:start+count]...)
+					embedded += count
+				}
+			}
+			b.ReportMetric(float64(embedded)/b.Elapsed().Seconds(), "texts/s")
+		})
+	}
+}

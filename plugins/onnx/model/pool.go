@@ -1,0 +1,36 @@
+package model
+
+import "math"
+
+// pool makes one vector of the vectors of a text's tokens, in place: the first of them, or their mean. rows holds them one
+// after the other, padding at the end.
+func pool(how string, rows []float32, tokens, dims int) []float32 {
+	sum := rows[:dims]
+	if how == poolFirst {
+		return sum
+	}
+	for row := 1; row < tokens; row++ {
+		for i, x := range rows[row*dims : (row+1)*dims] {
+			sum[i] += x
+		}
+	}
+	for i := range sum {
+		sum[i] /= float32(tokens)
+	}
+	return sum
+}
+
+// normalize gives a vector the length 1; one of zeros stays as it is.
+func normalize(v []float32) {
+	square := 0.0
+	for _, x := range v {
+		square += float64(x) * float64(x)
+	}
+	if square == 0 {
+		return
+	}
+	length := math.Sqrt(square)
+	for i, x := range v {
+		v[i] = float32(float64(x) / length)
+	}
+}

@@ -1,0 +1,139 @@
+package model_test
+
+import (
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/embedsidecar/embedsidecar/embed"
+	"github.com/embedsidecar/embedsidecar/plugins/onnx/model"
+)
+
+func mustOpenTiny(t testing.TB, changes map[string]string) *model.Model {
+	t.Helper()
+	m, err := openTiny(t, changes)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return m
+}
+
+func wantVector(t testing.TB, m *model.Model, kind embed.Kind, text string, want ...float32) {
+	t.Helper()
+	results, err := m.Embed(t.Context(), kind, []string{text})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !slices.Equal(results[0].Vector, want) {
+		t.Errorf("Embed(%s, %q) = %v, want %v", kind, text, results[0].Vector, want)
+	}
+}
+
+const (
+	clsPooling = `{"pooling_mode_cls_token": true}`
+	normalized = `[{"path": "", "type": "x.Transformer"}, {"path": "1_Pooling", "type": "x.Pooling"}, {"path": "2", "type": "x.Normalize"}]`
+	prompts    = `{"prompts": {"query": "query ", "passage": "passage "}}`
+)
+
+// The vector of "a" is made of the tokens [CLS] a [SEP] = {1,1,0} {4,0,0} {0,1,1}.
+func TestOpen_FollowsTheSettings(t *testing.T) {
+	t.Run("mean", func(t *testing.T) {
+		m := mustOpenTiny(t, nil)
+		wantVector(t, m, embed.Document, "a", 5./3, 2./3, 1./3)
+		wantVector(t, m, embed.Query, "a", 5./3, 2./3, 1./3)
+		if about := m.Describe(); !about.Symmetric || about.Name != "tiny" || about.MaxTokens != 16 || !about.Deterministic {
+			t.Errorf("got %+v", about)
+		}
+	})
+	t.Run("mean of a bare encoder", func(t *testing.T) {
+		wantVector(t, mustOpenTiny(t, map[string]string{"modules.json": ""}), embed.Document, "a", 5./3, 2./3, 1./3)
+	})
+	t.Run("first token", func(t *testing.T) {
+		wantVector(t, mustOpenTiny(t, map[string]string{"1_Pooling/config.json": clsPooling}), embed.Document, "a b a b", 1, 1, 0)
+	})
+	t.Run("pooled by the graph", func(t *testing.T) {
+		m := mustOpenTiny(t, map[string]string{"model.onnx": string(tinyGraph{pooled: true}.encode())})
+		wantVector(t, m, embed.Document, "a b", 4, 8, 1)
+	})
+	t.Run("length 1", func(t *testing.T) {
+		m := mustOpenTiny(t, map[string]string{"modules.json": normalized, "1_Pooling/config.json": clsPooling})
+		wantVector(t, m, embed.Document, "a", 0.70710677, 0.70710677, 0)
+	})
+	t.Run("prefixes", func(t *testing.T) {
+		m := mustOpenTiny(t, map[string]string{"config_sentence_transformers.json": prompts})
+		wantVector(t, m, embed.Document, "a", 5./4, 2./4, 25./4)
+		wantVector(t, m, embed.Query, "a", 5./4, 2./4, 13./4)
+		wantVector(t, m, embed.Query, " ") // the prefix does not make it a text
+		if m.Describe().Symmetric {
+			t.Error("symmetric, with two prefixes")
+		}
+	})
+	t.Run("prefix for all", func(t *testing.T) {
+		m := mustOpenTiny(t, map[string]string{"config_sentence_transformers.json": `{"prompts": {"x": "query "}, "default_prompt_name": "x"}`})
+		wantVector(t, m, embed.Document, "a", 5./4, 2./4, 13./4)
+	})
+	t.Run("limit of tokens", func(t *testing.T) {
+		for want, changes := range map[int]map[string]string{
+			16: nil,
+			64: {"sentence_bert_config.json": ""},
+			32: {"sentence_bert_config.json": "", "tokenizer_config.json": `{"model_max_length": 32}`},
+			63: {"sentence_bert_config.json": `{"max_seq_length": 63}`, "tokenizer_config.json": `{"model_max_length": 1e30}`},
+		} {
+			m := mustOpenTiny(t, changes)
+			result := mustEmbed(t, m, strings.Repeat("a ", 100))[0]
+			if m.Describe().MaxTokens != want || result.Tokens != want || !result.Truncated {
+				t.Errorf("%v: limit %d, saw %d tokens, truncated %t, want %d", changes, m.Describe().MaxTokens, result.Tokens, result.Truncated, want)
+			}
+		}
+	})
+}
+
+func TestOpen_RefusesSettingsItWouldNotFollow(t *testing.T) {
+	for _, test := range []struct{ file, content, want string }{
+		{"sentence_bert_config.json", `{"max_seq_length": 2}`, "limit of 2 tokens is not between 3 and 64"},
+		{"sentence_bert_config.json", `{"max_seq_length": 65}`, "limit of 65 tokens is not between 3 and 64"},
+		{"sentence_bert_config.json", `{"max_seq_length": 16, "do_lower_case": true}`, "do_lower_case=true"},
+		{"sentence_bert_config.json", `{`, "parse sentence_bert_config.json"},
+		{"modules.json", `[{"path": "", "type": "x.Transformer"}, {"path": "1_Pooling", "type": "x.Pooling"}, {"path": "2", "type": "x.Dense"}]`, "Dense is not supported"},
+		{"modules.json", `[]`, "modules.json"},
+		{"modules.json", `[{"path": "", "type": "x.Transformer"}, {"path": "../../etc", "type": "x.Pooling"}]`, "../../etc/config.json"},
+		{"1_Pooling/config.json", `{"pooling_mode_max_tokens": true}`, `pooling ["max_tokens"]`},
+		{"1_Pooling/config.json", `{"pooling_mode_mean_tokens": true, "pooling_mode_cls_token": true}`, `pooling ["cls_token" "mean_tokens"]`},
+		{"1_Pooling/config.json", `{"pooling_mode_mean_tokens": true, "include_prompt": false}`, "include_prompt=false"},
+		{"1_Pooling/config.json", "", "1_Pooling/config.json"},
+		{"config.json", `{"max_position_embeddings": 64, "vocab_size": 7, "hidden_size": 3}`, "tokens up to 7, the model knows 7"},
+		{"tokenizer.json", `{"model": {"type": "Unigram"}}`, `"Unigram" is not supported`},
+		{"tokenizer.json", "", "tokenizer.json"},
+		{"model.onnx", "", "model.onnx"},
+		{"model.onnx", "no graph", "parse ONNX"},
+		{"model.onnx", string(tinyGraph{input: "pixel_values"}.encode()), `input "pixel_values"`},
+		{"model.onnx", string(tinyGraph{output: "logits"}.encode()), "no float32 output named"},
+	} {
+		_, err := openTiny(t, map[string]string{test.file: test.content})
+		if err == nil || !strings.Contains(err.Error(), test.want) {
+			t.Errorf("%s = %.80q: got error %v, want one with %q", test.file, test.content, err, test.want)
+		}
+	}
+}
+
+// Whatever can change a vector changes the fingerprint, and nothing else does.
+func TestOpen_Fingerprint(t *testing.T) {
+	seen := map[string]string{mustOpenTiny(t, nil).Describe().Fingerprint: "as it is"}
+	if len(seen) != 1 || seen[mustOpenTiny(t, map[string]string{"README.md": "other words"}).Describe().Fingerprint] == "" {
+		t.Error("a file that no vector depends on changes the fingerprint")
+	}
+	for name, changes := range map[string]map[string]string{
+		"weights":    {"model.onnx": string(tinyGraph{pooled: true}.encode())},
+		"pooling":    {"1_Pooling/config.json": clsPooling},
+		"normalize":  {"modules.json": normalized},
+		"prefixes":   {"config_sentence_transformers.json": prompts},
+		"max tokens": {"sentence_bert_config.json": `{"max_seq_length": 15}`},
+		"tokenizer":  {"tokenizer.json": strings.Replace(tinyFiles()["tokenizer.json"], `"a": 4`, `"aa": 4`, 1)},
+	} {
+		fingerprint := mustOpenTiny(t, changes).Describe().Fingerprint
+		if other, ok := seen[fingerprint]; ok {
+			t.Errorf("%s: the same fingerprint as %s", name, other)
+		}
+		seen[fingerprint] = name
+	}
+}

@@ -1,0 +1,70 @@
+package model
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+
+	"golang.org/x/sync/errgroup"
+)
+
+// probeLengths are the lengths of the texts that warmUp compares: short and long, around the widths of vector registers.
+var probeLengths = []int{3, 4, 7, 9, 16, 17, 28}
+
+// warmUp runs the network on its largest input and on some small ones, so that the first call finds its memory allocated.
+// It returns whether a text gets the same vector, bit for bit, alone and padded among others. That depends on the library,
+// on the processor and on the graph, so it is measured and not assumed.
+func (m *Model) warmUp(ctx context.Context) (deterministic bool, err error) {
+	longest := make([]int32, m.settings.maxTokens)
+	group, inner := errgroup.WithContext(ctx)
+	for range cap(m.lanes) {
+		group.Go(func() error {
+			_, err := m.probe(inner, slices.Repeat([][]int32{longest}, max(1, m.budget/len(longest))))
+			return err
+		})
+	}
+	if err := group.Wait(); err != nil {
+		return false, err
+	}
+	if m.budget == 1 {
+		return true, nil // every text runs alone
+	}
+	random := rand.New(rand.NewPCG(1, 2)) // always the same texts
+	var texts [][]int32
+	for _, length := range probeLengths {
+		text := make([]int32, min(length, m.settings.maxTokens))
+		for i := range text {
+			text[i] = random.Int32N(m.tokenizer.MaxID() + 1)
+		}
+		texts = append(texts, text)
+	}
+	together, err := m.probe(ctx, texts)
+	if err != nil {
+		return false, err
+	}
+	for i, text := range texts {
+		alone, err := m.probe(ctx, [][]int32{text})
+		if err != nil {
+			return false, err
+		}
+		if !slices.Equal(alone[0], together[i]) {
+			return false, nil
+		}
+	}
+	return true, nil
+}
+
+// probe runs texts in one piece and returns their vectors.
+func (m *Model) probe(ctx context.Context, texts [][]int32) ([][]float32, error) {
+	width := 0
+	for _, text := range texts {
+		width = max(width, len(text))
+	}
+	vectors := make([][]float32, len(texts))
+	err := m.run(ctx, 0, 0, texts, width, func(i int, v []float32) { vectors[i] = slices.Clone(v) })
+	if err != nil {
+		return nil, fmt.Errorf("warm up: %w", err)
+	}
+	return vectors, nil
+}
