@@ -15,10 +15,12 @@ import (
 // Source is where settings come from.
 type Source struct {
 	// Flags are the flags that were given, without dashes, each with its values in order. Besides those of Settings these
-	// are known: config, pipeline, table, columns, into, into-table, overwrite, plugin-env. Others are ignored.
+	// are known: config, plugin-env and those of PipelineFlags. Others are ignored.
 	Flags map[string][]string
 	// Environ is the environment in the form of os.Environ.
 	Environ []string
+	// OtherFlags are flags of the program that are no settings; their variables are left alone.
+	OtherFlags []string
 	// Hostname is the default of Instance.
 	Hostname string
 }
@@ -127,7 +129,7 @@ func (l *loader) environment() {
 	for _, flag := range PipelineFlags() {
 		known[EnvName(flag)] = true
 	}
-	for _, flag := range []string{"output", "quiet", "verbose", "color", "timeout", "yes", "dry-run"} {
+	for _, flag := range l.src.OtherFlags {
 		known[EnvName(flag)] = true
 	}
 	names := slices.Sorted(maps.Keys(known))

@@ -223,7 +223,8 @@ func TestLoad_Pipelines(t *testing.T) {
 
 func TestLoad_Warnings(t *testing.T) {
 	_, warnings, err := Load(Source{
-		Flags: map[string][]string{"database-url": {"postgres://u:s3cret@h/db"}},
+		Flags:      map[string][]string{"database-url": {"postgres://u:s3cret@h/db"}},
+		OtherFlags: []string{"verbose"},
 		Environ: []string{"EMBEDSIDECAR_SLOTT=x", "EMBEDSIDECAR_SERVICE_HOST=10.0.0.1", "EMBEDSIDECAR_PORT_80_TCP=x", "EMBEDSIDECAR_PLUGIN_COST=1",
 			"EMBEDSIDECAR_VERBOSE=1", "OTHER=x", "EMBEDSIDECAR_ZZZZZZ=1"},
 	})

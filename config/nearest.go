@@ -11,7 +11,7 @@ func Nearest(word string, candidates []string) string {
 			}
 		}
 	}
-	best, bestDistance := "", 1+len(word)/3
+	best, bestDistance := "", (len(word)+1)/3
 	for _, candidate := range candidates {
 		if d := distance(strings.ToLower(word), candidate); d <= bestDistance && (best == "" || d < bestDistance) {
 			best, bestDistance = candidate, d

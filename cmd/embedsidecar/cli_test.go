@@ -1,0 +1,400 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/csv"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/urfave/cli/v2"
+
+	"github.com/embedsidecar/embedsidecar/config"
+	"github.com/embedsidecar/embedsidecar/database"
+	"github.com/embedsidecar/embedsidecar/embed"
+	"github.com/embedsidecar/embedsidecar/setup"
+)
+
+// call runs the program with commands whose work is replaced by a probe.
+func call(t *testing.T, probe func(ctx context.Context, env *environment) error, environ []string, args ...string) (code int, stdout, stderr string) {
+	t.Helper()
+	var out, errOut bytes.Buffer
+	p := &program{commands: commands(), stdin: strings.NewReader(""), stdout: &out, stderr: &errOut, environ: environ, hostname: "host", executable: "/nowhere/bin/embedsidecar"}
+	if probe != nil {
+		for _, c := range p.commands {
+			c.run = probe
+		}
+	}
+	code = p.run(t.Context(), append([]string{"embedsidecar"}, args...))
+	return code, out.String(), errOut.String()
+}
+
+// Every flag of every command must be understood before the command, after it, and behind arguments.
+func TestFlags_MayStandAnywhere(t *testing.T) {
+	for _, c := range commands() {
+		var args []string
+		for i := range c.minArgs {
+			args = append(args, fmt.Sprint("argument", i))
+		}
+		for _, f := range c.allFlags() {
+			for _, name := range f.Names() {
+				if f.Names()[0] == "config" || f.Names()[0] == "dry-run" {
+					continue // one names a file, the other has a test of its own
+				}
+				flag := []string{dashed(name)}
+				value, values := sample(f)
+				if value != "" {
+					flag = append(flag, value)
+				}
+				for where, line := range map[string][]string{
+					"before": slices.Concat(flag, []string{c.name}, args),
+					"after":  slices.Concat([]string{c.name}, flag, args),
+					"behind": slices.Concat([]string{c.name}, args, flag),
+				} {
+					ran := false
+					code, _, stderr := call(t, func(_ context.Context, env *environment) error {
+						ran = true
+						if !slices.Equal(env.args, args) {
+							t.Errorf("%q: arguments %q", line, env.args)
+						}
+						return values(env)
+					}, nil, complete(line)...)
+					if code != exitOK || !ran {
+						t.Errorf("%s %s: %q = %d: %s", c.name, where, line, code, stderr)
+					}
+				}
+			}
+		}
+	}
+}
+
+// complete adds what a flag needs beside it.
+func complete(line []string) []string {
+	for flag, more := range map[string][]string{
+		"--columns": {"--table", "t", "--into", "v"}, "--into": {"--table", "t", "--columns", "c"},
+		"--into-table": {"--table", "t", "--columns", "c"}, "--table": {"--columns", "c", "--into", "v"},
+	} {
+		if slices.Contains(line, flag) {
+			return slices.Concat(line, more)
+		}
+	}
+	return line
+}
+
+// sample returns a value for a flag, "" for a switch, and a check that it arrived.
+func sample(f cli.Flag) (value string, arrived func(env *environment) error) {
+	name := f.Names()[0]
+	anything := func(*environment) error { return nil }
+	for _, s := range config.Settings() {
+		if s.Flag != name {
+			continue
+		}
+		value := map[string]string{
+			"database-url": "postgres://h/d", "stream-url": "host=h dbname=d", "database-url-file": "/dev/null", "stream-url-file": "/dev/null", "slot": "other", "on-lost": "stop",
+			"publication": "Other, with comma", "threads": "3", "workers": "3", "batch-rows": "7", "batch-bytes": "3MiB", "max-attempts": "3",
+			"ops-listen": ":1", "log-level": "error", "log-format": "json",
+			"model-sha256": strings.Repeat("a", 64), "plugin-sha256": strings.Repeat("b", 64),
+		}[name]
+		switch {
+		case s.Placeholder == "DURATION":
+			value = "7s"
+		case s.Placeholder == "":
+			return "", func(env *environment) error {
+				if s.Value(env.config) != "true" {
+					return fmt.Errorf("--%s did not arrive", name)
+				}
+				return nil
+			}
+		case value == "":
+			value = "x"
+		}
+		if value == "/dev/null" {
+			return "testdata/url.txt", anything
+		}
+		return value, func(env *environment) error {
+			if got := s.Value(env.config); got != value {
+				return fmt.Errorf("--%s = %q, want %q", name, got, value)
+			}
+			return nil
+		}
+	}
+	switch f.(type) {
+	case *cli.BoolFlag:
+		return "", anything
+	case *cli.IntFlag:
+		return "3", anything
+	case *cli.DurationFlag:
+		return "5m", anything
+	}
+	return map[string]string{
+		"output": "json", "color": "never", "pipeline": `docs: "a, b" -> v`, "plugin-env": "EMBEDSIDECAR_PLUGIN_A=b,c", "lsn": "0/1", "kind": "query",
+		"table": "t", "columns": `"a, b"`, "into": "v", "into-table": "w",
+	}[name], anything
+}
+
+func TestFlags_CommasAreNoSeparators(t *testing.T) {
+	code, _, stderr := call(t, func(_ context.Context, env *environment) error {
+		if got := config.FormatPipeline(env.config.Pipelines[0]); got != `public.docs: "a, b", c -> v` {
+			return errors.New(got)
+		}
+		if len(env.config.Pipelines) != 2 {
+			return fmt.Errorf("%d pipelines", len(env.config.Pipelines))
+		}
+		return nil
+	}, nil, "run", "--pipeline", `docs: "a, b", c -> v`, "--pipeline=docs: x -> table w")
+	if code != exitOK {
+		t.Error(stderr)
+	}
+}
+
+func TestFlags_OfDifferentCommandsMeanTheSame(t *testing.T) {
+	kinds := map[string]string{}
+	for _, c := range commands() {
+		seen := map[string]bool{}
+		for _, f := range c.allFlags() {
+			for _, name := range f.Names() {
+				if seen[name] {
+					t.Errorf("%s has --%s twice", c.name, name)
+				}
+				seen[name] = true
+				kind := fmt.Sprintf("%T", f)
+				if other, ok := kinds[name]; ok && other != kind {
+					t.Errorf("--%s is %s and %s", name, other, kind)
+				}
+				kinds[name] = kind
+			}
+		}
+	}
+}
+
+func TestEnvironment_Variables(t *testing.T) {
+	environ := []string{"EMBEDSIDECAR_SLOT=from_env", "EMBEDSIDECAR_OUTPUT=csv", "EMBEDSIDECAR_QUIET=true", "EMBEDSIDECAR_ONCE=1", "EMBEDSIDECAR_TIMEOUT=1h"}
+	code, _, stderr := call(t, func(ctx context.Context, env *environment) error {
+		if env.config.Slot.Name != "from_env" || env.output != "csv" || !env.quiet {
+			return fmt.Errorf("%q, %q, %v", env.config.Slot.Name, env.output, env.quiet)
+		}
+		if _, ok := ctx.Deadline(); !ok {
+			return errors.New("no deadline")
+		}
+		return nil
+	}, environ, "run")
+	if code != exitOK || stderr != "" {
+		t.Errorf("%d: %s", code, stderr)
+	}
+	code, _, stderr = call(t, func(_ context.Context, env *environment) error {
+		if env.output != "yaml" {
+			return errors.New(env.output)
+		}
+		return nil
+	}, environ, "run", "-o", "yaml")
+	if code != exitOK {
+		t.Error(stderr)
+	}
+	if code, _, stderr := call(t, nil, []string{"EMBEDSIDECAR_TIMEOUT=soon"}, "version"); code != exitUsage || !strings.Contains(stderr, "EMBEDSIDECAR_TIMEOUT") {
+		t.Errorf("%d: %s", code, stderr)
+	}
+}
+
+func TestExitCode(t *testing.T) {
+	interrupted, cancel := context.WithCancelCause(t.Context())
+	cancel(errInterrupted)
+	pg := func(code, message string) error {
+		return fmt.Errorf("do: %w", &pgconn.PgError{Code: code, Message: message})
+	}
+	tests := []struct {
+		ctx  context.Context //nolint:containedctx // the case under test
+		err  error
+		want int
+	}{
+		{t.Context(), nil, 0},
+		{t.Context(), errors.New("x"), 1},
+		{t.Context(), misuse("x"), 2},
+		{t.Context(), fmt.Errorf("run: %w", &config.Error{}), 2},
+		{t.Context(), &config.NotFoundError{}, 2},
+		{t.Context(), &setup.ConfigError{}, 2},
+		{t.Context(), &setup.MissingError{}, 2},
+		{t.Context(), &setup.NotSetUpError{}, 3},
+		{t.Context(), &setup.PermissionError{}, 7},
+		{t.Context(), &setup.ConflictError{}, 8},
+		{t.Context(), &embed.Error{Class: embed.Configuration, Err: io.EOF}, 2},
+		{t.Context(), &embed.Error{Class: embed.Transient, Err: io.EOF}, 1},
+		{t.Context(), &database.Error{Kind: database.Unreachable, Err: io.EOF}, 6},
+		{t.Context(), &database.Error{Kind: database.Auth, Err: io.EOF}, 6},
+		{t.Context(), &database.Error{Kind: database.BadURL, Err: io.EOF}, 2},
+		{t.Context(), &database.Error{Kind: database.Permission, Err: io.EOF}, 7},
+		{t.Context(), pg("42501", "permission denied"), 7},
+		{t.Context(), pg("55006", "slot is active"), 8},
+		{t.Context(), pg("3F000", "schema"), 3},
+		{t.Context(), pg("42P01", `relation "embedsidecar.task" does not exist`), 3},
+		{t.Context(), pg("42P01", `relation "docs" does not exist`), 1},
+		{t.Context(), pg("08006", "gone"), 6},
+		{t.Context(), pg("28P01", "password"), 6},
+		{interrupted, context.Canceled, 130},
+		{interrupted, errors.New("x"), 1},
+	}
+	for _, test := range tests {
+		if got := exitCode(test.ctx, test.err); got != test.want {
+			t.Errorf("exitCode(%v) = %d, want %d", test.err, got, test.want)
+		}
+	}
+}
+
+func TestRun_Timeout(t *testing.T) {
+	code, _, stderr := call(t, func(ctx context.Context, _ *environment) error {
+		<-ctx.Done()
+		return fmt.Errorf("wait for the slot: %w", ctx.Err())
+	}, nil, "wait", "--timeout", "1ms")
+	if code != exitTimeout || !strings.Contains(stderr, "embedsidecar: error: wait took longer than --timeout 1ms: wait for the slot") {
+		t.Errorf("%d: %s", code, stderr)
+	}
+}
+
+func TestReport_ErrorsAsJSON(t *testing.T) {
+	cause := &pgconn.PgError{Code: "42501", Message: "permission denied for table docs"}
+	_, _, stderr := call(t, func(context.Context, *environment) error {
+		return fail(exitPermission, fmt.Errorf("read postgres://u:s3cret@h/db: %w", cause), "GRANT SELECT ON docs TO u;")
+	}, nil, "status", "-o", "json")
+	var got map[string]map[string]any
+	if err := json.Unmarshal([]byte(stderr), &got); err != nil {
+		t.Fatal(err, stderr)
+	}
+	want := map[string]map[string]any{"error": {
+		"message": "read postgres://u:xxxxx@h/db: : permission denied for table docs (SQLSTATE 42501)", "exit_code": 7.0, "sqlstate": "42501",
+		"hints": []any{"GRANT SELECT ON docs TO u;"},
+	}}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Error(diff)
+	}
+	for _, line := range [][]string{{"statsu", "-o", "json"}, {"--output=json", "status", "--nope"}, {"-o=json"}} {
+		if _, _, stderr := call(t, nil, nil, line...); !strings.HasPrefix(stderr, `{"error":{"message":`) {
+			t.Errorf("%q: %s", line, stderr)
+		}
+	}
+	if _, _, stderr := call(t, nil, []string{"EMBEDSIDECAR_OUTPUT=json"}, "statsu"); !strings.HasPrefix(stderr, `{"error"`) {
+		t.Error(stderr)
+	}
+}
+
+func TestOutput_HoldsNoPassword(t *testing.T) {
+	const secret = "hunter2hunter2"
+	for _, format := range []string{"text", "json"} {
+		code, stdout, stderr := call(t, func(ctx context.Context, env *environment) error {
+			env.log.ErrorContext(ctx, "cannot connect to "+env.config.Database.URL, "url", env.config.Database.URL, "error", fmt.Errorf("password %q refused", secret),
+				"list", []string{secret}, "took", time.Second, "config", env.config.Database, "stringer", stringer(secret))
+			env.log.With("dsn", env.config.Database.URL).WithGroup("g").InfoContext(ctx, "x", "y", secret)
+			env.say("connected to %s", env.config.Database.URL)
+			return fmt.Errorf("connect to %s: %s", env.config.Database.URL, secret)
+		}, []string{"EMBEDSIDECAR_DATABASE_URL=postgres://u:" + secret + "@h/db"}, "status", "--log-format", format, "-v")
+		if code != exitInternal || strings.Contains(stdout+stderr, secret) || !strings.Contains(stderr, "cannot connect") || !strings.Contains(stderr, "took") {
+			t.Errorf("%d: %s%s", code, stdout, stderr)
+		}
+	}
+	_, _, stderr := call(t, func(context.Context, *environment) error { return nil }, nil, "status", "--database-url", "postgres://u:"+secret+"@h/db")
+	if !strings.Contains(stderr, "--database-url holds a password") || strings.Contains(stderr, secret) {
+		t.Error(stderr)
+	}
+}
+
+type stringer string
+
+func (s stringer) String() string { return string(s) }
+
+func TestShow(t *testing.T) {
+	type row struct {
+		Name string `json:"name"`
+		Rows int    `json:"rows"`
+	}
+	value := []row{{"public.docs", 1204}, {"evil\x1b[31m\nname", 3}}
+	rows := func() listing {
+		l := listing{header: []string{"pipeline", "rows"}, right: []int{1}}
+		for _, r := range value {
+			l.rows = append(l.rows, []any{r.Name, r.Rows})
+		}
+		return l
+	}
+	want := map[string]string{
+		"table": "PIPELINE        ROWS\npublic.docs     1204\nevil�[31m name     3\n",
+		"csv":   "pipeline,rows\npublic.docs,1204\nevil�[31m name,3\n",
+		"json":  "[\n  {\n    \"name\": \"public.docs\",\n    \"rows\": 1204\n  },\n  {\n    \"name\": \"evil\\u001b[31m\\nname\",\n    \"rows\": 3\n  }\n]\n",
+	}
+	for form, text := range want {
+		_, stdout, stderr := call(t, func(_ context.Context, env *environment) error { return env.show(value, rows) }, nil, "status", "-o", form)
+		if stdout != text || stderr != "" {
+			t.Errorf("%s:\n%q\nwant\n%q\n%s", form, stdout, text, stderr)
+		}
+	}
+	_, stdout, _ := call(t, func(_ context.Context, env *environment) error { return env.show(value[:1], rows) }, nil, "status", "-o", "yaml")
+	if stdout != "- name: public.docs\n  rows: 1204\n" && stdout != "  - name: public.docs\n    rows: 1204\n" {
+		t.Errorf("yaml: %q", stdout)
+	}
+	_, stdout, _ = call(t, func(_ context.Context, env *environment) error { return env.show(value, rows) }, nil, "status", "--color", "always")
+	if !strings.Contains(stdout, "\x1b[1m") {
+		t.Errorf("no colour: %q", stdout)
+	}
+	_, stdout, _ = call(t, func(_ context.Context, env *environment) error {
+		return env.list(listing{header: []string{"a", "b"}, rows: [][]any{{`quote "x", comma`, "=1+1"}}})
+	}, nil, "status", "-o", "csv")
+	records, err := csv.NewReader(strings.NewReader(stdout)).ReadAll()
+	if err != nil || records[1][0] != `quote "x", comma` {
+		t.Errorf("%q: %v", stdout, err)
+	}
+}
+
+func TestUseColor(t *testing.T) {
+	for _, test := range []struct {
+		flag     string
+		environ  []string
+		terminal bool
+		want     bool
+	}{
+		{"", nil, true, true}, {"", nil, false, false}, {"auto", nil, true, true}, {"always", []string{"NO_COLOR=1"}, false, true}, {"never", nil, true, false},
+		{"", []string{"NO_COLOR=1"}, true, false}, {"", []string{"NO_COLOR="}, true, true}, {"", []string{"TERM=dumb"}, true, false},
+	} {
+		if got := useColor(test.flag, test.environ, test.terminal); got != test.want {
+			t.Errorf("useColor(%q, %q, %v) = %v", test.flag, test.environ, test.terminal, got)
+		}
+	}
+}
+
+func TestParseLSN(t *testing.T) {
+	for in, want := range map[string]uint64{"0/0": 0, "16/B374D848": 0x16B374D848, "ffffffff/FFFFFFFF": 1<<64 - 1} {
+		if got, err := parseLSN(in); err != nil || uint64(got) != want {
+			t.Errorf("parseLSN(%q) = %s, %v", in, got, err)
+		}
+	}
+	for _, in := range []string{"", "/", "0", "0/", "/0", "16/B374D848junk", "1/1FFFFFFFF", "1/2/3", "+1/2", "0x1/2", " 0/1", "1_0/1", "-1/0"} {
+		if got, err := parseLSN(in); err == nil {
+			t.Errorf("parseLSN(%q) = %s", in, got)
+		}
+	}
+}
+
+func FuzzArrange(f *testing.F) {
+	f.Add("run --slot x -- -y")
+	f.Add("-o json status - --")
+	f.Add("--slot")
+	f.Add("--=x -= ---")
+	takes := arity(commands())
+	f.Fuzz(func(t *testing.T, line string) {
+		words := strings.Fields(line)
+		a, err := arrange(words, takes)
+		if err != nil {
+			if exitCode(t.Context(), err) != exitUsage {
+				t.Fatal(err)
+			}
+			return
+		}
+		again, err := arrange(a.words()[1:], takes)
+		if err != nil || !slices.Equal(again.flags, a.flags) || !slices.Equal(again.names, a.names) || again.command != a.command && !strings.HasPrefix(a.command, "-") {
+			t.Fatalf("%q: %+v, then %+v, %v", words, a, again, err)
+		}
+	})
+}

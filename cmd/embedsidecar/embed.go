@@ -1,0 +1,209 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"path/filepath"
+	"strconv"
+	"strings"
+
+	"github.com/urfave/cli/v2"
+
+	"github.com/embedsidecar/embedsidecar/config"
+	"github.com/embedsidecar/embedsidecar/embed"
+	"github.com/embedsidecar/embedsidecar/plugins/host"
+)
+
+// embedCommand embeds texts of the command line.
+type embedCommand struct {
+	kind string
+}
+
+func newEmbed() *command {
+	c := &embedCommand{}
+	return &command{
+		name: "embed", group: groupSearch, usage: "print the vectors of texts", arguments: "TEXT...", minArgs: 1, maxArgs: -1,
+		description: "Prints one vector a line, as pgvector writes them. The text - reads further texts from standard input, one a line. A text without anything to embed has no vector: its line is empty.",
+		flags: []cli.Flag{
+			&cli.StringFlag{Name: "kind", Destination: &c.kind, Value: "document", Usage: "`KIND` document or query: what the text is to the model"},
+		},
+		settings: []string{config.GroupEmbedding},
+		run:      c.run,
+	}
+}
+
+func (c *embedCommand) run(ctx context.Context, env *environment) (err error) {
+	kind := embed.Document
+	switch c.kind {
+	case "document":
+	case "query":
+		kind = embed.Query
+	default:
+		return misuse("--kind: expected document or query, not %q", c.kind)
+	}
+	texts, err := env.texts()
+	if err != nil {
+		return err
+	}
+	embedder, _, err := env.embedder("", "")
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, embedder.Close()) }()
+	about, err := embedder.Describe(ctx)
+	if err != nil {
+		return err
+	}
+	results, err := embedAll(ctx, embedder, about, kind, texts)
+	if err != nil {
+		return err
+	}
+	return printVectors(env, about, results)
+}
+
+// texts returns the arguments, with the lines of standard input in place of "-".
+func (e *environment) texts() ([]string, error) {
+	var texts []string
+	for _, arg := range e.args {
+		if arg != "-" {
+			texts = append(texts, arg)
+			continue
+		}
+		lines := bufio.NewReader(e.stdin)
+		for {
+			line, err := lines.ReadString('\n')
+			if line != "" {
+				texts = append(texts, strings.TrimRight(line, "\r\n"))
+			}
+			if errors.Is(err, io.EOF) {
+				break
+			}
+			if err != nil {
+				return nil, fmt.Errorf("read texts from standard input: %w", err)
+			}
+		}
+	}
+	for i, text := range texts {
+		if strings.ToValidUTF8(text, "") != text {
+			return nil, misuse("text %d is not UTF-8", i+1)
+		}
+	}
+	return texts, nil
+}
+
+// embedder starts nothing yet: it finds the plugin and the model, and returns the host that starts the plugin when it is
+// first used. Empty names mean the defaults. The caller closes it.
+func (e *environment) embedder(plugin, model string) (*host.Host, config.Embedder, error) {
+	found, err := e.config.Embedder(e.find, plugin, model)
+	if err != nil {
+		return nil, found, err
+	}
+	options := host.Options{Name: found.Plugin, Path: found.PluginPath, SHA256: found.PluginSHA256, Env: found.Env, Log: e.log}
+	if found.ModelPath == "" {
+		options.Model = found.Model // a name the plugin knows
+	}
+	if found.ModelSHA256 != "" && found.ModelPath != "" {
+		options.Files = map[string]string{filepath.Join(found.ModelPath, "model.onnx"): found.ModelSHA256}
+	}
+	h, err := host.New(options)
+	if err != nil {
+		return nil, found, fail(exitUsage, err)
+	}
+	return h, found, nil
+}
+
+// embedAll sends texts in calls of the size the embedder takes.
+func embedAll(ctx context.Context, e embed.Embedder, about embed.Description, kind embed.Kind, texts []string) ([]embed.Result, error) {
+	const most = 256 // texts in one call where the embedder sets no limit
+	var results []embed.Result
+	for len(texts) > 0 {
+		n, bytes := 0, 0
+		for n < len(texts) && n < most && (about.MaxBatch == 0 || n < about.MaxBatch) {
+			bytes += len(texts[n])
+			if n > 0 && about.MaxBatchBytes > 0 && bytes > about.MaxBatchBytes {
+				break
+			}
+			n++
+		}
+		answers, err := e.Embed(ctx, kind, texts[:n])
+		if err != nil {
+			return nil, err
+		}
+		results = append(results, answers...)
+		texts = texts[n:]
+	}
+	return results, nil
+}
+
+// printed is one text's answer as JSON and YAML show it. The text itself is not repeated.
+type printed struct {
+	Index     int       `json:"index"`
+	Tokens    int       `json:"tokens,omitempty"`
+	Truncated bool      `json:"truncated"`
+	Empty     bool      `json:"empty"`
+	Error     string    `json:"error,omitempty"`
+	Vector    []float32 `json:"vector"`
+}
+
+func printVectors(env *environment, about embed.Description, results []embed.Result) error {
+	list := make([]printed, len(results))
+	var failed []error
+	for i, r := range results {
+		list[i] = printed{Index: i, Tokens: r.Tokens, Truncated: r.Truncated, Empty: r.Empty, Vector: r.Vector}
+		switch {
+		case r.Err != nil:
+			list[i].Error = r.Err.Error()
+			failed = append(failed, fmt.Errorf("text %d: %w", i+1, r.Err))
+		case r.Empty:
+			env.say("text %d holds nothing to embed: it has no vector", i+1)
+		case r.Truncated:
+			env.say("text %d is longer than the %d tokens the model takes: its end was cut off", i+1, about.MaxTokens)
+		}
+	}
+	var err error
+	if env.output == "table" {
+		var b strings.Builder
+		for _, r := range results {
+			b.WriteString(vectorText(r.Vector))
+			b.WriteByte('\n')
+		}
+		err = env.printf("%s", b.String())
+	} else {
+		type document struct {
+			Plugin      string    `json:"plugin"`
+			Model       string    `json:"model"`
+			Fingerprint string    `json:"fingerprint"`
+			Dims        int       `json:"dims"`
+			Embeddings  []printed `json:"embeddings"`
+		}
+		err = env.show(document{about.Plugin, about.Model, about.Fingerprint, about.Dims, list}, func() listing {
+			l := listing{header: []string{"index", "tokens", "truncated", "empty", "error", "vector"}}
+			for _, p := range list {
+				l.rows = append(l.rows, []any{p.Index, p.Tokens, p.Truncated, p.Empty, p.Error, vectorText(p.Vector)})
+			}
+			return l
+		})
+	}
+	if len(failed) > 0 {
+		return errors.Join(err, fail(exitFailed, errors.Join(failed...)))
+	}
+	return err
+}
+
+// vectorText writes a vector as pgvector reads it; "" for none.
+func vectorText(v []float32) string {
+	if v == nil {
+		return ""
+	}
+	b := []byte{'['}
+	for i, x := range v {
+		if i > 0 {
+			b = append(b, ',')
+		}
+		b = strconv.AppendFloat(b, float64(x), 'g', -1, 32)
+	}
+	return string(append(b, ']'))
+}

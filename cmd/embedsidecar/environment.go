@@ -1,0 +1,132 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"log/slog"
+	"strings"
+	"unicode"
+
+	"github.com/goccy/go-yaml"
+	"github.com/jedib0t/go-pretty/v6/table"
+	"github.com/jedib0t/go-pretty/v6/text"
+
+	"github.com/embedsidecar/embedsidecar/config"
+)
+
+// environment is all that a command sees of the world. Data goes to stdout, everything else to stderr.
+type environment struct {
+	stdin          io.Reader
+	stdout, stderr io.Writer
+	environ        []string
+	args           []string // the command's arguments, without flags
+	config         *config.Config
+	find           config.Finder
+	log            *slog.Logger
+	redact         *config.Redactor
+	output         string // table, json, yaml or csv
+	color          bool
+	quiet          bool
+	yes            bool
+	dryRun         bool
+}
+
+// listing is a table: its heading and its rows. Cells are printed with fmt.
+type listing struct {
+	header []string
+	rows   [][]any
+	right  []int // columns (from 0) that hold numbers
+}
+
+// show prints data in the form the user asked for: value as JSON or YAML, rows as table or CSV.
+func (e *environment) show(value any, rows func() listing) error {
+	switch e.output {
+	case "json":
+		encoder := json.NewEncoder(e.stdout)
+		encoder.SetIndent("", "  ")
+		encoder.SetEscapeHTML(false)
+		return encoder.Encode(value)
+	case "yaml":
+		body, err := yaml.MarshalWithOptions(value, yaml.UseJSONMarshaler(), yaml.IndentSequence(true))
+		if err != nil {
+			return fmt.Errorf("print as YAML: %w", err)
+		}
+		_, err = e.stdout.Write(body)
+		return err
+	}
+	return e.list(rows())
+}
+
+// list prints rows as a table, or as CSV when asked for.
+func (e *environment) list(l listing) error {
+	w := table.NewWriter()
+	w.SetStyle(style(e.color))
+	header := make(table.Row, len(l.header))
+	for i, h := range l.header {
+		header[i] = h
+	}
+	var columns []table.ColumnConfig
+	for _, i := range l.right {
+		columns = append(columns, table.ColumnConfig{Number: i + 1, Align: text.AlignRight, AlignHeader: text.AlignRight})
+	}
+	w.SetColumnConfigs(columns)
+	w.AppendHeader(header)
+	for _, row := range l.rows {
+		cells := make(table.Row, len(row))
+		for i, cell := range row {
+			cells[i] = cleanCell(fmt.Sprint(cell))
+		}
+		w.AppendRow(cells)
+	}
+	rendered := w.Render
+	if e.output == "csv" {
+		rendered = w.RenderCSV
+	}
+	// Spaces that fill up the last column only get in the way of whoever copies the table.
+	var b strings.Builder
+	for line := range strings.SplitSeq(rendered(), "\n") {
+		b.WriteString(strings.TrimRight(line, " "))
+		b.WriteByte('\n')
+	}
+	_, err := io.WriteString(e.stdout, b.String())
+	return err
+}
+
+// style is a table without a frame: two spaces between columns.
+func style(color bool) table.Style {
+	s := table.StyleDefault
+	s.Options = table.OptionsNoBordersAndSeparators
+	s.Box.PaddingLeft, s.Box.PaddingRight = "", "  "
+	s.Format.Header = text.FormatUpper
+	if color {
+		s.Color.Header = text.Colors{text.Bold}
+	}
+	return s
+}
+
+// cleanCell keeps names and messages that come from a database from breaking the table or the terminal.
+func cleanCell(s string) string {
+	return strings.Map(func(r rune) rune {
+		if r == '\n' || r == '\t' {
+			return ' '
+		}
+		if !unicode.IsPrint(r) {
+			return '\uFFFD'
+		}
+		return r
+	}, s)
+}
+
+// say tells a person something that is no data.
+func (e *environment) say(format string, args ...any) {
+	if !e.quiet {
+		_, _ = fmt.Fprintln(e.stderr, e.redact.Text(fmt.Sprintf(format, args...)))
+	}
+}
+
+// printf writes data that is for people only. An error of standard output is the caller's to return.
+func (e *environment) printf(format string, args ...any) error {
+	_, err := fmt.Fprintf(e.stdout, format, args...)
+	return err
+}

@@ -1,0 +1,47 @@
+// The program embedsidecar keeps vectors in Postgres true to the rows they were made of.
+//
+// This package reads flags, environment and files, starts the parts and prints what they return. It decides nothing else.
+package main
+
+import (
+	"context"
+	"io"
+	"os"
+)
+
+// Set by the linker: -X main.version=... -X main.revision=...
+var (
+	version  = "unknown"
+	revision = ""
+)
+
+func main() { os.Exit(run(os.Args, os.Stdout, os.Stderr)) }
+
+// run is the program: it returns the exit status.
+func run(args []string, stdout, stderr io.Writer) int {
+	host, err := os.Hostname()
+	if err != nil {
+		host = "" // a name of an instance is made up instead
+	}
+	executable, err := os.Executable()
+	if err != nil {
+		executable = args[0]
+	}
+	ctx, stop := withSignals(context.Background(), os.Exit)
+	defer stop()
+	p := &program{
+		commands: commands(), stdin: os.Stdin, stdout: stdout, stderr: stderr,
+		environ: os.Environ(), hostname: host, executable: executable,
+	}
+	return p.run(ctx, args)
+}
+
+// commands returns every command, in the order of the help text, each made anew: flags keep state.
+func commands() []*command {
+	return []*command{
+		newRun(), newInit(), newCheck(), newUninstall(),
+		newStatus(), newWait(), newVerify(),
+		newSearch(), newEmbed(),
+		newRoles(), newVersion(),
+	}
+}

@@ -1,0 +1,320 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"maps"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/urfave/cli/v2"
+
+	"github.com/embedsidecar/embedsidecar/config"
+)
+
+// program is one call of the program: its commands and the world around it.
+type program struct {
+	commands       []*command
+	stdin          io.Reader
+	stdout, stderr io.Writer
+	environ        []string
+	hostname       string
+	executable     string
+
+	redact *config.Redactor // knows no password until the configuration is read
+	json   bool             // errors are printed as JSON
+}
+
+// run reads the command line, runs the command and reports its error.
+func (p *program) run(ctx context.Context, args []string) int {
+	err := p.dispatch(ctx, args[min(1, len(args)):])
+	if err == nil {
+		return exitOK
+	}
+	code := exitCode(ctx, err)
+	if code == exitInterrupted {
+		err = fail(code, errInterrupted)
+	}
+	report(p.stderr, p.json, p.redact, code, err)
+	return code
+}
+
+func (p *program) dispatch(ctx context.Context, line []string) error {
+	p.json = wantsJSON(line, p.variable("output")) // also for what goes wrong before flags are read
+	a, err := arrange(line, arity(p.commands))
+	if err != nil {
+		return err
+	}
+	has := func(names ...string) bool {
+		return slices.ContainsFunc(a.names, func(n string) bool { return slices.Contains(names, n) })
+	}
+	switch {
+	case a.command == "help":
+		if len(a.args) > 1 {
+			return misuse("help takes one command, not %d", len(a.args))
+		}
+		return p.help(strings.Join(a.args, ""))
+	case has("help", "h"), len(line) == 0:
+		return p.help(a.command)
+	case a.command == "" && has("version"):
+		a.command, a.flags = "version", slices.DeleteFunc(a.flags, func(f string) bool { return strings.HasSuffix(f, "-version") })
+		a.names = slices.DeleteFunc(a.names, func(n string) bool { return n == "version" })
+	case a.command == "":
+		return fail(exitUsage, errors.New("a command is missing"), "embedsidecar help lists the commands")
+	}
+	if err := p.knows(a); err != nil {
+		return err
+	}
+	return p.app().RunContext(ctx, a.words())
+}
+
+// help prints what a person asked for, to standard output.
+func (p *program) help(name string) error {
+	text := ""
+	switch c, err := p.find(name); {
+	case name == "" || name == "help":
+		text = programHelp(p.commands)
+	case err != nil:
+		return err
+	default:
+		text = c.help()
+	}
+	_, err := io.WriteString(p.stdout, text)
+	return err
+}
+
+// find returns a command by its name.
+func (p *program) find(name string) (*command, error) {
+	var names []string
+	for _, c := range p.commands {
+		if c.name == name || slices.Contains(c.aliases, name) {
+			return c, nil
+		}
+		names = append(append(names, c.name), c.aliases...)
+	}
+	err := fmt.Errorf("unknown command %q", name)
+	if near := config.Nearest(name, append(names, "help")); near != "" {
+		return nil, fail(exitUsage, err, "did you mean "+near+"?")
+	}
+	return nil, fail(exitUsage, err, "embedsidecar help lists the commands")
+}
+
+// wantsJSON looks for the output form without understanding the rest of the line.
+func wantsJSON(line []string, fallback string) bool {
+	form := fallback
+	for i, word := range line {
+		for _, name := range []string{"-o", "--o", "-output", "--output"} {
+			if word == name && i+1 < len(line) {
+				form = line[i+1]
+			} else if value, ok := strings.CutPrefix(word, name+"="); ok {
+				form = value
+			}
+		}
+	}
+	return form == "json"
+}
+
+// knows refuses commands that do not exist and flags of other commands.
+func (p *program) knows(a arranged) error {
+	c, err := p.find(a.command)
+	if err != nil {
+		return err
+	}
+	own := arity([]*command{c})
+	delete(own, "version")
+	for _, name := range a.names {
+		if _, ok := own[name]; ok {
+			continue
+		}
+		var owners []string
+		for _, c := range p.commands {
+			if _, ok := arity([]*command{c})[name]; ok && name != "version" {
+				owners = append(owners, c.name)
+			}
+		}
+		if len(owners) == 0 {
+			return misuse("%s goes without a command", dashed(name))
+		}
+		return fail(exitUsage, fmt.Errorf("%s is no flag of %s", dashed(name), a.command), "it belongs to "+strings.Join(owners, ", "))
+	}
+	return nil
+}
+
+func (p *program) app() *cli.App {
+	app := &cli.App{
+		Name:           "embedsidecar",
+		HideVersion:    true, // its flag would take -v
+		HideHelp:       true, // dispatch prints ours
+		Writer:         p.stdout,
+		ErrWriter:      p.stderr,
+		Reader:         p.stdin,
+		ExitErrHandler: func(*cli.Context, error) {}, // run reports and returns the status
+		// A text or a pipeline may hold a comma.
+		DisableSliceFlagSeparator: true,
+	}
+	for _, c := range p.commands {
+		app.Commands = append(app.Commands, c.cli(p))
+	}
+	return app
+}
+
+// variable returns the environment variable that stands for a flag.
+func (p *program) variable(flag string) string {
+	value := ""
+	for _, entry := range p.environ {
+		if v, ok := strings.CutPrefix(entry, config.EnvName(flag)+"="); ok {
+			value = v
+		}
+	}
+	return value
+}
+
+// execute merges the settings and runs a command.
+func (p *program) execute(cc *cli.Context, c *command) error {
+	given := map[string][]string{}
+	var others []string
+	settings := map[string]bool{"plugin-env": true, "config": true}
+	for _, s := range config.Settings() {
+		settings[s.Flag] = true
+	}
+	for _, name := range config.PipelineFlags() {
+		settings[name] = true
+	}
+	for _, other := range p.commands {
+		for _, f := range other.allFlags() {
+			if !settings[f.Names()[0]] {
+				others = append(others, f.Names()[0])
+			}
+		}
+	}
+	for _, f := range c.allFlags() {
+		name := f.Names()[0]
+		if settings[name] {
+			if cc.IsSet(name) {
+				given[name] = values(cc, f)
+			}
+		} else if value := p.variable(name); value != "" && !cc.IsSet(name) {
+			if err := cc.Set(name, value); err != nil {
+				return misuse("%s: %q is no valid value", config.EnvName(name), value)
+			}
+		}
+	}
+	cfg, warnings, err := config.Load(config.Source{Flags: given, Environ: p.environ, OtherFlags: append(others, "version", "help"), Hostname: p.hostname})
+	p.redact = cfg.Redactor()
+	env, envErr := p.environment(cc, cfg)
+	if err := errors.Join(envErr, err); err != nil {
+		return err
+	}
+	for _, warning := range warnings {
+		env.log.WarnContext(cc.Context, p.redact.Text(warning))
+	}
+	ctx := cc.Context
+	if limit := cc.Duration("timeout"); limit > 0 {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeoutCause(ctx, limit, errTimedOut)
+		defer cancel()
+	}
+	if err := c.run(ctx, env); err != nil {
+		if errors.Is(context.Cause(ctx), errTimedOut) && errors.Is(err, context.DeadlineExceeded) {
+			return fail(exitTimeout, fmt.Errorf("%s took longer than --timeout %s: %w", c.name, cc.Duration("timeout"), err), hintsOf(err)...)
+		}
+		return err
+	}
+	return nil
+}
+
+// values returns what was given for a flag, as text.
+func values(cc *cli.Context, f cli.Flag) []string {
+	name := f.Names()[0]
+	switch f.(type) {
+	case *cli.StringSliceFlag:
+		return cc.StringSlice(name)
+	case *cli.BoolFlag:
+		return []string{strconv.FormatBool(cc.Bool(name))}
+	default:
+		return []string{cc.String(name)}
+	}
+}
+
+// environment makes what commands see of the world.
+func (p *program) environment(cc *cli.Context, cfg *config.Config) (*environment, error) {
+	env := &environment{
+		stdin: p.stdin, stdout: p.stdout, stderr: p.stderr, args: cc.Args().Slice(), config: cfg,
+		find: config.NewFinder(p.executable, p.environ), redact: p.redact,
+		output: "table", quiet: cc.Bool("quiet"), yes: cc.Bool("yes"), dryRun: cc.Bool("dry-run"),
+		environ: p.environ,
+	}
+	var problems []error
+	if form := cc.String("output"); form != "" {
+		env.output = form
+		if !slices.Contains([]string{"table", "json", "yaml", "csv"}, form) {
+			problems = append(problems, misuse("--output: expected table, json, yaml or csv, not %q", form))
+		}
+	}
+	p.json = env.output == "json"
+	color := cc.String("color")
+	if color != "" && !slices.Contains([]string{"auto", "always", "never"}, color) {
+		problems = append(problems, misuse("--color: expected auto, always or never, not %q", color))
+	}
+	env.color = useColor(color, p.environ, isTerminal(p.stdout))
+	if cc.Duration("timeout") < 0 {
+		problems = append(problems, misuse("--timeout: expected a duration that is not negative"))
+	}
+	if env.yes && env.dryRun {
+		problems = append(problems, misuse("--yes and --dry-run exclude each other"))
+	}
+	level := cfg.Log.Level
+	switch {
+	case cc.Bool("verbose"):
+		level = slog.LevelDebug
+	case env.quiet && cfg.Origin("log.level") == "default":
+		level = slog.LevelWarn
+	}
+	env.log = newLogger(p.stderr, cfg.Log.Format, level, isTerminal(p.stderr), p.redact)
+	return env, errors.Join(problems...)
+}
+
+// useColor decides by flag, then by the customs of NO_COLOR and TERM, then by where the output goes.
+func useColor(flag string, environ []string, terminal bool) bool {
+	vars := map[string]string{}
+	for _, entry := range environ {
+		name, value, _ := strings.Cut(entry, "=")
+		vars[name] = value
+	}
+	switch {
+	case flag == "always":
+		return true
+	case flag == "never", vars["NO_COLOR"] != "", vars["TERM"] == "dumb":
+		return false
+	}
+	return terminal
+}
+
+func isTerminal(w io.Writer) bool {
+	f, ok := w.(*os.File)
+	if !ok {
+		return false
+	}
+	info, err := f.Stat()
+	return err == nil && info.Mode()&os.ModeCharDevice != 0
+}
+
+// sortedKeys returns the keys of a map in order, for output that is the same every time.
+func sortedKeys[V any](m map[string]V) []string { return slices.Sorted(maps.Keys(m)) }
+
+// round shortens a duration to what a person reads.
+func round(d time.Duration) time.Duration {
+	switch {
+	case d < time.Second:
+		return d.Round(time.Millisecond)
+	case d < time.Minute:
+		return d.Round(100 * time.Millisecond)
+	}
+	return d.Round(time.Second)
+}
