@@ -109,8 +109,10 @@ func TestFindLibrary(t *testing.T) {
 		}
 		return path
 	}
-	if got := find(""); !strings.Contains(got, filepath.Join(root, "a/lib")+", /usr/lib/embedsidecar") || !strings.Contains(got, "fetch-onnxruntime.sh") {
-		t.Errorf("nothing there: got %q, want the folders and the way out", got)
+	// Nothing there yet: the error names the folders and the way out, unless this machine has the sidecar installed.
+	if got := find(""); !strings.HasPrefix(got, "/usr/lib/embedsidecar/") &&
+		(!strings.Contains(got, filepath.Join(root, "a/lib")+", /usr/lib/embedsidecar") || !strings.Contains(got, "fetch-onnxruntime.sh")) {
+		t.Errorf("nothing there: got %q", got)
 	}
 	// Each of these is found before those above it.
 	for _, name := range []string{"a/lib/libonnxruntime.so.1.24.1", "a/lib/libonnxruntime.so.1.30.0", "a/lib/libonnxruntime.so",

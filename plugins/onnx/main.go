@@ -1,0 +1,122 @@
+// Command embedsidecar-onnx embeds texts with a sentence encoder in ONNX form, on the CPUs of this machine: a plugin that the
+// sidecar starts.
+//
+// Environment:
+//
+//	EMBEDSIDECAR_PLUGIN_MODEL        folder of the model: model.onnx, tokenizer.json, its settings and SHA256SUMS, which is
+//	                                 checked at each start. tools/fetch-model.sh makes one
+//	EMBEDSIDECAR_PLUGIN_ONNXRUNTIME  shared library of ONNX Runtime 1.24 or newer, or its folder. Default: lib/, ../lib or
+//	                                 ../../lib beside this program, then /usr/lib/embedsidecar
+//	EMBEDSIDECAR_PLUGIN_THREADS      threads that compute. Default 0: as many as there are CPUs for this process
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"strconv"
+	"sync"
+
+	"github.com/embedsidecar/embedsidecar/embed"
+	"github.com/embedsidecar/embedsidecar/plugins/onnx/model"
+	"github.com/embedsidecar/embedsidecar/plugins/sdk"
+)
+
+// version is set when the program is built.
+var version = "unknown"
+
+const (
+	modelKey   = "EMBEDSIDECAR_PLUGIN_MODEL"
+	libraryKey = "EMBEDSIDECAR_PLUGIN_ONNXRUNTIME"
+	threadsKey = "EMBEDSIDECAR_PLUGIN_THREADS"
+)
+
+// maxBatch is the most texts in one call: enough to find neighbours of equal length, few enough to be answered in seconds.
+const maxBatch = 512
+
+// maxThreads is far more than a small model can use.
+const maxThreads = 256
+
+func main() { sdk.Serve(&embedder{getenv: os.Getenv}) }
+
+// embedder joins the model to the contract.
+type embedder struct {
+	getenv func(string) string
+
+	mu    sync.Mutex
+	model *model.Model // nil until opened
+}
+
+// open opens the model, once it works: what is wrong with a file is an answer to the host, not the end of the program.
+func (e *embedder) open(ctx context.Context) (*model.Model, error) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.model != nil {
+		return e.model, nil
+	}
+	options, err := e.options()
+	if err != nil {
+		return nil, err
+	}
+	e.model, err = model.Open(ctx, options)
+	return e.model, err
+}
+
+// options reads the environment.
+func (e *embedder) options() (model.Options, error) {
+	options := model.Options{Folder: e.getenv(modelKey)}
+	if options.Folder == "" {
+		return model.Options{}, fmt.Errorf("%s is not set: it names the model's folder, see tools/fetch-model.sh", modelKey)
+	}
+	if text := e.getenv(threadsKey); text != "" {
+		n, err := strconv.Atoi(text)
+		if err != nil || n < 0 || n > maxThreads {
+			return model.Options{}, fmt.Errorf("%s=%q: want a number from 0 to %d", threadsKey, text, maxThreads)
+		}
+		options.Threads = n
+	}
+	program, err := os.Executable()
+	if err != nil {
+		program = "" // then only the system's folder is searched
+	}
+	options.Library, err = model.FindLibrary(e.getenv(libraryKey), program)
+	return options, err
+}
+
+// Describe implements sdk.Embedder. The first call opens the model, which takes a second.
+func (e *embedder) Describe(ctx context.Context) (sdk.Info, error) {
+	m, err := e.open(ctx)
+	if err != nil {
+		if ctx.Err() != nil {
+			return sdk.Info{}, err
+		}
+		return sdk.Info{}, sdk.Misconfigured(err)
+	}
+	about := m.Describe()
+	return sdk.Info{Name: "onnx", Version: version, Models: []sdk.Model{{
+		Name: about.Name, Fingerprint: about.Fingerprint, Dims: about.Dims, MaxTokens: about.MaxTokens,
+		Symmetric: about.Symmetric, MaxBatch: maxBatch, Deterministic: about.Deterministic,
+	}}}, nil
+}
+
+// Embed implements sdk.Embedder.
+func (e *embedder) Embed(ctx context.Context, _ string, kind sdk.Kind, texts []string) ([]sdk.Answer, error) {
+	m, err := e.open(ctx)
+	if err != nil {
+		return nil, sdk.Misconfigured(err)
+	}
+	results, err := m.Embed(ctx, kind, texts)
+	if err != nil {
+		var whole *embed.Error
+		if errors.As(err, &whole) && whole.Class == embed.Resource {
+			return nil, sdk.OutOfResources(err, 0)
+		}
+		return nil, err
+	}
+	answers := make([]sdk.Answer, len(results))
+	for i, r := range results {
+		answers[i] = sdk.Answer{Vector: r.Vector, Empty: r.Empty, Truncated: r.Truncated, Tokens: r.Tokens}
+	}
+	return answers, nil
+}

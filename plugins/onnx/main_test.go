@@ -1,0 +1,118 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/embedsidecar/embedsidecar/embed"
+	"github.com/embedsidecar/embedsidecar/plugins/host"
+	"github.com/embedsidecar/embedsidecar/plugins/onnx/onnxtest"
+)
+
+// program is this plugin, built once for all tests.
+var program string
+
+func TestMain(m *testing.M) {
+	os.Exit(func() int {
+		dir, err := os.MkdirTemp("", "onnx-test-")
+		if err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			return 1
+		}
+		defer func() { _ = os.RemoveAll(dir) }()
+		program = filepath.Join(dir, "embedsidecar-onnx")
+		if out, err := exec.Command("go", "build", "-o", program, ".").CombinedOutput(); err != nil {
+			fmt.Fprintf(os.Stderr, "build the plugin: %s\n%s", err, out)
+			return 1
+		}
+		return m.Run()
+	}())
+}
+
+// start runs the plugin under the sidecar's own host.
+func start(t *testing.T, env map[string]string) *host.Host {
+	t.Helper()
+	h, err := host.New(host.Options{Path: program, Env: env})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := h.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return h
+}
+
+func TestPlugin_DescribesAndEmbeds(t *testing.T) {
+	h := start(t, map[string]string{modelKey: onnxtest.Model(t), libraryKey: onnxtest.Library(t), threadsKey: "1"})
+	about, err := h.Describe(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if about.Plugin != "onnx" || about.Model != onnxtest.ModelName || about.Dims != 384 || about.MaxTokens != 256 || about.MaxBatch != maxBatch {
+		t.Errorf("described as %+v", about)
+	}
+	type line struct {
+		Text      string    `json:"text"`
+		Embedding []float32 `json:"embedding"`
+	}
+	lines := onnxtest.Lines[line](t, "model/testdata/embeddings.jsonl.gz")
+	var texts []string
+	for _, l := range lines {
+		texts = append(texts, l.Text)
+	}
+	results, err := h.Embed(t.Context(), embed.Document, texts)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, r := range results {
+		if r.Empty {
+			continue
+		}
+		dot := 0.0 // of two vectors of length 1: their cosine
+		for k, x := range r.Vector {
+			dot += float64(x) * float64(lines[i].Embedding[k])
+		}
+		if dot < 0.9999 {
+			t.Errorf("text %d: cosine to the reference %g, want 0.9999", i, dot)
+		}
+	}
+}
+
+// What a person must mend is a configuration error whose text says what and how.
+func TestPlugin_ConfigurationErrors(t *testing.T) {
+	folder, library := onnxtest.Model(t), onnxtest.Library(t)
+	for _, test := range []struct {
+		name string
+		env  map[string]string
+		want string
+	}{
+		{"no model", map[string]string{libraryKey: library}, modelKey + " is not set"},
+		{"no folder", map[string]string{modelKey: "/nonexistent", libraryKey: library}, "/nonexistent"},
+		{"no library", map[string]string{modelKey: folder, libraryKey: t.TempDir()}, "find ONNX Runtime: no libonnxruntime"},
+		{"wrong library", map[string]string{modelKey: folder, libraryKey: filepath.Join(folder, "vocab.txt")}, "load ONNX Runtime"},
+		{"threads", map[string]string{modelKey: folder, libraryKey: library, threadsKey: "many"}, threadsKey + `="many"`},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			_, err := start(t, test.env).Describe(t.Context())
+			class, _ := embed.Classify(err)
+			if err == nil || class != embed.Configuration || !strings.Contains(err.Error(), test.want) {
+				t.Errorf("got %s error %v, want a configuration error with %q", class, err, test.want)
+			}
+		})
+	}
+}
+
+func TestPlugin_RefusesToRunByHand(t *testing.T) {
+	out, err := exec.CommandContext(t.Context(), program).CombinedOutput()
+	var exit *exec.ExitError
+	if !errors.As(err, &exit) || exit.ExitCode() != 1 || !strings.Contains(string(out), "plugin") {
+		t.Errorf("got %v and %q, want status 1 and a word about plugins", err, out)
+	}
+}
