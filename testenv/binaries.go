@@ -1,6 +1,7 @@
 package testenv
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"os"
@@ -27,14 +28,14 @@ var defaultMajors = []int{15, 18}
 // EMBEDSIDECAR_TEST_DSN or PGBIN, else 15 and 18. Tests that do not ask for one get the last.
 func Majors(t testing.TB) []int {
 	t.Helper()
-	majors, err := readMajors()
+	majors, err := readMajors(context.Background())
 	if err != nil {
 		t.Fatal(err)
 	}
 	return majors
 }
 
-func readMajors() ([]int, error) {
+func readMajors(ctx context.Context) ([]int, error) {
 	if list := os.Getenv(majorsEnv); list != "" {
 		var majors []int
 		for word := range strings.FieldsFuncSeq(list, func(r rune) bool { return r == ',' || r == ' ' }) {
@@ -51,14 +52,14 @@ func readMajors() ([]int, error) {
 		return slices.Compact(majors), nil
 	}
 	if dsn := os.Getenv(dsnEnv); dsn != "" {
-		major, err := majorOfServer(dsn)
+		major, err := majorOfServer(ctx, dsn)
 		if err != nil {
 			return nil, fmt.Errorf("%s: %w", dsnEnv, err)
 		}
 		return []int{major}, nil
 	}
 	if bin := os.Getenv("PGBIN"); bin != "" {
-		major, err := majorOfPrograms(bin)
+		major, err := majorOfPrograms(ctx, bin)
 		if err != nil {
 			return nil, fmt.Errorf("PGBIN: %w", err)
 		}
@@ -69,16 +70,16 @@ func readMajors() ([]int, error) {
 
 // FindServer returns the folder with the programs (initdb, postgres, ...) of a major version with pgvector. Major 0 means any:
 // PGBIN's, else the newest that is found. The error of a missing one says what to run.
-func FindServer(major int) (bin string, found int, err error) {
+func FindServer(ctx context.Context, major int) (bin string, found int, err error) {
 	if bin := os.Getenv("PGBIN"); bin != "" {
-		has, err := majorOfPrograms(bin)
+		has, err := majorOfPrograms(ctx, bin)
 		if err != nil {
 			return "", 0, fmt.Errorf("PGBIN: %w", err)
 		}
 		if major != 0 && has != major {
 			return "", 0, fmt.Errorf("PGBIN=%s is PostgreSQL %d, want %d", bin, has, major)
 		}
-		if err := hasVector(bin); err != nil {
+		if err := hasVector(ctx, bin); err != nil {
 			return "", 0, fmt.Errorf("PGBIN: %w", err)
 		}
 		return bin, has, nil
@@ -95,7 +96,7 @@ func FindServer(major int) (bin string, found int, err error) {
 				if _, err := os.Stat(filepath.Join(bin, "postgres")); err != nil {
 					continue
 				}
-				if err := hasVector(bin); err != nil {
+				if err := hasVector(ctx, bin); err != nil {
 					reasons = append(reasons, err)
 					continue
 				}
@@ -124,13 +125,20 @@ func cacheDirs() []string {
 	return append(dirs, "/var/cache/embedsidecar/pg")
 }
 
-func majorOfPrograms(bin string) (int, error) {
-	out, err := exec.Command(filepath.Join(bin, "postgres"), "--version").Output()
+func ask(ctx context.Context, bin, program, question string) (string, error) {
+	ctx, cancel := context.WithTimeout(ctx, startTimeout)
+	defer cancel()
+	out, err := exec.CommandContext(ctx, filepath.Join(bin, program), question).Output()
+	return strings.TrimSpace(string(out)), err
+}
+
+func majorOfPrograms(ctx context.Context, bin string) (int, error) {
+	out, err := ask(ctx, bin, "postgres", "--version")
 	if err != nil {
 		return 0, fmt.Errorf("ask %s/postgres for its version: %w", bin, err)
 	}
 	// "postgres (PostgreSQL) 15.19 (Debian ...)", "postgres (PostgreSQL) 19devel"
-	_, version, _ := strings.Cut(string(out), "(PostgreSQL) ")
+	_, version, _ := strings.Cut(out, "(PostgreSQL) ")
 	digits := version
 	if end := strings.IndexFunc(version, func(r rune) bool { return r < '0' || r > '9' }); end >= 0 {
 		digits = version[:end]
@@ -142,25 +150,25 @@ func majorOfPrograms(bin string) (int, error) {
 	return major, nil
 }
 
-func hasVector(bin string) error {
-	out, err := exec.Command(filepath.Join(bin, "pg_config"), "--sharedir").Output()
+func hasVector(ctx context.Context, bin string) error {
+	out, err := ask(ctx, bin, "pg_config", "--sharedir")
 	if err != nil {
 		return fmt.Errorf("ask %s/pg_config for its folders: %w", bin, err)
 	}
-	if _, err := os.Stat(filepath.Join(strings.TrimSpace(string(out)), "extension", "vector.control")); err != nil {
+	if _, err := os.Stat(filepath.Join(out, "extension", "vector.control")); err != nil {
 		return fmt.Errorf("the PostgreSQL in %s has no pgvector", bin)
 	}
 	return nil
 }
 
-func majorOfServer(dsn string) (int, error) {
-	ctx, cancel := contextFor(startTimeout)
+func majorOfServer(ctx context.Context, dsn string) (int, error) {
+	ctx, cancel := context.WithTimeout(ctx, startTimeout)
 	defer cancel()
 	conn, err := pgx.Connect(ctx, dsn)
 	if err != nil {
 		return 0, err
 	}
-	defer conn.Close(ctx)
+	defer func() { _ = conn.Close(ctx) }()
 	var version int
 	if err := conn.QueryRow(ctx, `SELECT current_setting('server_version_num')::int`).Scan(&version); err != nil {
 		return 0, err

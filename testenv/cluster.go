@@ -33,7 +33,7 @@ func Connect(ctx context.Context, dsn string) (*Server, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", dsnEnv, err)
 	}
-	defer conn.Close(ctx)
+	defer func() { _ = conn.Close(ctx) }()
 	var version int
 	var level string
 	var super, vector bool
@@ -75,7 +75,7 @@ func (s *Server) leave() error {
 	if err != nil {
 		return err
 	}
-	defer conn.Close(ctx)
+	defer func() { _ = conn.Close(ctx) }()
 	_, err = conn.Exec(ctx, "DROP DATABASE IF EXISTS "+s.template)
 	s.template = ""
 	return err
@@ -102,7 +102,7 @@ func (s *Server) Template(ctx context.Context) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	defer conn.Close(ctx)
+	defer func() { _ = conn.Close(ctx) }()
 	if err := s.makeOwner(ctx, conn); err != nil {
 		return "", fmt.Errorf("make role %s: %w", Owner, err)
 	}
@@ -134,7 +134,7 @@ func (s *Server) fillTemplate(ctx context.Context, name string) error {
 	if err != nil {
 		return err
 	}
-	defer admin.Close(ctx)
+	defer func() { _ = admin.Close(ctx) }()
 	if _, err := admin.Exec(ctx, "CREATE EXTENSION vector"); err != nil {
 		return err
 	}
@@ -142,7 +142,7 @@ func (s *Server) fillTemplate(ctx context.Context, name string) error {
 	if err != nil {
 		return err
 	}
-	defer owner.Close(ctx)
+	defer func() { _ = owner.Close(ctx) }()
 	return Migrate(ctx, owner)
 }
 
@@ -187,7 +187,7 @@ func (s *Server) NewDatabase(ctx context.Context, empty bool) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	defer conn.Close(ctx)
+	defer func() { _ = conn.Close(ctx) }()
 	name := s.databases.next()
 	if empty {
 		template = "template0"
@@ -200,7 +200,7 @@ func (s *Server) NewDatabase(ctx context.Context, empty bool) (string, error) {
 		if err != nil {
 			return "", err
 		}
-		defer inside.Close(ctx)
+		defer func() { _ = inside.Close(ctx) }()
 		if _, err := inside.Exec(ctx, "CREATE EXTENSION vector"); err != nil {
 			return "", fmt.Errorf("make a test database: %w", err)
 		}
@@ -215,7 +215,7 @@ func (s *Server) DropDatabase(ctx context.Context, name string) error {
 	if err != nil {
 		return err
 	}
-	defer conn.Close(ctx)
+	defer func() { _ = conn.Close(ctx) }()
 	quoted := pgx.Identifier{name}.Sanitize()
 	if _, err := conn.Exec(ctx, fmt.Sprintf("ALTER DATABASE %s ALLOW_CONNECTIONS false", quoted)); err != nil {
 		return fmt.Errorf("drop database %s: %w", name, err)
@@ -234,7 +234,7 @@ func (s *Server) DropDatabase(ctx context.Context, name string) error {
 		case <-time.After(5 * time.Millisecond):
 		}
 	}
-	if err := endPrepared(ctx, s, name); err != nil {
+	if err := s.endPrepared(ctx, conn, name); err != nil {
 		return fmt.Errorf("drop database %s: %w", name, err)
 	}
 	if _, err := conn.Exec(ctx, fmt.Sprintf("DROP DATABASE %s WITH (FORCE)", quoted)); err != nil {
@@ -272,12 +272,7 @@ func dropSlots(ctx context.Context, conn *pgx.Conn, database string) (int, error
 }
 
 // endPrepared rolls back what two-phase tests left behind, since a prepared transaction keeps its database alive.
-func endPrepared(ctx context.Context, s *Server, database string) error {
-	admin, err := s.connect(ctx, "")
-	if err != nil {
-		return err
-	}
-	defer admin.Close(ctx)
+func (s *Server) endPrepared(ctx context.Context, admin *pgx.Conn, database string) error {
 	var gids []string
 	if err := admin.QueryRow(ctx, `SELECT coalesce(array_agg(gid), '{}') FROM pg_prepared_xacts WHERE database = $1`, database).Scan(&gids); err != nil || len(gids) == 0 {
 		return err
@@ -290,7 +285,7 @@ func endPrepared(ctx context.Context, s *Server, database string) error {
 	if err != nil {
 		return err
 	}
-	defer inside.Close(ctx)
+	defer func() { _ = inside.Close(ctx) }()
 	for _, gid := range gids {
 		if _, err := inside.Exec(ctx, "ROLLBACK PREPARED '"+strings.ReplaceAll(gid, "'", "''")+"'"); err != nil {
 			return err

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -113,7 +114,7 @@ func (d *Database) drop() {
 		d.t.Error(err)
 		return
 	}
-	defer conn.Close(ctx)
+	defer func() { _ = conn.Close(ctx) }()
 	for i := range roles {
 		if _, err := conn.Exec(ctx, "DROP ROLE IF EXISTS "+d.roleName(i+1)); err != nil {
 			d.t.Errorf("drop role %s: %v", d.roleName(i+1), err)
@@ -287,15 +288,7 @@ func (d *Database) roleName(n int) string { return fmt.Sprintf("%s_r%d", d.Name,
 
 func isState(err error, states ...string) bool {
 	var pgErr *pgconn.PgError
-	if !errors.As(err, &pgErr) {
-		return false
-	}
-	for _, state := range states {
-		if pgErr.Code == state {
-			return true
-		}
-	}
-	return false
+	return errors.As(err, &pgErr) && slices.Contains(states, pgErr.Code)
 }
 
 // short is the beginning of a statement, for failures.

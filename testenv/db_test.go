@@ -15,6 +15,7 @@ import (
 func TestDB_IsMigratedAndBelongsToTheOwner(t *testing.T) {
 	t.Parallel()
 	testenv.EachMajor(t, func(t *testing.T, major int) {
+		t.Helper()
 		t.Parallel()
 		db := testenv.DB(t, testenv.Major(major))
 		if got := testenv.Value[int](db, `SELECT current_setting('server_version_num')::int / 10000`); got != major || db.Server.Major() != major {
@@ -125,7 +126,7 @@ func TestRunRole_MayDoWhatItsPipelinesNeedAndNoMore(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer conn.Close(context.Background())
+	defer func() { _ = conn.Close(context.Background()) }()
 	got := map[string]bool{}
 	for _, sql := range []string{
 		`SELECT id, "Title", embedding FROM "My Shop"."Docs"`,

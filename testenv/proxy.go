@@ -1,6 +1,7 @@
 package testenv
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -46,7 +47,10 @@ type link struct {
 	ended          chan struct{}
 }
 
-const wholeChunk = 32 << 10
+const (
+	wholeChunk  = 32 << 10
+	dialTimeout = 30 * time.Second
+)
 
 // StartProxy listens on a free port of 127.0.0.1 and passes everything on to target, host:port. The test's end closes it.
 func StartProxy(t testing.TB, target string) *Proxy {
@@ -62,7 +66,7 @@ func StartProxy(t testing.TB, target string) *Proxy {
 // NewProxy is StartProxy without a test; Close ends it.
 func NewProxy(target string) (*Proxy, error) {
 	p := &Proxy{target: target, links: map[*link]struct{}{}, changed: make(chan struct{}), most: wholeChunk, left: [2]int64{-1, -1}}
-	l, err := net.Listen("tcp", "127.0.0.1:0")
+	l, err := listen(context.Background(), "127.0.0.1:0")
 	if err != nil {
 		return nil, fmt.Errorf("start the proxy: %w", err)
 	}
@@ -167,7 +171,7 @@ func (p *Proxy) Accept() error {
 	if !refusing {
 		return nil
 	}
-	l, err := net.Listen("tcp", p.addr)
+	l, err := listen(context.Background(), p.addr)
 	if err != nil {
 		return fmt.Errorf("take connections again: %w", err)
 	}
@@ -208,7 +212,9 @@ func (p *Proxy) join(client *net.TCPConn) {
 	p.mu.Lock()
 	target := p.target
 	p.mu.Unlock()
-	server, err := net.Dial("tcp", target)
+	ctx, cancel := contextFor(dialTimeout)
+	defer cancel()
+	server, err := new(net.Dialer).DialContext(ctx, "tcp", target)
 	if err != nil {
 		_ = client.SetLinger(0)
 		_ = client.Close()

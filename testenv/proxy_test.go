@@ -22,7 +22,7 @@ func echo(t *testing.T) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { l.Close() })
+	t.Cleanup(func() { _ = l.Close() })
 	go func() {
 		for {
 			conn, err := l.Accept()
@@ -30,7 +30,7 @@ func echo(t *testing.T) string {
 				return
 			}
 			go func() {
-				defer conn.Close()
+				defer func() { _ = conn.Close() }()
 				_, _ = io.Copy(conn, conn)
 			}()
 		}
@@ -44,7 +44,7 @@ func dial(t *testing.T, p *testenv.Proxy) net.Conn {
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { conn.Close() })
+	t.Cleanup(func() { _ = conn.Close() })
 	if err := conn.SetDeadline(time.Now().Add(waitLimit)); err != nil {
 		t.Fatal(err)
 	}
@@ -172,7 +172,7 @@ func TestProxy_RefusesAndAcceptsAgain(t *testing.T) {
 	p.Refuse()
 	if conn, err := net.Dial("tcp", p.Addr()); !errors.Is(err, syscall.ECONNREFUSED) {
 		if err == nil {
-			conn.Close()
+			_ = conn.Close()
 		}
 		t.Errorf("Dial: %v, want connection refused", err)
 	}
@@ -194,10 +194,10 @@ func TestProxy_FollowsItsTarget(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	l.Close() // nobody is there
+	_ = l.Close() // nobody is there
 	p := testenv.StartProxy(t, l.Addr().String())
 	if conn, err := net.Dial("tcp", p.Addr()); err == nil { // the reset may come this early
-		defer conn.Close()
+		defer func() { _ = conn.Close() }()
 		wantReset(t, conn)
 	} else if !errors.Is(err, syscall.ECONNRESET) {
 		t.Fatal(err)

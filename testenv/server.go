@@ -75,7 +75,7 @@ type Server struct {
 // Start makes a server with one superuser on a free port of 127.0.0.1 and waits until it takes connections. Run as root, it
 // lives as "nobody", because PostgreSQL refuses root. Close removes it with all its data; it ends with this process anyway.
 func Start(ctx context.Context, o Options) (*Server, error) {
-	bin, major, err := FindServer(o.Major)
+	bin, major, err := FindServer(ctx, o.Major)
 	if err != nil {
 		return nil, err
 	}
@@ -89,10 +89,10 @@ func Start(ctx context.Context, o Options) (*Server, error) {
 		params: "sslmode=disable", bin: bin, dir: dir, lock: lock,
 	}
 	if err := s.create(ctx, o); err != nil {
-		return nil, errors.Join(err, s.Close())
+		return nil, errors.Join(err, s.remove())
 	}
 	if err := s.Resume(ctx); err != nil {
-		return nil, errors.Join(err, s.Close())
+		return nil, errors.Join(err, s.remove())
 	}
 	return s, nil
 }
@@ -163,7 +163,7 @@ func (s *Server) Resume(ctx context.Context) error {
 	first := s.port == 0
 	for {
 		if first {
-			port, err := freePort()
+			port, err := freePort(ctx)
 			if err != nil {
 				return err
 			}
@@ -192,7 +192,7 @@ func (s *Server) launch(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	defer log.Close()
+	defer func() { _ = log.Close() }()
 	before, err := log.Seek(0, 2)
 	if err != nil {
 		return err
@@ -263,6 +263,10 @@ func (s *Server) Close() error {
 	if s.bin == "" {
 		return s.leave()
 	}
+	return s.remove()
+}
+
+func (s *Server) remove() error {
 	err := s.Stop(Immediate)
 	return errors.Join(err, os.RemoveAll(s.dir), s.lock.Close())
 }
@@ -343,12 +347,16 @@ func (s *Server) logFrom(offset int64) string {
 	return strings.TrimSpace(string(b))
 }
 
-func freePort() (int, error) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
+func listen(ctx context.Context, addr string) (net.Listener, error) {
+	return new(net.ListenConfig).Listen(ctx, "tcp", addr)
+}
+
+func freePort(ctx context.Context) (int, error) {
+	l, err := listen(ctx, "127.0.0.1:0")
 	if err != nil {
 		return 0, fmt.Errorf("find a free port: %w", err)
 	}
-	defer l.Close()
+	defer func() { _ = l.Close() }()
 	return l.Addr().(*net.TCPAddr).Port, nil
 }
 

@@ -43,6 +43,7 @@ func child(string) int {
 func TestServer_KeepsCommittedRowsThroughEveryWayToStop(t *testing.T) {
 	t.Parallel()
 	testenv.EachMajor(t, func(t *testing.T, major int) {
+		t.Helper()
 		t.Parallel()
 		if os.Getenv("EMBEDSIDECAR_TEST_DSN") != "" {
 			t.Log("this needs a server of its own; PGBIN or the cache must have one")
@@ -69,7 +70,7 @@ func TestServer_KeepsCommittedRowsThroughEveryWayToStop(t *testing.T) {
 				t.Fatal(err)
 			}
 			if conn, err := net.Dial("tcp", addr); err == nil {
-				conn.Close()
+				_ = conn.Close()
 				t.Errorf("mode %d: something still listens on %s", mode, addr)
 			}
 			if err := syscall.Kill(pid, 0); !errors.Is(err, syscall.ESRCH) || s.PID() != 0 {
@@ -103,7 +104,7 @@ func TestServer_AsksForAPassword(t *testing.T) {
 	}
 	conn, err := pgx.Connect(t.Context(), "postgres://postgres:guess@"+s.Addr()+"/postgres?sslmode=disable")
 	if err == nil {
-		conn.Close(t.Context())
+		_ = conn.Close(t.Context())
 		t.Error("a superuser needs no password")
 	}
 }
@@ -145,7 +146,7 @@ func TestServer_DiesWithItsProcess(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer s.Close()
+	defer func() { _ = s.Close() }()
 	if _, err := os.Stat(dir); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("%s is still there (%v)", dir, err)
 	}

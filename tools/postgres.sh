@@ -135,6 +135,7 @@ pgvector_source() {
 fetch_pgvector() {
   local apt=$tmp/apt mirror keyring=/usr/share/keyrings/debian-archive-keyring.gpg ways=('set PGVECTOR_SRC to an unpacked source of pgvector' 'PostgreSQL 18 needs none of this' "$own")
   command -v apt-get >/dev/null && [ -s "$keyring" ] || die "pgvector's source comes from Debian and this system has no apt-get with Debian's keys" "${ways[@]}"
+  # shellcheck disable=SC2016 # these are apt's variables
   mirror=$(apt-get indextargets --format '$(RELEASE) $(REPO_URI)' 'Created-By: Packages' |
     awk -v release="$(. /etc/os-release; echo "${VERSION_CODENAME:-}")" '$1==release{print $2; exit}')
   [ -n "$mirror" ] || die 'no Debian mirror is configured in /etc/apt' "${ways[@]}"
@@ -157,11 +158,12 @@ END
 
 # compile_pgvector PG_CONFIG [MAKE-ARGUMENT...]: OPTFLAGS= leaves out -march=native, so that a cache may move between machines.
 compile_pgvector() {
+  local pg_config=$1; shift
   need_compiler
   pgvector_source
   rm -rf "$tmp/build"; cp -r "$source_dir" "$tmp/build"
-  run "compiling pgvector for $1" "$tmp/log" make -s -C "$tmp/build" -j"$(nproc)" OPTFLAGS= with_llvm=no PG_CONFIG="$@" install ||
-    die "compiling pgvector for $1 did not work, see above" "$own"
+  run "compiling pgvector for $pg_config" "$tmp/log" make -s -C "$tmp/build" -j"$(nproc)" OPTFLAGS= with_llvm=no PG_CONFIG="$pg_config" "$@" install ||
+    die "compiling pgvector for $pg_config did not work, see above" "$own"
 }
 
 missing_libraries() { ldd "$1"/bin/postgres "$1"/bin/initdb "$1"/bin/psql 2>/dev/null | awk '/not found/{print $1}' | sort -u | tr '\n' ' '; }

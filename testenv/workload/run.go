@@ -76,7 +76,7 @@ func Start(ctx context.Context, url string, shapes []Shape, o Options) (*Run, er
 	run := &Run{cancel: cancel, stop: make(chan struct{}), stats: Stats{Operations: map[string]int{}}}
 	for n := range o.Writers {
 		w := &writer{
-			run: run, config: config, shapes: shapes, o: o, r: rand.New(rand.NewPCG(o.Seed, uint64(n))), //nolint:gosec // a seed is the point
+			run: run, config: config, shapes: shapes, o: o, r: rand.New(rand.NewPCG(o.Seed, uint64(n))),
 			operations: chosen(o.Without),
 		}
 		run.wg.Go(func() { w.work(ctx) })

@@ -102,6 +102,7 @@ func embedAll(t *testing.T, db *testenv.Database, shapes []workload.Shape) {
 func TestWorkload_DoesEverythingOnEveryShapeAndTheOracleAgrees(t *testing.T) {
 	t.Parallel()
 	testenv.EachMajor(t, func(t *testing.T, major int) {
+		t.Helper()
 		t.Parallel()
 		db := testenv.DB(t, testenv.Major(major))
 		shapes := create(t, db, workload.Shapes(dims))
