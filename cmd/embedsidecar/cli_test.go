@@ -117,7 +117,7 @@ func sample(f cli.Flag) (value string, arrived func(env *environment) error) {
 			value = "x"
 		}
 		if value == "/dev/null" {
-			return "testdata/url.txt", anything
+			return "testdata/url.dsn", anything
 		}
 		return value, func(env *environment) error {
 			if got := s.Value(env.config); got != value {

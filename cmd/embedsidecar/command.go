@@ -31,6 +31,7 @@ type command struct {
 	settings                 []string // groups of settings that matter here; the others are taken too, and hidden
 	pipelines                bool     // the flags that describe pipelines matter here
 	acts                     bool     // --yes and --dry-run matter here
+	daemon                   bool     // works until told to stop: its log tells of life events, that of others of trouble only
 	run                      func(ctx context.Context, env *environment) error
 }
 

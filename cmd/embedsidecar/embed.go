@@ -179,6 +179,7 @@ func printVectors(env *environment, about embed.Description, results []embed.Res
 			Dims        int       `json:"dims"`
 			Embeddings  []printed `json:"embeddings"`
 		}
+		env.compact = true
 		err = env.show(document{about.Plugin, about.Model, about.Fingerprint, about.Dims, list}, func() listing {
 			l := listing{header: []string{"index", "tokens", "truncated", "empty", "error", "vector"}}
 			for _, p := range list {

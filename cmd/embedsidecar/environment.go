@@ -26,6 +26,7 @@ type environment struct {
 	log            *slog.Logger
 	redact         *config.Redactor
 	output         string // table, json, yaml or csv
+	compact        bool   // JSON in one line: for long lists of numbers
 	color          bool
 	quiet          bool
 	yes            bool
@@ -44,7 +45,9 @@ func (e *environment) show(value any, rows func() listing) error {
 	switch e.output {
 	case "json":
 		encoder := json.NewEncoder(e.stdout)
-		encoder.SetIndent("", "  ")
+		if !e.compact {
+			encoder.SetIndent("", "  ")
+		}
 		encoder.SetEscapeHTML(false)
 		return encoder.Encode(value)
 	case "yaml":

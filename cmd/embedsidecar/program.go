@@ -207,7 +207,7 @@ func (p *program) execute(cc *cli.Context, c *command) error {
 	}
 	cfg, warnings, err := config.Load(config.Source{Flags: given, Environ: p.environ, OtherFlags: append(others, "version", "help"), Hostname: p.hostname})
 	p.redact = cfg.Redactor()
-	env, envErr := p.environment(cc, cfg)
+	env, envErr := p.environment(cc, cfg, c.daemon)
 	if err := errors.Join(envErr, err); err != nil {
 		return err
 	}
@@ -243,7 +243,7 @@ func values(cc *cli.Context, f cli.Flag) []string {
 }
 
 // environment makes what commands see of the world.
-func (p *program) environment(cc *cli.Context, cfg *config.Config) (*environment, error) {
+func (p *program) environment(cc *cli.Context, cfg *config.Config, daemon bool) (*environment, error) {
 	env := &environment{
 		stdin: p.stdin, stdout: p.stdout, stderr: p.stderr, args: cc.Args().Slice(), config: cfg,
 		find: config.NewFinder(p.executable, p.environ), redact: p.redact,
@@ -273,7 +273,7 @@ func (p *program) environment(cc *cli.Context, cfg *config.Config) (*environment
 	switch {
 	case cc.Bool("verbose"):
 		level = slog.LevelDebug
-	case env.quiet && cfg.Origin("log.level") == "default":
+	case (env.quiet || !daemon) && cfg.Origin("log.level") == "default":
 		level = slog.LevelWarn
 	}
 	env.log = newLogger(p.stderr, cfg.Log.Format, level, isTerminal(p.stderr), p.redact)

@@ -25,6 +25,7 @@ func newRun() *command {
 		},
 		settings:  []string{config.GroupDatabase, config.GroupEmbedding, config.GroupWork, config.GroupOps},
 		pipelines: true,
+		daemon:    true,
 		run:       c.run,
 	}
 }

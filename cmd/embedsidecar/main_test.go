@@ -1,0 +1,85 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strconv"
+	"sync"
+	"testing"
+
+	"github.com/rogpeppe/go-internal/testscript"
+	"go.uber.org/goleak"
+)
+
+func TestMain(m *testing.M) {
+	testscript.Main(leakChecked{m}, map[string]func(){"embedsidecar": main})
+}
+
+// leakChecked looks for goroutines that outlive the tests.
+type leakChecked struct{ m *testing.M }
+
+// Run implements testscript.TestingM.
+func (l leakChecked) Run() int {
+	status := l.m.Run()
+	if err := goleak.Find(); err != nil && status == 0 {
+		_, _ = os.Stderr.WriteString(err.Error())
+		return 1
+	}
+	return status
+}
+
+// plugins builds the fake plugin once and returns its folder.
+var plugins = sync.OnceValues(func() (string, error) {
+	dir, err := os.MkdirTemp("", "embedsidecar-cli")
+	if err != nil {
+		return "", err
+	}
+	_, here, _, _ := runtime.Caller(0)
+	build := exec.CommandContext(context.Background(), "go", "build", "-o", filepath.Join(dir, "embedsidecar-fake"), "./plugins/fake") //nolint:gosec // fixed words
+	build.Dir = filepath.Join(filepath.Dir(here), "..", "..")
+	build.Stderr = os.Stderr
+	return dir, build.Run()
+})
+
+func TestStories(t *testing.T) {
+	dir, err := plugins()
+	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	if err != nil {
+		t.Fatal(err)
+	}
+	testscript.Run(t, testscript.Params{
+		Dir:                 "testdata",
+		RequireExplicitExec: true,
+		RequireUniqueNames:  true,
+		Setup: func(env *testscript.Env) error {
+			env.Setenv("PLUGINS", dir)
+			env.Setenv("TMPDIR", os.TempDir()) // names of sockets are short; the story's own folder is too deep
+			return nil
+		},
+		Cmds: map[string]func(ts *testscript.TestScript, neg bool, args []string){
+			"exits": exits,
+		},
+	})
+}
+
+// exits STATUS COMMAND ARG...: runs a command, which must end with that status.
+func exits(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) < 2 {
+		ts.Fatalf("usage: exits STATUS COMMAND ARG...")
+	}
+	status := 0
+	if err := ts.Exec(args[1], args[2:]...); err != nil {
+		var exit *exec.ExitError
+		if !errors.As(err, &exit) {
+			ts.Fatalf("%v", err)
+		}
+		status = exit.ExitCode()
+	}
+	if strconv.Itoa(status) != args[0] {
+		ts.Fatalf("status %d, want %s", status, args[0])
+	}
+}
