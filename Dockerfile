@@ -1,6 +1,7 @@
 # The sidecar with the ONNX plugin, ONNX Runtime and the default model: nothing is fetched when it runs.
 #
-#   docker build --build-arg VERSION="$(git describe --tags --always --dirty)" -t embedsidecar .
+#   docker build --build-arg VERSION="$(git describe --tags --always --dirty)" --build-arg REVISION="$(git rev-parse HEAD)" \
+#     -t embedsidecar .
 #   docker run --rm embedsidecar version
 #
 # glibc and not musl: ONNX Runtime is built for glibc. Images are pinned by release; pin them by digest with the build
@@ -13,8 +14,8 @@ WORKDIR /src
 COPY go.mod go.sum ./
 RUN go mod download
 COPY . .
-ARG VERSION=unknown
-RUN make build VERSION="$VERSION"
+ARG VERSION=unknown REVISION=
+RUN make build VERSION="$VERSION" REVISION="$REVISION"
 
 # The model and the library come by the same scripts, with the same pinned sha256 sums, as in a clone.
 FROM ${BASE_IMAGE} AS model
@@ -34,8 +35,8 @@ FROM ${BASE_IMAGE}
 RUN apt-get update \
   && apt-get install -y --no-install-recommends ca-certificates libstdc++6 \
   && rm -rf /var/lib/apt/lists/* \
-  && groupadd --system --gid 10001 embedsidecar \
-  && useradd --system --uid 10001 --gid 10001 --no-create-home --home-dir /nonexistent --shell /usr/sbin/nologin embedsidecar
+  && groupadd --gid 10001 embedsidecar \
+  && useradd --uid 10001 --gid 10001 --no-log-init --no-create-home --home-dir /nonexistent --shell /usr/sbin/nologin embedsidecar
 COPY --from=model /cache/embedsidecar/onnxruntime/ /usr/lib/embedsidecar/lib/
 COPY --from=model /cache/embedsidecar/models/ /usr/lib/embedsidecar/models/
 COPY --from=build /src/bin/plugins/embedsidecar-onnx /usr/lib/embedsidecar/plugins/

@@ -14,7 +14,8 @@ SHELL := /bin/bash
 GO        ?= go
 CACHE     := $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/embedsidecar
 VERSION   ?= $(or $(shell git describe --tags --always --dirty 2>/dev/null),unknown)
-LDFLAGS   := -s -w -X main.version=$(VERSION)
+REVISION  ?= $(shell git rev-parse HEAD 2>/dev/null)
+LDFLAGS   := -s -w -X main.version=$(VERSION) -X main.revision=$(REVISION)
 MODULE    := github.com/embedsidecar/embedsidecar
 
 # The version is stamped by LDFLAGS. Go's own stamping would fail in a clone that belongs to another user.
