@@ -32,6 +32,7 @@ type Options struct {
 	Failover       bool                         // standbys keep a copy of the slot; from PostgreSQL 17 on
 	DryRun         bool                         // say what would be done
 	SlotTimeout    time.Duration                // how long to wait for running transactions; 0: 60 s
+	LockTimeout    time.Duration                // how long a user's statement may have to wait behind ours; 0: 2 s
 	Log            *slog.Logger
 }
 
@@ -59,7 +60,7 @@ type action struct {
 }
 
 const (
-	lockTimeout  = 2 * time.Second
+	lockTimeout  = 2 * time.Second // how long a user's statement may have to wait behind ours
 	lockAttempts = 5
 	// initLock is the advisory lock of Init, so that two do not mix.
 	initLock = int64(0x656d62736964)
@@ -83,6 +84,9 @@ func Init(ctx context.Context, o Options) (Report, error) {
 	if in.o.SlotTimeout == 0 {
 		in.o.SlotTimeout = time.Minute
 	}
+	if in.o.LockTimeout == 0 {
+		in.o.LockTimeout = lockTimeout
+	}
 	if err := in.validate(); err != nil {
 		return in.report, err
 	}
@@ -102,8 +106,28 @@ func Init(ctx context.Context, o Options) (Report, error) {
 	if in.system, err = pglogrepl.IdentifySystem(ctx, in.repl); err != nil {
 		return in.report, fmt.Errorf("identify the server: %w", err)
 	}
+	if err := sameServer(ctx, o.Pool, in.repl); err != nil {
+		return in.report, err
+	}
 	err = in.all(ctx)
 	return in.report, err
+}
+
+// sameServer makes sure that both connections lead to one database of one server: the second may be given a URL of its own.
+func sameServer(ctx context.Context, q querier, repl *pgconn.PgConn) error {
+	const sql = "SELECT current_database() || ' of the server started at ' || pg_postmaster_start_time()"
+	var want string
+	if err := q.QueryRow(ctx, sql).Scan(&want); err != nil {
+		return fmt.Errorf("compare servers: %w", err)
+	}
+	results, err := repl.Exec(ctx, sql).ReadAll()
+	if err != nil || len(results) != 1 || len(results[0].Rows) != 1 {
+		return errors.Join(errors.New("compare servers"), err)
+	}
+	if got := string(results[0].Rows[0][0]); got != want {
+		return &ConfigError{Problem: fmt.Sprintf("the URLs lead to different databases: %s, and for the stream %s", want, got), Hint: []string{"let --stream-url name the same server and database as --database-url"}}
+	}
+	return nil
 }
 
 // initializer is one run of Init.
@@ -272,7 +296,7 @@ func (in *initializer) do(ctx context.Context, a action) error {
 func (in *initializer) execute(ctx context.Context, a action) error {
 	for attempt := 1; ; attempt++ {
 		err := pgx.BeginFunc(ctx, in.o.Pool, func(tx pgx.Tx) error {
-			if _, err := tx.Exec(ctx, fmt.Sprintf("SET LOCAL lock_timeout = %d", lockTimeout.Milliseconds())); err != nil {
+			if _, err := tx.Exec(ctx, fmt.Sprintf("SET LOCAL lock_timeout = %d", in.o.LockTimeout.Milliseconds())); err != nil {
 				return err
 			}
 			for _, sql := range a.SQL {
@@ -295,9 +319,9 @@ func (in *initializer) execute(ctx context.Context, a action) error {
 			for _, h := range holders {
 				hint = append(hint, h)
 			}
-			return &ConflictError{Problem: fmt.Sprintf("no lock within %d tries of %s", lockAttempts, lockTimeout), Hint: hint, Err: err}
+			return &ConflictError{Problem: fmt.Sprintf("no lock within %d tries of %s", lockAttempts, in.o.LockTimeout), Hint: hint, Err: err}
 		}
-		pause := time.NewTimer(500*time.Millisecond + rand.N(time.Second)) //nolint:gosec // jitter is no secret
+		pause := time.NewTimer(in.o.LockTimeout/4 + rand.N(in.o.LockTimeout/2)) //nolint:gosec // jitter is no secret
 		select {
 		case <-ctx.Done():
 			pause.Stop()

@@ -1,9 +1,17 @@
 package setup_test
 
 import (
+	"context"
+	"fmt"
+	"slices"
 	"strings"
 	"testing"
+	"time"
 
+	"github.com/google/go-cmp/cmp"
+	"github.com/jackc/pgx/v5"
+
+	"github.com/embedsidecar/embedsidecar/database"
 	"github.com/embedsidecar/embedsidecar/embed"
 	"github.com/embedsidecar/embedsidecar/pipeline"
 	"github.com/embedsidecar/embedsidecar/setup"
@@ -16,7 +24,10 @@ func (b *base) options(slot string, specs ...pipeline.Spec) setup.Options {
 	for _, s := range specs {
 		d[s.Name] = embed.Description{Plugin: "fake", Model: "m", Fingerprint: "f1", Dims: 3}
 	}
-	return setup.Options{Pool: b.pool, ReplicationDSN: b.URL(testenv.Owner), Slot: slot, Publication: "embedsidecar", Specs: specs, Descriptions: d}
+	return setup.Options{
+		Pool: b.pool, ReplicationDSN: b.URL(testenv.Owner), Slot: slot, Publication: "embedsidecar", Specs: specs, Descriptions: d,
+		LockTimeout: 100 * time.Millisecond,
+	}
 }
 
 func (b *base) init(o setup.Options) setup.Report {
@@ -28,24 +39,502 @@ func (b *base) init(o setup.Options) setup.Report {
 	return r
 }
 
-func TestInit_MakesEverythingOnce(t *testing.T) {
-	b := newBase(t, "CREATE TABLE public.docs (id bigint PRIMARY KEY, title text, body text, n int)")
-	table := docs()
-	table.Name, table.IntoColumn, table.IntoTable = "docs side", "", "docs_embedding"
-	o := b.options(b.SlotName(), docs(), table)
-	r := b.init(o)
-	var whats []string
+// whats names the steps of a report.
+func whats(r setup.Report) []string {
+	names := []string{}
 	for _, s := range r.Steps {
-		whats = append(whats, s.What)
-		t.Log(s.What, s.SQL, s.Undo)
+		names = append(names, s.What)
 	}
-	if got := strings.Join(whats, "\n"); len(whats) != 7 {
-		t.Errorf("made:\n%s", got)
+	return names
+}
+
+// side is docs into an embedding table.
+func side() pipeline.Spec {
+	s := docs()
+	s.Name, s.IntoColumn, s.IntoTable = "side", "", "docs_embedding"
+	return s
+}
+
+const plainDocs = "CREATE TABLE public.docs (id bigint PRIMARY KEY, title text, body text, n int)"
+
+// catalogue lists all that somebody could notice of an init.
+func (b *base) catalogue() []string {
+	return testenv.Values[string](b.Database, `SELECT 'relation ' || c.oid::regclass || ' ' || coalesce((SELECT string_agg(attname, ',') FROM pg_attribute WHERE attrelid = c.oid AND attnum > 0 AND NOT attisdropped), '')
+			FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace WHERE n.nspname NOT IN ('pg_catalog', 'information_schema', 'pg_toast')
+		UNION ALL SELECT 'schema ' || nspname FROM pg_namespace WHERE nspname !~ '^pg_'
+		UNION ALL SELECT 'publication ' || pubname FROM pg_publication
+		UNION ALL SELECT 'slot ' || slot_name FROM pg_replication_slots WHERE database = current_database() ORDER BY 1`)
+}
+
+func TestInit_MakesEverythingOnceAndUndoTakesItBack(t *testing.T) {
+	t.Parallel()
+	testenv.EachMajor(t, func(t *testing.T, major int) {
+		b := baseOn(t, testenv.DB(t, testenv.Empty(), testenv.Major(major)), plainDocs, "INSERT INTO docs VALUES (1, 'a', 'b')")
+		before := b.catalogue()
+		o := b.options(b.SlotName(), docs(), side())
+
+		dry := o
+		dry.DryRun = true
+		planned := b.init(dry)
+		if diff := cmp.Diff(before, b.catalogue()); diff != "" {
+			t.Errorf("a dry run changed something (-before +after):\n%s", diff)
+		}
+		r := b.init(o)
+		want := []string{
+			"schema embedsidecar, version 1", `column "public"."docs"."embedding"`, `embedding table "public"."docs_embedding"`, `publication "embedsidecar"`,
+			`slot "` + o.Slot + `"`, `pipeline "docs", and its backfill`, `pipeline "side", and its backfill`,
+		}
+		if diff := cmp.Diff(want, whats(r)); diff != "" {
+			t.Errorf("steps (-want +got):\n%s", diff)
+		}
+		if diff := cmp.Diff(planned.Steps, r.Steps); diff != "" {
+			t.Errorf("the dry run said something else (-dry +done):\n%s", diff)
+		}
+		if len(r.Pipelines) != 2 || r.Pipelines[0].Status != pipeline.Active || r.Pipelines[0].ID == 0 || r.Pipelines[1].Generation != 1 || r.Pipelines[1].Fingerprint != "f1" {
+			t.Errorf("pipelines: %+v", r.Pipelines)
+		}
+		if again := b.init(o); len(again.Steps) != 0 || len(again.Pipelines) != 2 {
+			t.Errorf("second run made %v", whats(again))
+		}
+		checks := map[string]string{
+			"key of marks":           "SELECT length(mark_key)::text FROM embedsidecar.installation",
+			"checkpoint of the slot": "SELECT (k.lsn = s.confirmed_flush_lsn AND k.consistent_point = k.lsn AND k.lsn > '0/0' AND k.epoch >= 0)::text FROM embedsidecar.lsn_checkpoint k JOIN pg_replication_slots s USING (slot_name)",
+			"oid of the publication": "SELECT (k.publication_oid = b.oid)::text FROM embedsidecar.lsn_checkpoint k JOIN pg_publication b ON b.pubname = k.publication",
+			"scans":                  "SELECT string_agg(s.phase || s.requested || s.reason, ' ') FROM embedsidecar.scan s",
+			"via root":               "SELECT pubviaroot::text FROM pg_publication",
+		}
+		got := map[string]string{}
+		for name, sql := range checks {
+			got[name] = testenv.Value[string](b.Database, sql)
+		}
+		if diff := cmp.Diff(map[string]string{"key of marks": "32", "checkpoint of the slot": "true", "oid of the publication": "true", "scans": "waiting1backfill waiting1backfill", "via root": "false"}, got); diff != "" {
+			t.Errorf("(-want +got):\n%s", diff)
+		}
+		for _, s := range slices.Backward(r.Steps) {
+			for _, sql := range s.Undo {
+				b.MustExec(sql)
+			}
+		}
+		if diff := cmp.Diff(before, b.catalogue()); diff != "" {
+			t.Errorf("after undo (-before +after):\n%s", diff)
+		}
+	})
+}
+
+func TestInit_PublishesBeforeTheSlotAndScansAfterIt(t *testing.T) {
+	t.Parallel()
+	b := newBase(t, plainDocs)
+	b.init(b.options(b.SlotName(), docs()))
+	// The barrier of the scan lies after every transaction that could have begun before the slot was there.
+	if !testenv.Value[bool](b.Database, "SELECT barrier <= pg_snapshot_xmax(pg_current_snapshot()) AND barrier > '3'::xid8 FROM embedsidecar.scan") {
+		t.Error("the scan's barrier is not in the past")
 	}
-	if len(r.Pipelines) != 2 || r.Pipelines[0].Status != pipeline.Active || r.Pipelines[0].ID == 0 {
-		t.Errorf("pipelines: %+v", r.Pipelines)
+}
+
+func TestInit_GoesOnWhereAKilledOneStopped(t *testing.T) {
+	t.Parallel()
+	b := newBase(t, plainDocs)
+	o := b.options(b.SlotName(), docs())
+	b.init(o)
+	// As if killed after the slot was made and before its position was written down, and before that the installation's row.
+	b.MustExec("DELETE FROM embedsidecar.pipeline")
+	b.MustExec("UPDATE embedsidecar.lsn_checkpoint SET consistent_point = '0/0', lsn = '0/0'")
+	b.MustExec("DELETE FROM embedsidecar.installation")
+	want := []string{"schema embedsidecar, version 1", `slot "` + o.Slot + `" anew (making it was interrupted), and a scan of every pipeline`, `pipeline "docs", and its backfill`}
+	o.Specs[0].Overwrite = true
+	if diff := cmp.Diff(want, whats(b.init(o))); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
 	}
-	if r := b.init(o); len(r.Steps) != 0 || len(r.Pipelines) != 2 {
-		t.Errorf("second run made %v", r.Steps)
+	if !testenv.Value[bool](b.Database, "SELECT lsn > '0/0' FROM embedsidecar.lsn_checkpoint") {
+		t.Error("the checkpoint has no position")
+	}
+	if n := testenv.Value[int](b.Database, "SELECT count(*)::int FROM embedsidecar.installation"); n != 1 {
+		t.Errorf("%d installations", n)
+	}
+}
+
+func TestInit_ASlotOfSomebodyElseIsLeftAlone(t *testing.T) {
+	t.Parallel()
+	b := newBase(t, plainDocs)
+	before := b.catalogue()
+	o := b.options(b.Slot(), docs())
+	_, err := setup.Init(t.Context(), o)
+	wantError[*setup.ConflictError](t, err, o.Slot, "not ours", "--slot")
+	after := slices.DeleteFunc(b.catalogue(), func(s string) bool { return strings.HasPrefix(s, "slot ") })
+	if diff := cmp.Diff(before, after); diff != "" {
+		t.Errorf("(-before +after):\n%s", diff)
+	}
+	for _, name := range []string{"Upper", "with-dash", "", strings.Repeat("x", 64)} {
+		o.Slot = name
+		_, err = setup.Init(t.Context(), o)
+		wantError[*setup.ConfigError](t, err, "slot name")
+	}
+}
+
+func TestInit_MakesALostSlotAnew(t *testing.T) {
+	t.Parallel()
+	for name, tt := range map[string]struct {
+		damage func(b *base, o setup.Options)
+		reason string
+	}{
+		"slot dropped":        {func(b *base, o setup.Options) { b.MustExec("SELECT pg_drop_replication_slot($1)", o.Slot) }, "it is gone"},
+		"publication dropped": {func(b *base, _ setup.Options) { b.MustExec("DROP PUBLICATION embedsidecar") }, "its publication was missing"},
+		"publication made again": {func(b *base, _ setup.Options) {
+			b.MustExec("DROP PUBLICATION embedsidecar")
+			b.MustExec("CREATE PUBLICATION embedsidecar FOR TABLE docs")
+		}, "its publication was dropped and made again"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b := newBase(t, plainDocs)
+			o := b.options(b.SlotName(), docs())
+			b.init(o)
+			b.MustExec("UPDATE embedsidecar.scan SET phase = 'done', started = requested")
+			before := testenv.Value[int64](b.Database, "SELECT epoch FROM embedsidecar.lsn_checkpoint")
+			tt.damage(b, o)
+			if got := strings.Join(whats(b.init(o)), "\n"); !strings.Contains(got, `slot "`+o.Slot+`" anew (`+tt.reason) {
+				t.Errorf("made %s", got)
+			}
+			if got := testenv.Value[string](b.Database, "SELECT phase || requested FROM embedsidecar.scan"); got != "waiting2" {
+				t.Errorf("scan is %s", got)
+			}
+			if testenv.Value[int64](b.Database, "SELECT epoch FROM embedsidecar.lsn_checkpoint") <= before {
+				t.Error("an old streamer could still move the checkpoint")
+			}
+			if again := b.init(o); len(again.Steps) != 0 {
+				t.Errorf("then it made %v", whats(again))
+			}
+		})
+	}
+}
+
+func TestInit_ACopyOfADatabaseIsAdoptedOnlyWhenTold(t *testing.T) {
+	t.Parallel()
+	b := newBase(t, plainDocs)
+	o := b.options(b.SlotName(), docs())
+	b.init(o)
+	b.MustExec("UPDATE embedsidecar.lsn_checkpoint SET system_id = '42'")
+	_, err := setup.Init(t.Context(), o)
+	wantError[*setup.ConfigError](t, err, "not the one that was set up", "--adopt")
+	o.Adopt = true
+	if got := whats(b.init(o)); len(got) != 1 || !strings.Contains(got[0], "another server") {
+		t.Errorf("made %v", got)
+	}
+	o.Adopt = false
+	if got := whats(b.init(o)); len(got) != 0 {
+		t.Errorf("then made %v", got)
+	}
+}
+
+func TestInit_VectorsOfOthersAreSafe(t *testing.T) {
+	t.Parallel()
+	b := newBase(t, makeDocs, "INSERT INTO docs (id, embedding) VALUES (1, '[1,2,3]')",
+		"CREATE TABLE docs_embedding (id bigint, chunk_no int NOT NULL DEFAULT 0, generation int NOT NULL, text_hash bytea NOT NULL, embedded_at timestamptz NOT NULL, embedding vector(3) NOT NULL, PRIMARY KEY (id, chunk_no))",
+		"INSERT INTO docs_embedding VALUES (1, 0, 1, '', now(), '[1,2,3]')")
+	o := b.options(b.SlotName(), docs(), side())
+	_, err := setup.Init(t.Context(), o)
+	e := wantError[*setup.ConfigError](t, err, "did not write", "--overwrite")
+	if !strings.Contains(err.Error(), `"docs"`) || !strings.Contains(err.Error(), `"side"`) {
+		t.Errorf("%v names not both (%v)", err, e)
+	}
+	o.Specs[0].Overwrite, o.Specs[1].Overwrite = true, true
+	b.init(o)
+	b.MustExec("UPDATE docs SET embedding = '[3,2,1]'")
+	o.Specs[0].Overwrite, o.Specs[1].Overwrite = false, false
+	if got := whats(b.init(o)); len(got) != 0 { // they are this pipeline's now
+		t.Errorf("then made %v", got)
+	}
+}
+
+func TestInit_TakesOverWhatWasChanged(t *testing.T) {
+	t.Parallel()
+	b := newBase(t, plainDocs)
+	o := b.options(b.SlotName(), docs())
+	b.init(o)
+	b.MustExec("UPDATE embedsidecar.scan SET phase = 'done', started = requested")
+	state := func() string {
+		return testenv.Value[string](b.Database, `SELECT format('generation %s, scan %s, ledger %s', p.generation, s.phase, (SELECT count(*) FROM embedsidecar.ledger))
+			FROM embedsidecar.pipeline p JOIN embedsidecar.scan s USING (pipeline_id)`)
+	}
+	fill := func() {
+		b.MustExec("INSERT INTO embedsidecar.ledger (pipeline_id, row_key, source_hash, vector_hash, generation, lsn) SELECT pipeline_id, '1', '', '', 1, '0/0' FROM embedsidecar.pipeline ON CONFLICT DO NOTHING")
+		b.MustExec("UPDATE embedsidecar.scan SET phase = 'done', started = requested")
+	}
+	for _, tt := range []struct {
+		name   string
+		change func()
+		what   string
+		state  string
+	}{
+		{"priority", func() { o.Specs[0].Priority = pipeline.High }, "changes of pipeline \"docs\": priority", "generation 1, scan done, ledger 1"},
+		{"enabled", func() { o.Specs[0].Enabled = false }, "changes of pipeline \"docs\": enabled", "generation 1, scan done, ledger 1"},
+		{"model's place", func() { o.Specs[0].Model = "/elsewhere" }, "changes of pipeline \"docs\": model's place", "generation 1, scan done, ledger 1"},
+		{"columns", func() { o.Specs[0].Columns = []string{"title"} }, "changes of pipeline \"docs\": columns, watched columns; with a scan", "generation 2, scan waiting, ledger 1"},
+		{"text", func() { o.Specs[0].Text = "title || '!'" }, "changes of pipeline \"docs\": text; with a scan", "generation 3, scan waiting, ledger 1"},
+		{"filter", func() { o.Specs[0].Filter = "n > 1" }, "changes of pipeline \"docs\": filter, watched columns; with a scan", "generation 4, scan waiting, ledger 1"},
+		{"key", func() {
+			b.MustExec("ALTER TABLE docs DROP CONSTRAINT docs_pkey, ADD PRIMARY KEY (id, title)")
+		}, "changes of pipeline \"docs\": key, watched columns; with a scan", "generation 5, scan waiting, ledger 0"},
+		{"destination", func() { b.MustExec("ALTER TABLE docs DROP COLUMN embedding") }, "changes of pipeline \"docs\": destination made anew; with a scan", "generation 6, scan waiting, ledger 1"},
+		{"table", func() { b.MustExec("DROP TABLE docs"); b.MustExec(plainDocs) }, "changes of pipeline \"docs\": table made anew, key, watched columns, destination made anew; with a scan", "generation 7, scan waiting, ledger 0"},
+	} {
+		fill()
+		tt.change()
+		got := whats(b.init(o))
+		if !slices.Contains(got, tt.what) {
+			t.Errorf("%s: made %q, want %q", tt.name, got, tt.what)
+		}
+		if got := state(); got != tt.state {
+			t.Errorf("%s: %s, want %s", tt.name, got, tt.state)
+		}
+		if got := whats(b.init(o)); len(got) != 0 {
+			t.Errorf("%s: then made %q", tt.name, got)
+		}
+	}
+}
+
+func TestInit_RefusesWhatCannotBeTakenOver(t *testing.T) {
+	t.Parallel()
+	b := newBase(t, plainDocs, "CREATE TABLE other (id int PRIMARY KEY, title text, body text)")
+	o := b.options(b.SlotName(), docs())
+	b.init(o)
+	change := func(edit func(o *setup.Options)) error {
+		changed := b.options(o.Slot, docs())
+		edit(&changed)
+		_, err := setup.Init(t.Context(), changed)
+		return err
+	}
+	wantError[*setup.ConfigError](t, change(func(o *setup.Options) {
+		o.Descriptions["docs"] = embed.Description{Fingerprint: "f2", Dims: 3}
+	}), "another model (f1)", "(f2)", "--overwrite")
+	wantError[*setup.ConfigError](t, change(func(o *setup.Options) {
+		o.Descriptions["docs"] = embed.Description{Fingerprint: "f1", Dims: 4}
+	}), "4 wide", "3")
+	wantError[*setup.ConfigError](t, change(func(o *setup.Options) { o.Specs[0].IntoColumn = "second" }), "cannot become", "second pipeline")
+	wantError[*setup.ConfigError](t, change(func(o *setup.Options) { o.Publication = "second" }), "was set up with publication")
+	wantError[*setup.ConfigError](t, change(func(o *setup.Options) { o.Specs = append(o.Specs, o.Specs[0]) }), "two pipelines of this name")
+	wantError[*setup.ConfigError](t, change(func(o *setup.Options) { o.Descriptions = nil }), "has not said")
+	second := docs()
+	second.Name = "second"
+	wantError[*setup.ConfigError](t, change(func(o *setup.Options) {
+		o.Specs = append(o.Specs, second)
+		o.Descriptions["second"] = o.Descriptions["docs"]
+	}), `also that of pipeline "docs"`)
+	wantError[*setup.ConfigError](t, change(func(o *setup.Options) {
+		o.Specs[0] = second
+		o.Descriptions["second"] = o.Descriptions["docs"]
+	}), `also that of pipeline "docs"`)
+	b.MustExec("ALTER TABLE docs RENAME TO renamed")
+	wantError[*setup.MissingError](t, change(func(*setup.Options) {}), `now called "public"."renamed"`)
+	wantError[*setup.ConfigError](t, change(func(o *setup.Options) {
+		o.ReplicationDSN = testenv.DB(t, testenv.Empty(), testenv.On(b.Server)).URL(testenv.Owner)
+	}), "different databases", "--stream-url")
+	b.MustExec("ALTER TABLE renamed RENAME TO docs")
+	for sql, word := range map[string]string{
+		"ALTER PUBLICATION embedsidecar SET (publish_via_partition_root = true)": "publish_via_partition_root",
+		"ALTER PUBLICATION embedsidecar SET (publish = 'insert')":                "leaves out some kinds",
+	} {
+		b.MustExec(sql)
+		wantError[*setup.ConfigError](t, change(func(*setup.Options) {}), word)
+		b.MustExec("ALTER PUBLICATION embedsidecar SET (publish_via_partition_root = false, publish = 'insert, update, delete, truncate')")
+	}
+}
+
+func TestInit_AddsPipelinesAndTablesLater(t *testing.T) {
+	t.Parallel()
+	b := newBase(t, plainDocs, "CREATE TABLE parts (id int PRIMARY KEY, title text, body text) PARTITION BY RANGE (id)",
+		"CREATE TABLE parts_1 PARTITION OF parts FOR VALUES FROM (0) TO (10)", "CREATE TABLE docs_child () INHERITS (docs)")
+	o := b.options(b.SlotName(), docs())
+	b.init(o)
+	other := docs()
+	other.Name, other.Table = "parts", "parts"
+	o2 := b.options(o.Slot, other)
+	r := b.init(o2)
+	want := []string{`column "public"."parts"."embedding"`, `table "public"."parts" in publication "embedsidecar"`, `pipeline "parts", and its backfill`}
+	if diff := cmp.Diff(want, whats(r)); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+	if !slices.ContainsFunc(r.Warnings, func(w string) bool { return strings.Contains(w, `"docs" is set up and not configured`) }) {
+		t.Errorf("warnings: %q", r.Warnings)
+	}
+	got := testenv.Values[string](b.Database, "SELECT tablename::text FROM pg_publication_tables WHERE pubname = 'embedsidecar' ORDER BY 1")
+	if diff := cmp.Diff([]string{"docs", "parts_1"}, got); diff != "" {
+		t.Errorf("published (-want +got):\n%s", diff)
+	}
+	all, err := setup.Load(t.Context(), b.pool, o.Slot)
+	if err != nil || len(all) != 2 || !all[1].Partitioned || all[1].Status != pipeline.Active {
+		t.Errorf("loaded %+v, %v", all, err)
+	}
+}
+
+func TestInit_ColumnLists(t *testing.T) {
+	t.Parallel()
+	b := newBase(t, plainDocs)
+	spec := docs()
+	spec.ColumnLists = true
+	o := b.options(b.SlotName(), spec)
+	b.init(o)
+	columns := func() string {
+		return testenv.Value[string](b.Database, "SELECT coalesce(array_to_string(attnames, ','), '') FROM pg_publication_tables WHERE pubname = 'embedsidecar'")
+	}
+	if got := columns(); got != "id,title,body,embedding" {
+		t.Errorf("published %s", got)
+	}
+	o.Specs[0].Columns = []string{"title"}
+	o.Specs[0].Filter = "n > 3"
+	b.init(o)
+	if got := columns(); got != "id,title,n,embedding" {
+		t.Errorf("then published %s", got)
+	}
+	o.Specs[0].ColumnLists = false
+	b.init(o)
+	if got := columns(); got != "id,title,body,n,embedding" {
+		t.Errorf("at last published %s", got)
+	}
+	if got := whats(b.init(o)); len(got) != 0 {
+		t.Errorf("then made %q", got)
+	}
+}
+
+// A role that owns nothing learns what an owner should run, before anything is changed; with that done, it does the rest.
+func TestInit_WithoutRightsPrintsWhatAnOwnerRuns(t *testing.T) {
+	t.Parallel()
+	b := newBase(t, plainDocs)
+	before := b.catalogue()
+	role := b.Role("REPLICATION")
+	o := b.options(b.SlotName(), docs(), side())
+	o.Pool, o.ReplicationDSN = b.connect(role), b.URL(role)
+	_, err := setup.Init(t.Context(), o)
+	e := wantError[*setup.PermissionError](t, err, role, "GRANT CREATE ON DATABASE", `ADD COLUMN "embedding"`, `CREATE PUBLICATION "embedsidecar" FOR TABLE ONLY "public"."docs"`)
+	if diff := cmp.Diff(before, b.catalogue()); diff != "" {
+		t.Errorf("something was changed (-before +after):\n%s", diff)
+	}
+	for _, sql := range e.SQL {
+		b.MustExec(sql)
+	}
+	for range 4 { // each answer says what is missing next: rights on the tables, on the schema of the embedding table
+		var r setup.Report
+		if r, err = setup.Init(t.Context(), o); err == nil {
+			if len(r.Pipelines) != 2 {
+				t.Errorf("pipelines: %+v", r.Pipelines)
+			}
+			break
+		}
+		e = wantError[*setup.PermissionError](t, err)
+		for _, sql := range e.SQL {
+			b.MustExec(sql)
+		}
+	}
+	if err != nil {
+		t.Error(err)
+	}
+}
+
+func TestInit_ARoleThatMayNotReplicate(t *testing.T) {
+	t.Parallel()
+	b := newBase(t, plainDocs)
+	o := b.options(b.SlotName(), docs())
+	o.ReplicationDSN = b.URL(b.Role(""))
+	_, err := setup.Init(t.Context(), o)
+	if e := wantError[*database.Error](t, err, "REPLICATION"); e.Kind != database.Permission {
+		t.Errorf("kind %s", e.Kind)
+	}
+}
+
+// hold begins a transaction that stays open until the test ends it.
+func (b *base) hold(sql string) pgx.Tx {
+	b.t.Helper()
+	conn, err := pgx.Connect(b.t.Context(), b.URL(testenv.Owner))
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	b.t.Cleanup(func() { _ = conn.Close(context.Background()) })
+	tx, err := conn.Begin(b.t.Context())
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	if _, err := tx.Exec(b.t.Context(), sql); err != nil {
+		b.t.Fatal(err)
+	}
+	return tx
+}
+
+func TestInit_NamesWhoStandsInTheWay(t *testing.T) {
+	t.Parallel()
+	server, err := testenv.Start(t.Context(), testenv.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := server.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	b := baseOn(t, testenv.DB(t, testenv.Empty(), testenv.On(server)), plainDocs, "CREATE TABLE elsewhere (n int)")
+	o := b.options(b.SlotName(), docs())
+	o.SlotTimeout = 500 * time.Millisecond
+
+	reader := b.hold("SELECT * FROM docs")
+	pid := testenv.Value[int](b.Database, "SELECT pid FROM pg_stat_activity WHERE query = 'SELECT * FROM docs'")
+	_, err = setup.Init(t.Context(), o)
+	wantError[*setup.ConflictError](t, err, fmt.Sprintf("pid %d", pid), "docs")
+	if err := reader.Rollback(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+
+	writer := b.hold("INSERT INTO elsewhere VALUES (1)")
+	pid = testenv.Value[int](b.Database, "SELECT pid FROM pg_stat_activity WHERE query LIKE 'INSERT INTO elsewhere%'")
+	r, err := setup.Init(t.Context(), o)
+	wantError[*setup.ConflictError](t, err, fmt.Sprintf("pid %d", pid), "within 500ms")
+	if len(r.Steps) == 0 {
+		t.Error("the report does not say what was made before")
+	}
+	if n := testenv.Value[int](b.Database, "SELECT count(*)::int FROM pg_replication_slots"); n != 0 {
+		t.Errorf("%d slots are left", n)
+	}
+	if err := writer.Commit(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if got := whats(b.init(o)); !slices.Contains(got, `pipeline "docs", and its backfill`) {
+		t.Errorf("then made %q", got)
+	}
+}
+
+func TestInit_InstallsTheExtension(t *testing.T) {
+	t.Parallel()
+	b := newBase(t, plainDocs)
+	b.MustExecSuper("DROP EXTENSION vector")
+	o := b.options(b.SlotName(), docs())
+	o.Pool = b.super
+	r := b.init(o)
+	if r.Steps[0].What != `extension vector in schema "public"` || r.Pipelines[0].VectorType != `"public"."vector"` {
+		t.Errorf("made %q; %+v", whats(r), r.Pipelines)
+	}
+}
+
+func TestInit_TwoAtOnce(t *testing.T) {
+	t.Parallel()
+	b := newBase(t, plainDocs)
+	o := b.options(b.SlotName(), docs())
+	errs := make(chan error, 3)
+	for range cap(errs) {
+		go func() {
+			_, err := setup.Init(context.WithoutCancel(t.Context()), o)
+			errs <- err
+		}()
+	}
+	done := 0
+	for range cap(errs) {
+		if err := <-errs; err == nil {
+			done++
+		} else {
+			wantError[*setup.ConflictError](t, err, "another init")
+		}
+	}
+	if done == 0 {
+		t.Error("none got through")
+	}
+	if n := testenv.Value[int](b.Database, "SELECT count(*)::int FROM embedsidecar.pipeline"); n != 1 {
+		t.Errorf("%d pipelines", n)
 	}
 }

@@ -111,10 +111,10 @@ func (in *initializer) lookAtPipeline(ctx context.Context, tx pgx.Tx, spec pipel
 		return f, stored, nil
 	}
 	if f.destination.Exists && !spec.Overwrite {
-		holds, err := holdsVectors(ctx, tx, f.pipeline.Spec)
-		if denied(err) {
-			return nil, nil, permitted(ctx, tx, f)
+		if err := permitted(ctx, tx, f); err != nil {
+			return nil, nil, err
 		}
+		holds, err := holdsVectors(ctx, tx, f.pipeline.Spec)
 		if err != nil {
 			return nil, nil, about(spec.Name, err)
 		}

@@ -1,0 +1,363 @@
+package setup
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/jackc/pglogrepl"
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/embedsidecar/embedsidecar/database"
+	"github.com/embedsidecar/embedsidecar/embed"
+	"github.com/embedsidecar/embedsidecar/pipeline"
+)
+
+// Status is how a check went.
+type Status string
+
+// The outcomes, best first.
+const (
+	OK    Status = "ok"
+	Warn  Status = "warn"  // works, and somebody should know
+	Wrong Status = "error" // does not work
+)
+
+// Finding is the outcome of one check.
+type Finding struct {
+	Name   string // what was looked at: wal_level, slot, pipeline "docs"
+	Status Status
+	Detail string
+	Hint   []string // ways out, each a sentence or a statement to run
+}
+
+// CheckOptions says what Check looks at.
+type CheckOptions struct {
+	Pool           *pgxpool.Pool
+	ReplicationDSN string
+	Slot           string
+	Publication    string
+	Specs          []pipeline.Spec // configured pipelines; those that are set up are looked at anyway
+	// Descriptions are those of the embedders, by the pipeline's name; a pipeline without one is looked at without its width.
+	Descriptions map[string]embed.Description
+}
+
+// Check looks at everything that running depends on, as the role of the pool, and changes nothing. It always returns findings: what
+// cannot be found out is one, too.
+func Check(ctx context.Context, o CheckOptions) []Finding {
+	c := &checker{o: o}
+	c.checkServer(ctx)
+	c.checkReplication(ctx)
+	c.checkSchema(ctx)
+	if err := readOnly(ctx, o.Pool, func(tx pgx.Tx) error { return c.checkSlot(ctx, tx) }); err != nil {
+		c.failed("slot", err)
+	}
+	c.checkPipelines(ctx)
+	return c.findings
+}
+
+type checker struct {
+	o         CheckOptions
+	version   int
+	installed bool
+	findings  []Finding
+}
+
+func (c *checker) add(name string, status Status, detail string, hint ...string) {
+	c.findings = append(c.findings, Finding{name, status, detail, hint})
+}
+
+// failed adds an error as a finding.
+func (c *checker) failed(name string, err error) {
+	c.add(name, Wrong, err.Error(), database.Hint(err)...)
+}
+
+func (c *checker) checkServer(ctx context.Context) {
+	var (
+		level, keep                           string
+		standby                               bool
+		keepMB                                int64
+		slots, maxSlots, senders, maxSenders  int
+		name, exists                          = "server", false
+		ours                                  bool
+		vectorVersion, vectorAvailable, role  string
+		replication, super, bypass, isManaged bool
+	)
+	err := c.o.Pool.QueryRow(ctx, `SELECT current_setting('server_version_num')::int, current_setting('wal_level'), pg_is_in_recovery(),
+		current_setting('max_slot_wal_keep_size'), (SELECT setting::bigint FROM pg_settings WHERE name = 'max_slot_wal_keep_size'),
+		(SELECT count(*)::int FROM pg_replication_slots), current_setting('max_replication_slots')::int,
+		(SELECT count(*)::int FROM pg_stat_activity WHERE backend_type = 'walsender'), current_setting('max_wal_senders')::int,
+		EXISTS (SELECT FROM pg_replication_slots WHERE slot_name = $1), coalesce((SELECT active FROM pg_replication_slots WHERE slot_name = $1), false),
+		coalesce((SELECT extversion FROM pg_extension WHERE extname = 'vector'), ''),
+		coalesce((SELECT default_version FROM pg_available_extensions WHERE name = 'vector'), ''),
+		current_user::text, r.rolreplication, r.rolsuper, r.rolbypassrls,
+		EXISTS (SELECT FROM pg_roles m WHERE m.rolname IN ('rds_replication', 'azure_replication') AND pg_has_role(m.oid, 'MEMBER'))
+		FROM pg_roles r WHERE r.rolname = current_user`, c.o.Slot).
+		Scan(&c.version, &level, &standby, &keep, &keepMB, &slots, &maxSlots, &senders, &maxSenders, &exists, &ours, &vectorVersion, &vectorAvailable,
+			&role, &replication, &super, &bypass, &isManaged)
+	if err != nil {
+		c.failed(name, err)
+		return
+	}
+	major := c.version / 10000
+	switch {
+	case c.version < minVersion:
+		c.add(name, Wrong, fmt.Sprintf("PostgreSQL %d is too old", major), "14 is the oldest that works")
+	case standby:
+		c.add(name, Wrong, "the server is a standby", "give the URL of the primary")
+	case c.version >= maxVersion:
+		c.add(name, Warn, fmt.Sprintf("PostgreSQL %d is newer than what was tested", major))
+	default:
+		c.add(name, OK, fmt.Sprintf("PostgreSQL %d", major))
+	}
+	if level != "logical" {
+		c.add("wal_level", Wrong, fmt.Sprintf("it is %s, want logical", level), walLevelHint...)
+	} else {
+		c.add("wal_level", OK, level)
+	}
+	if !exists && slots >= maxSlots {
+		c.add("max_replication_slots", Wrong, fmt.Sprintf("all %d are in use", maxSlots), "raise it and restart the server, or drop one that nobody reads: SELECT slot_name, active FROM pg_replication_slots;")
+	} else {
+		c.add("max_replication_slots", OK, fmt.Sprintf("%d of %d in use", slots, maxSlots))
+	}
+	if !ours && senders >= maxSenders {
+		c.add("max_wal_senders", Wrong, fmt.Sprintf("all %d are in use", maxSenders), "raise it and restart the server")
+	} else {
+		c.add("max_wal_senders", OK, fmt.Sprintf("%d of %d in use", senders, maxSenders))
+	}
+	const small = 1024
+	switch {
+	case keepMB < 0:
+		c.add("max_slot_wal_keep_size", Warn, "no limit: a slot that nobody reads fills the disk", "ALTER SYSTEM SET max_slot_wal_keep_size = '50GB'; SELECT pg_reload_conf(); (as much as the disk has to spare)")
+	case keepMB < small:
+		c.add("max_slot_wal_keep_size", Warn, keep+": a short pause of the sidecar can cost the slot, and then every row is compared", "ALTER SYSTEM SET max_slot_wal_keep_size = '50GB'; SELECT pg_reload_conf();")
+	default:
+		c.add("max_slot_wal_keep_size", OK, keep)
+	}
+	switch {
+	case vectorVersion != "":
+		c.add("extension vector", OK, vectorVersion)
+	case vectorAvailable != "":
+		c.add("extension vector", Wrong, "not installed in this database; the server has "+vectorAvailable, "CREATE EXTENSION vector; (superuser, or the owner of the database where the server trusts it); embedsidecar init does it")
+	default:
+		c.add("extension vector", Wrong, "the server does not have it", "install the server's package pgvector, such as postgresql-17-pgvector")
+	}
+	if database.Pooled(c.o.Pool) {
+		c.add("connection pooler", Warn, "queries go through a pooler", "that works; init and the stream need the server itself: --stream-url")
+	}
+	switch {
+	case super:
+		c.add("role", Warn, fmt.Sprintf("%q is a superuser: running needs no such rights", role), "embedsidecar roles prints a role that has just what running needs")
+	default:
+		c.add("role", OK, fmt.Sprintf("%q", role))
+	}
+}
+
+// checkReplication opens the connection that the stream will use and sees whether it leads to the same place.
+func (c *checker) checkReplication(ctx context.Context) {
+	const name = "replication connection"
+	conn, err := database.ConnectReplication(ctx, c.o.ReplicationDSN, database.Options{ApplicationName: "embedsidecar check"})
+	if err != nil {
+		c.failed(name, err)
+		return
+	}
+	defer func() { _ = conn.Close(context.WithoutCancel(ctx)) }()
+	if err := sameServer(ctx, c.o.Pool, conn); err != nil {
+		c.failed(name, err)
+		return
+	}
+	system, err := pglogrepl.IdentifySystem(ctx, conn)
+	if err != nil {
+		c.failed(name, err)
+		return
+	}
+	c.add(name, OK, "the role may replicate, and nothing is in between")
+	var stored string
+	err = c.o.Pool.QueryRow(ctx, "SELECT system_id FROM embedsidecar.lsn_checkpoint WHERE slot_name = $1", c.o.Slot).Scan(&stored)
+	if err == nil && stored != system.SystemID {
+		c.add("system id", Wrong, fmt.Sprintf("this server (%s) is not the one that was set up (%s): the data was restored or copied elsewhere", system.SystemID, stored),
+			"if this copy shall live on its own: embedsidecar init --adopt")
+	}
+}
+
+func (c *checker) checkSchema(ctx context.Context) {
+	const name = "schema embedsidecar"
+	if err := CheckVersion(ctx, c.o.Pool); err != nil {
+		c.failed(name, err)
+		var missing *NotSetUpError
+		c.installed = errors.As(err, &missing) && missing.Err != nil
+		return
+	}
+	c.installed = true
+	var enabled bool
+	if err := c.o.Pool.QueryRow(ctx, "SELECT enabled FROM embedsidecar.installation").Scan(&enabled); err != nil {
+		c.failed(name, err)
+		return
+	}
+	if !enabled {
+		c.add(name, Warn, "everything is switched off (installation.enabled): changes are queued and nothing is embedded", "UPDATE embedsidecar.installation SET enabled = true;")
+		return
+	}
+	c.add(name, OK, "there, in the version of this program")
+}
+
+func (c *checker) checkSlot(ctx context.Context, tx pgx.Tx) error {
+	pub, err := findPublication(ctx, tx, c.o.Publication, c.version)
+	if err != nil {
+		return err
+	}
+	s, err := findSlot(ctx, tx, c.o.Slot, c.installed)
+	if err != nil {
+		return err
+	}
+	name := "publication"
+	switch problem, hint := "", []string(nil); {
+	case pub == nil:
+		c.add(name, Wrong, fmt.Sprintf("%q does not exist", c.o.Publication), "run embedsidecar init as the owner of the tables")
+	default:
+		if problem, hint = pub.unfit(c.o.Publication); problem != "" {
+			c.add(name, Wrong, problem, hint...)
+			break
+		}
+		c.add(name, OK, fmt.Sprintf("%q, %d tables", c.o.Publication, len(pub.entries)))
+	}
+	name = "slot"
+	switch {
+	case !s.Exists && !s.Checkpoint:
+		c.add(name, Wrong, fmt.Sprintf("%q does not exist", c.o.Slot), "run embedsidecar init")
+		return nil
+	case !s.Exists:
+		c.add(name, Wrong, fmt.Sprintf("%q is gone", c.o.Slot), "embedsidecar run and embedsidecar init make it anew and compare every row")
+		return nil
+	case !s.Checkpoint && c.installed:
+		c.add(name, Wrong, fmt.Sprintf("%q is not ours", c.o.Slot), "choose another name with --slot")
+		return nil
+	case s.WALStatus == "lost":
+		c.add(name, Wrong, fmt.Sprintf("%q is lost: the server removed WAL it still needed", c.o.Slot), "embedsidecar run and embedsidecar init make it anew and compare every row", "raise max_slot_wal_keep_size to prevent it")
+		return nil
+	case pub != nil && s.Checkpoint && s.PublishedBy != pub.OID:
+		c.add(name, Wrong, "the publication was dropped and made again: changes in between are lost", "embedsidecar run and embedsidecar init make the slot anew and compare every row")
+		return nil
+	}
+	var kept, safe *int64
+	err = tx.QueryRow(ctx, `SELECT pg_wal_lsn_diff(pg_current_wal_lsn(), restart_lsn)::bigint, safe_wal_size FROM pg_replication_slots WHERE slot_name = $1`, c.o.Slot).Scan(&kept, &safe)
+	if err != nil {
+		return fmt.Errorf("look up WAL of slot %q: %w", c.o.Slot, err)
+	}
+	detail := "nobody streams from it"
+	if s.Active {
+		detail = "streamed by " + s.Holder
+	}
+	if kept != nil {
+		detail += fmt.Sprintf("; it keeps %d MB of WAL", *kept>>20)
+	}
+	switch {
+	case safe != nil && kept != nil && *safe < (*kept+*safe)/4:
+		c.add(name, Warn, fmt.Sprintf("%s, and is lost after %d MB more", detail, *safe>>20), "run embedsidecar, or raise max_slot_wal_keep_size")
+	default:
+		c.add(name, OK, detail)
+	}
+	return nil
+}
+
+// checkPipelines looks at what is configured and at what is set up.
+func (c *checker) checkPipelines(ctx context.Context) {
+	set := map[string]pipeline.Pipeline{}
+	if c.installed {
+		all, err := Load(ctx, c.o.Pool, c.o.Slot)
+		if err != nil {
+			c.failed("pipelines", err)
+		}
+		for _, p := range all {
+			set[p.Name] = p
+		}
+	}
+	seen := map[string]bool{}
+	for _, spec := range c.o.Specs {
+		seen[spec.Name] = true
+		name := fmt.Sprintf("pipeline %q", spec.Name)
+		d := c.o.Descriptions[spec.Name]
+		p, warnings, err := resolve(ctx, c.o.Pool, spec, d.Dims)
+		if err != nil {
+			c.failed(name, err)
+			continue
+		}
+		for _, w := range warnings {
+			c.add(name, Warn, w)
+		}
+		stored, ok := set[spec.Name]
+		switch {
+		case !ok:
+			c.add(name, Wrong, "it is configured and not set up", "run embedsidecar init")
+			continue
+		case stored.Status != pipeline.Active:
+			c.add(name, Wrong, stored.Detail)
+		case d.Fingerprint != "" && d.Fingerprint != stored.Fingerprint:
+			c.add(name, Wrong, "its vectors were made by another model than the configured one", "embedsidecar init says what can be done")
+		case p.Text != stored.Text || p.Filter != stored.Filter || !slices.Equal(p.Columns, stored.Columns):
+			c.add(name, Warn, "its text is not what was set up", "run embedsidecar init: it takes the new one over")
+		default:
+			c.add(name, OK, c.describe(&p))
+		}
+		c.checkTable(ctx, name, &p)
+	}
+	for _, p := range set {
+		if seen[p.Name] {
+			continue
+		}
+		name := fmt.Sprintf("pipeline %q", p.Name)
+		if p.Status != pipeline.Active {
+			c.add(name, Wrong, p.Detail)
+			continue
+		}
+		c.add(name, OK, c.describe(&p))
+		c.checkTable(ctx, name, &p)
+	}
+}
+
+func (c *checker) describe(p *pipeline.Pipeline) string {
+	watched := "every column"
+	if !p.WatchAll {
+		watched = strings.Join(append(keyNames(p.Key), p.Watched...), ", ")
+	}
+	return fmt.Sprintf("%s into %s, %d wide; reads %s", p.Source(), destinationName(p.Spec), p.Dims, watched)
+}
+
+// checkTable tells what users of the source table may notice.
+func (c *checker) checkTable(ctx context.Context, name string, p *pipeline.Pipeline) {
+	err := readOnly(ctx, c.o.Pool, func(tx pgx.Tx) error {
+		var identity string
+		var triggers, readers []string
+		err := tx.QueryRow(ctx, `SELECT c.relreplident::text,
+				coalesce((SELECT array_agg(t.tgname::text ORDER BY t.tgname) FROM pg_trigger t
+					WHERE t.tgrelid = c.oid AND NOT t.tgisinternal AND t.tgenabled IN ('O', 'A') AND t.tgtype & 16 <> 0
+					AND (cardinality(t.tgattr::int2[]) = 0 OR (SELECT a.attnum FROM pg_attribute a WHERE a.attrelid = c.oid AND a.attname = $2) = ANY (t.tgattr::int2[]))), '{}'),
+				coalesce((SELECT array_agg(r.rolname::text ORDER BY r.rolname) FROM pg_roles r
+					WHERE r.rolreplication AND NOT r.rolsuper AND NOT has_table_privilege(r.oid, c.oid, 'SELECT')), '{}')
+			FROM pg_class c WHERE c.oid = $1`, p.OID, p.IntoColumn).Scan(&identity, &triggers, &readers)
+		if err != nil {
+			return fmt.Errorf("look at table: %w", err)
+		}
+		if p.ToColumn() {
+			c.add(name, Warn, "vectors are written into rows of the source table: REPEATABLE READ and SERIALIZABLE writers, and optimistic locking by xmin, can meet a conflict with a write-back",
+				"writers in READ COMMITTED wait at most one short write-back; an embedding table (into: {table: ...}) never touches the row")
+			if len(triggers) > 0 {
+				c.add(name, Warn, "these triggers fire on a write-back: "+strings.Join(triggers, ", "), "let them name their columns (UPDATE OF ...), or use an embedding table")
+			}
+		}
+		if identity == "f" {
+			c.add(name, Warn, "REPLICA IDENTITY FULL writes every old row to the WAL", "ALTER TABLE "+p.Source()+" REPLICA IDENTITY DEFAULT; unless somebody else needs it")
+		}
+		if len(readers) > 0 {
+			c.add(name, Warn, "these roles may not read the table, yet they may replicate, and so read what is published of it: "+strings.Join(readers, ", "),
+				"publish fewer columns (column_lists: true), or take REPLICATION away from who does not need it")
+		}
+		return nil
+	})
+	if err != nil {
+		c.failed(name, err)
+	}
+}

@@ -1,0 +1,234 @@
+package setup
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"strings"
+
+	"github.com/jackc/pgerrcode"
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+)
+
+// UninstallOptions says what Uninstall takes away.
+type UninstallOptions struct {
+	Pool       *pgxpool.Pool // as the owner of what init made
+	Embeddings bool          // vectors too: columns and tables that init made; never what was there before
+	DryRun     bool
+	Log        *slog.Logger // nil: silent
+}
+
+// Uninstall takes everything of ours out of the database: slots, publications, the schema, and if told so the vectors. Vectors
+// stay by default, and so does the extension. It returns the statements it ran, or after a dry run would run, in their order.
+// It returns *NotSetUpError when there is nothing, *ConflictError when a sidecar is running.
+func Uninstall(ctx context.Context, o UninstallOptions) ([]string, error) {
+	var plan []removal
+	err := readOnly(ctx, o.Pool, func(tx pgx.Tx) error {
+		if version, err := schemaVersion(ctx, tx); err != nil || version == 0 {
+			return either(&NotSetUpError{}, err)
+		}
+		slots, err := removeSlots(ctx, tx)
+		if err != nil {
+			return err
+		}
+		plan = slots
+		if o.Embeddings {
+			stored, err := storedPipelines(ctx, tx, "")
+			if err != nil {
+				return err
+			}
+			for i := range stored {
+				r, err := removeDestination(ctx, tx, &stored[i])
+				if err != nil {
+					return err
+				}
+				plan = append(plan, r...)
+			}
+		}
+		plan = append(plan, removal{sql: "DROP SCHEMA embedsidecar CASCADE"})
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	steps := make([][]removal, len(plan)) // one by one: a slot does not come back when a transaction fails
+	for i := range plan {
+		steps[i] = plan[i : i+1]
+	}
+	return perform(ctx, o.Pool, steps, o.DryRun, o.Log)
+}
+
+// RemoveOptions says which pipeline Remove takes away.
+type RemoveOptions struct {
+	Pool      *pgxpool.Pool // as the owner of its tables
+	Pipeline  string        // its name
+	Embedding bool          // its vectors too, if init made the column or table
+	DryRun    bool
+	Log       *slog.Logger // nil: silent
+}
+
+// Remove takes one pipeline away: its row with tasks and ledger, and its table from the publication unless another pipeline
+// reads it. Its vectors stay unless told otherwise. It returns the statements as Uninstall does, and *ConfigError when there is
+// no such pipeline.
+func Remove(ctx context.Context, o RemoveOptions) ([]string, error) {
+	var plan []removal
+	err := readOnly(ctx, o.Pool, func(tx pgx.Tx) error {
+		stored, err := storedPipelines(ctx, tx, "")
+		if err != nil {
+			return notSetUp(err)
+		}
+		at := slices.IndexFunc(stored, func(s storedPipeline) bool { return s.Name == o.Pipeline })
+		if at < 0 {
+			names := make([]string, len(stored))
+			for i, s := range stored {
+				names[i] = s.Name
+			}
+			return &ConfigError{Problem: fmt.Sprintf("there is no pipeline %q", o.Pipeline), Hint: didYouMean(o.Pipeline, names)}
+		}
+		s := &stored[at]
+		// The row first: a running sidecar then stops before the table leaves the publication.
+		plan = append(plan, removal{sql: "DELETE FROM embedsidecar.pipeline WHERE name = " + literal(s.Name)})
+		shared := slices.ContainsFunc(stored, func(other storedPipeline) bool {
+			return other.PipelineID != s.PipelineID && other.TableOID == s.TableOID && other.SlotName == s.SlotName
+		})
+		if !shared {
+			r, err := unpublish(ctx, tx, s)
+			if err != nil {
+				return err
+			}
+			plan = append(plan, r...)
+		}
+		if o.Embedding {
+			r, err := removeDestination(ctx, tx, s)
+			if err != nil {
+				return err
+			}
+			plan = append(plan, r...)
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	return perform(ctx, o.Pool, [][]removal{plan}, o.DryRun, o.Log) // all or nothing: without its row the rest would be forgotten
+}
+
+// removal is a statement, and what it locks.
+type removal struct {
+	sql    string
+	tables []uint32
+}
+
+// perform runs each step in a transaction of its own and returns what it ran.
+func perform(ctx context.Context, pool *pgxpool.Pool, steps [][]removal, dry bool, log *slog.Logger) ([]string, error) {
+	if log == nil {
+		log = slog.New(slog.DiscardHandler)
+	}
+	in := &initializer{o: Options{Pool: pool, LockTimeout: lockTimeout}, log: log}
+	var done []string
+	for _, step := range steps {
+		var a action
+		var printed []string
+		for _, r := range step {
+			a.SQL, a.tables = append(a.SQL, r.sql), append(a.tables, r.tables...)
+			printed = append(printed, r.sql+";")
+		}
+		a.What = strings.Join(printed, " ")
+		if !dry {
+			err := in.execute(ctx, a)
+			switch {
+			case hasCode(err, pgerrcode.ObjectInUse):
+				return done, &ConflictError{Problem: "a slot is in use", Hint: []string{"stop every sidecar first"}, Err: err}
+			case denied(err):
+				return done, &PermissionError{What: "remove", Role: pool.Config().ConnConfig.User, SQL: printed, Err: err}
+			case err != nil:
+				return done, fmt.Errorf("%s: %w", a.What, err)
+			}
+		}
+		done = append(done, printed...)
+	}
+	return done, nil
+}
+
+// removeSlots plans the end of every slot of ours that is on this server, and of its publication.
+func removeSlots(ctx context.Context, q querier) ([]removal, error) {
+	rows, err := q.Query(ctx, `SELECT k.slot_name::text, s.slot_name IS NOT NULL AND s.database = current_database(), coalesce(s.active, false),
+		concat_ws(' ', 'pid', s.active_pid, nullif(a.application_name, '')), k.publication::text, b.oid IS NOT NULL
+		FROM embedsidecar.lsn_checkpoint k LEFT JOIN pg_replication_slots s ON s.slot_name = k.slot_name
+		LEFT JOIN pg_stat_activity a ON a.pid = s.active_pid LEFT JOIN pg_publication b ON b.pubname = k.publication ORDER BY 1`)
+	if err != nil {
+		return nil, fmt.Errorf("look up slots: %w", err)
+	}
+	var (
+		slots, publications       []removal
+		name, holder, publication string
+		exists, active, published bool
+		inUse                     error
+	)
+	_, err = pgx.ForEachRow(rows, []any{&name, &exists, &active, &holder, &publication, &published}, func() error {
+		if active && exists {
+			inUse = &ConflictError{Problem: fmt.Sprintf("slot %q is in use by %s", name, holder), Hint: []string{"stop every sidecar first"}}
+		}
+		if exists {
+			slots = append(slots, removal{sql: "SELECT pg_drop_replication_slot(" + literal(name) + ")"})
+		}
+		drop := removal{sql: "DROP PUBLICATION " + quote(publication)}
+		if published && !slices.ContainsFunc(publications, func(r removal) bool { return r.sql == drop.sql }) {
+			publications = append(publications, drop)
+		}
+		return nil
+	})
+	if err = errors.Join(err, inUse); err != nil {
+		return nil, err
+	}
+	return append(slots, publications...), nil
+}
+
+// removeDestination plans the end of a pipeline's vectors, if init made what holds them.
+func removeDestination(ctx context.Context, q querier, s *storedPipeline) ([]removal, error) {
+	var ours bool
+	if s.DestinationColumn != "" {
+		var schema, name string
+		err := q.QueryRow(ctx, `SELECT n.nspname::text, c.relname::text, starts_with(coalesce(col_description(c.oid, a.attnum), ''), $3)
+			FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace JOIN pg_attribute a ON a.attrelid = c.oid
+			WHERE c.oid = $1 AND a.attname = $2 AND NOT a.attisdropped`, s.TableOID, s.DestinationColumn, ourMark).Scan(&schema, &name, &ours)
+		if errors.Is(err, pgx.ErrNoRows) || err == nil && !ours {
+			return nil, nil
+		}
+		if err != nil {
+			return nil, fmt.Errorf("look up destination of pipeline %q: %w", s.Name, err)
+		}
+		return []removal{{"ALTER TABLE " + quote(schema, name) + " DROP COLUMN " + quote(s.DestinationColumn), []uint32{s.TableOID}}}, nil
+	}
+	var oid uint32
+	err := q.QueryRow(ctx, `SELECT c.oid, starts_with(coalesce(obj_description(c.oid, 'pg_class'), ''), $3)
+		FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace WHERE n.nspname = $1 AND c.relname = $2`,
+		s.DestinationSchema, s.DestinationTable, ourMark).Scan(&oid, &ours)
+	if errors.Is(err, pgx.ErrNoRows) || err == nil && !ours {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("look up destination of pipeline %q: %w", s.Name, err)
+	}
+	return []removal{{"DROP TABLE " + quote(s.DestinationSchema, s.DestinationTable), []uint32{oid}}}, nil
+}
+
+// unpublish plans to take a pipeline's table out of its slot's publication.
+func unpublish(ctx context.Context, q querier, s *storedPipeline) ([]removal, error) {
+	var publication, schema, name, kind string
+	err := q.QueryRow(ctx, `SELECT b.pubname::text, n.nspname::text, c.relname::text, c.relkind::text
+		FROM embedsidecar.lsn_checkpoint k JOIN pg_publication b ON b.pubname = k.publication
+		JOIN pg_publication_rel r ON r.prpubid = b.oid JOIN pg_class c ON c.oid = r.prrelid JOIN pg_namespace n ON n.oid = c.relnamespace
+		WHERE k.slot_name = $1 AND c.oid = $2`, s.SlotName, s.TableOID).Scan(&publication, &schema, &name, &kind)
+	if errors.Is(err, pgx.ErrNoRows) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("look up publication of pipeline %q: %w", s.Name, err)
+	}
+	t := publishedAs{table: &table{Schema: schema, Name: name, Kind: kind}}
+	return []removal{{"ALTER PUBLICATION " + quote(publication) + " DROP TABLE " + t.sql(), []uint32{s.TableOID}}}, nil
+}
