@@ -34,8 +34,7 @@ func reason(dsn string, err error) string {
 		return "neither a URL (postgres://user@host/database) nor a list of keywords (host=... dbname=...)"
 	}
 	text := err.Error()
-	var parse *pgconn.ParseConfigError
-	if errors.As(err, &parse) {
+	if _, ok := errors.AsType[*pgconn.ParseConfigError](err); ok {
 		if _, after, ok := strings.Cut(text, "`: "); ok {
 			text = after
 		}

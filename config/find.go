@@ -122,9 +122,9 @@ func (f Finder) Plugin(name, dir string) (string, error) {
 		case err != nil:
 			continue
 		case !info.Mode().IsRegular():
-			return "", fmt.Errorf("plugin %q: %s is no file", name, path)
+			return "", mistake(fmt.Sprintf("plugin %q: %s is no file", name, path))
 		case info.Mode().Perm()&0o111 == 0:
-			return "", fmt.Errorf("plugin %q: %s is not executable: run chmod +x on it", name, path)
+			return "", mistake(fmt.Sprintf("plugin %q: %s is not executable: run chmod +x on it", name, path))
 		}
 		return filepath.Abs(path)
 	}

@@ -2,6 +2,7 @@ package config
 
 import (
 	"errors"
+	"maps"
 	"os"
 	"path/filepath"
 	"strings"
@@ -27,11 +28,11 @@ func tree(t *testing.T, names ...string) string {
 		if strings.HasSuffix(name, "/") {
 			dir = path
 		}
-		if err := os.MkdirAll(dir, 0o755); err != nil { //nolint:gosec // as an installation has it
+		if err := os.MkdirAll(dir, 0o755); err != nil {
 			t.Fatal(err)
 		}
 		if !strings.HasSuffix(name, "/") {
-			if err := os.WriteFile(path, []byte("#!"), mode); err != nil { //nolint:gosec // as an installation has it
+			if err := os.WriteFile(path, []byte("#!"), mode); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -80,8 +81,11 @@ func TestFinder_Model(t *testing.T) {
 	root := tree(t, "bin/embedsidecar", "bin/models/a/", "models/a/", "models/b/", "cache/embedsidecar/models/b/", "cache/embedsidecar/models/c/", "-models/file", "x/a/")
 	f := NewFinder(filepath.Join(root, "bin/embedsidecar"), []string{"XDG_CACHE_HOME=" + filepath.Join(root, "cache")})
 	for _, test := range []struct{ name, dir, want string }{
-		{"a", "", "bin/models/a"}, {"b", "", "models/b"}, {"c", "", "cache/embedsidecar/models/c"},
-		{"a", filepath.Join(root, "x"), "x/a"}, {filepath.Join(root, "x/a"), "", "x/a"},
+		{"a", "", "bin/models/a"},
+		{"b", "", "models/b"},
+		{"c", "", "cache/embedsidecar/models/c"},
+		{"a", filepath.Join(root, "x"), "x/a"},
+		{filepath.Join(root, "x/a"), "", "x/a"},
 	} {
 		if got, err := f.Model(test.name, test.dir); err != nil || got != filepath.Join(root, test.want) {
 			t.Errorf("Model(%q, %q) = %q, %v, want %q", test.name, test.dir, got, err, test.want)
@@ -146,9 +150,7 @@ models:
 	}
 	base := map[string]string{"EMBEDSIDECAR_PLUGIN_COST": "5ms", "EMBEDSIDECAR_PLUGIN_FAULT": "nan"}
 	with := func(more map[string]string) map[string]string {
-		for k, v := range base {
-			more[k] = v
-		}
+		maps.Copy(more, base)
 		return more
 	}
 	library := filepath.Join(root, "bin/lib/libonnxruntime.so")
@@ -156,19 +158,35 @@ models:
 		plugin, model string
 		want          Embedder
 	}{
-		{"", "", Embedder{Plugin: "onnx", PluginPath: root + "/bin/plugins/embedsidecar-onnx", PluginSHA256: strings.Repeat("c", 64), Model: DefaultONNXModel,
-			ModelPath: root + "/bin/models/all-MiniLM-L6-v2", Threads: 3, Env: with(map[string]string{"EMBEDSIDECAR_PLUGIN_THREADS": "3",
-				"EMBEDSIDECAR_PLUGIN_MODEL": root + "/bin/models/all-MiniLM-L6-v2", "EMBEDSIDECAR_PLUGIN_ONNXRUNTIME": library})}},
-		{"", "big", Embedder{Plugin: "onnx", PluginPath: root + "/bin/plugins/embedsidecar-onnx", PluginSHA256: strings.Repeat("c", 64), Model: "big",
-			ModelPath: root + "/bin/models/big", ModelSHA256: strings.Repeat("b", 64), Threads: 2, Env: with(map[string]string{"EMBEDSIDECAR_PLUGIN_THREADS": "2",
-				"EMBEDSIDECAR_PLUGIN_MODEL": root + "/bin/models/big", "EMBEDSIDECAR_PLUGIN_ONNXRUNTIME": library})}},
-		{"", "else", Embedder{Plugin: "mine", PluginPath: root + "/own/embedsidecar-mine", PluginSHA256: strings.Repeat("a", 64), Model: "else",
-			ModelPath: root + "/bin/models/big", Threads: 3, Env: with(map[string]string{"EMBEDSIDECAR_PLUGIN_THREADS": "3", "OMP_NUM_THREADS": "7",
-				"EMBEDSIDECAR_PLUGIN_MODEL": root + "/bin/models/big"})}},
-		{"fake", "384", Embedder{Plugin: "fake", PluginPath: root + "/bin/plugins/embedsidecar-fake", Model: "384", Threads: 3,
-			Env: with(map[string]string{"EMBEDSIDECAR_PLUGIN_THREADS": "3", "EMBEDSIDECAR_PLUGIN_MODEL": "384"})}},
-		{root + "/bin/plugins/embedsidecar-fake", "", Embedder{Plugin: "fake", PluginPath: root + "/bin/plugins/embedsidecar-fake", Threads: 3,
-			Env: with(map[string]string{"EMBEDSIDECAR_PLUGIN_THREADS": "3"})}},
+		{"", "", Embedder{
+			Plugin: "onnx", PluginPath: root + "/bin/plugins/embedsidecar-onnx", PluginSHA256: strings.Repeat("c", 64), Model: DefaultONNXModel,
+			ModelPath: root + "/bin/models/all-MiniLM-L6-v2", Threads: 3, Env: with(map[string]string{
+				"EMBEDSIDECAR_PLUGIN_THREADS": "3",
+				"EMBEDSIDECAR_PLUGIN_MODEL":   root + "/bin/models/all-MiniLM-L6-v2", "EMBEDSIDECAR_PLUGIN_ONNXRUNTIME": library,
+			}),
+		}},
+		{"", "big", Embedder{
+			Plugin: "onnx", PluginPath: root + "/bin/plugins/embedsidecar-onnx", PluginSHA256: strings.Repeat("c", 64), Model: "big",
+			ModelPath: root + "/bin/models/big", ModelSHA256: strings.Repeat("b", 64), Threads: 2, Env: with(map[string]string{
+				"EMBEDSIDECAR_PLUGIN_THREADS": "2",
+				"EMBEDSIDECAR_PLUGIN_MODEL":   root + "/bin/models/big", "EMBEDSIDECAR_PLUGIN_ONNXRUNTIME": library,
+			}),
+		}},
+		{"", "else", Embedder{
+			Plugin: "mine", PluginPath: root + "/own/embedsidecar-mine", PluginSHA256: strings.Repeat("a", 64), Model: "else",
+			ModelPath: root + "/bin/models/big", Threads: 3, Env: with(map[string]string{
+				"EMBEDSIDECAR_PLUGIN_THREADS": "3", "OMP_NUM_THREADS": "7",
+				"EMBEDSIDECAR_PLUGIN_MODEL": root + "/bin/models/big",
+			}),
+		}},
+		{"fake", "384", Embedder{
+			Plugin: "fake", PluginPath: root + "/bin/plugins/embedsidecar-fake", Model: "384", Threads: 3,
+			Env: with(map[string]string{"EMBEDSIDECAR_PLUGIN_THREADS": "3", "EMBEDSIDECAR_PLUGIN_MODEL": "384"}),
+		}},
+		{root + "/bin/plugins/embedsidecar-fake", "", Embedder{
+			Plugin: "fake", PluginPath: root + "/bin/plugins/embedsidecar-fake", Threads: 3,
+			Env: with(map[string]string{"EMBEDSIDECAR_PLUGIN_THREADS": "3"}),
+		}},
 	}
 	for _, test := range tests {
 		got, err := c.Embedder(find, test.plugin, test.model)

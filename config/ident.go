@@ -256,8 +256,12 @@ func invalidAt(s string) int {
 // Key words of SQL stay bare: the result is for people and for ParsePipeline, not for statements.
 func quoteIdent(name string) string {
 	bare := name != "" && identStart(name[0])
-	for _, r := range name {
-		bare = bare && (r >= utf8.RuneSelf && unicode.IsLetter(r) || r < utf8.RuneSelf && identPart(byte(r)) && foldASCII(r) == r)
+	for i, r := range name {
+		if r < utf8.RuneSelf {
+			bare = bare && identPart(name[i]) && foldASCII(r) == r
+		} else {
+			bare = bare && unicode.IsLetter(r)
+		}
 	}
 	if bare {
 		return name

@@ -223,8 +223,10 @@ func (l *loader) layer(name string, get func(flag string) (value, place string, 
 	l.oneURL(name, func(path string) bool { return given[path] })
 	// A string from here wins over a file from below, and the other way round.
 	for _, other := range []struct{ set, drop string }{
-		{"database.url", "database.url_file"}, {"database.url_file", "database.url"},
-		{"database.stream_url", "database.stream_url_file"}, {"database.stream_url_file", "database.stream_url"},
+		{"database.url", "database.url_file"},
+		{"database.url_file", "database.url"},
+		{"database.stream_url", "database.stream_url_file"},
+		{"database.stream_url_file", "database.stream_url"},
 	} {
 		if given[other.set] && !given[other.drop] {
 			l.drop(other.drop)
@@ -262,9 +264,8 @@ func (l *loader) pipelines(name func(flag string) string, lines []string, table 
 	if table != "" || len(columns) > 0 || into != "" || intoTable != "" {
 		spec, err := Shortcut(table, columns, into, intoTable)
 		if err != nil {
-			var parse *ParseError
 			place := ""
-			if errors.As(err, &parse) {
+			if parse, ok := errors.AsType[*ParseError](err); ok {
 				place = name(strings.TrimPrefix(parse.What, "--"))
 			}
 			l.fail(place, "", err)
@@ -317,7 +318,7 @@ func (l *loader) secrets() {
 }
 
 func readLimited(name string, limit int64) (data []byte, err error) {
-	f, err := os.Open(name) //nolint:gosec // the user names the file
+	f, err := os.Open(name)
 	if err != nil {
 		return nil, err
 	}

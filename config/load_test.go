@@ -10,8 +10,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/embedsidecar/embedsidecar/pipeline"
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/embedsidecar/embedsidecar/pipeline"
 )
 
 const wholeFile = `# everything a file may hold
@@ -93,13 +94,19 @@ func TestLoad_WholeFile(t *testing.T) {
 		}},
 		Models: []Model{{Name: "minilm", Plugin: "onnx", Path: "/models/minilm", Threads: 4}, {Name: "big", Plugin: "own", SHA256: sum}},
 		Pipelines: []pipeline.Spec{
-			{Name: "docs", Schema: "public", Table: "docs", Columns: []string{"title", "Body Text"}, Text: "concat_ws(E'\\n', title, $'$')",
+			{
+				Name: "docs", Schema: "public", Table: "docs", Columns: []string{"title", "Body Text"}, Text: "concat_ws(E'\\n', title, $'$')",
 				Filter: "status = 'published'", Model: "big", Plugin: "own", IntoColumn: "embedding", Priority: pipeline.Urgent,
-				Enabled: false, Overwrite: true, ColumnLists: true},
-			{Name: `"Weird Schema"."Doc""s"`, Schema: "Weird Schema", Table: `Doc"s`, Columns: []string{"title", "body"}, IntoSchema: "odd", IntoTable: "t",
-				Model: "minilm", Plugin: "onnx", Priority: pipeline.Normal, Enabled: true, ColumnLists: true},
-			{Name: "public.docs", Schema: "public", Table: "docs", Columns: []string{"title"}, IntoTable: "docs_embedding",
-				Model: "minilm", Plugin: "onnx", Priority: pipeline.Normal, Enabled: true, ColumnLists: true},
+				Enabled: false, Overwrite: true, ColumnLists: true,
+			},
+			{
+				Name: `"Weird Schema"."Doc""s"`, Schema: "Weird Schema", Table: `Doc"s`, Columns: []string{"title", "body"}, IntoSchema: "odd", IntoTable: "t",
+				Model: "minilm", Plugin: "onnx", Priority: pipeline.Normal, Enabled: true, ColumnLists: true,
+			},
+			{
+				Name: "public.docs", Schema: "public", Table: "docs", Columns: []string{"title"}, IntoTable: "docs_embedding",
+				Model: "minilm", Plugin: "onnx", Priority: pipeline.Normal, Enabled: true, ColumnLists: true,
+			},
 		},
 		Workers: Workers{Count: 3, BatchRows: 32, BatchBytes: 64 << 20},
 		Lease:   90 * time.Second,
@@ -225,8 +232,10 @@ func TestLoad_Warnings(t *testing.T) {
 	_, warnings, err := Load(Source{
 		Flags:      map[string][]string{"database-url": {"postgres://u:s3cret@h/db"}},
 		OtherFlags: []string{"verbose"},
-		Environ: []string{"EMBEDSIDECAR_SLOTT=x", "EMBEDSIDECAR_SERVICE_HOST=10.0.0.1", "EMBEDSIDECAR_PORT_80_TCP=x", "EMBEDSIDECAR_PLUGIN_COST=1",
-			"EMBEDSIDECAR_VERBOSE=1", "OTHER=x", "EMBEDSIDECAR_ZZZZZZ=1"},
+		Environ: []string{
+			"EMBEDSIDECAR_SLOTT=x", "EMBEDSIDECAR_SERVICE_HOST=10.0.0.1", "EMBEDSIDECAR_PORT_80_TCP=x", "EMBEDSIDECAR_PLUGIN_COST=1",
+			"EMBEDSIDECAR_VERBOSE=1", "OTHER=x", "EMBEDSIDECAR_ZZZZZZ=1",
+		},
 	})
 	if err != nil {
 		t.Fatal(err)

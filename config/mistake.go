@@ -56,8 +56,7 @@ func (e *Error) ExitCode() int { return 2 }
 
 // shown is an error's text where the subject is already named.
 func shown(err error) string {
-	var parse *ParseError
-	if errors.As(err, &parse) {
+	if parse, ok := errors.AsType[*ParseError](err); ok {
 		return parse.shown()
 	}
 	return err.Error()

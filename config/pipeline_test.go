@@ -5,13 +5,16 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/embedsidecar/embedsidecar/pipeline"
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/embedsidecar/embedsidecar/pipeline"
 )
 
 func spec(schema, table string, columns []string, change func(*pipeline.Spec)) pipeline.Spec {
-	s := pipeline.Spec{Name: tableName(schema, table), Schema: schema, Table: table, Columns: columns,
-		Priority: pipeline.Normal, Enabled: true}
+	s := pipeline.Spec{
+		Name: tableName(schema, table), Schema: schema, Table: table, Columns: columns,
+		Priority: pipeline.Normal, Enabled: true,
+	}
 	change(&s)
 	return s
 }
@@ -134,8 +137,7 @@ pipeline: expected "," and another column, or "->" and a destination, found "!"
 	}
 	for _, test := range tests {
 		_, err := ParsePipeline(test.in)
-		var parse *ParseError
-		if !errors.As(err, &parse) {
+		if _, ok := errors.AsType[*ParseError](err); !ok {
 			t.Errorf("ParsePipeline(%q) = %v, want a *ParseError", test.in, err)
 			continue
 		}

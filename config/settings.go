@@ -80,7 +80,8 @@ func Settings() []Setting {
 			func(c *Config) *string { return &c.Database.streamURLFile }),
 		checked("slot.name", "slot", GroupDatabase, "NAME", "replication slot", checkSlot,
 			func(c *Config) *string { return &c.Slot.Name }),
-		{Path: "slot.on_lost", Flag: "on-lost", Group: GroupDatabase, Placeholder: "reconcile|stop", Usage: "what to do when the slot has a gap: make a new one and compare every row, or stop",
+		{
+			Path: "slot.on_lost", Flag: "on-lost", Group: GroupDatabase, Placeholder: "reconcile|stop", Usage: "what to do when the slot has a gap: make a new one and compare every row, or stop",
 			set: func(c *Config, v string) error {
 				choice, err := oneOf(v, "reconcile", "stop")
 				c.Slot.StopOnLost = choice == "stop"
@@ -91,7 +92,8 @@ func Settings() []Setting {
 					return "stop"
 				}
 				return "reconcile"
-			}},
+			},
+		},
 		checked("publication.name", "publication", GroupDatabase, "NAME", "publication", checkName,
 			func(c *Config) *string { return &c.Publication.Name }),
 		toggle("publication.column_lists", "column-lists", GroupDatabase, "publish only the columns that are read (PostgreSQL 15 and later; can make a user's own UPDATE or ALTER fail)",
@@ -120,7 +122,8 @@ func Settings() []Setting {
 			func(c *Config) *int { return &c.Workers.Count }),
 		number("workers.batch_rows", "batch-rows", GroupWork, "rows a worker takes at once", 1, maxBatchRows,
 			func(c *Config) *int { return &c.Workers.BatchRows }),
-		{Path: "workers.batch_bytes", Flag: "batch-bytes", Group: GroupWork, Placeholder: "SIZE", Usage: "text a worker holds at once",
+		{
+			Path: "workers.batch_bytes", Flag: "batch-bytes", Group: GroupWork, Placeholder: "SIZE", Usage: "text a worker holds at once",
 			set: func(c *Config, v string) (err error) {
 				size, err := parseSize(v, minBatchBytes, maxBatchBytes)
 				if err == nil {
@@ -128,21 +131,23 @@ func Settings() []Setting {
 				}
 				return err
 			},
-			get: func(c *Config) string { return formatSize(c.Workers.BatchBytes) }},
-		duration("workers.drain_timeout", "drain-timeout", GroupWork, "for how long work may be finished after a request to stop", 0, longestTimeout,
+			get: func(c *Config) string { return formatSize(c.Workers.BatchBytes) },
+		},
+		duration("workers.drain_timeout", "drain-timeout", "for how long work may be finished after a request to stop", 0, longestTimeout,
 			func(c *Config) *time.Duration { return &c.Workers.DrainTimeout }),
-		duration("lease", "lease", GroupWork, "for how long a worker may keep a task without a sign of life", time.Second, time.Hour,
+		duration("lease", "lease", "for how long a worker may keep a task without a sign of life", time.Second, time.Hour,
 			func(c *Config) *time.Duration { return &c.Lease }),
 		number("retry.max_attempts", "max-attempts", GroupWork, "failures of one row after which it is a dead letter", 1, maxAttempts,
 			func(c *Config) *int { return &c.Retry.MaxAttempts }),
-		duration("retry.initial", "retry-initial", GroupWork, "pause after the first failure", time.Millisecond, longestTimeout,
+		duration("retry.initial", "retry-initial", "pause after the first failure", time.Millisecond, longestTimeout,
 			func(c *Config) *time.Duration { return &c.Retry.Initial }),
-		duration("retry.max", "retry-max", GroupWork, "longest pause between two tries", time.Millisecond, longestTimeout,
+		duration("retry.max", "retry-max", "longest pause between two tries", time.Millisecond, longestTimeout,
 			func(c *Config) *time.Duration { return &c.Retry.Max }),
 
 		checked("http.ops.listen", "ops-listen", GroupOps, "HOST:PORT", "address of /livez, /readyz, /metrics and /version (default: none)", checkListen,
 			func(c *Config) *string { return &c.Ops.Listen }),
-		{Path: "log.level", Flag: "log-level", Group: GroupOps, Placeholder: "debug|info|warn|error", Usage: "what is logged",
+		{
+			Path: "log.level", Flag: "log-level", Group: GroupOps, Placeholder: "debug|info|warn|error", Usage: "what is logged",
 			set: func(c *Config, v string) error {
 				level, err := parseLevel(v)
 				if err == nil {
@@ -150,8 +155,10 @@ func Settings() []Setting {
 				}
 				return err
 			},
-			get: func(c *Config) string { return strings.ToLower(c.Log.Level.String()) }},
-		{Path: "log.format", Flag: "log-format", Group: GroupOps, Placeholder: "auto|text|json", Usage: "form of the log; auto is text on a terminal and JSON otherwise",
+			get: func(c *Config) string { return strings.ToLower(c.Log.Level.String()) },
+		},
+		{
+			Path: "log.format", Flag: "log-format", Group: GroupOps, Placeholder: "auto|text|json", Usage: "form of the log; auto is text on a terminal and JSON otherwise",
 			set: func(c *Config, v string) error {
 				format, err := oneOf(v, "auto", "text", "json")
 				if err == nil {
@@ -159,7 +166,8 @@ func Settings() []Setting {
 				}
 				return err
 			},
-			get: func(c *Config) string { return c.Log.Format }},
+			get: func(c *Config) string { return c.Log.Format },
+		},
 	}
 }
 
@@ -173,7 +181,8 @@ func text(path, flag, group, placeholder, usage string, field func(*Config) *str
 }
 
 func checked(path, flag, group, placeholder, usage string, check func(string) error, field func(*Config) *string) Setting {
-	return Setting{Path: path, Flag: flag, Group: group, Placeholder: placeholder, Usage: usage,
+	return Setting{
+		Path: path, Flag: flag, Group: group, Placeholder: placeholder, Usage: usage,
 		set: func(c *Config, v string) error {
 			if strings.ContainsRune(v, 0) {
 				return errors.New("a value cannot hold a NUL byte")
@@ -184,11 +193,13 @@ func checked(path, flag, group, placeholder, usage string, check func(string) er
 			*field(c) = v
 			return nil
 		},
-		get: func(c *Config) string { return *field(c) }}
+		get: func(c *Config) string { return *field(c) },
+	}
 }
 
 func sum(path, flag, usage string, field func(*Config) *string) Setting {
-	return Setting{Path: path, Flag: flag, Group: GroupEmbedding, Placeholder: "HEX", Usage: usage,
+	return Setting{
+		Path: path, Flag: flag, Group: GroupEmbedding, Placeholder: "HEX", Usage: usage,
 		set: func(c *Config, v string) error {
 			digits, err := parseSHA256(v)
 			if err == nil {
@@ -196,11 +207,13 @@ func sum(path, flag, usage string, field func(*Config) *string) Setting {
 			}
 			return err
 		},
-		get: func(c *Config) string { return *field(c) }}
+		get: func(c *Config) string { return *field(c) },
+	}
 }
 
 func toggle(path, flag, group, usage string, field func(*Config) *bool) Setting {
-	return Setting{Path: path, Flag: flag, Group: group, Usage: usage,
+	return Setting{
+		Path: path, Flag: flag, Group: group, Usage: usage,
 		set: func(c *Config, v string) error {
 			on, err := parseBool(v)
 			if err == nil {
@@ -208,11 +221,13 @@ func toggle(path, flag, group, usage string, field func(*Config) *bool) Setting 
 			}
 			return err
 		},
-		get: func(c *Config) string { return strconv.FormatBool(*field(c)) }}
+		get: func(c *Config) string { return strconv.FormatBool(*field(c)) },
+	}
 }
 
 func number(path, flag, group, usage string, low, high int, field func(*Config) *int) Setting {
-	return Setting{Path: path, Flag: flag, Group: group, Placeholder: "N", Usage: usage,
+	return Setting{
+		Path: path, Flag: flag, Group: group, Placeholder: "N", Usage: usage,
 		set: func(c *Config, v string) error {
 			n, err := parseInt(v, low, high)
 			if err == nil {
@@ -220,11 +235,13 @@ func number(path, flag, group, usage string, low, high int, field func(*Config) 
 			}
 			return err
 		},
-		get: func(c *Config) string { return strconv.Itoa(*field(c)) }}
+		get: func(c *Config) string { return strconv.Itoa(*field(c)) },
+	}
 }
 
 func auto(path, flag, group, usage string, high int, field func(*Config) *int) Setting {
-	return Setting{Path: path, Flag: flag, Group: group, Placeholder: "N|auto", Usage: usage,
+	return Setting{
+		Path: path, Flag: flag, Group: group, Placeholder: "N|auto", Usage: usage,
 		set: func(c *Config, v string) error {
 			n, err := parseAuto(v, high)
 			if err == nil {
@@ -237,11 +254,13 @@ func auto(path, flag, group, usage string, high int, field func(*Config) *int) S
 				return strconv.Itoa(n)
 			}
 			return "auto"
-		}}
+		},
+	}
 }
 
-func duration(path, flag, group, usage string, low, high time.Duration, field func(*Config) *time.Duration) Setting {
-	return Setting{Path: path, Flag: flag, Group: group, Placeholder: "DURATION", Usage: usage,
+func duration(path, flag, usage string, low, high time.Duration, field func(*Config) *time.Duration) Setting {
+	return Setting{
+		Path: path, Flag: flag, Group: GroupWork, Placeholder: "DURATION", Usage: usage,
 		set: func(c *Config, v string) error {
 			d, err := parseDuration(v, low, high)
 			if err == nil {
@@ -249,7 +268,8 @@ func duration(path, flag, group, usage string, low, high time.Duration, field fu
 			}
 			return err
 		},
-		get: func(c *Config) string { return formatDuration(*field(c)) }}
+		get: func(c *Config) string { return formatDuration(*field(c)) },
+	}
 }
 
 // checkSlot knows Postgres' rule for names of slots.

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"log/slog"
 	"math"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -74,8 +75,16 @@ var units = []struct {
 	suffix string
 	bytes  int64
 }{
-	{"KiB", 1 << 10}, {"MiB", 1 << 20}, {"GiB", 1 << 30}, {"TiB", 1 << 40},
-	{"kB", 1e3}, {"KB", 1e3}, {"MB", 1e6}, {"GB", 1e9}, {"TB", 1e12}, {"B", 1},
+	{"KiB", 1 << 10},
+	{"MiB", 1 << 20},
+	{"GiB", 1 << 30},
+	{"TiB", 1 << 40},
+	{"kB", 1e3},
+	{"KB", 1e3},
+	{"MB", 1e6},
+	{"GB", 1e9},
+	{"TB", 1e12},
+	{"B", 1},
 }
 
 // parseSize reads 64MiB, 1.5GiB, 100kB; a bare number is bytes.
@@ -140,10 +149,8 @@ func parseSHA256(s string) (string, error) {
 }
 
 func oneOf(s string, choices ...string) (string, error) {
-	for _, choice := range choices {
-		if s == choice {
-			return s, nil
-		}
+	if slices.Contains(choices, s) {
+		return s, nil
 	}
 	last := len(choices) - 1
 	return "", fmt.Errorf("expected %s or %s, not %q", strings.Join(choices[:last], ", "), choices[last], s)

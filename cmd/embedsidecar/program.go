@@ -6,12 +6,10 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
-	"maps"
 	"os"
 	"slices"
 	"strconv"
 	"strings"
-	"time"
 
 	"github.com/urfave/cli/v2"
 
@@ -71,12 +69,12 @@ func (p *program) dispatch(ctx context.Context, line []string) error {
 	if err := p.knows(a); err != nil {
 		return err
 	}
-	return p.app().RunContext(ctx, a.words())
+	return p.app().RunContext(ctx, a.words()) //nolint:contextcheck // the actions get ctx through cli.Context
 }
 
 // help prints what a person asked for, to standard output.
 func (p *program) help(name string) error {
-	text := ""
+	var text string
 	switch c, err := p.find(name); {
 	case name == "" || name == "help":
 		text = programHelp(p.commands)
@@ -212,7 +210,7 @@ func (p *program) execute(cc *cli.Context, c *command) error {
 		return err
 	}
 	for _, warning := range warnings {
-		env.log.WarnContext(cc.Context, p.redact.Text(warning))
+		env.log.WarnContext(cc.Context, "questionable setting", "warning", warning)
 	}
 	ctx := cc.Context
 	if limit := cc.Duration("timeout"); limit > 0 {
@@ -303,18 +301,4 @@ func isTerminal(w io.Writer) bool {
 	}
 	info, err := f.Stat()
 	return err == nil && info.Mode()&os.ModeCharDevice != 0
-}
-
-// sortedKeys returns the keys of a map in order, for output that is the same every time.
-func sortedKeys[V any](m map[string]V) []string { return slices.Sorted(maps.Keys(m)) }
-
-// round shortens a duration to what a person reads.
-func round(d time.Duration) time.Duration {
-	switch {
-	case d < time.Second:
-		return d.Round(time.Millisecond)
-	case d < time.Minute:
-		return d.Round(100 * time.Millisecond)
-	}
-	return d.Round(time.Second)
 }

@@ -43,6 +43,7 @@ func TestSignals_StopLeavesNothingBehind(t *testing.T) {
 
 func TestRun_Interrupted(t *testing.T) {
 	ctx, cancel := context.WithCancelCause(t.Context())
+	defer cancel(nil)
 	p := &program{commands: commands(), stdout: os.Stderr, stderr: discard{}, hostname: "h", executable: "/x"}
 	for _, c := range p.commands {
 		c.run = func(ctx context.Context, _ *environment) error {

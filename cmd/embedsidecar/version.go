@@ -54,7 +54,9 @@ func (c *versionCommand) run(_ context.Context, env *environment) error {
 		return env.printf("embedsidecar %s%s (%s, %s)\n", b.Version, of, b.Go, b.Platform)
 	}
 	return env.show(b, func() listing {
-		return listing{header: []string{"version", "revision", "go", "platform", "plugin_protocol"},
-			rows: [][]any{{b.Version, b.Revision, b.Go, b.Platform, fmt.Sprint(b.PluginProtocol)}}}
+		return listing{
+			header: []string{"version", "revision", "go", "platform", "plugin_protocol"},
+			rows:   [][]any{{b.Version, b.Revision, b.Go, b.Platform, fmt.Sprint(b.PluginProtocol)}},
+		}
 	})
 }
