@@ -115,8 +115,10 @@ func TestFindLibrary(t *testing.T) {
 		t.Errorf("nothing there: got %q", got)
 	}
 	// Each of these is found before those above it.
-	for _, name := range []string{"a/lib/libonnxruntime.so.1.24.1", "a/lib/libonnxruntime.so.1.30.0", "a/lib/libonnxruntime.so",
-		"a/bin/lib/libonnxruntime.so.1.24.1", "a/bin/plugins/lib/libonnxruntime.so.1.24.1"} {
+	for _, name := range []string{
+		"a/lib/libonnxruntime.so.1.24.1", "a/lib/libonnxruntime.so.1.30.0", "a/lib/libonnxruntime.so",
+		"a/bin/lib/libonnxruntime.so.1.24.1", "a/bin/plugins/lib/libonnxruntime.so.1.24.1",
+	} {
 		if want := touch(name); find("") != want {
 			t.Errorf("found %s, want %s", find(""), want)
 		}

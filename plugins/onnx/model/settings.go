@@ -15,7 +15,7 @@ import (
 // The files of a model folder.
 const (
 	graphFile     = "model.onnx"
-	tokenizerFile = "tokenizer.json"
+	tokenizerFile = "tokenizer.json" //nolint:gosec // the name of a file, not a secret
 )
 
 // settings is what the small files of a model folder say, as sentence-transformers writes them.

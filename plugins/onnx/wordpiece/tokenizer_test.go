@@ -25,7 +25,10 @@ func load(t testing.TB) *wordpiece.Tokenizer {
 }
 
 // reference is 4,000 texts, most of them hostile, with the ids that the reference library gives.
-func reference(t testing.TB) []line { return onnxtest.Lines[line](t, "testdata/tokens.jsonl.gz") }
+func reference(t testing.TB) []line {
+	t.Helper()
+	return onnxtest.Lines[line](t, "testdata/tokens.jsonl.gz")
+}
 
 type line struct {
 	Text string  `json:"text"`
