@@ -324,9 +324,14 @@ func (s *Server) running() *process {
 	return s.process
 }
 
-// command makes a command of one of the server's programs, as the user that the server runs as.
+// command makes a command of one of the server's programs.
 func (s *Server) command(ctx context.Context, program string, args ...string) *exec.Cmd {
-	cmd := exec.CommandContext(ctx, filepath.Join(s.bin, program), args...)
+	return asServer(ctx, filepath.Join(s.bin, program), args...)
+}
+
+// asServer makes a command that runs as the user that servers run as.
+func asServer(ctx context.Context, path string, args ...string) *exec.Cmd {
+	cmd := exec.CommandContext(ctx, path, args...)
 	cmd.Dir = "/" // our own folder may be closed to that user
 	cmd.Env = []string{"LC_ALL=C.UTF-8", "PATH=/usr/bin:/bin"}
 	cmd.SysProcAttr = serverAttributes()

@@ -1,0 +1,69 @@
+package testenv
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/url"
+	"os"
+	"path/filepath"
+)
+
+// Copy makes a second server from the data of this one, which must be stopped: a backup to be restored, or a standby. The copy
+// has the same databases, roles and passwords, stands still until Resume, and then gets a port of its own.
+func (s *Server) Copy(ctx context.Context) (*Server, error) {
+	if s.bin == "" {
+		return nil, errors.New("the server is not ours to copy")
+	}
+	if s.running() != nil {
+		return nil, errors.New("copy the server: stop it first")
+	}
+	dir, lock, err := makeDir()
+	if err != nil {
+		return nil, fmt.Errorf("copy the server: %w", err)
+	}
+	c := &Server{
+		major: s.major, host: s.host, admin: s.admin, password: s.password, roleWord: s.roleWord, database: s.database,
+		params: s.params, bin: s.bin, dir: dir, lock: lock,
+	}
+	if out, err := asServer(ctx, "/bin/cp", "-a", s.data(), c.data()).CombinedOutput(); err != nil {
+		return nil, errors.Join(fmt.Errorf("copy the server: %w: %s", err, out), c.remove())
+	}
+	return c, nil
+}
+
+// Follow makes a copy that has not been started a streaming standby of the server it was copied from, named by the slot and
+// application name. An empty slot means none.
+func (s *Server) Follow(primary *Server, name, slot string) error {
+	u, err := url.Parse(primary.URL("", ""))
+	if err != nil {
+		return fmt.Errorf("follow: %w", err)
+	}
+	u.RawQuery += "&application_name=" + url.QueryEscape(name)
+	// The connection names a database because a standby that synchronises slots needs one.
+	if err := s.Configure(map[string]string{"primary_conninfo": u.String(), "primary_slot_name": slot, "hot_standby": "on", "hot_standby_feedback": "on"}); err != nil {
+		return err
+	}
+	file := filepath.Join(s.data(), "standby.signal")
+	if err := os.WriteFile(file, nil, 0o600); err != nil {
+		return fmt.Errorf("follow: %w", err)
+	}
+	return giveAway(file)
+}
+
+// Promote makes a standby a server of its own, on a new timeline, and waits until it is.
+func (s *Server) Promote(ctx context.Context) error {
+	conn, err := s.connect(ctx, "")
+	if err != nil {
+		return err
+	}
+	defer func() { _ = conn.Close(ctx) }()
+	var done bool
+	if err := conn.QueryRow(ctx, "SELECT pg_promote(true, 60)").Scan(&done); err != nil {
+		return fmt.Errorf("promote: %w", err)
+	}
+	if !done {
+		return errors.New("promote: the server is still a standby after 60 s")
+	}
+	return nil
+}
