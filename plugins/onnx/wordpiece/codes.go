@@ -8,6 +8,8 @@ import (
 	"unicode/utf8"
 )
 
+//go:generate ./generate.sh
+
 // class says what the tokenizer does with a code point.
 type class uint8
 

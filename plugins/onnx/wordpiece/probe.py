@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Writes tables.go: what the BERT normalizer and pre-tokenizer of the reference library do to every code point.
 
-    pip install tokenizers==0.23.3 && python3 probe.py > tables.go
+    probe.py > tables.go      # generate.sh runs it with the right version of the library
 
 The reference has Unicode tables of its own, of a version of its own, so Go's unicode package would give other tokens for
 thousands of code points. Asking the reference about each one is exact, and it is cheap: there are 1.1 million of them.
