@@ -5,6 +5,7 @@ import (
 	"os"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/jackc/pgx/v5/pgxpool"
 
@@ -53,6 +54,9 @@ func (b *base) connect(user string) *pgxpool.Pool {
 func docs() pipeline.Spec {
 	return pipeline.Spec{Name: "docs", Schema: "public", Table: "docs", Columns: []string{"title", "body"}, IntoColumn: "embedding", Priority: pipeline.Normal, Enabled: true}
 }
+
+// waitFor bounds every wait of a test.
+const waitFor = 20 * time.Second
 
 const makeDocs = "CREATE TABLE public.docs (id bigint PRIMARY KEY, title text, body text, n int, embedding public.vector(3))"
 

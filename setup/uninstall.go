@@ -94,21 +94,15 @@ func Remove(ctx context.Context, o RemoveOptions) ([]string, error) {
 		shared := slices.ContainsFunc(stored, func(other storedPipeline) bool {
 			return other.PipelineID != s.PipelineID && other.TableOID == s.TableOID && other.SlotName == s.SlotName
 		})
-		if !shared {
-			r, err := unpublish(ctx, tx, s)
-			if err != nil {
-				return err
-			}
-			plan = append(plan, r...)
-		}
+		var vectors []removal
 		if o.Embedding {
-			r, err := removeDestination(ctx, tx, s)
-			if err != nil {
+			if vectors, err = removeDestination(ctx, tx, s); err != nil {
 				return err
 			}
-			plan = append(plan, r...)
 		}
-		return nil
+		published, err := unpublish(ctx, tx, s, shared, len(vectors) > 0)
+		plan = append(append(plan, published...), vectors...)
+		return err
 	})
 	if err != nil {
 		return nil, err
@@ -216,19 +210,41 @@ func removeDestination(ctx context.Context, q querier, s *storedPipeline) ([]rem
 	return []removal{{"DROP TABLE " + quote(s.DestinationSchema, s.DestinationTable), []uint32{oid}}}, nil
 }
 
-// unpublish plans to take a pipeline's table out of its slot's publication.
-func unpublish(ctx context.Context, q querier, s *storedPipeline) ([]removal, error) {
-	var publication, schema, name, kind string
-	err := q.QueryRow(ctx, `SELECT b.pubname::text, n.nspname::text, c.relname::text, c.relkind::text
-		FROM embedsidecar.lsn_checkpoint k JOIN pg_publication b ON b.pubname = k.publication
-		JOIN pg_publication_rel r ON r.prpubid = b.oid JOIN pg_class c ON c.oid = r.prrelid JOIN pg_namespace n ON n.oid = c.relnamespace
-		WHERE k.slot_name = $1 AND c.oid = $2`, s.SlotName, s.TableOID).Scan(&publication, &schema, &name, &kind)
-	if errors.Is(err, pgx.ErrNoRows) {
-		return nil, nil
-	}
+// unpublish plans to take a pipeline out of its slot's publication: its table, or, while another pipeline reads that, the
+// destination column from the table's column list, which would otherwise keep the column from being dropped.
+func unpublish(ctx context.Context, q querier, s *storedPipeline, shared, dropped bool) ([]removal, error) {
+	var name string
+	var version int
+	err := q.QueryRow(ctx, "SELECT publication::text, current_setting('server_version_num')::int FROM embedsidecar.lsn_checkpoint WHERE slot_name = $1", s.SlotName).Scan(&name, &version)
 	if err != nil {
 		return nil, fmt.Errorf("look up publication of pipeline %q: %w", s.Name, err)
 	}
-	t := publishedAs{table: &table{Schema: schema, Name: name, Kind: kind}}
-	return []removal{{"ALTER PUBLICATION " + quote(publication) + " DROP TABLE " + t.sql(), []uint32{s.TableOID}}}, nil
+	now, err := findPublication(ctx, q, name, version)
+	if err != nil || now == nil {
+		return nil, err
+	}
+	entry, ok := now.entries[s.TableOID]
+	if !ok {
+		return nil, nil
+	}
+	t, err := tableByOID(ctx, q, s.TableOID)
+	if err != nil {
+		return nil, err
+	}
+	alter := "ALTER PUBLICATION " + quote(name)
+	take := removal{alter + " DROP TABLE " + publishedAs{table: t}.sql(), []uint32{t.OID}}
+	if !shared {
+		return []removal{take}, nil
+	}
+	destination, _ := t.column(s.DestinationColumn)
+	if !dropped || !slices.Contains(entry.Columns, destination.Number) {
+		return nil, nil
+	}
+	rest := publishedAs{table: t}
+	for _, c := range t.Columns {
+		if slices.Contains(entry.Columns, c.Number) && c.Number != destination.Number {
+			rest.columns = append(rest.columns, c.Name)
+		}
+	}
+	return []removal{take, {alter + " ADD TABLE " + rest.sql(), []uint32{t.OID}}}, nil
 }

@@ -1,0 +1,229 @@
+package setup_test
+
+import (
+	"context"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/embedsidecar/embedsidecar/database"
+	"github.com/embedsidecar/embedsidecar/setup"
+	"github.com/embedsidecar/embedsidecar/testenv"
+)
+
+// check runs Check with the options of an init.
+func (b *base) check(o setup.Options) []setup.Finding {
+	b.t.Helper()
+	return setup.Check(b.t.Context(), setup.CheckOptions{
+		Pool: o.Pool, ReplicationDSN: o.ReplicationDSN, Slot: o.Slot, Publication: o.Publication, Specs: o.Specs, Descriptions: o.Descriptions,
+	})
+}
+
+// find returns the findings of a status whose text, with their ways out, holds a word.
+func find(findings []setup.Finding, status setup.Status, word string) []setup.Finding {
+	return slices.DeleteFunc(slices.Clone(findings), func(f setup.Finding) bool {
+		return f.Status != status || !strings.Contains(f.Name+": "+f.Detail+" "+strings.Join(f.Hint, " "), word)
+	})
+}
+
+func TestCheck_BeforeAndAfterInit(t *testing.T) {
+	t.Parallel()
+	b := newBase(t, plainDocs)
+	o := b.options(b.SlotName(), docs(), side())
+	before := b.check(o)
+	for _, word := range []string{"publication: ", "slot: ", "schema embedsidecar: ", `pipeline "docs": `, `pipeline "side": `} {
+		if len(find(before, setup.Wrong, word)) == 0 {
+			t.Errorf("before init nothing says that %sis missing", word)
+		}
+	}
+	b.init(o)
+	after := b.check(o)
+	if wrong := find(after, setup.Wrong, ""); len(wrong) != 0 {
+		t.Errorf("after init: %+v", wrong)
+	}
+	if len(find(after, setup.Warn, "REPEATABLE READ")) != 1 {
+		t.Errorf("the note on conflicting writers belongs to the pipeline into a column alone: %+v", after)
+	}
+	role := b.RunRole(b.init(o).Pipelines...)
+	o.Pool, o.ReplicationDSN = b.connect(role), b.URL(role)
+	if wrong := find(b.check(o), setup.Wrong, ""); len(wrong) != 0 {
+		t.Errorf("as the least-privileged role: %+v", wrong)
+	}
+	o.Specs = nil // what is set up is looked at without a configuration, too
+	if got := find(b.check(o), setup.OK, `pipeline "docs"`); len(got) != 1 {
+		t.Errorf("without a configuration: %+v", got)
+	}
+}
+
+func TestCheck_FindsWhatIsWrong(t *testing.T) {
+	t.Parallel()
+	b := newBase(t, plainDocs)
+	o := b.options(b.SlotName(), docs())
+	b.init(o)
+	nosy := b.Role("REPLICATION")
+	for _, sql := range []string{
+		"CREATE FUNCTION touch() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RETURN NEW; END'",
+		"CREATE TRIGGER every_update BEFORE UPDATE ON docs FOR EACH ROW EXECUTE FUNCTION touch()",
+		"CREATE TRIGGER of_the_vector AFTER INSERT OR UPDATE OF embedding ON docs FOR EACH ROW EXECUTE FUNCTION touch()",
+		"CREATE TRIGGER of_the_title BEFORE UPDATE OF title ON docs FOR EACH ROW EXECUTE FUNCTION touch()",
+		"CREATE TRIGGER on_insert BEFORE INSERT ON docs FOR EACH ROW EXECUTE FUNCTION touch()",
+		"CREATE TRIGGER off BEFORE UPDATE ON docs FOR EACH ROW EXECUTE FUNCTION touch()", "ALTER TABLE docs DISABLE TRIGGER off",
+		"ALTER TABLE docs REPLICA IDENTITY FULL",
+		"UPDATE embedsidecar.installation SET enabled = false",
+	} {
+		b.MustExec(sql)
+	}
+	got := b.check(o)
+	if len(find(got, setup.Warn, "these triggers fire on a write-back: every_update, of_the_vector")) != 1 {
+		t.Errorf("triggers: %+v", find(got, setup.Warn, "triggers"))
+	}
+	for _, word := range []string{"REPLICA IDENTITY FULL", nosy, "switched off", "max_slot_wal_keep_size"} {
+		if len(find(got, setup.Warn, word)) == 0 {
+			t.Errorf("nothing warns of %s", word)
+		}
+	}
+
+	o.Specs[0].Columns = []string{"title"}
+	if len(find(b.check(o), setup.Warn, "its text is not what was set up")) != 1 {
+		t.Error("nothing says that the configuration differs")
+	}
+	d := o.Descriptions["docs"]
+	d.Fingerprint = "f2"
+	o.Descriptions["docs"] = d
+	if len(find(b.check(o), setup.Wrong, "another model")) != 1 {
+		t.Error("nothing says that the model differs")
+	}
+
+	b.MustExec("DROP PUBLICATION embedsidecar")
+	b.MustExec("CREATE PUBLICATION embedsidecar FOR TABLE docs")
+	if len(find(b.check(o), setup.Wrong, "dropped and made again")) != 1 {
+		t.Error("nothing says that the publication is another")
+	}
+	b.MustExec("SELECT pg_drop_replication_slot($1)", o.Slot)
+	if len(find(b.check(o), setup.Wrong, "is gone")) != 1 {
+		t.Error("nothing says that the slot is gone")
+	}
+	o.ReplicationDSN = b.URL(b.Role(""))
+	if len(find(b.check(o), setup.Wrong, "REPLICATION")) == 0 {
+		t.Error("nothing says that the role may not replicate")
+	}
+}
+
+// stream takes a slot as a sidecar does, until the test ends.
+func (b *base) stream(slot string) {
+	b.t.Helper()
+	conn, err := database.ConnectReplication(b.t.Context(), b.URL(testenv.Owner), database.Options{ApplicationName: "a sidecar"})
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	b.t.Cleanup(func() { _ = conn.Close(context.Background()) })
+	reader := conn.Exec(b.t.Context(), "START_REPLICATION SLOT \""+slot+"\" LOGICAL 0/0 (proto_version '1', publication_names 'embedsidecar')")
+	_ = reader // the copy has begun once the slot is active
+	testenv.Eventually(b.t, waitFor, func() (bool, string) {
+		active := testenv.Values[bool](b.Database, "SELECT active FROM pg_replication_slots WHERE slot_name = $1", slot)
+		return len(active) == 1 && active[0], "the slot is not active"
+	})
+}
+
+func TestCheck_NamesWhoHoldsTheSlot(t *testing.T) {
+	t.Parallel()
+	b := newBase(t, plainDocs)
+	o := b.options(b.SlotName(), docs())
+	b.init(o)
+	b.stream(o.Slot)
+	if len(find(b.check(o), setup.OK, "streamed by pid")) != 1 || len(find(b.check(o), setup.OK, "a sidecar")) != 1 {
+		t.Errorf("slot: %+v", find(b.check(o), setup.OK, "slot"))
+	}
+	_, err := setup.Uninstall(t.Context(), setup.UninstallOptions{Pool: b.pool})
+	wantError[*setup.ConflictError](t, err, "a sidecar", "stop every sidecar")
+	b.MustExec("DROP PUBLICATION embedsidecar")
+	_, err = setup.Init(t.Context(), o)
+	wantError[*setup.ConflictError](t, err, "in use by pid")
+}
+
+func TestUninstall_TakesAwayWhatInitMade(t *testing.T) {
+	t.Parallel()
+	b := newBase(t, plainDocs, "CREATE TABLE others (id int PRIMARY KEY, title text, body text, embedding vector(3))")
+	before := b.catalogue()
+	others := docs()
+	others.Name, others.Table = "others", "others"
+	o := b.options(b.SlotName(), docs(), side(), others)
+	b.init(o)
+	made := b.catalogue()
+	b.MustExec("INSERT INTO docs VALUES (1, 'a', 'b', 1, '[1,2,3]')")
+
+	all := setup.UninstallOptions{Pool: b.pool, Embeddings: true, DryRun: true}
+	planned, err := setup.Uninstall(t.Context(), all)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(made, b.catalogue()); diff != "" {
+		t.Errorf("a dry run changed something (-before +after):\n%s", diff)
+	}
+	want := []string{
+		"SELECT pg_drop_replication_slot('" + o.Slot + "');", `DROP PUBLICATION "embedsidecar";`, `ALTER TABLE "public"."docs" DROP COLUMN "embedding";`,
+		`DROP TABLE "public"."docs_embedding";`, "DROP SCHEMA embedsidecar CASCADE;",
+	}
+	if diff := cmp.Diff(want, planned); diff != "" {
+		t.Errorf("planned (-want +got):\n%s", diff)
+	}
+	all.DryRun = false
+	done, err := setup.Uninstall(t.Context(), all)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(planned, done); diff != "" {
+		t.Errorf("done (-planned +done):\n%s", diff)
+	}
+	if diff := cmp.Diff(before, b.catalogue()); diff != "" {
+		t.Errorf("left (-before +after):\n%s", diff)
+	}
+	_, err = setup.Uninstall(t.Context(), all)
+	wantError[*setup.NotSetUpError](t, err)
+}
+
+func TestUninstall_KeepsVectorsUnlessTold(t *testing.T) {
+	t.Parallel()
+	b := newBase(t, plainDocs)
+	o := b.options(b.SlotName(), docs(), side())
+	b.init(o)
+	b.MustExec("INSERT INTO docs VALUES (1, 'a', 'b', 1, '[1,2,3]')")
+	if _, err := setup.Uninstall(t.Context(), setup.UninstallOptions{Pool: b.pool}); err != nil {
+		t.Fatal(err)
+	}
+	if n := testenv.Value[int](b.Database, "SELECT count(embedding)::int FROM docs"); n != 1 {
+		t.Error("the vector is gone")
+	}
+	// They are somebody else's now, as far as anybody can tell.
+	_, err := setup.Init(t.Context(), o)
+	wantError[*setup.ConfigError](t, err, "--overwrite")
+}
+
+func TestRemove_TakesAwayOnePipeline(t *testing.T) {
+	t.Parallel()
+	b := newBase(t, plainDocs)
+	o := b.options(b.SlotName(), docs(), side())
+	b.init(o)
+	_, err := setup.Remove(t.Context(), setup.RemoveOptions{Pool: b.pool, Pipeline: "dosc"})
+	wantError[*setup.ConfigError](t, err, "did you mean docs?")
+	for _, tt := range []struct {
+		name string
+		want []string
+	}{
+		{"side", []string{"DELETE FROM embedsidecar.pipeline WHERE name = 'side';", `DROP TABLE "public"."docs_embedding";`}},
+		{"docs", []string{"DELETE FROM embedsidecar.pipeline WHERE name = 'docs';", `ALTER PUBLICATION "embedsidecar" DROP TABLE ONLY "public"."docs";`, `ALTER TABLE "public"."docs" DROP COLUMN "embedding";`}},
+	} {
+		got, err := setup.Remove(t.Context(), setup.RemoveOptions{Pool: b.pool, Pipeline: tt.name, Embedding: true})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if diff := cmp.Diff(tt.want, got); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", tt.name, diff)
+		}
+	}
+	if got := whats(b.init(o)); len(got) != 5 {
+		t.Errorf("then init made %q", got)
+	}
+}
