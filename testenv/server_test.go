@@ -45,9 +45,6 @@ func TestServer_KeepsCommittedRowsThroughEveryWayToStop(t *testing.T) {
 	testenv.EachMajor(t, func(t *testing.T, major int) {
 		t.Helper()
 		t.Parallel()
-		if os.Getenv("EMBEDSIDECAR_TEST_DSN") != "" {
-			t.Log("this needs a server of its own; PGBIN or the cache must have one")
-		}
 		s, err := testenv.Start(t.Context(), testenv.Options{Major: major, Config: map[string]string{"work_mem": "7MB", "cluster_name": "it's mine"}})
 		if err != nil {
 			t.Fatal(err)
