@@ -44,6 +44,7 @@ type Enqueued struct {
 	Made    int // new tasks
 	Joined  int // changes of rows that had a task already
 	Dropped int // changes that changed nothing
+	Merged  int // changes of a row that came again in the same batch, which stands for them
 }
 
 // How long a change whose transaction is not visible yet may hold up its batch before it simply becomes a task.
@@ -91,7 +92,7 @@ func (q *Queue) Enqueue(ctx context.Context, db DB, b Batch) (Enqueued, error) {
 	if err != nil {
 		return Enqueued{}, err
 	}
-	done.Joined += merged
+	done.Merged = merged
 	if len(b.Scans) > 0 {
 		_, err = tx.Exec(ctx, sqlfiles.Query("request_scan"), pgx.StrictNamedArgs{"pipeline_ids": b.Scans, "reason": b.ScanReason})
 		if err != nil {

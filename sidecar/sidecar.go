@@ -18,6 +18,7 @@ import (
 	"github.com/embedsidecar/embedsidecar/pipeline"
 	"github.com/embedsidecar/embedsidecar/queue"
 	"github.com/embedsidecar/embedsidecar/replication"
+	sqlfiles "github.com/embedsidecar/embedsidecar/sql"
 	"github.com/embedsidecar/embedsidecar/worker"
 )
 
@@ -57,6 +58,7 @@ type Sidecar struct {
 
 	workerID int64
 	markKey  []byte
+	userPath string
 
 	mu       sync.Mutex
 	services map[string]*embed.Service // by plugin and model
@@ -129,6 +131,9 @@ func (s *Sidecar) Run(ctx context.Context) error {
 		return fmt.Errorf("register as a worker: %w", err)
 	}
 	s.o.Log = s.o.Log.With("worker_id", s.workerID)
+	if err := s.o.Pool.QueryRow(ctx, sqlfiles.Query("usual_search_path")).Scan(&s.userPath); err != nil {
+		return fmt.Errorf("read the usual search_path: %w", err)
+	}
 	pipelines, err := s.o.Load(ctx)
 	if err != nil {
 		return fmt.Errorf("load pipelines: %w", err)

@@ -2,6 +2,7 @@ package worker
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/jackc/pgx/v5"
@@ -45,23 +46,23 @@ func source(p *pipeline.Pipeline) string {
 func newStatements(p *pipeline.Pipeline) statements {
 	n := len(p.Key)
 	names := make([]string, n)  // k.k1, k.k2: the key's texts in a list of rows
-	params := make([]string, n) // $1::text[], $2::text[]
+	params := make([]string, n) // one array per key column
 	for i := range n {
 		names[i] = fmt.Sprintf("k.k%d", i+1)
-		params[i] = fmt.Sprintf("$%d::text[]", i+1)
+		params[i] = fmt.Sprintf("pg_catalog.unnest($%d::text[])", i+1)
 	}
 	// list is a FROM item: keys, then more arrays, numbered.
 	list := func(more ...string) string {
-		arrays, columns := strings.Join(params, ", "), make([]string, n)
+		arrays, columns := slices.Clone(params), make([]string, n)
 		for i := range n {
 			columns[i] = fmt.Sprintf("k%d", i+1)
 		}
 		for i, m := range more {
 			name, typ, _ := strings.Cut(m, " ")
-			arrays += fmt.Sprintf(", $%d::%s[]", n+1+i, typ)
+			arrays = append(arrays, fmt.Sprintf("pg_catalog.unnest($%d::%s[])", n+1+i, typ))
 			columns = append(columns, name)
 		}
-		return "unnest(" + arrays + ") WITH ORDINALITY AS k (" + strings.Join(columns, ", ") + ", place)"
+		return "ROWS FROM (" + strings.Join(arrays, ", ") + ") WITH ORDINALITY AS k (" + strings.Join(columns, ", ") + ", place)"
 	}
 	match := p.MatchKey("r", names)
 	s := statements{}

@@ -40,9 +40,11 @@ type Options struct {
 	BatchRows int           // rows per batch; 0: 256
 	Lease     time.Duration // 0: 30 s
 	Retry     Retry
-	NoMarks   bool                       // write back without a mark; the ledger alone must then know our writes
-	Fresh     func(time.Duration)        // called per written row with the time from commit to visible vector; may be nil
-	Broken    func(p *pipeline.Pipeline) // called when the pipeline no longer fits its table; may be nil
+	// UserPath is the search_path that the user's triggers run under in a write-back to a column; "": "$user", public.
+	UserPath string
+	NoMarks  bool                       // write back without a mark; the ledger alone must then know our writes
+	Fresh    func(time.Duration)        // called per written row with the time from commit to visible vector; may be nil
+	Broken   func(p *pipeline.Pipeline) // called when the pipeline no longer fits its table; may be nil
 }
 
 // Stats counts what a Worker did. Its fields may be read at any time.
@@ -70,6 +72,7 @@ func New(o Options) *Worker {
 	o.Retry.MaxAttempts = orDefault(o.Retry.MaxAttempts, 5)
 	o.Retry.Initial = orDefault(o.Retry.Initial, time.Second)
 	o.Retry.Max = orDefault(o.Retry.Max, 5*time.Minute)
+	o.UserPath = orDefault(o.UserPath, `"$user", public`)
 	return &Worker{o: o, sql: newStatements(o.Pipeline)}
 }
 

@@ -141,11 +141,12 @@ func (w *Worker) writeBack(ctx context.Context, items []item) error {
 	var done queue.Finished
 	batch.Queue(sqlfiles.Query("finish_tasks"), queue.FinishArgs(w.o.ID, items[0].task.LeaseToken, outcomes, time.Now())).
 		Query(func(rows pgx.Rows) (err error) { done, err = queue.CollectFinished(rows); return err })
+	queue.QueueAdd(batch, p.ID, p.Priority, c.again)
+	if p.ToColumn() && len(c.write)+len(c.empty) > 0 {
+		w.queuePath(batch, w.o.UserPath) // for triggers that are deferred to the commit
+	}
 	if err := tx.SendBatch(ctx, batch).Close(); err != nil {
 		return fmt.Errorf("write back %s: %w", w.describe(len(items)), err)
-	}
-	if err := queue.Add(ctx, tx, p.ID, p.Priority, c.again); err != nil {
-		return err
 	}
 	if err := failpoint.Hit("worker/before-commit"); err != nil {
 		return err
@@ -262,6 +263,10 @@ var errSuppressed = &pgconn.PgError{Code: "39000", Message: "a trigger of the ta
 
 // queueUpdate adds an update of the user's rows and checks that none was kept out.
 func (w *Worker) queueUpdate(batch *pgx.Batch, sql string, args []any, want int) {
+	// Triggers of the table were written for the search_path of its applications and run under it; the statement itself names
+	// everything in full.
+	w.queuePath(batch, w.o.UserPath)
+	defer w.queuePath(batch, ownPath)
 	batch.Queue(sql, args...).Query(func(rows pgx.Rows) error {
 		n := 0
 		for rows.Next() {
@@ -275,6 +280,13 @@ func (w *Worker) queueUpdate(batch *pgx.Batch, sql string, args []any, want int)
 		}
 		return nil
 	})
+}
+
+// ownPath is the search_path of our sessions.
+const ownPath = "pg_catalog"
+
+func (*Worker) queuePath(batch *pgx.Batch, path string) {
+	batch.Queue("SELECT pg_catalog.set_config('search_path', $1, true)", path)
 }
 
 // queueLedger adds the statements that keep the ledger.

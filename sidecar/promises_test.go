@@ -1,0 +1,336 @@
+package sidecar_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/embedsidecar/embedsidecar/embed"
+	"github.com/embedsidecar/embedsidecar/pipeline"
+	"github.com/embedsidecar/embedsidecar/sidecar"
+	"github.com/embedsidecar/embedsidecar/testenv"
+)
+
+func TestP1_RowsConvergeWhateverHappensToThem(t *testing.T) {
+	t.Parallel()
+	bothDestinations(t, func(t *testing.T, spec func(string, ...string) pipeline.Spec) {
+		db := testenv.DB(t)
+		db.MustExec(`CREATE TABLE docs (id bigint PRIMARY KEY, title text, body text, hits int DEFAULT 0)`)
+		db.MustExec(`INSERT INTO docs SELECT i, 'title ' || i, 'body ' || i FROM generate_series(1, 500) AS i`)
+		r := newRig(t, db, spec("docs", "title", "body"))
+		r.start()
+		r.settle()
+		r.verify()
+		for _, sql := range []string{
+			`UPDATE docs SET body = body || '!' WHERE id <= 100`,
+			`UPDATE docs SET hits = hits + 1`,
+			`UPDATE docs SET title = NULL, body = '' WHERE id BETWEEN 101 AND 110`,
+			`UPDATE docs SET title = '  ', body = E'\t\n' WHERE id BETWEEN 111 AND 120`,
+			`DELETE FROM docs WHERE id BETWEEN 121 AND 140`,
+			`UPDATE docs SET id = id + 10000 WHERE id BETWEEN 141 AND 160`,
+			`BEGIN; DELETE FROM docs WHERE id = 200; INSERT INTO docs VALUES (200, 'again', 'here'); COMMIT`,
+			`BEGIN; INSERT INTO docs VALUES (900, 'a', 'b'); SAVEPOINT s; UPDATE docs SET body = 'lost' WHERE id = 900; ROLLBACK TO s; COMMIT`,
+			`BEGIN; INSERT INTO docs VALUES (901, 'never', 'there'); ROLLBACK`,
+		} {
+			for statement := range strings.SplitSeq(sql, ";;") {
+				db.MustExec(statement)
+			}
+		}
+		r.settle()
+		r.verify()
+		db.MustExec(`BEGIN; TRUNCATE docs; INSERT INTO docs SELECT i, 'new ' || i, '' FROM generate_series(1, 50) AS i; COMMIT`)
+		r.settle()
+		r.verify()
+		if got := r.count(`SELECT count(*) FROM embedsidecar.ledger`); got != 50 {
+			t.Errorf("%d ledger entries for 50 rows", got)
+		}
+	})
+}
+
+func TestP1_RemovedVectorsAreMadeAgain(t *testing.T) {
+	t.Parallel()
+	db := testenv.DB(t)
+	db.MustExec(`CREATE TABLE docs (id bigint PRIMARY KEY, body text)`)
+	db.MustExec(`INSERT INTO docs SELECT i, 'body ' || i FROM generate_series(1, 50) AS i`)
+	r := newRig(t, db, column("docs", "body"))
+	r.start()
+	r.settle()
+	db.MustExec(`UPDATE docs SET embedding = NULL WHERE id <= 20`)
+	r.settle()
+	r.verify()
+}
+
+func TestP3_ALateWorkerIsFenced(t *testing.T) {
+	t.Parallel()
+	bothDestinations(t, func(t *testing.T, spec func(string, ...string) pipeline.Spec) {
+		db := testenv.DB(t)
+		db.MustExec(`CREATE TABLE docs (id bigint PRIMARY KEY, body text)`)
+		r := newRig(t, db, spec("docs", "body"))
+		r.options = func(o *sidecar.Options) { o.Lease = time.Second; o.Loops = 2 }
+		s, _ := r.start()
+		r.settle()
+		asleep, wake := make(chan struct{}), make(chan struct{})
+		var once sync.Once
+		r.embedder.hook(func(_ context.Context, texts []string) error {
+			if texts[0] == "old" {
+				once.Do(func() { close(asleep) })
+				<-wake
+			}
+			return nil
+		})
+		db.MustExec(`INSERT INTO docs VALUES (1, 'old')`)
+		<-asleep
+		// The worker sleeps; its lease is taken from it, as if its heartbeats were lost, and the row changes.
+		db.MustExecSuper(`UPDATE embedsidecar.task SET leased_until = now() - interval '1 s', leased_by = -1`)
+		db.MustExec(`UPDATE docs SET body = 'new'`)
+		testenv.Eventually(t, time.Minute, func() (bool, string) {
+			n := r.embedder.sent("new")
+			return n > 0, fmt.Sprintf("sent new %d times", n)
+		})
+		r.settle()
+		close(wake)
+		testenv.Eventually(t, time.Minute, func() (bool, string) {
+			states := s.States()
+			return len(states) == 1 && states[0].Worker.Fenced.Load() == 1, "the late write was not fenced"
+		})
+		r.verify()
+	})
+}
+
+func TestP4_AnEmbeddingTableNeverMakesTheUserWait(t *testing.T) {
+	t.Parallel()
+	db := testenv.DB(t)
+	db.MustExec(`CREATE TABLE docs (id bigint PRIMARY KEY, body text)`)
+	r := newRig(t, db, intoTable("docs", "body"))
+	r.start()
+	r.settle()
+	// A writer that holds everything it can for as long as it likes, and one that is serializable, both see no trace of us.
+	tx, err := db.Pool.Begin(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, sql := range []string{`SET TRANSACTION ISOLATION LEVEL SERIALIZABLE`, `SET LOCAL lock_timeout = '50ms'`,
+		`INSERT INTO docs SELECT i, 'body ' || i FROM generate_series(1, 100) AS i`} {
+		if _, err := tx.Exec(t.Context(), sql); err != nil {
+			t.Fatal(err)
+		}
+	}
+	db.MustExec(`INSERT INTO docs VALUES (1000, 'other')`)
+	r.settle()
+	if _, err := tx.Exec(t.Context(), `UPDATE docs SET body = body || '.' WHERE id <= 100`); err != nil {
+		t.Fatal(err)
+	}
+	if err := tx.Commit(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	r.settle()
+	r.verify()
+}
+
+func TestP4_ALockedRowWaitsForItsWriterAndNotTheOtherWayRound(t *testing.T) {
+	t.Parallel()
+	db := testenv.DB(t)
+	db.MustExec(`CREATE TABLE docs (id bigint PRIMARY KEY, body text)`)
+	r := newRig(t, db, column("docs", "body"))
+	s, _ := r.start()
+	r.settle()
+	db.MustExec(`INSERT INTO docs SELECT i, 'body ' || i FROM generate_series(1, 100) AS i`)
+	r.settle()
+	tx, err := db.Pool.Begin(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := tx.Exec(t.Context(), `SELECT FROM docs WHERE id = 7 FOR UPDATE`); err != nil {
+		t.Fatal(err)
+	}
+	db.MustExec(`UPDATE docs SET body = body || '!' WHERE id <> 7`)
+	db.MustExec(`UPDATE embedsidecar.pipeline SET enabled = enabled`)
+	r.settle()
+	if _, err := tx.Exec(t.Context(), `UPDATE docs SET body = 'mine' WHERE id = 7`); err != nil {
+		t.Fatal(err)
+	}
+	if err := tx.Commit(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	r.settle()
+	r.verify()
+	_ = s
+}
+
+func TestP5_APoisonedTextStaysAlone(t *testing.T) {
+	t.Parallel()
+	db := testenv.DB(t)
+	db.MustExec(`CREATE TABLE docs (id bigint PRIMARY KEY, body text)`)
+	r := newRig(t, db, intoTable("docs", "body"))
+	r.embedder.hook(func(_ context.Context, texts []string) error {
+		for _, text := range texts {
+			switch {
+			case strings.Contains(text, "kills"):
+				return &embed.Error{Class: embed.Crash, Code: "crashed", Err: errors.New("the embedder died")}
+			case strings.Contains(text, "breaks"):
+				return &embed.Error{Class: embed.Data, Code: "wrong_count", Err: errors.New("one too few")}
+			}
+		}
+		return nil
+	})
+	db.MustExec(`INSERT INTO docs SELECT i, 'body ' || i FROM generate_series(1, 300) AS i`)
+	db.MustExec(`UPDATE docs SET body = 'it kills' WHERE id = 150`)
+	db.MustExec(`UPDATE docs SET body = 'it breaks' WHERE id = 77`)
+	r.options = func(o *sidecar.Options) { o.Retry.MaxAttempts = 2 }
+	r.start()
+	r.settle()
+	if got := testenv.Values[string](db, `SELECT row_key FROM embedsidecar.task WHERE state = 'failed' ORDER BY row_key`); fmt.Sprint(got) != "[150 77]" {
+		t.Errorf("dead letters %v, want 150 and 77", got)
+	}
+	found := r.reports()[0]
+	if found.Covered != 298 || found.Missing != 2 {
+		t.Errorf("%+v, want 298 covered and 2 missing", found)
+	}
+	// What cures a dead letter is a change of its row.
+	db.MustExec(`UPDATE docs SET body = 'harmless ' || id WHERE id IN (77, 150)`)
+	r.settle()
+	r.verify()
+}
+
+func TestP6_WriteBacksMakeNoTask(t *testing.T) {
+	t.Parallel()
+	for _, marks := range []bool{true, false} {
+		t.Run(fmt.Sprintf("marks=%t", marks), func(t *testing.T) {
+			rows := int64(100_000)
+			db := testenv.DB(t)
+			db.MustExec(`CREATE TABLE docs (id bigint PRIMARY KEY, body text)`)
+			db.MustExec(`INSERT INTO docs SELECT i, 'body ' || i FROM generate_series(1, $1::bigint) AS i`, rows)
+			r := newRig(t, db, column("docs", "body"))
+			r.options = func(o *sidecar.Options) { o.NoMarks = !marks }
+			s, _ := r.start()
+			r.settle()
+			if got := r.count(`SELECT count(*) FROM docs WHERE embedding IS NOT NULL`); got != rows {
+				t.Fatalf("%d of %d rows have a vector", got, rows)
+			}
+			r.settle() // our own writes have come by now
+			stats := s.Stream()
+			if made, joined := stats.Made.Load(), stats.Joined.Load(); made+joined != 0 {
+				t.Errorf("%d write-backs made %d tasks and joined %d", rows, made, joined)
+			}
+			if own, dropped := stats.OwnWrites.Load(), stats.Dropped.Load(); own+dropped < rows || marks != (own >= rows) {
+				t.Errorf("own writes %d, dropped %d, of %d write-backs", own, dropped, rows)
+			}
+		})
+	}
+}
+
+func TestP6_ATriggerInOurWriteBackIsEmbedded(t *testing.T) {
+	t.Parallel()
+	db := testenv.DB(t)
+	db.MustExec(`CREATE TABLE docs (id bigint PRIMARY KEY, body text, embedding vector(8))`)
+	db.MustExec(`CREATE FUNCTION shout() RETURNS trigger LANGUAGE plpgsql AS $$
+		BEGIN IF new.embedding IS DISTINCT FROM old.embedding AND new.body NOT LIKE '%!' THEN new.body := new.body || '!'; END IF; RETURN new; END $$`)
+	db.MustExec(`CREATE TRIGGER shout BEFORE UPDATE ON docs FOR EACH ROW EXECUTE FUNCTION shout()`)
+	db.MustExec(`INSERT INTO docs SELECT i, 'body ' || i FROM generate_series(1, 100) AS i`)
+	r := newRig(t, db, column("docs", "body"))
+	r.start()
+	r.settle()
+	r.settle()
+	if got := r.count(`SELECT count(*) FROM docs WHERE body LIKE '%!'`); got != 100 {
+		t.Fatalf("the trigger changed %d rows of 100", got)
+	}
+	r.verify()
+}
+
+func TestP7_ARowEditedWhileItWaitsIsEmbeddedOnce(t *testing.T) {
+	t.Parallel()
+	db := testenv.DB(t)
+	db.MustExec(`CREATE TABLE docs (id bigint PRIMARY KEY, body text)`)
+	r := newRig(t, db, intoTable("docs", "body"))
+	db.MustExec(`UPDATE embedsidecar.pipeline SET enabled = false`)
+	r.start()
+	db.MustExec(`INSERT INTO docs VALUES (1, 'edit 0')`)
+	for i := 1; i <= 1000; i++ {
+		db.MustExec(`UPDATE docs SET body = 'edit ' || $1::text`, fmt.Sprint(i))
+	}
+	testenv.Eventually(t, time.Minute, func() (bool, string) {
+		gen := testenv.Values[int64](db, `SELECT gen FROM embedsidecar.task`)
+		return len(gen) == 1 && gen[0] > 1, fmt.Sprintf("tasks with gen %v", gen)
+	})
+	r.settle()
+	db.MustExec(`UPDATE embedsidecar.pipeline SET enabled = true`)
+	testenv.Eventually(t, time.Minute, func() (bool, string) {
+		n := r.count(`SELECT count(*) FROM docs_embedding`)
+		return n == 1, fmt.Sprintf("%d vectors", n)
+	})
+	r.settle()
+	if n := r.embedder.sent(); n != 1 {
+		t.Errorf("1,000 edits sent %d texts to the embedder, want 1", n)
+	}
+	r.verify()
+}
+
+func TestP8_UnrelatedUpdatesCostNothing(t *testing.T) {
+	t.Parallel()
+	bothDestinations(t, func(t *testing.T, spec func(string, ...string) pipeline.Spec) {
+		db := testenv.DB(t)
+		db.MustExec(`CREATE TABLE docs (id bigint PRIMARY KEY, body text, hits bigint DEFAULT 0)`)
+		// Every other text is so large that it is stored out of line: an update leaves it out of the WAL.
+		db.MustExec(`ALTER TABLE docs ALTER body SET STORAGE EXTERNAL`)
+		db.MustExec(`INSERT INTO docs SELECT i, CASE i % 2 WHEN 0 THEN repeat('long ', 1000) || i ELSE 'short ' || i END FROM generate_series(1, 1000) AS i`)
+		r := newRig(t, db, spec("docs", "body"))
+		s, _ := r.start()
+		r.settle()
+		r.settle()
+		stats, sent := s.Stream(), r.embedder.sent()
+		made := stats.Made.Load() + stats.Joined.Load()
+		reads := func() int64 {
+			db.MustExec(`SELECT pg_stat_clear_snapshot()`)
+			return r.count(`SELECT coalesce(sum(idx_scan), 0)::bigint FROM pg_stat_user_tables WHERE relname = 'docs'`)
+		}
+		before := reads()
+		for range 100 {
+			db.MustExec(`UPDATE docs SET hits = hits + 1`) // reads by sequential scan
+		}
+		r.settle()
+		if now := stats.Made.Load() + stats.Joined.Load(); now != made {
+			t.Errorf("100,000 unrelated updates made %d tasks", now-made)
+		}
+		if now := r.embedder.sent(); now != sent {
+			t.Errorf("they sent %d texts", now-sent)
+		}
+		if now := reads(); now != before {
+			t.Errorf("they cost %d reads of the source table", now-before)
+		}
+		r.verify()
+	})
+}
+
+func TestP8_ThereAndBackAtTheWorstMoment(t *testing.T) {
+	t.Parallel()
+	bothDestinations(t, func(t *testing.T, spec func(string, ...string) pipeline.Spec) {
+		db := testenv.DB(t)
+		db.MustExec(`CREATE TABLE docs (id bigint PRIMARY KEY, body text)`)
+		db.MustExec(`INSERT INTO docs VALUES (1, 'A')`)
+		r := newRig(t, db, spec("docs", "body"))
+		s, _ := r.start()
+		r.settle()
+		embedding, goOn := make(chan struct{}), make(chan struct{})
+		r.embedder.hook(func(_ context.Context, texts []string) error {
+			if texts[0] == "B" {
+				close(embedding)
+				<-goOn
+			}
+			return nil
+		})
+		db.MustExec(`UPDATE docs SET body = 'B'`)
+		<-embedding
+		changes := s.Stream().Changes.Load()
+		db.MustExec(`UPDATE docs SET body = 'A'`)
+		testenv.Eventually(t, time.Minute, func() (bool, string) {
+			return s.Stream().Changes.Load() > changes && r.count(`SELECT gen FROM embedsidecar.task`) > 1, "the way back was not queued"
+		})
+		close(goOn)
+		r.settle()
+		r.verify()
+	})
+}

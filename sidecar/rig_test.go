@@ -1,0 +1,265 @@
+package sidecar_test
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"os"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/embedsidecar/embedsidecar/database"
+	"github.com/embedsidecar/embedsidecar/embed"
+	"github.com/embedsidecar/embedsidecar/pipeline"
+	"github.com/embedsidecar/embedsidecar/plugins/fake/vector"
+	"github.com/embedsidecar/embedsidecar/queue"
+	"github.com/embedsidecar/embedsidecar/report"
+	"github.com/embedsidecar/embedsidecar/setup"
+	"github.com/embedsidecar/embedsidecar/sidecar"
+	"github.com/embedsidecar/embedsidecar/testenv"
+	"github.com/embedsidecar/embedsidecar/worker"
+)
+
+func TestMain(m *testing.M) { os.Exit(testenv.Main(m)) }
+
+const dims = 8
+
+// counter is an in-process embedder that counts, with a hook that may fail or wait.
+type counter struct {
+	mu     sync.Mutex
+	calls  int
+	texts  map[string]int
+	before func(ctx context.Context, texts []string) error
+}
+
+func newCounter() *counter { return &counter{texts: map[string]int{}} }
+
+func (c *counter) Describe(context.Context) (embed.Description, error) {
+	return embed.Description{Plugin: "counter", Model: "counter", Fingerprint: "counter-1", Dims: dims, Deterministic: true}, nil
+}
+
+func (c *counter) hook(before func(ctx context.Context, texts []string) error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.before = before
+}
+
+func (c *counter) Embed(ctx context.Context, _ embed.Kind, texts []string) ([]embed.Result, error) {
+	c.mu.Lock()
+	c.calls++
+	for _, text := range texts {
+		c.texts[text]++
+	}
+	before := c.before
+	c.mu.Unlock()
+	if before != nil {
+		if err := before(ctx, texts); err != nil {
+			return nil, err
+		}
+	}
+	results := make([]embed.Result, len(texts))
+	for i, text := range texts {
+		if vector.Empty(text) {
+			results[i].Empty = true
+		} else {
+			results[i].Vector = vector.Of(text, dims)
+		}
+	}
+	return results, nil
+}
+
+// sent returns how many texts were sent, in all or with this content.
+func (c *counter) sent(content ...string) (n int) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if len(content) == 0 {
+		for _, times := range c.texts {
+			n += times
+		}
+	}
+	for _, text := range content {
+		n += c.texts[text]
+	}
+	return n
+}
+
+// rig is a database with pipelines and what works them, as the least-privileged role.
+type rig struct {
+	t         *testing.T
+	db        *testenv.Database
+	slot      string
+	role      string
+	url       string // of the run role
+	pipelines []pipeline.Pipeline
+	embedder  *counter
+	options   func(*sidecar.Options)
+}
+
+// newRig sets pipelines up as the tables' owner, who is no superuser.
+func newRig(t *testing.T, db *testenv.Database, specs ...pipeline.Spec) *rig {
+	t.Helper()
+	r := &rig{t: t, db: db, slot: db.SlotName(), embedder: newCounter()}
+	r.init(specs...)
+	r.role = db.RunRole(r.pipelines...)
+	r.url = db.URL(r.role)
+	return r
+}
+
+func (r *rig) init(specs ...pipeline.Spec) setup.Report {
+	r.t.Helper()
+	described := map[string]embed.Description{}
+	for i := range specs {
+		specs[i].Enabled = true
+		if specs[i].Name == "" {
+			specs[i].Name = specs[i].Table
+		}
+		specs[i].Plugin, specs[i].Model = "counter", "counter"
+		specs[i].Priority = pipeline.Normal
+		described[specs[i].Name], _ = r.embedder.Describe(r.t.Context())
+	}
+	owner := r.db.URL(testenv.Owner)
+	pool := connect(r.t, owner, 4)
+	done, err := setup.Init(r.t.Context(), setup.Options{
+		Pool: pool, ReplicationDSN: owner, Slot: r.slot, Publication: r.db.Name + "_pub", Specs: specs, Descriptions: described, Log: logger(r.t),
+	})
+	if err != nil {
+		r.t.Fatalf("init: %v", err)
+	}
+	r.pipelines = done.Pipelines
+	return done
+}
+
+func connect(t *testing.T, url string, n int32) *pgxpool.Pool {
+	t.Helper()
+	pool, err := database.Connect(t.Context(), url, database.Options{MaxConns: n, Log: logger(t)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(pool.Close)
+	return pool
+}
+
+// logger writes the log of parts under test where go test shows it for a failed test.
+func logger(t *testing.T) *slog.Logger {
+	return slog.New(slog.NewTextHandler(&testWriter{t: t}, &slog.HandlerOptions{Level: slog.LevelDebug}))
+}
+
+type testWriter struct {
+	mu   sync.Mutex
+	t    *testing.T
+	over bool
+}
+
+func (w *testWriter) Write(b []byte) (int, error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.t.Context().Err() == nil && !w.over {
+		w.t.Log(string(b[:len(b)-1]))
+	}
+	return len(b), nil
+}
+
+// start runs a sidecar and returns it with a function that stops it and waits.
+func (r *rig) start() (*sidecar.Sidecar, func()) {
+	r.t.Helper()
+	// Cleanups run in reverse order: the pools close after the sidecar has stopped.
+	pool, direct := connect(r.t, r.url, 8), connect(r.t, r.url, 3)
+	o := sidecar.Options{
+		Slot: r.slot, Instance: r.t.Name(), Version: "test", Pool: pool, Direct: direct, Log: logger(r.t),
+		Dial: func(ctx context.Context) (*pgconn.PgConn, error) {
+			return database.ConnectReplication(ctx, r.url, database.Options{})
+		},
+		Load:      func(ctx context.Context) ([]pipeline.Pipeline, error) { return setup.Load(ctx, pool, r.slot) },
+		Embedder:  func(context.Context, *pipeline.Pipeline) (embed.Embedder, error) { return r.embedder, nil },
+		Heartbeat: time.Second, Lease: 5 * time.Second, Retry: worker.Retry{Initial: 50 * time.Millisecond, Max: time.Second},
+	}
+	if r.options != nil {
+		r.options(&o)
+	}
+	s := sidecar.New(o)
+	ctx, cancel := context.WithCancel(context.WithoutCancel(r.t.Context()))
+	done := make(chan error, 1)
+	go func() { done <- s.Run(ctx) }()
+	var once sync.Once
+	stop := func() {
+		once.Do(func() {
+			cancel()
+			if err := <-done; err != nil {
+				r.t.Errorf("sidecar: %v", err)
+			}
+		})
+	}
+	r.t.Cleanup(stop)
+	return s, stop
+}
+
+// settle waits until everything committed so far is worked.
+func (r *rig) settle() {
+	r.t.Helper()
+	ctx, cancel := context.WithTimeout(r.t.Context(), 2*time.Minute)
+	defer cancel()
+	lsn, err := report.Now(ctx, r.db.Pool)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	state, err := report.Wait(ctx, r.db.Super(), r.slot, lsn)
+	if err != nil {
+		r.t.Fatalf("not caught up: %+v: %v; tasks: %v", state, err, testenv.Values[string](r.db,
+			"SELECT row_key || ' ' || state || ' ' || coalesce(error_code, '') || ' ' || coalesce(error_message, '') FROM embedsidecar.task LIMIT 10"))
+	}
+}
+
+// verify proves P1 for every pipeline: what the tables hold is what embedding their texts anew gives.
+func (r *rig) verify() {
+	r.t.Helper()
+	for i, found := range r.reports() {
+		if !found.OK() {
+			r.t.Errorf("pipeline %s: %+v", r.pipelines[i].Name, found)
+		}
+	}
+}
+
+func (r *rig) reports() []worker.Report {
+	r.t.Helper()
+	pool := connect(r.t, r.url, 2)
+	loaded, err := setup.Load(r.t.Context(), pool, r.slot)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	r.pipelines = loaded
+	reports := make([]worker.Report, len(loaded))
+	for i := range loaded {
+		w := worker.New(worker.Options{Pipeline: &loaded[i], DB: pool, Queue: queue.New(pool), Service: embed.NewService(r.embedder, 0), Log: logger(r.t)})
+		if reports[i], err = w.Verify(r.t.Context(), 1<<30); err != nil {
+			r.t.Fatal(err)
+		}
+	}
+	return reports
+}
+
+func (r *rig) count(sql string, args ...any) int64 {
+	r.t.Helper()
+	return testenv.Value[int64](r.db, sql, args...)
+}
+
+// column and table are specs of the two destinations.
+func column(table string, columns ...string) pipeline.Spec {
+	return pipeline.Spec{Schema: "public", Table: table, Columns: columns, IntoColumn: "embedding"}
+}
+
+func intoTable(table string, columns ...string) pipeline.Spec {
+	return pipeline.Spec{Schema: "public", Table: table, Columns: columns, IntoTable: table + "_embedding"}
+}
+
+// bothDestinations runs a test with each.
+func bothDestinations(t *testing.T, test func(t *testing.T, spec func(table string, columns ...string) pipeline.Spec)) {
+	for name, spec := range map[string]func(string, ...string) pipeline.Spec{"column": column, "table": intoTable} {
+		t.Run(name, func(t *testing.T) { t.Parallel(); test(t, spec) })
+	}
+}
+
+var _ = fmt.Sprint
