@@ -10,6 +10,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"net"
 	"sort"
 	"strings"
@@ -173,9 +174,7 @@ func configure(c *pgconn.Config, o Options) {
 		}
 	}
 	for _, settings := range []map[string]string{formatting, conduct} {
-		for name, value := range settings {
-			c.RuntimeParams[name] = value
-		}
+		maps.Copy(c.RuntimeParams, settings)
 	}
 	idle := o.IdleInTransaction
 	if idle == 0 {

@@ -30,8 +30,10 @@ var awkwardText = []string{"2024-01-01 22:04:05+00", "2024-02-01", "1 day 02:00:
 // spoil makes every setting of ours wrong by default for the database.
 func spoil(t *testing.T, pool *pgxpool.Pool) {
 	t.Helper()
-	for _, set := range []string{"datestyle = 'SQL, DMY'", "timezone = 'Asia/Tokyo'", "intervalstyle = 'iso_8601'", "extra_float_digits = -10",
-		"bytea_output = 'escape'", "client_encoding = 'LATIN1'", "search_path = 'public'", "row_security = on"} {
+	for _, set := range []string{
+		"datestyle = 'SQL, DMY'", "timezone = 'Asia/Tokyo'", "intervalstyle = 'iso_8601'", "extra_float_digits = -10",
+		"bytea_output = 'escape'", "client_encoding = 'LATIN1'", "search_path = 'public'", "row_security = on",
+	} {
 		if _, err := pool.Exec(t.Context(), "DO $$ BEGIN EXECUTE format('ALTER DATABASE %I SET ', current_database()) || $set$"+set+"$set$; END $$"); err != nil {
 			t.Fatal(err)
 		}

@@ -58,10 +58,11 @@ var directHint = []string{"replication needs a direct connection to the server: 
 
 // unreadable turns an error of parsing into one that repeats nothing of the text, except the name of a file that is not there.
 func unreadable(err error) error {
-	e := &Error{Kind: BadURL, Err: errors.New("the URL can be read neither as postgres://user:password@host:port/database nor as key=value pairs"),
-		Hint: []string{"write : / ? # @ and % inside a password as %3A %2F %3F %23 %40 and %25"}}
-	var path *fs.PathError
-	if errors.As(err, &path) {
+	e := &Error{
+		Kind: BadURL, Err: errors.New("the URL can be read neither as postgres://user:password@host:port/database nor as key=value pairs"),
+		Hint: []string{"write : / ? # @ and % inside a password as %3A %2F %3F %23 %40 and %25"},
+	}
+	if path, ok := errors.AsType[*fs.PathError](err); ok {
 		e.Err, e.Hint = fmt.Errorf("read a file that the URL names: %w", path), nil
 	} else if strings.Contains(err.Error(), "sslmode is invalid") {
 		e.Err = errors.New("the URL's sslmode is none of disable, allow, prefer, require, verify-ca and verify-full")
@@ -78,8 +79,7 @@ func refusedParameter(err error) bool {
 
 // classify turns what pgx returns into *Error.
 func classify(err error, cfg pgconn.Config) error {
-	var done *Error
-	if errors.As(err, &done) {
+	if done, ok := errors.AsType[*Error](err); ok {
 		return done
 	}
 	if errors.Is(err, context.Canceled) {
@@ -166,20 +166,19 @@ func kindHint(k Kind, cfg pgconn.Config) []string {
 
 // cause leaves out pgconn's own opening words, which repeat role and database, and the lines for further hosts' addresses.
 func cause(err error) error {
-	var connect *pgconn.ConnectError
-	if errors.As(err, &connect) {
+	if connect, ok := errors.AsType[*pgconn.ConnectError](err); ok {
 		if inner := connect.Unwrap(); inner != nil {
-			return oneLine{inner}
+			return oneLineError{inner}
 		}
 	}
-	return oneLine{err}
+	return oneLineError{err}
 }
 
-// oneLine prints an error of several lines in one.
-type oneLine struct{ error }
+// oneLineError prints an error of several lines in one.
+type oneLineError struct{ error }
 
-func (e oneLine) Error() string { return strings.Join(strings.Fields(e.error.Error()), " ") }
-func (e oneLine) Unwrap() error { return e.error }
+func (e oneLineError) Error() string { return strings.Join(strings.Fields(e.error.Error()), " ") }
+func (e oneLineError) Unwrap() error { return e.error }
 
 func address(cfg pgconn.Config) string {
 	if strings.HasPrefix(cfg.Host, "/") {

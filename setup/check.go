@@ -214,14 +214,11 @@ func (c *checker) checkSlot(ctx context.Context, tx pgx.Tx) error {
 		return err
 	}
 	name := "publication"
-	switch problem, hint := "", []string(nil); {
-	case pub == nil:
+	if pub == nil {
 		c.add(name, Wrong, fmt.Sprintf("%q does not exist", c.o.Publication), "run embedsidecar init as the owner of the tables")
-	default:
-		if problem, hint = pub.unfit(c.o.Publication); problem != "" {
-			c.add(name, Wrong, problem, hint...)
-			break
-		}
+	} else if problem, hint := pub.unfit(c.o.Publication); problem != "" {
+		c.add(name, Wrong, problem, hint...)
+	} else {
 		c.add(name, OK, fmt.Sprintf("%q, %d tables", c.o.Publication, len(pub.entries)))
 	}
 	name = "slot"

@@ -33,8 +33,10 @@ func findVector(ctx context.Context, q querier) (vectorType, error) {
 		JOIN pg_type t ON t.typnamespace = e.extnamespace AND t.typname = 'vector' JOIN pg_namespace n ON n.oid = t.typnamespace
 		WHERE e.extname = 'vector'`).Scan(&v.OID, &v.Schema)
 	if errors.Is(err, pgx.ErrNoRows) {
-		return v, &ConfigError{Problem: "the extension vector is not installed in this database",
-			Hint: []string{"CREATE EXTENSION vector; (superuser, or the owner of the database where the server trusts the extension)"}}
+		return v, &ConfigError{
+			Problem: "the extension vector is not installed in this database",
+			Hint:    []string{"CREATE EXTENSION vector; (superuser, or the owner of the database where the server trusts the extension)"},
+		}
 	}
 	if err != nil {
 		return v, fmt.Errorf("look up type vector: %w", err)
@@ -148,8 +150,7 @@ func findEmbeddingTable(ctx context.Context, q querier, spec pipeline.Spec, t *t
 		schema = spec.Schema
 	}
 	into, err := tableByName(ctx, q, schema, spec.IntoTable)
-	var missing *MissingError
-	if errors.As(err, &missing) {
+	if _, ok := errors.AsType[*MissingError](err); ok {
 		return d, "", nil, nil
 	}
 	if err != nil {

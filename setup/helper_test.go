@@ -60,14 +60,23 @@ const waitFor = 20 * time.Second
 
 const makeDocs = "CREATE TABLE public.docs (id bigint PRIMARY KEY, title text, body text, n int, embedding public.vector(3))"
 
-// wantError fails the test unless err is of type E and its text with its ways out holds every word.
-func wantError[E interface {
+// hinted is an error with ways out.
+type hinted interface {
 	error
 	Hints() []string
-}](t *testing.T, err error, words ...string) E {
+}
+
+// wantError fails the test unless err is of type E and its text with its ways out holds every word.
+func wantError[E hinted](t *testing.T, err error, words ...string) {
 	t.Helper()
-	var e E
-	if !errors.As(err, &e) {
+	_ = caught[E](t, err, words...)
+}
+
+// caught is wantError for a closer look.
+func caught[E hinted](t *testing.T, err error, words ...string) E {
+	t.Helper()
+	e, ok := errors.AsType[E](err)
+	if !ok {
 		t.Fatalf("got %v (%T), want %T", err, err, e)
 	}
 	text := err.Error() + "\n" + strings.Join(e.Hints(), "\n")

@@ -137,7 +137,6 @@ type initializer struct {
 	repl   *pgconn.PgConn
 	system pglogrepl.IdentifySystemResult
 	report Report
-	plan   []action
 	server serverFacts
 	found  []*findings       // by spec
 	stored []*storedPipeline // by spec; nil: new
@@ -315,10 +314,7 @@ func (in *initializer) execute(ctx context.Context, a action) error {
 		}
 		in.log.WarnContext(ctx, "waiting for a lock", "what", a.What, "attempt", attempt, "holders", strings.Join(holders, "; "))
 		if attempt == lockAttempts {
-			hint := []string{"wait for the sessions that hold locks, and run embedsidecar init again"}
-			for _, h := range holders {
-				hint = append(hint, h)
-			}
+			hint := append([]string{"wait for the sessions that hold locks, and run embedsidecar init again"}, holders...)
 			return &ConflictError{Problem: fmt.Sprintf("no lock within %d tries of %s", lockAttempts, in.o.LockTimeout), Hint: hint, Err: err}
 		}
 		pause := time.NewTimer(in.o.LockTimeout/4 + rand.N(in.o.LockTimeout/2)) //nolint:gosec // jitter is no secret

@@ -80,6 +80,7 @@ func (b *base) catalogue() []string {
 func TestInit_MakesEverythingOnceAndUndoTakesItBack(t *testing.T) {
 	t.Parallel()
 	testenv.EachMajor(t, func(t *testing.T, major int) {
+		t.Helper()
 		b := baseOn(t, testenv.DB(t, testenv.Empty(), testenv.Major(major)), plainDocs, "INSERT INTO docs VALUES (1, 'a', 'b')")
 		before := b.catalogue()
 		o := b.options(b.SlotName(), docs(), side())
@@ -244,7 +245,7 @@ func TestInit_VectorsOfOthersAreSafe(t *testing.T) {
 		"INSERT INTO docs_embedding VALUES (1, 0, 1, '', now(), '[1,2,3]')")
 	o := b.options(b.SlotName(), docs(), side())
 	_, err := setup.Init(t.Context(), o)
-	e := wantError[*setup.ConfigError](t, err, "did not write", "--overwrite")
+	e := caught[*setup.ConfigError](t, err, "did not write", "--overwrite")
 	if !strings.Contains(err.Error(), `"docs"`) || !strings.Contains(err.Error(), `"side"`) {
 		t.Errorf("%v names not both (%v)", err, e)
 	}
@@ -426,7 +427,7 @@ func TestInit_WithoutRightsPrintsWhatAnOwnerRuns(t *testing.T) {
 	o := b.options(b.SlotName(), docs(), side())
 	o.Pool, o.ReplicationDSN = b.connect(role), b.URL(role)
 	_, err := setup.Init(t.Context(), o)
-	e := wantError[*setup.PermissionError](t, err, role, "GRANT CREATE ON DATABASE", `ADD COLUMN "embedding"`, `CREATE PUBLICATION "embedsidecar" FOR TABLE ONLY "public"."docs"`)
+	e := caught[*setup.PermissionError](t, err, role, "GRANT CREATE ON DATABASE", `ADD COLUMN "embedding"`, `CREATE PUBLICATION "embedsidecar" FOR TABLE ONLY "public"."docs"`)
 	if diff := cmp.Diff(before, b.catalogue()); diff != "" {
 		t.Errorf("something was changed (-before +after):\n%s", diff)
 	}
@@ -441,7 +442,7 @@ func TestInit_WithoutRightsPrintsWhatAnOwnerRuns(t *testing.T) {
 			}
 			break
 		}
-		e = wantError[*setup.PermissionError](t, err)
+		e = caught[*setup.PermissionError](t, err)
 		for _, sql := range e.SQL {
 			b.MustExec(sql)
 		}
@@ -457,7 +458,7 @@ func TestInit_ARoleThatMayNotReplicate(t *testing.T) {
 	o := b.options(b.SlotName(), docs())
 	o.ReplicationDSN = b.URL(b.Role(""))
 	_, err := setup.Init(t.Context(), o)
-	if e := wantError[*database.Error](t, err, "REPLICATION"); e.Kind != database.Permission {
+	if e := caught[*database.Error](t, err, "REPLICATION"); e.Kind != database.Permission {
 		t.Errorf("kind %s", e.Kind)
 	}
 }

@@ -152,8 +152,10 @@ func (in *initializer) makePlan() ([]action, error) {
 	}
 	plan = append(plan, published...)
 	if in.slot.Checkpoint && in.slot.Publication != in.o.Publication {
-		return nil, &ConfigError{Problem: fmt.Sprintf("slot %q was set up with publication %q, not %q", in.o.Slot, in.slot.Publication, in.o.Publication),
-			Hint: []string{"use that publication, or another slot"}}
+		return nil, &ConfigError{
+			Problem: fmt.Sprintf("slot %q was set up with publication %q, not %q", in.o.Slot, in.slot.Publication, in.o.Publication),
+			Hint:    []string{"use that publication, or another slot"},
+		}
 	}
 	reason, err := in.slot.renewal(in.o.Slot, in.server.Database, in.system.SystemID, in.pub, in.o.Adopt)
 	if err != nil {
@@ -330,8 +332,10 @@ func (in *initializer) writePipeline(f *findings, stored *storedPipeline) (a act
 	p, d := f.pipeline, in.o.Descriptions[f.pipeline.Name]
 	a = action{allowed: true, words: true}
 	if stored == nil {
-		a.Step = Step{What: fmt.Sprintf("pipeline %q, and its backfill", p.Name), SQL: []string{"-- a row in embedsidecar.pipeline"},
-			Undo: []string{"DELETE FROM embedsidecar.pipeline WHERE name = " + literal(p.Name) + ";"}}
+		a.Step = Step{
+			What: fmt.Sprintf("pipeline %q, and its backfill", p.Name), SQL: []string{"-- a row in embedsidecar.pipeline"},
+			Undo: []string{"DELETE FROM embedsidecar.pipeline WHERE name = " + literal(p.Name) + ";"},
+		}
 		a.run = func(ctx context.Context) error { return in.insertPipeline(ctx, &p, d) }
 		return a, true
 	}

@@ -139,8 +139,10 @@ func publish(name string, now *publication, want []publishedAs, mayCreate bool) 
 	for _, w := range want {
 		entry, in := now.entries[w.table.OID]
 		if in && entry.Filtered {
-			return nil, &ConfigError{Problem: fmt.Sprintf("publication %q has a row filter on %s: changes of other rows would go unnoticed", name, w.table.quoted()),
-				Hint: []string{alter + " DROP TABLE " + w.table.quoted() + "; then run embedsidecar init"}}
+			return nil, &ConfigError{
+				Problem: fmt.Sprintf("publication %q has a row filter on %s: changes of other rows would go unnoticed", name, w.table.quoted()),
+				Hint:    []string{alter + " DROP TABLE " + w.table.quoted() + "; then run embedsidecar init"},
+			}
 		}
 		if now.has(w) {
 			continue
@@ -197,8 +199,7 @@ func Republish(ctx context.Context, db DB, slot string) error {
 			continue
 		}
 		t, err := tableByOID(ctx, tx, s.TableOID)
-		var missing *MissingError
-		if errors.As(err, &missing) {
+		if _, ok := errors.AsType[*MissingError](err); ok {
 			continue
 		}
 		if err != nil {

@@ -126,8 +126,8 @@ func inspect(ctx context.Context, tx pgx.Tx, spec pipeline.Spec, dims int, store
 	if err != nil {
 		return nil, err
 	}
-	problem, hint := "", []string(nil)
-	f.destination, problem, hint, err = findDestination(ctx, tx, spec, t, f.vector, dims)
+	d, problem, hint, err := findDestination(ctx, tx, spec, t, f.vector, dims)
+	f.destination = d
 	if problem != "" || err != nil {
 		return nil, either(fail(problem, hint), err)
 	}

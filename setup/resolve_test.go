@@ -39,6 +39,7 @@ func TestResolve_DefaultText(t *testing.T) {
 func TestResolve_KeysOfManyTypes(t *testing.T) {
 	t.Parallel()
 	testenv.EachMajor(t, func(t *testing.T, major int) {
+		t.Helper()
 		b := baseOn(t, testenv.DB(t, testenv.Empty(), testenv.Major(major)), `CREATE SCHEMA "Odd types"`,
 			`CREATE TYPE "Odd types"."Mood" AS ENUM ('sad', 'it''s "ok"', 'happy')`,
 			`CREATE DOMAIN "Odd types".word AS text COLLATE "C" CHECK (VALUE <> '')`,
@@ -391,7 +392,7 @@ func TestResolve_Privileges(t *testing.T) {
 		if err == nil {
 			break
 		}
-		e := wantError[*setup.PermissionError](t, err, role)
+		e := caught[*setup.PermissionError](t, err, role)
 		for _, sql := range e.SQL {
 			b.MustExec(sql)
 		}

@@ -9,6 +9,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/jackc/pgerrcode"
@@ -97,12 +98,7 @@ func hasCode(err error, codes ...string) bool {
 	if !errors.As(err, &pg) {
 		return false
 	}
-	for _, code := range codes {
-		if pg.Code == code {
-			return true
-		}
-	}
-	return false
+	return slices.Contains(codes, pg.Code)
 }
 
 func denied(err error) bool { return hasCode(err, pgerrcode.InsufficientPrivilege) }
@@ -133,16 +129,16 @@ func nearest(wrong string, names []string) []string {
 		distance int
 	}
 	limit := max(2, len(wrong)/3)
-	var close []candidate
+	var near []candidate
 	for _, name := range names {
 		d := distance(strings.ToLower(wrong), strings.ToLower(name))
 		if d <= limit {
-			close = append(close, candidate{name, d})
+			near = append(near, candidate{name, d})
 		}
 	}
 	var best []string
 	for d := 0; d <= limit && len(best) < 3; d++ {
-		for _, c := range close {
+		for _, c := range near {
 			if c.distance == d && len(best) < 3 {
 				best = append(best, c.name)
 			}
