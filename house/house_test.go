@@ -121,7 +121,8 @@ func TestHosts(t *testing.T) {
 // TestMachinePaths looks for paths that exist on the machine of whoever wrote the line only.
 func TestMachinePaths(t *testing.T) {
 	t.Parallel()
-	personal := regexp.MustCompile(`(^|[\s"'=:(])(/home/[a-z]|/Users/[A-Za-z]|/root/[a-z.]|[A-Z]:\\Users\\)`)
+	personal := regexp.MustCompile(`(?:^|[\s"'=:(])(?:/home/|/Users/|/root/|[A-Z]:\\Users\\)([\w.-]+)`)
+	anybody := []string{"somebody", "user", "you"}
 	for _, path := range files(t) {
 		content := read(t, path)
 		if strings.HasPrefix(path, "house/") || strings.Contains(path, "testdata/") || !utf8.ValidString(content) {
@@ -130,7 +131,7 @@ func TestMachinePaths(t *testing.T) {
 		number := 0
 		for line := range strings.Lines(content) {
 			number++
-			if personal.MatchString(line) {
+			if match := personal.FindStringSubmatch(line); match != nil && !slices.Contains(anybody, match[1]) {
 				t.Errorf("%s:%d names a path in somebody's home: %s", path, number, strings.TrimSpace(line))
 			}
 		}
