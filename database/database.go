@@ -269,6 +269,6 @@ func verifySession(got [len(checked)]string, ascii bool, role string) error {
 	for _, name := range wrong {
 		e.Hint = append(e.Hint, fmt.Sprintf("ALTER ROLE %s SET %s = '%s';", pgx.Identifier{role}.Sanitize(), name, formatting[name]))
 	}
-	e.Hint = append(e.Hint, "or give a URL that leads to the server itself")
+	e.Hint = append(e.Hint, "then have the pooler open its server connections anew (RECONNECT in PgBouncer's console)", "or give a URL that leads to the server itself")
 	return e
 }
