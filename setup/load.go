@@ -114,22 +114,27 @@ func columnsOfText(s *storedPipeline) []string {
 // cannot work is returned with a status other than active and a detail that says why; then only its spec, ID, OID, generation,
 // fingerprint, width and watched columns are certain. It returns *NotSetUpError when the database has no schema of ours.
 func Load(ctx context.Context, db DB, slot string) ([]pipeline.Pipeline, error) {
-	var pipelines []pipeline.Pipeline
-	err := readOnly(ctx, db, func(tx pgx.Tx) error {
-		stored, err := storedPipelines(ctx, tx, "WHERE p.slot_name = $1", slot)
-		if err != nil {
-			return notSetUp(err)
-		}
-		for i := range stored {
-			p, err := load(ctx, tx, &stored[i])
-			if err != nil {
-				return err
-			}
-			pipelines = append(pipelines, p)
-		}
-		return nil
+	var stored []storedPipeline
+	err := readOnly(ctx, db, func(tx pgx.Tx) (err error) {
+		stored, err = storedPipelines(ctx, tx, "WHERE p.slot_name = $1", slot)
+		return notSetUp(err)
 	})
-	return pipelines, err
+	if err != nil {
+		return nil, err
+	}
+	pipelines := make([]pipeline.Pipeline, len(stored))
+	for i := range stored {
+		// A transaction for each: one that held the locks of several tables, however weak, could deadlock with a user who
+		// truncates them.
+		err := readOnly(ctx, db, func(tx pgx.Tx) (err error) {
+			pipelines[i], err = load(ctx, tx, &stored[i])
+			return err
+		})
+		if err != nil {
+			return nil, err
+		}
+	}
+	return pipelines, nil
 }
 
 // load confirms one stored pipeline. Only a failure to find out is an error.

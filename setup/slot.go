@@ -128,7 +128,8 @@ func (m *slotMaker) create(ctx context.Context) (pglogrepl.LSN, error) {
 	case hasCode(err, pgerrcode.QueryCanceled) && ctx.Err() == nil:
 		return 0, m.waited(ctx, err)
 	case denied(err):
-		return 0, &PermissionError{What: fmt.Sprintf("create slot %q", m.name), Role: m.conn.ParameterStatus("session_authorization"), SQL: []string{"ALTER ROLE ... REPLICATION;"}, Err: err}
+		role := m.conn.ParameterStatus("session_authorization")
+		return 0, &PermissionError{What: fmt.Sprintf("create slot %q", m.name), Role: role, SQL: []string{"ALTER ROLE " + quote(role) + " REPLICATION;"}, Err: err}
 	case err != nil:
 		return 0, fmt.Errorf("create slot %q: %w", m.name, err)
 	}
