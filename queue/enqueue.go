@@ -88,17 +88,21 @@ func (q *Queue) Enqueue(ctx context.Context, db DB, b Batch) (Enqueued, error) {
 		return Enqueued{}, fmt.Errorf("save checkpoint %s of slot %q: %w", b.Checkpoint, b.Slot, err)
 	}
 
-	done, touched, err := upsertAll(ctx, tx, changes)
-	if err != nil {
-		return Enqueued{}, err
-	}
-	done.Merged = merged
+	// Scan rows before task rows, as a scan's own steps lock them.
 	if len(b.Scans) > 0 {
 		_, err = tx.Exec(ctx, sqlfiles.Query("request_scan"), pgx.StrictNamedArgs{"pipeline_ids": b.Scans, "reason": b.ScanReason})
 		if err != nil {
 			return Enqueued{}, fmt.Errorf("request scan: %w", err)
 		}
 	}
+	if err := awaitVisible(ctx, tx, changes); err != nil {
+		return Enqueued{}, err
+	}
+	done, touched, err := upsert(ctx, tx, changes)
+	if err != nil {
+		return Enqueued{}, err
+	}
+	done.Merged = merged
 	if err := failpoint.Hit("queue/before-enqueue-commit"); err != nil {
 		return Enqueued{}, err
 	}
@@ -112,40 +116,44 @@ func (q *Queue) Enqueue(ctx context.Context, db DB, b Batch) (Enqueued, error) {
 	return done, nil
 }
 
-// upsertAll writes the changes, waiting a moment for those whose transaction is in the WAL but not visible yet.
-func upsertAll(ctx context.Context, tx pgx.Tx, changes []Change) (Enqueued, []int32, error) {
-	var (
-		total    Enqueued
-		touched  []int32
-		deadline = time.Now().Add(visibilityPatience)
-	)
-	for pause := visibilityPause; len(changes) > 0; pause *= 2 {
-		done, waiting, pipelines, err := upsert(ctx, tx, changes, time.Now().After(deadline))
-		if err != nil {
-			return Enqueued{}, nil, err
-		}
-		total.Made += done.Made
-		total.Joined += done.Joined
-		total.Dropped += done.Dropped
-		touched = append(touched, pipelines...)
-		left := make([]Change, len(waiting))
-		for i, place := range waiting {
-			left[i] = changes[place-1]
-		}
-		if changes = left; len(changes) == 0 {
-			break
-		}
-		select {
-		case <-ctx.Done():
-			return Enqueued{}, nil, ctx.Err()
-		case <-time.After(pause):
+// awaitVisible waits a moment for the transactions of changes that may be dropped: they are in the WAL, but what they did may not
+// be visible yet, and neither may the ledger entry that says it was our own.
+func awaitVisible(ctx context.Context, tx pgx.Tx, changes []Change) error {
+	var xids []int64
+	seen := map[uint32]bool{}
+	for _, c := range changes {
+		if c.Unchanged != nil && !seen[c.XID] {
+			seen[c.XID] = true
+			xids = append(xids, int64(c.XID))
 		}
 	}
-	return total, touched, nil
+	if len(xids) == 0 {
+		return nil
+	}
+	deadline := time.Now().Add(visibilityPatience)
+	for pause := visibilityPause; ; pause *= 2 {
+		var all bool
+		if err := tx.QueryRow(ctx, sqlfiles.Query("visible_xids"), pgx.StrictNamedArgs{"xids": xids}).Scan(&all); err != nil {
+			return fmt.Errorf("look whether %d transactions are visible: %w", len(xids), err)
+		}
+		if all || time.Now().After(deadline) {
+			return nil
+		}
+		t := time.NewTimer(pause)
+		select {
+		case <-ctx.Done():
+			t.Stop()
+			return ctx.Err()
+		case <-t.C:
+		}
+	}
 }
 
-func upsert(ctx context.Context, tx pgx.Tx, changes []Change, lastTry bool) (done Enqueued, waiting []int64, pipelines []int32, err error) {
+func upsert(ctx context.Context, tx pgx.Tx, changes []Change) (done Enqueued, pipelines []int32, err error) {
 	n := len(changes)
+	if n == 0 {
+		return Enqueued{}, nil, nil
+	}
 	var (
 		ids      = make([]int32, n)
 		keys     = make([]string, n)
@@ -154,21 +162,18 @@ func upsert(ctx context.Context, tx pgx.Tx, changes []Change, lastTry bool) (don
 		lsns     = make([]string, n)
 		times    = make([]time.Time, n)
 		patterns = make([][]byte, n)
-		firsts   = make([]string, n)
 	)
 	for i, c := range changes {
 		ids[i], keys[i], lanes[i], xids[i], lsns[i], times[i], patterns[i] =
 			c.PipelineID, c.RowKey, int16(c.Lane), int64(c.XID), c.LSN.String(), c.CommittedAt, c.Unchanged
-		firsts[i] = lsns[i]
 	}
 	err = tx.QueryRow(ctx, sqlfiles.Query("enqueue_tasks"), pgx.StrictNamedArgs{
-		"pipeline_ids": ids, "row_keys": keys, "lanes": lanes, "xids": xids, "first_lsns": firsts, "last_lsns": lsns,
-		"committed_ats": times, "patterns": patterns, "last_try": lastTry,
-	}).Scan(&done.Made, &done.Joined, &done.Dropped, &waiting, &pipelines)
+		"pipeline_ids": ids, "row_keys": keys, "lanes": lanes, "xids": xids, "lsns": lsns, "committed_ats": times, "patterns": patterns,
+	}).Scan(&done.Made, &done.Joined, &done.Dropped, &pipelines)
 	if err != nil {
-		return Enqueued{}, nil, nil, fmt.Errorf("enqueue %d changes: %w", n, err)
+		return Enqueued{}, nil, fmt.Errorf("enqueue %d changes: %w", n, err)
 	}
-	return done, waiting, pipelines, nil
+	return done, pipelines, nil
 }
 
 // mergeChanges leaves one change per row, sorted so that two enqueues never lock tasks in opposite orders. The last change

@@ -184,17 +184,13 @@ func (q *Queue) GiveBackLease(ctx context.Context, token int64) error {
 
 // Add asks for a look at rows of a pipeline without a change in the WAL.
 func Add(ctx context.Context, tx pgx.Tx, pipelineID int32, lane pipeline.Lane, keys []string) error {
-	batch := &pgx.Batch{}
-	QueueAdd(batch, pipelineID, lane, keys)
-	if err := tx.SendBatch(ctx, batch).Close(); err != nil {
+	if len(keys) == 0 {
+		return nil
+	}
+	_, err := tx.Exec(ctx, sqlfiles.Query("add_tasks"),
+		pgx.StrictNamedArgs{"pipeline_id": pipelineID, "lane": int16(lane), "row_keys": keys})
+	if err != nil {
 		return fmt.Errorf("add %d tasks: %w", len(keys), err)
 	}
 	return nil
-}
-
-// QueueAdd is Add for use in a pgx.Batch.
-func QueueAdd(batch *pgx.Batch, pipelineID int32, lane pipeline.Lane, keys []string) {
-	if len(keys) > 0 {
-		batch.Queue(sqlfiles.Query("add_tasks"), pgx.StrictNamedArgs{"pipeline_id": pipelineID, "lane": int16(lane), "row_keys": keys})
-	}
 }

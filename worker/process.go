@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"math/rand/v2"
 	"strings"
 	"time"
@@ -52,6 +53,9 @@ func (w *Worker) process(ctx context.Context, tasks []queue.Task) error {
 		return err
 	}
 	w.decide(items)
+	if err := w.lookAgain(ctx, items); err != nil {
+		return err
+	}
 	if err := w.reuse(ctx, items); err != nil {
 		return err
 	}
@@ -121,6 +125,29 @@ func (w *Worker) decide(items []item) {
 			it.action = vectorIn
 		}
 	}
+}
+
+// lookAgain asks for a look at rows under the present spelling of their key. It comes before the write-back, in a transaction of its
+// own: added to one that holds tasks already, it could deadlock with an enqueue.
+func (w *Worker) lookAgain(ctx context.Context, items []item) error {
+	var keys []string
+	for i := range items {
+		if items[i].action == alias {
+			keys = append(keys, items[i].row.actual)
+		}
+	}
+	if len(keys) == 0 {
+		return nil
+	}
+	tx, err := w.o.DB.Begin(ctx)
+	if err != nil {
+		return fmt.Errorf("look again at %s: %w", w.describe(len(keys)), err)
+	}
+	defer func() { _ = tx.Rollback(context.WithoutCancel(ctx)) }() // after a commit this does nothing
+	if err := queue.Add(ctx, tx, w.o.Pipeline.ID, w.o.Pipeline.Priority, keys); err != nil {
+		return err
+	}
+	return tx.Commit(ctx)
 }
 
 // embed asks for the vectors of the items that need one and have none yet.

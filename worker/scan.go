@@ -83,15 +83,12 @@ const (
 	stepIdle       // nothing is asked for
 )
 
+// step does one page: it looks first, with no transaction open, so that nobody who truncates or alters the table meets a lock of
+// ours that waits for another of ours; then it makes the tasks, if nobody else did the page meanwhile.
 func (s *Scan) step(ctx context.Context) (step, error) {
 	p := s.w.o.Pipeline
-	tx, err := s.w.o.DB.Begin(ctx)
-	if err != nil {
-		return stepLater, fmt.Errorf("scan %s: %w", p.Source(), err)
-	}
-	defer func() { _ = tx.Rollback(context.WithoutCancel(ctx)) }()
 	var st scanState
-	err = tx.QueryRow(ctx, sqlfiles.Query("lock_scan"), pgx.StrictNamedArgs{"pipeline_id": p.ID}).
+	err := s.w.o.DB.QueryRow(ctx, sqlfiles.Query("read_scan"), pgx.StrictNamedArgs{"pipeline_id": p.ID}).
 		Scan(&st.Phase, &st.Reason, &st.AfterKey, &st.Requested, &st.Started, &st.MayStart)
 	if errors.Is(err, pgx.ErrNoRows) {
 		return stepIdle, nil
@@ -100,55 +97,77 @@ func (s *Scan) step(ctx context.Context) (step, error) {
 		return stepLater, fmt.Errorf("scan %s: %w", p.Source(), err)
 	}
 	var (
-		seen, made int
-		begin      bool
+		keys, look []string
+		before     = st
+		begin      = st.Phase == "waiting"
 	)
-	switch st.Phase {
-	case "waiting":
+	if begin {
 		if !st.MayStart {
 			return stepLater, nil
 		}
-		begin, st.Phase, st.AfterKey, st.Started = true, "rows", nil, st.Requested
+		st.Phase, st.AfterKey, st.Started = "rows", nil, st.Requested
 		s.w.o.Log.InfoContext(ctx, "scan started", "pipeline", p.Name, "reason", st.Reason)
-	default:
-		if full, err := s.full(ctx, tx); err != nil || full {
+	} else {
+		if full, err := s.full(ctx); err != nil || full {
 			return stepLater, err
 		}
-		var keys []string
 		if st.Phase == "rows" {
-			keys, made, err = s.rows(ctx, tx, st.AfterKey)
+			keys, look, err = s.rows(ctx, st.AfterKey)
 		} else {
-			keys, made, err = s.orphans(ctx, tx, st.AfterKey)
+			keys, look, err = s.orphans(ctx, st.AfterKey)
 		}
 		if err != nil {
 			return stepLater, fmt.Errorf("scan %s: %w", p.Source(), err)
 		}
-		if seen = len(keys); seen > 0 {
-			st.AfterKey = &keys[seen-1]
+		if n := len(keys); n > 0 {
+			st.AfterKey = &keys[n-1]
 		} else {
 			s.advance(&st)
 		}
 	}
-	_, err = tx.Exec(ctx, sqlfiles.Query("save_scan"), pgx.StrictNamedArgs{
-		"pipeline_id": p.ID, "phase": st.Phase, "after_key": st.AfterKey, "started": st.Started, "begin": begin,
-		"seen": seen, "made": made, "table": p.OID,
-	})
-	if err != nil {
-		return stepLater, fmt.Errorf("scan %s: %w", p.Source(), err)
-	}
-	if err := failpoint.Hit("worker/before-scan-commit"); err != nil {
+	saved, err := s.save(ctx, before, st, begin, len(keys), look)
+	if err != nil || !saved {
 		return stepLater, err
 	}
-	if err := tx.Commit(ctx); err != nil {
-		return stepLater, fmt.Errorf("scan %s: %w", p.Source(), err)
-	}
-	if made > 0 {
+	if len(look) > 0 {
 		s.w.o.Queue.Wake(p.ID)
 	}
 	if st.Phase == "done" {
 		s.w.o.Log.InfoContext(ctx, "scan finished", "pipeline", p.Name, "reason", st.Reason)
 	}
 	return stepNow, nil
+}
+
+// save makes a page's tasks and the scan's progress durable together. It returns false if somebody else moved the scan since it was
+// read as before: then the page is theirs.
+func (s *Scan) save(ctx context.Context, before, after scanState, begin bool, seen int, look []string) (bool, error) {
+	p := s.w.o.Pipeline
+	tx, err := s.w.o.DB.Begin(ctx)
+	if err != nil {
+		return false, fmt.Errorf("scan %s: %w", p.Source(), err)
+	}
+	defer func() { _ = tx.Rollback(context.WithoutCancel(ctx)) }() // after a commit this does nothing
+	tag, err := tx.Exec(ctx, sqlfiles.Query("save_scan"), pgx.StrictNamedArgs{
+		"pipeline_id": p.ID, "phase": after.Phase, "after_key": after.AfterKey, "started": after.Started, "begin": begin,
+		"seen": seen, "made": len(look), "table": p.OID,
+		"old_phase": before.Phase, "old_after_key": before.AfterKey, "old_requested": before.Requested, "old_started": before.Started,
+	})
+	if err != nil {
+		return false, fmt.Errorf("scan %s: %w", p.Source(), err)
+	}
+	if tag.RowsAffected() == 0 {
+		return false, nil
+	}
+	if err := queue.Add(ctx, tx, p.ID, pipeline.Low, look); err != nil {
+		return false, fmt.Errorf("scan %s: %w", p.Source(), err)
+	}
+	if err := failpoint.Hit("worker/before-scan-commit"); err != nil {
+		return false, err
+	}
+	if err := tx.Commit(ctx); err != nil {
+		return false, fmt.Errorf("scan %s: %w", p.Source(), err)
+	}
+	return true, nil
 }
 
 // advance goes to the next phase, or to the beginning if another scan was asked for meanwhile.
@@ -164,89 +183,95 @@ func (s *Scan) advance(st *scanState) {
 	}
 }
 
-func (s *Scan) full(ctx context.Context, tx pgx.Tx) (bool, error) {
+func (s *Scan) full(ctx context.Context) (bool, error) {
 	var open int
-	err := tx.QueryRow(ctx, sqlfiles.Query("open_tasks"), pgx.StrictNamedArgs{"pipeline_id": s.w.o.Pipeline.ID, "max": scanAhead}).Scan(&open)
+	err := s.w.o.DB.QueryRow(ctx, sqlfiles.Query("open_tasks"), pgx.StrictNamedArgs{"pipeline_id": s.w.o.Pipeline.ID, "max": scanAhead}).Scan(&open)
 	if err != nil {
 		return false, fmt.Errorf("count open tasks: %w", err)
 	}
 	return open >= scanAhead, nil
 }
 
-// rows asks for a look at those rows of the next page that differ from the ledger or are not in it.
-func (s *Scan) rows(ctx context.Context, tx pgx.Tx, after *string) (keys []string, made int, err error) {
-	p := s.w.o.Pipeline
-	sql, args := s.w.sql.first, []any{scanPage}
-	if after != nil {
-		values, err := pipeline.SplitKey(*after, len(p.Key))
-		if err != nil {
-			return nil, 0, err
+// rows returns the next page of keys of the source table, and those of them that differ from the ledger or are not in it.
+func (s *Scan) rows(ctx context.Context, after *string) (keys, look []string, err error) {
+	keys, known, err := s.w.pageOfKeys(ctx, after)
+	if err != nil {
+		return nil, nil, err
+	}
+	var compare []string
+	for i, key := range keys {
+		if known[i] {
+			compare = append(compare, key)
+		} else {
+			look = append(look, key)
 		}
-		sql = s.w.sql.page
+	}
+	if len(compare) == 0 {
+		return keys, look, nil
+	}
+	found, err := s.w.read(ctx, compare)
+	if rowsFault(err) {
+		return keys, keys, nil // the worker finds the row at fault
+	}
+	if err != nil {
+		return nil, nil, err
+	}
+	for i := range found {
+		if !found[i].unchanged(s.w.o.Pipeline) {
+			look = append(look, compare[i])
+		}
+	}
+	return keys, look, nil
+}
+
+// orphans returns the next page of keys of the ledger, and those of them that have no row.
+func (s *Scan) orphans(ctx context.Context, after *string) (keys, look []string, err error) {
+	p := s.w.o.Pipeline
+	rows, err := s.w.o.DB.Query(ctx, sqlfiles.Query("ledger_page"),
+		pgx.StrictNamedArgs{"pipeline_id": p.ID, "after": after, "max": scanPage})
+	if err != nil {
+		return nil, nil, err
+	}
+	keys, err = pgx.CollectRows(rows, pgx.RowTo[string])
+	if err != nil || len(keys) == 0 {
+		return nil, nil, err
+	}
+	args, err := keyArrays(p, keys)
+	if err != nil {
+		return nil, nil, err
+	}
+	rows, err = s.w.o.DB.Query(ctx, s.w.sql.gone, append(args, keys)...)
+	if err != nil {
+		return nil, nil, err
+	}
+	look, err = pgx.CollectRows(rows, pgx.RowTo[string])
+	return keys, look, err
+}
+
+// pageOfKeys returns the next keys of the source table, and whether the ledger knows each.
+func (w *Worker) pageOfKeys(ctx context.Context, after *string) (keys []string, known []bool, err error) {
+	sql, args := w.sql.first, []any{scanPage}
+	if after != nil {
+		values, err := pipeline.SplitKey(*after, len(w.o.Pipeline.Key))
+		if err != nil {
+			return nil, nil, err
+		}
+		sql = w.sql.page
 		for _, v := range values {
 			args = append(args, v)
 		}
 	}
-	rows, err := tx.Query(ctx, sql, args...)
+	rows, err := w.o.DB.Query(ctx, sql, args...)
 	if err != nil {
-		return nil, 0, err
+		return nil, nil, err
 	}
 	var (
-		key           string
-		isKnown       bool
-		differ, known []string
+		key     string
+		isKnown bool
 	)
 	_, err = pgx.ForEachRow(rows, []any{&key, &isKnown}, func() error {
-		keys = append(keys, key)
-		if isKnown {
-			known = append(known, key)
-		} else {
-			differ = append(differ, key)
-		}
+		keys, known = append(keys, key), append(known, isKnown)
 		return nil
 	})
-	if err != nil {
-		return nil, 0, err
-	}
-	if len(known) > 0 {
-		found, err := s.w.read(ctx, known)
-		if rowsFault(err) {
-			differ = append(differ, known...) // the worker finds the row at fault
-		} else if err != nil {
-			return nil, 0, err
-		}
-		for i := range found {
-			if !found[i].unchanged(p) {
-				differ = append(differ, known[i])
-			}
-		}
-	}
-	return keys, len(differ), queue.Add(ctx, tx, p.ID, pipeline.Low, differ)
-}
-
-// orphans asks for a look at those keys of the next page of the ledger that have no row.
-func (s *Scan) orphans(ctx context.Context, tx pgx.Tx, after *string) (keys []string, made int, err error) {
-	p := s.w.o.Pipeline
-	rows, err := tx.Query(ctx, sqlfiles.Query("ledger_page"),
-		pgx.StrictNamedArgs{"pipeline_id": p.ID, "after": after, "max": scanPage})
-	if err != nil {
-		return nil, 0, err
-	}
-	keys, err = pgx.CollectRows(rows, pgx.RowTo[string])
-	if err != nil || len(keys) == 0 {
-		return nil, 0, err
-	}
-	args, err := keyArrays(p, keys)
-	if err != nil {
-		return nil, 0, err
-	}
-	rows, err = tx.Query(ctx, s.w.sql.gone, append(args, keys)...)
-	if err != nil {
-		return nil, 0, err
-	}
-	gone, err := pgx.CollectRows(rows, pgx.RowTo[string])
-	if err != nil {
-		return nil, 0, err
-	}
-	return keys, len(gone), queue.Add(ctx, tx, p.ID, pipeline.Low, gone)
+	return keys, known, err
 }

@@ -8,8 +8,6 @@ import (
 
 	"github.com/jackc/pgx/v5"
 	"github.com/pgvector/pgvector-go"
-
-	"github.com/embedsidecar/embedsidecar/pipeline"
 )
 
 // Report is what a verification found. Rows with an open task count like any other: whether that is bad is for the caller to say.
@@ -49,7 +47,7 @@ func (w *Worker) Verify(ctx context.Context, deep int) (Report, error) {
 	)
 	sample.limit = deep
 	for {
-		keys, err := w.pageOfKeys(ctx, after)
+		keys, _, err := w.pageOfKeys(ctx, after)
 		if err != nil {
 			return report, fmt.Errorf("verify %s: %w", w.o.Pipeline.Source(), err)
 		}
@@ -109,29 +107,6 @@ func (w *Worker) verifyRow(report *Report, r *row) bool {
 		report.Covered++
 	}
 	return true
-}
-
-func (w *Worker) pageOfKeys(ctx context.Context, after *string) ([]string, error) {
-	sql, args := w.sql.first, []any{scanPage}
-	if after != nil {
-		values, err := pipeline.SplitKey(*after, len(w.o.Pipeline.Key))
-		if err != nil {
-			return nil, err
-		}
-		sql = w.sql.page
-		for _, v := range values {
-			args = append(args, v)
-		}
-	}
-	rows, err := w.o.DB.Query(ctx, sql, args...)
-	if err != nil {
-		return nil, err
-	}
-	return pgx.CollectRows(rows, func(row pgx.CollectableRow) (key string, err error) {
-		var known bool
-		err = row.Scan(&key, &known)
-		return key, err
-	})
 }
 
 // countOrphans finds rows of an embedding table whose source row is gone. A column's vector goes with its row.

@@ -65,7 +65,6 @@ type change struct {
 	write, empty, remove []*item // destination
 	ledger               []*item
 	forget               []string // keys that leave the ledger
-	again                []string // keys to look at under their present spelling
 }
 
 func sortItems(items []item) change {
@@ -88,7 +87,6 @@ func sortItems(items []item) change {
 			c.forget = append(c.forget, it.task.RowKey)
 		case alias:
 			c.forget = append(c.forget, it.task.RowKey)
-			c.again = append(c.again, it.row.actual)
 		case nothing, broken:
 		}
 	}
@@ -141,7 +139,6 @@ func (w *Worker) writeBack(ctx context.Context, items []item) error {
 	var done queue.Finished
 	batch.Queue(sqlfiles.Query("finish_tasks"), queue.FinishArgs(w.o.ID, items[0].task.LeaseToken, outcomes, time.Now())).
 		Query(func(rows pgx.Rows) (err error) { done, err = queue.CollectFinished(rows); return err })
-	queue.QueueAdd(batch, p.ID, p.Priority, c.again)
 	if p.ToColumn() && len(c.write)+len(c.empty) > 0 {
 		w.queuePath(batch, w.o.UserPath) // for triggers that are deferred to the commit
 	}

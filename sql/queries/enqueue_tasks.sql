@@ -3,13 +3,12 @@
 -- NULL where the change must be looked at, otherwise what the ledger entry must be LIKE for it to be dropped.
 -- A change is dropped only if no open task exists for its key and the ledger says so, both seen in this statement's one
 -- snapshot, and only if its transaction is visible in it: the WAL runs ahead of visibility, and so may the ledger.
--- Rows: one: how many tasks were made, how many changes joined a waiting task, how many were dropped, and the places of
--- those that could not be judged yet. Locks: the tasks. Index: primary key of ledger, unique key of task.
+-- Rows: one: how many tasks were made, how many changes joined a waiting task, how many were dropped, and which pipelines have
+-- work. Locks: the tasks, by pipeline and key. Index: primary key of ledger, unique key of task.
 WITH input AS (
-    SELECT place, pipeline_id, row_key, lane, xid32, first_lsn, last_lsn, committed_at, pattern
-    FROM unnest(@pipeline_ids::integer[], @row_keys::text[], @lanes::smallint[], @xids::bigint[], @first_lsns::pg_lsn[],
-                @last_lsns::pg_lsn[], @committed_ats::timestamptz[], @patterns::bytea[])
-         WITH ORDINALITY AS i (pipeline_id, row_key, lane, xid32, first_lsn, last_lsn, committed_at, pattern, place)
+    SELECT pipeline_id, row_key, lane, xid32, lsn, committed_at, pattern
+    FROM unnest(@pipeline_ids::integer[], @row_keys::text[], @lanes::smallint[], @xids::bigint[], @lsns::pg_lsn[],
+                @committed_ats::timestamptz[], @patterns::bytea[]) AS i (pipeline_id, row_key, lane, xid32, lsn, committed_at, pattern)
 ), epoch AS MATERIALIZED (
     -- pgoutput gives the low half of a transaction id; the high half is that of the nearest whole one to now.
     SELECT pg_snapshot_xmax(pg_current_snapshot())::text::bigint AS top, pg_current_snapshot() AS snapshot
@@ -17,7 +16,7 @@ WITH input AS (
     SELECT i.*, x.xid,
            CASE
                WHEN i.pattern IS NULL THEN 'enqueue'
-               WHEN NOT pg_visible_in_snapshot(x.xid, e.snapshot) THEN CASE WHEN @last_try::boolean THEN 'enqueue' ELSE 'wait' END
+               WHEN NOT pg_visible_in_snapshot(x.xid, e.snapshot) THEN 'enqueue'
                WHEN EXISTS (SELECT FROM embedsidecar.task AS t WHERE t.pipeline_id = i.pipeline_id AND t.row_key = i.row_key
                             OFFSET 0) THEN 'enqueue'
                WHEN EXISTS (SELECT FROM embedsidecar.ledger AS l WHERE l.pipeline_id = i.pipeline_id AND l.row_key = i.row_key
@@ -30,7 +29,7 @@ WITH input AS (
          CROSS JOIN LATERAL (SELECT (e.top - ((e.top - i.xid32 + 2147483648) & 4294967295) + 2147483648)::text::xid8 AS xid) AS x
 ), upserted AS (
     INSERT INTO embedsidecar.task AS t (pipeline_id, row_key, lane, xid, first_lsn, last_lsn, committed_at)
-    SELECT j.pipeline_id, j.row_key, j.lane, j.xid, j.first_lsn, j.last_lsn, j.committed_at
+    SELECT j.pipeline_id, j.row_key, j.lane, j.xid, j.lsn, j.lsn, j.committed_at
     FROM judged AS j
     WHERE j.verdict = 'enqueue' AND EXISTS (SELECT FROM embedsidecar.pipeline AS p WHERE p.pipeline_id = j.pipeline_id)
     ORDER BY j.pipeline_id, j.row_key COLLATE "C" -- everybody locks tasks in this order
@@ -55,5 +54,4 @@ WITH input AS (
 SELECT (SELECT count(*) FROM upserted WHERE fresh)                             AS made,
        (SELECT count(*) FROM upserted WHERE NOT fresh)                         AS joined,
        (SELECT count(*) FROM judged WHERE verdict = 'drop')                    AS dropped,
-       ARRAY(SELECT place FROM judged WHERE verdict = 'wait' ORDER BY place)   AS waiting,
        ARRAY(SELECT DISTINCT pipeline_id FROM upserted)                        AS pipelines;

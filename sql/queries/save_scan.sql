@@ -1,5 +1,5 @@
--- save_scan: a step of a scan is done.
--- Rows: none. Locks: the scan row (lock_scan took it). Index: primary key.
+-- save_scan: a step of a scan is done, unless somebody moved it since it was read.
+-- Rows: none. Locks: the scan row. Index: primary key.
 UPDATE embedsidecar.scan AS s
 SET    phase = @phase, after_key = @after_key, started = @started,
        rows_seen  = CASE WHEN @begin::boolean THEN 0 ELSE s.rows_seen + @seen END,
@@ -8,4 +8,5 @@ SET    phase = @phase, after_key = @after_key, started = @started,
            THEN (SELECT greatest(sum(c.reltuples), 0)::bigint FROM pg_partition_tree(@table::oid) AS t JOIN pg_class AS c ON c.oid = t.relid WHERE t.isleaf)
            ELSE s.rows_expected END,
        finished_at = CASE WHEN @phase = 'done' THEN now() END
-WHERE  s.pipeline_id = @pipeline_id;
+WHERE  s.pipeline_id = @pipeline_id AND s.phase = @old_phase AND s.after_key IS NOT DISTINCT FROM @old_after_key
+       AND s.requested = @old_requested AND s.started = @old_started;
