@@ -60,6 +60,8 @@ type Database struct {
 	// StreamURL is the connection string for replication, for when URL leads through a pooler or another role streams.
 	// Default "": URL.
 	StreamURL string
+	// ConnectTimeout is for how long run waits at its start for a server that cannot be reached. Default 60s.
+	ConnectTimeout time.Duration
 
 	urlFile, streamURLFile string
 }
@@ -130,13 +132,13 @@ type Model struct {
 
 // Workers embed.
 type Workers struct {
-	// Count is how many batches are worked on at a time. Default 0 (auto): 2 for each pipeline's embedder, so that one reads
-	// and writes while the other embeds.
+	// Count is how many batches each pipeline works on at a time. Default 0 (auto): 3, so that others are read and written while
+	// one is embedded.
 	Count int
-	// BatchRows is how many rows a worker takes at once, 1 to 10,000. Default 64.
+	// BatchRows is how many rows a worker takes at once, 1 to 10,000. Default 256.
 	BatchRows int
-	// BatchBytes is how much text a worker holds at once; a single longer text is still taken, alone. Default 16 MiB.
-	BatchBytes int64
+	// CacheBytes is how much memory may hold vectors of each model, by the hash of their text, to use them again. Default 64 MiB.
+	CacheBytes int64
 	// DrainTimeout is for how long a worker may finish what it has when it is told to stop; after that it gives it back.
 	// 0: it gives everything back at once. Default 20s.
 	DrainTimeout time.Duration
@@ -165,10 +167,11 @@ type Log struct {
 func Default() *Config {
 	return &Config{
 		Enabled:     true,
+		Database:    Database{ConnectTimeout: time.Minute},
 		Slot:        Slot{Name: "embedsidecar"},
 		Publication: Publication{Name: "embedsidecar"},
 		Plugins:     Plugins{Default: "onnx"},
-		Workers:     Workers{BatchRows: 64, BatchBytes: 16 << 20, DrainTimeout: 20 * time.Second},
+		Workers:     Workers{BatchRows: 256, CacheBytes: 64 << 20, DrainTimeout: 20 * time.Second},
 		Lease:       30 * time.Second,
 		Retry:       Retry{MaxAttempts: 8, Initial: time.Second, Max: 5 * time.Minute},
 		Log:         Log{Level: slog.LevelInfo, Format: "auto"},

@@ -22,6 +22,7 @@ instance: docs-1
 database:
   url: ${DATABASE_URL}
   stream_url: postgres://stream@${DB_HOST:-db.internal}/docs
+  connect_timeout: 90s
 slot:
   name: docs_slot
   on_lost: stop
@@ -59,7 +60,7 @@ pipelines:
     columns: title, body
     into: {table: odd.t}
   - "public.docs: title -> table docs_embedding"
-workers: {count: 3, batch_rows: 32, batch_bytes: 64MiB, drain_timeout: 0s}
+workers: {count: 3, batch_rows: 32, cache_bytes: 128MiB, drain_timeout: 0s}
 lease: 1m30s
 retry: {max_attempts: 5, initial: 500ms, max: 1m}
 http:
@@ -85,7 +86,7 @@ func TestLoad_WholeFile(t *testing.T) {
 	const sum = "0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef"
 	want := &Config{
 		Enabled: false, Instance: "docs-1",
-		Database:     Database{URL: "postgres://u:pw@h/docs", StreamURL: "postgres://stream@db.internal/docs"},
+		Database:     Database{URL: "postgres://u:pw@h/docs", StreamURL: "postgres://stream@db.internal/docs", ConnectTimeout: 90 * time.Second},
 		Slot:         Slot{Name: "docs_slot", StopOnLost: true},
 		Publication:  Publication{Name: "docs_pub", ColumnLists: true},
 		DefaultModel: "minilm", ModelDir: "/srv/models", ONNXRuntime: "/srv/lib/libonnxruntime.so",
@@ -108,7 +109,7 @@ func TestLoad_WholeFile(t *testing.T) {
 				Model: "minilm", Plugin: "onnx", Priority: pipeline.Normal, Enabled: true, ColumnLists: true,
 			},
 		},
-		Workers: Workers{Count: 3, BatchRows: 32, BatchBytes: 64 << 20},
+		Workers: Workers{Count: 3, BatchRows: 32, CacheBytes: 128 << 20},
 		Lease:   90 * time.Second,
 		Retry:   Retry{MaxAttempts: 5, Initial: 500 * time.Millisecond, Max: time.Minute},
 		Ops:     Ops{Listen: ":7471"},
@@ -122,7 +123,7 @@ func TestLoad_WholeFile(t *testing.T) {
 	}, cmp.Ignore()), cmp.AllowUnexported(Config{}, Database{})); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
-	if got := c.Origin("workers.count"); !strings.HasSuffix(got, "embedsidecar.yaml:45:18") {
+	if got := c.Origin("workers.count"); !strings.HasSuffix(got, "embedsidecar.yaml:46:18") {
 		t.Errorf("Origin(workers.count) = %q", got)
 	}
 	if got := c.Origin("log.nothing"); got != "default" {
@@ -150,7 +151,7 @@ func TestLoad_Precedence(t *testing.T) {
 	}
 	for path, want := range map[string]string{
 		"slot.name": "flag from --slot", "workers.count": "2 from EMBEDSIDECAR_WORKERS", "lease": "1m from :3:8",
-		"workers.batch_rows": "64 from default", "database.url": "postgres://file/db from :4:17",
+		"workers.batch_rows": "256 from default", "database.url": "postgres://file/db from :4:17",
 	} {
 		if got[path] != want {
 			t.Errorf("%s = %q, want %q", path, got[path], want)

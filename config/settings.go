@@ -60,8 +60,8 @@ const (
 const (
 	maxWorkers     = 1024
 	maxBatchRows   = 10000
-	maxBatchBytes  = 1 << 30
-	minBatchBytes  = 1 << 10
+	maxCacheBytes  = 1 << 40
+	minCacheBytes  = 1 << 10
 	maxThreads     = 1024
 	maxAttempts    = 1000
 	longestTimeout = 24 * time.Hour
@@ -78,6 +78,8 @@ func Settings() []Setting {
 			func(c *Config) *string { return &c.Database.StreamURL }).secret(),
 		text("database.stream_url_file", "stream-url-file", GroupDatabase, "FILE", "file that holds the connection string for replication",
 			func(c *Config) *string { return &c.Database.streamURLFile }),
+		duration("database.connect_timeout", "connect-timeout", "for how long run waits for a server that cannot be reached when it starts", 0, longestTimeout,
+			func(c *Config) *time.Duration { return &c.Database.ConnectTimeout }).in(GroupDatabase),
 		checked("slot.name", "slot", GroupDatabase, "NAME", "replication slot", checkSlot,
 			func(c *Config) *string { return &c.Slot.Name }),
 		{
@@ -118,20 +120,20 @@ func Settings() []Setting {
 			func(c *Config) *bool { return &c.Enabled }),
 		checked("instance", "instance", GroupWork, "NAME", "name of this sidecar among others (default: the host's name)", checkInstance,
 			func(c *Config) *string { return &c.Instance }),
-		auto("workers.count", "workers", GroupWork, "batches worked on at a time", maxWorkers,
+		auto("workers.count", "workers", GroupWork, "batches that each pipeline works on at a time", maxWorkers,
 			func(c *Config) *int { return &c.Workers.Count }),
 		number("workers.batch_rows", "batch-rows", GroupWork, "rows a worker takes at once", 1, maxBatchRows,
 			func(c *Config) *int { return &c.Workers.BatchRows }),
 		{
-			Path: "workers.batch_bytes", Flag: "batch-bytes", Group: GroupWork, Placeholder: "SIZE", Usage: "text a worker holds at once",
+			Path: "workers.cache_bytes", Flag: "cache-bytes", Group: GroupWork, Placeholder: "SIZE", Usage: "memory for vectors of each model that may be needed again",
 			set: func(c *Config, v string) (err error) {
-				size, err := parseSize(v, minBatchBytes, maxBatchBytes)
+				size, err := parseSize(v, minCacheBytes, maxCacheBytes)
 				if err == nil {
-					c.Workers.BatchBytes = size
+					c.Workers.CacheBytes = size
 				}
 				return err
 			},
-			get: func(c *Config) string { return formatSize(c.Workers.BatchBytes) },
+			get: func(c *Config) string { return formatSize(c.Workers.CacheBytes) },
 		},
 		duration("workers.drain_timeout", "drain-timeout", "for how long work may be finished after a request to stop", 0, longestTimeout,
 			func(c *Config) *time.Duration { return &c.Workers.DrainTimeout }),
@@ -173,6 +175,11 @@ func Settings() []Setting {
 
 func (s Setting) secret() Setting {
 	s.Secret = true
+	return s
+}
+
+func (s Setting) in(group string) Setting {
+	s.Group = group
 	return s
 }
 

@@ -8,6 +8,7 @@ import (
 	"github.com/jackc/pglogrepl"
 	"github.com/jackc/pgx/v5"
 
+	"github.com/embedsidecar/embedsidecar/queue"
 	sqlfiles "github.com/embedsidecar/embedsidecar/sql"
 )
 
@@ -41,6 +42,7 @@ func (s *Stream) slotState(ctx context.Context) (slotState, error) {
 		&st.Holder, &st.HolderAddress, &st.WalEnd, &st.Standby)
 	if errors.Is(err, pgx.ErrNoRows) {
 		return st, &FatalError{
+			Kind:   NotSetUp,
 			Reason: fmt.Sprintf("slot %q has no LSN checkpoint in this database", s.o.Slot),
 			Way:    "run `embedsidecar init` first, or check --slot and --database-url",
 		}
@@ -57,21 +59,25 @@ func (s *Stream) check(ctx context.Context, st slotState, system pglogrepl.Ident
 	switch {
 	case st.Standby:
 		return &FatalError{
+			Kind:   Standby,
 			Reason: "the server is a standby: it cannot hold the queue",
 			Way:    "point --database-url at the primary",
 		}
 	case st.SlotExists && st.Plugin != nil && *st.Plugin != "pgoutput":
 		return &FatalError{
+			Kind:   Conflict,
 			Reason: fmt.Sprintf("slot %q belongs to the output plugin %q", s.o.Slot, *st.Plugin),
 			Way:    "choose another name with --slot",
 		}
 	case st.SlotExists && (st.SameDatabase == nil || !*st.SameDatabase):
 		return &FatalError{
+			Kind:   Conflict,
 			Reason: fmt.Sprintf("slot %q is a slot of another database", s.o.Slot),
 			Way:    "choose another name with --slot",
 		}
 	case st.SystemID != system.SystemID:
 		return &FatalError{
+			Kind: OtherServer,
 			Reason: fmt.Sprintf("this server is not the one of the checkpoint (system id %s, not %s): the data was restored or copied elsewhere",
 				system.SystemID, st.SystemID),
 			Way: "if this copy shall live on its own, run `embedsidecar init --adopt`: it makes a new slot and compares all rows",
@@ -159,9 +165,8 @@ func (s *Stream) remake(ctx context.Context, reason string) error {
 	if err != nil {
 		return fmt.Errorf("record the new slot: %w", err)
 	}
-	_, err = tx.Exec(ctx, sqlfiles.Query("request_scan"), pgx.StrictNamedArgs{"pipeline_ids": ids, "reason": reason})
-	if err != nil {
-		return fmt.Errorf("request a scan: %w", err)
+	if err := queue.RequestScan(ctx, tx, reason, ids); err != nil {
+		return err
 	}
 	if err := tx.Commit(ctx); err != nil {
 		return fmt.Errorf("record the new slot: %w", err)

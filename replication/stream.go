@@ -86,18 +86,42 @@ func New(o Options) *Stream {
 func (s *Stream) Stats() *Stats { return &s.stats }
 
 // SetPipelines replaces what changes are matched with. Every pipeline of the slot must be among them, also one that is disabled
-// or cannot work: its changes wait in the queue.
-func (s *Stream) SetPipelines(pipelines []pipeline.Pipeline) {
+// or cannot work: its changes wait in the queue. It returns those that were not known before: what happened to their tables
+// until now went unseen, so they need a scan.
+func (s *Stream) SetPipelines(pipelines []pipeline.Pipeline) (added []int32) {
+	known := map[int32]bool{}
+	for _, before := range *s.routes.Load() {
+		for _, p := range before {
+			known[p.ID] = true
+		}
+	}
 	routes := map[uint32][]*pipeline.Pipeline{}
 	for i := range pipelines {
 		p := &pipelines[i]
 		routes[p.OID] = append(routes[p.OID], p)
+		if !known[p.ID] {
+			added = append(added, p.ID)
+		}
 	}
 	s.routes.Store(&routes)
+	return added
 }
+
+// Kind tells what sort of act a FatalError asks for.
+type Kind int
+
+// The kinds of fatal errors.
+const (
+	NotSetUp    Kind = iota // the slot has no checkpoint
+	Conflict                // the slot is somebody else's
+	Lost                    // there is a gap, and making the slot anew was not allowed
+	Standby                 // the server cannot write
+	OtherServer             // the data came from another server
+)
 
 // A FatalError means that the stream must not go on until a person has acted.
 type FatalError struct {
+	Kind   Kind
 	Reason string
 	Way    string // the way out
 }
@@ -202,6 +226,7 @@ func slotBroken(err error) (string, bool) {
 func (s *Stream) recover(ctx context.Context, gap *gapError) error {
 	if s.o.StopOnLost {
 		return &FatalError{
+			Kind:   Lost,
 			Reason: fmt.Sprintf("slot %q: %s", s.o.Slot, gap.reason),
 			Way:    "allow a new slot and a scan of all rows: start with --on-lost reconcile",
 		}

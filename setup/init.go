@@ -190,6 +190,9 @@ func (in *initializer) validate() error {
 	return errors.Join(mistakes...)
 }
 
+// ErrInitRunning is inside the *ConflictError of an Init that met another one: a moment later it may succeed.
+var ErrInitRunning = errors.New("another init is running in this database")
+
 // lockInit keeps a second init out. The lock belongs to a session, which is kept for it.
 func lockInit(ctx context.Context, pool *pgxpool.Pool) (unlock func(), err error) {
 	conn, err := pool.Acquire(ctx)
@@ -203,7 +206,7 @@ func lockInit(ctx context.Context, pool *pgxpool.Pool) (unlock func(), err error
 	}
 	if !got {
 		conn.Release()
-		return nil, &ConflictError{Problem: "another init is running in this database", Hint: []string{"wait for it to end"}}
+		return nil, &ConflictError{Problem: "begin init", Err: ErrInitRunning, Hint: []string{"wait for it to end"}}
 	}
 	return func() {
 		closing, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
@@ -263,7 +266,7 @@ func (in *initializer) perform(ctx context.Context, plan []action) error {
 			if err := in.do(ctx, a); err != nil {
 				return err
 			}
-			in.log.InfoContext(ctx, "made", "what", a.What)
+			in.log.DebugContext(ctx, "made", "what", a.What)
 		}
 		in.report.Steps = append(in.report.Steps, a.Step)
 	}

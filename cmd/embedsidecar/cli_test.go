@@ -99,7 +99,7 @@ func sample(f cli.Flag) (value string, arrived func(env *environment) error) {
 		}
 		value := map[string]string{
 			"database-url": "postgres://h/d", "stream-url": "host=h dbname=d", "database-url-file": "/dev/null", "stream-url-file": "/dev/null", "slot": "other", "on-lost": "stop",
-			"publication": "Other, with comma", "threads": "3", "workers": "3", "batch-rows": "7", "batch-bytes": "3MiB", "max-attempts": "3",
+			"publication": "Other, with comma", "threads": "3", "workers": "3", "batch-rows": "7", "cache-bytes": "3MiB", "max-attempts": "3",
 			"ops-listen": ":1", "log-level": "error", "log-format": "json",
 			"model-sha256": strings.Repeat("a", 64), "plugin-sha256": strings.Repeat("b", 64),
 		}[name]

@@ -65,7 +65,7 @@ func exitCode(ctx context.Context, err error) int {
 		return own.ExitCode()
 	}
 	switch cause := context.Cause(ctx); {
-	case errors.Is(cause, errInterrupted) && errors.Is(err, context.Canceled):
+	case errors.Is(err, errInterrupted), errors.Is(cause, errInterrupted) && errors.Is(err, context.Canceled):
 		return exitInterrupted
 	case errors.Is(cause, errTimedOut):
 		return exitTimeout
@@ -136,8 +136,8 @@ func sqlCode(err error) int {
 	return exitInternal
 }
 
-// report prints an error for a person, or as one JSON object for a program. Neither form holds a password.
-func report(w io.Writer, asJSON bool, redact *config.Redactor, code int, err error) {
+// complain prints an error for a person, or as one JSON object for a program. Neither form holds a password.
+func complain(w io.Writer, asJSON bool, redact *config.Redactor, code int, err error) {
 	message := redact.Text(err.Error())
 	var hints []string
 	for _, hint := range hintsOf(err) {

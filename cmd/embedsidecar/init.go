@@ -2,15 +2,19 @@ package main
 
 import (
 	"context"
+	"errors"
+	"strings"
 
 	"github.com/urfave/cli/v2"
 
 	"github.com/embedsidecar/embedsidecar/config"
+	"github.com/embedsidecar/embedsidecar/setup"
 )
 
 // initCommand sets up what pipelines need.
 type initCommand struct {
 	showSQL bool // print the statements for somebody else to run
+	adopt   bool // the database is a copy of another
 }
 
 func newInit() *command {
@@ -20,6 +24,7 @@ func newInit() *command {
 		description: "Needs the owner of the source tables, not a superuser. What is there already stays; doing it twice does no harm. Each thing made is printed with the SQL to undo it. --dry-run tells what would be done.",
 		flags: []cli.Flag{
 			&cli.BoolFlag{Name: "show-sql", Destination: &c.showSQL, DisableDefaultText: true, Usage: "print the SQL that would be run, and run nothing"},
+			&cli.BoolFlag{Name: "adopt", Destination: &c.adopt, DisableDefaultText: true, Usage: "this database was restored or copied from another and shall live on its own: make a new slot and compare every row"},
 		},
 		settings:  []string{config.GroupDatabase, config.GroupEmbedding},
 		pipelines: true,
@@ -28,4 +33,86 @@ func newInit() *command {
 	}
 }
 
-func (c *initCommand) run(_ context.Context, _ *environment) error { return notWired("init") }
+func (c *initCommand) run(ctx context.Context, env *environment) (err error) {
+	pool, err := env.connect(ctx)
+	if err != nil {
+		return err
+	}
+	defer pool.Close()
+	server, err := env.server(ctx, pool, fewConns)
+	if err != nil {
+		return err
+	}
+	defer server.Close()
+	plugins := newEmbedders(env)
+	defer func() { err = errors.Join(err, plugins.Close()) }()
+	described, err := plugins.describe(ctx, env.config.Pipelines)
+	if err != nil {
+		return err
+	}
+	dry := c.showSQL || env.dryRun
+	done, err := initialize(ctx, env, setup.Options{
+		Pool: server, Specs: env.config.Pipelines, Descriptions: described, Adopt: c.adopt, DryRun: dry,
+	})
+	return errors.Join(c.show(env, done, dry), err)
+}
+
+// made is a step as JSON shows it.
+type made struct {
+	What string   `json:"what"`
+	SQL  []string `json:"sql"`
+	Undo []string `json:"undo"`
+}
+
+func (c *initCommand) show(env *environment, done setup.Report, dry bool) error {
+	if c.showSQL {
+		return env.printf("%s", script(done.Steps))
+	}
+	if env.output != "table" {
+		list := []made{}
+		for _, step := range done.Steps {
+			list = append(list, made{step.What, append([]string{}, step.SQL...), append([]string{}, step.Undo...)})
+		}
+		return env.show(map[string]any{"dry_run": dry, "steps": list}, func() listing {
+			l := listing{header: []string{"what", "sql", "undo"}}
+			for _, step := range list {
+				l.rows = append(l.rows, []any{step.What, strings.Join(step.SQL, " "), strings.Join(step.Undo, " ")})
+			}
+			return l
+		})
+	}
+	verb := "made"
+	if dry {
+		verb = "would make"
+	}
+	env.tellSteps(done.Steps, verb)
+	if len(done.Steps) == 0 {
+		env.say("nothing to do: everything is there")
+	}
+	return nil
+}
+
+// script writes steps as SQL for psql.
+func script(steps []setup.Step) string {
+	var b strings.Builder
+	for _, step := range steps {
+		b.WriteString("-- " + step.What + "\n")
+		for _, sql := range step.SQL {
+			b.WriteString(terminated(sql) + "\n")
+		}
+	}
+	return b.String()
+}
+
+// terminated ends a statement with a semicolon; a comment stays as it is.
+func terminated(sql string) string {
+	if strings.HasPrefix(sql, "-- ") {
+		return sql
+	}
+	return strings.TrimSuffix(sql, ";") + ";"
+}
+
+// indented keeps the lines of a statement together below a heading.
+func indented(sql string) string {
+	return strings.ReplaceAll(terminated(sql), "\n", "\n    ")
+}

@@ -39,7 +39,7 @@ func (p *program) run(ctx context.Context, args []string) int {
 	if code == exitInterrupted {
 		err = fail(code, errInterrupted)
 	}
-	report(p.stderr, p.json, p.redact, code, err)
+	complain(p.stderr, p.json, p.redact, code, err)
 	return code
 }
 
@@ -219,7 +219,7 @@ func (p *program) execute(cc *cli.Context, c *command) error {
 		defer cancel()
 	}
 	if err := c.run(ctx, env); err != nil {
-		if errors.Is(context.Cause(ctx), errTimedOut) && errors.Is(err, context.DeadlineExceeded) {
+		if errors.Is(context.Cause(ctx), errTimedOut) && (errors.Is(err, context.DeadlineExceeded) || errors.Is(err, errTimedOut)) {
 			return fail(exitTimeout, fmt.Errorf("%s took longer than --timeout %s: %w", c.name, cc.Duration("timeout"), err), hintsOf(err)...)
 		}
 		return err

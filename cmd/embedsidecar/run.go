@@ -2,10 +2,21 @@ package main
 
 import (
 	"context"
+	"errors"
+	"fmt"
+	"time"
 
+	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/urfave/cli/v2"
 
 	"github.com/embedsidecar/embedsidecar/config"
+	"github.com/embedsidecar/embedsidecar/database"
+	"github.com/embedsidecar/embedsidecar/embed"
+	"github.com/embedsidecar/embedsidecar/pipeline"
+	"github.com/embedsidecar/embedsidecar/report"
+	"github.com/embedsidecar/embedsidecar/setup"
+	"github.com/embedsidecar/embedsidecar/sidecar"
+	"github.com/embedsidecar/embedsidecar/worker"
 )
 
 // runCommand streams changes and embeds rows until it is told to stop.
@@ -30,4 +41,160 @@ func newRun() *command {
 	}
 }
 
-func (c *runCommand) run(_ context.Context, _ *environment) error { return notWired("run") }
+func (c *runCommand) run(ctx context.Context, env *environment) error {
+	if c.once && !env.config.Enabled {
+		return misuse("--once would wait for ever: the sidecar is switched off by %s", env.config.Origin("enabled"))
+	}
+	err := c.work(ctx, env)
+	if !c.once && exitCode(ctx, err) == exitInterrupted {
+		return nil // that is how it is told to stop
+	}
+	return err
+}
+
+// work starts the parts in their order, runs them, and ends them the other way round.
+func (c *runCommand) work(ctx context.Context, env *environment) (err error) {
+	plugins := newEmbedders(env)
+	defer func() { err = errors.Join(err, plugins.Close()) }()
+	w := newWatch(env, plugins)
+	stop, err := w.listen(ctx)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, stop()) }()
+
+	pool, err := patient(ctx, env, func(ctx context.Context) (*pgxpool.Pool, error) {
+		return database.Connect(ctx, env.config.Database.URL, env.options(env.poolSize(len(env.config.Pipelines))))
+	})
+	if err != nil {
+		return err
+	}
+	defer pool.Close()
+	const streamConns = 3 // the streamer's own, the heartbeat's, and one for init
+	direct, err := patient(ctx, env, func(ctx context.Context) (*pgxpool.Pool, error) { return env.server(ctx, pool, streamConns) })
+	if err != nil {
+		return err
+	}
+	defer direct.Close()
+	if err := c.prepare(ctx, env, pool, direct, plugins); err != nil {
+		return err
+	}
+
+	s := sidecar.New(sidecar.Options{
+		Slot: env.config.Slot.Name, Instance: env.config.Instance, Version: thisBuild().Version,
+		Pool: pool, Direct: direct, Dial: env.dial,
+		Load: func(ctx context.Context) ([]pipeline.Pipeline, error) {
+			return setup.Load(ctx, pool, env.config.Slot.Name)
+		},
+		Repair:     func(ctx context.Context) error { return setup.Republish(ctx, direct, env.config.Slot.Name) },
+		Embedder:   func(_ context.Context, p *pipeline.Pipeline) (embed.Embedder, error) { return w.embedder(p) },
+		Log:        env.log,
+		Disabled:   !env.config.Enabled,
+		StopOnLost: env.config.Slot.StopOnLost,
+		Loops:      env.loops(),
+		BatchRows:  env.config.Workers.BatchRows,
+		Lease:      env.config.Lease,
+		Retry:      worker.Retry{MaxAttempts: env.config.Retry.MaxAttempts, Initial: env.config.Retry.Initial, Max: env.config.Retry.Max},
+		// 0 is the sidecar's own default.
+		DrainTimeout: max(env.config.Workers.DrainTimeout, time.Nanosecond),
+		CacheBytes:   env.config.Workers.CacheBytes,
+		Fresh:        w.fresh(),
+	})
+	w.follow(s, pool)
+	if !c.once {
+		return explained(s.Run(ctx))
+	}
+	return c.catchUp(ctx, env, s, pool)
+}
+
+// prepare sets up what is missing, unless told not to, and makes sure that there is something to work on.
+func (c *runCommand) prepare(ctx context.Context, env *environment, pool, direct *pgxpool.Pool, plugins *embedders) error {
+	stored, err := stored(ctx, env, pool)
+	var missing *setup.NotSetUpError
+	if err != nil && !errors.As(err, &missing) {
+		return err
+	}
+	specs := env.config.Pipelines
+	if len(specs) == 0 && len(stored) == 0 {
+		return fail(exitUsage, errors.New("there are no pipelines: none is configured, and none is set up for slot "+env.config.Slot.Name),
+			"name one: --table public.docs --columns title,body --into embedding",
+			"or several in a file: --config FILE", "or the slot of those that are set up: --slot NAME")
+	}
+	if c.noInit {
+		if err != nil {
+			return err
+		}
+		for _, spec := range specs {
+			if find(stored, spec.Name) < 0 {
+				return fail(exitNotSetUp, fmt.Errorf("pipeline %q is not set up for slot %q", spec.Name, env.config.Slot.Name), "run embedsidecar init, or run without --no-init")
+			}
+		}
+		return nil
+	}
+	specs, described, err := describedSpecs(ctx, env, plugins, stored)
+	if err != nil {
+		return err
+	}
+	owner := pool // init may be for another role than the stream
+	if database.Pooled(pool) {
+		owner = direct
+	}
+	done, err := initialize(ctx, env, setup.Options{Pool: owner, Specs: specs, Descriptions: described})
+	env.tellSteps(done.Steps, "made")
+	return err
+}
+
+// describedSpecs asks the embedders of the configured pipelines what they are. One that cannot be asked now but will be some time
+// must not keep the others waiting: if its pipeline is set up already, it is left out, and works when its embedder does.
+func describedSpecs(ctx context.Context, env *environment, plugins *embedders, stored []pipeline.Pipeline) ([]pipeline.Spec, map[string]embed.Description, error) {
+	described, err := plugins.describe(ctx, env.config.Pipelines)
+	if err == nil {
+		return env.config.Pipelines, described, nil
+	}
+	if class, _ := embed.Classify(err); class == embed.Configuration || ctx.Err() != nil {
+		return nil, nil, err
+	}
+	var able []pipeline.Spec
+	for _, spec := range env.config.Pipelines {
+		if _, ok := described[spec.Name]; ok {
+			able = append(able, spec)
+		} else if find(stored, spec.Name) < 0 {
+			return nil, nil, err
+		}
+	}
+	env.log.WarnContext(ctx, "an embedder is not there yet: its pipelines wait", "error", err)
+	return able, described, nil
+}
+
+// catchUp runs the sidecar until everything committed before now is worked.
+func (c *runCommand) catchUp(ctx context.Context, env *environment, s *sidecar.Sidecar, pool *pgxpool.Pool) error {
+	lsn, err := report.Now(ctx, pool)
+	if err != nil {
+		return err
+	}
+	running, cancel := context.WithCancel(ctx)
+	defer cancel()
+	type end struct {
+		state report.CaughtUp
+		err   error
+	}
+	ended := make(chan end, 1)
+	go func() {
+		state, err := report.Wait(running, pool, env.config.Slot.Name, lsn)
+		cancel()
+		ended <- end{state, err}
+	}()
+	err = s.Run(running)
+	cancel()
+	e := <-ended
+	switch {
+	case err != nil:
+		return explained(err)
+	case e.err != nil && ctx.Err() != nil:
+		return fmt.Errorf("not caught up with %s: %s: %w", lsn, progress(e.state), ctx.Err())
+	case e.err != nil:
+		return e.err
+	}
+	env.say("caught up with %s", lsn)
+	return leftovers(e.state)
+}

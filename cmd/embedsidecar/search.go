@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"strings"
 
 	"github.com/urfave/cli/v2"
@@ -41,5 +42,5 @@ func (c *searchCommand) run(ctx context.Context, env *environment) error {
 }
 
 func (c *searchCommand) search(_ context.Context, _ *environment, _, _ string) error {
-	return notWired("search")
+	return errors.New("not there yet")
 }

@@ -2,10 +2,18 @@ package main
 
 import (
 	"context"
+	"errors"
+	"fmt"
+	"strings"
 
+	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/urfave/cli/v2"
 
 	"github.com/embedsidecar/embedsidecar/config"
+	"github.com/embedsidecar/embedsidecar/embed"
+	"github.com/embedsidecar/embedsidecar/pipeline"
+	"github.com/embedsidecar/embedsidecar/queue"
+	"github.com/embedsidecar/embedsidecar/worker"
 )
 
 // verifyCommand proves that vectors are those of the rows.
@@ -33,4 +41,91 @@ func (c *verifyCommand) run(ctx context.Context, env *environment) error {
 	return c.verify(ctx, env)
 }
 
-func (c *verifyCommand) verify(_ context.Context, _ *environment) error { return notWired("verify") }
+// verified is what was found of one pipeline.
+type verified struct {
+	Pipeline string `json:"pipeline"`
+	OK       bool   `json:"ok"`
+	worker.Report
+	Problem string `json:"problem,omitempty"` // why it could not be verified
+}
+
+func (c *verifyCommand) verify(ctx context.Context, env *environment) (err error) {
+	pool, err := env.connect(ctx)
+	if err != nil {
+		return err
+	}
+	defer pool.Close()
+	pipelines, err := env.named(ctx, pool, env.args)
+	if err != nil {
+		return err
+	}
+	plugins := newEmbedders(env)
+	defer func() { err = errors.Join(err, plugins.Close()) }()
+	var list []verified
+	var bad []string
+	for i := range pipelines {
+		v, err := c.verifyOne(ctx, env, pool, plugins, &pipelines[i])
+		if err != nil {
+			return err
+		}
+		if list = append(list, v); !v.OK {
+			bad = append(bad, v.Pipeline)
+		}
+	}
+	if err := c.show(env, list); err != nil || len(bad) == 0 {
+		return err
+	}
+	return fail(exitFailed, fmt.Errorf("not as they should be: %s", strings.Join(bad, ", ")),
+		"rows that wait for their vector count as well: embedsidecar wait --caught-up, and verify again")
+}
+
+func (c *verifyCommand) verifyOne(ctx context.Context, env *environment, pool *pgxpool.Pool, plugins *embedders, p *pipeline.Pipeline) (verified, error) {
+	v := verified{Pipeline: p.Name}
+	if p.Status != pipeline.Active {
+		v.Problem = string(p.Status) + ": " + p.Detail
+		return v, nil
+	}
+	var embedder embed.Embedder // not asked for anything unless deep
+	if c.deep > 0 {
+		h, err := plugins.matching(ctx, p)
+		if err != nil {
+			return v, err
+		}
+		embedder = h
+	}
+	w := worker.New(worker.Options{Pipeline: p, DB: pool, Queue: queue.New(pool), Service: embed.NewService(embedder, 0), Log: env.log})
+	var err error
+	v.Report, err = w.Verify(ctx, c.deep)
+	v.OK = err == nil && v.Report.OK()
+	if v.Examples == nil {
+		v.Examples = []string{}
+	}
+	return v, err
+}
+
+func (c *verifyCommand) show(env *environment, list []verified) error {
+	err := env.show(map[string][]verified{"pipelines": list}, func() listing {
+		l := listing{
+			header: []string{"pipeline", "rows", "with text", "covered", "missing", "stale", "orphans", "sampled", "differ", "verdict"},
+			right:  []int{1, 2, 3, 4, 5, 6, 7, 8},
+		}
+		for _, v := range list {
+			verdict := "ok"
+			if v.Problem != "" {
+				verdict = v.Problem
+			} else if !v.OK {
+				verdict = "not ok"
+			}
+			l.rows = append(l.rows, []any{v.Pipeline, v.Rows, v.Wanted, v.Covered, v.Missing, v.Stale, v.Orphans, v.Sampled, v.Differ, verdict})
+		}
+		return l
+	})
+	if env.output == "table" {
+		for _, v := range list {
+			for _, example := range v.Examples {
+				env.say("%s, row %s", v.Pipeline, cleanCell(example))
+			}
+		}
+	}
+	return err
+}

@@ -10,6 +10,9 @@ import (
 
 	"github.com/jackc/pglogrepl"
 	"github.com/urfave/cli/v2"
+
+	"github.com/embedsidecar/embedsidecar/report"
+	"github.com/embedsidecar/embedsidecar/setup"
 )
 
 // waitCommand waits until the vectors have caught up.
@@ -40,7 +43,95 @@ func (c *waitCommand) run(ctx context.Context, env *environment) error {
 	return c.wait(ctx, env)
 }
 
-func (c *waitCommand) wait(_ context.Context, _ *environment) error { return notWired("wait") }
+func (c *waitCommand) wait(ctx context.Context, env *environment) error {
+	pool, err := env.connect(ctx)
+	if err != nil {
+		return err
+	}
+	defer pool.Close()
+	if err := setup.CheckVersion(ctx, pool); err != nil {
+		return err
+	}
+	lsn := c.lsn
+	if c.caughtUp {
+		if lsn, err = report.Now(ctx, pool); err != nil {
+			return err
+		}
+	}
+	state, err := report.Wait(ctx, pool, env.config.Slot.Name, lsn)
+	switch {
+	case errors.Is(err, report.ErrNoSlot):
+		return fail(exitNotSetUp, fmt.Errorf("slot %q has no LSN checkpoint in this database", env.config.Slot.Name), "run embedsidecar init first", "or name the slot: --slot NAME")
+	case err != nil && errors.Is(context.Cause(ctx), errTimedOut):
+		err = fail(exitTimeout, fmt.Errorf("not caught up with %s in time: %s", lsn, progress(state)), "embedsidecar status tells more")
+	case err == nil:
+		err = leftovers(state)
+	}
+	if env.output == "table" {
+		if err == nil {
+			env.say("caught up with %s", lsn)
+		}
+		return err
+	}
+	type answer struct {
+		LSN string `json:"lsn"`
+		Yes bool   `json:"caught_up"`
+		report.CaughtUp
+	}
+	shown := answer{lsn.String(), state.Yes(), state}
+	if shown.Resting == nil {
+		shown.Resting = []string{}
+	}
+	return errors.Join(env.show(shown, func() listing {
+		return listing{
+			header: []string{"lsn", "caught_up", "decoded", "open", "scans", "failed", "resting"},
+			rows:   [][]any{{lsn, state.Yes(), state.Decoded, state.Open, state.Scans, state.Failed, strings.Join(state.Resting, " ")}},
+		}
+	}), err)
+}
+
+// progress words how far a slot is.
+func progress(state report.CaughtUp) string {
+	var left []string
+	if !state.Decoded {
+		left = append(left, "changes are not read from the slot yet")
+	}
+	if state.Open > 0 {
+		left = append(left, count(state.Open, "row")+" left to embed")
+	}
+	if state.Scans > 0 {
+		left = append(left, "the scan of "+count(state.Scans, "pipeline")+" is not over")
+	}
+	if len(left) == 0 {
+		return "nothing is left to wait for"
+	}
+	return strings.Join(left, ", ")
+}
+
+// leftovers is an error if something was not waited for because waiting would not help.
+func leftovers(state report.CaughtUp) error {
+	var left, hints []string
+	if state.Failed > 0 {
+		left = append(left, count(state.Failed, "row")+" could not be embedded")
+		hints = append(hints, "embedsidecar status tells which pipelines; embedsidecar retry tries them again")
+	}
+	if len(state.Resting) > 0 {
+		left = append(left, "not at work: "+strings.Join(state.Resting, ", "))
+		hints = append(hints, "embedsidecar status tells why")
+	}
+	if len(left) == 0 {
+		return nil
+	}
+	return fail(exitFailed, errors.New("caught up, but for what waiting does not help: "+strings.Join(left, "; ")), hints...)
+}
+
+// count writes a number with its noun.
+func count(n int64, noun string) string {
+	if n == 1 {
+		return "1 " + noun
+	}
+	return strconv.FormatInt(n, 10) + " " + noun + "s"
+}
 
 // parse checks the flags against each other.
 func (c *waitCommand) parse() error {

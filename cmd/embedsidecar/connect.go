@@ -1,0 +1,95 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/cenkalti/backoff/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/embedsidecar/embedsidecar/config"
+	"github.com/embedsidecar/embedsidecar/database"
+)
+
+// fewConns is enough for a command that asks one thing after the other.
+const fewConns = 4
+
+// options says how this program connects.
+func (e *environment) options(conns int32) database.Options {
+	return database.Options{ApplicationName: e.config.ApplicationName(), MaxConns: conns, Log: e.log}
+}
+
+// connect opens a pool for the commands that end by themselves: one try. The caller closes it.
+func (e *environment) connect(ctx context.Context) (*pgxpool.Pool, error) {
+	return database.Connect(ctx, e.config.Database.URL, e.options(fewConns))
+}
+
+// server opens a pool that leads straight to the server, for what a pooler cannot do. Whoever gives --stream-url another role
+// than --database-url wants that role for the stream only.
+func (e *environment) server(ctx context.Context, pool *pgxpool.Pool, conns int32) (*pgxpool.Pool, error) {
+	dsn := e.config.Database.URL
+	if database.Pooled(pool) || sameRole(dsn, e.config.Database.Stream()) {
+		dsn = e.config.Database.Stream()
+	}
+	return database.Connect(ctx, dsn, e.options(conns))
+}
+
+func sameRole(a, b string) bool {
+	x, err := config.ParseDSN(a)
+	if err != nil {
+		return false
+	}
+	y, err := config.ParseDSN(b)
+	return err == nil && x.User == y.User
+}
+
+// dial opens a connection for replication.
+func (e *environment) dial(ctx context.Context) (*pgconn.PgConn, error) {
+	return database.ConnectReplication(ctx, e.config.Database.Stream(), e.options(0))
+}
+
+// patient opens something that needs the server, and tries again for as long as --connect-timeout says while nobody answers or
+// the server is starting. What a person must mend ends it at once.
+func patient[T any](ctx context.Context, e *environment, open func(ctx context.Context) (T, error)) (T, error) {
+	const first, longest = 250 * time.Millisecond, 5 * time.Second
+	pause := backoff.NewExponentialBackOff()
+	pause.InitialInterval, pause.MaxInterval = first, longest
+	try := func() (T, error) {
+		opened, err := open(ctx)
+		var failed *database.Error
+		if errors.As(err, &failed) && !slices.Contains([]database.Kind{database.Unreachable, database.Starting, database.Full}, failed.Kind) {
+			err = backoff.Permanent(err)
+		}
+		return opened, err
+	}
+	limit := e.config.Database.ConnectTimeout
+	if limit <= 0 {
+		return open(ctx)
+	}
+	return backoff.Retry(ctx, try, backoff.WithBackOff(pause), backoff.WithMaxElapsedTime(limit), backoff.WithNotify(func(err error, next time.Duration) {
+		e.log.WarnContext(ctx, "no connection to the database yet", "error", err, "next_try_in", next.Round(time.Millisecond))
+	}))
+}
+
+// poolSize is how many connections a running sidecar may need: one for each batch in work and each scan, and a few for what goes
+// on beside. What the connection string says wins.
+func (e *environment) poolSize(pipelines int) int32 {
+	const beside, most = 4, 40
+	if strings.Contains(e.config.Database.URL, "pool_max_conns") {
+		return 0
+	}
+	return int32(min(beside+max(pipelines, 2)*(e.loops()+1), most)) //nolint:gosec // at most 40
+}
+
+// loops is how many batches each pipeline works on at a time.
+func (e *environment) loops() int {
+	const usual = 3
+	if e.config.Workers.Count > 0 {
+		return e.config.Workers.Count
+	}
+	return usual
+}

@@ -1,0 +1,117 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+
+	"github.com/embedsidecar/embedsidecar/embed"
+	"github.com/embedsidecar/embedsidecar/pipeline"
+	"github.com/embedsidecar/embedsidecar/plugins/host"
+)
+
+// embedders are the plugins in use, one process for each plugin and model, however many pipelines use it. It is safe for
+// concurrent use.
+type embedders struct {
+	env *environment
+
+	mu    sync.Mutex
+	hosts map[[2]string]*hosted // by plugin and model, as pipelines name them
+}
+
+// hosted is a plugin with a model.
+type hosted struct {
+	*host.Host
+	plugin string // its name
+}
+
+func newEmbedders(env *environment) *embedders {
+	return &embedders{env: env, hosts: map[[2]string]*hosted{}}
+}
+
+// get returns the embedder that a pipeline names. Nothing is started before its first use.
+func (e *embedders) get(plugin, model string) (*hosted, error) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	key := [2]string{plugin, model}
+	if h, ok := e.hosts[key]; ok {
+		return h, nil
+	}
+	h, found, err := e.env.embedder(plugin, model)
+	if err != nil {
+		return nil, err
+	}
+	e.hosts[key] = &hosted{Host: h, plugin: found.Plugin}
+	return e.hosts[key], nil
+}
+
+// all returns the embedders that were asked for so far.
+func (e *embedders) all() []*hosted {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	list := make([]*hosted, 0, len(e.hosts))
+	for _, h := range e.hosts {
+		list = append(list, h)
+	}
+	return list
+}
+
+// describe asks the embedder of each pipeline what it is. What went wrong is joined; the others are answered all the same.
+func (e *embedders) describe(ctx context.Context, specs []pipeline.Spec) (map[string]embed.Description, error) {
+	described := map[string]embed.Description{}
+	failed := map[[2]string]bool{} // one plugin is one complaint
+	var problems []error
+	for _, spec := range specs {
+		key := [2]string{spec.Plugin, spec.Model}
+		if failed[key] {
+			continue
+		}
+		d, err := e.describeOne(ctx, spec)
+		if err != nil {
+			failed[key] = true
+			problems = append(problems, err)
+			continue
+		}
+		described[spec.Name] = d
+	}
+	return described, errors.Join(problems...)
+}
+
+func (e *embedders) describeOne(ctx context.Context, spec pipeline.Spec) (embed.Description, error) {
+	h, err := e.get(spec.Plugin, spec.Model)
+	if err != nil {
+		return embed.Description{}, fmt.Errorf("the embedder of pipeline %q: %w", spec.Name, err)
+	}
+	d, err := h.Describe(ctx)
+	if err != nil {
+		return d, fmt.Errorf("the embedder of pipeline %q: %w", spec.Name, err)
+	}
+	return d, nil
+}
+
+// matching returns the embedder of a pipeline that is set up, if its vectors were made with it.
+func (e *embedders) matching(ctx context.Context, p *pipeline.Pipeline) (*hosted, error) {
+	d, err := e.describeOne(ctx, p.Spec)
+	if err != nil {
+		return nil, err
+	}
+	if d.Fingerprint != p.Fingerprint || d.Dims != p.Dims {
+		return nil, fail(exitUsage, fmt.Errorf("pipeline %q: the embedder is not the one its vectors were made with: its model %q of plugin %q is now another", p.Name, p.Model, p.Plugin),
+			"start with the model as it was: --model, --model-dir, --plugin, --plugin-dir",
+			"a new model needs a pipeline with another name and destination")
+	}
+	return e.get(p.Plugin, p.Model)
+}
+
+// Close ends every plugin and waits until their processes are gone.
+func (e *embedders) Close() error {
+	var wg sync.WaitGroup
+	list := e.all()
+	problems := make([]error, len(list))
+	for i, h := range list {
+		wg.Go(func() { problems[i] = h.Close() })
+	}
+	wg.Wait()
+	return errors.Join(problems...)
+}

@@ -1,0 +1,87 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/embedsidecar/embedsidecar/config"
+	"github.com/embedsidecar/embedsidecar/pipeline"
+	"github.com/embedsidecar/embedsidecar/setup"
+)
+
+// stored returns the pipelines that are set up for the slot.
+func stored(ctx context.Context, env *environment, pool *pgxpool.Pool) ([]pipeline.Pipeline, error) {
+	if err := setup.CheckVersion(ctx, pool); err != nil {
+		return nil, err
+	}
+	return setup.Load(ctx, pool, env.config.Slot.Name)
+}
+
+// named returns the pipelines of these names, or all when there are none, whatever their slot.
+func (e *environment) named(ctx context.Context, pool *pgxpool.Pool, names []string) ([]pipeline.Pipeline, error) {
+	all, err := everything(ctx, pool)
+	if err != nil {
+		return nil, err
+	}
+	if len(names) == 0 {
+		if len(all) == 0 {
+			return nil, fail(exitNotSetUp, errors.New("no pipeline is set up in this database"), "embedsidecar init sets them up")
+		}
+		return all, nil
+	}
+	known := make([]string, len(all))
+	for i := range all {
+		known[i] = all[i].Name
+	}
+	var found []pipeline.Pipeline
+	for _, name := range names {
+		at := find(all, name)
+		if at < 0 {
+			err := fmt.Errorf("there is no pipeline %q", name)
+			if near := config.Nearest(name, known); near != "" {
+				return nil, fail(exitUsage, err, "did you mean "+near+"?")
+			}
+			return nil, fail(exitUsage, err, "embedsidecar status lists them")
+		}
+		found = append(found, all[at])
+	}
+	return found, nil
+}
+
+// everything returns the pipelines of all slots.
+func everything(ctx context.Context, pool *pgxpool.Pool) ([]pipeline.Pipeline, error) {
+	if err := setup.CheckVersion(ctx, pool); err != nil {
+		return nil, err
+	}
+	rows, err := pool.Query(ctx, "SELECT slot_name::text FROM embedsidecar.lsn_checkpoint ORDER BY slot_name")
+	if err != nil {
+		return nil, fmt.Errorf("list slots: %w", err)
+	}
+	slots, err := pgx.CollectRows(rows, pgx.RowTo[string])
+	if err != nil {
+		return nil, fmt.Errorf("list slots: %w", err)
+	}
+	var all []pipeline.Pipeline
+	for _, slot := range slots {
+		pipelines, err := setup.Load(ctx, pool, slot)
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, pipelines...)
+	}
+	return all, nil
+}
+
+// find returns the place of a pipeline, by its name, or -1.
+func find(pipelines []pipeline.Pipeline, name string) int {
+	for i := range pipelines {
+		if pipelines[i].Name == name {
+			return i
+		}
+	}
+	return -1
+}
