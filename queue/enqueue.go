@@ -9,6 +9,7 @@ import (
 
 	"github.com/jackc/pglogrepl"
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/embedsidecar/embedsidecar/failpoint"
 	"github.com/embedsidecar/embedsidecar/pipeline"
@@ -90,9 +91,8 @@ func (q *Queue) Enqueue(ctx context.Context, db DB, b Batch) (Enqueued, error) {
 
 	// Scan rows before task rows, as a scan's own steps lock them.
 	if len(b.Scans) > 0 {
-		_, err = tx.Exec(ctx, sqlfiles.Query("request_scan"), pgx.StrictNamedArgs{"pipeline_ids": b.Scans, "reason": b.ScanReason})
-		if err != nil {
-			return Enqueued{}, fmt.Errorf("request scan: %w", err)
+		if err := RequestScan(ctx, tx, b.ScanReason, b.Scans); err != nil {
+			return Enqueued{}, err
 		}
 	}
 	if err := awaitVisible(ctx, tx, changes); err != nil {
@@ -199,4 +199,16 @@ func mergeChanges(changes []Change) (merged []Change, dropped int) {
 		kept = append(kept, c)
 	}
 	return kept, dropped
+}
+
+// RequestScan asks that all rows of pipelines be compared with the ledger.
+func RequestScan(ctx context.Context, db interface {
+	Exec(ctx context.Context, sql string, args ...any) (pgconn.CommandTag, error)
+}, reason string, pipelineIDs []int32,
+) error {
+	_, err := db.Exec(ctx, sqlfiles.Query("request_scan"), pgx.StrictNamedArgs{"pipeline_ids": pipelineIDs, "reason": reason})
+	if err != nil {
+		return fmt.Errorf("request a scan (%s): %w", reason, err)
+	}
+	return nil
 }

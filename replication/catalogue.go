@@ -10,6 +10,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/embedsidecar/embedsidecar/pipeline"
+	"github.com/embedsidecar/embedsidecar/queue"
 	sqlfiles "github.com/embedsidecar/embedsidecar/sql"
 )
 
@@ -111,10 +112,8 @@ func (s *Stream) noteCatalogue(ctx context.Context, c catalogueRow) (changed boo
 		return false, fmt.Errorf("note a changed table: %w", err)
 	}
 	if !first && c.TableExists {
-		_, err = tx.Exec(ctx, sqlfiles.Query("request_scan"),
-			pgx.StrictNamedArgs{"pipeline_ids": []int32{c.PipelineID}, "reason": "the table was changed"})
-		if err != nil {
-			return false, fmt.Errorf("request a scan of a changed table: %w", err)
+		if err := queue.RequestScan(ctx, tx, "the table was changed", []int32{c.PipelineID}); err != nil {
+			return false, err
 		}
 		s.stats.CatalogueScans.Add(1)
 	}

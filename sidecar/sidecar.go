@@ -6,14 +6,18 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
+	"net"
 	"sync"
 	"time"
 
+	"github.com/jackc/pgerrcode"
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"golang.org/x/sync/errgroup"
 
+	"github.com/embedsidecar/embedsidecar/database"
 	"github.com/embedsidecar/embedsidecar/embed"
 	"github.com/embedsidecar/embedsidecar/pipeline"
 	"github.com/embedsidecar/embedsidecar/queue"
@@ -120,25 +124,10 @@ func (s *Sidecar) States() []State {
 // Run works until ctx ends, then finishes the batches in work, gives back what is left and confirms what is durable. It returns
 // nil when asked to stop, or the error that makes going on impossible.
 func (s *Sidecar) Run(ctx context.Context) error {
-	var on bool
-	err := s.o.Pool.QueryRow(ctx, "SELECT mark_key, enabled FROM embedsidecar.installation").Scan(&s.markKey, &on)
-	if err != nil {
-		return fmt.Errorf("read the installation: %w", err)
+	pipelines, err := s.begin(ctx)
+	if err != nil || ctx.Err() != nil {
+		return err
 	}
-	err = s.o.Pool.QueryRow(ctx, "INSERT INTO embedsidecar.worker (instance, version) VALUES ($1, $2) RETURNING worker_id",
-		s.o.Instance, s.o.Version).Scan(&s.workerID)
-	if err != nil {
-		return fmt.Errorf("register as a worker: %w", err)
-	}
-	s.o.Log = s.o.Log.With("worker_id", s.workerID)
-	if err := s.o.Pool.QueryRow(ctx, sqlfiles.Query("usual_search_path")).Scan(&s.userPath); err != nil {
-		return fmt.Errorf("read the usual search_path: %w", err)
-	}
-	pipelines, err := s.o.Load(ctx)
-	if err != nil {
-		return fmt.Errorf("load pipelines: %w", err)
-	}
-
 	// Work in hand outlives ctx for a while; hard ends it.
 	hard, cancelHard := context.WithCancel(context.WithoutCancel(ctx))
 	defer cancelHard()
@@ -174,6 +163,60 @@ func (s *Sidecar) Run(ctx context.Context) error {
 		return nil
 	}
 	return err
+}
+
+// begin reads what the sidecar needs to know, and tries again while the server is not there: it may be restarting.
+func (s *Sidecar) begin(ctx context.Context) ([]pipeline.Pipeline, error) {
+	const shortest, longest = 100 * time.Millisecond, 2 * time.Second
+	for pause := shortest; ; pause = min(2*pause, longest) {
+		pipelines, err := s.beginOnce(ctx)
+		if err == nil || !passing(err) {
+			return pipelines, err
+		}
+		s.o.Log.WarnContext(ctx, "not started yet", "error", err)
+		t := time.NewTimer(pause)
+		select {
+		case <-ctx.Done():
+			t.Stop()
+			return nil, nil
+		case <-t.C:
+		}
+	}
+}
+
+func (s *Sidecar) beginOnce(ctx context.Context) ([]pipeline.Pipeline, error) {
+	err := s.o.Pool.QueryRow(ctx, "SELECT mark_key FROM embedsidecar.installation").Scan(&s.markKey)
+	if err != nil {
+		return nil, fmt.Errorf("read the installation: %w", err)
+	}
+	if err := s.o.Pool.QueryRow(ctx, sqlfiles.Query("usual_search_path")).Scan(&s.userPath); err != nil {
+		return nil, fmt.Errorf("read the usual search_path: %w", err)
+	}
+	pipelines, err := s.o.Load(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("load pipelines: %w", err)
+	}
+	err = s.o.Pool.QueryRow(ctx, "INSERT INTO embedsidecar.worker (instance, version) VALUES ($1, $2) RETURNING worker_id",
+		s.o.Instance, s.o.Version).Scan(&s.workerID)
+	if err != nil {
+		return nil, fmt.Errorf("register as a worker: %w", err)
+	}
+	s.o.Log = s.o.Log.With("worker_id", s.workerID)
+	return pipelines, nil
+}
+
+// passing tells whether an error is of the kind that goes away by itself: no server, or one that starts or stops.
+func passing(err error) bool {
+	var known *database.Error
+	if errors.As(database.Wrap(err), &known) {
+		return known.Temporary()
+	}
+	var pg *pgconn.PgError
+	if errors.As(err, &pg) {
+		return pgerrcode.IsOperatorIntervention(pg.Code) || pgerrcode.IsConnectionException(pg.Code) || pgerrcode.IsInsufficientResources(pg.Code)
+	}
+	var network net.Error
+	return errors.As(err, &network) || errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || pgconn.SafeToRetry(err)
 }
 
 func named(part string, err error) error {

@@ -9,6 +9,7 @@ import (
 
 	"github.com/embedsidecar/embedsidecar/embed"
 	"github.com/embedsidecar/embedsidecar/pipeline"
+	"github.com/embedsidecar/embedsidecar/queue"
 	"github.com/embedsidecar/embedsidecar/worker"
 )
 
@@ -43,7 +44,13 @@ func (s *Sidecar) supervise(ctx, hard context.Context, pipelines []pipeline.Pipe
 		stream := s.stream
 		s.mu.Unlock()
 		if stream != nil {
-			stream.SetPipelines(loaded)
+			if added := stream.SetPipelines(loaded); len(added) > 0 {
+				if err := queue.RequestScan(ctx, s.o.Pool, "new pipeline", added); err != nil {
+					s.o.Log.WarnContext(ctx, "scan of a new pipeline not requested", "error", err)
+					again = true
+					continue
+				}
+			}
 		}
 		again = s.apply(ctx, hard, loaded)
 	}

@@ -6,8 +6,9 @@ SELECT p.pipeline_id, p.status, p.catalogue AS known, c.oid IS NOT NULL AS table
        coalesce(n.nspname, '') AS table_schema, coalesce(c.relname, '') AS table_name,
        CASE WHEN c.oid IS NULL THEN '{}'::jsonb ELSE jsonb_build_object(
            'name', format('%I.%I', n.nspname, c.relname),
-           'storage', (SELECT md5(string_agg(t.relid::oid::text || ':' || coalesce(pg_relation_filenode(t.relid), 0)::text, ',' ORDER BY t.relid::oid))
-                       FROM pg_partition_tree(c.oid) AS t),
+           -- pg_partition_tree gives nothing for a plain table: hence the union.
+           'storage', (SELECT md5(string_agg(t.relid::text || ':' || coalesce(pg_relation_filenode(t.relid), 0)::text, ',' ORDER BY t.relid))
+                       FROM (SELECT relid::oid FROM pg_partition_tree(c.oid) UNION SELECT c.oid) AS t (relid)),
            'columns', (SELECT md5(string_agg(concat_ws(':', a.attnum, a.attname, a.atttypid, a.atttypmod, a.attisdropped), ',' ORDER BY a.attnum))
                        FROM pg_attribute AS a WHERE a.attrelid = c.oid AND a.attnum > 0),
            'identity', c.relreplident::text || coalesce((SELECT string_agg(i.indexrelid::text, ',' ORDER BY i.indexrelid) FROM pg_index AS i

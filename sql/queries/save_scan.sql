@@ -5,7 +5,8 @@ SET    phase = @phase, after_key = @after_key, started = @started,
        rows_seen  = CASE WHEN @begin::boolean THEN 0 ELSE s.rows_seen + @seen END,
        tasks_made = CASE WHEN @begin::boolean THEN 0 ELSE s.tasks_made + @made END,
        rows_expected = CASE WHEN @begin::boolean
-           THEN (SELECT greatest(sum(c.reltuples), 0)::bigint FROM pg_partition_tree(@table::oid) AS t JOIN pg_class AS c ON c.oid = t.relid WHERE t.isleaf)
+           THEN (SELECT coalesce(greatest(sum(c.reltuples), 0), 0)::bigint FROM pg_class AS c
+                 WHERE c.relkind = 'r' AND c.oid IN (SELECT relid FROM pg_partition_tree(@table::oid) UNION SELECT @table::oid))
            ELSE s.rows_expected END,
        finished_at = CASE WHEN @phase = 'done' THEN now() END
 WHERE  s.pipeline_id = @pipeline_id AND s.phase = @old_phase AND s.after_key IS NOT DISTINCT FROM @old_after_key

@@ -13,9 +13,8 @@ SELECT p.pipeline_id, p.name, p.slot_name, p.table_schema, p.table_name, p.model
        coalesce(s.phase, 'done') AS scan_phase, coalesce(s.reason, '') AS scan_reason, coalesce(s.rows_seen, 0) AS scan_seen,
        coalesce(s.rows_expected, 0) AS scan_expected,
        (SELECT count(*) FROM embedsidecar.ledger AS l WHERE l.pipeline_id = p.pipeline_id) AS known,
-       (SELECT greatest(sum(c.reltuples), 0)::bigint FROM pg_class AS k
-           CROSS JOIN LATERAL pg_partition_tree(k.oid) AS t JOIN pg_class AS c ON c.oid = t.relid AND t.isleaf
-        WHERE k.oid = p.table_oid) AS rows_estimate
+       (SELECT greatest(sum(c.reltuples), 0)::bigint FROM pg_class AS c
+        WHERE c.relkind = 'r' AND c.oid IN (SELECT relid FROM pg_partition_tree(p.table_oid) UNION SELECT p.table_oid)) AS rows_estimate
 FROM   embedsidecar.pipeline AS p
        CROSS JOIN embedsidecar.installation AS i
        LEFT JOIN embedsidecar.scan AS s ON s.pipeline_id = p.pipeline_id

@@ -1,0 +1,353 @@
+package queue_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"testing"
+	"time"
+
+	"github.com/jackc/pglogrepl"
+	"github.com/jackc/pgx/v5"
+	"pgregory.net/rapid"
+
+	"github.com/embedsidecar/embedsidecar/pipeline"
+	"github.com/embedsidecar/embedsidecar/queue"
+	sqlfiles "github.com/embedsidecar/embedsidecar/sql"
+	"github.com/embedsidecar/embedsidecar/testenv"
+)
+
+func TestMain(m *testing.M) { os.Exit(testenv.Main(m)) }
+
+const slot = "slot"
+
+// fixture is a queue with one pipeline in a database of its own.
+type fixture struct {
+	db *testenv.Database
+	q  *queue.Queue
+	id int32
+}
+
+func newFixture(t *testing.T) *fixture {
+	t.Helper()
+	db := testenv.DB(t)
+	db.MustExec(`CREATE TABLE docs (id bigint PRIMARY KEY, body text)`)
+	db.MustExec(`INSERT INTO embedsidecar.installation (mark_key) VALUES ('\x00') ON CONFLICT DO NOTHING`)
+	db.MustExec(`INSERT INTO embedsidecar.lsn_checkpoint (slot_name, publication, publication_oid, system_id, timeline, consistent_point, lsn)
+		VALUES ('slot', 'pub', 0, '0', 1, '0/1', '0/1')`)
+	id := testenv.Value[int32](db, `INSERT INTO embedsidecar.pipeline (name, slot_name, table_oid, table_schema, table_name, source_columns, key_columns,
+		destination_table, destination_schema, dims, plugin, model, fingerprint)
+		VALUES ('docs', 'slot', 'public.docs'::regclass, 'public', 'docs', '{body}', '{id}', 'docs_embedding', 'public', 3, 'fake', 'fake', 'f') RETURNING pipeline_id`)
+	return &fixture{db: db, q: queue.New(db.Pool), id: id}
+}
+
+func (f *fixture) enqueue(ctx context.Context, changes ...queue.Change) (queue.Enqueued, error) {
+	for i := range changes {
+		changes[i].PipelineID = f.id
+		if changes[i].CommittedAt.IsZero() {
+			changes[i].CommittedAt = time.Now()
+		}
+		if changes[i].XID == 0 {
+			changes[i].XID = 3
+		}
+	}
+	return f.q.Enqueue(ctx, f.db.Pool, queue.Batch{Slot: slot, Changes: changes})
+}
+
+func change(key string, lsn uint64) queue.Change {
+	return queue.Change{RowKey: key, Lane: pipeline.Normal, LSN: pglogrepl.LSN(lsn)}
+}
+
+func (f *fixture) lease(t testing.TB, n int) []queue.Task {
+	t.Helper()
+	tasks, err := f.q.Lease(t.Context(), f.id, 1, n, time.Minute)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return tasks
+}
+
+func (f *fixture) finish(t testing.TB, tasks []queue.Task, action queue.Action) queue.Finished {
+	t.Helper()
+	outcomes := make([]queue.Outcome, len(tasks))
+	for i, task := range tasks {
+		outcomes[i] = queue.Outcome{Task: task, Action: action, What: "embedded"}
+	}
+	done, err := f.q.Finish(t.Context(), 1, tasks[0].LeaseToken, outcomes)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return done
+}
+
+func TestLease_WaitsUntilTheChangeIsVisible(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	tx, err := f.db.Pool.Begin(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	var xid int64
+	if err := tx.QueryRow(t.Context(), `SELECT pg_current_xact_id()::text::bigint`).Scan(&xid); err != nil {
+		t.Fatal(err)
+	}
+	hidden := change("1", 10)
+	hidden.XID = uint32(xid) //nolint:gosec // a young cluster
+	if _, err := f.enqueue(t.Context(), hidden, change("2", 10)); err != nil {
+		t.Fatal(err)
+	}
+	if got := f.lease(t, 10); len(got) != 1 || got[0].RowKey != "2" {
+		t.Errorf("leased %v, want only what is visible", got)
+	}
+	if waiting, err := f.q.Waiting(t.Context(), f.id); err != nil || !waiting {
+		t.Errorf("Waiting = %t, %v, want true", waiting, err)
+	}
+	if err := tx.Commit(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if got := f.lease(t, 10); len(got) != 1 || got[0].RowKey != "1" {
+		t.Errorf("leased %v, want the rest", got)
+	}
+}
+
+func TestEnqueue_IsFencedByEpoch(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	f.db.MustExec(`UPDATE embedsidecar.lsn_checkpoint SET epoch = 1`)
+	if _, err := f.enqueue(t.Context(), change("1", 10)); !errors.Is(err, queue.ErrEpochLost) {
+		t.Errorf("err = %v, want ErrEpochLost", err)
+	}
+	if n := testenv.Value[int64](f.db, `SELECT count(*) FROM embedsidecar.task`); n != 0 {
+		t.Errorf("%d tasks were written", n)
+	}
+}
+
+func TestEnqueue_DropsOnlyWhatTheLedgerKnowsAndNoTaskWaitsFor(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	source, vector := make([]byte, pipeline.ColumnHashSize), make([]byte, pipeline.VectorHashSize)
+	copy(source, "50%_\\") // bytes that mean something to LIKE
+	f.db.MustExec(`INSERT INTO embedsidecar.ledger (pipeline_id, row_key, source_hash, vector_hash, generation, lsn)
+		SELECT $1, k, $2, $3, 1, '0/1' FROM unnest('{same,other,open,masked,old}'::text[]) AS k`, f.id, source, vector)
+	f.db.MustExec(`UPDATE embedsidecar.ledger SET generation = 0 WHERE row_key = 'old'`)
+	if _, err := f.enqueue(t.Context(), change("open", 5)); err != nil {
+		t.Fatal(err)
+	}
+	same := pipeline.Pattern(nil).Known(source).Unknown(pipeline.VectorHashSize)
+	other := pipeline.Pattern(nil).Known(append([]byte("60"), source[2:]...)).Known(vector)
+	masked := pipeline.Pattern(nil).Unknown(pipeline.ColumnHashSize).Known(vector)
+	var changes []queue.Change
+	for key, pattern := range map[string]pipeline.Pattern{"same": same, "other": other, "open": same, "masked": masked, "old": same, "unknown": same} {
+		c := change(key, 10)
+		c.Unchanged = pattern
+		changes = append(changes, c)
+	}
+	got, err := f.enqueue(t.Context(), changes...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got.Dropped != 2 || got.Made != 3 || got.Joined != 1 {
+		t.Errorf("%+v, want same and masked dropped, other, old and unknown made, open joined", got)
+	}
+}
+
+func TestFinish_OpensATaskAgainWhoseRowChanged(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	if _, err := f.enqueue(t.Context(), change("1", 10), change("2", 10)); err != nil {
+		t.Fatal(err)
+	}
+	tasks := f.lease(t, 10)
+	if _, err := f.enqueue(t.Context(), change("1", 20)); err != nil {
+		t.Fatal(err)
+	}
+	if done := f.finish(t, tasks, queue.Done); done.Done != 1 || done.Reopened != 1 {
+		t.Errorf("%+v, want one done and one opened again", done)
+	}
+	again := f.lease(t, 10)
+	if len(again) != 1 || again[0].RowKey != "1" || again[0].FirstLSN != 20 {
+		t.Errorf("%+v, want row 1 from LSN 20 on", again)
+	}
+}
+
+func TestSweep_TakesBackLeasesThatRanOut(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	if _, err := f.enqueue(t.Context(), change("1", 10)); err != nil {
+		t.Fatal(err)
+	}
+	for loss := range queue.DeadAfter {
+		tasks := f.lease(t, 10)
+		if len(tasks) != 1 || tasks[0].Losses != int16(loss) || tasks[0].Alone() != (loss >= queue.AloneAfter) {
+			t.Fatalf("leased %+v, want the task with %d losses", tasks, loss)
+		}
+		f.db.MustExec(`UPDATE embedsidecar.task SET leased_until = now() - interval '1 s'`)
+		ctx, cancel := context.WithCancel(t.Context())
+		err := f.q.RunSweeps(ctx, time.Minute, func(int) { cancel() }, func(err error) { t.Error(err); cancel() })
+		cancel()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if done := f.finish(t, tasks, queue.Done); done != (queue.Finished{}) {
+			t.Errorf("a lost lease finished: %+v", done)
+		}
+	}
+	if state := testenv.Value[string](f.db, `SELECT state::text FROM embedsidecar.task`); state != "failed" {
+		t.Errorf("state %s after %d losses, want failed", state, queue.DeadAfter)
+	}
+	if _, err := f.enqueue(t.Context(), change("1", 30)); err != nil {
+		t.Fatal(err)
+	}
+	if got := f.lease(t, 10); len(got) != 1 || got[0].Losses != 0 {
+		t.Errorf("%+v, want a fresh start after a change", got)
+	}
+}
+
+func TestLease_AMillionWaitingTasksCostNoMore(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	f.db.MustExec(`INSERT INTO embedsidecar.task (pipeline_id, row_key, lane, xid, first_lsn, last_lsn, committed_at)
+		SELECT $1, i::text, 0, '3', '0/1', '0/1', now() FROM generate_series(1, 200000) AS i`, f.id)
+	// The plan is what keeps a claim flat: with any statistics it must walk the index of waiting tasks, from the cursor on.
+	for _, analyze := range []bool{false, true} {
+		if analyze {
+			f.db.MustExec(`ANALYZE embedsidecar.task`)
+		}
+		sql, args, err := pgx.StrictNamedArgs{"worker": 1, "lease": time.Minute, "pipeline_id": f.id, "lane": 0, "cursor": 1000, "max": 256}.
+			RewriteQuery(t.Context(), nil, "EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) "+sqlfiles.Query("lease_tasks"), nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var plan []map[string]any
+		tx, err := f.db.Pool.Begin(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := tx.QueryRow(t.Context(), sql, args...).Scan(&plan); err != nil {
+			t.Fatal(err)
+		}
+		if err := tx.Rollback(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		root := plan[0]["Plan"].(map[string]any) //nolint:forcetypeassert // EXPLAIN's shape
+		if touched := root["Shared Hit Blocks"].(float64) + root["Shared Read Blocks"].(float64); touched > 20000 {
+			t.Errorf("analyzed %t: a claim of 256 touched %.0f blocks", analyze, touched)
+		}
+	}
+}
+
+func TestQuery_AllPrepare(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	conn, err := f.db.Pool.Acquire(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Release()
+	for _, name := range sqlfiles.Queries() {
+		sql, _, err := pgx.NamedArgs{}.RewriteQuery(t.Context(), conn.Conn(), sqlfiles.Query(name), nil)
+		if err != nil {
+			t.Errorf("%s: %v", name, err)
+			continue
+		}
+		if _, err := conn.Conn().Prepare(t.Context(), "", sql); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+// TestQueue_LosesNothing runs random histories against a model: whatever order changes, leases, results and losses come in, a row
+// that changed after it was looked at has an open task, and no row has two.
+func TestQueue_LosesNothing(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	round := 0
+	rapid.Check(t, func(rt *rapid.T) {
+		round++
+		f.db.MustExec(`DELETE FROM embedsidecar.task`)
+		f.q = queue.New(f.db.Pool)
+		ctx := t.Context()
+		version, looked := map[string]int{}, map[string]int{} // of each row: how often it changed; up to where it was looked at
+		type lease struct {
+			tasks []queue.Task
+			saw   map[string]int
+		}
+		var (
+			leases []lease
+			lsn    = uint64(100)
+		)
+		key := rapid.Custom(func(t *rapid.T) string { return fmt.Sprint(rapid.IntRange(1, 6).Draw(t, "key")) })
+		rt.Repeat(map[string]func(*rapid.T){
+			"change": func(rt *rapid.T) {
+				var changes []queue.Change
+				for range rapid.IntRange(1, 4).Draw(rt, "n") {
+					k := key.Draw(rt, "k")
+					version[k]++
+					lsn++
+					changes = append(changes, change(k, lsn))
+				}
+				if _, err := f.enqueue(ctx, changes...); err != nil {
+					rt.Fatal(err)
+				}
+			},
+			"lease": func(rt *rapid.T) {
+				tasks, err := f.q.Lease(ctx, f.id, 1, rapid.IntRange(1, 4).Draw(rt, "max"), time.Minute)
+				if err != nil {
+					rt.Fatal(err)
+				}
+				if len(tasks) == 0 {
+					return
+				}
+				l := lease{tasks: tasks, saw: map[string]int{}}
+				for _, task := range tasks {
+					l.saw[task.RowKey] = version[task.RowKey]
+				}
+				leases = append(leases, l)
+			},
+			"finish": func(rt *rapid.T) {
+				if len(leases) == 0 {
+					rt.Skip()
+				}
+				i := rapid.IntRange(0, len(leases)-1).Draw(rt, "lease")
+				l := leases[i]
+				leases = append(leases[:i], leases[i+1:]...)
+				action := rapid.SampledFrom([]queue.Action{queue.Done, queue.Again, queue.Later}).Draw(rt, "action")
+				outcomes := make([]queue.Outcome, len(l.tasks))
+				for j, task := range l.tasks {
+					outcomes[j] = queue.Outcome{Task: task, Action: action, What: "embedded"}
+				}
+				done, err := f.q.Finish(ctx, 1, l.tasks[0].LeaseToken, outcomes)
+				if err != nil {
+					rt.Fatal(err)
+				}
+				if action == queue.Done && done.Done+done.Reopened == len(l.tasks) {
+					for k, saw := range l.saw {
+						looked[k] = max(looked[k], saw)
+					}
+				}
+			},
+			"lose": func(*rapid.T) {
+				f.db.MustExec(`UPDATE embedsidecar.task SET leased_until = now() - interval '1 s', losses = 0 WHERE state = 'in_progress'`)
+			},
+			"sweep": func(rt *rapid.T) {
+				f.db.MustExec(`UPDATE embedsidecar.task SET due_at = now() WHERE state = 'retrying'`)
+				f.db.MustExec(sqlfiles.Query("sweep_tasks"))
+			},
+			"": func(rt *rapid.T) {
+				open := map[string]bool{}
+				for _, k := range testenv.Values[string](f.db, `SELECT row_key FROM embedsidecar.task WHERE state <> 'failed'`) {
+					if open[k] {
+						rt.Fatalf("row %s has two tasks", k)
+					}
+					open[k] = true
+				}
+				for k, v := range version {
+					if looked[k] < v && !open[k] {
+						rt.Fatalf("row %s changed %d times, was looked at up to %d, and has no task", k, v, looked[k])
+					}
+				}
+			},
+		})
+	})
+}

@@ -1,0 +1,305 @@
+package sidecar_test
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/embedsidecar/embedsidecar/sidecar"
+	"github.com/embedsidecar/embedsidecar/testenv"
+)
+
+// ownServer starts a server that the test may restart, stop and reconfigure.
+func ownServer(t *testing.T, major int, config map[string]string) *testenv.Server {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	s, err := testenv.Start(ctx, testenv.Options{Major: major, Config: config})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := s.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return s
+}
+
+const docs = `CREATE TABLE docs (id bigint PRIMARY KEY, body text)`
+
+// edit changes the rows of docs in a way that a vector of before is wrong.
+func (r *rig) edit(word string) {
+	r.t.Helper()
+	r.db.MustExec(`INSERT INTO docs SELECT i, $1::text || i FROM generate_series(1, 50) AS i ON CONFLICT (id) DO UPDATE SET body = excluded.body`, word)
+	r.db.MustExec(`DELETE FROM docs WHERE id % 7 = 0`)
+}
+
+func TestP1_ACommitThatIsNotVisibleYetIsNotReadTooEarly(t *testing.T) {
+	t.Parallel()
+	testenv.EachMajor(t, func(t *testing.T, major int) {
+		t.Helper()
+		server := ownServer(t, major, nil)
+		db := testenv.DB(t, testenv.On(server))
+		db.MustExec(docs)
+		db.MustExec(`INSERT INTO docs VALUES (1, 'old')`)
+		r := newRig(t, db, intoTable("docs", "body"))
+		s, _ := r.start()
+		r.settle()
+		conn, err := db.Pool.Acquire(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer conn.Release()
+		if _, err := conn.Exec(t.Context(), `SET synchronous_commit = on`); err != nil {
+			t.Fatal(err)
+		}
+		db.MustExec(`CREATE TABLE probe (i int)`)
+		if err := server.Configure(map[string]string{"synchronous_standby_names": "nobody"}); err != nil {
+			t.Fatal(err)
+		}
+		db.MustExecSuper(`SELECT pg_reload_conf()`)
+		// The setting takes hold when the checkpointer has read it: when a commit waits.
+		testenv.Eventually(t, time.Minute, func() (bool, string) {
+			trying, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
+			defer cancel()
+			_, err := db.Pool.Exec(trying, `INSERT INTO probe VALUES (1)`)
+			return err != nil, "commits do not wait for a standby"
+		})
+		changes := s.Stream().Changes.Load()
+		committed := make(chan error, 1)
+		go func() {
+			_, err := conn.Exec(context.WithoutCancel(t.Context()), `UPDATE docs SET body = 'new'`)
+			committed <- err
+		}()
+		testenv.Eventually(t, time.Minute, func() (bool, string) {
+			return s.Stream().Changes.Load() > changes, "the commit did not reach the slot"
+		})
+		// The worker would look now if it were allowed to. Let it try for as long as it takes three rounds.
+		rounds := time.After(time.Second)
+		select {
+		case err := <-committed:
+			t.Fatalf("the commit did not wait for its standby: %v", err)
+		case <-rounds:
+		}
+		if err := server.Configure(map[string]string{"synchronous_standby_names": ""}); err != nil {
+			t.Fatal(err)
+		}
+		db.MustExecSuper(`SELECT pg_reload_conf()`)
+		if err := <-committed; err != nil {
+			t.Fatal(err)
+		}
+		r.settle()
+		if n := r.embedder.sent("new"); n != 1 {
+			t.Errorf("the new text was sent %d times, want 1", n)
+		}
+		r.verify()
+	})
+}
+
+func TestP2_ServerRestarts(t *testing.T) {
+	t.Parallel()
+	testenv.EachMajor(t, func(t *testing.T, major int) {
+		t.Helper()
+		server := ownServer(t, major, nil)
+		db := testenv.DB(t, testenv.On(server))
+		db.MustExec(docs)
+		r := newRig(t, db, column("docs", "body"))
+		s, _ := r.start()
+		for i, mode := range []testenv.Mode{testenv.Fast, testenv.Immediate, testenv.Fast} {
+			r.edit(fmt.Sprint("edit ", i, " "))
+			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+			if err := server.Restart(ctx, mode); err != nil {
+				t.Fatal(err)
+			}
+			cancel()
+			db.Pool.Reset()
+			db.Super().Reset()
+			r.settle()
+			r.verify()
+		}
+		if gaps := s.Stream().Gaps.Load(); gaps != 0 {
+			t.Errorf("%d gaps after restarts, want none", gaps)
+		}
+		if failed := r.count(`SELECT count(*) FROM embedsidecar.task`); failed != 0 {
+			t.Errorf("%d tasks left", failed)
+		}
+	})
+}
+
+func TestP2_GapsAreFoundAndClosed(t *testing.T) {
+	t.Parallel()
+	while := map[string]func(r *rig){
+		"slot dropped": func(r *rig) {
+			r.edit("during ")
+			r.db.MustExec(`SELECT pg_drop_replication_slot($1)`, r.slot)
+			r.edit("after ")
+		},
+		"slot advanced": func(r *rig) {
+			r.edit("during ")
+			r.db.MustExec(`SELECT pg_replication_slot_advance($1, pg_current_wal_lsn())`, r.slot)
+		},
+		"slot made again": func(r *rig) {
+			r.db.MustExec(`SELECT pg_drop_replication_slot($1)`, r.slot)
+			r.edit("between ")
+			r.db.MustExec(`SELECT pg_create_logical_replication_slot($1, 'pgoutput')`, r.slot)
+		},
+		"publication made again": func(r *rig) {
+			r.db.MustExec(`DROP PUBLICATION ` + r.db.Name + `_pub`)
+			r.db.MustExec(`CREATE PUBLICATION ` + r.db.Name + `_pub FOR TABLE docs`)
+		},
+		"publication made again, changes between": func(r *rig) {
+			r.db.MustExec(`DROP PUBLICATION ` + r.db.Name + `_pub`)
+			r.edit("between ")
+			r.db.MustExec(`CREATE PUBLICATION ` + r.db.Name + `_pub FOR TABLE docs`)
+		},
+	}
+	testenv.EachMajor(t, func(t *testing.T, major int) {
+		t.Helper()
+		for name, fault := range while {
+			t.Run(name, func(t *testing.T) {
+				t.Parallel()
+				db := testenv.DB(t, testenv.Major(major))
+				db.MustExec(docs)
+				r := newRig(t, db, intoTable("docs", "body"))
+				r.edit("before ")
+				_, stop := r.start()
+				r.settle()
+				stop()
+				fault(r)
+				s, _ := r.start()
+				r.settle()
+				r.verify()
+				if got := s.Stream().Gaps.Load(); got == 0 {
+					t.Error("the gap was not noticed")
+				}
+			})
+		}
+	})
+}
+
+func TestP2_APublicationDroppedWhileStreamingIsNoticed(t *testing.T) {
+	t.Parallel()
+	testenv.EachMajor(t, func(t *testing.T, major int) {
+		t.Helper()
+		t.Parallel()
+		db := testenv.DB(t, testenv.Major(major))
+		db.MustExec(docs)
+		r := newRig(t, db, intoTable("docs", "body"))
+		r.edit("before ")
+		s, _ := r.start()
+		r.settle()
+		db.MustExec(`DROP PUBLICATION ` + db.Name + `_pub`)
+		r.edit("missed ")
+		testenv.Eventually(t, 20*time.Second, func() (bool, string) {
+			return !s.Stream().Streaming.Load(), "it streams on without a publication"
+		})
+		db.MustExec(`CREATE PUBLICATION ` + db.Name + `_pub FOR TABLE docs`)
+		r.settle()
+		r.verify()
+		if s.Stream().Gaps.Load() == 0 {
+			t.Error("the gap was not noticed")
+		}
+	})
+}
+
+func TestP2_TableChangesThatSendNothing(t *testing.T) {
+	t.Parallel()
+	db := testenv.DB(t)
+	db.MustExec(`CREATE TABLE docs (id bigint PRIMARY KEY, body text)`)
+	r := newRig(t, db, intoTable("docs", "body"))
+	r.edit("before ")
+	s, _ := r.start()
+	r.settle()
+	db.MustExec(`ALTER TABLE docs ALTER body TYPE text USING upper(body)`)
+	testenv.Eventually(t, time.Minute, func() (bool, string) { return s.Stream().CatalogueScans.Load() > 0, "the rewrite was not noticed" })
+	r.settle()
+	r.verify()
+	db.MustExec(`ALTER TABLE docs RENAME TO papers`)
+	db.MustExec(`UPDATE papers SET body = body || '!'`)
+	testenv.Eventually(t, time.Minute, func() (bool, string) {
+		name := testenv.Value[string](db, `SELECT table_name::text FROM embedsidecar.pipeline`)
+		return name == "papers", name
+	})
+	r.settle()
+	r.verify()
+}
+
+func TestP2_ADetachedPartitionLeavesNoOrphans(t *testing.T) {
+	t.Parallel()
+	db := testenv.DB(t)
+	db.MustExec(`CREATE TABLE docs (id bigint PRIMARY KEY, body text) PARTITION BY RANGE (id)`)
+	db.MustExec(`CREATE TABLE docs_a PARTITION OF docs FOR VALUES FROM (0) TO (100)`)
+	db.MustExec(`CREATE TABLE docs_b PARTITION OF docs FOR VALUES FROM (100) TO (200)`)
+	db.MustExec(`INSERT INTO docs SELECT i, 'body ' || i FROM generate_series(1, 199) AS i`)
+	r := newRig(t, db, intoTable("docs", "body"))
+	s, _ := r.start()
+	r.settle()
+	r.verify()
+	db.MustExec(`ALTER TABLE docs DETACH PARTITION docs_b`)
+	db.MustExec(`DROP TABLE docs_b`)
+	testenv.Eventually(t, time.Minute, func() (bool, string) {
+		return s.Stream().CatalogueScans.Load() > 0, "the detached partition was not noticed"
+	})
+	r.settle()
+	r.verify()
+	db.MustExec(`CREATE TABLE docs_c (id bigint PRIMARY KEY, body text)`)
+	db.MustExec(`INSERT INTO docs_c SELECT i, 'late ' || i FROM generate_series(200, 250) AS i`)
+	scans := s.Stream().CatalogueScans.Load()
+	db.MustExec(`ALTER TABLE docs ATTACH PARTITION docs_c FOR VALUES FROM (200) TO (300)`)
+	testenv.Eventually(t, time.Minute, func() (bool, string) {
+		return s.Stream().CatalogueScans.Load() > scans, "the attached partition was not noticed"
+	})
+	r.settle()
+	r.verify()
+}
+
+func TestP2_TheNetworkBreaks(t *testing.T) {
+	t.Parallel()
+	db := testenv.DB(t)
+	db.MustExec(docs)
+	r := newRig(t, db, intoTable("docs", "body"))
+	proxy := testenv.StartProxy(t, db.Server.Addr())
+	r.url = db.URLVia(proxy.Addr(), r.role)
+	r.start()
+	r.settle()
+	for i := range 5 {
+		proxy.CutAfter(testenv.ToClient, int64(100+1500*i)) // in the middle of a message
+		r.edit(fmt.Sprint("cut ", i, " "))
+		r.settle()
+		r.edit(fmt.Sprint("whole ", i, " "))
+		r.settle()
+	}
+	r.url = db.URL(r.role)
+	r.verify()
+}
+
+func TestTwoSidecars_OneStreamsBothWorkAndTheOtherTakesOver(t *testing.T) {
+	t.Parallel()
+	db := testenv.DB(t)
+	db.MustExec(docs)
+	db.MustExec(`INSERT INTO docs SELECT i, 'body ' || i FROM generate_series(1, 20000) AS i`)
+	r := newRig(t, db, intoTable("docs", "body"))
+	r.options = func(o *sidecar.Options) { o.BatchRows = 32; o.Loops = 1 }
+	first, stop := r.start()
+	testenv.Eventually(t, time.Minute, func() (bool, string) {
+		return first.Stream() != nil && first.Stream().Streaming.Load(), "the first does not stream"
+	})
+	second, _ := r.start()
+	r.settle()
+	r.verify()
+	if a, b := first.States()[0].Worker.Embedded.Load(), second.States()[0].Worker.Embedded.Load(); a == 0 || b == 0 || a+b != 20000 {
+		t.Errorf("the first embedded %d, the second %d, want both some and 20,000 together", a, b)
+	}
+	if second.Stream().Streaming.Load() {
+		t.Error("both stream")
+	}
+	began := time.Now()
+	stop()
+	testenv.Eventually(t, 10*time.Second, func() (bool, string) { return second.Stream().Streaming.Load(), "the second does not take over" })
+	t.Logf("took over after %s", time.Since(began))
+	r.edit("later ")
+	r.settle()
+	r.verify()
+}
