@@ -3,8 +3,12 @@ package main
 import (
 	"context"
 	"errors"
+	"fmt"
 
 	"github.com/embedsidecar/embedsidecar/config"
+	"github.com/embedsidecar/embedsidecar/embed"
+	"github.com/embedsidecar/embedsidecar/pipeline"
+	"github.com/embedsidecar/embedsidecar/setup"
 )
 
 // checkCommand looks for what keeps pipelines from working, now or later.
@@ -21,6 +25,116 @@ func newCheck() *command {
 	}
 }
 
-func (c *checkCommand) run(_ context.Context, _ *environment) error {
-	return errors.New("not there yet")
+// finding is the outcome of one check as JSON shows it.
+type finding struct {
+	Check  string       `json:"check"`
+	Status setup.Status `json:"status"`
+	Detail string       `json:"detail"`
+	Hints  []string     `json:"hints,omitempty"`
+}
+
+func (c *checkCommand) run(ctx context.Context, env *environment) (err error) {
+	pool, err := env.connect(ctx)
+	if err != nil {
+		return err
+	}
+	defer pool.Close()
+	plugins := newEmbedders(env)
+	defer func() { err = errors.Join(err, plugins.Close()) }()
+
+	specs := env.config.Pipelines
+	all := specs
+	// What is set up is worked on too. Whether there is anything is a finding of setup's.
+	if loaded, err := stored(ctx, env, pool); err == nil {
+		for i := range loaded {
+			if !contains(specs, loaded[i].Name) {
+				all = append(all, loaded[i].Spec)
+			}
+		}
+	}
+	described, list := c.plugins(ctx, plugins, all)
+	for _, f := range setup.Check(ctx, setup.CheckOptions{
+		Pool: pool, ReplicationDSN: env.config.Database.Stream(), Slot: env.config.Slot.Name, Publication: env.config.Publication.Name,
+		Specs: specs, Descriptions: described,
+	}) {
+		list = append(list, finding{f.Name, f.Status, f.Detail, f.Hint})
+	}
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	return errors.Join(c.show(env, list), verdict(list))
+}
+
+func contains(specs []pipeline.Spec, name string) bool {
+	for _, spec := range specs {
+		if spec.Name == name {
+			return true
+		}
+	}
+	return false
+}
+
+// plugins starts every embedder that is needed and tells what it is.
+func (c *checkCommand) plugins(ctx context.Context, plugins *embedders, specs []pipeline.Spec) (map[string]embed.Description, []finding) {
+	described := map[string]embed.Description{}
+	var list []finding
+	seen := map[[2]string]error{}
+	for _, spec := range specs {
+		key := [2]string{spec.Plugin, spec.Model}
+		err, asked := seen[key]
+		if err != nil {
+			continue
+		}
+		d, err := plugins.describeOne(ctx, spec)
+		seen[key] = err
+		if err != nil {
+			list = append(list, finding{"embedder " + spec.Plugin, setup.Wrong, err.Error(), hintsOf(err)})
+			continue
+		}
+		described[spec.Name] = d
+		if !asked {
+			list = append(list, finding{"embedder " + d.Plugin, setup.OK, fmt.Sprintf("%s, %d wide", d.Model, d.Dims), nil})
+		}
+	}
+	return described, list
+}
+
+func verdict(list []finding) error {
+	var wrong int64
+	for _, f := range list {
+		if f.Status == setup.Wrong {
+			wrong++
+		}
+	}
+	if wrong == 0 {
+		return nil
+	}
+	return fail(exitFailed, fmt.Errorf("%s would not work", count(wrong, "thing")))
+}
+
+func (c *checkCommand) show(env *environment, list []finding) error {
+	if env.output != "table" {
+		return env.show(map[string][]finding{"checks": list}, func() listing {
+			l := listing{header: []string{"check", "status", "detail"}}
+			for _, f := range list {
+				l.rows = append(l.rows, []any{f.Check, f.Status, f.Detail})
+			}
+			return l
+		})
+	}
+	for _, f := range list {
+		if f.Status == setup.OK && env.quiet {
+			continue
+		}
+		// A line each, because details are sentences.
+		if err := env.printf("%-5s  %s: %s\n", f.Status, cleanCell(f.Check), env.redact.Text(cleanCell(f.Detail))); err != nil {
+			return err
+		}
+		for _, hint := range f.Hints {
+			if err := env.printf("         %s\n", env.redact.Text(cleanCell(hint))); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
 }

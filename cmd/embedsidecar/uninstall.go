@@ -3,8 +3,11 @@ package main
 import (
 	"context"
 	"errors"
+	"strings"
 
 	"github.com/urfave/cli/v2"
+
+	"github.com/embedsidecar/embedsidecar/setup"
 )
 
 // uninstallCommand takes away what init made.
@@ -15,8 +18,8 @@ type uninstallCommand struct {
 func newUninstall() *command {
 	c := &uninstallCommand{}
 	return &command{
-		name: "uninstall", group: groupAdmin, usage: "take away slot, publication and schema; keeps the vectors unless told",
-		description: "Shows what it would take away; --yes does it.",
+		name: "uninstall", group: groupAdmin, usage: "take away slot, publication and schema; keeps the vectors unless told", arguments: "[PIPELINE]", maxArgs: 1,
+		description: "Prints the SQL that it would run; --yes runs it. With the name of a pipeline it takes away that one only, and all the others go on.",
 		flags: []cli.Flag{
 			&cli.BoolFlag{Name: "drop-embeddings", Destination: &c.dropEmbeddings, DisableDefaultText: true, Usage: "take away embedding tables and columns that init made, with all vectors in them"},
 		},
@@ -26,6 +29,53 @@ func newUninstall() *command {
 	}
 }
 
-func (c *uninstallCommand) run(_ context.Context, _ *environment) error {
-	return errors.New("not there yet")
+func (c *uninstallCommand) run(ctx context.Context, env *environment) error {
+	pool, err := env.connect(ctx)
+	if err != nil {
+		return err
+	}
+	defer pool.Close()
+	server, err := env.server(ctx, pool, fewConns)
+	if err != nil {
+		return err
+	}
+	defer server.Close()
+	dry := !env.yes
+	var done []string
+	if len(env.args) > 0 {
+		done, err = setup.Remove(ctx, setup.RemoveOptions{Pool: server, Pipeline: env.args[0], Embedding: c.dropEmbeddings, DryRun: dry, Log: env.log})
+	} else {
+		done, err = setup.Uninstall(ctx, setup.UninstallOptions{Pool: server, Embeddings: c.dropEmbeddings, DryRun: dry, Log: env.log})
+	}
+	if _, nothing := errors.AsType[*setup.NotSetUpError](err); nothing {
+		env.say("nothing to take away: the database is not set up")
+		err = nil
+	}
+	return errors.Join(c.show(env, done, dry), err)
+}
+
+func (c *uninstallCommand) show(env *environment, done []string, dry bool) error {
+	if env.output != "table" {
+		type answer struct {
+			DryRun bool     `json:"dry_run"`
+			SQL    []string `json:"sql"`
+		}
+		return env.show(answer{dry, append([]string{}, done...)}, func() listing {
+			l := listing{header: []string{"sql"}}
+			for _, sql := range done {
+				l.rows = append(l.rows, []any{sql})
+			}
+			return l
+		})
+	}
+	if len(done) == 0 {
+		return nil
+	}
+	if err := env.printf("%s\n", strings.Join(done, "\n")); err != nil {
+		return err
+	}
+	if dry {
+		env.say("nothing was done: --yes does it")
+	}
+	return nil
 }
