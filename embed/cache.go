@@ -38,7 +38,7 @@ func (c *Cache) Get(hash [sha256.Size]byte) ([]float32, bool) {
 		return nil, false
 	}
 	c.order.MoveToFront(e)
-	return e.Value.(*entry).vector, true //nolint:forcetypeassert // only entries are put in
+	return e.Value.(*entry).vector, true //nolint:errcheck,forcetypeassert // only entries are put in
 }
 
 // Put remembers a vector, which must not be changed afterwards.
@@ -58,7 +58,7 @@ func (c *Cache) Put(hash [sha256.Size]byte, vector []float32) {
 	c.entries[hash] = c.order.PushFront(&entry{hash, vector})
 	for c.used += size; c.used > c.limit; {
 		oldest := c.order.Back()
-		e := c.order.Remove(oldest).(*entry) //nolint:forcetypeassert // only entries are put in
+		e := c.order.Remove(oldest).(*entry) //nolint:errcheck,forcetypeassert // only entries are put in
 		delete(c.entries, e.hash)
 		c.used -= int64(4*len(e.vector)) + entryOverhead
 	}

@@ -95,12 +95,10 @@ func (e *Error) Unwrap() error { return e.Err }
 // Classify returns the class and code of any error that an Embedder returned. What is unknown is transient: it is tried
 // again, and it burns no attempt of a row that may be innocent.
 func Classify(err error) (Class, string) {
-	var whole *Error
-	if errors.As(err, &whole) {
+	if whole, ok := errors.AsType[*Error](err); ok {
 		return whole.Class, whole.Code
 	}
-	var text *TextError
-	if errors.As(err, &text) {
+	if text, ok := errors.AsType[*TextError](err); ok {
 		return text.Class, text.Code
 	}
 	if errors.Is(err, context.DeadlineExceeded) {

@@ -143,7 +143,7 @@ const (
 )
 
 func bucket(now time.Time) int16 {
-	return int16(now.Unix() / int64(bucketSpan/time.Second) % bucketCount) //nolint:gosec // below bucketCount
+	return int16(now.Unix() / int64(bucketSpan/time.Second) % bucketCount)
 }
 
 // PruneHistory empties the bucket that will be written next; what it holds is older than a day.

@@ -93,7 +93,7 @@ func TestLease_WaitsUntilTheChangeIsVisible(t *testing.T) {
 		t.Fatal(err)
 	}
 	hidden := change("1", 10)
-	hidden.XID = uint32(xid) //nolint:gosec // a young cluster
+	hidden.XID = uint32(xid)
 	if _, err := f.enqueue(t.Context(), hidden, change("2", 10)); err != nil {
 		t.Fatal(err)
 	}

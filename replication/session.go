@@ -147,7 +147,7 @@ func (ses *session) read(ctx context.Context) error {
 				continue
 			}
 		}
-		message, err := ses.conn.ReceiveMessage(context.Background()) //nolint:contextcheck // see above: the deadline is on the socket
+		message, err := ses.conn.ReceiveMessage(context.Background()) //nolint:forbidigo,contextcheck // see above: the deadline is on the socket
 		if err != nil {
 			if pgconn.Timeout(err) {
 				continue

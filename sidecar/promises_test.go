@@ -18,6 +18,7 @@ import (
 func TestP1_RowsConvergeWhateverHappensToThem(t *testing.T) {
 	t.Parallel()
 	bothDestinations(t, func(t *testing.T, spec func(string, ...string) pipeline.Spec) {
+		t.Helper()
 		db := testenv.DB(t)
 		db.MustExec(`CREATE TABLE docs (id bigint PRIMARY KEY, title text, body text, hits int DEFAULT 0)`)
 		db.MustExec(`INSERT INTO docs SELECT i, 'title ' || i, 'body ' || i FROM generate_series(1, 500) AS i`)
@@ -67,6 +68,7 @@ func TestP1_RemovedVectorsAreMadeAgain(t *testing.T) {
 func TestP3_ALateWorkerIsFenced(t *testing.T) {
 	t.Parallel()
 	bothDestinations(t, func(t *testing.T, spec func(string, ...string) pipeline.Spec) {
+		t.Helper()
 		db := testenv.DB(t)
 		db.MustExec(`CREATE TABLE docs (id bigint PRIMARY KEY, body text)`)
 		r := newRig(t, db, spec("docs", "body"))
@@ -113,8 +115,10 @@ func TestP4_AnEmbeddingTableNeverMakesTheUserWait(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, sql := range []string{`SET TRANSACTION ISOLATION LEVEL SERIALIZABLE`, `SET LOCAL lock_timeout = '50ms'`,
-		`INSERT INTO docs SELECT i, 'body ' || i FROM generate_series(1, 100) AS i`} {
+	for _, sql := range []string{
+		`SET TRANSACTION ISOLATION LEVEL SERIALIZABLE`, `SET LOCAL lock_timeout = '50ms'`,
+		`INSERT INTO docs SELECT i, 'body ' || i FROM generate_series(1, 100) AS i`,
+	} {
 		if _, err := tx.Exec(t.Context(), sql); err != nil {
 			t.Fatal(err)
 		}
@@ -272,6 +276,7 @@ func TestP7_ARowEditedWhileItWaitsIsEmbeddedOnce(t *testing.T) {
 func TestP8_UnrelatedUpdatesCostNothing(t *testing.T) {
 	t.Parallel()
 	bothDestinations(t, func(t *testing.T, spec func(string, ...string) pipeline.Spec) {
+		t.Helper()
 		db := testenv.DB(t)
 		db.MustExec(`CREATE TABLE docs (id bigint PRIMARY KEY, body text, hits bigint DEFAULT 0)`)
 		// Every other text is so large that it is stored out of line: an update leaves it out of the WAL.
@@ -306,6 +311,7 @@ func TestP8_UnrelatedUpdatesCostNothing(t *testing.T) {
 func TestP8_ThereAndBackAtTheWorstMoment(t *testing.T) {
 	t.Parallel()
 	bothDestinations(t, func(t *testing.T, spec func(string, ...string) pipeline.Spec) {
+		t.Helper()
 		db := testenv.DB(t)
 		db.MustExec(`CREATE TABLE docs (id bigint PRIMARY KEY, body text)`)
 		db.MustExec(`INSERT INTO docs VALUES (1, 'A')`)

@@ -145,6 +145,7 @@ func connect(t *testing.T, url string, n int32) *pgxpool.Pool {
 
 // logger writes the log of parts under test where go test shows it for a failed test.
 func logger(t *testing.T) *slog.Logger {
+	t.Helper()
 	return slog.New(slog.NewTextHandler(&testWriter{t: t}, &slog.HandlerOptions{Level: slog.LevelDebug}))
 }
 
@@ -257,6 +258,7 @@ func intoTable(table string, columns ...string) pipeline.Spec {
 
 // bothDestinations runs a test with each.
 func bothDestinations(t *testing.T, test func(t *testing.T, spec func(table string, columns ...string) pipeline.Spec)) {
+	t.Helper()
 	for name, spec := range map[string]func(string, ...string) pipeline.Spec{"column": column, "table": intoTable} {
 		t.Run(name, func(t *testing.T) { t.Parallel(); test(t, spec) })
 	}

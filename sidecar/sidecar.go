@@ -207,12 +207,10 @@ func (s *Sidecar) beginOnce(ctx context.Context) ([]pipeline.Pipeline, error) {
 
 // passing tells whether an error is of the kind that goes away by itself: no server, or one that starts or stops.
 func passing(err error) bool {
-	var known *database.Error
-	if errors.As(database.Wrap(err), &known) {
+	if known, ok := errors.AsType[*database.Error](database.Wrap(err)); ok {
 		return known.Temporary()
 	}
-	var pg *pgconn.PgError
-	if errors.As(err, &pg) {
+	if pg, ok := errors.AsType[*pgconn.PgError](err); ok {
 		return pgerrcode.IsOperatorIntervention(pg.Code) || pgerrcode.IsConnectionException(pg.Code) || pgerrcode.IsInsufficientResources(pg.Code)
 	}
 	var network net.Error

@@ -198,8 +198,10 @@ func (w *Worker) embedderFailed(ctx context.Context, tasks []queue.Task, err err
 	}
 	outcomes := make([]queue.Outcome, len(tasks))
 	for i, t := range tasks {
-		o := queue.Outcome{Task: t, Action: queue.Later, What: "lost", Attempt: t.Attempt, Losses: t.Losses + 1,
-			Class: string(class), Code: code, Message: "the embedder died while it held this row", Delay: w.o.Service.Rest()}
+		o := queue.Outcome{
+			Task: t, Action: queue.Later, What: "lost", Attempt: t.Attempt, Losses: t.Losses + 1,
+			Class: string(class), Code: code, Message: "the embedder died while it held this row", Delay: w.o.Service.Rest(),
+		}
 		if o.Losses >= queue.DeadAfter {
 			o.Action, o.What, o.Message = queue.Fail, "failed", "the embedder died each time it held this row, also alone"
 		}
@@ -213,8 +215,10 @@ func (w *Worker) embedderFailed(ctx context.Context, tasks []queue.Task, err err
 func (w *Worker) postpone(ctx context.Context, tasks []queue.Task, class embed.Class, code, message string, delay time.Duration) error {
 	outcomes := make([]queue.Outcome, len(tasks))
 	for i, t := range tasks {
-		outcomes[i] = queue.Outcome{Task: t, Action: queue.Later, What: "postponed", Attempt: t.Attempt, Losses: t.Losses,
-			Class: string(class), Code: code, Message: message, Delay: delay}
+		outcomes[i] = queue.Outcome{
+			Task: t, Action: queue.Later, What: "postponed", Attempt: t.Attempt, Losses: t.Losses,
+			Class: string(class), Code: code, Message: message, Delay: delay,
+		}
 	}
 	w.stats.Retried.Add(int64(len(tasks)))
 	return w.end(ctx, tasks[0].LeaseToken, outcomes)
@@ -233,8 +237,10 @@ func (w *Worker) end(ctx context.Context, token int64, outcomes []queue.Outcome)
 // outcomeOf says how an item that could not be written ends.
 func (w *Worker) failure(it *item) queue.Outcome {
 	class, code := embed.Classify(it.err)
-	o := queue.Outcome{Task: it.task, Action: queue.Later, What: "retried", Attempt: it.task.Attempt, Losses: it.task.Losses,
-		Class: string(class), Code: code, Message: it.err.Error()}
+	o := queue.Outcome{
+		Task: it.task, Action: queue.Later, What: "retried", Attempt: it.task.Attempt, Losses: it.task.Losses,
+		Class: string(class), Code: code, Message: it.err.Error(),
+	}
 	if class == embed.Data {
 		o.Attempt++
 	}
@@ -300,8 +306,7 @@ func contended(err error) bool {
 
 // sqlState describes a server's error without its detail, which may hold row values.
 func sqlState(err error) string {
-	var pg *pgconn.PgError
-	if errors.As(err, &pg) {
+	if pg, ok := errors.AsType[*pgconn.PgError](err); ok {
 		return "SQLSTATE " + pg.Code
 	}
 	return "unknown"

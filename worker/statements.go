@@ -53,9 +53,9 @@ func newStatements(p *pipeline.Pipeline) statements {
 	}
 	// list is a FROM item: keys, then more arrays, numbered.
 	list := func(more ...string) string {
-		arrays, columns := slices.Clone(params), make([]string, n)
+		arrays, columns := slices.Clone(params), make([]string, 0, n+len(more))
 		for i := range n {
-			columns[i] = fmt.Sprintf("k%d", i+1)
+			columns = append(columns, fmt.Sprintf("k%d", i+1))
 		}
 		for i, m := range more {
 			name, typ, _ := strings.Cut(m, " ")

@@ -120,8 +120,10 @@ func (w *Worker) writeBack(ctx context.Context, items []item) error {
 		case free != nil && it.touches() && !free[it.task.TaskID]:
 			// Somebody is changing the row, or it is gone since we read it. Whatever it is will be true in a moment.
 			w.stats.Locked.Add(1)
-			outcomes = append(outcomes, queue.Outcome{Task: it.task, Action: queue.Later, What: "locked", Attempt: it.task.Attempt,
-				Losses: it.task.Losses, Class: string(embed.Transient), Code: "locked", Delay: lockedDelay(it.task, time.Now())})
+			outcomes = append(outcomes, queue.Outcome{
+				Task: it.task, Action: queue.Later, What: "locked", Attempt: it.task.Attempt,
+				Losses: it.task.Losses, Class: string(embed.Transient), Code: "locked", Delay: lockedDelay(it.task, time.Now()),
+			})
 		default:
 			mine = append(mine, it)
 			outcomes = append(outcomes, queue.Outcome{Task: it.task, Action: queue.Done, What: it.word(), Attempt: it.task.Attempt + 1})
