@@ -22,13 +22,13 @@ const cursorReset = 2 * time.Second
 // Lease hands a worker up to n tasks of a pipeline for the time of lease: all of one batch, or a single one that must be
 // tried alone. The most urgent lane goes first, but every eighth claim starts with the most patient one, so that a backfill
 // cannot starve. It returns no tasks when nothing can be leased now.
-func (q *Queue) Lease(ctx context.Context, pipelineID int32, worker int64, n int, lease time.Duration) ([]Task, error) {
+func (q *Queue) Lease(ctx context.Context, pipelineID int32, who Who, worker int64, n int, lease time.Duration) ([]Task, error) {
 	c, fresh, err := q.cursor(ctx, pipelineID)
 	if err != nil {
 		return nil, err
 	}
 	for {
-		tasks, err := q.leaseFrom(ctx, c, pipelineID, worker, n, lease)
+		tasks, err := q.leaseFrom(ctx, c, pipelineID, who, worker, n, lease)
 		if err != nil || len(tasks) > 0 || fresh {
 			return tasks, err
 		}
@@ -40,8 +40,8 @@ func (q *Queue) Lease(ctx context.Context, pipelineID int32, worker int64, n int
 	}
 }
 
-func (q *Queue) leaseFrom(ctx context.Context, c cursor, pipelineID int32, worker int64, n int, lease time.Duration) ([]Task, error) {
-	if c.alone {
+func (q *Queue) leaseFrom(ctx context.Context, c cursor, pipelineID int32, who Who, worker int64, n int, lease time.Duration) ([]Task, error) {
+	if c.alone && who == Anyone {
 		tasks, err := q.claim(ctx, "lease_alone", pgx.StrictNamedArgs{"pipeline_id": pipelineID, "worker": worker, "lease": lease})
 		if err != nil || len(tasks) > 0 {
 			return tasks, err
@@ -52,7 +52,7 @@ func (q *Queue) leaseFrom(ctx context.Context, c cursor, pipelineID int32, worke
 		lanes = []pipeline.Lane{pipeline.Low, pipeline.Urgent, pipeline.High, pipeline.Normal}
 	}
 	for _, lane := range lanes {
-		if c.place[lane] < 0 {
+		if c.place[lane] < 0 || who == Express && lane == pipeline.Low {
 			continue
 		}
 		tasks, err := q.claim(ctx, "lease_tasks", pgx.StrictNamedArgs{
@@ -140,15 +140,15 @@ func (q *Queue) advance(pipelineID int32, lane pipeline.Lane, tasks []Task) {
 	}
 }
 
-// Waiting tells whether a pipeline has a task that waits to be leased. After a Lease that returned none it means that the
-// change is in the WAL but not visible to other sessions yet.
-func (q *Queue) Waiting(ctx context.Context, pipelineID int32) (bool, error) {
+// Waiting tells whether a pipeline has a task that waits to be leased by this kind of claimer. After a Lease that returned none it
+// means that the change is in the WAL but not visible to other sessions yet.
+func (q *Queue) Waiting(ctx context.Context, pipelineID int32, who Who) (bool, error) {
 	c, err := q.resetCursor(ctx, pipelineID)
 	if err != nil {
 		return false, err
 	}
-	for _, place := range c.place {
-		if place >= 0 {
+	for lane, place := range c.place {
+		if place >= 0 && (who == Anyone || pipeline.Lane(lane) != pipeline.Low) {
 			return true, nil
 		}
 	}

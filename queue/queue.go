@@ -67,7 +67,7 @@ type Queue struct {
 
 	mu      sync.Mutex
 	cursors map[int32]*cursor
-	wakers  map[int32]chan struct{}
+	wakers  map[int32][2]chan struct{}
 	due     time.Time // when the next retry known here is due; zero: none
 	dueSet  chan struct{}
 }
@@ -82,14 +82,23 @@ type cursor struct {
 
 // New returns the queue of a database.
 func New(db DB) *Queue {
-	return &Queue{db: db, cursors: map[int32]*cursor{}, wakers: map[int32]chan struct{}{}, dueSet: make(chan struct{}, 1)}
+	return &Queue{db: db, cursors: map[int32]*cursor{}, wakers: map[int32][2]chan struct{}{}, dueSet: make(chan struct{}, 1)}
 }
 
-// Woken returns a channel that receives when a pipeline may have new work.
-func (q *Queue) Woken(pipelineID int32) <-chan struct{} {
+// Who says what a claimer takes.
+type Who int
+
+// The claimers. One that leaves the most patient lane alone is there for live changes while all others are deep in a backfill.
+const (
+	Anyone Who = iota
+	Express
+)
+
+// Woken returns a channel that receives when a pipeline may have new work for this kind of claimer.
+func (q *Queue) Woken(pipelineID int32, who Who) <-chan struct{} {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	return q.wakerLocked(pipelineID)
+	return q.wakersLocked(pipelineID)[who]
 }
 
 // Wake tells the workers of pipelines that there may be work.
@@ -97,17 +106,19 @@ func (q *Queue) Wake(pipelineIDs ...int32) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	for _, id := range pipelineIDs {
-		select {
-		case q.wakerLocked(id) <- struct{}{}:
-		default: // already woken
+		for _, w := range q.wakersLocked(id) {
+			select {
+			case w <- struct{}{}:
+			default: // already woken
+			}
 		}
 	}
 }
 
-func (q *Queue) wakerLocked(pipelineID int32) chan struct{} {
+func (q *Queue) wakersLocked(pipelineID int32) [2]chan struct{} {
 	w, ok := q.wakers[pipelineID]
 	if !ok {
-		w = make(chan struct{}, 1)
+		w = [2]chan struct{}{make(chan struct{}, 1), make(chan struct{}, 1)}
 		q.wakers[pipelineID] = w
 	}
 	return w

@@ -61,7 +61,7 @@ func change(key string, lsn uint64) queue.Change {
 
 func (f *fixture) lease(t testing.TB, n int) []queue.Task {
 	t.Helper()
-	tasks, err := f.q.Lease(t.Context(), f.id, 1, n, time.Minute)
+	tasks, err := f.q.Lease(t.Context(), f.id, queue.Anyone, 1, n, time.Minute)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -100,7 +100,7 @@ func TestLease_WaitsUntilTheChangeIsVisible(t *testing.T) {
 	if got := f.lease(t, 10); len(got) != 1 || got[0].RowKey != "2" {
 		t.Errorf("leased %v, want only what is visible", got)
 	}
-	if waiting, err := f.q.Waiting(t.Context(), f.id); err != nil || !waiting {
+	if waiting, err := f.q.Waiting(t.Context(), f.id, queue.Anyone); err != nil || !waiting {
 		t.Errorf("Waiting = %t, %v, want true", waiting, err)
 	}
 	if err := tx.Commit(t.Context()); err != nil {
@@ -108,6 +108,35 @@ func TestLease_WaitsUntilTheChangeIsVisible(t *testing.T) {
 	}
 	if got := f.lease(t, 10); len(got) != 1 || got[0].RowKey != "1" {
 		t.Errorf("leased %v, want the rest", got)
+	}
+}
+
+func TestLease_ExpressLeavesTheBackfillAlone(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	patient := change("1", 10)
+	patient.Lane = pipeline.Low
+	if _, err := f.enqueue(t.Context(), patient); err != nil {
+		t.Fatal(err)
+	}
+	express := func() []queue.Task {
+		tasks, err := f.q.Lease(t.Context(), f.id, queue.Express, 1, 10, time.Minute)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return tasks
+	}
+	if got := express(); len(got) != 0 {
+		t.Errorf("express leased %v", got)
+	}
+	if waiting, err := f.q.Waiting(t.Context(), f.id, queue.Express); err != nil || waiting {
+		t.Errorf("Waiting = %t, %v, want false", waiting, err)
+	}
+	if _, err := f.enqueue(t.Context(), change("2", 20)); err != nil {
+		t.Fatal(err)
+	}
+	if got := express(); len(got) != 1 || got[0].RowKey != "2" {
+		t.Errorf("express leased %v, want row 2", got)
 	}
 }
 
@@ -292,7 +321,7 @@ func TestQueue_LosesNothing(t *testing.T) {
 				}
 			},
 			"lease": func(rt *rapid.T) {
-				tasks, err := f.q.Lease(ctx, f.id, 1, rapid.IntRange(1, 4).Draw(rt, "max"), time.Minute)
+				tasks, err := f.q.Lease(ctx, f.id, queue.Anyone, 1, rapid.IntRange(1, 4).Draw(rt, "max"), time.Minute)
 				if err != nil {
 					rt.Fatal(err)
 				}

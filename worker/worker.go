@@ -36,7 +36,7 @@ type Options struct {
 	MarkKey  []byte
 	Log      *slog.Logger
 
-	Loops     int           // batches in work at once: one may be read or written while another is embedded; 0: 3
+	Loops     int           // batches in work at once: one may be read or written while another is embedded; 0: 4
 	BatchRows int           // rows per batch; 0: 256
 	Lease     time.Duration // 0: 30 s
 	Retry     Retry
@@ -66,7 +66,7 @@ type Worker struct {
 
 // New returns a Worker.
 func New(o Options) *Worker {
-	o.Loops = orDefault(o.Loops, 3)
+	o.Loops = orDefault(o.Loops, 4)
 	o.BatchRows = orDefault(o.BatchRows, 256)
 	o.Lease = orDefault(o.Lease, 30*time.Second)
 	o.Retry.MaxAttempts = orDefault(o.Retry.MaxAttempts, 5)
@@ -90,8 +90,12 @@ func (w *Worker) Stats() *Stats { return &w.stats }
 // Run works until ctx ends. Batches in work are finished first: whoever wants to wait no longer ends hard.
 func (w *Worker) Run(ctx, hard context.Context) error {
 	var g errgroup.Group
-	for range w.o.Loops {
-		g.Go(func() error { w.loop(ctx, hard); return nil })
+	for i := range w.o.Loops {
+		who := queue.Anyone
+		if i == 0 && w.o.Loops > 1 {
+			who = queue.Express // a live change need not wait until a batch of the backfill is done
+		}
+		g.Go(func() error { w.loop(ctx, hard, who); return nil })
 	}
 	return g.Wait()
 }
@@ -103,14 +107,14 @@ const (
 	errorPause      = time.Second
 )
 
-func (w *Worker) loop(ctx, hard context.Context) {
-	woken := w.o.Queue.Woken(w.o.Pipeline.ID)
+func (w *Worker) loop(ctx, hard context.Context, who queue.Who) {
+	woken := w.o.Queue.Woken(w.o.Pipeline.ID, who)
 	failed, hidden := 100*time.Millisecond, firstPause
 	for ctx.Err() == nil {
 		if rest := w.o.Service.Rest(); rest > 0 && !sleep(ctx, rest) {
 			return
 		}
-		n, err := w.once(ctx, hard)
+		n, err := w.once(ctx, hard, who)
 		switch {
 		case err != nil && ctx.Err() != nil:
 			return
@@ -125,7 +129,7 @@ func (w *Worker) loop(ctx, hard context.Context) {
 			failed, hidden = 100*time.Millisecond, firstPause
 			continue
 		}
-		waiting, err := w.o.Queue.Waiting(ctx, w.o.Pipeline.ID)
+		waiting, err := w.o.Queue.Waiting(ctx, w.o.Pipeline.ID, who)
 		if err == nil && waiting {
 			// In the WAL, not yet visible to us (or just leased by a neighbour): soon.
 			if !sleep(ctx, hidden) {
@@ -155,8 +159,8 @@ func sleep(ctx context.Context, d time.Duration) bool {
 }
 
 // once leases one batch and finishes it. It returns the number of tasks it held.
-func (w *Worker) once(ctx, hard context.Context) (int, error) {
-	tasks, err := w.o.Queue.Lease(ctx, w.o.Pipeline.ID, w.o.ID, w.o.BatchRows, w.o.Lease)
+func (w *Worker) once(ctx, hard context.Context, who queue.Who) (int, error) {
+	tasks, err := w.o.Queue.Lease(ctx, w.o.Pipeline.ID, who, w.o.ID, w.o.BatchRows, w.o.Lease)
 	if err != nil || len(tasks) == 0 {
 		return 0, err
 	}
