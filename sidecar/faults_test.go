@@ -36,6 +36,14 @@ func (r *rig) edit(word string) {
 	r.db.MustExec(`DELETE FROM docs WHERE id % 7 = 0`)
 }
 
+// released waits until the server has noticed that nobody streams any more.
+func (r *rig) released() {
+	r.t.Helper()
+	testenv.Eventually(r.t, time.Minute, func() (bool, string) {
+		return testenv.Value[bool](r.db, `SELECT NOT active FROM pg_replication_slots WHERE slot_name = $1`, r.slot), "the slot is still active"
+	})
+}
+
 func TestP1_ACommitThatIsNotVisibleYetIsNotReadTooEarly(t *testing.T) {
 	t.Parallel()
 	testenv.EachMajor(t, func(t *testing.T, major int) {
@@ -167,6 +175,7 @@ func TestP2_GapsAreFoundAndClosed(t *testing.T) {
 				_, stop := r.start()
 				r.settle()
 				stop()
+				r.released()
 				fault(r)
 				s, _ := r.start()
 				r.settle()
