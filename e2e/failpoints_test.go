@@ -1,0 +1,84 @@
+//go:build linux
+
+package e2e
+
+import (
+	"fmt"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/embedsidecar/embedsidecar/failpoint"
+	"github.com/embedsidecar/embedsidecar/testenv"
+	"github.com/embedsidecar/embedsidecar/testenv/workload"
+)
+
+// places are the places of the program where a sidecar is killed, each with the hits at which it dies.
+var places = []struct {
+	name string
+	hits []int
+}{
+	{"queue/before-enqueue-commit", []int{1, 4}},
+	{"queue/after-enqueue-commit", []int{1, 4}},
+	{"replication/after-feedback", []int{1, 2}},
+	{"worker/after-read", []int{1, 5}},
+	{"worker/before-embed", []int{1, 4}},
+	{"worker/after-embed", []int{1, 4}},
+	{"worker/before-commit", []int{1, 4}},
+	{"worker/after-commit", []int{1, 4}},
+	{"worker/before-scan-commit", []int{1, 2}},
+}
+
+// TestFailpoints kills a sidecar at each place where it matters most, while tables change, and lets another one go on.
+func TestFailpoints(t *testing.T) {
+	t.Parallel()
+	testenv.EachMajor(t, func(t *testing.T, major int) {
+		t.Helper()
+		t.Parallel()
+		r, shapes := newShapes(t, major, "integers", "citexts", "partitioned", "toasted", "filtered")
+		for _, place := range places {
+			t.Run(place.name, func(t *testing.T) {
+				r := r.within(t)
+				run, err := workload.Start(t.Context(), r.db.URL(testenv.Owner), shapes, workload.Options{Seed: uint64(major), Writers: 2, Pause: 5 * time.Millisecond})
+				if err != nil {
+					t.Fatal(err)
+				}
+				for _, hit := range place.hits {
+					r.dieAt(place.name, hit)
+				}
+				if _, err := run.Stop(); err != nil {
+					t.Fatal(err)
+				}
+				last := r.run()
+				found := workload.Settle(t, r.db, shapes, oracle, time.Minute)
+				t.Log(found)
+				r.do(0, "verify", "--deep", "1000000")
+				last.terminate(20 * time.Second)
+				r.nothingLeft()
+			})
+		}
+	})
+}
+
+// within is the rig for a part of its test.
+func (r *rig) within(t *testing.T) *rig {
+	t.Helper()
+	part := *r
+	part.t = t
+	part.dir = t.TempDir()
+	return &part
+}
+
+// dieAt runs a sidecar until it dies at the hit-th time it passes a place.
+func (r *rig) dieAt(place string, hit int) {
+	r.t.Helper()
+	c := r.run(fmt.Sprintf("%s=%s=kill@%d", failpoint.Env, place, hit))
+	if place == "worker/before-scan-commit" {
+		// What a TRUNCATE did to the rows is not in the WAL: it asks for a scan.
+		r.db.MustExec(`BEGIN; LOCK TABLE public.integers IN ACCESS EXCLUSIVE MODE; CREATE TEMPORARY TABLE saved ON COMMIT DROP AS SELECT * FROM public.integers; TRUNCATE public.integers;
+			INSERT INTO public.integers SELECT * FROM saved; COMMIT`)
+	}
+	if s := c.wait(30 * time.Second); !s.Signaled() || s.Signal() != syscall.SIGKILL {
+		r.t.Fatalf("the sidecar ended with %v, want SIGKILL at %s:\n%s", c.cmd.ProcessState, place, c.tail())
+	}
+}

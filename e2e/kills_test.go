@@ -1,0 +1,121 @@
+//go:build linux
+
+package e2e
+
+import (
+	"math/rand/v2"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/embedsidecar/embedsidecar/testenv"
+	"github.com/embedsidecar/embedsidecar/testenv/workload"
+)
+
+// TestKills kills the sidecar and its plugin at random moments while twelve tables of every kind change. Afterwards every vector is
+// that of its row's text, and no text was embedded more often than it changed or its batch was lost.
+func TestKills(t *testing.T) {
+	t.Parallel()
+	kills := fromEnvironment(t, "EMBEDSIDECAR_KILLS", 20)
+	testenv.EachMajor(t, func(t *testing.T, major int) {
+		t.Helper()
+		t.Parallel()
+		r, shapes := newShapes(t, major)
+		r.countVersions(shapes)
+		run, err := workload.Start(t.Context(), r.db.URL(testenv.Owner), shapes, workload.Options{Seed: uint64(major), Writers: 3, Pause: 5 * time.Millisecond})
+		if err != nil {
+			t.Fatal(err)
+		}
+		k := &killer{rig: r, r: rand.New(rand.NewPCG(uint64(kills), uint64(major)))}
+		begin := time.Now()
+		for k.kills < kills {
+			k.fault()
+		}
+		killing := time.Since(begin)
+		last := r.run()
+		done, err := run.Stop()
+		if err != nil {
+			t.Fatal(err)
+		}
+		found := r.prove(last, shapes)
+		versions, sent := r.count(`SELECT count(*) FROM public.versions`), r.sent()
+		t.Logf("%d kills of the sidecar, %d of the plugin, %d stops in %s; %s; texts embedded %d of %d versions, %d lost by kills; %s",
+			k.kills, k.plugins, k.stops, killing.Round(time.Second), found, sent, versions, k.lostTasks, done)
+		if most := versions + k.lostTasks; sent > most {
+			t.Errorf("%d texts were sent to the embedder, want at most %d: %d versions and %d tasks whose lease was lost", sent, most, versions, k.lostTasks)
+		}
+	})
+}
+
+// killer does damage and keeps count.
+type killer struct {
+	*rig
+	r              *rand.Rand
+	kills, plugins int
+	stops          int
+	lostTasks      int
+	token          int64
+	rounds         int
+}
+
+// fault starts a sidecar and ends it, mostly by kill -9 at a random moment, also while it is still starting.
+func (k *killer) fault() {
+	k.t.Helper()
+	k.rounds++
+	c := k.run()
+	if k.r.IntN(4) > 0 {
+		k.streaming(c)
+	}
+	k.rest(700)
+	switch {
+	case k.rounds%7 == 3:
+		k.killPlugin(c)
+	case k.rounds%10 == 5:
+		k.stopBeyondLease(c)
+	}
+	c.kill()
+	k.kills++
+	k.lostTasks += k.lost(&k.token)
+}
+
+func (k *killer) rest(ms int) { pause(k.t.Context(), time.Duration(k.r.IntN(ms))*time.Millisecond) }
+
+// killPlugin kills the plugin of a sidecar, which must start another one.
+func (k *killer) killPlugin(c *child) {
+	k.t.Helper()
+	k.streaming(c)
+	var ids []int
+	testenv.Eventually(k.t, 20*time.Second, func() (bool, string) {
+		c.mustLive()
+		ids = k.rig.plugins()
+		return len(ids) > 0, "no plugin"
+	})
+	for _, id := range ids {
+		_ = syscall.Kill(id, syscall.SIGKILL)
+	}
+	k.plugins++
+	// What it held comes back as a crash of the embedder; at most every batch of every pipeline.
+	k.lostTasks += k.lost(&k.token)
+	testenv.Eventually(k.t, 20*time.Second, func() (bool, string) {
+		c.mustLive()
+		now := k.rig.plugins()
+		return len(now) > 0 && now[0] != ids[0], "the plugin was not started again: " + c.tail()
+	})
+	k.rest(300)
+}
+
+// stopBeyondLease stops a sidecar for longer than its leases, lets another one work meanwhile, and lets it go on: it must not write
+// what it had embedded before.
+func (k *killer) stopBeyondLease(c *child) {
+	k.t.Helper()
+	k.streaming(c)
+	c.signal(syscall.SIGSTOP)
+	k.stops++
+	k.lostTasks += k.lost(&k.token)
+	other := k.run()
+	pause(k.t.Context(), 2*lease)
+	c.signal(syscall.SIGCONT)
+	k.rest(300)
+	other.kill()
+	k.kills++
+}

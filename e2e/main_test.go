@@ -1,0 +1,59 @@
+//go:build linux
+
+// Package e2e tests the programs as users run them: the built binary and its plugin as real processes, started, killed, stopped
+// and restarted while others write, as the least-privileged role. What the tables hold afterwards is judged by the oracle of
+// package workload.
+//
+// The environment makes the tests longer: EMBEDSIDECAR_KILLS is the number of kills (default 20), EMBEDSIDECAR_BIG_ROWS the rows
+// of the large transaction (default 200,000).
+package e2e
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"testing"
+
+	"github.com/embedsidecar/embedsidecar/testenv"
+)
+
+// programs is the folder with the built programs: embedsidecar and embedsidecar-fake.
+var programs string
+
+func TestMain(m *testing.M) { os.Exit(testMain(m)) }
+
+func testMain(m *testing.M) int {
+	dir, err := os.MkdirTemp("", "e2e") // names of sockets are short, so this one must be
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "e2e:", err)
+		return 1
+	}
+	defer func() { _ = os.RemoveAll(dir) }()
+	for name, source := range map[string]string{"embedsidecar": "./cmd/embedsidecar", "embedsidecar-fake": "./plugins/fake"} {
+		build := exec.Command("go", "build", "-trimpath", "-o", filepath.Join(dir, name), source) //nolint:noctx // go test has a timeout of its own
+		build.Dir = ".."
+		build.Env = append(os.Environ(), "CGO_ENABLED=0")
+		if out, err := build.CombinedOutput(); err != nil {
+			fmt.Fprintf(os.Stderr, "e2e: build %s: %v\n%s", source, err, out)
+			return 1
+		}
+	}
+	programs = dir
+	return testenv.Main(m)
+}
+
+// fromEnvironment reads a number that makes a test longer or shorter.
+func fromEnvironment(t *testing.T, name string, usual int) int {
+	t.Helper()
+	text := os.Getenv(name)
+	if text == "" {
+		return usual
+	}
+	n, err := strconv.Atoi(text)
+	if err != nil || n < 1 {
+		t.Fatalf("%s=%q: want a number from 1", name, text)
+	}
+	return n
+}

@@ -1,0 +1,193 @@
+//go:build linux
+
+package e2e
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// child is a program at work.
+type child struct {
+	t    *testing.T
+	cmd  *exec.Cmd
+	log  string        // file with its standard error
+	done chan struct{} // closed at its end
+}
+
+// start starts the sidecar's program with these arguments and variables. It ends with the test, however that ends.
+func (r *rig) start(environ []string, args ...string) *child {
+	r.t.Helper()
+	r.started++
+	c := &child{
+		t: r.t, log: filepath.Join(r.dir, fmt.Sprintf("%d.log", r.started)), done: make(chan struct{}),
+		cmd: exec.Command(filepath.Join(programs, "embedsidecar"), args...), //nolint:gosec,noctx // our own program; its end is up to the test
+	}
+	log, err := os.Create(c.log)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	c.cmd.Stdout, c.cmd.Stderr = log, log
+	c.cmd.Dir = r.dir
+	c.cmd.Env = append(r.environ(), environ...)
+	c.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	started := make(chan error, 1)
+	go func() {
+		runtime.LockOSThread() // the kernel watches the thread that started it: never unlocked, it ends with this goroutine
+		defer func() { _ = log.Close() }()
+		if err := c.cmd.Start(); err != nil {
+			started <- err
+			return
+		}
+		started <- nil
+		_ = c.cmd.Wait()
+		close(c.done)
+	}()
+	if err := <-started; err != nil {
+		r.t.Fatal(err)
+	}
+	r.t.Cleanup(func() {
+		select {
+		case <-c.done:
+		default:
+			c.signal(syscall.SIGKILL)
+			<-c.done
+		}
+	})
+	return c
+}
+
+func (c *child) pid() int { return c.cmd.Process.Pid }
+
+func (c *child) signal(s syscall.Signal) {
+	c.t.Helper()
+	if err := c.cmd.Process.Signal(s); err != nil && !errors.Is(err, os.ErrProcessDone) {
+		c.t.Fatalf("signal %s to process %d: %v", s, c.pid(), err)
+	}
+}
+
+// ended tells whether the process is gone.
+func (c *child) ended() bool {
+	select {
+	case <-c.done:
+		return true
+	default:
+		return false
+	}
+}
+
+// wait waits for its end and returns how it ended.
+func (c *child) wait(timeout time.Duration) syscall.WaitStatus {
+	c.t.Helper()
+	select {
+	case <-c.done:
+	case <-time.After(timeout):
+		c.t.Fatalf("process %d has not ended within %s:\n%s", c.pid(), timeout, c.tail())
+	}
+	return c.cmd.ProcessState.Sys().(syscall.WaitStatus)
+}
+
+// kill ends the process as kill -9 does.
+func (c *child) kill() {
+	c.t.Helper()
+	c.mustLive()
+	c.signal(syscall.SIGKILL)
+	if s := c.wait(10 * time.Second); s.Signal() != syscall.SIGKILL {
+		c.t.Fatalf("process %d ended by itself: %v:\n%s", c.pid(), c.cmd.ProcessState, c.tail())
+	}
+}
+
+// mustLive fails the test when the process has ended by itself.
+func (c *child) mustLive() {
+	c.t.Helper()
+	if c.ended() {
+		c.t.Fatalf("process %d ended by itself: %v:\n%s", c.pid(), c.cmd.ProcessState, c.tail())
+	}
+}
+
+// terminate asks the process to end, and returns how long it took. It must end with status 0.
+func (c *child) terminate(timeout time.Duration) time.Duration {
+	c.t.Helper()
+	c.mustLive()
+	begin := time.Now()
+	c.signal(syscall.SIGTERM)
+	if s := c.wait(timeout); s.ExitStatus() != 0 {
+		c.t.Errorf("SIGTERM: process %d ended with %v, want status 0:\n%s", c.pid(), c.cmd.ProcessState, c.tail())
+	}
+	return time.Since(begin)
+}
+
+// said tells whether the process has logged this.
+func (c *child) said(what string) bool {
+	b, err := os.ReadFile(c.log)
+	return err == nil && bytes.Contains(b, []byte(what))
+}
+
+// tail is the end of the process's log.
+func (c *child) tail() string {
+	b, err := os.ReadFile(c.log)
+	if err != nil {
+		return err.Error()
+	}
+	const most = 3000
+	if len(b) > most {
+		b = b[len(b)-most:]
+	}
+	return string(b)
+}
+
+// status reads a line of /proc/PID/status in KiB, such as VmHWM.
+func (c *child) status(name string) int {
+	c.t.Helper()
+	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", c.pid()))
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	for line := range strings.Lines(string(b)) {
+		if rest, ok := strings.CutPrefix(line, name+":"); ok {
+			n, err := strconv.Atoi(strings.Fields(rest)[0])
+			if err != nil {
+				c.t.Fatal(err)
+			}
+			return n
+		}
+	}
+	c.t.Fatalf("no %s in the status of process %d", name, c.pid())
+	return 0
+}
+
+// plugins returns the ids of living plugin processes of this rig's sidecars: those whose environment names the rig's folder.
+func (r *rig) plugins() (ids []int) {
+	r.t.Helper()
+	mark := []byte("EMBEDSIDECAR_PLUGIN_CALLS=" + r.calls + "\x00")
+	entries, err := os.ReadDir("/proc")
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	for _, entry := range entries {
+		id, err := strconv.Atoi(entry.Name())
+		if err != nil {
+			continue
+		}
+		// A process may end while it is looked at.
+		environ, err := os.ReadFile(filepath.Join("/proc", entry.Name(), "environ"))
+		if err != nil || !bytes.Contains(append(environ, 0), mark) {
+			continue
+		}
+		if program, err := os.ReadFile(filepath.Join("/proc", entry.Name(), "comm")); err == nil && strings.TrimSpace(string(program)) == "embedsidecar" {
+			continue // the sidecar itself has the variable as well
+		}
+		ids = append(ids, id)
+	}
+	return ids
+}

@@ -1,0 +1,278 @@
+//go:build linux
+
+package e2e
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/embedsidecar/embedsidecar/database"
+	"github.com/embedsidecar/embedsidecar/pipeline"
+	"github.com/embedsidecar/embedsidecar/plugins/fake/vector"
+	"github.com/embedsidecar/embedsidecar/setup"
+	"github.com/embedsidecar/embedsidecar/testenv"
+	"github.com/embedsidecar/embedsidecar/testenv/workload"
+)
+
+const (
+	dims  = 8
+	lease = time.Second // the shortest that the program takes: what a kill leaves behind is due again soon
+	batch = 64
+	loops = 2
+)
+
+// rig is a database with pipelines, set up by the tables' owner and worked by processes of the least-privileged role.
+type rig struct {
+	t         *testing.T
+	db        *testenv.Database
+	slot      string
+	role      string
+	url       string
+	dir       string // of logs and configuration
+	calls     string // file with the plugin's calls
+	pipelines []pipeline.Pipeline
+	started   int
+}
+
+// newRig sets pipelines up with `embedsidecar init`.
+func newRig(t *testing.T, db *testenv.Database, specs ...pipeline.Spec) *rig {
+	t.Helper()
+	r := &rig{t: t, db: db, slot: db.SlotName(), dir: t.TempDir()}
+	r.calls = filepath.Join(r.dir, "calls")
+	r.url = db.URL(testenv.Owner)
+	r.do(0, "init", "--config", r.config(specs))
+	// A superuser's setting, so that a feedback each second is part of what is tested.
+	db.MustExecSuper(fmt.Sprintf("ALTER DATABASE %s SET wal_sender_timeout = '3s'", pgx.Identifier{db.Name}.Sanitize()))
+	pool, err := database.Connect(t.Context(), r.url, database.Options{MaxConns: 2, Log: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer pool.Close()
+	if r.pipelines, err = setup.Load(t.Context(), pool, r.slot); err != nil {
+		t.Fatal(err)
+	}
+	r.role = db.RunRole(r.pipelines...)
+	r.url = db.URL(r.role)
+	return r
+}
+
+// newShapes makes the workload's tables with a pipeline for each.
+func newShapes(t *testing.T, major int, names ...string) (*rig, []workload.Shape) {
+	t.Helper()
+	db := testenv.DB(t, testenv.Major(major), testenv.Empty())
+	db.MustExecSuper("CREATE EXTENSION IF NOT EXISTS vector")
+	wanted := workload.Shapes(dims)
+	if len(names) > 0 {
+		wanted = workload.Named(wanted, names...)
+	}
+	shapes, err := workload.Create(t.Context(), db, wanted)
+	if err != nil {
+		t.Fatal(err)
+	}
+	specs := make([]pipeline.Spec, len(shapes))
+	for i, shape := range shapes {
+		specs[i] = shape.Spec()
+	}
+	return newRig(t, db, specs...), shapes
+}
+
+// config writes pipelines as a file for --config; JSON is YAML, too.
+func (r *rig) config(specs []pipeline.Spec) string {
+	r.t.Helper()
+	quote := func(names ...string) string { return pgx.Identifier(names).Sanitize() }
+	var list []map[string]any
+	for _, s := range specs {
+		entry := map[string]any{"name": s.Name, "table": quote(s.Schema, s.Table), "plugin": "fake"}
+		columns := make([]string, len(s.Columns))
+		for i, c := range s.Columns {
+			columns[i] = quote(c)
+		}
+		entry["columns"] = columns
+		if s.Text != "" {
+			entry["text"] = s.Text
+		}
+		if s.Filter != "" {
+			entry["where"] = s.Filter
+		}
+		if s.IntoColumn != "" {
+			entry["into"] = map[string]string{"column": quote(s.IntoColumn)}
+		} else {
+			entry["into"] = map[string]string{"table": quote(s.IntoTable)}
+		}
+		list = append(list, entry)
+	}
+	body, err := json.Marshal(map[string]any{"pipelines": list})
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	path := filepath.Join(r.dir, "pipelines.yaml")
+	if err := os.WriteFile(path, body, 0o600); err != nil {
+		r.t.Fatal(err)
+	}
+	return path
+}
+
+// environ is what every process of the rig gets.
+func (r *rig) environ() []string {
+	return []string{
+		"PATH=/usr/bin:/bin", "EMBEDSIDECAR_LOG_FORMAT=text", "HOME=" + r.dir, "TMPDIR=" + programs, // names of sockets are short; a test's own folder is too deep
+		"EMBEDSIDECAR_DATABASE_URL=" + r.url, "EMBEDSIDECAR_SLOT=" + r.slot, "EMBEDSIDECAR_PUBLICATION=" + r.db.Name + "_pub",
+		"EMBEDSIDECAR_PLUGIN_DIR=" + programs, "EMBEDSIDECAR_PLUGIN=fake",
+		fmt.Sprintf("EMBEDSIDECAR_PLUGIN_DIMS=%d", dims), "EMBEDSIDECAR_PLUGIN_CALLS=" + r.calls,
+	}
+}
+
+// do runs a command to its end, which must have this status, and returns what it said.
+func (r *rig) do(status int, args ...string) string {
+	r.t.Helper()
+	c := r.start(nil, args...)
+	if s := c.wait(2 * time.Minute); s.ExitStatus() != status {
+		r.t.Fatalf("embedsidecar %s ended with %v, want status %d:\n%s", strings.Join(args, " "), c.cmd.ProcessState, status, c.tail())
+	}
+	return c.tail()
+}
+
+// run starts a sidecar.
+func (r *rig) run(environ ...string) *child {
+	r.t.Helper()
+	return r.start(environ, "run", "--no-init", "--lease", lease.String(), "--batch-rows", fmt.Sprint(batch), "--workers", fmt.Sprint(loops),
+		"--retry-initial", "100ms", "--retry-max", "1s")
+}
+
+// streaming waits until a sidecar has the slot.
+func (r *rig) streaming(c *child) {
+	r.t.Helper()
+	testenv.Eventually(r.t, 30*time.Second, func() (bool, string) {
+		c.mustLive()
+		return c.said("msg=streaming"), c.tail()
+	})
+}
+
+func (r *rig) count(sql string, args ...any) int {
+	r.t.Helper()
+	return int(testenv.Value[int64](r.db, sql, args...))
+}
+
+// oracle is the fake embedder as the workload's oracle knows it.
+func oracle(text string) ([]float32, bool) {
+	if vector.Empty(text) {
+		return nil, true
+	}
+	return vector.Of(text, dims), false
+}
+
+// sent returns how many texts the plugins received.
+func (r *rig) sent() (n int) {
+	r.t.Helper()
+	calls, err := vector.ReadCalls(r.calls)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	for _, c := range calls {
+		n += len(c.Hashes)
+	}
+	return n
+}
+
+// prove waits until every vector is that of its text, and lets the program prove the same for itself. Then it ends the sidecar and
+// looks at what it leaves behind: nothing.
+func (r *rig) prove(c *child, shapes []workload.Shape) workload.Report {
+	r.t.Helper()
+	found := workload.Settle(r.t, r.db, shapes, oracle, 90*time.Second)
+	c.mustLive()
+	r.silent()
+	if n := r.count(`SELECT count(*) FROM pg_stat_activity WHERE usename = $1`, r.role); n > 48 {
+		r.t.Errorf("the sidecar has %d connections", n)
+	}
+	r.do(0, "verify", "--deep", "1000000")
+	c.terminate(30 * time.Second)
+	r.nothingLeft()
+	return found
+}
+
+// silent checks that settled tables cause no work: nothing is embedded, no task is made.
+func (r *rig) silent() {
+	r.t.Helper()
+	made, sent := r.count(`SELECT last_value FROM embedsidecar.task_seq`), r.sent()
+	still := time.Now().Add(time.Second)
+	testenv.Eventually(r.t, 10*time.Second, func() (bool, string) { return time.Now().After(still), "waiting" })
+	if more := r.count(`SELECT last_value FROM embedsidecar.task_seq`) - made; more > 0 {
+		r.t.Errorf("%d tasks were made though nothing changed", more)
+	}
+	if more := r.sent() - sent; more > 0 {
+		r.t.Errorf("%d texts were embedded though nothing changed", more)
+	}
+}
+
+// nothingLeft checks what processes that have ended leave behind: no process, no connection, no slot but the one.
+func (r *rig) nothingLeft() {
+	r.t.Helper()
+	testenv.Eventually(r.t, 10*time.Second, func() (bool, string) {
+		if left := r.plugins(); len(left) > 0 {
+			return false, fmt.Sprintf("plugins left: %v", left)
+		}
+		if n := r.count(`SELECT count(*) FROM pg_stat_activity WHERE usename = $1`, r.role); n > 0 {
+			return false, fmt.Sprintf("%d connections left", n)
+		}
+		return true, ""
+	})
+	slots := testenv.Values[string](r.db, `SELECT slot_name::text FROM pg_replication_slots WHERE database = current_database() OR temporary`)
+	if len(slots) != 1 || slots[0] != r.slot {
+		r.t.Errorf("slots left: %v, want only %s", slots, r.slot)
+	}
+}
+
+// countVersions makes the database count what is to be embedded: every new row, every changed text or key, every vector taken away.
+func (r *rig) countVersions(shapes []workload.Shape) {
+	r.t.Helper()
+	r.db.MustExec(`CREATE UNLOGGED TABLE public.versions (at timestamptz DEFAULT now());
+		CREATE FUNCTION public.count_version() RETURNS trigger LANGUAGE plpgsql AS $$
+		DECLARE
+			before jsonb;
+			after  jsonb := to_jsonb(NEW) - TG_ARGV[0];
+		BEGIN
+			IF TG_OP = 'UPDATE' THEN
+				before := to_jsonb(OLD) - TG_ARGV[0];
+				IF before - TG_ARGV[1] = after - TG_ARGV[1] AND NOT (jsonb_typeof(after -> TG_ARGV[1]) = 'null' AND jsonb_typeof(before -> TG_ARGV[1]) <> 'null') THEN
+					RETURN NULL;
+				END IF;
+			END IF;
+			INSERT INTO public.versions DEFAULT VALUES;
+			RETURN NULL;
+		END $$;
+		ALTER FUNCTION public.count_version() SECURITY DEFINER`)
+	for _, s := range shapes {
+		r.db.MustExec(fmt.Sprintf(`CREATE TRIGGER count_version AFTER INSERT OR UPDATE ON %s FOR EACH ROW EXECUTE FUNCTION public.count_version(%s, %s)`,
+			s.Source(), literal(s.Counter), literal(s.IntoColumn)))
+	}
+}
+
+func literal(s string) string { return "'" + strings.ReplaceAll(s, "'", "''") + "'" }
+
+// lost returns how many tasks the sidecars that were just killed held, beyond those that were lost before.
+func (r *rig) lost(before *int64) int {
+	r.t.Helper()
+	n := r.count(`SELECT count(*) FROM embedsidecar.task 
+		WHERE state = 'in_progress' AND lease_token > $1 OR state = 'retrying' AND error_class = 'crash'`, *before)
+	*before = testenv.Value[int64](r.db, `SELECT last_value FROM embedsidecar.lease_seq`)
+	return n
+}
+
+// pause waits for a while that is part of the test, not for a condition.
+func pause(ctx context.Context, d time.Duration) {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+	case <-timer.C:
+	}
+}
