@@ -279,6 +279,7 @@ func (l *loader) pipelines(name func(flag string) string, lines []string, table 
 			l.warnings = append(l.warnings, fmt.Sprintf("%s replaces the %d pipelines that were configured before it", name("pipeline"), n))
 		}
 		l.cfg.Pipelines = specs
+		maps.DeleteFunc(l.cfg.origins, func(path, _ string) bool { return strings.HasPrefix(path, "pipelines[") })
 		l.cfg.origins["pipelines"] = name("pipeline")
 	}
 	if overwrite != "" {
@@ -353,6 +354,15 @@ func (l *loader) finish() {
 	nameAll(c.Pipelines)
 }
 
+// LongName is the name of a pipeline when the one of its table is taken: "public.docs:embedding".
+func LongName(spec pipeline.Spec) string {
+	destination := quoteIdent(spec.IntoColumn)
+	if !spec.ToColumn() {
+		destination = tableName(spec.IntoSchema, spec.IntoTable)
+	}
+	return tableName(spec.Schema, spec.Table) + ":" + destination
+}
+
 // nameAll gives names to pipelines that have none or share one with an earlier pipeline. The first on a table is named
 // after the table, "public.docs", the others after table and destination, "public.docs:embedding".
 func nameAll(specs []pipeline.Spec) {
@@ -370,11 +380,7 @@ func nameAll(specs []pipeline.Spec) {
 		}
 		spec.Name = plain
 		if taken[plain] {
-			destination := quoteIdent(spec.IntoColumn)
-			if !spec.ToColumn() {
-				destination = tableName(spec.IntoSchema, spec.IntoTable)
-			}
-			spec.Name = plain + ":" + destination
+			spec.Name = LongName(*spec)
 		}
 		taken[spec.Name] = true
 	}

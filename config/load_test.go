@@ -402,3 +402,20 @@ func FuzzFile(f *testing.F) {
 		}
 	})
 }
+
+func TestLoad_TellsWhatAPipelineSaysItself(t *testing.T) {
+	file := write(t, "pipelines:\n  - {table: a, columns: x, into: {column: v}, enabled: true}\n  - {name: b, table: b, columns: x, into: {column: v}}\n")
+	c, _, err := Load(Source{Flags: map[string][]string{"config": {file}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for path, said := range map[string]bool{"pipelines[0].enabled": true, "pipelines[0].name": false, "pipelines[1].enabled": false, "pipelines[1].name": true} {
+		if got := c.Origin(path) != "default"; got != said {
+			t.Errorf("%s: %v (%s), want %v", path, got, c.Origin(path), said)
+		}
+	}
+	c, _, err = Load(Source{Flags: map[string][]string{"config": {file}, "pipeline": {"a: x -> v"}}})
+	if err != nil || c.Origin("pipelines[0].enabled") != "default" {
+		t.Errorf("%q, %v: the flags replace the file's pipelines", c.Origin("pipelines[0].enabled"), err)
+	}
+}

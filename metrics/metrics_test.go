@@ -22,14 +22,13 @@ var update = flag.Bool("update", false, "rewrite the golden files")
 func all() *Metrics {
 	m := New(Build{Version: "1.0.0", Revision: "abc"})
 	s := m.Source("main", "docs_slot")
-	for _, g := range []Gauge{s.LagSeconds, s.CheckpointLag, s.CheckpointSaved, s.LastMessage, s.SlotLag, s.SlotRetained, s.SlotSafe, s.WorkerBusyRatio} {
+	for _, g := range []Gauge{s.CheckpointSaved, s.LastMessage, s.SlotLag, s.SlotRetained, s.SlotSafe, s.WorkerBusyRatio} {
 		g.Set(1)
 	}
 	s.SlotStatus.Only("reserved")
 	s.Workers.Set("idle", 2)
-	s.Changes("public.docs")
 	p := s.Pipeline("public.docs")
-	for _, g := range []Gauge{p.OldestPending, p.Paused, p.Coverage, p.BackfillRunning, p.BackfillExpected} {
+	for _, g := range []Gauge{p.Oldest, p.Paused, p.Coverage, p.ScanRunning, p.ScanExpected, p.ScanSeen} {
 		g.Set(1)
 	}
 	p.Tasks.Set("todo", 1)
@@ -113,26 +112,22 @@ func TestPipeline_LabelsAreCapped(t *testing.T) {
 	m := New(Build{})
 	s := m.Source("main", "slot")
 	for i := range MaxPipelines + 3 {
-		s.Pipeline(fmt.Sprint("p", i)).Deduplicated.Inc()
+		s.Pipeline(fmt.Sprint("p", i)).Retries.Inc()
 	}
-	s.Pipeline("p0").Deduplicated.Inc() // known: keeps its own
-	if got := testutil.CollectAndCount(m.v.deduplicated); got != MaxPipelines+1 {
+	s.Pipeline("p0").Retries.Inc() // known: keeps its own
+	if got := testutil.CollectAndCount(m.v.retries); got != MaxPipelines+1 {
 		t.Errorf("%d lines", got)
 	}
-	if got := testutil.ToFloat64(m.v.deduplicated.WithLabelValues("main", Other)); got != 3 {
+	if got := testutil.ToFloat64(m.v.retries.WithLabelValues("main", Other)); got != 3 {
 		t.Errorf("other = %v", got)
 	}
-	if got := testutil.ToFloat64(m.v.deduplicated.WithLabelValues("main", "p0")); got != 2 {
+	if got := testutil.ToFloat64(m.v.retries.WithLabelValues("main", "p0")); got != 2 {
 		t.Errorf("p0 = %v", got)
 	}
 	s.Forget("p0")
-	s.Pipeline("new").Deduplicated.Inc()
-	if got := testutil.ToFloat64(m.v.deduplicated.WithLabelValues("main", "new")); got != 1 {
+	s.Pipeline("new").Retries.Inc()
+	if got := testutil.ToFloat64(m.v.retries.WithLabelValues("main", "new")); got != 1 {
 		t.Errorf("new = %v", got)
-	}
-	s.Changes("public.t").At("insert").Inc()
-	if got := testutil.ToFloat64(m.v.changes.WithLabelValues("main", Other, "insert")); got != 1 {
-		t.Errorf("changes of other = %v", got)
 	}
 }
 

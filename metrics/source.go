@@ -8,18 +8,14 @@ import (
 
 // The values of labels; a counter takes others as "other".
 var (
-	Operations      = []string{"insert", "update", "delete", "truncate"}
-	ReconnectReason = []string{"connection", "server", "slot"}
-	SkipReasons     = []string{"own_write", "unchanged_text", "filter", "unconfigured"}
-	WALStatuses     = []string{"reserved", "extended", "unreserved", "lost"}
-	TaskStates      = []string{"todo", "in_progress", "retrying", "failed", "cancelled"}
-	Origins         = []string{"stream", "backfill", "reconcile", "user"}
-	FinishOutcomes  = []string{"embedded", "reused", "unchanged", "emptied", "removed", "failed"}
-	ErrorClasses    = []string{"transient", "configuration", "data", "resource", "crash"}
-	WriteOutcomes   = []string{"written", "removed", "locked", "stale", "failed"}
-	EmbedOutcomes   = []string{"ok", "empty", "failed"}
-	WorkerStates    = []string{"idle", "busy"}
-	PoolStates      = []string{"idle", "acquired", "constructing", "max"}
+	SkipReasons    = []string{"own_write", "unchanged"}
+	WALStatuses    = []string{"reserved", "extended", "unreserved", "lost"}
+	TaskStates     = []string{"todo", "in_progress", "retrying", "failed"}
+	FinishOutcomes = []string{"embedded", "reused", "unchanged", "emptied", "removed", "failed"}
+	WriteOutcomes  = []string{"written", "locked", "stale"}
+	EmbedOutcomes  = []string{"ok", "empty", "failed"}
+	WorkerStates   = []string{"idle", "busy"}
+	PoolStates     = []string{"idle", "acquired", "constructing", "max"}
 )
 
 // Counters are counters that differ in one label.
@@ -82,21 +78,25 @@ func (g Gauges) Only(value string) {
 
 // Source holds the metrics of one database.
 type Source struct {
-	Up              Gauge // 1 or 0
-	Connected       Gauge // 1 or 0
-	LagSeconds      Gauge
-	CheckpointLag   Gauge  // bytes
+	Up              Gauge  // 1 or 0
+	Connected       Gauge  // 1 or 0
 	CheckpointSaved Gauge  // Unix seconds
 	LastMessage     Gauge  // Unix seconds
 	SlotLag         Gauge  // bytes
 	SlotRetained    Gauge  // bytes
 	SlotSafe        Gauge  // bytes, +Inf without a limit
 	SlotStatus      Gauges // by WALStatuses
+	Changes         prometheus.Counter
 	Transactions    prometheus.Counter
+	Replayed        prometheus.Counter
 	Bytes           prometheus.Counter
+	Reconnects      prometheus.Counter
 	Gaps            prometheus.Counter
-	Reconnects      Counters // by ReconnectReason
-	Workers         Gauges   // by WorkerStates
+	TableChanges    prometheus.Counter
+	Skipped         Counters // by SkipReasons
+	Enqueued        prometheus.Counter
+	Deduplicated    prometheus.Counter
+	Workers         Gauges // by WorkerStates
 	WorkerBusyRatio Gauge
 
 	metrics *Metrics
@@ -109,18 +109,22 @@ func (m *Metrics) Source(name, slot string) *Source {
 	s := &Source{
 		Up:              Gauge{v.up, []string{name}},
 		Connected:       Gauge{v.connected, []string{name}},
-		LagSeconds:      Gauge{v.lagSeconds, []string{name}},
-		CheckpointLag:   Gauge{v.checkpointLag, []string{name}},
 		CheckpointSaved: Gauge{v.checkpointSaved, []string{name}},
 		LastMessage:     Gauge{v.lastMessage, []string{name}},
 		SlotLag:         Gauge{v.slotLag, []string{name, slot}},
 		SlotRetained:    Gauge{v.slotRetained, []string{name, slot}},
 		SlotSafe:        Gauge{v.slotSafe, []string{name, slot}},
 		SlotStatus:      Gauges{Gauge{v.slotStatus, []string{name, slot}}, WALStatuses},
+		Changes:         v.changes.WithLabelValues(name),
 		Transactions:    v.transactions.WithLabelValues(name),
+		Replayed:        v.replayed.WithLabelValues(name),
 		Bytes:           v.bytes.WithLabelValues(name),
+		Reconnects:      v.reconnects.WithLabelValues(name),
 		Gaps:            v.gaps.WithLabelValues(name),
-		Reconnects:      counters(ReconnectReason, func(r string) prometheus.Counter { return v.reconnects.WithLabelValues(name, r) }),
+		TableChanges:    v.tableChanges.WithLabelValues(name),
+		Skipped:         counters(SkipReasons, func(r string) prometheus.Counter { return v.skipped.WithLabelValues(name, r) }),
+		Enqueued:        v.made.WithLabelValues(name),
+		Deduplicated:    v.joined.WithLabelValues(name),
 		Workers:         Gauges{Gauge{v.workers, []string{name}}, WorkerStates},
 		WorkerBusyRatio: Gauge{v.busy, []string{name}},
 		metrics:         m,
@@ -131,35 +135,21 @@ func (m *Metrics) Source(name, slot string) *Source {
 	return s
 }
 
-// Changes returns the counters of a table's row changes, by Operations. The table's label is its name, "public.docs".
-func (s *Source) Changes(table string) Counters {
-	label := s.metrics.pipelineLabel(s.name, "table "+table)
-	if label != Other {
-		label = table
-	}
-	return counters(Operations, func(op string) prometheus.Counter { return s.metrics.v.changes.WithLabelValues(s.name, label, op) })
-}
-
 // Pipeline holds the metrics of one pipeline.
 type Pipeline struct {
-	Tasks             Gauges   // by TaskStates
-	OldestPending     Gauge    // seconds
-	Paused            Gauge    // 1 or 0
-	Skipped           Counters // by SkipReasons
-	Enqueued          Counters // by Origins
-	Deduplicated      prometheus.Counter
-	Finished          Counters // by FinishOutcomes
-	Retries           Counters // by ErrorClasses
-	LeasesLost        prometheus.Counter
-	Wait              prometheus.Observer // seconds
-	Freshness         prometheus.Observer // seconds
-	Writes            Counters            // by WriteOutcomes
-	StaleDiscarded    prometheus.Counter
-	WriteDuration     prometheus.Observer // seconds
-	Coverage          Gauge               // 0 to 1
-	BackfillRunning   Gauge               // 1 or 0
-	BackfillExpected  Gauge               // rows
-	BackfillProcessed prometheus.Counter  // rows
+	Tasks        Gauges   // by TaskStates
+	Oldest       Gauge    // seconds
+	Paused       Gauge    // 1 or 0
+	Finished     Counters // by FinishOutcomes
+	Retries      prometheus.Counter
+	LeasesLost   prometheus.Counter
+	Freshness    prometheus.Observer // seconds
+	Writes       Counters            // by WriteOutcomes
+	Sanitised    prometheus.Counter
+	Coverage     Gauge // 0 to 1
+	ScanRunning  Gauge // 1 or 0
+	ScanExpected Gauge // rows
+	ScanSeen     Gauge // rows
 }
 
 // Pipeline returns the metrics of a pipeline. Pipelines beyond the first MaxPipelines share theirs.
@@ -170,24 +160,19 @@ func (s *Source) Pipeline(name string) *Pipeline {
 		return counters(values, func(value string) prometheus.Counter { return vec.WithLabelValues(source, label, value) })
 	}
 	return &Pipeline{
-		Tasks:             Gauges{Gauge{v.tasks, []string{source, label}}, TaskStates},
-		OldestPending:     Gauge{v.oldest, []string{source, label}},
-		Paused:            Gauge{v.paused, []string{source, label}},
-		Skipped:           by(v.skipped, SkipReasons),
-		Enqueued:          by(v.enqueued, Origins),
-		Deduplicated:      v.deduplicated.WithLabelValues(source, label),
-		Finished:          by(v.finished, FinishOutcomes),
-		Retries:           by(v.retries, ErrorClasses),
-		LeasesLost:        v.lost.WithLabelValues(source, label),
-		Wait:              v.wait.WithLabelValues(source, label),
-		Freshness:         v.freshness.WithLabelValues(source, label),
-		Writes:            by(v.writes, WriteOutcomes),
-		StaleDiscarded:    v.staleDiscarded.WithLabelValues(source, label),
-		WriteDuration:     v.writeDuration.WithLabelValues(source, label),
-		Coverage:          Gauge{v.coverage, []string{source, label}},
-		BackfillRunning:   Gauge{v.backfillRunning, []string{source, label}},
-		BackfillExpected:  Gauge{v.backfillExpected, []string{source, label}},
-		BackfillProcessed: v.backfillProcessed.WithLabelValues(source, label),
+		Tasks:        Gauges{Gauge{v.tasks, []string{source, label}}, TaskStates},
+		Oldest:       Gauge{v.oldest, []string{source, label}},
+		Paused:       Gauge{v.paused, []string{source, label}},
+		Finished:     by(v.finished, FinishOutcomes),
+		Retries:      v.retries.WithLabelValues(source, label),
+		LeasesLost:   v.lost.WithLabelValues(source, label),
+		Freshness:    v.freshness.WithLabelValues(source, label),
+		Writes:       by(v.writes, WriteOutcomes),
+		Sanitised:    v.sanitised.WithLabelValues(source, label),
+		Coverage:     Gauge{v.coverage, []string{source, label}},
+		ScanRunning:  Gauge{v.scanRunning, []string{source, label}},
+		ScanExpected: Gauge{v.scanExpected, []string{source, label}},
+		ScanSeen:     Gauge{v.scanSeen, []string{source, label}},
 	}
 }
 
@@ -195,15 +180,13 @@ func (s *Source) Pipeline(name string) *Pipeline {
 func (s *Source) Forget(name string) {
 	labels := prometheus.Labels{"source": s.name, "pipeline": name}
 	v := s.metrics.v
-	for _, vec := range []*prometheus.GaugeVec{v.tasks, v.oldest, v.paused, v.coverage, v.backfillRunning, v.backfillExpected} {
+	for _, vec := range []*prometheus.GaugeVec{v.tasks, v.oldest, v.paused, v.coverage, v.scanRunning, v.scanExpected, v.scanSeen} {
 		vec.DeletePartialMatch(labels)
 	}
-	for _, vec := range []*prometheus.CounterVec{v.skipped, v.enqueued, v.deduplicated, v.finished, v.retries, v.lost, v.writes, v.staleDiscarded, v.backfillProcessed} {
+	for _, vec := range []*prometheus.CounterVec{v.finished, v.retries, v.lost, v.writes, v.sanitised} {
 		vec.DeletePartialMatch(labels)
 	}
-	for _, vec := range []*prometheus.HistogramVec{v.wait, v.freshness, v.writeDuration} {
-		vec.DeletePartialMatch(labels)
-	}
+	v.freshness.DeletePartialMatch(labels)
 	s.metrics.mu.Lock()
 	defer s.metrics.mu.Unlock()
 	delete(s.metrics.pipelines, [2]string{s.name, name})

@@ -90,6 +90,7 @@ func (s *Stream) session(ctx context.Context) error {
 	ses.pos = position{received: ses.start, durable: ses.start}
 	s.stats.Connected.Store(true)
 	s.stats.Streaming.Store(true)
+	s.stats.Standby.Store(false)
 	s.stats.DurableLSN.Store(uint64(ses.start))
 	s.o.Log.InfoContext(ctx, "streaming", "slot", s.o.Slot, "lsn", ses.start, "epoch", ses.epoch)
 

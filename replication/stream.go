@@ -45,6 +45,7 @@ type Options struct {
 type Stats struct {
 	Connected      atomic.Bool
 	Streaming      atomic.Bool // this sidecar holds the slot
+	Standby        atomic.Bool // another one holds it, and the last look at that was a moment ago
 	Transactions   atomic.Int64
 	Changes        atomic.Int64 // rows changed in published tables
 	Bytes          atomic.Int64
@@ -149,6 +150,7 @@ func (s *Stream) Run(ctx context.Context) error {
 		err := s.session(ctx)
 		s.stats.Connected.Store(false)
 		s.stats.Streaming.Store(false)
+		s.stats.Standby.Store(errors.Is(err, errStandby) || errors.Is(err, queue.ErrEpochLost))
 		if ctx.Err() != nil {
 			return nil
 		}

@@ -40,6 +40,7 @@ type Options struct {
 type Report struct {
 	Steps     []Step              // in this order; none when everything was there
 	Warnings  []string            // what works but may surprise
+	Others    []string            // pipelines of the slot that are set up and not configured: they are left as they are
 	Pipelines []pipeline.Pipeline // as configured and confirmed; empty after a dry run
 }
 

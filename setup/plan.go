@@ -59,7 +59,7 @@ func (in *initializer) look(ctx context.Context, tx pgx.Tx) error {
 	for _, s := range stored {
 		if s.SlotName == in.o.Slot && !configured[s.Name] {
 			in.others = append(in.others, s)
-			in.report.Warnings = append(in.report.Warnings, fmt.Sprintf("pipeline %q is set up and not configured: it is left as it is", s.Name))
+			in.report.Others = append(in.report.Others, s.Name)
 		}
 	}
 	return errors.Join(mistakes...)

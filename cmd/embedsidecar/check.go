@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/embedsidecar/embedsidecar/config"
 	"github.com/embedsidecar/embedsidecar/embed"
@@ -42,14 +43,16 @@ func (c *checkCommand) run(ctx context.Context, env *environment) (err error) {
 	plugins := newEmbedders(env)
 	defer func() { err = errors.Join(err, plugins.Close()) }()
 
-	specs := env.config.Pipelines
-	all := specs
-	// What is set up is worked on too. Whether there is anything is a finding of setup's.
-	if loaded, err := stored(ctx, env, pool); err == nil {
-		for i := range loaded {
-			if !contains(specs, loaded[i].Name) {
-				all = append(all, loaded[i].Spec)
-			}
+	// What is set up is worked on too. Whether anything is, is a finding of setup's.
+	loaded, err := stored(ctx, env, pool)
+	if err != nil {
+		loaded = nil
+	}
+	specs := env.configured(loaded)
+	all := slices.Clone(specs)
+	for i := range loaded {
+		if !slices.ContainsFunc(specs, func(spec pipeline.Spec) bool { return spec.Name == loaded[i].Name }) {
+			all = append(all, loaded[i].Spec)
 		}
 	}
 	described, list := c.plugins(ctx, plugins, all)
@@ -63,15 +66,6 @@ func (c *checkCommand) run(ctx context.Context, env *environment) (err error) {
 		return err
 	}
 	return errors.Join(c.show(env, list), verdict(list))
-}
-
-func contains(specs []pipeline.Spec, name string) bool {
-	for _, spec := range specs {
-		if spec.Name == name {
-			return true
-		}
-	}
-	return false
 }
 
 // plugins starts every embedder that is needed and tells what it is.

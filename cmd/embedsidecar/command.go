@@ -16,6 +16,7 @@ import (
 const (
 	groupStart   = "Start"
 	groupObserve = "Observe"
+	groupOperate = "Operate"
 	groupSearch  = "Search"
 	groupAdmin   = "Administration"
 )

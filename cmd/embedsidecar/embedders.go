@@ -7,6 +7,7 @@ import (
 	"sync"
 
 	"github.com/embedsidecar/embedsidecar/embed"
+	"github.com/embedsidecar/embedsidecar/metrics"
 	"github.com/embedsidecar/embedsidecar/pipeline"
 	"github.com/embedsidecar/embedsidecar/plugins/host"
 )
@@ -24,6 +25,37 @@ type embedders struct {
 type hosted struct {
 	*host.Host
 	plugin string // its name
+
+	mu    sync.Mutex
+	seen  host.Stats // as last counted
+	named string     // the model, as it describes itself
+}
+
+// Describe remembers the model's name.
+func (h *hosted) Describe(ctx context.Context) (embed.Description, error) {
+	d, err := h.Host.Describe(ctx)
+	if err == nil {
+		h.mu.Lock()
+		h.named = d.Model
+		h.mu.Unlock()
+	}
+	return d, err
+}
+
+// model returns the model's name, or "" before it was described.
+func (h *hosted) model() string {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.named
+}
+
+// counted adds what the plugin did since the last look.
+func (h *hosted) counted(now host.Stats, m *metrics.Plugin) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	m.Restarts.Add(float64(max(now.Restarts(), h.seen.Restarts()) - h.seen.Restarts()))
+	m.BadAnswers.Add(float64(max(now.BadAnswers, h.seen.BadAnswers) - h.seen.BadAnswers))
+	h.seen = now
 }
 
 func newEmbedders(env *environment) *embedders {

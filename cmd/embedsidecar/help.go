@@ -12,7 +12,7 @@ import (
 
 // The order of headings in help texts.
 var (
-	commandGroups = []string{groupStart, groupObserve, groupSearch, groupAdmin}
+	commandGroups = []string{groupStart, groupObserve, groupOperate, groupSearch, groupAdmin}
 	flagGroups    = []string{"", config.GroupPipeline, config.GroupDatabase, config.GroupEmbedding, config.GroupWork, config.GroupOps, groupGeneral}
 )
 

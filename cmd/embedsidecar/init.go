@@ -46,14 +46,22 @@ func (c *initCommand) run(ctx context.Context, env *environment) (err error) {
 	defer server.Close()
 	plugins := newEmbedders(env)
 	defer func() { err = errors.Join(err, plugins.Close()) }()
-	described, err := plugins.describe(ctx, env.config.Pipelines)
+	already, err := stored(ctx, env, pool)
+	if _, missing := errors.AsType[*setup.NotSetUpError](err); err != nil && !missing {
+		return err
+	}
+	specs := env.configured(already)
+	described, err := plugins.describe(ctx, specs)
 	if err != nil {
 		return err
 	}
 	dry := c.showSQL || env.dryRun
 	done, err := initialize(ctx, env, setup.Options{
-		Pool: server, Specs: env.config.Pipelines, Descriptions: described, Adopt: c.adopt, DryRun: dry,
+		Pool: server, Specs: specs, Descriptions: described, Adopt: c.adopt, DryRun: dry,
 	})
+	for _, name := range done.Others {
+		env.say("pipeline %q is set up and not configured: it is left as it is; embedsidecar uninstall %s takes it away", name, quoted(name))
+	}
 	return errors.Join(c.show(env, done, dry), err)
 }
 

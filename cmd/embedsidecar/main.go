@@ -41,6 +41,7 @@ func commands() []*command {
 	return []*command{
 		newRun(), newInit(), newCheck(), newUninstall(),
 		newStatus(), newWait(), newVerify(),
+		newPause(), newResume(), newRetry(),
 		newSearch(), newEmbed(),
 		newRoles(), newVersion(),
 	}

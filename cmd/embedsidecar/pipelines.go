@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -74,6 +75,40 @@ func everything(ctx context.Context, pool *pgxpool.Pool) ([]pipeline.Pipeline, e
 		all = append(all, pipelines...)
 	}
 	return all, nil
+}
+
+// configured returns the pipelines of the configuration. Where it is silent, what is set up already decides: the name of a
+// pipeline with the same table and destination, and whether somebody has paused it.
+func (e *environment) configured(stored []pipeline.Pipeline) []pipeline.Spec {
+	specs := slices.Clone(e.config.Pipelines)
+	for i := range specs {
+		spec := &specs[i]
+		said := func(key string) bool { return e.config.Origin(fmt.Sprintf("pipelines[%d].%s", i, key)) != "default" }
+		if !said("name") {
+			same := slices.IndexFunc(stored, func(p pipeline.Pipeline) bool { return sameEnds(p.Spec, *spec) })
+			switch {
+			case same >= 0:
+				spec.Name = stored[same].Name
+			case find(stored, spec.Name) >= 0:
+				spec.Name = config.LongName(*spec)
+			}
+		}
+		if at := find(stored, spec.Name); at >= 0 && !said("enabled") {
+			spec.Enabled = stored[at].Enabled
+		}
+	}
+	return specs
+}
+
+// sameEnds tells whether two pipelines lead from the same table to the same destination.
+func sameEnds(a, b pipeline.Spec) bool {
+	destination := func(s pipeline.Spec) [3]string {
+		if !s.ToColumn() && s.IntoSchema == "" {
+			s.IntoSchema = s.Schema
+		}
+		return [3]string{s.IntoColumn, s.IntoSchema, s.IntoTable}
+	}
+	return a.Schema == b.Schema && a.Table == b.Table && destination(a) == destination(b)
 }
 
 // find returns the place of a pipeline, by its name, or -1.

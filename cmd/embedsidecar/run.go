@@ -87,7 +87,7 @@ func (c *runCommand) work(ctx context.Context, env *environment) (err error) {
 			return setup.Load(ctx, pool, env.config.Slot.Name)
 		},
 		Repair:     func(ctx context.Context) error { return setup.Republish(ctx, direct, env.config.Slot.Name) },
-		Embedder:   func(_ context.Context, p *pipeline.Pipeline) (embed.Embedder, error) { return w.embedder(p) },
+		Embedder:   w.embedder,
 		Log:        env.log,
 		Disabled:   !env.config.Enabled,
 		StopOnLost: env.config.Slot.StopOnLost,
@@ -100,7 +100,7 @@ func (c *runCommand) work(ctx context.Context, env *environment) (err error) {
 		CacheBytes:   env.config.Workers.CacheBytes,
 		Fresh:        w.fresh(),
 	})
-	w.follow(s, pool)
+	w.follow(s, pool, direct)
 	if !c.once {
 		return explained(s.Run(ctx))
 	}
@@ -109,14 +109,13 @@ func (c *runCommand) work(ctx context.Context, env *environment) (err error) {
 
 // prepare sets up what is missing, unless told not to, and makes sure that there is something to work on.
 func (c *runCommand) prepare(ctx context.Context, env *environment, pool, direct *pgxpool.Pool, plugins *embedders) error {
-	stored, err := stored(ctx, env, pool)
-	var missing *setup.NotSetUpError
-	if err != nil && !errors.As(err, &missing) {
+	ours, err := stored(ctx, env, pool)
+	if _, missing := errors.AsType[*setup.NotSetUpError](err); err != nil && !missing {
 		return err
 	}
-	specs := env.config.Pipelines
-	if len(specs) == 0 && len(stored) == 0 {
-		return fail(exitUsage, errors.New("there are no pipelines: none is configured, and none is set up for slot "+env.config.Slot.Name),
+	specs := env.configured(ours)
+	if len(specs) == 0 && len(ours) == 0 {
+		return fail(exitUsage, fmt.Errorf("there are no pipelines: none is configured, and none is set up for slot %q", env.config.Slot.Name),
 			"name one: --table public.docs --columns title,body --into embedding",
 			"or several in a file: --config FILE", "or the slot of those that are set up: --slot NAME")
 	}
@@ -125,13 +124,13 @@ func (c *runCommand) prepare(ctx context.Context, env *environment, pool, direct
 			return err
 		}
 		for _, spec := range specs {
-			if find(stored, spec.Name) < 0 {
+			if find(ours, spec.Name) < 0 {
 				return fail(exitNotSetUp, fmt.Errorf("pipeline %q is not set up for slot %q", spec.Name, env.config.Slot.Name), "run embedsidecar init, or run without --no-init")
 			}
 		}
 		return nil
 	}
-	specs, described, err := describedSpecs(ctx, env, plugins, stored)
+	specs, described, err := describedSpecs(ctx, env, plugins, specs, ours)
 	if err != nil {
 		return err
 	}
@@ -146,16 +145,16 @@ func (c *runCommand) prepare(ctx context.Context, env *environment, pool, direct
 
 // describedSpecs asks the embedders of the configured pipelines what they are. One that cannot be asked now but will be some time
 // must not keep the others waiting: if its pipeline is set up already, it is left out, and works when its embedder does.
-func describedSpecs(ctx context.Context, env *environment, plugins *embedders, stored []pipeline.Pipeline) ([]pipeline.Spec, map[string]embed.Description, error) {
-	described, err := plugins.describe(ctx, env.config.Pipelines)
+func describedSpecs(ctx context.Context, env *environment, plugins *embedders, specs []pipeline.Spec, stored []pipeline.Pipeline) ([]pipeline.Spec, map[string]embed.Description, error) {
+	described, err := plugins.describe(ctx, specs)
 	if err == nil {
-		return env.config.Pipelines, described, nil
+		return specs, described, nil
 	}
 	if class, _ := embed.Classify(err); class == embed.Configuration || ctx.Err() != nil {
 		return nil, nil, err
 	}
 	var able []pipeline.Spec
-	for _, spec := range env.config.Pipelines {
+	for _, spec := range specs {
 		if _, ok := described[spec.Name]; ok {
 			able = append(able, spec)
 		} else if find(stored, spec.Name) < 0 {

@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"errors"
-	"fmt"
 	"sync"
 	"time"
 
@@ -15,14 +14,14 @@ import (
 	"github.com/embedsidecar/embedsidecar/sidecar"
 )
 
-// watch is what a running sidecar shows of itself: probes and metrics.
+// watch is what a running sidecar shows of itself: probes and metrics. Without a listener it does nothing.
 type watch struct {
 	env     *environment
 	plugins *embedders
+	figures *figures // nil without a listener
 
 	mu      sync.Mutex
-	sidecar *sidecar.Sidecar // nil while starting
-	pool    *pgxpool.Pool
+	sidecar *sidecar.Sidecar // nil while it starts
 }
 
 func newWatch(env *environment, plugins *embedders) *watch {
@@ -34,32 +33,55 @@ func (w *watch) listen(ctx context.Context) (stop func() error, err error) {
 	if w.env.config.Ops.Listen == "" {
 		return func() error { return nil }, nil
 	}
-	server, err := ops.Listen(ctx, ops.Options{Listen: w.env.config.Ops.Listen, Ready: w.ready, Version: thisBuild(), Log: w.env.log})
+	w.figures = newFigures(w.env, w.plugins)
+	server, err := ops.Listen(ctx, ops.Options{
+		Listen: w.env.config.Ops.Listen, Ready: w.ready, Metrics: w.figures.metrics, Version: thisBuild(), Log: w.env.log,
+	})
 	if err != nil {
 		return nil, fail(exitUsage, err)
 	}
-	w.env.log.InfoContext(ctx, "listening", "address", server.Addr())
-	serving, cancel := context.WithCancel(context.WithoutCancel(ctx)) // it also answers while work is finished
+	serving, cancel := context.WithCancel(context.WithoutCancel(ctx)) // it answers while work is finished, too
 	done := make(chan error, 1)
 	go func() { done <- server.Run(serving) }()
 	return func() error {
 		cancel()
+		w.figures.close()
 		return <-done
 	}, nil
 }
 
-// embedder returns the embedder of a pipeline.
-func (w *watch) embedder(p *pipeline.Pipeline) (embed.Embedder, error) {
-	return w.plugins.get(p.Plugin, p.Model)
+// embedder returns the embedder of a pipeline, measured if anybody listens.
+func (w *watch) embedder(ctx context.Context, p *pipeline.Pipeline) (embed.Embedder, error) {
+	h, err := w.plugins.get(p.Plugin, p.Model)
+	if err != nil {
+		return nil, err
+	}
+	if w.figures == nil {
+		return h, nil
+	}
+	d, err := h.Describe(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return &measured{Embedder: h, m: w.figures.metrics.Embedder(d.Model, h.plugin)}, nil
 }
 
-func (w *watch) fresh() func(p *pipeline.Pipeline, d time.Duration) { return nil }
+// fresh returns what notes how long rows have waited, or nil if nobody listens.
+func (w *watch) fresh() func(p *pipeline.Pipeline, d time.Duration) {
+	if w.figures == nil {
+		return nil
+	}
+	return func(p *pipeline.Pipeline, d time.Duration) { w.figures.fresh(p.Name, d) }
+}
 
 // follow shows a sidecar that is about to run.
-func (w *watch) follow(s *sidecar.Sidecar, pool *pgxpool.Pool) {
+func (w *watch) follow(s *sidecar.Sidecar, pool, direct *pgxpool.Pool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.sidecar, w.pool = s, pool
+	w.sidecar = s
+	if w.figures != nil {
+		w.figures.follow(s, pool, direct)
+	}
 }
 
 // ready answers probes from what is known.
@@ -67,12 +89,14 @@ func (w *watch) ready(context.Context) []ops.Check {
 	w.mu.Lock()
 	s := w.sidecar
 	w.mu.Unlock()
-	if s == nil {
-		return []ops.Check{{Name: "database", Err: errors.New("starting")}}
-	}
-	stream := ops.Check{Name: "stream", Err: errors.New("not connected")}
-	if stats := s.Stream(); stats != nil && stats.Connected.Load() {
-		stream.Err = nil
+	stream := ops.Check{Name: "stream"}
+	switch {
+	case s == nil:
+		stream.Err = errors.New("starting: waits for the database, or sets it up")
+	case s.Stream() == nil:
+		stream.Err = errors.New("starting")
+	case !s.Stream().Connected.Load() && !s.Stream().Standby.Load():
+		stream.Err = errors.New("no connection to the slot")
 	}
 	checks := []ops.Check{stream}
 	for _, h := range w.plugins.all() {
@@ -87,5 +111,3 @@ func (w *watch) ready(context.Context) []ops.Check {
 	}
 	return checks
 }
-
-var _ = fmt.Sprint

@@ -1,0 +1,317 @@
+package main
+
+import (
+	"context"
+	"math"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/embedsidecar/embedsidecar/config"
+	"github.com/embedsidecar/embedsidecar/embed"
+	"github.com/embedsidecar/embedsidecar/metrics"
+	"github.com/embedsidecar/embedsidecar/replication"
+	"github.com/embedsidecar/embedsidecar/report"
+	"github.com/embedsidecar/embedsidecar/sidecar"
+	"github.com/embedsidecar/embedsidecar/worker"
+)
+
+// How old what the database said may get while somebody scrapes, and how long it may take to answer.
+const (
+	figuresAge     = 15 * time.Second
+	figuresTimeout = 10 * time.Second
+)
+
+// figures turns what the parts count into metrics. Counters of this process are read at each scrape. What only the database knows
+// is asked for after a scrape that found it old: who does not scrape pays nothing.
+type figures struct {
+	env     *environment
+	plugins *embedders
+	metrics *metrics.Metrics
+	source  *metrics.Source
+
+	asking sync.WaitGroup
+	ctx    context.Context //nolint:containedctx // ends what scrapes have started
+	cancel context.CancelFunc
+
+	mu        sync.Mutex
+	pipelines map[string]*tally
+	services  map[*embed.Stats]bool // those that are followed
+	asked     time.Time
+}
+
+// tally follows the workers of a pipeline, of which there is a new one after each change of the pipeline.
+type tally struct {
+	metrics *metrics.Pipeline
+	worker  *worker.Stats
+	counted [12]int64 // of worker
+}
+
+func newFigures(env *environment, plugins *embedders) *figures {
+	b := thisBuild()
+	f := &figures{
+		env: env, plugins: plugins, metrics: metrics.New(metrics.Build{Version: b.Version, Revision: b.Revision}),
+		pipelines: map[string]*tally{}, services: map[*embed.Stats]bool{},
+	}
+	f.ctx, f.cancel = context.WithCancel(context.Background())
+	name := "main"
+	if c, err := config.ParseDSN(env.config.Database.URL); err == nil && c.Database != "" {
+		name = c.Database
+	}
+	f.source = f.metrics.Source(name, env.config.Slot.Name)
+	return f
+}
+
+// close waits until nothing asks the database any more.
+func (f *figures) close() {
+	f.cancel()
+	f.asking.Wait()
+}
+
+func (f *figures) follow(s *sidecar.Sidecar, pool, direct *pgxpool.Pool) {
+	for _, c := range []struct {
+		counter prometheus.Counter
+		field   func(*replication.Stats) *atomic.Int64
+	}{
+		{f.source.Changes, func(s *replication.Stats) *atomic.Int64 { return &s.Changes }},
+		{f.source.Transactions, func(s *replication.Stats) *atomic.Int64 { return &s.Transactions }},
+		{f.source.Replayed, func(s *replication.Stats) *atomic.Int64 { return &s.Replayed }},
+		{f.source.Bytes, func(s *replication.Stats) *atomic.Int64 { return &s.Bytes }},
+		{f.source.Reconnects, func(s *replication.Stats) *atomic.Int64 { return &s.Reconnects }},
+		{f.source.Gaps, func(s *replication.Stats) *atomic.Int64 { return &s.Gaps }},
+		{f.source.TableChanges, func(s *replication.Stats) *atomic.Int64 { return &s.CatalogueScans }},
+		{f.source.Enqueued, func(s *replication.Stats) *atomic.Int64 { return &s.Made }},
+		{f.source.Deduplicated, func(s *replication.Stats) *atomic.Int64 { return &s.Joined }},
+		{f.source.Skipped.At("own_write"), func(s *replication.Stats) *atomic.Int64 { return &s.OwnWrites }},
+		{f.source.Skipped.At("unchanged"), func(s *replication.Stats) *atomic.Int64 { return &s.Dropped }},
+	} {
+		f.metrics.Follow(c.counter, func() int64 {
+			if stats := s.Stream(); stats != nil {
+				return c.field(stats).Load()
+			}
+			return 0
+		})
+	}
+	f.metrics.BeforeGather(func() {
+		f.streamed(s.Stream())
+		f.worked(s.States())
+		f.plugged()
+		f.pooled("work", pool)
+		f.pooled("stream", direct)
+		f.ask(pool)
+	})
+}
+
+func (f *figures) streamed(stats *replication.Stats) {
+	if stats == nil {
+		return
+	}
+	f.source.Connected.Set(metrics.Bool(stats.Connected.Load()))
+	if at := stats.LastMessageAt.Load(); at > 0 {
+		f.source.LastMessage.Set(float64(at) / float64(time.Second))
+	}
+	if stats.Streaming.Load() {
+		f.source.SlotLag.Set(math.Max(0, float64(stats.ServerLSN.Load())-float64(stats.DurableLSN.Load())))
+	}
+}
+
+// pipeline returns the metrics of a pipeline.
+func (f *figures) pipeline(name string) *tally {
+	t, ok := f.pipelines[name]
+	if !ok {
+		t = &tally{metrics: f.source.Pipeline(name)}
+		f.pipelines[name] = t
+	}
+	return t
+}
+
+// fresh notes how long a row has waited for its vector.
+func (f *figures) fresh(pipeline string, d time.Duration) {
+	f.mu.Lock()
+	observer := f.pipeline(pipeline).metrics.Freshness
+	f.mu.Unlock()
+	observer.Observe(d.Seconds())
+}
+
+func (f *figures) worked(states []sidecar.State) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	var busy, loops float64
+	for _, state := range states {
+		t := f.pipeline(state.Pipeline.Name)
+		t.count()
+		if state.Worker != t.worker && state.Worker != nil {
+			t.worker, t.counted = state.Worker, [12]int64{}
+			t.count()
+		}
+		if state.Worker != nil {
+			busy += float64(state.Worker.Busy.Load())
+			loops += float64(f.env.loops())
+		}
+		if state.Service != nil && !f.services[state.Service] {
+			f.services[state.Service] = true
+			f.serve(state)
+		}
+	}
+	f.source.Workers.Set("busy", busy)
+	f.source.Workers.Set("idle", math.Max(0, loops-busy))
+	if loops > 0 {
+		f.source.WorkerBusyRatio.Set(math.Min(1, busy/loops))
+	}
+}
+
+// count adds what the worker did since the last look.
+func (t *tally) count() {
+	if t.worker == nil {
+		return
+	}
+	w, m := t.worker, t.metrics
+	for i, c := range []struct {
+		counter prometheus.Counter
+		total   *atomic.Int64
+	}{
+		{m.Finished.At("embedded"), &w.Embedded}, {m.Finished.At("reused"), &w.Reused}, {m.Finished.At("unchanged"), &w.Unchanged},
+		{m.Finished.At("emptied"), &w.Emptied}, {m.Finished.At("removed"), &w.Removed}, {m.Finished.At("failed"), &w.Failed},
+		{m.Retries, &w.Retried}, {m.LeasesLost, &w.Lost}, {m.Writes.At("written"), &w.Written}, {m.Writes.At("locked"), &w.Locked},
+		{m.Writes.At("stale"), &w.Fenced}, {m.Sanitised, &w.Sanitised},
+	} {
+		if now := c.total.Load(); now > t.counted[i] {
+			c.counter.Add(float64(now - t.counted[i]))
+			t.counted[i] = now
+		}
+	}
+}
+
+// serve follows what is remembered for one model, whichever pipeline uses it.
+func (f *figures) serve(state sidecar.State) {
+	h, err := f.plugins.get(state.Pipeline.Plugin, state.Pipeline.Model)
+	if err != nil {
+		return // it is being worked, so this cannot be
+	}
+	m := f.metrics.Embedder(h.model(), h.plugin)
+	f.metrics.Follow(m.CacheHits, state.Service.Saved.Load)
+	f.metrics.Follow(m.CacheMisses, state.Service.Texts.Load)
+}
+
+func (f *figures) plugged() {
+	for _, h := range f.plugins.all() {
+		stats, m := h.Stats(), f.metrics.Plugin(h.plugin)
+		m.Up(stats.Up, stats.Version)
+		m.CircuitOpen.Set(metrics.Bool(stats.CircuitOpen))
+		h.counted(stats, m)
+	}
+}
+
+func (f *figures) pooled(name string, pool *pgxpool.Pool) {
+	stat, m := pool.Stat(), f.metrics.Pool(name)
+	m.Set("idle", float64(stat.IdleConns()))
+	m.Set("acquired", float64(stat.AcquiredConns()))
+	m.Set("constructing", float64(stat.ConstructingConns()))
+	m.Set("max", float64(stat.MaxConns()))
+}
+
+// ask has the database asked in the background if what it said is old.
+func (f *figures) ask(pool *pgxpool.Pool) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if time.Since(f.asked) < figuresAge || f.ctx.Err() != nil {
+		return
+	}
+	f.asked = time.Now()
+	f.asking.Go(func() {
+		ctx, cancel := context.WithTimeout(f.ctx, figuresTimeout)
+		defer cancel()
+		state, err := report.Read(ctx, pool)
+		if f.ctx.Err() != nil {
+			return
+		}
+		f.source.Up.Set(metrics.Bool(err == nil))
+		if err != nil {
+			f.env.log.WarnContext(ctx, "no figures from the database", "error", err)
+			return
+		}
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		f.told(state)
+	})
+}
+
+// told shows what the database said.
+func (f *figures) told(state report.Status) {
+	for _, s := range state.Slots {
+		if s.Name != f.env.config.Slot.Name {
+			continue
+		}
+		f.source.CheckpointSaved.Set(float64(time.Now().Unix()) - s.SavedSecondsAgo)
+		f.source.SlotRetained.Set(float64(s.RetainedBytes))
+		f.source.SlotSafe.Set(math.Inf(1))
+		if s.SafeWALBytes != nil {
+			f.source.SlotSafe.Set(float64(*s.SafeWALBytes))
+		}
+		f.source.SlotStatus.Only(s.WALStatus)
+		f.source.SlotLag.Set(float64(s.LagBytes))
+	}
+	there := map[string]bool{}
+	for _, p := range state.Pipelines {
+		if p.Slot != f.env.config.Slot.Name {
+			continue
+		}
+		there[p.Name] = true
+		m := f.pipeline(p.Name).metrics
+		m.Tasks.Set("todo", float64(p.Pending))
+		m.Tasks.Set("in_progress", float64(p.Running))
+		m.Tasks.Set("retrying", float64(p.Retrying))
+		m.Tasks.Set("failed", float64(p.Failed))
+		m.Oldest.Set(0)
+		if p.OldestSeconds != nil {
+			m.Oldest.Set(*p.OldestSeconds)
+		}
+		m.Paused.Set(metrics.Bool(!p.Enabled))
+		m.Coverage.Set(p.Coverage)
+		m.ScanRunning.Set(metrics.Bool(p.ScanPhase != "done"))
+		m.ScanExpected.Set(float64(p.ScanExpected))
+		m.ScanSeen.Set(float64(p.ScanSeen))
+	}
+	for name := range f.pipelines {
+		if !there[name] {
+			f.source.Forget(name)
+			delete(f.pipelines, name)
+		}
+	}
+}
+
+// measured is an embedder that counts and takes the time.
+type measured struct {
+	embed.Embedder
+	m *metrics.Embedder
+}
+
+// Embed implements embed.Embedder.
+func (e *measured) Embed(ctx context.Context, kind embed.Kind, texts []string) ([]embed.Result, error) {
+	began := time.Now()
+	results, err := e.Embedder.Embed(ctx, kind, texts)
+	e.m.Duration.Observe(time.Since(began).Seconds())
+	e.m.BatchRows.Observe(float64(len(texts)))
+	if err != nil {
+		e.m.Embeddings.At("failed").Add(float64(len(texts)))
+		return results, err
+	}
+	for _, r := range results {
+		outcome := "ok"
+		switch {
+		case r.Err != nil:
+			outcome = "failed"
+		case r.Empty:
+			outcome = "empty"
+		}
+		e.m.Embeddings.At(outcome).Inc()
+		e.m.Tokens.Add(float64(r.Tokens))
+		if r.Truncated {
+			e.m.Truncated.Inc()
+		}
+	}
+	return results, nil
+}
