@@ -41,9 +41,9 @@ type Finished struct {
 
 // LockArgs returns the arguments of the statement lock_tasks, for use in a pgx.Batch. It fences a write-back: it locks those of the
 // tasks that are still leased under token, for the rest of the transaction. A task that is not among them belongs to somebody
-// else now: its result must not be written.
-func LockArgs(token int64, ids []int64) pgx.StrictNamedArgs {
-	return pgx.StrictNamedArgs{"token": token, "task_ids": ids}
+// else now: its result must not be written. Neither must that of a generation that is no longer the pipeline's; 0 does not ask.
+func LockArgs(token int64, generation int32, ids []int64) pgx.StrictNamedArgs {
+	return pgx.StrictNamedArgs{"token": token, "generation": generation, "task_ids": ids}
 }
 
 // CollectLocked reads the rows of lock_tasks.
@@ -123,7 +123,7 @@ func (q *Queue) Finish(ctx context.Context, worker, token int64, outcomes []Outc
 		ids[i] = o.Task.TaskID
 	}
 	batch := &pgx.Batch{}
-	batch.Queue(sqlfiles.Query("lock_tasks"), LockArgs(token, ids)) // in the order in which everybody locks tasks
+	batch.Queue(sqlfiles.Query("lock_tasks"), LockArgs(token, 0, ids)) // in the order in which everybody locks tasks
 	batch.Queue(sqlfiles.Query("finish_tasks"), FinishArgs(worker, token, outcomes, time.Now())).
 		Query(func(rows pgx.Rows) (err error) { done, err = CollectFinished(rows); return err })
 	if err := tx.SendBatch(ctx, batch).Close(); err != nil {

@@ -19,30 +19,42 @@ const cursorSlack = 4096
 // cursorReset is how often the true oldest place is looked up.
 const cursorReset = 2 * time.Second
 
-// Lease hands a worker up to n tasks of a pipeline for the time of lease: all of one batch, or a single one that must be
+// Claim says what a worker asks for.
+type Claim struct {
+	PipelineID int32
+	Generation int32 // of the pipeline as the worker knows it; it gets nothing of another one
+	Who        Who
+	Worker     int64
+	Max        int
+	Lease      time.Duration
+}
+
+// Lease hands a worker up to Max tasks of a pipeline for the time of Lease: all of one batch, or a single one that must be
 // tried alone. The most urgent lane goes first, but every eighth claim starts with the most patient one, so that a backfill
 // cannot starve. It returns no tasks when nothing can be leased now.
-func (q *Queue) Lease(ctx context.Context, pipelineID int32, who Who, worker int64, n int, lease time.Duration) ([]Task, error) {
-	c, fresh, err := q.cursor(ctx, pipelineID)
+func (q *Queue) Lease(ctx context.Context, l Claim) ([]Task, error) {
+	c, fresh, err := q.cursor(ctx, l.PipelineID)
 	if err != nil {
 		return nil, err
 	}
 	for {
-		tasks, err := q.leaseFrom(ctx, c, pipelineID, who, worker, n, lease)
+		tasks, err := q.leaseFrom(ctx, c, l)
 		if err != nil || len(tasks) > 0 || fresh {
 			return tasks, err
 		}
 		// The lanes look empty behind the cursor. Look again from the true beginning before saying so.
-		if c, err = q.resetCursor(ctx, pipelineID); err != nil {
+		if c, err = q.resetCursor(ctx, l.PipelineID); err != nil {
 			return nil, err
 		}
 		fresh = true
 	}
 }
 
-func (q *Queue) leaseFrom(ctx context.Context, c cursor, pipelineID int32, who Who, worker int64, n int, lease time.Duration) ([]Task, error) {
-	if c.alone && who == Anyone {
-		tasks, err := q.claim(ctx, "lease_alone", pgx.StrictNamedArgs{"pipeline_id": pipelineID, "worker": worker, "lease": lease})
+func (q *Queue) leaseFrom(ctx context.Context, c cursor, l Claim) ([]Task, error) {
+	if c.alone && l.Who == Anyone {
+		tasks, err := q.claim(ctx, "lease_alone", pgx.StrictNamedArgs{
+			"pipeline_id": l.PipelineID, "generation": l.Generation, "worker": l.Worker, "lease": l.Lease,
+		})
 		if err != nil || len(tasks) > 0 {
 			return tasks, err
 		}
@@ -52,17 +64,18 @@ func (q *Queue) leaseFrom(ctx context.Context, c cursor, pipelineID int32, who W
 		lanes = []pipeline.Lane{pipeline.Low, pipeline.Urgent, pipeline.High, pipeline.Normal}
 	}
 	for _, lane := range lanes {
-		if c.place[lane] < 0 || who == Express && lane == pipeline.Low {
+		if c.place[lane] < 0 || l.Who == Express && lane == pipeline.Low {
 			continue
 		}
 		tasks, err := q.claim(ctx, "lease_tasks", pgx.StrictNamedArgs{
-			"pipeline_id": pipelineID, "worker": worker, "lease": lease, "lane": int16(lane), "max": n, "cursor": c.place[lane],
+			"pipeline_id": l.PipelineID, "generation": l.Generation, "worker": l.Worker, "lease": l.Lease, "lane": int16(lane),
+			"max": l.Max, "cursor": c.place[lane],
 		})
 		if err != nil {
 			return nil, err
 		}
 		if len(tasks) > 0 {
-			q.advance(pipelineID, lane, tasks)
+			q.advance(l.PipelineID, lane, tasks)
 			return tasks, nil
 		}
 	}

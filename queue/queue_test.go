@@ -55,13 +55,17 @@ func (f *fixture) enqueue(ctx context.Context, changes ...queue.Change) (queue.E
 	return f.q.Enqueue(ctx, f.db.Pool, queue.Batch{Slot: slot, Changes: changes})
 }
 
+func (f *fixture) claim(who queue.Who, n int) queue.Claim {
+	return queue.Claim{PipelineID: f.id, Generation: 1, Who: who, Worker: 1, Max: n, Lease: time.Minute}
+}
+
 func change(key string, lsn uint64) queue.Change {
 	return queue.Change{RowKey: key, Lane: pipeline.Normal, LSN: pglogrepl.LSN(lsn)}
 }
 
 func (f *fixture) lease(t testing.TB, n int) []queue.Task {
 	t.Helper()
-	tasks, err := f.q.Lease(t.Context(), f.id, queue.Anyone, 1, n, time.Minute)
+	tasks, err := f.q.Lease(t.Context(), f.claim(queue.Anyone, n))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -111,6 +115,27 @@ func TestLease_WaitsUntilTheChangeIsVisible(t *testing.T) {
 	}
 }
 
+func TestLease_GivesNothingToAnOlderGenerationNorWhileSwitchedOff(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	if _, err := f.enqueue(t.Context(), change("1", 10)); err != nil {
+		t.Fatal(err)
+	}
+	for _, sql := range []string{
+		`UPDATE embedsidecar.pipeline SET generation = 2`,
+		`UPDATE embedsidecar.pipeline SET generation = 1, enabled = false`,
+	} {
+		f.db.MustExec(sql)
+		if got := f.lease(t, 10); len(got) != 0 {
+			t.Errorf("after %s: leased %v", sql, got)
+		}
+	}
+	f.db.MustExec(`UPDATE embedsidecar.pipeline SET enabled = true`)
+	if got := f.lease(t, 10); len(got) != 1 {
+		t.Errorf("leased %v, want the task", got)
+	}
+}
+
 func TestLease_ExpressLeavesTheBackfillAlone(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
@@ -120,7 +145,7 @@ func TestLease_ExpressLeavesTheBackfillAlone(t *testing.T) {
 		t.Fatal(err)
 	}
 	express := func() []queue.Task {
-		tasks, err := f.q.Lease(t.Context(), f.id, queue.Express, 1, 10, time.Minute)
+		tasks, err := f.q.Lease(t.Context(), f.claim(queue.Express, 10))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -243,7 +268,7 @@ func TestLease_AMillionWaitingTasksCostNoMore(t *testing.T) {
 		if analyze {
 			f.db.MustExec(`ANALYZE embedsidecar.task`)
 		}
-		sql, args, err := pgx.StrictNamedArgs{"worker": 1, "lease": time.Minute, "pipeline_id": f.id, "lane": 0, "cursor": 1000, "max": 256}.
+		sql, args, err := pgx.StrictNamedArgs{"worker": 1, "lease": time.Minute, "pipeline_id": f.id, "generation": 1, "lane": 0, "cursor": 1000, "max": 256}.
 			RewriteQuery(t.Context(), nil, "EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) "+sqlfiles.Query("lease_tasks"), nil)
 		if err != nil {
 			t.Fatal(err)
@@ -321,7 +346,7 @@ func TestQueue_LosesNothing(t *testing.T) {
 				}
 			},
 			"lease": func(rt *rapid.T) {
-				tasks, err := f.q.Lease(ctx, f.id, queue.Anyone, 1, rapid.IntRange(1, 4).Draw(rt, "max"), time.Minute)
+				tasks, err := f.q.Lease(ctx, f.claim(queue.Anyone, rapid.IntRange(1, 4).Draw(rt, "max")))
 				if err != nil {
 					rt.Fatal(err)
 				}

@@ -15,14 +15,14 @@ const maxBatch = 2000
 // buffer collects changes between the reader of the stream and the enqueuer. It is what makes memory a constant: a full one
 // stops the reading, never the feedback.
 type buffer struct {
-	mu        sync.Mutex
-	changes   []queue.Change
-	truncated map[int32]struct{}
-	upTo      pglogrepl.LSN // end of the last commit that is whole in here, or an idle position
-	hurry     bool          // somebody waits for upTo
-	own       int64
-	changed   chan struct{} // receives when there is something to take
-	room      chan struct{} // receives when something was taken
+	mu      sync.Mutex
+	changes []queue.Change
+	scans   map[int32]struct{} // pipelines with changes that do not name their rows
+	upTo    pglogrepl.LSN      // end of the last commit that is whole in here, or an idle position
+	hurry   bool               // somebody waits for upTo
+	own     int64
+	changed chan struct{} // receives when there is something to take
+	room    chan struct{} // receives when something was taken
 }
 
 func newBuffer() *buffer {
@@ -51,13 +51,14 @@ func (b *buffer) full() bool {
 	return len(b.changes) >= maxBatch
 }
 
-func (b *buffer) truncate(pipelineID int32) {
+// scan notes a change that does not name its rows: a TRUNCATE, or one of a table whose key we do not know.
+func (b *buffer) scan(pipelineID int32) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if b.truncated == nil {
-		b.truncated = map[int32]struct{}{}
+	if b.scans == nil {
+		b.scans = map[int32]struct{}{}
 	}
-	b.truncated[pipelineID] = struct{}{}
+	b.scans[pipelineID] = struct{}{}
 }
 
 func (b *buffer) ownWrite() {
@@ -72,18 +73,18 @@ func (b *buffer) commit(end pglogrepl.LSN, hurry bool) {
 	defer b.mu.Unlock()
 	b.upTo = max(b.upTo, end)
 	b.hurry = b.hurry || hurry
-	if len(b.changes) > 0 || len(b.truncated) > 0 || hurry {
+	if len(b.changes) > 0 || len(b.scans) > 0 || hurry {
 		signal(b.changed)
 	}
 }
 
 // taken is what one enqueue makes durable.
 type taken struct {
-	changes   []queue.Change
-	truncated []int32
-	upTo      pglogrepl.LSN
-	hurry     bool
-	own       int64
+	changes []queue.Change
+	scans   []int32
+	upTo    pglogrepl.LSN
+	hurry   bool
+	own     int64
 }
 
 // take empties the buffer.
@@ -91,10 +92,10 @@ func (b *buffer) take() taken {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	t := taken{changes: b.changes, upTo: b.upTo, hurry: b.hurry, own: b.own}
-	for id := range b.truncated {
-		t.truncated = append(t.truncated, id)
+	for id := range b.scans {
+		t.scans = append(t.scans, id)
 	}
-	b.changes, b.truncated, b.hurry, b.own = nil, nil, false, 0
+	b.changes, b.scans, b.hurry, b.own = nil, nil, false, 0
 	signal(b.room)
 	return t
 }

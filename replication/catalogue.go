@@ -25,16 +25,16 @@ type catalogueRow struct {
 	PublicationExists bool
 	SamePublication   bool
 	Published         bool
-	Enabled           bool
-	ScanAsked         bool // a scan waits to begin
+	Version           string // of the pipeline's own row
+	ScanAsked         bool   // a scan waits to begin
 }
 
 // watchCatalogue looks at the catalogue once per heartbeat: some changes of a table send nothing through the slot.
 func (s *Stream) watchCatalogue(ctx context.Context) error {
-	var enabled map[int32]bool
+	var versions map[int32]string
 	for {
 		var err error
-		if enabled, err = s.lookAtCatalogue(ctx, enabled); err != nil {
+		if versions, err = s.lookAtCatalogue(ctx, versions); err != nil {
 			return err
 		}
 		if !wait(ctx, s.o.Heartbeat) {
@@ -43,9 +43,9 @@ func (s *Stream) watchCatalogue(ctx context.Context) error {
 	}
 }
 
-// lookAtCatalogue compares tables, publication and pipelines with what they were. It returns which pipelines there are and whether
-// they are switched on; before is what it returned last, nil at first.
-func (s *Stream) lookAtCatalogue(ctx context.Context, before map[int32]bool) (map[int32]bool, error) {
+// lookAtCatalogue compares tables, publication and pipelines with what they were. It returns the versions of the pipelines there
+// are; before is what it returned last, nil at first.
+func (s *Stream) lookAtCatalogue(ctx context.Context, before map[int32]string) (map[int32]string, error) {
 	asking, cancel := context.WithTimeoutCause(ctx, 30*time.Second, fmt.Errorf("the heartbeat took over 30s"))
 	defer cancel()
 	rows, err := s.o.DB.Query(asking, sqlfiles.Query("pipeline_catalogue"), pgx.StrictNamedArgs{"slot": s.o.Slot})
@@ -54,13 +54,13 @@ func (s *Stream) lookAtCatalogue(ctx context.Context, before map[int32]bool) (ma
 	}
 	all, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (c catalogueRow, err error) {
 		err = row.Scan(&c.PipelineID, &c.Status, &c.Known, &c.TableExists, &c.TableSchema, &c.TableName, &c.Current,
-			&c.PublicationExists, &c.SamePublication, &c.Published, &c.Enabled, &c.ScanAsked)
+			&c.PublicationExists, &c.SamePublication, &c.Published, &c.Version, &c.ScanAsked)
 		return c, err
 	})
 	if err != nil {
 		return nil, fmt.Errorf("heartbeat: %w", err)
 	}
-	changed, enabled := false, map[int32]bool{}
+	changed, versions := false, map[int32]string{}
 	for _, c := range all {
 		switch {
 		case !c.PublicationExists:
@@ -73,15 +73,15 @@ func (s *Stream) lookAtCatalogue(ctx context.Context, before map[int32]bool) (ma
 			return nil, err
 		}
 		changed = changed || moved || c.ScanAsked
-		enabled[c.PipelineID] = c.Enabled
+		versions[c.PipelineID] = c.Version
 	}
-	if before != nil && !maps.Equal(before, enabled) {
+	if before != nil && !maps.Equal(before, versions) {
 		changed = true
 	}
 	if changed && s.o.OnCatalogue != nil {
 		s.o.OnCatalogue()
 	}
-	return enabled, nil
+	return versions, nil
 }
 
 // noteCatalogue stores what changed about a table and asks for a scan, which finds whatever the WAL did not tell.

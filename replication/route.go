@@ -19,9 +19,12 @@ type route struct {
 	blind    bool  // the relation lacks a column we know: every change must be looked at
 }
 
-// newRoute finds a pipeline's columns in a relation. It returns nil if the relation lacks the key: then no change of it can
-// be told to be of a row, and the catalogue check will have said so.
+// newRoute finds a pipeline's columns in a relation. It returns nil if the key is not known (the pipeline does not fit its table
+// now) or the relation lacks it: then no change can be told to be of a row.
 func newRoute(p *pipeline.Pipeline, rel *pglogrepl.RelationMessage) *route {
+	if len(p.Key) == 0 {
+		return nil
+	}
 	place := make(map[string]int, len(rel.Columns))
 	for i, c := range rel.Columns {
 		place[c.Name] = i

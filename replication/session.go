@@ -39,7 +39,8 @@ type relation struct {
 	message *pglogrepl.RelationMessage
 	oids    []uint32 // itself and the partitioned tables above it
 	routes  []*route
-	table   any // the routing table the routes were made from
+	blind   []int32 // pipelines whose key is not known or not in the relation: their rows cannot be named, only scanned
+	table   any     // the routing table the routes were made from
 }
 
 func (s *Stream) session(ctx context.Context) error {
@@ -323,7 +324,7 @@ func (ses *session) routesOf(id uint32) (*relation, error) {
 	if rel.table == any(table) {
 		return rel, nil
 	}
-	rel.table, rel.routes = table, nil
+	rel.table, rel.routes, rel.blind = table, nil, nil
 	seen := map[int32]bool{}
 	for _, oid := range rel.oids {
 		for _, p := range (*table)[oid] {
@@ -333,6 +334,8 @@ func (ses *session) routesOf(id uint32) (*relation, error) {
 			seen[p.ID] = true
 			if r := newRoute(p, rel.message); r != nil {
 				rel.routes = append(rel.routes, r)
+			} else {
+				rel.blind = append(rel.blind, p.ID)
 			}
 		}
 	}
@@ -360,6 +363,9 @@ func (ses *session) change(relationID uint32, newTuple, oldTuple *pglogrepl.Tupl
 		return err
 	}
 	ses.s.stats.Changes.Add(1)
+	for _, id := range rel.blind {
+		ses.buffer.scan(id)
+	}
 	for _, r := range rel.routes {
 		switch {
 		case row == nil && old == nil:
@@ -396,7 +402,10 @@ func (ses *session) truncate(m *pglogrepl.TruncateMessage) error {
 			return err
 		}
 		for _, r := range rel.routes {
-			ses.buffer.truncate(r.pipeline.ID)
+			ses.buffer.scan(r.pipeline.ID)
+		}
+		for _, id := range rel.blind {
+			ses.buffer.scan(id)
 		}
 	}
 	return nil
@@ -451,12 +460,12 @@ func (ses *session) enqueue(ctx context.Context) error {
 		}
 		t := ses.buffer.take()
 		ses.s.stats.OwnWrites.Add(t.own)
-		work := len(t.changes) > 0 || len(t.truncated) > 0
+		work := len(t.changes) > 0 || len(t.scans) > 0
 		if moved := t.upTo > saved; !work && (!moved || !t.hurry && t.upTo < saved+idleBytes && time.Since(savedAt) < idleTime) {
 			continue
 		}
 		b := queue.Batch{
-			Slot: ses.s.o.Slot, Epoch: ses.epoch, Changes: t.changes, Scans: t.truncated, ScanReason: "truncate",
+			Slot: ses.s.o.Slot, Epoch: ses.epoch, Changes: t.changes, Scans: t.scans, ScanReason: "changes that do not name their rows",
 		}
 		if t.upTo > saved {
 			b.Checkpoint = t.upTo

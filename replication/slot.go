@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 
 	"github.com/jackc/pglogrepl"
 	"github.com/jackc/pgx/v5"
@@ -91,7 +92,11 @@ func (s *Stream) check(ctx context.Context, st slotState, system pglogrepl.Ident
 	case st.WalStatus == "lost":
 		return &gapError{"the slot is lost: the server removed WAL it still needed (wal_status=lost)"}
 	case st.Active:
-		s.o.Log.InfoContext(ctx, "slot held by another process", "slot", s.o.Slot, "pid", value(st.ActivePID), "application", value(st.Holder), "address", value(st.HolderAddress))
+		level := slog.LevelInfo
+		if s.stats.Standby.Load() {
+			level = slog.LevelDebug // said before
+		}
+		s.o.Log.Log(ctx, level, "slot held by another process", "slot", s.o.Slot, "pid", value(st.ActivePID), "application", value(st.Holder), "address", value(st.HolderAddress))
 		return errStandby
 	case st.ConfirmedFlushLSN != nil && *st.ConfirmedFlushLSN > st.LSN:
 		return &gapError{fmt.Sprintf("the slot was moved to %s, past the checkpoint %s", st.ConfirmedFlushLSN, st.LSN)}

@@ -160,7 +160,9 @@ func sleep(ctx context.Context, d time.Duration) bool {
 
 // once leases one batch and finishes it. It returns the number of tasks it held.
 func (w *Worker) once(ctx, hard context.Context, who queue.Who) (int, error) {
-	tasks, err := w.o.Queue.Lease(ctx, w.o.Pipeline.ID, who, w.o.ID, w.o.BatchRows, w.o.Lease)
+	tasks, err := w.o.Queue.Lease(ctx, queue.Claim{
+		PipelineID: w.o.Pipeline.ID, Generation: w.o.Pipeline.Generation, Who: who, Worker: w.o.ID, Max: w.o.BatchRows, Lease: w.o.Lease,
+	})
 	if err != nil || len(tasks) == 0 {
 		return 0, err
 	}

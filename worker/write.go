@@ -189,7 +189,7 @@ func (w *Worker) lock(ctx context.Context, tx pgx.Tx, items []item) (held, free 
 	if p.ToColumn() && len(tags) > 0 && !w.o.NoMarks {
 		batch.Queue("SELECT pg_logical_emit_message(true, $1::text, $2::bytea)", mark.WriteBack, mark.Encode(tags))
 	}
-	batch.Queue(sqlfiles.Query("lock_tasks"), queue.LockArgs(items[0].task.LeaseToken, ids)).
+	batch.Queue(sqlfiles.Query("lock_tasks"), queue.LockArgs(items[0].task.LeaseToken, p.Generation, ids)).
 		Query(func(r pgx.Rows) (err error) { held, err = queue.CollectLocked(r); return err })
 	if p.ToColumn() {
 		free = map[int64]bool{}

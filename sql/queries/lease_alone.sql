@@ -10,7 +10,7 @@ WHERE  t.task_id = ANY (ARRAY(
            WHERE  w.state = 'todo' AND w.losses >= 2 AND w.pipeline_id = @pipeline_id
                   AND pg_visible_in_snapshot(w.xid, pg_current_snapshot())
                   AND EXISTS (SELECT FROM embedsidecar.pipeline AS p CROSS JOIN embedsidecar.installation AS i
-                              WHERE p.pipeline_id = @pipeline_id AND p.enabled AND i.enabled)
+                              WHERE p.pipeline_id = @pipeline_id AND p.enabled AND i.enabled AND p.generation = @generation)
            ORDER BY w.seq
            LIMIT  1
            FOR UPDATE SKIP LOCKED))

@@ -3,7 +3,8 @@
 -- looked too early would find the old text and call it unchanged.
 -- The claim starts behind @cursor, so that it does not walk over the index entries of tasks long done, which somebody's old
 -- snapshot may keep alive; reset_cursor finds what was left before it.
--- A pipeline that is switched off gets no lease, from that moment on: running sidecars hear of it later.
+-- A pipeline that is switched off gets no lease, nor does a worker that knows only an older generation of it, from that moment
+-- on: running sidecars hear of it later.
 -- Rows: the leased tasks. Locks: the rows taken, SKIP LOCKED. Index: task_todo_idx.
 UPDATE embedsidecar.task AS t
 SET    state = 'in_progress', lease_token = (SELECT nextval('embedsidecar.lease_seq')), leased_by = @worker,
@@ -14,7 +15,7 @@ WHERE  t.task_id = ANY (ARRAY(
            WHERE  w.state = 'todo' AND w.pipeline_id = @pipeline_id AND w.lane = @lane AND w.seq > @cursor AND w.losses < 2
                   AND pg_visible_in_snapshot(w.xid, pg_current_snapshot())
                   AND EXISTS (SELECT FROM embedsidecar.pipeline AS p CROSS JOIN embedsidecar.installation AS i
-                              WHERE p.pipeline_id = @pipeline_id AND p.enabled AND i.enabled)
+                              WHERE p.pipeline_id = @pipeline_id AND p.enabled AND i.enabled AND p.generation = @generation)
            ORDER BY w.seq
            LIMIT  @max
            FOR UPDATE SKIP LOCKED))
