@@ -177,6 +177,9 @@ func findEmbeddingTable(ctx context.Context, q querier, spec pipeline.Spec, t *t
 	if want := append(keyNames(t.Key), "chunk_no"); !slices.Equal(key, want) {
 		return d, fmt.Sprintf("%s is not an embedding table for %s: its primary key is (%s), want (%s)", name, t.quoted(), quoteAll(key), quoteAll(want)), other, nil
 	}
+	if into.RowSecurity {
+		return d, fmt.Sprintf("the embedding table %s has row-level security that hides rows from this role", name), bypass, nil
+	}
 	embedding, _ := into.column("embedding")
 	d.Exists, d.OID, d.Dims = true, into.OID, max(int(embedding.Modifier), 0)
 	return d, "", nil, nil

@@ -13,7 +13,7 @@ import (
 // needs is what running a pipeline asks for.
 type needs struct {
 	oid    uint32
-	name   string   // of the table, quoted
+	name   string   // of the table, quoted; "": the schema is all that is needed
 	schema string   // of the table
 	read   []string // columns to read; nil: all
 	write  []string // columns to update
@@ -51,9 +51,31 @@ func required(spec pipeline.Spec, t *table, reads []string, d destination) []nee
 	return all
 }
 
+// needs lists what a role needs to run the pipeline: its tables, and the schemas of the types that statements name.
+func (f *findings) needs(ctx context.Context, q querier) ([]needs, error) {
+	all := required(f.pipeline.Spec, f.table, f.reads, f.destination)
+	rows, err := q.Query(ctx, `SELECT DISTINCT n.nspname::text FROM pg_type t JOIN pg_namespace n ON n.oid = t.typnamespace
+		WHERE n.nspname <> 'pg_catalog' AND (t.oid = $1 OR t.oid IN (SELECT a.atttypid FROM pg_attribute a WHERE a.attrelid = $2 AND a.attname = ANY ($3)))
+		ORDER BY 1`, f.vector.OID, f.table.OID, keyNames(f.table.Key))
+	if err != nil {
+		return nil, fmt.Errorf("look up schemas of types: %w", err)
+	}
+	schemas, err := pgx.CollectRows(rows, pgx.RowTo[string])
+	if err != nil {
+		return nil, fmt.Errorf("look up schemas of types: %w", err)
+	}
+	for _, schema := range schemas {
+		all = append(all, needs{schema: schema})
+	}
+	return all, nil
+}
+
 // grants returns the statements that give a role what it needs, whether or not it has it.
 func (n needs) grants(role string) []string {
 	to := " TO " + quote(role) + ";"
+	if n.name == "" {
+		return nil
+	}
 	if n.whole {
 		return []string{"GRANT SELECT, INSERT, UPDATE, DELETE ON " + n.name + to}
 	}
@@ -76,6 +98,9 @@ func (n needs) missing(ctx context.Context, q querier, role string) ([]string, e
 	}
 	if !usage {
 		statements = append(statements, "GRANT USAGE ON SCHEMA "+quote(n.schema)+" TO "+quote(role)+";")
+	}
+	if n.name == "" {
+		return statements, nil
 	}
 	var ok bool
 	var err error
@@ -105,8 +130,12 @@ func Grants(ctx context.Context, db DB, p *pipeline.Pipeline, role string) ([]st
 		if err != nil {
 			return err
 		}
+		all, err := f.needs(ctx, tx)
+		if err != nil {
+			return err
+		}
 		schemas := map[string]bool{}
-		for _, n := range required(f.pipeline.Spec, f.table, f.reads, f.destination) {
+		for _, n := range all {
 			if !schemas[n.schema] {
 				schemas[n.schema] = true
 				statements = append(statements, "GRANT USAGE ON SCHEMA "+quote(n.schema)+" TO "+quote(role)+";")
@@ -123,7 +152,11 @@ func missingGrants(ctx context.Context, q querier, f *findings) (role string, st
 	if err := q.QueryRow(ctx, "SELECT current_user::text").Scan(&role); err != nil {
 		return "", nil, fmt.Errorf("look up role: %w", err)
 	}
-	for _, n := range required(f.pipeline.Spec, f.table, f.reads, f.destination) {
+	all, err := f.needs(ctx, q)
+	if err != nil {
+		return "", nil, err
+	}
+	for _, n := range all {
 		more, err := n.missing(ctx, q, role)
 		if err != nil {
 			return "", nil, err

@@ -141,11 +141,13 @@ func (t *table) embeddable() (problem string, hint []string) {
 	case t.Persistence == "t":
 		return t.quoted() + " is a temporary table", nil
 	case t.RowSecurity:
-		return t.quoted() + " has row-level security that hides rows from this role: hidden rows would be taken for deleted ones",
-			[]string{"as superuser: ALTER ROLE CURRENT_ROLE BYPASSRLS; (name the role that runs embedsidecar)"}
+		return t.quoted() + " has row-level security that hides rows from this role: hidden rows would be taken for deleted ones", bypass
 	}
 	return "", nil
 }
+
+// bypass is the way out of row-level security.
+var bypass = []string{"as superuser: ALTER ROLE CURRENT_ROLE BYPASSRLS; (name the role that runs embedsidecar)"}
 
 // findKey fills in the columns that name a row, in the replication stream as in queries: those of the replica identity.
 //
