@@ -202,11 +202,11 @@ func afterConnect(ctx context.Context, conn *pgx.Conn) error {
 	err = conn.QueryRow(ctx, `SELECT pg_catalog.current_setting('datestyle'), pg_catalog.current_setting('timezone'),
 		pg_catalog.current_setting('intervalstyle'), pg_catalog.current_setting('extra_float_digits'),
 		pg_catalog.current_setting('bytea_output'), pg_catalog.current_setting('search_path'),
-		pg_catalog.current_setting('client_encoding'), coalesce(t.oid, 0), coalesce(t.typarray, 0)
+		pg_catalog.current_setting('client_encoding'), pg_catalog.current_setting('row_security'), coalesce(t.oid, 0), coalesce(t.typarray, 0)
 		FROM (VALUES (1)) AS one(n)
 		LEFT JOIN pg_catalog.pg_extension e ON e.extname = 'vector'
 		LEFT JOIN pg_catalog.pg_type t ON t.typnamespace = e.extnamespace AND t.typname = 'vector'`,
-	).Scan(&got[0], &got[1], &got[2], &got[3], &got[4], &got[5], &got[6], &vector, &array)
+	).Scan(&got[0], &got[1], &got[2], &got[3], &got[4], &got[5], &got[6], &got[7], &vector, &array)
 	if err != nil {
 		return fmt.Errorf("read session settings: %w", err)
 	}
@@ -232,14 +232,25 @@ func rawEncoding(ctx context.Context, conn *pgconn.PgConn) (bool, error) {
 }
 
 // checked names the settings in the order in which afterConnect reads them.
-var checked = [...]string{"datestyle", "timezone", "intervalstyle", "extra_float_digits", "bytea_output", "search_path", "client_encoding"}
+var checked = [...]string{
+	"datestyle", "timezone", "intervalstyle", "extra_float_digits", "bytea_output", "search_path", "client_encoding",
+	"row_security", // left on, rows hidden by a policy would be taken for deleted ones
+}
+
+// wanted returns what a setting must be.
+func wanted(name string) string {
+	if value, ok := formatting[name]; ok {
+		return value
+	}
+	return conduct[name]
+}
 
 // verifySession returns *Error of kind Pooler when a setting is not what was asked for. A server always takes them; a pooler
 // told to ignore start-up parameters does not.
 func verifySession(got [len(checked)]string, ascii bool, role string) error {
 	var wrong []string
 	for i, name := range checked {
-		want, have := formatting[name], got[i]
+		want, have := wanted(name), got[i]
 		switch name {
 		case "client_encoding":
 			if ascii {
@@ -267,7 +278,7 @@ func verifySession(got [len(checked)]string, ascii bool, role string) error {
 	sort.Strings(wrong)
 	e := &Error{Kind: Pooler, Err: fmt.Errorf("a connection pooler does not pass on the settings %s", strings.Join(wrong, ", "))}
 	for _, name := range wrong {
-		e.Hint = append(e.Hint, fmt.Sprintf("ALTER ROLE %s SET %s = '%s';", pgx.Identifier{role}.Sanitize(), name, formatting[name]))
+		e.Hint = append(e.Hint, fmt.Sprintf("ALTER ROLE %s SET %s = '%s';", pgx.Identifier{role}.Sanitize(), name, wanted(name)))
 	}
 	e.Hint = append(e.Hint, "then have the pooler open its server connections anew (RECONNECT in PgBouncer's console)", "or give a URL that leads to the server itself")
 	return e
