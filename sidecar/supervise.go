@@ -7,9 +7,12 @@ import (
 	"sync"
 	"time"
 
+	"github.com/jackc/pgx/v5"
+
 	"github.com/embedsidecar/embedsidecar/embed"
 	"github.com/embedsidecar/embedsidecar/pipeline"
 	"github.com/embedsidecar/embedsidecar/queue"
+	sqlfiles "github.com/embedsidecar/embedsidecar/sql"
 	"github.com/embedsidecar/embedsidecar/worker"
 )
 
@@ -17,7 +20,7 @@ import (
 // them again when they do.
 func (s *Sidecar) supervise(ctx, hard context.Context, pipelines []pipeline.Pipeline) error {
 	defer s.stopAll()
-	again := s.apply(ctx, hard, pipelines)
+	again := s.apply(ctx, hard, pipelines) || !s.note(ctx, pipelines)
 	for {
 		// A pipeline that cannot be worked now (embedder down, table changed) is looked at again by and by.
 		var retry <-chan time.Time
@@ -53,7 +56,23 @@ func (s *Sidecar) supervise(ctx, hard context.Context, pipelines []pipeline.Pipe
 			}
 		}
 		again = s.apply(ctx, hard, loaded)
+		again = !s.note(ctx, loaded) || again
 	}
+}
+
+// note tells the database which pipelines fit their tables, for those who ask it: status and wait. It returns false if that must be
+// tried again.
+func (s *Sidecar) note(ctx context.Context, pipelines []pipeline.Pipeline) bool {
+	ids := make([]int32, len(pipelines))
+	statuses, details := make([]string, len(pipelines)), make([]string, len(pipelines))
+	for i, p := range pipelines {
+		ids[i], statuses[i], details[i] = p.ID, string(p.Status), p.Detail
+	}
+	_, err := s.o.Pool.Exec(ctx, sqlfiles.Query("note_status"), pgx.StrictNamedArgs{"pipeline_ids": ids, "statuses": statuses, "details": details})
+	if err != nil && ctx.Err() == nil {
+		s.o.Log.WarnContext(ctx, "status of pipelines not stored", "error", err)
+	}
+	return err == nil
 }
 
 // apply starts and stops workers until what runs is what is loaded. It tells whether some pipeline could not be started.

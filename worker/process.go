@@ -45,7 +45,7 @@ func (w *Worker) process(ctx context.Context, tasks []queue.Task) error {
 	items, err := w.look(ctx, tasks)
 	if err != nil {
 		if w.parks(ctx, err) {
-			return w.postpone(ctx, tasks, embed.Configuration, "table", errParked.Error(), 10*time.Second)
+			return w.postpone(ctx, tasks, embed.Configuration, "table", errParked.Error(), min(parkedPause, w.o.Retry.Max))
 		}
 		return err
 	}

@@ -105,6 +105,7 @@ const (
 	firstPause      = time.Millisecond
 	visibilityPause = 250 * time.Millisecond
 	errorPause      = time.Second
+	parkedPause     = 10 * time.Second // of tasks whose pipeline does not fit its table
 )
 
 func (w *Worker) loop(ctx, hard context.Context, who queue.Who) {

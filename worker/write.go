@@ -39,7 +39,7 @@ func (w *Worker) finish(ctx context.Context, items []item) error {
 		for i := range items {
 			tasks[i] = items[i].task
 		}
-		return w.postpone(ctx, tasks, embed.Configuration, "destination", errParked.Error(), 10*time.Second)
+		return w.postpone(ctx, tasks, embed.Configuration, "destination", errParked.Error(), min(parkedPause, w.o.Retry.Max))
 	}
 	if !rowsFault(err) && !contended(err) {
 		return err

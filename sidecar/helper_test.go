@@ -1,0 +1,59 @@
+package sidecar_test
+
+import (
+	"bytes"
+	"log/slog"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/embedsidecar/embedsidecar/testenv"
+)
+
+// recorder keeps what is logged.
+type recorder struct {
+	mu  sync.Mutex
+	buf bytes.Buffer
+}
+
+func (r *recorder) Write(b []byte) (int, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.buf.Write(b)
+}
+
+func (r *recorder) text() string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.buf.String()
+}
+
+func (r *recorder) logger() *slog.Logger {
+	return slog.New(slog.NewTextHandler(r, &slog.HandlerOptions{Level: slog.LevelDebug}))
+}
+
+// hold takes the rig's slot as somebody else would, and returns what lets it go.
+func (r *rig) hold() (letGo func()) {
+	r.t.Helper()
+	config, err := pgconn.ParseConfig(r.db.URL(testenv.Owner))
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	config.RuntimeParams["replication"] = "database"
+	config.RuntimeParams["application_name"] = "a stranger"
+	conn, err := pgconn.ConnectConfig(r.t.Context(), config)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	var once sync.Once
+	letGo = func() { once.Do(func() { _ = conn.Conn().Close() }) }
+	r.t.Cleanup(letGo)
+	sql := []string{"START_REPLICATION SLOT", r.slot, "LOGICAL 0/0 (proto_version '1', publication_names '" + r.db.Name + "_pub')"}
+	conn.Exec(r.t.Context(), strings.Join(sql, " ")) // what it would read is not read
+	testenv.Eventually(r.t, 20*time.Second, func() (bool, string) {
+		return r.count(`SELECT count(*) FROM pg_replication_slots WHERE slot_name = $1 AND active`, r.slot) == 1, "the slot is not taken"
+	})
+	return letGo
+}
