@@ -45,17 +45,20 @@ type Task struct {
 	Lane        pipeline.Lane
 	LeaseToken  int64
 	Attempt     int16 // finished tries that failed because of the row itself
-	Losses      int16 // lost leases and embedder deaths it took part in
+	Losses      int16 // embedder deaths it took part in, and lost leases up to AloneAfter
 	FirstLSN    pglogrepl.LSN
 	LastLSN     pglogrepl.LSN
 	CommittedAt time.Time
 	EnqueuedAt  time.Time
 }
 
-// AloneAfter is the number of losses from which on a task is leased alone; DeadAfter the number that makes it a dead letter.
+// AloneAfter is the number of losses from which on a task is leased alone. DeadAfter is the number of embedder deaths that make it a
+// dead letter, DeadAfterLost that of leases lost in a row: a dead embedder held few rows and at last one, a dead sidecar tells
+// nothing, and in a crash loop of it an innocent row is soon held five times.
 const (
-	AloneAfter = 2
-	DeadAfter  = 5
+	AloneAfter    = 2
+	DeadAfter     = 5
+	DeadAfterLost = 20
 )
 
 // Alone tells whether the task must be embedded with nothing beside it.

@@ -231,9 +231,9 @@ func TestSweep_TakesBackLeasesThatRanOut(t *testing.T) {
 	if _, err := f.enqueue(t.Context(), change("1", 10)); err != nil {
 		t.Fatal(err)
 	}
-	for loss := range queue.DeadAfter {
+	for loss := range queue.DeadAfterLost {
 		tasks := f.lease(t, 10)
-		if len(tasks) != 1 || tasks[0].Losses != int16(loss) || tasks[0].Alone() != (loss >= queue.AloneAfter) {
+		if len(tasks) != 1 || tasks[0].Losses != int16(min(loss, queue.AloneAfter)) || tasks[0].Alone() != (loss >= queue.AloneAfter) {
 			t.Fatalf("leased %+v, want the task with %d losses", tasks, loss)
 		}
 		f.db.MustExec(`UPDATE embedsidecar.task SET leased_until = now() - interval '1 s'`)
@@ -248,7 +248,7 @@ func TestSweep_TakesBackLeasesThatRanOut(t *testing.T) {
 		}
 	}
 	if state := testenv.Value[string](f.db, `SELECT state::text FROM embedsidecar.task`); state != "failed" {
-		t.Errorf("state %s after %d losses, want failed", state, queue.DeadAfter)
+		t.Errorf("state %s after %d losses, want failed", state, queue.DeadAfterLost)
 	}
 	if _, err := f.enqueue(t.Context(), change("1", 30)); err != nil {
 		t.Fatal(err)
@@ -382,7 +382,7 @@ func TestQueue_LosesNothing(t *testing.T) {
 				}
 			},
 			"lose": func(*rapid.T) {
-				f.db.MustExec(`UPDATE embedsidecar.task SET leased_until = now() - interval '1 s', losses = 0 WHERE state = 'in_progress'`)
+				f.db.MustExec(`UPDATE embedsidecar.task SET leased_until = now() - interval '1 s', lost_leases = 0 WHERE state = 'in_progress'`)
 			},
 			"sweep": func(rt *rapid.T) {
 				f.db.MustExec(`UPDATE embedsidecar.task SET due_at = now() WHERE state = 'retrying'`)

@@ -126,7 +126,7 @@ func newRetry() *command {
 }
 
 // retrySQL opens dead letters and due retries again, as a change of the row would.
-const retrySQL = `UPDATE embedsidecar.task SET state = 'todo', seq = nextval('embedsidecar.task_seq'), attempt = 0, losses = 0, due_at = NULL,
+const retrySQL = `UPDATE embedsidecar.task SET state = 'todo', seq = nextval('embedsidecar.task_seq'), attempt = 0, losses = 0, lost_leases = 0, due_at = NULL,
 	error_class = NULL, error_code = NULL, error_message = NULL
 	WHERE pipeline_id = $1 AND state IN ('failed', 'retrying')`
 

@@ -99,6 +99,7 @@ CREATE TABLE embedsidecar.task (
     next_lsn      pg_lsn,
     attempt       smallint    NOT NULL DEFAULT 0,
     losses        smallint    NOT NULL DEFAULT 0,
+    lost_leases   smallint    NOT NULL DEFAULT 0,
     due_at        timestamptz,
     lease_token   bigint,
     leased_by     bigint,
@@ -119,7 +120,8 @@ COMMENT ON COLUMN embedsidecar.task.gen IS 'Raised by every change of the row; a
 COMMENT ON COLUMN embedsidecar.task.xid IS 'The last transaction that changed the row: no lease before it is visible.';
 COMMENT ON COLUMN embedsidecar.task.first_lsn IS 'The oldest change not yet satisfied.';
 COMMENT ON COLUMN embedsidecar.task.next_lsn IS 'While in progress: the oldest change that came after the lease; it becomes first_lsn when the task is opened again.';
-COMMENT ON COLUMN embedsidecar.task.losses IS 'Leases that were lost or in which the embedder died; from 2 on the row is tried alone, after 3 alone it is a dead letter.';
+COMMENT ON COLUMN embedsidecar.task.losses IS 'Leases in which the embedder died, or that were lost (these up to 2); from 2 on the row is tried alone, after 3 more it is a dead letter.';
+COMMENT ON COLUMN embedsidecar.task.lost_leases IS 'Leases that were lost with their worker, whoever was to blame; after 20 in a row the row is a dead letter.';
 CREATE INDEX task_todo_idx ON embedsidecar.task (pipeline_id, lane, seq) WHERE state = 'todo';
 CREATE INDEX task_alone_idx ON embedsidecar.task (pipeline_id, seq) WHERE state = 'todo' AND losses >= 2;
 CREATE INDEX task_due_idx ON embedsidecar.task (due_at) WHERE state = 'retrying';

@@ -46,6 +46,7 @@ WITH input AS (
         due_at        = NULL,
         attempt       = 0,
         losses        = CASE WHEN t.state = 'in_progress' THEN t.losses ELSE 0 END,
+        lost_leases   = CASE WHEN t.state = 'in_progress' THEN t.lost_leases ELSE 0 END,
         error_class   = NULL,
         error_code    = NULL,
         error_message = NULL

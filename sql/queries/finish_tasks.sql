@@ -18,6 +18,7 @@ WITH input AS (
         next_lsn      = NULL,
         attempt       = CASE WHEN t.gen <> i.gen THEN 0 ELSE i.attempt END,
         losses        = CASE WHEN t.gen <> i.gen THEN 0 ELSE i.losses END,
+        lost_leases   = 0,
         due_at        = CASE WHEN t.gen = i.gen AND i.action = 'retrying' THEN now() + make_interval(secs => i.delay) END,
         error_class   = CASE WHEN t.gen = i.gen THEN i.class END,
         error_code    = CASE WHEN t.gen = i.gen THEN i.code END,

@@ -1,5 +1,6 @@
 -- sweep_tasks: open again what has become due: retries whose pause is over, and leases that ran out (the worker died or
--- hangs). The third lease lost while a row was tried alone makes it a dead letter.
+-- hangs). A row that lost two is tried alone. A dead worker does not say whom it died of, and other pipelines were at work beside even a
+-- row that is tried alone: so only the twentieth lease lost in a row makes it a dead letter.
 -- Rows: one: the pipelines that have work, how many leases were lost, and when something becomes due next.
 -- Locks: the tasks, SKIP LOCKED. Index: task_due_idx, task_lease_idx.
 WITH due AS (
@@ -10,11 +11,12 @@ WITH due AS (
     RETURNING t.pipeline_id
 ), lost AS (
     UPDATE embedsidecar.task AS t
-    SET    losses        = t.losses + 1,
-           state         = CASE WHEN t.losses >= 4 THEN 'failed' ELSE 'todo' END::embedsidecar.task_state,
-           error_class   = CASE WHEN t.losses >= 4 THEN 'crash' END,
-           error_code    = CASE WHEN t.losses >= 4 THEN 'lease_lost' END,
-           error_message = CASE WHEN t.losses >= 4 THEN 'the worker was lost each time it held this row' END,
+    SET    lost_leases   = t.lost_leases + 1,
+           losses        = greatest(t.losses, least(t.lost_leases + 1, 2)),
+           state         = CASE WHEN t.lost_leases >= 19 THEN 'failed' ELSE 'todo' END::embedsidecar.task_state,
+           error_class   = CASE WHEN t.lost_leases >= 19 THEN 'crash' END,
+           error_code    = CASE WHEN t.lost_leases >= 19 THEN 'lease_lost' END,
+           error_message = CASE WHEN t.lost_leases >= 19 THEN 'the worker was lost each time it held this row' END,
            seq           = nextval('embedsidecar.task_seq'),
            lease_token   = NULL, leased_by = NULL, leased_until = NULL, next_lsn = NULL
     WHERE  t.task_id = ANY (ARRAY(SELECT w.task_id FROM embedsidecar.task AS w
