@@ -161,8 +161,18 @@ func complain(w io.Writer, asJSON bool, redact *config.Redactor, code int, err e
 	}
 	_, _ = fmt.Fprintf(w, "embedsidecar: error: %s\n", message)
 	for _, hint := range hints {
+		if isSQL(hint) { // on lines of its own, to be copied
+			_, _ = fmt.Fprintf(w, "%s\n", hint)
+			continue
+		}
 		_, _ = fmt.Fprintf(w, "embedsidecar: hint: %s\n", hint)
 	}
+}
+
+// isSQL tells whether a way out is a statement to run, or a comment between statements.
+func isSQL(hint string) bool {
+	first, _, _ := strings.Cut(hint, " ")
+	return strings.HasPrefix(hint, "-- ") || strings.HasSuffix(hint, ";") && first == strings.ToUpper(first)
 }
 
 // hintsOf collects the ways out that an error brings along, or that are known for what the server said.

@@ -12,22 +12,22 @@ import (
 	"testing"
 
 	"github.com/rogpeppe/go-internal/testscript"
-	"go.uber.org/goleak"
+
+	"github.com/embedsidecar/embedsidecar/testenv"
 )
 
 func TestMain(m *testing.M) {
 	testscript.Main(leakChecked{m}, map[string]func(){"embedsidecar": main})
 }
 
-// leakChecked looks for goroutines that outlive the tests.
+// leakChecked stops the servers of the tests at their end and looks for goroutines that outlive them.
 type leakChecked struct{ m *testing.M }
 
 // Run implements testscript.TestingM.
 func (l leakChecked) Run() int {
-	status := l.m.Run()
-	if err := goleak.Find(); err != nil && status == 0 {
-		_, _ = os.Stderr.WriteString(err.Error())
-		return 1
+	status := testenv.Main(l.m)
+	if dir, err := plugins(); err == nil {
+		_ = os.RemoveAll(dir)
 	}
 	return status
 }
@@ -47,7 +47,6 @@ var plugins = sync.OnceValues(func() (string, error) {
 
 func TestStories(t *testing.T) {
 	dir, err := plugins()
-	t.Cleanup(func() { _ = os.RemoveAll(dir) })
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -103,10 +103,13 @@ func (e *environment) configured(stored []pipeline.Pipeline) []pipeline.Spec {
 // sameEnds tells whether two pipelines lead from the same table to the same destination.
 func sameEnds(a, b pipeline.Spec) bool {
 	destination := func(s pipeline.Spec) [3]string {
-		if !s.ToColumn() && s.IntoSchema == "" {
+		switch {
+		case s.ToColumn():
+			return [3]string{s.IntoColumn}
+		case s.IntoSchema == "":
 			s.IntoSchema = s.Schema
 		}
-		return [3]string{s.IntoColumn, s.IntoSchema, s.IntoTable}
+		return [3]string{"", s.IntoSchema, s.IntoTable}
 	}
 	return a.Schema == b.Schema && a.Table == b.Table && destination(a) == destination(b)
 }

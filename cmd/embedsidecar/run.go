@@ -79,6 +79,11 @@ func (c *runCommand) work(ctx context.Context, env *environment) (err error) {
 	if err := c.prepare(ctx, env, pool, direct, plugins); err != nil {
 		return err
 	}
+	if c.once {
+		if err := workable(ctx, env, pool, plugins); err != nil {
+			return err
+		}
+	}
 
 	s := sidecar.New(sidecar.Options{
 		Slot: env.config.Slot.Name, Instance: env.config.Instance, Version: thisBuild().Version,
@@ -143,26 +148,46 @@ func (c *runCommand) prepare(ctx context.Context, env *environment, pool, direct
 	return err
 }
 
-// describedSpecs asks the embedders of the configured pipelines what they are. One that cannot be asked now but will be some time
-// must not keep the others waiting: if its pipeline is set up already, it is left out, and works when its embedder does.
+// describedSpecs asks the embedders of the configured pipelines what they are. One that cannot be had must not keep the others
+// from work: if its pipeline is set up already, it is left out, and works when its embedder does. Not so when a person must mend
+// something and nothing else would work meanwhile.
 func describedSpecs(ctx context.Context, env *environment, plugins *embedders, specs []pipeline.Spec, stored []pipeline.Pipeline) ([]pipeline.Spec, map[string]embed.Description, error) {
 	described, err := plugins.describe(ctx, specs)
 	if err == nil {
 		return specs, described, nil
 	}
-	if class, _ := embed.Classify(err); class == embed.Configuration || ctx.Err() != nil {
-		return nil, nil, err
-	}
 	var able []pipeline.Spec
+	known := true
 	for _, spec := range specs {
 		if _, ok := described[spec.Name]; ok {
 			able = append(able, spec)
-		} else if find(stored, spec.Name) < 0 {
-			return nil, nil, err
+		} else {
+			known = known && find(stored, spec.Name) >= 0
 		}
 	}
-	env.log.WarnContext(ctx, "an embedder is not there yet: its pipelines wait", "error", err)
+	if !known || ctx.Err() != nil || len(able) == 0 && exitCode(ctx, err) == exitUsage {
+		return nil, nil, err
+	}
+	env.log.ErrorContext(ctx, "an embedder cannot be had: its pipelines wait", "error", err, "ways_out", hintsOf(err))
 	return able, described, nil
+}
+
+// workable looks for a pipeline whose embedder is not the one its vectors were made with, or cannot be had. A sidecar lets such a
+// pipeline wait until somebody acts; one that is to catch up and end would wait for ever.
+func workable(ctx context.Context, env *environment, pool *pgxpool.Pool, plugins *embedders) error {
+	pipelines, err := stored(ctx, env, pool)
+	if err != nil {
+		return err
+	}
+	for i := range pipelines {
+		if !pipelines[i].Enabled || pipelines[i].Status != pipeline.Active {
+			continue // told at the end, not waited for
+		}
+		if _, err := plugins.matching(ctx, &pipelines[i]); exitCode(ctx, err) == exitUsage {
+			return err
+		}
+	}
+	return ctx.Err()
 }
 
 // catchUp runs the sidecar until everything committed before now is worked.
@@ -187,7 +212,7 @@ func (c *runCommand) catchUp(ctx context.Context, env *environment, s *sidecar.S
 	cancel()
 	e := <-ended
 	switch {
-	case err != nil:
+	case err != nil && (e.err != nil || !errors.Is(err, context.Canceled)): // others may have done it all before it had begun
 		return explained(err)
 	case e.err != nil && ctx.Err() != nil:
 		return fmt.Errorf("not caught up with %s: %s: %w", lsn, progress(e.state), ctx.Err())

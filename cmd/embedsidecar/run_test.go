@@ -1,0 +1,408 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/embedsidecar/embedsidecar/report"
+	"github.com/embedsidecar/embedsidecar/testenv"
+)
+
+func TestStory_FromNothingToSearchAndBack(t *testing.T) {
+	t.Parallel()
+	s := newStage(t, 300)
+	_, stderr := s.once(0)
+	s.has(stderr, "made schema embedsidecar", `made column "public"."docs"."embedding"`, "made publication", "made slot", `made pipeline "public.docs"`,
+		`undo: ALTER TABLE "public"."docs" DROP COLUMN "embedding";`, "undo: DROP SCHEMA embedsidecar CASCADE;", "caught up with")
+	if n := testenv.Value[int](s.db, "SELECT count(embedding) FROM docs"); n != 300 {
+		t.Errorf("%d vectors", n)
+	}
+	s.db.MustExec("INSERT INTO docs SELECT i, 'title ' || i, '' FROM generate_series(301, 310) i; DELETE FROM docs WHERE id <= 5; UPDATE docs SET body = 'other' WHERE id = 6")
+	if _, stderr := s.once(0); strings.Contains(stderr, "made ") || strings.Contains(stderr, "not configured") {
+		t.Errorf("the second time: %s", stderr)
+	}
+	stdout, _ := s.run(0, "verify", "--deep", "1000", "-o", "json")
+	got := decoded[map[string][]map[string]any](t, stdout)["pipelines"][0]
+	want := map[string]any{
+		"pipeline": "public.docs", "ok": true, "rows": 305.0, "wanted": 305.0, "covered": 305.0, "missing": 0.0, "stale": 0.0, "orphans": 0.0,
+		"sampled": 305.0, "differ": 0.0, "examples": []any{},
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("verify (-want +got):\n%s", diff)
+	}
+
+	stdout, _ = s.run(0, "search", "public.docs", "title 7\n\nbody 7", "-k", "3", "-o", "json")
+	hits := decoded[[]hit](t, stdout)
+	if len(hits) != 3 || hits[0].Key != "7" || hits[0].Distance > 1e-6 || hits[0].Text != "title 7\n\nbody 7" || hits[1].Distance < hits[0].Distance {
+		t.Errorf("found %+v", hits)
+	}
+	stdout, _ = s.run(0, "search", "public.docs", "title 7\n\nbody 7", "-k", "1")
+	s.has(stdout, "KEY  DISTANCE  TEXT\n7      0.0000  title 7 body 7\n")
+
+	stdout, _ = s.run(0, "status", "-o", "json")
+	status := decoded[report.Status](t, stdout)
+	if len(status.Slots) != 1 || len(status.Pipelines) != 1 || status.Slots[0].Name != s.slot || status.Pipelines[0].Rows != 305 || status.Pipelines[0].Coverage != 1 {
+		t.Errorf("status %+v", status)
+	}
+	stdout, _ = s.run(0, "status")
+	s.has(stdout, "slot "+s.slot+": nobody streams", "PIPELINE", "public.docs", "100.0%", "up to date", "! nobody streams from slot")
+
+	stdout, _ = s.run(0, "check", "-o", "json")
+	s.has(stdout, `"check": "wal_level"`, `"check": "embedder fake"`, `"check": "pipeline \"public.docs\""`)
+	_, stderr = s.run(0, "init", "--pipeline", "docs: title, body -> embedding")
+	s.has(stderr, "nothing to do")
+
+	stdout, stderr = s.run(0, "uninstall", "--drop-embeddings")
+	s.has(stdout, "SELECT pg_drop_replication_slot('"+s.slot+"');", `ALTER TABLE "public"."docs" DROP COLUMN "embedding";`, "DROP SCHEMA embedsidecar CASCADE;")
+	s.has(stderr, "nothing was done: --yes does it")
+	s.run(0, "status")
+	s.run(0, "uninstall", "--yes")
+	_, stderr = s.run(exitNotSetUp, "status")
+	s.has(stderr, "run embedsidecar init")
+	if n := testenv.Value[int](s.db, "SELECT count(embedding) FROM docs"); n != 305 {
+		t.Errorf("%d vectors are left", n)
+	}
+	s.run(0, "uninstall", "--yes")
+}
+
+func TestRun_UntilTold(t *testing.T) {
+	t.Parallel()
+	s := newStage(t, 50)
+	d := s.start("--pipeline", "docs: title, body -> embedding", "--pipeline", "docs: title -> table docs_embedding", "--ops-listen", "127.0.0.1:0")
+	base := "http://" + d.logged("probes and metrics listen", "address")
+	plugin, err := strconv.Atoi(d.logged("plugin started", "pid"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	d.logged("streaming", "slot")
+	s.db.MustExec("UPDATE docs SET title = 'new ' || id")
+	s.run(0, "wait", "--caught-up")
+	s.run(0, "verify", "--deep", "100")
+
+	if code, body := get(t, base+"/livez"); code != http.StatusOK {
+		t.Errorf("livez: %d %s", code, body)
+	}
+	if code, body := get(t, base+"/readyz?verbose"); code != http.StatusOK || !strings.Contains(body, "[+]stream") || !strings.Contains(body, "[+]plugin fake") {
+		t.Errorf("readyz: %d %s", code, body)
+	}
+	wanted := []string{
+		`embedsidecar_replication_connected{source="` + s.db.Name + `"} 1`, `embedsidecar_plugin_up{plugin="fake",version="1.0.0"} 1`,
+		`embedsidecar_up{source="` + s.db.Name + `"} 1`, `embedsidecar_coverage_ratio{pipeline="public.docs",source="` + s.db.Name + `"} 1`,
+		`embedsidecar_tasks_finished_total{outcome="embedded",pipeline="public.docs:docs_embedding",source="` + s.db.Name + `"} `,
+		`embedsidecar_changes_skipped_total{reason="own_write",source="` + s.db.Name + `"} `, "embedsidecar_freshness_seconds_count", "embedsidecar_embeddings_total",
+	}
+	testenv.Eventually(t, patience, func() (bool, string) { // what the database says comes after the first scrape
+		_, body := get(t, base+"/metrics")
+		for _, line := range wanted {
+			if !strings.Contains(body, line) {
+				return false, line + " is missing in " + body
+			}
+		}
+		return true, ""
+	})
+
+	// A second one stands by, is ready all the same, and takes over.
+	other := s.start("--ops-listen", "127.0.0.1:0", "--instance", "other")
+	otherBase := "http://" + other.logged("probes and metrics listen", "address")
+	testenv.Eventually(t, patience, func() (bool, string) {
+		code, body := get(t, otherBase+"/readyz?verbose")
+		return code == http.StatusOK, body
+	})
+	stdout, _ := s.run(0, "status")
+	s.has(stdout, "streamed by embedsidecar/")
+	if _, stderr := s.run(exitConflict, "uninstall", "--yes"); !strings.Contains(stderr, "stop every sidecar first") {
+		t.Error(stderr)
+	}
+	d.end(syscall.SIGTERM, 0)
+	other.logged("streaming", "slot")
+	s.db.MustExec("UPDATE docs SET title = 'newer ' || id")
+	s.run(0, "wait", "--caught-up")
+	other.end(os.Interrupt, 0)
+	if alive(plugin) {
+		t.Errorf("plugin %d is left", plugin)
+	}
+	if n := testenv.Value[int](s.db, "SELECT count(*) FROM embedsidecar.worker"); n != 0 {
+		t.Errorf("%d workers are left in the registry", n)
+	}
+}
+
+func get(t *testing.T, url string) (status int, body string) {
+	t.Helper()
+	request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, url, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
+	response, err := client.Do(request)
+	if err != nil {
+		return 0, err.Error()
+	}
+	defer func() { _ = response.Body.Close() }()
+	text, err := io.ReadAll(response.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return response.StatusCode, string(text)
+}
+
+func TestRun_WaitsForTheServer(t *testing.T) {
+	t.Parallel()
+	s := newStage(t, 5)
+	proxy := testenv.StartProxy(t, s.db.Server.Addr())
+	proxy.Refuse()
+	s.at(s.db.URLVia(proxy.Addr(), testenv.Owner))
+	d := s.start("--table", "docs", "--columns", "title", "--into", "embedding", "--ops-listen", "127.0.0.1:0")
+	base := "http://" + d.logged("probes and metrics listen", "address")
+	d.logged("no connection to the database yet", "error")
+	if code, body := get(t, base+"/readyz?verbose"); code != http.StatusServiceUnavailable || !strings.Contains(body, "starting") {
+		t.Errorf("readyz: %d %s", code, body)
+	}
+	if code, body := get(t, base+"/livez"); code != http.StatusOK {
+		t.Errorf("livez: %d %s", code, body)
+	}
+	if err := proxy.Accept(); err != nil {
+		t.Fatal(err)
+	}
+	d.logged("streaming", "slot")
+	d.end(syscall.SIGTERM, 0)
+
+	proxy.Refuse()
+	_, stderr := s.once(exitConnect, "--connect-timeout", "300ms")
+	s.has(stderr, "connection refused")
+	waiting := s.start()
+	waiting.logged("no connection to the database yet", "error")
+	waiting.end(syscall.SIGTERM, 0)
+	interrupted := s.start("--once")
+	interrupted.logged("no connection to the database yet", "error")
+	interrupted.end(syscall.SIGTERM, exitInterrupted)
+}
+
+func TestRun_LeastPrivilegedRole(t *testing.T) {
+	t.Parallel()
+	s := newStage(t, 20)
+	s.run(0, "init", "--pipeline", "docs: title -> embedding", "--pipeline", "docs: body -> table docs_embedding")
+	loaded, err := everything(t.Context(), s.db.Pool)
+	if err != nil {
+		t.Fatal(err)
+	}
+	role := s.db.RunRole(loaded...)
+	s.as(role)
+	_, stderr := s.run(0, "run", "--once", "--pipeline", "docs: title -> embedding", "--pipeline", "docs: body -> table docs_embedding")
+	if strings.Contains(stderr, "made ") {
+		t.Error(stderr)
+	}
+	s.run(0, "verify", "--deep", "20")
+	s.run(0, "check")
+	s.run(0, "search", "public.docs", "title 1")
+
+	_, stderr = s.run(exitPermission, "run", "--once", "--pipeline", "docs: title -> other")
+	s.has(stderr, role, "let an owner or superuser run:\n", "\nALTER TABLE \"public\".\"docs\" ADD COLUMN \"other\"")
+	_, stderr = s.run(exitPermission, "pause")
+	s.has(stderr, "permission denied")
+	_, stderr = s.run(exitPermission, "uninstall", "--yes")
+	s.has(stderr, "may not")
+
+	stranger := s.db.Role("")
+	s.as(stranger)
+	_, stderr = s.run(exitPermission, "status")
+	s.has(stderr, "GRANT")
+}
+
+func TestRun_ExitStatuses(t *testing.T) {
+	t.Parallel()
+	s := newStage(t, 3)
+	for _, command := range [][]string{
+		{"status"}, {"wait", "--caught-up"}, {"verify"}, {"search", "docs", "x"}, {"pause"}, {"retry"},
+		{"run", "--no-init", "--table", "docs", "--columns", "title", "--into", "embedding"},
+	} {
+		_, stderr := s.run(exitNotSetUp, command...)
+		s.has(stderr, "embedsidecar init")
+	}
+	_, stderr := s.run(exitUsage, "run", "--once")
+	s.has(stderr, "there are no pipelines", "--table public.docs")
+	_, stderr = s.run(exitUsage, "run", "--once", "--enabled=false", "--table", "docs", "--columns", "title", "--into", "embedding")
+	s.has(stderr, "--once would wait for ever")
+	_, stderr = s.run(exitUsage, "run", "--once", "--table", "dcos", "--columns", "title", "--into", "embedding")
+	s.has(stderr, "docs")
+	_, stderr = s.run(exitUsage, "run", "--once", "--table", "docs", "--columns", "title", "--into", "embedding", "--plugin", "nope")
+	s.has(stderr, "plugin", "nope")
+	stdout, _ := s.run(exitFailed, "check", "--table", "docs", "--columns", "title", "--into", "embedding", "--plugin", "nope")
+	s.has(stdout, "error  embedder nope", "error  schema embedsidecar", "error  slot")
+
+	// Somebody else's slot.
+	foreign := s.db.Slot()
+	_, stderr = s.once(exitConflict, "--slot", foreign)
+	s.has(stderr, "not ours", "--slot")
+
+	s.once(0)
+	_, stderr = s.run(exitUsage, "search", "public.doc", "x")
+	s.has(stderr, "did you mean public.docs?")
+	_, stderr = s.run(exitNotSetUp, "wait", "--caught-up", "--slot", "other")
+	s.has(stderr, `"other"`)
+	_, stderr = s.run(exitNotSetUp, "run", "--no-init", "--pipeline", "docs: body -> other")
+	s.has(stderr, "public.docs:other")
+
+	// Nobody streams.
+	s.db.MustExec("UPDATE docs SET title = 'x' WHERE id = 1")
+	_, stderr = s.run(exitTimeout, "wait", "--caught-up", "--timeout", "300ms")
+	s.has(stderr, "not caught up with", "changes are not read from the slot yet")
+	stdout, _ = s.run(exitFailed, "verify")
+	s.has(stdout, "not ok")
+	s.db.MustExec("UPDATE docs SET embedding = NULL WHERE id = 2")
+	stdout, _ = s.run(exitFailed, "verify", "-o", "json", "public.docs")
+	s.has(stdout, `"missing": 1`, `"stale": 1`, "2: no vector")
+
+	// Another model.
+	s.set("EMBEDSIDECAR_PLUGIN_DIMS=4")
+	for _, command := range [][]string{{"search", "public.docs", "x"}, {"verify", "--deep", "1"}, {"run", "--once", "--no-init"}} {
+		_, stderr = s.run(exitUsage, command...)
+		s.has(stderr, "not the one its vectors were made with")
+	}
+	_, stderr = s.once(exitUsage)
+	s.has(stderr, "public.docs")
+
+	s.at("postgres://" + testenv.Owner + ":wrong-password@" + s.db.Server.Addr() + "/" + s.db.Name + "?sslmode=disable")
+	_, stderr = s.once(exitConnect)
+	s.has(stderr, "password authentication failed")
+	s.at("postgres://" + testenv.Owner + ":wrong-password@127.0.0.1:1/db?sslmode=disable")
+	_, stderr = s.run(exitConnect, "status", "-o", "json")
+	if got := decoded[map[string]map[string]any](t, stderr)["error"]["exit_code"]; got != float64(exitConnect) {
+		t.Errorf("exit_code %v", got)
+	}
+}
+
+func TestRun_DeadLettersAndRetry(t *testing.T) {
+	t.Parallel()
+	s := newStage(t, 10)
+	s.db.MustExec("UPDATE docs SET body = 'POISON' WHERE id = 3")
+	s.set("EMBEDSIDECAR_PLUGIN_FAULTS=refuse-on=POISON")
+	_, stderr := s.once(exitFailed, "--max-attempts", "1")
+	s.has(stderr, "1 row could not be embedded", "embedsidecar retry")
+	stdout, _ := s.run(0, "status")
+	s.has(stdout, "! public.docs: 1 row could not be embedded")
+	stdout, _ = s.run(exitFailed, "wait", "--lsn", "0/1", "-o", "json")
+	s.has(stdout, `"caught_up": true`)
+
+	s.set("EMBEDSIDECAR_PLUGIN_FAULTS=")
+	results := func(args ...string) []acted {
+		stdout, _ := s.run(0, append(args, "-o", "json")...)
+		return decoded[map[string][]acted](t, stdout)["pipelines"]
+	}
+	for i, want := range []acted{{"public.docs", "would_be_retried", 1}, {"public.docs", "retried", 1}, {"public.docs", "nothing_to_retry", 0}} {
+		args := []string{"retry", "public.docs"}
+		if i == 0 {
+			args = append(args, "--dry-run")
+		}
+		if diff := cmp.Diff([]acted{want}, results(args...)); diff != "" {
+			t.Errorf("retry (-want +got):\n%s", diff)
+		}
+	}
+	s.once(0)
+	s.run(0, "verify", "--deep", "10")
+}
+
+func TestPause(t *testing.T) {
+	t.Parallel()
+	s := newStage(t, 10)
+	s.once(0)
+	result := func(args ...string) string {
+		t.Helper()
+		stdout, _ := s.run(0, append(args, "-o", "json")...)
+		list := decoded[map[string][]acted](t, stdout)["pipelines"]
+		return fmt.Sprint(list[0].Pipeline, " ", list[0].Result)
+	}
+	d := s.start()
+	d.logged("pipeline at work", "pipeline")
+	for _, step := range []struct {
+		args []string
+		want string
+	}{
+		{[]string{"pause", "public.docs", "--dry-run"}, "public.docs would_be_paused"},
+		{[]string{"pause", "public.docs"}, "public.docs paused"},
+		{[]string{"pause", "public.docs"}, "public.docs already_paused"},
+	} {
+		if got := result(step.args...); got != step.want {
+			t.Errorf("%q: %s, want %s", step.args, got, step.want)
+		}
+	}
+	// From that moment on nothing is embedded, though the sidecar runs and has not heard of it.
+	s.db.MustExec("UPDATE docs SET title = 'new'")
+	stdout, stderr := s.run(exitFailed, "wait", "--caught-up", "-o", "json")
+	s.has(stdout, `"resting": [`, "public.docs", `"open": 0`)
+	s.has(stderr, "not at work: public.docs")
+	if n := testenv.Value[int](s.db, "SELECT count(*) FROM embedsidecar.task WHERE state = 'todo'"); n != 10 {
+		t.Errorf("%d tasks wait, want 10", n)
+	}
+	stdout, _ = s.run(0, "status")
+	s.has(stdout, "paused")
+	d.end(syscall.SIGTERM, 0)
+
+	// A restart with the same flags does not undo it.
+	_, stderr = s.once(exitFailed)
+	s.has(stderr, "not at work: public.docs")
+	if got := result("pause"); got != " paused" {
+		t.Error(got)
+	}
+	_, stderr = s.run(0, "resume")
+	s.has(stderr, "public.docs stays paused")
+	if got := result("resume", "public.docs"); got != "public.docs resumed" {
+		t.Error(got)
+	}
+	s.once(0)
+	s.run(0, "verify")
+}
+
+func TestInit_ShowsAndDoes(t *testing.T) {
+	t.Parallel()
+	s := newStage(t, 3)
+	flags := []string{"--table", "docs", "--columns", "title,body", "--into-table", "docs_embedding"}
+	stdout, stderr := s.run(0, append([]string{"init", "--dry-run"}, flags...)...)
+	s.has(stderr, "would make schema embedsidecar", `would make embedding table "public"."docs_embedding"`)
+	if stdout != "" {
+		t.Errorf("output %q", stdout)
+	}
+	stdout, _ = s.run(0, append([]string{"init", "--show-sql"}, flags...)...)
+	s.has(stdout, `CREATE TABLE "public"."docs_embedding" (`, "SELECT pg_create_logical_replication_slot('"+s.slot+"', 'pgoutput');\n")
+	if testenv.Value[bool](s.db, "SELECT to_regclass('docs_embedding') IS NOT NULL OR to_regnamespace('embedsidecar') IS NOT NULL") {
+		t.Error("something was made")
+	}
+	// Of several at the same moment one makes everything, and the others find it made.
+	var daemons []*daemon
+	for range 3 {
+		daemons = append(daemons, s.start(append([]string{"--once"}, flags...)...))
+	}
+	for _, d := range daemons {
+		d.ends(0)
+	}
+	stdout, _ = s.run(0, append([]string{"init", "-o", "json"}, flags...)...)
+	if got := decoded[map[string]any](t, stdout); len(got["steps"].([]any)) != 0 {
+		t.Errorf("made again: %s", stdout)
+	}
+
+	// One more, named by its table's flags alone: it gets a name of its own, and the first is left as it is.
+	_, stderr = s.run(0, "init", "--pipeline", "docs: title -> embedding")
+	s.has(stderr, `made pipeline "public.docs:embedding"`, `pipeline "public.docs" is set up and not configured`)
+	s.run(0, "run", "--once")
+	s.run(0, "verify", "--deep", "5")
+	stdout, _ = s.run(0, "search", "public.docs", "title 2\n\nbody 2", "-k", "1", "-o", "json")
+	s.has(stdout, `"key": "2"`)
+	s.db.MustExec("DELETE FROM docs WHERE id = 2") // its vector is an orphan until it is swept out
+	stdout, _ = s.run(0, "search", "public.docs", "title 2\n\nbody 2", "-k", "50", "-o", "json")
+	if hits := decoded[[]hit](t, stdout); len(hits) != 2 {
+		t.Errorf("found %+v", hits)
+	}
+	stdout, _ = s.run(0, "uninstall", "public.docs:embedding", "--drop-embeddings", "--yes")
+	s.has(stdout, "DELETE FROM embedsidecar.pipeline WHERE name = 'public.docs:embedding';")
+	stdout, _ = s.run(0, "status", "-o", "csv")
+	if strings.Contains(stdout, "public.docs:embedding") {
+		t.Error(stdout)
+	}
+}

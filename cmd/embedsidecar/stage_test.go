@@ -1,0 +1,227 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/url"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/embedsidecar/embedsidecar/testenv"
+)
+
+// patience is how long the tests wait for what takes a moment.
+const patience = 30 * time.Second
+
+// stage is a database that the program works on, as a process of its own with the fake plugin.
+type stage struct {
+	t       *testing.T
+	db      *testenv.Database
+	slot    string
+	environ []string
+	secrets []string // what no output may hold
+}
+
+// newStage makes a database with a table docs of n rows, and nothing of ours in it.
+func newStage(t *testing.T, n int) *stage {
+	t.Helper()
+	db := testenv.DB(t, testenv.Empty())
+	db.MustExec("CREATE TABLE docs (id bigint PRIMARY KEY, title text, body text)")
+	if n > 0 {
+		db.MustExec("INSERT INTO docs SELECT i, 'title ' || i, 'body ' || i FROM generate_series(1, $1::int) i", n)
+	}
+	dir, err := plugins()
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := &stage{t: t, db: db, slot: db.SlotName()}
+	s.environ = []string{
+		"PATH=" + os.Getenv("PATH"), "HOME=" + t.TempDir(), "TMPDIR=" + filepath.Dir(dir), "EMBEDSIDECAR_PLUGIN=fake", "EMBEDSIDECAR_PLUGIN_DIR=" + dir,
+		"EMBEDSIDECAR_PLUGIN_DIMS=8", "EMBEDSIDECAR_SLOT=" + s.slot, "EMBEDSIDECAR_PUBLICATION=" + db.Name + "_pub", "EMBEDSIDECAR_RETRY_INITIAL=20ms",
+		"EMBEDSIDECAR_CONNECT_TIMEOUT=20s",
+	}
+	s.as(testenv.Owner)
+	return s
+}
+
+// as logs in as another role from now on.
+func (s *stage) as(role string) { s.at(s.db.URL(role)) }
+
+// at works on another URL from now on.
+func (s *stage) at(dsn string) {
+	s.t.Helper()
+	if u, err := url.Parse(dsn); err == nil && u.User != nil {
+		if password, ok := u.User.Password(); ok {
+			s.secrets = append(s.secrets, password)
+		}
+	}
+	s.set("EMBEDSIDECAR_DATABASE_URL=" + dsn)
+}
+
+// set sets a variable from now on.
+func (s *stage) set(variable string) {
+	name, _, _ := strings.Cut(variable, "=")
+	s.environ = slices.DeleteFunc(slices.Clone(s.environ), func(v string) bool { return strings.HasPrefix(v, name+"=") })
+	s.environ = append(s.environ, variable)
+}
+
+// command returns the program's call, which the test's end kills.
+func (s *stage) command(args ...string) *exec.Cmd {
+	c := exec.CommandContext(s.t.Context(), "embedsidecar", args...)
+	c.Env = s.environ
+	return c
+}
+
+// run runs a command that must end with a status, and returns what it wrote.
+func (s *stage) run(status int, args ...string) (stdout, stderr string) {
+	s.t.Helper()
+	ctx, cancel := context.WithTimeout(s.t.Context(), patience)
+	defer cancel()
+	c := exec.CommandContext(ctx, "embedsidecar", args...)
+	c.Env = s.environ
+	var out, errOut bytes.Buffer
+	c.Stdout, c.Stderr = &out, &errOut
+	err := c.Run()
+	var exit *exec.ExitError
+	if err != nil && !errors.As(err, &exit) {
+		s.t.Fatal(err)
+	}
+	if got := c.ProcessState.ExitCode(); got != status {
+		s.t.Fatalf("embedsidecar %s: status %d, want %d\n%s%s", strings.Join(args, " "), got, status, out.String(), errOut.String())
+	}
+	s.clean(out.String() + errOut.String())
+	return out.String(), errOut.String()
+}
+
+// clean fails the test if a text holds a password.
+func (s *stage) clean(text string) {
+	s.t.Helper()
+	for _, secret := range s.secrets {
+		if strings.Contains(text, secret) {
+			s.t.Errorf("a password shows: %s", text)
+		}
+	}
+}
+
+// has fails the test unless a text holds all words.
+func (s *stage) has(text string, words ...string) {
+	s.t.Helper()
+	for _, word := range words {
+		if !strings.Contains(text, word) {
+			s.t.Errorf("%q is missing in:\n%s", word, text)
+		}
+	}
+}
+
+// once catches up, with the pipeline from docs into a column, and more flags.
+func (s *stage) once(status int, args ...string) (stdout, stderr string) {
+	s.t.Helper()
+	return s.run(status, append([]string{"run", "--once", "--table", "docs", "--columns", "title,body", "--into", "embedding"}, args...)...)
+}
+
+// daemon is a sidecar that runs.
+type daemon struct {
+	s    *stage
+	cmd  *exec.Cmd
+	done chan error
+
+	mu  sync.Mutex
+	log bytes.Buffer
+}
+
+// Write implements io.Writer for the process's output.
+func (d *daemon) Write(b []byte) (int, error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.log.Write(b)
+}
+
+func (d *daemon) text() string {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.log.String()
+}
+
+// start runs a sidecar; the test's end kills it if it still runs then.
+func (s *stage) start(args ...string) *daemon {
+	s.t.Helper()
+	d := &daemon{s: s, cmd: s.command(append([]string{"run", "--log-format", "json"}, args...)...), done: make(chan error, 1)}
+	d.cmd.Stdout, d.cmd.Stderr = d, d
+	if err := d.cmd.Start(); err != nil {
+		s.t.Fatal(err)
+	}
+	go func() { d.done <- d.cmd.Wait() }()
+	s.t.Cleanup(func() {
+		_ = d.cmd.Process.Kill()
+		select {
+		case <-d.done:
+		case <-time.After(patience):
+		}
+		if s.t.Failed() {
+			s.t.Log(d.text())
+		}
+	})
+	return d
+}
+
+// logged waits for a message of the log and returns one of its attributes.
+func (d *daemon) logged(message, attribute string) (value string) {
+	d.s.t.Helper()
+	testenv.Eventually(d.s.t, patience, func() (bool, string) {
+		for line := range strings.SplitSeq(d.text(), "\n") {
+			var entry map[string]any
+			if json.Unmarshal([]byte(line), &entry) == nil && entry["msg"] == message {
+				value = fmt.Sprint(entry[attribute])
+				return true, ""
+			}
+		}
+		return false, message + " is not in the log:\n" + d.text()
+	})
+	return value
+}
+
+// end sends a signal and waits for the process to end with a status.
+func (d *daemon) end(signal os.Signal, status int) {
+	d.s.t.Helper()
+	if err := d.cmd.Process.Signal(signal); err != nil {
+		d.s.t.Fatal(err)
+	}
+	d.ends(status)
+}
+
+// ends waits for the process to end with a status.
+func (d *daemon) ends(status int) {
+	d.s.t.Helper()
+	select {
+	case err := <-d.done:
+		d.done <- err
+	case <-time.After(patience):
+		d.s.t.Fatalf("it does not end:\n%s", d.text())
+	}
+	if got := d.cmd.ProcessState.ExitCode(); got != status {
+		d.s.t.Fatalf("status %d, want %d:\n%s", got, status, d.text())
+	}
+	d.s.clean(d.text())
+}
+
+// alive tells whether a process is there.
+func alive(pid int) bool { return syscall.Kill(pid, 0) == nil }
+
+// decoded reads JSON that a command printed.
+func decoded[T any](t *testing.T, text string) (value T) {
+	t.Helper()
+	if err := json.Unmarshal([]byte(text), &value); err != nil {
+		t.Fatalf("%v: %s", err, text)
+	}
+	return value
+}
