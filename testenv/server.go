@@ -45,6 +45,7 @@ const (
 type Options struct {
 	Major  int               // 0: PGBIN's, else the newest there is
 	Config map[string]string // settings beyond those of this package, which already suit logical replication
+	Port   int               // 0: a free one
 	Fsync  bool              // off by default: a killed process loses nothing by it, only a killed machine
 }
 
@@ -72,7 +73,7 @@ type Server struct {
 	databases counter
 }
 
-// Start makes a server with one superuser on a free port of 127.0.0.1 and waits until it takes connections. Run as root, it
+// Start makes a server with one superuser on a port of 127.0.0.1 and waits until it takes connections. Run as root, it
 // lives as "nobody", because PostgreSQL refuses root. Close removes it with all its data; it ends with this process anyway.
 func Start(ctx context.Context, o Options) (*Server, error) {
 	bin, major, err := FindServer(ctx, o.Major)
@@ -86,7 +87,7 @@ func Start(ctx context.Context, o Options) (*Server, error) {
 	}
 	s := &Server{
 		major: major, host: "127.0.0.1", admin: Superuser, password: rand.Text(), roleWord: rand.Text(), database: "postgres",
-		params: "sslmode=disable", bin: bin, dir: dir, lock: lock,
+		params: "sslmode=disable", bin: bin, dir: dir, lock: lock, port: o.Port,
 	}
 	if err := s.create(ctx, o); err != nil {
 		return nil, errors.Join(err, s.remove())
