@@ -21,8 +21,8 @@ type live struct {
 
 	texts   map[int32]pkg // every text as it was first, by id
 	loaded  map[int32]bool
-	reserve []pkg         // not loaded: to be inserted
-	ids     []int32       // in the table
+	reserve []pkg   // not loaded: to be inserted
+	ids     []int32 // in the table
 	deleted []int32
 	edited  []int32 // those whose text is not the first one
 
@@ -31,7 +31,7 @@ type live struct {
 	took    []time.Duration
 	counts  changeCounts
 	touched map[int32]int // changes of each row, also those of which nobody knows
-	lost    int // changes of which nobody knows, because the server went away
+	lost    int           // changes of which nobody knows, because the server went away
 }
 
 // changeCounts counts what was done.
