@@ -177,6 +177,7 @@ func TestConnect_Errors(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = silent.Close() })
+	ending := resetting(t)
 
 	for _, tt := range []struct {
 		name, dsn   string
@@ -185,6 +186,8 @@ func TestConnect_Errors(t *testing.T) {
 	}{
 		{"nobody listens", with(func(u *url.URL) { u.Host = deaf }), false, database.Unreachable},
 		{"no answer", with(func(u *url.URL) { u.Host = silent.Addr().String() }), false, database.Unreachable},
+		{"reset while TLS is asked for", with(func(u *url.URL) { u.Host, u.RawQuery = ending, "" }), false, database.Unreachable},
+		{"reset while TLS is demanded", with(func(u *url.URL) { u.Host, u.RawQuery = ending, "sslmode=require" }), false, database.Unreachable},
 		{"no such host", with(func(u *url.URL) { u.Host = "no-such-host.invalid" }), false, database.Unreachable},
 		{"no such database", with(func(u *url.URL) { u.Path = "/nope" }), false, database.NoDatabase},
 		{"no such database, replication", with(func(u *url.URL) { u.Path = "/nope" }), true, database.NoDatabase},
@@ -222,6 +225,30 @@ func TestConnect_Errors(t *testing.T) {
 			t.Log(err, database.Hint(err))
 		})
 	}
+}
+
+// resetting is a stand-in for a server that is killed: it takes connections, and resets them at their first message.
+func resetting(t *testing.T) string {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = l.Close() })
+	go func() {
+		for {
+			conn, err := l.Accept()
+			if err != nil {
+				return
+			}
+			_, _ = conn.Read(make([]byte, 8))
+			if tcp, ok := conn.(*net.TCPConn); ok {
+				_ = tcp.SetLinger(0)
+			}
+			_ = conn.Close()
+		}
+	}()
+	return l.Addr().String()
 }
 
 func TestConnect_CancelledIsNotADatabaseError(t *testing.T) {

@@ -4,9 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"net"
 	"strings"
+	"syscall"
 
 	"github.com/jackc/pgerrcode"
 	"github.com/jackc/pgx/v5/pgconn"
@@ -94,8 +96,8 @@ func classify(err error, cfg pgconn.Config) error {
 	switch {
 	case errors.As(err, &pg):
 		e.Kind = serverKind(pg)
-	case errors.Is(err, context.DeadlineExceeded), pgconn.Timeout(err):
-		e.Kind = Unreachable // also when it was the TLS handshake that nobody answered
+	case errors.Is(err, context.DeadlineExceeded), pgconn.Timeout(err), cutOff(err):
+		e.Kind = Unreachable // also when it was the TLS handshake that nobody answered, or a server that was just ending
 	case strings.Contains(text, "tls") || strings.Contains(text, "x509") || strings.Contains(text, "TLS"):
 		e.Kind = TLS
 	case strings.Contains(text, "read only connection"):
@@ -107,6 +109,12 @@ func classify(err error, cfg pgconn.Config) error {
 	}
 	e.Hint = kindHint(e.Kind, cfg)
 	return e
+}
+
+// cutOff tells whether the system, and not the other side's program, ended a connection or its attempt.
+func cutOff(err error) bool {
+	var number syscall.Errno
+	return errors.As(err, &number) || errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF)
 }
 
 func serverKind(pg *pgconn.PgError) Kind {
