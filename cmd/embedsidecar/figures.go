@@ -173,10 +173,18 @@ func (t *tally) count() {
 		counter prometheus.Counter
 		total   *atomic.Int64
 	}{
-		{m.Finished.At("embedded"), &w.Embedded}, {m.Finished.At("reused"), &w.Reused}, {m.Finished.At("unchanged"), &w.Unchanged},
-		{m.Finished.At("emptied"), &w.Emptied}, {m.Finished.At("removed"), &w.Removed}, {m.Finished.At("failed"), &w.Failed},
-		{m.Retries, &w.Retried}, {m.LeasesLost, &w.Lost}, {m.Writes.At("written"), &w.Written}, {m.Writes.At("locked"), &w.Locked},
-		{m.Writes.At("stale"), &w.Fenced}, {m.Sanitised, &w.Sanitised},
+		{m.Finished.At("embedded"), &w.Embedded},
+		{m.Finished.At("reused"), &w.Reused},
+		{m.Finished.At("unchanged"), &w.Unchanged},
+		{m.Finished.At("emptied"), &w.Emptied},
+		{m.Finished.At("removed"), &w.Removed},
+		{m.Finished.At("failed"), &w.Failed},
+		{m.Retries, &w.Retried},
+		{m.LeasesLost, &w.Lost},
+		{m.Writes.At("written"), &w.Written},
+		{m.Writes.At("locked"), &w.Locked},
+		{m.Writes.At("stale"), &w.Fenced},
+		{m.Sanitised, &w.Sanitised},
 	} {
 		if now := c.total.Load(); now > t.counted[i] {
 			c.counter.Add(float64(now - t.counted[i]))

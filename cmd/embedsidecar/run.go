@@ -105,7 +105,7 @@ func (c *runCommand) work(ctx context.Context, env *environment) (err error) {
 		CacheBytes:   env.config.Workers.CacheBytes,
 		Fresh:        w.fresh(),
 	})
-	w.follow(s, pool, direct)
+	w.follow(s, pool, direct) //nolint:contextcheck // what scrapes ask for ends with the listener
 	if !c.once {
 		return explained(s.Run(ctx))
 	}

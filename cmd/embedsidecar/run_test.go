@@ -220,7 +220,12 @@ func TestRun_ExitStatuses(t *testing.T) {
 	t.Parallel()
 	s := newStage(t, 3)
 	for _, command := range [][]string{
-		{"status"}, {"wait", "--caught-up"}, {"verify"}, {"search", "docs", "x"}, {"pause"}, {"retry"},
+		{"status"},
+		{"wait", "--caught-up"},
+		{"verify"},
+		{"search", "docs", "x"},
+		{"pause"},
+		{"retry"},
 		{"run", "--no-init", "--table", "docs", "--columns", "title", "--into", "embedding"},
 	} {
 		_, stderr := s.run(exitNotSetUp, command...)

@@ -133,7 +133,7 @@ func (s *stage) once(status int, args ...string) (stdout, stderr string) {
 type daemon struct {
 	s    *stage
 	cmd  *exec.Cmd
-	done chan error
+	done chan struct{} // closed at its end
 
 	mu  sync.Mutex
 	log bytes.Buffer
@@ -155,12 +155,15 @@ func (d *daemon) text() string {
 // start runs a sidecar; the test's end kills it if it still runs then.
 func (s *stage) start(args ...string) *daemon {
 	s.t.Helper()
-	d := &daemon{s: s, cmd: s.command(append([]string{"run", "--log-format", "json"}, args...)...), done: make(chan error, 1)}
+	d := &daemon{s: s, cmd: s.command(append([]string{"run", "--log-format", "json"}, args...)...), done: make(chan struct{})}
 	d.cmd.Stdout, d.cmd.Stderr = d, d
 	if err := d.cmd.Start(); err != nil {
 		s.t.Fatal(err)
 	}
-	go func() { d.done <- d.cmd.Wait() }()
+	go func() {
+		_ = d.cmd.Wait() // how it ended is in ProcessState
+		close(d.done)
+	}()
 	s.t.Cleanup(func() {
 		_ = d.cmd.Process.Kill()
 		select {
@@ -203,8 +206,7 @@ func (d *daemon) end(signal os.Signal, status int) {
 func (d *daemon) ends(status int) {
 	d.s.t.Helper()
 	select {
-	case err := <-d.done:
-		d.done <- err
+	case <-d.done:
 	case <-time.After(patience):
 		d.s.t.Fatalf("it does not end:\n%s", d.text())
 	}
