@@ -36,7 +36,7 @@ FUZZTIME  ?= 20s
 KILLS     ?= 200
 
 # What `make cover` counts: everything but programs, generated code and helpers of tests.
-CORE       = $(shell $(GO) list ./... | grep -v -E '/(bench|cmd|examples|failpoint|house|testenv|plugins/fake|plugins/proto|[a-z]+test)(/|$$)')
+CORE       = $(shell $(GO) list ./... | grep -v -E '/(bench|cmd|e2e|examples|failpoint|house|testenv|plugins/fake|plugins/proto|[a-z]+test)(/|$$)')
 COVER_MIN ?= 80
 
 GOLANGCI_VERSION := v2.15.0

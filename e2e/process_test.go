@@ -133,6 +133,16 @@ func (c *child) said(what string) bool {
 	return err == nil && bytes.Contains(b, []byte(what))
 }
 
+// times tells how often the process has logged this.
+func (c *child) times(what string) int {
+	c.t.Helper()
+	b, err := os.ReadFile(c.log)
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	return bytes.Count(b, []byte(what))
+}
+
 // tail is the end of the process's log.
 func (c *child) tail() string {
 	b, err := os.ReadFile(c.log)

@@ -68,8 +68,13 @@ func newRig(t *testing.T, db *testenv.Database, specs ...pipeline.Spec) *rig {
 // newShapes makes the workload's tables with a pipeline for each.
 func newShapes(t *testing.T, major int, names ...string) (*rig, []workload.Shape) {
 	t.Helper()
-	db := testenv.DB(t, testenv.Major(major), testenv.Empty())
-	db.MustExecSuper("CREATE EXTENSION IF NOT EXISTS vector")
+	return newShapesOn(t, testenv.Shared(t, major), names...)
+}
+
+// newShapesOn is newShapes on a certain server.
+func newShapesOn(t *testing.T, server *testenv.Server, names ...string) (*rig, []workload.Shape) {
+	t.Helper()
+	db := testenv.DB(t, testenv.On(server), testenv.Empty())
 	wanted := workload.Shapes(dims)
 	if len(names) > 0 {
 		wanted = workload.Named(wanted, names...)
@@ -189,6 +194,8 @@ func (r *rig) prove(c *child, shapes []workload.Shape) workload.Report {
 	r.t.Helper()
 	found := workload.Settle(r.t, r.db, shapes, oracle, 90*time.Second)
 	c.mustLive()
+	// All vectors can be right before all changes were read: a scan may have found them first.
+	r.do(0, "wait", "--caught-up", "--timeout", "90s")
 	r.silent()
 	if n := r.count(`SELECT count(*) FROM pg_stat_activity WHERE usename = $1`, r.role); n > 48 {
 		r.t.Errorf("the sidecar has %d connections", n)

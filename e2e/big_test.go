@@ -1,0 +1,158 @@
+//go:build linux
+
+package e2e
+
+import (
+	"fmt"
+	"os"
+	"testing"
+	"time"
+
+	"github.com/embedsidecar/embedsidecar/pipeline"
+	"github.com/embedsidecar/embedsidecar/testenv"
+)
+
+// bound is what a sidecar may take of memory however large a transaction is, in KiB.
+const bound = 256 << 10
+
+const bigEnv = "EMBEDSIDECAR_BIG_ROWS"
+
+// TestP9_BigTransaction lets one transaction insert more rows than would fit into memory, with a kill in its middle.
+func TestP9_BigTransaction(t *testing.T) {
+	t.Parallel()
+	rows := fromEnvironment(t, bigEnv, 200_000)
+	majors := testenv.Majors(t)
+	if os.Getenv(bigEnv) == "" {
+		majors = majors[len(majors)-1:]
+	}
+	for _, major := range majors {
+		t.Run(fmt.Sprintf("pg%d", major), func(t *testing.T) { bigTransaction(t, major, rows) })
+	}
+}
+
+func bigTransaction(t *testing.T, major, rows int) {
+	t.Helper()
+	// A server of its own: a long transaction holds up the making of slots on all of it.
+	db := testenv.DB(t, testenv.On(ownServer(t, major, nil)), testenv.Empty())
+	db.MustExec(`CREATE TABLE public.docs (id bigint PRIMARY KEY, body text)`)
+	r := newRig(t, db, pipeline.Spec{Name: "docs", Schema: "public", Table: "docs", Columns: []string{"body"}, IntoTable: "docs_embedding"})
+	// What the embedder does is another matter: it would only hide how fast tasks are made.
+	db.MustExec(`UPDATE embedsidecar.pipeline SET enabled = false`)
+	db.MustExec(`CREATE TABLE public.moves (lsn pg_lsn, seq bigint, n bigint GENERATED ALWAYS AS IDENTITY);
+		CREATE FUNCTION public.note_move() RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER AS $$
+		BEGIN
+			INSERT INTO public.moves (lsn, seq) SELECT NEW.lsn, last_value FROM embedsidecar.task_seq;
+			RETURN NULL;
+		END $$;
+		CREATE TRIGGER note_move AFTER UPDATE ON embedsidecar.lsn_checkpoint FOR EACH ROW WHEN (OLD.lsn <> NEW.lsn) EXECUTE FUNCTION public.note_move()`)
+
+	c := r.run()
+	r.streaming(c)
+	first := r.count(`SELECT last_value FROM embedsidecar.task_seq`)
+	tx, err := db.Pool.Begin(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = tx.Rollback(t.Context()) }()
+	if _, err := tx.Exec(t.Context(), `INSERT INTO public.docs SELECT i, 'the text of row ' || i FROM generate_series(1, $1::bigint) AS i`, rows); err != nil {
+		t.Fatal(err)
+	}
+	before := testenv.Value[string](db, `SELECT pg_current_wal_insert_lsn()::text`)
+	if err := tx.Commit(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+
+	begin := time.Now()
+	made := func() int { return r.count(`SELECT count(*) FROM embedsidecar.task`) }
+	testenv.Eventually(t, 2*time.Minute, func() (bool, string) {
+		c.mustLive()
+		n := made()
+		return n > rows/3, fmt.Sprintf("%d tasks", n)
+	})
+	peak := c.status("VmHWM")
+	c.kill()
+	if n := made(); n >= rows {
+		t.Errorf("all of %d tasks were there before the kill, which should be in the middle", n)
+	}
+	c = r.run()
+	testenv.Eventually(t, 5*time.Minute, func() (bool, string) {
+		c.mustLive()
+		return testenv.Value[bool](db, `SELECT lsn > $1::text::pg_lsn FROM embedsidecar.lsn_checkpoint`, before), fmt.Sprintf("%d tasks of %d", made(), rows)
+	})
+	took := time.Since(begin)
+	if n := made(); n != rows {
+		t.Errorf("%d tasks, want %d", n, rows)
+	}
+	// While the transaction is read the checkpoint stays where it was, and then moves over all of it at once.
+	if n := r.count(`SELECT count(*) FROM public.moves WHERE seq > $1 AND lsn <= $2::text::pg_lsn`, first, before); n > 0 {
+		t.Errorf("the checkpoint moved %d times inside the transaction", n)
+	}
+	peak = max(peak, c.status("VmHWM"))
+	enqueued := peak
+
+	db.MustExec(`UPDATE embedsidecar.pipeline SET enabled = true`)
+	c.terminate(30 * time.Second)
+	c = r.run()
+	begin = time.Now()
+	testenv.Eventually(t, 10*time.Minute, func() (bool, string) {
+		c.mustLive()
+		n := made()
+		return n == 0, fmt.Sprintf("%d tasks left", n)
+	})
+	working := time.Since(begin)
+	peak = max(peak, c.status("VmHWM"))
+	if peak > bound {
+		t.Errorf("the sidecar took up to %d MiB, want at most %d", peak>>10, bound>>10)
+	}
+	if n := c.times("msg=streaming"); n != 1 {
+		t.Errorf("the sidecar took the slot %d times: it was disconnected", n)
+	}
+	if n := r.count(`SELECT count(*) FROM public.docs_embedding`); n != rows {
+		t.Errorf("%d vectors, want %d", n, rows)
+	}
+	r.do(0, "verify", "--deep", "1000")
+	c.terminate(30 * time.Second)
+	r.nothingLeft()
+	t.Logf("%d rows in one transaction: tasks made in %s with a kill after a third, worked in %s, memory at most %d MiB while reading, %d MiB while working; texts sent %d",
+		rows, took.Round(time.Millisecond), working.Round(time.Millisecond), enqueued>>10, peak>>10, r.sent())
+}
+
+// TestP9_BigRow sends a row of 100 MB. Its neighbours get their vectors, and the sidecar lives.
+func TestP9_BigRow(t *testing.T) {
+	t.Parallel()
+	db := testenv.DB(t, testenv.Empty())
+	db.MustExec(`CREATE TABLE public.docs (id bigint PRIMARY KEY, body text)`)
+	r := newRig(t, db, pipeline.Spec{Name: "docs", Schema: "public", Table: "docs", Columns: []string{"body"}, IntoTable: "docs_embedding"})
+	c := r.run()
+	r.streaming(c)
+	db.MustExec(`INSERT INTO public.docs SELECT i, 'the text of row ' || i FROM generate_series(1, 100) AS i`)
+	db.MustExec(`INSERT INTO public.docs VALUES (101, repeat('0123456789 abcdefghi', 5 * 1024 * 1024))`)
+	db.MustExec(`INSERT INTO public.docs SELECT i, 'the text of row ' || i FROM generate_series(102, 200) AS i`)
+	testenv.Eventually(t, time.Minute, func() (bool, string) {
+		c.mustLive()
+		n := r.count(`SELECT count(*) FROM public.docs_embedding WHERE id <> 101`)
+		open := r.count(`SELECT count(*) FROM embedsidecar.task WHERE state <> 'failed'`)
+		return n == 199 && open == 0, fmt.Sprintf("%d vectors, %d tasks open\n%s", n, open, c.tail())
+	})
+	peak := c.status("VmHWM")
+	big := r.count(`SELECT count(*) FROM public.docs_embedding WHERE id = 101`)
+	dead := testenv.Values[string](db, `SELECT error_class || ' ' || error_code || ': ' || error_message FROM embedsidecar.task`)
+	t.Logf("peak %d MiB, vectors of the big row %d, dead letters %v", peak>>10, big, dead)
+	c.terminate(30 * time.Second)
+	r.nothingLeft()
+}
+
+// ownServer starts a server that no other test uses.
+func ownServer(t *testing.T, major int, config map[string]string) *testenv.Server {
+	t.Helper()
+	s, err := testenv.Start(t.Context(), testenv.Options{Major: major, Config: config})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := s.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return s
+}

@@ -1,0 +1,100 @@
+//go:build linux
+
+package e2e
+
+import (
+	"bytes"
+	"fmt"
+	"maps"
+	"os"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/embedsidecar/embedsidecar/testenv"
+	"github.com/embedsidecar/embedsidecar/testenv/workload"
+)
+
+// idleEnv is how long TestP6_IdleIsSilent listens, as a duration; 25s unless it is set.
+const idleEnv = "EMBEDSIDECAR_IDLE"
+
+// TestP6_IdleIsSilent counts what a sidecar with nothing to do does: one statement per connection and heartbeat of ten seconds, and
+// less than 1 MB of WAL an hour.
+func TestP6_IdleIsSilent(t *testing.T) {
+	t.Parallel()
+	span := 25 * time.Second
+	if text := os.Getenv(idleEnv); text != "" {
+		var err error
+		if span, err = time.ParseDuration(text); err != nil || span < 10*time.Second {
+			t.Fatalf("%s=%q: want a duration of at least 10s", idleEnv, text)
+		}
+	}
+	// On a server of its own, for the WAL and the log belong to all of it. What the server itself does in the background is not ours.
+	server := ownServer(t, 0, map[string]string{"autovacuum": "off", "checkpoint_timeout": "1h", "bgwriter_lru_maxpages": "0"})
+	r, shapes := newShapesOn(t, server, "integers", "texts", "partitioned", "filtered")
+	r.db.MustExecSuper(fmt.Sprintf("ALTER ROLE %s SET log_min_duration_statement = 0", r.role))
+	c := r.run()
+	r.streaming(c)
+	run, err := workload.Start(t.Context(), r.db.URL(testenv.Owner), shapes, workload.Options{Seed: 11, Writers: 1, Steps: 50})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := run.Wait(); err != nil {
+		t.Fatal(err)
+	}
+	workload.Settle(t, r.db, shapes, oracle, time.Minute)
+	// What follows work (a last look at the queue, the end of a scan) is not idleness yet.
+	pause(t.Context(), 2*time.Second)
+
+	size, wal := r.logSize(), testenv.Value[string](r.db, `SELECT pg_current_wal_insert_lsn()::text`)
+	begin := time.Now()
+	pause(t.Context(), span)
+	c.mustLive()
+	written := testenv.Value[int64](r.db, `SELECT pg_current_wal_insert_lsn() - $1::text::pg_lsn`, wal)
+	connections := r.count(`SELECT count(*) FROM pg_stat_activity WHERE usename = $1`, r.role)
+	idle := time.Since(begin)
+	statements, total := r.statements(size)
+
+	t.Logf("%s: %d bytes of WAL, %d connections, %d statements:\n%s", idle.Round(time.Second), written, connections, total, strings.Join(statements, "\n"))
+	if most := int64(1e6 * idle.Hours()); written > most {
+		t.Errorf("%d bytes of WAL, want at most %d", written, most)
+	}
+	if most := connections * int(1+idle/(10*time.Second)); total > most {
+		t.Errorf("%d statements, want at most %d", total, most)
+	}
+	c.terminate(20 * time.Second)
+}
+
+func (r *rig) logSize() int64 {
+	r.t.Helper()
+	info, err := os.Stat(r.db.Server.Log())
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	return info.Size()
+}
+
+var logged = regexp.MustCompile(`(?m)^.*\] (\w+)@\w+ LOG:  duration: [0-9.]+ ms  (?:statement|execute [^:]*): (.*)$`)
+
+// statements returns what the sidecar asked the server since its log had this size, with counts, and the number of all.
+func (r *rig) statements(since int64) (list []string, total int) {
+	r.t.Helper()
+	b, err := os.ReadFile(r.db.Server.Log())
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	counts := map[string]int{}
+	for _, found := range logged.FindAllSubmatch(b[since:], -1) {
+		if !bytes.Equal(found[1], []byte(r.role)) {
+			continue
+		}
+		total++
+		counts[string(found[2])]++
+	}
+	for _, statement := range slices.Sorted(maps.Keys(counts)) {
+		list = append(list, fmt.Sprintf("%4d  %.160s", counts[statement], statement))
+	}
+	return list, total
+}

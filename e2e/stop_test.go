@@ -1,0 +1,125 @@
+//go:build linux
+
+package e2e
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/embedsidecar/embedsidecar/testenv"
+	"github.com/embedsidecar/embedsidecar/testenv/workload"
+)
+
+// slow makes each call to the embedder last, so that a signal finds work in hand.
+const slow = "EMBEDSIDECAR_PLUGIN_FAULTS=cost=150ms/call"
+
+// TestStandby_TakesOver kills the one of two sidecars that streams. The other one must have the slot within ten seconds.
+func TestStandby_TakesOver(t *testing.T) {
+	t.Parallel()
+	testenv.EachMajor(t, func(t *testing.T, major int) {
+		t.Helper()
+		t.Parallel()
+		r, shapes := newShapes(t, major, "integers", "filtered")
+		run, err := workload.Start(t.Context(), r.db.URL(testenv.Owner), shapes, workload.Options{Seed: uint64(major), Writers: 1, Pause: 10 * time.Millisecond})
+		if err != nil {
+			t.Fatal(err)
+		}
+		streamer, other := r.run(), (*child)(nil)
+		r.streaming(streamer)
+		var slowest time.Duration
+		for range 3 {
+			other = r.run()
+			testenv.Eventually(t, 30*time.Second, func() (bool, string) {
+				other.mustLive()
+				return other.said("pipeline at work"), other.tail()
+			})
+			if other.said("msg=streaming") {
+				t.Fatalf("both sidecars have the slot:\n%s", other.tail())
+			}
+			streamer.kill()
+			begin := time.Now()
+			r.streaming(other)
+			slowest = max(slowest, time.Since(begin))
+			streamer = other
+		}
+		if slowest > 10*time.Second {
+			t.Errorf("taking over took %s, want at most 10 s", slowest)
+		}
+		if _, err := run.Stop(); err != nil {
+			t.Fatal(err)
+		}
+		t.Logf("slowest takeover %s; %s", slowest.Round(time.Millisecond), r.prove(streamer, shapes))
+	})
+}
+
+// TestSigterm_GivesBackWhatItHolds ends sidecars in the middle of their work: with status 0, soon, and without a trace of a failure.
+func TestSigterm_GivesBackWhatItHolds(t *testing.T) {
+	t.Parallel()
+	r, shapes := newShapes(t, 0, "integers", "composite", "texts")
+	run, err := workload.Start(t.Context(), r.db.URL(testenv.Owner), shapes, workload.Options{Seed: 3, Writers: 2, Pause: 5 * time.Millisecond})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var slowest time.Duration
+	for range 4 {
+		c := r.run(slow)
+		testenv.Eventually(t, 30*time.Second, func() (bool, string) {
+			c.mustLive()
+			return r.count(`SELECT count(*) FROM embedsidecar.task WHERE state = 'in_progress'`) > 0, "nothing in work"
+		})
+		slowest = max(slowest, c.terminate(20*time.Second))
+		// A row that somebody had locked is due again in a moment: that is no failure.
+		held := testenv.Values[string](r.db, `SELECT concat_ws(' ', row_key, state, attempt, losses, lost_leases, error_class, error_code, error_message) FROM embedsidecar.task
+			WHERE state NOT IN ('todo', 'retrying') OR error_code <> 'locked' OR attempt > 0 OR losses > 0 OR lost_leases > 0`)
+		if len(held) > 0 {
+			t.Errorf("after a SIGTERM %d tasks are not as they were: %q\n%s", len(held), held[:min(len(held), 5)], c.tail())
+		}
+		if n := r.count(`SELECT count(*) FROM embedsidecar.worker`); n > 0 {
+			t.Errorf("%d workers are still registered", n)
+		}
+		r.nothingLeft()
+	}
+	if _, err := run.Stop(); err != nil {
+		t.Fatal(err)
+	}
+	t.Logf("slowest end %s; %s", slowest.Round(time.Millisecond), r.prove(r.run(), shapes))
+}
+
+// TestCrashLoop starts and kills sidecars as fast as they come, most of them before they do anything. Nothing piles up.
+func TestCrashLoop(t *testing.T) {
+	t.Parallel()
+	crashes := fromEnvironment(t, "EMBEDSIDECAR_KILLS", 20)
+	r, shapes := newShapes(t, 0, "integers", "citexts", "partitioned")
+	run, err := workload.Start(t.Context(), r.db.URL(testenv.Owner), shapes, workload.Options{Seed: 5, Writers: 1, Pause: 10 * time.Millisecond})
+	if err != nil {
+		t.Fatal(err)
+	}
+	random := rand.New(rand.NewPCG(5, uint64(crashes)))
+	for i := range crashes {
+		c := r.run()
+		pause(t.Context(), time.Duration(random.IntN(400))*time.Millisecond)
+		if i%5 == 4 {
+			c.signal(syscall.SIGTERM)
+			// In its first milliseconds the program does not listen yet.
+			if s := c.wait(20 * time.Second); s.ExitStatus() != 0 && (s.Signal() != syscall.SIGTERM || c.tail() != "") {
+				t.Errorf("SIGTERM: the sidecar ended with %v:\n%s", c.cmd.ProcessState, c.tail())
+			}
+		} else {
+			c.kill()
+		}
+		if n := r.count(`SELECT count(*) FROM pg_replication_slots WHERE database = current_database()`); n != 1 {
+			t.Fatalf("%d slots after %d crashes", n, i+1)
+		}
+	}
+	testenv.Eventually(t, 10*time.Second, func() (bool, string) {
+		n := r.count(`SELECT count(*) FROM pg_stat_activity WHERE usename = $1`, r.role)
+		return n == 0, fmt.Sprintf("%d connections left by %d crashes", n, crashes)
+	})
+	if _, err := run.Stop(); err != nil {
+		t.Fatal(err)
+	}
+	t.Logf("%d crashes; %s", crashes, r.prove(r.run(), shapes))
+}
