@@ -9,6 +9,7 @@ import (
 
 	"github.com/jackc/pgx/v5/pgconn"
 
+	"github.com/embedsidecar/embedsidecar/sidecar"
 	"github.com/embedsidecar/embedsidecar/testenv"
 )
 
@@ -57,3 +58,6 @@ func (r *rig) hold() (letGo func()) {
 	})
 	return letGo
 }
+
+// quick makes dead letters after two tries.
+func quick(o *sidecar.Options) { o.Retry.MaxAttempts = 2 }

@@ -177,8 +177,9 @@ func migrationsHash() uint32 {
 	return h.Sum32()
 }
 
-// NewDatabase makes a database owned by Owner: a clone of the template, or an empty one with nothing but the extension vector.
-func (s *Server) NewDatabase(ctx context.Context, empty bool) (string, error) {
+// NewDatabase makes a database owned by Owner: a clone of the template, or an empty one with nothing but the extension vector, in
+// this encoding; "" is the server's.
+func (s *Server) NewDatabase(ctx context.Context, empty bool, encoding string) (string, error) {
 	template, err := s.Template(ctx)
 	if err != nil {
 		return "", err
@@ -191,6 +192,9 @@ func (s *Server) NewDatabase(ctx context.Context, empty bool) (string, error) {
 	name := s.databases.next()
 	if empty {
 		template = "template0"
+	}
+	if encoding != "" {
+		template += fmt.Sprintf(" ENCODING '%s' LC_COLLATE 'C' LC_CTYPE 'C'", encoding)
 	}
 	if _, err := conn.Exec(ctx, fmt.Sprintf("CREATE DATABASE %s OWNER %s TEMPLATE %s", name, Owner, template)); err != nil {
 		return "", fmt.Errorf("make a test database: %w", err)

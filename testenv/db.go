@@ -38,9 +38,10 @@ type Database struct {
 type Option func(*settings)
 
 type settings struct {
-	server *Server
-	major  int
-	empty  bool
+	server   *Server
+	major    int
+	empty    bool
+	encoding string
 }
 
 // On puts the database on a server of the test's own.
@@ -51,6 +52,11 @@ func Major(major int) Option { return func(o *settings) { o.major = major } }
 
 // Empty leaves out the schema embedsidecar: what a user has before init.
 func Empty() Option { return func(o *settings) { o.empty = true } }
+
+// Encoding makes it Empty and in this encoding, sorted by byte.
+func Encoding(encoding string) Option {
+	return func(o *settings) { o.empty, o.encoding = true, encoding }
+}
 
 // DB returns a database of this test's own, with the extension vector and the migrated schema embedsidecar, on the shared server
 // of the newest major unless options say otherwise.
@@ -65,7 +71,7 @@ func DB(t testing.TB, options ...Option) *Database {
 	}
 	ctx, cancel := contextFor(startTimeout)
 	defer cancel()
-	name, err := o.server.NewDatabase(ctx, o.empty)
+	name, err := o.server.NewDatabase(ctx, o.empty, o.encoding)
 	if err != nil {
 		t.Fatal(err)
 	}
