@@ -56,8 +56,10 @@ var conduct = map[string]string{
 	// A row hidden by row-level security must be an error: taken for a deleted row it would cost the user a vector.
 	"row_security": "off",
 	// Plans for "the usual parameters" have turned a claim of a few rows into a scan of the queue.
-	"plan_cache_mode":               "force_custom_plan",
-	"jit":                           "off",
+	"plan_cache_mode": "force_custom_plan",
+	"jit":             "off",
+	// Shorter than deadlock_timeout: where we and a user wait for each other, we are the ones who give way.
+	"lock_timeout":                  "500ms",
 	"default_transaction_isolation": "read committed",
 	"default_transaction_read_only": "off",
 	"idle_session_timeout":          "0", // a pool's connection and a held advisory lock are idle by nature

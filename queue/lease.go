@@ -3,6 +3,7 @@ package queue
 import (
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/jackc/pglogrepl"
@@ -15,6 +16,9 @@ import (
 // A claim starts this far behind the last one, in places: places are taken before their transaction commits, so a lower one
 // may still appear. What appears later than that is found when the lane runs empty or at the next reset.
 const cursorSlack = 4096
+
+// turns are the claims out of eight in which another lane than the most urgent goes first, so that none starves.
+var turns = map[int]pipeline.Lane{3: pipeline.Normal, 5: pipeline.High, 7: pipeline.Low}
 
 // cursorReset is how often the true oldest place is looked up.
 const cursorReset = 2 * time.Second
@@ -30,7 +34,7 @@ type Claim struct {
 }
 
 // Lease hands a worker up to Max tasks of a pipeline for the time of Lease: all of one batch, or a single one that must be
-// tried alone. The most urgent lane goes first, but every eighth claim starts with the most patient one, so that a backfill
+// tried alone. The most urgent lane goes first, but three claims of eight start with another one, so that a backfill
 // cannot starve. It returns no tasks when nothing can be leased now.
 func (q *Queue) Lease(ctx context.Context, l Claim) ([]Task, error) {
 	c, fresh, err := q.cursor(ctx, l.PipelineID)
@@ -60,8 +64,8 @@ func (q *Queue) leaseFrom(ctx context.Context, c cursor, l Claim) ([]Task, error
 		}
 	}
 	lanes := []pipeline.Lane{pipeline.Urgent, pipeline.High, pipeline.Normal, pipeline.Low}
-	if c.claims%8 == 7 {
-		lanes = []pipeline.Lane{pipeline.Low, pipeline.Urgent, pipeline.High, pipeline.Normal}
+	if first, ok := turns[c.claims%8]; ok {
+		lanes = slices.Insert(lanes, 0, first)
 	}
 	for _, lane := range lanes {
 		if c.place[lane] < 0 || l.Who == Express && lane == pipeline.Low {
@@ -133,6 +137,9 @@ func (q *Queue) resetCursor(ctx context.Context, pipelineID int32) (cursor, erro
 	}
 	c.alone, c.reset = alone, time.Now()
 	for lane, seq := range oldest {
+		if c.place[lane] >= 0 {
+			c.last[lane] = c.place[lane]
+		}
 		c.place[lane] = -1
 		if seq != nil {
 			c.place[lane] = *seq - 1

@@ -77,7 +77,8 @@ type Queue struct {
 
 // cursor remembers from where on a pipeline's lanes still hold waiting tasks.
 type cursor struct {
-	place  [4]int64
+	place  [4]int64 // -1: the lane is empty
+	last   [4]int64 // where an empty lane was last read from: what comes is behind it
 	alone  bool
 	reset  time.Time
 	claims int
@@ -109,6 +110,13 @@ func (q *Queue) Wake(pipelineIDs ...int32) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	for _, id := range pipelineIDs {
+		if c, ok := q.cursors[id]; ok {
+			for lane := range c.place {
+				if c.place[lane] < 0 {
+					c.place[lane] = c.last[lane]
+				}
+			}
+		}
 		for _, w := range q.wakersLocked(id) {
 			select {
 			case w <- struct{}{}:

@@ -6,6 +6,7 @@ import (
 
 	"github.com/jackc/pglogrepl"
 
+	"github.com/embedsidecar/embedsidecar/pipeline"
 	"github.com/embedsidecar/embedsidecar/queue"
 )
 
@@ -21,6 +22,7 @@ type buffer struct {
 	upTo    pglogrepl.LSN      // end of the last commit that is whole in here, or an idle position
 	hurry   bool               // somebody waits for upTo
 	own     int64
+	tooLong int64         // changes of rows whose key no index of the queue can hold
 	changed chan struct{} // receives when there is something to take
 	room    chan struct{} // receives when something was taken
 }
@@ -39,6 +41,10 @@ func signal(c chan struct{}) {
 func (b *buffer) add(c queue.Change) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
+	if len(c.RowKey) > pipeline.MaxKey {
+		b.tooLong++
+		return
+	}
 	b.changes = append(b.changes, c)
 	if len(b.changes) >= maxBatch {
 		signal(b.changed)
@@ -85,17 +91,18 @@ type taken struct {
 	upTo    pglogrepl.LSN
 	hurry   bool
 	own     int64
+	tooLong int64
 }
 
 // take empties the buffer.
 func (b *buffer) take() taken {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	t := taken{changes: b.changes, upTo: b.upTo, hurry: b.hurry, own: b.own}
+	t := taken{changes: b.changes, upTo: b.upTo, hurry: b.hurry, own: b.own, tooLong: b.tooLong}
 	for id := range b.scans {
 		t.scans = append(t.scans, id)
 	}
-	b.changes, b.scans, b.hurry, b.own = nil, nil, false, 0
+	b.changes, b.scans, b.hurry, b.own, b.tooLong = nil, nil, false, 0, 0
 	signal(b.room)
 	return t
 }

@@ -75,7 +75,7 @@ func (s *Stream) lookAtCatalogue(ctx context.Context, before map[int32]string) (
 		changed = changed || moved || c.ScanAsked
 		versions[c.PipelineID] = c.Version
 	}
-	if before != nil && !maps.Equal(before, versions) {
+	if !maps.Equal(before, versions) { // the first look of a session counts as a change
 		changed = true
 	}
 	if changed && s.o.OnCatalogue != nil {
@@ -92,7 +92,7 @@ func (s *Stream) noteCatalogue(ctx context.Context, c catalogueRow) (changed boo
 	case !c.TableExists:
 		status, detail = string(pipeline.Missing), "the source table was dropped"
 	case !c.Published:
-		status, detail = string(pipeline.Unpublished), "the source table is not in the publication: as its owner, run `embedsidecar init`"
+		status, detail = string(pipeline.Unpublished), "the publication does not send all changes of the source table: as its owner, run `embedsidecar init`"
 	case c.Status == string(pipeline.Missing), c.Status == string(pipeline.Unpublished):
 		status = string(pipeline.Active)
 	}

@@ -64,6 +64,12 @@ func (s *Stream) session(ctx context.Context) error {
 	if err := s.check(ctx, st, system); err != nil {
 		return err
 	}
+	if s.o.Prepare != nil {
+		// While another sidecar streamed, pipelines may have come that we never heard of: what is matched with nothing is lost.
+		if err := s.o.Prepare(ctx); err != nil {
+			return err
+		}
+	}
 	ses := &session{s: s, conn: conn, buffer: newBuffer(), durable: make(chan pglogrepl.LSN, 1), relations: map[uint32]*relation{}}
 	if ses.feedback, err = s.feedbackInterval(ctx); err != nil {
 		return err
@@ -460,6 +466,10 @@ func (ses *session) enqueue(ctx context.Context) error {
 		}
 		t := ses.buffer.take()
 		ses.s.stats.OwnWrites.Add(t.own)
+		if t.tooLong > 0 {
+			ses.s.stats.TooLong.Add(t.tooLong)
+			ses.s.o.Log.WarnContext(ctx, "rows left out: their keys are too long for an index of the queue", "changes", t.tooLong)
+		}
 		work := len(t.changes) > 0 || len(t.scans) > 0
 		if moved := t.upTo > saved; !work && (!moved || !t.hurry && t.upTo < saved+idleBytes && time.Since(savedAt) < idleTime) {
 			continue
@@ -493,16 +503,18 @@ func (ses *session) enqueue(ctx context.Context) error {
 	}
 }
 
-// enqueueBatch enqueues a batch, once more if it lost against somebody's locks: an operator's bulk action is no reason to give up
-// the slot.
+// enqueueBatch enqueues a batch, again and again while it loses against somebody's locks: a long write-back or an operator's bulk
+// action is no reason to give up the slot.
 func (ses *session) enqueueBatch(ctx context.Context, b queue.Batch) (queue.Enqueued, error) {
-	const tries = 5
 	for try := 1; ; try++ {
 		done, err := ses.s.o.Queue.Enqueue(ctx, ses.s.o.DB, b)
 		var pg *pgconn.PgError
-		if err == nil || try == tries || !errors.As(err, &pg) || !pgerrcode.IsTransactionRollback(pg.Code) && pg.Code != pgerrcode.LockNotAvailable {
+		if err == nil || !errors.As(err, &pg) || !pgerrcode.IsTransactionRollback(pg.Code) && pg.Code != pgerrcode.LockNotAvailable {
 			return done, err
 		}
 		ses.s.o.Log.WarnContext(ctx, "enqueue lost against a lock", "sqlstate", pg.Code, "try", try)
+		if !wait(ctx, min(time.Duration(try)*20*time.Millisecond, time.Second)) {
+			return done, ctx.Err()
+		}
 	}
 }

@@ -35,6 +35,7 @@ type Options struct {
 
 	StopOnLost   bool                            // refuse instead of making a lost slot anew
 	Repair       func(ctx context.Context) error // makes a missing publication again, if the role may; nil: never
+	Prepare      func(ctx context.Context) error // called before each session: hands in the pipelines as they are now; may be nil
 	OnCatalogue  func()                          // called when a pipeline's table or status changed
 	IgnoreMarks  bool                            // do not recognise own writes by their mark; the ledger alone must do
 	Heartbeat    time.Duration                   // between two looks at the catalogue; 0: 10 s
@@ -53,6 +54,7 @@ type Stats struct {
 	Joined         atomic.Int64
 	Dropped        atomic.Int64 // updates that changed nothing
 	OwnWrites      atomic.Int64 // known by their mark
+	TooLong        atomic.Int64 // changes of rows whose key is longer than pipeline.MaxKey: left out
 	Replayed       atomic.Int64 // transactions that came again after a restart
 	Reconnects     atomic.Int64
 	Gaps           atomic.Int64 // times a gap was answered by a new slot and a scan

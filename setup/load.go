@@ -6,7 +6,9 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/jackc/pgerrcode"
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/embedsidecar/embedsidecar/pipeline"
 )
@@ -48,8 +50,11 @@ const selectStored = `SELECT p.pipeline_id, p.name, p.table_oid, p.table_schema:
 	coalesce(p.destination_column::text, '') AS destination_column, coalesce(p.destination_schema::text, '') AS destination_schema,
 	coalesce(p.destination_table::text, '') AS destination_table, p.dims, p.plugin, p.model, p.generation, p.fingerprint, p.lane, p.enabled,
 	p.status, p.status_detail, p.slot_name::text,
-	coalesce(b.puballtables, false) OR EXISTS (SELECT FROM pg_publication_rel r WHERE r.prpubid = b.oid AND (r.prrelid = p.table_oid
-		OR r.prrelid IN (SELECT relid FROM pg_partition_ancestors(p.table_oid::regclass)))) AS published
+	coalesce(b.pubinsert AND b.pubupdate AND b.pubdelete AND b.pubtruncate AND NOT b.pubviaroot, false) AND (b.puballtables
+		OR EXISTS (SELECT FROM pg_publication_rel r WHERE r.prpubid = b.oid AND to_jsonb(r) ->> 'prqual' IS NULL AND r.prrelid IN (
+			WITH RECURSIVE above AS (SELECT p.table_oid AS relid UNION ALL
+				SELECT h.inhparent FROM above AS a JOIN pg_inherits AS h ON h.inhrelid = a.relid)
+			SELECT relid FROM above))) AS published
 	FROM embedsidecar.pipeline p JOIN embedsidecar.lsn_checkpoint k ON k.slot_name = p.slot_name
 	LEFT JOIN pg_publication b ON b.pubname = k.publication `
 
@@ -130,19 +135,34 @@ func Load(ctx context.Context, db DB, slot string) ([]pipeline.Pipeline, error) 
 			pipelines[i], err = load(ctx, tx, &stored[i])
 			return err
 		})
-		if err != nil {
+		if lockedOut(err) {
+			// Somebody alters that table. The others can go on, and this one is looked at again.
+			pipelines[i] = off(&stored[i])
+			pipelines[i].Detail = "the table is locked by somebody"
+		} else if err != nil {
 			return nil, err
 		}
 	}
 	return pipelines, nil
 }
 
-// load confirms one stored pipeline. Only a failure to find out is an error.
-func load(ctx context.Context, tx pgx.Tx, s *storedPipeline) (pipeline.Pipeline, error) {
-	off := pipeline.Pipeline{
+// off is a stored pipeline that cannot work, with what is certain of it.
+func off(s *storedPipeline) pipeline.Pipeline {
+	return pipeline.Pipeline{
 		Spec: s.spec(), ID: s.PipelineID, OID: s.TableOID, Watched: s.WatchedColumns, WatchAll: s.WatchAll, Dims: s.Dims,
 		Generation: s.Generation, Fingerprint: s.Fingerprint, Status: pipeline.Misconfigured,
 	}
+}
+
+// lockedOut tells whether a lock was not to be had in time.
+func lockedOut(err error) bool {
+	var pg *pgconn.PgError
+	return errors.As(err, &pg) && pg.Code == pgerrcode.LockNotAvailable
+}
+
+// load confirms one stored pipeline. Only a failure to find out is an error.
+func load(ctx context.Context, tx pgx.Tx, s *storedPipeline) (pipeline.Pipeline, error) {
+	off := off(s)
 	f, err := inspect(ctx, tx, s.spec(), s.Dims, s)
 	var (
 		missing *MissingError
@@ -167,7 +187,7 @@ func load(ctx context.Context, tx pgx.Tx, s *storedPipeline) (pipeline.Pipeline,
 	case !s.Published:
 		off = f.pipeline
 		off.Status = pipeline.Unpublished
-		off.Detail = detail(f.table.quoted()+" is not in the publication", []string{"run embedsidecar init as its owner"})
+		off.Detail = detail(f.table.quoted()+" is not in the publication, or not with all of its changes", []string{"run embedsidecar init as its owner"})
 	default:
 		return f.pipeline, nil
 	}

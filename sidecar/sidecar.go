@@ -64,6 +64,9 @@ type Sidecar struct {
 	markKey  []byte
 	userPath string
 
+	refreshing sync.Mutex // guards unscanned, and keeps an older load from replacing a newer one
+	unscanned  []int32    // pipelines the stream learned of late, whose scan is not requested yet
+
 	mu       sync.Mutex
 	services map[string]*embed.Service // by plugin and model
 	running  map[int32]*running
@@ -146,7 +149,8 @@ func (s *Sidecar) Run(ctx context.Context) error {
 	if !s.o.NoStream {
 		stream := replication.New(replication.Options{
 			Slot: s.o.Slot, Queue: s.queue, DB: s.o.Direct, Dial: s.o.Dial, MarkKey: s.markKey, Log: s.o.Log,
-			StopOnLost: s.o.StopOnLost, Repair: s.o.Repair, OnCatalogue: s.Reload, Heartbeat: s.o.Heartbeat,
+			StopOnLost: s.o.StopOnLost, Repair: s.o.Repair, OnCatalogue: s.Reload,
+			Prepare: func(ctx context.Context) error { _, err := s.refresh(ctx); return err }, Heartbeat: s.o.Heartbeat,
 		})
 		stream.SetPipelines(pipelines)
 		s.mu.Lock()
@@ -251,8 +255,8 @@ func (s *Sidecar) sweeps(ctx context.Context) error {
 		func(err error) { s.o.Log.WarnContext(ctx, "sweep failed", "error", err) })
 }
 
-// housekeeping shows a sign of life and prunes history and the registry. While we stand by for the slot nobody tells us of changes
-// to the pipelines, so it also looks at the switch.
+// housekeeping shows a sign of life and prunes history and the registry. While we do not stream nobody tells us of changes to the
+// pipelines, so it also has them loaded anew.
 func (s *Sidecar) housekeeping(ctx context.Context) error {
 	beat := time.NewTicker(6 * s.o.Heartbeat)
 	defer beat.Stop()
@@ -273,6 +277,9 @@ func (s *Sidecar) housekeeping(ctx context.Context) error {
 		case <-ctx.Done():
 			return nil
 		case <-beat.C:
+		}
+		if stream := s.Stream(); stream == nil || !stream.Streaming.Load() {
+			s.Reload()
 		}
 	}
 }

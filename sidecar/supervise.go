@@ -35,7 +35,7 @@ func (s *Sidecar) supervise(ctx, hard context.Context, pipelines []pipeline.Pipe
 		case <-s.reload:
 		case <-retry:
 		}
-		loaded, err := s.o.Load(ctx)
+		loaded, err := s.refresh(ctx)
 		if err != nil {
 			if ctx.Err() == nil {
 				s.o.Log.WarnContext(ctx, "pipelines not loaded", "error", err)
@@ -43,21 +43,34 @@ func (s *Sidecar) supervise(ctx, hard context.Context, pipelines []pipeline.Pipe
 			again = true
 			continue
 		}
-		s.mu.Lock()
-		stream := s.stream
-		s.mu.Unlock()
-		if stream != nil {
-			if added := stream.SetPipelines(loaded); len(added) > 0 {
-				if err := queue.RequestScan(ctx, s.o.Pool, "new pipeline", added); err != nil {
-					s.o.Log.WarnContext(ctx, "scan of a new pipeline not requested", "error", err)
-					again = true
-					continue
-				}
-			}
-		}
 		again = s.apply(ctx, hard, loaded)
 		again = !s.note(ctx, loaded) || again
 	}
+}
+
+// refresh loads the pipelines and hands them to the stream. One that the stream did not know is scanned: what happened to its table
+// until now went unseen. That debt is kept until the request for the scan is durable.
+func (s *Sidecar) refresh(ctx context.Context) ([]pipeline.Pipeline, error) {
+	s.refreshing.Lock()
+	defer s.refreshing.Unlock()
+	loaded, err := s.o.Load(ctx)
+	if err != nil {
+		return nil, err
+	}
+	s.mu.Lock()
+	stream := s.stream
+	s.mu.Unlock()
+	if stream == nil {
+		return loaded, nil
+	}
+	s.unscanned = append(s.unscanned, stream.SetPipelines(loaded)...)
+	if len(s.unscanned) > 0 {
+		if err := queue.RequestScan(ctx, s.o.Pool, "new pipeline", s.unscanned); err != nil {
+			return nil, err
+		}
+		s.unscanned = nil
+	}
+	return loaded, nil
 }
 
 // note tells the database which pipelines fit their tables, for those who ask it: status and wait. It returns false if that must be

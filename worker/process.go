@@ -6,11 +6,11 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
-	"strings"
 	"time"
 
 	"github.com/jackc/pgerrcode"
 	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/pgvector/pgvector-go"
 
 	"github.com/embedsidecar/embedsidecar/embed"
 	"github.com/embedsidecar/embedsidecar/failpoint"
@@ -43,10 +43,12 @@ const (
 // process takes leased tasks to their end. It returns an error only if the batch as a whole could not be finished.
 func (w *Worker) process(ctx context.Context, tasks []queue.Task) error {
 	items, err := w.look(ctx, tasks)
-	if err != nil {
-		if w.parks(ctx, err) {
-			return w.postpone(ctx, tasks, embed.Configuration, "table", errParked.Error(), min(parkedPause, w.o.Retry.Max))
-		}
+	switch {
+	case lockedOut(err):
+		return w.postpone(ctx, tasks, embed.Transient, "locked", "the table is locked by somebody", lockedDelay(tasks[0], time.Now()))
+	case parkable(err):
+		return w.park(ctx, tasks, err)
+	case err != nil:
 		return err
 	}
 	if err := failpoint.Hit("worker/after-read"); err != nil {
@@ -82,7 +84,7 @@ func (w *Worker) look(ctx context.Context, tasks []queue.Task) ([]item, error) {
 		}
 		return items, nil
 	}
-	if !rowsFault(err) {
+	if lockedOut(err) || parkable(err) && (len(tasks) == 1 || w.unfit(ctx)) || !rowsFault(err) && !contended(err) {
 		return nil, err
 	}
 	if len(tasks) == 1 {
@@ -192,9 +194,9 @@ func (w *Worker) embedderFailed(ctx context.Context, tasks []queue.Task, err err
 		return err
 	}
 	class, code := embed.Classify(err)
-	w.o.Log.WarnContext(ctx, "embedder failed", "pipeline", w.o.Pipeline.Name, "class", string(class), "code", code, "tasks", len(tasks), "error", err)
+	w.o.Log.WarnContext(ctx, "embedder failed", "pipeline", w.o.Pipeline.Name, "class", string(class), "code", code, "tasks", len(tasks))
 	if class != embed.Crash {
-		return w.postpone(ctx, tasks, class, code, err.Error(), max(w.o.Service.Rest(), w.o.Retry.Initial/4))
+		return w.postpone(ctx, tasks, class, code, "the embedder did not answer", max(w.o.Service.Rest(), w.o.Retry.Initial/4))
 	}
 	outcomes := make([]queue.Outcome, len(tasks))
 	for i, t := range tasks {
@@ -259,36 +261,69 @@ func (w *Worker) backoff(attempt int) time.Duration {
 	return d/2 + time.Duration(rand.Int64N(int64(d/2)+1)) //nolint:gosec // jitter needs no secrecy
 }
 
-// parks tells whether an error means that the pipeline does not fit its table, and says so to whoever can look.
-func (w *Worker) parks(ctx context.Context, err error) bool {
-	var pg *pgconn.PgError
-	if !errors.As(err, &pg) {
+// parkable tells whether an error may mean that the pipeline does not fit its table.
+func parkable(err error) bool {
+	pg, ok := errors.AsType[*pgconn.PgError](err)
+	if !ok {
 		return false
 	}
 	switch pg.Code {
 	case pgerrcode.UndefinedColumn, pgerrcode.UndefinedTable, pgerrcode.InsufficientPrivilege, pgerrcode.UndefinedFunction,
 		pgerrcode.DatatypeMismatch, pgerrcode.UndefinedObject, pgerrcode.InvalidSchemaName:
-		w.o.Log.WarnContext(ctx, "pipeline parked", "pipeline", w.o.Pipeline.Name, "sqlstate", pg.Code, "error", pg.Message)
-		if w.o.Broken != nil {
-			w.o.Broken(w.o.Pipeline)
-		}
 		return true
 	}
 	return false
 }
 
-// rowsFault tells whether an error of a statement may be the fault of one of its rows.
-func rowsFault(err error) bool {
-	var pg *pgconn.PgError
-	if !errors.As(err, &pg) {
+// unfit asks the table with no rows in hand: if even that is refused, it is not one row's fault. A trigger that refuses a row for
+// lack of a privilege looks just like a missing GRANT.
+func (w *Worker) unfit(ctx context.Context) bool {
+	tx, err := w.o.DB.Begin(ctx)
+	if err != nil {
 		return false
 	}
-	switch {
-	case strings.HasPrefix(pg.Code, "22"), strings.HasPrefix(pg.Code, "23"), strings.HasPrefix(pg.Code, "P0"),
-		strings.HasPrefix(pg.Code, "54"), strings.HasPrefix(pg.Code, "38"), strings.HasPrefix(pg.Code, "39"):
+	defer func() { _ = tx.Rollback(context.WithoutCancel(ctx)) }() // it only asks
+	if _, err := w.read(ctx, nil); parkable(err) {
 		return true
 	}
-	return false
+	args, err := keyArrays(w.o.Pipeline, nil)
+	if err != nil {
+		return false
+	}
+	if !w.o.Pipeline.ToColumn() {
+		args = append(args, [][]byte{})
+	}
+	_, err = tx.Exec(ctx, w.sql.write, append(args, []pgvector.Vector{})...)
+	return parkable(err)
+}
+
+// park lets tasks wait until the pipeline fits its table again, and says so to whoever can look.
+func (w *Worker) park(ctx context.Context, tasks []queue.Task, err error) error {
+	w.o.Log.WarnContext(ctx, "pipeline parked", "pipeline", w.o.Pipeline.Name, "sqlstate", sqlState(err))
+	if w.o.Broken != nil {
+		w.o.Broken(w.o.Pipeline)
+	}
+	return w.postpone(ctx, tasks, embed.Configuration, "table", errParked.Error(), 10*time.Second)
+}
+
+// rowsFault tells whether an error of a statement may be the fault of one of its rows: anything the server says that is not about
+// the session, the server itself or somebody's locks. A user's trigger may raise what it likes.
+func rowsFault(err error) bool {
+	pg, ok := errors.AsType[*pgconn.PgError](err)
+	if !ok {
+		return false
+	}
+	switch pg.Code[:2] {
+	case "08", "25", "28", "40", "53", "55", "57", "58":
+		return false
+	}
+	return true
+}
+
+// lockedOut tells whether a lock was not to be had in time.
+func lockedOut(err error) bool {
+	pg, ok := errors.AsType[*pgconn.PgError](err)
+	return ok && pg.Code == pgerrcode.LockNotAvailable
 }
 
 // contended tells whether a statement lost against somebody else's locks: the same one, or half of it, may succeed.
@@ -298,13 +333,13 @@ func contended(err error) bool {
 		return false
 	}
 	switch pg.Code {
-	case pgerrcode.DeadlockDetected, pgerrcode.SerializationFailure, pgerrcode.LockNotAvailable, pgerrcode.QueryCanceled:
+	case pgerrcode.DeadlockDetected, pgerrcode.SerializationFailure, pgerrcode.QueryCanceled:
 		return true
 	}
 	return false
 }
 
-// sqlState describes a server's error without its detail, which may hold row values.
+// sqlState describes a server's error without its message, which may hold row values: a trigger may put in what it likes.
 func sqlState(err error) string {
 	if pg, ok := errors.AsType[*pgconn.PgError](err); ok {
 		return "SQLSTATE " + pg.Code

@@ -45,8 +45,10 @@ func (s *Scan) Run(ctx context.Context, heartbeat time.Duration, wake <-chan str
 	for {
 		next, err := s.step(ctx)
 		if err != nil && ctx.Err() == nil {
-			s.w.parks(ctx, err)
-			s.w.o.Log.WarnContext(ctx, "scan interrupted", "pipeline", s.w.o.Pipeline.Name, "error", err)
+			if parkable(err) && s.w.o.Broken != nil {
+				s.w.o.Broken(s.w.o.Pipeline)
+			}
+			s.w.o.Log.WarnContext(ctx, "scan interrupted", "pipeline", s.w.o.Pipeline.Name, "error", quiet(err))
 			next = stepLater
 		}
 		switch next {
@@ -88,7 +90,7 @@ const (
 func (s *Scan) step(ctx context.Context) (step, error) {
 	p := s.w.o.Pipeline
 	var st scanState
-	err := s.w.o.DB.QueryRow(ctx, sqlfiles.Query("read_scan"), pgx.StrictNamedArgs{"pipeline_id": p.ID}).
+	err := s.w.o.DB.QueryRow(ctx, sqlfiles.Query("read_scan"), pgx.StrictNamedArgs{"pipeline_id": p.ID, "generation": p.Generation}).
 		Scan(&st.Phase, &st.Reason, &st.AfterKey, &st.Requested, &st.Started, &st.MayStart)
 	if errors.Is(err, pgx.ErrNoRows) {
 		return stepIdle, nil
@@ -149,7 +151,7 @@ func (s *Scan) save(ctx context.Context, before, after scanState, begin bool, se
 	defer func() { _ = tx.Rollback(context.WithoutCancel(ctx)) }() // after a commit this does nothing
 	tag, err := tx.Exec(ctx, sqlfiles.Query("save_scan"), pgx.StrictNamedArgs{
 		"pipeline_id": p.ID, "phase": after.Phase, "after_key": after.AfterKey, "started": after.Started, "begin": begin,
-		"seen": seen, "made": len(look), "table": p.OID,
+		"seen": seen, "made": len(look), "table": p.OID, "generation": p.Generation,
 		"old_phase": before.Phase, "old_after_key": before.AfterKey, "old_requested": before.Requested, "old_started": before.Started,
 	})
 	if err != nil {
@@ -200,7 +202,9 @@ func (s *Scan) rows(ctx context.Context, after *string) (keys, look []string, er
 	}
 	var compare []string
 	for i, key := range keys {
-		if known[i] {
+		if len(key) > pipeline.MaxKey {
+			s.w.o.Log.WarnContext(ctx, "row left out: its key is too long for an index of the queue", "pipeline", s.w.o.Pipeline.Name, "bytes", len(key))
+		} else if known[i] {
 			compare = append(compare, key)
 		} else {
 			look = append(look, key)
@@ -211,7 +215,7 @@ func (s *Scan) rows(ctx context.Context, after *string) (keys, look []string, er
 	}
 	found, err := s.w.read(ctx, compare)
 	if rowsFault(err) {
-		return keys, keys, nil // the worker finds the row at fault
+		return keys, append(look, compare...), nil // the worker finds the row at fault
 	}
 	if err != nil {
 		return nil, nil, err
@@ -245,6 +249,9 @@ func (s *Scan) orphans(ctx context.Context, after *string) (keys, look []string,
 		return nil, nil, err
 	}
 	look, err = pgx.CollectRows(rows, pgx.RowTo[string])
+	if rowsFault(err) {
+		return keys, keys, nil // a key that is no value of the column's type any more; the worker finds it
+	}
 	return keys, look, err
 }
 

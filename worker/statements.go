@@ -193,17 +193,20 @@ func (s *statements) buildColumn(p *pipeline.Pipeline, list func(...string) stri
 }
 
 func (s *statements) buildTable(p *pipeline.Pipeline, list func(...string) string, names []string) {
-	columns, values := make([]string, len(p.Key)), make([]string, len(p.Key))
+	columns, values, respell := make([]string, len(p.Key)), make([]string, len(p.Key)), make([]string, len(p.Key))
 	for i, k := range p.Key {
 		columns[i], values[i] = ident(k.Name), k.Value(names[i])
+		respell[i] = columns[i] + " = excluded." + columns[i]
 	}
 	keys := strings.Join(columns, ", ")
 	match := p.MatchKey("d", names)
 	s.write = "INSERT INTO " + p.Into() + " AS d (" + keys + ", chunk_no, generation, text_hash, embedded_at, embedding) SELECT " +
 		strings.Join(values, ", ") + fmt.Sprintf(", 0, %d, k.text_hash, now(), k.vector FROM ", p.Generation) +
-		list("text_hash bytea", "vector "+p.VectorType) + " ON CONFLICT (" + keys + ", chunk_no) DO UPDATE SET generation = excluded.generation," +
+		list("text_hash bytea", "vector "+p.VectorType) + " ON CONFLICT (" + keys + ", chunk_no) DO UPDATE SET " + strings.Join(respell, ", ") + ", generation = excluded.generation," +
 		" text_hash = excluded.text_hash, embedded_at = excluded.embedded_at, embedding = excluded.embedding"
-	s.remove = "DELETE FROM " + p.Into() + " AS d USING " + list() + " WHERE " + match
+	// The key must also be spelled alike: by the time a row of the old spelling is known to be gone, one of another spelling that is
+	// equal to it (citext, numeric) may have come and got its vector.
+	s.remove = "DELETE FROM " + p.Into() + " AS d USING " + list("row_key text") + " WHERE " + match + " AND " + p.KeyExpression("d") + " = k.row_key"
 	s.empty = s.remove
 	s.reuse = "SELECT k.place, d.embedding FROM " + list() + " JOIN " + p.Into() + " AS d ON " + match + " WHERE d.chunk_no = 0"
 }

@@ -12,6 +12,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/jackc/pgx/v5/pgconn"
 	"golang.org/x/sync/errgroup"
 
 	"github.com/embedsidecar/embedsidecar/embed"
@@ -120,7 +121,7 @@ func (w *Worker) loop(ctx, hard context.Context, who queue.Who) {
 		case err != nil && ctx.Err() != nil:
 			return
 		case err != nil:
-			w.o.Log.WarnContext(ctx, "batch not finished", "pipeline", w.o.Pipeline.Name, "error", err)
+			w.o.Log.WarnContext(ctx, "batch not finished", "pipeline", w.o.Pipeline.Name, "error", quiet(err))
 			if !sleep(ctx, failed) {
 				return
 			}
@@ -206,6 +207,14 @@ func (w *Worker) keepLease(ctx context.Context, token int64) (stop func()) {
 
 // errParked means that the pipeline does not fit its table any more: its tasks wait.
 var errParked = errors.New("the pipeline does not fit its table")
+
+// quiet keeps what a server says out of the log: a user's trigger may have put a row's text into it.
+func quiet(err error) any {
+	if _, ok := errors.AsType[*pgconn.PgError](err); ok {
+		return sqlState(err)
+	}
+	return err
+}
 
 func (w *Worker) describe(n int) string {
 	return fmt.Sprintf("%d rows of %s", n, w.o.Pipeline.Source())

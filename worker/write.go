@@ -34,14 +34,17 @@ func (w *Worker) finish(ctx context.Context, items []item) error {
 	if err == nil {
 		return nil
 	}
-	if w.parks(ctx, err) {
-		tasks := make([]queue.Task, len(items))
-		for i := range items {
-			tasks[i] = items[i].task
-		}
-		return w.postpone(ctx, tasks, embed.Configuration, "destination", errParked.Error(), min(parkedPause, w.o.Retry.Max))
+	tasks := make([]queue.Task, len(items))
+	for i := range items {
+		tasks[i] = items[i].task
 	}
-	if !rowsFault(err) && !contended(err) {
+	switch {
+	case lockedOut(err):
+		// Somebody alters the table or builds an index on it. Smaller batches would wait just as long.
+		return w.postpone(ctx, tasks, embed.Transient, "locked", "the table is locked by somebody", lockedDelay(tasks[0], time.Now()))
+	case parkable(err) && w.unfit(ctx):
+		return w.park(ctx, tasks, err)
+	case !rowsFault(err) && !contended(err):
 		return err
 	}
 	if len(items) == 1 {
@@ -243,7 +246,7 @@ func (w *Worker) queueDestination(batch *pgx.Batch, c change) error {
 		if p.ToColumn() {
 			w.queueUpdate(batch, w.sql.empty, args, len(c.empty))
 		} else {
-			batch.Queue(w.sql.empty, args...)
+			batch.Queue(w.sql.empty, append(args, keysOf(c.empty))...)
 		}
 	}
 	if len(c.remove) > 0 && w.sql.remove != "" {
@@ -251,7 +254,7 @@ func (w *Worker) queueDestination(batch *pgx.Batch, c change) error {
 		if err != nil {
 			return err
 		}
-		batch.Queue(w.sql.remove, args...)
+		batch.Queue(w.sql.remove, append(args, keysOf(c.remove))...)
 	}
 	return nil
 }

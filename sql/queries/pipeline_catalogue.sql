@@ -6,21 +6,32 @@ SELECT p.pipeline_id, p.status, p.catalogue AS known, c.oid IS NOT NULL AS table
        coalesce(n.nspname, '') AS table_schema, coalesce(c.relname, '') AS table_name,
        CASE WHEN c.oid IS NULL THEN '{}'::jsonb ELSE jsonb_build_object(
            'name', format('%I.%I', n.nspname, c.relname),
-           -- pg_partition_tree gives nothing for a plain table: hence the union.
-           'storage', (SELECT md5(string_agg(t.relid::text || ':' || coalesce(pg_relation_filenode(t.relid), 0)::text, ',' ORDER BY t.relid))
-                       FROM (SELECT relid::oid FROM pg_partition_tree(c.oid) UNION SELECT c.oid) AS t (relid)),
+           -- The tree is walked by hand: pg_partition_tree locks the user's partitions, one after the other. The entry of a
+           -- partition is part of its mark: one that was detached, changed and attached again has a new one.
+           'storage', (WITH RECURSIVE tree AS (
+                           SELECT c.oid AS relid, '' AS entry
+                           UNION ALL
+                           SELECT h.inhrelid, h.xmin::text FROM tree AS t JOIN pg_inherits AS h ON h.inhparent = t.relid)
+                       SELECT md5(string_agg(t.relid::text || ':' || f.relfilenode::text || ':' || t.entry, ',' ORDER BY t.relid))
+                       FROM tree AS t JOIN pg_class AS f ON f.oid = t.relid),
            'columns', (SELECT md5(string_agg(concat_ws(':', a.attnum, a.attname, a.atttypid, a.atttypmod, a.attisdropped), ',' ORDER BY a.attnum))
                        FROM pg_attribute AS a WHERE a.attrelid = c.oid AND a.attnum > 0),
            'identity', c.relreplident::text || coalesce((SELECT string_agg(i.indexrelid::text, ',' ORDER BY i.indexrelid) FROM pg_index AS i
                        WHERE i.indrelid = c.oid AND (i.indisprimary OR i.indisreplident)), ''),
            'security', c.relrowsecurity::text || c.relforcerowsecurity::text,
-           'published', coalesce((SELECT r.oid FROM pg_publication_rel AS r WHERE r.prpubid = b.oid AND r.prrelid = c.oid), 0)::text
-                       || coalesce(b.puballtables::text, '')) END AS current,
+           'published', coalesce((SELECT r.oid::text || coalesce(to_jsonb(r) ->> 'prqual', '') || coalesce(to_jsonb(r) ->> 'prattrs', '')
+                                  FROM pg_publication_rel AS r WHERE r.prpubid = b.oid AND r.prrelid = c.oid), '')
+                       || concat(b.puballtables, b.pubinsert, b.pubupdate, b.pubdelete, b.pubtruncate, b.pubviaroot)) END AS current,
        b.oid IS NOT NULL AS publication_exists,
        coalesce(b.oid = k.publication_oid, false) AS same_publication,
-       coalesce(b.puballtables, false)
-           OR EXISTS (SELECT FROM pg_publication_rel AS r WHERE r.prpubid = b.oid AND r.prrelid = c.oid)
-           OR EXISTS (SELECT FROM pg_publication_tables AS v WHERE v.pubname = b.pubname AND v.schemaname = n.nspname AND v.tablename = c.relname)
+       coalesce(b.pubinsert AND b.pubupdate AND b.pubdelete AND b.pubtruncate AND NOT b.pubviaroot, false)
+           AND (b.puballtables
+                OR EXISTS (SELECT FROM pg_publication_rel AS r
+                           WHERE r.prpubid = b.oid AND to_jsonb(r) ->> 'prqual' IS NULL AND r.prrelid IN (
+                               WITH RECURSIVE above AS (SELECT c.oid AS relid UNION ALL
+                                   SELECT h.inhparent FROM above AS a JOIN pg_inherits AS h ON h.inhrelid = a.relid)
+                               SELECT relid FROM above))
+                OR EXISTS (SELECT FROM pg_publication_tables AS v WHERE v.pubname = b.pubname AND v.schemaname = n.nspname AND v.tablename = c.relname))
            AS published,
        -- What a running sidecar must load anew when it changes.
        md5(ROW(i.enabled, p.enabled, p.generation, p.fingerprint, p.text_expression, p.filter_expression, p.source_columns, p.watched_columns,

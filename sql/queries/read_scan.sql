@@ -1,5 +1,8 @@
 -- read_scan: what a pipeline's scan has to do next, if anything.
+-- A sidecar that knows only an older generation of the pipeline would compare with the wrong text: it sees no scan.
 -- Rows: at most one. Locks: none. Index: primary key.
 SELECT s.phase, s.reason, s.after_key, s.requested, s.started, s.barrier <= pg_snapshot_xmin(pg_current_snapshot()) AS may_start
 FROM   embedsidecar.scan AS s
-WHERE  s.pipeline_id = @pipeline_id AND s.phase <> 'done';
+WHERE  s.pipeline_id = @pipeline_id AND s.phase <> 'done'
+       AND EXISTS (SELECT FROM embedsidecar.pipeline AS p CROSS JOIN embedsidecar.installation AS i
+                   WHERE p.pipeline_id = s.pipeline_id AND p.generation = @generation AND p.enabled AND i.enabled);

@@ -1,7 +1,9 @@
 -- request_scan: ask for a scan (reconcile) of pipelines. One that runs is begun again when it ends; one that waits waits on.
+-- The scan waits for every transaction that has an id by now. The snapshot's xmax would not do: it is one past the last id that
+-- ended, and those that run may be above it.
 -- Rows: none. Locks: the scan rows. Index: primary key.
 INSERT INTO embedsidecar.scan AS s (pipeline_id, reason, barrier)
-SELECT p.pipeline_id, @reason, pg_snapshot_xmax(pg_current_snapshot())
+SELECT p.pipeline_id, @reason, pg_current_xact_id()
 FROM   embedsidecar.pipeline AS p
 WHERE  p.pipeline_id = ANY (@pipeline_ids::integer[])
 ORDER BY p.pipeline_id

@@ -1,4 +1,5 @@
--- save_scan: a step of a scan is done, unless somebody moved it since it was read.
+-- save_scan: a step of a scan is done, unless somebody moved it since it was read, or the pipeline is of another
+-- generation by now.
 -- Rows: none. Locks: the scan row. Index: primary key.
 UPDATE embedsidecar.scan AS s
 SET    phase = @phase, after_key = @after_key, started = @started,
@@ -10,4 +11,5 @@ SET    phase = @phase, after_key = @after_key, started = @started,
            ELSE s.rows_expected END,
        finished_at = CASE WHEN @phase = 'done' THEN now() END
 WHERE  s.pipeline_id = @pipeline_id AND s.phase = @old_phase AND s.after_key IS NOT DISTINCT FROM @old_after_key
-       AND s.requested = @old_requested AND s.started = @old_started;
+       AND s.requested = @old_requested AND s.started = @old_started
+       AND EXISTS (SELECT FROM embedsidecar.pipeline AS p WHERE p.pipeline_id = s.pipeline_id AND p.generation = @generation);
