@@ -1,0 +1,154 @@
+package sidecar_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/embedsidecar/embedsidecar/embed"
+	"github.com/embedsidecar/embedsidecar/sidecar"
+	"github.com/embedsidecar/embedsidecar/testenv"
+)
+
+func TestP2_AStandbyThatTakesOverKnowsPipelinesAddedMeanwhile(t *testing.T) {
+	t.Parallel()
+	db := testenv.DB(t)
+	db.MustExec(docs)
+	db.MustExec(`CREATE TABLE notes (id bigint PRIMARY KEY, body text)`)
+	first := intoTable("docs", "body")
+	r := newRig(t, db, first)
+	streamer, stop := r.start()
+	testenv.Eventually(t, time.Minute, func() (bool, string) {
+		return streamer.Stream() != nil && streamer.Stream().Streaming.Load(), "the first does not stream"
+	})
+	standby, _ := r.start()
+	testenv.Eventually(t, time.Minute, func() (bool, string) { return len(standby.States()) == 1, "the second is not up" })
+	r.init(first, intoTable("notes", "body"))
+	for _, p := range r.pipelines {
+		db.Grant(r.role, p)
+	}
+	testenv.Eventually(t, time.Minute, func() (bool, string) { return len(streamer.States()) == 2, "the new pipeline is not seen" })
+	r.settle()
+	stop()
+	testenv.Eventually(t, time.Minute, func() (bool, string) { return standby.Stream().Streaming.Load(), "no takeover" })
+	db.MustExec(`INSERT INTO notes VALUES (1, 'after the takeover')`)
+	r.settle()
+	r.verify()
+	if n := r.count(`SELECT count(*) FROM notes_embedding`); n != 1 {
+		t.Errorf("%d vectors for the new pipeline's row, want 1", n)
+	}
+}
+
+func TestP1_ADeadLetterGoesWithItsRow(t *testing.T) {
+	t.Parallel()
+	db := testenv.DB(t)
+	db.MustExec(docs)
+	db.MustExec(`INSERT INTO docs SELECT i, 'body ' || i FROM generate_series(1, 5) AS i`)
+	r := newRig(t, db, intoTable("docs", "body"))
+	r.options = func(o *sidecar.Options) { o.Retry.MaxAttempts = 1 }
+	r.start()
+	r.settle()
+	r.embedder.hook(func(_ context.Context, texts []string) error {
+		if strings.Contains(strings.Join(texts, " "), "poison") {
+			return &embed.Error{Class: embed.Data, Code: "wrong_count", Err: errors.New("one too few")}
+		}
+		return nil
+	})
+	db.MustExec(`UPDATE docs SET body = 'poison' WHERE id = 3`)
+	testenv.Eventually(t, time.Minute, func() (bool, string) {
+		return r.count(`SELECT count(*) FROM embedsidecar.task WHERE state = 'failed'`) == 1, "no dead letter"
+	})
+	db.MustExec(`TRUNCATE docs`)
+	r.settle()
+	r.verify()
+	if n := r.count(`SELECT count(*) FROM embedsidecar.task`); n != 0 {
+		t.Errorf("%d tasks of rows that are gone", n)
+	}
+}
+
+func TestP2_APartitionThatWasAwayForAWhile(t *testing.T) {
+	t.Parallel()
+	db := testenv.DB(t)
+	db.MustExec(`CREATE TABLE docs (id bigint PRIMARY KEY, body text) PARTITION BY RANGE (id)`)
+	db.MustExec(`CREATE TABLE docs_a PARTITION OF docs FOR VALUES FROM (0) TO (100)`)
+	db.MustExec(`INSERT INTO docs SELECT i, 'body ' || i FROM generate_series(1, 20) AS i`)
+	r := newRig(t, db, intoTable("docs", "body"))
+	s, _ := r.start()
+	r.settle()
+	scans := s.Stream().CatalogueScans.Load()
+	db.MustExec(`BEGIN; ALTER TABLE docs DETACH PARTITION docs_a; UPDATE docs_a SET body = body || '!'; INSERT INTO docs_a VALUES (50, 'new');
+		ALTER TABLE docs ATTACH PARTITION docs_a FOR VALUES FROM (0) TO (100); COMMIT`)
+	testenv.Eventually(t, time.Minute, func() (bool, string) { return s.Stream().CatalogueScans.Load() > scans, "it was not noticed" })
+	r.settle()
+	r.verify()
+}
+
+func TestP2_APublicationThatSendsLess(t *testing.T) {
+	t.Parallel()
+	db := testenv.DB(t)
+	db.MustExec(docs)
+	db.MustExec(`INSERT INTO docs SELECT i, 'body ' || i FROM generate_series(1, 5) AS i`)
+	r := newRig(t, db, intoTable("docs", "body"))
+	r.start()
+	r.settle()
+	status := func(want string) {
+		t.Helper()
+		testenv.Eventually(t, time.Minute, func() (bool, string) {
+			got := testenv.Value[string](db, `SELECT status FROM embedsidecar.pipeline`)
+			return got == want, got
+		})
+	}
+	db.MustExec(`ALTER PUBLICATION ` + db.Name + `_pub SET (publish = 'insert')`)
+	db.MustExec(`UPDATE docs SET body = body || '!'`)
+	status("unpublished")
+	db.MustExec(`ALTER PUBLICATION ` + db.Name + `_pub SET (publish = 'insert, update, delete, truncate')`)
+	status("active")
+	r.settle()
+	r.verify()
+}
+
+func TestP5_OneRowsRefusalParksNobody(t *testing.T) {
+	t.Parallel()
+	db := testenv.DB(t)
+	db.MustExec(`CREATE TABLE docs (id bigint PRIMARY KEY, body text, embedding vector(8))`)
+	db.MustExec(`CREATE FUNCTION keep() RETURNS trigger LANGUAGE plpgsql AS $$
+		BEGIN IF new.id = 7 THEN RAISE insufficient_privilege USING MESSAGE = 'locked: ' || new.body; END IF; RETURN new; END $$`)
+	db.MustExec(`CREATE TRIGGER keep BEFORE UPDATE ON docs FOR EACH ROW EXECUTE FUNCTION keep()`)
+	db.MustExec(`INSERT INTO docs SELECT i, 'body ' || i FROM generate_series(1, 20) AS i`)
+	r := newRig(t, db, column("docs", "body"))
+	r.options = func(o *sidecar.Options) { o.Retry.MaxAttempts = 1 }
+	r.start()
+	r.settle()
+	if n := r.count(`SELECT count(*) FROM docs WHERE embedding IS NOT NULL`); n != 19 {
+		t.Errorf("%d of 19 innocent rows have a vector", n)
+	}
+	if got := testenv.Values[string](db, `SELECT row_key || ' ' || error_code || ' ' || error_message FROM embedsidecar.task`); fmt.Sprint(got) != "[7 write_refused embed text: write_refused: SQLSTATE 42501]" {
+		t.Errorf("tasks %v", got)
+	}
+}
+
+func TestP1_AnOldDefinitionDoesNotEatTheScanOfANewOne(t *testing.T) {
+	t.Parallel()
+	db := testenv.DB(t)
+	db.MustExec(docs)
+	db.MustExec(`INSERT INTO docs SELECT i, 'body ' || i FROM generate_series(1, 5) AS i`)
+	spec := intoTable("docs", "body")
+	r := newRig(t, db, spec)
+	r.options = func(o *sidecar.Options) { o.NoStream = true } // it works the queue and is told of nothing
+	_, stop := r.start()
+	r.options = nil
+	r.start()
+	r.settle()
+	spec.Columns, spec.Text = nil, "upper(body)"
+	r.init(spec)
+	r.settle()
+	stop()
+	r.settle()
+	r.verify()
+	if n := r.embedder.sent("BODY 1"); n == 0 {
+		t.Error("the new text was never embedded")
+	}
+}
