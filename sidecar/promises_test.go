@@ -227,6 +227,44 @@ func TestP6_WriteBacksMakeNoTask(t *testing.T) {
 	}
 }
 
+// A row that its user changes between our reading it and our writing to it makes one task, for the user's change.
+func TestP6_ARowChangedWhileItIsEmbeddedMakesOneTask(t *testing.T) {
+	t.Parallel()
+	db := testenv.DB(t)
+	db.MustExec(`CREATE TYPE pair AS (a text, b text)`)
+	db.MustExec(`CREATE TABLE docs (id bigint PRIMARY KEY, title text, body text, couple pair, code char(5))`)
+	db.MustExec(`INSERT INTO docs VALUES (1, NULL, 'old', ROW(NULL, NULL), 'x')`)
+	r := newRig(t, db, column("docs", "title", "body", "couple", "code"))
+	s, _ := r.start()
+	r.settle()
+	embedding, goOn := make(chan struct{}), make(chan struct{})
+	r.embedder.hook(func(_ context.Context, texts []string) error {
+		if strings.Contains(texts[0], "new") {
+			close(embedding)
+			<-goOn
+		}
+		return nil
+	})
+	db.MustExec(`UPDATE docs SET body = 'new'`)
+	<-embedding
+	db.MustExec(`UPDATE docs SET body = 'newest', title = '', code = NULL`)
+	testenv.Eventually(t, time.Minute, func() (bool, string) {
+		return r.count(`SELECT coalesce(max(gen), 0) FROM embedsidecar.task`) == 2, "the second change was not queued"
+	})
+	r.embedder.hook(nil)
+	close(goOn)
+	r.settle()
+	r.settle() // our own writes have come by now
+	stats := s.Stream()
+	if got := stats.OwnWrites.Load(); got != 3 {
+		t.Errorf("%d own writes were known, want 3", got)
+	}
+	if made, joined, dropped := stats.Made.Load(), stats.Joined.Load(), stats.Dropped.Load(); made != 1 || joined != 1 || dropped != 0 {
+		t.Errorf("%d tasks made, %d joined, %d changes dropped; want 1, 1 and 0", made, joined, dropped)
+	}
+	r.verify()
+}
+
 func TestP6_ATriggerInOurWriteBackIsEmbedded(t *testing.T) {
 	t.Parallel()
 	db := testenv.DB(t)

@@ -28,7 +28,7 @@ type statements struct {
 	write   string // vectors to the destination
 	empty   string // take vectors away from rows that have no text
 	remove  string // vectors of rows that are gone; "" with a column, which went with its row
-	lock    string // a column's rows, skipping locked ones; "" with an embedding table
+	lock    string // a column's rows, skipping locked ones, with their source hash; "" with an embedding table
 	reuse   string // vectors by key
 	orphans string // keys of an embedding table without a source row
 }
@@ -177,11 +177,23 @@ func (s *statements) buildScan(p *pipeline.Pipeline, list func(...string) string
 		" AND " + p.KeyExpression("r") + " = k.row_key OFFSET 0)"
 }
 
+// sourceHash returns the SQL expression of a row's pipeline.SourceHash.
+func sourceHash(p *pipeline.Pipeline) string {
+	hash := "''::bytea"
+	for _, w := range p.Watched {
+		c := "r." + ident(w)
+		// num_nulls and not IS NULL, which a composite value of nothing but NULLs also satisfies.
+		hash += fmt.Sprintf(" || CASE WHEN num_nulls(%s) = 1 THEN decode(repeat('00', %d), 'hex') ELSE substr(sha256(convert_to(format('%%s', %s), pg_client_encoding()::name)), 1, %d) END",
+			c, pipeline.ColumnHashSize, c, pipeline.ColumnHashSize)
+	}
+	return hash
+}
+
 func (s *statements) buildColumn(p *pipeline.Pipeline, list func(...string) string, match string) {
 	column := ident(p.IntoColumn)
 	// FOR NO KEY UPDATE needs no more than UPDATE on the one column, and readers of foreign keys do not wait for it.
-	s.lock = "SELECT k.place FROM " + list() + " CROSS JOIN LATERAL (SELECT FROM " + source(p) + " WHERE " + match +
-		" FOR NO KEY UPDATE SKIP LOCKED) AS f"
+	s.lock = "SELECT k.place, f.source FROM " + list() + " CROSS JOIN LATERAL (SELECT " + sourceHash(p) + " AS source FROM " + source(p) +
+		" WHERE " + match + " FOR NO KEY UPDATE SKIP LOCKED) AS f"
 	target := "ONLY " + p.Source()
 	if p.Partitioned {
 		target = p.Source()

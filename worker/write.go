@@ -105,7 +105,7 @@ func (w *Worker) writeBack(ctx context.Context, items []item) error {
 		return fmt.Errorf("write back %s: %w", w.describe(len(items)), err)
 	}
 	defer func() { _ = tx.Rollback(context.WithoutCancel(ctx)) }() // after a commit this does nothing
-	held, free, err := w.lock(ctx, tx, items)
+	held, locked, err := w.lock(ctx, tx, items)
 	if err != nil {
 		return fmt.Errorf("write back %s: %w", w.describe(len(items)), err)
 	}
@@ -120,7 +120,7 @@ func (w *Worker) writeBack(ctx context.Context, items []item) error {
 			w.stats.Fenced.Add(1)
 		case it.action == broken:
 			outcomes = append(outcomes, w.failure(&it))
-		case free != nil && it.touches() && !free[it.task.TaskID]:
+		case locked != nil && it.touches() && locked[it.task.TaskID] == nil:
 			// Somebody is changing the row, or it is gone since we read it. Whatever it is will be true in a moment.
 			w.stats.Locked.Add(1)
 			outcomes = append(outcomes, queue.Outcome{
@@ -137,6 +137,7 @@ func (w *Worker) writeBack(ctx context.Context, items []item) error {
 	}
 	c := sortItems(mine)
 	batch := &pgx.Batch{}
+	w.queueMark(batch, mine, locked)
 	if err := w.queueDestination(batch, c); err != nil {
 		return err
 	}
@@ -164,51 +165,71 @@ func (w *Worker) writeBack(ctx context.Context, items []item) error {
 	return nil
 }
 
-// lock begins the transaction: the mark first, then my tasks, then the rows of a column destination. It returns which tasks are
-// still mine and, for a column, which rows are free (nil for an embedding table, whose rows nobody else writes).
-func (w *Worker) lock(ctx context.Context, tx pgx.Tx, items []item) (held, free map[int64]bool, err error) {
+// lock begins the transaction: my tasks first, then the rows of a column destination. It returns which tasks are still mine and,
+// for a column, the source hash that each row has now that nobody else can change it (nil for an embedding table, whose rows nobody
+// else writes). Rows that are locked by others are left out.
+func (w *Worker) lock(ctx context.Context, tx pgx.Tx, items []item) (held map[int64]bool, locked map[int64]pipeline.SourceHash, err error) {
 	p := w.o.Pipeline
 	batch := &pgx.Batch{}
 	ids := make([]int64, len(items))
 	var (
 		keys []string
 		rows []int64
-		tags []mark.Tag
 	)
-	maker := mark.NewMaker(w.o.MarkKey)
 	for i := range items {
 		it := &items[i]
 		ids[i] = it.task.TaskID
-		if !it.touches() {
-			continue
+		if it.touches() {
+			keys, rows = append(keys, it.task.RowKey), append(rows, it.task.TaskID)
 		}
-		keys, rows = append(keys, it.task.RowKey), append(rows, it.task.TaskID)
-		hash := noVector
-		if it.action == vectorIn {
-			hash = pipeline.VectorHash(it.vector)
-		}
-		tags = append(tags, maker.Tag(p.ID, it.task.RowKey, it.row.source, hash[:]))
-	}
-	if p.ToColumn() && len(tags) > 0 && !w.o.NoMarks {
-		batch.Queue("SELECT pg_logical_emit_message(true, $1::text, $2::bytea)", mark.WriteBack, mark.Encode(tags))
 	}
 	batch.Queue(sqlfiles.Query("lock_tasks"), queue.LockArgs(items[0].task.LeaseToken, p.Generation, ids)).
 		Query(func(r pgx.Rows) (err error) { held, err = queue.CollectLocked(r); return err })
 	if p.ToColumn() {
-		free = map[int64]bool{}
+		locked = map[int64]pipeline.SourceHash{}
 		if len(keys) > 0 {
 			args, err := keyArrays(p, keys)
 			if err != nil {
 				return nil, nil, err
 			}
-			var place int64
+			var (
+				place int64
+				hash  []byte
+			)
 			batch.Queue(w.sql.lock, args...).Query(func(r pgx.Rows) error {
-				_, err := pgx.ForEachRow(r, []any{&place}, func() error { free[rows[place-1]] = true; return nil })
+				_, err := pgx.ForEachRow(r, []any{&place, &hash}, func() error {
+					locked[rows[place-1]] = append(pipeline.SourceHash{}, hash...)
+					return nil
+				})
 				return err
 			})
 		}
 	}
-	return held, free, tx.SendBatch(ctx, batch).Close()
+	return held, locked, tx.SendBatch(ctx, batch).Close()
+}
+
+// queueMark adds the mark by which the streamer knows the rows of a column write-back again: as they will be, which is not always
+// as they were read. Somebody may have changed a row between; that change makes a task itself, and our vector must not make another.
+func (w *Worker) queueMark(batch *pgx.Batch, items []item, locked map[int64]pipeline.SourceHash) {
+	if locked == nil || w.o.NoMarks {
+		return
+	}
+	maker := mark.NewMaker(w.o.MarkKey)
+	var tags []mark.Tag
+	for i := range items {
+		it := &items[i]
+		if !it.touches() {
+			continue
+		}
+		hash := noVector
+		if it.action == vectorIn {
+			hash = pipeline.VectorHash(it.vector)
+		}
+		tags = append(tags, maker.Tag(w.o.Pipeline.ID, it.task.RowKey, locked[it.task.TaskID], hash[:]))
+	}
+	if len(tags) > 0 {
+		batch.Queue("SELECT pg_logical_emit_message(true, $1::text, $2::bytea)", mark.WriteBack, mark.Encode(tags))
+	}
 }
 
 func keysOf(items []*item) []string {
