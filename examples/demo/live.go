@@ -36,17 +36,20 @@ type live struct {
 
 // changeCounts counts what was done.
 type changeCounts struct {
-	edited, inserted, deleted, moved, undone, returned int
+	edited, inserted, deleted, moved, undone, returned, revised int
 }
 
 func (c changeCounts) String() string {
-	return fmt.Sprintf("%d edits, %d inserts, %d deletes, %d edits undone, %d deleted rows put back, %d changes of a column that is not embedded",
+	text := fmt.Sprintf("%d edits, %d inserts, %d deletes, %d edits undone, %d deleted rows put back, %d changes of a column that is not embedded",
 		c.edited, c.inserted, c.deleted, c.undone, c.returned, c.moved)
+	if c.revised > 0 {
+		text += fmt.Sprintf(", %d edits of %d rows at once", c.revised, bulk)
+	}
+	return text
 }
 
-func (c changeCounts) all() int {
-	return c.edited + c.inserted + c.deleted + c.moved + c.undone + c.returned
-}
+// bulk is how many rows an edit of many changes.
+const bulk = 250
 
 func newLive(dsn string, loaded, reserve []pkg, tough bool) *live {
 	l := &live{
@@ -160,6 +163,8 @@ const setSummary = "UPDATE public.packages SET summary = $2 WHERE id = $1"
 func (l *live) one(ctx context.Context, conn *pgx.Conn) error {
 	n := &l.counts
 	switch draw := l.rng.IntN(100); {
+	case draw < 5 && l.tough: // so that there is always work for the faults to hit
+		return l.revise(ctx, conn)
 	case draw < 40:
 		id, with := l.draw(), l.texts[l.draw()]
 		l.edited = append(l.edited, id)
@@ -223,6 +228,17 @@ func (l *live) insert(ctx context.Context, conn *pgx.Conn, p pkg, count *int) er
 	if err == nil {
 		l.ids = append(l.ids, p.id)
 	}
+	return err
+}
+
+// revise edits many rows in one transaction. Their vectors are not waited for one by one.
+func (l *live) revise(ctx context.Context, conn *pgx.Conn) error {
+	ids := make([]int32, bulk)
+	for i := range ids {
+		ids[i] = l.draw()
+		l.touched[ids[i]]++
+	}
+	_, err := l.exec(ctx, conn, ids[0], &l.counts.revised, "UPDATE public.packages SET summary = summary || ', revised' WHERE id = ANY ($1)", ids)
 	return err
 }
 

@@ -99,7 +99,7 @@ func show(ctx context.Context, cancel context.CancelCauseFunc, o options, enviro
 	d.live = newLive(d.dsn, texts[:o.rows], texts[o.rows:], o.broken)
 	if err := d.perform(ctx, conn); err != nil {
 		if context.Cause(ctx) == nil || !errors.Is(context.Cause(ctx), errInterrupted) {
-			if tail := d.sidecar.tail(15); tail != "" {
+			if tail := d.sidecar.tail(8); tail != "" {
 				out.endProgress()
 				out.say("\nwarnings and errors of the sidecar's log:\n%s", tail)
 			}

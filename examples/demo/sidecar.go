@@ -216,7 +216,9 @@ func (s *sidecar) tail(lines int) string {
 		return ""
 	}
 	all := strings.Split(strings.TrimSpace(string(b)), "\n")
-	all = slices.DeleteFunc(all, func(l string) bool { return strings.Contains(l, `"level":"INFO"`) })
+	all = slices.DeleteFunc(all, func(l string) bool {
+		return !strings.HasPrefix(l, "embedsidecar: ") && !strings.Contains(l, `"level":"WARN"`) && !strings.Contains(l, `"level":"ERROR"`)
+	})
 	return strings.Join(all[max(0, len(all)-lines):], "\n")
 }
 
