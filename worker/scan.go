@@ -123,7 +123,7 @@ func (s *Scan) step(ctx context.Context) (step, error) {
 		}
 		if n := len(keys); n > 0 {
 			st.AfterKey = &keys[n-1]
-		} else {
+		} else if len(look) == 0 {
 			s.advance(&st)
 		}
 	}
@@ -228,7 +228,7 @@ func (s *Scan) rows(ctx context.Context, after *string) (keys, look []string, er
 	return keys, look, nil
 }
 
-// orphans returns the next page of keys of the ledger, and those of them that have no row.
+// orphans returns the next page of keys of the ledger, and those of them that have no row; after the last page, what else has none.
 func (s *Scan) orphans(ctx context.Context, after *string) (keys, look []string, err error) {
 	p := s.w.o.Pipeline
 	rows, err := s.w.o.DB.Query(ctx, sqlfiles.Query("ledger_page"),
@@ -237,8 +237,12 @@ func (s *Scan) orphans(ctx context.Context, after *string) (keys, look []string,
 		return nil, nil, err
 	}
 	keys, err = pgx.CollectRows(rows, pgx.RowTo[string])
-	if err != nil || len(keys) == 0 {
+	if err != nil {
 		return nil, nil, err
+	}
+	if len(keys) == 0 {
+		look, err = s.strays(ctx)
+		return nil, look, err
 	}
 	args, err := keyArrays(p, keys)
 	if err != nil {

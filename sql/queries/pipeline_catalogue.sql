@@ -19,6 +19,10 @@ SELECT p.pipeline_id, p.status, p.catalogue AS known, c.oid IS NOT NULL AS table
            'identity', c.relreplident::text || coalesce((SELECT string_agg(i.indexrelid::text, ',' ORDER BY i.indexrelid) FROM pg_index AS i
                        WHERE i.indrelid = c.oid AND (i.indisprimary OR i.indisreplident)), ''),
            'security', c.relrowsecurity::text || c.relforcerowsecurity::text,
+           -- An embedding table is not published, so that one that was emptied or made anew is known by this alone.
+           'destination', (SELECT concat_ws(':', d.oid, d.relfilenode, d.relrowsecurity, d.relforcerowsecurity)
+                           FROM pg_class AS d JOIN pg_namespace AS dn ON dn.oid = d.relnamespace
+                           WHERE dn.nspname = p.destination_schema AND d.relname = p.destination_table),
            'published', coalesce((SELECT r.oid::text || coalesce(to_jsonb(r) ->> 'prqual', '') || coalesce(to_jsonb(r) ->> 'prattrs', '')
                                   FROM pg_publication_rel AS r WHERE r.prpubid = b.oid AND r.prrelid = c.oid), '')
                        || concat(b.puballtables, b.pubinsert, b.pubupdate, b.pubdelete, b.pubtruncate, b.pubviaroot)) END AS current,
