@@ -145,7 +145,8 @@ fuzz: ## run every fuzz test for FUZZTIME (20s each)
 
 bench-smoke: build runtime model ## measure the main figures in under three minutes; nothing is judged
 	@$(call get_pg,$(PG_DEMO))
-	@CGO_ENABLED=1 $(GO) build -trimpath -ldflags '$(LDFLAGS)' -o bin/bench ./bench
+	@CGO_ENABLED=0 $(GO) build -trimpath -ldflags '$(LDFLAGS)' -o bin/bench ./bench
+	@CGO_ENABLED=1 $(GO) build -trimpath -ldflags '$(LDFLAGS)' -o bin/bench-bare ./bench/bare
 	@bin/bench --smoke $(BENCH_FLAGS)
 
 generate: ## make the generated files again (the Go side of the plugin contract, the tokenizer's tables)

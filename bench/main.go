@@ -1,0 +1,165 @@
+// Command bench measures what embedsidecar costs and how fast it is. Every figure stands beside something measured in the same
+// run on the same machine: the bare model, a bulk write of ready vectors, pg_recvlogical, a trigger with LISTEN and NOTIFY.
+// It judges nothing. README.md in this folder says what each figure means.
+//
+// `make bench-smoke` builds what it needs and runs it.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"maps"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"time"
+)
+
+// options are the flags.
+type options struct {
+	smoke   bool
+	json    string
+	major   int
+	only    []string
+	bin     string // folder with embedsidecar, bench-bare and plugins/
+	texts   string // CSV
+	profile string
+	keep    bool
+	server  map[string]string // settings of the server
+}
+
+// sizes say how much is measured.
+type sizes struct {
+	rounds     int           // of everything that is a ratio
+	realTexts  int           // with the real model
+	rows       int           // with the fake embedder
+	columns    bool          // measure a column destination, too
+	pgbench    time.Duration // one run
+	scripts    []script
+	commits    int // whose latency is measured with the fake embedder
+	realCommit int // and with the real one
+}
+
+var (
+	short = sizes{
+		rounds: 3, realTexts: 600, rows: 20_000, pgbench: 3 * time.Second, scripts: []script{updateSource}, commits: 300, realCommit: 100,
+	}
+	full = sizes{
+		rounds: 5, realTexts: 2000, rows: 100_000, columns: true, pgbench: 15 * time.Second,
+		scripts: []script{updateSource, updateOther, insertRow}, commits: 2000, realCommit: 500,
+	}
+)
+
+// A part measures one section of figures.
+type part struct {
+	name string
+	run  func(ctx context.Context, p *place) ([]section, error)
+}
+
+var parts = []part{{"onnx", measureONNX}, {"rows", measureRows}, {"writers", measureWriters}, {"latency", measureLatency}}
+
+func main() { os.Exit(run(os.Args[1:], os.Stdout, os.Stderr)) }
+
+func run(args []string, stdout, stderr io.Writer) int {
+	o, err := parse(args, stderr)
+	switch {
+	case errors.Is(err, flag.ErrHelp):
+		return 0
+	case err != nil:
+		fmt.Fprintf(stderr, "bench: error: %s\n", err)
+		return 2
+	}
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	if err := measure(ctx, o, stdout, stderr); err != nil {
+		fmt.Fprintf(stderr, "bench: error: %s\n", strings.TrimSpace(err.Error()))
+		return 1
+	}
+	return 0
+}
+
+func parse(args []string, stderr io.Writer) (options, error) {
+	var (
+		o    options
+		only string
+	)
+	program, err := os.Executable()
+	if err != nil {
+		program = filepath.Join("bin", "bench")
+	}
+	bin := filepath.Dir(program)
+	names := make([]string, len(parts))
+	for i, p := range parts {
+		names[i] = p.name
+	}
+	flags := flag.NewFlagSet("bench", flag.ContinueOnError)
+	flags.SetOutput(stderr)
+	flags.BoolVar(&o.smoke, "smoke", false, "short runs: two minutes in place of half an hour")
+	flags.StringVar(&o.json, "json", "", "write the figures to this file, too")
+	flags.IntVar(&o.major, "pg", 0, "major version of PostgreSQL (default: the newest that tools/postgres.sh has fetched)")
+	flags.StringVar(&only, "only", strings.Join(names, ","), "what to measure")
+	flags.StringVar(&o.bin, "bin", bin, "folder with embedsidecar, bench-bare and plugins/")
+	flags.StringVar(&o.texts, "texts", filepath.Join(filepath.Dir(bin), "examples", "debian-packages.csv"), "CSV with texts in its last column")
+	flags.StringVar(&o.profile, "profile", "", "write a CPU profile of the sidecar to this file: it then runs inside of bench, in the part rows")
+	flags.BoolVar(&o.keep, "keep-logs", false, "leave the logs of what was started where they are, and say where")
+	o.server = maps.Clone(serverConfig)
+	flags.Func("server", "setting of the server, NAME=VALUE; again for more", func(v string) error {
+		name, value, ok := strings.Cut(v, "=")
+		if !ok {
+			return errors.New("want NAME=VALUE")
+		}
+		o.server[name] = value
+		return nil
+	})
+	if err := flags.Parse(args); err != nil {
+		return o, err
+	}
+	if flags.NArg() > 0 {
+		return o, fmt.Errorf("what is %q? there are no arguments, only flags", flags.Arg(0))
+	}
+	for name := range strings.SplitSeq(only, ",") {
+		name = strings.TrimSpace(name)
+		if !slices.Contains(names, name) {
+			return o, fmt.Errorf("--only: there is no %q, only %s", name, strings.Join(names, ", "))
+		}
+		o.only = append(o.only, name)
+	}
+	if o.profile != "" {
+		o.only = []string{"rows"}
+	}
+	return o, nil
+}
+
+func measure(ctx context.Context, o options, stdout, stderr io.Writer) (err error) {
+	began := time.Now()
+	p, err := newPlace(ctx, o, stderr)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, p.close()) }()
+	r := result{Began: began.UTC().Truncate(time.Second), Machine: p.machine(), Smoke: o.smoke}
+	for _, part := range parts {
+		if !slices.Contains(o.only, part.name) {
+			continue
+		}
+		start := time.Now()
+		sections, err := part.run(ctx, p)
+		if err != nil {
+			return fmt.Errorf("measure %s: %w", part.name, err)
+		}
+		p.say("%s: %.0f s", part.name, time.Since(start).Seconds())
+		r.Sections = append(r.Sections, sections...)
+	}
+	r.Seconds = time.Since(began).Seconds()
+	r.print(stdout)
+	if o.json == "" {
+		return nil
+	}
+	return r.write(o.json)
+}
