@@ -21,6 +21,7 @@ type buffer struct {
 	scans   map[int32]struct{} // pipelines with changes that do not name their rows
 	upTo    pglogrepl.LSN      // end of the last commit that is whole in here, or an idle position
 	hurry   bool               // somebody waits for upTo
+	inside  bool               // the transaction being read has brought something
 	own     int64
 	tooLong int64         // changes of rows whose key no index of the queue can hold
 	changed chan struct{} // receives when there is something to take
@@ -45,7 +46,7 @@ func (b *buffer) add(c queue.Change) {
 		b.tooLong++
 		return
 	}
-	b.changes = append(b.changes, c)
+	b.changes, b.inside = append(b.changes, c), true
 	if len(b.changes) >= maxBatch {
 		signal(b.changed)
 	}
@@ -64,7 +65,7 @@ func (b *buffer) scan(pipelineID int32) {
 	if b.scans == nil {
 		b.scans = map[int32]struct{}{}
 	}
-	b.scans[pipelineID] = struct{}{}
+	b.scans[pipelineID], b.inside = struct{}{}, true
 }
 
 func (b *buffer) ownWrite() {
@@ -78,8 +79,12 @@ func (b *buffer) commit(end pglogrepl.LSN, hurry bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.upTo = max(b.upTo, end)
+	left := len(b.changes) > 0 || len(b.scans) > 0
+	// All of a large transaction may have been taken before its end. Were its end not saved at once, a restart would read it again.
+	hurry = hurry || b.inside && !left
+	b.inside = false
 	b.hurry = b.hurry || hurry
-	if len(b.changes) > 0 || len(b.scans) > 0 || hurry {
+	if left || hurry {
 		signal(b.changed)
 	}
 }
