@@ -1,6 +1,6 @@
 # make help lists the targets. CI calls nothing but these (.ci/run).
 #
-#   make demo                 from nothing to nearest rows: PostgreSQL, model, 8,000 texts
+#   make demo                 from nothing to nearest rows: PostgreSQL, model, 7,500 texts
 #   make test                 everything the tests need, then the tests
 #
 # Downloads go to ${XDG_CACHE_HOME:-~/.cache}/embedsidecar, outside the clone; root's PostgreSQL goes to /var/cache/embedsidecar,
@@ -71,10 +71,10 @@ pg: ## fetch PostgreSQL with pgvector into the cache: PG_TEST="14 15 16 17 18"
 	@tools/need.sh python
 	@tools/postgres.sh $(PG_TEST)
 
-demo: build runtime model ## show it at work on a throw-away server; BREAK=1 keeps killing the parts meanwhile
-	@$(call get_pg,$(PG_DEMO))
-	@CGO_ENABLED=0 $(GO) build -trimpath -ldflags '$(LDFLAGS)' -o bin/demo ./examples/demo
-	@bin/demo $(if $(filter-out 0,$(BREAK)),--break) $(DEMO_FLAGS)
+demo: build runtime model ## show it at work on a throw-away server; BREAK=1 keeps killing the parts meanwhile, DEMO_FLAGS=--help lists more
+	@$(if $(PGBIN),:,tools/postgres.sh $(PG_DEMO))
+	@CGO_ENABLED=0 $(GO) build -trimpath -o bin/demo ./examples/demo
+	@bin/demo $(if $(PGBIN),,--pg $(PG_DEMO)) $(if $(filter-out 0,$(BREAK)),--break) $(DEMO_FLAGS)
 
 test: build runtime model ## get everything the tests need, then run them; TEST=./queue narrows, PG_TEST=17 picks servers
 	@$(call get_pg,$(PG_TEST))

@@ -8,6 +8,8 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 // plainEvery is the time between two lines of progress where the line cannot be drawn again.
@@ -19,7 +21,8 @@ type console struct {
 	w        *os.File
 	terminal bool
 	drawn    string    // the line of progress that is on the screen
-	plain    time.Time // of the last one, where there is no terminal
+	kept     string    // the last one that was not printed, where there is no terminal
+	plain    time.Time // of the last one that was
 }
 
 func newConsole(w *os.File) *console {
@@ -50,11 +53,17 @@ func (c *console) progress(line string) {
 	defer c.mu.Unlock()
 	switch {
 	case c.terminal:
+		// A line that is wrapped could not be drawn again.
+		if size, err := unix.IoctlGetWinsize(int(c.w.Fd()), unix.TIOCGWINSZ); err == nil && size.Col > 0 {
+			line = line[:min(len(line), int(size.Col)-1)]
+		}
 		fmt.Fprint(c.w, "\r\x1b[K", line)
 		c.drawn = line
 	case time.Since(c.plain) >= plainEvery:
 		fmt.Fprintln(c.w, line)
-		c.plain = time.Now()
+		c.plain, c.kept = time.Now(), ""
+	default:
+		c.kept = line
 	}
 }
 
@@ -62,10 +71,10 @@ func (c *console) progress(line string) {
 func (c *console) endProgress() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.drawn != "" {
-		fmt.Fprintln(c.w)
+	if c.drawn != "" || c.kept != "" {
+		fmt.Fprintln(c.w, c.kept)
 	}
-	c.drawn, c.plain = "", time.Time{}
+	c.drawn, c.kept, c.plain = "", "", time.Time{}
 }
 
 // bar measures how fast something goes on and draws it.

@@ -112,7 +112,7 @@ func (l *live) settle(ctx context.Context, watched chan error) error {
 // change makes the changes.
 func (l *live) change(ctx context.Context, every time.Duration, enough int, stop <-chan struct{}) error {
 	var conn *pgx.Conn
-	defer func() { l.leave(conn) }()
+	defer func() { leave(ctx, conn) }()
 	tick := time.NewTicker(every)
 	defer tick.Stop()
 	for done := 0; enough == 0 || done < enough; {
@@ -135,7 +135,7 @@ func (l *live) change(ctx context.Context, every time.Duration, enough int, stop
 			if !l.tough {
 				return fmt.Errorf("change a row: %w", err)
 			}
-			l.leave(conn)
+			leave(ctx, conn)
 			conn = nil
 		}
 	}
@@ -148,11 +148,12 @@ func (l *live) connect(ctx context.Context) (*pgx.Conn, error) {
 	return pgx.Connect(ctx, l.dsn)
 }
 
-func (l *live) leave(conn *pgx.Conn) {
+// leave closes a connection, also after ctx has ended. There may be none.
+func leave(ctx context.Context, conn *pgx.Conn) {
 	if conn == nil {
 		return
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
 	defer cancel()
 	_ = conn.Close(ctx)
 }
@@ -289,7 +290,7 @@ WHERE  p.id = ANY ($1) AND p.embedding IS NOT NULL
 func (l *live) watch(ctx context.Context) error {
 	const shortest, longest, share = time.Millisecond, 50 * time.Millisecond, 50
 	var conn *pgx.Conn
-	defer func() { l.leave(conn) }()
+	defer func() { leave(ctx, conn) }()
 	pause := time.NewTimer(shortest)
 	defer pause.Stop()
 	for {
@@ -310,7 +311,7 @@ func (l *live) watch(ctx context.Context) error {
 			if !l.tough {
 				return fmt.Errorf("look for vectors: %w", err)
 			}
-			l.leave(conn)
+			leave(ctx, conn)
 			conn = nil
 		}
 		pause.Reset(min(max(youngest/share, shortest), longest))

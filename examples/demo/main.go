@@ -56,6 +56,7 @@ func run(args, environ []string, stdout *os.File, stderr io.Writer) int {
 	signals := make(chan os.Signal, 1)
 	signal.Notify(signals, syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP)
 	defer signal.Stop(signals)
+	signal.Ignore(syscall.SIGPIPE) // whoever stops reading does not keep us from cleaning up
 	out := newConsole(stdout)
 	go func() {
 		<-signals

@@ -74,13 +74,13 @@ func show(ctx context.Context, cancel context.CancelCauseFunc, o options, enviro
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, d.server.Close()) }()
+	defer func() { err = errors.Join(err, d.server.Close()) }() //nolint:contextcheck // it ends the server also after ctx has ended
 	password := rand.Text()
 	conn, err := d.makeDatabase(ctx, password)
 	if err != nil {
 		return err
 	}
-	defer func() { _ = conn.Close(context.WithoutCancel(ctx)) }()
+	defer leave(ctx, conn)
 	d.watch.lap("server")
 	if err := load(ctx, conn, texts[:o.rows]); err != nil {
 		return err
@@ -211,11 +211,13 @@ type state struct {
 	rows, vectors int
 	scanned       bool // the scan is over
 	open          int  // tasks of the scan; a live change lifts its row out of them
+	waiting       int  // rows to be looked at, for whatever reason
 }
 
 // Row counts of tables this small are exact and cheap.
 const stateSQL = `SELECT (SELECT count(*) FROM public.packages), (SELECT count(embedding) FROM public.packages),
-       NOT EXISTS (SELECT FROM embedsidecar.scan WHERE phase <> 'done'), (SELECT count(*) FROM embedsidecar.task WHERE lane = 0)`
+       NOT EXISTS (SELECT FROM embedsidecar.scan WHERE phase <> 'done'),
+       (SELECT count(*) FROM embedsidecar.task WHERE lane = 0), (SELECT count(*) FROM embedsidecar.task)`
 
 // follow draws progress until finished says that it is enough. In its own connections it survives restarts of the server.
 func (d *demo) follow(ctx context.Context, finished func(state) bool) error {
@@ -226,7 +228,7 @@ func (d *demo) follow(ctx context.Context, finished func(state) bool) error {
 		last   = -1
 		change = time.Now()
 	)
-	defer func() { d.live.leave(conn) }()
+	defer func() { leave(ctx, conn) }()
 	for {
 		var (
 			now state
@@ -236,8 +238,8 @@ func (d *demo) follow(ctx context.Context, finished func(state) bool) error {
 			conn, err = d.live.connect(ctx)
 		}
 		if err == nil {
-			if err = conn.QueryRow(ctx, stateSQL).Scan(&now.rows, &now.vectors, &now.scanned, &now.open); err != nil {
-				d.live.leave(conn)
+			if err = conn.QueryRow(ctx, stateSQL).Scan(&now.rows, &now.vectors, &now.scanned, &now.open, &now.waiting); err != nil {
+				leave(ctx, conn)
 				conn = nil
 			}
 		}
@@ -249,7 +251,11 @@ func (d *demo) follow(ctx context.Context, finished func(state) bool) error {
 			if now.vectors != last {
 				last, change = now.vectors, time.Now()
 			}
-			d.out.progress(drawn.set(now.vectors, now.rows))
+			line := drawn.set(now.vectors, now.rows)
+			if d.o.broken {
+				line += fmt.Sprintf("  %s wait", thousands(now.waiting))
+			}
+			d.out.progress(line)
 			if finished(now) {
 				d.figures.embedded = now.vectors
 				return nil
@@ -377,21 +383,12 @@ func (d *demo) verify(ctx context.Context) error {
 func (d *demo) search(ctx context.Context) error {
 	d.out.heading("the three nearest rows")
 	for _, question := range questions {
-		answer, err := d.sidecar.shown(ctx, "search", pipelineName, question, "-k", "3", "-o", "json")
+		answer, err := d.sidecar.shown(ctx, "search", pipelineName, question, "-k", "3")
 		if err != nil {
 			return err
 		}
-		var hits []struct {
-			Key      string
-			Distance float64
-			Text     string
-		}
-		if err := json.Unmarshal(answer, &hits); err != nil {
-			return fmt.Errorf("search: %w", err)
-		}
-		for _, hit := range hits {
-			name, summary, _ := strings.Cut(hit.Text, "\n\n")
-			d.out.say("    %.3f  %-22s %s", hit.Distance, name, summary)
+		for line := range strings.Lines(string(answer)) {
+			d.out.say("    %s", strings.TrimRight(line, " \n"))
 		}
 	}
 	d.watch.lap("searching")

@@ -62,7 +62,7 @@ func newSidecar(o options, out *console, dir, url, password string, environ []st
 		return nil, fmt.Errorf("make the sidecar's log: %w", err)
 	}
 	s := &sidecar{program: program, url: url, mark: "EMBEDSIDECAR_PLUGIN_DEMO=" + rand.Text(), out: out, log: log, broken: o.broken}
-	s.environ = append(cleanEnviron(environ), s.mark, "PGPASSWORD="+password, "PGCONNECT_TIMEOUT=5")
+	s.environ = append(cleanEnviron(environ), s.mark, "PGPASSWORD="+password, "EMBEDSIDECAR_DATABASE_URL="+url)
 	if len(dir) <= socketsRoom {
 		s.environ = append(s.environ, "TMPDIR="+dir) // what a killed one leaves behind goes with the folder
 	}
@@ -180,18 +180,13 @@ func (s *sidecar) plugins() []int {
 
 // shown runs another command of the program after showing its command line.
 func (s *sidecar) shown(ctx context.Context, args ...string) (stdout []byte, err error) {
-	s.out.say("  %s", shell(s.line(args)))
+	s.out.say("  %s", shell(append([]string{s.program}, args...)))
 	return s.command(ctx, args...)
 }
 
-func (s *sidecar) line(args []string) []string {
-	return slices.Concat([]string{s.program}, args, []string{"--database-url", s.url})
-}
-
-// command runs another command of the program and returns what it printed. It may write to the log.
+// command runs another command of the program, which finds the database in its environment, and returns what it printed.
 func (s *sidecar) command(ctx context.Context, args ...string) (stdout []byte, err error) {
-	line := s.line(args)
-	cmd := exec.Command(line[0], line[1:]...) //nolint:noctx // it is ended in order below
+	cmd := exec.Command(s.program, args...) //nolint:noctx // it is ended in order below
 	var out, errs bytes.Buffer
 	cmd.Env, cmd.Stdout, cmd.Stderr = s.environ, &out, &errs
 	c, err := startChild(cmd)
@@ -204,7 +199,7 @@ func (s *sidecar) command(ctx context.Context, args ...string) (stdout []byte, e
 		return nil, errors.Join(ctx.Err(), c.stop(5*time.Second))
 	}
 	if c.err != nil {
-		err = fmt.Errorf("%s: %w\n%s", shell(line), c.err, strings.TrimSpace(errs.String()))
+		err = fmt.Errorf("%s: %w\n%s", shell(append([]string{s.program}, args...)), c.err, strings.TrimSpace(errs.String()))
 	}
 	return out.Bytes(), err
 }

@@ -18,14 +18,14 @@ const historySQL = `SELECT (SELECT count(*) FROM embedsidecar.history WHERE outc
 // looksDue returns how often each changed row may be looked at. When processes are killed, changes are read from the slot again, so
 // nobody knows that of changed rows.
 func (d *demo) looksDue() (keys []string, looks []int32) {
-	const any = 1 << 30
+	const unknown = 1 << 30
 	for id, changes := range d.live.touched {
 		due := changes
 		if d.live.loaded[id] {
 			due++
 		}
 		if d.o.broken {
-			due = any
+			due = unknown
 		}
 		keys, looks = append(keys, strconv.Itoa(int(id))), append(looks, int32(due))
 	}
@@ -39,7 +39,7 @@ func (d *demo) summary(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	defer d.live.leave(conn)
+	defer leave(ctx, conn)
 	keys, looks := d.looksDue()
 	var written, caused, rows, vectors int64
 	if err := conn.QueryRow(ctx, historySQL, keys, looks).Scan(&written, &caused, &rows, &vectors); err != nil {
