@@ -128,7 +128,10 @@ func (s *Sidecar) States() []State {
 // nil when asked to stop, or the error that makes going on impossible.
 func (s *Sidecar) Run(ctx context.Context) error {
 	pipelines, err := s.begin(ctx)
-	if err != nil || ctx.Err() != nil {
+	if ctx.Err() != nil {
+		return nil // asked to stop, whatever that interrupted
+	}
+	if err != nil {
 		return err
 	}
 	// Work in hand outlives ctx for a while; hard ends it.

@@ -1,0 +1,131 @@
+package sidecar_test
+
+import (
+	"context"
+	"fmt"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/embedsidecar/embedsidecar/embed"
+	"github.com/embedsidecar/embedsidecar/pipeline"
+	"github.com/embedsidecar/embedsidecar/plugins/host"
+	"github.com/embedsidecar/embedsidecar/sidecar"
+	"github.com/embedsidecar/embedsidecar/testenv"
+)
+
+// fakePlugin builds the fake plugin and returns its path.
+func fakePlugin(t *testing.T) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "embedsidecar-fake")
+	if out, err := exec.Command("go", "build", "-o", path, "../plugins/fake").CombinedOutput(); err != nil {
+		t.Fatalf("build the fake plugin: %v\n%s", err, out)
+	}
+	return path
+}
+
+// withPlugin has the pipeline docs embedded by a plugin of its own, with these faults; the others keep the counter.
+func (r *rig) withPlugin(path, faults string) *host.Host {
+	r.t.Helper()
+	h, err := host.New(host.Options{
+		Path: path, RestartDelay: 10 * time.Millisecond, RestartDelayMax: 200 * time.Millisecond, Log: logger(r.t),
+		CallTimeout: func(int, int) time.Duration { return 1500 * time.Millisecond },
+		Env:         map[string]string{"EMBEDSIDECAR_PLUGIN_DIMS": fmt.Sprint(dims), "EMBEDSIDECAR_PLUGIN_FAULTS": faults},
+	})
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	r.t.Cleanup(func() {
+		if err := h.Close(); err != nil {
+			r.t.Errorf("close the plugin: %v", err)
+		}
+	})
+	d, err := h.Describe(r.t.Context())
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	r.db.MustExec(`UPDATE embedsidecar.pipeline SET plugin = 'fake', model = 'fake', fingerprint = $1 WHERE name = 'docs'`, d.Fingerprint)
+	r.options = func(o *sidecar.Options) {
+		quick(o)
+		o.Embedder = func(_ context.Context, p *pipeline.Pipeline) (embed.Embedder, error) {
+			if p.Plugin == "fake" {
+				return h, nil
+			}
+			return r.embedder, nil
+		}
+	}
+	return h
+}
+
+// TestP5_APoisonedPluginStaysAlone: a real plugin process that texts kill, hang and drive to nonsense.
+func TestP5_APoisonedPluginStaysAlone(t *testing.T) {
+	t.Parallel()
+	path := fakePlugin(t)
+	poisons := map[string]string{ // token: class of the dead letter
+		"KILLS": "crash", "PANICS": "", "HANGS": "crash", "NAN": "data", "INFINITE": "data", "ZERO": "data", "REFUSED": "data", "INVALID": "data",
+	}
+	faults := "crash-on=KILLS;panic-on=PANICS;hang-on=HANGS;nan-on=NAN;inf-on=INFINITE;zero-on=ZERO;refuse-on=REFUSED;invalid-on=INVALID"
+	for token, class := range poisons {
+		t.Run(token, func(t *testing.T) {
+			t.Parallel()
+			db := testenv.DB(t)
+			db.MustExec(docs)
+			db.MustExec(notes)
+			db.MustExec(`INSERT INTO docs SELECT i, 'body ' || i FROM generate_series(1, 100) AS i`)
+			db.MustExec(`UPDATE docs SET body = 'it ' || $1 || ' here' WHERE id = 50`, token)
+			r := newRig(t, db, column("docs", "body"), intoTable("notes", "body"))
+			h := r.withPlugin(path, faults)
+			r.start()
+			for i := range 10 { // another pipeline does not even notice
+				db.MustExec(`INSERT INTO notes VALUES ($1, $2)`, i, fmt.Sprint("note ", i))
+				r.has(int64(i+1), `SELECT count(*) FROM notes_embedding`)
+			}
+			r.settle()
+			type letter struct{ Key, Class, Code, Message string }
+			got := testenv.Rows[letter](db, `SELECT row_key, error_class, error_code, error_message FROM embedsidecar.task`)
+			if len(got) != 1 || got[0].Key != "50" || class != "" && got[0].Class != class {
+				t.Errorf("dead letters %+v, want row 50 alone, of class %s", got, class)
+			}
+			for _, l := range got {
+				if strings.Contains(l.Message, "here") {
+					t.Errorf("the message holds the row's text: %q", l.Message)
+				}
+			}
+			if n := r.count(`SELECT count(embedding) FROM docs`); n != 99 {
+				t.Errorf("%d rows have a vector, want 99", n)
+			}
+			db.MustExec(`UPDATE docs SET body = 'harmless' WHERE id = 50`)
+			r.settle()
+			if n := r.count(`SELECT count(embedding) FROM docs`); n != 100 {
+				t.Errorf("%d rows have a vector, want 100", n)
+			}
+			if h.Pid() == 0 {
+				t.Error("the plugin does not run")
+			}
+			r.verify() // the counter makes the same vectors, and tells the truth
+		})
+	}
+}
+
+func TestP5_APluginThatLiesNowAndThen(t *testing.T) {
+	t.Parallel()
+	path := fakePlugin(t)
+	db := testenv.DB(t)
+	db.MustExec(docs)
+	db.MustExec(notes)
+	db.MustExec(`INSERT INTO docs SELECT i, 'body ' || i FROM generate_series(1, 2000) AS i`)
+	r := newRig(t, db, intoTable("docs", "body"), intoTable("notes", "body"))
+	r.withPlugin(path, "wrong-count-every=3;wrong-dims-every=4;garbage-every=5;unavailable-every=7")
+	with := r.options
+	r.options = func(o *sidecar.Options) { with(o); o.BatchRows, o.Retry.MaxAttempts = 50, 8 }
+	r.start()
+	db.MustExec(`INSERT INTO notes VALUES (1, 'a note')`)
+	r.has(1, `SELECT count(*) FROM notes_embedding`)
+	r.settle()
+	if left := testenv.Values[string](db, `SELECT row_key || ' ' || error_message FROM embedsidecar.task LIMIT 5`); len(left) != 0 {
+		t.Errorf("dead letters for what the plugin did, not the texts: %q", left)
+	}
+	r.verify() // the counter makes the same vectors, and tells the truth
+}
