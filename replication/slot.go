@@ -146,6 +146,10 @@ func (s *Stream) remake(ctx context.Context, reason string) error {
 			return errStandby
 		}
 	}
+	// The server waits for running transactions as for locks: with our lock_timeout a busy one would never make a slot.
+	if _, err := conn.Exec(ctx, "SET lock_timeout = 0").ReadAll(); err != nil {
+		return fmt.Errorf("make slot %q: %w", s.o.Slot, err)
+	}
 	made, err := pglogrepl.CreateReplicationSlot(ctx, conn, quoteSlot(s.o.Slot), "pgoutput",
 		pglogrepl.CreateReplicationSlotOptions{Mode: pglogrepl.LogicalReplication, SnapshotAction: "NOEXPORT_SNAPSHOT"})
 	if err != nil {

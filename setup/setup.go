@@ -69,7 +69,14 @@ func (e *PermissionError) Unwrap() error { return e.Err }
 
 // Hints returns the statements somebody who may should run.
 func (e *PermissionError) Hints() []string {
-	return append([]string{"let an owner or superuser run:"}, e.SQL...)
+	hints := []string{"let an owner or superuser run:"}
+	for _, sql := range e.SQL {
+		if !strings.HasPrefix(sql, "--") {
+			sql = strings.TrimSuffix(sql, ";") + ";"
+		}
+		hints = append(hints, sql)
+	}
+	return hints
 }
 
 // ConflictError says that somebody else holds what we need: a slot, a lock, a name.

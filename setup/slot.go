@@ -122,7 +122,8 @@ func (m *slotMaker) create(ctx context.Context) (pglogrepl.LSN, error) {
 	}()
 	defer func() { stop(); <-watched }()
 	// A session that may stream takes SQL too, and unlike the replication command, SQL obeys a time limit.
-	sql := fmt.Sprintf("SET statement_timeout = %d; SELECT lsn FROM pg_create_logical_replication_slot(%s)", m.timeout.Milliseconds(), arguments)
+	// It waits for transactions as for locks, and a busy server always has one that is older than our lock_timeout.
+	sql := fmt.Sprintf("SET lock_timeout = 0; SET statement_timeout = %d; SELECT lsn FROM pg_create_logical_replication_slot(%s)", m.timeout.Milliseconds(), arguments)
 	results, err := m.conn.Exec(ctx, sql).ReadAll()
 	switch {
 	case hasCode(err, pgerrcode.QueryCanceled) && ctx.Err() == nil:
@@ -133,12 +134,12 @@ func (m *slotMaker) create(ctx context.Context) (pglogrepl.LSN, error) {
 	case err != nil:
 		return 0, fmt.Errorf("create slot %q: %w", m.name, err)
 	}
-	if len(results) != 2 || len(results[1].Rows) != 1 {
+	if len(results) != 3 || len(results[2].Rows) != 1 { //nolint:mnd // one for each statement
 		return 0, fmt.Errorf("create slot %q: the server gave no position", m.name)
 	}
-	lsn, err := pglogrepl.ParseLSN(string(results[1].Rows[0][0]))
+	lsn, err := pglogrepl.ParseLSN(string(results[2].Rows[0][0]))
 	if err != nil {
-		return 0, fmt.Errorf("create slot %q: position %q: %w", m.name, results[1].Rows[0][0], err)
+		return 0, fmt.Errorf("create slot %q: position %q: %w", m.name, results[2].Rows[0][0], err)
 	}
 	return lsn, nil
 }

@@ -232,6 +232,8 @@ func TestExitCode(t *testing.T) {
 		{t.Context(), &database.Error{Kind: database.Permission, Err: io.EOF}, 7},
 		{t.Context(), pg("42501", "permission denied"), 7},
 		{t.Context(), pg("55006", "slot is active"), 8},
+		{t.Context(), pg("53400", "all replication slots are in use"), 8},
+		{t.Context(), pg("55000", "wal_level"), 2},
 		{t.Context(), pg("3F000", "schema"), 3},
 		{t.Context(), pg("42P01", `relation "embedsidecar.task" does not exist`), 3},
 		{t.Context(), pg("42P01", `relation "docs" does not exist`), 1},

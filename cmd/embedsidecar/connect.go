@@ -25,7 +25,16 @@ func (e *environment) options(conns int32) database.Options {
 
 // connect opens a pool for the commands that end by themselves: one try. The caller closes it.
 func (e *environment) connect(ctx context.Context) (*pgxpool.Pool, error) {
-	return database.Connect(ctx, e.config.Database.URL, e.options(fewConns))
+	return e.pool(ctx, fewConns)
+}
+
+// pool opens a pool on the database that the user named.
+func (e *environment) pool(ctx context.Context, conns int32) (*pgxpool.Pool, error) {
+	pool, err := database.Connect(ctx, e.config.Database.URL, e.options(conns))
+	if failed, ok := errors.AsType[*database.Error](err); ok && e.config.Database.URL == "" {
+		failed.Hint = append([]string{"no database was named: --database-url postgres://user@host/database, or EMBEDSIDECAR_DATABASE_URL, or the PG* variables"}, failed.Hint...)
+	}
+	return pool, err
 }
 
 // server opens a pool that leads straight to the server, for what a pooler cannot do. Whoever gives --stream-url another role
@@ -71,7 +80,7 @@ func patient[T any](ctx context.Context, e *environment, open func(ctx context.C
 		return open(ctx)
 	}
 	return backoff.Retry(ctx, try, backoff.WithBackOff(pause), backoff.WithMaxElapsedTime(limit), backoff.WithNotify(func(err error, next time.Duration) {
-		e.log.WarnContext(ctx, "no connection to the database yet", "error", err, "next_try_in", next.Round(time.Millisecond))
+		e.log.WarnContext(ctx, "no connection to the database yet", "error", err, "ways_out", hintsOf(err), "next_try_in", next.Round(time.Millisecond))
 	}))
 }
 

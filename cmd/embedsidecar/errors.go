@@ -121,8 +121,10 @@ func sqlCode(err error) int {
 	switch pg.Code {
 	case pgerrcode.InsufficientPrivilege:
 		return exitPermission
-	case pgerrcode.ObjectInUse, pgerrcode.LockNotAvailable:
+	case pgerrcode.ObjectInUse, pgerrcode.LockNotAvailable, pgerrcode.ConfigurationLimitExceeded: // all slots or walsenders are taken
 		return exitConflict
+	case pgerrcode.ObjectNotInPrerequisiteState: // how the server is configured
+		return exitUsage
 	case pgerrcode.InvalidSchemaName:
 		return exitNotSetUp
 	case pgerrcode.UndefinedTable:

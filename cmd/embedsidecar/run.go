@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -64,7 +65,7 @@ func (c *runCommand) work(ctx context.Context, env *environment) (err error) {
 	defer func() { err = errors.Join(err, stop()) }()
 
 	pool, err := patient(ctx, env, func(ctx context.Context) (*pgxpool.Pool, error) {
-		return database.Connect(ctx, env.config.Database.URL, env.options(env.poolSize(len(env.config.Pipelines))))
+		return env.pool(ctx, env.poolSize(len(env.config.Pipelines)))
 	})
 	if err != nil {
 		return err
@@ -143,9 +144,35 @@ func (c *runCommand) prepare(ctx context.Context, env *environment, pool, direct
 	if database.Pooled(pool) {
 		owner = direct
 	}
-	done, err := initialize(ctx, env, setup.Options{Pool: owner, Specs: specs, Descriptions: described})
+	o := setup.Options{Pool: owner, Specs: specs, Descriptions: described}
+	done, err := initialize(ctx, env, o)
 	env.tellSteps(done.Steps, "made")
-	return err
+	if err == nil || ctx.Err() != nil {
+		return err
+	}
+	// What happened to the table of one pipeline since it was set up must not keep the others from work.
+	var others bool
+	if o.Specs, others = unbroken(specs, ours); !others {
+		return err
+	}
+	done, again := initialize(ctx, env, o)
+	env.tellSteps(done.Steps, "made")
+	if again != nil {
+		return err
+	}
+	env.log.ErrorContext(ctx, "a pipeline cannot work now: it waits, and the others go on", "error", err, "ways_out", hintsOf(err))
+	return nil
+}
+
+// unbroken leaves out the pipelines that are set up but cannot work now. others tells whether there is one that can.
+func unbroken(specs []pipeline.Spec, stored []pipeline.Pipeline) (able []pipeline.Spec, others bool) {
+	for _, spec := range specs {
+		if at := find(stored, spec.Name); at < 0 || stored[at].Status == pipeline.Active {
+			able = append(able, spec)
+		}
+	}
+	others = slices.ContainsFunc(stored, func(p pipeline.Pipeline) bool { return p.Status == pipeline.Active })
+	return able, others && len(able) < len(specs)
 }
 
 // describedSpecs asks the embedders of the configured pipelines what they are. One that cannot be had must not keep the others

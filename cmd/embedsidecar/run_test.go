@@ -411,3 +411,28 @@ func TestInit_ShowsAndDoes(t *testing.T) {
 		t.Error(stdout)
 	}
 }
+
+func TestRun_OneBrokenPipelineDoesNotKeepOthersFromWork(t *testing.T) {
+	t.Parallel()
+	s := newStage(t, 5)
+	s.db.MustExec("CREATE TABLE other (id bigint PRIMARY KEY, body text); INSERT INTO other VALUES (1, 'x')")
+	both := []string{"run", "--once", "--pipeline", "docs: title -> embedding", "--pipeline", "other: body -> embedding"}
+	s.run(0, both...)
+	s.db.MustExec("DROP TABLE other; UPDATE docs SET title = 'new ' || id")
+	_, stderr := s.run(exitFailed, both...)
+	s.has(stderr, "a pipeline cannot work now", "public.other", "not at work: public.other")
+	s.run(0, "verify", "public.docs", "--deep", "5")
+	stdout, _ := s.run(exitFailed, "verify")
+	s.has(stdout, "missing")
+	stdout, _ = s.run(0, "status")
+	s.has(stdout, "! public.other cannot work")
+	_, stderr = s.run(exitFailed, "search", "public.other", "x")
+	s.has(stderr, "cannot work")
+
+	// Alone it is worth an error, and so is a mistake in what is configured.
+	_, stderr = s.run(exitUsage, "run", "--once", "--pipeline", "docs: titel -> embedding", "--pipeline", "other: body -> embedding")
+	s.has(stderr, "titel")
+	s.db.MustExec("DROP TABLE docs")
+	_, stderr = s.run(exitUsage, both...)
+	s.has(stderr, "public.docs", "public.other")
+}
