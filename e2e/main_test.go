@@ -32,7 +32,7 @@ func testMain(m *testing.M) int {
 	}
 	defer func() { _ = os.RemoveAll(dir) }()
 	for name, source := range map[string]string{"embedsidecar": "./cmd/embedsidecar", "embedsidecar-fake": "./plugins/fake"} {
-		build := exec.Command("go", "build", "-trimpath", "-o", filepath.Join(dir, name), source) //nolint:noctx // go test has a timeout of its own
+		build := exec.Command("go", "build", "-trimpath", "-o", filepath.Join(dir, name), source)
 		build.Dir = ".."
 		build.Env = append(os.Environ(), "CGO_ENABLED=0")
 		if out, err := build.CombinedOutput(); err != nil {

@@ -31,7 +31,7 @@ func (r *rig) start(environ []string, args ...string) *child {
 	r.started++
 	c := &child{
 		t: r.t, log: filepath.Join(r.dir, fmt.Sprintf("%d.log", r.started)), done: make(chan struct{}),
-		cmd: exec.Command(filepath.Join(programs, "embedsidecar"), args...), //nolint:gosec,noctx // our own program; its end is up to the test
+		cmd: exec.Command(filepath.Join(programs, "embedsidecar"), args...), // its end is up to the test
 	}
 	log, err := os.Create(c.log)
 	if err != nil {

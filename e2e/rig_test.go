@@ -9,6 +9,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -146,11 +147,17 @@ func (r *rig) do(status int, args ...string) string {
 	return c.tail()
 }
 
-// run starts a sidecar.
+// run starts a sidecar with small batches and short leases.
 func (r *rig) run(environ ...string) *child {
 	r.t.Helper()
-	return r.start(environ, "run", "--no-init", "--lease", lease.String(), "--batch-rows", fmt.Sprint(batch), "--workers", fmt.Sprint(loops),
+	return r.start(environ, "run", "--no-init", "--lease", lease.String(), "--batch-rows", strconv.Itoa(batch), "--workers", strconv.Itoa(loops),
 		"--retry-initial", "100ms", "--retry-max", "1s")
+}
+
+// runPlain starts a sidecar as most users do.
+func (r *rig) runPlain() *child {
+	r.t.Helper()
+	return r.start(nil, "run", "--no-init")
 }
 
 // streaming waits until a sidecar has the slot.
