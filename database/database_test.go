@@ -3,14 +3,18 @@ package database_test
 import (
 	"context"
 	"errors"
+	"fmt"
+	"io"
 	"net"
 	"net/url"
 	"strconv"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/jackc/pgerrcode"
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgproto3"
@@ -224,6 +228,31 @@ func TestConnect_Errors(t *testing.T) {
 			}
 			t.Log(err, database.Hint(err))
 		})
+	}
+}
+
+func TestPassing(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct {
+		name string
+		err  error
+		want bool
+	}{
+		{"none", nil, false},
+		{"the server stops", &pgconn.PgError{Code: pgerrcode.AdminShutdown}, true},
+		{"the server starts", &pgconn.PgError{Code: pgerrcode.CannotConnectNow}, true},
+		{"too many connections", &pgconn.PgError{Code: pgerrcode.TooManyConnections}, true},
+		{"no such table", &pgconn.PgError{Code: pgerrcode.UndefinedTable}, false},
+		{"cut off", fmt.Errorf("read: %w", io.ErrUnexpectedEOF), true},
+		{"reset", fmt.Errorf("read: %w", syscall.ECONNRESET), true},
+		{"no connection", &database.Error{Kind: database.Unreachable, Err: io.EOF}, true},
+		{"no such database", &database.Error{Kind: database.NoDatabase, Err: io.EOF}, false},
+		{"cancelled", context.Canceled, false},
+		{"anything else", errors.New("else"), false},
+	} {
+		if got := database.Passing(tt.err); got != tt.want {
+			t.Errorf("%s: got %t, want %t", tt.name, got, tt.want)
+		}
 	}
 }
 

@@ -111,6 +111,22 @@ func classify(err error, cfg pgconn.Config) error {
 	return e
 }
 
+// Passing tells whether an error, of a statement as well as of a connection, is of the kind that goes away by itself: no server, one
+// that starts, stops or is full, or a connection that broke.
+func Passing(err error) bool {
+	if err == nil {
+		return false
+	}
+	if known, ok := errors.AsType[*Error](Wrap(err)); ok {
+		return known.Temporary()
+	}
+	if pg, ok := errors.AsType[*pgconn.PgError](err); ok {
+		return pgerrcode.IsOperatorIntervention(pg.Code) || pgerrcode.IsConnectionException(pg.Code) || pgerrcode.IsInsufficientResources(pg.Code)
+	}
+	_, network := errors.AsType[net.Error](err)
+	return network || cutOff(err) || pgconn.SafeToRetry(err)
+}
+
 // cutOff tells whether the system, and not the other side's program, ended a connection or its attempt.
 func cutOff(err error) bool {
 	var number syscall.Errno

@@ -6,13 +6,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"log/slog"
-	"net"
 	"sync"
 	"time"
 
-	"github.com/jackc/pgerrcode"
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"golang.org/x/sync/errgroup"
@@ -177,7 +174,7 @@ func (s *Sidecar) begin(ctx context.Context) ([]pipeline.Pipeline, error) {
 	const shortest, longest = 100 * time.Millisecond, 2 * time.Second
 	for pause := shortest; ; pause = min(2*pause, longest) {
 		pipelines, err := s.beginOnce(ctx)
-		if err == nil || !passing(err) {
+		if err == nil || !database.Passing(err) {
 			return pipelines, err
 		}
 		s.o.Log.WarnContext(ctx, "not started yet", "error", err)
@@ -210,18 +207,6 @@ func (s *Sidecar) beginOnce(ctx context.Context) ([]pipeline.Pipeline, error) {
 	}
 	s.o.Log = s.o.Log.With("worker_id", s.workerID)
 	return pipelines, nil
-}
-
-// passing tells whether an error is of the kind that goes away by itself: no server, or one that starts or stops.
-func passing(err error) bool {
-	if known, ok := errors.AsType[*database.Error](database.Wrap(err)); ok {
-		return known.Temporary()
-	}
-	if pg, ok := errors.AsType[*pgconn.PgError](err); ok {
-		return pgerrcode.IsOperatorIntervention(pg.Code) || pgerrcode.IsConnectionException(pg.Code) || pgerrcode.IsInsufficientResources(pg.Code)
-	}
-	var network net.Error
-	return errors.As(err, &network) || errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || pgconn.SafeToRetry(err)
 }
 
 func named(part string, err error) error {

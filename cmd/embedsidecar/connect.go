@@ -61,7 +61,7 @@ func (e *environment) dial(ctx context.Context) (*pgconn.PgConn, error) {
 	return database.ConnectReplication(ctx, e.config.Database.Stream(), e.options(0))
 }
 
-// patient opens something that needs the server, and tries again for as long as --connect-timeout says while nobody answers or
+// patient does something that needs the server, and tries again for as long as --connect-timeout says while nobody answers or
 // the server is starting. What a person must mend ends it at once.
 func patient[T any](ctx context.Context, e *environment, open func(ctx context.Context) (T, error)) (T, error) {
 	const first, longest = 250 * time.Millisecond, 5 * time.Second
@@ -69,8 +69,11 @@ func patient[T any](ctx context.Context, e *environment, open func(ctx context.C
 	pause.InitialInterval, pause.MaxInterval = first, longest
 	try := func() (T, error) {
 		opened, err := open(ctx)
-		var failed *database.Error
-		if errors.As(err, &failed) && !slices.Contains([]database.Kind{database.Unreachable, database.Starting, database.Full}, failed.Kind) {
+		failed, known := errors.AsType[*database.Error](database.Wrap(err))
+		switch {
+		case known && slices.Contains([]database.Kind{database.Unreachable, database.Starting, database.Full}, failed.Kind):
+		case !known && database.Passing(err): // a connection that was open already
+		case err != nil:
 			err = backoff.Permanent(err)
 		}
 		return opened, err

@@ -77,7 +77,11 @@ func (c *runCommand) work(ctx context.Context, env *environment) (err error) {
 		return err
 	}
 	defer direct.Close()
-	if err := c.prepare(ctx, env, pool, direct, plugins); err != nil {
+	// The server may restart in the middle of it. What was made by then is found the next time.
+	prepare := func(ctx context.Context) (struct{}, error) {
+		return struct{}{}, c.prepare(ctx, env, pool, direct, plugins)
+	}
+	if _, err := patient(ctx, env, prepare); err != nil {
 		return err
 	}
 	if c.once {
