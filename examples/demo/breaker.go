@@ -15,6 +15,7 @@ type breaker struct {
 	server  *testenv.Server
 	sidecar *sidecar
 	out     *console
+	vectors func() int // how many there are
 	done    int
 }
 
@@ -33,15 +34,18 @@ var faults = []fault{
 	}},
 }
 
-// run breaks something every two to four seconds, each kind equally often, until it was often enough.
+// run breaks something every two to four seconds, each kind equally often, until it was often enough. On a slow machine it waits
+// until something was embedded since, for a while: faults that find nothing done would prove nothing.
 func (b *breaker) run(ctx context.Context, times int) error {
-	const shortest, spread = 2 * time.Second, 2 * time.Second
+	const shortest, spread, patience = 2 * time.Second, 2 * time.Second, 10 * time.Second
 	var deck []int
 	for b.done < times {
-		select {
-		case <-ctx.Done():
-			return ctx.Err()
-		case <-time.After(shortest + rand.N(spread)):
+		before, since := b.vectors(), time.Now()
+		next := shortest + rand.N(spread)
+		for time.Since(since) < next || b.vectors() == before && time.Since(since) < patience {
+			if err := pause(ctx, 50*time.Millisecond); err != nil {
+				return err
+			}
 		}
 		if len(deck) == 0 {
 			deck = rand.Perm(len(faults))
@@ -78,10 +82,8 @@ func (b *breaker) pluginDies(ctx context.Context) error {
 		if time.Now().After(deadline) {
 			return fmt.Errorf("there was no plugin to kill for %s", patience)
 		}
-		select {
-		case <-ctx.Done():
-			return ctx.Err()
-		case <-time.After(20 * time.Millisecond):
+		if err := pause(ctx, 20*time.Millisecond); err != nil {
+			return err
 		}
 	}
 }

@@ -11,6 +11,7 @@ import (
 	"os"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -28,6 +29,7 @@ type demo struct {
 	dsn     string // with password
 	sidecar *sidecar
 	live    *live
+	vectors atomic.Int64 // that are there, by the last look
 	figures figures
 }
 
@@ -251,6 +253,7 @@ func (d *demo) follow(ctx context.Context, finished func(state) bool) error {
 			if now.vectors != last {
 				last, change = now.vectors, time.Now()
 			}
+			d.vectors.Store(int64(now.vectors))
 			line := drawn.set(now.vectors, now.rows)
 			if d.o.broken {
 				line += fmt.Sprintf("  %s wait", thousands(now.waiting))
@@ -293,7 +296,7 @@ func (d *demo) fill(ctx context.Context) error {
 func (d *demo) suffer(ctx context.Context) error {
 	const every = 100 * time.Millisecond
 	d.out.heading("%s texts are embedded, rows change, and %d times something breaks", thousands(d.figures.loaded), d.o.faults)
-	b := &breaker{server: d.server, sidecar: d.sidecar, out: d.out}
+	b := &breaker{server: d.server, sidecar: d.sidecar, out: d.out, vectors: func() int { return int(d.vectors.Load()) }}
 	stop, changed, broken := make(chan struct{}), make(chan error, 1), make(chan error, 1)
 	go func() { changed <- d.live.run(ctx, every, 0, stop) }()
 	breaking, cancel := context.WithCancel(ctx)
