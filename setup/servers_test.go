@@ -1,0 +1,68 @@
+package setup_test
+
+import (
+	"context"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/embedsidecar/embedsidecar/database"
+	"github.com/embedsidecar/embedsidecar/pipeline"
+	"github.com/embedsidecar/embedsidecar/setup"
+	"github.com/embedsidecar/embedsidecar/testenv"
+)
+
+// TestInit_ServersThatAreNotReady: a server as it comes out of the box, and one whose slots are all taken. Nothing is left half done:
+// once the server is right, the same init does its work.
+func TestInit_ServersThatAreNotReady(t *testing.T) {
+	t.Parallel()
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	server, err := testenv.Start(ctx, testenv.Options{Config: map[string]string{"wal_level": "replica", "max_replication_slots": "1"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := server.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	b := baseOn(t, testenv.DB(t, testenv.On(server), testenv.Empty()), plainDocs)
+	o := b.options(b.SlotName(), docs())
+	before := b.catalogue()
+	_, err = setup.Init(t.Context(), o)
+	wantError[*setup.ConfigError](t, err, "wal_level is replica, want logical", "ALTER SYSTEM SET wal_level", "restart")
+	if len(find(b.check(o), setup.Wrong, "want logical")) != 1 {
+		t.Errorf("check: %+v", b.check(o))
+	}
+	if after := b.catalogue(); strings.Join(after, "\n") != strings.Join(before, "\n") {
+		t.Errorf("a refused init left things behind: %q, before %q", after, before)
+	}
+
+	if err := server.Configure(map[string]string{"wal_level": "logical"}); err != nil {
+		t.Fatal(err)
+	}
+	if err := server.Restart(ctx, testenv.Fast); err != nil {
+		t.Fatal(err)
+	}
+	b.Pool.Reset()
+	b.pool.Reset()
+	b.super.Reset()
+	b.MustExec(`SELECT pg_create_physical_replication_slot('taken')`)
+	if len(find(b.check(o), setup.Wrong, "all 1 are in use")) != 1 {
+		t.Errorf("check: %+v", find(b.check(o), setup.Wrong, ""))
+	}
+	_, err = setup.Init(t.Context(), o)
+	if err == nil || !strings.Contains(err.Error(), "all replication slots are in use") {
+		t.Fatalf("got %v, want that all slots are in use", err)
+	}
+	if hint := strings.Join(database.Hint(err), " "); !strings.Contains(hint, "max_replication_slots") {
+		t.Errorf("hint %q lacks the setting", hint)
+	}
+	b.MustExec(`SELECT pg_drop_replication_slot('taken')`)
+	b.init(o)
+	got, err := setup.Load(t.Context(), b.pool, o.Slot)
+	if err != nil || len(got) != 1 || got[0].Status != pipeline.Active {
+		t.Errorf("after the slot was freed: %+v, %v", got, err)
+	}
+}
