@@ -152,3 +152,23 @@ func TestP1_AnOldDefinitionDoesNotEatTheScanOfANewOne(t *testing.T) {
 		t.Error("the new text was never embedded")
 	}
 }
+
+func TestP1_AKeySpelledAnewWhoseTextIsGone(t *testing.T) {
+	t.Parallel()
+	db := testenv.DB(t)
+	db.MustExec(`CREATE TABLE docs (id numeric PRIMARY KEY, body text)`)
+	db.MustExec(`INSERT INTO docs VALUES (1.0, 'one'), (2.0, 'two'), (3.0, 'three')`)
+	r := newRig(t, db, intoTable("docs", "body"))
+	r.start()
+	r.settle()
+	db.MustExec(`UPDATE docs SET id = 1.00, body = '' WHERE id = 1`)
+	db.MustExec(`UPDATE docs SET id = 2.00 WHERE id = 2`)
+	db.MustExec(`UPDATE docs SET id = 3.00 WHERE id = 3`)
+	r.settle()
+	db.MustExec(`DELETE FROM docs WHERE id = 3`)
+	r.settle()
+	r.verify()
+	if got := testenv.Values[string](db, `SELECT id::text FROM docs_embedding`); fmt.Sprint(got) != "[2.00]" {
+		t.Errorf("vectors of %v, want only that of 2.00", got)
+	}
+}

@@ -216,10 +216,10 @@ func (s *statements) buildTable(p *pipeline.Pipeline, list func(...string) strin
 		strings.Join(values, ", ") + fmt.Sprintf(", 0, %d, k.text_hash, now(), k.vector FROM ", p.Generation) +
 		list("text_hash bytea", "vector "+p.VectorType) + " ON CONFLICT (" + keys + ", chunk_no) DO UPDATE SET " + strings.Join(respell, ", ") + ", generation = excluded.generation," +
 		" text_hash = excluded.text_hash, embedded_at = excluded.embedded_at, embedding = excluded.embedding"
-	// The key must also be spelled alike: by the time a row of the old spelling is known to be gone, one of another spelling that is
-	// equal to it (citext, numeric) may have come and got its vector.
+	s.empty = "DELETE FROM " + p.Into() + " AS d USING " + list() + " WHERE " + match
+	// Of a row that is gone the key must also be spelled alike: by the time that is known, a row of another spelling that is equal to
+	// it (citext, numeric) may have come and got its vector.
 	s.remove = "DELETE FROM " + p.Into() + " AS d USING " + list("row_key text") + " WHERE " + match + " AND " + p.KeyExpression("d") + " = k.row_key"
-	s.empty = s.remove
 	s.reuse = "SELECT k.place, d.embedding FROM " + list() + " JOIN " + p.Into() + " AS d ON " + match + " WHERE d.chunk_no = 0"
 }
 

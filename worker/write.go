@@ -267,7 +267,7 @@ func (w *Worker) queueDestination(batch *pgx.Batch, c change) error {
 		if p.ToColumn() {
 			w.queueUpdate(batch, w.sql.empty, args, len(c.empty))
 		} else {
-			batch.Queue(w.sql.empty, append(args, keysOf(c.empty))...)
+			batch.Queue(w.sql.empty, args...)
 		}
 	}
 	if len(c.remove) > 0 && w.sql.remove != "" {
