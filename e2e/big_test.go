@@ -5,9 +5,11 @@ package e2e
 import (
 	"fmt"
 	"os"
+	"syscall"
 	"testing"
 	"time"
 
+	"github.com/embedsidecar/embedsidecar/failpoint"
 	"github.com/embedsidecar/embedsidecar/pipeline"
 	"github.com/embedsidecar/embedsidecar/testenv"
 )
@@ -116,6 +118,38 @@ func bigTransaction(t *testing.T, major, rows int) {
 	r.nothingLeft()
 	t.Logf("%d rows in one transaction: tasks made in %s with a kill after a third, worked in %s, memory at most %d MiB while reading, %d MiB while working; texts sent %d",
 		rows, took.Round(time.Millisecond), working.Round(time.Millisecond), enqueued>>10, peak>>10, r.sent())
+}
+
+// TestP8_HalfATransactionAgain kills a sidecar after it has queued and partly embedded the first half of a transaction. The next one
+// is sent all of it again and embeds only what has no vector yet.
+func TestP8_HalfATransactionAgain(t *testing.T) {
+	t.Parallel()
+	const rows = 20_000
+	db := testenv.DB(t, testenv.Empty())
+	db.MustExec(`CREATE TABLE public.docs (id bigint PRIMARY KEY, body text, embedding vector(8))`)
+	r := newRig(t, db, pipeline.Spec{Name: "docs", Schema: "public", Table: "docs", Columns: []string{"body"}, IntoColumn: "embedding"})
+	c := r.run(failpoint.Env + "=queue/after-enqueue-commit=kill@6")
+	r.streaming(c)
+	db.MustExec(`INSERT INTO public.docs SELECT i, 'the text of row ' || i FROM generate_series(1, $1::bigint) AS i`, rows)
+	if s := c.wait(time.Minute); s.Signal() != syscall.SIGKILL {
+		t.Fatalf("the sidecar ended with %v:\n%s", c.cmd.ProcessState, c.tail())
+	}
+	r.neverAhead()
+	var none int64
+	lost, before := r.lost(&none), r.sent()
+	if queued := r.count(`SELECT last_value FROM embedsidecar.task_seq`); queued >= rows {
+		t.Fatalf("%d tasks were made before the kill, want part of %d", queued, rows)
+	}
+	c = r.runPlain()
+	r.streaming(c)
+	r.do(0, "wait", "--caught-up", "--timeout", "2m")
+	if sent := r.sent(); sent < rows || sent > rows+lost {
+		t.Errorf("%d texts were sent, want %d and at most %d again", sent, rows, lost)
+	}
+	t.Logf("%d texts sent before the kill, %d held by it, %d after it", before, lost, r.sent()-before)
+	r.do(0, "verify", "--deep", "1000")
+	c.terminate(30 * time.Second)
+	r.nothingLeft()
 }
 
 // TestP9_BigRow sends a row of 100 MB. It gets its vector as its neighbours do, and memory stays bounded.

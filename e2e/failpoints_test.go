@@ -4,6 +4,11 @@ package e2e
 
 import (
 	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
 	"syscall"
 	"testing"
 	"time"
@@ -49,12 +54,7 @@ func TestFailpoints(t *testing.T) {
 				if _, err := run.Stop(); err != nil {
 					t.Fatal(err)
 				}
-				last := r.run()
-				found := workload.Settle(t, r.db, shapes, oracle, time.Minute)
-				t.Log(found)
-				r.do(0, "verify", "--deep", "1000000")
-				last.terminate(20 * time.Second)
-				r.nothingLeft()
+				t.Log(r.prove(r.run(), shapes))
 			})
 		}
 	})
@@ -80,5 +80,31 @@ func (r *rig) dieAt(place string, hit int) {
 	}
 	if s := c.wait(30 * time.Second); !s.Signaled() || s.Signal() != syscall.SIGKILL {
 		r.t.Fatalf("the sidecar ended with %v, want SIGKILL at %s:\n%s", c.cmd.ProcessState, place, c.tail())
+	}
+	r.neverAhead()
+}
+
+// TestFailpoints_AreAllUsed keeps the list of places whole.
+func TestFailpoints_AreAllUsed(t *testing.T) {
+	t.Parallel()
+	hit := regexp.MustCompile(`failpoint\.Hit\("([^"]+)"\)`)
+	known := map[string]bool{}
+	for _, place := range places {
+		known[place.name] = true
+	}
+	err := filepath.WalkDir("..", func(path string, entry fs.DirEntry, err error) error {
+		if err != nil || entry.IsDir() || !strings.HasSuffix(path, ".go") || strings.HasSuffix(path, "_test.go") {
+			return err
+		}
+		source, err := os.ReadFile(path)
+		for _, found := range hit.FindAllSubmatch(source, -1) {
+			if name := string(found[1]); !known[name] {
+				t.Errorf("%s: nobody dies at %s", path, name)
+			}
+		}
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
 	}
 }

@@ -76,6 +76,7 @@ func (k *killer) fault() {
 	c.kill()
 	k.kills++
 	k.lostTasks += k.lost(&k.token)
+	k.neverAhead()
 }
 
 func (k *killer) rest(ms int) { pause(k.t.Context(), time.Duration(k.r.IntN(ms))*time.Millisecond) }

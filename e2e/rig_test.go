@@ -210,7 +210,24 @@ func (r *rig) prove(c *child, shapes []workload.Shape) workload.Report {
 	r.do(0, "verify", "--deep", "1000000")
 	c.terminate(30 * time.Second)
 	r.nothingLeft()
+	if !testenv.Value[bool](r.db, confirmed+`= k.lsn`+ofSlot, r.slot) {
+		r.t.Error("the slot was not told of all that is durable, though the sidecar ended in good order")
+	}
 	return found
+}
+
+// confirmed + relation + ofSlot asks how what the server was told relates to what is durable.
+const (
+	confirmed = `SELECT s.confirmed_flush_lsn `
+	ofSlot    = ` FROM pg_replication_slots AS s JOIN embedsidecar.lsn_checkpoint AS k USING (slot_name) WHERE s.slot_name = $1`
+)
+
+// neverAhead checks that the server was not told to forget what is not durable here.
+func (r *rig) neverAhead() {
+	r.t.Helper()
+	if !testenv.Value[bool](r.db, confirmed+`<= k.lsn AND k.lsn <= pg_current_wal_flush_lsn()`+ofSlot, r.slot) {
+		r.t.Error("the slot is ahead of the checkpoint, or that of the server")
+	}
 }
 
 // silent checks that settled tables cause no work: nothing is embedded, no task is made.
