@@ -16,7 +16,8 @@ import (
 // the vector of the new text is there to be read.
 type live struct {
 	dsn   string
-	tough bool // the server comes and goes: try again
+	tough bool        // the server comes and goes: try again
+	bored func() bool // there is little left to do: many rows may be edited at once
 	rng   *rand.Rand
 
 	texts   map[int32]pkg // every text as it was first, by id
@@ -158,13 +159,16 @@ func leave(ctx context.Context, conn *pgx.Conn) {
 	_ = conn.Close(ctx)
 }
 
+// reviseAll gives each row a text that it never had.
+const reviseAll = `UPDATE public.packages SET summary = regexp_replace(summary, ' \(revision \d+\)$', '') || $2 WHERE id = ANY ($1)`
+
 const setSummary = "UPDATE public.packages SET summary = $2 WHERE id = $1"
 
 // one makes one change, of a kind drawn by chance.
 func (l *live) one(ctx context.Context, conn *pgx.Conn) error {
 	n := &l.counts
 	switch draw := l.rng.IntN(100); {
-	case draw < 5 && l.tough: // so that there is always work for the faults to hit
+	case draw < 5 && l.bored != nil && l.bored():
 		return l.revise(ctx, conn)
 	case draw < 40:
 		id, with := l.draw(), l.texts[l.draw()]
@@ -239,7 +243,7 @@ func (l *live) revise(ctx context.Context, conn *pgx.Conn) error {
 		ids[i] = l.draw()
 		l.touched[ids[i]]++
 	}
-	_, err := l.exec(ctx, conn, ids[0], &l.counts.revised, "UPDATE public.packages SET summary = summary || ', revised' WHERE id = ANY ($1)", ids)
+	_, err := l.exec(ctx, conn, ids[0], &l.counts.revised, reviseAll, ids, fmt.Sprintf(" (revision %d)", l.counts.revised+1))
 	return err
 }
 

@@ -30,6 +30,7 @@ type demo struct {
 	sidecar *sidecar
 	live    *live
 	vectors atomic.Int64 // that are there, by the last look
+	waiting atomic.Int64 // rows to be looked at
 	figures figures
 }
 
@@ -254,6 +255,7 @@ func (d *demo) follow(ctx context.Context, finished func(state) bool) error {
 				last, change = now.vectors, time.Now()
 			}
 			d.vectors.Store(int64(now.vectors))
+			d.waiting.Store(int64(now.waiting))
 			line := drawn.set(now.vectors, now.rows)
 			if d.o.broken {
 				line += fmt.Sprintf("  %s wait", thousands(now.waiting))
@@ -297,6 +299,9 @@ func (d *demo) suffer(ctx context.Context) error {
 	const every = 100 * time.Millisecond
 	d.out.heading("%s texts are embedded, rows change, and %d times something breaks", thousands(d.figures.loaded), d.o.faults)
 	b := &breaker{server: d.server, sidecar: d.sidecar, out: d.out, vectors: func() int { return int(d.vectors.Load()) }}
+	var calm atomic.Bool
+	// There shall be work for every fault to hit, also on a fast machine.
+	d.live.bored = func() bool { return !calm.Load() && d.waiting.Load() < bulk }
 	stop, changed, broken := make(chan struct{}), make(chan error, 1), make(chan error, 1)
 	go func() { changed <- d.live.run(ctx, every, 0, stop) }()
 	breaking, cancel := context.WithCancel(ctx)
@@ -321,8 +326,8 @@ func (d *demo) suffer(ctx context.Context) error {
 		close(stop)
 		return errors.Join(err, <-changed)
 	}
+	calm.Store(true)
 	d.out.say("  nothing is broken any more; the rest is embedded")
-	// Rows still change, so there is no moment without work that nothing was asked of.
 	err = d.follow(ctx, func(s state) bool { return s.scanned && s.open == 0 })
 	close(stop)
 	d.figures.backfill = d.watch.lap("the rest")
