@@ -67,6 +67,7 @@ const notes = `CREATE TABLE notes (id bigint PRIMARY KEY, body text)`
 func TestP2_RowsHiddenByRowSecurityAreNotTakenForDeleted(t *testing.T) {
 	t.Parallel()
 	bothDestinations(t, func(t *testing.T, spec func(string, ...string) pipeline.Spec) {
+		t.Helper()
 		db := testenv.DB(t)
 		db.MustExec(docs)
 		db.MustExec(notes)
@@ -216,6 +217,7 @@ func TestP2_PreparedTransactionsCountWhenTheyCommit(t *testing.T) {
 		t.Parallel()
 		server := ownServer(t, major, nil) // a transaction left open keeps slots from being made
 		bothDestinations(t, func(t *testing.T, spec func(string, ...string) pipeline.Spec) {
+			t.Helper()
 			db := testenv.DB(t, testenv.On(server))
 			db.MustExec(docs)
 			r := newRig(t, db, spec("docs", "body"))

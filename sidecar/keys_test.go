@@ -154,6 +154,7 @@ func cast(typ string) string {
 func TestP1_KeysWithHostileNames(t *testing.T) {
 	t.Parallel()
 	bothDestinations(t, func(t *testing.T, spec func(string, ...string) pipeline.Spec) {
+		t.Helper()
 		db := testenv.DB(t)
 		// The names that our own statements use, and those that statements trip over. No row is told from another by one column alone.
 		names := []string{"k1", "k2", "place", "row_key", "r", "f", `a"b`, "SELECT", "$1", "é \\ ' ;--", "body", "keep"}
@@ -192,6 +193,7 @@ func TestP1_KeysWithHostileNames(t *testing.T) {
 func TestP1_KeysOfReplicaIdentityUsingIndex(t *testing.T) {
 	t.Parallel()
 	bothDestinations(t, func(t *testing.T, spec func(string, ...string) pipeline.Spec) {
+		t.Helper()
 		db := testenv.DB(t)
 		db.MustExec(`CREATE TABLE docs (id bigint PRIMARY KEY, body text, tenant int NOT NULL, code text NOT NULL)`)
 		db.MustExec(`CREATE UNIQUE INDEX docs_code ON docs (code DESC, tenant)`)

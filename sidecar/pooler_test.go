@@ -50,7 +50,7 @@ func startPooler(t *testing.T, to string, sessions int) *pooler {
 		t.Cleanup(func() { _ = hijacked.Conn.Close() })
 		p.servers <- hijacked
 	}
-	l, err := net.Listen("tcp", "127.0.0.1:0") //nolint:noctx // it listens until the test ends
+	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -92,7 +92,7 @@ func greet(client net.Conn, backend *pgproto3.Backend) bool {
 				return false
 			}
 		case *pgproto3.StartupMessage:
-			known := " user database application_name client_encoding datestyle timezone "
+			known := " user database application_name client_encoding datestyle timezone standard_conforming_strings "
 			for name := range m.Parameters {
 				if !strings.Contains(known, " "+strings.ToLower(name)+" ") {
 					backend.Send(&pgproto3.ErrorResponse{Severity: "FATAL", Code: "08P01", Message: "unsupported startup parameter: " + name})
@@ -172,6 +172,7 @@ func (p *pooler) serve(ctx context.Context, client net.Conn) {
 func TestPooler_TransactionsInAnySession(t *testing.T) {
 	t.Parallel()
 	bothDestinations(t, func(t *testing.T, spec func(string, ...string) pipeline.Spec) {
+		t.Helper()
 		db := testenv.DB(t)
 		db.MustExec(docs)
 		r := newRig(t, db, spec("docs", "body"))

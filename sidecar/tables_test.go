@@ -190,6 +190,7 @@ func TestP1_AnEmbeddingTableThatOthersEmptyIsFilledAgain(t *testing.T) {
 func TestP1_TruncateOfSeveralTables(t *testing.T) {
 	t.Parallel()
 	bothDestinations(t, func(t *testing.T, spec func(string, ...string) pipeline.Spec) {
+		t.Helper()
 		db := testenv.DB(t)
 		db.MustExec(`CREATE TABLE docs (id bigint PRIMARY KEY, body text)`)
 		db.MustExec(`CREATE TABLE parts (doc bigint REFERENCES docs ON DELETE CASCADE, no int, body text, PRIMARY KEY (doc, no))`)
