@@ -63,10 +63,12 @@ var conduct = map[string]string{
 	"default_transaction_isolation": "read committed",
 	"default_transaction_read_only": "off",
 	"idle_session_timeout":          "0", // a pool's connection and a held advisory lock are idle by nature
+	"standard_conforming_strings":   "on",
+	"statement_timeout":             "0", // a default meant for applications would end what reads a whole table; ours have contexts
 }
 
 // tracked are the parameters that PgBouncer carries over to whichever server connection it picks.
-var tracked = map[string]bool{"client_encoding": true, "datestyle": true, "timezone": true, "application_name": true}
+var tracked = map[string]bool{"client_encoding": true, "datestyle": true, "timezone": true, "application_name": true, "standard_conforming_strings": true}
 
 // Connect opens a pool and proves it with one connection. It returns *Error when no connection can be made.
 //
@@ -204,11 +206,12 @@ func afterConnect(ctx context.Context, conn *pgx.Conn) error {
 	err = conn.QueryRow(ctx, `SELECT pg_catalog.current_setting('datestyle'), pg_catalog.current_setting('timezone'),
 		pg_catalog.current_setting('intervalstyle'), pg_catalog.current_setting('extra_float_digits'),
 		pg_catalog.current_setting('bytea_output'), pg_catalog.current_setting('search_path'),
-		pg_catalog.current_setting('client_encoding'), pg_catalog.current_setting('row_security'), coalesce(t.oid, 0), coalesce(t.typarray, 0)
+		pg_catalog.current_setting('client_encoding'), pg_catalog.current_setting('row_security'),
+		pg_catalog.current_setting('standard_conforming_strings'), coalesce(t.oid, 0), coalesce(t.typarray, 0)
 		FROM (VALUES (1)) AS one(n)
 		LEFT JOIN pg_catalog.pg_extension e ON e.extname = 'vector'
 		LEFT JOIN pg_catalog.pg_type t ON t.typnamespace = e.extnamespace AND t.typname = 'vector'`,
-	).Scan(&got[0], &got[1], &got[2], &got[3], &got[4], &got[5], &got[6], &got[7], &vector, &array)
+	).Scan(&got[0], &got[1], &got[2], &got[3], &got[4], &got[5], &got[6], &got[7], &got[8], &vector, &array)
 	if err != nil {
 		return fmt.Errorf("read session settings: %w", err)
 	}
@@ -236,7 +239,8 @@ func rawEncoding(ctx context.Context, conn *pgconn.PgConn) (bool, error) {
 // checked names the settings in the order in which afterConnect reads them.
 var checked = [...]string{
 	"datestyle", "timezone", "intervalstyle", "extra_float_digits", "bytea_output", "search_path", "client_encoding",
-	"row_security", // left on, rows hidden by a policy would be taken for deleted ones
+	"row_security",                // left on, rows hidden by a policy would be taken for deleted ones
+	"standard_conforming_strings", // off, backslashes in literals would mean something else
 }
 
 // wanted returns what a setting must be.

@@ -304,7 +304,7 @@ func pooler(t *testing.T, dsn string, ignore bool) string {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = l.Close() })
-	known := map[string]bool{"user": true, "database": true, "client_encoding": true, "datestyle": true, "timezone": true, "application_name": true}
+	known := map[string]bool{"user": true, "database": true, "client_encoding": true, "datestyle": true, "timezone": true, "application_name": true, "standard_conforming_strings": true}
 	serve := func(client net.Conn) {
 		defer func() { _ = client.Close() }()
 		backend := pgproto3.NewBackend(client, client)
