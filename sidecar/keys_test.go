@@ -214,3 +214,34 @@ func TestP1_KeysOfReplicaIdentityUsingIndex(t *testing.T) {
 		}
 	})
 }
+
+func TestP5_AKeyTooLongForTheQueue(t *testing.T) {
+	t.Parallel()
+	bothDestinations(t, func(t *testing.T, spec func(string, ...string) pipeline.Spec) {
+		db := testenv.DB(t)
+		db.MustExec(`CREATE TABLE docs (code text PRIMARY KEY, body text)`)
+		// It fits into an index of its own, and just not beside the number of a pipeline.
+		long := `(SELECT left(string_agg(md5(i::text), ''), $1::int) FROM generate_series(1, 100) AS i)`
+		db.MustExec(`INSERT INTO docs VALUES (`+long+`, 'too long')`, 2690)
+		db.MustExec(`INSERT INTO docs VALUES (`+long+`, 'long enough')`, pipeline.MaxKey)
+		db.MustExec(`INSERT INTO docs SELECT 'code ' || i, 'body ' || i FROM generate_series(1, 20) AS i`)
+		r := newRig(t, db, spec("docs", "body"))
+		s, _ := r.start()
+		r.settle()
+		db.MustExec(`UPDATE docs SET body = body || '!'`)
+		db.MustExec(`INSERT INTO docs VALUES ('later', 'later')`)
+		r.settle()
+		if n := r.count(vectors(spec("docs"))); n != 22 {
+			t.Errorf("%d vectors, want 22", n)
+		}
+		if n := s.Stream().TooLong.Load(); n != 1 {
+			t.Errorf("%d changes were counted as left out, want 1", n)
+		}
+		if found := r.reports()[0]; found.Missing != 1 || found.Covered != 22 || found.Stale != 0 || found.Orphans != 0 {
+			t.Errorf("%+v, want the one row to be missing", found)
+		}
+		db.MustExec(`DELETE FROM docs WHERE length(code) > $1`, pipeline.MaxKey)
+		r.settle()
+		r.verify()
+	})
+}
