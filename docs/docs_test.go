@@ -207,21 +207,13 @@ func TestPluginGuide(t *testing.T) {
 	if len(sources) != 1 {
 		t.Fatalf("found %d", len(sources))
 	}
-	// A program of this module, so that it may import the SDK; a name that go build ./... leaves out.
-	dir, err := os.MkdirTemp(".", "_guide")
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := os.RemoveAll(dir); err != nil {
-			t.Error(err)
-		}
-	})
-	if err := os.WriteFile(filepath.Join(dir, "main.go"), []byte(sources[0]), 0o600); err != nil {
+	source := filepath.Join(t.TempDir(), "main.go")
+	if err := os.WriteFile(source, []byte(sources[0]), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	plugin := filepath.Join(t.TempDir(), "embedsidecar-toy")
-	if out, err := exec.Command("go", "build", "-o", plugin, filepath.Join(dir, "main.go")).CombinedOutput(); err != nil {
+	build := exec.Command("go", "build", "-o", plugin, source) // run in this module, whose SDK it imports
+	if out, err := build.CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
 	program := filepath.Join(programs, "bin", "embedsidecar")
