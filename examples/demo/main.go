@@ -70,11 +70,14 @@ func run(args, environ []string, stdout *os.File, stderr io.Writer) int {
 	if err == nil {
 		return 0
 	}
-	if cause := context.Cause(ctx); cause != nil && errors.Is(err, context.Canceled) {
-		err = cause
-	}
-	if errors.Is(err, errInterrupted) {
+	// A Ctrl-C ends the programs of the server, too, and they may tell of it before the signal reaches us.
+	_ = pause(ctx, 100*time.Millisecond)
+	cause := context.Cause(ctx)
+	if errors.Is(cause, errInterrupted) {
 		return interrupted
+	}
+	if cause != nil && errors.Is(err, context.Canceled) {
+		err = cause
 	}
 	complain(stderr, err)
 	return 1

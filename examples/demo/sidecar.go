@@ -45,18 +45,22 @@ type sidecar struct {
 	seen    sync.WaitGroup
 }
 
-// newSidecar prepares it. All its files go into dir.
-func newSidecar(o options, out *console, dir, url, password string, environ []string) (*sidecar, error) {
-	program := filepath.Join(o.bin, "embedsidecar")
+// findProgram returns the path of the program, a short one if there is.
+func findProgram(bin string) (string, error) {
+	program := filepath.Join(bin, "embedsidecar")
 	if _, err := os.Stat(program); err != nil {
-		return nil, fail(fmt.Errorf("the program is missing: %w", err), "make build", "or name its folder with --bin")
+		return "", fail(fmt.Errorf("the program is missing: %w", err), "build it: make build", "or name the folder it is in: --bin FOLDER")
 	}
 	if here, err := os.Getwd(); err == nil {
-		if short, err := filepath.Rel(here, program); err == nil && !strings.HasPrefix(short, "..") {
-			program = "." + string(filepath.Separator) + short
+		if short, err := filepath.Rel(here, program); err == nil && strings.ContainsRune(short, filepath.Separator) && !strings.HasPrefix(short, "..") {
+			return short, nil
 		}
 	}
-	program = strings.TrimPrefix(program, "./")
+	return filepath.Abs(program)
+}
+
+// newSidecar prepares it. All its files go into dir.
+func newSidecar(o options, program string, out *console, dir, url, password string, environ []string) (*sidecar, error) {
 	log, err := os.Create(filepath.Join(dir, "sidecar.log"))
 	if err != nil {
 		return nil, fmt.Errorf("make the sidecar's log: %w", err)
