@@ -218,6 +218,7 @@ func TestP1_KeysOfReplicaIdentityUsingIndex(t *testing.T) {
 func TestP5_AKeyTooLongForTheQueue(t *testing.T) {
 	t.Parallel()
 	bothDestinations(t, func(t *testing.T, spec func(string, ...string) pipeline.Spec) {
+		t.Helper()
 		db := testenv.DB(t)
 		db.MustExec(`CREATE TABLE docs (code text PRIMARY KEY, body text)`)
 		// It fits into an index of its own, and just not beside the number of a pipeline.

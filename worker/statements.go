@@ -179,14 +179,14 @@ func (s *statements) buildScan(p *pipeline.Pipeline, list func(...string) string
 
 // sourceHash returns the SQL expression of a row's pipeline.SourceHash.
 func sourceHash(p *pipeline.Pipeline) string {
-	hash := "''::bytea"
+	parts := []string{"''::bytea"}
 	for _, w := range p.Watched {
 		c := "r." + ident(w)
 		// num_nulls and not IS NULL, which a composite value of nothing but NULLs also satisfies.
-		hash += fmt.Sprintf(" || CASE WHEN num_nulls(%s) = 1 THEN decode(repeat('00', %d), 'hex') ELSE substr(sha256(convert_to(format('%%s', %s), pg_client_encoding()::name)), 1, %d) END",
-			c, pipeline.ColumnHashSize, c, pipeline.ColumnHashSize)
+		parts = append(parts, fmt.Sprintf("CASE WHEN num_nulls(%s) = 1 THEN decode(repeat('00', %d), 'hex')"+
+			" ELSE substr(sha256(convert_to(format('%%s', %s), pg_client_encoding()::name)), 1, %d) END", c, pipeline.ColumnHashSize, c, pipeline.ColumnHashSize))
 	}
-	return hash
+	return strings.Join(parts, " || ")
 }
 
 func (s *statements) buildColumn(p *pipeline.Pipeline, list func(...string) string, match string) {
