@@ -142,7 +142,7 @@ func measure(ctx context.Context, o options, stdout, stderr io.Writer) (err erro
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, p.close()) }()
+	defer func() { err = errors.Join(err, p.close()) }() //nolint:contextcheck // it ends the server also after ctx has ended
 	r := result{Began: began.UTC().Truncate(time.Second), Machine: p.machine(), Smoke: o.smoke}
 	for _, part := range parts {
 		if !slices.Contains(o.only, part.name) {

@@ -10,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
 
 	"github.com/jackc/pgx/v5"
@@ -65,7 +66,7 @@ func newPlace(ctx context.Context, o options, out io.Writer) (_ *place, err erro
 		err = errors.Join(err, conn.Close(ctx))
 	}
 	if err != nil {
-		return nil, errors.Join(err, p.close())
+		return nil, errors.Join(err, p.close()) //nolint:contextcheck // it ends the server also after ctx has ended
 	}
 	return p, nil
 }
@@ -151,7 +152,7 @@ func (p *place) libpq(name string) ([]string, error) {
 	if err != nil {
 		return nil, err
 	}
-	return append(p.environ[:len(p.environ):len(p.environ)], "PGHOST="+host, "PGPORT="+port, "PGUSER="+config.User,
+	return append(slices.Clip(p.environ), "PGHOST="+host, "PGPORT="+port, "PGUSER="+config.User,
 		"PGPASSWORD="+config.Password, "PGDATABASE="+name, "PGSSLMODE=disable"), nil
 }
 

@@ -49,7 +49,7 @@ func (p *place) start(pool *pgxpool.Pool, flags ...string) (*sidecar, error) {
 		args = append(args, "--into-table", "docs_embedding")
 	}
 	cmd := exec.Command(filepath.Join(p.bin, "embedsidecar"), args...) //nolint:noctx // it is ended in order, by end
-	cmd.Env = append(p.environ[:len(p.environ):len(p.environ)], "EMBEDSIDECAR_DATABASE_URL="+p.pg.URL(name, ""))
+	cmd.Env = append(slices.Clip(p.environ), "EMBEDSIDECAR_DATABASE_URL="+p.pg.URL(name, ""))
 	c, err := start(cmd, p.log("sidecar-"+name))
 	if err != nil {
 		return nil, err
