@@ -3,6 +3,7 @@ package sidecar_test
 import (
 	"bytes"
 	"log/slog"
+	"maps"
 	"strings"
 	"sync"
 	"time"
@@ -33,6 +34,13 @@ func (r *recorder) text() string {
 
 func (r *recorder) logger() *slog.Logger {
 	return slog.New(slog.NewTextHandler(r, &slog.HandlerOptions{Level: slog.LevelDebug}))
+}
+
+// seen returns how often each text was sent so far.
+func (c *counter) seen() map[string]int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return maps.Clone(c.texts)
 }
 
 // hold takes the rig's slot as somebody else would, and returns what lets it go.

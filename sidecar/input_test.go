@@ -123,6 +123,7 @@ func TestP5_AMissingGrantStopsOnePipelineAndIsNamed(t *testing.T) {
 			r.settle()
 			db.MustExecSuper(`REVOKE ` + test.revoke + ` FROM ` + r.role)
 			r.edit("after ")
+			db.MustExec(`DELETE FROM docs WHERE id = 1`)
 			db.MustExec(`INSERT INTO notes VALUES (1, 'meanwhile')`)
 			why := reason(t, s, "docs", "GRANT ", `TO "`+r.role+`"`)
 			r.has(1, `SELECT count(*) FROM notes_embedding`)

@@ -290,6 +290,9 @@ func (w *Worker) unfit(ctx context.Context) bool {
 	if err != nil {
 		return false
 	}
+	if _, err := tx.Exec(ctx, w.sql.empty, args...); err != nil {
+		return parkable(err)
+	}
 	if !w.o.Pipeline.ToColumn() {
 		args = append(args, [][]byte{})
 	}
@@ -303,7 +306,7 @@ func (w *Worker) park(ctx context.Context, tasks []queue.Task, err error) error 
 	if w.o.Broken != nil {
 		w.o.Broken(w.o.Pipeline)
 	}
-	return w.postpone(ctx, tasks, embed.Configuration, "table", errParked.Error(), 10*time.Second)
+	return w.postpone(ctx, tasks, embed.Configuration, "table", errParked.Error(), min(parkedPause, w.o.Retry.Max))
 }
 
 // rowsFault tells whether an error of a statement may be the fault of one of its rows: anything the server says that is not about
