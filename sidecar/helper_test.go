@@ -10,6 +10,7 @@ import (
 
 	"github.com/jackc/pgx/v5/pgconn"
 
+	"github.com/embedsidecar/embedsidecar/pipeline"
 	"github.com/embedsidecar/embedsidecar/sidecar"
 	"github.com/embedsidecar/embedsidecar/testenv"
 )
@@ -69,3 +70,11 @@ func (r *rig) hold() (letGo func()) {
 
 // quick makes dead letters after two tries.
 func quick(o *sidecar.Options) { o.Retry.MaxAttempts = 2 }
+
+// oneOf is one destination for the old majors and the other for the new, where each with each would only take time.
+func oneOf(major int) func(table string, columns ...string) pipeline.Spec {
+	if major < 17 {
+		return column
+	}
+	return intoTable
+}

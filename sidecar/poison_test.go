@@ -115,7 +115,7 @@ func TestP5_APluginThatLiesNowAndThen(t *testing.T) {
 	db := testenv.DB(t)
 	db.MustExec(docs)
 	db.MustExec(notes)
-	db.MustExec(`INSERT INTO docs SELECT i, 'body ' || i FROM generate_series(1, 800) AS i`)
+	db.MustExec(`INSERT INTO docs SELECT i, 'body ' || i FROM generate_series(1, 300) AS i`)
 	r := newRig(t, db, intoTable("docs", "body"), intoTable("notes", "body"))
 	r.withPlugin(path, "wrong-count-every=3;wrong-dims-every=4;garbage-every=5;unavailable-every=7")
 	with := r.options
