@@ -278,14 +278,15 @@ func parkable(err error) bool {
 // unfit asks the table with no rows in hand: if even that is refused, it is not one row's fault. A trigger that refuses a row for
 // lack of a privilege looks just like a missing GRANT.
 func (w *Worker) unfit(ctx context.Context) bool {
+	// Before the transaction: one that waits for a second connection of the pool could wait for others that do the same.
+	if _, err := w.read(ctx, nil); parkable(err) {
+		return true
+	}
 	tx, err := w.o.DB.Begin(ctx)
 	if err != nil {
 		return false
 	}
 	defer func() { _ = tx.Rollback(context.WithoutCancel(ctx)) }() // it only asks
-	if _, err := w.read(ctx, nil); parkable(err) {
-		return true
-	}
 	args, err := keyArrays(w.o.Pipeline, nil)
 	if err != nil {
 		return false
