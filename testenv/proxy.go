@@ -82,7 +82,7 @@ func NewProxy(target string) (*Proxy, error) {
 func listenAside() (l net.Listener, err error) {
 	const lowest, highest, tries = 20000, 32000, 100
 	for range tries {
-		port := lowest + rand.IntN(highest-lowest) //nolint:gosec // a free port, not a secret
+		port := lowest + rand.IntN(highest-lowest)
 		if l, err = listen(context.Background(), net.JoinHostPort("127.0.0.1", strconv.Itoa(port))); err == nil {
 			return l, nil
 		}
