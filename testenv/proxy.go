@@ -5,9 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"math/rand/v2"
 	"net"
-	"strconv"
 	"sync"
 	"testing"
 	"time"
@@ -68,26 +66,13 @@ func StartProxy(t testing.TB, target string) *Proxy {
 // NewProxy is StartProxy without a test; Close ends it.
 func NewProxy(target string) (*Proxy, error) {
 	p := &Proxy{target: target, links: map[*link]struct{}{}, changed: make(chan struct{}), most: wholeChunk, left: [2]int64{-1, -1}}
-	l, err := listenAside()
+	l, err := listenAside(context.Background())
 	if err != nil {
 		return nil, fmt.Errorf("start the proxy: %w", err)
 	}
 	p.addr = l.Addr().String()
 	p.serve(l)
 	return p, nil
-}
-
-// listenAside listens on a free port below those that the system hands out by itself: while the proxy refuses connections, nobody
-// else may be given its port.
-func listenAside() (l net.Listener, err error) {
-	const lowest, highest, tries = 20000, 32000, 100
-	for range tries {
-		port := lowest + rand.IntN(highest-lowest)
-		if l, err = listen(context.Background(), net.JoinHostPort("127.0.0.1", strconv.Itoa(port))); err == nil {
-			return l, nil
-		}
-	}
-	return nil, err
 }
 
 // Addr returns where the proxy listens, host:port.

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"math/rand/v2"
 	"net"
 	"net/url"
 	"os"
@@ -357,8 +358,21 @@ func listen(ctx context.Context, addr string) (net.Listener, error) {
 	return new(net.ListenConfig).Listen(ctx, "tcp", addr)
 }
 
+// listenAside listens on a free port below those that the system hands out by itself: while a server is down or a proxy refuses
+// connections, nobody else may be given its port.
+func listenAside(ctx context.Context) (l net.Listener, err error) {
+	const lowest, highest, tries = 20000, 32000, 100
+	for range tries {
+		port := lowest + rand.IntN(highest-lowest)
+		if l, err = listen(ctx, net.JoinHostPort("127.0.0.1", strconv.Itoa(port))); err == nil || ctx.Err() != nil {
+			return l, err
+		}
+	}
+	return nil, err
+}
+
 func freePort(ctx context.Context) (int, error) {
-	l, err := listen(ctx, "127.0.0.1:0")
+	l, err := listenAside(ctx)
 	if err != nil {
 		return 0, fmt.Errorf("find a free port: %w", err)
 	}
