@@ -6,7 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"math/rand/v2"
+	mathrand "math/rand/v2"
 	"net"
 	"net/url"
 	"os"
@@ -363,7 +363,7 @@ func listen(ctx context.Context, addr string) (net.Listener, error) {
 func listenAside(ctx context.Context) (l net.Listener, err error) {
 	const lowest, highest, tries = 20000, 32000, 100
 	for range tries {
-		port := lowest + rand.IntN(highest-lowest)
+		port := lowest + mathrand.IntN(highest-lowest)
 		if l, err = listen(ctx, net.JoinHostPort("127.0.0.1", strconv.Itoa(port))); err == nil || ctx.Err() != nil {
 			return l, err
 		}
