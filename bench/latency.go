@@ -20,7 +20,7 @@ func measureLatency(ctx context.Context, p *place) ([]section, error) {
 		return nil, err
 	}
 	if err := p.realLatency(ctx, f); err != nil {
-		return nil, err
+		return []section{f.done()}, err
 	}
 	return []section{f.done()}, nil
 }

@@ -137,6 +137,9 @@ func parse(args []string, stderr io.Writer) (options, error) {
 }
 
 func measure(ctx context.Context, o options, stdout, stderr io.Writer) (err error) {
+	if err := missing(o.bin); err != nil {
+		return err
+	}
 	began := time.Now()
 	p, err := newPlace(ctx, o, stderr)
 	if err != nil {
@@ -149,17 +152,31 @@ func measure(ctx context.Context, o options, stdout, stderr io.Writer) (err erro
 			continue
 		}
 		start := time.Now()
-		sections, err := part.run(ctx, p)
-		if err != nil {
-			return fmt.Errorf("measure %s: %w", part.name, err)
+		sections, failed := part.run(ctx, p)
+		r.Sections = append(r.Sections, sections...)
+		if failed != nil {
+			err = fmt.Errorf("measure %s: %w", part.name, failed)
+			break // what was measured before is printed all the same
 		}
 		p.say("%s: %.0f s", part.name, time.Since(start).Seconds())
-		r.Sections = append(r.Sections, sections...)
 	}
 	r.Seconds = time.Since(began).Seconds()
 	r.print(stdout)
-	if o.json == "" {
-		return nil
+	if o.json == "" || err != nil {
+		return err
 	}
 	return r.write(o.json)
+}
+
+// programs are what the parts start, in the folder of --bin.
+var programs = []string{"embedsidecar", "bench-bare", filepath.Join("plugins", "embedsidecar-fake"), filepath.Join("plugins", "embedsidecar-onnx")}
+
+// missing names the first program that is not there.
+func missing(bin string) error {
+	for _, name := range programs {
+		if _, err := os.Stat(filepath.Join(bin, name)); err != nil {
+			return fmt.Errorf("a program is missing: %w; make bench-smoke builds all of them", err)
+		}
+	}
+	return nil
 }

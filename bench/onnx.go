@@ -48,9 +48,11 @@ func measureONNX(ctx context.Context, p *place) (_ []section, err error) {
 		// In turns first and second: a machine that grows warm or busy favours neither.
 		steps := []func() error{
 			func() error {
+				own := bare.cpu()
 				took, err := bare.batch(texts)
 				if err == nil {
 					f.add(bareLoop, "texts/s", float64(len(texts))/took.Seconds())
+					f.note(bareLoop, "CPU us/text", micros(bare.cpu()-own, len(texts)))
 				}
 				return err
 			},

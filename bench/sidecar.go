@@ -108,7 +108,8 @@ func pause(ctx context.Context, d time.Duration) error {
 func (s *sidecar) worked(ctx context.Context, since time.Time, rows int) (time.Time, error) {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
-	const interval = 50 * time.Millisecond
+	const shortest, longest, perRow = 5 * time.Millisecond, 50 * time.Millisecond, 5 * time.Microsecond
+	interval := min(max(time.Duration(rows)*perRow, shortest), longest)
 	for {
 		var open bool
 		err := s.pool.QueryRow(ctx, "SELECT EXISTS (SELECT FROM embedsidecar.task)").Scan(&open)

@@ -46,7 +46,7 @@ func measureWriters(ctx context.Context, p *place) ([]section, error) {
 	for i, sc := range p.scripts {
 		s, err := p.writers(ctx, sc, strconv.Itoa(i))
 		if err != nil {
-			return nil, err
+			return sections, err
 		}
 		sections = append(sections, s)
 	}

@@ -1,0 +1,21 @@
+package main
+
+import (
+	"os"
+	"testing"
+	"time"
+)
+
+func TestCPUTime(t *testing.T) {
+	t.Parallel()
+	before := cpuTime(os.Getpid())
+	deadline := time.Now().Add(10 * time.Second)
+	for cpuTime(os.Getpid()) == before {
+		if cpuTime(1<<30) != 0 {
+			t.Fatal("a process that is not there has used time")
+		}
+		if time.Now().After(deadline) {
+			t.Fatal("ten seconds of work took no CPU time")
+		}
+	}
+}
