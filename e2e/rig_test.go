@@ -199,7 +199,7 @@ func (r *rig) sent() (n int) {
 // looks at what it leaves behind: nothing.
 func (r *rig) prove(c *child, shapes []workload.Shape) workload.Report {
 	r.t.Helper()
-	found := workload.Settle(r.t, r.db, shapes, oracle, 90*time.Second)
+	found := workload.Settle(r.t, r.db, shapes, oracle, 6*time.Minute)
 	c.mustLive()
 	// All vectors can be right before all changes were read: a scan may have found them first.
 	r.do(0, "wait", "--caught-up", "--timeout", "90s")
