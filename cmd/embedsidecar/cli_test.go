@@ -65,9 +65,9 @@ func TestFlags_MayStandAnywhere(t *testing.T) {
 				}
 			}
 			for where, line := range map[string][]string{
-				"before": slices.Concat(flags, []string{c.name}, args),
-				"after":  slices.Concat([]string{c.name}, flags, args),
-				"behind": slices.Concat([]string{c.name}, args, flags),
+				"before": slices.Concat(flags, strings.Fields(c.name), args),
+				"after":  slices.Concat(strings.Fields(c.name), flags, args),
+				"behind": slices.Concat(strings.Fields(c.name), args, flags),
 			} {
 				ran := false
 				code, _, stderr := call(t, func(_ context.Context, env *environment) error {

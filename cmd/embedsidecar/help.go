@@ -12,7 +12,7 @@ import (
 
 // The order of headings in help texts.
 var (
-	commandGroups = []string{groupStart, groupObserve, groupOperate, groupSearch, groupAdmin}
+	commandGroups = []string{groupStart, groupObserve, groupOperate, groupSearch, groupPlugins, groupAdmin}
 	flagGroups    = []string{"", config.GroupPipeline, config.GroupDatabase, config.GroupEmbedding, config.GroupWork, config.GroupOps, groupGeneral}
 )
 
@@ -29,11 +29,14 @@ func programHelp(commands []*command) string {
 		"  embedsidecar COMMAND [flags] [arguments]\n" +
 		"  embedsidecar run --database-url URL --table public.docs --columns title,body --into embedding\n")
 	for _, group := range commandGroups {
-		fmt.Fprintf(&b, "\n%s:\n", group)
+		var entries strings.Builder
 		for _, c := range commands {
 			if c.group == group {
-				entry(&b, strings.Join(append([]string{c.name}, c.aliases...), ", "), c.usage)
+				entry(&entries, strings.Join(append([]string{c.name}, c.aliases...), ", "), c.usage)
 			}
+		}
+		if entries.Len() > 0 {
+			fmt.Fprintf(&b, "\n%s:\n%s", group, entries.String())
 		}
 	}
 	b.WriteByte('\n')

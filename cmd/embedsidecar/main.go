@@ -7,6 +7,7 @@ import (
 	"context"
 	"io"
 	"os"
+	"slices"
 )
 
 // Set by the linker: -X main.version=... -X main.revision=...
@@ -38,11 +39,12 @@ func run(args []string, stdout, stderr io.Writer) int {
 
 // commands returns every command, in the order of the help text, each made anew: flags keep state.
 func commands() []*command {
-	return []*command{
+	return slices.Concat([]*command{
 		newRun(), newInit(), newCheck(), newUninstall(),
 		newStatus(), newWait(), newVerify(),
 		newPause(), newResume(), newRetry(),
 		newSearch(), newEmbed(),
+	}, pluginCommands(), []*command{
 		newRoles(), newVersion(),
-	}
+	})
 }

@@ -54,17 +54,17 @@ func (p *program) dispatch(ctx context.Context, line []string) error {
 	}
 	switch {
 	case a.command == "help":
-		if len(a.args) > 1 {
-			return misuse("help takes one command, not %d", len(a.args))
-		}
-		return p.help(strings.Join(a.args, ""))
+		return p.help(a.args...)
 	case has("help", "h"), len(line) == 0:
-		return p.help(a.command)
+		return p.help(append([]string{a.command}, p.member(a)...)...)
 	case a.command == "" && has("version"):
 		a.command, a.flags = "version", slices.DeleteFunc(a.flags, func(f string) bool { return strings.HasSuffix(f, "-version") })
 		a.names = slices.DeleteFunc(a.names, func(n string) bool { return n == "version" })
 	case a.command == "":
 		return fail(exitUsage, errors.New("a command is missing"), "embedsidecar help lists the commands")
+	}
+	if a, err = p.joined(a); err != nil {
+		return err
 	}
 	if err := p.knows(a); err != nil {
 		return err
@@ -72,8 +72,8 @@ func (p *program) dispatch(ctx context.Context, line []string) error {
 	return p.app().RunContext(ctx, a.words()) //nolint:contextcheck // the actions get ctx through cli.Context
 }
 
-// help prints what a person asked for, to standard output.
-func (p *program) help(name string) error {
+// helpOf prints the help of the program, for "", or of a command.
+func (p *program) helpOf(name string) error {
 	var text string
 	switch c, err := p.find(name); {
 	case name == "" || name == "help":
