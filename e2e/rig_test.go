@@ -199,7 +199,8 @@ func (r *rig) sent() (n int) {
 // looks at what it leaves behind: nothing.
 func (r *rig) prove(c *child, shapes []workload.Shape) workload.Report {
 	r.t.Helper()
-	found := workload.Settle(r.t, r.db, shapes, oracle, 6*time.Minute)
+	r.t.Cleanup(func() { r.explain(c) })
+	found := workload.Settle(r.t, r.db, shapes, oracle, 2*time.Minute)
 	c.mustLive()
 	// All vectors can be right before all changes were read: a scan may have found them first.
 	r.do(0, "wait", "--caught-up", "--timeout", "90s")
@@ -214,6 +215,27 @@ func (r *rig) prove(c *child, shapes []workload.Shape) workload.Report {
 		r.t.Error("the slot was not told of all that is durable, though the sidecar ended in good order")
 	}
 	return found
+}
+
+// explain tells of a failed test what is still to be done, and why nobody may be doing it.
+func (r *rig) explain(c *child) {
+	r.t.Helper()
+	if !r.t.Failed() {
+		return
+	}
+	for _, look := range []string{
+		`SELECT concat_ws(' ', p.name, p.status, p.status_detail, 'enabled', p.enabled, 'generation', p.generation, t.state, 'lane', t.lane, 'losses', t.losses,
+			'attempt', t.attempt, 'visible', pg_visible_in_snapshot(t.xid, pg_current_snapshot()), 'tasks', count(*), min(t.row_key), t.error_code)
+			FROM embedsidecar.task AS t JOIN embedsidecar.pipeline AS p USING (pipeline_id)
+			GROUP BY p.pipeline_id, t.state, t.lane, t.losses, t.attempt, t.error_code, pg_visible_in_snapshot(t.xid, pg_current_snapshot())`,
+		`SELECT concat_ws(' ', usename, application_name, state, wait_event_type, wait_event, now() - xact_start, backend_xmin, left(query, 100))
+			FROM pg_stat_activity WHERE datname = current_database()`,
+	} {
+		for _, line := range testenv.Values[string](r.db, look) {
+			r.t.Log(line)
+		}
+	}
+	r.t.Log(c.tail())
 }
 
 // confirmed + relation + ofSlot asks how what the server was told relates to what is durable.

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/embedsidecar/embedsidecar/pipeline"
 	"github.com/embedsidecar/embedsidecar/testenv"
@@ -244,5 +245,34 @@ func TestP5_AKeyTooLongForTheQueue(t *testing.T) {
 		db.MustExec(`DELETE FROM docs WHERE length(code) > $1`, pipeline.MaxKey)
 		r.settle()
 		r.verify()
+	})
+}
+
+// TestP1_ManySpellingsOfOneKey has several tasks of one row in a batch: each names it by a spelling that its key once had.
+func TestP1_ManySpellingsOfOneKey(t *testing.T) {
+	t.Parallel()
+	bothDestinations(t, func(t *testing.T, spec func(string, ...string) pipeline.Spec) {
+		t.Helper()
+		db := testenv.DB(t)
+		db.MustExecSuper(`CREATE EXTENSION citext`)
+		db.MustExec(`CREATE TABLE docs (code citext PRIMARY KEY, body text)`)
+		db.MustExec(`INSERT INTO docs VALUES ('abc', 'first'), ('other', 'another')`)
+		r := newRig(t, db, spec("docs", "body"))
+		r.start()
+		r.settle()
+		db.MustExec(`UPDATE embedsidecar.installation SET enabled = false`)
+		for _, code := range []string{"Abc", "aBc", "abC", "ABC"} {
+			db.MustExec(`UPDATE docs SET code = $1::text, body = body || ' ' || $1::text WHERE code = 'abc'`, code)
+		}
+		testenv.Eventually(t, 20*time.Second, func() (bool, string) {
+			n := r.count(`SELECT count(*) FROM embedsidecar.task`)
+			return n >= 4, fmt.Sprintf("%d tasks", n)
+		})
+		db.MustExec(`UPDATE embedsidecar.installation SET enabled = true`)
+		r.settle()
+		r.verify()
+		if n := r.count(`SELECT count(*) FROM embedsidecar.ledger`); n != 2 {
+			t.Errorf("%d ledger entries of 2 rows", n)
+		}
 	})
 }
