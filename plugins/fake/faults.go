@@ -11,6 +11,9 @@ import (
 	"syscall"
 	"time"
 
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
 	"github.com/embedsidecar/embedsidecar/plugins/sdk"
 )
 
@@ -44,6 +47,7 @@ import (
 //	describe-exits       ends with status 4 when asked to describe itself
 //	describe-hangs       never describes itself
 //	new-fingerprint      describes another fingerprint after each start
+//	no-tokens            does not tell where tokens end, as a plugin without that method
 //
 // TOKEN is any text without a semicolon, compared as bytes. Costs are waited for, not burned.
 type faults struct {
@@ -55,6 +59,7 @@ type faults struct {
 	leak                                                        int
 	exitAtStart, crashAtStart, hangAtStart, garbageAtStart      bool
 	newFingerprint, describeFails, describeExits, describeHangs bool
+	noTokens                                                    bool
 }
 
 // parseFaults reads the list; what it does not know is an error.
@@ -76,6 +81,7 @@ func parseFaults(list string) (faults, error) {
 		"exit-at-start": &f.exitAtStart, "crash-at-start": &f.crashAtStart, "hang-at-start": &f.hangAtStart,
 		"garbage-at-start": &f.garbageAtStart, "new-fingerprint": &f.newFingerprint,
 		"describe-fails": &f.describeFails, "describe-exits": &f.describeExits, "describe-hangs": &f.describeHangs,
+		"no-tokens": &f.noTokens,
 	}
 	seen := map[string]bool{}
 	for item := range strings.SplitSeq(list, ";") {
@@ -169,6 +175,14 @@ func (f *faults) beforeDescribe() error {
 		os.Exit(4)
 	case f.describeHangs:
 		select {}
+	}
+	return nil
+}
+
+// beforeTokens is beforeCall for a call of Tokenize, which costs nothing.
+func (f *faults) beforeTokens() error {
+	if f.noTokens {
+		return status.Error(codes.Unimplemented, "told not to know tokens")
 	}
 	return nil
 }

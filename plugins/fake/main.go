@@ -153,6 +153,18 @@ func (e *embedder) leak() {
 	e.mu.Unlock()
 }
 
+// Tokenize implements sdk.Tokenizer: a token is a run of what is not white space.
+func (e *embedder) Tokenize(_ context.Context, _ string, texts []string) (sdk.Tokens, error) {
+	if err := e.faults.beforeTokens(); err != nil {
+		return sdk.Tokens{}, err
+	}
+	tokens := sdk.Tokens{Ends: make([][]int, len(texts))}
+	for i, text := range texts {
+		tokens.Ends[i] = vector.TokenEnds(text)
+	}
+	return tokens, nil
+}
+
 // words counts the runs of what is not white space, the fake's tokens.
 func words(text string) int {
 	n := 0

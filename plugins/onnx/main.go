@@ -120,3 +120,13 @@ func (e *embedder) Embed(ctx context.Context, _ string, kind sdk.Kind, texts []s
 	}
 	return answers, nil
 }
+
+// Tokenize implements sdk.Tokenizer.
+func (e *embedder) Tokenize(ctx context.Context, _ string, texts []string) (sdk.Tokens, error) {
+	m, err := e.open(ctx)
+	if err != nil {
+		return sdk.Tokens{}, sdk.Misconfigured(err)
+	}
+	ends, around, err := m.TokenEnds(ctx, texts)
+	return sdk.Tokens{Ends: ends, Around: around}, err
+}

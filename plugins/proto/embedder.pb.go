@@ -741,6 +741,162 @@ func (x *HealthResponse) GetMessage() string {
 	return ""
 }
 
+type TokenizeRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// One of the described names.
+	Model string `protobuf:"bytes,1,opt,name=model,proto3" json:"model,omitempty"`
+	// 1 to max_batch texts, valid UTF-8; a text may be empty.
+	Texts         []string `protobuf:"bytes,2,rep,name=texts,proto3" json:"texts,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *TokenizeRequest) Reset() {
+	*x = TokenizeRequest{}
+	mi := &file_embedder_proto_msgTypes[9]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *TokenizeRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*TokenizeRequest) ProtoMessage() {}
+
+func (x *TokenizeRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_embedder_proto_msgTypes[9]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use TokenizeRequest.ProtoReflect.Descriptor instead.
+func (*TokenizeRequest) Descriptor() ([]byte, []int) {
+	return file_embedder_proto_rawDescGZIP(), []int{9}
+}
+
+func (x *TokenizeRequest) GetModel() string {
+	if x != nil {
+		return x.Model
+	}
+	return ""
+}
+
+func (x *TokenizeRequest) GetTexts() []string {
+	if x != nil {
+		return x.Texts
+	}
+	return nil
+}
+
+type TokenizeResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// One for each text of the request, in its order.
+	Tokens []*Tokens `protobuf:"bytes,1,rep,name=tokens,proto3" json:"tokens,omitempty"`
+	// Tokens that the model puts around every document by itself: special ones, and those of a prefix. A text of n tokens is not
+	// cut as long as n + around <= max_tokens.
+	Around        uint32 `protobuf:"varint,2,opt,name=around,proto3" json:"around,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *TokenizeResponse) Reset() {
+	*x = TokenizeResponse{}
+	mi := &file_embedder_proto_msgTypes[10]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *TokenizeResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*TokenizeResponse) ProtoMessage() {}
+
+func (x *TokenizeResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_embedder_proto_msgTypes[10]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use TokenizeResponse.ProtoReflect.Descriptor instead.
+func (*TokenizeResponse) Descriptor() ([]byte, []int) {
+	return file_embedder_proto_rawDescGZIP(), []int{10}
+}
+
+func (x *TokenizeResponse) GetTokens() []*Tokens {
+	if x != nil {
+		return x.Tokens
+	}
+	return nil
+}
+
+func (x *TokenizeResponse) GetAround() uint32 {
+	if x != nil {
+		return x.Around
+	}
+	return 0
+}
+
+type Tokens struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// For each token of the text, in order, the number of bytes from the beginning of the text to the token's end. The numbers do
+	// not decrease and none is larger than the text; white space after the last token belongs to none. Tokens that the model puts
+	// around the text are not among them, and nothing is left out however long the text is. At most four for each byte.
+	Ends          []uint32 `protobuf:"varint,1,rep,packed,name=ends,proto3" json:"ends,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Tokens) Reset() {
+	*x = Tokens{}
+	mi := &file_embedder_proto_msgTypes[11]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Tokens) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Tokens) ProtoMessage() {}
+
+func (x *Tokens) ProtoReflect() protoreflect.Message {
+	mi := &file_embedder_proto_msgTypes[11]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Tokens.ProtoReflect.Descriptor instead.
+func (*Tokens) Descriptor() ([]byte, []int) {
+	return file_embedder_proto_rawDescGZIP(), []int{11}
+}
+
+func (x *Tokens) GetEnds() []uint32 {
+	if x != nil {
+		return x.Ends
+	}
+	return nil
+}
+
 var File_embedder_proto protoreflect.FileDescriptor
 
 const file_embedder_proto_rawDesc = "" +
@@ -782,7 +938,15 @@ const file_embedder_proto_rawDesc = "" +
 	"\rHealthRequest\"@\n" +
 	"\x0eHealthResponse\x12\x14\n" +
 	"\x05ready\x18\x01 \x01(\bR\x05ready\x12\x18\n" +
-	"\amessage\x18\x02 \x01(\tR\amessage*?\n" +
+	"\amessage\x18\x02 \x01(\tR\amessage\"=\n" +
+	"\x0fTokenizeRequest\x12\x14\n" +
+	"\x05model\x18\x01 \x01(\tR\x05model\x12\x14\n" +
+	"\x05texts\x18\x02 \x03(\tR\x05texts\"b\n" +
+	"\x10TokenizeResponse\x126\n" +
+	"\x06tokens\x18\x01 \x03(\v2\x1e.embedsidecar.plugin.v1.TokensR\x06tokens\x12\x16\n" +
+	"\x06around\x18\x02 \x01(\rR\x06around\"\x1c\n" +
+	"\x06Tokens\x12\x12\n" +
+	"\x04ends\x18\x01 \x03(\rR\x04ends*?\n" +
 	"\x04Kind\x12\x14\n" +
 	"\x10KIND_UNSPECIFIED\x10\x00\x12\x11\n" +
 	"\rKIND_DOCUMENT\x10\x01\x12\x0e\n" +
@@ -794,11 +958,12 @@ const file_embedder_proto_rawDesc = "" +
 	"\x17ERROR_CLASS_RETRY_LATER\x10\x01\x12\x18\n" +
 	"\x14ERROR_CLASS_TOO_LONG\x10\x02\x12\x17\n" +
 	"\x13ERROR_CLASS_REFUSED\x10\x03\x12\x17\n" +
-	"\x13ERROR_CLASS_INVALID\x10\x042\x98\x02\n" +
+	"\x13ERROR_CLASS_INVALID\x10\x042\xf7\x02\n" +
 	"\bEmbedder\x12]\n" +
 	"\bDescribe\x12'.embedsidecar.plugin.v1.DescribeRequest\x1a(.embedsidecar.plugin.v1.DescribeResponse\x12T\n" +
 	"\x05Embed\x12$.embedsidecar.plugin.v1.EmbedRequest\x1a%.embedsidecar.plugin.v1.EmbedResponse\x12W\n" +
-	"\x06Health\x12%.embedsidecar.plugin.v1.HealthRequest\x1a&.embedsidecar.plugin.v1.HealthResponseB=Z;github.com/embedsidecar/embedsidecar/plugins/proto;pluginpbb\x06proto3"
+	"\x06Health\x12%.embedsidecar.plugin.v1.HealthRequest\x1a&.embedsidecar.plugin.v1.HealthResponse\x12]\n" +
+	"\bTokenize\x12'.embedsidecar.plugin.v1.TokenizeRequest\x1a(.embedsidecar.plugin.v1.TokenizeResponseB=Z;github.com/embedsidecar/embedsidecar/plugins/proto;pluginpbb\x06proto3"
 
 var (
 	file_embedder_proto_rawDescOnce sync.Once
@@ -813,7 +978,7 @@ func file_embedder_proto_rawDescGZIP() []byte {
 }
 
 var file_embedder_proto_enumTypes = make([]protoimpl.EnumInfo, 2)
-var file_embedder_proto_msgTypes = make([]protoimpl.MessageInfo, 9)
+var file_embedder_proto_msgTypes = make([]protoimpl.MessageInfo, 12)
 var file_embedder_proto_goTypes = []any{
 	(Kind)(0),                // 0: embedsidecar.plugin.v1.Kind
 	(ErrorClass)(0),          // 1: embedsidecar.plugin.v1.ErrorClass
@@ -826,6 +991,9 @@ var file_embedder_proto_goTypes = []any{
 	(*Error)(nil),            // 8: embedsidecar.plugin.v1.Error
 	(*HealthRequest)(nil),    // 9: embedsidecar.plugin.v1.HealthRequest
 	(*HealthResponse)(nil),   // 10: embedsidecar.plugin.v1.HealthResponse
+	(*TokenizeRequest)(nil),  // 11: embedsidecar.plugin.v1.TokenizeRequest
+	(*TokenizeResponse)(nil), // 12: embedsidecar.plugin.v1.TokenizeResponse
+	(*Tokens)(nil),           // 13: embedsidecar.plugin.v1.Tokens
 }
 var file_embedder_proto_depIdxs = []int32{
 	4,  // 0: embedsidecar.plugin.v1.DescribeResponse.models:type_name -> embedsidecar.plugin.v1.Model
@@ -833,17 +1001,20 @@ var file_embedder_proto_depIdxs = []int32{
 	7,  // 2: embedsidecar.plugin.v1.EmbedResponse.outcomes:type_name -> embedsidecar.plugin.v1.Outcome
 	8,  // 3: embedsidecar.plugin.v1.Outcome.error:type_name -> embedsidecar.plugin.v1.Error
 	1,  // 4: embedsidecar.plugin.v1.Error.class:type_name -> embedsidecar.plugin.v1.ErrorClass
-	2,  // 5: embedsidecar.plugin.v1.Embedder.Describe:input_type -> embedsidecar.plugin.v1.DescribeRequest
-	5,  // 6: embedsidecar.plugin.v1.Embedder.Embed:input_type -> embedsidecar.plugin.v1.EmbedRequest
-	9,  // 7: embedsidecar.plugin.v1.Embedder.Health:input_type -> embedsidecar.plugin.v1.HealthRequest
-	3,  // 8: embedsidecar.plugin.v1.Embedder.Describe:output_type -> embedsidecar.plugin.v1.DescribeResponse
-	6,  // 9: embedsidecar.plugin.v1.Embedder.Embed:output_type -> embedsidecar.plugin.v1.EmbedResponse
-	10, // 10: embedsidecar.plugin.v1.Embedder.Health:output_type -> embedsidecar.plugin.v1.HealthResponse
-	8,  // [8:11] is the sub-list for method output_type
-	5,  // [5:8] is the sub-list for method input_type
-	5,  // [5:5] is the sub-list for extension type_name
-	5,  // [5:5] is the sub-list for extension extendee
-	0,  // [0:5] is the sub-list for field type_name
+	13, // 5: embedsidecar.plugin.v1.TokenizeResponse.tokens:type_name -> embedsidecar.plugin.v1.Tokens
+	2,  // 6: embedsidecar.plugin.v1.Embedder.Describe:input_type -> embedsidecar.plugin.v1.DescribeRequest
+	5,  // 7: embedsidecar.plugin.v1.Embedder.Embed:input_type -> embedsidecar.plugin.v1.EmbedRequest
+	9,  // 8: embedsidecar.plugin.v1.Embedder.Health:input_type -> embedsidecar.plugin.v1.HealthRequest
+	11, // 9: embedsidecar.plugin.v1.Embedder.Tokenize:input_type -> embedsidecar.plugin.v1.TokenizeRequest
+	3,  // 10: embedsidecar.plugin.v1.Embedder.Describe:output_type -> embedsidecar.plugin.v1.DescribeResponse
+	6,  // 11: embedsidecar.plugin.v1.Embedder.Embed:output_type -> embedsidecar.plugin.v1.EmbedResponse
+	10, // 12: embedsidecar.plugin.v1.Embedder.Health:output_type -> embedsidecar.plugin.v1.HealthResponse
+	12, // 13: embedsidecar.plugin.v1.Embedder.Tokenize:output_type -> embedsidecar.plugin.v1.TokenizeResponse
+	10, // [10:14] is the sub-list for method output_type
+	6,  // [6:10] is the sub-list for method input_type
+	6,  // [6:6] is the sub-list for extension type_name
+	6,  // [6:6] is the sub-list for extension extendee
+	0,  // [0:6] is the sub-list for field type_name
 }
 
 func init() { file_embedder_proto_init() }
@@ -857,7 +1028,7 @@ func file_embedder_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_embedder_proto_rawDesc), len(file_embedder_proto_rawDesc)),
 			NumEnums:      2,
-			NumMessages:   9,
+			NumMessages:   12,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

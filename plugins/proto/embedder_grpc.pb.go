@@ -66,6 +66,7 @@ const (
 	Embedder_Describe_FullMethodName = "/embedsidecar.plugin.v1.Embedder/Describe"
 	Embedder_Embed_FullMethodName    = "/embedsidecar.plugin.v1.Embedder/Embed"
 	Embedder_Health_FullMethodName   = "/embedsidecar.plugin.v1.Embedder/Health"
+	Embedder_Tokenize_FullMethodName = "/embedsidecar.plugin.v1.Embedder/Tokenize"
 )
 
 // EmbedderClient is the client API for Embedder service.
@@ -83,6 +84,10 @@ type EmbedderClient interface {
 	// Health answers at once, whatever Embed is doing. The host asks it when a call failed in a way that leaves open
 	// whether the plugin still lives.
 	Health(ctx context.Context, in *HealthRequest, opts ...grpc.CallOption) (*HealthResponse, error)
+	// Tokenize says where the tokens of texts end, so that the host can cut long ones into chunks which the model reads whole.
+	// It may be left out (UNIMPLEMENTED): the host then estimates, and refuses to cut by tokens alone. The texts keep to the
+	// limits of Embed. Like Embed it says with a status code when it cannot answer; there are no errors of single texts.
+	Tokenize(ctx context.Context, in *TokenizeRequest, opts ...grpc.CallOption) (*TokenizeResponse, error)
 }
 
 type embedderClient struct {
@@ -123,6 +128,16 @@ func (c *embedderClient) Health(ctx context.Context, in *HealthRequest, opts ...
 	return out, nil
 }
 
+func (c *embedderClient) Tokenize(ctx context.Context, in *TokenizeRequest, opts ...grpc.CallOption) (*TokenizeResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(TokenizeResponse)
+	err := c.cc.Invoke(ctx, Embedder_Tokenize_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 // EmbedderServer is the server API for Embedder service.
 // All implementations must embed UnimplementedEmbedderServer
 // for forward compatibility.
@@ -138,6 +153,10 @@ type EmbedderServer interface {
 	// Health answers at once, whatever Embed is doing. The host asks it when a call failed in a way that leaves open
 	// whether the plugin still lives.
 	Health(context.Context, *HealthRequest) (*HealthResponse, error)
+	// Tokenize says where the tokens of texts end, so that the host can cut long ones into chunks which the model reads whole.
+	// It may be left out (UNIMPLEMENTED): the host then estimates, and refuses to cut by tokens alone. The texts keep to the
+	// limits of Embed. Like Embed it says with a status code when it cannot answer; there are no errors of single texts.
+	Tokenize(context.Context, *TokenizeRequest) (*TokenizeResponse, error)
 	mustEmbedUnimplementedEmbedderServer()
 }
 
@@ -156,6 +175,9 @@ func (UnimplementedEmbedderServer) Embed(context.Context, *EmbedRequest) (*Embed
 }
 func (UnimplementedEmbedderServer) Health(context.Context, *HealthRequest) (*HealthResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method Health not implemented")
+}
+func (UnimplementedEmbedderServer) Tokenize(context.Context, *TokenizeRequest) (*TokenizeResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method Tokenize not implemented")
 }
 func (UnimplementedEmbedderServer) mustEmbedUnimplementedEmbedderServer() {}
 func (UnimplementedEmbedderServer) testEmbeddedByValue()                  {}
@@ -232,6 +254,24 @@ func _Embedder_Health_Handler(srv interface{}, ctx context.Context, dec func(int
 	return interceptor(ctx, in, info, handler)
 }
 
+func _Embedder_Tokenize_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(TokenizeRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(EmbedderServer).Tokenize(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Embedder_Tokenize_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(EmbedderServer).Tokenize(ctx, req.(*TokenizeRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 // Embedder_ServiceDesc is the grpc.ServiceDesc for Embedder service.
 // It's only intended for direct use with grpc.RegisterService,
 // and not to be introspected or modified (even as a copy)
@@ -250,6 +290,10 @@ var Embedder_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "Health",
 			Handler:    _Embedder_Health_Handler,
+		},
+		{
+			MethodName: "Tokenize",
+			Handler:    _Embedder_Tokenize_Handler,
 		},
 	},
 	Streams:  []grpc.StreamDesc{},

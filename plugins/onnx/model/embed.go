@@ -119,3 +119,16 @@ func (m *Model) embed(ctx context.Context, b *batch, results []embed.Result) err
 	}
 	return group.Wait()
 }
+
+// TokenEnds returns, for each text, the offset in bytes after each of its tokens, and how many tokens are put around every document:
+// the special ones, and those of the prefix.
+func (m *Model) TokenEnds(ctx context.Context, texts []string) (ends [][]int, around int, err error) {
+	ends = make([][]int, len(texts))
+	for i, text := range texts {
+		if err := ctx.Err(); err != nil {
+			return nil, 0, err
+		}
+		ends[i] = m.tokenizer.Ends(text)
+	}
+	return ends, m.tokenizer.Around() + len(m.tokenizer.Ends(m.settings.prefixes[embed.Document])), nil
+}

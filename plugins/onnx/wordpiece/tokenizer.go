@@ -77,9 +77,20 @@ func (t *Tokenizer) Encode(dst []int32, text string, limit int) ([]int32, Info) 
 	return append(e.ids, t.after...), e.info
 }
 
+// Ends returns, for each token of the text but the special ones around it, the offset in bytes after what the token stands for.
+// A token that ends inside a character of the text, which normalization took apart, counts as ending after it.
+func (t *Tokenizer) Ends(text string) []int {
+	e := encoder{Tokenizer: t, end: int(^uint(0) >> 1), ends: make([]int, 0, len(text)/4+1)}
+	e.text(text)
+	return e.ends
+}
+
 // An encoder is the state of one call of Encode.
 type encoder struct {
 	*Tokenizer
+	ends  []int // nil: not wanted; where tokens end in the text
+	at    int   // with ends: offset after the code point that is being read
+	from  []int // with ends: for each byte of the word, the offset after the code point it comes from
 	ids   []int32
 	end   int // ids may grow past it by one word; then it is cut and the call ends
 	info  Info
@@ -98,16 +109,21 @@ func (e *encoder) text(text string) {
 				e.flush()
 				e.ids = append(e.ids, s.id)
 				i += len(s.text)
+				if e.ends != nil {
+					e.ends = append(e.ends, i)
+				}
 				continue
 			}
 		}
 		if b < utf8.RuneSelf {
 			i++
+			e.at = i
 			e.rune(rune(b))
 			continue
 		}
 		r, size := utf8.DecodeRuneInString(text[i:])
 		i += size
+		e.at = i
 		e.rune(r)
 	}
 	if len(e.ids) <= e.end {
@@ -165,11 +181,17 @@ func (e *encoder) rune(r rune) {
 
 // push makes a code point part of the word.
 func (e *encoder) push(r rune) {
-	if e.chars > e.wordChars {
-		return // the word is unknown already, whatever follows
+	if e.chars > e.wordChars { // the word is unknown already, whatever follows
+		if e.ends != nil {
+			e.from[len(e.from)-1] = e.at
+		}
+		return
 	}
 	e.word = utf8.AppendRune(e.word, r)
 	e.chars++
+	for e.ends != nil && len(e.from) < len(e.word) {
+		e.from = append(e.from, e.at)
+	}
 }
 
 // single makes a word of one code point.
@@ -189,11 +211,18 @@ func (e *encoder) flush() {
 		id, length := e.trie.longest(root, rest)
 		if id == none || e.chars > e.wordChars {
 			e.ids = append(e.ids[:start], e.unknown)
+			if e.ends != nil {
+				e.ends = append(e.ends[:start], e.from[len(e.from)-1])
+			}
 			break
 		}
 		e.ids = append(e.ids, id)
 		rest = rest[length:]
+		if e.ends != nil {
+			e.ends = append(e.ends, e.from[len(e.word)-len(rest)-1])
+		}
 	}
+	e.from = e.from[:0]
 	e.info.Content += len(e.ids) - start
 	e.word, e.chars = e.word[:0], 0
 }

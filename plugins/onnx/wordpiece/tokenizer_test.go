@@ -211,3 +211,48 @@ func ExampleTokenizer_Encode() {
 	fmt.Println(ids, info.Content, info.Truncated)
 	// Output: [1 3 4 0 3 5 2] 5 false
 }
+
+// Where tokens end is what cutting relies on: there are as many ends as tokens, and a text cut after a whole word has the tokens it
+// had before.
+func TestEnds_AgreeWithTokens(t *testing.T) {
+	tok := load(t)
+	for i, line := range reference(t) {
+		ends := tok.Ends(line.Text)
+		if got, want := len(ends), len(line.IDs)-tok.Around(); got != want {
+			t.Fatalf("text %d (%.60q): %d ends for %d tokens", i, line.Text, got, want)
+		}
+		if !slices.IsSorted(ends) || len(ends) > 0 && (ends[0] < 1 || ends[len(ends)-1] > len(line.Text)) {
+			t.Fatalf("text %d (%.60q): ends %v, want them to go up to %d", i, line.Text, ends, len(line.Text))
+		}
+		for n := i % 50; n < len(ends); n += 50 {
+			end := ends[n]
+			if end == len(line.Text) || line.Text[end] != ' ' || n+1 < len(ends) && ends[n+1] == end {
+				continue
+			}
+			head, tail := tok.Ends(line.Text[:end]), tok.Ends(line.Text[end:])
+			if len(head) != n+1 || len(tail) != len(ends)-n-1 {
+				t.Fatalf("text %d (%.60q) cut at byte %d: %d and %d tokens, want %d and %d", i, line.Text, end, len(head), len(tail), n+1, len(ends)-n-1)
+			}
+		}
+	}
+}
+
+func TestEnds_PointIntoTheTextAsItWasWritten(t *testing.T) {
+	tok := load(t)
+	long := strings.Repeat("x", 300)
+	for text, want := range map[string][]int{
+		"":                 {},
+		"  \n ":            {},
+		"Hello, World!":    {5, 6, 12, 13},
+		"\u00c9t\u00e9 2":  {3, 5, 7}, // et, ##e, 2: accents are dropped, their bytes counted
+		"a\u0301b c":       {4, 6},
+		"\u65e5\u672c":     {3, 6}, // each a word of its own
+		"\uc11c":           {3, 3}, // taken apart, ends after the character
+		"a " + long + " b": {1, 302, 304},
+		"tokenization":     {5, 12}, // token, ##ization
+	} {
+		if got := tok.Ends(text); !slices.Equal(got, want) {
+			t.Errorf("Ends(%.20q) = %v, want %v", text, got, want)
+		}
+	}
+}

@@ -1,0 +1,108 @@
+package host
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/embedsidecar/embedsidecar/embed"
+	pluginpb "github.com/embedsidecar/embedsidecar/plugins/proto"
+)
+
+var _ embed.Tokenizer = (*Host)(nil)
+
+// Tokenize implements embed.Tokenizer. It splits calls as Embed does and has the same errors; embed.ErrNoTokens is the cause of
+// the Configuration error "no_tokens" of a plugin without that method. A text that cannot be sent at all fails the whole call.
+func (h *Host) Tokenize(ctx context.Context, texts []string) (embed.Tokens, error) {
+	all := embed.Tokens{Ends: make([][]int, 0, len(texts))}
+	if len(texts) == 0 {
+		return all, nil
+	}
+	if err := h.enter(); err != nil {
+		return embed.Tokens{}, err
+	}
+	defer h.work.Done()
+	inst, err := h.ready(ctx)
+	if err != nil {
+		return embed.Tokens{}, err
+	}
+	limits := limitsOf(inst.desc)
+	var b batch
+	send := func() error {
+		if len(b.texts) == 0 {
+			return nil
+		}
+		part, err := h.tokenize(ctx, inst, &b)
+		if err != nil {
+			return err
+		}
+		all.Ends, all.Around, b = append(all.Ends, part.Ends...), part.Around, batch{}
+		return nil
+	}
+	for i, text := range texts {
+		if err := limits.refuse(text); err != nil {
+			return embed.Tokens{}, &embed.Error{Class: embed.Data, Code: "invalid", Err: err}
+		}
+		if !limits.fits(&b, text) {
+			if err := send(); err != nil {
+				return embed.Tokens{}, err
+			}
+		}
+		b.add(i, text)
+	}
+	return all, send()
+}
+
+// tokenize sends one batch and checks its answer.
+func (h *Host) tokenize(ctx context.Context, inst *instance, b *batch) (embed.Tokens, error) {
+	limit := h.opts.CallTimeout(len(b.texts), b.bytes)
+	began := time.Now()
+	callCtx, cancel := context.WithTimeout(ctx, limit)
+	resp, err := inst.rpc.Tokenize(callCtx, &pluginpb.TokenizeRequest{Model: inst.desc.Model, Texts: b.texts}, grpc.MaxCallRecvMsgSize(tokensLimit(b)))
+	cancel()
+	if status.Code(err) == codes.Unimplemented {
+		return embed.Tokens{}, configuration("no_tokens", fmt.Errorf("plugin %q: %w", h.opts.Name, embed.ErrNoTokens))
+	}
+	if err != nil {
+		return embed.Tokens{}, h.explainCall(ctx, inst, b.texts, err, began, limit)
+	}
+	tokens, err := readTokens(resp, b.texts)
+	if err != nil {
+		h.answeredBadly(inst, err)
+	}
+	return tokens, err
+}
+
+// maxTokensPerByte is what the contract allows.
+const maxTokensPerByte = 4
+
+// tokensLimit is the largest answer in bytes that can be to the point: a token a byte, in five bytes each.
+func tokensLimit(b *batch) int { return 5*b.bytes + 64*len(b.texts) + 64<<10 }
+
+// readTokens checks an answer.
+func readTokens(resp *pluginpb.TokenizeResponse, texts []string) (embed.Tokens, error) {
+	if n := len(resp.GetTokens()); n != len(texts) {
+		return embed.Tokens{}, badAnswer("wrong_count", "the plugin told the tokens of %d texts, want %d", n, len(texts))
+	}
+	tokens := embed.Tokens{Ends: make([][]int, len(texts)), Around: int(min(resp.GetAround(), maxInt32))}
+	for i, text := range texts {
+		told := resp.GetTokens()[i].GetEnds()
+		if n := len(told); n > maxTokensPerByte*len(text) {
+			return embed.Tokens{}, badAnswer("bad_answer", "the plugin told of %d tokens in a text of %d bytes", n, len(text))
+		}
+		ends, last := make([]int, len(told)), 0
+		for k, end := range told {
+			if int64(end) < int64(last) || int64(end) > int64(len(text)) {
+				return embed.Tokens{}, badAnswer("bad_answer", "the plugin told of a token that ends at byte %d, after one that ends at %d, in a text of %d bytes", end, last, len(text))
+			}
+			last = int(end)
+			ends[k] = last
+		}
+		tokens.Ends[i] = ends
+	}
+	return tokens, nil
+}
