@@ -19,7 +19,7 @@ import (
 	"github.com/embedsidecar/embedsidecar/testenv"
 )
 
-// programs is the folder with the built programs: embedsidecar and embedsidecar-fake.
+// programs is the folder with the built programs: embedsidecar and its plugins.
 var programs string
 
 func TestMain(m *testing.M) { os.Exit(testMain(m)) }
@@ -31,12 +31,14 @@ func testMain(m *testing.M) int {
 		return 1
 	}
 	defer func() { _ = os.RemoveAll(dir) }()
-	for name, source := range map[string]string{"embedsidecar": "./cmd/embedsidecar", "embedsidecar-fake": "./plugins/fake"} {
-		build := exec.Command("go", "build", "-trimpath", "-o", filepath.Join(dir, name), source)
+	for _, p := range []struct{ name, source, cgo string }{
+		{"embedsidecar", "./cmd/embedsidecar", "0"}, {"embedsidecar-fake", "./plugins/fake", "0"}, {"embedsidecar-onnx", "./plugins/onnx", "1"},
+	} {
+		build := exec.Command("go", "build", "-trimpath", "-o", filepath.Join(dir, p.name), p.source)
 		build.Dir = ".."
-		build.Env = append(os.Environ(), "CGO_ENABLED=0")
+		build.Env = append(os.Environ(), "CGO_ENABLED="+p.cgo)
 		if out, err := build.CombinedOutput(); err != nil {
-			fmt.Fprintf(os.Stderr, "e2e: build %s: %v\n%s", source, err, out)
+			fmt.Fprintf(os.Stderr, "e2e: build %s: %v\n%s", p.source, err, out)
 			return 1
 		}
 	}
