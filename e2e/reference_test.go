@@ -41,7 +41,7 @@ func TestReference_VectorsInPostgres(t *testing.T) {
 			"EMBEDSIDECAR_PLUGIN=onnx", "EMBEDSIDECAR_MODEL=" + onnxtest.Model(t), "EMBEDSIDECAR_ONNXRUNTIME=" + onnxtest.Library(t), "EMBEDSIDECAR_THREADS=1",
 		}
 		c := r.start(onnx, "run", "--once", "--pipeline", "public.texts: body -> embedding", "--pipeline", "public.texts: body -> table texts_embedding")
-		if s := c.wait(2*time.Minute); s.ExitStatus() != 0 {
+		if s := c.wait(2 * time.Minute); s.ExitStatus() != 0 {
 			t.Fatalf("run --once ended with %v:\n%s", c.cmd.ProcessState, c.tail())
 		}
 		for into, query := range map[string]string{
