@@ -39,7 +39,7 @@ RUN apt-get update \
   && useradd --uid 10001 --gid 10001 --no-log-init --no-create-home --home-dir /nonexistent --shell /usr/sbin/nologin embedsidecar
 COPY --from=model /cache/embedsidecar/onnxruntime/ /usr/lib/embedsidecar/lib/
 COPY --from=model /cache/embedsidecar/models/ /usr/lib/embedsidecar/models/
-COPY --from=build /src/bin/plugins/embedsidecar-onnx /usr/lib/embedsidecar/plugins/
+COPY --from=build /src/bin/plugins/embedsidecar-onnx /src/bin/plugins/embedsidecar-remote /usr/lib/embedsidecar/plugins/
 COPY --from=build /src/bin/embedsidecar /usr/bin/
 COPY LICENSE CHANGELOG.md /usr/share/doc/embedsidecar/
 

@@ -54,6 +54,7 @@ build: ## build bin/embedsidecar (no cgo) and the plugins in bin/plugins
 	@tools/need.sh go cc
 	CGO_ENABLED=0 $(GO) build -trimpath -ldflags '$(LDFLAGS)' -o bin/embedsidecar ./cmd/embedsidecar
 	CGO_ENABLED=0 $(GO) build -trimpath -ldflags '$(LDFLAGS)' -o bin/plugins/embedsidecar-fake ./plugins/fake
+	CGO_ENABLED=0 $(GO) build -trimpath -ldflags '$(LDFLAGS)' -o bin/plugins/embedsidecar-remote ./plugins/remote
 	CGO_ENABLED=1 $(GO) build -trimpath -ldflags '$(LDFLAGS)' -o bin/plugins/embedsidecar-onnx ./plugins/onnx
 
 install-deps: ## install what is missing on this system (as root), or name it

@@ -60,6 +60,9 @@ func (c *Config) checkModels(fail func(path, format string, args ...any)) {
 		} else if slices.ContainsFunc(c.Models[:i], func(other Model) bool { return other.Name == m.Name }) {
 			fail(path+".name", "the name %q is there twice", m.Name)
 		}
+		if at, mistake := m.Remote.check(m.Plugin, c.env); mistake != "" {
+			fail(path+"."+at, "%s", mistake)
+		}
 	}
 	for i, p := range c.Plugins.Catalog {
 		path := index("plugins.catalog", i)

@@ -128,6 +128,7 @@ type Model struct {
 	Path    string // its folder; "": looked for by name
 	SHA256  string // of its weights, 64 hexadecimal digits; "": not checked
 	Threads int    // 0: Config.Threads
+	Remote  Remote // for the plugin remote
 }
 
 // Workers embed.
@@ -194,8 +195,10 @@ func (c *Config) Origin(path string) string {
 // File returns the file that was read, or "".
 func (c *Config) File() string { return c.file }
 
-// Redactor returns one that knows the passwords of this configuration.
-func (c *Config) Redactor() *Redactor { return NewRedactor(c.Database.URL, c.Database.StreamURL) }
+// Redactor returns one that knows the passwords and keys of this configuration.
+func (c *Config) Redactor() *Redactor {
+	return NewRedactor(c.Database.URL, c.Database.StreamURL).with(c.keys()...)
+}
 
 // ApplicationName is how the sessions of this sidecar show in pg_stat_activity.
 func (c *Config) ApplicationName() string {

@@ -87,19 +87,30 @@ func (c *Config) Embedder(find Finder, plugin, model string) (Embedder, error) {
 // fillEnv decides about the model folder and the library, and makes the plugin's environment.
 func (c *Config) fillEnv(e *Embedder, find Finder, folder string) error {
 	onnx := e.Plugin == "onnx"
+	var elsewhere Remote
+	if m := c.model(e.Model); m != nil {
+		elsewhere = m.Remote
+	}
+	remote := e.Plugin == remotePlugin || elsewhere.set()
 	if onnx && e.Model == "" {
 		e.Model, folder = DefaultONNXModel, DefaultONNXModel
 	}
 	for name, value := range c.env.vars {
-		if strings.HasPrefix(name, pluginEnvPrefix) && !ownVariable(name) {
+		// What is for remote servers, keys above all, is for the plugin remote alone.
+		if strings.HasPrefix(name, pluginEnvPrefix) && !ownVariable(name) && (remote || !strings.HasPrefix(name, remotePrefix)) {
 			e.Env[name] = value
 		}
 	}
+	elsewhere.into(e.Env, c.env.vars)
 	// Fault tests reach into plugins too.
 	if value, ok := c.env.vars[envPrefix+"FAILPOINTS"]; ok {
 		e.Env[envPrefix+"FAILPOINTS"] = value
 	}
-	if folder != "" {
+	if remote {
+		if e.Model != "" {
+			e.Env[pluginEnvPrefix+"MODEL"] = e.Model
+		}
+	} else if folder != "" {
 		path, err := find.Model(folder, c.ModelDir)
 		var missing *NotFoundError
 		switch {

@@ -331,6 +331,9 @@ func readLimited(name string, limit int64) (data []byte, err error) {
 func (l *loader) finish() {
 	c := l.cfg
 	for i := range c.Models {
+		if c.Models[i].Plugin == "" && c.Models[i].Remote.Settings["DIALECT"] != "" {
+			c.Models[i].Plugin = remotePlugin
+		}
 		if c.Models[i].Plugin == "" {
 			c.Models[i].Plugin = c.Plugins.Default
 		}

@@ -174,6 +174,16 @@ func NewRedactor(dsns ...string) *Redactor {
 	for _, dsn := range dsns {
 		r.secrets = append(r.secrets, secretsOf(dsn)...)
 	}
+	return r.with()
+}
+
+// with adds further secrets.
+func (r *Redactor) with(secrets ...string) *Redactor {
+	for _, s := range secrets {
+		if len(s) >= minSecret {
+			r.secrets = append(r.secrets, s)
+		}
+	}
 	// Longest first: a password that begins with another one is masked whole.
 	slices.SortFunc(r.secrets, func(a, b string) int { return len(b) - len(a) })
 	return r

@@ -88,6 +88,7 @@ func modelSchema(m *Model) *schema {
 		m.Threads, err = parseAuto(v, maxThreads)
 		return err
 	}
+	remoteSchema(s, &m.Remote)
 	return s
 }
 

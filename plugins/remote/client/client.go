@@ -1,0 +1,238 @@
+// Package client asks servers for vectors over HTTP, in any of the dialects: it groups texts into requests, shares them out to
+// several URLs, waits and tries again when it should, finds the text that breaks a request, and believes no answer unseen.
+//
+// What it promises: one answer for each text; a text gets an error of its own only when it is the text's own fault, which is
+// held against it only after the same server has answered a harmless probe; no error holds a key or a piece of a text.
+package client
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math"
+	"net/http"
+	"net/url"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/embedsidecar/embedsidecar/plugins/remote/dialect"
+	"github.com/embedsidecar/embedsidecar/plugins/sdk"
+)
+
+// DimsBy says who makes vectors as wide as they should be.
+type DimsBy string
+
+// The ways to a width.
+const (
+	ByProvider DimsBy = "provider" // it is asked for
+	ByModel    DimsBy = "model"    // it is the model's own
+	ByCut      DimsBy = "cut"      // the rest of each vector is left out here, which only some models are made for
+)
+
+// Options say what to ask whom. All fields are set but those that say otherwise.
+type Options struct {
+	Dialect    *dialect.Dialect
+	URLs       []*url.URL // checked by Network.CheckURL
+	Model      string     // as the provider calls it; "" where the server has only one
+	Dims       int        // 0: what the probe gives
+	DimsBy     DimsBy
+	Prefixes   [2]string // put before documents and queries; may be empty
+	Truncate   dialect.Truncate
+	MaxTokens  int // of one text; 0: not known
+	Normalize  bool
+	Float      bool
+	Limits     dialect.Limits
+	Most       int           // requests to a URL at a time
+	Timeout    time.Duration // of one request
+	Patience   time.Duration // for how long a request waits inside for a URL that pauses
+	Key        func() (string, error)
+	KeyHeader  string // "": Authorization: Bearer
+	Remembered string // file that holds the probe's vector of earlier runs; "": none
+	UserAgent  string
+	HTTP       *http.Client
+	Log        *slog.Logger
+}
+
+// Client is safe for concurrent use.
+type Client struct {
+	o     Options
+	pool  *pool
+	sizes sizes
+
+	mu     sync.Mutex
+	model  *Model    // nil before Describe
+	canary []float32 // what the probe gives
+	worked time.Time // the last good answer
+}
+
+// Model is what the servers were found to offer.
+type Model struct {
+	Fingerprint string
+	Dims        int
+	MaxTokens   int
+	Symmetric   bool
+}
+
+// New returns a Client. Nothing is asked yet.
+func New(o Options) *Client {
+	c := &Client{o: o, pool: newPool(o.URLs, o.Most, o.Patience, o.Log)}
+	c.sizes.limits = o.Limits
+	return c
+}
+
+// Describe finds out what is not configured. With dims given, it asks nobody, unless the server tells by itself what it runs.
+func (c *Client) Describe(ctx context.Context) (Model, error) {
+	c.mu.Lock()
+	known := c.model
+	c.mu.Unlock()
+	if known != nil {
+		return *known, nil
+	}
+	m := Model{Dims: c.o.Dims, MaxTokens: c.o.MaxTokens, Symmetric: !c.o.Dialect.Kinds && c.o.Prefixes[0] == c.o.Prefixes[1]}
+	identity := c.o.Model
+	if c.o.Dialect.InfoPath != "" {
+		info, f := c.info(ctx)
+		if f != nil {
+			return Model{}, f.call()
+		}
+		identity = info.Identity
+		if m.MaxTokens == 0 {
+			m.MaxTokens = info.MaxTokens
+		}
+		if info.MaxTexts > 0 {
+			c.sizes.mu.Lock()
+			c.sizes.limits.Texts = min(c.sizes.limits.Texts, info.MaxTexts)
+			c.sizes.mu.Unlock()
+		}
+	}
+	if m.Dims == 0 || c.o.Remembered != "" {
+		if f := c.works(ctx, time.Now()); f != nil {
+			return Model{}, f.call()
+		}
+		c.mu.Lock()
+		m.Dims = len(c.canary)
+		c.mu.Unlock()
+	}
+	m.Fingerprint = c.fingerprint(identity, m)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.model = &m
+	return m, nil
+}
+
+// fingerprint names everything that can change a vector, as far as it can be known from here. Where the servers are does not.
+func (c *Client) fingerprint(identity string, m Model) string {
+	truncate := c.o.Truncate
+	own := 0 // how far a text is cut here
+	if !c.o.Dialect.CutsItself(truncate) && truncate != dialect.CutNever {
+		own = m.MaxTokens
+	}
+	parts, err := json.Marshal(map[string]any{
+		"dialect": c.o.Dialect.Name, "model": identity, "dims": m.Dims, "dims_by": c.o.DimsBy, "prefixes": c.o.Prefixes,
+		"normalize": c.o.Normalize, "truncate": truncate, "cut_at": own, "kinds": c.o.Dialect.Kinds,
+	})
+	if err != nil {
+		return "" // cannot be: strings and numbers; the host refuses an empty one
+	}
+	sum := sha256.Sum256(parts)
+	return "remote:1:" + hex.EncodeToString(sum[:])
+}
+
+// Embed answers texts. The error is one of package sdk's classes.
+func (c *Client) Embed(ctx context.Context, kind sdk.Kind, texts []string) ([]sdk.Answer, error) {
+	// The host kills a plugin that lets a deadline pass, so whatever is not done well before it is left for another call.
+	if deadline, ok := ctx.Deadline(); ok {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithDeadline(ctx, deadline.Add(-min(time.Until(deadline)/5, 10*time.Second)))
+		defer cancel()
+	}
+	j := &job{client: c, query: kind == sdk.Query, texts: make([]string, len(texts)), answers: make([]sdk.Answer, len(texts))}
+	var places []int
+	for i, text := range texts {
+		if strings.TrimSpace(text) == "" {
+			j.answers[i].Empty = true // providers refuse these, each in another way
+			continue
+		}
+		j.texts[i] = c.o.Prefixes[kind] + text
+		places = append(places, i)
+	}
+	all := batches(j.texts, places, c.sizes.get())
+	faults := make([]*fault, len(all))
+	var wg sync.WaitGroup
+	for n, batch := range all {
+		wg.Go(func() { faults[n] = j.solve(ctx, batch) })
+	}
+	wg.Wait()
+	return c.gather(j, all, faults)
+}
+
+// gather makes one answer of what became of the requests. A fault of all is an error of the call; of some, only their texts
+// come again.
+func (c *Client) gather(j *job, all [][]int, faults []*fault) ([]sdk.Answer, error) {
+	var worst *fault
+	failed := 0
+	for _, f := range faults {
+		if f == nil {
+			continue
+		}
+		failed++
+		switch {
+		case worst == nil, f.class == dialect.Misconfigured && worst.class != dialect.Misconfigured,
+			f.class == worst.class && f.after > worst.after:
+			worst = f
+		}
+	}
+	if worst != nil && (failed == len(all) || worst.class == dialect.Misconfigured) {
+		return nil, worst.call()
+	}
+	for n, f := range faults {
+		if f == nil {
+			continue
+		}
+		for _, i := range all[n] {
+			if a := &j.answers[i]; a.Vector == nil && a.Err == nil { // its half may have been answered
+				a.Err = &sdk.TextError{Class: sdk.RetryLater, Delay: f.after, Message: f.Error()}
+			}
+		}
+	}
+	return j.answers, nil
+}
+
+// accept turns what a server sent into an answer, or says what is wrong with this one vector. width 0: any.
+func (c *Client) accept(v dialect.Vector, width int) ([]float32, error) {
+	if width > 0 && c.o.DimsBy == ByCut && len(v) > width {
+		v = v[:width:width]
+	}
+	if width > 0 && len(v) != width {
+		return nil, &widthError{got: len(v), want: width}
+	}
+	var sum float64
+	for _, x := range v {
+		sum += float64(x) * float64(x)
+	}
+	switch {
+	case math.IsNaN(sum) || math.IsInf(sum, 0):
+		return nil, errors.New("the server gave a vector with a number that is not finite")
+	case sum == 0:
+		return nil, errors.New("the server gave a vector of zeros")
+	}
+	if c.o.Normalize || c.o.DimsBy == ByCut {
+		scale := 1 / math.Sqrt(sum)
+		for i, x := range v {
+			v[i] = float32(float64(x) * scale)
+		}
+	}
+	return v, nil
+}
+
+// widthError says that a vector has another width than it should.
+type widthError struct{ got, want int }
+
+func (e *widthError) Error() string {
+	return fmt.Sprintf("the server gives %d dims, want %d", e.got, e.want)
+}

@@ -1,0 +1,315 @@
+package client
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"time"
+	"unicode/utf8"
+
+	"github.com/embedsidecar/embedsidecar/plugins/remote/dialect"
+	"github.com/embedsidecar/embedsidecar/plugins/sdk"
+)
+
+// maxTries is how often one request is made before its texts are left for later.
+const maxTries = 3
+
+// fault is why a request has no answer.
+type fault struct {
+	class   dialect.Class
+	after   time.Duration // when to come again; 0: not said
+	byCount bool          // TooLarge: it is the number of texts
+	err     error         // fit to be shown
+}
+
+func (f *fault) Error() string { return f.err.Error() }
+
+// call is the fault as an error of the whole call.
+func (f *fault) call() error {
+	switch f.class {
+	case dialect.Misconfigured, dialect.Rejected, dialect.TooLarge, dialect.Refused:
+		return sdk.Misconfigured(f.err)
+	case dialect.Overloaded:
+		return sdk.OutOfResources(f.err, f.after)
+	case dialect.Down, dialect.Broken:
+	}
+	return sdk.Again(f.err, f.after)
+}
+
+// job is one call of the host. Each place of texts and answers belongs to one batch and so to one goroutine.
+type job struct {
+	client  *Client
+	query   bool
+	texts   []string
+	answers []sdk.Answer
+}
+
+// solve gets the vectors of a batch, in as many requests as it takes. What it returns is no fault of the texts; those that
+// have neither vector nor error then are left for later.
+func (j *job) solve(ctx context.Context, batch []int) *fault {
+	c := j.client
+	began := time.Now()
+	f := j.try(ctx, batch)
+	if f == nil {
+		return nil
+	}
+	switch f.class {
+	case dialect.TooLarge:
+		if len(batch) > 1 {
+			return j.split(ctx, batch, f)
+		}
+		return j.shorten(ctx, batch, f)
+	case dialect.Refused:
+		if len(batch) > 1 {
+			return j.split(ctx, batch, f)
+		}
+		j.blame(batch[0], sdk.Refused, f)
+		return nil
+	case dialect.Rejected, dialect.Broken:
+		// Is it these texts, or would it be any? A dead letter for every row because of a misspelt model must not be.
+		if probe := c.works(ctx, began); probe != nil {
+			if probe.class == dialect.Rejected {
+				return f // what is said about the texts says more than what is said about the probe
+			}
+			return probe
+		}
+		if len(batch) > 1 {
+			return j.split(ctx, batch, f)
+		}
+		j.blame(batch[0], sdk.Invalid, f)
+		return nil
+	case dialect.Overloaded, dialect.Down, dialect.Misconfigured:
+	}
+	return f
+}
+
+func (j *job) blame(i int, class sdk.ErrorClass, f *fault) {
+	j.answers[i] = sdk.Answer{Err: &sdk.TextError{Class: class, Message: f.Error()}}
+}
+
+// split solves the halves of a batch.
+func (j *job) split(ctx context.Context, batch []int, f *fault) *fault {
+	half := len(batch) / 2
+	faults := [2]*fault{}
+	var wg sync.WaitGroup
+	wg.Go(func() { faults[0] = j.solve(ctx, batch[:half]) })
+	wg.Go(func() { faults[1] = j.solve(ctx, batch[half:]) })
+	wg.Wait()
+	for _, of := range faults {
+		if of != nil {
+			return of
+		}
+	}
+	if f.class == dialect.TooLarge {
+		bytes := 0
+		for _, i := range batch {
+			if j.answers[i].Err != nil || j.answers[i].Truncated {
+				return nil // it was this one text, and not the size of the whole
+			}
+			bytes += len(j.texts[i])
+		}
+		j.client.sizes.tooMuch(len(batch), bytes, f.byCount)
+	}
+	return nil
+}
+
+// shorten deals with a single text that is too long.
+func (j *job) shorten(ctx context.Context, batch []int, f *fault) *fault {
+	i, c := batch[0], j.client
+	how := c.o.Truncate
+	if how == dialect.CutNever || c.o.Dialect.CutsItself(how) {
+		j.blame(i, sdk.TooLong, f)
+		return nil
+	}
+	const enough = 40 // three quarters each time: from 1 MB to some bytes
+	most := len(j.texts[i])
+	if c.o.MaxTokens > 0 {
+		most = min(most, c.o.MaxTokens*8)
+	}
+	for range enough {
+		most = min(most, len(j.texts[i])*3/4)
+		cut := cutTo(j.texts[i], most, how)
+		if strings.TrimSpace(cut) == "" {
+			break
+		}
+		j.texts[i] = cut
+		again := j.try(ctx, batch)
+		if again == nil {
+			j.answers[i].Truncated = true
+			return nil
+		}
+		if again.class != dialect.TooLarge {
+			return again
+		}
+	}
+	j.blame(i, sdk.TooLong, f)
+	return nil
+}
+
+// cutTo keeps at most n bytes of a text, whole signs only.
+func cutTo(text string, n int, how dialect.Truncate) string {
+	if len(text) <= n {
+		return text
+	}
+	if how == dialect.CutStart {
+		at := len(text) - n
+		for at < len(text) && !utf8.RuneStart(text[at]) {
+			at++
+		}
+		return text[at:]
+	}
+	for n > 0 && !utf8.RuneStart(text[n]) {
+		n--
+	}
+	return text[:n]
+}
+
+// try makes one request, several times if need be.
+func (j *job) try(ctx context.Context, batch []int) *fault {
+	texts := make([]string, len(batch))
+	for k, i := range batch {
+		texts[k] = j.texts[i]
+	}
+	var (
+		f     *fault
+		avoid *endpoint
+	)
+	for n := range maxTries {
+		if f != nil && f.class == dialect.Broken && !sleep(ctx, firstPause<<n/2) {
+			return f
+		}
+		l, err := j.client.pool.acquire(ctx, j.query, avoid)
+		if err != nil {
+			return j.noPlace(err, f)
+		}
+		avoid = l.endpoint
+		if f = j.client.proved(ctx, l); f == nil {
+			f = j.once(ctx, l, batch, texts)
+		}
+		if f == nil || ctx.Err() != nil {
+			return f
+		}
+		switch f.class {
+		case dialect.Overloaded, dialect.Down, dialect.Broken:
+		case dialect.Misconfigured:
+			if len(j.client.o.URLs) == 1 {
+				return f
+			}
+		case dialect.Rejected, dialect.TooLarge, dialect.Refused:
+			return f
+		}
+	}
+	return f
+}
+
+// noPlace says why no URL could be had; earlier is what had happened before, if anything.
+func (j *job) noPlace(err error, earlier *fault) *fault {
+	var paused *pausedError
+	after := time.Duration(0)
+	if errors.As(err, &paused) {
+		after = max(paused.after, firstPause)
+	}
+	if earlier != nil {
+		return &fault{class: earlier.class, err: earlier.err, after: max(after, earlier.after)}
+	}
+	if paused != nil {
+		return &fault{class: dialect.Overloaded, err: paused, after: after}
+	}
+	return &fault{class: dialect.Down, err: fmt.Errorf("no request could be made in time: %w", err)}
+}
+
+// once makes one request at one URL and fills in the answers.
+func (j *job) once(ctx context.Context, l *lease, batch []int, texts []string) *fault {
+	c := j.client
+	width := c.o.Dims
+	c.mu.Lock()
+	if c.model != nil {
+		width = c.model.Dims
+	}
+	c.mu.Unlock()
+	a, asked, f := c.request(ctx, l, j.query, texts, width)
+	if f != nil {
+		c.pool.release(l, outcomeOf(ctx, f), asked)
+		return f
+	}
+	answers := make([]sdk.Answer, len(batch))
+	wrong := 0
+	for k := range batch {
+		v, err := c.accept(a.Vectors[k], width)
+		var wide *widthError
+		switch {
+		case errors.As(err, &wide):
+			wrong++
+			f = &fault{class: dialect.Broken, err: fmt.Errorf("%s: %w", l.name, err)}
+		case err != nil:
+			answers[k].Err = &sdk.TextError{Class: sdk.Invalid, Message: fmt.Sprintf("%s: %s", l.name, err)}
+		default:
+			answers[k].Vector = v
+		}
+	}
+	if f != nil {
+		c.pool.release(l, broken, 0)
+		if wrong == len(batch) {
+			f.class = dialect.Misconfigured
+			f.err = fmt.Errorf("%w: is the model another than it was? see dims and dims_by", f.err)
+		}
+		return f
+	}
+	c.pool.release(l, answered, 0)
+	c.good()
+	share(a.Tokens, texts, answers)
+	for k, i := range batch {
+		j.answers[i] = answers[k]
+	}
+	return nil
+}
+
+// share spreads the tokens of a request over its texts by their estimates; the sum is the server's.
+func share(total int, texts []string, answers []sdk.Answer) {
+	sum := 0
+	for _, text := range texts {
+		sum += tokens(text)
+	}
+	given := 0
+	for k, text := range texts {
+		n := total * tokens(text) / sum
+		if k == len(texts)-1 {
+			n = total - given
+		}
+		answers[k].Tokens = n
+		given += n
+	}
+}
+
+// outcomeOf is what a fault says about the URL.
+func outcomeOf(ctx context.Context, f *fault) outcome {
+	if ctx.Err() != nil && f.class == dialect.Down {
+		return neutral // our own time was up
+	}
+	switch f.class {
+	case dialect.Overloaded:
+		return overloaded
+	case dialect.Down:
+		return down
+	case dialect.Broken:
+		return broken
+	case dialect.Misconfigured:
+		return unfit
+	case dialect.Rejected, dialect.TooLarge, dialect.Refused:
+	}
+	return neutral
+}
+
+// sleep waits, unless ctx ends first.
+func sleep(ctx context.Context, d time.Duration) bool {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}

@@ -1,0 +1,189 @@
+package client
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math"
+	"net/http"
+	"os"
+	"time"
+
+	"github.com/embedsidecar/embedsidecar/plugins/remote/dialect"
+)
+
+// probeText is sent before the first real text, to each URL and after each failure of one: it tells whether the server works, how
+// wide its vectors are, and whether they are those of the same model as before.
+const probeText = "A lighthouse keeper writes the weather into a book every evening."
+
+const (
+	// likeness is the least cosine between two vectors of the probe. Providers' numbers vary a little; models differ a lot.
+	likeness = 0.98
+	// freshness is for how long a good answer proves that the server works.
+	freshness = 5 * time.Second
+)
+
+// good notes an answer that could be believed.
+func (c *Client) good() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.worked = time.Now()
+}
+
+// works tells, by a probe if need be, whether requests are answered at all now. nil: they are.
+func (c *Client) works(ctx context.Context, since time.Time) *fault {
+	c.mu.Lock()
+	recent := c.worked.After(since) || c.canary != nil && time.Since(c.worked) < freshness
+	c.mu.Unlock()
+	if recent {
+		return nil
+	}
+	var f *fault
+	for range maxTries {
+		l, err := c.pool.acquire(ctx, true, nil)
+		if err != nil {
+			return (&job{client: c}).noPlace(err, f)
+		}
+		if f = c.probe(ctx, l); f == nil {
+			c.pool.release(l, answered, 0)
+			return nil
+		}
+		if ctx.Err() != nil || f.class != dialect.Overloaded && f.class != dialect.Down && f.class != dialect.Broken {
+			return f
+		}
+	}
+	return f
+}
+
+// proved makes sure that a URL has answered the probe. The lease is released when it has not.
+func (c *Client) proved(ctx context.Context, l *lease) *fault {
+	if l.proven {
+		return nil
+	}
+	return c.probe(ctx, l)
+}
+
+// probe asks one URL for the vector of the probe text and compares it with what it should be. The lease is released when
+// something is wrong.
+func (c *Client) probe(ctx context.Context, l *lease) *fault {
+	a, asked, f := c.request(ctx, l, false, []string{c.o.Prefixes[0] + probeText}, c.o.Dims)
+	if f != nil {
+		c.pool.release(l, outcomeOf(ctx, f), asked)
+		return f
+	}
+	v, err := c.accept(a.Vectors[0], c.o.Dims)
+	if err == nil {
+		err = c.compare(v)
+	}
+	if err != nil {
+		c.pool.release(l, unfit, 0)
+		c.o.Log.ErrorContext(ctx, "url refused", "url", l.name, "error", err)
+		return &fault{class: dialect.Misconfigured, err: fmt.Errorf("%s: %w", l.name, err)}
+	}
+	c.pool.prove(l)
+	c.good()
+	return nil
+}
+
+// compare keeps the first vector of the probe, of this run or of the file, and compares the others with it.
+func (c *Client) compare(v []float32) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.canary == nil && c.o.Remembered != "" {
+		known, err := recall(c.o.Remembered)
+		if err != nil {
+			return err
+		}
+		if known == nil {
+			if err := remember(c.o.Remembered, v); err != nil {
+				return err
+			}
+		}
+		c.canary = known
+	}
+	if c.canary == nil {
+		c.canary = v
+		return nil
+	}
+	if len(v) != len(c.canary) {
+		return &widthError{got: len(v), want: len(c.canary)}
+	}
+	if cos := cosine(v, c.canary); !(cos >= likeness) {
+		where := "another URL"
+		if c.o.Remembered != "" {
+			where = c.o.Remembered
+		}
+		return fmt.Errorf("the probe's vector has a cosine of %.3f with that of %s: this is another model, or the same with other settings. "+
+			"Vectors of two models must not mix: give a new model a new name and pipeline", cos, where)
+	}
+	return nil
+}
+
+func cosine(a, b []float32) float64 {
+	var ab, aa, bb float64
+	for i := range a {
+		x, y := float64(a[i]), float64(b[i])
+		ab, aa, bb = ab+x*y, aa+x*x, bb+y*y
+	}
+	return ab / math.Sqrt(aa*bb)
+}
+
+// recall reads a remembered vector; nil: there is none yet.
+func recall(path string) ([]float32, error) {
+	data, err := os.ReadFile(path)
+	if errors.Is(err, os.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("read the remembered probe: %w", err)
+	}
+	var v []float32
+	if json.Unmarshal(data, &v) != nil || len(v) == 0 {
+		return nil, fmt.Errorf("read the remembered probe: %s is not a list of numbers: remove it to remember anew", path)
+	}
+	return v, nil
+}
+
+// remember writes a vector, all or nothing.
+func remember(path string, v []float32) error {
+	data, err := json.Marshal(v)
+	if err == nil {
+		fresh := path + ".new"
+		if err = os.WriteFile(fresh, data, 0o600); err == nil {
+			err = os.Rename(fresh, path)
+		}
+	}
+	if err != nil {
+		return fmt.Errorf("remember the probe: %w", err)
+	}
+	return nil
+}
+
+// info asks what the servers run.
+func (c *Client) info(ctx context.Context) (dialect.Info, *fault) {
+	var f *fault
+	for range maxTries {
+		l, err := c.pool.acquire(ctx, true, nil)
+		if err != nil {
+			return dialect.Info{}, (&job{client: c}).noPlace(err, f)
+		}
+		var (
+			body  []byte
+			asked time.Duration
+		)
+		if body, asked, f = c.exchange(ctx, l, http.MethodGet, c.o.Dialect.InfoPath, nil, maxErrorBody, nil); f == nil {
+			info, err := dialect.ReadInfo(body)
+			if err == nil {
+				c.pool.release(l, neutral, 0)
+				return info, nil
+			}
+			f = &fault{class: dialect.Broken, err: fmt.Errorf("%s%s: %w", l.name, c.o.Dialect.InfoPath, err)}
+		}
+		c.pool.release(l, outcomeOf(ctx, f), asked)
+		if ctx.Err() != nil || f.class != dialect.Overloaded && f.class != dialect.Down && f.class != dialect.Broken {
+			return dialect.Info{}, f
+		}
+	}
+	return dialect.Info{}, f
+}

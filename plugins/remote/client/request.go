@@ -1,0 +1,155 @@
+package client
+
+import (
+	"bytes"
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/url"
+	"strings"
+	"time"
+
+	"github.com/embedsidecar/embedsidecar/plugins/remote/dialect"
+)
+
+// Bounds of answers.
+const (
+	maxErrorBody = 64 << 10
+	maxProbeBody = 4 << 20
+	bodySlack    = 64 << 10
+	numberBytes  = 32 // a number with its comma and spaces, as generous as any writer is
+)
+
+// request makes one call. asked is the pause that the server wants. width 0: not known yet.
+func (c *Client) request(ctx context.Context, l *lease, query bool, texts []string, width int) (a dialect.Answer, asked time.Duration, f *fault) {
+	r := dialect.Request{Model: c.o.Model, Query: query, Texts: texts, Truncate: c.o.Truncate, Normalize: c.o.Normalize, Float: c.o.Float}
+	if c.o.DimsBy == ByProvider {
+		r.Dims = c.o.Dims
+	}
+	body, err := json.Marshal(c.o.Dialect.Body(r))
+	if err != nil {
+		return a, 0, &fault{class: dialect.Rejected, err: errors.New("the texts cannot be written as JSON")}
+	}
+	limit := int64(maxProbeBody)
+	if width > 0 {
+		if c.o.DimsBy == ByCut {
+			width = 16000
+		}
+		limit = int64(len(texts))*int64(width)*numberBytes + int64(6*len(body)) + bodySlack // some repeat the texts
+	}
+	answer, asked, f := c.exchange(ctx, l, http.MethodPost, c.o.Dialect.Path, body, limit, texts)
+	if f != nil {
+		return a, asked, f
+	}
+	if a, err = c.o.Dialect.Decode(answer, len(texts)); err != nil {
+		return a, 0, &fault{class: dialect.Broken, err: fmt.Errorf("%s: %w", l.name, err)}
+	}
+	return a, 0, nil
+}
+
+// exchange sends a body to a path of a URL and returns what came back with status 200.
+func (c *Client) exchange(ctx context.Context, l *lease, method, path string, body []byte, limit int64, texts []string) ([]byte, time.Duration, *fault) {
+	key, err := c.o.Key()
+	if err != nil {
+		return nil, 0, &fault{class: dialect.Misconfigured, err: err}
+	}
+	ctx, cancel := context.WithTimeoutCause(ctx, c.o.Timeout, fmt.Errorf("no answer within %s", c.o.Timeout))
+	defer cancel()
+	target := *l.url
+	target.Path = strings.TrimSuffix(target.Path, "/") + path
+	target.RawPath = ""
+	req, err := http.NewRequestWithContext(ctx, method, target.String(), bytes.NewReader(body))
+	if err != nil {
+		return nil, 0, &fault{class: dialect.Misconfigured, err: fmt.Errorf("%s: no request can be made of this URL", l.name)}
+	}
+	req.Header.Set("User-Agent", c.o.UserAgent)
+	req.Header.Set("Accept", "application/json")
+	if len(body) > 0 {
+		req.Header.Set("Content-Type", "application/json")
+	}
+	if key != "" {
+		if c.o.KeyHeader == "" {
+			req.Header.Set("Authorization", "Bearer "+key)
+		} else {
+			req.Header.Set(c.o.KeyHeader, key)
+		}
+	}
+	resp, err := c.o.HTTP.Do(req)
+	if err != nil {
+		return nil, 0, c.unreached(ctx, l, err)
+	}
+	defer func() { _ = resp.Body.Close() }() // it was read, or it is not wanted
+	if resp.StatusCode != http.StatusOK {
+		return nil, retryAfter(resp.Header, time.Now()), c.explain(l, resp, key, texts)
+	}
+	data, err := io.ReadAll(io.LimitReader(resp.Body, limit+1))
+	switch {
+	case err != nil:
+		return nil, 0, c.unreached(ctx, l, err)
+	case int64(len(data)) > limit:
+		return nil, 0, &fault{class: dialect.Broken, err: fmt.Errorf("%s: the answer to %d texts is longer than %d bytes", l.name, len(texts), limit)}
+	}
+	return data, 0, nil
+}
+
+// unreached classes an error of the connection. The library's errors hold the URL, whose query may hold a secret.
+func (c *Client) unreached(ctx context.Context, l *lease, err error) *fault {
+	if ctx.Err() != nil {
+		return &fault{class: dialect.Down, err: fmt.Errorf("%s: %w", l.name, context.Cause(ctx))}
+	}
+	var outer *url.Error
+	if errors.As(err, &outer) {
+		err = outer.Err
+	}
+	f := &fault{class: dialect.Down, err: fmt.Errorf("%s: %w", l.name, err)}
+	var (
+		address *addressError
+		unknown x509.UnknownAuthorityError
+		name    x509.HostnameError
+		invalid x509.CertificateInvalidError
+		alert   tls.AlertError
+		noName  *net.DNSError
+	)
+	switch {
+	case errors.As(err, &address), errors.As(err, &unknown), errors.As(err, &name), errors.As(err, &invalid), errors.As(err, &alert):
+		f.class = dialect.Misconfigured
+	case errors.As(err, &noName) && noName.IsNotFound:
+		f.err = fmt.Errorf("%s: there is no such host", l.name)
+	}
+	return f
+}
+
+// explain reads an answer that is no success.
+func (c *Client) explain(l *lease, resp *http.Response, key string, texts []string) *fault {
+	body, err := io.ReadAll(io.LimitReader(resp.Body, maxErrorBody))
+	if err != nil {
+		body = nil // the status says enough
+	}
+	said := dialect.Explain(resp.StatusCode, body)
+	f := &fault{class: said.Class, after: retryAfter(resp.Header, time.Now())}
+	msg := fmt.Sprintf("%s answered %d", l.name, resp.StatusCode)
+	if said.Code != "" && quiet(said.Code, key, nil) == said.Code {
+		msg += " " + said.Code
+	}
+	switch resp.StatusCode {
+	case http.StatusUnauthorized, http.StatusForbidden, http.StatusProxyAuthRequired: // these messages like to repeat the key
+		msg += ": the key is missing, wrong, or not good for this model"
+	case http.StatusMovedPermanently, http.StatusFound, http.StatusSeeOther, http.StatusTemporaryRedirect, http.StatusPermanentRedirect:
+		msg += ": it sends elsewhere, which is not followed: give the URL that answers itself"
+	default:
+		if m := quiet(said.Message, key, texts); m != "" {
+			msg += ": " + m
+		} else if len(body) > 0 && said.Code == "" {
+			msg += ": no message in JSON"
+		}
+	}
+	f.byCount = said.Class == dialect.TooLarge && strings.Contains(strings.ToLower(said.Message), "batch size")
+	f.err = errors.New(msg)
+	return f
+}

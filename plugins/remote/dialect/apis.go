@@ -1,0 +1,202 @@
+package dialect
+
+import (
+	"encoding/json"
+	"errors"
+)
+
+// errJSON says as much as may be said: the decoder's own messages quote the answer.
+var errJSON = errors.New("the answer is not the JSON that was expected")
+
+func read(body []byte, into any) error {
+	err := json.Unmarshal(body, into)
+	if err != nil && !errors.Is(err, errVector) {
+		return errJSON
+	}
+	return err
+}
+
+// openAI is POST /v1/embeddings as OpenAI, vLLM, llama.cpp, LM Studio and many others serve it.
+var openAI = Dialect{
+	Name: "openai", URL: "https://api.openai.com/v1", Path: "/embeddings",
+	Limits:   Limits{Texts: 2048, Tokens: 300_000, Bytes: 8 << 20},
+	AsksDims: true,
+	body: func(r Request) any {
+		b := openAIRequest{Model: r.Model, Input: r.Texts, Dimensions: r.Dims, Format: "base64"}
+		if r.Float {
+			b.Format = "float"
+		}
+		return b
+	},
+	decode: decodeList,
+}
+
+type openAIRequest struct {
+	Model      string   `json:"model"`
+	Input      []string `json:"input"`
+	Format     string   `json:"encoding_format"`
+	Dimensions int      `json:"dimensions,omitempty"`
+}
+
+// decodeList reads the answer of OpenAI, which is Voyage's, too.
+func decodeList(body []byte) (Answer, error) {
+	var a struct {
+		Data  []indexed `json:"data"`
+		Usage struct {
+			Prompt int `json:"prompt_tokens"`
+			Total  int `json:"total_tokens"`
+		} `json:"usage"`
+	}
+	if err := read(body, &a); err != nil {
+		return Answer{}, err
+	}
+	vectors, err := inOrder(a.Data)
+	return Answer{Vectors: vectors, Tokens: max(a.Usage.Prompt, a.Usage.Total)}, err
+}
+
+// voyage is Voyage AI's POST /v1/embeddings.
+var voyage = Dialect{
+	Name: "voyage", URL: "https://api.voyageai.com/v1", Path: "/embeddings",
+	Limits: Limits{Texts: 1000, Tokens: 120_000, Bytes: 8 << 20}, // the least of its models' limits
+	Kinds:  true, AsksDims: true, Keyed: true, Cuts: []Truncate{CutEnd},
+	body: func(r Request) any {
+		b := voyageRequest{Model: r.Model, Input: r.Texts, InputType: "document", Truncation: r.Truncate != CutNever, Dimension: r.Dims, Format: "base64"}
+		if r.Query {
+			b.InputType = "query"
+		}
+		if r.Float {
+			b.Format = ""
+		}
+		return b
+	},
+	decode: decodeList,
+}
+
+type voyageRequest struct {
+	Model      string   `json:"model"`
+	Input      []string `json:"input"`
+	InputType  string   `json:"input_type"`
+	Truncation bool     `json:"truncation"`
+	Dimension  int      `json:"output_dimension,omitempty"`
+	Format     string   `json:"encoding_format,omitempty"`
+}
+
+// cohere is Cohere's POST /v2/embed.
+var cohere = Dialect{
+	Name: "cohere", URL: "https://api.cohere.com", Path: "/v2/embed",
+	Limits: Limits{Texts: 96, Tokens: 128_000, Bytes: 8 << 20},
+	Kinds:  true, AsksDims: true, Keyed: true, Cuts: []Truncate{CutEnd, CutStart},
+	body: func(r Request) any {
+		b := cohereRequest{Model: r.Model, Texts: r.Texts, InputType: "search_document", Types: []string{"float"}, Truncate: "END", Dimension: r.Dims}
+		if r.Query {
+			b.InputType = "search_query"
+		}
+		switch r.Truncate {
+		case CutStart:
+			b.Truncate = "START"
+		case CutNever:
+			b.Truncate = "NONE"
+		case CutEnd:
+		}
+		return b
+	},
+	decode: func(body []byte) (Answer, error) {
+		var a struct {
+			Embeddings struct {
+				Float []Vector `json:"float"`
+			} `json:"embeddings"`
+			Meta struct {
+				Billed struct {
+					Input float64 `json:"input_tokens"`
+				} `json:"billed_units"`
+			} `json:"meta"`
+		}
+		err := read(body, &a)
+		return Answer{Vectors: a.Embeddings.Float, Tokens: int(a.Meta.Billed.Input)}, err
+	},
+}
+
+type cohereRequest struct {
+	Model     string   `json:"model"`
+	Texts     []string `json:"texts"`
+	InputType string   `json:"input_type"`
+	Types     []string `json:"embedding_types"`
+	Truncate  string   `json:"truncate"`
+	Dimension int      `json:"output_dimension,omitempty"`
+}
+
+// ollama is Ollama's POST /api/embed.
+var ollama = Dialect{
+	Name: "ollama", URL: "http://127.0.0.1:11434", Path: "/api/embed",
+	Limits:   Limits{Texts: 64, Tokens: 100_000, Bytes: 4 << 20},
+	AsksDims: true, Cuts: []Truncate{CutEnd},
+	body: func(r Request) any {
+		return ollamaRequest{Model: r.Model, Input: r.Texts, Truncate: r.Truncate == CutEnd, Dimensions: r.Dims}
+	},
+	decode: func(body []byte) (Answer, error) {
+		var a struct {
+			Embeddings []Vector `json:"embeddings"`
+			Tokens     int      `json:"prompt_eval_count"`
+		}
+		err := read(body, &a)
+		return Answer{Vectors: a.Embeddings, Tokens: a.Tokens}, err
+	},
+}
+
+type ollamaRequest struct {
+	Model      string   `json:"model"`
+	Input      []string `json:"input"`
+	Truncate   bool     `json:"truncate"`
+	Dimensions int      `json:"dimensions,omitempty"`
+}
+
+// tei is POST /embed of Hugging Face's Text Embeddings Inference.
+var tei = Dialect{
+	Name: "tei", Path: "/embed", InfoPath: "/info",
+	Limits:   Limits{Texts: 32, Tokens: 100_000, Bytes: 1 << 20},
+	AsksDims: true, Cuts: []Truncate{CutEnd, CutStart},
+	body: func(r Request) any {
+		b := teiRequest{Inputs: r.Texts, Normalize: r.Normalize, Truncate: r.Truncate != CutNever, Direction: "Right", Dimensions: r.Dims}
+		if r.Truncate == CutStart {
+			b.Direction = "Left"
+		}
+		return b
+	},
+	decode: func(body []byte) (Answer, error) {
+		var vectors []Vector
+		err := read(body, &vectors)
+		return Answer{Vectors: vectors}, err
+	},
+}
+
+type teiRequest struct {
+	Inputs     []string `json:"inputs"`
+	Normalize  bool     `json:"normalize"`
+	Truncate   bool     `json:"truncate"`
+	Direction  string   `json:"truncation_direction"`
+	Dimensions int      `json:"dimensions,omitempty"`
+}
+
+// Info is what a server tells of itself at InfoPath.
+type Info struct {
+	Identity  string // names the weights and how they are used, as exactly as the server does
+	MaxTokens int    // of one text
+	MaxTexts  int    // in one request
+}
+
+// ReadInfo reads the answer of InfoPath.
+func ReadInfo(body []byte) (Info, error) {
+	var a struct {
+		ID        string          `json:"model_id"`
+		SHA       string          `json:"model_sha"`
+		DType     string          `json:"model_dtype"`
+		Type      json.RawMessage `json:"model_type"`
+		MaxTokens int             `json:"max_input_length"`
+		MaxTexts  int             `json:"max_client_batch_size"`
+	}
+	if err := read(body, &a); err != nil {
+		return Info{}, err
+	}
+	identity, err := json.Marshal([]string{a.ID, a.SHA, a.DType, string(a.Type)})
+	return Info{Identity: string(identity), MaxTokens: max(a.MaxTokens, 0), MaxTexts: max(a.MaxTexts, 0)}, err
+}

@@ -1,0 +1,126 @@
+// Package dialect holds the shapes of the HTTP APIs that turn texts into vectors: what a request looks like, how vectors and
+// errors are read from an answer, and what each takes at once. It opens no connection and keeps no state.
+package dialect
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// Truncate says what happens to a text that is longer than the model reads.
+type Truncate string
+
+// The ways to deal with a text that is too long.
+const (
+	CutEnd   Truncate = "end"   // its end is left out
+	CutStart Truncate = "start" // its beginning is left out
+	CutNever Truncate = "error" // it fails
+)
+
+// Request is what one call asks for.
+type Request struct {
+	Model     string
+	Query     bool // the texts are questions, not what answers them
+	Texts     []string
+	Dims      int // width to ask for; 0: the model's own
+	Truncate  Truncate
+	Normalize bool // vectors of length 1
+	Float     bool // numbers as numbers, also where base64 could be had
+}
+
+// Answer is what one call gave: as many vectors as there were texts, in their order. A vector may still be of any width and
+// hold anything; what was null is NaN.
+type Answer struct {
+	Vectors []Vector
+	Tokens  int // read by the model, of all texts together; 0: not told
+}
+
+// Limits are what a server takes in one request.
+type Limits struct{ Texts, Tokens, Bytes int }
+
+// Dialect is one API. Its functions are pure.
+type Dialect struct {
+	Name string
+	// URL is where the provider answers; "": every user has one of their own.
+	URL string
+	// Path is appended to the URL.
+	Path string
+	// Limits are the provider's documented ones, or what a server takes by default.
+	Limits Limits
+	// Kinds: the API itself tells documents from queries.
+	Kinds bool
+	// AsksDims: the width can be asked for.
+	AsksDims bool
+	// Cuts are the ways of shortening a text that the server knows itself.
+	Cuts []Truncate
+	// Keyed: the provider answers nobody without a key.
+	Keyed bool
+	// InfoPath is where the server tells what it runs; "": nowhere.
+	InfoPath string
+
+	body   func(Request) any
+	decode func(body []byte) (Answer, error)
+}
+
+// All are the dialects, by name.
+func All() []*Dialect { return []*Dialect{&cohere, &ollama, &openAI, &tei, &voyage} }
+
+// Named returns the dialect of a name.
+func Named(name string) (*Dialect, error) {
+	var names []string
+	for _, d := range All() {
+		if d.Name == name {
+			return d, nil
+		}
+		names = append(names, d.Name)
+	}
+	return nil, fmt.Errorf("there is no dialect %q: one of %s", name, strings.Join(names, ", "))
+}
+
+// CutsItself tells whether the server shortens texts in this way.
+func (d *Dialect) CutsItself(how Truncate) bool { return slices.Contains(d.Cuts, how) }
+
+// Body is what is sent: something that encoding/json writes.
+func (d *Dialect) Body(r Request) any { return d.body(r) }
+
+// Decode reads an answer to so many texts. What it returns as an error holds nothing of the answer.
+func (d *Dialect) Decode(body []byte, count int) (Answer, error) {
+	a, err := d.decode(body)
+	if err != nil {
+		return Answer{}, err
+	}
+	if len(a.Vectors) != count {
+		return Answer{}, fmt.Errorf("%d vectors for %d texts", len(a.Vectors), count)
+	}
+	a.Tokens = max(a.Tokens, 0)
+	return a, nil
+}
+
+// indexed is a vector with its place in the request.
+type indexed struct {
+	Index     *int   `json:"index"`
+	Embedding Vector `json:"embedding"`
+}
+
+// inOrder puts vectors in the order of the texts. Servers that give no index at all answer in order.
+func inOrder(data []indexed) ([]Vector, error) {
+	vectors := make([]Vector, len(data))
+	seen := make([]bool, len(data))
+	bare := !slices.ContainsFunc(data, func(d indexed) bool { return d.Index != nil })
+	for i, d := range data {
+		at := i
+		if !bare {
+			if d.Index == nil {
+				return nil, errors.New("some vectors have an index and some have none")
+			}
+			at = *d.Index
+		}
+		if at < 0 || at >= len(data) || seen[at] {
+			return nil, fmt.Errorf("the indexes are not those of %d texts, each once", len(data))
+		}
+		vectors[at], seen[at] = d.Embedding, true
+	}
+	return vectors, nil
+}

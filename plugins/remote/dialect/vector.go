@@ -1,0 +1,77 @@
+package dialect
+
+import (
+	"bytes"
+	"encoding/base64"
+	"encoding/binary"
+	"encoding/json"
+	"errors"
+	"math"
+	"strconv"
+)
+
+// Vector reads numbers from either form in which they are sent: a list, or base64 of little-endian single precision numbers.
+type Vector []float32
+
+// errVector says as much as may be said: the answer may quote a text.
+var errVector = errors.New("a vector is neither a list of numbers nor base64 of single precision numbers")
+
+// UnmarshalJSON implements json.Unmarshaler. The data is one valid JSON value.
+func (v *Vector) UnmarshalJSON(data []byte) error {
+	switch {
+	case data[0] == '"':
+		return v.fromBase64(data)
+	case data[0] == '[':
+		return v.fromList(data)
+	case string(data) == "null":
+		*v = nil
+		return nil
+	}
+	return errVector
+}
+
+func (v *Vector) fromBase64(data []byte) error {
+	if bytes.IndexByte(data, '\\') >= 0 { // "\/" is legal JSON for a slash
+		var s string
+		if err := json.Unmarshal(data, &s); err != nil {
+			return errVector
+		}
+		data = []byte(`"` + s + `"`)
+	}
+	data = data[1 : len(data)-1]
+	raw := make([]byte, base64.StdEncoding.DecodedLen(len(data)))
+	n, err := base64.StdEncoding.Decode(raw, data)
+	if err != nil || n%4 != 0 {
+		return errVector
+	}
+	out := make(Vector, n/4)
+	for i := range out {
+		out[i] = math.Float32frombits(binary.LittleEndian.Uint32(raw[4*i:]))
+	}
+	*v = out
+	return nil
+}
+
+// fromList reads a list by itself: reflection would take longer than everything else that happens to an answer.
+func (v *Vector) fromList(data []byte) error {
+	data = bytes.TrimSpace(data[1 : len(data)-1])
+	if len(data) == 0 {
+		*v = Vector{}
+		return nil
+	}
+	out := make(Vector, 0, bytes.Count(data, []byte{','})+1)
+	for part := range bytes.SplitSeq(data, []byte{','}) {
+		part = bytes.TrimSpace(part)
+		if string(part) == "null" {
+			out = append(out, float32(math.NaN()))
+			continue
+		}
+		x, err := strconv.ParseFloat(string(part), 32)
+		if err != nil && !errors.Is(err, strconv.ErrRange) {
+			return errVector
+		}
+		out = append(out, float32(x)) // beyond the range of float32 it is infinite
+	}
+	*v = out
+	return nil
+}

@@ -1,0 +1,77 @@
+// Command embedsidecar-remote gets vectors from a server over HTTP: a plugin that the sidecar starts. It speaks the APIs of
+// OpenAI and whatever is compatible with it, Ollama, Text Embeddings Inference, Cohere and Voyage; docs/remote.md lists its
+// settings, which come by the environment.
+package main
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"os"
+	"sync"
+
+	"github.com/embedsidecar/embedsidecar/plugins/remote/client"
+	"github.com/embedsidecar/embedsidecar/plugins/sdk"
+)
+
+// version is set when the program is built.
+var version = "unknown"
+
+func main() {
+	sdk.Serve(&embedder{getenv: os.Getenv, log: slog.New(slog.NewJSONHandler(os.Stderr, nil))})
+}
+
+// embedder joins the client to the contract.
+type embedder struct {
+	getenv func(string) string
+	log    *slog.Logger
+
+	mu     sync.Mutex
+	name   string
+	client *client.Client // nil until the settings are right
+}
+
+// open reads the settings: what is wrong with them is an answer to the host, not the end of the program.
+func (e *embedder) open() (*client.Client, error) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.client != nil {
+		return e.client, nil
+	}
+	s, err := readSettings(e.getenv)
+	if err != nil {
+		return nil, err
+	}
+	s.options.UserAgent = "embedsidecar-remote/" + version
+	s.options.Log = e.log
+	if s.options.HTTP, err = s.network.Client(s.options.Most); err != nil {
+		return nil, fmt.Errorf("settings of the remote embedder: %w", err)
+	}
+	e.name, e.client = s.name, client.New(s.options)
+	return e.client, nil
+}
+
+// Describe implements sdk.Embedder.
+func (e *embedder) Describe(ctx context.Context) (sdk.Info, error) {
+	c, err := e.open()
+	if err != nil {
+		return sdk.Info{}, sdk.Misconfigured(err)
+	}
+	m, err := c.Describe(ctx)
+	if err != nil {
+		return sdk.Info{}, err
+	}
+	return sdk.Info{Name: "remote", Version: version, Models: []sdk.Model{{
+		Name: e.name, Fingerprint: m.Fingerprint, Dims: m.Dims, MaxTokens: m.MaxTokens, Symmetric: m.Symmetric,
+	}}}, nil
+}
+
+// Embed implements sdk.Embedder.
+func (e *embedder) Embed(ctx context.Context, _ string, kind sdk.Kind, texts []string) ([]sdk.Answer, error) {
+	c, err := e.open()
+	if err != nil {
+		return nil, sdk.Misconfigured(err)
+	}
+	return c.Embed(ctx, kind, texts)
+}
+

@@ -1,0 +1,152 @@
+package main
+
+import (
+	"fmt"
+	"log/slog"
+	"math"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"go.uber.org/goleak"
+
+	"github.com/embedsidecar/embedsidecar/embed"
+	"github.com/embedsidecar/embedsidecar/plugins/host"
+	"github.com/embedsidecar/embedsidecar/plugins/remote/dialect"
+	"github.com/embedsidecar/embedsidecar/plugins/remote/remotetest"
+)
+
+// program is the plugin, built once for all tests.
+var program string
+
+func TestMain(m *testing.M) {
+	os.Exit(func() int {
+		dir, err := os.MkdirTemp("", "remote-test-")
+		if err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			return 1
+		}
+		defer func() { _ = os.RemoveAll(dir) }()
+		program = filepath.Join(dir, "embedsidecar-remote")
+		build := exec.Command("go", "build", "-o", program, ".")
+		build.Env = append(os.Environ(), "CGO_ENABLED=0")
+		if out, err := build.CombinedOutput(); err != nil {
+			fmt.Fprintf(os.Stderr, "build the plugin: %s\n%s", err, out)
+			return 1
+		}
+		code := m.Run()
+		http.DefaultTransport.(*http.Transport).CloseIdleConnections()
+		if err := goleak.Find(); err != nil && code == 0 {
+			fmt.Fprintln(os.Stderr, err)
+			return 1
+		}
+		return code
+	}())
+}
+
+const (
+	dims = 32
+	key  = "sk-canary-0123456789abcdef"
+)
+
+// serve starts a server and returns the URL to configure.
+func serve(t *testing.T, s *remotetest.Server) string {
+	t.Helper()
+	server := httptest.NewServer(s)
+	t.Cleanup(server.Close)
+	return s.Base(server.URL)
+}
+
+// open starts the plugin in its own process; the log is returned as a function.
+func open(t *testing.T, env ...string) (*host.Host, func() string) {
+	t.Helper()
+	vars := map[string]string{modelKey: "docs-model"}
+	for i := 0; i+1 < len(env); i += 2 {
+		vars[prefix+env[i]] = env[i+1]
+	}
+	log := &lines{}
+	h, err := host.New(host.Options{Path: program, Env: vars, Model: "docs-model", Log: slog.New(slog.NewTextHandler(log, &slog.HandlerOptions{Level: slog.LevelDebug}))})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := h.Close(); err != nil {
+			t.Error(err)
+		}
+		if strings.Contains(log.text(), key) {
+			t.Error("the key is in the log")
+		}
+	})
+	return h, log.text
+}
+
+// TestDialects runs the real plugin against a server of each dialect that takes no field that its provider does not describe.
+func TestDialects(t *testing.T) {
+	for _, d := range dialect.All() {
+		t.Run(d.Name, func(t *testing.T) {
+			t.Parallel()
+			s := &remotetest.Server{Dialect: d.Name, Dims: dims, Key: key}
+			keyFile := filepath.Join(t.TempDir(), "key")
+			if err := os.WriteFile(keyFile, []byte(key+"\n"), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			h, _ := open(t, "DIALECT", d.Name, "URL", serve(t, s), "API_KEY_FILE", keyFile, "MODEL", "text-embedder")
+			about, err := h.Describe(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			if about.Dims != dims || about.Model != "docs-model" || about.Plugin != "remote" {
+				t.Errorf("described as %+v", about)
+			}
+			texts := make([]string, 300)
+			for i := range texts {
+				texts[i] = fmt.Sprintf("text %d, ΔΩ 日本語 \u2028 <&> \"quoted\"", i)
+			}
+			texts[7], texts[8] = "", " \n\t"
+			for _, kind := range []embed.Kind{embed.Document, embed.Query} {
+				results, err := h.Embed(t.Context(), kind, texts)
+				if err != nil {
+					t.Fatal(err)
+				}
+				tokens := 0
+				for i, r := range results {
+					tokens += r.Tokens
+					if i == 7 || i == 8 {
+						if !r.Empty {
+							t.Errorf("%s %d: want empty, got %+v", kind, i, r)
+						}
+						continue
+					}
+					if r.Err != nil || cosine(r.Vector, s.Vector(texts[i], d.Kinds && kind == embed.Query, dims)) < 0.99999 {
+						t.Fatalf("%s %d: not the vector of its text (error %v)", kind, i, r.Err)
+					}
+				}
+				if (tokens > 0) != (d.Name != "tei") {
+					t.Errorf("%d tokens counted", tokens)
+				}
+			}
+			for _, c := range s.Calls() {
+				if len(c.Texts) > d.Limits.Texts {
+					t.Errorf("%d texts in one request, the limit is %d", len(c.Texts), d.Limits.Texts)
+				}
+			}
+		})
+	}
+}
+
+func cosine(a, b []float32) float64 {
+	if len(a) != len(b) {
+		return -1
+	}
+	var ab, aa, bb float64
+	for i := range a {
+		ab += float64(a[i]) * float64(b[i])
+		aa += float64(a[i]) * float64(a[i])
+		bb += float64(b[i]) * float64(b[i])
+	}
+	return ab / math.Sqrt(aa*bb)
+}

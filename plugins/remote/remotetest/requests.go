@@ -1,0 +1,149 @@
+package remotetest
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+)
+
+// The requests as the public descriptions of the APIs give them: these fields and no others. Written by hand from them, not
+// from the client.
+type (
+	openAIBody struct {
+		Input          json.RawMessage `json:"input"`
+		Model          string          `json:"model"`
+		Dimensions     *int            `json:"dimensions"`
+		EncodingFormat *string         `json:"encoding_format"`
+		User           *string         `json:"user"`
+	}
+	voyageBody struct {
+		Input           json.RawMessage `json:"input"`
+		Model           string          `json:"model"`
+		InputType       *string         `json:"input_type"`
+		Truncation      *bool           `json:"truncation"`
+		OutputDimension *int            `json:"output_dimension"`
+		OutputDtype     *string         `json:"output_dtype"`
+		EncodingFormat  *string         `json:"encoding_format"`
+	}
+	cohereBody struct {
+		Texts           []string `json:"texts"`
+		Model           string   `json:"model"`
+		InputType       string   `json:"input_type"`
+		MaxTokens       *int     `json:"max_tokens"`
+		OutputDimension *int     `json:"output_dimension"`
+		EmbeddingTypes  []string `json:"embedding_types"`
+		Truncate        *string  `json:"truncate"`
+	}
+	ollamaBody struct {
+		Model      string          `json:"model"`
+		Input      json.RawMessage `json:"input"`
+		Truncate   *bool           `json:"truncate"`
+		Dimensions *int            `json:"dimensions"`
+		KeepAlive  json.RawMessage `json:"keep_alive"`
+		Options    json.RawMessage `json:"options"`
+	}
+	teiBody struct {
+		Inputs              json.RawMessage `json:"inputs"`
+		Normalize           *bool           `json:"normalize"`
+		PromptName          *string         `json:"prompt_name"`
+		Truncate            *bool           `json:"truncate"`
+		TruncationDirection *string         `json:"truncation_direction"`
+		Dimensions          *int            `json:"dimensions"`
+	}
+)
+
+// read takes a request apart, or says what the provider would have against it.
+func (s *Server) read(r *http.Request) (*Call, error) {
+	body, err := io.ReadAll(r.Body)
+	if err != nil {
+		return nil, err
+	}
+	c := &Call{Body: body}
+	if s.Header != "" {
+		c.Key = r.Header.Get(s.Header)
+	} else {
+		c.Key = strings.TrimPrefix(r.Header.Get("Authorization"), "Bearer ")
+	}
+	if got := r.Header.Get("Content-Type"); got != "application/json" {
+		return nil, fmt.Errorf("content type %q", got)
+	}
+	switch s.Dialect {
+	case "openai":
+		var b openAIBody
+		err = c.fill(body, &b, func() (json.RawMessage, *int) { return b.Input, b.Dimensions })
+		c.Base64 = b.EncodingFormat != nil && *b.EncodingFormat == "base64"
+		err = errors.Join(err, need(b.Model != "", "model"), oneOf(b.EncodingFormat, "float", "base64"))
+	case "voyage":
+		var b voyageBody
+		err = c.fill(body, &b, func() (json.RawMessage, *int) { return b.Input, b.OutputDimension })
+		c.Base64 = b.EncodingFormat != nil
+		c.Query = b.InputType != nil && *b.InputType == "query"
+		err = errors.Join(err, need(b.Model != "", "model"), oneOf(b.EncodingFormat, "base64"), oneOf(b.InputType, "query", "document"))
+	case "cohere":
+		var b cohereBody
+		err = c.fill(body, &b, func() (json.RawMessage, *int) { return nil, b.OutputDimension })
+		c.Texts, c.Query = b.Texts, b.InputType == "search_query"
+		err = errors.Join(err, need(b.Model != "", "model"), need(len(b.Texts) > 0 && len(b.Texts) <= 96, "1 to 96 texts"),
+			oneOf(&b.InputType, "search_document", "search_query", "classification", "clustering"), oneOf(b.Truncate, "NONE", "START", "END"),
+			need(len(b.EmbeddingTypes) == 1 && b.EmbeddingTypes[0] == "float", "embedding_types"))
+	case "ollama":
+		var b ollamaBody
+		err = c.fill(body, &b, func() (json.RawMessage, *int) { return b.Input, b.Dimensions })
+		err = errors.Join(err, need(b.Model != "", "model"))
+	case "tei":
+		var b teiBody
+		err = c.fill(body, &b, func() (json.RawMessage, *int) { return b.Inputs, b.Dimensions })
+		err = errors.Join(err, oneOf(b.TruncationDirection, "Left", "Right"), need(len(c.Texts) <= 32, "batch size of at most 32"))
+	default:
+		err = fmt.Errorf("no dialect %q", s.Dialect)
+	}
+	for _, text := range c.Texts {
+		err = errors.Join(err, need(text != "", "texts that are not empty"))
+	}
+	return c, err
+}
+
+// fill reads a body strictly.
+func (c *Call) fill(body []byte, into any, parts func() (json.RawMessage, *int)) error {
+	d := json.NewDecoder(bytes.NewReader(body))
+	d.DisallowUnknownFields()
+	if err := d.Decode(into); err != nil {
+		return err
+	}
+	input, dims := parts()
+	if dims != nil {
+		c.Dims = *dims
+	}
+	if input == nil {
+		return nil
+	}
+	var one string
+	if json.Unmarshal(input, &one) == nil {
+		c.Texts = []string{one}
+		return nil
+	}
+	return json.Unmarshal(input, &c.Texts)
+}
+
+func need(ok bool, what string) error {
+	if ok {
+		return nil
+	}
+	return errors.New("expected " + what)
+}
+
+func oneOf(value *string, values ...string) error {
+	if value == nil {
+		return nil
+	}
+	for _, v := range values {
+		if *value == v {
+			return nil
+		}
+	}
+	return fmt.Errorf("expected one of %s", strings.Join(values, ", "))
+}

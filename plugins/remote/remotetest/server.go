@@ -1,0 +1,269 @@
+// Package remotetest is a server for tests and benchmarks that speaks every dialect of the remote embedder, as strictly as the
+// public descriptions of the APIs: a request with a field that they do not name is refused. It can be told to misbehave.
+package remotetest
+
+import (
+	"crypto/sha256"
+	"encoding/base64"
+	"encoding/binary"
+	"encoding/json"
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"net/http"
+	"strings"
+	"sync"
+	"time"
+)
+
+// Server answers at the paths of one dialect. The fields are set before the first request.
+type Server struct {
+	Dialect string
+	Dims    int           // of vectors; the default of requests that ask for none
+	Key     string        // that must be sent; "": any
+	Header  string        // that holds the key; "": Authorization
+	Slots   int           // requests served at the same time, the others wait; 0: all
+	Service time.Duration // of one request
+	Salt    string        // another salt is another model
+
+	// Behave may answer a request in the server's place: then it returns true. nil: never.
+	Behave func(w http.ResponseWriter, r *http.Request, c *Call) bool
+	// Spoil may change an answer before it is written. nil: never.
+	Spoil func(c *Call)
+
+	mu    sync.Mutex
+	calls []*Call
+	busy  int
+	most  int
+	once  sync.Once
+	slots chan struct{}
+}
+
+// Call is one request for vectors.
+type Call struct {
+	N       int // from 1
+	Texts   []string
+	Query   bool
+	Base64  bool
+	Dims    int
+	Body    []byte // as it came
+	Key     string
+	Numbers [][]any // the answer: numbers, or what Spoil puts there
+	Index   []any   // for the dialects that have one
+}
+
+// Calls returns the requests so far.
+func (s *Server) Calls() []*Call {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return append([]*Call(nil), s.calls...)
+}
+
+// Texts counts how often each text was asked for.
+func (s *Server) Texts() map[string]int {
+	counts := map[string]int{}
+	for _, c := range s.Calls() {
+		for _, t := range c.Texts {
+			counts[t]++
+		}
+	}
+	return counts
+}
+
+// Most is how many requests were under way at the same time, at most.
+func (s *Server) Most() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.most
+}
+
+// Vector is what the server gives for a text: numbers of a hash, of length 1.
+func (s *Server) Vector(text string, query bool, dims int) []float32 {
+	seed := sha256.Sum256(fmt.Appendf(nil, "%s|%t|%s", s.Salt, query, text))
+	r := rand.New(rand.NewChaCha8(seed))
+	v := make([]float32, dims)
+	var sum float64
+	for i := range v {
+		x := r.NormFloat64()
+		v[i] = float32(x)
+		sum += x * x
+	}
+	scale := float32(1 / math.Sqrt(sum))
+	for i := range v {
+		v[i] *= scale
+	}
+	return v
+}
+
+// paths of the dialects.
+var paths = map[string]string{"openai": "/v1/embeddings", "voyage": "/v1/embeddings", "cohere": "/v2/embed", "ollama": "/api/embed", "tei": "/embed"}
+
+// Base is what is configured as the URL of a server at root.
+func (s *Server) Base(root string) string {
+	if s.Dialect == "openai" || s.Dialect == "voyage" {
+		return root + "/v1"
+	}
+	return root
+}
+
+// ServeHTTP implements http.Handler.
+func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	if s.Dialect == "tei" && r.URL.Path == "/info" && r.Method == http.MethodGet {
+		s.write(w, http.StatusOK, map[string]any{
+			"model_id": "remotetest/" + s.Salt, "model_sha": "0123abcd", "model_dtype": "float32",
+			"model_type": map[string]any{"embedding": map[string]any{"pooling": "mean"}}, "max_concurrent_requests": 512,
+			"max_input_length": 512, "max_batch_tokens": 16384, "max_client_batch_size": 32, "tokenization_workers": 2, "version": "1.8.0",
+		})
+		return
+	}
+	if r.URL.Path != paths[s.Dialect] || r.Method != http.MethodPost {
+		s.Fail(w, http.StatusNotFound, "not_found", "there is nothing at this path")
+		return
+	}
+	c, err := s.read(r)
+	if err != nil {
+		s.Fail(w, http.StatusBadRequest, "invalid_request_error", err.Error())
+		return
+	}
+	s.mu.Lock()
+	s.calls = append(s.calls, c)
+	c.N = len(s.calls)
+	s.busy++
+	s.most = max(s.most, s.busy)
+	s.mu.Unlock()
+	defer func() {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.busy--
+	}()
+	if s.Behave != nil && s.Behave(w, r, c) {
+		return
+	}
+	if s.Key != "" && c.Key != s.Key {
+		s.Fail(w, http.StatusUnauthorized, "invalid_api_key", "Incorrect API key provided: "+c.Key)
+		return
+	}
+	if !s.serve(r) {
+		return
+	}
+	dims := c.Dims
+	if dims == 0 {
+		dims = s.Dims
+	}
+	for i, text := range c.Texts {
+		v := s.Vector(text, c.Query, dims)
+		numbers := make([]any, len(v))
+		for k, x := range v {
+			numbers[k] = x
+		}
+		c.Numbers, c.Index = append(c.Numbers, numbers), append(c.Index, i)
+	}
+	if s.Spoil != nil {
+		s.Spoil(c)
+	}
+	s.write(w, http.StatusOK, s.answer(c))
+}
+
+// serve takes a slot and spends the service time there. False: the caller has gone.
+func (s *Server) serve(r *http.Request) bool {
+	if s.Slots > 0 {
+		s.once.Do(func() { s.slots = make(chan struct{}, s.Slots) })
+		select {
+		case s.slots <- struct{}{}:
+			defer func() { <-s.slots }()
+		case <-r.Context().Done():
+			return false
+		}
+	}
+	if s.Service > 0 {
+		timer := time.NewTimer(s.Service)
+		defer timer.Stop()
+		select {
+		case <-timer.C:
+		case <-r.Context().Done():
+			return false
+		}
+	}
+	return true
+}
+
+// answer is the body of a good answer.
+func (s *Server) answer(c *Call) any {
+	tokens := 0
+	for _, t := range c.Texts {
+		tokens += len(strings.Fields(t)) + 2
+	}
+	rows := make([]any, len(c.Numbers))
+	for i, numbers := range c.Numbers {
+		rows[i] = numbers
+		if c.Base64 {
+			if packed, ok := pack(numbers); ok {
+				rows[i] = packed
+			}
+		}
+	}
+	switch s.Dialect {
+	case "openai", "voyage":
+		data := make([]map[string]any, len(rows))
+		for i, row := range rows {
+			data[i] = map[string]any{"object": "embedding", "embedding": row}
+			if c.Index[i] != nil {
+				data[i]["index"] = c.Index[i]
+			}
+		}
+		usage := map[string]any{"total_tokens": tokens}
+		if s.Dialect == "openai" {
+			usage["prompt_tokens"] = tokens
+		}
+		return map[string]any{"object": "list", "data": data, "model": "m", "usage": usage}
+	case "cohere":
+		return map[string]any{
+			"id": "5807ee2e-0cda-445a-9ec8-864c60a06606", "texts": c.Texts, "embeddings": map[string]any{"float": rows},
+			"meta": map[string]any{"api_version": map[string]any{"version": "2"}, "billed_units": map[string]any{"input_tokens": tokens}},
+		}
+	case "ollama":
+		return map[string]any{"model": "m", "embeddings": rows, "total_duration": 14143917, "load_duration": 1019500, "prompt_eval_count": tokens}
+	}
+	return rows
+}
+
+// pack writes numbers as base64; not ok when they are not all numbers.
+func pack(numbers []any) (string, bool) {
+	var raw []byte
+	for _, n := range numbers {
+		x, ok := n.(float32)
+		if !ok {
+			return "", false
+		}
+		raw = binary.LittleEndian.AppendUint32(raw, math.Float32bits(x))
+	}
+	return base64.StdEncoding.EncodeToString(raw), true
+}
+
+// Fail writes an error in the form of the dialect.
+func (s *Server) Fail(w http.ResponseWriter, status int, code, message string) {
+	var body any
+	switch s.Dialect {
+	case "openai":
+		body = map[string]any{"error": map[string]any{"message": message, "type": code, "param": nil, "code": code}}
+	case "voyage":
+		body = map[string]any{"detail": message}
+	case "cohere":
+		body = map[string]any{"id": "0", "message": message}
+	case "ollama":
+		body = map[string]any{"error": message}
+	default:
+		body = map[string]any{"error": message, "error_type": code}
+	}
+	s.write(w, status, body)
+}
+
+func (s *Server) write(w http.ResponseWriter, status int, body any) {
+	data, err := json.Marshal(body)
+	if err != nil {
+		status, data = http.StatusInternalServerError, []byte(`{}`)
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(status)
+	_, _ = w.Write(data) // the client may have gone
+}
