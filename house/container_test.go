@@ -88,7 +88,7 @@ func TestDockerfileCopies(t *testing.T) {
 	t.Parallel()
 	// What the stages make: the Makefile's programs, and what the scripts put into the cache.
 	built := map[string][]string{
-		"build": {"/src/bin/embedsidecar", "/src/bin/plugins/embedsidecar-onnx", "/src/bin/plugins/embedsidecar-fake"},
+		"build": {"/src/bin/embedsidecar", "/src/bin/plugins/embedsidecar-onnx", "/src/bin/plugins/embedsidecar-fake", "/src/bin/plugins/embedsidecar-remote"},
 		"model": {"/cache/embedsidecar/onnxruntime/", "/cache/embedsidecar/models/"},
 	}
 	for _, product := range built["build"] {

@@ -90,9 +90,9 @@ func papers(t *testing.T) []string {
 func TestHosts(t *testing.T) {
 	t.Parallel()
 	public := []string{
-		"apache.org", "datatracker.ietf.org", "editorconfig.org", "example.com", "example.net", "example.org", "github.com", "go.dev",
-		"golang.org", "huggingface.co", "keepachangelog.com", "onnxruntime.ai", "opencontainers.org", "pkg.go.dev", "postgresql.org",
-		"prometheus.io", "protobuf.dev", "semver.org", "unicode.org", "wikipedia.org", "yaml.org", "grpc.io", "arxiv.org",
+		"apache.org", "cohere.com", "datatracker.ietf.org", "editorconfig.org", "example.com", "example.net", "example.org", "github.com", "go.dev",
+		"golang.org", "huggingface.co", "keepachangelog.com", "onnxruntime.ai", "openai.com", "opencontainers.org", "pkg.go.dev", "postgresql.org",
+		"prometheus.io", "protobuf.dev", "semver.org", "unicode.org", "voyageai.com", "wikipedia.org", "yaml.org", "grpc.io", "arxiv.org",
 	}
 	local := regexp.MustCompile(`^(localhost|127\.0\.0\.1|\[::1\]|0\.0\.0\.0|[a-z]+)$`) // one word: a service of the compose file, or a made-up host
 	link := regexp.MustCompile(`https?://[^\s"'` + "`" + `<>)\]},;|\\]+`)

@@ -74,4 +74,3 @@ func (e *embedder) Embed(ctx context.Context, _ string, kind sdk.Kind, texts []s
 	}
 	return c.Embed(ctx, kind, texts)
 }
-

@@ -82,7 +82,9 @@ func newPool(urls []*url.URL, most int, patience time.Duration, log *slog.Logger
 // pausedError says that no URL takes requests for so long.
 type pausedError struct{ after time.Duration }
 
-func (e *pausedError) Error() string { return "every URL pauses for another " + e.after.Round(time.Millisecond).String() }
+func (e *pausedError) Error() string {
+	return "every URL pauses for another " + e.after.Round(time.Millisecond).String()
+}
 
 // acquire waits for a place; with avoid, rather at another URL. The error is a *pausedError, or that of ctx.
 func (p *pool) acquire(ctx context.Context, query bool, avoid *endpoint) (*lease, error) {

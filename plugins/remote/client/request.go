@@ -103,8 +103,7 @@ func (c *Client) unreached(ctx context.Context, l *lease, err error) *fault {
 	if ctx.Err() != nil {
 		return &fault{class: dialect.Down, err: fmt.Errorf("%s: %w", l.name, context.Cause(ctx))}
 	}
-	var outer *url.Error
-	if errors.As(err, &outer) {
+	if outer, ok := errors.AsType[*url.Error](err); ok {
 		err = outer.Err
 	}
 	f := &fault{class: dialect.Down, err: fmt.Errorf("%s: %w", l.name, err)}

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"slices"
 	"strings"
 )
 
@@ -137,13 +138,8 @@ func need(ok bool, what string) error {
 }
 
 func oneOf(value *string, values ...string) error {
-	if value == nil {
+	if value == nil || slices.Contains(values, *value) {
 		return nil
-	}
-	for _, v := range values {
-		if *value == v {
-			return nil
-		}
 	}
 	return fmt.Errorf("expected one of %s", strings.Join(values, ", "))
 }
