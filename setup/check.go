@@ -205,21 +205,27 @@ func (c *checker) checkSchema(ctx context.Context) {
 }
 
 func (c *checker) checkSlot(ctx context.Context, tx pgx.Tx) error {
-	pub, err := findPublication(ctx, tx, c.o.Publication, c.version)
+	s, err := findSlot(ctx, tx, c.o.Slot, c.installed)
 	if err != nil {
 		return err
 	}
-	s, err := findSlot(ctx, tx, c.o.Slot, c.installed)
+	publication := c.o.Publication
+	if s.Checkpoint { // the slot was set up with one, and that is what the stream asks for
+		if err := tx.QueryRow(ctx, `SELECT publication::text FROM embedsidecar.lsn_checkpoint WHERE slot_name = $1`, c.o.Slot).Scan(&publication); err != nil {
+			return fmt.Errorf("look up the publication of slot %q: %w", c.o.Slot, err)
+		}
+	}
+	pub, err := findPublication(ctx, tx, publication, c.version)
 	if err != nil {
 		return err
 	}
 	name := "publication"
 	if pub == nil {
-		c.add(name, Wrong, fmt.Sprintf("%q does not exist", c.o.Publication), "run embedsidecar init as the owner of the tables")
-	} else if problem, hint := pub.unfit(c.o.Publication); problem != "" {
+		c.add(name, Wrong, fmt.Sprintf("%q does not exist", publication), "run embedsidecar init as the owner of the tables")
+	} else if problem, hint := pub.unfit(publication); problem != "" {
 		c.add(name, Wrong, problem, hint...)
 	} else {
-		c.add(name, OK, fmt.Sprintf("%q, %d tables", c.o.Publication, len(pub.entries)))
+		c.add(name, OK, fmt.Sprintf("%q, %d tables", publication, len(pub.entries)))
 	}
 	name = "slot"
 	switch {
@@ -333,7 +339,7 @@ func (c *checker) checkTable(ctx context.Context, name string, p *pipeline.Pipel
 					WHERE t.tgrelid = c.oid AND NOT t.tgisinternal AND t.tgenabled IN ('O', 'A') AND t.tgtype & 16 <> 0
 					AND (cardinality(t.tgattr::int2[]) = 0 OR (SELECT a.attnum FROM pg_attribute a WHERE a.attrelid = c.oid AND a.attname = $2) = ANY (t.tgattr::int2[]))), '{}'),
 				coalesce((SELECT array_agg(r.rolname::text ORDER BY r.rolname) FROM pg_roles r
-					WHERE r.rolreplication AND NOT r.rolsuper AND NOT has_table_privilege(r.oid, c.oid, 'SELECT')), '{}')
+					WHERE r.rolreplication AND NOT r.rolsuper AND r.rolname <> current_user AND NOT has_table_privilege(r.oid, c.oid, 'SELECT')), '{}')
 			FROM pg_class c WHERE c.oid = $1`, p.OID, p.IntoColumn).Scan(&identity, &triggers, &readers)
 		if err != nil {
 			return fmt.Errorf("look at table: %w", err)
@@ -349,7 +355,7 @@ func (c *checker) checkTable(ctx context.Context, name string, p *pipeline.Pipel
 			c.add(name, Warn, "REPLICA IDENTITY FULL writes every old row to the WAL", "ALTER TABLE "+p.Source()+" REPLICA IDENTITY DEFAULT; unless somebody else needs it")
 		}
 		if len(readers) > 0 {
-			c.add(name, Warn, "these roles may not read the table, yet they may replicate, and so read what is published of it: "+strings.Join(readers, ", "),
+			c.add(name, Warn, "these roles may not read all of the table, yet they may replicate, and so read what is published of it: "+strings.Join(readers, ", "),
 				"publish fewer columns (column_lists: true), or take REPLICATION away from who does not need it")
 		}
 		return nil

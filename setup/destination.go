@@ -178,7 +178,7 @@ func findEmbeddingTable(ctx context.Context, q querier, spec pipeline.Spec, t *t
 		return d, fmt.Sprintf("%s is not an embedding table for %s: its primary key is (%s), want (%s)", name, t.quoted(), quoteAll(key), quoteAll(want)), other, nil
 	}
 	if into.RowSecurity {
-		return d, fmt.Sprintf("the embedding table %s has row-level security that hides rows from this role", name), bypass, nil
+		return d, fmt.Sprintf("the embedding table %s has row-level security that hides rows from this role", name), into.bypass(), nil
 	}
 	embedding, _ := into.column("embedding")
 	d.Exists, d.OID, d.Dims = true, into.OID, max(int(embedding.Modifier), 0)

@@ -22,6 +22,7 @@ type table struct {
 	Identity    string // pg_class.relreplident
 	Children    bool   // other tables inherit from it
 	RowSecurity bool   // policies hide rows from the current role
+	Reader      string // the role that looked
 	OwnedByUs   bool   // the current role has the rights of the owner
 	Owner       string
 	Columns     []column             `db:"-"`
@@ -64,7 +65,7 @@ func (t *table) columnNames() []string {
 const selectTable = `SELECT c.oid, n.nspname::text AS schema, c.relname::text AS name, c.relkind::text AS kind, c.relpersistence::text AS persistence,
 	c.relreplident::text AS identity, pg_get_userbyid(c.relowner)::text AS owner, pg_has_role(c.relowner, 'USAGE') AS owned_by_us,
 	EXISTS (SELECT FROM pg_inherits i JOIN pg_class child ON child.oid = i.inhrelid WHERE i.inhparent = c.oid AND NOT child.relispartition) AS children,
-	row_security_active(c.oid) AS row_security
+	row_security_active(c.oid) AS row_security, current_user::text AS reader
 	FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace `
 
 // tableByName finds a table and its columns. It returns *MissingError when there is none.
@@ -141,13 +142,15 @@ func (t *table) embeddable() (problem string, hint []string) {
 	case t.Persistence == "t":
 		return t.quoted() + " is a temporary table", nil
 	case t.RowSecurity:
-		return t.quoted() + " has row-level security that hides rows from this role: hidden rows would be taken for deleted ones", bypass
+		return t.quoted() + " has row-level security that hides rows from this role: hidden rows would be taken for deleted ones", t.bypass()
 	}
 	return "", nil
 }
 
 // bypass is the way out of row-level security.
-var bypass = []string{"as superuser: ALTER ROLE CURRENT_ROLE BYPASSRLS; (name the role that runs embedsidecar)"}
+func (t *table) bypass() []string {
+	return []string{"as superuser: ALTER ROLE " + quote(t.Reader) + " BYPASSRLS;"}
+}
 
 // findKey fills in the columns that name a row, in the replication stream as in queries: those of the replica identity.
 //
