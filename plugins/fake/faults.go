@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"math"
 	"os"
+	"os/exec"
+	"runtime"
 	"strconv"
 	"strings"
 	"syscall"
@@ -38,7 +40,13 @@ import (
 //	garbage-every=N      each Nth call answers about texts that were not asked, with bytes that are no numbers
 //	huge-every=N         each Nth call answers with 32 MiB
 //	unavailable-every=N  each Nth call fails, to be tried again after 20 ms
+//	permute-every=N      each Nth call with several texts answers with every vector one place further
+//	other-vectors        its vectors are not those of its fingerprint
 //	leak=64MiB/call      each call keeps so much memory
+//	swell-on=TOKEN       a text that contains TOKEN takes memory, 64 MiB at a time, for as long as the host lets it
+//	flood=N/call         each call writes N lines to standard error
+//	fork                 starts two processes before the handshake that never end, one of them in a session of its own; their
+//	                     numbers are in the file that EMBEDSIDECAR_PLUGIN_FORKS names
 //	exit-at-start        ends before the handshake, with status 3
 //	crash-at-start       is killed before the handshake (SIGKILL)
 //	hang-at-start        never says anything
@@ -54,9 +62,10 @@ type faults struct {
 	perCall, perText time.Duration
 	crash, panics, hang, freeze,
 	nan, inf, zero,
-	refuse, tooLong, invalid, retry string
-	wrongCount, wrongDims, garbage, huge, unavailable           uint64
-	leak                                                        int
+	refuse, tooLong, invalid, retry, swell string
+	wrongCount, wrongDims, garbage, huge, unavailable, permute  uint64
+	leak, flood                                                 int
+	fork, otherVectors                                          bool
 	exitAtStart, crashAtStart, hangAtStart, garbageAtStart      bool
 	newFingerprint, describeFails, describeExits, describeHangs bool
 	noTokens                                                    bool
@@ -71,17 +80,18 @@ func parseFaults(list string) (faults, error) {
 	tokens := map[string]*string{
 		"crash-on": &f.crash, "panic-on": &f.panics, "hang-on": &f.hang, "freeze-on": &f.freeze, "nan-on": &f.nan,
 		"inf-on": &f.inf, "zero-on": &f.zero, "refuse-on": &f.refuse, "too-long-on": &f.tooLong,
-		"invalid-on": &f.invalid, "retry-on": &f.retry,
+		"invalid-on": &f.invalid, "retry-on": &f.retry, "swell-on": &f.swell,
 	}
 	everies := map[string]*uint64{
 		"wrong-count-every": &f.wrongCount, "wrong-dims-every": &f.wrongDims, "garbage-every": &f.garbage,
-		"huge-every": &f.huge, "unavailable-every": &f.unavailable,
+		"huge-every": &f.huge, "unavailable-every": &f.unavailable, "permute-every": &f.permute,
 	}
 	flags := map[string]*bool{
 		"exit-at-start": &f.exitAtStart, "crash-at-start": &f.crashAtStart, "hang-at-start": &f.hangAtStart,
 		"garbage-at-start": &f.garbageAtStart, "new-fingerprint": &f.newFingerprint,
 		"describe-fails": &f.describeFails, "describe-exits": &f.describeExits, "describe-hangs": &f.describeHangs,
 		"no-tokens": &f.noTokens,
+		"fork":      &f.fork, "other-vectors": &f.otherVectors,
 	}
 	seen := map[string]bool{}
 	for item := range strings.SplitSeq(list, ";") {
@@ -100,6 +110,8 @@ func parseFaults(list string) (faults, error) {
 			once, err = f.parseCost(value)
 		case name == "leak":
 			f.leak, err = parseLeak(value)
+		case name == "flood":
+			f.flood, err = parseFlood(value)
 		case tokens[name] != nil:
 			*tokens[name] = value
 		case everies[name] != nil:
@@ -148,6 +160,15 @@ func parseLeak(value string) (int, error) {
 	return n << 20, nil
 }
 
+func parseFlood(value string) (int, error) {
+	amount, ok := strings.CutSuffix(value, "/call")
+	n, err := strconv.Atoi(amount)
+	if !ok || err != nil || n < 1 {
+		return 0, errors.New("want a number of lines, as in 1000/call")
+	}
+	return n, nil
+}
+
 // atStart does what must happen before the handshake.
 func (f *faults) atStart() {
 	switch {
@@ -162,7 +183,34 @@ func (f *faults) atStart() {
 		select {} // a signal, or the end of the host's patience, ends it
 	case f.garbageAtStart:
 		fmt.Println("Segmentation fault (not really)")
+	case f.fork:
+		if err := fork(os.Getenv("EMBEDSIDECAR_PLUGIN_FORKS")); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
 	}
+}
+
+// forked is what the processes that fork has started get as their argument.
+const forked = "never-end"
+
+// fork starts two copies of this program that outlive it if nobody kills them, and writes their numbers to a file.
+func fork(list string) error {
+	self, err := os.Executable()
+	if err != nil {
+		return err
+	}
+	var pids strings.Builder
+	for _, session := range []bool{false, true} {
+		child := exec.Command(self, forked) //nolint:noctx // it is to outlive everything
+		child.SysProcAttr = &syscall.SysProcAttr{Setsid: session}
+		child.Env = os.Environ()
+		if err := child.Start(); err != nil {
+			return err
+		}
+		fmt.Fprintln(&pids, child.Process.Pid)
+	}
+	return os.WriteFile(list, []byte(pids.String()), 0o600) //nolint:gosec // a test names the file
 }
 
 // beforeDescribe does what keeps the plugin from describing itself.
@@ -197,9 +245,14 @@ func (f *faults) beforeCall(ctx context.Context, texts []string) error {
 			die(syscall.SIGSTOP)
 		case has(text, f.hang):
 			select {}
+		case has(text, f.swell):
+			swell(ctx)
 		case has(text, f.panics):
 			panic("told to panic on " + text) // the SDK must keep the text out of what it says
 		}
+	}
+	for i := range f.flood {
+		fmt.Fprintln(os.Stderr, "told to say much, line", i+1)
 	}
 	cost := f.perCall + time.Duration(len(texts))*f.perText
 	if cost == 0 {
@@ -213,6 +266,21 @@ func (f *faults) beforeCall(ctx context.Context, texts []string) error {
 	case <-ctx.Done():
 		return ctx.Err()
 	}
+}
+
+// swell takes memory until the process is killed.
+func swell(ctx context.Context) {
+	const step, pause = 64 << 20, 20 * time.Millisecond
+	var taken [][]byte
+	for ctx.Err() == nil {
+		b := make([]byte, step)
+		for i := 0; i < len(b); i += 4096 {
+			b[i] = 1
+		}
+		taken = append(taken, b)
+		<-time.After(pause)
+	}
+	runtime.KeepAlive(taken)
 }
 
 // textError is the failure of one text, or nil.

@@ -24,7 +24,9 @@ func (l *liar) Embed(ctx context.Context, req *pluginpb.EmbedRequest) (*pluginpb
 		return nil, err
 	}
 	due := func(every uint64) bool { return every > 0 && n%every == 0 }
-	switch {
+	switch row := int(resp.Dims) * 4; {
+	case due(f.permute) && len(req.GetTexts()) > 1:
+		resp.Vectors = append(resp.Vectors[row:], resp.Vectors[:row]...)
 	case due(f.unavailable):
 		return nil, sdk.Status(sdk.Again(errors.New("told to be unavailable"), 20*time.Millisecond))
 	case due(f.wrongCount):

@@ -9,6 +9,7 @@
 //	EMBEDSIDECAR_PLUGIN_CALLS            file that gets one line for each call as it begins: kind, number of texts, and 16
 //	                                     hexadecimal digits for each text (vector.Hash); vector.ReadCalls reads it
 //	EMBEDSIDECAR_PLUGIN_FAULTS           costs and faults, see faults.go
+//	EMBEDSIDECAR_PLUGIN_FORKS            file that gets the numbers of the processes that the fault fork starts
 package main
 
 import (
@@ -29,6 +30,9 @@ import (
 const version = "1.0.0"
 
 func main() {
+	if len(os.Args) > 1 && os.Args[1] == forked {
+		select {}
+	}
 	e, err := newEmbedder(os.Getenv)
 	if err != nil {
 		fmt.Fprintf(os.Stderr, "embedsidecar-fake: error: %s\n", err)
@@ -119,6 +123,9 @@ func (e *embedder) Embed(ctx context.Context, _ string, kind sdk.Kind, texts []s
 			continue
 		}
 		a.Vector = backing[i*e.dims : (i+1)*e.dims]
+		if e.faults.otherVectors {
+			text += " (another model)"
+		}
 		vector.Into(a.Vector, text)
 		e.faults.spoil(a.Vector, text)
 	}

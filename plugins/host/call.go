@@ -28,8 +28,10 @@ const (
 //
 // Errors of the whole call are *embed.Error:
 //   - Transient "unavailable": the plugin is not running, is ending, or asked for patience. RetryAfter says how long;
+//   - Transient "circuit_open": it failed so often in a row that nothing is sent to it until RetryAfter is over;
 //   - Transient "deadline": the plugin gave up on something it waited for. Transient "canceled": the caller gave up;
 //   - Crash "crashed": the plugin died while it held these texts. Crash "deadline": it did not answer in time and was killed.
+//     Crash "memory": these texts alone drove it over its memory limit, and it was killed.
 //     Calls that were under way at a death all get it; those under way when another call's silence had the plugin killed do not;
 //   - Data "wrong_count", "wrong_dims", "bad_answer", "message_size": its answer cannot be believed. Data "invalid",
 //     "internal": it said that these texts are the matter. Halve the texts to find the one;
@@ -45,14 +47,12 @@ func (h *Host) Embed(ctx context.Context, kind embed.Kind, texts []string) ([]em
 	if len(texts) == 0 {
 		return nil, nil
 	}
-	if err := h.enter(); err != nil {
-		return nil, err
-	}
-	defer h.work.Done()
-	inst, err := h.ready(ctx)
+	p, err := h.acquire(ctx)
 	if err != nil {
 		return nil, err
 	}
+	defer func() { h.release(p) }()
+	inst := p.inst
 	results := make([]embed.Result, len(texts))
 	limits := limitsOf(inst.desc)
 	var b batch
@@ -62,7 +62,7 @@ func (h *Host) Embed(ctx context.Context, kind embed.Kind, texts []string) ([]em
 			continue
 		}
 		if !limits.fits(&b, text) {
-			if err := h.call(ctx, inst, kind, &b, results); err != nil {
+			if err := h.call(ctx, &p, kind, &b, results); err != nil {
 				return nil, err
 			}
 			b = batch{}
@@ -70,7 +70,7 @@ func (h *Host) Embed(ctx context.Context, kind embed.Kind, texts []string) ([]em
 		b.add(i, text)
 	}
 	if len(b.texts) > 0 {
-		if err := h.call(ctx, inst, kind, &b, results); err != nil {
+		if err := h.call(ctx, &p, kind, &b, results); err != nil {
 			return nil, err
 		}
 	}
@@ -141,14 +141,16 @@ func allLater(results []embed.Result) ([]embed.Result, error) {
 }
 
 // call sends one batch and fills in its results.
-func (h *Host) call(ctx context.Context, inst *instance, kind embed.Kind, b *batch, results []embed.Result) error {
+func (h *Host) call(ctx context.Context, p *permit, kind embed.Kind, b *batch, results []embed.Result) error {
+	inst := p.inst
 	req := &pluginpb.EmbedRequest{Model: inst.desc.Model, Kind: pluginpb.Kind_KIND_DOCUMENT, Texts: b.texts}
 	if kind == embed.Query {
 		req.Kind = pluginpb.Kind_KIND_QUERY
 	}
-	inFlight, inFlightBytes := h.texts.Add(int64(len(b.texts))), h.bytes.Add(int64(b.bytes))
-	defer func() { h.texts.Add(-int64(len(b.texts))); h.bytes.Add(-int64(b.bytes)) }()
-	limit := h.opts.CallTimeout(int(inFlight), int(inFlightBytes))
+	inFlight, inFlightBytes := inst.texts.Add(int64(len(b.texts))), inst.bytes.Add(int64(b.bytes))
+	defer func() { inst.texts.Add(-int64(len(b.texts))); inst.bytes.Add(-int64(b.bytes)) }()
+	limit := inst.seat.opts.CallTimeout(int(inFlight), int(inFlightBytes))
+	memory := inst.memory.Load()
 	h.stats.calls.Add(1)
 	h.stats.texts.Add(uint64(len(b.texts)))
 	began := time.Now()
@@ -157,14 +159,16 @@ func (h *Host) call(ctx context.Context, inst *instance, kind embed.Kind, b *bat
 	cancel()
 	if err != nil {
 		h.stats.failed.Add(1)
-		return h.explainCall(ctx, inst, b.texts, err, began, limit)
+		return h.explainCall(ctx, inst, b.texts, err, sent{began, limit, memory})
 	}
 	if err := readAnswer(resp, inst.desc.Dims, b, results); err != nil {
 		h.stats.failed.Add(1)
 		h.answeredBadly(inst, err)
 		return err
 	}
-	h.succeeded()
+	inst.bad.Store(0)
+	inst.answered.Add(1)
+	p.good = true
 	return nil
 }
 
@@ -174,31 +178,42 @@ func answerLimit(texts, dims int) int { return 2*texts*dims*4 + texts*(maxMessag
 // answeredBadly counts an answer that cannot be believed and restarts a plugin that gives nothing else.
 func (h *Host) answeredBadly(inst *instance, err error) {
 	h.stats.bad.Add(1)
-	if n := h.bad.Add(1); n >= int64(h.opts.MaxBadAnswers) {
-		h.opts.Log.Warn("plugin restarted for its bad answers", "pid", inst.process.pid, "in_a_row", n, "last", err)
-		inst.process.kill(fmt.Sprintf("%d bad answers in a row", n))
+	if n := inst.bad.Add(1); n >= int64(inst.seat.opts.MaxBadAnswers) {
+		inst.seat.opts.Log.Warn("plugin restarted for its bad answers", "pid", inst.process.pid, "in_a_row", n, "last", err)
+		reason := fmt.Sprintf("it gave %d bad answers in a row", n)
+		inst.process.kill(reason)
+		h.trip(reason)
 	}
 }
 
+// sent is what is known of a call from before it was sent.
+type sent struct {
+	at     time.Time
+	limit  time.Duration
+	memory int64 // of the process then, in bytes; 0: not measured
+}
+
 // explainCall classes a failed call, and kills the plugin when it hangs.
-func (h *Host) explainCall(ctx context.Context, inst *instance, texts []string, err error, began time.Time, limit time.Duration) error {
+func (h *Host) explainCall(ctx context.Context, inst *instance, texts []string, err error, call sent) error {
 	p := inst.process
 	code := status.Code(err)
 	if cause := callerGaveUp(ctx, code); cause != nil && !p.gone() {
 		return &embed.Error{Class: embed.Transient, Code: "canceled", Err: cause}
 	}
 	// A plugin that gives up at the very deadline has not answered either; its text would be tried again for ever.
-	if code == codes.DeadlineExceeded && time.Since(began) > limit-limit/10 {
+	if code == codes.DeadlineExceeded && time.Since(call.at) > call.limit-call.limit/10 {
 		if p.killedFor() == "" {
 			h.stats.hangs.Add(1)
 		}
-		p.kill(fmt.Sprintf("no answer within %s", limit))
+		p.kill(fmt.Sprintf("no answer within %s", call.limit))
 		waitExit(p)
-		return &embed.Error{Class: embed.Crash, Code: "deadline", Err: fmt.Errorf("plugin %q did not answer %d texts within %s and was killed", h.opts.Name, len(texts), limit)}
+		h.retire(inst)
+		return &embed.Error{Class: embed.Crash, Code: "deadline", Err: fmt.Errorf("plugin %q did not answer %d texts within %s and was killed", inst.seat.opts.Name, len(texts), call.limit)}
 	}
 	if code == codes.Unavailable || code == codes.Canceled {
 		if !h.alive(ctx, inst) {
-			return h.explainEnd(p, len(texts), began)
+			h.retire(inst)
+			return explainEnd(inst, len(texts), call)
 		}
 	}
 	whole := fromStatus(err, texts)
@@ -247,18 +262,31 @@ func (h *Host) alive(ctx context.Context, inst *instance) bool {
 	return false
 }
 
+// retire notes the end of a process that is seen by a call first.
+func (h *Host) retire(inst *instance) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if inst.process.gone() {
+		h.retireLocked(inst)
+	}
+}
+
 // explainEnd says how the plugin ended in the middle of a call. Only a plugin that died by itself, and after the call had
-// begun, is held against the texts.
-func (h *Host) explainEnd(p *process, texts int, began time.Time) error {
+// begun, is held against the texts, or one that this call alone drove over its memory limit.
+func explainEnd(inst *instance, texts int, call sent) error {
+	p, name := inst.process, inst.seat.opts.Name
 	if !p.gone() {
-		return unavailable(0, fmt.Errorf("plugin %q does not end though it was killed", h.opts.Name))
+		return unavailable(0, fmt.Errorf("plugin %q does not end though it was killed", name))
 	}
 	state, died := p.ending()
-	if reason := p.killedFor(); reason != "" {
-		return unavailable(0, fmt.Errorf("plugin %q was ended during the call: %s", h.opts.Name, reason))
+	reason := p.killedFor()
+	switch {
+	case reason != "" && p.greedy() && call.memory > 0 && call.memory <= int64(inst.seat.opts.MemoryLimit/2):
+		return &embed.Error{Class: embed.Crash, Code: "memory", Err: fmt.Errorf("plugin %q was ended while it held %d texts: %s", name, texts, reason)}
+	case reason != "":
+		return unavailable(0, fmt.Errorf("plugin %q was ended during the call: %s", name, reason))
+	case died.Before(call.at):
+		return unavailable(0, fmt.Errorf("plugin %q had just ended: %s", name, state))
 	}
-	if died.Before(began) {
-		return unavailable(0, fmt.Errorf("plugin %q had just ended: %s", h.opts.Name, state))
-	}
-	return &embed.Error{Class: embed.Crash, Code: "crashed", Err: fmt.Errorf("plugin %q died while it held %d texts: %s", h.opts.Name, texts, state)}
+	return &embed.Error{Class: embed.Crash, Code: "crashed", Err: fmt.Errorf("plugin %q died while it held %d texts: %s", name, texts, state)}
 }

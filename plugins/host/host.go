@@ -1,64 +1,49 @@
-// Package host runs an embedder that is a program of its own: it checks the program's file, starts it in an empty
-// environment, speaks the contract of plugins/proto with it, believes nothing it answers, kills it when it hangs and starts
-// it again when it dies. A slow, dead or lying plugin costs its caller an error and nobody else anything; no plugin outlives
-// its host, not even one that is killed by SIGKILL.
+// Package host runs an embedder that is a program of its own, in one process or several: it checks the program's file, starts it
+// in an empty environment, speaks the contract of plugins/proto with it, believes nothing it answers, kills it when it hangs,
+// starts it again when it dies, leaves it alone when that does not help, and moves to another file of the same embedder without
+// failing a call. A slow, dead or lying plugin costs its caller an error and nobody else anything; no plugin outlives its host,
+// not even one that is killed by SIGKILL.
 package host
 
 import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"os"
 	"sync"
-	"sync/atomic"
 	"time"
-
-	"github.com/cenkalti/backoff/v5"
 
 	"github.com/embedsidecar/embedsidecar/embed"
 )
 
-// circuitOpensAt is how many failures in a row, without one good answer, open the circuit: no call goes through until the
-// pause is over.
-const circuitOpensAt = 3
-
-// closePatience is how long Close lets the plugin end by itself.
+// closePatience is how long a process that is told to end may take to end by itself.
 const closePatience = 3 * time.Second
 
-// Host is a plugin with one model chosen. Its methods may be called by several goroutines at the same time. The program is
-// started by the first call that needs it, and again by the first call after a pause when it has ended.
+// Host is a plugin with one model chosen. Its methods may be called by several goroutines at the same time. A process is
+// started by the first call that needs it: another one when all that run are busy, and again after a pause when one has ended.
 type Host struct {
-	opts  Options
-	out   *output
+	log   *slog.Logger
 	stats counters
 
-	healthy atomic.Bool  // no failure since the last good answer
-	bad     atomic.Int64 // bad answers in a row
-	// What calls under way hold: a plugin that works on one call at a time answers the last of them after all others.
-	texts, bytes atomic.Int64
+	reloading sync.Mutex // held while processes are replaced, so that it happens once at a time
 
-	mu        sync.Mutex
-	closed    bool
-	work      sync.WaitGroup // calls, starts and watches; grows under mu while not closed
-	current   *instance      // nil: not running
-	starting  *startup       // nil: no start is under way
-	launching *process       // the program that is being started, once it exists
-	first     *embed.Description
-	delays    *backoff.ExponentialBackOff
-	failures  int       // in a row
-	notBefore time.Time // no start before
-	failed    error     // why the last start failed; nil when the program had been started
-	sockets   *sockets
+	mu      sync.Mutex
+	opts    Options
+	closed  bool
+	work    sync.WaitGroup // calls, starts and watches; grows under mu while not closed
+	seats   []*seat
+	aside   map[*seat]bool // replaced, with calls under way, or about to replace one
+	moved   chan struct{}  // closed and made anew when a start has ended
+	unmade  int            // starts that came to nothing, ever
+	breaker breaker
+	first   *embed.Description
+	canary  [][]float32 // what the embedder gives for the canary texts; nil: not known yet
+	rounds  int         // of canaries
+	sockets *sockets
 }
 
 var _ embed.Embedder = (*Host)(nil)
-
-// startup is one attempt to start the program, which any number of calls may wait for.
-type startup struct {
-	done     chan struct{} // closed when the two below are set
-	instance *instance
-	err      error
-}
 
 // New returns a host. It starts nothing yet: only mistakes in the options themselves are errors.
 func New(opts Options) (*Host, error) {
@@ -66,17 +51,16 @@ func New(opts Options) (*Host, error) {
 	if err != nil {
 		return nil, fmt.Errorf("plugin %q: %w", opts.Name, err)
 	}
-	delays := backoff.NewExponentialBackOff()
-	delays.InitialInterval, delays.MaxInterval = opts.RestartDelay, opts.RestartDelayMax
-	delays.Multiplier, delays.RandomizationFactor = 2, 0.2
-	delays.Reset()
-	return &Host{opts: opts, out: newOutput(opts.Log), delays: delays}, nil
+	h := &Host{log: opts.Log, opts: opts, aside: map[*seat]bool{}, moved: make(chan struct{}), breaker: newBreaker(opts)}
+	h.seats = h.newSeats(opts)
+	return h, nil
 }
 
 // Describe returns what the plugin said of itself and of the model when it was first started, which this call does if
 // nobody has yet. Errors are *embed.Error: of class Configuration with the codes "missing", "not_executable", "unreadable",
-// "checksum", "start", "handshake", "protocol_version", "describe", "unknown_model", "fingerprint" and "sockets", which wrap
-// a *StartError; Transient "unavailable" and Resource "resource" when trying again may help.
+// "checksum", "start", "handshake", "protocol_version", "describe", "unknown_model", "fingerprint", "order", "drift", "memory"
+// and "sockets", which wrap a *StartError; Transient "unavailable" and "circuit_open", and Resource "resource", when trying
+// again may help.
 func (h *Host) Describe(ctx context.Context) (embed.Description, error) {
 	h.mu.Lock()
 	first := h.first
@@ -84,18 +68,15 @@ func (h *Host) Describe(ctx context.Context) (embed.Description, error) {
 	if first != nil {
 		return *first, nil
 	}
-	if err := h.enter(); err != nil {
-		return embed.Description{}, err
-	}
-	defer h.work.Done()
-	inst, err := h.ready(ctx)
+	p, err := h.acquire(ctx)
 	if err != nil {
 		return embed.Description{}, err
 	}
-	return inst.desc, nil
+	defer h.release(p)
+	return p.inst.desc, nil
 }
 
-// Close ends the plugin, waits until its process is gone, and lets calls that are under way fail with Transient
+// Close ends the plugin, waits until its processes are gone, and lets calls that are under way fail with Transient
 // "unavailable", as all later ones do. Further calls of Close do nothing.
 func (h *Host) Close() error {
 	h.mu.Lock()
@@ -105,18 +86,21 @@ func (h *Host) Close() error {
 		return nil
 	}
 	h.closed = true
-	inst, launching := h.current, h.launching
+	var ending []*instance
+	for s := range h.everySeatLocked() {
+		if s.launching != nil {
+			s.launching.kill(closing)
+		}
+		if s.current != nil {
+			ending = append(ending, s.current)
+		}
+	}
 	h.mu.Unlock()
-	if launching != nil {
-		launching.kill("the host is closing")
+	var wg sync.WaitGroup
+	for _, inst := range ending {
+		wg.Go(func() { inst.end(closing) })
 	}
-	if inst != nil {
-		inst.process.blame("the host is closing")
-		patience := time.AfterFunc(closePatience, func() { inst.process.kill("the host is closing") })
-		inst.client.Kill() // asks first
-		<-inst.process.exited
-		patience.Stop()
-	}
+	wg.Wait()
 	h.work.Wait()
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -128,146 +112,181 @@ func (h *Host) Close() error {
 	return err
 }
 
-// enter counts a call as work unless the host is closed. The caller ends it with h.work.Done.
-func (h *Host) enter() error {
+// closing is why processes end that nobody blames.
+const closing = "the host is closing"
+
+// permit is a call's right to use a process.
+type permit struct {
+	inst  *instance
+	probe bool // the call tries a plugin that is left alone otherwise
+	good  bool // it had a good answer
+}
+
+// acquire picks the process for a call: the least busy of those that run, or one that has to be started first. The caller
+// gives the permit back with release.
+func (h *Host) acquire(ctx context.Context) (p permit, err error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.closed {
-		return unavailable(0, errClosed)
+		return p, unavailable(0, errClosed)
+	}
+	probe, wait := h.breaker.admit(time.Now())
+	if wait > 0 {
+		return p, h.restingLocked(wait)
 	}
 	h.work.Add(1)
-	return nil
-}
-
-// ready returns the running plugin, starting it when it may be started. The caller has entered.
-func (h *Host) ready(ctx context.Context) (*instance, error) {
-	h.mu.Lock()
-	if h.current != nil && h.current.process.gone() {
-		h.retireLocked(h.current)
-	}
-	if inst := h.current; inst != nil {
-		h.mu.Unlock()
-		return inst, nil
-	}
-	if h.starting == nil {
-		if err := h.mayStartLocked(); err != nil {
-			h.mu.Unlock()
-			return nil, err
+	defer func() {
+		if err != nil {
+			h.work.Done()
+			if probe {
+				h.breaker.probed()
+			}
 		}
-		h.starting = &startup{done: make(chan struct{})}
-		h.work.Add(1)
-		// The start is everybody's: the caller that began it may leave.
-		go h.start(context.WithoutCancel(ctx), h.starting)
-	}
-	s := h.starting
-	h.mu.Unlock()
-	select {
-	case <-s.done:
-		return s.instance, s.err
-	case <-ctx.Done():
-		return nil, &embed.Error{Class: embed.Transient, Code: "canceled", Err: fmt.Errorf("wait for plugin %q to start: %w", h.opts.Name, context.Cause(ctx))}
+	}()
+	unmade := h.unmade
+	for {
+		inst := h.leastBusyLocked()
+		if inst == nil || inst.calls > 0 {
+			h.startOneLocked(ctx)
+		}
+		if inst != nil {
+			inst.calls++
+			return permit{inst: inst, probe: probe}, nil
+		}
+		if h.closed {
+			return p, unavailable(0, errClosed)
+		}
+		if !h.startingLocked() || h.unmade > unmade {
+			return p, h.downLocked()
+		}
+		moved := h.moved
+		h.mu.Unlock()
+		select {
+		case <-moved:
+			h.mu.Lock()
+		case <-ctx.Done():
+			h.mu.Lock()
+			return p, &embed.Error{Class: embed.Transient, Code: "canceled", Err: fmt.Errorf("wait for plugin %q to start: %w", h.opts.Name, context.Cause(ctx))}
+		}
 	}
 }
 
-// mayStartLocked returns nil when the program may be started now, or the error that calls get meanwhile.
-func (h *Host) mayStartLocked() error {
-	if h.closed {
-		return unavailable(0, errClosed)
+// release ends a call.
+func (h *Host) release(p permit) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	inst := p.inst
+	if inst.calls--; inst.calls == 0 && inst.idle != nil {
+		close(inst.idle)
+		inst.idle = nil
 	}
-	wait := time.Until(h.notBefore)
-	if wait <= 0 {
-		return nil
+	if p.good {
+		inst.seat.recoveredLocked()
+		if h.breaker.succeeded() {
+			h.log.Info("plugin answers again: the circuit is closed")
+		}
+	} else if p.probe {
+		h.breaker.probed()
 	}
-	if failed, ok := errors.AsType[*embed.Error](h.failed); ok {
-		again := *failed
-		again.RetryAfter = wait
+	h.work.Done()
+}
+
+// leastBusyLocked returns the running process with the least work, or nil.
+func (h *Host) leastBusyLocked() *instance {
+	var best *instance
+	for _, s := range h.seats {
+		if s.current != nil && s.current.process.gone() {
+			h.retireLocked(s.current)
+		}
+		inst := s.current
+		if inst == nil {
+			continue
+		}
+		if best == nil || inst.calls < best.calls || inst.calls == best.calls && inst.texts.Load() < best.texts.Load() {
+			best = inst
+		}
+	}
+	return best
+}
+
+// startOneLocked starts a process if there is a place for one and none is being started.
+func (h *Host) startOneLocked(ctx context.Context) {
+	if h.closed || h.startingLocked() {
+		return
+	}
+	for _, s := range h.seats {
+		if s.current == nil && !time.Now().Before(s.notBefore) {
+			s.starting = true
+			h.work.Add(1)
+			// The start is everybody's: the caller that began it may leave.
+			go s.start(context.WithoutCancel(ctx))
+			return
+		}
+	}
+}
+
+func (h *Host) startingLocked() bool {
+	for _, s := range h.seats {
+		if s.starting {
+			return true
+		}
+	}
+	return false
+}
+
+// downLocked is what calls get while no process runs and none may be started yet.
+func (h *Host) downLocked() error {
+	wait := time.Duration(0)
+	var failed error
+	for i, s := range h.seats {
+		if left := max(0, time.Until(s.notBefore)); i == 0 || left < wait {
+			wait = left
+		}
+		if failed == nil {
+			failed = s.failed
+		}
+	}
+	if whole, ok := errors.AsType[*embed.Error](failed); ok {
+		again := *whole
+		again.RetryAfter = max(wait, whole.RetryAfter)
 		return &again
 	}
 	return unavailable(wait, fmt.Errorf("plugin %q has ended and starts again in %s", h.opts.Name, wait.Round(time.Millisecond)))
 }
 
-// start runs one attempt to start the program and tells everybody who waits for it.
-func (h *Host) start(ctx context.Context, s *startup) {
-	defer h.work.Done()
-	began := time.Now()
-	inst, err := h.launch(ctx)
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	h.starting, h.launching, h.failed = nil, nil, err
-	switch {
-	case h.closed && err == nil:
-		err = unavailable(0, errClosed)
-		inst.process.kill("the host is closing")
-	case h.closed:
-	case err != nil:
-		_, code := embed.Classify(err) // the error itself goes to the callers
-		h.opts.Log.Warn("plugin not started", "code", code, "starts_again_in", h.failLocked(), "failures_in_a_row", h.failures)
-	default:
-		h.current = inst
-		if h.first == nil {
-			h.first = &inst.desc
+// restingLocked is what calls get while the circuit is open.
+func (h *Host) restingLocked(wait time.Duration) error {
+	if h.leastBusyLocked() == nil {
+		for _, s := range h.seats {
+			if whole, ok := errors.AsType[*embed.Error](s.failed); ok {
+				again := *whole
+				again.RetryAfter = max(wait, whole.RetryAfter)
+				return &again
+			}
 		}
-		h.stats.starts.Add(1)
-		h.opts.Log.Info("plugin started", "pid", inst.process.pid, "version", inst.desc.Version, "model", inst.desc.Model,
-			"fingerprint", inst.desc.Fingerprint, "dims", inst.desc.Dims, "took", time.Since(began))
 	}
-	if inst != nil {
-		h.work.Add(1) // this function's own share keeps a closing host waiting until here
-		go h.watch(inst)
-	}
-	s.instance, s.err = inst, err
-	close(s.done)
+	return &embed.Error{Class: embed.Transient, Code: "circuit_open", RetryAfter: wait, Err: fmt.Errorf(
+		"plugin %q failed %d times in a row and is left alone for %s; last: %s", h.opts.Name, h.breaker.failures, wait.Round(time.Millisecond), h.breaker.reason)}
 }
 
-// watch waits for the end of a plugin and tidies up after it.
-func (h *Host) watch(inst *instance) {
-	defer h.work.Done()
-	<-inst.process.exited
-	h.mu.Lock()
-	h.retireLocked(inst)
-	h.mu.Unlock()
-	inst.client.Kill()
+// failedLocked counts a failure of the plugin as a whole.
+func (h *Host) failedLocked(reason string) {
+	if pause := h.breaker.failed(time.Now(), reason); pause > 0 {
+		h.openedLocked(pause)
+	}
 }
 
-// retireLocked notes that a plugin has ended.
-func (h *Host) retireLocked(inst *instance) {
-	if h.current != inst {
-		return
-	}
-	h.current = nil
-	state, _ := inst.process.ending()
-	if h.closed {
-		h.opts.Log.Info("plugin ended", "pid", inst.process.pid)
-		return
-	}
-	h.stats.ends.Add(1)
-	wait := h.failLocked()
-	h.opts.Log.Warn("plugin ended", "pid", inst.process.pid, "status", state.String(), "killed_because", inst.process.killedFor(),
-		"starts_again_in", wait, "failures_in_a_row", h.failures)
+func (h *Host) openedLocked(pause time.Duration) {
+	h.log.Error("plugin is left alone: the circuit is open", "tried_again_in", pause, "failures_in_a_row", h.breaker.failures, "last", h.breaker.reason)
 }
 
-// failLocked counts a failure and puts off the next start.
-func (h *Host) failLocked() time.Duration {
-	h.healthy.Store(false)
-	h.failures++
-	wait := h.delays.NextBackOff()
-	h.notBefore = time.Now().Add(wait)
-	return wait
-}
-
-// succeeded forgets failures after a good answer.
-func (h *Host) succeeded() {
-	if h.bad.Load() != 0 {
-		h.bad.Store(0)
-	}
-	if h.healthy.Load() {
-		return
-	}
+// trip opens the circuit at once.
+func (h *Host) trip(reason string) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.failures, h.notBefore = 0, time.Time{}
-	h.delays.Reset()
-	h.healthy.Store(true)
+	if pause := h.breaker.trip(time.Now(), reason); pause > 0 {
+		h.openedLocked(pause)
+	}
 }
 
 // socketFolder returns the folder for sockets, made when it is first needed.

@@ -27,17 +27,9 @@ const maxDescription = 1 << 20
 // endPatience is how long a program that must be ending may take to be gone: the kernel gives back its memory first.
 const endPatience = 10 * time.Second
 
-// instance is a program that runs and has described itself.
-type instance struct {
-	process *process
-	client  *goplugin.Client
-	rpc     pluginpb.EmbedderClient
-	desc    embed.Description
-}
-
 // launch starts the program and has it describe itself. Its errors are *embed.Error around *StartError.
-func (h *Host) launch(ctx context.Context) (*instance, error) {
-	inst, err := h.tryLaunch(ctx)
+func (s *seat) launch(ctx context.Context) (*instance, error) {
+	inst, err := s.tryLaunch(ctx)
 	if err == nil {
 		return inst, nil
 	}
@@ -45,18 +37,19 @@ func (h *Host) launch(ctx context.Context) (*instance, error) {
 	if !errors.As(err, &whole) {
 		whole = unavailable(0, err)
 	}
-	start := &StartError{Plugin: h.opts.Name, Path: h.opts.Path, Err: whole.Err}
+	start := &StartError{Plugin: s.opts.Name, Path: s.opts.Path, Err: whole.Err}
 	if inst != nil {
 		inst.process.kill("it could not be started")
 		inst.client.Kill()
-		start.Stderr = h.out.Last()
+		start.Stderr = s.out.Last()
 	}
 	return nil, &embed.Error{Class: whole.Class, Code: whole.Code, RetryAfter: whole.RetryAfter, Err: start}
 }
 
 // tryLaunch does it. Beside an error it returns the instance when there is something to tidy up.
-func (h *Host) tryLaunch(ctx context.Context) (*instance, error) {
-	file, err := openVerified(h.opts)
+func (s *seat) tryLaunch(ctx context.Context) (*instance, error) {
+	h := s.host
+	file, err := openVerified(s.opts)
 	if err != nil {
 		return nil, err
 	}
@@ -68,11 +61,11 @@ func (h *Host) tryLaunch(ctx context.Context) (*instance, error) {
 		}
 		return nil, configuration("sockets", err)
 	}
-	ctx, cancel := context.WithTimeoutCause(ctx, h.opts.StartTimeout, h.startTimeout())
+	ctx, cancel := context.WithTimeoutCause(ctx, s.opts.StartTimeout, s.startTimeout())
 	defer cancel()
-	h.out.forget()
+	s.out.forget()
 
-	inst := &instance{}
+	inst := &instance{seat: s}
 	var startErr error // what the system said to the program's start; go-plugin passes on no more than a text
 	inst.client = goplugin.NewClient(&goplugin.ClientConfig{
 		HandshakeConfig: goplugin.HandshakeConfig{
@@ -81,22 +74,22 @@ func (h *Host) tryLaunch(ctx context.Context) (*instance, error) {
 		Plugins: goplugin.PluginSet{pluginpb.PluginName: &clientPlugin{}},
 		RunnerFunc: func(_ hclog.Logger, spec *exec.Cmd, socketDir string) (runner.Runner, error) {
 			env := append(spec.Env, pluginpb.LifelineKey+"="+pluginpb.LifelineStdin)
-			inst.process = newProcess(h.opts, h.out, file, env, socketDir)
+			inst.process = newProcess(s.opts, s.out, file, env, socketDir)
 			h.mu.Lock()
 			defer h.mu.Unlock()
 			if h.closed {
 				return nil, errClosed
 			}
-			h.launching = inst.process
+			s.launching = inst.process
 			return &startRecorder{inst.process, &startErr}, nil
 		},
 		AllowedProtocols: []goplugin.Protocol{goplugin.ProtocolGRPC},
 		AutoMTLS:         true,
 		SkipHostEnv:      true,
-		StartTimeout:     h.opts.StartTimeout,
+		StartTimeout:     s.opts.StartTimeout,
 		Logger:           hclog.NewNullLogger(), // this package logs the same events
-		SyncStdout:       &splitter{to: h.out},
-		SyncStderr:       &splitter{to: h.out},
+		SyncStdout:       &splitter{to: s.out},
+		SyncStderr:       &splitter{to: s.out},
 		UnixSocketConfig: &goplugin.UnixSocketConfig{TempDir: sockets},
 		GRPCDialOptions: []grpc.DialOption{
 			// The default windows of 64 KiB would cost a round trip for each 40 vectors.
@@ -113,7 +106,7 @@ func (h *Host) tryLaunch(ctx context.Context) (*instance, error) {
 		case inst.process.pid == 0:
 			return inst, systemError(startErr, err)
 		}
-		return inst, h.explainStart(ctx, inst.process, err)
+		return inst, s.explainStart(ctx, inst.process, err)
 	}
 	hello, _ := inst.process.Hello()
 	if err := checkHello(hello); err != nil {
@@ -122,8 +115,10 @@ func (h *Host) tryLaunch(ctx context.Context) (*instance, error) {
 	if err := inst.connect(); err != nil {
 		return inst, configuration("handshake", err)
 	}
-	inst.desc, err = h.describe(ctx, inst)
-	return inst, err
+	if inst.desc, err = s.describe(ctx, inst); err != nil {
+		return inst, err
+	}
+	return inst, inst.prove(ctx)
 }
 
 // startRecorder keeps the error of Start.
@@ -187,7 +182,7 @@ func systemError(err, wrapped error) error {
 }
 
 // explainStart says why a program that was started came to no handshake.
-func (h *Host) explainStart(ctx context.Context, p *process, err error) error {
+func (s *seat) explainStart(ctx context.Context, p *process, err error) error {
 	p.kill("its handshake failed")
 	waitExit(p)
 	if hello, spoke := p.Hello(); spoke {
@@ -196,9 +191,9 @@ func (h *Host) explainStart(ctx context.Context, p *process, err error) error {
 		}
 		return configuration("handshake", errors.New(withoutTexts(err.Error(), nil)))
 	}
-	h.mu.Lock()
-	closed := h.closed
-	h.mu.Unlock()
+	s.host.mu.Lock()
+	closed := s.host.closed
+	s.host.mu.Unlock()
 	state, _ := p.ending()
 	switch {
 	case closed:
@@ -213,8 +208,8 @@ func (h *Host) explainStart(ctx context.Context, p *process, err error) error {
 	return unavailable(0, errors.New("it does not end though it was killed"))
 }
 
-func (h *Host) startTimeout() error {
-	return fmt.Errorf("it took more than %s to start", h.opts.StartTimeout)
+func (s *seat) startTimeout() error {
+	return fmt.Errorf("it took more than %s to start", s.opts.StartTimeout)
 }
 
 // waitExit waits for a program that must be ending, within reason.
@@ -245,18 +240,18 @@ func checkHello(line string) error {
 }
 
 // describe asks the plugin what it is and checks it against the options and against what it was before.
-func (h *Host) describe(ctx context.Context, inst *instance) (embed.Description, error) {
+func (s *seat) describe(ctx context.Context, inst *instance) (embed.Description, error) {
 	resp, err := inst.rpc.Describe(ctx, &pluginpb.DescribeRequest{}, grpc.MaxCallRecvMsgSize(maxDescription))
 	if err != nil {
-		return embed.Description{}, h.explainDescribe(ctx, inst.process, err)
+		return embed.Description{}, s.explainDescribe(ctx, inst.process, err)
 	}
-	desc, err := describe(resp, h.opts.Model)
+	desc, err := describe(resp, s.opts.Model)
 	if err != nil {
 		return embed.Description{}, err
 	}
-	h.mu.Lock()
-	first := h.first
-	h.mu.Unlock()
+	s.host.mu.Lock()
+	first := s.host.first
+	s.host.mu.Unlock()
 	if first != nil && (first.Fingerprint != desc.Fingerprint || first.Dims != desc.Dims) {
 		return embed.Description{}, configuration("fingerprint", fmt.Errorf("model %q was %s with %d dims and is now %s with %d dims: "+
 			"vectors of both must not mix; put the former plugin and model back, or restart the sidecar to move to the new ones",
@@ -266,10 +261,10 @@ func (h *Host) describe(ctx context.Context, inst *instance) (embed.Description,
 }
 
 // explainDescribe classes a failed Describe.
-func (h *Host) explainDescribe(ctx context.Context, p *process, err error) error {
+func (s *seat) explainDescribe(ctx context.Context, p *process, err error) error {
 	code := status.Code(err)
 	if callerGaveUp(ctx, code) != nil { // the caller is the start itself
-		return unavailable(0, h.startTimeout())
+		return unavailable(0, s.startTimeout())
 	}
 	if code == codes.Unavailable || code == codes.Canceled {
 		// Either it said so, or it is no more.

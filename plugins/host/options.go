@@ -31,8 +31,14 @@ type Options struct {
 	// TempDir is where the folder of the plugin's socket is made: at most about 50 bytes long, as the names of Unix sockets
 	// are short. Empty: the system's.
 	TempDir string
-	// MemoryLimit is the most private memory the plugin may have, in bytes (RLIMIT_DATA; Linux only). 0: no limit.
+	// Processes is how many processes may run at a time; another one starts when all that run are busy. Default 1.
+	Processes int
+	// MemoryLimit is the most resident memory a process may have, in bytes, with what it has started (Linux only). One above it
+	// is replaced by a new one; one that grows by another quarter is killed. 0: no limit.
 	MemoryLimit uint64
+	// Canary is how often, while it is in use, and at each start, a process is asked texts of which the vectors are known
+	// (CanaryTexts), so that one which answers in another order than it is asked gets no work. 0: never.
+	Canary time.Duration
 	// StartTimeout is the time from starting the program to its description. Default 60 s.
 	StartTimeout time.Duration
 	// CallTimeout is how long a call may take before the plugin is taken to hang and killed, given the texts and bytes of all
@@ -46,6 +52,9 @@ type Options struct {
 	// Log gets the plugin's output and its life events. Default: nothing is logged.
 	Log *slog.Logger
 }
+
+// MaxProcesses is the largest number of processes of one plugin.
+const MaxProcesses = 64
 
 // DefaultCallTimeout allows 30 s, a quarter of a second for each text and a second for each 16 KiB of text: a hundred times
 // what a small model needs.
@@ -75,6 +84,10 @@ func (o Options) withDefaults() (Options, error) {
 			errs = append(errs, fmt.Errorf("environment variable %q cannot be set", key))
 		}
 	}
+	if o.Processes < 0 || o.Processes > MaxProcesses {
+		errs = append(errs, fmt.Errorf("%d processes: want 1 to %d", o.Processes, MaxProcesses))
+	}
+	o.Processes = min(max(o.Processes, 1), MaxProcesses)
 	if o.StartTimeout <= 0 {
 		o.StartTimeout = time.Minute
 	}

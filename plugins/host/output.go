@@ -79,6 +79,16 @@ func (o *output) line(raw []byte) {
 	}
 }
 
+// ended logs what is left to say when the plugin's process has ended.
+func (o *output) ended() {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.dropped > 0 {
+		o.log.Warn("plugin output dropped", "lines", o.dropped)
+		o.dropped = 0
+	}
+}
+
 // parseLine takes level and message out of a line of slog's or hclog's JSON. Any other line is its own message, at info.
 func parseLine(raw []byte) (slog.Level, string) {
 	text := strings.ToValidUTF8(strings.TrimRight(string(raw), "\r"), "?")

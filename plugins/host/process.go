@@ -39,13 +39,14 @@ type process struct {
 	exited    chan struct{} // closed when the process has been reaped and its group killed
 	readers   sync.WaitGroup
 
-	mu     sync.Mutex
-	reaped bool
-	reason string    // why the host killed it; "": it did not
-	hello  string    // first line of its standard output
-	spoke  bool      // there was one
-	died   time.Time // valid once exited
-	end    *os.ProcessState
+	mu      sync.Mutex
+	reaped  bool
+	reason  string    // why the host killed it; "": it did not
+	oneCall bool      // it was killed for its memory while it had one call
+	hello   string    // first line of its standard output
+	spoke   bool      // there was one
+	died    time.Time // valid once exited
+	end     *os.ProcessState
 }
 
 var _ runner.Runner = (*process)(nil)
@@ -139,11 +140,7 @@ func (p *process) own(started chan<- error, stdout, stderr *os.File) {
 		_ = p.cmd.Process.Kill()
 	}
 	p.mu.Unlock()
-	if p.opts.MemoryLimit > 0 {
-		if err := limitMemory(p.pid, p.opts.MemoryLimit); err != nil {
-			p.out.log.Warn("memory limit not set", "pid", p.pid, "error", err)
-		}
-	}
+	p.confine()
 	started <- nil
 
 	p.reap()
@@ -151,8 +148,23 @@ func (p *process) own(started chan<- error, stdout, stderr *os.File) {
 	_ = stdout.SetReadDeadline(deadline)
 	_ = stderr.SetReadDeadline(deadline)
 	_ = p.stdin.Close()
+	killStrays(p.socketDir)
 	p.readers.Wait()
 	close(p.exited)
+}
+
+// confine keeps the program from taking the machine's memory faster than anybody can measure. What the system does not offer it
+// does without.
+func (p *process) confine() {
+	if err := expendable(p.pid); err != nil {
+		p.out.log.Debug("plugin not marked as expendable", "pid", p.pid, "error", err)
+	}
+	if limit := p.opts.MemoryLimit; limit > 0 {
+		const room = 1 << 30 // stacks of threads and the like, which are reserved and not used
+		if err := limitMemory(p.pid, 2*limit+room); err != nil {
+			p.out.log.Warn("memory not bounded by the system", "pid", p.pid, "error", err)
+		}
+	}
 }
 
 // reap waits for the end of the program and notes it.
@@ -214,6 +226,21 @@ func (p *process) kill(reason string) {
 	}
 	_ = syscall.Kill(-p.pid, syscall.SIGKILL)
 	_ = syscall.Kill(p.pid, syscall.SIGKILL) // in case it has left its group
+}
+
+// killGreedy kills a program that is above its memory limit. alone: with one call under way, whose doing it may be.
+func (p *process) killGreedy(reason string, alone bool) {
+	p.mu.Lock()
+	p.oneCall = alone && p.reason == ""
+	p.mu.Unlock()
+	p.kill(reason)
+}
+
+// greedy tells whether the program was killed for its memory while it had one call.
+func (p *process) greedy() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.oneCall
 }
 
 // blame notes why the host is about to end the program.

@@ -21,3 +21,9 @@ func noNewPrivileges() error { return nil }
 func awaitExit(int) bool { return false }
 
 func limitMemory(int, uint64) error { return errors.New("not supported by this system") }
+
+func expendable(int) error { return nil }
+
+func groupMemory(int) int64 { return 0 }
+
+func killStrays(string) {}

@@ -85,6 +85,7 @@ func sweepSockets(temp string) {
 			continue
 		}
 		if lock, err := lockDir(dir); err == nil {
+			killStrays(dir)
 			_ = os.RemoveAll(dir)
 			_ = lock.Close()
 		}

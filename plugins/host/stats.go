@@ -1,31 +1,56 @@
 package host
 
-import "sync/atomic"
+import (
+	"sync/atomic"
+	"time"
+)
 
 // counters are counted without a lock.
 type counters struct {
 	calls, texts, failed, bad, hangs, starts, ends atomic.Uint64
 }
 
-// Stats are what a host has done so far; the counts only grow.
-type Stats struct {
-	Up          bool   // the plugin runs and has described itself
-	CircuitOpen bool   // it failed three times in a row or more, and no call goes through until its pause is over
-	Pid         int    // 0 while it is not running
-	Version     string // as it last described itself; "" before the first start
-	Calls       uint64 // calls sent to the plugin
-	Texts       uint64 // texts in them
-	FailedCalls uint64 // calls that had no answer, or none that could be believed
-	BadAnswers  uint64 // answers that could not be believed
-	Hangs       uint64 // times it was killed because it did not answer
-	Ends        uint64 // times it ended though nobody had closed the host, the hangs included
-	Starts      uint64 // times it was started with success
+// Process is one of a plugin's processes.
+type Process struct {
+	Pid    int   `json:"pid"`
+	Calls  int   `json:"calls"`        // under way
+	Texts  int64 `json:"texts"`        // in them
+	Memory int64 `json:"memory_bytes"` // resident, with what the process has started; 0: not measured
 }
 
-// Restarts is how often the plugin was started again.
-func (s Stats) Restarts() uint64 { return max(s.Starts, 1) - 1 }
+// Processes returns those that run, with their memory: it reads the system's list of processes for each.
+func (h *Host) Processes() []Process {
+	list := h.Stats().Processes
+	for i := range list {
+		list[i].Memory = groupMemory(list[i].Pid)
+	}
+	return list
+}
 
-// Stats returns what the host has done so far.
+// Stats are what a host has done so far; the counts only grow.
+type Stats struct {
+	Up          bool          // a process runs and has described itself
+	Circuit     Circuit       // whether calls go through
+	CircuitOpen bool          // Circuit is not Closed
+	Reason      string        // of the last failure, while there has been no good answer since
+	RetryIn     time.Duration // until the circuit is tried again
+	Processes   []Process     // those that run
+	Wanted      int           // how many there may be
+	Pid         int           // of the first of them; 0 while none runs
+	Version     string        // as the plugin last described itself; "" before the first start
+	Calls       uint64        // calls sent to the plugin
+	Texts       uint64        // texts in them
+	FailedCalls uint64        // calls that had no answer, or none that could be believed
+	BadAnswers  uint64        // answers that could not be believed
+	Hangs       uint64        // times a process was killed because it did not answer
+	Ends        uint64        // times one ended though nobody had asked for it, the hangs included
+	Starts      uint64        // times one was started with success
+}
+
+// Restarts is how often a process was started again after it had ended by itself.
+func (s Stats) Restarts() uint64 { return min(s.Ends, max(s.Starts, 1)-1) }
+
+// Stats returns what the host has done so far. It is cheap.
 func (h *Host) Stats() Stats {
 	s := Stats{
 		Calls: h.stats.calls.Load(), Texts: h.stats.texts.Load(), FailedCalls: h.stats.failed.Load(), BadAnswers: h.stats.bad.Load(),
@@ -33,18 +58,25 @@ func (h *Host) Stats() Stats {
 	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if h.current != nil && !h.current.process.gone() {
-		s.Up, s.Pid = true, h.current.process.pid
+	for _, seat := range h.seats {
+		if inst := seat.current; inst != nil && !inst.process.gone() {
+			s.Processes = append(s.Processes, Process{Pid: inst.process.pid, Calls: inst.calls, Texts: inst.texts.Load()})
+		}
+	}
+	if len(s.Processes) > 0 {
+		s.Up, s.Pid = true, s.Processes[0].Pid
 	}
 	if h.first != nil {
 		s.Version = h.first.Version
 	}
-	if h.current != nil {
-		s.Version = h.current.desc.Version
+	now := time.Now()
+	s.Wanted, s.Circuit, s.Reason = len(h.seats), h.breaker.state(now), h.breaker.reason
+	s.CircuitOpen = s.Circuit != Closed
+	if s.CircuitOpen {
+		s.RetryIn = max(0, h.breaker.until.Sub(now))
 	}
-	s.CircuitOpen = !s.Up && h.failures >= circuitOpensAt
 	return s
 }
 
-// Pid returns the plugin's process id, 0 while it is not running.
+// Pid returns the process id of one of the plugin's processes, 0 while none runs.
 func (h *Host) Pid() int { return h.Stats().Pid }

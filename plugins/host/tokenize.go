@@ -22,21 +22,18 @@ func (h *Host) Tokenize(ctx context.Context, texts []string) (embed.Tokens, erro
 	if len(texts) == 0 {
 		return all, nil
 	}
-	if err := h.enter(); err != nil {
-		return embed.Tokens{}, err
-	}
-	defer h.work.Done()
-	inst, err := h.ready(ctx)
+	p, err := h.acquire(ctx)
 	if err != nil {
 		return embed.Tokens{}, err
 	}
-	limits := limitsOf(inst.desc)
+	defer func() { h.release(p) }()
+	limits := limitsOf(p.inst.desc)
 	var b batch
 	send := func() error {
 		if len(b.texts) == 0 {
 			return nil
 		}
-		part, err := h.tokenize(ctx, inst, &b)
+		part, err := h.tokenize(ctx, &p, &b)
 		if err != nil {
 			return err
 		}
@@ -58,23 +55,27 @@ func (h *Host) Tokenize(ctx context.Context, texts []string) (embed.Tokens, erro
 }
 
 // tokenize sends one batch and checks its answer.
-func (h *Host) tokenize(ctx context.Context, inst *instance, b *batch) (embed.Tokens, error) {
-	limit := h.opts.CallTimeout(len(b.texts), b.bytes)
-	began := time.Now()
+func (h *Host) tokenize(ctx context.Context, p *permit, b *batch) (embed.Tokens, error) {
+	inst := p.inst
+	limit := inst.seat.opts.CallTimeout(len(b.texts), b.bytes)
+	call := sent{time.Now(), limit, inst.memory.Load()}
 	callCtx, cancel := context.WithTimeout(ctx, limit)
 	resp, err := inst.rpc.Tokenize(callCtx, &pluginpb.TokenizeRequest{Model: inst.desc.Model, Texts: b.texts}, grpc.MaxCallRecvMsgSize(tokensLimit(b)))
 	cancel()
 	if status.Code(err) == codes.Unimplemented {
-		return embed.Tokens{}, configuration("no_tokens", fmt.Errorf("plugin %q: %w", h.opts.Name, embed.ErrNoTokens))
+		return embed.Tokens{}, configuration("no_tokens", fmt.Errorf("plugin %q: %w", inst.seat.opts.Name, embed.ErrNoTokens))
 	}
 	if err != nil {
-		return embed.Tokens{}, h.explainCall(ctx, inst, b.texts, err, began, limit)
+		return embed.Tokens{}, h.explainCall(ctx, inst, b.texts, err, call)
 	}
 	tokens, err := readTokens(resp, b.texts)
 	if err != nil {
 		h.answeredBadly(inst, err)
+		return tokens, err
 	}
-	return tokens, err
+	inst.bad.Store(0)
+	p.good = true
+	return tokens, nil
 }
 
 // maxTokensPerByte is what the contract allows.

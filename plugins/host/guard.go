@@ -1,0 +1,82 @@
+package host
+
+import (
+	"context"
+	"fmt"
+	"time"
+)
+
+// memoryInterval is how often a process with a memory limit is measured.
+const memoryInterval = time.Second
+
+// guard measures a process that has a memory limit and asks it the canary texts now and then, until it has ended.
+func (i *instance) guard(ctx context.Context) {
+	var measure, sing <-chan time.Time
+	if i.seat.opts.MemoryLimit > 0 {
+		t := time.NewTicker(i.seat.opts.memoryInterval())
+		defer t.Stop()
+		measure = t.C
+	}
+	if i.seat.opts.Canary > 0 {
+		t := time.NewTicker(i.seat.opts.Canary)
+		defer t.Stop()
+		sing = t.C
+	}
+	answered := i.answered.Load()
+	over := false
+	for {
+		select {
+		case <-i.process.exited:
+			return
+		case <-measure:
+			over = i.weigh(ctx, over)
+		case <-sing:
+			if now := i.answered.Load(); now != answered {
+				answered = now
+				i.sing(ctx)
+			}
+		}
+	}
+}
+
+// memoryInterval is how often to measure.
+func (o Options) memoryInterval() time.Duration { return min(memoryInterval, 5*o.RestartDelay) }
+
+// weigh measures a process. One above its limit is replaced, so that no call fails, and killed when it goes on to grow by a
+// quarter. over says that it is being replaced.
+func (i *instance) weigh(ctx context.Context, over bool) bool {
+	limit := int64(i.seat.opts.MemoryLimit)
+	used := groupMemory(i.process.pid)
+	i.memory.Store(used)
+	log := i.seat.opts.Log.With("pid", i.process.pid, "memory_bytes", used, "limit_bytes", limit)
+	switch {
+	case used > limit+limit/4:
+		i.seat.host.mu.Lock()
+		alone := i.calls == 1
+		i.seat.host.mu.Unlock()
+		log.Warn("plugin killed for its memory")
+		i.process.killGreedy(fmt.Sprintf("it used %s of memory, its limit is %s", mebibytes(used), mebibytes(limit)), alone)
+	case used > limit && !over:
+		log.Warn("plugin is above its memory limit: another process takes its place")
+		h := i.seat.host
+		h.mu.Lock()
+		closed := h.closed
+		if !closed {
+			h.work.Add(1)
+		}
+		h.mu.Unlock()
+		if closed {
+			return over
+		}
+		go func() {
+			defer h.work.Done()
+			if err := h.relieve(ctx, i); err != nil {
+				log.Warn("plugin not replaced", "error", err)
+			}
+		}()
+		return true
+	}
+	return over
+}
+
+func mebibytes(n int64) string { return fmt.Sprintf("%d MiB", n>>20) }

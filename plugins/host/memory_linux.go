@@ -1,0 +1,91 @@
+package host
+
+import (
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+// groupMemory returns how many bytes of memory the processes of a group hold. Pages that they share count for each.
+func groupMemory(pgid int) int64 {
+	entries, err := os.ReadDir("/proc")
+	if err != nil {
+		return 0
+	}
+	var pages int64
+	for _, entry := range entries {
+		if name := entry.Name(); name[0] < '0' || name[0] > '9' {
+			continue
+		}
+		stat, err := os.ReadFile(filepath.Join("/proc", entry.Name(), "stat"))
+		if err != nil {
+			continue // it has just ended
+		}
+		// After the name, which may hold anything: state ppid pgrp ...; resident pages are the 24th field of all.
+		fields := strings.Fields(string(stat[strings.LastIndexByte(string(stat), ')')+1:]))
+		const group, rss = 2, 21
+		if len(fields) <= rss || fields[group] != strconv.Itoa(pgid) {
+			continue
+		}
+		resident, err := strconv.ParseInt(fields[rss], 10, 64)
+		if err == nil {
+			pages += resident
+		}
+	}
+	return pages * int64(os.Getpagesize())
+}
+
+// expendable makes a process and what it starts the first that the kernel ends when the machine is out of memory: anything but
+// the database. Anybody may raise this figure of his own processes.
+func expendable(pid int) error {
+	return os.WriteFile(filepath.Join("/proc", strconv.Itoa(pid), "oom_score_adj"), []byte("500"), 0)
+}
+
+// killStrays kills processes of this user whose environment names a folder of sockets, or one below it: what a plugin has
+// started and what has left its group. Only the host and its plugins know these folders.
+func killStrays(dir string) {
+	const rounds = 5 // they may be starting others
+	for range rounds {
+		if killStraysOnce(dir) == 0 {
+			return
+		}
+	}
+}
+
+func killStraysOnce(dir string) (killed int) {
+	entries, err := os.ReadDir("/proc")
+	if err != nil {
+		return 0
+	}
+	for _, entry := range entries {
+		pid, err := strconv.Atoi(entry.Name())
+		if err != nil || pid == os.Getpid() {
+			continue
+		}
+		// The number could become somebody else's between the look and the kill; the descriptor cannot.
+		fd, err := unix.PidfdOpen(pid, 0)
+		if err != nil {
+			continue
+		}
+		if env, err := os.ReadFile(filepath.Join("/proc", entry.Name(), "environ")); err == nil && names(env, dir) {
+			if unix.PidfdSendSignal(fd, unix.SIGKILL, nil, 0) == nil {
+				killed++
+			}
+		}
+		_ = unix.Close(fd)
+	}
+	return killed
+}
+
+// names tells whether an environment has go-plugin's variable for the folder of sockets set to this one or one below it.
+func names(environ []byte, dir string) bool {
+	for entry := range strings.SplitSeq(string(environ), "\x00") {
+		if value, ok := strings.CutPrefix(entry, "PLUGIN_UNIX_SOCKET_DIR="); ok && (value == dir || strings.HasPrefix(value, dir+"/")) {
+			return true
+		}
+	}
+	return false
+}

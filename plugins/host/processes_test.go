@@ -1,0 +1,322 @@
+package host_test
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/embedsidecar/embedsidecar/embed"
+	"github.com/embedsidecar/embedsidecar/plugins/fake/vector"
+	"github.com/embedsidecar/embedsidecar/plugins/host"
+)
+
+// several returns a host with so many processes.
+func several(t *testing.T, processes int, env map[string]string) *host.Host {
+	t.Helper()
+	o := options(env)
+	o.Processes = processes
+	return open(t, o)
+}
+
+// busy keeps calls under way until the test ends the context they have, and returns a function that waits for them and returns
+// their errors.
+func busy(t *testing.T, h *host.Host, texts ...string) (wait func() []error) {
+	t.Helper()
+	var wg sync.WaitGroup
+	errs := make([]error, len(texts))
+	for i, text := range texts {
+		wg.Go(func() { _, errs[i] = h.Embed(t.Context(), embed.Document, []string{text}) })
+	}
+	return func() []error { wg.Wait(); return errs }
+}
+
+// hasProcesses waits for a number of running processes and returns them.
+func hasProcesses(t *testing.T, h *host.Host, n int) []host.Process {
+	t.Helper()
+	var list []host.Process
+	eventually(t, fmt.Sprintf("%d processes run", n), func() error {
+		if list = h.Stats().Processes; len(list) != n {
+			return fmt.Errorf("%+v", list)
+		}
+		return nil
+	})
+	return list
+}
+
+func TestProcesses_StartAsTheyAreNeeded(t *testing.T) {
+	t.Parallel()
+	calls := filepath.Join(t.TempDir(), "calls")
+	h := several(t, 3, map[string]string{"EMBEDSIDECAR_PLUGIN_FAULTS": "hang-on=HANG", "EMBEDSIDECAR_PLUGIN_CALLS": calls})
+	for range 5 {
+		mustEmbed(t, h, "a")
+	}
+	hasProcesses(t, h, 1)
+	var wg sync.WaitGroup
+	for i := range 9 {
+		wg.Go(func() { _, _ = h.Embed(t.Context(), embed.Document, []string{fmt.Sprint("HANG ", i)}) })
+		waitCalls(t, calls, 5+i+1)
+		switch i {
+		case 1: // found the first call under way
+			hasProcesses(t, h, 2)
+		case 3: // found both processes at work
+			hasProcesses(t, h, 3)
+		}
+	}
+	for _, p := range hasProcesses(t, h, 3) {
+		if p.Calls < 1 || p.Calls > 4 {
+			t.Errorf("%d of 9 calls are with one of three processes", p.Calls)
+		}
+	}
+	if err := h.Close(); err != nil {
+		t.Fatal(err)
+	}
+	wg.Wait()
+}
+
+func TestProcesses_ADeathFailsItsOwnCallsOnly(t *testing.T) {
+	t.Parallel()
+	calls := filepath.Join(t.TempDir(), "calls")
+	h := several(t, 2, map[string]string{"EMBEDSIDECAR_PLUGIN_FAULTS": "cost=500ms/call", "EMBEDSIDECAR_PLUGIN_CALLS": calls})
+	mustEmbed(t, h, "a")
+	// One call that has the second process started, and then two that are shared.
+	busy(t, h, "b", "c")()
+	list := hasProcesses(t, h, 2)
+	wait := busy(t, h, "d", "e")
+	waitCalls(t, calls, 5)
+	kill(t, list[1].Pid, syscall.SIGKILL)
+	failed := 0
+	for _, err := range wait() {
+		if err != nil {
+			wantError(t, err, embed.Crash, "crashed")
+			failed++
+		}
+	}
+	if failed != 1 {
+		t.Errorf("%d calls failed, want the one of the dead process", failed)
+	}
+	if s := h.Stats(); s.CircuitOpen || s.Pid != list[0].Pid {
+		t.Errorf("stats: %+v", s)
+	}
+}
+
+func TestProcesses_OneThatDiesIsReplacedWhileOthersWork(t *testing.T) {
+	t.Parallel()
+	h := several(t, 2, map[string]string{"EMBEDSIDECAR_PLUGIN_FAULTS": "cost=2ms/call"})
+	stop := make(chan struct{})
+	var wg sync.WaitGroup
+	for range 4 {
+		wg.Go(func() {
+			for {
+				select {
+				case <-stop:
+					return
+				default:
+				}
+				got, err := h.Embed(t.Context(), embed.Document, []string{"text"})
+				switch class, code := embed.Classify(err); {
+				case err == nil && got[0].Vector[0] != vector.Of("text", 384)[0]:
+					t.Error("a wrong vector")
+				case err != nil && (class != embed.Crash || code != "crashed") && class != embed.Transient:
+					t.Errorf("unexpected error: %v", err)
+				}
+			}
+		})
+	}
+	killed := map[int]bool{}
+	eventually(t, "six processes have been killed, never both at a time", func() error {
+		if list := h.Stats().Processes; len(list) == 2 && !killed[list[0].Pid] && !killed[list[1].Pid] {
+			killed[list[0].Pid] = true
+			kill(t, list[0].Pid, syscall.SIGKILL)
+		}
+		if len(killed) < 6 {
+			return fmt.Errorf("%d", len(killed))
+		}
+		return nil
+	})
+	close(stop)
+	wg.Wait()
+	eventually(t, "all ends are noted", func() error {
+		if s := h.Stats(); s.Ends != 6 || s.Circuit != host.Closed {
+			return fmt.Errorf("%+v", s)
+		}
+		return nil
+	})
+}
+
+func TestCircuit_OpensFailsFastAndCloses(t *testing.T) {
+	t.Parallel()
+	o := options(map[string]string{"EMBEDSIDECAR_PLUGIN_FAULTS": "crash-on=CRASH"})
+	o.RestartDelay, o.RestartDelayMax = 50*time.Millisecond, 50*time.Millisecond // pauses of the circuit: 500 ms
+	h := open(t, o)
+	mustEmbed(t, h, "a")
+	var err error
+	eventually(t, "the circuit opens", func() error {
+		if _, err = h.Embed(t.Context(), embed.Document, []string{"CRASH"}); !h.Stats().CircuitOpen {
+			return errors.New("it is closed")
+		}
+		return nil
+	})
+	_, err = h.Embed(t.Context(), embed.Document, []string{"a"})
+	wantError(t, err, embed.Transient, "circuit_open")
+	var whole *embed.Error
+	if errors.As(err, &whole); whole.RetryAfter <= 0 || !strings.Contains(err.Error(), "signal: killed") {
+		t.Errorf("the error says neither when to come again (%s) nor why: %v", whole.RetryAfter, err)
+	}
+	if s := h.Stats(); s.Circuit != host.Open || s.RetryIn <= 0 || s.Reason == "" || s.Up {
+		t.Errorf("stats: %+v", s)
+	}
+	starts := h.Stats().Starts
+	eventually(t, "the pause is over", func() error {
+		if s := h.Stats(); s.Circuit != host.HalfOpen {
+			return fmt.Errorf("%+v", s)
+		}
+		return nil
+	})
+	// One call tries it, and closes the circuit for all.
+	mustEmbed(t, h, "a")
+	if s := h.Stats(); s.Circuit != host.Closed || s.Reason != "" || s.Starts != starts+1 {
+		t.Errorf("stats: %+v", s)
+	}
+}
+
+func TestCircuit_OneCallTriesAPluginThatHangs(t *testing.T) {
+	t.Parallel()
+	calls := filepath.Join(t.TempDir(), "calls")
+	o := options(map[string]string{"EMBEDSIDECAR_PLUGIN_FAULTS": "hang-on=HANG", "EMBEDSIDECAR_PLUGIN_CALLS": calls})
+	o.CallTimeout = func(int, int) time.Duration { return 300 * time.Millisecond }
+	h := open(t, o)
+	eventually(t, "the circuit opens", func() error {
+		_, _ = h.Embed(t.Context(), embed.Document, []string{"HANG"})
+		if !h.Stats().CircuitOpen {
+			return errors.New("it is closed")
+		}
+		return nil
+	})
+	hangs := h.Stats().Hangs
+	eventually(t, "the pause is over", func() error {
+		if s := h.Stats(); s.Circuit != host.HalfOpen {
+			return fmt.Errorf("%+v", s)
+		}
+		return nil
+	})
+	fast := 0
+	for _, err := range busy(t, h, "1 HANG", "2 HANG", "3 HANG", "4 HANG", "5 HANG", "6 HANG")() {
+		if _, code := embed.Classify(err); code == "circuit_open" {
+			fast++
+		}
+	}
+	if now := h.Stats().Hangs; fast != 5 || now != hangs+1 {
+		t.Errorf("%d of 6 calls failed fast and %d hung, want 5 and 1", fast, now-hangs)
+	}
+}
+
+func TestMemory_ALeakCostsNoCall(t *testing.T) {
+	t.Parallel()
+	o := options(map[string]string{"EMBEDSIDECAR_PLUGIN_FAULTS": "leak=4MiB/call;cost=5ms/call"})
+	o.MemoryLimit = 256 << 20
+	h := open(t, o)
+	pids := map[int]bool{}
+	eventually(t, "three processes have had to go", func() error {
+		if _, err := h.Embed(t.Context(), embed.Document, []string{"a"}); err != nil {
+			t.Fatalf("a call failed: %v", err)
+		}
+		pids[h.Pid()] = true
+		if len(pids) < 4 {
+			return fmt.Errorf("%d", len(pids)-1)
+		}
+		return nil
+	})
+	if s := h.Stats(); s.Ends != 0 || s.CircuitOpen || s.Restarts() != 0 {
+		t.Errorf("stats: %+v", s)
+	}
+}
+
+func TestMemory_ATextThatTakesItAllIsBlamed(t *testing.T) {
+	t.Parallel()
+	o := options(map[string]string{"EMBEDSIDECAR_PLUGIN_FAULTS": "swell-on=SWELL"})
+	o.MemoryLimit = 256 << 20
+	h := open(t, o)
+	mustEmbed(t, h, "a")
+	eventually(t, "the process was measured", func() error {
+		_, err := h.Embed(t.Context(), embed.Document, []string{"SWELL"})
+		if class, _ := embed.Classify(err); class == embed.Transient {
+			return err
+		}
+		wantError(t, err, embed.Crash, "memory")
+		return nil
+	})
+	mustEmbed(t, h, "a")
+}
+
+func TestMemory_OneThatNeedsMoreThanItMayIsRefused(t *testing.T) {
+	t.Parallel()
+	o := options(nil)
+	o.MemoryLimit = 1 << 20
+	h := open(t, o)
+	_, err := h.Describe(t.Context())
+	wantError(t, err, embed.Configuration, "memory")
+}
+
+func TestProcesses_ChildrenDieWithThePlugin(t *testing.T) {
+	t.Parallel()
+	for name, end := range map[string]func(t *testing.T, h *host.Host){
+		"killed": func(t *testing.T, h *host.Host) { t.Helper(); kill(t, h.Pid(), syscall.SIGKILL) },
+		"closed": func(t *testing.T, h *host.Host) {
+			t.Helper()
+			if err := h.Close(); err != nil {
+				t.Error(err)
+			}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			list := filepath.Join(t.TempDir(), "forks")
+			h := open(t, options(map[string]string{"EMBEDSIDECAR_PLUGIN_FAULTS": "fork", "EMBEDSIDECAR_PLUGIN_FORKS": list}))
+			mustEmbed(t, h, "a")
+			content, err := os.ReadFile(list)
+			if err != nil {
+				t.Fatal(err)
+			}
+			var children []int
+			for line := range strings.FieldsSeq(string(content)) {
+				pid, err := strconv.Atoi(line)
+				if err != nil || !running(pid) {
+					t.Fatalf("child %q: %v", line, err)
+				}
+				children = append(children, pid)
+			}
+			if len(children) != 2 {
+				t.Fatalf("children %v, want one in the plugin's group and one outside", children)
+			}
+			end(t, h)
+			for _, child := range children {
+				waitGone(t, child)
+			}
+		})
+	}
+}
+
+func TestProcesses_AFloodOfOutputIsBounded(t *testing.T) {
+	t.Parallel()
+	log, lines := countingLog()
+	o := options(map[string]string{"EMBEDSIDECAR_PLUGIN_FAULTS": "flood=20000/call"})
+	o.Log = log
+	h := open(t, o)
+	for range 3 {
+		mustEmbed(t, h, "a")
+	}
+	if err := h.Close(); err != nil {
+		t.Fatal(err)
+	}
+	said, dropped := lines("plugin output"), lines("plugin output dropped")
+	if said == 0 || said > 5000 || dropped == 0 {
+		t.Errorf("%d of 60000 lines are in the log, and %d remarks on others", said, dropped)
+	}
+}

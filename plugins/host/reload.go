@@ -1,0 +1,185 @@
+package host
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/embedsidecar/embedsidecar/embed"
+)
+
+// replaced is why processes end whose place others have taken.
+const replaced = "another process has taken its place"
+
+// Reload moves to other options of the same embedder without failing a call: a new file of the plugin, an equal model in
+// another folder, another number of processes, or nothing new but what the files hold now. New processes start beside the
+// old ones; each must describe the same fingerprint and width and give the same vectors for the canary texts; then calls go to
+// them, and the old ones end after the calls they have. Reload returns when the old ones are gone.
+//
+// On an error, those of Describe among them, everything is as it was. Only the options that concern the plugin's processes
+// take effect; the name and the temporary folder stay.
+func (h *Host) Reload(ctx context.Context, opts Options) error {
+	opts, err := opts.withDefaults()
+	if err != nil {
+		return fmt.Errorf("plugin %q: %w", opts.Name, err)
+	}
+	h.reloading.Lock()
+	defer h.reloading.Unlock()
+	h.mu.Lock()
+	if h.closed {
+		h.mu.Unlock()
+		return unavailable(0, errClosed)
+	}
+	h.work.Add(1)
+	defer h.work.Done()
+	opts.Name, opts.TempDir, opts.Log = h.opts.Name, h.opts.TempDir, h.log
+	old := h.seats
+	first := h.first
+	known := h.canary
+	var witness *instance // an old process, which still knows what is right
+	for _, s := range old {
+		if s.current != nil && !s.current.process.gone() {
+			witness = s.current
+		}
+	}
+	h.mu.Unlock()
+
+	seats := h.newSeats(opts)
+	if first != nil { // otherwise nobody has needed it yet, and nothing can go wrong before somebody does
+		if known == nil && witness != nil {
+			if known = witness.alone(ctx); known != nil {
+				h.mu.Lock()
+				h.canary = known
+				h.mu.Unlock()
+			}
+		}
+		if err := h.rehearse(ctx, seats, known != nil); err != nil {
+			return fmt.Errorf("plugin %q stays as it was: %w", h.opts.Name, err)
+		}
+	}
+	h.take(old, seats, opts)
+	h.dismiss(old, replaced)
+	return nil
+}
+
+// relieve puts a new process into the place of one that should end.
+func (h *Host) relieve(ctx context.Context, inst *instance) error {
+	h.reloading.Lock()
+	defer h.reloading.Unlock()
+	h.mu.Lock()
+	o := h.opts
+	seats := append([]*seat(nil), h.seats...)
+	at := -1
+	for i, s := range seats {
+		if s == inst.seat && s.current == inst {
+			at = i
+		}
+	}
+	h.mu.Unlock()
+	if at < 0 {
+		return nil // it has been replaced meanwhile, or has ended
+	}
+	fresh := h.newSeats(o)[at]
+	if err := h.rehearse(ctx, []*seat{fresh}, false); err != nil {
+		return err
+	}
+	old := seats[at]
+	seats[at] = fresh
+	h.take([]*seat{old}, seats, o)
+	h.dismiss([]*seat{old}, replaced)
+	return nil
+}
+
+// rehearse starts processes on seats that take no calls yet, all at the same time. When one of them cannot be had, none is left.
+func (h *Host) rehearse(ctx context.Context, seats []*seat, canaries bool) error {
+	h.mu.Lock()
+	if h.closed {
+		h.mu.Unlock()
+		return unavailable(0, errClosed)
+	}
+	for _, s := range seats {
+		h.aside[s] = true
+	}
+	h.mu.Unlock()
+	var wg sync.WaitGroup
+	problems := make([]error, len(seats))
+	for at, s := range seats {
+		wg.Go(func() { problems[at] = s.rehearse(ctx, canaries) })
+	}
+	wg.Wait()
+	err := errors.Join(problems...)
+	for _, problem := range problems { // one that can be classified says what to do
+		if problem != nil {
+			err = problem
+			break
+		}
+	}
+	if err != nil {
+		h.dismiss(seats, "it is not needed after all")
+	}
+	return err
+}
+
+func (s *seat) rehearse(ctx context.Context, canaries bool) error {
+	h := s.host
+	began := time.Now()
+	inst, err := s.launch(ctx)
+	if err == nil && canaries && s.opts.Canary <= 0 { // otherwise the start has done it
+		if err = inst.compare(ctx); err != nil {
+			inst.process.kill("its answers are not those of its texts")
+			inst.client.Kill()
+			err = &embed.Error{Class: embed.Configuration, Code: codeOf(err), Err: &StartError{Plugin: s.opts.Name, Path: s.opts.Path, Err: err}}
+		}
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	s.launching = nil
+	if err == nil && h.closed {
+		inst.process.kill(closing)
+		inst.client.Kill()
+		err = unavailable(0, errClosed)
+	}
+	if err != nil {
+		return err
+	}
+	s.takenLocked(inst, time.Since(began))
+	h.work.Add(1)
+	go inst.watch(context.WithoutCancel(ctx))
+	return nil
+}
+
+func codeOf(err error) string {
+	_, code := embed.Classify(err)
+	return code
+}
+
+// take gives calls to other seats from now on.
+func (h *Host) take(old, seats []*seat, opts Options) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for _, s := range old {
+		h.aside[s] = true
+	}
+	h.seats, h.opts = seats, opts
+	for _, s := range seats {
+		delete(h.aside, s)
+		if s.current != nil {
+			desc := s.current.desc
+			h.first = &desc
+		}
+	}
+	h.breaker.succeeded() // whatever was wrong was wrong with the old ones
+	close(h.moved)
+	h.moved = make(chan struct{})
+}
+
+// dismiss ends the processes of seats that take no calls any more, after the calls they have.
+func (h *Host) dismiss(seats []*seat, reason string) {
+	var wg sync.WaitGroup
+	for _, s := range seats {
+		wg.Go(func() { s.leave(reason) })
+	}
+	wg.Wait()
+}

@@ -1,0 +1,208 @@
+package host
+
+import (
+	"context"
+	"fmt"
+	"iter"
+	"maps"
+	"slices"
+	"sync/atomic"
+	"time"
+
+	"github.com/cenkalti/backoff/v5"
+	goplugin "github.com/hashicorp/go-plugin"
+
+	"github.com/embedsidecar/embedsidecar/embed"
+	pluginpb "github.com/embedsidecar/embedsidecar/plugins/proto"
+)
+
+// seat is the place of one process: it is empty, being taken, or held by a process that runs.
+type seat struct {
+	host *Host
+	opts Options
+	out  *output
+
+	// The host's lock guards what follows.
+	current   *instance
+	starting  bool
+	launching *process // the program that is being started, once it exists
+	delays    *backoff.ExponentialBackOff
+	failures  int       // in a row
+	notBefore time.Time // no start before
+	failed    error     // why the last start failed; nil when the program had been started
+}
+
+// instance is a process that runs and has described itself.
+type instance struct {
+	seat    *seat
+	process *process
+	client  *goplugin.Client
+	rpc     pluginpb.EmbedderClient
+	desc    embed.Description
+
+	// What calls under way hold: a process that works on one call at a time answers the last of them after all others.
+	texts, bytes atomic.Int64
+	bad          atomic.Int64  // bad answers in a row
+	answered     atomic.Uint64 // good ones
+	memory       atomic.Int64  // bytes when it was last measured
+
+	// The host's lock guards what follows.
+	calls int           // under way
+	idle  chan struct{} // closed when calls falls to 0; nil unless somebody waits for that
+}
+
+// newSeats returns the empty places that options ask for.
+func (h *Host) newSeats(o Options) []*seat {
+	seats := make([]*seat, o.Processes)
+	for i := range seats {
+		log := o.Log
+		if o.Processes > 1 {
+			log = log.With("process", i+1)
+		}
+		one := o
+		one.Log = log
+		seats[i] = &seat{host: h, opts: one, out: newOutput(log), delays: newDelays(o.RestartDelay, o.RestartDelayMax)}
+	}
+	return seats
+}
+
+// everySeatLocked yields the seats that take calls and those beside.
+func (h *Host) everySeatLocked() iter.Seq[*seat] {
+	return slices.Values(slices.AppendSeq(slices.Clone(h.seats), maps.Keys(h.aside)))
+}
+
+// start runs one attempt to start the program and tells everybody who waits for it.
+func (s *seat) start(ctx context.Context) {
+	h := s.host
+	defer h.work.Done()
+	began := time.Now()
+	inst, err := s.launch(ctx)
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	s.starting, s.launching, s.failed = false, nil, err
+	switch {
+	case h.closed && err == nil:
+		inst.process.kill(closing)
+	case h.closed:
+	case err != nil:
+		h.unmade++
+		_, code := embed.Classify(err) // the error itself goes to the callers
+		wait := s.failLocked()
+		s.opts.Log.Warn("plugin not started", "code", code, "starts_again_in", wait, "failures_in_a_row", s.failures)
+		h.failedLocked("it was not started (" + code + ")")
+	default:
+		s.takenLocked(inst, time.Since(began))
+	}
+	if inst != nil {
+		h.work.Add(1) // this function's own share keeps a closing host waiting until here
+		go inst.watch(ctx)
+	}
+	close(h.moved)
+	h.moved = make(chan struct{})
+}
+
+// takenLocked notes that a process has started.
+func (s *seat) takenLocked(inst *instance, took time.Duration) {
+	h := s.host
+	s.current = inst
+	if h.first == nil {
+		h.first = &inst.desc
+	}
+	h.stats.starts.Add(1)
+	s.opts.Log.Info("plugin started", "pid", inst.process.pid, "version", inst.desc.Version, "model", inst.desc.Model,
+		"fingerprint", inst.desc.Fingerprint, "dims", inst.desc.Dims, "took", took)
+}
+
+// failLocked counts a failure and puts off the next start.
+func (s *seat) failLocked() time.Duration {
+	s.failures++
+	wait := s.delays.NextBackOff()
+	s.notBefore = time.Now().Add(wait)
+	return wait
+}
+
+// recoveredLocked forgets failures after a good answer.
+func (s *seat) recoveredLocked() {
+	if s.failures > 0 {
+		s.failures, s.notBefore = 0, time.Time{}
+		s.delays.Reset()
+	}
+}
+
+// watch looks after a process until its end, and tidies up after it.
+func (i *instance) watch(ctx context.Context) {
+	h := i.seat.host
+	defer h.work.Done()
+	i.guard(ctx)
+	i.seat.out.ended()
+	h.mu.Lock()
+	h.retireLocked(i)
+	h.mu.Unlock()
+	i.client.Kill()
+}
+
+// retireLocked notes that a process has ended.
+func (h *Host) retireLocked(inst *instance) {
+	s := inst.seat
+	if s.current != inst {
+		return
+	}
+	s.current = nil
+	state, _ := inst.process.ending()
+	if h.closed || h.aside[s] {
+		s.opts.Log.Info("plugin ended", "pid", inst.process.pid)
+		return
+	}
+	h.stats.ends.Add(1)
+	reason := inst.process.killedFor()
+	wait := s.failLocked()
+	s.opts.Log.Warn("plugin ended", "pid", inst.process.pid, "status", state.String(), "killed_because", reason,
+		"starts_again_in", wait, "failures_in_a_row", s.failures)
+	if reason == "" {
+		reason = fmt.Sprintf("it died (%s)", state)
+	}
+	h.failedLocked(reason)
+}
+
+// end asks a process to end, kills it when it does not, and waits until it is gone.
+func (i *instance) end(reason string) {
+	i.process.blame(reason)
+	patience := time.AfterFunc(closePatience, func() { i.process.kill(reason) })
+	i.client.Kill() // asks first
+	<-i.process.exited
+	patience.Stop()
+}
+
+// leave has a seat that takes no more calls end its process after those under way. The host has put it aside.
+func (s *seat) leave(reason string) {
+	h := s.host
+	h.mu.Lock()
+	for s.starting {
+		moved := h.moved
+		h.mu.Unlock()
+		<-moved
+		h.mu.Lock()
+	}
+	inst := s.current
+	var idle chan struct{}
+	if inst != nil && inst.calls > 0 {
+		idle = make(chan struct{})
+		inst.idle = idle
+	}
+	h.mu.Unlock()
+	if idle != nil {
+		select {
+		case <-idle:
+		case <-inst.process.exited:
+		}
+	}
+	if inst != nil {
+		inst.end(reason)
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if inst != nil {
+		h.retireLocked(inst)
+	}
+	delete(h.aside, s)
+}
