@@ -16,17 +16,17 @@ import (
 // that of its row's text, and no text was embedded more often than it changed or its batch was lost.
 func TestKills(t *testing.T) {
 	t.Parallel()
-	kills := fromEnvironment(t, "EMBEDSIDECAR_KILLS", 20)
+	kills, seed := fromEnvironment(t, "EMBEDSIDECAR_KILLS", 20), fromEnvironment(t, "EMBEDSIDECAR_SEED", 1)
 	testenv.EachMajor(t, func(t *testing.T, major int) {
 		t.Helper()
 		t.Parallel()
 		r, shapes := newShapes(t, major)
 		r.countVersions(shapes)
-		run, err := workload.Start(t.Context(), r.db.URL(testenv.Owner), shapes, workload.Options{Seed: uint64(major), Writers: 3, Pause: 5 * time.Millisecond})
+		run, err := workload.Start(t.Context(), r.db.URL(testenv.Owner), shapes, workload.Options{Seed: uint64(major + 100*seed), Writers: 3, Pause: 5 * time.Millisecond})
 		if err != nil {
 			t.Fatal(err)
 		}
-		k := &killer{rig: r, r: rand.New(rand.NewPCG(uint64(kills), uint64(major)))}
+		k := &killer{rig: r, r: rand.New(rand.NewPCG(uint64(seed), uint64(major)))}
 		begin := time.Now()
 		for k.kills < kills {
 			k.fault()
