@@ -129,3 +129,42 @@ func TestP5_APluginThatLiesNowAndThen(t *testing.T) {
 	}
 	r.verify() // the counter makes the same vectors, and tells the truth
 }
+
+// TestP5_RefusalsNobodyThoughtOf has the database refuse a statement of ours for one row, in a place where no row should matter: asking
+// for a look at the present spelling of a key.
+func TestP5_RefusalsNobodyThoughtOf(t *testing.T) {
+	t.Parallel()
+	db := testenv.DB(t)
+	db.MustExecSuper(`CREATE EXTENSION citext`)
+	db.MustExec(`CREATE TABLE docs (code citext PRIMARY KEY, body text)`)
+	db.MustExec(`INSERT INTO docs SELECT 'row ' || i, 'text ' || i FROM generate_series(1, 50) AS i`)
+	r := newRig(t, db, intoTable("docs", "body"))
+	r.options = func(o *sidecar.Options) { o.Retry.MaxAttempts = 2 }
+	r.start()
+	r.settle()
+	db.MustExecSuper(`CREATE FUNCTION public.refuse() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE EXCEPTION 'not this one'; END $$`)
+	db.MustExecSuper(`CREATE TRIGGER refuse BEFORE INSERT ON embedsidecar.task FOR EACH ROW
+		WHEN (NEW.row_key = 'ROW 7' AND NEW.first_lsn = '0/0') EXECUTE FUNCTION public.refuse()`)
+	db.MustExec(`UPDATE embedsidecar.installation SET enabled = false`)
+	db.MustExec(`UPDATE docs SET body = body || '!'`)
+	for _, code := range []string{"Row 7", "ROW 7"} {
+		db.MustExec(`UPDATE docs SET code = $1::text WHERE code = 'row 7'`, code)
+	}
+	testenv.Eventually(t, 20*time.Second, func() (bool, string) {
+		n := r.count(`SELECT count(*) FROM embedsidecar.task`)
+		return n >= 52, fmt.Sprintf("%d tasks", n)
+	})
+	db.MustExec(`UPDATE embedsidecar.installation SET enabled = true`)
+	r.settle()
+	if n := r.count(`SELECT count(*) FROM embedsidecar.task WHERE state = 'failed' AND error_code = 'refused'`); n != 2 {
+		t.Errorf("%d dead letters, want the two old spellings", n)
+	}
+	if n := r.count(`SELECT count(*) FROM embedsidecar.task WHERE state <> 'failed'`); n != 0 {
+		t.Errorf("%d tasks were held up", n)
+	}
+	db.MustExecSuper(`DROP TRIGGER refuse ON embedsidecar.task`)
+	db.MustExec(`UPDATE embedsidecar.task SET state = 'todo', attempt = 0`)
+	db.MustExec(`UPDATE docs SET body = body || '?' WHERE code = 'row 1'`) // whoever retries wakes the workers
+	r.settle()
+	r.verify()
+}

@@ -40,8 +40,23 @@ const (
 	broken                 // err
 )
 
-// process takes leased tasks to their end. It returns an error only if the batch as a whole could not be finished.
+// process takes leased tasks to their end. It returns an error only if the batch as a whole could not be finished. Should the database
+// refuse a statement that no row was thought to be able to break, the batch is halved all the same: one row must not hold up the rest.
 func (w *Worker) process(ctx context.Context, tasks []queue.Task) error {
+	err := w.attempt(ctx, tasks)
+	if !rowsFault(err) || parkable(err) {
+		return err
+	}
+	if len(tasks) == 1 {
+		w.o.Log.WarnContext(ctx, "row refused", "pipeline", w.o.Pipeline.Name, "error", quiet(err))
+		it := item{task: tasks[0], action: broken, err: &embed.TextError{Class: embed.Data, Code: "refused", Message: sqlState(err)}}
+		return w.end(ctx, tasks[0].LeaseToken, []queue.Outcome{w.failure(&it)})
+	}
+	half := len(tasks) / 2
+	return errors.Join(w.process(ctx, tasks[:half]), w.process(ctx, tasks[half:]))
+}
+
+func (w *Worker) attempt(ctx context.Context, tasks []queue.Task) error {
 	items, err := w.look(ctx, tasks)
 	switch {
 	case lockedOut(err):
