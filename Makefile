@@ -33,6 +33,8 @@ test_env   = $(if $(own_pg),,EMBEDSIDECAR_TEST_MAJORS='$(PG_TEST)')
 TEST_FLAGS ?= -p 2 -timeout 15m
 TEST      ?= ./...
 FUZZTIME  ?= 20s
+# The plugin onnx gets the tokenizers crate where there is cargo; EMBEDSIDECAR_TOKENIZERS=no does without.
+with_tokenizers = tags=$$(tools/build-tokenizers.sh) && export GOFLAGS="$$GOFLAGS$${tags:+ -tags=$$tags}" &&
 KILLS     ?= 200
 
 # What `make cover` counts: everything but programs, generated code and helpers of tests.
@@ -55,7 +57,7 @@ build: ## build bin/embedsidecar (no cgo) and the plugins in bin/plugins
 	CGO_ENABLED=0 $(GO) build -trimpath -ldflags '$(LDFLAGS)' -o bin/embedsidecar ./cmd/embedsidecar
 	CGO_ENABLED=0 $(GO) build -trimpath -ldflags '$(LDFLAGS)' -o bin/plugins/embedsidecar-fake ./plugins/fake
 	CGO_ENABLED=0 $(GO) build -trimpath -ldflags '$(LDFLAGS)' -o bin/plugins/embedsidecar-remote ./plugins/remote
-	CGO_ENABLED=1 $(GO) build -trimpath -ldflags '$(LDFLAGS)' -o bin/plugins/embedsidecar-onnx ./plugins/onnx
+	$(with_tokenizers) CGO_ENABLED=1 $(GO) build -trimpath -ldflags '$(LDFLAGS)' -o bin/plugins/embedsidecar-onnx ./plugins/onnx
 
 install-deps: ## install what is missing on this system (as root), or name it
 	@tools/need.sh go cc python git
@@ -79,7 +81,7 @@ demo: build runtime model ## show it at work on a throw-away server; BREAK=1 kee
 
 test: build runtime model ## get everything the tests need, then run them; TEST=./queue narrows, PG_TEST=17 picks servers
 	@$(call get_pg,$(PG_TEST))
-	$(test_env) $(GO) test $(TEST_FLAGS) $(TEST)
+	$(with_tokenizers) $(test_env) $(GO) test $(TEST_FLAGS) $(TEST)
 
 test-kills: ## 200 random kills of the sidecar on each server, under load; KILLS=1000 for more
 	@tools/need.sh go
@@ -93,13 +95,13 @@ soak: ## the long forms of what make test does in short: kills, a transaction of
 
 test-race: build runtime model ## the same under the race detector
 	@$(call get_pg,$(PG_TEST))
-	$(test_env) CGO_ENABLED=1 $(GO) test -race -p 2 -timeout 30m $(TEST)
+	$(with_tokenizers) $(test_env) CGO_ENABLED=1 $(GO) test -race -p 2 -timeout 30m $(TEST)
 
 comma := ,
 space := $(subst ,, )
 cover: build runtime model ## test coverage of the core packages; fails below COVER_MIN percent
 	@$(call get_pg,$(PG_TEST))
-	$(test_env) $(GO) test $(TEST_FLAGS) -coverprofile=cover.out -coverpkg=$(subst $(space),$(comma),$(strip $(CORE))) ./...
+	$(with_tokenizers) $(test_env) $(GO) test $(TEST_FLAGS) -coverprofile=cover.out -coverpkg=$(subst $(space),$(comma),$(strip $(CORE))) ./...
 	@awk -v module=$(MODULE)/ -v least=$(COVER_MIN) -f tools/cover.awk cover.out
 
 lint: lint-light $(GOLANGCI) lint-files ## all linters: Go, shell, Dockerfile, YAML

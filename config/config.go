@@ -44,6 +44,8 @@ type Config struct {
 	Ops   Ops
 	Log   Log
 
+	settling []modelMistakes // by model of the file
+
 	origins map[string]string // path of a setting -> where it was set, for messages
 	file    string            // the file that was read, or ""
 	env     *environ          // for plugins that are allowed to see parts of it
@@ -129,6 +131,7 @@ type Model struct {
 	SHA256  string // of its weights, 64 hexadecimal digits; "": not checked
 	Threads int    // 0: Config.Threads
 	Remote  Remote // for the plugin remote
+	ModelSettings
 }
 
 // Workers embed.

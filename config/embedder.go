@@ -2,6 +2,7 @@ package config
 
 import (
 	"errors"
+	"maps"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -38,7 +39,9 @@ func (c *Config) Embedder(find Finder, plugin, model string) (Embedder, error) {
 	}
 	e := Embedder{Plugin: plugin, Model: model, Threads: c.Threads, Env: map[string]string{}}
 	folder := model
+	var settings map[string]string
 	if m := c.model(model); m != nil {
+		settings = m.env()
 		e.ModelSHA256 = m.SHA256
 		if m.Path != "" {
 			folder = absolute(m.Path)
@@ -81,7 +84,11 @@ func (c *Config) Embedder(find Finder, plugin, model string) (Embedder, error) {
 	if isPath(e.Plugin) {
 		e.Plugin = strings.TrimPrefix(filepath.Base(e.Plugin), "embedsidecar-")
 	}
-	return e, c.fillEnv(&e, find, folder)
+	if err := c.fillEnv(&e, find, folder); err != nil {
+		return e, err
+	}
+	maps.Copy(e.Env, settings) // of this model: nearer than what is set for all
+	return e, nil
 }
 
 // fillEnv decides about the model folder and the library, and makes the plugin's environment.

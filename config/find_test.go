@@ -139,6 +139,8 @@ func TestConfig_Embedder(t *testing.T) {
 plugins: {catalog: [{name: mine, path: `+root+`/own/embedsidecar-mine, sha256: `+strings.Repeat("a", 64)+`, env: [OMP_NUM_THREADS, UNSET]}]}
 models:
 - {name: big, threads: 2, sha256: `+strings.Repeat("b", 64)+`}
+- {name: cut, plugin: fake, path: `+root+`/bin/models/big, dims: 64, max_tokens: 100, pooling: last, normalize: false, truncate: left, precision: int8,
+   provider: auto, document_prefix: "", query_prefix: "query: "}
 - {name: else, plugin: mine, path: `+root+`/bin/models/big}
 `)
 	c, _, err := Load(Source{
@@ -177,6 +179,15 @@ models:
 			ModelPath: root + "/bin/models/big", Threads: 3, Env: with(map[string]string{
 				"EMBEDSIDECAR_PLUGIN_THREADS": "3", "OMP_NUM_THREADS": "7",
 				"EMBEDSIDECAR_PLUGIN_MODEL": root + "/bin/models/big",
+			}),
+		}},
+		{"", "cut", Embedder{
+			Plugin: "fake", PluginPath: root + "/bin/plugins/embedsidecar-fake", Model: "cut", ModelPath: root + "/bin/models/big", Threads: 3,
+			Env: with(map[string]string{
+				"EMBEDSIDECAR_PLUGIN_THREADS": "3", "EMBEDSIDECAR_PLUGIN_MODEL": root + "/bin/models/big",
+				"EMBEDSIDECAR_PLUGIN_DIMS": "64", "EMBEDSIDECAR_PLUGIN_MAX_TOKENS": "100", "EMBEDSIDECAR_PLUGIN_POOLING": "last",
+				"EMBEDSIDECAR_PLUGIN_NORMALIZE": "false", "EMBEDSIDECAR_PLUGIN_TRUNCATE": "left", "EMBEDSIDECAR_PLUGIN_PRECISION": "int8",
+				"EMBEDSIDECAR_PLUGIN_PROVIDER": "auto", "EMBEDSIDECAR_PLUGIN_DOCUMENT_PREFIX": "", "EMBEDSIDECAR_PLUGIN_QUERY_PREFIX": "query: ",
 			}),
 		}},
 		{"fake", "384", Embedder{

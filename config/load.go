@@ -337,7 +337,12 @@ func (l *loader) finish() {
 		if c.Models[i].Plugin == "" {
 			c.Models[i].Plugin = c.Plugins.Default
 		}
+		c.Models[i].settle(c.settling[i], func(name string, err error) {
+			path := index("models", i) + "." + name
+			l.problems = append(l.problems, Problem{Path: path, Place: c.place(path), Message: redactText(shown(err))})
+		})
 	}
+	c.settling = nil
 	for i := range c.Pipelines {
 		spec := &c.Pipelines[i]
 		spec.ColumnLists = c.Publication.ColumnLists

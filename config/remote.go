@@ -88,6 +88,11 @@ func remoteSchema(s *schema, r *Remote) {
 // set tells whether the file says anything of the kind.
 func (r Remote) set() bool { return len(r.Settings) > 0 || r.KeyEnv != "" }
 
+// elsewhere tells whether the file says where the model is served.
+func (r Remote) elsewhere() bool {
+	return r.KeyEnv != "" || r.Settings["DIALECT"] != "" || r.Settings["URL"] != ""
+}
+
 // check returns the path of a mistake below the model, and what it is.
 func (r Remote) check(plugin string, env *environ) (path, mistake string) {
 	if !r.set() {

@@ -65,7 +65,9 @@ func fileSchema(c *Config) *schema {
 	}
 	root.field("models").item = func(i int) *schema {
 		c.Models = append(c.Models, Model{})
-		return modelSchema(&c.Models[i])
+		s := modelSchema(&c.Models[i])
+		c.settling = append(c.settling, c.Models[i].addTo(s))
+		return s
 	}
 	root.field("plugins.catalog").item = func(i int) *schema {
 		c.Plugins.Catalog = append(c.Plugins.Catalog, Plugin{})

@@ -8,14 +8,24 @@
 //	EMBEDSIDECAR_PLUGIN_ONNXRUNTIME  shared library of ONNX Runtime 1.24 or newer, or its folder. Default: lib/, ../lib or
 //	                                 ../../lib beside this program, then /usr/lib/embedsidecar
 //	EMBEDSIDECAR_PLUGIN_THREADS      threads that compute. Default 0: as many as there are CPUs for this process
+//	EMBEDSIDECAR_PLUGIN_PRECISION    fp32, or int8 for model_int8.onnx. Default: what model.onnx holds
+//	EMBEDSIDECAR_PLUGIN_PROVIDER     what computes: cpu, auto (CUDA where present), cuda, tensorrt, openvino, coreml. Default cpu
+//
+// and in place of what the folder says:
+//
+//	EMBEDSIDECAR_PLUGIN_POOLING          mean, cls or last
+//	EMBEDSIDECAR_PLUGIN_NORMALIZE        true or false
+//	EMBEDSIDECAR_PLUGIN_MAX_TOKENS       tokens that are read of a text, special ones included
+//	EMBEDSIDECAR_PLUGIN_TRUNCATE         the side of a longer text that is cut off: right or left
+//	EMBEDSIDECAR_PLUGIN_DIMS             numbers of each vector that are kept
+//	EMBEDSIDECAR_PLUGIN_DOCUMENT_PREFIX  put before each document
+//	EMBEDSIDECAR_PLUGIN_QUERY_PREFIX     put before each query
 package main
 
 import (
 	"context"
 	"errors"
-	"fmt"
 	"os"
-	"strconv"
 	"sync"
 
 	"github.com/embedsidecar/embedsidecar/embed"
@@ -26,23 +36,14 @@ import (
 // version is set when the program is built.
 var version = "unknown"
 
-const (
-	modelKey   = "EMBEDSIDECAR_PLUGIN_MODEL"
-	libraryKey = "EMBEDSIDECAR_PLUGIN_ONNXRUNTIME"
-	threadsKey = "EMBEDSIDECAR_PLUGIN_THREADS"
-)
-
 // maxBatch is the most texts in one call: enough to find neighbours of equal length, few enough to be answered in seconds.
 const maxBatch = 512
 
-// maxThreads is far more than a small model can use.
-const maxThreads = 256
-
-func main() { sdk.Serve(&embedder{getenv: os.Getenv}) }
+func main() { sdk.Serve(&embedder{lookup: os.LookupEnv}) }
 
 // embedder joins the model to the contract.
 type embedder struct {
-	getenv func(string) string
+	lookup func(string) (string, bool)
 
 	mu    sync.Mutex
 	model *model.Model // nil until opened
@@ -61,27 +62,6 @@ func (e *embedder) open(ctx context.Context) (*model.Model, error) {
 	}
 	e.model, err = model.Open(ctx, options)
 	return e.model, err
-}
-
-// options reads the environment.
-func (e *embedder) options() (model.Options, error) {
-	options := model.Options{Folder: e.getenv(modelKey)}
-	if options.Folder == "" {
-		return model.Options{}, fmt.Errorf("%s is not set: it names the model's folder, see tools/fetch-model.sh", modelKey)
-	}
-	if text := e.getenv(threadsKey); text != "" {
-		n, err := strconv.Atoi(text)
-		if err != nil || n < 0 || n > maxThreads {
-			return model.Options{}, fmt.Errorf("%s=%q: want a number from 0 to %d", threadsKey, text, maxThreads)
-		}
-		options.Threads = n
-	}
-	program, err := os.Executable()
-	if err != nil {
-		program = "" // then only the system's folder is searched
-	}
-	options.Library, err = model.FindLibrary(e.getenv(libraryKey), program)
-	return options, err
 }
 
 // Describe implements sdk.Embedder. The first call opens the model, which takes a second.
@@ -116,6 +96,10 @@ func (e *embedder) Embed(ctx context.Context, _ string, kind sdk.Kind, texts []s
 	}
 	answers := make([]sdk.Answer, len(results))
 	for i, r := range results {
+		if r.Err != nil {
+			answers[i].Err = &sdk.TextError{Class: sdk.Invalid, Message: r.Err.Error()}
+			continue
+		}
 		answers[i] = sdk.Answer{Vector: r.Vector, Empty: r.Empty, Truncated: r.Truncated, Tokens: r.Tokens}
 	}
 	return answers, nil

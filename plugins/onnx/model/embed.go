@@ -25,7 +25,8 @@ type batch struct {
 type encoded struct{ begin, end int } // in batch.tokens
 
 // Embed returns one result per text, in the order given: a vector of Dims numbers, or Empty for a text without a token but
-// special ones. Texts longer than MaxTokens are cut at the end and marked. It stops between two runs of the network when the
+// special ones. Texts longer than MaxTokens are cut and marked. A text that
+// the tokenizer cannot read gets an error of its own. It stops between two runs of the network when the
 // context ends. On error there are no partial results; the error is the context's, or an *embed.Error.
 func (m *Model) Embed(ctx context.Context, kind embed.Kind, texts []string) ([]embed.Result, error) {
 	b, ok := m.scratch.Get().(*batch)
@@ -58,10 +59,15 @@ func (m *Model) encode(ctx context.Context, b *batch, prefix string, texts []str
 			return err
 		}
 		begin := len(b.tokens)
-		tokens, info := m.tokenizer.Encode(b.tokens, text, m.settings.maxTokens)
-		empty := info.Content == 0
-		if prefix != "" && !empty {
-			tokens, info = m.tokenizer.Encode(b.tokens, prefix+text, m.settings.maxTokens)
+		tokens, info, err := m.tokenizer.encode(b.tokens, text)
+		empty := info.content == 0
+		if prefix != "" && !empty && err == nil {
+			tokens, info, err = m.tokenizer.encode(b.tokens, prefix+text)
+		}
+		if err != nil {
+			results[i].Err = &embed.TextError{Class: embed.Data, Code: "tokenize", Message: err.Error()}
+			b.texts = append(b.texts, encoded{begin, begin})
+			continue
 		}
 		if empty {
 			results[i].Empty = true
@@ -71,7 +77,7 @@ func (m *Model) encode(ctx context.Context, b *batch, prefix string, texts []str
 		b.tokens = tokens
 		b.texts = append(b.texts, encoded{begin, len(tokens)})
 		b.order = append(b.order, i)
-		results[i].Truncated, results[i].Tokens = info.Truncated, len(tokens)-begin
+		results[i].Truncated, results[i].Tokens = info.truncated, len(tokens)-begin
 	}
 	slices.SortStableFunc(b.order, func(x, y int) int { return cmp.Compare(results[x].Tokens, results[y].Tokens) })
 	for _, i := range b.order {
@@ -89,7 +95,7 @@ func (m *Model) embed(ctx context.Context, b *batch, results []embed.Result) err
 		left.Add(int64(p.cost()))
 	}
 	came := int(m.calls.Add(1))
-	dims := m.network.dims
+	dims := m.about.Dims
 	vectors := make([]float32, len(b.order)*dims) // the caller's
 	var next atomic.Int64
 	group, ctx := errgroup.WithContext(ctx)
@@ -104,7 +110,7 @@ func (m *Model) embed(ctx context.Context, b *batch, results []embed.Result) err
 				err := m.run(ctx, came, int(left.Load()), b.sorted[p.first:p.end], p.width, func(i int, v []float32) {
 					place := p.first + i
 					vector := vectors[place*dims : (place+1)*dims : (place+1)*dims]
-					copy(vector, v)
+					copy(vector, v) // the first of them
 					if m.settings.normalize {
 						normalize(vector)
 					}

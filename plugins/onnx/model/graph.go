@@ -11,6 +11,7 @@ import (
 // A graph is what an ONNX file says of itself. It is read without ONNX Runtime, before that library sees the file: an ONNX
 // file may name other files to read weights from, anywhere on the disk.
 type graph struct {
+	file            string // in the folder; parseGraph does not know it
 	inputs, outputs []port
 	metadata        map[string]string
 	external        []string // files that hold weights, as the file names them
@@ -52,11 +53,11 @@ func parseGraph(data []byte) (*graph, error) {
 	}
 	switch {
 	case p.weights[elementInt8]+p.weights[elementUint8] > 0:
-		g.precision = "int8"
+		g.precision = precisionInt8
 	case p.weights[elementFloat16]+p.weights[elementBF16] > 0:
-		g.precision = "fp16"
+		g.precision = precisionFP16
 	default:
-		g.precision = "fp32"
+		g.precision = precisionFP32
 	}
 	return g, nil
 }

@@ -19,25 +19,27 @@ type lane struct {
 
 // network is what runs: the session and the shapes it takes and gives.
 type network struct {
-	session *ort.DynamicAdvancedSession
-	fill    []fill // by input
-	dims    int
-	pooling string // poolGraph: the output is a vector per text; otherwise one per token
+	session  *ort.DynamicAdvancedSession
+	provider string // what computes
+	fill     []fill // by input
+	dims     int
+	pooling  string // poolGraph: the output is a vector per text; otherwise one per token
 }
 
 // fill says what an input is filled with.
-type fill func(token int32, isText bool) int64
+type fill func(place int, token int32, isText bool) int64
 
 // Inputs by name. A padded place has token 0 and mask 0.
 var fills = map[string]fill{
-	"input_ids": func(token int32, _ bool) int64 { return int64(token) },
-	"attention_mask": func(_ int32, isText bool) int64 {
+	"input_ids": func(_ int, token int32, _ bool) int64 { return int64(token) },
+	"attention_mask": func(_ int, _ int32, isText bool) int64 {
 		if isText {
 			return 1
 		}
 		return 0
 	},
-	"token_type_ids": func(int32, bool) int64 { return 0 },
+	"token_type_ids": func(int, int32, bool) int64 { return 0 },
+	"position_ids":   func(place int, _ int32, _ bool) int64 { return int64(place) },
 }
 
 func newLane(n *network, tokens int) *lane {
@@ -63,11 +65,11 @@ func (l *lane) run(texts [][]int32, width int, vector func(i int, v []float32)) 
 	for k, fill := range n.fill {
 		in := l.inputs[k][:0]
 		for _, tokens := range texts {
-			for _, token := range tokens {
-				in = append(in, fill(token, true))
+			for place, token := range tokens {
+				in = append(in, fill(place, token, true))
 			}
-			for range width - len(tokens) {
-				in = append(in, fill(0, false))
+			for place := len(tokens); place < width; place++ {
+				in = append(in, fill(place, 0, false))
 			}
 		}
 	}

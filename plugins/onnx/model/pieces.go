@@ -13,6 +13,8 @@ const (
 	// pieceTokens bounds a piece. Of 512, 1024, 2048 and 4096 it was the fastest, because less of it is padding, and it
 	// keeps what a small call waits for short.
 	pieceTokens = 512
+	// acceleratorTokens is the same for other processors than the CPU, which small pieces would leave idle.
+	acceleratorTokens = 16384
 	// runOverhead is what a run costs besides its tokens, as a number of tokens that take as long.
 	runOverhead = 10
 )

@@ -2,12 +2,15 @@ package model
 
 import "math"
 
-// pool makes one vector of the vectors of a text's tokens, in place: the first of them, or their mean. rows holds them one
+// pool makes one vector of the vectors of a text's tokens, in place: the first of them, the last, or their mean. rows holds them one
 // after the other, padding at the end.
 func pool(how string, rows []float32, tokens, dims int) []float32 {
 	sum := rows[:dims]
-	if how == poolFirst {
+	switch how {
+	case poolFirst:
 		return sum
+	case poolLast:
+		return rows[(tokens-1)*dims : tokens*dims]
 	}
 	for row := 1; row < tokens; row++ {
 		for i, x := range rows[row*dims : (row+1)*dims] {

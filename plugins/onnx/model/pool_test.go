@@ -10,6 +10,9 @@ func TestPool(t *testing.T) {
 	if got := pool(poolMean, rows(), 3, 2); !slices.Equal(got, []float32{3, 5}) {
 		t.Errorf("mean %v, want [3 5]", got)
 	}
+	if got := pool(poolLast, rows(), 3, 2); !slices.Equal(got, []float32{5, 9}) {
+		t.Errorf("last %v, want [5 9]", got)
+	}
 	if got := pool(poolFirst, rows(), 3, 2); !slices.Equal(got, []float32{1, 2}) {
 		t.Errorf("first %v, want [1 2]", got)
 	}

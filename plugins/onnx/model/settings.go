@@ -1,8 +1,7 @@
 package model
 
 import (
-	"crypto/sha256"
-	"encoding/hex"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"path"
@@ -15,34 +14,44 @@ import (
 // The files of a model folder.
 const (
 	graphFile     = "model.onnx"
+	int8File      = "model_int8.onnx"
 	tokenizerFile = "tokenizer.json" //nolint:gosec // the name of a file, not a secret
 )
 
-// settings is what the small files of a model folder say, as sentence-transformers writes them.
+// settings is what the small files of a model folder say, as sentence-transformers and transformers write them, and what a
+// user said otherwise.
 type settings struct {
-	maxTokens int
-	vocab     int // 0: not known
-	hidden    int // 0: not known
-	pooling   string
-	normalize bool
-	prefixes  [2]string // by embed.Kind
+	maxTokens    int
+	positions    int // most tokens that the model can take; 0: not known
+	vocab        int // 0: not known
+	hidden       int // 0: not known
+	truncateLeft bool
+	pooling      string
+	poolingSet   bool // said by the folder or the user, and not a guess
+	normalize    bool
+	keep         int       // dims that are kept; 0: all
+	prefixes     [2]string // by embed.Kind
 }
 
 // Ways to make one vector of the tokens' vectors.
 const (
 	poolMean  = "mean"
 	poolFirst = "cls"
+	poolLast  = "last"
 	poolGraph = "graph" // the graph does it
 )
 
-func readSettings(f *folder) (settings, error) {
+func readSettings(f *folder, by Settings) (settings, error) {
 	var s settings
 	for _, read := range []func(*folder) error{s.readLimits, s.readModules, s.readPrompts} {
 		if err := read(f); err != nil {
 			return settings{}, err
 		}
 	}
-	return s, nil
+	if err := s.override(by); err != nil {
+		return settings{}, err
+	}
+	return s, s.checkLimit()
 }
 
 // readLimits finds the number of tokens that the model was made for. tokenizer.json has a number too, but that is a left-over
@@ -54,11 +63,15 @@ func (s *settings) readLimits(f *folder) error {
 	}
 	var tokenizer struct {
 		MaxTokens float64 `json:"model_max_length"` // may be 1e30, for none
+		Side      string  `json:"truncation_side"`
 	}
 	var config struct {
-		Positions int `json:"max_position_embeddings"`
-		Vocab     int `json:"vocab_size"`
-		Hidden    int `json:"hidden_size"`
+		Type      string `json:"model_type"`
+		Positions int    `json:"max_position_embeddings"`
+		Pad       *int   `json:"pad_token_id"`
+		Vocab     int    `json:"vocab_size"`
+		Hidden    int    `json:"hidden_size"`
+		Dim       int    `json:"dim"` // what DistilBERT calls it
 	}
 	for name, v := range map[string]any{
 		"sentence_bert_config.json": &sentence, "tokenizer_config.json": &tokenizer, "config.json": &config,
@@ -70,18 +83,43 @@ func (s *settings) readLimits(f *folder) error {
 	if sentence.Lowercase {
 		return errors.New("sentence_bert_config.json: do_lower_case=true is not supported: the tokenizer makes small letters itself")
 	}
-	s.vocab, s.hidden = config.Vocab, config.Hidden
+	s.vocab, s.hidden, s.positions = config.Vocab, max(config.Hidden, config.Dim), config.Positions
+	if slices.Contains(countsFromPad, config.Type) && s.positions > 0 {
+		pad := 1
+		if config.Pad != nil {
+			pad = *config.Pad
+		}
+		s.positions -= pad + 1
+	}
 	switch {
 	case sentence.MaxTokens != nil:
 		s.maxTokens = *sentence.MaxTokens
-	case tokenizer.MaxTokens > 0 && tokenizer.MaxTokens <= float64(config.Positions):
+	case tokenizer.MaxTokens > 0 && (tokenizer.MaxTokens <= float64(s.positions) || s.positions == 0 && tokenizer.MaxTokens <= MaxTokensLimit):
 		s.maxTokens = int(tokenizer.MaxTokens)
 	default:
-		s.maxTokens = config.Positions
+		s.maxTokens = s.positions
 	}
-	if s.maxTokens < 3 || s.maxTokens > MaxTokensLimit || (config.Positions > 0 && s.maxTokens > config.Positions) {
-		return fmt.Errorf("sentence_bert_config.json, config.json: a limit of %d tokens is not between 3 and %d",
-			s.maxTokens, min(MaxTokensLimit, max(config.Positions, 3)))
+	switch tokenizer.Side {
+	case "", right:
+	case left:
+		s.truncateLeft = true
+	default:
+		return fmt.Errorf("tokenizer_config.json: truncation_side %q is neither %s nor %s", tokenizer.Side, right, left)
+	}
+	return nil
+}
+
+// countsFromPad are the models whose first position is not 0 but the one behind the padding's: so many fewer tokens fit.
+var countsFromPad = []string{"roberta", "xlm-roberta", "xlm-roberta-xl", "camembert", "roberta-prelayernorm", "mpnet", "data2vec-text"}
+
+func (s *settings) checkLimit() error {
+	most := MaxTokensLimit
+	if s.positions > 0 {
+		most = min(most, s.positions)
+	}
+	if s.maxTokens < 3 || s.maxTokens > most {
+		return fmt.Errorf("a limit of %d tokens is not between 3 and %d; it comes from sentence_bert_config.json, tokenizer_config.json or config.json, unless max_tokens says otherwise",
+			s.maxTokens, most)
 	}
 	return nil
 }
@@ -108,28 +146,43 @@ func (s *settings) readModules(f *folder) error {
 		return fmt.Errorf("modules.json: %s is not supported, only Transformer, Pooling and perhaps Normalize", strings.Join(kinds, ", "))
 	}
 	s.normalize = len(kinds) == 3
+	return s.readPooling(f, path.Join(modules[1].Path, "config.json"))
+}
 
-	pooling := map[string]any{}
-	name := path.Join(modules[1].Path, "config.json")
+// readPooling reads the settings of the pooling module, in the form with a switch for each way and in the one with a name.
+func (s *settings) readPooling(f *folder, name string) error {
+	pooling := map[string]json.RawMessage{}
 	if found, err := f.readJSON(name, &pooling); err != nil || !found {
 		return errors.Join(err, fmt.Errorf("read pooling settings %s", name))
 	}
 	var modes []string
-	for key, value := range pooling {
-		if mode, ok := strings.CutPrefix(key, "pooling_mode_"); ok && value == true {
-			modes = append(modes, mode)
+	if raw, ok := pooling["pooling_mode"]; ok {
+		var mode string
+		if json.Unmarshal(raw, &mode) == nil {
+			modes = []string{mode}
+		} else if err := json.Unmarshal(raw, &modes); err != nil {
+			return fmt.Errorf("%s: pooling_mode is neither a name nor a list of names", name)
+		}
+	} else {
+		for key, value := range pooling {
+			if mode, ok := strings.CutPrefix(key, "pooling_mode_"); ok && string(value) == "true" {
+				modes = append(modes, mode)
+			}
 		}
 	}
 	slices.Sort(modes)
 	switch strings.Join(modes, "+") {
-	case "mean_tokens":
+	case "mean_tokens", "mean":
 		s.pooling = poolMean
-	case "cls_token":
+	case "cls_token", "cls":
 		s.pooling = poolFirst
+	case "lasttoken":
+		s.pooling = poolLast
 	default:
-		return fmt.Errorf("%s: pooling %q is neither mean_tokens nor cls_token", name, modes)
+		return fmt.Errorf("%s: pooling %q is none of mean, cls and lasttoken", name, modes)
 	}
-	if pooling["include_prompt"] == false {
+	s.poolingSet = true
+	if string(pooling["include_prompt"]) == "false" {
 		return fmt.Errorf("%s: include_prompt=false is not supported", name)
 	}
 	return nil
@@ -159,26 +212,4 @@ func (s *settings) readPrompts(f *folder) error {
 	s.prefixes[embed.Document] = find("document", "passage", "corpus")
 	s.prefixes[embed.Query] = find("query")
 	return nil
-}
-
-// fingerprint names everything that can change a vector by more than rounding.
-func fingerprint(f *folder, g *graph, s settings, dims int) string {
-	hash := sha256.New()
-	line := func(key string, value any) { _, _ = fmt.Fprintf(hash, "%s=%q\n", key, fmt.Sprint(value)) }
-	line("format", "embedsidecar onnx 1")
-	line("weights", f.sums[graphFile])
-	external := slices.Clone(g.external)
-	slices.Sort(external)
-	for _, name := range slices.Compact(external) {
-		line("weights "+name, f.sums[path.Clean(name)])
-	}
-	line("tokenizer", f.sums[tokenizerFile])
-	line("pooling", s.pooling)
-	line("normalize", s.normalize)
-	line("document prefix", s.prefixes[embed.Document])
-	line("query prefix", s.prefixes[embed.Query])
-	line("max tokens", s.maxTokens)
-	line("dims", dims)
-	line("precision", g.precision)
-	return "sha256:" + hex.EncodeToString(hash.Sum(nil))
 }

@@ -52,7 +52,7 @@ func TestOpen_FollowsTheSettings(t *testing.T) {
 		wantVector(t, mustOpenTiny(t, map[string]string{"1_Pooling/config.json": clsPooling}), embed.Document, "a b a b", 1, 1, 0)
 	})
 	t.Run("pooled by the graph", func(t *testing.T) {
-		m := mustOpenTiny(t, map[string]string{"model.onnx": string(tinyGraph{pooled: true}.encode())})
+		m := mustOpenTiny(t, map[string]string{"modules.json": "", "model.onnx": string(tinyGraph{pooled: true}.encode())})
 		wantVector(t, m, embed.Document, "a b", 4, 8, 1)
 	})
 	t.Run("length 1", func(t *testing.T) {
@@ -97,12 +97,13 @@ func TestOpen_RefusesSettingsItWouldNotFollow(t *testing.T) {
 		{"modules.json", `[{"path": "", "type": "x.Transformer"}, {"path": "1_Pooling", "type": "x.Pooling"}, {"path": "2", "type": "x.Dense"}]`, "Dense is not supported"},
 		{"modules.json", `[]`, "modules.json"},
 		{"modules.json", `[{"path": "", "type": "x.Transformer"}, {"path": "../../etc", "type": "x.Pooling"}]`, "../../etc/config.json"},
-		{"1_Pooling/config.json", `{"pooling_mode_max_tokens": true}`, `pooling ["max_tokens"]`},
+		{"1_Pooling/config.json", `{"pooling_mode_max_tokens": true}`, `pooling ["max_tokens"] is none of`},
 		{"1_Pooling/config.json", `{"pooling_mode_mean_tokens": true, "pooling_mode_cls_token": true}`, `pooling ["cls_token" "mean_tokens"]`},
 		{"1_Pooling/config.json", `{"pooling_mode_mean_tokens": true, "include_prompt": false}`, "include_prompt=false"},
 		{"1_Pooling/config.json", "", "1_Pooling/config.json"},
 		{"config.json", `{"max_position_embeddings": 64, "vocab_size": 7, "hidden_size": 3}`, "tokens up to 7, the model knows 7"},
-		{"tokenizer.json", `{"model": {"type": "Unigram"}}`, `"Unigram" is not supported`},
+		{"tokenizer.json", `{"model": {"type": "Unigram"}}`, "read tokenizer.json"},
+		{"tokenizer_config.json", `{"truncation_side": "middle"}`, `truncation_side "middle"`},
 		{"tokenizer.json", "", "tokenizer.json"},
 		{"model.onnx", "", "model.onnx"},
 		{"model.onnx", "no graph", "parse ONNX"},

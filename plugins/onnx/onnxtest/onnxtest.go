@@ -3,11 +3,12 @@
 package onnxtest
 
 import (
-	"bufio"
 	"compress/gzip"
 	"encoding/json"
+	"io"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 )
 
@@ -53,8 +54,8 @@ func need(t testing.TB, variable, pattern string, folder bool, command string) s
 	return path
 }
 
-// Lines reads a gzipped file of JSON objects, one a line.
-func Lines[T any](t testing.TB, path string) []T {
+// Unzipped returns the content of a gzipped file.
+func Unzipped(t testing.TB, path string) string {
 	t.Helper()
 	file, err := os.Open(path)
 	if err != nil {
@@ -65,7 +66,17 @@ func Lines[T any](t testing.TB, path string) []T {
 	if err != nil {
 		t.Fatalf("read %s: %v", path, err)
 	}
-	decoder := json.NewDecoder(bufio.NewReader(unzipped))
+	content, err := io.ReadAll(unzipped)
+	if err != nil {
+		t.Fatalf("read %s: %v", path, err)
+	}
+	return string(content)
+}
+
+// Lines reads a gzipped file of JSON objects, one a line.
+func Lines[T any](t testing.TB, path string) []T {
+	t.Helper()
+	decoder := json.NewDecoder(strings.NewReader(Unzipped(t, path)))
 	var lines []T
 	for decoder.More() {
 		var line T

@@ -62,6 +62,9 @@ func (t *Tokenizer) MaxID() int32 { return t.maxID }
 // Around returns how many special tokens are put around every text; a limit for Encode must be larger.
 func (t *Tokenizer) Around() int { return len(t.before) + len(t.after) }
 
+// Before returns how many of them stand before it.
+func (t *Tokenizer) Before() int { return len(t.before) }
+
 // Encode appends the tokens of text to dst, special tokens included, and returns it. At most limit tokens are appended: the
 // end of the text is cut, the special tokens after it are not; limit 0 stands for no limit. Any bytes are allowed; those
 // that are not UTF-8 are dropped.

@@ -1,0 +1,67 @@
+package model_test
+
+import (
+	"errors"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/embedsidecar/embedsidecar/embed"
+	"github.com/embedsidecar/embedsidecar/plugins/onnx/model"
+	"github.com/embedsidecar/embedsidecar/plugins/onnx/tokenizers"
+)
+
+// bpe is a tokenizer that only the crate reads: words and their letters, <s> text </s>. {1,1,0} is the vector of <s>,
+// {0,1,1} that of </s>, {4,0,0} that of a and {0,8,0} that of b.
+const bpe = `{"version": "1.0", "truncation": {"direction": "Left", "max_length": 4, "strategy": "LongestFirst", "stride": 0},
+	"padding": {"strategy": {"Fixed": 64}, "direction": "Right", "pad_to_multiple_of": null, "pad_id": 0, "pad_type_id": 0, "pad_token": "<pad>"},
+	"added_tokens": [{"id": 2, "content": "<s>", "single_word": false, "lstrip": false, "rstrip": false, "normalized": false, "special": true}],
+	"normalizer": null, "pre_tokenizer": {"type": "WhitespaceSplit"}, "decoder": null,
+	"post_processor": {"type": "BertProcessing", "cls": ["<s>", 2], "sep": ["</s>", 3]},
+	"model": {"type": "BPE", "dropout": null, "unk_token": "<unk>", "continuing_subword_prefix": null, "end_of_word_suffix": null,
+		"fuse_unk": false, "byte_fallback": false, "vocab": {"<pad>": 0, "<unk>": 1, "<s>": 2, "</s>": 3, "a": 4, "b": 5}, "merges": []}}`
+
+func TestOpen_TokenizerOfTheCrate(t *testing.T) {
+	files := map[string]string{"tokenizer.json": bpe}
+	if !tokenizers.Linked {
+		_, err := tryTiny(t, model.Options{}, files)
+		if !errors.Is(err, tokenizers.ErrNotBuilt) {
+			t.Errorf("got %v, want the build that has the crate", err)
+		}
+		wantError(t, err, `read tokenizer.json: model type "BPE" is not supported`, "go build -tags tokenizers")
+		return
+	}
+	m, err := tryTiny(t, model.Options{}, files)
+	if err != nil {
+		t.Fatal(err)
+	}
+	wantVector(t, m, embed.Document, "a", 5./3, 2./3, 1./3)
+	wantVector(t, m, embed.Document, "ab", 5./4, 10./4, 1./4)
+	for _, empty := range []string{"", " \n", "<s>"} {
+		if result := mustEmbed(t, m, empty)[0]; !result.Empty {
+			t.Errorf("%q: got %+v, want it to be empty", empty, result)
+		}
+	}
+
+	// A text is cut at the same place however long it goes on.
+	side := func(truncate string) *model.Model {
+		m, err := tryTiny(t, model.Options{Settings: model.Settings{MaxTokens: 3, Truncate: truncate}}, files)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return m
+	}
+	rightSide, leftSide := side("right"), side("left")
+	for _, middle := range []string{"b ", strings.Repeat("bb ", 1000), strings.Repeat("b", 100_000) + " ", strings.Repeat("  b", 100_000) + " "} {
+		for _, got := range []embed.Result{
+			mustEmbed(t, rightSide, "a "+middle)[0], mustEmbed(t, rightSide, "a"+middle+"b")[0], mustEmbed(t, leftSide, middle+"a")[0],
+		} {
+			if !slices.Equal(got.Vector, []float32{5. / 3, 2. / 3, 1. / 3}) || !got.Truncated || got.Tokens != 3 {
+				t.Errorf("a text of %d bytes: got %+v, want that of a, truncated", len(middle), got)
+			}
+		}
+	}
+	if got := mustEmbed(t, rightSide, strings.Repeat(" ", 1<<20)+"a"+strings.Repeat(" ", 1<<20))[0]; got.Truncated || got.Tokens != 3 {
+		t.Errorf("spaces: got %+v", got)
+	}
+}

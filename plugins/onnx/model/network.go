@@ -1,0 +1,152 @@
+package model
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"runtime/debug"
+
+	ort "github.com/yalue/onnxruntime_go"
+)
+
+// Precisions of weights.
+const (
+	precisionFP32 = "fp32"
+	precisionFP16 = "fp16"
+	precisionInt8 = "int8"
+)
+
+// readGraph reads what the graph of a precision says of itself and makes sure that all weights are inside the folder and listed.
+func readGraph(f *folder, precision string) (*graph, error) {
+	name := graphFile
+	if _, listed := f.sums[int8File]; listed && precision == precisionInt8 {
+		name = int8File
+	}
+	data, err := f.read(name, maxGraphBytes)
+	if err != nil {
+		return nil, err
+	}
+	g, err := parseGraph(data)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", name, err)
+	}
+	g.file = name
+	switch {
+	case precision == "" || precision == g.precision:
+	case precision == precisionInt8 && name == graphFile:
+		return nil, fmt.Errorf("precision int8: there is no %s, and %s holds %s weights; embedsidecar models import --int8 makes it", int8File, name, g.precision)
+	default:
+		return nil, fmt.Errorf("precision %q: %s holds %s weights", precision, name, g.precision)
+	}
+	for _, name := range g.external {
+		if !filepath.IsLocal(name) {
+			return nil, fmt.Errorf("%s: weights in %q are outside the model folder: refused", g.file, name)
+		}
+		if err := f.verify(filepath.Clean(name)); err != nil {
+			return nil, fmt.Errorf("%s: weights in another file: %w", g.file, err)
+		}
+	}
+	return g, nil
+}
+
+// kept returns how many of a vector's dims are kept.
+func (s *settings) kept(dims int) int {
+	if s.keep > 0 {
+		return min(s.keep, dims)
+	}
+	return dims
+}
+
+// newNetwork makes the session. It changes the settings' pooling when the graph does it.
+func newNetwork(f *folder, g *graph, s *settings, o Options) (*network, error) {
+	n := &network{}
+	var inputs []string
+	for _, in := range g.inputs {
+		fill, ok := fills[in.name]
+		if !ok || in.elements != elementInt64 {
+			return nil, fmt.Errorf("%s: input %q (element type %d) is not supported", g.file, in.name, in.elements)
+		}
+		inputs, n.fill = append(inputs, in.name), append(n.fill, fill)
+	}
+	output, err := chooseOutput(g, s.poolingSet)
+	if err != nil {
+		return nil, err
+	}
+	n.pooling = s.pooling
+	if len(output.dims) == 2 {
+		n.pooling, s.pooling = poolGraph, poolGraph
+	}
+	n.dims = int(output.dims[len(output.dims)-1])
+	if n.dims <= 0 {
+		n.dims = s.hidden
+	}
+	if n.dims < 1 || n.dims > 16_000 {
+		return nil, fmt.Errorf("%s: vectors of %d dims are not supported", g.file, n.dims)
+	}
+	if s.keep > n.dims {
+		return nil, fmt.Errorf("%d dims are to be kept, but the model's vectors have %d", s.keep, n.dims)
+	}
+	before, err := os.Stat(filepath.Join(f.path, g.file))
+	if err != nil {
+		return nil, fmt.Errorf("open weights: %w", err)
+	}
+	options, err := sessionOptions(threads(o))
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = options.Destroy() }()
+	if n.provider, err = useProvider(options, o.Library, o.Provider); err != nil {
+		return nil, err
+	}
+	// The file was held in memory to be verified; the library reads it for itself.
+	debug.FreeOSMemory()
+	n.session, err = ort.NewDynamicAdvancedSession(filepath.Join(f.path, g.file), inputs, []string{output.name}, options)
+	if err != nil {
+		return nil, fmt.Errorf("load %s: %w", g.file, err)
+	}
+	after, err := os.Stat(filepath.Join(f.path, g.file))
+	if err != nil || !os.SameFile(before, after) || !before.ModTime().Equal(after.ModTime()) || before.Size() != after.Size() {
+		return nil, errors.Join(fmt.Errorf("load %s: it was changed meanwhile", g.file), err, n.session.Destroy())
+	}
+	return n, nil
+}
+
+// chooseOutput returns the vectors of tokens, if it is known what to make of them, or else those of whole texts; what the
+// graph has is taken.
+func chooseOutput(g *graph, tokensFirst bool) (port, error) {
+	shapes := []int{2, 3}
+	if tokensFirst {
+		shapes = []int{3, 2}
+	}
+	for _, dims := range shapes {
+		for _, name := range []string{"sentence_embedding", "last_hidden_state", "token_embeddings"} {
+			for _, out := range g.outputs {
+				if out.name == name && len(out.dims) == dims && out.elements == elementFloat32 {
+					return out, nil
+				}
+			}
+		}
+	}
+	return port{}, fmt.Errorf("%s: no float32 output named sentence_embedding, last_hidden_state or token_embeddings", g.file)
+}
+
+func sessionOptions(threads int) (*ort.SessionOptions, error) {
+	options, err := ort.NewSessionOptions()
+	if err != nil {
+		return nil, fmt.Errorf("make session options: %w", err)
+	}
+	err = errors.Join(
+		options.SetIntraOpNumThreads(threads),
+		options.SetInterOpNumThreads(1),
+		options.SetGraphOptimizationLevel(ort.GraphOptimizationLevelEnableAll),
+		// A pattern is kept for each shape ever seen, and here almost every run has a shape of its own.
+		options.SetMemPattern(false),
+		// Waiting threads sleep instead of spinning: the CPUs are the database's too.
+		options.AddSessionConfigEntry("session.intra_op.allow_spinning", "0"),
+	)
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("set session options: %w", err), options.Destroy())
+	}
+	return options, nil
+}

@@ -1,0 +1,92 @@
+package model
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"path"
+	"slices"
+
+	"github.com/embedsidecar/embedsidecar/embed"
+)
+
+// Settings are a user's own, in place of what the model folder says. The zero value changes nothing. Each of them that changes
+// a vector changes the fingerprint.
+type Settings struct {
+	Pooling        string  // "mean", "cls" or "last"; "": as the folder says
+	Normalize      *bool   // vectors of length 1
+	MaxTokens      int     // special tokens included, 3 or more; 0: as the folder says
+	Truncate       string  // the side that is cut off of a longer text, "right" or "left"; "": as the folder says
+	Dims           int     // numbers of a vector that are kept; 0: all. What is kept is made length 1 again if the whole was
+	DocumentPrefix *string // put before each document
+	QueryPrefix    *string // put before each query
+}
+
+// Sides of a text.
+const (
+	right = "right"
+	left  = "left"
+)
+
+// override replaces what the folder says.
+func (s *settings) override(by Settings) error {
+	switch by.Pooling {
+	case "":
+	case poolMean, poolFirst, poolLast:
+		s.pooling, s.poolingSet = by.Pooling, true
+	default:
+		return fmt.Errorf("pooling %q is not known: want %s, %s or %s", by.Pooling, poolMean, poolFirst, poolLast)
+	}
+	if by.Normalize != nil {
+		s.normalize = *by.Normalize
+	}
+	if by.MaxTokens != 0 {
+		s.maxTokens = by.MaxTokens
+	}
+	switch by.Truncate {
+	case "":
+	case right, left:
+		s.truncateLeft = by.Truncate == left
+	default:
+		return fmt.Errorf("truncation side %q is not known: want %s or %s", by.Truncate, right, left)
+	}
+	if by.Dims < 0 {
+		return fmt.Errorf("%d dims: want 1 or more", by.Dims)
+	}
+	s.keep = by.Dims
+	for kind, prefix := range map[embed.Kind]*string{embed.Document: by.DocumentPrefix, embed.Query: by.QueryPrefix} {
+		if prefix != nil {
+			s.prefixes[kind] = *prefix
+		}
+	}
+	return nil
+}
+
+// fingerprint names everything that can change a vector by more than rounding. What came later than the first models has a
+// line only where it is used, so that their fingerprints stay as they are.
+func fingerprint(f *folder, g *graph, s settings, dims int) string {
+	hash := sha256.New()
+	line := func(key string, value any) { _, _ = fmt.Fprintf(hash, "%s=%q\n", key, fmt.Sprint(value)) }
+	line("format", "embedsidecar onnx 1")
+	line("weights", f.sums[g.file])
+	external := slices.Clone(g.external)
+	slices.Sort(external)
+	for _, name := range slices.Compact(external) {
+		line("weights "+name, f.sums[path.Clean(name)])
+	}
+	line("tokenizer", f.sums[tokenizerFile])
+	line("pooling", s.pooling)
+	line("normalize", s.normalize)
+	line("document prefix", s.prefixes[embed.Document])
+	line("query prefix", s.prefixes[embed.Query])
+	line("max tokens", s.maxTokens)
+	line("dims", dims)
+	line("precision", g.precision)
+	if s.truncateLeft {
+		line("truncate", left)
+	}
+	if s.keep > 0 && s.keep < dims {
+		line("dims kept", s.keep)
+	}
+	return "sha256:" + hex.EncodeToString(hash.Sum(nil))
+}

@@ -1,0 +1,162 @@
+package model
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/embedsidecar/embedsidecar/plugins/onnx/tokenizers"
+	"github.com/embedsidecar/embedsidecar/plugins/onnx/wordpiece"
+)
+
+// A tokenizer gives the tokens of a text as the model wants them: cut, and with the special tokens around them. It is safe
+// for concurrent use.
+type tokenizer interface {
+	// encode appends a text's tokens to dst and returns it.
+	encode(dst []int32, text string) ([]int32, encodedInfo, error)
+	around() int // special tokens around every text
+	maxID() int32
+}
+
+// encodedInfo is what encode found out about a text besides its tokens.
+type encodedInfo struct {
+	content   int // tokens that are no special ones; 0: there is nothing to embed
+	truncated bool
+}
+
+// newTokenizer makes the tokenizer of a tokenizer.json: our own where it gives the reference's tokens, or else the tokenizers
+// crate.
+func newTokenizer(data []byte, s *settings) (tokenizer, error) {
+	own, err := wordpiece.New(data)
+	if err == nil {
+		return &wordPiece{own, s.maxTokens, s.truncateLeft}, nil
+	}
+	linked, crateErr := tokenizers.New(data)
+	if errors.Is(crateErr, tokenizers.ErrNotBuilt) {
+		return nil, fmt.Errorf("read %s: %w; %w", tokenizerFile, err, crateErr)
+	}
+	if crateErr != nil {
+		return nil, fmt.Errorf("read %s: %w", tokenizerFile, crateErr)
+	}
+	before, after := linked.Around()
+	return &crate{linked, before, after, s.maxTokens, s.truncateLeft, splitsAtSpaces(data)}, nil
+}
+
+// wordPiece is the tokenizer of uncased BERT models.
+type wordPiece struct {
+	*wordpiece.Tokenizer
+	limit int
+	left  bool
+}
+
+func (w *wordPiece) around() int  { return w.Around() }
+func (w *wordPiece) maxID() int32 { return w.MaxID() }
+
+func (w *wordPiece) encode(dst []int32, text string) ([]int32, encodedInfo, error) {
+	if !w.left {
+		ids, info := w.Encode(dst, text, w.limit)
+		return ids, encodedInfo{info.Content, info.Truncated}, nil
+	}
+	begin := len(dst)
+	ids, info := w.Encode(dst, text, 0)
+	over := len(ids) - begin - w.limit
+	if over > 0 {
+		first := begin + w.Before()
+		ids = slices.Delete(ids, first, first+over)
+	}
+	return ids, encodedInfo{info.Content, over > 0}, nil
+}
+
+// crate is every other tokenizer.
+type crate struct {
+	*tokenizers.Tokenizer
+	before, after []int32
+	limit         int
+	left          bool
+	local         bool // what stands behind a space does not change the tokens before it
+}
+
+func (c *crate) around() int  { return len(c.before) + len(c.after) }
+func (c *crate) maxID() int32 { return c.MaxID() }
+
+func (c *crate) encode(dst []int32, text string) ([]int32, encodedInfo, error) {
+	room := c.limit - c.around()
+	found, cut, err := c.beginning(text, room)
+	if err != nil {
+		return dst, encodedInfo{}, err
+	}
+	ids, truncated := found.IDs, cut || len(found.IDs) > room
+	if len(ids) > room {
+		if c.left {
+			ids = ids[len(ids)-room:]
+		} else {
+			ids = ids[:room]
+		}
+	}
+	dst = append(append(append(dst, c.before...), ids...), c.after...)
+	return dst, encodedInfo{found.Content, truncated}, nil
+}
+
+// bytesPerToken is more than a token has in most texts.
+const bytesPerToken = 16
+
+// beginning tokenizes as much of a text as its first tokens need: the crate takes some hundred bytes of memory for each word.
+// The rest is cut off at a space, and only from a tokenizer that looks at words one by one.
+func (c *crate) beginning(text string, tokens int) (found tokenizers.Encoded, cut bool, err error) {
+	for size := bytesPerToken * (tokens + bytesPerToken); c.local && !c.left && size < len(text); size *= 4 {
+		end := strings.LastIndexByte(text[:size], ' ')
+		for end > 0 && isSpace(text[end-1]) {
+			end--
+		}
+		if end <= 0 {
+			continue
+		}
+		found, err := c.Encode(text[:end])
+		if err != nil || len(found.IDs) > tokens && found.Content > 0 {
+			return found, true, err
+		}
+	}
+	found, err = c.Encode(text)
+	return found, false, err
+}
+
+func isSpace(b byte) bool { return b == ' ' || b >= '\t' && b <= '\r' }
+
+// splitsAtSpaces tells whether a tokenizer.json divides every text at its spaces before it looks for tokens.
+func splitsAtSpaces(data []byte) bool {
+	var file struct {
+		PreTokenizer *preTokenizer `json:"pre_tokenizer"`
+	}
+	return json.Unmarshal(data, &file) == nil && file.PreTokenizer.splitsAtSpaces()
+}
+
+type preTokenizer struct {
+	Type     string         `json:"type"`
+	Parts    []preTokenizer `json:"pretokenizers"`
+	UseRegex *bool          `json:"use_regex"` // of ByteLevel
+	Split    *bool          `json:"split"`     // of Metaspace
+	Pattern  struct {
+		Regex string `json:"Regex"`
+	} `json:"pattern"`
+}
+
+func (p *preTokenizer) splitsAtSpaces() bool {
+	if p == nil {
+		return false
+	}
+	switch p.Type {
+	case "Sequence":
+		return slices.ContainsFunc(p.Parts, func(part preTokenizer) bool { return part.splitsAtSpaces() })
+	case "WhitespaceSplit", "Whitespace", "BertPreTokenizer":
+		return true
+	case "ByteLevel":
+		return p.UseRegex == nil || *p.UseRegex
+	case "Metaspace":
+		return p.Split == nil || *p.Split
+	case "Split":
+		return strings.Contains(p.Pattern.Regex, `\s`)
+	}
+	return false
+}

@@ -1,0 +1,21 @@
+//go:build !tokenizers || !cgo
+
+package tokenizers
+
+// Linked tells whether this build has the crate.
+const Linked = false
+
+// A Tokenizer cannot be made by this build.
+type Tokenizer struct{}
+
+// New returns ErrNotBuilt.
+func New([]byte) (*Tokenizer, error) { return nil, ErrNotBuilt }
+
+// Around returns the special tokens that stand before and after every text.
+func (t *Tokenizer) Around() (before, after []int32) { return nil, nil }
+
+// MaxID returns the largest id of the vocabulary.
+func (t *Tokenizer) MaxID() int32 { return 0 }
+
+// Encode returns ErrNotBuilt.
+func (t *Tokenizer) Encode(string) (Encoded, error) { return Encoded{}, ErrNotBuilt }

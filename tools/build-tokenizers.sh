@@ -1,0 +1,62 @@
+#!/usr/bin/env bash
+# build-tokenizers.sh: compiles the tokenizers crate for the ONNX plugin where there is cargo, and prints the tag to build
+# the plugin with: "tokenizers", or nothing where it could not be compiled. No root needed.
+#
+#   go build -tags "$(tools/build-tokenizers.sh)" ./plugins/onnx
+#
+# Without it the plugin is built all the same and reads WordPiece tokenizers only. It takes two minutes of one core, once: what
+# was compiled stays in the cache. EMBEDSIDECAR_TOKENIZERS=no does without it, =must fails where it cannot be compiled.
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/../plugins/onnx/tokenizers"
+
+mode=${EMBEDSIDECAR_TOKENIZERS:-auto}
+cache=${XDG_CACHE_HOME:-${HOME:?is not set: set it or XDG_CACHE_HOME}/.cache}/embedsidecar/tokenizers
+library=libembedsidecar_tokenizers.a
+
+say() { printf 'build-tokenizers.sh: %s\n' "$*" >&2; }
+# without WHY: ends without the crate.
+without() {
+  if [ "$mode" = must ]; then
+    say "error: $1"
+    say "hint: install Rust 1.80 or newer, and a C compiler"
+    exit 1
+  fi
+  say "$1: the plugin onnx will read WordPiece tokenizers only"
+  exit 0
+}
+
+case $mode in
+auto | must) ;;
+no) exit 0 ;;
+*)
+  say "error: EMBEDSIDECAR_TOKENIZERS=$mode: want auto, must or no"
+  exit 2
+  ;;
+esac
+command -v cargo >/dev/null || without 'there is no cargo'
+
+# Of the sources and the compiler: what they were compiled to is kept under that name.
+version=$(rustc --version --verbose 2>&1) || without 'cargo has no Rust compiler'
+key=$( (cat shim/Cargo.toml shim/Cargo.lock shim/src/*.rs && echo "$version") | cksum | tr ' ' -)
+built=$cache/$key/$library
+if [ ! -s "$built" ]; then
+  say 'compiling the tokenizers crate, once (about two minutes)'
+  mkdir -p "$cache/$key"
+  exec 9>"$cache/lock"
+  if command -v flock >/dev/null; then flock 9; fi
+fi
+if [ ! -s "$built" ]; then
+  log=$cache/$key/log
+  if ! CARGO_TARGET_DIR=$cache/target cargo build --locked --release --manifest-path shim/Cargo.toml >"$log" 2>&1; then
+    tail -n 15 "$log" >&2
+    without "the tokenizers crate cannot be compiled, see above (all of it: $log)"
+  fi
+  cp "$cache/target/release/$library" "$built.new"
+  mv "$built.new" "$built"
+fi
+mkdir -p lib
+if ! cmp -s "$built" "lib/$library"; then
+  cp "$built" "lib/$library.$$"
+  mv "lib/$library.$$" "lib/$library"
+fi
+echo tokenizers
