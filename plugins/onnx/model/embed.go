@@ -134,7 +134,13 @@ func (m *Model) TokenEnds(ctx context.Context, texts []string) (ends [][]int, ar
 		if err := ctx.Err(); err != nil {
 			return nil, 0, err
 		}
-		ends[i] = m.tokenizer.Ends(text)
+		if ends[i], err = m.tokenizer.ends(text); err != nil {
+			return nil, 0, &embed.Error{Class: embed.Data, Code: "tokenize", Err: err}
+		}
 	}
-	return ends, m.tokenizer.Around() + len(m.tokenizer.Ends(m.settings.prefixes[embed.Document])), nil
+	prefix, err := m.tokenizer.ends(m.settings.prefixes[embed.Document])
+	if err != nil {
+		return nil, 0, fmt.Errorf("prefix of documents: %w", err)
+	}
+	return ends, m.tokenizer.around() + len(prefix), nil
 }

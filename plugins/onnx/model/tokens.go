@@ -16,6 +16,8 @@ import (
 type tokenizer interface {
 	// encode appends a text's tokens to dst and returns it.
 	encode(dst []int32, text string) ([]int32, encodedInfo, error)
+	// ends returns the offset in bytes after each of a text's tokens but those around it, without a limit.
+	ends(text string) ([]int, error)
 	around() int // special tokens around every text
 	maxID() int32
 }
@@ -54,6 +56,8 @@ type wordPiece struct {
 func (w *wordPiece) around() int  { return w.Around() }
 func (w *wordPiece) maxID() int32 { return w.MaxID() }
 
+func (w *wordPiece) ends(text string) ([]int, error) { return w.Ends(text), nil }
+
 func (w *wordPiece) encode(dst []int32, text string) ([]int32, encodedInfo, error) {
 	if !w.left {
 		ids, info := w.Encode(dst, text, w.limit)
@@ -80,6 +84,8 @@ type crate struct {
 
 func (c *crate) around() int  { return len(c.before) + len(c.after) }
 func (c *crate) maxID() int32 { return c.MaxID() }
+
+func (c *crate) ends(text string) ([]int, error) { return c.Ends(text) }
 
 func (c *crate) encode(dst []int32, text string) ([]int32, encodedInfo, error) {
 	room := c.limit - c.around()

@@ -22,6 +22,7 @@ typedef struct est_handle est_handle;
 
 est_handle *est_new(const uint8_t *json, size_t len, est_answer *answer);
 void est_encode(const est_handle *handle, const uint8_t *text, size_t len, est_answer *answer);
+void est_ends(const est_handle *handle, const uint8_t *text, size_t len, est_answer *answer);
 void est_free_answer(est_answer *answer);
 void est_free(est_handle *handle);
 */
@@ -85,6 +86,25 @@ func (t *Tokenizer) Encode(text string) (Encoded, error) {
 	}
 	found, err := ids(&answer)
 	return Encoded{IDs: found, Content: int(answer.count)}, err
+}
+
+// Ends returns the offset in bytes after each of the tokens that Encode gives, in a text in UTF-8: never decreasing. A token that
+// ends inside a character counts as ending after it.
+func (t *Tokenizer) Ends(text string) ([]int, error) {
+	var answer C.est_answer
+	C.est_ends(t.handle, (*C.uint8_t)(unsafe.StringData(text)), C.size_t(len(text)), &answer)
+	defer C.est_free_answer(&answer)
+	runtime.KeepAlive(text)
+	runtime.KeepAlive(t)
+	if answer.error != nil {
+		return nil, fmt.Errorf("tokenize: %w", problem(&answer))
+	}
+	found, err := ids(&answer)
+	ends := make([]int, len(found))
+	for i, end := range found {
+		ends[i] = int(end)
+	}
+	return ends, err
 }
 
 func problem(answer *C.est_answer) error {

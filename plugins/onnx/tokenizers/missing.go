@@ -19,3 +19,6 @@ func (t *Tokenizer) MaxID() int32 { return 0 }
 
 // Encode returns ErrNotBuilt.
 func (t *Tokenizer) Encode(string) (Encoded, error) { return Encoded{}, ErrNotBuilt }
+
+// Ends returns ErrNotBuilt.
+func (t *Tokenizer) Ends(string) ([]int, error) { return nil, ErrNotBuilt }

@@ -1,4 +1,4 @@
-//! The `tokenizers` crate behind three C functions.
+//! The `tokenizers` crate behind a few C functions.
 //!
 //! A tokenizer is made of the bytes of a tokenizer.json and used from any number of threads. Truncation and padding that the
 //! file asks for are left out: they are what its last user had set, and the caller cuts by itself. No panic leaves this
@@ -88,6 +88,22 @@ fn encode(handle: &Handle, text: &[u8]) -> Result<Answer, String> {
     Ok(Answer::ids(ids, content))
 }
 
+/// Where each token ends, in bytes of the text: never decreasing, and never inside of a character.
+fn ends(handle: &Handle, text: &[u8]) -> Result<Answer, String> {
+    let text = str::from_utf8(text).map_err(|e| e.to_string())?;
+    u32::try_from(text.len()).map_err(|e| e.to_string())?;
+    let encoding = handle.tokenizer.encode(text, false).map_err(|e| e.to_string())?;
+    let mut last = 0;
+    let ends = encoding.get_offsets().iter().map(|(_, end)| {
+        last = last.max((*end).min(text.len()));
+        while !text.is_char_boundary(last) {
+            last += 1;
+        }
+        last as u32
+    });
+    Ok(Answer::ids(ends.collect(), 0))
+}
+
 fn guarded<T>(f: impl FnOnce() -> Result<T, String>) -> Result<T, String> {
     catch_unwind(AssertUnwindSafe(f)).unwrap_or_else(|_| Err("the tokenizers library panicked".to_string()))
 }
@@ -126,10 +142,19 @@ pub unsafe extern "C" fn est_encode(handle: *const Handle, text: *const u8, len:
     *answer = guarded(|| encode(&*handle, bytes(text, len))).unwrap_or_else(Answer::error);
 }
 
+/// Answers with the offset in bytes after each of the tokens of a text in UTF-8, in the place of ids.
+///
+/// # Safety
+/// As `est_encode`.
+#[no_mangle]
+pub unsafe extern "C" fn est_ends(handle: *const Handle, text: *const u8, len: usize, answer: *mut Answer) {
+    *answer = guarded(|| ends(&*handle, bytes(text, len))).unwrap_or_else(Answer::error);
+}
+
 /// Frees what an answer points to.
 ///
 /// # Safety
-/// `answer` was filled by `est_new` or `est_encode` and was not freed before.
+/// `answer` was filled by another function and was not freed before.
 #[no_mangle]
 pub unsafe extern "C" fn est_free_answer(answer: *mut Answer) {
     let a = &mut *answer;
