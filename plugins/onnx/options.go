@@ -18,7 +18,7 @@ const (
 	providerKey       = "EMBEDSIDECAR_PLUGIN_PROVIDER"
 	poolingKey        = "EMBEDSIDECAR_PLUGIN_POOLING"
 	normalizeKey      = "EMBEDSIDECAR_PLUGIN_NORMALIZE"
-	maxTokensKey      = "EMBEDSIDECAR_PLUGIN_MAX_TOKENS"
+	maxTokensKey      = "EMBEDSIDECAR_PLUGIN_MAX_TOKENS" //nolint:gosec // the name of a variable, not a secret
 	truncateKey       = "EMBEDSIDECAR_PLUGIN_TRUNCATE"
 	dimsKey           = "EMBEDSIDECAR_PLUGIN_DIMS"
 	documentPrefixKey = "EMBEDSIDECAR_PLUGIN_DOCUMENT_PREFIX"
