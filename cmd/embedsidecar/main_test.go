@@ -56,6 +56,7 @@ func TestStories(t *testing.T) {
 		RequireUniqueNames:  true,
 		Setup: func(env *testscript.Env) error {
 			env.Setenv("PLUGINS", dir)
+			env.Setenv("GOCOVERDIR", env.WorkDir)
 			env.Setenv("TMPDIR", filepath.Dir(dir)) // names of sockets are short; the story's own folder is too deep
 			return nil
 		},
