@@ -295,7 +295,7 @@ func (r *reader) place(at *token.Token) string {
 	return fmt.Sprintf("%s:%d:%d", r.name, at.Position.Line, at.Position.Column)
 }
 
-var mayHoldSecret = regexp.MustCompile(`(?i)url|://|pass|secret|token`)
+var mayHoldSecret = regexp.MustCompile(`(?i)url|://|pass|secret|token|api.?key`)
 
 func (r *reader) caret(at *token.Token) string {
 	if at == nil || at.Position == nil || at.Position.Line < 1 || at.Position.Line > len(r.lines) {

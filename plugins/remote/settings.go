@@ -62,6 +62,7 @@ func readSettings(getenv func(string) string) (settings, error) {
 	o.Float = r.choice("ENCODING", "base64", "float") == "float"
 	o.Most = r.number("CONCURRENCY", 16, 1, 1024)
 	o.Timeout = r.duration("TIMEOUT", 20*time.Second)
+	o.Pause = 250 * time.Millisecond
 	o.Patience = r.duration("PATIENCE", 5*time.Second)
 	o.KeyHeader = r.text("API_KEY_HEADER")
 	if !isHeader(o.KeyHeader) {

@@ -49,6 +49,7 @@ type Options struct {
 	Limits     dialect.Limits
 	Most       int           // requests to a URL at a time
 	Timeout    time.Duration // of one request
+	Pause      time.Duration // after a failure; doubles with each further one
 	Patience   time.Duration // for how long a request waits inside for a URL that pauses
 	Key        func() (string, error)
 	KeyHeader  string // "": Authorization: Bearer
@@ -80,7 +81,7 @@ type Model struct {
 
 // New returns a Client. Nothing is asked yet.
 func New(o Options) *Client {
-	c := &Client{o: o, pool: newPool(o.URLs, o.Most, o.Patience, o.Log)}
+	c := &Client{o: o, pool: newPool(o.URLs, o.Most, o.Pause, o.Patience, o.Log)}
 	c.sizes.limits = o.Limits
 	return c
 }

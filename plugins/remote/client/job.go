@@ -177,7 +177,7 @@ func (j *job) try(ctx context.Context, batch []int) *fault {
 		avoid *endpoint
 	)
 	for n := range maxTries {
-		if f != nil && f.class == dialect.Broken && !sleep(ctx, firstPause<<n/2) {
+		if f != nil && f.class == dialect.Broken && !sleep(ctx, j.client.o.Pause<<n/2) {
 			return f
 		}
 		l, err := j.client.pool.acquire(ctx, j.query, avoid)
@@ -209,7 +209,7 @@ func (j *job) noPlace(err error, earlier *fault) *fault {
 	var paused *pausedError
 	after := time.Duration(0)
 	if errors.As(err, &paused) {
-		after = max(paused.after, firstPause)
+		after = max(paused.after, j.client.o.Pause)
 	}
 	if earlier != nil {
 		return &fault{class: earlier.class, err: earlier.err, after: max(after, earlier.after)}

@@ -11,11 +11,10 @@ import (
 
 // Bounds of what the pool learns.
 const (
-	startLimit  = 4                      // requests at a time to a URL of which nothing is known
-	firstPause  = 250 * time.Millisecond // of a URL that failed; doubles with each failure in a row
-	longPause   = 30 * time.Second       // the longest pause that nobody asked for
-	maxAsked    = time.Hour              // the longest pause that a server may ask for
-	brokenInRow = 3                      // nonsense in a row after which a URL is left alone
+	startLimit  = 4                // requests at a time to a URL of which nothing is known
+	longPause   = 30 * time.Second // the longest pause that nobody asked for
+	maxAsked    = time.Hour        // the longest pause that a server may ask for
+	brokenInRow = 3                // nonsense in a row after which a URL is left alone
 )
 
 // pool shares requests out to the URLs: to the one with the fewest under way, as many to each as it takes without complaint
@@ -23,6 +22,7 @@ const (
 // ahead of documents.
 type pool struct {
 	log       *slog.Logger
+	pause     time.Duration // of a URL that failed; doubles with each failure in a row
 	patience  time.Duration // for how long a request waits for a URL that pauses
 	max       float64
 	mu        sync.Mutex
@@ -71,8 +71,8 @@ const (
 	unfit              // it has another model, another key, another path
 )
 
-func newPool(urls []*url.URL, most int, patience time.Duration, log *slog.Logger) *pool {
-	p := &pool{log: log, patience: patience, max: float64(most)}
+func newPool(urls []*url.URL, most int, pause, patience time.Duration, log *slog.Logger) *pool {
+	p := &pool{log: log, pause: pause, patience: patience, max: float64(most)}
 	for _, u := range urls {
 		p.endpoints = append(p.endpoints, &endpoint{url: u, name: u.Scheme + "://" + u.Host, limit: min(startLimit, p.max)})
 	}
@@ -100,7 +100,7 @@ func (p *pool) acquire(ctx context.Context, query bool, avoid *endpoint) (*lease
 	select {
 	case l := <-w.got:
 		if l == nil {
-			return nil, &pausedError{after: p.pause()}
+			return nil, &pausedError{after: p.closed()}
 		}
 		return l, nil
 	case <-ctx.Done():
@@ -123,8 +123,8 @@ func (p *pool) acquire(ctx context.Context, query bool, avoid *endpoint) (*lease
 	return nil, context.Cause(ctx)
 }
 
-// pause is how long no URL takes requests; 0: one does.
-func (p *pool) pause() time.Duration {
+// closed is how long no URL takes requests; 0: one does.
+func (p *pool) closed() time.Duration {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return max(time.Until(p.opensLocked()), 0)
@@ -221,8 +221,8 @@ func (p *pool) prove(l *lease) {
 	if !l.endpoint.proven {
 		p.log.Info("url in use", "url", l.name)
 	}
-	l.endpoint.proven = true
-	l.proven = true
+	l.endpoint.proven, l.proven = true, true
+	l.failures, l.broken = 0, 0
 	p.dispatchLocked()
 }
 
@@ -276,7 +276,7 @@ func (p *pool) closeLocked(e *endpoint, began, now time.Time, asked time.Duratio
 	pause := min(asked, maxAsked)
 	if began.After(e.open) || e.failures == 0 {
 		if pause <= 0 {
-			pause = min(firstPause<<min(e.failures, 10), longPause)
+			pause = min(p.pause<<min(e.failures, 10), longPause)
 			pause += time.Duration(rand.Int64N(int64(pause)/5 + 1)) //nolint:gosec // jitter is no secret
 		}
 		e.failures++

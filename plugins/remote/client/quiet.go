@@ -52,6 +52,8 @@ func repeats(message string, texts []string, n int) bool {
 	return false
 }
 
+var escapes = strings.NewReplacer(`\n`, "", `\t`, "", `\r`, "")
+
 // squeeze leaves out white space and the escapes of quoted text.
 func squeeze(s string) string {
 	return strings.Map(func(r rune) rune {
@@ -59,5 +61,5 @@ func squeeze(s string) string {
 			return -1
 		}
 		return r
-	}, s)
+	}, escapes.Replace(s))
 }

@@ -1,0 +1,128 @@
+package config
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+// remoteFinder is a Finder of a folder that holds the plugin.
+func remoteFinder(t *testing.T) (Finder, string) {
+	t.Helper()
+	dir := t.TempDir()
+	if err := os.WriteFile(filepath.Join(dir, "embedsidecar-remote"), []byte("#!/bin/sh\n"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	return Finder{}, dir
+}
+
+// loadFile loads a file with an environment.
+func loadFile(t *testing.T, content string, environ ...string) (*Config, error) {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "c.yaml")
+	if err := os.WriteFile(path, []byte(content), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	cfg, _, err := Load(Source{Flags: map[string][]string{"config": {path}}, Environ: environ})
+	return cfg, err
+}
+
+func TestRemoteModels(t *testing.T) {
+	t.Parallel()
+	find, dir := remoteFinder(t)
+	cfg, err := loadFile(t, `
+plugins: {dir: `+dir+`}
+models:
+  - {name: small, dialect: openai, url: "https://api.example.com/v1", model: text-embedder-3, dims: 512, api_key_env: PROVIDER_KEY, query_prefix: "query: "}
+  - name: many
+    plugin: remote
+    dialect: tei
+    urls: ["http://10.0.0.1:8080", "http://10.0.0.2:8080"]
+    allow_http: true
+    batch: {texts: 64}
+    tls: {ca_file: /etc/ca.pem}
+pipelines:
+  - {table: docs, columns: [a], model: small, into: {column: e}}
+`, "PROVIDER_KEY=sk-canary-key", "EMBEDSIDECAR_PLUGIN_REMOTE_API_KEY=another-canary", "EMBEDSIDECAR_PLUGIN_REMOTE_TIMEOUT=7s", "OTHER=x")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := cfg.Pipelines[0].Plugin; got != "remote" {
+		t.Errorf("the plugin of the pipeline is %q", got)
+	}
+	e, err := cfg.Embedder(find, cfg.Pipelines[0].Plugin, "small")
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := map[string]string{
+		"MODEL": "small", "REMOTE_DIALECT": "openai", "REMOTE_URL": "https://api.example.com/v1", "REMOTE_MODEL": "text-embedder-3",
+		"REMOTE_DIMS": "512", "REMOTE_API_KEY": "sk-canary-key", "REMOTE_QUERY_PREFIX": "query: ", "REMOTE_TIMEOUT": "7s",
+	}
+	got := map[string]string{}
+	for name, value := range e.Env {
+		got[strings.TrimPrefix(name, pluginEnvPrefix)] = value
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("environment of the plugin (-want +got):\n%s", diff)
+	}
+	many, err := cfg.Embedder(find, "", "many")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if url := many.Env[remotePrefix+"URL"]; url != "http://10.0.0.1:8080\nhttp://10.0.0.2:8080" || many.Env[remotePrefix+"TLS_CA_FILE"] != "/etc/ca.pem" || many.Env[remotePrefix+"BATCH_TEXTS"] != "64" {
+		t.Errorf("got %v", many.Env)
+	}
+	if text := fmt.Sprintf("%v %+v %#v", *cfg, *cfg, *cfg); strings.Contains(text, "canary") {
+		t.Error("the configuration prints a key")
+	}
+	if text := cfg.Redactor().Text("keys sk-canary-key and another-canary"); strings.Contains(text, "canary") {
+		t.Errorf("the redactor knows not all keys: %s", text)
+	}
+}
+
+// TestKeysAreForTheirPluginAlone.
+func TestKeysAreForTheirPluginAlone(t *testing.T) {
+	t.Parallel()
+	find, dir := remoteFinder(t)
+	if err := os.WriteFile(filepath.Join(dir, "embedsidecar-other"), []byte("#!/bin/sh\n"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	cfg, err := loadFile(t, "plugins: {dir: "+dir+"}\n", "EMBEDSIDECAR_PLUGIN_REMOTE_API_KEY=canary", "EMBEDSIDECAR_PLUGIN_X=1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for plugin, want := range map[string]bool{"remote": true, "other": false} {
+		e, err := cfg.Embedder(find, plugin, "m")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, got := e.Env[remotePrefix+"API_KEY"]; got != want || e.Env[pluginEnvPrefix+"X"] != "1" {
+			t.Errorf("%s: got %v", plugin, e.Env)
+		}
+	}
+}
+
+func TestRemoteModelsThatAreWrong(t *testing.T) {
+	t.Parallel()
+	for model, want := range map[string]string{
+		`{name: m, dialect: openai, api_key_env: NOT_SET}`:                   "the environment variable NOT_SET is not set",
+		`{name: m, dialect: openai, api_key_env: HOME, api_key_file: /k}`:    "it excludes api_key_file",
+		`{name: m, dialect: openai, api_key_env: "sk-canary 34"}`:            "the key itself does not belong into this file",
+		`{name: m, dialect: openai, api_key: sk-canary}`:                     `unknown key "api_key"`,
+		`{name: m, plugin: onnx, dialect: openai}`:                           "it belongs to models of the plugin remote",
+		`{name: m, dialect: tei, urls: ["http://10.0.0.1,http://10.0.0.2"]}`: "without white space and commas",
+		`{name: m, dialect: tei, url: ""}`:                                   "not empty",
+	} {
+		_, err := loadFile(t, "models:\n  - "+model+"\n", "HOME=/root")
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: got %v, want %q", model, err, want)
+		}
+		if err != nil && strings.Contains(err.Error(), "canary") {
+			t.Errorf("%s: the message repeats the key: %v", model, err)
+		}
+	}
+}

@@ -1,0 +1,336 @@
+package client
+
+import (
+	"context"
+	"encoding/json"
+	"net/http"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"google.golang.org/grpc/codes"
+
+	"github.com/embedsidecar/embedsidecar/plugins/remote/remotetest"
+	"github.com/embedsidecar/embedsidecar/plugins/sdk"
+)
+
+type handler = func(http.ResponseWriter, *http.Request)
+
+// for the calls of numbers first to last, another handler answers.
+func during(first, last int, h handler) func(http.ResponseWriter, *http.Request, *remotetest.Call) bool {
+	return func(w http.ResponseWriter, r *http.Request, c *remotetest.Call) bool {
+		if c.N < first || c.N > last {
+			return false
+		}
+		h(w, r)
+		return true
+	}
+}
+
+const always = 1 << 30
+
+// TestFailuresThatPass: whatever goes wrong for two requests, the third has the vectors and nobody hears of it.
+func TestFailuresThatPass(t *testing.T) {
+	t.Parallel()
+	faults := map[string]handler{
+		"drop":             remotetest.Drop,
+		"500":              remotetest.Page(500),
+		"502":              remotetest.Page(502),
+		"503":              remotetest.Send(503, `{"error":"busy"}`),
+		"429":              remotetest.Send(429, `{"error":"slow down"}`),
+		"429 with seconds": remotetest.Send(429, `{}`, "Retry-After", "0.2"),
+		"429 with ms":      remotetest.Send(429, `{}`, "Retry-After-Ms", "120"),
+		"html":             remotetest.Page(200),
+		"not json":         remotetest.Send(200, `{"data":[{"index":0,"embedding":[1,2`),
+		"nothing":          remotetest.Send(200, ``),
+		"empty object":     remotetest.Send(200, `{}`),
+		"204":              remotetest.Send(204, ``),
+	}
+	for what, fault := range faults {
+		t.Run(what, func(t *testing.T) {
+			t.Parallel()
+			everyDialect(t, func(t *testing.T, name string) {
+				t.Helper()
+				s := &remotetest.Server{Dialect: name, Behave: during(2, 3, fault)} // 1 is the probe
+				texts := corpus(5)
+				wantVectors(t, s, texts, mustEmbed(t, open(t, name, nil, listen(t, s)), texts))
+			})
+		})
+	}
+}
+
+// TestFailuresThatLast: the class that the host gets when it does not get better.
+func TestFailuresThatLast(t *testing.T) {
+	t.Parallel()
+	echo := func(status int) handler { // a message that repeats key and text
+		return func(w http.ResponseWriter, r *http.Request) {
+			message := "bad key " + r.Header.Get("Authorization") + " for " + corpus(1)[0]
+			body, _ := json.Marshal(map[string]any{"message": message, "detail": message, "error": message})
+			w.WriteHeader(status)
+			_, _ = w.Write(body)
+		}
+	}
+	for what, test := range map[string]struct {
+		h    handler
+		want codes.Code
+	}{
+		"drop":               {remotetest.Drop, codes.Unavailable},
+		"stall":              {remotetest.Stall, codes.Unavailable},
+		"slow loris":         {remotetest.Trickle, codes.Unavailable},
+		"flood":              {remotetest.Flood, codes.Unavailable},
+		"500":                {echo(500), codes.Unavailable},
+		"502":                {echo(502), codes.Unavailable},
+		"429":                {echo(429), codes.ResourceExhausted},
+		"429 for a minute":   {remotetest.Send(429, `{}`, "Retry-After", "60"), codes.ResourceExhausted},
+		"no quota left":      {remotetest.Send(429, `{"error":{"message":"pay","code":"insufficient_quota"}}`), codes.FailedPrecondition},
+		"400":                {echo(400), codes.FailedPrecondition},
+		"401":                {echo(401), codes.FailedPrecondition},
+		"402":                {echo(402), codes.FailedPrecondition},
+		"403":                {echo(403), codes.FailedPrecondition},
+		"404":                {echo(404), codes.FailedPrecondition},
+		"redirect":           {remotetest.Send(307, ``, "Location", "http://169.254.169.254/latest/meta-data"), codes.FailedPrecondition},
+		"redirect elsewhere": {remotetest.Send(301, ``, "Location", "https://example.com/v1/embeddings"), codes.FailedPrecondition},
+		"page":               {remotetest.Page(200), codes.Unavailable},
+		"json of others":     {remotetest.Send(200, `{"hello":"world"}`), codes.Unavailable},
+		"null":               {remotetest.Send(200, `null`), codes.Unavailable},
+		"bare NaN":           {remotetest.Send(200, `{"data":[{"embedding":[NaN]}],"embeddings":[[NaN]]}`), codes.Unavailable},
+	} {
+		t.Run(what, func(t *testing.T) {
+			t.Parallel()
+			everyDialect(t, func(t *testing.T, name string) {
+				t.Helper()
+				s := &remotetest.Server{Dialect: name, Behave: during(1, always, test.h)}
+				c := open(t, name, func(o *Options) { o.Timeout, o.Patience = 100*time.Millisecond, 300*time.Millisecond }, listen(t, s))
+				ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+				defer cancel()
+				texts := corpus(4)
+				answers, err := c.Embed(ctx, sdk.Document, texts)
+				if answers != nil {
+					t.Errorf("got answers: %v", answers)
+				}
+				wantCode(t, err, test.want, texts...)
+			})
+		})
+	}
+}
+
+// TestRetryAfterIsToldToTheHost: a pause that is too long to wait for inside is handed on, and kept meanwhile.
+func TestRetryAfterIsToldToTheHost(t *testing.T) {
+	t.Parallel()
+	for what, headers := range map[string][]string{
+		"seconds": {"Retry-After", "60"},
+		"date":    {"Retry-After", "Wed, 21 Oct 2026 07:29:00 GMT", "Date", "Wed, 21 Oct 2026 07:28:00 GMT"},
+	} {
+		t.Run(what, func(t *testing.T) {
+			t.Parallel()
+			s := &remotetest.Server{Dialect: "openai", Behave: during(1, always, remotetest.Send(429, `{}`, headers...))}
+			c := open(t, "openai", nil, listen(t, s))
+			for range 3 {
+				_, err := c.Embed(t.Context(), sdk.Document, corpus(1))
+				wantCode(t, err, codes.ResourceExhausted)
+				if d := delayOf(t, err); d < 55*time.Second || d > 60*time.Second {
+					t.Errorf("the host is told to wait %s, want 60 s", d)
+				}
+			}
+			if n := len(s.Calls()); n != 1 {
+				t.Errorf("%d requests were made, want 1: the server had asked for a pause", n)
+			}
+		})
+	}
+}
+
+// spoiled runs an answer that is wrong in every request but the probe, or only in those that hold a certain text.
+func spoiled(t *testing.T, name string, spoil func(c *remotetest.Call)) ([]sdk.Answer, *remotetest.Server, error) {
+	t.Helper()
+	s := &remotetest.Server{Dialect: name, Spoil: func(c *remotetest.Call) {
+		if c.N > 1 && !strings.Contains(c.Texts[0], "lighthouse") {
+			spoil(c)
+		}
+	}}
+	c := open(t, name, func(o *Options) { o.Float = true }, listen(t, s))
+	answers, err := c.Embed(t.Context(), sdk.Document, corpus(8))
+	return answers, s, err
+}
+
+// TestPermutedAnswersAreSorted needs an index, which two dialects have.
+func TestPermutedAnswersAreSorted(t *testing.T) {
+	t.Parallel()
+	for _, name := range []string{"openai", "voyage"} {
+		answers, s, err := spoiled(t, name, func(c *remotetest.Call) {
+			for i, j := 0, len(c.Numbers)-1; i < j; i, j = i+1, j-1 {
+				c.Numbers[i], c.Numbers[j] = c.Numbers[j], c.Numbers[i]
+				c.Index[i], c.Index[j] = c.Index[j], c.Index[i]
+			}
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		wantVectors(t, s, corpus(8), answers)
+		answers, s, err = spoiled(t, name, func(c *remotetest.Call) { clear(c.Index) }) // no index at all: in order
+		if err != nil {
+			t.Fatal(err)
+		}
+		wantVectors(t, s, corpus(8), answers)
+	}
+}
+
+// TestOneBadVectorIsThatTextsOwn: the neighbours keep theirs.
+func TestOneBadVectorIsThatTextsOwn(t *testing.T) {
+	t.Parallel()
+	for what, bad := range map[string]func(v []any){
+		"null":  func(v []any) { v[2] = nil },
+		"huge":  func(v []any) { v[2] = 1e300 },
+		"zeros": func(v []any) { clearTo(v, 0) },
+	} {
+		t.Run(what, func(t *testing.T) {
+			t.Parallel()
+			everyDialect(t, func(t *testing.T, name string) {
+				t.Helper()
+				answers, _, err := spoiled(t, name, func(c *remotetest.Call) {
+					for i, text := range c.Texts {
+						if text == corpus(8)[3] {
+							bad(c.Numbers[i])
+						}
+					}
+				})
+				wantOnly(t, answers, err, 3)
+			})
+		})
+	}
+}
+
+// TestOneTextThatBreaksItsRequestIsFound: by halving, and only it is blamed.
+func TestOneTextThatBreaksItsRequestIsFound(t *testing.T) {
+	t.Parallel()
+	is := func(c *remotetest.Call) bool {
+		for _, text := range c.Texts {
+			if text == corpus(8)[3] {
+				return true
+			}
+		}
+		return false
+	}
+	for what, h := range map[string]handler{
+		"400": remotetest.Send(400, `{"error":"what is this"}`), "500": remotetest.Page(500), "nonsense": remotetest.Send(200, `[[NaN]]`),
+		"refused": remotetest.Send(400, `{"error":{"code":"content_filter","message":"no"},"message":"flagged by the content policy"}`),
+	} {
+		t.Run(what, func(t *testing.T) {
+			t.Parallel()
+			everyDialect(t, func(t *testing.T, name string) {
+				t.Helper()
+				s := &remotetest.Server{Dialect: name, Behave: func(w http.ResponseWriter, r *http.Request, c *remotetest.Call) bool {
+					if is(c) {
+						h(w, r)
+					}
+					return is(c)
+				}}
+				c := open(t, name, nil, listen(t, s))
+				answers, err := c.Embed(t.Context(), sdk.Document, corpus(8))
+				wantOnly(t, answers, err, 3)
+				if class := answers[3].Err.Class; (class == sdk.Refused) != (what == "refused") {
+					t.Errorf("class %v", class)
+				}
+			})
+		})
+	}
+	t.Run("wrong count", func(t *testing.T) {
+		t.Parallel()
+		everyDialect(t, func(t *testing.T, name string) {
+			t.Helper()
+			answers, _, err := spoiled(t, name, func(c *remotetest.Call) {
+				if is(c) {
+					c.Numbers, c.Index = append(c.Numbers, c.Numbers[0]), append(c.Index, 0)
+				}
+			})
+			wantOnly(t, answers, err, 3)
+		})
+	})
+}
+
+// TestAnswersThatCannotBeBelieved: of all texts, while the probe goes well: each is blamed in the end, none gets a vector.
+func TestAnswersThatCannotBeBelieved(t *testing.T) {
+	t.Parallel()
+	for _, name := range []string{"openai", "voyage"} {
+		answers, _, err := spoiled(t, name, func(c *remotetest.Call) {
+			for i := range c.Index {
+				c.Index[i] = 7
+			}
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i, a := range answers {
+			if a.Vector != nil || a.Err == nil {
+				t.Errorf("%s: text %d was answered by a server that gives every vector the index 7", name, i)
+			}
+		}
+	}
+}
+
+// TestAnotherWidthIsTheModelsFault, not that of the texts.
+func TestAnotherWidthIsTheModelsFault(t *testing.T) {
+	t.Parallel()
+	everyDialect(t, func(t *testing.T, name string) {
+		t.Helper()
+		_, _, err := spoiled(t, name, func(c *remotetest.Call) {
+			for i := range c.Numbers {
+				c.Numbers[i] = append(c.Numbers[i], 0.5)
+			}
+		})
+		wantCode(t, err, codes.FailedPrecondition, corpus(8)...)
+	})
+}
+
+// TestTheCallerGoesAway: nothing goes on behind its back, and nothing is held against the server.
+func TestTheCallerGoesAway(t *testing.T) {
+	t.Parallel()
+	var stalled atomic.Int32
+	s := &remotetest.Server{Dialect: "openai", Behave: func(w http.ResponseWriter, r *http.Request, c *remotetest.Call) bool {
+		if c.N == 2 {
+			stalled.Add(1)
+			remotetest.Stall(w, r)
+			return true
+		}
+		return false
+	}}
+	c := open(t, "openai", nil, listen(t, s))
+	ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
+	defer cancel()
+	if _, err := c.Embed(ctx, sdk.Document, corpus(3)); err == nil {
+		t.Fatal("no error")
+	}
+	if stalled.Load() != 1 {
+		t.Fatalf("%d requests stalled, want 1", stalled.Load())
+	}
+	began := time.Now()
+	wantVectors(t, s, corpus(3), mustEmbed(t, c, corpus(3)))
+	if took := time.Since(began); took > 200*time.Millisecond {
+		t.Errorf("the next call took %s: the URL was left alone for what the caller did", took)
+	}
+}
+
+// wantOnly checks that one text has an error and all others their vectors.
+func wantOnly(t *testing.T, answers []sdk.Answer, err error, bad int) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, a := range answers {
+		if (a.Err != nil) != (i == bad) || (a.Vector != nil) == (i == bad) {
+			t.Errorf("text %d: error %v, vector %t", i, a.Err, a.Vector != nil)
+		}
+		if a.Err != nil {
+			wantQuiet(t, a.Err.Message, corpus(8))
+			if a.Err.Class == sdk.RetryLater {
+				t.Errorf("text %d would come again for ever", i)
+			}
+		}
+	}
+}
+
+func clearTo(v []any, x any) {
+	for i := range v {
+		v[i] = x
+	}
+}
