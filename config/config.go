@@ -92,6 +92,9 @@ type Slot struct {
 	// StopOnLost says what to do when the slot is gone or has a gap: false (on_lost: reconcile, the default) makes a new one
 	// and compares every row; true (on_lost: stop) refuses to go on.
 	StopOnLost bool
+	// NoFailover (failover: off) makes a slot that standbys keep no copy of; otherwise (failover: auto, the default) one that they may
+	// copy, from PostgreSQL 17 on.
+	NoFailover bool
 }
 
 // Publication is what the server sends.

@@ -96,6 +96,20 @@ func Settings() []Setting {
 				return "reconcile"
 			},
 		},
+		{
+			Path: "slot.failover", Flag: "slot-failover", Group: GroupDatabase, Placeholder: "auto|off", Usage: "make a slot that standbys may keep a copy of, from PostgreSQL 17 on",
+			set: func(c *Config, v string) error {
+				choice, err := oneOf(v, "auto", "off")
+				c.Slot.NoFailover = choice == "off"
+				return err
+			},
+			get: func(c *Config) string {
+				if c.Slot.NoFailover {
+					return "off"
+				}
+				return "auto"
+			},
+		},
 		checked("publication.name", "publication", GroupDatabase, "NAME", "publication", checkName,
 			func(c *Config) *string { return &c.Publication.Name }),
 		toggle("publication.column_lists", "column-lists", GroupDatabase, "publish only the columns that are read (PostgreSQL 15 and later; can make a user's own UPDATE or ALTER fail)",

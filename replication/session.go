@@ -90,7 +90,7 @@ func (s *Stream) session(ctx context.Context) error {
 		return fmt.Errorf("start replication on slot %q: %w", s.o.Slot, err)
 	}
 	// The slot is the lock. From here on only enqueues with this epoch count.
-	err = s.o.DB.QueryRow(ctx, sqlfiles.Query("take_epoch"), pgx.StrictNamedArgs{"slot": s.o.Slot}).Scan(&ses.epoch, &ses.start)
+	err = s.o.DB.QueryRow(ctx, sqlfiles.Query("take_epoch"), pgx.StrictNamedArgs{"slot": s.o.Slot, "timeline": system.Timeline}).Scan(&ses.epoch, &ses.start)
 	if err != nil {
 		return fmt.Errorf("take slot %q: %w", s.o.Slot, err)
 	}

@@ -5,9 +5,12 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"strconv"
+	"strings"
 
 	"github.com/jackc/pglogrepl"
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/embedsidecar/embedsidecar/queue"
 	sqlfiles "github.com/embedsidecar/embedsidecar/sql"
@@ -29,6 +32,7 @@ type slotState struct {
 	ActivePID             *int32
 	ConfirmedFlushLSN     *pglogrepl.LSN
 	WalStatus             string
+	Failover              bool // standbys keep a copy of the slot
 	Holder                *string
 	HolderAddress         *string
 	WalEnd                pglogrepl.LSN
@@ -39,7 +43,7 @@ func (s *Stream) slotState(ctx context.Context) (slotState, error) {
 	var st slotState
 	err := s.o.DB.QueryRow(ctx, sqlfiles.Query("slot_state"), pgx.StrictNamedArgs{"slot": s.o.Slot}).Scan(
 		&st.LSN, &st.SystemID, &st.Timeline, &st.Publication, &st.PublicationOID, &st.Epoch, &st.CurrentPublicationOID,
-		&st.SlotExists, &st.Plugin, &st.SameDatabase, &st.Active, &st.ActivePID, &st.ConfirmedFlushLSN, &st.WalStatus,
+		&st.SlotExists, &st.Plugin, &st.SameDatabase, &st.Active, &st.ActivePID, &st.ConfirmedFlushLSN, &st.WalStatus, &st.Failover,
 		&st.Holder, &st.HolderAddress, &st.WalEnd, &st.Standby)
 	if errors.Is(err, pgx.ErrNoRows) {
 		return st, &FatalError{
@@ -102,6 +106,10 @@ func (s *Stream) check(ctx context.Context, st slotState, system pglogrepl.Ident
 		return &gapError{fmt.Sprintf("the slot was moved to %s, past the checkpoint %s", st.ConfirmedFlushLSN, st.LSN)}
 	case st.LSN > st.WalEnd:
 		return &gapError{fmt.Sprintf("the checkpoint %s is ahead of the server's WAL end %s: the server went back in time", st.LSN, st.WalEnd)}
+	case st.Timeline != system.Timeline && st.Failover:
+		// A standby was promoted that had a copy of the slot. Queue and checkpoint came with the data, so they tell of what that standby
+		// had; the slot is not past them; and PostgreSQL drops such a copy itself when it could not decode all that comes.
+		s.o.Log.InfoContext(ctx, "server changed its timeline, and the slot came along", "slot", s.o.Slot, "from", st.Timeline, "to", system.Timeline)
 	case st.Timeline != system.Timeline:
 		return &gapError{fmt.Sprintf("the server moved from timeline %d to %d", st.Timeline, system.Timeline)}
 	}
@@ -146,18 +154,9 @@ func (s *Stream) remake(ctx context.Context, reason string) error {
 			return errStandby
 		}
 	}
-	// The server waits for running transactions as for locks: with our lock_timeout a busy one would never make a slot.
-	if _, err := conn.Exec(ctx, "SET lock_timeout = 0").ReadAll(); err != nil {
-		return fmt.Errorf("make slot %q: %w", s.o.Slot, err)
-	}
-	made, err := pglogrepl.CreateReplicationSlot(ctx, conn, quoteSlot(s.o.Slot), "pgoutput",
-		pglogrepl.CreateReplicationSlotOptions{Mode: pglogrepl.LogicalReplication, SnapshotAction: "NOEXPORT_SNAPSHOT"})
+	point, err := s.createSlot(ctx, conn)
 	if err != nil {
 		return fmt.Errorf("create slot %q: %w", s.o.Slot, err)
-	}
-	point, err := pglogrepl.ParseLSN(made.ConsistentPoint)
-	if err != nil {
-		return fmt.Errorf("create slot %q: consistent point %q: %w", s.o.Slot, made.ConsistentPoint, err)
 	}
 	tx, err := s.o.DB.Begin(ctx)
 	if err != nil {
@@ -182,6 +181,42 @@ func (s *Stream) remake(ctx context.Context, reason string) error {
 	}
 	s.o.Queue.Wake(ids...)
 	return nil
+}
+
+// createSlot makes the slot and returns where it begins. It does so in SQL: the replication command of pglogrepl knows no failover.
+func (s *Stream) createSlot(ctx context.Context, conn *pgconn.PgConn) (pglogrepl.LSN, error) {
+	// The server waits for running transactions as for locks: with our lock_timeout a busy one would never make a slot.
+	const begin = "SET lock_timeout = 0; SELECT lsn FROM pg_create_logical_replication_slot('%s', 'pgoutput'%s)"
+	kept := ""
+	if s.o.Failover && majorOf(conn) >= version17 {
+		kept = ", false, false, true"
+	}
+	// A slot name holds only lower case letters, digits and underscores.
+	results, err := conn.Exec(ctx, fmt.Sprintf(begin, s.o.Slot, kept)).ReadAll()
+	if err != nil {
+		return 0, err
+	}
+	if len(results) != 2 || len(results[1].Rows) != 1 { //nolint:mnd // one for each statement
+		return 0, errors.New("the server gave no position")
+	}
+	return pglogrepl.ParseLSN(string(results[1].Rows[0][0]))
+}
+
+// version17 is the first that lets standbys keep a copy of a slot.
+const version17 = 17
+
+// majorOf is the server's major version, 0 if it does not say.
+func majorOf(conn *pgconn.PgConn) int {
+	text := conn.ParameterStatus("server_version")
+	end := strings.IndexFunc(text, func(r rune) bool { return r < '0' || r > '9' })
+	if end < 0 {
+		end = len(text)
+	}
+	major, err := strconv.Atoi(text[:end])
+	if err != nil {
+		return 0
+	}
+	return major
 }
 
 // quoteSlot writes a slot name for the replication grammar. Slot names hold only lower case letters, digits and underscores.

@@ -34,6 +34,7 @@ type Options struct {
 	Log     *slog.Logger
 
 	StopOnLost   bool                            // refuse instead of making a lost slot anew
+	Failover     bool                            // a slot made anew is one that standbys keep a copy of, from PostgreSQL 17 on
 	Repair       func(ctx context.Context) error // makes a missing publication again, if the role may; nil: never
 	Prepare      func(ctx context.Context) error // called before each session: hands in the pipelines as they are now; may be nil
 	OnCatalogue  func()                          // called when a pipeline's table or status changed

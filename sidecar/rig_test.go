@@ -124,7 +124,7 @@ func (r *rig) init(specs ...pipeline.Spec) setup.Report {
 	owner := r.db.URL(testenv.Owner)
 	pool := connect(r.t, owner, 4)
 	done, err := setup.Init(r.t.Context(), setup.Options{
-		Pool: pool, ReplicationDSN: owner, Slot: r.slot, Publication: r.db.Name + "_pub", Specs: specs, Descriptions: described, Log: logger(r.t),
+		Pool: pool, ReplicationDSN: owner, Slot: r.slot, Publication: r.db.Name + "_pub", Specs: specs, Descriptions: described, Failover: true, Log: logger(r.t),
 	})
 	if err != nil {
 		r.t.Fatalf("init: %v", err)

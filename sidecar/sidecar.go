@@ -39,6 +39,7 @@ type Options struct {
 	Disabled     bool          // the master switch of this sidecar: changes are queued, nothing is embedded
 	NoStream     bool          // work the queue only
 	StopOnLost   bool          // refuse instead of making a lost slot anew
+	Failover     bool          // a slot made anew is one that standbys keep a copy of, from PostgreSQL 17 on
 	Loops        int           // batches in work per pipeline
 	BatchRows    int           // rows per batch
 	Lease        time.Duration // of a batch
@@ -149,7 +150,7 @@ func (s *Sidecar) Run(ctx context.Context) error {
 	if !s.o.NoStream {
 		stream := replication.New(replication.Options{
 			Slot: s.o.Slot, Queue: s.queue, DB: s.o.Direct, Dial: s.o.Dial, MarkKey: s.markKey, Log: s.o.Log,
-			StopOnLost: s.o.StopOnLost, Repair: s.o.Repair, OnCatalogue: s.Reload,
+			StopOnLost: s.o.StopOnLost, Failover: s.o.Failover, Repair: s.o.Repair, OnCatalogue: s.Reload,
 			Prepare: func(ctx context.Context) error { _, err := s.refresh(ctx); return err }, Heartbeat: s.o.Heartbeat,
 		})
 		stream.SetPipelines(pipelines)

@@ -44,6 +44,16 @@ func (s *Server) Follow(primary *Server, name, slot string) error {
 	if err := s.Configure(map[string]string{"primary_conninfo": u.String(), "primary_slot_name": slot, "hot_standby": "on", "hot_standby_feedback": "on"}); err != nil {
 		return err
 	}
+	// A base backup leaves replication slots behind, a copied folder does not.
+	slots, err := filepath.Glob(filepath.Join(s.data(), "pg_replslot", "*"))
+	if err != nil {
+		return fmt.Errorf("follow: %w", err)
+	}
+	for _, slot := range slots {
+		if err := os.RemoveAll(slot); err != nil {
+			return fmt.Errorf("follow: %w", err)
+		}
+	}
 	file := filepath.Join(s.data(), "standby.signal")
 	if err := os.WriteFile(file, nil, 0o600); err != nil {
 		return fmt.Errorf("follow: %w", err)

@@ -153,6 +153,21 @@ func (d *Database) Super() *pgxpool.Pool {
 	return d.super
 }
 
+// Move makes the database that of another server: of a standby that was promoted.
+func (d *Database) Move(s *Server) {
+	d.t.Helper()
+	d.mu.Lock()
+	super := d.super
+	d.super = nil
+	d.mu.Unlock()
+	d.Pool.Close()
+	if super != nil {
+		super.Close()
+	}
+	d.Server = s
+	d.Pool = d.pool(Owner)
+}
+
 // MustExec runs a statement as Owner and returns how many rows it touched. Without arguments it may be several statements, which
 // are then one transaction.
 func (d *Database) MustExec(sql string, args ...any) int64 {

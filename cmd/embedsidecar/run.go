@@ -101,6 +101,7 @@ func (c *runCommand) work(ctx context.Context, env *environment) (err error) {
 		Log:        env.log,
 		Disabled:   !env.config.Enabled,
 		StopOnLost: env.config.Slot.StopOnLost,
+		Failover:   !env.config.Slot.NoFailover,
 		Loops:      env.loops(),
 		BatchRows:  env.config.Workers.BatchRows,
 		Lease:      env.config.Lease,

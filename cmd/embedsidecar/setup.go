@@ -15,6 +15,7 @@ import (
 func initialize(ctx context.Context, env *environment, o setup.Options) (setup.Report, error) {
 	o.ReplicationDSN = env.config.Database.Stream()
 	o.Slot, o.Publication = env.config.Slot.Name, env.config.Publication.Name
+	o.Failover = !env.config.Slot.NoFailover
 	o.Log = env.log
 	const first, longest, limit = 100 * time.Millisecond, time.Second, time.Minute
 	pause := backoff.NewExponentialBackOff()

@@ -1,0 +1,118 @@
+package sidecar_test
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/embedsidecar/embedsidecar/sidecar"
+	"github.com/embedsidecar/embedsidecar/testenv"
+)
+
+// standbyOf makes a standby of a database's server, both of which run when it returns. From PostgreSQL 17 on it keeps copies of slots.
+func standbyOf(t *testing.T, db *testenv.Database, major int) *testenv.Server {
+	t.Helper()
+	primary := db.Server
+	db.MustExecSuper(`SELECT pg_create_physical_replication_slot('second', true)`)
+	if err := primary.Stop(testenv.Fast); err != nil {
+		t.Fatal(err)
+	}
+	standby, err := primary.Copy(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := standby.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	if err := standby.Follow(primary, "second", "second"); err != nil {
+		t.Fatal(err)
+	}
+	if major >= 17 {
+		if err := standby.Configure(map[string]string{"sync_replication_slots": "on"}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, s := range []*testenv.Server{primary, standby} {
+		if err := s.Resume(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	db.Pool.Reset()
+	db.Super().Reset()
+	return standby
+}
+
+// TestP2_AStandbyIsPromoted kills the server and promotes its standby. From PostgreSQL 17 on the slot is there, too, and the sidecar
+// goes on where it was; before, the slot is gone and every row is compared.
+func TestP2_AStandbyIsPromoted(t *testing.T) {
+	t.Parallel()
+	testenv.EachMajor(t, func(t *testing.T, major int) {
+		t.Helper()
+		t.Parallel()
+		db := testenv.DB(t, testenv.On(ownServer(t, major, nil)))
+		db.MustExec(docs)
+		r := newRig(t, db, intoTable("docs", "body"))
+		standby := standbyOf(t, db, major)
+		proxy := testenv.StartProxy(t, db.Server.Addr())
+		r.url = db.URLVia(proxy.Addr(), r.role)
+		r.options = func(o *sidecar.Options) { o.Failover = true }
+		s, _ := r.start()
+		r.edit("before ")
+		r.settle()
+
+		there, err := pgx.Connect(t.Context(), standby.URL(db.Name, testenv.Superuser))
+		if err != nil {
+			t.Fatal(err)
+		}
+		n := 100
+		testenv.Eventually(t, 2*time.Minute, func() (bool, string) {
+			if major < 17 {
+				return true, ""
+			}
+			// The copy becomes fit to be used when the slot has moved on a little.
+			n++
+			db.MustExec(`INSERT INTO docs VALUES ($1, 'more')`, n)
+			db.MustExecSuper(`SELECT pg_log_standby_snapshot()`)
+			r.settle()
+			var fit bool
+			err := there.QueryRow(t.Context(), `SELECT EXISTS (SELECT FROM pg_replication_slots WHERE slot_name = $1 AND synced AND NOT temporary
+				AND invalidation_reason IS NULL)`, r.slot).Scan(&fit)
+			return fit, fmt.Sprintf("the standby has no copy of the slot: %v", err)
+		})
+		r.edit("with a standby ")
+		r.settle()
+		scans := r.count(`SELECT sum(requested) FROM embedsidecar.scan`)
+		end := testenv.Value[string](db, `SELECT pg_current_wal_flush_lsn()::text`)
+		testenv.Eventually(t, time.Minute, func() (bool, string) {
+			var replayed bool
+			err := there.QueryRow(t.Context(), `SELECT pg_last_wal_replay_lsn() >= $1::text::pg_lsn`, end).Scan(&replayed)
+			return replayed, fmt.Sprintf("the standby is behind: %v", err)
+		})
+		if err := there.Close(t.Context()); err != nil {
+			t.Error(err)
+		}
+
+		if err := db.Server.Stop(testenv.Killed); err != nil {
+			t.Fatal(err)
+		}
+		if err := standby.Promote(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		proxy.SetTarget(standby.Addr())
+		db.Move(standby)
+		r.edit("after ")
+		r.settle()
+		r.verify()
+		gaps, asked := s.Stream().Gaps.Load(), r.count(`SELECT sum(requested) FROM embedsidecar.scan`)-scans
+		if major >= 17 && (gaps != 0 || asked != 0) {
+			t.Errorf("%d gaps and %d scans, though the slot came along", gaps, asked)
+		}
+		if major < 17 && (gaps != 1 || asked == 0) {
+			t.Errorf("%d gaps and %d scans, though the slot was left behind", gaps, asked)
+		}
+	})
+}
