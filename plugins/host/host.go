@@ -147,7 +147,7 @@ func (h *Host) acquire(ctx context.Context) (p permit, err error) {
 	for {
 		inst := h.leastBusyLocked()
 		if inst == nil || inst.calls > 0 {
-			h.startOneLocked(ctx)
+			h.startOneLocked(ctx, probe)
 		}
 		if inst != nil {
 			inst.calls++
@@ -209,13 +209,14 @@ func (h *Host) leastBusyLocked() *instance {
 	return best
 }
 
-// startOneLocked starts a process if there is a place for one and none is being started.
-func (h *Host) startOneLocked(ctx context.Context) {
+// startOneLocked starts a process if there is a place for one and none is being started. A call that tries a plugin does not
+// wait for a pause of its places, too: the circuit's is over.
+func (h *Host) startOneLocked(ctx context.Context, probe bool) {
 	if h.closed || h.startingLocked() {
 		return
 	}
 	for _, s := range h.seats {
-		if s.current == nil && !time.Now().Before(s.notBefore) {
+		if s.current == nil && (probe || !time.Now().Before(s.notBefore)) {
 			s.starting = true
 			h.work.Add(1)
 			// The start is everybody's: the caller that began it may leave.
