@@ -64,11 +64,16 @@ func (c *Config) checkModels(fail func(path, format string, args ...any)) {
 			fail(path+"."+at, "%s", mistake)
 		}
 	}
-	for i, p := range c.Plugins.Catalog {
-		path := index("plugins.catalog", i)
+	checkCatalog("plugins.catalog", c.Plugins.Catalog, fail)
+}
+
+// checkCatalog checks entries for plugins, whose list stands at a path.
+func checkCatalog(at string, list []Plugin, fail func(path, format string, args ...any)) {
+	for i, p := range list {
+		path := index(at, i)
 		if p.Name == "" {
 			fail(path+".name", "it is missing: models and pipelines name a plugin by it")
-		} else if slices.ContainsFunc(c.Plugins.Catalog[:i], func(other Plugin) bool { return other.Name == p.Name }) {
+		} else if slices.ContainsFunc(list[:i], func(other Plugin) bool { return other.Name == p.Name }) {
 			fail(path+".name", "the name %q is there twice", p.Name)
 		}
 	}

@@ -1,7 +1,10 @@
 package config
 
 import (
+	"fmt"
 	"log/slog"
+	"os"
+	"path/filepath"
 	"time"
 
 	"github.com/embedsidecar/embedsidecar/pipeline"
@@ -42,7 +45,9 @@ type Config struct {
 	Lease time.Duration
 	Retry Retry
 	Ops   Ops
-	Log   Log
+	// ControlDir is the folder for control sockets; it must belong to the user alone. Default "": one of this user's.
+	ControlDir string
+	Log        Log
 
 	settling []modelMistakes // by model of the file
 
@@ -116,6 +121,10 @@ type Plugins struct {
 	SHA256 string
 	// Catalog tells more about some plugins.
 	Catalog []Plugin
+	// CatalogFile is the file of registered plugins. Default "": catalog.yaml in the folder of plugins.
+	CatalogFile string
+	// Registered are the plugins of that file. Load does not read it: its place depends on a Finder.
+	Registered []Plugin
 }
 
 // Plugin is one entry of the catalog.
@@ -124,6 +133,12 @@ type Plugin struct {
 	Path   string   // of the program; "": looked for by name
 	SHA256 string   // 64 hexadecimal digits; "": not checked
 	Env    []string // names of variables it may see, besides EMBEDSIDECAR_PLUGIN_*
+	// Version is what the plugin called itself when it was written down. It is shown, and compared by plugins verify.
+	Version string
+	// Processes is how many of its processes may run for each model. 0: one. At most 64.
+	Processes int
+	// MemoryLimit is the most resident memory of each of its processes, in bytes. 0: no limit.
+	MemoryLimit int64
 }
 
 // Model is a named model.
@@ -196,6 +211,17 @@ func (c *Config) Origin(path string) string {
 		return origin
 	}
 	return "default"
+}
+
+// ControlFolder is where the sidecars of this user have their control sockets.
+func (c *Config) ControlFolder() string {
+	if c.ControlDir != "" {
+		return absolute(c.ControlDir)
+	}
+	if dir := c.env.vars["XDG_RUNTIME_DIR"]; filepath.IsAbs(dir) {
+		return filepath.Join(dir, "embedsidecar")
+	}
+	return filepath.Join(os.TempDir(), fmt.Sprintf("embedsidecar-%d", os.Getuid()))
 }
 
 // File returns the file that was read, or "".

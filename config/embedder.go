@@ -4,6 +4,7 @@ import (
 	"errors"
 	"maps"
 	"path/filepath"
+	"runtime"
 	"strconv"
 	"strings"
 )
@@ -16,7 +17,9 @@ type Embedder struct {
 	Model        string // as named; "": what the plugin has
 	ModelPath    string // absolute folder; "" for plugins other than onnx that need none
 	ModelSHA256  string // "": not checked
-	Threads      int    // 0: as many as there are CPUs
+	Threads      int    // of each process; 0: as many as there are CPUs
+	Processes    int    // 0: one
+	MemoryLimit  int64  // bytes of each process; 0: none
 	// Env is all the plugin may see of the environment: EMBEDSIDECAR_PLUGIN_* and what the catalog allows by name.
 	Env map[string]string
 }
@@ -60,11 +63,8 @@ func (c *Config) Embedder(find Finder, plugin, model string) (Embedder, error) {
 		e.ModelSHA256 = c.ModelSHA256
 	}
 	program := e.Plugin
-	for _, p := range c.Plugins.Catalog {
-		if p.Name != e.Plugin {
-			continue
-		}
-		e.PluginSHA256 = p.SHA256
+	if p, _ := c.Plugin(e.Plugin); p != nil {
+		e.PluginSHA256, e.Processes, e.MemoryLimit = p.SHA256, p.Processes, p.MemoryLimit
 		if p.Path != "" {
 			program = absolute(p.Path)
 		}
@@ -73,6 +73,9 @@ func (c *Config) Embedder(find Finder, plugin, model string) (Embedder, error) {
 				e.Env[name] = value
 			}
 		}
+	}
+	if e.Threads == 0 && e.Processes > 1 { // each would take all CPUs
+		e.Threads = max(1, runtime.GOMAXPROCS(0)/e.Processes)
 	}
 	if e.PluginSHA256 == "" && e.Plugin == c.Plugins.Default {
 		e.PluginSHA256 = c.Plugins.SHA256

@@ -18,6 +18,9 @@ type Finder struct {
 	Cache string
 }
 
+// pluginPrefix begins the file names of plugins.
+const pluginPrefix = "embedsidecar-"
+
 // systemDir is where packages and images put plugins and models.
 const systemDir = "/usr/lib/embedsidecar"
 
@@ -109,10 +112,10 @@ func (f Finder) Plugin(name, dir string) (string, error) {
 		missing.Setting = "plugin"
 		paths = []string{name}
 	case dir != "":
-		paths = []string{filepath.Join(dir, "embedsidecar-"+name)}
+		paths = []string{filepath.Join(dir, pluginPrefix+name)}
 	default:
 		for _, d := range f.pluginDirs() {
-			paths = append(paths, filepath.Join(d, "embedsidecar-"+name))
+			paths = append(paths, filepath.Join(d, pluginPrefix+name))
 		}
 	}
 	for _, path := range paths {
@@ -129,6 +132,28 @@ func (f Finder) Plugin(name, dir string) (string, error) {
 		return filepath.Abs(path)
 	}
 	return "", missing
+}
+
+// Plugins returns the names of the plugins in a folder or, when dir is empty, in the usual ones.
+func (f Finder) Plugins(dir string) []string {
+	dirs := f.pluginDirs()
+	if dir != "" {
+		dirs = []string{dir}
+	}
+	var names []string
+	for _, d := range dirs {
+		found, err := fs.Glob(os.DirFS(d), pluginPrefix+"*")
+		if err != nil {
+			continue
+		}
+		for _, file := range found {
+			info, err := os.Stat(filepath.Join(d, file))
+			if err == nil && info.Mode().IsRegular() && info.Mode().Perm()&0o111 != 0 {
+				names = append(names, strings.TrimPrefix(file, pluginPrefix))
+			}
+		}
+	}
+	return names
 }
 
 // Model returns the folder of a model: a name is looked for in dir or, when dir is empty, in the usual folders; a name

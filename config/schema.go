@@ -52,12 +52,7 @@ func (s *schema) field(path string) *schema {
 // fileSchema is the whole file; what is read goes to c.
 func fileSchema(c *Config) *schema {
 	root := &schema{}
-	root.field("version").value = func(v string) error {
-		if v != "1" {
-			return fmt.Errorf("this program knows version 1 of the file, not %q", v)
-		}
-		return nil
-	}
+	root.field("version").value = fileVersion
 	for _, setting := range Settings() {
 		if setting.Path != "" {
 			root.field(setting.Path).value = func(v string) error { return setting.set(c, v) }
@@ -80,6 +75,13 @@ func fileSchema(c *Config) *schema {
 	return root
 }
 
+func fileVersion(v string) error {
+	if v != "1" {
+		return fmt.Errorf("this program knows version 1 of the file, not %q", v)
+	}
+	return nil
+}
+
 func modelSchema(m *Model) *schema {
 	s := &schema{}
 	s.field("name").value = into(&m.Name)
@@ -99,6 +101,15 @@ func pluginSchema(p *Plugin) *schema {
 	s.field("name").value = into(&p.Name)
 	s.field("path").value = into(&p.Path)
 	s.field("sha256").value = intoSum(&p.SHA256)
+	s.field("version").value = into(&p.Version)
+	s.field("processes").value = func(v string) (err error) {
+		p.Processes, err = parseInt(v, 1, maxProcesses)
+		return err
+	}
+	s.field("memory_limit").value = func(v string) (err error) {
+		p.MemoryLimit, err = parseSize(v, minMemory, maxMemory)
+		return err
+	}
 	s.field("env").list = func(names []string) error {
 		for i, name := range names {
 			if !isVariable(name) {

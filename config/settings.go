@@ -63,6 +63,9 @@ const (
 	maxCacheBytes  = 1 << 40
 	minCacheBytes  = 1 << 10
 	maxThreads     = 1024
+	maxProcesses   = 64 // as package host has it
+	minMemory      = 16 << 20
+	maxMemory      = 1 << 44
 	maxAttempts    = 1000
 	longestTimeout = 24 * time.Hour
 )
@@ -125,6 +128,8 @@ func Settings() []Setting {
 		sum("", "plugin-sha256", "SHA256 of the program of --plugin", func(c *Config) *string { return &c.Plugins.SHA256 }),
 		text("plugins.dir", "plugin-dir", GroupEmbedding, "FOLDER", "where plugins are looked for by name",
 			func(c *Config) *string { return &c.Plugins.Dir }),
+		text("plugins.catalog_file", "plugin-catalog", GroupEmbedding, "FILE", "file of registered plugins (default: catalog.yaml in the folder of plugins)",
+			func(c *Config) *string { return &c.Plugins.CatalogFile }),
 		text("onnxruntime", "onnxruntime", GroupEmbedding, "FILE", "ONNX Runtime library for the plugin onnx",
 			func(c *Config) *string { return &c.ONNXRuntime }),
 		auto("threads", "threads", GroupEmbedding, "threads an embedder may use", maxThreads,
@@ -162,6 +167,8 @@ func Settings() []Setting {
 
 		checked("http.ops.listen", "ops-listen", GroupOps, "HOST:PORT", "address of /livez, /readyz, /metrics and /version (default: none)", checkListen,
 			func(c *Config) *string { return &c.Ops.Listen }),
+		text("control.dir", "control-dir", GroupOps, "FOLDER", "folder of the sockets through which plugins reload and cache stats reach running sidecars (default: embedsidecar in XDG_RUNTIME_DIR, else in the temporary folder)",
+			func(c *Config) *string { return &c.ControlDir }),
 		{
 			Path: "log.level", Flag: "log-level", Group: GroupOps, Placeholder: "debug|info|warn|error", Usage: "what is logged",
 			set: func(c *Config, v string) error {

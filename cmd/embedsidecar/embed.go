@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/urfave/cli/v2"
 
@@ -97,22 +98,50 @@ func (e *environment) texts() ([]string, error) {
 // embedder starts nothing yet: it finds the plugin and the model, and returns the host that starts the plugin when it is
 // first used. Empty names mean the defaults. The caller closes it.
 func (e *environment) embedder(plugin, model string) (*host.Host, config.Embedder, error) {
-	found, err := e.config.Embedder(e.find, plugin, model)
+	options, found, err := e.hostOptions(plugin, model)
 	if err != nil {
 		return nil, found, err
-	}
-	options := host.Options{Name: found.Plugin, Path: found.PluginPath, SHA256: found.PluginSHA256, Env: found.Env, Log: e.log}
-	if found.ModelPath == "" {
-		options.Model = found.Model // a name the plugin knows
-	}
-	if found.ModelSHA256 != "" && found.ModelPath != "" {
-		options.Files = map[string]string{filepath.Join(found.ModelPath, "model.onnx"): found.ModelSHA256}
 	}
 	h, err := host.New(options)
 	if err != nil {
 		return nil, found, fail(exitUsage, err)
 	}
 	return h, found, nil
+}
+
+// canaryInterval is how often plugins are asked texts whose vectors are known.
+const canaryInterval = 5 * time.Minute
+
+// catalogued returns the configuration with the plugins that are registered now.
+func (e *environment) catalogued() (*config.Config, error) {
+	list, err := config.ReadCatalogue(e.find.Catalogue(e.config))
+	if err != nil {
+		return nil, err
+	}
+	return e.config.WithRegistered(list), nil
+}
+
+// hostOptions are what a host needs for the plugin and the model that a pipeline names.
+func (e *environment) hostOptions(plugin, model string) (host.Options, config.Embedder, error) {
+	c, err := e.catalogued()
+	if err != nil {
+		return host.Options{}, config.Embedder{}, err
+	}
+	found, err := c.Embedder(e.find, plugin, model)
+	if err != nil {
+		return host.Options{}, found, err
+	}
+	options := host.Options{
+		Name: found.Plugin, Path: found.PluginPath, SHA256: found.PluginSHA256, Env: found.Env, Log: e.log,
+		Processes: found.Processes, MemoryLimit: uint64(max(found.MemoryLimit, 0)), Canary: canaryInterval,
+	}
+	if found.ModelPath == "" {
+		options.Model = found.Model // a name the plugin knows
+	}
+	if found.ModelSHA256 != "" && found.ModelPath != "" {
+		options.Files = map[string]string{filepath.Join(found.ModelPath, "model.onnx"): found.ModelSHA256}
+	}
+	return options, found, nil
 }
 
 // embedAll sends texts in calls of the size the embedder takes.

@@ -24,9 +24,11 @@ type embedders struct {
 // hosted is a plugin with a model.
 type hosted struct {
 	*host.Host
-	plugin string // its name
+	plugin string    // its name
+	key    [2]string // plugin and model, as pipelines name them
 
 	mu    sync.Mutex
+	path  string     // of its program
 	seen  host.Stats // as last counted
 	named string     // the model, as it describes itself
 }
@@ -74,7 +76,7 @@ func (e *embedders) get(plugin, model string) (*hosted, error) {
 	if err != nil {
 		return nil, err
 	}
-	e.hosts[key] = &hosted{Host: h, plugin: found.Plugin}
+	e.hosts[key] = &hosted{Host: h, plugin: found.Plugin, key: key, path: found.PluginPath}
 	return e.hosts[key], nil
 }
 

@@ -63,6 +63,7 @@ func (c *runCommand) work(ctx context.Context, env *environment) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, stop()) }()
+	defer w.steer(ctx)()
 
 	pool, err := patient(ctx, env, func(ctx context.Context) (*pgxpool.Pool, error) {
 		return env.pool(ctx, env.poolSize(len(env.config.Pipelines)))

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"errors"
+	"fmt"
 	"sync"
 	"time"
 
@@ -103,7 +104,7 @@ func (w *watch) ready(context.Context) []ops.Check {
 		check := ops.Check{Name: "plugin " + h.plugin}
 		switch stats := h.Stats(); {
 		case stats.CircuitOpen:
-			check.Err = errors.New("it fails again and again, and is left alone for a moment")
+			check.Err = fmt.Errorf("its circuit is %s: it fails again and again; last: %s", stats.Circuit, stats.Reason)
 		case stats.Starts == 0:
 			check.Err = errors.New("not started yet")
 		}

@@ -62,17 +62,34 @@ func checkFile(path, want string) error {
 	return checkSum(f, path, want)
 }
 
+// Sum returns the SHA-256 of a file as Options.SHA256 wants it.
+func Sum(path string) (string, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return "", err
+	}
+	defer func() { _ = f.Close() }()
+	return sumOf(f)
+}
+
+func sumOf(r io.Reader) (string, error) {
+	h := sha256.New()
+	_, err := io.Copy(h, r)
+	return hex.EncodeToString(h.Sum(nil)), err
+}
+
 // checkSum reads the file to its end and leaves it at its start.
 func checkSum(f *os.File, path, want string) error {
-	h := sha256.New()
-	if _, err := io.Copy(h, f); err != nil {
+	got, err := sumOf(f)
+	if err != nil {
 		return fileError(err)
 	}
 	if _, err := f.Seek(0, io.SeekStart); err != nil {
 		return fileError(err)
 	}
-	if got := hex.EncodeToString(h.Sum(nil)); got != strings.ToLower(want) {
-		return configuration("checksum", fmt.Errorf("sha256 of %s is %s, expected %s: put the expected file back, or, if this one is meant, name its sum in the configuration", path, got, strings.ToLower(want)))
+	if got != strings.ToLower(want) {
+		return configuration("checksum", fmt.Errorf("sha256 of %s is %s, expected %s: put the expected file back, or, if this one is meant, "+
+			"pin it (embedsidecar plugins register, or its sha256 in the configuration)", path, got, strings.ToLower(want)))
 	}
 	return nil
 }

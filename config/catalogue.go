@@ -1,0 +1,191 @@
+package config
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/goccy/go-yaml"
+)
+
+// catalogueName is the file of registered plugins in a folder of plugins.
+const catalogueName = "catalog.yaml"
+
+// catalogueHead begins the file, for whoever opens it.
+const catalogueHead = "# Plugins that `embedsidecar plugins register` has pinned. An entry of the same name in the configuration file wins.\n"
+
+// Catalogue returns the path of the file of registered plugins: what --plugin-catalog names, else catalog.yaml in the folder of
+// plugins. It need not exist.
+func (f Finder) Catalogue(c *Config) string {
+	if c.Plugins.CatalogFile != "" {
+		return absolute(c.Plugins.CatalogFile)
+	}
+	dirs := f.pluginDirs()
+	if c.Plugins.Dir != "" {
+		dirs = []string{c.Plugins.Dir}
+	}
+	for _, wanted := range []string{catalogueName, "."} { // the first that has one, else the first that is there
+		for _, dir := range dirs {
+			if _, err := os.Stat(filepath.Join(dir, wanted)); err == nil {
+				return absolute(filepath.Join(dir, catalogueName))
+			}
+		}
+	}
+	return absolute(filepath.Join(dirs[0], catalogueName))
+}
+
+// ReadCatalogue reads a file of registered plugins. One that does not exist holds none. Errors are *Error.
+func ReadCatalogue(path string) ([]Plugin, error) {
+	data, err := readLimited(path, maxFile+1)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, &Error{Problems: []Problem{{Place: path, Message: fmt.Sprintf("read the catalogue of plugins: %s", shown(err))}}}
+	}
+	var list []Plugin
+	root := &schema{}
+	root.field("version").value = fileVersion
+	root.field("plugins").item = func(int) *schema {
+		list = append(list, Plugin{})
+		return pluginSchema(&list[len(list)-1])
+	}
+	r := readYAML(path, data, root, func(string) (string, bool) { return "", false })
+	fail := func(at, format string, args ...any) {
+		r.problems = append(r.problems, Problem{Place: path, Path: at, Message: fmt.Sprintf(format, args...)})
+	}
+	checkCatalog("plugins", list, fail)
+	if len(r.problems) > 0 {
+		return nil, &Error{Problems: r.problems}
+	}
+	return list, nil
+}
+
+// catalogueEntry is a Plugin as the file has it.
+type catalogueEntry struct {
+	Name        string   `yaml:"name"`
+	Path        string   `yaml:"path"`
+	Version     string   `yaml:"version,omitempty"`
+	SHA256      string   `yaml:"sha256"`
+	Env         []string `yaml:"env,omitempty,flow"`
+	Processes   int      `yaml:"processes,omitempty"`
+	MemoryLimit string   `yaml:"memory_limit,omitempty"`
+}
+
+// ChangeCatalogue changes the file of registered plugins, one writer at a time; the file is replaced as a whole, and not at all
+// when change returns an error.
+func ChangeCatalogue(path string, change func([]Plugin) ([]Plugin, error)) error {
+	lock, err := lockFile(path + ".lock")
+	if err != nil {
+		return fmt.Errorf("change the catalogue of plugins: %w", err)
+	}
+	defer func() { _ = lock.Close() }()
+	list, err := ReadCatalogue(path)
+	if err != nil {
+		return err
+	}
+	if list, err = change(slices.Clone(list)); err != nil {
+		return err
+	}
+	slices.SortFunc(list, func(a, b Plugin) int { return strings.Compare(a.Name, b.Name) })
+	file := struct {
+		Version int              `yaml:"version"`
+		Plugins []catalogueEntry `yaml:"plugins"`
+	}{Version: 1, Plugins: []catalogueEntry{}}
+	for _, p := range list {
+		e := catalogueEntry{Name: p.Name, Path: p.Path, Version: p.Version, SHA256: p.SHA256, Env: p.Env, Processes: p.Processes}
+		if p.MemoryLimit > 0 {
+			e.MemoryLimit = formatSize(p.MemoryLimit)
+		}
+		file.Plugins = append(file.Plugins, e)
+	}
+	body, err := yaml.MarshalWithOptions(file, yaml.IndentSequence(true))
+	if err != nil {
+		return fmt.Errorf("write the catalogue of plugins: %w", err)
+	}
+	// What is written must be read again, whatever is in a name.
+	if err := replaceFile(path, append([]byte(catalogueHead), body...)); err != nil {
+		return fmt.Errorf("write the catalogue of plugins: %w", err)
+	}
+	return nil
+}
+
+// replaceFile puts a new file into the place of another: a reader sees the one or the other.
+func replaceFile(path string, content []byte) error {
+	f, err := os.CreateTemp(filepath.Dir(path), filepath.Base(path)+".*")
+	if err != nil {
+		return err
+	}
+	const everybodyReads = 0o644
+	_, err = f.Write(content)
+	err = errors.Join(err, f.Chmod(everybodyReads), f.Sync(), f.Close())
+	if err == nil {
+		err = os.Rename(f.Name(), path)
+	}
+	if err != nil {
+		_ = os.Remove(f.Name())
+	}
+	return err
+}
+
+// lockFile waits for a moment until nobody else holds the lock.
+func lockFile(path string) (*os.File, error) {
+	f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o600)
+	if err != nil {
+		return nil, err
+	}
+	const tries, pause = 50, 100 * time.Millisecond
+	for range tries {
+		if err = syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err == nil {
+			return f, nil
+		}
+		<-time.After(pause)
+	}
+	_ = f.Close()
+	return nil, fmt.Errorf("lock %s: %w", path, err)
+}
+
+// Plugin returns the catalogue's entry for a plugin, by its name or by the path of its program, and whether it stands in the
+// configuration file; nil when there is none.
+func (c *Config) Plugin(name string) (entry *Plugin, inFile bool) {
+	for i, list := range [][]Plugin{c.Plugins.Catalog, c.Plugins.Registered} {
+		for j := range list {
+			p := &list[j]
+			if p.Name == name || isPath(name) && p.Path != "" && absolute(p.Path) == absolute(name) {
+				return p, i == 0
+			}
+		}
+	}
+	return nil, false
+}
+
+// WithRegistered returns the configuration with other registered plugins.
+func (c *Config) WithRegistered(list []Plugin) *Config {
+	other := *c
+	other.Plugins.Registered = list
+	return &other
+}
+
+// ParseMemory reads a memory limit as the file has it; 0 is none.
+func ParseMemory(s string) (int64, error) {
+	if s == "0" {
+		return 0, nil
+	}
+	return parseSize(s, minMemory, maxMemory)
+}
+
+// CheckVariables refuses what is no name of an environment variable.
+func CheckVariables(names []string) error {
+	for _, name := range names {
+		if !isVariable(name) {
+			return fmt.Errorf("%q is no name of a variable", name)
+		}
+	}
+	return nil
+}
