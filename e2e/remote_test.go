@@ -1,0 +1,177 @@
+//go:build linux
+
+package e2e
+
+import (
+	"fmt"
+	"log/slog"
+	"math"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/embedsidecar/embedsidecar/database"
+	"github.com/embedsidecar/embedsidecar/plugins/remote/remotetest"
+	"github.com/embedsidecar/embedsidecar/setup"
+	"github.com/embedsidecar/embedsidecar/testenv"
+)
+
+const providerKey = "sk-canary-fedcba9876543210"
+
+// TestRemote_StormOfRefusals has a provider refuse, fail and vanish while rows are written: no task fails, no row is without the
+// vector of its text, and the key is nowhere to be found.
+func TestRemote_StormOfRefusals(t *testing.T) {
+	t.Parallel()
+	var storm atomic.Bool
+	provider := &remotetest.Server{Dialect: "openai", Dims: dims, Key: providerKey, Behave: func(w http.ResponseWriter, r *http.Request, c *remotetest.Call) bool {
+		if !storm.Load() {
+			return false
+		}
+		switch c.N % 8 {
+		case 0, 3, 6:
+			return false
+		case 1:
+			remotetest.Send(429, `{"error":{"message":"slow down","type":"requests","code":"rate_limit_exceeded"}}`, "Retry-After", "1")(w, r)
+		case 2:
+			remotetest.Drop(w, r)
+		case 4:
+			remotetest.Page(502)(w, r)
+		case 5:
+			remotetest.Send(503, ``)(w, r)
+		default:
+			remotetest.Send(429, `{"error":{"message":"slow down"}}`, "Retry-After-Ms", "30")(w, r)
+		}
+		return true
+	}}
+	server := httptest.NewUnstartedServer(provider)
+	server.Config.ErrorLog = slog.NewLogLogger(slog.DiscardHandler, slog.LevelError) // connections are dropped on purpose
+	server.Start()
+	t.Cleanup(server.Close)
+
+	const rows = 1500
+	r := newRemoteRig(t, provider.Base(server.URL))
+	r.db.MustExec(`INSERT INTO public.docs SELECT i, 'document ' || i FROM generate_series(1, $1::int) AS i`, rows)
+	storm.Store(true)
+	c := r.run(r.remote()...)
+	r.streaming(c)
+	for round := range 10 {
+		r.db.MustExec(`UPDATE public.docs SET body = body || ' again' WHERE id % 10 = $1::int`, round)
+		r.db.MustExec(`DELETE FROM public.docs WHERE id = $1::int * 7 + 7`, round)
+	}
+	testenv.Eventually(t, time.Minute, func() (bool, string) {
+		c.mustLive()
+		return len(provider.Calls()) > 50, fmt.Sprintf("%d requests so far", len(provider.Calls()))
+	})
+	storm.Store(false)
+	testenv.Eventually(t, time.Minute, func() (bool, string) {
+		c.mustLive()
+		left := r.count(`SELECT count(*) FROM embedsidecar.task`)
+		return left == 0 && r.count(`SELECT count(*) FROM public.docs_embedding`) == rows-10, fmt.Sprintf("%d tasks left\n%s", left, c.tail())
+	})
+	if n := r.count(`SELECT count(*) FROM embedsidecar.history WHERE outcome IN ('failed', 'lost')`); n > 0 {
+		t.Errorf("%d tasks failed though only the provider did", n)
+	}
+	r.provenRemote(provider)
+	c.terminate(30 * time.Second)
+	r.keyIsNowhere()
+}
+
+// remoteRig is a rig whose embedder is elsewhere.
+type remoteRig struct{ *rig }
+
+// newRemoteRig makes a table with an embedding table, with a model of an OpenAI-like server.
+func newRemoteRig(t *testing.T, url string) *remoteRig {
+	t.Helper()
+	db := testenv.DB(t, testenv.Empty())
+	db.MustExec(`CREATE TABLE public.docs (id int PRIMARY KEY, body text)`)
+	r := &remoteRig{&rig{t: t, db: db, slot: db.SlotName(), dir: t.TempDir()}}
+	r.calls = filepath.Join(r.dir, "calls")
+	r.url = db.URL(testenv.Owner)
+	if err := os.WriteFile(filepath.Join(r.dir, "c.yaml"), fmt.Appendf(nil, `
+models:
+  - {name: far, dialect: openai, url: %q, model: text-embedder-3, dims: %d, api_key_env: PROVIDER_KEY, batch: {texts: 16}, patience: 500ms}
+pipelines:
+  - {name: docs, table: public.docs, columns: [body], model: far, into: {table: docs_embedding}}
+`, url, dims), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if s := r.start(r.remote(), "init").wait(time.Minute); s.ExitStatus() != 0 {
+		t.Fatalf("init ended with status %d", s.ExitStatus())
+	}
+	pool, err := database.Connect(t.Context(), r.url, database.Options{MaxConns: 2, Log: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer pool.Close()
+	if r.pipelines, err = setup.Load(t.Context(), pool, r.slot); err != nil {
+		t.Fatal(err)
+	}
+	r.role = db.RunRole(r.pipelines...)
+	r.url = db.URL(r.role)
+	return r
+}
+
+// remote are the variables that lead to the provider.
+func (r *remoteRig) remote() []string {
+	return []string{"EMBEDSIDECAR_CONFIG=" + filepath.Join(r.dir, "c.yaml"), "PROVIDER_KEY=" + providerKey, "EMBEDSIDECAR_LOG_LEVEL=debug"}
+}
+
+// provenRemote compares every vector with the provider's for the text that the row has now, and lets the program do the same.
+func (r *remoteRig) provenRemote(provider *remotetest.Server) {
+	r.t.Helper()
+	rows := testenv.Values[string](r.db, `SELECT d.body || '|' || (SELECT string_agg(x::text, ',') FROM unnest(e.embedding::real[]) AS x)
+		FROM public.docs AS d JOIN public.docs_embedding AS e USING (id)`)
+	if want := r.count(`SELECT count(*) FROM public.docs`); len(rows) != want {
+		r.t.Errorf("%d of %d rows have a vector", len(rows), want)
+	}
+	for _, row := range rows {
+		body, list, _ := strings.Cut(row, "|")
+		var off float64
+		want := provider.Vector(body, false, dims)
+		for i, text := range strings.Split(list, ",") {
+			var x float64
+			if _, err := fmt.Sscan(text, &x); err != nil {
+				r.t.Fatal(err)
+			}
+			off = max(off, math.Abs(x-float64(want[i])))
+		}
+		if off > 1e-5 {
+			r.t.Fatalf("a vector is not that of its text, by %f", off)
+		}
+	}
+	c := r.start(r.remote(), "verify", "--deep", "1000000")
+	if s := c.wait(time.Minute); s.ExitStatus() != 0 {
+		r.t.Errorf("verify ended with status %d:\n%s", s.ExitStatus(), c.tail())
+	}
+	for _, args := range [][]string{{"status", "-o", "json"}, {"check"}} { // for keyIsNowhere
+		r.start(r.remote(), args...).wait(time.Minute)
+	}
+}
+
+// keyIsNowhere looks for the provider's key in everything that was written: logs, output and tables.
+func (r *remoteRig) keyIsNowhere() {
+	r.t.Helper()
+	logs, err := filepath.Glob(filepath.Join(r.dir, "*.log"))
+	if err != nil || len(logs) < 4 {
+		r.t.Fatalf("%d logs, error %v", len(logs), err)
+	}
+	for _, log := range logs {
+		content, err := os.ReadFile(log)
+		if err != nil {
+			r.t.Fatal(err)
+		}
+		if strings.Contains(string(content), providerKey) {
+			r.t.Errorf("%s holds the key", filepath.Base(log))
+		}
+	}
+	for _, table := range testenv.Values[string](r.db, `SELECT format('%I.%I', schemaname, tablename) FROM pg_tables WHERE schemaname IN ('embedsidecar', 'public')`) {
+		if n := r.count(`SELECT count(*) FROM `+table+` AS t WHERE t::text LIKE '%' || $1 || '%'`, providerKey); n > 0 {
+			r.t.Errorf("%d rows of %s hold the key", n, table)
+		}
+	}
+}
