@@ -32,7 +32,9 @@ func testMain(m *testing.M) int {
 	}
 	defer func() { _ = os.RemoveAll(dir) }()
 	for _, p := range []struct{ name, source, cgo string }{
-		{"embedsidecar", "./cmd/embedsidecar", "0"}, {"embedsidecar-fake", "./plugins/fake", "0"}, {"embedsidecar-onnx", "./plugins/onnx", "1"},
+		{"embedsidecar", "./cmd/embedsidecar", "0"},
+		{"embedsidecar-fake", "./plugins/fake", "0"},
+		{"embedsidecar-onnx", "./plugins/onnx", "1"},
 		{"embedsidecar-remote", "./plugins/remote", "0"},
 	} {
 		build := exec.Command("go", "build", "-trimpath", "-o", filepath.Join(dir, p.name), p.source)
