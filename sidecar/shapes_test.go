@@ -69,8 +69,8 @@ func TestP1_UnusualTables(t *testing.T) {
 			rows: 10,
 		},
 		{
-			name: "parent", // inheritance that is no partitioning: the child's rows are not the parent's
-			make: `CREATE TABLE parent (id int PRIMARY KEY, body text); CREATE TABLE child (extra text, PRIMARY KEY (id)) INHERITS (parent)`,
+			name:   "parent", // inheritance that is no partitioning: the child's rows are not the parent's
+			make:   `CREATE TABLE parent (id int PRIMARY KEY, body text); CREATE TABLE child (extra text, PRIMARY KEY (id)) INHERITS (parent)`,
 			before: []string{`INSERT INTO parent SELECT i, 'parent ' || i FROM generate_series(1, 5) AS i`, `INSERT INTO child SELECT i, 'child ' || i, 'x' FROM generate_series(1, 5) AS i`},
 			while:  []string{`UPDATE parent SET body = body || '.'`, `DELETE FROM parent WHERE id = 1`, `INSERT INTO child VALUES (9, 'nine', '')`},
 			rows:   4,
