@@ -32,6 +32,7 @@ type Service struct {
 	// alone is held for reading by ordinary calls and for writing by the call of a suspect, so that a text which kills the
 	// embedder takes no neighbours with it.
 	alone sync.RWMutex
+	gate  gate // those who ask go first
 
 	mu       sync.Mutex
 	failures int
@@ -88,7 +89,14 @@ func (s *Service) Remember(hash [sha256.Size]byte, vector []float32) { s.cache.P
 
 // Embed returns one Result per text, in order. With alone, nothing else is in the embedder meanwhile. An error means that no
 // text was answered; its class is never Data: such a batch is halved until the text is found, whose Result then has the error.
+//
+// It gives way to Ask.
 func (s *Service) Embed(ctx context.Context, kind Kind, texts []string, alone bool) ([]Result, error) {
+	return s.embed(ctx, kind, texts, alone, s.bulk)
+}
+
+// embed answers what is known and has ask answer the rest.
+func (s *Service) embed(ctx context.Context, kind Kind, texts []string, alone bool, ask func(context.Context, Kind, []string) ([]Result, error)) ([]Result, error) {
 	results := make([]Result, len(texts))
 	places := make(map[[sha256.Size]byte][]int, len(texts))
 	var (
@@ -123,7 +131,7 @@ func (s *Service) Embed(ctx context.Context, kind Kind, texts []string, alone bo
 		s.alone.RLock()
 		defer s.alone.RUnlock()
 	}
-	answers, err := s.call(ctx, kind, send)
+	answers, err := ask(ctx, kind, send)
 	if err != nil {
 		return nil, err
 	}

@@ -1,0 +1,110 @@
+package embed
+
+import (
+	"context"
+	"sync"
+	"time"
+)
+
+// Bulk work gives way to those who wait for an answer. While somebody asks, no bulk call begins; and as long as somebody has asked of
+// late, bulk calls are cut into portions, so that the next one to ask waits for a portion and not for a batch. Nobody asking costs
+// nothing: batches stay whole.
+const (
+	// portion is how many texts a bulk call may have while people ask.
+	portion = 32
+	// askedLately is for how long after a question bulk calls stay small.
+	askedLately = 30 * time.Second
+	// bulkPatience is for how long bulk work gives way at a time: it goes on, if slowly, under any number of questions.
+	bulkPatience = 500 * time.Millisecond
+)
+
+// gate lets those who ask go first. The zero gate is open.
+type gate struct {
+	mu     sync.Mutex
+	asking int
+	last   time.Time     // when somebody last asked
+	idle   chan struct{} // closed when nobody asks any more; nil when nobody does
+}
+
+// ask announces a question; the function it returns ends it.
+func (g *gate) ask() (end func()) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.asking++
+	g.last = time.Now()
+	if g.idle == nil {
+		g.idle = make(chan struct{})
+	}
+	return func() {
+		g.mu.Lock()
+		defer g.mu.Unlock()
+		g.last = time.Now()
+		if g.asking--; g.asking == 0 {
+			close(g.idle)
+			g.idle = nil
+		}
+	}
+}
+
+// giveWay waits until nobody asks, but not for ever. Its error is the context's.
+func (g *gate) giveWay(ctx context.Context) error {
+	g.mu.Lock()
+	idle := g.idle
+	g.mu.Unlock()
+	if idle == nil {
+		return ctx.Err()
+	}
+	patience := time.NewTimer(bulkPatience)
+	defer patience.Stop()
+	select {
+	case <-idle:
+	case <-patience.C:
+	case <-ctx.Done():
+	}
+	return ctx.Err()
+}
+
+// most is how many texts a bulk call may have now.
+func (g *gate) most(texts int) int {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.asking > 0 || !g.last.IsZero() && time.Since(g.last) < askedLately {
+		return min(texts, portion)
+	}
+	return texts
+}
+
+// Ask embeds texts that somebody waits for: like Embed, but ahead of bulk work. Many texts are asked for in portions, so that others who
+// ask get their turn between them.
+func (s *Service) Ask(ctx context.Context, kind Kind, texts []string) ([]Result, error) {
+	defer s.gate.ask()()
+	return s.embed(ctx, kind, texts, false, func(ctx context.Context, kind Kind, texts []string) ([]Result, error) {
+		return s.portions(ctx, kind, texts, func(int) (int, error) { return portion, ctx.Err() })
+	})
+}
+
+// bulk sends texts while nobody asks, in portions while somebody may.
+func (s *Service) bulk(ctx context.Context, kind Kind, texts []string) ([]Result, error) {
+	return s.portions(ctx, kind, texts, func(left int) (int, error) {
+		err := s.gate.giveWay(ctx)
+		return s.gate.most(left), err
+	})
+}
+
+// portions sends texts in portions of the size that next returns. An error takes the portions before it along.
+func (s *Service) portions(ctx context.Context, kind Kind, texts []string, next func(left int) (int, error)) ([]Result, error) {
+	results := make([]Result, 0, len(texts))
+	for len(texts) > 0 {
+		n, err := next(len(texts))
+		if err != nil {
+			return nil, err
+		}
+		n = min(n, len(texts))
+		answers, err := s.call(ctx, kind, texts[:n])
+		if err != nil {
+			return nil, err
+		}
+		results, texts = append(results, answers...), texts[n:]
+	}
+	return results, nil
+}
