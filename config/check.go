@@ -36,6 +36,12 @@ func (c *Config) check() []Problem {
 	if c.Retry.Max < c.Retry.Initial {
 		fail("retry.max", "%s is less than retry.initial, %s", formatDuration(c.Retry.Max), formatDuration(c.Retry.Initial))
 	}
+	switch q := c.Queries; {
+	case q.NoAuth && q.TokensFile != "":
+		fail("http.queries.no_auth", "no-auth and a file with tokens exclude each other")
+	case (q.Cert == "") != (q.Key == ""):
+		fail("http.queries.cert", "a certificate and its key belong together: give both, or neither")
+	}
 	c.checkModels(fail)
 	c.checkPipelines(fail)
 	return problems

@@ -42,9 +42,10 @@ type Config struct {
 
 	Workers Workers
 	// Lease is for how long a worker may keep a task without a sign of life before another takes it over. Default 30s.
-	Lease time.Duration
-	Retry Retry
-	Ops   Ops
+	Lease   time.Duration
+	Retry   Retry
+	Ops     Ops
+	Queries Queries
 	// ControlDir is the folder for control sockets; it must belong to the user alone. Default "": one of this user's.
 	ControlDir string
 	Log        Log
@@ -177,6 +178,18 @@ type Retry struct {
 type Ops struct {
 	// Listen is host:port; ":7471" listens on every address. Default "": no listener.
 	Listen string
+}
+
+// Queries is the listener that embeds and searches for whoever may ask. It changes nothing.
+type Queries struct {
+	// Listen is host:port. Default "": no listener (serve: 127.0.0.1:7470).
+	Listen string
+	// TokensFile tells who may ask. Default "": nobody, unless NoAuth.
+	TokensFile string
+	// NoAuth answers whoever asks, on a loopback address only. Default false.
+	NoAuth bool
+	// Cert and Key are files for HTTPS. Default "": plain HTTP.
+	Cert, Key string
 }
 
 // Log says what is logged, to standard error.

@@ -27,7 +27,7 @@ type Source struct {
 
 // PipelineFlags are the flags, beside those of Settings, that describe pipelines.
 func PipelineFlags() []string {
-	return []string{"pipeline", "table", "columns", "into", "into-table", "overwrite"}
+	return []string{"pipeline", "table", "columns", "into", "into-table", "into-type", "index", "overwrite"}
 }
 
 // Load merges defaults, file, environment and flags, each over the one before, and checks the result. Lists (pipelines)
@@ -156,8 +156,8 @@ func (l *loader) environment() {
 	if c := l.env[EnvName("columns")]; c != "" {
 		columns = []string{c}
 	}
-	l.pipelines(EnvName, lines, l.env[EnvName("table")], columns, l.env[EnvName("into")], l.env[EnvName("into-table")],
-		l.env[EnvName("overwrite")])
+	l.pipelines(EnvName, lines, l.env[EnvName("table")], columns, l.env[EnvName("into")], l.env[EnvName("into-table")])
+	l.everyPipeline(EnvName, func(flag string) string { return l.env[EnvName(flag)] })
 }
 
 func nearestExact(name string, names []string) string {
@@ -189,8 +189,9 @@ func (l *loader) flags() {
 		}
 		return ""
 	}
-	l.pipelines(func(flag string) string { return "--" + flag }, l.src.Flags["pipeline"], last("table"), l.src.Flags["columns"],
-		last("into"), last("into-table"), last("overwrite"))
+	dashed := func(flag string) string { return "--" + flag }
+	l.pipelines(dashed, l.src.Flags["pipeline"], last("table"), l.src.Flags["columns"], last("into"), last("into-table"))
+	l.everyPipeline(dashed, last)
 	for _, pair := range l.src.Flags["plugin-env"] {
 		name, value, ok := strings.Cut(pair, "=")
 		if !ok || !strings.HasPrefix(name, pluginEnvPrefix) || !isVariable(name) {
@@ -249,7 +250,7 @@ func (l *loader) drop(path string) {
 }
 
 // pipelines takes the pipelines of one layer; if there are any, they replace those of the layers below.
-func (l *loader) pipelines(name func(flag string) string, lines []string, table string, columns []string, into, intoTable, overwrite string) {
+func (l *loader) pipelines(name func(flag string) string, lines []string, table string, columns []string, into, intoTable string) {
 	var specs []pipeline.Spec
 	failed := false
 	for _, line := range lines {
@@ -282,13 +283,39 @@ func (l *loader) pipelines(name func(flag string) string, lines []string, table 
 		maps.DeleteFunc(l.cfg.origins, func(path, _ string) bool { return strings.HasPrefix(path, "pipelines[") })
 		l.cfg.origins["pipelines"] = name("pipeline")
 	}
-	if overwrite != "" {
-		on, err := parseBool(overwrite)
-		if err != nil {
-			l.fail(name("overwrite"), "", err)
+}
+
+// everyPipeline takes what one layer says of the destinations of all pipelines that do not say it themselves.
+func (l *loader) everyPipeline(name, value func(flag string) string) {
+	for flag, set := range map[string]func(spec *pipeline.Spec, v string) error{
+		"overwrite": func(spec *pipeline.Spec, v string) error {
+			on, err := parseBool(v)
+			spec.Overwrite = spec.Overwrite || on
+			return err
+		},
+		"into-type": func(spec *pipeline.Spec, v string) (err error) {
+			if spec.IntoType == "" {
+				spec.IntoType, err = parseStored(v)
+			}
+			return err
+		},
+		"index": func(spec *pipeline.Spec, v string) (err error) {
+			if spec.Index == "" {
+				spec.Index, err = parseIndex(v)
+			}
+			return err
+		},
+	} {
+		v := value(flag)
+		if v == "" {
+			continue
+		}
+		if err := set(&pipeline.Spec{}, v); err != nil {
+			l.fail(name(flag), "", err)
+			continue
 		}
 		for i := range l.cfg.Pipelines {
-			l.cfg.Pipelines[i].Overwrite = l.cfg.Pipelines[i].Overwrite || on
+			_ = set(&l.cfg.Pipelines[i], v) // it was read a moment ago
 		}
 	}
 }

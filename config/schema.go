@@ -161,6 +161,14 @@ func pipelineSchema(spec *pipeline.Spec) *schema {
 		spec.IntoSchema, spec.IntoTable, err = parseTable("", v)
 		return err
 	}
+	s.field("into.type").value = func(v string) (err error) {
+		spec.IntoType, err = parseStored(v)
+		return err
+	}
+	s.field("index").value = func(v string) (err error) {
+		spec.Index, err = parseIndex(v)
+		return err
+	}
 	s.field("priority").value = func(v string) error {
 		lane, err := parseLane(v)
 		if err == nil {

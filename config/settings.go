@@ -54,6 +54,7 @@ const (
 	GroupEmbedding = "Embedding"
 	GroupWork      = "Work"
 	GroupOps       = "Operations"
+	GroupQueries   = "Queries"
 )
 
 // Bounds of settings, used by the parsers and in messages.
@@ -169,6 +170,17 @@ func Settings() []Setting {
 			func(c *Config) *string { return &c.Ops.Listen }),
 		text("control.dir", "control-dir", GroupOps, "FOLDER", "folder of the sockets through which plugins reload and cache stats reach running sidecars (default: embedsidecar in XDG_RUNTIME_DIR, else in the temporary folder)",
 			func(c *Config) *string { return &c.ControlDir }),
+
+		checked("http.queries.listen", "http", GroupQueries, "HOST:PORT", "address that answers queries: embeddings in the form of OpenAI's API, and searches", checkListen,
+			func(c *Config) *string { return &c.Queries.Listen }),
+		text("auth.tokens_file", "tokens-file", GroupQueries, "FILE", "who may query: a line NAME:ROLE:SHA256 of the token for each; read again when it changes",
+			func(c *Config) *string { return &c.Queries.TokensFile }),
+		toggle("http.queries.no_auth", "no-auth", GroupQueries, "answer whoever asks; on a loopback address only",
+			func(c *Config) *bool { return &c.Queries.NoAuth }),
+		text("http.queries.cert", "http-cert", GroupQueries, "FILE", "certificate for HTTPS, in PEM; read again when it changes",
+			func(c *Config) *string { return &c.Queries.Cert }),
+		text("http.queries.key", "http-key", GroupQueries, "FILE", "key of the certificate, in PEM",
+			func(c *Config) *string { return &c.Queries.Key }),
 		{
 			Path: "log.level", Flag: "log-level", Group: GroupOps, Placeholder: "debug|info|warn|error", Usage: "what is logged",
 			set: func(c *Config, v string) error {

@@ -155,3 +155,21 @@ func oneOf(s string, choices ...string) (string, error) {
 	last := len(choices) - 1
 	return "", fmt.Errorf("expected %s or %s, not %q", strings.Join(choices[:last], ", "), choices[last], s)
 }
+
+// parseStored reads the type of a destination.
+func parseStored(v string) (pipeline.Stored, error) {
+	if v == "sparsevec" {
+		return "", errors.New("no embedder gives sparse vectors yet: expected vector, halfvec or bit")
+	}
+	choice, err := oneOf(v, string(pipeline.StoredVector), string(pipeline.StoredHalfvec), string(pipeline.StoredBit))
+	return pipeline.Stored(choice), err
+}
+
+// parseIndex reads the kind of an index; none is the empty string.
+func parseIndex(v string) (string, error) {
+	choice, err := oneOf(v, "hnsw", "none")
+	if choice == "none" {
+		choice = ""
+	}
+	return choice, err
+}

@@ -111,9 +111,9 @@ func (r *rig) config(specs []pipeline.Spec) string {
 			entry["where"] = s.Filter
 		}
 		if s.IntoColumn != "" {
-			entry["into"] = map[string]string{"column": quote(s.IntoColumn)}
+			entry["into"] = map[string]string{"column": quote(s.IntoColumn), "type": s.IntoType.Name()}
 		} else {
-			entry["into"] = map[string]string{"table": quote(s.IntoTable)}
+			entry["into"] = map[string]string{"table": quote(s.IntoTable), "type": s.IntoType.Name()}
 		}
 		list = append(list, entry)
 	}

@@ -1,6 +1,11 @@
 package metrics
 
-import "github.com/prometheus/client_golang/prometheus"
+import (
+	"strconv"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+)
 
 // Embedder holds the metrics of one model in one plugin.
 type Embedder struct {
@@ -57,6 +62,11 @@ func (p *Plugin) Up(up bool, version string) {
 // Pool returns the gauges of a connection pool, by PoolStates.
 func (m *Metrics) Pool(name string) Gauges {
 	return Gauges{Gauge{m.v.pool, []string{name}}, PoolStates}
+}
+
+// Request notes a query that was answered. The handler and the method come from small fixed sets.
+func (m *Metrics) Request(handler, method string, status int, took time.Duration) {
+	m.v.http.WithLabelValues(handler, method, strconv.Itoa(status)).Observe(took.Seconds())
 }
 
 // Bool is 1 for true and 0 for false.

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/prometheus/client_golang/prometheus"
@@ -37,6 +38,7 @@ func all() *Metrics {
 	plugin.Up(true, "1.0.0")
 	plugin.CircuitOpen.Set(0)
 	m.Pool("queue").Set("idle", 1)
+	m.Request("search", "POST", 200, time.Millisecond)
 	return m
 }
 

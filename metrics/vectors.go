@@ -36,6 +36,7 @@ type vectors struct {
 
 	// self
 	pool *prometheus.GaugeVec
+	http *prometheus.HistogramVec
 }
 
 func newVectors(r *prometheus.Registry) vectors {
@@ -93,5 +94,6 @@ func newVectors(r *prometheus.Registry) vectors {
 		pluginBad:      f.counter("plugin_bad_answers_total", "Answers of the plugin that could not be believed.", "plugin"),
 
 		pool: f.gauge("db_pool_connections", "Connections of a pool by state.", "pool", "state"),
+		http: f.histogram("http_request_duration_seconds", "Time of a query, from its header to its answer.", shortTimes, "handler", "method", "code"),
 	}
 }

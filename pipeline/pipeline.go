@@ -38,6 +38,8 @@ type Spec struct {
 	IntoColumn  string   // either: a vector column of the source table
 	IntoSchema  string   // or: an embedding table; "" means the source table's schema
 	IntoTable   string
+	IntoType    Stored // type of a destination that is to be made, and that one that is there must have; "": vector, and any
+	Index       string // "hnsw": an index is built when the backfill is done; "": none is
 	Plugin      string // "onnx", "fake" or a path; "" means onnx
 	Model       string // name or folder; "" means the default model
 	Priority    Lane   // lane of live changes
@@ -56,7 +58,8 @@ type Pipeline struct {
 	WatchAll    bool     // what text and filter read is not known: every UPDATE counts as a change
 	Partitioned bool
 	Dims        int    // width of the destination
-	VectorType  string // schema-qualified and quoted, ready for a cast: "public"."vector"
+	Extension   string // the schema of pgvector, quoted
+	Stored      Stored // the type of the destination
 	Generation  int32
 	Fingerprint string // of what made the vectors of this generation
 	Status      Status

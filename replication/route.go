@@ -122,7 +122,7 @@ func (r *route) stateOf(row, old columns) state {
 	case null:
 		s.pattern = s.pattern.Known(s.vector[:])
 	case asText:
-		vector, err := pipeline.ParseVector(c.Data)
+		vector, err := r.pipeline.Stored.ParseText(c.Data)
 		if err != nil {
 			// Not a vector we could have written: the pattern matches no ledger entry, so the row is looked at.
 			s.vector = [pipeline.VectorHashSize]byte{0: 1}

@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgtype"
 
 	"github.com/embedsidecar/embedsidecar/pipeline"
 )
@@ -18,20 +19,47 @@ const maxDims = 16000
 // ourMark begins the comments on what init made, so that uninstall can tell it from what was there before.
 const ourMark = "embedsidecar:"
 
-// vectorType is pgvector's type in this database.
+// vectorType is pgvector in this database: its schema, and the types that a destination may have.
 type vectorType struct {
-	OID    uint32
-	Schema string
+	Schema  string
+	Version string
+	OIDs    map[pipeline.Stored]uint32 // 0: this version does not have it
+	Sparse  uint32                     // of sparsevec, which no embedder gives
 }
 
-func (v vectorType) quoted() string { return quote(v.Schema, "vector") }
+// extension returns the schema, quoted.
+func (v vectorType) extension() string { return quote(v.Schema) }
 
-// findVector looks up the type. It returns *ConfigError when the extension is not installed.
+// stored returns which type a number stands for, or "".
+func (v vectorType) stored(oid uint32) pipeline.Stored {
+	for stored, known := range v.OIDs {
+		if known == oid && known != 0 {
+			return stored
+		}
+	}
+	return ""
+}
+
+// definition returns a type with its width, as a column is defined.
+func (v vectorType) definition(stored pipeline.Stored, dims int) string {
+	if stored == pipeline.StoredBit {
+		return fmt.Sprintf("bit(%d)", dims)
+	}
+	return fmt.Sprintf("%s(%d)", quote(v.Schema, stored.Name()), dims)
+}
+
+// findVector looks up the types. It returns *ConfigError when the extension is not installed.
 func findVector(ctx context.Context, q querier) (vectorType, error) {
 	var v vectorType
-	err := q.QueryRow(ctx, `SELECT t.oid, n.nspname::text FROM pg_extension e
-		JOIN pg_type t ON t.typnamespace = e.extnamespace AND t.typname = 'vector' JOIN pg_namespace n ON n.oid = t.typnamespace
-		WHERE e.extname = 'vector'`).Scan(&v.OID, &v.Schema)
+	var vector, half uint32
+	err := q.QueryRow(ctx, `SELECT n.nspname::text, e.extversion, coalesce(max(t.oid::bigint) FILTER (WHERE t.typname = 'vector'), 0)::oid,
+		coalesce(max(t.oid::bigint) FILTER (WHERE t.typname = 'halfvec'), 0)::oid, coalesce(max(t.oid::bigint) FILTER (WHERE t.typname = 'sparsevec'), 0)::oid
+		FROM pg_extension e JOIN pg_namespace n ON n.oid = e.extnamespace LEFT JOIN pg_type t ON t.typnamespace = e.extnamespace
+		WHERE e.extname = 'vector' GROUP BY 1, 2`).Scan(&v.Schema, &v.Version, &vector, &half, &v.Sparse)
+	v.OIDs = map[pipeline.Stored]uint32{pipeline.StoredVector: vector, pipeline.StoredHalfvec: half}
+	if half != 0 { // binary_quantize came with it
+		v.OIDs[pipeline.StoredBit] = pgtype.BitOID
+	}
 	if errors.Is(err, pgx.ErrNoRows) {
 		return v, &ConfigError{
 			Problem: "the extension vector is not installed in this database",
@@ -44,12 +72,34 @@ func findVector(ctx context.Context, q querier) (vectorType, error) {
 	return v, nil
 }
 
+// unknown returns why the configured type of a destination cannot be had here, or "".
+func (v vectorType) unknown(stored pipeline.Stored) (problem string, hint []string) {
+	switch {
+	case stored == "" || v.OIDs[stored] != 0:
+		return "", nil
+	case stored == pipeline.StoredHalfvec || stored == pipeline.StoredBit:
+		return fmt.Sprintf("a destination of type %s needs pgvector 0.7 or newer; this database has %s", stored, v.Version),
+			[]string{"ALTER EXTENSION vector UPDATE; (after installing a newer one on the server)"}
+	}
+	return fmt.Sprintf("a destination cannot be of type %s", stored), []string{"vector, halfvec and bit are possible"}
+}
+
+// notVector says what is wrong with a column whose type is none of ours.
+func (v vectorType) notVector(what string, c column) (problem string, hint []string) {
+	problem = fmt.Sprintf("%s is of type %s, not %s", what, c.TypeName, quote(v.Schema, "vector"))
+	if v.Sparse != 0 && c.Type == v.Sparse {
+		return problem + ": no embedder gives sparse vectors, and a dense one would only be larger as sparsevec", []string{"use vector, halfvec or bit"}
+	}
+	return problem, []string{"name another column: one that is not there yet is added"}
+}
+
 // destination is where a pipeline's vectors go and whether it is there yet.
 type destination struct {
 	Exists bool
-	OID    uint32 // of the embedding table; 0 for a column
-	Dims   int    // 0: any width
-	Ours   bool   // init made it
+	OID    uint32          // of the embedding table; 0 for a column
+	Dims   int             // 0: any width
+	Stored pipeline.Stored // its type, or what it is to be made of
+	Ours   bool            // init made it
 }
 
 // findDestination looks at the destination of a pipeline whose table and key are known. dims is the width of the model's
@@ -58,13 +108,29 @@ func findDestination(ctx context.Context, q querier, spec pipeline.Spec, t *tabl
 	if dims > maxDims {
 		return d, fmt.Sprintf("the model's vectors are %d wide; pgvector stores up to %d", dims, maxDims), nil, nil
 	}
+	if problem, hint := v.unknown(spec.IntoType); problem != "" {
+		return d, problem, hint, nil
+	}
 	if spec.ToColumn() {
 		d, problem, hint, err = findColumn(ctx, q, spec, t, v)
 	} else {
 		d, problem, hint, err = findEmbeddingTable(ctx, q, spec, t, v)
 	}
-	if problem != "" || err != nil || !d.Exists || d.Dims == 0 || dims == 0 || d.Dims == dims {
+	if problem != "" || err != nil {
 		return d, problem, hint, err
+	}
+	if !d.Exists {
+		if d.Stored = spec.IntoType; d.Stored == "" {
+			d.Stored = pipeline.StoredVector
+		}
+		return d, "", nil, nil
+	}
+	if spec.IntoType != "" && spec.IntoType != d.Stored {
+		return d, fmt.Sprintf("the destination %s is of type %s, not %s as configured", destinationName(spec), d.Stored, spec.IntoType),
+			[]string{"leave the type out to take the destination as it is, or name another destination: one that is not there yet is made"}, nil
+	}
+	if d.Dims == 0 || dims == 0 || d.Dims == dims {
+		return d, "", nil, nil
 	}
 	return d, fmt.Sprintf("the model's vectors are %d wide, those of the destination %s %d", dims, destinationName(spec), d.Dims),
 		[]string{"choose a model of that width, or another destination"}, nil
@@ -86,15 +152,16 @@ func findColumn(ctx context.Context, q querier, spec pipeline.Spec, t *table, v 
 	switch {
 	case slices.Contains(keyNames(t.Key), c.Name):
 		return d, fmt.Sprintf("the destination %s is a column of the key", name), nil, nil
-	case c.Type != v.OID:
-		return d, fmt.Sprintf("the destination %s is of type %s, not %s", name, c.TypeName, v.quoted()), []string{"name another column: one that is not there yet is added"}, nil
+	case v.stored(c.Type) == "":
+		problem, hint := v.notVector("the destination "+name, c)
+		return d, problem, hint, nil
 	case c.Generated:
 		return d, fmt.Sprintf("the destination %s is a generated column", name), nil, nil
 	case c.NotNull:
 		return d, fmt.Sprintf("the destination %s is NOT NULL: rows without a text could not be stored, and new rows not be inserted", name),
 			[]string{fmt.Sprintf("ALTER TABLE %s ALTER COLUMN %s DROP NOT NULL;", t.quoted(), quote(c.Name))}, nil
 	}
-	d.Exists, d.Dims = true, max(int(c.Modifier), 0)
+	d.Exists, d.Dims, d.Stored = true, max(int(c.Modifier), 0), v.stored(c.Type)
 	err = q.QueryRow(ctx, "SELECT starts_with(coalesce(col_description($1, $2), ''), $3)", t.OID, c.Number, ourMark).Scan(&d.Ours)
 	if err != nil {
 		return d, "", nil, fmt.Errorf("look up comment of %s: %w", name, err)
@@ -105,18 +172,18 @@ func findColumn(ctx context.Context, q querier, spec pipeline.Spec, t *table, v 
 // ownColumn is a column of an embedding table besides the key.
 type ownColumn struct{ name, definition, typeName string }
 
-func ownColumns(v vectorType, dims int) []ownColumn {
+func ownColumns(v vectorType, stored pipeline.Stored, dims int) []ownColumn {
 	return []ownColumn{
 		{"chunk_no", "integer NOT NULL DEFAULT 0", "integer"},
 		{"generation", "integer NOT NULL", "integer"},
 		{"text_hash", "bytea NOT NULL", "bytea"},
 		{"embedded_at", "timestamptz NOT NULL", "timestamp with time zone"},
-		{"embedding", fmt.Sprintf("%s(%d) NOT NULL", v.quoted(), dims), ""},
+		{"embedding", v.definition(stored, dims) + " NOT NULL", ""},
 	}
 }
 
 // embeddingTable returns the statements that make the embedding table of a pipeline.
-func embeddingTable(spec pipeline.Spec, t *table, v vectorType, dims int) []string {
+func embeddingTable(spec pipeline.Spec, t *table, v vectorType, stored pipeline.Stored, dims int) []string {
 	var lines []string
 	for _, k := range t.Key {
 		c, _ := t.column(k.Name)
@@ -126,7 +193,7 @@ func embeddingTable(spec pipeline.Spec, t *table, v vectorType, dims int) []stri
 		}
 		lines = append(lines, line+" NOT NULL")
 	}
-	for _, c := range ownColumns(v, dims) {
+	for _, c := range ownColumns(v, stored, dims) {
 		lines = append(lines, quote(c.name)+" "+c.definition)
 	}
 	lines = append(lines, "PRIMARY KEY ("+quoteAll(keyNames(t.Key))+`, "chunk_no")`)
@@ -139,7 +206,7 @@ func embeddingTable(spec pipeline.Spec, t *table, v vectorType, dims int) []stri
 // findEmbeddingTable looks at the embedding table. One that is there must have our shape; columns of the user's beside ours
 // are fine as long as we need not fill them.
 func findEmbeddingTable(ctx context.Context, q querier, spec pipeline.Spec, t *table, v vectorType) (d destination, problem string, hint []string, err error) {
-	for _, c := range ownColumns(v, 1) {
+	for _, c := range ownColumns(v, "", 1) {
 		if slices.Contains(keyNames(t.Key), c.name) {
 			return d, fmt.Sprintf("the key of %s has a column %q, as the embedding table needs for itself", t.quoted(), c.name),
 				[]string{"use a column of the table as destination, or rename the column"}, nil
@@ -181,7 +248,7 @@ func findEmbeddingTable(ctx context.Context, q querier, spec pipeline.Spec, t *t
 		return d, fmt.Sprintf("the embedding table %s has row-level security that hides rows from this role", name), into.bypass(), nil
 	}
 	embedding, _ := into.column("embedding")
-	d.Exists, d.OID, d.Dims = true, into.OID, max(int(embedding.Modifier), 0)
+	d.Exists, d.OID, d.Dims, d.Stored = true, into.OID, max(int(embedding.Modifier), 0), v.stored(embedding.Type)
 	return d, "", nil, nil
 }
 
@@ -199,7 +266,7 @@ func (t *table) lacks(source *table, v vectorType) string {
 			return fmt.Sprintf("its column %q is of type %s, want %s", k.Name, got.TypeName, want.TypeName)
 		}
 	}
-	for _, own := range ownColumns(v, 1) {
+	for _, own := range ownColumns(v, "", 1) {
 		known[own.name] = true
 		got, ok := t.column(own.name)
 		switch {
@@ -207,8 +274,9 @@ func (t *table) lacks(source *table, v vectorType) string {
 			return fmt.Sprintf("it has no column %q", own.name)
 		case own.typeName != "" && got.TypeName != own.typeName:
 			return fmt.Sprintf("its column %q is of type %s, want %s", own.name, got.TypeName, own.typeName)
-		case own.typeName == "" && got.Type != v.OID:
-			return fmt.Sprintf("its column %q is of type %s, want %s", own.name, got.TypeName, v.quoted())
+		case own.typeName == "" && v.stored(got.Type) == "":
+			problem, _ := v.notVector(fmt.Sprintf("its column %q", own.name), got)
+			return problem
 		}
 	}
 	for _, c := range t.Columns {

@@ -56,7 +56,7 @@ func (f *findings) needs(ctx context.Context, q querier) ([]needs, error) {
 	all := required(f.pipeline.Spec, f.table, f.reads, f.destination)
 	rows, err := q.Query(ctx, `SELECT DISTINCT n.nspname::text FROM pg_type t JOIN pg_namespace n ON n.oid = t.typnamespace
 		WHERE n.nspname <> 'pg_catalog' AND (t.oid = $1 OR t.oid IN (SELECT a.atttypid FROM pg_attribute a WHERE a.attrelid = $2 AND a.attname = ANY ($3)))
-		ORDER BY 1`, f.vector.OID, f.table.OID, keyNames(f.table.Key))
+		ORDER BY 1`, f.vector.OIDs[pipeline.StoredVector], f.table.OID, keyNames(f.table.Key))
 	if err != nil {
 		return nil, fmt.Errorf("look up schemas of types: %w", err)
 	}

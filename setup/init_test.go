@@ -529,7 +529,7 @@ func TestInit_InstallsTheExtension(t *testing.T) {
 	o := b.options(b.SlotName(), docs())
 	o.Pool = b.super
 	r := b.init(o)
-	if r.Steps[0].What != `extension vector in schema "public"` || r.Pipelines[0].VectorType != `"public"."vector"` {
+	if r.Steps[0].What != `extension vector in schema "public"` || r.Pipelines[0].VectorType() != `"public"."vector"` {
 		t.Errorf("made %q; %+v", whats(r), r.Pipelines)
 	}
 }

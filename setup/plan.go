@@ -180,7 +180,7 @@ func (in *initializer) makeDestination(f *findings) action {
 	if spec.ToColumn() {
 		name := destinationName(spec)
 		alter := "ALTER TABLE " + f.table.quoted()
-		column := alter + " ADD COLUMN " + quote(spec.IntoColumn) + " " + f.vector.quoted() + fmt.Sprintf("(%d)", f.pipeline.Dims)
+		column := alter + " ADD COLUMN " + quote(spec.IntoColumn) + " " + f.vector.definition(f.destination.Stored, f.pipeline.Dims)
 		return action{
 			Step: Step{
 				What: "column " + name,
@@ -191,7 +191,7 @@ func (in *initializer) makeDestination(f *findings) action {
 		}
 	}
 	return action{
-		Step:    Step{What: "embedding table " + spec.Into(), SQL: embeddingTable(spec, f.table, f.vector, f.pipeline.Dims), Undo: []string{"DROP TABLE " + spec.Into() + ";"}},
+		Step:    Step{What: "embedding table " + spec.Into(), SQL: embeddingTable(spec, f.table, f.vector, f.destination.Stored, f.pipeline.Dims), Undo: []string{"DROP TABLE " + spec.Into() + ";"}},
 		allowed: true, // the server says so if not: it depends on a schema that may be anybody's
 	}
 }

@@ -117,7 +117,7 @@ func inspect(ctx context.Context, tx pgx.Tx, spec pipeline.Spec, dims int, store
 	if f.vector, err = findVector(ctx, tx); err != nil {
 		return nil, about(spec.Name, err)
 	}
-	f.pipeline.VectorType = f.vector.quoted()
+	f.pipeline.Extension = f.vector.extension()
 	if stored != nil {
 		err = f.recall(stored)
 	} else {
@@ -128,6 +128,7 @@ func inspect(ctx context.Context, tx pgx.Tx, spec pipeline.Spec, dims int, store
 	}
 	d, problem, hint, err := findDestination(ctx, tx, spec, t, f.vector, dims)
 	f.destination = d
+	f.pipeline.Stored = d.Stored
 	if problem != "" || err != nil {
 		return nil, either(fail(problem, hint), err)
 	}

@@ -23,7 +23,7 @@ func TestResolve_DefaultText(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := pipeline.Pipeline{
-		Spec: spec, OID: p.OID, Watched: []string{"title", "body"}, Dims: 3, VectorType: `"public"."vector"`, Status: pipeline.Active,
+		Spec: spec, OID: p.OID, Watched: []string{"title", "body"}, Dims: 3, Extension: `"public"`, Stored: pipeline.StoredVector, Status: pipeline.Active,
 		Key: []pipeline.KeyColumn{{Name: "id", Type: "bigint", Equal: `OPERATOR("pg_catalog".=)`, Greater: `OPERATOR("pg_catalog".>)`}},
 	}
 	if diff := cmp.Diff(want, p); diff != "" {
@@ -318,7 +318,7 @@ func TestResolve_Expressions(t *testing.T) {
 func TestResolve_Destinations(t *testing.T) {
 	t.Parallel()
 	b := newBase(t,
-		"CREATE TABLE docs (id bigint PRIMARY KEY, title text, body text, v4 vector(4), any_width vector, half halfvec(3), words text, must vector(3) NOT NULL DEFAULT '[1,2,3]')",
+		"CREATE TABLE docs (id bigint PRIMARY KEY, title text, body text, v4 vector(4), any_width vector, half halfvec(3), bits bit(3), sparse sparsevec(3), words text, must vector(3) NOT NULL DEFAULT '[1,2,3]')",
 		"CREATE TABLE clash (chunk_no int PRIMARY KEY, body text)",
 		"CREATE TABLE shapeless (id bigint PRIMARY KEY)",
 		"CREATE TABLE good (id bigint, chunk_no int NOT NULL DEFAULT 0, generation int NOT NULL, text_hash bytea NOT NULL, embedded_at timestamptz NOT NULL, embedding vector(3) NOT NULL, note text, PRIMARY KEY (id, chunk_no))",
@@ -339,7 +339,12 @@ func TestResolve_Destinations(t *testing.T) {
 		{"any width", func(s *pipeline.Spec) { s.IntoColumn = "any_width" }, 7, nil},
 		{"unknown width", func(s *pipeline.Spec) { s.IntoColumn = "any_width" }, 0, []string{"width of the vectors is not known"}},
 		{"width of the column", func(s *pipeline.Spec) { s.IntoColumn = "v4" }, 0, nil},
-		{"half", func(s *pipeline.Spec) { s.IntoColumn = "half" }, 3, []string{"of type public.halfvec(3), not"}},
+		{"half", func(s *pipeline.Spec) { s.IntoColumn = "half" }, 3, nil},
+		{"half of another width", func(s *pipeline.Spec) { s.IntoColumn = "half" }, 4, []string{"4 wide", "3"}},
+		{"half, but vector is configured", func(s *pipeline.Spec) { s.IntoColumn, s.IntoType = "half", pipeline.StoredVector }, 3, []string{"of type halfvec, not vector as configured"}},
+		{"bits", func(s *pipeline.Spec) { s.IntoColumn, s.IntoType = "bits", pipeline.StoredBit }, 3, nil},
+		{"sparse", func(s *pipeline.Spec) { s.IntoColumn = "sparse" }, 3, []string{"of type public.sparsevec(3)", "no embedder gives sparse vectors"}},
+		{"odd type", func(s *pipeline.Spec) { s.IntoColumn, s.IntoType = "half", "sparsevec" }, 3, []string{"vector, halfvec and bit"}},
 		{"text", func(s *pipeline.Spec) { s.IntoColumn = "words" }, 3, []string{"of type text"}},
 		{"not null", func(s *pipeline.Spec) { s.IntoColumn = "must" }, 3, []string{"DROP NOT NULL"}},
 		{"key", func(s *pipeline.Spec) { s.IntoColumn = "id" }, 3, []string{"column of the key"}},

@@ -143,6 +143,11 @@ func (s *Sidecar) find(id int32) *running {
 	return s.running[id]
 }
 
+// Service returns what embeds with a model of a plugin, as pipelines name them; nil unless one of them is, or was, at work.
+func (s *Sidecar) Service(plugin, model string) *embed.Service {
+	return s.service(pipeline.Pipeline{Spec: pipeline.Spec{Plugin: plugin, Model: model}})
+}
+
 func (s *Sidecar) service(p pipeline.Pipeline) *embed.Service {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -4,9 +4,7 @@ import (
 	"bytes"
 	"context"
 	"crypto/sha256"
-	"encoding/binary"
 	"fmt"
-	"math"
 	"strconv"
 	"strings"
 
@@ -132,7 +130,7 @@ func (w *Worker) scanRow(raw [][]byte, keys []string, found []row) error {
 	}
 	if r.stored = raw[readStored] != nil; r.stored {
 		if w.o.Pipeline.ToColumn() {
-			vector, err := decodeVector(raw[readStored])
+			vector, err := w.o.Pipeline.Stored.ParseBinary(raw[readStored])
 			if err != nil {
 				return err
 			}
@@ -158,16 +156,4 @@ func (w *Worker) scanRow(raw [][]byte, keys []string, found []row) error {
 		r.source = pipeline.SourceHash{}
 	}
 	return nil
-}
-
-// decodeVector reads a vector as pgvector sends it: 16-bit width, 16 bits unused, then big-endian float32s.
-func decodeVector(b []byte) ([]float32, error) {
-	if len(b) < 4 || len(b) != 4+4*int(binary.BigEndian.Uint16(b)) {
-		return nil, fmt.Errorf("a stored vector of %d bytes", len(b))
-	}
-	vector := make([]float32, binary.BigEndian.Uint16(b))
-	for i := range vector {
-		vector[i] = math.Float32frombits(binary.BigEndian.Uint32(b[4+4*i:]))
-	}
-	return vector, nil
 }

@@ -198,7 +198,7 @@ func (s *statements) buildColumn(p *pipeline.Pipeline, list func(...string) stri
 	if p.Partitioned {
 		target = p.Source()
 	}
-	s.write = "UPDATE " + target + " AS r SET " + column + " = k.vector FROM " + list("vector "+p.VectorType) +
+	s.write = "UPDATE " + target + " AS r SET " + column + " = " + p.ToStored("k.vector") + " FROM " + list("vector "+p.VectorType()) +
 		" WHERE " + match + " RETURNING k.place"
 	s.empty = "UPDATE " + target + " AS r SET " + column + " = NULL FROM " + list() + " WHERE " + match + " RETURNING k.place"
 	s.reuse = "SELECT k.place, r." + column + " FROM " + list() + " JOIN " + source(p) + " ON " + match + " WHERE r." + column + " IS NOT NULL"
@@ -213,8 +213,8 @@ func (s *statements) buildTable(p *pipeline.Pipeline, list func(...string) strin
 	keys := strings.Join(columns, ", ")
 	match := p.MatchKey("d", names)
 	s.write = "INSERT INTO " + p.Into() + " AS d (" + keys + ", chunk_no, generation, text_hash, embedded_at, embedding) SELECT " +
-		strings.Join(values, ", ") + fmt.Sprintf(", 0, %d, k.text_hash, now(), k.vector FROM ", p.Generation) +
-		list("text_hash bytea", "vector "+p.VectorType) + " ON CONFLICT (" + keys + ", chunk_no) DO UPDATE SET " + strings.Join(respell, ", ") + ", generation = excluded.generation," +
+		strings.Join(values, ", ") + fmt.Sprintf(", 0, %d, k.text_hash, now(), %s FROM ", p.Generation, p.ToStored("k.vector")) +
+		list("text_hash bytea", "vector "+p.VectorType()) + " ON CONFLICT (" + keys + ", chunk_no) DO UPDATE SET " + strings.Join(respell, ", ") + ", generation = excluded.generation," +
 		" text_hash = excluded.text_hash, embedded_at = excluded.embedded_at, embedding = excluded.embedding"
 	s.empty = "DELETE FROM " + p.Into() + " AS d USING " + list() + " WHERE " + match
 	// Of a row that is gone the key must also be spelled alike: by the time that is known, a row of another spelling that is equal to

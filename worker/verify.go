@@ -5,9 +5,11 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
+	"strconv"
 
 	"github.com/jackc/pgx/v5"
-	"github.com/pgvector/pgvector-go"
+
+	"github.com/embedsidecar/embedsidecar/pipeline"
 )
 
 // Report is what a verification found. Rows with an open task count like any other: whether that is bad is for the caller to say.
@@ -36,6 +38,9 @@ func (r *Report) example(key, what string) {
 
 // sameVector is the cosine from which on two vectors of one text count as the same: rounding moves the last digits.
 const sameVector = 0.9999
+
+// bitDoubt is how small a number may be, beside the length of its vector, for its bit not to count.
+const bitDoubt = 1e-5
 
 // Verify recomputes the text and its hash for every row and compares them with what is stored; with deep > 0 it also embeds that
 // many rows, drawn at random, again. It changes nothing.
@@ -152,7 +157,7 @@ func (w *Worker) embedSample(ctx context.Context, report *Report, keys []string)
 				continue
 			}
 			report.Sampled++
-			if result.Vector == nil || cosine(stored, result.Vector) < sameVector {
+			if result.Vector == nil || !w.same(stored, result.Vector) {
 				report.Differ++
 				report.example(rows[i].key, "another vector than the model gives now")
 			}
@@ -183,20 +188,45 @@ func (w *Worker) storedVectors(ctx context.Context, keys []string) (map[int][]fl
 	if err != nil {
 		return nil, err
 	}
-	rows, err := w.o.DB.Query(ctx, w.sql.reuse, args...)
+	formats := pgx.QueryResultFormats{pgx.TextFormatCode, pgx.BinaryFormatCode}
+	rows, err := w.o.DB.Query(ctx, w.sql.reuse, append([]any{formats}, args...)...)
 	if err != nil {
 		return nil, err
 	}
-	var (
-		vectors = map[int][]float32{}
-		place   int
-		vector  pgvector.Vector
-	)
-	_, err = pgx.ForEachRow(rows, []any{&place, &vector}, func() error {
-		vectors[place-1] = append([]float32(nil), vector.Slice()...)
-		return nil
-	})
-	return vectors, err
+	defer rows.Close()
+	vectors := map[int][]float32{}
+	for rows.Next() {
+		raw := rows.RawValues()
+		place, err := strconv.Atoi(string(raw[0]))
+		if err != nil || place < 1 || place > len(keys) {
+			return nil, fmt.Errorf("place %q of %d", raw[0], len(keys))
+		}
+		if vectors[place-1], err = w.o.Pipeline.Stored.ParseBinary(raw[1]); err != nil {
+			return nil, err
+		}
+	}
+	return vectors, rows.Err()
+}
+
+// same tells whether a stored vector is what the model gives, but for rounding.
+func (w *Worker) same(stored, given []float32) bool {
+	if w.o.Pipeline.Stored != pipeline.StoredBit {
+		return cosine(stored, given) >= sameVector
+	}
+	// Where a number is next to nothing, rounding decides about its bit.
+	if len(stored) != len(given) {
+		return false
+	}
+	var length float64
+	for _, x := range given {
+		length += float64(x) * float64(x)
+	}
+	for i, x := range given {
+		if stored[i] == 1 != (x > 0) && math.Abs(float64(x)) > bitDoubt*math.Sqrt(length) {
+			return false
+		}
+	}
+	return true
 }
 
 func cosine(a, b []float32) float64 {

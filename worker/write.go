@@ -223,7 +223,7 @@ func (w *Worker) queueMark(batch *pgx.Batch, items []item, locked map[int64]pipe
 		}
 		hash := noVector
 		if it.action == vectorIn {
-			hash = pipeline.VectorHash(it.vector)
+			hash = w.o.Pipeline.Stored.Hash(it.vector)
 		}
 		tags = append(tags, maker.Tag(w.o.Pipeline.ID, it.task.RowKey, locked[it.task.TaskID], hash[:]))
 	}
@@ -326,7 +326,7 @@ func (w *Worker) queueLedger(batch *pgx.Batch, c change) {
 			sources[i], lsns[i] = it.row.source, it.task.LastLSN.String()
 			switch it.action {
 			case vectorIn:
-				hash := pipeline.VectorHash(it.vector)
+				hash := p.Stored.Hash(it.vector)
 				texts[i], vectors[i] = it.row.textHash[:], hash[:]
 			case relabel:
 				texts[i], vectors[i] = it.row.ledgerText, it.row.ledgerVector
@@ -390,6 +390,16 @@ func (w *Worker) reuse(ctx context.Context, items []item) error {
 		}
 		return fmt.Errorf("look for known vectors: %w", err)
 	}
+	if w.o.Pipeline.Stored.Lossy() {
+		// Less than the model gave: good enough for this destination and for no other.
+		for i := range items {
+			if it := &items[i]; it.action == vectorIn {
+				it.vector = w.o.Pipeline.Stored.Given(known[it.row.textHash])
+			}
+		}
+		w.stats.Reused.Add(int64(len(known)))
+		return nil
+	}
 	for hash, vector := range known {
 		w.o.Service.Remember(hash, vector)
 		w.stats.Reused.Add(1)
@@ -419,26 +429,16 @@ func (w *Worker) knownVectors(ctx context.Context, hashes [][]byte) (map[[32]byt
 	if err != nil || len(keys) == 0 {
 		return nil, err
 	}
-	args, err := keyArrays(p, keys)
-	if err != nil {
-		return nil, err
-	}
-	rows, err = w.o.DB.Query(ctx, w.sql.reuse, args...)
+	stored, err := w.storedVectors(ctx, keys)
 	if err != nil {
 		return nil, err
 	}
 	known := map[[32]byte][]float32{}
-	var (
-		place  int64
-		vector pgvector.Vector
-	)
-	_, err = pgx.ForEachRow(rows, []any{&place, &vector}, func() error {
-		stored := append([]float32(nil), vector.Slice()...)
+	for place, vector := range stored {
 		// A vector that is no longer what we wrote says nothing about the text.
-		if pipeline.VectorHash(stored) == [pipeline.VectorHashSize]byte(vectorHashes[place-1]) {
-			known[[32]byte(texts[place-1])] = stored
+		if pipeline.VectorHash(vector) == [pipeline.VectorHashSize]byte(vectorHashes[place]) {
+			known[[32]byte(texts[place])] = vector
 		}
-		return nil
-	})
-	return known, err
+	}
+	return known, nil
 }

@@ -40,10 +40,10 @@ func run(args []string, stdout, stderr io.Writer) int {
 // commands returns every command, in the order of the help text, each made anew: flags keep state.
 func commands() []*command {
 	return slices.Concat([]*command{
-		newRun(), newInit(), newCheck(), newUninstall(),
+		newRun(), newServe(), newInit(), newCheck(), newUninstall(),
 		newStatus(), newWait(), newVerify(),
 		newPause(), newResume(), newRetry(),
-		newSearch(), newEmbed(),
+		newSearch(), newSimilar(), newEmbed(),
 	}, pluginCommands(), []*command{
 		newRoles(), newVersion(),
 	})

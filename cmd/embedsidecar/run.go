@@ -35,7 +35,7 @@ func newRun() *command {
 			&cli.BoolFlag{Name: "once", Destination: &c.once, DisableDefaultText: true, Usage: "catch up with all that is committed now, then end"},
 			&cli.BoolFlag{Name: "no-init", Destination: &c.noInit, DisableDefaultText: true, Usage: "set nothing up; end with status 3 when something is missing"},
 		},
-		settings:  []string{config.GroupDatabase, config.GroupEmbedding, config.GroupWork, config.GroupOps},
+		settings:  []string{config.GroupDatabase, config.GroupEmbedding, config.GroupWork, config.GroupQueries, config.GroupOps},
 		pipelines: true,
 		daemon:    true,
 		run:       c.run,
@@ -64,6 +64,14 @@ func (c *runCommand) work(ctx context.Context, env *environment) (err error) {
 	}
 	defer func() { err = errors.Join(err, stop()) }()
 	defer w.steer(ctx)()
+	answers := newAnswers(env, plugins, w.embedder)
+	if env.config.Queries.Listen != "" {
+		finish, failed := answers.listen(ctx, env.config.Queries.Listen, w.request)
+		if failed != nil {
+			return failed
+		}
+		defer func() { err = errors.Join(err, finish()) }()
+	}
 
 	pool, err := patient(ctx, env, func(ctx context.Context) (*pgxpool.Pool, error) {
 		return env.pool(ctx, env.poolSize(len(env.config.Pipelines)))
@@ -112,6 +120,7 @@ func (c *runCommand) work(ctx context.Context, env *environment) (err error) {
 		CacheBytes:   env.config.Workers.CacheBytes,
 		Fresh:        w.fresh(),
 	})
+	answers.follow(s, pool)
 	w.follow(s, pool, direct) //nolint:contextcheck // what scrapes ask for ends with the listener
 	if !c.once {
 		return explained(s.Run(ctx))

@@ -13,6 +13,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/embedsidecar/embedsidecar/report"
+	"github.com/embedsidecar/embedsidecar/search"
 	"github.com/embedsidecar/embedsidecar/testenv"
 )
 
@@ -40,8 +41,8 @@ func TestStory_FromNothingToSearchAndBack(t *testing.T) {
 	}
 
 	stdout, _ = s.run(0, "search", "public.docs", "title 7\n\nbody 7", "-k", "3", "-o", "json")
-	hits := decoded[[]hit](t, stdout)
-	if len(hits) != 3 || hits[0].Key != "7" || hits[0].Distance > 1e-6 || hits[0].Text != "title 7\n\nbody 7" || hits[1].Distance < hits[0].Distance {
+	hits := decoded[[]search.Hit](t, stdout)
+	if len(hits) != 3 || hits[0].Key != "7" || *hits[0].Distance > 1e-6 || hits[0].Text != "title 7\n\nbody 7" || *hits[1].Distance < *hits[0].Distance {
 		t.Errorf("found %+v", hits)
 	}
 	stdout, _ = s.run(0, "search", "public.docs", "title 7\n\nbody 7", "-k", "1")
@@ -401,7 +402,7 @@ func TestInit_ShowsAndDoes(t *testing.T) {
 	s.has(stdout, `"key": "2"`)
 	s.db.MustExec("DELETE FROM docs WHERE id = 2") // its vector is an orphan until it is swept out
 	stdout, _ = s.run(0, "search", "public.docs", "title 2\n\nbody 2", "-k", "50", "-o", "json")
-	if hits := decoded[[]hit](t, stdout); len(hits) != 2 {
+	if hits := decoded[[]search.Hit](t, stdout); len(hits) != 2 {
 		t.Errorf("found %+v", hits)
 	}
 	stdout, _ = s.run(0, "uninstall", "public.docs:embedding", "--drop-embeddings", "--yes")

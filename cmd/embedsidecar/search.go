@@ -7,68 +7,90 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
-
 	"github.com/urfave/cli/v2"
 
 	"github.com/embedsidecar/embedsidecar/config"
 	"github.com/embedsidecar/embedsidecar/embed"
 	"github.com/embedsidecar/embedsidecar/pipeline"
+	"github.com/embedsidecar/embedsidecar/search"
 )
 
-// searchCommand finds the rows nearest to a text.
+// searchCommand finds the rows nearest to a text, or to a row.
 type searchCommand struct {
-	limit int
+	limit    int
+	hybrid   bool
+	explain  bool
+	language string
+	where    cli.StringSlice
 }
 
-// maxLimit keeps a slip of the finger from asking for the whole table.
-const maxLimit = 10000
+// limited returns the flags that both ways to search have.
+func (c *searchCommand) limited() []cli.Flag {
+	return []cli.Flag{
+		&cli.IntFlag{Name: "k", Destination: &c.limit, Value: 10, Usage: "`N` rows at most"},
+		&cli.StringSliceFlag{Name: "filter", Destination: &c.where, Usage: "`COLUMN=VALUE` only rows of which this is true; again for more"},
+	}
+}
 
 func newSearch() *command {
 	c := &searchCommand{}
 	return &command{
 		name: "search", group: groupSearch, usage: "find the rows of a pipeline that are nearest to a text", arguments: "PIPELINE TEXT", minArgs: 2, maxArgs: 2,
-		description: "Embeds the text with the pipeline's own model, so it cannot be the wrong one.",
-		flags: []cli.Flag{
-			&cli.IntFlag{Name: "k", Destination: &c.limit, Value: 10, Usage: "`N` rows at most"},
-		},
+		description: "Embeds the text with the pipeline's own model, so it cannot be the wrong one. With --hybrid, rows that hold words of the text count as well: both rankings are joined by reciprocal rank fusion.",
+		flags: append(c.limited(),
+			&cli.BoolFlag{Name: "hybrid", Destination: &c.hybrid, DisableDefaultText: true, Usage: "by vector and by full text search"},
+			&cli.StringFlag{Name: "language", Destination: &c.language, DefaultText: "the database's own", Usage: "`NAME` text search configuration of --hybrid"},
+			&cli.BoolFlag{Name: "explain", Destination: &c.explain, DisableDefaultText: true, Usage: "print the statement and the server's plan for it instead"}),
 		settings: []string{config.GroupDatabase, config.GroupEmbedding},
 		run:      c.run,
 	}
 }
 
-func (c *searchCommand) run(ctx context.Context, env *environment) error {
-	if c.limit < 1 || c.limit > maxLimit {
-		return misuse("-k: expected a number from 1 to %d, not %d", maxLimit, c.limit)
+func newSimilar() *command {
+	c := &searchCommand{}
+	return &command{
+		name: "similar", group: groupSearch, usage: "find the rows of a pipeline that are most similar to one of them", arguments: "PIPELINE KEY", minArgs: 2, maxArgs: 2,
+		description: "The key is written as search prints it: the values of its columns, joined by | if there are several. Embeds nothing.",
+		flags:       c.limited(),
+		settings:    []string{config.GroupDatabase},
+		run:         c.similar,
 	}
-	if strings.TrimSpace(env.args[1]) == "" {
+}
+
+// check refuses what makes no sense before anything is asked.
+func (c *searchCommand) check() (map[string]search.Filter, error) {
+	if c.limit < 1 || c.limit > search.MaxRows {
+		return nil, misuse("-k: expected a number from 1 to %d, not %d", search.MaxRows, c.limit)
+	}
+	if c.language != "" && !c.hybrid {
+		return nil, misuse("--language says how --hybrid reads words, and goes with it")
+	}
+	filter := map[string]search.Filter{}
+	for _, condition := range c.where.Value() {
+		column, value, ok := strings.Cut(condition, "=")
+		if !ok || column == "" {
+			return nil, misuse("--filter: expected COLUMN=VALUE, not %q", condition)
+		}
+		filter[column] = search.Filter{Values: append(filter[column].Values, value)}
+	}
+	return filter, nil
+}
+
+func (c *searchCommand) run(ctx context.Context, env *environment) (err error) {
+	filter, err := c.check()
+	if err != nil {
+		return err
+	}
+	text := env.args[1]
+	if strings.TrimSpace(text) == "" {
 		return misuse("the text to search for is empty")
 	}
-	return c.search(ctx, env, env.args[0], env.args[1])
-}
-
-// hit is a row that was found.
-type hit struct {
-	Key      string  `json:"key"`
-	Distance float64 `json:"distance"` // cosine distance, 0 to 2
-	Text     string  `json:"text"`     // its first characters
-}
-
-func (c *searchCommand) search(ctx context.Context, env *environment, name, text string) (err error) {
-	pool, err := env.connect(ctx)
+	pool, p, err := c.pipeline(ctx, env)
 	if err != nil {
 		return err
 	}
 	defer pool.Close()
-	found, err := env.named(ctx, pool, []string{name})
-	if err != nil {
-		return err
-	}
-	p := &found[0]
-	if p.Status != pipeline.Active {
-		return fail(exitFailed, fmt.Errorf("pipeline %q cannot work: %s: %s", p.Name, p.Status, p.Detail))
-	}
 	plugins := newEmbedders(env)
 	defer func() { err = errors.Join(err, plugins.Close()) }()
 	embedder, err := plugins.matching(ctx, p)
@@ -84,64 +106,108 @@ func (c *searchCommand) search(ctx context.Context, env *environment, name, text
 	case results[0].Empty:
 		return misuse("the text to search for holds nothing to embed")
 	}
-	hits, err := nearest(ctx, pool, p, results[0].Vector, c.limit)
-	if err != nil {
-		return fmt.Errorf("search %q: %w", p.Name, err)
+	request := search.Request{Vector: results[0].Vector, Text: text, Hybrid: c.hybrid, Language: c.language, Rows: c.limit, Filter: filter}
+	if c.explain {
+		e, err := search.Explain(ctx, pool, p, request)
+		if err != nil {
+			return searchFailed(p, err)
+		}
+		if env.output != "table" {
+			return env.show(e, func() listing {
+				return listing{header: []string{"statement", "index"}, rows: [][]any{{e.Statement, e.Index}}}
+			})
+		}
+		if err := env.printf("%s;\n\n%s\n", e.Statement, strings.Join(e.Plan, "\n")); err != nil || e.Index == "" {
+			return err
+		}
+		return env.printf("\n-- the index that the words can use:\n%s;\n", e.Index)
 	}
+	hits, err := search.Find(ctx, pool, p, request)
+	if err != nil {
+		return searchFailed(p, err)
+	}
+	return c.print(env, p, hits)
+}
+
+func (c *searchCommand) similar(ctx context.Context, env *environment) error {
+	filter, err := c.check()
+	if err != nil {
+		return err
+	}
+	pool, p, err := c.pipeline(ctx, env)
+	if err != nil {
+		return err
+	}
+	defer pool.Close()
+	hits, err := search.Similar(ctx, pool, p, env.args[1], search.Request{Rows: c.limit, Filter: filter})
+	if errors.Is(err, search.ErrNoRow) {
+		return fail(exitNoMatch, fmt.Errorf("pipeline %q, key %q: %w", p.Name, env.args[1], err))
+	}
+	if err != nil {
+		return searchFailed(p, err)
+	}
+	return c.print(env, p, hits)
+}
+
+// pipeline connects and finds the pipeline that is the first argument. The caller closes the pool.
+func (*searchCommand) pipeline(ctx context.Context, env *environment) (*pgxpool.Pool, *pipeline.Pipeline, error) {
+	pool, err := env.connect(ctx)
+	if err != nil {
+		return nil, nil, err
+	}
+	found, err := env.named(ctx, pool, env.args[:1])
+	if err != nil {
+		pool.Close()
+		return nil, nil, err
+	}
+	p := &found[0]
+	if p.Status != pipeline.Active {
+		pool.Close()
+		return nil, nil, fail(exitFailed, fmt.Errorf("pipeline %q cannot work: %s: %s", p.Name, p.Status, p.Detail))
+	}
+	return pool, p, nil
+}
+
+// searchFailed gives the error of a search its exit status.
+func searchFailed(p *pipeline.Pipeline, err error) error {
+	if _, ok := errors.AsType[*search.BadRequestError](err); ok {
+		return fail(exitUsage, err)
+	}
+	return fmt.Errorf("search %q: %w", p.Name, err)
+}
+
+func (c *searchCommand) print(env *environment, p *pipeline.Pipeline, hits []search.Hit) error {
 	return env.show(hits, func() listing {
 		l := listing{header: []string{"key", "distance", "text"}, right: []int{1}}
+		if c.hybrid {
+			l.header, l.right = []string{"key", "score", "distance", "text"}, []int{1, 2}
+		}
+		digits := 4
+		if p.Stored == pipeline.StoredBit {
+			digits = 0
+		}
+		number := func(x *float64, digits int) string {
+			if x == nil {
+				return "-"
+			}
+			return strconv.FormatFloat(*x, 'f', digits, 64)
+		}
 		for _, h := range hits {
-			l.rows = append(l.rows, []any{h.Key, strconv.FormatFloat(h.Distance, 'f', 4, 64), strings.Join(strings.Fields(h.Text), " ")}) //nolint:mnd // digits
+			row := []any{h.Key}
+			if c.hybrid {
+				row = append(row, number(h.Score, 4)) //nolint:mnd // digits
+			}
+			l.rows = append(l.rows, append(row, number(h.Distance, digits), strings.Join(strings.Fields(preview(h.Text)), " ")))
 		}
 		return l
 	})
 }
 
-// nearest asks for the rows whose vectors are nearest to one.
-func nearest(ctx context.Context, pool *pgxpool.Pool, p *pipeline.Pipeline, vector []float32, limit int) ([]hit, error) {
-	hits := []hit{}
-	err := pgx.BeginTxFunc(ctx, pool, pgx.TxOptions{AccessMode: pgx.ReadOnly}, func(tx pgx.Tx) error {
-		// An HNSW index finds no more rows than this, whatever the limit; one beyond its range is refused.
-		const usual, most = 40, 1000
-		if limit > usual {
-			if _, err := tx.Exec(ctx, "SELECT set_config('hnsw.ef_search', $1, true)", strconv.Itoa(min(limit, most))); err != nil {
-				return err
-			}
-		}
-		rows, err := tx.Query(ctx, searchSQL(p), vectorText(vector), limit)
-		if err != nil {
-			return err
-		}
-		hits, err = pgx.AppendRows(hits, rows, pgx.RowToStructByPos[hit])
-		return err
-	})
-	return hits, err
-}
-
-// previewed is how many characters of a text are shown.
-const previewed = 80
-
-// searchSQL returns the query for the rows nearest to vector $1, at most $2. Only for these the text is made. A vector whose row
-// is gone, which waits to be swept out of an embedding table, is not found.
-func searchSQL(p *pipeline.Pipeline) string {
-	var keys, same, again []string
-	for i, k := range p.Key {
-		column, own := pgx.Identifier{k.Name}.Sanitize(), fmt.Sprintf("embedsidecar_key_%d", i+1)
-		keys = append(keys, "v."+column+" AS "+own)
-		same = append(same, "v."+column+" "+k.Equal+" s."+column)
-		again = append(again, "r."+column+" "+k.Equal+" embedsidecar_nearest."+own)
+// preview cuts a text to what fits on a line.
+func preview(text string) string {
+	const most = 80
+	if runes := []rune(text); len(runes) > most {
+		return string(runes[:most])
 	}
-	schema := strings.TrimSuffix(p.VectorType, `."vector"`)
-	vector, from := "v."+pgx.Identifier{p.IntoColumn}.Sanitize(), p.Source()+" AS v"
-	where := vector + " IS NOT NULL"
-	if !p.ToColumn() {
-		vector = `v."embedding"`
-		from = p.Into() + " AS v JOIN " + p.Source() + " AS s ON " + strings.Join(same, " AND ")
-		where = "v.generation = " + strconv.Itoa(int(p.Generation))
-	}
-	distance := vector + " OPERATOR(" + schema + ".<=>) $1::text::" + p.VectorType
-	return "WITH embedsidecar_nearest AS MATERIALIZED (SELECT " + strings.Join(keys, ", ") + ", " + distance + " AS embedsidecar_distance FROM " + from +
-		" WHERE " + where + " ORDER BY " + distance + " LIMIT $2)\n" +
-		"SELECT " + p.KeyExpression("r") + ", embedsidecar_nearest.embedsidecar_distance, coalesce(pg_catalog.left(" + p.TextExpression() + ", " + strconv.Itoa(previewed) + "), '')\n" +
-		"FROM embedsidecar_nearest JOIN " + p.Source() + " AS r ON " + strings.Join(again, " AND ") + "\nORDER BY 2, 1"
+	return text
 }

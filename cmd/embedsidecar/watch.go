@@ -23,6 +23,7 @@ type watch struct {
 
 	mu      sync.Mutex
 	sidecar *sidecar.Sidecar // nil while it starts
+	only    bool             // there is no sidecar: queries are answered and nothing else
 }
 
 func newWatch(env *environment, plugins *embedders) *watch {
@@ -75,6 +76,13 @@ func (w *watch) fresh() func(p *pipeline.Pipeline, d time.Duration) {
 	return func(p *pipeline.Pipeline, d time.Duration) { w.figures.fresh(p.Name, d) }
 }
 
+// request notes a query that was answered.
+func (w *watch) request(handler, method string, status int, took time.Duration) {
+	if w.figures != nil {
+		w.figures.metrics.Request(handler, method, status, took)
+	}
+}
+
 // follow shows a sidecar that is about to run.
 func (w *watch) follow(s *sidecar.Sidecar, pool, direct *pgxpool.Pool) {
 	w.mu.Lock()
@@ -88,8 +96,11 @@ func (w *watch) follow(s *sidecar.Sidecar, pool, direct *pgxpool.Pool) {
 // ready answers probes from what is known.
 func (w *watch) ready(context.Context) []ops.Check {
 	w.mu.Lock()
-	s := w.sidecar
+	s, only := w.sidecar, w.only
 	w.mu.Unlock()
+	if only {
+		return w.readyPlugins(nil)
+	}
 	stream := ops.Check{Name: "stream"}
 	switch {
 	case s == nil:
@@ -99,7 +110,11 @@ func (w *watch) ready(context.Context) []ops.Check {
 	case !s.Stream().Connected.Load() && !s.Stream().Standby.Load():
 		stream.Err = errors.New("no connection to the slot")
 	}
-	checks := []ops.Check{stream}
+	return w.readyPlugins([]ops.Check{stream})
+}
+
+// readyPlugins adds the plugins to what must be so.
+func (w *watch) readyPlugins(checks []ops.Check) []ops.Check {
 	for _, h := range w.plugins.all() {
 		check := ops.Check{Name: "plugin " + h.plugin}
 		switch stats := h.Stats(); {

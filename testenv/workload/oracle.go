@@ -14,6 +14,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/embedsidecar/embedsidecar/pipeline"
 	"github.com/embedsidecar/embedsidecar/testenv"
 )
 
@@ -146,18 +147,30 @@ func (r *Report) judge(s Shape, f found, embed Embed) {
 	case want == nil:
 	case f.Vector == nil:
 		note(&r.Missing, "its text has %d bytes", len(*f.Text))
-	case f.Chunk != 0 || !near(f.Vector, want):
+	case f.Chunk != 0 || !near(s.Stored, f.Vector, want):
 		note(&r.Stale, "chunk %d begins with %v, want %v; its text has %d bytes", f.Chunk, f.Vector[:min(3, len(f.Vector))], want[:min(3, len(want))], len(*f.Text))
 	default:
 		r.Vectors++
 	}
 }
 
-func near(a, b []float32) bool {
+// near tells whether a stored vector is the one it should be, as far as its type can tell.
+func near(stored pipeline.Stored, a, b []float32) bool {
 	if len(a) != len(b) {
 		return false
 	}
 	for i := range a {
+		tolerance := tolerance
+		switch stored {
+		case pipeline.StoredBit:
+			if (a[i] == 1) != (b[i] > 0) || a[i] != 0 && a[i] != 1 {
+				return false
+			}
+			continue
+		case pipeline.StoredHalfvec:
+			tolerance += math.Abs(float64(b[i])) / 2048 // half of the last of 11 binary digits
+		case pipeline.StoredVector:
+		}
 		if !(math.Abs(float64(a[i])-float64(b[i])) <= tolerance) { // NaN is far from everything
 			return false
 		}
@@ -191,10 +204,18 @@ func (s Shape) compareSQL() string {
 	source := fmt.Sprintf("SELECT *, (%s) AS workload_text, %s AS workload_wanted FROM %s", text, wanted, s.Source())
 	shown := "concat_ws(' | ', " + strings.Join(key, ", ") + ")"
 	if s.IntoColumn != "" {
-		return fmt.Sprintf("SELECT %s, true, s.workload_text, s.workload_wanted, s.%s::real[], 0 FROM (%s) AS s", shown, quote(s.IntoColumn), source)
+		return fmt.Sprintf("SELECT %s, true, s.workload_text, s.workload_wanted, %s, 0 FROM (%s) AS s", shown, s.numbers("s."+quote(s.IntoColumn)), source)
 	}
-	return fmt.Sprintf(`SELECT %s, s.workload_wanted IS NOT NULL, s.workload_text, coalesce(s.workload_wanted, false), e.embedding::real[], coalesce(e.chunk_no, 0)
-		FROM (%s) AS s FULL JOIN %s AS e ON %s`, shown, source, s.Into(), strings.Join(on, " AND "))
+	return fmt.Sprintf(`SELECT %s, s.workload_wanted IS NOT NULL, s.workload_text, coalesce(s.workload_wanted, false), %s, coalesce(e.chunk_no, 0)
+		FROM (%s) AS s FULL JOIN %s AS e ON %s`, shown, s.numbers("e.embedding"), source, s.Into(), strings.Join(on, " AND "))
+}
+
+// numbers returns the SQL of a stored vector as an array.
+func (s Shape) numbers(column string) string {
+	if s.Stored == pipeline.StoredBit {
+		return "string_to_array(" + column + "::text, NULL)::real[]"
+	}
+	return column + "::real[]"
 }
 
 func (r *Report) countTasks(ctx context.Context, tx pgx.Tx) error {

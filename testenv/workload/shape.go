@@ -26,12 +26,13 @@ type Shape struct {
 	Name          string // one word
 	Schema, Table string
 	Key           []Column
-	Columns       []string // of type text; the default text is made of them
-	Text, Filter  string   // as in pipeline.Spec; Filter reads Flag
-	Counter       string   // an integer column that nothing depends on
-	Flag          string   // a boolean column for the filter; "" if there is none
-	IntoColumn    string   // the destination: a column of the table, which Create makes,
-	IntoTable     string   // or an embedding table, which init makes
+	Columns       []string        // of type text; the default text is made of them
+	Text, Filter  string          // as in pipeline.Spec; Filter reads Flag
+	Counter       string          // an integer column that nothing depends on
+	Flag          string          // a boolean column for the filter; "" if there is none
+	IntoColumn    string          // the destination: a column of the table, which Create makes,
+	IntoTable     string          // or an embedding table, which init makes
+	Stored        pipeline.Stored // type of the destination; "": vector
 	Dims          int
 	Long          bool // texts are long enough to be stored out of line
 
@@ -52,12 +53,12 @@ func (s Shape) Into() string { return pgx.Identifier{s.Schema, s.IntoTable}.Sani
 func (s Shape) Spec() pipeline.Spec {
 	return pipeline.Spec{
 		Name: s.Name, Schema: s.Schema, Table: s.Table, Columns: s.Columns, Text: s.Text, Filter: s.Filter,
-		IntoColumn: s.IntoColumn, IntoTable: s.IntoTable, Plugin: "fake", Priority: pipeline.Normal, Enabled: true,
+		IntoColumn: s.IntoColumn, IntoTable: s.IntoTable, IntoType: s.Stored, Plugin: "fake", Priority: pipeline.Normal, Enabled: true,
 	}
 }
 
-// Shapes returns all shapes, with vectors of this width: keys of each kind that users have, both destinations, odd names,
-// partitions, long texts, each replica identity, a text expression with a filter.
+// Shapes returns all shapes, with vectors of this width: keys of each kind that users have, both destinations and each type of them, odd
+// names, partitions, long texts, each replica identity, a text expression with a filter.
 func Shapes(dims int) []Shape {
 	shapes := []Shape{
 		{
@@ -151,6 +152,18 @@ func Shapes(dims int) []Shape {
 			Text: `title || ': ' || coalesce(body, '')`, Filter: `published`, Flag: "published",
 			newKey: func(r *rand.Rand, rows int) []string { return []string{strconv.Itoa(r.IntN(2 * rows))} },
 		},
+		{
+			Name: "halves", Table: "halves", Key: []Column{{"id", "bigint"}}, Columns: []string{"body"}, IntoColumn: "embedding", Stored: pipeline.StoredHalfvec,
+			newKey: func(r *rand.Rand, rows int) []string { return []string{strconv.Itoa(r.IntN(2 * rows))} },
+		},
+		{
+			Name: "bits", Table: "bits", Key: []Column{{"id", "bigint"}}, Columns: []string{"body"}, IntoColumn: "embedding", Stored: pipeline.StoredBit,
+			newKey: func(r *rand.Rand, rows int) []string { return []string{strconv.Itoa(r.IntN(2 * rows))} },
+		},
+		{
+			Name: "half_table", Table: "half_table", Key: []Column{{"id", "bigint"}}, Columns: []string{"body"}, IntoTable: "half_table_embedding", Stored: pipeline.StoredHalfvec,
+			newKey: func(r *rand.Rand, rows int) []string { return []string{strconv.Itoa(r.IntN(2 * rows))} },
+		},
 	}
 	for i := range shapes {
 		s := &shapes[i]
@@ -223,7 +236,7 @@ func (s Shape) ddl() []string {
 		columns = append(columns, quote(s.Flag)+" boolean DEFAULT true")
 	}
 	if s.IntoColumn != "" {
-		columns = append(columns, fmt.Sprintf("%s vector(%d)", quote(s.IntoColumn), s.Dims))
+		columns = append(columns, fmt.Sprintf("%s %s(%d)", quote(s.IntoColumn), s.Stored.Name(), s.Dims))
 	}
 	columns = append(columns, "PRIMARY KEY ("+s.keyList()+")")
 	ddl = append(ddl, strings.TrimSpace(fmt.Sprintf("CREATE TABLE %s (%s) %s", s.Source(), strings.Join(columns, ", "), s.partition)))

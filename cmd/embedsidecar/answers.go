@@ -1,0 +1,273 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/embedsidecar/embedsidecar/config"
+	"github.com/embedsidecar/embedsidecar/embed"
+	"github.com/embedsidecar/embedsidecar/pipeline"
+	"github.com/embedsidecar/embedsidecar/search"
+	"github.com/embedsidecar/embedsidecar/serve"
+	"github.com/embedsidecar/embedsidecar/sidecar"
+)
+
+// answers is what this program serves to those who query: its models and, with a database, its pipelines. In a sidecar it shares
+// the embedders that work there, so that queries go ahead of them.
+type answers struct {
+	env      *environment
+	plugins  *embedders
+	embedder func(ctx context.Context, p *pipeline.Pipeline) (embed.Embedder, error)
+
+	mu      sync.Mutex
+	sidecar *sidecar.Sidecar // nil in serve, and while run starts
+	pool    *pgxpool.Pool    // nil without a database
+
+	making   sync.Mutex
+	services map[modelOf]*embed.Service // those that no sidecar has
+
+	loading  sync.Mutex
+	loaded   []pipeline.Pipeline // without a sidecar
+	loadedAt time.Time
+}
+
+// modelOf is a model as pipelines name it: plugin and model, "" for the defaults.
+type modelOf struct{ plugin, model string }
+
+func newAnswers(env *environment, plugins *embedders, embedder func(ctx context.Context, p *pipeline.Pipeline) (embed.Embedder, error)) *answers {
+	return &answers{env: env, plugins: plugins, embedder: embedder, services: map[modelOf]*embed.Service{}}
+}
+
+// listen answers queries from now on. The function it returns ends that.
+func (a *answers) listen(ctx context.Context, address string, observe func(handler, method string, status int, took time.Duration)) (finish func() error, err error) {
+	q := a.env.config.Queries
+	o := serve.Options{Listen: address, Cert: q.Cert, Key: q.Key, Backend: a, Observe: observe, Log: a.env.log}
+	switch {
+	case q.TokensFile != "":
+		if o.Tokens, err = serve.ReadTokens(q.TokensFile, a.env.log); err != nil {
+			return nil, fail(exitUsage, err)
+		}
+	case !q.NoAuth:
+		return nil, fail(exitUsage, fmt.Errorf("nobody may query on %s: neither tokens nor --no-auth are given", address),
+			"name a file with a line NAME:ROLE:SHA256 of the token for each who may: --tokens-file FILE",
+			"or let everybody on this machine: --no-auth, with a loopback address")
+	}
+	server, err := serve.Listen(ctx, o)
+	if err != nil {
+		return nil, fail(exitUsage, err, hintsOf(err)...)
+	}
+	if o.Tokens != nil && q.Cert == "" && !isLoopback(server.Addr()) {
+		a.env.log.WarnContext(ctx, "tokens and texts travel unencrypted: give --http-cert and --http-key, or have something in front that does", "address", server.Addr().String())
+	}
+	serving, cancel := context.WithCancel(context.WithoutCancel(ctx)) // what is under way gets its answer first
+	done := make(chan error, 1)
+	go func() { done <- server.Run(serving) }()
+	return func() error {
+		cancel()
+		return <-done
+	}, nil
+}
+
+// follow takes the pipelines from a sidecar that is about to run.
+func (a *answers) follow(s *sidecar.Sidecar, pool *pgxpool.Pool) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.sidecar, a.pool = s, pool
+}
+
+// DB implements serve.Backend.
+func (a *answers) DB() search.DB {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.pool
+}
+
+// Pipelines implements serve.Backend.
+func (a *answers) Pipelines(ctx context.Context) ([]pipeline.Pipeline, error) {
+	a.mu.Lock()
+	s, pool := a.sidecar, a.pool
+	a.mu.Unlock()
+	switch {
+	case s != nil:
+		states := s.States()
+		list := make([]pipeline.Pipeline, len(states))
+		for i := range states {
+			list[i] = states[i].Pipeline
+		}
+		return list, nil
+	case pool == nil:
+		return nil, nil
+	}
+	return a.load(ctx, pool)
+}
+
+// load asks the database for the pipelines, if what it said is old. Those that ask at the same time wait for one answer.
+func (a *answers) load(ctx context.Context, pool *pgxpool.Pool) ([]pipeline.Pipeline, error) {
+	const fresh = 5 * time.Second
+	a.loading.Lock()
+	defer a.loading.Unlock()
+	if time.Since(a.loadedAt) < fresh {
+		return a.loaded, nil
+	}
+	loaded, err := everything(ctx, pool)
+	if err == nil {
+		a.loaded, a.loadedAt = loaded, time.Now()
+	}
+	return loaded, err
+}
+
+// Pipeline implements serve.Backend.
+func (a *answers) Pipeline(ctx context.Context, name string) (*pipeline.Pipeline, serve.Model, error) {
+	all, err := a.Pipelines(ctx)
+	if err != nil {
+		return nil, nil, err
+	}
+	at := find(all, name)
+	if at < 0 {
+		a.mu.Lock()
+		starting := a.pool == nil && len(a.env.config.Pipelines) > 0
+		a.mu.Unlock()
+		if starting {
+			return nil, nil, &serve.UnavailableError{Problem: "the database is not connected yet"}
+		}
+		return nil, nil, serve.ErrUnknown
+	}
+	p := &all[at]
+	if p.Status != pipeline.Active {
+		return nil, nil, &serve.UnavailableError{Problem: fmt.Sprintf("pipeline %q cannot be searched now: %s", p.Name, p.Status)}
+	}
+	model, err := a.service(ctx, modelOf{p.Plugin, p.Model})
+	if err != nil {
+		return nil, nil, err
+	}
+	about, err := model.Describe(ctx)
+	if err != nil {
+		return nil, nil, err
+	}
+	if about.Fingerprint != p.Fingerprint || about.Dims != p.Dims {
+		return nil, nil, &serve.UnavailableError{Problem: fmt.Sprintf("pipeline %q cannot be searched: its vectors were made by another model than the one that runs here", p.Name)}
+	}
+	return p, model, nil
+}
+
+// Models implements serve.Backend.
+func (a *answers) Models(ctx context.Context) ([]string, error) {
+	models, err := a.models(ctx)
+	names := make([]string, len(models))
+	for i, m := range models {
+		names[i] = m.name
+	}
+	return names, err
+}
+
+// Model implements serve.Backend.
+func (a *answers) Model(ctx context.Context, name string) (serve.Model, error) {
+	models, err := a.models(ctx)
+	if err != nil {
+		return nil, err
+	}
+	for _, m := range models {
+		if m.name == name || slices.Contains(m.others, name) {
+			return a.service(ctx, m.modelOf)
+		}
+	}
+	return nil, serve.ErrUnknown
+}
+
+// namedModel is a model with the names it goes by.
+type namedModel struct {
+	modelOf
+	name   string
+	others []string
+}
+
+// models lists what may be asked for: the default, what the pipelines use, and what the configuration names.
+func (a *answers) models(ctx context.Context) ([]namedModel, error) {
+	pipelines, err := a.Pipelines(ctx)
+	if err != nil {
+		return nil, err
+	}
+	var keys []modelOf
+	if len(pipelines)+len(a.env.config.Pipelines) == 0 {
+		keys = append(keys, modelOf{})
+	}
+	for i := range a.env.config.Pipelines {
+		keys = append(keys, modelOf{a.env.config.Pipelines[i].Plugin, a.env.config.Pipelines[i].Model})
+	}
+	for i := range pipelines {
+		keys = append(keys, modelOf{pipelines[i].Plugin, pipelines[i].Model})
+	}
+	for _, m := range a.env.config.Models {
+		keys = append(keys, modelOf{"", m.Name})
+	}
+	var models []namedModel
+	for _, key := range keys {
+		m := a.naming(key)
+		if !slices.ContainsFunc(models, func(n namedModel) bool { return n.name == m.name }) {
+			models = append(models, m)
+		}
+	}
+	return models, nil
+}
+
+// naming finds the names of a model without starting it: as it describes itself if it runs, and as it is configured.
+func (a *answers) naming(key modelOf) namedModel {
+	m := namedModel{modelOf: key}
+	configured := key.model
+	if configured == "" {
+		configured = a.env.config.DefaultModel
+	}
+	plugin := key.plugin
+	if plugin == "" {
+		plugin = a.env.config.Plugins.Default
+	}
+	if configured == "" && plugin == "onnx" {
+		configured = config.DefaultONNXModel
+	}
+	if configured == "" {
+		configured = strings.TrimPrefix(filepath.Base(plugin), "embedsidecar-") // the one model of a plugin goes by its name
+	}
+	m.name = configured
+	if strings.ContainsRune(configured, filepath.Separator) {
+		m.name = filepath.Base(configured) // where it lies is nobody's business
+	}
+	a.plugins.mu.Lock()
+	h := a.plugins.hosts[[2]string{key.plugin, key.model}]
+	a.plugins.mu.Unlock()
+	if h != nil {
+		if said := h.model(); said != "" && said != m.name {
+			m.others = append(m.others, said)
+		}
+	}
+	return m
+}
+
+// service returns what embeds with a model: the sidecar's own where there is one, so that it knows who waits.
+func (a *answers) service(ctx context.Context, key modelOf) (*embed.Service, error) {
+	a.mu.Lock()
+	working := a.sidecar
+	a.mu.Unlock()
+	if working != nil {
+		if s := working.Service(key.plugin, key.model); s != nil {
+			return s, nil
+		}
+	}
+	a.making.Lock()
+	defer a.making.Unlock()
+	if s, ok := a.services[key]; ok {
+		return s, nil
+	}
+	e, err := a.embedder(ctx, &pipeline.Pipeline{Spec: pipeline.Spec{Plugin: key.plugin, Model: key.model}})
+	if err != nil {
+		return nil, err
+	}
+	a.services[key] = embed.NewService(e, a.env.config.Workers.CacheBytes)
+	return a.services[key], nil
+}

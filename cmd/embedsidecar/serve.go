@@ -1,0 +1,83 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"net"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/embedsidecar/embedsidecar/config"
+)
+
+// serveListen is where serve listens unless told otherwise.
+const serveListen = "127.0.0.1:7470"
+
+func newServe() *command {
+	return &command{
+		name: "serve", group: groupStart, usage: "answer queries over HTTP, and do nothing else",
+		description: "Embeds texts in the form of OpenAI's API (POST /v1/embeddings). Needs no database; with one it also searches the pipelines that are set up there. Listens on " + serveListen + " unless --http says otherwise. SIGTERM and SIGINT end it after the requests under way.",
+		settings:    []string{config.GroupQueries, config.GroupEmbedding, config.GroupDatabase, config.GroupOps},
+		daemon:      true,
+		run:         runServe,
+	}
+}
+
+func runServe(ctx context.Context, env *environment) error {
+	err := serveQueries(ctx, env)
+	if exitCode(ctx, err) == exitInterrupted {
+		return nil // that is how it is told to stop
+	}
+	return err
+}
+
+func serveQueries(ctx context.Context, env *environment) (err error) {
+	plugins := newEmbedders(env)
+	defer func() { err = errors.Join(err, plugins.Close()) }()
+	w := newWatch(env, plugins)
+	w.only = true
+	stop, err := w.listen(ctx)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, stop()) }()
+	if w.figures != nil {
+		w.figures.metrics.BeforeGather(w.figures.plugged)
+	}
+	a := newAnswers(env, plugins, w.embedder)
+	if env.config.Database.URL != "" {
+		pool, err := patient(ctx, env, func(ctx context.Context) (*pgxpool.Pool, error) { return env.pool(ctx, serveConns) })
+		if err != nil {
+			return err
+		}
+		defer pool.Close()
+		a.pool = pool
+	}
+	// A model that cannot be used is known before anybody asks, and the first who does need not wait for its start.
+	model, err := a.service(ctx, modelOf{})
+	if err != nil {
+		return err
+	}
+	if _, err := model.Describe(ctx); err != nil {
+		return err
+	}
+	address := env.config.Queries.Listen
+	if address == "" {
+		address = serveListen
+	}
+	finish, err := a.listen(ctx, address, w.request)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, finish()) }()
+	<-ctx.Done()
+	return ctx.Err()
+}
+
+// serveConns is how many searches may run at a time.
+const serveConns = 8
+
+func isLoopback(a net.Addr) bool {
+	tcp, ok := a.(*net.TCPAddr)
+	return ok && tcp.IP.IsLoopback()
+}

@@ -1,0 +1,265 @@
+// Package search finds rows by meaning: those whose vectors are nearest to that of a text or of another row, alone or together with
+// PostgreSQL's full text search. It runs read-only statements over the tables of a pipeline; all names come from the catalogue and all
+// values are parameters, so that whoever asks can say what to look for and nothing else.
+package search
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/embedsidecar/embedsidecar/pipeline"
+)
+
+// MaxRows keeps a slip of the finger from asking for the whole table.
+const MaxRows = 10000
+
+// Request is what to look for.
+type Request struct {
+	Vector   []float32         // rows near this one; of the pipeline's width
+	Text     string            // hybrid: rows that hold its words, too
+	Hybrid   bool              // both, by reciprocal rank fusion
+	Language string            // text search configuration of a hybrid search; "": the database's own
+	Rows     int               // at most; 1 to MaxRows
+	Filter   map[string]Filter // conditions on columns of the source table, all of which must hold
+}
+
+// Hit is a row that was found.
+type Hit struct {
+	Key      string          `json:"key"`                // as the program writes keys everywhere
+	Columns  json.RawMessage `json:"columns"`            // the key's columns with their values
+	Distance *float64        `json:"distance,omitempty"` // cosine distance, 0 to 2, or number of differing bits; nil: not among the nearest
+	Score    *float64        `json:"score,omitempty"`    // of a hybrid search: larger is better, at most 2/61
+	Text     string          `json:"text"`               // its first characters
+}
+
+// DB is what a search needs of a database.
+type DB interface {
+	Begin(ctx context.Context) (pgx.Tx, error)
+}
+
+// BadRequestError is a request that cannot be answered as it is. Its text is for whoever made it.
+type BadRequestError struct{ Problem string }
+
+func (e *BadRequestError) Error() string { return e.Problem }
+
+func bad(format string, args ...any) error { return &BadRequestError{fmt.Sprintf(format, args...)} }
+
+// ErrNoRow means that the row to compare with does not exist or has no vector.
+var ErrNoRow = errors.New("there is no such row, or it has no vector")
+
+// Find returns the rows that fit best, best first. It returns *BadRequestError for a request that makes no sense for the pipeline.
+func Find(ctx context.Context, db DB, p *pipeline.Pipeline, r Request) ([]Hit, error) {
+	var hits []Hit
+	err := reading(ctx, db, func(tx pgx.Tx) (err error) {
+		hits, err = find(ctx, tx, p, r)
+		return err
+	})
+	return hits, err
+}
+
+// Similar returns the rows most similar to the one of a key, without that row itself. It returns ErrNoRow if there is no such row or
+// it has no vector.
+func Similar(ctx context.Context, db DB, p *pipeline.Pipeline, key string, r Request) ([]Hit, error) {
+	values, err := pipeline.SplitKey(key, len(p.Key))
+	if err != nil {
+		return nil, bad("%q is no key of %s: it has %d columns", key, p.Source(), len(p.Key))
+	}
+	if r.Hybrid {
+		return nil, bad("similar rows are found by their vectors alone")
+	}
+	var hits []Hit
+	err = reading(ctx, db, func(tx pgx.Tx) error {
+		params, args := make([]string, len(values)), make([]any, len(values))
+		for i, v := range values {
+			params[i], args[i] = fmt.Sprintf("$%d::text", i+1), v
+		}
+		var actual string
+		var vector []byte
+		err := tx.QueryRow(ctx, vectorOf(p, params), append([]any{pgx.QueryResultFormats{pgx.TextFormatCode, pgx.BinaryFormatCode}}, args...)...).Scan(&actual, (*rawBytes)(&vector))
+		switch {
+		case errors.Is(err, pgx.ErrNoRows) || err == nil && vector == nil:
+			return ErrNoRow
+		case err != nil:
+			return rephrase(err)
+		}
+		stored, err := p.Stored.ParseBinary(vector)
+		if err != nil {
+			return err
+		}
+		r.Vector = p.Stored.Given(stored)
+		r.Rows++ // the row itself is nearest
+		if hits, err = find(ctx, tx, p, r); err != nil {
+			return err
+		}
+		for i := range hits {
+			if hits[i].Key == actual {
+				hits = append(hits[:i], hits[i+1:]...)
+				break
+			}
+		}
+		hits = hits[:min(len(hits), r.Rows-1)]
+		return nil
+	})
+	return hits, err
+}
+
+// Explanation is how a search is done.
+type Explanation struct {
+	Statement string   `json:"statement"`
+	Plan      []string `json:"plan"`            // the server's
+	Index     string   `json:"index,omitempty"` // the statement that makes the index which the words of a hybrid search can use
+}
+
+// Explain returns the statement of a search and the plan that the server has for it.
+func Explain(ctx context.Context, db DB, p *pipeline.Pipeline, r Request) (e Explanation, err error) {
+	err = reading(ctx, db, func(tx pgx.Tx) error {
+		s, err := prepare(ctx, tx, p, r)
+		if err != nil {
+			return err
+		}
+		e.Statement, e.Index = s.sql, s.index
+		rows, err := tx.Query(ctx, "EXPLAIN "+s.sql, s.args...)
+		if err != nil {
+			return rephrase(err)
+		}
+		e.Plan, err = pgx.CollectRows(rows, pgx.RowTo[string])
+		return err
+	})
+	return e, err
+}
+
+// reading runs f in a read-only transaction.
+func reading(ctx context.Context, db DB, f func(tx pgx.Tx) error) error {
+	tx, err := db.Begin(ctx)
+	if err != nil {
+		return fmt.Errorf("begin transaction: %w", err)
+	}
+	defer func() { _ = tx.Rollback(context.WithoutCancel(ctx)) }() // it only reads
+	if _, err := tx.Exec(ctx, "SET TRANSACTION READ ONLY"); err != nil {
+		return err
+	}
+	return f(tx)
+}
+
+func find(ctx context.Context, tx pgx.Tx, p *pipeline.Pipeline, r Request) ([]Hit, error) {
+	s, err := prepare(ctx, tx, p, r)
+	if err != nil {
+		return nil, err
+	}
+	for {
+		hits, chunks, err := s.run(ctx, tx)
+		// Several chunks of one row may have taken the places of other rows.
+		if err != nil || len(hits) >= r.Rows || chunks < s.candidates || s.candidates >= MaxRows {
+			return hits[:min(len(hits), r.Rows)], err
+		}
+		if err := s.widen(ctx, tx); err != nil {
+			return nil, err
+		}
+	}
+}
+
+// statement is a search, ready to run.
+type statement struct {
+	sql        string
+	index      string // what could make a hybrid search faster
+	args       []any
+	candidates int // vectors looked at: $2
+}
+
+func prepare(ctx context.Context, tx pgx.Tx, p *pipeline.Pipeline, r Request) (*statement, error) {
+	switch {
+	case r.Rows < 1 || r.Rows > MaxRows+1:
+		return nil, bad("expected a number of rows from 1 to %d, not %d", MaxRows, r.Rows)
+	case len(r.Vector) != p.Dims:
+		return nil, fmt.Errorf("search %q: a vector of %d numbers, want %d", p.Name, len(r.Vector), p.Dims)
+	}
+	s := &statement{candidates: r.Rows, args: []any{vectorText(r.Vector), 0}}
+	if r.Hybrid {
+		s.candidates = max(r.Rows, hybridCandidates)
+	}
+	conditions, err := s.conditions(ctx, tx, p, r.Filter)
+	if err != nil {
+		return nil, err
+	}
+	if r.Hybrid {
+		language, err := language(ctx, tx, r.Language)
+		if err != nil {
+			return nil, err
+		}
+		s.args, s.index = append(s.args, r.Text), wordsIndex(p, language)
+		s.sql = hybridSQL(p, conditions, language, len(s.args), r.Rows)
+	} else {
+		s.sql = nearestSQL(p, conditions)
+	}
+	s.args[1] = s.candidates
+	return s, s.tune(ctx, tx, len(r.Filter) > 0)
+}
+
+// tune makes an HNSW index find as many rows as are wanted: left alone it finds no more than 40, before any filter.
+func (s *statement) tune(ctx context.Context, tx pgx.Tx, filtered bool) error {
+	const usual, most = 40, 1000 // what is beyond the range of the setting is refused
+	var scan bool
+	err := tx.QueryRow(ctx, "SELECT set_config('hnsw.ef_search', $1, true) IS NOT NULL, EXISTS (SELECT FROM pg_extension WHERE extname = 'vector' AND "+
+		"string_to_array(regexp_replace(extversion, '[^0-9.].*', ''), '.')::int[] >= '{0,8}')", strconv.Itoa(min(max(s.candidates, usual), most))).Scan(nil, &scan)
+	if err != nil || !scan || !filtered && s.candidates <= most {
+		return err
+	}
+	_, err = tx.Exec(ctx, "SELECT set_config('hnsw.iterative_scan', 'strict_order', true)")
+	return err
+}
+
+// widen doubles the number of candidates.
+func (s *statement) widen(ctx context.Context, tx pgx.Tx) error {
+	s.candidates = min(2*s.candidates, MaxRows)
+	s.args[1] = s.candidates
+	return s.tune(ctx, tx, true)
+}
+
+// run returns the rows that were found, and of how many vectors they are.
+func (s *statement) run(ctx context.Context, tx pgx.Tx) (hits []Hit, candidates int, err error) {
+	rows, err := tx.Query(ctx, s.sql, s.args...)
+	if err != nil {
+		return nil, 0, rephrase(err)
+	}
+	hits = []Hit{}
+	var h Hit
+	_, err = pgx.ForEachRow(rows, []any{&h.Key, &h.Columns, &h.Distance, &h.Score, &h.Text, &candidates}, func() error {
+		hits = append(hits, h)
+		h = Hit{}
+		return nil
+	})
+	return hits, candidates, rephrase(err)
+}
+
+// vectorText writes a vector as pgvector reads it.
+func vectorText(v []float32) string {
+	b := []byte{'['}
+	for i, x := range v {
+		if i > 0 {
+			b = append(b, ',')
+		}
+		b = strconv.AppendFloat(b, float64(x), 'g', -1, 32)
+	}
+	return string(append(b, ']'))
+}
+
+// rawBytes takes a value as it came.
+type rawBytes []byte
+
+// ScanBytes implements pgtype.BytesScanner.
+func (b *rawBytes) ScanBytes(v []byte) error {
+	if v == nil {
+		*b = nil
+		return nil
+	}
+	*b = append(rawBytes{}, v...)
+	return nil
+}
+
+func quote(name string) string { return `"` + strings.ReplaceAll(name, `"`, `""`) + `"` }

@@ -1,0 +1,247 @@
+package serve
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"mime"
+	"net"
+	"net/http"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// Handlers are the names under which requests are counted.
+var Handlers = []string{"embeddings", "models", "pipelines", "search", "similar", "health", "other"}
+
+// api answers requests.
+type api struct {
+	Options
+	slots chan struct{} // one for each request that may be under way
+}
+
+// Handler returns what the server answers, for a listener of somebody else.
+func Handler(o Options) http.Handler {
+	o.Limits = o.Limits.withDefaults()
+	a := &api{Options: o, slots: make(chan struct{}, o.Limits.Requests)}
+	mux := http.NewServeMux()
+	route := func(name, pattern string, h func(w http.ResponseWriter, r *http.Request) error) {
+		mux.Handle(pattern, a.handle(name, h))
+	}
+	route("embeddings", "POST /v1/embeddings", a.embeddings)
+	route("models", "GET /v1/models", a.models)
+	route("models", "GET /v1/models/{name...}", a.model)
+	route("pipelines", "GET /v1/pipelines", a.pipelines)
+	for _, method := range []string{"GET", "POST"} {
+		route("search", method+" /v1/pipelines/{name}/search", a.search)
+		route("similar", method+" /v1/pipelines/{name}/similar", a.similar)
+	}
+	mux.Handle("GET /healthz", a.measured("health", http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		_, _ = io.WriteString(w, "ok\n")
+	})))
+	route("other", "/", func(_ http.ResponseWriter, r *http.Request) error {
+		return &problem{status: http.StatusNotFound, kind: invalidRequest, code: "unknown_url", message: fmt.Sprintf("there is no %s %s", r.Method, r.URL.Path)}
+	})
+	// A web page must not ask in the name of whoever reads it.
+	return http.NewCrossOriginProtection().Handler(mux)
+}
+
+// statusWriter notes the status of an answer.
+type statusWriter struct {
+	http.ResponseWriter
+	status int
+}
+
+func (w *statusWriter) WriteHeader(status int) {
+	if w.status == 0 {
+		w.status = status
+	}
+	w.ResponseWriter.WriteHeader(status)
+}
+
+func (w *statusWriter) Write(b []byte) (int, error) {
+	if w.status == 0 {
+		w.status = http.StatusOK
+	}
+	return w.ResponseWriter.Write(b)
+}
+
+// Unwrap lets http.ResponseController reach the connection.
+func (w *statusWriter) Unwrap() http.ResponseWriter { return w.ResponseWriter }
+
+// measured counts requests and gives each its id.
+func (a *api) measured(name string, h http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		began := time.Now()
+		sw := &statusWriter{ResponseWriter: w}
+		id := requestID(r.Header.Get("X-Request-Id"))
+		header := w.Header()
+		header.Set("X-Request-Id", id)
+		header.Set("Cache-Control", "no-store")
+		header.Set("X-Content-Type-Options", "nosniff")
+		h.ServeHTTP(sw, r)
+		took := time.Since(began)
+		if a.Observe != nil {
+			a.Observe(name, method(r.Method), sw.status, took)
+		}
+		if a.Log != nil {
+			a.Log.DebugContext(r.Context(), "query answered", "handler", name, "status", sw.status, "took_seconds", took.Seconds(), "request_id", id)
+		}
+	})
+}
+
+// method keeps labels few: a client may call its method what it likes.
+func method(m string) string {
+	switch m {
+	case http.MethodGet, http.MethodPost, http.MethodHead, http.MethodPut, http.MethodDelete, http.MethodOptions:
+		return m
+	}
+	return "other"
+}
+
+// handle adds who may ask, how many at a time and for how long to an answer, and writes its error.
+func (a *api) handle(name string, h func(w http.ResponseWriter, r *http.Request) error) http.Handler {
+	return a.measured(name, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		err := a.admitted(w, r, h)
+		if err == nil {
+			return
+		}
+		if p := a.problemOf(r.Context(), err); p != nil {
+			p.write(w)
+		}
+	}))
+}
+
+func (a *api) admitted(w http.ResponseWriter, r *http.Request, h func(w http.ResponseWriter, r *http.Request) error) (err error) {
+	if err := a.authorize(w, r); err != nil {
+		return err
+	}
+	select {
+	case a.slots <- struct{}{}:
+		defer func() { <-a.slots }()
+	default:
+		w.Header().Set("Retry-After", "1")
+		return &problem{status: http.StatusServiceUnavailable, kind: serverError, code: "overloaded", message: "too many requests are under way: come again in a second"}
+	}
+	ctx, cancel := context.WithTimeoutCause(r.Context(), a.Limits.Time, errTooSlow)
+	defer cancel()
+	defer func() {
+		if v := recover(); v != nil { // a mistake of ours in one request ends that request
+			err = fmt.Errorf("panic: %v", v)
+		}
+	}()
+	r.Body = http.MaxBytesReader(w, r.Body, a.Limits.BodyBytes)
+	return h(w, r.WithContext(ctx))
+}
+
+var errTooSlow = errors.New("the request took too long")
+
+// authorize refuses whoever has no token. Without tokens it refuses names of other machines: a page on the web could have its own
+// name lead to this address.
+func (a *api) authorize(w http.ResponseWriter, r *http.Request) error {
+	if a.Tokens == nil {
+		host := r.Host
+		if h, _, err := net.SplitHostPort(host); err == nil {
+			host = h
+		}
+		host = strings.Trim(host, "[]")
+		if ip := net.ParseIP(host); !strings.EqualFold(host, "localhost") && (ip == nil || !ip.IsLoopback()) {
+			return &problem{status: http.StatusForbidden, kind: permissionError, code: "wrong_host", message: "without tokens, only requests to localhost are answered"}
+		}
+		return nil
+	}
+	scheme, secret, _ := strings.Cut(r.Header.Get("Authorization"), " ")
+	if strings.EqualFold(scheme, "Bearer") {
+		if _, ok := a.Tokens.Who(strings.TrimSpace(secret)); ok {
+			return nil
+		}
+	}
+	w.Header().Set("WWW-Authenticate", `Bearer realm="embedsidecar"`)
+	message := "a token is missing: send it as Authorization: Bearer TOKEN"
+	if secret != "" {
+		message = "this token is not known here"
+	}
+	return &problem{status: http.StatusUnauthorized, kind: authError, code: "invalid_api_key", message: message}
+}
+
+// requestID returns an id that the client gave, if it is fit to be logged, or a new one.
+func requestID(given string) string {
+	const most = 128
+	fit := given != "" && len(given) <= most
+	for _, c := range []byte(given) {
+		fit = fit && c > ' ' && c < 0x7f && c != '"' && c != '\\'
+	}
+	if fit {
+		return given
+	}
+	b := make([]byte, 16)
+	_, _ = rand.Read(b) // never fails
+	return "req_" + hex.EncodeToString(b)
+}
+
+// readJSON reads the body of a POST.
+func readJSON(r *http.Request, into any) error {
+	if kind, _, err := mime.ParseMediaType(r.Header.Get("Content-Type")); err != nil || kind != "application/json" {
+		return &problem{status: http.StatusUnsupportedMediaType, kind: invalidRequest, code: "content_type", message: "the body must be JSON: send Content-Type: application/json"}
+	}
+	decoder := json.NewDecoder(r.Body)
+	err := decoder.Decode(into)
+	if err == nil {
+		if _, more := decoder.Token(); more != io.EOF {
+			err = errors.New("something follows the value")
+		}
+	}
+	if err == nil {
+		return nil
+	}
+	if large, ok := errors.AsType[*http.MaxBytesError](err); ok {
+		return &problem{status: http.StatusRequestEntityTooLarge, kind: invalidRequest, code: "request_too_large", message: "the body is larger than " + strconv.FormatInt(large.Limit, 10) + " bytes: send less at a time"}
+	}
+	if p, ok := errors.AsType[*problem](err); ok {
+		return p
+	}
+	if wrong, ok := errors.AsType[*json.UnmarshalTypeError](err); ok {
+		return refuse(wrong.Field, "type", "%s: expected %s, not %s", wrong.Field, jsonName(wrong.Type.String()), wrong.Value)
+	}
+	if errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, io.EOF) {
+		return refuse("", "json", "the body ends in the middle of its JSON")
+	}
+	if syntax, ok := errors.AsType[*json.SyntaxError](err); ok {
+		return refuse("", "json", "the body is not JSON: %s at byte %d", syntax, syntax.Offset)
+	}
+	if _, ok := errors.AsType[net.Error](err); ok {
+		return &problem{status: http.StatusRequestTimeout, kind: invalidRequest, code: "timeout", message: "the body did not come in time"}
+	}
+	return refuse("", "json", "the body cannot be read: %s", err)
+}
+
+// jsonName names a type of Go as JSON does.
+func jsonName(t string) string {
+	switch {
+	case strings.HasPrefix(t, "int"), strings.HasPrefix(t, "float"):
+		return "a number"
+	case t == "string":
+		return "a string"
+	case t == "bool":
+		return "true or false"
+	}
+	return "another kind of value"
+}
+
+// writeJSON answers with a value.
+func writeJSON(w http.ResponseWriter, value any) error {
+	body, err := json.Marshal(value)
+	if err != nil {
+		return err
+	}
+	header := w.Header()
+	header.Set("Content-Type", "application/json")
+	header.Set("Content-Length", strconv.Itoa(len(body)))
+	_, _ = w.Write(body) // a client that has gone misses nothing
+	return nil
+}

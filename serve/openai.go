@@ -1,0 +1,255 @@
+package serve
+
+import (
+	"encoding/base64"
+	"encoding/binary"
+	"encoding/json"
+	"errors"
+	"math"
+	"net/http"
+	"strconv"
+	"strings"
+
+	"github.com/embedsidecar/embedsidecar/embed"
+)
+
+// embeddingsRequest is OpenAI's, with one word more. Fields that are not here are ignored, as they do not change a vector.
+type embeddingsRequest struct {
+	Input      json.RawMessage `json:"input"` // a text, or a list of texts
+	Model      string          `json:"model"` // "": the default
+	Format     string          `json:"encoding_format"`
+	Dimensions *int            `json:"dimensions"`
+	InputType  string          `json:"input_type"` // ours: document (the default) or query
+}
+
+type embeddingsResponse struct {
+	Object string      `json:"object"`
+	Data   []embedding `json:"data"`
+	Model  string      `json:"model"`
+	Usage  usage       `json:"usage"`
+}
+
+type embedding struct {
+	Object    string `json:"object"`
+	Index     int    `json:"index"`
+	Embedding any    `json:"embedding"` // numbers, or these as little-endian float32s in base64
+}
+
+// usage counts the tokens that the model read. A text that is remembered from before costs none.
+type usage struct {
+	PromptTokens int `json:"prompt_tokens"`
+	TotalTokens  int `json:"total_tokens"`
+}
+
+// embeddings answers POST /v1/embeddings.
+func (a *api) embeddings(w http.ResponseWriter, r *http.Request) error {
+	var req embeddingsRequest
+	if err := readJSON(r, &req); err != nil {
+		return err
+	}
+	texts, err := a.texts(req.Input)
+	if err != nil {
+		return err
+	}
+	kind, err := kindOf(req.InputType)
+	if err != nil {
+		return err
+	}
+	asBase64 := req.Format == "base64"
+	if !asBase64 && req.Format != "" && req.Format != "float" {
+		return refuse("encoding_format", "invalid_value", "encoding_format: expected float or base64, not %q", cut(req.Format))
+	}
+	name, model, err := a.named(r, req.Model)
+	if err != nil {
+		return err
+	}
+	about, err := model.Describe(r.Context())
+	if err != nil {
+		return err
+	}
+	if req.Dimensions != nil && *req.Dimensions != about.Dims {
+		return refuse("dimensions", "invalid_value", "dimensions: the vectors of %s are %d wide and cannot be had otherwise", name, about.Dims)
+	}
+	results, err := model.Ask(r.Context(), kind, texts)
+	if err != nil {
+		return err
+	}
+	answer := embeddingsResponse{Object: "list", Model: name, Data: make([]embedding, len(results))}
+	truncated := 0
+	for i, result := range results {
+		if err := usable(i, result); err != nil {
+			return err
+		}
+		answer.Data[i] = embedding{Object: "embedding", Index: i, Embedding: result.Vector}
+		if asBase64 {
+			answer.Data[i].Embedding = packed(result.Vector)
+		}
+		answer.Usage.PromptTokens += result.Tokens
+		if result.Truncated {
+			truncated++
+		}
+	}
+	answer.Usage.TotalTokens = answer.Usage.PromptTokens
+	if truncated > 0 {
+		w.Header().Set("X-Embedsidecar-Truncated", strconv.Itoa(truncated))
+	}
+	return writeJSON(w, answer)
+}
+
+// usable returns why a text has no vector, as the problem of its place in the request.
+func usable(i int, result embed.Result) error {
+	param := "input[" + strconv.Itoa(i) + "]"
+	if result.Empty {
+		return refuse(param, "empty", "%s holds nothing to embed", param)
+	}
+	if result.Err == nil {
+		return nil
+	}
+	text, ok := errors.AsType[*embed.TextError](result.Err)
+	if !ok || text.Class != embed.Data {
+		return &embed.Error{Class: embed.Transient, Code: "unavailable", Err: result.Err}
+	}
+	return refuse(param, text.Code, "%s cannot be embedded: %s", param, text.Message)
+}
+
+// texts reads the input.
+func (a *api) texts(input json.RawMessage) ([]string, error) {
+	if len(input) == 0 || string(input) == "null" {
+		return nil, refuse("input", "missing", "input is missing: a text, or a list of texts")
+	}
+	var texts []string
+	switch input[0] {
+	case '"':
+		texts = make([]string, 1)
+		if err := json.Unmarshal(input, &texts[0]); err != nil {
+			return nil, refuse("input", "type", "input: %s", err)
+		}
+	case '[':
+		var list []json.RawMessage
+		if err := json.Unmarshal(input, &list); err != nil {
+			return nil, refuse("input", "type", "input: %s", err)
+		}
+		if len(list) == 0 {
+			return nil, refuse("input", "empty", "input is an empty list")
+		}
+		if len(list) > a.Limits.Inputs {
+			return nil, refuse("input", "too_many_inputs", "input has %d texts, %d are possible: send fewer at a time", len(list), a.Limits.Inputs)
+		}
+		texts = make([]string, len(list))
+		for i, item := range list {
+			if item[0] == '[' || item[0] == '-' || item[0] >= '0' && item[0] <= '9' {
+				return nil, refuse("input", "tokens_not_supported", "input: lists of tokens are not taken, as every model has tokens of its own: send texts")
+			}
+			if item[0] != '"' {
+				return nil, refuse("input", "type", "input[%d]: expected a text", i)
+			}
+			if err := json.Unmarshal(item, &texts[i]); err != nil {
+				return nil, refuse("input", "type", "input[%d]: %s", i, err)
+			}
+		}
+	default:
+		return nil, refuse("input", "type", "input: expected a text, or a list of texts")
+	}
+	for i, text := range texts {
+		switch {
+		case len(text) > a.Limits.TextBytes:
+			return nil, refuse("input", "too_long", "input[%d] has %d bytes, %d are possible", i, len(text), a.Limits.TextBytes)
+		case strings.TrimSpace(text) == "":
+			return nil, refuse("input", "empty", "input[%d] holds nothing to embed", i)
+		}
+	}
+	return texts, nil
+}
+
+// kindOf reads input_type. The words of other providers' APIs are taken, too.
+func kindOf(word string) (embed.Kind, error) {
+	switch word {
+	case "", "document", "search_document", "passage":
+		return embed.Document, nil
+	case "query", "search_query":
+		return embed.Query, nil
+	}
+	return 0, refuse("input_type", "invalid_value", "input_type: expected document or query, not %q", cut(word))
+}
+
+// named returns a model and its name.
+func (a *api) named(r *http.Request, name string) (string, Model, error) {
+	if name == "" {
+		known, err := a.Backend.Models(r.Context())
+		if err != nil {
+			return "", nil, err
+		}
+		if len(known) == 0 {
+			return "", nil, &UnavailableError{"there is no model"}
+		}
+		name = known[0]
+	}
+	model, err := a.Backend.Model(r.Context(), name)
+	if errors.Is(err, ErrUnknown) {
+		return "", nil, &problem{
+			status: http.StatusNotFound, kind: invalidRequest, code: "model_not_found", param: "model",
+			message: "the model " + strconv.Quote(cut(name)) + " does not exist here: GET /v1/models lists those that do",
+		}
+	}
+	return name, model, err
+}
+
+// cut keeps what a client sent short in what it gets back.
+func cut(s string) string {
+	const most = 100
+	if len(s) > most {
+		return strings.ToValidUTF8(s[:most], "") + "..."
+	}
+	return s
+}
+
+// packed writes a vector as OpenAI's clients ask for it.
+func packed(v []float32) string {
+	b := make([]byte, 0, 4*len(v))
+	for _, x := range v {
+		b = binary.LittleEndian.AppendUint32(b, math.Float32bits(x))
+	}
+	return base64.StdEncoding.EncodeToString(b)
+}
+
+type modelEntry struct {
+	ID      string `json:"id"`
+	Object  string `json:"object"`
+	Created int64  `json:"created"`
+	OwnedBy string `json:"owned_by"`
+}
+
+func entryOf(name string) modelEntry {
+	return modelEntry{ID: name, Object: "model", OwnedBy: "embedsidecar"}
+}
+
+// models answers GET /v1/models.
+func (a *api) models(w http.ResponseWriter, r *http.Request) error {
+	names, err := a.Backend.Models(r.Context())
+	if err != nil {
+		return err
+	}
+	entries := make([]modelEntry, len(names))
+	for i, name := range names {
+		entries[i] = entryOf(name)
+	}
+	return writeJSON(w, map[string]any{"object": "list", "data": entries})
+}
+
+// model answers GET /v1/models/NAME: what OpenAI says of a model, and what this one is.
+func (a *api) model(w http.ResponseWriter, r *http.Request) error {
+	name, model, err := a.named(r, r.PathValue("name"))
+	if err != nil {
+		return err
+	}
+	about, err := model.Describe(r.Context())
+	if err != nil {
+		return err
+	}
+	return writeJSON(w, struct {
+		modelEntry
+		Dims        int    `json:"dims"`
+		MaxTokens   int    `json:"max_tokens,omitempty"`
+		Fingerprint string `json:"fingerprint"`
+	}{entryOf(name), about.Dims, about.MaxTokens, about.Fingerprint})
+}

@@ -1,0 +1,111 @@
+package serve
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"strconv"
+	"time"
+
+	"github.com/embedsidecar/embedsidecar/embed"
+	"github.com/embedsidecar/embedsidecar/search"
+)
+
+// Kinds of problems, as OpenAI names them; its clients branch on the status.
+const (
+	invalidRequest  = "invalid_request_error"
+	authError       = "authentication_error"
+	permissionError = "permission_error"
+	serverError     = "server_error"
+)
+
+// problem is an answer that is an error, in OpenAI's form.
+type problem struct {
+	status  int
+	kind    string
+	code    string // short and fixed
+	param   string // the part of the request that is the matter; "": none in particular
+	message string
+	after   time.Duration // when to come again; 0: not said
+}
+
+func (p *problem) Error() string { return p.message }
+
+// refuse makes the problem of a request that is wrong.
+func refuse(param, code, format string, args ...any) error {
+	return &problem{status: http.StatusBadRequest, kind: invalidRequest, code: code, param: param, message: fmt.Sprintf(format, args...)}
+}
+
+func (p *problem) write(w http.ResponseWriter) {
+	type body struct {
+		Message string  `json:"message"`
+		Type    string  `json:"type"`
+		Param   *string `json:"param"`
+		Code    *string `json:"code"`
+	}
+	b := body{Message: p.message, Type: p.kind}
+	if p.param != "" {
+		b.Param = &p.param
+	}
+	if p.code != "" {
+		b.Code = &p.code
+	}
+	data, err := json.Marshal(map[string]body{"error": b})
+	if err != nil {
+		data = []byte(`{"error":{"message":"the error cannot be shown","type":"server_error","param":null,"code":null}}`)
+	}
+	header := w.Header()
+	header.Set("Content-Type", "application/json")
+	if p.after > 0 {
+		header.Set("Retry-After", strconv.Itoa(int((p.after+time.Second-1)/time.Second)))
+	}
+	w.WriteHeader(p.status)
+	_, _ = w.Write(append(data, '\n')) // a client that has gone misses nothing
+}
+
+// problemOf turns any error into what a client may see of it, or nil when there is no client any more. What is ours to know is logged.
+func (a *api) problemOf(ctx context.Context, err error) *problem {
+	if p, ok := errors.AsType[*problem](err); ok {
+		return p
+	}
+	if wrong, ok := errors.AsType[*search.BadRequestError](err); ok {
+		return &problem{status: http.StatusBadRequest, kind: invalidRequest, code: "invalid_value", message: wrong.Problem}
+	}
+	if errors.Is(err, search.ErrNoRow) {
+		return &problem{status: http.StatusNotFound, kind: invalidRequest, code: "row_not_found", param: "key", message: err.Error()}
+	}
+	if off, ok := errors.AsType[*UnavailableError](err); ok {
+		return &problem{status: http.StatusServiceUnavailable, kind: serverError, code: "unavailable", message: off.Problem, after: 5 * time.Second}
+	}
+	switch {
+	case ctx.Err() != nil:
+		return nil // the client has gone
+	case errors.Is(err, errTooSlow), errors.Is(err, context.DeadlineExceeded):
+		return &problem{status: http.StatusGatewayTimeout, kind: serverError, code: "timeout", message: "the request took longer than " + a.Limits.Time.String(), after: time.Second}
+	}
+	if a.Log != nil {
+		a.Log.WarnContext(ctx, "query failed", "error", err)
+	}
+	if whole, ok := errors.AsType[*embed.Error](err); ok {
+		return ofEmbedder(whole)
+	}
+	return &problem{status: http.StatusInternalServerError, kind: serverError, code: "internal", message: "the request failed; the log of the server says why"}
+}
+
+// ofEmbedder tells a client whether to come again.
+func ofEmbedder(e *embed.Error) *problem {
+	p := &problem{status: http.StatusServiceUnavailable, kind: serverError, code: e.Code, after: max(e.RetryAfter, time.Second)}
+	switch e.Class {
+	case embed.Configuration:
+		p.status, p.after = http.StatusInternalServerError, 0
+		p.message = "the model cannot be used before somebody mends its configuration; the log of the server says why"
+	case embed.Data:
+		p.status, p.kind, p.after = http.StatusBadRequest, invalidRequest, 0
+		p.message = "the model cannot embed these texts"
+	case embed.Transient, embed.Resource, embed.Crash:
+		p.message = "the model did not answer: come again"
+	}
+	return p
+}

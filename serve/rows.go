@@ -1,0 +1,188 @@
+package serve
+
+import (
+	"errors"
+	"net/http"
+	"net/url"
+	"strconv"
+	"strings"
+
+	"github.com/embedsidecar/embedsidecar/embed"
+	"github.com/embedsidecar/embedsidecar/pipeline"
+	"github.com/embedsidecar/embedsidecar/search"
+)
+
+// rowsRequest is what /search and /similar take, as JSON or as parameters of the URL.
+type rowsRequest struct {
+	Text     string                   `json:"text"`
+	Key      string                   `json:"key"`
+	K        int                      `json:"k"`
+	Hybrid   bool                     `json:"hybrid"`
+	Language string                   `json:"language"`
+	Filter   map[string]search.Filter `json:"filter"`
+}
+
+// rowsResponse is their answer.
+type rowsResponse struct {
+	Pipeline string       `json:"pipeline"`
+	Metric   string       `json:"metric"` // of the distances: cosine or hamming
+	Rows     []search.Hit `json:"rows"`
+}
+
+const (
+	usualRows = 10
+	mostRows  = 1000
+)
+
+// readRows reads the request. In a URL a filter is written filter.COLUMN=VALUE.
+func (a *api) readRows(r *http.Request) (rowsRequest, error) {
+	req := rowsRequest{K: usualRows}
+	if r.Method == http.MethodPost {
+		if err := readJSON(r, &req); err != nil {
+			return req, err
+		}
+	} else if err := req.fromURL(r.URL.Query()); err != nil {
+		return req, err
+	}
+	switch {
+	case req.K < 1 || req.K > mostRows:
+		return req, refuse("k", "invalid_value", "k: expected a number from 1 to %d, not %d", mostRows, req.K)
+	case len(req.Text) > a.Limits.TextBytes:
+		return req, refuse("text", "too_long", "text has %d bytes, %d are possible", len(req.Text), a.Limits.TextBytes)
+	case strings.ContainsRune(req.Text+req.Key+req.Language, 0): // Postgres has none
+		return req, refuse("", "invalid_value", "a text cannot hold a NUL character")
+	}
+	return req, nil
+}
+
+func (req *rowsRequest) fromURL(query url.Values) error {
+	for name, values := range query {
+		value := values[len(values)-1]
+		var err error
+		switch column, isFilter := strings.CutPrefix(name, "filter."); {
+		case isFilter:
+			if req.Filter == nil {
+				req.Filter = map[string]search.Filter{}
+			}
+			req.Filter[column] = search.Filter{Values: values}
+		case name == "text" || name == "q":
+			req.Text = value
+		case name == "key":
+			req.Key = value
+		case name == "k":
+			req.K, err = strconv.Atoi(value)
+		case name == "hybrid":
+			req.Hybrid, err = strconv.ParseBool(value)
+		case name == "language":
+			req.Language = value
+		default:
+			return refuse(cut(name), "unknown_parameter", "there is no parameter %q", cut(name))
+		}
+		if err != nil {
+			return refuse(name, "invalid_value", "%s: %q is no valid value", name, cut(value))
+		}
+	}
+	return nil
+}
+
+// searched returns the pipeline of the URL and its model.
+func (a *api) searched(r *http.Request) (*pipeline.Pipeline, Model, error) {
+	name := r.PathValue("name")
+	p, model, err := a.Backend.Pipeline(r.Context(), name)
+	if errors.Is(err, ErrUnknown) {
+		return nil, nil, &problem{
+			status: http.StatusNotFound, kind: invalidRequest, code: "pipeline_not_found",
+			message: "there is no pipeline " + strconv.Quote(cut(name)) + ": GET /v1/pipelines lists them",
+		}
+	}
+	return p, model, err
+}
+
+// search answers /v1/pipelines/NAME/search.
+func (a *api) search(w http.ResponseWriter, r *http.Request) error {
+	req, err := a.readRows(r)
+	if err != nil {
+		return err
+	}
+	switch {
+	case strings.TrimSpace(req.Text) == "":
+		return refuse("text", "missing", "text is missing: what to search for")
+	case req.Key != "":
+		return refuse("key", "invalid_value", "key belongs to /similar")
+	case req.Language != "" && !req.Hybrid:
+		return refuse("language", "invalid_value", "language goes with hybrid: true")
+	}
+	p, model, err := a.searched(r)
+	if err != nil {
+		return err
+	}
+	results, err := model.Ask(r.Context(), embed.Query, []string{req.Text})
+	if err != nil {
+		return err
+	}
+	if results[0].Empty {
+		return refuse("text", "empty", "text holds nothing to embed")
+	}
+	if err := usable(0, results[0]); err != nil {
+		return err
+	}
+	hits, err := search.Find(r.Context(), a.Backend.DB(), p, search.Request{
+		Vector: results[0].Vector, Text: req.Text, Hybrid: req.Hybrid, Language: req.Language, Rows: req.K, Filter: req.Filter,
+	})
+	if err != nil {
+		return err
+	}
+	return writeJSON(w, rowsResponse{p.Name, p.Stored.Metric(), hits})
+}
+
+// similar answers /v1/pipelines/NAME/similar.
+func (a *api) similar(w http.ResponseWriter, r *http.Request) error {
+	req, err := a.readRows(r)
+	if err != nil {
+		return err
+	}
+	switch {
+	case req.Key == "":
+		return refuse("key", "missing", "key is missing: the key of a row, as searches return it")
+	case req.Text != "" || req.Hybrid || req.Language != "":
+		return refuse("text", "invalid_value", "text, hybrid and language belong to /search")
+	}
+	p, _, err := a.searched(r)
+	if err != nil {
+		return err
+	}
+	hits, err := search.Similar(r.Context(), a.Backend.DB(), p, req.Key, search.Request{Rows: req.K, Filter: req.Filter})
+	if err != nil {
+		return err
+	}
+	return writeJSON(w, rowsResponse{p.Name, p.Stored.Metric(), hits})
+}
+
+// pipelines answers GET /v1/pipelines.
+func (a *api) pipelines(w http.ResponseWriter, r *http.Request) error {
+	all, err := a.Backend.Pipelines(r.Context())
+	if err != nil {
+		return err
+	}
+	type entry struct {
+		Name   string          `json:"name"`
+		Table  string          `json:"table"`
+		Key    []string        `json:"key"`
+		Dims   int             `json:"dims"`
+		Stored string          `json:"stored"`
+		Metric string          `json:"metric"`
+		Status pipeline.Status `json:"status"`
+		Model  string          `json:"model"`
+	}
+	list := make([]entry, len(all))
+	for i := range all {
+		p := &all[i]
+		list[i] = entry{p.Name, p.Schema + "." + p.Table, []string{}, p.Dims, p.Stored.Name(), p.Stored.Metric(), p.Status, p.Model}
+		for _, k := range p.Key {
+			list[i].Key = append(list[i].Key, k.Name)
+		}
+	}
+	return writeJSON(w, struct {
+		Pipelines []entry `json:"pipelines"`
+	}{list})
+}

@@ -1,0 +1,213 @@
+// Package serve is the query side over HTTP: embeddings by the models that rows are embedded with, in the form of OpenAI's API, and
+// searches of pipelines. It changes nothing. Whoever asks proves by a token that they may; without tokens it listens on loopback
+// addresses only.
+package serve
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"time"
+
+	"github.com/embedsidecar/embedsidecar/embed"
+	"github.com/embedsidecar/embedsidecar/pipeline"
+	"github.com/embedsidecar/embedsidecar/search"
+)
+
+// Model embeds for those who wait for an answer. It is safe for concurrent use.
+type Model interface {
+	Describe(ctx context.Context) (embed.Description, error)
+	// Ask is embed.Service's.
+	Ask(ctx context.Context, kind embed.Kind, texts []string) ([]embed.Result, error)
+}
+
+// Backend is what is served.
+type Backend interface {
+	// Models lists the names of models that may be asked for, the default first. Nothing is started for it.
+	Models(ctx context.Context) ([]string, error)
+	// Model returns a model by one of these names, or ErrUnknown.
+	Model(ctx context.Context, name string) (Model, error)
+	// Pipelines lists the pipelines; nil without a database.
+	Pipelines(ctx context.Context) ([]pipeline.Pipeline, error)
+	// Pipeline returns a pipeline that can be searched and the model its vectors were made with. It returns ErrUnknown, or an
+	// *UnavailableError when it cannot be searched now.
+	Pipeline(ctx context.Context, name string) (*pipeline.Pipeline, Model, error)
+	// DB is where pipelines are searched.
+	DB() search.DB
+}
+
+// ErrUnknown means that there is nothing of that name.
+var ErrUnknown = errors.New("there is nothing of that name")
+
+// UnavailableError says why something that exists cannot be used now. Its text is for whoever asked.
+type UnavailableError struct{ Problem string }
+
+func (e *UnavailableError) Error() string { return e.Problem }
+
+// Limits bound what one client may ask for. Zero fields are the defaults.
+type Limits struct {
+	BodyBytes int64         // of a request; default 8 MiB
+	Inputs    int           // texts of a request; default 2,048, which is also OpenAI's
+	TextBytes int           // of one text; default 1 MiB
+	Requests  int           // under way at a time; one above is told to come again. Default 64
+	Conns     int           // open at a time; one above waits. Default 1,024
+	Time      time.Duration // of a request, from its first byte to its answer. Default 60 s
+	Header    time.Duration // for a request's header. Default 5 s
+}
+
+func (l Limits) withDefaults() Limits {
+	set := func(field *int, value int) {
+		if *field == 0 {
+			*field = value
+		}
+	}
+	set(&l.Inputs, 2048)
+	set(&l.TextBytes, 1<<20)
+	set(&l.Requests, 64)
+	set(&l.Conns, 1024)
+	if l.BodyBytes == 0 {
+		l.BodyBytes = 8 << 20
+	}
+	if l.Time == 0 {
+		l.Time = time.Minute
+	}
+	if l.Header == 0 {
+		l.Header = 5 * time.Second
+	}
+	return l
+}
+
+// Options say where to listen and who may ask.
+type Options struct {
+	Listen  string  // host:port; port 0 takes a free one
+	Tokens  *Tokens // nil: anybody who reaches the address, which must be a loopback one
+	Cert    string  // files of a certificate and its key, in PEM; read again when they change. "": plain HTTP
+	Key     string
+	Backend Backend
+	Limits  Limits
+	// Observe notes a request that was answered; the handler is one of Handlers. May be nil.
+	Observe func(handler, method string, status int, took time.Duration)
+	Log     *slog.Logger // nil: silent
+}
+
+// Server listens from the moment Listen made it; Run answers.
+type Server struct {
+	listener net.Listener
+	http     *http.Server
+	log      *slog.Logger
+	secure   bool
+}
+
+const (
+	idleTimeout = 2 * time.Minute
+	stopTimeout = 10 * time.Second // for requests under way when told to stop
+	maxHeader   = 16 << 10
+	writeSlack  = 30 * time.Second // for a slow client to take its answer
+)
+
+// Listen opens the port, so that a port that is taken is known before anything else starts. Call Run, or Close if it never comes to
+// that.
+func Listen(ctx context.Context, o Options) (*Server, error) {
+	if o.Log == nil {
+		o.Log = slog.New(slog.DiscardHandler)
+	}
+	o.Limits = o.Limits.withDefaults()
+	if o.Tokens == nil {
+		if err := checkLoopback(o.Listen); err != nil {
+			return nil, err
+		}
+	}
+	var config net.ListenConfig
+	listener, err := config.Listen(ctx, "tcp", o.Listen)
+	if err != nil {
+		return nil, fmt.Errorf("listen for queries: %w", err)
+	}
+	if o.Tokens == nil && !isLoopback(listener.Addr()) { // a name may lead anywhere
+		_ = listener.Close()
+		return nil, &OpenError{Address: listener.Addr().String()}
+	}
+	listener = limited(listener, o.Limits.Conns)
+	if o.Cert != "" || o.Key != "" {
+		pair, err := newPair(o.Cert, o.Key)
+		if err != nil {
+			_ = listener.Close()
+			return nil, err
+		}
+		listener = tls.NewListener(listener, &tls.Config{
+			MinVersion: tls.VersionTLS12, GetCertificate: pair.get, NextProtos: []string{"http/1.1"},
+		})
+	}
+	return &Server{
+		listener: listener, log: o.Log, secure: o.Cert != "",
+		http: &http.Server{
+			Handler:           Handler(o),
+			ReadHeaderTimeout: o.Limits.Header,
+			ReadTimeout:       o.Limits.Time,
+			WriteTimeout:      o.Limits.Time + writeSlack,
+			IdleTimeout:       idleTimeout,
+			MaxHeaderBytes:    maxHeader,
+			ErrorLog:          slog.NewLogLogger(o.Log.Handler(), slog.LevelDebug),
+		},
+	}, nil
+}
+
+// OpenError means that the address can be reached by others and nothing would keep them out.
+type OpenError struct{ Address string }
+
+func (e *OpenError) Error() string {
+	return fmt.Sprintf("listen for queries on %s: without tokens anybody who reaches that address could ask; only a loopback address may do without", e.Address)
+}
+
+// Hints are the ways out.
+func (*OpenError) Hints() []string {
+	return []string{"give a file with tokens: --tokens-file FILE", "or listen on this machine only: --http 127.0.0.1:7470"}
+}
+
+// checkLoopback refuses an address that is open to others as it is written.
+func checkLoopback(listen string) error {
+	host, _, err := net.SplitHostPort(listen)
+	if err != nil {
+		return fmt.Errorf("listen for queries: %w", err)
+	}
+	if ip := net.ParseIP(host); host == "" || ip != nil && !ip.IsLoopback() {
+		return &OpenError{Address: listen}
+	}
+	return nil
+}
+
+func isLoopback(a net.Addr) bool {
+	tcp, ok := a.(*net.TCPAddr)
+	return ok && tcp.IP.IsLoopback()
+}
+
+// Addr is where the server listens.
+func (s *Server) Addr() net.Addr { return s.listener.Addr() }
+
+// Close gives the port back without having run.
+func (s *Server) Close() error { return s.listener.Close() }
+
+// Run answers until ctx ends, then lets requests under way finish for a moment. It returns nil when it was asked to stop.
+func (s *Server) Run(ctx context.Context) error {
+	s.log.InfoContext(ctx, "queries are answered", "address", s.Addr().String(), "tls", s.secure)
+	failed := make(chan error, 1)
+	go func() { failed <- s.http.Serve(s.listener) }()
+	select {
+	case err := <-failed:
+		return fmt.Errorf("serve queries: %w", err)
+	case <-ctx.Done():
+	}
+	// The context has ended; what is under way still gets its moment.
+	last, cancel := context.WithTimeout(context.WithoutCancel(ctx), stopTimeout)
+	defer cancel()
+	if err := s.http.Shutdown(last); err != nil {
+		_ = s.http.Close()
+	}
+	if err := <-failed; !errors.Is(err, http.ErrServerClosed) {
+		return fmt.Errorf("serve queries: %w", err)
+	}
+	return nil
+}

@@ -1,0 +1,128 @@
+package serve
+
+import (
+	"bufio"
+	"bytes"
+	"crypto/sha256"
+	"crypto/subtle"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"strings"
+	"sync"
+	"time"
+)
+
+// Tokens are who may ask. They come from a file with a line NAME:ROLE:HASH for each, where HASH is the SHA-256 of the token in
+// hexadecimal and ROLE is viewer, operator or admin, all of which may query; empty lines and those that begin with # do not count. The
+// file is read again when it changes; one that is wrong then leaves those before in force.
+type Tokens struct {
+	path string
+	log  *slog.Logger
+
+	mu      sync.Mutex
+	list    []token
+	stamp   stamp
+	checked time.Time
+}
+
+type token struct {
+	name string
+	hash [sha256.Size]byte
+}
+
+// maxTokens bounds the file: each question is compared with every token.
+const (
+	maxTokens     = 1000
+	maxTokensFile = 1 << 20
+)
+
+// ReadTokens reads a file of tokens. Whoever can read it learns no token.
+func ReadTokens(path string, log *slog.Logger) (*Tokens, error) {
+	t := &Tokens{path: path, log: log}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t, t.loadLocked()
+}
+
+func (t *Tokens) loadLocked() error {
+	now, err := stampOf(t.path)
+	if err != nil {
+		return fmt.Errorf("read tokens: %w", err)
+	}
+	if t.list != nil && now == t.stamp {
+		return nil
+	}
+	t.stamp = now
+	if now.size > maxTokensFile {
+		return fmt.Errorf("read tokens: %s: %d bytes are too many", t.path, now.size)
+	}
+	data, err := os.ReadFile(t.path)
+	if err != nil {
+		return fmt.Errorf("read tokens: %w", err)
+	}
+	list, err := parseTokens(data)
+	if err != nil {
+		return fmt.Errorf("read tokens: %s: %w", t.path, err)
+	}
+	t.list = list
+	return nil
+}
+
+func parseTokens(data []byte) ([]token, error) {
+	var list []token
+	lines := bufio.NewScanner(bytes.NewReader(data))
+	for n := 1; lines.Scan(); n++ {
+		line := strings.TrimSpace(lines.Text())
+		if line == "" || strings.HasPrefix(line, "#") {
+			continue
+		}
+		// The line itself is not repeated: it may be a token by mistake.
+		parts := strings.Split(line, ":")
+		if len(parts) != 3 || parts[0] == "" {
+			return nil, fmt.Errorf("line %d: expected NAME:ROLE:HASH", n)
+		}
+		switch parts[1] {
+		case "viewer", "operator", "admin":
+		default:
+			return nil, fmt.Errorf("line %d: a role is viewer, operator or admin", n)
+		}
+		sum, err := hex.DecodeString(parts[2])
+		if err != nil || len(sum) != sha256.Size {
+			return nil, fmt.Errorf("line %d: the hash is not 64 hexadecimal digits: it is the SHA-256 of the token, as printf %%s TOKEN | sha256sum prints it", n)
+		}
+		list = append(list, token{name: parts[0], hash: [sha256.Size]byte(sum)})
+	}
+	switch err := lines.Err(); {
+	case err != nil:
+		return nil, err
+	case len(list) == 0:
+		return nil, errors.New("it holds no token: nobody could ask")
+	case len(list) > maxTokens:
+		return nil, fmt.Errorf("%d tokens are too many, %d are possible", len(list), maxTokens)
+	}
+	return list, nil
+}
+
+// Who returns the name of the one whose token this is. How long it takes says nothing about the tokens.
+func (t *Tokens) Who(secret string) (name string, ok bool) {
+	t.mu.Lock()
+	if time.Since(t.checked) > checkEvery {
+		t.checked = time.Now()
+		before := t.stamp
+		if err := t.loadLocked(); err != nil && t.stamp != before && t.log != nil {
+			t.log.Error("tokens not read: those before stay in force", "error", err)
+		}
+	}
+	list := t.list
+	t.mu.Unlock()
+	hash := sha256.Sum256([]byte(secret))
+	for i := range list {
+		if subtle.ConstantTimeCompare(hash[:], list[i].hash[:]) == 1 {
+			name, ok = list[i].name, true
+		}
+	}
+	return name, ok
+}
