@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"runtime"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -16,6 +17,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
+	pluginpb "github.com/embedsidecar/embedsidecar/plugins/proto"
 	"github.com/embedsidecar/embedsidecar/plugins/sdk"
 )
 
@@ -57,7 +59,7 @@ import (
 //	new-fingerprint      describes another fingerprint after each start
 //	no-tokens            does not tell where tokens end, as a plugin without that method
 //
-// TOKEN is any text without a semicolon, compared as bytes. Costs are waited for, not burned.
+// TOKEN is any text without a semicolon, compared as bytes. Costs are waited for, not burned. Further items are in breaches.go.
 type faults struct {
 	perCall, perText time.Duration
 	crash, panics, hang, freeze,
@@ -69,6 +71,7 @@ type faults struct {
 	exitAtStart, crashAtStart, hangAtStart, garbageAtStart      bool
 	newFingerprint, describeFails, describeExits, describeHangs bool
 	noTokens                                                    bool
+	breaches                                                    map[string]bool // see breaches.go
 }
 
 // parseFaults reads the list; what it does not know is an error.
@@ -99,6 +102,11 @@ func parseFaults(list string) (faults, error) {
 		name, value, hasValue := strings.Cut(item, "=")
 		once, err := name, error(nil)
 		switch {
+		case slices.Contains(breaches, name) && !hasValue:
+			if f.breaches == nil {
+				f.breaches = map[string]bool{}
+			}
+			f.breaches[name] = true
 		case flags[name] != nil:
 			if hasValue {
 				err = errors.New("takes no value")
@@ -188,6 +196,8 @@ func (f *faults) atStart() {
 			fmt.Fprintln(os.Stderr, err)
 			os.Exit(1)
 		}
+	case f.breaches["outlives-host"]:
+		_ = os.Unsetenv(pluginpb.LifelineKey) // it then watches its parent, which lives
 	}
 }
 

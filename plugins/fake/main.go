@@ -39,7 +39,7 @@ func main() {
 		os.Exit(2)
 	}
 	e.faults.atStart()
-	sdk.ServeServer(&liar{EmbedderServer: sdk.NewServer(e, os.Stderr), embedder: e})
+	sdk.ServeServer(&breaker{EmbedderServer: &liar{EmbedderServer: sdk.NewServer(e, os.Stderr), embedder: e}, does: e.faults.breaches})
 }
 
 // embedder is the honest part.

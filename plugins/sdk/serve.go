@@ -3,9 +3,12 @@ package sdk
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"os"
 	"path/filepath"
+	"strconv"
+	"strings"
 	"sync"
 	"syscall"
 	"time"
@@ -21,7 +24,8 @@ import (
 const parentCheck = 500 * time.Millisecond
 
 // Serve runs the plugin and returns when the host has asked it to end; the caller then returns from main. It ends the
-// process itself when the host is gone, and with status 1 when the program was not started by a host.
+// process itself when the host is gone, and with status 1 when the program was not started by a host, or by one that speaks
+// other versions of the protocol only.
 func Serve(impl Embedder) {
 	ServeServer(NewServer(impl, os.Stderr))
 }
@@ -30,12 +34,18 @@ func Serve(impl Embedder) {
 func ServeServer(srv pluginpb.EmbedderServer) {
 	nameProcess()
 	if os.Getenv(pluginpb.MagicCookieKey) == pluginpb.MagicCookieValue {
+		if err := agree(os.Getenv(offeredKey)); err != nil {
+			fmt.Fprintf(os.Stderr, "%s: error: %s\n", filepath.Base(os.Args[0]), err)
+			os.Exit(1)
+		}
 		go endWithHost(os.Getenv(pluginpb.LifelineKey) == pluginpb.LifelineStdin)
 	}
 	goplugin.Serve(&goplugin.ServeConfig{
 		HandshakeConfig: handshake(),
-		Plugins:         goplugin.PluginSet{pluginpb.PluginName: &grpcPlugin{srv: srv}},
-		Logger:          hclog.NewNullLogger(),
+		VersionedPlugins: map[int]goplugin.PluginSet{
+			pluginpb.ProtocolVersion: {pluginpb.PluginName: &grpcPlugin{srv: srv}},
+		},
+		Logger: hclog.NewNullLogger(),
 		GRPCServer: func(opts []grpc.ServerOption) *grpc.Server {
 			// The default windows of 64 KiB would cost a round trip for each 40 vectors.
 			return grpc.NewServer(append(opts,
@@ -49,6 +59,24 @@ func ServeServer(srv pluginpb.EmbedderServer) {
 			)...)
 		},
 	})
+}
+
+// offeredKey is go-plugin's: the versions of the protocol that the host speaks, separated by commas.
+const offeredKey = "PLUGIN_PROTOCOL_VERSIONS"
+
+// agree returns why there is no version of the protocol that both sides speak, or nil. go-plugin would serve all the same and
+// leave the complaint to the host. A host that names no version is one from before go-plugin could.
+func agree(offered string) error {
+	if offered == "" {
+		return nil
+	}
+	for version := range strings.SplitSeq(offered, ",") {
+		if strings.TrimSpace(version) == strconv.Itoa(pluginpb.ProtocolVersion) {
+			return nil
+		}
+	}
+	return fmt.Errorf("this plugin speaks version %d of the plugin protocol, the program that started it only %q: "+
+		"install the plugin that belongs to that program, or the program that belongs to this plugin", pluginpb.ProtocolVersion, offered)
 }
 
 // keepOutput gives standard output and error back to the program at the first call. go-plugin replaces them, before it accepts

@@ -50,6 +50,33 @@ func TestServe_RefusesToBeStartedByHand(t *testing.T) {
 	}
 }
 
+// A host of a later version may still speak this one; if not, the plugin says so and ends.
+func TestServe_AgreesOnAVersion(t *testing.T) {
+	t.Parallel()
+	for offered, agrees := range map[string]bool{"1": true, "2,1": true, "3, 1 ,2": true, "": true, "2": false, "2,3": false, "11": false, "x": false} {
+		cmd := exec.Command(fake)
+		cmd.Env = []string{cookie, "PLUGIN_PROTOCOL_VERSIONS=" + offered, "PLUGIN_UNIX_SOCKET_DIR=" + t.TempDir()}
+		var stderr strings.Builder
+		cmd.Stderr = &stderr
+		out, err := cmd.StdoutPipe()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := cmd.Start(); err != nil {
+			t.Fatal(err)
+		}
+		line, _ := bufio.NewReader(out).ReadString('\n') // its end, when the plugin refuses
+		_ = cmd.Process.Kill()
+		_ = cmd.Wait()
+		if got := strings.HasPrefix(line, "1|1|unix|"); got != agrees {
+			t.Errorf("offered %q: handshake %q, %s", offered, line, &stderr)
+		}
+		if refusal := fmt.Sprintf("speaks version 1 of the plugin protocol, the program that started it only %q", offered); !agrees && !strings.Contains(stderr.String(), refusal) {
+			t.Errorf("offered %q: %q", offered, &stderr)
+		}
+	}
+}
+
 func TestServe_EndsWithItsLifeline(t *testing.T) {
 	t.Parallel()
 	cmd := exec.Command(fake)

@@ -1,0 +1,130 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/jedib0t/go-pretty/v6/text"
+	"github.com/urfave/cli/v2"
+
+	"github.com/embedsidecar/embedsidecar/config"
+	"github.com/embedsidecar/embedsidecar/plugins/conformance"
+)
+
+// pluginsTestCommand finds out whether a plugin keeps the contract.
+type pluginsTestCommand struct {
+	env, only cli.StringSlice
+	soak      time.Duration
+}
+
+func newPluginsTest() *command {
+	c := &pluginsTestCommand{}
+	return &command{
+		name: "plugins test", group: groupPlugins, usage: "find out whether a plugin keeps the contract", arguments: "PLUGIN", minArgs: 1, maxArgs: 1,
+		description: "Starts the plugin as the sidecar would and tries what the contract asks for. PLUGIN is a file, or a name as in --plugin. " +
+			"Ends with status 4 when a check fails. No database is needed. The checks: " + strings.Join(conformance.IDs(), ", ") + ".",
+		flags: []cli.Flag{
+			pluginVariables(&c.env),
+			&cli.StringSliceFlag{Name: "only", Destination: &c.only, Usage: "`CHECK` run this one only; again for more"},
+			&cli.DurationFlag{Name: "soak", Destination: &c.soak, Value: 10 * time.Second, Usage: "`DURATION` how long memory is watched under load"},
+		},
+		settings: []string{config.GroupEmbedding},
+		run:      c.run,
+	}
+}
+
+// pluginVariables is the flag for what a plugin under test finds in its environment.
+func pluginVariables(into *cli.StringSlice) cli.Flag {
+	return &cli.StringSliceFlag{Name: "env", Destination: into, Usage: "`NAME=VALUE` variable for the plugin; again for more"}
+}
+
+func (c *pluginsTestCommand) run(ctx context.Context, env *environment) error {
+	found, err := env.pluginUnderTest(c.env.Value())
+	if err != nil {
+		return err
+	}
+	if c.soak <= 0 {
+		return misuse("--soak: expected a duration above zero")
+	}
+	options := conformance.Options{Path: found.PluginPath, Env: found.Env, Only: c.only.Value(), Soak: c.soak}
+	if found.ModelPath == "" {
+		options.Model = found.Model
+	}
+	if env.output == "table" { // a line each, as it comes: some take a while
+		options.Progress = func(check conformance.Check) { _ = env.printf("%s", c.line(env, check)) }
+	}
+	report, err := conformance.Run(ctx, options)
+	if err != nil {
+		return fail(exitUsage, err)
+	}
+	if err := c.show(env, report); err != nil {
+		return err
+	}
+	if report.Verdict == conformance.Fail {
+		return fail(exitFailed, fmt.Errorf("%s does not keep the contract", filepath.Base(report.Path)), "docs/plugins.md tells what is asked for, and why")
+	}
+	return nil
+}
+
+// line words one check for a person.
+func (c *pluginsTestCommand) line(env *environment, check conformance.Check) string {
+	verdict := fmt.Sprintf("%-4s", check.Verdict)
+	if env.color {
+		verdict = map[conformance.Verdict]text.Color{
+			conformance.Pass: text.FgGreen, conformance.Warn: text.FgYellow, conformance.Fail: text.FgRed,
+		}[check.Verdict].Sprint(verdict)
+	}
+	const margin = 24
+	var b strings.Builder
+	fmt.Fprintf(&b, "%s  %-16s  %s\n", verdict, check.ID, fill(check.Title, margin))
+	fmt.Fprintf(&b, "%*s%s\n", margin, "", fill(cleanCell(env.redact.Text(check.Measured)), margin))
+	if check.Advice != "" {
+		fmt.Fprintf(&b, "%*s%s\n", margin, "", fill("to do: "+check.Advice, margin))
+	}
+	return b.String()
+}
+
+func (c *pluginsTestCommand) show(env *environment, r *conformance.Report) error {
+	if env.output != "table" {
+		return env.show(r, func() listing {
+			l := listing{header: []string{"check", "verdict", "measured", "advice", "seconds"}}
+			for _, check := range r.Checks {
+				l.rows = append(l.rows, []any{check.ID, check.Verdict, check.Measured, check.Advice, fmt.Sprintf("%.3f", check.Seconds)})
+			}
+			return l
+		})
+	}
+	counts := map[conformance.Verdict]int{}
+	for _, check := range r.Checks {
+		counts[check.Verdict]++
+	}
+	left := ""
+	if n := len(r.LeftOut); n > 0 {
+		left = fmt.Sprintf(", %d left out as it did not start", n)
+	}
+	return env.printf("\n%d passed, %d to look at, %d failed%s\n", counts[conformance.Pass], counts[conformance.Warn], counts[conformance.Fail], left)
+}
+
+// pluginUnderTest finds the plugin of the first argument, by its file or its name, and its environment.
+func (e *environment) pluginUnderTest(variables []string) (config.Embedder, error) {
+	plugin := e.args[0]
+	if info, err := os.Stat(plugin); err == nil && info.Mode().IsRegular() && !strings.ContainsRune(plugin, os.PathSeparator) {
+		plugin = "." + string(os.PathSeparator) + plugin
+	}
+	found, err := e.config.Embedder(e.find, plugin, "")
+	if err != nil {
+		return found, err
+	}
+	for _, variable := range variables {
+		name, value, ok := strings.Cut(variable, "=")
+		if !ok || name == "" {
+			return found, misuse("--env: expected NAME=VALUE, not %q", variable)
+		}
+		found.Env[name] = value
+	}
+	return found, nil
+}

@@ -1,0 +1,207 @@
+package conformance
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"strings"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/embedsidecar/embedsidecar/embed"
+	pluginpb "github.com/embedsidecar/embedsidecar/plugins/proto"
+)
+
+// callError is a call that came to nothing.
+type callError struct {
+	what   string
+	advice string
+	code   codes.Code
+}
+
+func (e *callError) Error() string { return e.what }
+
+// ask sends one call and reads its answer as the sidecar does.
+func (t *tester) ask(ctx context.Context, kind embed.Kind, texts []string) ([]embed.Result, error) {
+	p, err := t.plugin(ctx)
+	if err != nil {
+		return nil, err
+	}
+	bytes := 0
+	for _, text := range texts {
+		bytes += len(text)
+	}
+	limit := t.opts.CallTimeout(len(texts), bytes)
+	ctx, cancel := context.WithTimeout(ctx, limit)
+	defer cancel()
+	req := &pluginpb.EmbedRequest{Model: t.about.Model, Kind: pluginpb.Kind_KIND_DOCUMENT, Texts: texts}
+	if kind == embed.Query {
+		req.Kind = pluginpb.Kind_KIND_QUERY
+	}
+	resp, err := p.Client().Embed(ctx, req, grpc.MaxCallRecvMsgSize(pluginpb.MaxMessageBytes))
+	if err != nil {
+		return nil, t.explain(ctx, err, fmt.Sprintf("a call with %s", size(len(texts), bytes)), limit)
+	}
+	for _, o := range resp.GetOutcomes() {
+		t.said.heard("the error of a text", o.GetError().GetMessage())
+	}
+	results, err := p.Read(resp, t.about.Dims, texts)
+	if err != nil {
+		return nil, &callError{
+			what:   fmt.Sprintf("a call with %s was answered by what the sidecar must refuse: %s", size(len(texts), bytes), err),
+			advice: "answer with dims as described, exactly count*dims*4 bytes of vectors, tokens for none or for all texts, and at most one outcome a text",
+		}
+	}
+	return results, nil
+}
+
+// explain words the failure of a call. A plugin that was silent to the end is stopped, as the sidecar does.
+func (t *tester) explain(ctx context.Context, err error, what string, limit time.Duration) error {
+	st := status.Convert(err)
+	t.said.heard("the message of status "+st.Code().String(), st.Message())
+	out := &callError{code: st.Code()}
+	if st.Code() == codes.Unavailable || st.Code() == codes.Canceled {
+		select {
+		case <-t.run.Gone():
+		case <-time.After(time.Second):
+		case <-ctx.Done():
+		}
+	}
+	select {
+	case <-t.run.Gone():
+		out.what = fmt.Sprintf("the plugin died during %s: %s", what, t.run.Ending())
+		out.advice = "run it by a debugger or look at its last words: a text or a call must never end the process"
+		return out
+	default:
+	}
+	message := strings.ReplaceAll(st.Message(), canary, "...")
+	switch {
+	case st.Code() == codes.DeadlineExceeded && ctx.Err() != nil:
+		out.what = fmt.Sprintf("%s had no answer within %s; the sidecar would have killed the plugin", what, limit)
+		out.advice = "answer faster, or describe lower limits (max_batch, max_batch_bytes), so that a call is never this long"
+		t.stop()
+	case st.Code() == codes.ResourceExhausted && strings.HasPrefix(message, "grpc: received message"),
+		st.Code() == codes.ResourceExhausted && strings.Contains(message, "eceived message larger than max"):
+		out.what = fmt.Sprintf("%s does not fit: %s", what, message)
+		out.advice = "raise the server's limit on received and sent messages (64 MiB serves any call), or describe a lower max_batch_bytes"
+	default:
+		out.what = fmt.Sprintf("%s failed with %s: %s", what, st.Code(), message)
+	}
+	return out
+}
+
+// vectors embeds texts that every model must embed.
+func (t *tester) vectors(ctx context.Context, kind embed.Kind, texts []string) ([][]float32, error) {
+	results, err := t.ask(ctx, kind, texts)
+	if err != nil {
+		return nil, err
+	}
+	vectors := make([][]float32, len(results))
+	for i, r := range results {
+		switch {
+		case r.Err != nil:
+			return nil, &callError{what: fmt.Sprintf("text %d of %d, an ordinary one, has no vector: %s", i+1, len(texts), r.Err), advice: "vectors must be finite and not all zero; ordinary words must have one"}
+		case r.Empty:
+			return nil, &callError{what: fmt.Sprintf("text %d of %d, an ordinary one, is called empty", i+1, len(texts)), advice: "empty is for texts without any token"}
+		}
+		vectors[i] = r.Vector
+	}
+	return vectors, nil
+}
+
+// batch is how many texts one call may hold, at most n.
+func (t *tester) batch(n int) int {
+	if t.about.MaxBatch > 0 {
+		n = min(n, t.about.MaxBatch)
+	}
+	return max(1, min(n, maxAnswer/(4*t.about.Dims)))
+}
+
+// maxAnswer is the largest answer that the sidecar asks for, in bytes of vectors.
+const maxAnswer = 16 << 20
+
+// bytes is how many bytes of text one call may hold, at most n.
+func (t *tester) bytes(n int) int {
+	if t.about.MaxBatchBytes > 0 {
+		n = min(n, t.about.MaxBatchBytes)
+	}
+	return min(n, pluginpb.MaxCallBytes)
+}
+
+// split cuts texts into calls that the plugin takes.
+func (t *tester) split(texts []string) [][]string {
+	var calls [][]string
+	most := t.batch(len(texts))
+	for len(texts) > 0 {
+		n, bytes := 0, 0
+		for n < len(texts) && n < most && (n == 0 || bytes+len(texts[n]) <= t.bytes(math.MaxInt)) {
+			bytes += len(texts[n])
+			n++
+		}
+		calls, texts = append(calls, texts[:n]), texts[n:]
+	}
+	return calls
+}
+
+// alone returns the vectors of the usual texts, each from a call of its own.
+func (t *tester) alone(ctx context.Context) ([][]float32, error) {
+	if t.usual != nil {
+		return t.usual, nil
+	}
+	var list [][]float32
+	for _, text := range usualTexts {
+		v, err := t.vectors(ctx, embed.Document, []string{text})
+		if err != nil {
+			return nil, err
+		}
+		list = append(list, v[0])
+	}
+	t.usual = list
+	return list, nil
+}
+
+// Distances between vectors are |a-b| / |a|. Of two vectors of the same length with cosine 0.9999 it is 0.014.
+const (
+	tiny  = 0.001 // rounding, in another order of additions
+	small = 0.0142
+)
+
+func distance(a, b []float32) float64 {
+	var difference, length float64
+	for i := range a {
+		d := float64(a[i]) - float64(b[i])
+		difference += d * d
+		length += float64(a[i]) * float64(a[i])
+	}
+	return math.Sqrt(difference / length)
+}
+
+func same(a, b []float32) bool {
+	for i := range a {
+		if math.Float32bits(a[i]) != math.Float32bits(b[i]) {
+			return false
+		}
+	}
+	return true
+}
+
+func size(texts, bytes int) string {
+	what := fmt.Sprintf("%d texts", texts)
+	if texts == 1 {
+		what = "one text"
+	}
+	switch {
+	case bytes >= 1<<20:
+		return fmt.Sprintf("%s (%.1f MiB)", what, float64(bytes)/(1<<20))
+	case bytes >= 1<<10:
+		return fmt.Sprintf("%s (%.1f KiB)", what, float64(bytes)/(1<<10))
+	}
+	return fmt.Sprintf("%s (%d bytes)", what, bytes)
+}
+
+func milliseconds(d time.Duration) string {
+	return fmt.Sprintf("%.1f ms", float64(d)/float64(time.Millisecond))
+}

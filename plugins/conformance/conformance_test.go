@@ -1,0 +1,175 @@
+package conformance_test
+
+import (
+	"context"
+	"errors"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/embedsidecar/embedsidecar/plugins/conformance"
+)
+
+func run(t *testing.T, o conformance.Options) *conformance.Report {
+	t.Helper()
+	if o.Path == "" {
+		o.Path = fake
+	}
+	if o.Soak == 0 {
+		o.Soak = 500 * time.Millisecond
+	}
+	report, err := conformance.Run(t.Context(), o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return report
+}
+
+// verdict returns what was found by one check.
+func verdict(t *testing.T, report *conformance.Report, id string) conformance.Check {
+	t.Helper()
+	for _, c := range report.Checks {
+		if c.ID == id {
+			return c
+		}
+	}
+	t.Fatalf("no check %q in %+v", id, report)
+	return conformance.Check{}
+}
+
+// bare is the test binary as a plugin without the SDK.
+func bare(t *testing.T, vices string) conformance.Options {
+	t.Helper()
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return conformance.Options{Path: self, Env: map[string]string{bareKey: vices}}
+}
+
+func TestRun_GoodPluginsPass(t *testing.T) {
+	t.Parallel()
+	for name, o := range map[string]conformance.Options{
+		"fake":         {},
+		"next version": {Env: map[string]string{"EMBEDSIDECAR_PLUGIN_FAULTS": "next-version"}},
+		"slow":         {Env: map[string]string{"EMBEDSIDECAR_PLUGIN_FAULTS": "cost=200us/text"}},
+		"small calls":  {Env: map[string]string{"EMBEDSIDECAR_PLUGIN_MAX_BATCH": "3", "EMBEDSIDECAR_PLUGIN_MAX_BATCH_BYTES": "20000"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			report := run(t, o)
+			var ids []string
+			for _, c := range report.Checks {
+				ids = append(ids, c.ID)
+				if c.Verdict != conformance.Pass || c.Advice != "" || c.Measured == "" || c.Title == "" {
+					t.Errorf("%+v", c)
+				}
+			}
+			if !slices.Equal(ids, conformance.IDs()) || report.Verdict != conformance.Pass || report.Plugin != "fake" || report.Dims != 384 {
+				t.Errorf("checks %q of %s with %d dims: %s", ids, report.Plugin, report.Dims, report.Verdict)
+			}
+		})
+	}
+}
+
+// Every check must be able to fail: each has a plugin here that only it, or it at least, condemns.
+func TestRun_EveryCheckCanFail(t *testing.T) {
+	t.Parallel()
+	faults := func(list string) conformance.Options {
+		return conformance.Options{Env: map[string]string{"EMBEDSIDECAR_PLUGIN_FAULTS": list}}
+	}
+	hasty := func(o conformance.Options) conformance.Options {
+		o.CallTimeout = func(int, int) time.Duration { return 2 * time.Second }
+		return o
+	}
+	tests := []struct {
+		check, name string
+		options     conformance.Options
+		verdict     conformance.Verdict
+		says        string
+	}{
+		{"start", "exits", faults("exit-at-start"), conformance.Fail, "told to exit at start"},
+		{"start", "cannot describe itself", faults("describe-fails"), conformance.Fail, "told to find no model"},
+		{"cookie", "starts without", bare(t, "no-cookie"), conformance.Fail, "shook hands all the same"},
+		{"cookie", "says all is well", bare(t, "all-is-well"), conformance.Fail, "status 0"},
+		{"cookie", "says nothing", bare(t, "silent"), conformance.Warn, "no word"},
+		{"version", "claims any", bare(t, "any-version"), conformance.Fail, "claims to speak version 1000"},
+		{"strangers", "serves them", bare(t, "open"), conformance.Fail, "is served"},
+		{"describe", "another fingerprint each time", faults("new-fingerprint"), conformance.Fail, "describes itself differently"},
+		{"health", "never answers", faults("health-hangs"), conformance.Fail, "no answer within 2s"},
+		{"health", "not ready", faults("not-ready"), conformance.Fail, "told not to be"},
+		{"unknown", "serves any model", faults("any-model"), conformance.Fail, "does not exist was served"},
+		{"future", "refuses fields", faults("refuses-unknown"), conformance.Fail, "not known"},
+		{"order", "backwards", faults("reversed"), conformance.Fail, "belong to other texts"},
+		{"order", "all the same", faults("same-vector"), conformance.Fail, "all have the same vector"},
+		{"order", "wrong count", faults("wrong-count-every=2"), conformance.Fail, "must refuse"},
+		{"determinism", "noise", faults("noise"), conformance.Fail, "described as deterministic"},
+		{"batch-invariance", "noise", faults("batch-noise"), conformance.Fail, "alone and beside longer texts"},
+		{"kinds", "queries differ", faults("query-differs"), conformance.Fail, "described as symmetric"},
+		{"unicode", "panics", faults("panic-on=marked"), conformance.Fail, "a byte order mark"},
+		{"unicode", "dies", faults("crash-on=marked"), conformance.Fail, "a byte order mark"},
+		{"unicode", "no vector", faults("refuse-on=\u202e"), conformance.Warn, "right to left (embed text: refused"},
+		{"empty", "zeros", faults("zero-for-empty"), conformance.Fail, "zero_vector"},
+		{"huge", "dies", faults("long-kills"), conformance.Fail, "died during a call with one text (32.0 MiB)"},
+		{"huge", "small messages", bare(t, "small"), conformance.Fail, "does not fit"},
+		{"truncation", "reads all", faults("never-truncates"), conformance.Fail, "max_tokens 8"},
+		{"concurrency", "mixes up", faults("reversed-when-busy;cost=20ms/call"), conformance.Fail, "differ from those of calls one by one"},
+		{"cancellation", "stuck", hasty(faults("stuck-after-cancel;cost=100ms/call")), conformance.Fail, "no answer within 2s"},
+		{"deadline", "stuck", hasty(faults("stuck-after-deadline;cost=100ms/call")), conformance.Fail, "no answer within 2s"},
+		{"throughput", "slow", hasty(faults("cost=1500ms/call")), conformance.Fail, "of the 2s allowed"},
+		{"memory", "leaks", faults("leak=4MiB/call"), conformance.Fail, "grew to"},
+		{"shutdown", "stays", bare(t, ""), conformance.Warn, "still there 3s after Shutdown"},
+		{"lifeline", "outlives its host", faults("outlives-host"), conformance.Fail, "still there 3s"},
+		{"secrecy", "prints texts", faults("prints-texts"), conformance.Fail, "its output"},
+		{"secrecy", "quotes texts in errors", faults("invalid-on=Quetzal"), conformance.Fail, ""},
+	}
+	condemned := map[string]bool{}
+	for _, test := range tests {
+		if test.verdict == conformance.Fail || test.check == "shutdown" {
+			condemned[test.check] = true
+		}
+		t.Run(test.check+"/"+test.name, func(t *testing.T) {
+			t.Parallel()
+			o := test.options
+			o.Only = []string{test.check}
+			report := run(t, o)
+			got := verdict(t, report, test.check)
+			if got.Verdict != test.verdict || !strings.Contains(got.Measured, test.says) || (got.Advice == "") != (test.verdict == conformance.Pass) {
+				t.Errorf("%+v", got)
+			}
+			if strings.Contains(got.Measured, "Quetzalcoatlus") {
+				t.Errorf("the report quotes a text: %s", got.Measured)
+			}
+		})
+	}
+	for _, id := range conformance.IDs() {
+		if !condemned[id] {
+			t.Errorf("nothing shows that the check %q can fail", id)
+		}
+	}
+}
+
+func TestRun_TellsWhatItLeftOut(t *testing.T) {
+	t.Parallel()
+	report := run(t, conformance.Options{Env: map[string]string{"EMBEDSIDECAR_PLUGIN_FAULTS": "exit-at-start"}})
+	if report.Verdict != conformance.Fail || len(report.LeftOut)+len(report.Checks) != len(conformance.IDs()) || len(report.LeftOut) < 15 {
+		t.Errorf("%+v", report)
+	}
+}
+
+func TestRun_Mistakes(t *testing.T) {
+	t.Parallel()
+	if _, err := conformance.Run(t.Context(), conformance.Options{Path: fake, Only: []string{"odrer"}}); err == nil || !strings.Contains(err.Error(), `"odrer"`) {
+		t.Errorf("unknown check: %v", err)
+	}
+	if _, err := conformance.Run(t.Context(), conformance.Options{Path: fake + "-not"}); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("missing file: %v", err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, err := conformance.Run(ctx, conformance.Options{Path: fake}); !errors.Is(err, context.Canceled) {
+		t.Errorf("cancelled: %v", err)
+	}
+}

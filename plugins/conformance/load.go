@@ -1,0 +1,207 @@
+package conformance
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/embedsidecar/embedsidecar/embed"
+	pluginpb "github.com/embedsidecar/embedsidecar/plugins/proto"
+)
+
+const (
+	parallel    = 8                     // calls at the same time
+	interrupts  = 8                     // calls that are given up, at the same time
+	interruptAt = 20 * time.Millisecond // after that
+	comeBack    = 5 * time.Second       // the next call is answered by then
+)
+
+func loadChecks() []check {
+	return []check{
+		{id: "concurrency", run: checkConcurrency, title: "calls at the same time do not mix up"},
+		{id: "cancellation", run: checkCancellation, title: "a call that was cancelled leaves nothing behind that keeps the next from its answer"},
+		{id: "deadline", run: checkDeadline, title: "a call whose deadline is over leaves nothing behind that keeps the next from its answer"},
+		{id: "throughput", run: checkThroughput, title: "a full call is answered well within the time that the sidecar allows"},
+		{id: "memory", run: checkMemory, title: "memory does not grow with the number of texts"},
+	}
+}
+
+func checkConcurrency(ctx context.Context, t *tester) (finding, error) {
+	type job struct {
+		kind  embed.Kind
+		texts []string
+		want  [][]float32
+	}
+	var jobs []job
+	began := time.Now()
+	for i := range parallel {
+		j := job{kind: []embed.Kind{embed.Document, embed.Query}[i%2], texts: sentences(uint64(100+i), t.batch(8))}
+		var err error
+		if j.want, err = t.vectors(ctx, j.kind, j.texts); err != nil {
+			return finding{}, err
+		}
+		jobs = append(jobs, j)
+	}
+	single := time.Since(began)
+	began = time.Now()
+	const rounds = 3
+	var wg sync.WaitGroup
+	var mu sync.Mutex
+	var failed error
+	mixed, answered := 0, 0
+	p := t.run
+	for _, j := range jobs {
+		wg.Go(func() {
+			for range rounds {
+				got, err := t.parallelVectors(ctx, j.kind, j.texts)
+				mu.Lock()
+				failed = errors.Join(failed, err)
+				for i := range got {
+					answered++
+					if distance(j.want[i], got[i]) > small {
+						mixed++
+					}
+				}
+				mu.Unlock()
+				if err != nil {
+					return
+				}
+			}
+		})
+	}
+	wg.Wait()
+	took := time.Since(began) / rounds
+	const advice = "calls run at the same time: guard what they share (buffers, tokenizers, sessions), or let one call in at a time by a lock"
+	switch {
+	case failed != nil:
+		select {
+		case <-p.Gone():
+			return fail(advice, "the plugin died under %d calls at the same time: %s", parallel, p.Ending()), nil
+		default:
+		}
+		return fail(advice, "%d calls at the same time: %s", parallel, failed), nil
+	case mixed > 0:
+		return fail(advice, "of %d vectors, %d differ from those of calls one by one", answered, mixed), nil
+	}
+	return pass("%d calls at the same time: right, in %s; one by one they took %s", parallel, milliseconds(took), milliseconds(single)), nil
+}
+
+// parallelVectors is vectors for several goroutines: it starts and stops nothing.
+func (t *tester) parallelVectors(ctx context.Context, kind embed.Kind, texts []string) ([][]float32, error) {
+	ctx, cancel := context.WithTimeout(ctx, t.opts.CallTimeout(len(texts)*parallel, 64<<10))
+	defer cancel()
+	req := &pluginpb.EmbedRequest{Model: t.about.Model, Kind: pluginpb.Kind_KIND_DOCUMENT, Texts: texts}
+	if kind == embed.Query {
+		req.Kind = pluginpb.Kind_KIND_QUERY
+	}
+	resp, err := t.run.Client().Embed(ctx, req)
+	if err != nil {
+		st := status.Convert(err)
+		t.said.heard("the message of status "+st.Code().String(), st.Message())
+		return nil, fmt.Errorf("a call failed with %s", st.Code())
+	}
+	results, err := t.run.Read(resp, t.about.Dims, texts)
+	if err != nil {
+		return nil, err
+	}
+	vectors := make([][]float32, len(results))
+	for i, r := range results {
+		if r.Vector == nil {
+			return nil, errors.New("an ordinary text has no vector")
+		}
+		vectors[i] = r.Vector
+	}
+	return vectors, nil
+}
+
+func checkCancellation(ctx context.Context, t *tester) (finding, error) {
+	return t.interrupted(ctx, "cancelled", func(ctx context.Context) (context.Context, context.CancelFunc) {
+		ctx, cancel := context.WithCancel(ctx)
+		timer := time.AfterFunc(interruptAt, cancel)
+		return ctx, func() { timer.Stop(); cancel() }
+	})
+}
+
+func checkDeadline(ctx context.Context, t *tester) (finding, error) {
+	return t.interrupted(ctx, "given up at their deadline", func(ctx context.Context) (context.Context, context.CancelFunc) {
+		return context.WithTimeout(ctx, interruptAt)
+	})
+}
+
+// interrupted gives up several large calls at once and measures how long the plugin then takes to answer a small one.
+func (t *tester) interrupted(ctx context.Context, how string, giveUp func(context.Context) (context.Context, context.CancelFunc)) (finding, error) {
+	p, err := t.plugin(ctx)
+	if err != nil {
+		return finding{}, err
+	}
+	texts := t.split(sentences(7, t.batch(256)))[0]
+	var wg sync.WaitGroup
+	cut := make([]bool, interrupts)
+	for i := range interrupts {
+		wg.Go(func() {
+			ctx, cancel := giveUp(ctx)
+			defer cancel()
+			_, err := p.Client().Embed(ctx, &pluginpb.EmbedRequest{Model: t.about.Model, Kind: pluginpb.Kind_KIND_DOCUMENT, Texts: texts})
+			code := status.Code(err)
+			cut[i] = code == codes.Canceled || code == codes.DeadlineExceeded
+		})
+	}
+	wg.Wait()
+	n := 0
+	for _, c := range cut {
+		if c {
+			n++
+		}
+	}
+	began := time.Now()
+	if _, err := t.vectors(ctx, embed.Document, usualTexts[:1]); err != nil {
+		if call, ok := errors.AsType[*callError](err); ok {
+			call.advice = "stop working on a call whose context has ended, and let go of its locks: others wait for them"
+		}
+		return finding{}, fmt.Errorf("after %d calls of %d texts, %d of them %s: %w", interrupts, len(texts), n, how, err)
+	}
+	took := time.Since(began)
+	switch {
+	case took > comeBack:
+		return warn("look at the call's context between texts and stop when it has ended: the work is for nobody",
+			"of %d calls of %d texts, %d were %s; the next small call was answered after %s", interrupts, len(texts), n, how, took.Round(time.Millisecond)), nil
+	case n == 0:
+		return pass("it is so fast that none of %d calls could be %s", interrupts, how), nil
+	}
+	return pass("of %d calls of %d texts, %d were %s; the next small call was answered after %s", interrupts, len(texts), n, how, milliseconds(took)), nil
+}
+
+func checkThroughput(ctx context.Context, t *tester) (finding, error) {
+	texts := t.split(sentences(8, t.batch(64)))[0]
+	bytes := 0
+	for _, text := range texts {
+		bytes += len(text)
+	}
+	limit := t.opts.CallTimeout(len(texts), bytes)
+	done := 0
+	var longest time.Duration
+	began := time.Now()
+	for time.Since(began) < t.opts.Soak/5 {
+		call := time.Now()
+		if _, err := t.vectors(ctx, embed.Document, texts); err != nil {
+			return finding{}, err
+		}
+		longest = max(longest, time.Since(call))
+		done += len(texts)
+	}
+	rate := float64(done) / time.Since(began).Seconds()
+	measured := fmt.Sprintf("%.0f texts/s at %d a call; the longest call took %s of the %s allowed", rate, len(texts), milliseconds(longest), limit.Round(time.Millisecond))
+	const advice = "describe a lower max_batch, so that a call is short; a call beyond the limit gets the plugin killed"
+	switch {
+	case longest > limit/2:
+		return fail(advice, "%s", measured), nil
+	case longest > limit/5:
+		return warn(advice, "%s", measured), nil
+	}
+	return pass("%s", measured), nil
+}

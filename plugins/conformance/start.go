@@ -1,0 +1,261 @@
+package conformance
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"io"
+	"math/big"
+	"net"
+	"os"
+	"os/exec"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/credentials/insecure"
+
+	pluginpb "github.com/embedsidecar/embedsidecar/plugins/proto"
+)
+
+const (
+	startSlow = 10 * time.Second // and an author should know
+	// barePatience is how long a program that must refuse to run may take to do so: interpreters load libraries first.
+	barePatience = 20 * time.Second
+	// unknownVersion is a version of the protocol that nobody speaks.
+	unknownVersion = "1000"
+)
+
+func startChecks() []check {
+	return []check{
+		{id: "start", bare: true, run: checkStart, title: "it starts, shakes hands and describes itself"},
+		{id: "cookie", bare: true, run: checkCookie, title: "it refuses to be started by hand, and says why"},
+		{id: "version", bare: true, run: checkVersion, title: "it does not go along with a version of the protocol that it does not know"},
+		{id: "strangers", run: checkStrangers, title: "it talks to its host only (TLS on both sides)"},
+	}
+}
+
+func checkStart(ctx context.Context, t *tester) (finding, error) {
+	began := time.Now()
+	p, err := t.plugin(ctx)
+	if err != nil {
+		return fail("this is what the sidecar says to its user: mend what it names", "%s", err), nil //nolint:nilerr // the report tells it
+	}
+	took := time.Since(began)
+	t.started, t.about = true, p.Description()
+	d := t.about
+	described, err := p.Client().Describe(ctx, &pluginpb.DescribeRequest{})
+	if err != nil {
+		return finding{}, t.explain(ctx, err, "Describe", 0)
+	}
+	for _, m := range described.GetModels() {
+		t.symmetric = t.symmetric || m.GetName() == d.Model && m.GetSymmetric()
+	}
+	if took > startSlow {
+		return warn("the host waits 60 s unless configured: load less before the handshake, or cache what is computed at each start",
+			"it took %s", took.Round(time.Millisecond)), nil
+	}
+	return pass("%s %s, model %s with %d dims, after %s", d.Plugin, d.Version, d.Model, d.Dims, took.Round(time.Millisecond)), nil
+}
+
+// bareRun is how a program behaved that was started without a host.
+type bareRun struct {
+	line   string // its first line on standard output
+	stderr string
+	ended  bool
+	status int
+}
+
+// bare starts the program with an environment and waits until it says a line, ends, or patience does.
+func (t *tester) bare(ctx context.Context, environ ...string) (bareRun, error) {
+	ctx, cancel := context.WithTimeout(ctx, barePatience)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, t.opts.Path, t.opts.Args...)
+	for key, value := range t.opts.Env {
+		cmd.Env = append(cmd.Env, key+"="+value)
+	}
+	cmd.Env = append(cmd.Env, environ...)
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	var stderr lockedBuffer
+	cmd.Stderr = &stderr
+	cmd.WaitDelay = time.Second
+	lifeline, err := cmd.StdinPipe()
+	if err != nil {
+		return bareRun{}, err
+	}
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		return bareRun{}, err
+	}
+	if err := cmd.Start(); err != nil {
+		return bareRun{}, err
+	}
+	lines := make(chan string, 1)
+	go func() {
+		line, err := bufio.NewReaderSize(io.LimitReader(out, 64<<10), 4<<10).ReadString('\n')
+		if err == nil || line != "" {
+			lines <- strings.TrimSpace(line)
+		}
+		close(lines)
+	}()
+	var run bareRun
+	select {
+	case line, spoke := <-lines: // a line, or the end of its output
+		run.line, run.ended = line, !spoke
+	case <-ctx.Done():
+	}
+	if !run.ended {
+		_ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL)
+	}
+	_ = lifeline.Close()
+	stopped := time.AfterFunc(barePatience, func() { _ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) })
+	err = cmd.Wait()
+	stopped.Stop()
+	if exit, ok := errors.AsType[*exec.ExitError](err); ok {
+		run.status = exit.ExitCode()
+	}
+	run.stderr = stderr.String()
+	return run, nil
+}
+
+// lockedBuffer is a buffer that may be read while it is written.
+type lockedBuffer struct {
+	mu sync.Mutex
+	b  bytes.Buffer
+}
+
+func (l *lockedBuffer) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.Write(p)
+}
+
+func (l *lockedBuffer) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return strings.TrimSpace(l.b.String())
+}
+
+func checkCookie(ctx context.Context, t *tester) (finding, error) {
+	run, err := t.bare(ctx)
+	if err != nil {
+		return finding{}, err
+	}
+	advice := fmt.Sprintf("at start, unless the variable %s is %s, print to standard error that this is a plugin of embedsidecar and end with status 1",
+		pluginpb.MagicCookieKey, pluginpb.MagicCookieValue)
+	switch {
+	case strings.Count(run.line, "|") >= 4:
+		return fail(advice, "started without the cookie it shook hands all the same"), nil
+	case !run.ended && run.line == "":
+		return fail(advice, "started without the cookie it neither ended nor said anything within %s", barePatience), nil
+	case run.ended && run.status == 0:
+		return fail(advice, "started without the cookie it ended with status 0, as if all were well"), nil
+	case run.stderr == "" && run.line == "":
+		return warn(advice, "started without the cookie it ended with status %d and no word", run.status), nil
+	}
+	return pass("started without the cookie it ended with status %d and said why", run.status), nil
+}
+
+func checkVersion(ctx context.Context, t *tester) (finding, error) {
+	_, cert, err := stranger()
+	if err != nil {
+		return finding{}, err
+	}
+	dir, err := os.MkdirTemp(t.opts.TempDir, "conformance-")
+	if err != nil {
+		return finding{}, err
+	}
+	defer func() { _ = os.RemoveAll(dir) }()
+	run, err := t.bare(ctx, pluginpb.MagicCookieKey+"="+pluginpb.MagicCookieValue, pluginpb.LifelineKey+"="+pluginpb.LifelineStdin,
+		"PLUGIN_PROTOCOL_VERSIONS="+unknownVersion, "PLUGIN_CLIENT_CERT="+string(cert), "PLUGIN_UNIX_SOCKET_DIR="+dir)
+	if err != nil {
+		return finding{}, err
+	}
+	advice := fmt.Sprintf("PLUGIN_PROTOCOL_VERSIONS lists the versions that the host speaks, by commas: unless %d is among them, say so on standard error and end with status 1",
+		pluginpb.ProtocolVersion)
+	parts := strings.Split(run.line, "|")
+	switch {
+	case len(parts) > 1 && parts[1] == unknownVersion:
+		return fail(advice, "it claims to speak version %s", unknownVersion), nil
+	case len(parts) > 1:
+		return pass("offered version %s only, it answers with version %s, which such a host refuses", unknownVersion, parts[1]), nil
+	case !run.ended:
+		return fail(advice, "offered version %s only, it neither ended nor said anything", unknownVersion), nil
+	case run.stderr == "" || run.status == 0:
+		return warn(advice, "offered version %s only, it ended with status %d and no word", unknownVersion, run.status), nil
+	}
+	return pass("offered version %s only, it ended with status %d and said why", unknownVersion, run.status), nil
+}
+
+func checkStrangers(ctx context.Context, t *tester) (finding, error) {
+	p, err := t.plugin(ctx)
+	if err != nil {
+		return finding{}, err
+	}
+	certificate, _, err := stranger()
+	if err != nil {
+		return finding{}, err
+	}
+	advice := "serve with TLS, require a client certificate, and accept the one in PLUGIN_CLIENT_CERT only"
+	connect := func(mine ...tls.Certificate) credentials.TransportCredentials {
+		return credentials.NewTLS(&tls.Config{InsecureSkipVerify: true, Certificates: mine}) //nolint:gosec // who the plugin is does not matter here
+	}
+	for how, creds := range map[string]credentials.TransportCredentials{
+		"without TLS":                insecure.NewCredentials(),
+		"without a certificate":      connect(),
+		"with a foreign certificate": connect(certificate),
+	} {
+		if err := t.health(ctx, p.Socket(), creds); err == nil {
+			return fail(advice, "a program that connects %s is served", how), nil
+		}
+	}
+	return pass("connections without TLS, without a certificate and with a foreign one are refused"), nil
+}
+
+// health asks the plugin for its health over a connection of its own.
+func (t *tester) health(ctx context.Context, socket string, creds credentials.TransportCredentials) error {
+	ctx, cancel := context.WithTimeout(ctx, 3*time.Second)
+	defer cancel()
+	conn, err := grpc.NewClient("passthrough:///localhost", grpc.WithTransportCredentials(creds),
+		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) {
+			var d net.Dialer
+			return d.DialContext(ctx, "unix", socket)
+		}))
+	if err != nil {
+		return err
+	}
+	defer func() { _ = conn.Close() }()
+	_, err = pluginpb.NewEmbedderClient(conn).Health(ctx, &pluginpb.HealthRequest{})
+	return err
+}
+
+// stranger makes a certificate that no plugin has reason to trust, also as PEM.
+func stranger() (tls.Certificate, []byte, error) {
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		return tls.Certificate{}, nil, err
+	}
+	template := &x509.Certificate{
+		SerialNumber: big.NewInt(time.Now().UnixNano()), Subject: pkix.Name{CommonName: "localhost"}, DNSNames: []string{"localhost"},
+		NotBefore: time.Now().Add(-time.Minute), NotAfter: time.Now().Add(time.Hour), IsCA: true, BasicConstraintsValid: true,
+		KeyUsage:    x509.KeyUsageDigitalSignature | x509.KeyUsageCertSign,
+		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth, x509.ExtKeyUsageServerAuth},
+	}
+	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
+	if err != nil {
+		return tls.Certificate{}, nil, err
+	}
+	return tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key}, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}), nil
+}

@@ -1,0 +1,114 @@
+package host
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"time"
+
+	goplugin "github.com/hashicorp/go-plugin"
+	"google.golang.org/grpc"
+
+	"github.com/embedsidecar/embedsidecar/embed"
+	pluginpb "github.com/embedsidecar/embedsidecar/plugins/proto"
+)
+
+// Inspection is one run of a plugin for those who examine plugins: started exactly as a Host starts it, then left alone. Nothing
+// is retried, no call has a limit of its own, and nobody starts it again.
+type Inspection struct {
+	host *Host
+	inst *instance
+	conn grpc.ClientConnInterface
+}
+
+// Inspect starts a plugin. The errors are those of Host.Describe.
+func Inspect(ctx context.Context, opts Options) (*Inspection, error) {
+	h, err := New(opts)
+	if err != nil {
+		return nil, err
+	}
+	inst, err := h.seats[0].launch(ctx)
+	if err != nil {
+		return nil, errors.Join(err, h.Close())
+	}
+	i := &Inspection{host: h, inst: inst}
+	if protocol, err := inst.client.Client(); err == nil {
+		if c, ok := protocol.(*goplugin.GRPCClient); ok {
+			i.conn = c.Conn
+		}
+	}
+	return i, nil
+}
+
+// Client is the plugin's service, unchecked and unlimited.
+func (i *Inspection) Client() pluginpb.EmbedderClient { return i.inst.rpc }
+
+// Conn is the connection under Client.
+func (i *Inspection) Conn() grpc.ClientConnInterface { return i.conn }
+
+// Description is what a Host would have read out of the plugin's answer.
+func (i *Inspection) Description() embed.Description { return i.inst.desc }
+
+// Pid is the plugin's process id, which leads its process group.
+func (i *Inspection) Pid() int { return i.inst.process.pid }
+
+// Socket is the path of the plugin's socket.
+func (i *Inspection) Socket() string {
+	hello, _ := i.inst.process.Hello()
+	if parts := strings.Split(hello, "|"); len(parts) > 3 {
+		return parts[3]
+	}
+	return ""
+}
+
+// Gone is closed when the plugin has ended and been reaped.
+func (i *Inspection) Gone() <-chan struct{} { return i.inst.process.exited }
+
+// Ending says how the plugin ended, with its last words. Only once it is gone.
+func (i *Inspection) Ending() string {
+	state, _ := i.inst.process.ending()
+	words := state.String()
+	if last := i.inst.seat.out.Last(); len(last) > 0 {
+		words += "; its last words: " + strings.Join(last, " / ")
+	}
+	return words
+}
+
+// Read checks an answer to texts as a Host does and returns their results.
+func (i *Inspection) Read(resp *pluginpb.EmbedResponse, dims int, texts []string) ([]embed.Result, error) {
+	b := &batch{}
+	for at, text := range texts {
+		b.add(at, text)
+	}
+	results := make([]embed.Result, len(texts))
+	if err := readAnswer(resp, dims, b, results); err != nil {
+		return nil, err
+	}
+	return results, nil
+}
+
+// CutLifeline does what the end of a host does: the plugin's standard input ends. It does nothing else to the plugin.
+func (i *Inspection) CutLifeline() error { return i.inst.process.stdin.Close() }
+
+// Shutdown asks the plugin to end and returns whether it did, by itself and in time.
+func (i *Inspection) Shutdown(ctx context.Context, patience time.Duration) bool {
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	i.inst.process.blame("it was asked to end")
+	// An answer is not needed: some end before they give it.
+	_ = i.conn.Invoke(ctx, "/plugin.GRPCController/Shutdown", &pluginpb.HealthRequest{}, &pluginpb.HealthRequest{})
+	select {
+	case <-i.Gone():
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}
+
+// Close kills the plugin if it is still there, and tidies up.
+func (i *Inspection) Close() error {
+	i.inst.process.kill("the inspection is over")
+	waitExit(i.inst.process)
+	i.inst.client.Kill()
+	return i.host.Close()
+}
