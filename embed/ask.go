@@ -78,33 +78,31 @@ func (g *gate) most(texts int) int {
 // ask get their turn between them.
 func (s *Service) Ask(ctx context.Context, kind Kind, texts []string) ([]Result, error) {
 	defer s.gate.ask()()
-	return s.embed(ctx, kind, texts, false, func(ctx context.Context, kind Kind, texts []string) ([]Result, error) {
-		return s.portions(ctx, kind, texts, func(int) (int, error) { return portion, ctx.Err() })
+	return s.embed(ctx, kind, texts, false, true, func(ctx context.Context, kind Kind, batch []*flight) error {
+		return s.portions(ctx, kind, batch, func(int) (int, error) { return portion, ctx.Err() })
 	})
 }
 
 // bulk sends texts while nobody asks, in portions while somebody may.
-func (s *Service) bulk(ctx context.Context, kind Kind, texts []string) ([]Result, error) {
-	return s.portions(ctx, kind, texts, func(left int) (int, error) {
+func (s *Service) bulk(ctx context.Context, kind Kind, batch []*flight) error {
+	return s.portions(ctx, kind, batch, func(left int) (int, error) {
 		err := s.gate.giveWay(ctx)
 		return s.gate.most(left), err
 	})
 }
 
-// portions sends texts in portions of the size that next returns. An error takes the portions before it along.
-func (s *Service) portions(ctx context.Context, kind Kind, texts []string, next func(left int) (int, error)) ([]Result, error) {
-	results := make([]Result, 0, len(texts))
-	for len(texts) > 0 {
-		n, err := next(len(texts))
+// portions sends texts in portions of the size that next returns.
+func (s *Service) portions(ctx context.Context, kind Kind, batch []*flight, next func(left int) (int, error)) error {
+	for len(batch) > 0 {
+		n, err := next(len(batch))
 		if err != nil {
-			return nil, err
+			return err
 		}
-		n = min(n, len(texts))
-		answers, err := s.call(ctx, kind, texts[:n])
-		if err != nil {
-			return nil, err
+		n = min(n, len(batch))
+		if err := s.call(ctx, kind, batch[:n], s.land); err != nil {
+			return err
 		}
-		results, texts = append(results, answers...), texts[n:]
+		batch = batch[n:]
 	}
-	return results, nil
+	return nil
 }

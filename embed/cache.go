@@ -6,60 +6,82 @@ import (
 	"sync"
 )
 
-// Cache remembers vectors by the hash of their text, up to a number of bytes; the least recently used go first. It is safe for
-// concurrent use.
+// Key names a text to one model.
+type Key struct {
+	Kind Kind
+	Hash [sha256.Size]byte // of the text
+}
+
+// Cache remembers answers by their text, up to a number of bytes; the least recently used go first. It is safe for concurrent use.
 type Cache struct {
 	mu      sync.Mutex
 	limit   int64
 	used    int64
-	entries map[[sha256.Size]byte]*list.Element
+	entries map[Key]*list.Element
 	order   *list.List // front: used last
 }
 
 type entry struct {
-	hash   [sha256.Size]byte
-	vector []float32
+	key    Key
+	answer Result
 }
 
 // entryOverhead is about what an entry costs beside its vector.
-const entryOverhead = 200
+const entryOverhead = 250
+
+func (e *entry) size() int64 { return int64(4*len(e.answer.Vector)) + entryOverhead }
 
 // NewCache returns a Cache of at most limit bytes; 0 remembers nothing.
 func NewCache(limit int64) *Cache {
-	return &Cache{limit: limit, entries: map[[sha256.Size]byte]*list.Element{}, order: list.New()}
+	return &Cache{limit: limit, entries: map[Key]*list.Element{}, order: list.New()}
 }
 
-// Get returns the vector of a text. Callers must not change it.
-func (c *Cache) Get(hash [sha256.Size]byte) ([]float32, bool) {
+// Get returns the answer for a text. Callers must not change its vector.
+func (c *Cache) Get(key Key) (Result, bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	e, ok := c.entries[hash]
+	e, ok := c.entries[key]
 	if !ok {
-		return nil, false
+		return Result{}, false
 	}
 	c.order.MoveToFront(e)
-	return e.Value.(*entry).vector, true //nolint:errcheck,forcetypeassert // only entries are put in
+	return e.Value.(*entry).answer, true //nolint:errcheck,forcetypeassert // only entries are put in
 }
 
-// Put remembers a vector, which must not be changed afterwards.
-func (c *Cache) Put(hash [sha256.Size]byte, vector []float32) {
-	size := int64(4*len(vector)) + entryOverhead
-	if size > c.limit {
+// Put remembers an answer; one that is an error is not remembered, because the next may be another.
+func (c *Cache) Put(key Key, answer Result) {
+	if answer.Err != nil || answer.Vector == nil && !answer.Empty {
+		return
+	}
+	fresh := &entry{key, answer}
+	if fresh.size() > c.limit {
 		return
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if e, ok := c.entries[hash]; ok {
+	if e, ok := c.entries[key]; ok {
 		c.order.MoveToFront(e)
 		return
 	}
-	// A vector may be a slice of a whole answer: keeping it would keep all of that.
-	vector = append([]float32(nil), vector...)
-	c.entries[hash] = c.order.PushFront(&entry{hash, vector})
-	for c.used += size; c.used > c.limit; {
-		oldest := c.order.Back()
-		e := c.order.Remove(oldest).(*entry) //nolint:errcheck,forcetypeassert // only entries are put in
-		delete(c.entries, e.hash)
-		c.used -= int64(4*len(e.vector)) + entryOverhead
+	// A vector may be a slice of a whole call's: keeping it would keep all of that.
+	fresh.answer.Vector = append([]float32(nil), answer.Vector...)
+	c.entries[key] = c.order.PushFront(fresh)
+	for c.used += fresh.size(); c.used > c.limit; {
+		e := c.order.Remove(c.order.Back()).(*entry) //nolint:errcheck,forcetypeassert // only entries are put in
+		delete(c.entries, e.key)
+		c.used -= e.size()
 	}
+}
+
+// CacheSize is how much a Cache holds.
+type CacheSize struct {
+	Entries      int
+	Bytes, Limit int64
+}
+
+// Size returns how much the cache holds now.
+func (c *Cache) Size() CacheSize {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return CacheSize{Entries: len(c.entries), Bytes: c.used, Limit: c.limit}
 }

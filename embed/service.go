@@ -13,8 +13,9 @@ import (
 // Stats counts what a Service did. Its fields may be read at any time.
 type Stats struct {
 	Calls     atomic.Int64 // to the embedder
-	Texts     atomic.Int64 // sent to the embedder
-	Saved     atomic.Int64 // texts answered without the embedder
+	Texts     atomic.Int64 // sent to the embedder, again when a batch had to be halved
+	Missed    atomic.Int64 // texts that had to be sent
+	Saved     atomic.Int64 // texts answered without that: remembered, twice in a batch, or under way for somebody else
 	Truncated atomic.Int64
 	Empty     atomic.Int64
 	Failed    atomic.Int64 // texts
@@ -22,12 +23,16 @@ type Stats struct {
 	Errors    atomic.Int64 // whole calls
 }
 
-// Service embeds texts with one model for any number of callers: it sends a text that occurs twice only once, remembers
-// recent vectors, finds the text that breaks a batch, and gives the embedder a rest when it is down.
+// Service embeds texts with one model for any number of callers: it sends a text once, however often and wherever it occurs, also
+// when two callers have it at the same time; it remembers recent answers, finds the text that breaks a batch, and gives the
+// embedder a rest when it is down.
 type Service struct {
 	embedder Embedder
 	cache    *Cache
 	stats    Stats
+
+	claiming sync.Mutex
+	flights  map[Key]*flight // texts that are with the embedder
 
 	// alone is held for reading by ordinary calls and for writing by the call of a suspect, so that a text which kills the
 	// embedder takes no neighbours with it.
@@ -41,7 +46,7 @@ type Service struct {
 
 // NewService returns a Service that remembers up to cacheBytes of vectors.
 func NewService(e Embedder, cacheBytes int64) *Service {
-	return &Service{embedder: e, cache: NewCache(cacheBytes)}
+	return &Service{embedder: e, cache: NewCache(cacheBytes), flights: map[Key]*flight{}}
 }
 
 // Describe asks the embedder what it is.
@@ -81,89 +86,48 @@ func (s *Service) note(err error) {
 	}
 }
 
-// Cached returns the vector of a text if it is remembered. Callers must not change it.
-func (s *Service) Cached(hash [sha256.Size]byte) ([]float32, bool) { return s.cache.Get(hash) }
-
-// Remember keeps a vector that is known from elsewhere.
-func (s *Service) Remember(hash [sha256.Size]byte, vector []float32) { s.cache.Put(hash, vector) }
-
-// Embed returns one Result per text, in order. With alone, nothing else is in the embedder meanwhile. An error means that no
-// text was answered; its class is never Data: such a batch is halved until the text is found, whose Result then has the error.
-//
-// It gives way to Ask.
-func (s *Service) Embed(ctx context.Context, kind Kind, texts []string, alone bool) ([]Result, error) {
-	return s.embed(ctx, kind, texts, alone, s.bulk)
+// Cached returns the vector of a document if it is remembered. Callers must not change it.
+func (s *Service) Cached(hash [sha256.Size]byte) ([]float32, bool) {
+	answer, ok := s.cache.Get(Key{Document, hash})
+	return answer.Vector, ok && answer.Vector != nil
 }
 
-// embed answers what is known and has ask answer the rest.
-func (s *Service) embed(ctx context.Context, kind Kind, texts []string, alone bool, ask func(context.Context, Kind, []string) ([]Result, error)) ([]Result, error) {
-	results := make([]Result, len(texts))
-	places := make(map[[sha256.Size]byte][]int, len(texts))
-	var (
-		send   []string
-		hashes [][sha256.Size]byte
-	)
-	for i, text := range texts {
-		hash := sha256.Sum256([]byte(text))
-		if kind == Document {
-			if v, ok := s.cache.Get(hash); ok {
-				results[i] = Result{Vector: v}
-				s.stats.Saved.Add(1)
-				continue
-			}
-		}
-		if at, ok := places[hash]; ok {
-			places[hash] = append(at, i)
-			s.stats.Saved.Add(1)
-			continue
-		}
-		places[hash] = []int{i}
-		send = append(send, text)
-		hashes = append(hashes, hash)
-	}
-	if len(send) == 0 {
-		return results, nil
-	}
-	if alone {
-		s.alone.Lock()
-		defer s.alone.Unlock()
-	} else {
-		s.alone.RLock()
-		defer s.alone.RUnlock()
-	}
-	answers, err := ask(ctx, kind, send)
-	if err != nil {
-		return nil, err
-	}
-	for i, answer := range answers {
-		switch {
-		case answer.Err != nil:
-			s.stats.Failed.Add(1)
-		case answer.Empty:
-			s.stats.Empty.Add(1)
-		case kind == Document:
-			s.cache.Put(hashes[i], answer.Vector)
-		}
-		if answer.Truncated {
-			s.stats.Truncated.Add(1)
-		}
-		s.stats.Tokens.Add(int64(answer.Tokens))
-		for _, place := range places[hashes[i]] {
-			results[place] = answer
-		}
-	}
-	return results, nil
+// Remember keeps the vector of a document that is known from elsewhere.
+func (s *Service) Remember(hash [sha256.Size]byte, vector []float32) {
+	s.cache.Put(Key{Document, hash}, Result{Vector: vector})
 }
+
+// Reused counts texts for which a caller had the vector, so that it did not ask.
+func (s *Service) Reused(texts int) { s.stats.Saved.Add(int64(texts)) }
+
+// Cache returns how much is remembered.
+func (s *Service) Cache() CacheSize { return s.cache.Size() }
 
 // Anew embeds documents without looking at what is remembered, to compare.
 func (s *Service) Anew(ctx context.Context, texts []string) ([]Result, error) {
 	s.alone.RLock()
 	defer s.alone.RUnlock()
-	return s.call(ctx, Document, texts)
+	batch := make([]*flight, len(texts))
+	for i, text := range texts {
+		batch[i] = &flight{text: text}
+	}
+	if err := s.call(ctx, Document, batch, func(f *flight, r Result) { f.answer = r }); err != nil {
+		return nil, err
+	}
+	results := make([]Result, len(texts))
+	for i, f := range batch {
+		results[i] = f.answer
+	}
+	return results, nil
 }
 
-// call sends texts, halving a batch that the embedder answers wrongly until the text at fault is alone.
-func (s *Service) call(ctx context.Context, kind Kind, texts []string) ([]Result, error) {
+// call sends texts, halving a batch that the embedder answers wrongly until the text at fault is alone. Each answer goes to land
+// as soon as it is there: what was paid for is kept, also when another part of the batch fails.
+func (s *Service) call(ctx context.Context, kind Kind, batch []*flight, land func(*flight, Result)) error {
+	texts := make([]string, len(batch))
+	for i, f := range batch {
+		texts[i] = f.text
+	}
 	s.stats.Calls.Add(1)
 	s.stats.Texts.Add(int64(len(texts)))
 	results, err := s.embedder.Embed(ctx, kind, texts)
@@ -172,24 +136,23 @@ func (s *Service) call(ctx context.Context, kind Kind, texts []string) ([]Result
 	}
 	s.note(err)
 	if err == nil {
-		return results, nil
+		for i, f := range batch {
+			land(f, results[i])
+		}
+		return nil
 	}
 	s.stats.Errors.Add(1)
 	class, code := Classify(err)
 	if class != Data {
-		return nil, err
+		return err
 	}
-	if len(texts) == 1 {
-		return []Result{{Err: &TextError{Class: Data, Code: code, Message: "the embedder failed on this text alone"}}}, nil
+	if len(batch) == 1 {
+		land(batch[0], Result{Err: &TextError{Class: Data, Code: code, Message: "the embedder failed on this text alone"}})
+		return nil
 	}
-	half := len(texts) / 2
-	first, err := s.call(ctx, kind, texts[:half])
-	if err != nil {
-		return nil, err
+	half := len(batch) / 2
+	if err := s.call(ctx, kind, batch[:half], land); err != nil {
+		return err
 	}
-	second, err := s.call(ctx, kind, texts[half:])
-	if err != nil {
-		return nil, err
-	}
-	return append(first, second...), nil
+	return s.call(ctx, kind, batch[half:], land)
 }

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 )
 
 // script is an Embedder whose vectors are the texts' lengths and whose faults are in the texts.
@@ -96,18 +97,170 @@ func TestService_RestsAnEmbedderThatIsDown(t *testing.T) {
 	}
 }
 
+func TestService_ForgetsNoAnswerThatWasPaidFor(t *testing.T) {
+	e := &script{}
+	s := NewService(e, 1<<20)
+	// The second half of the halved batch fails as a whole; the first half has been answered by then.
+	if _, err := s.Embed(t.Context(), Document, []string{"a", "bb", "liar", "down"}, false); err == nil {
+		t.Fatal("no error")
+	}
+	e.calls = nil
+	if _, err := s.Embed(t.Context(), Document, []string{"a", "bb", "ccc"}, false); err != nil {
+		t.Fatal(err)
+	}
+	if len(e.calls) != 1 || len(e.calls[0]) != 1 || e.calls[0][0] != "ccc" {
+		t.Errorf("calls %v, want one with what was not answered", e.calls)
+	}
+}
+
+func TestService_RemembersEmptyTextsAndQueries(t *testing.T) {
+	e := &script{}
+	s := NewService(e, 1<<20)
+	for range 3 {
+		for _, kind := range []Kind{Document, Query} {
+			results, err := s.Embed(t.Context(), kind, []string{"none", "a"}, false)
+			if err != nil || !results[0].Empty || results[1].Vector == nil {
+				t.Fatalf("%+v, %v", results, err)
+			}
+		}
+	}
+	if len(e.calls) != 2 { // a question may be another text to the model
+		t.Errorf("calls %v, want one for each kind", e.calls)
+	}
+}
+
+// heldUp is a script whose calls wait, and whose first calls may fail.
+type heldUp struct {
+	script
+	entered chan []string
+	open    chan error
+}
+
+func (g *heldUp) Embed(ctx context.Context, kind Kind, texts []string) ([]Result, error) {
+	g.entered <- texts
+	if err := <-g.open; err != nil {
+		return nil, err
+	}
+	return g.script.Embed(ctx, kind, texts)
+}
+
+func TestService_SendsATextOnceThoughTwoWantItAtATime(t *testing.T) {
+	for _, cacheBytes := range []int64{0, 1 << 20} {
+		synctest.Test(t, func(t *testing.T) {
+			g := &heldUp{entered: make(chan []string, 9), open: make(chan error)}
+			s := NewService(g, cacheBytes)
+			var wg sync.WaitGroup
+			ask := func(texts ...string) {
+				wg.Go(func() {
+					results, err := s.Embed(t.Context(), Document, texts, false)
+					if err != nil {
+						t.Error(err)
+						return
+					}
+					for i, r := range results {
+						if r.Vector[0] != float32(len(texts[i])) {
+							t.Errorf("%q got the vector %v", texts[i], r.Vector)
+						}
+					}
+				})
+				synctest.Wait()
+			}
+			ask("a", "bb")
+			ask("bb", "ccc", "bb")
+			ask("ccc", "a")
+			if got := len(g.entered); got != 2 {
+				t.Errorf("%d calls, want one for a and bb, one for ccc", got)
+			}
+			g.open <- nil
+			g.open <- nil
+			wg.Wait()
+			if got := s.Stats(); got.Texts.Load() != 3 || got.Missed.Load() != 3 || got.Saved.Load() != 4 {
+				t.Errorf("%d texts, %d missed, %d saved, want 3, 3 and 4", got.Texts.Load(), got.Missed.Load(), got.Saved.Load())
+			}
+			if len(s.flights) != 0 {
+				t.Errorf("%d texts are still under way", len(s.flights))
+			}
+		})
+	}
+}
+
+// The failure of one caller's call is not that of another who waited for it.
+func TestService_WhoWaitedInVainAsksForHimself(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := &heldUp{entered: make(chan []string, 9), open: make(chan error)}
+		s := NewService(g, 1<<20)
+		errs := make(chan error, 2)
+		ask := func(ctx context.Context, texts ...string) {
+			go func() {
+				_, err := s.Embed(ctx, Document, texts, false)
+				errs <- err
+			}()
+			synctest.Wait()
+		}
+		ask(t.Context(), "a", "b")
+		ask(t.Context(), "b", "c")
+		impatient, cancel := context.WithCancel(t.Context())
+		ask(impatient, "a")
+		cancel()
+		if err := <-errs; !errors.Is(err, context.Canceled) {
+			t.Errorf("who gave up got %v", err)
+		}
+		<-g.entered
+		<-g.entered                                                                    // c
+		g.open <- nil                                                                  // either of the two; both are waiting
+		g.open <- &Error{Class: Crash, Code: "crashed", Err: errors.New("it is gone")} // and the other
+		synctest.Wait()
+		if len(g.entered) > 0 { // the first call failed: b is asked for again
+			g.open <- nil
+		}
+		failed := 0
+		for range 2 {
+			if err := <-errs; err != nil {
+				failed++
+			}
+		}
+		if failed != 1 {
+			t.Errorf("%d of two callers failed, want the one whose call did", failed)
+		}
+	})
+}
+
+// A text that is suspected waits for nobody who waits for it.
+func TestService_SuspectsAndOthersDoNotBlockEachOther(t *testing.T) {
+	e := &script{}
+	s := NewService(e, 0)
+	var wg sync.WaitGroup
+	for who := range 8 {
+		wg.Go(func() {
+			for i := range 200 {
+				texts := []string{fmt.Sprint(i % 7), fmt.Sprint((i + who) % 5), fmt.Sprint("x", i%3)}
+				if _, err := s.Embed(t.Context(), Document, texts[:1+i%3], who%3 == 0); err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	wg.Wait()
+	if st := s.Stats(); st.Missed.Load() != st.Texts.Load() || len(s.flights) != 0 {
+		t.Errorf("%d missed, %d sent, %d under way", st.Missed.Load(), st.Texts.Load(), len(s.flights))
+	}
+}
+
 func TestCache_StaysBelowItsLimit(t *testing.T) {
 	c := NewCache(10 * (entryOverhead + 4))
 	for i := range 100 {
-		c.Put([32]byte{byte(i)}, []float32{float32(i)})
+		c.Put(Key{Hash: [32]byte{byte(i)}}, Result{Vector: []float32{float32(i)}})
 		if c.used > c.limit {
 			t.Fatalf("used %d of %d", c.used, c.limit)
 		}
 	}
-	if _, ok := c.Get([32]byte{99}); !ok {
+	if _, ok := c.Get(Key{Hash: [32]byte{99}}); !ok {
 		t.Error("the newest entry is gone")
 	}
-	if _, ok := c.Get([32]byte{0}); ok {
+	if _, ok := c.Get(Key{Hash: [32]byte{0}}); ok {
 		t.Error("the oldest entry is still there")
+	}
+	if got := c.Size(); got.Entries != 10 || got.Bytes != c.limit {
+		t.Errorf("size %+v, want 10 entries that fill it", got)
 	}
 }

@@ -33,6 +33,8 @@ type Options struct {
 	Dial     func(ctx context.Context) (*pgconn.PgConn, error)
 	Load     func(ctx context.Context) ([]pipeline.Pipeline, error) // the slot's pipelines as they are now
 	Repair   func(ctx context.Context) error                        // makes a missing publication again, if the role may; may be nil
+	// Embedder returns the embedder of a pipeline: the same value, comparable with ==, for pipelines that share one. What it has
+	// embedded for one of them is then not embedded again for another.
 	Embedder func(ctx context.Context, p *pipeline.Pipeline) (embed.Embedder, error)
 	Log      *slog.Logger
 
@@ -66,7 +68,8 @@ type Sidecar struct {
 	unscanned  []int32    // pipelines the stream learned of late, whose scan is not requested yet
 
 	mu       sync.Mutex
-	services map[string]*embed.Service // by plugin and model
+	services map[string]*embed.Service         // by plugin and model, as pipelines name them
+	shared   map[embed.Embedder]*embed.Service // the same, by what embeds
 	running  map[int32]*running
 	states   []State
 }
@@ -101,7 +104,7 @@ func New(o Options) *Sidecar {
 	}
 	return &Sidecar{
 		o: o, queue: queue.New(o.Pool), reload: make(chan struct{}, 1),
-		services: map[string]*embed.Service{}, running: map[int32]*running{},
+		services: map[string]*embed.Service{}, shared: map[embed.Embedder]*embed.Service{}, running: map[int32]*running{},
 	}
 }
 

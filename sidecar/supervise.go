@@ -169,8 +169,11 @@ func (s *Sidecar) start(ctx, hard context.Context, p pipeline.Pipeline) error {
 		if err != nil {
 			return fmt.Errorf("start the embedder: %w", err)
 		}
-		service = embed.NewService(embedder, s.o.CacheBytes)
 		s.mu.Lock()
+		if service = s.shared[embedder]; service == nil {
+			service = embed.NewService(embedder, s.o.CacheBytes)
+			s.shared[embedder] = service
+		}
 		s.services[p.Plugin+"\x00"+p.Model] = service
 		s.mu.Unlock()
 	}
@@ -192,7 +195,7 @@ func (s *Sidecar) start(ctx, hard context.Context, p pipeline.Pipeline) error {
 	r.worker = worker.New(worker.Options{
 		Pipeline: &kept, DB: s.o.Pool, Queue: s.queue, Service: service, ID: s.workerID, MarkKey: s.markKey, Log: s.o.Log,
 		Loops: s.o.Loops, BatchRows: s.o.BatchRows, Lease: s.o.Lease, Retry: s.o.Retry, UserPath: s.userPath, NoMarks: s.o.NoMarks,
-		Fresh: fresh, Broken: func(*pipeline.Pipeline) { s.Reload() },
+		Fresh: fresh, Broken: func(*pipeline.Pipeline) { s.Reload() }, Siblings: func() []pipeline.Pipeline { return s.siblings(&kept, service) },
 	})
 	var wg sync.WaitGroup
 	wg.Go(func() { _ = r.worker.Run(rctx, hard) })
@@ -203,6 +206,19 @@ func (s *Sidecar) start(ctx, hard context.Context, p pipeline.Pipeline) error {
 	s.mu.Unlock()
 	s.o.Log.InfoContext(ctx, "pipeline at work", "pipeline", p.Name, "model", d.Model, "plugin", d.Plugin, "dims", d.Dims)
 	return nil
+}
+
+// siblings returns the other pipelines at work whose vectors are made by the same embedder.
+func (s *Sidecar) siblings(p *pipeline.Pipeline, service *embed.Service) []pipeline.Pipeline {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var list []pipeline.Pipeline
+	for id, r := range s.running {
+		if id != p.ID && r.pipeline.Fingerprint == p.Fingerprint && s.services[r.pipeline.Plugin+"\x00"+r.pipeline.Model] == service {
+			list = append(list, r.pipeline)
+		}
+	}
+	return list
 }
 
 func short(fingerprint string) string { return fingerprint[:min(12, len(fingerprint))] }

@@ -139,7 +139,7 @@ func (w *Worker) embedSample(ctx context.Context, report *Report, keys []string)
 		if err != nil {
 			return err
 		}
-		vectors, err := w.storedVectors(ctx, keys[:n])
+		vectors, err := w.storedVectors(ctx, w.o.Pipeline, w.sql.reuse, keys[:n])
 		if err != nil {
 			return err
 		}
@@ -182,14 +182,14 @@ func (r *reservoir) offer(key string) {
 	}
 }
 
-// storedVectors returns the vectors that rows have now, by the place of their key.
-func (w *Worker) storedVectors(ctx context.Context, keys []string) (map[int][]float32, error) {
-	args, err := keyArrays(w.o.Pipeline, keys)
+// storedVectors returns the vectors that rows of a pipeline have now, by the place of their key. The statement is its reuse.
+func (w *Worker) storedVectors(ctx context.Context, p *pipeline.Pipeline, sql string, keys []string) (map[int][]float32, error) {
+	args, err := keyArrays(p, keys)
 	if err != nil {
 		return nil, err
 	}
 	formats := pgx.QueryResultFormats{pgx.TextFormatCode, pgx.BinaryFormatCode}
-	rows, err := w.o.DB.Query(ctx, w.sql.reuse, append([]any{formats}, args...)...)
+	rows, err := w.o.DB.Query(ctx, sql, append([]any{formats}, args...)...)
 	if err != nil {
 		return nil, err
 	}
@@ -201,7 +201,7 @@ func (w *Worker) storedVectors(ctx context.Context, keys []string) (map[int][]fl
 		if err != nil || place < 1 || place > len(keys) {
 			return nil, fmt.Errorf("place %q of %d", raw[0], len(keys))
 		}
-		if vectors[place-1], err = w.o.Pipeline.Stored.ParseBinary(raw[1]); err != nil {
+		if vectors[place-1], err = p.Stored.ParseBinary(raw[1]); err != nil {
 			return nil, err
 		}
 	}

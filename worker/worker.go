@@ -46,6 +46,8 @@ type Options struct {
 	NoMarks  bool                       // write back without a mark; the ledger alone must then know our writes
 	Fresh    func(time.Duration)        // called per written row with the time from commit to visible vector; may be nil
 	Broken   func(p *pipeline.Pipeline) // called when the pipeline no longer fits its table; may be nil
+	// Siblings returns other pipelines whose vectors the same embedder made, so that theirs can be used again; may be nil.
+	Siblings func() []pipeline.Pipeline
 }
 
 // Stats counts what a Worker did. Its fields may be read at any time.

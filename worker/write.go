@@ -2,7 +2,6 @@ package worker
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"time"
 
@@ -365,80 +364,4 @@ func (w *Worker) count(mine []item, done queue.Finished) {
 		case broken:
 		}
 	}
-}
-
-// reuse fills in vectors that are in the destination already, for another row with the same text.
-func (w *Worker) reuse(ctx context.Context, items []item) error {
-	hashes := make([][]byte, 0, len(items))
-	for i := range items {
-		it := &items[i]
-		if it.action != vectorIn {
-			continue
-		}
-		if _, ok := w.o.Service.Cached(it.row.textHash); ok {
-			continue // the service answers it
-		}
-		hashes = append(hashes, it.row.textHash[:])
-	}
-	if len(hashes) == 0 {
-		return nil
-	}
-	known, err := w.knownVectors(ctx, hashes)
-	if err != nil {
-		if errors.Is(err, context.Canceled) {
-			return err
-		}
-		return fmt.Errorf("look for known vectors: %w", err)
-	}
-	if w.o.Pipeline.Stored.Lossy() {
-		// Less than the model gave: good enough for this destination and for no other.
-		for i := range items {
-			if it := &items[i]; it.action == vectorIn {
-				it.vector = w.o.Pipeline.Stored.Given(known[it.row.textHash])
-			}
-		}
-		w.stats.Reused.Add(int64(len(known)))
-		return nil
-	}
-	for hash, vector := range known {
-		w.o.Service.Remember(hash, vector)
-		w.stats.Reused.Add(1)
-	}
-	return nil
-}
-
-// knownVectors returns vectors of texts that other rows of the pipeline hold now.
-func (w *Worker) knownVectors(ctx context.Context, hashes [][]byte) (map[[32]byte][]float32, error) {
-	p := w.o.Pipeline
-	rows, err := w.o.DB.Query(ctx, sqlfiles.Query("known_texts"),
-		pgx.StrictNamedArgs{"pipeline_id": p.ID, "generation": p.Generation, "text_hashes": hashes})
-	if err != nil {
-		return nil, err
-	}
-	var (
-		keys                []string
-		texts, vectorHashes [][]byte
-		key                 string
-		text, vectorHash    []byte
-	)
-	_, err = pgx.ForEachRow(rows, []any{&key, &text, &vectorHash}, func() error {
-		keys, texts, vectorHashes = append(keys, key), append(texts, text), append(vectorHashes, vectorHash)
-		text, vectorHash = nil, nil
-		return nil
-	})
-	if err != nil || len(keys) == 0 {
-		return nil, err
-	}
-	stored, err := w.storedVectors(ctx, keys)
-	if err != nil {
-		return nil, err
-	}
-	known := map[[32]byte][]float32{}
-	for place, vector := range stored {
-		// A vector that is no longer what we wrote says nothing about the text.
-		if pipeline.VectorHash(vector) == [pipeline.VectorHashSize]byte(vectorHashes[place]) {
-			known[[32]byte(texts[place])] = vector
-		}
-	}
-	return known, nil
 }

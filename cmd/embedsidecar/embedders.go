@@ -4,8 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"reflect"
+	"slices"
 	"sync"
 
+	"github.com/embedsidecar/embedsidecar/config"
 	"github.com/embedsidecar/embedsidecar/embed"
 	"github.com/embedsidecar/embedsidecar/metrics"
 	"github.com/embedsidecar/embedsidecar/pipeline"
@@ -25,9 +28,11 @@ type embedders struct {
 type hosted struct {
 	*host.Host
 	plugin string    // its name
-	key    [2]string // plugin and model, as pipelines name them
+	key    [2]string // plugin and model, as the first pipeline names them
+	found  config.Embedder
 
 	mu    sync.Mutex
+	meter *measured  // nil: nobody measures
 	path  string     // of its program
 	seen  host.Stats // as last counted
 	named string     // the model, as it describes itself
@@ -49,6 +54,16 @@ func (h *hosted) model() string {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return h.named
+}
+
+// measure returns the embedder with its measure taken; the same one each time.
+func (h *hosted) measure(m *metrics.Embedder) *measured {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.meter == nil {
+		h.meter = &measured{Embedder: h, m: m}
+	}
+	return h.meter
 }
 
 // counted adds what the plugin did since the last look.
@@ -76,8 +91,23 @@ func (e *embedders) get(plugin, model string) (*hosted, error) {
 	if err != nil {
 		return nil, err
 	}
-	e.hosts[key] = &hosted{Host: h, plugin: found.Plugin, key: key, path: found.PluginPath}
+	for _, other := range e.hosts {
+		if sameEmbedder(other.found, found) {
+			e.hosts[key] = other // by another name
+			return other, h.Close()
+		}
+	}
+	e.hosts[key] = &hosted{Host: h, plugin: found.Plugin, key: key, found: found, path: found.PluginPath}
 	return e.hosts[key], nil
+}
+
+// sameEmbedder tells whether one process can do for both, whatever pipelines call them.
+func sameEmbedder(a, b config.Embedder) bool {
+	a.Plugin = b.Plugin
+	if a.ModelPath != "" {
+		a.Model = b.Model
+	}
+	return reflect.DeepEqual(a, b)
 }
 
 // all returns the embedders that were asked for so far.
@@ -86,7 +116,9 @@ func (e *embedders) all() []*hosted {
 	defer e.mu.Unlock()
 	list := make([]*hosted, 0, len(e.hosts))
 	for _, h := range e.hosts {
-		list = append(list, h)
+		if !slices.Contains(list, h) {
+			list = append(list, h)
+		}
 	}
 	return list
 }

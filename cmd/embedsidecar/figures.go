@@ -201,7 +201,7 @@ func (f *figures) serve(state sidecar.State) {
 	}
 	m := f.metrics.Embedder(h.model(), h.plugin)
 	f.metrics.Follow(m.CacheHits, state.Service.Saved.Load)
-	f.metrics.Follow(m.CacheMisses, state.Service.Texts.Load)
+	f.metrics.Follow(m.CacheMisses, state.Service.Missed.Load)
 }
 
 func (f *figures) plugged() {

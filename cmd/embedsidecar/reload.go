@@ -12,6 +12,7 @@ import (
 	"syscall"
 
 	"github.com/embedsidecar/embedsidecar/control"
+	"github.com/embedsidecar/embedsidecar/embed"
 	"github.com/embedsidecar/embedsidecar/sidecar"
 )
 
@@ -130,7 +131,26 @@ func (w *watch) state() control.State {
 	return state
 }
 
-// cachesOf tells what is remembered for each model.
+// cachesOf tells what is remembered for each model, however many pipelines use it.
 func cachesOf(s *sidecar.Sidecar) []control.Cache {
-	return nil
+	var list []control.Cache
+	seen := map[*embed.Service]bool{}
+	for _, state := range s.States() {
+		p := state.Pipeline
+		service := s.Service(p.Plugin, p.Model)
+		if service == nil || seen[service] {
+			continue
+		}
+		seen[service] = true
+		held, stats := service.Cache(), service.Stats()
+		c := control.Cache{
+			Plugin: p.Plugin, Model: p.Model, Entries: held.Entries, Bytes: held.Bytes, Limit: held.Limit,
+			Hits: stats.Saved.Load(), Misses: stats.Missed.Load(),
+		}
+		if all := c.Hits + c.Misses; all > 0 {
+			c.HitRate = float64(c.Hits) / float64(all)
+		}
+		list = append(list, c)
+	}
+	return list
 }

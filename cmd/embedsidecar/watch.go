@@ -65,7 +65,7 @@ func (w *watch) embedder(ctx context.Context, p *pipeline.Pipeline) (embed.Embed
 	if err != nil {
 		return nil, err
 	}
-	return &measured{Embedder: h, m: w.figures.metrics.Embedder(d.Model, h.plugin)}, nil
+	return h.measure(w.figures.metrics.Embedder(d.Model, h.plugin)), nil
 }
 
 // fresh returns what notes how long rows have waited, or nil if nobody listens.

@@ -1,0 +1,47 @@
+package main
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/embedsidecar/embedsidecar/config"
+	"github.com/embedsidecar/embedsidecar/control"
+)
+
+func newCacheStats() *command {
+	return &command{
+		name: "cache stats", group: groupObserve, usage: "show how many texts needed no embedder, for each model in running sidecars",
+		description: "Asks the sidecars of this user on this machine. HITS are texts answered without the embedder: their vector was remembered, in a destination already, or being made for another row. MISSES were sent to it. Counts begin with the sidecar.",
+		settings:    []string{config.GroupOps}, run: cacheStats,
+	}
+}
+
+func cacheStats(ctx context.Context, env *environment) error {
+	sidecars, err := control.Find(ctx, env.config.ControlFolder())
+	if err != nil {
+		return err
+	}
+	type cache struct {
+		Sidecar string `json:"sidecar"`
+		Pid     int    `json:"pid"`
+		control.Cache
+	}
+	list := []cache{}
+	for _, s := range sidecars {
+		for _, c := range s.State.Caches {
+			list = append(list, cache{s.State.Instance, s.State.Pid, c})
+		}
+	}
+	if len(sidecars) == 0 {
+		env.say("no sidecar of this user runs here (looked in %s)", env.config.ControlFolder())
+	}
+	return env.show(map[string][]cache{"caches": list}, func() listing {
+		l := listing{header: []string{"sidecar", "plugin", "model", "hits", "misses", "hit rate", "entries", "used", "limit"}, right: []int{3, 4, 5, 6, 7, 8}}
+		for _, c := range list {
+			l.rows = append(l.rows, []any{
+				c.Sidecar, c.Plugin, c.Model, c.Hits, c.Misses, fmt.Sprintf("%.1f%%", floor(c.HitRate*100)), c.Entries, size(c.Bytes), size(c.Limit),
+			})
+		}
+		return l
+	})
+}

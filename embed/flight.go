@@ -1,0 +1,147 @@
+package embed
+
+import (
+	"context"
+	"crypto/sha256"
+	"fmt"
+)
+
+// flight is a text on its way through the embedder. Whoever wants the same text meanwhile waits for it.
+type flight struct {
+	key    Key
+	text   string
+	answer Result        // valid once landed and done
+	landed bool          // false: the call failed as a whole, and whoever waited has to see for himself
+	urgent bool          // somebody waits for the answer: it is no bulk work
+	done   chan struct{} // closed at its end; nil: nobody can wait for it
+}
+
+// sender sends texts to the embedder and lands them.
+type sender func(ctx context.Context, kind Kind, batch []*flight) error
+
+// Embed returns one Result per text, in order. With alone, nothing else is in the embedder meanwhile. An error means that no
+// text was answered; its class is never Data: such a batch is halved until the text is found, whose Result then has the error.
+//
+// It gives way to Ask.
+func (s *Service) Embed(ctx context.Context, kind Kind, texts []string, alone bool) ([]Result, error) {
+	return s.embed(ctx, kind, texts, alone, false, s.bulk)
+}
+
+// embed answers what is known, has send answer what is not, and waits for what others have sent.
+func (s *Service) embed(ctx context.Context, kind Kind, texts []string, alone, urgent bool, send sender) ([]Result, error) {
+	answers := make(map[Key]Result, len(texts))
+	keys := make([]Key, len(texts))
+	wanted := make([]*flight, 0, len(texts)) // each text once
+	for i, text := range texts {
+		keys[i] = Key{kind, sha256.Sum256([]byte(text))}
+		if _, twice := answers[keys[i]]; !twice {
+			answers[keys[i]] = Result{}
+			wanted = append(wanted, &flight{key: keys[i], text: text, urgent: urgent})
+		}
+	}
+	sent := 0
+	for len(wanted) > 0 {
+		mine, theirs := s.claim(wanted, answers)
+		if len(mine) > 0 {
+			if err := s.fly(ctx, kind, mine, alone, send); err != nil {
+				return nil, err
+			}
+			for _, f := range mine {
+				answers[f.key] = f.answer
+			}
+			sent += len(mine)
+		}
+		// Nothing of ours is under way now, so that two who wait for each other cannot be.
+		wanted = wanted[:0]
+		for _, f := range theirs {
+			select {
+			case <-f.done:
+			case <-ctx.Done():
+				return nil, &Error{Class: Transient, Code: "canceled", Err: fmt.Errorf("wait for a text that is being embedded: %w", context.Cause(ctx))}
+			}
+			if f.landed {
+				answers[f.key] = f.answer
+			} else {
+				wanted = append(wanted, &flight{key: f.key, text: f.text, urgent: urgent})
+			}
+		}
+	}
+	s.stats.Saved.Add(int64(len(texts) - sent))
+	results := make([]Result, len(texts))
+	for i, key := range keys {
+		results[i] = answers[key]
+	}
+	return results, nil
+}
+
+// claim looks for each text among what is remembered, which it puts into answers, and what is under way for others; the rest is
+// the caller's to send.
+func (s *Service) claim(wanted []*flight, answers map[Key]Result) (mine, theirs []*flight) {
+	s.claiming.Lock()
+	defer s.claiming.Unlock()
+	for _, f := range wanted {
+		if answer, ok := s.cache.Get(f.key); ok {
+			answers[f.key] = answer
+			continue
+		}
+		switch other, ok := s.flights[f.key]; {
+		case !ok:
+			f.done = make(chan struct{})
+			s.flights[f.key] = f
+			mine = append(mine, f)
+		case f.urgent && !other.urgent: // bulk work may be giving way just now, to this very caller
+			mine = append(mine, f)
+		default:
+			theirs = append(theirs, other)
+		}
+	}
+	return mine, theirs
+}
+
+// fly sends texts that the caller has claimed. All of them have ended when it returns.
+func (s *Service) fly(ctx context.Context, kind Kind, mine []*flight, alone bool, send sender) error {
+	defer func() {
+		for _, f := range mine {
+			if !f.landed {
+				s.end(f)
+			}
+		}
+	}()
+	if alone {
+		s.alone.Lock()
+		defer s.alone.Unlock()
+	} else {
+		s.alone.RLock()
+		defer s.alone.RUnlock()
+	}
+	s.stats.Missed.Add(int64(len(mine)))
+	return send(ctx, kind, mine)
+}
+
+// land takes the answer for a text.
+func (s *Service) land(f *flight, answer Result) {
+	switch {
+	case answer.Err != nil:
+		s.stats.Failed.Add(1)
+	case answer.Empty:
+		s.stats.Empty.Add(1)
+	}
+	if answer.Truncated {
+		s.stats.Truncated.Add(1)
+	}
+	s.stats.Tokens.Add(int64(answer.Tokens))
+	f.answer, f.landed = answer, true
+	s.cache.Put(f.key, answer)
+	s.end(f)
+}
+
+// end lets those who wait for a text go on.
+func (s *Service) end(f *flight) {
+	if f.done == nil {
+		return
+	}
+	s.claiming.Lock()
+	delete(s.flights, f.key)
+	s.claiming.Unlock()
+	close(f.done)
+}

@@ -1,0 +1,108 @@
+package sidecar_test
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"testing"
+
+	"github.com/embedsidecar/embedsidecar/embed"
+	"github.com/embedsidecar/embedsidecar/pipeline"
+	"github.com/embedsidecar/embedsidecar/sidecar"
+	"github.com/embedsidecar/embedsidecar/testenv"
+)
+
+// TestP8_ATextIsPaidForOnce: two pipelines with one embedder, half of whose texts the other has as well, loaded and changed at the same
+// time: the embedder gets each text once.
+func TestP8_ATextIsPaidForOnce(t *testing.T) {
+	t.Parallel()
+	db := testenv.DB(t)
+	db.MustExec(docs)
+	db.MustExec(notes)
+	const rows = 1500
+	// Each text is in two rows: twice in a table, once in each, or in neighbours of one batch.
+	db.MustExec(`INSERT INTO docs SELECT i, 'text ' || i / 2 FROM generate_series(0, $1 - 1) AS i`, rows)
+	r := newRig(t, db, column("docs", "body"), intoTable("notes", "body"))
+	r.options = func(o *sidecar.Options) { o.BatchRows, o.Loops = 100, 4 }
+	s, _ := r.start()
+	var wg sync.WaitGroup
+	for half := range 2 { // the same texts again for the other table, while they are on their way, and new ones for both
+		wg.Go(func() {
+			for i := half * rows / 2; i < (half+1)*rows/2; i += 50 {
+				db.MustExec(`INSERT INTO notes SELECT i, 'text ' || i FROM generate_series($1::int, $1 + 49) AS i`, i)
+				db.MustExec(`INSERT INTO docs SELECT $2 + i, 'text ' || i FROM generate_series($1::int, $1 + 49) AS i`, i, rows)
+			}
+		})
+	}
+	wg.Wait()
+	r.settle()
+	for text, times := range r.embedder.seen() {
+		if times != 1 {
+			t.Errorf("%q was sent %d times", text, times)
+		}
+	}
+	if got := r.embedder.sent(); got != rows {
+		t.Errorf("%d texts were sent, want the %d distinct ones", got, rows)
+	}
+	service := s.Service("counter", "counter")
+	if got := service.Stats(); got.Missed.Load() != rows || got.Saved.Load() != 2*rows {
+		t.Errorf("%d texts missed and %d saved, want %d and %d", got.Missed.Load(), got.Saved.Load(), rows, 2*rows)
+	}
+	r.verify()
+}
+
+// A sidecar that remembers nothing finds the vectors of texts where they are: in its pipeline's destination or in another's.
+func TestP8_VectorsAreFoundWhereTheyAre(t *testing.T) {
+	t.Parallel()
+	for name, specs := range map[string][2]pipeline.Spec{
+		"from a column": {column("docs", "body"), intoTable("notes", "body")},
+		"from a table":  {intoTable("docs", "body"), column("notes", "body")},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			db := testenv.DB(t)
+			db.MustExec(docs)
+			db.MustExec(notes)
+			db.MustExec(`INSERT INTO docs SELECT i, 'text ' || i FROM generate_series(1, 300) AS i`)
+			r := newRig(t, db, specs[0], specs[1])
+			r.options = func(o *sidecar.Options) { o.CacheBytes = 1 }
+			r.start()
+			r.settle()
+			db.MustExec(`INSERT INTO notes SELECT i, 'text ' || i FROM generate_series(1, 300) AS i`)                   // the other's
+			db.MustExec(`INSERT INTO docs SELECT 1000 + i, 'text ' || (i % 300 + 1) FROM generate_series(1, 900) AS i`) // its own
+			r.settle()
+			if got := r.embedder.sent(); got != 300 {
+				t.Errorf("%d texts were sent, want 300", got)
+			}
+			r.verify()
+		})
+	}
+}
+
+// Pipelines of different embedders share nothing, though they have the same texts and say the same of their models.
+func TestP8_EmbeddersShareNothing(t *testing.T) {
+	t.Parallel()
+	db := testenv.DB(t)
+	db.MustExec(docs)
+	db.MustExec(notes)
+	r := newRig(t, db, column("docs", "body"), intoTable("notes", "body"))
+	db.MustExec(`UPDATE embedsidecar.pipeline SET plugin = 'other' WHERE name = 'notes'`)
+	other := newCounter()
+	r.options = func(o *sidecar.Options) {
+		o.Embedder = func(_ context.Context, p *pipeline.Pipeline) (embed.Embedder, error) {
+			if p.Plugin == "other" {
+				return other, nil
+			}
+			return r.embedder, nil
+		}
+	}
+	r.start()
+	for i := range 20 {
+		db.MustExec(`INSERT INTO docs VALUES ($1, $2)`, i, fmt.Sprint("text ", i))
+		db.MustExec(`INSERT INTO notes VALUES ($1, $2)`, i, fmt.Sprint("text ", i))
+	}
+	r.settle()
+	if a, b := r.embedder.sent(), other.sent(); a != 20 || b != 20 {
+		t.Errorf("%d and %d texts, want 20 each", a, b)
+	}
+}

@@ -1,0 +1,10 @@
+-- known_elsewhere: for each text, one row of some pipelines whose vector was made of the same text by the same model.
+-- Rows: pipeline_id, row_key, text_hash, vector_hash. Locks: none. Index: ledger_text_idx; the sum hides the
+-- primary key from a planner that thinks the pipelines small and would read all of them for each text.
+SELECT f.pipeline_id, f.row_key, h.text_hash, f.vector_hash
+FROM   unnest(@text_hashes::bytea[]) AS h (text_hash)
+       CROSS JOIN LATERAL (SELECT l.pipeline_id, l.row_key, l.vector_hash
+                           FROM   embedsidecar.ledger AS l
+                                  JOIN unnest(@pipeline_ids::integer[], @generations::integer[]) AS p (pipeline_id, generation)
+                                  ON l.pipeline_id + 0 = p.pipeline_id AND l.generation = p.generation
+                           WHERE  l.text_hash = h.text_hash LIMIT 1) AS f;

@@ -1,0 +1,162 @@
+package worker
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/embedsidecar/embedsidecar/pipeline"
+	sqlfiles "github.com/embedsidecar/embedsidecar/sql"
+)
+
+// vectors are known ones by the hash of their text.
+type vectors map[[32]byte][]float32
+
+// reuse fills in the vectors of texts that are remembered, or in a destination already: that of the pipeline, for another row, or
+// that of another pipeline with the same embedder.
+func (w *Worker) reuse(ctx context.Context, items []item) error {
+	wanted := map[[32]byte]bool{}
+	for i := range items {
+		it := &items[i]
+		if it.action != vectorIn {
+			continue
+		}
+		if vector, ok := w.o.Service.Cached(it.row.textHash); ok {
+			it.vector = vector
+			w.o.Service.Reused(1)
+			continue
+		}
+		wanted[it.row.textHash] = true
+	}
+	if len(wanted) == 0 {
+		return nil
+	}
+	known, err := w.known(ctx, wanted)
+	if err != nil {
+		if errors.Is(err, context.Canceled) {
+			return err
+		}
+		return fmt.Errorf("look for known vectors: %w", err)
+	}
+	for i := range items {
+		it := &items[i]
+		if vector, ok := known[it.row.textHash]; ok && it.action == vectorIn && it.vector == nil {
+			it.vector = vector
+			w.o.Service.Reused(1)
+			w.stats.Reused.Add(1)
+		}
+	}
+	return nil
+}
+
+// known looks for vectors of texts in the pipeline's own destination, then in those of its siblings.
+func (w *Worker) known(ctx context.Context, wanted map[[32]byte]bool) (vectors, error) {
+	p := w.o.Pipeline
+	found, err := w.places(ctx, "known_texts", wanted, pgx.StrictNamedArgs{"pipeline_id": p.ID, "generation": p.Generation})
+	if err != nil {
+		return nil, err
+	}
+	known, missing := vectors{}, maps.Clone(wanted)
+	take := func(from *pipeline.Pipeline, sql string, found []place) error {
+		got, err := w.fetch(ctx, from, sql, found)
+		for hash, vector := range got {
+			delete(missing, hash)
+			if from.Stored.Lossy() { // less than the model gave: good enough for this destination and for no other
+				known[hash] = from.Stored.Given(vector)
+				continue
+			}
+			known[hash] = vector
+			w.o.Service.Remember(hash, vector)
+		}
+		return err
+	}
+	if err := take(p, w.sql.reuse, found[0]); err != nil {
+		return nil, err
+	}
+	var siblings []pipeline.Pipeline
+	if w.o.Siblings != nil && len(missing) > 0 {
+		siblings = w.o.Siblings()
+	}
+	siblings = slices.DeleteFunc(siblings, func(p pipeline.Pipeline) bool { return p.Stored.Lossy() })
+	if len(siblings) == 0 {
+		return known, nil
+	}
+	ids, generations := make([]int32, len(siblings)), make([]int32, len(siblings))
+	for i := range siblings {
+		ids[i], generations[i] = siblings[i].ID, siblings[i].Generation
+	}
+	if found, err = w.places(ctx, "known_elsewhere", missing, pgx.StrictNamedArgs{"pipeline_ids": ids, "generations": generations}); err != nil {
+		return nil, err
+	}
+	for i := range siblings {
+		from := found[siblings[i].ID]
+		if len(from) == 0 {
+			continue
+		}
+		// What is wrong with a sibling's table is the sibling's matter.
+		if err := take(&siblings[i], newStatements(&siblings[i]).reuse, from); err != nil {
+			if ctx.Err() != nil {
+				return nil, err
+			}
+			w.o.Log.DebugContext(ctx, "vectors of another pipeline not read", "pipeline", siblings[i].Name, "error", quiet(err))
+		}
+	}
+	return known, nil
+}
+
+// place is where a vector of a text is said to be.
+type place struct {
+	Pipeline   int32  `db:"pipeline_id"`
+	Key        string `db:"row_key"`
+	TextHash   []byte
+	VectorHash []byte
+}
+
+// places asks the ledger which rows were made of these texts, by pipeline; the pipeline's own are under 0.
+func (w *Worker) places(ctx context.Context, query string, wanted map[[32]byte]bool, args pgx.StrictNamedArgs) (map[int32][]place, error) {
+	hashes := make([][]byte, 0, len(wanted))
+	for hash := range wanted {
+		hashes = append(hashes, append([]byte(nil), hash[:]...))
+	}
+	args["text_hashes"] = hashes
+	rows, err := w.o.DB.Query(ctx, sqlfiles.Query(query), args)
+	if err != nil {
+		return nil, err
+	}
+	list, err := pgx.CollectRows(rows, pgx.RowToStructByNameLax[place])
+	if err != nil {
+		return nil, err
+	}
+	found := map[int32][]place{}
+	for _, at := range list {
+		found[at.Pipeline] = append(found[at.Pipeline], at)
+	}
+	return found, nil
+}
+
+// fetch reads vectors from a pipeline's destination, as they are stored. One that is no longer what was written says nothing about
+// the text, and is left out.
+func (w *Worker) fetch(ctx context.Context, p *pipeline.Pipeline, sql string, found []place) (vectors, error) {
+	if len(found) == 0 {
+		return nil, nil
+	}
+	keys := make([]string, len(found))
+	for i := range found {
+		keys[i] = found[i].Key
+	}
+	stored, err := w.storedVectors(ctx, p, sql, keys)
+	if err != nil {
+		return nil, err
+	}
+	got := vectors{}
+	for at, vector := range stored {
+		if pipeline.VectorHash(vector) == [pipeline.VectorHashSize]byte(found[at].VectorHash) {
+			got[[32]byte(found[at].TextHash)] = vector
+		}
+	}
+	return got, nil
+}
