@@ -176,6 +176,7 @@ func pipelineSchema(spec *pipeline.Spec) *schema {
 		}
 		return err
 	}
+	chunkingSchema(s.field("chunking"), &spec.Chunking)
 	s.field("enabled").value = intoBool(&spec.Enabled)
 	s.field("overwrite").value = intoBool(&spec.Overwrite)
 	return s

@@ -46,6 +46,7 @@ type Spec struct {
 	Enabled     bool
 	Overwrite   bool // take over a destination that holds vectors of somebody else
 	ColumnLists bool // publish only the key and the watched columns
+	Chunking    Chunking
 }
 
 // Pipeline is a Spec that a database has confirmed.
@@ -62,6 +63,8 @@ type Pipeline struct {
 	Stored      Stored // the type of the destination
 	Generation  int32
 	Fingerprint string // of what made the vectors of this generation
+	Chunked     bool // the embedding table has the columns of chunks: text_hash is that of a chunk
+	HashIndexed bool // it has an index by text_hash
 	Status      Status
 	Detail      string // why the status is not active
 }
