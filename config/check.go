@@ -117,6 +117,9 @@ func (c *Config) checkPipelines(fail func(path, format string, args ...any)) {
 				fail(path+".into", "%s", msg)
 			}
 		}
+		if problem := spec.ChunkingMistake(); problem != "" {
+			fail(path+".chunking", "%s", problem)
+		}
 		for j, other := range c.Pipelines[:i] {
 			if other.Name == spec.Name {
 				fail(path+".name", "the name %q is that of %s already", spec.Name, index("pipelines", j))

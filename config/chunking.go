@@ -1,7 +1,6 @@
 package config
 
 import (
-	"errors"
 	"fmt"
 
 	"github.com/embedsidecar/embedsidecar/pipeline"
@@ -34,19 +33,4 @@ func chunkingSchema(s *schema, c *pipeline.Chunking) {
 		c.NoText = !stored
 		return err
 	}
-}
-
-// finishChunking fills in what was not said and checks what goes together.
-func finishChunking(spec *pipeline.Spec) error {
-	c := &spec.Chunking
-	if c.On() && c.Tokens == 0 {
-		c.Tokens = pipeline.DefaultChunkTokens
-	}
-	if problem := c.Mistake(); problem != "" {
-		return errors.New(problem)
-	}
-	if c.On() && spec.ToColumn() {
-		return errors.New("chunking needs an embedding table (into: {table: ...}): a column of the row holds one vector")
-	}
-	return nil
 }

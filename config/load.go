@@ -385,6 +385,9 @@ func (l *loader) finish() {
 		if spec.Model == "" && spec.Plugin == "onnx" {
 			spec.Model = DefaultONNXModel
 		}
+		if spec.Chunking.On() && spec.Chunking.Tokens == 0 {
+			spec.Chunking.Tokens = pipeline.DefaultChunkTokens
+		}
 	}
 	nameAll(c.Pipelines)
 }

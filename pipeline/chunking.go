@@ -32,8 +32,15 @@ const (
 // On tells whether texts are cut.
 func (c Chunking) On() bool { return c.Strategy != "" }
 
-// Mistake returns what is wrong with the settings, or "".
-func (c Chunking) Mistake() string {
+// ChunkingMistake returns what is wrong with how texts shall be cut, or "".
+func (s Spec) ChunkingMistake() string {
+	if s.Chunking.On() && s.ToColumn() {
+		return "chunks need an embedding table (into: {table: NAME}): a column of the row holds one vector"
+	}
+	return s.Chunking.mistake()
+}
+
+func (c Chunking) mistake() string {
 	switch {
 	case !c.On() && c != Chunking{}:
 		return "chunking has settings and no strategy: tokens, sentences or markdown"

@@ -300,7 +300,7 @@ func (c *checker) checkPipelines(ctx context.Context) {
 			c.add(name, Wrong, stored.Detail)
 		case d.Fingerprint != "" && d.Fingerprint != stored.Fingerprint:
 			c.add(name, Wrong, "its vectors were made by another model than the configured one", "embedsidecar init says what can be done")
-		case p.Text != stored.Text || p.Filter != stored.Filter || !slices.Equal(p.Columns, stored.Columns):
+		case p.Text != stored.Text || p.Filter != stored.Filter || !slices.Equal(p.Columns, stored.Columns) || p.Chunking != stored.Chunking:
 			c.add(name, Warn, "its text is not what was set up", "run embedsidecar init: it takes the new one over")
 		default:
 			c.add(name, OK, c.describe(&p))

@@ -100,6 +100,9 @@ type destination struct {
 	Dims   int             // 0: any width
 	Stored pipeline.Stored // its type, or what it is to be made of
 	Ours   bool            // init made it
+
+	Chunked bool // it has the columns of chunks
+	Indexed bool // it has an index by text_hash
 }
 
 // findDestination looks at the destination of a pipeline whose table and key are known. dims is the width of the model's
@@ -182,6 +185,14 @@ func ownColumns(v vectorType, stored pipeline.Stored, dims int) []ownColumn {
 	}
 }
 
+// chunkColumns are what an embedding table of chunks has besides. They may be NULL: a table may have been one of whole texts before.
+var chunkColumns = []ownColumn{
+	{"start_byte", "integer", "integer"},
+	{"end_byte", "integer", "integer"},
+	{"context", "text", "text"},
+	{"chunk_text", "text", "text"},
+}
+
 // embeddingTable returns the statements that make the embedding table of a pipeline.
 func embeddingTable(spec pipeline.Spec, t *table, v vectorType, stored pipeline.Stored, dims int) []string {
 	var lines []string
@@ -193,21 +204,29 @@ func embeddingTable(spec pipeline.Spec, t *table, v vectorType, stored pipeline.
 		}
 		lines = append(lines, line+" NOT NULL")
 	}
-	for _, c := range ownColumns(v, stored, dims) {
+	own := ownColumns(v, stored, dims)
+	if spec.Chunking.On() {
+		own = append(own, chunkColumns...)
+	}
+	for _, c := range own {
 		lines = append(lines, quote(c.name)+" "+c.definition)
 	}
 	lines = append(lines, "PRIMARY KEY ("+quoteAll(keyNames(t.Key))+`, "chunk_no")`)
-	return []string{
+	sql := []string{
 		"CREATE TABLE " + spec.Into() + " (\n    " + strings.Join(lines, ",\n    ") + "\n)",
 		"COMMENT ON TABLE " + spec.Into() + " IS " + literal(ourMark+" embeddings of "+spec.Source()),
 	}
+	if spec.Chunking.On() {
+		sql = append(sql, hashIndex(spec))
+	}
+	return sql
 }
 
 // findEmbeddingTable looks at the embedding table. One that is there must have our shape; columns of the user's beside ours
 // are fine as long as we need not fill them.
 func findEmbeddingTable(ctx context.Context, q querier, spec pipeline.Spec, t *table, v vectorType) (d destination, problem string, hint []string, err error) {
-	for _, c := range ownColumns(v, "", 1) {
-		if slices.Contains(keyNames(t.Key), c.name) {
+	for _, c := range append(ownColumns(v, "", 1), chunkColumns...) {
+		if slices.Contains(keyNames(t.Key), c.name) && (spec.Chunking.On() || !slices.Contains(chunkColumns, c)) {
 			return d, fmt.Sprintf("the key of %s has a column %q, as the embedding table needs for itself", t.quoted(), c.name),
 				[]string{"use a column of the table as destination, or rename the column"}, nil
 		}
@@ -247,6 +266,11 @@ func findEmbeddingTable(ctx context.Context, q querier, spec pipeline.Spec, t *t
 	if into.RowSecurity {
 		return d, fmt.Sprintf("the embedding table %s has row-level security that hides rows from this role", name), into.bypass(), nil
 	}
+	if err := q.QueryRow(ctx, `SELECT EXISTS (SELECT FROM pg_index i JOIN pg_attribute a ON a.attrelid = i.indrelid AND a.attnum = i.indkey[0]
+		WHERE i.indrelid = $1 AND a.attname = 'text_hash' AND i.indisvalid AND i.indpred IS NULL)`, into.OID).Scan(&d.Indexed); err != nil {
+		return d, "", nil, fmt.Errorf("look up indexes of %s: %w", name, err)
+	}
+	d.Chunked = into.hasColumns(chunkColumns)
 	embedding, _ := into.column("embedding")
 	d.Exists, d.OID, d.Dims, d.Stored = true, into.OID, max(int(embedding.Modifier), 0), v.stored(embedding.Type)
 	return d, "", nil, nil

@@ -15,8 +15,9 @@ import (
 
 // What an expression of the user's is called in messages.
 const (
-	textWord   = "text"
-	filterWord = "filter"
+	textWord    = "text"
+	filterWord  = "filter"
+	contextWord = "chunking context"
 )
 
 // reading is what an expression reads and what is worth a warning.
@@ -103,7 +104,7 @@ func parseExpression(ctx context.Context, tx pgx.Tx, t *table, word, expression 
 	switch {
 	case word == filterWord && name != "boolean":
 		return fmt.Sprintf("%s is of type %s, want boolean", word, name), nil, nil
-	case word == textWord && category != "S":
+	case word != filterWord && category != "S":
 		return fmt.Sprintf("%s is of type %s, want text", word, name), []string{"cast it: (...)::text"}, nil
 	}
 	if _, err := conn.Prepare(ctx, "", "SELECT ARRAY[\n"+expression+"\n]"+from, nil); err != nil {

@@ -32,6 +32,7 @@ type storedPipeline struct {
 	Dims              int
 	Plugin            string
 	Model             string
+	Chunking          pipeline.Chunking
 	Generation        int32
 	Fingerprint       string
 	Lane              pipeline.Lane
@@ -48,7 +49,7 @@ const selectStored = `SELECT p.pipeline_id, p.name, p.table_oid, p.table_schema:
 	coalesce(p.text_expression, '') AS text_expression, coalesce(p.filter_expression, '') AS filter_expression, p.key_columns::text[],
 	coalesce(p.watched_columns, '{}')::text[] AS watched_columns, p.watched_columns IS NULL AS watch_all,
 	coalesce(p.destination_column::text, '') AS destination_column, coalesce(p.destination_schema::text, '') AS destination_schema,
-	coalesce(p.destination_table::text, '') AS destination_table, p.dims, p.plugin, p.model, p.generation, p.fingerprint, p.lane, p.enabled,
+	coalesce(p.destination_table::text, '') AS destination_table, p.dims, p.plugin, p.model, p.chunking, p.generation, p.fingerprint, p.lane, p.enabled,
 	p.status, p.status_detail, p.slot_name::text,
 	coalesce(b.pubinsert AND b.pubupdate AND b.pubdelete AND b.pubtruncate AND NOT b.pubviaroot, false) AND (b.puballtables
 		OR EXISTS (SELECT FROM pg_publication_rel r WHERE r.prpubid = b.oid AND to_jsonb(r) ->> 'prqual' IS NULL AND r.prrelid IN (
@@ -74,7 +75,7 @@ func (s *storedPipeline) spec() pipeline.Spec {
 	return pipeline.Spec{
 		Name: s.Name, Schema: s.TableSchema, Table: s.TableName, Columns: s.SourceColumns, Text: s.TextExpression, Filter: s.FilterExpression,
 		IntoColumn: s.DestinationColumn, IntoSchema: s.DestinationSchema, IntoTable: s.DestinationTable,
-		Plugin: s.Plugin, Model: s.Model, Priority: s.Lane, Enabled: s.Enabled,
+		Plugin: s.Plugin, Model: s.Model, Priority: s.Lane, Enabled: s.Enabled, Chunking: s.Chunking,
 	}
 }
 
@@ -173,6 +174,9 @@ func load(ctx context.Context, tx pgx.Tx, s *storedPipeline) (pipeline.Pipeline,
 		err = &ConfigError{Problem: "the destination " + destinationName(f.pipeline.Spec) + " is gone", Hint: []string{"run embedsidecar init: it makes it anew"}}
 	}
 	if err == nil {
+		err = f.chunkable()
+	}
+	if err == nil {
 		err = runnable(ctx, tx, f)
 	}
 	switch {
@@ -203,7 +207,7 @@ func detail(problem string, hint []string) string {
 
 // runnable runs text and filter over no row at all. The server then looks up names and privileges as it will when it matters.
 func runnable(ctx context.Context, tx pgx.Tx, f *findings) error {
-	sql := "SELECT " + TextExpression(&f.pipeline) + ", " + FilterExpression(&f.pipeline) + " FROM " + f.pipeline.Source() + " AS r LIMIT 0"
+	sql := "SELECT " + TextExpression(&f.pipeline) + ", " + f.pipeline.ContextExpression() + ", " + FilterExpression(&f.pipeline) + " FROM " + f.pipeline.Source() + " AS r LIMIT 0"
 	err := rolledBack(ctx, tx, func(tx pgx.Tx) error {
 		_, err := tx.Exec(ctx, sql, pgx.QueryExecModeExec)
 		return err

@@ -95,6 +95,9 @@ func (in *initializer) lookAtPipeline(ctx context.Context, tx pgx.Tx, spec pipel
 			return nil, nil, fail(fmt.Sprintf("its destination %s is also that of pipeline %q", destinationName(f.pipeline.Spec), s.Name))
 		}
 	}
+	if problem := f.foreign(); problem != nil {
+		return nil, nil, problem
+	}
 	if stored != nil {
 		switch {
 		case stored.SlotName != in.o.Slot:
@@ -144,6 +147,8 @@ func (in *initializer) makePlan() ([]action, error) {
 	for _, f := range in.found {
 		if !f.destination.Exists {
 			plan = append(plan, in.makeDestination(f))
+		} else if a, needed := makeChunkColumns(f); needed {
+			plan = append(plan, a)
 		}
 	}
 	published, err := publish(in.o.Publication, in.pub, in.wanted(), in.server.MayCreate)
@@ -366,6 +371,7 @@ func drift(f *findings, s *storedPipeline) (changes []string, texts, keys bool) 
 	note(p.Text != s.TextExpression, textWord, true)
 	note(p.Filter != s.FilterExpression, filterWord, true)
 	note(!slices.Equal(p.Columns, s.SourceColumns), "columns", p.Text == "")
+	note(p.Chunking != s.Chunking, "chunking", true)
 	note(p.WatchAll != s.WatchAll || !slices.Equal(p.Watched, s.WatchedColumns), "watched columns", true)
 	note(p.Priority != s.Lane, "priority", false)
 	note(p.Enabled != s.Enabled, "enabled", false)
@@ -389,7 +395,7 @@ func (in *initializer) rowOf(p *pipeline.Pipeline, d embed.Description) pgx.Stri
 		"name": p.Name, "slot": in.o.Slot, "oid": p.OID, "schema": p.Schema, "table": p.Table, "columns": append([]string{}, p.Columns...),
 		"text": nullable(p.Text), "filter": nullable(p.Filter), "keys": keyNames(p.Key), "watched": append([]string{}, p.Watched...),
 		"into_column": nullable(p.IntoColumn), "into_schema": nil, "into_table": nullable(p.IntoTable), "dims": p.Dims,
-		"plugin": pluginOf(p.Spec), "model": p.Model, "fingerprint": d.Fingerprint, "lane": p.Priority, "enabled": p.Enabled,
+		"plugin": pluginOf(p.Spec), "model": p.Model, "chunking": p.Chunking, "fingerprint": d.Fingerprint, "lane": p.Priority, "enabled": p.Enabled,
 	}
 	if p.WatchAll {
 		args["watched"] = nil

@@ -46,6 +46,9 @@ func resolve(ctx context.Context, db DB, spec pipeline.Spec, dims int) (p pipeli
 		if !f.destination.Exists {
 			return &ConfigError{Pipeline: spec.Name, Problem: "the destination " + destinationName(f.pipeline.Spec) + " does not exist", Hint: []string{"run embedsidecar init: it makes it"}}
 		}
+		if err := f.chunkable(); err != nil {
+			return err
+		}
 		return permitted(ctx, tx, f)
 	})
 	return p, warnings, err
@@ -132,6 +135,7 @@ func inspect(ctx context.Context, tx pgx.Tx, spec pipeline.Spec, dims int, store
 	if problem != "" || err != nil {
 		return nil, either(fail(problem, hint), err)
 	}
+	f.pipeline.Chunked, f.pipeline.HashIndexed = d.Chunked || !d.Exists && spec.Chunking.On(), d.Indexed
 	if spec.ToColumn() && (slices.Contains(f.reads, spec.IntoColumn) || slices.Contains(f.pipeline.Watched, spec.IntoColumn)) {
 		return nil, fail(fmt.Sprintf("the destination %q is among the columns that the text is made of: every vector would ask for another", spec.IntoColumn), nil)
 	}
@@ -206,7 +210,7 @@ func malformed(spec pipeline.Spec) string {
 	case (spec.IntoColumn == "") == (spec.IntoTable == ""):
 		return "there must be one destination: a column of the table, or an embedding table"
 	}
-	return ""
+	return spec.ChunkingMistake()
 }
 
 func badName(name string) string {
@@ -242,8 +246,8 @@ func (f *findings) readColumns(ctx context.Context, tx pgx.Tx) error {
 		text = TextExpression(p)
 	}
 	read, unknown := map[string]bool{}, false
-	for _, e := range []struct{ word, expression string }{{textWord, text}, {filterWord, p.Filter}} {
-		if e.expression == "" && e.word == filterWord {
+	for _, e := range []struct{ word, expression string }{{textWord, text}, {filterWord, p.Filter}, {contextWord, p.Chunking.Context}} {
+		if e.expression == "" && e.word != textWord {
 			continue
 		}
 		r, problem, hint, err := readExpression(ctx, tx, t, e.word, e.expression)

@@ -72,6 +72,15 @@ func (c *counter) Embed(ctx context.Context, _ embed.Kind, texts []string) ([]em
 	return results, nil
 }
 
+// Tokenize implements embed.Tokenizer: tokens are words.
+func (*counter) Tokenize(_ context.Context, texts []string) (embed.Tokens, error) {
+	tokens := embed.Tokens{Ends: make([][]int, len(texts))}
+	for i, text := range texts {
+		tokens.Ends[i] = vector.TokenEnds(text)
+	}
+	return tokens, nil
+}
+
 // sent returns how many texts were sent, in all or with this content.
 func (c *counter) sent(content ...string) (n int) {
 	c.mu.Lock()

@@ -24,7 +24,10 @@ type item struct {
 	row    row
 	action action
 	vector []float32
-	err    error // of this row alone
+	pieces []piece // chunked: instead of vector, in the order of their numbers
+	err    error   // of this row alone
+
+	written int // chunked: pieces whose vectors were written
 }
 
 // action is what an item needs.
@@ -57,14 +60,9 @@ func (w *Worker) process(ctx context.Context, tasks []queue.Task) error {
 }
 
 func (w *Worker) attempt(ctx context.Context, tasks []queue.Task) error {
-	items, err := w.look(ctx, tasks)
-	switch {
-	case lockedOut(err):
-		return w.postpone(ctx, tasks, embed.Transient, "locked", "the table is locked by somebody", lockedDelay(tasks[0], time.Now()))
-	case parkable(err):
-		return w.park(ctx, tasks, err)
-	case err != nil:
-		return err
+	items, err := w.look(ctx, tasks, w.sql.read)
+	if err != nil {
+		return w.lookFailed(ctx, tasks, err)
 	}
 	if err := failpoint.Hit("worker/after-read"); err != nil {
 		return err
@@ -72,6 +70,9 @@ func (w *Worker) attempt(ctx context.Context, tasks []queue.Task) error {
 	w.decide(items)
 	if err := w.lookAgain(ctx, items); err != nil {
 		return err
+	}
+	if w.o.Pipeline.Chunked {
+		return w.processChunked(ctx, items)
 	}
 	if err := w.reuse(ctx, items); err != nil {
 		return err
@@ -85,13 +86,24 @@ func (w *Worker) attempt(ctx context.Context, tasks []queue.Task) error {
 	return w.finish(ctx, items)
 }
 
-// look reads the rows of tasks. A row whose text expression fails (a division by zero, a bad cast) is found by halving.
-func (w *Worker) look(ctx context.Context, tasks []queue.Task) ([]item, error) {
+// lookFailed ends a batch whose rows could not be read.
+func (w *Worker) lookFailed(ctx context.Context, tasks []queue.Task, err error) error {
+	switch {
+	case lockedOut(err):
+		return w.postpone(ctx, tasks, embed.Transient, "locked", "the table is locked by somebody", lockedDelay(tasks[0], time.Now()))
+	case parkable(err):
+		return w.park(ctx, tasks, err)
+	}
+	return err
+}
+
+// look reads the rows of tasks with a statement such as statements.read. A row whose text expression fails (a division by zero, a bad cast) is found by halving.
+func (w *Worker) look(ctx context.Context, tasks []queue.Task, sql string) ([]item, error) {
 	keys := make([]string, len(tasks))
 	for i, t := range tasks {
 		keys[i] = t.RowKey
 	}
-	rows, err := w.read(ctx, keys)
+	rows, err := w.readBy(ctx, sql, keys)
 	if err == nil {
 		items := make([]item, len(tasks))
 		for i := range tasks {
@@ -106,11 +118,11 @@ func (w *Worker) look(ctx context.Context, tasks []queue.Task) ([]item, error) {
 		return []item{{task: tasks[0], action: broken, err: &embed.TextError{Class: embed.Data, Code: "unreadable", Message: sqlState(err)}}}, nil
 	}
 	half := len(tasks) / 2
-	first, err := w.look(ctx, tasks[:half])
+	first, err := w.look(ctx, tasks[:half], sql)
 	if err != nil {
 		return nil, err
 	}
-	second, err := w.look(ctx, tasks[half:])
+	second, err := w.look(ctx, tasks[half:], sql)
 	if err != nil {
 		return nil, err
 	}

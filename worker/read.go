@@ -18,7 +18,9 @@ type row struct {
 	actual string // the key as the row prints it: another spelling of the same value, where the type has several
 	keep   bool   // the filter lets it through
 	text   string
-	broken bool // the text held bytes that are no UTF-8; they were replaced
+	title  string // chunked: the beginning of the context line
+	bytes  int    // chunked: size of the whole text; it is larger than text when that was left out
+	broken bool   // the text held bytes that are no UTF-8; they were replaced
 
 	source   pipeline.SourceHash
 	textHash [sha256.Size]byte
@@ -30,12 +32,17 @@ type row struct {
 	ledgerGeneration int32
 
 	stored           bool   // the destination holds a vector
-	storedHash       []byte // column: hash of the vector; table: text hash of the stored row
+	storedHash       []byte // column: hash of the vector; table: text hash of the stored row; chunked: as in the ledger
 	storedGeneration int32
 }
 
 // wanted tells whether the row has a text to embed.
-func (r *row) wanted() bool { return r.found && r.keep && strings.TrimSpace(r.text) != "" }
+func (r *row) wanted() bool {
+	return r.found && r.keep && (strings.TrimSpace(r.text) != "" || r.leftOut())
+}
+
+// leftOut tells whether the text was too large to be read along with those of other rows.
+func (r *row) leftOut() bool { return r.bytes > 0 && r.text == "" }
 
 // intact tells whether the destination is what the ledger says we wrote.
 func (r *row) intact(p *pipeline.Pipeline) bool {
@@ -47,6 +54,9 @@ func (r *row) intact(p *pipeline.Pipeline) bool {
 	}
 	if p.ToColumn() {
 		return r.stored && bytes.Equal(r.storedHash, r.ledgerVector)
+	}
+	if p.Chunked {
+		return r.stored && r.storedGeneration == p.Generation && bytes.Equal(r.storedHash[:pipeline.VectorHashSize], r.ledgerVector)
 	}
 	return r.stored && r.storedGeneration == p.Generation && bytes.Equal(r.storedHash, r.ledgerText)
 }
@@ -78,13 +88,17 @@ func keyArrays(p *pipeline.Pipeline, keys []string) ([]any, error) {
 // read looks at the rows of keys, in one statement and so in one snapshot, with their ledger entries. It returns one row per
 // key, in order.
 func (w *Worker) read(ctx context.Context, keys []string) ([]row, error) {
+	return w.readBy(ctx, w.sql.read, keys)
+}
+
+func (w *Worker) readBy(ctx context.Context, sql string, keys []string) ([]row, error) {
 	p := w.o.Pipeline
 	args, err := keyArrays(p, keys)
 	if err != nil {
 		return nil, err
 	}
 	args = append([]any{w.sql.formats}, append(args, keys)...)
-	rows, err := w.o.DB.Query(ctx, w.sql.read, args...)
+	rows, err := w.o.DB.Query(ctx, sql, args...)
 	if err != nil {
 		return nil, fmt.Errorf("read %d rows of %s: %w", len(keys), p.Source(), err)
 	}
@@ -117,6 +131,15 @@ func (w *Worker) scanRow(raw [][]byte, keys []string, found []row) error {
 			r.text, r.broken = valid, true
 		}
 		r.textHash = pipeline.TextHash(r.text)
+		if p := w.o.Pipeline; p.Chunked {
+			if raw[readBytes] != nil {
+				if r.bytes, err = strconv.Atoi(string(raw[readBytes])); err != nil {
+					return fmt.Errorf("%q bytes of text", raw[readBytes])
+				}
+			}
+			r.title = strings.ToValidUTF8(string(raw[readTitle]), "\uFFFD")
+			r.textHash = p.Chunking.ChunkedHash(r.text, r.title)
+		}
 	}
 	if r.ledger = raw[readLedgerSource] != nil; r.ledger {
 		r.ledgerSource = bytes.Clone(raw[readLedgerSource])

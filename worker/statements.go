@@ -20,7 +20,8 @@ const (
 
 // statements are a pipeline's own SQL, built once from confirmed names.
 type statements struct {
-	read    string // rows by key
+	read    string // rows by key; of chunked pipelines with texts up to bigText
+	big     string // chunked: rows by key, with texts up to maxChunked
 	formats pgx.QueryResultFormats
 	page    string // the next keys of the source table
 	first   string // the first keys of the source table
@@ -31,6 +32,8 @@ type statements struct {
 	lock    string // a column's rows, skipping locked ones, with their source hash; "" with an embedding table
 	reuse   string // vectors by key
 	orphans string // keys of an embedding table without a source row
+
+	chunks chunkStatements
 }
 
 func ident(name string) string { return pgx.Identifier{name}.Sanitize() }
@@ -74,6 +77,9 @@ func newStatements(p *pipeline.Pipeline) statements {
 		s.buildTable(p, list, names)
 		s.buildOrphans(p)
 	}
+	if p.Chunked {
+		s.buildChunks(p, list, names)
+	}
 	return s
 }
 
@@ -83,20 +89,27 @@ const (
 	readKey
 	readKeep
 	readText
+	readBytes // chunked: of the whole text
+	readTitle // chunked: the beginning of the context line
 	readLedgerSource
 	readLedgerText
 	readLedgerVector
 	readLedgerGeneration
-	readStored           // column: the vector; table: the text hash of the stored row
+	readStored           // column: the vector; table: the text hash of the stored row; chunked: the hash of those of all chunks
 	readStoredGeneration // table only
 	readWatched          // then two per watched column: its output text, or its SHA-256 if it is large
 )
 
 func (s *statements) buildRead(p *pipeline.Pipeline, list func(...string) string, match string) {
 	n := len(p.Key)
-	inner := []string{
-		p.KeyExpression("r") + " AS row_key", p.FilterExpression() + " AS keep",
-		fmt.Sprintf("CASE WHEN %s THEN left(%s, %d) END AS body", p.FilterExpression(), p.TextExpression(), maxText),
+	inner := []string{p.KeyExpression("r") + " AS row_key", p.FilterExpression() + " AS keep"}
+	body := "f.body, NULL::integer, NULL::text"
+	if p.Chunked {
+		inner = append(inner, fmt.Sprintf("CASE WHEN %s THEN %s END AS body", p.FilterExpression(), p.TextExpression()),
+			fmt.Sprintf("CASE WHEN %s THEN left(%s, %d) END AS title", p.FilterExpression(), p.ContextExpression(), maxTitle))
+		body = fmt.Sprintf("CASE WHEN octet_length(f.body) <= %d THEN f.body END, octet_length(f.body), f.title", bigText)
+	} else {
+		inner = append(inner, fmt.Sprintf("CASE WHEN %s THEN left(%s, %d) END AS body", p.FilterExpression(), p.TextExpression(), maxText))
 	}
 	var outer []string
 	s.formats = make(pgx.QueryResultFormats, readWatched)
@@ -117,14 +130,19 @@ func (s *statements) buildRead(p *pipeline.Pipeline, list func(...string) string
 		inner = append(inner, "r."+ident(p.IntoColumn)+" AS stored")
 	} else {
 		stored = "d.text_hash, d.generation"
+		found, which := "e.text_hash, e.generation", " AND e.chunk_no = 0 OFFSET 0"
+		if p.Chunked {
+			found = "sha256(string_agg(e.text_hash, ''::bytea ORDER BY e.chunk_no)) AS text_hash," +
+				" CASE WHEN min(e.generation) = max(e.generation) THEN min(e.generation) ELSE -1 END AS generation"
+			which = ""
+		}
 		texts := make([]string, n)
 		for i := range n {
 			texts[i] = fmt.Sprintf("k.k%d", i+1)
 		}
-		join = "\nLEFT JOIN LATERAL (SELECT e.text_hash, e.generation FROM " + p.Into() + " AS e WHERE " + p.MatchKey("e", texts) +
-			" AND e.chunk_no = 0 OFFSET 0) AS d ON true"
+		join = "\nLEFT JOIN LATERAL (SELECT " + found + " FROM " + p.Into() + " AS e WHERE " + p.MatchKey("e", texts) + which + ") AS d ON true"
 	}
-	s.read = "SELECT k.place, f.row_key, f.keep, f.body, l.source_hash, l.text_hash, l.vector_hash, l.generation, " + stored
+	s.read = "SELECT k.place, f.row_key, f.keep, " + body + ", l.source_hash, l.text_hash, l.vector_hash, l.generation, " + stored
 	if len(outer) > 0 {
 		s.read += ", " + strings.Join(outer, ", ")
 	}
@@ -133,6 +151,9 @@ func (s *statements) buildRead(p *pipeline.Pipeline, list func(...string) string
 		fmt.Sprintf("\nLEFT JOIN LATERAL (SELECT g.source_hash, g.text_hash, g.vector_hash, g.generation FROM embedsidecar.ledger AS g"+
 			" WHERE g.pipeline_id = %d AND g.row_key = k.row_key OFFSET 0) AS l ON true", p.ID) + join +
 		"\nORDER BY k.place"
+	if p.Chunked {
+		s.big = strings.Replace(s.read, fmt.Sprintf("<= %d THEN f.body", bigText), fmt.Sprintf("<= %d THEN f.body", maxChunked), 1)
+	}
 }
 
 // buildScan makes the statements of a scan. It goes from the largest key to the smallest, in the order of the key's own index,
@@ -230,6 +251,10 @@ func (s *statements) buildOrphans(p *pipeline.Pipeline) {
 	for i, k := range p.Key {
 		parts[i] = "r." + ident(k.Name) + " " + k.Equal + " d." + ident(k.Name)
 	}
-	s.orphans = "SELECT " + p.KeyExpression("d") + " FROM " + p.Into() + " AS d WHERE NOT EXISTS (SELECT FROM " + source(p) +
+	distinct := ""
+	if p.Chunked {
+		distinct = "DISTINCT " // a key has several chunks
+	}
+	s.orphans = "SELECT " + distinct + p.KeyExpression("d") + " FROM " + p.Into() + " AS d WHERE NOT EXISTS (SELECT FROM " + source(p) +
 		" WHERE " + strings.Join(parts, " AND ") + ")"
 }

@@ -64,6 +64,9 @@ func (w *Worker) Verify(ctx context.Context, deep int) (Report, error) {
 		if err != nil {
 			return report, fmt.Errorf("verify: %w", err)
 		}
+		if err := w.readWhole(ctx, rows); err != nil {
+			return report, fmt.Errorf("verify: %w", err)
+		}
 		for i := range rows {
 			if w.verifyRow(&report, &rows[i]) {
 				sample.offer(rows[i].key)
@@ -73,7 +76,11 @@ func (w *Worker) Verify(ctx context.Context, deep int) (Report, error) {
 	if err := w.countOrphans(ctx, &report); err != nil {
 		return report, fmt.Errorf("verify %s: %w", w.o.Pipeline.Source(), err)
 	}
-	if err := w.embedSample(ctx, &report, sample.keys); err != nil {
+	embedSample := w.embedSample
+	if w.o.Pipeline.Chunked {
+		embedSample = w.embedChunkSample
+	}
+	if err := embedSample(ctx, &report, sample.keys); err != nil {
 		return report, fmt.Errorf("verify %s: %w", w.o.Pipeline.Source(), err)
 	}
 	return report, nil

@@ -135,6 +135,11 @@ func (w *Worker) writeBack(ctx context.Context, items []item) error {
 		return nil // every lease was lost: nothing of this may be written
 	}
 	c := sortItems(mine)
+	if p.Chunked && len(c.write) > 0 {
+		if err := w.writeChunks(ctx, tx, c.write); err != nil {
+			return fmt.Errorf("write back %s: %w", w.describe(len(items)), err)
+		}
+	}
 	batch := &pgx.Batch{}
 	w.queueMark(batch, mine, locked)
 	if err := w.queueDestination(batch, c); err != nil {
@@ -242,7 +247,7 @@ func keysOf(items []*item) []string {
 // queueDestination adds the statements that write the destination.
 func (w *Worker) queueDestination(batch *pgx.Batch, c change) error {
 	p := w.o.Pipeline
-	if len(c.write) > 0 {
+	if len(c.write) > 0 && !p.Chunked {
 		args, err := keyArrays(p, keysOf(c.write))
 		if err != nil {
 			return err
@@ -326,6 +331,9 @@ func (w *Worker) queueLedger(batch *pgx.Batch, c change) {
 			switch it.action {
 			case vectorIn:
 				hash := p.Stored.Hash(it.vector)
+				if p.Chunked {
+					hash = it.piecesHash()
+				}
 				texts[i], vectors[i] = it.row.textHash[:], hash[:]
 			case relabel:
 				texts[i], vectors[i] = it.row.ledgerText, it.row.ledgerVector
@@ -350,7 +358,11 @@ func (w *Worker) count(mine []item, done queue.Finished) {
 	for i := range mine {
 		switch mine[i].action {
 		case vectorIn:
-			w.stats.Written.Add(1)
+			if w.o.Pipeline.Chunked {
+				w.stats.Written.Add(int64(mine[i].written))
+			} else {
+				w.stats.Written.Add(1)
+			}
 			w.stats.Embedded.Add(1)
 			if w.o.Fresh != nil {
 				w.o.Fresh(now.Sub(mine[i].task.CommittedAt))

@@ -46,6 +46,7 @@ CREATE TABLE embedsidecar.pipeline (
     dims               integer     NOT NULL CHECK (dims > 0),
     plugin             text        NOT NULL,
     model              text        NOT NULL,
+    chunking           jsonb       NOT NULL DEFAULT '{}',
     generation         integer     NOT NULL DEFAULT 1,
     fingerprint        text        NOT NULL,
     lane               smallint    NOT NULL DEFAULT 1 CHECK (lane BETWEEN 0 AND 3),
@@ -58,6 +59,7 @@ CREATE TABLE embedsidecar.pipeline (
 );
 COMMENT ON TABLE embedsidecar.pipeline IS 'One source table, its text, one model and one destination.';
 COMMENT ON COLUMN embedsidecar.pipeline.watched_columns IS 'Columns other than the key that text and filter read; NULL: not known, every UPDATE counts as a change.';
+COMMENT ON COLUMN embedsidecar.pipeline.chunking IS 'How texts are cut into chunks: strategy, tokens, overlap, context. Empty: not at all.';
 COMMENT ON COLUMN embedsidecar.pipeline.fingerprint IS 'What the vectors of this generation were made with; a worker whose embedder differs gets no lease.';
 COMMENT ON COLUMN embedsidecar.pipeline.catalogue IS 'What the catalogue said of the table when the pipeline was last known to be whole: a difference asks for a scan.';
 
@@ -141,8 +143,8 @@ CREATE TABLE embedsidecar.ledger (
 ) WITH (fillfactor = 80, autovacuum_vacuum_scale_factor = 0.02);
 COMMENT ON TABLE embedsidecar.ledger IS 'What was last written for each row, so that a change that changes nothing costs nothing.';
 COMMENT ON COLUMN embedsidecar.ledger.source_hash IS '16 bytes per watched column: the start of the SHA-256 of its output text.';
-COMMENT ON COLUMN embedsidecar.ledger.text_hash IS 'SHA-256 of the text; NULL: no text (empty, or excluded by the filter), so no vector.';
-COMMENT ON COLUMN embedsidecar.ledger.vector_hash IS '8 bytes of the SHA-256 of the vector as little-endian float32; eight zero bytes: no vector.';
+COMMENT ON COLUMN embedsidecar.ledger.text_hash IS 'SHA-256 of the text (with chunks: of settings, context and text); NULL: no text (empty, or excluded by the filter), so no vector.';
+COMMENT ON COLUMN embedsidecar.ledger.vector_hash IS '8 bytes of the SHA-256 of the vector as little-endian float32 (with chunks: of their text hashes in order); eight zero bytes: no vector.';
 CREATE INDEX ledger_text_idx ON embedsidecar.ledger (text_hash) WHERE text_hash IS NOT NULL;
 
 -- A ring of partitions: pruning is TRUNCATE of the oldest, which a role may be granted, while dropping one needs its owner.

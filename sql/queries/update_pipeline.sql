@@ -5,6 +5,6 @@ UPDATE embedsidecar.pipeline AS p
 SET    table_oid = @oid, table_schema = @schema, table_name = @table, source_columns = @columns::text[]::name[], text_expression = @text,
        filter_expression = @filter, key_columns = @keys::text[]::name[], watched_columns = @watched::text[]::name[],
        destination_column = @into_column, destination_schema = @into_schema, destination_table = @into_table, dims = @dims, plugin = @plugin,
-       model = @model, fingerprint = @fingerprint, lane = @lane, enabled = @enabled, status = 'active', status_detail = '', catalogue = '{}',
+       model = @model, chunking = @chunking, fingerprint = @fingerprint, lane = @lane, enabled = @enabled, status = 'active', status_detail = '', catalogue = '{}',
        generation = p.generation + @generations
 WHERE  p.pipeline_id = @pipeline_id;

@@ -1,0 +1,349 @@
+package worker
+
+import (
+	"cmp"
+	"context"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/embedsidecar/embedsidecar/embed"
+	"github.com/embedsidecar/embedsidecar/embed/chunk"
+	"github.com/embedsidecar/embedsidecar/failpoint"
+	"github.com/embedsidecar/embedsidecar/pipeline"
+	"github.com/embedsidecar/embedsidecar/queue"
+)
+
+// Limits of what one row of a chunked pipeline may bring into memory.
+const (
+	// bigText is the most bytes of a text that is read along with those of other rows; a larger one is read by itself.
+	bigText = 32 << 10
+	// maxChunked is the most bytes of a text that is cut; a row with a larger one is a dead letter.
+	maxChunked = 4 << 20
+	// maxChunks is the most chunks of a row.
+	maxChunks = 8192
+	// maxTitle is how many characters of a context are looked at.
+	maxTitle = 2000
+	// estimatedAround is how many tokens a model is taken to put around a text when it does not say.
+	estimatedAround = 8
+	// leastTokens is the smallest limit for a chunk, whatever the model describes.
+	leastTokens = 8
+)
+
+// piece is a chunk on its way into the destination. Its place in item.pieces is its number.
+type piece struct {
+	chunk.Chunk
+	hash   [sha256.Size]byte // of what is embedded
+	vector []float32         // nil: not known yet, or not needed because the piece stays
+	empty  bool              // it has no token: no vector, no row
+	from   *storedChunk      // a stored chunk of the row with the same hash, which no other piece has taken; nil: none
+	stays  bool              // from has the number of the piece: its vector need not be written
+}
+
+// unknown tells whether the piece's vector is nowhere to be found.
+func (p *piece) unknown() bool { return p.vector == nil && p.from == nil && !p.empty }
+
+// storedChunk is what the destination holds of a row.
+type storedChunk struct {
+	no, start, end int
+	generation     int32
+	hash           [sha256.Size]byte
+	text           bool // its text is stored
+	respell        bool // under another spelling of the key
+}
+
+// embedderError is an error of the embedder, to be told from those of the database.
+type embedderError struct{ error }
+
+func (e embedderError) Unwrap() error { return e.error }
+
+// processChunked does with chunks what process does with whole texts, for items of which it is known what they need. The rows are
+// written a few at a time, so that those with many chunks do not keep the others waiting; the texts of large rows are not there yet.
+func (w *Worker) processChunked(ctx context.Context, items []item) error {
+	alone := items[0].task.Alone()
+	slices.SortStableFunc(items, func(a, b item) int { return cmp.Compare(a.size(), b.size()) })
+	first := slices.IndexFunc(items, func(it item) bool { return it.size() > 0 })
+	if first < 0 {
+		first = len(items)
+	}
+	if first > 0 {
+		if err := w.prepare(ctx, items[:first], alone); err != nil {
+			return w.groupFailed(ctx, items[:first], items[first:], err)
+		}
+	}
+	for begin := 0; begin < len(items); {
+		end := begin + 1
+		if begin < first {
+			end = w.groupEnd(items[:first], begin)
+		}
+		group, rest := items[begin:end], items[end:]
+		if begin >= first {
+			if err := w.readLarge(ctx, group); err != nil {
+				return w.lookFailed(ctx, tasksOf(items[begin:]), err)
+			}
+			if err := w.prepare(ctx, group, alone); err != nil {
+				return w.groupFailed(ctx, group, rest, err)
+			}
+		}
+		if err := w.embedPieces(ctx, group, alone); err != nil {
+			return w.groupFailed(ctx, group, rest, err)
+		}
+		if err := failpoint.Hit("worker/after-embed"); err != nil {
+			return err
+		}
+		if err := w.finish(ctx, group); err != nil {
+			return err
+		}
+		begin = end
+	}
+	return nil
+}
+
+// size is the size of a text that is still to be read.
+func (it *item) size() int {
+	if it.action == vectorIn && it.row.leftOut() {
+		return it.row.bytes
+	}
+	return 0
+}
+
+// groupEnd returns the end of a group of items whose pieces to embed are about a batch.
+func (w *Worker) groupEnd(items []item, begin int) int {
+	n := 0
+	for i := begin; i < len(items); i++ {
+		for k := range items[i].pieces {
+			if items[i].pieces[k].unknown() {
+				n++
+			}
+		}
+		if n > w.o.BatchRows && i > begin {
+			return i
+		}
+	}
+	return len(items)
+}
+
+// groupFailed ends a batch at a group of items that could not be read or embedded; rest comes after it.
+func (w *Worker) groupFailed(ctx context.Context, group, rest []item, err error) error {
+	if _, ok := errors.AsType[embedderError](err); !ok || ctx.Err() != nil {
+		return err
+	}
+	if len(rest) > 0 && ctx.Err() == nil {
+		// These were not in the embedder.
+		_, code := embed.Classify(err)
+		if err := w.postpone(ctx, tasksOf(rest), embed.Transient, code, "the embedder failed on other rows of the batch", max(w.o.Service.Rest(), w.o.Retry.Initial/4)); err != nil {
+			return err
+		}
+	}
+	return w.embedderFailed(ctx, tasksOf(group), err)
+}
+
+func tasksOf(items []item) []queue.Task {
+	tasks := make([]queue.Task, len(items))
+	for i := range items {
+		tasks[i] = items[i].task
+	}
+	return tasks
+}
+
+// readLarge reads the row of one item again, with all of its text, and decides anew.
+func (w *Worker) readLarge(ctx context.Context, one []item) error {
+	found, err := w.look(ctx, []queue.Task{one[0].task}, w.sql.big)
+	if err != nil {
+		return err
+	}
+	w.decide(found)
+	if it := &found[0]; it.size() > 0 {
+		it.action, it.err = broken, &embed.TextError{
+			Class: embed.Data, Code: "too_long",
+			Message: fmt.Sprintf("%d bytes of text are more than the %d that are cut into chunks", it.row.bytes, maxChunked),
+		}
+	}
+	one[0] = found[0]
+	return w.lookAgain(ctx, found)
+}
+
+// prepare cuts the texts of items and finds out which of their pieces have a vector already.
+func (w *Worker) prepare(ctx context.Context, items []item, alone bool) error {
+	if err := w.cut(ctx, items, alone); err != nil {
+		return embedderError{err}
+	}
+	if err := w.matchStored(ctx, items); err != nil {
+		return err
+	}
+	return w.reuseChunks(ctx, items)
+}
+
+// cut cuts the texts of items that need vectors.
+func (w *Worker) cut(ctx context.Context, items []item, alone bool) error {
+	var cutting []*item
+	for i := range items {
+		if it := &items[i]; it.action == vectorIn {
+			cutting = append(cutting, it)
+		}
+	}
+	if len(cutting) == 0 {
+		return nil
+	}
+	err := w.cutItems(ctx, cutting, alone)
+	if class, code := embed.Classify(err); err == nil || class != embed.Data {
+		return err
+	} else if len(cutting) == 1 {
+		cutting[0].action, cutting[0].err = broken, &embed.TextError{Class: class, Code: code, Message: "the embedder did not say where the tokens of this text end"}
+		return nil
+	}
+	for i := range items {
+		if err := w.cut(ctx, items[i:i+1], alone); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (w *Worker) cutItems(ctx context.Context, items []*item, alone bool) error {
+	settings, texts, err := w.tokens(ctx, items, alone)
+	if err != nil {
+		return err
+	}
+	for i, it := range items {
+		chunks, err := cutOne(settings, texts[2*i], texts[2*i+1])
+		switch {
+		case err != nil:
+			it.action, it.err = broken, err
+		case len(chunks) == 0:
+			it.action = empty
+		case len(chunks) > maxChunks:
+			it.action, it.err = broken, &embed.TextError{
+				Class: embed.Data, Code: "too_many_chunks",
+				Message: fmt.Sprintf("its text makes %d chunks, more than %d: raise chunking.tokens", len(chunks), maxChunks),
+			}
+		}
+		if it.action != vectorIn {
+			continue
+		}
+		it.pieces = make([]piece, len(chunks))
+		for k, c := range chunks {
+			it.pieces[k] = piece{Chunk: c, hash: pipeline.TextHash(c.Embedded(it.row.text))}
+		}
+	}
+	return nil
+}
+
+// tokens returns how to cut, and for each item its text and its title with where their tokens end.
+func (w *Worker) tokens(ctx context.Context, items []*item, alone bool) (chunk.Settings, []chunk.Text, error) {
+	c := w.o.Pipeline.Chunking
+	settings := chunk.Settings{Strategy: chunk.Strategy(c.Strategy), Tokens: c.Tokens, Overlap: c.Overlap}
+	texts := make([]string, 0, 2*len(items))
+	for _, it := range items {
+		texts = append(texts, it.row.text, it.row.title)
+	}
+	cut := make([]chunk.Text, len(texts))
+	if !c.On() {
+		for i, text := range texts {
+			cut[i].Text = text
+		}
+		return settings, cut, nil
+	}
+	about, err := w.o.Service.Describe(ctx)
+	if err != nil {
+		return settings, nil, err
+	}
+	tokens, err := w.o.Service.Tokenize(ctx, texts, alone)
+	if errors.Is(err, embed.ErrNoTokens) && c.Strategy != pipeline.ChunkTokens {
+		tokens, err = embed.Tokens{Ends: make([][]int, len(texts)), Around: estimatedAround}, nil
+		for i, text := range texts {
+			tokens.Ends[i] = chunk.Estimate(text)
+		}
+	}
+	if err != nil {
+		return settings, nil, err
+	}
+	if about.MaxTokens > 0 {
+		settings.Tokens = max(leastTokens, min(settings.Tokens, about.MaxTokens-tokens.Around))
+	}
+	for i, text := range texts {
+		cut[i] = chunk.Text{Text: text, Ends: tokens.Ends[i]}
+	}
+	return settings, cut, nil
+}
+
+// cutOne keeps a panic of a parser to the text that caused it.
+func cutOne(s chunk.Settings, text, title chunk.Text) (chunks []chunk.Chunk, err error) {
+	defer func() {
+		if p := recover(); p != nil { // what was panicked with may hold the text
+			err = &embed.TextError{Class: embed.Data, Code: "not_cut", Message: fmt.Sprintf("cutting it into chunks failed (%T)", p)}
+		}
+	}()
+	return chunk.Cut(s, text, title), nil
+}
+
+// embedPieces asks for the vectors of pieces that have none, numbers the pieces, and fetches those vectors that stay in the
+// destination under another number.
+func (w *Worker) embedPieces(ctx context.Context, items []item, alone bool) error {
+	var (
+		texts  []string
+		owners []*item
+		wanted []*piece
+	)
+	for i := range items {
+		it := &items[i]
+		for k := range it.pieces {
+			if p := &it.pieces[k]; it.action == vectorIn && p.unknown() {
+				texts, owners, wanted = append(texts, p.Embedded(it.row.text)), append(owners, it), append(wanted, p)
+			}
+		}
+	}
+	if len(texts) > 0 {
+		if err := failpoint.Hit("worker/before-embed"); err != nil {
+			return err
+		}
+	}
+	for len(texts) > 0 {
+		n := min(len(texts), w.o.BatchRows)
+		results, err := w.o.Service.Embed(ctx, embed.Document, texts[:n], alone)
+		if err != nil {
+			return embedderError{err}
+		}
+		for j, result := range results {
+			switch {
+			case result.Err != nil:
+				owners[j].action, owners[j].err = broken, result.Err
+			case result.Empty:
+				wanted[j].empty = true
+			default:
+				wanted[j].vector = result.Vector
+			}
+		}
+		texts, owners, wanted = texts[n:], owners[n:], wanted[n:]
+	}
+	for i := range items {
+		items[i].number()
+	}
+	return w.fetchMoved(ctx, items)
+}
+
+// number leaves out pieces without a token, so that the place of each becomes its number.
+func (it *item) number() {
+	if it.action != vectorIn {
+		return
+	}
+	it.pieces = slices.DeleteFunc(it.pieces, func(p piece) bool { return p.empty })
+	if len(it.pieces) == 0 {
+		it.action = empty
+	}
+	for no := range it.pieces {
+		p := &it.pieces[no]
+		p.stays = p.from != nil && p.from.no == no && !p.from.respell
+	}
+}
+
+// piecesHash is the vector hash of a row's chunks in the ledger.
+func (it *item) piecesHash() (hash [pipeline.VectorHashSize]byte) {
+	h := sha256.New()
+	for i := range it.pieces {
+		_, _ = h.Write(it.pieces[i].hash[:])
+	}
+	copy(hash[:], h.Sum(nil))
+	return hash
+}
