@@ -63,8 +63,8 @@ type Pipeline struct {
 	Stored      Stored // the type of the destination
 	Generation  int32
 	Fingerprint string // of what made the vectors of this generation
-	Chunked     bool // the embedding table has the columns of chunks: text_hash is that of a chunk
-	HashIndexed bool // it has an index by text_hash
+	Chunked     bool   // the embedding table has the columns of chunks: text_hash is that of a chunk
+	HashIndexed bool   // it has an index by text_hash
 	Status      Status
 	Detail      string // why the status is not active
 }

@@ -206,14 +206,14 @@ var errMoved = &pgconn.PgError{Code: pgerrcode.SerializationFailure, Message: "s
 func (w *Worker) fetchMoved(ctx context.Context, items []item) error {
 	var (
 		keys   []string
-		nos    []int32
+		nos    []int
 		hashes [][]byte
 		moved  []*piece
 	)
 	for i := range items {
 		for k := range items[i].pieces {
 			if p := &items[i].pieces[k]; items[i].action == vectorIn && p.from != nil && !p.stays && p.vector == nil {
-				keys, nos = append(keys, items[i].task.RowKey), append(nos, int32(p.from.no))
+				keys, nos = append(keys, items[i].task.RowKey), append(nos, p.from.no)
 				hashes, moved = append(hashes, p.hash[:]), append(moved, p)
 			}
 		}
@@ -251,9 +251,9 @@ const chunkWindow = 500
 // over what has the number now, and what is behind the last chunk goes.
 func (w *Worker) writeChunks(ctx context.Context, tx pgx.Tx, items []*item) error {
 	var shifted, put chunkRows
-	ends := make([]int32, len(items))
+	ends := make([]int, len(items))
 	for i, it := range items {
-		ends[i] = int32(len(it.pieces))
+		ends[i] = len(it.pieces)
 		for no := range it.pieces {
 			p := &it.pieces[no]
 			if !p.stays {
@@ -301,7 +301,7 @@ func (w *Worker) writeChunks(ctx context.Context, tx pgx.Tx, items []*item) erro
 // chunkRows are rows of an embedding table, column by column.
 type chunkRows struct {
 	keys              []string
-	nos, starts, ends []int32
+	nos, starts, ends []int
 	hashes            [][]byte
 	contexts          []string
 	texts             []*string
@@ -310,8 +310,8 @@ type chunkRows struct {
 
 func (r *chunkRows) add(it *item, no int, text bool) {
 	p := &it.pieces[no]
-	r.keys, r.nos = append(r.keys, it.task.RowKey), append(r.nos, int32(no))
-	r.starts, r.ends = append(r.starts, int32(p.Start)), append(r.ends, int32(p.End))
+	r.keys, r.nos = append(r.keys, it.task.RowKey), append(r.nos, no)
+	r.starts, r.ends = append(r.starts, p.Start), append(r.ends, p.End)
 	r.hashes, r.contexts, r.vectors = append(r.hashes, p.hash[:]), append(r.contexts, p.Context), append(r.vectors, pgvector.NewVector(p.vector))
 	var stored *string
 	if text {

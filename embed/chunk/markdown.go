@@ -1,6 +1,7 @@
 package chunk
 
 import (
+	"slices"
 	"strings"
 
 	"github.com/yuin/goldmark/ast"
@@ -39,7 +40,7 @@ func (c *cutter) markdown() {
 			for len(path) > 0 && path[len(path)-1].level >= own.level {
 				path = path[:len(path)-1]
 			}
-			path = append(path[:len(path):len(path)], own)
+			path = append(slices.Clip(path), own)
 			c.section(path)
 			if !afterHeading {
 				c.next, c.above = hard, n.start

@@ -1,6 +1,7 @@
 package chunk
 
 import (
+	"slices"
 	"strings"
 	"unicode"
 )
@@ -30,8 +31,8 @@ func (c *cutter) section(path []title) {
 	if c.title != "" {
 		cost = c.titles + jointTokens
 	}
-	for i := len(path) - 1; i >= 0; i-- { // the innermost say most
-		with := cost + path[i].tokens + jointTokens
+	for i, t := range slices.Backward(path) { // the innermost say most
+		with := cost + t.tokens + jointTokens
 		if with > c.settings.Tokens/contextShare {
 			path = path[i+1:]
 			break
