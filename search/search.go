@@ -79,16 +79,7 @@ func Similar(ctx context.Context, db DB, p *pipeline.Pipeline, key string, r Req
 		for i, v := range values {
 			params[i], args[i] = fmt.Sprintf("$%d::text", i+1), v
 		}
-		var actual string
-		var vector []byte
-		err := tx.QueryRow(ctx, vectorOf(p, params), append([]any{pgx.QueryResultFormats{pgx.TextFormatCode, pgx.BinaryFormatCode}}, args...)...).Scan(&actual, (*rawBytes)(&vector))
-		switch {
-		case errors.Is(err, pgx.ErrNoRows) || err == nil && vector == nil:
-			return ErrNoRow
-		case err != nil:
-			return rephrase(err)
-		}
-		stored, err := p.Stored.ParseBinary(vector)
+		actual, stored, err := storedVector(ctx, tx, p, params, args)
 		if err != nil {
 			return err
 		}
@@ -107,6 +98,28 @@ func Similar(ctx context.Context, db DB, p *pipeline.Pipeline, key string, r Req
 		return nil
 	})
 	return hits, err
+}
+
+// storedVector returns the vector of one row, and its key as the row prints it.
+func storedVector(ctx context.Context, tx pgx.Tx, p *pipeline.Pipeline, params []string, args []any) (key string, vector []float32, err error) {
+	formats := pgx.QueryResultFormats{pgx.TextFormatCode, pgx.BinaryFormatCode}
+	rows, err := tx.Query(ctx, vectorOf(p, params), append([]any{formats}, args...)...)
+	if err != nil {
+		return "", nil, rephrase(err)
+	}
+	defer rows.Close()
+	if !rows.Next() {
+		if err := rows.Err(); err != nil {
+			return "", nil, rephrase(err)
+		}
+		return "", nil, ErrNoRow
+	}
+	raw := rows.RawValues()
+	if raw[1] == nil {
+		return "", nil, ErrNoRow
+	}
+	vector, err = p.Stored.ParseBinary(raw[1])
+	return string(raw[0]), vector, err
 }
 
 // Explanation is how a search is done.
@@ -247,19 +260,6 @@ func vectorText(v []float32) string {
 		b = strconv.AppendFloat(b, float64(x), 'g', -1, 32)
 	}
 	return string(append(b, ']'))
-}
-
-// rawBytes takes a value as it came.
-type rawBytes []byte
-
-// ScanBytes implements pgtype.BytesScanner.
-func (b *rawBytes) ScanBytes(v []byte) error {
-	if v == nil {
-		*b = nil
-		return nil
-	}
-	*b = append(rawBytes{}, v...)
-	return nil
 }
 
 func quote(name string) string { return `"` + strings.ReplaceAll(name, `"`, `""`) + `"` }
