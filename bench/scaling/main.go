@@ -111,7 +111,7 @@ func measure(ctx context.Context, o options, out io.Writer) error {
 	}
 	for _, n := range o.replicas {
 		slices.SortFunc(results[n], func(a, b figure) int { return int(a.rate - b.rate) })
-		print(out, fmt.Sprintf("replicas: %d", n), results[n][len(results[n])/2], o.ideal(n))
+		printFigure(out, fmt.Sprintf("replicas: %d", n), results[n][len(results[n])/2], o.ideal(n))
 	}
 	if most := slices.Max(o.replicas); most > 1 {
 		f, err := run(ctx, o, most, o.length/3)
@@ -119,12 +119,12 @@ func measure(ctx context.Context, o options, out io.Writer) error {
 			return err
 		}
 		ideal := o.ideal(most)/3 + o.ideal(most-1)*2/3
-		print(out, fmt.Sprintf("%d, one dies after a third", most), f, ideal)
+		printFigure(out, fmt.Sprintf("%d, one dies after a third", most), f, ideal)
 	}
 	return nil
 }
 
-func print(out io.Writer, what string, f figure, ideal float64) {
+func printFigure(out io.Writer, what string, f figure, ideal float64) {
 	fmt.Fprintf(out, "%-26s %10.0f %9.0f%% %10s %8d   %v\n", what, f.rate, 100*f.rate/ideal, f.p50.Round(time.Millisecond), f.failed, f.shares)
 }
 
