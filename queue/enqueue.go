@@ -112,7 +112,7 @@ func (q *Queue) Enqueue(ctx context.Context, db DB, b Batch) (Enqueued, error) {
 	if err := failpoint.Hit("queue/after-enqueue-commit"); err != nil {
 		return Enqueued{}, err
 	}
-	q.Wake(touched...)
+	q.wakeLanes(touched)
 	return done, nil
 }
 
@@ -149,7 +149,8 @@ func awaitVisible(ctx context.Context, tx pgx.Tx, changes []Change) error {
 	}
 }
 
-func upsert(ctx context.Context, tx pgx.Tx, changes []Change) (done Enqueued, pipelines []int32, err error) {
+// upsert makes tasks of changes and returns the lanes they wait in: each a pipeline and a lane.
+func upsert(ctx context.Context, tx pgx.Tx, changes []Change) (done Enqueued, touched [][]int32, err error) {
 	n := len(changes)
 	if n == 0 {
 		return Enqueued{}, nil, nil
@@ -169,11 +170,11 @@ func upsert(ctx context.Context, tx pgx.Tx, changes []Change) (done Enqueued, pi
 	}
 	err = tx.QueryRow(ctx, sqlfiles.Query("enqueue_tasks"), pgx.StrictNamedArgs{
 		"pipeline_ids": ids, "row_keys": keys, "lanes": lanes, "xids": xids, "lsns": lsns, "committed_ats": times, "patterns": patterns,
-	}).Scan(&done.Made, &done.Joined, &done.Dropped, &pipelines)
+	}).Scan(&done.Made, &done.Joined, &done.Dropped, &touched)
 	if err != nil {
 		return Enqueued{}, nil, fmt.Errorf("enqueue %d changes: %w", n, err)
 	}
-	return done, pipelines, nil
+	return done, touched, nil
 }
 
 // mergeChanges leaves one change per row, sorted so that two enqueues never lock tasks in opposite orders. The last change

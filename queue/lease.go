@@ -160,19 +160,21 @@ func (q *Queue) advance(pipelineID int32, lane pipeline.Lane, tasks []Task) {
 	}
 }
 
-// Waiting tells whether a pipeline has a task that waits to be leased by this kind of claimer. After a Lease that returned none it
-// means that the change is in the WAL but not visible to other sessions yet.
-func (q *Queue) Waiting(ctx context.Context, pipelineID int32, who Who) (bool, error) {
-	c, err := q.resetCursor(ctx, pipelineID)
-	if err != nil {
-		return false, err
+// Waiting tells whether a pipeline had a task that waits to be leased by this kind of claimer when Lease last looked. After a Lease that
+// returned none, which always looks anew, it means that the change is in the WAL but not visible to other sessions yet.
+func (q *Queue) Waiting(pipelineID int32, who Who) bool {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	c, ok := q.cursors[pipelineID]
+	if !ok {
+		return false
 	}
 	for lane, place := range c.place {
 		if place >= 0 && (who == Anyone || pipeline.Lane(lane) != pipeline.Low) {
-			return true, nil
+			return true
 		}
 	}
-	return false, nil
+	return false
 }
 
 // Extend gives running leases another span of time from now.

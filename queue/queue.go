@@ -105,23 +105,49 @@ func (q *Queue) Woken(pipelineID int32, who Who) <-chan struct{} {
 	return q.wakersLocked(pipelineID)[who]
 }
 
-// Wake tells the workers of pipelines that there may be work.
+// Wake tells the workers of pipelines that there may be work, in whatever lane.
 func (q *Queue) Wake(pipelineIDs ...int32) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	for _, id := range pipelineIDs {
 		if c, ok := q.cursors[id]; ok {
 			for lane := range c.place {
-				if c.place[lane] < 0 {
-					c.place[lane] = c.last[lane]
-				}
+				c.openLocked(lane)
 			}
 		}
-		for _, w := range q.wakersLocked(id) {
-			select {
-			case w <- struct{}{}:
-			default: // already woken
-			}
+		q.tellLocked(id, pipeline.Urgent)
+	}
+}
+
+// wakeLanes is Wake when it is known in which lanes the work is, each a pipeline and a lane: the others need not be asked.
+func (q *Queue) wakeLanes(lanes [][]int32) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	for _, l := range lanes {
+		id, lane := l[0], l[1]
+		if c, ok := q.cursors[id]; ok {
+			c.openLocked(int(lane))
+		}
+		q.tellLocked(id, pipeline.Lane(lane))
+	}
+}
+
+// openLocked has the next claim ask a lane that looked empty.
+func (c *cursor) openLocked(lane int) {
+	if c.place[lane] < 0 {
+		c.place[lane] = c.last[lane]
+	}
+}
+
+// tellLocked wakes whoever takes tasks of a lane.
+func (q *Queue) tellLocked(pipelineID int32, lane pipeline.Lane) {
+	for who, w := range q.wakersLocked(pipelineID) {
+		if Who(who) == Express && lane == pipeline.Low {
+			continue
+		}
+		select {
+		case w <- struct{}{}:
+		default: // already woken
 		}
 	}
 }

@@ -133,8 +133,7 @@ func (w *Worker) loop(ctx, hard context.Context, who queue.Who) {
 			failed, hidden = 100*time.Millisecond, firstPause
 			continue
 		}
-		waiting, err := w.o.Queue.Waiting(ctx, w.o.Pipeline.ID, who)
-		if err == nil && waiting {
+		if w.o.Queue.Waiting(w.o.Pipeline.ID, who) {
 			// In the WAL, not yet visible to us (or just leased by a neighbour): soon.
 			if !sleep(ctx, hidden) {
 				return

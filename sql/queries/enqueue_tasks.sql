@@ -3,8 +3,8 @@
 -- NULL where the change must be looked at, otherwise what the ledger entry must be LIKE for it to be dropped.
 -- A change is dropped only if no open task exists for its key and the ledger says so, both seen in this statement's one
 -- snapshot, and only if its transaction is visible in it: the WAL runs ahead of visibility, and so may the ledger.
--- Rows: one: how many tasks were made, how many changes joined a waiting task, how many were dropped, and which pipelines have
--- work. Locks: the tasks, by pipeline and key. Index: primary key of ledger, unique key of task.
+-- Rows: one: how many tasks were made, how many changes joined a waiting task, how many were dropped, and which lanes of
+-- which pipelines have work. Locks: the tasks, by pipeline and key. Index: primary key of ledger, unique key of task.
 WITH input AS (
     SELECT pipeline_id, row_key, lane, xid32, lsn, committed_at, pattern
     FROM unnest(@pipeline_ids::integer[], @row_keys::text[], @lanes::smallint[], @xids::bigint[], @lsns::pg_lsn[],
@@ -50,9 +50,9 @@ WITH input AS (
         error_class   = NULL,
         error_code    = NULL,
         error_message = NULL
-    RETURNING t.pipeline_id, (t.gen = 1) AS fresh
+    RETURNING t.pipeline_id, t.lane, (t.gen = 1) AS fresh
 )
 SELECT (SELECT count(*) FROM upserted WHERE fresh)                             AS made,
        (SELECT count(*) FROM upserted WHERE NOT fresh)                         AS joined,
        (SELECT count(*) FROM judged WHERE verdict = 'drop')                    AS dropped,
-       ARRAY(SELECT DISTINCT pipeline_id FROM upserted)                        AS pipelines;
+       ARRAY(SELECT DISTINCT ARRAY[pipeline_id, lane] FROM upserted)           AS touched;
