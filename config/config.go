@@ -32,6 +32,8 @@ type Config struct {
 	ModelSHA256 string
 	// ModelDir is where models are looked for by name, instead of the usual folders. Default "": the usual ones.
 	ModelDir string
+	// Hub is where models pull fetches from. Default: the public hub that most models are published on.
+	Hub string
 	// ONNXRuntime is the ONNX Runtime library (a file) for the plugin onnx. Default "": looked for in the usual folders.
 	ONNXRuntime string
 	// Threads is how many threads an embedder may use. Default 0: as many as there are CPUs.
@@ -206,6 +208,7 @@ func Default() *Config {
 		Slot:        Slot{Name: "embedsidecar"},
 		Publication: Publication{Name: "embedsidecar"},
 		Plugins:     Plugins{Default: "onnx"},
+		Hub:         "https://huggingface.co",
 		Workers:     Workers{BatchRows: 256, CacheBytes: 64 << 20, DrainTimeout: 20 * time.Second},
 		Lease:       30 * time.Second,
 		Retry:       Retry{MaxAttempts: 8, Initial: time.Second, Max: 5 * time.Minute},

@@ -94,6 +94,14 @@ func (f Finder) modelDirs() []string {
 	return dirs
 }
 
+// Models returns the folders in which Model looks for a name.
+func (f Finder) Models(dir string) []string {
+	if dir != "" {
+		return []string{dir}
+	}
+	return f.modelDirs()
+}
+
 func (f Finder) libraryDirs() []string {
 	dirs := append(f.beside("lib", "../lib"), filepath.Join(systemDir, "lib"))
 	if f.Cache != "" {

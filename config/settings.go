@@ -131,6 +131,8 @@ func Settings() []Setting {
 			func(c *Config) *string { return &c.Plugins.Dir }),
 		text("plugins.catalog_file", "plugin-catalog", GroupEmbedding, "FILE", "file of registered plugins (default: catalog.yaml in the folder of plugins)",
 			func(c *Config) *string { return &c.Plugins.CatalogFile }),
+		text("hub", "hub", GroupEmbedding, "URL", "where models pull fetches from",
+			func(c *Config) *string { return &c.Hub }),
 		text("onnxruntime", "onnxruntime", GroupEmbedding, "FILE", "ONNX Runtime library for the plugin onnx",
 			func(c *Config) *string { return &c.ONNXRuntime }),
 		auto("threads", "threads", GroupEmbedding, "threads an embedder may use", maxThreads,

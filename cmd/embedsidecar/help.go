@@ -12,7 +12,7 @@ import (
 
 // The order of headings in help texts.
 var (
-	commandGroups = []string{groupStart, groupObserve, groupOperate, groupSearch, groupPlugins, groupAdmin}
+	commandGroups = []string{groupStart, groupObserve, groupOperate, groupSearch, groupPlugins, groupModels, groupAdmin}
 	flagGroups    = []string{"", config.GroupPipeline, config.GroupDatabase, config.GroupEmbedding, config.GroupWork, config.GroupOps, groupGeneral}
 )
 

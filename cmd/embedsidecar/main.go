@@ -44,7 +44,7 @@ func commands() []*command {
 		newStatus(), newWait(), newVerify(), newCacheStats(),
 		newPause(), newResume(), newRetry(),
 		newSearch(), newSimilar(), newEmbed(),
-	}, pluginCommands(), []*command{
+	}, pluginCommands(), modelCommands(), []*command{
 		newRoles(), newVersion(),
 	})
 }

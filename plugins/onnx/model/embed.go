@@ -120,6 +120,7 @@ func (m *Model) embed(ctx context.Context, b *batch, results []embed.Result) err
 					return fmt.Errorf("embed %d texts: %w", p.end-p.first, err)
 				}
 				left.Add(int64(-p.cost()))
+				m.work.add(p, b.lengths)
 			}
 		})
 	}

@@ -1,0 +1,126 @@
+package main
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"slices"
+	"time"
+
+	ort "github.com/yalue/onnxruntime_go"
+
+	"github.com/embedsidecar/embedsidecar/plugins/onnx/wordpiece"
+)
+
+// bare is ONNX Runtime and nothing else: texts are tokens already, sorted by length and cut into batches, and what the network
+// answers is looked at by nobody.
+type bare struct {
+	session *ort.DynamicAdvancedSession
+	dims    int
+	texts   [][]int32 // sorted, shortest first
+	inputs  [3][]int64
+	output  []float32
+}
+
+const maxTokens, dims = 256, 384
+
+// newBare makes the session. The library must be loaded.
+func newBare(folder string, threads int, spin bool, texts []string) (*bare, error) {
+	tokenizer, err := wordpiece.Load(filepath.Join(folder, "tokenizer.json"))
+	if err != nil {
+		return nil, err
+	}
+	b := &bare{dims: dims, output: make([]float32, budgets[len(budgets)-1]*dims)}
+	for _, text := range texts {
+		ids, _ := tokenizer.Encode(nil, text, maxTokens)
+		b.texts = append(b.texts, ids)
+	}
+	slices.SortFunc(b.texts, func(x, y []int32) int { return cmp.Compare(len(x), len(y)) })
+	for i := range b.inputs {
+		b.inputs[i] = make([]int64, budgets[len(budgets)-1])
+	}
+	options, err := ort.NewSessionOptions()
+	if err != nil {
+		return nil, fmt.Errorf("make session options: %w", err)
+	}
+	spinning := "0"
+	if spin {
+		spinning = "1"
+	}
+	err = errors.Join(options.SetIntraOpNumThreads(threads), options.SetInterOpNumThreads(1),
+		options.SetGraphOptimizationLevel(ort.GraphOptimizationLevelEnableAll), options.SetMemPattern(false),
+		options.AddSessionConfigEntry("session.intra_op.allow_spinning", spinning))
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = options.Destroy() }()
+	b.session, err = ort.NewDynamicAdvancedSession(filepath.Join(folder, "model.onnx"),
+		[]string{"input_ids", "attention_mask", "token_type_ids"}, []string{"last_hidden_state"}, options)
+	return b, err
+}
+
+// run sends texts of one batch through the network, padded to the longest.
+func (b *bare) run(texts [][]int32) error {
+	width := len(texts[len(texts)-1])
+	ids, mask, types := b.inputs[0][:0], b.inputs[1][:0], b.inputs[2][:0]
+	for _, text := range texts {
+		for place := range width {
+			id, isText := int64(0), int64(0)
+			if place < len(text) {
+				id, isText = int64(text[place]), 1
+			}
+			ids, mask, types = append(ids, id), append(mask, isText), append(types, 0)
+		}
+	}
+	shape := ort.NewShape(int64(len(texts)), int64(width))
+	var values []ort.Value
+	defer func() {
+		for _, value := range values {
+			_ = value.Destroy()
+		}
+	}()
+	for _, in := range [][]int64{ids, mask, types} {
+		value, err := ort.NewTensor(shape, in)
+		if err != nil {
+			return err
+		}
+		values = append(values, value)
+	}
+	out, err := ort.NewTensor(ort.NewShape(int64(len(texts)), int64(width), int64(b.dims)), b.output)
+	if err != nil {
+		return err
+	}
+	values = append(values, out)
+	return b.session.Run(values[:3], values[3:])
+}
+
+// all runs every text in batches of at most budget tokens, padding included, and returns how long that took.
+func (b *bare) all(budget int) (time.Duration, error) {
+	began := time.Now()
+	for first := 0; first < len(b.texts); {
+		end := first + 1
+		for end < len(b.texts) && (end+1-first)*len(b.texts[end]) <= budget {
+			end++
+		}
+		if err := b.run(b.texts[first:end]); err != nil {
+			return 0, err
+		}
+		first = end
+	}
+	return time.Since(began), nil
+}
+
+// singles runs some texts one by one and returns what each took.
+func (b *bare) singles(texts []string, tokenizer *wordpiece.Tokenizer) ([]time.Duration, error) {
+	var took []time.Duration
+	for _, text := range texts {
+		ids, _ := tokenizer.Encode(nil, text, maxTokens)
+		began := time.Now()
+		if err := b.run([][]int32{ids}); err != nil {
+			return nil, err
+		}
+		took = append(took, time.Since(began))
+	}
+	return took, nil
+}

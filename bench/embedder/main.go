@@ -1,0 +1,279 @@
+// Command embedder measures the plugin onnx beside a bare loop over ONNX Runtime and beside sentence-transformers: the same
+// model, texts and threads, in turns within the same run. bench/README.md says what the figures mean.
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/embedsidecar/embedsidecar/config"
+	"github.com/embedsidecar/embedsidecar/embed"
+	"github.com/embedsidecar/embedsidecar/plugins/host"
+	"github.com/embedsidecar/embedsidecar/plugins/onnx/model"
+	"github.com/embedsidecar/embedsidecar/plugins/onnx/wordpiece"
+)
+
+// budgets are the batch sizes, in tokens, that the bare loop may choose from; batches those of sentence-transformers, in texts.
+var (
+	budgets = []int{256, 512, 1024, 2048, 4096}
+	batches = []int{4, 8, 16, 32}
+)
+
+const (
+	callTexts = 512 // of one call, as the plugin describes
+	sweep     = 400 // texts that the best batch is chosen with
+	singles   = 200 // texts whose latency is measured
+)
+
+type options struct {
+	texts, python, weights, plugin string
+	count, rounds, threads         int
+}
+
+func main() {
+	var o options
+	flag.StringVar(&o.texts, "texts", "", "file with a JSON object a line that has a \"text\" (required)")
+	flag.IntVar(&o.count, "count", 2000, "how many of the texts")
+	flag.IntVar(&o.rounds, "rounds", 3, "rounds")
+	flag.IntVar(&o.threads, "threads", runtime.GOMAXPROCS(0), "threads of everybody")
+	flag.StringVar(&o.plugin, "plugin", filepath.Join("bin", "plugins", "embedsidecar-onnx"), "program of the plugin")
+	flag.StringVar(&o.python, "python", "", "Python with sentence-transformers (left out when empty)")
+	flag.StringVar(&o.weights, "weights", "", "folder of the same model for sentence-transformers, with model.safetensors")
+	flag.Parse()
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	if err := measure(ctx, o); err != nil {
+		fmt.Fprintf(os.Stderr, "bench-embedder: error: %s\n", err)
+		os.Exit(1)
+	}
+}
+
+// A contender embeds all texts and says how long that took; cpu is the CPU time of its process so far.
+type contender struct {
+	name string
+	run  func() (time.Duration, error)
+	cpu  func() time.Duration
+	rate []float64 // texts/s by round
+	cost []float64 // CPU us by text
+}
+
+func measure(ctx context.Context, o options) error {
+	texts, err := readTexts(o.texts, o.count)
+	if err != nil {
+		return err
+	}
+	program, err := os.Executable()
+	if err != nil {
+		return err
+	}
+	find := config.NewFinder(program, os.Environ())
+	folder, err := find.Model(config.DefaultONNXModel, os.Getenv("EMBEDSIDECAR_MODEL_DIR"))
+	if err != nil {
+		return err
+	}
+	library, err := find.Library(os.Getenv("EMBEDSIDECAR_ONNXRUNTIME"))
+	if err != nil {
+		return err
+	}
+	m, err := model.Open(ctx, model.Options{Folder: folder, Library: library, Threads: o.threads})
+	if err != nil {
+		return err
+	}
+	defer func() { _ = m.Close() }()
+	plain, err := newBare(folder, o.threads, false, texts)
+	if err != nil {
+		return err
+	}
+	spinning, err := newBare(folder, o.threads, true, texts)
+	if err != nil {
+		return err
+	}
+	plugin, err := host.New(host.Options{Path: o.plugin, Env: map[string]string{
+		"EMBEDSIDECAR_PLUGIN_MODEL": folder, "EMBEDSIDECAR_PLUGIN_ONNXRUNTIME": library, "EMBEDSIDECAR_PLUGIN_THREADS": fmt.Sprint(o.threads),
+	}})
+	if err != nil {
+		return err
+	}
+	defer func() { _ = plugin.Close() }()
+
+	budget, err := best(budgets, func(budget int) (time.Duration, error) { return plain.all(budget) })
+	if err != nil {
+		return err
+	}
+	fmt.Printf("%d texts, %d threads, ONNX Runtime %s; the bare loop is fastest with %d tokens in a batch\n", len(texts), o.threads, m.Describe().Library, budget)
+	inside := &contender{name: "plugin onnx, in this process", cpu: ownCPU, run: func() (time.Duration, error) { return embedAll(ctx, m.Embed, texts) }}
+	contenders := []*contender{
+		{name: "bare loop", cpu: ownCPU, run: func() (time.Duration, error) { return plain.all(budget) }},
+		inside,
+		{name: "bare loop, threads that spin", cpu: ownCPU, run: func() (time.Duration, error) { return spinning.all(budget) }},
+		{name: "plugin onnx, over gRPC", cpu: func() time.Duration { return ownCPU() + processCPU(plugin.Pid()) }, run: func() (time.Duration, error) { return embedAll(ctx, plugin.Embed, texts) }},
+	}
+	if o.python != "" {
+		st, err := startST(ctx, o)
+		if err != nil {
+			return err
+		}
+		defer st.end()
+		batch, err := best(batches, func(batch int) (time.Duration, error) { return st.encode(texts[:min(sweep, len(texts))], batch) })
+		if err != nil {
+			return err
+		}
+		fmt.Printf("sentence-transformers is fastest with %d texts in a batch\n", batch)
+		contenders = append(contenders, &contender{
+			name: "sentence-transformers", cpu: st.cpu, run: func() (time.Duration, error) { return st.encode(texts, batch) },
+		})
+	}
+	if _, err := embedAll(ctx, plugin.Embed, texts[:8]); err != nil { // starts it
+		return err
+	}
+	if err := rounds(o.rounds, contenders, len(texts)); err != nil {
+		return err
+	}
+	for _, c := range contenders {
+		fmt.Printf("%-30s %7.1f texts/s   %6.0f us CPU/text   %.3f of the bare loop\n", c.name, median(c.rate), median(c.cost), median(ratios(c.rate, contenders[0].rate)))
+	}
+	if o.python != "" {
+		st := contenders[len(contenders)-1]
+		fmt.Printf("plugin onnx / sentence-transformers: %.2f in this process, %.2f over gRPC (texts/s), %.2f (CPU)\n",
+			median(ratios(inside.rate, st.rate)), median(ratios(contenders[3].rate, st.rate)), median(ratios(st.cost, inside.cost)))
+	}
+	work := m.Work()
+	fmt.Printf("padding: %.2f %% of the tokens (%d runs)\n", 100*float64(work.Padding)/float64(work.Tokens), work.Runs)
+	return latency(ctx, plain, m, plugin, folder, texts)
+}
+
+// rounds lets everybody run in turns, each round beginning with another one.
+func rounds(count int, contenders []*contender, texts int) error {
+	for round := range count {
+		for i := range contenders {
+			c := contenders[(i+round)%len(contenders)]
+			before := c.cpu()
+			took, err := c.run()
+			if err != nil {
+				return fmt.Errorf("%s: %w", c.name, err)
+			}
+			c.rate = append(c.rate, float64(texts)/took.Seconds())
+			c.cost = append(c.cost, float64((c.cpu()-before).Microseconds())/float64(texts))
+		}
+	}
+	return nil
+}
+
+// latency compares texts that come one by one.
+func latency(ctx context.Context, plain *bare, m *model.Model, plugin *host.Host, folder string, texts []string) error {
+	tokenizer, err := wordpiece.Load(filepath.Join(folder, "tokenizer.json"))
+	if err != nil {
+		return err
+	}
+	texts = texts[:min(singles, len(texts))]
+	one := func(embed func(context.Context, embed.Kind, []string) ([]embed.Result, error)) ([]time.Duration, error) {
+		var took []time.Duration
+		for _, text := range texts {
+			began := time.Now()
+			if _, err := embed(ctx, 0, []string{text}); err != nil {
+				return nil, err
+			}
+			took = append(took, time.Since(began))
+		}
+		return took, nil
+	}
+	var bare, inside, grpc, ratio, ratioGRPC []float64
+	for range 3 {
+		b, err1 := plain.singles(texts, tokenizer)
+		i, err2 := one(m.Embed)
+		g, err3 := one(plugin.Embed)
+		if err := errors.Join(err1, err2, err3); err != nil {
+			return err
+		}
+		bare, inside, grpc = append(bare, middle(b)), append(inside, middle(i)), append(grpc, middle(g))
+		ratio, ratioGRPC = append(ratio, middle(i)/middle(b)), append(ratioGRPC, middle(g)/middle(b))
+	}
+	fmt.Printf("one text at a time, median: bare loop %.2f ms, plugin onnx %.2f ms in this process (%.2f times), %.2f ms over gRPC (%.2f times)\n",
+		median(bare), median(inside), median(ratio), median(grpc), median(ratioGRPC))
+	return nil
+}
+
+// embedAll embeds texts in calls of the size that the plugin asks for.
+func embedAll(ctx context.Context, with func(context.Context, embed.Kind, []string) ([]embed.Result, error), texts []string) (time.Duration, error) {
+	began := time.Now()
+	for chunk := range slices.Chunk(texts, callTexts) {
+		if _, err := with(ctx, embed.Document, chunk); err != nil {
+			return 0, err
+		}
+	}
+	return time.Since(began), nil
+}
+
+// best returns the value that is fastest, after a first run that warms up.
+func best(values []int, run func(int) (time.Duration, error)) (int, error) {
+	if _, err := run(values[0]); err != nil {
+		return 0, err
+	}
+	fastest, least := 0, time.Duration(1<<62)
+	for _, value := range values {
+		took, err := run(value)
+		if err != nil {
+			return 0, err
+		}
+		if took < least {
+			fastest, least = value, took
+		}
+	}
+	return fastest, nil
+}
+
+func readTexts(path string, count int) ([]string, error) {
+	if path == "" {
+		return nil, errors.New("--texts is missing")
+	}
+	data, err := os.ReadFile(path)
+	if err != nil {
+		return nil, err
+	}
+	var texts []string
+	for line := range strings.Lines(string(data)) {
+		var one struct {
+			Text string `json:"text"`
+		}
+		if err := json.Unmarshal([]byte(line), &one); err != nil {
+			return nil, fmt.Errorf("read %s, line %d: %w", path, len(texts)+1, err)
+		}
+		texts = append(texts, one.Text)
+		if len(texts) == count {
+			break
+		}
+	}
+	return texts, nil
+}
+
+func middle(took []time.Duration) float64 {
+	var ms []float64
+	for _, t := range took {
+		ms = append(ms, float64(t.Microseconds())/1000)
+	}
+	return median(ms)
+}
+
+func median(values []float64) float64 {
+	sorted := slices.Sorted(slices.Values(values))
+	return sorted[len(sorted)/2]
+}
+
+func ratios(a, b []float64) []float64 {
+	found := make([]float64, len(a))
+	for i := range a {
+		found[i] = a[i] / b[i]
+	}
+	return found
+}

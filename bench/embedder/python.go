@@ -1,0 +1,100 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+)
+
+// python is a process with sentence-transformers.
+type python struct {
+	command *exec.Cmd
+	in      io.WriteCloser
+	out     *bufio.Reader
+	used    time.Duration // CPU time of all encodes so far
+}
+
+func startST(ctx context.Context, o options) (*python, error) {
+	if o.weights == "" {
+		return nil, errors.New("--weights is missing: the model's folder for sentence-transformers")
+	}
+	p := &python{command: exec.CommandContext(ctx, o.python, filepath.Join("bench", "embedder", "st.py"), o.weights, strconv.Itoa(o.threads))}
+	p.command.Stderr = os.Stderr
+	var err error
+	if p.in, err = p.command.StdinPipe(); err != nil {
+		return nil, err
+	}
+	out, err := p.command.StdoutPipe()
+	if err != nil {
+		return nil, err
+	}
+	p.out = bufio.NewReader(out)
+	return p, p.command.Start()
+}
+
+// encode embeds texts and returns how long the call took, without the way there and back.
+func (p *python) encode(texts []string, batch int) (time.Duration, error) {
+	line, err := json.Marshal(map[string]any{"batch": batch, "texts": texts})
+	if err != nil {
+		return 0, err
+	}
+	if _, err := p.in.Write(append(line, '\n')); err != nil {
+		return 0, fmt.Errorf("sentence-transformers: %w", err)
+	}
+	answer, err := p.out.ReadBytes('\n')
+	if err != nil {
+		return 0, fmt.Errorf("sentence-transformers: %w", err)
+	}
+	var took struct{ Seconds, CPU float64 }
+	if err := json.Unmarshal(answer, &took); err != nil {
+		return 0, fmt.Errorf("sentence-transformers: %w", err)
+	}
+	p.used += time.Duration(took.CPU * float64(time.Second))
+	return time.Duration(took.Seconds * float64(time.Second)), nil
+}
+
+func (p *python) cpu() time.Duration { return p.used }
+
+func (p *python) end() {
+	_ = p.in.Close()
+	_ = p.command.Wait()
+}
+
+// ownCPU is the CPU time of this process so far.
+func ownCPU() time.Duration {
+	var used syscall.Rusage
+	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &used); err != nil {
+		return 0
+	}
+	return time.Duration(used.Utime.Nano() + used.Stime.Nano())
+}
+
+// processCPU is the CPU time of another process so far; 0 where /proc does not tell.
+func processCPU(pid int) time.Duration {
+	data, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	if err != nil {
+		return 0
+	}
+	const user, system, ticks = 11, 12, 100 // places behind the name; of a second
+	_, rest, _ := strings.Cut(string(data), ") ")
+	fields := strings.Fields(rest)
+	if len(fields) <= system {
+		return 0
+	}
+	u, err1 := strconv.Atoi(fields[user])
+	s, err2 := strconv.Atoi(fields[system])
+	if err1 != nil || err2 != nil {
+		return 0
+	}
+	return time.Duration(u+s) * time.Second / ticks
+}

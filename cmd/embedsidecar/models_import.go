@@ -1,0 +1,106 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/embedsidecar/embedsidecar/embed"
+	"github.com/embedsidecar/embedsidecar/models"
+	"github.com/embedsidecar/embedsidecar/tools"
+)
+
+// triedTexts is how many texts a new model is tried with.
+const triedTexts = 64
+
+// run imports a folder.
+func (c *importCommand) run(ctx context.Context, env *environment, from string) error {
+	home, err := env.modelHome()
+	if err != nil {
+		return err
+	}
+	var cosines *models.Cosines
+	options := models.ImportOptions{
+		From: from, Name: c.name, Into: home, Int8: c.int8, Python: c.python, Script: tools.MakeONNX,
+		Say: func(what string) { env.say("%s", what) },
+	}
+	if !c.untried {
+		options.Try = func(ctx context.Context, folder string) error {
+			if _, err := env.vectors(ctx, folder, "", triedTexts); err != nil {
+				return err
+			}
+			if c.int8 {
+				found, err := env.compareInt8(ctx, folder)
+				cosines = &found
+				return err
+			}
+			return nil
+		}
+	}
+	done, err := models.Import(ctx, options)
+	if err != nil {
+		return importFailure(err)
+	}
+	type imported struct {
+		models.Imported
+		Int8Cosine *models.Cosines `json:"int8_cosine,omitempty"`
+	}
+	return env.show(imported{done, cosines}, func() listing {
+		l := listing{header: []string{"model", "path", "outcome"}, rows: [][]any{{done.Name, done.Path, "imported"}}}
+		if done.Already {
+			l.rows[0][2] = "was there already"
+		}
+		if cosines != nil {
+			l.header, l.rows[0] = append(l.header, "int8 beside fp32"), append(l.rows[0], *cosines)
+		}
+		return l
+	})
+}
+
+// importFailure gives an import's error its exit status.
+func importFailure(err error) error {
+	if exists, ok := errors.AsType[*models.ExistsError](err); ok {
+		return fail(exitConflict, err, exists.Hints()...)
+	}
+	if class, _ := embed.Classify(err); class == embed.Configuration {
+		return fail(exitUsage, err)
+	}
+	return fail(exitFailed, err)
+}
+
+// compareInt8 measures how near the vectors of a model's int8 weights come to those in 32 bits.
+func (e *environment) compareInt8(ctx context.Context, folder string) (models.Cosines, error) {
+	whole, err := e.vectors(ctx, folder, "fp32", triedTexts)
+	if err != nil {
+		return models.Cosines{}, err
+	}
+	short, err := e.vectors(ctx, folder, "int8", triedTexts)
+	if err != nil {
+		return models.Cosines{}, err
+	}
+	return models.Compare(whole, short), nil
+}
+
+// vectors embeds sample texts with the model of a folder.
+func (e *environment) vectors(ctx context.Context, folder, precision string, count int) (vectors [][]float32, err error) {
+	h, err := e.openModel(folder, precision)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, h.Close()) }()
+	about, err := h.Describe(ctx)
+	if err != nil {
+		return nil, err
+	}
+	results, err := embedAll(ctx, h, about, embed.Document, models.Samples(count))
+	if err != nil {
+		return nil, err
+	}
+	for i, r := range results {
+		if r.Err != nil {
+			return nil, fmt.Errorf("sample text %d: %w", i, r.Err)
+		}
+		vectors = append(vectors, r.Vector)
+	}
+	return vectors, nil
+}

@@ -1,0 +1,39 @@
+package models
+
+import (
+	"fmt"
+	"math"
+)
+
+// Cosines tell how near vectors come to others of the same texts: 1 is the same direction.
+type Cosines struct {
+	Mean  float64 `json:"mean"`
+	Least float64 `json:"least"`
+	Texts int     `json:"texts"`
+}
+
+// String is the form for people.
+func (c Cosines) String() string {
+	return fmt.Sprintf("cosine %.4f on average, %.4f at least, of %d texts", c.Mean, c.Least, c.Texts)
+}
+
+// Compare compares vectors one by one. Texts without one on either side are left out.
+func Compare(a, b [][]float32) Cosines {
+	found := Cosines{Least: 1}
+	for i := range min(len(a), len(b)) {
+		if len(a[i]) == 0 || len(a[i]) != len(b[i]) {
+			continue
+		}
+		dot, aa, bb := 0.0, 0.0, 0.0
+		for k, x := range a[i] {
+			y := float64(b[i][k])
+			dot, aa, bb = dot+float64(x)*y, aa+float64(x)*float64(x), bb+y*y
+		}
+		cosine := dot / math.Sqrt(aa*bb)
+		found.Mean += cosine
+		found.Least = min(found.Least, cosine)
+		found.Texts++
+	}
+	found.Mean /= float64(max(found.Texts, 1))
+	return found
+}

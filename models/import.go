@@ -1,0 +1,279 @@
+package models
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+)
+
+// ImportOptions say what to make a model folder of.
+type ImportOptions struct {
+	From   string // folder with config.json, tokenizer.json, and model.onnx, onnx/model.onnx or model.safetensors
+	Name   string // of the new model; "": that of the folder
+	Into   string // folder that holds models
+	Int8   bool   // make model_int8.onnx too, from model.safetensors
+	Python string // Python 3.8 or newer, which makes ONNX of safetensors
+	Script []byte // tools/make_onnx.py
+	// Try opens the finished folder and embeds something with it, before it is put in its place. nil: it is not tried.
+	Try func(ctx context.Context, folder string) error
+	Say func(what string) // what is being done; nil: nobody wants to know
+}
+
+// Imported is the outcome.
+type Imported struct {
+	Info
+	Already bool `json:"already"` // the same model was there before: nothing was done
+}
+
+// ExistsError means that another model has the name.
+type ExistsError struct{ Path string }
+
+func (e *ExistsError) Error() string {
+	return fmt.Sprintf("%s exists and holds another model", e.Path)
+}
+
+// Hints returns the way out.
+func (e *ExistsError) Hints() []string {
+	return []string{"--name gives the new model another name", "or remove the folder first, when no pipeline uses it"}
+}
+
+var validName = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,127}$`)
+
+// CheckName refuses what is no good name for a folder.
+func CheckName(name string) error {
+	if !validName.MatchString(name) {
+		return fmt.Errorf("%q is no name of a model: want letters, digits, dots, dashes and underscores, at most 128", name)
+	}
+	return nil
+}
+
+// Import makes a model folder and puts it in its place in one step, verified and tried. It leaves nothing behind when it fails.
+func Import(ctx context.Context, o ImportOptions) (done Imported, err error) {
+	if o.Name == "" {
+		from, err := filepath.Abs(o.From)
+		if err != nil {
+			return Imported{}, fmt.Errorf("import model: %w", err)
+		}
+		o.Name = filepath.Base(from)
+	}
+	if err := CheckName(o.Name); err != nil {
+		return Imported{}, err
+	}
+	if o.Say == nil {
+		o.Say = func(string) {}
+	}
+	if err := os.MkdirAll(o.Into, 0o755); err != nil {
+		return Imported{}, fmt.Errorf("import model: %w", err)
+	}
+	staged, err := os.MkdirTemp(o.Into, ".import-")
+	if err != nil {
+		return Imported{}, fmt.Errorf("import model: %w", err)
+	}
+	defer func() { err = errors.Join(err, os.RemoveAll(staged)) }()
+	made := filepath.Join(staged, o.Name) // the plugin calls a model by its folder
+	if err := fill(ctx, o, made); err != nil {
+		return Imported{}, fmt.Errorf("import model %s: %w", o.From, err)
+	}
+	final := filepath.Join(o.Into, o.Name)
+	if already, err := same(ctx, made, final); err != nil || already {
+		return Imported{Describe(final), already}, err
+	}
+	if o.Try != nil {
+		o.Say("trying the model")
+		if err := o.Try(ctx, made); err != nil {
+			return Imported{}, fmt.Errorf("import model %s: it does not work: %w", o.From, err)
+		}
+	}
+	if err := install(made, final); err != nil {
+		return Imported{}, err
+	}
+	return Imported{Info: Describe(final)}, nil
+}
+
+// fill makes the folder: copies, the graph, the sums.
+func fill(ctx context.Context, o ImportOptions, made string) error {
+	if err := os.Mkdir(made, 0o755); err != nil {
+		return err
+	}
+	var modules []struct {
+		Path string `json:"path"`
+	}
+	names := append([]string{}, required...)
+	names = append(names, optional...)
+	switch err := readJSON(filepath.Join(o.From, "modules.json"), &modules); {
+	case err == nil:
+		for _, module := range modules {
+			if name := moduleConfig(module.Path); name != "" {
+				names = append(names, name)
+			}
+		}
+	case !errors.Is(err, fs.ErrNotExist):
+		return fmt.Errorf("modules.json: %w", err)
+	}
+	for i, name := range names {
+		err := copyFile(filepath.Join(o.From, filepath.FromSlash(name)), filepath.Join(made, filepath.FromSlash(name)))
+		if errors.Is(err, fs.ErrNotExist) && i >= len(required) {
+			continue
+		}
+		if err != nil {
+			return err
+		}
+	}
+	if err := fillGraph(ctx, o, made); err != nil {
+		return err
+	}
+	if o.Int8 {
+		o.Say("making " + int8File)
+		if err := makeONNX(ctx, o, filepath.Join(made, int8File), "--int8"); err != nil {
+			return err
+		}
+	}
+	sums, err := sumAll(made)
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(filepath.Join(made, SumsFile), []byte(sums.String()), 0o644) //nolint:gosec // anybody may read a model
+}
+
+// Files that a model must have, and those that it may have. Other files of a folder are left where they are.
+var (
+	required = []string{configFile, tokenizerFile}
+	optional = []string{
+		"tokenizer_config.json", "special_tokens_map.json", "modules.json", "sentence_bert_config.json",
+		"config_sentence_transformers.json", "vocab.txt", "README.md", "LICENSE", "LICENSE.txt", "NOTICE",
+	}
+)
+
+// moduleConfig returns the settings file of a module, or "" when the module has none of its own.
+func moduleConfig(path string) string {
+	name := filepath.ToSlash(filepath.Join(path, configFile))
+	if path == "" || path == "." || !filepath.IsLocal(name) {
+		return ""
+	}
+	return name
+}
+
+// fillGraph copies model.onnx, with weights that lie beside it, or makes it.
+func fillGraph(ctx context.Context, o ImportOptions, made string) error {
+	for _, folder := range []string{"", "onnx"} {
+		from := filepath.Join(o.From, folder, graphFile)
+		if _, err := os.Stat(from); err != nil {
+			continue
+		}
+		o.Say("copying " + filepath.Join(folder, graphFile))
+		if err := copyFile(from, filepath.Join(made, graphFile)); err != nil {
+			return err
+		}
+		for _, data := range []string{graphFile + "_data", graphFile + ".data"} { // as exporters name large weights
+			if err := copyFile(from[:len(from)-len(graphFile)]+data, filepath.Join(made, data)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+				return err
+			}
+		}
+		return nil
+	}
+	if _, err := os.Stat(filepath.Join(o.From, weightsFile)); err != nil {
+		return fmt.Errorf("there is neither %s nor onnx/%s nor %s", graphFile, graphFile, weightsFile)
+	}
+	o.Say("making " + graphFile)
+	return makeONNX(ctx, o, filepath.Join(made, graphFile))
+}
+
+// makeONNX runs the script, which reads itself from standard input.
+func makeONNX(ctx context.Context, o ImportOptions, out string, flags ...string) error {
+	if o.Python == "" {
+		o.Python = "python3"
+	}
+	python, err := exec.LookPath(o.Python)
+	if err != nil {
+		return fmt.Errorf("making ONNX of %s needs Python 3.8 or newer: %w", weightsFile, err)
+	}
+	args := append([]string{"-I", "-", o.From, out, "--name", o.Name}, flags...)
+	command := exec.CommandContext(ctx, python, args...) //nolint:gosec // the user's own Python with our script
+	command.Stdin = bytes.NewReader(o.Script)
+	var complaint bytes.Buffer
+	command.Stderr = &complaint
+	if err := command.Run(); err != nil {
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
+		text := strings.TrimSpace(complaint.String())
+		return fmt.Errorf("make ONNX of %s: %w: %s", weightsFile, err, text[strings.LastIndexByte(text, '\n')+1:])
+	}
+	return nil
+}
+
+func copyFile(from, to string) (err error) {
+	in, err := os.Open(from)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = in.Close() }()
+	if info, err := in.Stat(); err != nil || !info.Mode().IsRegular() {
+		return errors.Join(err, fmt.Errorf("%s is no file", from))
+	}
+	if err := os.MkdirAll(filepath.Dir(to), 0o755); err != nil {
+		return err
+	}
+	out, err := os.OpenFile(to, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o644) //nolint:gosec // anybody may read a model
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, out.Close()) }()
+	if _, err := io.Copy(out, in); err != nil {
+		return fmt.Errorf("copy %s: %w", from, err)
+	}
+	return nil
+}
+
+// same tells whether the model is in its place already.
+func same(ctx context.Context, made, final string) (bool, error) {
+	if _, err := os.Lstat(final); errors.Is(err, fs.ErrNotExist) {
+		return false, nil
+	}
+	a, err1 := ReadSums(made)
+	b, err2 := ReadSums(final)
+	if err := errors.Join(err1, err2); err != nil || a.String() != b.String() {
+		return false, &ExistsError{final}
+	}
+	problems, err := Verify(ctx, final)
+	if err != nil || len(problems) > 0 {
+		return false, &ExistsError{final}
+	}
+	return true, nil
+}
+
+// install makes what was written durable and gives it its name.
+func install(made, final string) error {
+	err := filepath.WalkDir(made, func(path string, _ fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		return syncPath(path)
+	})
+	if err != nil {
+		return fmt.Errorf("install model %s: %w", final, err)
+	}
+	if err := os.Rename(made, final); err != nil {
+		if _, there := os.Lstat(final); there == nil {
+			return &ExistsError{final} // of another import at the same time
+		}
+		return fmt.Errorf("install model: %w", err)
+	}
+	return syncPath(filepath.Dir(final))
+}
+
+func syncPath(path string) error {
+	file, err := os.Open(path)
+	if err != nil {
+		return err
+	}
+	return errors.Join(file.Sync(), file.Close())
+}
