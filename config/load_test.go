@@ -29,6 +29,7 @@ slot:
 publication: {name: docs_pub, column_lists: true}
 default_model: minilm
 model_dir: /srv/models
+hub: https://hub.example.com
 onnxruntime: /srv/lib/libonnxruntime.so
 threads: auto
 plugins:
@@ -89,7 +90,7 @@ func TestLoad_WholeFile(t *testing.T) {
 		Database:     Database{URL: "postgres://u:pw@h/docs", StreamURL: "postgres://stream@db.internal/docs", ConnectTimeout: 90 * time.Second},
 		Slot:         Slot{Name: "docs_slot", StopOnLost: true},
 		Publication:  Publication{Name: "docs_pub", ColumnLists: true},
-		DefaultModel: "minilm", ModelDir: "/srv/models", ONNXRuntime: "/srv/lib/libonnxruntime.so",
+		DefaultModel: "minilm", ModelDir: "/srv/models", Hub: "https://hub.example.com", ONNXRuntime: "/srv/lib/libonnxruntime.so",
 		Plugins: Plugins{Dir: "/srv/plugins", Default: "onnx", Catalog: []Plugin{
 			{Name: "onnx", SHA256: sum, Env: []string{"OMP_NUM_THREADS"}}, {Name: "own", Path: "/srv/own"},
 		}},
@@ -123,7 +124,7 @@ func TestLoad_WholeFile(t *testing.T) {
 	}, cmp.Ignore()), cmp.AllowUnexported(Config{}, Database{})); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
-	if got := c.Origin("workers.count"); !strings.HasSuffix(got, "embedsidecar.yaml:46:18") {
+	if got := c.Origin("workers.count"); !strings.HasSuffix(got, "embedsidecar.yaml:47:18") {
 		t.Errorf("Origin(workers.count) = %q", got)
 	}
 	if got := c.Origin("log.nothing"); got != "default" {
