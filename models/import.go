@@ -70,7 +70,7 @@ func Import(ctx context.Context, o ImportOptions) (done Imported, err error) {
 	if o.Say == nil {
 		o.Say = func(string) {}
 	}
-	if err := os.MkdirAll(o.Into, 0o755); err != nil {
+	if err := makeFolder(o.Into); err != nil {
 		return Imported{}, fmt.Errorf("import model: %w", err)
 	}
 	staged, err := os.MkdirTemp(o.Into, ".import-")
@@ -100,7 +100,7 @@ func Import(ctx context.Context, o ImportOptions) (done Imported, err error) {
 
 // fill makes the folder: copies, the graph, the sums.
 func fill(ctx context.Context, o ImportOptions, made string) error {
-	if err := os.Mkdir(made, 0o755); err != nil {
+	if err := makeFolder(made); err != nil {
 		return err
 	}
 	var modules []struct {
@@ -196,7 +196,7 @@ func makeONNX(ctx context.Context, o ImportOptions, out string, flags ...string)
 		return fmt.Errorf("making ONNX of %s needs Python 3.8 or newer: %w", weightsFile, err)
 	}
 	args := append([]string{"-I", "-", o.From, out, "--name", o.Name}, flags...)
-	command := exec.CommandContext(ctx, python, args...) //nolint:gosec // the user's own Python with our script
+	command := exec.CommandContext(ctx, python, args...)
 	command.Stdin = bytes.NewReader(o.Script)
 	var complaint bytes.Buffer
 	command.Stderr = &complaint
@@ -210,6 +210,9 @@ func makeONNX(ctx context.Context, o ImportOptions, out string, flags ...string)
 	return nil
 }
 
+// makeFolder makes a folder that anybody may look into: the sidecar may run as another user than whoever imports.
+func makeFolder(path string) error { return os.MkdirAll(path, 0o755) } //nolint:gosec // see above
+
 func copyFile(from, to string) (err error) {
 	in, err := os.Open(from)
 	if err != nil {
@@ -219,7 +222,7 @@ func copyFile(from, to string) (err error) {
 	if info, err := in.Stat(); err != nil || !info.Mode().IsRegular() {
 		return errors.Join(err, fmt.Errorf("%s is no file", from))
 	}
-	if err := os.MkdirAll(filepath.Dir(to), 0o755); err != nil {
+	if err := makeFolder(filepath.Dir(to)); err != nil {
 		return err
 	}
 	out, err := os.OpenFile(to, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o644) //nolint:gosec // anybody may read a model

@@ -99,7 +99,7 @@ func Pull(ctx context.Context, o PullOptions) (Sums, error) {
 	}
 	o.Stall, o.Pause = orDefault(o.Stall, defaultStall), orDefault(o.Pause, defaultPause)
 	o.Retries = orDefault(o.Retries, defaultRetries)
-	if err := os.MkdirAll(o.Into, 0o755); err != nil {
+	if err := makeFolder(o.Into); err != nil {
 		return nil, fmt.Errorf("pull model: %w", err)
 	}
 	unlock, err := lock(o.Into)
@@ -204,7 +204,7 @@ func (p *puller) file(ctx context.Context, name string) error {
 		return fmt.Errorf("%q is no name of a file", name)
 	}
 	final := filepath.Join(p.Into, filepath.FromSlash(name))
-	if err := os.MkdirAll(filepath.Dir(final), 0o755); err != nil {
+	if err := makeFolder(filepath.Dir(final)); err != nil {
 		return err
 	}
 	sum, err := hashFile(final)

@@ -146,9 +146,16 @@ func showModel(ctx context.Context, env *environment) error {
 	}
 	return env.show(shown, func() listing {
 		l := listing{header: []string{"setting", "value"}, rows: [][]any{
-			{"name", shown.Name}, {"path", shown.Path}, {"type", shown.Type}, {"tokenizer", shown.Tokenizer},
-			{"dims", shown.VectorDims}, {"max tokens", shown.MaxTokens}, {"size", humanize.IBytes(uint64(max(shown.Bytes, 0)))},
-			{"sha256 of model.onnx", shown.SHA256}, {"fingerprint", shown.Fingerprint}, {"deterministic", yesNo(shown.Deterministic)},
+			{"name", shown.Name},
+			{"path", shown.Path},
+			{"type", shown.Type},
+			{"tokenizer", shown.Tokenizer},
+			{"dims", shown.VectorDims},
+			{"max tokens", shown.MaxTokens},
+			{"size", humanize.IBytes(uint64(max(shown.Bytes, 0)))},
+			{"sha256 of model.onnx", shown.SHA256},
+			{"fingerprint", shown.Fingerprint},
+			{"deterministic", yesNo(shown.Deterministic)},
 		}}
 		if shown.Int8Cosine != nil {
 			l.rows = append(l.rows, []any{"int8 beside fp32", shown.Int8Cosine})
