@@ -14,10 +14,10 @@ import (
 )
 
 // imported makes a model folder of published files with random weights, which testdata/architectures/make.py made.
-func imported(t *testing.T, name string, int8 bool) (folder string, err error) {
+func imported(t *testing.T, name string, short bool) (folder string, err error) {
 	t.Helper()
 	done, err := models.Import(t.Context(), models.ImportOptions{
-		From: filepath.Join("testdata", "architectures", name), Into: t.TempDir(), Int8: int8, Script: tools.MakeONNX,
+		From: filepath.Join("testdata", "architectures", name), Into: t.TempDir(), Int8: short, Script: tools.MakeONNX,
 	})
 	return done.Path, err
 }
