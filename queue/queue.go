@@ -115,7 +115,7 @@ func (q *Queue) Wake(pipelineIDs ...int32) {
 				c.openLocked(lane)
 			}
 		}
-		q.tellLocked(id, pipeline.Urgent)
+		q.tellLocked(id, true)
 	}
 }
 
@@ -128,7 +128,7 @@ func (q *Queue) wakeLanes(lanes [][]int32) {
 		if c, ok := q.cursors[id]; ok {
 			c.openLocked(int(lane))
 		}
-		q.tellLocked(id, pipeline.Lane(lane))
+		q.tellLocked(id, lane != int32(pipeline.Low))
 	}
 }
 
@@ -139,10 +139,10 @@ func (c *cursor) openLocked(lane int) {
 	}
 }
 
-// tellLocked wakes whoever takes tasks of a lane.
-func (q *Queue) tellLocked(pipelineID int32, lane pipeline.Lane) {
+// tellLocked wakes those who work a pipeline; express says that there is something for them, too.
+func (q *Queue) tellLocked(pipelineID int32, express bool) {
 	for who, w := range q.wakersLocked(pipelineID) {
-		if Who(who) == Express && lane == pipeline.Low {
+		if Who(who) == Express && !express {
 			continue
 		}
 		select {
