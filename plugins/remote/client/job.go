@@ -60,6 +60,9 @@ func (j *job) solve(ctx context.Context, batch []int) *fault {
 		if len(batch) > 1 {
 			return j.split(ctx, batch, f)
 		}
+		if probe := c.works(ctx, began); probe != nil { // whatever is too large, it is not this text
+			return probe
+		}
 		return j.shorten(ctx, batch, f)
 	case dialect.Refused:
 		if len(batch) > 1 {

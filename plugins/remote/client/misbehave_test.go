@@ -60,6 +60,16 @@ func TestFailuresThatPass(t *testing.T) {
 	}
 }
 
+// parrot answers with something that is no HTTP and repeats the key.
+func parrot(w http.ResponseWriter, r *http.Request) {
+	conn, _, err := http.NewResponseController(w).Hijack()
+	if err != nil {
+		panic(err)
+	}
+	_, _ = conn.Write([]byte(r.Header.Get("Authorization") + "\r\n\r\n"))
+	_ = conn.Close()
+}
+
 // TestFailuresThatLast: the class that the host gets when it does not get better.
 func TestFailuresThatLast(t *testing.T) {
 	t.Parallel()
@@ -93,6 +103,8 @@ func TestFailuresThatLast(t *testing.T) {
 		"redirect elsewhere": {remotetest.Send(301, ``, "Location", "https://example.com/v1/embeddings"), codes.FailedPrecondition},
 		"page":               {remotetest.Page(200), codes.Unavailable},
 		"json of others":     {remotetest.Send(200, `{"hello":"world"}`), codes.Unavailable},
+		"no HTTP":            {parrot, codes.Unavailable},
+		"all too large":      {remotetest.Send(400, `{"error":"the maximum number of tokens is 0"}`), codes.FailedPrecondition},
 		"null":               {remotetest.Send(200, `null`), codes.Unavailable},
 		"bare NaN":           {remotetest.Send(200, `{"data":[{"embedding":[NaN]}],"embeddings":[[NaN]]}`), codes.Unavailable},
 	} {

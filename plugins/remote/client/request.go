@@ -82,31 +82,32 @@ func (c *Client) exchange(ctx context.Context, l *lease, method, path string, bo
 	}
 	resp, err := c.o.HTTP.Do(req)
 	if err != nil {
-		return nil, 0, c.unreached(ctx, l, err)
+		return nil, 0, unreached(ctx, l, err, key, texts)
 	}
 	defer func() { _ = resp.Body.Close() }() // it was read, or it is not wanted
 	if resp.StatusCode != http.StatusOK {
-		return nil, retryAfter(resp.Header, time.Now()), c.explain(l, resp, key, texts)
+		return nil, retryAfter(resp.Header, time.Now()), explain(l, resp, key, texts)
 	}
 	data, err := io.ReadAll(io.LimitReader(resp.Body, limit+1))
 	switch {
 	case err != nil:
-		return nil, 0, c.unreached(ctx, l, err)
+		return nil, 0, unreached(ctx, l, err, key, texts)
 	case int64(len(data)) > limit:
 		return nil, 0, &fault{class: dialect.Broken, err: fmt.Errorf("%s: the answer to %d texts is longer than %d bytes", l.name, len(texts), limit)}
 	}
 	return data, 0, nil
 }
 
-// unreached classes an error of the connection. The library's errors hold the URL, whose query may hold a secret.
-func (c *Client) unreached(ctx context.Context, l *lease, err error) *fault {
+// unreached classes an error of the connection. The library's errors hold the URL, whose query may hold a secret, and quote what
+// a server says that speaks no HTTP.
+func unreached(ctx context.Context, l *lease, err error, key string, texts []string) *fault {
 	if ctx.Err() != nil {
 		return &fault{class: dialect.Down, err: fmt.Errorf("%s: %w", l.name, context.Cause(ctx))}
 	}
 	if outer, ok := errors.AsType[*url.Error](err); ok {
 		err = outer.Err
 	}
-	f := &fault{class: dialect.Down, err: fmt.Errorf("%s: %w", l.name, err)}
+	f := &fault{class: dialect.Down, err: fmt.Errorf("%s: %s", l.name, quiet(err.Error(), key, texts))}
 	var (
 		address *addressError
 		unknown x509.UnknownAuthorityError
@@ -125,7 +126,7 @@ func (c *Client) unreached(ctx context.Context, l *lease, err error) *fault {
 }
 
 // explain reads an answer that is no success.
-func (c *Client) explain(l *lease, resp *http.Response, key string, texts []string) *fault {
+func explain(l *lease, resp *http.Response, key string, texts []string) *fault {
 	body, err := io.ReadAll(io.LimitReader(resp.Body, maxErrorBody))
 	if err != nil {
 		body = nil // the status says enough
