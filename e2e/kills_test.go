@@ -47,6 +47,30 @@ func TestKills(t *testing.T) {
 	})
 }
 
+// TestKills_Chunks does the same to tables whose texts are cut into chunks: no row is ever left with chunks of two texts.
+func TestKills_Chunks(t *testing.T) {
+	t.Parallel()
+	testenv.EachMajor(t, func(t *testing.T, major int) {
+		t.Helper()
+		t.Parallel()
+		r, shapes := newShapes(t, major, "markdowns", "sentences", "tokens")
+		run, err := workload.Start(t.Context(), r.db.URL(testenv.Owner), shapes, workload.Options{Seed: uint64(major), Writers: 2, Pause: 10 * time.Millisecond})
+		if err != nil {
+			t.Fatal(err)
+		}
+		k := &killer{rig: r, r: rand.New(rand.NewPCG(2, uint64(major)))}
+		for range fromEnvironment(t, "EMBEDSIDECAR_KILLS", 20)/4 + 1 {
+			k.fault()
+		}
+		last := r.run()
+		done, err := run.Stop()
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Logf("%d kills of the sidecar, %d of the plugin, %d stops; %s; %s", k.kills, k.plugins, k.stops, r.prove(last, shapes), done)
+	})
+}
+
 // killer does damage and keeps count.
 type killer struct {
 	*rig

@@ -79,7 +79,7 @@ func newShapesOn(t *testing.T, server *testenv.Server, names ...string) (*rig, [
 	db := testenv.DB(t, testenv.On(server), testenv.Empty())
 	wanted := workload.Shapes(dims)
 	if len(names) > 0 {
-		wanted = workload.Named(wanted, names...)
+		wanted = workload.Named(append(wanted, workload.Chunked(dims)...), names...)
 	}
 	shapes, err := workload.Create(t.Context(), db, wanted)
 	if err != nil {
@@ -114,6 +114,13 @@ func (r *rig) config(specs []pipeline.Spec) string {
 			entry["into"] = map[string]string{"column": quote(s.IntoColumn), "type": s.IntoType.Name()}
 		} else {
 			entry["into"] = map[string]string{"table": quote(s.IntoTable), "type": s.IntoType.Name()}
+		}
+		if c := s.Chunking; c.On() {
+			chunking := map[string]any{"strategy": c.Strategy, "tokens": c.Tokens, "overlap": c.Overlap, "store_text": !c.NoText}
+			if c.Context != "" {
+				chunking["context"] = c.Context
+			}
+			entry["chunking"] = chunking
 		}
 		list = append(list, entry)
 	}

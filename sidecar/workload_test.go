@@ -20,11 +20,22 @@ func oracle(text string) ([]float32, bool) {
 
 func TestP1_RandomHistoriesConverge(t *testing.T) {
 	t.Parallel()
+	converge(t, workload.Shapes(dims), 1500)
+}
+
+func TestP1_RandomHistoriesOfChunksConverge(t *testing.T) {
+	t.Parallel()
+	converge(t, workload.Chunked(dims), 400)
+}
+
+// converge lets writers work on shapes and checks what comes of it, on every server.
+func converge(t *testing.T, wanted []workload.Shape, steps int) {
+	t.Helper()
 	testenv.EachMajor(t, func(t *testing.T, major int) {
 		t.Helper()
 		t.Parallel()
 		db := testenv.DB(t, testenv.Major(major))
-		shapes, err := workload.Create(t.Context(), db, workload.Shapes(dims))
+		shapes, err := workload.Create(t.Context(), db, wanted)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -34,7 +45,7 @@ func TestP1_RandomHistoriesConverge(t *testing.T) {
 		}
 		r := newRig(t, db, specs...)
 		s, _ := r.start()
-		run, err := workload.Start(t.Context(), db.URL(testenv.Owner), shapes, workload.Options{Seed: 7, Writers: 4, Steps: 1500})
+		run, err := workload.Start(t.Context(), db.URL(testenv.Owner), shapes, workload.Options{Seed: 7, Writers: 4, Steps: steps})
 		if err != nil {
 			t.Fatal(err)
 		}

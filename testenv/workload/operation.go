@@ -23,6 +23,7 @@ var operations = []operation{
 	{"bulk", 3, bulk},
 	{"change", 24, change},
 	{"change-many", 3, changeMany},
+	{"rearrange", 8, rearrange},
 	{"there-and-back", 4, thereAndBack},
 	{"no-op", 6, noOp},
 	{"count", 12, count},
@@ -115,7 +116,12 @@ func (s *step) onRow(ctx context.Context, statement func(p *params, key []string
 	return s.exec(ctx, sql+" WHERE "+s.where(&p, key), p)
 }
 
-func (s *step) text() any { return text(s.r, s.shape.Long) }
+func (s *step) text() any {
+	if s.shape.Chunking.On() && s.r.IntN(3) > 0 {
+		return article(s.r)
+	}
+	return text(s.r, s.shape.Long)
+}
 
 func (s *step) anyColumn() string { return quote(s.shape.Columns[s.r.IntN(len(s.shape.Columns))]) }
 

@@ -107,6 +107,9 @@ type found struct {
 }
 
 func (r *Report) compare(ctx context.Context, tx pgx.Tx, s Shape, embed Embed) error {
+	if s.Chunking.On() {
+		return r.compareChunks(ctx, tx, s, embed)
+	}
 	rows, err := tx.Query(ctx, s.compareSQL())
 	if err != nil {
 		return err
@@ -189,18 +192,7 @@ func (s Shape) compareSQL() string {
 			key[i] = fmt.Sprintf("s.%s::text", name)
 		}
 	}
-	text := s.Text
-	if text == "" {
-		parts := make([]string, len(s.Columns))
-		for i, c := range s.Columns {
-			parts[i] = fmt.Sprintf("nullif(%s::text, '')", quote(c))
-		}
-		text = `concat_ws(E'\n\n', ` + strings.Join(parts, ", ") + ")"
-	}
-	wanted := "true"
-	if s.Filter != "" {
-		wanted = "(" + s.Filter + ") IS TRUE"
-	}
+	text, wanted := s.textSQL()
 	source := fmt.Sprintf("SELECT *, (%s) AS workload_text, %s AS workload_wanted FROM %s", text, wanted, s.Source())
 	shown := "concat_ws(' | ', " + strings.Join(key, ", ") + ")"
 	if s.IntoColumn != "" {
@@ -208,6 +200,22 @@ func (s Shape) compareSQL() string {
 	}
 	return fmt.Sprintf(`SELECT %s, s.workload_wanted IS NOT NULL, s.workload_text, coalesce(s.workload_wanted, false), %s, coalesce(e.chunk_no, 0)
 		FROM (%s) AS s FULL JOIN %s AS e ON %s`, shown, s.numbers("e.embedding"), source, s.Into(), strings.Join(on, " AND "))
+}
+
+// textSQL returns the expressions of the text and of whether the row has one at all.
+func (s Shape) textSQL() (text, wanted string) {
+	text, wanted = s.Text, "true"
+	if text == "" {
+		parts := make([]string, len(s.Columns))
+		for i, c := range s.Columns {
+			parts[i] = fmt.Sprintf("nullif(%s::text, '')", quote(c))
+		}
+		text = `concat_ws(E'\n\n', ` + strings.Join(parts, ", ") + ")"
+	}
+	if s.Filter != "" {
+		wanted = "(" + s.Filter + ") IS TRUE"
+	}
+	return text, wanted
 }
 
 // numbers returns the SQL of a stored vector as an array.

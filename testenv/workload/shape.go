@@ -34,6 +34,7 @@ type Shape struct {
 	IntoTable     string          // or an embedding table, which init makes
 	Stored        pipeline.Stored // type of the destination; "": vector
 	Dims          int
+	Chunking      pipeline.Chunking
 	Long          bool // texts are long enough to be stored out of line
 
 	partition string   // PARTITION BY ...
@@ -54,6 +55,7 @@ func (s Shape) Spec() pipeline.Spec {
 	return pipeline.Spec{
 		Name: s.Name, Schema: s.Schema, Table: s.Table, Columns: s.Columns, Text: s.Text, Filter: s.Filter,
 		IntoColumn: s.IntoColumn, IntoTable: s.IntoTable, IntoType: s.Stored, Plugin: "fake", Priority: pipeline.Normal, Enabled: true,
+		Chunking: s.Chunking,
 	}
 }
 
