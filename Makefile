@@ -51,7 +51,7 @@ LINT_VENV := $(CACHE)/lint/venv-$(shell echo $(LINTERS) | cksum | cut -d' ' -f1)
 OPENAI      := openai==3.52.0
 OPENAI_VENV := $(CACHE)/openai/venv-$(shell echo $(OPENAI) | cksum | cut -d' ' -f1)
 
-.PHONY: help build model runtime pg demo test test-kills soak test-race cover lint lint-light lint-files fmt fix fuzz bench-smoke bench-scaling generate verify clean install-deps
+.PHONY: help build model runtime python pg demo test test-kills soak test-race cover lint lint-light lint-files fmt fix fuzz bench-smoke bench-scaling generate verify clean install-deps
 
 help: ## show this list
 	@awk 'BEGIN { FS = ":.*## " } /^[a-z-]+:.*## / { printf "  %-14s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -74,6 +74,9 @@ runtime: ## fetch the ONNX Runtime library into the cache
 	@tools/need.sh python
 	@tools/fetch-onnxruntime.sh
 
+python: ## make the Python environment for plugins in Python, in the cache
+	@tools/python-venv.sh >/dev/null
+
 pg: ## fetch PostgreSQL with pgvector into the cache: PG_TEST="14 15 16 17 18"
 	@tools/need.sh python
 	@tools/postgres.sh $(PG_TEST)
@@ -83,7 +86,7 @@ demo: build runtime model ## show it at work on a throw-away server; BREAK=1 kee
 	@CGO_ENABLED=0 $(GO) build -trimpath -o bin/demo ./examples/demo
 	@bin/demo $(if $(PGBIN),,--pg $(PG_DEMO)) $(if $(filter-out 0,$(BREAK)),--break) $(DEMO_FLAGS)
 
-test: build runtime model $(OPENAI_VENV)/.complete ## get everything the tests need, then run them; TEST=./queue narrows, PG_TEST=17 picks servers
+test: build runtime model python $(OPENAI_VENV)/.complete ## get everything the tests need, then run them; TEST=./queue narrows, PG_TEST=17 picks servers
 	@$(call get_pg,$(PG_TEST))
 	$(with_tokenizers) $(test_env) $(GO) test $(TEST_FLAGS) $(TEST)
 
@@ -97,13 +100,13 @@ soak: ## the long forms of what make test does in short: kills, a transaction of
 	@$(call get_pg,$(PG_TEST))
 	$(test_env) EMBEDSIDECAR_KILLS=$(KILLS) EMBEDSIDECAR_BIG_ROWS=2000000 EMBEDSIDECAR_IDLE=120s $(GO) test -count=1 -timeout 60m -v ./e2e
 
-test-race: build runtime model $(OPENAI_VENV)/.complete ## the same under the race detector
+test-race: build runtime model python $(OPENAI_VENV)/.complete ## the same under the race detector
 	@$(call get_pg,$(PG_TEST))
 	$(with_tokenizers) $(test_env) CGO_ENABLED=1 $(GO) test -race -p 2 -timeout 30m $(TEST)
 
 comma := ,
 space := $(subst ,, )
-cover: build runtime model $(OPENAI_VENV)/.complete ## test coverage of the core packages; fails below COVER_MIN percent
+cover: build runtime model python $(OPENAI_VENV)/.complete ## test coverage of the core packages; fails below COVER_MIN percent
 	@$(call get_pg,$(PG_TEST))
 	$(with_tokenizers) $(test_env) $(GO) test $(TEST_FLAGS) -coverprofile=cover.out -coverpkg=$(subst $(space),$(comma),$(strip $(CORE))) ./...
 	@awk -v module=$(MODULE)/ -v least=$(COVER_MIN) -f tools/cover.awk cover.out

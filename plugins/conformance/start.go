@@ -4,17 +4,10 @@ import (
 	"bufio"
 	"bytes"
 	"context"
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
 	"crypto/tls"
-	"crypto/x509"
-	"crypto/x509/pkix"
-	"encoding/pem"
 	"errors"
 	"fmt"
 	"io"
-	"math/big"
 	"net"
 	"os"
 	"os/exec"
@@ -27,6 +20,7 @@ import (
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/credentials/insecure"
 
+	"github.com/embedsidecar/embedsidecar/plugins/host"
 	pluginpb "github.com/embedsidecar/embedsidecar/plugins/proto"
 )
 
@@ -169,7 +163,7 @@ func checkCookie(ctx context.Context, t *tester) (finding, error) {
 }
 
 func checkVersion(ctx context.Context, t *tester) (finding, error) {
-	_, cert, err := stranger()
+	_, cert, err := host.NewCertificate()
 	if err != nil {
 		return finding{}, err
 	}
@@ -204,7 +198,7 @@ func checkStrangers(ctx context.Context, t *tester) (finding, error) {
 	if err != nil {
 		return finding{}, err
 	}
-	certificate, _, err := stranger()
+	certificate, _, err := host.NewCertificate()
 	if err != nil {
 		return finding{}, err
 	}
@@ -239,23 +233,4 @@ func (t *tester) health(ctx context.Context, socket string, creds credentials.Tr
 	defer func() { _ = conn.Close() }()
 	_, err = pluginpb.NewEmbedderClient(conn).Health(ctx, &pluginpb.HealthRequest{})
 	return err
-}
-
-// stranger makes a certificate that no plugin has reason to trust, also as PEM.
-func stranger() (tls.Certificate, []byte, error) {
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		return tls.Certificate{}, nil, err
-	}
-	template := &x509.Certificate{
-		SerialNumber: big.NewInt(time.Now().UnixNano()), Subject: pkix.Name{CommonName: "localhost"}, DNSNames: []string{"localhost"},
-		NotBefore: time.Now().Add(-time.Minute), NotAfter: time.Now().Add(time.Hour), IsCA: true, BasicConstraintsValid: true,
-		KeyUsage:    x509.KeyUsageDigitalSignature | x509.KeyUsageCertSign,
-		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth, x509.ExtKeyUsageServerAuth},
-	}
-	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
-	if err != nil {
-		return tls.Certificate{}, nil, err
-	}
-	return tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key}, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}), nil
 }

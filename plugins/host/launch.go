@@ -2,6 +2,7 @@ package host
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"os"
@@ -65,6 +66,10 @@ func (s *seat) tryLaunch(ctx context.Context) (*instance, error) {
 	defer cancel()
 	s.out.forget()
 
+	certificate, certificatePEM, err := NewCertificate()
+	if err != nil {
+		return nil, err
+	}
 	inst := &instance{seat: s}
 	var startErr error // what the system said to the program's start; go-plugin passes on no more than a text
 	inst.client = goplugin.NewClient(&goplugin.ClientConfig{
@@ -73,7 +78,7 @@ func (s *seat) tryLaunch(ctx context.Context) (*instance, error) {
 		},
 		Plugins: goplugin.PluginSet{pluginpb.PluginName: &clientPlugin{}},
 		RunnerFunc: func(_ hclog.Logger, spec *exec.Cmd, socketDir string) (runner.Runner, error) {
-			env := append(spec.Env, pluginpb.LifelineKey+"="+pluginpb.LifelineStdin)
+			env := append(spec.Env, pluginpb.LifelineKey+"="+pluginpb.LifelineStdin, clientCertKey+"="+string(certificatePEM))
 			inst.process = newProcess(s.opts, s.out, file, env, socketDir)
 			h.mu.Lock()
 			defer h.mu.Unlock()
@@ -84,7 +89,8 @@ func (s *seat) tryLaunch(ctx context.Context) (*instance, error) {
 			return &startRecorder{inst.process, &startErr}, nil
 		},
 		AllowedProtocols: []goplugin.Protocol{goplugin.ProtocolGRPC},
-		AutoMTLS:         true,
+		// What AutoMTLS does, with another certificate; go-plugin adds the one that the plugin names.
+		TLSConfig:        &tls.Config{Certificates: []tls.Certificate{certificate}, ServerName: "localhost", MinVersion: tls.VersionTLS12},
 		SkipHostEnv:      true,
 		StartTimeout:     s.opts.StartTimeout,
 		Logger:           hclog.NewNullLogger(), // this package logs the same events

@@ -16,3 +16,6 @@ PATH="$work/bin:$PATH" "$work/venv/bin/python" -m grpc_tools.protoc --proto_path
   --go_out=. --go_opt=paths=source_relative \
   --go-grpc_out=. --go-grpc_opt=paths=source_relative \
   embedder.proto
+
+# The Python package makes its messages from the descriptor.
+"$work/venv/bin/python" -m grpc_tools.protoc --proto_path=. --descriptor_set_out=../python/embedsidecar_embedder/contract.binpb embedder.proto

@@ -1,0 +1,210 @@
+"""The gRPC side of an Embedder."""
+
+from __future__ import annotations
+
+import array
+import os
+import sys
+import threading
+import traceback
+from concurrent import futures
+from typing import Any, Sequence
+
+import grpc
+
+from . import _contract as pb
+from . import _life
+from ._types import DOCUMENT, QUERY, Again, Answer, Embedder, Info, Misconfigured, Model, OutOfResources, _CallError
+
+MAX_MESSAGE = 64 << 20  # any call of the host fits
+_STATUS = {
+    Again: grpc.StatusCode.UNAVAILABLE,
+    OutOfResources: grpc.StatusCode.RESOURCE_EXHAUSTED,
+    Misconfigured: grpc.StatusCode.FAILED_PRECONDITION,
+}
+
+
+def serve(embedder: Embedder, concurrency: int = 1) -> None:
+    """Runs the plugin; returns when the host has asked it to end.
+
+    concurrency is how many calls of embed may run at the same time. Ends the process itself when the host is gone, and with
+    status 1 when the program was not started by a host.
+    """
+    _life.check_host()
+    stdout = _life.claim_stdout()
+    _life.end_with_host()
+    stop = threading.Event()
+    server = grpc.server(
+        futures.ThreadPoolExecutor(4),
+        options=[
+            ("grpc.max_receive_message_length", MAX_MESSAGE),
+            ("grpc.max_send_message_length", MAX_MESSAGE),
+        ],
+    )
+    server.add_generic_rpc_handlers(_handlers(_Service(embedder), concurrency, stop))
+    key, cert, told = _life.certificate()
+    credentials = grpc.ssl_server_credentials(
+        [(key, cert)], root_certificates=os.environ["PLUGIN_CLIENT_CERT"].encode(), require_client_auth=True
+    )
+    socket = os.path.join(os.environ.get("PLUGIN_UNIX_SOCKET_DIR") or "/tmp", f"plugin{os.getpid()}")
+    server.add_secure_port("unix:" + socket, credentials)
+    server.start()
+    os.write(stdout, f"1|{_life.PROTOCOL_VERSION}|unix|{socket}|grpc|{told}\n".encode())
+    stop.wait()
+    server.stop(grace=1).wait()
+
+
+def _handlers(service: "_Service", concurrency: int, stop: threading.Event) -> list[Any]:
+    def unary(method: Any, request: Any) -> Any:
+        return grpc.unary_unary_rpc_method_handler(
+            method, request_deserializer=request.FromString, response_serializer=lambda m: m.SerializeToString()
+        )
+
+    # Calls of embed wait for each other on threads of their own, so that health never waits for them.
+    def embed(request: Any, context: grpc.ServicerContext) -> Any:
+        return service.embed(request, context)
+
+    embed.experimental_thread_pool = futures.ThreadPoolExecutor(concurrency)  # type: ignore[attr-defined]
+
+    def shutdown(_request: bytes, _context: grpc.ServicerContext) -> bytes:
+        stop.set()
+        return b""
+
+    return [
+        grpc.method_handlers_generic_handler(
+            pb.PACKAGE + ".Embedder",
+            {
+                "Describe": unary(service.describe, pb.DescribeRequest),
+                "Embed": unary(embed, pb.EmbedRequest),
+                "Health": unary(service.health, pb.HealthRequest),
+            },
+        ),
+        # Messages without fields are no bytes at all.
+        grpc.method_handlers_generic_handler(
+            "plugin.GRPCController", {"Shutdown": grpc.unary_unary_rpc_method_handler(shutdown)}
+        ),
+    ]
+
+
+class _Service:
+    def __init__(self, embedder: Embedder) -> None:
+        self._embedder = embedder
+        self._lock = threading.Lock()
+        self._info: Info | None = None
+
+    def _describe(self, context: grpc.ServicerContext) -> Info:
+        with self._lock:
+            if self._info is None:
+                try:
+                    self._info = self._embedder.describe()
+                except Exception as problem:
+                    _abort(context, "describe", problem)
+            return self._info  # type: ignore[return-value]
+
+    def describe(self, _request: Any, context: grpc.ServicerContext) -> Any:
+        info = self._describe(context)
+        response = pb.DescribeResponse(name=info.name, version=info.version)
+        for m in info.models:
+            response.models.add(
+                name=m.name, fingerprint=m.fingerprint, dims=m.dims, max_tokens=m.max_tokens, symmetric=m.symmetric,
+                max_batch=m.max_batch, max_batch_bytes=m.max_batch_bytes, deterministic=m.deterministic,
+            )  # fmt: skip
+        return response
+
+    def health(self, _request: Any, _context: grpc.ServicerContext) -> Any:
+        return pb.HealthResponse(ready=True)
+
+    def embed(self, request: Any, context: grpc.ServicerContext) -> Any:
+        if not context.is_active():  # given up while it waited
+            context.abort(grpc.StatusCode.CANCELLED, "the call has been given up")
+        model = next((m for m in self._describe(context).models if m.name == request.model), None)
+        if model is None:
+            context.abort(grpc.StatusCode.NOT_FOUND, "the plugin does not offer this model")
+        kind = {pb.KIND_DOCUMENT: DOCUMENT, pb.KIND_QUERY: QUERY}.get(request.kind)
+        if kind is None or not request.texts:
+            context.abort(grpc.StatusCode.INVALID_ARGUMENT, "no texts, or of a kind that is not known")
+        try:
+            answers = self._embedder.embed(model.name, kind, list(request.texts))
+            return _pack(model, len(request.texts), answers)
+        except Exception as problem:
+            _abort(context, "embed", problem)
+
+
+def _abort(context: grpc.ServicerContext, method: str, problem: Exception) -> None:
+    """Fails the call. The message of an unknown exception may hold a text: only its type and place are told."""
+    if isinstance(problem, _CallError):
+        if problem.delay > 0:
+            context.set_trailing_metadata((("grpc-status-details-bin", _retry_info(type(problem), str(problem), problem.delay)),))
+        context.abort(_STATUS[type(problem)], str(problem))
+    frames = traceback.extract_tb(problem.__traceback__)
+    at = f" at {os.path.basename(frames[-1].filename)}:{frames[-1].lineno}" if frames else ""
+    what = f"{type(problem).__name__} in {method}{at}"
+    sys.stderr.write(f"{what}\n{''.join(traceback.format_list(frames))}")
+    code = grpc.StatusCode.RESOURCE_EXHAUSTED if isinstance(problem, MemoryError) else grpc.StatusCode.INTERNAL
+    context.abort(code, what)
+
+
+def _retry_info(kind: type, message: str, delay: float) -> bytes:
+    """Makes a google.rpc.Status that holds a google.rpc.RetryInfo, field by field: it is all we need of their package."""
+
+    def varint(n: int) -> bytes:
+        out = bytearray()
+        while n > 127:
+            out.append(n & 127 | 128)
+            n >>= 7
+        out.append(n)
+        return bytes(out)
+
+    def number(tag: int, n: int) -> bytes:
+        return varint(tag << 3) + varint(n)
+
+    def block(tag: int, content: bytes) -> bytes:
+        return varint(tag << 3 | 2) + varint(len(content)) + content
+
+    duration = number(1, int(delay)) + number(2, int(delay % 1 * 1e9))
+    detail = block(1, b"type.googleapis.com/google.rpc.RetryInfo") + block(2, block(1, duration))
+    return number(1, _STATUS[kind].value[0]) + block(2, message.encode()) + block(3, detail)
+
+
+def _pack(model: Model, count: int, answers: Any) -> Any:
+    """Turns answers into the message."""
+    if len(answers) != count:
+        raise ValueError
+    response = pb.EmbedResponse(dims=model.dims)
+    if hasattr(answers, "astype"):  # an array of numpy, or something like it
+        if answers.shape != (count, model.dims):
+            raise ValueError
+        response.vectors = answers.astype("<f4").tobytes()
+        return response
+    nothing = bytes(model.dims * 4)
+    rows, tokens = [], []
+    for index, answer in enumerate(answers):
+        if not isinstance(answer, Answer):
+            answer = Answer(vector=answer)
+        tokens.append(answer.tokens)
+        rows.append(nothing if answer.empty or answer.error else _row(model, answer.vector))
+        if answer.error:
+            outcome = response.outcomes.add(index=index)
+            setattr(outcome.error, "class", pb.ERROR_CLASSES.get(answer.error.kind, 4))
+            outcome.error.message = answer.error.message
+            outcome.error.delay_ms = min(int(answer.error.delay * 1000), 3_600_000)
+        elif answer.empty:
+            response.outcomes.add(index=index, empty=True)
+        elif answer.truncated:
+            response.outcomes.add(index=index, truncated=True)
+    response.vectors = b"".join(rows)
+    if any(tokens):
+        response.tokens.extend(tokens)
+    return response
+
+
+def _row(model: Model, vector: Sequence[float] | None) -> bytes:
+    """Packs one vector, little-endian."""
+    if vector is None or len(vector) != model.dims:
+        raise ValueError
+    if hasattr(vector, "astype"):
+        return vector.astype("<f4").tobytes()  # type: ignore[union-attr]
+    row = array.array("f", vector)
+    if sys.byteorder == "big":
+        row.byteswap()
+    return row.tobytes()

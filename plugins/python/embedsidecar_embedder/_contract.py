@@ -1,0 +1,31 @@
+"""The messages of the contract, made from contract.binpb, which is plugins/proto/embedder.proto as protoc reads it.
+
+Not the classes that protoc generates for Python: those refuse every protobuf library that is older than their protoc, and what
+else a plugin imports often needs such a one.
+"""
+
+from pathlib import Path
+
+from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
+
+PACKAGE = "embedsidecar.plugin.v1"
+
+_files = descriptor_pb2.FileDescriptorSet.FromString((Path(__file__).parent / "contract.binpb").read_bytes())
+_pool = descriptor_pool.DescriptorPool()
+for _file in _files.file:
+    _pool.Add(_file)
+
+
+def _message(name):
+    return message_factory.GetMessageClass(_pool.FindMessageTypeByName(f"{PACKAGE}.{name}"))
+
+
+DescribeRequest = _message("DescribeRequest")
+DescribeResponse = _message("DescribeResponse")
+EmbedRequest = _message("EmbedRequest")
+EmbedResponse = _message("EmbedResponse")
+HealthRequest = _message("HealthRequest")
+HealthResponse = _message("HealthResponse")
+
+KIND_DOCUMENT, KIND_QUERY = 1, 2
+ERROR_CLASSES = {"retry_later": 1, "too_long": 2, "refused": 3, "invalid": 4}

@@ -1,0 +1,200 @@
+// Package python tests the Python package for authors of plugins and its examples.
+package python
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/embedsidecar/embedsidecar/embed"
+	"github.com/embedsidecar/embedsidecar/plugins/conformance"
+	"github.com/embedsidecar/embedsidecar/plugins/host"
+)
+
+// venv returns a Python environment with the libraries that the package needs.
+var venv = sync.OnceValues(func() (string, error) {
+	command := exec.Command("../../tools/python-venv.sh")
+	command.Stderr = os.Stderr
+	out, err := command.Output()
+	return strings.TrimSpace(string(out)), err
+})
+
+// site installs the package as a user would, from a copy of the clone, and returns the folder.
+var site = sync.OnceValues(func() (string, error) {
+	python, err := venv()
+	if err != nil {
+		return "", err
+	}
+	dir, err := os.MkdirTemp("", "python-test-")
+	if err != nil {
+		return "", err
+	}
+	made = dir
+	source := filepath.Join(dir, "source")
+	if err := os.CopyFS(source, os.DirFS(".")); err != nil {
+		return "", err
+	}
+	pip := exec.Command(filepath.Join(python, "bin", "python3"), "-m", "pip", "install", "--quiet", "--disable-pip-version-check",
+		"--no-deps", "--no-build-isolation", "--target", filepath.Join(dir, "site"), source)
+	if out, err := pip.CombinedOutput(); err != nil {
+		return "", fmt.Errorf("install the package: %w\n%s", err, out)
+	}
+	return dir, nil
+})
+
+// made is the folder that site has made, to be removed at the end.
+var made string
+
+func TestMain(m *testing.M) {
+	code := m.Run()
+	if made != "" {
+		_ = os.RemoveAll(made)
+	}
+	os.Exit(code)
+}
+
+// program writes a plugin that runs with the package.
+func program(t *testing.T, source string) (path string, env map[string]string) {
+	t.Helper()
+	dir, err := site()
+	if err != nil {
+		t.Fatal(err)
+	}
+	python, err := venv()
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, body, _ := strings.Cut(source, "\n") // instead of whatever Python env would find
+	path = filepath.Join(t.TempDir(), "embedsidecar-tested")
+	if err := os.WriteFile(path, []byte("#!"+filepath.Join(python, "bin", "python3")+"\n"+body), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	return path, map[string]string{"PYTHONPATH": filepath.Join(dir, "site")}
+}
+
+func TestExample_KeepsTheContract(t *testing.T) {
+	t.Parallel()
+	source, err := os.ReadFile("examples/embedsidecar-lengths")
+	if err != nil {
+		t.Fatal(err)
+	}
+	path, env := program(t, string(source))
+	report, err := conformance.Run(t.Context(), conformance.Options{Path: path, Env: env, Soak: time.Second})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range report.Checks {
+		if c.Verdict != conformance.Pass {
+			t.Errorf("%+v", c)
+		}
+	}
+	if report.Plugin != "lengths" || len(report.LeftOut) > 0 {
+		t.Errorf("%+v", report)
+	}
+}
+
+// tester has every kind of answer and of failure.
+const tester = `#
+import sys
+from embedsidecar_embedder import *
+
+class Tester:
+    def describe(self):
+        print("describing", flush=True)  # must not get into the handshake
+        return Info("tester", "2", [Model("m", "tester-fingerprint", dims=2, max_tokens=9, symmetric=False, max_batch=16)])
+
+    def embed(self, model, kind, texts):
+        answers = []
+        for text in texts:
+            if text == "again":
+                raise Again("the provider rests", delay=7.5)
+            if text == "memory":
+                raise MemoryError
+            if text == "key":
+                raise Misconfigured("the key is wrong")
+            if text == "bug":
+                raise KeyError("bug: " + text)
+            if text == "short":
+                answers.append([1.0])
+            elif text == "refused":
+                answers.append(Answer(error=TextError("refused", "not by us")))
+            elif text == "later":
+                answers.append(Answer(error=TextError("retry_later", "full", delay=3)))
+            elif text == "":
+                answers.append(Answer(empty=True))
+            elif text == "cut":
+                answers.append(Answer([1, 2], truncated=True, tokens=9))
+            else:
+                answers.append([float(len(text)), 2.0 if kind == QUERY else 1.0])
+        return answers
+
+print("before the handshake")
+serve(Tester())
+`
+
+func TestAnswersAndFailures(t *testing.T) {
+	t.Parallel()
+	path, env := program(t, tester)
+	h, err := host.New(host.Options{Path: path, Env: env})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = h.Close() }()
+	about, err := h.Describe(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if about.Plugin != "tester" || about.Version != "2" || about.Dims != 2 || about.MaxTokens != 9 || about.MaxBatch != 16 || about.Deterministic {
+		t.Errorf("%+v", about)
+	}
+	results, err := h.Embed(t.Context(), embed.Query, []string{"four", "", "cut", "refused", "later"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if v := results[0].Vector; len(v) != 2 || v[0] != 4 || v[1] != 2 {
+		t.Errorf("query: %v", v)
+	}
+	if !results[1].Empty || !results[2].Truncated || results[2].Tokens != 9 || results[2].Vector[1] != 2 {
+		t.Errorf("%+v", results[1:3])
+	}
+	for i, code := range map[int]string{3: "refused", 4: "retry_later"} {
+		if _, got := embed.Classify(results[i].Err); got != code {
+			t.Errorf("text %d: %v, want %s", i, results[i].Err, code)
+		}
+	}
+	for text, want := range map[string]struct {
+		class embed.Class
+		after time.Duration
+		says  string
+	}{
+		"again":  {embed.Transient, 7500 * time.Millisecond, "the provider rests"},
+		"memory": {embed.Resource, 0, "MemoryError in embed at embedsidecar-tested"},
+		"key":    {embed.Configuration, 0, "the key is wrong"},
+		"bug":    {embed.Data, 0, "KeyError in embed at embedsidecar-tested"},
+		"short":  {embed.Data, 0, "ValueError in embed"},
+	} {
+		_, err := h.Embed(t.Context(), embed.Document, []string{text})
+		class, _ := embed.Classify(err)
+		whole, ok := err.(*embed.Error) //nolint:errorlint // the host returns it bare
+		if !ok || class != want.class || whole.RetryAfter != want.after || !strings.Contains(err.Error(), want.says) || strings.Contains(err.Error(), "bug: ") {
+			t.Errorf("%s: %v, want %s after %s", text, err, want.class, want.after)
+		}
+	}
+}
+
+// The messages must be those of the proto file.
+func TestContract_IsUpToDate(t *testing.T) {
+	t.Parallel()
+	content, err := os.ReadFile("embedsidecar_embedder/contract.binpb")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := sameDescriptor(content); err != nil {
+		t.Errorf("%v: run go generate ./plugins/proto", err)
+	}
+}
