@@ -9,6 +9,7 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"crypto/x509/pkix"
+	"encoding/base64"
 	"encoding/pem"
 	"io"
 	"log/slog"
@@ -274,6 +275,26 @@ func TestProxy(t *testing.T) {
 	}
 	if n := connects.Load() - before; n != 0 {
 		t.Errorf("%d connections went through the proxy though it was not to be used", n)
+	}
+}
+
+// TestProxyThatWantsAPassword: it is given the one of its URL; without one that is a matter for a person.
+func TestProxyThatWantsAPassword(t *testing.T) {
+	t.Parallel()
+	var given atomic.Value
+	proxy := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		given.Store(r.Header.Get("Proxy-Authorization"))
+		w.WriteHeader(http.StatusProxyAuthRequired)
+	}))
+	t.Cleanup(proxy.Close)
+	target, _ := url.Parse("https://api.example.com/v1")
+	for user, want := range map[string]string{"": "", "me:" + secret + "@": "Basic " + base64.StdEncoding.EncodeToString([]byte("me:"+secret))} {
+		c := over(t, &Network{Proxy: strings.Replace(proxy.URL, "://", "://"+user, 1)}, target)
+		_, err := c.Embed(t.Context(), sdk.Document, corpus(1))
+		wantCode(t, err, codes.FailedPrecondition)
+		if got := given.Load(); got != want {
+			t.Errorf("the proxy was given %q, want %q", got, want)
+		}
 	}
 }
 

@@ -117,7 +117,7 @@ func unreached(ctx context.Context, l *lease, err error, key string, texts []str
 		noName  *net.DNSError
 	)
 	switch {
-	case errors.As(err, &address), errors.As(err, &unknown), errors.As(err, &name), errors.As(err, &invalid), errors.As(err, &alert):
+	case errors.Is(err, errProxyAuth), errors.As(err, &address), errors.As(err, &unknown), errors.As(err, &name), errors.As(err, &invalid), errors.As(err, &alert):
 		f.class = dialect.Misconfigured
 	case errors.As(err, &noName) && noName.IsNotFound:
 		f.err = fmt.Errorf("%s: there is no such host", l.name)

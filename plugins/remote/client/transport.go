@@ -134,6 +134,8 @@ func lookup(ctx context.Context, host string) ([]netip.Addr, error) {
 	return net.DefaultResolver.LookupNetIP(ctx, "ip", host)
 }
 
+var errProxyAuth = errors.New("the proxy wants a user and a password: http://USER:PASSWORD@HOST:PORT")
+
 // Client returns an HTTP client that keeps up to conns idle connections to each host and follows no redirect.
 func (n *Network) Client(conns int) (*http.Client, error) {
 	d := &dialer{network: n, resolve: lookup, dialer: net.Dialer{Timeout: 10 * time.Second, KeepAlive: 15 * time.Second}}
@@ -154,6 +156,12 @@ func (n *Network) Client(conns int) (*http.Client, error) {
 		}
 		d.proxy = net.JoinHostPort(u.Hostname(), port)
 		decide := (&httpproxy.Config{HTTPProxy: n.Proxy, HTTPSProxy: n.Proxy, NoProxy: n.NoProxy}).ProxyFunc()
+		t.OnProxyConnectResponse = func(_ context.Context, _ *url.URL, _ *http.Request, resp *http.Response) error {
+			if resp.StatusCode == http.StatusProxyAuthRequired {
+				return errProxyAuth
+			}
+			return nil
+		}
 		t.Proxy = func(r *http.Request) (*url.URL, error) { return decide(r.URL) }
 	}
 	var err error
