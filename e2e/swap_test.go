@@ -20,7 +20,7 @@ import (
 func TestSwap(t *testing.T) {
 	t.Parallel()
 	r, shapes := newShapes(t, 0, "integers", "texts")
-	short, err := os.MkdirTemp(programs, "s") // names of sockets are short
+	short, err := os.MkdirTemp(programs, "s") //nolint:usetesting // t.TempDir has names too long for sockets
 	if err != nil {
 		t.Fatal(err)
 	}
