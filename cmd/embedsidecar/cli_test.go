@@ -135,7 +135,7 @@ func sample(f cli.Flag) (value string, arrived func(env *environment) error) {
 		return "5m", anything
 	}
 	return map[string]string{
-		"output": "json", "color": "never", "pipeline": `docs: "a, b" -> v`, "plugin-env": "EMBEDSIDECAR_PLUGIN_A=b,c", "lsn": "0/1", "kind": "query", "env": "A=b,c", "only": "order",
+		"output": "json", "color": "never", "pipeline": `docs: "a, b" -> v`, "plugin-env": "EMBEDSIDECAR_PLUGIN_A=b,c", "lsn": "0/1", "kind": "query", "env": "A=b,c", "only": "order", "lang": "go", "dir": "x", "sdk": "x",
 		"table": "t", "columns": `"a, b"`, "into": "v", "into-table": "w",
 		"as": "x", "memory-limit": "1GiB", "allow-env": "A",
 	}[name], anything

@@ -8,6 +8,6 @@ const groupPlugins = "Plugins"
 func pluginCommands() []*command {
 	return []*command{
 		newPluginsList(), newPluginsInfo(), newPluginsVerify(), newPluginsRegister(), newPluginsRemove(), newPluginsReload(),
-		newPluginsTest(),
+		newPluginsNew(), newPluginsTest(), newPluginsBench(),
 	}
 }

@@ -96,7 +96,8 @@ func samples() map[string]proto.Message {
 		}}},
 		"EmbedRequest": &pluginpb.EmbedRequest{Model: "m", Kind: pluginpb.Kind_KIND_QUERY, Texts: []string{"a", "", "\u00e4"}},
 		"EmbedResponse": &pluginpb.EmbedResponse{Dims: 2, Vectors: []byte{0, 0, 128, 63, 0, 0, 0, 192}, Tokens: []uint32{3, 300}, Outcomes: []*pluginpb.Outcome{
-			{Index: 1, Empty: true}, {Index: 2, Truncated: true},
+			{Index: 1, Empty: true},
+			{Index: 2, Truncated: true},
 			{Index: 3, Error: &pluginpb.Error{Class: pluginpb.ErrorClass_ERROR_CLASS_RETRY_LATER, DelayMs: 1500, Message: "busy"}},
 		}},
 		"HealthRequest":    &pluginpb.HealthRequest{},

@@ -1,0 +1,79 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/urfave/cli/v2"
+
+	"github.com/embedsidecar/embedsidecar/config"
+	"github.com/embedsidecar/embedsidecar/plugins/conformance"
+	"github.com/embedsidecar/embedsidecar/plugins/host"
+)
+
+// pluginsBenchCommand measures how fast a plugin is through its host.
+type pluginsBenchCommand struct {
+	env  cli.StringSlice
+	each time.Duration
+}
+
+func newPluginsBench() *command {
+	c := &pluginsBenchCommand{}
+	return &command{
+		name: "plugins bench", group: groupPlugins, usage: "measure how fast a plugin is", arguments: "PLUGIN", minArgs: 1, maxArgs: 1,
+		description: "Sends made-up texts of usual lengths (20 to 280 bytes, mixed) through the host, one call after the other. Shows " +
+			"texts a second and the time of a call, by texts a call. The first calls are not counted. No database is needed.",
+		flags: []cli.Flag{
+			pluginVariables(&c.env),
+			&cli.DurationFlag{Name: "each", Destination: &c.each, Value: 2 * time.Second, Usage: "`DURATION` how long each size is measured"},
+		},
+		settings: []string{config.GroupEmbedding},
+		run:      c.run,
+	}
+}
+
+func (c *pluginsBenchCommand) run(ctx context.Context, env *environment) (err error) {
+	if c.each <= 0 {
+		return misuse("--each: expected a duration above zero")
+	}
+	found, err := env.pluginUnderTest(c.env.Value())
+	if err != nil {
+		return err
+	}
+	options := host.Options{Name: found.Plugin, Path: found.PluginPath, Env: found.Env, Log: env.log}
+	if found.ModelPath == "" {
+		options.Model = found.Model
+	}
+	h, err := host.New(options)
+	if err != nil {
+		return fail(exitUsage, err)
+	}
+	defer func() { err = errors.Join(err, h.Close()) }()
+	about, err := h.Describe(ctx)
+	if err != nil {
+		return err
+	}
+	speeds, err := conformance.Bench(ctx, h, about, c.each)
+	if err != nil {
+		return err
+	}
+	type document struct {
+		Plugin  string              `json:"plugin"`
+		Version string              `json:"version"`
+		Model   string              `json:"model"`
+		Dims    int                 `json:"dims"`
+		Speeds  []conformance.Speed `json:"speeds"`
+	}
+	return env.show(document{about.Plugin, about.Version, about.Model, about.Dims, speeds}, func() listing {
+		l := listing{header: []string{"texts a call", "texts/s", "us/text", "p50 ms", "p99 ms", "calls"}, right: []int{0, 1, 2, 3, 4, 5}}
+		for _, s := range speeds {
+			l.rows = append(l.rows, []any{
+				s.Batch, fmt.Sprintf("%.0f", s.TextsPerSecond), fmt.Sprintf("%.1f", 1e6/s.TextsPerSecond),
+				fmt.Sprintf("%.2f", s.P50Milliseconds), fmt.Sprintf("%.2f", s.P99Milliseconds), s.Calls,
+			})
+		}
+		return l
+	})
+}

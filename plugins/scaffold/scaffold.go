@@ -1,0 +1,79 @@
+// Package scaffold writes the beginning of a plugin: a project that builds, keeps the contract and has its test.
+package scaffold
+
+import (
+	stdembed "embed"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"text/template"
+)
+
+//go:embed templates
+var templates stdembed.FS
+
+// Languages are those that there are templates for.
+var Languages = []string{"go", "python"}
+
+// Project says what to write.
+type Project struct {
+	Name     string // of the plugin: its program is embedsidecar-NAME
+	Language string // one of Languages
+	Version  string // of the SDK's module, "v1.2.3"
+	Checkout string // folder of a clone that has the SDK, used instead of a version; "": none
+	Go       string // the oldest version of Go for the SDK, "1.26"
+}
+
+// Module is the name as a module of Python.
+func (p Project) Module() string { return "embedsidecar_" + strings.ReplaceAll(p.Name, "-", "_") }
+
+var validName = regexp.MustCompile(`^[a-z][a-z0-9]*(-[a-z0-9]+)*$`)
+
+// Write writes the project into a folder, which must be empty or not be there, and returns the names of its files.
+func Write(dir string, p Project) ([]string, error) {
+	const longest = 40
+	if !validName.MatchString(p.Name) || len(p.Name) > longest {
+		return nil, fmt.Errorf("%q is no name for a plugin: want small letters, digits and single hyphens, a letter first, at most %d", p.Name, longest)
+	}
+	root := path.Join("templates", p.Language)
+	entries, err := templates.ReadDir(root)
+	if err != nil {
+		return nil, fmt.Errorf("%q is no language that there is a template for: choose from %s", p.Language, strings.Join(Languages, ", "))
+	}
+	existing, err := os.ReadDir(dir)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, err
+	}
+	if len(existing) > 0 {
+		return nil, fmt.Errorf("the folder %s is not empty", dir)
+	}
+	if err := os.MkdirAll(dir, 0o755); err != nil { //nolint:gosec // sources, for everybody
+		return nil, err
+	}
+	var files []string
+	for _, entry := range entries {
+		text, err := template.ParseFS(templates, path.Join(root, entry.Name()))
+		if err != nil {
+			return nil, err
+		}
+		name := strings.ReplaceAll(strings.TrimSuffix(entry.Name(), ".tmpl"), "MODULE", p.Module())
+		if err := write(filepath.Join(dir, name), text, p); err != nil {
+			return nil, err
+		}
+		files = append(files, name)
+	}
+	return files, nil
+}
+
+func write(name string, text *template.Template, p Project) error {
+	f, err := os.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o644) //nolint:gosec // sources, for everybody
+	if err != nil {
+		return err
+	}
+	return errors.Join(text.Execute(f, p), f.Close())
+}
