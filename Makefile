@@ -51,7 +51,7 @@ LINT_VENV := $(CACHE)/lint/venv-$(shell echo $(LINTERS) | cksum | cut -d' ' -f1)
 OPENAI      := openai==3.52.0
 OPENAI_VENV := $(CACHE)/openai/venv-$(shell echo $(OPENAI) | cksum | cut -d' ' -f1)
 
-.PHONY: help build model runtime python pg demo test test-kills soak test-race cover lint lint-light lint-files fmt fix fuzz bench-smoke bench-scaling generate verify clean install-deps
+.PHONY: help build model runtime python pg demo test test-kills test-memory soak test-race cover lint lint-light lint-files fmt fix fuzz bench-smoke bench-scaling bench-embedder generate verify clean install-deps
 
 help: ## show this list
 	@awk 'BEGIN { FS = ":.*## " } /^[a-z-]+:.*## / { printf "  %-14s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -94,6 +94,9 @@ test-kills: ## 200 random kills of the sidecar on each server, under load; KILLS
 	@tools/need.sh go
 	@$(call get_pg,$(PG_TEST))
 	$(test_env) EMBEDSIDECAR_KILLS=$(KILLS) $(GO) test -count=1 -timeout 60m -v -run '^TestKills$$' ./e2e
+
+test-memory: build runtime model ## 200,000 texts through the plugin onnx, whose memory must stay flat (about ten minutes)
+	$(with_tokenizers) EMBEDSIDECAR_MEMORY_TEXTS=200000 $(GO) test -count=1 -timeout 60m -v -run '^TestPlugin_Memory' ./plugins/onnx
 
 soak: ## the long forms of what make test does in short: kills, a transaction of 2,000,000 rows, silence
 	@tools/need.sh go
@@ -172,6 +175,10 @@ bench-scaling: ## measure how the remote embedder shares work out to 1, 2 and 4 
 	@CGO_ENABLED=0 $(GO) build -trimpath -ldflags '$(LDFLAGS)' -o bin/plugins/embedsidecar-remote ./plugins/remote
 	@CGO_ENABLED=0 $(GO) build -trimpath -o bin/bench-scaling ./bench/scaling
 	@bin/bench-scaling $(SCALING_FLAGS)
+
+bench-embedder: build runtime model ## the plugin onnx beside a bare loop over ONNX Runtime, and beside sentence-transformers: BENCH_FLAGS='--texts FILE --python FILE --weights FOLDER'
+	@CGO_ENABLED=1 $(GO) build -trimpath -o bin/bench-embedder ./bench/embedder
+	@bin/bench-embedder $(BENCH_FLAGS)
 
 generate: ## make the generated files again (the Go side of the plugin contract, the tokenizer's tables)
 	@tools/need.sh go python
