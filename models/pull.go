@@ -89,7 +89,7 @@ func Pull(ctx context.Context, o PullOptions) (Sums, error) {
 		o.Revision = "main"
 	}
 	if o.Client == nil {
-		o.Client = http.DefaultClient
+		o.Client = NewClient(nil)
 	}
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
@@ -112,6 +112,23 @@ func Pull(ctx context.Context, o PullOptions) (Sums, error) {
 		return nil, fmt.Errorf("pull model %s: %w", o.Name, err)
 	}
 	return p.got, nil
+}
+
+// NewClient returns the client that Pull uses when it is given none. nil is the usual transport.
+func NewClient(transport http.RoundTripper) *http.Client {
+	return &http.Client{Transport: transport, CheckRedirect: stayEncrypted}
+}
+
+// stayEncrypted refuses to be led from an encrypted address to one that is not.
+func stayEncrypted(request *http.Request, via []*http.Request) error {
+	const most = 10
+	if len(via) >= most {
+		return errors.New("more than 10 redirects")
+	}
+	if via[0].URL.Scheme == "https" && request.URL.Scheme != "https" {
+		return fmt.Errorf("the hub leads to %s, which is not encrypted", request.URL.Host)
+	}
+	return nil
 }
 
 func orDefault[T int | time.Duration](value, fallback T) T {

@@ -388,3 +388,16 @@ func TestCheckSource(t *testing.T) {
 		}
 	}
 }
+
+// A hub that is reached through TLS must not lead to a place that is not.
+func TestPull_StaysEncrypted(t *testing.T) {
+	plain := newHub(t)
+	secure := httptest.NewTLSServer(http.RedirectHandler(plain.URL, http.StatusFound))
+	defer secure.Close()
+	o := plain.options(t)
+	o.Hub, o.Retries = secure.URL, 1
+	o.Client = models.NewClient(secure.Client().Transport)
+	if _, err := models.Pull(t.Context(), o); err == nil || !strings.Contains(err.Error(), "which is not encrypted") {
+		t.Errorf("got %v", err)
+	}
+}

@@ -62,6 +62,10 @@ func importFailure(err error) error {
 	if exists, ok := errors.AsType[*models.ExistsError](err); ok {
 		return fail(exitConflict, err, exists.Hints()...)
 	}
+	var own interface{ ExitCode() int }
+	if errors.As(err, &own) { // a plugin or a library that is not there, with its hints
+		return err
+	}
 	if class, _ := embed.Classify(err); class == embed.Configuration {
 		return fail(exitUsage, err)
 	}

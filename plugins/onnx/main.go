@@ -25,6 +25,7 @@ package main
 import (
 	"context"
 	"errors"
+	"log/slog"
 	"os"
 	"sync"
 
@@ -39,11 +40,14 @@ var version = "unknown"
 // maxBatch is the most texts in one call: enough to find neighbours of equal length, few enough to be answered in seconds.
 const maxBatch = 512
 
-func main() { sdk.Serve(&embedder{lookup: os.LookupEnv}) }
+func main() {
+	sdk.Serve(&embedder{lookup: os.LookupEnv, log: slog.New(slog.NewJSONHandler(os.Stderr, nil))}) // the host reads it
+}
 
 // embedder joins the model to the contract.
 type embedder struct {
 	lookup func(string) (string, bool)
+	log    *slog.Logger
 
 	mu    sync.Mutex
 	model *model.Model // nil until opened
@@ -60,8 +64,13 @@ func (e *embedder) open(ctx context.Context) (*model.Model, error) {
 	if err != nil {
 		return nil, err
 	}
-	e.model, err = model.Open(ctx, options)
-	return e.model, err
+	if e.model, err = model.Open(ctx, options); err != nil {
+		return nil, err
+	}
+	about := e.model.Describe()
+	e.log.InfoContext(ctx, "model opened", "model", about.Name, "precision", about.Precision, "dims", about.Dims, "max_tokens", about.MaxTokens,
+		"provider", about.Provider, "threads", about.Threads, "onnxruntime", about.Library, "deterministic", about.Deterministic)
+	return e.model, nil
 }
 
 // Describe implements sdk.Embedder. The first call opens the model, which takes a second.
