@@ -165,6 +165,7 @@ func rounds(count int, contenders []*contender, texts int) error {
 			}
 			c.rate = append(c.rate, float64(texts)/took.Seconds())
 			c.cost = append(c.cost, float64((c.cpu()-before).Microseconds())/float64(texts))
+			fmt.Fprintf(os.Stderr, "round %d: %s: %.1f texts/s, %.0f us CPU/text\n", round+1, c.name, c.rate[round], c.cost[round])
 		}
 	}
 	return nil
