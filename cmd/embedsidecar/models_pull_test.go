@@ -56,7 +56,7 @@ func TestModelsPull(t *testing.T) {
 	pull := func(args ...string) (int, string, string) {
 		t.Helper()
 		var stdout, stderr bytes.Buffer
-		p := &program{commands: commands(), stdin: strings.NewReader(""), stdout: &stdout, stderr: &stderr, environ: []string{"TMPDIR=" + os.TempDir()}}
+		p := &program{commands: commands(), stdin: strings.NewReader(""), stdout: &stdout, stderr: &stderr}
 		line := slices.Concat([]string{
 			"embedsidecar", "models", "pull", "author/model", "--revision", "v1", "--hub", hub.URL, "--model-dir", home,
 			"--plugin-dir", filepath.Dir(plugin), "--onnxruntime", filepath.Join(work, "library.so"),
