@@ -51,7 +51,7 @@ LINT_VENV := $(CACHE)/lint/venv-$(shell echo $(LINTERS) | cksum | cut -d' ' -f1)
 OPENAI      := openai==3.52.0
 OPENAI_VENV := $(CACHE)/openai/venv-$(shell echo $(OPENAI) | cksum | cut -d' ' -f1)
 
-.PHONY: help build model runtime python pg demo test test-kills test-memory soak test-race cover lint lint-light lint-files fmt fix fuzz bench-smoke bench-scaling bench-embedder generate verify clean install-deps
+.PHONY: help build model runtime python pg demo test test-kills test-memory soak test-race cover lint lint-light lint-files fmt fix fuzz bench-smoke bench-isolation bench-scaling bench-embedder generate verify clean install-deps
 
 help: ## show this list
 	@awk 'BEGIN { FS = ":.*## " } /^[a-z-]+:.*## / { printf "  %-14s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -169,6 +169,9 @@ bench-smoke: build runtime model ## measure the main figures in under three minu
 	@CGO_ENABLED=0 $(GO) build -trimpath -ldflags '$(LDFLAGS)' -o bin/bench ./bench
 	@CGO_ENABLED=1 $(GO) build -trimpath -ldflags '$(LDFLAGS)' -o bin/bench-bare ./bench/bare
 	@bin/bench --smoke $(BENCH_FLAGS)
+
+bench-isolation: ## measure a pipeline beside others whose plugins misbehave, against sound ones; five minutes
+	@$(MAKE) --no-print-directory bench-smoke BENCH_FLAGS='--only isolation $(BENCH_FLAGS)'
 
 bench-scaling: ## measure how the remote embedder shares work out to 1, 2 and 4 stub replicas; SCALING_FLAGS=--help lists more
 	@tools/need.sh go

@@ -58,11 +58,18 @@ var (
 
 // A part measures one section of figures.
 type part struct {
-	name string
-	run  func(ctx context.Context, p *place) ([]section, error)
+	name  string
+	run   func(ctx context.Context, p *place) ([]section, error)
+	asked bool // measured only when --only names it
 }
 
-var parts = []part{{"onnx", measureONNX}, {"rows", measureRows}, {"writers", measureWriters}, {"latency", measureLatency}}
+var parts = []part{
+	{"onnx", measureONNX, false},
+	{"rows", measureRows, false},
+	{"writers", measureWriters, false},
+	{"latency", measureLatency, false},
+	{"isolation", measureIsolation, true},
+}
 
 func main() { os.Exit(run(os.Args[1:], os.Stdout, os.Stderr)) }
 
@@ -94,16 +101,19 @@ func parse(args []string, stderr io.Writer) (options, error) {
 		program = filepath.Join("bin", "bench")
 	}
 	bin := filepath.Dir(program)
-	names := make([]string, len(parts))
-	for i, p := range parts {
-		names[i] = p.name
+	var names, usual []string
+	for _, p := range parts {
+		names = append(names, p.name)
+		if !p.asked {
+			usual = append(usual, p.name)
+		}
 	}
 	flags := flag.NewFlagSet("bench", flag.ContinueOnError)
 	flags.SetOutput(stderr)
 	flags.BoolVar(&o.smoke, "smoke", false, "short runs: two minutes in place of half an hour")
 	flags.StringVar(&o.json, "json", "", "write the figures to this file, too")
 	flags.IntVar(&o.major, "pg", 0, "major version of PostgreSQL (default: the newest that tools/postgres.sh has fetched)")
-	flags.StringVar(&only, "only", strings.Join(names, ","), "what to measure")
+	flags.StringVar(&only, "only", strings.Join(usual, ","), "what to measure: "+strings.Join(names, ", "))
 	flags.StringVar(&o.bin, "bin", bin, "folder with embedsidecar, bench-bare and plugins/")
 	flags.StringVar(&o.texts, "texts", filepath.Join(filepath.Dir(bin), "examples", "debian-packages.csv"), "CSV with texts in its last column")
 	flags.StringVar(&o.profile, "profile", "", "write a CPU profile of the sidecar to this file: it then runs inside of bench, in the part rows")

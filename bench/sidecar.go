@@ -42,12 +42,18 @@ type runner interface {
 
 // start runs `embedsidecar run`. Its pipeline embeds public.docs (body) into the table docs_embedding, unless flags say otherwise.
 func (p *place) start(pool *pgxpool.Pool, flags ...string) (*sidecar, error) {
+	flags = append([]string{"--table", "public.docs", "--columns", "body"}, flags...)
+	if !slices.Contains(flags, "--into") {
+		flags = append(flags, "--into-table", "docs_embedding")
+	}
+	return p.startWith(pool, flags...)
+}
+
+// startWith starts `embedsidecar run` with what its flags say.
+func (p *place) startWith(pool *pgxpool.Pool, flags ...string) (*sidecar, error) {
 	name := pool.Config().ConnConfig.Database
 	slot := "slot_" + name
-	args := append([]string{"run", "--slot", slot, "--publication", "sidecar", "--table", "public.docs", "--columns", "body"}, flags...)
-	if !slices.Contains(flags, "--into") {
-		args = append(args, "--into-table", "docs_embedding")
-	}
+	args := append([]string{"run", "--slot", slot, "--publication", "sidecar"}, flags...)
 	cmd := exec.Command(filepath.Join(p.bin, "embedsidecar"), args...) //nolint:noctx // it is ended in order, by end
 	cmd.Env = append(slices.Clip(p.environ), "EMBEDSIDECAR_DATABASE_URL="+p.pg.URL(name, ""))
 	c, err := start(cmd, p.log("sidecar-"+name))
