@@ -7,6 +7,7 @@ package tokenizers
 #cgo linux LDFLAGS: -ldl -lpthread
 #include <stddef.h>
 #include <stdint.h>
+#include "library.h" // tools/build-tokenizers.sh makes it, with the library
 
 // As in shim/src/lib.rs.
 typedef struct {
