@@ -35,7 +35,16 @@ type Hit struct {
 	Columns  json.RawMessage `json:"columns"`            // the key's columns with their values
 	Distance *float64        `json:"distance,omitempty"` // cosine distance, 0 to 2, or number of differing bits; nil: not among the nearest
 	Score    *float64        `json:"score,omitempty"`    // of a hybrid search: larger is better, at most 2/61
-	Text     string          `json:"text"`               // its first characters
+	Text     string          `json:"text"`               // its first characters; of a chunked pipeline the whole chunk, if its text is stored
+	Chunk    *Chunk          `json:"chunk,omitempty"`    // the chunk that is nearest; nil: the text is not cut, or none is near
+}
+
+// Chunk is a piece of a row's text.
+type Chunk struct {
+	Number  int    `json:"number"`     // from 0
+	Start   int    `json:"start_byte"` // of the row's text in UTF-8
+	End     int    `json:"end_byte"`
+	Context string `json:"context"` // title and headings that were embedded with it; "": none
 }
 
 // DB is what a search needs of a database.
@@ -242,7 +251,7 @@ func (s *statement) run(ctx context.Context, tx pgx.Tx) (hits []Hit, candidates 
 	}
 	hits = []Hit{}
 	var h Hit
-	_, err = pgx.ForEachRow(rows, []any{&h.Key, &h.Columns, &h.Distance, &h.Score, &h.Text, &candidates}, func() error {
+	_, err = pgx.ForEachRow(rows, []any{&h.Key, &h.Columns, &h.Distance, &h.Score, &h.Text, &h.Chunk, &candidates}, func() error {
 		hits = append(hits, h)
 		h = Hit{}
 		return nil

@@ -59,6 +59,11 @@ func sameKey(p *pipeline.Pipeline, a, b string) string {
 // near returns the common table expressions that find the vectors nearest to $1, at most $2, and the rows they are of. A vector whose
 // row is gone, which waits to be swept out of an embedding table, is not found.
 func near(p *pipeline.Pipeline, conditions []string) string {
+	chunk, best := "", "NULL::integer"
+	if p.Chunked {
+		chunk = ", v.chunk_no AS embedsidecar_chunk"
+		best = "(pg_catalog.array_agg(embedsidecar_chunk ORDER BY embedsidecar_distance, embedsidecar_chunk))[1]"
+	}
 	vector, from, where := "s."+quote(p.IntoColumn), source(p, "s"), []string{"s." + quote(p.IntoColumn) + " IS NOT NULL"}
 	if !p.ToColumn() {
 		vector = `v."embedding"`
@@ -69,24 +74,37 @@ func near(p *pipeline.Pipeline, conditions []string) string {
 		where = append(where, "s."+c)
 	}
 	distance := vector + " " + p.DistanceOperator() + " " + p.ToStored("$1::text::"+p.VectorType())
-	return "WITH embedsidecar_nearest AS MATERIALIZED (\n  SELECT " + selectKeys(p, "s") + ", " + distance + " AS embedsidecar_distance\n  FROM " + from +
+	return "WITH embedsidecar_nearest AS MATERIALIZED (\n  SELECT " + selectKeys(p, "s") + ", " + distance + " AS embedsidecar_distance" + chunk + "\n  FROM " + from +
 		"\n  WHERE " + strings.Join(where, " AND ") + "\n  ORDER BY " + distance + " LIMIT $2),\n" +
-		"embedsidecar_near AS (\n  SELECT " + ownKeys(p) + ", pg_catalog.min(embedsidecar_distance) AS embedsidecar_distance,\n" +
+		"embedsidecar_near AS (\n  SELECT " + ownKeys(p) + ", pg_catalog.min(embedsidecar_distance) AS embedsidecar_distance, " + best + " AS embedsidecar_chunk,\n" +
 		"    pg_catalog.row_number() OVER (ORDER BY pg_catalog.min(embedsidecar_distance), " + ownKeys(p) + ") AS embedsidecar_place\n" +
 		"  FROM embedsidecar_nearest GROUP BY " + ownKeys(p) + ")"
 }
 
-// shown returns the statement's last part: the rows of found, which has keys, distance and score, with what is shown of them. Only for
-// these the text is made.
+// shown returns the statement's last part: the rows of found, which has keys, distance, score and chunk, with what is shown of them. Only
+// for these the text is made.
 func shown(p *pipeline.Pipeline, found, order string) string {
 	again, columns := make([]string, len(p.Key)), make([]string, len(p.Key))
 	for i, k := range p.Key {
 		again[i] = "r." + quote(k.Name) + " " + k.Equal + " f." + own(i)
 		columns[i] = literal(k.Name) + ", r." + quote(k.Name)
 	}
+	text, chunk, piece := "pg_catalog.left("+p.TextExpression()+", "+strconv.Itoa(previewed)+")", "NULL::jsonb", ""
+	if p.Chunked {
+		text = "coalesce(embedsidecar_piece.embedsidecar_text, " + text + ")"
+		chunk = "embedsidecar_piece.embedsidecar_about"
+		same := make([]string, len(p.Key))
+		for i, k := range p.Key {
+			same[i] = "c." + quote(k.Name) + " " + k.Equal + " f." + own(i)
+		}
+		// In a select of its own: a text of the user's names columns without the table.
+		piece = "\nLEFT JOIN LATERAL (SELECT c.chunk_text AS embedsidecar_text, pg_catalog.jsonb_build_object('number', c.chunk_no, 'start_byte', c.start_byte," +
+			" 'end_byte', c.end_byte, 'context', coalesce(c.context, '')) AS embedsidecar_about FROM " + p.Into() + " AS c WHERE " + strings.Join(same, " AND ") +
+			" AND c.chunk_no = f.embedsidecar_chunk) AS embedsidecar_piece ON true"
+	}
 	return "\nSELECT " + p.KeyExpression("r") + ", pg_catalog.jsonb_build_object(" + strings.Join(columns, ", ") + "), f.embedsidecar_distance, f.embedsidecar_score,\n" +
-		"  coalesce(pg_catalog.left(" + p.TextExpression() + ", " + strconv.Itoa(previewed) + "), ''), (SELECT pg_catalog.count(*) FROM embedsidecar_nearest)\n" +
-		"FROM " + found + " AS f JOIN " + source(p, "r") + " ON " + strings.Join(again, " AND ") + "\nORDER BY " + order
+		"  coalesce(" + text + ", ''), " + chunk + ", (SELECT pg_catalog.count(*) FROM embedsidecar_nearest)\n" +
+		"FROM " + found + " AS f JOIN " + source(p, "r") + " ON " + strings.Join(again, " AND ") + piece + "\nORDER BY " + order
 }
 
 // nearestSQL returns the search by vector alone.
@@ -113,9 +131,9 @@ func hybridSQL(p *pipeline.Pipeline, conditions []string, language string, word,
 		"embedsidecar_query AS MATERIALIZED (" + lexemes + "),\n" +
 		"embedsidecar_worded AS MATERIALIZED (\n  SELECT " + selectKeys(p, "r") + ", " + rank + " AS embedsidecar_rank\n  FROM embedsidecar_query, " + source(p, "r") +
 		"\n  WHERE " + strings.Join(where, " AND ") + "\n  ORDER BY embedsidecar_rank DESC LIMIT $2),\n" +
-		"embedsidecar_both AS (\n  SELECT " + ownKeys(p) + ", embedsidecar_distance, " + place("embedsidecar_place") + " AS embedsidecar_part FROM embedsidecar_near\n" +
-		"  UNION ALL SELECT " + ownKeys(p) + ", NULL, " + place("pg_catalog.row_number() OVER (ORDER BY embedsidecar_rank DESC, "+ownKeys(p)+")") + " FROM embedsidecar_worded),\n" +
-		"embedsidecar_fused AS (\n  SELECT " + ownKeys(p) + ", pg_catalog.min(embedsidecar_distance) AS embedsidecar_distance, pg_catalog.sum(embedsidecar_part) AS embedsidecar_score\n" +
+		"embedsidecar_both AS (\n  SELECT " + ownKeys(p) + ", embedsidecar_distance, embedsidecar_chunk, " + place("embedsidecar_place") + " AS embedsidecar_part FROM embedsidecar_near\n" +
+		"  UNION ALL SELECT " + ownKeys(p) + ", NULL, NULL, " + place("pg_catalog.row_number() OVER (ORDER BY embedsidecar_rank DESC, "+ownKeys(p)+")") + " FROM embedsidecar_worded),\n" +
+		"embedsidecar_fused AS (\n  SELECT " + ownKeys(p) + ", pg_catalog.min(embedsidecar_distance) AS embedsidecar_distance, pg_catalog.min(embedsidecar_chunk) AS embedsidecar_chunk, pg_catalog.sum(embedsidecar_part) AS embedsidecar_score\n" +
 		"  FROM embedsidecar_both GROUP BY " + ownKeys(p) +
 		"\n  ORDER BY embedsidecar_score DESC, " + ownKeys(p) + " LIMIT " + strconv.Itoa(rows) + ")" +
 		shown(p, "embedsidecar_fused", "f.embedsidecar_score DESC, "+ownKeys(p))

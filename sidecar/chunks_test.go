@@ -9,6 +9,8 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/embedsidecar/embedsidecar/pipeline"
+	"github.com/embedsidecar/embedsidecar/plugins/fake/vector"
+	"github.com/embedsidecar/embedsidecar/search"
 	"github.com/embedsidecar/embedsidecar/testenv"
 )
 
@@ -218,4 +220,37 @@ func TestChunks_RowsOfAnySize(t *testing.T) {
 		t.Errorf("an edit in a long text cost %d texts, want a few", n)
 	}
 	r.verify()
+}
+
+func TestChunks_SearchReturnsTheBestChunkOfEachRow(t *testing.T) {
+	t.Parallel()
+	db := testenv.DB(t)
+	db.MustExec(`CREATE TABLE docs (id int PRIMARY KEY, context text, body text)`) // a column as the embedding table has one
+	spec := chunked("docs", pipeline.Chunking{Strategy: pipeline.ChunkSentences, Tokens: 128, Context: "context"})
+	spec.Text = "body"
+	r := newRig(t, db, spec)
+	r.start()
+	text := paragraphs(8, 40)
+	db.MustExec(`INSERT INTO docs SELECT n, 'A', $1 FROM generate_series(1, 10) AS n`, document(text))
+	db.MustExec(`INSERT INTO docs SELECT n, 'B', 'Short ' || n FROM generate_series(11, 20) AS n`)
+	r.settle()
+	for _, hybrid := range []bool{false, true} {
+		hits, err := search.Find(t.Context(), db.Pool, &r.pipelines[0], search.Request{Vector: vector.Of("A\n\n"+text[7], dims), Text: "Short", Hybrid: hybrid, Rows: 15})
+		if err != nil {
+			t.Fatal(err)
+		}
+		seen := map[string]bool{}
+		for _, h := range hits {
+			if seen[h.Key] {
+				t.Errorf("row %s was found twice", h.Key)
+			}
+			seen[h.Key] = true
+			if c := h.Chunk; c != nil && c.Context == "A" && (h.Text != document(text)[c.Start:c.End] || c.Number == 7 != (h.Text == text[7])) {
+				t.Errorf("row %s: chunk %+v with the text %q", h.Key, c, h.Text)
+			}
+		}
+		if !hybrid && (len(hits) != 15 || hits[0].Chunk == nil || hits[0].Text != text[7] || *hits[9].Distance > 1e-6 || *hits[10].Distance < 1e-6) {
+			t.Errorf("%d hits, the first %+v", len(hits), hits[0])
+		}
+	}
 }

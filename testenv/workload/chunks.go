@@ -61,11 +61,11 @@ func article(r *rand.Rand) string {
 		case 2:
 			parts = append(parts, "- "+words[r.IntN(len(words))]+"\n- "+hostile[r.IntN(len(hostile))]+"\n  - "+sentence(r))
 		default:
-			paragraph := sentence(r)
-			for range r.IntN(6) {
-				paragraph += ". " + sentence(r)
+			sentences := make([]string, 1+r.IntN(6))
+			for i := range sentences {
+				sentences[i] = sentence(r)
 			}
-			parts = append(parts, paragraph)
+			parts = append(parts, strings.Join(sentences, ". "))
 		}
 	}
 	return strings.Join(parts, "\n\n")
@@ -79,7 +79,7 @@ func rearrange(ctx context.Context, s *step) error {
 	return s.onRow(ctx, func(p *params, _ []string) string {
 		split := `string_to_array(body, E'\n\n')`
 		at := 1 + s.r.IntN(4)
-		body := ""
+		var body string
 		switch s.r.IntN(4) {
 		case 0: // the first paragraphs go to the end
 			body = fmt.Sprintf(`array_to_string((%s)[%d:] || (%s)[:%d], E'\n\n')`, split, at+1, split, at)
