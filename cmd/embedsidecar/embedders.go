@@ -140,6 +140,9 @@ func (e *embedders) describe(ctx context.Context, specs []pipeline.Spec) (map[st
 			continue
 		}
 		described[spec.Name] = d
+		if err := e.tokenizes(ctx, spec); err != nil {
+			problems = append(problems, err)
+		}
 	}
 	return described, errors.Join(problems...)
 }
@@ -154,6 +157,27 @@ func (e *embedders) describeOne(ctx context.Context, spec pipeline.Spec) (embed.
 		return d, fmt.Errorf("the embedder of pipeline %q: %w", spec.Name, err)
 	}
 	return d, nil
+}
+
+// tokenizes makes sure that the embedder knows tokens where texts are to be cut by nothing else.
+func (e *embedders) tokenizes(ctx context.Context, spec pipeline.Spec) error {
+	if spec.Chunking.Strategy != pipeline.ChunkTokens {
+		return nil
+	}
+	h, err := e.get(spec.Plugin, spec.Model)
+	if err != nil {
+		return fmt.Errorf("the embedder of pipeline %q: %w", spec.Name, err)
+	}
+	_, err = h.Tokenize(ctx, []string{"token"})
+	if errors.Is(err, embed.ErrNoTokens) {
+		return fail(exitUsage, fmt.Errorf("pipeline %q: the chunking strategy tokens needs the model's tokenizer, and plugin %q does not tell where tokens end", spec.Name, h.plugin),
+			"strategy: sentences or markdown do with an estimate",
+			"a plugin answers the method Tokenize of the contract: docs/plugins.md")
+	}
+	if err != nil {
+		return fmt.Errorf("the embedder of pipeline %q: %w", spec.Name, err)
+	}
+	return nil
 }
 
 // matching returns the embedder of a pipeline that is set up, if its vectors were made with it.
