@@ -33,8 +33,10 @@ func TestLoad_Chunking(t *testing.T) {
 		lines string
 		want  pipeline.Chunking
 	}{
-		"all of it": {into + "    chunking: {strategy: markdown, tokens: 128, overlap: 16, context: title, store_text: false}\n",
-			pipeline.Chunking{Strategy: "markdown", Tokens: 128, Overlap: 16, Context: "title", NoText: true}},
+		"all of it": {
+			into + "    chunking: {strategy: markdown, tokens: 128, overlap: 16, context: title, store_text: false}\n",
+			pipeline.Chunking{Strategy: "markdown", Tokens: 128, Overlap: 16, Context: "title", NoText: true},
+		},
 		"defaults": {into + "    chunking: {strategy: sentences}\n", pipeline.Chunking{Strategy: "sentences", Tokens: 256}},
 		"none":     {into + "    chunking: {strategy: none}\n", pipeline.Chunking{}},
 		"silence":  {into, pipeline.Chunking{}},
