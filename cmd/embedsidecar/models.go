@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/dustin/go-humanize"
@@ -40,8 +41,9 @@ func (e *environment) modelHome() (string, error) {
 	return filepath.Join(e.find.Cache, "models"), nil
 }
 
-// modelNamed returns the folder of a model that was given by name or as a path, or the default one.
-func (e *environment) modelNamed() (string, error) {
+// modelNamed returns the folder of a model that was given by name or as a path, or of the default one, and what openModel wants:
+// the name of a model that the configuration lists, whose settings then count, or else the folder.
+func (e *environment) modelNamed() (folder, ref string, err error) {
 	name := e.config.DefaultModel
 	if len(e.args) > 0 {
 		name = e.args[0]
@@ -49,20 +51,19 @@ func (e *environment) modelNamed() (string, error) {
 	if name == "" {
 		name = config.DefaultONNXModel
 	}
-	for _, m := range e.config.Models {
-		if m.Name == name && m.Path != "" {
-			name = m.Path
-			if !strings.ContainsRune(name, filepath.Separator) {
-				name = "." + string(filepath.Separator) + name
-			}
-		}
+	listed := slices.ContainsFunc(e.config.Models, func(m config.Model) bool { return m.Name == name })
+	if listed {
+		found, err := e.config.Embedder(e.find, onnxPlugin, name)
+		return found.ModelPath, name, err
 	}
-	return e.find.Model(name, e.config.ModelDir)
+	folder, err = e.find.Model(name, e.config.ModelDir)
+	return folder, folder, err
 }
 
-// openModel returns the plugin onnx with the model of a folder. It is started at its first use. The caller closes it.
-func (e *environment) openModel(folder, precision string) (*host.Host, error) {
-	found, err := e.config.Embedder(e.find, onnxPlugin, folder)
+// openModel returns the plugin onnx with a model, by its name in the configuration or by its folder. It is started at its first
+// use. The caller closes it.
+func (e *environment) openModel(ref, precision string) (*host.Host, error) {
+	found, err := e.config.Embedder(e.find, onnxPlugin, ref)
 	if err != nil {
 		return nil, err
 	}
@@ -123,12 +124,12 @@ func newModelsShow() *command {
 }
 
 func showModel(ctx context.Context, env *environment) error {
-	folder, err := env.modelNamed()
+	folder, ref, err := env.modelNamed()
 	if err != nil {
 		return err
 	}
 	shown := shownModel{Info: models.Describe(folder)}
-	h, err := env.openModel(folder, "")
+	h, err := env.openModel(ref, "")
 	if err != nil {
 		return err
 	}
@@ -138,7 +139,7 @@ func showModel(ctx context.Context, env *environment) error {
 	}
 	shown.Fingerprint, shown.VectorDims, shown.MaxTokens, shown.Deterministic = about.Fingerprint, about.Dims, about.MaxTokens, about.Deterministic
 	if shown.Int8 {
-		cosines, err := env.compareInt8(ctx, folder)
+		cosines, err := env.compareInt8(ctx, ref)
 		if err != nil {
 			return err
 		}
@@ -176,7 +177,7 @@ func newModelsVerify() *command {
 func verifyModels(ctx context.Context, env *environment) error {
 	var folders []string
 	if len(env.args) > 0 {
-		folder, err := env.modelNamed()
+		folder, _, err := env.modelNamed()
 		if err != nil {
 			return err
 		}

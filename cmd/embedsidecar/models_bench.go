@@ -50,11 +50,11 @@ func (c *benchCommand) run(ctx context.Context, env *environment) (err error) {
 	if c.limit <= 0 {
 		return misuse("--for: expected a duration of more than nothing")
 	}
-	folder, err := env.modelNamed()
+	_, ref, err := env.modelNamed()
 	if err != nil {
 		return err
 	}
-	h, err := env.openModel(folder, c.precision)
+	h, err := env.openModel(ref, c.precision)
 	if err != nil {
 		return err
 	}
@@ -66,7 +66,7 @@ func (c *benchCommand) run(ctx context.Context, env *environment) (err error) {
 	}
 	b := benched{Model: about.Model, Precision: c.precision, StartSeconds: time.Since(began).Seconds()}
 	if b.Precision == "" {
-		b.Precision = "as it is"
+		b.Precision = "as configured"
 	}
 	if err := b.measure(ctx, h, about, c.limit); err != nil {
 		return err

@@ -73,21 +73,21 @@ func importFailure(err error) error {
 }
 
 // compareInt8 measures how near the vectors of a model's int8 weights come to those in 32 bits.
-func (e *environment) compareInt8(ctx context.Context, folder string) (models.Cosines, error) {
-	whole, err := e.vectors(ctx, folder, "fp32", triedTexts)
+func (e *environment) compareInt8(ctx context.Context, ref string) (models.Cosines, error) {
+	whole, err := e.vectors(ctx, ref, "fp32", triedTexts)
 	if err != nil {
 		return models.Cosines{}, err
 	}
-	short, err := e.vectors(ctx, folder, "int8", triedTexts)
+	short, err := e.vectors(ctx, ref, "int8", triedTexts)
 	if err != nil {
 		return models.Cosines{}, err
 	}
 	return models.Compare(whole, short), nil
 }
 
-// vectors embeds sample texts with the model of a folder.
-func (e *environment) vectors(ctx context.Context, folder, precision string, count int) (vectors [][]float32, err error) {
-	h, err := e.openModel(folder, precision)
+// vectors embeds sample texts with a model, as openModel names it.
+func (e *environment) vectors(ctx context.Context, ref, precision string, count int) (vectors [][]float32, err error) {
+	h, err := e.openModel(ref, precision)
 	if err != nil {
 		return nil, err
 	}
