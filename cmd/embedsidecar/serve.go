@@ -44,6 +44,7 @@ func serveQueries(ctx context.Context, env *environment) (err error) {
 	if w.figures != nil {
 		w.figures.metrics.BeforeGather(w.figures.plugged)
 	}
+	defer w.steer(ctx)()
 	a := newAnswers(env, plugins, w.embedder)
 	if env.config.Database.URL != "" {
 		pool, err := patient(ctx, env, func(ctx context.Context) (*pgxpool.Pool, error) { return env.pool(ctx, serveConns) })
