@@ -41,8 +41,8 @@ func call(t *testing.T, probe func(ctx context.Context, env *environment) error,
 // each other take turns, and so do the names of a flag.
 func TestFlags_MayStandAnywhere(t *testing.T) {
 	turns := [][]string{
-		{"into-table", "database-url-file", "stream-url-file", "dry-run", "config"},
-		{"into", "database-url", "stream-url", "yes", "config"},
+		{"into-table", "database-url-file", "stream-url-file", "dry-run", "config", "no-auth"},
+		{"into", "database-url", "stream-url", "yes", "config", "tokens-file"},
 	}
 	for _, c := range commands() {
 		var args []string
@@ -100,7 +100,7 @@ func sample(f cli.Flag) (value string, arrived func(env *environment) error) {
 		value := map[string]string{
 			"database-url": "postgres://h/d", "stream-url": "host=h dbname=d", "database-url-file": "/dev/null", "stream-url-file": "/dev/null", "slot": "other", "on-lost": "stop",
 			"publication": "Other, with comma", "threads": "3", "workers": "3", "batch-rows": "7", "cache-bytes": "3MiB", "max-attempts": "3",
-			"ops-listen": ":1", "log-level": "error", "log-format": "json",
+			"ops-listen": ":1", "http": "127.0.0.1:1", "log-level": "error", "log-format": "json",
 			"model-sha256": strings.Repeat("a", 64), "plugin-sha256": strings.Repeat("b", 64),
 		}[name]
 		switch {
