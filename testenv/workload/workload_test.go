@@ -49,8 +49,8 @@ func create(t *testing.T, db *testenv.Database, shapes []workload.Shape) []workl
 			name := pgx.Identifier{c.Name}.Sanitize()
 			keys, names = append(keys, name+" "+c.Type), append(names, name)
 		}
-		db.MustExec(fmt.Sprintf("CREATE TABLE %s (%s, chunk_no int NOT NULL DEFAULT 0, embedding vector(%d), PRIMARY KEY (%s, chunk_no))",
-			s.Into(), strings.Join(keys, ", "), s.Dims, strings.Join(names, ", ")))
+		db.MustExec(fmt.Sprintf("CREATE TABLE %s (%s, chunk_no int NOT NULL DEFAULT 0, embedding %s(%d), PRIMARY KEY (%s, chunk_no))",
+			s.Into(), strings.Join(keys, ", "), s.Stored.Name(), s.Dims, strings.Join(names, ", ")))
 	}
 	return shapes
 }
@@ -89,13 +89,14 @@ func embedAll(t *testing.T, db *testenv.Database, shapes []workload.Shape) {
 		if len(vectors) == 0 {
 			continue
 		}
+		stored := map[string]string{"vector": "v.vector", "halfvec": "v.vector::halfvec", "bit": "binary_quantize(v.vector)"}[s.Stored.Name()]
 		rows := fmt.Sprintf("(SELECT %s, row_number() OVER (ORDER BY %s) AS n FROM %s) AS k JOIN (VALUES %s) AS v (n, vector) USING (n)", list, list, s.Source(), strings.Join(from, ", "))
 		if s.IntoTable == "" {
-			db.MustExec(fmt.Sprintf("UPDATE %s AS s SET %s = v.vector FROM %s WHERE %s", s.Source(), pgx.Identifier{s.IntoColumn}.Sanitize(), rows, strings.Join(joins, " AND ")), vectors...)
+			db.MustExec(fmt.Sprintf("UPDATE %s AS s SET %s = %s FROM %s WHERE %s", s.Source(), pgx.Identifier{s.IntoColumn}.Sanitize(), stored, rows, strings.Join(joins, " AND ")), vectors...)
 			continue
 		}
 		db.MustExec("DELETE FROM " + s.Into())
-		db.MustExec(fmt.Sprintf("INSERT INTO %s (%s, embedding) SELECT k.%s, v.vector FROM %s WHERE v.vector IS NOT NULL", s.Into(), list, strings.Join(names, ", k."), rows), vectors...)
+		db.MustExec(fmt.Sprintf("INSERT INTO %s (%s, embedding) SELECT k.%s, %s FROM %s WHERE v.vector IS NOT NULL", s.Into(), list, strings.Join(names, ", k."), stored, rows), vectors...)
 	}
 }
 
