@@ -98,7 +98,7 @@ func sample(f cli.Flag) (value string, arrived func(env *environment) error) {
 			continue
 		}
 		value := map[string]string{
-			"database-url": "postgres://h/d", "stream-url": "host=h dbname=d", "database-url-file": "/dev/null", "stream-url-file": "/dev/null", "slot": "other", "on-lost": "stop",
+			"database-url": "postgres://h/d", "stream-url": "host=h dbname=d", "database-url-file": "/dev/null", "stream-url-file": "/dev/null", "slot": "other", "on-lost": "stop", "slot-failover": "off",
 			"publication": "Other, with comma", "threads": "3", "workers": "3", "batch-rows": "7", "cache-bytes": "3MiB", "max-attempts": "3",
 			"ops-listen": ":1", "http": "127.0.0.1:1", "log-level": "error", "log-format": "json",
 			"model-sha256": strings.Repeat("a", 64), "plugin-sha256": strings.Repeat("b", 64),
@@ -134,11 +134,15 @@ func sample(f cli.Flag) (value string, arrived func(env *environment) error) {
 	case *cli.DurationFlag:
 		return "5m", anything
 	}
-	return map[string]string{
-		"output": "json", "color": "never", "pipeline": `docs: "a, b" -> v`, "plugin-env": "EMBEDSIDECAR_PLUGIN_A=b,c", "lsn": "0/1", "kind": "query", "env": "A=b,c", "only": "order", "lang": "go", "dir": "x", "sdk": "x",
-		"table": "t", "columns": `"a, b"`, "into": "v", "into-table": "w",
-		"as": "x", "memory-limit": "1GiB", "allow-env": "A",
-	}[name], anything
+	value, known := map[string]string{
+		"output": "json", "color": "never", "pipeline": `docs: "a, b" -> v`, "plugin-env": "EMBEDSIDECAR_PLUGIN_A=b,c", "lsn": "0/1", "kind": "query", "env": "A=b,c", "only": "order", "lang": "go",
+		"table": "t", "columns": `"a, b"`, "into": "v", "into-table": "w", "into-type": "halfvec", "index": "hnsw",
+		"memory-limit": "1GiB", "allow-env": "A",
+	}[name]
+	if !known {
+		value = "x"
+	}
+	return value, anything
 }
 
 func TestFlags_CommasAreNoSeparators(t *testing.T) {
