@@ -51,7 +51,7 @@ LINT_VENV := $(CACHE)/lint/venv-$(shell echo $(LINTERS) | cksum | cut -d' ' -f1)
 OPENAI      := openai==3.52.0
 OPENAI_VENV := $(CACHE)/openai/venv-$(shell echo $(OPENAI) | cksum | cut -d' ' -f1)
 
-.PHONY: help build model runtime python pg demo test test-kills test-memory soak test-race cover lint lint-light lint-files fmt fix fuzz bench-smoke bench-isolation bench-scaling bench-embedder generate verify clean install-deps
+.PHONY: help build model runtime python pg demo test test-torch test-kills test-memory soak test-race cover lint lint-light lint-files fmt fix fuzz bench-smoke bench-isolation bench-scaling bench-embedder generate verify clean install-deps
 
 help: ## show this list
 	@awk 'BEGIN { FS = ":.*## " } /^[a-z-]+:.*## / { printf "  %-14s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -89,6 +89,10 @@ demo: build runtime model ## show it at work on a throw-away server; BREAK=1 kee
 test: build runtime model python $(OPENAI_VENV)/.complete ## get everything the tests need, then run them; TEST=./queue narrows, PG_TEST=17 picks servers
 	@$(call get_pg,$(PG_TEST))
 	$(with_tokenizers) $(test_env) $(GO) test $(TEST_FLAGS) $(TEST)
+
+test-torch: build ## the sentence-transformers example in Python against the plugin contract (6 GB of PyTorch)
+	@tools/need.sh python
+	@tools/test-torch.sh
 
 test-kills: ## 200 random kills of the sidecar on each server, under load; KILLS=1000 for more
 	@tools/need.sh go

@@ -6,7 +6,7 @@
 # Does nothing when it is there already. It holds the pinned libraries, not our own package, which tests install from the clone.
 . "$(dirname "${BASH_SOURCE[0]}")/fetch-lib.sh"
 
-packages=(grpcio==1.85.1 protobuf==7.36.2 cryptography==50.0.2 setuptools==84.2.1)
+packages=(grpcio==1.85.1 grpcio-tools==1.85.1 protobuf==7.36.2 cryptography==50.0.2 setuptools==84.2.1)
 folder=$cache/python/$(printf '%s\n' "$(python3 --version)" "${packages[@]}" | cksum | cut -d' ' -f1)
 if [ -x "$folder/bin/python3" ] && [ -f "$folder/.complete" ]; then
   echo "$folder"

@@ -98,6 +98,35 @@ func TestExample_KeepsTheContract(t *testing.T) {
 	}
 }
 
+// A plugin that knows of us no more than the author's guide and the proto file.
+func TestByHand_KeepsTheContract(t *testing.T) {
+	t.Parallel()
+	python, err := venv()
+	if err != nil {
+		t.Fatal(err)
+	}
+	messages := t.TempDir()
+	protoc := exec.Command(filepath.Join(python, "bin", "python3"), "-m", "grpc_tools.protoc", "--proto_path=../proto",
+		"--python_out="+messages, "--grpc_python_out="+messages, "embedder.proto")
+	if out, err := protoc.CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	source, err := os.ReadFile("testdata/by_hand.py")
+	if err != nil {
+		t.Fatal(err)
+	}
+	path, _ := program(t, string(source))
+	report, err := conformance.Run(t.Context(), conformance.Options{Path: path, Env: map[string]string{"PYTHONPATH": messages}, Soak: time.Second})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range report.Checks {
+		if c.Verdict != conformance.Pass {
+			t.Errorf("%+v", c)
+		}
+	}
+}
+
 // tester has every kind of answer and of failure.
 const tester = `#
 import sys
