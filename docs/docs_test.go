@@ -105,7 +105,7 @@ func TestMetrics(t *testing.T) {
 // TestConfigurations loads every configuration that a paper shows.
 func TestConfigurations(t *testing.T) {
 	t.Parallel()
-	for _, paper := range []string{"../README.md", "plugins.md", "running-plugins.md"} {
+	for _, paper := range []string{"../README.md", "plugins.md", "running-plugins.md", "search.md"} {
 		files := blocks(read(t, paper), "yaml")
 		if len(files) == 0 {
 			t.Errorf("%s shows no configuration", paper)
@@ -168,7 +168,7 @@ func TestCommands(t *testing.T) {
 	}
 	call := regexp.MustCompile(`(?:^|[\s` + "`" + `(])(?:bin/)?embedsidecar ([a-z]+)([^\n` + "`" + `#&|]*)`)
 	flag := regexp.MustCompile(`\s(--[a-z][a-z0-9-]*)`)
-	for _, paper := range []string{"../README.md", "runbook.md", "plugins.md", "running-plugins.md", "metrics.md", "architecture.md"} {
+	for _, paper := range []string{"../README.md", "runbook.md", "plugins.md", "running-plugins.md", "search.md", "metrics.md", "architecture.md"} {
 		content := strings.ReplaceAll(read(t, paper), "\\\n", " ")
 		code := strings.Join(append(blocks(content, "sh"), inline(content)...), "\n")
 		for _, match := range call.FindAllStringSubmatch(code, -1) {

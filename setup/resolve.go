@@ -146,6 +146,9 @@ func inspect(ctx context.Context, tx pgx.Tx, spec pipeline.Spec, dims int, store
 	if f.pipeline.Dims == 0 {
 		return nil, fail(fmt.Sprintf("the width of the vectors is not known: neither the model nor the destination %s says it", destinationName(spec)), nil)
 	}
+	if problem, hint := unindexable(spec, f.destination.Stored, f.pipeline.Dims); problem != "" {
+		return nil, fail(problem, hint)
+	}
 	return f, nil
 }
 

@@ -344,6 +344,8 @@ func TestResolve_Destinations(t *testing.T) {
 		{"half, but vector is configured", func(s *pipeline.Spec) { s.IntoColumn, s.IntoType = "half", pipeline.StoredVector }, 3, []string{"of type halfvec, not vector as configured"}},
 		{"bits", func(s *pipeline.Spec) { s.IntoColumn, s.IntoType = "bits", pipeline.StoredBit }, 3, nil},
 		{"sparse", func(s *pipeline.Spec) { s.IntoColumn = "sparse" }, 3, []string{"of type public.sparsevec(3)", "no embedder gives sparse vectors"}},
+		{"too wide for an index", func(s *pipeline.Spec) { s.IntoColumn, s.Index = "any_width", "hnsw" }, 3000, []string{"indexed up to 2000 dimensions", "have 3000", "type: halfvec"}},
+		{"much too wide for an index", func(s *pipeline.Spec) { s.IntoColumn, s.Index = "any_width", "hnsw" }, 5000, []string{"type: bit"}},
 		{"odd type", func(s *pipeline.Spec) { s.IntoColumn, s.IntoType = "half", "sparsevec" }, 3, []string{"vector, halfvec and bit"}},
 		{"text", func(s *pipeline.Spec) { s.IntoColumn = "words" }, 3, []string{"of type text"}},
 		{"not null", func(s *pipeline.Spec) { s.IntoColumn = "must" }, 3, []string{"DROP NOT NULL"}},

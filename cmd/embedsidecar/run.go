@@ -123,9 +123,14 @@ func (c *runCommand) work(ctx context.Context, env *environment) (err error) {
 	answers.follow(s, pool)
 	w.follow(s, pool, direct) //nolint:contextcheck // what scrapes ask for ends with the listener
 	if !c.once {
+		defer keepIndexes(ctx, env, pool, direct)()
 		return explained(s.Run(ctx))
 	}
-	return c.catchUp(ctx, env, s, pool)
+	if err := c.catchUp(ctx, env, s, pool); err != nil {
+		return err
+	}
+	_, err = buildIndexes(ctx, env, pool, direct)
+	return err
 }
 
 // prepare sets up what is missing, unless told not to, and makes sure that there is something to work on.

@@ -1,0 +1,169 @@
+package setup
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/jackc/pgerrcode"
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/embedsidecar/embedsidecar/pipeline"
+)
+
+// unindexable returns why no index can be built over vectors of this width, or "".
+func unindexable(spec pipeline.Spec, stored pipeline.Stored, dims int) (problem string, hint []string) {
+	if spec.Index == "" || dims <= stored.Indexable() {
+		return "", nil
+	}
+	hint = []string{"leave index out: searches then read every vector"}
+	for _, other := range []pipeline.Stored{pipeline.StoredHalfvec, pipeline.StoredBit} {
+		if dims <= other.Indexable() {
+			hint = append([]string{fmt.Sprintf("store them as %s, which is indexed up to %d dimensions: into: {..., type: %s}", other, other.Indexable(), other)}, hint...)
+			break
+		}
+	}
+	return fmt.Sprintf("vectors of type %s are indexed up to %d dimensions; the model's have %d", stored.Name(), stored.Indexable(), dims), hint
+}
+
+// IndexState is what became of an index.
+type IndexState string
+
+// The states of an index.
+const (
+	IndexThere   IndexState = "there"   // one that fits was there already
+	IndexBuilt   IndexState = "built"   // it was built now
+	IndexWaits   IndexState = "waits"   // for the backfill, or for somebody else who builds it
+	IndexRefused IndexState = "refused" // the role does not own the table
+)
+
+// BuildIndex builds the HNSW index of a pipeline's destination, concurrently, once its backfill is done, unless there is one that fits. With
+// IndexRefused come the statements for the owner. The pool must lead straight to the server; a build that is broken off is begun anew
+// the next time.
+func BuildIndex(ctx context.Context, pool *pgxpool.Pool, p *pipeline.Pipeline) (state IndexState, statements []string, err error) {
+	conn, err := pool.Acquire(ctx)
+	if err != nil {
+		return "", nil, fmt.Errorf("build index of pipeline %q: %w", p.Name, err)
+	}
+	defer conn.Release()
+	tables, err := indexedTables(ctx, conn, p)
+	if err != nil {
+		return "", nil, fmt.Errorf("build index of pipeline %q: %w", p.Name, err)
+	}
+	state = IndexThere
+	for _, t := range tables {
+		if t.Valid {
+			continue
+		}
+		statements = append(statements, t.create(p))
+		if !t.Owned {
+			state = IndexRefused
+		}
+	}
+	if len(statements) == 0 || state == IndexRefused {
+		return state, statements, nil
+	}
+	ready, err := backfilled(ctx, conn, p)
+	if err != nil || !ready {
+		return IndexWaits, nil, err
+	}
+	// Another sidecar may be building it: what it has begun looks just like what a build that was broken off has left.
+	var mine bool
+	if err := conn.QueryRow(ctx, "SELECT pg_try_advisory_lock(hashtext('embedsidecar index'), $1)", p.ID).Scan(&mine); err != nil || !mine {
+		return IndexWaits, nil, err
+	}
+	defer func() { // the connection goes back to others
+		_, unlockErr := conn.Exec(context.WithoutCancel(ctx), "SELECT pg_advisory_unlock(hashtext('embedsidecar index'), $1)", p.ID)
+		_, resetErr := conn.Exec(context.WithoutCancel(ctx), "SELECT set_config('lock_timeout', reset_val, false) FROM pg_settings WHERE name = 'lock_timeout'")
+		if unlockErr != nil || resetErr != nil {
+			_ = conn.Conn().Close(context.WithoutCancel(ctx))
+		}
+	}()
+	// It waits for transactions that are older, however long they take, and blocks no writer meanwhile.
+	if _, err := conn.Exec(ctx, "SET lock_timeout = 0"); err != nil {
+		return "", nil, fmt.Errorf("build index of pipeline %q: %w", p.Name, err)
+	}
+	if tables, err = indexedTables(ctx, conn, p); err != nil { // as it is now that nobody else builds
+		return "", nil, fmt.Errorf("build index of pipeline %q: %w", p.Name, err)
+	}
+	for _, t := range tables {
+		if err := t.build(ctx, conn, p); err != nil {
+			return "", nil, fmt.Errorf("build index of pipeline %q: %w", p.Name, err)
+		}
+	}
+	return IndexBuilt, statements, nil
+}
+
+// indexedTable is a table that an index of the destination is over: the destination's own, or each partition of it.
+type indexedTable struct {
+	Schema, Name string
+	Owned        bool
+	Valid        bool   // an index is there that fits
+	Broken       string // what a build that was broken off has left, quoted; "": nothing
+	Taken        string // the name that the next index gets
+}
+
+func (t *indexedTable) create(p *pipeline.Pipeline) string {
+	return fmt.Sprintf("CREATE INDEX CONCURRENTLY %s ON %s USING hnsw (%s %s.%s);", quote(t.Taken), quote(t.Schema, t.Name), quote(vectorColumn(p)), p.Extension, p.Stored.OperatorClass())
+}
+
+func (t *indexedTable) build(ctx context.Context, conn *pgxpool.Conn, p *pipeline.Pipeline) error {
+	if t.Valid {
+		return nil
+	}
+	if t.Broken != "" {
+		if _, err := conn.Exec(ctx, "DROP INDEX CONCURRENTLY IF EXISTS "+t.Broken); err != nil {
+			return err
+		}
+	}
+	_, err := conn.Exec(ctx, t.create(p))
+	var pg *pgconn.PgError
+	if errors.As(err, &pg) && pg.Code == pgerrcode.DuplicateTable {
+		return fmt.Errorf("there is something else called %s: %w", quote(t.Schema, t.Taken), err)
+	}
+	return err
+}
+
+func vectorColumn(p *pipeline.Pipeline) string {
+	if p.ToColumn() {
+		return p.IntoColumn
+	}
+	return "embedding"
+}
+
+// indexedTables looks at the tables of a destination and their indexes over the vector.
+func indexedTables(ctx context.Context, conn *pgxpool.Conn, p *pipeline.Pipeline) ([]indexedTable, error) {
+	table := p.Into()
+	if p.ToColumn() {
+		table = p.Source()
+	}
+	rows, err := conn.Query(ctx, `SELECT n.nspname::text AS schema, c.relname::text AS name, pg_has_role(c.relowner, 'USAGE') AS owned,
+			coalesce(bool_or(i.indisvalid), false) AS valid,
+			coalesce(max(format('%I.%I', n.nspname, x.relname)) FILTER (WHERE NOT i.indisvalid AND x.relname = k.name), '') AS broken, k.name AS taken
+		FROM (SELECT t.relid FROM pg_partition_tree($1::regclass) AS t WHERE t.isleaf
+			UNION SELECT $1::regclass::oid WHERE NOT EXISTS (SELECT FROM pg_partitioned_table WHERE partrelid = $1::regclass)) AS leaf
+		JOIN pg_class c ON c.oid = leaf.relid JOIN pg_namespace n ON n.oid = c.relnamespace
+		JOIN pg_attribute a ON a.attrelid = c.oid AND a.attname = $2
+		CROSS JOIN LATERAL (SELECT left(c.relname, 27) || '_' || left($2, 20) || '_hnsw' AS name) AS k
+		LEFT JOIN (pg_index i JOIN pg_class x ON x.oid = i.indexrelid JOIN pg_am m ON m.oid = x.relam AND m.amname IN ('hnsw', 'ivfflat')
+			JOIN pg_opclass o ON o.oid = i.indclass[0]) ON i.indrelid = c.oid AND i.indkey[0] = a.attnum AND o.opcname = $3 AND i.indpred IS NULL
+		GROUP BY n.nspname, c.relname, c.relowner, k.name ORDER BY 1, 2`, table, vectorColumn(p), p.Stored.OperatorClass())
+	if err != nil {
+		return nil, err
+	}
+	return pgx.CollectRows(rows, pgx.RowToStructByName[indexedTable])
+}
+
+// backfilled tells whether the scan of the pipeline's rows is done, and most of what it queued.
+func backfilled(ctx context.Context, conn *pgxpool.Conn, p *pipeline.Pipeline) (ready bool, err error) {
+	const few = 100 // others may come at any time
+	err = conn.QueryRow(ctx, `SELECT NOT EXISTS (SELECT FROM embedsidecar.scan WHERE pipeline_id = $1 AND phase <> 'done')
+		AND (SELECT count(*) FROM (SELECT FROM embedsidecar.task WHERE pipeline_id = $1 AND lane = 0 AND state IN ('todo', 'in_progress', 'retrying') LIMIT $2) AS t) < $2`,
+		p.ID, few).Scan(&ready)
+	if err != nil {
+		return false, fmt.Errorf("look for the backfill of pipeline %q: %w", p.Name, err)
+	}
+	return ready, nil
+}
