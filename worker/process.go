@@ -221,7 +221,7 @@ func (w *Worker) embedderFailed(ctx context.Context, tasks []queue.Task, err err
 		return err
 	}
 	class, code := embed.Classify(err)
-	w.o.Log.WarnContext(ctx, "embedder failed", "pipeline", w.o.Pipeline.Name, "class", string(class), "code", code, "tasks", len(tasks))
+	w.o.Log.WarnContext(ctx, "embedder failed", "pipeline", w.o.Pipeline.Name, "class", string(class), "code", code, "tasks", len(tasks), "error", err)
 	if class != embed.Crash {
 		return w.postpone(ctx, tasks, class, code, "the embedder did not answer", max(w.o.Service.Rest(), w.o.Retry.Initial/4))
 	}

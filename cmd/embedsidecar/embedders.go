@@ -61,7 +61,7 @@ func (h *hosted) measure(m *metrics.Embedder) *measured {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.meter == nil {
-		h.meter = &measured{Embedder: h, m: m}
+		h.meter = &measured{hosted: h, m: m}
 	}
 	return h.meter
 }

@@ -291,16 +291,21 @@ func (f *figures) told(state report.Status) {
 	}
 }
 
-// measured is an embedder that counts and takes the time.
+// measured is a plugin that counts and takes the time. What else it can do goes through as it is.
 type measured struct {
-	embed.Embedder
+	*hosted
 	m *metrics.Embedder
 }
+
+var _ interface {
+	embed.Embedder
+	embed.Tokenizer
+} = (*measured)(nil)
 
 // Embed implements embed.Embedder.
 func (e *measured) Embed(ctx context.Context, kind embed.Kind, texts []string) ([]embed.Result, error) {
 	began := time.Now()
-	results, err := e.Embedder.Embed(ctx, kind, texts)
+	results, err := e.hosted.Embed(ctx, kind, texts)
 	e.m.Duration.Observe(time.Since(began).Seconds())
 	e.m.BatchRows.Observe(float64(len(texts)))
 	if err != nil {
