@@ -54,14 +54,17 @@ func (c *cutter) markdown() {
 			if afterHeading {
 				b = heading
 			}
-			c.block(n, b)
+			c.block(n, b, 0)
 		}
 		afterHeading = isHeading
 	}
 }
 
+// deepest is how far lists and quotes inside one another are followed.
+const deepest = 16
+
 // block adds the units of a block.
-func (c *cutter) block(n block, b border) {
+func (c *cutter) block(n block, b border, depth int) {
 	if c.whole(n.start, n.end, b) {
 		c.emit(n.start, n.end, b)
 		return
@@ -69,7 +72,7 @@ func (c *cutter) block(n block, b border) {
 	switch n.node.(type) {
 	case *ast.List, *ast.ListItem, *ast.Blockquote:
 		children := c.children(n.node, n.start, n.end)
-		if len(children) == 0 {
+		if len(children) == 0 || depth == deepest {
 			c.divide(bySentence, n.start, n.end, b)
 			return
 		}
@@ -79,7 +82,7 @@ func (c *cutter) block(n block, b border) {
 			} else {
 				b = item
 			}
-			c.block(child, b)
+			c.block(child, b, depth+1)
 		}
 	case *ast.FencedCodeBlock, *ast.CodeBlock, *extast.Table, *ast.HTMLBlock:
 		c.divide(byLine, n.start, n.end, b)
@@ -101,9 +104,13 @@ func (c *cutter) children(n ast.Node, start, end int) []block {
 		if child.Type() != ast.TypeBlock || child.Pos() < start || child.Pos() >= end {
 			continue
 		}
-		at := max(start, strings.LastIndexByte(c.text[:child.Pos()], '\n')+1)
+		from := start // no need to look further back
 		if len(list) > 0 {
-			if at <= list[len(list)-1].start {
+			from = list[len(list)-1].start
+		}
+		at := from + strings.LastIndexByte(c.text[from:max(from, child.Pos())], '\n') + 1
+		if len(list) > 0 {
+			if at <= from {
 				continue
 			}
 			list[len(list)-1].end = at
