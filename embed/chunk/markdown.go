@@ -20,6 +20,10 @@ var blocks = parser.NewParser(
 
 // markdown adds the units of a text with markup: parts are headings, paragraphs, lists, quotes, tables and blocks of code.
 func (c *cutter) markdown() {
+	if nested(c.text) {
+		c.paragraphs()
+		return
+	}
 	root := blocks.Parse(text.NewReader([]byte(c.text)))
 	nodes := c.children(root, 0, len(c.text))
 	if len(nodes) == 0 || nodes[0].start > 0 {
@@ -58,6 +62,19 @@ func (c *cutter) markdown() {
 		}
 		afterHeading = isHeading
 	}
+}
+
+// mostMarkers is how many bytes of marks of lists and quotes a line may begin with. Parsing takes time with their square.
+const mostMarkers = 256
+
+// nested tells whether a text is more nested than anybody can mean.
+func nested(text string) bool {
+	for line := range strings.Lines(text) {
+		if marks := len(line) - len(strings.TrimLeft(line, " \t>-+*.)0123456789")); marks > mostMarkers {
+			return true
+		}
+	}
+	return false
 }
 
 // deepest is how far lists and quotes inside one another are followed.
