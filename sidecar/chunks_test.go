@@ -1,16 +1,21 @@
 package sidecar_test
 
 import (
+	"context"
+	"fmt"
 	"math/rand/v2"
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/embedsidecar/embedsidecar/embed"
 	"github.com/embedsidecar/embedsidecar/pipeline"
 	"github.com/embedsidecar/embedsidecar/plugins/fake/vector"
 	"github.com/embedsidecar/embedsidecar/search"
+	"github.com/embedsidecar/embedsidecar/sidecar"
 	"github.com/embedsidecar/embedsidecar/testenv"
 )
 
@@ -253,4 +258,27 @@ func TestChunks_SearchReturnsTheBestChunkOfEachRow(t *testing.T) {
 			t.Errorf("%d hits, the first %+v", len(hits), hits[0])
 		}
 	}
+}
+
+// blind is an embedder without a tokenizer.
+type blind struct{ embed.Embedder }
+
+func TestChunks_WithoutTheModelsTokens(t *testing.T) {
+	t.Parallel()
+	db := testenv.DB(t)
+	db.MustExec(`CREATE TABLE docs (id int PRIMARY KEY, body text)`)
+	words := chunked("docs", pipeline.Chunking{Strategy: pipeline.ChunkTokens, Tokens: 64})
+	words.Name, words.IntoTable = "words", "docs_words"
+	r := newRig(t, db, chunked("docs", pipeline.Chunking{Strategy: pipeline.ChunkSentences, Tokens: 64}), words)
+	r.options = func(o *sidecar.Options) {
+		o.Embedder = func(context.Context, *pipeline.Pipeline) (embed.Embedder, error) { return blind{r.embedder}, nil }
+	}
+	r.start()
+	db.MustExec(`INSERT INTO docs VALUES (1, $1)`, document(paragraphs(9, 4)))
+	testenv.Eventually(t, time.Minute, func() (bool, string) {
+		said := testenv.Values[string](db, `SELECT p.name || ' ' || t.state || ' ' || coalesce(t.error_class, '') || ' ' || coalesce(t.error_code, '')
+			FROM embedsidecar.task AS t JOIN embedsidecar.pipeline AS p USING (pipeline_id)`)
+		n := r.count(`SELECT count(*) FROM docs_embedding`)
+		return n > 4 && len(said) == 1 && strings.HasPrefix(said[0], "words retrying configuration no_tokens"), fmt.Sprint(n, " chunks; ", said)
+	})
 }

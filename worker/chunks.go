@@ -257,6 +257,9 @@ func (w *Worker) tokens(ctx context.Context, items []*item, alone bool) (chunk.S
 		}
 	}
 	if err != nil {
+		if _, ok := errors.AsType[*embed.Error](err); !ok && errors.Is(err, embed.ErrNoTokens) {
+			err = &embed.Error{Class: embed.Configuration, Code: "no_tokens", Err: err}
+		}
 		return settings, nil, err
 	}
 	if about.MaxTokens > 0 {

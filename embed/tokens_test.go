@@ -1,0 +1,67 @@
+package embed
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// letters is a script whose tokens are words, and that keeps what it was asked.
+type letters struct {
+	script
+	asked []string
+	limit int
+}
+
+func (l *letters) Describe(context.Context) (Description, error) {
+	return Description{Dims: 1, MaxBatchBytes: l.limit}, nil
+}
+
+func (l *letters) Tokenize(_ context.Context, texts []string) (Tokens, error) {
+	tokens := Tokens{Around: 2}
+	for _, text := range texts {
+		l.asked = append(l.asked, text)
+		var ends []int
+		for at := 0; at < len(text); {
+			rest := strings.TrimLeft(text[at:], " ")
+			at = len(text) - len(rest)
+			word, _, _ := strings.Cut(rest, " ")
+			if at += len(word); word != "" {
+				ends = append(ends, at)
+			}
+		}
+		tokens.Ends = append(tokens.Ends, ends)
+	}
+	return tokens, nil
+}
+
+func TestService_TokenizesLongTextsInSegments(t *testing.T) {
+	e := &letters{limit: 10}
+	texts := []string{"", "one two three four", "ünï çødé", strings.Repeat("é", 12)}
+	got, err := NewService(e, 0).Tokenize(t.Context(), texts, false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := [][]int{nil, {3, 7, 13, 18}, {5, 13}, {10, 20, 24}} // a word longer than a segment is cut
+	if got.Around != 2 || len(got.Ends) != len(want) {
+		t.Fatalf("got %+v", got)
+	}
+	for i := range want {
+		if !slices.Equal(got.Ends[i], want[i]) {
+			t.Errorf("%q: ends %v, want %v", texts[i], got.Ends[i], want[i])
+		}
+	}
+	for _, piece := range e.asked {
+		if len(piece) > e.limit || !strings.Contains(strings.Join(texts, "\n"), piece) {
+			t.Errorf("asked about %q", piece)
+		}
+	}
+}
+
+func TestService_SaysWhenTheEmbedderKnowsNoTokens(t *testing.T) {
+	if _, err := NewService(&script{}, 0).Tokenize(t.Context(), []string{"a"}, false); !errors.Is(err, ErrNoTokens) {
+		t.Errorf("got %v, want ErrNoTokens", err)
+	}
+}
