@@ -58,6 +58,12 @@ func (t *tester) ask(ctx context.Context, kind embed.Kind, texts []string) ([]em
 	return results, nil
 }
 
+// over tells whether the time of a call is up, or as good as: the plugin knows the deadline, too, and may be the first to say so.
+func over(ctx context.Context, limit time.Duration) bool {
+	deadline, ok := ctx.Deadline()
+	return ctx.Err() != nil || ok && time.Until(deadline) < limit/10
+}
+
 // explain words the failure of a call. A plugin that was silent to the end is stopped, as the sidecar does.
 func (t *tester) explain(ctx context.Context, err error, what string, limit time.Duration) error {
 	st := status.Convert(err)
@@ -79,7 +85,7 @@ func (t *tester) explain(ctx context.Context, err error, what string, limit time
 	}
 	message := strings.ReplaceAll(st.Message(), canary, "...")
 	switch {
-	case st.Code() == codes.DeadlineExceeded && ctx.Err() != nil:
+	case st.Code() == codes.DeadlineExceeded && over(ctx, limit):
 		out.what = fmt.Sprintf("%s had no answer within %s; the sidecar would have killed the plugin", what, limit)
 		out.advice = "answer faster, or describe lower limits (max_batch, max_batch_bytes), so that a call is never this long"
 		t.stop()

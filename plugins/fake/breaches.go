@@ -51,9 +51,12 @@ var breaches = []string{
 // breaker stands between the host and everything else, and breaks what it is told to.
 type breaker struct {
 	pluginpb.EmbedderServer
-	does  map[string]bool
-	busy  atomic.Int32
-	stuck sync.RWMutex
+	does map[string]bool
+	busy atomic.Int32
+
+	mu    sync.Mutex
+	calls map[context.Context]bool // under way
+	stuck bool                     // no call is answered any more
 }
 
 // Describe implements pluginpb.EmbedderServer.
@@ -74,8 +77,8 @@ func (b *breaker) Describe(ctx context.Context, req *pluginpb.DescribeRequest) (
 
 // Embed implements pluginpb.EmbedderServer.
 func (b *breaker) Embed(ctx context.Context, req *pluginpb.EmbedRequest) (*pluginpb.EmbedResponse, error) {
-	b.stuck.RLock()
-	defer b.stuck.RUnlock()
+	b.enter(ctx)
+	defer b.leave(ctx)
 	busy := b.busy.Add(1) > 1
 	defer b.busy.Add(-1)
 	if err := b.before(req); err != nil {
@@ -83,16 +86,46 @@ func (b *breaker) Embed(ctx context.Context, req *pluginpb.EmbedRequest) (*plugi
 	}
 	resp, err := b.EmbedderServer.Embed(ctx, req)
 	if err != nil {
-		// A client that gives up at its deadline says so by cancelling; only the deadline itself tells the two apart.
-		deadline, ok := ctx.Deadline()
-		late := ok && time.Until(deadline) < 10*time.Millisecond
-		if ctx.Err() != nil && (late && b.does["stuck-after-deadline"] || !late && b.does["stuck-after-cancel"]) {
-			go b.stuck.Lock() // and never unlocked
-		}
 		return nil, err
 	}
 	b.after(req, resp, busy || b.busy.Load() > 1)
 	return resp, nil
+}
+
+// enter begins a call, which never ends if one was given up in the way that this plugin cannot bear. Calls of one connection begin
+// after the news that an earlier one was given up.
+func (b *breaker) enter(ctx context.Context) {
+	b.mu.Lock()
+	for call := range b.calls {
+		deadline, _ := call.Deadline()
+		b.stuck = b.stuck || b.unbearable(call.Err(), deadline)
+	}
+	stuck := b.stuck
+	b.calls[ctx] = true
+	b.mu.Unlock()
+	if stuck {
+		select {}
+	}
+}
+
+func (b *breaker) leave(ctx context.Context) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	deadline, _ := ctx.Deadline()
+	b.stuck = b.stuck || b.unbearable(ctx.Err(), deadline)
+	delete(b.calls, ctx)
+}
+
+// unbearable tells whether a call was given up in the way that leaves this plugin stuck. A client that gives up at its deadline says
+// so by cancelling; only the deadline itself tells the two apart.
+func (b *breaker) unbearable(end error, deadline time.Time) bool {
+	if end == nil {
+		return false
+	}
+	if late := !deadline.IsZero() && time.Until(deadline) < 10*time.Millisecond; late {
+		return b.does["stuck-after-deadline"]
+	}
+	return b.does["stuck-after-cancel"]
 }
 
 // before breaks what concerns a request.

@@ -39,7 +39,7 @@ func main() {
 		os.Exit(2)
 	}
 	e.faults.atStart()
-	sdk.ServeServer(&breaker{EmbedderServer: &liar{EmbedderServer: sdk.NewServer(e, os.Stderr), embedder: e}, does: e.faults.breaches})
+	sdk.ServeServer(&breaker{EmbedderServer: &liar{EmbedderServer: sdk.NewServer(e, os.Stderr), embedder: e}, does: e.faults.breaches, calls: map[context.Context]bool{}})
 }
 
 // embedder is the honest part.
