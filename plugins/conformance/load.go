@@ -15,10 +15,10 @@ import (
 )
 
 const (
-	parallel    = 8                     // calls at the same time
-	interrupts  = 8                     // calls that are given up, at the same time
-	interruptAt = 20 * time.Millisecond // after that
-	comeBack    = 5 * time.Second       // the next call is answered by then
+	parallel    = 8                      // calls at the same time
+	interrupts  = 8                      // calls that are given up, at the same time
+	interruptAt = 200 * time.Millisecond // after that, or in the middle of a call that takes less than twice as long
+	comeBack    = 5 * time.Second        // the next call is answered by then
 )
 
 func loadChecks() []check {
@@ -120,31 +120,34 @@ func (t *tester) parallelVectors(ctx context.Context, kind embed.Kind, texts []s
 }
 
 func checkCancellation(ctx context.Context, t *tester) (finding, error) {
-	return t.interrupted(ctx, "cancelled", func(ctx context.Context) (context.Context, context.CancelFunc) {
+	return t.interrupted(ctx, "cancelled", func(ctx context.Context, after time.Duration) (context.Context, context.CancelFunc) {
 		ctx, cancel := context.WithCancel(ctx)
-		timer := time.AfterFunc(interruptAt, cancel)
+		timer := time.AfterFunc(after, cancel)
 		return ctx, func() { timer.Stop(); cancel() }
 	})
 }
 
 func checkDeadline(ctx context.Context, t *tester) (finding, error) {
-	return t.interrupted(ctx, "given up at their deadline", func(ctx context.Context) (context.Context, context.CancelFunc) {
-		return context.WithTimeout(ctx, interruptAt)
-	})
+	return t.interrupted(ctx, "given up at their deadline", context.WithTimeout)
 }
 
 // interrupted gives up several large calls at once and measures how long the plugin then takes to answer a small one.
-func (t *tester) interrupted(ctx context.Context, how string, giveUp func(context.Context) (context.Context, context.CancelFunc)) (finding, error) {
+func (t *tester) interrupted(ctx context.Context, how string, giveUp func(context.Context, time.Duration) (context.Context, context.CancelFunc)) (finding, error) {
 	p, err := t.plugin(ctx)
 	if err != nil {
 		return finding{}, err
 	}
 	texts := t.split(sentences(7, t.batch(256)))[0]
+	whole := time.Now()
+	if _, err := t.vectors(ctx, embed.Document, texts); err != nil {
+		return finding{}, err
+	}
+	after := min(interruptAt, time.Since(whole)/2) //nolint:mnd // the middle
 	var wg sync.WaitGroup
 	cut := make([]bool, interrupts)
 	for i := range interrupts {
 		wg.Go(func() {
-			ctx, cancel := giveUp(ctx)
+			ctx, cancel := giveUp(ctx, after)
 			defer cancel()
 			_, err := p.Client().Embed(ctx, &pluginpb.EmbedRequest{Model: t.about.Model, Kind: pluginpb.Kind_KIND_DOCUMENT, Texts: texts})
 			code := status.Code(err)
