@@ -78,28 +78,39 @@ func (g *gate) most(texts int) int {
 // ask get their turn between them.
 func (s *Service) Ask(ctx context.Context, kind Kind, texts []string) ([]Result, error) {
 	defer s.gate.ask()()
-	return s.embed(ctx, kind, texts, false, true, func(ctx context.Context, kind Kind, batch []*flight) error {
-		return s.portions(ctx, kind, batch, func(int) (int, error) { return portion, ctx.Err() })
+	return s.embed(ctx, kind, texts, true, func(ctx context.Context, kind Kind, batch []*flight) error {
+		return s.portions(ctx, kind, batch, false, func(int) (int, error) { return portion, ctx.Err() })
 	})
 }
 
 // bulk sends texts while nobody asks, in portions while somebody may.
 func (s *Service) bulk(ctx context.Context, kind Kind, batch []*flight) error {
-	return s.portions(ctx, kind, batch, func(left int) (int, error) {
+	return s.portions(ctx, kind, batch, false, func(left int) (int, error) {
 		err := s.gate.giveWay(ctx)
 		return s.gate.most(left), err
 	})
 }
 
-// portions sends texts in portions of the size that next returns.
-func (s *Service) portions(ctx context.Context, kind Kind, batch []*flight, next func(left int) (int, error)) error {
+// suspect sends texts with nothing beside them. It does not give way: those who ask wait for it anyhow, and the longer the later it ends.
+func (s *Service) suspect(ctx context.Context, kind Kind, batch []*flight) error {
+	return s.portions(ctx, kind, batch, true, func(left int) (int, error) { return left, ctx.Err() })
+}
+
+// portions sends texts in portions of the size that next returns, each of which finds room for itself.
+func (s *Service) portions(ctx context.Context, kind Kind, batch []*flight, alone bool, next func(left int) (int, error)) error {
 	for len(batch) > 0 {
 		n, err := next(len(batch))
 		if err != nil {
 			return err
 		}
 		n = min(n, len(batch))
-		if err := s.call(ctx, kind, batch[:n], s.land); err != nil {
+		leave, err := s.enter(ctx, alone)
+		if err != nil {
+			return err
+		}
+		err = s.call(ctx, kind, batch[:n], s.land)
+		leave()
+		if err != nil {
 			return err
 		}
 		batch = batch[n:]

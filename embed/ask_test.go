@@ -162,3 +162,31 @@ func TestEmbed_GivingWayEndsWithItsContext(t *testing.T) {
 		work.Wait()
 	})
 }
+
+// A suspect has the embedder for itself. Whoever asks meanwhile waits for that one call and no longer than he likes, and the suspect does
+// not give way to somebody who waits for it.
+func TestAsk_WaitsForASuspectNoLongerThanItsContext(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		h := &held{}
+		s := NewService(h, 0)
+		var work sync.WaitGroup
+		work.Go(func() {
+			if _, err := s.Embed(t.Context(), Document, manyTexts(100), true); err != nil {
+				t.Error(err)
+			}
+		})
+		h.wants(t, "document 100")
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		_, err := s.Ask(ctx, Query, []string{"question"})
+		if class, code := Classify(err); class != Transient || code != "canceled" {
+			t.Errorf("asked beside a suspect: %v", err)
+		}
+		if s.Rest() != 0 {
+			t.Error("a question that was given up is held against the embedder")
+		}
+		h.release(t, "document 100")
+		work.Wait()
+	})
+}

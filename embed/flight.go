@@ -24,11 +24,15 @@ type sender func(ctx context.Context, kind Kind, batch []*flight) error
 //
 // It gives way to Ask.
 func (s *Service) Embed(ctx context.Context, kind Kind, texts []string, alone bool) ([]Result, error) {
-	return s.embed(ctx, kind, texts, alone, false, s.bulk)
+	send := s.bulk
+	if alone {
+		send = s.suspect
+	}
+	return s.embed(ctx, kind, texts, false, send)
 }
 
 // embed answers what is known, has send answer what is not, and waits for what others have sent.
-func (s *Service) embed(ctx context.Context, kind Kind, texts []string, alone, urgent bool, send sender) ([]Result, error) {
+func (s *Service) embed(ctx context.Context, kind Kind, texts []string, urgent bool, send sender) ([]Result, error) {
 	answers := make(map[Key]Result, len(texts))
 	keys := make([]Key, len(texts))
 	wanted := make([]*flight, 0, len(texts)) // each text once
@@ -43,7 +47,7 @@ func (s *Service) embed(ctx context.Context, kind Kind, texts []string, alone, u
 	for len(wanted) > 0 {
 		mine, theirs := s.claim(wanted, answers)
 		if len(mine) > 0 {
-			if err := s.fly(ctx, kind, mine, alone, send); err != nil {
+			if err := s.fly(ctx, kind, mine, send); err != nil {
 				return nil, err
 			}
 			for _, f := range mine {
@@ -57,7 +61,7 @@ func (s *Service) embed(ctx context.Context, kind Kind, texts []string, alone, u
 			select {
 			case <-f.done:
 			case <-ctx.Done():
-				return nil, &Error{Class: Transient, Code: "canceled", Err: fmt.Errorf("wait for a text that is being embedded: %w", context.Cause(ctx))}
+				return nil, &Error{Class: Transient, Code: canceled, Err: fmt.Errorf("wait for a text that is being embedded: %w", context.Cause(ctx))}
 			}
 			if f.landed {
 				answers[f.key] = f.answer
@@ -99,7 +103,7 @@ func (s *Service) claim(wanted []*flight, answers map[Key]Result) (mine, theirs 
 }
 
 // fly sends texts that the caller has claimed. All of them have ended when it returns.
-func (s *Service) fly(ctx context.Context, kind Kind, mine []*flight, alone bool, send sender) error {
+func (s *Service) fly(ctx context.Context, kind Kind, mine []*flight, send sender) error {
 	defer func() {
 		for _, f := range mine {
 			if !f.landed {
@@ -107,13 +111,6 @@ func (s *Service) fly(ctx context.Context, kind Kind, mine []*flight, alone bool
 			}
 		}
 	}()
-	if alone {
-		s.alone.Lock()
-		defer s.alone.Unlock()
-	} else {
-		s.alone.RLock()
-		defer s.alone.RUnlock()
-	}
 	s.stats.Missed.Add(int64(len(mine)))
 	return send(ctx, kind, mine)
 }

@@ -8,6 +8,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"golang.org/x/sync/semaphore"
 )
 
 // Stats counts what a Service did. Its fields may be read at any time.
@@ -34,10 +36,10 @@ type Service struct {
 	claiming sync.Mutex
 	flights  map[Key]*flight // texts that are with the embedder
 
-	// alone is held for reading by ordinary calls and for writing by the call of a suspect, so that a text which kills the
-	// embedder takes no neighbours with it.
-	alone sync.RWMutex
-	gate  gate // those who ask go first
+	// room is taken for one by ordinary calls and as a whole by the call of a suspect, so that a text which kills the embedder takes
+	// no neighbours with it.
+	room *semaphore.Weighted
+	gate gate // those who ask go first
 
 	mu       sync.Mutex
 	failures int
@@ -46,7 +48,7 @@ type Service struct {
 
 // NewService returns a Service that remembers up to cacheBytes of vectors.
 func NewService(e Embedder, cacheBytes int64) *Service {
-	return &Service{embedder: e, cache: NewCache(cacheBytes), flights: map[Key]*flight{}}
+	return &Service{embedder: e, cache: NewCache(cacheBytes), flights: map[Key]*flight{}, room: semaphore.NewWeighted(wholeRoom)}
 }
 
 // Describe asks the embedder what it is.
@@ -75,7 +77,7 @@ func (s *Service) note(err error) {
 	switch {
 	case err == nil:
 		s.failures, s.rest = 0, time.Time{}
-	case errors.As(err, &whole) && whole.Class == Data, errors.Is(err, context.Canceled):
+	case errors.As(err, &whole) && (whole.Class == Data || whole.Code == canceled), errors.Is(err, context.Canceled):
 	default:
 		pause := min(firstRest<<min(s.failures, 10), maxRest)
 		if whole != nil && whole.RetryAfter > 0 {
@@ -84,6 +86,24 @@ func (s *Service) note(err error) {
 		s.failures++
 		s.rest = time.Now().Add(pause)
 	}
+}
+
+// wholeRoom is more than the calls that there may be at a time.
+const wholeRoom = 1 << 30
+
+// canceled is the code of calls whose caller gave up: they say nothing of the embedder.
+const canceled = "canceled"
+
+// enter waits until the embedder may be called: with alone, until nobody else does. The caller ends its call with leave.
+func (s *Service) enter(ctx context.Context, alone bool) (leave func(), err error) {
+	weight := int64(1)
+	if alone {
+		weight = wholeRoom
+	}
+	if err := s.room.Acquire(ctx, weight); err != nil {
+		return nil, &Error{Class: Transient, Code: canceled, Err: fmt.Errorf("wait for the embedder: %w", context.Cause(ctx))}
+	}
+	return func() { s.room.Release(weight) }, nil
 }
 
 // Cached returns the vector of a document if it is remembered. Callers must not change it.
@@ -105,8 +125,11 @@ func (s *Service) Cache() CacheSize { return s.cache.Size() }
 
 // Anew embeds documents without looking at what is remembered, to compare.
 func (s *Service) Anew(ctx context.Context, texts []string) ([]Result, error) {
-	s.alone.RLock()
-	defer s.alone.RUnlock()
+	leave, err := s.enter(ctx, false)
+	if err != nil {
+		return nil, err
+	}
+	defer leave()
 	batch := make([]*flight, len(texts))
 	for i, text := range texts {
 		batch[i] = &flight{text: text}

@@ -60,18 +60,17 @@ func (s *Service) Tokenize(ctx context.Context, texts []string, alone bool) (Tok
 	if len(pieces) == 0 {
 		pieces, places = []string{""}, []place{{-1, 0}} // for how many tokens are put around
 	}
-	if alone {
-		s.alone.Lock()
-		defer s.alone.Unlock()
-	} else {
-		s.alone.RLock()
-		defer s.alone.RUnlock()
+	leave, err := s.enter(ctx, alone)
+	if err != nil {
+		return Tokens{}, err
 	}
+	defer leave()
 	told, err := tokenizer.Tokenize(ctx, pieces)
 	if errors.Is(err, ErrNoTokens) {
 		return Tokens{}, err
 	}
-	if s.note(err); err != nil {
+	if err != nil {
+		s.note(err) // only this: that it tells tokens does not prove that it can embed
 		return Tokens{}, err
 	}
 	all := Tokens{Ends: make([][]int, len(texts)), Around: told.Around}

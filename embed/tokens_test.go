@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 )
 
 // letters is a script whose tokens are words, and that keeps what it was asked.
@@ -63,5 +64,18 @@ func TestService_TokenizesLongTextsInSegments(t *testing.T) {
 func TestService_SaysWhenTheEmbedderKnowsNoTokens(t *testing.T) {
 	if _, err := NewService(&script{}, 0).Tokenize(t.Context(), []string{"a"}, false); !errors.Is(err, ErrNoTokens) {
 		t.Errorf("got %v, want ErrNoTokens", err)
+	}
+}
+
+// An embedder may tell tokens well and embed nothing: telling tokens must not end its rest.
+func TestService_TokensAreNoSignOfRecovery(t *testing.T) {
+	t.Parallel()
+	s := NewService(&letters{}, 0)
+	s.note(&Error{Class: Transient, Code: "unavailable", RetryAfter: time.Hour})
+	if _, err := s.Tokenize(t.Context(), []string{"two words"}, false); err != nil {
+		t.Fatal(err)
+	}
+	if s.Rest() < time.Minute {
+		t.Errorf("it rests for %s", s.Rest())
 	}
 }

@@ -90,8 +90,7 @@ func (s *Stream) session(ctx context.Context) error {
 		return fmt.Errorf("start replication on slot %q: %w", s.o.Slot, err)
 	}
 	// The slot is the lock. From here on only enqueues with this epoch count.
-	err = s.o.DB.QueryRow(ctx, sqlfiles.Query("take_epoch"), pgx.StrictNamedArgs{"slot": s.o.Slot, "timeline": system.Timeline}).Scan(&ses.epoch, &ses.start)
-	if err != nil {
+	if ses.epoch, ses.start, err = s.takeEpoch(ctx, system.Timeline, st.Timeline != system.Timeline); err != nil {
 		return fmt.Errorf("take slot %q: %w", s.o.Slot, err)
 	}
 	ses.pos = position{received: ses.start, durable: ses.start}
@@ -110,6 +109,34 @@ func (s *Stream) session(ctx context.Context) error {
 		return &gapError{reason}
 	}
 	return err
+}
+
+// takeEpoch makes this streamer the only one whose enqueues count. On a new timeline nothing that was under way counts any more: a worker
+// may hold a text, and a streamer may have stored a position, of which this server knows nothing. Leases end, and every row is compared.
+func (s *Stream) takeEpoch(ctx context.Context, timeline int32, moved bool) (epoch int64, start pglogrepl.LSN, err error) {
+	tx, err := s.o.DB.Begin(ctx)
+	if err != nil {
+		return 0, 0, err
+	}
+	defer func() { _ = tx.Rollback(context.WithoutCancel(ctx)) }() // after a commit this does nothing
+	err = tx.QueryRow(ctx, sqlfiles.Query("take_epoch"), pgx.StrictNamedArgs{"slot": s.o.Slot, "timeline": timeline}).Scan(&epoch, &start)
+	if err != nil {
+		return 0, 0, err
+	}
+	var ids []int32
+	if moved {
+		if err := tx.QueryRow(ctx, sqlfiles.Query("give_back_slot"), pgx.StrictNamedArgs{"slot": s.o.Slot}).Scan(&ids); err != nil {
+			return 0, 0, err
+		}
+		if err := queue.RequestScan(ctx, tx, "the server is a standby that was promoted", ids); err != nil {
+			return 0, 0, err
+		}
+	}
+	if err := tx.Commit(ctx); err != nil {
+		return 0, 0, err
+	}
+	s.o.Queue.Wake(ids...)
+	return epoch, start, nil
 }
 
 // feedbackInterval is how often the server hears of us: well within its patience.

@@ -107,8 +107,8 @@ func (s *Stream) check(ctx context.Context, st slotState, system pglogrepl.Ident
 	case st.LSN > st.WalEnd:
 		return &gapError{fmt.Sprintf("the checkpoint %s is ahead of the server's WAL end %s: the server went back in time", st.LSN, st.WalEnd)}
 	case st.Timeline != system.Timeline && st.Failover:
-		// A standby was promoted that had a copy of the slot. Queue and checkpoint came with the data, so they tell of what that standby
-		// had; the slot is not past them; and PostgreSQL drops such a copy itself when it could not decode all that comes.
+		// A standby was promoted that had a copy of the slot: PostgreSQL drops such a copy itself when it could not decode all that comes.
+		// Whoever takes the slot now ends what was under way on the old timeline.
 		s.o.Log.InfoContext(ctx, "server changed its timeline, and the slot came along", "slot", s.o.Slot, "from", st.Timeline, "to", system.Timeline)
 	case st.Timeline != system.Timeline:
 		return &gapError{fmt.Sprintf("the server moved from timeline %d to %d", st.Timeline, system.Timeline)}

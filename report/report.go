@@ -109,6 +109,9 @@ func Read(ctx context.Context, db queue.DB) (Status, error) {
 			}
 		}
 		p.Coverage = 1
+		if p.Rows == 0 && p.Status != "active" { // nobody could look: an estimate of none is no proof
+			p.Coverage = 0
+		}
 		if p.Rows > 0 {
 			p.Coverage = min(1, float64(p.Known)/float64(p.Rows))
 		}

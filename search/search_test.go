@@ -180,9 +180,16 @@ func TestFind_OnlyWhatIsTrueNow(t *testing.T) {
 	p := r.pipelines["table"]
 	question := vector.Of("question", dims)
 	r.db.MustExec("DELETE FROM docs WHERE id = 1")
-	r.db.MustExec("UPDATE docs_embedding SET generation = generation + 1 WHERE id = 2")
-	if got := keys(r.find(p, search.Request{Vector: question, Rows: 30})); len(got) != 18 || slices.Contains(got, "1") || slices.Contains(got, "2") {
-		t.Errorf("found %v: 1 has no row any more, 2 is of another generation", got)
+	// The text was configured anew: until row 2 is looked at, its vector is the one of the same model that there is.
+	r.db.MustExec("UPDATE docs_embedding SET generation = generation - 1 WHERE id = 2")
+	if got := keys(r.find(p, search.Request{Vector: question, Rows: 30})); len(got) != 19 || slices.Contains(got, "1") || !slices.Contains(got, "2") {
+		t.Errorf("found %v: 1 has no row any more, 2 has a vector", got)
+	}
+	// Excluded by the filter, and its vector still there: the sidecar is paused, or busy.
+	filtered := *p
+	filtered.Filter = "id <> 4"
+	if got := keys(r.find(&filtered, search.Request{Vector: question, Rows: 30})); len(got) != 18 || slices.Contains(got, "4") {
+		t.Errorf("found %v: 4 is excluded", got)
 	}
 	// Row 3 has many pieces, all nearer than any other row: it takes one place.
 	for chunk := range 30 {

@@ -68,21 +68,25 @@ func near(p *pipeline.Pipeline, conditions []string) string {
 	if !p.ToColumn() {
 		vector = `v."embedding"`
 		from = p.Into() + " AS v JOIN " + source(p, "s") + " ON " + sameKey(p, "v", "s")
-		where = []string{"v.generation = " + strconv.Itoa(int(p.Generation))}
+		where = nil // vectors of an earlier generation are of the same model, and of the text as it was before: better than none
 	}
 	for _, c := range conditions {
 		where = append(where, "s."+c)
 	}
 	distance := vector + " " + p.DistanceOperator() + " " + p.ToStored("$1::text::"+p.VectorType())
+	condition := ""
+	if len(where) > 0 {
+		condition = "\n  WHERE " + strings.Join(where, " AND ")
+	}
 	return "WITH embedsidecar_nearest AS MATERIALIZED (\n  SELECT " + selectKeys(p, "s") + ", " + distance + " AS embedsidecar_distance" + chunk + "\n  FROM " + from +
-		"\n  WHERE " + strings.Join(where, " AND ") + "\n  ORDER BY " + distance + " LIMIT $2),\n" +
+		condition + "\n  ORDER BY " + distance + " LIMIT $2),\n" +
 		"embedsidecar_near AS (\n  SELECT " + ownKeys(p) + ", pg_catalog.min(embedsidecar_distance) AS embedsidecar_distance, " + best + " AS embedsidecar_chunk,\n" +
 		"    pg_catalog.row_number() OVER (ORDER BY pg_catalog.min(embedsidecar_distance), " + ownKeys(p) + ") AS embedsidecar_place\n" +
 		"  FROM embedsidecar_nearest GROUP BY " + ownKeys(p) + ")"
 }
 
 // shown returns the statement's last part: the rows of found, which has keys, distance, score and chunk, with what is shown of them. Only
-// for these the text is made.
+// for these the text is made. A row that the pipeline's filter excludes by now is not shown, though its vector may still be there.
 func shown(p *pipeline.Pipeline, found, order string) string {
 	again, columns := make([]string, len(p.Key)), make([]string, len(p.Key))
 	for i, k := range p.Key {
@@ -104,7 +108,7 @@ func shown(p *pipeline.Pipeline, found, order string) string {
 	}
 	return "\nSELECT " + p.KeyExpression("r") + ", pg_catalog.jsonb_build_object(" + strings.Join(columns, ", ") + "), f.embedsidecar_distance, f.embedsidecar_score,\n" +
 		"  coalesce(" + text + ", ''), " + chunk + ", (SELECT pg_catalog.count(*) FROM embedsidecar_nearest)\n" +
-		"FROM " + found + " AS f JOIN " + source(p, "r") + " ON " + strings.Join(again, " AND ") + piece + "\nORDER BY " + order
+		"FROM " + found + " AS f JOIN " + source(p, "r") + " ON " + strings.Join(again, " AND ") + piece + "\nWHERE " + p.FilterExpression() + "\nORDER BY " + order
 }
 
 // nearestSQL returns the search by vector alone.
@@ -164,7 +168,7 @@ func vectorOf(p *pipeline.Pipeline, params []string) string {
 		return "SELECT " + p.KeyExpression("r") + ", r." + quote(p.IntoColumn) + " FROM " + source(p, "r") + " WHERE " + p.MatchKey("r", params)
 	}
 	return "SELECT " + p.KeyExpression("v") + `, v."embedding" FROM ` + p.Into() + " AS v WHERE " + p.MatchKey("v", params) +
-		" AND v.generation = " + strconv.Itoa(int(p.Generation)) + " ORDER BY v.chunk_no LIMIT 1"
+		" ORDER BY v.chunk_no LIMIT 1"
 }
 
 func literal(s string) string { return "'" + strings.ReplaceAll(s, "'", "''") + "'" }

@@ -185,11 +185,15 @@ func requestID(given string) string {
 }
 
 // readJSON reads the body of a POST.
-func readJSON(r *http.Request, into any) error {
+// strict refuses a field that the request does not have: a misspelt filter must not mean none.
+func readJSON(r *http.Request, into any, strict bool) error {
 	if kind, _, err := mime.ParseMediaType(r.Header.Get("Content-Type")); err != nil || kind != "application/json" {
 		return &problem{status: http.StatusUnsupportedMediaType, kind: invalidRequest, code: "content_type", message: "the body must be JSON: send Content-Type: application/json"}
 	}
 	decoder := json.NewDecoder(r.Body)
+	if strict {
+		decoder.DisallowUnknownFields()
+	}
 	err := decoder.Decode(into)
 	if err == nil {
 		if _, more := decoder.Token(); more != io.EOF {
@@ -207,6 +211,10 @@ func readJSON(r *http.Request, into any) error {
 	}
 	if wrong, ok := errors.AsType[*json.UnmarshalTypeError](err); ok {
 		return refuse(wrong.Field, "type", "%s: expected %s, not %s", wrong.Field, jsonName(wrong.Type.String()), wrong.Value)
+	}
+	if field, unknown := strings.CutPrefix(err.Error(), "json: unknown field "); unknown {
+		field = strings.Trim(field, `"`)
+		return refuse(field, "unknown_parameter", "%s is no parameter of this request", field)
 	}
 	if errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, io.EOF) {
 		return refuse("", "json", "the body ends in the middle of its JSON")

@@ -44,7 +44,7 @@ type usage struct {
 // embeddings answers POST /v1/embeddings.
 func (a *api) embeddings(w http.ResponseWriter, r *http.Request) error {
 	var req embeddingsRequest
-	if err := readJSON(r, &req); err != nil {
+	if err := readJSON(r, &req, false); err != nil {
 		return err
 	}
 	texts, err := a.texts(req.Input)

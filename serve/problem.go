@@ -9,6 +9,8 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/jackc/pgx/v5/pgconn"
+
 	"github.com/embedsidecar/embedsidecar/embed"
 	"github.com/embedsidecar/embedsidecar/search"
 )
@@ -86,7 +88,11 @@ func (a *api) problemOf(ctx context.Context, err error) *problem {
 		return &problem{status: http.StatusGatewayTimeout, kind: serverError, code: "timeout", message: "the request took longer than " + a.Limits.Time.String(), after: time.Second}
 	}
 	if a.Log != nil {
-		a.Log.WarnContext(ctx, "query failed", "error", err)
+		var said any = err
+		if pg, ok := errors.AsType[*pgconn.PgError](err); ok { // its message may hold a row's text
+			said = "SQLSTATE " + pg.Code
+		}
+		a.Log.WarnContext(ctx, "query failed", "error", said)
 	}
 	if whole, ok := errors.AsType[*embed.Error](err); ok {
 		return ofEmbedder(whole)

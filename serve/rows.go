@@ -38,7 +38,7 @@ const (
 func (a *api) readRows(r *http.Request) (rowsRequest, error) {
 	req := rowsRequest{K: usualRows}
 	if r.Method == http.MethodPost {
-		if err := readJSON(r, &req); err != nil {
+		if err := readJSON(r, &req, true); err != nil {
 			return req, err
 		}
 	} else if err := req.fromURL(r.URL.Query()); err != nil {

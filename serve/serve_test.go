@@ -300,6 +300,7 @@ func TestRequests_ThatAreWrong(t *testing.T) {
 		{"POST", rows + "similar", `{"key": "1", "text": "x"}`, 400, "invalid_value"},
 		{"GET", rows + "search?text=x&k=many", ``, 400, "invalid_value"},
 		{"GET", rows + "search?text=x&where=1%3D1", ``, 400, "unknown_parameter"},
+		{"POST", rows + "search", `{"text": "x", "filters": {"tenant": 7}}`, 400, "unknown_parameter"},
 		{"GET", "/v1/pipelines/none/search?text=x", ``, 404, "pipeline_not_found"},
 	} {
 		a := s.do(c.method, c.path, c.body)

@@ -25,6 +25,7 @@ type Tokens struct {
 	mu      sync.Mutex
 	list    []token
 	stamp   stamp
+	wrong   bool // the last look failed
 	checked time.Time
 }
 
@@ -111,8 +112,10 @@ func (t *Tokens) Who(secret string) (name string, ok bool) {
 	t.mu.Lock()
 	if time.Since(t.checked) > checkEvery {
 		t.checked = time.Now()
-		before := t.stamp
-		if err := t.loadLocked(); err != nil && t.stamp != before && t.log != nil {
+		before, wrong := t.stamp, t.wrong
+		err := t.loadLocked()
+		t.wrong = err != nil
+		if t.wrong && (t.stamp != before || !wrong) && t.log != nil {
 			t.log.Error("tokens not read: those before stay in force", "error", err)
 		}
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"maps"
 	"os"
 	"sync"
 	"testing"
@@ -37,6 +38,13 @@ type counter struct {
 }
 
 func newCounter() *counter { return &counter{texts: map[string]int{}} }
+
+// counts returns how often each text was embedded.
+func (c *counter) counts() map[string]int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return maps.Clone(c.texts)
+}
 
 func (c *counter) Describe(context.Context) (embed.Description, error) {
 	return embed.Description{Plugin: "counter", Model: "counter", Fingerprint: "counter-1", Dims: dims, Deterministic: true}, nil

@@ -57,7 +57,9 @@ func (h *Host) Tokenize(ctx context.Context, texts []string) (embed.Tokens, erro
 // tokenize sends one batch and checks its answer.
 func (h *Host) tokenize(ctx context.Context, p *permit, b *batch) (embed.Tokens, error) {
 	inst := p.inst
-	limit := inst.seat.opts.CallTimeout(len(b.texts), b.bytes)
+	inFlight, inFlightBytes := inst.texts.Add(int64(len(b.texts))), inst.bytes.Add(int64(b.bytes))
+	defer func() { inst.texts.Add(-int64(len(b.texts))); inst.bytes.Add(-int64(b.bytes)) }()
+	limit := inst.seat.opts.CallTimeout(int(inFlight), int(inFlightBytes))
 	call := sent{time.Now(), limit, inst.memory.Load()}
 	callCtx, cancel := context.WithTimeout(ctx, limit)
 	resp, err := inst.rpc.Tokenize(callCtx, &pluginpb.TokenizeRequest{Model: inst.desc.Model, Texts: b.texts}, grpc.MaxCallRecvMsgSize(tokensLimit(b)))
@@ -73,9 +75,7 @@ func (h *Host) tokenize(ctx context.Context, p *permit, b *batch) (embed.Tokens,
 		h.answeredBadly(inst, err)
 		return tokens, err
 	}
-	inst.bad.Store(0)
-	p.good = true
-	return tokens, nil
+	return tokens, nil // which does not prove that it can embed: no failure is forgotten for it
 }
 
 // maxTokensPerByte is what the contract allows.
