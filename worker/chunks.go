@@ -19,6 +19,8 @@ import (
 const (
 	// bigText is the most bytes of a text that is read along with those of other rows; a larger one is read by itself.
 	bigText = 32 << 10
+	// preparedText is about how many bytes of text are cut, and their chunks' vectors looked up, at a time.
+	preparedText = 1 << 20
 	// maxChunked is the most bytes of a text that is cut; a row with a larger one is a dead letter.
 	maxChunked = 4 << 20
 	// maxChunks is the most chunks of a row.
@@ -67,15 +69,17 @@ func (w *Worker) processChunked(ctx context.Context, items []item) error {
 	if first < 0 {
 		first = len(items)
 	}
-	if first > 0 {
-		if err := w.prepare(ctx, items[:first], alone); err != nil {
-			return w.groupFailed(ctx, items[:first], items[first:], err)
-		}
-	}
+	prepared := 0
 	for begin := 0; begin < len(items); {
+		if begin == prepared && begin < first {
+			prepared = textsEnd(items[:first], begin)
+			if err := w.prepare(ctx, items[begin:prepared], alone); err != nil {
+				return w.groupFailed(ctx, items[begin:prepared], items[prepared:], err)
+			}
+		}
 		end := begin + 1
 		if begin < first {
-			end = w.groupEnd(items[:first], begin)
+			end = w.groupEnd(items[:prepared], begin)
 		}
 		group, rest := items[begin:end], items[end:]
 		if begin >= first {
@@ -106,6 +110,17 @@ func (it *item) size() int {
 		return it.row.bytes
 	}
 	return 0
+}
+
+// textsEnd returns the end of those items whose texts are about preparedText: what is known of their chunks is in memory all at once.
+func textsEnd(items []item, begin int) int {
+	n := 0
+	for i := begin; i < len(items); i++ {
+		if n += len(items[i].row.text); n > preparedText && i > begin {
+			return i
+		}
+	}
+	return len(items)
 }
 
 // groupEnd returns the end of a group of items whose pieces to embed are about a batch.
