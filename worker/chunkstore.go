@@ -188,6 +188,9 @@ func (w *Worker) eachVector(ctx context.Context, sql string, args []any, f func(
 		if err != nil {
 			return fmt.Errorf("place %q", raw[0])
 		}
+		if raw[1] == nil {
+			continue // somebody's own table may allow that, and somebody may have done it
+		}
 		vector, err := stored.ParseBinary(raw[1])
 		if err != nil {
 			return err

@@ -208,6 +208,9 @@ func (w *Worker) storedVectors(ctx context.Context, p *pipeline.Pipeline, sql st
 		if err != nil || place < 1 || place > len(keys) {
 			return nil, fmt.Errorf("place %q of %d", raw[0], len(keys))
 		}
+		if raw[1] == nil {
+			continue
+		}
 		if vectors[place-1], err = p.Stored.ParseBinary(raw[1]); err != nil {
 			return nil, err
 		}
