@@ -130,6 +130,9 @@ func TestRun_EveryCheckCanFail(t *testing.T) {
 		if test.verdict == conformance.Fail || test.check == "shutdown" {
 			condemned[test.check] = true
 		}
+		if test.name == "says nothing" && testing.CoverMode() != "" {
+			continue // this binary says by itself then that its coverage is not kept
+		}
 		t.Run(test.check+"/"+test.name, func(t *testing.T) {
 			t.Parallel()
 			o := test.options
