@@ -18,6 +18,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/embedsidecar/embedsidecar/embed"
 	"github.com/embedsidecar/embedsidecar/plugins/onnx/onnxtest"
 	"github.com/embedsidecar/embedsidecar/testenv"
 )
@@ -134,7 +135,7 @@ func TestQueries_OpenAIClient(t *testing.T) {
 	if err := json.Unmarshal(out, &vector); err != nil {
 		t.Fatal(err)
 	}
-	if got := cosine(vector, line.Embedding); got < 0.9999 {
+	if got := embed.Cosine(vector, line.Embedding); got < 0.9999 {
 		t.Errorf("the cosine with the reference is %.6f", got)
 	}
 	c.terminate(20 * time.Second)

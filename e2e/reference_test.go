@@ -3,13 +3,13 @@
 package e2e
 
 import (
-	"math"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/pgvector/pgvector-go"
 
+	"github.com/embedsidecar/embedsidecar/embed"
 	"github.com/embedsidecar/embedsidecar/plugins/onnx/onnxtest"
 	"github.com/embedsidecar/embedsidecar/testenv"
 )
@@ -65,7 +65,7 @@ func TestReference_VectorsInPostgres(t *testing.T) {
 				if err := vector.Parse(*row.Vector); err != nil {
 					t.Fatal(err)
 				}
-				worst = min(worst, cosine(vector.Slice(), line.Embedding))
+				worst = min(worst, embed.Cosine(vector.Slice(), line.Embedding))
 				compared++
 			}
 			t.Logf("%s: %d vectors, the lowest cosine is %.9f", into, compared, worst)
@@ -74,13 +74,4 @@ func TestReference_VectorsInPostgres(t *testing.T) {
 			}
 		}
 	})
-}
-
-func cosine(a, b []float32) float64 {
-	var dot, aa, bb float64
-	for i := range a {
-		x, y := float64(a[i]), float64(b[i])
-		dot, aa, bb = dot+x*y, aa+x*x, bb+y*y
-	}
-	return dot / math.Sqrt(aa*bb)
 }

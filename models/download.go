@@ -209,7 +209,7 @@ func (d *download) take(body io.Reader, from int64, watch *time.Timer) (err erro
 
 // check compares the whole part with what is known of it. What is wrong is thrown away and fetched once more, from the beginning.
 func (d *download) check() (string, error) {
-	sum, err := hashFile(d.part)
+	sum, err := fileSum(os.Open(d.part))
 	if err != nil {
 		return "", &permanent{err}
 	}
@@ -239,15 +239,15 @@ func removeIfThere(name string) error {
 	return nil
 }
 
-func hashFile(name string) (string, error) {
-	file, err := os.Open(name)
+// fileSum returns the SHA-256 of a file that has just been opened, or why that failed, and closes it.
+func fileSum(file *os.File, err error) (string, error) {
 	if err != nil {
 		return "", err
 	}
 	defer func() { _ = file.Close() }()
-	h := sha256.New()
-	if _, err := io.Copy(h, file); err != nil {
+	hash := sha256.New()
+	if _, err := io.Copy(hash, file); err != nil {
 		return "", err
 	}
-	return hex.EncodeToString(h.Sum(nil)), nil
+	return hex.EncodeToString(hash.Sum(nil)), nil
 }

@@ -224,7 +224,7 @@ func (p *puller) file(ctx context.Context, name string) error {
 	if err := makeFolder(filepath.Dir(final)); err != nil {
 		return err
 	}
-	sum, err := hashFile(final)
+	sum, err := fileSum(os.Open(final))
 	if err == nil && (p.Pins[name] == "" || p.Pins[name] == sum) {
 		p.got[name] = sum
 		return nil

@@ -87,7 +87,7 @@ func Verify(ctx context.Context, folder string) (problems []string, err error) {
 		if err := ctx.Err(); err != nil {
 			return nil, err
 		}
-		switch got, err := sumOf(root, name); {
+		switch got, err := fileSum(root.Open(name)); {
 		case errors.Is(err, fs.ErrNotExist):
 			problems = append(problems, name+" is missing")
 		case err != nil:
@@ -108,19 +108,6 @@ func Verify(ctx context.Context, folder string) (problems []string, err error) {
 	return problems, err
 }
 
-func sumOf(root *os.Root, name string) (string, error) {
-	file, err := root.Open(name)
-	if err != nil {
-		return "", err
-	}
-	defer func() { _ = file.Close() }()
-	hash := sha256.New()
-	if _, err := io.Copy(hash, file); err != nil {
-		return "", err
-	}
-	return hex.EncodeToString(hash.Sum(nil)), nil
-}
-
 // sumAll returns the sums of all files of a folder.
 func sumAll(folder string) (Sums, error) {
 	root, err := os.OpenRoot(folder)
@@ -133,7 +120,7 @@ func sumAll(folder string) (Sums, error) {
 		if err != nil || entry.IsDir() || name == SumsFile {
 			return err
 		}
-		sums[name], err = sumOf(root, name)
+		sums[name], err = fileSum(root.Open(name))
 		return err
 	})
 	return sums, err

@@ -5,7 +5,6 @@ package ops
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"log/slog"
 	"net"
@@ -15,6 +14,8 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
+
+	"github.com/embedsidecar/embedsidecar/httpserver"
 )
 
 // Check is one thing that must be so before work may be sent here.
@@ -91,20 +92,7 @@ func (s *Server) Close() error { return s.listener.Close() }
 // Run answers until ctx ends, then lets requests under way finish for a moment. It returns nil when it was asked to stop.
 func (s *Server) Run(ctx context.Context) error {
 	s.log.InfoContext(ctx, "probes and metrics listen", "address", s.Addr().String())
-	failed := make(chan error, 1)
-	go func() { failed <- s.http.Serve(s.listener) }()
-	select {
-	case err := <-failed:
-		return fmt.Errorf("serve probes and metrics: %w", err)
-	case <-ctx.Done():
-	}
-	// The context has ended; what is under way still gets its moment.
-	last, cancel := context.WithTimeout(context.WithoutCancel(ctx), stopTimeout)
-	defer cancel()
-	if err := s.http.Shutdown(last); err != nil {
-		_ = s.http.Close()
-	}
-	if err := <-failed; !errors.Is(err, http.ErrServerClosed) {
+	if err := httpserver.Run(ctx, s.http, s.listener, stopTimeout); err != nil {
 		return fmt.Errorf("serve probes and metrics: %w", err)
 	}
 	return nil

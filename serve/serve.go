@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/embedsidecar/embedsidecar/embed"
+	"github.com/embedsidecar/embedsidecar/httpserver"
 	"github.com/embedsidecar/embedsidecar/pipeline"
 	"github.com/embedsidecar/embedsidecar/search"
 )
@@ -193,20 +194,7 @@ func (s *Server) Close() error { return s.listener.Close() }
 // Run answers until ctx ends, then lets requests under way finish for a moment. It returns nil when it was asked to stop.
 func (s *Server) Run(ctx context.Context) error {
 	s.log.InfoContext(ctx, "queries are answered", "address", s.Addr().String(), "tls", s.secure)
-	failed := make(chan error, 1)
-	go func() { failed <- s.http.Serve(s.listener) }()
-	select {
-	case err := <-failed:
-		return fmt.Errorf("serve queries: %w", err)
-	case <-ctx.Done():
-	}
-	// The context has ended; what is under way still gets its moment.
-	last, cancel := context.WithTimeout(context.WithoutCancel(ctx), stopTimeout)
-	defer cancel()
-	if err := s.http.Shutdown(last); err != nil {
-		_ = s.http.Close()
-	}
-	if err := <-failed; !errors.Is(err, http.ErrServerClosed) {
+	if err := httpserver.Run(ctx, s.http, s.listener, stopTimeout); err != nil {
 		return fmt.Errorf("serve queries: %w", err)
 	}
 	return nil

@@ -9,6 +9,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/embedsidecar/embedsidecar/embed"
 	"github.com/embedsidecar/embedsidecar/pipeline"
 )
 
@@ -221,7 +222,7 @@ func (w *Worker) storedVectors(ctx context.Context, p *pipeline.Pipeline, sql st
 // same tells whether a stored vector is what the model gives, but for rounding.
 func (w *Worker) same(stored, given []float32) bool {
 	if w.o.Pipeline.Stored != pipeline.StoredBit {
-		return cosine(stored, given) >= sameVector
+		return embed.Cosine(stored, given) >= sameVector
 	}
 	// Where a number is next to nothing, rounding decides about its bit.
 	if len(stored) != len(given) {
@@ -237,17 +238,4 @@ func (w *Worker) same(stored, given []float32) bool {
 		}
 	}
 	return true
-}
-
-func cosine(a, b []float32) float64 {
-	if len(a) != len(b) {
-		return -1
-	}
-	var dot, aa, bb float64
-	for i := range a {
-		dot += float64(a[i]) * float64(b[i])
-		aa += float64(a[i]) * float64(a[i])
-		bb += float64(b[i]) * float64(b[i])
-	}
-	return dot / math.Sqrt(aa*bb)
 }

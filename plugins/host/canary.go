@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math"
 	"slices"
 	"time"
 
@@ -107,7 +106,7 @@ func (i *instance) judge(got []float32, known [][]float32, which int) error {
 	if len(got) == 0 || len(known[which]) == 0 {
 		return nil // the plugin has no vector for this text
 	}
-	own, least := cosine(got, known[which]), canarySame
+	own, least := embed.Cosine(got, known[which]), canarySame
 	if !i.desc.Deterministic {
 		least = canaryAlike
 	}
@@ -115,7 +114,7 @@ func (i *instance) judge(got []float32, known [][]float32, which int) error {
 		if other == which || len(known[other]) == 0 {
 			continue
 		}
-		if c := cosine(got, known[other]); c >= least && c > own+canaryMargin {
+		if c := embed.Cosine(got, known[other]); c >= least && c > own+canaryMargin {
 			return configuration("order", errors.New("it answers texts in another order than it is asked, so its vectors would go to the wrong rows: mend the plugin; it must undo whatever sorting it does"))
 		}
 	}
@@ -172,17 +171,4 @@ func (i *instance) ask(ctx context.Context, order []int) [][]float32 {
 		order = order[n:]
 	}
 	return vectors
-}
-
-// cosine returns the cosine of two vectors, 0 when their widths differ.
-func cosine(a, b []float32) float64 {
-	if len(a) != len(b) {
-		return 0
-	}
-	var dot, aa, bb float64
-	for i := range a {
-		x, y := float64(a[i]), float64(b[i])
-		dot, aa, bb = dot+x*y, aa+x*x, bb+y*y
-	}
-	return dot / math.Sqrt(aa*bb)
 }

@@ -3,7 +3,6 @@ package main
 import (
 	"fmt"
 	"log/slog"
-	"math"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -121,7 +120,7 @@ func TestDialects(t *testing.T) {
 						}
 						continue
 					}
-					if r.Err != nil || cosine(r.Vector, s.Vector(texts[i], d.Kinds && kind == embed.Query, dims)) < 0.99999 {
+					if r.Err != nil || embed.Cosine(r.Vector, s.Vector(texts[i], d.Kinds && kind == embed.Query, dims)) < 0.99999 {
 						t.Fatalf("%s %d: not the vector of its text (error %v)", kind, i, r.Err)
 					}
 				}
@@ -136,17 +135,4 @@ func TestDialects(t *testing.T) {
 			}
 		})
 	}
-}
-
-func cosine(a, b []float32) float64 {
-	if len(a) != len(b) {
-		return -1
-	}
-	var ab, aa, bb float64
-	for i := range a {
-		ab += float64(a[i]) * float64(b[i])
-		aa += float64(a[i]) * float64(a[i])
-		bb += float64(b[i]) * float64(b[i])
-	}
-	return ab / math.Sqrt(aa*bb)
 }

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/embedsidecar/embedsidecar/embed"
 	"github.com/embedsidecar/embedsidecar/models"
 	"github.com/embedsidecar/embedsidecar/plugins/onnx/model"
 	"github.com/embedsidecar/embedsidecar/plugins/onnx/onnxtest"
@@ -59,7 +60,7 @@ func TestOpen_Architectures(t *testing.T) {
 				}
 				together := mustEmbed(t, m, want.Texts...)
 				for i, text := range want.Texts {
-					if c := cosine(together[i].Vector, want.Vectors[i]); c < least {
+					if c := embed.Cosine(together[i].Vector, want.Vectors[i]); c < least {
 						t.Errorf("%s, %d tokens: cosine to the reference %.7f, want %g", precision, together[i].Tokens, c, least)
 					}
 					// The same text always gets the same vector, whatever it is embedded with.

@@ -63,16 +63,6 @@ func mustEmbed(t testing.TB, m *model.Model, texts ...string) []embed.Result {
 	return results
 }
 
-func cosine(a, b []float32) float64 {
-	dot, aa, bb := 0.0, 0.0, 0.0
-	for i := range a {
-		dot += float64(a[i]) * float64(b[i])
-		aa += float64(a[i]) * float64(a[i])
-		bb += float64(b[i]) * float64(b[i])
-	}
-	return dot / math.Sqrt(aa*bb)
-}
-
 func distance(a, b []float32) float64 {
 	most := 0.0
 	for i := range a {
@@ -104,7 +94,7 @@ func TestEmbed_EqualsReference(t *testing.T) {
 		if got.Tokens != len(want.IDs) || got.Truncated && got.Tokens < 256 {
 			t.Errorf("text %d: %d tokens, truncated %t, want %d", i, got.Tokens, got.Truncated, len(want.IDs))
 		}
-		if c := cosine(got.Vector, want.Embedding); c < 0.9999 {
+		if c := embed.Cosine(got.Vector, want.Embedding); c < 0.9999 {
 			t.Errorf("text %d: cosine to the reference %g, want 0.9999", i, c)
 		}
 		if d := distance(got.Vector, want.Embedding); d > near {

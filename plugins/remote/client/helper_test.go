@@ -16,6 +16,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
+	"github.com/embedsidecar/embedsidecar/embed"
 	"github.com/embedsidecar/embedsidecar/plugins/remote/dialect"
 	"github.com/embedsidecar/embedsidecar/plugins/remote/remotetest"
 	"github.com/embedsidecar/embedsidecar/plugins/sdk"
@@ -101,7 +102,7 @@ func wantVectors(t *testing.T, s *remotetest.Server, texts []string, answers []s
 		if a.Err != nil {
 			t.Fatalf("text %d: %v", i, a.Err)
 		}
-		if got := cosine(a.Vector, s.Vector(texts[i], false, dims)); !(got > 0.99999) {
+		if got := embed.Cosine(a.Vector, s.Vector(texts[i], false, dims)); !(got > 0.99999) {
 			t.Fatalf("text %d has not its own vector: cosine %f", i, got)
 		}
 	}

@@ -15,6 +15,7 @@ import (
 
 	"google.golang.org/grpc/codes"
 
+	"github.com/embedsidecar/embedsidecar/embed"
 	"github.com/embedsidecar/embedsidecar/plugins/remote/remotetest"
 	"github.com/embedsidecar/embedsidecar/plugins/sdk"
 )
@@ -43,7 +44,7 @@ func embedUntil(t *testing.T, c *Client, s *remotetest.Server, texts []string) (
 				left = append(left, texts[i])
 			case a.Err != nil:
 				t.Fatalf("text %d: %v", i, a.Err)
-			case cosine(a.Vector, s.Vector(texts[i], false, dims)) < 0.9999:
+			case embed.Cosine(a.Vector, s.Vector(texts[i], false, dims)) < 0.9999:
 				t.Fatalf("text %d has not its own vector", i)
 			}
 		}

@@ -5,11 +5,11 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"math"
 	"net/http"
 	"os"
 	"time"
 
+	"github.com/embedsidecar/embedsidecar/embed"
 	"github.com/embedsidecar/embedsidecar/plugins/remote/dialect"
 )
 
@@ -109,7 +109,7 @@ func (c *Client) compare(v []float32) error {
 	if len(v) != len(c.canary) {
 		return &widthError{got: len(v), want: len(c.canary)}
 	}
-	if cos := cosine(v, c.canary); !(cos >= likeness) {
+	if cos := embed.Cosine(v, c.canary); !(cos >= likeness) {
 		where := "another URL"
 		if c.o.Remembered != "" {
 			where = c.o.Remembered
@@ -118,15 +118,6 @@ func (c *Client) compare(v []float32) error {
 			"Vectors of two models must not mix: give a new model a new name and pipeline", cos, where)
 	}
 	return nil
-}
-
-func cosine(a, b []float32) float64 {
-	var ab, aa, bb float64
-	for i := range a {
-		x, y := float64(a[i]), float64(b[i])
-		ab, aa, bb = ab+x*y, aa+x*x, bb+y*y
-	}
-	return ab / math.Sqrt(aa*bb)
 }
 
 // recall reads a remembered vector; nil: there is none yet.

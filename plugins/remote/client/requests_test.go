@@ -13,6 +13,7 @@ import (
 
 	"google.golang.org/grpc/codes"
 
+	"github.com/embedsidecar/embedsidecar/embed"
 	"github.com/embedsidecar/embedsidecar/plugins/remote/dialect"
 	"github.com/embedsidecar/embedsidecar/plugins/remote/remotetest"
 	"github.com/embedsidecar/embedsidecar/plugins/sdk"
@@ -142,10 +143,10 @@ func TestTooLongTexts(t *testing.T) {
 					kept = call.Texts[0]
 				}
 			}
-			if !strings.Contains(kept, keeps) || cosine(a.Vector, s.Vector(kept, false, dims)) < 0.99 {
+			if !strings.Contains(kept, keeps) || embed.Cosine(a.Vector, s.Vector(kept, false, dims)) < 0.99 {
 				t.Errorf("the vector is not that of a text that keeps %q", keeps)
 			}
-			if again := mustEmbed(t, c, texts)[6]; cosine(again.Vector, a.Vector) < 0.9999 {
+			if again := mustEmbed(t, c, texts)[6]; embed.Cosine(again.Vector, a.Vector) < 0.9999 {
 				t.Error("the same text was cut in another way")
 			}
 		})
@@ -166,8 +167,8 @@ func TestDims(t *testing.T) {
 				if by == ByProvider {
 					want = s.Vector(corpus(1)[0], false, width)
 				}
-				if len(v) != width || cosine(v, want) < 0.9999 {
-					t.Errorf("%s: %d dims, cosine %f", by, len(v), cosine(v, want))
+				if len(v) != width || embed.Cosine(v, want) < 0.9999 {
+					t.Errorf("%s: %d dims, cosine %f", by, len(v), embed.Cosine(v, want))
 				}
 				if l := length(v); l < 0.999 || l > 1.001 {
 					t.Errorf("%s: length %f", by, l)
@@ -214,7 +215,7 @@ func TestPrefixesAndKinds(t *testing.T) {
 				t.Fatal(err)
 			}
 			kinds := c.o.Dialect.Kinds
-			if cosine(answers[0].Vector, s.Vector(want, kinds && kind == sdk.Query, dims)) < 0.9999 {
+			if embed.Cosine(answers[0].Vector, s.Vector(want, kinds && kind == sdk.Query, dims)) < 0.9999 {
 				t.Errorf("%s: not the vector of %q", kind, want)
 			}
 		}

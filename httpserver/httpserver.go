@@ -1,0 +1,31 @@
+// Package httpserver runs the program's HTTP listeners, each from its start to an end in good order.
+package httpserver
+
+import (
+	"context"
+	"errors"
+	"net"
+	"net/http"
+	"time"
+)
+
+// Run answers until ctx ends, then lets requests under way finish for as long as patience. It returns nil when it was asked to stop.
+func Run(ctx context.Context, server *http.Server, listener net.Listener, patience time.Duration) error {
+	failed := make(chan error, 1)
+	go func() { failed <- server.Serve(listener) }()
+	select {
+	case err := <-failed:
+		return err
+	case <-ctx.Done():
+	}
+	// The context has ended; what is under way still gets its moment.
+	last, cancel := context.WithTimeout(context.WithoutCancel(ctx), patience)
+	defer cancel()
+	if err := server.Shutdown(last); err != nil {
+		_ = server.Close()
+	}
+	if err := <-failed; !errors.Is(err, http.ErrServerClosed) {
+		return err
+	}
+	return nil
+}
