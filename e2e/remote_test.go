@@ -15,9 +15,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/embedsidecar/embedsidecar/database"
 	"github.com/embedsidecar/embedsidecar/plugins/remote/remotetest"
-	"github.com/embedsidecar/embedsidecar/setup"
 	"github.com/embedsidecar/embedsidecar/testenv"
 )
 
@@ -103,16 +101,7 @@ pipelines:
 	if s := r.start(r.remote(), "init").wait(time.Minute); s.ExitStatus() != 0 {
 		t.Fatalf("init ended with status %d", s.ExitStatus())
 	}
-	pool, err := database.Connect(t.Context(), r.url, database.Options{MaxConns: 2, Log: slog.New(slog.DiscardHandler)})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer pool.Close()
-	if r.pipelines, err = setup.Load(t.Context(), pool, r.slot); err != nil {
-		t.Fatal(err)
-	}
-	r.role = db.RunRole(r.pipelines...)
-	r.url = db.URL(r.role)
+	r.becomeRunRole()
 	return r
 }
 

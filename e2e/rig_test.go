@@ -54,17 +54,23 @@ func newRig(t *testing.T, db *testenv.Database, specs ...pipeline.Spec) *rig {
 	r.do(0, "init", "--config", r.config(specs))
 	// A superuser's setting, so that a feedback each second is part of what is tested.
 	db.MustExecSuper(fmt.Sprintf("ALTER DATABASE %s SET wal_sender_timeout = '3s'", pgx.Identifier{db.Name}.Sanitize()))
-	pool, err := database.Connect(t.Context(), r.url, database.Options{MaxConns: 2, Log: slog.New(slog.DiscardHandler)})
+	r.becomeRunRole()
+	return r
+}
+
+// becomeRunRole loads the pipelines that are set up, and logs in as a role that may run them and nothing else from now on.
+func (r *rig) becomeRunRole() {
+	r.t.Helper()
+	pool, err := database.Connect(r.t.Context(), r.url, database.Options{MaxConns: 2, Log: slog.New(slog.DiscardHandler)})
 	if err != nil {
-		t.Fatal(err)
+		r.t.Fatal(err)
 	}
 	defer pool.Close()
-	if r.pipelines, err = setup.Load(t.Context(), pool, r.slot); err != nil {
-		t.Fatal(err)
+	if r.pipelines, err = setup.Load(r.t.Context(), pool, r.slot); err != nil {
+		r.t.Fatal(err)
 	}
-	r.role = db.RunRole(r.pipelines...)
-	r.url = db.URL(r.role)
-	return r
+	r.role = r.db.RunRole(r.pipelines...)
+	r.url = r.db.URL(r.role)
 }
 
 // newShapes makes the workload's tables with a pipeline for each.

@@ -86,7 +86,6 @@ func (s *Stream) lookAtCatalogue(ctx context.Context, before map[int32]string) (
 
 // noteCatalogue stores what changed about a table and asks for a scan, which finds whatever the WAL did not tell.
 func (s *Stream) noteCatalogue(ctx context.Context, c catalogueRow) (changed bool, err error) {
-	first := bytes.Equal(c.Known, []byte("{}"))
 	status, detail := c.Status, ""
 	switch {
 	case !c.TableExists:
@@ -111,7 +110,7 @@ func (s *Stream) noteCatalogue(ctx context.Context, c catalogueRow) (changed boo
 	if err != nil {
 		return false, fmt.Errorf("note a changed table: %w", err)
 	}
-	if !first && c.TableExists {
+	if c.TableExists {
 		if err := queue.RequestScan(ctx, tx, "the table was changed", []int32{c.PipelineID}); err != nil {
 			return false, err
 		}
@@ -122,5 +121,5 @@ func (s *Stream) noteCatalogue(ctx context.Context, c catalogueRow) (changed boo
 	}
 	s.o.Log.InfoContext(ctx, "table changed", "table", c.TableSchema+"."+c.TableName, "pipeline_id", c.PipelineID, "status", status)
 	s.o.Queue.Wake(c.PipelineID)
-	return !first || status != c.Status, nil
+	return true, nil
 }

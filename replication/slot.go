@@ -5,8 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"strconv"
-	"strings"
 
 	"github.com/jackc/pglogrepl"
 	"github.com/jackc/pgx/v5"
@@ -37,6 +35,7 @@ type slotState struct {
 	HolderAddress         *string
 	WalEnd                pglogrepl.LSN
 	Standby               bool
+	Version               int // of the server, as server_version_num
 }
 
 func (s *Stream) slotState(ctx context.Context) (slotState, error) {
@@ -44,7 +43,7 @@ func (s *Stream) slotState(ctx context.Context) (slotState, error) {
 	err := s.o.DB.QueryRow(ctx, sqlfiles.Query("slot_state"), pgx.StrictNamedArgs{"slot": s.o.Slot}).Scan(
 		&st.LSN, &st.SystemID, &st.Timeline, &st.Publication, &st.PublicationOID, &st.Epoch, &st.CurrentPublicationOID,
 		&st.SlotExists, &st.Plugin, &st.SameDatabase, &st.Active, &st.ActivePID, &st.ConfirmedFlushLSN, &st.WalStatus, &st.Failover,
-		&st.Holder, &st.HolderAddress, &st.WalEnd, &st.Standby)
+		&st.Holder, &st.HolderAddress, &st.WalEnd, &st.Standby, &st.Version)
 	if errors.Is(err, pgx.ErrNoRows) {
 		return st, &FatalError{
 			Kind:   NotSetUp,
@@ -154,7 +153,7 @@ func (s *Stream) remake(ctx context.Context, reason string) error {
 			return errStandby
 		}
 	}
-	point, err := s.createSlot(ctx, conn)
+	point, err := s.createSlot(ctx, conn, s.o.Failover && st.Version >= version17)
 	if err != nil {
 		return fmt.Errorf("create slot %q: %w", s.o.Slot, err)
 	}
@@ -184,11 +183,11 @@ func (s *Stream) remake(ctx context.Context, reason string) error {
 }
 
 // createSlot makes the slot and returns where it begins. It does so in SQL: the replication command of pglogrepl knows no failover.
-func (s *Stream) createSlot(ctx context.Context, conn *pgconn.PgConn) (pglogrepl.LSN, error) {
+func (s *Stream) createSlot(ctx context.Context, conn *pgconn.PgConn, failover bool) (pglogrepl.LSN, error) {
 	// The server waits for running transactions as for locks: with our lock_timeout a busy one would never make a slot.
 	const begin = "SET lock_timeout = 0; SELECT lsn FROM pg_create_logical_replication_slot('%s', 'pgoutput'%s)"
 	kept := ""
-	if s.o.Failover && majorOf(conn) >= version17 {
+	if failover {
 		kept = ", false, false, true"
 	}
 	// A slot name holds only lower case letters, digits and underscores.
@@ -203,21 +202,7 @@ func (s *Stream) createSlot(ctx context.Context, conn *pgconn.PgConn) (pglogrepl
 }
 
 // version17 is the first that lets standbys keep a copy of a slot.
-const version17 = 17
-
-// majorOf is the server's major version, 0 if it does not say.
-func majorOf(conn *pgconn.PgConn) int {
-	text := conn.ParameterStatus("server_version")
-	end := strings.IndexFunc(text, func(r rune) bool { return r < '0' || r > '9' })
-	if end < 0 {
-		end = len(text)
-	}
-	major, err := strconv.Atoi(text[:end])
-	if err != nil {
-		return 0
-	}
-	return major
-}
+const version17 = 170000
 
 // quoteSlot writes a slot name for the replication grammar. Slot names hold only lower case letters, digits and underscores.
 func quoteSlot(name string) string { return pgx.Identifier{name}.Sanitize() }

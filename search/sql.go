@@ -64,22 +64,19 @@ func near(p *pipeline.Pipeline, conditions []string) string {
 		chunk = ", v.chunk_no AS embedsidecar_chunk"
 		best = "(pg_catalog.array_agg(embedsidecar_chunk ORDER BY embedsidecar_distance, embedsidecar_chunk))[1]"
 	}
-	vector, from, where := "s."+quote(p.IntoColumn), source(p, "s"), []string{"s." + quote(p.IntoColumn) + " IS NOT NULL"}
+	vector, from := "s."+quote(p.IntoColumn), source(p, "s")
 	if !p.ToColumn() {
 		vector = `v."embedding"`
 		from = p.Into() + " AS v JOIN " + source(p, "s") + " ON " + sameKey(p, "v", "s")
-		where = nil // vectors of an earlier generation are of the same model, and of the text as it was before: better than none
 	}
+	// Vectors of an earlier generation are of the same model, and of the text as it was before: better than none.
+	where := []string{vector + " IS NOT NULL"}
 	for _, c := range conditions {
 		where = append(where, "s."+c)
 	}
 	distance := vector + " " + p.DistanceOperator() + " " + p.ToStored("$1::text::"+p.VectorType())
-	condition := ""
-	if len(where) > 0 {
-		condition = "\n  WHERE " + strings.Join(where, " AND ")
-	}
 	return "WITH embedsidecar_nearest AS MATERIALIZED (\n  SELECT " + selectKeys(p, "s") + ", " + distance + " AS embedsidecar_distance" + chunk + "\n  FROM " + from +
-		condition + "\n  ORDER BY " + distance + " LIMIT $2),\n" +
+		"\n  WHERE " + strings.Join(where, " AND ") + "\n  ORDER BY " + distance + " LIMIT $2),\n" +
 		"embedsidecar_near AS (\n  SELECT " + ownKeys(p) + ", pg_catalog.min(embedsidecar_distance) AS embedsidecar_distance, " + best + " AS embedsidecar_chunk,\n" +
 		"    pg_catalog.row_number() OVER (ORDER BY pg_catalog.min(embedsidecar_distance), " + ownKeys(p) + ") AS embedsidecar_place\n" +
 		"  FROM embedsidecar_nearest GROUP BY " + ownKeys(p) + ")"

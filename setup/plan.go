@@ -422,8 +422,37 @@ func (in *initializer) insertPipeline(ctx context.Context, p *pipeline.Pipeline,
 		if err := tx.QueryRow(ctx, sqlfiles.Query("insert_pipeline"), in.rowOf(p, d)).Scan(&id); err != nil {
 			return fmt.Errorf("write pipeline: %w", err)
 		}
+		if err := markCatalogue(ctx, tx, in.o.Slot, id); err != nil {
+			return err
+		}
 		return requestScan(ctx, tx, id, "backfill")
 	})
+}
+
+// markCatalogue stores what the catalogue says of the pipeline's table before its backfill can begin: whatever is changed from now on
+// differs from the mark, and so is noticed by the streamer.
+func markCatalogue(ctx context.Context, tx pgx.Tx, slot string, id int32) error {
+	rows, err := tx.Query(ctx, sqlfiles.Query("pipeline_catalogue"), pgx.StrictNamedArgs{"slot": slot})
+	if err != nil {
+		return fmt.Errorf("read the catalogue: %w", err)
+	}
+	pipelines, err := pgx.CollectRows(rows, pgx.RowToMap)
+	if err != nil {
+		return fmt.Errorf("read the catalogue: %w", err)
+	}
+	for _, now := range pipelines {
+		if now["pipeline_id"] != id {
+			continue
+		}
+		_, err := tx.Exec(ctx, sqlfiles.Query("note_catalogue"), pgx.StrictNamedArgs{
+			"pipeline_id": id, "status": now["status"], "detail": "", "catalogue": now["current"], "table_schema": now["table_schema"], "table_name": now["table_name"],
+		})
+		if err != nil {
+			return fmt.Errorf("mark the table: %w", err)
+		}
+		return nil
+	}
+	return fmt.Errorf("mark the table: no pipeline %d of slot %q", id, slot)
 }
 
 func requestScan(ctx context.Context, tx pgx.Tx, id int32, reason string) error {

@@ -6,7 +6,8 @@ SELECT c.lsn, c.system_id, c.timeline, c.publication, c.publication_oid, c.epoch
        coalesce(s.active, false) AS active, s.active_pid, s.confirmed_flush_lsn, coalesce(s.wal_status, '') AS wal_status,
        coalesce((to_jsonb(s) ->> 'failover')::boolean, false) AS failover, -- a column from PostgreSQL 17 on
        a.application_name AS holder, host(a.client_addr) AS holder_address,
-       CASE WHEN pg_is_in_recovery() THEN pg_last_wal_replay_lsn() ELSE pg_current_wal_flush_lsn() END AS wal_end, pg_is_in_recovery() AS standby
+       CASE WHEN pg_is_in_recovery() THEN pg_last_wal_replay_lsn() ELSE pg_current_wal_flush_lsn() END AS wal_end, pg_is_in_recovery() AS standby,
+       current_setting('server_version_num')::int AS version
 FROM   embedsidecar.lsn_checkpoint AS c
        LEFT JOIN pg_publication AS p ON p.pubname = c.publication
        LEFT JOIN pg_replication_slots AS s ON s.slot_name = c.slot_name

@@ -31,7 +31,7 @@ func embed(text string) ([]float32, bool) {
 	h := fnv.New64a()
 	_, _ = h.Write([]byte(text))
 	sum := h.Sum64()
-	return []float32{1, float32(sum & 0xffff), float32(sum >> 48)}, false
+	return []float32{1, float32(sum & 0xfff), float32(sum >> 52)}, false // a halfvec ends at 65504
 }
 
 func create(t *testing.T, db *testenv.Database, shapes []workload.Shape) []workload.Shape {
