@@ -287,7 +287,7 @@ func (r *rig) silent() {
 // nothingLeft checks what processes that have ended leave behind: no process, no connection, no slot but the one.
 func (r *rig) nothingLeft() {
 	r.t.Helper()
-	testenv.Eventually(r.t, 10*time.Second, func() (bool, string) {
+	testenv.Eventually(r.t, time.Minute, func() (bool, string) {
 		if left := r.plugins(); len(left) > 0 {
 			return false, fmt.Sprintf("plugins left: %v", left)
 		}

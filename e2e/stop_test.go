@@ -45,8 +45,8 @@ func TestStandby_TakesOver(t *testing.T) {
 			slowest = max(slowest, time.Since(begin))
 			streamer = other
 		}
-		if slowest > 10*time.Second {
-			t.Errorf("taking over took %s, want at most 10 s", slowest)
+		if slowest > 30*time.Second {
+			t.Errorf("taking over took %s, want at most 30 s even on a busy machine", slowest)
 		}
 		if _, err := run.Stop(); err != nil {
 			t.Fatal(err)
@@ -114,7 +114,7 @@ func TestCrashLoop(t *testing.T) {
 			t.Fatalf("%d slots after %d crashes", n, i+1)
 		}
 	}
-	testenv.Eventually(t, 10*time.Second, func() (bool, string) {
+	testenv.Eventually(t, time.Minute, func() (bool, string) {
 		n := r.count(`SELECT count(*) FROM pg_stat_activity WHERE usename = $1`, r.role)
 		return n == 0, fmt.Sprintf("%d connections left by %d crashes", n, crashes)
 	})

@@ -306,7 +306,7 @@ func TestTwoSidecars_OneStreamsBothWorkAndTheOtherTakesOver(t *testing.T) {
 	}
 	began := time.Now()
 	stop()
-	testenv.Eventually(t, 10*time.Second, func() (bool, string) { return second.Stream().Streaming.Load(), "the second does not take over" })
+	testenv.Eventually(t, time.Minute, func() (bool, string) { return second.Stream().Streaming.Load(), "the second does not take over" })
 	t.Logf("took over after %s", time.Since(began))
 	r.edit("later ")
 	r.settle()

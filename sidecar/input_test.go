@@ -305,7 +305,7 @@ func TestSlot_HeldBySomebodyElse(t *testing.T) {
 	}
 	r.edit("after ")
 	letGo()
-	testenv.Eventually(t, 10*time.Second, func() (bool, string) { return s.Stream().Streaming.Load(), "it does not take over" })
+	testenv.Eventually(t, time.Minute, func() (bool, string) { return s.Stream().Streaming.Load(), "it does not take over" })
 	r.settle()
 	r.verify()
 	if n := s.Stream().Gaps.Load(); n != 0 {

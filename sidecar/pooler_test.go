@@ -219,7 +219,7 @@ func TestPooler_TransactionsInAnySession(t *testing.T) {
 		}
 		began := time.Now()
 		stop()
-		if d := time.Since(began); d > 10*time.Second {
+		if d := time.Since(began); d > time.Minute {
 			t.Errorf("it took %s to stop", d)
 		}
 	})
