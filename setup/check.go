@@ -294,7 +294,7 @@ func (c *checker) checkPipelines(ctx context.Context) {
 		stored, ok := set[spec.Name]
 		switch {
 		case !ok:
-			c.add(name, Wrong, "it is configured and not set up", "run embedsidecar init")
+			c.add(name, Wrong, "it is configured and not set up", c.toSetUp(&p, set))
 			continue
 		case stored.Status != pipeline.Active:
 			c.add(name, Wrong, stored.Detail)
@@ -319,6 +319,17 @@ func (c *checker) checkPipelines(ctx context.Context) {
 		c.add(name, OK, c.describe(&p))
 		c.checkTable(ctx, name, &p)
 	}
+}
+
+// toSetUp tells what to do about a pipeline that is configured and not set up.
+func (c *checker) toSetUp(p *pipeline.Pipeline, set map[string]pipeline.Pipeline) string {
+	for _, other := range set {
+		configured := slices.ContainsFunc(c.o.Specs, func(spec pipeline.Spec) bool { return spec.Name == other.Name })
+		if !configured && other.OID == p.OID && destinationName(other.Spec) == destinationName(p.Spec) {
+			return fmt.Sprintf("it is set up as %q: embedsidecar init gives it the new name, and embeds nothing again", other.Name)
+		}
+	}
+	return "run embedsidecar init"
 }
 
 func (c *checker) describe(p *pipeline.Pipeline) string {

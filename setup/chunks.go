@@ -50,7 +50,7 @@ func makeChunkColumns(f *findings) (a action, needed bool) {
 
 // foreign returns *ConfigError when an embedding table that init did not make would have to be changed.
 func (f *findings) foreign() error {
-	if !f.pipeline.Chunking.On() || !f.destination.Exists || f.destination.Ours || f.destination.Chunked {
+	if !f.pipeline.Chunking.On() || !f.destination.Exists || f.destination.Mark != "" || f.destination.Chunked {
 		return nil
 	}
 	hint := []string{"name another table: one that is not there yet is made", "or make it one yourself:"}

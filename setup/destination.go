@@ -16,9 +16,6 @@ import (
 // maxDims is the widest vector that pgvector stores.
 const maxDims = 16000
 
-// ourMark begins the comments on what init made, so that uninstall can tell it from what was there before.
-const ourMark = "embedsidecar:"
-
 // vectorType is pgvector in this database: its schema, and the types that a destination may have.
 type vectorType struct {
 	Schema  string
@@ -99,7 +96,8 @@ type destination struct {
 	OID    uint32          // of the embedding table; 0 for a column
 	Dims   int             // 0: any width
 	Stored pipeline.Stored // its type, or what it is to be made of
-	Ours   bool            // init made it
+	Mark   string          // its comment, if init made it
+	Owned  bool            // the current role may comment on it
 
 	Chunked bool // it has the columns of chunks
 	Indexed bool // it has an index by text_hash
@@ -165,10 +163,12 @@ func findColumn(ctx context.Context, q querier, spec pipeline.Spec, t *table, v 
 			[]string{fmt.Sprintf("ALTER TABLE %s ALTER COLUMN %s DROP NOT NULL;", t.quoted(), quote(c.Name))}, nil
 	}
 	d.Exists, d.Dims, d.Stored = true, max(int(c.Modifier), 0), v.stored(c.Type)
-	err = q.QueryRow(ctx, "SELECT starts_with(coalesce(col_description($1, $2), ''), $3)", t.OID, c.Number, ourMark).Scan(&d.Ours)
-	if err != nil {
+	d.Owned = t.OwnedByUs
+	var comment string
+	if err = q.QueryRow(ctx, "SELECT coalesce(col_description($1, $2), '')", t.OID, c.Number).Scan(&comment); err != nil {
 		return d, "", nil, fmt.Errorf("look up comment of %s: %w", name, err)
 	}
+	d.Mark = markIn(comment)
 	return d, "", nil, nil
 }
 
@@ -212,10 +212,7 @@ func embeddingTable(spec pipeline.Spec, t *table, v vectorType, stored pipeline.
 		lines = append(lines, quote(c.name)+" "+c.definition)
 	}
 	lines = append(lines, "PRIMARY KEY ("+quoteAll(keyNames(t.Key))+`, "chunk_no")`)
-	sql := []string{
-		"CREATE TABLE " + spec.Into() + " (\n    " + strings.Join(lines, ",\n    ") + "\n)",
-		"COMMENT ON TABLE " + spec.Into() + " IS " + literal(ourMark+" embeddings of "+spec.Source()),
-	}
+	sql := []string{"CREATE TABLE " + spec.Into() + " (\n    " + strings.Join(lines, ",\n    ") + "\n)"}
 	if spec.Chunking.On() {
 		sql = append(sql, hashIndex(spec))
 	}
@@ -254,9 +251,10 @@ func findEmbeddingTable(ctx context.Context, q querier, spec pipeline.Spec, t *t
 		return d, fmt.Sprintf("%s is not an embedding table for %s: %s", name, t.quoted(), problem), other, nil
 	}
 	var key []string
+	var comment string
 	err = q.QueryRow(ctx, `SELECT coalesce((SELECT array_agg(a.attname::text ORDER BY n) FROM pg_index i CROSS JOIN LATERAL generate_series(0, i.indnkeyatts - 1) AS n
 		JOIN pg_attribute a ON a.attrelid = i.indrelid AND a.attnum = i.indkey[n] WHERE i.indrelid = $1 AND i.indisprimary), '{}'),
-		starts_with(coalesce(obj_description($1, 'pg_class'), ''), $2)`, into.OID, ourMark).Scan(&key, &d.Ours)
+		coalesce(obj_description($1, 'pg_class'), '')`, into.OID).Scan(&key, &comment)
 	if err != nil {
 		return d, "", nil, fmt.Errorf("look up key of %s: %w", name, err)
 	}
@@ -272,6 +270,7 @@ func findEmbeddingTable(ctx context.Context, q querier, spec pipeline.Spec, t *t
 	}
 	d.Chunked = into.hasColumns(chunkColumns)
 	embedding, _ := into.column("embedding")
+	d.Mark, d.Owned = markIn(comment), into.OwnedByUs
 	d.Exists, d.OID, d.Dims, d.Stored = true, into.OID, max(int(embedding.Modifier), 0), v.stored(embedding.Type)
 	return d, "", nil, nil
 }

@@ -332,10 +332,6 @@ func TestInit_RefusesWhatCannotBeTakenOver(t *testing.T) {
 		o.Specs = append(o.Specs, second)
 		o.Descriptions["second"] = o.Descriptions["docs"]
 	}), `also that of pipeline "docs"`)
-	wantError[*setup.ConfigError](t, change(func(o *setup.Options) {
-		o.Specs[0] = second
-		o.Descriptions["second"] = o.Descriptions["docs"]
-	}), `also that of pipeline "docs"`)
 	b.MustExec("ALTER TABLE docs RENAME TO renamed")
 	wantError[*setup.MissingError](t, change(func(*setup.Options) {}), `now called "public"."renamed"`)
 	wantError[*setup.ConfigError](t, change(func(o *setup.Options) {

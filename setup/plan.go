@@ -21,123 +21,6 @@ const version17 = 170000
 // defaultPlugin is what a spec without a plugin means.
 const defaultPlugin = "onnx"
 
-// look reads all that planning needs, in one transaction.
-func (in *initializer) look(ctx context.Context, tx pgx.Tx) error {
-	installed := in.server.Schema > 0
-	var stored []storedPipeline
-	var err error
-	if installed {
-		if stored, err = storedPipelines(ctx, tx, ""); err != nil {
-			return err
-		}
-	}
-	if in.pub, err = findPublication(ctx, tx, in.o.Publication, in.server.Version); err != nil {
-		return err
-	}
-	if in.slot, err = findSlot(ctx, tx, in.o.Slot, installed); err != nil {
-		return err
-	}
-	configured := map[string]bool{}
-	var mistakes []error
-	for _, spec := range in.o.Specs {
-		configured[spec.Name] = true
-		f, s, err := in.lookAtPipeline(ctx, tx, spec, stored)
-		var config *ConfigError
-		var missing *MissingError
-		switch {
-		case errors.As(err, &config), errors.As(err, &missing):
-			mistakes = append(mistakes, err)
-			continue
-		case err != nil:
-			return err
-		}
-		in.found, in.stored = append(in.found, f), append(in.stored, s)
-		for _, w := range f.warnings {
-			in.report.Warnings = append(in.report.Warnings, fmt.Sprintf("pipeline %q: %s", spec.Name, w))
-		}
-	}
-	for _, s := range stored {
-		if s.SlotName == in.o.Slot && !configured[s.Name] {
-			in.others = append(in.others, s)
-			in.report.Others = append(in.report.Others, s.Name)
-		}
-	}
-	return errors.Join(mistakes...)
-}
-
-// lookAtPipeline inspects one configured pipeline and compares it with its row, if there is one.
-func (in *initializer) lookAtPipeline(ctx context.Context, tx pgx.Tx, spec pipeline.Spec, all []storedPipeline) (*findings, *storedPipeline, error) {
-	description := in.o.Descriptions[spec.Name]
-	fail := func(problem string, hint ...string) error {
-		return &ConfigError{Pipeline: spec.Name, Problem: problem, Hint: hint}
-	}
-	var stored *storedPipeline
-	for i := range all {
-		if all[i].Name == spec.Name {
-			stored = &all[i]
-		}
-	}
-	f, err := inspect(ctx, tx, spec, description.Dims, nil)
-	var missing *MissingError
-	if errors.As(err, &missing) && stored != nil {
-		if t, lookErr := tableByOID(ctx, tx, stored.TableOID); lookErr == nil {
-			missing.Hint = []string{"the table is now called " + t.quoted() + ": name it so in the configuration"}
-		}
-	}
-	if err != nil {
-		return nil, nil, err
-	}
-	if in.server.Version < version15 && spec.ColumnLists {
-		return nil, nil, fail("column lists need PostgreSQL 15 or newer")
-	}
-	for _, s := range all {
-		if s.Name != spec.Name && destinationName(s.spec()) == destinationName(f.pipeline.Spec) {
-			return nil, nil, fail(fmt.Sprintf("its destination %s is also that of pipeline %q", destinationName(f.pipeline.Spec), s.Name))
-		}
-	}
-	if problem := f.foreign(); problem != nil {
-		return nil, nil, problem
-	}
-	if stored != nil {
-		switch {
-		case stored.SlotName != in.o.Slot:
-			return nil, nil, fail(fmt.Sprintf("a pipeline of this name is set up with slot %q", stored.SlotName), "choose another name, or the same --slot")
-		case destinationName(stored.spec()) != destinationName(f.pipeline.Spec) && stored.TableOID == f.table.OID:
-			return nil, nil, fail(fmt.Sprintf("its destination is %s and cannot become %s", destinationName(stored.spec()), destinationName(f.pipeline.Spec)),
-				"set up a second pipeline with another name for the new destination, and remove the old one when it is no longer read")
-		case stored.Fingerprint != description.Fingerprint:
-			return nil, nil, fail(fmt.Sprintf("its vectors were made by another model (%s) than the configured one (%s): the two must not mix", brief(stored.Fingerprint), brief(description.Fingerprint)),
-				"go back to the model the vectors were made with ("+stored.Model+")",
-				"or set up a second pipeline with another name and destination, and remove this one when it is no longer read",
-				"or remove this pipeline and set it up again with --overwrite, which makes every vector anew")
-		}
-		return f, stored, nil
-	}
-	if f.destination.Exists && !spec.Overwrite {
-		if err := permitted(ctx, tx, f); err != nil {
-			return nil, nil, err
-		}
-		holds, err := holdsVectors(ctx, tx, f.pipeline.Spec)
-		if err != nil {
-			return nil, nil, about(spec.Name, err)
-		}
-		if holds {
-			return nil, nil, fail("the destination "+destinationName(f.pipeline.Spec)+" holds vectors that this pipeline did not write",
-				"name another destination, or take it over with --overwrite: every vector in it is then made anew")
-		}
-	}
-	return f, nil, nil
-}
-
-// brief shortens a fingerprint for people.
-func brief(fingerprint string) string {
-	const enough = 24
-	if len(fingerprint) <= enough {
-		return fingerprint
-	}
-	return fingerprint[:enough] + "..."
-}
-
 // makePlan lists what is missing, in the order in which it must be made.
 func (in *initializer) makePlan() ([]action, error) {
 	plan, err := in.schema()
@@ -147,7 +30,12 @@ func (in *initializer) makePlan() ([]action, error) {
 	for _, f := range in.found {
 		if !f.destination.Exists {
 			plan = append(plan, in.makeDestination(f))
-		} else if a, needed := makeChunkColumns(f); needed {
+			continue
+		}
+		if a, needed := makeChunkColumns(f); needed {
+			plan = append(plan, a)
+		}
+		if a, needed := in.markAnew(f); needed {
 			plan = append(plan, a)
 		}
 	}
@@ -181,22 +69,21 @@ func (in *initializer) makePlan() ([]action, error) {
 }
 
 func (in *initializer) makeDestination(f *findings) action {
-	spec := f.pipeline.Spec
+	spec, comment := f.pipeline.Spec, in.comment(f)
 	if spec.ToColumn() {
-		name := destinationName(spec)
 		alter := "ALTER TABLE " + f.table.quoted()
 		column := alter + " ADD COLUMN " + quote(spec.IntoColumn) + " " + f.vector.definition(f.destination.Stored, f.pipeline.Dims)
 		return action{
 			Step: Step{
-				What: "column " + name,
-				SQL:  []string{column, "COMMENT ON COLUMN " + name + " IS " + literal(ourMark+" vectors of pipeline "+spec.Name)},
+				What: "column " + destinationName(spec),
+				SQL:  []string{column, comment},
 				Undo: []string{alter + " DROP COLUMN " + quote(spec.IntoColumn) + ";"},
 			},
 			allowed: f.table.OwnedByUs, tables: []uint32{f.table.OID},
 		}
 	}
 	return action{
-		Step:    Step{What: "embedding table " + spec.Into(), SQL: embeddingTable(spec, f.table, f.vector, f.destination.Stored, f.pipeline.Dims), Undo: []string{"DROP TABLE " + spec.Into() + ";"}},
+		Step:    Step{What: "embedding table " + spec.Into(), SQL: append(embeddingTable(spec, f.table, f.vector, f.destination.Stored, f.pipeline.Dims), comment), Undo: []string{"DROP TABLE " + spec.Into() + ";"}},
 		allowed: true, // the server says so if not: it depends on a schema that may be anybody's
 	}
 }
@@ -365,6 +252,7 @@ func drift(f *findings, s *storedPipeline) (changes []string, texts, keys bool) 
 			changes, texts = append(changes, what), texts || text
 		}
 	}
+	note(p.Name != s.Name, fmt.Sprintf("name (it was %q)", s.Name), false)
 	note(p.OID != s.TableOID, "table made anew", true)
 	note(!slices.Equal(keyNames(p.Key), s.KeyColumns), "key", true)
 	keys = p.OID != s.TableOID || !slices.Equal(keyNames(p.Key), s.KeyColumns)
@@ -465,7 +353,6 @@ func requestScan(ctx context.Context, tx pgx.Tx, id int32, reason string) error 
 func (in *initializer) updatePipeline(ctx context.Context, f *findings, s *storedPipeline, texts, keys bool) error {
 	args := in.rowOf(&f.pipeline, in.o.Descriptions[f.pipeline.Name])
 	delete(args, "slot")
-	delete(args, "name")
 	args["pipeline_id"], args["generations"] = s.PipelineID, 0
 	if texts {
 		// Entries of the ledger from before then differ from every row, whatever their hashes say.

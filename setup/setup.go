@@ -181,6 +181,11 @@ func didYouMean(wrong string, names []string) []string {
 	if best := nearest(wrong, names); len(best) > 0 {
 		return []string{"did you mean " + strings.Join(best, " or ") + "?"}
 	}
+	return thereAre(names)
+}
+
+// thereAre makes a hint of all names, or of the first if there are many.
+func thereAre(names []string) []string {
 	if len(names) == 0 {
 		return nil
 	}
@@ -189,6 +194,18 @@ func didYouMean(wrong string, names []string) []string {
 		names = append(append([]string(nil), names[:few]...), "...")
 	}
 	return []string{"there are: " + strings.Join(names, ", ")}
+}
+
+// UnknownPipeline is the error of a pipeline that is not there, given the names of those that are.
+func UnknownPipeline(wrong string, names []string) *ConfigError {
+	e := &ConfigError{Problem: fmt.Sprintf("there is no pipeline %q", wrong), Hint: didYouMean(wrong, names)}
+	switch {
+	case len(names) == 0:
+		e.Hint = []string{"none is set up in this database: embedsidecar init sets them up"}
+	case len(nearest(wrong, names)) > 0:
+		e.Hint = append(e.Hint, thereAre(names)...)
+	}
+	return e
 }
 
 // NotSetUpError says that the database has no schema of ours, or one of an older version.

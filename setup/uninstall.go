@@ -21,44 +21,91 @@ type UninstallOptions struct {
 	Log        *slog.Logger // nil: silent
 }
 
-// Uninstall takes everything of ours out of the database: slots, publications, the schema, and if told so the vectors. Vectors
-// stay by default, and so does the extension. It returns the statements it ran, or after a dry run would run, in their order.
-// It returns *NotSetUpError when there is nothing, *ConflictError when a sidecar is running.
-func Uninstall(ctx context.Context, o UninstallOptions) ([]string, error) {
+// Removed says what Uninstall or Remove did, or after a dry run would do.
+type Removed struct {
+	SQL  []string // the statements, in their order
+	Kept []string // columns and tables with vectors that init made, and that stay
+}
+
+// Uninstall takes everything of ours out of the database: slots, publications, the schema, and if told so the vectors, those that an
+// earlier one has left among them. Vectors stay by default, and so does the extension. It returns *NotSetUpError when there is
+// nothing to take away, *ConflictError when a sidecar is running.
+func Uninstall(ctx context.Context, o UninstallOptions) (Removed, error) {
 	var plan []removal
+	var done Removed
 	err := readOnly(ctx, o.Pool, func(tx pgx.Tx) error {
-		if version, err := schemaVersion(ctx, tx); err != nil || version == 0 {
-			return either(&NotSetUpError{}, err)
-		}
-		slots, err := removeSlots(ctx, tx)
+		marked, err := markedDestinations(ctx, tx)
 		if err != nil {
 			return err
 		}
-		plan = slots
+		if !o.Embeddings {
+			done.Kept = names(marked)
+		}
+		version, err := schemaVersion(ctx, tx)
+		if err != nil || version == 0 && (!o.Embeddings || len(marked) == 0) {
+			return either(&NotSetUpError{}, err)
+		}
+		if version > 0 {
+			if plan, err = removeSlots(ctx, tx); err != nil {
+				return err
+			}
+		}
 		if o.Embeddings {
-			stored, err := storedPipelines(ctx, tx, "")
+			vectors, err := removeVectors(ctx, tx, version > 0, marked)
 			if err != nil {
 				return err
 			}
-			for i := range stored {
-				r, err := removeDestination(ctx, tx, &stored[i])
-				if err != nil {
-					return err
-				}
-				plan = append(plan, r...)
-			}
+			plan = append(plan, vectors...)
 		}
-		plan = append(plan, removal{sql: "DROP SCHEMA embedsidecar CASCADE"})
+		if version > 0 {
+			plan = append(plan, removal{sql: "DROP SCHEMA embedsidecar CASCADE"})
+		}
 		return nil
 	})
 	if err != nil {
-		return nil, err
+		return done, err
 	}
 	steps := make([][]removal, len(plan)) // one by one: a slot does not come back when a transaction fails
 	for i := range plan {
 		steps[i] = plan[i : i+1]
 	}
-	return perform(ctx, o.Pool, steps, o.DryRun, o.Log)
+	done.SQL, err = perform(ctx, o.Pool, steps, o.DryRun, o.Log)
+	return done, err
+}
+
+// removeVectors plans the end of every destination that init made: those of pipelines, then those that earlier ones have left.
+func removeVectors(ctx context.Context, q querier, installed bool, marked []left) ([]removal, error) {
+	var stored []storedPipeline
+	var err error
+	if installed {
+		if stored, err = storedPipelines(ctx, q, ""); err != nil {
+			return nil, err
+		}
+	}
+	var plan []removal
+	for i := range stored {
+		l, err := ownDestination(ctx, q, &stored[i])
+		if err != nil {
+			return nil, err
+		}
+		if l != nil {
+			plan = append(plan, l.removal())
+		}
+	}
+	for _, l := range marked {
+		if !slices.ContainsFunc(plan, func(r removal) bool { return r.sql == l.removal().sql }) {
+			plan = append(plan, l.removal())
+		}
+	}
+	return plan, nil
+}
+
+func names(list []left) []string {
+	var all []string
+	for _, l := range list {
+		all = append(all, l.name())
+	}
+	return all
 }
 
 // RemoveOptions says which pipeline Remove takes away.
@@ -71,10 +118,10 @@ type RemoveOptions struct {
 }
 
 // Remove takes one pipeline away: its row with tasks and ledger, and its table from the publication unless another pipeline
-// reads it. Its vectors stay unless told otherwise. It returns the statements as Uninstall does, and *ConfigError when there is
-// no such pipeline.
-func Remove(ctx context.Context, o RemoveOptions) ([]string, error) {
+// reads it. Its vectors stay unless told otherwise. It returns *ConfigError when there is no such pipeline.
+func Remove(ctx context.Context, o RemoveOptions) (Removed, error) {
 	var plan []removal
+	var done Removed
 	err := readOnly(ctx, o.Pool, func(tx pgx.Tx) error {
 		stored, err := storedPipelines(ctx, tx, "")
 		if err != nil {
@@ -82,11 +129,7 @@ func Remove(ctx context.Context, o RemoveOptions) ([]string, error) {
 		}
 		at := slices.IndexFunc(stored, func(s storedPipeline) bool { return s.Name == o.Pipeline })
 		if at < 0 {
-			names := make([]string, len(stored))
-			for i, s := range stored {
-				names[i] = s.Name
-			}
-			return &ConfigError{Problem: fmt.Sprintf("there is no pipeline %q", o.Pipeline), Hint: didYouMean(o.Pipeline, names)}
+			return unknownPipeline(ctx, tx, o, stored)
 		}
 		s := &stored[at]
 		// The row first: a running sidecar then stops before the table leaves the publication.
@@ -94,20 +137,52 @@ func Remove(ctx context.Context, o RemoveOptions) ([]string, error) {
 		shared := slices.ContainsFunc(stored, func(other storedPipeline) bool {
 			return other.PipelineID != s.PipelineID && other.TableOID == s.TableOID && other.SlotName == s.SlotName
 		})
-		var vectors []removal
-		if o.Embedding {
-			if vectors, err = removeDestination(ctx, tx, s); err != nil {
-				return err
-			}
+		own, err := ownDestination(ctx, tx, s)
+		if err != nil {
+			return err
 		}
-		published, err := unpublish(ctx, tx, s, shared, len(vectors) > 0)
-		plan = append(append(plan, published...), vectors...)
+		published, err := unpublish(ctx, tx, s, shared, own != nil && o.Embedding)
+		plan = append(plan, published...)
+		switch {
+		case own == nil:
+		case o.Embedding:
+			plan = append(plan, own.removal())
+		default:
+			done.Kept = names([]left{*own})
+		}
 		return err
 	})
 	if err != nil {
-		return nil, err
+		return done, err
 	}
-	return perform(ctx, o.Pool, [][]removal{plan}, o.DryRun, o.Log) // all or nothing: without its row the rest would be forgotten
+	done.SQL, err = perform(ctx, o.Pool, [][]removal{plan}, o.DryRun, o.Log) // all or nothing: without its row the rest would be forgotten
+	return done, err
+}
+
+// unknownPipeline is the error of a pipeline that is not there. It may have been taken away before, and its vectors left.
+func unknownPipeline(ctx context.Context, q querier, o RemoveOptions, stored []storedPipeline) error {
+	known := make([]string, len(stored))
+	for i, s := range stored {
+		known[i] = s.Name
+	}
+	e := UnknownPipeline(o.Pipeline, known)
+	if !o.Embedding {
+		return e
+	}
+	marked, err := markedDestinations(ctx, q)
+	if err != nil {
+		return err
+	}
+	var drop []string
+	for _, l := range marked {
+		if !slices.ContainsFunc(stored, func(s storedPipeline) bool { return destinationName(s.spec()) == l.name() }) {
+			drop = append(drop, l.removal().sql+";")
+		}
+	}
+	if len(drop) > 0 {
+		e.Hint = append(append(e.Hint, "vectors that a pipeline left which was taken away before; the owner may run:"), drop...)
+	}
+	return e
 }
 
 // removal is a statement, and what it locks.
@@ -181,33 +256,27 @@ func removeSlots(ctx context.Context, q querier) ([]removal, error) {
 	return append(slots, publications...), nil
 }
 
-// removeDestination plans the end of a pipeline's vectors, if init made what holds them.
-func removeDestination(ctx context.Context, q querier, s *storedPipeline) ([]removal, error) {
+// ownDestination returns what holds a pipeline's vectors if init made it, or nil.
+func ownDestination(ctx context.Context, q querier, s *storedPipeline) (*left, error) {
+	l := left{Schema: s.DestinationSchema, Table: s.DestinationTable, Column: s.DestinationColumn}
 	var ours bool
+	var err error
 	if s.DestinationColumn != "" {
-		var schema, name string
-		err := q.QueryRow(ctx, `SELECT n.nspname::text, c.relname::text, starts_with(coalesce(col_description(c.oid, a.attnum), ''), $3)
+		err = q.QueryRow(ctx, `SELECT n.nspname::text, c.relname::text, c.oid, starts_with(coalesce(col_description(c.oid, a.attnum), ''), $3)
 			FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace JOIN pg_attribute a ON a.attrelid = c.oid
-			WHERE c.oid = $1 AND a.attname = $2 AND NOT a.attisdropped`, s.TableOID, s.DestinationColumn, ourMark).Scan(&schema, &name, &ours)
-		if errors.Is(err, pgx.ErrNoRows) || err == nil && !ours {
-			return nil, nil
-		}
-		if err != nil {
-			return nil, fmt.Errorf("look up destination of pipeline %q: %w", s.Name, err)
-		}
-		return []removal{{"ALTER TABLE " + quote(schema, name) + " DROP COLUMN " + quote(s.DestinationColumn), []uint32{s.TableOID}}}, nil
+			WHERE c.oid = $1 AND a.attname = $2 AND NOT a.attisdropped`, s.TableOID, s.DestinationColumn, ourMark).Scan(&l.Schema, &l.Table, &l.OID, &ours)
+	} else {
+		err = q.QueryRow(ctx, `SELECT c.oid, starts_with(coalesce(obj_description(c.oid, 'pg_class'), ''), $3)
+			FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace WHERE n.nspname = $1 AND c.relname = $2`,
+			s.DestinationSchema, s.DestinationTable, ourMark).Scan(&l.OID, &ours)
 	}
-	var oid uint32
-	err := q.QueryRow(ctx, `SELECT c.oid, starts_with(coalesce(obj_description(c.oid, 'pg_class'), ''), $3)
-		FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace WHERE n.nspname = $1 AND c.relname = $2`,
-		s.DestinationSchema, s.DestinationTable, ourMark).Scan(&oid, &ours)
 	if errors.Is(err, pgx.ErrNoRows) || err == nil && !ours {
-		return nil, nil
+		return nil, nil //nolint:nilnil // there is none, and that is no error
 	}
 	if err != nil {
 		return nil, fmt.Errorf("look up destination of pipeline %q: %w", s.Name, err)
 	}
-	return []removal{{"DROP TABLE " + quote(s.DestinationSchema, s.DestinationTable), []uint32{oid}}}, nil
+	return &l, nil
 }
 
 // unpublish plans to take a pipeline out of its slot's publication: its table, or, while another pipeline reads that, the

@@ -42,11 +42,7 @@ func (e *environment) named(ctx context.Context, pool *pgxpool.Pool, names []str
 	for _, name := range names {
 		at := find(all, name)
 		if at < 0 {
-			err := fmt.Errorf("there is no pipeline %q", name)
-			if near := config.Nearest(name, known); near != "" {
-				return nil, fail(exitUsage, err, "did you mean "+near+"?")
-			}
-			return nil, fail(exitUsage, err, "embedsidecar status lists them")
+			return nil, setup.UnknownPipeline(name, known)
 		}
 		found = append(found, all[at])
 	}

@@ -150,9 +150,14 @@ func (c *runCommand) prepare(ctx context.Context, env *environment, pool, direct
 			return err
 		}
 		for _, spec := range specs {
-			if find(ours, spec.Name) < 0 {
-				return fail(exitNotSetUp, fmt.Errorf("pipeline %q is not set up for slot %q", spec.Name, env.config.Slot.Name), "run embedsidecar init, or run without --no-init")
+			if find(ours, spec.Name) >= 0 {
+				continue
 			}
+			hint := "run embedsidecar init, or run without --no-init"
+			if at := slices.IndexFunc(ours, func(p pipeline.Pipeline) bool { return sameEnds(p.Spec, spec) }); at >= 0 {
+				hint = fmt.Sprintf("it is set up as %q: embedsidecar init gives it the new name", ours[at].Name)
+			}
+			return fail(exitNotSetUp, fmt.Errorf("pipeline %q is not set up for slot %q", spec.Name, env.config.Slot.Name), hint)
 		}
 		return nil
 	}

@@ -65,13 +65,19 @@ func TestStory_FromNothingToSearchAndBack(t *testing.T) {
 	s.has(stdout, "SELECT pg_drop_replication_slot('"+s.slot+"');", `ALTER TABLE "public"."docs" DROP COLUMN "embedding";`, "DROP SCHEMA embedsidecar CASCADE;")
 	s.has(stderr, "nothing was done: --yes does it")
 	s.run(0, "status")
-	s.run(0, "uninstall", "--yes")
+	_, stderr = s.run(0, "uninstall", "--yes")
+	s.has(stderr, `vectors stay in "public"."docs"."embedding": --drop-embeddings`)
 	_, stderr = s.run(exitNotSetUp, "status")
 	s.has(stderr, "run embedsidecar init")
 	if n := testenv.Value[int](s.db, "SELECT count(embedding) FROM docs"); n != 305 {
 		t.Errorf("%d vectors are left", n)
 	}
-	s.run(0, "uninstall", "--yes")
+	_, stderr = s.run(0, "uninstall", "--yes")
+	s.has(stderr, "nothing to take away", `vectors stay in "public"."docs"."embedding"`)
+	stdout, _ = s.run(0, "uninstall", "--drop-embeddings", "--yes")
+	s.has(stdout, `ALTER TABLE "public"."docs" DROP COLUMN "embedding";`)
+	_, stderr = s.run(0, "uninstall", "--drop-embeddings", "--yes")
+	s.has(stderr, "nothing to take away")
 }
 
 func TestRun_UntilTold(t *testing.T) {

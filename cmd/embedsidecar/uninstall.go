@@ -21,7 +21,7 @@ func newUninstall() *command {
 		name: "uninstall", group: groupAdmin, usage: "take away slot, publication and schema; keeps the vectors unless told", arguments: "[PIPELINE]", maxArgs: 1,
 		description: "Prints the SQL that it would run; --yes runs it. With the name of a pipeline it takes away that one only, and all the others go on.",
 		flags: []cli.Flag{
-			&cli.BoolFlag{Name: "drop-embeddings", Destination: &c.dropEmbeddings, DisableDefaultText: true, Usage: "take away embedding tables and columns that init made, with all vectors in them"},
+			&cli.BoolFlag{Name: "drop-embeddings", Destination: &c.dropEmbeddings, DisableDefaultText: true, Usage: "take away embedding tables and columns that init made, with all vectors in them, also those that an earlier uninstall left"},
 		},
 		settings: databaseGroups,
 		acts:     true,
@@ -41,7 +41,7 @@ func (c *uninstallCommand) run(ctx context.Context, env *environment) error {
 	}
 	defer server.Close()
 	dry := !env.yes
-	var done []string
+	var done setup.Removed
 	if len(env.args) > 0 {
 		done, err = setup.Remove(ctx, setup.RemoveOptions{Pool: server, Pipeline: env.args[0], Embedding: c.dropEmbeddings, DryRun: dry, Log: env.log})
 	} else {
@@ -51,7 +51,10 @@ func (c *uninstallCommand) run(ctx context.Context, env *environment) error {
 		env.say("nothing to take away: the database is not set up")
 		err = nil
 	}
-	return errors.Join(c.show(env, done, dry), err)
+	if len(done.Kept) > 0 && err == nil {
+		env.say("vectors stay in %s: --drop-embeddings takes them away, too, now or later", strings.Join(done.Kept, ", "))
+	}
+	return errors.Join(c.show(env, done.SQL, dry), err)
 }
 
 func (c *uninstallCommand) show(env *environment, done []string, dry bool) error {

@@ -2,7 +2,7 @@
 -- differ from what the ledger was written for. The catalogue's marks stay: what happened to the table since then is still to be found.
 -- Rows: none. Locks: the pipeline row. Index: primary key.
 UPDATE embedsidecar.pipeline AS p
-SET    table_oid = @oid, table_schema = @schema, table_name = @table, source_columns = @columns::text[]::name[], text_expression = @text,
+SET    name = @name, table_oid = @oid, table_schema = @schema, table_name = @table, source_columns = @columns::text[]::name[], text_expression = @text,
        filter_expression = @filter, key_columns = @keys::text[]::name[], watched_columns = @watched::text[]::name[],
        destination_column = @into_column, destination_schema = @into_schema, destination_table = @into_table, dims = @dims, plugin = @plugin,
        model = @model, chunking = @chunking, fingerprint = @fingerprint, lane = @lane, enabled = @enabled, status = 'active', status_detail = '',

@@ -1,0 +1,70 @@
+package main
+
+import (
+	"os"
+	"path/filepath"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/embedsidecar/embedsidecar/testenv"
+)
+
+func TestUninstall_ThenTheQuickStartAgain(t *testing.T) {
+	t.Parallel()
+	s := newStage(t, 40)
+	start := []string{"run", "--once", "--table", "docs", "--columns", "title,body", "--into-table", "docs_embedding"}
+	s.run(0, start...)
+	s.run(0, "uninstall", "--yes")
+	s.db.MustExec("DELETE FROM docs WHERE id <= 5; UPDATE docs SET title = NULL, body = NULL WHERE id = 6; UPDATE docs SET body = 'other' WHERE id = 7; INSERT INTO docs VALUES (41, 'new', '')")
+	_, stderr := s.run(0, start...)
+	s.has(stderr, "taken up again")
+	s.run(0, "verify", "--deep", "100")
+	if n := testenv.Value[int](s.db, "SELECT count(*)::int FROM docs_embedding"); n != 35 { // no orphans, and none for the row without text
+		t.Errorf("%d vectors, want 35", n)
+	}
+	s.run(0, "uninstall", "--yes")
+	s.run(0, "uninstall", "--drop-embeddings", "--yes")
+	if testenv.Value[bool](s.db, "SELECT to_regclass('docs_embedding') IS NOT NULL") {
+		t.Error("the embedding table is still there")
+	}
+}
+
+func TestInit_RenamesAPipelineAtWork(t *testing.T) {
+	t.Parallel()
+	s := newStage(t, 10)
+	file := filepath.Join(t.TempDir(), "embedsidecar.yaml")
+	if err := os.WriteFile(file, []byte("version: 1\npipelines:\n  - name: articles\n    table: public.docs\n    columns: [title, body]\n    into: {table: docs_embedding}\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	d := s.start("--table", "docs", "--columns", "title,body", "--into-table", "docs_embedding")
+	caughtUp := func() { s.run(0, "wait", "--caught-up", "--timeout", patience.String()) }
+	d.logged("streaming", "slot")
+	caughtUp()
+	made := func() time.Time { return testenv.Value[time.Time](s.db, "SELECT max(embedded_at) FROM docs_embedding") }
+	before := made()
+
+	_, stderr := s.run(exitUsage, "pause", "articles")
+	s.has(stderr, `there is no pipeline "articles"`, "there are: public.docs")
+	_, stderr = s.run(exitNotSetUp, "run", "--no-init", "--once", "--config", file)
+	s.has(stderr, `it is set up as "public.docs": embedsidecar init gives it the new name`)
+	_, stderr = s.run(0, "init", "--config", file)
+	s.has(stderr, `name (it was "public.docs")`)
+	_, stderr = s.run(0, "init", "--config", file)
+	s.has(stderr, "nothing to do")
+	s.run(0, "verify", "articles", "--deep", "10")
+	_, stderr = s.run(exitUsage, "verify", "articels")
+	s.has(stderr, "did you mean articles?", "there are: articles")
+
+	// The sidecar that runs goes on, and flags without a name mean the pipeline as it is called now.
+	caughtUp()
+	if after := made(); !after.Equal(before) {
+		t.Errorf("vectors were made anew: %s, before %s", after, before)
+	}
+	s.db.MustExec("UPDATE docs SET body = 'other'")
+	caughtUp()
+	s.run(0, "verify", "articles", "--deep", "10")
+	d.end(syscall.SIGTERM, 0)
+	_, stderr = s.run(0, "run", "--once", "--table", "docs", "--columns", "title,body", "--into-table", "docs_embedding")
+	s.has(stderr, "caught up")
+}

@@ -1,0 +1,160 @@
+package setup
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/embedsidecar/embedsidecar/pipeline"
+)
+
+// look reads all that planning needs, in one transaction.
+func (in *initializer) look(ctx context.Context, tx pgx.Tx) error {
+	installed := in.server.Schema > 0
+	var stored []storedPipeline
+	var err error
+	if installed {
+		if stored, err = storedPipelines(ctx, tx, ""); err != nil {
+			return err
+		}
+	}
+	if in.pub, err = findPublication(ctx, tx, in.o.Publication, in.server.Version); err != nil {
+		return err
+	}
+	if in.slot, err = findSlot(ctx, tx, in.o.Slot, installed); err != nil {
+		return err
+	}
+	taken := map[string]bool{} // stored pipelines that are configured, by name
+	for _, spec := range in.o.Specs {
+		taken[spec.Name] = true
+	}
+	var mistakes []error
+	for _, spec := range in.o.Specs {
+		f, s, err := in.lookAtPipeline(ctx, tx, spec, stored, taken)
+		var config *ConfigError
+		var missing *MissingError
+		switch {
+		case errors.As(err, &config), errors.As(err, &missing):
+			mistakes = append(mistakes, err)
+			continue
+		case err != nil:
+			return err
+		}
+		if s != nil {
+			taken[s.Name] = true
+		}
+		in.found, in.stored = append(in.found, f), append(in.stored, s)
+		for _, w := range f.warnings {
+			in.report.Warnings = append(in.report.Warnings, fmt.Sprintf("pipeline %q: %s", spec.Name, w))
+		}
+	}
+	for _, s := range stored {
+		if s.SlotName == in.o.Slot && !taken[s.Name] {
+			in.others = append(in.others, s)
+			in.report.Others = append(in.report.Others, s.Name)
+		}
+	}
+	return errors.Join(mistakes...)
+}
+
+// lookAtPipeline inspects one configured pipeline and compares it with its row, if there is one. taken are the names of stored
+// pipelines that are configured themselves.
+func (in *initializer) lookAtPipeline(ctx context.Context, tx pgx.Tx, spec pipeline.Spec, all []storedPipeline, taken map[string]bool) (*findings, *storedPipeline, error) {
+	description := in.o.Descriptions[spec.Name]
+	fail := func(problem string, hint ...string) error {
+		return &ConfigError{Pipeline: spec.Name, Problem: problem, Hint: hint}
+	}
+	var stored *storedPipeline
+	for i := range all {
+		if all[i].Name == spec.Name {
+			stored = &all[i]
+		}
+	}
+	f, err := inspect(ctx, tx, spec, description.Dims, nil)
+	var missing *MissingError
+	if errors.As(err, &missing) && stored != nil {
+		if t, lookErr := tableByOID(ctx, tx, stored.TableOID); lookErr == nil {
+			missing.Hint = []string{"the table is now called " + t.quoted() + ": name it so in the configuration"}
+		}
+	}
+	if err != nil {
+		return nil, nil, err
+	}
+	if in.server.Version < version15 && spec.ColumnLists {
+		return nil, nil, fail("column lists need PostgreSQL 15 or newer")
+	}
+	if other := in.sharing(f, all); other != nil {
+		// One that leads from the same table to the same destination, and that nobody configures any more, is this one under its old name.
+		if stored != nil || taken[other.Name] || other.TableOID != f.table.OID || other.SlotName != in.o.Slot {
+			return nil, nil, in.shared(f, other)
+		}
+		stored = other
+	}
+	if problem := f.foreign(); problem != nil {
+		return nil, nil, problem
+	}
+	if stored != nil {
+		switch {
+		case stored.SlotName != in.o.Slot:
+			return nil, nil, fail(fmt.Sprintf("a pipeline of this name is set up with slot %q", stored.SlotName), "choose another name, or the same --slot")
+		case destinationName(stored.spec()) != destinationName(f.pipeline.Spec) && stored.TableOID == f.table.OID:
+			return nil, nil, fail(fmt.Sprintf("its destination is %s and cannot become %s", destinationName(stored.spec()), destinationName(f.pipeline.Spec)),
+				"set up a second pipeline with another name for the new destination, and remove the old one when it is no longer read")
+		case stored.Fingerprint != description.Fingerprint:
+			return nil, nil, fail(fmt.Sprintf("its vectors were made by another model (%s) than the configured one (%s): the two must not mix", brief(stored.Fingerprint), brief(description.Fingerprint)),
+				"go back to the model the vectors were made with ("+stored.Model+")",
+				"or set up a second pipeline with another name and destination, and remove this one when it is no longer read",
+				"or remove this pipeline and set it up again with --overwrite, which makes every vector anew")
+		}
+		return f, stored, nil
+	}
+	if f.destination.Exists && !spec.Overwrite {
+		if err := permitted(ctx, tx, f); err != nil {
+			return nil, nil, err
+		}
+		holds, err := holdsVectors(ctx, tx, f.pipeline.Spec)
+		if err != nil {
+			return nil, nil, about(spec.Name, err)
+		}
+		switch {
+		case holds && !in.takesUp(f):
+			return nil, nil, in.occupied(f)
+		case holds:
+			f.warnings = append(f.warnings, "the embedding table "+destinationName(f.pipeline.Spec)+" is taken up again as an earlier set-up left it: every vector in it is made anew")
+		}
+	}
+	return f, nil, nil
+}
+
+// sharing returns the stored pipeline of another name that has the same destination, or nil.
+func (in *initializer) sharing(f *findings, all []storedPipeline) *storedPipeline {
+	for i := range all {
+		if all[i].Name != f.pipeline.Name && destinationName(all[i].spec()) == destinationName(f.pipeline.Spec) {
+			return &all[i]
+		}
+	}
+	return nil
+}
+
+// shared is the error of a destination that another pipeline writes to.
+func (in *initializer) shared(f *findings, other *storedPipeline) error {
+	e := &ConfigError{
+		Pipeline: f.pipeline.Name, Problem: fmt.Sprintf("its destination %s is also that of pipeline %q", destinationName(f.pipeline.Spec), other.Name),
+		Hint: []string{"name another destination, or take that pipeline away first: embedsidecar uninstall " + other.Name},
+	}
+	if other.SlotName != in.o.Slot {
+		e.Problem += fmt.Sprintf(" (of slot %q)", other.SlotName)
+	}
+	return e
+}
+
+// brief shortens a fingerprint for people.
+func brief(fingerprint string) string {
+	const enough = 24
+	if len(fingerprint) <= enough {
+		return fingerprint
+	}
+	return fingerprint[:enough] + "..."
+}
