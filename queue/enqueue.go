@@ -48,10 +48,14 @@ type Enqueued struct {
 	Merged  int // changes of a row that came again in the same batch, which stands for them
 }
 
-// How long a change whose transaction is not visible yet may hold up its batch before it simply becomes a task.
+// How long a change whose transaction is not visible yet may hold up its batch before it simply becomes a task. Usually its server
+// process was only interrupted between two steps of its commit. But a commit may also wait for a synchronous standby that is away:
+// after one wait in vain the next ones are short, until one is not in vain.
 const (
-	visibilityPatience = 40 * time.Millisecond
-	visibilityPause    = time.Millisecond
+	visibilityPatience   = time.Second
+	visibilityImpatience = 20 * time.Millisecond
+	visibilityPause      = time.Millisecond
+	visibilityPauseMax   = 20 * time.Millisecond
 )
 
 // Enqueue makes a batch durable in one transaction: tasks, scan requests and LSN checkpoint. Changes may name a row several
@@ -95,7 +99,7 @@ func (q *Queue) Enqueue(ctx context.Context, db DB, b Batch) (Enqueued, error) {
 			return Enqueued{}, err
 		}
 	}
-	if err := awaitVisible(ctx, tx, changes); err != nil {
+	if err := q.awaitVisible(ctx, tx, changes); err != nil {
 		return Enqueued{}, err
 	}
 	done, touched, err := upsert(ctx, tx, changes)
@@ -118,7 +122,7 @@ func (q *Queue) Enqueue(ctx context.Context, db DB, b Batch) (Enqueued, error) {
 
 // awaitVisible waits a moment for the transactions of changes that may be dropped: they are in the WAL, but what they did may not
 // be visible yet, and neither may the ledger entry that says it was our own.
-func awaitVisible(ctx context.Context, tx pgx.Tx, changes []Change) error {
+func (q *Queue) awaitVisible(ctx context.Context, tx pgx.Tx, changes []Change) error {
 	var xids []int64
 	seen := map[uint32]bool{}
 	for _, c := range changes {
@@ -130,13 +134,18 @@ func awaitVisible(ctx context.Context, tx pgx.Tx, changes []Change) error {
 	if len(xids) == 0 {
 		return nil
 	}
-	deadline := time.Now().Add(visibilityPatience)
-	for pause := visibilityPause; ; pause *= 2 {
+	patience := visibilityPatience
+	if q.waitedInVain.Load() {
+		patience = visibilityImpatience
+	}
+	deadline := time.Now().Add(patience)
+	for pause := visibilityPause; ; pause = min(2*pause, visibilityPauseMax) {
 		var all bool
 		if err := tx.QueryRow(ctx, sqlfiles.Query("visible_xids"), pgx.StrictNamedArgs{"xids": xids}).Scan(&all); err != nil {
 			return fmt.Errorf("look whether %d transactions are visible: %w", len(xids), err)
 		}
 		if all || time.Now().After(deadline) {
+			q.waitedInVain.Store(!all)
 			return nil
 		}
 		t := time.NewTimer(pause)

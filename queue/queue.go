@@ -10,6 +10,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/jackc/pglogrepl"
@@ -73,6 +74,8 @@ type Queue struct {
 	wakers  map[int32][2]chan struct{}
 	due     time.Time // when the next retry known here is due; zero: none
 	dueSet  chan struct{}
+
+	waitedInVain atomic.Bool // for a transaction to become visible, the last time
 }
 
 // cursor remembers from where on a pipeline's lanes still hold waiting tasks.

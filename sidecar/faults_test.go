@@ -84,8 +84,8 @@ func TestP1_ACommitThatIsNotVisibleYetIsNotReadTooEarly(t *testing.T) {
 		testenv.Eventually(t, time.Minute, func() (bool, string) {
 			return s.Stream().Changes.Load() > changes, "the commit did not reach the slot"
 		})
-		// The worker would look now if it were allowed to. Let it try for as long as it takes three rounds.
-		rounds := time.After(time.Second)
+		// The worker would look now if it were allowed to. Let it try for as long as it takes some rounds.
+		rounds := time.After(3 * time.Second)
 		select {
 		case err := <-committed:
 			t.Fatalf("the commit did not wait for its standby: %v", err)
