@@ -12,6 +12,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
+
 	"github.com/embedsidecar/embedsidecar/config"
 	"github.com/embedsidecar/embedsidecar/testenv"
 )
@@ -204,25 +206,25 @@ func inline(paper string) []string {
 	return found
 }
 
-// TestPluginGuide compiles the plugin that the guide shows.
+// TestPluginGuide: the plugin that the guide shows is the SDK's example, which goes through every check of the contract beside its
+// source, and it answers as the guide calls it.
 func TestPluginGuide(t *testing.T) {
 	t.Parallel()
 	sources := blocks(read(t, "plugins.md"), "go")
 	if len(sources) != 1 {
 		t.Fatalf("found %d", len(sources))
 	}
-	source := filepath.Join(t.TempDir(), "main.go")
-	if err := os.WriteFile(source, []byte(sources[0]), 0o600); err != nil {
-		t.Fatal(err)
+	if diff := cmp.Diff(read(t, "../plugins/sdk/example/main.go"), sources[0]); diff != "" {
+		t.Errorf("the example is not what the guide shows (-example +guide):\n%s", diff)
 	}
-	plugin := filepath.Join(t.TempDir(), "embedsidecar-toy")
-	build := exec.Command("go", "build", "-o", plugin, source) // run in this module, whose SDK it imports
+	plugin := filepath.Join(t.TempDir(), "embedsidecar-example")
+	build := exec.Command("go", "build", "-o", plugin, "../plugins/sdk/example")
 	if out, err := build.CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
 	program := filepath.Join(programs, "bin", "embedsidecar")
-	out, err := exec.Command(program, "embed", "--plugin", plugin, "--model", "length-and-hash", "a text").CombinedOutput()
-	if err != nil || !strings.Contains(string(out), "[6,188]") {
+	out, err := exec.Command(program, "embed", "--plugin", plugin, "--model", "example", "a text").CombinedOutput()
+	if err != nil || strings.Count(string(out), "1") != 2 || strings.Count(string(out), "0") != 62 { // two words
 		t.Errorf("%v\n%s", err, out)
 	}
 }

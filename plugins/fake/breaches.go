@@ -41,11 +41,16 @@ import (
 //	not-ready            Health says no
 //	prints-texts         texts go to standard error
 //	outlives-host        stays when its host goes
+//	tokens-in-characters tells where tokens end in characters, not in bytes
+//	tokens-vary          leaves the last token out of each second call
+//	tokens-cut           tells the first 50 tokens of a text only
+//	tokens-die           a text with a byte order mark kills the process, but only there
+//	tokens-around        tells of two tokens around a text that no text has
 //	next-version         speaks version 1 with fields of a later one in every message; no fault
 var breaches = []string{
 	"any-model", "refuses-unknown", "query-differs", "same-vector", "reversed", "reversed-when-busy", "noise", "batch-noise",
 	"zero-for-empty", "never-truncates", "long-kills", "stuck-after-cancel", "stuck-after-deadline", "health-hangs", "not-ready",
-	"prints-texts", "outlives-host", "next-version",
+	"prints-texts", "outlives-host", "tokens-in-characters", "tokens-vary", "tokens-cut", "tokens-die", "tokens-around", "next-version",
 }
 
 // breaker stands between the host and everything else, and breaks what it is told to.
@@ -53,6 +58,7 @@ type breaker struct {
 	pluginpb.EmbedderServer
 	does map[string]bool
 	busy atomic.Int32
+	told atomic.Int32 // calls of Tokenize
 
 	mu    sync.Mutex
 	calls map[context.Context]bool // under way

@@ -87,6 +87,11 @@ func (i *Inspection) Read(resp *pluginpb.EmbedResponse, dims int, texts []string
 	return results, nil
 }
 
+// ReadTokens checks an answer to texts as a Host does.
+func (i *Inspection) ReadTokens(resp *pluginpb.TokenizeResponse, texts []string) (embed.Tokens, error) {
+	return readTokens(resp, texts)
+}
+
 // CutLifeline does what the end of a host does: the plugin's standard input ends. It does nothing else to the plugin.
 func (i *Inspection) CutLifeline() error { return i.inst.process.stdin.Close() }
 

@@ -853,8 +853,9 @@ func (x *TokenizeResponse) GetAround() uint32 {
 type Tokens struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// For each token of the text, in order, the number of bytes from the beginning of the text to the token's end. The numbers do
-	// not decrease and none is larger than the text; white space after the last token belongs to none. Tokens that the model puts
-	// around the text are not among them, and nothing is left out however long the text is. At most four for each byte.
+	// not decrease and none is larger than the text; a token that ends inside of a character counts as ending after it. White space
+	// after the last token belongs to none. Tokens that the model puts around the text are not among them, and nothing is left out
+	// however long the text is. At most four for each byte.
 	Ends          []uint32 `protobuf:"varint,1,rep,packed,name=ends,proto3" json:"ends,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache

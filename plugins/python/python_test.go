@@ -2,6 +2,8 @@
 package python
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -11,9 +13,13 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
+
 	"github.com/embedsidecar/embedsidecar/embed"
 	"github.com/embedsidecar/embedsidecar/plugins/conformance"
 	"github.com/embedsidecar/embedsidecar/plugins/host"
+	pluginpb "github.com/embedsidecar/embedsidecar/plugins/proto"
+	"github.com/embedsidecar/embedsidecar/testenv"
 )
 
 // venv returns a Python environment with the libraries that the package needs.
@@ -162,6 +168,16 @@ class Tester:
                 answers.append([float(len(text)), 2.0 if kind == QUERY else 1.0])
         return answers
 
+    def tokenize(self, model, texts):
+        if texts[0] == "cannot":
+            raise NotImplementedError
+        if texts[0] == "full":
+            raise Again("the provider rests", delay=7.5)
+        if texts[0] == "too many":
+            return Tokens([[1]] * (len(texts) + 1))
+        wrong = {"beyond": [7], "before": [-1], "down": [2, 1]}
+        return Tokens([wrong.get(t) or [i + 1 for i, c in enumerate(t) if not c.isspace()] for t in texts], around=3)
+
 print("before the handshake")
 serve(Tester())
 `
@@ -213,6 +229,79 @@ func TestAnswersAndFailures(t *testing.T) {
 		if !ok || class != want.class || whole.RetryAfter != want.after || !strings.Contains(err.Error(), want.says) || strings.Contains(err.Error(), "bug: ") {
 			t.Errorf("%s: %v, want %s after %s", text, err, want.class, want.after)
 		}
+	}
+}
+
+// Offsets are indices into a str for the author and bytes for the host.
+func TestTokens(t *testing.T) {
+	t.Parallel()
+	path, env := program(t, tester)
+	h, err := host.New(host.Options{Path: path, Env: env})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = h.Close() }()
+	got, err := h.Tokenize(t.Context(), []string{"ab c", "", "é\u4f60\U0001f642 e\u0301", " ", "\u0000"})
+	want := embed.Tokens{Ends: [][]int{{1, 2, 4}, {}, {2, 5, 9, 11, 13}, {}, {1}}, Around: 3}
+	if diff := cmp.Diff(want, got); err != nil || diff != "" {
+		t.Errorf("%v (-want +got):\n%s", err, diff)
+	}
+	for text, want := range map[string]embed.Class{
+		"cannot": embed.Configuration, "full": embed.Transient,
+		"too many": embed.Data, "beyond": embed.Data, "before": embed.Data, "down": embed.Data,
+	} {
+		_, err := h.Tokenize(t.Context(), []string{text})
+		if class, _ := embed.Classify(err); err == nil || class != want || errors.Is(err, embed.ErrNoTokens) != (text == "cannot") {
+			t.Errorf("%s: %v, want class %s", text, err, want)
+		}
+	}
+	without, env := program(t, strings.Replace(tester, "def tokenize", "def other", 1))
+	none, err := host.New(host.Options{Path: without, Env: env})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = none.Close() }()
+	if _, err := none.Tokenize(t.Context(), []string{"a"}); !errors.Is(err, embed.ErrNoTokens) {
+		t.Errorf("a plugin without the method: %v, want ErrNoTokens", err)
+	}
+}
+
+// A call that nobody waits for any more does not keep the plugin from ending when it is asked to.
+func TestShutdown_WhileACallGoesOn(t *testing.T) {
+	t.Parallel()
+	path, env := program(t, `#
+import os
+import threading
+from embedsidecar_embedder import serve_function
+
+def embed(texts):
+    open(os.environ["EMBEDSIDECAR_PLUGIN_BUSY"], "w").close()
+    threading.Event().wait()
+
+serve_function(embed, name="endless", version="1", dims=2, fingerprint="endless:1")
+`)
+	env["EMBEDSIDECAR_PLUGIN_BUSY"] = filepath.Join(t.TempDir(), "busy")
+	run, err := host.Inspect(t.Context(), host.Options{Path: path, Env: env})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = run.Close() }()
+	ctx, giveUp := context.WithCancel(t.Context())
+	call := make(chan error, 1)
+	go func() {
+		_, err := run.Client().Embed(ctx, &pluginpb.EmbedRequest{Model: "endless", Kind: pluginpb.Kind_KIND_DOCUMENT, Texts: []string{"a"}})
+		call <- err
+	}()
+	testenv.Eventually(t, time.Minute, func() (bool, string) {
+		_, err := os.Stat(env["EMBEDSIDECAR_PLUGIN_BUSY"])
+		return err == nil, "the call has not begun"
+	})
+	giveUp()
+	if err := <-call; err == nil {
+		t.Error("the endless call was answered")
+	}
+	if !run.Shutdown(t.Context(), time.Minute) {
+		t.Error("the plugin is still there")
 	}
 }
 

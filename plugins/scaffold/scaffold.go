@@ -10,8 +10,11 @@ import (
 	"path"
 	"path/filepath"
 	"regexp"
+	"strconv"
 	"strings"
 	"text/template"
+
+	"github.com/embedsidecar/embedsidecar/plugins"
 )
 
 //go:embed templates
@@ -66,6 +69,32 @@ func Write(dir string, p Project) ([]string, error) {
 			return nil, err
 		}
 		files = append(files, name)
+	}
+	if p.Language == "go" {
+		sources, err := writeExample(dir, p)
+		return append(files, sources...), err
+	}
+	return files, nil
+}
+
+// writeExample writes the example of the SDK under the project's name.
+func writeExample(dir string, p Project) (files []string, err error) {
+	const folder = "sdk/example"
+	entries, err := plugins.GoExample.ReadDir(folder)
+	if err != nil {
+		return nil, err
+	}
+	renamed := strings.NewReplacer("embedsidecar-example", "embedsidecar-"+p.Name, `"example"`, strconv.Quote(p.Name))
+	for _, entry := range entries {
+		source, err := plugins.GoExample.ReadFile(path.Join(folder, entry.Name()))
+		if err != nil {
+			return nil, err
+		}
+		err = os.WriteFile(filepath.Join(dir, entry.Name()), []byte(renamed.Replace(string(source))), 0o644) //nolint:gosec // sources, for everybody
+		if err != nil {
+			return nil, err
+		}
+		files = append(files, entry.Name())
 	}
 	return files, nil
 }

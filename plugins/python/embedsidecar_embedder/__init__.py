@@ -10,6 +10,8 @@ The short form is a function from texts to vectors, see serve_function. The long
             return vectors  # in the order of texts: floats, Answers, or one array of shape (len(texts), dims)
 
     serve(Mine())
+
+It may have a third one, tokenize: long texts are then cut into chunks by the model's own tokens, see Tokens.
 """
 
 from ._server import serve
@@ -24,6 +26,7 @@ from ._types import (
     Model,
     OutOfResources,
     TextError,
+    Tokens,
     serve_function,
 )
 
@@ -38,6 +41,7 @@ __all__ = [
     "Model",
     "OutOfResources",
     "TextError",
+    "Tokens",
     "serve",
     "serve_function",
 ]

@@ -26,6 +26,8 @@ EmbedRequest = _message("EmbedRequest")
 EmbedResponse = _message("EmbedResponse")
 HealthRequest = _message("HealthRequest")
 HealthResponse = _message("HealthResponse")
+TokenizeRequest = _message("TokenizeRequest")
+TokenizeResponse = _message("TokenizeResponse")
 
 KIND_DOCUMENT, KIND_QUERY = 1, 2
 ERROR_CLASSES = {"retry_later": 1, "too_long": 2, "refused": 3, "invalid": 4}

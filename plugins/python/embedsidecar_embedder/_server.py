@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import array
+import contextlib
 import os
 import sys
 import threading
 import traceback
 from concurrent import futures
-from typing import Any, Sequence
+from typing import Any, Iterator, NoReturn, Sequence
 
 import grpc
 
@@ -24,11 +25,11 @@ _STATUS = {
 }
 
 
-def serve(embedder: Embedder, concurrency: int = 1) -> None:
-    """Runs the plugin; returns when the host has asked it to end.
+def serve(embedder: Embedder, concurrency: int = 1) -> NoReturn:
+    """Runs the plugin and does not return: the process ends when the host asks it to, and at once when the host is gone.
 
-    concurrency is how many calls of embed may run at the same time. Ends the process itself when the host is gone, and with
-    status 1 when the program was not started by a host.
+    concurrency is how many calls of embed and tokenize may run at the same time. The status is 1 when the program was not started
+    by a host.
     """
     _life.check_host()
     stdout = _life.claim_stdout()
@@ -52,6 +53,7 @@ def serve(embedder: Embedder, concurrency: int = 1) -> None:
     os.write(stdout, f"1|{_life.PROTOCOL_VERSION}|unix|{socket}|grpc|{told}\n".encode())
     stop.wait()
     server.stop(grace=1).wait()
+    _life.end()
 
 
 def _handlers(service: "_Service", concurrency: int, stop: threading.Event) -> list[Any]:
@@ -64,21 +66,26 @@ def _handlers(service: "_Service", concurrency: int, stop: threading.Event) -> l
     def embed(request: Any, context: grpc.ServicerContext) -> Any:
         return service.embed(request, context)
 
-    embed.experimental_thread_pool = futures.ThreadPoolExecutor(concurrency)  # type: ignore[attr-defined]
+    def tokenize(request: Any, context: grpc.ServicerContext) -> Any:
+        return service.tokenize(request, context)
+
+    turns = futures.ThreadPoolExecutor(concurrency)
+    embed.experimental_thread_pool = turns  # type: ignore[attr-defined]
+    tokenize.experimental_thread_pool = turns  # type: ignore[attr-defined]
 
     def shutdown(_request: bytes, _context: grpc.ServicerContext) -> bytes:
         stop.set()
         return b""
 
+    methods = {
+        "Describe": unary(service.describe, pb.DescribeRequest),
+        "Embed": unary(embed, pb.EmbedRequest),
+        "Health": unary(service.health, pb.HealthRequest),
+    }
+    if service.tokenizes():  # or else the call is UNIMPLEMENTED, which says that it is not offered
+        methods["Tokenize"] = unary(tokenize, pb.TokenizeRequest)
     return [
-        grpc.method_handlers_generic_handler(
-            pb.PACKAGE + ".Embedder",
-            {
-                "Describe": unary(service.describe, pb.DescribeRequest),
-                "Embed": unary(embed, pb.EmbedRequest),
-                "Health": unary(service.health, pb.HealthRequest),
-            },
-        ),
+        grpc.method_handlers_generic_handler(pb.PACKAGE + ".Embedder", methods),
         # Messages without fields are no bytes at all.
         grpc.method_handlers_generic_handler(
             "plugin.GRPCController", {"Shutdown": grpc.unary_unary_rpc_method_handler(shutdown)}
@@ -114,20 +121,59 @@ class _Service:
     def health(self, _request: Any, _context: grpc.ServicerContext) -> Any:
         return pb.HealthResponse(ready=True)
 
-    def embed(self, request: Any, context: grpc.ServicerContext) -> Any:
+    def tokenizes(self) -> bool:
+        return callable(getattr(self._embedder, "tokenize", None))
+
+    @contextlib.contextmanager
+    def _turn(self, method: str, context: grpc.ServicerContext) -> Iterator[None]:
+        """Is around the author's code: an exception in it fails the call."""
         if not context.is_active():  # given up while it waited
             context.abort(grpc.StatusCode.CANCELLED, "the call has been given up")
+        try:
+            yield
+        except Exception as problem:
+            _abort(context, method, problem)
+
+    def _model(self, request: Any, context: grpc.ServicerContext) -> Model:
         model = next((m for m in self._describe(context).models if m.name == request.model), None)
         if model is None:
             context.abort(grpc.StatusCode.NOT_FOUND, "the plugin does not offer this model")
+        return model  # type: ignore[return-value]
+
+    def embed(self, request: Any, context: grpc.ServicerContext) -> Any:
+        model = self._model(request, context)
         kind = {pb.KIND_DOCUMENT: DOCUMENT, pb.KIND_QUERY: QUERY}.get(request.kind)
         if kind is None or not request.texts:
             context.abort(grpc.StatusCode.INVALID_ARGUMENT, "no texts, or of a kind that is not known")
-        try:
-            answers = self._embedder.embed(model.name, kind, list(request.texts))
+        with self._turn("embed", context):
+            answers = self._embedder.embed(model.name, kind, list(request.texts))  # type: ignore[arg-type]
             return _pack(model, len(request.texts), answers)
-        except Exception as problem:
-            _abort(context, "embed", problem)
+
+    def tokenize(self, request: Any, context: grpc.ServicerContext) -> Any:
+        model = self._model(request, context)
+        if not request.texts:
+            context.abort(grpc.StatusCode.INVALID_ARGUMENT, "no texts")
+        texts = list(request.texts)
+        with self._turn("tokenize", context):
+            tokens = self._embedder.tokenize(model.name, list(texts))  # type: ignore[attr-defined]
+            if len(tokens.ends) != len(texts):
+                raise ValueError
+            response = pb.TokenizeResponse(around=tokens.around)
+            for text, ends in zip(texts, tokens.ends):
+                response.tokens.add(ends=_bytes(text, ends))
+            return response
+
+
+def _bytes(text: str, ends: Sequence[int]) -> list[int]:
+    """Makes offsets in bytes of UTF-8 of indices into a str."""
+    found, at, size = [], 0, 0
+    for end in ends:
+        if not at <= end <= len(text):
+            raise ValueError
+        size += end - at if text.isascii() else len(text[at:end].encode())
+        at = end
+        found.append(size)
+    return found
 
 
 def _abort(context: grpc.ServicerContext, method: str, problem: Exception) -> None:
@@ -136,6 +182,8 @@ def _abort(context: grpc.ServicerContext, method: str, problem: Exception) -> No
         if problem.delay > 0:
             context.set_trailing_metadata((("grpc-status-details-bin", _retry_info(type(problem), str(problem), problem.delay)),))
         context.abort(_STATUS[type(problem)], str(problem))
+    if method == "tokenize" and isinstance(problem, NotImplementedError):
+        context.abort(grpc.StatusCode.UNIMPLEMENTED, "this model does not tell where its tokens end")
     frames = traceback.extract_tb(problem.__traceback__)
     at = f" at {os.path.basename(frames[-1].filename)}:{frames[-1].lineno}" if frames else ""
     what = f"{type(problem).__name__} in {method}{at}"

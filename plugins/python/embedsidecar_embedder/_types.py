@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any, Callable, Optional, Protocol, Sequence
+from typing import Any, Callable, NoReturn, Optional, Protocol, Sequence
 
 DOCUMENT = "document"  # what is searched
 QUERY = "query"  # what is searched for
@@ -52,6 +52,21 @@ class Answer:
     error: Optional[TextError] = field(default=None)
 
 
+@dataclass
+class Tokens:
+    """Where the tokens of some texts end: what the method tokenize(model, texts) returns.
+
+    For each text in order, ends has the index into the str after each of its tokens, so that text[:end] ends with the token: what
+    the tokenizers of transformers call the end of an offset. The contract counts bytes; the package makes them of these. All tokens
+    of the text are told, however long it is, and none that the model puts around it: around is how many those are, with the tokens
+    of a prefix. A text of n tokens is read whole as long as n + around <= max_tokens. A model that cannot tell raises
+    NotImplementedError.
+    """
+
+    ends: Sequence[Sequence[int]]  # not decreasing, none beyond its text
+    around: int = 0
+
+
 class _CallError(Exception):
     def __init__(self, message: str, delay: float = 0) -> None:
         super().__init__(message)
@@ -71,7 +86,7 @@ class Misconfigured(_CallError):
 
 
 class Embedder(Protocol):
-    """What an author implements."""
+    """What an author implements. tokenize(model, texts) -> Tokens may be there besides, or not."""
 
     def describe(self) -> Info:
         """Called before the first text. It may load models."""
@@ -81,8 +96,10 @@ class Embedder(Protocol):
 
 
 class _Function:
-    def __init__(self, function: Callable[..., Any], info: Info, takes_kind: bool) -> None:
+    def __init__(self, function: Callable[..., Any], info: Info, takes_kind: bool, tokenize: Optional[Callable[..., Any]]) -> None:
         self._function, self._info, self._takes_kind = function, info, takes_kind
+        if tokenize is not None:
+            self.tokenize = lambda model, texts: tokenize(texts)
 
     def describe(self) -> Info:
         return self._info
@@ -103,14 +120,15 @@ def serve_function(
     model: str = "",
     symmetric: bool = True,
     concurrency: int = 1,
+    tokenize: Optional[Callable[..., Tokens]] = None,
     **limits: Any,
-) -> None:
+) -> NoReturn:
     """Serves a function from a list of texts to their vectors, as a plugin with one model.
 
-    With symmetric=False the function is called with the kind, "document" or "query", as its second argument. Further arguments
-    are those of Model: max_tokens, max_batch, max_batch_bytes, deterministic.
+    With symmetric=False the function is called with the kind, "document" or "query", as its second argument. tokenize is a function
+    from a list of texts to Tokens; without one the sidecar estimates where chunks of long texts end. Further arguments are those of Model: max_tokens, max_batch, max_batch_bytes, deterministic.
     """
     from ._server import serve
 
     info = Info(name, version, [Model(name=model or name, fingerprint=fingerprint, dims=dims, symmetric=symmetric, **limits)])
-    serve(_Function(function, info, not symmetric), concurrency=concurrency)
+    serve(_Function(function, info, not symmetric, tokenize), concurrency=concurrency)

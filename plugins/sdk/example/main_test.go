@@ -11,7 +11,7 @@ import (
 )
 
 func TestEmbed(t *testing.T) {
-	answers, err := embedder{}.Embed(t.Context(), "{{.Name}}", sdk.Document, []string{"one two two", ""})
+	answers, err := embedder{}.Embed(t.Context(), name, sdk.Document, []string{"one two two", ""})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -22,8 +22,8 @@ func TestEmbed(t *testing.T) {
 
 // The same as embedsidecar plugins test.
 func TestContract(t *testing.T) {
-	plugin := filepath.Join(t.TempDir(), "embedsidecar-{{.Name}}")
-	if out, err := exec.Command("go", "build", "-o", plugin, ".").CombinedOutput(); err != nil {
+	plugin := filepath.Join(t.TempDir(), "embedsidecar-"+name)
+	if out, err := exec.CommandContext(t.Context(), "go", "build", "-o", plugin, ".").CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
 	report, err := conformance.Run(t.Context(), conformance.Options{Path: plugin, Soak: 2 * time.Second})

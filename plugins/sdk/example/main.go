@@ -1,4 +1,4 @@
-// Command embedsidecar-{{.Name}} is an embedder plugin for embedsidecar.
+// Command embedsidecar-example is an embedder plugin for embedsidecar.
 package main
 
 import (
@@ -9,15 +9,15 @@ import (
 	"github.com/embedsidecar/embedsidecar/plugins/sdk"
 )
 
-const dims = 64
+const name, dims = "example", 64
 
 type embedder struct{}
 
 // Describe says what the plugin offers. The fingerprint names everything that can change a vector: change it with Embed.
 func (embedder) Describe(context.Context) (sdk.Info, error) {
-	return sdk.Info{Name: "{{.Name}}", Version: "0.1.0", Models: []sdk.Model{{"{{"}}
-		Name: "{{.Name}}", Fingerprint: "{{.Name}}-words-64:1", Dims: dims, Symmetric: true, MaxBatch: 256, Deterministic: true,
-	{{"}}"}}}, nil
+	return sdk.Info{Name: name, Version: "0.1.0", Models: []sdk.Model{{
+		Name: name, Fingerprint: name + "-words-64:1", Dims: dims, Symmetric: true, MaxBatch: 256, Deterministic: true,
+	}}}, nil
 }
 
 // Embed returns one answer for each text, in their order: here, counts of words by their hashes. Put your model here.
