@@ -75,15 +75,11 @@ type Status struct {
 // Read returns the state of the installation in a database.
 func Read(ctx context.Context, db queue.DB) (Status, error) {
 	var st Status
-	rows, err := db.Query(ctx, sqlfiles.Query("status_slots"))
-	if err != nil {
-		return st, fmt.Errorf("read the slots: %w", err)
+	var err error
+	if st.Slots, err = Slots(ctx, db); err != nil {
+		return st, err
 	}
-	st.Slots, err = pgx.CollectRows(rows, pgx.RowToStructByPos[Slot])
-	if err != nil {
-		return st, fmt.Errorf("read the slots: %w", err)
-	}
-	rows, err = db.Query(ctx, sqlfiles.Query("status_pipelines"), pgx.StrictNamedArgs{"cap": taskCap})
+	rows, err := db.Query(ctx, sqlfiles.Query("status_pipelines"), pgx.StrictNamedArgs{"cap": taskCap})
 	if err != nil {
 		return st, fmt.Errorf("read the pipelines: %w", err)
 	}
@@ -117,6 +113,19 @@ func Read(ctx context.Context, db queue.DB) (Status, error) {
 		}
 	}
 	return st, nil
+}
+
+// Slots returns the state of every slot that is set up in a database.
+func Slots(ctx context.Context, db queue.DB) ([]Slot, error) {
+	rows, err := db.Query(ctx, sqlfiles.Query("status_slots"))
+	if err != nil {
+		return nil, fmt.Errorf("read the slots: %w", err)
+	}
+	slots, err := pgx.CollectRows(rows, pgx.RowToStructByPos[Slot])
+	if err != nil {
+		return nil, fmt.Errorf("read the slots: %w", err)
+	}
+	return slots, nil
 }
 
 // CaughtUp is how far a slot's pipelines are with everything before an LSN.

@@ -3,6 +3,7 @@ package main
 import (
 	"os"
 	"path/filepath"
+	"strings"
 	"syscall"
 	"testing"
 	"time"
@@ -67,4 +68,23 @@ func TestInit_RenamesAPipelineAtWork(t *testing.T) {
 	d.end(syscall.SIGTERM, 0)
 	_, stderr = s.run(0, "run", "--once", "--table", "docs", "--columns", "title,body", "--into-table", "docs_embedding")
 	s.has(stderr, "caught up")
+}
+
+func TestWait_TellsWhatItWaitsFor(t *testing.T) {
+	t.Parallel()
+	s := newStage(t, 3)
+	s.once(0)
+	s.db.MustExec("UPDATE docs SET title = 'x'")
+	w := s.background("wait", "--caught-up")
+	quiet := s.background("wait", "--caught-up", "--quiet")
+	testenv.Eventually(t, patience, func() (bool, string) {
+		return strings.Contains(w.text(), "waiting: changes are not read from the slot yet; no sidecar streams from slot "+s.slot), w.text()
+	})
+	s.once(0)
+	w.ends(0)
+	quiet.ends(0)
+	s.has(w.text(), "caught up with")
+	if quiet.text() != "" {
+		t.Errorf("--quiet says %s", quiet.text())
+	}
 }

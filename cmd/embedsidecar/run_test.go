@@ -265,7 +265,9 @@ func TestRun_ExitStatuses(t *testing.T) {
 	// Nobody streams.
 	s.db.MustExec("UPDATE docs SET title = 'x' WHERE id = 1")
 	_, stderr = s.run(exitTimeout, "wait", "--caught-up", "--timeout", "300ms")
-	s.has(stderr, "not caught up with", "changes are not read from the slot yet")
+	s.has(stderr, "not caught up with", "changes are not read from the slot yet; no sidecar streams from slot "+s.slot, "hint: start one: embedsidecar run")
+	_, stderr = s.run(exitTimeout, "wait", "--lsn", "FFFF/0", "--timeout", "300ms")
+	s.has(stderr, "the WAL of the server ends at")
 	stdout, _ = s.run(exitFailed, "verify")
 	s.has(stdout, "not ok")
 	s.db.MustExec("UPDATE docs SET embedding = NULL WHERE id = 2")

@@ -155,7 +155,13 @@ func (d *daemon) text() string {
 // start runs a sidecar; the test's end kills it if it still runs then.
 func (s *stage) start(args ...string) *daemon {
 	s.t.Helper()
-	d := &daemon{s: s, cmd: s.command(append([]string{"run", "--log-format", "json"}, args...)...), done: make(chan struct{})}
+	return s.background(append([]string{"run", "--log-format", "json"}, args...)...)
+}
+
+// background starts a command that takes its time; the test's end kills it if it still runs then.
+func (s *stage) background(args ...string) *daemon {
+	s.t.Helper()
+	d := &daemon{s: s, cmd: s.command(args...), done: make(chan struct{})}
 	d.cmd.Stdout, d.cmd.Stderr = d, d
 	if err := d.cmd.Start(); err != nil {
 		s.t.Fatal(err)

@@ -26,7 +26,7 @@ func newWait() *command {
 	c := &waitCommand{}
 	return &command{
 		name: "wait", group: groupObserve, usage: "wait until vectors have caught up with what is committed",
-		description: "Ends with status 5 when --timeout is over. A row that is paused, failed or filtered out is told, not waited for.",
+		description: "Without --timeout it waits for as long as it takes, and tells what it waits for. Ends with status 5 when --timeout is over. A row that is paused, failed or filtered out is told, not waited for.",
 		flags: []cli.Flag{
 			&cli.BoolFlag{Name: "caught-up", Destination: &c.caughtUp, DisableDefaultText: true, Usage: "with all that is committed now"},
 			&cli.StringFlag{Name: "lsn", Destination: &c.lsnText, Usage: "`LSN` with all before this one, such as 0/16B3748"},
@@ -58,12 +58,14 @@ func (c *waitCommand) wait(ctx context.Context, env *environment) error {
 			return err
 		}
 	}
+	stop := tellProgress(ctx, env, pool, lsn)
 	state, err := report.Wait(ctx, pool, env.config.Slot.Name, lsn)
+	stop()
 	switch {
 	case errors.Is(err, report.ErrNoSlot):
 		return fail(exitNotSetUp, fmt.Errorf("slot %q has no LSN checkpoint in this database", env.config.Slot.Name), "run embedsidecar init first", "or name the slot: --slot NAME")
 	case err != nil && errors.Is(context.Cause(ctx), errTimedOut):
-		err = fail(exitTimeout, fmt.Errorf("not caught up with %s in time: %s", lsn, progress(state)), "embedsidecar status tells more")
+		err = tooLate(ctx, env, pool, lsn, state)
 	case err == nil:
 		err = leftovers(state)
 	}
@@ -88,24 +90,6 @@ func (c *waitCommand) wait(ctx context.Context, env *environment) error {
 			rows:   [][]any{{lsn, state.Yes(), state.Decoded, state.Open, state.Scans, state.Failed, strings.Join(state.Resting, " ")}},
 		}
 	}), err)
-}
-
-// progress words how far a slot is.
-func progress(state report.CaughtUp) string {
-	var left []string
-	if !state.Decoded {
-		left = append(left, "changes are not read from the slot yet")
-	}
-	if state.Open > 0 {
-		left = append(left, count(state.Open, "row")+" left to embed")
-	}
-	if state.Scans > 0 {
-		left = append(left, "the scan of "+count(state.Scans, "pipeline")+" is not over")
-	}
-	if len(left) == 0 {
-		return "nothing is left to wait for"
-	}
-	return strings.Join(left, ", ")
 }
 
 // leftovers is an error if something was not waited for because waiting would not help.

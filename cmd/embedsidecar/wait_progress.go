@@ -1,0 +1,96 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/jackc/pglogrepl"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/embedsidecar/embedsidecar/report"
+)
+
+// tellProgress tells a person what is waited for: after a few seconds, and then from time to time when that has changed. The function
+// it returns ends that.
+func tellProgress(ctx context.Context, env *environment, pool *pgxpool.Pool, lsn pglogrepl.LSN) (stop func()) {
+	const first, longest = 3 * time.Second, 30 * time.Second
+	ctx, cancel := context.WithCancel(ctx)
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		told := ""
+		for pause := first; ; pause = min(2*pause, longest) {
+			t := time.NewTimer(pause)
+			select {
+			case <-ctx.Done():
+				t.Stop()
+				return
+			case <-t.C:
+			}
+			state, err := report.At(ctx, pool, env.config.Slot.Name, lsn)
+			if err != nil { // the wait itself meets it as well
+				continue
+			}
+			if now, _ := waitsFor(ctx, env, pool, lsn, state); now != told && ctx.Err() == nil {
+				env.say("waiting: %s", now)
+				told = now
+			}
+		}
+	}()
+	return func() {
+		cancel()
+		<-done
+	}
+}
+
+// tooLate is the error of a wait whose time is over.
+func tooLate(ctx context.Context, env *environment, pool *pgxpool.Pool, lsn pglogrepl.LSN, state report.CaughtUp) error {
+	const limit = 5 * time.Second
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), limit) // to look once more: ctx is over
+	defer cancel()
+	why, hint := waitsFor(ctx, env, pool, lsn, state)
+	return fail(exitTimeout, fmt.Errorf("not caught up with %s in time: %s", lsn, why), hint)
+}
+
+// waitsFor words what is left to wait for, and what somebody can do about it.
+func waitsFor(ctx context.Context, env *environment, pool *pgxpool.Pool, lsn pglogrepl.LSN, state report.CaughtUp) (why, hint string) {
+	why, hint = progress(state), "embedsidecar status tells more"
+	slots, err := report.Slots(ctx, pool)
+	at := slices.IndexFunc(slots, func(s report.Slot) bool { return s.Name == env.config.Slot.Name })
+	if err != nil || at < 0 {
+		return why, hint
+	}
+	s := slots[at]
+	checkpoint, err := pglogrepl.ParseLSN(s.Checkpoint)
+	if end := checkpoint + pglogrepl.LSN(max(s.LagBytes, 0)); err == nil && !state.Decoded && end < lsn { //nolint:gosec // not negative
+		why += fmt.Sprintf("; the WAL of the server ends at %s so far", end)
+	}
+	switch {
+	case !s.Exists || s.WALStatus == "lost":
+		return fmt.Sprintf("%s; slot %s is gone", why, s.Name), "embedsidecar run makes the slot again and compares every row"
+	case !s.Active:
+		return fmt.Sprintf("%s; no sidecar streams from slot %s", why, s.Name), "start one: embedsidecar run"
+	}
+	return fmt.Sprintf("%s; slot %s is %s behind", why, s.Name, size(s.LagBytes)), hint
+}
+
+// progress words how far a slot is.
+func progress(state report.CaughtUp) string {
+	var left []string
+	if !state.Decoded {
+		left = append(left, "changes are not read from the slot yet")
+	}
+	if state.Open > 0 {
+		left = append(left, count(state.Open, "row")+" left to embed")
+	}
+	if state.Scans > 0 {
+		left = append(left, "the scan of "+count(state.Scans, "pipeline")+" is not over")
+	}
+	if len(left) == 0 {
+		return "nothing is left to wait for"
+	}
+	return strings.Join(left, ", ")
+}
