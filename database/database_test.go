@@ -204,7 +204,10 @@ func TestConnect_Errors(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			var err error
-			o := database.Options{ConnectTimeout: 500 * time.Millisecond}
+			var o database.Options
+			if tt.name == "no answer" {
+				o.ConnectTimeout = 500 * time.Millisecond
+			}
 			if tt.replication {
 				_, err = database.ConnectReplication(t.Context(), tt.dsn, o)
 			} else {
@@ -225,6 +228,11 @@ func TestConnect_Errors(t *testing.T) {
 			}
 			if strings.Contains(text, "\n") {
 				t.Errorf("error has several lines: %s", text)
+			}
+			for _, part := range []string{"127.0.0.1:", "no-such-host.invalid", "SQLSTATE", "TLS", "dial"} {
+				if n := strings.Count(strings.ReplaceAll(err.Error(), "no-such-host.invalid:", ""), part); n > 1 {
+					t.Errorf("%q is told %d times: %s", part, n, err)
+				}
 			}
 			t.Log(err, database.Hint(err))
 		})

@@ -7,6 +7,7 @@ import (
 	"io"
 	"io/fs"
 	"net"
+	"slices"
 	"strings"
 	"syscall"
 
@@ -87,7 +88,7 @@ func classify(err error, cfg pgconn.Config) error {
 	if errors.Is(err, context.Canceled) {
 		return err // the caller changed its mind: that is no fault of the database
 	}
-	e := &Error{Kind: Other, Err: fmt.Errorf("role %q, database %q at %s: %w", cfg.User, cfg.Database, address(cfg), cause(err))}
+	e := &Error{Kind: Other, Err: fmt.Errorf("role %q, database %q at %s: %w", cfg.User, cfg.Database, address(cfg), cause(err, address(cfg)))}
 	var (
 		pg     *pgconn.PgError
 		netErr net.Error
@@ -188,21 +189,60 @@ func kindHint(k Kind, cfg pgconn.Config) []string {
 	return nil
 }
 
-// cause leaves out pgconn's own opening words, which repeat role and database, and the lines for further hosts' addresses.
-func cause(err error) error {
-	if connect, ok := errors.AsType[*pgconn.ConnectError](err); ok {
-		if inner := connect.Unwrap(); inner != nil {
-			return oneLineError{inner}
+// cause leaves out what pgconn says more than once: role and database, and the same of every attempt. There are several when a host has
+// several addresses, and when sslmode lets it try with and without TLS; then what the server said counts, if it said something.
+func cause(err error, at string) error {
+	inner := err
+	if connect, ok := errors.AsType[*pgconn.ConnectError](err); ok && connect.Unwrap() != nil {
+		inner = connect.Unwrap()
+	}
+	attempts := []error{inner}
+	if joined, ok := inner.(interface{ Unwrap() []error }); ok { //nolint:errorlint // of this very error
+		attempts = joined.Unwrap()
+	}
+	if answered := slices.DeleteFunc(slices.Clone(attempts), func(e error) bool { _, ok := errors.AsType[*pgconn.PgError](e); return !ok }); len(answered) > 0 {
+		attempts = answered
+	}
+	var texts []string
+	for _, attempt := range attempts {
+		if text := attemptText(attempt, at); !slices.Contains(texts, text) {
+			texts = append(texts, text)
 		}
 	}
-	return oneLineError{err}
+	return toldError{err, strings.Join(texts, "; ")}
 }
 
-// oneLineError prints an error of several lines in one.
-type oneLineError struct{ error }
+// attemptText words one attempt, without the address if that is told anyway.
+func attemptText(err error, at string) string {
+	text := err.Error()
+	pg, said := errors.AsType[*pgconn.PgError](err)
+	name, unknown := errors.AsType[*net.DNSError](err)
+	op, network := errors.AsType[*net.OpError](err)
+	switch {
+	case said:
+		text = pg.Error()
+	case unknown:
+		text = name.Error()
+	case network && op.Addr != nil && op.Addr.String() == at && op.Err != nil:
+		text = op.Err.Error()
+	case network:
+		text = op.Error()
+	default:
+		if _, after, ok := strings.Cut(text, "): "); ok { // address (host): what happened
+			text = after
+		}
+	}
+	return strings.Join(strings.Fields(text), " ")
+}
 
-func (e oneLineError) Error() string { return strings.Join(strings.Fields(e.error.Error()), " ") }
-func (e oneLineError) Unwrap() error { return e.error }
+// toldError is an error in other words.
+type toldError struct {
+	error
+	text string
+}
+
+func (e toldError) Error() string { return e.text }
+func (e toldError) Unwrap() error { return e.error }
 
 func address(cfg pgconn.Config) string {
 	if strings.HasPrefix(cfg.Host, "/") {

@@ -31,8 +31,12 @@ func (e *environment) connect(ctx context.Context) (*pgxpool.Pool, error) {
 // pool opens a pool on the database that the user named.
 func (e *environment) pool(ctx context.Context, conns int32) (*pgxpool.Pool, error) {
 	pool, err := database.Connect(ctx, e.config.Database.URL, e.options(conns))
-	if failed, ok := errors.AsType[*database.Error](err); ok && e.config.Database.URL == "" {
-		failed.Hint = append([]string{"no database was named: --database-url postgres://user@host/database, or EMBEDSIDECAR_DATABASE_URL, or the PG* variables"}, failed.Hint...)
+	if failed, ok := errors.AsType[*database.Error](err); ok {
+		if e.config.Database.URL == "" {
+			failed.Hint = append([]string{"no database was named: --database-url postgres://user@host/database, or EMBEDSIDECAR_DATABASE_URL, or the PG* variables"}, failed.Hint...)
+		} else {
+			failed.Hint = append(slices.Clone(failed.Hint), "the connection string comes from "+e.config.Origin("database.url"))
+		}
 	}
 	return pool, err
 }

@@ -62,7 +62,7 @@ func (c *initCommand) run(ctx context.Context, env *environment) (err error) {
 	for _, name := range done.Others {
 		env.say("pipeline %q is set up and not configured: it is left as it is; embedsidecar uninstall %s takes it away", name, quoted(name))
 	}
-	return errors.Join(c.show(env, done, dry), err)
+	return errors.Join(c.show(env, done, dry, err), err)
 }
 
 // made is a step as JSON shows it.
@@ -72,7 +72,7 @@ type made struct {
 	Undo []string `json:"undo"`
 }
 
-func (c *initCommand) show(env *environment, done setup.Report, dry bool) error {
+func (c *initCommand) show(env *environment, done setup.Report, dry bool, failed error) error {
 	if c.showSQL {
 		return env.printf("%s", script(done.Steps))
 	}
@@ -94,7 +94,7 @@ func (c *initCommand) show(env *environment, done setup.Report, dry bool) error 
 		verb = "would make"
 	}
 	env.tellSteps(done.Steps, verb)
-	if len(done.Steps) == 0 {
+	if len(done.Steps) == 0 && failed == nil {
 		env.say("nothing to do: everything is there")
 	}
 	return nil

@@ -4,17 +4,25 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
+	"os"
 
 	"github.com/embedsidecar/embedsidecar/embed"
 	"github.com/embedsidecar/embedsidecar/models"
 	"github.com/embedsidecar/embedsidecar/tools"
 )
 
+// folderHint says what can be imported.
+const folderHint = "a folder to import holds config.json, tokenizer.json, and the weights: model.onnx, onnx/model.onnx or model.safetensors"
+
 // triedTexts is how many texts a new model is tried with.
 const triedTexts = 64
 
 // run imports a folder.
 func (c *importCommand) run(ctx context.Context, env *environment, from string) error {
+	if info, err := os.Stat(from); err != nil || !info.IsDir() {
+		return fail(exitUsage, fmt.Errorf("import model: there is no folder %s", from), folderHint, "embedsidecar models pull fetches one from a hub")
+	}
 	home, err := env.modelHome()
 	if err != nil {
 		return err
@@ -68,6 +76,9 @@ func importFailure(err error) error {
 	}
 	if class, _ := embed.Classify(err); class == embed.Configuration {
 		return fail(exitUsage, err)
+	}
+	if errors.Is(err, fs.ErrNotExist) {
+		return fail(exitFailed, err, folderHint)
 	}
 	return fail(exitFailed, err)
 }

@@ -147,7 +147,7 @@ func (r *registerCommand) version(ctx context.Context, env *environment, p confi
 func newPluginsRemove() *command {
 	return &command{
 		name: "plugins remove", group: groupPlugins, usage: "take a plugin out of the catalogue; its file stays", arguments: "PLUGIN...", minArgs: 1, maxArgs: -1,
-		description: "Sidecars that run go on with it until plugins reload or their end.",
+		description: "Sidecars that run go on with it until plugins reload or their end. Ends with status 9 when it does not have one of them.",
 		settings:    []string{config.GroupEmbedding}, acts: true, run: removePlugins,
 	}
 }
@@ -158,12 +158,16 @@ func removePlugins(_ context.Context, env *environment) error {
 		Result string `json:"result"`
 	}
 	list := []removed{}
+	var unknown, known []string
 	change := func(entries []config.Plugin) ([]config.Plugin, error) {
+		for _, p := range entries {
+			known = append(known, p.Name)
+		}
 		for _, name := range env.args {
 			at := slices.IndexFunc(entries, func(p config.Plugin) bool { return p.Name == name })
 			switch {
 			case at < 0:
-				list = append(list, removed{name, "not_registered"})
+				list, unknown = append(list, removed{name, "not_registered"}), append(unknown, name)
 				continue
 			case env.dryRun:
 				list = append(list, removed{name, "would_be_removed"})
@@ -183,11 +187,19 @@ func removePlugins(_ context.Context, env *environment) error {
 	} else if err := config.ChangeCatalogue(catalogue, change); err != nil && !errors.Is(err, errDryRun) {
 		return err
 	}
-	return env.show(map[string][]removed{"plugins": list}, func() listing {
+	err := env.show(map[string][]removed{"plugins": list}, func() listing {
 		l := listing{header: []string{"plugin", "result"}}
 		for _, r := range list {
 			l.rows = append(l.rows, []any{r.Plugin, r.Result})
 		}
 		return l
 	})
+	if len(unknown) == 0 {
+		return err
+	}
+	hint := "the catalogue is empty"
+	if len(known) > 0 {
+		hint = "it has: " + strings.Join(known, ", ")
+	}
+	return errors.Join(err, fail(exitNoMatch, fmt.Errorf("not in the catalogue %s: %s", catalogue, strings.Join(unknown, ", ")), hint))
 }

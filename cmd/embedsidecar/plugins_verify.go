@@ -73,7 +73,7 @@ func verifyPlugins(ctx context.Context, env *environment) error {
 	for _, v := range list {
 		hints = append(hints, v.Hints...)
 	}
-	return errors.Join(err, fail(exitFailed, fmt.Errorf("%s must not be used as they are", count(int64(wrong), "plugin")), slices.Compact(hints)...))
+	return errors.Join(err, fail(exitFailed, fmt.Errorf("%s not to be used like this", count(int64(wrong), "plugin")), slices.Compact(hints)...))
 }
 
 func verifyPlugin(ctx context.Context, env *environment, c *config.Config, name string) pluginVerdict {
