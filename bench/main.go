@@ -44,15 +44,16 @@ type sizes struct {
 	scripts    []script
 	commits    int // whose latency is measured with the fake embedder
 	realCommit int // and with the real one
+	questions  int // of each kind, idle and during a backfill
 }
 
 var (
 	short = sizes{
-		rounds: 3, realTexts: 600, rows: 20_000, pgbench: 3 * time.Second, scripts: []script{updateSource}, commits: 300, realCommit: 100,
+		rounds: 3, realTexts: 600, rows: 20_000, pgbench: 3 * time.Second, scripts: []script{updateSource}, commits: 300, realCommit: 100, questions: 60,
 	}
 	full = sizes{
 		rounds: 5, realTexts: 2000, rows: 100_000, columns: true, pgbench: 15 * time.Second,
-		scripts: []script{updateSource, updateOther, insertRow}, commits: 2000, realCommit: 500,
+		scripts: []script{updateSource, updateOther, insertRow}, commits: 2000, realCommit: 500, questions: 1000,
 	}
 )
 
@@ -68,6 +69,7 @@ var parts = []part{
 	{"rows", measureRows, false},
 	{"writers", measureWriters, false},
 	{"latency", measureLatency, false},
+	{"queries", measureQueries, false},
 	{"isolation", measureIsolation, true},
 }
 

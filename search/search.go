@@ -49,7 +49,7 @@ type Chunk struct {
 
 // DB is what a search needs of a database.
 type DB interface {
-	Begin(ctx context.Context) (pgx.Tx, error)
+	BeginTx(ctx context.Context, options pgx.TxOptions) (pgx.Tx, error)
 }
 
 // BadRequestError is a request that cannot be answered as it is. Its text is for whoever made it.
@@ -158,14 +158,11 @@ func Explain(ctx context.Context, db DB, p *pipeline.Pipeline, r Request) (e Exp
 
 // reading runs f in a read-only transaction.
 func reading(ctx context.Context, db DB, f func(tx pgx.Tx) error) error {
-	tx, err := db.Begin(ctx)
+	tx, err := db.BeginTx(ctx, pgx.TxOptions{AccessMode: pgx.ReadOnly})
 	if err != nil {
 		return fmt.Errorf("begin transaction: %w", err)
 	}
 	defer func() { _ = tx.Rollback(context.WithoutCancel(ctx)) }() // it only reads
-	if _, err := tx.Exec(ctx, "SET TRANSACTION READ ONLY"); err != nil {
-		return err
-	}
 	return f(tx)
 }
 

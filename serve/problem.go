@@ -6,11 +6,14 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"slices"
 	"strconv"
 	"time"
 
+	"github.com/jackc/pgerrcode"
 	"github.com/jackc/pgx/v5/pgconn"
 
+	"github.com/embedsidecar/embedsidecar/database"
 	"github.com/embedsidecar/embedsidecar/embed"
 	"github.com/embedsidecar/embedsidecar/search"
 )
@@ -87,6 +90,7 @@ func (a *api) problemOf(ctx context.Context, err error) *problem {
 	case errors.Is(err, errTooSlow), errors.Is(err, context.DeadlineExceeded):
 		return &problem{status: http.StatusGatewayTimeout, kind: serverError, code: "timeout", message: "the request took longer than " + a.Limits.Time.String(), after: time.Second}
 	}
+	ofDB := ofDatabase(err)
 	if a.Log != nil {
 		var said any = err
 		if pg, ok := errors.AsType[*pgconn.PgError](err); ok { // its message may hold a row's text
@@ -94,10 +98,34 @@ func (a *api) problemOf(ctx context.Context, err error) *problem {
 		}
 		a.Log.WarnContext(ctx, "query failed", "error", said)
 	}
+	if ofDB != nil {
+		return ofDB
+	}
 	if whole, ok := errors.AsType[*embed.Error](err); ok {
 		return ofEmbedder(whole)
 	}
 	return &problem{status: http.StatusInternalServerError, kind: serverError, code: "internal", message: "the request failed; the log of the server says why"}
+}
+
+// ofDatabase tells a client why the database did not answer, as far as that is known and a client may know, or returns nil.
+func ofDatabase(err error) *problem {
+	p := &problem{status: http.StatusServiceUnavailable, kind: serverError, code: "unavailable", after: 5 * time.Second}
+	pg, fromServer := errors.AsType[*pgconn.PgError](err)
+	_, connecting := errors.AsType[*database.Error](err)
+	switch {
+	case fromServer && pg.Code == pgerrcode.QueryCanceled:
+		p.status, p.code, p.after = http.StatusGatewayTimeout, "timeout", time.Second
+		p.message = "the database gave the search up: it takes longer than statement_timeout there; an index makes it faster"
+	case fromServer && slices.Contains([]string{pgerrcode.UndefinedTable, pgerrcode.UndefinedColumn, pgerrcode.InvalidSchemaName, pgerrcode.UndefinedFunction, pgerrcode.UndefinedObject}, pg.Code):
+		p.message = "what this pipeline is made of is not in the database any more: embedsidecar check tells what is missing, init makes it again"
+	case fromServer && pg.Code == pgerrcode.InsufficientPrivilege:
+		p.message = "the server's role may not read what this pipeline is made of: embedsidecar roles sql prints the grants"
+	case connecting || database.Passing(err):
+		p.message = "the database does not answer: come again"
+	default:
+		return nil
+	}
+	return p
 }
 
 // ofEmbedder tells a client whether to come again.

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"path/filepath"
 	"slices"
@@ -16,6 +17,7 @@ import (
 	"github.com/embedsidecar/embedsidecar/pipeline"
 	"github.com/embedsidecar/embedsidecar/search"
 	"github.com/embedsidecar/embedsidecar/serve"
+	"github.com/embedsidecar/embedsidecar/setup"
 	"github.com/embedsidecar/embedsidecar/sidecar"
 )
 
@@ -25,10 +27,11 @@ type answers struct {
 	env      *environment
 	plugins  *embedders
 	embedder func(ctx context.Context, p *pipeline.Pipeline) (embed.Embedder, error)
+	database bool // there is one, or will be
 
 	mu      sync.Mutex
 	sidecar *sidecar.Sidecar // nil in serve, and while run starts
-	pool    *pgxpool.Pool    // nil without a database
+	pool    *pgxpool.Pool    // for searches; nil without a database, and until it is connected
 
 	making   sync.Mutex
 	services map[modelOf]*embed.Service // those that no sidecar has
@@ -45,7 +48,7 @@ func newAnswers(env *environment, plugins *embedders, embedder func(ctx context.
 	return &answers{env: env, plugins: plugins, embedder: embedder, services: map[modelOf]*embed.Service{}}
 }
 
-// listen answers queries from now on. The function it returns ends that.
+// listen answers queries from now on. The function it returns ends that, after the requests under way; it may be called again.
 func (a *answers) listen(ctx context.Context, address string, observe func(handler, method string, status int, took time.Duration)) (finish func() error, err error) {
 	q := a.env.config.Queries
 	o := serve.Options{Listen: address, Cert: q.Cert, Key: q.Key, Backend: a, Observe: observe, Log: a.env.log}
@@ -69,13 +72,14 @@ func (a *answers) listen(ctx context.Context, address string, observe func(handl
 	serving, cancel := context.WithCancel(context.WithoutCancel(ctx)) // what is under way gets its answer first
 	done := make(chan error, 1)
 	go func() { done <- server.Run(serving) }()
-	return func() error {
+	return sync.OnceValue(func() error {
 		cancel()
 		return <-done
-	}, nil
+	}), nil
 }
 
-// follow takes the pipelines from a sidecar that is about to run.
+// follow searches through a pool from now on, the pipelines of a sidecar that is about to run or, without one, those that the
+// database has.
 func (a *answers) follow(s *sidecar.Sidecar, pool *pgxpool.Pool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -102,10 +106,16 @@ func (a *answers) Pipelines(ctx context.Context) ([]pipeline.Pipeline, error) {
 			list[i] = states[i].Pipeline
 		}
 		return list, nil
+	case pool == nil && a.database:
+		return nil, &serve.UnavailableError{Problem: "the database is not connected yet"}
 	case pool == nil:
 		return nil, nil
 	}
-	return a.load(ctx, pool)
+	list, err := a.load(ctx, pool)
+	if _, missing := errors.AsType[*setup.NotSetUpError](err); missing {
+		err = &serve.UnavailableError{Problem: "nothing is set up in the database, or not any more: embedsidecar init and run set pipelines up"}
+	}
+	return list, err
 }
 
 // load asks the database for the pipelines, if what it said is old. Those that ask at the same time wait for one answer.
@@ -131,12 +141,6 @@ func (a *answers) Pipeline(ctx context.Context, name string) (*pipeline.Pipeline
 	}
 	at := find(all, name)
 	if at < 0 {
-		a.mu.Lock()
-		starting := a.pool == nil && len(a.env.config.Pipelines) > 0
-		a.mu.Unlock()
-		if starting {
-			return nil, nil, &serve.UnavailableError{Problem: "the database is not connected yet"}
-		}
 		return nil, nil, serve.ErrUnknown
 	}
 	p := &all[at]
@@ -159,24 +163,24 @@ func (a *answers) Pipeline(ctx context.Context, name string) (*pipeline.Pipeline
 
 // Models implements serve.Backend.
 func (a *answers) Models(ctx context.Context) ([]string, error) {
-	models, err := a.models(ctx)
+	models, _ := a.models(ctx)
 	names := make([]string, len(models))
 	for i, m := range models {
 		names[i] = m.name
 	}
-	return names, err
+	return names, nil
 }
 
 // Model implements serve.Backend.
 func (a *answers) Model(ctx context.Context, name string) (serve.Model, error) {
 	models, err := a.models(ctx)
-	if err != nil {
-		return nil, err
-	}
 	for _, m := range models {
 		if m.name == name || slices.Contains(m.others, name) {
 			return a.service(ctx, m.modelOf)
 		}
+	}
+	if err != nil { // it may be that of a pipeline
+		return nil, err
 	}
 	return nil, serve.ErrUnknown
 }
@@ -188,11 +192,14 @@ type namedModel struct {
 	others []string
 }
 
-// models lists what may be asked for: the default, what the pipelines use, and what the configuration names.
+// models lists what may be asked for: the default, what the pipelines use, and what the configuration names. With an error it lists
+// what is known without the database, or from before: to embed texts takes none.
 func (a *answers) models(ctx context.Context) ([]namedModel, error) {
-	pipelines, err := a.Pipelines(ctx)
-	if err != nil {
-		return nil, err
+	pipelines, failed := a.Pipelines(ctx)
+	if failed != nil {
+		a.loading.Lock()
+		pipelines = a.loaded
+		a.loading.Unlock()
 	}
 	var keys []modelOf
 	if len(pipelines)+len(a.env.config.Pipelines) == 0 {
@@ -214,7 +221,7 @@ func (a *answers) models(ctx context.Context) ([]namedModel, error) {
 			models = append(models, m)
 		}
 	}
-	return models, nil
+	return models, failed
 }
 
 // naming finds the names of a model without starting it: as it describes itself if it runs, and as it is configured.

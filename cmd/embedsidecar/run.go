@@ -65,10 +65,11 @@ func (c *runCommand) work(ctx context.Context, env *environment) (err error) {
 	defer func() { err = errors.Join(err, stop()) }()
 	defer w.steer(ctx)()
 	answers := newAnswers(env, plugins, w.embedder)
+	answers.database = true
+	finish := func() error { return nil }
 	if env.config.Queries.Listen != "" {
-		finish, failed := answers.listen(ctx, env.config.Queries.Listen, w.request)
-		if failed != nil {
-			return failed
+		if finish, err = answers.listen(ctx, env.config.Queries.Listen, w.request); err != nil {
+			return err
 		}
 		defer func() { err = errors.Join(err, finish()) }()
 	}
@@ -86,6 +87,14 @@ func (c *runCommand) work(ctx context.Context, env *environment) (err error) {
 		return err
 	}
 	defer direct.Close()
+	questions := pool
+	if env.config.Queries.Listen != "" { // searches wait for one another and not for the work, nor it for them
+		if questions, err = patient(ctx, env, func(ctx context.Context) (*pgxpool.Pool, error) { return env.pool(ctx, serveConns) }); err != nil {
+			return err
+		}
+		defer questions.Close()
+	}
+	defer func() { _ = finish() }() // what is under way needs the connections; its error is told above
 	// The server may restart in the middle of it. What was made by then is found the next time.
 	prepare := func(ctx context.Context) (struct{}, error) {
 		return struct{}{}, c.prepare(ctx, env, pool, direct, plugins)
@@ -120,7 +129,7 @@ func (c *runCommand) work(ctx context.Context, env *environment) (err error) {
 		CacheBytes:   env.config.Workers.CacheBytes,
 		Fresh:        w.fresh(),
 	})
-	answers.follow(s, pool)
+	answers.follow(s, questions)
 	w.follow(s, pool, direct) //nolint:contextcheck // what scrapes ask for ends with the listener
 	if !c.once {
 		defer keepIndexes(ctx, env, pool, direct)()

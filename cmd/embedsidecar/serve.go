@@ -46,15 +46,27 @@ func serveQueries(ctx context.Context, env *environment) (err error) {
 	}
 	defer w.steer(ctx)()
 	a := newAnswers(env, plugins, w.embedder)
-	if env.config.Database.URL != "" {
+	a.database = env.config.Database.URL != ""
+	address := env.config.Queries.Listen
+	if address == "" {
+		address = serveListen
+	}
+	// First, because it fails at once: whoever asks before the model is open waits for it.
+	finish, err := a.listen(ctx, address, w.request)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, finish()) }()
+	if a.database {
 		pool, err := patient(ctx, env, func(ctx context.Context) (*pgxpool.Pool, error) { return env.pool(ctx, serveConns) })
 		if err != nil {
 			return err
 		}
 		defer pool.Close()
-		a.pool = pool
+		defer func() { _ = finish() }() // what is under way needs the connections; its error is told below
+		a.follow(nil, pool)
 	}
-	// A model that cannot be used is known before anybody asks, and the first who does need not wait for its start.
+	// A model that cannot be used is known before long, and the first who asks for it need not wait for its start.
 	model, err := a.service(ctx, modelOf{})
 	if err != nil {
 		return err
@@ -62,15 +74,6 @@ func serveQueries(ctx context.Context, env *environment) (err error) {
 	if _, err := model.Describe(ctx); err != nil {
 		return err
 	}
-	address := env.config.Queries.Listen
-	if address == "" {
-		address = serveListen
-	}
-	finish, err := a.listen(ctx, address, w.request)
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, finish()) }()
 	<-ctx.Done()
 	return ctx.Err()
 }

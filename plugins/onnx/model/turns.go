@@ -7,11 +7,12 @@ import (
 )
 
 // turns decides whose piece runs next. The call with the least left to do goes first, so that a query does not wait behind
-// a backfill; each fourth turn goes to the call that came first, so that a backfill moves on under any number of queries.
+// a backfill; each fourth turn goes to the call that came first, so that a backfill moves on under any number of queries. Only
+// queries count against queries: one that comes alone waits for no more than the piece that is running.
 type turns struct {
 	mu      sync.Mutex
 	free    int        // places that nobody has
-	given   int        // turns given so far
+	passed  [2]int     // turns that others got since the one that came first had one: large calls, small ones
 	waiting []*waiting // in the order the calls came
 }
 
@@ -63,17 +64,21 @@ func (t *turns) give() {
 // nextLocked hands out the free places.
 func (t *turns) nextLocked() {
 	for t.free > 0 && len(t.waiting) > 0 {
-		t.given++
-		best := 0
+		oldest, best := 0, 0
 		for i, w := range t.waiting {
-			b := t.waiting[best]
-			if t.given%oldestEvery == 0 {
-				if w.came < b.came {
-					best = i
-				}
-			} else if w.left < b.left || w.left == b.left && w.came < b.came {
+			if w.came < t.waiting[oldest].came {
+				oldest = i
+			}
+			if b := t.waiting[best]; w.left < b.left || w.left == b.left && w.came < b.came {
 				best = i
 			}
+		}
+		size := 0
+		if t.waiting[best].left <= pieceTokens+runOverhead { // one piece, and it is done
+			size = 1
+		}
+		if t.passed[size]++; best == oldest || t.passed[size] == oldestEvery {
+			best, t.passed = oldest, [2]int{}
 		}
 		close(t.waiting[best].turn)
 		t.waiting = slices.Delete(t.waiting, best, best+1)

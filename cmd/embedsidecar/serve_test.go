@@ -1,0 +1,164 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/embedsidecar/embedsidecar/testenv"
+)
+
+// asked sends a request to a daemon and returns status and answer.
+func (d *daemon) asked(address, path, body string) (status int, answer string) {
+	d.s.t.Helper()
+	method := http.MethodGet
+	if body != "" {
+		method = http.MethodPost
+	}
+	r, err := http.NewRequestWithContext(d.s.t.Context(), method, "http://"+address+path, strings.NewReader(body))
+	if err != nil {
+		d.s.t.Fatal(err)
+	}
+	r.Header.Set("Content-Type", "application/json")
+	response, err := http.DefaultClient.Do(r)
+	if err != nil {
+		d.s.t.Fatalf("%v\n%s", err, d.text())
+	}
+	defer func() { _ = response.Body.Close() }()
+	b, err := io.ReadAll(response.Body)
+	if err != nil {
+		d.s.t.Fatal(err)
+	}
+	return response.StatusCode, string(b)
+}
+
+// answers waits until a request has an answer of a status, with some words.
+func (d *daemon) answers(address, path, body string, status int, words ...string) {
+	d.s.t.Helper()
+	testenv.Eventually(d.s.t, patience, func() (bool, string) {
+		got, answer := d.asked(address, path, body)
+		for _, word := range words {
+			if got == status && !strings.Contains(answer, word) {
+				return false, fmt.Sprintf("POST %s: %d without %q: %s", path, got, word, answer)
+			}
+		}
+		return got == status, fmt.Sprintf("POST %s: %d, want %d: %s\n%s", path, got, status, answer, d.text())
+	})
+}
+
+const (
+	searches = "/v1/pipelines/public.docs/search"
+	question = `{"text": "title 7"}`
+)
+
+// TestServe_LooksAtItsFlagsFirst has a model that cannot be opened: what is wrong beside it is told all the same.
+func TestServe_LooksAtItsFlagsFirst(t *testing.T) {
+	t.Parallel()
+	s := newStage(t, 0)
+	s.set("EMBEDSIDECAR_PLUGIN=no-such-plugin")
+	taken, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = taken.Close() }()
+	empty := filepath.Join(t.TempDir(), "empty")
+	if err := os.WriteFile(empty, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for want, flags := range map[string][]string{
+		"no such file or directory": {"--http", "127.0.0.1:0", "--tokens-file", "/no/such/tokens"},
+		"holds no token":            {"--http", "127.0.0.1:0", "--tokens-file", empty},
+		"address already in use":    {"--http", taken.Addr().String(), "--no-auth"},
+		"--tokens-file":             {"--http", "127.0.0.1:0"},
+		"belong together":           {"--http", "127.0.0.1:0", "--no-auth", "--http-cert", empty},
+		"read certificate and key":  {"--http", "127.0.0.1:0", "--no-auth", "--http-cert", empty, "--http-key", empty},
+	} {
+		_, stderr := s.run(2, append([]string{"serve"}, flags...)...)
+		s.has(stderr, want)
+		if strings.Contains(stderr, "no-such-plugin") {
+			t.Errorf("the plugin was looked for first: %s", stderr)
+		}
+	}
+	_, stderr := s.run(2, "serve", "--http", "127.0.0.1:0", "--no-auth")
+	s.has(stderr, "no-such-plugin")
+}
+
+// TestServe_SurvivesWhatHappensToItsPipelines takes away what is searched, and gives it back.
+func TestServe_SurvivesWhatHappensToItsPipelines(t *testing.T) {
+	t.Parallel()
+	s := newStage(t, 20)
+	s.once(0)
+	d := s.background("serve", "--log-format", "json", "--http", "127.0.0.1:0", "--no-auth")
+	address := d.logged("queries are answered", "address")
+	d.answers(address, searches, question, http.StatusOK, `"key":"7"`)
+
+	s.db.MustExec("ALTER TABLE docs DROP COLUMN embedding")
+	d.answers(address, searches, question, http.StatusServiceUnavailable)
+	s.run(0, "uninstall", "--yes", "--drop-embeddings")
+	d.answers(address, searches, question, http.StatusServiceUnavailable, "embedsidecar init")
+	d.answers(address, "/v1/pipelines", "", http.StatusServiceUnavailable, "embedsidecar init")
+	d.answers(address, "/v1/embeddings", `{"input": "no database is needed for this"}`, http.StatusOK)
+	s.once(0)
+	d.answers(address, searches, question, http.StatusOK, `"key":"7"`)
+	d.end(syscall.SIGTERM, 0)
+}
+
+// TestRun_AnswersBesideItsWork asks a sidecar from its start to its end.
+func TestRun_AnswersBesideItsWork(t *testing.T) {
+	t.Parallel()
+	s := newStage(t, 20)
+	d := s.start("--table", "docs", "--columns", "title,body", "--into-table", "docs_embedding", "--http", "127.0.0.1:0", "--no-auth")
+	address := d.logged("queries are answered", "address")
+	d.answers(address, searches, question, http.StatusOK, `"key":"7"`)
+	var list struct{ Pipelines []struct{ Name string } }
+	_, body := d.asked(address, "/v1/pipelines", "")
+	if err := json.Unmarshal([]byte(body), &list); err != nil || len(list.Pipelines) != 1 || list.Pipelines[0].Name != "public.docs" {
+		t.Errorf("pipelines: %s, %v", body, err)
+	}
+	// A search that is under way when the sidecar is told to stop gets its answer: it waits for a lock until then.
+	lock, err := s.db.Pool.Begin(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = lock.Rollback(context.Background()) }()
+	if _, err := lock.Exec(t.Context(), "LOCK TABLE docs_embedding IN ACCESS EXCLUSIVE MODE"); err != nil {
+		t.Fatal(err)
+	}
+	answered := make(chan string, 1)
+	go func() {
+		defer close(answered)
+		status, answer := d.asked(address, searches, question)
+		answered <- fmt.Sprint(status, " ", answer)
+	}()
+	testenv.Eventually(t, patience, func() (bool, string) {
+		n := testenv.Value[int](s.db, "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock' AND query LIKE '%embedsidecar_nearest%'")
+		return n > 0, "no search waits for the lock"
+	})
+	if err := d.cmd.Process.Signal(syscall.SIGTERM); err != nil {
+		t.Fatal(err)
+	}
+	testenv.Eventually(t, patience, func() (bool, string) {
+		var dialer net.Dialer
+		conn, err := dialer.DialContext(t.Context(), "tcp", address)
+		if err != nil {
+			return true, ""
+		}
+		_ = conn.Close()
+		return false, "it still takes connections"
+	})
+	if err := lock.Commit(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if answer := <-answered; !strings.HasPrefix(answer, "200 ") {
+		t.Errorf("the search that was under way: %s", answer)
+	}
+	d.ends(0)
+}
