@@ -197,7 +197,7 @@ func cause(err error, at string) error {
 		inner = connect.Unwrap()
 	}
 	attempts := []error{inner}
-	if joined, ok := inner.(interface{ Unwrap() []error }); ok { //nolint:errorlint // of this very error
+	if joined, ok := inner.(interface{ Unwrap() []error }); ok {
 		attempts = joined.Unwrap()
 	}
 	if answered := slices.DeleteFunc(slices.Clone(attempts), func(e error) bool { _, ok := errors.AsType[*pgconn.PgError](e); return !ok }); len(answered) > 0 {

@@ -62,7 +62,9 @@ func Check(ctx context.Context, o CheckOptions) []Finding {
 type checker struct {
 	o         CheckOptions
 	version   int
+	database  string
 	installed bool
+	hidden    bool // the role may not look into the schema
 	findings  []Finding
 }
 
@@ -72,7 +74,8 @@ func (c *checker) add(name string, status Status, detail string, hint ...string)
 
 // failed adds an error as a finding.
 func (c *checker) failed(name string, err error) {
-	c.add(name, Wrong, err.Error(), database.Hint(err)...)
+	detail := strings.TrimPrefix(err.Error(), name+": ") // told by the name already
+	c.add(name, Wrong, detail, database.Hint(err)...)
 }
 
 func (c *checker) checkServer(ctx context.Context) {
@@ -93,11 +96,11 @@ func (c *checker) checkServer(ctx context.Context) {
 		EXISTS (SELECT FROM pg_replication_slots WHERE slot_name = $1), coalesce((SELECT active FROM pg_replication_slots WHERE slot_name = $1), false),
 		coalesce((SELECT extversion FROM pg_extension WHERE extname = 'vector'), ''),
 		coalesce((SELECT default_version FROM pg_available_extensions WHERE name = 'vector'), ''),
-		current_user::text, r.rolreplication, r.rolsuper, r.rolbypassrls,
+		current_database()::text, current_user::text, r.rolreplication, r.rolsuper, r.rolbypassrls,
 		EXISTS (SELECT FROM pg_roles m WHERE m.rolname IN ('rds_replication', 'azure_replication') AND pg_has_role(m.oid, 'MEMBER'))
 		FROM pg_roles r WHERE r.rolname = current_user`, c.o.Slot).
 		Scan(&c.version, &level, &standby, &keep, &keepMB, &slots, &maxSlots, &senders, &maxSenders, &exists, &ours, &vectorVersion, &vectorAvailable,
-			&role, &replication, &super, &bypass, &isManaged)
+			&c.database, &role, &replication, &super, &bypass, &isManaged)
 	if err != nil {
 		c.failed(name, err)
 		return
@@ -188,7 +191,9 @@ func (c *checker) checkSchema(ctx context.Context) {
 	if err := CheckVersion(ctx, c.o.Pool); err != nil {
 		c.failed(name, err)
 		var missing *NotSetUpError
+		var denied *PermissionError
 		c.installed = errors.As(err, &missing) && missing.Err != nil
+		c.hidden = errors.As(err, &denied)
 		return
 	}
 	c.installed = true
@@ -232,10 +237,13 @@ func (c *checker) checkSlot(ctx context.Context, tx pgx.Tx) error {
 	case !s.Exists && !s.Checkpoint:
 		c.add(name, Wrong, fmt.Sprintf("%q does not exist", c.o.Slot), "run embedsidecar init")
 		return nil
+	case s.Exists && s.Database != c.database:
+		c.failed(name, s.elsewhere(c.o.Slot, c.database))
+		return nil
 	case !s.Exists:
 		c.add(name, Wrong, fmt.Sprintf("%q is gone", c.o.Slot), "embedsidecar run and embedsidecar init make it anew and compare every row")
 		return nil
-	case !s.Checkpoint && c.installed:
+	case !s.Checkpoint && !c.hidden:
 		c.add(name, Wrong, fmt.Sprintf("%q is not ours", c.o.Slot), "choose another name with --slot")
 		return nil
 	case s.WALStatus == "lost":

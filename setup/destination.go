@@ -234,7 +234,8 @@ func findEmbeddingTable(ctx context.Context, q querier, spec pipeline.Spec, t *t
 	}
 	into, err := tableByName(ctx, q, schema, spec.IntoTable)
 	if _, ok := errors.AsType[*MissingError](err); ok {
-		return d, "", nil, nil
+		problem, hint, err = missingSchema(ctx, q, schema)
+		return d, problem, hint, err
 	}
 	if err != nil {
 		return d, "", nil, err
@@ -273,6 +274,18 @@ func findEmbeddingTable(ctx context.Context, q querier, spec pipeline.Spec, t *t
 	d.Mark, d.Owned = markIn(comment), into.OwnedByUs
 	d.Exists, d.OID, d.Dims, d.Stored = true, into.OID, max(int(embedding.Modifier), 0), v.stored(embedding.Type)
 	return d, "", nil, nil
+}
+
+// missingSchema tells if an embedding table cannot be made for want of its schema.
+func missingSchema(ctx context.Context, q querier, schema string) (problem string, hint []string, err error) {
+	var there bool
+	if err := q.QueryRow(ctx, "SELECT EXISTS (SELECT FROM pg_namespace WHERE nspname = $1)", schema).Scan(&there); err != nil {
+		return "", nil, fmt.Errorf("look up schema %s: %w", quote(schema), err)
+	}
+	if there {
+		return "", nil, nil
+	}
+	return fmt.Sprintf("there is no schema %s for the embedding table", quote(schema)), []string{"CREATE SCHEMA " + quote(schema) + ";"}, nil
 }
 
 // lacks returns in what a table's columns differ from those of an embedding table of the source, or "".

@@ -129,26 +129,21 @@ func literal(s string) string {
 	return "'" + strings.ReplaceAll(s, "'", "''") + "'"
 }
 
-// nearest returns those of names that a person who wrote wrong may have meant, best first, at most three.
+// nearest returns those of names that a person who wrote wrong most likely meant, at most three.
 func nearest(wrong string, names []string) []string {
-	type candidate struct {
-		name     string
-		distance int
-	}
-	limit := max(2, len(wrong)/3)
-	var near []candidate
+	const most = 3
+	var best []string
+	least := max(2, len(wrong)/3)
 	for _, name := range names {
 		d := distance(strings.ToLower(wrong), strings.ToLower(name))
-		if d <= limit {
-			near = append(near, candidate{name, d})
+		switch {
+		case d > least, d >= max(len(wrong), len(name)): // nothing of it is the same
+			continue
+		case d < least:
+			best, least = nil, d
 		}
-	}
-	var best []string
-	for d := 0; d <= limit && len(best) < 3; d++ {
-		for _, c := range near {
-			if c.distance == d && len(best) < 3 {
-				best = append(best, c.name)
-			}
+		if len(best) < most {
+			best = append(best, name)
 		}
 	}
 	return best

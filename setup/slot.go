@@ -62,13 +62,13 @@ func (s *slotState) renewal(name, database, systemID string, now *publication, a
 	switch {
 	case !s.Exists && !s.Checkpoint:
 		return "it does not exist", nil
+	case s.Exists && s.Database != database:
+		return "", s.elsewhere(name, database)
 	case s.Exists && !s.Checkpoint:
 		hint := []string{"choose another name with --slot", fmt.Sprintf("or, if nobody needs it: SELECT pg_drop_replication_slot(%s);", literal(name))}
 		return "", &ConflictError{Problem: fmt.Sprintf("there is a slot %q that is not ours", name), Hint: hint}
-	case s.Exists && (s.Plugin != "pgoutput" || s.Database != database):
-		return "", &ConflictError{
-			Problem: fmt.Sprintf("slot %q belongs to plugin %q and database %q", name, s.Plugin, s.Database), Hint: []string{"choose another name with --slot"},
-		}
+	case s.Exists && s.Plugin != "pgoutput":
+		return "", &ConflictError{Problem: fmt.Sprintf("slot %q belongs to plugin %q", name, s.Plugin), Hint: []string{"choose another name with --slot"}}
 	case s.SystemID != systemID && !s.Begun && !adopt:
 		return "", &ConfigError{
 			Problem: fmt.Sprintf("this server is not the one that was set up (system id %s, not %s): the data was restored or copied elsewhere", systemID, s.SystemID),
@@ -95,6 +95,24 @@ func (s *slotState) renewal(name, database, systemID string, now *publication, a
 		return "", inUse
 	}
 	return reason, nil
+}
+
+// elsewhere is the error of a slot that is another database's.
+func (s *slotState) elsewhere(name, database string) error {
+	suggestion := strings.Map(func(r rune) rune {
+		if r == '_' || r >= 'a' && r <= 'z' || r >= '0' && r <= '9' {
+			return r
+		}
+		return '_'
+	}, strings.ToLower("embedsidecar_"+database))
+	of := fmt.Sprintf("is of database %q", s.Database)
+	if s.Database == "" {
+		of = "is a physical one"
+	}
+	return &ConflictError{
+		Problem: fmt.Sprintf("slot %q %s, not of %q: all databases of a server share the names of slots", name, of, database),
+		Hint:    []string{fmt.Sprintf("give this database a slot of its own, in every command: --slot %.63s, or EMBEDSIDECAR_SLOT", suggestion)},
+	}
 }
 
 // slotMaker makes a slot and tells who it waits for.

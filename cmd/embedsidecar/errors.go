@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 
 	"github.com/jackc/pgerrcode"
@@ -177,11 +178,31 @@ func isSQL(hint string) bool {
 	return strings.HasPrefix(hint, "-- ") || strings.HasSuffix(hint, ";") && first == strings.ToUpper(first)
 }
 
-// hintsOf collects the ways out that an error brings along, or that are known for what the server said.
+// hintsOf collects the ways out that an error brings along, of each of several, or that are known for what the server said.
 func hintsOf(err error) []string {
-	var own interface{ Hints() []string }
-	if errors.As(err, &own) {
-		return own.Hints()
+	if own := ownHints(err); len(own) > 0 {
+		return own
 	}
 	return database.Hint(err)
+}
+
+func ownHints(err error) []string {
+	if hinted, ok := err.(interface{ Hints() []string }); ok && len(hinted.Hints()) > 0 { //nolint:errorlint // one step at a time
+		return hinted.Hints()
+	}
+	switch wrapped := err.(type) { //nolint:errorlint // one step at a time
+	case interface{ Unwrap() error }:
+		return ownHints(wrapped.Unwrap())
+	case interface{ Unwrap() []error }:
+		var all []string
+		for _, e := range wrapped.Unwrap() {
+			for _, hint := range ownHints(e) {
+				if !slices.Contains(all, hint) {
+					all = append(all, hint)
+				}
+			}
+		}
+		return all
+	}
+	return nil
 }

@@ -65,7 +65,7 @@ func waitsFor(ctx context.Context, env *environment, pool *pgxpool.Pool, lsn pgl
 	}
 	s := slots[at]
 	checkpoint, err := pglogrepl.ParseLSN(s.Checkpoint)
-	if end := checkpoint + pglogrepl.LSN(max(s.LagBytes, 0)); err == nil && !state.Decoded && end < lsn { //nolint:gosec // not negative
+	if end := checkpoint + pglogrepl.LSN(max(s.LagBytes, 0)); err == nil && !state.Decoded && end < lsn {
 		why += fmt.Sprintf("; the WAL of the server ends at %s so far", end)
 	}
 	switch {

@@ -1,0 +1,179 @@
+package main
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/embedsidecar/embedsidecar/testenv"
+)
+
+// mistake is a call that must fail with a status, and words that its error and its ways out must hold.
+type mistake struct {
+	status int
+	args   string // separated by |
+	words  []string
+}
+
+func (s *stage) mistakes(list []mistake) {
+	s.t.Helper()
+	for _, m := range list {
+		stdout, stderr := s.run(m.status, strings.Split(m.args, "|")...)
+		for _, word := range m.words {
+			if !strings.Contains(stdout+stderr, word) {
+				s.t.Errorf("%s: %q is missing in:\n%s%s", m.args, word, stdout, stderr)
+			}
+		}
+		if strings.Contains(stderr, "nothing to do") {
+			s.t.Errorf("%s: says that there is nothing to do, and fails:\n%s", m.args, stderr)
+		}
+	}
+}
+
+func TestMistakes_TablesAndDestinations(t *testing.T) {
+	t.Parallel()
+	s := newStage(t, 1)
+	s.db.MustExec(`CREATE TABLE nopk (id int, title text); CREATE VIEW v AS SELECT * FROM docs; CREATE TABLE "Weird" (id int PRIMARY KEY, "Text" text);
+		CREATE UNLOGGED TABLE ul (id int PRIMARY KEY, t text); CREATE TABLE nn (id int PRIMARY KEY, t text, e vector(8) NOT NULL);
+		CREATE TABLE narrow (id int PRIMARY KEY, t text, e vector(3)); CREATE SCHEMA hidden; CREATE TABLE hidden.t (id int PRIMARY KEY, t text)`)
+	// All mistakes are told at once, each with its way out.
+	init := []string{"init", "--dry-run"}
+	var wanted []string
+	for pipeline, words := range map[string][]string{
+		"docs: titel -> e":              {`no column "titel"`, "did you mean title?"},
+		"docs: b -> f":                  {`no column "b"`, "there are: id, title, body"},
+		"dosc: title -> e":              {`no table "public"."dosc"`, "did you mean public.docs?"},
+		"nosuch.docs: title -> e":       {`no table "nosuch"."docs"`},
+		"weird: Text -> e":              {"did you mean public.Weird?"},
+		`"Weird": text -> e`:            {"did you mean Text?"},
+		"nopk: title -> e":              {"no primary key", "ADD PRIMARY KEY"},
+		"v: title -> e":                 {"is a view", "the table that the rows are in"},
+		"ul: t -> e":                    {"is unlogged", "SET LOGGED"},
+		"nn: t -> e":                    {"is NOT NULL", "DROP NOT NULL"},
+		"narrow: t -> e":                {"8 wide", "another destination"},
+		"docs: title -> id":             {"a column of the key"},
+		"docs: title -> table nopk":     {"not an embedding table", "name another table"},
+		"docs: title -> table nosuch.e": {`no schema "nosuch"`, `CREATE SCHEMA "nosuch";`},
+	} {
+		init, wanted = append(init, "--pipeline", pipeline), append(wanted, words...)
+	}
+	_, stderr := s.run(exitUsage, init...)
+	s.has(stderr, wanted...)
+	for pipeline, words := range map[string][]string{
+		"docs: title -> title":           {"both embedded and the destination"},
+		"docs: title -> table docs":      {"its own embedding table"},
+		"docs: title, title -> e":        {"named twice"},
+		"docs title -> e":                {`expected ":"`},
+		"docs: title":                    {`"->" and a destination`},
+		"docs: -> e":                     {"expected a column"},
+		"":                               {"expected a source table"},
+		"docs: title -> table e surplus": {"expected the end of the pipeline"},
+		"docs: title -> " + strings.Repeat("x", 64): {"at most 63 bytes"},
+	} {
+		s.mistakes([]mistake{{exitUsage, "init|--dry-run|--pipeline|" + pipeline, words}})
+	}
+	s.mistakes([]mistake{
+		{exitUsage, "run|--table|docs", []string{"--columns is missing", "--columns title,body"}},
+		{exitUsage, "run|--columns|title", []string{"--table is missing"}},
+		{exitUsage, "run|--table|docs|--columns|title", []string{"a destination is missing", "--into-table"}},
+		{exitUsage, "run|--table|docs|--columns|title|--into|a|--into-table|b", []string{"exclude each other"}},
+		{exitUsage, "run|--table|docs|--columns|title|--slto|x|--into|a", []string{"unknown flag --slto", "did you mean --slot?"}},
+		{exitUsage, "run|--table|docs|--columns|title|--into|e|--model|nosuch", []string{`does not offer model "nosuch"`, `"fake"`}},
+		{exitFailed, "check|--table|docs|--columns|titel|--into|e", []string{`error  pipeline "public.docs": table "public"."docs" has no column "titel"`}},
+	})
+}
+
+func TestMistakes_OfThoseWhoOperate(t *testing.T) {
+	t.Parallel()
+	s := newStage(t, 2)
+	s.once(0)
+	missing := filepath.Join(t.TempDir(), "missing")
+	empty := filepath.Join(t.TempDir(), "empty")
+	if err := os.WriteFile(empty, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	var list []mistake
+	for _, command := range []string{"pause|public.dosc", "resume|public.dosc", "retry|public.dosc", "verify|public.dosc", "search|public.dosc|x", "similar|public.dosc|1", "uninstall|public.dosc"} {
+		list = append(list, mistake{exitUsage, command, []string{`there is no pipeline "public.dosc"`, "did you mean public.docs?", "there are: public.docs"}})
+	}
+	s.mistakes(append(list, []mistake{
+		{exitUsage, "search|public.docs|x|--filter|nosuch=1", []string{`no column "nosuch"`}},
+		{exitUsage, "search|public.docs|x|--filter|id", []string{"expected COLUMN=VALUE"}},
+		{exitUsage, "search|public.docs|x|-k|many", []string{"-k: expected a whole number"}},
+		{exitUsage, "search|public.docs|x|--hybrid|--language|klingon", []string{`"klingon"`}},
+		{exitNoMatch, "similar|public.docs|99", []string{`key "99"`, "no such row"}},
+		{exitUsage, "similar|public.docs|abc", []string{"does not fit"}},
+		{exitUsage, "wait", []string{"--caught-up", "--lsn LSN"}},
+		{exitUsage, "wait|--lsn|zz", []string{"such as 0/16B3748"}},
+		{exitUsage, "wait|--caught-up|--timeout|soon", []string{"a duration such as"}},
+		{exitUsage, "verify|--deep|-1", []string{"--deep", "not negative"}},
+		{exitUsage, "status|-o|xml", []string{"table, json, yaml or csv"}},
+		{exitUsage, "pause|--yes|--dry-run", []string{"exclude each other"}},
+		{exitUsage, "init|--slot|Bad", []string{"a-z, 0-9 and _"}},
+		{exitUsage, "run|--ops-listen|nonsense", []string{"HOST:PORT"}},
+		{exitUsage, "run|--http|127.0.0.1:0", []string{"--tokens-file", "--no-auth"}},
+		{exitUsage, "run|--http|127.0.0.1:0|--tokens-file|" + missing, []string{missing}},
+		{exitUsage, "run|--http|127.0.0.1:0|--tokens-file|" + empty, []string{empty, "no token"}},
+		{exitUsage, "run|--config|" + missing, []string{missing, "no such file"}},
+		{exitUsage, "run|--config|" + filepath.Dir(missing), []string{"is a directory"}},
+		{exitUsage, "plugins|info|" + empty, []string{"not executable", "chmod +x"}},
+		{exitUsage, "plugins|register|" + missing, []string{missing}},
+		{exitUsage, "models|import|" + missing, []string{missing, "config.json"}},
+		{exitUsage, "models|show|" + missing, []string{missing, "a model is a folder with"}},
+		{exitUsage, "embed|x|--kind|doc", []string{"document or query"}},
+		{exitUsage, "embed", []string{"embed wants TEXT"}},
+	}...))
+}
+
+func TestMistakes_OfConnections(t *testing.T) {
+	t.Parallel()
+	s := newStage(t, 1)
+	const nobody = "127.0.0.1:1"
+	good, server := s.db.URL(testenv.Owner), s.db.Server.Addr()
+	from := "the connection string comes from EMBEDSIDECAR_DATABASE_URL"
+	for dsn, m := range map[string]mistake{
+		"postgres://u@" + nobody + "/d":                    {exitConnect, "status", []string{"is the server running at " + nobody, from}},
+		"postgres://u:wrong@" + server + "/" + s.db.Name:   {exitConnect, "status", []string{"password authentication failed", "check role and password", from}},
+		strings.Replace(good, "/"+s.db.Name, "/nosuch", 1): {exitConnect, "status", []string{`database "nosuch" does not exist`, "SELECT datname", from}},
+		"postgres://u@" + server + "/d?sslmode=require":    {exitConnect, "status", []string{"sslmode=disable", from}},
+		"mydb":                          {exitUsage, "status", []string{"neither a URL"}},
+		"postgres://u@localhost:port/d": {exitUsage, "status", []string{"EMBEDSIDECAR_DATABASE_URL"}},
+		"postgres://u@" + server + "/d?sslmode=verify-full&sslrootcert=/nonexistent": {exitUsage, "status", []string{"/nonexistent"}},
+	} {
+		s.at(dsn)
+		s.mistakes([]mistake{m})
+	}
+}
+
+func TestMistakes_OfRolesAndDatabases(t *testing.T) {
+	t.Parallel()
+	s := newStage(t, 1)
+	s.once(0)
+
+	// A role that may nothing is told what to grant, whatever it tries.
+	s.as(s.db.Role(""))
+	var list []mistake
+	for _, command := range []string{"status", "verify", "wait|--caught-up", "search|public.docs|x", "pause", "retry", "uninstall|--yes", "run|--no-init"} {
+		list = append(list, mistake{exitPermission, command, []string{"GRANT USAGE ON SCHEMA embedsidecar TO", "embedsidecar roles"}})
+	}
+	s.mistakes(append(list, mistake{exitFailed, "check", []string{"error  replication connection", "REPLICATION", "error  schema embedsidecar", "ok     slot"}}))
+
+	// Another database of the same server: names of slots are the server's.
+	other := testenv.DB(t, testenv.Empty(), testenv.On(s.db.Server))
+	other.MustExec("CREATE TABLE docs (id bigint PRIMARY KEY, title text, body text)")
+	s.at(other.URL(testenv.Owner))
+	_, stderr := s.once(exitConflict)
+	s.has(stderr, fmt.Sprintf("slot %q is of database %q", s.slot, s.db.Name), "--slot embedsidecar_"+other.Name)
+	if strings.Contains(stderr, "pg_drop_replication_slot") {
+		t.Errorf("the slot at work is offered to be dropped: %s", stderr)
+	}
+	stdout, _ := s.run(exitFailed, "check")
+	s.has(stdout, fmt.Sprintf("error  slot: slot %q is of database", s.slot))
+
+	// One without pgvector, and a role that may not install it.
+	other.MustExecSuper("DROP EXTENSION vector CASCADE")
+	stdout, _ = s.run(exitFailed, "check")
+	s.has(stdout, "error  extension vector: not installed", "CREATE EXTENSION vector")
+}
