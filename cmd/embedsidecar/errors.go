@@ -187,7 +187,7 @@ func hintsOf(err error) []string {
 }
 
 func ownHints(err error) []string {
-	if hinted, ok := err.(interface{ Hints() []string }); ok && len(hinted.Hints()) > 0 { //nolint:errorlint // one step at a time
+	if hinted, ok := err.(interface{ Hints() []string }); ok && len(hinted.Hints()) > 0 {
 		return hinted.Hints()
 	}
 	switch wrapped := err.(type) { //nolint:errorlint // one step at a time
