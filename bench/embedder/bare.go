@@ -9,6 +9,7 @@ import (
 	"time"
 
 	ort "github.com/yalue/onnxruntime_go"
+	"golang.org/x/sync/errgroup"
 
 	"github.com/embedsidecar/embedsidecar/plugins/onnx/wordpiece"
 )
@@ -17,28 +18,38 @@ import (
 // answers is looked at by nobody.
 type bare struct {
 	session *ort.DynamicAdvancedSession
-	dims    int
 	texts   [][]int32 // sorted, shortest first
-	inputs  [3][]int64
-	output  []float32
+	lanes   []*lane   // as many as there are runs at a time
+	budget  int       // tokens in a batch
+}
+
+// lane is the memory of one run at a time.
+type lane struct {
+	inputs [3][]int64
+	output []float32
 }
 
 const maxTokens, dims = 256, 384
 
-// newBare makes the session. The library must be loaded.
-func newBare(folder string, threads int, spin bool, texts []string) (*bare, error) {
+// newBare makes the session, for so many runs at a time of so many threads each. The library must be loaded.
+func newBare(folder string, runs, threads int, spin bool, texts []string) (*bare, error) {
 	tokenizer, err := wordpiece.Load(filepath.Join(folder, "tokenizer.json"))
 	if err != nil {
 		return nil, err
 	}
-	b := &bare{dims: dims, output: make([]float32, budgets[len(budgets)-1]*dims)}
+	b := &bare{}
 	for _, text := range texts {
 		ids, _ := tokenizer.Encode(nil, text, maxTokens)
 		b.texts = append(b.texts, ids)
 	}
 	slices.SortFunc(b.texts, func(x, y []int32) int { return cmp.Compare(len(x), len(y)) })
-	for i := range b.inputs {
-		b.inputs[i] = make([]int64, budgets[len(budgets)-1])
+	most := budgets[len(budgets)-1]
+	for range runs {
+		l := &lane{output: make([]float32, most*dims)}
+		for i := range l.inputs {
+			l.inputs[i] = make([]int64, most)
+		}
+		b.lanes = append(b.lanes, l)
 	}
 	options, err := ort.NewSessionOptions()
 	if err != nil {
@@ -61,9 +72,9 @@ func newBare(folder string, threads int, spin bool, texts []string) (*bare, erro
 }
 
 // run sends texts of one batch through the network, padded to the longest.
-func (b *bare) run(texts [][]int32) error {
+func (b *bare) run(l *lane, texts [][]int32) error {
 	width := len(texts[len(texts)-1])
-	ids, mask, types := b.inputs[0][:0], b.inputs[1][:0], b.inputs[2][:0]
+	ids, mask, types := l.inputs[0][:0], l.inputs[1][:0], l.inputs[2][:0]
 	for _, text := range texts {
 		for place := range width {
 			id, isText := int64(0), int64(0)
@@ -87,7 +98,7 @@ func (b *bare) run(texts [][]int32) error {
 		}
 		values = append(values, value)
 	}
-	out, err := ort.NewTensor(ort.NewShape(int64(len(texts)), int64(width), int64(b.dims)), b.output)
+	out, err := ort.NewTensor(ort.NewShape(int64(len(texts)), int64(width), dims), l.output)
 	if err != nil {
 		return err
 	}
@@ -95,20 +106,32 @@ func (b *bare) run(texts [][]int32) error {
 	return b.session.Run(values[:3], values[3:])
 }
 
-// all runs every text in batches of at most budget tokens, padding included, and returns how long that took.
-func (b *bare) all(budget int) (time.Duration, error) {
+// all runs every text in batches of at most b.budget tokens, padding included, and returns how long that took.
+func (b *bare) all() (time.Duration, error) {
 	began := time.Now()
+	batches := make(chan [][]int32, len(b.texts))
 	for first := 0; first < len(b.texts); {
 		end := first + 1
-		for end < len(b.texts) && (end+1-first)*len(b.texts[end]) <= budget {
+		for end < len(b.texts) && (end+1-first)*len(b.texts[end]) <= b.budget {
 			end++
 		}
-		if err := b.run(b.texts[first:end]); err != nil {
-			return 0, err
-		}
+		batches <- b.texts[first:end]
 		first = end
 	}
-	return time.Since(began), nil
+	close(batches)
+	var group errgroup.Group
+	for _, l := range b.lanes {
+		group.Go(func() error {
+			for batch := range batches {
+				if err := b.run(l, batch); err != nil {
+					return err
+				}
+			}
+			return nil
+		})
+	}
+	err := group.Wait()
+	return time.Since(began), err
 }
 
 // singles runs some texts one by one and returns what each took.
@@ -117,7 +140,7 @@ func (b *bare) singles(texts []string, tokenizer *wordpiece.Tokenizer) ([]time.D
 	for _, text := range texts {
 		ids, _ := tokenizer.Encode(nil, text, maxTokens)
 		began := time.Now()
-		if err := b.run([][]int32{ids}); err != nil {
+		if err := b.run(b.lanes[0], [][]int32{ids}); err != nil {
 			return nil, err
 		}
 		took = append(took, time.Since(began))

@@ -3,6 +3,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -91,13 +92,22 @@ func measure(ctx context.Context, o options) error {
 		return err
 	}
 	defer func() { _ = m.Close() }()
-	plain, err := newBare(folder, o.threads, false, texts)
-	if err != nil {
-		return err
+	// The bare loops: one run at a time on all threads, threads that sleep or spin while they wait; and a run for each thread.
+	loops := []struct {
+		name          string
+		runs, threads int
+		spin          bool
+		*bare
+	}{
+		{name: "bare loop, one run at a time", runs: 1, threads: o.threads},
+		{name: "bare loop, threads that spin", runs: 1, threads: o.threads, spin: true},
+		{name: "bare loop, a run for a thread", runs: o.threads, threads: 1},
 	}
-	spinning, err := newBare(folder, o.threads, true, texts)
-	if err != nil {
-		return err
+	for i := range loops {
+		l := &loops[i]
+		if l.bare, err = newBare(folder, l.runs, l.threads, l.spin, texts); err != nil {
+			return err
+		}
 	}
 	plugin, err := host.New(host.Options{Path: o.plugin, Env: map[string]string{
 		"EMBEDSIDECAR_PLUGIN_MODEL": folder, "EMBEDSIDECAR_PLUGIN_ONNXRUNTIME": library, "EMBEDSIDECAR_PLUGIN_THREADS": fmt.Sprint(o.threads),
@@ -107,18 +117,20 @@ func measure(ctx context.Context, o options) error {
 	}
 	defer func() { _ = plugin.Close() }()
 
-	budget, err := best(budgets, func(budget int) (time.Duration, error) { return plain.all(budget) })
-	if err != nil {
-		return err
-	}
-	fmt.Printf("%d texts, %d threads, ONNX Runtime %s; the bare loop is fastest with %d tokens in a batch\n", len(texts), o.threads, m.Describe().Library, budget)
+	fmt.Printf("%d texts, %d threads, ONNX Runtime %s\n", len(texts), o.threads, m.Describe().Library)
 	inside := &contender{name: "plugin onnx, in this process", cpu: ownCPU, run: func() (time.Duration, error) { return embedAll(ctx, m.Embed, texts) }}
-	contenders := []*contender{
-		{name: "bare loop", cpu: ownCPU, run: func() (time.Duration, error) { return plain.all(budget) }},
-		inside,
-		{name: "bare loop, threads that spin", cpu: ownCPU, run: func() (time.Duration, error) { return spinning.all(budget) }},
-		{name: "plugin onnx, over gRPC", cpu: func() time.Duration { return ownCPU() + processCPU(plugin.Pid()) }, run: func() (time.Duration, error) { return embedAll(ctx, plugin.Embed, texts) }},
+	over := &contender{name: "plugin onnx, over gRPC", cpu: func() time.Duration { return ownCPU() + processCPU(plugin.Pid()) }, run: func() (time.Duration, error) { return embedAll(ctx, plugin.Embed, texts) }}
+	var contenders []*contender
+	for _, l := range loops {
+		l.budget, err = best(budgets, func(budget int) (time.Duration, error) { l.budget = budget; return l.all() })
+		if err != nil {
+			return err
+		}
+		fmt.Printf("%s: fastest with %d tokens in a batch\n", l.name, l.budget)
+		contenders = append(contenders, &contender{name: l.name, cpu: ownCPU, run: l.all})
 	}
+	bareLoops := contenders
+	contenders = append(contenders, inside, over)
 	if o.python != "" {
 		st, err := startST(ctx, o)
 		if err != nil {
@@ -140,17 +152,23 @@ func measure(ctx context.Context, o options) error {
 	if err := rounds(o.rounds, contenders, len(texts)); err != nil {
 		return err
 	}
+	fastest := slices.MaxFunc(bareLoops, func(a, b *contender) int { return cmp.Compare(median(a.rate), median(b.rate)) })
 	for _, c := range contenders {
-		fmt.Printf("%-30s %7.1f texts/s   %6.0f us CPU/text   %.3f of the bare loop\n", c.name, median(c.rate), median(c.cost), median(ratios(c.rate, contenders[0].rate)))
+		fmt.Printf("%-30s %7.1f texts/s   %6.0f us CPU/text", c.name, median(c.rate), median(c.cost))
+		for _, b := range bareLoops {
+			fmt.Printf("   %.3f", median(ratios(c.rate, b.rate)))
+		}
+		fmt.Printf(" of the bare loops\n")
 	}
+	fmt.Printf("beside the fastest, %q: %.3f in this process, %.3f over gRPC\n", fastest.name, median(ratios(inside.rate, fastest.rate)), median(ratios(over.rate, fastest.rate)))
 	if o.python != "" {
 		st := contenders[len(contenders)-1]
 		fmt.Printf("plugin onnx / sentence-transformers: %.2f in this process, %.2f over gRPC (texts/s), %.2f (CPU)\n",
-			median(ratios(inside.rate, st.rate)), median(ratios(contenders[3].rate, st.rate)), median(ratios(st.cost, inside.cost)))
+			median(ratios(inside.rate, st.rate)), median(ratios(over.rate, st.rate)), median(ratios(st.cost, inside.cost)))
 	}
 	work := m.Work()
 	fmt.Printf("padding: %.2f %% of the tokens (%d runs)\n", 100*float64(work.Padding)/float64(work.Tokens), work.Runs)
-	return latency(ctx, plain, m, plugin, folder, texts)
+	return latency(ctx, loops[0].bare, m, plugin, folder, texts)
 }
 
 // rounds lets everybody run in turns, each round beginning with another one.
@@ -202,7 +220,31 @@ func latency(ctx context.Context, plain *bare, m *model.Model, plugin *host.Host
 	}
 	fmt.Printf("one text at a time, median: bare loop %.2f ms, plugin onnx %.2f ms in this process (%.2f times), %.2f ms over gRPC (%.2f times)\n",
 		median(bare), median(inside), median(ratio), median(grpc), median(ratioGRPC))
+	beside, err := besideBulk(ctx, plugin, texts, func() ([]time.Duration, error) { return one(plugin.Embed) })
+	if err != nil {
+		return err
+	}
+	fmt.Printf("the same over gRPC while another call of %d texts is always under way, median: %.2f ms\n", len(texts), middle(beside))
 	return nil
+}
+
+// besideBulk measures while large calls follow each other.
+func besideBulk(ctx context.Context, plugin *host.Host, texts []string, measure func() ([]time.Duration, error)) ([]time.Duration, error) {
+	ctx, stop := context.WithCancel(ctx)
+	defer stop()
+	ended := make(chan error, 1)
+	go func() {
+		for ctx.Err() == nil {
+			if _, err := plugin.Embed(ctx, embed.Document, texts); err != nil && ctx.Err() == nil {
+				ended <- err
+				return
+			}
+		}
+		ended <- nil
+	}()
+	took, err := measure()
+	stop()
+	return took, errors.Join(err, <-ended)
 }
 
 // embedAll embeds texts in calls of the size that the plugin asks for.

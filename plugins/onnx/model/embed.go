@@ -89,7 +89,7 @@ func (m *Model) encode(ctx context.Context, b *batch, prefix string, texts []str
 
 // embed runs the pieces of a batch, several at once if there are lanes for it.
 func (m *Model) embed(ctx context.Context, b *batch, results []embed.Result) error {
-	pieces := cut(b.lengths, m.budget)
+	pieces := cut(b.lengths, budget(b.lengths, m.budget, m.turns.places))
 	var left atomic.Int64
 	for _, p := range pieces {
 		left.Add(int64(p.cost()))
@@ -99,7 +99,11 @@ func (m *Model) embed(ctx context.Context, b *batch, results []embed.Result) err
 	vectors := make([]float32, len(b.order)*dims) // the caller's
 	var next atomic.Int64
 	group, ctx := errgroup.WithContext(ctx)
-	for range min(cap(m.lanes), len(pieces)) {
+	callers := m.turns.places
+	if m.network.narrow == nil {
+		callers++ // it makes vectors while the others run
+	}
+	for range min(callers, len(pieces)) {
 		group.Go(func() error {
 			for {
 				k := int(next.Add(1)) - 1
@@ -107,7 +111,7 @@ func (m *Model) embed(ctx context.Context, b *batch, results []embed.Result) err
 					return nil
 				}
 				p := pieces[k]
-				err := m.run(ctx, came, int(left.Load()), b.sorted[p.first:p.end], p.width, func(i int, v []float32) {
+				err := m.run(ctx, came, int(left.Load()), len(pieces) == 1, b.sorted[p.first:p.end], p.width, func(i int, v []float32) {
 					place := p.first + i
 					vector := vectors[place*dims : (place+1)*dims : (place+1)*dims]
 					copy(vector, v) // the first of them

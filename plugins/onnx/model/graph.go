@@ -12,6 +12,7 @@ import (
 // file may name other files to read weights from, anywhere on the disk.
 type graph struct {
 	file            string // in the folder; parseGraph does not know it
+	bytes           int64  // of the file and those with weights; parseGraph does not know it
 	inputs, outputs []port
 	metadata        map[string]string
 	external        []string // files that hold weights, as the file names them

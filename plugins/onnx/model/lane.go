@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"runtime"
 	"strings"
+	"sync"
 
 	ort "github.com/yalue/onnxruntime_go"
 )
@@ -17,11 +18,16 @@ type lane struct {
 	pin     runtime.Pinner // C holds pointers into the slices for the time of a run
 }
 
-// network is what runs: the session and the shapes it takes and gives.
+// network is what runs: the sessions and the shapes they take and give.
+//
+// Runs on one thread each, as many at a time as there are threads, do more in the same time than one run on all threads, which wait
+// for each other after every step. A text that comes alone is sooner done by all threads together. So the weights of a small
+// model are held twice.
 type network struct {
-	session  *ort.DynamicAdvancedSession
-	provider string // what computes
-	fill     []fill // by input
+	wide     *ort.DynamicAdvancedSession // a run takes all threads
+	narrow   *ort.DynamicAdvancedSession // a run takes one; nil: there is only the wide one
+	provider string                      // what computes
+	fill     []fill                      // by input
 	dims     int
 	pooling  string // poolGraph: the output is a vector per text; otherwise one per token
 }
@@ -55,12 +61,53 @@ func newLane(n *network, tokens int) *lane {
 
 func (l *lane) close() { l.pin.Unpin() }
 
+// lanes hands out lanes; who finds none waits. The one given back last is taken first: it is still in the CPU's caches.
+type lanes struct {
+	mu   sync.Mutex
+	idle []*lane
+	back *sync.Cond
+}
+
+func newLanes(n *network, count, tokens int) *lanes {
+	l := &lanes{}
+	l.back = sync.NewCond(&l.mu)
+	for range count {
+		l.idle = append(l.idle, newLane(n, tokens))
+	}
+	return l
+}
+
+func (l *lanes) take() *lane {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for len(l.idle) == 0 {
+		l.back.Wait()
+	}
+	last := len(l.idle) - 1
+	mine := l.idle[last]
+	l.idle = l.idle[:last]
+	return mine
+}
+
+func (l *lanes) give(mine *lane) {
+	l.mu.Lock()
+	l.idle = append(l.idle, mine)
+	l.mu.Unlock()
+	l.back.Signal()
+}
+
+// close frees all lanes; none may be in use.
+func (l *lanes) close() {
+	for _, mine := range l.idle {
+		mine.close()
+	}
+}
+
 // errMemory is in the chain of an error of run when the network found no memory.
 var errMemory = errors.New("out of memory")
 
-// run sends texts through the network, padded to width tokens, and calls vector for each in order; what vector gets is valid
-// for the time of the call.
-func (l *lane) run(texts [][]int32, width int, vector func(i int, v []float32)) (err error) {
+// run sends texts through a session of the network, padded to width tokens. What comes out stays in the lane, for vectors.
+func (l *lane) run(session *ort.DynamicAdvancedSession, texts [][]int32, width int) (err error) {
 	n := l.network
 	for k, fill := range n.fill {
 		in := l.inputs[k][:0]
@@ -96,12 +143,18 @@ func (l *lane) run(texts [][]int32, width int, vector func(i int, v []float32)) 
 		return fmt.Errorf("make output of %d texts, %d tokens wide: %w", count, width, err)
 	}
 	values = append(values, out)
-	if err := n.session.Run(values[:len(l.inputs)], values[len(l.inputs):]); err != nil {
+	if err := session.Run(values[:len(l.inputs)], values[len(l.inputs):]); err != nil {
 		if text := err.Error(); strings.Contains(text, "allocat") || strings.Contains(text, "bad_alloc") {
 			err = fmt.Errorf("%w: %w", errMemory, err)
 		}
 		return fmt.Errorf("run network on %d texts, %d tokens wide: %w", count, width, err)
 	}
+	return nil
+}
+
+// vectors calls vector for each of the texts that run has just had, in order; what vector gets is valid for the time of the call.
+func (l *lane) vectors(texts [][]int32, width int, vector func(i int, v []float32)) {
+	n, dims := l.network, l.network.dims
 	for i, tokens := range texts {
 		if n.pooling == poolGraph {
 			vector(i, l.output[i*dims:(i+1)*dims])
@@ -109,5 +162,4 @@ func (l *lane) run(texts [][]int32, width int, vector func(i int, v []float32)) 
 		}
 		vector(i, pool(n.pooling, l.output[i*width*dims:(i+1)*width*dims], len(tokens), dims))
 	}
-	return nil
 }

@@ -45,6 +45,7 @@ type Description struct {
 	Precision     string // of the weights: "fp32", "fp16", "int8"
 	Library       string // version of ONNX Runtime
 	Threads       int
+	Runs          int    // of the network that may be under way at a time
 	Provider      string // what computes
 }
 
@@ -56,7 +57,7 @@ type Model struct {
 	network   *network
 	budget    int // tokens in a piece
 	turns     *turns
-	lanes     chan *lane // as many as there are turns
+	lanes     *lanes
 	calls     atomic.Int64
 	scratch   sync.Pool // of *batch
 	work      work
@@ -125,11 +126,10 @@ func open(ctx context.Context, f *folder, options Options) (*Model, error) {
 		MaxTokens: m.settings.maxTokens, Precision: g.precision, Library: ort.GetVersion(), Threads: threads(options),
 		Symmetric: m.settings.prefixes[embed.Document] == m.settings.prefixes[embed.Query],
 	}
-	places := lanes(m.about.Threads)
-	m.turns, m.lanes = newTurns(places), make(chan *lane, places)
-	for range places {
-		m.lanes <- newLane(m.network, max(m.budget, m.settings.maxTokens))
-	}
+	m.turns = newTurns(m.network.runs(m.about.Threads))
+	m.about.Runs = m.turns.places
+	// One beside the places, and one for vectors that are made when a run is over.
+	m.lanes = newLanes(m.network, m.turns.places+2, max(m.budget, m.settings.maxTokens))
 	if m.about.Deterministic, err = m.warmUp(ctx); err != nil {
 		return nil, errors.Join(err, m.Close())
 	}
@@ -143,30 +143,52 @@ func threads(options Options) int {
 	return usableCPUs()
 }
 
-// lanes returns how many runs may be under way at once. One keeps up to four threads busy with the matrices of a small model.
-func lanes(threads int) int { return max(1, threads/4) }
+// runs returns how many runs may be under way at once, and how many tokens may be left of a call that runs beside them.
+func (n *network) runs(threads int) (places, small int) {
+	places = max(1, threads/4) // one keeps up to four threads busy with the matrices of a small model
+	if n.narrow != nil {
+		places = threads
+	}
+	if n.provider == providerCPU {
+		small = smallCall
+	}
+	return places, small
+}
 
 // Describe returns what the model is.
 func (m *Model) Describe() Description { return m.about }
 
 // Close frees the memory of the network. No call may be running, and none may follow.
 func (m *Model) Close() error {
-	for range cap(m.lanes) {
-		(<-m.lanes).close()
-	}
-	if err := m.network.session.Destroy(); err != nil {
+	m.lanes.close()
+	if err := m.network.close(); err != nil {
 		return fmt.Errorf("close model: %w", err)
 	}
 	return nil
 }
 
-// run waits for a turn and sends one piece through the network.
-func (m *Model) run(ctx context.Context, came, left int, texts [][]int32, width int, vector func(int, []float32)) error {
-	if err := m.turns.take(ctx, came, left); err != nil {
+// run waits for a turn, sends one piece through the network and makes vectors of what comes out. whole says that the piece is all
+// of its call.
+func (m *Model) run(ctx context.Context, came, left int, whole bool, texts [][]int32, width int, vector func(int, []float32)) error {
+	mine, err := m.turns.take(ctx, came, left)
+	if err != nil {
 		return err
 	}
-	defer m.turns.give()
-	l := <-m.lanes
-	defer func() { m.lanes <- l }()
-	return l.run(texts, width, vector)
+	l := m.lanes.take()
+	defer m.lanes.give(l)
+	session := m.network.shared()
+	if whole && mine.alone {
+		session = m.network.wide
+	}
+	err = l.run(session, texts, width)
+	if m.network.narrow == nil { // the next piece can run on all threads while one of them makes vectors
+		m.turns.give(mine)
+	} else {
+		defer m.turns.give(mine)
+	}
+	if err != nil {
+		return err
+	}
+	l.vectors(texts, width, vector)
+	return nil
 }

@@ -2,7 +2,13 @@ package model_test
 
 import (
 	"context"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"io"
 	"math"
+	"os"
+	"path/filepath"
 	"slices"
 	"sync"
 	"testing"
@@ -141,6 +147,64 @@ func TestEmbed_SeveralLanes(t *testing.T) {
 		if distance(got.Vector, want[i].Vector) > near {
 			t.Errorf("text %d: off by %g with 8 threads", i, distance(got.Vector, want[i].Vector))
 		}
+	}
+}
+
+// The weights of a small model are held for single texts and for many; of a large one they are held once. Either way a text
+// gets its vector, alone and among others.
+func TestOpen_LargeModelIsHeldOnce(t *testing.T) {
+	for _, c := range []struct {
+		bytes int64
+		runs  int
+	}{{1000, 3}, {256<<20 + 1, 1}} {
+		files := tinyFiles()
+		files["model.onnx"] = string(tinyGraph{external: "weights"}.encode())
+		folder := writeFolder(t, files)
+		addWeights(t, folder, c.bytes)
+		m, err := model.Open(t.Context(), model.Options{Folder: folder, Library: onnxtest.Library(t), Threads: 3})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := m.Describe().Runs; got != c.runs {
+			t.Errorf("%d bytes of weights: %d runs at a time, want %d", c.bytes, got, c.runs)
+		}
+		texts := slices.Repeat([]string{"a", "b a", "query b", "a b a b a b"}, 30)
+		for i, result := range mustEmbed(t, m, texts...) {
+			if alone := mustEmbed(t, m, texts[i])[0]; !slices.Equal(alone.Vector, result.Vector) {
+				t.Errorf("%d bytes of weights, text %d: %v among others, %v alone", c.bytes, i, result.Vector, alone.Vector)
+			}
+		}
+		if err := m.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// addWeights writes the table into a file of so many bytes, zeros behind it, and adds that to the sums.
+func addWeights(t *testing.T, folder string, bytes int64) {
+	t.Helper()
+	path := filepath.Join(folder, "weights")
+	if err := os.WriteFile(path, tableBytes(), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Truncate(path, bytes); err != nil {
+		t.Fatal(err)
+	}
+	file, err := os.Open(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	sum := sha256.New()
+	if _, err := io.Copy(sum, file); err != nil {
+		t.Fatal(err)
+	}
+	sums, err := os.OpenFile(filepath.Join(folder, "SHA256SUMS"), os.O_APPEND|os.O_WRONLY, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = fmt.Fprintf(sums, "%x  weights\n", sum.Sum(nil))
+	if err := errors.Join(err, sums.Close(), file.Close()); err != nil {
+		t.Fatal(err)
 	}
 }
 

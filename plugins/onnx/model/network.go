@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime/debug"
+	"slices"
 
 	ort "github.com/yalue/onnxruntime_go"
 )
@@ -16,6 +17,10 @@ const (
 	precisionFP16 = "fp16"
 	precisionInt8 = "int8"
 )
+
+// maxTwice is the size of a model whose weights are held twice, see network. In a larger one a step has so much to do that
+// threads wait little for each other, and memory counts for more.
+const maxTwice = 256 << 20
 
 // readGraph reads what the graph of a precision says of itself and makes sure that all weights are inside the folder and listed.
 func readGraph(f *folder, precision string) (*graph, error) {
@@ -31,7 +36,7 @@ func readGraph(f *folder, precision string) (*graph, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", name, err)
 	}
-	g.file = name
+	g.file, g.bytes = name, int64(len(data))
 	switch {
 	case precision == "" || precision == g.precision:
 	case precision == precisionInt8 && name == graphFile:
@@ -39,13 +44,19 @@ func readGraph(f *folder, precision string) (*graph, error) {
 	default:
 		return nil, fmt.Errorf("precision %q: %s holds %s weights", precision, name, g.precision)
 	}
-	for _, name := range g.external {
+	slices.Sort(g.external) // each tensor names its file
+	for _, name := range slices.Compact(g.external) {
 		if !filepath.IsLocal(name) {
 			return nil, fmt.Errorf("%s: weights in %q are outside the model folder: refused", g.file, name)
 		}
 		if err := f.verify(filepath.Clean(name)); err != nil {
 			return nil, fmt.Errorf("%s: weights in another file: %w", g.file, err)
 		}
+		info, err := os.Stat(filepath.Join(f.path, name))
+		if err != nil {
+			return nil, fmt.Errorf("%s: weights in another file: %w", g.file, err)
+		}
+		g.bytes += info.Size()
 	}
 	return g, nil
 }
@@ -91,7 +102,29 @@ func newNetwork(f *folder, g *graph, s *settings, o Options) (*network, error) {
 	if err != nil {
 		return nil, fmt.Errorf("open weights: %w", err)
 	}
-	options, err := sessionOptions(threads(o))
+	// The file was held in memory to be verified; the library reads it for itself.
+	debug.FreeOSMemory()
+	open := func(threads int) (*ort.DynamicAdvancedSession, error) {
+		return n.open(filepath.Join(f.path, g.file), inputs, output.name, threads, o)
+	}
+	if n.wide, err = open(threads(o)); err != nil {
+		return nil, fmt.Errorf("load %s: %w", g.file, err)
+	}
+	if threads(o) > 1 && n.provider == providerCPU && g.bytes <= maxTwice {
+		if n.narrow, err = open(1); err != nil {
+			return nil, errors.Join(fmt.Errorf("load %s: %w", g.file, err), n.close())
+		}
+	}
+	after, err := os.Stat(filepath.Join(f.path, g.file))
+	if err != nil || !os.SameFile(before, after) || !before.ModTime().Equal(after.ModTime()) || before.Size() != after.Size() {
+		return nil, errors.Join(fmt.Errorf("load %s: it was changed meanwhile", g.file), err, n.close())
+	}
+	return n, nil
+}
+
+// open makes a session of so many threads, and notes what computes.
+func (n *network) open(path string, inputs []string, output string, threads int, o Options) (*ort.DynamicAdvancedSession, error) {
+	options, err := sessionOptions(threads)
 	if err != nil {
 		return nil, err
 	}
@@ -99,17 +132,24 @@ func newNetwork(f *folder, g *graph, s *settings, o Options) (*network, error) {
 	if n.provider, err = useProvider(options, o.Library, o.Provider); err != nil {
 		return nil, err
 	}
-	// The file was held in memory to be verified; the library reads it for itself.
-	debug.FreeOSMemory()
-	n.session, err = ort.NewDynamicAdvancedSession(filepath.Join(f.path, g.file), inputs, []string{output.name}, options)
-	if err != nil {
-		return nil, fmt.Errorf("load %s: %w", g.file, err)
+	return ort.NewDynamicAdvancedSession(path, inputs, []string{output}, options)
+}
+
+// shared returns the session of runs that share the CPUs with others.
+func (n *network) shared() *ort.DynamicAdvancedSession {
+	if n.narrow != nil {
+		return n.narrow
 	}
-	after, err := os.Stat(filepath.Join(f.path, g.file))
-	if err != nil || !os.SameFile(before, after) || !before.ModTime().Equal(after.ModTime()) || before.Size() != after.Size() {
-		return nil, errors.Join(fmt.Errorf("load %s: it was changed meanwhile", g.file), err, n.session.Destroy())
+	return n.wide
+}
+
+// close frees the memory of the sessions.
+func (n *network) close() error {
+	err := n.wide.Destroy()
+	if n.narrow != nil {
+		err = errors.Join(err, n.narrow.Destroy())
 	}
-	return n, nil
+	return err
 }
 
 // chooseOutput returns the vectors of tokens, if it is known what to make of them, or else those of whole texts; what the

@@ -17,7 +17,25 @@ const (
 	acceleratorTokens = 16384
 	// runOverhead is what a run costs besides its tokens, as a number of tokens that take as long.
 	runOverhead = 10
+	// smallestPiece is worth a run of its own when there are places for more of them.
+	smallestPiece = 64
+	// smallCall bounds what runs at once though all places are taken: a text as long as most models take, or a few short ones.
+	smallCall = 256 + runOverhead
 )
+
+// budget returns how many tokens a piece may have: at most most, and less in a small call, so that all places get
+// something to do.
+func budget(lengths []int, most, places int) int {
+	if places == 1 || len(lengths) < 2 {
+		return most
+	}
+	tokens := 0
+	for _, length := range lengths {
+		tokens += length
+	}
+	// Texts are not divided: the longest may be what a place has more than its share.
+	return min(most, max(smallestPiece, tokens/places+lengths[len(lengths)-1]))
+}
 
 // cut divides texts into the pieces that take the least time together: padding a text to a longer neighbour's length costs
 // tokens, and running it apart costs an overhead. lengths are sorted, shortest first; none is 0. No piece holds more than

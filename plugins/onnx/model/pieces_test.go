@@ -58,6 +58,29 @@ func TestCut_IsTheCheapest(t *testing.T) {
 	})
 }
 
+// A call that is smaller than what the places could do at once is shared among them, and no run is for a handful of tokens.
+func TestBudget_GivesEveryPlaceSomething(t *testing.T) {
+	few, many := slices.Repeat([]int{20}, 12), slices.Repeat([]int{20}, 500)
+	for _, c := range []struct {
+		lengths      []int
+		most, places int
+		want         int // pieces
+	}{
+		{few, 512, 1, 1},
+		{few, 512, 2, 2},
+		{few, 512, 3, 3},
+		{few, 512, 100, 4}, // of 64 tokens: three texts
+		{few, 1, 4, 12},    // each by itself
+		{many, 512, 2, 20}, // of 512 tokens
+		{[]int{300}, 512, 8, 1},
+		{nil, 512, 8, 0},
+	} {
+		if got := len(cut(c.lengths, budget(c.lengths, c.most, c.places))); got != c.want {
+			t.Errorf("%d texts, at most %d tokens, %d places: got %d pieces, want %d", len(c.lengths), c.most, c.places, got, c.want)
+		}
+	}
+}
+
 // Texts as they are, most of them short and a few long, in calls of 64: at most 3 % of what runs is padding.
 func TestCut_PadsLittle(t *testing.T) {
 	lengths := make([]int, 64)

@@ -12,23 +12,25 @@ import (
 // queueUp has calls wait in the order of left while the only place is taken, and returns the order in which they get it.
 func queueUp(t *testing.T, left ...int) []int {
 	t.Helper()
-	turns := newTurns(1)
-	if err := turns.take(t.Context(), 0, 1); err != nil {
+	turns := newTurns(1, 0)
+	first, err := turns.take(t.Context(), 0, 1)
+	if err != nil {
 		t.Fatal(err)
 	}
 	var order []int
 	var group sync.WaitGroup
 	for came, tokens := range left {
 		group.Go(func() {
-			if err := turns.take(t.Context(), came, tokens); err != nil {
+			mine, err := turns.take(t.Context(), came, tokens)
+			if err != nil {
 				t.Error(err)
 			}
 			order = append(order, came) // one at a time: there is one place
-			turns.give()
+			turns.give(mine)
 		})
 		synctest.Wait()
 	}
-	turns.give()
+	turns.give(first)
 	group.Wait()
 	return order
 }
@@ -49,24 +51,23 @@ func TestTurns_ASmallCallPaysForNoLargeOnes(t *testing.T) {
 		if want := []int{1, 2, 3, 0, 4, 5}; !slices.Equal(got, want) {
 			t.Errorf("got order %v, want %v", got, want)
 		}
-		turns := newTurns(1)
-		if err := turns.take(t.Context(), 0, 9000); err != nil {
-			t.Fatal(err)
-		}
+		turns := newTurns(1, 0)
+		first := mustTake(t, turns, 0, 9000)
 		turns.passed[0] = oldestEvery - 1
 		order := make(chan int, 2)
 		var group sync.WaitGroup
 		for came, left := range []int{9000, 10} {
 			group.Go(func() {
-				if err := turns.take(t.Context(), came+1, left); err != nil {
+				mine, err := turns.take(t.Context(), came+1, left)
+				if err != nil {
 					t.Error(err)
 				}
 				order <- left
-				turns.give()
+				turns.give(mine)
 			})
 			synctest.Wait()
 		}
-		turns.give()
+		turns.give(first)
 		group.Wait()
 		if first := <-order; first != 10 {
 			t.Errorf("the call with %d left went first", first)
@@ -85,13 +86,17 @@ func TestTurns_EqualCallsInTheOrderTheyCame(t *testing.T) {
 // However many small calls come, a large one gets each fourth turn.
 func TestTurns_LargeCallIsNotStarved(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		turns := newTurns(1)
+		turns := newTurns(1, 0)
 		var mu sync.Mutex
 		large, all := 0, 0
 		ctx, stop := context.WithCancel(t.Context())
 		var group sync.WaitGroup
 		caller := func(came, left int) {
-			for turns.take(ctx, came, left) == nil {
+			for {
+				mine, err := turns.take(ctx, came, left)
+				if err != nil {
+					return
+				}
 				mu.Lock()
 				all++
 				if left > 1 {
@@ -102,7 +107,7 @@ func TestTurns_LargeCallIsNotStarved(t *testing.T) {
 				}
 				mu.Unlock()
 				synctest.Wait() // until all others wait again
-				turns.give()
+				turns.give(mine)
 			}
 		}
 		group.Go(func() { caller(0, 1_000_000) })
@@ -118,24 +123,95 @@ func TestTurns_LargeCallIsNotStarved(t *testing.T) {
 
 func TestTurns_CancelledCallLeavesTheQueue(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		turns := newTurns(1)
-		if err := turns.take(t.Context(), 0, 1); err != nil {
-			t.Fatal(err)
-		}
+		turns := newTurns(1, 0)
+		first := mustTake(t, turns, 0, 1)
 		ctx, cancel := context.WithCancel(t.Context())
 		done := make(chan error)
-		go func() { done <- turns.take(ctx, 1, 1) }()
+		go func() {
+			_, err := turns.take(ctx, 1, 1)
+			done <- err
+		}()
 		synctest.Wait()
 		cancel()
 		if err := <-done; !errors.Is(err, context.Canceled) {
 			t.Errorf("got %v, want context.Canceled", err)
 		}
-		if err := turns.take(ctx, 2, 1); !errors.Is(err, context.Canceled) {
+		if _, err := turns.take(ctx, 2, 1); !errors.Is(err, context.Canceled) {
 			t.Errorf("got %v, want context.Canceled at once", err)
 		}
-		turns.give()
-		if err := turns.take(t.Context(), 3, 1); err != nil {
-			t.Errorf("the place is lost: %v", err)
+		turns.give(first)
+		if next := mustTake(t, turns, 3, 1); !next.alone {
+			t.Error("the place is lost: the next call is not alone")
+		}
+	})
+}
+
+func mustTake(t *testing.T, turns *turns, came, left int) turn {
+	t.Helper()
+	mine, err := turns.take(t.Context(), came, left)
+	if err != nil {
+		t.Fatalf("call %d: %v", came, err)
+	}
+	return mine
+}
+
+// One small call runs beside those that have all the places; the next one waits, and so does a large one.
+func TestTurns_SmallCallRunsBesideThePlaces(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		turns := newTurns(2, 100)
+		first, second := mustTake(t, turns, 0, 1000), mustTake(t, turns, 1, 1000)
+		got := make(chan int)
+		wait := func(came, left int) {
+			go func() {
+				mine, err := turns.take(t.Context(), came, left)
+				if err != nil {
+					t.Error(err)
+				}
+				got <- came
+				turns.give(mine)
+			}()
+			synctest.Wait()
+		}
+		wait(2, 101)
+		beside := mustTake(t, turns, 3, 100) // does not wait
+		wait(4, 100)
+		select {
+		case came := <-got:
+			t.Fatalf("call %d runs though all places are taken", came)
+		default:
+		}
+		turns.give(beside)
+		if came := <-got; came != 4 {
+			t.Errorf("the place beside the others went to call %d, want the small one, 4", came)
+		}
+		turns.give(first)
+		if came := <-got; came != 2 {
+			t.Errorf("the place went to call %d, want 2", came)
+		}
+		turns.give(second)
+	})
+}
+
+// A turn says whether its run has the CPUs for itself.
+func TestTurns_TellWhoIsAlone(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		turns := newTurns(2, 100)
+		for came := range 8 { // also when it is the oldest's turn
+			mine := mustTake(t, turns, came, 1000)
+			if !mine.alone {
+				t.Fatalf("call %d is not alone", came)
+			}
+			turns.give(mine)
+		}
+		first, second := mustTake(t, turns, 8, 1000), mustTake(t, turns, 9, 1000)
+		beside := mustTake(t, turns, 10, 1)
+		if second.alone || beside.alone {
+			t.Errorf("second alone: %t, beside the places alone: %t, want neither", second.alone, beside.alone)
+		}
+		turns.give(first)
+		turns.give(second)
+		if next := mustTake(t, turns, 11, 1000); next.alone {
+			t.Error("alone, though somebody runs beside the places")
 		}
 	})
 }

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 
+	ort "github.com/yalue/onnxruntime_go"
 	"golang.org/x/sync/errgroup"
 )
 
@@ -12,22 +13,19 @@ import (
 var probeLengths = []int{3, 4, 7, 9, 16, 17, 31, 40, 56}
 
 // warmUp runs the network on its largest input and on some small ones, so that the first call finds its memory allocated.
-// It returns whether a text gets the same vector, bit for bit, alone and padded among others. That depends on the library,
-// on the processor and on the graph, so it is measured and not assumed.
+// It returns whether a text gets the same vector, bit for bit, alone and padded among others, on one thread and on all. That depends
+// on the library, on the processor and on the graph, so it is measured and not assumed.
 func (m *Model) warmUp(ctx context.Context) (deterministic bool, err error) {
 	longest := make([]int32, m.settings.maxTokens)
 	group, inner := errgroup.WithContext(ctx)
-	for range cap(m.lanes) {
+	for range m.turns.places {
 		group.Go(func() error {
-			_, err := m.probe(inner, slices.Repeat([][]int32{longest}, max(1, m.budget/len(longest))))
+			_, err := m.probe(inner, m.network.shared(), slices.Repeat([][]int32{longest}, max(1, m.budget/len(longest))))
 			return err
 		})
 	}
 	if err := group.Wait(); err != nil {
 		return false, err
-	}
-	if m.budget == 1 {
-		return true, nil // every text runs alone
 	}
 	var texts [][]int32
 	token := int32(0)
@@ -39,32 +37,44 @@ func (m *Model) warmUp(ctx context.Context) (deterministic bool, err error) {
 		}
 		texts = append(texts, text)
 	}
-	together, err := m.probe(ctx, texts)
-	if err != nil {
-		return false, err
-	}
-	for i, text := range texts {
-		alone, err := m.probe(ctx, [][]int32{text})
+	// Pieces as Embed makes them: where every text runs by itself it has no neighbours here either.
+	var among [][]float32
+	for piece := range slices.Chunk(texts, min(m.budget, len(texts))) {
+		vectors, err := m.probe(ctx, m.network.shared(), piece)
 		if err != nil {
 			return false, err
 		}
-		if !slices.Equal(alone[0], together[i]) {
-			return false, nil
+		among = append(among, vectors...)
+	}
+	for i, text := range texts {
+		for _, session := range []*ort.DynamicAdvancedSession{m.network.wide, m.network.shared()} {
+			alone, err := m.probe(ctx, session, [][]int32{text})
+			if err != nil {
+				return false, err
+			}
+			if !slices.Equal(alone[0], among[i]) {
+				return false, nil
+			}
 		}
 	}
 	return true, nil
 }
 
 // probe runs texts in one piece and returns their vectors.
-func (m *Model) probe(ctx context.Context, texts [][]int32) ([][]float32, error) {
+func (m *Model) probe(ctx context.Context, session *ort.DynamicAdvancedSession, texts [][]int32) ([][]float32, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
 	width := 0
 	for _, text := range texts {
 		width = max(width, len(text))
 	}
-	vectors := make([][]float32, len(texts))
-	err := m.run(ctx, 0, 0, texts, width, func(i int, v []float32) { vectors[i] = slices.Clone(v) })
-	if err != nil {
+	l := m.lanes.take()
+	defer m.lanes.give(l)
+	if err := l.run(session, texts, width); err != nil {
 		return nil, fmt.Errorf("warm up: %w", err)
 	}
+	vectors := make([][]float32, len(texts))
+	l.vectors(texts, width, func(i int, v []float32) { vectors[i] = slices.Clone(v) })
 	return vectors, nil
 }
