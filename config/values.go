@@ -158,10 +158,7 @@ func oneOf(s string, choices ...string) (string, error) {
 
 // parseStored reads the type of a destination.
 func parseStored(v string) (pipeline.Stored, error) {
-	if v == "sparsevec" {
-		return "", errors.New("no embedder gives sparse vectors yet: expected vector, halfvec or bit")
-	}
-	choice, err := oneOf(v, string(pipeline.StoredVector), string(pipeline.StoredHalfvec), string(pipeline.StoredBit))
+	choice, err := oneOf(v, string(pipeline.StoredVector), string(pipeline.StoredHalfvec), string(pipeline.StoredBit), string(pipeline.StoredSparse))
 	return pipeline.Stored(choice), err
 }
 

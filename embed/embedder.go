@@ -38,11 +38,12 @@ type Description struct {
 	MaxBatch      int  // texts per call; 0: no limit
 	MaxBatchBytes int  // bytes of text per call; 0: no limit
 	Deterministic bool // the same text always gives the same vector
+	Sparse        bool // vectors are pairs of places and numbers: see Pairs
 }
 
 // Result is the answer for one text.
 type Result struct {
-	Vector    []float32 // Dims wide, finite and not all zero; nil when Empty or Err is set
+	Vector    []float32 // Dims wide, or pairs; finite and not all zero; nil when Empty or Err is set
 	Empty     bool      // the text holds no token: it has no vector, and that is no error
 	Truncated bool      // the text was longer than MaxTokens and cut
 	Tokens    int       // tokens the model saw; 0 when unknown

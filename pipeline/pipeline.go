@@ -3,7 +3,11 @@
 // every byte. It runs no SQL.
 package pipeline
 
-import "github.com/jackc/pgx/v5"
+import (
+	"github.com/jackc/pgx/v5"
+
+	"github.com/embedsidecar/embedsidecar/embed"
+)
 
 // Lane is how urgent a task is.
 type Lane int16
@@ -38,7 +42,7 @@ type Spec struct {
 	IntoColumn  string   // either: a vector column of the source table
 	IntoSchema  string   // or: an embedding table; "" means the source table's schema
 	IntoTable   string
-	IntoType    Stored // type of a destination that is to be made, and that one that is there must have; "": vector, and any
+	IntoType    Stored // type of a destination that is to be made, and that one that is there must have; "": what fits the model, and any
 	Index       string // "hnsw": an index is built when the backfill is done; "": none is
 	Plugin      string // "onnx", "fake" or a path; "" means onnx
 	Model       string // name or folder; "" means the default model
@@ -76,6 +80,11 @@ type KeyColumn struct {
 	Collation string // schema-qualified and quoted; "" when the type has none
 	Equal     string // schema-qualified: OPERATOR("pg_catalog".=)
 	Greater   string // schema-qualified: OPERATOR("pg_catalog".>)
+}
+
+// MadeBy tells whether an embedder's vectors may stand beside those that the pipeline has.
+func (p *Pipeline) MadeBy(d embed.Description) bool {
+	return d.Fingerprint == p.Fingerprint && d.Dims == p.Dims && p.Stored.Takes(d.Sparse)
 }
 
 // Source returns the source table's name, quoted.

@@ -6,10 +6,13 @@ import (
 	"fmt"
 	"math"
 	"strconv"
+
+	"github.com/embedsidecar/embedsidecar/embed"
 )
 
-// Stored is the type in which a destination keeps vectors. Vectors always travel to the server as pgvector's type vector; the server
-// turns them into what is stored. What is hashed, compared and marked is what is stored, not what was given.
+// Stored is the type in which a destination keeps vectors. Dense vectors always travel to the server as pgvector's type vector; the
+// server turns them into what is stored. What is hashed, compared and marked is what is stored, not what was given. Vectors of a
+// sparse model are pairs (embed.Pairs), and travel and are kept as they are.
 type Stored string
 
 // The types of destinations. The empty Stored means StoredVector.
@@ -17,7 +20,23 @@ const (
 	StoredVector  Stored = "vector"  // single precision: what the model gave
 	StoredHalfvec Stored = "halfvec" // half precision: half the room, and indexable up to 4,000 dimensions
 	StoredBit     Stored = "bit"     // a bit for each number: 1 where it is above zero
+
+	StoredSparse Stored = "sparsevec" // only the numbers that are not zero: for sparse models, and for them alone
 )
+
+// MaxSparseIndexed is how many numbers that are not zero a sparsevec may have for an HNSW index to take it.
+const MaxSparseIndexed = 1000
+
+// StoredFor returns the type that keeps all that a model gives.
+func StoredFor(sparse bool) Stored {
+	if sparse {
+		return StoredSparse
+	}
+	return StoredVector
+}
+
+// Takes tells whether vectors of a sparse model, or of a dense one, can be kept.
+func (s Stored) Takes(sparse bool) bool { return (s == StoredSparse) == sparse }
 
 // Name returns the type's name.
 func (s Stored) Name() string {
@@ -37,6 +56,8 @@ func (s Stored) Indexable() int {
 		return 4000
 	case StoredBit:
 		return 64000
+	case StoredSparse:
+		return embed.MaxSparseDims // it is the numbers that are not zero that count: MaxSparseIndexed
 	default:
 		return 2000
 	}
@@ -44,30 +65,48 @@ func (s Stored) Indexable() int {
 
 // OperatorClass returns the operator class of an HNSW index that fits the distance we search by.
 func (s Stored) OperatorClass() string {
-	if s == StoredBit {
+	switch s {
+	case StoredBit:
 		return "bit_hamming_ops"
+	case StoredSparse:
+		return "sparsevec_ip_ops"
+	default:
+		return s.Name() + "_cosine_ops"
 	}
-	return s.Name() + "_cosine_ops"
 }
 
-// Metric names the distance we search by: cosine distance, from 0 to 2, or the number of bits that differ.
+// Metric names the distance we search by: cosine distance, from 0 to 2, the number of bits that differ, or the negative inner product,
+// for which sparse models are made.
 func (s Stored) Metric() string {
-	if s == StoredBit {
+	switch s {
+	case StoredBit:
 		return "hamming"
+	case StoredSparse:
+		return "negative_inner_product"
+	default:
+		return "cosine"
 	}
-	return "cosine"
 }
 
 // DistanceOperator returns the operator of that distance, ready for SQL.
 func (p *Pipeline) DistanceOperator() string {
-	if p.Stored == StoredBit {
-		return "OPERATOR(" + p.Extension + ".<~>)"
+	operator := "<=>"
+	switch p.Stored {
+	case StoredBit:
+		operator = "<~>"
+	case StoredSparse:
+		operator = "<#>"
 	}
-	return "OPERATOR(" + p.Extension + ".<=>)"
+	return "OPERATOR(" + p.Extension + "." + operator + ")"
 }
 
 // VectorType returns the type in which vectors travel, ready for a cast: "public"."vector".
-func (p *Pipeline) VectorType() string { return p.Extension + `."vector"` }
+func (p *Pipeline) VectorType() string {
+	if p.Stored == StoredSparse {
+		return p.StoredType()
+	}
+	return p.Extension + `."vector"`
+}
 
 // StoredType returns the type of the destination without its width, ready for a cast.
 func (p *Pipeline) StoredType() string {
@@ -77,7 +116,7 @@ func (p *Pipeline) StoredType() string {
 	return p.Extension + `."` + p.Stored.Name() + `"`
 }
 
-// ToStored returns the SQL that turns an expression of the type vector into what is stored.
+// ToStored returns the SQL that turns an expression of the type that travels into what is stored.
 func (p *Pipeline) ToStored(vector string) string {
 	switch p.Stored {
 	case StoredHalfvec:
@@ -126,9 +165,13 @@ func (s Stored) Given(canonical []float32) []float32 {
 	return given
 }
 
-// ParseText reads a stored vector as Postgres prints it: [1,2.5] or 0110.
+// ParseText reads a stored vector as Postgres prints it: [1,2.5], 0110 or {3:1,9:2.5}/30522.
 func (s Stored) ParseText(text []byte) ([]float32, error) {
-	if s != StoredBit {
+	switch s {
+	case StoredBit:
+	case StoredSparse:
+		return parseSparseText(text)
+	default:
 		return ParseVector(text)
 	}
 	bits := make([]float32, len(text))
@@ -146,6 +189,9 @@ func (s Stored) ParseText(text []byte) ([]float32, error) {
 
 // ParseBinary reads a stored vector as Postgres sends it in binary.
 func (s Stored) ParseBinary(b []byte) ([]float32, error) {
+	if s == StoredSparse {
+		return parseSparseBinary(b)
+	}
 	const head = 4
 	if len(b) < head {
 		return nil, fmt.Errorf("a stored %s of %d bytes", s.Name(), len(b))

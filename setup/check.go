@@ -291,7 +291,7 @@ func (c *checker) checkPipelines(ctx context.Context) {
 		seen[spec.Name] = true
 		name := fmt.Sprintf("pipeline %q", spec.Name)
 		d := c.o.Descriptions[spec.Name]
-		p, warnings, err := resolve(ctx, c.o.Pool, spec, d.Dims)
+		p, warnings, err := resolve(ctx, c.o.Pool, spec, Vectors{Dims: d.Dims, Sparse: d.Sparse})
 		if err != nil {
 			c.failed(name, err)
 			continue

@@ -10,18 +10,26 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgtype"
 
+	"github.com/embedsidecar/embedsidecar/embed"
 	"github.com/embedsidecar/embedsidecar/pipeline"
 )
 
-// maxDims is the widest vector that pgvector stores.
+// maxDims is the widest dense vector that pgvector stores.
 const maxDims = 16000
+
+// Vectors is what a model's vectors look like, as far as a destination must fit them.
+type Vectors struct {
+	Dims   int  // 0: not known
+	Sparse bool // only the numbers that are not zero
+
+	either bool // whether they are sparse is not known: what is there was made to fit
+}
 
 // vectorType is pgvector in this database: its schema, and the types that a destination may have.
 type vectorType struct {
 	Schema  string
 	Version string
 	OIDs    map[pipeline.Stored]uint32 // 0: this version does not have it
-	Sparse  uint32                     // of sparsevec, which no embedder gives
 }
 
 // extension returns the schema, quoted.
@@ -48,12 +56,12 @@ func (v vectorType) definition(stored pipeline.Stored, dims int) string {
 // findVector looks up the types. It returns *ConfigError when the extension is not installed.
 func findVector(ctx context.Context, q querier) (vectorType, error) {
 	var v vectorType
-	var vector, half uint32
+	var vector, half, sparse uint32
 	err := q.QueryRow(ctx, `SELECT n.nspname::text, e.extversion, coalesce(max(t.oid::bigint) FILTER (WHERE t.typname = 'vector'), 0)::oid,
 		coalesce(max(t.oid::bigint) FILTER (WHERE t.typname = 'halfvec'), 0)::oid, coalesce(max(t.oid::bigint) FILTER (WHERE t.typname = 'sparsevec'), 0)::oid
 		FROM pg_extension e JOIN pg_namespace n ON n.oid = e.extnamespace LEFT JOIN pg_type t ON t.typnamespace = e.extnamespace
-		WHERE e.extname = 'vector' GROUP BY 1, 2`).Scan(&v.Schema, &v.Version, &vector, &half, &v.Sparse)
-	v.OIDs = map[pipeline.Stored]uint32{pipeline.StoredVector: vector, pipeline.StoredHalfvec: half}
+		WHERE e.extname = 'vector' GROUP BY 1, 2`).Scan(&v.Schema, &v.Version, &vector, &half, &sparse)
+	v.OIDs = map[pipeline.Stored]uint32{pipeline.StoredVector: vector, pipeline.StoredHalfvec: half, pipeline.StoredSparse: sparse}
 	if half != 0 { // binary_quantize came with it
 		v.OIDs[pipeline.StoredBit] = pgtype.BitOID
 	}
@@ -74,20 +82,16 @@ func (v vectorType) unknown(stored pipeline.Stored) (problem string, hint []stri
 	switch {
 	case stored == "" || v.OIDs[stored] != 0:
 		return "", nil
-	case stored == pipeline.StoredHalfvec || stored == pipeline.StoredBit:
+	case stored == pipeline.StoredHalfvec || stored == pipeline.StoredBit || stored == pipeline.StoredSparse:
 		return fmt.Sprintf("a destination of type %s needs pgvector 0.7 or newer; this database has %s", stored, v.Version),
 			[]string{"ALTER EXTENSION vector UPDATE; (after installing a newer one on the server)"}
 	}
-	return fmt.Sprintf("a destination cannot be of type %s", stored), []string{"vector, halfvec and bit are possible"}
+	return fmt.Sprintf("a destination cannot be of type %s", stored), []string{"vector, halfvec, bit and sparsevec are possible"}
 }
 
 // notVector says what is wrong with a column whose type is none of ours.
 func (v vectorType) notVector(what string, c column) (problem string, hint []string) {
-	problem = fmt.Sprintf("%s is of type %s, not %s", what, c.TypeName, quote(v.Schema, "vector"))
-	if v.Sparse != 0 && c.Type == v.Sparse {
-		return problem + ": no embedder gives sparse vectors, and a dense one would only be larger as sparsevec", []string{"use vector, halfvec or bit"}
-	}
-	return problem, []string{"name another column: one that is not there yet is added"}
+	return fmt.Sprintf("%s is of type %s, not %s", what, c.TypeName, quote(v.Schema, "vector")), []string{"name another column: one that is not there yet is added"}
 }
 
 // destination is where a pipeline's vectors go and whether it is there yet.
@@ -103,12 +107,9 @@ type destination struct {
 	Indexed bool // it has an index by text_hash
 }
 
-// findDestination looks at the destination of a pipeline whose table and key are known. dims is the width of the model's
-// vectors; 0 takes the width there is.
-func findDestination(ctx context.Context, q querier, spec pipeline.Spec, t *table, v vectorType, dims int) (d destination, problem string, hint []string, err error) {
-	if dims > maxDims {
-		return d, fmt.Sprintf("the model's vectors are %d wide; pgvector stores up to %d", dims, maxDims), nil, nil
-	}
+// findDestination looks at the destination of a pipeline whose table and key are known, for a model's vectors; a width that is not known
+// is taken to be the one there is.
+func findDestination(ctx context.Context, q querier, spec pipeline.Spec, t *table, v vectorType, model Vectors) (d destination, problem string, hint []string, err error) {
 	if problem, hint := v.unknown(spec.IntoType); problem != "" {
 		return d, problem, hint, nil
 	}
@@ -122,19 +123,43 @@ func findDestination(ctx context.Context, q querier, spec pipeline.Spec, t *tabl
 	}
 	if !d.Exists {
 		if d.Stored = spec.IntoType; d.Stored == "" {
-			d.Stored = pipeline.StoredVector
+			d.Stored = pipeline.StoredFor(model.Sparse)
 		}
-		return d, "", nil, nil
+		if problem, hint := v.unknown(d.Stored); problem != "" {
+			return d, problem, hint, nil
+		}
+		problem, hint := d.unfit(spec, model)
+		return d, problem, hint, nil
 	}
 	if spec.IntoType != "" && spec.IntoType != d.Stored {
 		return d, fmt.Sprintf("the destination %s is of type %s, not %s as configured", destinationName(spec), d.Stored, spec.IntoType),
 			[]string{"leave the type out to take the destination as it is, or name another destination: one that is not there yet is made"}, nil
 	}
-	if d.Dims == 0 || dims == 0 || d.Dims == dims {
-		return d, "", nil, nil
+	problem, hint = d.unfit(spec, model)
+	return d, problem, hint, nil
+}
+
+// unfit returns why a destination cannot hold the model's vectors, or "".
+func (d destination) unfit(spec pipeline.Spec, model Vectors) (problem string, hint []string) {
+	widest := maxDims
+	if d.Stored == pipeline.StoredSparse {
+		widest = embed.MaxSparseDims
 	}
-	return d, fmt.Sprintf("the model's vectors are %d wide, those of the destination %s %d", dims, destinationName(spec), d.Dims),
-		[]string{"choose a model of that width, or another destination"}, nil
+	switch {
+	case model.Dims == 0:
+	case !model.either && model.Sparse && !d.Stored.Takes(true):
+		return fmt.Sprintf("the model's vectors are sparse, and the destination %s is of type %s", destinationName(spec), d.Stored),
+			[]string{"sparse vectors are stored as sparsevec: leave the type out, and name a destination that is not there yet: it is made so", "or choose a model of dense vectors"}
+	case !model.either && !d.Stored.Takes(model.Sparse):
+		return fmt.Sprintf("the model's vectors are dense, and the destination %s is of type sparsevec, as which they would only be larger", destinationName(spec)),
+			[]string{"use vector, halfvec or bit", "or choose a sparse model"}
+	case model.Dims > widest:
+		return fmt.Sprintf("the model's vectors are %d wide; pgvector stores up to %d", model.Dims, widest), nil
+	case d.Dims != 0 && d.Dims != model.Dims:
+		return fmt.Sprintf("the model's vectors are %d wide, those of the destination %s %d", model.Dims, destinationName(spec), d.Dims),
+			[]string{"choose a model of that width, or another destination"}
+	}
+	return "", nil
 }
 
 func destinationName(spec pipeline.Spec) string {

@@ -126,7 +126,7 @@ func (n needs) missing(ctx context.Context, q querier, role string) ([]string, e
 func Grants(ctx context.Context, db DB, p *pipeline.Pipeline, role string) ([]string, error) {
 	var statements []string
 	err := readOnly(ctx, db, func(tx pgx.Tx) error {
-		f, err := inspect(ctx, tx, p.Spec, p.Dims, nil)
+		f, err := inspect(ctx, tx, p.Spec, Vectors{Dims: p.Dims, either: true}, nil)
 		if err != nil {
 			return err
 		}

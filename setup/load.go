@@ -164,7 +164,7 @@ func lockedOut(err error) bool {
 // load confirms one stored pipeline. Only a failure to find out is an error.
 func load(ctx context.Context, tx pgx.Tx, s *storedPipeline) (pipeline.Pipeline, error) {
 	off := off(s)
-	f, err := inspect(ctx, tx, s.spec(), s.Dims, s)
+	f, err := inspect(ctx, tx, s.spec(), Vectors{Dims: s.Dims, either: true}, s)
 	var (
 		missing *MissingError
 		config  *ConfigError

@@ -72,7 +72,7 @@ func (in *initializer) lookAtPipeline(ctx context.Context, tx pgx.Tx, spec pipel
 			stored = &all[i]
 		}
 	}
-	f, err := inspect(ctx, tx, spec, description.Dims, nil)
+	f, err := inspect(ctx, tx, spec, Vectors{Dims: description.Dims, Sparse: description.Sparse}, nil)
 	var missing *MissingError
 	if errors.As(err, &missing) && stored != nil {
 		if t, lookErr := tableByOID(ctx, tx, stored.TableOID); lookErr == nil {

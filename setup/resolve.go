@@ -25,20 +25,20 @@ type findings struct {
 }
 
 // Resolve confirms a pipeline against the database: table, key, what its text and filter read, destination, privileges of the
-// current role. dims is the width of the model's vectors; 0 takes the width of the destination. The result has no ID,
+// current role. model is what its vectors look like; a width of 0 takes that of the destination. The result has no ID,
 // generation and fingerprint, which are in the pipeline's row.
 //
 // It returns *ConfigError (also as *MissingError) for what a person must change and *PermissionError with the grants to run.
 // Nothing changes in the database. The destination must exist; init makes it.
-func Resolve(ctx context.Context, db DB, spec pipeline.Spec, dims int) (pipeline.Pipeline, error) {
-	p, _, err := resolve(ctx, db, spec, dims)
+func Resolve(ctx context.Context, db DB, spec pipeline.Spec, model Vectors) (pipeline.Pipeline, error) {
+	p, _, err := resolve(ctx, db, spec, model)
 	return p, err
 }
 
 // resolve is Resolve with what is worth a warning.
-func resolve(ctx context.Context, db DB, spec pipeline.Spec, dims int) (p pipeline.Pipeline, warnings []string, err error) {
+func resolve(ctx context.Context, db DB, spec pipeline.Spec, model Vectors) (p pipeline.Pipeline, warnings []string, err error) {
 	err = readOnly(ctx, db, func(tx pgx.Tx) error {
-		f, err := inspect(ctx, tx, spec, dims, nil)
+		f, err := inspect(ctx, tx, spec, model, nil)
 		if err != nil {
 			return err
 		}
@@ -78,7 +78,7 @@ func permitted(ctx context.Context, q querier, f *findings) error {
 
 // inspect looks at everything but privileges. stored is the pipeline's row if it has one: then the table is found by its
 // number, whatever it is called now, and what text and filter read is taken from there.
-func inspect(ctx context.Context, tx pgx.Tx, spec pipeline.Spec, dims int, stored *storedPipeline) (*findings, error) {
+func inspect(ctx context.Context, tx pgx.Tx, spec pipeline.Spec, model Vectors, stored *storedPipeline) (*findings, error) {
 	fail := func(problem string, hint []string) error {
 		return &ConfigError{Pipeline: spec.Name, Problem: problem, Hint: hint}
 	}
@@ -129,7 +129,7 @@ func inspect(ctx context.Context, tx pgx.Tx, spec pipeline.Spec, dims int, store
 	if err != nil {
 		return nil, err
 	}
-	d, problem, hint, err := findDestination(ctx, tx, spec, t, f.vector, dims)
+	d, problem, hint, err := findDestination(ctx, tx, spec, t, f.vector, model)
 	f.destination = d
 	f.pipeline.Stored = d.Stored
 	if problem != "" || err != nil {
@@ -139,8 +139,8 @@ func inspect(ctx context.Context, tx pgx.Tx, spec pipeline.Spec, dims int, store
 	if spec.ToColumn() && (slices.Contains(f.reads, spec.IntoColumn) || slices.Contains(f.pipeline.Watched, spec.IntoColumn)) {
 		return nil, fail(fmt.Sprintf("the destination %q is among the columns that the text is made of: every vector would ask for another", spec.IntoColumn), nil)
 	}
-	f.pipeline.Dims = dims
-	if dims == 0 {
+	f.pipeline.Dims = model.Dims
+	if model.Dims == 0 {
 		f.pipeline.Dims = f.destination.Dims
 	}
 	if f.pipeline.Dims == 0 {

@@ -18,7 +18,7 @@ func TestResolve_DefaultText(t *testing.T) {
 	b := newBase(t, makeDocs, "INSERT INTO docs VALUES (1, 'a', ''), (2, NULL, 'b'), (3, 'a', 'b')")
 	spec := docs()
 	spec.Columns = []string{"body", "title"}
-	p, err := setup.Resolve(t.Context(), b.pool, spec, 3)
+	p, err := setup.Resolve(t.Context(), b.pool, spec, setup.Vectors{Dims: 3})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -81,7 +81,7 @@ func TestResolve_KeysOfManyTypes(t *testing.T) {
 			public := "public." + name
 			b.MustExec(fmt.Sprintf("CREATE TABLE %s (%s, body text, embedding vector(3), PRIMARY KEY (%s))", name, tt.columns, tt.key))
 			b.MustExec(fmt.Sprintf("INSERT INTO %s VALUES (%s, 'low'), (%s, 'high')", name, tt.low, tt.high))
-			p, err := setup.Resolve(t.Context(), b.pool, pipeline.Spec{Name: name, Schema: "public", Table: name, Columns: []string{"body"}, IntoColumn: "embedding"}, 3)
+			p, err := setup.Resolve(t.Context(), b.pool, pipeline.Spec{Name: name, Schema: "public", Table: name, Columns: []string{"body"}, IntoColumn: "embedding"}, setup.Vectors{Dims: 3})
 			if err != nil {
 				t.Errorf("%s: %v", tt.columns, err)
 				continue
@@ -159,7 +159,7 @@ func TestResolve_TablesThatCannotBeSources(t *testing.T) {
 		"parts2":       {`partition "public"."parts2_1" is unlogged`},
 		"dcos":         {"no table", "did you mean public.docs?"},
 	} {
-		_, err := setup.Resolve(t.Context(), b.pool, pipeline.Spec{Name: table, Schema: "public", Table: table, Columns: []string{"body"}, IntoColumn: "embedding"}, 3)
+		_, err := setup.Resolve(t.Context(), b.pool, pipeline.Spec{Name: table, Schema: "public", Table: table, Columns: []string{"body"}, IntoColumn: "embedding"}, setup.Vectors{Dims: 3})
 		if err == nil {
 			t.Errorf("%s: no error", table)
 			continue
@@ -170,7 +170,7 @@ func TestResolve_TablesThatCannotBeSources(t *testing.T) {
 		}
 		wantError[*setup.ConfigError](t, err, append(words, `pipeline "`+table+`"`)...)
 	}
-	_, err := setup.Resolve(t.Context(), b.pool, pipeline.Spec{Name: "x", Schema: "pg_catalog", Table: "pg_class", Columns: []string{"relname"}, IntoColumn: "e"}, 3)
+	_, err := setup.Resolve(t.Context(), b.pool, pipeline.Spec{Name: "x", Schema: "pg_catalog", Table: "pg_class", Columns: []string{"relname"}, IntoColumn: "e"}, setup.Vectors{Dims: 3})
 	wantError[*setup.ConfigError](t, err, "table of the system")
 }
 
@@ -191,7 +191,7 @@ func TestResolve_ReplicaIdentities(t *testing.T) {
 	for table, want := range map[string][]string{
 		"full_keyed": {"id"}, "indexed": {"b", "a"}, "parts": {"day", "id"}, "pattern": {"a"}, "parts_1_1": {"day", "id"}, "parent": {"id"},
 	} {
-		p, err := setup.Resolve(t.Context(), b.pool, pipeline.Spec{Name: table, Schema: "public", Table: table, Columns: []string{"body"}, IntoColumn: "embedding"}, 3)
+		p, err := setup.Resolve(t.Context(), b.pool, pipeline.Spec{Name: table, Schema: "public", Table: table, Columns: []string{"body"}, IntoColumn: "embedding"}, setup.Vectors{Dims: 3})
 		if err != nil {
 			t.Errorf("%s: %v", table, err)
 			continue
@@ -285,7 +285,7 @@ func TestResolve_Expressions(t *testing.T) {
 		if tt.text == "" {
 			spec.Columns = []string{"title"}
 		}
-		p, err := setup.Resolve(t.Context(), b.super, spec, 3)
+		p, err := setup.Resolve(t.Context(), b.super, spec, setup.Vectors{Dims: 3})
 		if tt.words != nil {
 			if err == nil {
 				t.Errorf("%q / %q: no error", tt.text, tt.filter)
@@ -299,7 +299,7 @@ func TestResolve_Expressions(t *testing.T) {
 			t.Errorf("%q / %q: watched %q, want %q", tt.text, tt.filter, p.Watched, tt.watched)
 		}
 		// Without TEMPORARY the same is refused, as far as a plan can tell, and the rest watches everything.
-		p, err = setup.Resolve(t.Context(), noTemp, spec, 3)
+		p, err = setup.Resolve(t.Context(), noTemp, spec, setup.Vectors{Dims: 3})
 		unseen := slices.Contains(tt.words, "system column") || slices.Contains(tt.words, "among the columns")
 		switch {
 		case err == nil && tt.words != nil && !unseen:
@@ -318,7 +318,7 @@ func TestResolve_Expressions(t *testing.T) {
 func TestResolve_Destinations(t *testing.T) {
 	t.Parallel()
 	b := newBase(t,
-		"CREATE TABLE docs (id bigint PRIMARY KEY, title text, body text, v4 vector(4), any_width vector, half halfvec(3), bits bit(3), sparse sparsevec(3), words text, must vector(3) NOT NULL DEFAULT '[1,2,3]')",
+		"CREATE TABLE docs (id bigint PRIMARY KEY, title text, body text, v4 vector(4), any_width vector, half halfvec(3), bits bit(3), words text, must vector(3) NOT NULL DEFAULT '[1,2,3]')",
 		"CREATE TABLE clash (chunk_no int PRIMARY KEY, body text)",
 		"CREATE TABLE shapeless (id bigint PRIMARY KEY)",
 		"CREATE TABLE good (id bigint, chunk_no int NOT NULL DEFAULT 0, generation int NOT NULL, text_hash bytea NOT NULL, embedded_at timestamptz NOT NULL, embedding vector(3) NOT NULL, note text, PRIMARY KEY (id, chunk_no))",
@@ -343,10 +343,9 @@ func TestResolve_Destinations(t *testing.T) {
 		{"half of another width", func(s *pipeline.Spec) { s.IntoColumn = "half" }, 4, []string{"4 wide", "3"}},
 		{"half, but vector is configured", func(s *pipeline.Spec) { s.IntoColumn, s.IntoType = "half", pipeline.StoredVector }, 3, []string{"of type halfvec, not vector as configured"}},
 		{"bits", func(s *pipeline.Spec) { s.IntoColumn, s.IntoType = "bits", pipeline.StoredBit }, 3, nil},
-		{"sparse", func(s *pipeline.Spec) { s.IntoColumn = "sparse" }, 3, []string{"of type public.sparsevec(3)", "no embedder gives sparse vectors"}},
 		{"too wide for an index", func(s *pipeline.Spec) { s.IntoColumn, s.Index = "any_width", "hnsw" }, 3000, []string{"indexed up to 2000 dimensions", "have 3000", "type: halfvec"}},
 		{"much too wide for an index", func(s *pipeline.Spec) { s.IntoColumn, s.Index = "any_width", "hnsw" }, 5000, []string{"type: bit"}},
-		{"odd type", func(s *pipeline.Spec) { s.IntoColumn, s.IntoType = "half", "sparsevec" }, 3, []string{"vector, halfvec and bit"}},
+		{"odd type", func(s *pipeline.Spec) { s.IntoColumn, s.IntoType = "half", "circle" }, 3, []string{"vector, halfvec, bit and sparsevec"}},
 		{"text", func(s *pipeline.Spec) { s.IntoColumn = "words" }, 3, []string{"of type text"}},
 		{"not null", func(s *pipeline.Spec) { s.IntoColumn = "must" }, 3, []string{"DROP NOT NULL"}},
 		{"key", func(s *pipeline.Spec) { s.IntoColumn = "id" }, 3, []string{"column of the key"}},
@@ -370,7 +369,7 @@ func TestResolve_Destinations(t *testing.T) {
 	} {
 		spec := docs()
 		tt.edit(&spec)
-		p, err := setup.Resolve(t.Context(), b.pool, spec, tt.dims)
+		p, err := setup.Resolve(t.Context(), b.pool, spec, setup.Vectors{Dims: tt.dims})
 		switch {
 		case tt.words == nil && err != nil:
 			t.Errorf("%s: %v", tt.name, err)
@@ -383,7 +382,7 @@ func TestResolve_Destinations(t *testing.T) {
 		}
 	}
 	b.MustExecSuper("DROP EXTENSION vector CASCADE")
-	_, err := setup.Resolve(t.Context(), b.pool, docs(), 3)
+	_, err := setup.Resolve(t.Context(), b.pool, docs(), setup.Vectors{Dims: 3})
 	wantError[*setup.ConfigError](t, err, "CREATE EXTENSION vector")
 }
 
@@ -395,7 +394,7 @@ func TestResolve_Privileges(t *testing.T) {
 	role := b.Role("")
 	pool := b.connect(role)
 	for range 3 { // each error says what to run; after two rounds (schema, table) it works
-		_, err := setup.Resolve(t.Context(), pool, spec, 3)
+		_, err := setup.Resolve(t.Context(), pool, spec, setup.Vectors{Dims: 3})
 		if err == nil {
 			break
 		}
@@ -404,7 +403,7 @@ func TestResolve_Privileges(t *testing.T) {
 			b.MustExec(sql)
 		}
 	}
-	if _, err := setup.Resolve(t.Context(), pool, spec, 3); err != nil {
+	if _, err := setup.Resolve(t.Context(), pool, spec, setup.Vectors{Dims: 3}); err != nil {
 		t.Fatal(err)
 	}
 	for _, sql := range []string{`SELECT secret FROM "S".docs`, `UPDATE "S".docs SET title = ''`} {
@@ -414,16 +413,16 @@ func TestResolve_Privileges(t *testing.T) {
 	}
 
 	b.MustExec(`ALTER TABLE "S".docs ENABLE ROW LEVEL SECURITY`)
-	_, err := setup.Resolve(t.Context(), pool, spec, 3)
+	_, err := setup.Resolve(t.Context(), pool, spec, setup.Vectors{Dims: 3})
 	wantError[*setup.ConfigError](t, err, "row-level security", `ALTER ROLE "`+role+`" BYPASSRLS;`)
-	if _, err := setup.Resolve(t.Context(), b.pool, spec, 3); err != nil {
+	if _, err := setup.Resolve(t.Context(), b.pool, spec, setup.Vectors{Dims: 3}); err != nil {
 		t.Errorf("the owner is not subject to policies: %v", err)
 	}
 	b.MustExec(`ALTER TABLE "S".docs FORCE ROW LEVEL SECURITY`)
-	_, err = setup.Resolve(t.Context(), b.pool, spec, 3)
+	_, err = setup.Resolve(t.Context(), b.pool, spec, setup.Vectors{Dims: 3})
 	wantError[*setup.ConfigError](t, err, "row-level security")
 	b.MustExecSuper("ALTER ROLE " + role + " BYPASSRLS")
-	if _, err := setup.Resolve(t.Context(), pool, spec, 3); err != nil {
+	if _, err := setup.Resolve(t.Context(), pool, spec, setup.Vectors{Dims: 3}); err != nil {
 		t.Errorf("BYPASSRLS: %v", err)
 	}
 }

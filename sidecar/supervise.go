@@ -181,7 +181,10 @@ func (s *Sidecar) start(ctx, hard context.Context, p pipeline.Pipeline) error {
 	if err != nil {
 		return fmt.Errorf("ask the embedder what it is: %w", err)
 	}
-	if d.Fingerprint != p.Fingerprint || d.Dims != p.Dims {
+	if !p.Stored.Takes(d.Sparse) {
+		return fmt.Errorf("the destination is of type %s, which cannot hold the vectors of model %q (sparse: %t): make it as it was, or make a new pipeline", p.Stored, d.Model, d.Sparse)
+	}
+	if !p.MadeBy(d) {
 		return fmt.Errorf("the embedder is not the one its vectors were made with (%s, %d wide; now %s, %d wide): "+
 			"start with the model as it was, or make a new pipeline", short(p.Fingerprint), p.Dims, short(d.Fingerprint), d.Dims)
 	}

@@ -155,7 +155,7 @@ func (a *answers) Pipeline(ctx context.Context, name string) (*pipeline.Pipeline
 	if err != nil {
 		return nil, nil, err
 	}
-	if about.Fingerprint != p.Fingerprint || about.Dims != p.Dims {
+	if !p.MadeBy(about) {
 		return nil, nil, &serve.UnavailableError{Problem: fmt.Sprintf("pipeline %q cannot be searched: its vectors were made by another model than the one that runs here", p.Name)}
 	}
 	return p, model, nil

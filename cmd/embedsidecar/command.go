@@ -79,7 +79,7 @@ func pipelineFlags(visible bool) []cli.Flag {
 		&cli.StringSliceFlag{Name: "columns", Category: category, Hidden: hide, Usage: "`COLUMN,...` of --table that are embedded"},
 		&cli.StringFlag{Name: "into", Category: category, Hidden: hide, Usage: "`COLUMN` vector column of --table for the vectors"},
 		&cli.StringFlag{Name: "into-table", Category: category, Hidden: hide, Usage: "`TABLE` embedding table for the vectors, instead of --into"},
-		&cli.StringFlag{Name: "into-type", Category: category, Hidden: hide, DefaultText: "vector", Usage: "`vector|halfvec|bit` type of destinations that are to be made"},
+		&cli.StringFlag{Name: "into-type", Category: category, Hidden: hide, DefaultText: "as the model", Usage: "`vector|halfvec|bit|sparsevec` type of destinations that are to be made"},
 		&cli.StringFlag{Name: "index", Category: category, Hidden: hide, DefaultText: "none", Usage: "`hnsw|none` index to build on destinations when their backfill is done"},
 		&cli.StringSliceFlag{Name: "pipeline", Category: category, Hidden: hide, Usage: "`SPEC` the form for several, each with this flag: 'public.docs: title, body -> embedding' or '... -> table docs_embedding'; names are quoted as in SQL"},
 		&cli.BoolFlag{Name: "overwrite", Category: category, Hidden: hide, DisableDefaultText: true, Usage: "take over a destination that holds vectors of somebody else"},

@@ -186,7 +186,7 @@ func (e *embedders) matching(ctx context.Context, p *pipeline.Pipeline) (*hosted
 	if err != nil {
 		return nil, err
 	}
-	if d.Fingerprint != p.Fingerprint || d.Dims != p.Dims {
+	if !p.MadeBy(d) {
 		return nil, fail(exitUsage, fmt.Errorf("pipeline %q: the embedder is not the one its vectors were made with: its model %q of plugin %q is now another", p.Name, p.Model, p.Plugin),
 			"start with the model as it was: --model, --model-dir, --plugin, --plugin-dir",
 			"a new model needs a pipeline with another name and destination")

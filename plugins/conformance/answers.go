@@ -45,8 +45,8 @@ func checkOrder(ctx context.Context, t *tester) (finding, error) {
 	}
 	wrong := 0
 	for i, v := range got {
-		own := distance(wants[i], v)
-		if own > small && slices.ContainsFunc(alone, func(other []float32) bool { return distance(other, v) < own/2 }) {
+		own := t.distance(wants[i], v)
+		if own > small && slices.ContainsFunc(alone, func(other []float32) bool { return t.distance(other, v) < own/2 }) {
 			wrong++
 		}
 	}
@@ -56,7 +56,7 @@ func checkOrder(ctx context.Context, t *tester) (finding, error) {
 	}
 	equal := 0
 	for i, v := range alone {
-		if i > 0 && distance(alone[0], v) < 1e-6 {
+		if i > 0 && t.distance(alone[0], v) < 1e-6 {
 			equal++
 		}
 	}
@@ -70,10 +70,10 @@ func checkOrder(ctx context.Context, t *tester) (finding, error) {
 }
 
 // compared is how far two lists of vectors are from each other.
-func compared(a, b [][]float32) (farthest float64, identical bool) {
+func (t *tester) compared(a, b [][]float32) (farthest float64, identical bool) {
 	identical = true
 	for i := range a {
-		farthest = max(farthest, distance(a[i], b[i]))
+		farthest = max(farthest, t.distance(a[i], b[i]))
 		identical = identical && same(a[i], b[i])
 	}
 	return farthest, identical
@@ -81,7 +81,7 @@ func compared(a, b [][]float32) (farthest float64, identical bool) {
 
 // judge words what a difference between vectors of the same texts means.
 func (t *tester) judge(where string, a, b [][]float32, advice string) finding {
-	farthest, identical := compared(a, b)
+	farthest, identical := t.compared(a, b)
 	switch {
 	case identical:
 		return pass("%s: bit for bit the same", where)
@@ -145,7 +145,7 @@ func checkKinds(ctx context.Context, t *tester) (finding, error) {
 		}
 		queries = append(queries, v[0])
 	}
-	farthest, _ := compared(documents, queries)
+	farthest, _ := t.compared(documents, queries)
 	switch {
 	case t.symmetric && farthest > small:
 		return fail("describe symmetric = false", "described as symmetric, but queries have other vectors than documents"), nil

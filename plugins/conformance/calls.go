@@ -12,6 +12,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/embedsidecar/embedsidecar/embed"
+	"github.com/embedsidecar/embedsidecar/plugins/host"
 	pluginpb "github.com/embedsidecar/embedsidecar/plugins/proto"
 )
 
@@ -48,11 +49,11 @@ func (t *tester) ask(ctx context.Context, kind embed.Kind, texts []string) ([]em
 	for _, o := range resp.GetOutcomes() {
 		t.said.heard("the error of a text", o.GetError().GetMessage())
 	}
-	results, err := p.Read(resp, t.about.Dims, texts)
+	results, err := p.Read(resp, t.about, texts)
 	if err != nil {
 		return nil, &callError{
 			what:   fmt.Sprintf("a call with %s was answered by what the sidecar must refuse: %s", size(len(texts), bytes), err),
-			advice: "answer with dims as described, exactly count*dims*4 bytes of vectors, tokens for none or for all texts, and at most one outcome a text",
+			advice: "answer with dims as described, exactly count*dims*4 bytes of vectors (a sparse model: a count for each text, and for each number its index, rising, and its value), tokens for none or for all texts, and at most one outcome a text",
 		}
 	}
 	return results, nil
@@ -123,7 +124,7 @@ func (t *tester) batch(n int) int {
 	if t.about.MaxBatch > 0 {
 		n = min(n, t.about.MaxBatch)
 	}
-	return max(1, min(n, maxAnswer/(4*t.about.Dims)))
+	return max(1, min(n, maxAnswer/host.VectorBytes(t.about)))
 }
 
 // maxAnswer is the largest answer that the sidecar asks for, in bytes of vectors.
@@ -175,8 +176,12 @@ const (
 	small = 0.0142
 )
 
-func distance(a, b []float32) float64 {
+func (t *tester) distance(a, b []float32) float64 {
 	var difference, length float64
+	if t.about.Sparse {
+		embed.EachPlace(a, b, func(x, y float64) { difference, length = difference+(x-y)*(x-y), length+x*x })
+		return math.Sqrt(difference / length)
+	}
 	for i := range a {
 		d := float64(a[i]) - float64(b[i])
 		difference += d * d
@@ -186,6 +191,9 @@ func distance(a, b []float32) float64 {
 }
 
 func same(a, b []float32) bool {
+	if len(a) != len(b) {
+		return false
+	}
 	for i := range a {
 		if math.Float32bits(a[i]) != math.Float32bits(b[i]) {
 			return false

@@ -54,6 +54,7 @@ func TestRun_GoodPluginsPass(t *testing.T) {
 	for name, o := range map[string]conformance.Options{
 		"fake":         {},
 		"next version": {Env: map[string]string{"EMBEDSIDECAR_PLUGIN_FAULTS": "next-version"}},
+		"sparse":       {Env: map[string]string{"EMBEDSIDECAR_PLUGIN_SPARSE": "true", "EMBEDSIDECAR_PLUGIN_DIMS": "384", "EMBEDSIDECAR_PLUGIN_FAULTS": "next-version"}},
 		"slow":         {Env: map[string]string{"EMBEDSIDECAR_PLUGIN_FAULTS": "cost=200us/text"}},
 		"no tokens":    {Env: map[string]string{"EMBEDSIDECAR_PLUGIN_FAULTS": "no-tokens"}},
 		"small calls":  {Env: map[string]string{"EMBEDSIDECAR_PLUGIN_MAX_BATCH": "3", "EMBEDSIDECAR_PLUGIN_MAX_BATCH_BYTES": "20000"}},
@@ -81,6 +82,9 @@ func TestRun_EveryCheckCanFail(t *testing.T) {
 	faults := func(list string) conformance.Options {
 		return conformance.Options{Env: map[string]string{"EMBEDSIDECAR_PLUGIN_FAULTS": list}}
 	}
+	sparse := func(list string) conformance.Options {
+		return conformance.Options{Env: map[string]string{"EMBEDSIDECAR_PLUGIN_FAULTS": list, "EMBEDSIDECAR_PLUGIN_SPARSE": "true"}}
+	}
 	hasty := func(o conformance.Options) conformance.Options {
 		o.CallTimeout = func(int, int) time.Duration { return 2 * time.Second }
 		return o
@@ -106,6 +110,8 @@ func TestRun_EveryCheckCanFail(t *testing.T) {
 		{"order", "backwards", faults("reversed"), conformance.Fail, "belong to other texts"},
 		{"order", "all the same", faults("same-vector"), conformance.Fail, "all have the same vector"},
 		{"order", "wrong count", faults("wrong-count-every=2"), conformance.Fail, "must refuse"},
+		{"order", "sparse and in no order", sparse("unsorted"), conformance.Fail, "must refuse"},
+		{"order", "sparse and backwards", sparse("permute-every=1"), conformance.Fail, "belong to other texts"},
 		{"determinism", "noise", faults("noise"), conformance.Fail, "described as deterministic"},
 		{"batch-invariance", "noise", faults("batch-noise"), conformance.Fail, "alone and beside longer texts"},
 		{"kinds", "queries differ", faults("query-differs"), conformance.Fail, "described as symmetric"},

@@ -50,8 +50,8 @@ func checkDescribe(ctx context.Context, t *tester) (finding, error) {
 	for _, m := range first.GetModels() {
 		fingerprint := m.GetFingerprint()
 		switch {
-		case m.GetDims() < 1 || m.GetDims() > pluginpb.MaxDims:
-			return fail("dims is the width of every vector, 1 to 16,000", "model %q has %d dims", m.GetName(), m.GetDims()), nil
+		case m.GetDims() < 1 || m.GetDims() > pluginpb.MaxDims && !m.GetSparse() || m.GetDims() > pluginpb.MaxSparseDims:
+			return fail("dims is the width of every vector, 1 to 16,000; of a sparse model the size of its vocabulary, 1 to 16,777,216", "model %q has %d dims", m.GetName(), m.GetDims()), nil
 		case fingerprint == "" || len(fingerprint) > 256 || strings.ContainsFunc(fingerprint, func(r rune) bool { return r < ' ' || r > '~' }):
 			return fail("a fingerprint is 1 to 256 printable ASCII characters", "model %q has a fingerprint that is none", m.GetName()), nil
 		case len(fingerprint) < 8:
@@ -156,7 +156,7 @@ func checkFuture(ctx context.Context, t *tester) (finding, error) {
 	if err != nil {
 		return finding{}, t.explain(ctx, err, "a call with a field of a later version", 0)
 	}
-	if _, err := p.Read(resp, t.about.Dims, req.GetTexts()); err != nil {
+	if _, err := p.Read(resp, t.about, req.GetTexts()); err != nil {
 		return finding{}, err
 	}
 	err = p.Conn().Invoke(ctx, "/embedsidecar.plugin.v1.Embedder/MethodOfALaterVersion", &pluginpb.HealthRequest{}, &pluginpb.HealthResponse{})

@@ -80,7 +80,7 @@ func checkEmpty(ctx context.Context, t *tester) (finding, error) {
 			ordinary := at == place[i]
 			at++
 			switch {
-			case ordinary && (r.Vector == nil || distance(alone[i], r.Vector) > small):
+			case ordinary && (r.Vector == nil || t.distance(alone[i], r.Vector) > small):
 				return fail("keep the place of a text without content, filled with zeros", "the neighbour of a text without content lost its vector"), nil
 			case ordinary:
 			case r.Err != nil:

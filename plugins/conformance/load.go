@@ -63,7 +63,7 @@ func checkConcurrency(ctx context.Context, t *tester) (finding, error) {
 				failed = errors.Join(failed, err)
 				for i := range got {
 					answered++
-					if distance(j.want[i], got[i]) > small {
+					if t.distance(j.want[i], got[i]) > small {
 						mixed++
 					}
 				}
@@ -105,7 +105,7 @@ func (t *tester) parallelVectors(ctx context.Context, kind embed.Kind, texts []s
 		t.said.heard("the message of status "+st.Code().String(), st.Message())
 		return nil, fmt.Errorf("a call failed with %s", st.Code())
 	}
-	results, err := t.run.Read(resp, t.about.Dims, texts)
+	results, err := t.run.Read(resp, t.about, texts)
 	if err != nil {
 		return nil, err
 	}

@@ -8,6 +8,7 @@ import (
 	"math"
 	"math/rand/v2"
 	"os"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -32,6 +33,7 @@ import (
 //	reversed-when-busy   ... when another call is under way
 //	noise                vectors differ a little each time
 //	batch-noise          vectors depend on the size of the batch
+//	unsorted             indices of sparse vectors come in no order
 //	zero-for-empty       texts without content get a vector of zeros
 //	never-truncates      describes 8 tokens and reads all
 //	long-kills           a text above 1 MiB kills the process
@@ -48,7 +50,7 @@ import (
 //	tokens-around        tells of two tokens around a text that no text has
 //	next-version         speaks version 1 with fields of a later one in every message; no fault
 var breaches = []string{
-	"any-model", "refuses-unknown", "query-differs", "same-vector", "reversed", "reversed-when-busy", "noise", "batch-noise",
+	"any-model", "refuses-unknown", "query-differs", "same-vector", "reversed", "reversed-when-busy", "noise", "batch-noise", "unsorted",
 	"zero-for-empty", "never-truncates", "long-kills", "stuck-after-cancel", "stuck-after-deadline", "health-hangs", "not-ready",
 	"prints-texts", "outlives-host", "tokens-in-characters", "tokens-vary", "tokens-cut", "tokens-die", "tokens-around", "next-version",
 }
@@ -156,6 +158,12 @@ func (b *breaker) before(req *pluginpb.EmbedRequest) error {
 // after breaks an answer.
 func (b *breaker) after(req *pluginpb.EmbedRequest, resp *pluginpb.EmbedResponse, busy bool) {
 	width, count := int(resp.GetDims())*4, len(req.GetTexts())
+	if s := resp.GetSparse(); s != nil {
+		if b.does["unsorted"] {
+			slices.Reverse(s.Indices) // backwards, and of other places
+		}
+		b.age(s)
+	}
 	row := func(i int) []byte { return resp.GetVectors()[i*width : (i+1)*width] }
 	for i, text := range req.GetTexts() {
 		if vector.Empty(text) {

@@ -309,14 +309,17 @@ func (f *faults) textError(text string) *sdk.TextError {
 }
 
 // spoil makes a vector wrong.
-func (f *faults) spoil(v []float32, text string) {
+func (f *faults) spoil(a *sdk.Answer, text string) {
+	v := a.Vector
 	switch {
 	case has(text, f.nan):
 		v[len(v)/2] = float32(math.NaN())
 	case has(text, f.inf):
 		v[len(v)-1] = float32(math.Inf(-1))
 	case has(text, f.zero):
-		clear(v)
+		if clear(v); a.Indices != nil {
+			a.Indices, a.Vector = nil, nil
+		}
 	}
 }
 

@@ -25,10 +25,16 @@ func (l *liar) Embed(ctx context.Context, req *pluginpb.EmbedRequest) (*pluginpb
 	}
 	due := func(every uint64) bool { return every > 0 && n%every == 0 }
 	switch row := int(resp.Dims) * 4; {
+	case due(f.permute) && len(req.GetTexts()) > 1 && resp.Sparse != nil:
+		s := resp.Sparse
+		row = int(s.Counts[0]) * 4
+		s.Counts, s.Indices, s.Values = append(s.Counts[1:], s.Counts[0]), append(s.Indices[row:], s.Indices[:row]...), append(s.Values[row:], s.Values[:row]...)
 	case due(f.permute) && len(req.GetTexts()) > 1:
 		resp.Vectors = append(resp.Vectors[row:], resp.Vectors[:row]...)
 	case due(f.unavailable):
 		return nil, sdk.Status(sdk.Again(errors.New("told to be unavailable"), 20*time.Millisecond))
+	case due(f.wrongCount) && resp.Sparse != nil:
+		resp.Sparse.Counts = resp.Sparse.Counts[1:]
 	case due(f.wrongCount):
 		resp.Vectors = resp.Vectors[int(resp.Dims)*4:]
 	case due(f.wrongDims):

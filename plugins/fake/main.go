@@ -3,7 +3,8 @@
 //
 // Environment:
 //
-//	EMBEDSIDECAR_PLUGIN_DIMS             width of the vectors, 1 to 16000; default 384
+//	EMBEDSIDECAR_PLUGIN_DIMS             width of the vectors, 1 to 16000; default 384; sparse: 1 to 16777216, default 30522
+//	EMBEDSIDECAR_PLUGIN_SPARSE           true: the model is sparse (vector.Sparse)
 //	EMBEDSIDECAR_PLUGIN_MAX_BATCH        described limit of texts per call; default 0, none
 //	EMBEDSIDECAR_PLUGIN_MAX_BATCH_BYTES  described limit of bytes per call; default 0, none
 //	EMBEDSIDECAR_PLUGIN_CALLS            file that gets one line for each call as it begins: kind, number of texts, and 16
@@ -45,6 +46,7 @@ func main() {
 // embedder is the honest part.
 type embedder struct {
 	dims, maxBatch, maxBatchBytes int
+	sparse                        bool
 	faults                        faults
 	calls                         *os.File // nil: calls are not recorded
 	number                        atomic.Uint64
@@ -54,13 +56,20 @@ type embedder struct {
 }
 
 func newEmbedder(getenv func(string) string) (*embedder, error) {
-	e := &embedder{dims: vector.DefaultDims}
+	e, widest := &embedder{dims: vector.DefaultDims}, pluginpb.MaxDims
+	switch sparse := getenv("EMBEDSIDECAR_PLUGIN_SPARSE"); sparse {
+	case "", "false":
+	case "true":
+		e.sparse, e.dims, widest = true, vector.SparseDims, pluginpb.MaxSparseDims
+	default:
+		return nil, fmt.Errorf("EMBEDSIDECAR_PLUGIN_SPARSE=%q: want true or false", sparse)
+	}
 	for _, v := range []struct {
 		key      string
 		into     *int
 		min, max int
 	}{
-		{"EMBEDSIDECAR_PLUGIN_DIMS", &e.dims, 1, pluginpb.MaxDims},
+		{"EMBEDSIDECAR_PLUGIN_DIMS", &e.dims, 1, widest},
 		{"EMBEDSIDECAR_PLUGIN_MAX_BATCH", &e.maxBatch, 0, 1 << 30},
 		{"EMBEDSIDECAR_PLUGIN_MAX_BATCH_BYTES", &e.maxBatchBytes, 0, 1 << 30},
 	} {
@@ -92,12 +101,15 @@ func (e *embedder) Describe(context.Context) (sdk.Info, error) {
 		return sdk.Info{}, err
 	}
 	fingerprint := fmt.Sprintf("fake-1-splitmix64-sha256-dims%d", e.dims)
+	if e.sparse {
+		fingerprint = fmt.Sprintf("fake-1-sparse-words-sha256-dims%d", e.dims)
+	}
 	if e.faults.newFingerprint {
 		fingerprint += fmt.Sprintf("-pid%d", os.Getpid())
 	}
 	return sdk.Info{Name: "fake", Version: version, Models: []sdk.Model{{
 		Name: "fake", Fingerprint: fingerprint, Dims: e.dims, Symmetric: true,
-		MaxBatch: e.maxBatch, MaxBatchBytes: e.maxBatchBytes, Deterministic: true,
+		MaxBatch: e.maxBatch, MaxBatchBytes: e.maxBatchBytes, Deterministic: true, Sparse: e.sparse,
 	}}}, nil
 }
 
@@ -111,7 +123,10 @@ func (e *embedder) Embed(ctx context.Context, _ string, kind sdk.Kind, texts []s
 		return nil, err
 	}
 	answers := make([]sdk.Answer, len(texts))
-	backing := make([]float32, len(texts)*e.dims)
+	var backing []float32
+	if !e.sparse {
+		backing = make([]float32, len(texts)*e.dims)
+	}
 	for i, text := range texts {
 		a := &answers[i]
 		a.Tokens = words(text)
@@ -122,12 +137,17 @@ func (e *embedder) Embed(ctx context.Context, _ string, kind sdk.Kind, texts []s
 			a.Empty = true
 			continue
 		}
-		a.Vector = backing[i*e.dims : (i+1)*e.dims]
+		given := text
 		if e.faults.otherVectors {
-			text += " (another model)"
+			given += " (another model)"
 		}
-		vector.Into(a.Vector, text)
-		e.faults.spoil(a.Vector, text)
+		if e.sparse {
+			a.Indices, a.Vector = vector.Sparse(given, e.dims)
+		} else {
+			a.Vector = backing[i*e.dims : (i+1)*e.dims]
+			vector.Into(a.Vector, given)
+		}
+		e.faults.spoil(a, text)
 	}
 	return answers, nil
 }

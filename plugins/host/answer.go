@@ -18,13 +18,15 @@ type laterError struct {
 
 // readAnswer checks an answer and fills in the results of the batch's texts. An answer that breaks the contract as a whole is
 // an *embed.Error and fills in nothing that counts; vectors that cannot be used are errors of their texts.
-func readAnswer(resp *pluginpb.EmbedResponse, dims int, b *batch, results []embed.Result) error {
-	count := len(b.texts)
+func readAnswer(resp *pluginpb.EmbedResponse, d embed.Description, b *batch, results []embed.Result) error {
+	count, dims := len(b.texts), d.Dims
 	switch raw, want := resp.GetVectors(), count*dims*4; {
 	case resp.GetDims() != uint32(dims):
 		return badAnswer("wrong_dims", "the plugin answered with vectors of %d dims, it had described %d", resp.GetDims(), dims)
-	case len(raw) != want:
+	case !d.Sparse && len(raw) != want:
 		return badAnswer("wrong_count", "the plugin answered %d texts with %d bytes of vectors, want %d", count, len(raw), want)
+	case !d.Sparse && resp.GetSparse() != nil:
+		return badAnswer("bad_answer", "the plugin answered with sparse vectors for a model that it had not described as sparse")
 	case len(resp.GetTokens()) != 0 && len(resp.GetTokens()) != count:
 		return badAnswer("bad_answer", "the plugin answered %d texts with %d numbers of tokens", count, len(resp.GetTokens()))
 	case len(resp.GetOutcomes()) > count:
@@ -40,6 +42,13 @@ func readAnswer(resp *pluginpb.EmbedResponse, dims int, b *batch, results []embe
 			return badAnswer("bad_answer", "the plugin gave text %d outcomes that exclude each other", i)
 		}
 		outcomes[i] = o
+	}
+	var sparse [][]float32
+	if d.Sparse {
+		var err error
+		if sparse, err = readSparse(resp, dims, outcomes); err != nil {
+			return err
+		}
 	}
 	floats := decode(resp.GetVectors())
 	for i := range b.texts {
@@ -58,6 +67,12 @@ func readAnswer(resp *pluginpb.EmbedResponse, dims int, b *batch, results []embe
 			continue
 		}
 		r.Truncated = o.GetTruncated()
+		if d.Sparse {
+			if r.Err = checkSparse(sparse[i]); r.Err == nil {
+				r.Vector = sparse[i]
+			}
+			continue
+		}
 		v := floats[i*dims : (i+1)*dims : (i+1)*dims]
 		if err := checkVector(v); err != nil {
 			r.Err = err

@@ -61,6 +61,7 @@ func TestReadAnswer_RefusesWhatBreaksTheContract(t *testing.T) {
 		"twice":         {func(r *pluginpb.EmbedResponse) { r.Outcomes = []*pluginpb.Outcome{{Index: 1}, {Index: 1}} }, "bad_answer"},
 		"too many":      {func(r *pluginpb.EmbedResponse) { r.Outcomes = make([]*pluginpb.Outcome, 3) }, "bad_answer"},
 		"empty and cut": {func(r *pluginpb.EmbedResponse) { r.Outcomes = []*pluginpb.Outcome{{Empty: true, Truncated: true}} }, "bad_answer"},
+		"sparse":        {func(r *pluginpb.EmbedResponse) { r.Sparse = &pluginpb.SparseVectors{} }, "bad_answer"},
 		"error and else": {func(r *pluginpb.EmbedResponse) {
 			r.Outcomes = []*pluginpb.Outcome{{Empty: true, Error: &pluginpb.Error{}}}
 		}, "bad_answer"},
@@ -68,7 +69,7 @@ func TestReadAnswer_RefusesWhatBreaksTheContract(t *testing.T) {
 		resp := good()
 		tt.spoil(resp)
 		results := make([]embed.Result, 2)
-		err := readAnswer(resp, 2, batchOf("a", "b"), results)
+		err := readAnswer(resp, embed.Description{Dims: 2}, batchOf("a", "b"), results)
 		if tt.code == "" {
 			if err != nil || !cmp.Equal(results[0].Vector, []float32{1, 2}) || !cmp.Equal(results[1].Vector, []float32{3, 4}) {
 				t.Errorf("%s: %v, %v", name, results, err)
@@ -100,7 +101,7 @@ func TestReadAnswer_JudgesEachVector(t *testing.T) {
 		{[]float32{0, nan}, "not_finite"},
 	} {
 		results := make([]embed.Result, 1)
-		if err := readAnswer(&pluginpb.EmbedResponse{Dims: 2, Vectors: packed(tt.v...)}, 2, batchOf("a"), results); err != nil {
+		if err := readAnswer(&pluginpb.EmbedResponse{Dims: 2, Vectors: packed(tt.v...)}, embed.Description{Dims: 2}, batchOf("a"), results); err != nil {
 			t.Errorf("%v: %v", tt.v, err)
 			continue
 		}
@@ -125,13 +126,22 @@ func FuzzReadAnswer(f *testing.F) {
 	}
 	f.Add(seed)
 	f.Add([]byte{})
+	seed, err = proto.Marshal(&pluginpb.EmbedResponse{
+		Dims: 2, Outcomes: []*pluginpb.Outcome{{Index: 1, Empty: true}},
+		Sparse: &pluginpb.SparseVectors{Counts: []uint32{2, 0, 1}, Indices: []byte{0, 0, 0, 0, 1, 0, 0, 0, 1, 0, 0, 0}, Values: packed(1, 2, 3)},
+	})
+	if err != nil {
+		f.Fatal(err)
+	}
+	f.Add(seed)
 	f.Fuzz(func(t *testing.T, raw []byte) {
 		resp := &pluginpb.EmbedResponse{}
 		if proto.Unmarshal(raw, resp) != nil {
 			return
 		}
+		d := embed.Description{Dims: 2, Sparse: resp.Sparse != nil}
 		results := make([]embed.Result, 3)
-		if readAnswer(resp, 2, batchOf("aaaa", "bbbb", "cccc"), results) != nil {
+		if readAnswer(resp, d, batchOf("aaaa", "bbbb", "cccc"), results) != nil {
 			return
 		}
 		results, err := allLater(results)
@@ -146,7 +156,7 @@ func FuzzReadAnswer(f *testing.F) {
 				}
 			}
 			var text *embed.TextError
-			if n != 1 || r.Vector != nil && len(r.Vector) != 2 || r.Err != nil && !errors.As(r.Err, &text) || r.Tokens < 0 {
+			if n != 1 || r.Vector != nil && (d.Sparse && embed.CheckPairs(r.Vector, 2) != nil || !d.Sparse && len(r.Vector) != 2) || r.Err != nil && !errors.As(r.Err, &text) || r.Tokens < 0 {
 				t.Errorf("%+v", r)
 			}
 		}

@@ -38,8 +38,8 @@ const (
 //   - Resource "resource": later, and with fewer texts;
 //   - Configuration: as of Describe, and "misconfigured" when the plugin says so in a call.
 //
-// Errors of single texts are *embed.TextError: Data with the codes "zero_vector", "not_finite", "too_long", "refused" and
-// "invalid"; Transient "retry_later". When every text of a call is to be retried later, the call fails as a whole with
+// Errors of single texts are *embed.TextError: Data with the codes "zero_vector", "not_finite", "too_many_numbers", "too_long", "refused"
+// and "invalid"; Transient "retry_later". When every text of a call is to be retried later, the call fails as a whole with
 // Transient "unavailable" and the longest delay as RetryAfter.
 //
 // The vectors of one call share their memory: keeping one of them keeps them all.
@@ -92,7 +92,7 @@ func (b *batch) add(at int, text string) {
 type limits struct{ texts, bytes int }
 
 func limitsOf(d embed.Description) limits {
-	l := limits{texts: max(1, maxAnswerBytes/(d.Dims*4)), bytes: pluginpb.MaxCallBytes}
+	l := limits{texts: max(1, maxAnswerBytes/VectorBytes(d)), bytes: pluginpb.MaxCallBytes}
 	if d.MaxBatch > 0 {
 		l.texts = min(l.texts, d.MaxBatch)
 	}
@@ -155,13 +155,13 @@ func (h *Host) call(ctx context.Context, p *permit, kind embed.Kind, b *batch, r
 	h.stats.texts.Add(uint64(len(b.texts)))
 	began := time.Now()
 	callCtx, cancel := context.WithTimeout(ctx, limit)
-	resp, err := inst.rpc.Embed(callCtx, req, grpc.MaxCallRecvMsgSize(answerLimit(len(b.texts), inst.desc.Dims)))
+	resp, err := inst.rpc.Embed(callCtx, req, grpc.MaxCallRecvMsgSize(answerLimit(len(b.texts), inst.desc)))
 	cancel()
 	if err != nil {
 		h.stats.failed.Add(1)
 		return h.explainCall(ctx, inst, b.texts, err, sent{began, limit, memory})
 	}
-	if err := readAnswer(resp, inst.desc.Dims, b, results); err != nil {
+	if err := readAnswer(resp, inst.desc, b, results); err != nil {
 		h.stats.failed.Add(1)
 		h.answeredBadly(inst, err)
 		return err
@@ -173,7 +173,17 @@ func (h *Host) call(ctx context.Context, p *permit, kind embed.Kind, b *batch, r
 }
 
 // answerLimit is the largest answer to so many texts: twice the vectors, and room for messages.
-func answerLimit(texts, dims int) int { return 2*texts*dims*4 + texts*(maxMessage+64) + 64<<10 }
+func answerLimit(texts int, d embed.Description) int {
+	return 2*texts*VectorBytes(d) + texts*(maxMessage+64) + 64<<10
+}
+
+// VectorBytes is how large a vector in an answer is, or may be.
+func VectorBytes(d embed.Description) int {
+	if d.Sparse {
+		return 8*min(d.Dims, pluginpb.MaxSparseNumbers) + 3
+	}
+	return 4 * d.Dims
+}
 
 // answeredBadly counts an answer that cannot be believed and restarts a plugin that gives nothing else.
 func (h *Host) answeredBadly(inst *instance, err error) {

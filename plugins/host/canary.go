@@ -106,7 +106,7 @@ func (i *instance) judge(got []float32, known [][]float32, which int) error {
 	if len(got) == 0 || len(known[which]) == 0 {
 		return nil // the plugin has no vector for this text
 	}
-	own, least := embed.Cosine(got, known[which]), canarySame
+	own, least := i.desc.Cosine(got, known[which]), canarySame
 	if !i.desc.Deterministic {
 		least = canaryAlike
 	}
@@ -114,7 +114,7 @@ func (i *instance) judge(got []float32, known [][]float32, which int) error {
 		if other == which || len(known[other]) == 0 {
 			continue
 		}
-		if c := embed.Cosine(got, known[other]); c >= least && c > own+canaryMargin {
+		if c := i.desc.Cosine(got, known[other]); c >= least && c > own+canaryMargin {
 			return configuration("order", errors.New("it answers texts in another order than it is asked, so its vectors would go to the wrong rows: mend the plugin; it must undo whatever sorting it does"))
 		}
 	}
@@ -155,10 +155,10 @@ func (i *instance) ask(ctx context.Context, order []int) [][]float32 {
 			b.add(len(b.texts), canaries[which])
 		}
 		req := &pluginpb.EmbedRequest{Model: i.desc.Model, Kind: pluginpb.Kind_KIND_DOCUMENT, Texts: b.texts}
-		resp, err := i.rpc.Embed(ctx, req, grpc.MaxCallRecvMsgSize(answerLimit(n, i.desc.Dims)))
+		resp, err := i.rpc.Embed(ctx, req, grpc.MaxCallRecvMsgSize(answerLimit(n, i.desc)))
 		results := make([]embed.Result, n)
 		if err == nil {
-			err = readAnswer(resp, i.desc.Dims, b, results)
+			err = readAnswer(resp, i.desc, b, results)
 		}
 		if err != nil {
 			_, code := embed.Classify(err)

@@ -48,16 +48,23 @@ func describe(resp *pluginpb.DescribeResponse, model string) (embed.Description,
 		return embed.Description{}, configuration("unknown_model", fmt.Errorf("it does not offer model %q: choose one of %s", model, list(names)))
 	case !printable(chosen.GetFingerprint(), 1, maxFingerprint):
 		return wrong("the fingerprint %q of model %q is empty, too long or not printable", clip(chosen.GetFingerprint()), chosen.GetName())
-	case chosen.GetDims() < 1 || chosen.GetDims() > pluginpb.MaxDims:
-		return wrong("model %q has %d dims, want 1 to %d", chosen.GetName(), chosen.GetDims(), pluginpb.MaxDims)
+	case chosen.GetDims() < 1 || chosen.GetDims() > maxDims(chosen):
+		return wrong("model %q has %d dims, want 1 to %d", chosen.GetName(), chosen.GetDims(), maxDims(chosen))
 	case max(chosen.GetMaxTokens(), chosen.GetMaxBatch(), chosen.GetMaxBatchBytes()) > maxInt32:
 		return wrong("a limit of model %q is above %d", chosen.GetName(), maxInt32)
 	}
 	return embed.Description{
 		Plugin: resp.GetName(), Version: resp.GetVersion(), Model: chosen.GetName(), Fingerprint: chosen.GetFingerprint(),
 		Dims: int(chosen.GetDims()), MaxTokens: int(chosen.GetMaxTokens()), MaxBatch: int(chosen.GetMaxBatch()),
-		MaxBatchBytes: int(chosen.GetMaxBatchBytes()), Deterministic: chosen.GetDeterministic(),
+		MaxBatchBytes: int(chosen.GetMaxBatchBytes()), Deterministic: chosen.GetDeterministic(), Sparse: chosen.GetSparse(),
 	}, nil
+}
+
+func maxDims(m *pluginpb.Model) uint32 {
+	if m.GetSparse() {
+		return pluginpb.MaxSparseDims
+	}
+	return pluginpb.MaxDims
 }
 
 // printable tells whether a name has an allowed length and nothing but visible characters and spaces.

@@ -75,13 +75,13 @@ func (i *Inspection) Ending() string {
 }
 
 // Read checks an answer to texts as a Host does and returns their results.
-func (i *Inspection) Read(resp *pluginpb.EmbedResponse, dims int, texts []string) ([]embed.Result, error) {
+func (i *Inspection) Read(resp *pluginpb.EmbedResponse, d embed.Description, texts []string) ([]embed.Result, error) {
 	b := &batch{}
 	for at, text := range texts {
 		b.add(at, text)
 	}
 	results := make([]embed.Result, len(texts))
-	if err := readAnswer(resp, dims, b, results); err != nil {
+	if err := readAnswer(resp, d, b, results); err != nil {
 		return nil, err
 	}
 	return results, nil

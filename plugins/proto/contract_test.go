@@ -71,7 +71,8 @@ func describe(file protoreflect.FileDescriptor) []string {
 func TestContract_IsFrozen(t *testing.T) {
 	t.Parallel()
 	if pluginpb.ProtocolVersion != 1 || pluginpb.MagicCookieKey != "EMBEDSIDECAR_PLUGIN_COOKIE" || pluginpb.MagicCookieValue != "started-by-embedsidecar" ||
-		pluginpb.LifelineKey != "EMBEDSIDECAR_PLUGIN_LIFELINE" || pluginpb.LifelineStdin != "stdin" || pluginpb.MaxCallBytes != 32<<20 || pluginpb.MaxDims != 16000 {
+		pluginpb.LifelineKey != "EMBEDSIDECAR_PLUGIN_LIFELINE" || pluginpb.LifelineStdin != "stdin" || pluginpb.MaxCallBytes != 32<<20 || pluginpb.MaxDims != 16000 ||
+		pluginpb.MaxSparseDims != 16777216 || pluginpb.MaxSparseNumbers != 16000 {
 		t.Error("a part of the handshake or a limit has changed, which plugins know by heart")
 	}
 	want, got := golden(t, "testdata/v1.txt"), describe(pluginpb.File_embedder_proto)
@@ -99,6 +100,10 @@ func samples() map[string]proto.Message {
 			{Index: 1, Empty: true},
 			{Index: 2, Truncated: true},
 			{Index: 3, Error: &pluginpb.Error{Class: pluginpb.ErrorClass_ERROR_CLASS_RETRY_LATER, DelayMs: 1500, Message: "busy"}},
+		}},
+		"DescribeResponse_sparse": &pluginpb.DescribeResponse{Name: "splade", Models: []*pluginpb.Model{{Name: "m", Fingerprint: "f:2", Dims: 30522, Sparse: true}}},
+		"EmbedResponse_sparse": &pluginpb.EmbedResponse{Dims: 30522, Outcomes: []*pluginpb.Outcome{{Index: 1, Empty: true}}, Sparse: &pluginpb.SparseVectors{
+			Counts: []uint32{2, 0, 1}, Indices: []byte{1, 0, 0, 0, 0x39, 0x30, 0, 0, 7, 0, 0, 0}, Values: []byte{0, 0, 128, 63, 0, 0, 0, 64, 0, 0, 0, 63},
 		}},
 		"HealthRequest":    &pluginpb.HealthRequest{},
 		"HealthResponse":   &pluginpb.HealthResponse{Ready: true, Message: "well"},

@@ -23,8 +23,8 @@
 //
 // Sizes. A request holds at most max_batch texts and max_batch_bytes bytes of text as the plugin described, and never more
 // than 32 MiB of text (plus 16 bytes for each text). Servers whose own limit is lower (gRPC for Python receives 4 MB unless
-// told otherwise) must raise it or describe a lower max_batch_bytes. An answer holds count*dims*4 bytes of vectors; the host
-// refuses one that is more than twice as big as it expects.
+// told otherwise) must raise it or describe a lower max_batch_bytes. An answer holds count*dims*4 bytes of vectors, or at most
+// 8 bytes for each number of a sparse one; the host refuses one that is more than twice as big as it expects.
 //
 // Status codes, and what the host makes of them:
 //
@@ -278,7 +278,7 @@ type Model struct {
 	// precision. Equal fingerprints promise equal vectors (up to rounding); so a hash over file contents, not over names or
 	// times. 1 to 256 printable ASCII characters. It must not change while the host runs: vectors of two fingerprints never mix.
 	Fingerprint string `protobuf:"bytes,2,opt,name=fingerprint,proto3" json:"fingerprint,omitempty"`
-	// Width of every vector: 1 to 16,000.
+	// Width of every vector: 1 to 16,000; of a sparse model 1 to 16,777,216, which is the size of its vocabulary.
 	Dims uint32 `protobuf:"varint,3,opt,name=dims,proto3" json:"dims,omitempty"`
 	// Tokens the model reads of a text; the rest of a longer one is cut off and reported as truncated. 0: not known.
 	MaxTokens uint32 `protobuf:"varint,4,opt,name=max_tokens,json=maxTokens,proto3" json:"max_tokens,omitempty"`
@@ -290,6 +290,9 @@ type Model struct {
 	MaxBatchBytes uint32 `protobuf:"varint,7,opt,name=max_batch_bytes,json=maxBatchBytes,proto3" json:"max_batch_bytes,omitempty"`
 	// The same text always gives the same vector, bit for bit, whatever else is in the batch.
 	Deterministic bool `protobuf:"varint,8,opt,name=deterministic,proto3" json:"deterministic,omitempty"`
+	// Most numbers of every vector are zero, and answers hold only the others: EmbedResponse.sparse. A host that does not know this
+	// field refuses the model's answers, and other models of the same plugin work.
+	Sparse        bool `protobuf:"varint,9,opt,name=sparse,proto3" json:"sparse,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -380,6 +383,13 @@ func (x *Model) GetDeterministic() bool {
 	return false
 }
 
+func (x *Model) GetSparse() bool {
+	if x != nil {
+		return x.Sparse
+	}
+	return false
+}
+
 type EmbedRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// One of the described names.
@@ -448,12 +458,14 @@ type EmbedResponse struct {
 	Dims uint32 `protobuf:"varint,1,opt,name=dims,proto3" json:"dims,omitempty"`
 	// The vectors of all texts in the order of the request, packed: count * dims little-endian IEEE 754 single precision
 	// numbers, so exactly count*dims*4 bytes. A text whose outcome is empty or an error keeps its place, filled with zeros.
-	// Every other vector must be finite and not all zero.
+	// Every other vector must be finite and not all zero. Of a sparse model: nothing.
 	Vectors []byte `protobuf:"bytes,2,opt,name=vectors,proto3" json:"vectors,omitempty"`
 	// Tokens the model saw of each text after cutting: either nothing at all, or one number for each text.
 	Tokens []uint32 `protobuf:"varint,3,rep,packed,name=tokens,proto3" json:"tokens,omitempty"`
 	// What is out of the ordinary: at most one for each text, in any order. A text without one simply has its vector.
-	Outcomes      []*Outcome `protobuf:"bytes,4,rep,name=outcomes,proto3" json:"outcomes,omitempty"`
+	Outcomes []*Outcome `protobuf:"bytes,4,rep,name=outcomes,proto3" json:"outcomes,omitempty"`
+	// The vectors of a sparse model; of any other this must be left out.
+	Sparse        *SparseVectors `protobuf:"bytes,5,opt,name=sparse,proto3" json:"sparse,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -516,6 +528,79 @@ func (x *EmbedResponse) GetOutcomes() []*Outcome {
 	return nil
 }
 
+func (x *EmbedResponse) GetSparse() *SparseVectors {
+	if x != nil {
+		return x.Sparse
+	}
+	return nil
+}
+
+// SparseVectors are the vectors of all texts in the order of the request, one after the other: of each only the numbers that are not
+// zero, with their places.
+type SparseVectors struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// For each text, how many numbers its vector has: 1 to 16,000, and 0 for a text whose outcome is empty or an error.
+	Counts []uint32 `protobuf:"varint,1,rep,packed,name=counts,proto3" json:"counts,omitempty"`
+	// The places of the numbers, packed: as many little-endian unsigned 32-bit integers as the counts add up to. Places are counted from
+	// 0 and below dims, and within each vector every one is larger than the one before.
+	Indices []byte `protobuf:"bytes,2,opt,name=indices,proto3" json:"indices,omitempty"`
+	// The numbers, in the order of their places, packed: little-endian IEEE 754 single precision. Each is finite and not zero.
+	Values        []byte `protobuf:"bytes,3,opt,name=values,proto3" json:"values,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SparseVectors) Reset() {
+	*x = SparseVectors{}
+	mi := &file_embedder_proto_msgTypes[5]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SparseVectors) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SparseVectors) ProtoMessage() {}
+
+func (x *SparseVectors) ProtoReflect() protoreflect.Message {
+	mi := &file_embedder_proto_msgTypes[5]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SparseVectors.ProtoReflect.Descriptor instead.
+func (*SparseVectors) Descriptor() ([]byte, []int) {
+	return file_embedder_proto_rawDescGZIP(), []int{5}
+}
+
+func (x *SparseVectors) GetCounts() []uint32 {
+	if x != nil {
+		return x.Counts
+	}
+	return nil
+}
+
+func (x *SparseVectors) GetIndices() []byte {
+	if x != nil {
+		return x.Indices
+	}
+	return nil
+}
+
+func (x *SparseVectors) GetValues() []byte {
+	if x != nil {
+		return x.Values
+	}
+	return nil
+}
+
 // Outcome tells what happened to one text.
 type Outcome struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -533,7 +618,7 @@ type Outcome struct {
 
 func (x *Outcome) Reset() {
 	*x = Outcome{}
-	mi := &file_embedder_proto_msgTypes[5]
+	mi := &file_embedder_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -545,7 +630,7 @@ func (x *Outcome) String() string {
 func (*Outcome) ProtoMessage() {}
 
 func (x *Outcome) ProtoReflect() protoreflect.Message {
-	mi := &file_embedder_proto_msgTypes[5]
+	mi := &file_embedder_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -558,7 +643,7 @@ func (x *Outcome) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Outcome.ProtoReflect.Descriptor instead.
 func (*Outcome) Descriptor() ([]byte, []int) {
-	return file_embedder_proto_rawDescGZIP(), []int{5}
+	return file_embedder_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *Outcome) GetIndex() uint32 {
@@ -602,7 +687,7 @@ type Error struct {
 
 func (x *Error) Reset() {
 	*x = Error{}
-	mi := &file_embedder_proto_msgTypes[6]
+	mi := &file_embedder_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -614,7 +699,7 @@ func (x *Error) String() string {
 func (*Error) ProtoMessage() {}
 
 func (x *Error) ProtoReflect() protoreflect.Message {
-	mi := &file_embedder_proto_msgTypes[6]
+	mi := &file_embedder_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -627,7 +712,7 @@ func (x *Error) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Error.ProtoReflect.Descriptor instead.
 func (*Error) Descriptor() ([]byte, []int) {
-	return file_embedder_proto_rawDescGZIP(), []int{6}
+	return file_embedder_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *Error) GetClass() ErrorClass {
@@ -659,7 +744,7 @@ type HealthRequest struct {
 
 func (x *HealthRequest) Reset() {
 	*x = HealthRequest{}
-	mi := &file_embedder_proto_msgTypes[7]
+	mi := &file_embedder_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -671,7 +756,7 @@ func (x *HealthRequest) String() string {
 func (*HealthRequest) ProtoMessage() {}
 
 func (x *HealthRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_embedder_proto_msgTypes[7]
+	mi := &file_embedder_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -684,7 +769,7 @@ func (x *HealthRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HealthRequest.ProtoReflect.Descriptor instead.
 func (*HealthRequest) Descriptor() ([]byte, []int) {
-	return file_embedder_proto_rawDescGZIP(), []int{7}
+	return file_embedder_proto_rawDescGZIP(), []int{8}
 }
 
 type HealthResponse struct {
@@ -699,7 +784,7 @@ type HealthResponse struct {
 
 func (x *HealthResponse) Reset() {
 	*x = HealthResponse{}
-	mi := &file_embedder_proto_msgTypes[8]
+	mi := &file_embedder_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -711,7 +796,7 @@ func (x *HealthResponse) String() string {
 func (*HealthResponse) ProtoMessage() {}
 
 func (x *HealthResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_embedder_proto_msgTypes[8]
+	mi := &file_embedder_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -724,7 +809,7 @@ func (x *HealthResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HealthResponse.ProtoReflect.Descriptor instead.
 func (*HealthResponse) Descriptor() ([]byte, []int) {
-	return file_embedder_proto_rawDescGZIP(), []int{8}
+	return file_embedder_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *HealthResponse) GetReady() bool {
@@ -753,7 +838,7 @@ type TokenizeRequest struct {
 
 func (x *TokenizeRequest) Reset() {
 	*x = TokenizeRequest{}
-	mi := &file_embedder_proto_msgTypes[9]
+	mi := &file_embedder_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -765,7 +850,7 @@ func (x *TokenizeRequest) String() string {
 func (*TokenizeRequest) ProtoMessage() {}
 
 func (x *TokenizeRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_embedder_proto_msgTypes[9]
+	mi := &file_embedder_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -778,7 +863,7 @@ func (x *TokenizeRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TokenizeRequest.ProtoReflect.Descriptor instead.
 func (*TokenizeRequest) Descriptor() ([]byte, []int) {
-	return file_embedder_proto_rawDescGZIP(), []int{9}
+	return file_embedder_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *TokenizeRequest) GetModel() string {
@@ -808,7 +893,7 @@ type TokenizeResponse struct {
 
 func (x *TokenizeResponse) Reset() {
 	*x = TokenizeResponse{}
-	mi := &file_embedder_proto_msgTypes[10]
+	mi := &file_embedder_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -820,7 +905,7 @@ func (x *TokenizeResponse) String() string {
 func (*TokenizeResponse) ProtoMessage() {}
 
 func (x *TokenizeResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_embedder_proto_msgTypes[10]
+	mi := &file_embedder_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -833,7 +918,7 @@ func (x *TokenizeResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TokenizeResponse.ProtoReflect.Descriptor instead.
 func (*TokenizeResponse) Descriptor() ([]byte, []int) {
-	return file_embedder_proto_rawDescGZIP(), []int{10}
+	return file_embedder_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *TokenizeResponse) GetTokens() []*Tokens {
@@ -863,7 +948,7 @@ type Tokens struct {
 
 func (x *Tokens) Reset() {
 	*x = Tokens{}
-	mi := &file_embedder_proto_msgTypes[11]
+	mi := &file_embedder_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -875,7 +960,7 @@ func (x *Tokens) String() string {
 func (*Tokens) ProtoMessage() {}
 
 func (x *Tokens) ProtoReflect() protoreflect.Message {
-	mi := &file_embedder_proto_msgTypes[11]
+	mi := &file_embedder_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -888,7 +973,7 @@ func (x *Tokens) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Tokens.ProtoReflect.Descriptor instead.
 func (*Tokens) Descriptor() ([]byte, []int) {
-	return file_embedder_proto_rawDescGZIP(), []int{11}
+	return file_embedder_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *Tokens) GetEnds() []uint32 {
@@ -907,7 +992,7 @@ const file_embedder_proto_rawDesc = "" +
 	"\x10DescribeResponse\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x18\n" +
 	"\aversion\x18\x02 \x01(\tR\aversion\x125\n" +
-	"\x06models\x18\x03 \x03(\v2\x1d.embedsidecar.plugin.v1.ModelR\x06models\"\xf9\x01\n" +
+	"\x06models\x18\x03 \x03(\v2\x1d.embedsidecar.plugin.v1.ModelR\x06models\"\x91\x02\n" +
 	"\x05Model\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12 \n" +
 	"\vfingerprint\x18\x02 \x01(\tR\vfingerprint\x12\x12\n" +
@@ -917,16 +1002,22 @@ const file_embedder_proto_rawDesc = "" +
 	"\tsymmetric\x18\x05 \x01(\bR\tsymmetric\x12\x1b\n" +
 	"\tmax_batch\x18\x06 \x01(\rR\bmaxBatch\x12&\n" +
 	"\x0fmax_batch_bytes\x18\a \x01(\rR\rmaxBatchBytes\x12$\n" +
-	"\rdeterministic\x18\b \x01(\bR\rdeterministic\"l\n" +
+	"\rdeterministic\x18\b \x01(\bR\rdeterministic\x12\x16\n" +
+	"\x06sparse\x18\t \x01(\bR\x06sparse\"l\n" +
 	"\fEmbedRequest\x12\x14\n" +
 	"\x05model\x18\x01 \x01(\tR\x05model\x120\n" +
 	"\x04kind\x18\x02 \x01(\x0e2\x1c.embedsidecar.plugin.v1.KindR\x04kind\x12\x14\n" +
-	"\x05texts\x18\x03 \x03(\tR\x05texts\"\x92\x01\n" +
+	"\x05texts\x18\x03 \x03(\tR\x05texts\"\xd1\x01\n" +
 	"\rEmbedResponse\x12\x12\n" +
 	"\x04dims\x18\x01 \x01(\rR\x04dims\x12\x18\n" +
 	"\avectors\x18\x02 \x01(\fR\avectors\x12\x16\n" +
 	"\x06tokens\x18\x03 \x03(\rR\x06tokens\x12;\n" +
-	"\boutcomes\x18\x04 \x03(\v2\x1f.embedsidecar.plugin.v1.OutcomeR\boutcomes\"\x88\x01\n" +
+	"\boutcomes\x18\x04 \x03(\v2\x1f.embedsidecar.plugin.v1.OutcomeR\boutcomes\x12=\n" +
+	"\x06sparse\x18\x05 \x01(\v2%.embedsidecar.plugin.v1.SparseVectorsR\x06sparse\"Y\n" +
+	"\rSparseVectors\x12\x16\n" +
+	"\x06counts\x18\x01 \x03(\rR\x06counts\x12\x18\n" +
+	"\aindices\x18\x02 \x01(\fR\aindices\x12\x16\n" +
+	"\x06values\x18\x03 \x01(\fR\x06values\"\x88\x01\n" +
 	"\aOutcome\x12\x14\n" +
 	"\x05index\x18\x01 \x01(\rR\x05index\x12\x14\n" +
 	"\x05empty\x18\x02 \x01(\bR\x05empty\x12\x1c\n" +
@@ -979,7 +1070,7 @@ func file_embedder_proto_rawDescGZIP() []byte {
 }
 
 var file_embedder_proto_enumTypes = make([]protoimpl.EnumInfo, 2)
-var file_embedder_proto_msgTypes = make([]protoimpl.MessageInfo, 12)
+var file_embedder_proto_msgTypes = make([]protoimpl.MessageInfo, 13)
 var file_embedder_proto_goTypes = []any{
 	(Kind)(0),                // 0: embedsidecar.plugin.v1.Kind
 	(ErrorClass)(0),          // 1: embedsidecar.plugin.v1.ErrorClass
@@ -988,34 +1079,36 @@ var file_embedder_proto_goTypes = []any{
 	(*Model)(nil),            // 4: embedsidecar.plugin.v1.Model
 	(*EmbedRequest)(nil),     // 5: embedsidecar.plugin.v1.EmbedRequest
 	(*EmbedResponse)(nil),    // 6: embedsidecar.plugin.v1.EmbedResponse
-	(*Outcome)(nil),          // 7: embedsidecar.plugin.v1.Outcome
-	(*Error)(nil),            // 8: embedsidecar.plugin.v1.Error
-	(*HealthRequest)(nil),    // 9: embedsidecar.plugin.v1.HealthRequest
-	(*HealthResponse)(nil),   // 10: embedsidecar.plugin.v1.HealthResponse
-	(*TokenizeRequest)(nil),  // 11: embedsidecar.plugin.v1.TokenizeRequest
-	(*TokenizeResponse)(nil), // 12: embedsidecar.plugin.v1.TokenizeResponse
-	(*Tokens)(nil),           // 13: embedsidecar.plugin.v1.Tokens
+	(*SparseVectors)(nil),    // 7: embedsidecar.plugin.v1.SparseVectors
+	(*Outcome)(nil),          // 8: embedsidecar.plugin.v1.Outcome
+	(*Error)(nil),            // 9: embedsidecar.plugin.v1.Error
+	(*HealthRequest)(nil),    // 10: embedsidecar.plugin.v1.HealthRequest
+	(*HealthResponse)(nil),   // 11: embedsidecar.plugin.v1.HealthResponse
+	(*TokenizeRequest)(nil),  // 12: embedsidecar.plugin.v1.TokenizeRequest
+	(*TokenizeResponse)(nil), // 13: embedsidecar.plugin.v1.TokenizeResponse
+	(*Tokens)(nil),           // 14: embedsidecar.plugin.v1.Tokens
 }
 var file_embedder_proto_depIdxs = []int32{
 	4,  // 0: embedsidecar.plugin.v1.DescribeResponse.models:type_name -> embedsidecar.plugin.v1.Model
 	0,  // 1: embedsidecar.plugin.v1.EmbedRequest.kind:type_name -> embedsidecar.plugin.v1.Kind
-	7,  // 2: embedsidecar.plugin.v1.EmbedResponse.outcomes:type_name -> embedsidecar.plugin.v1.Outcome
-	8,  // 3: embedsidecar.plugin.v1.Outcome.error:type_name -> embedsidecar.plugin.v1.Error
-	1,  // 4: embedsidecar.plugin.v1.Error.class:type_name -> embedsidecar.plugin.v1.ErrorClass
-	13, // 5: embedsidecar.plugin.v1.TokenizeResponse.tokens:type_name -> embedsidecar.plugin.v1.Tokens
-	2,  // 6: embedsidecar.plugin.v1.Embedder.Describe:input_type -> embedsidecar.plugin.v1.DescribeRequest
-	5,  // 7: embedsidecar.plugin.v1.Embedder.Embed:input_type -> embedsidecar.plugin.v1.EmbedRequest
-	9,  // 8: embedsidecar.plugin.v1.Embedder.Health:input_type -> embedsidecar.plugin.v1.HealthRequest
-	11, // 9: embedsidecar.plugin.v1.Embedder.Tokenize:input_type -> embedsidecar.plugin.v1.TokenizeRequest
-	3,  // 10: embedsidecar.plugin.v1.Embedder.Describe:output_type -> embedsidecar.plugin.v1.DescribeResponse
-	6,  // 11: embedsidecar.plugin.v1.Embedder.Embed:output_type -> embedsidecar.plugin.v1.EmbedResponse
-	10, // 12: embedsidecar.plugin.v1.Embedder.Health:output_type -> embedsidecar.plugin.v1.HealthResponse
-	12, // 13: embedsidecar.plugin.v1.Embedder.Tokenize:output_type -> embedsidecar.plugin.v1.TokenizeResponse
-	10, // [10:14] is the sub-list for method output_type
-	6,  // [6:10] is the sub-list for method input_type
-	6,  // [6:6] is the sub-list for extension type_name
-	6,  // [6:6] is the sub-list for extension extendee
-	0,  // [0:6] is the sub-list for field type_name
+	8,  // 2: embedsidecar.plugin.v1.EmbedResponse.outcomes:type_name -> embedsidecar.plugin.v1.Outcome
+	7,  // 3: embedsidecar.plugin.v1.EmbedResponse.sparse:type_name -> embedsidecar.plugin.v1.SparseVectors
+	9,  // 4: embedsidecar.plugin.v1.Outcome.error:type_name -> embedsidecar.plugin.v1.Error
+	1,  // 5: embedsidecar.plugin.v1.Error.class:type_name -> embedsidecar.plugin.v1.ErrorClass
+	14, // 6: embedsidecar.plugin.v1.TokenizeResponse.tokens:type_name -> embedsidecar.plugin.v1.Tokens
+	2,  // 7: embedsidecar.plugin.v1.Embedder.Describe:input_type -> embedsidecar.plugin.v1.DescribeRequest
+	5,  // 8: embedsidecar.plugin.v1.Embedder.Embed:input_type -> embedsidecar.plugin.v1.EmbedRequest
+	10, // 9: embedsidecar.plugin.v1.Embedder.Health:input_type -> embedsidecar.plugin.v1.HealthRequest
+	12, // 10: embedsidecar.plugin.v1.Embedder.Tokenize:input_type -> embedsidecar.plugin.v1.TokenizeRequest
+	3,  // 11: embedsidecar.plugin.v1.Embedder.Describe:output_type -> embedsidecar.plugin.v1.DescribeResponse
+	6,  // 12: embedsidecar.plugin.v1.Embedder.Embed:output_type -> embedsidecar.plugin.v1.EmbedResponse
+	11, // 13: embedsidecar.plugin.v1.Embedder.Health:output_type -> embedsidecar.plugin.v1.HealthResponse
+	13, // 14: embedsidecar.plugin.v1.Embedder.Tokenize:output_type -> embedsidecar.plugin.v1.TokenizeResponse
+	11, // [11:15] is the sub-list for method output_type
+	7,  // [7:11] is the sub-list for method input_type
+	7,  // [7:7] is the sub-list for extension type_name
+	7,  // [7:7] is the sub-list for extension extendee
+	0,  // [0:7] is the sub-list for field type_name
 }
 
 func init() { file_embedder_proto_init() }
@@ -1029,7 +1122,7 @@ func file_embedder_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_embedder_proto_rawDesc), len(file_embedder_proto_rawDesc)),
 			NumEnums:      2,
-			NumMessages:   12,
+			NumMessages:   13,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -23,8 +23,8 @@
 //
 // Sizes. A request holds at most max_batch texts and max_batch_bytes bytes of text as the plugin described, and never more
 // than 32 MiB of text (plus 16 bytes for each text). Servers whose own limit is lower (gRPC for Python receives 4 MB unless
-// told otherwise) must raise it or describe a lower max_batch_bytes. An answer holds count*dims*4 bytes of vectors; the host
-// refuses one that is more than twice as big as it expects.
+// told otherwise) must raise it or describe a lower max_batch_bytes. An answer holds count*dims*4 bytes of vectors, or at most
+// 8 bytes for each number of a sparse one; the host refuses one that is more than twice as big as it expects.
 //
 // Status codes, and what the host makes of them:
 //

@@ -30,4 +30,8 @@ const (
 	MaxMessageBytes = 64 << 20
 	// MaxDims is the widest vector; pgvector stores no wider one.
 	MaxDims = 16000
+	// MaxSparseDims is the widest vector of a sparse model.
+	MaxSparseDims = 1 << 24
+	// MaxSparseNumbers is how many numbers of a sparse vector are not zero, at most; pgvector stores no more.
+	MaxSparseNumbers = 16000
 )

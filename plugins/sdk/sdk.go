@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/embedsidecar/embedsidecar/embed"
+	pluginpb "github.com/embedsidecar/embedsidecar/plugins/proto"
 )
 
 // Kind says what texts are to the model.
@@ -37,17 +38,19 @@ type Model struct {
 	// Fingerprint names everything that can change a vector: weights, tokenizer, pooling, normalisation, prefixes, token limit,
 	// dims, precision. Make it a hash of contents, never of names or times. 1 to 256 printable ASCII characters.
 	Fingerprint   string
-	Dims          int  // width of every vector, 1 to 16,000
+	Dims          int  // width of every vector, 1 to 16,000; of a sparse model its vocabulary's size, up to 16,777,216
 	MaxTokens     int  // longer texts are cut; 0: not known
 	Symmetric     bool // documents and queries get the same vector for the same text
 	MaxBatch      int  // most texts in one call; 0: no limit
 	MaxBatchBytes int  // most bytes of text in one call; 0: no limit
 	Deterministic bool // the same text always gives the same vector, whatever else is in the batch
+	Sparse        bool // answers hold only the numbers that are not zero, with their Indices
 }
 
 // Answer is the answer for one text: a vector, Empty, or Err.
 type Answer struct {
 	Vector    []float32 // exactly Dims wide, finite, not all zero; nil when Empty or Err is set
+	Indices   []uint32  // sparse models: the place of each number of Vector, from 0, rising; then Vector has 1 to 16,000 numbers, none zero
 	Empty     bool      // the text holds no token but special ones
 	Truncated bool      // the text was longer than MaxTokens and cut
 	Tokens    int       // tokens the model saw; 0 when unknown
@@ -133,7 +136,7 @@ func (i Info) check() error {
 			return fmt.Errorf("describe: model name %q is empty or occurs twice", m.Name)
 		case m.Fingerprint == "":
 			return fmt.Errorf("describe: model %q has no fingerprint", m.Name)
-		case m.Dims <= 0:
+		case m.Dims <= 0 || m.Dims > pluginpb.MaxSparseDims || m.Dims > pluginpb.MaxDims && !m.Sparse:
 			return fmt.Errorf("describe: model %q has %d dims", m.Name, m.Dims)
 		case m.MaxTokens < 0 || m.MaxBatch < 0 || m.MaxBatchBytes < 0:
 			return fmt.Errorf("describe: model %q has a negative limit", m.Name)

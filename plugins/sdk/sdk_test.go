@@ -60,6 +60,8 @@ func TestServer_DescribeTellsTheAuthorOfMistakes(t *testing.T) {
 		"twice":          func(i *Info) { i.Models = append(i.Models, i.Models[0]) },
 		"no fingerprint": func(i *Info) { i.Models[0].Fingerprint = "" },
 		"no dims":        func(i *Info) { i.Models[0].Dims = 0 },
+		"too wide":       func(i *Info) { i.Models[0].Dims = 16001 },
+		"sparse, wide":   func(i *Info) { i.Models[0].Dims, i.Models[0].Sparse = 1<<24+1, true },
 		"negative":       func(i *Info) { i.Models[0].MaxBatch = -1 },
 	} {
 		info := twoDims()
@@ -98,6 +100,59 @@ func TestServer_PacksAnswers(t *testing.T) {
 	}
 	if diff := cmp.Diff(want, got, protocmp.Transform()); diff != "" {
 		t.Errorf("answer (-want +got):\n%s", diff)
+	}
+}
+
+func sparse() Info {
+	return Info{Name: "stub", Version: "1", Models: []Model{{Name: "m", Fingerprint: "f", Dims: 30522, Sparse: true}}}
+}
+
+func TestServer_PacksSparseAnswers(t *testing.T) {
+	t.Parallel()
+	srv := NewServer(&stub{info: sparse(), embed: func(Kind, []string) ([]Answer, error) {
+		return []Answer{
+			{Vector: []float32{1, -2.5}, Indices: []uint32{0, 30521}, Tokens: 7},
+			{Empty: true, Vector: []float32{9}},
+			{Vector: []float32{3}, Indices: []uint32{258}, Truncated: true},
+			{Err: &TextError{Class: Refused}},
+		}, nil
+	}}, t.Output())
+	about, err := srv.Describe(t.Context(), &pluginpb.DescribeRequest{})
+	if err != nil || !about.Models[0].Sparse {
+		t.Fatalf("%v, %v", about, err)
+	}
+	got, err := srv.Embed(t.Context(), &pluginpb.EmbedRequest{Model: "m", Kind: pluginpb.Kind_KIND_QUERY, Texts: []string{"a", "b", "c", "d"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := &pluginpb.EmbedResponse{Dims: 30522, Tokens: []uint32{7, 0, 0, 0}, Outcomes: []*pluginpb.Outcome{
+		{Index: 1, Empty: true},
+		{Index: 2, Truncated: true},
+		{Index: 3, Error: &pluginpb.Error{Class: pluginpb.ErrorClass_ERROR_CLASS_REFUSED}},
+	}, Sparse: &pluginpb.SparseVectors{Counts: []uint32{2, 0, 1, 0}, Indices: []byte{0, 0, 0, 0, 0x39, 0x77, 0, 0, 2, 1, 0, 0}}}
+	for _, x := range []float32{1, -2.5, 3} {
+		want.Sparse.Values = binary.LittleEndian.AppendUint32(want.Sparse.Values, math.Float32bits(x))
+	}
+	if diff := cmp.Diff(want, got, protocmp.Transform()); diff != "" {
+		t.Errorf("answer (-want +got):\n%s", diff)
+	}
+}
+
+func TestServer_TellsTheAuthorOfSparseMistakes(t *testing.T) {
+	t.Parallel()
+	for name, a := range map[string]Answer{
+		"no indices":   {Vector: []float32{1, 2}},
+		"too few":      {Vector: []float32{1, 2}, Indices: []uint32{1}},
+		"out of range": {Vector: []float32{1}, Indices: []uint32{30522}},
+		"unsorted":     {Vector: []float32{1, 2}, Indices: []uint32{2, 1}},
+		"twice":        {Vector: []float32{1, 2}, Indices: []uint32{2, 2}},
+		"zero":         {Vector: []float32{1, 0}, Indices: []uint32{1, 2}},
+	} {
+		srv := NewServer(&stub{info: sparse(), embed: func(Kind, []string) ([]Answer, error) { return []Answer{a}, nil }}, t.Output())
+		_, err := srv.Embed(t.Context(), &pluginpb.EmbedRequest{Model: "m", Kind: pluginpb.Kind_KIND_QUERY, Texts: []string{"a"}})
+		if status.Code(err) != codes.Internal || !strings.Contains(err.Error(), "indices") {
+			t.Errorf("%s: %v", name, err)
+		}
 	}
 }
 

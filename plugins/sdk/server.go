@@ -47,7 +47,7 @@ func (s *server) Describe(ctx context.Context, _ *pluginpb.DescribeRequest) (res
 		resp.Models = append(resp.Models, &pluginpb.Model{
 			Name: m.Name, Fingerprint: m.Fingerprint, Dims: uint32(m.Dims), MaxTokens: uint32(m.MaxTokens),
 			Symmetric: m.Symmetric, MaxBatch: uint32(m.MaxBatch), MaxBatchBytes: uint32(m.MaxBatchBytes),
-			Deterministic: m.Deterministic,
+			Deterministic: m.Deterministic, Sparse: m.Sparse,
 		})
 	}
 	return resp, nil
@@ -141,10 +141,11 @@ func pack(m Model, count int, answers []Answer) (*pluginpb.EmbedResponse, error)
 	if len(answers) != count {
 		return nil, status.Errorf(codes.Internal, "the embedder gave %d answers for %d texts", len(answers), count)
 	}
-	resp := &pluginpb.EmbedResponse{
-		Dims:    uint32(m.Dims),
-		Vectors: make([]byte, count*m.Dims*4),
-		Tokens:  make([]uint32, count),
+	resp := &pluginpb.EmbedResponse{Dims: uint32(m.Dims), Tokens: make([]uint32, count)}
+	if m.Sparse {
+		resp.Sparse = &pluginpb.SparseVectors{Counts: make([]uint32, count)}
+	} else {
+		resp.Vectors = make([]byte, count*m.Dims*4)
 	}
 	for i := range answers {
 		a := &answers[i]
@@ -159,7 +160,13 @@ func pack(m Model, count int, answers []Answer) (*pluginpb.EmbedResponse, error)
 		case a.Truncated:
 			resp.Outcomes = append(resp.Outcomes, &pluginpb.Outcome{Index: uint32(i), Truncated: true})
 		}
-		if len(a.Vector) != m.Dims {
+		if m.Sparse {
+			if err := packSparse(resp.Sparse, m, i, a); err != nil {
+				return nil, err
+			}
+			continue
+		}
+		if len(a.Vector) != m.Dims || a.Indices != nil {
 			return nil, status.Errorf(codes.Internal, "the embedder gave a vector of %d dims for text %d, want %d", len(a.Vector), i, m.Dims)
 		}
 		row := resp.Vectors[i*m.Dims*4 : (i+1)*m.Dims*4]
@@ -168,6 +175,22 @@ func pack(m Model, count int, answers []Answer) (*pluginpb.EmbedResponse, error)
 		}
 	}
 	return resp, nil
+}
+
+// packSparse adds a sparse vector to the message.
+func packSparse(into *pluginpb.SparseVectors, m Model, i int, a *Answer) error {
+	if len(a.Vector) != len(a.Indices) {
+		return status.Errorf(codes.Internal, "the embedder gave %d numbers and %d indices for text %d", len(a.Vector), len(a.Indices), i)
+	}
+	into.Counts[i] = uint32(len(a.Vector))
+	for j, at := range a.Indices {
+		if at >= uint32(m.Dims) || j > 0 && at <= a.Indices[j-1] || a.Vector[j] == 0 {
+			return status.Errorf(codes.Internal, "the embedder gave the number %v for index %d of text %d: indices rise from 0 and are below %d, and no number is zero", a.Vector[j], at, i, m.Dims)
+		}
+		into.Indices = binary.LittleEndian.AppendUint32(into.Indices, at)
+		into.Values = binary.LittleEndian.AppendUint32(into.Values, math.Float32bits(a.Vector[j]))
+	}
+	return nil
 }
 
 func toError(e *TextError) *pluginpb.Error {

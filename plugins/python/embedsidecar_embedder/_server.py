@@ -5,11 +5,12 @@ from __future__ import annotations
 import array
 import contextlib
 import os
+import struct
 import sys
 import threading
 import traceback
 from concurrent import futures
-from typing import Any, Iterator, NoReturn, Sequence
+from typing import Any, Iterator, Mapping, NoReturn, Sequence
 
 import grpc
 
@@ -114,7 +115,7 @@ class _Service:
         for m in info.models:
             response.models.add(
                 name=m.name, fingerprint=m.fingerprint, dims=m.dims, max_tokens=m.max_tokens, symmetric=m.symmetric,
-                max_batch=m.max_batch, max_batch_bytes=m.max_batch_bytes, deterministic=m.deterministic,
+                max_batch=m.max_batch, max_batch_bytes=m.max_batch_bytes, deterministic=m.deterministic, sparse=m.sparse,
             )  # fmt: skip
         return response
 
@@ -219,18 +220,22 @@ def _pack(model: Model, count: int, answers: Any) -> Any:
     if len(answers) != count:
         raise ValueError
     response = pb.EmbedResponse(dims=model.dims)
-    if hasattr(answers, "astype"):  # an array of numpy, or something like it
+    if hasattr(answers, "astype") and not model.sparse:  # an array of numpy, or something like it
         if answers.shape != (count, model.dims):
             raise ValueError
         response.vectors = answers.astype("<f4").tobytes()
         return response
-    nothing = bytes(model.dims * 4)
+    nothing = b"" if model.sparse else bytes(model.dims * 4)
     rows, tokens = [], []
     for index, answer in enumerate(answers):
         if not isinstance(answer, Answer):
             answer = Answer(vector=answer)
         tokens.append(answer.tokens)
-        rows.append(nothing if answer.empty or answer.error else _row(model, answer.vector))
+        without = answer.empty or answer.error
+        if model.sparse:
+            _add_sparse(response.sparse, model, {} if without else answer.vector)
+        else:
+            rows.append(nothing if without else _row(model, answer.vector))
         if answer.error:
             outcome = response.outcomes.add(index=index)
             setattr(outcome.error, "class", pb.ERROR_CLASSES.get(answer.error.kind, 4))
@@ -244,6 +249,18 @@ def _pack(model: Model, count: int, answers: Any) -> Any:
     if any(tokens):
         response.tokens.extend(tokens)
     return response
+
+
+def _add_sparse(into: Any, model: Model, vector: Mapping[int, float] | None) -> None:
+    """Adds one sparse vector, by rising places."""
+    if not isinstance(vector, Mapping):
+        raise TypeError
+    numbers = sorted((int(place), float(x)) for place, x in vector.items() if x != 0)
+    if numbers and not 0 <= numbers[0][0] <= numbers[-1][0] < model.dims:
+        raise ValueError
+    into.counts.append(len(numbers))
+    into.indices += struct.pack(f"<{len(numbers)}I", *(place for place, _ in numbers))
+    into.values += struct.pack(f"<{len(numbers)}f", *(x for _, x in numbers))
 
 
 def _row(model: Model, vector: Sequence[float] | None) -> bytes:

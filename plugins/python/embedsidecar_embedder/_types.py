@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any, Callable, NoReturn, Optional, Protocol, Sequence
+from typing import Any, Callable, Mapping, NoReturn, Optional, Protocol, Sequence, Union
 
 DOCUMENT = "document"  # what is searched
 QUERY = "query"  # what is searched for
@@ -15,12 +15,13 @@ class Model:
 
     name: str
     fingerprint: str  # a hash over everything that can change a vector; 1 to 256 printable ASCII characters
-    dims: int  # width of every vector, 1 to 16,000
+    dims: int  # width of every vector, 1 to 16,000; of a sparse model its vocabulary's size, up to 16,777,216
     max_tokens: int = 0  # longer texts are cut; 0: not known
     symmetric: bool = True  # documents and queries get the same vector for the same text
     max_batch: int = 256  # most texts in one call; 0: no limit
     max_batch_bytes: int = 8 << 20  # most bytes of text in one call; 0: no limit
     deterministic: bool = False  # the same text always gives the same vector, bit for bit, whatever else is in the batch
+    sparse: bool = False  # vectors are dicts from place (from 0) to number, of those that are not zero: 1 to 16,000
 
 
 @dataclass(frozen=True)
@@ -45,7 +46,7 @@ class TextError:
 class Answer:
     """The answer for one text: a vector, empty, or an error."""
 
-    vector: Optional[Sequence[float]] = None
+    vector: Union[Sequence[float], Mapping[int, float], None] = None  # a mapping: of a sparse model
     empty: bool = False  # the text holds no token but special ones
     truncated: bool = False  # the text was longer than max_tokens and cut
     tokens: int = 0  # tokens the model saw; 0: unknown
@@ -92,7 +93,10 @@ class Embedder(Protocol):
         """Called before the first text. It may load models."""
 
     def embed(self, model: str, kind: str, texts: Sequence[str]) -> Any:
-        """Returns one answer for each text, in order: Answers, sequences of floats, or one array of shape (len(texts), dims)."""
+        """Returns one answer for each text, in order: Answers, sequences of floats, or one array of shape (len(texts), dims).
+
+        Of a sparse model: Answers, or dicts from place to number.
+        """
 
 
 class _Function:
@@ -126,7 +130,8 @@ def serve_function(
     """Serves a function from a list of texts to their vectors, as a plugin with one model.
 
     With symmetric=False the function is called with the kind, "document" or "query", as its second argument. tokenize is a function
-    from a list of texts to Tokens; without one the sidecar estimates where chunks of long texts end. Further arguments are those of Model: max_tokens, max_batch, max_batch_bytes, deterministic.
+    from a list of texts to Tokens; without one the sidecar estimates where chunks of long texts end. Further arguments are those of
+    Model: max_tokens, max_batch, max_batch_bytes, deterministic, sparse.
     """
     from ._server import serve
 

@@ -1,0 +1,85 @@
+package embed
+
+import (
+	"errors"
+	"fmt"
+	"math"
+)
+
+// The vector of a sparse model has a number for each word of a vocabulary, and nearly all of them are zero. It is kept as pairs: the
+// place of each number that is not zero, from 0 and rising, then the number, {place, number, place, number, ...}. So it is a []float32
+// like any other to all that only keeps vectors, compares them for equality or passes them on; whether one holds pairs or every
+// number is said by Description.Sparse. Places are exact: single precision holds every whole number up to MaxSparseDims.
+const (
+	MaxSparseDims    = 1 << 24
+	MaxSparseNumbers = 16000 // of one vector; pgvector stores no more
+)
+
+// Pairs returns the pairs of numbers and their places.
+func Pairs(indices []uint32, values []float32) []float32 {
+	pairs := make([]float32, 0, 2*len(values))
+	for i, x := range values {
+		pairs = append(pairs, float32(indices[i]), x)
+	}
+	return pairs
+}
+
+// SplitPairs is the inverse of Pairs.
+func SplitPairs(pairs []float32) (indices []uint32, values []float32) {
+	indices, values = make([]uint32, 0, len(pairs)/2), make([]float32, 0, len(pairs)/2)
+	for i := 0; i+1 < len(pairs); i += 2 {
+		indices, values = append(indices, uint32(pairs[i])), append(values, pairs[i+1])
+	}
+	return indices, values
+}
+
+// CheckPairs returns why pairs are no vector of this width, or nil.
+func CheckPairs(pairs []float32, dims int) error {
+	if len(pairs) == 0 || len(pairs)%2 != 0 || len(pairs) > 2*MaxSparseNumbers {
+		return fmt.Errorf("%d numbers are no pairs, want 1 to %d pairs", len(pairs), MaxSparseNumbers)
+	}
+	last := -1.0
+	for i := 0; i < len(pairs); i += 2 {
+		place, x := float64(pairs[i]), pairs[i+1]
+		switch {
+		case !(place > last) || place >= float64(dims) || place != math.Trunc(place):
+			return fmt.Errorf("place %v after %v, of %d", place, last, dims)
+		case x == 0 || x-x != 0:
+			return errors.New("a number is zero or not finite")
+		}
+		last = place
+	}
+	return nil
+}
+
+// Cosine returns the cosine of two vectors of the model, 0 when their widths differ.
+func (d Description) Cosine(a, b []float32) float64 {
+	if d.Sparse {
+		return SparseCosine(a, b)
+	}
+	return Cosine(a, b)
+}
+
+// SparseCosine returns the cosine of two vectors that are pairs.
+func SparseCosine(a, b []float32) float64 {
+	var dot, aa, bb float64
+	EachPlace(a, b, func(x, y float64) { dot, aa, bb = dot+x*y, aa+x*x, bb+y*y })
+	return dot / math.Sqrt(aa*bb)
+}
+
+// EachPlace calls f with the numbers of two vectors that are pairs, for each place at which one of them is not zero.
+func EachPlace(a, b []float32, f func(x, y float64)) {
+	for len(a) > 1 || len(b) > 1 {
+		switch {
+		case len(b) < 2 || len(a) > 1 && a[0] < b[0]:
+			f(float64(a[1]), 0)
+			a = a[2:]
+		case len(a) < 2 || b[0] < a[0]:
+			f(0, float64(b[1]))
+			b = b[2:]
+		default:
+			f(float64(a[1]), float64(b[1]))
+			a, b = a[2:], b[2:]
+		}
+	}
+}

@@ -1,0 +1,59 @@
+package setup_test
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/embedsidecar/embedsidecar/pipeline"
+	"github.com/embedsidecar/embedsidecar/setup"
+)
+
+func TestResolve_TheTypeFollowsTheModel(t *testing.T) {
+	t.Parallel()
+	b := newBase(t, "CREATE TABLE docs (id bigint PRIMARY KEY, title text, body text, dense vector, half halfvec(3), sparse sparsevec(3), wide sparsevec(30522), any_sparse sparsevec)",
+		"CREATE TABLE places (id bigint, chunk_no int NOT NULL DEFAULT 0, generation int NOT NULL, text_hash bytea NOT NULL, embedded_at timestamptz NOT NULL, embedding sparsevec(30522) NOT NULL, PRIMARY KEY (id, chunk_no))")
+	for name, tt := range map[string]struct {
+		column, table, index string
+		typ                  pipeline.Stored
+		model                setup.Vectors
+		words                []string
+	}{
+		"sparse":                  {column: "wide", typ: "sparsevec", model: setup.Vectors{Dims: 30522, Sparse: true}},
+		"into a table":            {table: "places", model: setup.Vectors{Dims: 30522, Sparse: true}},
+		"of any width":            {column: "any_sparse", model: setup.Vectors{Dims: 1 << 24, Sparse: true}},
+		"wider than any":          {column: "any_sparse", model: setup.Vectors{Dims: 1<<24 + 1, Sparse: true}, words: []string{"16777216"}},
+		"to be indexed":           {column: "wide", index: "hnsw", model: setup.Vectors{Dims: 30522, Sparse: true}},
+		"of another width":        {column: "sparse", model: setup.Vectors{Dims: 30522, Sparse: true}, words: []string{"30522 wide", "3"}},
+		"into vector":             {column: "dense", model: setup.Vectors{Dims: 3, Sparse: true}, words: []string{"vectors are sparse", "of type vector", "as sparsevec"}},
+		"into half":               {column: "half", typ: "halfvec", model: setup.Vectors{Dims: 3, Sparse: true}, words: []string{"vectors are sparse", "of type halfvec"}},
+		"into bits to be made":    {column: "nope", typ: "bit", model: setup.Vectors{Dims: 3, Sparse: true}, words: []string{"vectors are sparse", "of type bit"}},
+		"to be made":              {column: "nope", model: setup.Vectors{Dims: 30522, Sparse: true}, words: []string{"does not exist", "init"}},
+		"vector is configured":    {column: "wide", typ: "vector", model: setup.Vectors{Dims: 30522, Sparse: true}, words: []string{"of type sparsevec, not vector as configured"}},
+		"dense into it":           {column: "sparse", model: setup.Vectors{Dims: 3}, words: []string{"vectors are dense", "of type sparsevec", "vector, halfvec or bit"}},
+		"dense into a table":      {table: "places", model: setup.Vectors{Dims: 3}, words: []string{"vectors are dense"}},
+		"dense into what will be": {column: "nope", typ: "sparsevec", model: setup.Vectors{Dims: 3}, words: []string{"vectors are dense"}},
+	} {
+		spec := docs()
+		spec.IntoColumn, spec.IntoTable, spec.IntoType, spec.Index = tt.column, tt.table, tt.typ, tt.index
+		p, err := setup.Resolve(t.Context(), b.pool, spec, tt.model)
+		if tt.words != nil {
+			wantError[*setup.ConfigError](t, err, tt.words...)
+		} else if err != nil || p.Stored != pipeline.StoredSparse || p.Dims != tt.model.Dims {
+			t.Errorf("%s: %s of %d, %v", name, p.Stored, p.Dims, err)
+		}
+	}
+}
+
+// A pgvector from before sparsevec: what is left of its catalogue when the type is renamed away.
+func TestResolve_SparseNeedsANewerPgvector(t *testing.T) {
+	t.Parallel()
+	b := newBase(t, "CREATE TABLE docs (id bigint PRIMARY KEY, title text, body text)")
+	b.MustExecSuper("ALTER TYPE sparsevec RENAME TO not_yet")
+	spec := docs()
+	spec.IntoColumn = "embedding"
+	_, err := setup.Resolve(t.Context(), b.pool, spec, setup.Vectors{Dims: 30522, Sparse: true})
+	wantError[*setup.ConfigError](t, err, "sparsevec needs pgvector 0.7 or newer", "ALTER EXTENSION vector UPDATE")
+	if _, err := setup.Resolve(t.Context(), b.pool, spec, setup.Vectors{Dims: 3}); err == nil || strings.Contains(err.Error(), "0.7") {
+		t.Errorf("a dense model: %v", err)
+	}
+}
