@@ -72,8 +72,8 @@ var tracked = map[string]bool{"client_encoding": true, "datestyle": true, "timez
 
 // Connect opens a pool and proves it with one connection. It returns *Error when no connection can be made.
 //
-// Every connection has the settings of this package and knows pgvector's type vector (as pgvector.Vector, also in arrays and in
-// binary), if the extension is installed. After CREATE EXTENSION, pool.Reset makes the connections anew.
+// Every connection has the settings of this package and knows pgvector's types vector (as pgvector.Vector, also in arrays and in
+// binary) and sparsevec (as pipeline.Sparse, to send), if the extension is installed. After CREATE EXTENSION, pool.Reset makes the connections anew.
 //
 // A PgBouncer in between is recognised by what it refuses. Then the settings it cannot carry must be defaults of the role, and
 // the error says with which statements; see Pooled.
@@ -200,18 +200,19 @@ func afterConnect(ctx context.Context, conn *pgx.Conn) error {
 		return err
 	}
 	var (
-		got           [len(checked)]string
-		vector, array uint32
+		got                                [len(checked)]string
+		vector, array, sparse, sparseArray uint32
 	)
 	err = conn.QueryRow(ctx, `SELECT pg_catalog.current_setting('datestyle'), pg_catalog.current_setting('timezone'),
 		pg_catalog.current_setting('intervalstyle'), pg_catalog.current_setting('extra_float_digits'),
 		pg_catalog.current_setting('bytea_output'), pg_catalog.current_setting('search_path'),
 		pg_catalog.current_setting('client_encoding'), pg_catalog.current_setting('row_security'),
-		pg_catalog.current_setting('standard_conforming_strings'), coalesce(t.oid, 0), coalesce(t.typarray, 0)
+		pg_catalog.current_setting('standard_conforming_strings'), coalesce(t.oid, 0), coalesce(t.typarray, 0), coalesce(s.oid, 0), coalesce(s.typarray, 0)
 		FROM (VALUES (1)) AS one(n)
 		LEFT JOIN pg_catalog.pg_extension e ON e.extname = 'vector'
-		LEFT JOIN pg_catalog.pg_type t ON t.typnamespace = e.extnamespace AND t.typname = 'vector'`,
-	).Scan(&got[0], &got[1], &got[2], &got[3], &got[4], &got[5], &got[6], &got[7], &got[8], &vector, &array)
+		LEFT JOIN pg_catalog.pg_type t ON t.typnamespace = e.extnamespace AND t.typname = 'vector'
+		LEFT JOIN pg_catalog.pg_type s ON s.typnamespace = e.extnamespace AND s.typname = 'sparsevec'`,
+	).Scan(&got[0], &got[1], &got[2], &got[3], &got[4], &got[5], &got[6], &got[7], &got[8], &vector, &array, &sparse, &sparseArray)
 	if err != nil {
 		return fmt.Errorf("read session settings: %w", err)
 	}
@@ -220,6 +221,9 @@ func afterConnect(ctx context.Context, conn *pgx.Conn) error {
 	}
 	if vector != 0 {
 		registerVector(conn.TypeMap(), vector, array)
+	}
+	if sparse != 0 && sparseArray != 0 {
+		registerSparse(conn.TypeMap(), sparse, sparseArray)
 	}
 	return nil
 }

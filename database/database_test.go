@@ -22,6 +22,7 @@ import (
 	"github.com/pgvector/pgvector-go"
 
 	"github.com/embedsidecar/embedsidecar/database"
+	"github.com/embedsidecar/embedsidecar/pipeline"
 	"github.com/embedsidecar/embedsidecar/testenv"
 )
 
@@ -145,6 +146,19 @@ func TestConnect_VectorsTravelInBinaryFromAnySchema(t *testing.T) {
 	}
 	if err := pool.QueryRow(ctx, `SELECT $1::"Odd ""schema".vector`, in[0]).Scan(&one); err != nil {
 		t.Fatal(err)
+	}
+	sparse := []pipeline.Sparse{{Dims: 30522, Pairs: []float32{0, 0.5, 30521, 2}}, {Dims: 30522, Pairs: []float32{7, -1}}}
+	for _, mode := range []pgx.QueryExecMode{pgx.QueryExecModeCacheStatement, pgx.QueryExecModeCacheDescribe} {
+		var texts []string
+		if err := pool.QueryRow(ctx, `SELECT array_agg(v::text) FROM unnest($1::"Odd ""schema".sparsevec[]) AS v`, mode, sparse).Scan(&texts); err != nil {
+			t.Fatal(err)
+		}
+		if want := []string{"{1:0.5,30522:2}/30522", "{8:-1}/30522"}; !cmp.Equal(texts, want) {
+			t.Errorf("got %v, want %v", texts, want)
+		}
+	}
+	if _, err := pool.Exec(ctx, `SELECT $1::"Odd ""schema".sparsevec`, pipeline.Sparse{Dims: 3}); err == nil {
+		t.Error("an empty sparse vector was sent")
 	}
 	if _, err := pool.Exec(ctx, `SELECT $1::"Odd ""schema".vector`, pgvector.NewVector(nil)); err == nil {
 		t.Error("an empty vector was sent")

@@ -61,8 +61,9 @@ func FuzzStored_ParseBinary(f *testing.F) {
 	f.Add([]byte{0, 0, 0, 9, 0xff, 0x80}, byte(2))
 	f.Add([]byte{0, 1, 0, 0, 0x3f, 0x80, 0, 0}, byte(0))
 	f.Add([]byte{0xff, 0xff, 0xff, 0xff}, byte(2))
+	f.Add([]byte{0, 0, 0, 9, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 3, 0x3f, 0x80, 0, 0}, byte(3))
 	f.Fuzz(func(t *testing.T, data []byte, kind byte) {
-		stored := []Stored{StoredVector, StoredHalfvec, StoredBit}[kind%3]
+		stored := []Stored{StoredVector, StoredHalfvec, StoredBit, StoredSparse}[kind%4]
 		vector, err := stored.ParseBinary(data)
 		if err == nil && len(vector) > 8*len(data) {
 			t.Errorf("%d numbers of %d bytes", len(vector), len(data))

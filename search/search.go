@@ -13,6 +13,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/embedsidecar/embedsidecar/embed"
 	"github.com/embedsidecar/embedsidecar/pipeline"
 )
 
@@ -21,7 +22,7 @@ const MaxRows = 10000
 
 // Request is what to look for.
 type Request struct {
-	Vector   []float32         // rows near this one; of the pipeline's width
+	Vector   []float32         // rows near this one; of the pipeline's width, or pairs where it stores sparse vectors
 	Text     string            // hybrid: rows that hold its words, too
 	Hybrid   bool              // both, by reciprocal rank fusion
 	Language string            // text search configuration of a hybrid search; "": the database's own
@@ -33,7 +34,7 @@ type Request struct {
 type Hit struct {
 	Key      string          `json:"key"`                // as the program writes keys everywhere
 	Columns  json.RawMessage `json:"columns"`            // the key's columns with their values
-	Distance *float64        `json:"distance,omitempty"` // cosine distance, 0 to 2, or number of differing bits; nil: not among the nearest
+	Distance *float64        `json:"distance,omitempty"` // cosine distance, 0 to 2, number of differing bits, or negative inner product; nil: not among the nearest
 	Score    *float64        `json:"score,omitempty"`    // of a hybrid search: larger is better, at most 2/61
 	Text     string          `json:"text"`               // its first characters; of a chunked pipeline the whole chunk, if its text is stored
 	Chunk    *Chunk          `json:"chunk,omitempty"`    // the chunk that is nearest; nil: the text is not cut, or none is near
@@ -195,10 +196,14 @@ func prepare(ctx context.Context, tx pgx.Tx, p *pipeline.Pipeline, r Request) (*
 	switch {
 	case r.Rows < 1 || r.Rows > MaxRows+1:
 		return nil, bad("expected a number of rows from 1 to %d, not %d", MaxRows, r.Rows)
+	case p.Stored == pipeline.StoredSparse:
+		if err := embed.CheckPairs(r.Vector, p.Dims); err != nil {
+			return nil, fmt.Errorf("search %q: %w", p.Name, err)
+		}
 	case len(r.Vector) != p.Dims:
 		return nil, fmt.Errorf("search %q: a vector of %d numbers, want %d", p.Name, len(r.Vector), p.Dims)
 	}
-	s := &statement{candidates: r.Rows, args: []any{vectorText(r.Vector), 0}}
+	s := &statement{candidates: r.Rows, args: []any{vectorText(p, r.Vector), 0}}
 	if r.Hybrid {
 		s.candidates = max(r.Rows, hybridCandidates)
 	}
@@ -257,7 +262,10 @@ func (s *statement) run(ctx context.Context, tx pgx.Tx) (hits []Hit, candidates 
 }
 
 // vectorText writes a vector as pgvector reads it.
-func vectorText(v []float32) string {
+func vectorText(p *pipeline.Pipeline, v []float32) string {
+	if p.Stored == pipeline.StoredSparse {
+		return string(pipeline.Sparse{Dims: p.Dims, Pairs: v}.AppendText(nil))
+	}
 	b := []byte{'['}
 	for i, x := range v {
 		if i > 0 {

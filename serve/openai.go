@@ -70,6 +70,9 @@ func (a *api) embeddings(w http.ResponseWriter, r *http.Request) error {
 	if req.Dimensions != nil && *req.Dimensions != about.Dims {
 		return refuse("dimensions", "invalid_value", "dimensions: the vectors of %s are %d wide and cannot be had otherwise", name, about.Dims)
 	}
+	if about.Sparse {
+		return refuse("model", "sparse_model", "model: the vectors of %s are sparse, which this format cannot hold; a pipeline of this model is searched at /v1/pipelines/NAME/search", name)
+	}
 	results, err := model.Ask(r.Context(), kind, texts)
 	if err != nil {
 		return err
@@ -251,5 +254,6 @@ func (a *api) model(w http.ResponseWriter, r *http.Request) error {
 		Dims        int    `json:"dims"`
 		MaxTokens   int    `json:"max_tokens,omitempty"`
 		Fingerprint string `json:"fingerprint"`
-	}{entryOf(name), about.Dims, about.MaxTokens, about.Fingerprint})
+		Sparse      bool   `json:"sparse,omitempty"`
+	}{entryOf(name), about.Dims, about.MaxTokens, about.Fingerprint, about.Sparse})
 }

@@ -38,12 +38,14 @@ const dims = 4
 
 // toy is a model whose faults are in its texts.
 type toy struct {
+	sparse bool
+
 	hold chan struct{} // not nil: a text "hold" waits until it is closed
 	held chan struct{} // gets one value for each text that waits
 }
 
-func (*toy) Describe(context.Context) (embed.Description, error) {
-	return embed.Description{Model: "toy", Fingerprint: "toy-1", Dims: dims}, nil
+func (m *toy) Describe(context.Context) (embed.Description, error) {
+	return embed.Description{Model: "toy", Fingerprint: "toy-1", Dims: dims, Sparse: m.sparse}, nil
 }
 
 func (m *toy) Ask(ctx context.Context, kind embed.Kind, texts []string) ([]embed.Result, error) {
@@ -329,6 +331,19 @@ func TestRequests_ThatAreWrong(t *testing.T) {
 	}
 	if a := s.do("GET", "/v1/models/other/toy", ""); a.status != http.StatusOK || !bytes.Contains(a.body, []byte(`"dims":4`)) {
 		t.Errorf("%d %s", a.status, a.body)
+	}
+}
+
+func TestEmbeddings_ASparseModelHasNone(t *testing.T) {
+	t.Parallel()
+	s := start(t, nil)
+	s.model.sparse = true
+	a := s.do("POST", "/v1/embeddings", `{"input": "x"}`)
+	if code, message := a.problem(t); a.status != 400 || code != "sparse_model" || !strings.Contains(message, "/v1/pipelines/NAME/search") {
+		t.Errorf("%d %s", a.status, a.body)
+	}
+	if a := s.do("GET", "/v1/models/toy", ""); !bytes.Contains(a.body, []byte(`"sparse":true`)) {
+		t.Errorf("%s", a.body)
 	}
 }
 

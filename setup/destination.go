@@ -141,13 +141,13 @@ func findDestination(ctx context.Context, q querier, spec pipeline.Spec, t *tabl
 
 // unfit returns why a destination cannot hold the model's vectors, or "".
 func (d destination) unfit(spec pipeline.Spec, model Vectors) (problem string, hint []string) {
-	widest := maxDims
+	widest, sparse := maxDims, model.Sparse || model.either && model.Dims > maxDims // no dense ones are that wide
 	if d.Stored == pipeline.StoredSparse {
 		widest = embed.MaxSparseDims
 	}
 	switch {
 	case model.Dims == 0:
-	case !model.either && model.Sparse && !d.Stored.Takes(true):
+	case sparse && !d.Stored.Takes(true):
 		return fmt.Sprintf("the model's vectors are sparse, and the destination %s is of type %s", destinationName(spec), d.Stored),
 			[]string{"sparse vectors are stored as sparsevec: leave the type out, and name a destination that is not there yet: it is made so", "or choose a model of dense vectors"}
 	case !model.either && !d.Stored.Takes(model.Sparse):

@@ -120,6 +120,12 @@ func (t *indexedTable) build(ctx context.Context, conn *pgxpool.Conn, p *pipelin
 	}
 	_, err := conn.Exec(ctx, t.create(p))
 	var pg *pgconn.PgError
+	if errors.As(err, &pg) && pg.Code == pgerrcode.ProgramLimitExceeded && p.Stored == pipeline.StoredSparse {
+		return &ConfigError{
+			Pipeline: p.Name, Problem: fmt.Sprintf("an HNSW index takes sparse vectors with up to %d numbers that are not zero, and %s has some with more", pipeline.MaxSparseIndexed, destinationName(p.Spec)),
+			Hint: []string{"leave index out: searches then read every vector", "or have the model keep fewer numbers"},
+		}
+	}
 	if errors.As(err, &pg) && pg.Code == pgerrcode.DuplicateTable {
 		return fmt.Errorf("there is something else called %s: %w", quote(t.Schema, t.Taken), err)
 	}

@@ -1,11 +1,14 @@
 package setup_test
 
 import (
+	"slices"
 	"strings"
 	"testing"
 
+	"github.com/embedsidecar/embedsidecar/embed"
 	"github.com/embedsidecar/embedsidecar/pipeline"
 	"github.com/embedsidecar/embedsidecar/setup"
+	"github.com/embedsidecar/embedsidecar/testenv"
 )
 
 func TestResolve_TheTypeFollowsTheModel(t *testing.T) {
@@ -55,5 +58,34 @@ func TestResolve_SparseNeedsANewerPgvector(t *testing.T) {
 	wantError[*setup.ConfigError](t, err, "sparsevec needs pgvector 0.7 or newer", "ALTER EXTENSION vector UPDATE")
 	if _, err := setup.Resolve(t.Context(), b.pool, spec, setup.Vectors{Dims: 3}); err == nil || strings.Contains(err.Error(), "0.7") {
 		t.Errorf("a dense model: %v", err)
+	}
+}
+
+func TestBuildIndex_OfSparseVectors(t *testing.T) {
+	t.Parallel()
+	b := newBase(t, "CREATE TABLE docs (id bigint PRIMARY KEY, title text, body text)")
+	column, table := docs(), docs()
+	column.Name, column.IntoColumn = "column", "places"
+	table.Name, table.IntoColumn, table.IntoTable = "table", "", "docs_places"
+	o := b.options(b.SlotName(), column, table)
+	for name := range o.Descriptions {
+		o.Descriptions[name] = embed.Description{Plugin: "fake", Model: "m", Fingerprint: "f", Dims: 30522, Sparse: true}
+	}
+	made := b.init(o)
+	b.MustExec("UPDATE embedsidecar.scan SET phase = 'done'")
+	build := func(p *pipeline.Pipeline) error {
+		_, _, err := setup.BuildIndex(t.Context(), b.pool, p)
+		return err
+	}
+	b.MustExec("INSERT INTO docs (id, places) SELECT n, (SELECT '{' || string_agg(i || ':1', ',') || '}/30522' FROM generate_series(1, n) AS i)::sparsevec FROM unnest('{1000,1001}'::int[]) AS n")
+	wantError[*setup.ConfigError](t, build(&made.Pipelines[0]), "up to 1000 numbers", "places", "leave index out")
+	b.MustExec("DELETE FROM docs WHERE id = 1001")
+	for i := range made.Pipelines {
+		if p := &made.Pipelines[i]; p.Stored != pipeline.StoredSparse || build(p) != nil || build(p) != nil {
+			t.Errorf("%s of type %s: no index", p.Name, p.Stored)
+		}
+	}
+	if got := testenv.Values[string](b.Database, "SELECT o.opcname::text FROM pg_index i JOIN pg_opclass o ON o.oid = i.indclass[0] WHERE i.indisvalid AND o.opcname LIKE 'sparse%'"); !slices.Equal(got, []string{"sparsevec_ip_ops", "sparsevec_ip_ops"}) {
+		t.Errorf("indexes of %v", got)
 	}
 }

@@ -35,6 +35,7 @@ type counter struct {
 	calls  int
 	texts  map[string]int
 	before func(ctx context.Context, texts []string) error
+	sparse bool
 }
 
 func newCounter() *counter { return &counter{texts: map[string]int{}} }
@@ -47,6 +48,9 @@ func (c *counter) counts() map[string]int {
 }
 
 func (c *counter) Describe(context.Context) (embed.Description, error) {
+	if c.sparse {
+		return embed.Description{Plugin: "counter", Model: "counter", Fingerprint: "counter-sparse", Dims: vector.SparseDims, Deterministic: true, Sparse: true}, nil
+	}
 	return embed.Description{Plugin: "counter", Model: "counter", Fingerprint: "counter-1", Dims: dims, Deterministic: true}, nil
 }
 
@@ -71,9 +75,12 @@ func (c *counter) Embed(ctx context.Context, _ embed.Kind, texts []string) ([]em
 	}
 	results := make([]embed.Result, len(texts))
 	for i, text := range texts {
-		if vector.Empty(text) {
+		switch {
+		case vector.Empty(text):
 			results[i].Empty = true
-		} else {
+		case c.sparse:
+			results[i].Vector = sparseOf(text)
+		default:
 			results[i].Vector = vector.Of(text, dims)
 		}
 	}
@@ -119,7 +126,13 @@ type rig struct {
 // newRig sets pipelines up as the tables' owner, who is no superuser.
 func newRig(t *testing.T, db *testenv.Database, specs ...pipeline.Spec) *rig {
 	t.Helper()
-	r := &rig{t: t, db: db, slot: db.SlotName(), embedder: newCounter()}
+	return newRigWith(t, db, newCounter(), specs...)
+}
+
+// newRigWith is newRig with an embedder.
+func newRigWith(t *testing.T, db *testenv.Database, embedder *counter, specs ...pipeline.Spec) *rig {
+	t.Helper()
+	r := &rig{t: t, db: db, slot: db.SlotName(), embedder: embedder}
 	r.init(specs...)
 	r.role = db.RunRole(r.pipelines...)
 	r.url = db.URL(r.role)

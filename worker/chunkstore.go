@@ -11,7 +11,6 @@ import (
 	"github.com/jackc/pgerrcode"
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
-	"github.com/pgvector/pgvector-go"
 
 	"github.com/embedsidecar/embedsidecar/pipeline"
 )
@@ -294,7 +293,7 @@ func (w *Worker) writeChunks(ctx context.Context, tx pgx.Tx, items []*item) erro
 		if err != nil {
 			return err
 		}
-		if _, err := tx.Exec(ctx, w.sql.chunks.put, append(args, r.nos, r.hashes, r.starts, r.ends, r.contexts, r.texts, r.vectors)...); err != nil {
+		if _, err := tx.Exec(ctx, w.sql.chunks.put, append(args, r.nos, r.hashes, r.starts, r.ends, r.contexts, r.texts, parameter(w.o.Pipeline, r.vectors))...); err != nil {
 			return err
 		}
 	}
@@ -308,14 +307,14 @@ type chunkRows struct {
 	hashes            [][]byte
 	contexts          []string
 	texts             []*string
-	vectors           []pgvector.Vector
+	vectors           [][]float32
 }
 
 func (r *chunkRows) add(it *item, no int, text bool) {
 	p := &it.pieces[no]
 	r.keys, r.nos = append(r.keys, it.task.RowKey), append(r.nos, no)
 	r.starts, r.ends = append(r.starts, p.Start), append(r.ends, p.End)
-	r.hashes, r.contexts, r.vectors = append(r.hashes, p.hash[:]), append(r.contexts, p.Context), append(r.vectors, pgvector.NewVector(p.vector))
+	r.hashes, r.contexts, r.vectors = append(r.hashes, p.hash[:]), append(r.contexts, p.Context), append(r.vectors, p.vector)
 	var stored *string
 	if text {
 		piece := it.row.text[p.Start:p.End]

@@ -10,7 +10,6 @@ import (
 
 	"github.com/jackc/pgerrcode"
 	"github.com/jackc/pgx/v5/pgconn"
-	"github.com/pgvector/pgvector-go"
 
 	"github.com/embedsidecar/embedsidecar/embed"
 	"github.com/embedsidecar/embedsidecar/failpoint"
@@ -324,7 +323,7 @@ func (w *Worker) unfit(ctx context.Context) bool {
 	if !w.o.Pipeline.ToColumn() {
 		args = append(args, [][]byte{})
 	}
-	_, err = tx.Exec(ctx, w.sql.write, append(args, []pgvector.Vector{})...)
+	_, err = tx.Exec(ctx, w.sql.write, append(args, parameter(w.o.Pipeline, nil))...)
 	return parkable(err)
 }
 

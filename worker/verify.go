@@ -221,7 +221,11 @@ func (w *Worker) storedVectors(ctx context.Context, p *pipeline.Pipeline, sql st
 
 // same tells whether a stored vector is what the model gives, but for rounding.
 func (w *Worker) same(stored, given []float32) bool {
-	if w.o.Pipeline.Stored != pipeline.StoredBit {
+	switch w.o.Pipeline.Stored {
+	case pipeline.StoredBit:
+	case pipeline.StoredSparse:
+		return embed.SparseCosine(stored, given) >= sameVector
+	default:
 		return embed.Cosine(stored, given) >= sameVector
 	}
 	// Where a number is next to nothing, rounding decides about its bit.

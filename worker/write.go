@@ -7,7 +7,6 @@ import (
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
-	"github.com/pgvector/pgvector-go"
 
 	"github.com/embedsidecar/embedsidecar/embed"
 	"github.com/embedsidecar/embedsidecar/failpoint"
@@ -52,7 +51,7 @@ func (w *Worker) finish(ctx context.Context, items []item) error {
 		if contended(err) {
 			class, code = embed.Transient, "contended"
 		}
-		it.action, it.err = broken, &embed.TextError{Class: class, Code: code, Message: sqlState(err)}
+		it.action, it.err = broken, &embed.TextError{Class: class, Code: code, Message: w.refusal(it, err)}
 		return w.writeBack(ctx, items)
 	}
 	half := len(items) / 2
@@ -252,11 +251,12 @@ func (w *Worker) queueDestination(batch *pgx.Batch, c change) error {
 		if err != nil {
 			return err
 		}
-		vectors := make([]pgvector.Vector, len(c.write))
+		given := make([][]float32, len(c.write))
 		hashes := make([][]byte, len(c.write))
 		for i, it := range c.write {
-			vectors[i], hashes[i] = pgvector.NewVector(it.vector), it.row.textHash[:]
+			given[i], hashes[i] = it.vector, it.row.textHash[:]
 		}
+		vectors := parameter(p, given)
 		if p.ToColumn() {
 			w.queueUpdate(batch, w.sql.write, append(args, vectors), len(c.write))
 		} else {

@@ -16,6 +16,7 @@ import (
 
 	"github.com/embedsidecar/embedsidecar/config"
 	"github.com/embedsidecar/embedsidecar/embed"
+	"github.com/embedsidecar/embedsidecar/pipeline"
 	"github.com/embedsidecar/embedsidecar/plugins/host"
 )
 
@@ -185,6 +186,7 @@ type printed struct {
 	Truncated bool      `json:"truncated"`
 	Empty     bool      `json:"empty"`
 	Error     string    `json:"error,omitempty"`
+	Indices   []uint32  `json:"indices,omitempty"` // of a sparse model: the places of the vector's numbers, from 0
 	Vector    []float32 `json:"vector"`
 }
 
@@ -193,6 +195,9 @@ func printVectors(env *environment, about embed.Description, results []embed.Res
 	var failed []error
 	for i, r := range results {
 		list[i] = printed{Index: i, Tokens: r.Tokens, Truncated: r.Truncated, Empty: r.Empty, Vector: r.Vector}
+		if about.Sparse && r.Vector != nil {
+			list[i].Indices, list[i].Vector = embed.SplitPairs(r.Vector)
+		}
 		switch {
 		case r.Err != nil:
 			list[i].Error = r.Err.Error()
@@ -207,7 +212,7 @@ func printVectors(env *environment, about embed.Description, results []embed.Res
 	if env.output == "table" {
 		var b strings.Builder
 		for _, r := range results {
-			b.WriteString(vectorText(r.Vector))
+			b.WriteString(vectorText(about, r.Vector))
 			b.WriteByte('\n')
 		}
 		err = env.printf("%s", b.String())
@@ -222,8 +227,8 @@ func printVectors(env *environment, about embed.Description, results []embed.Res
 		env.compact = true
 		err = env.show(document{about.Plugin, about.Model, about.Fingerprint, about.Dims, list}, func() listing {
 			l := listing{header: []string{"index", "tokens", "truncated", "empty", "error", "vector"}}
-			for _, p := range list {
-				l.rows = append(l.rows, []any{p.Index, p.Tokens, p.Truncated, p.Empty, p.Error, vectorText(p.Vector)})
+			for i, p := range list {
+				l.rows = append(l.rows, []any{p.Index, p.Tokens, p.Truncated, p.Empty, p.Error, vectorText(about, results[i].Vector)})
 			}
 			return l
 		})
@@ -235,9 +240,12 @@ func printVectors(env *environment, about embed.Description, results []embed.Res
 }
 
 // vectorText writes a vector as pgvector reads it; "" for none.
-func vectorText(v []float32) string {
+func vectorText(about embed.Description, v []float32) string {
 	if v == nil {
 		return ""
+	}
+	if about.Sparse {
+		return string(pipeline.Sparse{Dims: about.Dims, Pairs: v}.AppendText(nil))
 	}
 	b := []byte{'['}
 	for i, x := range v {

@@ -173,8 +173,9 @@ func pluginInfo(ctx context.Context, env *environment) (err error) {
 		MaxBatch      int    `json:"max_batch,omitempty"`
 		MaxBatchBytes int    `json:"max_batch_bytes,omitempty"`
 		Deterministic bool   `json:"deterministic"`
+		Sparse        bool   `json:"sparse,omitempty"`
 	}
-	value := info{k, d.Plugin, d.Model, d.Fingerprint, d.Dims, d.MaxTokens, d.MaxBatch, d.MaxBatchBytes, d.Deterministic}
+	value := info{k, d.Plugin, d.Model, d.Fingerprint, d.Dims, d.MaxTokens, d.MaxBatch, d.MaxBatchBytes, d.Deterministic, d.Sparse}
 	return env.show(value, func() listing {
 		return listing{header: []string{"property", "value"}, rows: [][]any{
 			{"plugin", d.Plugin},
@@ -189,6 +190,7 @@ func pluginInfo(ctx context.Context, env *environment) (err error) {
 			{"max batch", unlimited(d.MaxBatch)},
 			{"max batch bytes", unlimited(d.MaxBatchBytes)},
 			{"deterministic", d.Deterministic},
+			{"sparse", d.Sparse},
 			{"processes", k.Processes},
 			{"memory limit", limitText(k.MemoryLimit)},
 			{"environment", strings.Join(k.Env, " ")},

@@ -39,6 +39,6 @@ func TestSearch_OverAnIndexThatIsBuiltAfterTheBackfill(t *testing.T) {
 	s.has(stderr, "--tokens-file", "--no-auth")
 	_, stderr = s.run(2, "serve", "--http", "0.0.0.0:0", "--no-auth")
 	s.has(stderr, "anybody who reaches that address")
-	_, stderr = s.once(2, "--into-type", "sparsevec")
-	s.has(stderr, "sparse")
+	_, stderr = s.once(2, "--into-type", "circle")
+	s.has(stderr, "sparsevec")
 }
