@@ -22,9 +22,9 @@ func (s Sparse) AppendBinary(b []byte) ([]byte, error) {
 	if err := embed.CheckPairs(s.Pairs, s.Dims); err != nil {
 		return nil, fmt.Errorf("write sparsevec: %w", err)
 	}
-	b = binary.BigEndian.AppendUint32(b, uint32(s.Dims))
-	b = binary.BigEndian.AppendUint32(b, uint32(len(s.Pairs)/2))
-	b = binary.BigEndian.AppendUint32(b, 0) // unused
+	b = binary.BigEndian.AppendUint32(b, uint32(s.Dims))         //nolint:gosec // at most embed.MaxSparseDims
+	b = binary.BigEndian.AppendUint32(b, uint32(len(s.Pairs)/2)) //nolint:gosec // at most embed.MaxSparseNumbers
+	b = binary.BigEndian.AppendUint32(b, 0)                      // unused
 	for i := 0; i < len(s.Pairs); i += 2 {
 		b = binary.BigEndian.AppendUint32(b, uint32(s.Pairs[i]))
 	}
@@ -73,7 +73,7 @@ func parseSparseText(text []byte) ([]float32, error) {
 // parseSparseBinary returns the pairs of a sparsevec as Postgres sends it in binary.
 func parseSparseBinary(b []byte) ([]float32, error) {
 	const head = 12 // width, how many numbers, unused
-	if len(b) < head || uint64(len(b)-head) != 8*uint64(binary.BigEndian.Uint32(b[4:])) {
+	if len(b) < head || int64(len(b)-head) != 8*int64(binary.BigEndian.Uint32(b[4:])) {
 		return nil, fmt.Errorf("a stored sparsevec of %d bytes", len(b))
 	}
 	n := (len(b) - head) / 8

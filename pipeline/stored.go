@@ -90,12 +90,14 @@ func (s Stored) Metric() string {
 
 // DistanceOperator returns the operator of that distance, ready for SQL.
 func (p *Pipeline) DistanceOperator() string {
-	operator := "<=>"
+	var operator string
 	switch p.Stored {
 	case StoredBit:
 		operator = "<~>"
 	case StoredSparse:
 		operator = "<#>"
+	default:
+		operator = "<=>"
 	}
 	return "OPERATOR(" + p.Extension + "." + operator + ")"
 }

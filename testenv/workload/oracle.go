@@ -172,7 +172,7 @@ func near(stored pipeline.Stored, a, b []float32) bool {
 			continue
 		case pipeline.StoredHalfvec:
 			tolerance += math.Abs(float64(b[i])) / 2048 // half of the last of 11 binary digits
-		case pipeline.StoredVector:
+		case pipeline.StoredVector, pipeline.StoredSparse:
 		}
 		if !(math.Abs(float64(a[i])-float64(b[i])) <= tolerance) { // NaN is far from everything
 			return false
