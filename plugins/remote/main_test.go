@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"log/slog"
 	"net/http"
@@ -127,6 +128,9 @@ func TestDialects(t *testing.T) {
 				if (tokens > 0) != (d.Name != "tei") {
 					t.Errorf("%d tokens counted", tokens)
 				}
+			}
+			if _, err := h.Tokenize(t.Context(), texts); !errors.Is(err, embed.ErrNoTokens) {
+				t.Errorf("tokens: %v, want ErrNoTokens: no dialect tells where they end, so chunks are cut by an estimate", err)
 			}
 			for _, c := range s.Calls() {
 				if len(c.Texts) > d.Limits.Texts {

@@ -10,7 +10,6 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"unicode/utf8"
 
 	"github.com/embedsidecar/embedsidecar/plugins/onnx/onnxtest"
 	"github.com/embedsidecar/embedsidecar/plugins/onnx/tokenizers"
@@ -117,32 +116,4 @@ func TestEncode_Concurrently(t *testing.T) {
 		})
 	}
 	group.Wait()
-}
-
-// Every token ends somewhere, after the one before it, and the last at the end of what is in the text.
-func TestEnds(t *testing.T) {
-	for _, test := range []struct {
-		name, text string
-	}{
-		{"cased", "B\u00e9 \u4e2d, B"},
-		{"byte_bpe", " a\n\u4f60\U0001f642 b"},
-		{"regex_bpe", "it's 12\u00e9"},
-		{"unigram", "a \ufb01sh\u3000b"},
-		{"byte_bpe", ""},
-	} {
-		made := load(t, test.name)
-		got, err := made.Ends(test.text)
-		encoded, err2 := made.Encode(test.text)
-		if err != nil || err2 != nil || len(got) != len(encoded.IDs) || !slices.IsSorted(got) {
-			t.Fatalf("%s %q: ends %v of tokens %v, %v, %v", test.name, test.text, got, encoded.IDs, err, err2)
-		}
-		if len(got) > 0 && got[len(got)-1] != len(test.text) {
-			t.Errorf("%s %q: the last token ends at %d of %d bytes", test.name, test.text, got[len(got)-1], len(test.text))
-		}
-		for _, end := range got {
-			if !utf8.ValidString(test.text[:end]) {
-				t.Errorf("%s %q: a token ends inside a character, at %d", test.name, test.text, end)
-			}
-		}
-	}
 }

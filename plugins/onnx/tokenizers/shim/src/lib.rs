@@ -88,17 +88,33 @@ fn encode(handle: &Handle, text: &[u8]) -> Result<Answer, String> {
     Ok(Answer::ids(ids, content))
 }
 
-/// Where each token ends, in bytes of the text: never decreasing, and never inside of a character.
+/// Where each token ends, in bytes of the text: never decreasing, and never inside of a character. What a normaliser left out or
+/// made one with the character before it (an accent, say) belongs to the token before it, so that nobody cuts between the two.
 fn ends(handle: &Handle, text: &[u8]) -> Result<Answer, String> {
     let text = str::from_utf8(text).map_err(|e| e.to_string())?;
     u32::try_from(text.len()).map_err(|e| e.to_string())?;
     let encoding = handle.tokenizer.encode(text, false).map_err(|e| e.to_string())?;
-    let mut last = 0;
-    let ends = encoding.get_offsets().iter().map(|(_, end)| {
-        last = last.max((*end).min(text.len()));
-        while !text.is_char_boundary(last) {
-            last += 1;
+    let offsets = encoding.get_offsets();
+    let border = |mut at: usize| {
+        while !text.is_char_boundary(at) {
+            at += 1;
         }
+        at
+    };
+    let mut ends = vec![0; offsets.len()];
+    let mut next = text.len(); // where the token behind begins
+    for (i, (start, end)) in offsets.iter().enumerate().rev() {
+        ends[i] = border((*end).min(text.len()));
+        if i + 1 < ends.len() && offsets[i] == offsets[i + 1] {
+            ends[i] = ends[i + 1]; // several of one character
+        } else if ends[i] < next {
+            ends[i] += text[ends[i]..next].trim_end().len();
+        }
+        next = border((*start).min(text.len()));
+    }
+    let mut last = 0;
+    let ends = ends.into_iter().map(|end| {
+        last = last.max(end);
         last as u32
     });
     Ok(Answer::ids(ends.collect(), 0))
