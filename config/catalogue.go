@@ -76,6 +76,7 @@ type catalogueEntry struct {
 	Env         []string `yaml:"env,omitempty,flow"`
 	Processes   int      `yaml:"processes,omitempty"`
 	MemoryLimit string   `yaml:"memory_limit,omitempty"`
+	CallTimeout string   `yaml:"call_timeout,omitempty"`
 }
 
 // ChangeCatalogue changes the file of registered plugins, one writer at a time; the file is replaced as a whole, and not at all
@@ -102,6 +103,9 @@ func ChangeCatalogue(path string, change func([]Plugin) ([]Plugin, error)) error
 		e := catalogueEntry{Name: p.Name, Path: p.Path, Version: p.Version, SHA256: p.SHA256, Env: p.Env, Processes: p.Processes}
 		if p.MemoryLimit > 0 {
 			e.MemoryLimit = formatSize(p.MemoryLimit)
+		}
+		if p.CallTimeout > 0 {
+			e.CallTimeout = formatDuration(p.CallTimeout)
 		}
 		file.Plugins = append(file.Plugins, e)
 	}
@@ -178,6 +182,14 @@ func ParseMemory(s string) (int64, error) {
 		return 0, nil
 	}
 	return parseSize(s, minMemory, maxMemory)
+}
+
+// ParseCallTimeout reads how long a call may take, as the catalogue has it: 1 s to 1 h, or 0 for what is usual.
+func ParseCallTimeout(s string) (time.Duration, error) {
+	if s == "0" {
+		return 0, nil
+	}
+	return parseDuration(s, minCallTimeout, maxCallTimeout)
 }
 
 // CheckVariables refuses what is no name of an environment variable.

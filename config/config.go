@@ -142,6 +142,9 @@ type Plugin struct {
 	Processes int
 	// MemoryLimit is the most resident memory of each of its processes, in bytes. 0: no limit.
 	MemoryLimit int64
+	// CallTimeout is how long one of its calls may be without an answer before it is taken to hang, beside what texts and bytes add.
+	// 0: 30 s, or what the timeout of a remote model's requests asks for. 1 s to 1 h.
+	CallTimeout time.Duration
 }
 
 // Model is a named model.

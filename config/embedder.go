@@ -7,19 +7,21 @@ import (
 	"runtime"
 	"strconv"
 	"strings"
+	"time"
 )
 
 // Embedder is what it takes to start the plugin of a pipeline.
 type Embedder struct {
-	Plugin       string // as named: "onnx", or the name of its program
-	PluginPath   string // absolute
-	PluginSHA256 string // "": not checked
-	Model        string // as named; "": what the plugin has
-	ModelPath    string // absolute folder; "" for plugins other than onnx that need none
-	ModelSHA256  string // "": not checked
-	Threads      int    // of each process; 0: as many as there are CPUs
-	Processes    int    // 0: one
-	MemoryLimit  int64  // bytes of each process; 0: none
+	Plugin       string        // as named: "onnx", or the name of its program
+	PluginPath   string        // absolute
+	PluginSHA256 string        // "": not checked
+	Model        string        // as named; "": what the plugin has
+	ModelPath    string        // absolute folder; "" for plugins other than onnx that need none
+	ModelSHA256  string        // "": not checked
+	Threads      int           // of each process; 0: as many as there are CPUs
+	Processes    int           // 0: one
+	MemoryLimit  int64         // bytes of each process; 0: none
+	CallTimeout  time.Duration // of a call, before what its texts add; 0: the host's own
 	// Env is all the plugin may see of the environment: EMBEDSIDECAR_PLUGIN_* and what the catalog allows by name.
 	Env map[string]string
 }
@@ -64,7 +66,7 @@ func (c *Config) Embedder(find Finder, plugin, model string) (Embedder, error) {
 	}
 	program := e.Plugin
 	if p, _ := c.Plugin(e.Plugin); p != nil {
-		e.PluginSHA256, e.Processes, e.MemoryLimit = p.SHA256, p.Processes, p.MemoryLimit
+		e.PluginSHA256, e.Processes, e.MemoryLimit, e.CallTimeout = p.SHA256, p.Processes, p.MemoryLimit, p.CallTimeout
 		if p.Path != "" {
 			program = absolute(p.Path)
 		}
@@ -89,6 +91,9 @@ func (c *Config) Embedder(find Finder, plugin, model string) (Embedder, error) {
 	}
 	if err := c.fillEnv(&e, find, folder); err != nil {
 		return e, err
+	}
+	if e.CallTimeout == 0 {
+		e.CallTimeout = remoteCall(e.Env)
 	}
 	maps.Copy(e.Env, settings) // of this model: nearer than what is set for all
 	return e, nil

@@ -6,6 +6,7 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"time"
 )
 
 const (
@@ -129,6 +130,22 @@ func (r Remote) into(env map[string]string, vars map[string]string) {
 	if r.KeyEnv != "" {
 		env[remotePrefix+keySetting] = vars[r.KeyEnv]
 	}
+}
+
+// A call of the plugin remote may take as long as one of its requests, with time to spare for a second try and the answer. What is
+// usual for plugins is enough for short ones.
+const (
+	usualCall  = 30 * time.Second
+	beyondCall = 15 * time.Second
+)
+
+// remoteCall is how long a call may take under the settings of the plugin remote; 0: as usual. The plugin itself judges them.
+func remoteCall(env map[string]string) time.Duration {
+	timeout, err := time.ParseDuration(env[remotePrefix+"TIMEOUT"])
+	if err != nil || timeout > maxCallTimeout || timeout+beyondCall <= usualCall {
+		return 0
+	}
+	return timeout + beyondCall
 }
 
 // keys are the keys of remote servers that this configuration knows.

@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 )
@@ -141,6 +142,43 @@ func TestRemoteSettingsAreDescribed(t *testing.T) {
 	for path, name := range fields {
 		if !strings.Contains(string(paper), "`"+path+"`") || !strings.Contains(string(paper), "`"+name+"`") {
 			t.Errorf("docs/remote.md says nothing of %s, or of its variable %s", path, name)
+		}
+	}
+}
+
+// A request that may take long needs a call that may take longer, or the plugin is killed in its middle.
+func TestRemoteModels_CallsMayTakeAsLongAsRequests(t *testing.T) {
+	t.Parallel()
+	find, dir := remoteFinder(t)
+	for _, test := range []struct {
+		plugin, model string
+		environ       []string
+		want          time.Duration
+	}{
+		{"", "", nil, 0},
+		{"", "timeout: 15s", nil, 0},
+		{"", "timeout: 24s", nil, 39 * time.Second},
+		{"", "timeout: 5m", nil, 5*time.Minute + 15*time.Second},
+		{"", "", []string{"EMBEDSIDECAR_PLUGIN_REMOTE_TIMEOUT=1m"}, 75 * time.Second},
+		{"", "timeout: 1h", []string{"EMBEDSIDECAR_PLUGIN_REMOTE_TIMEOUT=1m"}, time.Hour + 15*time.Second},
+		{"", "timeout: soon", nil, 0}, // the plugin complains
+		{"", "timeout: 48h", nil, 0},
+		{"call_timeout: 2m", "timeout: 24s", nil, 2 * time.Minute},
+		{"call_timeout: 10s", "timeout: 5m", nil, 10 * time.Second},
+	} {
+		file := "plugins: {dir: " + dir + ", catalog: [{name: remote, " + test.plugin + "}]}\nmodels: [{name: m, dialect: tei, url: \"http://127.0.0.1:1\", " + test.model + "}]\n"
+		cfg, err := loadFile(t, strings.ReplaceAll(file, ", }", "}"), test.environ...)
+		if err != nil {
+			t.Fatal(err)
+		}
+		e, err := cfg.Embedder(find, "remote", "m")
+		if err != nil || e.CallTimeout != test.want {
+			t.Errorf("%q, %q, %q: %s, %v, want %s", test.plugin, test.model, test.environ, e.CallTimeout, err, test.want)
+		}
+	}
+	for _, bad := range []string{"30", "0s", "2h", "soon"} {
+		if _, err := loadFile(t, "plugins: {catalog: [{name: remote, call_timeout: "+bad+"}]}\n"); err == nil || !strings.Contains(err.Error(), "call_timeout") {
+			t.Errorf("call_timeout: %s: %v", bad, err)
 		}
 	}
 }

@@ -110,6 +110,10 @@ func pluginSchema(p *Plugin) *schema {
 		p.MemoryLimit, err = parseSize(v, minMemory, maxMemory)
 		return err
 	}
+	s.field("call_timeout").value = func(v string) (err error) {
+		p.CallTimeout, err = parseDuration(v, minCallTimeout, maxCallTimeout)
+		return err
+	}
 	s.field("env").list = func(names []string) error {
 		for i, name := range names {
 			if !isVariable(name) {

@@ -66,6 +66,8 @@ const (
 	maxThreads     = 1024
 	maxProcesses   = 64 // as package host has it
 	minMemory      = 16 << 20
+	minCallTimeout = time.Second
+	maxCallTimeout = time.Hour
 	maxMemory      = 1 << 44
 	maxAttempts    = 1000
 	longestTimeout = 24 * time.Hour

@@ -137,7 +137,7 @@ func sample(f cli.Flag) (value string, arrived func(env *environment) error) {
 	value, known := map[string]string{
 		"output": "json", "color": "never", "pipeline": `docs: "a, b" -> v`, "plugin-env": "EMBEDSIDECAR_PLUGIN_A=b,c", "lsn": "0/1", "kind": "query", "env": "A=b,c", "only": "order", "lang": "go",
 		"table": "t", "columns": `"a, b"`, "into": "v", "into-table": "w", "into-type": "halfvec", "index": "hnsw",
-		"memory-limit": "1GiB", "allow-env": "A",
+		"memory-limit": "1GiB", "call-timeout": "2m", "allow-env": "A",
 	}[name]
 	if !known {
 		value = "x"

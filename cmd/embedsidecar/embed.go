@@ -137,6 +137,9 @@ func (e *environment) hostOptions(plugin, model string) (host.Options, config.Em
 		Name: found.Plugin, Path: found.PluginPath, SHA256: found.PluginSHA256, Env: found.Env, Log: e.log,
 		Processes: found.Processes, MemoryLimit: uint64(max(found.MemoryLimit, 0)), Canary: canaryInterval,
 	}
+	if found.CallTimeout > 0 {
+		options.CallTimeout = host.CallTimeout(found.CallTimeout)
+	}
 	if found.ModelPath == "" {
 		options.Model = found.Model // a name the plugin knows
 	}

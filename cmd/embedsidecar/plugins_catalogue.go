@@ -21,6 +21,7 @@ type registerCommand struct {
 	name        string
 	processes   int
 	memoryLimit string
+	callTimeout string
 	env         cli.StringSlice
 }
 
@@ -33,6 +34,7 @@ func newPluginsRegister() *command {
 			&cli.StringFlag{Name: "as", Destination: &c.name, Usage: "`NAME` of the plugin (default: the file's without embedsidecar-)"},
 			&cli.IntFlag{Name: "processes", Destination: &c.processes, Usage: "`N` processes for each model, 1 to 64", DefaultText: "1"},
 			&cli.StringFlag{Name: "memory-limit", Destination: &c.memoryLimit, Usage: "`SIZE` of memory above which a process is replaced, such as 2GiB; 0 takes the limit away", DefaultText: "none"},
+			&cli.StringFlag{Name: "call-timeout", Destination: &c.callTimeout, Usage: "`DURATION` after which a call without an answer is given up and the plugin killed, beside what its texts add, 1s to 1h; 0 for what is usual", DefaultText: "30s, or what a remote model's timeout asks for"},
 			&cli.StringSliceFlag{Name: "allow-env", Destination: &c.env, Usage: "`NAME` of a variable that it may see, beside EMBEDSIDECAR_PLUGIN_...; again for more"},
 		},
 		settings: []string{config.GroupEmbedding}, acts: true, run: c.run,
@@ -100,7 +102,8 @@ func (r *registerCommand) run(ctx context.Context, env *environment) error {
 }
 
 func same(a, b config.Plugin) bool {
-	return a.Path == b.Path && a.SHA256 == b.SHA256 && a.Version == b.Version && a.Processes == b.Processes && a.MemoryLimit == b.MemoryLimit && slices.Equal(a.Env, b.Env)
+	return a.Path == b.Path && a.SHA256 == b.SHA256 && a.Version == b.Version && a.Processes == b.Processes && a.MemoryLimit == b.MemoryLimit &&
+		a.CallTimeout == b.CallTimeout && slices.Equal(a.Env, b.Env)
 }
 
 // amend changes what flags name anew.
@@ -118,6 +121,13 @@ func (r *registerCommand) amend(p *config.Plugin) error {
 		}
 		p.MemoryLimit = limit
 	}
+	if r.callTimeout != "" {
+		timeout, err := config.ParseCallTimeout(r.callTimeout)
+		if err != nil {
+			return misuse("--call-timeout: %s", err)
+		}
+		p.CallTimeout = timeout
+	}
 	if names := r.env.Value(); len(names) > 0 {
 		if err := config.CheckVariables(names); err != nil {
 			return misuse("--allow-env: %s", err)
@@ -127,11 +137,21 @@ func (r *registerCommand) amend(p *config.Plugin) error {
 	return nil
 }
 
-// version starts the plugin and returns what it calls itself. One that cannot be started as things are, for want of a model or a
-// key, is registered all the same.
+// version starts the plugin, with the model that it would have in a pipeline that names none, and returns what it calls itself. One
+// that cannot be started as things are, for want of a model or a key, is registered all the same.
 func (r *registerCommand) version(ctx context.Context, env *environment, p config.Plugin) string {
-	h, err := host.New(host.Options{Name: p.Name, Path: p.Path, SHA256: p.SHA256, Log: env.log})
 	var d embed.Description
+	// As if it were in the catalogue already, in the place of what may be there.
+	found, err := env.config.WithRegistered([]config.Plugin{p}).Embedder(env.find, p.Name, "")
+	if missing, ok := errors.AsType[*config.NotFoundError](err); ok {
+		env.say("its version is not noted: the %s %q, without which it does not start, is not there yet", missing.Kind, missing.Name)
+		return ""
+	}
+	if err != nil {
+		env.say("its version is not noted: %s", err)
+		return ""
+	}
+	h, err := host.New(host.Options{Name: p.Name, Path: p.Path, SHA256: p.SHA256, Env: found.Env, Log: env.log})
 	if err == nil {
 		d, err = h.Describe(ctx)
 		err = errors.Join(err, h.Close())

@@ -13,6 +13,7 @@ import (
 
 	"github.com/embedsidecar/embedsidecar/config"
 	"github.com/embedsidecar/embedsidecar/plugins/conformance"
+	"github.com/embedsidecar/embedsidecar/plugins/host"
 )
 
 // pluginsTestCommand finds out whether a plugin keeps the contract.
@@ -53,6 +54,9 @@ func (c *pluginsTestCommand) run(ctx context.Context, env *environment) error {
 	options := conformance.Options{Path: found.PluginPath, Env: found.Env, Only: c.only.Value(), Soak: c.soak}
 	if found.ModelPath == "" {
 		options.Model = found.Model
+	}
+	if found.CallTimeout > 0 {
+		options.CallTimeout = host.CallTimeout(found.CallTimeout)
 	}
 	if env.output == "table" { // a line each, as it comes: some take a while
 		options.Progress = func(check conformance.Check) { _ = env.printf("%s", c.line(env, check)) }

@@ -32,6 +32,7 @@ type known struct {
 	Env         []string `json:"env,omitempty"`
 	Processes   int      `json:"processes"` // that may run for each model
 	MemoryLimit int64    `json:"memory_limit_bytes,omitempty"`
+	CallTimeout float64  `json:"call_timeout_seconds,omitempty"`
 	Running     int      `json:"running"` // processes in sidecars of this user on this machine
 	Circuit     string   `json:"circuit,omitempty"`
 }
@@ -101,6 +102,7 @@ func describeKnown(c *config.Config, find config.Finder, name string) known {
 	program := name
 	if entry, inFile := c.Plugin(name); entry != nil {
 		k.Version, k.SHA256, k.Env, k.MemoryLimit, k.Processes = entry.Version, entry.SHA256, entry.Env, entry.MemoryLimit, max(entry.Processes, 1)
+		k.CallTimeout = entry.CallTimeout.Seconds()
 		if k.SHA256 != "" {
 			k.Pinned = pinnedInCatalog
 			if inFile {
@@ -193,6 +195,7 @@ func pluginInfo(ctx context.Context, env *environment) (err error) {
 			{"sparse", d.Sparse},
 			{"processes", k.Processes},
 			{"memory limit", limitText(k.MemoryLimit)},
+			{"call timeout", timeoutText(k.CallTimeout)},
 			{"environment", strings.Join(k.Env, " ")},
 		}}
 	})
@@ -210,4 +213,11 @@ func limitText(bytes int64) string {
 		return "none"
 	}
 	return size(bytes)
+}
+
+func timeoutText(seconds float64) string {
+	if seconds == 0 {
+		return "as usual"
+	}
+	return fmt.Sprintf("%gs", seconds)
 }

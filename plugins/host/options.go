@@ -59,7 +59,14 @@ const MaxProcesses = 64
 // DefaultCallTimeout allows 30 s, a quarter of a second for each text and a second for each 16 KiB of text: a hundred times
 // what a small model needs.
 func DefaultCallTimeout(texts, bytes int) time.Duration {
-	return 30*time.Second + time.Duration(texts)*250*time.Millisecond + time.Duration(bytes/(16<<10))*time.Second
+	return CallTimeout(30*time.Second)(texts, bytes)
+}
+
+// CallTimeout is DefaultCallTimeout with another time in the place of the 30 s.
+func CallTimeout(least time.Duration) func(texts, bytes int) time.Duration {
+	return func(texts, bytes int) time.Duration {
+		return least + time.Duration(texts)*250*time.Millisecond + time.Duration(bytes/(16<<10))*time.Second
+	}
 }
 
 // withDefaults returns the options as they are used, or every mistake in them.
