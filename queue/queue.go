@@ -71,11 +71,17 @@ type Queue struct {
 
 	mu      sync.Mutex
 	cursors map[int32]*cursor
-	wakers  map[int32][2]chan struct{}
+	wakers  map[int32]waker
 	due     time.Time // when the next retry known here is due; zero: none
 	dueSet  chan struct{}
 
 	waitedInVain atomic.Bool // for a transaction to become visible, the last time
+}
+
+// waker holds what was told and not heard yet.
+type waker struct {
+	live    chan struct{} // there is work for everybody
+	patient chan struct{} // there is work in the most patient lane
 }
 
 // cursor remembers from where on a pipeline's lanes still hold waiting tasks.
@@ -89,7 +95,7 @@ type cursor struct {
 
 // New returns the queue of a database.
 func New(db DB) *Queue {
-	return &Queue{db: db, cursors: map[int32]*cursor{}, wakers: map[int32][2]chan struct{}{}, dueSet: make(chan struct{}, 1)}
+	return &Queue{db: db, cursors: map[int32]*cursor{}, wakers: map[int32]waker{}, dueSet: make(chan struct{}, 1)}
 }
 
 // Who says what a claimer takes.
@@ -101,11 +107,23 @@ const (
 	Express
 )
 
-// Woken returns a channel that receives when a pipeline may have new work for this kind of claimer.
-func (q *Queue) Woken(pipelineID int32, who Who) <-chan struct{} {
+// Wait returns when a pipeline may have new work for this kind of claimer, and false when ctx ends first. Of those who wait for the
+// same work one returns: it wakes the next if there is more than it can take.
+func (q *Queue) Wait(ctx context.Context, pipelineID int32, who Who) bool {
 	q.mu.Lock()
-	defer q.mu.Unlock()
-	return q.wakersLocked(pipelineID)[who]
+	w := q.wakersLocked(pipelineID)
+	q.mu.Unlock()
+	patient := w.patient
+	if who == Express {
+		patient = nil
+	}
+	select {
+	case <-ctx.Done():
+		return false
+	case <-w.live:
+	case <-patient:
+	}
+	return true
 }
 
 // Wake tells the workers of pipelines that there may be work, in whatever lane.
@@ -119,6 +137,7 @@ func (q *Queue) Wake(pipelineIDs ...int32) {
 			}
 		}
 		q.tellLocked(id, true)
+		q.tellLocked(id, false)
 	}
 }
 
@@ -142,23 +161,23 @@ func (c *cursor) openLocked(lane int) {
 	}
 }
 
-// tellLocked wakes those who work a pipeline; express says that there is something for them, too.
-func (q *Queue) tellLocked(pipelineID int32, express bool) {
-	for who, w := range q.wakersLocked(pipelineID) {
-		if Who(who) == Express && !express {
-			continue
-		}
-		select {
-		case w <- struct{}{}:
-		default: // already woken
-		}
+// tellLocked wakes one who works a pipeline; live says that the work is also for those who leave the most patient lane alone.
+func (q *Queue) tellLocked(pipelineID int32, live bool) {
+	w := q.wakersLocked(pipelineID)
+	c := w.patient
+	if live {
+		c = w.live
+	}
+	select {
+	case c <- struct{}{}:
+	default: // already woken
 	}
 }
 
-func (q *Queue) wakersLocked(pipelineID int32) [2]chan struct{} {
+func (q *Queue) wakersLocked(pipelineID int32) waker {
 	w, ok := q.wakers[pipelineID]
 	if !ok {
-		w = [2]chan struct{}{make(chan struct{}, 1), make(chan struct{}, 1)}
+		w = waker{live: make(chan struct{}, 1), patient: make(chan struct{}, 1)}
 		q.wakers[pipelineID] = w
 	}
 	return w

@@ -112,7 +112,6 @@ const (
 )
 
 func (w *Worker) loop(ctx, hard context.Context, who queue.Who) {
-	woken := w.o.Queue.Woken(w.o.Pipeline.ID, who)
 	failed, hidden := 100*time.Millisecond, firstPause
 	for ctx.Err() == nil {
 		if rest := w.o.Service.Rest(); rest > 0 && !sleep(ctx, rest) {
@@ -142,10 +141,8 @@ func (w *Worker) loop(ctx, hard context.Context, who queue.Who) {
 			continue
 		}
 		hidden = firstPause
-		select {
-		case <-ctx.Done():
+		if !w.o.Queue.Wait(ctx, w.o.Pipeline.ID, who) {
 			return
-		case <-woken:
 		}
 	}
 }
