@@ -8,7 +8,7 @@ import (
 
 // The values of labels; a counter takes others as "other".
 var (
-	SkipReasons    = []string{"own_write", "unchanged"}
+	SkipReasons    = []string{"own_write", "unchanged", "key_too_long"}
 	WALStatuses    = []string{"reserved", "extended", "unreserved", "lost"}
 	TaskStates     = []string{"todo", "in_progress", "retrying", "failed"}
 	FinishOutcomes = []string{"embedded", "reused", "unchanged", "emptied", "removed", "failed"}

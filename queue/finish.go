@@ -57,7 +57,7 @@ func CollectLocked(rows pgx.Rows) (map[int64]bool, error) {
 }
 
 // FinishArgs returns the arguments of the statement finish_tasks, for use in a pgx.Batch. All outcomes are of one lease.
-func FinishArgs(worker, token int64, outcomes []Outcome, now time.Time) pgx.StrictNamedArgs {
+func FinishArgs(worker, token int64, outcomes []Outcome) pgx.StrictNamedArgs {
 	n := len(outcomes)
 	var (
 		ids      = make([]int64, n)
@@ -80,7 +80,7 @@ func FinishArgs(worker, token int64, outcomes []Outcome, now time.Time) pgx.Stri
 		}
 	}
 	return pgx.StrictNamedArgs{
-		"worker": worker, "token": token, "bucket": bucket(now), "task_ids": ids, "gens": gens, "actions": actions, "outcomes": whats,
+		"worker": worker, "token": token, "span": bucketSeconds, "buckets": bucketCount, "task_ids": ids, "gens": gens, "actions": actions, "outcomes": whats,
 		"attempts": attempts, "losses": losses, "delays": delays, "classes": classes, "codes": codes, "messages": messages,
 	}
 }
@@ -124,7 +124,7 @@ func (q *Queue) Finish(ctx context.Context, worker, token int64, outcomes []Outc
 	}
 	batch := &pgx.Batch{}
 	batch.Queue(sqlfiles.Query("lock_tasks"), LockArgs(token, 0, ids)) // in the order in which everybody locks tasks
-	batch.Queue(sqlfiles.Query("finish_tasks"), FinishArgs(worker, token, outcomes, time.Now())).
+	batch.Queue(sqlfiles.Query("finish_tasks"), FinishArgs(worker, token, outcomes)).
 		Query(func(rows pgx.Rows) (err error) { done, err = CollectFinished(rows); return err })
 	if err := tx.SendBatch(ctx, batch).Close(); err != nil {
 		return Finished{}, fmt.Errorf("finish %d tasks: %w", len(outcomes), err)
@@ -136,19 +136,20 @@ func (q *Queue) Finish(ctx context.Context, worker, token int64, outcomes []Outc
 	return done, nil
 }
 
-// History is a ring of buckets of this span; the one ahead of now is emptied before it is written again.
+// History is a ring of buckets of this span, by the clock of the server; the one ahead of now is emptied before it is written again.
 const (
-	bucketSpan  = 4 * time.Hour
-	bucketCount = 8
+	bucketSeconds = 4 * 60 * 60
+	bucketCount   = 8
 )
 
-func bucket(now time.Time) int16 {
-	return int16(now.Unix() / int64(bucketSpan/time.Second) % bucketCount)
-}
-
 // PruneHistory empties the bucket that will be written next; what it holds is older than a day.
-func (q *Queue) PruneHistory(ctx context.Context, now time.Time) error {
-	next := pgx.Identifier{sqlfiles.Schema, fmt.Sprintf("history_%d", (bucket(now)+1)%bucketCount)}.Sanitize()
+func (q *Queue) PruneHistory(ctx context.Context) error {
+	var ahead int
+	err := q.db.QueryRow(ctx, "SELECT (floor(extract(epoch FROM now()) / $1::integer)::bigint + 1) % $2::integer", bucketSeconds, bucketCount).Scan(&ahead)
+	if err != nil {
+		return fmt.Errorf("prune history: %w", err)
+	}
+	next := pgx.Identifier{sqlfiles.Schema, fmt.Sprintf("history_%d", ahead)}.Sanitize()
 	var holds bool
 	if err := q.db.QueryRow(ctx, "SELECT EXISTS (SELECT FROM "+next+")").Scan(&holds); err != nil {
 		return fmt.Errorf("prune history: %w", err)

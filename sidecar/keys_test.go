@@ -241,6 +241,8 @@ func TestP5_AKeyTooLongForTheQueue(t *testing.T) {
 		}
 		if found := r.reports()[0]; found.Missing != 1 || found.Covered != 22 || found.Stale != 0 || found.Orphans != 0 {
 			t.Errorf("%+v, want the one row to be missing", found)
+		} else if len(found.Examples) != 1 || !strings.Contains(found.Examples[0], "its key has 2690 bytes, and 2500 is the most") {
+			t.Errorf("examples %q do not say why", found.Examples)
 		}
 		db.MustExec(`DELETE FROM docs WHERE length(code) > $1`, pipeline.MaxKey)
 		r.settle()

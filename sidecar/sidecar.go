@@ -255,7 +255,7 @@ func (s *Sidecar) housekeeping(ctx context.Context) error {
 	pruned := time.Time{}
 	for {
 		if time.Since(pruned) > time.Hour {
-			if err := s.queue.PruneHistory(ctx, time.Now()); err != nil && ctx.Err() == nil {
+			if err := s.queue.PruneHistory(ctx); err != nil && ctx.Err() == nil {
 				s.o.Log.WarnContext(ctx, "history not pruned", "error", err)
 			}
 			pruned = time.Now()

@@ -6,6 +6,7 @@ import (
 	"math"
 	"math/rand/v2"
 	"strconv"
+	"strings"
 
 	"github.com/jackc/pgx/v5"
 
@@ -105,6 +106,11 @@ func (w *Worker) verifyRow(report *Report, r *row) bool {
 	case !r.stored:
 		report.Wanted++
 		report.Missing++
+		if n := len(r.key); n > pipeline.MaxKey {
+			const enough = 40
+			report.example(strings.ToValidUTF8(r.key[:enough], "")+"...", fmt.Sprintf("no vector: its key has %d bytes, and %d is the most", n, pipeline.MaxKey))
+			return false
+		}
 		report.example(r.key, "no vector")
 		return false
 	}

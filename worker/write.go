@@ -146,7 +146,7 @@ func (w *Worker) writeBack(ctx context.Context, items []item) error {
 	}
 	w.queueLedger(batch, c)
 	var done queue.Finished
-	batch.Queue(sqlfiles.Query("finish_tasks"), queue.FinishArgs(w.o.ID, items[0].task.LeaseToken, outcomes, time.Now())).
+	batch.Queue(sqlfiles.Query("finish_tasks"), queue.FinishArgs(w.o.ID, items[0].task.LeaseToken, outcomes)).
 		Query(func(rows pgx.Rows) (err error) { done, err = queue.CollectFinished(rows); return err })
 	if p.ToColumn() && len(c.write)+len(c.empty) > 0 {
 		w.queuePath(batch, w.o.UserPath) // for triggers that are deferred to the commit

@@ -87,6 +87,7 @@ func (f *figures) follow(s *sidecar.Sidecar, pool, direct *pgxpool.Pool) {
 		{f.source.Deduplicated, func(s *replication.Stats) *atomic.Int64 { return &s.Joined }},
 		{f.source.Skipped.At("own_write"), func(s *replication.Stats) *atomic.Int64 { return &s.OwnWrites }},
 		{f.source.Skipped.At("unchanged"), func(s *replication.Stats) *atomic.Int64 { return &s.Dropped }},
+		{f.source.Skipped.At("key_too_long"), func(s *replication.Stats) *atomic.Int64 { return &s.TooLong }},
 	} {
 		f.metrics.Follow(c.counter, func() int64 {
 			if stats := s.Stream(); stats != nil {

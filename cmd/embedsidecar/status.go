@@ -129,7 +129,9 @@ func stateOf(p report.Pipeline) string {
 // remarks are what somebody should do something about.
 func remarks(state report.Status) []string {
 	var list []string
+	streamed := map[string]bool{}
 	for _, s := range state.Slots {
+		streamed[s.Name] = s.Active
 		switch {
 		case !s.PublicationExists:
 			list = append(list, fmt.Sprintf("the publication %q of slot %s does not exist: changes are not seen; embedsidecar init makes it again", s.Publication, s.Name))
@@ -142,6 +144,9 @@ func remarks(state report.Status) []string {
 	for _, p := range state.Pipelines {
 		if p.Status != "active" {
 			list = append(list, p.Name+" cannot work: "+p.Detail)
+		}
+		if left := p.Rows - p.Known; left > 0 && stateOf(p) == "up to date" && !p.RowsEstimated && streamed[p.Slot] {
+			list = append(list, fmt.Sprintf("%s: %s not looked at; if that stays so, embedsidecar verify %s tells which and why", p.Name, count(left, "row"), quoted(p.Name)))
 		}
 		if p.Failed > 0 {
 			list = append(list, fmt.Sprintf("%s: %s could not be embedded; embedsidecar retry %s tries again", p.Name, count(p.Failed, "row"), quoted(p.Name)))

@@ -1,5 +1,6 @@
 -- finish_tasks: end the leases of @token: done tasks leave for history, the others wait for another try or become dead
 -- letters. A task whose row changed since the lease (gen) is opened again instead, whatever came of it.
+-- History is a ring of @buckets partitions, each for @span seconds of this server's clock.
 -- Parameters: arrays of one length, one element per task; actions are done, todo, retrying or failed.
 -- Rows: task_id and the state it went to (done for those that left). Locks: the tasks (lock_tasks took them in a write-back).
 WITH input AS (
@@ -29,9 +30,9 @@ WITH input AS (
     RETURNING t.task_id, t.pipeline_id, t.row_key, t.committed_at, t.last_lsn, t.state, i.action, i.outcome, i.attempt, i.code
 ), told AS (
     INSERT INTO embedsidecar.history (bucket, pipeline_id, row_key, outcome, attempt, worker_id, committed_at, lsn, error_code)
-    SELECT @bucket::smallint, pipeline_id, row_key, outcome, attempt, leased_by, committed_at, last_lsn, code FROM done
+    SELECT floor(extract(epoch FROM now()) / @span::integer)::bigint % @buckets::integer, pipeline_id, row_key, outcome, attempt, leased_by, committed_at, last_lsn, code FROM done
     UNION ALL
-    SELECT @bucket::smallint, pipeline_id, row_key, outcome, attempt, @worker::bigint, committed_at, last_lsn, code FROM kept
+    SELECT floor(extract(epoch FROM now()) / @span::integer)::bigint % @buckets::integer, pipeline_id, row_key, outcome, attempt, @worker::bigint, committed_at, last_lsn, code FROM kept
     WHERE  action IN ('done', 'failed')
 )
 SELECT task_id, 'done' AS state FROM done
