@@ -314,6 +314,9 @@ func (c *checker) checkPipelines(ctx context.Context) {
 			c.add(name, OK, c.describe(&p))
 		}
 		c.checkTable(ctx, name, &p)
+		if stored.Status == pipeline.Active {
+			c.checkIndexes(ctx, &stored)
+		}
 	}
 	for _, p := range set {
 		if seen[p.Name] {
@@ -326,6 +329,7 @@ func (c *checker) checkPipelines(ctx context.Context) {
 		}
 		c.add(name, OK, c.describe(&p))
 		c.checkTable(ctx, name, &p)
+		c.checkIndexes(ctx, &p)
 	}
 }
 
@@ -346,6 +350,41 @@ func (c *checker) describe(p *pipeline.Pipeline) string {
 		watched = strings.Join(append(keyNames(p.Key), p.Watched...), ", ")
 	}
 	return fmt.Sprintf("%s into %s, %d wide; reads %s", p.Source(), destinationName(p.Spec), p.Dims, watched)
+}
+
+// checkIndexes tells by what searches find the nearest vectors.
+func (c *checker) checkIndexes(ctx context.Context, p *pipeline.Pipeline) {
+	name := fmt.Sprintf("index of %q", p.Name)
+	indexes, err := Indexes(ctx, c.o.Pool, p)
+	if err != nil {
+		c.failed(name, err)
+		return
+	}
+	for _, i := range indexes {
+		switch i.State {
+		case IndexReady:
+			c.add(name, OK, fmt.Sprintf("%s over %s (%s, %s)", i.Name, i.Table, i.Method, i.OperatorClass))
+		case IndexNone:
+			status, detail := OK, fmt.Sprintf("none over %s: each search reads every vector", i.Table)
+			if i.Rows != nil {
+				detail += fmt.Sprintf(", about %d", *i.Rows)
+			}
+			if i.Detail != "" {
+				detail += "; " + i.Detail
+			}
+			var hint []string
+			if i.Large() {
+				status, hint = Warn, append([]string{"when the backfill is done, as the owner of the table (index: hnsw has the sidecar do it):"}, i.SQL...)
+			}
+			c.add(name, status, detail, hint...)
+		case IndexBuilding:
+			c.add(name, OK, fmt.Sprintf("%s over %s is being built%s", i.Name, i.Table, i.Progress()))
+		case IndexInvalid:
+			c.add(name, Warn, fmt.Sprintf("%s over %s: %s", i.Name, i.Table, i.Detail), append([]string{"as the owner of the table (index: hnsw has the sidecar do it, if the name is the one that it gives):"}, i.SQL...)...)
+		case IndexWrong:
+			c.add(name, Warn, fmt.Sprintf("%s over %s is of no use: %s", i.Name, i.Table, i.Detail), i.SQL...)
+		}
+	}
 }
 
 // checkTable tells what users of the source table may notice.

@@ -139,12 +139,16 @@ func vectorColumn(p *pipeline.Pipeline) string {
 	return "embedding"
 }
 
+// destinationTable is the table that holds the vectors, quoted.
+func destinationTable(p *pipeline.Pipeline) string {
+	if p.ToColumn() {
+		return p.Source()
+	}
+	return p.Into()
+}
+
 // indexedTables looks at the tables of a destination and their indexes over the vector.
 func indexedTables(ctx context.Context, conn *pgxpool.Conn, p *pipeline.Pipeline) ([]indexedTable, error) {
-	table := p.Into()
-	if p.ToColumn() {
-		table = p.Source()
-	}
 	rows, err := conn.Query(ctx, `SELECT n.nspname::text AS schema, c.relname::text AS name, pg_has_role(c.relowner, 'USAGE') AS owned,
 			coalesce(bool_or(i.indisvalid), false) AS valid,
 			coalesce(max(format('%I.%I', n.nspname, x.relname)) FILTER (WHERE NOT i.indisvalid AND x.relname = k.name), '') AS broken, k.name AS taken
@@ -155,7 +159,7 @@ func indexedTables(ctx context.Context, conn *pgxpool.Conn, p *pipeline.Pipeline
 		CROSS JOIN LATERAL (SELECT left(c.relname, 27) || '_' || left($2, 20) || '_hnsw' AS name) AS k
 		LEFT JOIN (pg_index i JOIN pg_class x ON x.oid = i.indexrelid JOIN pg_am m ON m.oid = x.relam AND m.amname IN ('hnsw', 'ivfflat')
 			JOIN pg_opclass o ON o.oid = i.indclass[0]) ON i.indrelid = c.oid AND i.indkey[0] = a.attnum AND o.opcname = $3 AND i.indpred IS NULL
-		GROUP BY n.nspname, c.relname, c.relowner, k.name ORDER BY 1, 2`, table, vectorColumn(p), p.Stored.OperatorClass())
+		GROUP BY n.nspname, c.relname, c.relowner, k.name ORDER BY 1, 2`, destinationTable(p), vectorColumn(p), p.Stored.OperatorClass())
 	if err != nil {
 		return nil, err
 	}

@@ -1,6 +1,9 @@
 package main
 
 import (
+	"context"
+	"fmt"
+	"syscall"
 	"testing"
 
 	"github.com/embedsidecar/embedsidecar/search"
@@ -41,4 +44,61 @@ func TestSearch_OverAnIndexThatIsBuiltAfterTheBackfill(t *testing.T) {
 	s.has(stderr, "anybody who reaches that address")
 	_, stderr = s.once(2, "--into-type", "circle")
 	s.has(stderr, "sparsevec")
+}
+
+// TestRun_AKillWhileAnIndexIsBuiltLeavesNothingHalfDone kills the sidecar, and then the session that goes on building without it.
+func TestRun_AKillWhileAnIndexIsBuiltLeavesNothingHalfDone(t *testing.T) {
+	t.Parallel()
+	s := newStage(t, 20)
+	s.once(0)
+	const ours = "docs_embedding_hnsw"
+	writer, err := s.db.Pool.Begin(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = writer.Rollback(context.Background()) }()
+	if _, err := writer.Exec(t.Context(), "UPDATE docs SET title = title WHERE id = 1"); err != nil {
+		t.Fatal(err)
+	}
+	d := s.start("--index", "hnsw", "--table", "docs", "--columns", "title,body", "--into", "embedding")
+	index := func() string {
+		t.Helper()
+		stdout, _ := s.run(0, "status", "-o", "json")
+		found := decoded[statusDocument](t, stdout).Pipelines[0].Indexes
+		if len(found) != 1 {
+			t.Fatalf("%+v", found)
+		}
+		return string(found[0].State) + " " + found[0].Name
+	}
+	becomes := func(want string) {
+		t.Helper()
+		var got string
+		testenv.Eventually(t, patience, func() (bool, string) {
+			got = index()
+			return got == want, fmt.Sprintf("%q, want %q", got, want)
+		})
+	}
+	becomes("building " + ours) // it waits for the writer
+	d.end(syscall.SIGKILL, -1)
+	if got := index(); got != "building "+ours { // the server goes on
+		t.Errorf("after the sidecar was killed: %q", got)
+	}
+	s.db.MustExecSuper("SELECT pg_terminate_backend(pid) FROM pg_stat_progress_create_index WHERE datname = current_database()")
+	becomes("invalid " + ours)
+	stdout, _ := s.run(0, "status")
+	s.has(stdout, "INDEX", "invalid", "! public.docs: the build of index "+ours+" was broken off: REINDEX INDEX CONCURRENTLY")
+	stdout, _ = s.run(0, "status", "-o", "yaml")
+	s.has(stdout, "state: invalid")
+	if err := writer.Commit(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	s.once(0, "--index", "hnsw")
+	if got := index(); got != "ready "+ours {
+		t.Errorf("after the next start: %q", got)
+	}
+	if n := testenv.Value[int](s.db, "SELECT count(*) FROM pg_index WHERE indrelid = 'docs'::regclass"); n != 2 {
+		t.Errorf("%d indexes, want the primary key and one over the vectors", n)
+	}
+	stdout, _ = s.run(0, "check")
+	s.has(stdout, `index of "public.docs": `+ours, "hnsw, vector_cosine_ops")
 }

@@ -42,8 +42,9 @@ func (c *statusCommand) run(ctx context.Context, env *environment) error {
 	if state.Pipelines == nil {
 		state.Pipelines = []report.Pipeline{}
 	}
+	shown := withIndexes(ctx, pool, state.Pipelines)
 	if env.output != "table" {
-		return env.show(state, func() listing { return pipelineListing(state.Pipelines) })
+		return env.show(statusDocument{state.Slots, shown}, func() listing { return pipelineListing(shown) })
 	}
 	for _, s := range state.Slots {
 		if err := env.printf("%s\n", slotLine(s)); err != nil {
@@ -53,10 +54,10 @@ func (c *statusCommand) run(ctx context.Context, env *environment) error {
 	if len(state.Slots) == 0 {
 		return env.printf("no pipeline is set up yet: embedsidecar init\n")
 	}
-	if err := env.list(pipelineListing(state.Pipelines)); err != nil {
+	if err := env.list(pipelineListing(shown)); err != nil {
 		return err
 	}
-	for _, line := range remarks(state) {
+	for _, line := range append(remarks(state), indexRemarks(shown)...) {
 		if err := env.printf("! %s\n", cleanCell(line)); err != nil {
 			return err
 		}
@@ -88,9 +89,9 @@ func slotLine(s report.Slot) string {
 	return cleanCell("slot " + s.Name + ": " + strings.Join(parts, ", "))
 }
 
-func pipelineListing(pipelines []report.Pipeline) listing {
+func pipelineListing(pipelines []statusPipeline) listing {
 	l := listing{
-		header: []string{"pipeline", "model", "coverage", "rows", "pending", "running", "retrying", "failed", "oldest", "state"},
+		header: []string{"pipeline", "model", "coverage", "rows", "pending", "running", "retrying", "failed", "oldest", "index", "state"},
 		right:  []int{2, 3, 4, 5, 6, 7, 8},
 	}
 	for _, p := range pipelines {
@@ -106,7 +107,7 @@ func pipelineListing(pipelines []report.Pipeline) listing {
 		if model == "" {
 			model = p.Plugin
 		}
-		l.rows = append(l.rows, []any{p.Name, model, coverage, p.Rows, p.Pending, p.Running, p.Retrying, p.Failed, oldest, stateOf(p)})
+		l.rows = append(l.rows, []any{p.Name, model, coverage, p.Rows, p.Pending, p.Running, p.Retrying, p.Failed, oldest, indexWord(p.Indexes), stateOf(p.Pipeline)})
 	}
 	return l
 }

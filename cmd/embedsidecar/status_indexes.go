@@ -1,0 +1,89 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/embedsidecar/embedsidecar/pipeline"
+	"github.com/embedsidecar/embedsidecar/report"
+	"github.com/embedsidecar/embedsidecar/setup"
+)
+
+// statusDocument is what status prints as JSON and YAML.
+type statusDocument struct {
+	Slots     []report.Slot    `json:"slots"`
+	Pipelines []statusPipeline `json:"pipelines"`
+}
+
+// statusPipeline is a pipeline with the indexes over its vectors.
+type statusPipeline struct {
+	report.Pipeline
+
+	Indexes []setup.Index `json:"indexes"` // null: they cannot be looked at now
+}
+
+// withIndexes looks at the indexes of the pipelines that work. What cannot be looked at is left out: where a pipeline stands is told all
+// the same.
+func withIndexes(ctx context.Context, pool *pgxpool.Pool, pipelines []report.Pipeline) []statusPipeline {
+	loaded, _ := everything(ctx, pool)
+	list := make([]statusPipeline, len(pipelines))
+	for i := range pipelines {
+		list[i].Pipeline = pipelines[i]
+		at := slices.IndexFunc(loaded, func(p pipeline.Pipeline) bool { return p.ID == pipelines[i].ID })
+		if at < 0 || loaded[at].Status != pipeline.Active {
+			continue
+		}
+		if indexes, err := setup.Indexes(ctx, pool, &loaded[at]); err == nil {
+			list[i].Indexes = indexes
+		}
+	}
+	return list
+}
+
+// indexWord is a cell for the indexes of a pipeline: the worst of them.
+func indexWord(indexes []setup.Index) string {
+	if len(indexes) == 0 {
+		return ""
+	}
+	worst := indexes[0]
+	for _, i := range indexes[1:] {
+		if i.State.Worse(worst.State) {
+			worst = i
+		}
+	}
+	switch {
+	case worst.State == setup.IndexReady:
+		return worst.Method
+	case worst.State == setup.IndexBuilding && worst.Percent != nil:
+		return fmt.Sprintf("building %.0f%%", *worst.Percent)
+	}
+	return string(worst.State)
+}
+
+// indexRemarks are what somebody should do about indexes.
+func indexRemarks(pipelines []statusPipeline) []string {
+	var list []string
+	for _, p := range pipelines {
+		for _, i := range p.Indexes {
+			sql := strings.Join(i.SQL, " ")
+			switch i.State {
+			case setup.IndexInvalid:
+				list = append(list, fmt.Sprintf("%s: the build of index %s was broken off: %s", p.Name, i.Name, sql))
+			case setup.IndexWrong:
+				list = append(list, fmt.Sprintf("%s: no search can use index %s: %s: %s", p.Name, i.Name, i.Detail, sql))
+			case setup.IndexNone:
+				if i.Large() && sql != "" {
+					list = append(list, fmt.Sprintf("%s: each search reads about %d vectors; when the backfill is done: %s", p.Name, *i.Rows, sql))
+				}
+			case setup.IndexBuilding:
+				list = append(list, fmt.Sprintf("%s: index %s is being built%s", p.Name, i.Name, i.Progress()))
+			case setup.IndexReady:
+			}
+		}
+	}
+	return list
+}

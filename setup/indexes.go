@@ -1,0 +1,168 @@
+package setup
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/embedsidecar/embedsidecar/pipeline"
+)
+
+// Index tells how searches of a pipeline find the nearest vectors in one table: by an index, or without one.
+type Index struct {
+	Table         string      `json:"table"` // quoted; of a partitioned table each partition
+	State         IndexHealth `json:"state"`
+	Name          string      `json:"name,omitempty"`
+	Method        string      `json:"method,omitempty"` // hnsw or ivfflat
+	OperatorClass string      `json:"operator_class,omitempty"`
+	Phase         string      `json:"phase,omitempty"`   // of building, as the server names it
+	Percent       *float64    `json:"percent,omitempty"` // of that phase; null: not known
+	Rows          *int64      `json:"rows,omitempty"`    // of the table, the server's estimate: what a search without an index reads; null: not known
+	Detail        string      `json:"detail,omitempty"`  // what is wrong with it, or why there is none
+	SQL           []string    `json:"sql,omitempty"`     // what makes or mends it, for the owner of the table
+}
+
+// IndexHealth is the state of an index in a word.
+type IndexHealth string
+
+// The states, best first.
+const (
+	IndexReady    IndexHealth = "ready"    // searches use it
+	IndexNone     IndexHealth = "none"     // there is none: each search reads every vector
+	IndexBuilding IndexHealth = "building" // somebody builds it
+	IndexWrong    IndexHealth = "wrong"    // it is there, and no search can use it
+	IndexInvalid  IndexHealth = "invalid"  // its build was broken off: it costs writers time and helps nobody
+)
+
+// Worse tells whether a state needs somebody more than another.
+func (w IndexHealth) Worse(than IndexHealth) bool {
+	order := []IndexHealth{IndexReady, IndexNone, IndexBuilding, IndexWrong, IndexInvalid}
+	return slices.Index(order, w) > slices.Index(order, than)
+}
+
+// Progress words how far building has come: ": loading tuples, 42 %", or "".
+func (i *Index) Progress() string {
+	var words string
+	if i.Phase != "" {
+		words = ": " + i.Phase
+	}
+	if i.Percent != nil {
+		words += fmt.Sprintf(", %.0f %%", *i.Percent)
+	}
+	return words
+}
+
+// Large tells whether a search that reads all vectors of the table takes long enough to be noticed.
+func (i *Index) Large() bool {
+	const most = 10_000
+	return i.Rows != nil && *i.Rows >= most
+}
+
+// Indexes looks at the indexes over the vectors of an active pipeline. It returns at least one Index for each table.
+func Indexes(ctx context.Context, db DB, p *pipeline.Pipeline) ([]Index, error) {
+	var found []foundIndex
+	err := readOnly(ctx, db, func(tx pgx.Tx) error {
+		rows, err := tx.Query(ctx, indexesSQL, destinationTable(p), vectorColumn(p))
+		if err != nil {
+			return err
+		}
+		found, err = pgx.CollectRows(rows, pgx.RowToStructByName[foundIndex])
+		return err
+	})
+	if err != nil {
+		return nil, fmt.Errorf("look at the indexes of pipeline %q: %w", p.Name, err)
+	}
+	var all []Index
+	for len(found) > 0 {
+		same := 1
+		for same < len(found) && found[same].OID == found[0].OID {
+			same++
+		}
+		all = append(all, ofTable(p, found[:same])...)
+		found = found[same:]
+	}
+	return all, nil
+}
+
+// foundIndex is a table with an index over its vectors, or without one.
+type foundIndex struct {
+	OID                              uint32
+	Schema, Table                    string
+	Rows                             *int64
+	Index, Method, OperatorClass     string // "": there is none
+	Taken                            string // the name that a new one gets
+	Valid, Partial, Building, Hidden bool   // Hidden: somebody builds an index in this database, and this role may not see which
+	Phase                            string // of building
+	Percent                          *float64
+}
+
+const indexesSQL = `SELECT c.oid, n.nspname::text AS schema, c.relname::text AS table, CASE WHEN c.reltuples >= 0 THEN c.reltuples::bigint END AS rows,
+		coalesce(x.relname::text, '') AS index, coalesce(x.method, '') AS method, coalesce(x.opcname::text, '') AS operator_class, left(c.relname, 27) || '_' || left($2, 20) || '_hnsw' AS taken,
+		coalesce(x.indisvalid, false) AS valid, coalesce(x.partial, false) AS partial, g.pid IS NOT NULL AS building,
+		EXISTS (SELECT FROM pg_stat_progress_create_index AS h WHERE h.datname = current_database() AND h.relid IS NULL) AS hidden,
+		coalesce(g.phase, '') AS phase, round(100.0 * g.blocks_done / nullif(g.blocks_total, 0), 1)::float8 AS percent
+	FROM (SELECT t.relid FROM pg_partition_tree($1::regclass) AS t WHERE t.isleaf
+		UNION SELECT $1::regclass::oid WHERE NOT EXISTS (SELECT FROM pg_partitioned_table WHERE partrelid = $1::regclass)) AS leaf
+	JOIN pg_class c ON c.oid = leaf.relid JOIN pg_namespace n ON n.oid = c.relnamespace
+	JOIN pg_attribute a ON a.attrelid = c.oid AND a.attname = $2
+	LEFT JOIN LATERAL (SELECT r.oid, r.relname, m.amname::text AS method, o.opcname, i.indisvalid, i.indpred IS NOT NULL AS partial
+		FROM pg_index i JOIN pg_class r ON r.oid = i.indexrelid JOIN pg_am m ON m.oid = r.relam AND m.amname IN ('hnsw', 'ivfflat')
+		JOIN pg_opclass o ON o.oid = i.indclass[0] WHERE i.indrelid = c.oid AND i.indkey[0] = a.attnum) AS x ON true
+	LEFT JOIN pg_stat_progress_create_index AS g ON g.index_relid = x.oid
+	ORDER BY n.nspname, c.relname, x.relname`
+
+// ofTable words what is there for one table.
+func ofTable(p *pipeline.Pipeline, found []foundIndex) []Index {
+	var list []Index
+	helped := false // an index is there or comes
+	for _, f := range found {
+		i := f.about(p)
+		if f.Index == "" {
+			continue
+		}
+		helped = helped || i.State == IndexReady || i.State == IndexBuilding
+		list = append(list, i)
+	}
+	first := found[0]
+	for k := range list {
+		i := &list[k]
+		name := quote(first.Schema, i.Name)
+		switch {
+		case i.State == IndexInvalid && !helped: // one that fits, but for being done
+			i.SQL = []string{"REINDEX INDEX CONCURRENTLY " + name + ";"}
+			helped = true
+		case i.State == IndexInvalid || i.State == IndexWrong:
+			i.SQL = []string{"DROP INDEX CONCURRENTLY " + name + ";"}
+		}
+	}
+	if helped {
+		return list
+	}
+	none := Index{Table: quote(first.Schema, first.Table), State: IndexNone, Rows: first.Rows}
+	if p.Dims > p.Stored.Indexable() {
+		none.Detail = fmt.Sprintf("vectors of type %s are indexed up to %d dimensions; these have %d", p.Stored.Name(), p.Stored.Indexable(), p.Dims)
+	} else {
+		next := indexedTable{Schema: first.Schema, Name: first.Table, Taken: first.Taken}
+		none.SQL = []string{next.create(p)}
+	}
+	return append(list, none)
+}
+
+// about words one index.
+func (f *foundIndex) about(p *pipeline.Pipeline) Index {
+	i := Index{Table: quote(f.Schema, f.Table), Name: f.Index, Method: f.Method, OperatorClass: f.OperatorClass, Rows: f.Rows, State: IndexReady}
+	want := p.Stored.OperatorClass()
+	switch {
+	case f.OperatorClass != want:
+		i.State, i.Detail = IndexWrong, fmt.Sprintf("its operator class is %s; searches are by %s distance and need %s", f.OperatorClass, p.Stored.Metric(), want)
+	case f.Partial:
+		i.State, i.Detail = IndexWrong, "it has a condition (WHERE), which searches do not know"
+	case f.Building, !f.Valid && f.Hidden:
+		i.State, i.Phase, i.Percent = IndexBuilding, f.Phase, f.Percent
+	case !f.Valid:
+		i.State, i.Detail = IndexInvalid, "its build was broken off"
+	}
+	return i
+}

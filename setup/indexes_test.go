@@ -1,0 +1,133 @@
+package setup_test
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/embedsidecar/embedsidecar/pipeline"
+	"github.com/embedsidecar/embedsidecar/setup"
+	"github.com/embedsidecar/embedsidecar/testenv"
+)
+
+// indexes returns what there is for a pipeline, as "state name" in order.
+func (b *base) indexes(pool *pgxpool.Pool, p *pipeline.Pipeline) ([]setup.Index, []string) {
+	b.t.Helper()
+	found, err := setup.Indexes(b.t.Context(), pool, p)
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	words := make([]string, len(found))
+	for i := range found {
+		words[i] = strings.TrimSpace(string(found[i].State) + " " + found[i].Name)
+	}
+	return found, words
+}
+
+// are checks them, and runs what they say should be run.
+func (b *base) are(p *pipeline.Pipeline, mend bool, want ...string) []setup.Index {
+	b.t.Helper()
+	found, words := b.indexes(b.pool, p)
+	if !slices.Equal(words, want) {
+		b.t.Fatalf("indexes %q, want %q: %+v", words, want, found)
+	}
+	for _, i := range found {
+		for _, sql := range i.SQL {
+			if mend {
+				b.MustExec(sql)
+			}
+		}
+	}
+	return found
+}
+
+func TestIndexes_TellWhatIsThereAndHowToMendIt(t *testing.T) {
+	t.Parallel()
+	testenv.EachMajor(t, func(t *testing.T, major int) {
+		t.Helper()
+		t.Parallel()
+		b := baseOn(t, testenv.DB(t, testenv.Major(major), testenv.Empty()), "CREATE TABLE docs (id bigint PRIMARY KEY, title text, body text)",
+			"CREATE TABLE parts (region text, id bigint, title text, body text, PRIMARY KEY (region, id)) PARTITION BY LIST (region)",
+			"CREATE TABLE parts_north PARTITION OF parts FOR VALUES IN ('north')", "CREATE TABLE parts_rest PARTITION OF parts DEFAULT")
+		spec, parts := docs(), docs()
+		spec.IntoColumn, spec.IntoTable = "", "docs_embedding"
+		parts.Name, parts.Table = "parts", "parts"
+		o := b.options(b.SlotName(), spec, parts)
+		made := b.init(o)
+		p, partitioned := &made.Pipelines[0], &made.Pipelines[1]
+		b.are(partitioned, true, "none", "none")
+		b.are(partitioned, true, "ready parts_north_embedding_hnsw", "ready parts_rest_embedding_hnsw")
+
+		const ours = "docs_embedding_embedding_hnsw"
+		none := b.are(p, true, "none")
+		if none[0].Rows != nil && *none[0].Rows != 0 || !strings.Contains(none[0].SQL[0], "vector_cosine_ops") {
+			t.Errorf("without an index: %+v", none[0])
+		}
+		b.are(p, false, "ready "+ours)
+		wide := *p
+		wide.Dims = 3000
+		b.MustExec(`DROP INDEX ` + ours)
+		if i := b.are(&wide, true, "none")[0]; i.SQL != nil || !strings.Contains(i.Detail, "up to 2000") {
+			t.Errorf("3,000 dimensions: %+v", i)
+		}
+		b.MustExec(`CREATE INDEX euclid ON docs_embedding USING hnsw (embedding vector_l2_ops)`)
+		b.MustExec(`CREATE INDEX partly ON docs_embedding USING ivfflat (embedding vector_cosine_ops) WITH (lists = 1) WHERE id > 10`)
+		wrong := b.are(p, true, "wrong euclid", "wrong partly", "none")
+		if !strings.Contains(wrong[0].Detail, "vector_l2_ops") || !strings.Contains(wrong[1].Detail, "WHERE") {
+			t.Errorf("wrong ones: %+v", wrong)
+		}
+		b.are(p, false, "ready "+ours)
+
+		// A build that somebody's transaction holds up, and that is broken off then.
+		b.MustExec("DROP INDEX " + ours)
+		b.MustExec("UPDATE embedsidecar.scan SET phase = 'done'")
+		role := b.connect(b.RunRole(made.Pipelines...))
+		open := b.hold("INSERT INTO docs_embedding (id, generation, text_hash, embedded_at, embedding) VALUES (1, 1, '', now(), array_fill(1, ARRAY[3])::vector)")
+		built := make(chan error, 1)
+		go func() {
+			_, _, err := setup.BuildIndex(t.Context(), b.pool, p)
+			built <- err
+		}()
+		testenv.Eventually(t, time.Minute, func() (bool, string) {
+			found, words := b.indexes(b.pool, p)
+			return words[0] == "building "+ours && strings.HasPrefix(found[0].Phase, "waiting for"), fmt.Sprintf("%+v", found)
+		})
+		if _, words := b.indexes(role, p); words[0] != "building "+ours {
+			t.Errorf("as a role that may not see what others build: %q", words)
+		}
+		b.MustExecSuper("SELECT pg_terminate_backend(pid) FROM pg_stat_progress_create_index WHERE datname = current_database()")
+		if err := <-built; err == nil {
+			t.Fatal("a build whose session was ended did not fail")
+		}
+		testenv.Eventually(t, time.Minute, func() (bool, string) { // the session itself ends a moment later
+			n := testenv.Value[int](b.Database, "SELECT count(*) FROM pg_stat_progress_create_index WHERE datname = current_database()")
+			return n == 0, "it still builds"
+		})
+		for _, pool := range []*pgxpool.Pool{b.pool, role} {
+			if found, words := b.indexes(pool, p); !slices.Equal(words, []string{"invalid " + ours}) || !strings.HasPrefix(found[0].SQL[0], "REINDEX INDEX CONCURRENTLY") {
+				t.Errorf("after it was broken off: %+v", found)
+			}
+		}
+		at := func(f setup.Finding) bool { return strings.HasPrefix(f.Name, "index of ") && f.Status == setup.Warn }
+		if all := b.check(o); !slices.ContainsFunc(all, at) {
+			t.Errorf("check does not know: %+v", all)
+		}
+		if err := open.Rollback(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if state, _, err := setup.BuildIndex(t.Context(), b.pool, p); err != nil || state != setup.IndexBuilt {
+			t.Fatalf("begun anew: %s, %v", state, err)
+		}
+		b.are(p, false, "ready "+ours)
+
+		// What a broken-off REINDEX leaves beside the index that it was to replace.
+		b.MustExec("CREATE INDEX left_over ON docs_embedding USING hnsw (embedding vector_cosine_ops)")
+		b.MustExecSuper("UPDATE pg_index SET indisvalid = false WHERE indexrelid = 'left_over'::regclass")
+		b.are(p, true, "ready "+ours, "invalid left_over")
+		b.are(p, false, "ready "+ours)
+	})
+}
