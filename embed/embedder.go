@@ -76,6 +76,8 @@ type TextError struct {
 	Class   Class
 	Code    string // short and fixed: "too_long", "refused", "invalid", "zero_vector"
 	Message string // never holds the text
+	// RetryAfter is when an error that is not of class Data asks to be tried again; 0: it does not say.
+	RetryAfter time.Duration
 }
 
 func (e *TextError) Error() string { return fmt.Sprintf("embed text: %s: %s", e.Code, e.Message) }

@@ -168,3 +168,40 @@ func TestP5_RefusalsNobodyThoughtOf(t *testing.T) {
 	r.settle()
 	r.verify()
 }
+
+// patient is an embedder that has other texts to do first.
+type patient struct {
+	embed.Embedder
+	token string
+	after time.Duration
+}
+
+func (p patient) Embed(ctx context.Context, kind embed.Kind, texts []string) ([]embed.Result, error) {
+	results, err := p.Embedder.Embed(ctx, kind, texts)
+	for i := range results {
+		if strings.Contains(texts[i], p.token) {
+			results[i] = embed.Result{Err: &embed.TextError{Class: embed.Transient, Code: "retry_later", Message: "not now", RetryAfter: p.after}}
+		}
+	}
+	return results, err
+}
+
+// TestRetryLater_OfOneTextIsWhenItSays: neither sooner nor at the price of an attempt, and its neighbours have their vectors.
+func TestRetryLater_OfOneTextIsWhenItSays(t *testing.T) {
+	t.Parallel()
+	db := testenv.DB(t)
+	db.MustExec(docs)
+	db.MustExec(`INSERT INTO docs SELECT i, 'body ' || i FROM generate_series(1, 20) AS i`)
+	db.MustExec(`UPDATE docs SET body = 'it takes PATIENCE' WHERE id = 7`)
+	r := newRig(t, db, intoTable("docs", "body"))
+	r.options = func(o *sidecar.Options) {
+		quick(o) // with pauses of its own that are far shorter
+		o.Embedder = func(context.Context, *pipeline.Pipeline) (embed.Embedder, error) {
+			return patient{r.embedder, "PATIENCE", time.Hour}, nil
+		}
+	}
+	r.start()
+	r.has(19, `SELECT count(*) FROM docs_embedding`)
+	r.has(1, `SELECT count(*) FROM embedsidecar.task WHERE row_key = '7' AND state = 'retrying' AND attempt = 0
+		AND error_code = 'retry_later' AND due_at > now() + interval '30 minutes'`)
+}

@@ -10,12 +10,6 @@ import (
 	pluginpb "github.com/embedsidecar/embedsidecar/plugins/proto"
 )
 
-// laterError is a text's "retry later" with its delay, which embed.TextError cannot hold.
-type laterError struct {
-	*embed.TextError
-	after time.Duration
-}
-
 // readAnswer checks an answer and fills in the results of the batch's texts. An answer that breaks the contract as a whole is
 // an *embed.Error and fills in nothing that counts; vectors that cannot be used are errors of their texts.
 func readAnswer(resp *pluginpb.EmbedResponse, d embed.Description, b *batch, results []embed.Result) error {
@@ -126,7 +120,7 @@ func textError(e *pluginpb.Error, text string) error {
 	switch e.GetClass() {
 	case pluginpb.ErrorClass_ERROR_CLASS_RETRY_LATER:
 		out.Class, out.Code = embed.Transient, "retry_later"
-		return &laterError{TextError: out, after: min(time.Duration(e.GetDelayMs())*time.Millisecond, time.Hour)}
+		out.RetryAfter = min(time.Duration(e.GetDelayMs())*time.Millisecond, time.Hour)
 	case pluginpb.ErrorClass_ERROR_CLASS_TOO_LONG:
 		out.Code = "too_long"
 	case pluginpb.ErrorClass_ERROR_CLASS_REFUSED:

@@ -120,24 +120,17 @@ func (l limits) refuse(text string) error {
 	return nil
 }
 
-// allLater turns answers that are all "retry later" into an error of the whole call, and otherwise leaves none of this
-// package's own errors among them.
+// allLater turns answers that are all "retry later" into an error of the whole call: then it is the plugin that has no time.
 func allLater(results []embed.Result) ([]embed.Result, error) {
 	var longest time.Duration
-	all := true
-	for i := range results {
-		var later *laterError
-		if results[i].Err == nil || !errors.As(results[i].Err, &later) {
-			all = false
-			continue
+	for _, r := range results {
+		text, ok := errors.AsType[*embed.TextError](r.Err)
+		if !ok || text.Class != embed.Transient {
+			return results, nil
 		}
-		longest = max(longest, later.after)
-		results[i].Err = later.TextError
+		longest = max(longest, text.RetryAfter)
 	}
-	if all {
-		return nil, unavailable(longest, fmt.Errorf("the plugin asks for all %d texts to be tried again later", len(results)))
-	}
-	return results, nil
+	return nil, unavailable(longest, fmt.Errorf("the plugin asks for all %d texts to be tried again later", len(results)))
 }
 
 // call sends one batch and fills in its results.

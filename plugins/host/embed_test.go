@@ -148,6 +148,9 @@ func TestEmbed_ReportsOutcomesOfSingleTexts(t *testing.T) {
 		}
 		checkText(t, got[i], want, class)
 	}
+	if later, ok := errors.AsType[*embed.TextError](got[7].Err); !ok || later.RetryAfter != 20*time.Millisecond {
+		t.Errorf("retry later: %+v, want after 20ms", got[7].Err)
+	}
 	if msg := got[6].Err.Error(); strings.Contains(msg, "secret") {
 		t.Errorf("the message holds the text: %s", msg)
 	}
