@@ -39,8 +39,9 @@ type rig struct {
 	slot      string
 	role      string
 	url       string
-	dir       string // of logs and configuration
-	calls     string // file with the plugin's calls
+	dir       string   // of logs and configuration
+	calls     string   // file with the plugin's calls
+	also      []string // further variables of every process
 	pipelines []pipeline.Pipeline
 	started   int
 }
@@ -104,7 +105,7 @@ func (r *rig) config(specs []pipeline.Spec) string {
 	quote := func(names ...string) string { return pgx.Identifier(names).Sanitize() }
 	var list []map[string]any
 	for _, s := range specs {
-		entry := map[string]any{"name": s.Name, "table": quote(s.Schema, s.Table), "plugin": "fake"}
+		entry := map[string]any{"name": s.Name, "table": quote(s.Schema, s.Table), "plugin": s.Plugin}
 		columns := make([]string, len(s.Columns))
 		for i, c := range s.Columns {
 			columns[i] = quote(c)
@@ -143,12 +144,12 @@ func (r *rig) config(specs []pipeline.Spec) string {
 
 // environ is what every process of the rig gets.
 func (r *rig) environ() []string {
-	return []string{
+	return append([]string{
 		"PATH=/usr/bin:/bin", "EMBEDSIDECAR_LOG_FORMAT=text", "HOME=" + r.dir, "TMPDIR=" + programs, // names of sockets are short; a test's own folder is too deep
 		"EMBEDSIDECAR_DATABASE_URL=" + r.url, "EMBEDSIDECAR_SLOT=" + r.slot, "EMBEDSIDECAR_PUBLICATION=" + r.db.Name + "_pub",
 		"EMBEDSIDECAR_PLUGIN_DIR=" + programs, "EMBEDSIDECAR_PLUGIN=fake",
 		fmt.Sprintf("EMBEDSIDECAR_PLUGIN_DIMS=%d", dims), "EMBEDSIDECAR_PLUGIN_CALLS=" + r.calls,
-	}
+	}, r.also...)
 }
 
 // do runs a command to its end, which must have this status, and returns what it said.

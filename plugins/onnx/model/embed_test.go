@@ -123,7 +123,7 @@ func TestEmbed_EndsWithItsContext(t *testing.T) {
 func TestEmbed_NetworkFails(t *testing.T) {
 	m, err := openTiny(t, map[string]string{
 		"config.json":    `{"max_position_embeddings": 64, "hidden_size": 3}`, // does not say how many tokens there are
-		"tokenizer.json": strings.Replace(tinyFiles()["tokenizer.json"], `"passage": 7`, `"passage": 7000`, 1),
+		"tokenizer.json": strings.Replace(tiny.Files()["tokenizer.json"], `"passage":7`, `"passage":7000`, 1),
 	})
 	if err == nil { // the token is met at the warm-up or here
 		_, err = m.Embed(t.Context(), embed.Document, []string{"passage"})

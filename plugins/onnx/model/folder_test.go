@@ -7,6 +7,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/embedsidecar/embedsidecar/plugins/onnx/onnxtest"
 )
 
 func wantError(t testing.TB, err error, parts ...string) {
@@ -19,8 +21,8 @@ func wantError(t testing.TB, err error, parts ...string) {
 }
 
 func TestOpen_VerifiesEveryFile(t *testing.T) {
-	for name := range tinyFiles() {
-		folder := writeFolder(t, tinyFiles())
+	for name := range tiny.Files() {
+		folder := writeFolder(t, tiny.Files())
 		path := filepath.Join(folder, name)
 		content, err := os.ReadFile(path)
 		if err != nil {
@@ -37,21 +39,21 @@ func TestOpen_VerifiesEveryFile(t *testing.T) {
 
 func TestOpen_VerifiesListedFilesItDoesNotUse(t *testing.T) {
 	folder := writeFolder(t, map[string]string{"README.md": "one"})
-	for name, content := range tinyFiles() {
+	for name, content := range tiny.Files() {
 		path := filepath.Join(folder, name)
 		if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o755), os.WriteFile(path, []byte(content), 0o600)); err != nil {
 			t.Fatal(err)
 		}
 	}
-	files := tinyFiles()
+	files := tiny.Files()
 	files["README.md"] = "two"
-	writeSums(t, folder, files)
+	onnxtest.WriteSums(t, folder, files)
 	_, err := openFolder(t, folder)
 	wantError(t, err, "README.md has sha256")
 }
 
 func TestOpen_NeedsSums(t *testing.T) {
-	folder := writeFolder(t, tinyFiles())
+	folder := writeFolder(t, tiny.Files())
 	if err := os.Remove(filepath.Join(folder, "SHA256SUMS")); err != nil {
 		t.Fatal(err)
 	}
@@ -66,16 +68,16 @@ func TestOpen_NeedsSums(t *testing.T) {
 		wantError(t, err, "SHA256SUMS line 1 is not")
 	}
 
-	files := tinyFiles()
+	files := tiny.Files()
 	delete(files, "tokenizer.json")
-	writeSums(t, folder, files)
+	onnxtest.WriteSums(t, folder, files)
 	_, err = openFolder(t, folder)
 	wantError(t, err, "tokenizer.json is not listed in SHA256SUMS")
 }
 
 // A list as sha256sum -b writes it, of ./ names, is read too.
 func TestOpen_ReadsOtherFormsOfSums(t *testing.T) {
-	folder := writeFolder(t, tinyFiles())
+	folder := writeFolder(t, tiny.Files())
 	path := filepath.Join(folder, "SHA256SUMS")
 	sums, err := os.ReadFile(path)
 	if err != nil {
@@ -100,10 +102,10 @@ func TestOpen_NoFolder(t *testing.T) {
 func TestOpen_StaysInTheFolder(t *testing.T) {
 	for _, name := range []string{"model.onnx", "tokenizer.json", "config.json"} {
 		outside := filepath.Join(t.TempDir(), "outside")
-		if err := os.WriteFile(outside, []byte(tinyFiles()[name]), 0o600); err != nil {
+		if err := os.WriteFile(outside, []byte(tiny.Files()[name]), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		folder := writeFolder(t, tinyFiles())
+		folder := writeFolder(t, tiny.Files())
 		mustLink(t, outside, filepath.Join(folder, name))
 		_, err := openFolder(t, folder)
 		wantError(t, err, name, "escapes")
@@ -111,9 +113,9 @@ func TestOpen_StaysInTheFolder(t *testing.T) {
 }
 
 func TestOpen_WeightsInAnotherFile(t *testing.T) {
-	files := tinyFiles()
-	files["model.onnx"] = string(tinyGraph{external: "weights/table.bin"}.encode())
-	files["weights/table.bin"] = string(tableBytes())
+	files := tiny.Files()
+	files["model.onnx"] = tinyWith(weightsIn("weights/table.bin"))
+	files["weights/table.bin"] = string(tiny.Weights())
 	m, err := openFolder(t, writeFolder(t, files))
 	if err != nil {
 		t.Fatal(err)
@@ -124,19 +126,19 @@ func TestOpen_WeightsInAnotherFile(t *testing.T) {
 
 	folder := writeFolder(t, files)
 	delete(files, "weights/table.bin")
-	writeSums(t, folder, files)
+	onnxtest.WriteSums(t, folder, files)
 	_, err = openFolder(t, folder)
 	wantError(t, err, "weights/table.bin is not listed")
 
 	outside := filepath.Join(t.TempDir(), "table.bin")
-	if err := os.WriteFile(outside, tableBytes(), 0o600); err != nil {
+	if err := os.WriteFile(outside, tiny.Weights(), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	for _, location := range []string{outside, "../table.bin", "weights/../../table.bin", "/etc/passwd", ""} {
-		files := tinyFiles()
-		files["model.onnx"] = string(tinyGraph{external: location}.encode())
+		files := tiny.Files()
+		files["model.onnx"] = tinyWith(weightsIn(location))
 		if location == "" {
-			files["model.onnx"] = strings.Replace(string(tinyGraph{external: "x"}.encode()), "location", "lokation", 1)
+			files["model.onnx"] = strings.Replace(tinyWith(weightsIn("x")), "location", "lokation", 1)
 		}
 		_, err := openFolder(t, writeFolder(t, files))
 		wantError(t, err, "outside the model folder: refused")

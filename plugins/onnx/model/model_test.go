@@ -157,8 +157,8 @@ func TestOpen_LargeModelIsHeldOnce(t *testing.T) {
 		bytes int64
 		runs  int
 	}{{1000, 3}, {256<<20 + 1, 1}} {
-		files := tinyFiles()
-		files["model.onnx"] = string(tinyGraph{external: "weights"}.encode())
+		files := tiny.Files()
+		files["model.onnx"] = tinyWith(weightsIn("weights"))
 		folder := writeFolder(t, files)
 		addWeights(t, folder, c.bytes)
 		m, err := model.Open(t.Context(), model.Options{Folder: folder, Library: onnxtest.Library(t), Threads: 3})
@@ -184,7 +184,7 @@ func TestOpen_LargeModelIsHeldOnce(t *testing.T) {
 func addWeights(t *testing.T, folder string, bytes int64) {
 	t.Helper()
 	path := filepath.Join(folder, "weights")
-	if err := os.WriteFile(path, tableBytes(), 0o600); err != nil {
+	if err := os.WriteFile(path, tiny.Weights(), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	if err := os.Truncate(path, bytes); err != nil {

@@ -13,7 +13,7 @@ import (
 // tryTiny opens the tiny model with some files changed and with options of a user.
 func tryTiny(t testing.TB, options model.Options, changes map[string]string) (*model.Model, error) {
 	t.Helper()
-	files := tinyFiles()
+	files := tiny.Files()
 	maps.Copy(files, changes)
 	options.Folder, options.Library, options.Threads = writeFolder(t, files), onnxtest.Library(t), 1
 	m, err := model.Open(t.Context(), options)
@@ -93,7 +93,7 @@ func TestOpen_RefusesOverrides(t *testing.T) {
 
 // A model that only has weights in its graph for what is asked is used as it is.
 func TestOpen_Precision(t *testing.T) {
-	graphs := map[string]string{"model_int8.onnx": string(tinyGraph{pooled: true}.encode())}
+	graphs := map[string]string{"model_int8.onnx": tinyWith(pooled)}
 	_, err := tryTiny(t, model.Options{Precision: "int8"}, graphs)
 	wantError(t, err, `precision "int8": model_int8.onnx holds fp32 weights`)
 	m, err := tryTiny(t, model.Options{Precision: "fp32"}, graphs)

@@ -37,7 +37,7 @@ func openWith(t *testing.T, library string) string {
 		t.Fatal(err)
 	}
 	command := exec.CommandContext(t.Context(), program)
-	command.Env = append(os.Environ(), testLibrary+"="+library, testFolder+"="+writeFolder(t, tinyFiles()))
+	command.Env = append(os.Environ(), testLibrary+"="+library, testFolder+"="+writeFolder(t, tiny.Files()))
 	out, err := command.Output()
 	if err != nil {
 		t.Fatalf("run with library %s: %v\n%s", library, err, out)
@@ -84,7 +84,7 @@ func compile(t *testing.T, source string) string {
 
 func TestOpen_OneLibraryInAProcess(t *testing.T) {
 	open(t)
-	_, err := model.Open(t.Context(), model.Options{Folder: writeFolder(t, tinyFiles()), Library: "/another/libonnxruntime.so"})
+	_, err := model.Open(t.Context(), model.Options{Folder: writeFolder(t, tiny.Files()), Library: "/another/libonnxruntime.so"})
 	wantError(t, err, "has loaded", "already")
 }
 

@@ -7,6 +7,7 @@ import (
 
 	"github.com/embedsidecar/embedsidecar/embed"
 	"github.com/embedsidecar/embedsidecar/plugins/onnx/model"
+	"github.com/embedsidecar/embedsidecar/plugins/onnx/onnxtest"
 )
 
 func mustOpenTiny(t testing.TB, changes map[string]string) *model.Model {
@@ -52,7 +53,7 @@ func TestOpen_FollowsTheSettings(t *testing.T) {
 		wantVector(t, mustOpenTiny(t, map[string]string{"1_Pooling/config.json": clsPooling}), embed.Document, "a b a b", 1, 1, 0)
 	})
 	t.Run("pooled by the graph", func(t *testing.T) {
-		m := mustOpenTiny(t, map[string]string{"modules.json": "", "model.onnx": string(tinyGraph{pooled: true}.encode())})
+		m := mustOpenTiny(t, map[string]string{"modules.json": "", "model.onnx": tinyWith(pooled)})
 		wantVector(t, m, embed.Document, "a b", 4, 8, 1)
 	})
 	t.Run("length 1", func(t *testing.T) {
@@ -107,8 +108,8 @@ func TestOpen_RefusesSettingsItWouldNotFollow(t *testing.T) {
 		{"tokenizer.json", "", "tokenizer.json"},
 		{"model.onnx", "", "model.onnx"},
 		{"model.onnx", "no graph", "parse ONNX"},
-		{"model.onnx", string(tinyGraph{input: "pixel_values"}.encode()), `input "pixel_values"`},
-		{"model.onnx", string(tinyGraph{output: "logits"}.encode()), "no float32 output named"},
+		{"model.onnx", tinyWith(func(m *onnxtest.Tiny) { m.Input = "pixel_values" }), `input "pixel_values"`},
+		{"model.onnx", tinyWith(func(m *onnxtest.Tiny) { m.Output = "logits" }), "no float32 output named"},
 	} {
 		_, err := openTiny(t, map[string]string{test.file: test.content})
 		if err == nil || !strings.Contains(err.Error(), test.want) {
@@ -124,12 +125,12 @@ func TestOpen_Fingerprint(t *testing.T) {
 		t.Error("a file that no vector depends on changes the fingerprint")
 	}
 	for name, changes := range map[string]map[string]string{
-		"weights":    {"model.onnx": string(tinyGraph{pooled: true}.encode())},
+		"weights":    {"model.onnx": tinyWith(pooled)},
 		"pooling":    {"1_Pooling/config.json": clsPooling},
 		"normalize":  {"modules.json": normalized},
 		"prefixes":   {"config_sentence_transformers.json": prompts},
 		"max tokens": {"sentence_bert_config.json": `{"max_seq_length": 15}`},
-		"tokenizer":  {"tokenizer.json": strings.Replace(tinyFiles()["tokenizer.json"], `"a": 4`, `"aa": 4`, 1)},
+		"tokenizer":  {"tokenizer.json": strings.Replace(tiny.Files()["tokenizer.json"], `"a":4`, `"aa":4`, 1)},
 	} {
 		fingerprint := mustOpenTiny(t, changes).Describe().Fingerprint
 		if other, ok := seen[fingerprint]; ok {

@@ -1,0 +1,184 @@
+package onnxtest
+
+import (
+	"crypto/sha256"
+	"encoding/binary"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"math"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"google.golang.org/protobuf/encoding/protowire"
+)
+
+// A Tiny is a model that is a table: the vector of each of its tokens, of which a text's vector is the mean. So it can be worked out
+// by hand, and is made in no time.
+type Tiny struct {
+	Words []string    // the vocabulary: [PAD], [UNK], [CLS], [SEP], then any
+	Table [][]float32 // a vector for each
+
+	Pooled   bool   // the graph gives sentence_embedding, the largest number of each dim, instead of last_hidden_state
+	External string // the file that holds the table, if it is not the graph's
+	Input    string // another name for input_ids
+	Output   string // another name for the output
+}
+
+// TinyTokens is how many tokens of a text it reads, [CLS] and [SEP] included.
+const TinyTokens = 16
+
+// Letters returns a model that knows the letters and digits, so that most texts have vectors of their own; those of another seed
+// differ in every number.
+func Letters(dims int, seed uint64) Tiny {
+	m := Tiny{Words: []string{"[PAD]", "[UNK]", "[CLS]", "[SEP]"}}
+	for _, letter := range strings.SplitSeq("abcdefghijklmnopqrstuvwxyz0123456789", "") {
+		m.Words = append(m.Words, letter, "##"+letter)
+	}
+	random := rand.New(rand.NewPCG(seed, 0))
+	for range m.Words {
+		row := make([]float32, dims)
+		for i := range row {
+			row[i] = float32(random.IntN(1999)-999) / 128
+		}
+		row[0] = 1 // no mean is zero
+		m.Table = append(m.Table, row)
+	}
+	return m
+}
+
+// Files are the files of its folder but the sums.
+func (m Tiny) Files() map[string]string {
+	vocab := map[string]int{}
+	for id, word := range m.Words {
+		vocab[word] = id
+	}
+	words, err := json.Marshal(vocab)
+	if err != nil {
+		panic(err) // it is a map of strings
+	}
+	files := map[string]string{
+		"model.onnx": string(m.Graph()),
+		"tokenizer.json": `{"added_tokens": [], "normalizer": {"type": "BertNormalizer", "clean_text": true, "handle_chinese_chars": true, "lowercase": true},
+			"pre_tokenizer": {"type": "BertPreTokenizer"},
+			"post_processor": {"type": "BertProcessing", "cls": ["[CLS]", 2], "sep": ["[SEP]", 3]},
+			"model": {"type": "WordPiece", "unk_token": "[UNK]", "continuing_subword_prefix": "##", "max_input_chars_per_word": 100,
+				"vocab": ` + string(words) + `}}`,
+		"config.json":               fmt.Sprintf(`{"max_position_embeddings": 64, "vocab_size": %d, "hidden_size": %d}`, len(m.Table), len(m.Table[0])),
+		"sentence_bert_config.json": fmt.Sprintf(`{"max_seq_length": %d}`, TinyTokens),
+		"modules.json":              `[{"path": "", "type": "x.Transformer"}, {"path": "1_Pooling", "type": "x.Pooling"}]`,
+		"1_Pooling/config.json":     `{"pooling_mode_mean_tokens": true, "pooling_mode_cls_token": false}`,
+	}
+	if m.External != "" {
+		files[m.External] = string(m.Weights())
+	}
+	return files
+}
+
+// Mean is the vector of a text with these tokens, [CLS] and [SEP] included.
+func (m Tiny) Mean(ids []int32) []float32 {
+	mean := make([]float32, len(m.Table[0]))
+	for i := range mean {
+		for _, id := range ids {
+			mean[i] += m.Table[id][i]
+		}
+		mean[i] /= float32(len(ids))
+	}
+	return mean
+}
+
+// WriteFolder writes files and SHA256SUMS into a folder, which it makes.
+func WriteFolder(t testing.TB, folder string, files map[string]string) {
+	t.Helper()
+	for name, content := range files {
+		path := filepath.Join(folder, name)
+		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(path, []byte(content), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	WriteSums(t, folder, files)
+}
+
+// WriteSums writes only SHA256SUMS.
+func WriteSums(t testing.TB, folder string, files map[string]string) {
+	t.Helper()
+	var sums strings.Builder
+	for _, name := range slices.Sorted(maps.Keys(files)) {
+		fmt.Fprintf(&sums, "%x  %s\n", sha256.Sum256([]byte(files[name])), name)
+	}
+	if err := os.WriteFile(filepath.Join(folder, "SHA256SUMS"), []byte(sums.String()), 0o600); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// Graph is its ONNX file: last_hidden_state = Gather(table, input_ids).
+func (m Tiny) Graph() []byte {
+	input, output := "input_ids", "last_hidden_state"
+	if m.Pooled {
+		output = "sentence_embedding"
+	}
+	if m.Input != "" {
+		input = m.Input
+	}
+	if m.Output != "" {
+		output = m.Output
+	}
+	rows, dims := len(m.Table), len(m.Table[0])
+	table := join(number(1, rows), number(1, dims), number(2, 1), text(8, "table"))
+	if m.External != "" {
+		table = join(table, message(13, text(1, "location"), text(2, m.External)), number(14, 1))
+	} else {
+		table = join(table, text(9, string(m.Weights())))
+	}
+	shape := [][]byte{dim("batch"), dim("seq"), message(1, number(1, dims))}
+	nodes := message(1, text(1, "table"), text(1, input), text(2, output), text(4, "Gather"))
+	if m.Pooled {
+		shape = slices.Delete(shape, 1, 2)
+		nodes = join(
+			message(1, text(1, "table"), text(1, input), text(2, "tokens"), text(4, "Gather")),
+			message(1, text(1, "tokens"), text(2, output), text(4, "ReduceMax"),
+				message(5, text(1, "axes"), number(8, 1), number(20, 7)),
+				message(5, text(1, "keepdims"), number(3, 0), number(20, 2))),
+		)
+	}
+	graph := join(nodes, text(2, "tiny"), message(5, table),
+		port(11, input, 7, dim("batch"), dim("seq")), port(12, output, 1, shape...))
+	return join(number(1, 8), message(7, graph), message(8, text(1, ""), number(2, 17)),
+		message(14, text(1, "name"), text(2, "tiny")))
+}
+
+// Weights is the table as an ONNX file holds it.
+func (m Tiny) Weights() []byte {
+	var data []byte
+	for _, row := range m.Table {
+		for _, x := range row {
+			data = binary.LittleEndian.AppendUint32(data, math.Float32bits(x))
+		}
+	}
+	return data
+}
+
+func port(field protowire.Number, name string, elements int, dims ...[]byte) []byte {
+	return message(field, text(1, name), message(2, message(1, number(1, elements), message(2, dims...))))
+}
+
+func dim(name string) []byte { return message(1, text(2, name)) }
+
+func number(field protowire.Number, value int) []byte {
+	return protowire.AppendVarint(protowire.AppendTag(nil, field, protowire.VarintType), uint64(value))
+}
+
+func message(field protowire.Number, parts ...[]byte) []byte {
+	return protowire.AppendBytes(protowire.AppendTag(nil, field, protowire.BytesType), join(parts...))
+}
+
+func text(field protowire.Number, value string) []byte { return message(field, []byte(value)) }
+
+func join(parts ...[]byte) []byte { return slices.Concat(parts...) }
