@@ -36,7 +36,7 @@ const TinyTokens = 16
 // differ in every number.
 func Letters(dims int, seed uint64) Tiny {
 	m := Tiny{Words: []string{"[PAD]", "[UNK]", "[CLS]", "[SEP]"}}
-	for _, letter := range strings.SplitSeq("abcdefghijklmnopqrstuvwxyz0123456789", "") {
+	for letter := range strings.SplitSeq("abcdefghijklmnopqrstuvwxyz0123456789", "") {
 		m.Words = append(m.Words, letter, "##"+letter)
 	}
 	random := rand.New(rand.NewPCG(seed, 0))
