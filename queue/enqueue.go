@@ -62,35 +62,33 @@ const (
 // times, in commit order. It returns ErrEpochLost if another streamer holds the slot; then nothing was written.
 func (q *Queue) Enqueue(ctx context.Context, db DB, b Batch) (Enqueued, error) {
 	changes, merged := mergeChanges(b.Changes)
-	tx, err := db.Begin(ctx)
-	if err != nil {
-		return Enqueued{}, fmt.Errorf("enqueue %d changes: %w", len(b.Changes), err)
-	}
-	defer func() { _ = tx.Rollback(context.WithoutCancel(ctx)) }() // after a commit this does nothing
-
 	var lsn *string
 	if b.Checkpoint != 0 {
 		s := b.Checkpoint.String()
 		lsn = &s
 	}
-	setup := &pgx.Batch{}
+	// Round trips are what a lone change waits for: all that needs no answer goes in one.
+	first := &pgx.Batch{}
+	first.BeginTx(pgx.TxOptions{})
 	// A role or database may default to asynchronous commit: then a crash could lose tasks that the slot was told are safe.
-	setup.Queue("SET LOCAL synchronous_commit = on")
-	setup.Queue(sqlfiles.Query("save_checkpoint"), pgx.StrictNamedArgs{"slot": b.Slot, "epoch": b.Epoch, "lsn": lsn})
-	results := tx.SendBatch(ctx, setup)
-	_, err = results.Exec()
-	if err == nil {
-		var saved string
-		err = results.QueryRow().Scan(&saved)
+	first.Queue("SET LOCAL synchronous_commit = on")
+	saved := false
+	first.Queue(sqlfiles.Query("save_checkpoint"), pgx.StrictNamedArgs{"slot": b.Slot, "epoch": b.Epoch, "lsn": lsn}).Query(func(rows pgx.Rows) error {
+		saved = rows.Next()
+		return nil
+	})
+	xids, visible := mayBeDropped(changes), true
+	if len(xids) > 0 {
+		first.Queue(sqlfiles.Query("visible_xids"), pgx.StrictNamedArgs{"xids": xids}).QueryRow(func(row pgx.Row) error { return row.Scan(&visible) })
 	}
-	if closeErr := results.Close(); err == nil {
-		err = closeErr
+	results := db.SendBatch(ctx, first)
+	tx := results.Tx()
+	defer func() { _ = tx.Rollback(context.WithoutCancel(ctx)) }() // after a commit this does nothing
+	if err := results.Close(); err != nil {
+		return Enqueued{}, fmt.Errorf("enqueue %d changes, checkpoint %s of slot %q: %w", len(b.Changes), b.Checkpoint, b.Slot, err)
 	}
-	if err == pgx.ErrNoRows { //nolint:errorlint // Scan returns it bare
+	if !saved {
 		return Enqueued{}, ErrEpochLost
-	}
-	if err != nil {
-		return Enqueued{}, fmt.Errorf("save checkpoint %s of slot %q: %w", b.Checkpoint, b.Slot, err)
 	}
 
 	// Scan rows before task rows, as a scan's own steps lock them.
@@ -99,7 +97,7 @@ func (q *Queue) Enqueue(ctx context.Context, db DB, b Batch) (Enqueued, error) {
 			return Enqueued{}, err
 		}
 	}
-	if err := q.awaitVisible(ctx, tx, changes); err != nil {
+	if err := q.awaitVisible(ctx, tx, xids, visible); err != nil {
 		return Enqueued{}, err
 	}
 	done, touched, err := upsert(ctx, tx, changes)
@@ -120,9 +118,9 @@ func (q *Queue) Enqueue(ctx context.Context, db DB, b Batch) (Enqueued, error) {
 	return done, nil
 }
 
-// awaitVisible waits a moment for the transactions of changes that may be dropped: they are in the WAL, but what they did may not
-// be visible yet, and neither may the ledger entry that says it was our own.
-func (q *Queue) awaitVisible(ctx context.Context, tx pgx.Tx, changes []Change) error {
+// mayBeDropped returns the transactions of changes that may be dropped: they are in the WAL, but what they did may not be visible yet,
+// and neither may the ledger entry that says it was our own.
+func mayBeDropped(changes []Change) []int64 {
 	var xids []int64
 	seen := map[uint32]bool{}
 	for _, c := range changes {
@@ -131,23 +129,17 @@ func (q *Queue) awaitVisible(ctx context.Context, tx pgx.Tx, changes []Change) e
 			xids = append(xids, int64(c.XID))
 		}
 	}
-	if len(xids) == 0 {
-		return nil
-	}
+	return xids
+}
+
+// awaitVisible waits a moment for transactions to become visible, if they are not yet.
+func (q *Queue) awaitVisible(ctx context.Context, tx pgx.Tx, xids []int64, visible bool) error {
 	patience := visibilityPatience
 	if q.waitedInVain.Load() {
 		patience = visibilityImpatience
 	}
 	deadline := time.Now().Add(patience)
-	for pause := visibilityPause; ; pause = min(2*pause, visibilityPauseMax) {
-		var all bool
-		if err := tx.QueryRow(ctx, sqlfiles.Query("visible_xids"), pgx.StrictNamedArgs{"xids": xids}).Scan(&all); err != nil {
-			return fmt.Errorf("look whether %d transactions are visible: %w", len(xids), err)
-		}
-		if all || time.Now().After(deadline) {
-			q.waitedInVain.Store(!all)
-			return nil
-		}
+	for pause := visibilityPause; !visible && time.Now().Before(deadline); pause = min(2*pause, visibilityPauseMax) {
 		t := time.NewTimer(pause)
 		select {
 		case <-ctx.Done():
@@ -155,7 +147,14 @@ func (q *Queue) awaitVisible(ctx context.Context, tx pgx.Tx, changes []Change) e
 			return ctx.Err()
 		case <-t.C:
 		}
+		if err := tx.QueryRow(ctx, sqlfiles.Query("visible_xids"), pgx.StrictNamedArgs{"xids": xids}).Scan(&visible); err != nil {
+			return fmt.Errorf("look whether %d transactions are visible: %w", len(xids), err)
+		}
 	}
+	if len(xids) > 0 {
+		q.waitedInVain.Store(!visible)
+	}
+	return nil
 }
 
 // upsert makes tasks of changes and returns the lanes they wait in: each a pipeline and a lane.

@@ -113,20 +113,19 @@ func CollectFinished(rows pgx.Rows) (Finished, error) {
 
 // Finish ends leases that have nothing to write back.
 func (q *Queue) Finish(ctx context.Context, worker, token int64, outcomes []Outcome) (done Finished, err error) {
-	tx, err := q.db.Begin(ctx)
-	if err != nil {
-		return Finished{}, fmt.Errorf("finish %d tasks: %w", len(outcomes), err)
-	}
-	defer func() { _ = tx.Rollback(context.WithoutCancel(ctx)) }() // after a commit this does nothing
 	ids := make([]int64, len(outcomes))
 	for i, o := range outcomes {
 		ids[i] = o.Task.TaskID
 	}
 	batch := &pgx.Batch{}
+	batch.BeginTx(pgx.TxOptions{})
 	batch.Queue(sqlfiles.Query("lock_tasks"), LockArgs(token, 0, ids)) // in the order in which everybody locks tasks
 	batch.Queue(sqlfiles.Query("finish_tasks"), FinishArgs(worker, token, outcomes)).
 		Query(func(rows pgx.Rows) (err error) { done, err = CollectFinished(rows); return err })
-	if err := tx.SendBatch(ctx, batch).Close(); err != nil {
+	results := q.db.SendBatch(ctx, batch)
+	tx := results.Tx()
+	defer func() { _ = tx.Rollback(context.WithoutCancel(ctx)) }() // after a commit this does nothing
+	if err := results.Close(); err != nil {
 		return Finished{}, fmt.Errorf("finish %d tasks: %w", len(outcomes), err)
 	}
 	if err := tx.Commit(ctx); err != nil {

@@ -98,12 +98,10 @@ func sortItems(items []item) change {
 // finish or re-open the tasks.
 func (w *Worker) writeBack(ctx context.Context, items []item) error {
 	p := w.o.Pipeline
-	tx, err := w.o.DB.Begin(ctx)
-	if err != nil {
-		return fmt.Errorf("write back %s: %w", w.describe(len(items)), err)
+	tx, held, locked, err := w.lock(ctx, items)
+	if tx != nil {
+		defer func() { _ = tx.Rollback(context.WithoutCancel(ctx)) }() // after a commit this does nothing
 	}
-	defer func() { _ = tx.Rollback(context.WithoutCancel(ctx)) }() // after a commit this does nothing
-	held, locked, err := w.lock(ctx, tx, items)
 	if err != nil {
 		return fmt.Errorf("write back %s: %w", w.describe(len(items)), err)
 	}
@@ -168,12 +166,13 @@ func (w *Worker) writeBack(ctx context.Context, items []item) error {
 	return nil
 }
 
-// lock begins the transaction: my tasks first, then the rows of a column destination. It returns which tasks are still mine and,
+// lock begins the transaction, which the caller ends: my tasks first, then the rows of a column destination. It returns which tasks are still mine and,
 // for a column, the source hash that each row has now that nobody else can change it (nil for an embedding table, whose rows nobody
 // else writes). Rows that are locked by others are left out.
-func (w *Worker) lock(ctx context.Context, tx pgx.Tx, items []item) (held map[int64]bool, locked map[int64]pipeline.SourceHash, err error) {
+func (w *Worker) lock(ctx context.Context, items []item) (tx pgx.Tx, held map[int64]bool, locked map[int64]pipeline.SourceHash, err error) {
 	p := w.o.Pipeline
 	batch := &pgx.Batch{}
+	batch.BeginTx(pgx.TxOptions{}) // one round trip for all of it
 	ids := make([]int64, len(items))
 	var (
 		keys []string
@@ -193,7 +192,7 @@ func (w *Worker) lock(ctx context.Context, tx pgx.Tx, items []item) (held map[in
 		if len(keys) > 0 {
 			args, err := keyArrays(p, keys)
 			if err != nil {
-				return nil, nil, err
+				return nil, nil, nil, err
 			}
 			var (
 				place int64
@@ -208,7 +207,8 @@ func (w *Worker) lock(ctx context.Context, tx pgx.Tx, items []item) (held map[in
 			})
 		}
 	}
-	return held, locked, tx.SendBatch(ctx, batch).Close()
+	results := w.o.DB.SendBatch(ctx, batch)
+	return results.Tx(), held, locked, results.Close()
 }
 
 // queueMark adds the mark by which the streamer knows the rows of a column write-back again: as they will be, which is not always
