@@ -96,12 +96,15 @@ func (v vectorType) notVector(what string, c column) (problem string, hint []str
 
 // destination is where a pipeline's vectors go and whether it is there yet.
 type destination struct {
-	Exists bool
-	OID    uint32          // of the embedding table; 0 for a column
-	Dims   int             // 0: any width
-	Stored pipeline.Stored // its type, or what it is to be made of
-	Mark   string          // its comment, if init made it
-	Owned  bool            // the current role may comment on it
+	Exists  bool
+	OID     uint32          // of the embedding table; 0 for a column
+	Dims    int             // 0: any width
+	Stored  pipeline.Stored // its type, or what it is to be made of
+	Schema  string          // where an embedding table is to be made
+	MayMake bool            // the current role may make it
+
+	Mark  string // its comment, if init made it
+	Owned bool   // the current role may comment on it
 
 	Chunked bool // it has the columns of chunks
 	Indexed bool // it has an index by text_hash
@@ -259,7 +262,7 @@ func findEmbeddingTable(ctx context.Context, q querier, spec pipeline.Spec, t *t
 	}
 	into, err := tableByName(ctx, q, schema, spec.IntoTable)
 	if _, ok := errors.AsType[*MissingError](err); ok {
-		problem, hint, err = missingSchema(ctx, q, schema)
+		problem, hint, err = d.room(ctx, q, schema)
 		return d, problem, hint, err
 	}
 	if err != nil {
@@ -301,16 +304,17 @@ func findEmbeddingTable(ctx context.Context, q querier, spec pipeline.Spec, t *t
 	return d, "", nil, nil
 }
 
-// missingSchema tells if an embedding table cannot be made for want of its schema.
-func missingSchema(ctx context.Context, q querier, schema string) (problem string, hint []string, err error) {
-	var there bool
-	if err := q.QueryRow(ctx, "SELECT EXISTS (SELECT FROM pg_namespace WHERE nspname = $1)", schema).Scan(&there); err != nil {
+// room looks at the schema in which an embedding table is to be made.
+func (d *destination) room(ctx context.Context, q querier, schema string) (problem string, hint []string, err error) {
+	d.Schema = schema
+	err = q.QueryRow(ctx, "SELECT has_schema_privilege(oid, 'CREATE') FROM pg_namespace WHERE nspname = $1", schema).Scan(&d.MayMake)
+	if errors.Is(err, pgx.ErrNoRows) {
+		return fmt.Sprintf("there is no schema %s for the embedding table", quote(schema)), []string{"CREATE SCHEMA " + quote(schema) + ";"}, nil
+	}
+	if err != nil {
 		return "", nil, fmt.Errorf("look up schema %s: %w", quote(schema), err)
 	}
-	if there {
-		return "", nil, nil
-	}
-	return fmt.Sprintf("there is no schema %s for the embedding table", quote(schema)), []string{"CREATE SCHEMA " + quote(schema) + ";"}, nil
+	return "", nil, nil
 }
 
 // lacks returns in what a table's columns differ from those of an embedding table of the source, or "".

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"math/rand/v2"
+	"slices"
 	"strings"
 	"time"
 
@@ -57,7 +58,8 @@ type action struct {
 	allowed bool     // the catalogue says that the role may
 	tables  []uint32 // to lock; their lock holders are named when it does not work out
 	run     func(ctx context.Context) error
-	words   bool // SQL is words: nobody else can run it
+	words   bool   // SQL is words: nobody else can run it
+	grant   string // lets the role do it itself, where that is better than an owner's doing it; "" when it is not
 }
 
 const (
@@ -255,12 +257,21 @@ func (in *initializer) perform(ctx context.Context, plan []action) error {
 		if refused == nil {
 			refused = &PermissionError{What: "make " + a.What, Role: in.server.Role}
 		}
-		for _, sql := range a.SQL {
-			refused.SQL = append(refused.SQL, strings.TrimSuffix(sql, ";")+";")
+		statements := a.SQL
+		if a.grant != "" {
+			statements = []string{a.grant}
+		}
+		for _, sql := range statements {
+			if sql = strings.TrimSuffix(sql, ";") + ";"; !slices.Contains(refused.SQL, sql) {
+				refused.SQL = append(refused.SQL, sql)
+			}
 		}
 	}
-	if refused != nil && !in.o.DryRun {
+	switch {
+	case refused != nil && !in.o.DryRun:
 		return refused
+	case refused != nil:
+		in.report.Warnings = append(in.report.Warnings, refused.Error()+"; an owner or superuser may let it: "+strings.Join(refused.SQL, " "))
 	}
 	for _, a := range plan {
 		if !in.o.DryRun {

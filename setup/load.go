@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/jackc/pgerrcode"
 	"github.com/jackc/pgx/v5"
@@ -200,7 +201,7 @@ func load(ctx context.Context, tx pgx.Tx, s *storedPipeline) (pipeline.Pipeline,
 
 func detail(problem string, hint []string) string {
 	for _, h := range hint {
-		problem += "; " + h
+		problem += "; " + strings.TrimSuffix(h, ";")
 	}
 	return problem
 }

@@ -39,7 +39,7 @@ func (in *initializer) makePlan() ([]action, error) {
 			plan = append(plan, a)
 		}
 	}
-	published, err := publish(in.o.Publication, in.pub, in.wanted(), in.server.MayCreate)
+	published, err := publish(in.o.Publication, in.pub, in.wanted(), in.server.MayCreate, in.grantCreate())
 	if err != nil {
 		return nil, err
 	}
@@ -84,7 +84,7 @@ func (in *initializer) makeDestination(f *findings) action {
 	}
 	return action{
 		Step:    Step{What: "embedding table " + spec.Into(), SQL: append(embeddingTable(spec, f.table, f.vector, f.destination.Stored, f.pipeline.Dims), comment), Undo: []string{"DROP TABLE " + spec.Into() + ";"}},
-		allowed: true, // the server says so if not: it depends on a schema that may be anybody's
+		allowed: f.destination.MayMake, grant: "GRANT CREATE ON SCHEMA " + quote(f.destination.Schema) + " TO " + quote(in.server.Role),
 	}
 }
 

@@ -115,21 +115,25 @@ func (p *publication) has(want publishedAs) bool {
 	return slices.Equal(numbers, have)
 }
 
-// publish plans what makes the publication send the tables. now is nil when there is none.
-func publish(name string, now *publication, want []publishedAs, mayCreate bool) (steps []action, err error) {
+// publish plans what makes the publication send the tables. now is nil when there is none; then grant lets the role make it.
+func publish(name string, now *publication, want []publishedAs, mayCreate bool, grant string) (steps []action, err error) {
 	if len(want) == 0 {
 		return nil, nil
 	}
 	if now == nil {
 		a := action{Step: Step{What: "publication " + quote(name), Undo: []string{"DROP PUBLICATION " + quote(name) + ";"}}, allowed: mayCreate}
-		list := make([]string, len(want))
+		list, own := make([]string, len(want)), true
 		for i, w := range want {
 			list[i] = w.sql()
 			a.allowed = a.allowed && w.table.OwnedByUs
+			own = own && w.table.OwnedByUs
 			a.tables = append(a.tables, w.table.OID)
 		}
 		a.SQL = []string{"CREATE PUBLICATION " + quote(name) + " FOR TABLE " + strings.Join(list, ", ") +
 			" WITH (publish_via_partition_root = false, publish = 'insert, update, delete, truncate')"}
+		if own { // one that somebody else made could not be altered later
+			a.grant = grant
+		}
 		return []action{a}, nil
 	}
 	if problem, hint := now.unfit(name); problem != "" {
@@ -207,7 +211,7 @@ func Republish(ctx context.Context, db DB, slot string) error {
 		}
 		want = append(want, publishedAs{table: t})
 	}
-	steps, err := publish(name, nil, want, true)
+	steps, err := publish(name, nil, want, true, "")
 	if err != nil {
 		return err
 	}

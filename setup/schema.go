@@ -120,17 +120,19 @@ func (in *initializer) schema() ([]action, error) {
 	}
 	a := action{words: true, run: in.migrate, allowed: in.server.Owns || in.server.MayCreate || in.server.Superuser}
 	a.What = fmt.Sprintf("schema embedsidecar, version %d", len(names))
-	if !a.allowed {
-		a.SQL = []string{"GRANT CREATE ON DATABASE " + quote(in.server.Database) + " TO " + quote(in.server.Role)}
-	} else {
-		for _, name := range names[min(in.server.Schema, len(names)):] {
-			a.SQL = append(a.SQL, "-- migration "+name)
-		}
+	a.grant = in.grantCreate()
+	for _, name := range names[min(in.server.Schema, len(names)):] {
+		a.SQL = append(a.SQL, "-- migration "+name)
 	}
 	if in.server.Schema == 0 {
 		a.Undo = []string{"DROP SCHEMA embedsidecar CASCADE;"}
 	}
 	return []action{a}, nil
+}
+
+// grantCreate lets the role make a schema and a publication.
+func (in *initializer) grantCreate() string {
+	return "GRANT CREATE ON DATABASE " + quote(in.server.Database) + " TO " + quote(in.server.Role)
 }
 
 // migrate brings our tables to this program's version and writes the installation's one row.

@@ -1,6 +1,6 @@
 -- Least privilege for `embedsidecar run`: a login role that may replicate, read the sources and write only what is ours.
 -- Run as the owner of the source tables and of the schema embedsidecar, after `embedsidecar init`.
--- Replace: embedsidecar_run (the role), and repeat the last part for every pipeline.
+-- The last part is an example: `embedsidecar roles` with a database adds the grants for each pipeline, and --role names the role.
 CREATE ROLE embedsidecar_run LOGIN REPLICATION;
 GRANT USAGE ON SCHEMA embedsidecar TO embedsidecar_run;
 GRANT SELECT ON ALL TABLES IN SCHEMA embedsidecar TO embedsidecar_run;

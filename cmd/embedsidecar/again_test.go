@@ -88,3 +88,24 @@ func TestWait_TellsWhatItWaitsFor(t *testing.T) {
 		t.Errorf("--quiet says %s", quiet.text())
 	}
 }
+
+func TestRoles_LetARoleRunWhatIsSetUp(t *testing.T) {
+	t.Parallel()
+	s := newStage(t, 10)
+	s.run(0, "init", "--pipeline", "docs: title -> embedding", "--pipeline", "docs: title, body -> table docs_embedding")
+	role := s.db.Role("") // that it is there already is the one thing to change in the script
+	script, stderr := s.run(0, "roles", "--role", role)
+	s.has(script, `-- Pipeline public.docs:`, `GRANT SELECT ("id", "title", "embedding"), UPDATE ("embedding") ON "public"."docs" TO "`+role+`";`)
+	if stderr != "" || strings.Contains(script, usualRole) {
+		t.Errorf("%s%s", stderr, script)
+	}
+	s.db.MustExecSuper(strings.Replace(script, "CREATE ROLE", "ALTER ROLE", 1))
+	s.as(role)
+	s.run(0, "run", "--once", "--no-init")
+	s.run(0, "verify", "--deep", "10")
+
+	s.as(s.db.Role(""))
+	script, stderr = s.run(0, "roles")
+	s.has(script, "CREATE ROLE "+usualRole+" LOGIN REPLICATION;")
+	s.has(stderr, "the grants for each pipeline are left out: ", "may not")
+}
