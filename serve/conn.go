@@ -2,7 +2,9 @@ package serve
 
 import (
 	"crypto/tls"
+	"errors"
 	"fmt"
+	"log/slog"
 	"net"
 	"os"
 	"sync"
@@ -34,49 +36,75 @@ func stampOf(path string) (stamp, error) {
 // pair is a certificate with its key that is read again when its files change.
 type pair struct {
 	cert, key string
+	log       *slog.Logger
 
 	mu      sync.Mutex
 	loaded  *tls.Certificate
-	stamps  [2]stamp
+	stamps  [2]stamp // of the files as they were read
+	failed  [2]stamp // of the files that could not be used, when that was last told
 	checked time.Time
 }
 
-func newPair(cert, key string) (*pair, error) {
+func newPair(cert, key string, log *slog.Logger) (*pair, error) {
 	if cert == "" || key == "" {
-		return nil, fmt.Errorf("serve over TLS: a certificate and a key belong together")
+		return nil, errors.New("serve over TLS: a certificate and a key belong together")
 	}
-	p := &pair{cert: cert, key: key}
+	p := &pair{cert: cert, key: key, log: log}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return p, p.loadLocked()
+	stamps, err := p.stampsOf()
+	if err == nil {
+		err = p.loadLocked(stamps)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("serve over TLS: %w", err)
+	}
+	return p, nil
 }
 
-func (p *pair) loadLocked() error {
-	var stamps [2]stamp
+func (p *pair) stampsOf() (stamps [2]stamp, err error) {
 	for i, path := range []string{p.cert, p.key} {
-		var err error
 		if stamps[i], err = stampOf(path); err != nil {
-			return fmt.Errorf("serve over TLS: %w", err)
+			break
 		}
 	}
-	if p.loaded != nil && stamps == p.stamps {
-		return nil
-	}
+	return stamps, err
+}
+
+// loadLocked reads both files, which are as stamps say.
+func (p *pair) loadLocked(stamps [2]stamp) error {
 	loaded, err := tls.LoadX509KeyPair(p.cert, p.key)
 	if err != nil {
-		return fmt.Errorf("serve over TLS: read certificate and key: %w", err)
+		return fmt.Errorf("read certificate %s and key %s: %w", p.cert, p.key, err)
 	}
 	p.loaded, p.stamps = &loaded, stamps
+	if now := time.Now(); now.Before(loaded.Leaf.NotBefore) || now.After(loaded.Leaf.NotAfter) {
+		p.log.Warn("clients refuse this certificate: it is not valid now", "file", p.cert, "valid_from", loaded.Leaf.NotBefore, "valid_until", loaded.Leaf.NotAfter)
+	}
 	return nil
 }
 
-// get is tls.Config's GetCertificate. Files that cannot be read, as in the middle of being replaced, leave the old pair in use.
+// get is tls.Config's GetCertificate. Files that cannot be used, as in the middle of being replaced, leave the old pair in use.
 func (p *pair) get(*tls.ClientHelloInfo) (*tls.Certificate, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if time.Since(p.checked) > checkEvery {
-		p.checked = time.Now()
-		_ = p.loadLocked()
+	if time.Since(p.checked) <= checkEvery {
+		return p.loaded, nil
+	}
+	p.checked = time.Now()
+	stamps, err := p.stampsOf()
+	if err == nil {
+		if stamps == p.stamps {
+			return p.loaded, nil
+		}
+		if err = p.loadLocked(stamps); err == nil {
+			p.log.Info("certificate read again", "file", p.cert, "valid_until", p.loaded.Leaf.NotAfter)
+			return p.loaded, nil
+		}
+	}
+	if stamps != p.failed {
+		p.failed = stamps
+		p.log.Error("certificate not read again: the one before stays in use", "error", err)
 	}
 	return p.loaded, nil
 }

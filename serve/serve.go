@@ -133,7 +133,7 @@ func Listen(ctx context.Context, o Options) (*Server, error) {
 	}
 	listener = limited(listener, o.Limits.Conns)
 	if o.Cert != "" || o.Key != "" {
-		pair, err := newPair(o.Cert, o.Key)
+		pair, err := newPair(o.Cert, o.Key, o.Log)
 		if err != nil {
 			_ = listener.Close()
 			return nil, err

@@ -10,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 
@@ -54,6 +55,38 @@ func (d *daemon) answers(address, path, body string, status int, words ...string
 	})
 }
 
+// gated returns a configuration whose pipeline has a filter that waits while the gate is closed. Nothing else waits for it then: neither
+// the sidecar's own looks at the table nor those of the server.
+func (s *stage) gated(into string) (path string) {
+	s.t.Helper()
+	s.db.MustExec(`CREATE FUNCTION gate(id bigint) RETURNS boolean LANGUAGE plpgsql STABLE AS 'BEGIN PERFORM pg_advisory_xact_lock_shared(7); RETURN id > 0; END'`)
+	path = filepath.Join(s.t.TempDir(), "gated.yaml")
+	content := "pipelines:\n  - {name: public.docs, table: public.docs, columns: [title, body], where: public.gate(id), into: {" + into + "}}\n"
+	if err := os.WriteFile(path, []byte(content), 0o600); err != nil {
+		s.t.Fatal(err)
+	}
+	return path
+}
+
+// close closes the gate; what it returns opens it.
+func (s *stage) close() (open func()) {
+	s.t.Helper()
+	gate, err := s.db.Pool.Begin(s.t.Context())
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	s.t.Cleanup(func() { _ = gate.Rollback(context.Background()) })
+	if _, err := gate.Exec(s.t.Context(), "SELECT pg_advisory_xact_lock(7)"); err != nil {
+		s.t.Fatal(err)
+	}
+	return func() {
+		s.t.Helper()
+		if err := gate.Rollback(s.t.Context()); err != nil {
+			s.t.Fatal(err)
+		}
+	}
+}
+
 const (
 	searches = "/v1/pipelines/public.docs/search"
 	question = `{"text": "title 7"}`
@@ -79,7 +112,7 @@ func TestServe_LooksAtItsFlagsFirst(t *testing.T) {
 		"address already in use":    {"--http", taken.Addr().String(), "--no-auth"},
 		"--tokens-file":             {"--http", "127.0.0.1:0"},
 		"belong together":           {"--http", "127.0.0.1:0", "--no-auth", "--http-cert", empty},
-		"read certificate and key":  {"--http", "127.0.0.1:0", "--no-auth", "--http-cert", empty, "--http-key", empty},
+		"read certificate":          {"--http", "127.0.0.1:0", "--no-auth", "--http-cert", empty, "--http-key", empty},
 	} {
 		_, stderr := s.run(2, append([]string{"serve"}, flags...)...)
 		s.has(stderr, want)
@@ -95,9 +128,42 @@ func TestServe_LooksAtItsFlagsFirst(t *testing.T) {
 func TestServe_SurvivesWhatHappensToItsPipelines(t *testing.T) {
 	t.Parallel()
 	s := newStage(t, 20)
-	s.once(0)
+	into := s.gated("column: embedding")
+	s.run(0, "run", "--once", "--config", into)
 	d := s.background("serve", "--log-format", "json", "--http", "127.0.0.1:0", "--no-auth")
 	address := d.logged("queries are answered", "address")
+	d.answers(address, searches, question, http.StatusOK, `"key":"7"`)
+
+	// Searches that wait for somebody else end when their clients go, here and in the server.
+	open := s.close()
+	ctx, leave := context.WithCancel(t.Context())
+	defer leave()
+	var clients sync.WaitGroup
+	for range serveConns {
+		clients.Go(func() {
+			r, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+address+searches+"?text=wait", nil)
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			if response, err := http.DefaultClient.Do(r); err == nil {
+				t.Errorf("a search was answered though the table is locked: %s", response.Status)
+				_ = response.Body.Close()
+			}
+		})
+	}
+	waiting := func(want int) {
+		t.Helper()
+		testenv.Eventually(t, patience, func() (bool, string) {
+			n := testenv.Value[int](s.db, "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'")
+			return n == want, fmt.Sprintf("%d searches wait for the lock, want %d", n, want)
+		})
+	}
+	waiting(serveConns)
+	leave()
+	clients.Wait()
+	waiting(0)
+	open()
 	d.answers(address, searches, question, http.StatusOK, `"key":"7"`)
 
 	s.db.MustExec("ALTER TABLE docs DROP COLUMN embedding")
@@ -106,7 +172,7 @@ func TestServe_SurvivesWhatHappensToItsPipelines(t *testing.T) {
 	d.answers(address, searches, question, http.StatusServiceUnavailable, "embedsidecar init")
 	d.answers(address, "/v1/pipelines", "", http.StatusServiceUnavailable, "embedsidecar init")
 	d.answers(address, "/v1/embeddings", `{"input": "no database is needed for this"}`, http.StatusOK)
-	s.once(0)
+	s.run(0, "run", "--once", "--config", into)
 	d.answers(address, searches, question, http.StatusOK, `"key":"7"`)
 	d.end(syscall.SIGTERM, 0)
 }
@@ -115,7 +181,7 @@ func TestServe_SurvivesWhatHappensToItsPipelines(t *testing.T) {
 func TestRun_AnswersBesideItsWork(t *testing.T) {
 	t.Parallel()
 	s := newStage(t, 20)
-	d := s.start("--table", "docs", "--columns", "title,body", "--into-table", "docs_embedding", "--http", "127.0.0.1:0", "--no-auth")
+	d := s.start("--config", s.gated("table: docs_embedding"), "--http", "127.0.0.1:0", "--no-auth")
 	address := d.logged("queries are answered", "address")
 	d.answers(address, searches, question, http.StatusOK, `"key":"7"`)
 	var list struct{ Pipelines []struct{ Name string } }
@@ -124,14 +190,7 @@ func TestRun_AnswersBesideItsWork(t *testing.T) {
 		t.Errorf("pipelines: %s, %v", body, err)
 	}
 	// A search that is under way when the sidecar is told to stop gets its answer: it waits for a lock until then.
-	lock, err := s.db.Pool.Begin(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = lock.Rollback(context.Background()) }()
-	if _, err := lock.Exec(t.Context(), "LOCK TABLE docs_embedding IN ACCESS EXCLUSIVE MODE"); err != nil {
-		t.Fatal(err)
-	}
+	open := s.close()
 	answered := make(chan string, 1)
 	go func() {
 		defer close(answered)
@@ -154,9 +213,7 @@ func TestRun_AnswersBesideItsWork(t *testing.T) {
 		_ = conn.Close()
 		return false, "it still takes connections"
 	})
-	if err := lock.Commit(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	open()
 	if answer := <-answered; !strings.HasPrefix(answer, "200 ") {
 		t.Errorf("the search that was under way: %s", answer)
 	}

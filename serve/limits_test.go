@@ -1,0 +1,71 @@
+package serve_test
+
+import (
+	"context"
+	"errors"
+	"net"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/embedsidecar/embedsidecar/serve"
+	"github.com/embedsidecar/embedsidecar/testenv"
+)
+
+func TestServer_AClientThatGoesGivesItsPlaceBack(t *testing.T) {
+	t.Parallel()
+	s := start(t, func(o *serve.Options) { o.Limits = serve.Limits{Requests: 1} })
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	gone := make(chan error, 1)
+	go func() {
+		r, err := http.NewRequestWithContext(ctx, http.MethodPost, s.url+"/v1/embeddings", strings.NewReader(`{"input": "hold"}`))
+		if err == nil {
+			r.Header.Set("Content-Type", "application/json")
+			var response *http.Response
+			if response, err = http.DefaultClient.Do(r); err == nil {
+				_ = response.Body.Close()
+			}
+		}
+		gone <- err
+	}()
+	<-s.model.held
+	if a := s.do("GET", "/v1/models", ""); a.status != http.StatusServiceUnavailable {
+		t.Errorf("while the only place is taken: %d %s", a.status, a.body)
+	}
+	cancel()
+	if err := <-gone; !errors.Is(err, context.Canceled) {
+		t.Errorf("the client that went: %v", err)
+	}
+	testenv.Eventually(t, time.Minute, func() (bool, string) { // the model's answer is never given: only the context ends it
+		a := s.do("GET", "/v1/models", "")
+		return a.status == http.StatusOK, string(a.body)
+	})
+}
+
+func TestServer_AConnectionTooManyWaitsForOneToEnd(t *testing.T) {
+	t.Parallel()
+	s := start(t, func(o *serve.Options) { o.Limits = serve.Limits{Conns: 2, Header: time.Minute} })
+	var silent []net.Conn
+	for range 2 {
+		var dialer net.Dialer
+		conn, err := dialer.DialContext(t.Context(), "tcp", s.addr)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer func() { _ = conn.Close() }()
+		silent = append(silent, conn)
+	}
+	answered := make(chan int, 1)
+	go func() { answered <- s.do("GET", "/v1/models", "").status }()
+	select {
+	case status := <-answered: // nothing can answer before a connection ends, however fast or slow this machine is
+		t.Errorf("a third connection was answered: %d", status)
+	case <-time.After(100 * time.Millisecond):
+	}
+	_ = silent[0].Close()
+	if status := <-answered; status != http.StatusOK {
+		t.Errorf("after one has ended: %d", status)
+	}
+}
