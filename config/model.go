@@ -37,7 +37,7 @@ func (m *ModelSettings) addTo(s *schema) modelMistakes {
 	own := map[string]func(string) error{
 		"dims":            intoNumber(&m.Dims, maxModelDims),
 		"max_tokens":      intoNumber(&m.MaxTokens, maxModelTokens),
-		"pooling":         intoOneOf(&m.Pooling, "mean", "cls", "last"),
+		"pooling":         intoOneOf(&m.Pooling, "mean", "cls", "last", "splade"),
 		"truncate":        intoOneOf(&m.Truncate, "right", "left"),
 		"precision":       intoOneOf(&m.Precision, "fp32", "fp16", "int8"),
 		"provider":        intoOneOf(&m.Provider, "cpu", "auto", "cuda", "tensorrt", "openvino", "coreml"),

@@ -1,9 +1,6 @@
 package models
 
-import (
-	"fmt"
-	"math"
-)
+import "fmt"
 
 // Cosines tell how near vectors come to others of the same texts: 1 is the same direction.
 type Cosines struct {
@@ -18,18 +15,13 @@ func (c Cosines) String() string {
 }
 
 // Compare compares vectors one by one. Texts without one on either side are left out.
-func Compare(a, b [][]float32) Cosines {
+func Compare(a, b [][]float32, cosineOf func(a, b []float32) float64) Cosines {
 	found := Cosines{Least: 1}
 	for i := range min(len(a), len(b)) {
-		if len(a[i]) == 0 || len(a[i]) != len(b[i]) {
+		if len(a[i]) == 0 || len(b[i]) == 0 {
 			continue
 		}
-		dot, aa, bb := 0.0, 0.0, 0.0
-		for k, x := range a[i] {
-			y := float64(b[i][k])
-			dot, aa, bb = dot+float64(x)*y, aa+float64(x)*float64(x), bb+y*y
-		}
-		cosine := dot / math.Sqrt(aa*bb)
+		cosine := cosineOf(a[i], b[i])
 		found.Mean += cosine
 		found.Least = min(found.Least, cosine)
 		found.Texts++

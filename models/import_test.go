@@ -10,6 +10,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/embedsidecar/embedsidecar/embed"
 	"github.com/embedsidecar/embedsidecar/models"
 )
 
@@ -209,7 +210,7 @@ func TestSamples(t *testing.T) {
 }
 
 func TestCompare(t *testing.T) {
-	got := models.Compare([][]float32{{1, 0}, {1, 1}, nil}, [][]float32{{2, 0}, {1, 0}, {1, 0}})
+	got := models.Compare([][]float32{{1, 0}, {1, 1}, nil}, [][]float32{{2, 0}, {1, 0}, {1, 0}}, embed.Cosine)
 	if got.Texts != 2 || got.Least < 0.7071 || got.Least > 0.7072 || got.Mean < 0.8535 || got.Mean > 0.8536 {
 		t.Errorf("got %+v", got)
 	}

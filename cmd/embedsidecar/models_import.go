@@ -34,7 +34,7 @@ func (c *importCommand) run(ctx context.Context, env *environment, from string) 
 	}
 	if !c.untried {
 		options.Try = func(ctx context.Context, folder string) error {
-			if _, err := env.vectors(ctx, folder, "", triedTexts); err != nil {
+			if _, _, err := env.vectors(ctx, folder, "", triedTexts); err != nil {
 				return err
 			}
 			if c.int8 {
@@ -85,37 +85,36 @@ func importFailure(err error) error {
 
 // compareInt8 measures how near the vectors of a model's int8 weights come to those in 32 bits.
 func (e *environment) compareInt8(ctx context.Context, ref string) (models.Cosines, error) {
-	whole, err := e.vectors(ctx, ref, "fp32", triedTexts)
+	about, whole, err := e.vectors(ctx, ref, "fp32", triedTexts)
 	if err != nil {
 		return models.Cosines{}, err
 	}
-	short, err := e.vectors(ctx, ref, "int8", triedTexts)
+	_, short, err := e.vectors(ctx, ref, "int8", triedTexts)
 	if err != nil {
 		return models.Cosines{}, err
 	}
-	return models.Compare(whole, short), nil
+	return models.Compare(whole, short, about.Cosine), nil
 }
 
 // vectors embeds sample texts with a model, as openModel names it.
-func (e *environment) vectors(ctx context.Context, ref, precision string, count int) (vectors [][]float32, err error) {
+func (e *environment) vectors(ctx context.Context, ref, precision string, count int) (about embed.Description, vectors [][]float32, err error) {
 	h, err := e.openModel(ref, precision)
 	if err != nil {
-		return nil, err
+		return about, nil, err
 	}
 	defer func() { err = errors.Join(err, h.Close()) }()
-	about, err := h.Describe(ctx)
-	if err != nil {
-		return nil, err
+	if about, err = h.Describe(ctx); err != nil {
+		return about, nil, err
 	}
 	results, err := embedAll(ctx, h, about, embed.Document, models.Samples(count))
 	if err != nil {
-		return nil, err
+		return about, nil, err
 	}
 	for i, r := range results {
 		if r.Err != nil {
-			return nil, fmt.Errorf("sample text %d: %w", i, r.Err)
+			return about, nil, fmt.Errorf("sample text %d: %w", i, r.Err)
 		}
 		vectors = append(vectors, r.Vector)
 	}
-	return vectors, nil
+	return about, vectors, nil
 }

@@ -13,11 +13,11 @@
 //
 // and in place of what the folder says:
 //
-//	EMBEDSIDECAR_PLUGIN_POOLING          mean, cls or last
+//	EMBEDSIDECAR_PLUGIN_POOLING          mean, cls or last; splade for sparse vectors
 //	EMBEDSIDECAR_PLUGIN_NORMALIZE        true or false
 //	EMBEDSIDECAR_PLUGIN_MAX_TOKENS       tokens that are read of a text, special ones included
 //	EMBEDSIDECAR_PLUGIN_TRUNCATE         the side of a longer text that is cut off: right or left
-//	EMBEDSIDECAR_PLUGIN_DIMS             numbers of each vector that are kept
+//	EMBEDSIDECAR_PLUGIN_DIMS             numbers of each vector that are kept, of a sparse one the largest
 //	EMBEDSIDECAR_PLUGIN_DOCUMENT_PREFIX  put before each document
 //	EMBEDSIDECAR_PLUGIN_QUERY_PREFIX     put before each query
 package main
@@ -85,7 +85,7 @@ func (e *embedder) Describe(ctx context.Context) (sdk.Info, error) {
 	about := m.Describe()
 	return sdk.Info{Name: "onnx", Version: version, Models: []sdk.Model{{
 		Name: about.Name, Fingerprint: about.Fingerprint, Dims: about.Dims, MaxTokens: about.MaxTokens,
-		Symmetric: about.Symmetric, MaxBatch: maxBatch, Deterministic: about.Deterministic,
+		Symmetric: about.Symmetric, MaxBatch: maxBatch, Deterministic: about.Deterministic, Sparse: about.Sparse,
 	}}}, nil
 }
 
@@ -110,6 +110,9 @@ func (e *embedder) Embed(ctx context.Context, _ string, kind sdk.Kind, texts []s
 			continue
 		}
 		answers[i] = sdk.Answer{Vector: r.Vector, Empty: r.Empty, Truncated: r.Truncated, Tokens: r.Tokens}
+		if m.Describe().Sparse {
+			answers[i].Indices, answers[i].Vector = embed.SplitPairs(r.Vector)
+		}
 	}
 	return answers, nil
 }

@@ -24,8 +24,8 @@ type batch struct {
 
 type encoded struct{ begin, end int } // in batch.tokens
 
-// Embed returns one result per text, in the order given: a vector of Dims numbers, or Empty for a text without a token but
-// special ones. Texts longer than MaxTokens are cut and marked. A text that
+// Embed returns one result per text, in the order given: a vector of Dims numbers, of a sparse model one of pairs
+// (embed.Pairs), or Empty for a text without a token but special ones. Texts longer than MaxTokens are cut and marked. A text that
 // the tokenizer cannot read gets an error of its own. It stops between two runs of the network when the
 // context ends. On error there are no partial results; the error is the context's, or an *embed.Error.
 func (m *Model) Embed(ctx context.Context, kind embed.Kind, texts []string) ([]embed.Result, error) {
@@ -96,7 +96,10 @@ func (m *Model) embed(ctx context.Context, b *batch, results []embed.Result) err
 	}
 	came := int(m.calls.Add(1))
 	dims := m.about.Dims
-	vectors := make([]float32, len(b.order)*dims) // the caller's
+	var vectors []float32 // the caller's
+	if !m.about.Sparse {
+		vectors = make([]float32, len(b.order)*dims)
+	}
 	var next atomic.Int64
 	group, ctx := errgroup.WithContext(ctx)
 	callers := m.turns.places
@@ -113,6 +116,13 @@ func (m *Model) embed(ctx context.Context, b *batch, results []embed.Result) err
 				p := pieces[k]
 				err := m.run(ctx, came, int(left.Load()), len(pieces) == 1, b.sorted[p.first:p.end], p.width, func(i int, v []float32) {
 					place := p.first + i
+					if m.about.Sparse {
+						if m.settings.normalize {
+							normalizePairs(v)
+						}
+						results[b.order[place]].Vector = v
+						return
+					}
 					vector := vectors[place*dims : (place+1)*dims : (place+1)*dims]
 					copy(vector, v) // the first of them
 					if m.settings.normalize {

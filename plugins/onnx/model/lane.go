@@ -30,6 +30,7 @@ type network struct {
 	fill     []fill                      // by input
 	dims     int
 	pooling  string // poolGraph: the output is a vector per text; otherwise one per token
+	keep     int    // poolSplade: numbers of a vector that are kept; 0: all
 }
 
 // fill says what an input is filled with.
@@ -156,8 +157,12 @@ func (l *lane) run(session *ort.DynamicAdvancedSession, texts [][]int32, width i
 func (l *lane) vectors(texts [][]int32, width int, vector func(i int, v []float32)) {
 	n, dims := l.network, l.network.dims
 	for i, tokens := range texts {
-		if n.pooling == poolGraph {
+		switch n.pooling {
+		case poolGraph:
 			vector(i, l.output[i*dims:(i+1)*dims])
+			continue
+		case poolSplade:
+			vector(i, splade(l.output[i*width*dims:(i+1)*width*dims], len(tokens), dims, n.keep))
 			continue
 		}
 		vector(i, pool(n.pooling, l.output[i*width*dims:(i+1)*width*dims], len(tokens), dims))

@@ -47,6 +47,7 @@ type Description struct {
 	Threads       int
 	Runs          int    // of the network that may be under way at a time
 	Provider      string // what computes
+	Sparse        bool   // vectors are pairs: embed.Pairs
 }
 
 // A Model is safe for concurrent use.
@@ -113,6 +114,9 @@ func open(ctx context.Context, f *folder, options Options) (*Model, error) {
 	if m.network.provider != providerCPU {
 		m.budget = acceleratorTokens
 	}
+	if m.network.pooling == poolSplade {
+		m.budget = max(1, min(m.budget, spladeNumbers/m.network.dims))
+	}
 	if g.precision == precisionInt8 {
 		// The scale of activations is that of everything in a run, so a text's vector would depend on its neighbours.
 		m.budget = 1
@@ -122,7 +126,7 @@ func open(ctx context.Context, f *folder, options Options) (*Model, error) {
 		name = filepath.Base(f.path)
 	}
 	m.about = Description{
-		Name: name, Fingerprint: fingerprint(f, g, m.settings, m.network.dims), Dims: m.settings.kept(m.network.dims), Provider: m.network.provider,
+		Name: name, Fingerprint: fingerprint(f, g, m.settings, m.network.dims), Dims: m.settings.kept(m.network.dims), Provider: m.network.provider, Sparse: m.network.pooling == poolSplade,
 		MaxTokens: m.settings.maxTokens, Precision: g.precision, Library: ort.GetVersion(), Threads: threads(options),
 		Symmetric: m.settings.prefixes[embed.Document] == m.settings.prefixes[embed.Query],
 	}

@@ -9,6 +9,8 @@ import (
 	"slices"
 
 	ort "github.com/yalue/onnxruntime_go"
+
+	"github.com/embedsidecar/embedsidecar/embed"
 )
 
 // Precisions of weights.
@@ -63,7 +65,7 @@ func readGraph(f *folder, precision string) (*graph, error) {
 
 // kept returns how many of a vector's dims are kept.
 func (s *settings) kept(dims int) int {
-	if s.keep > 0 {
+	if s.keep > 0 && s.pooling != poolSplade {
 		return min(s.keep, dims)
 	}
 	return dims
@@ -80,19 +82,27 @@ func newNetwork(f *folder, g *graph, s *settings, o Options) (*network, error) {
 		}
 		inputs, n.fill = append(inputs, in.name), append(n.fill, fill)
 	}
-	output, err := chooseOutput(g, s.poolingSet)
+	output, err := chooseOutput(g, s)
 	if err != nil {
 		return nil, err
 	}
-	n.pooling = s.pooling
+	n.pooling, n.keep = s.pooling, s.keep
 	if len(output.dims) == 2 {
 		n.pooling, s.pooling = poolGraph, poolGraph
 	}
 	n.dims = int(output.dims[len(output.dims)-1])
-	if n.dims <= 0 {
+	widest := 16_000
+	if n.pooling == poolSplade {
+		widest = embed.MaxSparseDims
+	}
+	switch {
+	case n.dims > 0:
+	case n.pooling == poolSplade:
+		n.dims = s.vocab
+	default:
 		n.dims = s.hidden
 	}
-	if n.dims < 1 || n.dims > 16_000 {
+	if n.dims < 1 || n.dims > widest {
 		return nil, fmt.Errorf("%s: vectors of %d dims are not supported", g.file, n.dims)
 	}
 	if s.keep > n.dims {
@@ -110,7 +120,8 @@ func newNetwork(f *folder, g *graph, s *settings, o Options) (*network, error) {
 	if n.wide, err = open(threads(o)); err != nil {
 		return nil, fmt.Errorf("load %s: %w", g.file, err)
 	}
-	if threads(o) > 1 && n.provider == providerCPU && g.bytes <= maxTwice {
+	// What a run of a sparse model gives takes too much memory for one on each thread.
+	if threads(o) > 1 && n.provider == providerCPU && g.bytes <= maxTwice && n.pooling != poolSplade {
 		if n.narrow, err = open(1); err != nil {
 			return nil, errors.Join(fmt.Errorf("load %s: %w", g.file, err), n.close())
 		}
@@ -154,13 +165,16 @@ func (n *network) close() error {
 
 // chooseOutput returns the vectors of tokens, if it is known what to make of them, or else those of whole texts; what the
 // graph has is taken.
-func chooseOutput(g *graph, tokensFirst bool) (port, error) {
-	shapes := []int{2, 3}
-	if tokensFirst {
+func chooseOutput(g *graph, s *settings) (port, error) {
+	shapes, names := []int{2, 3}, []string{"sentence_embedding", "last_hidden_state", "token_embeddings"}
+	switch {
+	case s.pooling == poolSplade:
+		shapes, names = []int{3}, []string{"logits", "token_embeddings"}
+	case s.poolingSet:
 		shapes = []int{3, 2}
 	}
 	for _, dims := range shapes {
-		for _, name := range []string{"sentence_embedding", "last_hidden_state", "token_embeddings"} {
+		for _, name := range names {
 			for _, out := range g.outputs {
 				if out.name == name && len(out.dims) == dims && out.elements == elementFloat32 {
 					return out, nil
@@ -168,7 +182,10 @@ func chooseOutput(g *graph, tokensFirst bool) (port, error) {
 			}
 		}
 	}
-	return port{}, fmt.Errorf("%s: no float32 output named sentence_embedding, last_hidden_state or token_embeddings", g.file)
+	if s.pooling == poolSplade {
+		return port{}, fmt.Errorf("%s: no float32 output named logits for each token: sparse vectors are made by a model with a head for masked words", g.file)
+	}
+	return port{}, fmt.Errorf("%s: no float32 output named sentence_embedding, last_hidden_state or token_embeddings; one named logits is of a sparse model: pooling splade", g.file)
 }
 
 func sessionOptions(threads int) (*ort.SessionOptions, error) {

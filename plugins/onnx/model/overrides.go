@@ -13,11 +13,11 @@ import (
 // Settings are a user's own, in place of what the model folder says. The zero value changes nothing. Each of them that changes
 // a vector changes the fingerprint.
 type Settings struct {
-	Pooling        string  // "mean", "cls" or "last"; "": as the folder says
+	Pooling        string  // "mean", "cls", "last", or "splade" for a sparse vector; "": as the folder says
 	Normalize      *bool   // vectors of length 1
 	MaxTokens      int     // special tokens included, 3 or more; 0: as the folder says
 	Truncate       string  // the side that is cut off of a longer text, "right" or "left"; "": as the folder says
-	Dims           int     // numbers of a vector that are kept; 0: all. What is kept is made length 1 again if the whole was
+	Dims           int     // numbers of a vector that are kept, of a sparse one the largest; 0: all. What is kept is made length 1 again if the whole was
 	DocumentPrefix *string // put before each document
 	QueryPrefix    *string // put before each query
 }
@@ -32,10 +32,10 @@ const (
 func (s *settings) override(by Settings) error {
 	switch by.Pooling {
 	case "":
-	case poolMean, poolFirst, poolLast:
+	case poolMean, poolFirst, poolLast, poolSplade:
 		s.pooling, s.poolingSet = by.Pooling, true
 	default:
-		return fmt.Errorf("pooling %q is not known: want %s, %s or %s", by.Pooling, poolMean, poolFirst, poolLast)
+		return fmt.Errorf("pooling %q is not known: want %s, %s, %s or %s", by.Pooling, poolMean, poolFirst, poolLast, poolSplade)
 	}
 	if by.Normalize != nil {
 		s.normalize = *by.Normalize
@@ -53,7 +53,9 @@ func (s *settings) override(by Settings) error {
 	if by.Dims < 0 {
 		return fmt.Errorf("%d dims: want 1 or more", by.Dims)
 	}
-	s.keep = by.Dims
+	if by.Dims > 0 {
+		s.keep = by.Dims
+	}
 	for kind, prefix := range map[embed.Kind]*string{embed.Document: by.DocumentPrefix, embed.Query: by.QueryPrefix} {
 		if prefix != nil {
 			s.prefixes[kind] = *prefix

@@ -73,7 +73,7 @@ func TestOpen_RefusesOverrides(t *testing.T) {
 		options model.Options
 		want    string
 	}{
-		{model.Options{Settings: model.Settings{Pooling: "max"}}, `pooling "max" is not known: want mean, cls or last`},
+		{model.Options{Settings: model.Settings{Pooling: "max"}}, `pooling "max" is not known: want mean, cls, last or splade`},
 		{model.Options{Settings: model.Settings{Truncate: "middle"}}, `truncation side "middle" is not known`},
 		{model.Options{Settings: model.Settings{MaxTokens: 65}}, "limit of 65 tokens is not between 3 and 64"},
 		{model.Options{Settings: model.Settings{MaxTokens: 2}}, "limit of 2 tokens is not between 3 and 64"},

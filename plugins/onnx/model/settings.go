@@ -29,7 +29,7 @@ type settings struct {
 	pooling      string
 	poolingSet   bool // said by the folder or the user, and not a guess
 	normalize    bool
-	keep         int       // dims that are kept; 0: all
+	keep         int       // dims that are kept, or numbers of a sparse vector; 0: all
 	prefixes     [2]string // by embed.Kind
 }
 
@@ -39,6 +39,8 @@ const (
 	poolFirst = "cls"
 	poolLast  = "last"
 	poolGraph = "graph" // the graph does it
+
+	poolSplade = "splade" // a sparse vector of the words that the tokens stand for
 )
 
 func readSettings(f *folder, by Settings) (settings, error) {
@@ -142,8 +144,11 @@ func (s *settings) readModules(f *folder) error {
 	for _, module := range modules {
 		kinds = append(kinds, module.Type[strings.LastIndexByte(module.Type, '.')+1:])
 	}
+	if slices.Equal(kinds, []string{"MLMTransformer", "SpladePooling"}) {
+		return s.readSplade(f, path.Join(modules[1].Path, "config.json"))
+	}
 	if !slices.Equal(kinds, []string{"Transformer", "Pooling"}) && !slices.Equal(kinds, []string{"Transformer", "Pooling", "Normalize"}) {
-		return fmt.Errorf("modules.json: %s is not supported, only Transformer, Pooling and perhaps Normalize", strings.Join(kinds, ", "))
+		return fmt.Errorf("modules.json: %s is not supported, only Transformer, Pooling and perhaps Normalize, or MLMTransformer and SpladePooling", strings.Join(kinds, ", "))
 	}
 	s.normalize = len(kinds) == 3
 	return s.readPooling(f, path.Join(modules[1].Path, "config.json"))

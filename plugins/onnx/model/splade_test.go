@@ -1,0 +1,122 @@
+package model_test
+
+import (
+	"math"
+	"strings"
+	"testing"
+
+	"github.com/embedsidecar/embedsidecar/embed"
+	"github.com/embedsidecar/embedsidecar/plugins/onnx/model"
+	"github.com/embedsidecar/embedsidecar/plugins/onnx/onnxtest"
+)
+
+// tinyLogits are what the tiny sparse model says to each of its tokens: how well each of the 8 words of its vocabulary would stand in its place.
+var tinyLogits = [][]float32{
+	{9, 9, 9, 9, 9, 9, 9, 9},                    // 0 [PAD], which no vector may show
+	{0, 1, 0, 0, 0, 0, 0, 0},                    // 1 [UNK]
+	{-1, -1, 0.5, -1, -1, -1, -1, -1},           // 2 [CLS]
+	{-1, -1, 0.25, -1, -1, -1, -1, -1},          // 3 [SEP]
+	{-2, -2, 0.25, 0, 3, 1, -4, -1},             // 4 a
+	{-2, -2, -2, 0, 1, 7, -4, -1},               // 5 b
+	{0, 0, 0, 0, 0, 0, 2, 0},                    // 6 query
+	{0, 0, 0, 0, float32(math.Inf(1)), 0, 0, 2}, // 7 passage, which is broken
+}
+
+const (
+	sparseModules = `[{"path": "", "type": "sentence_transformers.sparse_encoder.models.MLMTransformer"}, {"path": "1_SpladePooling", "type": "sentence_transformers.sparse_encoder.models.SpladePooling"}]`
+	sparsePooling = `{"pooling_strategy": "max", "activation_function": "relu", "word_embedding_dimension": null}`
+)
+
+// sparseFiles make a sparse model of the tiny one.
+func sparseFiles() map[string]string {
+	return map[string]string{
+		"model.onnx": tinyWith(func(m *onnxtest.Tiny) { m.Output, m.Table = "logits", tinyLogits }), "modules.json": sparseModules,
+		"1_SpladePooling/config.json": sparsePooling, "1_Pooling/config.json": "",
+	}
+}
+
+// logs returns pairs whose numbers are log(1 + x).
+func logs(pairs ...float32) []float32 {
+	for i := 1; i < len(pairs); i += 2 {
+		pairs[i] = float32(math.Log1p(float64(pairs[i])))
+	}
+	return pairs
+}
+
+func TestSplade_IsTheLargestOfEachWord(t *testing.T) {
+	t.Parallel()
+	m := mustOpenTiny(t, sparseFiles())
+	if about := m.Describe(); !about.Sparse || about.Dims != 8 || !about.Deterministic {
+		t.Errorf("described as %+v", about)
+	}
+	wantVector(t, m, embed.Document, "a", logs(2, 0.5, 4, 3, 5, 1)...)
+	wantVector(t, m, embed.Document, "a b a", logs(2, 0.5, 4, 3, 5, 7)...)
+	wantVector(t, m, embed.Query, "nonsense", logs(1, 1, 2, 0.5)...)
+	// Beside longer texts a short one is padded, and has the vector that it has alone.
+	results, err := m.Embed(t.Context(), embed.Document, []string{"a", strings.Repeat("b ", 10), "", "b", "passage"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, want := range [][]float32{logs(2, 0.5, 4, 3, 5, 1), logs(2, 0.5, 4, 1, 5, 7), nil, logs(2, 0.5, 4, 1, 5, 7), logs(2, 0.5, 4, float32(math.Inf(1)), 7, 2)} {
+		got := results[i].Vector
+		if len(got) != len(want) || results[i].Empty != (want == nil) {
+			t.Fatalf("text %d: %+v, want %v", i, results[i], want)
+		}
+		for k := range want {
+			if got[k] != want[k] {
+				t.Errorf("text %d: %v, want %v", i, got, want)
+			}
+		}
+	}
+}
+
+func TestSplade_FollowsTheSettings(t *testing.T) {
+	t.Parallel()
+	with := func(name, content string) map[string]string {
+		files := sparseFiles()
+		files[name] = content
+		return files
+	}
+	t.Run("numbers that are kept", func(t *testing.T) {
+		m := mustOpenTiny(t, with("config_sentence_transformers.json", `{"model_type": "SparseEncoder", "max_active_dims": 2}`))
+		wantVector(t, m, embed.Document, "a b", logs(4, 3, 5, 7)...)
+		if m.Describe().Dims != 8 || m.Describe().Fingerprint == mustOpenTiny(t, sparseFiles()).Describe().Fingerprint {
+			t.Errorf("described as %+v", m.Describe())
+		}
+	})
+	t.Run("by the user", func(t *testing.T) {
+		files := sparseFiles()
+		files["modules.json"], files["1_SpladePooling/config.json"] = "", ""
+		all := tiny.Files()
+		for name, content := range files {
+			if all[name] = content; content == "" {
+				delete(all, name)
+			}
+		}
+		on := true
+		m, err := model.Open(t.Context(), model.Options{
+			Folder: writeFolder(t, all), Library: onnxtest.Library(t), Threads: 2, Settings: model.Settings{Pooling: "splade", Dims: 1, Normalize: &on},
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() {
+			if err := m.Close(); err != nil {
+				t.Error(err)
+			}
+		})
+		wantVector(t, m, embed.Document, "a b", 5, 1)
+	})
+	for _, test := range []struct{ file, content, want string }{
+		{"1_SpladePooling/config.json", `{"pooling_strategy": "sum"}`, `pooling_strategy "sum" is not max`},
+		{"1_SpladePooling/config.json", `{"activation_function": "log1p_relu"}`, `activation_function "log1p_relu" is not relu`},
+		{"1_SpladePooling/config.json", "", "read pooling settings 1_SpladePooling/config.json"},
+		{"config_sentence_transformers.json", `{"max_active_dims": 9}`, "9 dims are to be kept"},
+		{"modules.json", strings.Replace(sparseModules, "SpladePooling", "SparseAutoEncoder", 2), "SparseAutoEncoder is not supported"},
+		{"model.onnx", string(tiny.Graph()), "a head for masked words"},
+	} {
+		if _, err := openTiny(t, with(test.file, test.content)); err == nil || !strings.Contains(err.Error(), test.want) {
+			t.Errorf("%s = %.60q: %v, want %q", test.file, test.content, err, test.want)
+		}
+	}
+}
