@@ -33,7 +33,7 @@ func splade(rows []float32, tokens, dims, most int) []float32 {
 			continue
 		}
 		if x = float32(math.Log1p(float64(x))); x != 0 {
-			places, numbers = append(places, uint32(i)), append(numbers, x) //nolint:gosec // below embed.MaxSparseDims
+			places, numbers = append(places, uint32(i)), append(numbers, x)
 		}
 	}
 	pairs := embed.Pairs(places, numbers)

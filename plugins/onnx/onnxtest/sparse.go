@@ -84,7 +84,7 @@ func port(field protowire.Number, name string, elements int, dims ...[]byte) []b
 }
 
 func number(field protowire.Number, value int) []byte {
-	return protowire.AppendVarint(protowire.AppendTag(nil, field, protowire.VarintType), uint64(value)) //nolint:gosec // of this file, none is negative
+	return protowire.AppendVarint(protowire.AppendTag(nil, field, protowire.VarintType), uint64(value))
 }
 
 func message(field protowire.Number, parts ...[]byte) []byte {
