@@ -14,7 +14,7 @@ func TestPlugin_SparseModel(t *testing.T) {
 	env := map[string]string{modelKey: onnxtest.SparseFolder(t), libraryKey: onnxtest.Library(t), threadsKey: "1"}
 	h := start(t, env)
 	about, err := h.Describe(t.Context())
-	if err != nil || !about.Sparse || about.Dims != len(onnxtest.SparseWords) || about.Model != "sparse" {
+	if err != nil || !about.Sparse || about.Dims != len(onnxtest.SparseWords) || about.Model != "tiny" {
 		t.Fatalf("described as %+v, %v", about, err)
 	}
 	results, err := h.Embed(t.Context(), embed.Document, []string{"red car", "", strings.Repeat("ship ", 200)})
