@@ -7,15 +7,26 @@
 # glibc and not musl: ONNX Runtime is built for glibc. Images are pinned by release; pin them by digest with the build
 # arguments, e.g. --build-arg BASE_IMAGE=debian@sha256:...
 ARG GO_IMAGE=golang:1.26.8-bookworm
+ARG RUST_IMAGE=rust:1.95.0-bookworm
 ARG BASE_IMAGE=debian:12.12-slim
 
+FROM ${RUST_IMAGE} AS rust
+
 FROM ${GO_IMAGE} AS build
+# The tokenizers crate, which the plugin onnx is linked with, is compiled where it is linked, by the same script as in a clone. That takes
+# two minutes, and is done again only when the shim, the script or Rust changes.
+COPY --from=rust /usr/local/cargo/ /usr/local/cargo/
+COPY --from=rust /usr/local/rustup/ /usr/local/rustup/
+ENV CARGO_HOME=/usr/local/cargo RUSTUP_HOME=/usr/local/rustup PATH=/usr/local/cargo/bin:$PATH XDG_CACHE_HOME=/cache
 WORKDIR /src
+COPY tools/build-tokenizers.sh tools/
+COPY plugins/onnx/tokenizers/shim/ plugins/onnx/tokenizers/shim/
+RUN EMBEDSIDECAR_TOKENIZERS=must tools/build-tokenizers.sh
 COPY go.mod go.sum ./
 RUN go mod download
 COPY . .
 ARG VERSION=unknown REVISION=
-RUN make build VERSION="$VERSION" REVISION="$REVISION"
+RUN EMBEDSIDECAR_TOKENIZERS=must make build VERSION="$VERSION" REVISION="$REVISION"
 
 # The model and the library come by the same scripts, with the same pinned sha256 sums, as in a clone.
 FROM ${BASE_IMAGE} AS model

@@ -90,6 +90,7 @@ func TestDockerfileCopies(t *testing.T) {
 	built := map[string][]string{
 		"build": {"/src/bin/embedsidecar", "/src/bin/plugins/embedsidecar-onnx", "/src/bin/plugins/embedsidecar-fake", "/src/bin/plugins/embedsidecar-remote"},
 		"model": {"/cache/embedsidecar/onnxruntime/", "/cache/embedsidecar/models/"},
+		"rust":  {"/usr/local/cargo/", "/usr/local/rustup/"}, // the official image's CARGO_HOME and RUSTUP_HOME
 	}
 	for _, product := range built["build"] {
 		if name := strings.TrimPrefix(product, "/src/"); !strings.Contains(read(t, "Makefile"), "-o "+name+" ") {
@@ -138,7 +139,8 @@ func TestDockerfileCopies(t *testing.T) {
 	// What `COPY . .` brings must be all that a build needs.
 	for _, name := range files(t) {
 		needed := strings.HasSuffix(name, ".go") && !strings.HasSuffix(name, "_test.go") && !strings.HasPrefix(name, "examples/") ||
-			strings.HasPrefix(name, "sql/") || name == "go.mod" || name == "go.sum" || name == "Makefile" || name == "tools/need.sh"
+			strings.HasPrefix(name, "sql/") || name == "go.mod" || name == "go.sum" || name == "Makefile" || name == "tools/need.sh" || name == "tools/build-tokenizers.sh" ||
+			strings.HasPrefix(name, "plugins/onnx/tokenizers/shim/")
 		if needed && !strings.Contains(name, "testdata/") && ignored(t, name) {
 			t.Errorf(".dockerignore leaves out %s, which the build needs", name)
 		}
@@ -175,6 +177,35 @@ func TestDockerfileScripts(t *testing.T) {
 				}
 			}
 		}
+	}
+}
+
+// TestDockerfileHasTheTokenizersCrate checks that the image's plugin onnx reads every tokenizer: the crate is compiled, from all of its
+// files, before the programs are built, by a Rust that is found, and for the same glibc; without it the build fails.
+func TestDockerfileHasTheTokenizersCrate(t *testing.T) {
+	t.Parallel()
+	const script = "tools/build-tokenizers.sh"
+	if !strings.Contains(read(t, "Makefile"), script) || !strings.Contains(read(t, script), "EMBEDSIDECAR_TOKENIZERS") {
+		t.Fatalf("make build does not run %s, or that does not read EMBEDSIDECAR_TOKENIZERS any more", script)
+	}
+	needs := []string{
+		"FROM ${GO_IMAGE}", "COPY --from=rust /usr/local/cargo/ /usr/local/cargo/", "COPY --from=rust /usr/local/rustup/ /usr/local/rustup/",
+		"CARGO_HOME=/usr/local/cargo ", "RUSTUP_HOME=/usr/local/rustup ", "PATH=/usr/local/cargo/bin:$PATH ",
+		"COPY " + script, "COPY plugins/onnx/tokenizers/shim/ plugins/onnx/tokenizers/shim/", "RUN EMBEDSIDECAR_TOKENIZERS=must " + script,
+		"COPY . .", "RUN EMBEDSIDECAR_TOKENIZERS=must make build",
+	}
+	for _, i := range dockerfile(t) {
+		line := i.name + " " + i.text + " "
+		for len(needs) > 0 && strings.Contains(line, needs[0]) {
+			needs = needs[1:]
+		}
+	}
+	if len(needs) > 0 {
+		t.Errorf("the Dockerfile lacks, after what comes before it: %q", needs)
+	}
+	release := regexp.MustCompile(`(?m)^ARG (GO|RUST)_IMAGE=\w+:[\d.]+-(\w+)$`).FindAllStringSubmatch(read(t, "Dockerfile"), -1)
+	if len(release) != 2 || release[0][2] != release[1][2] {
+		t.Errorf("Go and Rust must be of the same release of Debian: %q", release)
 	}
 }
 
