@@ -58,13 +58,14 @@ func dockerfile(t *testing.T) []instruction {
 }
 
 // ignored tells whether .dockerignore keeps a path of the repository out of the build.
-func ignored(t *testing.T, name string) bool {
+func ignored(t *testing.T, name string) (out bool) {
 	t.Helper()
 	for line := range strings.Lines(read(t, ".dockerignore")) {
 		pattern := strings.TrimSpace(line)
 		if pattern == "" || strings.HasPrefix(pattern, "#") {
 			continue
 		}
+		pattern, back := strings.CutPrefix(pattern, "!") // what comes last counts
 		last, anywhere := strings.CutPrefix(pattern, "**/")
 		for part := name; part != "."; part = path.Dir(part) {
 			subject := part
@@ -76,11 +77,29 @@ func ignored(t *testing.T, name string) bool {
 				t.Fatalf(".dockerignore: %s: %v", pattern, err)
 			}
 			if matched {
-				return true
+				out = !back
 			}
 		}
 	}
-	return false
+	return out
+}
+
+// embedded returns the files that a Go file takes into the program.
+func embedded(t *testing.T, name string) (found []string) {
+	t.Helper()
+	for _, match := range regexp.MustCompile(`(?m)^//go:embed (.+)$`).FindAllStringSubmatch(read(t, name), -1) {
+		for pattern := range strings.FieldsSeq(match[1]) {
+			for _, file := range files(t) {
+				inside := path.Join(path.Dir(name), strings.TrimPrefix(pattern, "all:"))
+				if matched, err := path.Match(inside, file); err != nil {
+					t.Fatalf("%s: %s: %v", name, pattern, err)
+				} else if matched || strings.HasPrefix(file, inside+"/") {
+					found = append(found, file)
+				}
+			}
+		}
+	}
+	return found
 }
 
 // TestDockerfileCopies checks that every COPY finds what it names: in the repository, or in the stage before.
@@ -143,6 +162,14 @@ func TestDockerfileCopies(t *testing.T) {
 			strings.HasPrefix(name, "plugins/onnx/tokenizers/shim/")
 		if needed && !strings.Contains(name, "testdata/") && ignored(t, name) {
 			t.Errorf(".dockerignore leaves out %s, which the build needs", name)
+		}
+		if !strings.HasSuffix(name, ".go") || strings.HasSuffix(name, "_test.go") || ignored(t, name) {
+			continue
+		}
+		for _, file := range embedded(t, name) {
+			if ignored(t, file) {
+				t.Errorf(".dockerignore leaves out %s, which %s embeds", file, name)
+			}
 		}
 	}
 }
