@@ -103,12 +103,13 @@ func (w *Worker) Run(ctx, hard context.Context) error {
 	return g.Wait()
 }
 
-// Pauses of a loop: after an error of the database, and while a change is in the WAL but not visible yet.
+// Pauses of a loop: after an error of the database, while a change is in the WAL but not visible yet, and after a batch that was not full.
 const (
 	firstPause      = time.Millisecond
 	visibilityPause = 250 * time.Millisecond
 	errorPause      = time.Second
 	parkedPause     = 10 * time.Second // of tasks whose pipeline does not fit its table
+	longestRest     = 25 * time.Millisecond
 )
 
 func (w *Worker) loop(ctx, hard context.Context, who queue.Who) {
@@ -117,6 +118,7 @@ func (w *Worker) loop(ctx, hard context.Context, who queue.Who) {
 		if rest := w.o.Service.Rest(); rest > 0 && !sleep(ctx, rest) {
 			return
 		}
+		began := time.Now()
 		n, err := w.once(ctx, hard, who)
 		switch {
 		case err != nil && ctx.Err() != nil:
@@ -130,6 +132,10 @@ func (w *Worker) loop(ctx, hard context.Context, who queue.Who) {
 			continue
 		case n > 0:
 			failed, hidden = 100*time.Millisecond, firstPause
+			// Where nothing is left behind, the next batch may fill for as long as this one took: many small ones cost the server more.
+			if n < w.o.BatchRows && !sleep(ctx, min(time.Since(began), longestRest)) {
+				return
+			}
 			continue
 		}
 		if w.o.Queue.Waiting(w.o.Pipeline.ID, who) {
