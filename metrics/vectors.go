@@ -57,7 +57,7 @@ func newVectors(r *prometheus.Registry) vectors {
 		replayed:        f.counter("replication_replayed_transactions_total", "Transactions that came again after a restart; they are among those decoded.", "source"),
 		reconnects:      f.counter("replication_reconnects_total", "Times the stream was opened again after an interruption.", "source"),
 		tableChanges:    f.counter("replication_table_changes_total", "Times a table was found changed in a way the WAL does not tell, answered by comparing its rows.", "source"),
-		skipped:         f.counter("changes_skipped_total", "Row changes that made no task: own writes, and updates that changed nothing that is embedded.", "source", "reason"),
+		skipped:         f.counter("changes_skipped_total", "Row changes that made no task: own writes, updates that changed nothing that is embedded, and rows whose key is too long.", "source", "reason"),
 		made:            f.counter("tasks_enqueued_total", "Tasks made of changes.", "source"),
 		joined:          f.counter("tasks_deduplicated_total", "Changes that joined a task which was open already.", "source"),
 		bytes:           f.counter("replication_bytes_total", "Bytes of changes received.", "source"),

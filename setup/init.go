@@ -135,17 +135,18 @@ func sameServer(ctx context.Context, q querier, repl *pgconn.PgConn) error {
 
 // initializer is one run of Init.
 type initializer struct {
-	o      Options
-	log    *slog.Logger
-	repl   *pgconn.PgConn
-	system pglogrepl.IdentifySystemResult
-	report Report
-	server serverFacts
-	found  []*findings       // by spec
-	stored []*storedPipeline // by spec; nil: new
-	others []storedPipeline  // of the slot, without a spec
-	pub    *publication
-	slot   slotState
+	o           Options
+	log         *slog.Logger
+	repl        *pgconn.PgConn
+	system      pglogrepl.IdentifySystemResult
+	report      Report
+	server      serverFacts
+	found       []*findings       // by spec
+	stored      []*storedPipeline // by spec; nil: new
+	others      []storedPipeline  // of the slot, without a spec
+	unpublished []publishedAs     // their tables, when the publication is not there
+	pub         *publication
+	slot        slotState
 }
 
 // serverFacts is what the server says of itself and of the role.

@@ -168,3 +168,25 @@ func TestRepublish_MakesAMissingPublicationAgain(t *testing.T) {
 		t.Errorf("got %v, %v", got, err)
 	}
 }
+
+func TestInit_MakesAMissingPublicationAgainForAllPipelines(t *testing.T) {
+	t.Parallel()
+	b := newBase(t, plainDocs, "CREATE TABLE other (id int PRIMARY KEY, title text, body text)")
+	other := docs()
+	other.Name, other.Table = "other", "other"
+	o := b.options(b.SlotName(), docs(), other)
+	b.init(o)
+	for _, specs := range [][]pipeline.Spec{nil, {docs()}} { // what is configured now
+		b.MustExec("DROP PUBLICATION embedsidecar")
+		b.init(b.options(o.Slot, specs...))
+		got, err := setup.Load(t.Context(), b.pool, o.Slot)
+		if err != nil || len(got) != 2 || got[0].Status != pipeline.Active || got[1].Status != pipeline.Active {
+			t.Errorf("with %d pipelines configured: %v, %v", len(specs), got, err)
+		}
+	}
+	// Without a table there is nothing to publish, and nothing to stream.
+	b.MustExec("DROP PUBLICATION embedsidecar; DROP TABLE docs; DROP TABLE other")
+	if r := b.init(b.options(o.Slot)); len(r.Steps) != 0 {
+		t.Errorf("made %q", whats(r))
+	}
+}

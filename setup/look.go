@@ -56,6 +56,13 @@ func (in *initializer) look(ctx context.Context, tx pgx.Tx) error {
 			in.report.Others = append(in.report.Others, s.Name)
 		}
 	}
+	if in.pub == nil { // it was theirs, too
+		unpublished, err := sources(ctx, tx, in.others)
+		if err != nil {
+			return err
+		}
+		in.unpublished = unpublished
+	}
 	return errors.Join(mistakes...)
 }
 

@@ -39,7 +39,8 @@ func (in *initializer) makePlan() ([]action, error) {
 			plan = append(plan, a)
 		}
 	}
-	published, err := publish(in.o.Publication, in.pub, in.wanted(), in.server.MayCreate, in.grantCreate())
+	want := in.wanted()
+	published, err := publish(in.o.Publication, in.pub, want, in.server.MayCreate, in.grantCreate())
 	if err != nil {
 		return nil, err
 	}
@@ -54,7 +55,7 @@ func (in *initializer) makePlan() ([]action, error) {
 	if err != nil {
 		return nil, err
 	}
-	if len(in.found) == 0 && !in.slot.Checkpoint {
+	if len(in.found) == 0 && !in.slot.Checkpoint || len(want) == 0 && in.pub == nil {
 		return plan, nil // nothing to stream yet: a slot would only keep WAL
 	}
 	if reason != "" {
@@ -96,6 +97,11 @@ func (in *initializer) wanted() []publishedAs {
 			continue
 		}
 		want = append(want, publishedAs{table: f.table, columns: in.columnList(f.table)})
+	}
+	for _, p := range in.unpublished {
+		if !slices.ContainsFunc(want, func(w publishedAs) bool { return w.table.OID == p.table.OID }) {
+			want = append(want, p)
+		}
 	}
 	return want
 }

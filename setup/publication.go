@@ -175,6 +175,25 @@ func publish(name string, now *publication, want []publishedAs, mayCreate bool, 
 	return steps, nil
 }
 
+// sources returns the tables of stored pipelines as they are published, each once; those that are gone are left out.
+func sources(ctx context.Context, q querier, stored []storedPipeline) ([]publishedAs, error) {
+	var all []publishedAs
+	for _, s := range stored {
+		if slices.ContainsFunc(all, func(w publishedAs) bool { return w.table.OID == s.TableOID }) {
+			continue
+		}
+		t, err := tableByOID(ctx, q, s.TableOID)
+		if _, ok := errors.AsType[*MissingError](err); ok {
+			continue
+		}
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, publishedAs{table: t})
+	}
+	return all, nil
+}
+
 // Republish makes a missing publication of a slot again, for a role that may. Changes made while it was missing are lost to the
 // slot: the caller must make the slot anew and compare every row.
 func Republish(ctx context.Context, db DB, slot string) error {
@@ -197,19 +216,9 @@ func Republish(ctx context.Context, db DB, slot string) error {
 	if err != nil {
 		return err
 	}
-	var want []publishedAs
-	for _, s := range stored {
-		if slices.ContainsFunc(want, func(w publishedAs) bool { return w.table.OID == s.TableOID }) {
-			continue
-		}
-		t, err := tableByOID(ctx, tx, s.TableOID)
-		if _, ok := errors.AsType[*MissingError](err); ok {
-			continue
-		}
-		if err != nil {
-			return err
-		}
-		want = append(want, publishedAs{table: t})
+	want, err := sources(ctx, tx, stored)
+	if err != nil {
+		return err
 	}
 	steps, err := publish(name, nil, want, true, "")
 	if err != nil {

@@ -5,12 +5,14 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/embedsidecar/embedsidecar/config"
 	"github.com/embedsidecar/embedsidecar/pipeline"
+	"github.com/embedsidecar/embedsidecar/report"
 	"github.com/embedsidecar/embedsidecar/setup"
 )
 
@@ -47,6 +49,20 @@ func (e *environment) named(ctx context.Context, pool *pgxpool.Pool, names []str
 		found = append(found, all[at])
 	}
 	return found, nil
+}
+
+// otherSlots tells how to name a slot that is set up.
+func otherSlots(ctx context.Context, pool *pgxpool.Pool) string {
+	const hint = "name the slot of the pipelines that are set up: --slot NAME, or EMBEDSIDECAR_SLOT"
+	slots, err := report.Slots(ctx, pool)
+	if err != nil || len(slots) == 0 { // not set up: there is none to name
+		return hint
+	}
+	names := make([]string, len(slots))
+	for i, s := range slots {
+		names[i] = s.Name
+	}
+	return hint + "; there are: " + strings.Join(names, ", ")
 }
 
 // everything returns the pipelines of all slots.

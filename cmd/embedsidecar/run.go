@@ -152,7 +152,7 @@ func (c *runCommand) prepare(ctx context.Context, env *environment, pool, direct
 	if len(specs) == 0 && len(ours) == 0 {
 		return fail(exitUsage, fmt.Errorf("there are no pipelines: none is configured, and none is set up for slot %q", env.config.Slot.Name),
 			"name one: --table public.docs --columns title,body --into embedding",
-			"or several in a file: --config FILE", "or the slot of those that are set up: --slot NAME")
+			"or several in a file: --config FILE", "or "+otherSlots(ctx, pool))
 	}
 	if c.noInit {
 		if err != nil {

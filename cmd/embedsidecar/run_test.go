@@ -258,7 +258,7 @@ func TestRun_ExitStatuses(t *testing.T) {
 	_, stderr = s.run(exitUsage, "search", "public.doc", "x")
 	s.has(stderr, "did you mean public.docs?")
 	_, stderr = s.run(exitNotSetUp, "wait", "--caught-up", "--slot", "other")
-	s.has(stderr, `"other"`)
+	s.has(stderr, `slot "other" is not set up`, "there are: "+s.slot)
 	_, stderr = s.run(exitNotSetUp, "run", "--no-init", "--pipeline", "docs: body -> other")
 	s.has(stderr, "public.docs:other")
 

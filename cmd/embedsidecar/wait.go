@@ -63,7 +63,7 @@ func (c *waitCommand) wait(ctx context.Context, env *environment) error {
 	stop()
 	switch {
 	case errors.Is(err, report.ErrNoSlot):
-		return fail(exitNotSetUp, fmt.Errorf("slot %q has no LSN checkpoint in this database", env.config.Slot.Name), "run embedsidecar init first", "or name the slot: --slot NAME")
+		return fail(exitNotSetUp, fmt.Errorf("slot %q is not set up in this database", env.config.Slot.Name), otherSlots(ctx, pool), "or set it up: embedsidecar init")
 	case err != nil && errors.Is(context.Cause(ctx), errTimedOut):
 		err = tooLate(ctx, env, pool, lsn, state)
 	case err == nil:
