@@ -72,6 +72,8 @@ func (l *logged) String() string {
 	return l.buf.String()
 }
 
+func (l *logged) logger() *slog.Logger { return slog.New(slog.NewTextHandler(l, nil)) }
+
 // secure is a server over TLS.
 type secure struct {
 	*server
@@ -87,7 +89,7 @@ func startTLS(t *testing.T, cert, key []byte) *secure {
 	write(t, s.cert, string(cert))
 	write(t, s.key, string(key))
 	s.server = start(t, func(o *serve.Options) {
-		o.Cert, o.Key, o.Log = s.cert, s.key, slog.New(slog.NewTextHandler(&s.log, nil))
+		o.Cert, o.Key, o.Log = s.cert, s.key, s.log.logger()
 	})
 	return s
 }

@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -17,7 +18,8 @@ import (
 
 // Tokens are who may ask. They come from a file with a line NAME:ROLE:HASH for each, where HASH is the SHA-256 of the token in
 // hexadecimal and ROLE is viewer, operator or admin, all of which may query; empty lines and those that begin with # do not count. The
-// file is read again when it changes; one that is wrong then leaves those before in force.
+// file is read again when it changes; one that is wrong or empty then leaves those before in force, and one that holds nothing but comments
+// leaves nobody.
 type Tokens struct {
 	path string
 	log  *slog.Logger
@@ -31,6 +33,7 @@ type Tokens struct {
 
 type token struct {
 	name string
+	role string
 	hash [sha256.Size]byte
 }
 
@@ -53,7 +56,8 @@ func (t *Tokens) loadLocked() error {
 	if err != nil {
 		return fmt.Errorf("read tokens: %w", err)
 	}
-	if t.list != nil && now == t.stamp {
+	again := t.list != nil
+	if again && now == t.stamp {
 		return nil
 	}
 	t.stamp = now
@@ -65,12 +69,19 @@ func (t *Tokens) loadLocked() error {
 		return fmt.Errorf("read tokens: %w", err)
 	}
 	list, err := parseTokens(data)
+	if errors.Is(err, errNobody) && again && len(data) > 0 {
+		if list, err = []token{}, nil; t.log != nil {
+			t.log.Warn("no token is left: nobody may query", "file", t.path)
+		}
+	}
 	if err != nil {
 		return fmt.Errorf("read tokens: %s: %w", t.path, err)
 	}
 	t.list = list
 	return nil
 }
+
+var errNobody = errors.New("it holds no token: nobody could ask; embedsidecar token create makes one")
 
 func parseTokens(data []byte) ([]token, error) {
 	var list []token
@@ -85,22 +96,20 @@ func parseTokens(data []byte) ([]token, error) {
 		if len(parts) != 3 || parts[0] == "" {
 			return nil, fmt.Errorf("line %d: expected NAME:ROLE:HASH", n)
 		}
-		switch parts[1] {
-		case "viewer", "operator", "admin":
-		default:
+		if !slices.Contains(Roles, parts[1]) {
 			return nil, fmt.Errorf("line %d: a role is viewer, operator or admin", n)
 		}
 		sum, err := hex.DecodeString(parts[2])
 		if err != nil || len(sum) != sha256.Size {
 			return nil, fmt.Errorf("line %d: the hash is not 64 hexadecimal digits: it is the SHA-256 of the token, as printf %%s TOKEN | sha256sum prints it", n)
 		}
-		list = append(list, token{name: parts[0], hash: [sha256.Size]byte(sum)})
+		list = append(list, token{name: parts[0], role: parts[1], hash: [sha256.Size]byte(sum)})
 	}
 	switch err := lines.Err(); {
 	case err != nil:
 		return nil, err
 	case len(list) == 0:
-		return nil, errors.New("it holds no token: nobody could ask")
+		return nil, errNobody
 	case len(list) > maxTokens:
 		return nil, fmt.Errorf("%d tokens are too many, %d are possible", len(list), maxTokens)
 	}

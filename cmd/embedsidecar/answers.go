@@ -59,7 +59,7 @@ func (a *answers) listen(ctx context.Context, address string, observe func(handl
 		}
 	case !q.NoAuth:
 		return nil, fail(exitUsage, fmt.Errorf("nobody may query on %s: neither tokens nor --no-auth are given", address),
-			"name a file with a line NAME:ROLE:SHA256 of the token for each who may: --tokens-file FILE",
+			"make a token for each who may: embedsidecar token create NAME --tokens-file FILE, and give the file here",
 			"or let everybody on this machine: --no-auth, with a loopback address")
 	}
 	server, err := serve.Listen(ctx, o)

@@ -45,6 +45,6 @@ func commands() []*command {
 		newPause(), newResume(), newRetry(),
 		newSearch(), newSimilar(), newEmbed(),
 	}, pluginCommands(), modelCommands(), []*command{
-		newRoles(), newVersion(),
+		newTokenCreate(), newTokenList(), newTokenRevoke(), newRoles(), newVersion(),
 	})
 }

@@ -1,0 +1,62 @@
+package main
+
+import (
+	"net/http"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/embedsidecar/embedsidecar/serve"
+)
+
+func TestToken_LetsSomebodyInAndOut(t *testing.T) {
+	t.Parallel()
+	s := newStage(t, 0)
+	_, stderr := s.run(2, "token", "create", "app")
+	s.has(stderr, "--tokens-file")
+	file := filepath.Join(t.TempDir(), "tokens")
+	s.set("EMBEDSIDECAR_TOKENS_FILE=" + file)
+	_, stderr = s.run(2, "token", "list")
+	s.has(stderr, "token create")
+	secret, stderr := s.run(0, "token", "create", "app")
+	secret = strings.TrimSuffix(secret, "\n")
+	s.has(stderr, `token "app" with role viewer is in `+file)
+	if strings.ContainsAny(secret, " \n") || !strings.HasPrefix(secret, serve.TokenPrefix) {
+		t.Errorf("%q is not a token alone", secret)
+	}
+	_, stderr = s.run(8, "token", "create", "app")
+	s.has(stderr, "token revoke")
+	stdout, _ := s.run(0, "token", "create", "second", "--role", "admin", "-o", "json")
+	made := decoded[struct{ Name, Role, ID, Token string }](t, stdout)
+	if made.Name != "second" || made.Role != "admin" || made.ID == "" || made.Token == secret {
+		t.Errorf("%+v", made)
+	}
+	stdout, _ = s.run(0, "token", "list")
+	s.has(stdout, "NAME", "app", "viewer", "second", "admin", made.ID)
+	if strings.Contains(stdout, secret) {
+		t.Errorf("a token shows: %s", stdout)
+	}
+
+	d := s.background("serve", "--log-format", "json", "--http", "127.0.0.1:0")
+	address := d.logged("queries are answered", "address")
+	for token, want := range map[string]int{secret: http.StatusOK, made.Token: http.StatusOK, "": http.StatusUnauthorized} {
+		r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+address+"/v1/models", nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.Header.Set("Authorization", "Bearer "+token)
+		response, err := http.DefaultClient.Do(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _ = response.Body.Close(); response.StatusCode != want {
+			t.Errorf("%s, want %d", response.Status, want)
+		}
+	}
+	_, stderr = s.run(0, "token", "revoke", "app")
+	s.has(stderr, "1 token revoked")
+	_, stderr = s.run(9, "token", "revoke", "app")
+	s.has(stderr, `no token "app"`)
+	_, stderr = s.run(2, "token", "create", "a:b")
+	s.has(stderr, "no colon")
+}

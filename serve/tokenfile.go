@@ -1,0 +1,176 @@
+package serve
+
+import (
+	"bytes"
+	"crypto/rand"
+	"crypto/sha256"
+	"encoding/base64"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+)
+
+// Roles are what a token may do, least first. All of them may query.
+var Roles = []string{"viewer", "operator", "admin"}
+
+// Token is a line of a file of tokens. The token itself is nowhere.
+type Token struct {
+	Name string `json:"name"`
+	Role string `json:"role"`
+	ID   string `json:"id"` // the first digits of its SHA-256: what tells two of one name apart
+}
+
+// ErrTokenName means that a name is taken.
+var ErrTokenName = errors.New("there is a token of that name")
+
+// TokenPrefix begins every token that CreateToken makes, so that those who look for secrets in the wrong places find it.
+const TokenPrefix = "embedsidecar_"
+
+// CreateToken makes a token of 256 random bits, writes its hash into a file, which it makes for its owner alone if it is not there, and
+// returns it: nobody can read it anywhere again. A name that is in the file already is refused with ErrTokenName.
+func CreateToken(path, name, role string) (secret string, about Token, err error) {
+	const longest = 100
+	if name == "" || len(name) > longest || strings.HasPrefix(name, "#") || strings.ContainsFunc(name, func(r rune) bool { return r <= ' ' || r == ':' || r == 0x7f || r == '\uFFFD' }) {
+		return "", about, fmt.Errorf("create token: a name has up to %d characters, no spaces and no colon, and does not begin with #", longest)
+	}
+	if !slices.Contains(Roles, role) {
+		return "", about, fmt.Errorf("create token: a role is viewer, operator or admin, not %q", role)
+	}
+	random := make([]byte, 32)
+	_, _ = rand.Read(random) // never fails
+	secret = TokenPrefix + base64.RawURLEncoding.EncodeToString(random)
+	sum := sha256.Sum256([]byte(secret))
+	err = editTokens(path, true, func(old []byte) ([]byte, error) {
+		list, err := parseTokens(old)
+		if err != nil && !errors.Is(err, errNobody) {
+			return nil, err
+		}
+		if slices.ContainsFunc(list, func(t token) bool { return t.name == name }) {
+			return nil, ErrTokenName
+		}
+		if len(list) >= maxTokens {
+			return nil, fmt.Errorf("%d tokens are as many as possible", maxTokens)
+		}
+		if len(old) > 0 && !bytes.HasSuffix(old, []byte("\n")) {
+			old = append(old, '\n')
+		}
+		return fmt.Appendf(old, "%s:%s:%x\n", name, role, sum), nil
+	})
+	if err != nil {
+		return "", about, fmt.Errorf("create token: %w", err)
+	}
+	return secret, Token{Name: name, Role: role, ID: idOf(sum)}, nil
+}
+
+// ListTokens returns the tokens of a file, in its order.
+func ListTokens(path string) ([]Token, error) {
+	data, err := os.ReadFile(path)
+	if err != nil {
+		return nil, fmt.Errorf("list tokens: %w", err)
+	}
+	list, err := parseTokens(data)
+	if err != nil && !errors.Is(err, errNobody) {
+		return nil, fmt.Errorf("list tokens: %s: %w", path, err)
+	}
+	tokens := make([]Token, len(list))
+	for i, t := range list {
+		tokens[i] = Token{Name: t.name, Role: t.role, ID: idOf(t.hash)}
+	}
+	return tokens, nil
+}
+
+// RevokeTokens takes the tokens of a name out of a file and returns how many these were. Comments stay.
+func RevokeTokens(path, name string) (revoked int, err error) {
+	err = editTokens(path, false, func(old []byte) ([]byte, error) {
+		if _, err := parseTokens(old); err != nil && !errors.Is(err, errNobody) {
+			return nil, err
+		}
+		var kept []byte
+		for line := range bytes.Lines(old) {
+			if owner, _, ok := bytes.Cut(bytes.TrimSpace(line), []byte(":")); ok && string(owner) == name {
+				revoked++
+				continue
+			}
+			kept = append(kept, line...)
+		}
+		if revoked == 0 {
+			return nil, nil
+		}
+		if len(kept) == 0 { // a file without a word could be one that is just being written
+			kept = []byte("# no tokens: nobody may query\n")
+		}
+		return kept, nil
+	})
+	if err != nil {
+		return 0, fmt.Errorf("revoke tokens: %w", err)
+	}
+	return revoked, nil
+}
+
+func idOf(sum [sha256.Size]byte) string { return hex.EncodeToString(sum[:6]) }
+
+// editTokens puts another content in a file's place at once: who reads it meanwhile gets the one or the other. The file keeps its owner
+// and its rights. An edit to nil changes nothing.
+func editTokens(path string, create bool, edit func(old []byte) ([]byte, error)) (err error) {
+	if target, failed := filepath.EvalSymlinks(path); failed == nil {
+		path = target
+	}
+	next, err := os.OpenFile(path+".new", os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+	if errors.Is(err, fs.ErrExist) {
+		return fmt.Errorf("somebody else is changing %s, or was cut off while at it: if nobody is, remove %s.new", path, path)
+	}
+	if err != nil {
+		return err
+	}
+	done := false
+	defer func() {
+		if !done {
+			err = errors.Join(err, next.Close(), os.Remove(next.Name()))
+		}
+	}()
+	old, err := os.ReadFile(path)
+	if err != nil && (!create || !errors.Is(err, fs.ErrNotExist)) {
+		return err
+	}
+	if err == nil {
+		if err := likeFile(next, path); err != nil {
+			return err
+		}
+	}
+	content, err := edit(old)
+	if err != nil || content == nil {
+		return err
+	}
+	if _, err := next.Write(content); err != nil {
+		return err
+	}
+	if err := next.Sync(); err != nil {
+		return err
+	}
+	if err := os.Rename(next.Name(), path); err != nil {
+		return err
+	}
+	done = true
+	return next.Close()
+}
+
+// likeFile gives a file the rights of another and, where there are owners, its owner: the program that reads it may be somebody else's.
+func likeFile(f *os.File, path string) error {
+	info, err := os.Stat(path)
+	if err != nil {
+		return err
+	}
+	if err := f.Chmod(info.Mode().Perm()); err != nil {
+		return err
+	}
+	if was, ok := info.Sys().(*syscall.Stat_t); ok {
+		return f.Chown(int(was.Uid), int(was.Gid))
+	}
+	return nil
+}

@@ -1,0 +1,201 @@
+package serve_test
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/embedsidecar/embedsidecar/serve"
+	"github.com/embedsidecar/embedsidecar/testenv"
+)
+
+func TestTokenFile_FromTheFirstTokenToNone(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "tokens")
+	first, about, err := serve.CreateToken(path, "app", "viewer")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if info, err := os.Stat(path); err != nil || info.Mode().Perm() != 0o600 {
+		t.Errorf("the new file: %v, %v", info.Mode(), err)
+	}
+	content, err := os.ReadFile(path)
+	if err != nil || strings.Contains(string(content), first) || string(content) != strings.Replace(line("app", first), ":viewer:", ":"+about.Role+":", 1) {
+		t.Errorf("%q, %v", content, err)
+	}
+	var log logged
+	tokens, err := serve.ReadTokens(path, log.logger())
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := start(t, func(o *serve.Options) { o.Tokens = tokens })
+	asks := func(secret string) int {
+		t.Helper()
+		return s.do("GET", "/v1/models", "", "Authorization", "Bearer "+secret).status
+	}
+	becomes := func(secret string, want int) {
+		t.Helper()
+		testenv.Eventually(t, time.Minute, func() (bool, string) {
+			got := asks(secret)
+			return got == want, fmt.Sprintf("%d, want %d; %s", got, want, log.String())
+		})
+	}
+	if got := asks(first); got != 200 {
+		t.Errorf("the first token: %d", got)
+	}
+
+	// Everything that was in the file stays, and so do the rights that somebody gave it.
+	if err := os.Chmod(path, 0o640); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(path, append([]byte("# who may ask\n\n"), content[:len(content)-1]...), 0o600); err != nil { // no end of line
+		t.Fatal(err)
+	}
+	link := filepath.Join(t.TempDir(), "link")
+	if err := os.Symlink(path, link); err != nil {
+		t.Fatal(err)
+	}
+	second, _, err := serve.CreateToken(link, "other", "admin")
+	if err != nil || second == first || len(second) < len(serve.TokenPrefix)+43 {
+		t.Fatalf("%d characters, %v", len(second), err)
+	}
+	info, err := os.Lstat(path)
+	if err != nil || info.Mode() != 0o640 {
+		t.Errorf("after another token: %v, %v", info.Mode(), err)
+	}
+	if now, err := os.Lstat(link); err != nil || now.Mode()&fs.ModeSymlink == 0 {
+		t.Errorf("the link is none any more: %v, %v", now.Mode(), err)
+	}
+	if now, err := os.ReadFile(path); err != nil || !strings.HasPrefix(string(now), "# who may ask\n\n"+string(content)) {
+		t.Errorf("%q, %v", now, err)
+	}
+	becomes(second, 200)
+	if _, _, err := serve.CreateToken(path, "app", "viewer"); !errors.Is(err, serve.ErrTokenName) {
+		t.Errorf("a name that is taken: %v", err)
+	}
+	list, err := serve.ListTokens(path)
+	if err != nil || len(list) != 2 || list[0] != about || list[1].Name != "other" || list[1].Role != "admin" {
+		t.Errorf("%+v, %v", list, err)
+	}
+
+	if n, err := serve.RevokeTokens(path, "app"); n != 1 || err != nil {
+		t.Errorf("%d revoked, %v", n, err)
+	}
+	becomes(first, 401)
+	if got := asks(second); got != 200 {
+		t.Errorf("the token that stays: %d", got)
+	}
+	if n, err := serve.RevokeTokens(path, "app"); n != 0 || err != nil {
+		t.Errorf("again: %d revoked, %v", n, err)
+	}
+	// The last one, too.
+	if n, err := serve.RevokeTokens(path, "other"); n != 1 || err != nil {
+		t.Errorf("%d revoked, %v", n, err)
+	}
+	becomes(second, 401)
+	if !strings.Contains(log.String(), "nobody may query") {
+		t.Errorf("the log does not tell: %s", log.String())
+	}
+	if _, err := serve.ReadTokens(path, nil); err == nil || !strings.Contains(err.Error(), "token create") {
+		t.Errorf("a start without a token: %v", err)
+	}
+	third, _, err := serve.CreateToken(path, "app", "operator")
+	if err != nil {
+		t.Fatal(err)
+	}
+	becomes(third, 200)
+	if left, err := filepath.Glob(path + ".*"); err != nil || len(left) != 0 {
+		t.Errorf("left over: %q, %v", left, err)
+	}
+}
+
+func TestTokenFile_RevokingTheOnlyLineLeavesNobody(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "tokens")
+	secret, _, err := serve.CreateToken(path, "app", "viewer")
+	if err != nil {
+		t.Fatal(err)
+	}
+	tokens, err := serve.ReadTokens(path, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := serve.RevokeTokens(path, "app"); err != nil {
+		t.Fatal(err)
+	}
+	testenv.Eventually(t, time.Minute, func() (bool, string) {
+		_, known := tokens.Who(secret)
+		return !known, "the only token is still in force"
+	})
+}
+
+func TestTokenFile_WhatIsRefused(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	path := filepath.Join(dir, "tokens")
+	for _, name := range []string{"", "a b", "a:b", "#a", "a\nb", "a\x00", strings.Repeat("x", 101), "\xff"} {
+		if _, _, err := serve.CreateToken(path, name, "viewer"); err == nil {
+			t.Errorf("the name %q was taken", name)
+		}
+	}
+	if _, _, err := serve.CreateToken(path, "app", "king"); err == nil {
+		t.Error("the role king was taken")
+	}
+	if _, _, err := serve.CreateToken(filepath.Join(dir, "none", "tokens"), "app", "viewer"); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("a folder that is not there: %v", err)
+	}
+	for what, err := range map[string]error{"list": second(serve.ListTokens(path)), "revoke": second(serve.RevokeTokens(path, "app"))} {
+		if !errors.Is(err, fs.ErrNotExist) {
+			t.Errorf("%s without a file: %v", what, err)
+		}
+	}
+	// A file that is not of this form stays as it is: it may be something else altogether.
+	const foreign = "root:x:0:0:root:/root:/bin/sh\n"
+	write(t, path, foreign)
+	if _, _, err := serve.CreateToken(path, "app", "viewer"); err == nil {
+		t.Error("a token was written into a file of another kind")
+	}
+	if _, err := serve.RevokeTokens(path, "root"); err == nil {
+		t.Error("a line was taken out of a file of another kind")
+	}
+	if now, err := os.ReadFile(path); err != nil || string(now) != foreign {
+		t.Errorf("%q, %v", now, err)
+	}
+	write(t, path, line("app", "x"))
+	if err := os.WriteFile(path+".new", nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, _, err := serve.CreateToken(path, "other", "viewer"); err == nil || !strings.Contains(err.Error(), "tokens.new") {
+		t.Errorf("while somebody else is at it: %v", err)
+	}
+}
+
+func second[T any](_ T, err error) error { return err }
+
+// Many at a time lose no token: each is in the file, or was told that somebody else was at it.
+func TestTokenFile_ManyAtATime(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "tokens")
+	var all sync.WaitGroup
+	var made atomic.Int64
+	for i := range 20 {
+		all.Go(func() {
+			if _, _, err := serve.CreateToken(path, fmt.Sprint("app", i), "viewer"); err == nil {
+				made.Add(1)
+			} else if !strings.Contains(err.Error(), "somebody else") {
+				t.Error(err)
+			}
+		})
+	}
+	all.Wait()
+	if list, err := serve.ListTokens(path); err != nil || int64(len(list)) != made.Load() || len(list) == 0 {
+		t.Errorf("%d tokens, %d made, %v", len(list), made.Load(), err)
+	}
+}
