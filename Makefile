@@ -174,7 +174,7 @@ bench-smoke: build runtime model ## measure the main figures in under three minu
 	@CGO_ENABLED=1 $(GO) build -trimpath -ldflags '$(LDFLAGS)' -o bin/bench-bare ./bench/bare
 	@bin/bench --smoke $(BENCH_FLAGS)
 
-bench-isolation: ## measure a pipeline beside others whose plugins misbehave, against sound ones; five minutes
+bench-isolation: ## measure a pipeline beside others whose plugins misbehave, against sound ones; seven minutes
 	@$(MAKE) --no-print-directory bench-smoke BENCH_FLAGS='--only isolation $(BENCH_FLAGS)'
 
 bench-scaling: ## measure how the remote embedder shares work out to 1, 2 and 4 stub replicas; SCALING_FLAGS=--help lists more

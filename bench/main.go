@@ -27,8 +27,10 @@ type options struct {
 	json    string
 	major   int
 	only    []string
-	bin     string // folder with embedsidecar, bench-bare and plugins/
-	texts   string // CSV
+	named   []string // neighbours of the part isolation; none: all
+	again   int      // rounds; 0: as many as usual
+	bin     string   // folder with embedsidecar, bench-bare and plugins/
+	texts   string   // CSV
 	profile string
 	keep    bool
 	server  map[string]string // settings of the server
@@ -95,8 +97,8 @@ func run(args []string, stdout, stderr io.Writer) int {
 
 func parse(args []string, stderr io.Writer) (options, error) {
 	var (
-		o    options
-		only string
+		o                options
+		only, neighbours string
 	)
 	program, err := os.Executable()
 	if err != nil {
@@ -116,6 +118,8 @@ func parse(args []string, stderr io.Writer) (options, error) {
 	flags.StringVar(&o.json, "json", "", "write the figures to this file, too")
 	flags.IntVar(&o.major, "pg", 0, "major version of PostgreSQL (default: the newest that tools/postgres.sh has fetched)")
 	flags.StringVar(&only, "only", strings.Join(usual, ","), "what to measure: "+strings.Join(names, ", "))
+	flags.StringVar(&neighbours, "neighbours", "", "which neighbours of the part isolation, as its table names them, with commas between (default: all)")
+	flags.IntVar(&o.again, "rounds", 0, "how often everything that is a ratio is measured (default: 3 with --smoke, else 5)")
 	flags.StringVar(&o.bin, "bin", bin, "folder with embedsidecar, bench-bare and plugins/")
 	flags.StringVar(&o.texts, "texts", filepath.Join(filepath.Dir(bin), "examples", "debian-packages.csv"), "CSV with texts in its last column")
 	flags.StringVar(&o.profile, "profile", "", "write a CPU profile of the sidecar to this file: it then runs inside of bench, in the part rows")
@@ -141,6 +145,18 @@ func parse(args []string, stderr io.Writer) (options, error) {
 			return o, fmt.Errorf("--only: there is no %q, only %s", name, strings.Join(names, ", "))
 		}
 		o.only = append(o.only, name)
+	}
+	for name := range strings.SplitSeq(neighbours, ",") {
+		if name = strings.TrimSpace(name); name == "" {
+			continue
+		}
+		if known := neighbourNames(); !slices.Contains(known, name) {
+			return o, fmt.Errorf("--neighbours: there is no %q, only %s", name, strings.Join(known, ", "))
+		}
+		o.named = append(o.named, name)
+	}
+	if o.again < 0 || o.again > 100 {
+		return o, fmt.Errorf("--rounds: expected 1 to 100, not %d", o.again)
 	}
 	if o.profile != "" {
 		o.only = []string{"rows"}

@@ -49,6 +49,9 @@ func newPlace(ctx context.Context, o options, out io.Writer) (_ *place, err erro
 	if o.smoke {
 		p.sizes = short
 	}
+	if o.again > 0 {
+		p.rounds = o.again
+	}
 	if p.summary, err = readTexts(o.texts); err != nil {
 		return nil, err
 	}

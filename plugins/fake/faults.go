@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"syscall"
 	"time"
 
@@ -47,6 +48,7 @@ import (
 //	leak=64MiB/call      each call keeps so much memory
 //	swell-on=TOKEN       a text that contains TOKEN takes memory, 64 MiB at a time, for as long as the host lets it
 //	flood=N/call         each call writes N lines to standard error
+//	burn                 keeps all CPUs busy from its first call on
 //	fork                 starts two processes before the handshake that never end, one of them in a session of its own; their
 //	                     numbers are in the file that EMBEDSIDECAR_PLUGIN_FORKS names
 //	exit-at-start        ends before the handshake, with status 3
@@ -67,7 +69,7 @@ type faults struct {
 	refuse, tooLong, invalid, retry, swell string
 	wrongCount, wrongDims, garbage, huge, unavailable, permute  uint64
 	leak, flood                                                 int
-	fork, otherVectors                                          bool
+	fork, burn, otherVectors                                    bool
 	exitAtStart, crashAtStart, hangAtStart, garbageAtStart      bool
 	newFingerprint, describeFails, describeExits, describeHangs bool
 	noTokens                                                    bool
@@ -94,7 +96,7 @@ func parseFaults(list string) (faults, error) {
 		"garbage-at-start": &f.garbageAtStart, "new-fingerprint": &f.newFingerprint,
 		"describe-fails": &f.describeFails, "describe-exits": &f.describeExits, "describe-hangs": &f.describeHangs,
 		"no-tokens": &f.noTokens,
-		"fork":      &f.fork, "other-vectors": &f.otherVectors,
+		"fork":      &f.fork, "burn": &f.burn, "other-vectors": &f.otherVectors,
 	}
 	seen := map[string]bool{}
 	for item := range strings.SplitSeq(list, ";") {
@@ -264,6 +266,9 @@ func (f *faults) beforeCall(ctx context.Context, texts []string) error {
 	for i := range f.flood {
 		fmt.Fprintln(os.Stderr, "told to say much, line", i+1)
 	}
+	if f.burn {
+		burning.Do(burn)
+	}
 	cost := f.perCall + time.Duration(len(texts))*f.perText
 	if cost == 0 {
 		return nil
@@ -275,6 +280,21 @@ func (f *faults) beforeCall(ctx context.Context, texts []string) error {
 		return nil
 	case <-ctx.Done():
 		return ctx.Err()
+	}
+}
+
+var burning sync.Once
+
+// burn has threads that never rest, one for each CPU.
+func burn() {
+	for range runtime.NumCPU() {
+		go func() {
+			for n := uint64(1); ; n = n*6364136223846793005 + 1 { //nolint:revive // to no end
+				if n == 0 {
+					runtime.Gosched()
+				}
+			}
+		}()
 	}
 }
 

@@ -9,7 +9,8 @@ import (
 // memoryInterval is how often a process with a memory limit is measured.
 const memoryInterval = time.Second
 
-// guard measures a process that has a memory limit and asks it the canary texts now and then, until it has ended.
+// guard measures a process that has a memory limit, looks whether it keeps quiet when it has nothing to do, and asks it the canary
+// texts now and then, until it has ended.
 func (i *instance) guard(ctx context.Context) {
 	var measure, sing <-chan time.Time
 	if i.seat.opts.MemoryLimit > 0 {
@@ -22,14 +23,21 @@ func (i *instance) guard(ctx context.Context) {
 		defer t.Stop()
 		sing = t.C
 	}
+	idle := time.NewTicker(i.seat.opts.idleInterval())
+	defer idle.Stop()
 	answered := i.answered.Load()
 	over := false
+	var doing idler
 	for {
 		select {
 		case <-i.process.exited:
 			return
 		case <-measure:
 			over = i.weigh(ctx, over)
+		case <-idle.C:
+			if !i.watchIdle(&doing) {
+				idle.Stop()
+			}
 		case <-sing:
 			if now := i.answered.Load(); now != answered {
 				answered = now
@@ -41,6 +49,9 @@ func (i *instance) guard(ctx context.Context) {
 
 // memoryInterval is how often to measure.
 func (o Options) memoryInterval() time.Duration { return min(memoryInterval, 5*o.RestartDelay) }
+
+// idleInterval is how often to look at a process that should have nothing to do.
+func (o Options) idleInterval() time.Duration { return min(idleInterval, 50*o.RestartDelay) }
 
 // weigh measures a process. One above its limit is replaced, so that no call fails, and killed when it goes on to grow by a
 // quarter. over says that it is being replaced.

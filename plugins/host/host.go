@@ -151,6 +151,7 @@ func (h *Host) acquire(ctx context.Context) (p permit, err error) {
 		}
 		if inst != nil {
 			inst.calls++
+			inst.begun++
 			return permit{inst: inst, probe: probe}, nil
 		}
 		if h.closed {

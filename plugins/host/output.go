@@ -22,7 +22,7 @@ type output struct {
 	now func() time.Time
 
 	mu      sync.Mutex
-	last    []string
+	last    [][]byte  // lines, oldest first; their memory is used again
 	second  time.Time // start of the second that lines are counted in
 	lines   int       // logged in it
 	dropped int       // not logged since the last log line about it
@@ -34,7 +34,11 @@ func newOutput(log *slog.Logger) *output { return &output{log: log, now: time.No
 func (o *output) Last() []string {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	return append([]string(nil), o.last...)
+	words := make([]string, len(o.last))
+	for i, raw := range o.last {
+		words[i] = readable(raw)
+	}
+	return words
 }
 
 // forget drops the last lines: what the program's next run says is its own.
@@ -49,13 +53,14 @@ func (o *output) line(raw []byte) {
 	if len(bytes.TrimSpace(raw)) == 0 {
 		return
 	}
-	level, text := parseLine(raw)
 	o.mu.Lock()
 	defer o.mu.Unlock()
+	var room []byte
 	if len(o.last) == lastLines {
+		room = o.last[0]
 		o.last = append(o.last[:0], o.last[1:]...)
 	}
-	o.last = append(o.last, text)
+	o.last = append(o.last, append(room[:0], raw...))
 	if now := o.now(); now.Sub(o.second) >= time.Second {
 		o.second, o.lines = now, 0
 		if o.dropped > 0 {
@@ -64,9 +69,10 @@ func (o *output) line(raw []byte) {
 		}
 	}
 	if o.lines++; o.lines > linesPerSecond {
-		o.dropped++
+		o.dropped++ // and not looked at: a plugin that floods us must not cost us more than the reading
 		return
 	}
+	level, text := parseLine(raw)
 	switch {
 	case level >= slog.LevelError:
 		o.log.Error("plugin output", "line", text)
@@ -89,9 +95,14 @@ func (o *output) ended() {
 	}
 }
 
+// readable makes text of a line.
+func readable(raw []byte) string {
+	return strings.ToValidUTF8(strings.TrimRight(string(raw), "\r"), "?")
+}
+
 // parseLine takes level and message out of a line of slog's or hclog's JSON. Any other line is its own message, at info.
 func parseLine(raw []byte) (slog.Level, string) {
-	text := strings.ToValidUTF8(strings.TrimRight(string(raw), "\r"), "?")
+	text := readable(raw)
 	if !strings.HasPrefix(text, "{") {
 		return slog.LevelInfo, text
 	}

@@ -27,3 +27,7 @@ func expendable(int) error { return nil }
 func groupMemory(int) int64 { return 0 }
 
 func killStrays(string) {}
+
+func readCPUTimes(int) (cpuTimes, bool) { return cpuTimes{}, false }
+
+func lowerPriority(int) error { return errors.New("not supported by this system") }

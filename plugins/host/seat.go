@@ -48,6 +48,7 @@ type instance struct {
 
 	// The host's lock guards what follows.
 	calls int           // under way
+	begun uint64        // calls so far
 	idle  chan struct{} // closed when calls falls to 0; nil unless somebody waits for that
 }
 
