@@ -289,7 +289,7 @@ var burning sync.Once
 func burn() {
 	for range runtime.NumCPU() {
 		go func() {
-			for n := uint64(1); ; n = n*6364136223846793005 + 1 { //nolint:revive // to no end
+			for n := uint64(1); ; n = n*6364136223846793005 + 1 {
 				if n == 0 {
 					runtime.Gosched()
 				}
