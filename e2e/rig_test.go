@@ -105,7 +105,10 @@ func (r *rig) config(specs []pipeline.Spec) string {
 	quote := func(names ...string) string { return pgx.Identifier(names).Sanitize() }
 	var list []map[string]any
 	for _, s := range specs {
-		entry := map[string]any{"name": s.Name, "table": quote(s.Schema, s.Table), "plugin": s.Plugin}
+		entry := map[string]any{"name": s.Name, "table": quote(s.Schema, s.Table)}
+		if s.Plugin != "" {
+			entry["plugin"] = s.Plugin
+		}
 		columns := make([]string, len(s.Columns))
 		for i, c := range s.Columns {
 			columns[i] = quote(c)

@@ -133,7 +133,7 @@ func wantError(t *testing.T, err error, class embed.Class, code string) {
 // eventually polls until f returns nil.
 func eventually(t *testing.T, what string, f func() error) {
 	t.Helper()
-	deadline := time.NewTimer(20 * time.Second)
+	deadline := time.NewTimer(time.Minute)
 	defer deadline.Stop()
 	tick := time.NewTicker(5 * time.Millisecond)
 	defer tick.Stop()
