@@ -14,6 +14,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/embedsidecar/embedsidecar/embed"
 	"github.com/embedsidecar/embedsidecar/plugins/remote/client"
 	"github.com/embedsidecar/embedsidecar/plugins/remote/dialect"
 )
@@ -54,11 +55,16 @@ func readSettings(getenv func(string) string) (settings, error) {
 	} else {
 		r.dialect(&s)
 	}
-	o.Dims = r.number("DIMS", 0, 0, 16000)
+	sparse := o.Dialect != nil && o.Dialect.Sparse
+	widest := 16000
+	if sparse {
+		widest = embed.MaxSparseDims
+	}
+	o.Dims = r.number("DIMS", 0, 0, widest)
 	o.Prefixes = [2]string{getenv(prefix + "DOCUMENT_PREFIX"), getenv(prefix + "QUERY_PREFIX")}
 	o.Truncate = dialect.Truncate(r.choice("TRUNCATE", "end", "start", "error"))
 	o.MaxTokens = r.number("MAX_TOKENS", 0, 0, 1<<24)
-	o.Normalize = r.choice("NORMALIZE", "true", "false") == "true"
+	o.Normalize = r.choice("NORMALIZE", "true", "false") == "true" && !sparse
 	o.Float = r.choice("ENCODING", "base64", "float") == "float"
 	o.Most = r.number("CONCURRENCY", 16, 1, 1024)
 	o.Timeout = r.duration("TIMEOUT", 20*time.Second)
@@ -70,6 +76,7 @@ func readSettings(getenv func(string) string) (settings, error) {
 	}
 	o.Remembered = r.text("PROBE_FILE")
 	r.key(&s)
+	r.sparse(sparse, o)
 	if o.Dims == 0 && o.DimsBy == client.ByCut {
 		r.fail("DIMS_BY", errors.New("cut needs dims: it says how much is kept"))
 	}
@@ -114,7 +121,7 @@ func (r *reader) dialect(s *settings) {
 		s.name = d.Name
 	}
 	by := []string{string(client.ByProvider), string(client.ByModel), string(client.ByCut)}
-	if d.Name == "ollama" || d.Name == "tei" { // their older versions, and most of their models, have one width
+	if d.Name == "ollama" || d.InfoPath != "" { // their older versions, and most of their models, have one width
 		by[0], by[1] = by[1], by[0]
 	}
 	o.DimsBy = client.DimsBy(r.choice("DIMS_BY", by...))
@@ -122,6 +129,22 @@ func (r *reader) dialect(s *settings) {
 		Texts:  r.number("BATCH_TEXTS", d.Limits.Texts, 1, 1<<16),
 		Tokens: r.number("BATCH_TOKENS", d.Limits.Tokens, 1, 1<<30),
 		Bytes:  r.number("BATCH_BYTES", d.Limits.Bytes, 1, 1<<30),
+	}
+}
+
+// sparse finds what has no meaning for sparse vectors, and what they need.
+func (r *reader) sparse(sparse bool, o *client.Options) {
+	if !sparse {
+		return
+	}
+	if o.Dims == 0 {
+		r.fail("DIMS", errors.New("it is missing: the size of the model's vocabulary (vocab_size in its config.json), which the server does not tell"))
+	}
+	if o.DimsBy != client.ByModel {
+		r.fail("DIMS_BY", errors.New("sparse vectors are as wide as the model's vocabulary: leave it out"))
+	}
+	if r.text("NORMALIZE") == "true" {
+		r.fail("NORMALIZE", errors.New("sparse vectors stay as long as they are: leave it out"))
 	}
 }
 

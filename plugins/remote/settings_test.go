@@ -25,7 +25,7 @@ func TestSettingsThatAreWrong(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, test := range []struct{ name, value, want string }{
-		{"DIALECT", "", "cohere, ollama, openai, tei, voyage"},
+		{"DIALECT", "", "cohere, ollama, openai, tei, tei-sparse, voyage"},
 		{"DIALECT", "openia", `no dialect "openia"`},
 		{"MODEL", "", "the provider's name"},
 		{"URL", "example.com", "expected https"},
@@ -65,6 +65,19 @@ func TestSettingsThatAreWrong(t *testing.T) {
 	}
 	if _, err := readSettings(from(map[string]string{"DIALECT": "tei"})); err == nil || !strings.Contains(err.Error(), "address of its own") {
 		t.Errorf("tei without a URL: %v", err)
+	}
+	sparse := map[string]string{"DIALECT": "tei-sparse", "URL": "http://127.0.0.1:8080", "DIMS": "30522"}
+	if s, err := readSettings(from(sparse)); err != nil || s.options.Dims != 30522 || s.options.Normalize {
+		t.Errorf("sparse: %+v, %v", s.options, err)
+	}
+	for name, test := range map[string][2]string{
+		"DIMS": {"", "vocabulary"}, "DIMS_BY": {"cut", "as wide as"}, "NORMALIZE": {"true", "leave it out"},
+	} {
+		env := maps.Clone(sparse)
+		env[name] = test[0]
+		if _, err := readSettings(from(env)); err == nil || !strings.Contains(err.Error(), test[1]) || !strings.Contains(err.Error(), prefix+name) {
+			t.Errorf("sparse with %s=%q: %v", name, test[0], err)
+		}
 	}
 	if _, err := readSettings(from(map[string]string{"DIALECT": "voyage", "MODEL": "m"})); err == nil || !strings.Contains(err.Error(), "without a key") {
 		t.Errorf("voyage without a key: %v", err)

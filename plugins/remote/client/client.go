@@ -20,6 +20,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/embedsidecar/embedsidecar/embed"
 	"github.com/embedsidecar/embedsidecar/plugins/remote/dialect"
 	"github.com/embedsidecar/embedsidecar/plugins/sdk"
 )
@@ -39,7 +40,7 @@ type Options struct {
 	Dialect    *dialect.Dialect
 	URLs       []*url.URL // checked by Network.CheckURL
 	Model      string     // as the provider calls it; "" where the server has only one
-	Dims       int        // 0: what the probe gives
+	Dims       int        // 0: what the probe gives; a sparse dialect needs it
 	DimsBy     DimsBy
 	Prefixes   [2]string // put before documents and queries; may be empty
 	Truncate   dialect.Truncate
@@ -77,6 +78,7 @@ type Model struct {
 	Dims        int
 	MaxTokens   int
 	Symmetric   bool
+	Sparse      bool
 }
 
 // New returns a Client. Nothing is asked yet.
@@ -94,7 +96,7 @@ func (c *Client) Describe(ctx context.Context) (Model, error) {
 	if known != nil {
 		return *known, nil
 	}
-	m := Model{Dims: c.o.Dims, MaxTokens: c.o.MaxTokens, Symmetric: !c.o.Dialect.Kinds && c.o.Prefixes[0] == c.o.Prefixes[1]}
+	m := Model{Dims: c.o.Dims, MaxTokens: c.o.MaxTokens, Sparse: c.o.Dialect.Sparse, Symmetric: !c.o.Dialect.Kinds && c.o.Prefixes[0] == c.o.Prefixes[1]}
 	identity := c.o.Model
 	if c.o.Dialect.InfoPath != "" {
 		info, f := c.info(ctx)
@@ -115,9 +117,11 @@ func (c *Client) Describe(ctx context.Context) (Model, error) {
 		if f := c.works(ctx, time.Now()); f != nil {
 			return Model{}, f.call()
 		}
-		c.mu.Lock()
-		m.Dims = len(c.canary)
-		c.mu.Unlock()
+		if !m.Sparse {
+			c.mu.Lock()
+			m.Dims = len(c.canary)
+			c.mu.Unlock()
+		}
 	}
 	m.Fingerprint = c.fingerprint(identity, m)
 	c.mu.Lock()
@@ -206,6 +210,9 @@ func (c *Client) gather(j *job, all [][]int, faults []*fault) ([]sdk.Answer, err
 
 // accept turns what a server sent into an answer, or says what is wrong with this one vector. width 0: any.
 func (c *Client) accept(v dialect.Vector, width int) ([]float32, error) {
+	if c.o.Dialect.Sparse {
+		return acceptSparse(v, width)
+	}
 	if width > 0 && c.o.DimsBy == ByCut && len(v) > width {
 		v = v[:width:width]
 	}
@@ -227,6 +234,20 @@ func (c *Client) accept(v dialect.Vector, width int) ([]float32, error) {
 		for i, x := range v {
 			v[i] = float32(float64(x) * scale)
 		}
+	}
+	return v, nil
+}
+
+// acceptSparse is accept for a sparse vector.
+func acceptSparse(v dialect.Vector, width int) ([]float32, error) {
+	if len(v) == 0 {
+		return nil, errors.New("the server gave a vector of zeros")
+	}
+	if last := int(v[len(v)-2]); last >= width {
+		return nil, &widthError{got: last + 1, want: width}
+	}
+	if err := embed.CheckPairs(v, width); err != nil {
+		return nil, fmt.Errorf("the server gave a sparse vector that is none: %w", err)
 	}
 	return v, nil
 }

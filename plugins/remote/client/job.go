@@ -9,6 +9,7 @@ import (
 	"time"
 	"unicode/utf8"
 
+	"github.com/embedsidecar/embedsidecar/embed"
 	"github.com/embedsidecar/embedsidecar/plugins/remote/dialect"
 	"github.com/embedsidecar/embedsidecar/plugins/sdk"
 )
@@ -249,12 +250,14 @@ func (j *job) once(ctx context.Context, l *lease, batch []int, texts []string) *
 		case err != nil:
 			answers[k].Err = &sdk.TextError{Class: sdk.Invalid, Message: fmt.Sprintf("%s: %s", l.name, err)}
 		default:
-			answers[k].Vector = v
+			if answers[k].Vector = v; c.o.Dialect.Sparse {
+				answers[k].Indices, answers[k].Vector = embed.SplitPairs(v)
+			}
 		}
 	}
 	if f != nil {
 		c.pool.release(l, broken, 0)
-		if wrong == len(batch) {
+		if wrong == len(batch) || c.o.Dialect.Sparse { // most sparse vectors hold no number at the last places
 			f.class = dialect.Misconfigured
 			f.err = fmt.Errorf("%w: is the model another than it was? see dims and dims_by", f.err)
 		}

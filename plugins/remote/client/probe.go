@@ -106,10 +106,13 @@ func (c *Client) compare(v []float32) error {
 		c.canary = v
 		return nil
 	}
-	if len(v) != len(c.canary) {
-		return &widthError{got: len(v), want: len(c.canary)}
+	cosine := embed.SparseCosine
+	if !c.o.Dialect.Sparse {
+		if cosine = embed.Cosine; len(v) != len(c.canary) {
+			return &widthError{got: len(v), want: len(c.canary)}
+		}
 	}
-	if cos := embed.Cosine(v, c.canary); !(cos >= likeness) {
+	if cos := cosine(v, c.canary); !(cos >= likeness) {
 		where := "another URL"
 		if c.o.Remembered != "" {
 			where = c.o.Remembered

@@ -15,6 +15,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/embedsidecar/embedsidecar/embed"
 	"github.com/embedsidecar/embedsidecar/plugins/remote/dialect"
 )
 
@@ -38,7 +39,10 @@ func (c *Client) request(ctx context.Context, l *lease, query bool, texts []stri
 	}
 	limit := int64(maxProbeBody)
 	if width > 0 {
-		if c.o.DimsBy == ByCut {
+		switch {
+		case c.o.Dialect.Sparse:
+			width = 2 * min(width, embed.MaxSparseNumbers) // with their places
+		case c.o.DimsBy == ByCut:
 			width = 16000
 		}
 		limit = int64(len(texts))*int64(width)*numberBytes + int64(6*len(body)) + bodySlack // some repeat the texts

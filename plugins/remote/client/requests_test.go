@@ -157,6 +157,10 @@ func TestDims(t *testing.T) {
 	t.Parallel()
 	everyDialect(t, func(t *testing.T, name string) {
 		t.Helper()
+		if name == "tei-sparse" {
+			sparseDims(t)
+			return
+		}
 		s := &remotetest.Server{Dialect: name, Dims: 24}
 		u := listen(t, s)
 		for by, width := range map[DimsBy]int{ByProvider: 10, ByModel: 24, ByCut: 10} {
@@ -180,6 +184,26 @@ func TestDims(t *testing.T) {
 			t.Errorf("described as %+v, error %v", m, err)
 		}
 	})
+}
+
+// sparseDims: as wide as configured, which is wrong as soon as a server gives a number beyond.
+func sparseDims(t *testing.T) {
+	t.Helper()
+	s := &remotetest.Server{Dialect: "tei-sparse", Dims: 24}
+	u := listen(t, s)
+	wide := open(t, "tei-sparse", func(o *Options) { o.Dims, o.DimsBy = 30522, ByModel }, u)
+	if m, err := wide.Describe(t.Context()); err != nil || m.Dims != 30522 || !m.Sparse {
+		t.Errorf("described as %+v, error %v", m, err)
+	}
+	a := mustEmbed(t, wide, corpus(1))[0]
+	if got, want := embed.Pairs(a.Indices, a.Vector), s.Sparse(corpus(1)[0]); !slices.Equal(got, want) {
+		t.Errorf("got %v, want %v", got, want)
+	}
+	_, err := open(t, "tei-sparse", func(o *Options) { o.Dims, o.DimsBy = 4, ByModel }, u).Embed(t.Context(), sdk.Document, corpus(3))
+	wantCode(t, err, codes.FailedPrecondition, "")
+	if err == nil || !strings.Contains(err.Error(), "dims, want 4") {
+		t.Errorf("too narrow: %v", err)
+	}
 }
 
 func TestNormalizeMakesLengthOne(t *testing.T) {
@@ -215,7 +239,7 @@ func TestPrefixesAndKinds(t *testing.T) {
 				t.Fatal(err)
 			}
 			kinds := c.o.Dialect.Kinds
-			if embed.Cosine(answers[0].Vector, s.Vector(want, kinds && kind == sdk.Query, dims)) < 0.9999 {
+			if alike(s, answers[0], want, kinds && kind == sdk.Query) < 0.9999 {
 				t.Errorf("%s: not the vector of %q", kind, want)
 			}
 		}

@@ -31,7 +31,7 @@ type Request struct {
 }
 
 // Answer is what one call gave: as many vectors as there were texts, in their order. A vector may still be of any width and
-// hold anything; what was null is NaN.
+// hold anything; what was null is NaN. Of a sparse dialect it is pairs, sorted and without zeros.
 type Answer struct {
 	Vectors []Vector
 	Tokens  int // read by the model, of all texts together; 0: not told
@@ -57,6 +57,8 @@ type Dialect struct {
 	Cuts []Truncate
 	// Keyed: the provider answers nobody without a key.
 	Keyed bool
+	// Sparse: vectors are pairs (embed.Pairs), and how wide they are is not to be seen from them.
+	Sparse bool
 	// InfoPath is where the server tells what it runs; "": nowhere.
 	InfoPath string
 
@@ -65,7 +67,7 @@ type Dialect struct {
 }
 
 // All are the dialects, by name.
-func All() []*Dialect { return []*Dialect{&cohere, &ollama, &openAI, &tei, &voyage} }
+func All() []*Dialect { return []*Dialect{&cohere, &ollama, &openAI, &tei, &teiSparse, &voyage} }
 
 // Named returns the dialect of a name.
 func Named(name string) (*Dialect, error) {

@@ -35,6 +35,10 @@ func TestRequests(t *testing.T) {
 			`{"inputs":["one","two"],"normalize":true,"truncate":true,"truncation_direction":"Right","dimensions":256}`,
 			`{"inputs":["one","two"],"normalize":false,"truncate":false,"truncation_direction":"Right"}`,
 		},
+		"tei-sparse": {
+			`{"inputs":["one","two"],"truncate":true,"truncation_direction":"Right"}`,
+			`{"inputs":["one","two"],"truncate":false,"truncation_direction":"Right"}`,
+		},
 	} {
 		d, err := Named(name)
 		if err != nil {

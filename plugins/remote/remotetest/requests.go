@@ -47,6 +47,12 @@ type (
 		KeepAlive  json.RawMessage `json:"keep_alive"`
 		Options    json.RawMessage `json:"options"`
 	}
+	teiSparseBody struct {
+		Inputs              json.RawMessage `json:"inputs"`
+		PromptName          *string         `json:"prompt_name"`
+		Truncate            *bool           `json:"truncate"`
+		TruncationDirection *string         `json:"truncation_direction"`
+	}
 	teiBody struct {
 		Inputs              json.RawMessage `json:"inputs"`
 		Normalize           *bool           `json:"normalize"`
@@ -98,6 +104,10 @@ func (s *Server) read(r *http.Request) (*Call, error) {
 	case "tei":
 		var b teiBody
 		err = c.fill(body, &b, func() (json.RawMessage, *int) { return b.Inputs, b.Dimensions })
+		err = errors.Join(err, oneOf(b.TruncationDirection, "Left", "Right"), need(len(c.Texts) <= 32, "batch size of at most 32"))
+	case "tei-sparse":
+		var b teiSparseBody
+		err = c.fill(body, &b, func() (json.RawMessage, *int) { return b.Inputs, nil })
 		err = errors.Join(err, oneOf(b.TruncationDirection, "Left", "Right"), need(len(c.Texts) <= 32, "batch size of at most 32"))
 	default:
 		err = fmt.Errorf("no dialect %q", s.Dialect)

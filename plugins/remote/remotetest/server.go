@@ -95,8 +95,19 @@ func (s *Server) Vector(text string, query bool, dims int) []float32 {
 	return v
 }
 
+// Sparse is what the server gives for a text in a sparse dialect: pairs of places, rising, and numbers.
+func (s *Server) Sparse(text string) []float32 {
+	var pairs []float32
+	for i, x := range s.Vector(text, false, s.Dims) {
+		if x > 0 {
+			pairs = append(pairs, float32(i), x)
+		}
+	}
+	return pairs
+}
+
 // paths of the dialects.
-var paths = map[string]string{"openai": "/v1/embeddings", "voyage": "/v1/embeddings", "cohere": "/v2/embed", "ollama": "/api/embed", "tei": "/embed"}
+var paths = map[string]string{"openai": "/v1/embeddings", "voyage": "/v1/embeddings", "cohere": "/v2/embed", "ollama": "/api/embed", "tei": "/embed", "tei-sparse": "/embed_sparse"}
 
 // Base is what is configured as the URL of a server at root.
 func (s *Server) Base(root string) string {
@@ -108,7 +119,7 @@ func (s *Server) Base(root string) string {
 
 // ServeHTTP implements http.Handler.
 func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	if s.Dialect == "tei" && r.URL.Path == "/info" && r.Method == http.MethodGet {
+	if strings.HasPrefix(s.Dialect, "tei") && r.URL.Path == "/info" && r.Method == http.MethodGet {
 		s.write(w, http.StatusOK, map[string]any{
 			"model_id": "remotetest/" + s.Salt, "model_sha": "0123abcd", "model_dtype": "float32",
 			"model_type": map[string]any{"embedding": map[string]any{"pooling": "mean"}}, "max_concurrent_requests": 512,
@@ -152,6 +163,9 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	for i, text := range c.Texts {
 		v := s.Vector(text, c.Query, dims)
+		if s.Dialect == "tei-sparse" {
+			v = s.Sparse(text)
+		}
 		numbers := make([]any, len(v))
 		for k, x := range v {
 			numbers[k] = x
@@ -224,7 +238,21 @@ func (s *Server) answer(c *Call) any {
 	case "ollama":
 		return map[string]any{"model": "m", "embeddings": rows, "total_duration": 14143917, "load_duration": 1019500, "prompt_eval_count": tokens}
 	}
+	if s.Dialect == "tei-sparse" {
+		for i, numbers := range c.Numbers {
+			rows[i] = sparseRow(numbers)
+		}
+	}
 	return rows
+}
+
+// sparseRow writes pairs of places and numbers as the dialect does, but from the last to the first, as nothing promises an order.
+func sparseRow(pairs []any) []map[string]any {
+	row := []map[string]any{}
+	for i := len(pairs) - 2; i >= 0; i -= 2 {
+		row = append(row, map[string]any{"index": pairs[i], "value": pairs[i+1]})
+	}
+	return row
 }
 
 // pack writes numbers as base64; not ok when they are not all numbers.
