@@ -174,6 +174,11 @@ func find(ctx context.Context, tx pgx.Tx, p *pipeline.Pipeline, r Request) ([]Hi
 	}
 	for {
 		hits, chunks, err := s.run(ctx, tx)
+		if err == nil && chunks < s.candidates && s.indexed {
+			// An index gives up when few of the nearest fit a filter, or are gone by now.
+			s.indexed, s.sql = false, s.build(true)
+			continue
+		}
 		// Several chunks of one row may have taken the places of other rows.
 		if err != nil || len(hits) >= r.Rows || chunks < s.candidates || s.candidates >= MaxRows {
 			return hits[:min(len(hits), r.Rows)], err
@@ -189,7 +194,9 @@ type statement struct {
 	sql        string
 	index      string // what could make a hybrid search faster
 	args       []any
-	candidates int // vectors looked at: $2
+	candidates int  // vectors looked at: $2
+	indexed    bool // an index may find the nearest, or some of them
+	build      func(exact bool) string
 }
 
 func prepare(ctx context.Context, tx pgx.Tx, p *pipeline.Pipeline, r Request) (*statement, error) {
@@ -217,12 +224,31 @@ func prepare(ctx context.Context, tx pgx.Tx, p *pipeline.Pipeline, r Request) (*
 			return nil, err
 		}
 		s.args, s.index = append(s.args, r.Text), wordsIndex(p, language)
-		s.sql = hybridSQL(p, conditions, language, len(s.args), r.Rows)
+		word := len(s.args)
+		s.build = func(exact bool) string { return hybridSQL(p, conditions, language, word, r.Rows, exact) }
 	} else {
-		s.sql = nearestSQL(p, conditions)
+		s.build = func(exact bool) string { return nearestSQL(p, conditions, exact) }
 	}
-	s.args[1] = s.candidates
+	s.sql, s.args[1] = s.build(false), s.candidates
+	if s.indexed, err = indexed(ctx, tx, p); err != nil {
+		return nil, err
+	}
 	return s, s.tune(ctx, tx, len(r.Filter) > 0)
+}
+
+// indexed tells whether there is an index that finds the nearest without looking at all vectors.
+func indexed(ctx context.Context, tx pgx.Tx, p *pipeline.Pipeline) (there bool, err error) {
+	table := p.Into()
+	if p.ToColumn() {
+		table = p.Source()
+	}
+	err = tx.QueryRow(ctx, `SELECT EXISTS (SELECT FROM pg_index i JOIN pg_class x ON x.oid = i.indexrelid JOIN pg_am m ON m.oid = x.relam
+		WHERE i.indisvalid AND m.amname IN ('hnsw', 'ivfflat') AND (i.indrelid = $1::regclass OR i.indrelid IN (SELECT t.relid FROM pg_partition_tree($1::regclass) AS t)))`,
+		table).Scan(&there)
+	if err != nil {
+		return false, fmt.Errorf("look for an index of pipeline %q: %w", p.Name, err)
+	}
+	return there, nil
 }
 
 // tune makes an HNSW index find as many rows as are wanted: left alone it finds no more than 40, before any filter.

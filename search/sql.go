@@ -58,7 +58,7 @@ func sameKey(p *pipeline.Pipeline, a, b string) string {
 
 // near returns the common table expressions that find the vectors nearest to $1, at most $2, and the rows they are of. A vector whose
 // row is gone, which waits to be swept out of an embedding table, is not found.
-func near(p *pipeline.Pipeline, conditions []string) string {
+func near(p *pipeline.Pipeline, conditions []string, exact bool) string {
 	chunk, best := "", "NULL::integer"
 	if p.Chunked {
 		chunk = ", v.chunk_no AS embedsidecar_chunk"
@@ -75,8 +75,12 @@ func near(p *pipeline.Pipeline, conditions []string) string {
 		where = append(where, "s."+c)
 	}
 	distance := vector + " " + p.DistanceOperator() + " " + p.ToStored("$1::text::"+p.VectorType())
+	order := distance
+	if exact { // an expression that no index is over
+		order = "(" + distance + ") OPERATOR(pg_catalog.+) 0::float8"
+	}
 	return "WITH embedsidecar_nearest AS MATERIALIZED (\n  SELECT " + selectKeys(p, "s") + ", " + distance + " AS embedsidecar_distance" + chunk + "\n  FROM " + from +
-		"\n  WHERE " + strings.Join(where, " AND ") + "\n  ORDER BY " + distance + " LIMIT $2),\n" +
+		"\n  WHERE " + strings.Join(where, " AND ") + "\n  ORDER BY " + order + " LIMIT $2),\n" +
 		"embedsidecar_near AS (\n  SELECT " + ownKeys(p) + ", pg_catalog.min(embedsidecar_distance) AS embedsidecar_distance, " + best + " AS embedsidecar_chunk,\n" +
 		"    pg_catalog.row_number() OVER (ORDER BY pg_catalog.min(embedsidecar_distance), " + ownKeys(p) + ") AS embedsidecar_place\n" +
 		"  FROM embedsidecar_nearest GROUP BY " + ownKeys(p) + ")"
@@ -109,13 +113,13 @@ func shown(p *pipeline.Pipeline, found, order string) string {
 }
 
 // nearestSQL returns the search by vector alone.
-func nearestSQL(p *pipeline.Pipeline, conditions []string) string {
-	return near(p, conditions) + shown(p, "(SELECT *, NULL::float8 AS embedsidecar_score FROM embedsidecar_near)", "f.embedsidecar_place")
+func nearestSQL(p *pipeline.Pipeline, conditions []string, exact bool) string {
+	return near(p, conditions, exact) + shown(p, "(SELECT *, NULL::float8 AS embedsidecar_score FROM embedsidecar_near)", "f.embedsidecar_place")
 }
 
 // hybridSQL returns the search by vector and by the words of the text in parameter $word. A row with any of the words counts; how well
 // it is ranked depends on how many it has, and how near to one another.
-func hybridSQL(p *pipeline.Pipeline, conditions []string, language string, word, rows int) string {
+func hybridSQL(p *pipeline.Pipeline, conditions []string, language string, word, rows int, exact bool) string {
 	// A parameter, and quoted once more as a lexeme: nothing in it can be an operator.
 	lexemes := fmt.Sprintf(`SELECT pg_catalog.string_agg('''' || pg_catalog.replace(pg_catalog.replace(w.lexeme, '\', '\\'), '''', '''''') || '''', ' | ')::pg_catalog.tsquery AS embedsidecar_words`+
 		" FROM pg_catalog.unnest(pg_catalog.to_tsvector(%s, $%d::text)) AS w", language, word)
@@ -128,7 +132,7 @@ func hybridSQL(p *pipeline.Pipeline, conditions []string, language string, word,
 	place := func(score string) string {
 		return "1.0::float8 / (" + strconv.Itoa(fusion) + " + " + score + ")"
 	}
-	return near(p, conditions) + ",\n" +
+	return near(p, conditions, exact) + ",\n" +
 		"embedsidecar_query AS MATERIALIZED (" + lexemes + "),\n" +
 		"embedsidecar_worded AS MATERIALIZED (\n  SELECT " + selectKeys(p, "r") + ", " + rank + " AS embedsidecar_rank\n  FROM embedsidecar_query, " + source(p, "r") +
 		"\n  WHERE " + strings.Join(where, " AND ") + "\n  ORDER BY embedsidecar_rank DESC LIMIT $2),\n" +
