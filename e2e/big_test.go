@@ -94,7 +94,7 @@ func bigTransaction(t *testing.T, major, rows int) {
 	enqueued := peak
 
 	db.MustExec(`UPDATE embedsidecar.pipeline SET enabled = true`)
-	c.terminate(30 * time.Second)
+	c.terminate(time.Minute)
 	c = r.runPlain()
 	begin = time.Now()
 	testenv.Eventually(t, patience, func() (bool, string) {
@@ -114,7 +114,7 @@ func bigTransaction(t *testing.T, major, rows int) {
 		t.Errorf("%d vectors, want %d", n, rows)
 	}
 	r.do(0, "verify", "--deep", "1000")
-	c.terminate(30 * time.Second)
+	c.terminate(time.Minute)
 	r.nothingLeft()
 	t.Logf("%d rows in one transaction: tasks made in %s with a kill after a third, worked in %s, memory at most %d MiB while reading, %d MiB while working; texts sent %d",
 		rows, took.Round(time.Millisecond), working.Round(time.Millisecond), enqueued>>10, peak>>10, r.sent())
@@ -148,7 +148,7 @@ func TestP8_HalfATransactionAgain(t *testing.T) {
 	}
 	t.Logf("%d texts sent before the kill, %d held by it, %d after it", before, lost, r.sent()-before)
 	r.do(0, "verify", "--deep", "1000")
-	c.terminate(30 * time.Second)
+	c.terminate(time.Minute)
 	r.nothingLeft()
 }
 
@@ -175,7 +175,7 @@ func TestP9_BigRow(t *testing.T) {
 	} else {
 		t.Logf("memory at most %d MiB", peak>>10)
 	}
-	c.terminate(30 * time.Second)
+	c.terminate(time.Minute)
 	r.nothingLeft()
 }
 

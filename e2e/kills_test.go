@@ -110,7 +110,7 @@ func (k *killer) killPlugin(c *child) {
 	k.t.Helper()
 	k.streaming(c)
 	var ids []int
-	testenv.Eventually(k.t, 20*time.Second, func() (bool, string) {
+	testenv.Eventually(k.t, 2*time.Minute, func() (bool, string) {
 		c.mustLive()
 		ids = k.rig.plugins()
 		return len(ids) > 0, "no plugin"
@@ -121,7 +121,7 @@ func (k *killer) killPlugin(c *child) {
 	k.plugins++
 	// What it held comes back as a crash of the embedder; at most every batch of every pipeline.
 	k.lostTasks += k.lost(&k.token)
-	testenv.Eventually(k.t, 20*time.Second, func() (bool, string) {
+	testenv.Eventually(k.t, 2*time.Minute, func() (bool, string) {
 		c.mustLive()
 		now := k.rig.plugins()
 		return len(now) > 0 && now[0] != ids[0], "the plugin was not started again: " + c.tail()

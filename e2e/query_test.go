@@ -138,7 +138,7 @@ func TestQueries_OpenAIClient(t *testing.T) {
 	if got := embed.Cosine(vector, line.Embedding); got < 0.9999 {
 		t.Errorf("the cosine with the reference is %.6f", got)
 	}
-	c.terminate(20 * time.Second)
+	c.terminate(time.Minute)
 }
 
 // TestQueries_FindWhatIsTrueNow searches beside the work: a row that was edited is found by its new text, and only by those who may ask.
@@ -209,6 +209,6 @@ func TestQueries_FindWhatIsTrueNow(t *testing.T) {
 		if status, body := query(t, notes+"search", token, map[string]any{"text": large}); status != http.StatusRequestEntityTooLarge {
 			t.Errorf("9 MiB: %d %.200s", status, body)
 		}
-		c.terminate(30 * time.Second)
+		c.terminate(time.Minute)
 	})
 }

@@ -75,7 +75,7 @@ func TestRemote_StormOfRefusals(t *testing.T) {
 		t.Errorf("%d tasks failed though only the provider did", n)
 	}
 	r.provenRemote(provider)
-	c.terminate(30 * time.Second)
+	c.terminate(time.Minute)
 	r.keyIsNowhere()
 }
 

@@ -181,7 +181,7 @@ func (r *rig) runPlain() *child {
 // streaming waits until a sidecar has the slot.
 func (r *rig) streaming(c *child) {
 	r.t.Helper()
-	testenv.Eventually(r.t, 30*time.Second, func() (bool, string) {
+	testenv.Eventually(r.t, 2*time.Minute, func() (bool, string) {
 		c.mustLive()
 		return c.said("msg=streaming"), c.tail()
 	})
@@ -231,7 +231,7 @@ func (r *rig) prove(c *child, shapes []workload.Shape) workload.Report {
 		r.t.Errorf("the sidecar has %d connections", n)
 	}
 	r.do(0, "verify", "--deep", "1000000")
-	c.terminate(30 * time.Second)
+	c.terminate(time.Minute)
 	r.nothingLeft()
 	if !testenv.Value[bool](r.db, confirmed+`= k.lsn`+ofSlot, r.slot) {
 		r.t.Error("the slot was not told of all that is durable, though the sidecar ended in good order")

@@ -13,6 +13,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5"
+
 	"github.com/embedsidecar/embedsidecar/testenv"
 	"github.com/embedsidecar/embedsidecar/testenv/workload"
 )
@@ -38,6 +40,8 @@ func TestP6_IdleIsSilent(t *testing.T) {
 	server := ownServer(t, 0, map[string]string{"autovacuum": "off", "checkpoint_timeout": "1h", "bgwriter_lru_maxpages": "0"})
 	r, shapes := newShapesOn(t, server, "integers", "texts", "partitioned", "filtered")
 	r.db.MustExecSuper(fmt.Sprintf("ALTER ROLE %s SET log_min_duration_statement = 0", r.role))
+	// The rig's 3 s would end the stream of a sidecar that a busy machine forgets for as long: what it then does is no idleness.
+	r.db.MustExecSuper(fmt.Sprintf("ALTER DATABASE %s SET wal_sender_timeout = '1min'", pgx.Identifier{r.db.Name}.Sanitize()))
 	c := r.run()
 	r.streaming(c)
 	run, err := workload.Start(t.Context(), r.db.URL(testenv.Owner), shapes, workload.Options{Seed: 11, Writers: 1, Steps: 50})
@@ -87,7 +91,7 @@ func TestP6_IdleIsSilent(t *testing.T) {
 	if most := connections * int(1+idle/(10*time.Second)); total > most {
 		t.Errorf("%d statements, want at most %d", total, most)
 	}
-	c.terminate(20 * time.Second)
+	c.terminate(time.Minute)
 }
 
 func (r *rig) logSize() int64 {

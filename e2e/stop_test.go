@@ -32,7 +32,7 @@ func TestStandby_TakesOver(t *testing.T) {
 		var slowest time.Duration
 		for range 3 {
 			other = r.run()
-			testenv.Eventually(t, 30*time.Second, func() (bool, string) {
+			testenv.Eventually(t, 2*time.Minute, func() (bool, string) {
 				other.mustLive()
 				return other.said("pipeline at work"), other.tail()
 			})
@@ -45,8 +45,8 @@ func TestStandby_TakesOver(t *testing.T) {
 			slowest = max(slowest, time.Since(begin))
 			streamer = other
 		}
-		if slowest > 30*time.Second {
-			t.Errorf("taking over took %s, want at most 30 s even on a busy machine", slowest)
+		if slowest > time.Minute {
+			t.Errorf("taking over took %s, want at most a minute even on a busy machine", slowest)
 		}
 		if _, err := run.Stop(); err != nil {
 			t.Fatal(err)
@@ -66,11 +66,11 @@ func TestSigterm_GivesBackWhatItHolds(t *testing.T) {
 	var slowest time.Duration
 	for range 4 {
 		c := r.run(slow)
-		testenv.Eventually(t, 30*time.Second, func() (bool, string) {
+		testenv.Eventually(t, 2*time.Minute, func() (bool, string) {
 			c.mustLive()
 			return r.count(`SELECT count(*) FROM embedsidecar.task WHERE state = 'in_progress'`) > 0, "nothing in work"
 		})
-		slowest = max(slowest, c.terminate(20*time.Second))
+		slowest = max(slowest, c.terminate(time.Minute))
 		// A row that somebody had locked is due again in a moment: that is no failure.
 		held := testenv.Values[string](r.db, `SELECT concat_ws(' ', row_key, state, attempt, losses, lost_leases, error_class, error_code, error_message) FROM embedsidecar.task
 			WHERE state NOT IN ('todo', 'retrying') OR error_code <> 'locked' OR attempt > 0 OR losses > 0 OR lost_leases > 0`)
@@ -104,7 +104,7 @@ func TestCrashLoop(t *testing.T) {
 		if i%5 == 4 {
 			c.signal(syscall.SIGTERM)
 			// In its first milliseconds the program does not listen yet.
-			if s := c.wait(20 * time.Second); s.ExitStatus() != 0 && (s.Signal() != syscall.SIGTERM || c.tail() != "") {
+			if s := c.wait(time.Minute); s.ExitStatus() != 0 && (s.Signal() != syscall.SIGTERM || c.tail() != "") {
 				t.Errorf("SIGTERM: the sidecar ended with %v:\n%s", c.cmd.ProcessState, c.tail())
 			}
 		} else {

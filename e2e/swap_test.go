@@ -59,7 +59,7 @@ func TestSwap(t *testing.T) {
 	works := func() { // texts go on being embedded
 		t.Helper()
 		from := r.sent()
-		testenv.Eventually(t, 30*time.Second, func() (bool, string) {
+		testenv.Eventually(t, 2*time.Minute, func() (bool, string) {
 			c.mustLive()
 			return r.sent() > from+20, fmt.Sprintf("%d texts since: %s", r.sent()-from, c.tail())
 		})
@@ -78,7 +78,7 @@ func TestSwap(t *testing.T) {
 	command(0, "plugins", "register", plugin)
 	before := c.times(`msg="plugin reloaded"`)
 	c.signal(syscall.SIGHUP)
-	testenv.Eventually(t, 30*time.Second, func() (bool, string) {
+	testenv.Eventually(t, 2*time.Minute, func() (bool, string) {
 		c.mustLive()
 		return c.times(`msg="plugin reloaded"`) > before, c.tail()
 	})

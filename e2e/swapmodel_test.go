@@ -149,6 +149,6 @@ func TestSwap_Model(t *testing.T) {
 	t.Log(workload.Settle(t, db, shapes, meansOf(t, right), 2*time.Minute))
 	r.do(0, "wait", "--caught-up", "--timeout", "90s")
 	r.do(0, "verify", "--deep", "1000000")
-	c.terminate(30 * time.Second)
+	c.terminate(time.Minute)
 	r.nothingLeft()
 }

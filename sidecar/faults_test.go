@@ -201,7 +201,7 @@ func TestP2_APublicationDroppedWhileStreamingIsNoticed(t *testing.T) {
 		r.settle()
 		db.MustExec(`DROP PUBLICATION ` + db.Name + `_pub`)
 		r.edit("missed ")
-		testenv.Eventually(t, 20*time.Second, func() (bool, string) {
+		testenv.Eventually(t, 2*time.Minute, func() (bool, string) {
 			return !s.Stream().Streaming.Load(), "it streams on without a publication"
 		})
 		db.MustExec(`CREATE PUBLICATION ` + db.Name + `_pub FOR TABLE docs`)

@@ -150,7 +150,7 @@ func TestP5_RefusalsNobodyThoughtOf(t *testing.T) {
 	for _, code := range []string{"Row 7", "ROW 7"} {
 		db.MustExec(`UPDATE docs SET code = $1::text WHERE code = 'row 7'`, code)
 	}
-	testenv.Eventually(t, 20*time.Second, func() (bool, string) {
+	testenv.Eventually(t, 2*time.Minute, func() (bool, string) {
 		n := r.count(`SELECT count(*) FROM embedsidecar.task`)
 		return n >= 52, fmt.Sprintf("%d tasks", n)
 	})

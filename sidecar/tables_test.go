@@ -24,7 +24,7 @@ func (r *rig) again(specs ...pipeline.Spec) {
 // works waits until a pipeline is worked and the database says so.
 func (r *rig) works(s *sidecar.Sidecar, name string) {
 	r.t.Helper()
-	testenv.Eventually(r.t, 20*time.Second, func() (bool, string) {
+	testenv.Eventually(r.t, 2*time.Minute, func() (bool, string) {
 		for _, state := range s.States() {
 			if state.Pipeline.Name == name {
 				return state.Reason == "" && state.Worker != nil, name + ": " + state.Reason
@@ -172,7 +172,7 @@ func TestP2_TypesChangeWhileItRuns(t *testing.T) {
 			r.settle()
 			db.MustExec(sql)
 			db.MustExec(`UPDATE docs SET body = body || '!' WHERE body LIKE '%7'`)
-			testenv.Eventually(t, 20*time.Second, func() (bool, string) { return s.Stream().CatalogueScans.Load() > 0, "the change was not noticed" })
+			testenv.Eventually(t, 2*time.Minute, func() (bool, string) { return s.Stream().CatalogueScans.Load() > 0, "the change was not noticed" })
 			r.settle()
 			r.verify()
 		})
