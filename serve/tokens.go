@@ -9,7 +9,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"os"
 	"slices"
 	"strings"
 	"sync"
@@ -38,10 +37,7 @@ type token struct {
 }
 
 // maxTokens bounds the file: each question is compared with every token.
-const (
-	maxTokens     = 1000
-	maxTokensFile = 1 << 20
-)
+const maxTokens = 1000
 
 // ReadTokens reads a file of tokens. Whoever can read it learns no token.
 func ReadTokens(path string, log *slog.Logger) (*Tokens, error) {
@@ -52,22 +48,15 @@ func ReadTokens(path string, log *slog.Logger) (*Tokens, error) {
 }
 
 func (t *Tokens) loadLocked() error {
-	now, err := stampOf(t.path)
+	data, found, err := readStamped(t.path)
 	if err != nil {
 		return fmt.Errorf("read tokens: %w", err)
 	}
 	again := t.list != nil
-	if again && now == t.stamp {
+	if again && found == t.stamp {
 		return nil
 	}
-	t.stamp = now
-	if now.size > maxTokensFile {
-		return fmt.Errorf("read tokens: %s: %d bytes are too many", t.path, now.size)
-	}
-	data, err := os.ReadFile(t.path)
-	if err != nil {
-		return fmt.Errorf("read tokens: %w", err)
-	}
+	t.stamp = found
 	list, err := parseTokens(data)
 	if errors.Is(err, errNobody) && again && len(data) > 0 {
 		if list, err = []token{}, nil; t.log != nil {
