@@ -1,6 +1,7 @@
 package model_test
 
 import (
+	"fmt"
 	"math"
 	"strings"
 	"testing"
@@ -67,6 +68,34 @@ func TestSplade_IsTheLargestOfEachWord(t *testing.T) {
 				t.Errorf("text %d: %v, want %v", i, got, want)
 			}
 		}
+	}
+}
+
+// The more words a vocabulary has, the fewer tokens does a piece hold: fewer than the texts that are compared when a model is opened.
+func TestSplade_OpensAnyWidth(t *testing.T) {
+	t.Parallel()
+	for _, test := range []struct{ words, limit int }{{30522, 64}, {30522, 16}, {105879, 40}, {250002, 5}} {
+		wide := tiny
+		wide.Output, wide.Table = "logits", nil
+		for word := range tiny.Words {
+			row := make([]float32, test.words)
+			row[word], row[test.words-1-word] = 1, 2
+			wide.Table = append(wide.Table, row)
+		}
+		files := sparseFiles()
+		files["model.onnx"] = string(wide.Graph())
+		files["sentence_bert_config.json"] = fmt.Sprintf(`{"max_seq_length": %d}`, test.limit)
+		m, err := openTiny(t, files)
+		if err != nil {
+			t.Errorf("%d words, %d tokens: %v", test.words, test.limit, err)
+			continue
+		}
+		if about := m.Describe(); about.Dims != test.words || about.MaxTokens != test.limit || !about.Deterministic {
+			t.Errorf("%d words, %d tokens: described as %+v", test.words, test.limit, about)
+		}
+		end := float32(test.words - 1)
+		wantVector(t, m, embed.Document, "a b", logs(2, 1, 3, 1, 4, 1, 5, 1, end-5, 2, end-4, 2, end-3, 2, end-2, 2)...)
+		wantVector(t, m, embed.Document, strings.Repeat("a ", test.limit+9), logs(2, 1, 3, 1, 4, 1, end-4, 2, end-3, 2, end-2, 2)...)
 	}
 }
 

@@ -9,7 +9,7 @@ import (
 	"golang.org/x/sync/errgroup"
 )
 
-// probeLengths are the lengths of the texts that warmUp compares: short and long, around the widths of vector registers.
+// probeLengths are the lengths of the texts that warmUp compares, rising: short and long, around the widths of vector registers.
 var probeLengths = []int{3, 4, 7, 9, 16, 17, 31, 40, 56}
 
 // warmUp runs the network on its largest input and on some small ones, so that the first call finds its memory allocated.
@@ -37,14 +37,18 @@ func (m *Model) warmUp(ctx context.Context) (deterministic bool, err error) {
 		}
 		texts = append(texts, text)
 	}
-	// Pieces as Embed makes them: where every text runs by itself it has no neighbours here either.
+	// As much beside each text as a piece may hold: where every text runs by itself it has no neighbours here either.
 	var among [][]float32
-	for piece := range slices.Chunk(texts, min(m.budget, len(texts))) {
-		vectors, err := m.probe(ctx, m.network.shared(), piece)
+	for first := 0; first < len(texts); {
+		end := first + 1
+		for end < len(texts) && (end+1-first)*len(texts[end]) <= m.budget { // each is at least as long as those before it
+			end++
+		}
+		vectors, err := m.probe(ctx, m.network.shared(), texts[first:end])
 		if err != nil {
 			return false, err
 		}
-		among = append(among, vectors...)
+		among, first = append(among, vectors...), end
 	}
 	for i, text := range texts {
 		for _, session := range []*ort.DynamicAdvancedSession{m.network.wide, m.network.shared()} {
