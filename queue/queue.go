@@ -9,6 +9,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -152,6 +153,16 @@ func (q *Queue) wakeLanes(lanes [][]int32) {
 			c.openLocked(int(lane))
 		}
 		q.tellLocked(id, lane != int32(pipeline.Low))
+	}
+}
+
+// PassOn wakes another one for live changes, if there may be any.
+func (q *Queue) PassOn(pipelineID int32) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	c, ok := q.cursors[pipelineID]
+	if ok && slices.ContainsFunc(c.place[pipeline.Low+1:], func(place int64) bool { return place >= 0 }) {
+		q.tellLocked(pipelineID, true)
 	}
 }
 

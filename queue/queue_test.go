@@ -165,6 +165,35 @@ func TestLease_ExpressLeavesTheBackfillAlone(t *testing.T) {
 	}
 }
 
+// One token wakes one waiter. One that then takes something else passes it on to those who may take live changes only.
+func TestPassOn_ALiveChangeDoesNotWaitBehindASuspect(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	soon, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	if _, err := f.enqueue(t.Context(), change("suspect", 1)); err != nil {
+		t.Fatal(err)
+	}
+	f.db.MustExec(`UPDATE embedsidecar.task SET losses = 2`)
+	if _, err := f.enqueue(t.Context(), change("live", 2)); err != nil {
+		t.Fatal(err)
+	}
+	if !f.q.Wait(soon, f.id, queue.Anyone) {
+		t.Fatal("nobody was woken")
+	}
+	if tasks := f.lease(t, 10); len(tasks) != 1 || tasks[0].RowKey != "suspect" {
+		t.Fatalf("leased %+v, want the suspect", tasks)
+	}
+	f.q.PassOn(f.id)
+	if !f.q.Wait(soon, f.id, queue.Express) {
+		t.Fatal("the live change waits")
+	}
+	tasks, err := f.q.Lease(t.Context(), f.claim(queue.Express, 10))
+	if err != nil || len(tasks) != 1 || tasks[0].RowKey != "live" {
+		t.Fatalf("leased %+v, %v, want the live change", tasks, err)
+	}
+}
+
 func TestEnqueue_IsFencedByEpoch(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)

@@ -115,8 +115,10 @@ const (
 func (w *Worker) loop(ctx, hard context.Context, who queue.Who) {
 	failed, hidden := 100*time.Millisecond, firstPause
 	for ctx.Err() == nil {
-		if rest := w.o.Service.Rest(); rest > 0 && !sleep(ctx, rest) {
-			return
+		// A second at most: a query that succeeds ends the rest for all.
+		if rest := w.o.Service.Rest(); rest > 0 {
+			sleep(ctx, min(rest, time.Second))
+			continue
 		}
 		began := time.Now()
 		n, err := w.once(ctx, hard, who)
@@ -172,8 +174,11 @@ func (w *Worker) once(ctx, hard context.Context, who queue.Who) (int, error) {
 	if err != nil || len(tasks) == 0 {
 		return 0, err
 	}
-	if len(tasks) == w.o.BatchRows {
+	switch first := tasks[0]; {
+	case len(tasks) == w.o.BatchRows:
 		w.o.Queue.Wake(w.o.Pipeline.ID) // there may be more for another loop
+	case first.Lane == pipeline.Low, first.Losses > 0:
+		w.o.Queue.PassOn(w.o.Pipeline.ID) // what woke this loop may have been a live change, and it took something else
 	}
 	w.stats.Busy.Add(1)
 	w.stats.Batches.Add(1)

@@ -120,8 +120,12 @@ func (l limits) refuse(text string) error {
 	return nil
 }
 
-// allLater turns answers that are all "retry later" into an error of the whole call: then it is the plugin that has no time.
+// allLater turns answers that are all "retry later" into an error of the whole call: then it is the plugin that has no time. Of a
+// text that was sent alone nobody knows whether it is the text.
 func allLater(results []embed.Result) ([]embed.Result, error) {
+	if len(results) < 2 {
+		return results, nil
+	}
 	var longest time.Duration
 	for _, r := range results {
 		text, ok := errors.AsType[*embed.TextError](r.Err)
@@ -201,6 +205,9 @@ func (h *Host) explainCall(ctx context.Context, inst *instance, texts []string, 
 	p := inst.process
 	code := status.Code(err)
 	if cause := callerGaveUp(ctx, code); cause != nil && !p.gone() {
+		h.mu.Lock()
+		inst.restless = time.Now().Add(call.limit)
+		h.mu.Unlock()
 		return &embed.Error{Class: embed.Transient, Code: "canceled", Err: cause}
 	}
 	// A plugin that gives up at the very deadline has not answered either; its text would be tried again for ever.

@@ -23,6 +23,7 @@ type cpuTimes struct {
 // idler finds out whether a process keeps the CPU busy though it has nothing to do. It has no lock: one goroutine looks.
 type idler struct {
 	calls uint64    // begun when it was last looked at
+	under int       // under way then
 	at    time.Time // of that look
 	times cpuTimes  // at that look
 	busy  int       // looks in a row at which it was found busy
@@ -30,7 +31,7 @@ type idler struct {
 
 // look notes what a process had so far. True: it has been busy with nothing to do for some looks in a row.
 func (d *idler) look(now time.Time, under int, calls uint64, times cpuTimes) bool {
-	if idle := under == 0 && calls == d.calls && !d.at.IsZero(); idle {
+	if idle := under == 0 && d.under == 0 && calls == d.calls && !d.at.IsZero(); idle {
 		wall, used, wait := float64(now.Sub(d.at)), float64(times.used-d.times.used), float64(times.wait-d.times.wait)
 		if used > idleUse*wall && used+wait > idleDemand*wall {
 			d.busy++
@@ -38,7 +39,7 @@ func (d *idler) look(now time.Time, under int, calls uint64, times cpuTimes) boo
 			d.busy = 0
 		}
 	}
-	d.calls, d.at, d.times = calls, now, times
+	d.calls, d.under, d.at, d.times = calls, under, now, times
 	return d.busy >= idleLooks
 }
 
@@ -50,10 +51,14 @@ func (i *instance) watchIdle(d *idler) bool {
 		return true
 	}
 	h := i.seat.host
+	now := time.Now()
 	h.mu.Lock()
 	under, calls := i.calls, i.begun
+	if now.Before(i.restless) {
+		under++
+	}
 	h.mu.Unlock()
-	if !d.look(time.Now(), under, calls, times) {
+	if !d.look(now, under, calls, times) {
 		return true
 	}
 	log := i.seat.opts.Log.With("pid", i.process.pid)

@@ -25,6 +25,7 @@ func TestIdler_SuspectsWhoIsBusyWithNothingToDo(t *testing.T) {
 		"for a moment after work": {[]look{{0, 1, 0, 0}, {0, 1, 5 * time.Second, 0}, {0, 1, 0, 0}, {0, 1, 5 * time.Second, 0}, {0, 1, 0, 0}}, -1},
 		"spins, and gets little":  {[]look{{0, 0, 0, 0}, {0, 0, time.Second / 2, 9 * time.Second}, {0, 0, time.Second / 2, 9 * time.Second}}, 2},
 		"wakes, and waits long":   {[]look{{0, 0, 0, 0}, {0, 0, time.Second / 20, 9 * time.Second}, {0, 0, time.Second / 20, 9 * time.Second}}, -1},
+		"long calls in a row":     {[]look{{1, 1, 5 * time.Second, 0}, {0, 1, 4 * time.Second, 0}, {1, 2, 5 * time.Second, 0}, {0, 2, 4 * time.Second, 0}, {1, 3, 0, 0}}, -1},
 		"between calls":           {[]look{{0, 1, 0, 0}, {0, 1, 5 * time.Second, 0}, {0, 2, 5 * time.Second, 0}, {0, 2, 3 * time.Second, 0}}, 3},
 	} {
 		var d idler

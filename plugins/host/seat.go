@@ -50,6 +50,8 @@ type instance struct {
 	calls int           // under way
 	begun uint64        // calls so far
 	idle  chan struct{} // closed when calls falls to 0; nil unless somebody waits for that
+
+	restless time.Time // until then it may work on what its caller no longer wants
 }
 
 // newSeats returns the empty places that options ask for.
