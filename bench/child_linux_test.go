@@ -9,7 +9,7 @@ import (
 func TestCPUTime(t *testing.T) {
 	t.Parallel()
 	before := cpuTime(os.Getpid())
-	deadline := time.Now().Add(10 * time.Second)
+	deadline := time.Now().Add(time.Minute)
 	for cpuTime(os.Getpid()) == before {
 		if cpuTime(1<<30) != 0 {
 			t.Fatal("a process that is not there has used time")

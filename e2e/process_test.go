@@ -108,7 +108,7 @@ func (c *child) kill() {
 	c.t.Helper()
 	c.mustLive()
 	c.signal(syscall.SIGKILL)
-	if s := c.wait(10 * time.Second); s.Signal() != syscall.SIGKILL {
+	if s := c.wait(time.Minute); s.Signal() != syscall.SIGKILL {
 		c.t.Fatalf("process %d ended by itself: %v:\n%s", c.pid(), c.cmd.ProcessState, c.tail())
 	}
 }

@@ -395,7 +395,7 @@ func TestTokens_OnlyThoseOfTheFile(t *testing.T) {
 	}
 
 	write(t, path, line("app", "second token"))
-	testenv.Eventually(t, 10*time.Second, func() (bool, string) {
+	testenv.Eventually(t, time.Minute, func() (bool, string) {
 		return asks("Bearer second token") == 200, "the new token is not taken"
 	})
 	if got := asks("Bearer first token"); got != 401 {
@@ -540,7 +540,7 @@ func TestServer_TimesOutAndStopsInOrder(t *testing.T) {
 	})
 	<-model.held
 	cancel()
-	testenv.Eventually(t, 10*time.Second, func() (bool, string) {
+	testenv.Eventually(t, time.Minute, func() (bool, string) {
 		var dialer net.Dialer
 		conn, err := dialer.DialContext(t.Context(), "tcp", stopping.Addr().String())
 		if err != nil {

@@ -21,7 +21,7 @@ import (
 )
 
 // patience is how long the tests wait for what takes a moment.
-const patience = 30 * time.Second
+const patience = 2 * time.Minute
 
 // stage is a database that the program works on, as a process of its own with the fake plugin.
 type stage struct {

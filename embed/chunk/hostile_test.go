@@ -36,7 +36,7 @@ func TestCut_HostileTextsTakeLittleTime(t *testing.T) {
 		for _, strategy := range strategies[1:] {
 			began := time.Now()
 			chunk.Cut(chunk.Settings{Strategy: strategy, Tokens: 64, Overlap: 8}, chunk.Text{Text: text, Ends: chunk.Estimate(text)}, chunk.Text{})
-			if took := time.Since(began); took > 10*time.Second {
+			if took := time.Since(began); took > time.Minute {
 				t.Errorf("%s, %s: %s", name, strategy, took)
 			} else if took > time.Second {
 				t.Logf("%s, %s: %s", name, strategy, took)
