@@ -52,19 +52,20 @@ func CheckPairs(pairs []float32, dims int) error {
 	return nil
 }
 
-// Cosine returns the cosine of two vectors of the model, 0 when their widths differ.
-func (d Description) Cosine(a, b []float32) float64 {
+// Likeness tells how near two vectors of the model come to each other for a search: 1 is the same. It is their cosine, or SparseLikeness.
+func (d Description) Likeness(a, b []float32) float64 {
 	if d.Sparse {
-		return SparseCosine(a, b)
+		return SparseLikeness(a, b)
 	}
 	return Cosine(a, b)
 }
 
-// SparseCosine returns the cosine of two vectors that are pairs.
-func SparseCosine(a, b []float32) float64 {
+// SparseLikeness returns the inner product of two vectors that are pairs, by the square of the longer one's length. Sparse vectors are
+// searched by their inner product, so their length counts: this is their cosine as long as both have the same, and less otherwise.
+func SparseLikeness(a, b []float32) float64 {
 	var dot, aa, bb float64
 	EachPlace(a, b, func(x, y float64) { dot, aa, bb = dot+x*y, aa+x*x, bb+y*y })
-	return dot / math.Sqrt(aa*bb)
+	return dot / max(aa, bb)
 }
 
 // EachPlace calls f with the numbers of two vectors that are pairs, for each place at which one of them is not zero.

@@ -32,14 +32,14 @@ func TestCheckPairs_FindsWhatIsNoVector(t *testing.T) {
 	}
 }
 
-func TestSparseCosine_IsThatOfTheDenseVectors(t *testing.T) {
+func TestLikeness_IsTheCosineOfSparseVectorsThatAreAsLong(t *testing.T) {
 	t.Parallel()
 	d := Description{Dims: 6, Sparse: true}
 	for _, c := range []struct{ a, b []float32 }{
 		{[]float32{0, 1, 3, 2}, []float32{0, 1, 3, 2}},
-		{[]float32{0, 1, 3, 2}, []float32{1, 1, 3, -2, 5, 4}},
+		{[]float32{0, 1, 3, 2, 4, 4}, []float32{1, 1, 3, -2, 5, 4}},
 		{[]float32{0, 1}, []float32{5, 1}},
-		{[]float32{1, 2, 2, 3, 4, 0.5}, []float32{4, 8}},
+		{[]float32{1, 2, 2, 3, 4, 6}, []float32{4, 7}},
 	} {
 		dense := func(pairs []float32) []float32 {
 			v := make([]float32, d.Dims)
@@ -48,8 +48,28 @@ func TestSparseCosine_IsThatOfTheDenseVectors(t *testing.T) {
 			}
 			return v
 		}
-		if got, want := d.Cosine(c.a, c.b), Cosine(dense(c.a), dense(c.b)); math.Abs(got-want) > 1e-12 {
+		if got, want := d.Likeness(c.a, c.b), Cosine(dense(c.a), dense(c.b)); math.Abs(got-want) > 1e-12 {
 			t.Errorf("%v and %v: %v, want %v", c.a, c.b, got, want)
 		}
+	}
+}
+
+func TestLikeness_FallsWithTheLengthOfSparseVectors(t *testing.T) {
+	t.Parallel()
+	d := Description{Dims: 16, Sparse: true}
+	whole, tenth := []float32{3, 1.5, 9, 0.5}, []float32{3, 0.15, 9, 0.05}
+	for _, c := range []struct {
+		a, b []float32
+		want float64
+	}{
+		{whole, tenth, 0.1}, {tenth, whole, 0.1}, {whole, nil, 0}, {nil, whole, 0}, {whole, []float32{3, -1.5, 9, -0.5}, -1},
+	} {
+		if got := d.Likeness(c.a, c.b); math.Abs(got-c.want) > 1e-6 {
+			t.Errorf("%v and %v: %v, want %v", c.a, c.b, got, c.want)
+		}
+	}
+	// Dense vectors are searched by their cosine.
+	if got := (Description{Dims: 2}).Likeness([]float32{3, 4}, []float32{0.3, 0.4}); math.Abs(got-1) > 1e-6 {
+		t.Errorf("dense: %v", got)
 	}
 }

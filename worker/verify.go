@@ -38,7 +38,7 @@ func (r *Report) example(key, what string) {
 	}
 }
 
-// sameVector is the cosine from which on two vectors of one text count as the same: rounding moves the last digits.
+// sameVector is the likeness (embed.Description) from which on two vectors of one text count as the same: rounding moves the last digits.
 const sameVector = 0.9999
 
 // bitDoubt is how small a number may be, beside the length of its vector, for its bit not to count.
@@ -230,7 +230,7 @@ func (w *Worker) same(stored, given []float32) bool {
 	switch w.o.Pipeline.Stored {
 	case pipeline.StoredBit:
 	case pipeline.StoredSparse:
-		return embed.SparseCosine(stored, given) >= sameVector
+		return embed.SparseLikeness(stored, given) >= sameVector
 	default:
 		return embed.Cosine(stored, given) >= sameVector
 	}

@@ -93,7 +93,7 @@ func (e *environment) compareInt8(ctx context.Context, ref string) (models.Cosin
 	if err != nil {
 		return models.Cosines{}, err
 	}
-	return models.Compare(whole, short, about.Cosine), nil
+	return models.Compare(whole, short, about.Likeness), nil
 }
 
 // vectors embeds sample texts with a model, as openModel names it.

@@ -32,9 +32,9 @@ func CanaryTexts() []string { return slices.Clone(canaries) }
 const (
 	// canaryPatience is how long the canaries may take. A plugin that is too busy to answer them proves nothing.
 	canaryPatience = 10 * time.Second
-	// A vector is another text's when it is that one's and this much farther from its own, in cosine.
+	// A vector is another text's when it is that one's and this much farther from its own, in likeness (embed.Description).
 	canaryMargin = 0.01
-	// Two processes of one deterministic embedder give vectors this near, in cosine; the last bits may depend on the batch.
+	// Two processes of one deterministic embedder give vectors this near, in likeness; the last bits may depend on the batch.
 	canarySame = 0.999
 	// And those of one that is not deterministic.
 	canaryAlike = 0.97
@@ -106,7 +106,7 @@ func (i *instance) judge(got []float32, known [][]float32, which int) error {
 	if len(got) == 0 || len(known[which]) == 0 {
 		return nil // the plugin has no vector for this text
 	}
-	own, least := i.desc.Cosine(got, known[which]), canarySame
+	own, least := i.desc.Likeness(got, known[which]), canarySame
 	if !i.desc.Deterministic {
 		least = canaryAlike
 	}
@@ -114,12 +114,12 @@ func (i *instance) judge(got []float32, known [][]float32, which int) error {
 		if other == which || len(known[other]) == 0 {
 			continue
 		}
-		if c := i.desc.Cosine(got, known[other]); c >= least && c > own+canaryMargin {
+		if c := i.desc.Likeness(got, known[other]); c >= least && c > own+canaryMargin {
 			return configuration("order", errors.New("it answers texts in another order than it is asked, so its vectors would go to the wrong rows: mend the plugin; it must undo whatever sorting it does"))
 		}
 	}
 	if own < least {
-		return configuration("drift", fmt.Errorf("its vectors are not those that its fingerprint %q stands for: the cosine with what it gave before is %.4f, want %.4f. "+
+		return configuration("drift", fmt.Errorf("its vectors are not those that its fingerprint %q stands for: the likeness to what it gave before is %.4f, want %.4f. "+
 			"Another model needs another fingerprint, and a pipeline of its own", i.desc.Fingerprint, own, least))
 	}
 	return nil

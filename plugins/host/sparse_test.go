@@ -66,6 +66,35 @@ func TestReadSparse_RefusesWhatBreaksTheContract(t *testing.T) {
 	}
 }
 
+// Sparse vectors are searched by their inner product, so one of another length is another one.
+func TestJudge_ChecksTheLengthOfSparseVectors(t *testing.T) {
+	t.Parallel()
+	known := [][]float32{{3, 1.5, 9, 0.5}, {4, 2}, {7, 1}, {8, 0.25, 9, 3}}
+	for _, tt := range []struct {
+		deterministic bool
+		got           []float32
+		code          string
+	}{
+		{true, []float32{3, 1.5, 9, 0.5}, ""},
+		{true, []float32{3, 1.5001, 9, 0.5}, ""},
+		{true, []float32{3, 0.15, 9, 0.05}, "drift"},
+		{true, []float32{3, 15, 9, 5}, "drift"},
+		{true, []float32{3, 1.53, 9, 0.51}, "drift"},
+		{false, []float32{3, 1.53, 9, 0.51}, ""},
+		{false, []float32{3, 1.6, 9, 0.6}, "drift"},
+		{true, []float32{4, 2}, "order"},
+	} {
+		i := &instance{desc: embed.Description{Dims: 30522, Sparse: true, Deterministic: tt.deterministic}}
+		err, code := i.judge(tt.got, known, 0), ""
+		if err != nil {
+			_, code = embed.Classify(err)
+		}
+		if code != tt.code {
+			t.Errorf("deterministic %t, %v: %q (%v), want %q", tt.deterministic, tt.got, code, err, tt.code)
+		}
+	}
+}
+
 func TestReadSparse_JudgesEachVector(t *testing.T) {
 	t.Parallel()
 	many := make([]uint32, embed.MaxSparseNumbers+1)

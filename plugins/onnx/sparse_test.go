@@ -22,7 +22,7 @@ func TestPlugin_SparseModel(t *testing.T) {
 		t.Fatal(err)
 	}
 	for i, want := range [][]float32{{4, 2, 5, 1, 8, 2}, nil, {6, 1, 7, 2}} {
-		if got := results[i].Vector; len(got) != len(want) || len(want) > 0 && embed.SparseCosine(got, want) < 0.999999 {
+		if got := results[i].Vector; len(got) != len(want) || len(want) > 0 && embed.SparseLikeness(got, want) < 0.999999 {
 			t.Errorf("text %d: %+v, want %v", i, results[i], want)
 		}
 	}

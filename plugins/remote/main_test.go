@@ -130,7 +130,7 @@ func TestDialects(t *testing.T) {
 					if d.Sparse {
 						want = s.Sparse(texts[i])
 					}
-					if r.Err != nil || about.Cosine(r.Vector, want) < 0.99999 {
+					if r.Err != nil || about.Likeness(r.Vector, want) < 0.99999 {
 						t.Fatalf("%s %d: not the vector of its text (error %v)", kind, i, r.Err)
 					}
 				}

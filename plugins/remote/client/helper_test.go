@@ -103,15 +103,15 @@ func wantVectors(t *testing.T, s *remotetest.Server, texts []string, answers []s
 			t.Fatalf("text %d: %v", i, a.Err)
 		}
 		if got := alike(s, a, texts[i], false); !(got > 0.99999) {
-			t.Fatalf("text %d has not its own vector: cosine %f", i, got)
+			t.Fatalf("text %d has not its own vector: likeness %f", i, got)
 		}
 	}
 }
 
-// alike returns the cosine of an answer with what the server gives for a text.
+// alike returns the likeness of an answer to what the server gives for a text.
 func alike(s *remotetest.Server, a sdk.Answer, text string, query bool) float64 {
 	if a.Indices != nil {
-		return embed.SparseCosine(embed.Pairs(a.Indices, a.Vector), s.Sparse(text))
+		return embed.SparseLikeness(embed.Pairs(a.Indices, a.Vector), s.Sparse(text))
 	}
 	return embed.Cosine(a.Vector, s.Vector(text, query, dims))
 }

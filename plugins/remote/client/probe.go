@@ -18,7 +18,7 @@ import (
 const probeText = "A lighthouse keeper writes the weather into a book every evening."
 
 const (
-	// likeness is the least cosine between two vectors of the probe. Providers' numbers vary a little; models differ a lot.
+	// likeness is the least (embed.Description) between two vectors of the probe. Providers' numbers vary a little; models differ a lot.
 	likeness = 0.98
 	// freshness is for how long a good answer proves that the server works.
 	freshness = 5 * time.Second
@@ -106,19 +106,17 @@ func (c *Client) compare(v []float32) error {
 		c.canary = v
 		return nil
 	}
-	cosine := embed.SparseCosine
-	if !c.o.Dialect.Sparse {
-		if cosine = embed.Cosine; len(v) != len(c.canary) {
-			return &widthError{got: len(v), want: len(c.canary)}
-		}
+	about := embed.Description{Sparse: c.o.Dialect.Sparse}
+	if !about.Sparse && len(v) != len(c.canary) {
+		return &widthError{got: len(v), want: len(c.canary)}
 	}
-	if cos := cosine(v, c.canary); !(cos >= likeness) {
+	if like := about.Likeness(v, c.canary); !(like >= likeness) {
 		where := "another URL"
 		if c.o.Remembered != "" {
 			where = c.o.Remembered
 		}
-		return fmt.Errorf("the probe's vector has a cosine of %.3f with that of %s: this is another model, or the same with other settings. "+
-			"Vectors of two models must not mix: give a new model a new name and pipeline", cos, where)
+		return fmt.Errorf("the probe's vector has a likeness of %.3f to that of %s: this is another model, or the same with other settings. "+
+			"Vectors of two models must not mix: give a new model a new name and pipeline", like, where)
 	}
 	return nil
 }

@@ -379,6 +379,21 @@ func TestRememberedProbe(t *testing.T) {
 	wantCode(t, err, codes.FailedPrecondition)
 }
 
+// TestRememberedProbe_KnowsTheLengthOfSparseVectors: they are searched by their inner product.
+func TestRememberedProbe_KnowsTheLengthOfSparseVectors(t *testing.T) {
+	t.Parallel()
+	c := open(t, "tei-sparse", nil, listen(t, &remotetest.Server{Dialect: "tei-sparse"}))
+	first := []float32{3, 1.5, 9, 0.5}
+	for _, test := range []struct {
+		v    []float32
+		same bool
+	}{{first, true}, {[]float32{3, 1.501, 9, 0.5}, true}, {[]float32{3, 0.15, 9, 0.05}, false}, {[]float32{3, 15, 9, 5}, false}, {first, true}} {
+		if err := c.compare(test.v); (err == nil) != test.same {
+			t.Errorf("%v after %v: %v", test.v, first, err)
+		}
+	}
+}
+
 func TestRetryAfter(t *testing.T) {
 	t.Parallel()
 	now := time.Date(2026, 10, 21, 7, 28, 0, 0, time.UTC)
