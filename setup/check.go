@@ -1,6 +1,7 @@
 package setup
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -337,8 +338,12 @@ func (c *checker) checkPipelines(ctx context.Context) {
 func (c *checker) toSetUp(p *pipeline.Pipeline, set map[string]pipeline.Pipeline) string {
 	for _, other := range set {
 		configured := slices.ContainsFunc(c.o.Specs, func(spec pipeline.Spec) bool { return spec.Name == other.Name })
-		if !configured && other.OID == p.OID && destinationName(other.Spec) == destinationName(p.Spec) {
+		switch {
+		case other.OID != p.OID || destinationName(other.Spec) != destinationName(p.Spec):
+		case !configured && onlyRenamed(p, cmp.Or(c.o.Descriptions[p.Name].Fingerprint, other.Fingerprint), &other):
 			return fmt.Sprintf("it is set up as %q: embedsidecar init gives it the new name, and embeds nothing again", other.Name)
+		default:
+			return fmt.Sprintf("its destination is that of pipeline %q, which is another: name another destination, or, if this is its new name, change nothing else at the same time", other.Name)
 		}
 	}
 	return "run embedsidecar init"

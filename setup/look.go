@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/jackc/pgx/v5"
 
@@ -93,8 +94,8 @@ func (in *initializer) lookAtPipeline(ctx context.Context, tx pgx.Tx, spec pipel
 		return nil, nil, fail("column lists need PostgreSQL 15 or newer")
 	}
 	if other := in.sharing(f, all); other != nil {
-		// One that leads from the same table to the same destination, and that nobody configures any more, is this one under its old name.
-		if stored != nil || taken[other.Name] || other.TableOID != f.table.OID || other.SlotName != in.o.Slot {
+		// One that differs in nothing but its name, and that nobody configures any more, is this one under its old name.
+		if stored != nil || taken[other.Name] || other.SlotName != in.o.Slot || !in.renames(f, other) {
 			return nil, nil, in.shared(f, other)
 		}
 		stored = other
@@ -145,11 +146,28 @@ func (in *initializer) sharing(f *findings, all []storedPipeline) *storedPipelin
 	return nil
 }
 
+// renames tells whether a pipeline is the stored one under another name: nothing of it may differ that vectors depend on. Another
+// configuration for the same database would otherwise take a pipeline over that is still at work.
+func (in *initializer) renames(f *findings, s *storedPipeline) bool {
+	old := off(s)
+	return slices.Equal(keyNames(f.table.Key), s.KeyColumns) && onlyRenamed(&f.pipeline, in.o.Descriptions[f.pipeline.Name].Fingerprint, &old)
+}
+
+// onlyRenamed compares all but the name of two pipelines, and their keys, which are those of one table.
+func onlyRenamed(p *pipeline.Pipeline, fingerprint string, old *pipeline.Pipeline) bool {
+	return p.OID == old.OID && destinationName(p.Spec) == destinationName(old.Spec) && fingerprint == old.Fingerprint &&
+		p.Text == old.Text && p.Filter == old.Filter && slices.Equal(p.Columns, old.Columns) && p.Chunking == old.Chunking &&
+		p.WatchAll == old.WatchAll && slices.Equal(p.Watched, old.Watched)
+}
+
 // shared is the error of a destination that another pipeline writes to.
 func (in *initializer) shared(f *findings, other *storedPipeline) error {
 	e := &ConfigError{
 		Pipeline: f.pipeline.Name, Problem: fmt.Sprintf("its destination %s is also that of pipeline %q", destinationName(f.pipeline.Spec), other.Name),
 		Hint: []string{"name another destination, or take that pipeline away first: embedsidecar uninstall " + other.Name},
+	}
+	if other.SlotName == in.o.Slot && other.TableOID == f.table.OID {
+		e.Hint = append(e.Hint, "to give that pipeline this name, change nothing else at the same time: columns, text, filter, chunking and model stay as they were set up")
 	}
 	if other.SlotName != in.o.Slot {
 		e.Problem += fmt.Sprintf(" (of slot %q)", other.SlotName)

@@ -1,0 +1,44 @@
+package setup_test
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/embedsidecar/embedsidecar/embed"
+	"github.com/embedsidecar/embedsidecar/pipeline"
+	"github.com/embedsidecar/embedsidecar/setup"
+	"github.com/embedsidecar/embedsidecar/testenv"
+)
+
+// Another configuration for the same database and slot does not take over the pipeline of this one as if it were renamed.
+func TestInit_ARenameChangesNothingElse(t *testing.T) {
+	t.Parallel()
+	b := newBase(t, plainDocs)
+	o := b.options(b.SlotName(), docs())
+	b.init(o)
+	row := "SELECT to_jsonb(p)::text FROM embedsidecar.pipeline AS p"
+	before := testenv.Value[string](b.Database, row)
+	for what, change := range map[string]func(s *pipeline.Spec, d *embed.Description){
+		"columns": func(s *pipeline.Spec, _ *embed.Description) { s.Columns = []string{"title"} },
+		"text":    func(s *pipeline.Spec, _ *embed.Description) { s.Columns, s.Text = nil, "title || body" },
+		"filter":  func(s *pipeline.Spec, _ *embed.Description) { s.Filter = "n > 1" },
+		"model":   func(_ *pipeline.Spec, d *embed.Description) { d.Fingerprint = "f2" },
+	} {
+		other := docs()
+		other.Name = "titles"
+		asked := b.options(o.Slot, other)
+		d := asked.Descriptions["titles"]
+		change(&asked.Specs[0], &d)
+		asked.Descriptions["titles"] = d
+		_, err := setup.Init(t.Context(), asked)
+		wantError[*setup.ConfigError](t, err, `also that of pipeline "docs"`, "change nothing else")
+		for _, f := range b.check(asked) {
+			if f.Name == `pipeline "titles"` && (f.Status != setup.Wrong || !strings.Contains(strings.Join(f.Hint, " "), `that of pipeline "docs", which is another`)) {
+				t.Errorf("%s: check says %+v", what, f)
+			}
+		}
+		if after := testenv.Value[string](b.Database, row); after != before {
+			t.Errorf("%s: the pipeline was changed:\n%s\nbefore:\n%s", what, after, before)
+		}
+	}
+}
