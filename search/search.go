@@ -233,7 +233,7 @@ func prepare(ctx context.Context, tx pgx.Tx, p *pipeline.Pipeline, r Request) (*
 	if s.indexed, err = indexed(ctx, tx, p); err != nil {
 		return nil, err
 	}
-	return s, s.tune(ctx, tx, len(r.Filter) > 0)
+	return s, s.tune(ctx, tx)
 }
 
 // indexed tells whether there is an index that finds the nearest without looking at all vectors.
@@ -251,13 +251,14 @@ func indexed(ctx context.Context, tx pgx.Tx, p *pipeline.Pipeline) (there bool, 
 	return there, nil
 }
 
-// tune makes an HNSW index find as many rows as are wanted: left alone it finds no more than 40, before any filter.
-func (s *statement) tune(ctx context.Context, tx pgx.Tx, filtered bool) error {
+// tune makes an HNSW index find as many rows as are wanted: left alone it finds no more than 40, before any filter, and among them
+// what rows that were written anew have left. Where pgvector can, it goes on until there are enough.
+func (s *statement) tune(ctx context.Context, tx pgx.Tx) error {
 	const usual, most = 40, 1000 // what is beyond the range of the setting is refused
 	var scan bool
 	err := tx.QueryRow(ctx, "SELECT set_config('hnsw.ef_search', $1, true) IS NOT NULL, EXISTS (SELECT FROM pg_extension WHERE extname = 'vector' AND "+
 		"string_to_array(regexp_replace(extversion, '[^0-9.].*', ''), '.')::int[] >= '{0,8}')", strconv.Itoa(min(max(s.candidates, usual), most))).Scan(nil, &scan)
-	if err != nil || !scan || !filtered && s.candidates <= most {
+	if err != nil || !scan {
 		return err
 	}
 	_, err = tx.Exec(ctx, "SELECT set_config('hnsw.iterative_scan', 'strict_order', true)")
@@ -268,7 +269,7 @@ func (s *statement) tune(ctx context.Context, tx pgx.Tx, filtered bool) error {
 func (s *statement) widen(ctx context.Context, tx pgx.Tx) error {
 	s.candidates = min(2*s.candidates, MaxRows)
 	s.args[1] = s.candidates
-	return s.tune(ctx, tx, true)
+	return s.tune(ctx, tx)
 }
 
 // run returns the rows that were found, and of how many vectors they are.

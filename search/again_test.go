@@ -1,0 +1,84 @@
+package search_test
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/embedsidecar/embedsidecar/plugins/fake/vector"
+	"github.com/embedsidecar/embedsidecar/search"
+	"github.com/embedsidecar/embedsidecar/testenv"
+)
+
+// watched is a database that remembers the searches it was asked for.
+type watched struct {
+	*pgxpool.Pool
+
+	searches []string
+}
+
+func (w *watched) BeginTx(ctx context.Context, o pgx.TxOptions) (pgx.Tx, error) {
+	tx, err := w.Pool.BeginTx(ctx, o)
+	return watchedTx{tx, w}, err
+}
+
+type watchedTx struct {
+	pgx.Tx
+
+	of *watched
+}
+
+func (tx watchedTx) Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error) {
+	if strings.Contains(sql, "embedsidecar_nearest") {
+		tx.of.searches = append(tx.of.searches, sql)
+	}
+	return tx.Tx.Query(ctx, sql, args...)
+}
+
+// What rows that were embedded anew have left in an HNSW index takes places of its answer until a vacuum. It goes on behind them: a
+// search does not read the whole table for their sake.
+func TestFind_TheIndexGoesOnBehindDeadEntries(t *testing.T) {
+	t.Parallel()
+	testenv.EachMajor(t, func(t *testing.T, major int) {
+		t.Helper()
+		t.Parallel()
+		const rows = 400
+		r := newRig(t, major, rows)
+		if !testenv.Value[bool](r.db, "SELECT string_to_array(extversion, '.')::int[] >= '{0,8}' FROM pg_extension WHERE extname = 'vector'") {
+			t.Fatal("pgvector is older than 0.8: it cannot go on")
+		}
+		p := r.pipelines["table"]
+		r.db.MustExec("ALTER TABLE docs_embedding SET (autovacuum_enabled = off)")
+		r.db.MustExec("CREATE INDEX near ON docs_embedding USING hnsw (embedding vector_cosine_ops)")
+		for id := 1; id <= rows/4; id++ { // at other places, so that no entry can be kept
+			r.db.MustExec("UPDATE docs_embedding SET embedding = $2::text::vector WHERE id = $1", id, text(vector.Of(fmt.Sprint("anew ", id), dims)))
+		}
+		for _, setting := range []string{"enable_seqscan = off", "enable_sort = off"} {
+			r.db.MustExecSuper(fmt.Sprintf(`ALTER DATABASE "%s" SET %s`, r.db.Name, setting))
+		}
+		r.pool.Reset()
+		for _, request := range []search.Request{
+			{Rows: 60}, {Rows: 100}, {Rows: 10, Hybrid: true, Text: "row 3"},
+		} {
+			request.Vector = vector.Of("question", dims)
+			db := &watched{Pool: r.pool}
+			e, err := search.Explain(t.Context(), r.pool, p, request)
+			if err != nil || !strings.Contains(strings.Join(e.Plan, "\n"), "near") {
+				t.Fatalf("the index is not used (%v):\n%s", err, strings.Join(e.Plan, "\n"))
+			}
+			hits, err := search.Find(t.Context(), db, p, request)
+			if err != nil || len(hits) != request.Rows {
+				t.Errorf("%d rows, want %d: %v", len(hits), request.Rows, err)
+			}
+			if len(db.searches) != 1 {
+				t.Errorf("%d rows, hybrid %v: it took %d searches, want 1", request.Rows, request.Hybrid, len(db.searches))
+			}
+		}
+	})
+}
+
+func text(v []float32) string { return strings.ReplaceAll(fmt.Sprint(v), " ", ",") }
