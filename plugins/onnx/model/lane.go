@@ -22,7 +22,7 @@ type lane struct {
 //
 // Runs on one thread each, as many at a time as there are threads, do more in the same time than one run on all threads, which wait
 // for each other after every step. A text that comes alone is sooner done by all threads together. So the weights of a small
-// model are held twice.
+// model, of short texts, are held twice.
 type network struct {
 	wide     *ort.DynamicAdvancedSession // a run takes all threads
 	narrow   *ort.DynamicAdvancedSession // a run takes one; nil: there is only the wide one

@@ -150,14 +150,17 @@ func TestEmbed_SeveralLanes(t *testing.T) {
 	}
 }
 
-// The weights of a small model are held for single texts and for many; of a large one they are held once. Either way a text
+// The weights of a small model are held for single texts and for many; of a large one, and one of long texts, they are held once. Either way a text
 // gets its vector, alone and among others.
-func TestOpen_LargeModelIsHeldOnce(t *testing.T) {
+func TestOpen_ModelThatTakesMuchMemoryIsHeldOnce(t *testing.T) {
 	for _, c := range []struct {
-		bytes int64
-		runs  int
-	}{{1000, 3}, {256<<20 + 1, 1}} {
+		bytes  int64
+		tokens int
+		runs   int
+	}{{1000, 16, 3}, {256<<20 + 1, 16, 1}, {1000, 512, 3}, {1000, 513, 1}, {1000, 8192, 1}} {
 		files := tiny.Files()
+		files["config.json"] = fmt.Sprintf(`{"max_position_embeddings": %d, "vocab_size": 8, "hidden_size": 3}`, c.tokens)
+		files["sentence_bert_config.json"] = fmt.Sprintf(`{"max_seq_length": %d}`, c.tokens)
 		files["model.onnx"] = tinyWith(weightsIn("weights"))
 		folder := writeFolder(t, files)
 		addWeights(t, folder, c.bytes)
@@ -166,12 +169,12 @@ func TestOpen_LargeModelIsHeldOnce(t *testing.T) {
 			t.Fatal(err)
 		}
 		if got := m.Describe().Runs; got != c.runs {
-			t.Errorf("%d bytes of weights: %d runs at a time, want %d", c.bytes, got, c.runs)
+			t.Errorf("%d bytes of weights, %d tokens: %d runs at a time, want %d", c.bytes, c.tokens, got, c.runs)
 		}
 		texts := slices.Repeat([]string{"a", "b a", "query b", "a b a b a b"}, 30)
 		for i, result := range mustEmbed(t, m, texts...) {
 			if alone := mustEmbed(t, m, texts[i])[0]; !slices.Equal(alone.Vector, result.Vector) {
-				t.Errorf("%d bytes of weights, text %d: %v among others, %v alone", c.bytes, i, result.Vector, alone.Vector)
+				t.Errorf("%d bytes of weights, %d tokens, text %d: %v among others, %v alone", c.bytes, c.tokens, i, result.Vector, alone.Vector)
 			}
 		}
 		if err := m.Close(); err != nil {

@@ -24,6 +24,10 @@ const (
 // threads wait little for each other, and memory counts for more.
 const maxTwice = 256 << 20
 
+// maxNarrow is the token limit of a model that gets a run on each thread. What a text takes in a run grows with the square of its tokens:
+// with 12 heads 12 MiB for each matrix of attention at 512 tokens, 3 GiB at 8192; so many runs at once are for short texts.
+const maxNarrow = 512
+
 // readGraph reads what the graph of a precision says of itself and makes sure that all weights are inside the folder and listed.
 func readGraph(f *folder, precision string) (*graph, error) {
 	name := graphFile
@@ -121,7 +125,7 @@ func newNetwork(f *folder, g *graph, s *settings, o Options) (*network, error) {
 		return nil, fmt.Errorf("load %s: %w", g.file, err)
 	}
 	// What a run of a sparse model gives takes too much memory for one on each thread.
-	if threads(o) > 1 && n.provider == providerCPU && g.bytes <= maxTwice && n.pooling != poolSplade {
+	if threads(o) > 1 && n.provider == providerCPU && g.bytes <= maxTwice && s.maxTokens <= maxNarrow && n.pooling != poolSplade {
 		if n.narrow, err = open(1); err != nil {
 			return nil, errors.Join(fmt.Errorf("load %s: %w", g.file, err), n.close())
 		}
