@@ -43,13 +43,20 @@ func splade(rows []float32, tokens, dims, most int) []float32 {
 	return pairs
 }
 
-// largestPairs keeps the pairs with the largest numbers, of equal ones those that come first.
+// largestPairs keeps the pairs with the largest numbers, of equal ones those that come first. What is no number counts as the largest:
+// the host has to see it.
 func largestPairs(pairs []float32, most int) []float32 {
 	order := make([]int, 0, len(pairs)/2)
 	for i := 0; i < len(pairs); i += 2 {
 		order = append(order, i)
 	}
-	slices.SortStableFunc(order, func(a, b int) int { return cmp.Compare(pairs[b+1], pairs[a+1]) })
+	slices.SortStableFunc(order, func(a, b int) int {
+		x, y := pairs[a+1], pairs[b+1]
+		if x != x || y != y {
+			return cmp.Compare(x, y) // which puts it first
+		}
+		return cmp.Compare(y, x)
+	})
 	order = order[:most]
 	slices.Sort(order)
 	kept := make([]float32, 0, 2*most)

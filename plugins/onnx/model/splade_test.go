@@ -3,6 +3,7 @@ package model_test
 import (
 	"fmt"
 	"math"
+	"slices"
 	"strings"
 	"testing"
 
@@ -96,6 +97,30 @@ func TestSplade_OpensAnyWidth(t *testing.T) {
 		end := float32(test.words - 1)
 		wantVector(t, m, embed.Document, "a b", logs(2, 1, 3, 1, 4, 1, 5, 1, end-5, 2, end-4, 2, end-3, 2, end-2, 2)...)
 		wantVector(t, m, embed.Document, strings.Repeat("a ", test.limit+9), logs(2, 1, 3, 1, 4, 1, end-4, 2, end-3, 2, end-2, 2)...)
+	}
+}
+
+// A number that is none must reach the host, which refuses the vector, however few numbers are kept.
+func TestSplade_KeepsWhatIsNoNumber(t *testing.T) {
+	t.Parallel()
+	for _, most := range []int{0, 1, 2} {
+		files := sparseFiles()
+		files["config_sentence_transformers.json"] = fmt.Sprintf(`{"max_active_dims": %d}`, most)
+		files["model.onnx"] = tinyWith(func(m *onnxtest.Tiny) {
+			m.Output, m.Table = "logits", slices.Clone(tinyLogits)
+			m.Table[7] = []float32{1, 0, 0, 0, float32(math.NaN()), 0, 0, 2}
+		})
+		results, err := mustOpenTiny(t, files).Embed(t.Context(), embed.Document, []string{"b passage a", "b a"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, broken := embed.SplitPairs(results[0].Vector)
+		if !slices.ContainsFunc(broken, func(x float32) bool { return x != x }) || most > 0 && len(broken) != most {
+			t.Errorf("%d numbers kept: %v", most, results[0].Vector)
+		}
+		if got := results[1].Vector; embed.CheckPairs(got, 8) != nil {
+			t.Errorf("%d numbers kept, a text without it: %v", most, got)
+		}
 	}
 }
 
