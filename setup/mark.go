@@ -77,6 +77,7 @@ func (in *initializer) occupied(f *findings) error {
 type left struct {
 	Schema, Table, Column string // Column is "" for an embedding table
 	OID                   uint32
+	Only                  bool // not the columns that inherit from it
 }
 
 func (l left) name() string {
@@ -91,7 +92,48 @@ func (l left) removal() removal {
 	if l.Column == "" {
 		return removal{"DROP TABLE " + quote(l.Schema, l.Table), []uint32{l.OID}}
 	}
-	return removal{"ALTER TABLE " + quote(l.Schema, l.Table) + " DROP COLUMN " + quote(l.Column), []uint32{l.OID}}
+	alter := "ALTER TABLE "
+	if l.Only {
+		alter += "ONLY "
+	}
+	return removal{alter + quote(l.Schema, l.Table) + " DROP COLUMN " + quote(l.Column), []uint32{l.OID}}
+}
+
+// heirs counts those of the columns that inherit from this one.
+func (l left) heirs(ctx context.Context, q querier, columns []left) (n int, err error) {
+	if l.Column == "" {
+		return 0, nil
+	}
+	var tables []uint32
+	for _, o := range columns {
+		if o.Column == l.Column && o.OID != l.OID {
+			tables = append(tables, o.OID)
+		}
+	}
+	err = q.QueryRow(ctx, `WITH RECURSIVE below AS (SELECT $1::oid AS relid UNION SELECT h.inhrelid FROM below AS b JOIN pg_inherits AS h ON h.inhparent = b.relid)
+		SELECT count(*)::int FROM below WHERE relid <> $1 AND relid = ANY ($2)`, l.OID, tables).Scan(&n)
+	if err != nil {
+		return 0, fmt.Errorf("look for columns that inherit from %s: %w", l.name(), err)
+	}
+	return n, nil
+}
+
+// spare keeps the end of a column from being that of the columns that inherit from it, where a pipeline writes to one of those.
+func (l *left) spare(ctx context.Context, q querier, stored []storedPipeline) error {
+	n, err := l.heirs(ctx, q, columns(stored))
+	l.Only = n > 0
+	return err
+}
+
+// columns are the destinations of pipelines that are columns, whoever made them.
+func columns(stored []storedPipeline) []left {
+	var list []left
+	for _, s := range stored {
+		if s.DestinationColumn != "" {
+			list = append(list, left{Column: s.DestinationColumn, OID: s.TableOID})
+		}
+	}
+	return list
 }
 
 // markedDestinations returns the destinations that init made, whether or not a pipeline still writes to them. The comment on a column

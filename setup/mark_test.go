@@ -187,3 +187,41 @@ func TestInit_RenamesAPipeline(t *testing.T) {
 	_, err = setup.Init(t.Context(), foreign)
 	wantError[*setup.ConfigError](t, err, `also that of pipeline "docs"`, `of slot "`+o.Slot+`"`)
 }
+
+// A table that inherits has its own column of the name, and a pipeline of its own may write there.
+func TestRemove_SparesTheVectorsOfTablesThatInherit(t *testing.T) {
+	t.Parallel()
+	testenv.EachMajor(t, func(t *testing.T, major int) {
+		t.Helper()
+		b := baseOn(t, testenv.DB(t, testenv.Empty(), testenv.Major(major)), plainDocs, "CREATE TABLE kid (PRIMARY KEY (id)) INHERITS (docs)", "CREATE TABLE idle () INHERITS (docs)")
+		kid := docs()
+		kid.Name, kid.Table = "kid", "kid"
+		o := b.options(b.SlotName(), docs())
+		b.init(o)
+		both := b.options(o.Slot, docs(), kid)
+		b.init(both)
+		b.MustExec("INSERT INTO kid (id, title, embedding) VALUES (1, 'a', '[1,2,3]')")
+		done, err := setup.Remove(t.Context(), setup.RemoveOptions{Pool: b.pool, Pipeline: "docs", Embedding: true})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := testenv.Value[string](b.Database, "SELECT embedding::text FROM kid"); got != "[1,2,3]" {
+			t.Errorf("kid has %s after %q", got, done.SQL)
+		}
+		if testenv.Value[bool](b.Database, "SELECT EXISTS (SELECT FROM pg_attribute WHERE attrelid = 'docs'::regclass AND attname = 'embedding')") {
+			t.Errorf("docs has its column still, after %q", done.SQL)
+		}
+
+		// All of it goes, whichever was made first.
+		b.uninstall(setup.UninstallOptions{Embeddings: true})
+		for _, table := range []string{"kid", "idle"} { // theirs from then on
+			b.MustExec("ALTER TABLE " + table + " DROP COLUMN embedding")
+		}
+		b.init(b.options(o.Slot, kid))
+		b.init(both)
+		b.uninstall(setup.UninstallOptions{Embeddings: true})
+		if left := testenv.Values[string](b.Database, "SELECT attrelid::regclass::text FROM pg_attribute WHERE attname = 'embedding' AND attrelid >= 16384 AND NOT attisdropped"); len(left) != 0 {
+			t.Errorf("%q have a column still", left)
+		}
+	})
+}

@@ -82,20 +82,32 @@ func removeVectors(ctx context.Context, q querier, installed bool, marked []left
 			return nil, err
 		}
 	}
-	var plan []removal
+	var all []left
 	for i := range stored {
 		l, err := ownDestination(ctx, q, &stored[i])
 		if err != nil {
 			return nil, err
 		}
 		if l != nil {
-			plan = append(plan, l.removal())
+			all = append(all, *l)
 		}
 	}
 	for _, l := range marked {
-		if !slices.ContainsFunc(plan, func(r removal) bool { return r.sql == l.removal().sql }) {
-			plan = append(plan, l.removal())
+		if !slices.ContainsFunc(all, func(other left) bool { return other.name() == l.name() }) {
+			all = append(all, l)
 		}
+	}
+	// A column goes before those that inherit from it and are also there for themselves: until then they cannot.
+	heirs := map[string]int{}
+	for _, l := range all {
+		if heirs[l.name()], err = l.heirs(ctx, q, all); err != nil {
+			return nil, err
+		}
+	}
+	slices.SortStableFunc(all, func(a, b left) int { return heirs[b.name()] - heirs[a.name()] })
+	plan := make([]removal, len(all))
+	for i, l := range all {
+		plan[i] = l.removal()
 	}
 	return plan, nil
 }
@@ -138,6 +150,9 @@ func Remove(ctx context.Context, o RemoveOptions) (Removed, error) {
 			return other.PipelineID != s.PipelineID && other.TableOID == s.TableOID && other.SlotName == s.SlotName
 		})
 		own, err := ownDestination(ctx, tx, s)
+		if err == nil && own != nil {
+			err = own.spare(ctx, tx, stored)
+		}
 		if err != nil {
 			return err
 		}
@@ -176,6 +191,9 @@ func unknownPipeline(ctx context.Context, q querier, o RemoveOptions, stored []s
 	var drop []string
 	for _, l := range marked {
 		if !slices.ContainsFunc(stored, func(s storedPipeline) bool { return destinationName(s.spec()) == l.name() }) {
+			if err := l.spare(ctx, q, stored); err != nil {
+				return err
+			}
 			drop = append(drop, l.removal().sql+";")
 		}
 	}

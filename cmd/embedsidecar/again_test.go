@@ -1,6 +1,7 @@
 package main
 
 import (
+	"net/http"
 	"os"
 	"path/filepath"
 	"strings"
@@ -38,7 +39,9 @@ func TestInit_RenamesAPipelineAtWork(t *testing.T) {
 	if err := os.WriteFile(file, []byte("version: 1\npipelines:\n  - name: articles\n    table: public.docs\n    columns: [title, body]\n    into: {table: docs_embedding}\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	d := s.start("--table", "docs", "--columns", "title,body", "--into-table", "docs_embedding")
+	d := s.start("--table", "docs", "--columns", "title,body", "--into-table", "docs_embedding", "--http", "127.0.0.1:0", "--no-auth")
+	address := d.logged("queries are answered", "address")
+	d.answers(address, searches, question, http.StatusOK, `"key":"7"`)
 	caughtUp := func() { s.run(0, "wait", "--caught-up", "--timeout", patience.String()) }
 	d.logged("streaming", "slot")
 	caughtUp()
@@ -57,7 +60,9 @@ func TestInit_RenamesAPipelineAtWork(t *testing.T) {
 	_, stderr = s.run(exitUsage, "verify", "articels")
 	s.has(stderr, "did you mean articles?", "there are: articles")
 
-	// The sidecar that runs goes on, and flags without a name mean the pipeline as it is called now.
+	// The sidecar that runs goes on under the new name, and flags without a name mean the pipeline as it is called now.
+	d.answers(address, "/v1/pipelines/articles/search", question, http.StatusOK, `"key":"7"`)
+	d.answers(address, searches, question, http.StatusNotFound)
 	caughtUp()
 	if after := made(); !after.Equal(before) {
 		t.Errorf("vectors were made anew: %s, before %s", after, before)
@@ -68,6 +73,33 @@ func TestInit_RenamesAPipelineAtWork(t *testing.T) {
 	d.end(syscall.SIGTERM, 0)
 	_, stderr = s.run(0, "run", "--once", "--table", "docs", "--columns", "title,body", "--into-table", "docs_embedding")
 	s.has(stderr, "caught up")
+}
+
+// A pipeline that somebody has paused stays so under its new name, unless the configuration says otherwise.
+func TestInit_ARenameResumesNothing(t *testing.T) {
+	t.Parallel()
+	s := newStage(t, 0)
+	enabled := func() bool { return testenv.Value[bool](s.db, "SELECT enabled FROM embedsidecar.pipeline") }
+	configured := func(name, more string) (file string) {
+		t.Helper()
+		file = filepath.Join(t.TempDir(), name+".yaml")
+		content := "version: 1\npipelines:\n  - name: " + name + "\n    table: public.docs\n    columns: [title, body]\n    into: {table: docs_embedding}\n" + more
+		if err := os.WriteFile(file, []byte(content), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		return file
+	}
+	s.run(0, "init", "--config", configured("old", ""))
+	s.run(0, "pause", "old")
+	_, stderr := s.run(0, "init", "--config", configured("new", ""))
+	s.has(stderr, `name (it was "old")`)
+	if enabled() {
+		t.Error("the new name has resumed it")
+	}
+	s.run(0, "init", "--config", configured("newer", "    enabled: true\n"))
+	if !enabled() {
+		t.Error("it is paused although the configuration has it enabled")
+	}
 }
 
 func TestWait_TellsWhatItWaitsFor(t *testing.T) {

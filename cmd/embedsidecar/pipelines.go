@@ -105,7 +105,13 @@ func (e *environment) configured(stored []pipeline.Pipeline) []pipeline.Spec {
 				spec.Name = config.LongName(*spec)
 			}
 		}
-		if at := find(stored, spec.Name); at >= 0 && !said("enabled") {
+		at := find(stored, spec.Name)
+		if at < 0 { // init renames it
+			at = slices.IndexFunc(stored, func(p pipeline.Pipeline) bool {
+				return sameEnds(p.Spec, *spec) && !slices.ContainsFunc(specs, func(other pipeline.Spec) bool { return other.Name == p.Name })
+			})
+		}
+		if at >= 0 && !said("enabled") {
 			spec.Enabled = stored[at].Enabled
 		}
 	}
