@@ -94,6 +94,10 @@ def _handlers(service: "_Service", concurrency: int, stop: threading.Event) -> l
     ]
 
 
+class _Wrong(ValueError):
+    """An answer of the author's code that is none. Its message holds no text, so it is told."""
+
+
 class _Service:
     def __init__(self, embedder: Embedder) -> None:
         self._embedder = embedder
@@ -188,6 +192,8 @@ def _abort(context: grpc.ServicerContext, method: str, problem: Exception) -> No
     frames = traceback.extract_tb(problem.__traceback__)
     at = f" at {os.path.basename(frames[-1].filename)}:{frames[-1].lineno}" if frames else ""
     what = f"{type(problem).__name__} in {method}{at}"
+    if isinstance(problem, _Wrong):
+        what = f"ValueError in {method}: {problem}"
     sys.stderr.write(f"{what}\n{''.join(traceback.format_list(frames))}")
     code = grpc.StatusCode.RESOURCE_EXHAUSTED if isinstance(problem, MemoryError) else grpc.StatusCode.INTERNAL
     context.abort(code, what)
@@ -255,9 +261,13 @@ def _add_sparse(into: Any, model: Model, vector: Mapping[int, float] | None) -> 
     """Adds one sparse vector, by rising places."""
     if not isinstance(vector, Mapping):
         raise TypeError
-    numbers = sorted((int(place), float(x)) for place, x in vector.items() if x != 0)
+    singles = array.array("f", vector.values())  # what is sent: a number can be zero, or infinite, only there
+    numbers = sorted((int(place), x) for place, x in zip(vector, singles) if x != 0)
     if numbers and not 0 <= numbers[0][0] <= numbers[-1][0] < model.dims:
-        raise ValueError
+        raise _Wrong(f"a place of a sparse vector is not from 0 to {model.dims - 1}")
+    for (place, _), (after, _) in zip(numbers, numbers[1:]):
+        if place == after:
+            raise _Wrong(f"two keys of a sparse vector are the place {place}")
     into.counts.append(len(numbers))
     into.indices += struct.pack(f"<{len(numbers)}I", *(place for place, _ in numbers))
     into.values += struct.pack(f"<{len(numbers)}f", *(x for _, x in numbers))
