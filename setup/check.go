@@ -386,8 +386,8 @@ func (c *checker) checkIndexes(ctx context.Context, p *pipeline.Pipeline) {
 			c.add(name, OK, fmt.Sprintf("%s over %s is being built%s", i.Name, i.Table, i.Progress()))
 		case IndexInvalid:
 			c.add(name, Warn, fmt.Sprintf("%s over %s: %s", i.Name, i.Table, i.Detail), append([]string{"as the owner of the table (index: hnsw has the sidecar do it, if the name is the one that it gives):"}, i.SQL...)...)
-		case IndexWrong:
-			c.add(name, Warn, fmt.Sprintf("%s over %s is of no use: %s", i.Name, i.Table, i.Detail), i.SQL...)
+		case IndexOther:
+			c.add(name, OK, fmt.Sprintf("%s over %s: %s", i.Name, i.Table, i.Detail))
 		}
 	}
 }

@@ -158,7 +158,8 @@ func indexedTables(ctx context.Context, conn *pgxpool.Conn, p *pipeline.Pipeline
 		JOIN pg_attribute a ON a.attrelid = c.oid AND a.attname = $2
 		CROSS JOIN LATERAL (SELECT left(c.relname, 27) || '_' || left($2, 20) || '_hnsw' AS name) AS k
 		LEFT JOIN (pg_index i JOIN pg_class x ON x.oid = i.indexrelid JOIN pg_am m ON m.oid = x.relam AND m.amname IN ('hnsw', 'ivfflat')
-			JOIN pg_opclass o ON o.oid = i.indclass[0]) ON i.indrelid = c.oid AND i.indkey[0] = a.attnum AND o.opcname = $3 AND i.indpred IS NULL
+			JOIN pg_opclass o ON o.oid = i.indclass[0]) ON i.indrelid = c.oid AND i.indkey[0] = a.attnum AND o.opcname = $3
+			AND `+everySearch+`
 		GROUP BY n.nspname, c.relname, c.relowner, k.name ORDER BY 1, 2`, destinationTable(p), vectorColumn(p), p.Stored.OperatorClass())
 	if err != nil {
 		return nil, err

@@ -27,18 +27,18 @@ type Index struct {
 // IndexHealth is the state of an index in a word.
 type IndexHealth string
 
-// The states, best first.
+// The states, in the order in which they need somebody.
 const (
+	IndexOther    IndexHealth = "other"    // somebody's for other questions: searches in general do not use it
 	IndexReady    IndexHealth = "ready"    // searches use it
 	IndexNone     IndexHealth = "none"     // there is none: each search reads every vector
 	IndexBuilding IndexHealth = "building" // somebody builds it
-	IndexWrong    IndexHealth = "wrong"    // it is there, and no search can use it
 	IndexInvalid  IndexHealth = "invalid"  // its build was broken off: it costs writers time and helps nobody
 )
 
 // Worse tells whether a state needs somebody more than another.
 func (w IndexHealth) Worse(than IndexHealth) bool {
-	order := []IndexHealth{IndexReady, IndexNone, IndexBuilding, IndexWrong, IndexInvalid}
+	order := []IndexHealth{IndexOther, IndexReady, IndexNone, IndexBuilding, IndexInvalid}
 	return slices.Index(order, w) > slices.Index(order, than)
 }
 
@@ -98,6 +98,11 @@ type foundIndex struct {
 	Percent                          *float64
 }
 
+// everySearch tells of an index i over column a whether searches without a filter can use it: it has no condition, or the one that every
+// search has. From version 17 on the server drops that from a search where the column is NOT NULL anyway, and then sees no use for the index.
+const everySearch = `(i.indpred IS NULL OR pg_get_expr(i.indpred, i.indrelid) = format('(%I IS NOT NULL)', a.attname)
+		AND NOT (a.attnotnull AND current_setting('server_version_num')::int >= 170000))`
+
 const indexesSQL = `SELECT c.oid, n.nspname::text AS schema, c.relname::text AS table, CASE WHEN c.reltuples >= 0 THEN c.reltuples::bigint END AS rows,
 		coalesce(x.relname::text, '') AS index, coalesce(x.method, '') AS method, coalesce(x.opcname::text, '') AS operator_class, left(c.relname, 27) || '_' || left($2, 20) || '_hnsw' AS taken,
 		coalesce(x.indisvalid, false) AS valid, coalesce(x.partial, false) AS partial, g.pid IS NOT NULL AS building,
@@ -107,7 +112,7 @@ const indexesSQL = `SELECT c.oid, n.nspname::text AS schema, c.relname::text AS 
 		UNION SELECT $1::regclass::oid WHERE NOT EXISTS (SELECT FROM pg_partitioned_table WHERE partrelid = $1::regclass)) AS leaf
 	JOIN pg_class c ON c.oid = leaf.relid JOIN pg_namespace n ON n.oid = c.relnamespace
 	JOIN pg_attribute a ON a.attrelid = c.oid AND a.attname = $2
-	LEFT JOIN LATERAL (SELECT r.oid, r.relname, m.amname::text AS method, o.opcname, i.indisvalid, i.indpred IS NOT NULL AS partial
+	LEFT JOIN LATERAL (SELECT r.oid, r.relname, m.amname::text AS method, o.opcname, i.indisvalid, NOT ` + everySearch + ` AS partial
 		FROM pg_index i JOIN pg_class r ON r.oid = i.indexrelid JOIN pg_am m ON m.oid = r.relam AND m.amname IN ('hnsw', 'ivfflat')
 		JOIN pg_opclass o ON o.oid = i.indclass[0] WHERE i.indrelid = c.oid AND i.indkey[0] = a.attnum) AS x ON true
 	LEFT JOIN pg_stat_progress_create_index AS g ON g.index_relid = x.oid
@@ -133,7 +138,7 @@ func ofTable(p *pipeline.Pipeline, found []foundIndex) []Index {
 		case i.State == IndexInvalid && !helped: // one that fits, but for being done
 			i.SQL = []string{"REINDEX INDEX CONCURRENTLY " + name + ";"}
 			helped = true
-		case i.State == IndexInvalid || i.State == IndexWrong:
+		case i.State == IndexInvalid:
 			i.SQL = []string{"DROP INDEX CONCURRENTLY " + name + ";"}
 		}
 	}
@@ -156,9 +161,9 @@ func (f *foundIndex) about(p *pipeline.Pipeline) Index {
 	want := p.Stored.OperatorClass()
 	switch {
 	case f.OperatorClass != want:
-		i.State, i.Detail = IndexWrong, fmt.Sprintf("its operator class is %s; searches are by %s distance and need %s", f.OperatorClass, p.Stored.Metric(), want)
+		i.State, i.Detail = IndexOther, fmt.Sprintf("its operator class is %s; searches are by %s distance, need %s and do not use it", f.OperatorClass, p.Stored.Metric(), want)
 	case f.Partial:
-		i.State, i.Detail = IndexWrong, "it has a condition (WHERE), which searches do not know"
+		i.State, i.Detail = IndexOther, "it has a condition (WHERE); searches without that condition do not use it"
 	case f.Building, !f.Valid && f.Hidden:
 		i.State, i.Phase, i.Percent = IndexBuilding, f.Phase, f.Percent
 	case !f.Valid:

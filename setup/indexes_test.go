@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/embedsidecar/embedsidecar/pipeline"
@@ -76,11 +77,12 @@ func TestIndexes_TellWhatIsThereAndHowToMendIt(t *testing.T) {
 		}
 		b.MustExec(`CREATE INDEX euclid ON docs_embedding USING hnsw (embedding vector_l2_ops)`)
 		b.MustExec(`CREATE INDEX partly ON docs_embedding USING ivfflat (embedding vector_cosine_ops) WITH (lists = 1) WHERE id > 10`)
-		wrong := b.are(p, true, "wrong euclid", "wrong partly", "none")
-		if !strings.Contains(wrong[0].Detail, "vector_l2_ops") || !strings.Contains(wrong[1].Detail, "WHERE") {
-			t.Errorf("wrong ones: %+v", wrong)
+		other := b.are(p, true, "other euclid", "other partly", "none")
+		if !strings.Contains(other[0].Detail, "vector_l2_ops") || !strings.Contains(other[1].Detail, "WHERE") || other[0].SQL != nil || other[1].SQL != nil {
+			t.Errorf("those for other questions: %+v", other)
 		}
-		b.are(p, false, "ready "+ours)
+		b.are(p, false, "ready "+ours, "other euclid", "other partly")
+		b.MustExec("DROP INDEX euclid, partly")
 
 		// A build that somebody's transaction holds up, and that is broken off then.
 		b.MustExec("DROP INDEX " + ours)
@@ -129,5 +131,50 @@ func TestIndexes_TellWhatIsThereAndHowToMendIt(t *testing.T) {
 		b.MustExecSuper("UPDATE pg_index SET indisvalid = false WHERE indexrelid = 'left_over'::regclass")
 		b.are(p, true, "ready "+ours, "invalid left_over")
 		b.are(p, false, "ready "+ours)
+	})
+}
+
+// Every search has the condition that there is a vector: an index over those is one for all searches, where the server sees that.
+func TestIndexes_OverTheRowsThatHaveAVector(t *testing.T) {
+	t.Parallel()
+	testenv.EachMajor(t, func(t *testing.T, major int) {
+		t.Helper()
+		b := baseOn(t, testenv.DB(t, testenv.Major(major), testenv.Empty()), plainDocs)
+		made := b.init(b.options(b.SlotName(), docs(), side()))
+		b.MustExec("UPDATE embedsidecar.scan SET phase = 'done'")
+		for i, table := range []string{"docs", "docs_embedding"} {
+			p := &made.Pipelines[i]
+			b.MustExec("CREATE INDEX filled" + table + " ON " + table + " USING hnsw (embedding vector_cosine_ops) WHERE embedding IS NOT NULL")
+			var plan []string
+			err := pgx.BeginFunc(t.Context(), b.pool, func(tx pgx.Tx) error {
+				if _, err := tx.Exec(t.Context(), "SET LOCAL enable_seqscan = off"); err != nil {
+					return err
+				}
+				rows, err := tx.Query(t.Context(), "EXPLAIN SELECT id FROM public."+table+" WHERE embedding IS NOT NULL ORDER BY embedding OPERATOR(public.<=>) '[1,2,3]'::public.vector LIMIT 1")
+				if err != nil {
+					return err
+				}
+				plan, err = pgx.CollectRows(rows, pgx.RowTo[string])
+				return err
+			})
+			if err != nil {
+				t.Fatal(err)
+			}
+			used := strings.Contains(strings.Join(plan, " "), "using filled"+table)
+			if !used && table == "docs" {
+				t.Fatalf("it is not used: %q", plan)
+			}
+			found, words := b.indexes(b.pool, p)
+			if (words[0] == "ready filled"+table) != used || used != (len(words) == 1) {
+				t.Errorf("%s: %+v, and the server's plan is %q", table, found, plan)
+			}
+			want := setup.IndexThere
+			if !used {
+				want = setup.IndexBuilt
+			}
+			if state, _, err := setup.BuildIndex(t.Context(), b.pool, p); err != nil || state != want {
+				t.Errorf("%s: then building is %s, want %s: %v", table, state, want, err)
+			}
+		}
 	})
 }

@@ -100,6 +100,9 @@ func (in *initializer) lookAtPipeline(ctx context.Context, tx pgx.Tx, spec pipel
 		}
 		stored = other
 	}
+	if err := in.oneColumn(ctx, tx, f, all); err != nil {
+		return nil, nil, err
+	}
 	if problem := f.foreign(); problem != nil {
 		return nil, nil, problem
 	}
@@ -141,6 +144,42 @@ func (in *initializer) sharing(f *findings, all []storedPipeline) *storedPipelin
 	for i := range all {
 		if all[i].Name != f.pipeline.Name && destinationName(all[i].spec()) == destinationName(f.pipeline.Spec) {
 			return &all[i]
+		}
+	}
+	return nil
+}
+
+// oneColumn makes sure that no other pipeline, stored or configured, writes into the same column through the partitioned table that this
+// one is a partition of, or through one of its partitions.
+func (in *initializer) oneColumn(ctx context.Context, tx pgx.Tx, f *findings, all []storedPipeline) error {
+	if !f.pipeline.ToColumn() {
+		return nil
+	}
+	rows, err := tx.Query(ctx, `SELECT relid::oid FROM pg_partition_ancestors($1::oid::regclass) UNION SELECT relid::oid FROM pg_partition_tree($1::oid::regclass)`, f.table.OID)
+	if err != nil {
+		return fmt.Errorf("look for partitions of %s: %w", f.table.quoted(), err)
+	}
+	tree, err := pgx.CollectRows(rows, pgx.RowTo[uint32])
+	if err != nil {
+		return fmt.Errorf("look for partitions of %s: %w", f.table.quoted(), err)
+	}
+	same := func(name, column string, table uint32) error {
+		if name == f.pipeline.Name || column != f.pipeline.IntoColumn || table == f.table.OID || !slices.Contains(tree, table) {
+			return nil
+		}
+		return &ConfigError{
+			Pipeline: f.pipeline.Name, Problem: fmt.Sprintf("its destination %s is in part also that of pipeline %q: one table is a partition of the other", destinationName(f.pipeline.Spec), name),
+			Hint: []string{"name another destination, or take that pipeline away first: embedsidecar uninstall " + name},
+		}
+	}
+	for _, s := range all {
+		if err := same(s.Name, s.DestinationColumn, s.TableOID); err != nil {
+			return err
+		}
+	}
+	for _, other := range in.found {
+		if err := same(other.pipeline.Name, other.pipeline.IntoColumn, other.table.OID); err != nil {
+			return err
 		}
 	}
 	return nil

@@ -1,6 +1,7 @@
 package setup_test
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 
@@ -40,5 +41,27 @@ func TestInit_ARenameChangesNothingElse(t *testing.T) {
 		if after := testenv.Value[string](b.Database, row); after != before {
 			t.Errorf("%s: the pipeline was changed:\n%s\nbefore:\n%s", what, after, before)
 		}
+	}
+}
+
+func TestInit_OneColumnThroughAPartitionIsOneDestination(t *testing.T) {
+	t.Parallel()
+	b := newBase(t, "CREATE TABLE parts (region text, id bigint, title text, body text, embedding public.vector(3), own public.vector(3), PRIMARY KEY (region, id)) PARTITION BY LIST (region)",
+		"CREATE TABLE north PARTITION OF parts FOR VALUES IN ('north') PARTITION BY LIST (id)", "CREATE TABLE north_one PARTITION OF north FOR VALUES IN (1)")
+	root, leaf := docs(), docs()
+	root.Name, root.Table = "root", "parts"
+	leaf.Name, leaf.Table = "leaf", "north_one"
+	slot := b.SlotName()
+	_, err := setup.Init(t.Context(), b.options(slot, root, leaf))
+	wantError[*setup.ConfigError](t, err, `pipeline "leaf"`, `also that of pipeline "root"`, "partition of the other")
+	for _, pair := range [][2]pipeline.Spec{{root, leaf}, {leaf, root}} {
+		b.init(b.options(slot, pair[0]))
+		_, err = setup.Init(t.Context(), b.options(slot, pair[1]))
+		wantError[*setup.ConfigError](t, err, fmt.Sprintf("pipeline %q", pair[1].Name), fmt.Sprintf("also that of pipeline %q", pair[0].Name))
+		// A column of its own is nobody else's.
+		other := pair[1]
+		other.IntoColumn = "own"
+		b.init(b.options(slot, pair[0], other))
+		b.uninstall(setup.UninstallOptions{Embeddings: true})
 	}
 }

@@ -73,8 +73,8 @@ func indexRemarks(pipelines []statusPipeline) []string {
 			switch i.State {
 			case setup.IndexInvalid:
 				list = append(list, fmt.Sprintf("%s: the build of index %s was broken off: %s", p.Name, i.Name, sql))
-			case setup.IndexWrong:
-				list = append(list, fmt.Sprintf("%s: no search can use index %s: %s: %s", p.Name, i.Name, i.Detail, sql))
+			case setup.IndexOther:
+				list = append(list, fmt.Sprintf("%s: index %s: %s", p.Name, i.Name, i.Detail))
 			case setup.IndexNone:
 				if i.Large() && sql != "" {
 					list = append(list, fmt.Sprintf("%s: each search reads about %d vectors; when the backfill is done: %s", p.Name, *i.Rows, sql))
