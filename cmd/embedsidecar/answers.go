@@ -36,9 +36,18 @@ type answers struct {
 	making   sync.Mutex
 	services map[modelOf]*embed.Service // those that no sidecar has
 
-	loading  sync.Mutex
+	loading  sync.Mutex          // not held while the database is asked
 	loaded   []pipeline.Pipeline // without a sidecar
 	loadedAt time.Time
+	look     *look // the one under way, or nil
+}
+
+// look is one question to the database for its pipelines. Those that ask while it is under way wait for its answer.
+type look struct {
+	began     time.Time
+	done      chan struct{} // closed when what follows is there
+	pipelines []pipeline.Pipeline
+	err       error
 }
 
 // modelOf is a model as pipelines name it: plugin and model, "" for the defaults.
@@ -95,6 +104,11 @@ func (a *answers) DB() search.DB {
 
 // Pipelines implements serve.Backend.
 func (a *answers) Pipelines(ctx context.Context) ([]pipeline.Pipeline, error) {
+	return a.pipelines(ctx, lookLimit)
+}
+
+// pipelines returns the pipelines, unless the database has been asked for them for longer than a time without an answer.
+func (a *answers) pipelines(ctx context.Context, limit time.Duration) ([]pipeline.Pipeline, error) {
 	a.mu.Lock()
 	s, pool := a.sidecar, a.pool
 	a.mu.Unlock()
@@ -111,26 +125,63 @@ func (a *answers) Pipelines(ctx context.Context) ([]pipeline.Pipeline, error) {
 	case pool == nil:
 		return nil, nil
 	}
-	list, err := a.load(ctx, pool)
+	list, err := a.load(ctx, pool, limit)
 	if _, missing := errors.AsType[*setup.NotSetUpError](err); missing {
 		err = &serve.UnavailableError{Problem: "nothing is set up in the database, or not any more: embedsidecar init and run set pipelines up"}
 	}
 	return list, err
 }
 
-// load asks the database for the pipelines, if what it said is old. Those that ask at the same time wait for one answer.
-func (a *answers) load(ctx context.Context, pool *pgxpool.Pool) ([]pipeline.Pipeline, error) {
+// lookLimit is how long the database may take to tell its pipelines, and embedLimit how much of that those wait who can do without.
+const (
+	lookLimit  = 10 * time.Second
+	embedLimit = 1500 * time.Millisecond
+)
+
+// load asks the database for the pipelines, if what it said is old, and waits for its answer until it has taken longer than a limit.
+func (a *answers) load(ctx context.Context, pool *pgxpool.Pool, limit time.Duration) ([]pipeline.Pipeline, error) {
 	const fresh = 5 * time.Second
 	a.loading.Lock()
-	defer a.loading.Unlock()
-	if time.Since(a.loadedAt) < fresh {
+	if a.look == nil && time.Since(a.loadedAt) < fresh {
+		defer a.loading.Unlock()
 		return a.loaded, nil
 	}
-	loaded, err := everything(ctx, pool)
-	if err == nil {
-		a.loaded, a.loadedAt = loaded, time.Now()
+	if a.look == nil {
+		a.look = &look{began: time.Now(), done: make(chan struct{})}
+		go a.ask(context.WithoutCancel(ctx), pool, a.look) // others wait for it, too
 	}
-	return loaded, err
+	l := a.look
+	a.loading.Unlock()
+	late := time.NewTimer(time.Until(l.began.Add(limit)))
+	defer late.Stop()
+	select {
+	case <-l.done:
+		return l.pipelines, l.err
+	case <-ctx.Done():
+		return nil, context.Cause(ctx)
+	case <-late.C:
+		return nil, errNoAnswer()
+	}
+}
+
+func errNoAnswer() error {
+	return &serve.UnavailableError{Problem: "the database does not answer: come again"}
+}
+
+// ask does what a look is for.
+func (a *answers) ask(ctx context.Context, pool *pgxpool.Pool, l *look) {
+	ctx, cancel := context.WithTimeout(ctx, lookLimit)
+	defer cancel()
+	l.pipelines, l.err = everything(ctx, pool)
+	if l.err != nil && ctx.Err() != nil {
+		l.err = errNoAnswer()
+	}
+	a.loading.Lock()
+	defer a.loading.Unlock()
+	if a.look = nil; l.err == nil {
+		a.loaded, a.loadedAt = l.pipelines, time.Now()
+	}
+	close(l.done)
 }
 
 // Pipeline implements serve.Backend.
@@ -195,7 +246,7 @@ type namedModel struct {
 // models lists what may be asked for: the default, what the pipelines use, and what the configuration names. With an error it lists
 // what is known without the database, or from before: to embed texts takes none.
 func (a *answers) models(ctx context.Context) ([]namedModel, error) {
-	pipelines, failed := a.Pipelines(ctx)
+	pipelines, failed := a.pipelines(ctx, embedLimit)
 	if failed != nil {
 		a.loading.Lock()
 		pipelines = a.loaded

@@ -177,6 +177,40 @@ func TestServe_SurvivesWhatHappensToItsPipelines(t *testing.T) {
 	d.end(syscall.SIGTERM, 0)
 }
 
+// TestServe_EmbedsWhileTheDatabaseHangs has a database that takes questions and answers none.
+func TestServe_EmbedsWhileTheDatabaseHangs(t *testing.T) {
+	t.Parallel()
+	s := newStage(t, 20)
+	s.once(0)
+	proxy := testenv.StartProxy(t, s.db.Server.Addr())
+	s.at(s.db.URLVia(proxy.Addr(), testenv.Owner))
+	d := s.background("serve", "--log-format", "json", "--http", "127.0.0.1:0", "--no-auth")
+	address := d.logged("queries are answered", "address")
+	d.answers(address, searches, question, http.StatusOK, `"key":"7"`)
+
+	proxy.Stall()
+	// Until what it said last is too old.
+	d.answers(address, "/v1/embeddings", `{"input": "x", "model": "unheard"}`, http.StatusServiceUnavailable, "the database does not answer")
+	var clients sync.WaitGroup
+	for range 5 {
+		clients.Go(func() {
+			if status, answer := d.asked(address, "/v1/embeddings", `{"input": "no database is needed for this"}`); status != http.StatusOK {
+				t.Errorf("embedding: %d %s", status, answer)
+			}
+		})
+	}
+	clients.Wait()
+	if status, answer := d.asked(address, "/v1/models", ""); status != http.StatusOK || !strings.Contains(answer, "fake") {
+		t.Errorf("models: %d %s", status, answer)
+	}
+	if status, answer := d.asked(address, searches, question); status != http.StatusServiceUnavailable || !strings.Contains(answer, "the database does not answer") {
+		t.Errorf("a search: %d %s", status, answer)
+	}
+	proxy.Resume()
+	d.answers(address, searches, question, http.StatusOK, `"key":"7"`)
+	d.end(syscall.SIGTERM, 0)
+}
+
 // TestRun_AnswersBesideItsWork asks a sidecar from its start to its end.
 func TestRun_AnswersBesideItsWork(t *testing.T) {
 	t.Parallel()
