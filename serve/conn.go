@@ -44,6 +44,22 @@ func readStamped(path string) ([]byte, stamp, error) {
 	return data, sha256.Sum256(data), nil
 }
 
+// tell logs what a look at a file came to, once for each thing that is wrong with it and once when nothing is any more. It returns what
+// is wrong now.
+func tell(log *slog.Logger, before string, err error, path string) (wrong string) {
+	if err != nil {
+		wrong = err.Error()
+	}
+	switch {
+	case log == nil || wrong == before:
+	case wrong != "":
+		log.Error("file not read again: what it held before stays in use", "file", path, "error", err)
+	default:
+		log.Info("file can be read again", "file", path)
+	}
+	return wrong
+}
+
 // pair is a certificate with its key that is read again when its files change.
 type pair struct {
 	cert, key string
@@ -51,8 +67,8 @@ type pair struct {
 
 	mu      sync.Mutex
 	loaded  *tls.Certificate
-	stamps  [2]stamp // of the files as they were read
-	failed  [2]stamp // of files that could not be used, when that was last told
+	stamps  [2]stamp // of the files in use
+	wrong   string   // what is wrong with the files since an earlier look, as it was told; "": nothing
 	checked time.Time
 }
 
@@ -63,26 +79,27 @@ func newPair(cert, key string, log *slog.Logger) (*pair, error) {
 	p := &pair{cert: cert, key: key, log: log}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if _, err := p.loadLocked(); err != nil {
+	if err := p.loadLocked(); err != nil {
 		return nil, fmt.Errorf("serve over TLS: %w", err)
 	}
 	return p, nil
 }
 
-// loadLocked reads both files, and returns what they hold if it cannot be used. Nothing happens if it is what is in use.
-func (p *pair) loadLocked() (found [2]stamp, err error) {
+// loadLocked reads both files. Nothing happens if they hold what is in use.
+func (p *pair) loadLocked() (err error) {
 	var data [2][]byte
+	var found [2]stamp
 	for i, path := range []string{p.cert, p.key} {
 		if data[i], found[i], err = readStamped(path); err != nil {
-			return found, fmt.Errorf("read certificate %s and key %s: %w", p.cert, p.key, err)
+			return fmt.Errorf("read certificate %s and key %s: %w", p.cert, p.key, err)
 		}
 	}
 	if p.loaded != nil && found == p.stamps {
-		return found, nil
+		return nil
 	}
 	loaded, err := tls.X509KeyPair(data[0], data[1])
 	if err != nil {
-		return found, fmt.Errorf("read certificate %s and key %s: %w", p.cert, p.key, err)
+		return fmt.Errorf("read certificate %s and key %s: %w", p.cert, p.key, err)
 	}
 	if p.loaded != nil {
 		p.log.Info("certificate read again", "file", p.cert, "valid_until", loaded.Leaf.NotAfter)
@@ -91,7 +108,7 @@ func (p *pair) loadLocked() (found [2]stamp, err error) {
 	if now := time.Now(); now.Before(loaded.Leaf.NotBefore) || now.After(loaded.Leaf.NotAfter) {
 		p.log.Warn("clients refuse this certificate: it is not valid now", "file", p.cert, "valid_from", loaded.Leaf.NotBefore, "valid_until", loaded.Leaf.NotAfter)
 	}
-	return found, nil
+	return nil
 }
 
 // get is tls.Config's GetCertificate. Files that cannot be used, as in the middle of being replaced, leave the old pair in use.
@@ -102,9 +119,6 @@ func (p *pair) get(*tls.ClientHelloInfo) (*tls.Certificate, error) {
 		return p.loaded, nil
 	}
 	p.checked = time.Now()
-	if found, err := p.loadLocked(); err != nil && found != p.failed {
-		p.failed = found
-		p.log.Error("certificate not read again: the one before stays in use", "error", err)
-	}
+	p.wrong = tell(p.log, p.wrong, p.loadLocked(), p.cert)
 	return p.loaded, nil
 }

@@ -3,12 +3,17 @@ package serve_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net"
 	"net/http"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/jackc/pgerrcode"
+	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/embedsidecar/embedsidecar/pipeline"
 	"github.com/embedsidecar/embedsidecar/serve"
 	"github.com/embedsidecar/embedsidecar/testenv"
 )
@@ -67,5 +72,44 @@ func TestServer_AConnectionTooManyWaitsForOneToEnd(t *testing.T) {
 	_ = silent[0].Close()
 	if status := <-answered; status != http.StatusOK {
 		t.Errorf("after one has ended: %d", status)
+	}
+}
+
+// failing is a backend whose pipelines end in an error.
+type failing struct {
+	*backend
+
+	err error
+}
+
+func (f *failing) Pipeline(context.Context, string) (*pipeline.Pipeline, serve.Model, error) {
+	return nil, nil, fmt.Errorf("read pipeline: %w", f.err)
+}
+
+// What passes by itself is worth another try, and what does not is told with its way out.
+func TestServer_WhatTheDatabaseSaysDecidesTheStatus(t *testing.T) {
+	t.Parallel()
+	for code, want := range map[string]struct {
+		status int
+		again  bool
+		words  string
+	}{
+		pgerrcode.LockNotAvailable:      {http.StatusServiceUnavailable, true, "come again"},
+		pgerrcode.SerializationFailure:  {http.StatusServiceUnavailable, true, "come again"},
+		pgerrcode.DeadlockDetected:      {http.StatusServiceUnavailable, true, "come again"},
+		pgerrcode.AdminShutdown:         {http.StatusServiceUnavailable, true, "come again"},
+		pgerrcode.QueryCanceled:         {http.StatusGatewayTimeout, true, "statement_timeout"},
+		pgerrcode.UndefinedTable:        {http.StatusServiceUnavailable, true, "init makes it again"},
+		pgerrcode.InsufficientPrivilege: {http.StatusServiceUnavailable, true, "embedsidecar roles prints"},
+		pgerrcode.DataCorrupted:         {http.StatusInternalServerError, false, "the log of the server"},
+	} {
+		s := start(t, func(o *serve.Options) {
+			o.Backend = &failing{&backend{}, &pgconn.PgError{Code: code, Message: "a row's text"}}
+		})
+		a := s.do("POST", "/v1/pipelines/public.docs/search", `{"text": "x"}`)
+		_, message := a.problem(t)
+		if again := a.header.Get("Retry-After") != ""; a.status != want.status || again != want.again || !strings.Contains(message, want.words) || strings.Contains(message, "a row's") {
+			t.Errorf("SQLSTATE %s: %d, come again %t, %q; want %+v", code, a.status, again, message, want)
+		}
 	}
 }

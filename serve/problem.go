@@ -119,7 +119,10 @@ func ofDatabase(err error) *problem {
 	case fromServer && slices.Contains([]string{pgerrcode.UndefinedTable, pgerrcode.UndefinedColumn, pgerrcode.InvalidSchemaName, pgerrcode.UndefinedFunction, pgerrcode.UndefinedObject}, pg.Code):
 		p.message = "what this pipeline is made of is not in the database any more: embedsidecar check tells what is missing, init makes it again"
 	case fromServer && pg.Code == pgerrcode.InsufficientPrivilege:
-		p.message = "the server's role may not read what this pipeline is made of: embedsidecar roles sql prints the grants"
+		p.message = "the server's role may not read what this pipeline is made of: embedsidecar roles prints the grants"
+	case fromServer && slices.Contains([]string{pgerrcode.LockNotAvailable, pgerrcode.SerializationFailure, pgerrcode.DeadlockDetected}, pg.Code):
+		p.after = time.Second
+		p.message = "somebody else holds what the search reads, a lock as of a migration: come again"
 	case connecting || database.Passing(err):
 		p.message = "the database does not answer: come again"
 	default:

@@ -413,7 +413,7 @@ func TestReadTokens_NamesTheLineAndNotTheToken(t *testing.T) {
 	t.Parallel()
 	for content, want := range map[string]string{
 		"":                              "no token",
-		"# nobody\n":                    "no token",
+		"\n \n":                         "no token",
 		"sk-my-secret\n":                "line 1",
 		"\nname:viewer:sk-my-secret":    "line 2",
 		"name:king:" + line("", "")[8:]: "role",

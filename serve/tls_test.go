@@ -183,16 +183,33 @@ func TestTLS_FilesThatAreReplacedAreReadAgain(t *testing.T) {
 		}
 		return serial == 2, s.log.String()
 	})
-	told := strings.Count(s.log.String(), "stays in use")
-	if err := os.Remove(s.key); err != nil {
-		t.Fatal(err)
-	}
-	testenv.Eventually(t, time.Minute, func() (bool, string) {
-		if serial, err := s.get(both, 0); err != nil || serial != 2 {
-			t.Fatalf("without its key: certificate %d, %v", serial, err)
+	// Either file alone, more than once: what is missing is told once each time, and so is that it is back.
+	for i, path := range []string{s.cert, s.key, s.cert} {
+		content, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
 		}
-		return strings.Count(s.log.String(), "stays in use") > told, "the log does not tell"
-	})
+		told, mended := strings.Count(s.log.String(), "open "+path), strings.Count(s.log.String(), "can be read again")
+		if err := os.Remove(path); err != nil {
+			t.Fatal(err)
+		}
+		testenv.Eventually(t, time.Minute, func() (bool, string) {
+			if serial, err := s.get(both, 0); err != nil || serial != 2 {
+				t.Fatalf("%d: without %s: certificate %d, %v", i, path, serial, err)
+			}
+			return strings.Count(s.log.String(), "open "+path) > told, "the log does not tell of " + path
+		})
+		write(t, path, string(content))
+		testenv.Eventually(t, time.Minute, func() (bool, string) {
+			if serial, err := s.get(both, 0); err != nil || serial != 2 {
+				t.Fatalf("%d: %s is back: certificate %d, %v", i, path, serial, err)
+			}
+			return strings.Count(s.log.String(), "can be read again") == mended+1, "the log does not tell that it is mended"
+		})
+		if got := strings.Count(s.log.String(), "open "+path); got != told+1 {
+			t.Errorf("%d: %s was told %d times, want once more than %d", i, path, got, told)
+		}
+	}
 }
 
 func TestTLS_FilesThatAreOfNoUse(t *testing.T) {

@@ -103,8 +103,19 @@ func TestTokenFile_FromTheFirstTokenToNone(t *testing.T) {
 	if !strings.Contains(log.String(), "nobody may query") {
 		t.Errorf("the log does not tell: %s", log.String())
 	}
-	if _, err := serve.ReadTokens(path, nil); err == nil || !strings.Contains(err.Error(), "token create") {
-		t.Errorf("a start without a token: %v", err)
+	// A start after that lets nobody in, and says so: what else the program does goes on.
+	var restarted logged
+	if later, err := serve.ReadTokens(path, restarted.logger()); err != nil || !strings.Contains(restarted.String(), "nobody may query") {
+		t.Errorf("a start without a token: %v; %s", err, restarted.String())
+	} else if name, known := later.Who(second); known {
+		t.Errorf("a start without a token lets %s in", name)
+	}
+	for _, nothing := range []string{"", "\n \n"} {
+		empty := filepath.Join(t.TempDir(), "empty")
+		write(t, empty, nothing)
+		if _, err := serve.ReadTokens(empty, nil); err == nil || !strings.Contains(err.Error(), "token create") {
+			t.Errorf("a start with the file %q: %v", nothing, err)
+		}
 	}
 	third, _, err := serve.CreateToken(path, "app", "operator")
 	if err != nil {
@@ -134,6 +145,54 @@ func TestTokenFile_RevokingTheOnlyLineLeavesNobody(t *testing.T) {
 		_, known := tokens.Who(secret)
 		return !known, "the only token is still in force"
 	})
+}
+
+// A file that cannot be used stays known as such until it is mended, whatever it becomes between.
+func TestTokenFile_WhatIsWrongIsToldOnceUntilItIsMended(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "tokens")
+	write(t, path, line("app", "first"))
+	var log logged
+	tokens, err := serve.ReadTokens(path, log.logger())
+	if err != nil {
+		t.Fatal(err)
+	}
+	const failed, mended = "file not read again", "file can be read again"
+	tells := func(what string, times int) {
+		t.Helper()
+		testenv.Eventually(t, time.Minute, func() (bool, string) {
+			if _, known := tokens.Who("first"); !known {
+				t.Fatalf("the token from before is not in force any more: %s", log.String())
+			}
+			return strings.Count(log.String(), what) >= times, fmt.Sprintf("%q is not told %d times: %s", what, times, log.String())
+		})
+	}
+	write(t, path, "nonsense\n")
+	tells("expected NAME:ROLE:HASH", 1)
+	if err := os.Remove(path); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Mkdir(path, 0o700); err != nil { // nobody can read that, not even root
+		t.Fatal(err)
+	}
+	tells("is a directory", 1)
+	if err := os.Remove(path); err != nil {
+		t.Fatal(err)
+	}
+	write(t, path, "nonsense\n") // nothing is mended: it is what it was
+	tells("expected NAME:ROLE:HASH", 2)
+	if strings.Contains(log.String(), mended) {
+		t.Errorf("told as mended: %s", log.String())
+	}
+	write(t, path, line("app", "first"))
+	tells(mended, 1)
+	write(t, path, "nonsense\n")
+	tells("expected NAME:ROLE:HASH", 3)
+	write(t, path, line("other", "first"))
+	tells(mended, 2)
+	if got := strings.Count(log.String(), failed); got != 4 {
+		t.Errorf("told %d times, want 4: %s", got, log.String())
+	}
 }
 
 func TestTokenFile_WhatIsRefused(t *testing.T) {

@@ -17,16 +17,16 @@ import (
 
 // Tokens are who may ask. They come from a file with a line NAME:ROLE:HASH for each, where HASH is the SHA-256 of the token in
 // hexadecimal and ROLE is viewer, operator or admin, all of which may query; empty lines and those that begin with # do not count. The
-// file is read again when it changes; one that is wrong or empty then leaves those before in force, and one that holds nothing but comments
-// leaves nobody.
+// file is read again when it changes; one that is wrong or empty then leaves those before in force. One that holds nothing but comments,
+// as after the last token was revoked, lets nobody ask.
 type Tokens struct {
 	path string
 	log  *slog.Logger
 
 	mu      sync.Mutex
 	list    []token
-	stamp   stamp
-	wrong   bool // the last look failed
+	stamp   stamp  // of what is in force
+	wrong   string // what is wrong with the file since an earlier look, as it was told; "": nothing
 	checked time.Time
 }
 
@@ -52,21 +52,19 @@ func (t *Tokens) loadLocked() error {
 	if err != nil {
 		return fmt.Errorf("read tokens: %w", err)
 	}
-	again := t.list != nil
-	if again && found == t.stamp {
+	if t.list != nil && found == t.stamp {
 		return nil
 	}
-	t.stamp = found
 	list, err := parseTokens(data)
-	if errors.Is(err, errNobody) && again && len(data) > 0 {
+	if errors.Is(err, errNobody) && len(bytes.TrimSpace(data)) > 0 {
 		if list, err = []token{}, nil; t.log != nil {
-			t.log.Warn("no token is left: nobody may query", "file", t.path)
+			t.log.Warn("no token is left: nobody may query before there is one, which embedsidecar token create makes", "file", t.path)
 		}
 	}
 	if err != nil {
 		return fmt.Errorf("read tokens: %s: %w", t.path, err)
 	}
-	t.list = list
+	t.list, t.stamp = list, found
 	return nil
 }
 
@@ -110,12 +108,7 @@ func (t *Tokens) Who(secret string) (name string, ok bool) {
 	t.mu.Lock()
 	if time.Since(t.checked) > checkEvery {
 		t.checked = time.Now()
-		before, wrong := t.stamp, t.wrong
-		err := t.loadLocked()
-		t.wrong = err != nil
-		if t.wrong && (t.stamp != before || !wrong) && t.log != nil {
-			t.log.Error("tokens not read: those before stay in force", "error", err)
-		}
+		t.wrong = tell(t.log, t.wrong, t.loadLocked(), t.path)
 	}
 	list := t.list
 	t.mu.Unlock()

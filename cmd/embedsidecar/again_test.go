@@ -2,6 +2,7 @@ package main
 
 import (
 	"net/http"
+	"net/url"
 	"os"
 	"path/filepath"
 	"strings"
@@ -121,6 +122,28 @@ func TestWait_TellsWhatItWaitsFor(t *testing.T) {
 	}
 }
 
+// viaVariables runs a command with the database named by the variables of every client of Postgres alone, and returns its output.
+func (s *stage) viaVariables(args ...string) (stdout string) {
+	s.t.Helper()
+	u, err := url.Parse(s.db.URL(testenv.Owner))
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	password, _ := u.User.Password()
+	other := *s
+	other.set("EMBEDSIDECAR_DATABASE_URL=")
+	for name, value := range map[string]string{
+		"PGHOST": u.Hostname(), "PGPORT": u.Port(), "PGUSER": u.User.Username(), "PGPASSWORD": password, "PGDATABASE": strings.TrimPrefix(u.Path, "/"),
+	} {
+		other.set(name + "=" + value)
+	}
+	stdout, stderr := other.run(0, args...)
+	if stderr != "" {
+		s.t.Error(stderr)
+	}
+	return stdout
+}
+
 func TestRoles_LetARoleRunWhatIsSetUp(t *testing.T) {
 	t.Parallel()
 	s := newStage(t, 10)
@@ -130,6 +153,9 @@ func TestRoles_LetARoleRunWhatIsSetUp(t *testing.T) {
 	s.has(script, `-- Pipeline public.docs:`, `GRANT SELECT ("id", "title", "embedding"), UPDATE ("embedding") ON "public"."docs" TO "`+role+`";`)
 	if stderr != "" || strings.Contains(script, usualRole) {
 		t.Errorf("%s%s", stderr, script)
+	}
+	if viaVariables := s.viaVariables("roles", "--role", role); viaVariables != script {
+		t.Errorf("with the database in PG* variables: %s", viaVariables)
 	}
 	s.db.MustExecSuper(strings.Replace(script, "CREATE ROLE", "ALTER ROLE", 1))
 	s.as(role)

@@ -23,6 +23,14 @@ func (e *environment) options(conns int32) database.Options {
 	return database.Options{ApplicationName: e.config.ApplicationName(), MaxConns: conns, Log: e.log}
 }
 
+// namesDatabase tells whether the user said which database to use, here or in the variables that every client of Postgres reads.
+func (e *environment) namesDatabase() bool {
+	return e.config.Database.URL != "" || slices.ContainsFunc(e.environ, func(v string) bool {
+		name, value, _ := strings.Cut(v, "=")
+		return value != "" && slices.Contains([]string{"PGHOST", "PGDATABASE", "PGSERVICE", "PGUSER"}, name)
+	})
+}
+
 // connect opens a pool for the commands that end by themselves: one try. The caller closes it.
 func (e *environment) connect(ctx context.Context) (*pgxpool.Pool, error) {
 	return e.pool(ctx, fewConns)

@@ -39,7 +39,7 @@ func (c *rolesCommand) run(ctx context.Context, env *environment) error {
 	if c.role != usualRole {
 		script = strings.ReplaceAll(script, usualRole, pgx.Identifier{c.role}.Sanitize())
 	}
-	if env.config.Database.URL != "" {
+	if env.namesDatabase() {
 		grants, err := c.grants(ctx, env)
 		if err != nil { // the rest is worth having without them
 			env.say("the grants for each pipeline are left out: %s", err)
