@@ -147,6 +147,7 @@ type initializer struct {
 	unpublished []publishedAs     // their tables, when the publication is not there
 	pub         *publication
 	slot        slotState
+	moved       []string // slots of another database that this one, a copy of it, gives up
 }
 
 // serverFacts is what the server says of itself and of the role.

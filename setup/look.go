@@ -21,6 +21,11 @@ func (in *initializer) look(ctx context.Context, tx pgx.Tx) error {
 			return err
 		}
 	}
+	if installed && in.o.Adopt {
+		if err := in.takeAlong(ctx, tx, stored); err != nil {
+			return err
+		}
+	}
 	if in.pub, err = findPublication(ctx, tx, in.o.Publication, in.server.Version); err != nil {
 		return err
 	}
@@ -67,6 +72,25 @@ func (in *initializer) look(ctx context.Context, tx pgx.Tx) error {
 	return errors.Join(mistakes...)
 }
 
+// takeAlong finds the slots that the checkpoints of a copied database name and that are the original's, and has their pipelines be of the
+// slot of this one.
+func (in *initializer) takeAlong(ctx context.Context, tx pgx.Tx, stored []storedPipeline) error {
+	rows, err := tx.Query(ctx, `SELECT k.slot_name::text FROM embedsidecar.lsn_checkpoint AS k JOIN pg_replication_slots AS s ON s.slot_name = k.slot_name
+		WHERE s.database IS DISTINCT FROM current_database() AND k.slot_name <> $1 ORDER BY 1`, in.o.Slot)
+	if err != nil {
+		return fmt.Errorf("look for slots of another database: %w", err)
+	}
+	if in.moved, err = pgx.CollectRows(rows, pgx.RowTo[string]); err != nil {
+		return fmt.Errorf("look for slots of another database: %w", err)
+	}
+	for i := range stored {
+		if slices.Contains(in.moved, stored[i].SlotName) {
+			stored[i].SlotName = in.o.Slot
+		}
+	}
+	return nil
+}
+
 // lookAtPipeline inspects one configured pipeline and compares it with its row, if there is one. taken are the names of stored
 // pipelines that are configured themselves.
 func (in *initializer) lookAtPipeline(ctx context.Context, tx pgx.Tx, spec pipeline.Spec, all []storedPipeline, taken map[string]bool) (*findings, *storedPipeline, error) {
@@ -109,7 +133,8 @@ func (in *initializer) lookAtPipeline(ctx context.Context, tx pgx.Tx, spec pipel
 	if stored != nil {
 		switch {
 		case stored.SlotName != in.o.Slot:
-			return nil, nil, fail(fmt.Sprintf("a pipeline of this name is set up with slot %q", stored.SlotName), "choose another name, or the same --slot")
+			return nil, nil, fail(fmt.Sprintf("a pipeline of this name is set up with slot %q", stored.SlotName), "choose another name, or the same --slot",
+				"or, if this database is a copy and that slot is the original's: embedsidecar init --adopt, with this --slot")
 		case destinationName(stored.spec()) != destinationName(f.pipeline.Spec) && stored.TableOID == f.table.OID:
 			return nil, nil, fail(fmt.Sprintf("its destination is %s and cannot become %s", destinationName(stored.spec()), destinationName(f.pipeline.Spec)),
 				"set up a second pipeline with another name for the new destination, and remove the old one when it is no longer read")

@@ -55,11 +55,14 @@ func (in *initializer) makePlan() ([]action, error) {
 	if err != nil {
 		return nil, err
 	}
-	if len(in.found) == 0 && !in.slot.Checkpoint || len(want) == 0 && in.pub == nil {
+	if len(in.found) == 0 && !in.slot.Checkpoint && len(in.moved) == 0 || len(want) == 0 && in.pub == nil {
 		return plan, nil // nothing to stream yet: a slot would only keep WAL
 	}
 	if reason != "" {
 		plan = append(plan, in.makeSlot(reason))
+	}
+	if len(in.moved) > 0 {
+		plan = append(plan, in.move())
 	}
 	for i, f := range in.found {
 		if a, needed := in.writePipeline(f, in.stored[i]); needed {
@@ -168,6 +171,36 @@ func (in *initializer) makeSlot(reason string) action {
 	}
 	a.run = func(ctx context.Context) error { return in.createSlot(ctx, reason) }
 	return a
+}
+
+// move plans that pipelines of a copied database go from the original's slots to the one of this database.
+func (in *initializer) move() action {
+	return action{
+		Step: Step{
+			What: fmt.Sprintf("slot %s that of the pipelines of %s, with a scan of each", quote(in.o.Slot), quoteAll(in.moved)),
+			SQL:  []string{"-- their rows in embedsidecar.pipeline and embedsidecar.lsn_checkpoint"},
+		},
+		allowed: true, words: true,
+		run: func(ctx context.Context) error {
+			return pgx.BeginFunc(ctx, in.o.Pool, func(tx pgx.Tx) error {
+				rows, err := tx.Query(ctx, "UPDATE embedsidecar.pipeline SET slot_name = $1 WHERE slot_name = ANY ($2) RETURNING pipeline_id", in.o.Slot, in.moved)
+				if err != nil {
+					return fmt.Errorf("move pipelines: %w", err)
+				}
+				ids, err := pgx.CollectRows(rows, pgx.RowTo[int32])
+				if err != nil {
+					return fmt.Errorf("move pipelines: %w", err)
+				}
+				if _, err := tx.Exec(ctx, "DELETE FROM embedsidecar.lsn_checkpoint WHERE slot_name = ANY ($1)", in.moved); err != nil {
+					return fmt.Errorf("forget the slots of the original: %w", err)
+				}
+				if _, err := tx.Exec(ctx, sqlfiles.Query("request_scan"), pgx.StrictNamedArgs{"pipeline_ids": ids, "reason": "the database is a copy"}); err != nil {
+					return fmt.Errorf("request a scan: %w", err)
+				}
+				return nil
+			})
+		},
+	}
 }
 
 // createSlot makes the slot and its checkpoint. The checkpoint's row is written first with no position: an init that is killed in

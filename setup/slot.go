@@ -109,10 +109,14 @@ func (s *slotState) elsewhere(name, database string) error {
 	if s.Database == "" {
 		of = "is a physical one"
 	}
-	return &ConflictError{
+	e := &ConflictError{
 		Problem: fmt.Sprintf("slot %q %s, not of %q: all databases of a server share the names of slots", name, of, database),
 		Hint:    []string{fmt.Sprintf("give this database a slot of its own, in every command: --slot %.63s, or EMBEDSIDECAR_SLOT", suggestion)},
 	}
+	if s.Checkpoint {
+		e.Hint = append(e.Hint, fmt.Sprintf("it is a copy of the other, and its pipelines must go to that slot first: embedsidecar init --adopt --slot %.63s", suggestion))
+	}
+	return e
 }
 
 // slotMaker makes a slot and tells who it waits for.

@@ -8,6 +8,7 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"github.com/embedsidecar/embedsidecar/config"
+	"github.com/embedsidecar/embedsidecar/pipeline"
 	"github.com/embedsidecar/embedsidecar/setup"
 )
 
@@ -46,7 +47,13 @@ func (c *initCommand) run(ctx context.Context, env *environment) (err error) {
 	defer server.Close()
 	plugins := newEmbedders(env)
 	defer func() { err = errors.Join(err, plugins.Close()) }()
-	already, err := stored(ctx, env, pool)
+	known := func() ([]pipeline.Pipeline, error) {
+		if c.adopt { // pipelines may come from the slot of the original
+			return everything(ctx, pool)
+		}
+		return stored(ctx, env, pool)
+	}
+	already, err := known()
 	if _, missing := errors.AsType[*setup.NotSetUpError](err); err != nil && !missing {
 		return err
 	}
