@@ -59,6 +59,9 @@ func (q *Queue) leaseFrom(ctx context.Context, c cursor, l Claim) ([]Task, error
 		tasks, err := q.claim(ctx, "lease_alone", pgx.StrictNamedArgs{
 			"pipeline_id": l.PipelineID, "generation": l.Generation, "worker": l.Worker, "lease": l.Lease,
 		})
+		if len(tasks) > 0 {
+			q.passOn(l.PipelineID)
+		}
 		if err != nil || len(tasks) > 0 {
 			return tasks, err
 		}
@@ -80,6 +83,9 @@ func (q *Queue) leaseFrom(ctx context.Context, c cursor, l Claim) ([]Task, error
 		}
 		if len(tasks) > 0 {
 			q.advance(l.PipelineID, lane, tasks)
+			if lane == pipeline.Low {
+				q.passOn(l.PipelineID)
+			}
 			return tasks, nil
 		}
 	}

@@ -156,8 +156,8 @@ func (q *Queue) wakeLanes(lanes [][]int32) {
 	}
 }
 
-// PassOn wakes another one for live changes, if there may be any.
-func (q *Queue) PassOn(pipelineID int32) {
+// passOn wakes another claimer for live changes, if there may be any: the wake of one that took something else may have been for these.
+func (q *Queue) passOn(pipelineID int32) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	c, ok := q.cursors[pipelineID]

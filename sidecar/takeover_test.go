@@ -69,18 +69,26 @@ func TestP1_ADeadLetterGoesWithItsRow(t *testing.T) {
 	}
 }
 
-func TestP2_APartitionThatWasAwayForAWhile(t *testing.T) {
-	t.Parallel()
+// newPartitionedRig has a pipeline over a table with one partition, which partitionAway takes out, changes and puts back.
+func newPartitionedRig(t *testing.T) *rig {
+	t.Helper()
 	db := testenv.DB(t)
 	db.MustExec(`CREATE TABLE docs (id bigint PRIMARY KEY, body text) PARTITION BY RANGE (id)`)
 	db.MustExec(`CREATE TABLE docs_a PARTITION OF docs FOR VALUES FROM (0) TO (100)`)
 	db.MustExec(`INSERT INTO docs SELECT i, 'body ' || i FROM generate_series(1, 20) AS i`)
-	r := newRig(t, db, intoTable("docs", "body"))
+	return newRig(t, db, intoTable("docs", "body"))
+}
+
+const partitionAway = `BEGIN; ALTER TABLE docs DETACH PARTITION docs_a; UPDATE docs_a SET body = body || '!'; INSERT INTO docs_a VALUES (50, 'new');
+	ALTER TABLE docs ATTACH PARTITION docs_a FOR VALUES FROM (0) TO (100); COMMIT`
+
+func TestP2_APartitionThatWasAwayForAWhile(t *testing.T) {
+	t.Parallel()
+	r := newPartitionedRig(t)
 	s, _ := r.start()
 	r.settle()
 	scans := s.Stream().CatalogueScans.Load()
-	db.MustExec(`BEGIN; ALTER TABLE docs DETACH PARTITION docs_a; UPDATE docs_a SET body = body || '!'; INSERT INTO docs_a VALUES (50, 'new');
-		ALTER TABLE docs ATTACH PARTITION docs_a FOR VALUES FROM (0) TO (100); COMMIT`)
+	r.db.MustExec(partitionAway)
 	testenv.Eventually(t, time.Minute, func() (bool, string) { return s.Stream().CatalogueScans.Load() > scans, "it was not noticed" })
 	r.settle()
 	r.verify()
@@ -88,18 +96,13 @@ func TestP2_APartitionThatWasAwayForAWhile(t *testing.T) {
 
 func TestP2_APartitionThatWasAwayBeforeAnybodyStreamed(t *testing.T) {
 	t.Parallel()
-	db := testenv.DB(t)
-	db.MustExec(`CREATE TABLE docs (id bigint PRIMARY KEY, body text) PARTITION BY RANGE (id)`)
-	db.MustExec(`CREATE TABLE docs_a PARTITION OF docs FOR VALUES FROM (0) TO (100)`)
-	db.MustExec(`INSERT INTO docs SELECT i, 'body ' || i FROM generate_series(1, 20) AS i`)
-	r := newRig(t, db, intoTable("docs", "body"))
+	r := newPartitionedRig(t)
 	letGo := r.hold()
 	s, _ := r.start()
 	testenv.Eventually(t, time.Minute, func() (bool, string) {
 		return r.count(`SELECT count(*) FROM embedsidecar.scan WHERE phase <> 'done'`) == 0 && r.count(`SELECT count(*) FROM docs_embedding`) == 20, "no backfill"
 	})
-	db.MustExec(`BEGIN; ALTER TABLE docs DETACH PARTITION docs_a; UPDATE docs_a SET body = body || '!'; INSERT INTO docs_a VALUES (50, 'new');
-		ALTER TABLE docs ATTACH PARTITION docs_a FOR VALUES FROM (0) TO (100); COMMIT`)
+	r.db.MustExec(partitionAway)
 	letGo()
 	testenv.Eventually(t, time.Minute, func() (bool, string) { return s.Stream().CatalogueScans.Load() > 0, "it was not noticed" })
 	r.settle()

@@ -174,11 +174,8 @@ func (w *Worker) once(ctx, hard context.Context, who queue.Who) (int, error) {
 	if err != nil || len(tasks) == 0 {
 		return 0, err
 	}
-	switch first := tasks[0]; {
-	case len(tasks) == w.o.BatchRows:
+	if len(tasks) == w.o.BatchRows {
 		w.o.Queue.Wake(w.o.Pipeline.ID) // there may be more for another loop
-	case first.Lane == pipeline.Low, first.Losses > 0:
-		w.o.Queue.PassOn(w.o.Pipeline.ID) // what woke this loop may have been a live change, and it took something else
 	}
 	w.stats.Busy.Add(1)
 	w.stats.Batches.Add(1)
