@@ -46,8 +46,8 @@ func TestFind_FewRowsFitTheFilterOfAnIndexedSearch(t *testing.T) {
 				t.Fatalf("%s without an index: %v", where, exact[where])
 			}
 		})
-		r.db.MustExec("CREATE INDEX ON docs_embedding USING hnsw (embedding vector_cosine_ops)")
-		r.db.MustExec("CREATE INDEX ON docs USING hnsw (embedding vector_cosine_ops)")
+		r.db.MustExec("CREATE INDEX CONCURRENTLY ON docs_embedding USING hnsw (embedding vector_cosine_ops)")
+		r.db.MustExec("CREATE INDEX CONCURRENTLY ON docs USING hnsw (embedding vector_cosine_ops)")
 		// Whatever its statistics say, the server takes the index, which gives up after one vector that does not fit.
 		for _, setting := range []string{"enable_seqscan = off", "enable_sort = off", "hnsw.max_scan_tuples = 1"} {
 			r.db.MustExecSuper(fmt.Sprintf(`ALTER DATABASE "%s" SET %s`, r.db.Name, setting))

@@ -32,7 +32,7 @@ const (
 	IndexOther    IndexHealth = "other"    // somebody's for other questions: searches in general do not use it
 	IndexReady    IndexHealth = "ready"    // searches use it
 	IndexNone     IndexHealth = "none"     // there is none: each search reads every vector
-	IndexBuilding IndexHealth = "building" // somebody builds it
+	IndexBuilding IndexHealth = "building" // somebody builds it, or the server waits before it uses it
 	IndexInvalid  IndexHealth = "invalid"  // its build was broken off: it costs writers time and helps nobody
 )
 
@@ -94,9 +94,14 @@ type foundIndex struct {
 	Index, Method, OperatorClass     string // "": there is none
 	Taken                            string // the name that a new one gets
 	Valid, Partial, Building, Hidden bool   // Hidden: somebody builds an index in this database, and this role may not see which
+	Early                            bool   // it is too new for the oldest transactions of the server
 	Phase                            string // of building
 	Percent                          *float64
 }
+
+// tooNew tells of an index i that no search uses yet: it was built without CONCURRENTLY over rows that had been changed in place, and a
+// transaction that is older than it, in whatever database of the server, still runs.
+const tooNew = `(i.indcheckxmin AND age(i.xmin) <= age(pg_snapshot_xmin(pg_current_snapshot())::xid))`
 
 // everySearch tells of an index i over column a whether searches without a filter can use it: it has no condition, or the one that every
 // search has. From version 17 on the server drops that from a search where the column is NOT NULL anyway, and then sees no use for the index.
@@ -105,14 +110,14 @@ const everySearch = `(i.indpred IS NULL OR pg_get_expr(i.indpred, i.indrelid) = 
 
 const indexesSQL = `SELECT c.oid, n.nspname::text AS schema, c.relname::text AS table, CASE WHEN c.reltuples >= 0 THEN c.reltuples::bigint END AS rows,
 		coalesce(x.relname::text, '') AS index, coalesce(x.method, '') AS method, coalesce(x.opcname::text, '') AS operator_class, left(c.relname, 27) || '_' || left($2, 20) || '_hnsw' AS taken,
-		coalesce(x.indisvalid, false) AS valid, coalesce(x.partial, false) AS partial, g.pid IS NOT NULL AS building,
+		coalesce(x.indisvalid, false) AS valid, coalesce(x.partial, false) AS partial, coalesce(x.early, false) AS early, g.pid IS NOT NULL AS building,
 		EXISTS (SELECT FROM pg_stat_progress_create_index AS h WHERE h.datname = current_database() AND h.relid IS NULL) AS hidden,
 		coalesce(g.phase, '') AS phase, round(100.0 * g.blocks_done / nullif(g.blocks_total, 0), 1)::float8 AS percent
 	FROM (SELECT t.relid FROM pg_partition_tree($1::regclass) AS t WHERE t.isleaf
 		UNION SELECT $1::regclass::oid WHERE NOT EXISTS (SELECT FROM pg_partitioned_table WHERE partrelid = $1::regclass)) AS leaf
 	JOIN pg_class c ON c.oid = leaf.relid JOIN pg_namespace n ON n.oid = c.relnamespace
 	JOIN pg_attribute a ON a.attrelid = c.oid AND a.attname = $2
-	LEFT JOIN LATERAL (SELECT r.oid, r.relname, m.amname::text AS method, o.opcname, i.indisvalid, NOT ` + everySearch + ` AS partial
+	LEFT JOIN LATERAL (SELECT r.oid, r.relname, m.amname::text AS method, o.opcname, i.indisvalid, NOT ` + everySearch + ` AS partial, ` + tooNew + ` AS early
 		FROM pg_index i JOIN pg_class r ON r.oid = i.indexrelid JOIN pg_am m ON m.oid = r.relam AND m.amname IN ('hnsw', 'ivfflat')
 		JOIN pg_opclass o ON o.oid = i.indclass[0] WHERE i.indrelid = c.oid AND i.indkey[0] = a.attnum) AS x ON true
 	LEFT JOIN pg_stat_progress_create_index AS g ON g.index_relid = x.oid
@@ -166,6 +171,8 @@ func (f *foundIndex) about(p *pipeline.Pipeline) Index {
 		i.State, i.Detail = IndexOther, "it has a condition (WHERE); searches without that condition do not use it"
 	case f.Building, !f.Valid && f.Hidden:
 		i.State, i.Phase, i.Percent = IndexBuilding, f.Phase, f.Percent
+	case f.Valid && f.Early:
+		i.State, i.Phase = IndexBuilding, "waiting for transactions that are older than it"
 	case !f.Valid:
 		i.State, i.Detail = IndexInvalid, "its build was broken off"
 	}

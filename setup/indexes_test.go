@@ -134,6 +134,53 @@ func TestIndexes_TellWhatIsThereAndHowToMendIt(t *testing.T) {
 	})
 }
 
+// An index that was built over rows changed in place, seen by an older transaction, is not used while one runs.
+func TestIndexes_WaitForOlderTransactions(t *testing.T) {
+	t.Parallel()
+	testenv.EachMajor(t, func(t *testing.T, major int) {
+		t.Helper()
+		t.Parallel()
+		b := baseOn(t, testenv.DB(t, testenv.Major(major), testenv.Empty()), plainDocs)
+		p := &b.init(b.options(b.SlotName(), docs())).Pipelines[0]
+		b.MustExec("INSERT INTO docs (id) SELECT generate_series(1, 20)")
+		older := b.hold("SELECT pg_current_xact_id()")
+		b.MustExec("UPDATE docs SET embedding = array_fill(1, ARRAY[3])::vector")
+		b.MustExec("CREATE INDEX soon ON docs USING hnsw (embedding vector_cosine_ops)")
+		used := func() bool {
+			t.Helper()
+			var plan []string
+			err := pgx.BeginFunc(t.Context(), b.pool, func(tx pgx.Tx) error {
+				if _, err := tx.Exec(t.Context(), "SET LOCAL enable_seqscan = off; SET LOCAL enable_sort = off"); err != nil {
+					return err
+				}
+				rows, err := tx.Query(t.Context(), "EXPLAIN SELECT id FROM public.docs WHERE embedding IS NOT NULL ORDER BY embedding OPERATOR(public.<=>) '[1,2,3]' LIMIT 1")
+				if err != nil {
+					return err
+				}
+				plan, err = pgx.CollectRows(rows, pgx.RowTo[string])
+				return err
+			})
+			if err != nil {
+				t.Fatal(err)
+			}
+			return strings.Contains(strings.Join(plan, " "), "using soon")
+		}
+		if used() {
+			t.Fatal("the server uses it: nothing is tested")
+		}
+		if i := b.are(p, false, "building soon")[0]; !strings.Contains(i.Progress(), "waiting for") {
+			t.Errorf("%+v", i)
+		}
+		if err := older.Rollback(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		testenv.Eventually(t, time.Minute, func() (bool, string) { // other tests have transactions too
+			return used(), "the index is not used"
+		})
+		b.are(p, false, "ready soon")
+	})
+}
+
 // Every search has the condition that there is a vector: an index over those is one for all searches, where the server sees that.
 func TestIndexes_OverTheRowsThatHaveAVector(t *testing.T) {
 	t.Parallel()
