@@ -60,6 +60,23 @@ func (d Description) Likeness(a, b []float32) float64 {
 	return Cosine(a, b)
 }
 
+// Measure names what Likeness returns.
+type Measure string
+
+// The measures.
+const (
+	ByCosine       Measure = "cosine"
+	ByInnerProduct Measure = "inner product by the square of the longer one's length"
+)
+
+// Measure names what Likeness returns for vectors of the model.
+func (d Description) Measure() Measure {
+	if d.Sparse {
+		return ByInnerProduct
+	}
+	return ByCosine
+}
+
 // SparseLikeness returns the inner product of two vectors that are pairs, by the square of the longer one's length. Sparse vectors are
 // searched by their inner product, so their length counts: this is their cosine as long as both have the same, and less otherwise.
 func SparseLikeness(a, b []float32) float64 {

@@ -41,9 +41,15 @@ func (e *environment) modelHome() (string, error) {
 	return filepath.Join(e.find.Cache, "models"), nil
 }
 
-// modelNamed returns the folder of a model that was given by name or as a path, or of the default one, and what openModel wants:
-// the name of a model that the configuration lists, whose settings then count, or else the folder.
-func (e *environment) modelNamed() (folder, ref string, err error) {
+// knownModel is a model as the user knows it.
+type knownModel struct {
+	name   string // that of the configuration, or that of its folder
+	folder string
+	ref    string // what openModel wants: the name of a model that the configuration lists, whose settings then count, or else the folder
+}
+
+// modelNamed returns the model that was given by name or as a path, or the default one.
+func (e *environment) modelNamed() (m knownModel, err error) {
 	name := e.config.DefaultModel
 	if len(e.args) > 0 {
 		name = e.args[0]
@@ -54,10 +60,10 @@ func (e *environment) modelNamed() (folder, ref string, err error) {
 	listed := slices.ContainsFunc(e.config.Models, func(m config.Model) bool { return m.Name == name })
 	if listed {
 		found, err := e.config.Embedder(e.find, onnxPlugin, name)
-		return found.ModelPath, name, err
+		return knownModel{name: name, folder: found.ModelPath, ref: name}, err
 	}
-	folder, err = e.find.Model(name, e.config.ModelDir)
-	return folder, folder, err
+	folder, err := e.find.Model(name, e.config.ModelDir)
+	return knownModel{name: filepath.Base(folder), folder: folder, ref: folder}, err
 }
 
 // openModel returns the plugin onnx with a model, by its name in the configuration or by its folder. It is started at its first
@@ -110,26 +116,27 @@ type shownModel struct {
 	VectorDims  int    `json:"vector_dims,omitempty"`
 	MaxTokens   int    `json:"max_tokens,omitempty"`
 	// Deterministic: a text's vector is the same whatever it is embedded with, measured on this machine.
-	Deterministic bool            `json:"deterministic,omitempty"`
-	Int8Cosine    *models.Cosines `json:"int8_cosine,omitempty"`
+	Deterministic bool             `json:"deterministic,omitempty"`
+	Int8Likeness  *models.Likeness `json:"int8_likeness,omitempty"`
 }
 
 func newModelsShow() *command {
 	return &command{
 		name: "models show", group: groupModels, usage: "tell what a model is", arguments: "[MODEL]", maxArgs: 1,
-		description: "Opens the model with the plugin onnx and the settings of the configuration, and prints what it says of itself. Of a model with int8 weights besides, it also prints how near their vectors come to those in 32 bits: the mean and the least cosine of some texts.",
+		description: "Opens the model with the plugin onnx and the settings of the configuration, and prints what it says of itself. Of a model with int8 weights besides, it also prints how near their vectors come to those in 32 bits: the mean and the least cosine of some texts (of a sparse model, the inner product by the square of the longer one's length).",
 		settings:    []string{config.GroupEmbedding},
 		run:         showModel,
 	}
 }
 
 func showModel(ctx context.Context, env *environment) error {
-	folder, ref, err := env.modelNamed()
+	m, err := env.modelNamed()
 	if err != nil {
 		return err
 	}
-	shown := shownModel{Info: models.Describe(folder)}
-	h, err := env.openModel(ref, "")
+	shown := shownModel{Info: models.Describe(m.folder)}
+	shown.Name = m.name
+	h, err := env.openModel(m.ref, "")
 	if err != nil {
 		return err
 	}
@@ -139,11 +146,11 @@ func showModel(ctx context.Context, env *environment) error {
 	}
 	shown.Fingerprint, shown.VectorDims, shown.MaxTokens, shown.Deterministic = about.Fingerprint, about.Dims, about.MaxTokens, about.Deterministic
 	if shown.Int8 {
-		cosines, err := env.compareInt8(ctx, ref)
+		likeness, err := env.compareInt8(ctx, m.ref)
 		if err != nil {
 			return err
 		}
-		shown.Int8Cosine = &cosines
+		shown.Int8Likeness = &likeness
 	}
 	return env.show(shown, func() listing {
 		l := listing{header: []string{"setting", "value"}, rows: [][]any{
@@ -158,8 +165,8 @@ func showModel(ctx context.Context, env *environment) error {
 			{"fingerprint", shown.Fingerprint},
 			{"deterministic", yesNo(shown.Deterministic)},
 		}}
-		if shown.Int8Cosine != nil {
-			l.rows = append(l.rows, []any{"int8 beside fp32", shown.Int8Cosine})
+		if shown.Int8Likeness != nil {
+			l.rows = append(l.rows, []any{"int8 beside fp32", shown.Int8Likeness})
 		}
 		return l
 	})
@@ -177,11 +184,11 @@ func newModelsVerify() *command {
 func verifyModels(ctx context.Context, env *environment) error {
 	var folders []string
 	if len(env.args) > 0 {
-		folder, _, err := env.modelNamed()
+		m, err := env.modelNamed()
 		if err != nil {
 			return err
 		}
-		folders = append(folders, folder)
+		folders = append(folders, m.folder)
 	} else {
 		for _, m := range models.List(env.modelFolders()) {
 			folders = append(folders, m.Path)

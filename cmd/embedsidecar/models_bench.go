@@ -50,11 +50,11 @@ func (c *benchCommand) run(ctx context.Context, env *environment) (err error) {
 	if c.limit <= 0 {
 		return misuse("--for: expected a duration of more than nothing")
 	}
-	_, ref, err := env.modelNamed()
+	m, err := env.modelNamed()
 	if err != nil {
 		return err
 	}
-	h, err := env.openModel(ref, c.precision)
+	h, err := env.openModel(m.ref, c.precision)
 	if err != nil {
 		return err
 	}
@@ -64,7 +64,7 @@ func (c *benchCommand) run(ctx context.Context, env *environment) (err error) {
 	if err != nil {
 		return err
 	}
-	b := benched{Model: about.Model, Precision: c.precision, StartSeconds: time.Since(began).Seconds()}
+	b := benched{Model: m.name, Precision: c.precision, StartSeconds: time.Since(began).Seconds()}
 	if b.Precision == "" {
 		b.Precision = "as configured"
 	}

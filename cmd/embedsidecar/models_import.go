@@ -27,7 +27,7 @@ func (c *importCommand) run(ctx context.Context, env *environment, from string) 
 	if err != nil {
 		return err
 	}
-	var cosines *models.Cosines
+	var likeness *models.Likeness
 	options := models.ImportOptions{
 		From: from, Name: c.name, Into: home, Int8: c.int8, Python: c.python, Script: tools.MakeONNX,
 		Say: func(what string) { env.say("%s", what) },
@@ -39,7 +39,7 @@ func (c *importCommand) run(ctx context.Context, env *environment, from string) 
 			}
 			if c.int8 {
 				found, err := env.compareInt8(ctx, folder)
-				cosines = &found
+				likeness = &found
 				return err
 			}
 			return nil
@@ -51,15 +51,15 @@ func (c *importCommand) run(ctx context.Context, env *environment, from string) 
 	}
 	type imported struct {
 		models.Imported
-		Int8Cosine *models.Cosines `json:"int8_cosine,omitempty"`
+		Int8 *models.Likeness `json:"int8_likeness,omitempty"`
 	}
-	return env.show(imported{done, cosines}, func() listing {
+	return env.show(imported{done, likeness}, func() listing {
 		l := listing{header: []string{"model", "path", "outcome"}, rows: [][]any{{done.Name, done.Path, "imported"}}}
 		if done.Already {
 			l.rows[0][2] = "was there already"
 		}
-		if cosines != nil {
-			l.header, l.rows[0] = append(l.header, "int8 beside fp32"), append(l.rows[0], *cosines)
+		if likeness != nil {
+			l.header, l.rows[0] = append(l.header, "int8 beside fp32"), append(l.rows[0], *likeness)
 		}
 		return l
 	})
@@ -84,16 +84,16 @@ func importFailure(err error) error {
 }
 
 // compareInt8 measures how near the vectors of a model's int8 weights come to those in 32 bits.
-func (e *environment) compareInt8(ctx context.Context, ref string) (models.Cosines, error) {
+func (e *environment) compareInt8(ctx context.Context, ref string) (models.Likeness, error) {
 	about, whole, err := e.vectors(ctx, ref, "fp32", triedTexts)
 	if err != nil {
-		return models.Cosines{}, err
+		return models.Likeness{}, err
 	}
 	_, short, err := e.vectors(ctx, ref, "int8", triedTexts)
 	if err != nil {
-		return models.Cosines{}, err
+		return models.Likeness{}, err
 	}
-	return models.Compare(whole, short, about.Likeness), nil
+	return models.Compare(about, whole, short), nil
 }
 
 // vectors embeds sample texts with a model, as openModel names it.

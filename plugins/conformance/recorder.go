@@ -32,12 +32,12 @@ func (*recorder) Enabled(context.Context, slog.Level) bool { return true }
 // Handle implements slog.Handler.
 func (r *recorder) Handle(_ context.Context, record slog.Record) error {
 	if record.Message == "plugin output" {
+		var said []string
 		record.Attrs(func(a slog.Attr) bool {
-			if a.Key == "line" {
-				r.heard("its output", a.Value.String())
-			}
+			said = append(said, a.String()) // its line, and the fields of a structured one
 			return true
 		})
+		r.heard("its output", strings.Join(said, " "))
 	}
 	return nil
 }

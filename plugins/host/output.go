@@ -2,9 +2,7 @@ package host
 
 import (
 	"bytes"
-	"encoding/json"
 	"log/slog"
-	"strings"
 	"sync"
 	"time"
 )
@@ -36,7 +34,7 @@ func (o *output) Last() []string {
 	defer o.mu.Unlock()
 	words := make([]string, len(o.last))
 	for i, raw := range o.last {
-		words[i] = readable(raw)
+		words[i] = parseLine(raw).String()
 	}
 	return words
 }
@@ -72,16 +70,17 @@ func (o *output) line(raw []byte) {
 		o.dropped++ // and not looked at: a plugin that floods us must not cost us more than the reading
 		return
 	}
-	level, text := parseLine(raw)
-	switch {
-	case level >= slog.LevelError:
-		o.log.Error("plugin output", "line", text)
-	case level >= slog.LevelWarn:
-		o.log.Warn("plugin output", "line", text)
-	case level >= slog.LevelInfo:
-		o.log.Info("plugin output", "line", text)
+	e := parseLine(raw)
+	// The message is ours: a plugin must not be able to write what looks like a line of the sidecar.
+	switch args := e.args(); {
+	case e.level >= slog.LevelError:
+		o.log.Error("plugin output", args...)
+	case e.level >= slog.LevelWarn:
+		o.log.Warn("plugin output", args...)
+	case e.level >= slog.LevelInfo:
+		o.log.Info("plugin output", args...)
 	default:
-		o.log.Debug("plugin output", "line", text)
+		o.log.Debug("plugin output", args...)
 	}
 }
 
@@ -93,37 +92,6 @@ func (o *output) ended() {
 		o.log.Warn("plugin output dropped", "lines", o.dropped)
 		o.dropped = 0
 	}
-}
-
-// readable makes text of a line.
-func readable(raw []byte) string {
-	return strings.ToValidUTF8(strings.TrimRight(string(raw), "\r"), "?")
-}
-
-// parseLine takes level and message out of a line of slog's or hclog's JSON. Any other line is its own message, at info.
-func parseLine(raw []byte) (slog.Level, string) {
-	text := readable(raw)
-	if !strings.HasPrefix(text, "{") {
-		return slog.LevelInfo, text
-	}
-	var entry struct {
-		Level   string `json:"level"`
-		Msg     string `json:"msg"`
-		HLevel  string `json:"@level"`
-		Message string `json:"@message"`
-	}
-	if json.Unmarshal([]byte(text), &entry) != nil || entry.Msg+entry.Message == "" {
-		return slog.LevelInfo, text
-	}
-	switch strings.ToLower(entry.Level + entry.HLevel) {
-	case "error":
-		return slog.LevelError, text
-	case "warn", "warning":
-		return slog.LevelWarn, text
-	case "debug", "trace":
-		return slog.LevelDebug, text
-	}
-	return slog.LevelInfo, text
 }
 
 // splitter cuts one stream into lines for an output. Not safe for concurrent use.
