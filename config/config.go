@@ -195,6 +195,8 @@ type Queries struct {
 	NoAuth bool
 	// Cert and Key are files for HTTPS. Default "": plain HTTP.
 	Cert, Key string
+	// SearchTimeout is how long the database may take over a search. Default 10 s.
+	SearchTimeout time.Duration
 }
 
 // Log says what is logged, to standard error.
@@ -213,6 +215,7 @@ func Default() *Config {
 		Plugins:     Plugins{Default: "onnx"},
 		Hub:         "https://huggingface.co",
 		Workers:     Workers{BatchRows: 256, CacheBytes: 64 << 20, DrainTimeout: 20 * time.Second},
+		Queries:     Queries{SearchTimeout: 10 * time.Second},
 		Lease:       30 * time.Second,
 		Retry:       Retry{MaxAttempts: 8, Initial: time.Second, Max: 5 * time.Minute},
 		Log:         Log{Level: slog.LevelInfo, Format: "auto"},

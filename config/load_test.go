@@ -67,6 +67,7 @@ retry: {max_attempts: 5, initial: 500ms, max: 1m}
 http:
   ops:
     listen: ":7471"
+  queries: {search_timeout: 2500ms}
 log: {level: debug, format: json}
 `
 
@@ -114,6 +115,7 @@ func TestLoad_WholeFile(t *testing.T) {
 		Lease:   90 * time.Second,
 		Retry:   Retry{MaxAttempts: 5, Initial: 500 * time.Millisecond, Max: time.Minute},
 		Ops:     Ops{Listen: ":7471"},
+		Queries: Queries{SearchTimeout: 2500 * time.Millisecond},
 		Log:     Log{Level: slog.LevelDebug, Format: "json"},
 	}
 	// The text in double quotes is YAML's: \n is a line break there.

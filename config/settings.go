@@ -185,6 +185,8 @@ func Settings() []Setting {
 			func(c *Config) *string { return &c.Queries.Cert }),
 		text("http.queries.key", "http-key", GroupQueries, "FILE", "key of the certificate, in PEM",
 			func(c *Config) *string { return &c.Queries.Key }),
+		duration("http.queries.search_timeout", "search-timeout", "for how long the database may work on a search over HTTP", 100*time.Millisecond, time.Minute,
+			func(c *Config) *time.Duration { return &c.Queries.SearchTimeout }).in(GroupQueries),
 		{
 			Path: "log.level", Flag: "log-level", Group: GroupOps, Placeholder: "debug|info|warn|error", Usage: "what is logged",
 			set: func(c *Config, v string) error {

@@ -156,7 +156,7 @@ func TestQueries_FindWhatIsTrueNow(t *testing.T) {
 		} {
 			db.MustExec(`INSERT INTO notes VALUES ($1, $2)`, i+1, body)
 		}
-		c := r.start(onnx(t), "run", "--table", "notes", "--columns", "body", "--into-table", "notes_embedding", "--into-type", "halfvec",
+		c := r.start(onnx(t), "run", "--search-timeout", "1m", "--table", "notes", "--columns", "body", "--into-table", "notes_embedding", "--into-type", "halfvec",
 			"--http", "127.0.0.1:0", "--tokens-file", r.tokens())
 		notes := c.address() + "/v1/pipelines/public.notes/"
 		type found struct {

@@ -89,7 +89,7 @@ func (s *statement) conditions(ctx context.Context, tx pgx.Tx, p *pipeline.Pipel
 		at := slices.IndexFunc(columns, func(c filterable) bool { return c.Name == name })
 		switch {
 		case at < 0:
-			return nil, bad("filter: %s has no column %q", p.Source(), name)
+			return nil, &BadRequestError{Problem: fmt.Sprintf("filter: %s has no column %q", p.Source(), name), Hint: pipeline.DidYouMean(name, comparables(columns))}
 		case columns[at].Equal == "":
 			return nil, bad("filter: column %q is of type %s, whose values cannot be compared", name, columns[at].Type)
 		case len(f.Values) > maxValues:
@@ -111,6 +111,17 @@ func (s *statement) conditions(ctx context.Context, tx pgx.Tx, p *pipeline.Pipel
 		conditions = append(conditions, condition)
 	}
 	return conditions, nil
+}
+
+// comparables are the names of the columns that a filter can be about.
+func comparables(columns []filterable) []string {
+	var names []string
+	for _, c := range columns {
+		if c.Equal != "" {
+			names = append(names, c.Name)
+		}
+	}
+	return names
 }
 
 // filterables lists the columns of the source table with the equality of their types.

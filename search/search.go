@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 
@@ -54,11 +55,19 @@ type DB interface {
 }
 
 // BadRequestError is a request that cannot be answered as it is. Its text is for whoever made it.
-type BadRequestError struct{ Problem string }
+type BadRequestError struct {
+	Problem string
+	Hint    []string // ways out
+}
 
 func (e *BadRequestError) Error() string { return e.Problem }
 
-func bad(format string, args ...any) error { return &BadRequestError{fmt.Sprintf(format, args...)} }
+// Hints returns the ways out.
+func (e *BadRequestError) Hints() []string { return e.Hint }
+
+func bad(format string, args ...any) error {
+	return &BadRequestError{Problem: fmt.Sprintf(format, args...)}
+}
 
 // ErrNoRow means that the row to compare with does not exist or has no vector.
 var ErrNoRow = errors.New("there is no such row, or it has no vector")
@@ -157,13 +166,20 @@ func Explain(ctx context.Context, db DB, p *pipeline.Pipeline, r Request) (e Exp
 	return e, err
 }
 
+// endLimit is how long the end of a transaction may take.
+const endLimit = time.Second
+
 // reading runs f in a read-only transaction.
 func reading(ctx context.Context, db DB, f func(tx pgx.Tx) error) error {
 	tx, err := db.BeginTx(ctx, pgx.TxOptions{AccessMode: pgx.ReadOnly})
 	if err != nil {
 		return fmt.Errorf("begin transaction: %w", err)
 	}
-	defer func() { _ = tx.Rollback(context.WithoutCancel(ctx)) }() // it only reads
+	defer func() { // it only reads; a connection over which this cannot be said is given up
+		ending, cancel := context.WithTimeout(context.WithoutCancel(ctx), endLimit)
+		defer cancel()
+		_ = tx.Rollback(ending)
+	}()
 	return f(tx)
 }
 

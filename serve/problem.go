@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/jackc/pgerrcode"
@@ -76,7 +77,7 @@ func (a *api) problemOf(ctx context.Context, err error) *problem {
 		return p
 	}
 	if wrong, ok := errors.AsType[*search.BadRequestError](err); ok {
-		return &problem{status: http.StatusBadRequest, kind: invalidRequest, code: "invalid_value", message: wrong.Problem}
+		return &problem{status: http.StatusBadRequest, kind: invalidRequest, code: "invalid_value", message: strings.Join(append([]string{wrong.Problem}, wrong.Hint...), ": ")}
 	}
 	if errors.Is(err, search.ErrNoRow) {
 		return &problem{status: http.StatusNotFound, kind: invalidRequest, code: "row_not_found", param: "key", message: err.Error()}

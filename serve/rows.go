@@ -1,7 +1,9 @@
 package serve
 
 import (
+	"context"
 	"errors"
+	"fmt"
 	"net/http"
 	"net/url"
 	"strconv"
@@ -126,8 +128,10 @@ func (a *api) search(w http.ResponseWriter, r *http.Request) error {
 	if err := usable(0, results[0]); err != nil {
 		return err
 	}
-	hits, err := search.Find(r.Context(), a.Backend.DB(), p, search.Request{
-		Vector: results[0].Vector, Text: req.Text, Hybrid: req.Hybrid, Language: req.Language, Rows: req.K, Filter: req.Filter,
+	hits, err := a.found(r.Context(), func(ctx context.Context) ([]search.Hit, error) {
+		return search.Find(ctx, a.Backend.DB(), p, search.Request{
+			Vector: results[0].Vector, Text: req.Text, Hybrid: req.Hybrid, Language: req.Language, Rows: req.K, Filter: req.Filter,
+		})
 	})
 	if err != nil {
 		return err
@@ -151,11 +155,26 @@ func (a *api) similar(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	hits, err := search.Similar(r.Context(), a.Backend.DB(), p, req.Key, search.Request{Rows: req.K, Filter: req.Filter})
+	hits, err := a.found(r.Context(), func(ctx context.Context) ([]search.Hit, error) {
+		return search.Similar(ctx, a.Backend.DB(), p, req.Key, search.Request{Rows: req.K, Filter: req.Filter})
+	})
 	if err != nil {
 		return err
 	}
 	return writeJSON(w, rowsResponse{p.Name, p.Stored.Metric(), hits})
+}
+
+// found has the database look for rows, and gives up when it takes too long: whoever waits for an answer is told so, and a database that
+// hangs must not hold the places of others.
+func (a *api) found(ctx context.Context, look func(ctx context.Context) ([]search.Hit, error)) ([]search.Hit, error) {
+	limited, cancel := context.WithTimeout(ctx, a.Limits.Search)
+	defer cancel()
+	hits, err := look(limited)
+	if err != nil && limited.Err() != nil && ctx.Err() == nil {
+		return nil, &UnavailableError{Problem: fmt.Sprintf(
+			"the database did not answer the search within %s: come again; if searches take that long there, an index makes them faster", a.Limits.Search)}
+	}
+	return hits, err
 }
 
 // pipelines answers GET /v1/pipelines.

@@ -57,6 +57,7 @@ type Limits struct {
 	Requests  int           // under way at a time; one above is told to come again. Default 64
 	Conns     int           // open at a time; one above waits. Default 1,024
 	Time      time.Duration // of a request, from its first byte to its answer. Default 60 s
+	Search    time.Duration // of the database's part of a search. Default 10 s
 	Header    time.Duration // for a request's header. Default 5 s
 }
 
@@ -75,6 +76,9 @@ func (l Limits) withDefaults() Limits {
 	}
 	if l.Time == 0 {
 		l.Time = time.Minute
+	}
+	if l.Search == 0 {
+		l.Search = 10 * time.Second
 	}
 	if l.Header == 0 {
 		l.Header = 5 * time.Second

@@ -92,7 +92,7 @@ func (f *findings) recall(s *storedPipeline) error {
 	}
 	for _, name := range slices.Concat(s.WatchedColumns, columnsOfText(s)) {
 		if _, ok := t.column(name); !ok {
-			return fail(fmt.Sprintf("table %s has no column %q any more", t.quoted(), name), append(didYouMean(name, t.columnNames()), again)...)
+			return fail(fmt.Sprintf("table %s has no column %q any more", t.quoted(), name), append(pipeline.DidYouMean(name, t.columnNames()), again)...)
 		}
 	}
 	p.ID, p.Generation, p.Fingerprint = s.PipelineID, s.Generation, s.Fingerprint

@@ -237,7 +237,7 @@ func (f *findings) readColumns(ctx context.Context, tx pgx.Tx) error {
 	seen := map[string]bool{}
 	for _, c := range p.Columns {
 		if _, ok := t.column(c); !ok {
-			return fail(fmt.Sprintf("table %s has no column %q", t.quoted(), c), didYouMean(c, t.columnNames()))
+			return fail(fmt.Sprintf("table %s has no column %q", t.quoted(), c), pipeline.DidYouMean(c, t.columnNames()))
 		}
 		if seen[c] {
 			return fail(fmt.Sprintf("column %q is named twice", c), nil)

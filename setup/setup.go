@@ -15,6 +15,8 @@ import (
 	"github.com/jackc/pgerrcode"
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/embedsidecar/embedsidecar/pipeline"
 )
 
 // DB is what begins a transaction: a pool, a connection or a transaction.
@@ -129,76 +131,14 @@ func literal(s string) string {
 	return "'" + strings.ReplaceAll(s, "'", "''") + "'"
 }
 
-// nearest returns those of names that a person who wrote wrong most likely meant, at most three.
-func nearest(wrong string, names []string) []string {
-	const most = 3
-	var best []string
-	least := max(2, len(wrong)/3)
-	for _, name := range names {
-		d := distance(strings.ToLower(wrong), strings.ToLower(name))
-		switch {
-		case d > least, d >= max(len(wrong), len(name)): // nothing of it is the same
-			continue
-		case d < least:
-			best, least = nil, d
-		}
-		if len(best) < most {
-			best = append(best, name)
-		}
-	}
-	return best
-}
-
-// distance counts the letters to add, drop or change to come from a to b.
-func distance(a, b string) int {
-	x, y := []rune(a), []rune(b)
-	row := make([]int, len(y)+1)
-	for j := range row {
-		row[j] = j
-	}
-	for i := range x {
-		previous := row[0]
-		row[0] = i + 1
-		for j := range y {
-			cost := previous
-			if x[i] != y[j] {
-				cost++
-			}
-			previous = row[j+1]
-			row[j+1] = min(cost, row[j]+1, previous+1)
-		}
-	}
-	return row[len(y)]
-}
-
-// didYouMean makes a hint of names that are close to a wrong one, or says what there is.
-func didYouMean(wrong string, names []string) []string {
-	if best := nearest(wrong, names); len(best) > 0 {
-		return []string{"did you mean " + strings.Join(best, " or ") + "?"}
-	}
-	return thereAre(names)
-}
-
-// thereAre makes a hint of all names, or of the first if there are many.
-func thereAre(names []string) []string {
-	if len(names) == 0 {
-		return nil
-	}
-	const few = 20
-	if len(names) > few {
-		names = append(append([]string(nil), names[:few]...), "...")
-	}
-	return []string{"there are: " + strings.Join(names, ", ")}
-}
-
 // UnknownPipeline is the error of a pipeline that is not there, given the names of those that are.
 func UnknownPipeline(wrong string, names []string) *ConfigError {
-	e := &ConfigError{Problem: fmt.Sprintf("there is no pipeline %q", wrong), Hint: didYouMean(wrong, names)}
+	e := &ConfigError{Problem: fmt.Sprintf("there is no pipeline %q", wrong), Hint: pipeline.DidYouMean(wrong, names)}
 	switch {
 	case len(names) == 0:
 		e.Hint = []string{"none is set up in this database: embedsidecar init sets them up"}
-	case len(nearest(wrong, names)) > 0:
-		e.Hint = append(e.Hint, thereAre(names)...)
+	case len(pipeline.Nearest(wrong, names)) > 0:
+		e.Hint = append(e.Hint, pipeline.ThereAre(names)...)
 	}
 	return e
 }

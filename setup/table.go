@@ -84,7 +84,7 @@ func tableByName(ctx context.Context, q querier, schema, name string) (*table, e
 	if err != nil {
 		return nil, fmt.Errorf("list tables: %w", err)
 	}
-	return nil, &MissingError{ConfigError{Problem: fmt.Sprintf("there is no table %s", quote(schema, name)), Hint: didYouMean(schema+"."+name, names)}}
+	return nil, &MissingError{ConfigError{Problem: fmt.Sprintf("there is no table %s", quote(schema, name)), Hint: pipeline.DidYouMean(schema+"."+name, names)}}
 }
 
 // tableByOID finds a table that may have been renamed. It returns *MissingError when it is gone.

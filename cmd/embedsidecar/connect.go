@@ -27,7 +27,7 @@ func (e *environment) options(conns int32) database.Options {
 func (e *environment) namesDatabase() bool {
 	return e.config.Database.URL != "" || slices.ContainsFunc(e.environ, func(v string) bool {
 		name, value, _ := strings.Cut(v, "=")
-		return value != "" && slices.Contains([]string{"PGHOST", "PGDATABASE", "PGSERVICE", "PGUSER"}, name)
+		return value != "" && slices.Contains([]string{"PGHOST", "PGPORT", "PGDATABASE", "PGSERVICE", "PGUSER"}, name)
 	})
 }
 

@@ -99,7 +99,7 @@ func TestMistakes_OfThoseWhoOperate(t *testing.T) {
 		list = append(list, mistake{exitUsage, command, []string{`there is no pipeline "public.dosc"`, "did you mean public.docs?", "there are: public.docs"}})
 	}
 	s.mistakes(append(list, []mistake{
-		{exitUsage, "search|public.docs|x|--filter|nosuch=1", []string{`no column "nosuch"`}},
+		{exitUsage, "search|public.docs|x|--filter|nosuch=1", []string{`no column "nosuch"`, "there are: id, title, body"}},
 		{exitUsage, "search|public.docs|x|--filter|id", []string{"expected COLUMN=VALUE"}},
 		{exitUsage, "search|public.docs|x|-k|many", []string{"-k: expected a whole number"}},
 		{exitUsage, "search|public.docs|x|--hybrid|--language|klingon", []string{`"klingon"`}},

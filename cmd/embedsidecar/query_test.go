@@ -36,6 +36,8 @@ func TestSearch_OverAnIndexThatIsBuiltAfterTheBackfill(t *testing.T) {
 	s.has(stderr, "does not fit its column")
 	_, stderr = s.run(2, "search", "public.docs", "x", "--filter", "nope=1")
 	s.has(stderr, `no column "nope"`)
+	_, stderr = s.run(2, "similar", "public.docs", "7", "--filter", "titel=1")
+	s.has(stderr, `no column "titel"`, "hint: did you mean title?")
 	_, stderr = s.run(2, "search", "public.docs", "x", "--filter", "nope")
 	s.has(stderr, "COLUMN=VALUE")
 	_, stderr = s.run(2, "serve", "--http", "127.0.0.1:0")

@@ -170,8 +170,8 @@ func (*searchCommand) pipeline(ctx context.Context, env *environment) (*pgxpool.
 
 // searchFailed gives the error of a search its exit status.
 func searchFailed(p *pipeline.Pipeline, err error) error {
-	if _, ok := errors.AsType[*search.BadRequestError](err); ok {
-		return fail(exitUsage, err)
+	if wrong, ok := errors.AsType[*search.BadRequestError](err); ok {
+		return fail(exitUsage, err, wrong.Hint...)
 	}
 	return fmt.Errorf("search %q: %w", p.Name, err)
 }

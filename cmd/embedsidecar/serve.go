@@ -16,7 +16,7 @@ const serveListen = "127.0.0.1:7470"
 func newServe() *command {
 	return &command{
 		name: "serve", group: groupStart, usage: "answer queries over HTTP, and do nothing else",
-		description: "Embeds texts in the form of OpenAI's API (POST /v1/embeddings). Needs no database; with one it also searches the pipelines that are set up there. Listens on " + serveListen + " unless --http says otherwise. SIGTERM and SIGINT end it after the requests under way.",
+		description: "Embeds texts in the form of OpenAI's API (POST /v1/embeddings). Needs no database; with one (--database-url, or PGHOST, PGPORT, PGDATABASE, PGUSER or PGSERVICE) it also searches the pipelines that are set up there. Listens on " + serveListen + " unless --http says otherwise. SIGTERM and SIGINT end it after the requests under way.",
 		settings:    []string{config.GroupQueries, config.GroupEmbedding, config.GroupDatabase, config.GroupOps},
 		daemon:      true,
 		run:         runServe,
@@ -46,7 +46,7 @@ func serveQueries(ctx context.Context, env *environment) (err error) {
 	}
 	defer w.steer(ctx)()
 	a := newAnswers(env, plugins, w.embedder)
-	a.database = env.config.Database.URL != ""
+	a.database = env.namesDatabase()
 	address := env.config.Queries.Listen
 	if address == "" {
 		address = serveListen

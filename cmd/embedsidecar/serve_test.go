@@ -7,6 +7,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"net/url"
 	"os"
 	"path/filepath"
 	"strings"
@@ -133,6 +134,8 @@ func TestServe_SurvivesWhatHappensToItsPipelines(t *testing.T) {
 	d := s.background("serve", "--log-format", "json", "--http", "127.0.0.1:0", "--no-auth")
 	address := d.logged("queries are answered", "address")
 	d.answers(address, searches, question, http.StatusOK, `"key":"7"`)
+	d.answers(address, searches, `{"text": "x", "filter": {"titel": "y"}}`, http.StatusBadRequest, `no column \"titel\": did you mean title?`)
+	d.answers(address, searches+"?text=x&filter.nosuch=y", "", http.StatusBadRequest, `no column \"nosuch\": there are: id, title, body`)
 
 	// Searches that wait for somebody else end when their clients go, here and in the server.
 	open := s.close()
@@ -205,6 +208,82 @@ func TestServe_EmbedsWhileTheDatabaseHangs(t *testing.T) {
 	}
 	if status, answer := d.asked(address, searches, question); status != http.StatusServiceUnavailable || !strings.Contains(answer, "the database does not answer") {
 		t.Errorf("a search: %d %s", status, answer)
+	}
+	proxy.Resume()
+	d.answers(address, searches, question, http.StatusOK, `"key":"7"`)
+	d.end(syscall.SIGTERM, 0)
+}
+
+// TestServe_FindsItsDatabaseAsOthersDo names the database in every way that Postgres' own clients know.
+func TestServe_FindsItsDatabaseAsOthersDo(t *testing.T) {
+	t.Parallel()
+	s := newStage(t, 20)
+	s.once(0)
+	u, err := url.Parse(s.db.URL(testenv.Owner))
+	if err != nil {
+		t.Fatal(err)
+	}
+	password, _ := u.User.Password()
+	dir := t.TempDir()
+	for name, content := range map[string]string{
+		"passwords":    fmt.Sprintf("%s:%s:*:%s:%s\n", u.Hostname(), u.Port(), u.User.Username(), password),
+		"services":     fmt.Sprintf("[docs]\nhost=%s\nport=%s\ndbname=%s\nuser=%s\n", u.Hostname(), u.Port(), s.db.Name, u.User.Username()),
+		"serve.yaml":   "database: {url: " + u.String() + "}\n",
+		"partial.yaml": "database: {url: \"postgres://" + u.User.Username() + "@/" + s.db.Name + "\"}\n",
+	} {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(content), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	s.set("EMBEDSIDECAR_DATABASE_URL=")
+	without := s.environ
+	where := []string{"PGHOST=" + u.Hostname(), "PGPORT=" + u.Port()}
+	whole := append([]string{"PGDATABASE=" + s.db.Name, "PGUSER=" + u.User.Username()}, where...)
+	file := func(name string) string { return "EMBEDSIDECAR_CONFIG=" + filepath.Join(dir, name) }
+	for name, variables := range map[string][]string{
+		"PG*":                            append([]string{"PGPASSWORD=" + password}, whole...),
+		"PG* and the password file":      append([]string{"PGPASSFILE=" + filepath.Join(dir, "passwords")}, whole...),
+		"a service":                      {"PGSERVICE=docs", "PGSERVICEFILE=" + filepath.Join(dir, "services"), "PGPASSWORD=" + password},
+		"a file":                         {file("serve.yaml")},
+		"a file, the rest from PG*":      append([]string{file("partial.yaml"), "PGPASSWORD=" + password}, where...),
+		"a variable before the file":     {"EMBEDSIDECAR_DATABASE_URL=" + u.String(), file("partial.yaml")},
+		"a file before what PG* say":     {file("serve.yaml"), "PGDATABASE=no_such_database", "PGUSER=nobody"},
+		"a variable before what PG* say": {"EMBEDSIDECAR_DATABASE_URL=" + u.String(), "PGDATABASE=no_such_database", "PGPORT=1"},
+	} {
+		s.environ = without
+		for _, v := range variables {
+			s.set(v)
+		}
+		s.run(0, "search", "public.docs", "title 7") // the same database as that of other commands
+		d := s.background("serve", "--log-format", "json", "--http", "127.0.0.1:0", "--no-auth")
+		address := d.logged("queries are answered", "address")
+		t.Log(name)
+		d.answers(address, searches, question, http.StatusOK, `"key":"7"`)
+		d.end(syscall.SIGTERM, 0)
+	}
+	// None is named: there is nothing to search, and nothing is waited for.
+	s.environ = without
+	d := s.background("serve", "--log-format", "json", "--http", "127.0.0.1:0", "--no-auth")
+	address := d.logged("queries are answered", "address")
+	d.answers(address, searches, question, http.StatusNotFound)
+	d.answers(address, "/v1/embeddings", `{"input": "x"}`, http.StatusOK)
+	d.end(syscall.SIGTERM, 0)
+}
+
+// TestRun_ASearchGivesUpOnADatabaseThatHangs has a network that swallows what is sent, while the sidecar knows its pipelines.
+func TestRun_ASearchGivesUpOnADatabaseThatHangs(t *testing.T) {
+	t.Parallel()
+	s := newStage(t, 20)
+	proxy := testenv.StartProxy(t, s.db.Server.Addr())
+	s.at(s.db.URLVia(proxy.Addr(), testenv.Owner))
+	d := s.start("--table", "docs", "--columns", "title,body", "--into", "embedding", "--http", "127.0.0.1:0", "--no-auth", "--search-timeout", "3s")
+	address := d.logged("queries are answered", "address")
+	d.answers(address, searches, question, http.StatusOK, `"key":"7"`)
+	proxy.Stall()
+	for path, body := range map[string]string{searches: question, strings.Replace(searches, "/search", "/similar", 1): `{"key": "7"}`} {
+		if status, answer := d.asked(address, path, body); status != http.StatusServiceUnavailable || !strings.Contains(answer, "did not answer the search within 3s") {
+			t.Errorf("%s: %d %s", path, status, answer)
+		}
 	}
 	proxy.Resume()
 	d.answers(address, searches, question, http.StatusOK, `"key":"7"`)

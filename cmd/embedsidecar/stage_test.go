@@ -48,7 +48,8 @@ func newStage(t *testing.T, n int) *stage {
 	s.environ = []string{
 		"PATH=" + os.Getenv("PATH"), "HOME=" + t.TempDir(), "TMPDIR=" + filepath.Dir(dir), "EMBEDSIDECAR_PLUGIN=fake", "EMBEDSIDECAR_PLUGIN_DIR=" + dir,
 		"EMBEDSIDECAR_PLUGIN_DIMS=8", "EMBEDSIDECAR_SLOT=" + s.slot, "EMBEDSIDECAR_PUBLICATION=" + db.Name + "_pub", "EMBEDSIDECAR_RETRY_INITIAL=20ms",
-		"EMBEDSIDECAR_CONNECT_TIMEOUT=20s", "GOCOVERDIR=" + t.TempDir(), // under go test -cover this binary would complain of its lack
+		"EMBEDSIDECAR_CONNECT_TIMEOUT=20s", "EMBEDSIDECAR_SEARCH_TIMEOUT=1m", // on a busy machine, too
+		"GOCOVERDIR=" + t.TempDir(), // under go test -cover this binary would complain of its lack
 	}
 	s.as(testenv.Owner)
 	return s

@@ -19,7 +19,7 @@
 // process group, and started again. It is stopped in an orderly way through plugin.GRPCController/Shutdown of go-plugin.
 //
 // Output. Lines on standard error go to the host's log, cut at 4 KiB, a few dozen a second. They may be JSON objects of
-// log/slog or hclog, which keep their level. Texts must never be written there, nor into the message of an error.
+// log/slog or hclog, which keep their level and their fields. Texts must never be written there, nor into the message of an error.
 //
 // Sizes. A request holds at most max_batch texts and max_batch_bytes bytes of text as the plugin described, and never more
 // than 32 MiB of text (plus 16 bytes for each text). Servers whose own limit is lower (gRPC for Python receives 4 MB unless
