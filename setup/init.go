@@ -144,7 +144,7 @@ type initializer struct {
 	found       []*findings       // by spec
 	stored      []*storedPipeline // by spec; nil: new
 	others      []storedPipeline  // of the slot, without a spec
-	unpublished []publishedAs     // their tables, when the publication is not there
+	unpublished []publishedAs     // their tables, when the publication is not there or new to them
 	pub         *publication
 	slot        slotState
 	moved       []string // slots of another database that this one, a copy of it, gives up

@@ -279,6 +279,47 @@ func TestInit_ACopyOnTheSameServerGetsASlotOfItsOwn(t *testing.T) {
 	}
 }
 
+// TestInit_ACopyIntoAnotherPublicationTakesItsTablesAlong adopts one of three pipelines with a publication that knows the second one's table in its
+// own way and the third one's not at all: all three go to the new slot, so that is where changes of their tables must come out.
+func TestInit_ACopyIntoAnotherPublicationTakesItsTablesAlong(t *testing.T) {
+	t.Parallel()
+	original, b := newBase(t, plainDocs), newBase(t, plainDocs)
+	theirs := original.options(original.SlotName(), docs())
+	original.init(theirs)
+	var specs []pipeline.Spec
+	for _, table := range []string{"docs", "notes", "pages"} {
+		if table != "docs" {
+			b.MustExec("CREATE TABLE " + table + " (id bigint PRIMARY KEY, title text, body text)")
+		}
+		spec := docs()
+		spec.Name, spec.Table, spec.IntoColumn, spec.IntoTable = table, table, "", table+"_embedding"
+		specs = append(specs, spec)
+	}
+	o := b.options(b.SlotName(), specs...)
+	b.init(o)
+	for _, sql := range []string{
+		"INSERT INTO embedsidecar.lsn_checkpoint SELECT '" + theirs.Slot + "', publication, publication_oid, system_id, timeline, consistent_point, lsn FROM embedsidecar.lsn_checkpoint",
+		"UPDATE embedsidecar.pipeline SET slot_name = '" + theirs.Slot + "'", "DELETE FROM embedsidecar.lsn_checkpoint WHERE slot_name = '" + o.Slot + "'",
+		"SELECT pg_drop_replication_slot('" + o.Slot + "')", "CREATE PUBLICATION another FOR TABLE ONLY notes",
+	} {
+		b.MustExec(sql)
+	}
+	o.Adopt, o.Publication = true, "another"
+	only := o
+	only.Specs = o.Specs[:1]
+	want := []string{
+		`table "public"."docs" in publication "another"`, `table "public"."pages" in publication "another"`,
+		`slot "` + o.Slot + `"`, `slot "` + o.Slot + `" that of the pipelines of "` + theirs.Slot + `", with a scan of each`,
+	}
+	if diff := cmp.Diff(want, whats(b.init(only))); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+	o.Adopt = false
+	if got := whats(b.init(o)); len(got) != 0 {
+		t.Errorf("then made %v", got)
+	}
+}
+
 func TestInit_VectorsOfOthersAreSafe(t *testing.T) {
 	t.Parallel()
 	b := newBase(t, makeDocs, "INSERT INTO docs (id, embedding) VALUES (1, '[1,2,3]')",

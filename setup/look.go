@@ -62,12 +62,18 @@ func (in *initializer) look(ctx context.Context, tx pgx.Tx) error {
 			in.report.Others = append(in.report.Others, s.Name)
 		}
 	}
-	if in.pub == nil { // it was theirs, too
-		unpublished, err := sources(ctx, tx, in.others)
+	if in.pub == nil || len(in.moved) > 0 { // it was theirs, too; or it is another than that of the slot they come from
+		all, err := sources(ctx, tx, in.others)
 		if err != nil {
 			return err
 		}
-		in.unpublished = unpublished
+		in.unpublished = slices.DeleteFunc(all, func(w publishedAs) bool {
+			if in.pub == nil {
+				return false
+			}
+			_, there := in.pub.entries[w.table.OID]
+			return there
+		})
 	}
 	return errors.Join(mistakes...)
 }
