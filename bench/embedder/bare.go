@@ -133,17 +133,3 @@ func (b *bare) all() (time.Duration, error) {
 	err := group.Wait()
 	return time.Since(began), err
 }
-
-// singles runs some texts one by one and returns what each took.
-func (b *bare) singles(texts []string, tokenizer *wordpiece.Tokenizer) ([]time.Duration, error) {
-	var took []time.Duration
-	for _, text := range texts {
-		ids, _ := tokenizer.Encode(nil, text, maxTokens)
-		began := time.Now()
-		if err := b.run(b.lanes[0], [][]int32{ids}); err != nil {
-			return nil, err
-		}
-		took = append(took, time.Since(began))
-	}
-	return took, nil
-}

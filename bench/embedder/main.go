@@ -196,40 +196,62 @@ func latency(ctx context.Context, plain *bare, m *model.Model, plugin *host.Host
 		return err
 	}
 	texts = texts[:min(singles, len(texts))]
-	one := func(embed func(context.Context, embed.Kind, []string) ([]embed.Result, error)) ([]time.Duration, error) {
-		var took []time.Duration
+	timed := func(do func() error) (float64, error) {
+		began := time.Now()
+		err := do()
+		return float64(time.Since(began).Microseconds()) / 1000, err
+	}
+	// Each text goes to all three, one right after the other and in turns of changing order: a busy moment of the machine hits all.
+	ways := [3]func(string) (float64, error){
+		func(text string) (float64, error) {
+			ids, _ := tokenizer.Encode(nil, text, maxTokens)
+			return timed(func() error { return plain.run(plain.lanes[0], [][]int32{ids}) })
+		},
+		func(text string) (float64, error) {
+			return timed(func() error { _, err := m.Embed(ctx, embed.Document, []string{text}); return err })
+		},
+		func(text string) (float64, error) {
+			return timed(func() error { _, err := plugin.Embed(ctx, embed.Document, []string{text}); return err })
+		},
+	}
+	var took [3][]float64 // ms
+	for round := range 4 {
+		for i, text := range texts {
+			for place := range ways {
+				way := (round + i + place) % len(ways)
+				if round%2 == 1 { // the other way round, so that nobody always comes after the same one
+					way = len(ways) - 1 - way
+				}
+				ms, err := ways[way](text)
+				if err != nil {
+					return err
+				}
+				took[way] = append(took[way], ms)
+			}
+		}
+	}
+	fmt.Printf("one text at a time, median: bare loop %.2f ms, plugin onnx %.2f ms in this process (%.2f times, text by text), %.2f ms over gRPC (%.2f times)\n",
+		median(took[0]), median(took[1]), median(ratios(took[1], took[0])), median(took[2]), median(ratios(took[2], took[0])))
+	beside, err := besideBulk(ctx, plugin, texts, func() ([]float64, error) {
+		var took []float64
 		for _, text := range texts {
-			began := time.Now()
-			if _, err := embed(ctx, 0, []string{text}); err != nil {
+			ms, err := ways[2](text)
+			if err != nil {
 				return nil, err
 			}
-			took = append(took, time.Since(began))
+			took = append(took, ms)
 		}
 		return took, nil
-	}
-	var bare, inside, grpc, ratio, ratioGRPC []float64
-	for range 3 {
-		b, err1 := plain.singles(texts, tokenizer)
-		i, err2 := one(m.Embed)
-		g, err3 := one(plugin.Embed)
-		if err := errors.Join(err1, err2, err3); err != nil {
-			return err
-		}
-		bare, inside, grpc = append(bare, middle(b)), append(inside, middle(i)), append(grpc, middle(g))
-		ratio, ratioGRPC = append(ratio, middle(i)/middle(b)), append(ratioGRPC, middle(g)/middle(b))
-	}
-	fmt.Printf("one text at a time, median: bare loop %.2f ms, plugin onnx %.2f ms in this process (%.2f times), %.2f ms over gRPC (%.2f times)\n",
-		median(bare), median(inside), median(ratio), median(grpc), median(ratioGRPC))
-	beside, err := besideBulk(ctx, plugin, texts, func() ([]time.Duration, error) { return one(plugin.Embed) })
+	})
 	if err != nil {
 		return err
 	}
-	fmt.Printf("the same over gRPC while another call of %d texts is always under way, median: %.2f ms\n", len(texts), middle(beside))
+	fmt.Printf("the same over gRPC while another call of %d texts is always under way, median: %.2f ms\n", len(texts), median(beside))
 	return nil
 }
 
 // besideBulk measures while large calls follow each other.
-func besideBulk(ctx context.Context, plugin *host.Host, texts []string, measure func() ([]time.Duration, error)) ([]time.Duration, error) {
+func besideBulk(ctx context.Context, plugin *host.Host, texts []string, measure func() ([]float64, error)) ([]float64, error) {
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
 	ended := make(chan error, 1)
@@ -298,14 +320,6 @@ func readTexts(path string, count int) ([]string, error) {
 		}
 	}
 	return texts, nil
-}
-
-func middle(took []time.Duration) float64 {
-	var ms []float64
-	for _, t := range took {
-		ms = append(ms, float64(t.Microseconds())/1000)
-	}
-	return median(ms)
 }
 
 func median(values []float64) float64 {
