@@ -33,6 +33,7 @@ func all() *Metrics {
 		g.Set(1)
 	}
 	p.Tasks.Set("todo", 1)
+	p.Index.Only("ready")
 	m.Embedder("minilm", "onnx")
 	plugin := m.Plugin("onnx")
 	plugin.Up(true, "1.0.0")
@@ -169,6 +170,14 @@ func TestGauge_IsUnknownUntilSet(t *testing.T) {
 	p.Coverage.Unset()
 	if n := testutil.CollectAndCount(m.v.coverage); n != 0 {
 		t.Errorf("%d lines when unset", n)
+	}
+	p.Index.Only("building")
+	if n := testutil.CollectAndCount(m.v.index); n != len(IndexStates) {
+		t.Errorf("%d lines of an index", n)
+	}
+	p.Index.Unset()
+	if n := testutil.CollectAndCount(m.v.index); n != 0 {
+		t.Errorf("%d lines of an index that nobody knows", n)
 	}
 }
 

@@ -16,6 +16,7 @@ var (
 	EmbedOutcomes  = []string{"ok", "empty", "failed"}
 	WorkerStates   = []string{"idle", "busy"}
 	PoolStates     = []string{"idle", "acquired", "constructing", "max"}
+	IndexStates    = []string{"ready", "none", "building", "invalid"}
 )
 
 // Counters are counters that differ in one label.
@@ -73,6 +74,13 @@ func (g Gauges) Set(value string, to float64) {
 func (g Gauges) Only(value string) {
 	for _, planned := range g.values {
 		g.gauge.vec.WithLabelValues(append(slices.Clone(g.gauge.labels), planned)...).Set(Bool(planned == value))
+	}
+}
+
+// Unset makes them unknown again.
+func (g Gauges) Unset() {
+	for _, planned := range g.values {
+		g.gauge.vec.DeleteLabelValues(append(slices.Clone(g.gauge.labels), planned)...)
 	}
 }
 
@@ -146,10 +154,11 @@ type Pipeline struct {
 	Freshness    prometheus.Observer // seconds
 	Writes       Counters            // by WriteOutcomes
 	Sanitised    prometheus.Counter
-	Coverage     Gauge // 0 to 1
-	ScanRunning  Gauge // 1 or 0
-	ScanExpected Gauge // rows
-	ScanSeen     Gauge // rows
+	Coverage     Gauge  // 0 to 1
+	ScanRunning  Gauge  // 1 or 0
+	ScanExpected Gauge  // rows
+	ScanSeen     Gauge  // rows
+	Index        Gauges // by IndexStates
 }
 
 // Pipeline returns the metrics of a pipeline. Pipelines beyond the first MaxPipelines share theirs.
@@ -173,6 +182,7 @@ func (s *Source) Pipeline(name string) *Pipeline {
 		ScanRunning:  Gauge{v.scanRunning, []string{source, label}},
 		ScanExpected: Gauge{v.scanExpected, []string{source, label}},
 		ScanSeen:     Gauge{v.scanSeen, []string{source, label}},
+		Index:        Gauges{Gauge{v.index, []string{source, label}}, IndexStates},
 	}
 }
 
@@ -180,7 +190,7 @@ func (s *Source) Pipeline(name string) *Pipeline {
 func (s *Source) Forget(name string) {
 	labels := prometheus.Labels{"source": s.name, "pipeline": name}
 	v := s.metrics.v
-	for _, vec := range []*prometheus.GaugeVec{v.tasks, v.oldest, v.paused, v.coverage, v.scanRunning, v.scanExpected, v.scanSeen} {
+	for _, vec := range []*prometheus.GaugeVec{v.tasks, v.oldest, v.paused, v.coverage, v.scanRunning, v.scanExpected, v.scanSeen, v.index} {
 		vec.DeletePartialMatch(labels)
 	}
 	for _, vec := range []*prometheus.CounterVec{v.finished, v.retries, v.lost, v.writes, v.sanitised} {

@@ -13,8 +13,10 @@ import (
 	"github.com/embedsidecar/embedsidecar/config"
 	"github.com/embedsidecar/embedsidecar/embed"
 	"github.com/embedsidecar/embedsidecar/metrics"
+	"github.com/embedsidecar/embedsidecar/pipeline"
 	"github.com/embedsidecar/embedsidecar/replication"
 	"github.com/embedsidecar/embedsidecar/report"
+	"github.com/embedsidecar/embedsidecar/setup"
 	"github.com/embedsidecar/embedsidecar/sidecar"
 	"github.com/embedsidecar/embedsidecar/worker"
 )
@@ -22,6 +24,7 @@ import (
 // How old what the database said may get while somebody scrapes, and how long it may take to answer.
 const (
 	figuresAge     = 15 * time.Second
+	indexesAge     = time.Minute // one look at the catalogue for each pipeline
 	figuresTimeout = 10 * time.Second
 )
 
@@ -41,6 +44,7 @@ type figures struct {
 	pipelines map[string]*tally
 	services  map[*embed.Stats]bool // those that are followed
 	asked     time.Time
+	indexed   time.Time // when the indexes were looked at
 }
 
 // tally follows the workers of a pipeline, of which there is a new one after each change of the pipeline.
@@ -102,7 +106,7 @@ func (f *figures) follow(s *sidecar.Sidecar, pool, direct *pgxpool.Pool) {
 		f.plugged()
 		f.pooled("work", pool)
 		f.pooled("stream", direct)
-		f.ask(pool)
+		f.ask(pool, s.States)
 	})
 }
 
@@ -223,13 +227,14 @@ func (f *figures) pooled(name string, pool *pgxpool.Pool) {
 }
 
 // ask has the database asked in the background if what it said is old.
-func (f *figures) ask(pool *pgxpool.Pool) {
+func (f *figures) ask(pool *pgxpool.Pool, states func() []sidecar.State) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if time.Since(f.asked) < figuresAge || f.ctx.Err() != nil {
 		return
 	}
 	f.asked = time.Now()
+	indexes := time.Since(f.indexed) >= indexesAge
 	f.asking.Go(func() {
 		ctx, cancel := context.WithTimeout(f.ctx, figuresTimeout)
 		defer cancel()
@@ -243,9 +248,38 @@ func (f *figures) ask(pool *pgxpool.Pool) {
 			return
 		}
 		f.mu.Lock()
-		defer f.mu.Unlock()
 		f.told(state)
+		f.mu.Unlock()
+		if indexes {
+			f.lookAtIndexes(ctx, pool, states())
+		}
 	})
+}
+
+// lookAtIndexes shows the worst index of each pipeline; none of one that cannot be looked at now.
+func (f *figures) lookAtIndexes(ctx context.Context, pool *pgxpool.Pool, states []sidecar.State) {
+	worst := map[string]setup.IndexHealth{}
+	for i := range states {
+		p := &states[i].Pipeline
+		if p.Status != pipeline.Active {
+			continue
+		}
+		if found, err := setup.Indexes(ctx, pool, p); err == nil && len(found) > 0 {
+			worst[p.Name] = worstIndex(found).State
+		}
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if len(states) > 0 { // else it is about to load them
+		f.indexed = time.Now()
+	}
+	for name, t := range f.pipelines {
+		if state, known := worst[name]; known {
+			t.metrics.Index.Only(string(state))
+		} else {
+			t.metrics.Index.Unset()
+		}
+	}
 }
 
 // told shows what the database said.

@@ -105,6 +105,8 @@ func TestRun_UntilTold(t *testing.T) {
 		`embedsidecar_up{source="` + s.db.Name + `"} 1`, `embedsidecar_coverage_ratio{pipeline="public.docs",source="` + s.db.Name + `"} 1`,
 		`embedsidecar_tasks_finished_total{outcome="embedded",pipeline="public.docs:docs_embedding",source="` + s.db.Name + `"} `,
 		`embedsidecar_changes_skipped_total{reason="own_write",source="` + s.db.Name + `"} `, "embedsidecar_freshness_seconds_count", "embedsidecar_embeddings_total",
+		`embedsidecar_vector_index_state{pipeline="public.docs",source="` + s.db.Name + `",state="none"} 1`,
+		`embedsidecar_vector_index_state{pipeline="public.docs",source="` + s.db.Name + `",state="ready"} 0`,
 	}
 	testenv.Eventually(t, patience, func() (bool, string) { // what the database says comes after the first scrape
 		_, body := get(t, base+"/metrics")

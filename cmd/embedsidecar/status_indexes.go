@@ -44,17 +44,23 @@ func withIndexes(ctx context.Context, pool *pgxpool.Pool, pipelines []report.Pip
 	return list
 }
 
-// indexWord is a cell for the indexes of a pipeline: the worst of them.
-func indexWord(indexes []setup.Index) string {
-	if len(indexes) == 0 {
-		return ""
-	}
+// worstIndex returns the first of those that need somebody most.
+func worstIndex(indexes []setup.Index) setup.Index {
 	worst := indexes[0]
 	for _, i := range indexes[1:] {
 		if i.State.Worse(worst.State) {
 			worst = i
 		}
 	}
+	return worst
+}
+
+// indexWord is a cell for the indexes of a pipeline: the worst of them.
+func indexWord(indexes []setup.Index) string {
+	if len(indexes) == 0 {
+		return ""
+	}
+	worst := worstIndex(indexes)
 	switch {
 	case worst.State == setup.IndexReady:
 		return worst.Method
