@@ -93,24 +93,10 @@ func onnx(t *testing.T) []string {
 	}
 }
 
-// openAI returns a Python that has OpenAI's client, as make test puts it into the cache.
-func openAI(t *testing.T) string {
-	t.Helper()
-	cache := os.Getenv("XDG_CACHE_HOME")
-	if cache == "" {
-		cache = filepath.Join(os.Getenv("HOME"), ".cache")
-	}
-	found, err := filepath.Glob(filepath.Join(cache, "embedsidecar", "openai", "venv-*", "bin", "python3"))
-	if err != nil || len(found) == 0 {
-		t.Fatal("OpenAI's client is not there: make test TEST=./e2e brings it")
-	}
-	return found[len(found)-1]
-}
-
 // TestQueries_OpenAIClient serves the default model without a database and talks to it through OpenAI's own client, unchanged.
 func TestQueries_OpenAIClient(t *testing.T) {
 	t.Parallel()
-	python, lines := openAI(t), onnxtest.Lines[referenceText](t, "../plugins/onnx/model/testdata/embeddings.jsonl.gz")
+	python, lines := testenv.OpenAI(t), onnxtest.Lines[referenceText](t, "../plugins/onnx/model/testdata/embeddings.jsonl.gz")
 	line := lines[0]
 	for _, l := range lines { // one that an environment variable can hold
 		if len(l.IDs) > len(line.IDs) && len(l.Text) < 1000 && !strings.ContainsRune(l.Text, 0) {

@@ -1,0 +1,403 @@
+package docs
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/embedsidecar/embedsidecar/testenv"
+)
+
+// patience is how long something may take that takes a moment.
+const patience = 5 * time.Minute
+
+// reader is somebody who follows a paper: a table as it describes, the program in the path, and a folder to work in.
+type reader struct {
+	t    *testing.T
+	db   *testenv.Database
+	dir  string
+	vars []string
+}
+
+// newReader makes the table that the papers speak of. The embedder is the fake one.
+func newReader(t *testing.T) *reader {
+	t.Helper()
+	db := testenv.DB(t, testenv.Empty())
+	db.MustExec(`CREATE TABLE public.docs (id bigint PRIMARY KEY, title text, body text, status text, tenant int, deleted_at timestamptz)`)
+	db.MustExec(`INSERT INTO public.docs SELECT i, 'Password ' || i, 'how to reset it, error 0x80070057', 'published', i % 10, NULL FROM generate_series(1, 60) AS i`)
+	return &reader{t: t, db: db, dir: t.TempDir(), vars: []string{
+		"PATH=" + filepath.Join(programs, "bin") + string(os.PathListSeparator) + db.Server.Bin() + string(os.PathListSeparator) + os.Getenv("PATH"),
+		"HOME=" + t.TempDir(), "TMPDIR=" + programs, "EMBEDSIDECAR_DATABASE_URL=" + db.URL(""), "EMBEDSIDECAR_SLOT=" + db.SlotName(),
+		"EMBEDSIDECAR_PLUGIN=fake", "EMBEDSIDECAR_PLUGIN_DIMS=64", "EMBEDSIDECAR_LOG_FORMAT=json", "EMBEDSIDECAR_SEARCH_TIMEOUT=1m", "GOCOVERDIR=" + t.TempDir(),
+	}}
+}
+
+// sh runs what a paper shows and returns what it printed on standard output.
+func (r *reader) sh(script string, vars ...string) string {
+	r.t.Helper()
+	ctx, cancel := context.WithTimeout(r.t.Context(), patience)
+	defer cancel()
+	c := exec.CommandContext(ctx, "sh", "-eu", "-c", script)
+	c.Dir, c.Env = r.dir, append(slices.Clone(r.vars), vars...)
+	var said bytes.Buffer
+	c.Stderr = &said
+	out, err := c.Output()
+	if err != nil {
+		r.t.Fatalf("%s: %v\n%s%s", script, err, out, said.String())
+	}
+	return string(out)
+}
+
+// has fails the test unless a text holds all words.
+func (r *reader) has(text string, words ...string) {
+	r.t.Helper()
+	for _, word := range words {
+		if !strings.Contains(text, word) {
+			r.t.Errorf("%q is missing in:\n%s", word, text)
+		}
+	}
+}
+
+// daemon is a command that answers until the test ends.
+type daemon struct {
+	mu  sync.Mutex
+	log bytes.Buffer
+}
+
+// Write implements io.Writer for the process's output.
+func (d *daemon) Write(b []byte) (int, error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.log.Write(b)
+}
+
+// start runs a command until it is told to stop, or the test ends, and waits for a message of its log, of which it returns an attribute.
+func (r *reader) start(script, message, attribute string, vars ...string) (value string, stop func()) {
+	r.t.Helper()
+	d := &daemon{}
+	c := exec.CommandContext(context.WithoutCancel(r.t.Context()), "sh", "-eu", "-c", "exec "+script) // told to end before the database goes
+	c.Dir, c.Env, c.Stdout, c.Stderr = r.dir, append(slices.Clone(r.vars), vars...), d, d
+	if err := c.Start(); err != nil {
+		r.t.Fatal(err)
+	}
+	stop = sync.OnceFunc(func() {
+		_ = c.Process.Signal(os.Interrupt)
+		kill := time.AfterFunc(patience, func() { _ = c.Process.Kill() })
+		defer kill.Stop()
+		_ = c.Wait() // how it ends is not what is tested here
+	})
+	r.t.Cleanup(stop)
+	testenv.Eventually(r.t, patience, func() (bool, string) {
+		d.mu.Lock()
+		defer d.mu.Unlock()
+		for line := range strings.SplitSeq(d.log.String(), "\n") {
+			var entry map[string]any
+			if json.Unmarshal([]byte(line), &entry) == nil && entry["msg"] == message {
+				value = fmt.Sprint(entry[attribute])
+				return true, ""
+			}
+		}
+		return false, script + ": " + message + " is not in the log:\n" + d.log.String()
+	})
+	return value, stop
+}
+
+// ask sends a request and returns status and answer.
+func (r *reader) ask(method, url, token, body string) (status int, answer string) {
+	r.t.Helper()
+	request, err := http.NewRequestWithContext(r.t.Context(), method, url, strings.NewReader(body))
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	if token != "" {
+		request.Header.Set("Authorization", "Bearer "+token)
+	}
+	if method == http.MethodPost {
+		request.Header.Set("Content-Type", "application/json")
+	}
+	response, err := http.DefaultClient.Do(request)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	defer func() { _ = response.Body.Close() }()
+	content, err := io.ReadAll(response.Body)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	return response.StatusCode, string(content)
+}
+
+// answers asks until the answer has a status: what is asked first may still wait for the database.
+func (r *reader) answers(status int, method, url, token, body string) (answer string) {
+	r.t.Helper()
+	testenv.Eventually(r.t, patience, func() (bool, string) {
+		var got int
+		got, answer = r.ask(method, url, token, body)
+		return got == status, fmt.Sprintf("%s %s %s: %d, want %d: %s", method, url, body, got, status, answer)
+	})
+	return answer
+}
+
+// only returns the one block of a language that begins with some words.
+func (r *reader) only(paper, language, begin string) string {
+	r.t.Helper()
+	found := slices.DeleteFunc(blocks(read(r.t, paper), language), func(b string) bool { return !strings.HasPrefix(b, begin) })
+	if len(found) != 1 {
+		r.t.Fatalf("%s has %d blocks of %s that begin with %q", paper, len(found), language, begin)
+	}
+	return found[0]
+}
+
+// address is where the papers' program answers queries.
+const address = "127.0.0.1:7470"
+
+// TestSearching does what search.md shows, in its order: commands, requests, Python and SQL as they are written there. Others are the
+// address and the name of the model only.
+func TestSearching(t *testing.T) {
+	t.Parallel()
+	r := newReader(t)
+	paper := read(t, "search.md")
+	if got := [...]int{len(blocks(paper, "sh")), len(blocks(paper, "python")), len(blocks(paper, "json")), len(blocks(paper, "sql")), len(blocks(paper, "yaml"))}; got != [...]int{3, 1, 1, 1, 1} {
+		t.Fatalf("search.md has other blocks than this test knows: %v of sh, python, json, sql and yaml", got)
+	}
+	for _, flags := range []string{"--into-type halfvec", "--index hnsw"} {
+		r.has(paper, "`"+flags+"`")
+	}
+	r.sh("embedsidecar run --once --table public.docs --columns title,body --into-table docs_embedding --into-type halfvec --index hnsw")
+
+	for line := range strings.Lines(r.only("search.md", "sh", "embedsidecar search")) {
+		switch out := r.sh(line); {
+		case strings.Contains(line, "--explain"):
+			r.has(out, "SELECT", "Limit")
+		case strings.Contains(line, "--hybrid"):
+			r.has(out, "KEY", "SCORE", "DISTANCE", "TEXT", "Password")
+		default:
+			r.has(out, "KEY", "DISTANCE", "TEXT", "Password")
+		}
+	}
+	r.words(paper)
+	r.has(r.sh("embedsidecar status"), "hnsw")
+
+	create, serve, _ := strings.Cut(r.only("search.md", "sh", "token="), "\n")
+	token := strings.TrimSpace(r.sh(create + `; printf %s "$token"`))
+	listens, _ := r.start(strings.Replace(serve, address, "127.0.0.1:0", 1), "queries are answered", "address")
+	url := "http://" + listens
+	r.endpoints(paper, url, token)
+	r.curl(r.only("search.md", "sh", "curl"), r.only("search.md", "json", "{"), url, token)
+
+	client := filepath.Join(r.dir, "client.py")
+	script := strings.NewReplacer("http://"+address, url, "all-MiniLM-L6-v2", "fake").Replace(r.only("search.md", "python", "from openai"))
+	if err := os.WriteFile(client, []byte("import os\ntoken = os.environ['TOKEN']\n"+script), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	r.sh(testenv.OpenAI(t)+" client.py", "TOKEN="+token)
+
+	r.has(r.sh("embedsidecar token list --tokens-file tokens"), "app")
+	r.sh("embedsidecar token revoke app --tokens-file tokens")
+	r.answers(http.StatusUnauthorized, http.MethodGet, url+"/v1/models", token, "")
+}
+
+// words makes the index that search.md shows, and finds it to be the one that the program proposes.
+func (r *reader) words(paper string) {
+	r.t.Helper()
+	shown := r.only("search.md", "sql", "CREATE INDEX")
+	explained := r.sh("embedsidecar search public.docs words --hybrid --explain --language english")
+	_, proposed, ok := strings.Cut(explained, "-- the index that the words can use:\n")
+	if !ok {
+		r.t.Fatalf("no index is proposed:\n%s", explained)
+	}
+	for _, sql := range []string{shown, proposed} {
+		r.db.MustExec(strings.TrimSuffix(strings.TrimSpace(sql), ";"))
+	}
+	got := testenv.Values[string](r.db, `SELECT DISTINCT pg_get_expr(indexprs, indrelid) FROM pg_index WHERE indrelid = 'public.docs'::regclass AND indexprs IS NOT NULL`)
+	if len(got) != 1 {
+		r.t.Errorf("the index of search.md is not the one that the program proposes: %q", got)
+	}
+	r.has(paper, "coalesce(title::text, '')")
+}
+
+// endpoints sends what the table of requests names, with each field and value that it names.
+func (r *reader) endpoints(paper, url, token string) {
+	r.t.Helper()
+	requests := map[string][]string{
+		"POST /v1/embeddings": {
+			`{"input": "a text", "model": "fake"}`, `{"input": ["one", "two"], "encoding_format": "float", "input_type": "document"}`, `{"input": "a", "encoding_format": "base64", "input_type": "query"}`,
+		},
+		"GET /v1/models": {""}, "GET /v1/models/NAME": {""}, "GET /v1/pipelines": {""}, "GET /healthz": {""},
+		"POST /v1/pipelines/NAME/search": {
+			`{"text": "reset", "k": 3}`, `{"text": "reset", "hybrid": true, "language": "english"}`,
+			`{"text": "reset", "filter": ` + r.inline(paper, `{"status": `) + `}`,
+		},
+		"POST /v1/pipelines/NAME/similar": {`{"key": "42", "k": 3, "filter": {"tenant": [7, 8]}}`},
+	}
+	said := map[string]string{"GET /v1/models/NAME": `"fingerprint"`, "GET /v1/pipelines": `"metric":"cosine"`, "POST /v1/pipelines/NAME/search": `"rows":[{"key":`, "POST /v1/pipelines/NAME/similar": `"rows":[{"key":`}
+	known := 0
+	for _, row := range regexp.MustCompile("(?m)^\\| `(GET|POST) ([^`]+)`(?:, `([^`]+)`)? \\|(.*)\\|$").FindAllStringSubmatch(paper, -1) {
+		for _, path := range row[2:4] {
+			if path == "" {
+				continue
+			}
+			bodies, ok := requests[row[1]+" "+path]
+			if !ok {
+				r.t.Errorf("search.md tells of %s %s, which this test does not know", row[1], path)
+				continue
+			}
+			known++
+			full := strings.Replace(strings.Replace(path, "pipelines/NAME", "pipelines/public.docs", 1), "models/NAME", "models/fake", 1)
+			all := strings.Join(bodies, "")
+			for _, body := range bodies {
+				bearer := token
+				if path == "/healthz" {
+					bearer = ""
+				}
+				answer := r.answers(http.StatusOK, row[1], url+full, bearer, body)
+				r.has(answer, said[row[1]+" "+path])
+				all += answer
+			}
+			for _, word := range regexp.MustCompile("`([^`]+)`").FindAllStringSubmatch(row[4], -1) {
+				if !strings.Contains(all, word[1]) {
+					r.t.Errorf("%s %s: no request of this test has %s", row[1], path, word[1])
+				}
+			}
+		}
+	}
+	if known != len(requests) {
+		r.t.Errorf("search.md tells of %d requests, this test knows %d", known, len(requests))
+	}
+	query := strings.Replace(r.inline(paper, "?text="), "...", "reset", 1)
+	r.has(r.answers(http.StatusOK, http.MethodGet, url+"/v1/pipelines/public.docs/search"+query, token, ""), `"score":`)
+}
+
+// inline returns what is set as code outside of blocks and begins with some words.
+func (r *reader) inline(paper, begin string) string {
+	r.t.Helper()
+	for _, code := range inline(paper) {
+		if strings.HasPrefix(code, begin) {
+			return code
+		}
+	}
+	r.t.Fatalf("there is no code that begins with %s", begin)
+	return ""
+}
+
+// curl sends the request of a curl command, which the shell takes apart, and compares the form of the answer with the one that is shown.
+func (r *reader) curl(command, shown, url, token string) {
+	r.t.Helper()
+	words := strings.Split(r.sh(`curl() { for word; do printf '%s\0' "$word"; done; }`+"\n"+command, "token="+token), "\x00")
+	var headers []string
+	var target, body string
+	for i := 0; i < len(words); i++ {
+		switch words[i] {
+		case "-H":
+			i++
+			headers = append(headers, words[i])
+		case "-d":
+			i++
+			body = words[i]
+		case "":
+		default:
+			target = words[i]
+		}
+	}
+	if !slices.Contains(headers, "Authorization: Bearer "+token) || !slices.Contains(headers, "Content-Type: application/json") {
+		r.t.Errorf("headers %q", headers)
+	}
+	var want, got any
+	if err := json.Unmarshal([]byte(shown), &want); err != nil {
+		r.t.Fatalf("%v: %s", err, shown)
+	}
+	answer := r.answers(http.StatusOK, http.MethodPost, strings.Replace(target, "http://"+address, url, 1), token, body)
+	if err := json.Unmarshal([]byte(answer), &got); err != nil {
+		r.t.Fatalf("%v: %s", err, answer)
+	}
+	if form(got) != form(want) {
+		r.t.Errorf("the answer has the form %s, search.md shows %s", form(got), form(want))
+	}
+	r.has(answer, `"pipeline":"public.docs"`, `"metric":"cosine"`)
+}
+
+// form writes the keys and types of a value. The elements of a list are taken to be like its first.
+func form(value any) string {
+	switch v := value.(type) {
+	case map[string]any:
+		var keys []string
+		for key, of := range v {
+			keys = append(keys, key+": "+form(of))
+		}
+		slices.Sort(keys)
+		return "{" + strings.Join(keys, ", ") + "}"
+	case []any:
+		if len(v) == 0 {
+			return "[]"
+		}
+		return "[" + form(v[0]) + "]"
+	}
+	return fmt.Sprintf("%T", value)
+}
+
+// TestSearching_TypesAndIndexes uses the configuration of search.md, and a sparse model.
+func TestSearching_TypesAndIndexes(t *testing.T) {
+	t.Parallel()
+	r := newReader(t)
+	paper := read(t, "search.md")
+	if err := os.WriteFile(filepath.Join(r.dir, "embedsidecar.yaml"), []byte(r.only("search.md", "yaml", "pipelines:")), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	r.sh("embedsidecar run --once --config embedsidecar.yaml")
+	index := testenv.Value[string](r.db, `SELECT indexdef FROM pg_indexes WHERE tablename = 'docs_embedding' AND indexdef LIKE '%hnsw%'`)
+	r.has(index, "halfvec_cosine_ops")
+	r.has(r.sh("embedsidecar search docs reset -k 1"), "Password")
+
+	r.has(paper, "`{23:2.3,18521:1.7}/30522`", "400 `sparse_model`")
+	sparse := []string{"EMBEDSIDECAR_PLUGIN_SPARSE=true", "EMBEDSIDECAR_PLUGIN_DIMS=30522", "EMBEDSIDECAR_DATABASE_URL="}
+	if got := strings.TrimSpace(r.sh("embedsidecar embed 'some words'", sparse...)); !regexp.MustCompile(`^\{\d+:[\d.]+(,\d+:[\d.]+)*\}/30522$`).MatchString(got) {
+		t.Errorf("a sparse vector is printed as %s", got)
+	}
+	r.has(r.sh("embedsidecar embed 'some words' -o json", sparse...), `"indices"`, `"vector"`)
+	listens, _ := r.start("embedsidecar serve --http 127.0.0.1:0 --no-auth", "queries are answered", "address", sparse...)
+	r.has(r.answers(http.StatusBadRequest, http.MethodPost, "http://"+listens+"/v1/embeddings", "", `{"input": "some words"}`), "sparse_model")
+}
+
+// TestReadme_AfterTheQuickStart runs what the README shows beside its three commands: the query, the index, what shows that all is well, and
+// the way to be rid of it.
+func TestReadme_AfterTheQuickStart(t *testing.T) {
+	t.Parallel()
+	r := newReader(t)
+	const run = "embedsidecar run --table public.docs --columns title,body --into-table docs_embedding"
+	readme := read(t, "../README.md")
+	if !strings.Contains(readme, "bin/"+run) {
+		t.Errorf("the README does not have %s", run)
+	}
+	_, stop := r.start(run, "streaming", "slot")
+	r.sh(strings.NewReplacer("bin/", "", "--timeout 1m", "--timeout 4m").Replace(r.only("../README.md", "sh", "bin/embedsidecar check"))) // a busy machine takes its time
+	vector := strings.TrimSpace(r.sh("embedsidecar embed --kind query 'reset my password'"))
+	query := strings.Replace(strings.TrimRight(r.only("../README.md", "sql", "SELECT d.id"), ";\n"), "$1", "'"+vector+"'", 1)
+	for range 2 { // without the index and with it
+		if rows := testenv.Values[int64](r.db, "SELECT id FROM ("+query+") AS found"); len(rows) != 5 {
+			t.Errorf("the README's query found rows %v", rows)
+		}
+		r.db.MustExec(r.inline(readme, "CREATE INDEX CONCURRENTLY ON docs_embedding"))
+	}
+	stop()
+	r.has(r.sh("embedsidecar uninstall"), "DROP SCHEMA embedsidecar")
+	r.sh("embedsidecar uninstall --yes")
+	if n := testenv.Value[int](r.db, "SELECT count(*) FROM docs_embedding"); n != 60 {
+		t.Errorf("%d vectors are left", n)
+	}
+	r.sh("embedsidecar uninstall --yes --drop-embeddings")
+	if there := testenv.Value[bool](r.db, "SELECT to_regclass('public.docs_embedding') IS NOT NULL"); there {
+		t.Error("the vectors are still there")
+	}
+}
