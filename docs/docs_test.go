@@ -107,7 +107,7 @@ func TestMetrics(t *testing.T) {
 // TestConfigurations loads every configuration that a paper shows.
 func TestConfigurations(t *testing.T) {
 	t.Parallel()
-	for _, paper := range []string{"../README.md", "plugins.md", "running-plugins.md", "search.md"} {
+	for _, paper := range []string{"../README.md", "plugins.md", "running-plugins.md", "search.md", "chunking.md", "remote.md", "scaling.md"} {
 		files := blocks(read(t, paper), "yaml")
 		if len(files) == 0 {
 			t.Errorf("%s shows no configuration", paper)
@@ -123,8 +123,8 @@ func TestConfigurations(t *testing.T) {
 			})
 			if err != nil || len(warnings) > 0 {
 				t.Errorf("%s: %v %v\n%s", paper, err, warnings, content)
-			} else if len(c.Pipelines) == 0 {
-				t.Errorf("%s: no pipelines in\n%s", paper, content)
+			} else if len(c.Pipelines) == 0 && len(c.Models) == 0 {
+				t.Errorf("%s: neither pipelines nor models in\n%s", paper, content)
 			}
 		}
 	}
@@ -170,7 +170,7 @@ func TestCommands(t *testing.T) {
 	}
 	call := regexp.MustCompile(`(?:^|[\s` + "`" + `(])(?:bin/)?embedsidecar ([a-z]+)([^\n` + "`" + `#&|]*)`)
 	flag := regexp.MustCompile(`\s(--[a-z][a-z0-9-]*)`)
-	for _, paper := range []string{"../README.md", "runbook.md", "plugins.md", "running-plugins.md", "search.md", "metrics.md", "architecture.md"} {
+	for _, paper := range []string{"../README.md", "runbook.md", "plugins.md", "running-plugins.md", "search.md", "metrics.md", "architecture.md", "models.md", "chunking.md", "remote.md", "scaling.md"} {
 		content := strings.ReplaceAll(read(t, paper), "\\\n", " ")
 		code := strings.Join(append(blocks(content, "sh"), inline(content)...), "\n")
 		for _, match := range call.FindAllStringSubmatch(code, -1) {

@@ -100,6 +100,9 @@ func Import(ctx context.Context, o ImportOptions) (done Imported, err error) {
 
 // fill makes the folder: copies, the graph, the sums.
 func fill(ctx context.Context, o ImportOptions, made string) error {
+	if _, err := os.Stat(filepath.Join(o.From, weightsFile)); o.Int8 && errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("weights in 8 bits are made of %s, which is not there", weightsFile)
+	}
 	if err := makeFolder(made); err != nil {
 		return err
 	}

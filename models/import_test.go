@@ -127,6 +127,7 @@ func TestImport_Refuses(t *testing.T) {
 		{"no configuration", map[string]string{"config.json": ""}, nil, "config.json: no such file"},
 		{"no weights", map[string]string{weights: ""}, nil, "there is neither model.onnx nor onnx/model.onnx nor model.safetensors"},
 		{"bad weights", map[string]string{weights: "bad"}, nil, "make ONNX of model.safetensors: exit status 1: make_onnx.py: error: the weights are bad"},
+		{"no weights for int8", map[string]string{weights: "", "model.onnx": "graph"}, func(o *models.ImportOptions) { o.Int8 = true }, "are made of model.safetensors, which is not there"},
 		{"bad modules", map[string]string{"modules.json": "{"}, nil, "modules.json"},
 		{"no Python", nil, func(o *models.ImportOptions) { o.Python = "/nonexistent/python" }, "needs Python 3.8 or newer"},
 		{"bad name", nil, func(o *models.ImportOptions) { o.Name = "../new" }, "is no name of a model"},

@@ -2,6 +2,7 @@ package search_test
 
 import (
 	"fmt"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -57,6 +58,9 @@ func TestFind_FewRowsFitTheFilterOfAnIndexedSearch(t *testing.T) {
 			e, err := search.Explain(t.Context(), r.pool, r.pipelines[name], search.Request{Vector: vector.Of("question", dims), Rows: wanted})
 			if err != nil || !strings.Contains(strings.Join(e.Plan, "\n"), "embedding_idx") {
 				t.Fatalf("%s: the index is not used (%v):\n%s", name, err, strings.Join(e.Plan, "\n"))
+			}
+			if plan := strings.Join(e.Plan, "\n"); !strings.Contains(plan, "'...'") || regexp.MustCompile(`[-0-9.,]{100}`).MatchString(plan) {
+				t.Errorf("the plan holds the numbers of the vector:\n%s", plan)
 			}
 		}
 		each(func(where, name string, tenant, question int) {

@@ -8,6 +8,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"regexp"
 	"strconv"
 	"strings"
 	"time"
@@ -161,10 +162,16 @@ func Explain(ctx context.Context, db DB, p *pipeline.Pipeline, r Request) (e Exp
 			return rephrase(err)
 		}
 		e.Plan, err = pgx.CollectRows(rows, pgx.RowTo[string])
+		for i, line := range e.Plan {
+			e.Plan[i] = longVector.ReplaceAllString(line, "'...'")
+		}
 		return err
 	})
 	return e, err
 }
+
+// longVector is the vector of the question in a plan: hundreds of numbers that nobody wants to read.
+var longVector = regexp.MustCompile(`'[\[{]?[-+0-9.e:,]{100,}[\]}]?(/\d+)?'`)
 
 // endLimit is how long the end of a transaction may take.
 const endLimit = time.Second

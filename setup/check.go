@@ -231,7 +231,7 @@ func (c *checker) checkSlot(ctx context.Context, tx pgx.Tx) error {
 	} else if problem, hint := pub.unfit(publication); problem != "" {
 		c.add(name, Wrong, problem, hint...)
 	} else {
-		c.add(name, OK, fmt.Sprintf("%q, %d tables", publication, len(pub.entries)))
+		c.add(name, OK, fmt.Sprintf("%q, tables: %d", publication, len(pub.entries)))
 	}
 	name = "slot"
 	switch {
