@@ -192,7 +192,7 @@ func TestSearching(t *testing.T) {
 
 	create, serve, _ := strings.Cut(r.only("search.md", "sh", "token="), "\n")
 	token := strings.TrimSpace(r.sh(create + `; printf %s "$token"`))
-	listens, _ := r.start(strings.Replace(serve, address, "127.0.0.1:0", 1), "queries are answered", "address")
+	listens, _ := r.start(strings.NewReplacer(address, "127.0.0.1:0", " &", "").Replace(serve), "queries are answered", "address")
 	url := "http://" + listens
 	r.endpoints(paper, url, token)
 	r.curl(r.only("search.md", "sh", "curl"), r.only("search.md", "json", "{"), url, token)
