@@ -1,0 +1,33 @@
+package conformance
+
+import (
+	"log/slog"
+	"testing"
+)
+
+// A text is found wherever the host's log has it: in a line, in the fields of a structured one, in the name of a field. What the host itself
+// says is no output.
+func TestRecorder_HearsLinesAndFields(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		message string
+		args    []any
+		leaks   int
+	}{
+		{"plugin output", []any{"line", "plain"}, 0},
+		{"plugin output", []any{"line", "the text " + canary}, 1},
+		{"plugin output", []any{"line", "embedding", slog.Group("fields", "n", 1, "text", canary)}, 1},
+		{"plugin output", []any{"line", "embedding", slog.Group("fields", "list", `["`+canary+`"]`)}, 1},
+		{"plugin output", []any{"line", "embedding", slog.Group("fields", canary, true)}, 1},
+		{"plugin started", []any{"model", canary}, 0},
+	} {
+		r := &recorder{}
+		slog.New(r).Info(c.message, c.args...)
+		if len(r.leaks) != c.leaks {
+			t.Errorf("%s %v: %q", c.message, c.args, r.leaks)
+		}
+		if heard := c.message == "plugin output"; r.lines != map[bool]int{true: 1}[heard] {
+			t.Errorf("%s %v: %d lines", c.message, c.args, r.lines)
+		}
+	}
+}
