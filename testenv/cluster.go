@@ -2,25 +2,46 @@ package testenv
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"hash/fnv"
 	"io/fs"
-	"os"
 	"strings"
 	"sync/atomic"
 	"time"
 
+	"github.com/jackc/pgerrcode"
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/tern/v2/migrate"
 
 	sqlfiles "github.com/embedsidecar/embedsidecar/sql"
 )
 
-// counter numbers what this process makes on a server, in names that other processes on the same server do not use.
+// here is in the names of what this process makes on a server, which others may use at the same time or have left things on. The
+// number of a process would not do: each container has its own.
+var here = strings.ToLower(rand.Text()[:10])
+
+// counter numbers what this process makes.
 type counter struct{ n atomic.Int64 }
 
-func (c *counter) next() string { return fmt.Sprintf("t%d_%d", os.Getpid(), c.n.Add(1)) }
+func (c *counter) next() string { return fmt.Sprintf("t_%s_%d", here, c.n.Add(1)) }
+
+// patiently executes a statement until nothing is in its way that passes by itself: a session that has been ended but not gone yet, a
+// look of autovacuum, another process of tests that does the same at this moment.
+func patiently(ctx context.Context, conn *pgx.Conn, statement string, args ...any) error {
+	for {
+		_, err := conn.Exec(ctx, statement, args...)
+		if !isState(err, pgerrcode.ObjectInUse, pgerrcode.InternalError) || isState(err, pgerrcode.InternalError) && !strings.Contains(err.Error(), "concurrently") {
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			return err
+		case <-time.After(20 * time.Millisecond):
+		}
+	}
+}
 
 // Connect uses a server that runs already. The role of the connection string must be a superuser, and wal_level logical. Roles
 // made here log in with a password, which the server's pg_hba.conf must allow.
@@ -76,7 +97,7 @@ func (s *Server) leave() error {
 		return err
 	}
 	defer func() { _ = conn.Close(ctx) }()
-	_, err = conn.Exec(ctx, "DROP DATABASE IF EXISTS "+s.template)
+	err = patiently(ctx, conn, "DROP DATABASE IF EXISTS "+s.template)
 	s.template = ""
 	return err
 }
@@ -106,9 +127,9 @@ func (s *Server) Template(ctx context.Context) (string, error) {
 	if err := s.makeOwner(ctx, conn); err != nil {
 		return "", fmt.Errorf("make role %s: %w", Owner, err)
 	}
-	name := fmt.Sprintf("embedsidecar_template_%d_%x", os.Getpid(), migrationsHash())
+	name := fmt.Sprintf("embedsidecar_template_%s_%x", here, migrationsHash())
 	for _, statement := range []string{"DROP DATABASE IF EXISTS " + name, fmt.Sprintf("CREATE DATABASE %s OWNER %s TEMPLATE template0", name, Owner)} {
-		if _, err := conn.Exec(ctx, statement); err != nil {
+		if err := patiently(ctx, conn, statement); err != nil {
 			return "", fmt.Errorf("make the template database: %w", err)
 		}
 	}
@@ -120,13 +141,12 @@ func (s *Server) Template(ctx context.Context) (string, error) {
 }
 
 func (s *Server) makeOwner(ctx context.Context, conn *pgx.Conn) error {
-	_, err := conn.Exec(ctx, fmt.Sprintf(`DO $$
+	return patiently(ctx, conn, fmt.Sprintf(`DO $$
 BEGIN
 	CREATE ROLE %[1]s;
 EXCEPTION WHEN duplicate_object OR unique_violation THEN NULL;
 END $$;
 ALTER ROLE %[1]s LOGIN REPLICATION PASSWORD '%[2]s'`, Owner, s.roleWord))
-	return err
 }
 
 func (s *Server) fillTemplate(ctx context.Context, name string) error {
@@ -196,7 +216,7 @@ func (s *Server) NewDatabase(ctx context.Context, empty bool, encoding string) (
 	if encoding != "" {
 		template += fmt.Sprintf(" ENCODING '%s' LC_COLLATE 'C' LC_CTYPE 'C'", encoding)
 	}
-	if _, err := conn.Exec(ctx, fmt.Sprintf("CREATE DATABASE %s OWNER %s TEMPLATE %s", name, Owner, template)); err != nil {
+	if err := patiently(ctx, conn, fmt.Sprintf("CREATE DATABASE %s OWNER %s TEMPLATE %s", name, Owner, template)); err != nil {
 		return "", fmt.Errorf("make a test database: %w", err)
 	}
 	if empty {
@@ -221,7 +241,7 @@ func (s *Server) DropDatabase(ctx context.Context, name string) error {
 	}
 	defer func() { _ = conn.Close(ctx) }()
 	quoted := pgx.Identifier{name}.Sanitize()
-	if _, err := conn.Exec(ctx, fmt.Sprintf("ALTER DATABASE %s ALLOW_CONNECTIONS false", quoted)); err != nil {
+	if err := patiently(ctx, conn, fmt.Sprintf("ALTER DATABASE %s ALLOW_CONNECTIONS false", quoted)); err != nil {
 		return fmt.Errorf("drop database %s: %w", name, err)
 	}
 	for {
@@ -241,7 +261,7 @@ func (s *Server) DropDatabase(ctx context.Context, name string) error {
 	if err := s.endPrepared(ctx, conn, name); err != nil {
 		return fmt.Errorf("drop database %s: %w", name, err)
 	}
-	if _, err := conn.Exec(ctx, fmt.Sprintf("DROP DATABASE %s WITH (FORCE)", quoted)); err != nil {
+	if err := patiently(ctx, conn, fmt.Sprintf("DROP DATABASE %s WITH (FORCE)", quoted)); err != nil {
 		return fmt.Errorf("drop database %s: %w", name, err)
 	}
 	return nil
@@ -268,7 +288,7 @@ func dropSlots(ctx context.Context, conn *pgx.Conn, database string) (int, error
 			statement, arg = `SELECT pg_terminate_backend($1)`, one.PID
 			left++
 		}
-		if _, err := conn.Exec(ctx, statement, arg); err != nil && !isState(err, "55006", "42704") { // taken, or gone, in between
+		if _, err := conn.Exec(ctx, statement, arg); err != nil && !isState(err, pgerrcode.ObjectInUse, pgerrcode.UndefinedObject) { // taken, or gone, in between
 			return 0, err
 		}
 	}
@@ -282,7 +302,7 @@ func (s *Server) endPrepared(ctx context.Context, admin *pgx.Conn, database stri
 		return err
 	}
 	// ROLLBACK PREPARED works from inside the database only.
-	if _, err := admin.Exec(ctx, fmt.Sprintf("ALTER DATABASE %s ALLOW_CONNECTIONS true", pgx.Identifier{database}.Sanitize())); err != nil {
+	if err := patiently(ctx, admin, fmt.Sprintf("ALTER DATABASE %s ALLOW_CONNECTIONS true", pgx.Identifier{database}.Sanitize())); err != nil {
 		return err
 	}
 	inside, err := s.connect(ctx, database)

@@ -69,11 +69,11 @@ func (s *Server) Promote(ctx context.Context) error {
 	}
 	defer func() { _ = conn.Close(ctx) }()
 	var done bool
-	if err := conn.QueryRow(ctx, "SELECT pg_promote(true, 60)").Scan(&done); err != nil {
+	if err := conn.QueryRow(ctx, "SELECT pg_promote(true, 300)").Scan(&done); err != nil {
 		return fmt.Errorf("promote: %w", err)
 	}
 	if !done {
-		return errors.New("promote: the server is still a standby after 60 s")
+		return errors.New("promote: the server is still a standby after 300 s")
 	}
 	return nil
 }

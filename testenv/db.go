@@ -19,7 +19,7 @@ import (
 )
 
 // queryTimeout bounds every statement of the helpers, so that a lock nobody gives back is a failure and not a hang.
-const queryTimeout = 2 * time.Minute
+const queryTimeout = 5 * time.Minute
 
 // Database is a database for one test, dropped at its end with its slots and roles.
 type Database struct {
@@ -122,7 +122,7 @@ func (d *Database) drop() {
 	}
 	defer func() { _ = conn.Close(ctx) }()
 	for i := range roles {
-		if _, err := conn.Exec(ctx, "DROP ROLE IF EXISTS "+d.roleName(i+1)); err != nil {
+		if err := patiently(ctx, conn, "DROP ROLE IF EXISTS "+d.roleName(i+1)); err != nil {
 			d.t.Errorf("drop role %s: %v", d.roleName(i+1), err)
 		}
 	}

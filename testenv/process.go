@@ -11,7 +11,6 @@ import (
 	"strconv"
 	"strings"
 	"syscall"
-	"time"
 )
 
 // process is a running program and its end.
@@ -56,9 +55,10 @@ func makeDir() (string, *os.File, error) {
 	if err != nil {
 		return "", nil, err
 	}
-	lock, err := lockDir(dir, os.O_CREATE)
+	// It gets its name when it is locked: a folder with a lock that nobody holds is an abandoned one, however new.
+	lock, err := lockFile(filepath.Join(dir, newLockName), os.O_CREATE)
 	if err == nil {
-		err = giveAway(dir)
+		err = errors.Join(os.Rename(filepath.Join(dir, newLockName), filepath.Join(dir, lockName)), giveAway(dir))
 	}
 	if err != nil {
 		return "", nil, errors.Join(err, os.RemoveAll(dir))
@@ -83,8 +83,13 @@ func tempDir() string {
 	}
 }
 
-func lockDir(dir string, flags int) (*os.File, error) {
-	f, err := os.OpenFile(filepath.Join(dir, ".lock"), flags|os.O_RDWR|syscall.O_NOFOLLOW, 0o600)
+const (
+	lockName    = ".lock"
+	newLockName = ".lock.new"
+)
+
+func lockFile(path string, flags int) (*os.File, error) {
+	f, err := os.OpenFile(path, flags|os.O_RDWR|syscall.O_NOFOLLOW, 0o600)
 	if err != nil {
 		return nil, err
 	}
@@ -94,19 +99,15 @@ func lockDir(dir string, flags int) (*os.File, error) {
 	return f, nil
 }
 
-// removeAbandoned removes folders of servers whose process was killed. Those of living processes are locked, those just made
-// are left in peace because they may not be locked yet, and a server that is about to die still has a postmaster.pid.
+// removeAbandoned removes folders of servers whose process was killed. Those of living processes are locked, and a server that is
+// about to die still has a postmaster.pid.
 func removeAbandoned() {
 	dirs, err := filepath.Glob(filepath.Join(tempDir(), dirPrefix+"*"))
 	if err != nil {
 		return
 	}
 	for _, dir := range dirs {
-		info, err := os.Lstat(filepath.Join(dir, ".lock"))
-		if err != nil || time.Since(info.ModTime()) < time.Minute {
-			continue
-		}
-		lock, err := lockDir(dir, 0)
+		lock, err := lockFile(filepath.Join(dir, lockName), 0)
 		if err != nil {
 			continue
 		}
@@ -124,7 +125,17 @@ func serverLives(dir string) bool {
 	}
 	line, _, _ := strings.Cut(string(b), "\n")
 	pid, err := strconv.Atoi(line)
-	return err == nil && syscall.Kill(pid, 0) == nil
+	return err == nil && Running(pid)
+}
+
+// Running tells whether a process is there and more than a zombie: in containers it may be that nobody ever reaps those.
+func Running(pid int) bool {
+	stat, err := os.ReadFile(filepath.Join("/proc", strconv.Itoa(pid), "stat"))
+	if err != nil { // another system's, or gone
+		return syscall.Kill(pid, 0) == nil
+	}
+	state := strings.TrimSpace(string(stat[strings.LastIndexByte(string(stat), ')')+1:]))
+	return !strings.HasPrefix(state, "Z") && !strings.HasPrefix(state, "X")
 }
 
 // serverUser is who servers run as: nobody when we are root.

@@ -23,8 +23,9 @@ const (
 // Proxy is a TCP proxy in front of a server that breaks connections on demand. It starts out healthy; every fault holds for
 // all connections until it is taken back. Safe for concurrent use.
 type Proxy struct {
-	addr string
-	wg   sync.WaitGroup
+	addr     string
+	reserved *reservation
+	wg       sync.WaitGroup
 
 	mu       sync.Mutex
 	target   string
@@ -49,7 +50,7 @@ type link struct {
 
 const (
 	wholeChunk  = 32 << 10
-	dialTimeout = 30 * time.Second
+	dialTimeout = 5 * time.Minute
 )
 
 // StartProxy listens on a free port of 127.0.0.1 and passes everything on to target, host:port. The test's end closes it.
@@ -66,11 +67,15 @@ func StartProxy(t testing.TB, target string) *Proxy {
 // NewProxy is StartProxy without a test; Close ends it.
 func NewProxy(target string) (*Proxy, error) {
 	p := &Proxy{target: target, links: map[*link]struct{}{}, changed: make(chan struct{}), most: wholeChunk, left: [2]int64{-1, -1}}
-	l, err := listenAside(context.Background())
+	reserved, err := reserve()
 	if err != nil {
 		return nil, fmt.Errorf("start the proxy: %w", err)
 	}
-	p.addr = l.Addr().String()
+	p.reserved, p.addr = reserved, reserved.Addr()
+	l, err := listen(context.Background(), p.addr)
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("start the proxy: %w", err), reserved.Close())
+	}
 	p.serve(l)
 	return p, nil
 }
@@ -187,6 +192,7 @@ func (p *Proxy) Close() {
 	p.Refuse()
 	p.Cut()
 	p.wg.Wait()
+	_ = p.reserved.Close()
 }
 
 func (p *Proxy) serve(l net.Listener) {

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	mathrand "math/rand/v2"
 	"net"
 	"net/url"
 	"os"
@@ -23,8 +22,8 @@ import (
 )
 
 const (
-	startTimeout = 90 * time.Second // of initdb and start; a busy disk takes seconds
-	stopTimeout  = 60 * time.Second
+	startTimeout = 5 * time.Minute // of initdb and start, and of a database; a busy disk takes seconds, a busy machine more
+	stopTimeout  = 3 * time.Minute
 
 	// Superuser is the first role of a server that Start made.
 	Superuser = "postgres"
@@ -65,6 +64,8 @@ type Server struct {
 	bin  string // "" for a server that was there before
 	dir  string // of ours: holds data and server.log
 	lock *os.File
+
+	reserved *reservation // of the port; nil: not yet, or the port was named
 
 	mu      sync.Mutex
 	process *process // nil while stopped
@@ -115,12 +116,13 @@ func (s *Server) create(ctx context.Context, o Options) error {
 	config := map[string]string{
 		"listen_addresses": "127.0.0.1",
 		// A path of a socket may have 107 bytes, and temporary folders are longer on some systems.
-		"unix_socket_directories":   "",
-		"wal_level":                 "logical",
-		"max_wal_senders":           "64",
-		"max_replication_slots":     "64",
-		"max_connections":           "200",
-		"max_prepared_transactions": "16",
+		"unix_socket_directories": "",
+		"wal_level":               "logical",
+		// As many as parallel tests may come to need, however many CPUs let them run at a time.
+		"max_wal_senders":           "200",
+		"max_replication_slots":     "200",
+		"max_connections":           "600",
+		"max_prepared_transactions": "64",
 		"shared_buffers":            "64MB",
 		"max_wal_size":              "2GB",
 		"jit":                       "off",
@@ -165,11 +167,12 @@ func (s *Server) Resume(ctx context.Context) error {
 	first := s.port == 0
 	for {
 		if first {
-			port, err := freePort(ctx)
+			reserved, err := reserve()
 			if err != nil {
-				return err
+				return fmt.Errorf("find a free port: %w", err)
 			}
-			s.port = port
+			_ = s.reserved.Close() // one that somebody else had taken all the same
+			s.port, s.reserved = reserved.port, reserved
 		}
 		err := s.launch(ctx)
 		if err == nil || ctx.Err() != nil || !mayPass(err, first) {
@@ -270,7 +273,7 @@ func (s *Server) Close() error {
 
 func (s *Server) remove() error {
 	err := s.Stop(Immediate)
-	return errors.Join(err, os.RemoveAll(s.dir), s.lock.Close())
+	return errors.Join(err, os.RemoveAll(s.dir), s.lock.Close(), s.reserved.Close())
 }
 
 // Major returns the major version, e.g. 18.
@@ -352,32 +355,6 @@ func (s *Server) logFrom(offset int64) string {
 		b = b[len(b)-most:]
 	}
 	return strings.TrimSpace(string(b))
-}
-
-func listen(ctx context.Context, addr string) (net.Listener, error) {
-	return new(net.ListenConfig).Listen(ctx, "tcp", addr)
-}
-
-// listenAside listens on a free port below those that the system hands out by itself: while a server is down or a proxy refuses
-// connections, nobody else may be given its port.
-func listenAside(ctx context.Context) (l net.Listener, err error) {
-	const lowest, highest, tries = 20000, 32000, 100
-	for range tries {
-		port := lowest + mathrand.IntN(highest-lowest)
-		if l, err = listen(ctx, net.JoinHostPort("127.0.0.1", strconv.Itoa(port))); err == nil || ctx.Err() != nil {
-			return l, err
-		}
-	}
-	return nil, err
-}
-
-func freePort(ctx context.Context) (int, error) {
-	l, err := listenAside(ctx)
-	if err != nil {
-		return 0, fmt.Errorf("find a free port: %w", err)
-	}
-	defer func() { _ = l.Close() }()
-	return l.Addr().(*net.TCPAddr).Port, nil
 }
 
 func contextFor(d time.Duration) (context.Context, context.CancelFunc) {

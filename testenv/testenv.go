@@ -19,18 +19,29 @@ package testenv
 
 import (
 	"context"
+	"flag"
 	"fmt"
 	"os"
+	"runtime"
+	"strconv"
+	"strings"
 	"sync"
 	"testing"
 	"time"
 
 	"go.uber.org/goleak"
+
+	"github.com/embedsidecar/embedsidecar/testenv/leak"
 )
 
 // Main runs the tests of a binary, stops the shared servers and looks for goroutines left behind. The result is the exit status.
 // Goroutines that options ignore may stay.
 func Main(m *testing.M, options ...goleak.Option) int {
+	plain()
+	if err := atATime(); err != nil {
+		fmt.Fprintln(os.Stderr, "testenv:", err)
+		return 1
+	}
 	status := m.Run()
 	if err := stopShared(); err != nil {
 		fmt.Fprintln(os.Stderr, "testenv:", err)
@@ -39,11 +50,35 @@ func Main(m *testing.M, options ...goleak.Option) int {
 	if status != 0 {
 		return status // a failed test leaves goroutines, and they would hide the reason
 	}
-	if err := goleak.Find(options...); err != nil {
+	if err := leak.Find(options...); err != nil {
 		fmt.Fprintln(os.Stderr, "testenv:", err)
 		return 1
 	}
 	return 0
+}
+
+// plain takes the variables out of the environment that clients of Postgres read: they are about the servers of whoever runs the
+// tests, and not about those of the tests.
+func plain() {
+	for _, variable := range os.Environ() {
+		if name, _, _ := strings.Cut(variable, "="); strings.HasPrefix(name, "PG") && name != "PGBIN" {
+			_ = os.Unsetenv(name)
+		}
+	}
+}
+
+// atATime sets how many parallel tests run at a time, unless -parallel says it: not one for each CPU. On a machine with many they
+// would want more connections, slots and memory than their server has, and on one with a single CPU each would wait for the pauses
+// of all others.
+func atATime() error {
+	tests := max(2, min(runtime.GOMAXPROCS(0), 4))
+	flag.Parse()
+	said := false
+	flag.Visit(func(f *flag.Flag) { said = said || f.Name == "test.parallel" })
+	if said {
+		return nil
+	}
+	return flag.Set("test.parallel", strconv.Itoa(tests))
 }
 
 // shared are the servers that all tests of this binary use, by major.

@@ -1,7 +1,6 @@
 package workload_test
 
 import (
-	"context"
 	"fmt"
 	"hash/fnv"
 	"os"
@@ -18,7 +17,7 @@ import (
 
 const (
 	dims      = 3
-	waitLimit = time.Minute
+	waitLimit = 5 * time.Minute
 )
 
 func TestMain(m *testing.M) { os.Exit(testenv.Main(m)) }
@@ -200,6 +199,8 @@ func TestWorkload_IsTheSameFromTheSameSeed(t *testing.T) {
 	for range 2 {
 		db := testenv.DB(t)
 		shapes := create(t, db, workload.Named(workload.Shapes(dims), "integers", "composite"))
+		// It may hold up a TRUNCATE for longer than a workload waits for a lock.
+		db.MustExec(`ALTER TABLE integers SET (autovacuum_enabled = false); ALTER TABLE composite SET (autovacuum_enabled = false)`)
 		run, err := workload.Start(t.Context(), db.URL(testenv.Owner), shapes, workload.Options{Seed: 7, Writers: 1, Steps: 150})
 		if err != nil {
 			t.Fatal(err)
@@ -270,9 +271,7 @@ func TestWorkload_EndsOnAnErrorThatIsNoAccident(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), waitLimit)
-	defer cancel()
-	if _, err := run.Wait(); err == nil || !strings.Contains(err.Error(), `column "body"`) || ctx.Err() != nil {
+	if _, err := run.Wait(); err == nil || !strings.Contains(err.Error(), `column "body"`) {
 		t.Errorf("Wait: %v", err)
 	}
 }

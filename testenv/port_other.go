@@ -1,0 +1,20 @@
+//go:build unix && !linux
+
+package testenv
+
+import (
+	"context"
+	"net"
+	"strconv"
+)
+
+// reservePort only looks whether the port is free: elsewhere a bound socket would keep its holder out as well.
+func reservePort(port int) (*reservation, error) {
+	l, err := listen(context.Background(), net.JoinHostPort("127.0.0.1", strconv.Itoa(port)))
+	if err != nil {
+		return nil, err
+	}
+	return &reservation{port: port, free: func() error { return nil }}, l.Close()
+}
+
+func firstEphemeral() (port int, ok bool) { return 0, false }
