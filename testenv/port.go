@@ -28,14 +28,14 @@ func (r *reservation) Close() error {
 }
 
 // reserve takes a port, below those that the system hands out by itself if there is room there.
-func reserve() (r *reservation, err error) {
+func reserve(ctx context.Context) (r *reservation, err error) {
 	const tries = 1000
 	lowest, highest := 20000, 32000
 	if first, ok := firstEphemeral(); ok && first < highest {
 		highest = max(first, lowest+1000) // a machine that hands out nearly all: better one of those than none
 	}
 	for range tries {
-		if r, err = reservePort(lowest + rand.IntN(highest-lowest)); err == nil {
+		if r, err = reservePort(ctx, lowest+rand.IntN(highest-lowest)); err == nil {
 			return r, nil
 		}
 	}
@@ -45,7 +45,7 @@ func reserve() (r *reservation, err error) {
 // Nowhere returns an address, host:port, where nobody listens until the test ends.
 func Nowhere(t testing.TB) string {
 	t.Helper()
-	r, err := reserve()
+	r, err := reserve(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -9,8 +9,8 @@ import (
 )
 
 // reservePort only looks whether the port is free: elsewhere a bound socket would keep its holder out as well.
-func reservePort(port int) (*reservation, error) {
-	l, err := listen(context.Background(), net.JoinHostPort("127.0.0.1", strconv.Itoa(port)))
+func reservePort(ctx context.Context, port int) (*reservation, error) {
+	l, err := listen(ctx, net.JoinHostPort("127.0.0.1", strconv.Itoa(port)))
 	if err != nil {
 		return nil, err
 	}

@@ -10,14 +10,14 @@ import (
 // A port is its holder's while nobody listens on it, while somebody does, and after that.
 func TestReserve_KeepsThePortForItsHolder(t *testing.T) {
 	t.Parallel()
-	r, err := reserve()
+	r, err := reserve(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer func() { _ = r.Close() }()
 	mine := func() {
 		t.Helper()
-		if other, err := reservePort(r.port); err == nil {
+		if other, err := reservePort(t.Context(), r.port); err == nil {
 			_ = other.Close()
 			t.Error("the port was given to somebody else")
 		}

@@ -167,7 +167,7 @@ func (s *Server) Resume(ctx context.Context) error {
 	first := s.port == 0
 	for {
 		if first {
-			reserved, err := reserve()
+			reserved, err := reserve(ctx)
 			if err != nil {
 				return fmt.Errorf("find a free port: %w", err)
 			}

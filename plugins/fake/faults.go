@@ -46,7 +46,7 @@ import (
 //	permute-every=N      each Nth call with several texts answers with every vector one place further
 //	other-vectors        its vectors are not those of its fingerprint
 //	leak=64MiB/call      each call keeps so much memory
-//	swell-on=TOKEN       a text that contains TOKEN takes memory, 64 MiB at a time, for as long as the host lets it
+//	swell-on=TOKEN       a text that contains TOKEN takes memory, 64 MiB at a time up to 768, and never answers
 //	flood=N/call         each call writes N lines to standard error
 //	burn                 keeps all CPUs busy from its first call on
 //	fork                 starts two processes before the handshake that never end, one of them in a session of its own; their
@@ -298,11 +298,12 @@ func burn() {
 	}
 }
 
-// swell takes memory until the process is killed.
+// swell takes memory until the process is killed. A bound that the system keeps would end it in another way than the host, which has to
+// look first.
 func swell(ctx context.Context) {
-	const step, pause = 64 << 20, 20 * time.Millisecond
+	const step, most, pause = 64 << 20, 12, 20 * time.Millisecond
 	var taken [][]byte
-	for ctx.Err() == nil {
+	for len(taken) < most && ctx.Err() == nil {
 		b := make([]byte, step)
 		for i := 0; i < len(b); i += 4096 {
 			b[i] = 1
@@ -310,6 +311,7 @@ func swell(ctx context.Context) {
 		taken = append(taken, b)
 		<-time.After(pause)
 	}
+	<-ctx.Done()
 	runtime.KeepAlive(taken)
 }
 

@@ -18,8 +18,9 @@ import (
 const (
 	// maxAnswerBytes bounds the vectors of one call for plugins that describe no limit of their own.
 	maxAnswerBytes = 16 << 20
-	// healthPatience is how long a plugin whose connection failed may take to say that it lives.
-	healthPatience = 2 * time.Second
+	// healthPatience is how long a plugin whose connection failed may take to say that it lives, and one that cannot be reached to be
+	// gone. Most take a moment; but a busy machine may let it wait, and what is killed for that is called dead though it is not.
+	healthPatience = 10 * time.Second
 )
 
 // Embed implements embed.Embedder. A call that is larger than the plugin's limits (or 32 MiB of text, or 16 MiB of vectors)
@@ -220,8 +221,9 @@ func (h *Host) explainCall(ctx context.Context, inst *instance, texts []string, 
 		h.retire(inst)
 		return &embed.Error{Class: embed.Crash, Code: "deadline", Err: fmt.Errorf("plugin %q did not answer %d texts within %s and was killed", inst.seat.opts.Name, len(texts), call.limit)}
 	}
-	if code == codes.Unavailable || code == codes.Canceled {
-		if !h.alive(ctx, inst) {
+	// Only the plugin itself says when to come again: then it lives.
+	if (code == codes.Unavailable || code == codes.Canceled) && retryDelay(status.Convert(err)) == 0 {
+		if !inst.alive(ctx) {
 			h.retire(inst)
 			return explainEnd(inst, len(texts), call)
 		}
@@ -248,14 +250,14 @@ func callerGaveUp(ctx context.Context, code codes.Code) error {
 
 // alive finds out whether a failed call was the plugin's answer or the end of the plugin. One that is there but cannot be
 // reached is killed.
-func (h *Host) alive(ctx context.Context, inst *instance) bool {
-	if inst.process.gone() {
+func (i *instance) alive(ctx context.Context) bool {
+	if i.process.gone() {
 		return false
 	}
 	// The caller may have gone; the plugin is asked all the same.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), healthPatience)
 	defer cancel()
-	_, err := inst.rpc.Health(ctx, &pluginpb.HealthRequest{})
+	_, err := i.rpc.Health(ctx, &pluginpb.HealthRequest{})
 	switch status.Code(err) {
 	case codes.Unavailable, codes.Canceled, codes.DeadlineExceeded:
 	default:
@@ -264,10 +266,10 @@ func (h *Host) alive(ctx context.Context, inst *instance) bool {
 	timer := time.NewTimer(healthPatience)
 	defer timer.Stop()
 	select {
-	case <-inst.process.exited:
+	case <-i.process.exited:
 	case <-timer.C:
-		inst.process.kill("it could not be reached any more")
-		waitExit(inst.process)
+		i.process.kill("it could not be reached any more")
+		waitExit(i.process)
 	}
 	return false
 }

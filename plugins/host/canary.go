@@ -30,8 +30,10 @@ var canaries = []string{
 func CanaryTexts() []string { return slices.Clone(canaries) }
 
 const (
-	// canaryPatience is how long the canaries may take. A plugin that is too busy to answer them proves nothing.
+	// canaryPatience is how long the canaries may take beside other calls. A plugin that is too busy to answer them proves nothing.
 	canaryPatience = 10 * time.Second
+	// startPatience is how long they may take when there is nothing else to do, and much depends on the answer.
+	startPatience = time.Minute
 	// A vector is another text's when it is that one's and this much farther from its own, in likeness (embed.Description).
 	canaryMargin = 0.01
 	// Two processes of one deterministic embedder give vectors this near, in likeness; the last bits may depend on the batch.
@@ -43,7 +45,7 @@ const (
 // prove is the last part of a start: what a process must show before it gets anything to do.
 func (i *instance) prove(ctx context.Context) error {
 	if i.seat.opts.Canary > 0 {
-		if err := i.compare(ctx); err != nil {
+		if err := i.compare(ctx, startPatience); err != nil {
 			return err
 		}
 	}
@@ -56,7 +58,7 @@ func (i *instance) prove(ctx context.Context) error {
 
 // sing asks the canaries of a process that has been at work.
 func (i *instance) sing(ctx context.Context) {
-	err := i.compare(ctx)
+	err := i.compare(ctx, canaryPatience)
 	if err == nil || i.process.gone() {
 		return
 	}
@@ -69,7 +71,7 @@ func (i *instance) sing(ctx context.Context) {
 
 // compare asks the canaries in one call and holds the answer against what the embedder gave for each alone, which the first
 // process is asked for. Only a wrong answer is an error; none at all proves nothing.
-func (i *instance) compare(ctx context.Context) error {
+func (i *instance) compare(ctx context.Context, patience time.Duration) error {
 	h := i.seat.host
 	h.mu.Lock()
 	known := h.canary
@@ -77,7 +79,7 @@ func (i *instance) compare(ctx context.Context) error {
 	turn := h.rounds
 	h.mu.Unlock()
 	if known == nil {
-		if known = i.alone(ctx); known == nil {
+		if known = i.alone(ctx, patience); known == nil {
 			return nil
 		}
 		h.mu.Lock()
@@ -89,7 +91,7 @@ func (i *instance) compare(ctx context.Context) error {
 	for at := range order {
 		order[at] = (at + turn) % len(canaries)
 	}
-	got := i.ask(ctx, order)
+	got := i.ask(ctx, order, patience)
 	if got == nil {
 		return nil
 	}
@@ -127,10 +129,10 @@ func (i *instance) judge(got []float32, known [][]float32, which int) error {
 
 // alone returns the vectors of the canaries, each from a call of its own, or nil when one cannot be had. A text without one has
 // an empty vector.
-func (i *instance) alone(ctx context.Context) [][]float32 {
+func (i *instance) alone(ctx context.Context, patience time.Duration) [][]float32 {
 	vectors := make([][]float32, 0, len(canaries))
 	for at := range canaries {
-		got := i.ask(ctx, []int{at})
+		got := i.ask(ctx, []int{at}, patience)
 		if got == nil {
 			return nil
 		}
@@ -140,8 +142,8 @@ func (i *instance) alone(ctx context.Context) [][]float32 {
 }
 
 // ask returns the vectors of some canaries, or nil when the plugin does not answer as it should. These calls count nowhere.
-func (i *instance) ask(ctx context.Context, order []int) [][]float32 {
-	ctx, cancel := context.WithTimeout(ctx, canaryPatience)
+func (i *instance) ask(ctx context.Context, order []int, patience time.Duration) [][]float32 {
+	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	var vectors [][]float32
 	l := limitsOf(i.desc)

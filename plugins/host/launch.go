@@ -26,7 +26,7 @@ import (
 const maxDescription = 1 << 20
 
 // endPatience is how long a program that must be ending may take to be gone: the kernel gives back its memory first.
-const endPatience = 10 * time.Second
+const endPatience = 30 * time.Second
 
 // launch starts the program and has it describe itself. Its errors are *embed.Error around *StartError.
 func (s *seat) launch(ctx context.Context) (*instance, error) {
@@ -249,7 +249,7 @@ func checkHello(line string) error {
 func (s *seat) describe(ctx context.Context, inst *instance) (embed.Description, error) {
 	resp, err := inst.rpc.Describe(ctx, &pluginpb.DescribeRequest{}, grpc.MaxCallRecvMsgSize(maxDescription))
 	if err != nil {
-		return embed.Description{}, s.explainDescribe(ctx, inst.process, err)
+		return embed.Description{}, s.explainDescribe(ctx, inst, err)
 	}
 	desc, err := describe(resp, s.opts.Model)
 	if err != nil {
@@ -267,24 +267,18 @@ func (s *seat) describe(ctx context.Context, inst *instance) (embed.Description,
 }
 
 // explainDescribe classes a failed Describe.
-func (s *seat) explainDescribe(ctx context.Context, p *process, err error) error {
-	code := status.Code(err)
+func (s *seat) explainDescribe(ctx context.Context, inst *instance, err error) error {
+	p, code := inst.process, status.Code(err)
 	if callerGaveUp(ctx, code) != nil { // the caller is the start itself
 		return unavailable(0, s.startTimeout())
 	}
-	if code == codes.Unavailable || code == codes.Canceled {
-		// Either it said so, or it is no more.
-		timer := time.NewTimer(time.Second)
-		defer timer.Stop()
-		select {
-		case <-p.exited:
-			state, _ := p.ending()
-			if state.Exited() && p.killedFor() == "" {
-				return configuration("start", fmt.Errorf("it ended with %s when asked to describe itself", state))
-			}
-			return unavailable(0, fmt.Errorf("it ended (%s) when asked to describe itself", state))
-		case <-timer.C:
+	// Either it said so, or it is no more.
+	if (code == codes.Unavailable || code == codes.Canceled) && !inst.alive(ctx) && p.gone() {
+		state, _ := p.ending()
+		if state.Exited() && p.killedFor() == "" {
+			return configuration("start", fmt.Errorf("it ended with %s when asked to describe itself", state))
 		}
+		return unavailable(0, fmt.Errorf("it ended (%s) when asked to describe itself", state))
 	}
 	whole := fromStatus(err, nil)
 	if whole.Class == embed.Configuration || whole.Class == embed.Data {

@@ -14,10 +14,10 @@ import (
 	"testing"
 	"time"
 
-	"go.uber.org/goleak"
-
 	"github.com/embedsidecar/embedsidecar/embed"
 	"github.com/embedsidecar/embedsidecar/plugins/host"
+	"github.com/embedsidecar/embedsidecar/testenv/leak"
+	"github.com/embedsidecar/embedsidecar/testenv/program"
 )
 
 // fake is the path of the fake plugin, built once for all tests.
@@ -46,12 +46,7 @@ func TestMain(m *testing.M) {
 			fmt.Fprintf(os.Stderr, "build the fake plugin: %s\n%s", err, out)
 			return 1
 		}
-		code := m.Run()
-		if err := goleak.Find(); err != nil && code == 0 {
-			fmt.Fprintln(os.Stderr, err)
-			return 1
-		}
-		return code
+		return leak.Main(m)
 	}())
 }
 
@@ -74,9 +69,13 @@ func beHost(path string) int {
 	select {}
 }
 
-// options are the defaults of these tests.
+// options are the defaults of these tests. No process is taken to hang or to be late only because the machine is: tests of that have
+// limits of their own.
 func options(env map[string]string) host.Options {
-	return host.Options{Path: fake, Env: env, RestartDelay: 10 * time.Millisecond, RestartDelayMax: 100 * time.Millisecond}
+	return host.Options{
+		Path: fake, Env: env, RestartDelay: 10 * time.Millisecond, RestartDelayMax: 100 * time.Millisecond,
+		StartTimeout: time.Hour, CallTimeout: func(int, int) time.Duration { return time.Hour },
+	}
 }
 
 // open returns a host that is closed with the test.
@@ -133,7 +132,7 @@ func wantError(t *testing.T, err error, class embed.Class, code string) {
 // eventually polls until f returns nil.
 func eventually(t *testing.T, what string, f func() error) {
 	t.Helper()
-	deadline := time.NewTimer(time.Minute)
+	deadline := time.NewTimer(5 * time.Minute)
 	defer deadline.Stop()
 	tick := time.NewTicker(5 * time.Millisecond)
 	defer tick.Stop()
@@ -175,7 +174,7 @@ func waitGone(t *testing.T, pid int) {
 func script(t *testing.T, body string) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "embedsidecar-script")
-	if err := os.WriteFile(path, []byte("#!/bin/sh\n"+body), 0o755); err != nil {
+	if err := program.Write(path, []byte("#!/bin/sh\n"+body)); err != nil {
 		t.Fatal(err)
 	}
 	return path

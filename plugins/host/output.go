@@ -2,8 +2,11 @@ package host
 
 import (
 	"bytes"
+	"errors"
 	"log/slog"
+	"os"
 	"sync"
+	"syscall"
 	"time"
 )
 
@@ -12,6 +15,7 @@ const (
 	maxLine        = 4 << 10 // the rest of a longer line is dropped
 	linesPerSecond = 50      // more are counted, not logged
 	lastLines      = 20      // kept for errors
+	mostLate       = 1 << 20 // the largest pipe that anybody without privileges can have
 )
 
 // output carries a plugin's lines to the log and remembers the last ones. Safe for concurrent use.
@@ -92,6 +96,31 @@ func (o *output) ended() {
 		o.log.Warn("plugin output dropped", "lines", o.dropped)
 		o.dropped = 0
 	}
+}
+
+// lastWords reads what a program writes into a pipe. When the time for that is over, as it is soon after the program's end, what lies
+// in the pipe already is read all the same: it may be that nobody had got round to it.
+type lastWords struct {
+	pipe *os.File
+	late int // bytes read after the time was over
+}
+
+// Read implements io.Reader.
+func (w *lastWords) Read(b []byte) (int, error) {
+	n, err := w.pipe.Read(b)
+	if n > 0 || !errors.Is(err, os.ErrDeadlineExceeded) || w.late >= mostLate {
+		return n, err
+	}
+	raw, rawErr := w.pipe.SyscallConn()
+	if rawErr != nil {
+		return 0, err
+	}
+	// Not raw.Read, which keeps to the time. The pipe does not block, so nothing is waited for.
+	if raw.Control(func(fd uintptr) { n, rawErr = syscall.Read(int(fd), b) }) != nil || rawErr != nil || n <= 0 {
+		return 0, err
+	}
+	w.late += n
+	return n, nil
 }
 
 // splitter cuts one stream into lines for an output. Not safe for concurrent use.

@@ -23,6 +23,12 @@ import (
 // process group may hold the pipe open for ever.
 const outputGrace = 500 * time.Millisecond
 
+// A program's file that is being written is tried again for so long, with such pauses.
+const (
+	busyPatience = 5 * time.Second
+	busyPause    = 20 * time.Millisecond
+)
+
 // process is one run of a plugin's program, from before its start until it is reaped. It is go-plugin's runner.Runner: the
 // runner that comes with go-plugin hands on the host's standard input, leaves orphans when the host is killed, does not kill
 // what the plugin has started, stops reading a plugin that prints too long a line, and parses its output in a way that can panic.
@@ -130,7 +136,7 @@ func (p *process) own(started chan<- error, stdout, stderr *os.File) {
 		started <- err
 		return
 	}
-	if err := p.cmd.Start(); err != nil {
+	if err := p.startIt(); err != nil {
 		started <- err
 		return
 	}
@@ -151,6 +157,23 @@ func (p *process) own(started chan<- error, stdout, stderr *os.File) {
 	killStrays(p.socketDir)
 	p.readers.Wait()
 	close(p.exited)
+}
+
+// startIt starts the program. A file that somebody is writing cannot be run, and for a moment every program that is just being started
+// holds open what its parent writes: so a file that was written by now may still be busy.
+func (p *process) startIt() error {
+	for deadline := time.Now().Add(busyPatience); ; {
+		again := &exec.Cmd{ // one that did not start cannot be used again
+			Path: p.cmd.Path, Args: p.cmd.Args, Env: p.cmd.Env, Stdin: p.cmd.Stdin, Stdout: p.cmd.Stdout, Stderr: p.cmd.Stderr,
+			ExtraFiles: p.cmd.ExtraFiles, SysProcAttr: p.cmd.SysProcAttr,
+		}
+		err := p.cmd.Start()
+		if !errors.Is(err, syscall.ETXTBSY) || time.Now().After(deadline) || p.killedFor() != "" {
+			return err
+		}
+		p.cmd = again
+		<-time.After(busyPause)
+	}
 }
 
 // confine keeps the program from taking the machine's memory faster than anybody can measure. What the system does not offer it
@@ -190,7 +213,7 @@ func (p *process) readStdout(r *os.File, verdict *io.PipeWriter) {
 	defer p.readers.Done()
 	defer func() { _ = r.Close() }()
 	defer func() { _ = verdict.Close() }()
-	buffered := bufio.NewReaderSize(r, maxLine)
+	buffered := bufio.NewReaderSize(&lastWords{pipe: r}, maxLine)
 	line, err := buffered.ReadSlice('\n')
 	p.mu.Lock()
 	hello := strings.TrimSpace(string(line))
@@ -209,18 +232,21 @@ func (p *process) readStderr(r *os.File) {
 	defer p.readers.Done()
 	defer func() { _ = r.Close() }()
 	lines := &splitter{to: p.out}
-	_, _ = io.Copy(lines, r)
+	_, _ = io.Copy(lines, &lastWords{pipe: r})
 	lines.flush()
 }
 
-// kill kills the program and all that is left of its process group. The first reason stays. It does not wait.
+// kill kills the program and all that is left of its process group. The first reason stays; there is none when the program had ended
+// by itself and nobody had got round to noting it. It does not wait.
 func (p *process) kill(reason string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.reaped {
 		return
 	}
-	p.blameLocked(reason)
+	if p.pid == 0 || !hasEnded(p.pid) {
+		p.blameLocked(reason)
+	}
 	if p.pid == 0 {
 		return // own sees the reason
 	}

@@ -39,6 +39,13 @@ func awaitExit(pid int) bool {
 	}
 }
 
+// hasEnded tells whether a child that has not been reaped has ended.
+func hasEnded(pid int) bool {
+	var info unix.Siginfo
+	err := unix.Waitid(unix.P_PID, pid, &info, unix.WEXITED|unix.WNOWAIT|unix.WNOHANG, nil)
+	return err == nil && info.Signo != 0
+}
+
 // limitMemory bounds the private writable memory of a process. Not its address space, of which Go and ONNX Runtime reserve
 // far more than they use.
 func limitMemory(pid int, limit uint64) error {

@@ -31,3 +31,5 @@ func killStrays(string) {}
 func readCPUTimes(int) (cpuTimes, bool) { return cpuTimes{}, false }
 
 func lowerPriority(int) error { return errors.New("not supported by this system") }
+
+func hasEnded(int) bool { return false }

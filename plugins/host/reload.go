@@ -49,7 +49,7 @@ func (h *Host) Reload(ctx context.Context, opts Options) error {
 	seats := h.newSeats(opts)
 	if first != nil { // otherwise nobody has needed it yet, and nothing can go wrong before somebody does
 		if known == nil && witness != nil {
-			if known = witness.alone(ctx); known != nil {
+			if known = witness.alone(ctx, startPatience); known != nil {
 				h.mu.Lock()
 				h.canary = known
 				h.mu.Unlock()
@@ -127,7 +127,7 @@ func (s *seat) rehearse(ctx context.Context, canaries bool) error {
 	began := time.Now()
 	inst, err := s.launch(ctx)
 	if err == nil && canaries && s.opts.Canary <= 0 { // otherwise the start has done it
-		if err = inst.compare(ctx); err != nil {
+		if err = inst.compare(ctx, startPatience); err != nil {
 			inst.process.kill("its answers are not those of its texts")
 			inst.client.Kill()
 			err = &embed.Error{Class: embed.Configuration, Code: codeOf(err), Err: &StartError{Plugin: s.opts.Name, Path: s.opts.Path, Err: err}}

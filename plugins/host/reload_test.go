@@ -16,6 +16,7 @@ import (
 	"github.com/embedsidecar/embedsidecar/embed"
 	"github.com/embedsidecar/embedsidecar/plugins/fake/vector"
 	"github.com/embedsidecar/embedsidecar/plugins/host"
+	"github.com/embedsidecar/embedsidecar/testenv/program"
 )
 
 // countingLog returns a log and what counts its lines with a message.
@@ -37,18 +38,15 @@ func (w writer) Write(b []byte) (int, error) { w(b); return len(b), nil }
 // install puts another build of the fake plugin at a path, as a package manager does, and returns its checksum.
 func install(t *testing.T, path, build string) (sum string) {
 	t.Helper()
-	program, err := os.ReadFile(fake)
+	content, err := os.ReadFile(fake)
 	if err != nil {
 		t.Fatal(err)
 	}
-	program = append(program, build...)
-	if err := os.WriteFile(path+".new", program, 0o755); err != nil {
+	content = append(content, build...)
+	if err := program.Write(path, content); err != nil {
 		t.Fatal(err)
 	}
-	if err := os.Rename(path+".new", path); err != nil {
-		t.Fatal(err)
-	}
-	digest := sha256.Sum256(program)
+	digest := sha256.Sum256(content)
 	return hex.EncodeToString(digest[:])
 }
 
