@@ -35,7 +35,7 @@ RUN apt-get update \
   && apt-get install -y --no-install-recommends ca-certificates python3 python3-pip python3-venv \
   && rm -rf /var/lib/apt/lists/*
 WORKDIR /src
-COPY tools/fetch-lib.sh tools/fetch-model.sh tools/fetch-onnxruntime.sh tools/make_onnx.py tools/
+COPY tools/retry.sh tools/fetch-lib.sh tools/fetch-model.sh tools/fetch-onnxruntime.sh tools/make_onnx.py tools/
 ENV XDG_CACHE_HOME=/cache
 RUN tools/fetch-onnxruntime.sh && tools/fetch-model.sh
 

@@ -30,7 +30,7 @@ get_pg     = $(if $(own_pg),:,tools/postgres.sh $(1))
 test_env   = $(if $(own_pg),,EMBEDSIDECAR_TEST_MAJORS='$(PG_TEST)')
 
 # Packages at a time, and how long one may take. Two cores: more at a time only makes the timings of each less true.
-TEST_FLAGS ?= -p 2 -timeout 15m
+TEST_FLAGS ?= -p 2 -timeout 45m
 TEST      ?= ./...
 FUZZTIME  ?= 20s
 # The plugin onnx gets the tokenizers crate where there is cargo; EMBEDSIDECAR_TOKENIZERS=no does without.
@@ -141,24 +141,16 @@ $(GOLANGCI):
 	@echo "building golangci-lint $(GOLANGCI_VERSION), once (about a minute)" >&2
 	@mkdir -p $(@D)
 	@new=$$(mktemp -d $(@D)/.new.XXXXXX); trap 'rm -rf "$$new"' EXIT; \
-	GOBIN=$$new CGO_ENABLED=0 $(GO) install -trimpath github.com/golangci/golangci-lint/v2/cmd/golangci-lint@$(GOLANGCI_VERSION) && \
+	. tools/retry.sh && GOBIN=$$new CGO_ENABLED=0 retry $(GO) install -trimpath github.com/golangci/golangci-lint/v2/cmd/golangci-lint@$(GOLANGCI_VERSION) && \
 	mv "$$new/golangci-lint" $@
 
 $(LINT_VENV)/.complete:
 	@tools/need.sh python
-	@rm -rf $(@D)
-	@mkdir -p $(dir $(@D))
-	@python3 -m venv $(@D)
-	@$(@D)/bin/python3 -m pip install --quiet --disable-pip-version-check --only-binary=:all: $(LINTERS)
-	@touch $@
+	@tools/venv.sh $(@D) $(LINTERS)
 
 $(OPENAI_VENV)/.complete:
 	@tools/need.sh python
-	@rm -rf $(CACHE)/openai
-	@mkdir -p $(dir $(@D))
-	@python3 -m venv $(@D)
-	@$(@D)/bin/python3 -m pip install --quiet --disable-pip-version-check --only-binary=:all: $(OPENAI)
-	@touch $@
+	@tools/venv.sh $(@D) $(OPENAI)
 
 fuzz: ## run every fuzz test for FUZZTIME (20s each)
 	@tools/need.sh go

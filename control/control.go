@@ -87,9 +87,9 @@ type Server struct {
 
 const (
 	suffix        = ".sock"
-	headerTimeout = 5 * time.Second
+	headerTimeout = 30 * time.Second
 	stopTimeout   = time.Second
-	askTimeout    = 5 * time.Second
+	askTimeout    = 30 * time.Second // one that is left out is told to nobody, and a busy machine takes its time
 	maxBody       = 4 << 20
 )
 
@@ -99,7 +99,7 @@ func Listen(ctx context.Context, o Options) (*Server, error) {
 		return nil, fmt.Errorf("open the control socket: %w", err)
 	}
 	for _, path := range sockets(o.Dir) {
-		if _, err := ask(ctx, path); errors.Is(err, syscall.ECONNREFUSED) {
+		if abandoned(ctx, path) {
 			_ = os.Remove(path) // of a sidecar that was killed
 		}
 	}
@@ -170,6 +170,16 @@ func private(dir string) error {
 		return fmt.Errorf("%s must be a folder of this user alone (chmod 700): it is %s", dir, info.Mode())
 	}
 	return nil
+}
+
+// abandoned tells whether nobody listens on a socket any more.
+func abandoned(ctx context.Context, path string) bool {
+	var dialer net.Dialer
+	conn, err := dialer.DialContext(ctx, "unix", path)
+	if err == nil {
+		_ = conn.Close()
+	}
+	return errors.Is(err, syscall.ECONNREFUSED)
 }
 
 func sockets(dir string) []string {

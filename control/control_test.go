@@ -9,12 +9,11 @@ import (
 	"strings"
 	"testing"
 
-	"go.uber.org/goleak"
-
 	"github.com/embedsidecar/embedsidecar/control"
+	"github.com/embedsidecar/embedsidecar/testenv/leak"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { os.Exit(leak.Main(m)) }
 
 // folder is a short name for a folder that is not there yet.
 func folder(t *testing.T) string {

@@ -22,6 +22,7 @@ func TestKills(t *testing.T) {
 		t.Parallel()
 		r, shapes := newShapes(t, major)
 		r.countVersions(shapes)
+		r.countLost()
 		run, err := workload.Start(t.Context(), r.db.URL(testenv.Owner), shapes, workload.Options{Seed: uint64(major + 100*seed), Writers: 3, Pause: 5 * time.Millisecond})
 		if err != nil {
 			t.Fatal(err)
@@ -38,11 +39,11 @@ func TestKills(t *testing.T) {
 			t.Fatal(err)
 		}
 		found := r.prove(last, shapes)
-		versions, sent := r.count(`SELECT count(*) FROM public.versions`), r.sent()
-		t.Logf("%d kills of the sidecar, %d of the plugin, %d stops in %s; %s; texts embedded %d of %d versions, %d lost by kills; %s",
-			k.kills, k.plugins, k.stops, killing.Round(time.Second), found, sent, versions, k.lostTasks, done)
-		if most := versions + k.lostTasks; sent > most {
-			t.Errorf("%d texts were sent to the embedder, want at most %d: %d versions and %d tasks whose lease was lost", sent, most, versions, k.lostTasks)
+		versions, sent, lost := r.count(`SELECT count(*) FROM public.versions`), r.sent(), r.lost()
+		t.Logf("%d kills of the sidecar, %d of the plugin, %d stops in %s; %s; texts embedded %d of %d versions, %d lost; %s",
+			k.kills, k.plugins, k.stops, killing.Round(time.Second), found, sent, versions, lost, done)
+		if most := versions + lost; sent > most {
+			t.Errorf("%d texts were sent to the embedder, want at most %d: %d versions and %d tasks whose lease was lost", sent, most, versions, lost)
 		}
 	})
 }
@@ -77,8 +78,6 @@ type killer struct {
 	r              *rand.Rand
 	kills, plugins int
 	stops          int
-	lostTasks      int
-	token          int64
 	rounds         int
 }
 
@@ -99,7 +98,6 @@ func (k *killer) fault() {
 	}
 	c.kill()
 	k.kills++
-	k.lostTasks += k.lost(&k.token)
 	k.neverAhead()
 }
 
@@ -110,7 +108,7 @@ func (k *killer) killPlugin(c *child) {
 	k.t.Helper()
 	k.streaming(c)
 	var ids []int
-	testenv.Eventually(k.t, 2*time.Minute, func() (bool, string) {
+	testenv.Eventually(k.t, patience, func() (bool, string) {
 		c.mustLive()
 		ids = k.rig.plugins()
 		return len(ids) > 0, "no plugin"
@@ -119,9 +117,7 @@ func (k *killer) killPlugin(c *child) {
 		_ = syscall.Kill(id, syscall.SIGKILL)
 	}
 	k.plugins++
-	// What it held comes back as a crash of the embedder; at most every batch of every pipeline.
-	k.lostTasks += k.lost(&k.token)
-	testenv.Eventually(k.t, 2*time.Minute, func() (bool, string) {
+	testenv.Eventually(k.t, patience, func() (bool, string) {
 		c.mustLive()
 		now := k.rig.plugins()
 		return len(now) > 0 && now[0] != ids[0], "the plugin was not started again: " + c.tail()
@@ -136,9 +132,8 @@ func (k *killer) stopBeyondLease(c *child) {
 	k.streaming(c)
 	c.signal(syscall.SIGSTOP)
 	k.stops++
-	k.lostTasks += k.lost(&k.token)
 	other := k.run()
-	pause(k.t.Context(), 2*lease)
+	pause(k.t.Context(), 2*short)
 	c.signal(syscall.SIGCONT)
 	k.rest(300)
 	other.kill()

@@ -15,6 +15,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/embedsidecar/embedsidecar/testenv"
 )
 
 // child is a program at work.
@@ -108,7 +110,7 @@ func (c *child) kill() {
 	c.t.Helper()
 	c.mustLive()
 	c.signal(syscall.SIGKILL)
-	if s := c.wait(time.Minute); s.Signal() != syscall.SIGKILL {
+	if s := c.wait(patience); s.Signal() != syscall.SIGKILL {
 		c.t.Fatalf("process %d ended by itself: %v:\n%s", c.pid(), c.cmd.ProcessState, c.tail())
 	}
 }
@@ -122,12 +124,12 @@ func (c *child) mustLive() {
 }
 
 // terminate asks the process to end, and returns how long it took. It must end with status 0.
-func (c *child) terminate(timeout time.Duration) time.Duration {
+func (c *child) terminate() time.Duration {
 	c.t.Helper()
 	c.mustLive()
 	begin := time.Now()
 	c.signal(syscall.SIGTERM)
-	if s := c.wait(timeout); s.ExitStatus() != 0 {
+	if s := c.wait(patience); s.ExitStatus() != 0 {
 		c.t.Errorf("SIGTERM: process %d ended with %v, want status 0:\n%s", c.pid(), c.cmd.ProcessState, c.tail())
 	}
 	return time.Since(begin)
@@ -149,6 +151,16 @@ func (c *child) times(what string) int {
 	return bytes.Count(b, []byte(what))
 }
 
+// last tells where in its log the process said this last; -1: it did not.
+func (c *child) last(what string) int {
+	c.t.Helper()
+	b, err := os.ReadFile(c.log)
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	return bytes.LastIndex(b, []byte(what))
+}
+
 // tail is the end of the process's log.
 func (c *child) tail() string {
 	b, err := os.ReadFile(c.log)
@@ -162,15 +174,15 @@ func (c *child) tail() string {
 	return string(b)
 }
 
-// status reads a line of /proc/PID/status in KiB, such as VmHWM.
-func (c *child) status(name string) int {
+// peak returns the most memory the process has had so far, in KiB; 0 once it has ended.
+func (c *child) peak() int {
 	c.t.Helper()
 	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", c.pid()))
-	if err != nil {
+	if err != nil && !c.gone() {
 		c.t.Fatal(err)
 	}
 	for line := range strings.Lines(string(b)) {
-		if rest, ok := strings.CutPrefix(line, name+":"); ok {
+		if rest, ok := strings.CutPrefix(line, "VmHWM:"); ok {
 			n, err := strconv.Atoi(strings.Fields(rest)[0])
 			if err != nil {
 				c.t.Fatal(err)
@@ -178,9 +190,14 @@ func (c *child) status(name string) int {
 			return n
 		}
 	}
-	c.t.Fatalf("no %s in the status of process %d", name, c.pid())
+	if !c.gone() {
+		c.t.Fatalf("no VmHWM in the status of process %d", c.pid())
+	}
 	return 0
 }
+
+// gone tells whether the process has ended, reaped or not.
+func (c *child) gone() bool { return c.ended() || !testenv.Running(c.pid()) }
 
 // plugins returns the ids of living plugin processes of this rig's sidecars: those whose environment names the rig's folder.
 func (r *rig) plugins() (ids []int) {

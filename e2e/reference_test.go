@@ -30,7 +30,7 @@ func TestReference_VectorsInPostgres(t *testing.T) {
 		t.Helper()
 		t.Parallel()
 		db := testenv.DB(t, testenv.Major(major))
-		r := &rig{t: t, db: db, slot: db.SlotName(), dir: t.TempDir(), url: db.URL(testenv.Owner)}
+		r := &rig{t: t, db: db, slot: db.SlotName(), dir: t.TempDir(), url: db.URL(testenv.Owner) + "&connect_timeout=300"}
 		db.MustExec(`CREATE TABLE texts (n int PRIMARY KEY, body text)`)
 		for n, line := range lines {
 			if !strings.Contains(line.Text, "\x00") { // no Postgres text holds it

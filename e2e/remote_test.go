@@ -13,7 +13,6 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
-	"time"
 
 	"github.com/embedsidecar/embedsidecar/plugins/remote/remotetest"
 	"github.com/embedsidecar/embedsidecar/testenv"
@@ -55,18 +54,19 @@ func TestRemote_StormOfRefusals(t *testing.T) {
 	r := newRemoteRig(t, provider.Base(server.URL))
 	r.db.MustExec(`INSERT INTO public.docs SELECT i, 'document ' || i FROM generate_series(1, $1::int) AS i`, rows)
 	storm.Store(true)
+	r.leisurely()
 	c := r.run(r.remote()...)
 	r.streaming(c)
 	for round := range 10 {
 		r.db.MustExec(`UPDATE public.docs SET body = body || ' again' WHERE id % 10 = $1::int`, round)
 		r.db.MustExec(`DELETE FROM public.docs WHERE id = $1::int * 7 + 7`, round)
 	}
-	testenv.Eventually(t, time.Minute, func() (bool, string) {
+	testenv.Eventually(t, patience, func() (bool, string) {
 		c.mustLive()
 		return len(provider.Calls()) > 50, fmt.Sprintf("%d requests so far", len(provider.Calls()))
 	})
 	storm.Store(false)
-	testenv.Eventually(t, time.Minute, func() (bool, string) {
+	testenv.Eventually(t, patience, func() (bool, string) {
 		c.mustLive()
 		left := r.count(`SELECT count(*) FROM embedsidecar.task`)
 		return left == 0 && r.count(`SELECT count(*) FROM public.docs_embedding`) == rows-10, fmt.Sprintf("%d tasks left\n%s", left, c.tail())
@@ -75,7 +75,7 @@ func TestRemote_StormOfRefusals(t *testing.T) {
 		t.Errorf("%d tasks failed though only the provider did", n)
 	}
 	r.provenRemote(provider)
-	c.terminate(time.Minute)
+	c.terminate()
 	r.keyIsNowhere()
 }
 
@@ -89,7 +89,7 @@ func newRemoteRig(t *testing.T, url string) *remoteRig {
 	db.MustExec(`CREATE TABLE public.docs (id int PRIMARY KEY, body text)`)
 	r := &remoteRig{&rig{t: t, db: db, slot: db.SlotName(), dir: t.TempDir()}}
 	r.calls = filepath.Join(r.dir, "calls")
-	r.url = db.URL(testenv.Owner)
+	r.url = r.login(testenv.Owner)
 	if err := os.WriteFile(filepath.Join(r.dir, "c.yaml"), fmt.Appendf(nil, `
 models:
   - {name: far, dialect: openai, url: %q, model: text-embedder-3, dims: %d, api_key_env: PROVIDER_KEY, batch: {texts: 16}, patience: 500ms}
@@ -98,7 +98,7 @@ pipelines:
 `, url, dims), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if s := r.start(r.remote(), "init").wait(time.Minute); s.ExitStatus() != 0 {
+	if s := r.start(r.remote(), "init").wait(patience); s.ExitStatus() != 0 {
 		t.Fatalf("init ended with status %d", s.ExitStatus())
 	}
 	r.becomeRunRole()
@@ -134,11 +134,11 @@ func (r *remoteRig) provenRemote(provider *remotetest.Server) {
 		}
 	}
 	c := r.start(r.remote(), "verify", "--deep", "1000000")
-	if s := c.wait(time.Minute); s.ExitStatus() != 0 {
+	if s := c.wait(patience); s.ExitStatus() != 0 {
 		r.t.Errorf("verify ended with status %d:\n%s", s.ExitStatus(), c.tail())
 	}
 	for _, args := range [][]string{{"status", "-o", "json"}, {"check"}} { // for keyIsNowhere
-		r.start(r.remote(), args...).wait(time.Minute)
+		r.start(r.remote(), args...).wait(patience)
 	}
 }
 

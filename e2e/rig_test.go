@@ -27,9 +27,12 @@ import (
 
 const (
 	dims  = 8
-	lease = time.Second // the shortest that the program takes: what a kill leaves behind is due again soon
+	short = time.Second // the shortest lease that the program takes: what a kill leaves behind is due again soon
 	batch = 64
 	loops = 2
+
+	// patience is how long the tests wait for anything. How long it takes says more of the machine than of the program.
+	patience = 5 * time.Minute
 )
 
 // rig is a database with pipelines, set up by the tables' owner and worked by processes of the least-privileged role.
@@ -39,9 +42,10 @@ type rig struct {
 	slot      string
 	role      string
 	url       string
-	dir       string   // of logs and configuration
-	calls     string   // file with the plugin's calls
-	also      []string // further variables of every process
+	dir       string        // of logs and configuration
+	calls     string        // file with the plugin's calls
+	lease     time.Duration // of run; 0: short
+	also      []string      // further variables of every process
 	pipelines []pipeline.Pipeline
 	started   int
 }
@@ -51,12 +55,17 @@ func newRig(t *testing.T, db *testenv.Database, specs ...pipeline.Spec) *rig {
 	t.Helper()
 	r := &rig{t: t, db: db, slot: db.SlotName(), dir: t.TempDir()}
 	r.calls = filepath.Join(r.dir, "calls")
-	r.url = db.URL(testenv.Owner)
+	r.url = r.login(testenv.Owner)
 	r.do(0, "init", "--config", r.config(specs))
-	// A superuser's setting, so that a feedback each second is part of what is tested.
-	db.MustExecSuper(fmt.Sprintf("ALTER DATABASE %s SET wal_sender_timeout = '3s'", pgx.Identifier{db.Name}.Sanitize()))
+	r.senderTimeout("3s") // so that a feedback each second is part of what is tested
 	r.becomeRunRole()
 	return r
+}
+
+// senderTimeout sets for how long the server waits for a sign of life from a sidecar that starts to stream from now on.
+func (r *rig) senderTimeout(span string) {
+	r.t.Helper()
+	r.db.MustExecSuper(fmt.Sprintf("ALTER DATABASE %s SET wal_sender_timeout = '%s'", pgx.Identifier{r.db.Name}.Sanitize(), span))
 }
 
 // becomeRunRole loads the pipelines that are set up, and logs in as a role that may run them and nothing else from now on.
@@ -71,8 +80,11 @@ func (r *rig) becomeRunRole() {
 		r.t.Fatal(err)
 	}
 	r.role = r.db.RunRole(r.pipelines...)
-	r.url = r.db.URL(r.role)
+	r.url = r.login(r.role)
 }
+
+// login is the URL of a role, for programs that wait for a server as long as it takes.
+func (r *rig) login(role string) string { return r.db.URL(role) + "&connect_timeout=300" }
 
 // newShapes makes the workload's tables with a pipeline for each.
 func newShapes(t *testing.T, major int, names ...string) (*rig, []workload.Shape) {
@@ -159,15 +171,23 @@ func (r *rig) environ() []string {
 func (r *rig) do(status int, args ...string) string {
 	r.t.Helper()
 	c := r.start(nil, args...)
-	if s := c.wait(2 * time.Minute); s.ExitStatus() != status {
+	if s := c.wait(patience); s.ExitStatus() != status {
 		r.t.Fatalf("embedsidecar %s ended with %v, want status %d:\n%s", strings.Join(args, " "), c.cmd.ProcessState, status, c.tail())
 	}
 	return c.tail()
 }
 
+// leisurely has run give long leases from now on: for tests in which none is lost by a kill, and none may be lost because the machine
+// has forgotten the sidecar for a second.
+func (r *rig) leisurely() { r.lease = time.Hour }
+
 // run starts a sidecar with small batches and short leases.
 func (r *rig) run(environ ...string) *child {
 	r.t.Helper()
+	lease := r.lease
+	if lease == 0 {
+		lease = short
+	}
 	return r.start(environ, "run", "--no-init", "--lease", lease.String(), "--batch-rows", strconv.Itoa(batch), "--workers", strconv.Itoa(loops),
 		"--retry-initial", "100ms", "--retry-max", "1s")
 }
@@ -181,7 +201,7 @@ func (r *rig) runPlain() *child {
 // streaming waits until a sidecar has the slot.
 func (r *rig) streaming(c *child) {
 	r.t.Helper()
-	testenv.Eventually(r.t, 2*time.Minute, func() (bool, string) {
+	testenv.Eventually(r.t, patience, func() (bool, string) {
 		c.mustLive()
 		return c.said("msg=streaming"), c.tail()
 	})
@@ -222,18 +242,20 @@ func (r *rig) sent() (n int) {
 func (r *rig) prove(c *child, shapes []workload.Shape) workload.Report {
 	r.t.Helper()
 	r.t.Cleanup(func() { r.explain(c) })
-	found := workload.Settle(r.t, r.db, shapes, oracle, 2*time.Minute)
+	found := workload.Settle(r.t, r.db, shapes, oracle, patience)
 	c.mustLive()
+	streams := c.times("msg=streaming")
 	// All vectors can be right before all changes were read: a scan may have found them first.
-	r.do(0, "wait", "--caught-up", "--timeout", "90s")
-	r.silent()
+	r.caughtUp()
+	r.silent(c, streams)
 	if n := r.count(`SELECT count(*) FROM pg_stat_activity WHERE usename = $1`, r.role); n > 48 {
 		r.t.Errorf("the sidecar has %d connections", n)
 	}
 	r.do(0, "verify", "--deep", "1000000")
-	c.terminate(time.Minute)
+	c.terminate()
 	r.nothingLeft()
-	if !testenv.Value[bool](r.db, confirmed+`= k.lsn`+ofSlot, r.slot) {
+	// With a stream that had just broken off there was nobody to tell.
+	if !testenv.Value[bool](r.db, confirmed+`= k.lsn`+ofSlot, r.slot) && c.last("msg=streaming") > c.last("replication interrupted") {
 		r.t.Error("the slot was not told of all that is durable, though the sidecar ended in good order")
 	}
 	return found
@@ -274,24 +296,37 @@ func (r *rig) neverAhead() {
 	}
 }
 
-// silent checks that settled tables cause no work: nothing is embedded, no task is made.
-func (r *rig) silent() {
+// silent checks that settled tables cause no work: nothing is embedded, no task is made. A sidecar whose stream was broken off, which the
+// rig's wal_sender_timeout does when a busy machine forgets it for as long, is sent again what it has handled already: then it is asked
+// once more. Streams is how often it had begun to stream before it had caught up.
+func (r *rig) silent(c *child, streams int) {
 	r.t.Helper()
-	made, sent := r.count(`SELECT last_value FROM embedsidecar.task_seq`), r.sent()
-	still := time.Now().Add(time.Second)
-	testenv.Eventually(r.t, 10*time.Second, func() (bool, string) { return time.Now().After(still), "waiting" })
-	if more := r.count(`SELECT last_value FROM embedsidecar.task_seq`) - made; more > 0 {
-		r.t.Errorf("%d tasks were made though nothing changed", more)
+	for {
+		made, sent := r.count(`SELECT last_value FROM embedsidecar.task_seq`), r.sent()
+		pause(r.t.Context(), time.Second)
+		made, sent = r.count(`SELECT last_value FROM embedsidecar.task_seq`)-made, r.sent()-sent
+		again := c.times("msg=streaming")
+		if made == 0 && sent == 0 || again == streams {
+			if made > 0 || sent > 0 {
+				r.t.Errorf("%d tasks were made and %d texts embedded though nothing changed", made, sent)
+			}
+			return
+		}
+		streams = again
+		r.caughtUp()
 	}
-	if more := r.sent() - sent; more > 0 {
-		r.t.Errorf("%d texts were embedded though nothing changed", more)
-	}
+}
+
+// caughtUp waits until a sidecar has done all there is to do.
+func (r *rig) caughtUp() {
+	r.t.Helper()
+	r.do(0, "wait", "--caught-up", "--timeout", patience.String())
 }
 
 // nothingLeft checks what processes that have ended leave behind: no process, no connection, no slot but the one.
 func (r *rig) nothingLeft() {
 	r.t.Helper()
-	testenv.Eventually(r.t, time.Minute, func() (bool, string) {
+	testenv.Eventually(r.t, patience, func() (bool, string) {
 		if left := r.plugins(); len(left) > 0 {
 			return false, fmt.Sprintf("plugins left: %v", left)
 		}
@@ -333,13 +368,24 @@ func (r *rig) countVersions(shapes []workload.Shape) {
 
 func literal(s string) string { return "'" + strings.ReplaceAll(s, "'", "''") + "'" }
 
-// lost returns how many tasks the sidecars that were just killed held, beyond those that were lost before.
-func (r *rig) lost(before *int64) int {
+// countLost makes the database count the leases that are lost from now on, each with one task: those of sidecars that were killed, of
+// plugins that died, and of batches that took longer than their lease.
+func (r *rig) countLost() {
 	r.t.Helper()
-	n := r.count(`SELECT count(*) FROM embedsidecar.task 
-		WHERE state = 'in_progress' AND lease_token > $1 OR state = 'retrying' AND error_class = 'crash'`, *before)
-	*before = testenv.Value[int64](r.db, `SELECT last_value FROM embedsidecar.lease_seq`)
-	return n
+	r.db.MustExec(`CREATE UNLOGGED TABLE public.lost (at timestamptz DEFAULT now());
+		CREATE FUNCTION public.count_lost() RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER AS $$
+		BEGIN
+			INSERT INTO public.lost DEFAULT VALUES;
+			RETURN NULL;
+		END $$;
+		CREATE TRIGGER count_lost AFTER UPDATE ON embedsidecar.task FOR EACH ROW WHEN (NEW.lost_leases > OLD.lost_leases OR NEW.losses > OLD.losses)
+			EXECUTE FUNCTION public.count_lost()`)
+}
+
+// lost returns how many were.
+func (r *rig) lost() int {
+	r.t.Helper()
+	return r.count(`SELECT count(*) FROM public.lost`)
 }
 
 // pause waits for a while that is part of the test, not for a condition.

@@ -13,8 +13,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/jackc/pgx/v5"
-
 	"github.com/embedsidecar/embedsidecar/testenv"
 	"github.com/embedsidecar/embedsidecar/testenv/workload"
 )
@@ -41,7 +39,7 @@ func TestP6_IdleIsSilent(t *testing.T) {
 	r, shapes := newShapesOn(t, server, "integers", "texts", "partitioned", "filtered")
 	r.db.MustExecSuper(fmt.Sprintf("ALTER ROLE %s SET log_min_duration_statement = 0", r.role))
 	// The rig's 3 s would end the stream of a sidecar that a busy machine forgets for as long: what it then does is no idleness.
-	r.db.MustExecSuper(fmt.Sprintf("ALTER DATABASE %s SET wal_sender_timeout = '1min'", pgx.Identifier{r.db.Name}.Sanitize()))
+	r.senderTimeout("1min")
 	c := r.run()
 	r.streaming(c)
 	run, err := workload.Start(t.Context(), r.db.URL(testenv.Owner), shapes, workload.Options{Seed: 11, Writers: 1, Steps: 50})
@@ -51,20 +49,17 @@ func TestP6_IdleIsSilent(t *testing.T) {
 	if _, err := run.Wait(); err != nil {
 		t.Fatal(err)
 	}
-	workload.Settle(t, r.db, shapes, oracle, time.Minute)
+	workload.Settle(t, r.db, shapes, oracle, patience)
+	r.caughtUp()
 	// What follows work (a last look at the queue, the end of a scan) is not idleness yet.
 	pause(t.Context(), 2*time.Second)
 
 	// A table that was truncated near the end is looked through once more when the next heartbeat finds its new file: that is work, not
-	// idleness. So a span counts only if no scan was asked for in it, and one must come.
-	var (
-		written            int64
-		connections, total int
-		idle               time.Duration
-		statements         []string
-	)
+	// idleness; and on a busy machine what follows work may come late, and an answer, so that it is asked once more. One that is not
+	// silent by itself never is. So one of some spans must be.
+	const spans = 5
 	for attempt := 1; ; attempt++ {
-		testenv.Eventually(t, time.Minute, func() (bool, string) {
+		testenv.Eventually(t, patience, func() (bool, string) {
 			return r.count(`SELECT count(*) FROM embedsidecar.scan WHERE phase <> 'done'`) == 0, "a scan is at work: " + c.tail()
 		})
 		scans := r.count(scansAsked)
@@ -72,26 +67,21 @@ func TestP6_IdleIsSilent(t *testing.T) {
 		begin := time.Now()
 		pause(t.Context(), span)
 		c.mustLive()
-		written = testenv.Value[int64](r.db, `SELECT pg_current_wal_insert_lsn() - $1::text::pg_lsn`, wal)
-		connections = r.count(`SELECT count(*) FROM pg_stat_activity WHERE usename = $1`, r.role)
-		idle = time.Since(begin)
-		statements, total = r.statements(size)
-		if r.count(scansAsked) == scans {
+		written := testenv.Value[int64](r.db, `SELECT pg_current_wal_insert_lsn() - $1::text::pg_lsn`, wal)
+		connections := r.count(`SELECT count(*) FROM pg_stat_activity WHERE usename = $1`, r.role)
+		idle := time.Since(begin)
+		statements, total := r.statements(size)
+		mostWritten, mostStatements := int64(1e6*idle.Hours()), connections*int(1+idle/(10*time.Second))
+		t.Logf("%s: %d bytes of WAL, at most %d; %d connections, %d statements, at most %d:\n%s", idle.Round(time.Second), written, mostWritten,
+			connections, total, mostStatements, strings.Join(statements, "\n"))
+		if r.count(scansAsked) == scans && written <= mostWritten && total <= mostStatements {
 			break
 		}
-		if attempt == 3 {
-			t.Fatalf("nothing changes, yet scans are asked for again and again:\n%s", strings.Join(statements, "\n"))
+		if attempt == spans {
+			t.Fatalf("nothing changes, yet there is no silence in any of %d spans", spans)
 		}
 	}
-
-	t.Logf("%s: %d bytes of WAL, %d connections, %d statements:\n%s", idle.Round(time.Second), written, connections, total, strings.Join(statements, "\n"))
-	if most := int64(1e6 * idle.Hours()); written > most {
-		t.Errorf("%d bytes of WAL, want at most %d", written, most)
-	}
-	if most := connections * int(1+idle/(10*time.Second)); total > most {
-		t.Errorf("%d statements, want at most %d", total, most)
-	}
-	c.terminate(time.Minute)
+	c.terminate()
 }
 
 func (r *rig) logSize() int64 {

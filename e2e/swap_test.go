@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/embedsidecar/embedsidecar/testenv"
+	"github.com/embedsidecar/embedsidecar/testenv/program"
 	"github.com/embedsidecar/embedsidecar/testenv/workload"
 )
 
@@ -20,6 +21,7 @@ import (
 func TestSwap(t *testing.T) {
 	t.Parallel()
 	r, shapes := newShapes(t, 0, "integers", "texts")
+	r.leisurely()
 	short, err := os.MkdirTemp(programs, "s") //nolint:usetesting // t.TempDir has names too long for sockets
 	if err != nil {
 		t.Fatal(err)
@@ -32,10 +34,7 @@ func TestSwap(t *testing.T) {
 	plugin := filepath.Join(short, "embedsidecar-fake")
 	install := func(content string) {
 		t.Helper()
-		if err := os.WriteFile(plugin+".new", []byte(content), 0o755); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.Rename(plugin+".new", plugin); err != nil {
+		if err := program.Write(plugin, []byte(content)); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -43,7 +42,7 @@ func TestSwap(t *testing.T) {
 	command := func(status int, args ...string) string {
 		t.Helper()
 		c := r.start(environ, args...)
-		if s := c.wait(time.Minute); s.ExitStatus() != status {
+		if s := c.wait(patience); s.ExitStatus() != status {
 			t.Fatalf("embedsidecar %s ended with %v, want status %d:\n%s", strings.Join(args, " "), c.cmd.ProcessState, status, c.tail())
 		}
 		return c.tail()
@@ -59,7 +58,7 @@ func TestSwap(t *testing.T) {
 	works := func() { // texts go on being embedded
 		t.Helper()
 		from := r.sent()
-		testenv.Eventually(t, 2*time.Minute, func() (bool, string) {
+		testenv.Eventually(t, patience, func() (bool, string) {
 			c.mustLive()
 			return r.sent() > from+20, fmt.Sprintf("%d texts since: %s", r.sent()-from, c.tail())
 		})
@@ -78,7 +77,7 @@ func TestSwap(t *testing.T) {
 	command(0, "plugins", "register", plugin)
 	before := c.times(`msg="plugin reloaded"`)
 	c.signal(syscall.SIGHUP)
-	testenv.Eventually(t, 2*time.Minute, func() (bool, string) {
+	testenv.Eventually(t, patience, func() (bool, string) {
 		c.mustLive()
 		return c.times(`msg="plugin reloaded"`) > before, c.tail()
 	})
@@ -108,7 +107,7 @@ func TestSwap(t *testing.T) {
 	if _, err := run.Stop(); err != nil {
 		t.Fatal(err)
 	}
-	if n := c.times("embedder failed") + c.times("batch not finished") + c.times(`msg="plugin ended"`) - c.times(`level=INFO msg="plugin ended"`); n > 0 {
+	if n := r.failures(c); n > 0 {
 		t.Errorf("%d failures in the log:\n%s", n, c.tail())
 	}
 	if failed := testenv.Values[string](r.db, `SELECT concat_ws(' ', row_key, state, error_class, error_code, error_message) FROM embedsidecar.task
@@ -116,4 +115,21 @@ func TestSwap(t *testing.T) {
 		t.Errorf("%d tasks have failed: %q", len(failed), failed[:min(len(failed), 5)])
 	}
 	t.Log(r.prove(c, shapes))
+}
+
+// failures counts what a sidecar's log says of a plugin that fails. A batch that the database did not take is another matter: writers
+// lock what they work on.
+func (r *rig) failures(c *child) (n int) {
+	r.t.Helper()
+	log, err := os.ReadFile(c.log)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	for line := range strings.Lines(string(log)) {
+		if strings.Contains(line, "embedder failed") || strings.Contains(line, "batch not finished") && !strings.Contains(line, "SQLSTATE") ||
+			strings.Contains(line, `msg="plugin ended"`) && !strings.Contains(line, "level=INFO") {
+			n++
+		}
+	}
+	return n
 }

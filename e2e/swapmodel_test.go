@@ -75,7 +75,7 @@ func TestSwap_Model(t *testing.T) {
 	folder := &modelFolder{t: t, path: filepath.Join(short, "letters")}
 	folder.replace(right, "the first")
 
-	r := &rig{t: t, db: db, slot: db.SlotName(), dir: t.TempDir(), url: db.URL(testenv.Owner), also: []string{
+	r := &rig{t: t, db: db, slot: db.SlotName(), dir: t.TempDir(), url: db.URL(testenv.Owner) + "&connect_timeout=300", lease: time.Hour, also: []string{
 		"EMBEDSIDECAR_PLUGIN_DIMS=", "EMBEDSIDECAR_PLUGIN=onnx", "EMBEDSIDECAR_MODEL=" + folder.path, "EMBEDSIDECAR_ONNXRUNTIME=" + onnxtest.Library(t),
 		"EMBEDSIDECAR_THREADS=2", "EMBEDSIDECAR_CONTROL_DIR=" + filepath.Join(short, "c"),
 	}}
@@ -96,7 +96,7 @@ func TestSwap_Model(t *testing.T) {
 	works := func() { // vectors go on being written
 		t.Helper()
 		from := testenv.Value[time.Time](db, `SELECT clock_timestamp()`)
-		testenv.Eventually(t, time.Minute, func() (bool, string) {
+		testenv.Eventually(t, patience, func() (bool, string) {
 			c.mustLive()
 			n := r.count(`SELECT count(*) FROM embedsidecar.ledger WHERE written_at > $1 AND text_hash IS NOT NULL`, from)
 			return n > 20, fmt.Sprintf("%d vectors since: %s", n, c.tail())
@@ -120,7 +120,7 @@ func TestSwap_Model(t *testing.T) {
 	r.do(0, "plugins", "reload")
 	works()
 
-	if n := c.times("embedder failed") + c.times("batch not finished") + c.times(`msg="plugin ended"`) - c.times(`level=INFO msg="plugin ended"`); n > 0 {
+	if n := r.failures(c); n > 0 {
 		t.Errorf("%d failures in the log:\n%s", n, c.tail())
 	}
 	if failed := testenv.Values[string](db, `SELECT concat_ws(' ', row_key, state, error_class, error_code, error_message) FROM embedsidecar.task
@@ -135,7 +135,7 @@ func TestSwap_Model(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	testenv.Eventually(t, time.Minute, func() (bool, string) {
+	testenv.Eventually(t, patience, func() (bool, string) {
 		c.mustLive()
 		return c.said("vectors of both must not mix"), c.tail()
 	})
@@ -146,9 +146,9 @@ func TestSwap_Model(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { r.explain(c) })
-	t.Log(workload.Settle(t, db, shapes, meansOf(t, right), 2*time.Minute))
-	r.do(0, "wait", "--caught-up", "--timeout", "90s")
+	t.Log(workload.Settle(t, db, shapes, meansOf(t, right), patience))
+	r.caughtUp()
 	r.do(0, "verify", "--deep", "1000000")
-	c.terminate(time.Minute)
+	c.terminate()
 	r.nothingLeft()
 }

@@ -82,7 +82,7 @@ func (h *hub) sums() models.Sums {
 
 func (h *hub) options(t *testing.T) models.PullOptions {
 	t.Helper()
-	return models.PullOptions{Hub: h.URL, Name: "author/model", Into: filepath.Join(t.TempDir(), "new"), Pause: time.Millisecond, Stall: 10 * time.Second}
+	return models.PullOptions{Hub: h.URL, Name: "author/model", Into: filepath.Join(t.TempDir(), "new"), Pause: time.Millisecond, Stall: 5 * time.Minute}
 }
 
 // wantPulled checks that exactly the hub's files are there, and nothing half.

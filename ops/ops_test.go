@@ -6,15 +6,15 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"os"
 	"strings"
 	"testing"
 
-	"go.uber.org/goleak"
-
 	"github.com/embedsidecar/embedsidecar/metrics"
+	"github.com/embedsidecar/embedsidecar/testenv/leak"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { os.Exit(leak.Main(m)) }
 
 func get(t *testing.T, h http.Handler, method, path string) (int, string, http.Header) {
 	t.Helper()

@@ -29,7 +29,7 @@ func TestServer_AClientThatGoesGivesItsPlaceBack(t *testing.T) {
 		if err == nil {
 			r.Header.Set("Content-Type", "application/json")
 			var response *http.Response
-			if response, err = http.DefaultClient.Do(r); err == nil {
+			if response, err = client.Do(r); err == nil {
 				_ = response.Body.Close()
 			}
 		}
@@ -43,7 +43,7 @@ func TestServer_AClientThatGoesGivesItsPlaceBack(t *testing.T) {
 	if err := <-gone; !errors.Is(err, context.Canceled) {
 		t.Errorf("the client that went: %v", err)
 	}
-	testenv.Eventually(t, time.Minute, func() (bool, string) { // the model's answer is never given: only the context ends it
+	testenv.Eventually(t, patience, func() (bool, string) { // the model's answer is never given: only the context ends it
 		a := s.do("GET", "/v1/models", "")
 		return a.status == http.StatusOK, string(a.body)
 	})
@@ -51,7 +51,7 @@ func TestServer_AClientThatGoesGivesItsPlaceBack(t *testing.T) {
 
 func TestServer_AConnectionTooManyWaitsForOneToEnd(t *testing.T) {
 	t.Parallel()
-	s := start(t, func(o *serve.Options) { o.Limits = serve.Limits{Conns: 2, Header: time.Minute} })
+	s := start(t, func(o *serve.Options) { o.Limits = serve.Limits{Conns: 2} })
 	var silent []net.Conn
 	for range 2 {
 		var dialer net.Dialer

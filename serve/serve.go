@@ -59,6 +59,7 @@ type Limits struct {
 	Time      time.Duration // of a request, from its first byte to its answer. Default 60 s
 	Search    time.Duration // of the database's part of a search. Default 10 s
 	Header    time.Duration // for a request's header. Default 5 s
+	Stop      time.Duration // for requests under way when told to stop. Default 10 s
 }
 
 func (l Limits) withDefaults() Limits {
@@ -83,6 +84,9 @@ func (l Limits) withDefaults() Limits {
 	if l.Header == 0 {
 		l.Header = 5 * time.Second
 	}
+	if l.Stop == 0 {
+		l.Stop = 10 * time.Second
+	}
 	return l
 }
 
@@ -105,11 +109,11 @@ type Server struct {
 	http     *http.Server
 	log      *slog.Logger
 	secure   bool
+	stop     time.Duration
 }
 
 const (
 	idleTimeout = 2 * time.Minute
-	stopTimeout = 10 * time.Second // for requests under way when told to stop
 	maxHeader   = 16 << 10
 	writeSlack  = 30 * time.Second // for a slow client to take its answer
 )
@@ -147,7 +151,7 @@ func Listen(ctx context.Context, o Options) (*Server, error) {
 		})
 	}
 	return &Server{
-		listener: listener, log: o.Log, secure: o.Cert != "",
+		listener: listener, log: o.Log, secure: o.Cert != "", stop: o.Limits.Stop,
 		http: &http.Server{
 			Handler:           Handler(o),
 			ReadHeaderTimeout: o.Limits.Header,
@@ -198,7 +202,7 @@ func (s *Server) Close() error { return s.listener.Close() }
 // Run answers until ctx ends, then lets requests under way finish for a moment. It returns nil when it was asked to stop.
 func (s *Server) Run(ctx context.Context) error {
 	s.log.InfoContext(ctx, "queries are answered", "address", s.Addr().String(), "tls", s.secure)
-	if err := httpserver.Run(ctx, s.http, s.listener, stopTimeout); err != nil {
+	if err := httpserver.Run(ctx, s.http, s.listener, s.stop); err != nil {
 		return fmt.Errorf("serve queries: %w", err)
 	}
 	return nil

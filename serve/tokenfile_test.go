@@ -10,7 +10,6 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
-	"time"
 
 	"github.com/embedsidecar/embedsidecar/serve"
 	"github.com/embedsidecar/embedsidecar/testenv"
@@ -42,7 +41,7 @@ func TestTokenFile_FromTheFirstTokenToNone(t *testing.T) {
 	}
 	becomes := func(secret string, want int) {
 		t.Helper()
-		testenv.Eventually(t, time.Minute, func() (bool, string) {
+		testenv.Eventually(t, patience, func() (bool, string) {
 			got := asks(secret)
 			return got == want, fmt.Sprintf("%d, want %d; %s", got, want, log.String())
 		})
@@ -141,7 +140,7 @@ func TestTokenFile_RevokingTheOnlyLineLeavesNobody(t *testing.T) {
 	if _, err := serve.RevokeTokens(path, "app"); err != nil {
 		t.Fatal(err)
 	}
-	testenv.Eventually(t, time.Minute, func() (bool, string) {
+	testenv.Eventually(t, patience, func() (bool, string) {
 		_, known := tokens.Who(secret)
 		return !known, "the only token is still in force"
 	})
@@ -160,7 +159,7 @@ func TestTokenFile_WhatIsWrongIsToldOnceUntilItIsMended(t *testing.T) {
 	const failed, mended = "file not read again", "file can be read again"
 	tells := func(what string, times int) {
 		t.Helper()
-		testenv.Eventually(t, time.Minute, func() (bool, string) {
+		testenv.Eventually(t, patience, func() (bool, string) {
 			if _, known := tokens.Who("first"); !known {
 				t.Fatalf("the token from before is not in force any more: %s", log.String())
 			}

@@ -230,14 +230,14 @@ func (s *Sidecar) Reload() {
 
 // farewell gives back leases and leaves the registry.
 func (s *Sidecar) farewell(ctx context.Context) {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 10*time.Second)
 	defer cancel()
 	if err := s.queue.GiveBack(ctx, s.workerID); err != nil {
-		s.o.Log.DebugContext(ctx, "leases left to run out", "error", err)
+		s.o.Log.WarnContext(ctx, "leases left to run out", "error", err)
 		return
 	}
 	if _, err := s.o.Pool.Exec(ctx, "DELETE FROM embedsidecar.worker WHERE worker_id = $1", s.workerID); err != nil {
-		s.o.Log.DebugContext(ctx, "worker left in the registry", "error", err)
+		s.o.Log.WarnContext(ctx, "worker left in the registry", "error", err)
 	}
 }
 

@@ -11,11 +11,11 @@ func OpenAI(tb testing.TB) string {
 	tb.Helper()
 	cache := os.Getenv("XDG_CACHE_HOME")
 	if cache == "" {
-		cache = filepath.Join(os.Getenv("HOME"), ".cache")
+		cache = os.Getenv("HOME") + "/.cache" // as the Makefile has it
 	}
-	found, err := filepath.Glob(filepath.Join(cache, "embedsidecar", "openai", "venv-*", "bin", "python3"))
+	found, err := filepath.Glob(filepath.Join(cache, "embedsidecar", "openai", "venv-*", ".complete"))
 	if err != nil || len(found) == 0 {
 		tb.Fatal("OpenAI's client is not there: make test TEST=./e2e brings it")
 	}
-	return found[len(found)-1]
+	return filepath.Join(filepath.Dir(found[len(found)-1]), "bin", "python3")
 }

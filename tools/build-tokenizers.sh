@@ -47,7 +47,7 @@ if [ ! -s "$built" ]; then
 fi
 if [ ! -s "$built" ]; then
   log=$cache/$key/log
-  if ! CARGO_TARGET_DIR=$cache/target cargo build --locked --release --manifest-path shim/Cargo.toml >"$log" 2>&1; then
+  if ! CARGO_NET_RETRY=10 CARGO_TARGET_DIR=$cache/target cargo build --locked --release --manifest-path shim/Cargo.toml >"$log" 2>&1; then
     tail -n 15 "$log" >&2
     without "the tokenizers crate cannot be compiled, see above (all of it: $log)"
   fi

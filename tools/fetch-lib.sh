@@ -12,6 +12,8 @@ script=${0##*/}
 tmp=
 make_space="free some space there, or set XDG_CACHE_HOME to another folder"
 
+. "$(dirname "${BASH_SOURCE[0]}")/retry.sh"
+
 say() { echo "$script: $*" >&2; }
 
 # die MESSAGE [HINT...]
@@ -84,7 +86,7 @@ find_pip() {
   if [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null; then
     say "installing python3-pip and python3-venv"
     local log
-    if log=$( (apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends python3-pip python3-venv) 2>&1) &&
+    if log=$( (apt-get update -qq -o Acquire::Retries=5 && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq -o Acquire::Retries=5 -o DPkg::Lock::Timeout=120 --no-install-recommends python3-pip python3-venv) 2>&1) &&
       "${pip[@]}" --version >/dev/null 2>&1; then
       return
     fi
@@ -103,8 +105,8 @@ download_wheel() {
   echo "$requirement --hash=sha256:$sum" >"$tmp/requirements.txt"
   say "downloading $requirement"
   # TMPDIR: pip's own unpacking must not fill another disk. No cache: the file is kept once, where we put it.
-  if ! log=$(TMPDIR=$tmp "${pip[@]}" download --quiet --disable-pip-version-check --no-cache-dir --no-deps --only-binary=:all: \
-    --require-hashes --retries 3 --dest "$tmp/wheel" --requirement "$tmp/requirements.txt" "$@" 2>&1); then
+  if ! log=$(TMPDIR=$tmp retry "${pip[@]}" download --quiet --disable-pip-version-check --no-cache-dir --no-deps --only-binary=:all: \
+    --require-hashes --retries 5 --timeout 30 --dest "$tmp/wheel" --requirement "$tmp/requirements.txt" "$@" 2>&1); then
     explain_pip "$requirement" "$log"
   fi
   found=("$tmp"/wheel/*.whl)

@@ -9,6 +9,8 @@
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
+. tools/retry.sh
+
 say() { printf 'need.sh: %s\n' "$*" >&2; }
 # die MESSAGE [HINT...]
 die() {
@@ -33,8 +35,12 @@ check_go() {
     if [ -z "$found" ] || [ "$(printf '%s\n%s\n' "$oldest_go" "$found" | sort -V | head -1)" != "$oldest_go" ]; then
         die "Go ${found:-($(command -v go))} is too old" "install Go $wanted_go or newer from go.dev/dl"
     fi
-    go version >"$work/go" 2>&1 || die "Go $found cannot get Go $wanted_go: $(tail -1 "$work/go")" \
+    retry go version >"$work/go" 2>&1 || die "Go $found cannot get Go $wanted_go: $(tail -1 "$work/go")" \
         "check the network and go env GOPROXY GOTOOLCHAIN, or install Go $wanted_go from go.dev/dl"
+    # The modules, as far as a build or a test needs them. What cannot be had for another reason is told by the command that needs it.
+    if ! go list -deps -test ./... >/dev/null 2>"$work/modules" && grep -qiE 'dial tcp|time(d )?out|connection|EOF|: 50[0-9] ' "$work/modules"; then
+        retry go list -deps -test ./... >/dev/null 2>&1 || true
+    fi
 }
 
 # has_cc compiles a program: a compiler without the C library's headers is no use, and that is how a bare gcc comes.
@@ -97,7 +103,7 @@ fi
 
 say "missing: $(list "${missing[@]}"); installing ${packages[*]}"
 export DEBIAN_FRONTEND=noninteractive
-apt=(apt-get -q -o DPkg::Lock::Timeout=120)
+apt=(apt-get -q -o DPkg::Lock::Timeout=120 -o Acquire::Retries=5)
 if ! { "${apt[@]}" update && "${apt[@]}" install -y --no-install-recommends "${packages[@]}"; } >"$work/apt.log" 2>&1; then
     tail -10 "$work/apt.log" >&2
     if grep -qi 'no space left' "$work/apt.log"; then die 'the disk is full' 'free some space, then run this again'; fi

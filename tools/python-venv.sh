@@ -24,7 +24,7 @@ if command -v flock >/dev/null; then flock 9; fi
 if [ ! -f "$folder/.complete" ]; then
   rm -rf "$folder"
   python3 -m venv "$folder" || die "cannot make a Python environment, see above"
-  "$folder/bin/python3" -m pip install --quiet --disable-pip-version-check --only-binary=:all: "${packages[@]}" >&2 ||
+  retry "$folder/bin/python3" -m pip install --quiet --disable-pip-version-check --retries 5 --timeout 30 --only-binary=:all: "${packages[@]}" >&2 ||
     die "cannot install ${packages[*]}, see above" "check the network and pip's settings, then run this again"
   touch "$folder/.complete"
 fi

@@ -60,7 +60,10 @@ func newAnswers(env *environment, plugins *embedders, embedder func(ctx context.
 // listen answers queries from now on. The function it returns ends that, after the requests under way; it may be called again.
 func (a *answers) listen(ctx context.Context, address string, observe func(handler, method string, status int, took time.Duration)) (finish func() error, err error) {
 	q := a.env.config.Queries
-	o := serve.Options{Listen: address, Cert: q.Cert, Key: q.Key, Backend: a, Limits: serve.Limits{Search: q.SearchTimeout}, Observe: observe, Log: a.env.log}
+	o := serve.Options{
+		Listen: address, Cert: q.Cert, Key: q.Key, Backend: a, Observe: observe, Log: a.env.log,
+		Limits: serve.Limits{Search: q.SearchTimeout, Stop: a.env.config.Workers.DrainTimeout},
+	}
 	switch {
 	case q.TokensFile != "":
 		if o.Tokens, err = serve.ReadTokens(q.TokensFile, a.env.log); err != nil {

@@ -12,6 +12,8 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
+
+	programs "github.com/embedsidecar/embedsidecar/testenv/program"
 )
 
 // A model comes from a hub that breaks off, is imported, tried and in its place; a hub that serves something else brings nothing.
@@ -48,7 +50,7 @@ func TestModelsPull(t *testing.T) {
 		t.Fatal(err)
 	}
 	for path, content := range map[string][]byte{plugin: code, filepath.Join(work, "library.so"): nil} {
-		if err := os.WriteFile(path, content, 0o700); err != nil {
+		if err := programs.Write(path, content); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -20,6 +20,7 @@ import (
 type pluginsTestCommand struct {
 	env, only cli.StringSlice
 	soak      time.Duration
+	patience  int
 }
 
 func newPluginsTest() *command {
@@ -32,11 +33,15 @@ func newPluginsTest() *command {
 			pluginVariables(&c.env),
 			&cli.StringSliceFlag{Name: "only", Destination: &c.only, Usage: "`CHECK` run this one only; again for more"},
 			&cli.DurationFlag{Name: "soak", Destination: &c.soak, Value: 10 * time.Second, Usage: "`DURATION` how long memory is watched under load"},
+			&cli.IntFlag{Name: "patience", Destination: &c.patience, Value: 1, Usage: "`TIMES` as long as usual for the plugin to answer, to come back and to end, on a machine that is busy with other things"},
 		},
 		settings: []string{config.GroupEmbedding},
 		run:      c.run,
 	}
 }
+
+// mostPatience is as good as no end.
+const mostPatience = 1000
 
 // pluginVariables is the flag for what a plugin under test finds in its environment.
 func pluginVariables(into *cli.StringSlice) cli.Flag {
@@ -51,7 +56,10 @@ func (c *pluginsTestCommand) run(ctx context.Context, env *environment) error {
 	if c.soak <= 0 {
 		return misuse("--soak: expected a duration above zero")
 	}
-	options := conformance.Options{Path: found.PluginPath, Env: found.Env, Only: c.only.Value(), Soak: c.soak}
+	if c.patience < 1 || c.patience > mostPatience {
+		return misuse("--patience: expected a number from 1 to %d, not %d", mostPatience, c.patience)
+	}
+	options := conformance.Options{Path: found.PluginPath, Env: found.Env, Only: c.only.Value(), Soak: c.soak, Patience: c.patience}
 	if found.ModelPath == "" {
 		options.Model = found.Model
 	}

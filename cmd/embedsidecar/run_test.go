@@ -97,9 +97,10 @@ func TestRun_UntilTold(t *testing.T) {
 	if code, body := get(t, base+"/livez"); code != http.StatusOK {
 		t.Errorf("livez: %d %s", code, body)
 	}
-	if code, body := get(t, base+"/readyz?verbose"); code != http.StatusOK || !strings.Contains(body, "[+]stream") || !strings.Contains(body, "[+]plugin fake") {
-		t.Errorf("readyz: %d %s", code, body)
-	}
+	testenv.Eventually(t, patience, func() (bool, string) {
+		code, body := get(t, base+"/readyz?verbose")
+		return code == http.StatusOK && strings.Contains(body, "[+]stream") && strings.Contains(body, "[+]plugin fake"), fmt.Sprintf("readyz: %d %s", code, body)
+	})
 	wanted := []string{
 		`embedsidecar_replication_connected{source="` + s.db.Name + `"} 1`, `embedsidecar_plugin_up{plugin="fake",version="1.0.0"} 1`,
 		`embedsidecar_up{source="` + s.db.Name + `"} 1`, `embedsidecar_coverage_ratio{pipeline="public.docs",source="` + s.db.Name + `"} 1`,
@@ -135,7 +136,7 @@ func TestRun_UntilTold(t *testing.T) {
 	s.db.MustExec("UPDATE docs SET title = 'newer ' || id")
 	s.run(0, "wait", "--caught-up")
 	other.end(os.Interrupt, 0)
-	if alive(plugin) {
+	if testenv.Running(plugin) {
 		t.Errorf("plugin %d is left", plugin)
 	}
 	if n := testenv.Value[int](s.db, "SELECT count(*) FROM embedsidecar.worker"); n != 0 {
@@ -184,8 +185,7 @@ func TestRun_WaitsForTheServer(t *testing.T) {
 	d.end(syscall.SIGTERM, 0)
 
 	proxy.Refuse()
-	_, stderr := s.once(exitConnect, "--connect-timeout", "300ms")
-	s.has(stderr, "connection refused")
+	s.inTime(exitConnect, "--connect-timeout", []string{"run", "--once", "--table", "docs", "--columns", "title", "--into", "embedding"}, "connection refused")
 	waiting := s.start()
 	waiting.logged("no connection to the database yet", "error")
 	waiting.end(syscall.SIGTERM, 0)
@@ -266,10 +266,9 @@ func TestRun_ExitStatuses(t *testing.T) {
 
 	// Nobody streams.
 	s.db.MustExec("UPDATE docs SET title = 'x' WHERE id = 1")
-	_, stderr = s.run(exitTimeout, "wait", "--caught-up", "--timeout", "300ms")
-	s.has(stderr, "not caught up with", "changes are not read from the slot yet; no sidecar streams from slot "+s.slot, "hint: start one: embedsidecar run")
-	_, stderr = s.run(exitTimeout, "wait", "--lsn", "FFFF/0", "--timeout", "300ms")
-	s.has(stderr, "the WAL of the server ends at")
+	s.inTime(exitTimeout, "--timeout", []string{"wait", "--caught-up"}, "not caught up with",
+		"changes are not read from the slot yet; no sidecar streams from slot "+s.slot, "hint: start one: embedsidecar run")
+	s.inTime(exitTimeout, "--timeout", []string{"wait", "--lsn", "FFFF/0"}, "the WAL of the server ends at")
 	stdout, _ = s.run(exitFailed, "verify")
 	s.has(stdout, "not ok")
 	s.db.MustExec("UPDATE docs SET embedding = NULL WHERE id = 2")

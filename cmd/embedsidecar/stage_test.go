@@ -13,7 +13,6 @@ import (
 	"slices"
 	"strings"
 	"sync"
-	"syscall"
 	"testing"
 	"time"
 
@@ -21,7 +20,7 @@ import (
 )
 
 // patience is how long the tests wait for what takes a moment.
-const patience = 2 * time.Minute
+const patience = 5 * time.Minute
 
 // stage is a database that the program works on, as a process of its own with the fake plugin.
 type stage struct {
@@ -48,7 +47,7 @@ func newStage(t *testing.T, n int) *stage {
 	s.environ = []string{
 		"PATH=" + os.Getenv("PATH"), "HOME=" + t.TempDir(), "TMPDIR=" + filepath.Dir(dir), "EMBEDSIDECAR_PLUGIN=fake", "EMBEDSIDECAR_PLUGIN_DIR=" + dir,
 		"EMBEDSIDECAR_PLUGIN_DIMS=8", "EMBEDSIDECAR_SLOT=" + s.slot, "EMBEDSIDECAR_PUBLICATION=" + db.Name + "_pub", "EMBEDSIDECAR_RETRY_INITIAL=20ms",
-		"EMBEDSIDECAR_CONNECT_TIMEOUT=20s", "EMBEDSIDECAR_SEARCH_TIMEOUT=1m", // on a busy machine, too
+		"EMBEDSIDECAR_CONNECT_TIMEOUT=" + patience.String(), "EMBEDSIDECAR_SEARCH_TIMEOUT=1m", // on a busy machine, too
 		"GOCOVERDIR=" + t.TempDir(), // under go test -cover this binary would complain of its lack
 	}
 	s.as(testenv.Owner)
@@ -56,7 +55,7 @@ func newStage(t *testing.T, n int) *stage {
 }
 
 // as logs in as another role from now on.
-func (s *stage) as(role string) { s.at(s.db.URL(role)) }
+func (s *stage) as(role string) { s.at(s.db.URL(role) + "&connect_timeout=300") }
 
 // at works on another URL from now on.
 func (s *stage) at(dsn string) {
@@ -102,6 +101,22 @@ func (s *stage) run(status int, args ...string) (stdout, stderr string) {
 	}
 	s.clean(out.String() + errOut.String())
 	return out.String(), errOut.String()
+}
+
+// inTime runs a command that is to give up after a time, which is made longer until the command has come far enough in it to say some
+// words.
+func (s *stage) inTime(status int, flag string, args []string, words ...string) {
+	s.t.Helper()
+	for limit := 300 * time.Millisecond; ; limit *= 3 {
+		_, stderr := s.run(status, append(args, flag, limit.String())...)
+		missing := slices.IndexFunc(words, func(word string) bool { return !strings.Contains(stderr, word) })
+		if missing < 0 {
+			return
+		}
+		if limit > patience/3 {
+			s.t.Fatalf("%q is missing in:\n%s", words[missing], stderr)
+		}
+	}
 }
 
 // clean fails the test if a text holds a password.
@@ -222,9 +237,6 @@ func (d *daemon) ends(status int) {
 	}
 	d.s.clean(d.text())
 }
-
-// alive tells whether a process is there.
-func alive(pid int) bool { return syscall.Kill(pid, 0) == nil }
 
 // decoded reads JSON that a command printed.
 func decoded[T any](t *testing.T, text string) (value T) {

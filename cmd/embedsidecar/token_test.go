@@ -45,7 +45,7 @@ func TestToken_LetsSomebodyInAndOut(t *testing.T) {
 			t.Fatal(err)
 		}
 		r.Header.Set("Authorization", "Bearer "+token)
-		response, err := http.DefaultClient.Do(r)
+		response, err := client.Do(r)
 		if err != nil {
 			t.Fatal(err)
 		}

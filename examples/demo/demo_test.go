@@ -168,7 +168,7 @@ func TestChild_IsFoundAndStopped(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
 	go func() {
-		_, err := s.command(ctx, "60")
+		_, err := s.command(ctx, "1000")
 		ended <- err
 	}()
 	for len(processesWith(s.mark)) == 0 {

@@ -59,6 +59,11 @@ func (t *tester) ask(ctx context.Context, kind embed.Kind, texts []string) ([]em
 	return results, nil
 }
 
+// patience is what a plugin gets for something that usually takes at most so long.
+func (t *tester) patience(usual time.Duration) time.Duration {
+	return time.Duration(t.opts.Patience) * usual
+}
+
 // over tells whether the time of a call is up, or as good as: the plugin knows the deadline, too, and may be the first to say so.
 func over(ctx context.Context, limit time.Duration) bool {
 	deadline, ok := ctx.Deadline()
@@ -73,7 +78,7 @@ func (t *tester) explain(ctx context.Context, err error, what string, limit time
 	if st.Code() == codes.Unavailable || st.Code() == codes.Canceled {
 		select {
 		case <-t.run.Gone():
-		case <-time.After(time.Second):
+		case <-time.After(t.patience(time.Second)):
 		case <-ctx.Done():
 		}
 	}

@@ -63,6 +63,9 @@ type Options struct {
 	Soak time.Duration
 	// CallTimeout is how long a call may take. Default: host.DefaultCallTimeout.
 	CallTimeout func(texts, bytes int) time.Duration
+	// Patience is how many times as long as usual the plugin may take to answer, to come back and to end, on a machine that is busy
+	// with other things. Default 1.
+	Patience int
 	// TempDir is for sockets; see host.Options.
 	TempDir string
 	// Progress is told every check as it ends. May be nil.
@@ -117,6 +120,7 @@ func Run(ctx context.Context, opts Options) (*Report, error) {
 	if opts.CallTimeout == nil {
 		opts.CallTimeout = host.DefaultCallTimeout
 	}
+	opts.Patience = max(opts.Patience, 1)
 	for _, id := range opts.Only {
 		if !slices.Contains(IDs(), id) {
 			return nil, fmt.Errorf("there is no check %q: choose from %q", id, IDs())

@@ -94,23 +94,24 @@ func checkHealth(ctx context.Context, t *tester) (finding, error) {
 	}()
 	defer func() { cancel(); <-done }()
 	var longest time.Duration
+	patience := t.patience(healthPatience)
 	for range 5 {
 		began := time.Now()
-		asked, stop := context.WithTimeout(ctx, healthPatience)
+		asked, stop := context.WithTimeout(ctx, patience)
 		answer, err := p.Client().Health(asked, &pluginpb.HealthRequest{})
 		stop()
 		longest = max(longest, time.Since(began))
 		switch {
 		case status.Code(err) == codes.DeadlineExceeded:
-			return fail("serve Health on a thread that Embed never occupies: a plugin without an answer is killed", "no answer within %s while a call was under way", healthPatience), nil
+			return fail("serve Health on a thread that Embed never occupies: a plugin without an answer is killed", "no answer within %s while a call was under way", patience), nil
 		case err != nil:
-			return finding{}, t.explain(ctx, err, "Health", healthPatience)
+			return finding{}, t.explain(ctx, err, "Health", patience)
 		case !answer.GetReady():
 			t.said.heard("the message of Health", answer.GetMessage())
 			return fail("ready means that calls can be taken: after Describe they must be", "it is not ready: %s", answer.GetMessage()), nil
 		}
 	}
-	if longest > healthSlow {
+	if longest > t.patience(healthSlow) {
 		return warn("serve Health on a thread that Embed never occupies", "it took up to %s while a call was under way", milliseconds(longest)), nil
 	}
 	return pass("at most %s while a call was under way", milliseconds(longest)), nil

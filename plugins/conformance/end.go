@@ -27,10 +27,11 @@ func checkShutdown(ctx context.Context, t *tester) (finding, error) {
 		return finding{}, err
 	}
 	began := time.Now()
-	if !p.Shutdown(ctx, endPatience) {
+	patience := t.patience(endPatience)
+	if !p.Shutdown(ctx, patience) {
 		t.stop()
 		return warn("serve plugin.GRPCController/Shutdown and end; the sidecar kills what does not, so buffers on their way to a file are lost",
-			"it was still there %s after Shutdown", endPatience), nil
+			"it was still there %s after Shutdown", patience), nil
 	}
 	return pass("gone %s after Shutdown", milliseconds(time.Since(began))), nil
 }
@@ -44,7 +45,8 @@ func checkLifeline(ctx context.Context, t *tester) (finding, error) {
 	if err := p.CutLifeline(); err != nil {
 		return finding{}, fmt.Errorf("close its standard input: %w", err)
 	}
-	timer := time.NewTimer(endPatience)
+	patience := t.patience(endPatience)
+	timer := time.NewTimer(patience)
 	defer timer.Stop()
 	select {
 	case <-p.Gone():
@@ -54,7 +56,7 @@ func checkLifeline(ctx context.Context, t *tester) (finding, error) {
 	}
 	t.stop()
 	return fail("read standard input on a thread of its own and end the process at once, with its children, when it ends: a plugin that outlives its host keeps its memory, and nobody stops it",
-		"it was still there %s after the end of its standard input", endPatience), nil
+		"it was still there %s after the end of its standard input", patience), nil
 }
 
 // checkSecrecy comes last: it judges what was said during all others, and makes the plugin complain once more.

@@ -28,6 +28,8 @@ const (
 	startSlow = 10 * time.Second // and an author should know
 	// barePatience is how long a program that must refuse to run may take to do so: interpreters load libraries first.
 	barePatience = 20 * time.Second
+	// strangerPatience is how long a program that must not be served may wait for an answer.
+	strangerPatience = 3 * time.Second
 	// unknownVersion is a version of the protocol that nobody speaks.
 	unknownVersion = "1000"
 )
@@ -57,7 +59,7 @@ func checkStart(ctx context.Context, t *tester) (finding, error) {
 	for _, m := range described.GetModels() {
 		t.symmetric = t.symmetric || m.GetName() == d.Model && m.GetSymmetric()
 	}
-	if took > startSlow {
+	if took > t.patience(startSlow) {
 		return warn("the host waits 60 s unless configured: load less before the handshake, or cache what is computed at each start",
 			"it took %s", took.Round(time.Millisecond)), nil
 	}
@@ -74,7 +76,7 @@ type bareRun struct {
 
 // bare starts the program with an environment and waits until it says a line, ends, or patience does.
 func (t *tester) bare(ctx context.Context, environ ...string) (bareRun, error) {
-	ctx, cancel := context.WithTimeout(ctx, barePatience)
+	ctx, cancel := context.WithTimeout(ctx, t.patience(barePatience))
 	defer cancel()
 	cmd := exec.CommandContext(ctx, t.opts.Path, t.opts.Args...)
 	for key, value := range t.opts.Env {
@@ -84,7 +86,7 @@ func (t *tester) bare(ctx context.Context, environ ...string) (bareRun, error) {
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	var stderr lockedBuffer
 	cmd.Stderr = &stderr
-	cmd.WaitDelay = time.Second
+	cmd.WaitDelay = t.patience(time.Second)
 	lifeline, err := cmd.StdinPipe()
 	if err != nil {
 		return bareRun{}, err
@@ -220,7 +222,7 @@ func checkStrangers(ctx context.Context, t *tester) (finding, error) {
 
 // health asks the plugin for its health over a connection of its own.
 func (t *tester) health(ctx context.Context, socket string, creds credentials.TransportCredentials) error {
-	ctx, cancel := context.WithTimeout(ctx, 3*time.Second)
+	ctx, cancel := context.WithTimeout(ctx, t.patience(strangerPatience))
 	defer cancel()
 	conn, err := grpc.NewClient("passthrough:///localhost", grpc.WithTransportCredentials(creds),
 		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) {

@@ -50,7 +50,7 @@ func ticks(t *testing.T, h *host.Host) int {
 
 func startReal(t *testing.T) *host.Host {
 	t.Helper()
-	return start(t, map[string]string{modelKey: onnxtest.Model(t), libraryKey: onnxtest.Library(t)})
+	return start(t, map[string]string{modelKey: onnxtest.Model(t), libraryKey: onnxtest.Library(t), threadsKey: "2"})
 }
 
 func mustEmbed(t *testing.T, h *host.Host, texts []string) {

@@ -20,6 +20,7 @@ import (
 	"github.com/embedsidecar/embedsidecar/plugins/host"
 	pluginpb "github.com/embedsidecar/embedsidecar/plugins/proto"
 	"github.com/embedsidecar/embedsidecar/testenv"
+	programs "github.com/embedsidecar/embedsidecar/testenv/program"
 )
 
 // venv returns a Python environment with the libraries that the package needs.
@@ -77,7 +78,7 @@ func program(t *testing.T, source string) (path string, env map[string]string) {
 	}
 	_, body, _ := strings.Cut(source, "\n") // instead of whatever Python env would find
 	path = filepath.Join(t.TempDir(), "embedsidecar-tested")
-	if err := os.WriteFile(path, []byte("#!"+filepath.Join(python, "bin", "python3")+"\n"+body), 0o755); err != nil {
+	if err := programs.Write(path, []byte("#!"+filepath.Join(python, "bin", "python3")+"\n"+body)); err != nil {
 		t.Fatal(err)
 	}
 	return path, map[string]string{"PYTHONPATH": filepath.Join(dir, "site")}
@@ -90,7 +91,7 @@ func TestExample_KeepsTheContract(t *testing.T) {
 		t.Fatal(err)
 	}
 	path, env := program(t, string(source))
-	report, err := conformance.Run(t.Context(), conformance.Options{Path: path, Env: env, Soak: time.Second})
+	report, err := conformance.Run(t.Context(), conformance.Options{Path: path, Env: env, Soak: time.Second, Patience: 100})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -122,7 +123,7 @@ func TestByHand_KeepsTheContract(t *testing.T) {
 		t.Fatal(err)
 	}
 	path, _ := program(t, string(source))
-	report, err := conformance.Run(t.Context(), conformance.Options{Path: path, Env: map[string]string{"PYTHONPATH": messages}, Soak: time.Second})
+	report, err := conformance.Run(t.Context(), conformance.Options{Path: path, Env: map[string]string{"PYTHONPATH": messages}, Soak: time.Second, Patience: 100})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -292,7 +293,7 @@ serve_function(embed, name="endless", version="1", dims=2, fingerprint="endless:
 		_, err := run.Client().Embed(ctx, &pluginpb.EmbedRequest{Model: "endless", Kind: pluginpb.Kind_KIND_DOCUMENT, Texts: []string{"a"}})
 		call <- err
 	}()
-	testenv.Eventually(t, time.Minute, func() (bool, string) {
+	testenv.Eventually(t, 5*time.Minute, func() (bool, string) {
 		_, err := os.Stat(env["EMBEDSIDECAR_PLUGIN_BUSY"])
 		return err == nil, "the call has not begun"
 	})
@@ -300,7 +301,7 @@ serve_function(embed, name="endless", version="1", dims=2, fingerprint="endless:
 	if err := <-call; err == nil {
 		t.Error("the endless call was answered")
 	}
-	if !run.Shutdown(t.Context(), time.Minute) {
+	if !run.Shutdown(t.Context(), 5*time.Minute) {
 		t.Error("the plugin is still there")
 	}
 }

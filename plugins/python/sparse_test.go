@@ -39,7 +39,7 @@ serve_function(embed, name="sparse", version="1", dims=30522, fingerprint="spars
 func TestSparse_KeepsTheContract(t *testing.T) {
 	t.Parallel()
 	path, env := program(t, sparseWords)
-	report, err := conformance.Run(t.Context(), conformance.Options{Path: path, Env: env, Soak: time.Second})
+	report, err := conformance.Run(t.Context(), conformance.Options{Path: path, Env: env, Soak: time.Second, Patience: 100})
 	if err != nil {
 		t.Fatal(err)
 	}

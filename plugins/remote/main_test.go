@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"net/http"
 	"net/http/httptest"
 	"os"
 	"os/exec"
@@ -13,12 +12,11 @@ import (
 	"strings"
 	"testing"
 
-	"go.uber.org/goleak"
-
 	"github.com/embedsidecar/embedsidecar/embed"
 	"github.com/embedsidecar/embedsidecar/plugins/host"
 	"github.com/embedsidecar/embedsidecar/plugins/remote/dialect"
 	"github.com/embedsidecar/embedsidecar/plugins/remote/remotetest"
+	"github.com/embedsidecar/embedsidecar/testenv/leak"
 )
 
 // program is the plugin, built once for all tests.
@@ -39,13 +37,7 @@ func TestMain(m *testing.M) {
 			fmt.Fprintf(os.Stderr, "build the plugin: %s\n%s", err, out)
 			return 1
 		}
-		code := m.Run()
-		http.DefaultTransport.(*http.Transport).CloseIdleConnections()
-		if err := goleak.Find(); err != nil && code == 0 {
-			fmt.Fprintln(os.Stderr, err)
-			return 1
-		}
-		return code
+		return leak.Main(m)
 	}())
 }
 

@@ -37,7 +37,8 @@ func command(t *testing.T, dir, name string, args ...string) string {
 // passes runs all checks of the contract.
 func passes(t *testing.T, options conformance.Options) {
 	t.Helper()
-	options.Soak = time.Second
+	options.Soak, options.Patience = time.Second, 100
+	options.CallTimeout = func(int, int) time.Duration { return time.Hour }
 	report, err := conformance.Run(t.Context(), options)
 	if err != nil {
 		t.Fatal(err)

@@ -106,7 +106,7 @@ func TestServe_EndsWithItsLifeline(t *testing.T) {
 	}()
 	select {
 	case <-ended:
-	case <-time.After(time.Minute):
+	case <-time.After(5 * time.Minute):
 		_ = cmd.Process.Kill()
 		t.Error("the plugin outlived its lifeline")
 	}
@@ -156,7 +156,7 @@ func TestServe_EndsWithItsParent(t *testing.T) {
 	}()
 	select {
 	case <-ended:
-	case <-time.After(time.Minute):
+	case <-time.After(5 * time.Minute):
 		_ = syscall.Kill(pid, syscall.SIGKILL)
 		t.Error("the plugin outlived its parent")
 	}

@@ -29,7 +29,7 @@ func open(t testing.TB) *model.Model {
 	t.Helper()
 	folder, library := onnxtest.Model(t), onnxtest.Library(t)
 	shared.once.Do(func() {
-		shared.model, shared.err = model.Open(context.Background(), model.Options{Folder: folder, Library: library})
+		shared.model, shared.err = model.Open(context.Background(), model.Options{Folder: folder, Library: library, Threads: 2})
 	})
 	if shared.err != nil {
 		t.Fatal(shared.err)

@@ -11,7 +11,6 @@ import (
 	"testing"
 	"time"
 
-	"go.uber.org/goleak"
 	"google.golang.org/genproto/googleapis/rpc/errdetails"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
@@ -20,9 +19,10 @@ import (
 	"github.com/embedsidecar/embedsidecar/plugins/remote/dialect"
 	"github.com/embedsidecar/embedsidecar/plugins/remote/remotetest"
 	"github.com/embedsidecar/embedsidecar/plugins/sdk"
+	"github.com/embedsidecar/embedsidecar/testenv/leak"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { os.Exit(leak.Main(m)) }
 
 const (
 	dims   = 16
@@ -58,7 +58,7 @@ func listen(t *testing.T, s *remotetest.Server) *url.URL {
 	return u
 }
 
-// open makes a client of servers of one dialect, with short times, which change may alter.
+// open makes a client of servers of one dialect, which change may alter. No request takes too long only because the machine is slow.
 func open(t *testing.T, name string, change func(*Options), urls ...*url.URL) *Client {
 	t.Helper()
 	d, err := dialect.Named(name)
@@ -67,7 +67,7 @@ func open(t *testing.T, name string, change func(*Options), urls ...*url.URL) *C
 	}
 	o := Options{
 		Dialect: d, URLs: urls, Model: "m", Dims: dims, DimsBy: ByProvider, Truncate: dialect.CutEnd, Normalize: true,
-		Limits: d.Limits, Most: 8, Timeout: 5 * time.Second, Pause: pause, Patience: 2 * time.Second, UserAgent: "test",
+		Limits: d.Limits, Most: 8, Timeout: 5 * time.Minute, Pause: pause, Patience: time.Minute, UserAgent: "test",
 		Key: func() (string, error) { return secret, nil },
 		Log: slog.New(slog.NewTextHandler(t.Output(), nil)),
 	}

@@ -268,8 +268,11 @@ func TestProxy(t *testing.T) {
 	plain := &remotetest.Server{Dialect: "openai"}
 	local := listen(t, plain) // loopback is reached without it
 	wantVectors(t, plain, corpus(2), mustEmbed(t, over(t, &Network{Proxy: proxy.URL}, local), corpus(2)))
-	excepted := over(t, &Network{CAFile: ca, Proxy: proxy.URL, NoProxy: "example.com"}, target)
-	excepted.o.Timeout = 300 * time.Millisecond
+	direct, err := (&Network{CAFile: ca, Proxy: proxy.URL, NoProxy: "example.com"}).Client(4)
+	if err != nil {
+		t.Fatal(err)
+	}
+	excepted := open(t, "openai", func(o *Options) { o.HTTP, o.Timeout, o.Patience = direct, 300*time.Millisecond, 300*time.Millisecond }, target)
 	if _, err := excepted.Embed(t.Context(), sdk.Document, corpus(1)); err == nil {
 		t.Error("a host that is excepted was reached without the proxy, where nobody listens")
 	}

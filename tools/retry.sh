@@ -1,0 +1,14 @@
+# retry.sh: tries a download again. Sourced, not run. Package indexes and mirrors break off, stall and refuse now and then, and what
+# asks them gives up at the first broken file.
+
+# retry COMMAND...: up to four times, with pauses; the status of the last.
+retry() {
+  local pause status
+  for pause in 3 10 30 ''; do
+    status=0
+    "$@" || status=$?
+    if [ "$status" = 0 ] || [ -z "$pause" ]; then return "$status"; fi
+    echo "${0##*/}: '$1' did not work; again in $pause s" >&2
+    sleep "$pause"
+  done
+}
