@@ -127,7 +127,8 @@ func (r *reader) ask(method, url, token, body string) (status int, answer string
 	if method == http.MethodPost {
 		request.Header.Set("Content-Type", "application/json")
 	}
-	response, err := http.DefaultClient.Do(request)
+	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}} // one that is kept may end at the moment when it is used again
+	response, err := client.Do(request)
 	if err != nil {
 		r.t.Fatal(err)
 	}

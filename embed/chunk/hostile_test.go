@@ -2,6 +2,7 @@ package chunk_test
 
 import (
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -34,13 +35,23 @@ func TestCut_HostileTextsTakeLittleTime(t *testing.T) {
 		"setext":         fill("a\n=\n"),
 	} {
 		for _, strategy := range strategies[1:] {
-			began := time.Now()
+			began := worked(t)
 			chunk.Cut(chunk.Settings{Strategy: strategy, Tokens: 64, Overlap: 8}, chunk.Text{Text: text, Ends: chunk.Estimate(text)}, chunk.Text{})
-			if took := time.Since(began); took > time.Minute {
+			if took := worked(t) - began; took > time.Minute {
 				t.Errorf("%s, %s: %s", name, strategy, took)
 			} else if took > time.Second {
 				t.Logf("%s, %s: %s", name, strategy, took)
 			}
 		}
 	}
+}
+
+// worked is the time that this process has had of the CPUs: how long it had to wait for them says nothing.
+func worked(t *testing.T) time.Duration {
+	t.Helper()
+	var usage syscall.Rusage
+	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &usage); err != nil {
+		t.Fatal(err)
+	}
+	return time.Duration(usage.Utime.Nano() + usage.Stime.Nano())
 }
