@@ -37,7 +37,8 @@ FUZZTIME  ?= 20s
 with_tokenizers = tags=$$(tools/build-tokenizers.sh) && export GOFLAGS="$$GOFLAGS$${tags:+ -tags=$$tags}" &&
 KILLS     ?= 200
 
-# What `make cover` counts: everything but programs, generated code and helpers of tests.
+# What `make cover` counts: everything but programs, generated code and helpers of tests. The tests of e2e are left out: they take as long as all
+# others and run programs of their own, of which nothing is counted.
 CORE       = $(shell $(GO) list ./... | grep -v -E '/(bench|cmd|e2e|examples|failpoint|house|testenv|plugins/fake|plugins/proto|[a-z]+test)(/|$$)')
 COVER_MIN ?= 80
 
@@ -115,7 +116,7 @@ comma := ,
 space := $(subst ,, )
 cover: build runtime model python $(OPENAI_VENV)/.complete ## test coverage of the core packages; fails below COVER_MIN percent
 	@$(call get_pg,$(PG_TEST))
-	$(with_tokenizers) $(test_env) $(GO) test $(TEST_FLAGS) -coverprofile=cover.out -coverpkg=$(subst $(space),$(comma),$(strip $(CORE))) ./...
+	$(with_tokenizers) $(test_env) $(GO) test $(TEST_FLAGS) -coverprofile=cover.out -coverpkg=$(subst $(space),$(comma),$(strip $(CORE))) $(filter-out $(MODULE)/e2e,$(shell $(GO) list ./...))
 	@awk -v module=$(MODULE)/ -v least=$(COVER_MIN) -f tools/cover.awk cover.out
 
 lint: lint-light $(GOLANGCI) lint-files ## all linters: Go, shell, Dockerfile, YAML
