@@ -3,6 +3,7 @@ package conformance
 import (
 	"log/slog"
 	"testing"
+	"time"
 )
 
 // A text is found wherever the host's log has it: in a line, in the fields of a structured one, in the name of a field. What the host itself
@@ -22,7 +23,11 @@ func TestRecorder_HearsLinesAndFields(t *testing.T) {
 		{"plugin started", []any{"model", canary}, 0},
 	} {
 		r := &recorder{}
-		slog.New(r).Info(c.message, c.args...)
+		record := slog.NewRecord(time.Time{}, slog.LevelInfo, c.message, 0)
+		record.Add(c.args...)
+		if err := r.Handle(t.Context(), record); err != nil {
+			t.Error(err)
+		}
 		if len(r.leaks) != c.leaks {
 			t.Errorf("%s %v: %q", c.message, c.args, r.leaks)
 		}
