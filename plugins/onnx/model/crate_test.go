@@ -8,6 +8,7 @@ import (
 
 	"github.com/embedsidecar/embedsidecar/embed"
 	"github.com/embedsidecar/embedsidecar/plugins/onnx/model"
+	"github.com/embedsidecar/embedsidecar/plugins/onnx/onnxtest"
 	"github.com/embedsidecar/embedsidecar/plugins/onnx/tokenizers"
 )
 
@@ -43,6 +44,13 @@ func TestOpen_TokenizerOfTheCrate(t *testing.T) {
 		}
 	}
 
+	// What is not known stands for something, also where the file calls its token a special one.
+	unknown := strings.Replace(bpe, `"added_tokens": [`, `"added_tokens": [{"id": 1, "content": "<unk>", "single_word": false, "lstrip": false, "rstrip": false, "normalized": false, "special": true}, `, 1)
+	if m, err = openTiny(t, map[string]string{"tokenizer.json": unknown}); err != nil {
+		t.Fatal(err)
+	}
+	wantVector(t, m, embed.Document, "\u4f60", 2./3, 2./3, 1./3)
+
 	// A text is cut at the same place however long it goes on.
 	side := func(truncate string) *model.Model {
 		m, err := tryTiny(t, model.Options{Settings: model.Settings{MaxTokens: 3, Truncate: truncate}}, files)
@@ -64,4 +72,19 @@ func TestOpen_TokenizerOfTheCrate(t *testing.T) {
 	if got := mustEmbed(t, rightSide, strings.Repeat(" ", 1<<20)+"a"+strings.Repeat(" ", 1<<20))[0]; got.Truncated || got.Tokens != 3 {
 		t.Errorf("spaces: got %+v", got)
 	}
+}
+
+func TestOpen_TokensOfSeveralTypes(t *testing.T) {
+	if !tokenizers.Linked {
+		t.Log("only the crate reads such tokenizers: this build says that it has none, see TestOpen_TokenizerOfTheCrate")
+		return
+	}
+	typed := strings.Replace(bpe, `{"type": "BertProcessing", "cls": ["<s>", 2], "sep": ["</s>", 3]}`, `{"type": "TemplateProcessing",
+		"single": [{"Sequence": {"id": "A", "type_id": 0}}, {"SpecialToken": {"id": "<s>", "type_id": 2}}], "pair": [{"Sequence": {"id": "A", "type_id": 0}}, {"Sequence": {"id": "B", "type_id": 1}}],
+		"special_tokens": {"<s>": {"id": "<s>", "ids": [2], "tokens": ["<s>"]}}}`, 1)
+	if _, err := openTiny(t, map[string]string{"tokenizer.json": typed}); err != nil {
+		t.Errorf("the graph takes no types: %v", err)
+	}
+	_, err := openTiny(t, map[string]string{"tokenizer.json": typed, "model.onnx": tinyWith(func(m *onnxtest.Tiny) { m.Input = "token_type_ids" })})
+	wantError(t, err, "tokens of other types than 0")
 }

@@ -4,6 +4,8 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"strconv"
+	"strings"
 
 	"google.golang.org/protobuf/encoding/protowire"
 )
@@ -35,6 +37,38 @@ const (
 	elementFloat16 = 10
 	elementBF16    = 16
 )
+
+// elementNames are the types that inputs and outputs of encoders may have, whether they are supported or not.
+var elementNames = map[int32]string{
+	elementFloat32: "float32", elementInt64: "int64", elementFloat16: "float16", elementBF16: "bfloat16", 6: "int32", 9: "bool", 11: "float64",
+}
+
+// String tells name, type and shape, as in last_hidden_state (float32[?,?,384]).
+func (p port) String() string {
+	element, ok := elementNames[p.elements]
+	if !ok {
+		element = fmt.Sprintf("type %d", p.elements)
+	}
+	var dims []string
+	for _, dim := range p.dims {
+		if dim < 0 {
+			dims = append(dims, "?")
+			continue
+		}
+		dims = append(dims, strconv.FormatInt(dim, 10))
+	}
+	return fmt.Sprintf("%.64q (%s[%s])", p.name, element, strings.Join(dims, ","))
+}
+
+// list tells of the first few ports.
+func list(ports []port) string {
+	const few = 8
+	var words []string
+	for _, p := range ports[:min(few, len(ports))] {
+		words = append(words, p.String())
+	}
+	return strings.Join(words, ", ")
+}
 
 // smallTensor is the number of elements from which on a tensor counts as weights rather than as a constant of the graph.
 const smallTensor = 1024

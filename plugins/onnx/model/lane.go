@@ -30,6 +30,7 @@ type network struct {
 	fill     []fill                      // by input
 	dims     int
 	pooling  string // poolGraph: the output is a vector per text; otherwise one per token
+	alone    bool   // the graph takes one text at a time
 	keep     int    // poolSplade: numbers of a vector that are kept; 0: all
 }
 

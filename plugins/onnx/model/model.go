@@ -10,6 +10,7 @@ import (
 	"errors"
 	"fmt"
 	"path/filepath"
+	"slices"
 	"sync"
 	"sync/atomic"
 
@@ -48,6 +49,7 @@ type Description struct {
 	Runs          int    // of the network that may be under way at a time
 	Provider      string // what computes
 	Sparse        bool   // vectors are pairs: embed.Pairs
+	Alone         bool   // each text is run by itself: the graph would let its neighbours into its vector
 }
 
 // A Model is safe for concurrent use.
@@ -89,6 +91,9 @@ func open(ctx context.Context, f *folder, options Options) (*Model, error) {
 	if err != nil {
 		return nil, err
 	}
+	if data, err = m.settings.tokenizer.apply(data); err != nil {
+		return nil, err
+	}
 	if m.tokenizer, err = newTokenizer(data, &m.settings); err != nil {
 		return nil, err
 	}
@@ -101,6 +106,9 @@ func open(ctx context.Context, f *folder, options Options) (*Model, error) {
 	g, err := readGraph(f, options.Precision)
 	if err != nil {
 		return nil, err
+	}
+	if m.tokenizer.typed() && slices.ContainsFunc(g.inputs, func(in port) bool { return in.name == "token_type_ids" }) {
+		return nil, fmt.Errorf("%s: tokens of other types than 0 are not supported", tokenizerFile)
 	}
 	if err := f.verifyRest(g.file, tokenizerFile); err != nil {
 		return nil, err
@@ -117,7 +125,7 @@ func open(ctx context.Context, f *folder, options Options) (*Model, error) {
 	if m.network.pooling == poolSplade {
 		m.budget = max(1, min(m.budget, spladeNumbers/m.network.dims))
 	}
-	if g.precision == precisionInt8 {
+	if g.precision == precisionInt8 || m.network.alone {
 		// The scale of activations is that of everything in a run, so a text's vector would depend on its neighbours.
 		m.budget = 1
 	}
@@ -134,9 +142,19 @@ func open(ctx context.Context, f *folder, options Options) (*Model, error) {
 	m.about.Runs = m.turns.places
 	// One beside the places, and one for vectors that are made when a run is over.
 	m.lanes = newLanes(m.network, m.turns.places+2, max(m.budget, m.settings.maxTokens))
-	if m.about.Deterministic, err = m.warmUp(ctx); err != nil {
+	mixes := false
+	if m.about.Deterministic, mixes, err = m.warmUp(ctx); err == nil && mixes && m.budget > 1 {
+		// Neither padding nor neighbours are masked: the graph takes no attention_mask, say.
+		m.budget = 1
+		m.about.Deterministic, mixes, err = m.warmUp(ctx)
+	}
+	if err == nil && mixes {
+		err = errors.New("the same text gets different vectors from one run to another")
+	}
+	if err != nil {
 		return nil, errors.Join(err, m.Close())
 	}
+	m.about.Alone = m.budget == 1
 	return m, nil
 }
 

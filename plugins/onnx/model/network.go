@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"regexp"
 	"runtime/debug"
 	"slices"
 
@@ -82,8 +83,12 @@ func newNetwork(f *folder, g *graph, s *settings, o Options) (*network, error) {
 	for _, in := range g.inputs {
 		fill, ok := fills[in.name]
 		if !ok || in.elements != elementInt64 {
-			return nil, fmt.Errorf("%s: input %q (element type %d) is not supported", g.file, in.name, in.elements)
+			return nil, fmt.Errorf("%s: input %s is not supported: want input_ids, and perhaps attention_mask, token_type_ids and position_ids, all of int64", g.file, in)
 		}
+		if len(in.dims) != 2 || in.dims[1] > 0 || in.dims[0] > 1 {
+			return nil, fmt.Errorf("%s: input %s is not for any number of texts and tokens: export the model with dynamic axes", g.file, in)
+		}
+		n.alone = n.alone || in.dims[0] == 1
 		inputs, n.fill = append(inputs, in.name), append(n.fill, fill)
 	}
 	output, err := chooseOutput(g, s)
@@ -122,12 +127,12 @@ func newNetwork(f *folder, g *graph, s *settings, o Options) (*network, error) {
 		return n.open(filepath.Join(f.path, g.file), inputs, output.name, threads, o)
 	}
 	if n.wide, err = open(threads(o)); err != nil {
-		return nil, fmt.Errorf("load %s: %w", g.file, err)
+		return nil, fmt.Errorf("load %s: %s", g.file, withoutSource(err))
 	}
 	// What a run of a sparse model gives takes too much memory for one on each thread.
 	if threads(o) > 1 && n.provider == providerCPU && g.bytes <= maxTwice && s.maxTokens <= maxNarrow && n.pooling != poolSplade {
 		if n.narrow, err = open(1); err != nil {
-			return nil, errors.Join(fmt.Errorf("load %s: %w", g.file, err), n.close())
+			return nil, errors.Join(fmt.Errorf("load %s: %s", g.file, withoutSource(err)), n.close())
 		}
 	}
 	after, err := os.Stat(filepath.Join(f.path, g.file))
@@ -136,6 +141,12 @@ func newNetwork(f *folder, g *graph, s *settings, o Options) (*network, error) {
 	}
 	return n, nil
 }
+
+// source is what ONNX Runtime puts before what it has to say of a file: where in its own source it says so.
+var source = regexp.MustCompile(`Load model from .* failed: ?|/onnxruntime_src/\S+:\d+ [^()]*\([^()]*\) `)
+
+// withoutSource is a message of ONNX Runtime, of which the host keeps only the beginning.
+func withoutSource(err error) string { return source.ReplaceAllString(err.Error(), "") }
 
 // open makes a session of so many threads, and notes what computes.
 func (n *network) open(path string, inputs []string, output string, threads int, o Options) (*ort.DynamicAdvancedSession, error) {
@@ -187,9 +198,13 @@ func chooseOutput(g *graph, s *settings) (port, error) {
 		}
 	}
 	if s.pooling == poolSplade {
-		return port{}, fmt.Errorf("%s: no float32 output named logits for each token: sparse vectors are made by a model with a head for masked words", g.file)
+		return port{}, fmt.Errorf("%s: no float32 output named logits for each token, only %s: sparse vectors are made by a model with a head for masked words", g.file, list(g.outputs))
 	}
-	return port{}, fmt.Errorf("%s: no float32 output named sentence_embedding, last_hidden_state or token_embeddings; one named logits is of a sparse model: pooling splade", g.file)
+	more := ""
+	if slices.ContainsFunc(g.outputs, func(out port) bool { return out.name == "logits" }) {
+		more = "; logits is what a sparse model gives: pooling splade"
+	}
+	return port{}, fmt.Errorf("%s: no float32 output named sentence_embedding, last_hidden_state or token_embeddings, only %s%s", g.file, list(g.outputs), more)
 }
 
 func sessionOptions(threads int) (*ort.SessionOptions, error) {

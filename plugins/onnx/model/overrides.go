@@ -87,6 +87,9 @@ func fingerprint(f *folder, g *graph, s settings, dims int) string {
 	if s.truncateLeft {
 		line("truncate", left)
 	}
+	if s.tokenizer.changed != "" {
+		line("tokenizer_config", s.tokenizer.changed)
+	}
 	if s.keep > 0 && s.keep < dims {
 		line("dims kept", s.keep)
 	}

@@ -29,6 +29,7 @@ type settings struct {
 	pooling      string
 	poolingSet   bool // said by the folder or the user, and not a guess
 	normalize    bool
+	tokenizer    tokenizerConfig
 	keep         int       // dims that are kept, or numbers of a sparse vector; 0: all
 	prefixes     [2]string // by embed.Kind
 }
@@ -64,6 +65,8 @@ func (s *settings) readLimits(f *folder) error {
 		Lowercase bool `json:"do_lower_case"`
 	}
 	var tokenizer struct {
+		tokenizerConfig
+
 		MaxTokens float64 `json:"model_max_length"` // may be 1e30, for none
 		Side      string  `json:"truncation_side"`
 	}
@@ -85,6 +88,7 @@ func (s *settings) readLimits(f *folder) error {
 	if sentence.Lowercase {
 		return errors.New("sentence_bert_config.json: do_lower_case=true is not supported: the tokenizer makes small letters itself")
 	}
+	s.tokenizer = tokenizer.tokenizerConfig
 	s.vocab, s.hidden, s.positions = config.Vocab, max(config.Hidden, config.Dim), config.Positions
 	if slices.Contains(countsFromPad, config.Type) && s.positions > 0 {
 		pad := 1

@@ -8,6 +8,7 @@ import (
 	"github.com/embedsidecar/embedsidecar/embed"
 	"github.com/embedsidecar/embedsidecar/plugins/onnx/model"
 	"github.com/embedsidecar/embedsidecar/plugins/onnx/onnxtest"
+	"github.com/embedsidecar/embedsidecar/plugins/onnx/tokenizers"
 )
 
 func mustOpenTiny(t testing.TB, changes map[string]string) *model.Model {
@@ -30,8 +31,12 @@ func wantVector(t testing.TB, m *model.Model, kind embed.Kind, text string, want
 	}
 }
 
+// cased tells letters from capitals, unless tokenizer_config.json says otherwise.
+var cased = strings.Replace(tiny.Files()["tokenizer.json"], `"lowercase": true`, `"strip_accents": null, "lowercase": false`, 1)
+
 const (
 	clsPooling = `{"pooling_mode_cls_token": true}`
+	lowercase  = `{"tokenizer_class": "BertTokenizer", "do_lower_case": true}`
 	normalized = `[{"path": "", "type": "x.Transformer"}, {"path": "1_Pooling", "type": "x.Pooling"}, {"path": "2", "type": "x.Normalize"}]`
 	prompts    = `{"prompts": {"query": "query ", "passage": "passage "}}`
 )
@@ -108,8 +113,11 @@ func TestOpen_RefusesSettingsItWouldNotFollow(t *testing.T) {
 		{"tokenizer.json", "", "tokenizer.json"},
 		{"model.onnx", "", "model.onnx"},
 		{"model.onnx", "no graph", "parse ONNX"},
-		{"model.onnx", tinyWith(func(m *onnxtest.Tiny) { m.Input = "pixel_values" }), `input "pixel_values"`},
-		{"model.onnx", tinyWith(func(m *onnxtest.Tiny) { m.Output = "logits" }), "no float32 output named"},
+		{"model.onnx", tinyWith(func(m *onnxtest.Tiny) { m.Input = "pixel_values" }), `input "pixel_values" (int64[?,?])`},
+		{"model.onnx", tinyWith(func(m *onnxtest.Tiny) { m.Output = "logits" }), `only "logits" (float32[?,?,3]); logits is what a sparse model gives`},
+		{"model.onnx", tinyWith(func(m *onnxtest.Tiny) { m.Type = 10 }), `only "last_hidden_state" (float16[?,?,3])`},
+		{"model.onnx", tinyWith(func(m *onnxtest.Tiny) { m.Tokens = 16 }), `input "input_ids" (int64[?,16]) is not for any number of texts and tokens`},
+		{"model.onnx", tinyWith(func(m *onnxtest.Tiny) { m.Texts = 8 }), `(int64[8,?]) is not for any number`},
 	} {
 		_, err := openTiny(t, map[string]string{test.file: test.content})
 		if err == nil || !strings.Contains(err.Error(), test.want) {
@@ -130,6 +138,7 @@ func TestOpen_Fingerprint(t *testing.T) {
 		"normalize":  {"modules.json": normalized},
 		"prefixes":   {"config_sentence_transformers.json": prompts},
 		"max tokens": {"sentence_bert_config.json": `{"max_seq_length": 15}`},
+		"lowercase":  {"tokenizer.json": cased, "tokenizer_config.json": lowercase},
 		"tokenizer":  {"tokenizer.json": strings.Replace(tiny.Files()["tokenizer.json"], `"a":4`, `"aa":4`, 1)},
 	} {
 		fingerprint := mustOpenTiny(t, changes).Describe().Fingerprint
@@ -137,5 +146,55 @@ func TestOpen_Fingerprint(t *testing.T) {
 			t.Errorf("%s: the same fingerprint as %s", name, other)
 		}
 		seen[fingerprint] = name
+	}
+}
+
+// transformers follows tokenizer_config.json where the two files disagree.
+func TestOpen_TokenizerConfigWins(t *testing.T) {
+	for _, config := range []string{lowercase, `{"do_lower_case": true, "strip_accents": null, "tokenize_chinese_chars": true}`} {
+		m := mustOpenTiny(t, map[string]string{"tokenizer.json": cased, "tokenizer_config.json": config})
+		wantVector(t, m, embed.Document, "\u00c1", 5./3, 2./3, 1./3) // a, and nothing of the accent
+	}
+	same := mustOpenTiny(t, nil).Describe().Fingerprint
+	for _, config := range []string{lowercase, `{"strip_accents": true}`, `{"do_lower_case": false, "tokenizer_class": "PreTrainedTokenizerFast"}`, `{"add_prefix_space": true}`} {
+		if got := mustOpenTiny(t, map[string]string{"tokenizer_config.json": config}).Describe().Fingerprint; got != same {
+			t.Errorf("%s changes nothing and gives another fingerprint", config)
+		}
+	}
+	// What only the crate can follow is not left out.
+	m, err := openTiny(t, map[string]string{"tokenizer_config.json": `{"do_lower_case": false}`})
+	if !tokenizers.Linked {
+		wantError(t, err, "lowercase=false")
+		return
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	wantVector(t, m, embed.Document, "a", 5./3, 2./3, 1./3)
+	wantVector(t, m, embed.Document, "A", 2./3, 2./3, 1./3) // [UNK]
+}
+
+// The graph takes no mask, so what a text is padded with, or stands beside, would be in its vector.
+func TestOpen_AGraphWithoutAMaskGetsTextsAlone(t *testing.T) {
+	unmasked := func(m *onnxtest.Tiny) {
+		m.Pooled, m.Table = true, slices.Clone(m.Table)
+		m.Table[0] = []float32{99, -99, 99}
+	}
+	for name, graph := range map[string]string{
+		"no mask": tinyWith(unmasked), "one text at a time": tinyWith(func(m *onnxtest.Tiny) { m.Pooled, m.Texts = true, 1 }),
+	} {
+		m := mustOpenTiny(t, map[string]string{"modules.json": "", "model.onnx": graph})
+		results := mustEmbed(t, m, "a", "a b a b a b", "b")
+		for i, want := range [][]float32{{4, 1, 1}, {4, 8, 1}, {1, 8, 1}} {
+			if !slices.Equal(results[i].Vector, want) {
+				t.Errorf("%s: text %d is %v, want %v", name, i, results[i].Vector, want)
+			}
+		}
+		if about := m.Describe(); !about.Alone || !about.Deterministic {
+			t.Errorf("%s: described as %+v", name, about)
+		}
+	}
+	if m := mustOpenTiny(t, nil); m.Describe().Alone {
+		t.Error("texts are run alone without need")
 	}
 }

@@ -20,6 +20,7 @@ type tokenizer interface {
 	ends(text string) ([]int, error)
 	around() int // special tokens around every text
 	maxID() int32
+	typed() bool // there are tokens of another type than 0
 }
 
 // encodedInfo is what encode found out about a text besides its tokens.
@@ -55,6 +56,7 @@ type wordPiece struct {
 
 func (w *wordPiece) around() int  { return w.Around() }
 func (w *wordPiece) maxID() int32 { return w.MaxID() }
+func (w *wordPiece) typed() bool  { return false }
 
 func (w *wordPiece) ends(text string) ([]int, error) { return w.Ends(text), nil }
 
@@ -84,6 +86,7 @@ type crate struct {
 
 func (c *crate) around() int  { return len(c.before) + len(c.after) }
 func (c *crate) maxID() int32 { return c.MaxID() }
+func (c *crate) typed() bool  { return c.Typed() }
 
 func (c *crate) ends(text string) ([]int, error) { return c.Ends(text) }
 

@@ -7,15 +7,26 @@ import (
 
 	ort "github.com/yalue/onnxruntime_go"
 	"golang.org/x/sync/errgroup"
+
+	"github.com/embedsidecar/embedsidecar/embed"
 )
 
 // probeLengths are the lengths of the texts that warmUp compares, rising: short and long, around the widths of vector registers.
 var probeLengths = []int{3, 4, 7, 9, 16, 17, 31, 40, 56}
 
+// sameVector is how near the vectors of one text come when only rounding makes them differ, also in half precision.
+const sameVector = 0.999
+
+// likeness is the host's.
+func (d Description) likeness(a, b []float32) float64 {
+	return embed.Description{Sparse: d.Sparse}.Likeness(a, b)
+}
+
 // warmUp runs the network on its largest input and on some small ones, so that the first call finds its memory allocated.
-// It returns whether a text gets the same vector, bit for bit, alone and padded among others, on one thread and on all. That depends
-// on the library, on the processor and on the graph, so it is measured and not assumed.
-func (m *Model) warmUp(ctx context.Context) (deterministic bool, err error) {
+// It returns whether a text gets the same vector, bit for bit, alone and padded among others, on one thread and on all, and whether
+// it gets another one, by more than rounding. That depends on the library, on the processor and on the graph, so it is measured
+// and not assumed.
+func (m *Model) warmUp(ctx context.Context) (deterministic, mixes bool, err error) {
 	longest := make([]int32, m.settings.maxTokens)
 	group, inner := errgroup.WithContext(ctx)
 	for range m.turns.places {
@@ -25,7 +36,7 @@ func (m *Model) warmUp(ctx context.Context) (deterministic bool, err error) {
 		})
 	}
 	if err := group.Wait(); err != nil {
-		return false, err
+		return false, false, err
 	}
 	var texts [][]int32
 	token := int32(0)
@@ -46,22 +57,24 @@ func (m *Model) warmUp(ctx context.Context) (deterministic bool, err error) {
 		}
 		vectors, err := m.probe(ctx, m.network.shared(), texts[first:end])
 		if err != nil {
-			return false, err
+			return false, false, err
 		}
 		among, first = append(among, vectors...), end
 	}
+	deterministic = true
 	for i, text := range texts {
 		for _, session := range []*ort.DynamicAdvancedSession{m.network.wide, m.network.shared()} {
 			alone, err := m.probe(ctx, session, [][]int32{text})
 			if err != nil {
-				return false, err
+				return false, false, err
 			}
 			if !slices.Equal(alone[0], among[i]) {
-				return false, nil
+				deterministic = false
+				mixes = mixes || m.about.likeness(alone[0], among[i]) < sameVector
 			}
 		}
 	}
-	return true, nil
+	return deterministic, mixes, nil
 }
 
 // probe runs texts in one piece and returns their vectors.

@@ -27,6 +27,9 @@ type Tiny struct {
 	External string // the file that holds the table, if it is not the graph's
 	Input    string // another name for input_ids
 	Output   string // another name for the output
+	Type     int    // another type of its numbers, as ONNX counts types, than float32; only said, not done
+	Texts    int    // the only number of texts that it takes; 0: any
+	Tokens   int    // the only number of tokens that it takes of each; 0: any
 }
 
 // TinyTokens is how many tokens of a text it reads, [CLS] and [SEP] included.
@@ -130,6 +133,16 @@ func (m Tiny) Graph() []byte {
 	if m.Output != "" {
 		output = m.Output
 	}
+	element, texts, tokens := 1, dim("batch"), dim("seq")
+	if m.Type != 0 {
+		element = m.Type
+	}
+	if m.Texts != 0 {
+		texts = message(1, number(1, m.Texts))
+	}
+	if m.Tokens != 0 {
+		tokens = message(1, number(1, m.Tokens))
+	}
 	rows, dims := len(m.Table), len(m.Table[0])
 	table := join(number(1, rows), number(1, dims), number(2, 1), text(8, "table"))
 	if m.External != "" {
@@ -137,7 +150,7 @@ func (m Tiny) Graph() []byte {
 	} else {
 		table = join(table, text(9, string(m.Weights())))
 	}
-	shape := [][]byte{dim("batch"), dim("seq"), message(1, number(1, dims))}
+	shape := [][]byte{texts, tokens, message(1, number(1, dims))}
 	nodes := message(1, text(1, "table"), text(1, input), text(2, output), text(4, "Gather"))
 	if m.Pooled {
 		shape = slices.Delete(shape, 1, 2)
@@ -149,7 +162,7 @@ func (m Tiny) Graph() []byte {
 		)
 	}
 	graph := join(nodes, text(2, "tiny"), message(5, table),
-		port(11, input, 7, dim("batch"), dim("seq")), port(12, output, 1, shape...))
+		port(11, input, 7, texts, tokens), port(12, output, element, shape...))
 	return join(number(1, 8), message(7, graph), message(8, text(1, ""), number(2, 17)),
 		message(14, text(1, "name"), text(2, "tiny")))
 }

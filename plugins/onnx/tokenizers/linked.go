@@ -15,6 +15,7 @@ typedef struct {
 	size_t ids_len;
 	size_t count;
 	uint32_t max_id;
+	uint32_t typed;
 	uint8_t *error;
 	size_t error_len;
 } est_answer;
@@ -47,6 +48,7 @@ type Tokenizer struct {
 	handle        *C.est_handle
 	before, after []int32
 	maxID         int32
+	typed         bool
 }
 
 // New makes a tokenizer of the content of a tokenizer.json. Truncation and padding in it are ignored.
@@ -65,6 +67,7 @@ func New(json []byte) (*Tokenizer, error) {
 		return nil, fmt.Errorf("read with the tokenizers crate: ids are larger than %d", math.MaxInt32)
 	}
 	t.before, t.after, t.maxID = around[:answer.count], around[answer.count:], int32(answer.max_id)
+	t.typed = answer.typed != 0
 	return t, nil
 }
 
@@ -73,6 +76,9 @@ func (t *Tokenizer) Around() (before, after []int32) { return t.before, t.after 
 
 // MaxID returns the largest id of the vocabulary.
 func (t *Tokenizer) MaxID() int32 { return t.maxID }
+
+// Typed tells whether the tokens in and around a text are of several types, or of another than 0.
+func (t *Tokenizer) Typed() bool { return t.typed }
 
 // Encode returns the tokens of a text, all of them. Bytes that are not UTF-8 are dropped.
 func (t *Tokenizer) Encode(text string) (Encoded, error) {

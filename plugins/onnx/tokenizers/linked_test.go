@@ -83,6 +83,8 @@ func TestEncode_Content(t *testing.T) {
 		{"unigram", " \t\u3000", 0},
 		{"cased", "\x00", 0},
 		{"cased", "[CLS]", 0},
+		{"cased", "\U0001f642", 1}, // not known, and yet something
+		{"unigram", "\U0001f642", 2},
 	} {
 		got, err := load(t, test.name).Encode(test.text)
 		if err != nil || got.Content != test.content {

@@ -17,6 +17,9 @@ func (t *Tokenizer) Around() (before, after []int32) { return nil, nil }
 // MaxID returns the largest id of the vocabulary.
 func (t *Tokenizer) MaxID() int32 { return 0 }
 
+// Typed is false.
+func (t *Tokenizer) Typed() bool { return false }
+
 // Encode returns ErrNotBuilt.
 func (t *Tokenizer) Encode(string) (Encoded, error) { return Encoded{}, ErrNotBuilt }
 

@@ -8,7 +8,7 @@ use std::collections::HashSet;
 use std::panic::{catch_unwind, AssertUnwindSafe};
 use std::{ptr, slice, str};
 
-use tokenizers::{Encoding, Tokenizer};
+use tokenizers::{Encoding, Model, Tokenizer};
 
 /// An answer of `est_new` and `est_encode`. What it points to is freed by `est_free_answer`.
 #[repr(C)]
@@ -16,10 +16,12 @@ pub struct Answer {
     /// Token ids; for `est_new` the special tokens before a text, then those after it.
     ids: *mut u32,
     ids_len: usize,
-    /// `est_encode`: how many of the ids are no special tokens. `est_new`: how many of the ids stand before a text.
+    /// `est_encode`: how many of the ids came from the text as anything but special tokens. `est_new`: how many of the ids stand before a text.
     count: usize,
     /// The largest id that the tokenizer can give (`est_new`).
     max_id: u32,
+    /// 1: a token in or around a text has another type than 0 (`est_new`).
+    typed: u32,
     /// What is wrong, in UTF-8; null when nothing is.
     error: *mut u8,
     error_len: usize,
@@ -27,7 +29,7 @@ pub struct Answer {
 
 impl Answer {
     fn none() -> Self {
-        Answer { ids: ptr::null_mut(), ids_len: 0, count: 0, max_id: 0, error: ptr::null_mut(), error_len: 0 }
+        Answer { ids: ptr::null_mut(), ids_len: 0, count: 0, max_id: 0, typed: 0, error: ptr::null_mut(), error_len: 0 }
     }
 
     fn ids(ids: Vec<u32>, count: usize) -> Self {
@@ -47,6 +49,9 @@ pub struct Handle {
     special: HashSet<u32>,
 }
 
+/// Is in no vocabulary: the model gives its token for what it does not know.
+const UNKNOWN: &str = "\u{10ffff}";
+
 /// Stands for the text when the special tokens around it are looked for. No vocabulary is that large.
 const TEXT: u32 = u32::MAX;
 
@@ -54,8 +59,12 @@ fn load(json: &[u8]) -> Result<(Handle, Answer), String> {
     let mut tokenizer = Tokenizer::from_bytes(json).map_err(|e| e.to_string())?;
     tokenizer.with_padding(None);
     tokenizer.with_truncation(None).map_err(|e| e.to_string())?;
-    let special =
+    let mut special: HashSet<u32> =
         tokenizer.get_added_tokens_decoder().iter().filter(|(_, token)| token.special).map(|(id, _)| *id).collect();
+    // It stands for something in the text, though files list it among the special tokens. A model without one has no tokens here.
+    for unknown in tokenizer.get_model().tokenize(UNKNOWN).unwrap_or_default() {
+        special.remove(&unknown.id);
+    }
     let text = Encoding::new(
         vec![TEXT],
         vec![0],
@@ -76,7 +85,8 @@ fn load(json: &[u8]) -> Result<(Handle, Answer), String> {
     let rest: Vec<u32> = ids.iter().copied().filter(|id| *id != TEXT).collect();
     let most = tokenizer.get_vocab(true).into_values().chain(rest.iter().copied()).max();
     let Some(max_id) = most else { return Err("model: the vocabulary is empty".to_string()) };
-    let answer = Answer { max_id, ..Answer::ids(rest, before) };
+    let typed = u32::from(around.get_type_ids().iter().any(|kind| *kind != 0));
+    let answer = Answer { max_id, typed, ..Answer::ids(rest, before) };
     Ok((Handle { tokenizer, special }, answer))
 }
 

@@ -1,0 +1,95 @@
+package model
+
+import (
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// tokenizerConfig is the part of tokenizer_config.json that transformers puts in the place of what tokenizer.json says: the two are
+// edited by hand, each by itself, and a model's vectors were made with the outcome.
+type tokenizerConfig struct {
+	Class        string          `json:"tokenizer_class"`
+	Lowercase    *bool           `json:"do_lower_case"`
+	StripAccents json.RawMessage `json:"strip_accents"` // null, which is said too: as Lowercase
+	Chinese      *bool           `json:"tokenize_chinese_chars"`
+	PrefixSpace  *bool           `json:"add_prefix_space"`
+
+	changed string // what apply has changed, for the fingerprint
+}
+
+// generic are the classes that take tokenizer.json as it is.
+var generic = []string{"PreTrainedTokenizerFast", "TokenizersBackend", "PreTrainedTokenizer"}
+
+// apply returns a tokenizer.json that says what both files say together. Nothing is changed where they agree.
+func (c *tokenizerConfig) apply(data []byte) ([]byte, error) {
+	if slices.Contains(generic, c.Class) {
+		return data, nil
+	}
+	var file map[string]json.RawMessage
+	if json.Unmarshal(data, &file) != nil {
+		return data, nil // who reads all of it says what is wrong
+	}
+	for part, wants := range map[string]map[string]json.RawMessage{
+		"normalizer":    {"lowercase": truth(c.Lowercase), "strip_accents": c.StripAccents, "handle_chinese_chars": truth(c.Chinese)},
+		"pre_tokenizer": {"add_prefix_space": truth(c.PrefixSpace)},
+	} {
+		if changed := override(file[part], wants); changed != nil {
+			file[part] = changed
+			c.changed += part + "=" + string(changed) + "\n"
+		}
+	}
+	if c.changed == "" {
+		return data, nil
+	}
+	lines := strings.SplitAfter(c.changed, "\n")
+	slices.Sort(lines)
+	c.changed = strings.Join(lines, "")
+	return json.Marshal(file)
+}
+
+// truth is a setting as JSON; nil when it is not set.
+func truth(b *bool) json.RawMessage {
+	if b == nil {
+		return nil
+	}
+	return json.RawMessage(fmt.Sprint(*b))
+}
+
+// overridden are the parts of a tokenizer that can be told otherwise.
+var overridden = []string{"BertNormalizer", "ByteLevel"}
+
+// override returns a part with other settings, or nil when that makes no difference.
+func override(part json.RawMessage, wants map[string]json.RawMessage) json.RawMessage {
+	var kind struct {
+		Type string `json:"type"`
+	}
+	var all map[string]json.RawMessage
+	if json.Unmarshal(part, &kind) != nil || !slices.Contains(overridden, kind.Type) || json.Unmarshal(part, &all) != nil {
+		return nil
+	}
+	before := effective(all)
+	for key, want := range wants {
+		if _, ok := all[key]; ok && want != nil {
+			all[key] = want
+		}
+	}
+	if effective(all) == before {
+		return nil
+	}
+	changed, err := json.Marshal(all)
+	if err != nil {
+		return nil // cannot be: it was JSON before
+	}
+	return changed
+}
+
+// effective is what settings come to: accents are stripped as letters are made small, unless that is said.
+func effective(all map[string]json.RawMessage) string {
+	strip := string(all["strip_accents"])
+	if strip == "null" || strip == "" {
+		strip = string(all["lowercase"])
+	}
+	return strings.Join([]string{string(all["lowercase"]), strip, string(all["handle_chinese_chars"]), string(all["add_prefix_space"])}, " ")
+}
