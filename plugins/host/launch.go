@@ -233,7 +233,7 @@ func checkHello(line string) error {
 	parts := strings.Split(line, "|")
 	switch {
 	case len(parts) < 5:
-		return configuration("handshake", fmt.Errorf("it printed %q instead of go-plugin's handshake: is it a plugin?", withoutTexts(line, nil)))
+		return configuration("handshake", fmt.Errorf("it printed %q instead of go-plugin's handshake: is it a plugin? If so, something in it prints to standard output too early", withoutTexts(line, nil)))
 	case parts[1] != fmt.Sprint(pluginpb.ProtocolVersion):
 		return configuration("protocol_version", fmt.Errorf("it speaks version %s of the protocol, this program version %d: install the plugin that belongs to this program",
 			withoutTexts(parts[1], nil), pluginpb.ProtocolVersion))

@@ -142,7 +142,7 @@ func open(ctx context.Context, f *folder, options Options) (*Model, error) {
 	m.about.Runs = m.turns.places
 	// One beside the places, and one for vectors that are made when a run is over.
 	m.lanes = newLanes(m.network, m.turns.places+2, max(m.budget, m.settings.maxTokens))
-	mixes := false
+	var mixes bool
 	if m.about.Deterministic, mixes, err = m.warmUp(ctx); err == nil && mixes && m.budget > 1 {
 		// Neither padding nor neighbours are masked: the graph takes no attention_mask, say.
 		m.budget = 1

@@ -14,8 +14,13 @@ The short form is a function from texts to vectors, see serve_function. The long
 It may have a third one, tokenize: long texts are then cut into chunks by the model's own tokens, see Tokens.
 """
 
-from ._server import serve
-from ._types import (
+from . import _life
+
+if _life.started_by_host():
+    _life.claim_stdout()
+
+from ._server import serve  # noqa: E402
+from ._types import (  # noqa: E402
     DOCUMENT,
     QUERY,
     Again,

@@ -41,6 +41,11 @@ def check_host() -> None:
         refuse("the host gave no certificate in PLUGIN_CLIENT_CERT")
 
 
+def started_by_host() -> bool:
+    """Tells whether this is the process that a host has started, and not one that a plugin has started in its turn."""
+    return os.environ.get(COOKIE) == COOKIE_VALUE and os.getpgrp() == os.getpid()
+
+
 def certificate() -> tuple[bytes, bytes, str]:
     """Makes a key and a certificate of its own, as PEM, and what the handshake tells of it."""
     key = ec.generate_private_key(ec.SECP256R1())
@@ -66,14 +71,23 @@ def certificate() -> tuple[bytes, bytes, str]:
     return key_pem, cert.public_bytes(serialization.Encoding.PEM), base64.b64encode(der).rstrip(b"=").decode()
 
 
+_handshake = -1  # standard output, once it is claimed
+
+
 def claim_stdout() -> int:
-    """Keeps standard output for the handshake; whatever the program prints goes to standard error from now on."""
-    handshake = os.dup(1)
+    """Keeps standard output for the handshake; whatever the program prints goes to standard error from now on.
+
+    Importing the package does that in a program that a host has started: what is imported next may have a banner to print.
+    """
+    global _handshake
+    if _handshake >= 0:
+        return _handshake
+    _handshake = os.dup(1)
     os.dup2(2, 1)
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(line_buffering=True, errors="backslashreplace")
-    return handshake
+    return _handshake
 
 
 def end() -> NoReturn:

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import array
+import asyncio
 import contextlib
+import inspect
 import os
 import struct
 import sys
 import threading
 import traceback
 from concurrent import futures
-from typing import Any, Iterator, Mapping, NoReturn, Sequence
+from typing import Any, Iterable, Iterator, Mapping, NoReturn, Sequence
 
 import grpc
 
@@ -108,8 +110,8 @@ class _Service:
         with self._lock:
             if self._info is None:
                 try:
-                    self._info = self._embedder.describe()
-                except Exception as problem:
+                    self._info = _awaited(self._embedder.describe())
+                except BaseException as problem:  # also sys.exit(), which would end this thread alone, and the call never
                     _abort(context, "describe", problem)
             return self._info  # type: ignore[return-value]
 
@@ -136,7 +138,7 @@ class _Service:
             context.abort(grpc.StatusCode.CANCELLED, "the call has been given up")
         try:
             yield
-        except Exception as problem:
+        except BaseException as problem:  # as in _describe
             _abort(context, method, problem)
 
     def _model(self, request: Any, context: grpc.ServicerContext) -> Model:
@@ -151,7 +153,7 @@ class _Service:
         if kind is None or not request.texts:
             context.abort(grpc.StatusCode.INVALID_ARGUMENT, "no texts, or of a kind that is not known")
         with self._turn("embed", context):
-            answers = self._embedder.embed(model.name, kind, list(request.texts))  # type: ignore[arg-type]
+            answers = _awaited(self._embedder.embed(model.name, kind, list(request.texts)))  # type: ignore[arg-type]
             return _pack(model, len(request.texts), answers)
 
     def tokenize(self, request: Any, context: grpc.ServicerContext) -> Any:
@@ -160,7 +162,7 @@ class _Service:
             context.abort(grpc.StatusCode.INVALID_ARGUMENT, "no texts")
         texts = list(request.texts)
         with self._turn("tokenize", context):
-            tokens = self._embedder.tokenize(model.name, list(texts))  # type: ignore[attr-defined]
+            tokens = _awaited(self._embedder.tokenize(model.name, list(texts)))  # type: ignore[attr-defined]
             if len(tokens.ends) != len(texts):
                 raise ValueError
             response = pb.TokenizeResponse(around=tokens.around)
@@ -181,7 +183,30 @@ def _bytes(text: str, ends: Sequence[int]) -> list[int]:
     return found
 
 
-def _abort(context: grpc.ServicerContext, method: str, problem: Exception) -> None:
+_loop: asyncio.AbstractEventLoop | None = None
+_loop_lock = threading.Lock()
+
+
+def _awaited(answer: Any) -> Any:
+    """Waits for the answer of an async function. They all run in one event loop, so that they can share clients."""
+    global _loop
+    if not inspect.isawaitable(answer):
+        return answer
+    with _loop_lock:
+        if _loop is None:
+            _loop = asyncio.new_event_loop()
+            threading.Thread(target=_loop.run_forever, name="event loop", daemon=True).start()
+
+    async def wait() -> Any:
+        try:
+            return await answer
+        except (SystemExit, KeyboardInterrupt) as problem:  # would end the loop
+            raise _Wrong(f"{type(problem).__name__} in an async function") from problem
+
+    return asyncio.run_coroutine_threadsafe(wait(), _loop).result()
+
+
+def _abort(context: grpc.ServicerContext, method: str, problem: BaseException) -> None:
     """Fails the call. The message of an unknown exception may hold a text: only its type and place are told."""
     if isinstance(problem, _CallError):
         if problem.delay > 0:
@@ -221,14 +246,23 @@ def _retry_info(kind: type, message: str, delay: float) -> bytes:
     return number(1, _STATUS[kind].value[0]) + block(2, message.encode()) + block(3, detail)
 
 
+def _kind(value: Any) -> str:
+    """Names the type of a value, which may not be told."""
+    return "nothing" if value is None else f"a {type(value).__name__}"
+
+
 def _pack(model: Model, count: int, answers: Any) -> Any:
     """Turns answers into the message."""
+    if isinstance(answers, (str, bytes, Mapping)) or not isinstance(answers, Iterable):
+        raise _Wrong(f"embed returned {_kind(answers)}, want one answer for each of the {count} texts")
+    if not hasattr(answers, "__len__"):  # a generator
+        answers = list(answers)
     if len(answers) != count:
-        raise ValueError
+        raise _Wrong(f"embed returned {len(answers)} answers to {count} texts")
     response = pb.EmbedResponse(dims=model.dims)
     if hasattr(answers, "astype") and not model.sparse:  # an array of numpy, or something like it
         if answers.shape != (count, model.dims):
-            raise ValueError
+            raise _Wrong(f"embed returned an array of shape {tuple(answers.shape)}, want {(count, model.dims)}")
         response.vectors = answers.astype("<f4").tobytes()
         return response
     nothing = b"" if model.sparse else bytes(model.dims * 4)
@@ -260,7 +294,7 @@ def _pack(model: Model, count: int, answers: Any) -> Any:
 def _add_sparse(into: Any, model: Model, vector: Mapping[int, float] | None) -> None:
     """Adds one sparse vector, by rising places."""
     if not isinstance(vector, Mapping):
-        raise TypeError
+        raise _Wrong(f"embed returned {_kind(vector)} as a sparse vector, want a dict from place to number")
     singles = array.array("f", vector.values())  # what is sent: a number can be zero, or infinite, only there
     numbers = sorted((int(place), x) for place, x in zip(vector, singles) if x != 0)
     if numbers and not 0 <= numbers[0][0] <= numbers[-1][0] < model.dims:
@@ -273,13 +307,18 @@ def _add_sparse(into: Any, model: Model, vector: Mapping[int, float] | None) -> 
     into.values += struct.pack(f"<{len(numbers)}f", *(x for _, x in numbers))
 
 
-def _row(model: Model, vector: Sequence[float] | None) -> bytes:
+def _row(model: Model, vector: Any) -> bytes:
     """Packs one vector, little-endian."""
-    if vector is None or len(vector) != model.dims:
-        raise ValueError
+    if isinstance(vector, (str, bytes, Mapping)) or not hasattr(vector, "__len__"):
+        raise _Wrong(f"embed returned {_kind(vector)} as a vector, want {model.dims} numbers")
+    if len(vector) != model.dims:
+        raise _Wrong(f"embed returned a vector of {len(vector)} numbers, want {model.dims}")
     if hasattr(vector, "astype"):
-        return vector.astype("<f4").tobytes()  # type: ignore[union-attr]
-    row = array.array("f", vector)
+        return vector.astype("<f4").tobytes()
+    try:
+        row = array.array("f", vector)
+    except TypeError:
+        raise _Wrong(f"embed returned a vector that holds {_kind(next(iter(vector)))}, want numbers") from None
     if sys.byteorder == "big":
         row.byteswap()
     return row.tobytes()

@@ -1,0 +1,92 @@
+package python_test
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/embedsidecar/embedsidecar/embed"
+	"github.com/embedsidecar/embedsidecar/plugins/host"
+)
+
+// habits is what authors write who know Python better than this package: things that work elsewhere.
+const habits = `#
+import os, sys
+from embedsidecar_embedder import *
+os.write(1, b"a library greets\n")  # unbuffered, and long before serve
+
+async def later(texts):
+    if texts == ["async exit"]:
+        sys.exit(3)
+    return [[float(len(t)), 1] for t in texts]
+
+class Habits:
+    def describe(self):
+        if os.environ.get("EMBEDSIDECAR_PLUGIN_LEAVES"):
+            sys.exit(3)
+        return Info("habits", "1", [Model("m", "habits-fingerprint", dims=2)])
+
+    def embed(self, model, kind, texts):
+        return {
+            "generator": lambda: ([float(len(t)), 1] for t in texts),
+            "map": lambda: map(lambda t: (len(t), 1), texts),
+            "async": lambda: later(texts),
+            "async exit": lambda: later(texts),
+            "exit": lambda: sys.exit(3),
+            "interrupt": lambda: exec("raise KeyboardInterrupt"),
+            "nothing": lambda: None,
+            "dict": lambda: {t: [1, 1] for t in texts},
+            "one vector": lambda: [1.0],
+            "nested": lambda: [[[1.0, 1.0]]],
+            "words": lambda: [["1", "1"]],
+            "more": lambda: [[1, 1], [1, 1]],
+        }[texts[0]]()
+
+serve(Habits())
+`
+
+func TestHabits(t *testing.T) {
+	t.Parallel()
+	path, env := program(t, habits)
+	h, err := host.New(host.Options{Path: path, Env: env})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = h.Close() }()
+	for _, text := range []string{"generator", "map", "async"} {
+		results, err := h.Embed(t.Context(), embed.Document, []string{text})
+		if err != nil || len(results[0].Vector) != 2 || results[0].Vector[0] != float32(len(text)) {
+			t.Errorf("%s: %v, %v", text, results, err)
+		}
+	}
+	for text, want := range map[string]string{
+		"exit": "SystemExit in embed", "interrupt": "KeyboardInterrupt in embed", "async exit": "SystemExit in an async function",
+		"nothing": "embed returned nothing, want one answer for each of the 1 texts", "dict": "embed returned a dict",
+		"one vector": "embed returned a float as a vector, want 2 numbers", "nested": "a vector of 1 numbers, want 2",
+		"words": "a vector that holds a str", "more": "2 answers to 1 texts",
+	} {
+		_, err := h.Embed(t.Context(), embed.Document, []string{text})
+		class, code := embed.Classify(err)
+		if class != embed.Data || code != "internal" || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v, want %q", text, err, want)
+		}
+	}
+	if results, err := h.Embed(t.Context(), embed.Document, []string{"async"}); err != nil || results[0].Err != nil {
+		t.Errorf("after an exit in the event loop: %v, %v", results, err)
+	}
+}
+
+// A program that ends itself when it is asked what it is must not leave its host waiting.
+func TestHabits_ExitInDescribe(t *testing.T) {
+	t.Parallel()
+	path, env := program(t, habits)
+	env["EMBEDSIDECAR_PLUGIN_LEAVES"] = "1"
+	h, err := host.New(host.Options{Path: path, Env: env})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = h.Close() }()
+	_, err = h.Describe(t.Context())
+	if class, code := embed.Classify(err); class != embed.Configuration || code != "describe" || !strings.Contains(err.Error(), "SystemExit in describe") {
+		t.Errorf("got %v", err)
+	}
+}
