@@ -208,7 +208,11 @@ func printVectors(env *environment, about embed.Description, results []embed.Res
 		case r.Empty:
 			env.say("text %d holds nothing to embed: it has no vector", i+1)
 		case r.Truncated:
-			env.say("text %d is longer than the %d tokens the model takes: its end was cut off", i+1, about.MaxTokens)
+			if about.MaxTokens == 0 {
+				env.say("text %d is longer than the model takes: it was cut", i+1)
+				continue
+			}
+			env.say("text %d is longer than the %d tokens the model takes: it was cut", i+1, about.MaxTokens)
 		}
 	}
 	var err error

@@ -1,4 +1,4 @@
-package python_test
+package python
 
 import (
 	"strings"
@@ -33,8 +33,8 @@ class Habits:
             "async exit": lambda: later(texts),
             "exit": lambda: sys.exit(3),
             "interrupt": lambda: exec("raise KeyboardInterrupt"),
-            "nothing": lambda: None,
-            "dict": lambda: {t: [1, 1] for t in texts},
+            "gives none": lambda: None,
+            "gives pairs": lambda: {t: [1, 1] for t in texts},
             "one vector": lambda: [1.0],
             "nested": lambda: [[[1.0, 1.0]]],
             "words": lambda: [["1", "1"]],
@@ -60,7 +60,7 @@ func TestHabits(t *testing.T) {
 	}
 	for text, want := range map[string]string{
 		"exit": "SystemExit in embed", "interrupt": "KeyboardInterrupt in embed", "async exit": "SystemExit in an async function",
-		"nothing": "embed returned nothing, want one answer for each of the 1 texts", "dict": "embed returned a dict",
+		"gives none": "embed returned nothing, want one answer for each of the 1 texts", "gives pairs": "embed returned a dict",
 		"one vector": "embed returned a float as a vector, want 2 numbers", "nested": "a vector of 1 numbers, want 2",
 		"words": "a vector that holds a str", "more": "2 answers to 1 texts",
 	} {

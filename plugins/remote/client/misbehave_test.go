@@ -39,6 +39,8 @@ func TestFailuresThatPass(t *testing.T) {
 		"502":              remotetest.Page(502),
 		"503":              remotetest.Send(503, `{"error":"busy"}`),
 		"429":              remotetest.Send(429, `{"error":"slow down"}`),
+		"429 in a 200":     remotetest.Send(200, `{"error":{"message":"slow down","code":429}}`),
+		"error in a 200":   remotetest.Send(200, `{"error":"the upstream is gone"}`),
 		"429 with seconds": remotetest.Send(429, `{}`, "Retry-After", "0.2"),
 		"429 with ms":      remotetest.Send(429, `{}`, "Retry-After-Ms", "120"),
 		"html":             remotetest.Page(200),

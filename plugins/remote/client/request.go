@@ -52,6 +52,13 @@ func (c *Client) request(ctx context.Context, l *lease, query bool, texts []stri
 		return a, asked, f
 	}
 	if a, err = c.o.Dialect.Decode(answer, len(texts)); err != nil {
+		if status, ok := dialect.Inside(answer); ok {
+			key, err := c.o.Key()
+			if err != nil {
+				return a, 0, &fault{class: dialect.Misconfigured, err: err}
+			}
+			return a, 0, explain(l, status, answer, nil, key, texts)
+		}
 		return a, 0, &fault{class: dialect.Broken, err: fmt.Errorf("%s: %w", l.name, err)}
 	}
 	return a, 0, nil
@@ -90,7 +97,11 @@ func (c *Client) exchange(ctx context.Context, l *lease, method, path string, bo
 	}
 	defer func() { _ = resp.Body.Close() }() // it was read, or it is not wanted
 	if resp.StatusCode != http.StatusOK {
-		return nil, retryAfter(resp.Header, time.Now()), explain(l, resp, key, texts)
+		said, err := io.ReadAll(io.LimitReader(resp.Body, maxErrorBody))
+		if err != nil {
+			said = nil // the status says enough
+		}
+		return nil, retryAfter(resp.Header, time.Now()), explain(l, resp.StatusCode, said, resp.Header, key, texts)
 	}
 	data, err := io.ReadAll(io.LimitReader(resp.Body, limit+1))
 	switch {
@@ -130,18 +141,14 @@ func unreached(ctx context.Context, l *lease, err error, key string, texts []str
 }
 
 // explain reads an answer that is no success.
-func explain(l *lease, resp *http.Response, key string, texts []string) *fault {
-	body, err := io.ReadAll(io.LimitReader(resp.Body, maxErrorBody))
-	if err != nil {
-		body = nil // the status says enough
-	}
-	said := dialect.Explain(resp.StatusCode, body)
-	f := &fault{class: said.Class, after: retryAfter(resp.Header, time.Now())}
-	msg := fmt.Sprintf("%s answered %d", l.name, resp.StatusCode)
+func explain(l *lease, status int, body []byte, header http.Header, key string, texts []string) *fault {
+	said := dialect.Explain(status, body)
+	f := &fault{class: said.Class, after: retryAfter(header, time.Now())}
+	msg := fmt.Sprintf("%s answered %d", l.name, status)
 	if said.Code != "" && quiet(said.Code, key, nil) == said.Code {
 		msg += " " + said.Code
 	}
-	switch resp.StatusCode {
+	switch status {
 	case http.StatusUnauthorized, http.StatusForbidden, http.StatusProxyAuthRequired: // these messages like to repeat the key
 		msg += ": the key is missing, wrong, or not good for this model"
 	case http.StatusMovedPermanently, http.StatusFound, http.StatusSeeOther, http.StatusTemporaryRedirect, http.StatusPermanentRedirect:
@@ -150,10 +157,11 @@ func explain(l *lease, resp *http.Response, key string, texts []string) *fault {
 		if m := quiet(said.Message, key, texts); m != "" {
 			msg += ": " + m
 		} else if len(body) > 0 && said.Code == "" {
-			msg += ": no message in JSON"
+			msg += ": no message"
 		}
 	}
-	f.byCount = said.Class == dialect.TooLarge && strings.Contains(strings.ToLower(said.Message), "batch size")
+	lower := strings.ToLower(said.Message)
+	f.byCount = said.Class == dialect.TooLarge && strings.Contains(lower, "batch size") && !strings.Contains(lower, "physical batch size") // that one is in tokens
 	f.err = errors.New(msg)
 	return f
 }

@@ -9,7 +9,7 @@ import (
 var errJSON = errors.New("the answer is not the JSON that was expected")
 
 func read(body []byte, into any) error {
-	err := json.Unmarshal(body, into)
+	err := json.Unmarshal(bare(body), into)
 	if err != nil && !errors.Is(err, errVector) {
 		return errJSON
 	}
@@ -43,15 +43,15 @@ func decodeList(body []byte) (Answer, error) {
 	var a struct {
 		Data  []indexed `json:"data"`
 		Usage struct {
-			Prompt int `json:"prompt_tokens"`
-			Total  int `json:"total_tokens"`
+			Prompt count `json:"prompt_tokens"`
+			Total  count `json:"total_tokens"`
 		} `json:"usage"`
 	}
 	if err := read(body, &a); err != nil {
 		return Answer{}, err
 	}
 	vectors, err := inOrder(a.Data)
-	return Answer{Vectors: vectors, Tokens: max(a.Usage.Prompt, a.Usage.Total)}, err
+	return Answer{Vectors: vectors, Tokens: int(max(a.Usage.Prompt, a.Usage.Total))}, err
 }
 
 // voyage is Voyage AI's POST /v1/embeddings.
@@ -107,7 +107,7 @@ var cohere = Dialect{
 			} `json:"embeddings"`
 			Meta struct {
 				Billed struct {
-					Input float64 `json:"input_tokens"`
+					Input count `json:"input_tokens"`
 				} `json:"billed_units"`
 			} `json:"meta"`
 		}
@@ -136,10 +136,10 @@ var ollama = Dialect{
 	decode: func(body []byte) (Answer, error) {
 		var a struct {
 			Embeddings []Vector `json:"embeddings"`
-			Tokens     int      `json:"prompt_eval_count"`
+			Tokens     count    `json:"prompt_eval_count"`
 		}
 		err := read(body, &a)
-		return Answer{Vectors: a.Embeddings, Tokens: a.Tokens}, err
+		return Answer{Vectors: a.Embeddings, Tokens: int(a.Tokens)}, err
 	},
 }
 

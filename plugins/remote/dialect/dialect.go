@@ -102,7 +102,7 @@ func (d *Dialect) Decode(body []byte, count int) (Answer, error) {
 
 // indexed is a vector with its place in the request.
 type indexed struct {
-	Index     *int   `json:"index"`
+	Index     *place `json:"index"`
 	Embedding Vector `json:"embedding"`
 }
 
@@ -117,7 +117,7 @@ func inOrder(data []indexed) ([]Vector, error) {
 			if d.Index == nil {
 				return nil, errors.New("some vectors have an index and some have none")
 			}
-			at = *d.Index
+			at = int(*d.Index)
 		}
 		if at < 0 || at >= len(data) || seen[at] {
 			return nil, fmt.Errorf("the indexes are not those of %d texts, each once", len(data))

@@ -72,6 +72,9 @@ func TestAnswers(t *testing.T) {
 		{"voyage", `{"object":"list","data":[{"object":"embedding","embedding":[0.5,-0.25],"index":0},{"object":"embedding","embedding":[1.0,2.0e0],"index":1}],"model":"voyage-3.5","usage":{"total_tokens":10}}`, 10},
 		{"cohere", `{"id":"da6e","texts":["hello","goodbye"],"embeddings":{"float":[[0.5,-0.25],[1,2]]},"meta":{"api_version":{"version":"2","is_experimental":true},"billed_units":{"input_tokens":2.0},"warnings":["x"]},"response_type":"embeddings_by_type"}`, 2},
 		{"ollama", `{"model":"all-minilm","embeddings":[[0.5,-0.25],[1,2]],"total_duration":14143917,"load_duration":1019500,"prompt_eval_count":8}`, 8},
+		{"openai", "\xef\xbb\xbf" + `{"data":[{"index":1.0,"embedding":[1e0,0.2e+1]},{"index":0.0,"embedding":[5E-1,-0.25]}],"usage":{"prompt_tokens":8.0,"total_tokens":"8"}}`, 8},
+		{"openai", `{"data":[{"embedding":[0.5,-0.25]},{"embedding":[1,2]}],"usage":{"prompt_tokens":{},"total_tokens":-3e99}}`, 0},
+		{"ollama", `{"embeddings":[[0.5,-0.25],[1,2]],"prompt_eval_count":null}`, 0},
 		{"tei", ` [ [ 0.5 , -0.25 ] , [1,2] ] `, 0},
 	} {
 		d, err := Named(test.name)
@@ -148,6 +151,13 @@ func TestExplain(t *testing.T) {
 		{418, `{}`, Rejected, ""},
 		{400, `{"error":{"message":"no","code":"what a key sk-123 looks like"}}`, Rejected, ""},
 		{400, `{"error":null,"message":"no"}`, Rejected, ""},
+		{400, "This model's maximum context length is 512 tokens\n", TooLarge, ""},
+		{400, `<html>maximum context length</html>`, Rejected, ""},
+		{400, `{"errors":[{"message":"context length exceeded","code":5006}],"success":false}`, TooLarge, ""},
+		{400, "\xef\xbb\xbf" + `[{"error":{"code":400,"message":"the input is too long","status":"INVALID_ARGUMENT"}}]`, TooLarge, ""},
+		{500, `{"error":{"code":500,"message":"input is too large to process. increase the physical batch size","type":"server_error"}}`, TooLarge, "server_error"},
+		{500, `{"error":"too many open files"}`, Broken, ""},
+		{500, "out of memory", Broken, ""},
 	} {
 		f := Explain(test.status, []byte(test.body))
 		if f.Class != test.class || f.Code != test.code {
@@ -155,6 +165,20 @@ func TestExplain(t *testing.T) {
 		}
 		if f.Message == "" && strings.Contains(test.body, `"no"`) {
 			t.Errorf("%d %s: the message is lost", test.status, test.body)
+		}
+	}
+}
+
+// Gateways put errors into answers of status 200.
+func TestInside(t *testing.T) {
+	t.Parallel()
+	for body, want := range map[string]int{
+		`{"error":{"message":"slow down","code":429}}`: 429, `{"error":{"message":"no","status":401,"code":"x"}}`: 401, `{"error":"boom"}`: 500, `{"error":{"code":7}}`: 500,
+		`{"error":{"message":"maximum context length is 512 tokens","code":"x"}}`: 400, `{"error":{"code":"content_filter"}}`: 400,
+		`{"error":null,"data":[]}`: 0, `{"data":[]}`: 0, `[]`: 0, `error`: 0, ``: 0,
+	} {
+		if status, found := Inside([]byte(body)); status != want || found != (want != 0) {
+			t.Errorf("%s: %d, %t, want %d", body, status, found, want)
 		}
 	}
 }
@@ -178,5 +202,6 @@ func FuzzDecode(f *testing.F) {
 			t.Errorf("a code of %d bytes", len(fault.Code))
 		}
 		_, _ = ReadInfo(body)
+		_, _ = Inside(body)
 	})
 }

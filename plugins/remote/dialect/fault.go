@@ -1,11 +1,14 @@
 package dialect
 
 import (
+	"bytes"
 	"encoding/json"
 	"net/http"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
+	"unicode/utf8"
 )
 
 // Class is what kind of failure a call had.
@@ -32,6 +35,8 @@ type Fault struct {
 var (
 	tooLong = regexp.MustCompile(`(?i)context.length|too (long|large|many)|must have less than \d+ tokens|exceed\w* .*(length|limit|tokens|batch|size)|` +
 		`max\w* .*(tokens|batch size|input size)|batch size`)
+	// longer is what servers say of one text that is too long in an answer that blames themselves.
+	longer = regexp.MustCompile(`(?i)context.(length|size)|too (long|large) to process`)
 	policy = regexp.MustCompile(`(?i)content (management )?policy|flagged|moderation`)
 	// names are short words as APIs use them for codes and types of errors; whatever else stands there is not repeated.
 	names = regexp.MustCompile(`^[A-Za-z][A-Za-z0-9_.-]{0,63}$`)
@@ -49,6 +54,8 @@ func Explain(status int, body []byte) Fault {
 		f.Class = Overloaded
 	case status == http.StatusRequestTimeout, status == http.StatusBadGateway, status == http.StatusGatewayTimeout, status >= 520 && status <= 524:
 		f.Class = Down
+	case status == http.StatusInternalServerError && longer.MatchString(f.Message):
+		f.Class = TooLarge
 	case status >= 500, status == http.StatusFailedDependency:
 		f.Class = Broken
 	case status == http.StatusRequestEntityTooLarge:
@@ -70,6 +77,30 @@ func Explain(status int, body []byte) Fault {
 	return f
 }
 
+// Inside finds the error that gateways like to put into an answer of status 200, and the status that it should have had.
+func Inside(body []byte) (status int, found bool) {
+	var top struct {
+		Error json.RawMessage `json:"error"`
+	}
+	if json.Unmarshal(bare(body), &top) != nil || len(top.Error) == 0 || string(top.Error) == "null" {
+		return 0, false
+	}
+	var inner struct {
+		Code   json.RawMessage `json:"code"`
+		Status json.RawMessage `json:"status"`
+	}
+	_ = json.Unmarshal(top.Error, &inner) // it may be a text
+	for _, raw := range []json.RawMessage{inner.Code, inner.Status} {
+		if code, err := strconv.Atoi(string(raw)); err == nil && code >= 400 && code <= 599 {
+			return code, true
+		}
+	}
+	if Explain(http.StatusBadRequest, body).Class != Rejected {
+		return http.StatusBadRequest, true // its words say more
+	}
+	return http.StatusInternalServerError, true
+}
+
 // readFault finds message and code in any of the forms that are in use.
 func readFault(body []byte) Fault {
 	var top struct {
@@ -77,9 +108,20 @@ func readFault(body []byte) Fault {
 		Type    string          `json:"error_type"`
 		Message string          `json:"message"`
 		Detail  json.RawMessage `json:"detail"`
+		Errors  []struct {
+			Message string `json:"message"`
+		} `json:"errors"`
+	}
+	body = bare(body)
+	var several []json.RawMessage
+	if json.Unmarshal(body, &several) == nil && len(several) > 0 {
+		body = several[0]
 	}
 	if json.Unmarshal(body, &top) != nil {
-		return Fault{}
+		return Fault{Message: plain(body)}
+	}
+	if len(top.Errors) > 0 && top.Message == "" {
+		top.Message = top.Errors[0].Message
 	}
 	f := Fault{Message: top.Message, Code: top.Type}
 	var inner struct {
@@ -92,7 +134,7 @@ func readFault(body []byte) Fault {
 	}
 	if text := textOf(top.Error) + textOf(top.Detail); text != "" {
 		f.Message = text
-	} else if json.Unmarshal(top.Error, &inner) == nil && inner.Message+inner.Type != "" {
+	} else if json.Unmarshal(top.Error, &inner) == nil && inner.Message+inner.Type+textOf(inner.Code) != "" {
 		f.Message, f.Code = inner.Message, inner.Type
 		if code := textOf(inner.Code); code != "" {
 			f.Code = code
@@ -104,6 +146,20 @@ func readFault(body []byte) Fault {
 		f.Code = ""
 	}
 	return f
+}
+
+// plain is a message that is no JSON; pages in HTML are for people.
+func plain(body []byte) string {
+	const most = 1000
+	if len(body) == 0 || len(body) > most || body[0] == '<' || body[0] == '{' || body[0] == '[' || !utf8.Valid(body) {
+		return ""
+	}
+	return string(body)
+}
+
+// bare is a body without the mark that some put before JSON, and without white space around it.
+func bare(body []byte) []byte {
+	return bytes.TrimSpace(bytes.TrimPrefix(bytes.TrimSpace(body), []byte("\xef\xbb\xbf")))
 }
 
 // textOf is the string that a JSON value is, or "".

@@ -75,3 +75,29 @@ func (v *Vector) fromList(data []byte) error {
 	*v = out
 	return nil
 }
+
+// count is a number of tokens, of which no vector depends: what is none is 0.
+type count int
+
+// UnmarshalJSON implements json.Unmarshaler.
+func (c *count) UnmarshalJSON(data []byte) error {
+	x, err := strconv.ParseFloat(string(data), 64)
+	*c = 0
+	if err == nil && x > 0 && x < math.MaxInt32 {
+		*c = count(x)
+	}
+	return nil
+}
+
+// place is a whole number, however it is written: 1, 1.0, 1e0.
+type place int
+
+// UnmarshalJSON implements json.Unmarshaler.
+func (p *place) UnmarshalJSON(data []byte) error {
+	x, err := strconv.ParseFloat(string(data), 64)
+	if err != nil || x != math.Trunc(x) || math.Abs(x) > math.MaxInt32 {
+		return errors.New("an index is no whole number")
+	}
+	*p = place(x)
+	return nil
+}
