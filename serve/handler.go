@@ -1,6 +1,7 @@
 package serve
 
 import (
+	"bytes"
 	"context"
 	"crypto/rand"
 	"encoding/hex"
@@ -14,6 +15,7 @@ import (
 	"strconv"
 	"strings"
 	"time"
+	"unicode/utf8"
 )
 
 // Handlers are the names under which requests are counted.
@@ -190,15 +192,15 @@ func readJSON(r *http.Request, into any, strict bool) error {
 	if kind, _, err := mime.ParseMediaType(r.Header.Get("Content-Type")); err != nil || kind != "application/json" {
 		return &problem{status: http.StatusUnsupportedMediaType, kind: invalidRequest, code: "content_type", message: "the body must be JSON: send Content-Type: application/json"}
 	}
-	decoder := json.NewDecoder(r.Body)
-	if strict {
-		decoder.DisallowUnknownFields()
+	if coding := r.Header.Get("Content-Encoding"); coding != "" && !strings.EqualFold(coding, "identity") {
+		return &problem{status: http.StatusUnsupportedMediaType, kind: invalidRequest, code: "content_encoding", message: "the body must not be compressed"}
 	}
-	err := decoder.Decode(into)
+	body, err := io.ReadAll(r.Body)
+	if err == nil && !utf8.Valid(body) { // the decoder would put other signs in the place of what is not
+		return refuse("", "utf8", "the body is not UTF-8")
+	}
 	if err == nil {
-		if _, more := decoder.Token(); more != io.EOF {
-			err = errors.New("something follows the value")
-		}
+		err = decode(body, into, strict)
 	}
 	if err == nil {
 		return nil
@@ -209,7 +211,9 @@ func readJSON(r *http.Request, into any, strict bool) error {
 	if p, ok := errors.AsType[*problem](err); ok {
 		return p
 	}
-	if wrong, ok := errors.AsType[*json.UnmarshalTypeError](err); ok {
+	if wrong, ok := errors.AsType[*json.UnmarshalTypeError](err); ok && wrong.Field == "" {
+		return refuse("", "type", "the body must be a JSON object, not %s", wrong.Value)
+	} else if ok {
 		return refuse(wrong.Field, "type", "%s: expected %s, not %s", wrong.Field, jsonName(wrong.Type.String()), wrong.Value)
 	}
 	if field, unknown := strings.CutPrefix(err.Error(), "json: unknown field "); unknown {
@@ -226,6 +230,21 @@ func readJSON(r *http.Request, into any, strict bool) error {
 		return &problem{status: http.StatusRequestTimeout, kind: invalidRequest, code: "timeout", message: "the body did not come in time"}
 	}
 	return refuse("", "json", "the body cannot be read: %s", err)
+}
+
+// decode reads one value, and nothing behind it.
+func decode(body []byte, into any, strict bool) error {
+	decoder := json.NewDecoder(bytes.NewReader(body))
+	if strict {
+		decoder.DisallowUnknownFields()
+	}
+	if err := decoder.Decode(into); err != nil {
+		return err
+	}
+	if _, more := decoder.Token(); more != io.EOF {
+		return errors.New("something follows the value")
+	}
+	return nil
 }
 
 // jsonName names a type of Go as JSON does.

@@ -8,6 +8,7 @@ import (
 	"net/url"
 	"strconv"
 	"strings"
+	"unicode/utf8"
 
 	"github.com/embedsidecar/embedsidecar/embed"
 	"github.com/embedsidecar/embedsidecar/pipeline"
@@ -51,8 +52,15 @@ func (a *api) readRows(r *http.Request) (rowsRequest, error) {
 		return req, refuse("k", "invalid_value", "k: expected a number from 1 to %d, not %d", mostRows, req.K)
 	case len(req.Text) > a.Limits.TextBytes:
 		return req, refuse("text", "too_long", "text has %d bytes, %d are possible", len(req.Text), a.Limits.TextBytes)
-	case strings.ContainsRune(req.Text+req.Key+req.Language, 0): // Postgres has none
-		return req, refuse("", "invalid_value", "a text cannot hold a NUL character")
+	}
+	given := []string{req.Text, req.Key, req.Language}
+	for _, filter := range req.Filter {
+		given = append(given, filter.Values...)
+	}
+	for _, text := range given { // Postgres has neither
+		if strings.ContainsRune(text, 0) || !utf8.ValidString(text) {
+			return req, refuse("", "invalid_value", "a text cannot hold a NUL character, nor anything but UTF-8")
+		}
 	}
 	return req, nil
 }

@@ -300,6 +300,10 @@ func TestRequests_ThatAreWrong(t *testing.T) {
 		{"POST", embeddings, `{"input": "x"} {}`, 400, "json"},
 		{"POST", embeddings, `{"input": "x"`, 400, "json"},
 		{"POST", embeddings, `nonsense`, 400, "json"},
+		{"POST", embeddings, `[]`, 400, "type"},
+		{"POST", embeddings, "{\"input\": \"caf\xe9\"}", 400, "utf8"},
+		{"POST", rows + "search", "{\"text\": \"caf\xe9\"}", 400, "utf8"},
+		{"GET", rows + "search?text=caf%E9", ``, 400, "invalid_value"},
 		{"POST", embeddings, `{"input": "refused"}`, 400, "refused"},
 		{"POST", embeddings, `{"input": "down"}`, 503, "unavailable"},
 		{"POST", embeddings, `{"input": "broken"}`, 500, "checksum"},
@@ -314,6 +318,7 @@ func TestRequests_ThatAreWrong(t *testing.T) {
 		{"POST", rows + "search", `{"text": "x", "language": "english"}`, 400, "invalid_value"},
 		{"POST", rows + "search", `{"text": "x\u0000"}`, 400, "invalid_value"},
 		{"POST", rows + "search", `{"text": "x", "filter": {"a": {"b": 1}}}`, 400, "json"},
+		{"POST", rows + "search", `{"text": "x", "filter": {"a": ["b", "\u0000"]}}`, 400, "invalid_value"},
 		{"POST", rows + "similar", `{}`, 400, "missing"},
 		{"POST", rows + "similar", `{"key": "1", "text": "x"}`, 400, "invalid_value"},
 		{"GET", rows + "search?text=x&k=many", ``, 400, "invalid_value"},
@@ -335,6 +340,9 @@ func TestRequests_ThatAreWrong(t *testing.T) {
 	}
 	if a := s.do("POST", embeddings, `{"input":"x"}`, "Content-Type", "text/plain"); a.status != http.StatusUnsupportedMediaType {
 		t.Errorf("a body of another type: %d %s", a.status, a.body)
+	}
+	if a := s.do("POST", embeddings, "\x1f\x8b\x08", "Content-Encoding", "gzip"); a.status != http.StatusUnsupportedMediaType {
+		t.Errorf("a compressed body: %d %s", a.status, a.body)
 	}
 	if a := s.do("POST", embeddings, `{"input":"x"}`, "Origin", "https://elsewhere.example", "Sec-Fetch-Site", "cross-site"); a.status != http.StatusForbidden {
 		t.Errorf("a page from elsewhere asks: %d %s", a.status, a.body)
