@@ -11,7 +11,10 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
+
+	"github.com/embedsidecar/embedsidecar/plugins/onnx/onnxfile"
 )
 
 // ImportOptions say what to make a model folder of.
@@ -175,18 +178,55 @@ func fillGraph(ctx context.Context, o ImportOptions, made string) error {
 		if err := copyFile(from, filepath.Join(made, graphFile)); err != nil {
 			return err
 		}
-		for _, data := range []string{graphFile + "_data", graphFile + ".data"} { // as exporters name large weights
-			if err := copyFile(from[:len(from)-len(graphFile)]+data, filepath.Join(made, data)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		for _, data := range externalFiles(from) {
+			if err := copyFile(filepath.Join(filepath.Dir(from), data), filepath.Join(made, data)); err != nil && !errors.Is(err, fs.ErrNotExist) {
 				return err
 			}
 		}
 		return nil
 	}
-	if _, err := os.Stat(filepath.Join(o.From, weightsFile)); err != nil {
+	weights, err := os.Open(filepath.Join(o.From, weightsFile))
+	if err != nil {
 		return fmt.Errorf("there is neither %s nor onnx/%s nor %s", graphFile, graphFile, weightsFile)
+	}
+	if err := errors.Join(checkPointer(weights, weights.Name()), weights.Close()); err != nil {
+		return err
 	}
 	o.Say("making " + graphFile)
 	return makeONNX(ctx, o, filepath.Join(made, graphFile))
+}
+
+// maxGraphBytes is the most that the format allows.
+const maxGraphBytes = 2 << 30
+
+// externalFiles returns the files in which a graph has its weights, relative to its folder: those that it names, or, when it cannot be
+// read, those that exporters make. Whoever opens the model finds out what is wrong with it.
+func externalFiles(graph string) []string {
+	usual := []string{graphFile + "_data", graphFile + ".data"}
+	data, err := readLimited(graph, maxGraphBytes)
+	if err != nil {
+		return usual
+	}
+	parsed, err := onnxfile.Parse(data)
+	if err != nil {
+		return usual
+	}
+	names := slices.DeleteFunc(slices.Clone(parsed.External), func(name string) bool { return !filepath.IsLocal(name) })
+	slices.Sort(names)
+	return slices.Compact(names)
+}
+
+// checkPointer refuses a file that stands for a large one, as they lie in a clone without Git LFS.
+func checkPointer(in io.ReaderAt, name string) error {
+	head := make([]byte, 200) // there is little more in one
+	n, err := in.ReadAt(head, 0)
+	if err != nil && !errors.Is(err, io.EOF) {
+		return fmt.Errorf("read %s: %w", name, err)
+	}
+	if text := string(head[:n]); strings.HasPrefix(text, "version ") && strings.Contains(text, "\noid sha256:") {
+		return fmt.Errorf("%s is a pointer of Git LFS and not the file itself: run git lfs pull in the clone", name)
+	}
+	return nil
 }
 
 // makeONNX runs the script, which reads itself from standard input.
@@ -224,6 +264,9 @@ func copyFile(from, to string) (err error) {
 	defer func() { _ = in.Close() }()
 	if info, err := in.Stat(); err != nil || !info.Mode().IsRegular() {
 		return errors.Join(err, fmt.Errorf("%s is no file", from))
+	}
+	if err := checkPointer(in, from); err != nil {
+		return err
 	}
 	if err := makeFolder(filepath.Dir(to)); err != nil {
 		return err

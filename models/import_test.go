@@ -12,6 +12,7 @@ import (
 
 	"github.com/embedsidecar/embedsidecar/embed"
 	"github.com/embedsidecar/embedsidecar/models"
+	"github.com/embedsidecar/embedsidecar/plugins/onnx/onnxtest"
 )
 
 // script stands for make_onnx.py: it writes down what it was asked for.
@@ -116,6 +117,25 @@ func TestImport_Graph(t *testing.T) {
 	}
 }
 
+// The files that hold a graph's weights have whatever names the graph says, as long as they are in its folder.
+func TestImport_GraphWithWeightsOfAnyName(t *testing.T) {
+	files := published()
+	delete(files, weights)
+	tiny := onnxtest.Letters(4, 1)
+	tiny.External = "parts/first.bin"
+	files["onnx/model.onnx"], files["onnx/parts/first.bin"], files["onnx/other.bin"] = string(tiny.Graph()), string(tiny.Weights()), "not of this graph"
+	done, err := models.Import(t.Context(), importing(t, files))
+	if err != nil || !slices.Contains(done.Files, "parts/first.bin") || slices.Contains(done.Files, "other.bin") {
+		t.Errorf("got %+v, %v", done, err)
+	}
+	// One outside is left where it is: whoever opens the model refuses it.
+	tiny.External = "../config.json"
+	files["onnx/model.onnx"] = string(tiny.Graph())
+	if done, err = models.Import(t.Context(), importing(t, files)); err != nil || len(done.Files) != 5 {
+		t.Errorf("got %+v, %v", done, err)
+	}
+}
+
 func TestImport_Refuses(t *testing.T) {
 	for _, test := range []struct {
 		name    string
@@ -128,6 +148,8 @@ func TestImport_Refuses(t *testing.T) {
 		{"no weights", map[string]string{weights: ""}, nil, "there is neither model.onnx nor onnx/model.onnx nor model.safetensors"},
 		{"bad weights", map[string]string{weights: "bad"}, nil, "make ONNX of model.safetensors: exit status 1: make_onnx.py: error: the weights are bad"},
 		{"no weights for int8", map[string]string{weights: "", "model.onnx": "graph"}, func(o *models.ImportOptions) { o.Int8 = true }, "are made of model.safetensors, which is not there"},
+		{"weights that were left on the server", map[string]string{weights: "version https://git-lfs.example/spec/v1\noid sha256:00\n"}, nil, "git lfs pull"},
+		{"a tokenizer that was left there", map[string]string{"tokenizer.json": "version https://git-lfs.example/spec/v1\noid sha256:00\n"}, nil, "tokenizer.json is a pointer"},
 		{"bad modules", map[string]string{"modules.json": "{"}, nil, "modules.json"},
 		{"no Python", nil, func(o *models.ImportOptions) { o.Python = "/nonexistent/python" }, "needs Python 3.8 or newer"},
 		{"bad name", nil, func(o *models.ImportOptions) { o.Name = "../new" }, "is no name of a model"},

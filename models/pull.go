@@ -203,7 +203,12 @@ func (p *puller) weights(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		return p.optional(ctx, folder+graphFile+"_data")
+		for _, data := range externalFiles(filepath.Join(p.Into, folder, graphFile)) {
+			if err := p.optional(ctx, folder+data); err != nil {
+				return err
+			}
+		}
+		return nil
 	}
 	return fmt.Errorf("the hub has no %s of a kind that ONNX can be made of, and no onnx/%s", weightsFile, graphFile)
 }

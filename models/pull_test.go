@@ -18,6 +18,7 @@ import (
 	"time"
 
 	"github.com/embedsidecar/embedsidecar/models"
+	"github.com/embedsidecar/embedsidecar/plugins/onnx/onnxtest"
 )
 
 // A hub serves one model and does to its weights what a test asks for.
@@ -334,6 +335,14 @@ func TestPull_Graph(t *testing.T) {
 	h.files["onnx/model.onnx"], h.files["onnx/model.onnx_data"] = "graph", "weights"
 	o := h.options(t)
 	got, err := models.Pull(t.Context(), o)
+	wantPulled(t, h, o, got, err)
+
+	tiny := onnxtest.Letters(4, 1)
+	tiny.External = "weights.bin"
+	delete(h.files, "onnx/model.onnx_data")
+	h.files["onnx/model.onnx"], h.files["onnx/weights.bin"] = string(tiny.Graph()), string(tiny.Weights())
+	o = h.options(t)
+	got, err = models.Pull(t.Context(), o)
 	wantPulled(t, h, o, got, err)
 
 	delete(h.files, "onnx/model.onnx")

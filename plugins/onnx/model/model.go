@@ -17,6 +17,7 @@ import (
 	ort "github.com/yalue/onnxruntime_go"
 
 	"github.com/embedsidecar/embedsidecar/embed"
+	"github.com/embedsidecar/embedsidecar/plugins/onnx/onnxfile"
 )
 
 // MaxTokensLimit bounds the token limit that a model folder may set.
@@ -107,7 +108,7 @@ func open(ctx context.Context, f *folder, options Options) (*Model, error) {
 	if err != nil {
 		return nil, err
 	}
-	if m.tokenizer.typed() && slices.ContainsFunc(g.inputs, func(in port) bool { return in.name == "token_type_ids" }) {
+	if m.tokenizer.typed() && slices.ContainsFunc(g.Inputs, func(in onnxfile.Port) bool { return in.Name == "token_type_ids" }) {
 		return nil, fmt.Errorf("%s: tokens of other types than 0 are not supported", tokenizerFile)
 	}
 	if err := f.verifyRest(g.file, tokenizerFile); err != nil {
@@ -125,17 +126,17 @@ func open(ctx context.Context, f *folder, options Options) (*Model, error) {
 	if m.network.pooling == poolSplade {
 		m.budget = max(1, min(m.budget, spladeNumbers/m.network.dims))
 	}
-	if g.precision == precisionInt8 || m.network.alone {
+	if g.Precision == onnxfile.Int8 || m.network.alone {
 		// The scale of activations is that of everything in a run, so a text's vector would depend on its neighbours.
 		m.budget = 1
 	}
-	name := g.metadata["name"]
+	name := g.Metadata["name"]
 	if name == "" {
 		name = filepath.Base(f.path)
 	}
 	m.about = Description{
 		Name: name, Fingerprint: fingerprint(f, g, m.settings, m.network.dims), Dims: m.settings.kept(m.network.dims), Provider: m.network.provider, Sparse: m.network.pooling == poolSplade,
-		MaxTokens: m.settings.maxTokens, Precision: g.precision, Library: ort.GetVersion(), Threads: threads(options),
+		MaxTokens: m.settings.maxTokens, Precision: g.Precision, Library: ort.GetVersion(), Threads: threads(options),
 		Symmetric: m.settings.prefixes[embed.Document] == m.settings.prefixes[embed.Query],
 	}
 	m.turns = newTurns(m.network.runs(m.about.Threads))

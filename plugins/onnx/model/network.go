@@ -12,14 +12,16 @@ import (
 	ort "github.com/yalue/onnxruntime_go"
 
 	"github.com/embedsidecar/embedsidecar/embed"
+	"github.com/embedsidecar/embedsidecar/plugins/onnx/onnxfile"
 )
 
-// Precisions of weights.
-const (
-	precisionFP32 = "fp32"
-	precisionFP16 = "fp16"
-	precisionInt8 = "int8"
-)
+// A graph is what an ONNX file of a folder says of itself.
+type graph struct {
+	*onnxfile.Graph
+
+	file  string // in the folder
+	bytes int64  // of the file and those with weights
+}
 
 // maxTwice is the size of a model whose weights are held twice, see network. In a larger one a step has so much to do that
 // threads wait little for each other, and memory counts for more.
@@ -32,27 +34,27 @@ const maxNarrow = 512
 // readGraph reads what the graph of a precision says of itself and makes sure that all weights are inside the folder and listed.
 func readGraph(f *folder, precision string) (*graph, error) {
 	name := graphFile
-	if _, listed := f.sums[int8File]; listed && precision == precisionInt8 {
+	if _, listed := f.sums[int8File]; listed && precision == onnxfile.Int8 {
 		name = int8File
 	}
 	data, err := f.read(name, maxGraphBytes)
 	if err != nil {
 		return nil, err
 	}
-	g, err := parseGraph(data)
+	parsed, err := onnxfile.Parse(data)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", name, err)
 	}
-	g.file, g.bytes = name, int64(len(data))
+	g := &graph{parsed, name, int64(len(data))}
 	switch {
-	case precision == "" || precision == g.precision:
-	case precision == precisionInt8 && name == graphFile:
-		return nil, fmt.Errorf("precision int8: there is no %s, and %s holds %s weights; embedsidecar models import --int8 makes it", int8File, name, g.precision)
+	case precision == "" || precision == g.Precision:
+	case precision == onnxfile.Int8 && name == graphFile:
+		return nil, fmt.Errorf("precision int8: there is no %s, and %s holds %s weights; embedsidecar models import --int8 makes it", int8File, name, g.Precision)
 	default:
-		return nil, fmt.Errorf("precision %q: %s holds %s weights", precision, name, g.precision)
+		return nil, fmt.Errorf("precision %q: %s holds %s weights", precision, name, g.Precision)
 	}
-	slices.Sort(g.external) // each tensor names its file
-	for _, name := range slices.Compact(g.external) {
+	slices.Sort(g.External) // each tensor names its file
+	for _, name := range slices.Compact(g.External) {
 		if !filepath.IsLocal(name) {
 			return nil, fmt.Errorf("%s: weights in %q are outside the model folder: refused", g.file, name)
 		}
@@ -80,26 +82,26 @@ func (s *settings) kept(dims int) int {
 func newNetwork(f *folder, g *graph, s *settings, o Options) (*network, error) {
 	n := &network{}
 	var inputs []string
-	for _, in := range g.inputs {
-		fill, ok := fills[in.name]
-		if !ok || in.elements != elementInt64 {
+	for _, in := range g.Inputs {
+		fill, ok := fills[in.Name]
+		if !ok || in.Elements != onnxfile.Int64 {
 			return nil, fmt.Errorf("%s: input %s is not supported: want input_ids, and perhaps attention_mask, token_type_ids and position_ids, all of int64", g.file, in)
 		}
-		if len(in.dims) != 2 || in.dims[1] > 0 || in.dims[0] > 1 {
+		if len(in.Dims) != 2 || in.Dims[1] > 0 || in.Dims[0] > 1 {
 			return nil, fmt.Errorf("%s: input %s is not for any number of texts and tokens: export the model with dynamic axes", g.file, in)
 		}
-		n.alone = n.alone || in.dims[0] == 1
-		inputs, n.fill = append(inputs, in.name), append(n.fill, fill)
+		n.alone = n.alone || in.Dims[0] == 1
+		inputs, n.fill = append(inputs, in.Name), append(n.fill, fill)
 	}
 	output, err := chooseOutput(g, s)
 	if err != nil {
 		return nil, err
 	}
 	n.pooling, n.keep = s.pooling, s.keep
-	if len(output.dims) == 2 {
+	if len(output.Dims) == 2 {
 		n.pooling, s.pooling = poolGraph, poolGraph
 	}
-	n.dims = int(output.dims[len(output.dims)-1])
+	n.dims = int(output.Dims[len(output.Dims)-1])
 	widest := 16_000
 	if n.pooling == poolSplade {
 		widest = embed.MaxSparseDims
@@ -124,7 +126,7 @@ func newNetwork(f *folder, g *graph, s *settings, o Options) (*network, error) {
 	// The file was held in memory to be verified; the library reads it for itself.
 	debug.FreeOSMemory()
 	open := func(threads int) (*ort.DynamicAdvancedSession, error) {
-		return n.open(filepath.Join(f.path, g.file), inputs, output.name, threads, o)
+		return n.open(filepath.Join(f.path, g.file), inputs, output.Name, threads, o)
 	}
 	if n.wide, err = open(threads(o)); err != nil {
 		return nil, fmt.Errorf("load %s: %s", g.file, withoutSource(err))
@@ -180,7 +182,7 @@ func (n *network) close() error {
 
 // chooseOutput returns the vectors of tokens, if it is known what to make of them, or else those of whole texts; what the
 // graph has is taken.
-func chooseOutput(g *graph, s *settings) (port, error) {
+func chooseOutput(g *graph, s *settings) (onnxfile.Port, error) {
 	shapes, names := []int{2, 3}, []string{"sentence_embedding", "last_hidden_state", "token_embeddings"}
 	switch {
 	case s.pooling == poolSplade:
@@ -190,21 +192,21 @@ func chooseOutput(g *graph, s *settings) (port, error) {
 	}
 	for _, dims := range shapes {
 		for _, name := range names {
-			for _, out := range g.outputs {
-				if out.name == name && len(out.dims) == dims && out.elements == elementFloat32 {
+			for _, out := range g.Outputs {
+				if out.Name == name && len(out.Dims) == dims && out.Elements == onnxfile.Float32 {
 					return out, nil
 				}
 			}
 		}
 	}
 	if s.pooling == poolSplade {
-		return port{}, fmt.Errorf("%s: no float32 output named logits for each token, only %s: sparse vectors are made by a model with a head for masked words", g.file, list(g.outputs))
+		return onnxfile.Port{}, fmt.Errorf("%s: no float32 output named logits for each token, only %s: sparse vectors are made by a model with a head for masked words", g.file, onnxfile.List(g.Outputs))
 	}
 	more := ""
-	if slices.ContainsFunc(g.outputs, func(out port) bool { return out.name == "logits" }) {
+	if slices.ContainsFunc(g.Outputs, func(out onnxfile.Port) bool { return out.Name == "logits" }) {
 		more = "; logits is what a sparse model gives: pooling splade"
 	}
-	return port{}, fmt.Errorf("%s: no float32 output named sentence_embedding, last_hidden_state or token_embeddings, only %s%s", g.file, list(g.outputs), more)
+	return onnxfile.Port{}, fmt.Errorf("%s: no float32 output named sentence_embedding, last_hidden_state or token_embeddings, only %s%s", g.file, onnxfile.List(g.Outputs), more)
 }
 
 func sessionOptions(threads int) (*ort.SessionOptions, error) {

@@ -71,7 +71,7 @@ func fingerprint(f *folder, g *graph, s settings, dims int) string {
 	line := func(key string, value any) { _, _ = fmt.Fprintf(hash, "%s=%q\n", key, fmt.Sprint(value)) }
 	line("format", "embedsidecar onnx 1")
 	line("weights", f.sums[g.file])
-	external := slices.Clone(g.external)
+	external := slices.Clone(g.External)
 	slices.Sort(external)
 	for _, name := range slices.Compact(external) {
 		line("weights "+name, f.sums[path.Clean(name)])
@@ -83,7 +83,7 @@ func fingerprint(f *folder, g *graph, s settings, dims int) string {
 	line("query prefix", s.prefixes[embed.Query])
 	line("max tokens", s.maxTokens)
 	line("dims", dims)
-	line("precision", g.precision)
+	line("precision", g.Precision)
 	if s.truncateLeft {
 		line("truncate", left)
 	}

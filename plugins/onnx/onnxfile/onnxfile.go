@@ -1,4 +1,6 @@
-package model
+// Package onnxfile reads what an ONNX file says of itself: its inputs and outputs, the precision of its weights, and the files that hold
+// them. It runs nothing and opens no other file.
+package onnxfile
 
 import (
 	"errors"
@@ -10,58 +12,67 @@ import (
 	"google.golang.org/protobuf/encoding/protowire"
 )
 
-// A graph is what an ONNX file says of itself. It is read without ONNX Runtime, before that library sees the file: an ONNX
+// A Graph is what an ONNX file says of itself. It is read without ONNX Runtime, before that library sees the file: an ONNX
 // file may name other files to read weights from, anywhere on the disk.
-type graph struct {
-	file            string // in the folder; parseGraph does not know it
-	bytes           int64  // of the file and those with weights; parseGraph does not know it
-	inputs, outputs []port
-	metadata        map[string]string
-	external        []string // files that hold weights, as the file names them
-	precision       string   // of the weights: "fp32", "fp16", "int8"
+type Graph struct {
+	Inputs, Outputs []Port
+	Metadata        map[string]string
+	External        []string // files that hold weights, as the file names them; often the same one again and again
+	Precision       string   // of the weights: FP32, FP16, Int8
 }
 
-// A port is an input or an output of a graph.
-type port struct {
-	name     string
-	elements int32   // ONNX's number for the type of element
-	dims     []int64 // -1: any size
-}
-
-// ONNX's numbers for types of elements.
+// Precisions of weights.
 const (
-	elementFloat32 = 1
+	FP32 = "fp32"
+	FP16 = "fp16"
+	Int8 = "int8"
+)
+
+// A Port is an input or an output of a graph.
+type Port struct {
+	Name     string
+	Elements int32   // ONNX's number for the type of element
+	Dims     []int64 // -1: any size
+}
+
+// The types of elements that are worked with, as ONNX counts them.
+const (
+	Float32 = 1
+	Int64   = 7
+)
+
+// ONNX's numbers for further types of elements.
+const (
 	elementUint8   = 2
 	elementInt8    = 3
-	elementInt64   = 7
 	elementFloat16 = 10
 	elementBF16    = 16
 )
 
 // elementNames are the types that inputs and outputs of encoders may have, whether they are supported or not.
 var elementNames = map[int32]string{
-	elementFloat32: "float32", elementInt64: "int64", elementFloat16: "float16", elementBF16: "bfloat16", 6: "int32", 9: "bool", 11: "float64",
+	Float32: "float32", Int64: "int64", elementFloat16: "float16", elementBF16: "bfloat16", 6: "int32", 9: "bool", 11: "float64",
 }
 
 // String tells name, type and shape, as in last_hidden_state (float32[?,?,384]).
-func (p port) String() string {
-	element, ok := elementNames[p.elements]
+func (p Port) String() string {
+	element, ok := elementNames[p.Elements]
 	if !ok {
-		element = fmt.Sprintf("type %d", p.elements)
+		element = fmt.Sprintf("type %d", p.Elements)
 	}
 	var dims []string
-	for _, dim := range p.dims {
+	for _, dim := range p.Dims {
 		if dim < 0 {
 			dims = append(dims, "?")
 			continue
 		}
 		dims = append(dims, strconv.FormatInt(dim, 10))
 	}
-	return fmt.Sprintf("%.64q (%s[%s])", p.name, element, strings.Join(dims, ","))
+	return fmt.Sprintf("%.64q (%s[%s])", p.Name, element, strings.Join(dims, ","))
 }
 
-// list tells of the first few ports.
-func list(ports []port) string {
+// List tells of the first few ports.
+func List(ports []Port) string {
 	const few = 8
 	var words []string
 	for _, p := range ports[:min(few, len(ports))] {
@@ -76,29 +87,29 @@ const smallTensor = 1024
 // maxDepth bounds graphs within graphs (bodies of loops and branches); no sentence encoder has any.
 const maxDepth = 16
 
-// parseGraph reads the bytes of an ONNX file.
-func parseGraph(data []byte) (*graph, error) {
-	g := &graph{metadata: map[string]string{}}
+// Parse reads the bytes of an ONNX file.
+func Parse(data []byte) (*Graph, error) {
+	g := &Graph{Metadata: map[string]string{}}
 	p := &graphParser{graph: g, weights: map[int32]int64{}}
 	if err := p.model(data); err != nil {
 		return nil, fmt.Errorf("parse ONNX: %w", err)
 	}
-	if len(g.inputs) == 0 || len(g.outputs) == 0 {
+	if len(g.Inputs) == 0 || len(g.Outputs) == 0 {
 		return nil, errors.New("parse ONNX: the file holds no graph with inputs and outputs")
 	}
 	switch {
 	case p.weights[elementInt8]+p.weights[elementUint8] > 0:
-		g.precision = precisionInt8
+		g.Precision = Int8
 	case p.weights[elementFloat16]+p.weights[elementBF16] > 0:
-		g.precision = precisionFP16
+		g.Precision = FP16
 	default:
-		g.precision = precisionFP32
+		g.Precision = FP32
 	}
 	return g, nil
 }
 
 type graphParser struct {
-	graph   *graph
+	graph   *Graph
 	weights map[int32]int64 // elements by type, of large tensors
 }
 
@@ -141,7 +152,7 @@ func (p *graphParser) model(data []byte) error {
 			return p.inner(bytes, 0)
 		case 14: // metadata_props
 			key, value, err := entry(bytes)
-			p.graph.metadata[key] = value
+			p.graph.Metadata[key] = value
 			return err
 		case 20, 25: // training_info, functions: both hold nodes, and neither belongs into an encoder
 			return fmt.Errorf("the file holds training information or functions of its own: that is not supported")
@@ -169,9 +180,9 @@ func (p *graphParser) inner(data []byte, depth int) error {
 			}
 			one, err := parsePort(bytes)
 			if field == 11 {
-				p.graph.inputs = append(p.graph.inputs, one)
+				p.graph.Inputs = append(p.graph.Inputs, one)
 			} else {
-				p.graph.outputs = append(p.graph.outputs, one)
+				p.graph.Outputs = append(p.graph.Outputs, one)
 			}
 			return err
 		}
@@ -256,7 +267,7 @@ func (p *graphParser) tensor(data []byte) error {
 		p.weights[elements] += size
 	}
 	if isExternal {
-		p.graph.external = append(p.graph.external, location)
+		p.graph.External = append(p.graph.External, location)
 	}
 	return nil
 }
@@ -276,8 +287,8 @@ func entry(data []byte) (key, value string, err error) {
 }
 
 // parsePort reads a ValueInfoProto.
-func parsePort(data []byte) (port, error) {
-	var one port
+func parsePort(data []byte) (Port, error) {
+	var one Port
 	dim := func(field protowire.Number, bytes []byte, _ uint64) error {
 		if field != 1 {
 			return nil
@@ -289,13 +300,13 @@ func parsePort(data []byte) (port, error) {
 			}
 			return nil
 		})
-		one.dims = append(one.dims, size)
+		one.Dims = append(one.Dims, size)
 		return err
 	}
 	tensor := func(field protowire.Number, bytes []byte, number uint64) error {
 		switch field {
 		case 1: // elem_type
-			one.elements = int32(number)
+			one.Elements = int32(number)
 		case 2: // shape
 			return visit(bytes, dim)
 		}
@@ -304,7 +315,7 @@ func parsePort(data []byte) (port, error) {
 	err := visit(data, func(field protowire.Number, bytes []byte, _ uint64) error {
 		switch field {
 		case 1: // name
-			one.name = string(bytes)
+			one.Name = string(bytes)
 		case 2: // type
 			return visit(bytes, func(field protowire.Number, bytes []byte, _ uint64) error {
 				if field != 1 { // tensor_type

@@ -1,4 +1,4 @@
-package model
+package onnxfile
 
 import (
 	"strings"
@@ -18,8 +18,8 @@ func varint(number protowire.Number, value uint64) string {
 // ports are what a graph must have.
 func ports() string {
 	shape := field(2, field(1, field(2, "batch")), field(1, varint(1, 384)))
-	return field(11, field(1, "input_ids"), field(2, field(1, varint(1, elementInt64)))) +
-		field(12, field(1, "out"), field(2, field(1, varint(1, elementFloat32), shape)))
+	return field(11, field(1, "input_ids"), field(2, field(1, varint(1, Int64)))) +
+		field(12, field(1, "out"), field(2, field(1, varint(1, Float32), shape)))
 }
 
 func weights(elements uint64, dims ...uint64) string {
@@ -30,48 +30,48 @@ func weights(elements uint64, dims ...uint64) string {
 	return tensor
 }
 
-func TestParseGraph(t *testing.T) {
+func TestParse(t *testing.T) {
 	external := field(13, field(1, "location"), field(2, "w.bin"))
 	data := field(7, ports(),
-		field(5, weights(elementFloat32, 100, 100)),
-		field(5, weights(elementFloat32, 10), external),
-		field(15, field(1, external), field(2, weights(elementInt64, 4))),
+		field(5, weights(Float32, 100, 100)),
+		field(5, weights(Float32, 10), external),
+		field(15, field(1, external), field(2, weights(Int64, 4))),
 		field(1, field(5, field(5, external), field(10, external), field(22, field(1, external)))),
 		field(1, field(5, field(6, field(1, field(5, field(11, field(5, external))))))),
 	) + field(14, field(1, "name"), field(2, "x"))
-	g, err := parseGraph([]byte(data))
+	g, err := Parse([]byte(data))
 	if err != nil {
 		t.Fatal(err)
 	}
-	if len(g.external) != 6 || g.external[0] != "w.bin" {
-		t.Errorf("external files %v, want w.bin 6 times", g.external)
+	if len(g.External) != 6 || g.External[0] != "w.bin" {
+		t.Errorf("external files %v, want w.bin 6 times", g.External)
 	}
-	if len(g.inputs) != 1 || g.inputs[0].name != "input_ids" || g.inputs[0].elements != elementInt64 {
-		t.Errorf("inputs %+v", g.inputs)
+	if len(g.Inputs) != 1 || g.Inputs[0].Name != "input_ids" || g.Inputs[0].Elements != Int64 {
+		t.Errorf("inputs %+v", g.Inputs)
 	}
-	if out := g.outputs[0]; out.name != "out" || len(out.dims) != 2 || out.dims[0] != -1 || out.dims[1] != 384 {
-		t.Errorf("outputs %+v", g.outputs)
+	if out := g.Outputs[0]; out.Name != "out" || len(out.Dims) != 2 || out.Dims[0] != -1 || out.Dims[1] != 384 {
+		t.Errorf("outputs %+v", g.Outputs)
 	}
-	if g.metadata["name"] != "x" || g.precision != "fp32" {
-		t.Errorf("metadata %v, precision %s", g.metadata, g.precision)
+	if g.Metadata["name"] != "x" || g.Precision != "fp32" {
+		t.Errorf("metadata %v, precision %s", g.Metadata, g.Precision)
 	}
 }
 
-func TestParseGraph_Precision(t *testing.T) {
+func TestParse_Precision(t *testing.T) {
 	packed := varint(2, elementFloat16) + field(1, string(protowire.AppendVarint(protowire.AppendVarint(nil, 64), 64)))
 	for want, tensors := range map[string]string{
-		"fp32": field(5, weights(elementFloat32, 64, 64)) + field(5, weights(elementInt8, 4)), // a small constant is no weight
+		"fp32": field(5, weights(Float32, 64, 64)) + field(5, weights(elementInt8, 4)), // a small constant is no weight
 		"fp16": field(5, packed),
-		"int8": field(5, weights(elementFloat32, 64, 64)) + field(5, weights(elementInt8, 64, 64)),
+		"int8": field(5, weights(Float32, 64, 64)) + field(5, weights(elementInt8, 64, 64)),
 	} {
-		g, err := parseGraph([]byte(field(7, ports(), tensors)))
-		if err != nil || g.precision != want {
+		g, err := Parse([]byte(field(7, ports(), tensors)))
+		if err != nil || g.Precision != want {
 			t.Errorf("got %+v, %v, want precision %s", g, err, want)
 		}
 	}
 }
 
-func TestParseGraph_Refuses(t *testing.T) {
+func TestParse_Refuses(t *testing.T) {
 	deep := ""
 	for range maxDepth + 2 {
 		deep = field(1, field(5, field(6, deep)))
@@ -87,17 +87,17 @@ func TestParseGraph_Refuses(t *testing.T) {
 		"too deep":  field(7, ports(), deep),
 		"bad dims":  field(7, ports(), field(5, field(1, "\xff"))),
 	} {
-		if g, err := parseGraph([]byte(data)); err == nil {
+		if g, err := Parse([]byte(data)); err == nil {
 			t.Errorf("%s: got %+v, want an error", name, g)
 		}
 	}
 }
 
-func FuzzParseGraph(f *testing.F) {
+func FuzzParse(f *testing.F) {
 	f.Add([]byte(field(7, ports(), field(5, weights(elementInt8, 1<<40, 1<<40)), field(1, field(5, field(6, ports()))))))
 	f.Fuzz(func(t *testing.T, data []byte) {
-		g, err := parseGraph(data)
-		if err == nil && (len(g.inputs) == 0 || len(g.outputs) == 0) {
+		g, err := Parse(data)
+		if err == nil && (len(g.Inputs) == 0 || len(g.Outputs) == 0) {
 			t.Fatal("a graph without input or output")
 		}
 	})
