@@ -151,7 +151,7 @@ func TestOpen_Fingerprint(t *testing.T) {
 
 // transformers follows tokenizer_config.json where the two files disagree.
 func TestOpen_TokenizerConfigWins(t *testing.T) {
-	for _, config := range []string{lowercase, `{"do_lower_case": true, "strip_accents": null, "tokenize_chinese_chars": true}`} {
+	for _, config := range []string{lowercase, `{"do_lower_case": true, "strip_accents": null, "tokenize_chinese_chars": true}`, `{"tokenizer_class": "BertTokenizerFast"}`} {
 		m := mustOpenTiny(t, map[string]string{"tokenizer.json": cased, "tokenizer_config.json": config})
 		wantVector(t, m, embed.Document, "\u00c1", 5./3, 2./3, 1./3) // a, and nothing of the accent
 	}

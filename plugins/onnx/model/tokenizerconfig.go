@@ -1,6 +1,7 @@
 package model
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"slices"
@@ -22,10 +23,20 @@ type tokenizerConfig struct {
 // generic are the classes that take tokenizer.json as it is.
 var generic = []string{"PreTrainedTokenizerFast", "TokenizersBackend", "PreTrainedTokenizer"}
 
+// berts are the classes that say lowercase, no word about accents, and Chinese signs apart, where tokenizer_config.json says nothing.
+var berts = []string{"BertTokenizer", "DistilBertTokenizer", "ElectraTokenizer", "MPNetTokenizer", "MobileBertTokenizer", "ConvBertTokenizer"}
+
 // apply returns a tokenizer.json that says what both files say together. Nothing is changed where they agree.
 func (c *tokenizerConfig) apply(data []byte) ([]byte, error) {
 	if slices.Contains(generic, c.Class) {
 		return data, nil
+	}
+	if slices.Contains(berts, strings.TrimSuffix(c.Class, "Fast")) {
+		yes := true
+		c.Lowercase, c.Chinese = cmp.Or(c.Lowercase, &yes), cmp.Or(c.Chinese, &yes)
+		if c.StripAccents == nil {
+			c.StripAccents = json.RawMessage("null")
+		}
 	}
 	var file map[string]json.RawMessage
 	if json.Unmarshal(data, &file) != nil {
