@@ -207,7 +207,7 @@ func (s *seat) explainStart(ctx context.Context, p *process, err error) error {
 	case ctx.Err() != nil:
 		return unavailable(0, context.Cause(ctx))
 	case state != nil && state.Exited():
-		return configuration("start", fmt.Errorf("it ended with %s before the handshake; its own words below say why", state))
+		return configuration("start", fmt.Errorf("it ended with %s before the handshake", state))
 	case state != nil:
 		return unavailable(0, fmt.Errorf("it was killed before the handshake (%s)", state))
 	}
