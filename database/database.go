@@ -199,6 +199,11 @@ func afterConnect(ctx context.Context, conn *pgx.Conn) error {
 	if err != nil {
 		return err
 	}
+	if _, direct := conn.Config().RuntimeParams["search_path"]; direct { // a pooler hands the session on to others
+		if err := unlimited(ctx, conn.PgConn()); err != nil {
+			return err
+		}
+	}
 	var (
 		got                                [len(checked)]string
 		vector, array, sparse, sparseArray uint32
@@ -224,6 +229,23 @@ func afterConnect(ctx context.Context, conn *pgx.Conn) error {
 	}
 	if sparse != 0 && sparseArray != 0 {
 		registerSparse(conn.TypeMap(), sparse, sparseArray)
+	}
+	return nil
+}
+
+// unlimited takes away what a default of the role or the database may say of the length of transactions, which nobody can in a start-up
+// packet: versions before 17 do not know the setting. To a walsender every transaction that it decodes is one.
+func unlimited(ctx context.Context, conn *pgconn.PgConn) error {
+	const since = 17
+	var major int
+	if _, err := fmt.Sscanf(conn.ParameterStatus("server_version"), "%d", &major); err != nil {
+		return fmt.Errorf("read server_version: %w", err)
+	}
+	if major < since {
+		return nil
+	}
+	if _, err := conn.Exec(ctx, "SET transaction_timeout = 0").ReadAll(); err != nil {
+		return fmt.Errorf("set transaction_timeout: %w", err)
 	}
 	return nil
 }

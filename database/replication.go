@@ -40,6 +40,9 @@ func prove(ctx context.Context, conn *pgconn.PgConn) error {
 		}
 		return fmt.Errorf("identify system: %w", err)
 	}
+	if err := unlimited(ctx, conn); err != nil {
+		return err
+	}
 	_, err := rawEncoding(ctx, conn)
 	return err
 }

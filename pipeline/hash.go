@@ -18,7 +18,7 @@ const (
 // TextHash is the SHA-256 of a text: with the model's fingerprint, the key under which a vector may be used again.
 func TextHash(text string) [sha256.Size]byte { return sha256.Sum256([]byte(text)) }
 
-// A SourceHash has ColumnHashSize bytes for each watched column, in the pipeline's order: the start of the SHA-256 of the
+// A SourceHash has ColumnHashSize bytes for each watched column (where these are not known: for the text, and only the worker makes it), in the pipeline's order: the start of the SHA-256 of the
 // column's output text, or zero bytes for NULL. The streamer makes it of the WAL, the worker of the row it reads; both
 // see the same bytes because both sessions print values alike.
 type SourceHash []byte

@@ -1,7 +1,7 @@
 package replication
 
 import (
-	"fmt"
+	"errors"
 
 	"github.com/jackc/pglogrepl"
 
@@ -64,7 +64,10 @@ const (
 
 type columns = []*pglogrepl.TupleDataColumn
 
-// key writes the key found in a tuple. Columns the tuple leaves out as unchanged are taken from the old one.
+// errUnnamed means that a tuple lacks a column of the key: when it was written, the table had another replica identity.
+var errUnnamed = errors.New("a change that does not name its row")
+
+// keyOf writes the key found in a tuple. Columns the tuple leaves out as unchanged are taken from the old one.
 func (r *route) keyOf(row, old columns) (string, error) {
 	values := make([]string, len(r.key))
 	for i, place := range r.key {
@@ -73,7 +76,7 @@ func (r *route) keyOf(row, old columns) (string, error) {
 			c = old[place]
 		}
 		if c.DataType != asText {
-			return "", fmt.Errorf("%w: a key column of %s is %q", ErrMalformed, r.pipeline.Source(), c.DataType)
+			return "", errUnnamed
 		}
 		values[i] = string(c.Data)
 	}
@@ -137,7 +140,28 @@ func (r *route) stateOf(row, old columns) state {
 	return s
 }
 
-// update adds what an UPDATE means for the pipeline: at most one look at the new key, and one at the old if it moved.
+// change adds what a change of a row means for the pipeline. One that does not name its row asks for a scan: the WAL is that of a
+// time when the table had another key or replica identity than now.
+func (r *route) change(tx *transaction, row, old columns, insert bool, sink *buffer) {
+	var err error
+	if row != nil && !insert {
+		err = r.update(tx, row, old, sink)
+	} else {
+		var key string
+		if row == nil {
+			row = old
+		}
+		if key, err = r.keyOf(row, nil); err == nil {
+			sink.add(tx.change(r.pipeline, key, nil))
+		}
+	}
+	if err != nil {
+		sink.scan(r.pipeline.ID)
+	}
+}
+
+// update adds what an UPDATE means for the pipeline: at most one look at the new key, and one at the old if it moved. It returns errUnnamed
+// if one of the two is not known.
 func (r *route) update(tx *transaction, row, old columns, sink *buffer) error {
 	key, err := r.keyOf(row, old)
 	if err != nil {
@@ -146,6 +170,7 @@ func (r *route) update(tx *transaction, row, old columns, sink *buffer) error {
 	if old != nil {
 		before, err := r.keyOf(old, nil)
 		if err != nil {
+			sink.add(tx.change(r.pipeline, key, nil))
 			return err
 		}
 		if before != key {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/jackc/pgerrcode"
@@ -77,7 +78,7 @@ func (s *Stream) session(ctx context.Context) error {
 	err = pglogrepl.StartReplication(ctx, conn, quoteSlot(s.o.Slot), st.LSN, pglogrepl.StartReplicationOptions{
 		Mode: pglogrepl.LogicalReplication,
 		PluginArgs: []string{
-			"proto_version '1'", "messages 'true'", "publication_names '" + pgx.Identifier{st.Publication}.Sanitize() + "'",
+			"proto_version '1'", "messages 'true'", "publication_names '" + strings.ReplaceAll(pgx.Identifier{st.Publication}.Sanitize(), "'", "''") + "'",
 		},
 	})
 	if slotBusy(err) {
@@ -399,27 +400,11 @@ func (ses *session) change(relationID uint32, newTuple, oldTuple *pglogrepl.Tupl
 	for _, id := range rel.blind {
 		ses.buffer.scan(id)
 	}
+	if row == nil && old == nil {
+		return fmt.Errorf("%w: a delete without a key", ErrMalformed)
+	}
 	for _, r := range rel.routes {
-		switch {
-		case row == nil && old == nil:
-			return fmt.Errorf("%w: a delete without a key", ErrMalformed)
-		case row == nil:
-			key, err := r.keyOf(old, nil)
-			if err != nil {
-				return err
-			}
-			ses.buffer.add(ses.tx.change(r.pipeline, key, nil))
-		case insert:
-			key, err := r.keyOf(row, nil)
-			if err != nil {
-				return err
-			}
-			ses.buffer.add(ses.tx.change(r.pipeline, key, nil))
-		default:
-			if err := r.update(ses.tx, row, old, ses.buffer); err != nil {
-				return err
-			}
-		}
+		r.change(ses.tx, row, old, insert, ses.buffer)
 	}
 	return nil
 }

@@ -13,6 +13,7 @@ import (
 	"fmt"
 	"log/slog"
 	"math/rand/v2"
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -90,20 +91,20 @@ func New(o Options) *Stream {
 func (s *Stream) Stats() *Stats { return &s.stats }
 
 // SetPipelines replaces what changes are matched with. Every pipeline of the slot must be among them, also one that is disabled
-// or cannot work: its changes wait in the queue. It returns those that were not known before: what happened to their tables
-// until now went unseen, so they need a scan.
+// or cannot work: its changes wait in the queue. It returns those that were not known before, or watched other columns: what happened
+// to their tables until now went unseen, or was judged by what no longer holds, so they need a scan.
 func (s *Stream) SetPipelines(pipelines []pipeline.Pipeline) (added []int32) {
-	known := map[int32]bool{}
+	known := map[int32]*pipeline.Pipeline{}
 	for _, before := range *s.routes.Load() {
 		for _, p := range before {
-			known[p.ID] = true
+			known[p.ID] = p
 		}
 	}
 	routes := map[uint32][]*pipeline.Pipeline{}
 	for i := range pipelines {
 		p := &pipelines[i]
 		routes[p.OID] = append(routes[p.OID], p)
-		if !known[p.ID] {
+		if before := known[p.ID]; before == nil || before.WatchAll != p.WatchAll || !slices.Equal(before.Watched, p.Watched) {
 			added = append(added, p.ID)
 		}
 	}
@@ -148,6 +149,7 @@ var errStandby = errors.New("the slot is active elsewhere")
 func (s *Stream) Run(ctx context.Context) error {
 	const shortest, longest = 100 * time.Millisecond, 1500 * time.Millisecond
 	pause := shortest
+	var wedge wedge
 	for {
 		began := time.Now()
 		err := s.session(ctx)
@@ -157,6 +159,7 @@ func (s *Stream) Run(ctx context.Context) error {
 		if ctx.Err() != nil {
 			return nil
 		}
+		err = wedge.judge(err, s.stats.DurableLSN.Load())
 		var (
 			gap   *gapError
 			fatal *FatalError
@@ -204,6 +207,35 @@ func wait(ctx context.Context, d time.Duration) bool {
 	case <-t.C:
 		return true
 	}
+}
+
+// wedge counts how often the server refused to go on from the same place.
+type wedge struct {
+	at    uint64
+	times int
+}
+
+// patience is how often it is asked to try again.
+const patience = 6
+
+// judge returns a *gapError instead of an error that the server gives each time it decodes what comes next: a value that is too large
+// for a message, or that has no equivalent in UTF-8. Nothing but a new slot gets past it.
+func (w *wedge) judge(err error, at uint64) error {
+	pg, ok := errors.AsType[*pgconn.PgError](err)
+	if !ok || !pgerrcode.IsDataException(pg.Code) && !pgerrcode.IsProgramLimitExceeded(pg.Code) && !pgerrcode.IsInternalError(pg.Code) {
+		if err == nil || !errors.Is(err, errStandby) {
+			*w = wedge{}
+		}
+		return err
+	}
+	if at != w.at {
+		*w = wedge{at: at}
+	}
+	if w.times++; w.times < patience {
+		return err
+	}
+	*w = wedge{}
+	return &gapError{fmt.Sprintf("the server cannot send what comes after %s: %s (SQLSTATE %s)", pglogrepl.LSN(at), pg.Message, pg.Code)}
 }
 
 // slotBusy tells whether START_REPLICATION or a drop failed because the slot is in use.

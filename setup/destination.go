@@ -276,6 +276,9 @@ func findEmbeddingTable(ctx context.Context, q querier, spec pipeline.Spec, t *t
 	if into.Kind != "r" && into.Kind != "p" {
 		return d, fmt.Sprintf("%s is %s, not an embedding table", name, kinds[into.Kind]), other, nil
 	}
+	if problem, hint, err := into.durable(ctx, q); problem != "" || err != nil {
+		return d, problem, hint, err
+	}
 	if problem := into.lacks(t, v); problem != "" {
 		return d, fmt.Sprintf("%s is not an embedding table for %s: %s", name, t.quoted(), problem), other, nil
 	}
@@ -302,6 +305,20 @@ func findEmbeddingTable(ctx context.Context, q querier, spec pipeline.Spec, t *t
 	d.Mark, d.Owned = markIn(comment), into.OwnedByUs
 	d.Exists, d.OID, d.Dims, d.Stored = true, into.OID, max(int(embedding.Modifier), 0), v.stored(embedding.Type)
 	return d, "", nil, nil
+}
+
+// durable returns why the server may empty an embedding table, or "".
+func (t *table) durable(ctx context.Context, q querier) (problem string, hint []string, err error) {
+	var name *string
+	err = q.QueryRow(ctx, `SELECT min(format('%I.%I', n.nspname, c.relname)) FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
+		WHERE c.relpersistence <> 'p' AND (c.oid = $1 OR c.oid IN (SELECT relid FROM pg_partition_tree($1::oid::regclass)))`, t.OID).Scan(&name)
+	if err != nil {
+		return "", nil, fmt.Errorf("look up embedding table %s: %w", t.quoted(), err)
+	}
+	if name == nil {
+		return "", nil, nil
+	}
+	return fmt.Sprintf("the embedding table %s is unlogged: after a crash the server empties it without a word", *name), []string{"ALTER TABLE " + *name + " SET LOGGED;"}, nil
 }
 
 // room looks at the schema in which an embedding table is to be made.

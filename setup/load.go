@@ -27,6 +27,7 @@ type storedPipeline struct {
 	KeyColumns        []string
 	WatchedColumns    []string
 	WatchAll          bool
+	AsMade            bool // the generated columns are made as they were when it was found out what text and filter read
 	DestinationColumn string
 	DestinationSchema string
 	DestinationTable  string
@@ -49,10 +50,16 @@ type storedPipeline struct {
 const selectStored = `SELECT p.pipeline_id, p.name, p.table_oid, p.table_schema::text, p.table_name::text, p.source_columns::text[],
 	coalesce(p.text_expression, '') AS text_expression, coalesce(p.filter_expression, '') AS filter_expression, p.key_columns::text[],
 	coalesce(p.watched_columns, '{}')::text[] AS watched_columns, p.watched_columns IS NULL AS watch_all,
+	p.generated_columns <@ coalesce((SELECT jsonb_object_agg(a.attname, pg_get_expr(d.adbin, d.adrelid)) FROM pg_attribute a
+		JOIN pg_attrdef d ON d.adrelid = a.attrelid AND d.adnum = a.attnum WHERE a.attrelid = p.table_oid AND a.attgenerated <> ''), '{}') AS as_made,
 	coalesce(p.destination_column::text, '') AS destination_column, coalesce(p.destination_schema::text, '') AS destination_schema,
 	coalesce(p.destination_table::text, '') AS destination_table, p.dims, p.plugin, p.model, p.chunking, p.generation, p.fingerprint, p.lane, p.enabled,
 	p.status, p.status_detail, p.slot_name::text,
-	coalesce(b.pubinsert AND b.pubupdate AND b.pubdelete AND b.pubtruncate AND NOT b.pubviaroot, false) AND (b.puballtables
+	coalesce(b.pubinsert AND b.pubupdate AND b.pubdelete AND b.pubtruncate AND NOT b.pubviaroot, false)
+	AND NOT EXISTS (WITH RECURSIVE tree AS (SELECT p.table_oid AS relid UNION ALL SELECT h.inhrelid FROM tree AS t JOIN pg_inherits h ON h.inhparent = t.relid)
+		SELECT FROM pg_publication_rel r JOIN tree AS t ON t.relid = r.prrelid JOIN pg_class c ON c.oid = p.table_oid
+		WHERE c.relkind = 'p' AND r.prpubid = b.oid AND to_jsonb(r) ->> 'prqual' IS NOT NULL)
+	AND (b.puballtables
 		OR EXISTS (SELECT FROM pg_publication_rel r WHERE r.prpubid = b.oid AND to_jsonb(r) ->> 'prqual' IS NULL AND r.prrelid IN (
 			WITH RECURSIVE above AS (SELECT p.table_oid AS relid UNION ALL
 				SELECT h.inhparent FROM above AS a JOIN pg_inherits AS h ON h.inhrelid = a.relid)
@@ -97,7 +104,14 @@ func (f *findings) recall(s *storedPipeline) error {
 	}
 	p.ID, p.Generation, p.Fingerprint = s.PipelineID, s.Generation, s.Fingerprint
 	p.Watched, p.WatchAll = s.WatchedColumns, s.WatchAll
-	if !s.WatchAll {
+	if !s.AsMade {
+		// What a generated column is made of was found out by init, for a text that may read any.
+		if p.ToColumn() {
+			return fail("a generated column of "+t.quoted()+" is made in another way than before: what the text reads must be found out anew", "run embedsidecar init")
+		}
+		p.Watched, p.WatchAll = nil, true
+	}
+	if !p.WatchAll {
 		// Generated columns that a text of the user's names are missing here; running it over no row tells what these lack.
 		f.reads = append([]string{}, s.WatchedColumns...)
 		for _, c := range columnsOfText(s) {

@@ -242,6 +242,11 @@ func (in *initializer) recordSlot(ctx context.Context, lsn pglogrepl.LSN, reason
 		if err != nil {
 			return fmt.Errorf("write checkpoint: %w", err)
 		}
+		if in.slot.Checkpoint && in.slot.SystemID != in.system.SystemID {
+			if _, err := tx.Exec(ctx, sqlfiles.Query("reset_positions"), pgx.StrictNamedArgs{"lsn": lsn.String()}); err != nil {
+				return fmt.Errorf("forget positions of the other server: %w", err)
+			}
+		}
 		ids := []int32{}
 		for _, s := range in.stored {
 			if s != nil {
@@ -300,6 +305,7 @@ func drift(f *findings, s *storedPipeline) (changes []string, texts, keys bool) 
 	note(!slices.Equal(p.Columns, s.SourceColumns), "columns", p.Text == "")
 	note(p.Chunking != s.Chunking, "chunking", true)
 	note(p.WatchAll != s.WatchAll || !slices.Equal(p.Watched, s.WatchedColumns), "watched columns", true)
+	note(!s.AsMade, "generated columns", true)
 	note(p.Priority != s.Lane, "priority", false)
 	note(p.Enabled != s.Enabled, "enabled", false)
 	note(pluginOf(p.Spec) != s.Plugin || p.Model != s.Model, "model's place", false)

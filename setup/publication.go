@@ -23,8 +23,10 @@ type publication struct {
 
 // publishedTable is a table's entry in a publication.
 type publishedTable struct {
-	Columns  []int16 // of the column list; nil: all
-	Filtered bool    // a row filter hides changes
+	Columns  []int16  // of the column list; nil: all
+	Filtered bool     // a row filter hides changes
+	Name     string   // quoted
+	Above    []uint32 // the partitioned tables that it is a partition of
 }
 
 // publishedAs is how a table shall be in the publication.
@@ -62,16 +64,18 @@ func findPublication(ctx context.Context, q querier, name string, version int) (
 	if version < version15 {
 		details = "NULL::int2[], false"
 	}
-	rows, err := q.Query(ctx, "SELECT prrelid, "+details+" FROM pg_publication_rel WHERE prpubid = $1", p.OID)
+	rows, err := q.Query(ctx, "SELECT prrelid, "+details+`, format('%I.%I', n.nspname, c.relname),
+		ARRAY(SELECT relid::oid FROM pg_partition_ancestors(prrelid) WHERE relid <> prrelid)
+		FROM pg_publication_rel JOIN pg_class c ON c.oid = prrelid JOIN pg_namespace n ON n.oid = c.relnamespace WHERE prpubid = $1`, p.OID)
 	if err != nil {
 		return nil, fmt.Errorf("look up tables of publication %q: %w", name, err)
 	}
 	p.entries = map[uint32]publishedTable{}
 	var oid uint32
 	var entry publishedTable
-	_, err = pgx.ForEachRow(rows, []any{&oid, &entry.Columns, &entry.Filtered}, func() error {
+	_, err = pgx.ForEachRow(rows, []any{&oid, &entry.Columns, &entry.Filtered, &entry.Name, &entry.Above}, func() error {
 		p.entries[oid] = entry
-		entry.Columns = nil
+		entry.Columns, entry.Above = nil, nil
 		return nil
 	})
 	if err != nil {
@@ -142,10 +146,12 @@ func publish(name string, now *publication, want []publishedAs, mayCreate bool, 
 	alter := "ALTER PUBLICATION " + quote(name)
 	for _, w := range want {
 		entry, in := now.entries[w.table.OID]
-		if in && entry.Filtered {
-			return nil, &ConfigError{
-				Problem: fmt.Sprintf("publication %q has a row filter on %s: changes of other rows would go unnoticed", name, w.table.quoted()),
-				Hint:    []string{alter + " DROP TABLE " + w.table.quoted() + "; then run embedsidecar init"},
+		for oid, e := range now.entries {
+			if e.Filtered && (oid == w.table.OID || slices.Contains(e.Above, w.table.OID)) {
+				return nil, &ConfigError{
+					Problem: fmt.Sprintf("publication %q has a row filter on %s: changes of other rows would go unnoticed", name, e.Name),
+					Hint:    []string{alter + " DROP TABLE " + e.Name + "; then run embedsidecar init"},
+				}
 			}
 		}
 		if now.has(w) {

@@ -267,7 +267,15 @@ func (f *findings) readColumns(ctx context.Context, tx pgx.Tx) error {
 		f.warnings = append(f.warnings, r.Warnings...)
 	}
 	if p.WatchAll = unknown; unknown {
-		return nil
+		if !p.ToColumn() {
+			return nil
+		}
+		var database, role string
+		if err := tx.QueryRow(ctx, "SELECT current_database()::text, current_user::text").Scan(&database, &role); err != nil {
+			return fmt.Errorf("look up role: %w", err)
+		}
+		return fail("what its text and filter read cannot be found out without the privilege TEMPORARY on the database, and a vector written into the row might change it",
+			[]string{"GRANT TEMPORARY ON DATABASE " + quote(database) + " TO " + quote(role) + "; (for init alone)", "or use an embedding table as destination"})
 	}
 	if len(read) == 0 {
 		f.warnings = append(f.warnings, "neither text nor filter reads a column: every row has the same text")

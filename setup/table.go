@@ -156,7 +156,10 @@ func (t *table) bypass() []string {
 //
 // Operators are those of the default btree operator class of what the index compares, so that sorting and comparing agree.
 func (t *table) findKey(ctx context.Context, q querier) (problem string, hint []string, err error) {
-	rows, err := q.Query(ctx, `SELECT a.attname::text AS name, format_type(a.atttypid, -1) AS type,
+	// A domain's values are compared as those of its base type: a constraint that was added later need not hold for what is there.
+	rows, err := q.Query(ctx, `SELECT a.attname::text AS name,
+		(WITH RECURSIVE base AS (SELECT a.atttypid AS oid UNION ALL SELECT d.typbasetype FROM base JOIN pg_type d ON d.oid = base.oid WHERE d.typtype = 'd')
+			SELECT format_type(base.oid, -1) FROM base JOIN pg_type b ON b.oid = base.oid WHERE b.typtype <> 'd') AS type,
 		CASE WHEN co.oid IS NULL THEN '' ELSE format('"%s"."%s"', replace(cn.nspname, '"', '""'), replace(co.collname, '"', '""')) END AS collation,
 		coalesce('OPERATOR("' || replace(en.nspname, '"', '""') || '".' || e.oprname || ')', '') AS equal,
 		coalesce('OPERATOR("' || replace(gn.nspname, '"', '""') || '".' || g.oprname || ')', '') AS greater

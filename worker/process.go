@@ -25,6 +25,7 @@ type item struct {
 	vector []float32
 	pieces []piece // chunked: instead of vector, in the order of their numbers
 	err    error   // of this row alone
+	nobody bool    // no row can have its key: it is no value of the key columns any more
 
 	written int // chunked: pieces whose vectors were written
 }
@@ -96,7 +97,8 @@ func (w *Worker) lookFailed(ctx context.Context, tasks []queue.Task, err error) 
 	return err
 }
 
-// look reads the rows of tasks with a statement such as statements.read. A row whose text expression fails (a division by zero, a bad cast) is found by halving.
+// look reads the rows of tasks with a statement such as statements.read. A row whose text expression fails (a division by zero, a bad cast) is
+// found by halving, and so is a key that no row can have: it was written when the key was of another type.
 func (w *Worker) look(ctx context.Context, tasks []queue.Task, sql string) ([]item, error) {
 	keys := make([]string, len(tasks))
 	for i, t := range tasks {
@@ -110,10 +112,13 @@ func (w *Worker) look(ctx context.Context, tasks []queue.Task, sql string) ([]it
 		}
 		return items, nil
 	}
-	if lockedOut(err) || parkable(err) && (len(tasks) == 1 || w.unfit(ctx)) || !rowsFault(err) && !contended(err) {
+	if lockedOut(err) || parkable(err) && (len(tasks) == 1 || w.unfit(ctx)) || !rowsFault(err) && !contended(err) && !errors.Is(err, errSplit) {
 		return nil, err
 	}
 	if len(tasks) == 1 {
+		if w.isNobodys(ctx, keys[0]) {
+			return []item{{task: tasks[0], row: row{key: keys[0]}, nobody: true}}, nil
+		}
 		return []item{{task: tasks[0], action: broken, err: &embed.TextError{Class: embed.Data, Code: "unreadable", Message: sqlState(err)}}}, nil
 	}
 	half := len(tasks) / 2
@@ -126,6 +131,16 @@ func (w *Worker) look(ctx context.Context, tasks []queue.Task, sql string) ([]it
 		return nil, err
 	}
 	return append(first, second...), nil
+}
+
+// isNobodys tells whether a key cannot be read as one of the table.
+func (w *Worker) isNobodys(ctx context.Context, key string) bool {
+	args, err := keyArrays(w.o.Pipeline, []string{key})
+	if err != nil {
+		return true
+	}
+	_, err = w.o.DB.Exec(ctx, w.sql.spell, args...)
+	return rowsFault(err) && !parkable(err)
 }
 
 // decide says what each item needs before any embedder is asked.

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"crypto/sha256"
+	"errors"
 	"fmt"
 	"strconv"
 	"strings"
@@ -63,16 +64,31 @@ func (r *row) intact(p *pipeline.Pipeline) bool {
 
 // unchanged tells whether there is nothing to do for the row.
 func (r *row) unchanged(p *pipeline.Pipeline) bool {
-	return r.found && r.key == r.actual && r.intact(p) && bytes.Equal(r.source, r.ledgerSource)
+	return r.found && r.key == r.actual && r.intact(p) && bytes.Equal(r.source, r.ledgerSource) && r.sameText()
 }
 
-// keyArrays splits keys into one array per key column.
+// sameText tells whether the text is the one the ledger knows, as far as the ledger tells: it may have changed though no watched column
+// did. Of a text without a token the ledger says no more than that there is no vector.
+func (r *row) sameText() bool {
+	switch {
+	case r.leftOut():
+		return true
+	case !r.wanted():
+		return r.ledgerText == nil
+	}
+	return r.ledgerText == nil || bytes.Equal(r.textHash[:], r.ledgerText)
+}
+
+// errSplit means that a key was written when the key had another number of columns.
+var errSplit = errors.New("a key of another table's shape")
+
+// keyArrays splits keys into one array per key column. It returns errSplit.
 func keyArrays(p *pipeline.Pipeline, keys []string) ([]any, error) {
 	arrays := make([][]string, len(p.Key))
 	for _, key := range keys {
 		values, err := pipeline.SplitKey(key, len(p.Key))
 		if err != nil {
-			return nil, err
+			return nil, fmt.Errorf("%w: %w", errSplit, err)
 		}
 		for i, v := range values {
 			arrays[i] = append(arrays[i], v)
@@ -175,7 +191,10 @@ func (w *Worker) scanRow(raw [][]byte, keys []string, found []row) error {
 			r.source = r.source.AppendColumn(raw[i])
 		}
 	}
-	if r.source == nil {
+	switch {
+	case w.o.Pipeline.WatchAll: // no column stands for the text
+		r.source = r.source.AppendSum(r.textHash[:])
+	case r.source == nil:
 		r.source = pipeline.SourceHash{}
 	}
 	return nil

@@ -115,6 +115,9 @@ func (s *Scan) step(ctx context.Context) (step, error) {
 		}
 		if st.Phase == "rows" {
 			keys, look, err = s.rows(ctx, st.AfterKey)
+			if err != nil && st.AfterKey != nil && s.w.isNobodys(ctx, *st.AfterKey) {
+				keys, look, err = s.rows(ctx, nil) // the key has another type than when the scan began
+			}
 		} else {
 			keys, look, err = s.orphans(ctx, st.AfterKey)
 		}
@@ -246,7 +249,7 @@ func (s *Scan) orphans(ctx context.Context, after *string) (keys, look []string,
 	}
 	args, err := keyArrays(p, keys)
 	if err != nil {
-		return nil, nil, err
+		return keys, keys, nil //nolint:nilerr // as below
 	}
 	rows, err = s.w.o.DB.Query(ctx, s.w.sql.gone, append(args, keys)...)
 	if err != nil {
@@ -265,7 +268,7 @@ func (w *Worker) pageOfKeys(ctx context.Context, after *string) (keys []string, 
 	if after != nil {
 		values, err := pipeline.SplitKey(*after, len(w.o.Pipeline.Key))
 		if err != nil {
-			return nil, nil, err
+			return nil, nil, fmt.Errorf("%w: %w", errSplit, err)
 		}
 		sql = w.sql.page
 		for _, v := range values {

@@ -26,6 +26,7 @@ type statements struct {
 	page    string // the next keys of the source table
 	first   string // the first keys of the source table
 	gone    string // which of some keys have no source row
+	spell   string // keys as values of the key columns: it fails if one is none
 	write   string // vectors to the destination
 	empty   string // take vectors away from rows that have no text
 	remove  string // vectors of rows that are gone; "" with a column, which went with its row
@@ -68,7 +69,11 @@ func newStatements(p *pipeline.Pipeline) statements {
 		return "ROWS FROM (" + strings.Join(arrays, ", ") + ") WITH ORDINALITY AS k (" + strings.Join(columns, ", ") + ", place)"
 	}
 	match := p.MatchKey("r", names)
-	s := statements{}
+	values := make([]string, n)
+	for i, k := range p.Key {
+		values[i] = k.Value(names[i])
+	}
+	s := statements{spell: "SELECT " + strings.Join(values, ", ") + " FROM " + list()}
 	s.buildRead(p, list, match)
 	s.buildScan(p, list, match)
 	if p.ToColumn() {

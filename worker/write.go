@@ -84,7 +84,9 @@ func sortItems(items []item) change {
 			}
 			c.ledger = append(c.ledger, it)
 		case gone:
-			c.remove = append(c.remove, it)
+			if !it.nobody { // the destination's key is of the same type: there is nothing to remove
+				c.remove = append(c.remove, it)
+			}
 			c.forget = append(c.forget, it.task.RowKey)
 		case alias:
 			c.forget = append(c.forget, it.task.RowKey)

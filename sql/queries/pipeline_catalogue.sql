@@ -14,8 +14,24 @@ SELECT p.pipeline_id, p.status, p.catalogue AS known, c.oid IS NOT NULL AS table
                            SELECT h.inhrelid, h.xmin::text FROM tree AS t JOIN pg_inherits AS h ON h.inhparent = t.relid)
                        SELECT md5(string_agg(t.relid::text || ':' || f.relfilenode::text || ':' || t.entry, ',' ORDER BY t.relid))
                        FROM tree AS t JOIN pg_class AS f ON f.oid = t.relid),
-           'columns', (SELECT md5(string_agg(concat_ws(':', a.attnum, a.attname, a.atttypid, a.atttypmod, a.attisdropped), ',' ORDER BY a.attnum))
+           'columns', (SELECT md5(string_agg(concat_ws(':', a.attnum, a.attname, a.atttypid, a.atttypmod, a.attisdropped,
+                                                      CASE WHEN a.attgenerated <> '' THEN a.attgenerated::text || (SELECT pg_get_expr(g.adbin, g.adrelid)
+                                                           FROM pg_attrdef AS g WHERE g.adrelid = a.attrelid AND g.adnum = a.attnum) END), ',' ORDER BY a.attnum))
                        FROM pg_attribute AS a WHERE a.attrelid = c.oid AND a.attnum > 0),
+           -- Types of the user's: a label of an enum that is renamed, or an attribute that a composite type gets, changes what rows say.
+           'types', (WITH RECURSIVE used AS (
+                         SELECT a.atttypid AS typ FROM pg_attribute AS a WHERE a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped AND a.atttypid >= 16384
+                         UNION
+                         SELECT m.typ FROM used AS u JOIN pg_type AS t ON t.oid = u.typ CROSS JOIN LATERAL (
+                             SELECT t.typelem UNION ALL SELECT t.typbasetype
+                             UNION ALL SELECT f.atttypid FROM pg_attribute AS f WHERE t.typtype = 'c' AND f.attrelid = t.typrelid AND f.attnum > 0 AND NOT f.attisdropped
+                             UNION ALL SELECT g.rngsubtype FROM pg_range AS g WHERE g.rngtypid = t.oid) AS m (typ)
+                         WHERE m.typ >= 16384)
+                     SELECT md5(string_agg(d.what, ',' ORDER BY u.typ))
+                     FROM used AS u JOIN pg_type AS t ON t.oid = u.typ CROSS JOIN LATERAL (
+                         SELECT string_agg(l.oid::text || ':' || l.enumlabel, ',' ORDER BY l.oid) FROM pg_enum AS l WHERE l.enumtypid = t.oid
+                         UNION ALL SELECT string_agg(concat_ws(':', f.attnum, f.atttypid, f.atttypmod, f.attisdropped), ',' ORDER BY f.attnum)
+                         FROM pg_attribute AS f WHERE t.typtype = 'c' AND f.attrelid = t.typrelid AND f.attnum > 0) AS d (what)),
            'identity', c.relreplident::text || coalesce((SELECT string_agg(i.indexrelid::text, ',' ORDER BY i.indexrelid) FROM pg_index AS i
                        WHERE i.indrelid = c.oid AND (i.indisprimary OR i.indisreplident)), ''),
            'security', c.relrowsecurity::text || c.relforcerowsecurity::text,
@@ -29,6 +45,10 @@ SELECT p.pipeline_id, p.status, p.catalogue AS known, c.oid IS NOT NULL AS table
        b.oid IS NOT NULL AS publication_exists,
        coalesce(b.oid = k.publication_oid, false) AS same_publication,
        coalesce(b.pubinsert AND b.pubupdate AND b.pubdelete AND b.pubtruncate AND NOT b.pubviaroot, false)
+           -- The filter of a partition's own entry holds for it whatever its partitioned table's says.
+           AND NOT EXISTS (WITH RECURSIVE tree AS (SELECT c.oid AS relid UNION ALL SELECT h.inhrelid FROM tree AS t JOIN pg_inherits AS h ON h.inhparent = t.relid)
+                           SELECT FROM pg_publication_rel AS r JOIN tree AS t ON t.relid = r.prrelid
+                           WHERE c.relkind = 'p' AND r.prpubid = b.oid AND to_jsonb(r) ->> 'prqual' IS NOT NULL)
            AND (b.puballtables
                 OR EXISTS (SELECT FROM pg_publication_rel AS r
                            WHERE r.prpubid = b.oid AND to_jsonb(r) ->> 'prqual' IS NULL AND r.prrelid IN (
