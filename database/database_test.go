@@ -89,6 +89,36 @@ func TestConnect_PrintsAlikeWhateverTheDefaults(t *testing.T) {
 	}
 }
 
+func TestConnect_TransactionsMayLast(t *testing.T) {
+	t.Parallel()
+	dsn := newDB(t)
+	admin := connect(t, dsn)
+	var version int
+	var name string
+	if err := admin.QueryRow(t.Context(), `SELECT current_setting('server_version_num')::int, current_database()`).Scan(&version, &name); err != nil {
+		t.Fatal(err)
+	}
+	if version < 170000 {
+		return // it knows no such limit
+	}
+	if _, err := admin.Exec(t.Context(), `ALTER DATABASE "`+name+`" SET transaction_timeout = '10ms'`); err != nil {
+		t.Fatal(err)
+	}
+	var limit string
+	if err := connect(t, dsn).QueryRow(t.Context(), `SHOW transaction_timeout`).Scan(&limit); err != nil || limit != "0" {
+		t.Errorf("pool: %q, %v", limit, err)
+	}
+	conn, err := database.ConnectReplication(t.Context(), dsn, database.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = conn.Close(t.Context()) }()
+	results, err := conn.Exec(t.Context(), `SHOW transaction_timeout`).ReadAll()
+	if err != nil || string(results[0].Rows[0][0]) != "0" {
+		t.Errorf("replication: %v, %v", results, err)
+	}
+}
+
 func TestConnect_SQLASCIIGivesTheBytesAsTheyAre(t *testing.T) {
 	t.Parallel()
 	dsn := asciiDB(t)

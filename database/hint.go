@@ -2,6 +2,7 @@ package database
 
 import (
 	"errors"
+	"strings"
 
 	"github.com/jackc/pgerrcode"
 	"github.com/jackc/pgx/v5"
@@ -20,6 +21,12 @@ func Hint(err error) []string {
 	var pg *pgconn.PgError
 	if !errors.As(err, &pg) {
 		return nil
+	}
+	if where, _, _ := strings.Cut(pg.Where, "\n"); strings.Contains(where, " function ") {
+		return []string{
+			"it was raised by a trigger of the database: " + where,
+			"our sessions have the search_path pg_catalog: let it name tables with their schema, or ALTER FUNCTION ... SET search_path = ...",
+		}
 	}
 	if hint, ok := hints[pg.Code]; ok {
 		return hint

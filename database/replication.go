@@ -43,6 +43,10 @@ func prove(ctx context.Context, conn *pgconn.PgConn) error {
 	if err := unlimited(ctx, conn); err != nil {
 		return err
 	}
+	// A default of the role (ALTER ROLE ... SET role) may make it act as another; whether it may replicate is no matter of membership.
+	if _, err := conn.Exec(ctx, "SET ROLE NONE").ReadAll(); err != nil {
+		return fmt.Errorf("set role: %w", err)
+	}
 	_, err := rawEncoding(ctx, conn)
 	return err
 }

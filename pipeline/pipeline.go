@@ -62,6 +62,7 @@ type Pipeline struct {
 	Watched     []string // columns other than the key that text and filter read, by attribute number; what source_hash covers
 	WatchAll    bool     // what text and filter read is not known: every UPDATE counts as a change
 	Partitioned bool
+	Triggers    bool   // triggers of the user's may fire on a write-back to a column
 	Dims        int    // width of the destination
 	Extension   string // the schema of pgvector, quoted
 	Stored      Stored // the type of the destination

@@ -147,10 +147,13 @@ func (s *Stream) remake(ctx context.Context, reason string) error {
 		return fmt.Errorf("publication %q is missing: as the tables' owner, run `embedsidecar init`", st.Publication)
 	}
 	if st.SlotExists {
-		if _, err := s.o.DB.Exec(ctx, "SELECT pg_drop_replication_slot($1)", s.o.Slot); err != nil && !slotBusy(err) {
-			return fmt.Errorf("drop slot %q: %w", s.o.Slot, err)
-		} else if err != nil {
+		// A slot name holds only lower case letters, digits and underscores.
+		_, err := conn.Exec(ctx, fmt.Sprintf("SELECT pg_drop_replication_slot('%s')", s.o.Slot)).ReadAll()
+		if slotBusy(err) {
 			return errStandby
+		}
+		if err != nil {
+			return fmt.Errorf("drop slot %q: %w", s.o.Slot, err)
 		}
 	}
 	point, err := s.createSlot(ctx, conn, s.o.Failover && st.Version >= version17)

@@ -296,7 +296,9 @@ func (in *initializer) do(ctx context.Context, a action) error {
 	}
 	if denied(err) {
 		e := &PermissionError{What: "make " + a.What, Role: in.server.Role, Err: err}
-		if !a.words {
+		if inner, ok := errors.AsType[*PermissionError](err); ok { // it knows better what is missing
+			e.Role, e.SQL, e.Err = inner.Role, inner.SQL, inner.Err
+		} else if !a.words {
 			e.SQL = a.SQL
 		}
 		return e

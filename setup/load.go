@@ -88,7 +88,7 @@ func (s *storedPipeline) spec() pipeline.Spec {
 }
 
 // recall takes what text and filter read from the pipeline's row and makes sure that it is still so.
-func (f *findings) recall(s *storedPipeline) error {
+func (f *findings) recall(ctx context.Context, tx pgx.Tx, s *storedPipeline) error {
 	p, t := &f.pipeline, f.table
 	fail := func(problem string, hint ...string) error {
 		return &ConfigError{Pipeline: s.Name, Problem: problem, Hint: hint}
@@ -104,8 +104,16 @@ func (f *findings) recall(s *storedPipeline) error {
 	}
 	p.ID, p.Generation, p.Fingerprint = s.PipelineID, s.Generation, s.Fingerprint
 	p.Watched, p.WatchAll = s.WatchedColumns, s.WatchAll
-	if !s.AsMade {
-		// What a generated column is made of was found out by init, for a text that may read any.
+	switch columns := columnsOfText(s); {
+	case s.AsMade, s.WatchAll:
+	case columns != nil && s.FilterExpression == "" && s.Chunking.Context == "":
+		var err error
+		if p.Watched, err = watchedOf(ctx, tx, t, columns); err != nil {
+			return err
+		}
+		s.WatchedColumns = p.Watched
+	default:
+		// What a generated column is made of was found out by init, for expressions that may read any.
 		if p.ToColumn() {
 			return fail("a generated column of "+t.quoted()+" is made in another way than before: what the text reads must be found out anew", "run embedsidecar init")
 		}
@@ -121,6 +129,26 @@ func (f *findings) recall(s *storedPipeline) error {
 		}
 	}
 	return nil
+}
+
+// watchedOf returns the columns to watch, other than those of the key, for a text of columns: themselves, or what they are generated from.
+func watchedOf(ctx context.Context, q querier, t *table, columns []string) ([]string, error) {
+	rows, err := q.Query(ctx, `WITH text AS (SELECT attnum, attgenerated FROM pg_attribute WHERE attrelid = $1 AND attname = ANY ($2::text[]))
+		SELECT a.attname::text FROM pg_attribute a WHERE a.attrelid = $1 AND a.attgenerated = '' AND a.attname <> ALL ($3::text[]) AND a.attnum IN (
+			SELECT attnum FROM text UNION
+			SELECT d.refobjsubid FROM text JOIN pg_attrdef def ON def.adrelid = $1 AND def.adnum = text.attnum
+			JOIN pg_depend d ON d.refclassid = 'pg_class'::regclass AND d.refobjid = $1
+				AND (d.classid = 'pg_attrdef'::regclass AND d.objid = def.oid OR d.classid = 'pg_class'::regclass AND d.objid = $1 AND d.objsubid = text.attnum)
+			WHERE text.attgenerated <> '')
+		ORDER BY a.attnum`, t.OID, columns, keyNames(t.Key))
+	if err != nil {
+		return nil, fmt.Errorf("look up what columns are made of: %w", err)
+	}
+	watched, err := pgx.CollectRows(rows, pgx.RowTo[string])
+	if err != nil {
+		return nil, fmt.Errorf("look up what columns are made of: %w", err)
+	}
+	return watched, nil
 }
 
 // columnsOfText returns the columns of the default text; a text of the user's has none.

@@ -212,7 +212,7 @@ func (in *initializer) createSlot(ctx context.Context, reason string) error {
 		return fmt.Errorf("write checkpoint: %w", err)
 	}
 	if in.slot.Exists {
-		if _, err := in.o.Pool.Exec(ctx, "SELECT pg_drop_replication_slot($1)", in.o.Slot); err != nil {
+		if _, err := in.repl.Exec(ctx, "SELECT pg_drop_replication_slot("+literal(in.o.Slot)+")").ReadAll(); err != nil {
 			return fmt.Errorf("drop the old slot: %w", err)
 		}
 	}
@@ -226,7 +226,7 @@ func (in *initializer) createSlot(ctx context.Context, reason string) error {
 	}
 	if err := in.recordSlot(ctx, lsn, reason); err != nil {
 		// Nobody would read from it, and the server would keep its WAL for ever.
-		_, dropErr := in.o.Pool.Exec(context.WithoutCancel(ctx), "SELECT pg_drop_replication_slot($1)", in.o.Slot)
+		_, dropErr := in.repl.Exec(context.WithoutCancel(ctx), "SELECT pg_drop_replication_slot("+literal(in.o.Slot)+")").ReadAll()
 		return errors.Join(err, dropErr)
 	}
 	return nil

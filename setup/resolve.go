@@ -113,7 +113,7 @@ func inspect(ctx context.Context, tx pgx.Tx, spec pipeline.Spec, model Vectors, 
 			return nil, either(fail(problem, hint), err)
 		}
 	}
-	f := &findings{table: t, pipeline: pipeline.Pipeline{Spec: spec, OID: t.OID, Key: t.Key, Partitioned: t.Kind == "p", Status: pipeline.Active}}
+	f := &findings{table: t, pipeline: pipeline.Pipeline{Spec: spec, OID: t.OID, Key: t.Key, Partitioned: t.Kind == "p", Triggers: t.Triggers, Status: pipeline.Active}}
 	if t.Children {
 		f.warnings = append(f.warnings, "tables that inherit from "+t.quoted()+" are left out: only its own rows get a vector")
 	}
@@ -122,7 +122,7 @@ func inspect(ctx context.Context, tx pgx.Tx, spec pipeline.Spec, model Vectors, 
 	}
 	f.pipeline.Extension = f.vector.extension()
 	if stored != nil {
-		err = f.recall(stored)
+		err = f.recall(ctx, tx, stored)
 	} else {
 		err = f.readColumns(ctx, tx)
 	}

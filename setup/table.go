@@ -21,6 +21,7 @@ type table struct {
 	Persistence string // pg_class.relpersistence
 	Identity    string // pg_class.relreplident
 	Children    bool   // other tables inherit from it
+	Triggers    bool   // triggers of the user's fire on an UPDATE of it, or of a partition
 	RowSecurity bool   // policies hide rows from the current role
 	Reader      string // the role that looked
 	OwnedByUs   bool   // the current role has the rights of the owner
@@ -65,6 +66,8 @@ func (t *table) columnNames() []string {
 const selectTable = `SELECT c.oid, n.nspname::text AS schema, c.relname::text AS name, c.relkind::text AS kind, c.relpersistence::text AS persistence,
 	c.relreplident::text AS identity, pg_get_userbyid(c.relowner)::text AS owner, pg_has_role(c.relowner, 'USAGE') AS owned_by_us,
 	EXISTS (SELECT FROM pg_inherits i JOIN pg_class child ON child.oid = i.inhrelid WHERE i.inhparent = c.oid AND NOT child.relispartition) AS children,
+	EXISTS (SELECT FROM pg_trigger t WHERE NOT t.tgisinternal AND t.tgenabled <> 'D' AND t.tgtype & 16 <> 0 AND t.tgrelid IN (
+		WITH RECURSIVE tree AS (SELECT c.oid AS relid UNION ALL SELECT h.inhrelid FROM tree JOIN pg_inherits h ON h.inhparent = tree.relid) SELECT relid FROM tree)) AS triggers,
 	row_security_active(c.oid) AS row_security, current_user::text AS reader
 	FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace `
 

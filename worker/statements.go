@@ -31,6 +31,7 @@ type statements struct {
 	empty   string // take vectors away from rows that have no text
 	remove  string // vectors of rows that are gone; "" with a column, which went with its row
 	lock    string // a column's rows, skipping locked ones, with their source hash; "" with an embedding table
+	after   string // what triggers have left of a column's rows: whether the vector is what was written, and the source hash
 	reuse   string // vectors by key
 	orphans string // keys of an embedding table without a source row
 
@@ -226,6 +227,12 @@ func (s *statements) buildColumn(p *pipeline.Pipeline, list func(...string) stri
 	}
 	s.write = "UPDATE " + target + " AS r SET " + column + " = " + p.ToStored("k.vector") + " FROM " + list("vector "+p.VectorType()) +
 		" WHERE " + match + " RETURNING k.place"
+	equal := "OPERATOR(" + p.Extension + ".=)"
+	if p.Stored == pipeline.StoredBit {
+		equal = "OPERATOR(pg_catalog.=)"
+	}
+	s.after = "SELECT k.place, coalesce(r." + column + " " + equal + " " + p.ToStored("k.vector") + ", false), " + sourceHash(p) +
+		" FROM " + list("vector "+p.VectorType()) + " JOIN " + source(p) + " ON " + match
 	s.empty = "UPDATE " + target + " AS r SET " + column + " = NULL FROM " + list() + " WHERE " + match + " RETURNING k.place"
 	s.reuse = "SELECT k.place, r." + column + " FROM " + list() + " JOIN " + source(p) + " ON " + match + " WHERE r." + column + " IS NOT NULL"
 }

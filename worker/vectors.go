@@ -31,6 +31,9 @@ func parameter(p *pipeline.Pipeline, vectors [][]float32) any {
 func (w *Worker) refusal(it *item, err error) string {
 	what := sqlState(err)
 	pg, ok := errors.AsType[*pgconn.PgError](err)
+	if ok && own(pg) {
+		return pg.Message
+	}
 	if !ok || pg.Code != pgerrcode.ProgramLimitExceeded || w.o.Pipeline.Stored != pipeline.StoredSparse {
 		return what
 	}

@@ -65,6 +65,8 @@ type Worker struct {
 	o     Options
 	sql   statements
 	stats Stats
+
+	restless restless
 }
 
 // New returns a Worker.

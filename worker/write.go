@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/embedsidecar/embedsidecar/embed"
 	"github.com/embedsidecar/embedsidecar/failpoint"
@@ -144,6 +143,10 @@ func (w *Worker) writeBack(ctx context.Context, items []item) error {
 	if err := w.queueDestination(batch, c); err != nil {
 		return err
 	}
+	moved, err := w.queueAfter(batch, c.write, locked)
+	if err != nil {
+		return err
+	}
 	w.queueLedger(batch, c)
 	var done queue.Finished
 	batch.Queue(sqlfiles.Query("finish_tasks"), queue.FinishArgs(w.o.ID, items[0].task.LeaseToken, outcomes)).
@@ -164,6 +167,7 @@ func (w *Worker) writeBack(ctx context.Context, items []item) error {
 		return err
 	}
 	w.o.Queue.NoteDue(outcomes)
+	w.restless.note(c.write, moved)
 	w.count(mine, done)
 	return nil
 }
@@ -285,10 +289,6 @@ func (w *Worker) queueDestination(batch *pgx.Batch, c change) error {
 	}
 	return nil
 }
-
-// errSuppressed means that a trigger or rule of the table kept the vector out. It counts as the row's fault, so that the row is
-// found and named.
-var errSuppressed = &pgconn.PgError{Code: "39000", Message: "a trigger of the table suppressed the write"}
 
 // queueUpdate adds an update of the user's rows and checks that none was kept out.
 func (w *Worker) queueUpdate(batch *pgx.Batch, sql string, args []any, want int) {

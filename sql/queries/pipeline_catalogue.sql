@@ -59,7 +59,8 @@ SELECT p.pipeline_id, p.status, p.catalogue AS known, c.oid IS NOT NULL AS table
            AS published,
        -- What a running sidecar must load anew when it changes.
        md5(ROW(i.enabled, p.name, p.enabled, p.generation, p.fingerprint, p.text_expression, p.filter_expression, p.source_columns, p.watched_columns,
-               p.key_columns, p.lane, p.dims, p.plugin, p.model, p.destination_column, p.destination_schema, p.destination_table)::text) AS version,
+               p.key_columns, p.lane, p.dims, p.plugin, p.model, p.destination_column, p.destination_schema, p.destination_table,
+               (SELECT string_agg(t.oid::text || t.tgenabled::text, ',' ORDER BY t.oid) FROM pg_trigger AS t WHERE t.tgrelid = c.oid AND NOT t.tgisinternal))::text) AS version,
        EXISTS (SELECT FROM embedsidecar.scan AS s WHERE s.pipeline_id = p.pipeline_id AND s.phase = 'waiting') AS scan_asked
 FROM   embedsidecar.pipeline AS p
        JOIN embedsidecar.lsn_checkpoint AS k ON k.slot_name = p.slot_name
