@@ -117,7 +117,9 @@ func (s *Server) create(ctx context.Context, o Options) error {
 		"listen_addresses": "127.0.0.1",
 		// A path of a socket may have 107 bytes, and temporary folders are longer on some systems.
 		"unix_socket_directories": "",
-		"wal_level":               "logical",
+		// Not in /dev/shm, of which a container has 64 MB: a killed server would leave its share there for ever.
+		"dynamic_shared_memory_type": "mmap",
+		"wal_level":                  "logical",
 		// As many as parallel tests may come to need, however many CPUs let them run at a time.
 		"max_wal_senders":           "200",
 		"max_replication_slots":     "200",

@@ -26,14 +26,13 @@ func (i *instance) guard(ctx context.Context) {
 	idle := time.NewTicker(i.seat.opts.idleInterval())
 	defer idle.Stop()
 	answered := i.answered.Load()
-	over := false
 	var doing idler
 	for {
 		select {
 		case <-i.process.exited:
 			return
 		case <-measure:
-			over = i.weigh(ctx, over)
+			i.weigh(ctx)
 		case <-idle.C:
 			if !i.watchIdle(&doing) {
 				idle.Stop()
@@ -54,8 +53,8 @@ func (o Options) memoryInterval() time.Duration { return min(memoryInterval, 5*o
 func (o Options) idleInterval() time.Duration { return min(idleInterval, 50*o.RestartDelay) }
 
 // weigh measures a process. One above its limit is replaced, so that no call fails, and killed when it goes on to grow by a
-// quarter. over says that it is being replaced.
-func (i *instance) weigh(ctx context.Context, over bool) bool {
+// quarter.
+func (i *instance) weigh(ctx context.Context) {
 	limit := int64(i.seat.opts.MemoryLimit)
 	used := groupMemory(i.process.pid)
 	i.memory.Store(used)
@@ -67,7 +66,7 @@ func (i *instance) weigh(ctx context.Context, over bool) bool {
 		i.seat.host.mu.Unlock()
 		log.Warn("plugin killed for its memory")
 		i.process.killGreedy(fmt.Sprintf("it used %s of memory, its limit is %s", mebibytes(used), mebibytes(limit)), alone)
-	case used > limit && !over:
+	case used > limit && !i.leaving.Load():
 		log.Warn("plugin is above its memory limit: another process takes its place")
 		h := i.seat.host
 		h.mu.Lock()
@@ -77,17 +76,17 @@ func (i *instance) weigh(ctx context.Context, over bool) bool {
 		}
 		h.mu.Unlock()
 		if closed {
-			return over
+			return
 		}
+		i.leaving.Store(true)
 		go func() {
 			defer h.work.Done()
 			if err := h.relieve(ctx, i); err != nil {
 				log.Warn("plugin not replaced", "error", err)
+				i.leaving.Store(false) // the next measure tries it again
 			}
 		}()
-		return true
 	}
-	return over
 }
 
 func mebibytes(n int64) string { return fmt.Sprintf("%d MiB", n>>20) }

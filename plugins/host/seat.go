@@ -45,6 +45,7 @@ type instance struct {
 	bad          atomic.Int64  // bad answers in a row
 	answered     atomic.Uint64 // good ones
 	memory       atomic.Int64  // bytes when it was last measured
+	leaving      atomic.Bool   // it is above its memory limit, and another process is about to take its place
 
 	// The host's lock guards what follows.
 	calls int           // under way
