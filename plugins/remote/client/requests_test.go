@@ -157,20 +157,25 @@ func TestTooLongTexts(t *testing.T) {
 func TestTooLongTexts_InEveryForm(t *testing.T) {
 	t.Parallel()
 	for name, refuse := range map[string]handler{
+		"ollama":        remotetest.Send(400, `{"error":"the input length exceeds the context length"}`), // though it was asked to cut
 		"plain":         remotetest.Send(400, "This model's maximum context length is 512 tokens"),
 		"status 500":    remotetest.Send(500, `{"error":{"code":500,"message":"input is too large to process. increase the physical batch size (current batch size: 512)","type":"server_error"}}`),
 		"inside of 200": remotetest.Send(200, `{"error":{"message":"maximum context length is 512 tokens","code":400}}`),
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			s := &remotetest.Server{Dialect: "openai", Behave: func(w http.ResponseWriter, r *http.Request, c *remotetest.Call) bool {
+			of := "openai"
+			if name == "ollama" {
+				of = name
+			}
+			s := &remotetest.Server{Dialect: of, Behave: func(w http.ResponseWriter, r *http.Request, c *remotetest.Call) bool {
 				if slices.ContainsFunc(c.Texts, func(text string) bool { return len(text) > 1000 }) {
 					refuse(w, r)
 					return true
 				}
 				return false
 			}}
-			c := open(t, "openai", nil, listen(t, s))
+			c := open(t, of, nil, listen(t, s))
 			texts := append(corpus(3), strings.Repeat("and so on ", 300))
 			answers := mustEmbed(t, c, texts)
 			wantVectors(t, s, texts[:3], answers[:3])
