@@ -113,7 +113,7 @@ func classify(err error, cfg pgconn.Config) error {
 }
 
 // Passing tells whether an error, of a statement as well as of a connection, is of the kind that goes away by itself: no server, one
-// that starts, stops or is full, or a connection that broke.
+// that starts, stops or is full, a connection that broke, or a lock that somebody else held for too long.
 func Passing(err error) bool {
 	if err == nil {
 		return false
@@ -122,7 +122,8 @@ func Passing(err error) bool {
 		return known.Temporary()
 	}
 	if pg, ok := errors.AsType[*pgconn.PgError](err); ok {
-		return pgerrcode.IsOperatorIntervention(pg.Code) || pgerrcode.IsConnectionException(pg.Code) || pgerrcode.IsInsufficientResources(pg.Code)
+		return pgerrcode.IsOperatorIntervention(pg.Code) || pgerrcode.IsConnectionException(pg.Code) || pgerrcode.IsInsufficientResources(pg.Code) ||
+			LockedOut(err) || pgerrcode.IsTransactionRollback(pg.Code)
 	}
 	_, network := errors.AsType[net.Error](err)
 	return network || cutOff(err) || pgconn.SafeToRetry(err)

@@ -29,6 +29,7 @@ const (
 	Missing       Status = "missing"       // the source table is gone
 	Misconfigured Status = "misconfigured" // a column, key or destination is not what was set up
 	Unpublished   Status = "unpublished"   // the table was taken out of the publication
+	Locked        Status = "locked"        // somebody alters the table at this moment, so nobody can tell; never stored
 )
 
 // Spec is a pipeline as a person writes it, before any database has been asked about it.

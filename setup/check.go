@@ -53,7 +53,8 @@ func Check(ctx context.Context, o CheckOptions) []Finding {
 	c.checkServer(ctx)
 	c.checkReplication(ctx)
 	c.checkSchema(ctx)
-	if err := readOnly(ctx, o.Pool, func(tx pgx.Tx) error { return c.checkSlot(ctx, tx) }); err != nil {
+	before := c.findings
+	if err := patiently(ctx, o.Pool, func(tx pgx.Tx) error { c.findings = before; return c.checkSlot(ctx, tx) }); err != nil {
 		c.failed("slot", err)
 	}
 	c.checkPipelines(ctx)
@@ -279,7 +280,7 @@ func (c *checker) checkSlot(ctx context.Context, tx pgx.Tx) error {
 func (c *checker) checkPipelines(ctx context.Context) {
 	set := map[string]pipeline.Pipeline{}
 	if c.installed {
-		all, err := Load(ctx, c.o.Pool, c.o.Slot)
+		all, err := settled(ctx, c.o.Pool, c.o.Slot)
 		if err != nil {
 			c.failed("pipelines", err)
 		}
@@ -394,7 +395,9 @@ func (c *checker) checkIndexes(ctx context.Context, p *pipeline.Pipeline) {
 
 // checkTable tells what users of the source table may notice.
 func (c *checker) checkTable(ctx context.Context, name string, p *pipeline.Pipeline) {
-	err := readOnly(ctx, c.o.Pool, func(tx pgx.Tx) error {
+	before := c.findings
+	err := patiently(ctx, c.o.Pool, func(tx pgx.Tx) error {
+		c.findings = before
 		var identity string
 		var triggers, readers []string
 		err := tx.QueryRow(ctx, `SELECT c.relreplident::text,

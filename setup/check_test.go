@@ -114,7 +114,7 @@ func TestCheck_FindsWhatIsWrong(t *testing.T) {
 // stream takes a slot as a sidecar does, until the test ends.
 func (b *base) stream(slot string) {
 	b.t.Helper()
-	conn, err := database.ConnectReplication(b.t.Context(), b.URL(testenv.Owner), database.Options{ApplicationName: "a sidecar"})
+	conn, err := database.ConnectReplication(b.t.Context(), b.URL(testenv.Owner)+"&wal_sender_timeout=0", database.Options{ApplicationName: "a sidecar"})
 	if err != nil {
 		b.t.Fatal(err)
 	}

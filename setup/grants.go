@@ -125,7 +125,8 @@ func (n needs) missing(ctx context.Context, q querier, role string) ([]string, e
 // besides is in sql/roles.sql.
 func Grants(ctx context.Context, db DB, p *pipeline.Pipeline, role string) ([]string, error) {
 	var statements []string
-	err := readOnly(ctx, db, func(tx pgx.Tx) error {
+	err := patiently(ctx, db, func(tx pgx.Tx) error {
+		statements = nil
 		f, err := inspect(ctx, tx, p.Spec, Vectors{Dims: p.Dims, either: true}, nil)
 		if err != nil {
 			return err

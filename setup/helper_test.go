@@ -40,9 +40,13 @@ func baseOn(t *testing.T, db *testenv.Database, statements ...string) *base {
 	return b
 }
 
+// URL is that of the database, for connections that may take their time: a machine that stands still for a while is not what these
+// tests are about.
+func (b *base) URL(user string) string { return b.Database.URL(user) + "&connect_timeout=120" }
+
 func (b *base) connect(user string) *pgxpool.Pool {
 	b.t.Helper()
-	pool, err := database.Connect(b.t.Context(), b.URL(user), database.Options{MaxConns: 4})
+	pool, err := database.Connect(b.t.Context(), b.URL(user), database.Options{MaxConns: 4, IdleInTransaction: -1})
 	if err != nil {
 		b.t.Fatal(err)
 	}
@@ -56,7 +60,7 @@ func docs() pipeline.Spec {
 }
 
 // waitFor bounds every wait of a test.
-const waitFor = 20 * time.Second
+const waitFor = 10 * time.Minute
 
 const makeDocs = "CREATE TABLE public.docs (id bigint PRIMARY KEY, title text, body text, n int, embedding public.vector(3))"
 

@@ -63,7 +63,7 @@ func (i *Index) Large() bool {
 // Indexes looks at the indexes over the vectors of an active pipeline. It returns at least one Index for each table.
 func Indexes(ctx context.Context, db DB, p *pipeline.Pipeline) ([]Index, error) {
 	var found []foundIndex
-	err := readOnly(ctx, db, func(tx pgx.Tx) error {
+	err := patiently(ctx, db, func(tx pgx.Tx) error {
 		rows, err := tx.Query(ctx, indexesSQL, destinationTable(p), vectorColumn(p))
 		if err != nil {
 			return err

@@ -5,7 +5,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -94,7 +93,7 @@ func TestIndexes_TellWhatIsThereAndHowToMendIt(t *testing.T) {
 			_, _, err := setup.BuildIndex(t.Context(), b.pool, p)
 			built <- err
 		}()
-		testenv.Eventually(t, time.Minute, func() (bool, string) {
+		testenv.Eventually(t, waitFor, func() (bool, string) {
 			found, words := b.indexes(b.pool, p)
 			return words[0] == "building "+ours && strings.HasPrefix(found[0].Phase, "waiting for"), fmt.Sprintf("%+v", found)
 		})
@@ -105,7 +104,7 @@ func TestIndexes_TellWhatIsThereAndHowToMendIt(t *testing.T) {
 		if err := <-built; err == nil {
 			t.Fatal("a build whose session was ended did not fail")
 		}
-		testenv.Eventually(t, time.Minute, func() (bool, string) { // the session itself ends a moment later
+		testenv.Eventually(t, waitFor, func() (bool, string) { // the session itself ends a moment later
 			n := testenv.Value[int](b.Database, "SELECT count(*) FROM pg_stat_progress_create_index WHERE datname = current_database()")
 			return n == 0, "it still builds"
 		})
@@ -174,7 +173,7 @@ func TestIndexes_WaitForOlderTransactions(t *testing.T) {
 		if err := older.Rollback(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		testenv.Eventually(t, time.Minute, func() (bool, string) { // other tests have transactions too
+		testenv.Eventually(t, waitFor, func() (bool, string) { // other tests have transactions too
 			return used(), "the index is not used"
 		})
 		b.are(p, false, "ready soon")

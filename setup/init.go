@@ -235,7 +235,11 @@ func (in *initializer) all(ctx context.Context) error {
 		}
 		in.o.Pool.Reset() // so that connections know the type
 	}
-	if err := readOnly(ctx, in.o.Pool, func(tx pgx.Tx) error { return in.look(ctx, tx) }); err != nil {
+	before := in.report
+	if err := patiently(ctx, in.o.Pool, func(tx pgx.Tx) error {
+		in.found, in.stored, in.others, in.unpublished, in.moved, in.report = nil, nil, nil, nil, nil, before
+		return in.look(ctx, tx)
+	}); err != nil {
 		return err
 	}
 	plan, err := in.makePlan()
@@ -346,9 +350,14 @@ func (in *initializer) execute(ctx context.Context, a action) error {
 	}
 }
 
+// transact runs f in a transaction, again while it loses against a lock.
+func (in *initializer) transact(ctx context.Context, f func(tx pgx.Tx) error) error {
+	return database.UntilUnlocked(ctx, func() error { return pgx.BeginFunc(ctx, in.o.Pool, f) })
+}
+
 // confirmed resolves every pipeline as it now is.
 func (in *initializer) confirmed(ctx context.Context) ([]pipeline.Pipeline, error) {
-	all, err := Load(ctx, in.o.Pool, in.o.Slot)
+	all, err := settled(ctx, in.o.Pool, in.o.Slot)
 	if err != nil {
 		return nil, err
 	}

@@ -28,7 +28,7 @@ func (b *base) options(slot string, specs ...pipeline.Spec) setup.Options {
 	}
 	return setup.Options{
 		Pool: b.pool, ReplicationDSN: b.URL(testenv.Owner), Slot: slot, Publication: "embedsidecar", Specs: specs, Descriptions: d,
-		LockTimeout: 100 * time.Millisecond,
+		LockTimeout: waitFor, SlotTimeout: waitFor, // other tests have transactions, too
 	}
 }
 
@@ -472,11 +472,12 @@ func TestInit_NamesWhoStandsInTheWay(t *testing.T) {
 	})
 	b := baseOn(t, testenv.DB(t, testenv.Empty(), testenv.On(server)), plainDocs, "CREATE TABLE elsewhere (n int)")
 	o := b.options(b.SlotName(), docs())
-	o.SlotTimeout = 500 * time.Millisecond
+	hasty := o
+	hasty.LockTimeout, hasty.SlotTimeout = 100*time.Millisecond, 500*time.Millisecond
 
 	reader := b.hold("SELECT * FROM docs")
 	pid := testenv.Value[int](b.Database, "SELECT pid FROM pg_stat_activity WHERE query = 'SELECT * FROM docs'")
-	_, err = setup.Init(t.Context(), o)
+	_, err = setup.Init(t.Context(), hasty)
 	wantError[*setup.ConflictError](t, err, fmt.Sprintf("pid %d", pid), "docs")
 	if err := reader.Rollback(t.Context()); err != nil {
 		t.Fatal(err)
@@ -484,7 +485,8 @@ func TestInit_NamesWhoStandsInTheWay(t *testing.T) {
 
 	writer := b.hold("INSERT INTO elsewhere VALUES (1)")
 	pid = testenv.Value[int](b.Database, "SELECT pid FROM pg_stat_activity WHERE query LIKE 'INSERT INTO elsewhere%'")
-	r, err := setup.Init(t.Context(), o)
+	hasty.LockTimeout = waitFor // what it needs now is free
+	r, err := setup.Init(t.Context(), hasty)
 	wantError[*setup.ConflictError](t, err, fmt.Sprintf("pid %d", pid), "within 500ms")
 	if len(r.Steps) == 0 {
 		t.Error("the report does not say what was made before")

@@ -7,10 +7,9 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/jackc/pgerrcode"
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgconn"
 
+	"github.com/embedsidecar/embedsidecar/database"
 	"github.com/embedsidecar/embedsidecar/pipeline"
 )
 
@@ -164,7 +163,7 @@ func columnsOfText(s *storedPipeline) []string {
 // fingerprint, width and watched columns are certain. It returns *NotSetUpError when the database has no schema of ours.
 func Load(ctx context.Context, db DB, slot string) ([]pipeline.Pipeline, error) {
 	var stored []storedPipeline
-	err := readOnly(ctx, db, func(tx pgx.Tx) (err error) {
+	err := patiently(ctx, db, func(tx pgx.Tx) (err error) {
 		stored, err = storedPipelines(ctx, tx, "WHERE p.slot_name = $1", slot)
 		return notSetUp(err)
 	})
@@ -179,15 +178,33 @@ func Load(ctx context.Context, db DB, slot string) ([]pipeline.Pipeline, error) 
 			pipelines[i], err = load(ctx, tx, &stored[i])
 			return err
 		})
-		if lockedOut(err) {
-			// Somebody alters that table. The others can go on, and this one is looked at again.
+		if database.LockedOut(err) {
+			// Somebody alters that table. The others can go on, and this one is looked at again. It does not count as one that cannot
+			// work: whoever waits for it waits on.
 			pipelines[i] = off(&stored[i])
-			pipelines[i].Detail = "the table is locked by somebody"
+			pipelines[i].Status, pipelines[i].Detail = pipeline.Locked, "the table is locked by somebody"
 		} else if err != nil {
 			return nil, err
 		}
 	}
 	return pipelines, nil
+}
+
+// settled is Load for somebody who looks once: it looks again while a table is locked.
+func settled(ctx context.Context, db DB, slot string) (pipelines []pipeline.Pipeline, err error) {
+	err = database.UntilUnlocked(ctx, func() error {
+		if pipelines, err = Load(ctx, db, slot); err != nil {
+			return err
+		}
+		if slices.ContainsFunc(pipelines, func(p pipeline.Pipeline) bool { return p.Status == pipeline.Locked }) {
+			return database.ErrLocked
+		}
+		return nil
+	})
+	if errors.Is(err, database.ErrLocked) {
+		err = nil // the pipeline says so
+	}
+	return pipelines, err
 }
 
 // off is a stored pipeline that cannot work, with what is certain of it.
@@ -196,12 +213,6 @@ func off(s *storedPipeline) pipeline.Pipeline {
 		Spec: s.spec(), ID: s.PipelineID, OID: s.TableOID, Watched: s.WatchedColumns, WatchAll: s.WatchAll, Dims: s.Dims,
 		Generation: s.Generation, Fingerprint: s.Fingerprint, Status: pipeline.Misconfigured,
 	}
-}
-
-// lockedOut tells whether a lock was not to be had in time.
-func lockedOut(err error) bool {
-	var pg *pgconn.PgError
-	return errors.As(err, &pg) && pg.Code == pgerrcode.LockNotAvailable
 }
 
 // load confirms one stored pipeline. Only a failure to find out is an error.

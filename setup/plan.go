@@ -182,7 +182,7 @@ func (in *initializer) move() action {
 		},
 		allowed: true, words: true,
 		run: func(ctx context.Context) error {
-			return pgx.BeginFunc(ctx, in.o.Pool, func(tx pgx.Tx) error {
+			return in.transact(ctx, func(tx pgx.Tx) error {
 				rows, err := tx.Query(ctx, "UPDATE embedsidecar.pipeline SET slot_name = $1 WHERE slot_name = ANY ($2) RETURNING pipeline_id", in.o.Slot, in.moved)
 				if err != nil {
 					return fmt.Errorf("move pipelines: %w", err)
@@ -233,7 +233,7 @@ func (in *initializer) createSlot(ctx context.Context, reason string) error {
 }
 
 func (in *initializer) recordSlot(ctx context.Context, lsn pglogrepl.LSN, reason string) error {
-	return pgx.BeginFunc(ctx, in.o.Pool, func(tx pgx.Tx) error {
+	return in.transact(ctx, func(tx pgx.Tx) error {
 		if _, err := tx.Exec(ctx, "SET LOCAL synchronous_commit = on"); err != nil {
 			return fmt.Errorf("write checkpoint: %w", err)
 		}
@@ -350,7 +350,7 @@ func nullable(s string) *string {
 }
 
 func (in *initializer) insertPipeline(ctx context.Context, p *pipeline.Pipeline, d embed.Description) error {
-	return pgx.BeginFunc(ctx, in.o.Pool, func(tx pgx.Tx) error {
+	return in.transact(ctx, func(tx pgx.Tx) error {
 		var id int32
 		if err := tx.QueryRow(ctx, sqlfiles.Query("insert_pipeline"), in.rowOf(p, d)).Scan(&id); err != nil {
 			return fmt.Errorf("write pipeline: %w", err)
@@ -403,7 +403,7 @@ func (in *initializer) updatePipeline(ctx context.Context, f *findings, s *store
 		// Entries of the ledger from before then differ from every row, whatever their hashes say.
 		args["generations"] = 1
 	}
-	return pgx.BeginFunc(ctx, in.o.Pool, func(tx pgx.Tx) error {
+	return in.transact(ctx, func(tx pgx.Tx) error {
 		if _, err := tx.Exec(ctx, sqlfiles.Query("update_pipeline"), args); err != nil {
 			return fmt.Errorf("write pipeline: %w", err)
 		}

@@ -8,6 +8,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/embedsidecar/embedsidecar/database"
 	"github.com/embedsidecar/embedsidecar/pipeline"
 )
 
@@ -37,7 +38,7 @@ func Resolve(ctx context.Context, db DB, spec pipeline.Spec, model Vectors) (pip
 
 // resolve is Resolve with what is worth a warning.
 func resolve(ctx context.Context, db DB, spec pipeline.Spec, model Vectors) (p pipeline.Pipeline, warnings []string, err error) {
-	err = readOnly(ctx, db, func(tx pgx.Tx) error {
+	err = patiently(ctx, db, func(tx pgx.Tx) error {
 		f, err := inspect(ctx, tx, spec, model, nil)
 		if err != nil {
 			return err
@@ -62,6 +63,11 @@ func readOnly(ctx context.Context, db DB, f func(tx pgx.Tx) error) error {
 	}
 	defer func() { _ = tx.Rollback(context.WithoutCancel(ctx)) }()
 	return f(tx)
+}
+
+// patiently is readOnly, again while it loses against somebody's lock; each time f begins anew.
+func patiently(ctx context.Context, db DB, f func(tx pgx.Tx) error) error {
+	return database.UntilUnlocked(ctx, func() error { return readOnly(ctx, db, f) })
 }
 
 // permitted returns *PermissionError when the current role lacks a privilege that running the pipeline needs.

@@ -185,7 +185,7 @@ func CheckVersion(ctx context.Context, db DB) error {
 	if err != nil {
 		return fmt.Errorf("list migrations: %w", err)
 	}
-	return readOnly(ctx, db, func(tx pgx.Tx) error {
+	return patiently(ctx, db, func(tx pgx.Tx) error {
 		version, err := schemaVersion(ctx, tx)
 		switch {
 		case err != nil:

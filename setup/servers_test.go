@@ -1,10 +1,8 @@
 package setup_test
 
 import (
-	"context"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/embedsidecar/embedsidecar/database"
 	"github.com/embedsidecar/embedsidecar/pipeline"
@@ -16,8 +14,7 @@ import (
 // once the server is right, the same init does its work.
 func TestInit_ServersThatAreNotReady(t *testing.T) {
 	t.Parallel()
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-	defer cancel()
+	ctx := t.Context()
 	server, err := testenv.Start(ctx, testenv.Options{Config: map[string]string{"wal_level": "replica", "max_replication_slots": "1"}})
 	if err != nil {
 		t.Fatal(err)

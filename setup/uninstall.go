@@ -33,7 +33,8 @@ type Removed struct {
 func Uninstall(ctx context.Context, o UninstallOptions) (Removed, error) {
 	var plan []removal
 	var done Removed
-	err := readOnly(ctx, o.Pool, func(tx pgx.Tx) error {
+	err := patiently(ctx, o.Pool, func(tx pgx.Tx) error {
+		plan, done = nil, Removed{}
 		marked, err := markedDestinations(ctx, tx)
 		if err != nil {
 			return err
@@ -134,7 +135,8 @@ type RemoveOptions struct {
 func Remove(ctx context.Context, o RemoveOptions) (Removed, error) {
 	var plan []removal
 	var done Removed
-	err := readOnly(ctx, o.Pool, func(tx pgx.Tx) error {
+	err := patiently(ctx, o.Pool, func(tx pgx.Tx) error {
+		plan, done = nil, Removed{}
 		stored, err := storedPipelines(ctx, tx, "")
 		if err != nil {
 			return notSetUp(err)

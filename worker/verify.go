@@ -10,6 +10,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/embedsidecar/embedsidecar/database"
 	"github.com/embedsidecar/embedsidecar/embed"
 	"github.com/embedsidecar/embedsidecar/pipeline"
 )
@@ -54,7 +55,9 @@ func (w *Worker) Verify(ctx context.Context, deep int) (Report, error) {
 	)
 	sample.limit = deep
 	for {
-		keys, _, err := w.pageOfKeys(ctx, after)
+		var keys []string
+		var rows []row
+		err := database.UntilUnlocked(ctx, func() (err error) { keys, rows, err = w.verifyPage(ctx, after); return err })
 		if err != nil {
 			return report, fmt.Errorf("verify %s: %w", w.o.Pipeline.Source(), err)
 		}
@@ -62,13 +65,6 @@ func (w *Worker) Verify(ctx context.Context, deep int) (Report, error) {
 			break
 		}
 		after = &keys[len(keys)-1]
-		rows, err := w.read(ctx, keys)
-		if err != nil {
-			return report, fmt.Errorf("verify: %w", err)
-		}
-		if err := w.readWhole(ctx, rows); err != nil {
-			return report, fmt.Errorf("verify: %w", err)
-		}
 		for i := range rows {
 			if w.verifyRow(&report, &rows[i]) {
 				sample.offer(rows[i].key)
@@ -86,6 +82,17 @@ func (w *Worker) Verify(ctx context.Context, deep int) (Report, error) {
 		return report, fmt.Errorf("verify %s: %w", w.o.Pipeline.Source(), err)
 	}
 	return report, nil
+}
+
+// verifyPage reads the rows of the next page.
+func (w *Worker) verifyPage(ctx context.Context, after *string) (keys []string, rows []row, err error) {
+	if keys, _, err = w.pageOfKeys(ctx, after); err != nil || len(keys) == 0 {
+		return nil, nil, err
+	}
+	if rows, err = w.read(ctx, keys); err != nil {
+		return nil, nil, err
+	}
+	return keys, rows, w.readWhole(ctx, rows)
 }
 
 // verifyRow judges one row and tells whether it has a vector that may be sampled.
@@ -133,27 +140,42 @@ func (w *Worker) countOrphans(ctx context.Context, report *Report) error {
 	if w.sql.orphans == "" {
 		return nil
 	}
-	rows, err := w.o.DB.Query(ctx, w.sql.orphans)
-	if err != nil {
+	var found int64
+	var examples []string
+	err := database.UntilUnlocked(ctx, func() error {
+		rows, err := w.o.DB.Query(ctx, w.sql.orphans)
+		if err != nil {
+			return err
+		}
+		found, examples = 0, nil
+		var key string
+		_, err = pgx.ForEachRow(rows, []any{&key}, func() error {
+			found++
+			if len(examples) < maxExamples {
+				examples = append(examples, key)
+			}
+			return nil
+		})
 		return err
-	}
-	var key string
-	_, err = pgx.ForEachRow(rows, []any{&key}, func() error {
-		report.Orphans++
-		report.example(key, "a vector though the row is gone")
-		return nil
 	})
+	report.Orphans += found
+	for _, key := range examples {
+		report.example(key, "a vector though the row is gone")
+	}
 	return err
 }
 
 func (w *Worker) embedSample(ctx context.Context, report *Report, keys []string) error {
 	for len(keys) > 0 {
 		n := min(len(keys), w.o.BatchRows)
-		rows, err := w.read(ctx, keys[:n])
-		if err != nil {
+		var rows []row
+		var vectors map[int][]float32
+		err := database.UntilUnlocked(ctx, func() (err error) {
+			if rows, err = w.read(ctx, keys[:n]); err == nil {
+				vectors, err = w.storedVectors(ctx, w.o.Pipeline, w.sql.reuse, keys[:n])
+			}
 			return err
-		}
-		vectors, err := w.storedVectors(ctx, w.o.Pipeline, w.sql.reuse, keys[:n])
+		})
 		if err != nil {
 			return err
 		}

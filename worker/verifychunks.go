@@ -7,6 +7,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/embedsidecar/embedsidecar/database"
 	"github.com/embedsidecar/embedsidecar/embed/chunk"
 	"github.com/embedsidecar/embedsidecar/pipeline"
 )
@@ -37,17 +38,20 @@ type deepChunk struct {
 // embedChunkSample compares all chunks of some rows with the rows' texts, and with what the model makes of them now.
 func (w *Worker) embedChunkSample(ctx context.Context, report *Report, keys []string) error {
 	for _, key := range keys {
-		rows, err := w.readBy(ctx, w.sql.big, []string{key})
+		var rows []row
+		var stored []deepChunk
+		err := database.UntilUnlocked(ctx, func() (err error) {
+			if rows, err = w.readBy(ctx, w.sql.big, []string{key}); err == nil {
+				stored, err = w.deepChunks(ctx, key)
+			}
+			return err
+		})
 		if err != nil {
 			return err
 		}
 		r := &rows[0]
 		if !r.wanted() || r.leftOut() {
 			continue // changed meanwhile
-		}
-		stored, err := w.deepChunks(ctx, key)
-		if err != nil {
-			return err
 		}
 		if len(stored) == 0 {
 			continue

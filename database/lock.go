@@ -1,0 +1,39 @@
+package database
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"time"
+
+	"github.com/jackc/pgerrcode"
+	"github.com/jackc/pgx/v5/pgconn"
+)
+
+// ErrLocked means that somebody holds a table at this moment; later it may work.
+var ErrLocked = errors.New("a table is locked by somebody")
+
+// LockedOut tells whether a statement lost against somebody's lock: none of it happened, and the same may succeed later.
+func LockedOut(err error) bool {
+	pg, ok := errors.AsType[*pgconn.PgError](err)
+	return errors.Is(err, ErrLocked) || ok && (pg.Code == pgerrcode.LockNotAvailable || pg.Code == pgerrcode.DeadlockDetected)
+}
+
+// UntilUnlocked does something again while it loses against somebody's lock, for about half a minute. Each try gives way after the
+// session's lock_timeout: one long wait could make a user who waits for us the one who must give way.
+func UntilUnlocked(ctx context.Context, f func() error) error {
+	const tries, pause = 50, 100 * time.Millisecond
+	for try := 1; ; try++ {
+		err := f()
+		if !LockedOut(err) || try == tries {
+			return err
+		}
+		t := time.NewTimer(pause/2 + rand.N(pause)) //nolint:gosec // jitter is no secret
+		select {
+		case <-ctx.Done():
+			t.Stop()
+			return ctx.Err()
+		case <-t.C:
+		}
+	}
+}
