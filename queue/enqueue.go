@@ -48,9 +48,9 @@ type Enqueued struct {
 	Merged  int // changes of a row that came again in the same batch, which stands for them
 }
 
-// How long a change whose transaction is not visible yet may hold up its batch before it simply becomes a task. Usually its server
-// process was only interrupted between two steps of its commit. But a commit may also wait for a synchronous standby that is away:
-// after one wait in vain the next ones are short, until one is not in vain.
+// How long a change whose transaction is not visible yet may hold up its batch before it simply becomes a task, unless SetPatience says
+// otherwise. Usually its server process was only interrupted between two steps of its commit. But a commit may also wait for a
+// synchronous standby that is away: after one wait in vain the next ones are short, until one is not in vain.
 const (
 	visibilityPatience   = time.Second
 	visibilityImpatience = 20 * time.Millisecond
@@ -134,7 +134,7 @@ func mayBeDropped(changes []Change) []int64 {
 
 // awaitVisible waits a moment for transactions to become visible, if they are not yet.
 func (q *Queue) awaitVisible(ctx context.Context, tx pgx.Tx, xids []int64, visible bool) error {
-	patience := visibilityPatience
+	patience := q.patience
 	if q.waitedInVain.Load() {
 		patience = visibilityImpatience
 	}

@@ -77,7 +77,8 @@ type Queue struct {
 	due     time.Time // when the next retry known here is due; zero: none
 	dueSet  chan struct{}
 
-	waitedInVain atomic.Bool // for a transaction to become visible, the last time
+	patience     time.Duration // see visibilityPatience
+	waitedInVain atomic.Bool   // for a transaction to become visible, the last time
 }
 
 // waker holds what was told and not heard yet.
@@ -97,8 +98,12 @@ type cursor struct {
 
 // New returns the queue of a database.
 func New(db DB) *Queue {
-	return &Queue{db: db, cursors: map[int32]*cursor{}, wakers: map[int32]waker{}, dueSet: make(chan struct{}, 1)}
+	return &Queue{db: db, cursors: map[int32]*cursor{}, wakers: map[int32]waker{}, dueSet: make(chan struct{}, 1), patience: visibilityPatience}
 }
+
+// SetPatience says how long Enqueue waits for a transaction that is in the WAL and not visible yet, before changes that may well have
+// changed nothing become tasks. It is called before anything else.
+func (q *Queue) SetPatience(d time.Duration) { q.patience = d }
 
 // Who says what a claimer takes.
 type Who int

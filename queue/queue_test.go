@@ -56,7 +56,7 @@ func (f *fixture) enqueue(ctx context.Context, changes ...queue.Change) (queue.E
 }
 
 func (f *fixture) claim(who queue.Who, n int) queue.Claim {
-	return queue.Claim{PipelineID: f.id, Generation: 1, Who: who, Worker: 1, Max: n, Lease: time.Minute}
+	return queue.Claim{PipelineID: f.id, Generation: 1, Who: who, Worker: 1, Max: n, Lease: time.Hour}
 }
 
 func change(key string, lsn uint64) queue.Change {
@@ -115,6 +115,57 @@ func TestLease_WaitsUntilTheChangeIsVisible(t *testing.T) {
 	}
 }
 
+// A change that changed nothing is known as such when its transaction is visible, and not before.
+func TestEnqueue_WaitsUntilWhatItMayDropIsVisible(t *testing.T) {
+	t.Parallel()
+	for patience, want := range map[time.Duration]queue.Enqueued{time.Hour: {Dropped: 1}, time.Millisecond: {Made: 1}} {
+		t.Run(patience.String(), func(t *testing.T) {
+			t.Parallel()
+			f := newFixture(t)
+			f.q.SetPatience(patience)
+			source, vector := make([]byte, pipeline.ColumnHashSize), make([]byte, pipeline.VectorHashSize)
+			f.db.MustExec(`INSERT INTO embedsidecar.ledger (pipeline_id, row_key, source_hash, vector_hash, generation, lsn) VALUES ($1, '1', $2, $3, 1, '0/1')`, f.id, source, vector)
+			tx, err := f.db.Pool.Begin(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			var xid int64
+			if err := tx.QueryRow(t.Context(), `SELECT pg_current_xact_id()::text::bigint`).Scan(&xid); err != nil {
+				t.Fatal(err)
+			}
+			hidden := change("1", 10)
+			hidden.XID, hidden.Unchanged = uint32(xid), pipeline.Pattern(nil).Known(source).Known(vector)
+			type result struct {
+				done queue.Enqueued
+				err  error
+			}
+			results := make(chan result, 1)
+			go func() {
+				done, err := f.enqueue(t.Context(), hidden)
+				results <- result{done, err}
+			}()
+			var got result
+			if want.Made > 0 {
+				got = <-results // it gives up
+			} else {
+				testenv.Eventually(t, 5*time.Minute, func() (bool, string) {
+					n := testenv.Value[int](f.db, `SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND state LIKE 'idle in transaction%' AND query LIKE '%pg_visible_in_snapshot%'`)
+					return n == 1, "it does not wait"
+				})
+			}
+			if err := tx.Commit(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			if want.Made == 0 {
+				got = <-results
+			}
+			if got.err != nil || got.done != want {
+				t.Errorf("%+v, %v, want %+v", got.done, got.err, want)
+			}
+		})
+	}
+}
+
 func TestLease_GivesNothingToAnOlderGenerationNorWhileSwitchedOff(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
@@ -169,7 +220,7 @@ func TestLease_ExpressLeavesTheBackfillAlone(t *testing.T) {
 func TestLease_ALiveChangeDoesNotWaitBehindASuspect(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
-	soon, cancel := context.WithTimeout(t.Context(), time.Minute)
+	soon, cancel := context.WithTimeout(t.Context(), 10*time.Minute)
 	defer cancel()
 	if _, err := f.enqueue(t.Context(), change("suspect", 1)); err != nil {
 		t.Fatal(err)

@@ -114,10 +114,12 @@ func (s *Stream) noteCatalogue(ctx context.Context, c catalogueRow) (changed boo
 		if err := queue.RequestScan(ctx, tx, "the table was changed", []int32{c.PipelineID}); err != nil {
 			return false, err
 		}
-		s.stats.CatalogueScans.Add(1)
 	}
 	if err := tx.Commit(ctx); err != nil {
 		return false, fmt.Errorf("note a changed table: %w", err)
+	}
+	if c.TableExists {
+		s.stats.CatalogueScans.Add(1) // not before: whoever sees it may rely on the scan being asked for
 	}
 	s.o.Log.InfoContext(ctx, "table changed", "table", c.TableSchema+"."+c.TableName, "pipeline_id", c.PipelineID, "status", status)
 	s.o.Queue.Wake(c.PipelineID)

@@ -49,6 +49,7 @@ type Options struct {
 	Heartbeat    time.Duration // 0: 10 s
 	DrainTimeout time.Duration // for batches in work at shutdown; 0: 30 s
 	CacheBytes   int64         // vectors remembered per model; 0: 64 MiB
+	Patience     time.Duration // with a commit that is not visible yet, before what may have changed nothing becomes a task; 0: 1 s
 	NoMarks      bool
 	Fresh        func(p *pipeline.Pipeline, d time.Duration)
 }
@@ -102,10 +103,14 @@ func New(o Options) *Sidecar {
 	if o.CacheBytes == 0 {
 		o.CacheBytes = 64 << 20
 	}
-	return &Sidecar{
+	s := &Sidecar{
 		o: o, queue: queue.New(o.Pool), reload: make(chan struct{}, 1),
 		services: map[string]*embed.Service{}, shared: map[embed.Embedder]*embed.Service{}, running: map[int32]*running{},
 	}
+	if o.Patience != 0 {
+		s.queue.SetPatience(o.Patience)
+	}
+	return s
 }
 
 // Stream returns the stream's counters; nil before Run and with NoStream.
