@@ -47,7 +47,7 @@ func spoil(t *testing.T, pool *pgxpool.Pool) {
 
 func connect(t *testing.T, dsn string) *pgxpool.Pool {
 	t.Helper()
-	pool, err := database.Connect(t.Context(), dsn, database.Options{ApplicationName: "test", MaxConns: 2})
+	pool, err := database.Connect(t.Context(), dsn, database.Options{ApplicationName: "test", MaxConns: 2, IdleInTransaction: -1})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -198,7 +198,7 @@ func TestConnect_VectorsTravelInBinaryFromAnySchema(t *testing.T) {
 func TestConnect_Errors(t *testing.T) {
 	t.Parallel()
 	db := testenv.DB(t, testenv.Empty())
-	good := db.URL(testenv.Superuser)
+	good := db.URL(testenv.Superuser) + slowly
 	plain := db.Role("")
 	secrets := []string{"s3cr3t"}
 	with := func(change func(u *url.URL)) string {
@@ -212,14 +212,7 @@ func TestConnect_Errors(t *testing.T) {
 		}
 		return u.String()
 	}
-	closed, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	deaf := closed.Addr().String()
-	if err := closed.Close(); err != nil {
-		t.Fatal(err)
-	}
+	deaf := refusing(t)
 	silent, err := net.Listen("tcp", "127.0.0.1:0") // accepts, never answers
 	if err != nil {
 		t.Fatal(err)
@@ -234,17 +227,17 @@ func TestConnect_Errors(t *testing.T) {
 	}{
 		{"nobody listens", with(func(u *url.URL) { u.Host = deaf }), false, database.Unreachable},
 		{"no answer", with(func(u *url.URL) { u.Host = silent.Addr().String() }), false, database.Unreachable},
-		{"reset while TLS is asked for", with(func(u *url.URL) { u.Host, u.RawQuery = ending, "" }), false, database.Unreachable},
-		{"reset while TLS is demanded", with(func(u *url.URL) { u.Host, u.RawQuery = ending, "sslmode=require" }), false, database.Unreachable},
+		{"reset while TLS is asked for", with(func(u *url.URL) { u.Host, u.RawQuery = ending, "connect_timeout=120" }), false, database.Unreachable},
+		{"reset while TLS is demanded", with(func(u *url.URL) { u.Host, u.RawQuery = ending, "sslmode=require"+slowly }), false, database.Unreachable},
 		{"no such host", with(func(u *url.URL) { u.Host = "no-such-host.invalid" }), false, database.Unreachable},
 		{"no such database", with(func(u *url.URL) { u.Path = "/nope" }), false, database.NoDatabase},
 		{"no such database, replication", with(func(u *url.URL) { u.Path = "/nope" }), true, database.NoDatabase},
 		{"no such role", with(func(u *url.URL) { u.User = url.UserPassword("nobody_at_all", "s3cr3t-canary") }), false, database.Auth},
-		{"role may not replicate", db.URL(plain), true, database.Permission},
+		{"role may not replicate", db.URL(plain) + slowly, true, database.Permission},
 		{"unreadable", "postgres://u:s3cr3t-canary/x@h:y/db", false, database.BadURL},
 		{"unreadable pairs", "password=s3cr3t-canary port=s3cr3t-canary", false, database.BadURL},
 		{"missing certificate", "host=localhost sslmode=verify-full sslrootcert=/nonexistent password=s3cr3t-canary", false, database.BadURL},
-		{"no TLS here", with(func(u *url.URL) { u.RawQuery = "sslmode=require" }), false, database.TLS},
+		{"no TLS here", with(func(u *url.URL) { u.RawQuery = "sslmode=require" + slowly }), false, database.TLS},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			var err error
@@ -294,6 +287,8 @@ func TestPassing(t *testing.T) {
 		{"the server stops", &pgconn.PgError{Code: pgerrcode.AdminShutdown}, true},
 		{"the server starts", &pgconn.PgError{Code: pgerrcode.CannotConnectNow}, true},
 		{"too many connections", &pgconn.PgError{Code: pgerrcode.TooManyConnections}, true},
+		{"a lock", &pgconn.PgError{Code: pgerrcode.LockNotAvailable}, true},
+		{"a deadlock", &pgconn.PgError{Code: pgerrcode.DeadlockDetected}, true},
 		{"no such table", &pgconn.PgError{Code: pgerrcode.UndefinedTable}, false},
 		{"cut off", fmt.Errorf("read: %w", io.ErrUnexpectedEOF), true},
 		{"reset", fmt.Errorf("read: %w", syscall.ECONNRESET), true},
@@ -306,6 +301,24 @@ func TestPassing(t *testing.T) {
 			t.Errorf("%s: got %t, want %t", tt.name, got, tt.want)
 		}
 	}
+}
+
+// refusing returns an address where nobody listens, and nobody else can as long as the test runs: it is taken.
+func refusing(t *testing.T) string {
+	t.Helper()
+	socket, err := syscall.Socket(syscall.AF_INET, syscall.SOCK_STREAM, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = syscall.Close(socket) })
+	if err := syscall.Bind(socket, &syscall.SockaddrInet4{Addr: [4]byte{127, 0, 0, 1}}); err != nil {
+		t.Fatal(err)
+	}
+	bound, err := syscall.Getsockname(socket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return net.JoinHostPort("127.0.0.1", strconv.Itoa(bound.(*syscall.SockaddrInet4).Port)) //nolint:forcetypeassert // as it was bound
 }
 
 // resetting is a stand-in for a server that is killed: it takes connections, and resets them at their first message.
@@ -409,14 +422,14 @@ func pooler(t *testing.T, dsn string, ignore bool) string {
 		t.Fatal(err)
 	}
 	u.Host = l.Addr().String()
-	u.RawQuery = "sslmode=disable"
+	u.RawQuery = "sslmode=disable" + slowly
 	return u.String()
 }
 
 func TestConnect_ThroughAPooler(t *testing.T) {
 	t.Parallel()
 	db := testenv.DB(t, testenv.Empty())
-	dsn := db.URL(db.Role(""))
+	dsn := db.URL(db.Role("")) + slowly
 	if database.Pooled(connect(t, dsn)) {
 		t.Error("a direct pool says that it is pooled")
 	}

@@ -1,37 +1,59 @@
 package database_test
 
 import (
+	"context"
 	"io"
-	"net/url"
+	"net"
 	"os"
 	"testing"
 
-	"github.com/jackc/pgx/v5"
+	"go.uber.org/goleak"
 
 	"github.com/embedsidecar/embedsidecar/testenv"
 )
 
-func TestMain(m *testing.M) { os.Exit(testenv.Main(m)) }
+// slowly lets a connection take its time: a server that stands still for a while is not what these tests are about.
+const slowly = "&connect_timeout=120"
+
+func TestMain(m *testing.M) {
+	// Which names there are is a matter of where a machine stands. Here there are none.
+	server, err := net.ListenPacket("udp", "127.0.0.1:0")
+	if err != nil {
+		panic(err)
+	}
+	go noNames(server)
+	net.DefaultResolver = &net.Resolver{PreferGo: true, Dial: func(ctx context.Context, _, _ string) (net.Conn, error) {
+		return new(net.Dialer).DialContext(ctx, "udp", server.LocalAddr().String())
+	}}
+	os.Exit(testenv.Main(m, goleak.IgnoreCurrent()))
+}
+
+// noNames answers every question about a name: there is none.
+func noNames(server net.PacketConn) {
+	question := make([]byte, 512) //nolint:mnd // the most that DNS sends by UDP
+	for {
+		n, from, err := server.ReadFrom(question)
+		if err != nil {
+			return
+		}
+		if n > 3 {
+			question[2] |= 0x80                       // a response
+			question[3] = question[3]&0xf0 | 3        // NXDOMAIN
+			_, _ = server.WriteTo(question[:n], from) // a client that is gone asks again
+		}
+	}
+}
 
 // newDB makes a database that is dropped after the test and returns its URL as superuser.
 func newDB(t *testing.T) string {
 	t.Helper()
-	return testenv.DB(t, testenv.Empty()).URL(testenv.Superuser)
+	return testenv.DB(t, testenv.Empty()).URL(testenv.Superuser) + slowly
 }
 
 // asciiDB is newDB for a database that does not know what its bytes mean.
 func asciiDB(t *testing.T) string {
 	t.Helper()
-	db := testenv.DB(t, testenv.Empty())
-	name := db.Name + "_ascii"
-	db.MustExecSuper("CREATE DATABASE " + pgx.Identifier{name}.Sanitize() + " TEMPLATE template0 ENCODING 'SQL_ASCII' LC_COLLATE 'C' LC_CTYPE 'C'")
-	t.Cleanup(func() { db.MustExecSuper("DROP DATABASE " + pgx.Identifier{name}.Sanitize() + " WITH (FORCE)") })
-	u, err := url.Parse(db.URL(testenv.Superuser))
-	if err != nil {
-		t.Fatal(err)
-	}
-	u.Path = "/" + name
-	return u.String()
+	return testenv.DB(t, testenv.Encoding("SQL_ASCII")).URL(testenv.Superuser) + slowly
 }
 
 func pipe(dst io.Writer, src io.Reader) { _, _ = io.Copy(dst, src) }

@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/pgvector/pgvector-go"
@@ -51,7 +52,10 @@ func newRig(t *testing.T, major, rows int) *rig {
 		CASE i % 2 WHEN 0 THEN 'good' ELSE 'bad' END::mood, 'c' || i, '2026-01-01 00:00Z'::timestamptz + i * interval '1 day', '{}', '(1,2)', CASE WHEN i % 3 = 0 THEN now() END
 		FROM generate_series(1, $1::int) AS i`, rows)
 	log := slog.New(slog.DiscardHandler)
-	pool, err := database.Connect(t.Context(), db.URL(testenv.Owner), database.Options{MaxConns: 4, Log: log})
+	// A machine that stands still for a while, and other tests' transactions, are not what these tests are about.
+	patience := 10 * time.Minute
+	url, options := db.URL(testenv.Owner)+"&connect_timeout=120", database.Options{MaxConns: 4, IdleInTransaction: -1, Log: log}
+	pool, err := database.Connect(t.Context(), url, options)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -68,13 +72,18 @@ func newRig(t *testing.T, major, rows int) *rig {
 		described[s.Name] = embed.Description{Plugin: "fake", Model: "fake", Fingerprint: "fake-1", Dims: dims}
 	}
 	done, err := setup.Init(t.Context(), setup.Options{
-		Pool: pool, ReplicationDSN: db.URL(testenv.Owner), Slot: db.SlotName(), Publication: db.Name + "_pub", Specs: specs, Descriptions: described, Log: log,
+		Pool: pool, ReplicationDSN: url, Slot: db.SlotName(), Publication: db.Name + "_pub", Specs: specs, Descriptions: described, Log: log,
+		SlotTimeout: patience, LockTimeout: patience,
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
 	r := &rig{t: t, db: db, pipelines: map[string]*pipeline.Pipeline{}}
-	if r.pool, err = database.Connect(t.Context(), db.URL(testenv.Owner), database.Options{MaxConns: 4, Log: log}); err != nil {
+	// A vacuum that gives space back locks the table for a moment, in which a search is answered with "come again".
+	for _, table := range []string{"docs", "docs_embedding", "docs_halfvec", "docs_bit"} {
+		db.MustExec("ALTER TABLE " + table + " SET (vacuum_truncate = off)")
+	}
+	if r.pool, err = database.Connect(t.Context(), url, options); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(r.pool.Close)

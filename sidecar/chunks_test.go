@@ -7,7 +7,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/jackc/pgx/v5"
 
@@ -275,7 +274,7 @@ func TestChunks_WithoutTheModelsTokens(t *testing.T) {
 	}
 	r.start()
 	db.MustExec(`INSERT INTO docs VALUES (1, $1)`, document(paragraphs(9, 4)))
-	testenv.Eventually(t, time.Minute, func() (bool, string) {
+	testenv.Eventually(t, patience, func() (bool, string) {
 		said := testenv.Values[string](db, `SELECT p.name || ' ' || t.state || ' ' || coalesce(t.error_class, '') || ' ' || coalesce(t.error_code, '')
 			FROM embedsidecar.task AS t JOIN embedsidecar.pipeline AS p USING (pipeline_id)`)
 		n := r.count(`SELECT count(*) FROM docs_embedding`)

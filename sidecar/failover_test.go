@@ -3,7 +3,6 @@ package sidecar_test
 import (
 	"fmt"
 	"testing"
-	"time"
 
 	"github.com/jackc/pgx/v5"
 
@@ -59,7 +58,7 @@ func TestP2_AStandbyIsPromoted(t *testing.T) {
 		standby := standbyOf(t, db, major)
 		proxy := testenv.StartProxy(t, db.Server.Addr())
 		r.url = db.URLVia(proxy.Addr(), r.role)
-		r.options = func(o *sidecar.Options) { o.Failover = true }
+		r.options = func(o *sidecar.Options) { lossy(o); o.Failover = true }
 		s, _ := r.start()
 		r.edit("before ")
 		r.settle()
@@ -69,7 +68,7 @@ func TestP2_AStandbyIsPromoted(t *testing.T) {
 			t.Fatal(err)
 		}
 		n := 100
-		testenv.Eventually(t, 2*time.Minute, func() (bool, string) {
+		testenv.Eventually(t, patience, func() (bool, string) {
 			if major < 17 {
 				return true, ""
 			}
@@ -88,7 +87,7 @@ func TestP2_AStandbyIsPromoted(t *testing.T) {
 		sent := r.embedder.counts()
 		scans := r.count(`SELECT sum(requested) FROM embedsidecar.scan`)
 		end := testenv.Value[string](db, `SELECT pg_current_wal_flush_lsn()::text`)
-		testenv.Eventually(t, time.Minute, func() (bool, string) {
+		testenv.Eventually(t, patience, func() (bool, string) {
 			var replayed bool
 			err := there.QueryRow(t.Context(), `SELECT pg_last_wal_replay_lsn() >= $1::text::pg_lsn`, end).Scan(&replayed)
 			return replayed, fmt.Sprintf("the standby is behind: %v", err)

@@ -3,9 +3,12 @@ package sidecar_test
 import (
 	"context"
 	"fmt"
+	"sync"
+	"sync/atomic"
 	"testing"
-	"time"
 
+	"github.com/embedsidecar/embedsidecar/embed"
+	"github.com/embedsidecar/embedsidecar/pipeline"
 	"github.com/embedsidecar/embedsidecar/sidecar"
 	"github.com/embedsidecar/embedsidecar/testenv"
 )
@@ -13,9 +16,7 @@ import (
 // ownServer starts a server that the test may restart, stop and reconfigure.
 func ownServer(t *testing.T, major int, config map[string]string) *testenv.Server {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-	defer cancel()
-	s, err := testenv.Start(ctx, testenv.Options{Major: major, Config: config})
+	s, err := testenv.Start(t.Context(), testenv.Options{Major: major, Config: config})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -39,7 +40,7 @@ func (r *rig) edit(word string) {
 // released waits until the server has noticed that nobody streams any more.
 func (r *rig) released() {
 	r.t.Helper()
-	testenv.Eventually(r.t, time.Minute, func() (bool, string) {
+	testenv.Eventually(r.t, patience, func() (bool, string) {
 		return testenv.Value[bool](r.db, `SELECT NOT active FROM pg_replication_slots WHERE slot_name = $1`, r.slot), "the slot is still active"
 	})
 }
@@ -53,6 +54,7 @@ func TestP1_ACommitThatIsNotVisibleYetIsNotReadTooEarly(t *testing.T) {
 		db.MustExec(docs)
 		db.MustExec(`INSERT INTO docs VALUES (1, 'old')`)
 		r := newRig(t, db, intoTable("docs", "body"))
+		r.options = func(o *sidecar.Options) { o.Patience = 0 } // what is not visible in time becomes a task
 		s, _ := r.start()
 		r.settle()
 		conn, err := db.Pool.Acquire(t.Context())
@@ -68,12 +70,33 @@ func TestP1_ACommitThatIsNotVisibleYetIsNotReadTooEarly(t *testing.T) {
 			t.Fatal(err)
 		}
 		db.MustExecSuper(`SELECT pg_reload_conf()`)
+		// held asks about commits that wait for a standby: of sessions whose last statement is like this.
+		held := func(role, statement string) bool {
+			var n int
+			err := db.Super().QueryRow(t.Context(), `SELECT count(*) FROM pg_stat_activity WHERE wait_event = 'SyncRep' AND usename = $1 AND query LIKE $2`, role, statement).Scan(&n)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return n > 0
+		}
 		// The setting takes hold when the checkpointer has read it: when a commit waits.
-		testenv.Eventually(t, time.Minute, func() (bool, string) {
-			trying, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
-			defer cancel()
-			_, err := db.Pool.Exec(trying, `INSERT INTO probe VALUES (1)`)
-			return err != nil, "commits do not wait for a standby"
+		var probe chan error
+		testenv.Eventually(t, patience, func() (bool, string) {
+			if probe == nil {
+				probe = make(chan error, 1)
+				go func() {
+					_, err := db.Pool.Exec(context.WithoutCancel(t.Context()), `INSERT INTO probe VALUES (1)`)
+					probe <- err
+				}()
+			}
+			select {
+			case err := <-probe:
+				if probe = nil; err != nil {
+					t.Fatal(err)
+				}
+			default:
+			}
+			return held(testenv.Owner, `INSERT INTO probe%`), "commits do not wait for a standby"
 		})
 		changes := s.Stream().Changes.Load()
 		committed := make(chan error, 1)
@@ -81,22 +104,18 @@ func TestP1_ACommitThatIsNotVisibleYetIsNotReadTooEarly(t *testing.T) {
 			_, err := conn.Exec(context.WithoutCancel(t.Context()), `UPDATE docs SET body = 'new'`)
 			committed <- err
 		}()
-		testenv.Eventually(t, time.Minute, func() (bool, string) {
-			return s.Stream().Changes.Load() > changes, "the commit did not reach the slot"
+		// The change is in the WAL and read from there, its task is written, and nobody sees either of them.
+		testenv.Eventually(t, patience, func() (bool, string) {
+			return s.Stream().Changes.Load() > changes && held(testenv.Owner, `UPDATE docs%`) && held(r.role, `commit`), "the commit did not reach the queue"
 		})
-		// The worker would look now if it were allowed to. Let it try for as long as it takes some rounds.
-		rounds := time.After(3 * time.Second)
-		select {
-		case err := <-committed:
-			t.Fatalf("the commit did not wait for its standby: %v", err)
-		case <-rounds:
-		}
 		if err := server.Configure(map[string]string{"synchronous_standby_names": ""}); err != nil {
 			t.Fatal(err)
 		}
 		db.MustExecSuper(`SELECT pg_reload_conf()`)
-		if err := <-committed; err != nil {
-			t.Fatal(err)
+		for _, done := range []chan error{committed, probe} {
+			if err := <-done; err != nil {
+				t.Fatal(err)
+			}
 		}
 		r.settle()
 		if n := r.embedder.sent("new"); n != 1 {
@@ -114,14 +133,13 @@ func TestP2_ServerRestarts(t *testing.T) {
 		db := testenv.DB(t, testenv.On(server))
 		db.MustExec(docs)
 		r := newRig(t, db, column("docs", "body"))
+		r.options = lossy
 		s, _ := r.start()
 		for i, mode := range []testenv.Mode{testenv.Fast, testenv.Immediate, testenv.Fast} {
 			r.edit(fmt.Sprint("edit ", i, " "))
-			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-			if err := server.Restart(ctx, mode); err != nil {
+			if err := server.Restart(t.Context(), mode); err != nil {
 				t.Fatal(err)
 			}
-			cancel()
 			db.Pool.Reset()
 			db.Super().Reset()
 			r.settle()
@@ -180,9 +198,7 @@ func TestP2_GapsAreFoundAndClosed(t *testing.T) {
 				s, _ := r.start()
 				r.settle()
 				r.verify()
-				if got := s.Stream().Gaps.Load(); got == 0 {
-					t.Error("the gap was not noticed")
-				}
+				testenv.Eventually(t, patience, func() (bool, string) { return s.Stream().Gaps.Load() > 0, "the gap was not noticed" })
 			})
 		}
 	})
@@ -201,15 +217,13 @@ func TestP2_APublicationDroppedWhileStreamingIsNoticed(t *testing.T) {
 		r.settle()
 		db.MustExec(`DROP PUBLICATION ` + db.Name + `_pub`)
 		r.edit("missed ")
-		testenv.Eventually(t, 2*time.Minute, func() (bool, string) {
+		testenv.Eventually(t, patience, func() (bool, string) {
 			return !s.Stream().Streaming.Load(), "it streams on without a publication"
 		})
 		db.MustExec(`CREATE PUBLICATION ` + db.Name + `_pub FOR TABLE docs`)
 		r.settle()
 		r.verify()
-		if s.Stream().Gaps.Load() == 0 {
-			t.Error("the gap was not noticed")
-		}
+		testenv.Eventually(t, patience, func() (bool, string) { return s.Stream().Gaps.Load() > 0, "the gap was not noticed" })
 	})
 }
 
@@ -222,12 +236,12 @@ func TestP2_TableChangesThatSendNothing(t *testing.T) {
 	s, _ := r.start()
 	r.settle()
 	db.MustExec(`ALTER TABLE docs ALTER body TYPE text USING upper(body)`)
-	testenv.Eventually(t, time.Minute, func() (bool, string) { return s.Stream().CatalogueScans.Load() > 0, "the rewrite was not noticed" })
+	testenv.Eventually(t, patience, func() (bool, string) { return s.Stream().CatalogueScans.Load() > 0, "the rewrite was not noticed" })
 	r.settle()
 	r.verify()
 	db.MustExec(`ALTER TABLE docs RENAME TO papers`)
 	db.MustExec(`UPDATE papers SET body = body || '!'`)
-	testenv.Eventually(t, time.Minute, func() (bool, string) {
+	testenv.Eventually(t, patience, func() (bool, string) {
 		name := testenv.Value[string](db, `SELECT table_name::text FROM embedsidecar.pipeline`)
 		return name == "papers", name
 	})
@@ -248,7 +262,7 @@ func TestP2_ADetachedPartitionLeavesNoOrphans(t *testing.T) {
 	r.verify()
 	db.MustExec(`ALTER TABLE docs DETACH PARTITION docs_b`)
 	db.MustExec(`DROP TABLE docs_b`)
-	testenv.Eventually(t, time.Minute, func() (bool, string) {
+	testenv.Eventually(t, patience, func() (bool, string) {
 		return s.Stream().CatalogueScans.Load() > 0, "the detached partition was not noticed"
 	})
 	r.settle()
@@ -257,7 +271,7 @@ func TestP2_ADetachedPartitionLeavesNoOrphans(t *testing.T) {
 	db.MustExec(`INSERT INTO docs_c SELECT i, 'late ' || i FROM generate_series(200, 250) AS i`)
 	scans := s.Stream().CatalogueScans.Load()
 	db.MustExec(`ALTER TABLE docs ATTACH PARTITION docs_c FOR VALUES FROM (200) TO (300)`)
-	testenv.Eventually(t, time.Minute, func() (bool, string) {
+	testenv.Eventually(t, patience, func() (bool, string) {
 		return s.Stream().CatalogueScans.Load() > scans, "the attached partition was not noticed"
 	})
 	r.settle()
@@ -271,6 +285,7 @@ func TestP2_TheNetworkBreaks(t *testing.T) {
 	r := newRig(t, db, intoTable("docs", "body"))
 	proxy := testenv.StartProxy(t, db.Server.Addr())
 	r.url = db.URLVia(proxy.Addr(), r.role)
+	r.options = lossy
 	r.start()
 	r.settle()
 	for i := range 5 {
@@ -284,30 +299,58 @@ func TestP2_TheNetworkBreaks(t *testing.T) {
 	r.verify()
 }
 
+// waiting is an embedder that gives no answer before others were asked, too.
+type waiting struct {
+	embed.Embedder
+	once  sync.Once
+	asked *atomic.Int32
+	both  chan struct{} // closed when two were
+}
+
+func (w *waiting) Embed(ctx context.Context, kind embed.Kind, texts []string) ([]embed.Result, error) {
+	w.once.Do(func() {
+		if w.asked.Add(1) == 2 {
+			close(w.both)
+		}
+	})
+	select {
+	case <-w.both:
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+	return w.Embedder.Embed(ctx, kind, texts)
+}
+
 func TestTwoSidecars_OneStreamsBothWorkAndTheOtherTakesOver(t *testing.T) {
 	t.Parallel()
 	db := testenv.DB(t)
 	db.MustExec(docs)
 	db.MustExec(`INSERT INTO docs SELECT i, 'body ' || i FROM generate_series(1, 20000) AS i`)
 	r := newRig(t, db, intoTable("docs", "body"))
-	r.options = func(o *sidecar.Options) { o.BatchRows = 32; o.Loops = 1 }
+	// Each has something to do: whoever was asked first waits until the other was asked, too.
+	var asked atomic.Int32
+	both := make(chan struct{})
+	r.options = func(o *sidecar.Options) {
+		o.BatchRows, o.Loops = 32, 1
+		e := &waiting{Embedder: r.embedder, asked: &asked, both: both}
+		o.Embedder = func(context.Context, *pipeline.Pipeline) (embed.Embedder, error) { return e, nil }
+	}
 	first, stop := r.start()
-	testenv.Eventually(t, time.Minute, func() (bool, string) {
+	testenv.Eventually(t, patience, func() (bool, string) {
 		return first.Stream() != nil && first.Stream().Streaming.Load(), "the first does not stream"
 	})
 	second, _ := r.start()
 	r.settle()
 	r.verify()
-	if a, b := first.States()[0].Worker.Embedded.Load(), second.States()[0].Worker.Embedded.Load(); a == 0 || b == 0 || a+b != 20000 {
-		t.Errorf("the first embedded %d, the second %d, want both some and 20,000 together", a, b)
-	}
+	testenv.Eventually(t, patience, func() (bool, string) {
+		a, b := first.States()[0].Worker.Embedded.Load(), second.States()[0].Worker.Embedded.Load()
+		return a > 0 && b > 0 && a+b == 20000, fmt.Sprintf("the first embedded %d, the second %d, want both some and 20,000 together", a, b)
+	})
 	if second.Stream().Streaming.Load() {
 		t.Error("both stream")
 	}
-	began := time.Now()
 	stop()
-	testenv.Eventually(t, time.Minute, func() (bool, string) { return second.Stream().Streaming.Load(), "the second does not take over" })
-	t.Logf("took over after %s", time.Since(began))
+	testenv.Eventually(t, patience, func() (bool, string) { return second.Stream().Streaming.Load(), "the second does not take over" })
 	r.edit("later ")
 	r.settle()
 	r.verify()

@@ -6,7 +6,6 @@ import (
 	"maps"
 	"strings"
 	"sync"
-	"time"
 
 	"github.com/jackc/pgx/v5/pgconn"
 
@@ -53,6 +52,7 @@ func (r *rig) hold() (letGo func()) {
 	}
 	config.RuntimeParams["replication"] = "database"
 	config.RuntimeParams["application_name"] = "a stranger"
+	config.RuntimeParams["wal_sender_timeout"] = "0" // it never answers
 	conn, err := pgconn.ConnectConfig(r.t.Context(), config)
 	if err != nil {
 		r.t.Fatal(err)
@@ -62,7 +62,7 @@ func (r *rig) hold() (letGo func()) {
 	r.t.Cleanup(letGo)
 	sql := []string{"START_REPLICATION SLOT", r.slot, "LOGICAL 0/0 (proto_version '1', publication_names '" + r.db.Name + "_pub')"}
 	conn.Exec(r.t.Context(), strings.Join(sql, " ")) // what it would read is not read
-	testenv.Eventually(r.t, 2*time.Minute, func() (bool, string) {
+	testenv.Eventually(r.t, patience, func() (bool, string) {
 		return r.count(`SELECT count(*) FROM pg_replication_slots WHERE slot_name = $1 AND active`, r.slot) == 1, "the slot is not taken"
 	})
 	return letGo

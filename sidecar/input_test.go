@@ -5,7 +5,6 @@ import (
 	"regexp"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/embedsidecar/embedsidecar/pipeline"
 	"github.com/embedsidecar/embedsidecar/sidecar"
@@ -15,7 +14,7 @@ import (
 // reason waits until a pipeline is not worked for a reason that holds every word, and returns the reason.
 func reason(t *testing.T, s *sidecar.Sidecar, name string, words ...string) (found string) {
 	t.Helper()
-	testenv.Eventually(t, 2*time.Minute, func() (bool, string) {
+	testenv.Eventually(t, patience, func() (bool, string) {
 		for _, state := range s.States() {
 			if state.Pipeline.Name != name {
 				continue
@@ -37,7 +36,7 @@ func reason(t *testing.T, s *sidecar.Sidecar, name string, words ...string) (fou
 func (r *rig) status(name string, want pipeline.Status) (detail string) {
 	r.t.Helper()
 	type row struct{ Status, Detail string }
-	testenv.Eventually(r.t, 2*time.Minute, func() (bool, string) {
+	testenv.Eventually(r.t, patience, func() (bool, string) {
 		got := testenv.Rows[row](r.db, `SELECT status, status_detail FROM embedsidecar.pipeline WHERE name = $1`, name)
 		detail = got[0].Detail
 		return got[0].Status == string(want), fmt.Sprint(got)
@@ -48,7 +47,7 @@ func (r *rig) status(name string, want pipeline.Status) (detail string) {
 // has waits until a query gives a number.
 func (r *rig) has(want int64, sql string, args ...any) {
 	r.t.Helper()
-	testenv.Eventually(r.t, 2*time.Minute, func() (bool, string) {
+	testenv.Eventually(r.t, patience, func() (bool, string) {
 		n := r.count(sql, args...)
 		return n == want, fmt.Sprintf("%d, want %d: %s", n, want, sql)
 	})
@@ -295,7 +294,7 @@ func TestSlot_HeldBySomebodyElse(t *testing.T) {
 	r.options = func(o *sidecar.Options) { o.Log = log.logger() }
 	s, _ := r.start()
 	// It stands by, says who streams, and works what the queue has meanwhile.
-	testenv.Eventually(t, 2*time.Minute, func() (bool, string) {
+	testenv.Eventually(t, patience, func() (bool, string) {
 		said := log.text()
 		return strings.Contains(said, "slot held by another process") && strings.Contains(said, "a stranger"), said
 	})
@@ -305,7 +304,7 @@ func TestSlot_HeldBySomebodyElse(t *testing.T) {
 	}
 	r.edit("after ")
 	letGo()
-	testenv.Eventually(t, time.Minute, func() (bool, string) { return s.Stream().Streaming.Load(), "it does not take over" })
+	testenv.Eventually(t, patience, func() (bool, string) { return s.Stream().Streaming.Load(), "it does not take over" })
 	r.settle()
 	r.verify()
 	if n := s.Stream().Gaps.Load(); n != 0 {
@@ -322,12 +321,13 @@ func TestServer_AwayAtTheStartAndLater(t *testing.T) {
 	r.url = db.URLVia(proxy.Addr(), r.role)
 	log := &recorder{}
 	r.options = func(o *sidecar.Options) {
+		lossy(o)
 		o.Log = log.logger()
 		proxy.Refuse() // after the pools were made, before it starts
 		proxy.Cut()
 	}
 	s, _ := r.start()
-	testenv.Eventually(t, 2*time.Minute, func() (bool, string) {
+	testenv.Eventually(t, patience, func() (bool, string) {
 		said := log.text()
 		return strings.Contains(said, "not started yet"), said
 	})

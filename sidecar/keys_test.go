@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/embedsidecar/embedsidecar/pipeline"
 	"github.com/embedsidecar/embedsidecar/testenv"
@@ -134,12 +133,13 @@ func TestP1_KeysOfAnyType(t *testing.T) {
 			t.Errorf("%d tasks left", n)
 		}
 		// Both sides see the same bytes: what changes nothing is known to change nothing.
+		r.counted()
 		stats := s.Stream()
 		made := stats.Made.Load() + stats.Joined.Load()
 		for _, table := range tables {
 			db.MustExec(`UPDATE ` + table + ` SET body = body`)
 		}
-		r.settle()
+		r.counted()
 		if now := stats.Made.Load() + stats.Joined.Load(); now != made {
 			t.Errorf("updates that change nothing made %d tasks", now-made)
 		}
@@ -236,6 +236,7 @@ func TestP5_AKeyTooLongForTheQueue(t *testing.T) {
 		if n := r.count(vectors(spec("docs"))); n != 22 {
 			t.Errorf("%d vectors, want 22", n)
 		}
+		r.counted()
 		if n := s.Stream().TooLong.Load(); n != 1 {
 			t.Errorf("%d changes were counted as left out, want 1", n)
 		}
@@ -266,7 +267,7 @@ func TestP1_ManySpellingsOfOneKey(t *testing.T) {
 		for _, code := range []string{"Abc", "aBc", "abC", "ABC"} {
 			db.MustExec(`UPDATE docs SET code = $1::text, body = body || ' ' || $1::text WHERE code = 'abc'`, code)
 		}
-		testenv.Eventually(t, 2*time.Minute, func() (bool, string) {
+		testenv.Eventually(t, patience, func() (bool, string) {
 			n := r.count(`SELECT count(*) FROM embedsidecar.task`)
 			return n >= 4, fmt.Sprintf("%d tasks", n)
 		})

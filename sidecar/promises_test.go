@@ -7,7 +7,8 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"time"
+
+	"github.com/jackc/pgx/v5"
 
 	"github.com/embedsidecar/embedsidecar/embed"
 	"github.com/embedsidecar/embedsidecar/pipeline"
@@ -72,7 +73,7 @@ func TestP3_ALateWorkerIsFenced(t *testing.T) {
 		db := testenv.DB(t)
 		db.MustExec(`CREATE TABLE docs (id bigint PRIMARY KEY, body text)`)
 		r := newRig(t, db, spec("docs", "body"))
-		r.options = func(o *sidecar.Options) { o.Lease = time.Second; o.Loops = 2 }
+		r.options = func(o *sidecar.Options) { o.Loops = 2 }
 		s, _ := r.start()
 		r.settle()
 		asleep, wake := make(chan struct{}), make(chan struct{})
@@ -89,15 +90,15 @@ func TestP3_ALateWorkerIsFenced(t *testing.T) {
 		// The worker sleeps; its lease is taken from it, as if its heartbeats were lost, and the row changes.
 		db.MustExecSuper(`UPDATE embedsidecar.task SET leased_until = now() - interval '1 s', leased_by = -1`)
 		db.MustExec(`UPDATE docs SET body = 'new'`)
-		testenv.Eventually(t, time.Minute, func() (bool, string) {
+		testenv.Eventually(t, patience, func() (bool, string) {
 			n := r.embedder.sent("new")
 			return n > 0, fmt.Sprintf("sent new %d times", n)
 		})
 		r.settle()
 		close(wake)
-		testenv.Eventually(t, time.Minute, func() (bool, string) {
+		testenv.Eventually(t, patience, func() (bool, string) {
 			states := s.States()
-			return len(states) == 1 && states[0].Worker.Fenced.Load() == 1, "the late write was not fenced"
+			return len(states) == 1 && states[0].Worker != nil && states[0].Worker.Fenced.Load() > 0, "the late write was not fenced"
 		})
 		r.verify()
 	})
@@ -110,13 +111,39 @@ func TestP4_AnEmbeddingTableNeverMakesTheUserWait(t *testing.T) {
 	r := newRig(t, db, intoTable("docs", "body"))
 	r.start()
 	r.settle()
+	// While we are in the middle of our work on rows: should a writer wait for that, it would do so for ever.
+	working, goOn := make(chan struct{}), make(chan struct{})
+	var once sync.Once
+	r.embedder.hook(func(ctx context.Context, _ []string) error {
+		once.Do(func() { close(working) })
+		select {
+		case <-goOn:
+		case <-ctx.Done():
+		}
+		return nil
+	})
+	db.MustExec(`INSERT INTO docs VALUES (2000, 'in work')`)
+	<-working
+	err := pgx.BeginTxFunc(t.Context(), db.Pool, pgx.TxOptions{IsoLevel: pgx.Serializable}, func(tx pgx.Tx) error {
+		_, err := tx.Exec(t.Context(), `SET LOCAL lock_timeout = '1min'`)
+		for _, sql := range []string{`UPDATE docs SET body = body || '.' WHERE id = 2000`, `LOCK TABLE docs IN ACCESS EXCLUSIVE MODE`} {
+			if err == nil {
+				_, err = tx.Exec(t.Context(), sql)
+			}
+		}
+		return err
+	})
+	close(goOn)
+	if err != nil {
+		t.Fatal(err)
+	}
 	// A writer that holds everything it can for as long as it likes, and one that is serializable, both see no trace of us.
 	tx, err := db.Pool.Begin(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
 	for _, sql := range []string{
-		`SET TRANSACTION ISOLATION LEVEL SERIALIZABLE`, `SET LOCAL lock_timeout = '50ms'`,
+		`SET TRANSACTION ISOLATION LEVEL SERIALIZABLE`, `SET LOCAL lock_timeout = '1min'`,
 		`INSERT INTO docs SELECT i, 'body ' || i FROM generate_series(1, 100) AS i`,
 	} {
 		if _, err := tx.Exec(t.Context(), sql); err != nil {
@@ -215,7 +242,7 @@ func TestP6_WriteBacksMakeNoTask(t *testing.T) {
 			if got := r.count(`SELECT count(*) FROM docs WHERE embedding IS NOT NULL`); got != rows {
 				t.Fatalf("%d of %d rows have a vector", got, rows)
 			}
-			r.settle() // our own writes have come by now
+			r.counted() // our own writes have come by now
 			stats := s.Stream()
 			if made, joined := stats.Made.Load(), stats.Joined.Load(); made+joined != 0 {
 				t.Errorf("%d write-backs made %d tasks and joined %d", rows, made, joined)
@@ -238,9 +265,10 @@ func TestP6_ARowChangedWhileItIsEmbeddedMakesOneTask(t *testing.T) {
 	s, _ := r.start()
 	r.settle()
 	embedding, goOn := make(chan struct{}), make(chan struct{})
+	var once sync.Once
 	r.embedder.hook(func(_ context.Context, texts []string) error {
 		if strings.Contains(texts[0], "new") {
-			close(embedding)
+			once.Do(func() { close(embedding) })
 			<-goOn
 		}
 		return nil
@@ -248,13 +276,11 @@ func TestP6_ARowChangedWhileItIsEmbeddedMakesOneTask(t *testing.T) {
 	db.MustExec(`UPDATE docs SET body = 'new'`)
 	<-embedding
 	db.MustExec(`UPDATE docs SET body = 'newest', title = '', code = NULL`)
-	testenv.Eventually(t, time.Minute, func() (bool, string) {
+	testenv.Eventually(t, patience, func() (bool, string) {
 		return r.count(`SELECT coalesce(max(gen), 0) FROM embedsidecar.task`) == 2, "the second change was not queued"
 	})
-	r.embedder.hook(nil)
 	close(goOn)
-	r.settle()
-	r.settle() // our own writes have come by now
+	r.counted() // our own writes have come by now
 	stats := s.Stream()
 	if got := stats.OwnWrites.Load(); got != 3 {
 		t.Errorf("%d own writes were known, want 3", got)
@@ -294,13 +320,13 @@ func TestP7_ARowEditedWhileItWaitsIsEmbeddedOnce(t *testing.T) {
 	for i := 1; i <= 1000; i++ {
 		db.MustExec(`UPDATE docs SET body = 'edit ' || $1::text`, fmt.Sprint(i))
 	}
-	testenv.Eventually(t, time.Minute, func() (bool, string) {
+	testenv.Eventually(t, patience, func() (bool, string) {
 		gen := testenv.Values[int64](db, `SELECT gen FROM embedsidecar.task`)
 		return len(gen) == 1, fmt.Sprintf("tasks with gen %v", gen) // few changes may come one by one, or all in one batch
 	})
 	r.settle() // until all of them were read
 	db.MustExec(`UPDATE embedsidecar.pipeline SET enabled = true`)
-	testenv.Eventually(t, time.Minute, func() (bool, string) {
+	testenv.Eventually(t, patience, func() (bool, string) {
 		n := r.count(`SELECT count(*) FROM docs_embedding`)
 		return n == 1, fmt.Sprintf("%d vectors", n)
 	})
@@ -322,8 +348,7 @@ func TestP8_UnrelatedUpdatesCostNothing(t *testing.T) {
 		db.MustExec(`INSERT INTO docs SELECT i, CASE i % 2 WHEN 0 THEN repeat('long ', 1000) || i ELSE 'short ' || i END FROM generate_series(1, 1000) AS i`)
 		r := newRig(t, db, spec("docs", "body"))
 		s, _ := r.start()
-		r.settle()
-		r.settle()
+		r.counted()
 		stats, sent := s.Stream(), r.embedder.sent()
 		made := stats.Made.Load() + stats.Joined.Load()
 		// The source table is read for leased batches only; the server's own counters come too late to be compared.
@@ -332,7 +357,7 @@ func TestP8_UnrelatedUpdatesCostNothing(t *testing.T) {
 		for range 100 {
 			db.MustExec(`UPDATE docs SET hits = hits + 1`)
 		}
-		r.settle()
+		r.counted()
 		if now := stats.Made.Load() + stats.Joined.Load(); now != made {
 			t.Errorf("100,000 unrelated updates made %d tasks", now-made)
 		}
@@ -357,9 +382,10 @@ func TestP8_ThereAndBackAtTheWorstMoment(t *testing.T) {
 		s, _ := r.start()
 		r.settle()
 		embedding, goOn := make(chan struct{}), make(chan struct{})
+		var once sync.Once
 		r.embedder.hook(func(_ context.Context, texts []string) error {
 			if texts[0] == "B" {
-				close(embedding)
+				once.Do(func() { close(embedding) })
 				<-goOn
 			}
 			return nil
@@ -368,7 +394,7 @@ func TestP8_ThereAndBackAtTheWorstMoment(t *testing.T) {
 		<-embedding
 		changes := s.Stream().Changes.Load()
 		db.MustExec(`UPDATE docs SET body = 'A'`)
-		testenv.Eventually(t, time.Minute, func() (bool, string) {
+		testenv.Eventually(t, patience, func() (bool, string) {
 			return s.Stream().Changes.Load() > changes && r.count(`SELECT gen FROM embedsidecar.task`) > 1, "the way back was not queued"
 		})
 		close(goOn)

@@ -6,10 +6,13 @@ import (
 	"log/slog"
 	"maps"
 	"os"
+	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 
@@ -21,6 +24,7 @@ import (
 	"github.com/embedsidecar/embedsidecar/report"
 	"github.com/embedsidecar/embedsidecar/setup"
 	"github.com/embedsidecar/embedsidecar/sidecar"
+	sqlfiles "github.com/embedsidecar/embedsidecar/sql"
 	"github.com/embedsidecar/embedsidecar/testenv"
 	"github.com/embedsidecar/embedsidecar/worker"
 )
@@ -28,6 +32,9 @@ import (
 func TestMain(m *testing.M) { os.Exit(testenv.Main(m)) }
 
 const dims = 8
+
+// patience bounds every wait of a test. It is long: machines are slow, and other transactions of the server hold scans up.
+const patience = 10 * time.Minute
 
 // counter is an in-process embedder that counts, with a hook that may fail or wait.
 type counter struct {
@@ -154,7 +161,8 @@ func (r *rig) init(specs ...pipeline.Spec) setup.Report {
 	owner := r.db.URL(testenv.Owner)
 	pool := connect(r.t, owner, 4)
 	done, err := setup.Init(r.t.Context(), setup.Options{
-		Pool: pool, ReplicationDSN: owner, Slot: r.slot, Publication: r.db.Name + "_pub", Specs: specs, Descriptions: described, Failover: true, Log: logger(r.t),
+		Pool: pool, ReplicationDSN: slowly(owner), Slot: r.slot, Publication: r.db.Name + "_pub", Specs: specs, Descriptions: described, Failover: true, Log: logger(r.t),
+		SlotTimeout: patience, LockTimeout: patience,
 	})
 	if err != nil {
 		r.t.Fatalf("init: %v", err)
@@ -165,13 +173,16 @@ func (r *rig) init(specs ...pipeline.Spec) setup.Report {
 
 func connect(t *testing.T, url string, n int32) *pgxpool.Pool {
 	t.Helper()
-	pool, err := database.Connect(t.Context(), url, database.Options{MaxConns: n, Log: logger(t)})
+	pool, err := database.Connect(t.Context(), slowly(url), database.Options{MaxConns: n, IdleInTransaction: -1, Log: logger(t)})
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(pool.Close)
 	return pool
 }
+
+// slowly lets a connection take its time: a server that stands still for a while is not what these tests are about.
+func slowly(url string) string { return url + "&connect_timeout=120" }
 
 // logger writes the log of parts under test where go test shows it for a failed test.
 func logger(t *testing.T) *slog.Logger {
@@ -199,14 +210,17 @@ func (r *rig) start() (*sidecar.Sidecar, func()) {
 	r.t.Helper()
 	// Cleanups run in reverse order: the pools close after the sidecar has stopped.
 	pool, direct := connect(r.t, r.url, 8), connect(r.t, r.url, 3)
+	url := slowly(r.url)
 	o := sidecar.Options{
 		Slot: r.slot, Instance: r.t.Name(), Version: "test", Pool: pool, Direct: direct, Log: logger(r.t),
 		Dial: func(ctx context.Context) (*pgconn.PgConn, error) {
-			return database.ConnectReplication(ctx, r.url, database.Options{})
+			return database.ConnectReplication(ctx, url, database.Options{IdleInTransaction: -1})
 		},
 		Load:      func(ctx context.Context) ([]pipeline.Pipeline, error) { return setup.Load(ctx, pool, r.slot) },
 		Embedder:  func(context.Context, *pipeline.Pipeline) (embed.Embedder, error) { return r.embedder, nil },
-		Heartbeat: time.Second, Lease: 5 * time.Second, Retry: worker.Retry{Initial: 50 * time.Millisecond, Max: time.Second},
+		Heartbeat: time.Second, Retry: worker.Retry{Initial: 50 * time.Millisecond, Max: time.Second},
+		// However long the machine stands still, no lease is lost and no commit is given up, so that what happens can be counted.
+		Lease: time.Hour, Patience: time.Hour,
 	}
 	if r.options != nil {
 		r.options(&o)
@@ -231,7 +245,7 @@ func (r *rig) start() (*sidecar.Sidecar, func()) {
 // settle waits until everything committed so far is worked.
 func (r *rig) settle() {
 	r.t.Helper()
-	ctx, cancel := context.WithTimeout(r.t.Context(), 2*time.Minute)
+	ctx, cancel := context.WithTimeout(r.t.Context(), patience)
 	defer cancel()
 	lsn, err := report.Now(ctx, r.db.Pool)
 	if err != nil {
@@ -243,6 +257,33 @@ func (r *rig) settle() {
 			"SELECT row_key || ' ' || state || ' ' || coalesce(error_code, '') || ' ' || coalesce(error_message, '') FROM embedsidecar.task LIMIT 10"))
 	}
 }
+
+// counted waits until everything committed so far is worked, what we wrote has come back through the slot, and all of that is in the
+// stream's counters: it counts a batch when it begins the next one at the latest.
+func (r *rig) counted() {
+	r.t.Helper()
+	for range 3 {
+		r.settle()
+	}
+}
+
+// noticed waits until the streamer has seen the tables as they are now, and has asked for the scans that that takes.
+func (r *rig) noticed() {
+	r.t.Helper()
+	type mark struct{ Known, Current string }
+	sql, args, err := pgx.StrictNamedArgs{"slot": r.slot}.RewriteQuery(r.t.Context(), nil,
+		"SELECT coalesce(known::text, '') AS known, current::text FROM ("+strings.TrimRight(strings.TrimSpace(sqlfiles.Query("pipeline_catalogue")), ";")+") AS c", nil)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	testenv.Eventually(r.t, patience, func() (bool, string) {
+		marks := testenv.Rows[mark](r.db, sql, args...)
+		return !slices.ContainsFunc(marks, func(m mark) bool { return m.Known != m.Current }), fmt.Sprint(marks)
+	})
+}
+
+// lossy lets leases run out soon, for tests that break what would give them back.
+func lossy(o *sidecar.Options) { o.Lease = 5 * time.Second }
 
 // verify proves P1 for every pipeline: what the tables hold is what embedding their texts anew gives.
 func (r *rig) verify() {
@@ -257,13 +298,18 @@ func (r *rig) verify() {
 func (r *rig) reports() []worker.Report {
 	r.t.Helper()
 	pool := connect(r.t, r.url, 2)
-	loaded, err := setup.Load(r.t.Context(), pool, r.slot)
-	if err != nil {
-		r.t.Fatal(err)
-	}
+	var loaded []pipeline.Pipeline
+	testenv.Eventually(r.t, patience, func() (bool, string) {
+		var err error
+		if loaded, err = setup.Load(r.t.Context(), pool, r.slot); err != nil {
+			r.t.Fatal(err)
+		}
+		return !slices.ContainsFunc(loaded, func(p pipeline.Pipeline) bool { return p.Status == pipeline.Locked }), "a table is locked"
+	})
 	r.pipelines = loaded
 	reports := make([]worker.Report, len(loaded))
 	for i := range loaded {
+		var err error
 		w := worker.New(worker.Options{Pipeline: &loaded[i], DB: pool, Queue: queue.New(pool), Service: embed.NewService(r.embedder, 0), Log: logger(r.t)})
 		if reports[i], err = w.Verify(r.t.Context(), 1<<30); err != nil {
 			r.t.Fatal(err)

@@ -3,7 +3,6 @@ package sidecar_test
 import (
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -24,7 +23,7 @@ func (r *rig) again(specs ...pipeline.Spec) {
 // works waits until a pipeline is worked and the database says so.
 func (r *rig) works(s *sidecar.Sidecar, name string) {
 	r.t.Helper()
-	testenv.Eventually(r.t, 2*time.Minute, func() (bool, string) {
+	testenv.Eventually(r.t, patience, func() (bool, string) {
 		for _, state := range s.States() {
 			if state.Pipeline.Name == name {
 				return state.Reason == "" && state.Worker != nil, name + ": " + state.Reason
@@ -142,6 +141,7 @@ func TestP5_TablesChangeWhileItRuns(t *testing.T) {
 			test.mend(r, test.spec)
 			db.MustExec(`INSERT INTO docs (` + testenv.Value[string](db, `SELECT string_agg(quote_ident(attname), ', ' ORDER BY attnum)
 				FROM pg_attribute WHERE attrelid = 'docs'::regclass AND attname IN ('id', 'body', 'n')`) + `) SELECT i, 'late ' || i, 1 FROM generate_series(60, 70) AS i`)
+			r.noticed()
 			r.status("docs", pipeline.Active)
 			r.works(s, "docs")
 			r.settle()
@@ -172,7 +172,7 @@ func TestP2_TypesChangeWhileItRuns(t *testing.T) {
 			r.settle()
 			db.MustExec(sql)
 			db.MustExec(`UPDATE docs SET body = body || '!' WHERE body LIKE '%7'`)
-			testenv.Eventually(t, 2*time.Minute, func() (bool, string) { return s.Stream().CatalogueScans.Load() > 0, "the change was not noticed" })
+			testenv.Eventually(t, patience, func() (bool, string) { return s.Stream().CatalogueScans.Load() > 0, "the change was not noticed" })
 			r.settle()
 			r.verify()
 		})
@@ -269,11 +269,11 @@ func TestPipelines_SwitchedAddedAndShared(t *testing.T) {
 	db.MustExec(`UPDATE docs SET title = 'new ' || id WHERE id <= 10`)
 	db.MustExec(`UPDATE docs SET n = 1 WHERE id BETWEEN 11 AND 20`)
 	db.MustExec(`DELETE FROM docs WHERE id > 45`)
-	r.settle()
+	r.counted()
 	made := s.Stream().Made.Load() + s.Stream().Joined.Load()
 	r.verify()
 	db.MustExec(`UPDATE docs SET body = body`) // nobody's write-back is news to another
-	r.settle()
+	r.counted()
 	if now := s.Stream().Made.Load() + s.Stream().Joined.Load(); now != made {
 		t.Errorf("%d tasks of write-backs, or of updates that change nothing", now-made)
 	}

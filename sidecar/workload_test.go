@@ -2,7 +2,6 @@ package sidecar_test
 
 import (
 	"testing"
-	"time"
 
 	"github.com/embedsidecar/embedsidecar/pipeline"
 	"github.com/embedsidecar/embedsidecar/plugins/fake/vector"
@@ -55,7 +54,7 @@ func converge(t *testing.T, wanted []workload.Shape, steps int) {
 		}
 		t.Log(done)
 		r.settle()
-		found := workload.Settle(t, db, shapes, oracle, time.Minute)
+		found := workload.Settle(t, db, shapes, oracle, patience)
 		if !found.OK() {
 			t.Errorf("%s", found)
 		}
