@@ -27,8 +27,9 @@ type Pipeline struct {
 	ID            int32    `json:"pipeline_id"`
 	Name          string   `json:"name"`
 	Slot          string   `json:"slot"`
-	Schema        string   `json:"table_schema"`
+	Schema        string   `json:"table_schema"` // as the table is called now
 	Table         string   `json:"table_name"`
+	ReplacedBy    string   `json:"replaced_by,omitempty"` // another table, quoted, that has taken the name which this one is set up under
 	Model         string   `json:"model"`
 	Plugin        string   `json:"plugin"`
 	Generation    int32    `json:"generation"`
@@ -85,7 +86,7 @@ func Read(ctx context.Context, db queue.DB) (Status, error) {
 	}
 	st.Pipelines, err = pgx.CollectRows(rows, func(row pgx.CollectableRow) (p Pipeline, err error) {
 		var estimate *int64
-		err = row.Scan(&p.ID, &p.Name, &p.Slot, &p.Schema, &p.Table, &p.Model, &p.Plugin, &p.Generation, &p.Enabled, &p.Status, &p.Detail,
+		err = row.Scan(&p.ID, &p.Name, &p.Slot, &p.Schema, &p.Table, &p.ReplacedBy, &p.Model, &p.Plugin, &p.Generation, &p.Enabled, &p.Status, &p.Detail,
 			&p.Pending, &p.Running, &p.Retrying, &p.Failed, &p.OldestSeconds, &p.ScanPhase, &p.ScanReason, &p.ScanSeen, &p.ScanExpected,
 			&p.Known, &estimate)
 		if estimate != nil {

@@ -103,6 +103,33 @@ func TestInit_ARenameResumesNothing(t *testing.T) {
 	}
 }
 
+// A pipeline follows its table. When another one gets the old name, somebody is told.
+func TestStatus_OfATableWhoseNameAnotherHas(t *testing.T) {
+	t.Parallel()
+	s := newStage(t, 3)
+	s.once(0)
+	s.db.MustExec("ALTER TABLE docs RENAME TO docs_before")
+	stdout, _ := s.run(0, "status")
+	if strings.Contains(stdout, "another one") {
+		t.Errorf("a table that was renamed and nothing else:\n%s", stdout)
+	}
+	s.db.MustExec("CREATE TABLE docs (LIKE docs_before INCLUDING ALL)")
+	s.db.MustExec("INSERT INTO docs (id, title) SELECT generate_series(1, 7), 'new'")
+	stdout, _ = s.run(0, "status")
+	s.has(stdout, `its table is called "public"."docs_before" now, and what is called public.docs is another one`)
+	stdout, _ = s.run(0, "status", "-o", "json")
+	if p := decoded[statusDocument](t, stdout).Pipelines[0]; p.Table != "docs_before" || p.ReplacedBy != "public.docs" || p.Rows != 3 {
+		t.Errorf("%+v", p.Pipeline)
+	}
+	_, stderr := s.once(0)
+	s.has(stderr, "table made anew")
+	stdout, _ = s.run(0, "status", "-o", "json")
+	if p := decoded[statusDocument](t, stdout).Pipelines[0]; p.Table != "docs" || p.ReplacedBy != "" || p.Known != 7 {
+		t.Errorf("after the next run: %+v", p.Pipeline)
+	}
+	s.run(0, "verify", "--deep", "10")
+}
+
 func TestWait_TellsWhatItWaitsFor(t *testing.T) {
 	t.Parallel()
 	s := newStage(t, 3)

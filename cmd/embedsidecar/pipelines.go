@@ -101,7 +101,7 @@ func (e *environment) configured(stored []pipeline.Pipeline) []pipeline.Spec {
 			switch {
 			case same >= 0:
 				spec.Name = stored[same].Name
-			case find(stored, spec.Name) >= 0:
+			case find(stored, spec.Name) >= 0 && !replaces(*spec, stored[find(stored, spec.Name)].Spec):
 				spec.Name = config.LongName(*spec)
 			}
 		}
@@ -120,16 +120,24 @@ func (e *environment) configured(stored []pipeline.Pipeline) []pipeline.Spec {
 
 // sameEnds tells whether two pipelines lead from the same table to the same destination.
 func sameEnds(a, b pipeline.Spec) bool {
-	destination := func(s pipeline.Spec) [3]string {
-		switch {
-		case s.ToColumn():
-			return [3]string{s.IntoColumn}
-		case s.IntoSchema == "":
-			s.IntoSchema = s.Schema
-		}
-		return [3]string{"", s.IntoSchema, s.IntoTable}
+	return a.Schema == b.Schema && a.Table == b.Table && destinationOf(a) == destinationOf(b)
+}
+
+// replaces tells whether a pipeline with the name of a stored one is that one, whose table is called otherwise now and was replaced by
+// another of its name. Nobody gave them the name: it is that of the table.
+func replaces(spec, stored pipeline.Spec) bool {
+	return (spec.Schema != stored.Schema || spec.Table != stored.Table) && destinationOf(spec) == destinationOf(stored)
+}
+
+// destinationOf is where a pipeline leads to: a column of its table, or a table.
+func destinationOf(s pipeline.Spec) [3]string {
+	switch {
+	case s.ToColumn():
+		return [3]string{s.IntoColumn}
+	case s.IntoSchema == "":
+		s.IntoSchema = s.Schema
 	}
-	return a.Schema == b.Schema && a.Table == b.Table && destination(a) == destination(b)
+	return [3]string{"", s.IntoSchema, s.IntoTable}
 }
 
 // find returns the place of a pipeline, by its name, or -1.

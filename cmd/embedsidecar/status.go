@@ -6,6 +6,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/jackc/pgx/v5"
+
 	"github.com/embedsidecar/embedsidecar/report"
 	"github.com/embedsidecar/embedsidecar/setup"
 )
@@ -145,6 +147,10 @@ func remarks(state report.Status) []string {
 	for _, p := range state.Pipelines {
 		if p.Status != "active" {
 			list = append(list, p.Name+" cannot work: "+p.Detail)
+		}
+		if p.ReplacedBy != "" {
+			list = append(list, fmt.Sprintf("%s: its table is called %s now, and what is called %s is another one, whose rows get no vectors: rename them back, "+
+				"or embedsidecar init, or the next run, moves the pipeline to it", p.Name, pgx.Identifier{p.Schema, p.Table}.Sanitize(), p.ReplacedBy))
 		}
 		if left := p.Rows - p.Known; left > 0 && stateOf(p) == "up to date" && !p.RowsEstimated && streamed[p.Slot] {
 			list = append(list, fmt.Sprintf("%s: %s not looked at; if that stays so, embedsidecar verify %s tells which and why", p.Name, count(left, "row"), quoted(p.Name)))

@@ -1,7 +1,10 @@
 -- status_pipelines: the state of each pipeline, from tables alone, so that it works while no sidecar runs.
 -- Counts of tasks are exact up to @cap and end there; rows is the server's estimate unless the caller counts.
+-- The table is named as it is called now; replaced_by is set when another one has taken the name it is set up under.
 -- Rows: one per pipeline. Locks: none. Index: task_todo_idx and its like, ledger_text_idx.
-SELECT p.pipeline_id, p.name, p.slot_name, p.table_schema, p.table_name, p.model, p.plugin, p.generation,
+SELECT p.pipeline_id, p.name, p.slot_name, coalesce(tn.nspname, p.table_schema) AS table_schema, coalesce(tc.relname, p.table_name) AS table_name,
+       coalesce((SELECT format('%I.%I', p.table_schema, p.table_name) FROM pg_class AS c JOIN pg_namespace AS n ON n.oid = c.relnamespace
+                 WHERE n.nspname = p.table_schema AND c.relname = p.table_name AND c.oid <> p.table_oid), '') AS replaced_by, p.model, p.plugin, p.generation,
        i.enabled AND p.enabled AS enabled, p.status, p.status_detail,
        (SELECT count(*) FROM (SELECT FROM embedsidecar.task AS t WHERE t.state = 'todo' AND t.pipeline_id = p.pipeline_id LIMIT @cap) AS c) AS pending,
        (SELECT count(*) FROM embedsidecar.task AS t WHERE t.state = 'in_progress' AND t.pipeline_id = p.pipeline_id) AS running,
@@ -18,4 +21,6 @@ SELECT p.pipeline_id, p.name, p.slot_name, p.table_schema, p.table_name, p.model
 FROM   embedsidecar.pipeline AS p
        CROSS JOIN embedsidecar.installation AS i
        LEFT JOIN embedsidecar.scan AS s ON s.pipeline_id = p.pipeline_id
+       LEFT JOIN pg_class AS tc ON tc.oid = p.table_oid
+       LEFT JOIN pg_namespace AS tn ON tn.oid = tc.relnamespace
 ORDER BY p.name;
