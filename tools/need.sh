@@ -38,7 +38,7 @@ check_go() {
     retry go version >"$work/go" 2>&1 || die "Go $found cannot get Go $wanted_go: $(tail -1 "$work/go")" \
         "check the network and go env GOPROXY GOTOOLCHAIN, or install Go $wanted_go from go.dev/dl"
     # The modules, as far as a build or a test needs them. What cannot be had for another reason is told by the command that needs it.
-    if ! go list -deps -test ./... >/dev/null 2>"$work/modules" && grep -qiE 'dial tcp|time(d )?out|connection|EOF|: 50[0-9] ' "$work/modules"; then
+    if ! go list -deps -test ./... >/dev/null 2>"$work/modules" && grep -qiE 'dial tcp|time(d )?out|connection (re|closed|aborted)|(: |unexpected )EOF|: 50[0-9] ' "$work/modules"; then
         retry go list -deps -test ./... >/dev/null 2>&1 || true
     fi
 }

@@ -51,9 +51,12 @@ func parseLine(raw []byte) entry {
 	return e
 }
 
-// levelOf reads a level as loggers write it; slog writes some as "WARN+1".
+// levelOf reads a level as loggers write it; slog writes those between as "WARN+1" and those below as "DEBUG-4".
 func levelOf(name string) slog.Level {
-	name, _, _ = strings.Cut(strings.ToLower(name), "+")
+	name = strings.ToLower(name)
+	if offset := strings.IndexAny(name, "+-"); offset >= 0 {
+		name = name[:offset]
+	}
 	switch name {
 	case "error", "fatal", "panic", "critical":
 		return slog.LevelError

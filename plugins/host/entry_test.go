@@ -28,6 +28,7 @@ func TestOutput_StructuredLinesBecomeOurs(t *testing.T) {
 		},
 		{`{"level":"info","message":"from elsewhere"}`, `{"level":"INFO","msg":"plugin output","plugin":"toy","line":"from elsewhere"}`, "from elsewhere"},
 		{`{"level":"ERROR+2","msg":"x"}`, `{"level":"ERROR","msg":"plugin output","plugin":"toy","line":"x"}`, "x"},
+		{`{"level":"DEBUG-4","msg":"far below"}`, "", "far below"},
 		{`{"level":7,"msg":"x"}`, `{"level":"INFO","msg":"plugin output","plugin":"toy","line":"x","fields":{"level":7}}`, "x level=7"},
 		{`{"level":"debug","msg":"below what is logged"}`, "", "below what is logged"},
 		{ // groups and lists stay text, numbers that do not fit, too

@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/embedsidecar/embedsidecar/embed"
 	"github.com/embedsidecar/embedsidecar/plugins/host"
@@ -37,7 +38,7 @@ func TestMain(m *testing.M) {
 // start runs the plugin under the sidecar's own host.
 func start(t *testing.T, env map[string]string) *host.Host {
 	t.Helper()
-	h, err := host.New(host.Options{Path: program, Env: env})
+	h, err := host.New(host.Options{Path: program, Env: env, StartTimeout: time.Hour, CallTimeout: func(int, int) time.Duration { return time.Hour }})
 	if err != nil {
 		t.Fatal(err)
 	}

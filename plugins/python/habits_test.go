@@ -47,7 +47,7 @@ serve(Habits())
 func TestHabits(t *testing.T) {
 	t.Parallel()
 	path, env := program(t, habits)
-	h, err := host.New(host.Options{Path: path, Env: env})
+	h, err := host.New(options(path, env))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -80,7 +80,7 @@ func TestHabits_ExitInDescribe(t *testing.T) {
 	t.Parallel()
 	path, env := program(t, habits)
 	env["EMBEDSIDECAR_PLUGIN_LEAVES"] = "1"
-	h, err := host.New(host.Options{Path: path, Env: env})
+	h, err := host.New(options(path, env))
 	if err != nil {
 		t.Fatal(err)
 	}

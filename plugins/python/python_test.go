@@ -84,6 +84,11 @@ func program(t *testing.T, source string) (path string, env map[string]string) {
 	return path, map[string]string{"PYTHONPATH": filepath.Join(dir, "site")}
 }
 
+// options are for programs that no machine is too slow for.
+func options(path string, env map[string]string) host.Options {
+	return host.Options{Path: path, Env: env, StartTimeout: time.Hour, CallTimeout: func(int, int) time.Duration { return time.Hour }}
+}
+
 func TestExample_KeepsTheContract(t *testing.T) {
 	t.Parallel()
 	source, err := os.ReadFile("examples/embedsidecar-lengths")
@@ -186,7 +191,7 @@ serve(Tester())
 func TestAnswersAndFailures(t *testing.T) {
 	t.Parallel()
 	path, env := program(t, tester)
-	h, err := host.New(host.Options{Path: path, Env: env})
+	h, err := host.New(options(path, env))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -237,7 +242,7 @@ func TestAnswersAndFailures(t *testing.T) {
 func TestTokens(t *testing.T) {
 	t.Parallel()
 	path, env := program(t, tester)
-	h, err := host.New(host.Options{Path: path, Env: env})
+	h, err := host.New(options(path, env))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -257,7 +262,7 @@ func TestTokens(t *testing.T) {
 		}
 	}
 	without, env := program(t, strings.Replace(tester, "def tokenize", "def other", 1))
-	none, err := host.New(host.Options{Path: without, Env: env})
+	none, err := host.New(options(without, env))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -282,7 +287,7 @@ def embed(texts):
 serve_function(embed, name="endless", version="1", dims=2, fingerprint="endless:1")
 `)
 	env["EMBEDSIDECAR_PLUGIN_BUSY"] = filepath.Join(t.TempDir(), "busy")
-	run, err := host.Inspect(t.Context(), host.Options{Path: path, Env: env})
+	run, err := host.Inspect(t.Context(), options(path, env))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -48,7 +48,7 @@ func TestSparse_KeepsTheContract(t *testing.T) {
 			t.Errorf("%+v", c)
 		}
 	}
-	h, err := host.New(host.Options{Path: path, Env: env})
+	h, err := host.New(options(path, env))
 	if err != nil {
 		t.Fatal(err)
 	}

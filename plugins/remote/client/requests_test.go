@@ -153,6 +153,36 @@ func TestTooLongTexts(t *testing.T) {
 	}
 }
 
+// A server that cuts texts itself is not told how far, and the fingerprint does not say it: so where it forgets to, the text is cut at the same
+// place whatever the limit is here.
+func TestTooLongTexts_CutTheSameForOneFingerprint(t *testing.T) {
+	t.Parallel()
+	text := strings.Repeat("and so on ", 300)
+	vectors, fingerprints := map[string]bool{}, map[string]bool{}
+	for _, limit := range []int{0, 10, 200} {
+		s := &remotetest.Server{Dialect: "ollama", Behave: func(w http.ResponseWriter, r *http.Request, c *remotetest.Call) bool {
+			if slices.ContainsFunc(c.Texts, func(text string) bool { return len(text) > 1000 }) {
+				remotetest.Send(400, `{"error":"the input length exceeds the context length"}`)(w, r)
+				return true
+			}
+			return false
+		}}
+		c := open(t, "ollama", func(o *Options) { o.MaxTokens = limit }, listen(t, s))
+		m, err := c.Describe(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		answer := mustEmbed(t, c, []string{text})[0]
+		if answer.Err != nil || !answer.Truncated {
+			t.Errorf("limit %d: error %v, truncated %t", limit, answer.Err, answer.Truncated)
+		}
+		vectors[fmt.Sprint(answer.Vector)], fingerprints[m.Fingerprint] = true, true
+	}
+	if len(fingerprints) != 1 || len(vectors) != 1 {
+		t.Errorf("%d fingerprints, %d vectors of one text", len(fingerprints), len(vectors))
+	}
+}
+
 // Whatever form the error has: a text that is too long is cut, and no dead letter.
 func TestTooLongTexts_InEveryForm(t *testing.T) {
 	t.Parallel()
