@@ -26,7 +26,7 @@ type storedPipeline struct {
 	KeyColumns        []string
 	WatchedColumns    []string
 	WatchAll          bool
-	AsMade            bool // the generated columns are made as they were when it was found out what text and filter read
+	AsMade            bool // the generated columns are made of the columns that they were made of when it was found out what text and filter read
 	DestinationColumn string
 	DestinationSchema string
 	DestinationTable  string
@@ -49,8 +49,11 @@ type storedPipeline struct {
 const selectStored = `SELECT p.pipeline_id, p.name, p.table_oid, p.table_schema::text, p.table_name::text, p.source_columns::text[],
 	coalesce(p.text_expression, '') AS text_expression, coalesce(p.filter_expression, '') AS filter_expression, p.key_columns::text[],
 	coalesce(p.watched_columns, '{}')::text[] AS watched_columns, p.watched_columns IS NULL AS watch_all,
-	p.generated_columns <@ coalesce((SELECT jsonb_object_agg(a.attname, pg_get_expr(d.adbin, d.adrelid)) FROM pg_attribute a
-		JOIN pg_attrdef d ON d.adrelid = a.attrelid AND d.adnum = a.attnum WHERE a.attrelid = p.table_oid AND a.attgenerated <> ''), '{}') AS as_made,
+	p.generated_columns <@ coalesce((SELECT jsonb_object_agg(a.attname, (SELECT coalesce(string_agg(quote_ident(b.attname), ',' ORDER BY b.attname), '') FROM pg_attribute AS b
+		WHERE b.attrelid = a.attrelid AND b.attnum <> a.attnum AND EXISTS (SELECT FROM pg_depend AS d LEFT JOIN pg_attrdef AS f ON d.classid = 'pg_attrdef'::regclass AND f.oid = d.objid
+			WHERE d.refclassid = 'pg_class'::regclass AND d.refobjid = a.attrelid AND d.refobjsubid = b.attnum
+				AND (f.adrelid = a.attrelid AND f.adnum = a.attnum OR d.classid = 'pg_class'::regclass AND d.objid = a.attrelid AND d.objsubid = a.attnum))))
+		FROM pg_attribute AS a WHERE a.attrelid = p.table_oid AND a.attgenerated <> ''), '{}') AS as_made,
 	coalesce(p.destination_column::text, '') AS destination_column, coalesce(p.destination_schema::text, '') AS destination_schema,
 	coalesce(p.destination_table::text, '') AS destination_table, p.dims, p.plugin, p.model, p.chunking, p.generation, p.fingerprint, p.lane, p.enabled,
 	p.status, p.status_detail, p.slot_name::text,
@@ -192,10 +195,9 @@ func Load(ctx context.Context, db DB, slot string) ([]pipeline.Pipeline, error) 
 
 // settled is Load for somebody who looks once: it looks again while a table is locked.
 func settled(ctx context.Context, db DB, slot string) (pipelines []pipeline.Pipeline, err error) {
+	var failed error // Load has been patient itself
 	err = database.UntilUnlocked(ctx, func() error {
-		if pipelines, err = Load(ctx, db, slot); err != nil {
-			return err
-		}
+		pipelines, failed = Load(ctx, db, slot)
 		if slices.ContainsFunc(pipelines, func(p pipeline.Pipeline) bool { return p.Status == pipeline.Locked }) {
 			return database.ErrLocked
 		}
@@ -204,7 +206,7 @@ func settled(ctx context.Context, db DB, slot string) (pipelines []pipeline.Pipe
 	if errors.Is(err, database.ErrLocked) {
 		err = nil // the pipeline says so
 	}
-	return pipelines, err
+	return pipelines, errors.Join(failed, err)
 }
 
 // off is a stored pipeline that cannot work, with what is certain of it.

@@ -44,7 +44,8 @@ func TestP5_ATableLockedForAWhile(t *testing.T) {
 			db := testenv.DB(t)
 			db.MustExec(docs)
 			db.MustExec(notes)
-			r := newRig(t, db, column("docs", "body"), intoTable("notes", "body"))
+			db.MustExec(`ALTER TABLE docs ADD loud text GENERATED ALWAYS AS (upper(body)) STORED`) // to say how it is made locks the table
+			r := newRig(t, db, column("docs", "loud"), intoTable("notes", "body"))
 			var s *sidecar.Sidecar
 			if running {
 				s, _ = r.start()

@@ -60,7 +60,7 @@ CREATE TABLE embedsidecar.pipeline (
 );
 COMMENT ON TABLE embedsidecar.pipeline IS 'One source table, its text, one model and one destination.';
 COMMENT ON COLUMN embedsidecar.pipeline.watched_columns IS 'Columns other than the key that text and filter read; NULL: not known, every UPDATE counts as a change.';
-COMMENT ON COLUMN embedsidecar.pipeline.generated_columns IS 'How the generated columns of the table were made when it was found out what text and filter read.';
+COMMENT ON COLUMN embedsidecar.pipeline.generated_columns IS 'What columns the generated ones of the table were made of when it was found out what text and filter read.';
 COMMENT ON COLUMN embedsidecar.pipeline.chunking IS 'How texts are cut into chunks: strategy, tokens, overlap, context. Empty: not at all.';
 COMMENT ON COLUMN embedsidecar.pipeline.fingerprint IS 'What the vectors of this generation were made with; a worker whose embedder differs gets no lease.';
 COMMENT ON COLUMN embedsidecar.pipeline.catalogue IS 'What the catalogue said of the table when the pipeline was last known to be whole: a difference asks for a scan.';

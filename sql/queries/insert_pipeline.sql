@@ -4,7 +4,10 @@ INSERT INTO embedsidecar.pipeline (name, slot_name, table_oid, table_schema, tab
     key_columns, watched_columns, generated_columns, destination_column, destination_schema, destination_table, dims, plugin, model, chunking, fingerprint, lane, enabled)
 VALUES (@name, @slot, @oid, @schema, @table, @columns::text[]::name[], @text, @filter,
     @keys::text[]::name[], @watched::text[]::name[],
-    coalesce((SELECT jsonb_object_agg(a.attname, pg_get_expr(d.adbin, d.adrelid)) FROM pg_attribute AS a
-        JOIN pg_attrdef AS d ON d.adrelid = a.attrelid AND d.adnum = a.attnum WHERE a.attrelid = @oid AND a.attgenerated <> ''), '{}'),
+    coalesce((SELECT jsonb_object_agg(a.attname, (SELECT coalesce(string_agg(quote_ident(b.attname), ',' ORDER BY b.attname), '') FROM pg_attribute AS b
+        WHERE b.attrelid = a.attrelid AND b.attnum <> a.attnum AND EXISTS (SELECT FROM pg_depend AS d LEFT JOIN pg_attrdef AS f ON d.classid = 'pg_attrdef'::regclass AND f.oid = d.objid
+            WHERE d.refclassid = 'pg_class'::regclass AND d.refobjid = a.attrelid AND d.refobjsubid = b.attnum
+                AND (f.adrelid = a.attrelid AND f.adnum = a.attnum OR d.classid = 'pg_class'::regclass AND d.objid = a.attrelid AND d.objsubid = a.attnum))))
+        FROM pg_attribute AS a WHERE a.attrelid = @oid AND a.attgenerated <> ''), '{}'),
     @into_column, @into_schema, @into_table, @dims, @plugin, @model, @chunking, @fingerprint, @lane, @enabled)
 RETURNING pipeline_id;

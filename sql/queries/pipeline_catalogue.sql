@@ -14,8 +14,9 @@ SELECT p.pipeline_id, p.status, p.catalogue AS known, c.oid IS NOT NULL AS table
                            SELECT h.inhrelid, h.xmin::text FROM tree AS t JOIN pg_inherits AS h ON h.inhparent = t.relid)
                        SELECT md5(string_agg(t.relid::text || ':' || f.relfilenode::text || ':' || t.entry, ',' ORDER BY t.relid))
                        FROM tree AS t JOIN pg_class AS f ON f.oid = t.relid),
+           -- How a generated column is made, as the server keeps it: pg_get_expr locks the table.
            'columns', (SELECT md5(string_agg(concat_ws(':', a.attnum, a.attname, a.atttypid, a.atttypmod, a.attisdropped,
-                                                      CASE WHEN a.attgenerated <> '' THEN a.attgenerated::text || (SELECT pg_get_expr(g.adbin, g.adrelid)
+                                                      CASE WHEN a.attgenerated <> '' THEN a.attgenerated::text || (SELECT md5(g.adbin::text)
                                                            FROM pg_attrdef AS g WHERE g.adrelid = a.attrelid AND g.adnum = a.attnum) END), ',' ORDER BY a.attnum))
                        FROM pg_attribute AS a WHERE a.attrelid = c.oid AND a.attnum > 0),
            -- Types of the user's: a label of an enum that is renamed, or an attribute that a composite type gets, changes what rows say.
@@ -60,7 +61,10 @@ SELECT p.pipeline_id, p.status, p.catalogue AS known, c.oid IS NOT NULL AS table
        -- What a running sidecar must load anew when it changes.
        md5(ROW(i.enabled, p.name, p.enabled, p.generation, p.fingerprint, p.text_expression, p.filter_expression, p.source_columns, p.watched_columns,
                p.key_columns, p.lane, p.dims, p.plugin, p.model, p.destination_column, p.destination_schema, p.destination_table,
-               (SELECT string_agg(t.oid::text || t.tgenabled::text, ',' ORDER BY t.oid) FROM pg_trigger AS t WHERE t.tgrelid = c.oid AND NOT t.tgisinternal))::text) AS version,
+               (SELECT string_agg(concat_ws(':', t.oid, t.tgenabled, t.tgtype), ',' ORDER BY t.oid) FROM pg_trigger AS t
+                WHERE NOT t.tgisinternal AND t.tgrelid IN (
+                    WITH RECURSIVE tree AS (SELECT c.oid AS relid UNION ALL SELECT h.inhrelid FROM tree JOIN pg_inherits AS h ON h.inhparent = tree.relid)
+                    SELECT relid FROM tree)))::text) AS version,
        EXISTS (SELECT FROM embedsidecar.scan AS s WHERE s.pipeline_id = p.pipeline_id AND s.phase = 'waiting') AS scan_asked
 FROM   embedsidecar.pipeline AS p
        JOIN embedsidecar.lsn_checkpoint AS k ON k.slot_name = p.slot_name

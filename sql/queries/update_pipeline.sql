@@ -4,8 +4,11 @@
 UPDATE embedsidecar.pipeline AS p
 SET    name = @name, table_oid = @oid, table_schema = @schema, table_name = @table, source_columns = @columns::text[]::name[], text_expression = @text,
        filter_expression = @filter, key_columns = @keys::text[]::name[], watched_columns = @watched::text[]::name[],
-       generated_columns = coalesce((SELECT jsonb_object_agg(a.attname, pg_get_expr(d.adbin, d.adrelid)) FROM pg_attribute AS a
-        JOIN pg_attrdef AS d ON d.adrelid = a.attrelid AND d.adnum = a.attnum WHERE a.attrelid = @oid AND a.attgenerated <> ''), '{}'),
+       generated_columns = coalesce((SELECT jsonb_object_agg(a.attname, (SELECT coalesce(string_agg(quote_ident(b.attname), ',' ORDER BY b.attname), '') FROM pg_attribute AS b
+        WHERE b.attrelid = a.attrelid AND b.attnum <> a.attnum AND EXISTS (SELECT FROM pg_depend AS d LEFT JOIN pg_attrdef AS f ON d.classid = 'pg_attrdef'::regclass AND f.oid = d.objid
+            WHERE d.refclassid = 'pg_class'::regclass AND d.refobjid = a.attrelid AND d.refobjsubid = b.attnum
+                AND (f.adrelid = a.attrelid AND f.adnum = a.attnum OR d.classid = 'pg_class'::regclass AND d.objid = a.attrelid AND d.objsubid = a.attnum))))
+        FROM pg_attribute AS a WHERE a.attrelid = @oid AND a.attgenerated <> ''), '{}'),
        destination_column = @into_column, destination_schema = @into_schema, destination_table = @into_table, dims = @dims, plugin = @plugin,
        model = @model, chunking = @chunking, fingerprint = @fingerprint, lane = @lane, enabled = @enabled, status = 'active', status_detail = '',
        generation = p.generation + @generations
