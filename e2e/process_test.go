@@ -190,9 +190,10 @@ func (c *child) peak() int {
 			return n
 		}
 	}
-	if !c.gone() {
-		c.t.Fatalf("no VmHWM in the status of process %d", c.pid())
-	}
+	// A process that ends gives its memory back first, which takes a while.
+	testenv.Eventually(c.t, patience, func() (bool, string) {
+		return c.gone(), fmt.Sprintf("no VmHWM in the status of process %d", c.pid())
+	})
 	return 0
 }
 
