@@ -4,6 +4,8 @@ import (
 	"context"
 	"fmt"
 	"time"
+
+	"github.com/cenkalti/backoff/v5"
 )
 
 // memoryInterval is how often a process with a memory limit is measured.
@@ -26,13 +28,14 @@ func (i *instance) guard(ctx context.Context) {
 	idle := time.NewTicker(i.seat.opts.idleInterval())
 	defer idle.Stop()
 	answered := i.answered.Load()
+	again := newDelays(i.seat.opts.RestartDelay, i.seat.opts.RestartDelayMax)
 	var doing idler
 	for {
 		select {
 		case <-i.process.exited:
 			return
 		case <-measure:
-			i.weigh(ctx)
+			i.weigh(ctx, again)
 		case <-idle.C:
 			if !i.watchIdle(&doing) {
 				idle.Stop()
@@ -53,8 +56,8 @@ func (o Options) memoryInterval() time.Duration { return min(memoryInterval, 5*o
 func (o Options) idleInterval() time.Duration { return min(idleInterval, 50*o.RestartDelay) }
 
 // weigh measures a process. One above its limit is replaced, so that no call fails, and killed when it goes on to grow by a
-// quarter.
-func (i *instance) weigh(ctx context.Context) {
+// quarter. A replacement that failed is tried again after a pause, as any start is.
+func (i *instance) weigh(ctx context.Context, again *backoff.ExponentialBackOff) {
 	limit := int64(i.seat.opts.MemoryLimit)
 	used := groupMemory(i.process.pid)
 	i.memory.Store(used)
@@ -82,7 +85,14 @@ func (i *instance) weigh(ctx context.Context) {
 		go func() {
 			defer h.work.Done()
 			if err := h.relieve(ctx, i); err != nil {
-				log.Warn("plugin not replaced", "error", err)
+				wait := again.NextBackOff()
+				log.Warn("plugin not replaced", "error", err, "again_in", wait)
+				pause := time.NewTimer(wait)
+				defer pause.Stop()
+				select {
+				case <-pause.C:
+				case <-i.process.exited:
+				}
 				i.leaving.Store(false) // the next measure tries it again
 			}
 		}()

@@ -1,8 +1,10 @@
 package host_test
 
 import (
+	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -15,6 +17,7 @@ import (
 	"github.com/embedsidecar/embedsidecar/embed"
 	"github.com/embedsidecar/embedsidecar/plugins/fake/vector"
 	"github.com/embedsidecar/embedsidecar/plugins/host"
+	"github.com/embedsidecar/embedsidecar/testenv/program"
 )
 
 // several returns a host with so many processes.
@@ -281,6 +284,74 @@ func TestMemory_ALeakCostsNoCall(t *testing.T) {
 	})
 	if s := h.Stats(); s.Ends != 0 || s.CircuitOpen || s.Restarts() != 0 {
 		t.Errorf("stats: %+v", s)
+	}
+}
+
+// attempts notes when the log told that a process was not replaced, and after which pause that is tried again.
+type attempts struct {
+	slog.Handler
+
+	mu    sync.Mutex
+	times []time.Time
+	waits []time.Duration
+}
+
+func (*attempts) Enabled(context.Context, slog.Level) bool { return true }
+func (a *attempts) WithAttrs([]slog.Attr) slog.Handler     { return a }
+
+func (a *attempts) Handle(_ context.Context, r slog.Record) error {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	r.Attrs(func(attr slog.Attr) bool {
+		if r.Message == "plugin not replaced" && attr.Key == "again_in" {
+			a.times, a.waits = append(a.times, r.Time), append(a.waits, attr.Value.Duration())
+		}
+		return true
+	})
+	return nil
+}
+
+// The replacement of one that is above its limit cannot be started: that must not be tried with every measure.
+func TestMemory_AReplacementThatFailsIsTriedAgainAfterPauses(t *testing.T) {
+	t.Parallel()
+	content, err := os.ReadFile(fake)
+	if err != nil {
+		t.Fatal(err)
+	}
+	seen := &attempts{}
+	o := options(map[string]string{"EMBEDSIDECAR_PLUGIN_FAULTS": "leak=1MiB/call"})
+	o.Path, o.Log, o.MemoryLimit, o.RestartDelayMax = filepath.Join(t.TempDir(), "embedsidecar-fake"), slog.New(seen), 256<<20, time.Hour
+	if err := program.Write(o.Path, content); err != nil {
+		t.Fatal(err)
+	}
+	h := open(t, o)
+	mustEmbed(t, h, "a")
+	if err := os.Remove(o.Path); err != nil {
+		t.Fatal(err)
+	}
+	const tries = 6
+	eventually(t, "it was tried some times", func() error {
+		seen.mu.Lock()
+		n := len(seen.times)
+		seen.mu.Unlock()
+		if list := h.Processes(); n == 0 && len(list) == 1 && list[0].Memory <= int64(o.MemoryLimit) {
+			mustEmbed(t, h, "a")
+		}
+		if n < tries {
+			return fmt.Errorf("%d tries", n)
+		}
+		return nil
+	})
+	if err := h.Close(); err != nil { // one that waits for the next try does not hold it up
+		t.Fatal(err)
+	}
+	for n := 1; n < tries; n++ {
+		if passed := seen.times[n].Sub(seen.times[n-1]); passed < seen.waits[n-1] {
+			t.Errorf("try %d came %s after the one before, want at least %s", n+1, passed, seen.waits[n-1])
+		}
+	}
+	if seen.waits[tries-1] < 8*seen.waits[0] {
+		t.Errorf("the pauses do not grow: %v", seen.waits)
 	}
 }
 
