@@ -202,7 +202,7 @@ func (ses *session) read(ctx context.Context) error {
 				next = time.Time{}
 			}
 		case *pgproto3.ErrorResponse:
-			return pgconn.ErrorResponseToPgError(m)
+			return &undecodedError{pgconn.ErrorResponseToPgError(m)}
 		case *pgproto3.CopyDone:
 			return errors.New("the server ended the stream")
 		}

@@ -218,10 +218,16 @@ type wedge struct {
 // patience is how often it is asked to try again.
 const patience = 6
 
+// undecodedError is what the server says instead of the next message of the stream.
+type undecodedError struct{ *pgconn.PgError }
+
+func (e *undecodedError) Unwrap() error { return e.PgError }
+
 // judge returns a *gapError instead of an error that the server gives each time it decodes what comes next: a value that is too large
-// for a message, or that has no equivalent in UTF-8. Nothing but a new slot gets past it.
+// for a message, or that has no equivalent in UTF-8. Nothing but a new slot gets past it. What a statement of ours was refused for is no
+// such error: a new slot would not help, and lose what the old one keeps.
 func (w *wedge) judge(err error, at uint64) error {
-	pg, ok := errors.AsType[*pgconn.PgError](err)
+	pg, ok := errors.AsType[*undecodedError](err)
 	if !ok || !pgerrcode.IsDataException(pg.Code) && !pgerrcode.IsProgramLimitExceeded(pg.Code) && !pgerrcode.IsInternalError(pg.Code) {
 		if err == nil || !errors.Is(err, errStandby) {
 			*w = wedge{}

@@ -10,7 +10,7 @@ import (
 
 func TestWedge_GivesUpThePlaceThatTheServerCannotPass(t *testing.T) {
 	t.Parallel()
-	refused := fmt.Errorf("receive: %w", &pgconn.PgError{Code: "22P05", Message: "no equivalent"})
+	refused := fmt.Errorf("receive: %w", &undecodedError{&pgconn.PgError{Code: "22P05", Message: "no equivalent"}})
 	var w wedge
 	var gap *gapError
 	for i := 1; i < patience; i++ {
@@ -34,5 +34,10 @@ func TestWedge_GivesUpThePlaceThatTheServerCannotPass(t *testing.T) {
 	}
 	if err := w.judge(refused, 8); !errors.As(err, &gap) {
 		t.Fatalf("got %v, want a gap", err)
+	}
+	for range 2 * patience {
+		if err := w.judge(fmt.Errorf("enqueue: %w", &pgconn.PgError{Code: "XX002", Message: "an index of ours is broken"}), 9); errors.As(err, &gap) {
+			t.Fatal("gave the slot up because a statement of ours was refused")
+		}
 	}
 }

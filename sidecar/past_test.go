@@ -3,7 +3,6 @@ package sidecar_test
 import (
 	"fmt"
 	"testing"
-	"time"
 
 	"github.com/embedsidecar/embedsidecar/pipeline"
 	"github.com/embedsidecar/embedsidecar/testenv"
@@ -89,7 +88,7 @@ func TestP2_AValueThatTheServerCannotSend(t *testing.T) {
 	r.settle()
 	db.MustExec(`INSERT INTO docs VALUES (99, 'x' || chr(129))`) // no character at all in UTF-8
 	db.MustExec(`UPDATE docs SET body = 'after it ' || id WHERE id < 5`)
-	testenv.Eventually(t, 2*time.Minute, func() (bool, string) {
+	testenv.Eventually(t, patience, func() (bool, string) {
 		return s.Stream().Gaps.Load() > 0, fmt.Sprintf("%d reconnects and no new slot", s.Stream().Reconnects.Load())
 	})
 	r.settle()
