@@ -101,7 +101,7 @@ func TestConnect_TransactionsMayLast(t *testing.T) {
 	if version < 170000 {
 		return // it knows no such limit
 	}
-	if _, err := admin.Exec(t.Context(), `ALTER DATABASE "`+name+`" SET transaction_timeout = '10ms'`); err != nil {
+	if _, err := admin.Exec(t.Context(), `ALTER DATABASE "`+name+`" SET transaction_timeout = '1h'`); err != nil {
 		t.Fatal(err)
 	}
 	var limit string
