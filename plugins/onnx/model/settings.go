@@ -78,12 +78,15 @@ func (s *settings) readLimits(f *folder) error {
 		Hidden    int    `json:"hidden_size"`
 		Dim       int    `json:"dim"` // what DistilBERT calls it
 	}
-	for name, v := range map[string]any{
-		"sentence_bert_config.json": &sentence, "tokenizer_config.json": &tokenizer, "config.json": &config,
-	} {
+	for name, v := range map[string]any{"sentence_bert_config.json": &sentence, "config.json": &config} {
 		if _, err := f.readJSON(name, v); err != nil {
 			return err
 		}
+	}
+	if found, err := f.readJSON("tokenizer_config.json", &tokenizer); err != nil {
+		return err
+	} else if found && tokenizer.Class == "" {
+		tokenizer.Class = classes[config.Type]
 	}
 	if sentence.Lowercase {
 		return errors.New("sentence_bert_config.json: do_lower_case=true is not supported: the tokenizer makes small letters itself")

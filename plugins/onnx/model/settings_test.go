@@ -155,7 +155,18 @@ func TestOpen_TokenizerConfigWins(t *testing.T) {
 		m := mustOpenTiny(t, map[string]string{"tokenizer.json": cased, "tokenizer_config.json": config})
 		wantVector(t, m, embed.Document, "\u00c1", 5./3, 2./3, 1./3) // a, and nothing of the accent
 	}
+	typed := func(kind string) string {
+		return strings.Replace(tiny.Files()["config.json"], "{", `{"model_type": "`+kind+`", `, 1)
+	}
+	m := mustOpenTiny(t, map[string]string{"tokenizer.json": cased, "tokenizer_config.json": `{}`, "config.json": typed("bert")}) // which names the class
+	wantVector(t, m, embed.Document, "\u00c1", 5./3, 2./3, 1./3)
 	same := mustOpenTiny(t, nil).Describe().Fingerprint
+	for kind, config := range map[string]string{"modernbert": `{"do_lower_case": false}`, "bert": `{}`, "roberta": `{"tokenizer_class": "ConvBertTokenizer", "do_lower_case": false}`} {
+		m := mustOpenTiny(t, map[string]string{"tokenizer_config.json": config, "config.json": strings.Replace(typed(kind), "64", "66", 1)})
+		if got := m.Describe().Fingerprint; got != same {
+			t.Errorf("%s with %s changes nothing and gives another fingerprint", kind, config)
+		}
+	}
 	for _, config := range []string{lowercase, `{"strip_accents": true}`, `{"do_lower_case": false, "tokenizer_class": "PreTrainedTokenizerFast"}`, `{"add_prefix_space": true}`} {
 		if got := mustOpenTiny(t, map[string]string{"tokenizer_config.json": config}).Describe().Fingerprint; got != same {
 			t.Errorf("%s changes nothing and gives another fingerprint", config)

@@ -21,22 +21,37 @@ type tokenizerConfig struct {
 }
 
 // generic are the classes that take tokenizer.json as it is.
-var generic = []string{"PreTrainedTokenizerFast", "TokenizersBackend", "PreTrainedTokenizer"}
+var generic = []string{"PreTrainedTokenizer", "TokenizersBackend", "ConvBertTokenizer"}
 
 // berts are the classes that say lowercase, no word about accents, and Chinese signs apart, where tokenizer_config.json says nothing.
-var berts = []string{"BertTokenizer", "DistilBertTokenizer", "ElectraTokenizer", "MPNetTokenizer", "MobileBertTokenizer", "ConvBertTokenizer"}
+var berts = []string{
+	"BertTokenizer", "DistilBertTokenizer", "ElectraTokenizer", "MPNetTokenizer", "MobileBertTokenizer", "SqueezeBertTokenizer", "LayoutLMTokenizer", "SplinterTokenizer",
+}
+
+// robertas are those that say no space before a text, where it says nothing.
+var robertas = []string{"RobertaTokenizer", "GPT2Tokenizer", "BartTokenizer", "LongformerTokenizer"}
+
+// classes are those of models, by model_type of config.json, where tokenizer_config.json names none.
+var classes = map[string]string{
+	"bert": "BertTokenizer", "distilbert": "BertTokenizer", "electra": "BertTokenizer", "mobilebert": "BertTokenizer", "squeezebert": "BertTokenizer",
+	"convbert": "BertTokenizer", "layoutlm": "BertTokenizer", "nomic_bert": "BertTokenizer", "ernie": "BertTokenizer", "megatron-bert": "BertTokenizer",
+	"splinter": "SplinterTokenizer", "mpnet": "MPNetTokenizer", "roberta": "RobertaTokenizer", "roberta-prelayernorm": "RobertaTokenizer",
+	"data2vec-text": "RobertaTokenizer", "longformer": "RobertaTokenizer", "modernbert": "TokenizersBackend",
+}
 
 // apply returns a tokenizer.json that says what both files say together. Nothing is changed where they agree.
 func (c *tokenizerConfig) apply(data []byte) ([]byte, error) {
-	if slices.Contains(generic, c.Class) {
+	class, yes, no := strings.TrimSuffix(c.Class, "Fast"), true, false
+	switch {
+	case slices.Contains(generic, class):
 		return data, nil
-	}
-	if slices.Contains(berts, strings.TrimSuffix(c.Class, "Fast")) {
-		yes := true
+	case slices.Contains(berts, class):
 		c.Lowercase, c.Chinese = cmp.Or(c.Lowercase, &yes), cmp.Or(c.Chinese, &yes)
 		if c.StripAccents == nil {
 			c.StripAccents = json.RawMessage("null")
 		}
+	case slices.Contains(robertas, class):
+		c.PrefixSpace = cmp.Or(c.PrefixSpace, &no)
 	}
 	var file map[string]json.RawMessage
 	if json.Unmarshal(data, &file) != nil {
