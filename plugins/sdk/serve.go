@@ -38,7 +38,7 @@ func ServeServer(srv pluginpb.EmbedderServer) {
 			fmt.Fprintf(os.Stderr, "%s: error: %s\n", filepath.Base(os.Args[0]), err)
 			os.Exit(1)
 		}
-		go endWithHost(os.Getenv(pluginpb.LifelineKey) == pluginpb.LifelineStdin)
+		go endWithHost(os.Getenv(pluginpb.LifelineKey) == pluginpb.LifelineStdin, os.Getppid())
 	}
 	goplugin.Serve(&goplugin.ServeConfig{
 		HandshakeConfig: handshake(),
@@ -118,13 +118,12 @@ func (p *grpcPlugin) GRPCClient(context.Context, *goplugin.GRPCBroker, *grpc.Cli
 // endWithHost ends the process, and what it started, when the host is gone. The lifeline tells at once and under every kind
 // of death. A host without one (another program that uses go-plugin) is watched through the parent's process id, which
 // changes when the parent dies.
-func endWithHost(lifeline bool) {
+func endWithHost(lifeline bool, parent int) {
 	if lifeline {
 		_, _ = io.Copy(io.Discard, os.Stdin)
 	} else {
 		tick := time.NewTicker(parentCheck)
 		defer tick.Stop()
-		parent := os.Getppid()
 		for os.Getppid() == parent {
 			<-tick.C
 		}

@@ -102,15 +102,14 @@ def end() -> NoReturn:
 
 def end_with_host() -> None:
     """Ends the process, and what it started, as soon as the host is gone."""
-    threading.Thread(target=_end_with_host, name="lifeline", daemon=True).start()
+    threading.Thread(target=_end_with_host, args=(os.getppid(),), name="lifeline", daemon=True).start()
 
 
-def _end_with_host() -> None:
+def _end_with_host(parent: int) -> None:
     if os.environ.get("EMBEDSIDECAR_PLUGIN_LIFELINE") == "stdin":
         while os.read(0, 4096):
             pass
     else:  # under a host of somebody else's
-        parent = os.getppid()
         while os.getppid() == parent:
             time.sleep(0.5)
     if os.getpgrp() == os.getpid():
