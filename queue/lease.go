@@ -3,6 +3,7 @@ package queue
 import (
 	"context"
 	"fmt"
+	"math/rand/v2"
 	"slices"
 	"time"
 
@@ -36,7 +37,13 @@ type Claim struct {
 // Lease hands a worker up to Max tasks of a pipeline for the time of Lease: all of one batch, or a single one that must be
 // tried alone. The most urgent lane goes first, but three claims of eight start with another one, so that a backfill
 // cannot starve. It returns no tasks when nothing can be leased now.
+//
+// A statement that is broken off may have leased tasks all the same. So ctx should not end because somebody stops working; and what a lost
+// connection has left is given back by the next Lease, of whatever pipeline.
 func (q *Queue) Lease(ctx context.Context, l Claim) ([]Task, error) {
+	if err := q.giveBackLost(ctx); err != nil {
+		return nil, err
+	}
 	c, fresh, err := q.cursor(ctx, l.PipelineID)
 	if err != nil {
 		return nil, err
@@ -92,12 +99,19 @@ func (q *Queue) leaseFrom(ctx context.Context, c cursor, l Claim) ([]Task, error
 	return nil, nil
 }
 
-func (q *Queue) claim(ctx context.Context, query string, args pgx.StrictNamedArgs) ([]Task, error) {
+func (q *Queue) claim(ctx context.Context, query string, args pgx.StrictNamedArgs) (tasks []Task, err error) {
+	token := rand.Int64() //nolint:gosec // nobody guesses at it: it need only be another one than those of the leases there are
+	args["token"] = token
+	defer func() {
+		if err != nil {
+			q.lose(token)
+		}
+	}()
 	rows, err := q.db.Query(ctx, sqlfiles.Query(query), args)
 	if err != nil {
 		return nil, fmt.Errorf("lease tasks: %w", err)
 	}
-	tasks, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (t Task, err error) {
+	tasks, err = pgx.CollectRows(rows, func(row pgx.CollectableRow) (t Task, err error) {
 		var first, last pglogrepl.LSN
 		err = row.Scan(&t.TaskID, &t.RowKey, &t.Gen, &t.Seq, &t.Lane, &t.LeaseToken, &t.Attempt, &t.Losses, &first, &last,
 			&t.CommittedAt, &t.EnqueuedAt)
@@ -201,11 +215,42 @@ func (q *Queue) GiveBack(ctx context.Context, worker int64) error {
 	return nil
 }
 
-// GiveBackLease ends one lease without a result and without counting a try.
+// GiveBackLease ends one lease without a result and without counting a try. If that fails, it is tried again before the next Lease.
 func (q *Queue) GiveBackLease(ctx context.Context, token int64) error {
-	_, err := q.db.Exec(ctx, sqlfiles.Query("give_back_lease"), pgx.StrictNamedArgs{"token": token})
+	err := q.giveBackLeases(ctx, []int64{token})
 	if err != nil {
-		return fmt.Errorf("give back lease %d: %w", token, err)
+		q.lose(token)
+	}
+	return err
+}
+
+func (q *Queue) lose(token int64) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.lost = append(q.lost, token)
+}
+
+// giveBackLost gives back what was lost.
+func (q *Queue) giveBackLost(ctx context.Context) error {
+	q.mu.Lock()
+	tokens := q.lost
+	q.lost = nil
+	q.mu.Unlock()
+	if len(tokens) == 0 {
+		return nil
+	}
+	err := q.giveBackLeases(ctx, tokens)
+	if err != nil {
+		q.mu.Lock()
+		q.lost = append(q.lost, tokens...)
+		q.mu.Unlock()
+	}
+	return err
+}
+
+func (q *Queue) giveBackLeases(ctx context.Context, tokens []int64) error {
+	if _, err := q.db.Exec(ctx, sqlfiles.Query("give_back_leases"), pgx.StrictNamedArgs{"tokens": tokens}); err != nil {
+		return fmt.Errorf("give back %d leases: %w", len(tokens), err)
 	}
 	return nil
 }

@@ -74,6 +74,7 @@ type Queue struct {
 	mu      sync.Mutex
 	cursors map[int32]*cursor
 	wakers  map[int32]waker
+	lost    []int64   // tokens of leases that should be given back, or may be there though the server was not heard
 	due     time.Time // when the next retry known here is due; zero: none
 	dueSet  chan struct{}
 

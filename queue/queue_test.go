@@ -347,7 +347,7 @@ func TestLease_AMillionWaitingTasksCostNoMore(t *testing.T) {
 		if analyze {
 			f.db.MustExec(`ANALYZE embedsidecar.task`)
 		}
-		sql, args, err := pgx.StrictNamedArgs{"worker": 1, "lease": time.Minute, "pipeline_id": f.id, "generation": 1, "lane": 0, "cursor": 1000, "max": 256}.
+		sql, args, err := pgx.StrictNamedArgs{"worker": 1, "token": 1, "lease": time.Minute, "pipeline_id": f.id, "generation": 1, "lane": 0, "cursor": 1000, "max": 256}.
 			RewriteQuery(t.Context(), nil, "EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) "+sqlfiles.Query("lease_tasks"), nil)
 		if err != nil {
 			t.Fatal(err)

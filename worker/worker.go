@@ -170,11 +170,15 @@ func sleep(ctx context.Context, d time.Duration) bool {
 
 // once leases one batch and finishes it. It returns the number of tasks it held.
 func (w *Worker) once(ctx, hard context.Context, who queue.Who) (int, error) {
-	tasks, err := w.o.Queue.Lease(ctx, queue.Claim{
+	// Whoever stops this worker does not break off the statement: it may have leased tasks, and nobody would know of it.
+	tasks, err := w.o.Queue.Lease(hard, queue.Claim{
 		PipelineID: w.o.Pipeline.ID, Generation: w.o.Pipeline.Generation, Who: who, Worker: w.o.ID, Max: w.o.BatchRows, Lease: w.o.Lease,
 	})
 	if err != nil || len(tasks) == 0 {
 		return 0, err
+	}
+	if ctx.Err() != nil {
+		return 0, w.giveBack(hard, tasks[0].LeaseToken)
 	}
 	if len(tasks) == w.o.BatchRows {
 		w.o.Queue.Wake(w.o.Pipeline.ID) // there may be more for another loop
@@ -187,15 +191,20 @@ func (w *Worker) once(ctx, hard context.Context, who queue.Who) (int, error) {
 	err = w.process(hard, tasks)
 	stop()
 	if err != nil {
-		// The batch is nobody's fault: hand it back as it was. If even that fails, the lease runs out.
-		back, cancel := context.WithTimeout(context.WithoutCancel(hard), 2*time.Second)
-		defer cancel()
-		if giveErr := w.o.Queue.GiveBackLease(back, token); giveErr != nil {
-			w.o.Log.DebugContext(hard, "lease left to run out", "token", token, "error", giveErr)
+		// The batch is nobody's fault: hand it back as it was.
+		if giveErr := w.giveBack(hard, token); giveErr != nil {
+			w.o.Log.DebugContext(hard, "lease not given back yet", "token", token, "error", giveErr)
 		}
 		return len(tasks), err
 	}
 	return len(tasks), nil
+}
+
+// giveBack ends a lease, also when ctx has ended.
+func (w *Worker) giveBack(ctx context.Context, token int64) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 2*time.Second)
+	defer cancel()
+	return w.o.Queue.GiveBackLease(ctx, token)
 }
 
 // keepLease extends a lease until the returned function is called.

@@ -86,7 +86,6 @@ COMMENT ON COLUMN embedsidecar.scan.after_key IS 'The last row_key of the curren
 
 CREATE TYPE embedsidecar.task_state AS ENUM ('todo', 'in_progress', 'retrying', 'failed', 'cancelled');
 CREATE SEQUENCE embedsidecar.task_seq AS bigint CACHE 1;
-CREATE SEQUENCE embedsidecar.lease_seq AS bigint CACHE 1;
 
 CREATE TABLE embedsidecar.task (
     task_id       bigint      GENERATED ALWAYS AS IDENTITY,
@@ -182,5 +181,5 @@ COMMENT ON TABLE embedsidecar.worker IS 'Sidecars that work this queue; one not 
 ---- create above / drop below ----
 DROP TABLE embedsidecar.worker, embedsidecar.history, embedsidecar.ledger, embedsidecar.task, embedsidecar.scan,
     embedsidecar.pipeline, embedsidecar.lsn_checkpoint, embedsidecar.installation;
-DROP SEQUENCE embedsidecar.task_seq, embedsidecar.lease_seq;
+DROP SEQUENCE embedsidecar.task_seq;
 DROP TYPE embedsidecar.task_state;

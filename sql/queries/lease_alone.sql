@@ -2,7 +2,7 @@
 -- kills the embedder is found and its neighbours go free.
 -- Rows: at most one task. Locks: that row, SKIP LOCKED. Index: task_alone_idx.
 UPDATE embedsidecar.task AS t
-SET    state = 'in_progress', lease_token = (SELECT nextval('embedsidecar.lease_seq')), leased_by = @worker,
+SET    state = 'in_progress', lease_token = @token, leased_by = @worker,
        leased_until = now() + @lease::interval, next_lsn = NULL
 WHERE  t.task_id = ANY (ARRAY(
            SELECT w.task_id

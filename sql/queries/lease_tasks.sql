@@ -7,7 +7,7 @@
 -- on: running sidecars hear of it later.
 -- Rows: the leased tasks. Locks: the rows taken, SKIP LOCKED. Index: task_todo_idx.
 UPDATE embedsidecar.task AS t
-SET    state = 'in_progress', lease_token = (SELECT nextval('embedsidecar.lease_seq')), leased_by = @worker,
+SET    state = 'in_progress', lease_token = @token, leased_by = @worker,
        leased_until = now() + @lease::interval, next_lsn = NULL
 WHERE  t.task_id = ANY (ARRAY(
            SELECT w.task_id
