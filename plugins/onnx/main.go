@@ -27,6 +27,7 @@ import (
 	"errors"
 	"log/slog"
 	"os"
+	"runtime"
 	"sync"
 
 	"github.com/embedsidecar/embedsidecar/embed"
@@ -40,7 +41,14 @@ var version = "unknown"
 // maxBatch is the most texts in one call: enough to find neighbours of equal length, few enough to be answered in seconds.
 const maxBatch = 512
 
+// goShare is the part of the CPUs that Go's own threads may use at a time: tokens and answers are little beside what the model computes.
+// Those that look for something to do take time from it, and a call that is handed from one to another waits until that is awake.
+const goShare = 4
+
 func main() {
+	if os.Getenv("GOMAXPROCS") == "" {
+		runtime.GOMAXPROCS(max(1, runtime.GOMAXPROCS(0)/goShare))
+	}
 	sdk.Serve(&embedder{lookup: os.LookupEnv, log: slog.New(slog.NewJSONHandler(os.Stderr, nil))}) // the host reads it
 }
 
