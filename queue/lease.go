@@ -224,10 +224,10 @@ func (q *Queue) GiveBackLease(ctx context.Context, token int64) error {
 	return err
 }
 
-func (q *Queue) lose(token int64) {
+func (q *Queue) lose(tokens ...int64) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	q.lost = append(q.lost, token)
+	q.lost = append(q.lost, tokens...)
 }
 
 // giveBackLost gives back what was lost.
@@ -241,9 +241,7 @@ func (q *Queue) giveBackLost(ctx context.Context) error {
 	}
 	err := q.giveBackLeases(ctx, tokens)
 	if err != nil {
-		q.mu.Lock()
-		q.lost = append(q.lost, tokens...)
-		q.mu.Unlock()
+		q.lose(tokens...)
 	}
 	return err
 }

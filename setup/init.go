@@ -10,7 +10,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/jackc/pgerrcode"
 	"github.com/jackc/pglogrepl"
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
@@ -328,7 +327,7 @@ func (in *initializer) execute(ctx context.Context, a action) error {
 			}
 			return nil
 		})
-		if !hasCode(err, pgerrcode.LockNotAvailable, pgerrcode.DeadlockDetected) {
+		if !database.LockedOut(err) {
 			return err
 		}
 		holders, lookErr := lockHolders(ctx, in.o.Pool, a.tables)

@@ -98,10 +98,11 @@ func (e *environment) configured(stored []pipeline.Pipeline) []pipeline.Spec {
 		said := func(key string) bool { return e.config.Origin(fmt.Sprintf("pipelines[%d].%s", i, key)) != "default" }
 		if !said("name") {
 			same := slices.IndexFunc(stored, func(p pipeline.Pipeline) bool { return sameEnds(p.Spec, *spec) })
+			namesake := find(stored, spec.Name)
 			switch {
 			case same >= 0:
 				spec.Name = stored[same].Name
-			case find(stored, spec.Name) >= 0 && !replaces(*spec, stored[find(stored, spec.Name)].Spec):
+			case namesake >= 0 && !replaces(*spec, stored[namesake].Spec):
 				spec.Name = config.LongName(*spec)
 			}
 		}
