@@ -1,0 +1,127 @@
+// Package health says in one word and one sentence where a pipeline stands, and what to do about it. It is pure: facts in, one state
+// out. Whoever shows a state (status, wait, metrics, /readyz, docs/states.md) takes it from here, so that all of them say the same.
+package health
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// Code names a state. It is short and fixed: JSON, the label of a metric and, with blanks, what a person reads.
+type Code string
+
+// The states, in the order in which they are looked for: the first that holds is the state.
+const (
+	Missing        Code = "missing"
+	Misconfigured  Code = "misconfigured"
+	Unpublished    Code = "unpublished"
+	Replaced       Code = "replaced"
+	SlotWaiting    Code = "slot_waiting"
+	SlotLost       Code = "slot_lost"
+	Paused         Code = "paused"
+	NoSidecar      Code = "no_sidecar"
+	StreamStuck    Code = "stream_stuck"
+	StandbyOnly    Code = "standby_only"
+	Disabled       Code = "disabled"
+	PluginUnknown  Code = "plugin_unknown"
+	PluginDown     Code = "plugin_down"
+	OtherModel     Code = "other_model"
+	Failing        Code = "failing"
+	Unacknowledged Code = "unacknowledged"
+	ScanWaiting    Code = "scan_waiting"
+	Backfill       Code = "backfill"
+	Comparing      Code = "comparing"
+	Working        Code = "working"
+	RowsFailed     Code = "rows_failed"
+	UpToDate       Code = "up_to_date"
+)
+
+// Word is a state as a person reads it.
+func (c Code) Word() string { return strings.ReplaceAll(string(c), "_", " ") }
+
+// NeedsAct reports whether the state does not end by itself: somebody must act.
+func (c Code) NeedsAct() bool {
+	at := slices.IndexFunc(table, func(e Entry) bool { return e.Code == c })
+	return at < 0 || table[at].act
+}
+
+// Works reports whether rows are embedded in this state, or would be if there were any.
+func (c Code) Works() bool {
+	switch c {
+	case Unacknowledged, ScanWaiting, Backfill, Comparing, Working, RowsFailed, UpToDate:
+		return true
+	default:
+		return false
+	}
+}
+
+// Entry is what the papers say of a state.
+type Entry struct {
+	Code  Code
+	Means string
+	Do    string
+	act   bool // it does not end by itself
+}
+
+var table = []Entry{
+	{Missing, "the source table is gone", "remove the pipeline (`embedsidecar uninstall NAME`), or bring the table back and run `embedsidecar init`", true},
+	{Misconfigured, "a column, the key, a privilege or the destination is not what was set up; the reason names it", "do what the reason says; the pipeline goes on within 10 s", true},
+	{Unpublished, "the table is not in the publication, or the publication is gone: changes are not seen", "as the table's owner: `embedsidecar init`", true},
+	{Replaced, "another table has the name that the pipeline was set up under; its rows get no vectors", "rename the tables back, or `embedsidecar init`, which moves the pipeline to the new one", true},
+	{SlotWaiting, "the replication slot is being made, and the server waits for every open transaction of the cluster", "let the named transactions end, or end them", false},
+	{SlotLost, "the replication slot is gone or lost: changes are not seen", "`embedsidecar run` makes it anew and compares every row", true},
+	{Paused, "somebody said `embedsidecar pause`: changes are queued, nothing is embedded", "`embedsidecar resume`", true},
+	{NoSidecar, "no sidecar runs: changes wait in the slot, and the server keeps WAL for them", "`embedsidecar run`", true},
+	{StreamStuck, "a sidecar runs and cannot read the slot; the reason says why", "do what the reason says", true},
+	{StandbyOnly, "every sidecar stands by, because something else holds the slot: changes are not queued", "end what holds the slot", true},
+	{Disabled, "the sidecars that run are switched off by `enabled: false`: changes are queued, nothing is embedded", "start one without it", true},
+	{PluginUnknown, "no sidecar that runs knows the plugin or the model of this pipeline", "name it in the configuration of the sidecar, or install it, and start the sidecar again", true},
+	{PluginDown, "the plugin does not start, or fails again and again; the reason says how", "[the plugin is down](runbook.md#the-plugin-is-down)", true},
+	{OtherModel, "the sidecar's model is not the one that made the vectors: the two must not mix", "start it with the model as it was, or make a second pipeline", true},
+	{Failing, "the last texts of this pipeline all failed, so it rests and tries one now and then", "`embedsidecar failed NAME` shows the errors; mend the cause; it goes on by itself", true},
+	{Unacknowledged, "the pipeline or its definition is new, and the sidecar that streams has not taken it up yet", "wait; within about 10 s it has", false},
+	{ScanWaiting, "rows are to be compared, as soon as the transactions that were open then have ended", "let the named transactions end, or end them", false},
+	{Backfill, "rows that were there before the pipeline are being embedded", "wait; `embedsidecar status --watch` shows how far it is", false},
+	{Comparing, "every row is being compared with what was written for it; only those that differ are embedded", "wait", false},
+	{Working, "rows are waiting or being embedded", "wait", false},
+	{RowsFailed, "all is done but for rows that could not be embedded", "`embedsidecar failed NAME` names them, `embedsidecar retry NAME` tries them again", true},
+	{UpToDate, "every row that is known has its vector", "nothing", false},
+}
+
+// Table returns what the papers say of the states, in the order in which they are looked for.
+func Table() []Entry { return slices.Clone(table) }
+
+// Codes returns all states.
+func Codes() []string {
+	codes := make([]string, len(table))
+	for i, e := range table {
+		codes[i] = string(e.Code)
+	}
+	return codes
+}
+
+// Markdown writes the table of docs/states.md.
+func Markdown() string {
+	var b strings.Builder
+	b.WriteString("| state | means | do |\n| --- | --- | --- |\n")
+	for _, e := range table {
+		fmt.Fprintf(&b, "| `%s` | %s | %s |\n", e.Code.Word(), e.Means, e.Do)
+	}
+	return b.String()
+}
+
+// State is where a pipeline stands.
+type State struct {
+	Code   Code
+	Reason string // one sentence
+	WayOut string // what to do about it; "": nothing
+}
+
+// String is the sentence with its way out.
+func (s State) String() string {
+	if s.WayOut == "" {
+		return s.Reason
+	}
+	return s.Reason + ": " + s.WayOut
+}
