@@ -1,6 +1,6 @@
 // Package mark writes and reads the logical message that begins a write-back, by which the streamer knows our own changes
 // in the WAL again. A mark lists one tag per row, made with a secret of the installation: a tag cannot be forged, and it
-// matches only a row that is exactly what the write-back left, so a copied mark hides nothing either.
+// matches only a row that is exactly what the write-back left, in that very transaction, so a copied mark hides nothing either.
 package mark
 
 import (
@@ -19,24 +19,27 @@ const (
 // TagSize is the length of a tag in bytes.
 const TagSize = 8
 
-const version = 1
+const version = 2
 
 // A Tag stands for one row as a write-back left it.
 type Tag [TagSize]byte
 
-// A Maker makes tags. It is not safe for concurrent use.
+// A Maker makes the tags of one transaction. It is not safe for concurrent use.
 type Maker struct {
 	key []byte
+	xid uint32
 	buf []byte
 }
 
-// NewMaker returns a Maker for the installation's secret.
-func NewMaker(key []byte) *Maker { return &Maker{key: key} }
+// NewMaker returns a Maker for the installation's secret and the id of the transaction that writes. In another transaction a tag could
+// hide a row that fits it and is stale: a vector may be written over a row that was changed since it was read.
+func NewMaker(key []byte, xid uint32) *Maker { return &Maker{key: key, xid: xid} }
 
 // Tag returns the tag of a row: its pipeline, its key, and the hashes of its watched columns and of its vector.
 func (m *Maker) Tag(pipelineID int32, key string, sourceHash, vectorHash []byte) Tag {
-	m.buf = binary.BigEndian.AppendUint32(m.buf[:0], uint32(pipelineID)) //nolint:gosec // an identity column, never negative
-	m.buf = binary.BigEndian.AppendUint32(m.buf, uint32(len(key)))       //nolint:gosec // a key is far below 4 GiB
+	m.buf = binary.BigEndian.AppendUint32(m.buf[:0], m.xid)
+	m.buf = binary.BigEndian.AppendUint32(m.buf, uint32(pipelineID)) //nolint:gosec // an identity column, never negative
+	m.buf = binary.BigEndian.AppendUint32(m.buf, uint32(len(key)))   //nolint:gosec // a key is far below 4 GiB
 	m.buf = append(m.buf, key...)
 	m.buf = append(m.buf, sourceHash...)
 	m.buf = append(m.buf, vectorHash...)

@@ -8,7 +8,7 @@ import (
 
 func TestDecode_GivesWhatEncodeWrote(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		maker := NewMaker([]byte("secret"))
+		maker := NewMaker([]byte("secret"), 3)
 		var tags []Tag
 		for _, key := range rapid.SliceOf(rapid.String()).Draw(t, "keys") {
 			tags = append(tags, maker.Tag(1, key, []byte("source"), []byte("vector")))
@@ -26,14 +26,15 @@ func TestDecode_GivesWhatEncodeWrote(t *testing.T) {
 }
 
 func TestTag_DependsOnEveryPartAndOnTheSecret(t *testing.T) {
-	base := NewMaker([]byte("secret")).Tag(1, "key", []byte("source"), []byte("vector"))
+	base := NewMaker([]byte("secret"), 3).Tag(1, "key", []byte("source"), []byte("vector"))
 	others := map[string]Tag{
-		"pipeline": NewMaker([]byte("secret")).Tag(2, "key", []byte("source"), []byte("vector")),
-		"key":      NewMaker([]byte("secret")).Tag(1, "kez", []byte("source"), []byte("vector")),
-		"source":   NewMaker([]byte("secret")).Tag(1, "key", []byte("sourcf"), []byte("vector")),
-		"vector":   NewMaker([]byte("secret")).Tag(1, "key", []byte("source"), []byte("vectos")),
-		"secret":   NewMaker([]byte("guess")).Tag(1, "key", []byte("source"), []byte("vector")),
-		"border":   NewMaker([]byte("secret")).Tag(1, "keys", []byte("ource"), []byte("vector")),
+		"pipeline":    NewMaker([]byte("secret"), 3).Tag(2, "key", []byte("source"), []byte("vector")),
+		"key":         NewMaker([]byte("secret"), 3).Tag(1, "kez", []byte("source"), []byte("vector")),
+		"source":      NewMaker([]byte("secret"), 3).Tag(1, "key", []byte("sourcf"), []byte("vector")),
+		"vector":      NewMaker([]byte("secret"), 3).Tag(1, "key", []byte("source"), []byte("vectos")),
+		"transaction": NewMaker([]byte("secret"), 4).Tag(1, "key", []byte("source"), []byte("vector")),
+		"secret":      NewMaker([]byte("guess"), 3).Tag(1, "key", []byte("source"), []byte("vector")),
+		"border":      NewMaker([]byte("secret"), 3).Tag(1, "keys", []byte("ource"), []byte("vector")),
 	}
 	for part, tag := range others {
 		if tag == base {

@@ -274,7 +274,7 @@ func (ses *session) decode(ctx context.Context, data []byte) error {
 	}
 	switch m := message.(type) {
 	case *pglogrepl.BeginMessage:
-		ses.tx = &transaction{begin: m, maker: mark.NewMaker(ses.s.o.MarkKey)}
+		ses.tx = &transaction{begin: m, maker: mark.NewMaker(ses.s.o.MarkKey, m.Xid)}
 		ses.skip = m.FinalLSN < ses.start
 	case *pglogrepl.CommitMessage:
 		return ses.commit(m)

@@ -1,12 +1,15 @@
 package sidecar_test
 
 import (
+	"context"
 	"fmt"
 	"regexp"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/embedsidecar/embedsidecar/pipeline"
+	"github.com/embedsidecar/embedsidecar/plugins/fake/vector"
 	"github.com/embedsidecar/embedsidecar/sidecar"
 	"github.com/embedsidecar/embedsidecar/testenv"
 )
@@ -153,9 +156,7 @@ func TestMark_AForgedOneHidesNothing(t *testing.T) {
 	r.settle()
 	r.verify()
 	// Real marks, as anybody who may replicate reads them off the WAL: one that covers what the rows were, and soon what they are.
-	marks := testenv.Values[[]byte](db, `SELECT substr(data, strpos(encode(data, 'escape'), 'embedsidecar') + 16)
-		FROM pg_logical_slot_peek_binary_changes($1, NULL, NULL, 'proto_version', '1', 'publication_names', $2, 'messages', 'true')
-		WHERE get_byte(data, 0) = ascii('M')`, spy, db.Name+"_pub")
+	marks := testenv.Values[[]byte](db, marksInWAL, spy, db.Name+"_pub")
 	if len(marks) == 0 {
 		t.Fatal("no mark was found in the WAL")
 	}
@@ -203,6 +204,63 @@ func TestMark_AForgedOneHidesNothing(t *testing.T) {
 	r.settle()
 	r.verify()
 }
+
+// A vector may be written over a row that was changed since it was read, and is signed with the row as it is: the change has a task of its own.
+// Whoever copies that mark and makes the row what it was then must not hide that the vector is of an older text.
+func TestP2_ACopiedMarkHidesNoStaleVector(t *testing.T) {
+	t.Parallel()
+	db := testenv.DB(t)
+	db.MustExec(docs)
+	db.MustExec(`INSERT INTO docs VALUES (1, 'first')`)
+	r := newRig(t, db, column("docs", "body"))
+	spy := r.spy()
+	embedding, goOn := make(chan struct{}), make(chan struct{})
+	var once sync.Once
+	r.embedder.hook(func(_ context.Context, texts []string) error {
+		if texts[0] == "old" {
+			once.Do(func() { close(embedding) })
+			<-goOn
+		}
+		return nil
+	})
+	r.start()
+	r.settle()
+	db.MustExec(`UPDATE docs SET body = 'old'`)
+	<-embedding
+	db.MustExec(`UPDATE docs SET body = 'new'`)
+	testenv.Eventually(t, patience, func() (bool, string) {
+		return r.count(`SELECT coalesce(max(gen), 0) FROM embedsidecar.task`) == 2, "the second change was not queued"
+	})
+	close(goOn)
+	r.counted() // nobody has still to read a mark of ours
+	marks := testenv.Values[[]byte](db, marksInWAL, spy, db.Name+"_pub")
+	if len(marks) < 3 {
+		t.Fatalf("%d marks, want one for each of three write-backs", len(marks))
+	}
+	tx, err := db.Pool.Begin(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, old := range marks {
+		if _, err := tx.Exec(t.Context(), `SELECT pg_logical_emit_message(true, 'embedsidecar', $1::bytea)`, old); err != nil {
+			t.Fatal(err)
+		}
+	}
+	stale := strings.ReplaceAll(fmt.Sprint(vector.Of("old", dims)), " ", ",")
+	if _, err := tx.Exec(t.Context(), `UPDATE docs SET embedding = $1::text::vector`, stale); err != nil {
+		t.Fatal(err)
+	}
+	if err := tx.Commit(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	r.settle()
+	r.verify()
+}
+
+// marksInWAL gives the marks of write-backs that a slot shows to a publication's reader.
+const marksInWAL = `SELECT substr(data, strpos(encode(data, 'escape'), 'embedsidecar') + 16)
+	FROM pg_logical_slot_peek_binary_changes($1, NULL, NULL, 'proto_version', '1', 'publication_names', $2, 'messages', 'true')
+	WHERE get_byte(data, 0) = ascii('M') AND strpos(encode(data, 'escape'), 'embedsidecar.wait') = 0`
 
 // spy makes a second slot, for somebody who reads what we send.
 func (r *rig) spy() string {

@@ -7,8 +7,6 @@ import (
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
-
-	"github.com/embedsidecar/embedsidecar/pipeline"
 )
 
 // What triggers of the user's may do to a write-back to a column. Each counts as the row's fault, so that the row is found and named.
@@ -62,7 +60,7 @@ func (r *restless) note(written []*item, moved *[]int) {
 
 // queueAfter adds the query that finds out what triggers have done to the rows just written, where there are triggers. It returns where
 // the places of those are put whose text they have changed: they will be looked at again, but not for ever.
-func (w *Worker) queueAfter(batch *pgx.Batch, written []*item, locked map[int64]pipeline.SourceHash) (moved *[]int, err error) {
+func (w *Worker) queueAfter(batch *pgx.Batch, written []*item, locked *rowLocks) (moved *[]int, err error) {
 	moved = new([]int)
 	p := w.o.Pipeline
 	if !p.ToColumn() || !p.Triggers || len(written) == 0 {
@@ -87,7 +85,7 @@ func (w *Worker) queueAfter(batch *pgx.Batch, written []*item, locked map[int64]
 			if !kept {
 				return errReplaced
 			}
-			if bytes.Equal(source, locked[it.task.TaskID]) {
+			if bytes.Equal(source, locked.sources[it.task.TaskID]) {
 				return nil
 			}
 			if w.restless.moves(it.task.RowKey) >= mostMoves {

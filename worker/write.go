@@ -117,7 +117,7 @@ func (w *Worker) writeBack(ctx context.Context, items []item) error {
 			w.stats.Fenced.Add(1)
 		case it.action == broken:
 			outcomes = append(outcomes, w.failure(&it))
-		case locked != nil && it.touches() && locked[it.task.TaskID] == nil:
+		case locked != nil && it.touches() && locked.sources[it.task.TaskID] == nil:
 			// Somebody is changing the row, or it is gone since we read it. Whatever it is will be true in a moment.
 			w.stats.Locked.Add(1)
 			outcomes = append(outcomes, queue.Outcome{
@@ -172,10 +172,15 @@ func (w *Worker) writeBack(ctx context.Context, items []item) error {
 	return nil
 }
 
+// rowLocks are rows of a column destination that nobody else can change until the transaction ends.
+type rowLocks struct {
+	xid     uint32                        // of the transaction, as pgoutput tells it
+	sources map[int64]pipeline.SourceHash // that each row has now, by task
+}
+
 // lock begins the transaction, which the caller ends: my tasks first, then the rows of a column destination. It returns which tasks are still mine and,
-// for a column, the source hash that each row has now that nobody else can change it (nil for an embedding table, whose rows nobody
-// else writes). Rows that are locked by others are left out.
-func (w *Worker) lock(ctx context.Context, items []item) (tx pgx.Tx, held map[int64]bool, locked map[int64]pipeline.SourceHash, err error) {
+// for a column, the rows (nil for an embedding table, whose rows nobody else writes). Those that are locked by others are left out.
+func (w *Worker) lock(ctx context.Context, items []item) (tx pgx.Tx, held map[int64]bool, locked *rowLocks, err error) {
 	p := w.o.Pipeline
 	batch := &pgx.Batch{}
 	batch.BeginTx(pgx.TxOptions{}) // one round trip for all of it
@@ -194,7 +199,8 @@ func (w *Worker) lock(ctx context.Context, items []item) (tx pgx.Tx, held map[in
 	batch.Queue(sqlfiles.Query("lock_tasks"), queue.LockArgs(items[0].task.LeaseToken, p.Generation, ids)).
 		Query(func(r pgx.Rows) (err error) { held, err = queue.CollectLocked(r); return err })
 	if p.ToColumn() {
-		locked = map[int64]pipeline.SourceHash{}
+		locked = &rowLocks{sources: map[int64]pipeline.SourceHash{}}
+		batch.Queue("SELECT pg_current_xact_id()::xid").QueryRow(func(r pgx.Row) error { return r.Scan(&locked.xid) })
 		if len(keys) > 0 {
 			args, err := keyArrays(p, keys)
 			if err != nil {
@@ -206,7 +212,7 @@ func (w *Worker) lock(ctx context.Context, items []item) (tx pgx.Tx, held map[in
 			)
 			batch.Queue(w.sql.lock, args...).Query(func(r pgx.Rows) error {
 				_, err := pgx.ForEachRow(r, []any{&place, &hash}, func() error {
-					locked[rows[place-1]] = append(pipeline.SourceHash{}, hash...)
+					locked.sources[rows[place-1]] = append(pipeline.SourceHash{}, hash...)
 					return nil
 				})
 				return err
@@ -218,12 +224,13 @@ func (w *Worker) lock(ctx context.Context, items []item) (tx pgx.Tx, held map[in
 }
 
 // queueMark adds the mark by which the streamer knows the rows of a column write-back again: as they will be, which is not always
-// as they were read. Somebody may have changed a row between; that change makes a task itself, and our vector must not make another.
-func (w *Worker) queueMark(batch *pgx.Batch, items []item, locked map[int64]pipeline.SourceHash) {
+// as they were read. Somebody may have changed a row between; that change makes a task itself, and our vector must not make another. So the
+// vector may be of an older text than the one it is signed with: the mark holds for this transaction alone.
+func (w *Worker) queueMark(batch *pgx.Batch, items []item, locked *rowLocks) {
 	if locked == nil || w.o.NoMarks {
 		return
 	}
-	maker := mark.NewMaker(w.o.MarkKey)
+	maker := mark.NewMaker(w.o.MarkKey, locked.xid)
 	var tags []mark.Tag
 	for i := range items {
 		it := &items[i]
@@ -234,7 +241,7 @@ func (w *Worker) queueMark(batch *pgx.Batch, items []item, locked map[int64]pipe
 		if it.action == vectorIn {
 			hash = w.o.Pipeline.Stored.Hash(it.vector)
 		}
-		tags = append(tags, maker.Tag(w.o.Pipeline.ID, it.task.RowKey, locked[it.task.TaskID], hash[:]))
+		tags = append(tags, maker.Tag(w.o.Pipeline.ID, it.task.RowKey, locked.sources[it.task.TaskID], hash[:]))
 	}
 	if len(tags) > 0 {
 		batch.Queue("SELECT pg_logical_emit_message(true, $1::text, $2::bytea)", mark.WriteBack, mark.Encode(tags))
