@@ -257,10 +257,10 @@ func TestP2_ACopiedMarkHidesNoStaleVector(t *testing.T) {
 	r.verify()
 }
 
-// marksInWAL gives the marks of write-backs that a slot shows to a publication's reader.
-const marksInWAL = `SELECT substr(data, strpos(encode(data, 'escape'), 'embedsidecar') + 16)
+// marksInWAL gives the marks of write-backs that a slot shows to a publication's reader: what comes after kind, flags, LSN, prefix and length.
+const marksInWAL = `SELECT substr(data, 28)
 	FROM pg_logical_slot_peek_binary_changes($1, NULL, NULL, 'proto_version', '1', 'publication_names', $2, 'messages', 'true')
-	WHERE get_byte(data, 0) = ascii('M') AND strpos(encode(data, 'escape'), 'embedsidecar.wait') = 0`
+	WHERE get_byte(data, 0) = ascii('M') AND substr(data, 11, 13) = 'embedsidecar\000'::bytea`
 
 // spy makes a second slot, for somebody who reads what we send.
 func (r *rig) spy() string {
