@@ -7,22 +7,22 @@
 # needed to run it.
 . "$(dirname "${BASH_SOURCE[0]}")/fetch-lib.sh"
 
-version=1.24.1
+version=1.31.1
 case $(uname -s)-$(uname -m) in
 Linux-x86_64 | Linux-amd64)
-  platforms=(manylinux_2_28_x86_64 manylinux_2_27_x86_64) file=libonnxruntime.so.$version bytes=22052768
-  wheel_sum=34b6119526eda12613f0d0498e2ae59563c247c370c9cef74c2fc93133dde157
-  sum=94ac52f650e195b784587e1cb7d25b4bf074048b50fa9a7127795b2ed34db22e
+  platforms=(manylinux_2_28_x86_64 manylinux_2_27_x86_64) file=libonnxruntime.so.$version bytes=29352200
+  wheel_sum=1f3dea47f2f0e5117c2404cea7d21fd253ae7836a3bf167a501cdfbb2600d536
+  sum=fc44112fbe06d7d689c57e11d3862031f64711007e4ee020f8eed5185fd2c1d3
   ;;
 Linux-aarch64 | Linux-arm64)
-  platforms=(manylinux_2_28_aarch64 manylinux_2_27_aarch64) file=libonnxruntime.so.$version bytes=18559840
-  wheel_sum=780add442ce2d4175fafb6f3102cdc94243acffa3ab16eacc03dd627cc7b1b54
-  sum=31d6df98d3a2942ce10472109f988037f330dad6cb1c19e214fd2b1327315ee0
+  platforms=(manylinux_2_28_aarch64 manylinux_2_27_aarch64) file=libonnxruntime.so.$version bytes=25265040
+  wheel_sum=0b9a492176886992e0e875f06bc0367e333f5fff11711a2d642e18b02f3009cc
+  sum=8aa3b76b28c778a2b1dd660d34161adb1d508c9ccd04ff9dc80e26eca5df8467
   ;;
 Darwin-arm64)
-  platforms=(macosx_14_0_arm64) file=libonnxruntime.$version.dylib bytes=27651672
-  wheel_sum=7307aab9e2e879c0171f37e0eb2808a5b4aec7ba899bb17c5f0cedfc301a8ac2
-  sum=644ea9751a5e7e56dff293d2a7c3d78f18f8b404e85bade791c0d40a3b950553
+  platforms=(macosx_14_0_arm64) file=libonnxruntime.$version.dylib bytes=33037336
+  wheel_sum=96dd2564b10ea7153ad9c207e7cd8e5917cb3ba521e0e0a62ac03486fdc8d56c
+  sum=d586cbe89effc085a09d3341b3cfbd5c322517f9d397aeb20814af21433f2b36
   ;;
 *)
   die "no ONNX Runtime $version is known for $(uname -s) on $(uname -m)" \
