@@ -117,13 +117,13 @@ func TestFindLibrary(t *testing.T) {
 	// Each of these is found before those above it.
 	for _, name := range []string{
 		"a/lib/libonnxruntime.so.1.24.1", "a/lib/libonnxruntime.so.1.30.0", "a/lib/libonnxruntime.so",
-		"a/bin/lib/libonnxruntime.so.1.24.1", "a/bin/plugins/lib/libonnxruntime.so.1.24.1",
+		"a/bin/lib/libonnxruntime.so.1.31.1", "a/bin/plugins/lib/libonnxruntime.so.1.31.1",
 	} {
 		if want := touch(name); find("") != want {
 			t.Errorf("found %s, want %s", find(""), want)
 		}
 	}
-	other := touch("other/libonnxruntime.so.1.24.1")
+	other := touch("other/libonnxruntime.so.1.31.1")
 	for _, given := range []string{other, filepath.Dir(other)} {
 		if got := find(given); got != other {
 			t.Errorf("given %s: found %s", given, got)
