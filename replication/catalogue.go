@@ -29,7 +29,7 @@ type catalogueRow struct {
 	ScanAsked         bool   // a scan waits to begin
 }
 
-// watchCatalogue looks at the catalogue once per heartbeat: some changes of a table send nothing through the slot.
+// watchCatalogue looks at the catalogue once per heartbeat, and when somebody waits: some changes of a table send nothing through the slot.
 func (s *Stream) watchCatalogue(ctx context.Context) error {
 	var versions map[int32]string
 	for {
@@ -37,8 +37,14 @@ func (s *Stream) watchCatalogue(ctx context.Context) error {
 		if versions, err = s.lookAtCatalogue(ctx, versions); err != nil {
 			return err
 		}
-		if !wait(ctx, s.o.Heartbeat) {
+		beat := time.NewTimer(s.o.Heartbeat)
+		select {
+		case <-ctx.Done():
+			beat.Stop()
 			return ctx.Err()
+		case <-s.look:
+			beat.Stop()
+		case <-beat.C:
 		}
 	}
 }

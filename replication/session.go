@@ -299,6 +299,9 @@ func (ses *session) commit(m *pglogrepl.CommitMessage) error {
 		return fmt.Errorf("%w: a commit without a begin", ErrMalformed)
 	}
 	hurry := ses.tx.wait
+	if hurry {
+		signal(ses.s.look)
+	}
 	if ses.skip {
 		ses.s.stats.Replayed.Add(1)
 	}

@@ -72,6 +72,7 @@ type Stream struct {
 	o      Options
 	stats  Stats
 	routes atomic.Pointer[map[uint32][]*pipeline.Pipeline]
+	look   chan struct{} // somebody waits, and must know of what the WAL does not tell
 }
 
 // New returns a Stream that has no pipelines yet.
@@ -82,7 +83,7 @@ func New(o Options) *Stream {
 	if o.StandbyRetry == 0 {
 		o.StandbyRetry = 3 * time.Second
 	}
-	s := &Stream{o: o}
+	s := &Stream{o: o, look: make(chan struct{}, 1)}
 	s.routes.Store(&map[uint32][]*pipeline.Pipeline{})
 	return s
 }

@@ -89,6 +89,9 @@ func progress(state report.CaughtUp) string {
 	if state.Scans > 0 {
 		left = append(left, "the scan of "+count(state.Scans, "pipeline")+" is not over")
 	}
+	if state.Altered > 0 {
+		left = append(left, "the altered table of "+count(state.Altered, "pipeline")+" is not looked at yet")
+	}
 	if len(left) == 0 {
 		return "nothing is left to wait for"
 	}
