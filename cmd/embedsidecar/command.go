@@ -33,6 +33,7 @@ type command struct {
 	pipelines                bool     // the flags that describe pipelines matter here
 	acts                     bool     // --yes and --dry-run matter here
 	daemon                   bool     // works until told to stop: its log tells of life events, that of others of trouble only
+	probe                    bool     // looks at what runs: a mistake in the settings, which only the next start will meet, does not count
 	run                      func(ctx context.Context, env *environment) error
 }
 

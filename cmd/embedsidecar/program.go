@@ -205,6 +205,9 @@ func (p *program) execute(cc *cli.Context, c *command) error {
 	}
 	cfg, warnings, err := config.Load(config.Source{Flags: given, Environ: p.environ, OtherFlags: append(others, "version", "help"), Hostname: p.hostname})
 	p.redact = cfg.Redactor()
+	if c.probe {
+		err = nil
+	}
 	env, envErr := p.environment(cc, cfg, c.daemon)
 	if err := errors.Join(envErr, err); err != nil {
 		return err

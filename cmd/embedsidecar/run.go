@@ -63,6 +63,7 @@ func (c *runCommand) work(ctx context.Context, env *environment) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, stop()) }()
+	defer w.supervise(ctx)()
 	defer w.steer(ctx)()
 	answers := newAnswers(env, plugins, w.embedder)
 	answers.database = true
@@ -131,6 +132,7 @@ func (c *runCommand) work(ctx context.Context, env *environment) (err error) {
 	})
 	answers.follow(s, questions)
 	w.follow(s, pool, direct) //nolint:contextcheck // what scrapes ask for ends with the listener
+	w.working(ctx)
 	if !c.once {
 		defer keepIndexes(ctx, env, pool, direct)()
 		return explained(s.Run(ctx))

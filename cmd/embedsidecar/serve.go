@@ -44,6 +44,7 @@ func serveQueries(ctx context.Context, env *environment) (err error) {
 	if w.figures != nil {
 		w.figures.metrics.BeforeGather(w.figures.plugged)
 	}
+	defer w.supervise(ctx)()
 	defer w.steer(ctx)()
 	a := newAnswers(env, plugins, w.embedder)
 	a.database = env.namesDatabase()
@@ -74,6 +75,7 @@ func serveQueries(ctx context.Context, env *environment) (err error) {
 	if _, err := model.Describe(ctx); err != nil {
 		return err
 	}
+	w.working(ctx)
 	<-ctx.Done()
 	return ctx.Err()
 }
