@@ -21,7 +21,6 @@ type live struct {
 	rng   *rand.Rand
 
 	texts   map[int32]pkg // every text as it was first, by id
-	loaded  map[int32]bool
 	reserve []pkg   // not loaded: to be inserted
 	ids     []int32 // in the table
 	deleted []int32
@@ -31,8 +30,7 @@ type live struct {
 	pending map[int32]time.Time // changed rows whose vector is not there yet, with the time of their commit
 	took    []time.Duration
 	counts  changeCounts
-	touched map[int32]int // changes of each row, also those of which nobody knows
-	lost    int           // changes of which nobody knows, because the server went away
+	lost    int // changes of which nobody knows, because the server went away
 }
 
 // changeCounts counts what was done.
@@ -55,11 +53,10 @@ const bulk = 250
 func newLive(dsn string, loaded, reserve []pkg, tough bool) *live {
 	l := &live{
 		dsn: dsn, tough: tough, rng: rand.New(rand.NewPCG(2, 2)), reserve: reserve,
-		texts: map[int32]pkg{}, loaded: map[int32]bool{}, pending: map[int32]time.Time{}, touched: map[int32]int{},
+		texts: map[int32]pkg{}, pending: map[int32]time.Time{},
 	}
 	for _, p := range loaded {
 		l.texts[p.id] = p
-		l.loaded[p.id] = true
 		l.ids = append(l.ids, p.id)
 	}
 	for _, p := range reserve {
@@ -180,7 +177,7 @@ func (l *live) one(ctx context.Context, conn *pgx.Conn) error {
 		return l.insert(ctx, conn, p, &n.inserted)
 	case draw < 70 && len(l.ids) > 0:
 		id := l.draw()
-		if _, err := l.exec(ctx, conn, id, &n.deleted, "DELETE FROM public.packages WHERE id = $1", id); err != nil {
+		if _, err := l.exec(ctx, conn, &n.deleted, "DELETE FROM public.packages WHERE id = $1", id); err != nil {
 			return err
 		}
 		l.forget(id)
@@ -196,7 +193,7 @@ func (l *live) one(ctx context.Context, conn *pgx.Conn) error {
 		return l.measured(ctx, conn, id, &n.undone, setSummary, id, l.texts[id].summary)
 	default:
 		id := l.draw()
-		_, err := l.exec(ctx, conn, id, &n.moved, "UPDATE public.packages SET section = 'moved/' || section WHERE id = $1", id)
+		_, err := l.exec(ctx, conn, &n.moved, "UPDATE public.packages SET section = 'moved/' || section WHERE id = $1", id)
 		return err
 	}
 }
@@ -241,15 +238,14 @@ func (l *live) revise(ctx context.Context, conn *pgx.Conn) error {
 	ids := make([]int32, bulk)
 	for i := range ids {
 		ids[i] = l.draw()
-		l.touched[ids[i]]++
 	}
-	_, err := l.exec(ctx, conn, ids[0], &l.counts.revised, reviseAll, ids, fmt.Sprintf(" (revision %d)", l.counts.revised+1))
+	_, err := l.exec(ctx, conn, &l.counts.revised, reviseAll, ids, fmt.Sprintf(" (revision %d)", l.counts.revised+1))
 	return err
 }
 
 // measured makes a change whose vector is waited for.
 func (l *live) measured(ctx context.Context, conn *pgx.Conn, id int32, count *int, sql string, args ...any) error {
-	changed, err := l.exec(ctx, conn, id, count, sql, args...)
+	changed, err := l.exec(ctx, conn, count, sql, args...)
 	if err != nil {
 		return err
 	}
@@ -264,10 +260,7 @@ func (l *live) measured(ctx context.Context, conn *pgx.Conn, id int32, count *in
 }
 
 // exec makes a change and tells whether there was a row to change.
-func (l *live) exec(ctx context.Context, conn *pgx.Conn, id int32, count *int, sql string, args ...any) (changed bool, err error) {
-	l.mu.Lock()
-	l.touched[id]++
-	l.mu.Unlock()
+func (l *live) exec(ctx context.Context, conn *pgx.Conn, count *int, sql string, args ...any) (changed bool, err error) {
 	ctx, cancel := context.WithTimeout(ctx, 20*time.Second)
 	defer cancel()
 	tag, err := conn.Exec(ctx, sql, args...)

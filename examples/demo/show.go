@@ -96,6 +96,9 @@ func show(ctx context.Context, cancel context.CancelCauseFunc, o options, enviro
 	d.figures.loaded = o.rows
 	d.watch.lap("loading")
 
+	if err := keepMarks(ctx, conn, marksSlot); err != nil {
+		return err
+	}
 	plain := "postgres://" + role + "@" + address + "/" + database
 	d.sidecar, err = newSidecar(o, program, out, dir, plain, password, environ)
 	if err != nil {

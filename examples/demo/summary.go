@@ -2,35 +2,14 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
-	"strconv"
 	"time"
 )
 
-// historySQL counts write-backs, and the looks at rows that nobody asked for: each row that was loaded is looked at once, and each
-// changed one once more per change at most. A write-back that causes a task shows as one look too many.
+// historySQL counts what was written, and rows.
 const historySQL = `SELECT (SELECT count(*) FROM embedsidecar.history WHERE outcome = 'embedded'),
-       (SELECT coalesce(sum(greatest(seen.looks - coalesce(due.looks, 1), 0)), 0)::bigint
-        FROM   (SELECT row_key, count(*) AS looks FROM embedsidecar.history GROUP BY row_key) AS seen
-               LEFT JOIN unnest($1::text[], $2::int[]) AS due (row_key, looks) USING (row_key)),
        (SELECT count(*) FROM public.packages), (SELECT count(embedding) FROM public.packages)`
-
-// looksDue returns how often each changed row may be looked at. When processes are killed, changes are read from the slot again, so
-// nobody knows that of changed rows.
-func (d *demo) looksDue() (keys []string, looks []int32) {
-	const unknown = 1 << 30
-	for id, changes := range d.live.touched {
-		due := changes
-		if d.live.loaded[id] {
-			due++
-		}
-		if d.o.broken {
-			due = unknown
-		}
-		keys, looks = append(keys, strconv.Itoa(int(id))), append(looks, int32(due))
-	}
-	return keys, looks
-}
 
 // summary prints the figures.
 func (d *demo) summary(ctx context.Context) error {
@@ -40,10 +19,13 @@ func (d *demo) summary(ctx context.Context) error {
 		return err
 	}
 	defer leave(ctx, conn)
-	keys, looks := d.looksDue()
-	var written, caused, rows, vectors int64
-	if err := conn.QueryRow(ctx, historySQL, keys, looks).Scan(&written, &caused, &rows, &vectors); err != nil {
+	var written, rows, vectors int64
+	if err := conn.QueryRow(ctx, historySQL).Scan(&written, &rows, &vectors); err != nil {
 		return fmt.Errorf("read the history: %w", err)
+	}
+	writeBacks, caused, err := causedByWriteBacks(ctx, conn, marksSlot)
+	if err != nil {
+		return err
 	}
 	d.out.heading("figures")
 	d.row("rows", "%s, of which %s have a vector: coverage %.1f %%", thousands(rows), thousands(vectors), 100*float64(vectors)/float64(rows))
@@ -61,9 +43,12 @@ func (d *demo) summary(ctx context.Context) error {
 	if !d.o.broken { // otherwise some come back twice, and some are counted by a process that is killed
 		known = fmt.Sprintf(" (%s came back through the WAL and were known by their mark)", thousands(counts.get("changes_skipped_total", "reason=own_write")))
 	}
-	d.row("write-backs", "%s; tasks they caused: %d%s", thousands(written), caused, known)
+	d.row("write-backs", "%s in %s transactions; tasks they caused: %d%s", thousands(written), thousands(writeBacks), caused, known)
 	d.saved(counts)
 	d.watch.lap("summing up")
+	if writeBacks == 0 {
+		return errors.New("no transaction in the WAL begins with the mark of a write-back")
+	}
 	if caused != 0 {
 		return fmt.Errorf("write-backs caused %d tasks, expected none", caused)
 	}
