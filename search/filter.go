@@ -6,13 +6,14 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
-	"strings"
 
 	"github.com/jackc/pgerrcode"
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 
+	"github.com/embedsidecar/embedsidecar/database"
 	"github.com/embedsidecar/embedsidecar/pipeline"
 )
 
@@ -65,10 +66,14 @@ type filterable struct {
 	Equal string // the operator; "": it has none
 }
 
-// conditions turns a filter into SQL over a row, to be put behind an alias and a dot, and adds its parameters. Columns are those of the
-// catalogue; nothing of what was asked for becomes part of the statement.
-func (s *statement) conditions(ctx context.Context, tx pgx.Tx, p *pipeline.Pipeline, filter map[string]Filter) ([]string, error) {
-	if len(filter) == 0 {
+// conditionsOf turns filters into SQL over a row, to be put behind an alias and a dot, and adds their parameters. Columns are those of the
+// catalogue; nothing of what was asked for becomes part of the statement. Values that do not fit their columns are refused here: what
+// fails afterwards is nothing that whoever asks has given.
+func (s *statement) conditionsOf(ctx context.Context, tx pgx.Tx, p *pipeline.Pipeline, filter map[string]Filter, access *Access) ([]string, error) {
+	if access == nil {
+		access = &Access{}
+	}
+	if len(filter)+len(access.Fixed) == 0 {
 		return nil, nil
 	}
 	if len(filter) > maxConditions {
@@ -78,39 +83,83 @@ func (s *statement) conditions(ctx context.Context, tx pgx.Tx, p *pipeline.Pipel
 	if err != nil {
 		return nil, err
 	}
-	names := make([]string, 0, len(filter))
-	for name := range filter {
-		names = append(names, name)
+	conditions, err := s.equal(ctx, tx, p, columns, access.Fixed)
+	if wrong, ok := errors.AsType[*BadRequestError](err); ok { // not that of whoever asks
+		return nil, fmt.Errorf("the fixed filter of a token, pipeline %q: %s", p.Name, wrong.Problem)
 	}
-	slices.Sort(names)
-	var conditions []string
-	for _, name := range names {
+	if err != nil {
+		return nil, err
+	}
+	if access.Columns != nil {
+		columns = slices.DeleteFunc(columns, func(c filterable) bool { return !slices.Contains(access.Columns, c.Name) })
+	}
+	more, err := s.equal(ctx, tx, p, columns, filter)
+	return append(conditions, more...), err
+}
+
+// equal adds a condition for each column of a filter.
+func (s *statement) equal(ctx context.Context, tx pgx.Tx, p *pipeline.Pipeline, columns []filterable, filter map[string]Filter) ([]string, error) {
+	var (
+		conditions []string
+		fitting    pgx.Batch
+		checked    []filterable
+	)
+	for _, name := range slices.Sorted(maps.Keys(filter)) {
 		f := filter[name]
 		at := slices.IndexFunc(columns, func(c filterable) bool { return c.Name == name })
 		switch {
 		case at < 0:
-			return nil, &BadRequestError{Problem: fmt.Sprintf("filter: %s has no column %q", p.Source(), name), Hint: pipeline.DidYouMean(name, comparables(columns))}
+			return nil, &BadRequestError{Problem: fmt.Sprintf("filter: %s has no column %q that may be filtered by", p.Source(), name), Hint: pipeline.DidYouMean(name, comparables(columns))}
 		case columns[at].Equal == "":
 			return nil, bad("filter: column %q is of type %s, whose values cannot be compared", name, columns[at].Type)
 		case len(f.Values) > maxValues:
 			return nil, bad("filter: column %q has %d values, %d are possible", name, len(f.Values), maxValues)
 		case len(f.Values) == 0 && !f.Null:
 			return nil, bad("filter: column %q has no value to compare with", name)
+		case len(f.Values) > 0 && f.Null:
+			return nil, bad("filter: column %q: null goes without other values", name)
 		}
 		c := columns[at]
-		// The alias comes before each condition, so a column comes first in it.
-		condition := quote(name) + " " + c.Equal + fmt.Sprintf(" ANY (CAST($%d::text[] AS %s[]))", len(s.args)+1, c.Type)
-		switch {
-		case len(f.Values) == 0:
-			condition = quote(name) + " IS NULL"
-		case f.Null:
-			return nil, bad("filter: column %q: null goes without other values", name)
-		default:
-			s.args = append(s.args, f.Values)
+		if f.Null {
+			conditions = append(conditions, quote(name)+" IS NULL")
+			continue
 		}
-		conditions = append(conditions, condition)
+		fitting.Queue("SELECT CAST($1::text[] AS "+c.Type+"[]) IS NULL", f.Values)
+		checked = append(checked, c)
+		s.args = append(s.args, f.Values)
+		// The alias comes before each condition, so a column comes first in it.
+		conditions = append(conditions, quote(name)+" "+c.Equal+fmt.Sprintf(" ANY (CAST($%d::text[] AS %s[]))", len(s.args), c.Type))
 	}
-	return conditions, nil
+	at, err := fits(ctx, tx, &fitting)
+	if database.RowsFault(err) {
+		return nil, bad("filter: a value for column %q does not fit its type, %s", checked[at].Name, checked[at].Type)
+	}
+	return conditions, err
+}
+
+// fits runs statements that read values which were given, and returns the place of the first that fails.
+func fits(ctx context.Context, tx pgx.Tx, statements *pgx.Batch) (at int, err error) {
+	results := tx.SendBatch(ctx, statements)
+	for at = range statements.Len() {
+		if _, err = results.Exec(); err != nil {
+			_ = results.Close() // it says the same once more
+			return at, err
+		}
+	}
+	return 0, results.Close()
+}
+
+// fitsKey refuses a key that is none of the table's.
+func fitsKey(ctx context.Context, tx pgx.Tx, p *pipeline.Pipeline, values []string) error {
+	var fitting pgx.Batch
+	for i, k := range p.Key {
+		fitting.Queue("SELECT "+k.Value("$1::text")+" IS NULL", values[i])
+	}
+	at, err := fits(ctx, tx, &fitting)
+	if database.RowsFault(err) {
+		return bad("key: what is given for column %q does not fit its type, %s", p.Key[at].Name, p.Key[at].Type)
+	}
+	return err
 }
 
 // comparables are the names of the columns that a filter can be about.
@@ -163,14 +212,16 @@ func language(ctx context.Context, tx pgx.Tx, name string) (string, error) {
 	return literal(quote(schema)+"."+quote(config)) + "::pg_catalog.regconfig", nil
 }
 
-// rephrase turns what the server says of a value into a bad request. Its message is not passed on: it may quote the value.
-func rephrase(err error) error {
-	pg, ok := errors.AsType[*pgconn.PgError](err)
-	if !ok {
-		return err
+// lexemes returns the words of a text as a tsquery of any of them; "" if it has none.
+func lexemes(ctx context.Context, tx pgx.Tx, language, text string) (query string, err error) {
+	// Quoted once more as lexemes: nothing in them can be an operator.
+	err = tx.QueryRow(ctx, `SELECT coalesce(pg_catalog.string_agg('''' || pg_catalog.replace(pg_catalog.replace(w.lexeme, '\', '\\'), '''', '''''') || '''', ' | ')::pg_catalog.tsquery::text, '')
+		FROM pg_catalog.unnest(pg_catalog.to_tsvector(`+language+`, $1::text)) AS w`, text).Scan(&query)
+	if pg, ok := errors.AsType[*pgconn.PgError](err); ok && pg.Code == pgerrcode.ProgramLimitExceeded {
+		return "", bad("text: it has too many words to search for")
 	}
-	if strings.HasPrefix(pg.Code, "22") || pg.Code == pgerrcode.DatatypeMismatch || pg.Code == pgerrcode.ProgramLimitExceeded {
-		return bad("a value of the key or the filter does not fit its column (SQLSTATE %s)", pg.Code)
+	if err != nil {
+		return "", fmt.Errorf("read the words of the question: %w", err)
 	}
-	return err
+	return query, nil
 }

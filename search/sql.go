@@ -56,9 +56,10 @@ func sameKey(p *pipeline.Pipeline, a, b string) string {
 	return strings.Join(parts, " AND ")
 }
 
-// near returns the common table expressions that find the vectors nearest to $1, at most $2, and the rows they are of. A vector whose
-// row is gone, which waits to be swept out of an embedding table, is not found.
-func near(p *pipeline.Pipeline, conditions []string, exact bool) string {
+// near returns the search by vector: the keys of the rows whose vectors are nearest to $1, of at most $2 vectors, with the nearest chunk
+// of each and the number of vectors. A vector whose row is gone, which waits to be swept out of an embedding table, is not found.
+func (s *statement) near(exact bool) string {
+	p := s.p
 	chunk, best := "", "NULL::integer"
 	if p.Chunked {
 		chunk = ", v.chunk_no AS embedsidecar_chunk"
@@ -66,82 +67,115 @@ func near(p *pipeline.Pipeline, conditions []string, exact bool) string {
 	}
 	vector, from := "s."+quote(p.IntoColumn), source(p, "s")
 	if !p.ToColumn() {
-		vector = `v."embedding"`
-		from = p.Into() + " AS v JOIN " + source(p, "s") + " ON " + sameKey(p, "v", "s")
+		vector, from = `v."embedding"`, joined(p)
 	}
 	// Vectors of an earlier generation are of the same model, and of the text as it was before: better than none.
-	where := []string{vector + " IS NOT NULL"}
-	for _, c := range conditions {
-		where = append(where, "s."+c)
-	}
+	where := vector + " IS NOT NULL" + and("s", s.conditions)
 	distance := vector + " " + p.DistanceOperator() + " " + p.ToStored("$1::text::"+p.VectorType())
 	order := distance
 	if exact { // an expression that no index is over
 		order = "(" + distance + ") OPERATOR(pg_catalog.+) 0::float8"
 	}
 	return "WITH embedsidecar_nearest AS MATERIALIZED (\n  SELECT " + selectKeys(p, "s") + ", " + distance + " AS embedsidecar_distance" + chunk + "\n  FROM " + from +
-		"\n  WHERE " + strings.Join(where, " AND ") + "\n  ORDER BY " + order + " LIMIT $2),\n" +
-		"embedsidecar_near AS (\n  SELECT " + ownKeys(p) + ", pg_catalog.min(embedsidecar_distance) AS embedsidecar_distance, " + best + " AS embedsidecar_chunk,\n" +
-		"    pg_catalog.row_number() OVER (ORDER BY pg_catalog.min(embedsidecar_distance), " + ownKeys(p) + ") AS embedsidecar_place\n" +
-		"  FROM embedsidecar_nearest GROUP BY " + ownKeys(p) + ")"
+		"\n  WHERE " + where + "\n  ORDER BY " + order + " LIMIT $2)\n" +
+		"SELECT " + keyText(p) + ", pg_catalog.min(embedsidecar_distance), " + best + ", (SELECT pg_catalog.count(*) FROM embedsidecar_nearest)\n" +
+		"FROM embedsidecar_nearest GROUP BY " + ownKeys(p) + "\nORDER BY pg_catalog.min(embedsidecar_distance), " + ownKeys(p)
 }
 
-// shown returns the statement's last part: the rows of found, which has keys, distance, score and chunk, with what is shown of them. Only
-// for these the text is made. A row that the pipeline's filter excludes by now is not shown, though its vector may still be there.
-func shown(p *pipeline.Pipeline, found, order string) string {
-	again, columns := make([]string, len(p.Key)), make([]string, len(p.Key))
+// joined returns the embedding table as v with the source table as s.
+func joined(p *pipeline.Pipeline) string {
+	return p.Into() + " AS v JOIN " + source(p, "s") + " ON " + sameKey(p, "v", "s")
+}
+
+// and puts conditions on a table behind others.
+func and(alias string, conditions []string) string {
+	var b strings.Builder
+	for _, c := range conditions {
+		b.WriteString(" AND " + alias + "." + c)
+	}
+	return b.String()
+}
+
+// keyText writes the key as pipeline.KeyExpression does, of columns that selectKeys has named.
+func keyText(p *pipeline.Pipeline) string {
+	if len(p.Key) == 1 {
+		return "pg_catalog.format('%s', " + own(0) + ")"
+	}
+	parts := make([]string, len(p.Key))
+	for i := range p.Key {
+		parts[i] = `pg_catalog.replace(pg_catalog.replace(pg_catalog.format('%s', ` + own(i) + `), '\', '\\'), '|', '\|')`
+	}
+	return strings.Join(parts, " || '|' || ")
+}
+
+// shownSQL returns the statement that reads what is shown of rows, by their keys ($1 and on, an array for each column) and the numbers of
+// their nearest chunks (the last parameter). Only for these rows text and filter are evaluated. A row that the filter excludes by now is
+// not shown, though its vector may still be there.
+func shownSQL(p *pipeline.Pipeline, withText bool) string {
+	arrays, names, keys, columns := make([]string, len(p.Key)), make([]string, len(p.Key)), make([]string, len(p.Key)), make([]string, len(p.Key))
 	for i, k := range p.Key {
-		again[i] = "r." + quote(k.Name) + " " + k.Equal + " f." + own(i)
+		arrays[i] = fmt.Sprintf("pg_catalog.unnest($%d::text[])", i+1)
+		names[i], keys[i] = own(i), "k."+own(i)
 		columns[i] = literal(k.Name) + ", r." + quote(k.Name)
 	}
-	text, chunk, piece := "pg_catalog.left("+p.TextExpression()+", "+strconv.Itoa(previewed)+")", "NULL::jsonb", ""
+	text, chunk, piece := "''", "NULL::jsonb", ""
+	if withText {
+		text = "pg_catalog.left(" + p.TextExpression() + ", " + strconv.Itoa(previewed) + ")"
+	}
 	if p.Chunked {
 		text = "coalesce(embedsidecar_piece.embedsidecar_text, " + text + ")"
 		chunk = "embedsidecar_piece.embedsidecar_about"
-		same := make([]string, len(p.Key))
-		for i, k := range p.Key {
-			same[i] = "c." + quote(k.Name) + " " + k.Equal + " f." + own(i)
-		}
 		// In a select of its own: a text of the user's names columns without the table.
 		piece = "\nLEFT JOIN LATERAL (SELECT c.chunk_text AS embedsidecar_text, pg_catalog.jsonb_build_object('number', c.chunk_no, 'start_byte', c.start_byte," +
-			" 'end_byte', c.end_byte, 'context', coalesce(c.context, '')) AS embedsidecar_about FROM " + p.Into() + " AS c WHERE " + strings.Join(same, " AND ") +
-			" AND c.chunk_no = f.embedsidecar_chunk) AS embedsidecar_piece ON true"
+			" 'end_byte', c.end_byte, 'context', coalesce(c.context, '')) AS embedsidecar_about FROM " + p.Into() + " AS c WHERE " + p.MatchKey("c", keys) +
+			" AND c.chunk_no = k.embedsidecar_chunk) AS embedsidecar_piece ON true"
 	}
-	return "\nSELECT " + p.KeyExpression("r") + ", pg_catalog.jsonb_build_object(" + strings.Join(columns, ", ") + "), f.embedsidecar_distance, f.embedsidecar_score,\n" +
-		"  coalesce(" + text + ", ''), " + chunk + ", (SELECT pg_catalog.count(*) FROM embedsidecar_nearest)\n" +
-		"FROM " + found + " AS f JOIN " + source(p, "r") + " ON " + strings.Join(again, " AND ") + piece + "\nWHERE " + p.FilterExpression() + "\nORDER BY " + order
+	return "SELECT k.embedsidecar_place, " + p.KeyExpression("r") + ", pg_catalog.jsonb_build_object(" + strings.Join(columns, ", ") + "), coalesce(" + text + ", ''), " + chunk +
+		"\nFROM ROWS FROM (" + strings.Join(arrays, ", ") + fmt.Sprintf(", pg_catalog.unnest($%d::integer[])", len(p.Key)+1) + ") WITH ORDINALITY AS k (" + strings.Join(names, ", ") +
+		", embedsidecar_chunk, embedsidecar_place)\nJOIN " + source(p, "r") + " ON " + p.MatchKey("r", keys) + piece +
+		"\nWHERE " + p.FilterExpression() + "\nORDER BY k.embedsidecar_place"
 }
 
-// nearestSQL returns the search by vector alone.
-func nearestSQL(p *pipeline.Pipeline, conditions []string, exact bool) string {
-	return near(p, conditions, exact) + shown(p, "(SELECT *, NULL::float8 AS embedsidecar_score FROM embedsidecar_near)", "f.embedsidecar_place")
+// wording returns the search for the words of $1, a tsquery: the keys of at most $2 rows of a part of the table, best first. A row with any of
+// the words counts; how well it is ranked depends on how many it has, and how near to one another.
+func (s *statement) wording(in part) string {
+	p := s.p
+	document, query := words(p, s.language, "r."), "$1::text::pg_catalog.tsquery"
+	return "SELECT " + p.KeyExpression("r") + ", pg_catalog.ts_rank_cd(" + document + ", " + query + ") AS embedsidecar_rank\nFROM " + partOf(p, in) +
+		"\nWHERE " + document + " OPERATOR(pg_catalog.@@) " + query + " AND " + p.FilterExpression() + and("r", s.conditions) +
+		"\nORDER BY embedsidecar_rank DESC, " + keysOf(p, "r") + " LIMIT $2"
 }
 
-// hybridSQL returns the search by vector and by the words of the text in parameter $word. A row with any of the words counts; how well
-// it is ranked depends on how many it has, and how near to one another.
-func hybridSQL(p *pipeline.Pipeline, conditions []string, language string, word, rows int, exact bool) string {
-	// A parameter, and quoted once more as a lexeme: nothing in it can be an operator.
-	lexemes := fmt.Sprintf(`SELECT pg_catalog.string_agg('''' || pg_catalog.replace(pg_catalog.replace(w.lexeme, '\', '\\'), '''', '''''') || '''', ' | ')::pg_catalog.tsquery AS embedsidecar_words`+
-		" FROM pg_catalog.unnest(pg_catalog.to_tsvector(%s, $%d::text)) AS w", language, word)
-	document := words(p, language, "r.")
-	where := []string{document + " OPERATOR(pg_catalog.@@) embedsidecar_query.embedsidecar_words", p.FilterExpression()}
-	for _, c := range conditions {
-		where = append(where, "r."+c)
+// keysOf lists the key's columns of alias.
+func keysOf(p *pipeline.Pipeline, alias string) string {
+	columns := make([]string, len(p.Key))
+	for i, k := range p.Key {
+		columns[i] = alias + "." + quote(k.Name)
 	}
-	rank := "pg_catalog.ts_rank_cd(" + document + ", embedsidecar_query.embedsidecar_words)"
-	place := func(score string) string {
-		return "1.0::float8 / (" + strconv.Itoa(fusion) + " + " + score + ")"
+	return strings.Join(columns, ", ")
+}
+
+// partOf returns the FROM item of a part of the source table. OFFSET keeps the server from evaluating anything of a row before it knows
+// that the row lies in the part.
+func partOf(p *pipeline.Pipeline, in part) string {
+	if in.table == 0 {
+		return source(p, "r")
 	}
-	return near(p, conditions, exact) + ",\n" +
-		"embedsidecar_query AS MATERIALIZED (" + lexemes + "),\n" +
-		"embedsidecar_worded AS MATERIALIZED (\n  SELECT " + selectKeys(p, "r") + ", " + rank + " AS embedsidecar_rank\n  FROM embedsidecar_query, " + source(p, "r") +
-		"\n  WHERE " + strings.Join(where, " AND ") + "\n  ORDER BY embedsidecar_rank DESC LIMIT $2),\n" +
-		"embedsidecar_both AS (\n  SELECT " + ownKeys(p) + ", embedsidecar_distance, embedsidecar_chunk, " + place("embedsidecar_place") + " AS embedsidecar_part FROM embedsidecar_near\n" +
-		"  UNION ALL SELECT " + ownKeys(p) + ", NULL, NULL, " + place("pg_catalog.row_number() OVER (ORDER BY embedsidecar_rank DESC, "+ownKeys(p)+")") + " FROM embedsidecar_worded),\n" +
-		"embedsidecar_fused AS (\n  SELECT " + ownKeys(p) + ", pg_catalog.min(embedsidecar_distance) AS embedsidecar_distance, pg_catalog.min(embedsidecar_chunk) AS embedsidecar_chunk, pg_catalog.sum(embedsidecar_part) AS embedsidecar_score\n" +
-		"  FROM embedsidecar_both GROUP BY " + ownKeys(p) +
-		"\n  ORDER BY embedsidecar_score DESC, " + ownKeys(p) + " LIMIT " + strconv.Itoa(rows) + ")" +
-		shown(p, "embedsidecar_fused", "f.embedsidecar_score DESC, "+ownKeys(p))
+	return "(SELECT * FROM " + source(p, "r") + " WHERE " + placed(in) + " OFFSET 0) AS r"
+}
+
+// placed is the condition of being in a part.
+func placed(in part) string {
+	condition := fmt.Sprintf("r.tableoid = %d::oid AND r.ctid >= '(%d,0)'::tid AND r.ctid < '(%d,0)'::tid", in.table, in.from, in.to)
+	if in.places != nil {
+		condition += ` AND r.ctid = ANY ('{"` + strings.Join(in.places, `","`) + `"}'::tid[])`
+	}
+	return condition
+}
+
+// placesSQL returns the query for the places of a part's rows.
+func placesSQL(p *pipeline.Pipeline, in part) string {
+	return "SELECT r.ctid::text FROM " + source(p, "r") + " WHERE " + placed(in)
 }
 
 // words returns the SQL of a row's words. Columns are joined by ||, and not as the text itself is: concat_ws is not immutable, and no
@@ -164,11 +198,11 @@ func wordsIndex(p *pipeline.Pipeline, language string) string {
 }
 
 // vectorOf returns the query for the key, as the row prints it, and the vector of one row.
-func vectorOf(p *pipeline.Pipeline, params []string) string {
+func vectorOf(p *pipeline.Pipeline, params, conditions []string) string {
 	if p.ToColumn() {
-		return "SELECT " + p.KeyExpression("r") + ", r." + quote(p.IntoColumn) + " FROM " + source(p, "r") + " WHERE " + p.MatchKey("r", params)
+		return "SELECT " + p.KeyExpression("s") + ", s." + quote(p.IntoColumn) + " FROM " + source(p, "s") + " WHERE " + p.MatchKey("s", params) + and("s", conditions)
 	}
-	return "SELECT " + p.KeyExpression("v") + `, v."embedding" FROM ` + p.Into() + " AS v WHERE " + p.MatchKey("v", params) +
+	return "SELECT " + p.KeyExpression("s") + `, v."embedding" FROM ` + joined(p) + " WHERE " + p.MatchKey("s", params) + and("s", conditions) +
 		" ORDER BY v.chunk_no LIMIT 1"
 }
 

@@ -11,6 +11,7 @@ import (
 	"github.com/jackc/pgerrcode"
 	"github.com/jackc/pgx/v5/pgconn"
 
+	"github.com/embedsidecar/embedsidecar/database"
 	"github.com/embedsidecar/embedsidecar/embed"
 	"github.com/embedsidecar/embedsidecar/failpoint"
 	"github.com/embedsidecar/embedsidecar/pipeline"
@@ -47,7 +48,7 @@ const (
 // refuse a statement that no row was thought to be able to break, the batch is halved all the same: one row must not hold up the rest.
 func (w *Worker) process(ctx context.Context, tasks []queue.Task) error {
 	err := w.attempt(ctx, tasks)
-	if !rowsFault(err) || parkable(err) {
+	if !database.RowsFault(err) || parkable(err) {
 		return err
 	}
 	if len(tasks) == 1 {
@@ -112,7 +113,7 @@ func (w *Worker) look(ctx context.Context, tasks []queue.Task, sql string) ([]it
 		}
 		return items, nil
 	}
-	if lockedOut(err) || parkable(err) && (len(tasks) == 1 || w.unfit(ctx)) || !rowsFault(err) && !contended(err) && !errors.Is(err, errSplit) {
+	if lockedOut(err) || parkable(err) && (len(tasks) == 1 || w.unfit(ctx)) || !database.RowsFault(err) && !contended(err) && !errors.Is(err, errSplit) {
 		return nil, err
 	}
 	if len(tasks) == 1 {
@@ -140,7 +141,7 @@ func (w *Worker) isNobodys(ctx context.Context, key string) bool {
 		return true
 	}
 	_, err = w.o.DB.Exec(ctx, w.sql.spell, args...)
-	return rowsFault(err) && !parkable(err)
+	return database.RowsFault(err) && !parkable(err)
 }
 
 // decide says what each item needs before any embedder is asked.
@@ -352,20 +353,6 @@ func (w *Worker) park(ctx context.Context, tasks []queue.Task, err error) error 
 		w.o.Broken(w.o.Pipeline)
 	}
 	return w.postpone(ctx, tasks, embed.Configuration, "table", errParked.Error(), min(parkedPause, w.o.Retry.Max))
-}
-
-// rowsFault tells whether an error of a statement may be the fault of one of its rows: anything the server says that is not about
-// the session, the server itself or somebody's locks. A user's trigger may raise what it likes.
-func rowsFault(err error) bool {
-	pg, ok := errors.AsType[*pgconn.PgError](err)
-	if !ok {
-		return false
-	}
-	switch pg.Code[:2] {
-	case "08", "25", "28", "40", "53", "55", "57", "58":
-		return false
-	}
-	return true
 }
 
 // lockedOut tells whether a lock was not to be had in time.

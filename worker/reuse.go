@@ -9,6 +9,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/embedsidecar/embedsidecar/database"
 	"github.com/embedsidecar/embedsidecar/pipeline"
 	sqlfiles "github.com/embedsidecar/embedsidecar/sql"
 )
@@ -37,7 +38,7 @@ func (w *Worker) reuse(ctx context.Context, items []item) error {
 	}
 	known, err := w.known(ctx, wanted)
 	if err != nil {
-		if !rowsFault(err) && !errors.Is(err, errSplit) {
+		if !database.RowsFault(err) && !errors.Is(err, errSplit) {
 			return fmt.Errorf("look for known vectors: %w", err)
 		}
 		// The ledger names rows by keys that are none any more, until a scan has been there.

@@ -8,6 +8,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/embedsidecar/embedsidecar/database"
 	"github.com/embedsidecar/embedsidecar/failpoint"
 	"github.com/embedsidecar/embedsidecar/pipeline"
 	"github.com/embedsidecar/embedsidecar/queue"
@@ -217,7 +218,7 @@ func (s *Scan) rows(ctx context.Context, after *string) (keys, look []string, er
 		return keys, look, nil
 	}
 	found, err := s.w.read(ctx, compare)
-	if rowsFault(err) {
+	if database.RowsFault(err) {
 		return keys, append(look, compare...), nil // the worker finds the row at fault
 	}
 	if err != nil {
@@ -256,7 +257,7 @@ func (s *Scan) orphans(ctx context.Context, after *string) (keys, look []string,
 		return nil, nil, err
 	}
 	look, err = pgx.CollectRows(rows, pgx.RowTo[string])
-	if rowsFault(err) {
+	if database.RowsFault(err) {
 		return keys, keys, nil // a key that is no value of the column's type any more; the worker finds it
 	}
 	return keys, look, err

@@ -7,6 +7,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/embedsidecar/embedsidecar/database"
 	"github.com/embedsidecar/embedsidecar/embed"
 	"github.com/embedsidecar/embedsidecar/failpoint"
 	"github.com/embedsidecar/embedsidecar/mark"
@@ -41,7 +42,7 @@ func (w *Worker) finish(ctx context.Context, items []item) error {
 		return w.postpone(ctx, tasks, embed.Transient, "locked", "the table is locked by somebody", lockedDelay(tasks[0], time.Now()))
 	case parkable(err) && w.unfit(ctx):
 		return w.park(ctx, tasks, err)
-	case !rowsFault(err) && !contended(err):
+	case !database.RowsFault(err) && !contended(err):
 		return err
 	}
 	if len(items) == 1 {

@@ -1,0 +1,89 @@
+package search
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/jackc/pgerrcode"
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/embedsidecar/embedsidecar/pipeline"
+)
+
+// Access is what somebody may see who asks through a connection of another's.
+type Access struct {
+	Columns         []string          // that a filter of theirs may be about; nil: any
+	Fixed           map[string]Filter // conditions that hold beside theirs, on any column
+	Role            string            // the database role to search as; "": that of the connection
+	PastRowSecurity bool              // tables with row level security are searched though the role is not subject to its policies
+}
+
+// RowSecurityError means that policies of the table would be passed by. Its text is for whoever runs the program.
+type RowSecurityError struct {
+	Pipeline, Table string
+}
+
+func (e *RowSecurityError) Error() string {
+	return fmt.Sprintf("search %q: table %s has row level security, and the role that searches is not subject to its policies", e.Pipeline, e.Table)
+}
+
+// Hints are the ways out.
+func (*RowSecurityError) Hints() []string {
+	return []string{
+		"give the token a database role that the policies hold for: embedsidecar token create NAME --database-role ROLE",
+		"or say that whoever may query may see every row: search: {row_security: ignore} in the pipeline's configuration",
+	}
+}
+
+// RoleError means that the role of an Access cannot be taken.
+type RoleError struct {
+	Role string
+	Err  error
+}
+
+func (e *RoleError) Error() string { return fmt.Sprintf("search as role %q: %v", e.Role, e.Err) }
+func (e *RoleError) Unwrap() error { return e.Err }
+
+// Hints are the ways out.
+func (e *RoleError) Hints() []string {
+	return []string{"GRANT " + quote(e.Role) + " TO the role that this program connects as: it must be a member"}
+}
+
+// enter takes the role for the rest of the transaction, and makes sure that policies hold.
+func (a *Access) enter(ctx context.Context, tx pgx.Tx, p *pipeline.Pipeline) error {
+	if a == nil {
+		return nil
+	}
+	// Our sessions have it off, so that a policy cannot hide rows from the worker.
+	if _, err := tx.Exec(ctx, "SET LOCAL row_security = on"); err != nil {
+		return fmt.Errorf("have policies hold: %w", err)
+	}
+	if a.Role != "" {
+		if _, err := tx.Exec(ctx, "SET LOCAL ROLE "+quote(a.Role)); err != nil {
+			pg, ok := errors.AsType[*pgconn.PgError](err)
+			if ok && (pg.Code == pgerrcode.InsufficientPrivilege || pg.Code == pgerrcode.InvalidParameterValue) {
+				return &RoleError{a.Role, err}
+			}
+			return fmt.Errorf("search as role %q: %w", a.Role, err)
+		}
+	}
+	if a.PastRowSecurity {
+		return nil
+	}
+	into := ""
+	if !p.ToColumn() {
+		into = p.Into()
+	}
+	var table *string
+	err := tx.QueryRow(ctx, `SELECT min(c.oid::regclass::text) FROM pg_class AS c
+		WHERE (c.oid = $1 OR c.oid = to_regclass(nullif($2, ''))) AND c.relrowsecurity AND NOT row_security_active(c.oid)`, p.OID, into).Scan(&table)
+	if err != nil {
+		return fmt.Errorf("look for row level security of pipeline %q: %w", p.Name, err)
+	}
+	if table != nil {
+		return &RowSecurityError{p.Name, *table}
+	}
+	return nil
+}

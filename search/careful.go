@@ -1,0 +1,284 @@
+package search
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/embedsidecar/embedsidecar/database"
+	"github.com/embedsidecar/embedsidecar/pipeline"
+)
+
+// endLimit is how long the end of a transaction may take.
+const endLimit = time.Second
+
+// rowError is the failure of a statement that evaluates a pipeline's text and filter, by what may be the fault of a row.
+type rowError struct{ err error }
+
+func (e *rowError) Error() string { return e.err.Error() }
+func (e *rowError) Unwrap() error { return e.err }
+
+// looking runs a search: at first as if no row could make it fail, and carefully when one did.
+func looking(ctx context.Context, db DB, p *pipeline.Pipeline, access *Access, f func(tx pgx.Tx, careful bool) ([]Hit, error)) (hits []Hit, err error) {
+	for _, careful := range []bool{false, true} {
+		err = reading(ctx, db, p, access, func(tx pgx.Tx) (err error) {
+			hits, err = f(tx, careful)
+			return err
+		})
+		if _, again := errors.AsType[*rowError](err); !again {
+			break
+		}
+	}
+	return hits, err
+}
+
+// reading runs f in a read-only transaction whose statements all see the same rows.
+func reading(ctx context.Context, db DB, p *pipeline.Pipeline, access *Access, f func(tx pgx.Tx) error) error {
+	tx, err := db.BeginTx(ctx, pgx.TxOptions{IsoLevel: pgx.RepeatableRead, AccessMode: pgx.ReadOnly})
+	if err != nil {
+		return fmt.Errorf("begin transaction: %w", err)
+	}
+	defer func() { // it only reads; a connection over which this cannot be said is given up
+		ending, cancel := context.WithTimeout(context.WithoutCancel(ctx), endLimit)
+		defer cancel()
+		_ = tx.Rollback(ending)
+	}()
+	if err := access.enter(ctx, tx, p); err != nil {
+		return err
+	}
+	return f(tx)
+}
+
+// attempt runs f so that the transaction goes on when it fails.
+func attempt(ctx context.Context, tx pgx.Tx, f func(tx pgx.Tx) error) error {
+	inner, err := tx.Begin(ctx)
+	if err != nil {
+		return fmt.Errorf("set a savepoint: %w", err)
+	}
+	if err := f(inner); err != nil {
+		if failed := inner.Rollback(ctx); failed != nil {
+			return errors.Join(err, failed)
+		}
+		return err
+	}
+	return inner.Commit(ctx)
+}
+
+// show reads what is shown of rows, in their order. A row that is gone, or that the pipeline's filter excludes by now, is left out.
+func (s *statement) show(ctx context.Context, tx pgx.Tx, rows []candidate, withText bool) ([]Hit, error) {
+	args, err := showArgs(s.p, rows)
+	if err != nil {
+		return nil, err
+	}
+	read, err := tx.Query(ctx, shownSQL(s.p, withText), args...)
+	if err != nil {
+		return nil, fmt.Errorf("read rows: %w", err)
+	}
+	var (
+		hits  []Hit
+		place int
+		h     Hit
+	)
+	_, err = pgx.ForEachRow(read, []any{&place, &h.Key, &h.Columns, &h.Text, &h.Chunk}, func() error {
+		c := rows[place-1]
+		h.Distance, h.Score = c.distance, c.score
+		hits = append(hits, h)
+		h = Hit{}
+		return nil
+	})
+	if err != nil {
+		return nil, fmt.Errorf("read rows: %w", err)
+	}
+	return hits, nil
+}
+
+// showArgs splits keys into one array for each key column, with the number of the chunk behind them.
+func showArgs(p *pipeline.Pipeline, rows []candidate) ([]any, error) {
+	columns, chunks := make([][]string, len(p.Key)), make([]*int32, len(rows))
+	for i := range columns {
+		columns[i] = make([]string, len(rows))
+	}
+	for i, c := range rows {
+		values, err := pipeline.SplitKey(c.key, len(p.Key))
+		if err != nil {
+			return nil, fmt.Errorf("search %q: %w", p.Name, err)
+		}
+		for k, v := range values {
+			columns[k][i] = v
+		}
+		chunks[i] = c.chunk
+	}
+	args := make([]any, 0, len(columns)+1)
+	for _, c := range columns {
+		args = append(args, c)
+	}
+	return append(args, chunks), nil
+}
+
+// showFast shows rows none of which fails, or returns a *rowError.
+func (s *statement) showFast(ctx context.Context, tx pgx.Tx, rows []candidate) ([]Hit, error) {
+	hits, err := s.show(ctx, tx, rows, true)
+	if database.RowsFault(err) {
+		return nil, &rowError{err}
+	}
+	return hits, err
+}
+
+// showCarefully shows rows of which some may fail: without their text, or not at all if it is the filter that fails.
+func (s *statement) showCarefully(ctx context.Context, tx pgx.Tx, rows []candidate) ([]Hit, error) {
+	hits, err := s.shown(ctx, tx, rows, true)
+	if !database.RowsFault(err) {
+		return hits, err
+	}
+	if len(rows) > 1 {
+		first, err := s.showCarefully(ctx, tx, rows[:len(rows)/2])
+		if err != nil {
+			return nil, err
+		}
+		second, err := s.showCarefully(ctx, tx, rows[len(rows)/2:])
+		return append(first, second...), err
+	}
+	if _, unfit := s.shown(ctx, tx, nil, true); unfit != nil {
+		return nil, unfit // without any row it fails as well
+	}
+	problem := fmt.Sprintf("the pipeline's text cannot be computed for this row (%s)", sqlState(err))
+	hits, err = s.shown(ctx, tx, rows, false)
+	if database.RowsFault(err) {
+		return nil, nil // nobody can tell whether the filter lets it through, so it does not
+	}
+	for i := range hits {
+		hits[i].Problem = problem
+	}
+	return hits, err
+}
+
+func (s *statement) shown(ctx context.Context, tx pgx.Tx, rows []candidate, withText bool) (hits []Hit, err error) {
+	err = attempt(ctx, tx, func(tx pgx.Tx) (err error) {
+		hits, err = s.show(ctx, tx, rows, withText)
+		return err
+	})
+	return hits, err
+}
+
+// sqlState describes a server's error without its message, which may hold a row's text.
+func sqlState(err error) string {
+	if pg, ok := errors.AsType[*pgconn.PgError](err); ok {
+		return "SQLSTATE " + pg.Code
+	}
+	return "unknown"
+}
+
+// part is a part of the source table: some of its blocks, or some places in them. Rows are told apart by where they lie, which takes no
+// index and works for every key.
+type part struct {
+	table    uint32 // the table or partition; 0: everything
+	from, to int64  // blocks
+	places   []string
+}
+
+// everywhere is the whole table, in a statement that an index can serve.
+var everywhere = part{}
+
+// mostParts bounds how many statements a search for words may take. A table in which more rows fail than that is one whose
+// configuration is wrong.
+const mostParts = 2000
+
+// wordsFast searches the table in one statement.
+func (s *statement) wordsFast(ctx context.Context, tx pgx.Tx) ([]candidate, error) {
+	found, err := s.worded(ctx, tx, everywhere)
+	if database.RowsFault(err) {
+		return nil, &rowError{err}
+	}
+	return found, err
+}
+
+// wordsCarefully searches the table in parts and halves those that fail until the rows at fault are alone, and left out.
+func (s *statement) wordsCarefully(ctx context.Context, tx pgx.Tx) (found []candidate, err error) {
+	search := func(in part) (some []candidate, err error) {
+		err = attempt(ctx, tx, func(tx pgx.Tx) (err error) {
+			some, err = s.worded(ctx, tx, in)
+			return err
+		})
+		return some, err
+	}
+	if found, err = search(everywhere); !database.RowsFault(err) {
+		return found, err
+	}
+	if _, unfit := search(part{table: s.p.OID}); unfit != nil {
+		return nil, unfit // over no row it fails as well
+	}
+	failed := err
+	todo, err := s.parts(ctx, tx)
+	if err != nil {
+		return nil, err
+	}
+	found = nil
+	for n := 0; len(todo) > 0; n++ {
+		if n == mostParts {
+			return nil, fmt.Errorf("search words: the text of too many rows cannot be computed: %w", failed)
+		}
+		in := todo[len(todo)-1]
+		todo = todo[:len(todo)-1]
+		some, err := search(in)
+		switch {
+		case err == nil:
+			found = append(found, some...)
+		case !database.RowsFault(err):
+			return nil, err
+		default:
+			halves, err := s.halve(ctx, tx, in)
+			if err != nil {
+				return nil, err
+			}
+			todo = append(todo, halves...)
+		}
+	}
+	slices.SortStableFunc(found, func(a, b candidate) int { return cmp.Or(cmp.Compare(b.rank, a.rank), cmp.Compare(a.key, b.key)) })
+	return found[:min(len(found), s.candidates)], nil
+}
+
+// parts returns the table, or each of its partitions.
+func (s *statement) parts(ctx context.Context, tx pgx.Tx) ([]part, error) {
+	rows, err := tx.Query(ctx, `SELECT c.oid, pg_relation_size(c.oid) / current_setting('block_size')::bigint
+		FROM pg_class AS c WHERE c.relkind = 'r' AND (c.oid = $1 OR c.oid IN (SELECT t.relid FROM pg_partition_tree($1) AS t WHERE t.isleaf))`, s.p.OID)
+	if err != nil {
+		return nil, fmt.Errorf("look up the size of %s: %w", s.p.Source(), err)
+	}
+	list, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (in part, err error) {
+		err = row.Scan(&in.table, &in.to)
+		return in, err
+	})
+	if err != nil {
+		return nil, fmt.Errorf("look up the size of %s: %w", s.p.Source(), err)
+	}
+	return list, nil
+}
+
+// halve returns two halves of a part, nothing of a single row.
+func (s *statement) halve(ctx context.Context, tx pgx.Tx, in part) ([]part, error) {
+	if in.places == nil && in.to-in.from > 1 {
+		middle := in.from + (in.to-in.from)/2
+		return []part{{table: in.table, from: in.from, to: middle}, {table: in.table, from: middle, to: in.to}}, nil
+	}
+	if in.places == nil {
+		rows, err := tx.Query(ctx, placesSQL(s.p, in))
+		if err != nil {
+			return nil, fmt.Errorf("look for rows: %w", err)
+		}
+		if in.places, err = pgx.CollectRows(rows, pgx.RowTo[string]); err != nil {
+			return nil, fmt.Errorf("look for rows: %w", err)
+		}
+	}
+	if len(in.places) < 2 { //nolint:mnd // a row alone
+		return nil, nil
+	}
+	first, second := in, in
+	first.places, second.places = in.places[:len(in.places)/2], in.places[len(in.places)/2:]
+	return []part{first, second}, nil
+}

@@ -1,0 +1,245 @@
+package search
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+	"strconv"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/embedsidecar/embedsidecar/embed"
+	"github.com/embedsidecar/embedsidecar/pipeline"
+)
+
+// statement is a search, ready to run.
+type statement struct {
+	p          *pipeline.Pipeline
+	request    Request
+	args       []any // $1 the vector, $2 candidates, then the values of conditions; a search for words has the lexemes as $1
+	conditions []string
+	candidates int    // vectors looked at, and rows with the words
+	indexed    bool   // an index may find the nearest, or some of them
+	language   string // hybrid: a text search configuration, quoted
+	lexemes    string // hybrid: the words of the text, as a tsquery prints them; "": it has none
+	index      string // hybrid: what could make it faster
+}
+
+func prepare(ctx context.Context, tx pgx.Tx, p *pipeline.Pipeline, r Request) (*statement, error) {
+	switch {
+	case r.Rows < 1 || r.Rows > MaxRows+1:
+		return nil, bad("expected a number of rows from 1 to %d, not %d", MaxRows, r.Rows)
+	case p.Stored == pipeline.StoredSparse:
+		if err := embed.CheckPairs(r.Vector, p.Dims); err != nil {
+			return nil, fmt.Errorf("search %q: %w", p.Name, err)
+		}
+	case len(r.Vector) != p.Dims:
+		return nil, fmt.Errorf("search %q: a vector of %d numbers, want %d", p.Name, len(r.Vector), p.Dims)
+	}
+	s := &statement{p: p, request: r, candidates: r.Rows, args: []any{vectorText(p, r.Vector), 0}}
+	if r.Hybrid {
+		s.candidates = max(r.Rows, hybridCandidates)
+	}
+	s.args[1] = s.candidates
+	var err error
+	if s.conditions, err = s.conditionsOf(ctx, tx, p, r.Filter, r.Access); err != nil {
+		return nil, err
+	}
+	if r.Hybrid {
+		if s.language, err = language(ctx, tx, r.Language); err != nil {
+			return nil, err
+		}
+		if s.lexemes, err = lexemes(ctx, tx, s.language, r.Text); err != nil {
+			return nil, err
+		}
+		s.index = wordsIndex(p, s.language)
+	}
+	if s.indexed, err = indexed(ctx, tx, p); err != nil {
+		return nil, err
+	}
+	return s, s.tune(ctx, tx)
+}
+
+// argsOf returns the parameters of the search by vector, or of that for words.
+func (s *statement) argsOf(words bool) []any {
+	args := slices.Clone(s.args)
+	if words {
+		args[0] = s.lexemes
+	}
+	return args
+}
+
+// indexed tells whether there is an index that finds the nearest without looking at all vectors.
+func indexed(ctx context.Context, tx pgx.Tx, p *pipeline.Pipeline) (there bool, err error) {
+	table := p.Into()
+	if p.ToColumn() {
+		table = p.Source()
+	}
+	err = tx.QueryRow(ctx, `SELECT EXISTS (SELECT FROM pg_index i JOIN pg_class x ON x.oid = i.indexrelid JOIN pg_am m ON m.oid = x.relam
+		WHERE i.indisvalid AND m.amname IN ('hnsw', 'ivfflat') AND (i.indrelid = $1::regclass OR i.indrelid IN (SELECT t.relid FROM pg_partition_tree($1::regclass) AS t)))`,
+		table).Scan(&there)
+	if err != nil {
+		return false, fmt.Errorf("look for an index of pipeline %q: %w", p.Name, err)
+	}
+	return there, nil
+}
+
+// tune makes an HNSW index find as many rows as are wanted: left alone it finds no more than 40, before any filter, and among them
+// what rows that were written anew have left. Where pgvector can, it goes on until there are enough.
+func (s *statement) tune(ctx context.Context, tx pgx.Tx) error {
+	const usual, most = 40, 1000 // what is beyond the range of the setting is refused
+	var scan bool
+	err := tx.QueryRow(ctx, "SELECT set_config('hnsw.ef_search', $1, true) IS NOT NULL, EXISTS (SELECT FROM pg_extension WHERE extname = 'vector' AND "+
+		"string_to_array(regexp_replace(extversion, '[^0-9.].*', ''), '.')::int[] >= '{0,8}')", strconv.Itoa(min(max(s.candidates, usual), most))).Scan(nil, &scan)
+	if err != nil || !scan {
+		return err
+	}
+	_, err = tx.Exec(ctx, "SELECT set_config('hnsw.iterative_scan', 'strict_order', true)")
+	return err
+}
+
+// widen doubles the number of candidates.
+func (s *statement) widen(ctx context.Context, tx pgx.Tx) error {
+	s.candidates = min(2*s.candidates, MaxRows)
+	s.args[1] = s.candidates
+	return s.tune(ctx, tx)
+}
+
+// candidate is a row that may be shown.
+type candidate struct {
+	key      string
+	distance *float64
+	score    *float64
+	chunk    *int32 // the nearest
+	rank     float64
+}
+
+// nearest returns the rows whose vectors are nearest, and of how many vectors they are. It looks at keys, vectors and the columns of
+// conditions alone, so no row's text can make it fail.
+func (s *statement) nearest(ctx context.Context, tx pgx.Tx, exact bool) (found []candidate, vectors int, err error) {
+	rows, err := tx.Query(ctx, s.near(exact), s.argsOf(false)...)
+	if err != nil {
+		return nil, 0, fmt.Errorf("search vectors: %w", err)
+	}
+	var c candidate
+	_, err = pgx.ForEachRow(rows, []any{&c.key, &c.distance, &c.chunk, &vectors}, func() error {
+		found = append(found, c)
+		c = candidate{}
+		return nil
+	})
+	if err != nil {
+		return nil, 0, fmt.Errorf("search vectors: %w", err)
+	}
+	return found, vectors, nil
+}
+
+// worded returns the rows of a part of the table that have any of the words, best first. The text of a row may make it fail.
+func (s *statement) worded(ctx context.Context, tx pgx.Tx, in part) (found []candidate, err error) {
+	rows, err := tx.Query(ctx, s.wording(in), s.argsOf(true)...)
+	if err != nil {
+		return nil, fmt.Errorf("search words: %w", err)
+	}
+	var c candidate
+	_, err = pgx.ForEachRow(rows, []any{&c.key, &c.rank}, func() error {
+		found = append(found, c)
+		return nil
+	})
+	if err != nil {
+		return nil, fmt.Errorf("search words: %w", err)
+	}
+	return found, nil
+}
+
+// fuse joins two rankings by reciprocal rank fusion.
+func fuse(near, worded []candidate) []candidate {
+	fused := slices.Clone(near)
+	at := make(map[string]int, len(near)+len(worded))
+	score := func(i, place int) {
+		sum := 1 / float64(fusion+place)
+		if fused[i].score != nil {
+			sum += *fused[i].score
+		}
+		fused[i].score = &sum
+	}
+	for i := range fused {
+		at[fused[i].key] = i
+		score(i, i+1)
+	}
+	for place, c := range worded {
+		i, both := at[c.key]
+		if !both {
+			i = len(fused)
+			fused = append(fused, c)
+		}
+		score(i, place+1)
+	}
+	slices.SortStableFunc(fused, func(a, b candidate) int { return cmp.Compare(*b.score, *a.score) })
+	return fused
+}
+
+// find looks for candidates until as many rows as are wanted can be shown.
+func find(ctx context.Context, tx pgx.Tx, p *pipeline.Pipeline, r Request, careful bool) ([]Hit, error) {
+	s, err := prepare(ctx, tx, p, r)
+	if err != nil {
+		return nil, err
+	}
+	show, words := s.showFast, s.wordsFast
+	if careful {
+		show, words = s.showCarefully, s.wordsCarefully
+	}
+	exact := false
+	for {
+		found, vectors, err := s.nearest(ctx, tx, exact)
+		if err != nil {
+			return nil, err
+		}
+		if vectors < s.candidates && s.indexed && !exact {
+			// An index gives up when few of the nearest fit a filter, or are gone by now.
+			exact = true
+			continue
+		}
+		if s.lexemes != "" {
+			worded, err := words(ctx, tx)
+			if err != nil {
+				return nil, err
+			}
+			found = fuse(found, worded)
+		} else if r.Hybrid {
+			found = fuse(found, nil)
+		}
+		hits := []Hit{}
+		for portion := range slices.Chunk(found, r.Rows) { // the filter may exclude some by now
+			if len(hits) >= r.Rows {
+				break
+			}
+			more, err := show(ctx, tx, portion)
+			if err != nil {
+				return nil, err
+			}
+			hits = append(hits, more...)
+		}
+		// Several chunks of one row may have taken the places of other rows.
+		if len(hits) >= r.Rows || vectors < s.candidates || s.candidates >= MaxRows {
+			return hits[:min(len(hits), r.Rows)], nil
+		}
+		if err := s.widen(ctx, tx); err != nil {
+			return nil, err
+		}
+	}
+}
+
+// vectorText writes a vector as pgvector reads it.
+func vectorText(p *pipeline.Pipeline, v []float32) string {
+	if p.Stored == pipeline.StoredSparse {
+		return string(pipeline.Sparse{Dims: p.Dims, Pairs: v}.AppendText(nil))
+	}
+	b := []byte{'['}
+	for i, x := range v {
+		if i > 0 {
+			b = append(b, ',')
+		}
+		b = strconv.AppendFloat(b, float64(x), 'g', -1, 32)
+	}
+	return string(append(b, ']'))
+}
