@@ -91,7 +91,15 @@ func (s *statement) conditionsOf(ctx context.Context, tx pgx.Tx, p *pipeline.Pip
 		return nil, err
 	}
 	if access.Columns != nil {
-		columns = slices.DeleteFunc(columns, func(c filterable) bool { return !slices.Contains(access.Columns, c.Name) })
+		barred := func(c filterable) bool { return !slices.Contains(access.Columns, c.Name) }
+		for _, c := range columns {
+			if _, asked := filter[c.Name]; asked && barred(c) {
+				return nil, &BadRequestError{Problem: fmt.Sprintf("filter: column %q of %s is none to filter by", c.Name, p.Source()), Hint: []string{
+					"the pipeline's configuration may name more: search: {filterable: [" + c.Name + "]}",
+				}}
+			}
+		}
+		columns = slices.DeleteFunc(columns, barred)
 	}
 	more, err := s.equal(ctx, tx, p, columns, filter)
 	return append(conditions, more...), err
@@ -109,7 +117,7 @@ func (s *statement) equal(ctx context.Context, tx pgx.Tx, p *pipeline.Pipeline, 
 		at := slices.IndexFunc(columns, func(c filterable) bool { return c.Name == name })
 		switch {
 		case at < 0:
-			return nil, &BadRequestError{Problem: fmt.Sprintf("filter: %s has no column %q that may be filtered by", p.Source(), name), Hint: pipeline.DidYouMean(name, comparables(columns))}
+			return nil, &BadRequestError{Problem: fmt.Sprintf("filter: %s has no column %q", p.Source(), name), Hint: pipeline.DidYouMean(name, comparables(columns))}
 		case columns[at].Equal == "":
 			return nil, bad("filter: column %q is of type %s, whose values cannot be compared", name, columns[at].Type)
 		case len(f.Values) > maxValues:

@@ -33,7 +33,7 @@ func TestSearch_OverAnIndexThatIsBuiltAfterTheBackfill(t *testing.T) {
 	}
 	s.run(9, "similar", "public.docs", "999")
 	_, stderr := s.run(2, "similar", "public.docs", "seven")
-	s.has(stderr, "does not fit its column")
+	s.has(stderr, "does not fit its type")
 	_, stderr = s.run(2, "search", "public.docs", "x", "--filter", "nope=1")
 	s.has(stderr, `no column "nope"`)
 	_, stderr = s.run(2, "similar", "public.docs", "7", "--filter", "titel=1")
