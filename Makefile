@@ -52,17 +52,25 @@ LINT_VENV := $(CACHE)/lint/venv-$(shell echo $(LINTERS) | cksum | cut -d' ' -f1)
 OPENAI      := openai==3.52.0
 OPENAI_VENV := $(CACHE)/openai/venv-$(shell echo $(OPENAI) | cksum | cut -d' ' -f1)
 
-.PHONY: help build model runtime python pg demo test test-torch test-kills test-memory soak test-race cover lint lint-light lint-files fmt fix fuzz bench-smoke bench-isolation bench-scaling bench-embedder generate verify clean install-deps
+.PHONY: help build build-core build-onnx image model runtime python pg demo test test-torch test-kills test-memory soak test-race cover lint lint-light lint-files fmt fix fuzz bench-smoke bench-isolation bench-scaling bench-embedder generate verify clean install-deps
 
 help: ## show this list
 	@awk 'BEGIN { FS = ":.*## " } /^[a-z-]+:.*## / { printf "  %-14s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
 
-build: ## build bin/embedsidecar (no cgo) and the plugins in bin/plugins
-	@tools/need.sh go cc
-	CGO_ENABLED=0 $(GO) build -trimpath -ldflags '$(LDFLAGS)' -o bin/embedsidecar ./cmd/embedsidecar
+build: build-core build-onnx ## build bin/embedsidecar (no cgo) and the plugins in bin/plugins
 	CGO_ENABLED=0 $(GO) build -trimpath -ldflags '$(LDFLAGS)' -o bin/plugins/embedsidecar-fake ./plugins/fake
+
+build-core: ## build what needs no C compiler: bin/embedsidecar and the plugin remote
+	@tools/need.sh go
+	CGO_ENABLED=0 $(GO) build -trimpath -ldflags '$(LDFLAGS)' -o bin/embedsidecar ./cmd/embedsidecar
 	CGO_ENABLED=0 $(GO) build -trimpath -ldflags '$(LDFLAGS)' -o bin/plugins/embedsidecar-remote ./plugins/remote
+
+build-onnx: ## build the plugin onnx, which uses cgo
+	@tools/need.sh go cc
 	$(with_tokenizers) CGO_ENABLED=1 $(GO) build -trimpath -ldflags '$(LDFLAGS)' -o bin/plugins/embedsidecar-onnx ./plugins/onnx
+
+image: ## build the container images embedsidecar:core and embedsidecar:onnx, with docker, podman or buildah; TARGETS=core for one, ARCH=arm64
+	@ARCH='$(ARCH)' VERSION='$(VERSION)' REVISION='$(REVISION)' tools/image.sh $(TARGETS)
 
 install-deps: ## install what is missing on this system (as root), or name it
 	@tools/need.sh go cc python git

@@ -122,8 +122,10 @@ func sidecar(t *testing.T) *config.Config {
 	}
 	var environ []string
 	for _, i := range dockerfile(t) {
-		if name, _, _ := strings.Cut(i.text, "="); i.name == "ENV" && strings.HasPrefix(name, "EMBEDSIDECAR_") {
-			environ = append(environ, i.text)
+		for _, entry := range i.args {
+			if i.name == "ENV" && strings.HasPrefix(entry, "EMBEDSIDECAR_") {
+				environ = append(environ, entry)
+			}
 		}
 	}
 	for name, value := range s.Environment {

@@ -107,11 +107,18 @@ func TestDockerfileCopies(t *testing.T) {
 	t.Parallel()
 	// What the stages make: the Makefile's programs, and what the scripts put into the cache.
 	built := map[string][]string{
-		"build": {"/src/bin/embedsidecar", "/src/bin/plugins/embedsidecar-onnx", "/src/bin/plugins/embedsidecar-fake", "/src/bin/plugins/embedsidecar-remote"},
-		"model": {"/cache/embedsidecar/onnxruntime/", "/cache/embedsidecar/models/"},
-		"rust":  {"/usr/local/cargo/", "/usr/local/rustup/"}, // the official image's CARGO_HOME and RUSTUP_HOME
+		"build":      {"/src/bin/embedsidecar", "/src/bin/plugins/embedsidecar-remote"},
+		"build-onnx": {"/src/bin/plugins/embedsidecar-onnx"},
+		"model":      {"/cache/embedsidecar/onnxruntime/", "/cache/embedsidecar/models/"},
+		"tokenizers": {"/src/plugins/onnx/tokenizers/"},
+		"system":     {"/rootfs/core/", "/rootfs/onnx/"},
 	}
-	for _, product := range built["build"] {
+	for _, tree := range built["system"] {
+		if !strings.Contains(read(t, "tools/rootfs.sh"), strings.TrimSuffix(tree, "/")) {
+			t.Errorf("tools/rootfs.sh makes no %s", tree)
+		}
+	}
+	for _, product := range slices.Concat(built["build"], built["build-onnx"]) {
 		if name := strings.TrimPrefix(product, "/src/"); !strings.Contains(read(t, "Makefile"), "-o "+name+" ") {
 			t.Errorf("the Makefile does not build %s", name)
 		}
@@ -158,7 +165,7 @@ func TestDockerfileCopies(t *testing.T) {
 	// What `COPY . .` brings must be all that a build needs.
 	for _, name := range files(t) {
 		needed := strings.HasSuffix(name, ".go") && !strings.HasSuffix(name, "_test.go") && !strings.HasPrefix(name, "examples/") ||
-			strings.HasPrefix(name, "sql/") || name == "go.mod" || name == "go.sum" || name == "Makefile" || name == "tools/need.sh" || name == "tools/build-tokenizers.sh" ||
+			strings.HasPrefix(name, "sql/") || name == "go.mod" || name == "go.sum" || name == "Makefile" || slices.Contains([]string{"tools/need.sh", "tools/engine.sh", "tools/retry.sh", "tools/build-tokenizers.sh"}, name) ||
 			strings.HasPrefix(name, "plugins/onnx/tokenizers/shim/")
 		if needed && !strings.Contains(name, "testdata/") && ignored(t, name) {
 			t.Errorf(".dockerignore leaves out %s, which the build needs", name)
@@ -179,17 +186,19 @@ func TestDockerfileScripts(t *testing.T) {
 	t.Parallel()
 	called := regexp.MustCompile(`tools/[a-z_-]+\.(sh|py)`)
 	beside := regexp.MustCompile(`(?:BASH_SOURCE\[0\]\}"\)"|\$tools)/([a-z_-]+\.(?:sh|py))`)
-	var has []string
+	stages := map[string][]string{}
+	stage := ""
 	for _, i := range dockerfile(t) {
 		switch i.name {
 		case "FROM":
-			has = nil
+			stage = i.args[len(i.args)-1]
+			stages[stage] = slices.Clone(stages[i.args[0]])
 		case "COPY":
 			for _, source := range i.args[:len(i.args)-1] {
 				if source == "." {
 					source = "tools/"
 				}
-				has = append(has, source)
+				stages[stage] = append(stages[stage], source)
 			}
 		case "RUN":
 			for _, script := range called.FindAllString(i.text, -1) {
@@ -198,7 +207,7 @@ func TestDockerfileScripts(t *testing.T) {
 					need = append(need, "tools/"+match[1])
 				}
 				for _, name := range need {
-					if !slices.Contains(has, name) && !slices.Contains(has, "tools/") {
+					if has := stages[stage]; !slices.Contains(has, name) && !slices.Contains(has, "tools/") {
 						t.Errorf("RUN %s needs %s, which was not copied before", i.text, name)
 					}
 				}
@@ -207,19 +216,19 @@ func TestDockerfileScripts(t *testing.T) {
 	}
 }
 
-// TestDockerfileHasTheTokenizersCrate checks that the image's plugin onnx reads every tokenizer: the crate is compiled, from all of its
-// files, before the programs are built, by a Rust that is found, and for the same glibc; without it the build fails.
+// TestDockerfileHasTheTokenizersCrate checks that the image's plugin onnx reads every tokenizer: the crate is compiled from all of its files,
+// for the same glibc, and without it the build fails.
 func TestDockerfileHasTheTokenizersCrate(t *testing.T) {
 	t.Parallel()
 	const script = "tools/build-tokenizers.sh"
 	if !strings.Contains(read(t, "Makefile"), script) || !strings.Contains(read(t, script), "EMBEDSIDECAR_TOKENIZERS") {
-		t.Fatalf("make build does not run %s, or that does not read EMBEDSIDECAR_TOKENIZERS any more", script)
+		t.Fatalf("make build-onnx does not run %s, or that does not read EMBEDSIDECAR_TOKENIZERS any more", script)
 	}
 	needs := []string{
-		"FROM ${GO_IMAGE}", "COPY --from=rust /usr/local/cargo/ /usr/local/cargo/", "COPY --from=rust /usr/local/rustup/ /usr/local/rustup/",
-		"CARGO_HOME=/usr/local/cargo ", "RUSTUP_HOME=/usr/local/rustup ", "PATH=/usr/local/cargo/bin:$PATH ",
-		"COPY " + script, "COPY plugins/onnx/tokenizers/shim/ plugins/onnx/tokenizers/shim/", "RUN EMBEDSIDECAR_TOKENIZERS=must " + script,
-		"COPY . .", "RUN EMBEDSIDECAR_TOKENIZERS=must make build",
+		"FROM --platform=$BUILDPLATFORM ${RUST_IMAGE} AS tokenizers", script, "COPY plugins/onnx/tokenizers/shim/ plugins/onnx/tokenizers/shim/",
+		"EMBEDSIDECAR_TOKENIZERS=must tools/in-image.sh --for \"$TARGETARCH\" " + script,
+		"FROM build AS build-onnx", "COPY --from=tokenizers /src/plugins/onnx/tokenizers/ plugins/onnx/tokenizers/",
+		"EMBEDSIDECAR_TOKENIZERS=built tools/in-image.sh --for \"$TARGETARCH\" make build-onnx",
 	}
 	for _, i := range dockerfile(t) {
 		line := i.name + " " + i.text + " "
@@ -242,7 +251,9 @@ func TestDockerfileIsPinnedAndModest(t *testing.T) {
 	t.Parallel()
 	all := dockerfile(t)
 	bases := map[string]string{}
-	last := map[string]instruction{}
+	last := map[string]instruction{} // of the stage core, which the stage onnx adds files to
+	stage := ""
+	var stages []string
 	for _, i := range all {
 		if i.name == "ARG" {
 			if name, value, ok := strings.Cut(i.text, "="); ok {
@@ -254,12 +265,24 @@ func TestDockerfileIsPinnedAndModest(t *testing.T) {
 			if value, ok := bases[base]; ok {
 				base = value
 			}
+			stage = i.args[len(i.args)-1]
+			stages = append(stages, stage)
+			if base == "scratch" || slices.Contains(stages, base) {
+				continue
+			}
 			if !regexp.MustCompile(`:\d+\.\d+[\w.-]*$`).MatchString(base) {
 				t.Errorf("FROM %s: pin the release, e.g. name:1.2.3", base)
 			}
-			last = map[string]instruction{} // what counts is the last stage
 		}
-		last[i.name] = i
+		switch {
+		case stage == "core":
+			last[i.name] = i
+		case stage == "onnx" && i.name != "FROM" && i.name != "COPY":
+			t.Errorf("the stage onnx says %s: what an image is told, core is told", i.name)
+		}
+	}
+	if stage != "onnx" || !slices.Contains(stages, "core") {
+		t.Errorf("the stages are %q: want core among them, and onnx the last", stages)
 	}
 	goVersion := regexp.MustCompile(`(?m)^go (\S+)$`).FindStringSubmatch(read(t, "go.mod"))[1]
 	if base := bases["${GO_IMAGE}"]; !strings.HasPrefix(base, "golang:"+goVersion+"-bookworm") {
@@ -272,7 +295,7 @@ func TestDockerfileIsPinnedAndModest(t *testing.T) {
 		t.Errorf("USER %q: want numbers other than root's", user)
 	}
 	port := last["EXPOSE"].text
-	if env := last["ENV"].text; !strings.HasSuffix(env, ":"+port) {
+	if env := last["ENV"].text; !strings.HasSuffix(env, "EMBEDSIDECAR_OPS_LISTEN=:"+port) {
 		t.Errorf("ENV %s does not listen on the exposed port %s", env, port)
 	}
 	health := last["HEALTHCHECK"].text
@@ -281,8 +304,8 @@ func TestDockerfileIsPinnedAndModest(t *testing.T) {
 	if err := json.Unmarshal([]byte(command), &words); err != nil {
 		t.Errorf("HEALTHCHECK %s: %v", command, err)
 	}
-	if !strings.Contains(health, "127.0.0.1/"+port) || !strings.Contains(health, "GET /livez ") {
-		t.Errorf("HEALTHCHECK does not ask /livez on the exposed port %s: %s", port, health)
+	if !slices.Equal(words, []string{"/usr/bin/embedsidecar", "healthcheck"}) {
+		t.Errorf("HEALTHCHECK %s: there is no other program in the image to ask with", health)
 	}
 	if entry := last["ENTRYPOINT"].text; entry != `["/usr/bin/embedsidecar"]` {
 		t.Errorf("ENTRYPOINT %s: signals must reach the program itself", entry)

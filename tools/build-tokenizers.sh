@@ -5,7 +5,8 @@
 #   go build -tags "$(tools/build-tokenizers.sh)" ./plugins/onnx
 #
 # Without it the plugin is built all the same and reads WordPiece tokenizers only. It takes two minutes of one core, once: what
-# was compiled stays in the cache. EMBEDSIDECAR_TOKENIZERS=no does without it, =must fails where it cannot be compiled.
+# was compiled stays in the cache. EMBEDSIDECAR_TOKENIZERS=no does without it, =must fails where it cannot be compiled, =built
+# takes what is there already and asks no compiler.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../plugins/onnx/tokenizers"
 
@@ -28,8 +29,13 @@ without() {
 case $mode in
 auto | must) ;;
 no) exit 0 ;;
+built)
+  [ -s "lib/$library" ] && [ -s library.h ] || { say "error: EMBEDSIDECAR_TOKENIZERS=built, and there is no $PWD/lib/$library"; exit 1; }
+  echo tokenizers
+  exit 0
+  ;;
 *)
-  say "error: EMBEDSIDECAR_TOKENIZERS=$mode: want auto, must or no"
+  say "error: EMBEDSIDECAR_TOKENIZERS=$mode: want auto, must, no or built"
   exit 2
   ;;
 esac
@@ -37,7 +43,8 @@ command -v cargo >/dev/null || without 'there is no cargo'
 
 # Of the sources and the compiler: what they were compiled to is kept under that name.
 version=$(rustc --version --verbose 2>&1) || without 'cargo has no Rust compiler'
-key=$( (cat shim/Cargo.toml shim/Cargo.lock shim/src/*.rs && echo "$version") | cksum | tr ' ' -)
+target=${CARGO_BUILD_TARGET:-} # another machine's, where cargo was told so
+key=$( (cat shim/Cargo.toml shim/Cargo.lock shim/src/*.rs && echo "$version$target") | cksum | tr ' ' -)
 built=$cache/$key/$library
 if [ ! -s "$built" ]; then
   say 'compiling the tokenizers crate, once (about two minutes)'
@@ -51,7 +58,7 @@ if [ ! -s "$built" ]; then
     tail -n 15 "$log" >&2
     without "the tokenizers crate cannot be compiled, see above (all of it: $log)"
   fi
-  cp "$cache/target/release/$library" "$built.new"
+  cp "$cache/target/${target:+$target/}release/$library" "$built.new"
   mv "$built.new" "$built"
 fi
 mkdir -p lib

@@ -8,7 +8,7 @@
 . "$(dirname "${BASH_SOURCE[0]}")/fetch-lib.sh"
 
 version=1.31.1
-case $(uname -s)-$(uname -m) in
+case ${ONNXRUNTIME_PLATFORM:-$(uname -s)-$(uname -m)} in
 Linux-x86_64 | Linux-amd64)
   platforms=(manylinux_2_28_x86_64 manylinux_2_27_x86_64) file=libonnxruntime.so.$version bytes=29352200
   wheel_sum=1f3dea47f2f0e5117c2404cea7d21fd253ae7836a3bf167a501cdfbb2600d536

@@ -2,7 +2,7 @@
 # need.sh: checks that what a build, a test run or the demo needs of the system is there. As root on Debian or Ubuntu it
 # installs what is missing; anybody else is told what to install.
 #
-#   tools/need.sh go cc python      # any of: go cc python git
+#   tools/need.sh go cc python      # any of: go cc python git engine
 #
 # EMBEDSIDECAR_NO_INSTALL=1: never install, only tell. PostgreSQL, ONNX Runtime and the model are not its business: they are
 # fetched by tools/postgres.sh, tools/fetch-onnxruntime.sh and tools/fetch-model.sh, and touch nothing of the system.
@@ -51,6 +51,7 @@ has_cc() {
     printf '#include <stdlib.h>\n#include <pthread.h>\nint main(void) { return EXIT_SUCCESS; }\n' >"$work/cc.c"
     "${cc[@]}" -o "$work/cc" "$work/cc.c" -pthread >"$work/cc.log" 2>&1
 }
+has_engine() ( . tools/engine.sh && find_engine docker podman buildah )
 has_python() { command -v python3 >/dev/null && python3 -c 'import sys; sys.exit(sys.version_info < (3, 8))' 2>/dev/null; }
 has_pip() { python3 -m pip --version >/dev/null 2>&1; }
 has_venv() { python3 -c 'import ensurepip, venv' 2>/dev/null; }
@@ -70,13 +71,14 @@ check() {
         case $want in
         go) ;;
         cc) has_cc || lacks 'a C compiler (for the ONNX plugin and for pgvector)' gcc libc6-dev ;;
+        engine) has_engine || lacks 'a container engine (docker, podman or buildah) that answers' podman runc containernetworking-plugins ;;
         git) command -v git >/dev/null || lacks git git ;;
         python)
             has_python || lacks 'Python 3.8 or newer (it makes the model)' python3
             has_pip || lacks "Python's pip" python3-pip
             has_venv || lacks "Python's venv" python3-venv
             ;;
-        *) die "nothing is known about '$want'" 'it takes: go cc python git' ;;
+        *) die "nothing is known about '$want'" 'it takes: go cc python git engine' ;;
         esac
     done
 }

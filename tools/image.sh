@@ -1,0 +1,96 @@
+#!/usr/bin/env bash
+# image.sh: builds the container images embedsidecar:core and embedsidecar:onnx with docker, podman or buildah, whichever is there.
+#
+#   tools/image.sh                     both, for this machine's architecture
+#   ARCH=arm64 tools/image.sh core     one, for another: embedsidecar:core-arm64
+#
+# The official images of Go, Rust and Debian are what it begins with; where no registry can be reached, an image that tools/base-image.sh
+# makes, with this machine's Go and Rust. GO_IMAGE, RUST_IMAGE and BASE_IMAGE name others. What this machine's clients are told (GOPROXY,
+# proxies, pip's index, cargo's and the certificate authorities) goes in as secrets: none of it is in a layer or in the history.
+# Times in the layers are those of the commit, so that two builds of a commit give the same layers.
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+. tools/retry.sh
+. tools/engine.sh
+
+say() { printf 'image.sh: %s\n' "$*" >&2; }
+die() {
+  say "error: $1"
+  shift
+  for hint; do say "hint: $hint"; done
+  exit 1
+}
+
+tools/need.sh go git engine
+find_engine docker podman buildah || die 'there is no container engine that answers: docker, podman or buildah'
+targets=("$@")
+[ ${#targets[@]} -gt 0 ] || targets=(core onnx)
+own=$(go env GOHOSTARCH)
+arch=${ARCH:-$own}
+version=${VERSION:-$(git describe --tags --always --dirty 2>/dev/null || echo unknown)}
+revision=${REVISION:-$(git rev-parse HEAD 2>/dev/null || true)}
+epoch=${SOURCE_DATE_EPOCH:-$(git log -1 --format=%ct 2>/dev/null || echo 0)}
+
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+flags=(--build-arg "VERSION=$version" --build-arg "REVISION=$revision")
+
+# What the clients of this machine are told.
+{
+  for name in GOPROXY GONOSUMDB GONOSUMCHECK GONOPROXY GOPRIVATE GOSUMDB; do
+    value=$(go env "$name" 2>/dev/null || true)
+    [ -z "$value" ] || printf '%s=%s\n' "$name" "$value"
+  done
+  env | grep -E '^(HTTPS?_PROXY|NO_PROXY|https?_proxy|no_proxy|PIP_(INDEX_URL|EXTRA_INDEX_URL|TRUSTED_HOST))=' || true
+  if index=$(python3 -m pip config get global.index-url 2>/dev/null); then printf 'PIP_INDEX_URL=%s\n' "$index"; fi
+} >"$work/environment"
+flags+=(--secret "id=environment,src=$work/environment")
+ca=${SSL_CERT_FILE:-/etc/ssl/certs/ca-certificates.crt}
+[ ! -s "$ca" ] || flags+=(--secret "id=ca,src=$ca")
+for cargo in "${CARGO_HOME:-${HOME:-}/.cargo}"/config.toml "${CARGO_HOME:-${HOME:-}/.cargo}"/config; do
+  if [ -s "$cargo" ]; then
+    flags+=(--secret "id=cargo,src=$cargo")
+    break
+  fi
+done
+
+# What the stages begin with.
+if [ -n "${GO_IMAGE:-}${RUST_IMAGE:-}${BASE_IMAGE:-}" ]; then
+  for name in GO_IMAGE RUST_IMAGE BASE_IMAGE; do [ -z "${!name:-}" ] || flags+=(--build-arg "$name=${!name}"); done
+elif [ "$engine" != docker ] && ! timeout 60 "$engine" pull --quiet "docker.io/library/$(sed -n 's/^ARG BASE_IMAGE=//p' Dockerfile)" >/dev/null 2>&1; then
+  [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null ||
+    die 'no registry of images can be reached, and a base can be made by root on Debian or Ubuntu only' 'name images that can be had: GO_IMAGE, RUST_IMAGE, BASE_IMAGE'
+  say 'no registry of images can be reached: the images begin with Debian as this machine gets it, and with its Go and Rust'
+  base=$(tools/base-image.sh)
+  for name in GO_IMAGE RUST_IMAGE BASE_IMAGE; do flags+=(--build-arg "$name=$base"); done
+  flags+=(--volume "$(go env GOROOT):/usr/local/go:ro")
+  case " ${targets[*]} " in *" onnx "*)
+    command -v cargo >/dev/null || die 'the image onnx needs Rust, and there is no cargo' 'install Rust 1.80 or newer, or build the image core alone: tools/image.sh core'
+    if command -v rustup >/dev/null; then # what it writes is thrown away
+      flags+=(--volume "$(rustup show home):/usr/local/rustup:O" --volume "$(dirname "$(command -v rustup)"):/usr/local/cargo/bin:ro")
+    else
+      flags+=(--volume "$(rustc --print sysroot)/bin:/usr/local/cargo/bin:ro" --volume "$(rustc --print sysroot)/lib:/usr/local/cargo/lib:ro")
+    fi
+    ;;
+  esac
+fi
+
+case $engine in
+docker)
+  export DOCKER_BUILDKIT=1
+  flags+=(--platform "linux/$arch" --build-arg "SOURCE_DATE_EPOCH=$epoch")
+  ;;
+*)
+  # Health checks are of docker's format alone. This buildah does not know BUILDPLATFORM by itself.
+  flags+=(--format docker --platform "linux/$arch" --build-arg "BUILDPLATFORM=linux/$own" --timestamp "$epoch" --network host --layers)
+  ;;
+esac
+
+for target in "${targets[@]}"; do
+  name=embedsidecar:$target
+  [ "$arch" = "$own" ] || name+=-$arch
+  say "building $name with $engine"
+  # shellcheck disable=SC2086 # IMAGE_FLAGS are several words
+  "$engine" build "${flags[@]}" ${IMAGE_FLAGS:-} --target "$target" -t "$name" . >&2
+  echo "$name"
+done

@@ -1,0 +1,46 @@
+#!/usr/bin/env bash
+# in-image.sh: runs a command of the Dockerfile with what the machine that builds has told as secrets, of which nothing stays in a layer.
+#
+#   tools/in-image.sh go mod download
+#   tools/in-image.sh --for arm64 make build-core      compiles for another architecture; cgo and Rust by Debian's cross compiler
+#
+# Secrets, each may be missing: environment (lines NAME=VALUE: GOPROXY, HTTPS_PROXY, PIP_INDEX_URL ...), ca (the certificate authorities that
+# the network needs, where there is one that looks into TLS).
+set -euo pipefail
+. "$(dirname "${BASH_SOURCE[0]}")/retry.sh"
+
+if [ -s /run/secrets/environment ]; then
+  while IFS= read -r line; do export "${line?}"; done </run/secrets/environment
+fi
+if [ -s /run/secrets/ca ]; then
+  export SSL_CERT_FILE=/run/secrets/ca CARGO_HTTP_CAINFO=/run/secrets/ca PIP_CERT=/run/secrets/ca REQUESTS_CA_BUNDLE=/run/secrets/ca CURL_CA_BUNDLE=/run/secrets/ca
+fi
+
+if [ "${1:-}" = --for ]; then
+  arch=$2
+  shift 2
+  export GOOS=linux GOARCH=$arch
+  case $arch in
+  amd64) triple=x86_64-linux-gnu machine=x86_64 ;;
+  arm64) triple=aarch64-linux-gnu machine=aarch64 ;;
+  *)
+    echo "in-image.sh: error: nothing is known of the architecture '$arch': amd64 and arm64 can be built" >&2
+    exit 2
+    ;;
+  esac
+  export ONNXRUNTIME_PLATFORM=Linux-$machine
+  if [ "$arch" != "$(dpkg --print-architecture)" ]; then
+    export CC=$triple-gcc CARGO_BUILD_TARGET=$machine-unknown-linux-gnu
+    export "CC_${machine}_unknown_linux_gnu=$CC" "CXX_${machine}_unknown_linux_gnu=$triple-g++"
+    case "$*" in
+    *build-tokenizers.sh* | *build-onnx*)
+      if ! command -v "$CC" "$triple-g++" >/dev/null; then
+        retry apt-get update -qq
+        retry apt-get install -y -qq --no-install-recommends "gcc-${triple/_/-}" "g++-${triple/_/-}" "libc6-dev-$arch-cross" >/dev/null
+      fi
+      if command -v rustup >/dev/null; then retry rustup target add "$CARGO_BUILD_TARGET"; fi
+      ;;
+    esac
+  fi
+fi
+exec "$@"
