@@ -5,6 +5,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"strings"
 	"time"
 
 	"github.com/embedsidecar/embedsidecar/pipeline"
@@ -72,6 +73,9 @@ type Database struct {
 	StreamURL string
 	// ConnectTimeout is for how long run waits at its start for a server that cannot be reached. Default 60s.
 	ConnectTimeout time.Duration
+	// TrustOwner are names of roles, with commas between: what they own in the database may be used as if it were the role's own, so that
+	// they can do all that it may. Default "": only superusers, the role itself, and roles that may act as it.
+	TrustOwner string
 
 	urlFile, streamURLFile string
 }
@@ -84,6 +88,17 @@ func (d Database) GoString() string { return "config.Database{" + d.String() + "
 
 // LogValue shows the database without passwords.
 func (d Database) LogValue() slog.Value { return slog.StringValue(d.String()) }
+
+// TrustedOwners returns the roles that TrustOwner names.
+func (d Database) TrustedOwners() []string {
+	var names []string
+	for name := range strings.SplitSeq(d.TrustOwner, ",") {
+		if name = strings.TrimSpace(name); name != "" {
+			names = append(names, name)
+		}
+	}
+	return names
+}
 
 // Stream returns the connection string to stream with.
 func (d Database) Stream() string {

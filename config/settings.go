@@ -86,6 +86,8 @@ func Settings() []Setting {
 			func(c *Config) *string { return &c.Database.streamURLFile }),
 		duration("database.connect_timeout", "connect-timeout", "for how long run waits for a server that cannot be reached when it starts", 0, longestTimeout,
 			func(c *Config) *time.Duration { return &c.Database.ConnectTimeout }).in(GroupDatabase),
+		text("database.trust_owner", "trust-owner", GroupDatabase, "ROLE", "roles, with commas between, whose tables and functions may be used with all that the connecting role may do",
+			func(c *Config) *string { return &c.Database.TrustOwner }),
 		checked("slot.name", "slot", GroupDatabase, "NAME", "replication slot", checkSlot,
 			func(c *Config) *string { return &c.Slot.Name }),
 		{

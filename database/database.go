@@ -29,7 +29,12 @@ type Options struct {
 	// IdleInTransaction is how long the server lets one of our transactions sit idle before it ends the session, so that a
 	// stopped sidecar does not keep a user's row locked. 0 means 15 s; negative means no limit.
 	IdleInTransaction time.Duration
-	Log               *slog.Logger // nil: silent
+	// TrustedOwners are roles whose objects may be used as if they were the connecting role's own, beside those that are trusted
+	// anyway; see Connect.
+	TrustedOwners []string
+	// Via is a connection string whose host, port, encryption and database are used in place of the other's: the way around a pooler.
+	Via string
+	Log *slog.Logger // nil: silent
 }
 
 const (
@@ -74,6 +79,10 @@ var tracked = map[string]bool{"client_encoding": true, "datestyle": true, "timez
 //
 // Every connection has the settings of this package and knows pgvector's types vector (as pgvector.Vector, also in arrays and in
 // binary) and sparsevec (as pipeline.Sparse, to send), if the extension is installed. After CREATE EXTENSION, pool.Reset makes the connections anew.
+//
+// Before anything of ours is touched, each connection looks whether the schema embedsidecar and what is in it belong to somebody who is
+// trusted: a superuser, the role itself, a role that may act as it anyway, or one of TrustedOwners. Whatever else it finds there, or a
+// trigger, rule or view in the place of a table, ends the connection with an error of kind Untrusted.
 //
 // A PgBouncer in between is recognised by what it refuses. Then the settings it cannot carry must be defaults of the role, and
 // the error says with which statements; see Pooled.
@@ -147,8 +156,19 @@ func parse(dsn string, o Options) (*pgxpool.Config, error) {
 	}
 	cfg.MaxConnLifetimeJitter = cfg.MaxConnLifetime / 10
 	c := cfg.ConnConfig
+	if o.Via != "" {
+		via, err := pgxpool.ParseConfig(o.Via)
+		if err != nil {
+			return nil, unreadable(err)
+		}
+		c.Host, c.Port, c.Database, c.TLSConfig, c.SSLNegotiation, c.Fallbacks = via.ConnConfig.Host, via.ConnConfig.Port, via.ConnConfig.Database,
+			via.ConnConfig.TLSConfig, via.ConnConfig.SSLNegotiation, via.ConnConfig.Fallbacks
+	}
 	configure(&c.Config, o)
-	cfg.AfterConnect = afterConnect
+	cfg.AfterConnect = func(ctx context.Context, conn *pgx.Conn) error {
+		conn.PgConn().CustomData()[trustedKey] = o.TrustedOwners
+		return afterConnect(ctx, conn)
+	}
 	return cfg, nil
 }
 
@@ -230,7 +250,7 @@ func afterConnect(ctx context.Context, conn *pgx.Conn) error {
 	if sparse != 0 && sparseArray != 0 {
 		registerSparse(conn.TypeMap(), sparse, sparseArray)
 	}
-	return nil
+	return trust(ctx, conn)
 }
 
 // unlimited takes away what a default of the role or the database may say of the length of transactions, which nobody can in a start-up

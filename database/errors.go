@@ -30,6 +30,7 @@ const (
 	TLS         Kind = "tls"         // no encryption where it is asked for, or a certificate that is not trusted
 	Standby     Kind = "standby"     // the server cannot write
 	Pooler      Kind = "pooler"      // something between us and the server does not pass on what we need
+	Untrusted   Kind = "untrusted"   // our objects, or what hangs on them, are those of somebody whom nobody has said to trust
 	Other       Kind = "other"
 )
 
@@ -51,7 +52,7 @@ func (e *Error) Temporary() bool {
 	switch e.Kind {
 	case Unreachable, Starting, Full, Auth, Standby:
 		return true
-	case BadURL, NoDatabase, Permission, TLS, Pooler, Other:
+	case BadURL, NoDatabase, Permission, TLS, Pooler, Untrusted, Other:
 		return false
 	}
 	return false
@@ -185,7 +186,7 @@ func kindHint(k Kind, cfg pgconn.Config) []string {
 			return directHint
 		}
 		return []string{"give a URL that leads to the server itself"}
-	case BadURL, Other:
+	case BadURL, Untrusted, Other:
 	}
 	return nil
 }

@@ -42,6 +42,7 @@ type rig struct {
 	slot      string
 	role      string
 	url       string
+	stream    string        // of the role that streams; "": url
 	dir       string        // of logs and configuration
 	calls     string        // file with the plugin's calls
 	lease     time.Duration // of run; 0: short
@@ -80,7 +81,7 @@ func (r *rig) becomeRunRole() {
 		r.t.Fatal(err)
 	}
 	r.role = r.db.RunRole(r.pipelines...)
-	r.url = r.login(r.role)
+	r.url, r.stream = r.login(r.role), r.login(r.db.StreamRole())
 }
 
 // login is the URL of a role, for programs that wait for a server as long as it takes.
@@ -161,7 +162,7 @@ func (r *rig) config(specs []pipeline.Spec) string {
 func (r *rig) environ() []string {
 	return append([]string{
 		"PATH=/usr/bin:/bin", "EMBEDSIDECAR_LOG_FORMAT=text", "HOME=" + r.dir, "TMPDIR=" + programs, // names of sockets are short; a test's own folder is too deep
-		"EMBEDSIDECAR_DATABASE_URL=" + r.url, "EMBEDSIDECAR_SLOT=" + r.slot, "EMBEDSIDECAR_PUBLICATION=" + r.db.Name + "_pub",
+		"EMBEDSIDECAR_DATABASE_URL=" + r.url, "EMBEDSIDECAR_STREAM_URL=" + r.stream, "EMBEDSIDECAR_SLOT=" + r.slot, "EMBEDSIDECAR_PUBLICATION=" + r.db.Name + "_pub",
 		"EMBEDSIDECAR_PLUGIN_DIR=" + programs, "EMBEDSIDECAR_PLUGIN=fake",
 		fmt.Sprintf("EMBEDSIDECAR_PLUGIN_DIMS=%d", dims), "EMBEDSIDECAR_PLUGIN_CALLS=" + r.calls,
 	}, r.also...)

@@ -5,11 +5,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
 	"github.com/jackc/pglogrepl"
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/embedsidecar/embedsidecar/database"
@@ -49,7 +51,7 @@ type CheckOptions struct {
 // Check looks at everything that running depends on, as the role of the pool, and changes nothing. It always returns findings: what
 // cannot be found out is one, too.
 func Check(ctx context.Context, o CheckOptions) []Finding {
-	c := &checker{o: o}
+	c := &checker{o: o, readers: map[string][]string{}}
 	c.checkServer(ctx)
 	c.checkReplication(ctx)
 	c.checkSchema(ctx)
@@ -58,6 +60,7 @@ func Check(ctx context.Context, o CheckOptions) []Finding {
 		c.failed("slot", err)
 	}
 	c.checkPipelines(ctx)
+	c.tellReaders()
 	return c.findings
 }
 
@@ -66,7 +69,9 @@ type checker struct {
 	version   int
 	database  string
 	installed bool
-	hidden    bool // the role may not look into the schema
+	hidden    bool                // the role may not look into the schema
+	streamer  string              // the role that streams
+	readers   map[string][]string // roles that read tables by way of the slot alone, and which
 	findings  []Finding
 }
 
@@ -178,6 +183,9 @@ func (c *checker) checkReplication(ctx context.Context) {
 	if err != nil {
 		c.failed(name, err)
 		return
+	}
+	if cfg, err := pgconn.ParseConfig(c.o.ReplicationDSN); err == nil {
+		c.streamer = cfg.User
 	}
 	c.add(name, OK, "the role may replicate, and nothing is in between")
 	var stored string
@@ -405,8 +413,8 @@ func (c *checker) checkTable(ctx context.Context, name string, p *pipeline.Pipel
 					WHERE t.tgrelid = c.oid AND NOT t.tgisinternal AND t.tgenabled IN ('O', 'A') AND t.tgtype & 16 <> 0
 					AND (cardinality(t.tgattr::int2[]) = 0 OR (SELECT a.attnum FROM pg_attribute a WHERE a.attrelid = c.oid AND a.attname = $2) = ANY (t.tgattr::int2[]))), '{}'),
 				coalesce((SELECT array_agg(r.rolname::text ORDER BY r.rolname) FROM pg_roles r
-					WHERE r.rolreplication AND NOT r.rolsuper AND r.rolname <> current_user AND NOT has_table_privilege(r.oid, c.oid, 'SELECT')), '{}')
-			FROM pg_class c WHERE c.oid = $1`, p.OID, p.IntoColumn).Scan(&identity, &triggers, &readers)
+					WHERE r.rolreplication AND NOT r.rolsuper AND r.rolname NOT IN (current_user, $3) AND NOT has_table_privilege(r.oid, c.oid, 'SELECT')), '{}')
+			FROM pg_class c WHERE c.oid = $1`, p.OID, p.IntoColumn, c.streamer).Scan(&identity, &triggers, &readers)
 		if err != nil {
 			return fmt.Errorf("look at table: %w", err)
 		}
@@ -420,13 +428,26 @@ func (c *checker) checkTable(ctx context.Context, name string, p *pipeline.Pipel
 		if identity == "f" {
 			c.add(name, Warn, "REPLICA IDENTITY FULL writes every old row to the WAL", "ALTER TABLE "+p.Source()+" REPLICA IDENTITY DEFAULT; unless somebody else needs it")
 		}
-		if len(readers) > 0 {
-			c.add(name, Warn, "these roles may not read all of the table, yet they may replicate, and so read what is published of it: "+strings.Join(readers, ", "),
-				"publish fewer columns (column_lists: true), or take REPLICATION away from who does not need it")
+		for _, reader := range readers {
+			if !slices.Contains(c.readers[reader], p.Source()) {
+				c.readers[reader] = append(c.readers[reader], p.Source())
+			}
 		}
 		return nil
 	})
 	if err != nil {
 		c.failed(name, err)
+	}
+}
+
+// tellReaders warns, once, of roles beside the one that streams that read what is published though they may not read the tables.
+func (c *checker) tellReaders() {
+	var told []string
+	for _, role := range slices.Sorted(maps.Keys(c.readers)) {
+		told = append(told, fmt.Sprintf("%s (%s)", role, strings.Join(c.readers[role], ", ")))
+	}
+	if len(told) > 0 {
+		c.add("roles that may replicate", Warn, "these may not read all of these tables, yet they may replicate, and so read what is published of them: "+strings.Join(told, "; "),
+			"publish fewer columns (column_lists: true), or take REPLICATION away from who does not need it")
 	}
 }

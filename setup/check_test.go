@@ -47,7 +47,7 @@ func TestCheck_BeforeAndAfterInit(t *testing.T) {
 		t.Errorf("the note on conflicting writers belongs to the pipeline into a column alone: %+v", after)
 	}
 	role := b.RunRole(b.init(o).Pipelines...)
-	o.Pool, o.ReplicationDSN = b.connect(role), b.URL(role)
+	o.Pool, o.ReplicationDSN = b.connect(role), b.URL(b.StreamRole())
 	if wrong := find(b.check(o), setup.Wrong, ""); len(wrong) != 0 {
 		t.Errorf("as the least-privileged role: %+v", wrong)
 	}

@@ -112,7 +112,7 @@ type destination struct {
 
 // findDestination looks at the destination of a pipeline whose table and key are known, for a model's vectors; a width that is not known
 // is taken to be the one there is.
-func findDestination(ctx context.Context, q querier, spec pipeline.Spec, t *table, v vectorType, model Vectors) (d destination, problem string, hint []string, err error) {
+func findDestination(ctx context.Context, q pgx.Tx, spec pipeline.Spec, t *table, v vectorType, model Vectors) (d destination, problem string, hint []string, err error) {
 	if problem, hint := v.unknown(spec.IntoType); problem != "" {
 		return d, problem, hint, nil
 	}
@@ -249,7 +249,7 @@ func embeddingTable(spec pipeline.Spec, t *table, v vectorType, stored pipeline.
 
 // findEmbeddingTable looks at the embedding table. One that is there must have our shape; columns of the user's beside ours
 // are fine as long as we need not fill them.
-func findEmbeddingTable(ctx context.Context, q querier, spec pipeline.Spec, t *table, v vectorType) (d destination, problem string, hint []string, err error) {
+func findEmbeddingTable(ctx context.Context, q pgx.Tx, spec pipeline.Spec, t *table, v vectorType) (d destination, problem string, hint []string, err error) {
 	for _, c := range append(ownColumns(v, "", 1), chunkColumns...) {
 		if slices.Contains(keyNames(t.Key), c.name) && (spec.Chunking.On() || !slices.Contains(chunkColumns, c)) {
 			return d, fmt.Sprintf("the key of %s has a column %q, as the embedding table needs for itself", t.quoted(), c.name),
@@ -275,6 +275,9 @@ func findEmbeddingTable(ctx context.Context, q querier, spec pipeline.Spec, t *t
 	other := []string{"name another table: one that is not there yet is made"}
 	if into.Kind != "r" && into.Kind != "p" {
 		return d, fmt.Sprintf("%s is %s, not an embedding table", name, kinds[into.Kind]), other, nil
+	}
+	if err := untrusted(ctx, q, into.OID); err != nil {
+		return d, "", nil, about(spec.Name, err)
 	}
 	if problem, hint, err := into.durable(ctx, q); problem != "" || err != nil {
 		return d, problem, hint, err

@@ -136,7 +136,7 @@ func badExpression(word string, err error) (problem string, hint []string, _ err
 // caller rolls it back. A view that stayed would stand in the way of the user's DROP COLUMN.
 func analyse(ctx context.Context, tx pgx.Tx, t *table, expression string) (r reading, problem string, err error) {
 	const name = "embedsidecar_probe"
-	if _, err := tx.Exec(ctx, "CREATE TEMPORARY VIEW "+name+" AS SELECT "+enclose(expression)+" AS e FROM "+t.quoted()+" AS r"); err != nil {
+	if err := extended(ctx, tx, "CREATE TEMPORARY VIEW "+name+" AS SELECT "+enclose(expression)+" AS e FROM "+t.quoted()+" AS r"); err != nil {
 		return r, "", fmt.Errorf("make temporary view: %w", err)
 	}
 	var rule uint32

@@ -223,6 +223,9 @@ func lockInit(ctx context.Context, pool *pgxpool.Pool) (unlock func(), err error
 }
 
 func (in *initializer) all(ctx context.Context) error {
+	if err := readOnly(ctx, in.o.Pool, func(tx pgx.Tx) error { return untrusted(ctx, tx) }); err != nil {
+		return err
+	}
 	if err := in.lookAtServer(ctx); err != nil {
 		return err
 	}

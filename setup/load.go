@@ -167,6 +167,9 @@ func columnsOfText(s *storedPipeline) []string {
 func Load(ctx context.Context, db DB, slot string) ([]pipeline.Pipeline, error) {
 	var stored []storedPipeline
 	err := patiently(ctx, db, func(tx pgx.Tx) (err error) {
+		if err := untrusted(ctx, tx); err != nil {
+			return err
+		}
 		stored, err = storedPipelines(ctx, tx, "WHERE p.slot_name = $1", slot)
 		return notSetUp(err)
 	})
@@ -261,12 +264,18 @@ func detail(problem string, hint []string) string {
 	return problem
 }
 
-// runnable runs text and filter over no row at all. The server then looks up names and privileges as it will when it matters.
+// runnable makes sure that what is stored as text, filter and context is one expression each, whoever wrote it there, and runs them over
+// no row at all. The server then looks up names and privileges as it will when it matters. All of it goes by the extended protocol, in
+// which the server refuses several statements.
 func runnable(ctx context.Context, tx pgx.Tx, f *findings) error {
 	sql := "SELECT " + TextExpression(&f.pipeline) + ", " + f.pipeline.ContextExpression() + ", " + FilterExpression(&f.pipeline) + " FROM " + f.pipeline.Source() + " AS r LIMIT 0"
-	err := rolledBack(ctx, tx, func(tx pgx.Tx) error {
-		_, err := tx.Exec(ctx, sql, pgx.QueryExecModeExec)
-		return err
+	var problem string
+	var hint []string
+	err := rolledBack(ctx, tx, func(tx pgx.Tx) (err error) {
+		if problem, hint, err = parseStored(ctx, tx, f); problem != "" || err != nil {
+			return err
+		}
+		return extended(ctx, tx, sql)
 	})
 	if denied(err) {
 		if missing := permitted(ctx, tx, f); missing != nil {
@@ -274,9 +283,35 @@ func runnable(ctx context.Context, tx pgx.Tx, f *findings) error {
 		}
 		return &ConfigError{Pipeline: f.pipeline.Name, Problem: "read " + f.table.quoted() + ": " + err.Error()}
 	}
-	if err != nil {
-		problem, hint, err := badExpression(textWord, err)
+	if problem == "" && err != nil {
+		problem, hint, err = badExpression(textWord, err)
+	}
+	if problem != "" || err != nil {
 		return either(&ConfigError{Pipeline: f.pipeline.Name, Problem: problem, Hint: hint}, err)
 	}
 	return permitted(ctx, tx, f)
+}
+
+// extended runs one statement by the extended protocol. Exec without arguments would take the simple one, which runs several.
+func extended(ctx context.Context, tx pgx.Tx, sql string) error {
+	rows, err := tx.Query(ctx, sql, pgx.QueryExecModeExec)
+	if err != nil {
+		return err
+	}
+	rows.Close()
+	return rows.Err()
+}
+
+// parseStored has the server parse each expression of a stored pipeline, and run none.
+func parseStored(ctx context.Context, tx pgx.Tx, f *findings) (problem string, hint []string, err error) {
+	p := &f.pipeline
+	for _, e := range []struct{ word, expression string }{{textWord, p.Text}, {filterWord, p.Filter}, {contextWord, p.Chunking.Context}} {
+		if strings.TrimSpace(e.expression) == "" {
+			continue
+		}
+		if problem, hint, err := parseExpression(ctx, tx, f.table, e.word, e.expression); problem != "" || err != nil {
+			return problem, hint, err
+		}
+	}
+	return "", nil, nil
 }

@@ -56,6 +56,9 @@ func (in *initializer) look(ctx context.Context, tx pgx.Tx) error {
 			in.report.Warnings = append(in.report.Warnings, fmt.Sprintf("pipeline %q: %s", spec.Name, w))
 		}
 	}
+	if err := in.foreignPublication(ctx, tx); err != nil {
+		mistakes = append(mistakes, err)
+	}
 	for _, s := range stored {
 		if s.SlotName == in.o.Slot && !taken[s.Name] {
 			in.others = append(in.others, s)

@@ -111,6 +111,9 @@ func inspect(ctx context.Context, tx pgx.Tx, spec pipeline.Spec, model Vectors, 
 	if err := usable(ctx, tx, t); err != nil {
 		return nil, err
 	}
+	if err := t.unruly(ctx, tx); err != nil {
+		return nil, about(spec.Name, err)
+	}
 	if problem, hint, err := t.findKey(ctx, tx); problem != "" || err != nil {
 		return nil, either(fail(problem, hint), err)
 	}

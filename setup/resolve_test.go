@@ -227,7 +227,7 @@ func TestResolve_Expressions(t *testing.T) {
 		`CREATE TABLE docs_embedding (id bigint, chunk_no int DEFAULT 0, generation int NOT NULL, text_hash bytea NOT NULL, embedded_at timestamptz NOT NULL, embedding vector(3) NOT NULL, PRIMARY KEY (id, chunk_no))`,
 	)
 	poor := b.Role("")
-	b.MustExecSuper(`GRANT SELECT ON docs TO ` + poor + `; GRANT ALL ON docs_embedding TO ` + poor + `; DO $$ BEGIN EXECUTE format('REVOKE TEMPORARY ON DATABASE %I FROM PUBLIC', current_database()); END $$`)
+	b.MustExecSuper(`GRANT SELECT ON docs TO ` + poor + `; GRANT ALL ON docs_embedding TO ` + poor + `; GRANT ` + poor + ` TO ` + testenv.Owner + `; DO $$ BEGIN EXECUTE format('REVOKE TEMPORARY ON DATABASE %I FROM PUBLIC', current_database()); END $$`)
 	noTemp := b.connect(poor)
 	for _, tt := range []struct {
 		text, filter string

@@ -186,6 +186,9 @@ func CheckVersion(ctx context.Context, db DB) error {
 		return fmt.Errorf("list migrations: %w", err)
 	}
 	return patiently(ctx, db, func(tx pgx.Tx) error {
+		if err := untrusted(ctx, tx); err != nil {
+			return err
+		}
 		version, err := schemaVersion(ctx, tx)
 		switch {
 		case err != nil:

@@ -35,6 +35,9 @@ func Uninstall(ctx context.Context, o UninstallOptions) (Removed, error) {
 	var done Removed
 	err := patiently(ctx, o.Pool, func(tx pgx.Tx) error {
 		plan, done = nil, Removed{}
+		if err := untrusted(ctx, tx); err != nil {
+			return err
+		}
 		marked, err := markedDestinations(ctx, tx)
 		if err != nil {
 			return err
@@ -137,6 +140,9 @@ func Remove(ctx context.Context, o RemoveOptions) (Removed, error) {
 	var done Removed
 	err := patiently(ctx, o.Pool, func(tx pgx.Tx) error {
 		plan, done = nil, Removed{}
+		if err := untrusted(ctx, tx); err != nil {
+			return err
+		}
 		stored, err := storedPipelines(ctx, tx, "")
 		if err != nil {
 			return notSetUp(err)

@@ -210,7 +210,7 @@ func (r *rig) start() (*sidecar.Sidecar, func()) {
 	r.t.Helper()
 	// Cleanups run in reverse order: the pools close after the sidecar has stopped.
 	pool, direct := connect(r.t, r.url, 8), connect(r.t, r.url, 3)
-	url := slowly(r.url)
+	url := slowly(r.db.URL(r.db.StreamRole())) // which may replicate and nothing else
 	o := sidecar.Options{
 		Slot: r.slot, Instance: r.t.Name(), Version: "test", Pool: pool, Direct: direct, Log: logger(r.t),
 		Dial: func(ctx context.Context) (*pgconn.PgConn, error) {

@@ -1,7 +1,37 @@
--- Least privilege for `embedsidecar run`: a login role that may replicate, read the sources and write only what is ours.
--- Run as the owner of the source tables and of the schema embedsidecar, after `embedsidecar init`.
--- The last part is an example: `embedsidecar roles` with a database adds the grants for each pipeline, and --role names the role.
-CREATE ROLE embedsidecar_run LOGIN REPLICATION;
+-- Least privilege for `embedsidecar run`: a role that works (reads the sources, writes only what is ours, and cannot replicate), and a role that
+-- streams (may replicate, and may read no table). `embedsidecar run --database-url` takes the first, `--stream-url` the second.
+-- Run it as the owner of the source tables and of the schema embedsidecar, after `embedsidecar init`, and again whenever you like: what
+-- is there already stays. CREATE ROLE ... REPLICATION takes a superuser, or from PostgreSQL 16 on CREATEROLE and REPLICATION.
+DO $embedsidecar$ BEGIN
+    CREATE ROLE embedsidecar_run LOGIN;
+EXCEPTION WHEN duplicate_object THEN NULL;
+END $embedsidecar$;
+DO $embedsidecar$ BEGIN
+    CREATE ROLE embedsidecar_stream LOGIN REPLICATION;
+EXCEPTION WHEN duplicate_object THEN NULL;
+END $embedsidecar$;
+
+-- Whoever owns the schema may act as the role that works for it: so that role may trust what its owner put there.
+DO $embedsidecar$
+DECLARE
+    owner name := (SELECT pg_get_userbyid(n.nspowner) FROM pg_namespace AS n WHERE n.nspname = 'embedsidecar');
+BEGIN
+    IF NOT pg_has_role(owner, 'embedsidecar_run', 'MEMBER') THEN
+        EXECUTE format('GRANT %I TO %I', 'embedsidecar_run', owner)
+            || CASE WHEN current_setting('server_version_num')::integer >= 160000 THEN ' WITH INHERIT FALSE' ELSE '' END;
+    END IF;
+END $embedsidecar$;
+
+-- Behind a pooler, settings of a session are lost: then these defaults of the role hold. No application shares the role.
+ALTER ROLE embedsidecar_run SET search_path = pg_catalog, pg_temp;
+ALTER ROLE embedsidecar_run SET intervalstyle = 'postgres';
+ALTER ROLE embedsidecar_run SET extra_float_digits = 3;
+ALTER ROLE embedsidecar_run SET bytea_output = 'hex';
+ALTER ROLE embedsidecar_run SET row_security = off;
+ALTER ROLE embedsidecar_run SET lock_timeout = '500ms';
+ALTER ROLE embedsidecar_run SET default_transaction_isolation = 'read committed';
+ALTER ROLE embedsidecar_run SET idle_in_transaction_session_timeout = '15s';
+
 GRANT USAGE ON SCHEMA embedsidecar TO embedsidecar_run;
 GRANT SELECT ON ALL TABLES IN SCHEMA embedsidecar TO embedsidecar_run;
 GRANT INSERT, UPDATE, DELETE ON embedsidecar.task, embedsidecar.ledger, embedsidecar.worker TO embedsidecar_run;
@@ -9,7 +39,8 @@ GRANT INSERT ON embedsidecar.history TO embedsidecar_run;
 GRANT TRUNCATE ON embedsidecar.history_0, embedsidecar.history_1, embedsidecar.history_2, embedsidecar.history_3,
     embedsidecar.history_4, embedsidecar.history_5, embedsidecar.history_6, embedsidecar.history_7 TO embedsidecar_run;
 GRANT INSERT, UPDATE ON embedsidecar.scan TO embedsidecar_run;
-GRANT UPDATE ON embedsidecar.lsn_checkpoint TO embedsidecar_run;
+-- Not the names of slot and publication: an uninstall of the owner's drops what stands there.
+GRANT UPDATE (publication_oid, system_id, timeline, consistent_point, lsn, epoch, saved_at) ON embedsidecar.lsn_checkpoint TO embedsidecar_run;
 GRANT UPDATE (status, status_detail, catalogue, table_schema, table_name) ON embedsidecar.pipeline TO embedsidecar_run;
 GRANT USAGE ON ALL SEQUENCES IN SCHEMA embedsidecar TO embedsidecar_run;
 
@@ -21,3 +52,4 @@ GRANT USAGE ON ALL SEQUENCES IN SCHEMA embedsidecar TO embedsidecar_run;
 -- Schemas other than public also need: GRANT USAGE ON SCHEMA ... TO embedsidecar_run;
 -- A source table with row-level security also needs: ALTER ROLE embedsidecar_run BYPASSRLS (superuser), or the role
 -- would see no rows where there are some.
+-- `embedsidecar roles` with a database adds these grants for each pipeline, and `embedsidecar roles --grants` prints them alone.

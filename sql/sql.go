@@ -5,6 +5,7 @@ import (
 	"embed"
 	"fmt"
 	"io/fs"
+	"strings"
 )
 
 //go:embed migrations/*.sql queries/*.sql roles.sql
@@ -44,11 +45,26 @@ func Queries() []string {
 	return names
 }
 
-// Roles returns the script that makes the least-privileged role.
-func Roles() string {
+// RunRole and StreamRole are what the script of Roles calls the two roles.
+const (
+	RunRole    = "embedsidecar_run"
+	StreamRole = "embedsidecar_stream"
+)
+
+// Roles returns the script that makes the role that works and the one that streams, under these names.
+func Roles(run, stream string) string {
 	b, err := files.ReadFile("roles.sql")
 	if err != nil {
 		panic(err) // compiled in
 	}
-	return string(b)
+	var pairs []string
+	for usual, name := range map[string]string{RunRole: run, StreamRole: stream} {
+		quoted := usual
+		if name != usual {
+			quoted = `"` + strings.ReplaceAll(name, `"`, `""`) + `"`
+		}
+		// The literals of the script stand within a block that is quoted by dollars: there a quote is doubled and nothing else.
+		pairs = append(pairs, "'"+usual+"'", "'"+strings.ReplaceAll(name, "'", "''")+"'", usual, quoted)
+	}
+	return strings.NewReplacer(pairs...).Replace(string(b))
 }

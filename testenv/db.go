@@ -32,6 +32,8 @@ type Database struct {
 	super *pgxpool.Pool
 	roles int
 	slots int
+
+	streamRole string
 }
 
 // Option changes what DB makes.
@@ -253,17 +255,27 @@ func (d *Database) Role(attributes string) string {
 	return name
 }
 
-// RunRole makes the least-privileged role of sql/roles.sql, under a name of this test's, with what these pipelines need, and
-// returns the name.
+// RunRole makes the two roles of sql/roles.sql, under names of this test's: the one that works, with what these pipelines need, and the
+// one that streams, which StreamRole tells. It returns the name of the first.
 func (d *Database) RunRole(pipelines ...pipeline.Pipeline) string {
 	d.t.Helper()
-	name := d.nextRole()
-	d.MustExecSuper(strings.ReplaceAll(sqlfiles.Roles(), "embedsidecar_run", name) +
-		fmt.Sprintf("\nALTER ROLE %s PASSWORD '%s'", name, d.Server.roleWord))
+	name, stream := d.nextRole(), d.nextRole()
+	d.MustExecSuper(sqlfiles.Roles(name, stream) +
+		fmt.Sprintf("\nALTER ROLE %s PASSWORD '%s'; ALTER ROLE %s PASSWORD '%[2]s'", name, d.Server.roleWord, stream))
+	d.mu.Lock()
+	d.streamRole = stream
+	d.mu.Unlock()
 	for _, p := range pipelines {
 		d.Grant(name, p)
 	}
 	return name
+}
+
+// StreamRole is the role that may replicate and nothing else, as the last RunRole made it.
+func (d *Database) StreamRole() string {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.streamRole
 }
 
 // Grant gives a role what sql/roles.sql says a pipeline needs.

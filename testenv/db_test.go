@@ -134,14 +134,17 @@ func TestRunRole_MayDoWhatItsPipelinesNeedAndNoMore(t *testing.T) {
 	for _, sql := range []string{
 		`SELECT id, "Title", embedding FROM "My Shop"."Docs"`,
 		`UPDATE "My Shop"."Docs" SET embedding = NULL WHERE id = 1`,
-		`INSERT INTO notes_embedding VALUES (1, '[1,2,3]')`,
+		`INSERT INTO public.notes_embedding VALUES (1, '[1,2,3]')`,
 		`SELECT count(*) FROM embedsidecar.task`,
 		`SELECT secret FROM "My Shop"."Docs"`,
 		`UPDATE "My Shop"."Docs" SET "Title" = NULL`,
-		`SELECT secret FROM notes`,
-		`DELETE FROM notes`,
+		`SELECT secret FROM public.notes`,
+		`DELETE FROM public.notes`,
 		`CREATE TABLE public.mine (id int)`,
 		`DELETE FROM embedsidecar.pipeline`,
+		`UPDATE embedsidecar.lsn_checkpoint SET publication = 'another'`,
+		`UPDATE embedsidecar.lsn_checkpoint SET lsn = lsn`,
+		`SELECT pg_create_logical_replication_slot('mine', 'pgoutput')`,
 	} {
 		_, err := conn.Exec(t.Context(), sql)
 		got[sql] = err == nil
@@ -149,16 +152,30 @@ func TestRunRole_MayDoWhatItsPipelinesNeedAndNoMore(t *testing.T) {
 	want := map[string]bool{
 		`SELECT id, "Title", embedding FROM "My Shop"."Docs"`:       true,
 		`UPDATE "My Shop"."Docs" SET embedding = NULL WHERE id = 1`: true,
-		`INSERT INTO notes_embedding VALUES (1, '[1,2,3]')`:         true,
+		`INSERT INTO public.notes_embedding VALUES (1, '[1,2,3]')`:  true,
 		`SELECT count(*) FROM embedsidecar.task`:                    true,
 		`SELECT secret FROM "My Shop"."Docs"`:                       false,
 		`UPDATE "My Shop"."Docs" SET "Title" = NULL`:                false,
-		`SELECT secret FROM notes`:                                  false,
-		`DELETE FROM notes`:                                         false,
+		`SELECT secret FROM public.notes`:                           false,
+		`DELETE FROM public.notes`:                                  false,
 		`CREATE TABLE public.mine (id int)`:                         db.Server.Major() < 15,
 		`DELETE FROM embedsidecar.pipeline`:                         false,
+		// By the names that stand there an uninstall of the owner's finds what to drop.
+		`UPDATE embedsidecar.lsn_checkpoint SET publication = 'another'`: false,
+		`UPDATE embedsidecar.lsn_checkpoint SET lsn = lsn`:               true,
+		`SELECT pg_create_logical_replication_slot('mine', 'pgoutput')`:  false, // BASE_BACKUP takes the same right
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("what the role may do (-want +got):\n%s", diff)
+	}
+	streaming, err := pgx.Connect(t.Context(), db.URL(db.StreamRole()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = streaming.Close(context.Background()) }()
+	for _, sql := range []string{`SELECT id FROM public.notes`, `SELECT count(*) FROM embedsidecar.task`, `SELECT FROM public.notes_embedding`} {
+		if _, err := streaming.Exec(t.Context(), sql); err == nil {
+			t.Errorf("the role that streams may %s", sql)
+		}
 	}
 }

@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	sqlfiles "github.com/embedsidecar/embedsidecar/sql"
 	"github.com/embedsidecar/embedsidecar/testenv"
 )
 
@@ -175,22 +176,37 @@ func TestRoles_LetARoleRunWhatIsSetUp(t *testing.T) {
 	t.Parallel()
 	s := newStage(t, 10)
 	s.run(0, "init", "--pipeline", "docs: title -> embedding", "--pipeline", "docs: title, body -> table docs_embedding")
-	role := s.db.Role("") // that it is there already is the one thing to change in the script
-	script, stderr := s.run(0, "roles", "--role", role)
-	s.has(script, `-- Pipeline public.docs:`, `GRANT SELECT ("id", "title", "embedding"), UPDATE ("embedding") ON "public"."docs" TO "`+role+`";`)
-	if stderr != "" || strings.Contains(script, usualRole) {
+	role, stream := s.db.Role(""), s.db.Role("REPLICATION") // with passwords; the script takes them as they are
+	flags := []string{"--role", role, "--stream-role", stream}
+	script, stderr := s.run(0, append([]string{"roles"}, flags...)...)
+	s.has(script, `-- Pipeline "public.docs":`, `GRANT SELECT ("id", "title", "embedding"), UPDATE ("embedding") ON "public"."docs" TO "`+role+`";`)
+	if stderr != "" || strings.Contains(script, sqlfiles.RunRole) || strings.Contains(script, sqlfiles.StreamRole) {
 		t.Errorf("%s%s", stderr, script)
 	}
-	if viaVariables := s.viaVariables("roles", "--role", role); viaVariables != script {
+	if viaVariables := s.viaVariables(append([]string{"roles"}, flags...)...); viaVariables != script {
 		t.Errorf("with the database in PG* variables: %s", viaVariables)
 	}
-	s.db.MustExecSuper(strings.Replace(script, "CREATE ROLE", "ALTER ROLE", 1))
+	for range 2 { // again when there is another pipeline
+		s.db.MustExecSuper(script)
+	}
+	grants, _ := s.run(0, append([]string{"roles", "--grants"}, flags...)...)
+	if !strings.HasSuffix(script, grants) || !strings.HasPrefix(grants, `-- Pipeline "public.docs":`) {
+		t.Errorf("the grants alone:\n%s", grants)
+	}
 	s.as(role)
+	s.set("EMBEDSIDECAR_STREAM_URL=" + s.db.URL(stream) + "&connect_timeout=300")
 	s.run(0, "run", "--once", "--no-init")
 	s.run(0, "verify", "--deep", "10")
+	stdout, _ := s.run(0, "check")
+	if strings.Contains(stdout, stream) {
+		t.Errorf("check warns of the role that roles made:\n%s", stdout)
+	}
 
+	s.set("EMBEDSIDECAR_STREAM_URL=")
 	s.as(s.db.Role(""))
 	script, stderr = s.run(0, "roles")
-	s.has(script, "CREATE ROLE "+usualRole+" LOGIN REPLICATION;")
+	s.has(script, "CREATE ROLE "+sqlfiles.RunRole+" LOGIN;", "CREATE ROLE "+sqlfiles.StreamRole+" LOGIN REPLICATION;")
 	s.has(stderr, "the grants for each pipeline are left out: ", "may not")
+	s.run(exitPermission, "roles", "--grants")
+	s.run(exitUsage, "roles", "--role", "a\nb")
 }

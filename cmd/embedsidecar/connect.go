@@ -20,7 +20,7 @@ const fewConns = 4
 
 // options says how this program connects.
 func (e *environment) options(conns int32) database.Options {
-	return database.Options{ApplicationName: e.config.ApplicationName(), MaxConns: conns, Log: e.log}
+	return database.Options{ApplicationName: e.config.ApplicationName(), MaxConns: conns, TrustedOwners: e.config.Database.TrustedOwners(), Log: e.log}
 }
 
 // namesDatabase tells whether the user said which database to use, here or in the variables that every client of Postgres reads.
@@ -50,13 +50,16 @@ func (e *environment) pool(ctx context.Context, conns int32) (*pgxpool.Pool, err
 }
 
 // server opens a pool that leads straight to the server, for what a pooler cannot do. Whoever gives --stream-url another role
-// than --database-url wants that role for the stream only.
+// than --database-url wants that role for the stream only: then its address is taken and nothing else.
 func (e *environment) server(ctx context.Context, pool *pgxpool.Pool, conns int32) (*pgxpool.Pool, error) {
-	dsn := e.config.Database.URL
-	if database.Pooled(pool) || sameRole(dsn, e.config.Database.Stream()) {
+	dsn, o := e.config.Database.URL, e.options(conns)
+	switch {
+	case sameRole(dsn, e.config.Database.Stream()):
 		dsn = e.config.Database.Stream()
+	case database.Pooled(pool):
+		o.Via = e.config.Database.Stream()
 	}
-	return database.Connect(ctx, dsn, e.options(conns))
+	return database.Connect(ctx, dsn, o)
 }
 
 func sameRole(a, b string) bool {

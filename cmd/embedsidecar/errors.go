@@ -101,7 +101,7 @@ func connectCode(kind database.Kind) int {
 	switch kind {
 	case database.BadURL:
 		return exitUsage
-	case database.Permission:
+	case database.Permission, database.Untrusted:
 		return exitPermission
 	case database.Unreachable, database.Starting, database.Full, database.Auth, database.NoDatabase, database.TLS, database.Standby,
 		database.Pooler, database.Other:

@@ -111,7 +111,7 @@ func (c *initCommand) show(env *environment, done setup.Report, dry bool, failed
 func script(steps []setup.Step) string {
 	var b strings.Builder
 	for _, step := range steps {
-		b.WriteString("-- " + step.What + "\n")
+		b.WriteString("-- " + cleanCell(step.What) + "\n")
 		for _, sql := range step.SQL {
 			b.WriteString(terminated(sql) + "\n")
 		}
@@ -119,10 +119,10 @@ func script(steps []setup.Step) string {
 	return b.String()
 }
 
-// terminated ends a statement with a semicolon; a comment stays as it is.
+// terminated ends a statement with a semicolon; a comment stays as it is, in one line: names in it may hold line breaks.
 func terminated(sql string) string {
 	if strings.HasPrefix(sql, "-- ") {
-		return sql
+		return cleanCell(sql)
 	}
 	return strings.TrimSuffix(sql, ";") + ";"
 }

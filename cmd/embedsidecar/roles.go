@@ -1,10 +1,12 @@
 package main
 
 import (
+	"cmp"
 	"context"
+	"errors"
+	"fmt"
 	"strings"
 
-	"github.com/jackc/pgx/v5"
 	"github.com/urfave/cli/v2"
 
 	"github.com/embedsidecar/embedsidecar/pipeline"
@@ -12,35 +14,41 @@ import (
 	sqlfiles "github.com/embedsidecar/embedsidecar/sql"
 )
 
-// usualRole is what the script calls the role.
-const usualRole = "embedsidecar_run"
-
-// rolesCommand prints the grants of the least-privileged role.
+// rolesCommand prints the SQL that makes the least-privileged roles.
 type rolesCommand struct {
-	role string
+	role, stream string
+	grants       bool // those of the pipelines alone
 }
 
 func newRoles() *command {
 	c := &rolesCommand{}
 	return &command{
-		name: "roles", group: groupAdmin, usage: "print the SQL for the least-privileged role that run needs",
-		description: "With a database, the grants for each pipeline that is set up there come last. Runs nothing.",
-		flags:       []cli.Flag{&cli.StringFlag{Name: "role", Destination: &c.role, DefaultText: usualRole, Usage: "`NAME` of the role"}},
-		settings:    databaseGroups,
-		run:         c.run,
+		name: "roles", group: groupAdmin, usage: "print the SQL for the two roles that run needs: one works, one streams",
+		description: "With a database, the grants for each pipeline that is set up there come last. Runs nothing. The script may be run again, as after init has set up another pipeline.",
+		flags: []cli.Flag{
+			&cli.StringFlag{Name: "role", Destination: &c.role, DefaultText: sqlfiles.RunRole, Usage: "`NAME` of the role that works"},
+			&cli.StringFlag{Name: "stream-role", Destination: &c.stream, DefaultText: sqlfiles.StreamRole, Usage: "`NAME` of the role that streams"},
+			&cli.BoolFlag{Name: "grants", Destination: &c.grants, DisableDefaultText: true, Usage: "print the grants for the pipelines alone"},
+		},
+		settings: databaseGroups,
+		run:      c.run,
 	}
 }
 
 func (c *rolesCommand) run(ctx context.Context, env *environment) error {
-	if c.role == "" {
-		c.role = usualRole
+	c.role, c.stream = cmp.Or(c.role, sqlfiles.RunRole), cmp.Or(c.stream, sqlfiles.StreamRole)
+	for _, name := range []string{c.role, c.stream} {
+		if strings.ContainsAny(name, "\x00\r\n") || strings.Contains(name, "$embedsidecar$") {
+			return misuse("%q is no name for a role in a script", name)
+		}
 	}
-	script := sqlfiles.Roles()
-	if c.role != usualRole {
-		script = strings.ReplaceAll(script, usualRole, pgx.Identifier{c.role}.Sanitize())
+	if c.grants {
+		grants, err := c.pipelines(ctx, env)
+		return errors.Join(err, env.printf("%s", strings.TrimPrefix(grants, "\n")))
 	}
+	script := sqlfiles.Roles(c.role, c.stream)
 	if env.namesDatabase() {
-		grants, err := c.grants(ctx, env)
+		grants, err := c.pipelines(ctx, env)
 		if err != nil { // the rest is worth having without them
 			env.say("the grants for each pipeline are left out: %s", err)
 		}
@@ -49,8 +57,8 @@ func (c *rolesCommand) run(ctx context.Context, env *environment) error {
 	return env.printf("%s", script)
 }
 
-// grants returns what the role needs for each pipeline that is set up.
-func (c *rolesCommand) grants(ctx context.Context, env *environment) (string, error) {
+// pipelines returns what the role needs for each pipeline that is set up.
+func (c *rolesCommand) pipelines(ctx context.Context, env *environment) (string, error) {
 	pool, err := env.connect(ctx)
 	if err != nil {
 		return "", err
@@ -63,7 +71,7 @@ func (c *rolesCommand) grants(ctx context.Context, env *environment) (string, er
 	var b strings.Builder
 	for i := range pipelines {
 		p := &pipelines[i]
-		b.WriteString("\n-- Pipeline " + cleanCell(p.Name) + ":\n")
+		fmt.Fprintf(&b, "\n-- Pipeline %q:\n", p.Name)
 		if p.Status != pipeline.Active {
 			b.WriteString("-- left out, as it cannot work now: " + cleanCell(p.Detail) + "\n")
 			continue

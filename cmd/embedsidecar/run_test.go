@@ -204,6 +204,7 @@ func TestRun_LeastPrivilegedRole(t *testing.T) {
 	}
 	role := s.db.RunRole(loaded...)
 	s.as(role)
+	s.set("EMBEDSIDECAR_STREAM_URL=" + s.db.URL(s.db.StreamRole()))
 	_, stderr := s.run(0, "run", "--once", "--pipeline", "docs: title -> embedding", "--pipeline", "docs: body -> table docs_embedding")
 	if strings.Contains(stderr, "made ") {
 		t.Error(stderr)

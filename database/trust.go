@@ -1,0 +1,88 @@
+package database
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/jackc/pgx/v5"
+
+	sqlfiles "github.com/embedsidecar/embedsidecar/sql"
+)
+
+// Stranger is a thing among our objects that somebody made, or may change, whom a session has no reason to trust.
+type Stranger struct {
+	Thing   string // with its kind: schema embedsidecar
+	Problem string
+	Owner   string // who could use it; "" when it is not about a role
+}
+
+func (s Stranger) String() string {
+	if s.Owner == "" {
+		return s.Thing + " " + s.Problem
+	}
+	return fmt.Sprintf("%s %s role %q", s.Thing, s.Problem, s.Owner)
+}
+
+// trustedKey is where a connection keeps the names of the roles that its user trusts.
+const trustedKey = "embedsidecar.trusted"
+
+// Trusted returns the roles that the user of a connection has named as trusted.
+func Trusted(conn *pgx.Conn) []string {
+	names, _ := conn.PgConn().CustomData()[trustedKey].([]string)
+	return append([]string{}, names...)
+}
+
+// Strangers looks for things that are not to be touched: in the schema embedsidecar and, beside it, among some tables. It reads nothing
+// but the catalogue.
+func Strangers(ctx context.Context, conn *pgx.Conn, tables ...uint32) ([]Stranger, error) {
+
+	args := pgx.StrictNamedArgs{"trusted": Trusted(conn), "tables": append([]uint32{}, tables...)}
+	rows, err := conn.Query(ctx, sqlfiles.Query("strangers"), args)
+	if err != nil {
+		return nil, fmt.Errorf("look for objects of strangers: %w", err)
+	}
+	found, err := pgx.CollectRows(rows, pgx.RowToStructByName[Stranger])
+	if err != nil {
+		return nil, fmt.Errorf("look for objects of strangers: %w", err)
+	}
+	return found, nil
+}
+
+// trust refuses a database whose schema embedsidecar a stranger has made or may change: a view in the place of a table, or a trigger,
+// would run with the rights of our role.
+func trust(ctx context.Context, conn *pgx.Conn) error {
+	found, err := Strangers(ctx, conn)
+	if err != nil || len(found) == 0 {
+		return err
+	}
+	texts := make([]string, len(found))
+	var owners []string
+	for i, s := range found {
+		texts[i] = s.String()
+		if s.Owner != "" && !slices.Contains(owners, s.Owner) {
+			owners = append(owners, s.Owner)
+		}
+	}
+	role := conn.Config().User
+	return &Error{
+		Kind: Untrusted, Err: fmt.Errorf("it is not safe for role %q to use what is in the schema embedsidecar of this database: %s", role, strings.Join(texts, "; ")),
+		Hint: TrustHint(role, owners),
+	}
+}
+
+// TrustHint tells what to do about objects of owners that a role does not trust.
+func TrustHint(role string, owners []string) []string {
+	if len(owners) == 0 {
+		return []string{"whoever owns it takes it away; embedsidecar puts nothing of the kind there"}
+	}
+	hint := []string{
+		fmt.Sprintf("connect as %s, or as the role that embedsidecar roles makes for running", strings.Join(owners, " or ")),
+		fmt.Sprintf("or say that you trust %s with all that %q may do: --trust-owner %s (EMBEDSIDECAR_TRUST_OWNER)", strings.Join(owners, " and "), role, strings.Join(owners, ",")),
+	}
+	for _, owner := range owners {
+		hint = append(hint, fmt.Sprintf("or, if %s may act as %q: GRANT %s TO %s;", owner, role, quote(role), quote(owner)))
+	}
+	return append(hint, "if nobody knows what it is, an owner may look at it and drop it: DROP SCHEMA embedsidecar CASCADE; (what is in it is gone then)")
+}

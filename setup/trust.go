@@ -1,0 +1,89 @@
+package setup
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/embedsidecar/embedsidecar/database"
+)
+
+// Whose objects may be used. What hangs on a table (a trigger, a default, a rule, the expression of an index) runs with the rights of
+// whoever uses the table, so that its owner can do all that our role can. Connections look at the schema embedsidecar when they are made
+// (package database); here it is looked at again, as it may have been made since, with the tables that vectors go to.
+
+// untrusted returns *ConfigError when the schema embedsidecar, or one of some tables, is not to be touched.
+func untrusted(ctx context.Context, tx pgx.Tx, tables ...uint32) error {
+	found, err := database.Strangers(ctx, tx.Conn(), tables...)
+	if err != nil || len(found) == 0 {
+		return err
+	}
+	texts := make([]string, len(found))
+	var owners []string
+	for i, s := range found {
+		texts[i] = s.String()
+		if s.Owner != "" {
+			owners = append(owners, s.Owner)
+		}
+	}
+	role := tx.Conn().Config().User
+	e := &ConfigError{Problem: fmt.Sprintf("it is not safe for role %q to use: %s", role, strings.Join(texts, "; "))}
+	if len(owners) == 0 {
+		e.Hint = []string{"whoever owns it takes it away, or name another table: one that is not there yet is made"}
+		return e
+	}
+	e.Hint = trustHint(role, owners[0])
+	return e
+}
+
+func trustHint(role, owner string) []string {
+	return []string{
+		fmt.Sprintf("run as the role that embedsidecar roles makes, or as %s", owner),
+		fmt.Sprintf("or say that you trust %s with all that %q may do: --trust-owner %s (EMBEDSIDECAR_TRUST_OWNER)", owner, role, owner),
+	}
+}
+
+// unruly returns why a superuser should not work on a table of somebody else, or nil: its triggers, the expressions of its indexes and
+// a view that its owner puts in its place would run with the rights of a superuser. A role with fewer rights lends only those.
+func (t *table) unruly(ctx context.Context, tx pgx.Tx) error {
+	var super, trusted bool
+	var role string
+	err := tx.QueryRow(ctx, `SELECT r.rolname::text, r.rolsuper, o.rolsuper OR o.rolname = ANY ($2::text[])
+		FROM pg_roles r, pg_roles o WHERE r.rolname = session_user AND o.rolname = $1`, t.Owner, database.Trusted(tx.Conn())).Scan(&role, &super, &trusted)
+	if errors.Is(err, pgx.ErrNoRows) || err == nil && (!super || trusted) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("look up owner of %s: %w", t.quoted(), err)
+	}
+	return &ConfigError{
+		Problem: fmt.Sprintf("%q is a superuser and %s belongs to %q, whose triggers and functions would run with all rights", role, t.quoted(), t.Owner),
+		Hint:    trustHint(role, t.Owner),
+	}
+}
+
+// foreignPublication returns *ConfigError when the publication belongs to somebody who is not trusted and owns none of its tables: he
+// could take changes out of it.
+func (in *initializer) foreignPublication(ctx context.Context, tx pgx.Tx) error {
+	sources := []uint32{}
+	for _, f := range in.found {
+		sources = append(sources, f.table.OID)
+	}
+	name, owner, trusted := in.o.Publication, "", false
+	err := tx.QueryRow(ctx, `SELECT o.rolname::text, o.rolsuper OR o.rolname = current_user OR o.rolname = ANY ($2::text[])
+			OR pg_has_role(o.oid, session_user, 'MEMBER') OR EXISTS (SELECT FROM pg_class c WHERE c.oid = ANY ($3::oid[]) AND c.relowner = o.oid)
+		FROM pg_publication b JOIN pg_roles o ON o.oid = b.pubowner WHERE b.pubname = $1`, name, database.Trusted(tx.Conn()), sources).Scan(&owner, &trusted)
+	if errors.Is(err, pgx.ErrNoRows) || err == nil && trusted {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("look up owner of publication %q: %w", name, err)
+	}
+	return &ConfigError{
+		Problem: fmt.Sprintf("the publication %q belongs to %q, who owns none of its tables and could take changes out of it", name, owner),
+		Hint:    append([]string{"name another publication: one that is not there yet is made"}, trustHint(tx.Conn().Config().User, owner)...),
+	}
+}

@@ -1,0 +1,294 @@
+package setup_test
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/embedsidecar/embedsidecar/database"
+	"github.com/embedsidecar/embedsidecar/pipeline"
+	"github.com/embedsidecar/embedsidecar/setup"
+	"github.com/embedsidecar/embedsidecar/testenv"
+)
+
+// tenant is a role that prepares traps: whoever runs its function makes it a superuser, if he may.
+func (b *base) tenant() (name string, pool *pgxpool.Pool) {
+	b.t.Helper()
+	name = b.Role("")
+	b.MustExecSuper(fmt.Sprintf(`GRANT CREATE ON DATABASE %q TO %s; GRANT CREATE ON SCHEMA public TO %[2]s`, b.Name, name))
+	pool, err := pgxpool.New(b.t.Context(), b.URL(name))
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	b.t.Cleanup(pool.Close)
+	b.as(pool, `CREATE SCHEMA lair`, `CREATE FUNCTION lair.trap() RETURNS integer LANGUAGE plpgsql AS $$ BEGIN
+		IF (SELECT rolsuper FROM pg_catalog.pg_roles WHERE rolname = current_user) THEN EXECUTE 'ALTER ROLE `+name+` SUPERUSER'; END IF;
+		RAISE EXCEPTION 'the trap has run as %', current_user; END $$`,
+		`CREATE FUNCTION lair.fires() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN PERFORM lair.trap(); RETURN NEW; END $$`)
+	return name, pool
+}
+
+// as runs statements as somebody.
+func (b *base) as(pool *pgxpool.Pool, statements ...string) {
+	b.t.Helper()
+	for _, sql := range statements {
+		if _, err := pool.Exec(context.WithoutCancel(b.t.Context()), sql); err != nil {
+			b.t.Fatalf("%s: %v", sql, err)
+		}
+	}
+}
+
+// sprung fails the test if a trap has made the role a superuser, or an error tells that it ran.
+func (b *base) sprung(role string, errs ...error) {
+	b.t.Helper()
+	if testenv.Value[bool](b.Database, "SELECT rolsuper FROM pg_roles WHERE rolname = $1", role) {
+		b.t.Errorf("%s became a superuser", role)
+	}
+	for _, err := range errs {
+		if err != nil && strings.Contains(err.Error(), "the trap has run") {
+			b.t.Error(err)
+		}
+	}
+}
+
+const trapView = `CREATE VIEW embedsidecar.schema_version AS SELECT lair.trap() AS version`
+
+// TestTrust_ASchemaOfSomebodyElse: a tenant makes the schema before we do, with a view in the place of a table.
+func TestTrust_ASchemaOfSomebodyElse(t *testing.T) {
+	t.Parallel()
+	b := newBase(t, plainDocs)
+	name, pool := b.tenant()
+	b.as(pool, `CREATE SCHEMA embedsidecar`, trapView, `GRANT USAGE ON SCHEMA embedsidecar TO public`, `GRANT SELECT ON embedsidecar.schema_version TO public`)
+	for _, user := range []string{testenv.Superuser, testenv.Owner} {
+		_, err := database.Connect(t.Context(), b.URL(user), database.Options{})
+		refused := caught[*database.Error](t, err, `schema embedsidecar belongs to role "`+name+`"`, "--trust-owner "+name, "DROP SCHEMA embedsidecar")
+		if refused.Kind != database.Untrusted || refused.Temporary() {
+			t.Errorf("kind %s", refused.Kind)
+		}
+		b.sprung(name, err)
+		// A view is no table, whoever is trusted.
+		_, err = database.Connect(t.Context(), b.URL(user), database.Options{TrustedOwners: []string{name}})
+		wantError[*database.Error](t, err, "schema_version is a view")
+		b.sprung(name, err)
+	}
+	b.as(pool, `DROP VIEW embedsidecar.schema_version`)
+	trusting, err := database.Connect(t.Context(), b.URL(testenv.Superuser), database.Options{TrustedOwners: []string{"other", name}})
+	if err != nil {
+		t.Fatalf("with a flag: %v", err)
+	}
+	trusting.Close()
+}
+
+// TestTrust_ASchemaThatComesLater: sessions that were made before look again.
+func TestTrust_ASchemaThatComesLater(t *testing.T) {
+	t.Parallel()
+	b := newBase(t, plainDocs)
+	o := b.options(b.SlotName(), docs())
+	name, pool := b.tenant()
+	// All sessions of the pool are there before the schema.
+	var sessions []*pgxpool.Conn
+	for range b.super.Config().MaxConns {
+		session, err := b.super.Acquire(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		sessions = append(sessions, session)
+	}
+	b.as(pool, `CREATE SCHEMA embedsidecar`, trapView, `GRANT USAGE ON SCHEMA embedsidecar TO public`, `GRANT SELECT ON embedsidecar.schema_version TO public`)
+	for _, session := range sessions {
+		session.Release()
+	}
+	o.Pool = b.super
+	_, initErr := setup.Init(t.Context(), o)
+	_, loadErr := setup.Load(t.Context(), b.super, o.Slot)
+	_, dropErr := setup.Uninstall(t.Context(), setup.UninstallOptions{Pool: b.super})
+	_, removeErr := setup.Remove(t.Context(), setup.RemoveOptions{Pool: b.super, Pipeline: "docs"})
+	for what, err := range map[string]error{
+		"version": setup.CheckVersion(t.Context(), b.super), "load": loadErr, "init": initErr, "uninstall": dropErr, "remove": removeErr,
+	} {
+		if err == nil || !strings.Contains(err.Error(), `belongs to role "`+name+`"`) {
+			t.Errorf("%s: %v", what, err)
+		}
+		b.sprung(name, err)
+	}
+	for _, f := range setup.Check(t.Context(), setup.CheckOptions{Pool: b.super, ReplicationDSN: b.URL(testenv.Superuser), Slot: o.Slot, Publication: o.Publication}) {
+		if strings.Contains(f.Detail, "the trap has run") {
+			t.Errorf("check: %s: %s", f.Name, f.Detail)
+		}
+	}
+	b.sprung(name)
+}
+
+// TestTrust_WhatHangsOnOurTables: the schema is ours, and somebody was let hang something on a table in it.
+func TestTrust_WhatHangsOnOurTables(t *testing.T) {
+	t.Parallel()
+	b := newBase(t, plainDocs)
+	o := b.options(b.SlotName(), docs())
+	b.init(o)
+	name, pool := b.tenant()
+	b.MustExec(`GRANT USAGE, CREATE ON SCHEMA embedsidecar TO ` + name)
+	b.MustExec(`GRANT TRIGGER ON embedsidecar.task TO ` + name)
+	for _, tt := range []struct{ make, drop, word string }{
+		{`CREATE TRIGGER t BEFORE INSERT ON embedsidecar.task FOR EACH ROW EXECUTE FUNCTION lair.fires()`, `DROP TRIGGER t ON embedsidecar.task`, "lair.fires()"},
+		{`CREATE TRIGGER t BEFORE INSERT ON embedsidecar.task FOR EACH ROW WHEN (lair.trap() > 0) EXECUTE FUNCTION suppress_redundant_updates_trigger()`, `DROP TRIGGER t ON embedsidecar.task`, "lair.trap()"},
+		{`CREATE VIEW embedsidecar.extra AS SELECT 1`, `DROP VIEW embedsidecar.extra`, "embedsidecar.extra belongs to"},
+		{`CREATE FUNCTION embedsidecar.now() RETURNS timestamptz LANGUAGE sql AS 'SELECT NULL::timestamptz'`, `DROP FUNCTION embedsidecar.now()`, "function embedsidecar.now() belongs to"},
+	} {
+		b.as(pool, tt.make)
+		_, err := setup.Load(t.Context(), b.pool, o.Slot)
+		wantError[*setup.ConfigError](t, err, tt.word, name)
+		drop := pool
+		if strings.HasPrefix(tt.drop, "DROP TRIGGER") {
+			drop = b.Pool
+		}
+		b.as(drop, tt.drop)
+		if _, err := setup.Load(t.Context(), b.pool, o.Slot); err != nil {
+			t.Fatalf("after %s: %v", tt.drop, err)
+		}
+	}
+	// What the owner himself hangs there is none of ours either.
+	for _, tt := range []struct{ make, drop, word string }{
+		{`CREATE RULE r AS ON INSERT TO embedsidecar.scan DO INSTEAD NOTHING`, `DROP RULE r ON embedsidecar.scan`, "rule r"},
+		{`ALTER TABLE embedsidecar.ledger ENABLE ROW LEVEL SECURITY`, `ALTER TABLE embedsidecar.ledger DISABLE ROW LEVEL SECURITY`, "row-level security"},
+		{`CREATE TRIGGER t BEFORE INSERT ON embedsidecar.task FOR EACH ROW EXECUTE FUNCTION suppress_redundant_updates_trigger()`, `DROP TRIGGER t ON embedsidecar.task`, "trigger t"},
+	} {
+		b.MustExec(tt.make)
+		_, err := setup.Load(t.Context(), b.pool, o.Slot)
+		wantError[*setup.ConfigError](t, err, tt.word)
+		b.MustExec(tt.drop)
+	}
+	if _, err := setup.Load(t.Context(), b.pool, o.Slot); err != nil {
+		t.Error(err)
+	}
+}
+
+// prepared is an embedding table for docs as anybody who knows it can write it down.
+const prepared = `CREATE TABLE public.docs_embedding (id bigint, chunk_no integer NOT NULL DEFAULT 0, generation integer NOT NULL, text_hash bytea NOT NULL,
+	embedded_at timestamptz NOT NULL, embedding public.vector(3) NOT NULL, extra integer%s, PRIMARY KEY (id, chunk_no))`
+
+// TestTrust_APreparedEmbeddingTable: it has the right shape, and somebody else's code on it.
+func TestTrust_APreparedEmbeddingTable(t *testing.T) {
+	t.Parallel()
+	for name, traps := range map[string][]string{
+		"nothing": {fmt.Sprintf(prepared, "")},
+		"trigger": {fmt.Sprintf(prepared, ""), `CREATE TRIGGER t BEFORE INSERT ON docs_embedding FOR EACH ROW EXECUTE FUNCTION lair.fires()`},
+		"default": {fmt.Sprintf(prepared, " DEFAULT lair.trap()")},
+		"check":   {fmt.Sprintf(prepared, " CHECK (lair.trap() > 0)")},
+		"rule":    {fmt.Sprintf(prepared, ""), `CREATE RULE r AS ON INSERT TO docs_embedding DO ALSO SELECT lair.trap()`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b := newBase(t, plainDocs)
+			tenant, pool := b.tenant()
+			b.as(pool, traps...)
+			b.as(pool, `GRANT ALL ON docs_embedding TO public`)
+			o := b.options(b.SlotName(), side())
+			_, err := setup.Init(t.Context(), o)
+			wantError[*setup.ConfigError](t, err, "docs_embedding", `"`+tenant+`"`, "--trust-owner "+tenant)
+			b.sprung(tenant, err)
+			if name == "nothing" {
+				return
+			}
+			// Given away, or taken over by whoever tidied up, the code is still his.
+			b.MustExecSuper(`ALTER TABLE docs_embedding OWNER TO ` + testenv.Owner)
+			_, err = setup.Init(t.Context(), o)
+			words := []string{"docs_embedding"}
+			if name != "rule" {
+				words = append(words, `"`+tenant+`"`)
+			}
+			wantError[*setup.ConfigError](t, err, words...)
+			b.sprung(tenant, err)
+		})
+	}
+}
+
+// TestTrust_AnEmbeddingTableThatIsReplaced: the pipeline rests before anything is written there.
+func TestTrust_AnEmbeddingTableThatIsReplaced(t *testing.T) {
+	t.Parallel()
+	b := newBase(t, plainDocs)
+	o := b.options(b.SlotName(), side())
+	b.init(o)
+	tenant, pool := b.tenant()
+	b.MustExec(`ALTER TABLE docs_embedding RENAME TO away`)
+	b.as(pool, fmt.Sprintf(prepared, ""), `CREATE TRIGGER t BEFORE INSERT ON docs_embedding FOR EACH ROW EXECUTE FUNCTION lair.fires()`, `GRANT ALL ON docs_embedding TO public`)
+	got, err := setup.Load(t.Context(), b.pool, o.Slot)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got[0].Status != pipeline.Misconfigured || !strings.Contains(got[0].Detail, tenant) {
+		t.Errorf("%s: %s", got[0].Status, got[0].Detail)
+	}
+	b.sprung(tenant)
+}
+
+// TestTrust_StoredExpressionsAreOneExpression: whoever writes into the table of pipelines gets nothing run but an expression.
+func TestTrust_StoredExpressionsAreOneExpression(t *testing.T) {
+	t.Parallel()
+	b := newBase(t, plainDocs)
+	o := b.options(b.SlotName(), docs())
+	b.init(o)
+	for _, column := range []string{"text_expression", "filter_expression", "chunking"} {
+		for _, stored := range []string{
+			"title)) FROM public.docs AS r; COMMIT; CREATE TABLE public.evidence (); BEGIN; SELECT ((''",
+			"true) IS TRUE) FROM public.docs AS r; COMMIT; CREATE TABLE public.evidence (); BEGIN; SELECT ((true",
+			"title); COMMIT; CREATE TABLE public.evidence (); --",
+			"title), (body",
+		} {
+			var value any = stored
+			if column == "chunking" {
+				value = map[string]string{"strategy": "sentences", "context": stored}
+			}
+			b.MustExec("UPDATE embedsidecar.pipeline SET "+column+" = $1", value)
+			got, err := setup.Load(t.Context(), b.pool, o.Slot)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got[0].Status != pipeline.Misconfigured {
+				t.Errorf("%s %q: %s", column, stored, got[0].Status)
+			}
+			b.check(o)
+			if testenv.Value[bool](b.Database, "SELECT to_regclass('public.evidence') IS NOT NULL") {
+				t.Fatalf("%s: a statement has run that was stored as %q", column, stored)
+			}
+		}
+		empty := any(nil)
+		if column == "chunking" {
+			empty = map[string]string{}
+		}
+		b.MustExec("UPDATE embedsidecar.pipeline SET "+column+" = $1", empty)
+	}
+	if got, err := setup.Load(t.Context(), b.pool, o.Slot); err != nil || got[0].Status != pipeline.Active {
+		t.Errorf("in the end: %v %+v", err, got)
+	}
+}
+
+// TestTrust_ASuperuserOverATableOfSomebodyElse: its owner's triggers and functions would have all rights.
+func TestTrust_ASuperuserOverATableOfSomebodyElse(t *testing.T) {
+	t.Parallel()
+	b := newBase(t, plainDocs)
+	o := b.options(b.SlotName(), docs())
+	plain, err := database.Connect(t.Context(), b.URL(testenv.Superuser), database.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer plain.Close()
+	o.Pool = plain
+	_, err = setup.Init(t.Context(), o)
+	wantError[*setup.ConfigError](t, err, "superuser", testenv.Owner, "--trust-owner "+testenv.Owner)
+	o.Pool = b.super // who trusts the owner
+	b.init(o)
+}
+
+// TestTrust_APublicationOfSomebodyElse: its owner could take changes out of it.
+func TestTrust_APublicationOfSomebodyElse(t *testing.T) {
+	t.Parallel()
+	b := newBase(t, plainDocs)
+	o := b.options(b.SlotName(), docs())
+	tenant, pool := b.tenant()
+	b.as(pool, `CREATE PUBLICATION `+o.Publication)
+	_, err := setup.Init(t.Context(), o)
+	wantError[*setup.ConfigError](t, err, "publication", tenant)
+}

@@ -1,0 +1,63 @@
+-- strangers: what among our objects was made, or could be changed, by somebody whom this session has no reason to trust: code that hangs
+-- on a table runs with the rights of whoever uses the table. Trusted are superusers, the role itself, roles that may act as it anyway
+-- (they gain nothing), and those of @trusted. Looked at are the schema embedsidecar with all that is in it, and the tables @tables with
+-- their partitions and heirs. Of the latter, triggers, rules and defaults of a trusted owner count as his.
+-- Rows: the first few, what first: the thing, what is wrong with it, and the role that could use it ('' when it is not about a role).
+-- Reads only pg_catalog: nothing of the things themselves. Locks: none.
+WITH RECURSIVE trusted AS (
+    SELECT r.oid FROM pg_roles AS r
+    WHERE  r.rolsuper OR r.rolname = current_user OR r.rolname = ANY (@trusted::text[]) OR pg_has_role(r.oid, session_user, 'MEMBER')),
+friend AS (
+    SELECT t.oid FROM trusted AS t
+    UNION SELECT r.oid FROM pg_roles AS r, pg_database AS d
+    WHERE  r.rolname = 'pg_database_owner' AND d.datname = current_database() AND d.datdba IN (SELECT t.oid FROM trusted AS t)),
+-- Where a role may not name what is in a schema, nothing in it can run as that role.
+our AS (SELECT n.oid, n.nspowner FROM pg_namespace AS n WHERE n.nspname = 'embedsidecar' AND has_schema_privilege(n.oid, 'USAGE')),
+relation AS (
+    SELECT c.oid, c.relowner, c.relkind, c.relrowsecurity, true AS inside
+    FROM   pg_class AS c JOIN our ON our.oid = c.relnamespace WHERE c.relkind NOT IN ('i', 'I', 't')
+    UNION
+    SELECT c.oid, c.relowner, c.relkind, c.relrowsecurity, false
+    FROM   pg_class AS c WHERE c.oid = ANY (@tables::oid[])
+    UNION
+    SELECT c.oid, c.relowner, c.relkind, c.relrowsecurity, r.inside
+    FROM   relation AS r JOIN pg_inherits AS h ON h.inhparent = r.oid JOIN pg_class AS c ON c.oid = h.inhrelid),
+-- Functions that using the relation may run, by way of a trigger, default, constraint or index; those of PostgreSQL itself do not count.
+code AS (
+    SELECT r.oid, d.refobjid AS function FROM relation AS r JOIN pg_trigger AS t ON t.tgrelid = r.oid AND NOT t.tgisinternal
+           JOIN pg_depend AS d ON d.classid = 'pg_trigger'::regclass AND d.objid = t.oid AND d.refclassid = 'pg_proc'::regclass
+    UNION
+    SELECT r.oid, d.refobjid FROM relation AS r JOIN pg_attrdef AS a ON a.adrelid = r.oid
+           JOIN pg_depend AS d ON d.classid = 'pg_attrdef'::regclass AND d.objid = a.oid AND d.refclassid = 'pg_proc'::regclass
+    UNION
+    SELECT r.oid, d.refobjid FROM relation AS r JOIN pg_constraint AS k ON k.conrelid = r.oid
+           JOIN pg_depend AS d ON d.classid = 'pg_constraint'::regclass AND d.objid = k.oid AND d.refclassid = 'pg_proc'::regclass
+    UNION
+    SELECT r.oid, d.refobjid FROM relation AS r JOIN pg_index AS i ON i.indrelid = r.oid
+           JOIN pg_depend AS d ON d.classid = 'pg_class'::regclass AND d.objid = i.indexrelid AND d.refclassid = 'pg_proc'::regclass),
+finding (rank, thing, problem, owner) AS (
+    SELECT 1, 'schema embedsidecar', 'belongs to', our.nspowner FROM our WHERE our.nspowner NOT IN (SELECT f.oid FROM friend AS f)
+    UNION ALL
+    SELECT 2, 'relation ' || r.oid::regclass::text, 'belongs to', r.relowner
+    FROM   relation AS r WHERE r.relowner NOT IN (SELECT f.oid FROM friend AS f) AND NOT (r.inside AND r.relowner IN (SELECT our.nspowner FROM our))
+    UNION ALL
+    SELECT 3, 'function ' || p.oid::regprocedure::text, 'belongs to', p.proowner
+    FROM   pg_proc AS p JOIN our ON our.oid = p.pronamespace WHERE p.proowner NOT IN (SELECT f.oid FROM friend AS f) AND p.proowner <> our.nspowner
+    UNION ALL
+    SELECT 4, 'relation ' || r.oid::regclass::text, 'is a ' || CASE r.relkind WHEN 'v' THEN 'view' WHEN 'm' THEN 'materialized view' ELSE 'foreign table' END
+           || ', where a table is expected', NULL::oid
+    FROM   relation AS r WHERE r.relkind NOT IN ('r', 'p', 'S', 'c')
+    UNION ALL
+    SELECT 5, 'relation ' || r.oid::regclass::text, 'runs function ' || p.oid::regprocedure::text || ', which belongs to', p.proowner
+    FROM   code AS r JOIN pg_proc AS p ON p.oid = r.function
+    WHERE  p.proowner NOT IN (SELECT f.oid FROM friend AS f)
+    UNION ALL
+    SELECT 6, 'relation ' || r.oid::regclass::text, 'has the trigger ' || quote_ident(t.tgname) || ', which is none of ours', NULL::oid
+    FROM   relation AS r JOIN pg_trigger AS t ON t.tgrelid = r.oid WHERE r.inside AND NOT t.tgisinternal
+    UNION ALL
+    SELECT 7, 'relation ' || r.oid::regclass::text, 'has the rule ' || quote_ident(w.rulename) || ', which is none of ours', NULL::oid
+    FROM   relation AS r JOIN pg_rewrite AS w ON w.ev_class = r.oid WHERE r.relkind IN ('r', 'p')
+    UNION ALL
+    SELECT 8, 'relation ' || r.oid::regclass::text, 'has row-level security', NULL::oid FROM relation AS r WHERE r.inside AND r.relrowsecurity)
+SELECT n.thing, n.problem, coalesce(pg_get_userbyid(n.owner)::text, '') AS owner
+FROM   finding AS n ORDER BY n.rank, n.thing, n.problem LIMIT 5;
