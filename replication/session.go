@@ -112,7 +112,7 @@ func (s *Stream) session(ctx context.Context) error {
 	return err
 }
 
-// takeEpoch makes this streamer the only one whose enqueues count. On a new timeline nothing that was under way counts any more: a worker
+// takeEpoch makes this streamer the only one whose enqueues count, and says what it matches changes with. On a new timeline nothing that was under way counts any more: a worker
 // may hold a text, and a streamer may have stored a position, of which this server knows nothing. Leases end, and every row is compared.
 func (s *Stream) takeEpoch(ctx context.Context, timeline int32, moved bool) (epoch int64, start pglogrepl.LSN, err error) {
 	tx, err := s.o.DB.Begin(ctx)
@@ -124,7 +124,11 @@ func (s *Stream) takeEpoch(ctx context.Context, timeline int32, moved bool) (epo
 	if err != nil {
 		return 0, 0, err
 	}
-	var ids []int32
+	a := s.acknowledgement(epoch)
+	ids, err := s.acknowledge(ctx, tx, a)
+	if err != nil {
+		return 0, 0, err
+	}
 	if moved {
 		if err := tx.QueryRow(ctx, sqlfiles.Query("give_back_slot"), pgx.StrictNamedArgs{"slot": s.o.Slot}).Scan(&ids); err != nil {
 			return 0, 0, err
@@ -136,6 +140,8 @@ func (s *Stream) takeEpoch(ctx context.Context, timeline int32, moved bool) (epo
 	if err := tx.Commit(ctx); err != nil {
 		return 0, 0, err
 	}
+	s.epoch.Store(epoch)
+	s.acknowledged.Store(a.sum())
 	s.o.Queue.Wake(ids...)
 	return epoch, start, nil
 }

@@ -13,7 +13,6 @@ import (
 	"fmt"
 	"log/slog"
 	"math/rand/v2"
-	"slices"
 	"sync/atomic"
 	"time"
 
@@ -21,7 +20,6 @@ import (
 	"github.com/jackc/pglogrepl"
 	"github.com/jackc/pgx/v5/pgconn"
 
-	"github.com/embedsidecar/embedsidecar/pipeline"
 	"github.com/embedsidecar/embedsidecar/queue"
 )
 
@@ -71,8 +69,11 @@ type Stats struct {
 type Stream struct {
 	o      Options
 	stats  Stats
-	routes atomic.Pointer[map[uint32][]*pipeline.Pipeline]
+	routes atomic.Pointer[routing]
 	look   chan struct{} // somebody waits, and must know of what the WAL does not tell
+
+	epoch        atomic.Int64 // of the session that streams; 0: none does
+	acknowledged atomic.Value // string: the last acknowledgement, so that it is not said twice
 }
 
 // New returns a Stream that has no pipelines yet.
@@ -84,34 +85,12 @@ func New(o Options) *Stream {
 		o.StandbyRetry = 3 * time.Second
 	}
 	s := &Stream{o: o, look: make(chan struct{}, 1)}
-	s.routes.Store(&map[uint32][]*pipeline.Pipeline{})
+	s.routes.Store(&routing{})
 	return s
 }
 
 // Stats returns the live counters.
 func (s *Stream) Stats() *Stats { return &s.stats }
-
-// SetPipelines replaces what changes are matched with. Every pipeline of the slot must be among them, also one that is disabled
-// or cannot work: its changes wait in the queue. It returns those that were not known before, or watched other columns: what happened
-// to their tables until now went unseen, or was judged by what no longer holds, so they need a scan.
-func (s *Stream) SetPipelines(pipelines []pipeline.Pipeline) (added []int32) {
-	known := map[int32]*pipeline.Pipeline{}
-	for _, before := range *s.routes.Load() {
-		for _, p := range before {
-			known[p.ID] = p
-		}
-	}
-	routes := map[uint32][]*pipeline.Pipeline{}
-	for i := range pipelines {
-		p := &pipelines[i]
-		routes[p.OID] = append(routes[p.OID], p)
-		if before := known[p.ID]; before == nil || before.WatchAll != p.WatchAll || !slices.Equal(before.Watched, p.Watched) {
-			added = append(added, p.ID)
-		}
-	}
-	s.routes.Store(&routes)
-	return added
-}
 
 // Kind tells what sort of act a FatalError asks for.
 type Kind int
@@ -154,6 +133,7 @@ func (s *Stream) Run(ctx context.Context) error {
 	for {
 		began := time.Now()
 		err := s.session(ctx)
+		s.epoch.Store(0)
 		s.stats.Connected.Store(false)
 		s.stats.Streaming.Store(false)
 		s.stats.Standby.Store(errors.Is(err, errStandby) || errors.Is(err, queue.ErrEpochLost))

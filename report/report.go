@@ -140,10 +140,14 @@ type CaughtUp struct {
 	Altered int64    `json:"altered"` // pipelines whose table was altered and not looked at since; counted when nothing else is left
 	Failed  int64    `json:"failed"`  // dead letters for it: not waited for
 	Resting []string `json:"resting"` // pipelines that cannot or shall not work now: not waited for
+	// Unrouted are pipelines that the streamer does not know yet as they are now: their changes may pass unseen, and a scan will find them.
+	Unrouted []string `json:"unrouted"`
 }
 
 // Yes tells whether nothing is left to wait for.
-func (c CaughtUp) Yes() bool { return c.Decoded && c.Open == 0 && c.Scans == 0 && c.Altered == 0 }
+func (c CaughtUp) Yes() bool {
+	return c.Decoded && c.Open == 0 && c.Scans == 0 && c.Altered == 0 && len(c.Unrouted) == 0
+}
 
 // ErrNoSlot means that a slot has no checkpoint here.
 var ErrNoSlot = errors.New("no such slot has an LSN checkpoint in this database: run `embedsidecar init` first")
@@ -189,7 +193,7 @@ func altered(ctx context.Context, db queue.DB, slot string) (n int64, err error)
 func at(ctx context.Context, db queue.DB, slot string, lsn pglogrepl.LSN) (CaughtUp, error) {
 	var c CaughtUp
 	err := db.QueryRow(ctx, sqlfiles.Query("caught_up"), pgx.StrictNamedArgs{"slot": slot, "lsn": lsn.String()}).
-		Scan(&c.Decoded, &c.Open, &c.Scans, &c.Failed, &c.Resting)
+		Scan(&c.Decoded, &c.Open, &c.Scans, &c.Failed, &c.Resting, &c.Unrouted)
 	if errors.Is(err, pgx.ErrNoRows) {
 		return c, ErrNoSlot
 	}
@@ -218,7 +222,7 @@ func Wait(ctx context.Context, db queue.DB, slot string, lsn pglogrepl.LSN) (Cau
 		if err != nil && ctx.Err() == nil || err == nil && c.Yes() {
 			return c, err
 		}
-		if c.Altered > 0 && !asked {
+		if (c.Altered > 0 || len(c.Unrouted) > 0) && !asked {
 			_, err := Now(ctx, db) // without it the streamer looks at its next heartbeat
 			asked = err == nil
 		}

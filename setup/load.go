@@ -163,7 +163,7 @@ func columnsOfText(s *storedPipeline) []string {
 
 // Load returns the pipelines of a slot as the database has them, for a role that may do no more than run. A pipeline that
 // cannot work is returned with a status other than active and a detail that says why; then only its spec, ID, OID, generation,
-// fingerprint, width and watched columns are certain. It returns *NotSetUpError when the database has no schema of ours.
+// fingerprint, width and watched columns are certain, and of one whose table is locked the names of its key. It returns *NotSetUpError when the database has no schema of ours.
 func Load(ctx context.Context, db DB, slot string) ([]pipeline.Pipeline, error) {
 	var stored []storedPipeline
 	err := patiently(ctx, db, func(tx pgx.Tx) (err error) {
@@ -187,8 +187,7 @@ func Load(ctx context.Context, db DB, slot string) ([]pipeline.Pipeline, error) 
 		if database.LockedOut(err) {
 			// Somebody alters that table. The others can go on, and this one is looked at again. It does not count as one that cannot
 			// work: whoever waits for it waits on.
-			pipelines[i] = off(&stored[i])
-			pipelines[i].Status, pipelines[i].Detail = pipeline.Locked, "the table is locked by somebody"
+			pipelines[i] = locked(&stored[i])
 		} else if err != nil {
 			return nil, err
 		}
@@ -218,6 +217,18 @@ func off(s *storedPipeline) pipeline.Pipeline {
 		Spec: s.spec(), ID: s.PipelineID, OID: s.TableOID, Watched: s.WatchedColumns, WatchAll: s.WatchAll, Dims: s.Dims,
 		Generation: s.Generation, Fingerprint: s.Fingerprint, Status: pipeline.Misconfigured,
 	}
+}
+
+// locked is a stored pipeline whose table nobody can look at now. It was whole when it was set up, so its changes are matched as they were
+// then: the names of the key's columns are all that this takes. Were they matched with nothing, each would ask for a scan.
+func locked(s *storedPipeline) pipeline.Pipeline {
+	p := off(s)
+	p.Status, p.Detail = pipeline.Locked, "the table is locked by somebody"
+	p.WatchAll = p.WatchAll || !s.AsMade
+	for _, name := range s.KeyColumns {
+		p.Key = append(p.Key, pipeline.KeyColumn{Name: name})
+	}
+	return p
 }
 
 // load confirms one stored pipeline. Only a failure to find out is an error.

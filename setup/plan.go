@@ -191,6 +191,10 @@ func (in *initializer) move() action {
 				if err != nil {
 					return fmt.Errorf("move pipelines: %w", err)
 				}
+				// What the original's streamer acknowledged says nothing of the one of this slot.
+				if _, err := tx.Exec(ctx, "DELETE FROM embedsidecar.route WHERE pipeline_id = ANY ($1)", ids); err != nil {
+					return fmt.Errorf("forget what the original matches: %w", err)
+				}
 				if _, err := tx.Exec(ctx, "DELETE FROM embedsidecar.lsn_checkpoint WHERE slot_name = ANY ($1)", in.moved); err != nil {
 					return fmt.Errorf("forget the slots of the original: %w", err)
 				}

@@ -77,6 +77,9 @@ func TestP5_ATableLockedForAWhile(t *testing.T) {
 			r.rollback(lock)
 			r.settle()
 			r.verify()
+			if n := r.count(`SELECT max(requested) FROM embedsidecar.scan`); n > 2 { // by init, and by the stream that did not know them
+				t.Errorf("%d scans were asked for: a lock is no reason for one", n)
+			}
 			if got := testenv.Value[string](db, `SELECT status FROM embedsidecar.pipeline WHERE name = 'docs'`); got != string(pipeline.Active) {
 				t.Errorf("then it is %s", got)
 			}

@@ -65,8 +65,7 @@ type Sidecar struct {
 	markKey  []byte
 	userPath string
 
-	refreshing sync.Mutex // guards unscanned, and keeps an older load from replacing a newer one
-	unscanned  []int32    // pipelines the stream learned of late, whose scan is not requested yet
+	refreshing sync.Mutex // keeps an older load from replacing a newer one
 
 	mu       sync.Mutex
 	services map[string]*embed.Service         // by plugin and model, as pipelines name them

@@ -11,7 +11,6 @@ import (
 
 	"github.com/embedsidecar/embedsidecar/embed"
 	"github.com/embedsidecar/embedsidecar/pipeline"
-	"github.com/embedsidecar/embedsidecar/queue"
 	sqlfiles "github.com/embedsidecar/embedsidecar/sql"
 	"github.com/embedsidecar/embedsidecar/worker"
 )
@@ -48,8 +47,7 @@ func (s *Sidecar) supervise(ctx, hard context.Context, pipelines []pipeline.Pipe
 	}
 }
 
-// refresh loads the pipelines and hands them to the stream. One that the stream did not know is scanned: what happened to its table
-// until now went unseen. That debt is kept until the request for the scan is durable.
+// refresh loads the pipelines and hands them to the stream, which tells the others what it knows now.
 func (s *Sidecar) refresh(ctx context.Context) ([]pipeline.Pipeline, error) {
 	s.refreshing.Lock()
 	defer s.refreshing.Unlock()
@@ -63,14 +61,8 @@ func (s *Sidecar) refresh(ctx context.Context) ([]pipeline.Pipeline, error) {
 	if stream == nil {
 		return loaded, nil
 	}
-	s.unscanned = append(s.unscanned, stream.SetPipelines(loaded)...)
-	if len(s.unscanned) > 0 {
-		if err := queue.RequestScan(ctx, s.o.Pool, "new pipeline", s.unscanned); err != nil {
-			return nil, err
-		}
-		s.unscanned = nil
-	}
-	return loaded, nil
+	stream.SetPipelines(loaded)
+	return loaded, stream.Acknowledge(ctx)
 }
 
 // note tells the database which pipelines fit their tables, for those who ask it: status and wait. It returns false if that must be

@@ -34,7 +34,7 @@ ALTER ROLE embedsidecar_run SET idle_in_transaction_session_timeout = '15s';
 
 GRANT USAGE ON SCHEMA embedsidecar TO embedsidecar_run;
 GRANT SELECT ON ALL TABLES IN SCHEMA embedsidecar TO embedsidecar_run;
-GRANT INSERT, UPDATE, DELETE ON embedsidecar.task, embedsidecar.ledger, embedsidecar.worker TO embedsidecar_run;
+GRANT INSERT, UPDATE, DELETE ON embedsidecar.task, embedsidecar.ledger, embedsidecar.worker, embedsidecar.route TO embedsidecar_run;
 GRANT INSERT ON embedsidecar.history TO embedsidecar_run;
 GRANT TRUNCATE ON embedsidecar.history_0, embedsidecar.history_1, embedsidecar.history_2, embedsidecar.history_3,
     embedsidecar.history_4, embedsidecar.history_5, embedsidecar.history_6, embedsidecar.history_7 TO embedsidecar_run;

@@ -36,7 +36,7 @@ type scanState struct {
 	Phase, Reason      string
 	AfterKey           *string
 	Requested, Started int64
-	MayStart           bool
+	MayStart, Routed   bool
 }
 
 // Run does what scans are asked for until ctx ends. wake tells that one may have been; without it the heartbeat finds out.
@@ -82,7 +82,7 @@ type step int
 
 const (
 	stepNow   step = iota
-	stepLater      // the queue is full enough, or transactions must end first
+	stepLater      // the queue is full enough, the streamer does not know the pipeline yet, or transactions must end first
 	stepIdle       // nothing is asked for
 )
 
@@ -92,12 +92,15 @@ func (s *Scan) step(ctx context.Context) (step, error) {
 	p := s.w.o.Pipeline
 	var st scanState
 	err := s.w.o.DB.QueryRow(ctx, sqlfiles.Query("read_scan"), pgx.StrictNamedArgs{"pipeline_id": p.ID, "generation": p.Generation}).
-		Scan(&st.Phase, &st.Reason, &st.AfterKey, &st.Requested, &st.Started, &st.MayStart)
+		Scan(&st.Phase, &st.Reason, &st.AfterKey, &st.Requested, &st.Started, &st.MayStart, &st.Routed)
 	if errors.Is(err, pgx.ErrNoRows) {
 		return stepIdle, nil
 	}
 	if err != nil {
 		return stepLater, fmt.Errorf("scan %s: %w", p.Source(), err)
+	}
+	if !st.Routed {
+		return stepLater, nil // routes first, then the scan
 	}
 	var (
 		keys, look []string

@@ -84,10 +84,13 @@ func (c *waitCommand) wait(ctx context.Context, env *environment) error {
 	if shown.Resting == nil {
 		shown.Resting = []string{}
 	}
+	if shown.Unrouted == nil {
+		shown.Unrouted = []string{}
+	}
 	return errors.Join(env.show(shown, func() listing {
 		return listing{
-			header: []string{"lsn", "caught_up", "decoded", "open", "scans", "failed", "resting"},
-			rows:   [][]any{{lsn, state.Yes(), state.Decoded, state.Open, state.Scans, state.Failed, strings.Join(state.Resting, " ")}},
+			header: []string{"lsn", "caught_up", "decoded", "open", "scans", "failed", "resting", "unrouted"},
+			rows:   [][]any{{lsn, state.Yes(), state.Decoded, state.Open, state.Scans, state.Failed, strings.Join(state.Resting, " "), strings.Join(state.Unrouted, " ")}},
 		}
 	}), err)
 }

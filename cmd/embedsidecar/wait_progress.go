@@ -92,6 +92,9 @@ func progress(state report.CaughtUp) string {
 	if state.Altered > 0 {
 		left = append(left, "the altered table of "+count(state.Altered, "pipeline")+" is not looked at yet")
 	}
+	if len(state.Unrouted) > 0 {
+		left = append(left, "the streamer does not know yet: "+strings.Join(state.Unrouted, ", "))
+	}
 	if len(left) == 0 {
 		return "nothing is left to wait for"
 	}

@@ -1,4 +1,5 @@
 -- caught_up: whether everything committed before @lsn is decoded, durable and worked, for the pipelines of a slot.
+-- A pipeline that the streamer does not know as it is now is not caught up with anything: its changes may pass unseen.
 -- A row of a dead letter or of a pipeline that cannot work is told as such, not waited for.
 -- Rows: one. Locks: none. Index: none fits open tasks by LSN; their number is what is waited to become small.
 SELECT c.lsn >= @lsn::pg_lsn AS decoded,
@@ -10,6 +11,9 @@ SELECT c.lsn >= @lsn::pg_lsn AS decoded,
        (SELECT count(*) FROM embedsidecar.task AS t JOIN embedsidecar.pipeline AS p USING (pipeline_id)
             WHERE p.slot_name = c.slot_name AND t.state = 'failed' AND t.first_lsn <= @lsn::pg_lsn) AS failed,
        coalesce((SELECT array_agg(p.name ORDER BY p.name) FROM embedsidecar.pipeline AS p
-            WHERE p.slot_name = c.slot_name AND NOT (i.enabled AND p.enabled AND p.status = 'active')), '{}') AS resting
+            WHERE p.slot_name = c.slot_name AND NOT (i.enabled AND p.enabled AND p.status = 'active')), '{}') AS resting,
+       coalesce((SELECT array_agg(p.name ORDER BY p.name) FROM embedsidecar.pipeline AS p
+            WHERE p.slot_name = c.slot_name AND i.enabled AND p.enabled AND p.status = 'active'
+              AND NOT EXISTS (SELECT FROM embedsidecar.route AS r WHERE r.pipeline_id = p.pipeline_id AND r.generation = p.generation)), '{}') AS unrouted
 FROM   embedsidecar.lsn_checkpoint AS c CROSS JOIN embedsidecar.installation AS i
 WHERE  c.slot_name = @slot;

@@ -1,4 +1,5 @@
--- request_scan: ask for a scan (reconcile) of pipelines. One that runs is begun again when it ends; one that waits waits on.
+-- request_scan: ask for a scan (reconcile) of pipelines. One that runs is begun again when it ends; one that waits waits on, for the
+-- reason that was given first.
 -- The scan waits for every transaction that has an id by now. The snapshot's xmax would not do: it is one past the last id that
 -- ended, and those that run may be above it.
 -- Rows: none. Locks: the scan rows. Index: primary key.
@@ -8,5 +9,5 @@ FROM   embedsidecar.pipeline AS p
 WHERE  p.pipeline_id = ANY (@pipeline_ids::integer[])
 ORDER BY p.pipeline_id
 ON CONFLICT (pipeline_id) DO UPDATE SET
-    reason = excluded.reason, barrier = greatest(s.barrier, excluded.barrier), requested = s.requested + 1,
+    reason = CASE WHEN s.phase = 'waiting' THEN s.reason ELSE excluded.reason END, barrier = greatest(s.barrier, excluded.barrier), requested = s.requested + 1,
     requested_at = now(), phase = CASE WHEN s.phase = 'done' THEN 'waiting' ELSE s.phase END;

@@ -1,0 +1,140 @@
+package replication
+
+import (
+	"cmp"
+	"context"
+	"crypto/sha256"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/embedsidecar/embedsidecar/pipeline"
+	"github.com/embedsidecar/embedsidecar/queue"
+	sqlfiles "github.com/embedsidecar/embedsidecar/sql"
+)
+
+// routing is what changes are matched with: pipelines by the oid of their table.
+type routing map[uint32][]*pipeline.Pipeline
+
+// SetPipelines replaces what changes are matched with. Every pipeline of the slot must be among them, also one that is disabled
+// or cannot work: its changes wait in the queue. A table that somebody locks at this moment tells nothing: what was known of it holds.
+//
+// Nobody may rely on it before Acknowledge has said so: routes first, then the scan for what passed before.
+func (s *Stream) SetPipelines(pipelines []pipeline.Pipeline) {
+	known := map[int32]*pipeline.Pipeline{}
+	for _, p := range s.routes.Load().pipelines() {
+		known[p.ID] = p
+	}
+	routes := routing{}
+	for i := range pipelines {
+		p := &pipelines[i]
+		if before := known[p.ID]; before != nil && p.Status == pipeline.Locked && before.OID == p.OID && before.Generation == p.Generation {
+			p = before
+		}
+		routes[p.OID] = append(routes[p.OID], p)
+	}
+	s.routes.Store(&routes)
+}
+
+// pipelines returns what a routing leads to, by number.
+func (r *routing) pipelines() []*pipeline.Pipeline {
+	return slices.SortedFunc(func(yield func(*pipeline.Pipeline) bool) {
+		for list := range maps.Values(*r) {
+			for _, p := range list {
+				if !yield(p) {
+					return
+				}
+			}
+		}
+	}, func(a, b *pipeline.Pipeline) int { return cmp.Compare(a.ID, b.ID) })
+}
+
+// definition is a digest of what changes of a pipeline's table are judged by, and what the catalogue may change without init: the generation
+// does not tell of that. The key is not part of it: without the one that was set up no change is judged at all, each asks for a scan.
+func definition(p *pipeline.Pipeline) []byte {
+	body, err := json.Marshal([]any{p.OID, p.WatchAll, p.Watched, p.IntoColumn})
+	if err != nil {
+		panic(err) // numbers and strings
+	}
+	sum := sha256.Sum256(body)
+	return sum[:]
+}
+
+// Acknowledge tells everybody which definition of each pipeline changes are matched with, and asks for a scan of those whose definition
+// nobody had acknowledged: what happened to their tables until now went unseen, or was judged by what no longer holds. What is to be scanned
+// is found by comparing with what is stored, under the epoch, so it outlives whoever finds it. Without the slot it does nothing: whoever
+// takes the slot acknowledges.
+func (s *Stream) Acknowledge(ctx context.Context) error {
+	epoch := s.epoch.Load()
+	a := s.acknowledgement(epoch)
+	if epoch == 0 || s.acknowledged.Load() == a.sum() {
+		return nil
+	}
+	tx, err := s.o.DB.Begin(ctx)
+	if err != nil {
+		return fmt.Errorf("acknowledge pipelines: %w", err)
+	}
+	defer func() { _ = tx.Rollback(context.WithoutCancel(ctx)) }() // after a commit this does nothing
+	var lsn string
+	err = tx.QueryRow(ctx, sqlfiles.Query("save_checkpoint"), pgx.StrictNamedArgs{"slot": s.o.Slot, "epoch": epoch, "lsn": nil}).Scan(&lsn)
+	if errors.Is(err, pgx.ErrNoRows) {
+		return nil // the session learns that it was cut off, and whoever cut it off acknowledges
+	}
+	if err != nil {
+		return fmt.Errorf("acknowledge pipelines: %w", err)
+	}
+	ids, err := s.acknowledge(ctx, tx, a)
+	if err != nil {
+		return err
+	}
+	if err := tx.Commit(ctx); err != nil {
+		return fmt.Errorf("acknowledge pipelines: %w", err)
+	}
+	s.acknowledged.Store(a.sum())
+	s.o.Queue.Wake(ids...)
+	return nil
+}
+
+// acknowledgement is what Acknowledge says: arrays of one length, one element per pipeline.
+type acknowledgement struct {
+	Epoch       int64
+	IDs         []int32
+	Generations []int32
+	Definitions [][]byte
+}
+
+func (s *Stream) acknowledgement(epoch int64) acknowledgement {
+	a := acknowledgement{Epoch: epoch, IDs: []int32{}, Generations: []int32{}, Definitions: [][]byte{}}
+	for _, p := range s.routes.Load().pipelines() {
+		a.IDs, a.Generations, a.Definitions = append(a.IDs, p.ID), append(a.Generations, p.Generation), append(a.Definitions, definition(p))
+	}
+	return a
+}
+
+// sum tells acknowledgements apart.
+func (a acknowledgement) sum() string {
+	body, err := json.Marshal(a)
+	if err != nil {
+		panic(err) // numbers and strings
+	}
+	return string(body)
+}
+
+// acknowledge is Acknowledge inside a transaction that has proven the epoch. It returns the pipelines that it has asked a scan of.
+func (s *Stream) acknowledge(ctx context.Context, tx pgx.Tx, a acknowledgement) (unseen []int32, err error) {
+	err = tx.QueryRow(ctx, sqlfiles.Query("acknowledge_routes"), pgx.StrictNamedArgs{
+		"slot": s.o.Slot, "epoch": a.Epoch, "pipeline_ids": a.IDs, "generations": a.Generations, "definitions": a.Definitions,
+	}).Scan(&unseen)
+	if err != nil {
+		return nil, fmt.Errorf("acknowledge %d pipelines: %w", len(a.IDs), err)
+	}
+	if len(unseen) == 0 {
+		return nil, nil
+	}
+	s.o.Log.InfoContext(ctx, "pipelines new to the stream", "slot", s.o.Slot, "pipeline_ids", unseen, "epoch", a.Epoch)
+	return unseen, queue.RequestScan(ctx, tx, "new to the stream", unseen)
+}
