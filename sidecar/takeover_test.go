@@ -4,8 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/embedsidecar/embedsidecar/embed"
 	"github.com/embedsidecar/embedsidecar/sidecar"
@@ -98,7 +100,9 @@ func TestP2_APartitionThatWasAwayBeforeAnybodyStreamed(t *testing.T) {
 	r := newPartitionedRig(t)
 	letGo := r.hold()
 	s, _ := r.start()
-	testenv.Eventually(t, patience, func() (bool, string) { return len(s.States()) == 1, "it is not up" })
+	testenv.Eventually(t, patience, func() (bool, string) {
+		return r.count(`SELECT count(*) FROM embedsidecar.scan WHERE phase <> 'done'`) == 0 && r.count(`SELECT count(*) FROM docs_embedding`) == 20, "no backfill"
+	})
 	r.db.MustExec(partitionAway)
 	letGo()
 	testenv.Eventually(t, patience, func() (bool, string) { return s.Stream().CatalogueScans.Load() > 0, "it was not noticed" })
@@ -190,5 +194,49 @@ func TestP1_AKeySpelledAnewWhoseTextIsGone(t *testing.T) {
 	r.verify()
 	if got := testenv.Values[string](db, `SELECT id::text FROM docs_embedding`); fmt.Sprint(got) != "[2.00]" {
 		t.Errorf("vectors of %v, want only that of 2.00", got)
+	}
+}
+
+// TestP2_AlteredAndAlteredBack: between two looks nothing tells of it but the version of the catalogue's row.
+func TestP2_AlteredAndAlteredBack(t *testing.T) {
+	t.Parallel()
+	publish := func(what string) string { return `ALTER PUBLICATION {pub} SET (publish = '` + what + `')` }
+	meanwhile := []string{`UPDATE docs SET body = body || '!' WHERE id < 5`, `DELETE FROM docs WHERE id > 45`}
+	for name, story := range map[string][]string{
+		"kinds of changes": slices.Concat([]string{publish("insert")}, meanwhile, []string{publish("insert, update, delete, truncate")}),
+		"the table":        slices.Concat([]string{`ALTER PUBLICATION {pub} DROP TABLE docs`}, meanwhile, []string{`ALTER PUBLICATION {pub} ADD TABLE docs`}),
+		"a label": {
+			`ALTER TYPE mood RENAME VALUE 'glad' TO 'sad'`, `UPDATE docs SET body = 'x' WHERE id = 5`, `embedded`, `ALTER TYPE mood RENAME VALUE 'sad' TO 'glad'`,
+		},
+	} {
+		for _, running := range []bool{true, false} {
+			t.Run(fmt.Sprintf("%s, running %t", name, running), func(t *testing.T) {
+				t.Parallel()
+				db := testenv.DB(t)
+				db.MustExec(`CREATE TYPE mood AS ENUM ('glad')`)
+				db.MustExec(`CREATE TABLE docs (id bigint PRIMARY KEY, body text, mood mood DEFAULT 'glad')`)
+				db.MustExec(`INSERT INTO docs SELECT i, 'body ' || i FROM generate_series(1, 50) AS i`)
+				r := newRig(t, db, intoTable("docs", "body", "mood"))
+				r.options = func(o *sidecar.Options) { o.Heartbeat = time.Hour }
+				_, stop := r.start()
+				r.settle()
+				if !running {
+					stop()
+				}
+				for _, sql := range story {
+					switch {
+					case sql != "embedded":
+						db.MustExec(strings.ReplaceAll(sql, "{pub}", db.Name+"_pub"))
+					case running:
+						r.has(2, `SELECT count(*) FROM embedsidecar.history WHERE row_key = '5'`)
+					}
+				}
+				if !running {
+					r.start()
+				}
+				r.settle()
+				r.verify()
+			})
+		}
 	}
 }

@@ -100,7 +100,7 @@ func (s *Scan) step(ctx context.Context) (step, error) {
 		return stepLater, fmt.Errorf("scan %s: %w", p.Source(), err)
 	}
 	if !st.Routed {
-		return stepLater, nil // routes first, then the scan
+		return stepLater, nil // routes first, then the scan that need not be repeated
 	}
 	var (
 		keys, look []string

@@ -24,7 +24,7 @@ CREATE TABLE embedsidecar.route (
     epoch       bigint      NOT NULL,
     routed_at   timestamptz NOT NULL DEFAULT now()
 );
-COMMENT ON TABLE embedsidecar.route IS 'What the streamer acknowledged: the definition of each pipeline that it matches changes with. No row, or one of another generation: changes may pass unseen, no scan begins, nothing counts as caught up.';
+COMMENT ON TABLE embedsidecar.route IS 'What the streamer acknowledged: the definition of each pipeline that it matches changes with. No row, or one of another generation: changes may pass unseen, and nothing counts as caught up.';
 COMMENT ON COLUMN embedsidecar.route.generation IS 'Of the pipeline, as the streamer knows it.';
 COMMENT ON COLUMN embedsidecar.route.definition IS 'Digest of what the catalogue alone may change about the matching: table, watched columns, destination column.';
 COMMENT ON COLUMN embedsidecar.route.epoch IS 'Of the slot, when it was written: of the streamer that said so.';

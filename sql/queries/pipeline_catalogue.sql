@@ -12,12 +12,12 @@ SELECT p.pipeline_id, p.status, p.catalogue AS known, c.oid IS NOT NULL AS table
                            SELECT c.oid AS relid, '' AS entry
                            UNION ALL
                            SELECT h.inhrelid, h.xmin::text FROM tree AS t JOIN pg_inherits AS h ON h.inhparent = t.relid)
-                       SELECT md5(string_agg(t.relid::text || ':' || f.relfilenode::text || ':' || t.entry, ',' ORDER BY t.relid))
+                       SELECT encode(sha256(convert_to(string_agg(t.relid::text || ':' || f.relfilenode::text || ':' || t.entry, ',' ORDER BY t.relid), getdatabaseencoding())), 'hex')
                        FROM tree AS t JOIN pg_class AS f ON f.oid = t.relid),
            -- How a generated column is made, as the server keeps it: pg_get_expr locks the table.
-           'columns', (SELECT md5(string_agg(concat_ws(':', a.attnum, a.attname, a.atttypid, a.atttypmod, a.attisdropped,
-                                                      CASE WHEN a.attgenerated <> '' THEN a.attgenerated::text || (SELECT md5(g.adbin::text)
-                                                           FROM pg_attrdef AS g WHERE g.adrelid = a.attrelid AND g.adnum = a.attnum) END), ',' ORDER BY a.attnum))
+           'columns', (SELECT encode(sha256(convert_to(string_agg(concat_ws(':', a.attnum, a.attname, a.atttypid, a.atttypmod, a.attisdropped,
+                                                      CASE WHEN a.attgenerated <> '' THEN a.attgenerated::text || (SELECT encode(sha256(convert_to(g.adbin::text, getdatabaseencoding())), 'hex')
+                                                           FROM pg_attrdef AS g WHERE g.adrelid = a.attrelid AND g.adnum = a.attnum) END), ',' ORDER BY a.attnum), getdatabaseencoding())), 'hex')
                        FROM pg_attribute AS a WHERE a.attrelid = c.oid AND a.attnum > 0),
            -- Types of the user's: a label of an enum that is renamed, or an attribute that a composite type gets, changes what rows say.
            'types', (WITH RECURSIVE used AS (
@@ -28,10 +28,10 @@ SELECT p.pipeline_id, p.status, p.catalogue AS known, c.oid IS NOT NULL AS table
                              UNION ALL SELECT f.atttypid FROM pg_attribute AS f WHERE t.typtype = 'c' AND f.attrelid = t.typrelid AND f.attnum > 0 AND NOT f.attisdropped
                              UNION ALL SELECT g.rngsubtype FROM pg_range AS g WHERE g.rngtypid = t.oid) AS m (typ)
                          WHERE m.typ >= 16384)
-                     SELECT md5(string_agg(d.what, ',' ORDER BY u.typ))
+                     SELECT encode(sha256(convert_to(string_agg(d.what, ',' ORDER BY u.typ), getdatabaseencoding())), 'hex')
                      FROM used AS u JOIN pg_type AS t ON t.oid = u.typ CROSS JOIN LATERAL (
-                         SELECT string_agg(l.oid::text || ':' || l.enumlabel, ',' ORDER BY l.oid) FROM pg_enum AS l WHERE l.enumtypid = t.oid
-                         UNION ALL SELECT string_agg(concat_ws(':', f.attnum, f.atttypid, f.atttypmod, f.attisdropped), ',' ORDER BY f.attnum)
+                         SELECT string_agg(concat_ws(':', l.oid, l.xmin, l.enumlabel), ',' ORDER BY l.oid) FROM pg_enum AS l WHERE l.enumtypid = t.oid
+                         UNION ALL SELECT string_agg(concat_ws(':', f.attnum, f.xmin, f.atttypid, f.atttypmod, f.attisdropped), ',' ORDER BY f.attnum)
                          FROM pg_attribute AS f WHERE t.typtype = 'c' AND f.attrelid = t.typrelid AND f.attnum > 0) AS d (what)),
            'identity', c.relreplident::text || coalesce((SELECT string_agg(i.indexrelid::text, ',' ORDER BY i.indexrelid) FROM pg_index AS i
                        WHERE i.indrelid = c.oid AND (i.indisprimary OR i.indisreplident)), ''),
@@ -40,9 +40,16 @@ SELECT p.pipeline_id, p.status, p.catalogue AS known, c.oid IS NOT NULL AS table
            'destination', (SELECT concat_ws(':', d.oid, d.relfilenode, d.relrowsecurity, d.relforcerowsecurity)
                            FROM pg_class AS d JOIN pg_namespace AS dn ON dn.oid = d.relnamespace
                            WHERE dn.nspname = p.destination_schema AND d.relname = p.destination_table),
-           'published', coalesce((SELECT r.oid::text || coalesce(to_jsonb(r) ->> 'prqual', '') || coalesce(to_jsonb(r) ->> 'prattrs', '')
-                                  FROM pg_publication_rel AS r WHERE r.prpubid = b.oid AND r.prrelid = c.oid), '')
-                       || concat(b.puballtables, b.pubinsert, b.pubupdate, b.pubdelete, b.pubtruncate, b.pubviaroot)) END AS current,
+           -- By its version, not by what it says: a publication that is altered, and altered back before anybody looks, was another one meanwhile.
+           -- The same with the entries of this table, of what it is part of and of its parts; an entry is never altered, it is made anew. All that
+           -- depends on a publication beside its tables is its schemas, from PostgreSQL 15 on.
+           'published', (SELECT concat_ws(' ', b.oid, b.xmin,
+                             (SELECT string_agg(r.oid::text, ',' ORDER BY r.oid) FROM pg_publication_rel AS r WHERE r.prpubid = b.oid AND r.prrelid IN (
+                                 WITH RECURSIVE below AS (SELECT c.oid AS relid UNION ALL SELECT h.inhrelid FROM below AS t JOIN pg_inherits AS h ON h.inhparent = t.relid),
+                                     above AS (SELECT c.oid AS relid UNION ALL SELECT h.inhparent FROM above AS t JOIN pg_inherits AS h ON h.inhrelid = t.relid)
+                                 SELECT relid FROM below UNION SELECT relid FROM above)),
+                             (SELECT string_agg(d.objid::text, ',' ORDER BY d.objid) FROM pg_depend AS d
+                              WHERE d.refclassid = 'pg_publication'::regclass AND d.refobjid = b.oid AND d.classid <> 'pg_publication_rel'::regclass)))) END AS current,
        b.oid IS NOT NULL AS publication_exists,
        coalesce(b.oid = k.publication_oid, false) AS same_publication,
        coalesce(b.pubinsert AND b.pubupdate AND b.pubdelete AND b.pubtruncate AND NOT b.pubviaroot, false)
@@ -59,12 +66,12 @@ SELECT p.pipeline_id, p.status, p.catalogue AS known, c.oid IS NOT NULL AS table
                 OR EXISTS (SELECT FROM pg_publication_tables AS v WHERE v.pubname = b.pubname AND v.schemaname = n.nspname AND v.tablename = c.relname))
            AS published,
        -- What a running sidecar must load anew when it changes.
-       md5(ROW(i.enabled, p.name, p.enabled, p.generation, p.fingerprint, p.text_expression, p.filter_expression, p.source_columns, p.watched_columns,
+       encode(sha256(convert_to(ROW(i.enabled, p.name, p.enabled, p.generation, p.fingerprint, p.text_expression, p.filter_expression, p.source_columns, p.watched_columns,
                p.key_columns, p.lane, p.dims, p.plugin, p.model, p.destination_column, p.destination_schema, p.destination_table,
                (SELECT string_agg(concat_ws(':', t.oid, t.tgenabled, t.tgtype), ',' ORDER BY t.oid) FROM pg_trigger AS t
                 WHERE NOT t.tgisinternal AND t.tgrelid IN (
                     WITH RECURSIVE tree AS (SELECT c.oid AS relid UNION ALL SELECT h.inhrelid FROM tree JOIN pg_inherits AS h ON h.inhparent = tree.relid)
-                    SELECT relid FROM tree)))::text) AS version,
+                    SELECT relid FROM tree)))::text, getdatabaseencoding())), 'hex') AS version,
        EXISTS (SELECT FROM embedsidecar.scan AS s WHERE s.pipeline_id = p.pipeline_id AND s.phase = 'waiting') AS scan_asked
 FROM   embedsidecar.pipeline AS p
        JOIN embedsidecar.lsn_checkpoint AS k ON k.slot_name = p.slot_name

@@ -1,10 +1,11 @@
 -- read_scan: what a pipeline's scan has to do next, if anything.
--- routed says whether the streamer knows the pipeline as it is now. Until then changes may pass unseen, so no scan begins: it could be over
--- before the last of them.
+-- routed says whether the streamer knows the pipeline as it is now. Until then changes may pass unseen, and whoever acknowledges it asks for
+-- another scan: so it is worth a moment of waiting. Where nobody can stream the rows that are there are not kept waiting for that.
 -- A sidecar that knows only an older generation of the pipeline would compare with the wrong text: it sees no scan.
 -- Rows: at most one. Locks: none. Index: primary key.
 SELECT s.phase, s.reason, s.after_key, s.requested, s.started, s.barrier <= pg_snapshot_xmin(pg_current_snapshot()) AS may_start,
-       EXISTS (SELECT FROM embedsidecar.route AS r WHERE r.pipeline_id = s.pipeline_id AND r.generation = @generation) AS routed
+       EXISTS (SELECT FROM embedsidecar.route AS r WHERE r.pipeline_id = s.pipeline_id AND r.generation = @generation)
+           OR s.requested_at < now() - interval '15 s' AS routed
 FROM   embedsidecar.scan AS s
 WHERE  s.pipeline_id = @pipeline_id AND s.phase <> 'done'
        AND EXISTS (SELECT FROM embedsidecar.pipeline AS p CROSS JOIN embedsidecar.installation AS i
