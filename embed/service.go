@@ -43,6 +43,7 @@ type Service struct {
 
 	mu       sync.Mutex
 	failures int
+	failed   error     // the last of them
 	rest     time.Time // no call before this
 }
 
@@ -64,6 +65,19 @@ func (s *Service) Rest() time.Duration {
 	return max(time.Until(s.rest), 0)
 }
 
+// Trouble tells how often in a row the embedder has failed as a whole, and how the last time; zero: it works.
+type Trouble struct {
+	Failures int
+	Err      error
+}
+
+// Trouble returns the embedder's trouble of now.
+func (s *Service) Trouble() Trouble {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return Trouble{s.failures, s.failed}
+}
+
 // Longest rest between two tries of an embedder that is down.
 const (
 	firstRest = 200 * time.Millisecond
@@ -76,7 +90,7 @@ func (s *Service) note(err error) {
 	var whole *Error
 	switch {
 	case err == nil:
-		s.failures, s.rest = 0, time.Time{}
+		s.failures, s.failed, s.rest = 0, nil, time.Time{}
 	case errors.As(err, &whole) && (whole.Class == Data || whole.Code == canceled), errors.Is(err, context.Canceled):
 	default:
 		pause := min(firstRest<<min(s.failures, 10), maxRest)
@@ -84,6 +98,7 @@ func (s *Service) note(err error) {
 			pause = whole.RetryAfter
 		}
 		s.failures++
+		s.failed = err
 		s.rest = time.Now().Add(pause)
 	}
 }

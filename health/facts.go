@@ -175,7 +175,7 @@ func problem(f *Facts) (State, bool) {
 	case OtherModel:
 		s.WayOut = "start the sidecar with the model as it was, or make a second pipeline"
 	case Failing:
-		s.WayOut = "embedsidecar failed " + f.Name + " shows the errors"
+		s.WayOut = "embedsidecar failed " + Quoted(f.Name) + " shows the errors"
 	case Disabled:
 		s.WayOut = "start one without enabled: false"
 	default:
@@ -200,11 +200,11 @@ func inWork(f *Facts) (State, bool) {
 		}
 		return State{code, fmt.Sprintf("%s (%s)%s", does, f.Scan.Reason, f.Scan.progress()), ""}, true
 	case f.Open > 0 && f.Open == f.Retrying:
-		return State{Working, fmt.Sprintf("%s failed and will be tried again", rows(f.Open)), "embedsidecar failed " + f.Name + " shows the errors"}, true
+		return State{Working, fmt.Sprintf("%s failed and will be tried again", rows(f.Open)), "embedsidecar failed " + Quoted(f.Name) + " shows the errors"}, true
 	case f.Open > 0:
 		return State{Working, rows(f.Open) + " left to embed", ""}, true
 	case f.Failed > 0:
-		return State{RowsFailed, rows(f.Failed) + " could not be embedded", "embedsidecar failed " + f.Name + " names them, embedsidecar retry " + f.Name + " tries again"}, true
+		return State{RowsFailed, rows(f.Failed) + " could not be embedded", "embedsidecar failed " + Quoted(f.Name) + " names them, embedsidecar retry " + Quoted(f.Name) + " tries again"}, true
 	}
 	return State{}, false
 }
@@ -250,6 +250,14 @@ func whom(blockers []string) string {
 		return "transactions that are open"
 	}
 	return strings.Join(blockers, "; ")
+}
+
+// Quoted makes a name one word of a shell.
+func Quoted(name string) string {
+	if strings.Trim(name, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_.:-") == "" {
+		return name
+	}
+	return "'" + strings.ReplaceAll(name, "'", `'\''`) + "'"
 }
 
 func rows(n int64) string {

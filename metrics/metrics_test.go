@@ -34,6 +34,7 @@ func all() *Metrics {
 	}
 	p.Tasks.Set("todo", 1)
 	p.Index.Only("ready")
+	p.State.Only("working")
 	m.Embedder("minilm", "onnx")
 	plugin := m.Plugin("onnx")
 	plugin.Up(true, "1.0.0")

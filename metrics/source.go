@@ -4,6 +4,8 @@ import (
 	"slices"
 
 	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/embedsidecar/embedsidecar/health"
 )
 
 // The values of labels; a counter takes others as "other".
@@ -17,6 +19,7 @@ var (
 	WorkerStates   = []string{"idle", "busy"}
 	PoolStates     = []string{"idle", "acquired", "constructing", "max"}
 	IndexStates    = []string{"ready", "none", "building", "invalid"}
+	PipelineStates = health.Codes()
 )
 
 // Counters are counters that differ in one label.
@@ -159,6 +162,7 @@ type Pipeline struct {
 	ScanExpected Gauge  // rows
 	ScanSeen     Gauge  // rows
 	Index        Gauges // by IndexStates
+	State        Gauges // by PipelineStates
 }
 
 // Pipeline returns the metrics of a pipeline. Pipelines beyond the first MaxPipelines share theirs.
@@ -183,6 +187,7 @@ func (s *Source) Pipeline(name string) *Pipeline {
 		ScanExpected: Gauge{v.scanExpected, []string{source, label}},
 		ScanSeen:     Gauge{v.scanSeen, []string{source, label}},
 		Index:        Gauges{Gauge{v.index, []string{source, label}}, IndexStates},
+		State:        Gauges{Gauge{v.state, []string{source, label}}, PipelineStates},
 	}
 }
 
@@ -190,7 +195,7 @@ func (s *Source) Pipeline(name string) *Pipeline {
 func (s *Source) Forget(name string) {
 	labels := prometheus.Labels{"source": s.name, "pipeline": name}
 	v := s.metrics.v
-	for _, vec := range []*prometheus.GaugeVec{v.tasks, v.oldest, v.paused, v.coverage, v.scanRunning, v.scanExpected, v.scanSeen, v.index} {
+	for _, vec := range []*prometheus.GaugeVec{v.tasks, v.oldest, v.paused, v.coverage, v.scanRunning, v.scanExpected, v.scanSeen, v.index, v.state} {
 		vec.DeletePartialMatch(labels)
 	}
 	for _, vec := range []*prometheus.CounterVec{v.finished, v.retries, v.lost, v.writes, v.sanitised} {

@@ -30,9 +30,9 @@ type vectors struct {
 	writes, sanitised *prometheus.CounterVec
 
 	// work
-	coverage, scanRunning, scanExpected, scanSeen, index, workers, busy *prometheus.GaugeVec
-	pluginUp, circuitOpen                                               *prometheus.GaugeVec
-	pluginRestarts, pluginBad                                           *prometheus.CounterVec
+	coverage, scanRunning, scanExpected, scanSeen, index, state, workers, busy *prometheus.GaugeVec
+	pluginUp, circuitOpen                                                      *prometheus.GaugeVec
+	pluginRestarts, pluginBad                                                  *prometheus.CounterVec
 
 	// self
 	pool *prometheus.GaugeVec
@@ -85,8 +85,9 @@ func newVectors(r *prometheus.Registry) vectors {
 		scanRunning:    f.gauge("backfill_running", "1 while every row is compared with what is known of it, else 0.", "source", "pipeline"),
 		scanExpected:   f.gauge("backfill_rows_expected", "Rows the last comparison of every row expected to look at.", "source", "pipeline"),
 		scanSeen:       f.gauge("backfill_rows_seen", "Rows it has looked at so far.", "source", "pipeline"),
-		coverage:       f.gauge("coverage_ratio", "Rows that were looked at divided by rows of the source table, 0 to 1; both may be estimates.", "source", "pipeline"),
+		coverage:       f.gauge("coverage_ratio", "Rows whose vector is known to be of their text now, divided by rows of the source table, 0 to 1; the latter may be an estimate.", "source", "pipeline"),
 		index:          f.gauge("vector_index_state", "1 for the state of the index over the vectors, the worst where there are several, 0 for the others.", "source", "pipeline", "state"),
+		state:          f.gauge("pipeline_state", "1 for the state of the pipeline, 0 for the others.", "source", "pipeline", "state"),
 		workers:        f.gauge("workers", "Workers of this sidecar by state.", "source", "state"),
 		busy:           f.gauge("worker_busy_ratio", "Part of the workers that have a batch, 0 to 1.", "source"),
 		pluginUp:       f.gauge("plugin_up", "1 while the plugin's process runs and has described itself, else 0.", "plugin", "version"),

@@ -3,18 +3,15 @@
 package report
 
 import (
-	"bytes"
 	"context"
-	"errors"
+	"encoding/json"
 	"fmt"
 	"slices"
-	"time"
 
-	"github.com/jackc/pglogrepl"
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgconn"
 
-	"github.com/embedsidecar/embedsidecar/mark"
+	"github.com/embedsidecar/embedsidecar/health"
+	"github.com/embedsidecar/embedsidecar/pipeline"
 	"github.com/embedsidecar/embedsidecar/queue"
 	sqlfiles "github.com/embedsidecar/embedsidecar/sql"
 )
@@ -27,32 +24,47 @@ const exactRows = 200_000
 
 // Pipeline is the state of one pipeline.
 type Pipeline struct {
-	ID            int32    `json:"pipeline_id"`
-	Name          string   `json:"name"`
-	Slot          string   `json:"slot"`
-	Schema        string   `json:"table_schema"` // as the table is called now
-	Table         string   `json:"table_name"`
-	ReplacedBy    string   `json:"replaced_by,omitempty"` // another table, quoted, that has taken the name which this one is set up under
-	Model         string   `json:"model"`
-	Plugin        string   `json:"plugin"`
-	Generation    int32    `json:"generation"`
-	Enabled       bool     `json:"enabled"`
-	Status        string   `json:"status"`
-	Detail        string   `json:"detail,omitempty"`
-	Pending       int64    `json:"pending"`
-	Running       int64    `json:"running"`
-	Retrying      int64    `json:"retrying"`
-	Failed        int64    `json:"failed"`
-	OldestSeconds *float64 `json:"oldest_seconds"` // age of the oldest open change; null: none is open
-	ScanPhase     string   `json:"scan_phase"`
-	ScanReason    string   `json:"scan_reason,omitempty"`
-	ScanSeen      int64    `json:"scan_rows_seen"`
-	ScanExpected  int64    `json:"scan_rows_expected"`
-	Known         int64    `json:"known"` // rows that were looked at and are in the ledger
-	Rows          int64    `json:"rows"`
-	RowsEstimated bool     `json:"rows_estimated"`
-	Coverage      float64  `json:"coverage"` // known of rows, 0 to 1
+	ID            int32       `json:"pipeline_id"`
+	Name          string      `json:"name"`
+	Slot          string      `json:"slot"`
+	Schema        string      `json:"table_schema"` // as the table is called now
+	Table         string      `json:"table_name"`
+	ReplacedBy    string      `json:"replaced_by,omitempty"` // another table, quoted, that has taken the name which this one is set up under
+	Model         string      `json:"model"`
+	Plugin        string      `json:"plugin"`
+	Generation    int32       `json:"generation"`
+	State         health.Code `json:"state"`
+	Reason        string      `json:"reason"`            // why that is its state, in one sentence
+	WayOut        string      `json:"way_out,omitempty"` // what to do about it
+	Enabled       bool        `json:"enabled"`
+	Status        string      `json:"status"` // whether it fits its table, as was last found
+	Detail        string      `json:"detail,omitempty"`
+	Pending       int64       `json:"pending"`
+	Running       int64       `json:"running"`
+	Retrying      int64       `json:"retrying"`
+	Failed        int64       `json:"failed"`
+	OldestSeconds *float64    `json:"oldest_seconds"` // age of the oldest open change; null: none is open
+	ScanPhase     string      `json:"scan_phase"`
+	ScanReason    string      `json:"scan_reason,omitempty"`
+	ScanSeen      int64       `json:"scan_rows_seen"`
+	ScanExpected  int64       `json:"scan_rows_expected"`
+	ScanRate      float64     `json:"scan_rows_per_second"`
+	ScanLeft      float64     `json:"scan_seconds_left,omitempty"` // about; absent: not known
+	Known         int64       `json:"known"`                       // rows whose vector is that of their text now, for all that is known
+	Rows          int64       `json:"rows"`
+	RowsEstimated bool        `json:"rows_estimated"`
+	Coverage      float64     `json:"coverage"` // known of rows, 0 to 1
+
+	scanFirst, scanBarred, unrouted bool
 }
+
+// Health is the state of the pipeline.
+func (p *Pipeline) Health() health.State {
+	return health.State{Code: p.State, Reason: p.Reason, WayOut: p.WayOut}
+}
+
+// Open is how many rows wait, are being embedded, or are to be tried again.
+func (p *Pipeline) Open() int64 { return p.Pending + p.Running + p.Retrying }
 
 // Slot is the state of one slot.
 type Slot struct {
@@ -61,6 +73,7 @@ type Slot struct {
 	Checkpoint        string  `json:"checkpoint"`
 	Exists            bool    `json:"exists"`
 	Active            bool    `json:"active"`
+	Making            bool    `json:"making"` // it is being made: the server waits for every open transaction
 	WALStatus         string  `json:"wal_status"`
 	SafeWALBytes      *int64  `json:"safe_wal_bytes"` // null: no limit is set
 	LagBytes          int64   `json:"lag_bytes"`      // server WAL end minus decoded-and-durable
@@ -70,53 +83,158 @@ type Slot struct {
 	PublicationExists bool    `json:"publication_exists"`
 }
 
+// Sidecar is one that runs, with what it says of itself.
+type Sidecar struct {
+	ID             int64                    `json:"worker_id"`
+	Slot           string                   `json:"slot"`
+	Instance       string                   `json:"instance"`
+	Version        string                   `json:"version"`
+	Stream         health.Stream            `json:"stream"`
+	StreamDetail   string                   `json:"stream_detail,omitempty"`
+	Problems       map[int32]health.Problem `json:"problems,omitempty"` // by pipeline
+	SeenSecondsAgo float64                  `json:"seen_seconds_ago"`
+}
+
 // Status is the state of an installation.
 type Status struct {
 	Slots     []Slot     `json:"slots"`
+	Sidecars  []Sidecar  `json:"sidecars"`
 	Pipelines []Pipeline `json:"pipelines"`
 }
 
+// Options say how hard to look.
+type Options struct {
+	// CountUpTo is the number of rows up to which a table is counted; larger ones are estimated. 0: 200,000; below 0: none is.
+	CountUpTo int64
+	// Loaded are pipelines as the catalogue has them now. While no sidecar runs what was stored of them may be old.
+	Loaded []pipeline.Pipeline
+}
+
 // Read returns the state of the installation in a database.
-func Read(ctx context.Context, db queue.DB) (Status, error) {
+func Read(ctx context.Context, db queue.DB) (Status, error) { return Options{}.Read(ctx, db) }
+
+// Read returns the state of the installation in a database.
+func (o Options) Read(ctx context.Context, db queue.DB) (Status, error) {
+	if o.CountUpTo == 0 {
+		o.CountUpTo = exactRows
+	}
 	var st Status
 	var err error
 	if st.Slots, err = Slots(ctx, db); err != nil {
 		return st, err
 	}
+	if st.Sidecars, err = Sidecars(ctx, db); err != nil {
+		return st, err
+	}
+	if st.Pipelines, err = pipelines(ctx, db); err != nil {
+		return st, err
+	}
+	for i := range st.Pipelines {
+		p := &st.Pipelines[i]
+		o.refresh(p, slices.ContainsFunc(st.Sidecars, func(s Sidecar) bool { return s.Slot == p.Slot }))
+		if p.Status == string(pipeline.Active) {
+			p.count(ctx, db, o.CountUpTo)
+		}
+		p.Coverage = 1
+		if p.Rows == 0 && p.Status != string(pipeline.Active) { // nobody could look: an estimate of none is no proof
+			p.Coverage = 0
+		}
+		if p.Rows > 0 {
+			p.Coverage = min(1, float64(p.Known)/float64(p.Rows))
+		}
+		if p.ScanExpected == 0 { // the server had no estimate yet when the scan began
+			p.ScanExpected = p.Rows
+		}
+		f := st.facts(p)
+		p.ScanLeft = f.Scan.Left().Seconds()
+		s := health.Of(f)
+		p.State, p.Reason, p.WayOut = s.Code, s.Reason, s.WayOut
+	}
+	return st, nil
+}
+
+func pipelines(ctx context.Context, db queue.DB) ([]Pipeline, error) {
 	rows, err := db.Query(ctx, sqlfiles.Query("status_pipelines"), pgx.StrictNamedArgs{"cap": taskCap})
 	if err != nil {
-		return st, fmt.Errorf("read the pipelines: %w", err)
+		return nil, fmt.Errorf("read the pipelines: %w", err)
 	}
-	st.Pipelines, err = pgx.CollectRows(rows, func(row pgx.CollectableRow) (p Pipeline, err error) {
+	list, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (p Pipeline, err error) {
 		var estimate *int64
 		err = row.Scan(&p.ID, &p.Name, &p.Slot, &p.Schema, &p.Table, &p.ReplacedBy, &p.Model, &p.Plugin, &p.Generation, &p.Enabled, &p.Status, &p.Detail,
-			&p.Pending, &p.Running, &p.Retrying, &p.Failed, &p.OldestSeconds, &p.ScanPhase, &p.ScanReason, &p.ScanSeen, &p.ScanExpected,
-			&p.Known, &estimate)
+			&p.Pending, &p.Running, &p.Retrying, &p.Failed, &p.OldestSeconds, &p.ScanPhase, &p.ScanReason, &p.scanFirst, &p.ScanSeen, &p.ScanExpected,
+			&p.ScanRate, &p.scanBarred, &p.unrouted, &p.Known, &estimate)
 		if estimate != nil {
 			p.Rows, p.RowsEstimated = *estimate, true
 		}
 		return p, err
 	})
 	if err != nil {
-		return st, fmt.Errorf("read the pipelines: %w", err)
+		return nil, fmt.Errorf("read the pipelines: %w", err)
 	}
-	for i := range st.Pipelines {
-		p := &st.Pipelines[i]
-		if p.Status == "active" && p.Rows <= exactRows {
-			// A role that may not count gets the estimate.
-			if err := db.QueryRow(ctx, "SELECT count(*) FROM "+pgx.Identifier{p.Schema, p.Table}.Sanitize()).Scan(&p.Rows); err == nil {
-				p.RowsEstimated = false
+	return list, nil
+}
+
+// refresh takes what the catalogue says now where nobody runs who would have stored it.
+func (o Options) refresh(p *Pipeline, running bool) {
+	at := slices.IndexFunc(o.Loaded, func(l pipeline.Pipeline) bool { return l.ID == p.ID })
+	if at >= 0 && !running && o.Loaded[at].Status != pipeline.Locked {
+		p.Status, p.Detail = string(o.Loaded[at].Status), o.Loaded[at].Detail
+	}
+}
+
+// count finds out how many rows the table has: exactly if they are few. The planner's estimate is better than that of the last ANALYZE,
+// of which there may be none yet.
+func (p *Pipeline) count(ctx context.Context, db queue.DB, upTo int64) {
+	table := pgx.Identifier{p.Schema, p.Table}.Sanitize()
+	var plan []struct {
+		Plan struct {
+			Rows float64 `json:"Plan Rows"`
+		} `json:"Plan"`
+	}
+	var text string
+	if err := db.QueryRow(ctx, "EXPLAIN (FORMAT JSON) SELECT FROM "+table, pgx.QueryExecModeSimpleProtocol).Scan(&text); err != nil {
+		return // a role that may not look gets the estimate of the last ANALYZE
+	}
+	if err := json.Unmarshal([]byte(text), &plan); err == nil && len(plan) == 1 {
+		p.Rows = int64(plan[0].Plan.Rows)
+	}
+	if p.Rows > upTo { // also where nothing is to be counted
+		return
+	}
+	// The estimate may be wrong by orders of magnitude: no more than the limit is read.
+	var rows int64
+	if err := db.QueryRow(ctx, "SELECT count(*) FROM (SELECT FROM "+table+" LIMIT $1) AS r", upTo+1).Scan(&rows); err == nil && rows <= upTo {
+		p.Rows, p.RowsEstimated = rows, false
+	} else if err == nil {
+		p.Rows = max(p.Rows, rows)
+	}
+}
+
+// facts are what the state of a pipeline follows from.
+func (st *Status) facts(p *Pipeline) health.Facts {
+	f := health.Facts{
+		Name: p.Name, ID: p.ID, Status: p.Status, Detail: p.Detail, Table: pgx.Identifier{p.Schema, p.Table}.Sanitize(), ReplacedBy: p.ReplacedBy,
+		Paused: !p.Enabled, Unacknowledged: p.unrouted, Open: p.Open(), Retrying: p.Retrying, Failed: p.Failed, Coverage: p.Coverage,
+		Scan: health.Scan{Phase: p.ScanPhase, Reason: p.ScanReason, First: p.scanFirst, Seen: p.ScanSeen, Expected: p.ScanExpected, Rate: p.ScanRate},
+	}
+	if p.scanBarred {
+		f.Scan.Blockers = []string{"transactions that are open"}
+	}
+	for _, s := range st.Slots {
+		if s.Name == p.Slot {
+			f.Slot = health.Slot{
+				Name: s.Name, Publication: s.Publication, Exists: s.Exists, Lost: s.WALStatus == "lost", Active: s.Active, Making: s.Making,
+				Holder: s.Holder, Published: s.PublicationExists,
 			}
 		}
-		p.Coverage = 1
-		if p.Rows == 0 && p.Status != "active" { // nobody could look: an estimate of none is no proof
-			p.Coverage = 0
-		}
-		if p.Rows > 0 {
-			p.Coverage = min(1, float64(p.Known)/float64(p.Rows))
-		}
 	}
-	return st, nil
+	for _, s := range st.Sidecars {
+		if s.Slot != p.Slot && s.Slot != "" {
+			continue
+		}
+		f.Sidecars = append(f.Sidecars, health.Sidecar{Name: s.Instance, Stream: s.Stream, Detail: s.StreamDetail, Problems: s.Problems})
+	}
+	return f
 }
 
 // Slots returns the state of every slot that is set up in a database.
@@ -132,106 +250,41 @@ func Slots(ctx context.Context, db queue.DB) ([]Slot, error) {
 	return slots, nil
 }
 
-// CaughtUp is how far a slot's pipelines are with everything before an LSN.
-type CaughtUp struct {
-	Decoded bool     `json:"decoded"` // all of it is in the queue or done
-	Open    int64    `json:"open"`    // tasks for it that are not done
-	Scans   int64    `json:"scans"`   // pipelines whose scan is not over
-	Altered int64    `json:"altered"` // pipelines whose table was altered and not looked at since; counted when nothing else is left
-	Failed  int64    `json:"failed"`  // dead letters for it: not waited for
-	Resting []string `json:"resting"` // pipelines that cannot or shall not work now: not waited for
-	// Unrouted are pipelines that the streamer does not know yet as they are now: their changes may pass unseen, and a scan will find them.
-	Unrouted []string `json:"unrouted"`
-}
-
-// Yes tells whether nothing is left to wait for.
-func (c CaughtUp) Yes() bool {
-	return c.Decoded && c.Open == 0 && c.Scans == 0 && c.Altered == 0 && len(c.Unrouted) == 0
-}
-
-// ErrNoSlot means that a slot has no checkpoint here.
-var ErrNoSlot = errors.New("no such slot has an LSN checkpoint in this database: run `embedsidecar init` first")
-
-// At asks once. What the WAL does not tell of a table (ALTER TYPE ... USING, a partition that is attached) the catalogue does, and the
-// streamer stores what it has seen of that together with its request for a scan: so the catalogue comes first, and then the scans.
-func At(ctx context.Context, db queue.DB, slot string, lsn pglogrepl.LSN) (CaughtUp, error) {
-	c, err := at(ctx, db, slot, lsn)
-	if err != nil || !c.Yes() {
-		return c, err
-	}
-	altered, err := altered(ctx, db, slot)
+// Sidecars returns those that run.
+func Sidecars(ctx context.Context, db queue.DB) ([]Sidecar, error) {
+	rows, err := db.Query(ctx, sqlfiles.Query("status_workers"))
 	if err != nil {
-		return c, err
+		return nil, fmt.Errorf("read the sidecars: %w", err)
 	}
-	c, err = at(ctx, db, slot, lsn)
-	c.Altered = altered
-	return c, err
-}
-
-// altered counts the pipelines of which the catalogue says something else than the streamer has seen.
-func altered(ctx context.Context, db queue.DB, slot string) (n int64, err error) {
-	rows, err := db.Query(ctx, sqlfiles.Query("pipeline_catalogue"), pgx.StrictNamedArgs{"slot": slot})
+	list, err := pgx.CollectRows(rows, pgx.RowToStructByPos[Sidecar])
 	if err != nil {
-		return 0, fmt.Errorf("look at the catalogue: %w", err)
+		return nil, fmt.Errorf("read the sidecars: %w", err)
 	}
-	defer rows.Close()
-	column := func(name string) int {
-		return slices.IndexFunc(rows.FieldDescriptions(), func(f pgconn.FieldDescription) bool { return f.Name == name })
-	}
-	known, current := column("known"), column("current")
-	for rows.Next() {
-		if values := rows.RawValues(); !bytes.Equal(values[known], values[current]) { // jsonb: equal content has equal bytes
-			n++
-		}
-	}
-	if err := rows.Err(); err != nil {
-		return 0, fmt.Errorf("look at the catalogue: %w", err)
-	}
-	return n, nil
+	return list, nil
 }
 
-func at(ctx context.Context, db queue.DB, slot string, lsn pglogrepl.LSN) (CaughtUp, error) {
-	var c CaughtUp
-	err := db.QueryRow(ctx, sqlfiles.Query("caught_up"), pgx.StrictNamedArgs{"slot": slot, "lsn": lsn.String()}).
-		Scan(&c.Decoded, &c.Open, &c.Scans, &c.Failed, &c.Resting, &c.Unrouted)
-	if errors.Is(err, pgx.ErrNoRows) {
-		return c, ErrNoSlot
-	}
+// FailedRow is a row that could not be embedded, or that failed and will be tried again. It holds no text.
+type FailedRow struct {
+	Pipeline       string   `json:"pipeline"`
+	Key            string   `json:"key"`
+	State          string   `json:"state"` // failed, retrying
+	Class          string   `json:"class"`
+	Code           string   `json:"code"`
+	Message        string   `json:"message"`
+	Attempt        int32    `json:"attempt"` // tries that failed because of the row itself
+	AgeSeconds     float64  `json:"age_seconds"`
+	NextTrySeconds *float64 `json:"next_try_seconds"` // null: it is not tried again by itself
+}
+
+// Failed returns rows of pipelines that could not be embedded, at most so many of each.
+func Failed(ctx context.Context, db queue.DB, pipelines []string, limit int) ([]FailedRow, error) {
+	rows, err := db.Query(ctx, sqlfiles.Query("failed_rows"), pgx.StrictNamedArgs{"pipelines": pipelines, "max": limit})
 	if err != nil {
-		return c, fmt.Errorf("ask how far slot %q is: %w", slot, err)
+		return nil, fmt.Errorf("list rows that failed: %w", err)
 	}
-	return c, nil
-}
-
-// Now returns an LSN that everything committed before this call lies below, and makes the streamer persist its position as soon as
-// it gets there: an idle one otherwise saves itself the write.
-func Now(ctx context.Context, db queue.DB) (pglogrepl.LSN, error) {
-	var lsn pglogrepl.LSN
-	if err := db.QueryRow(ctx, "SELECT pg_logical_emit_message(true, $1::text, ''::text)", mark.Wait).Scan(&lsn); err != nil {
-		return 0, fmt.Errorf("ask the streamer to hurry: %w", err)
+	list, err := pgx.CollectRows(rows, pgx.RowToStructByPos[FailedRow])
+	if err != nil {
+		return nil, fmt.Errorf("list rows that failed: %w", err)
 	}
-	return lsn, nil
-}
-
-// Wait waits until a slot's pipelines have caught up with an LSN. When ctx ends first it returns how far they are and ctx's error.
-func Wait(ctx context.Context, db queue.DB, slot string, lsn pglogrepl.LSN) (CaughtUp, error) {
-	const shortest, longest = 5 * time.Millisecond, 500 * time.Millisecond
-	asked := false
-	for pause := shortest; ; pause = min(2*pause, longest) {
-		c, err := At(ctx, db, slot, lsn)
-		if err != nil && ctx.Err() == nil || err == nil && c.Yes() {
-			return c, err
-		}
-		if (c.Altered > 0 || len(c.Unrouted) > 0) && !asked {
-			_, err := Now(ctx, db) // without it the streamer looks at its next heartbeat
-			asked = err == nil
-		}
-		t := time.NewTimer(pause)
-		select {
-		case <-ctx.Done():
-			t.Stop()
-			return c, context.Cause(ctx)
-		case <-t.C:
-		}
-	}
+	return list, nil
 }

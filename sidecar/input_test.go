@@ -22,7 +22,7 @@ func reason(t *testing.T, s *sidecar.Sidecar, name string, words ...string) (fou
 			if state.Pipeline.Name != name {
 				continue
 			}
-			found = state.Reason
+			found = state.Reason()
 			for _, w := range words {
 				if !strings.Contains(found, w) {
 					return false, fmt.Sprintf("%s: %q lacks %q", name, found, w)

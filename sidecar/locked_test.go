@@ -60,7 +60,7 @@ func TestP5_ATableLockedForAWhile(t *testing.T) {
 				s.Reload() // as any change of a pipeline makes it do
 				for _, state := range s.States() {
 					if state.Pipeline.Name == "docs" {
-						return strings.Contains(state.Reason, "locked by somebody"), state.Reason
+						return strings.Contains(state.Reason(), "locked by somebody"), state.Reason()
 					}
 				}
 				return false, "no state"

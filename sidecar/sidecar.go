@@ -16,6 +16,7 @@ import (
 
 	"github.com/embedsidecar/embedsidecar/database"
 	"github.com/embedsidecar/embedsidecar/embed"
+	"github.com/embedsidecar/embedsidecar/health"
 	"github.com/embedsidecar/embedsidecar/pipeline"
 	"github.com/embedsidecar/embedsidecar/queue"
 	"github.com/embedsidecar/embedsidecar/replication"
@@ -46,10 +47,11 @@ type Options struct {
 	BatchRows    int           // rows per batch
 	Lease        time.Duration // of a batch
 	Retry        worker.Retry
-	Heartbeat    time.Duration // 0: 10 s
-	DrainTimeout time.Duration // for batches in work at shutdown; 0: 30 s
-	CacheBytes   int64         // vectors remembered per model; 0: 64 MiB
-	Patience     time.Duration // with a commit that is not visible yet, before what may have changed nothing becomes a task; 0: 1 s
+	Heartbeat    time.Duration       // 0: 10 s
+	DrainTimeout time.Duration       // for batches in work at shutdown; 0: 30 s
+	Redact       func(string) string // takes passwords out of what is stored of errors; nil: there are none
+	CacheBytes   int64               // vectors remembered per model; 0: 64 MiB
+	Patience     time.Duration       // with a commit that is not visible yet, before what may have changed nothing becomes a task; 0: 1 s
 	NoMarks      bool
 	Fresh        func(p *pipeline.Pipeline, d time.Duration)
 }
@@ -72,6 +74,8 @@ type Sidecar struct {
 	shared   map[embed.Embedder]*embed.Service // the same, by what embeds
 	running  map[int32]*running
 	states   []State
+
+	waiting map[string]health.Problem // what was logged of pipelines that wait; of the supervisor
 }
 
 // running is a pipeline that is being worked.
@@ -88,7 +92,17 @@ type State struct {
 	Pipeline pipeline.Pipeline
 	Worker   *worker.Stats // nil unless it is being worked
 	Service  *embed.Stats
-	Reason   string // why it is not being worked
+	Problem  *health.Problem // why it is not being worked, or to no effect; nil: it is worked
+
+	service *embed.Service
+}
+
+// Reason words why the pipeline is not being worked, or to no effect; "": it is worked.
+func (s *State) Reason() string {
+	if s.Problem == nil {
+		return ""
+	}
+	return s.Problem.Code.Word() + ": " + s.Problem.Detail
 }
 
 // New returns a Sidecar.
@@ -105,6 +119,7 @@ func New(o Options) *Sidecar {
 	s := &Sidecar{
 		o: o, queue: queue.New(o.Pool), reload: make(chan struct{}, 1),
 		services: map[string]*embed.Service{}, shared: map[embed.Embedder]*embed.Service{}, running: map[int32]*running{},
+		waiting: map[string]health.Problem{},
 	}
 	if o.Patience != 0 {
 		s.queue.SetPatience(o.Patience)
@@ -125,8 +140,14 @@ func (s *Sidecar) Stream() *replication.Stats {
 // States returns the pipelines as they are now.
 func (s *Sidecar) States() []State {
 	s.mu.Lock()
-	defer s.mu.Unlock()
-	return append([]State(nil), s.states...)
+	states := append([]State(nil), s.states...)
+	s.mu.Unlock()
+	for i := range states {
+		if p := s.failing(states[i].service); states[i].Problem == nil && p != nil {
+			states[i].Problem = p
+		}
+	}
+	return states
 }
 
 // Run works until ctx ends, then finishes the batches in work, gives back what is left and confirms what is durable. It returns
@@ -168,6 +189,7 @@ func (s *Sidecar) Run(ctx context.Context) error {
 	}
 	g.Go(func() error { return named("sweeps", s.sweeps(gctx)) })
 	g.Go(func() error { return named("housekeeping", s.housekeeping(gctx)) })
+	g.Go(func() error { return named("notices", s.notices(gctx)) })
 	g.Go(func() error { return named("pipelines", s.supervise(gctx, hard, pipelines)) })
 	err = g.Wait()
 	s.farewell(hard)
@@ -208,8 +230,8 @@ func (s *Sidecar) beginOnce(ctx context.Context) ([]pipeline.Pipeline, error) {
 	if err != nil {
 		return nil, fmt.Errorf("load pipelines: %w", err)
 	}
-	err = s.o.Pool.QueryRow(ctx, "INSERT INTO embedsidecar.worker (instance, version) VALUES ($1, $2) RETURNING worker_id",
-		s.o.Instance, s.o.Version).Scan(&s.workerID)
+	err = s.o.Pool.QueryRow(ctx, `INSERT INTO embedsidecar.worker (instance, version, slot_name, session_name)
+		VALUES ($1, $2, $3, current_setting('application_name')) RETURNING worker_id`, s.o.Instance, s.o.Version, s.o.Slot).Scan(&s.workerID)
 	if err != nil {
 		return nil, fmt.Errorf("register as a worker: %w", err)
 	}

@@ -10,6 +10,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/embedsidecar/embedsidecar/embed"
+	"github.com/embedsidecar/embedsidecar/health"
 	"github.com/embedsidecar/embedsidecar/pipeline"
 	sqlfiles "github.com/embedsidecar/embedsidecar/sql"
 	"github.com/embedsidecar/embedsidecar/worker"
@@ -92,25 +93,27 @@ func (s *Sidecar) apply(ctx, hard context.Context, pipelines []pipeline.Pipeline
 		}
 		switch {
 		case s.o.Disabled:
-			state.Reason = "this sidecar is disabled"
+			state.Problem = &health.Problem{Code: health.Disabled, Detail: "the sidecar is switched off"}
 		case !p.Enabled:
-			state.Reason = "disabled"
+			state.Problem = &health.Problem{Code: health.Paused, Detail: "paused"}
 			s.stop(p.ID)
 		case p.Status != pipeline.Active:
-			state.Reason = string(p.Status) + ": " + p.Detail
+			state.Problem = &health.Problem{Code: health.Code(p.Status), Detail: p.Detail}
 			s.stop(p.ID)
 			again = true
 		default:
 			if err := s.start(ctx, hard, p); err != nil {
-				state.Reason = err.Error()
+				state.Problem = s.problem(err)
 				again = true
 			}
 		}
 		if r := s.find(p.ID); r != nil {
 			state.Worker = r.worker.Stats()
-			state.Service = s.service(p).Stats()
+			state.service = s.service(p)
+			state.Service = state.service.Stats()
+			s.waits(ctx, p.Name, nil)
 		} else {
-			s.o.Log.WarnContext(ctx, "pipeline waits", "pipeline", p.Name, "reason", state.Reason)
+			s.waits(ctx, p.Name, state.Problem)
 		}
 		states = append(states, state)
 	}
@@ -174,11 +177,11 @@ func (s *Sidecar) start(ctx, hard context.Context, p pipeline.Pipeline) error {
 		return fmt.Errorf("ask the embedder what it is: %w", err)
 	}
 	if !p.Stored.Takes(d.Sparse) {
-		return fmt.Errorf("the destination is of type %s, which cannot hold the vectors of model %q (sparse: %t): make it as it was, or make a new pipeline", p.Stored, d.Model, d.Sparse)
+		return &otherModelError{fmt.Sprintf("the destination is of type %s, which cannot hold the vectors of model %q (sparse: %t): make it as it was, or make a new pipeline", p.Stored, d.Model, d.Sparse)}
 	}
 	if !p.MadeBy(d) {
-		return fmt.Errorf("the embedder is not the one its vectors were made with (%s, %d wide; now %s, %d wide): "+
-			"start with the model as it was, or make a new pipeline", short(p.Fingerprint), p.Dims, short(d.Fingerprint), d.Dims)
+		return &otherModelError{fmt.Sprintf("the embedder is not the one its vectors were made with (%s, %d wide; now %s, %d wide)",
+			short(p.Fingerprint), p.Dims, short(d.Fingerprint), d.Dims)}
 	}
 	rctx, cancel := context.WithCancel(ctx)
 	r := &running{pipeline: p, cancel: cancel, done: make(chan struct{}), scan: make(chan struct{}, 1)}

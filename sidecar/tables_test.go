@@ -26,7 +26,7 @@ func (r *rig) works(s *sidecar.Sidecar, name string) {
 	testenv.Eventually(r.t, patience, func() (bool, string) {
 		for _, state := range s.States() {
 			if state.Pipeline.Name == name {
-				return state.Reason == "" && state.Worker != nil, name + ": " + state.Reason
+				return state.Reason() == "" && state.Worker != nil, name + ": " + state.Reason()
 			}
 		}
 		return false, "no state of " + name

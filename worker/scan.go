@@ -134,7 +134,11 @@ func (s *Scan) step(ctx context.Context) (step, error) {
 			s.advance(&st)
 		}
 	}
-	saved, err := s.save(ctx, before, st, begin, len(keys), look)
+	seen := len(keys)
+	if before.Phase != "rows" {
+		seen = 0 // entries of the ledger: their rows were seen
+	}
+	saved, err := s.save(ctx, before, st, begin, seen, look)
 	if err != nil || !saved {
 		return stepLater, err
 	}

@@ -41,7 +41,7 @@ func run(args []string, stdout, stderr io.Writer) int {
 func commands() []*command {
 	return slices.Concat([]*command{
 		newRun(), newServe(), newInit(), newCheck(), newUninstall(),
-		newStatus(), newHealthcheck(), newWait(), newVerify(), newCacheStats(),
+		newStatus(), newFailed(), newHealthcheck(), newWait(), newVerify(), newCacheStats(),
 		newPause(), newResume(), newRetry(),
 		newSearch(), newSimilar(), newEmbed(),
 	}, pluginCommands(), modelCommands(), []*command{

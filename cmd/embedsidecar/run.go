@@ -129,6 +129,7 @@ func (c *runCommand) work(ctx context.Context, env *environment) (err error) {
 		DrainTimeout: max(env.config.Workers.DrainTimeout, time.Nanosecond),
 		CacheBytes:   env.config.Workers.CacheBytes,
 		Fresh:        w.fresh(),
+		Redact:       env.redact.Text,
 	})
 	answers.follow(s, questions)
 	w.follow(s, pool, direct) //nolint:contextcheck // what scrapes ask for ends with the listener
@@ -283,5 +284,5 @@ func (c *runCommand) catchUp(ctx context.Context, env *environment, s *sidecar.S
 		return e.err
 	}
 	env.say("caught up with %s", lsn)
-	return leftovers(e.state)
+	return leftovers(ctx, env, pool, e.state)
 }

@@ -3,25 +3,35 @@ package main
 import (
 	"context"
 	"fmt"
+	"math"
 	"strings"
 	"time"
 
-	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/urfave/cli/v2"
 
+	"github.com/embedsidecar/embedsidecar/health"
 	"github.com/embedsidecar/embedsidecar/report"
 	"github.com/embedsidecar/embedsidecar/setup"
 )
 
 // statusCommand shows where every pipeline stands.
-type statusCommand struct{}
+type statusCommand struct {
+	watch bool
+	every time.Duration
+}
 
 func newStatus() *command {
 	c := &statusCommand{}
 	return &command{
 		name: "status", group: groupObserve, usage: "show where every pipeline stands",
-		description: "Asks the database only, so it also works while no sidecar runs. COVERAGE is the part of the rows that were looked at since they last changed; (est.) says that the number of rows is the server's estimate.",
-		settings:    databaseGroups,
-		run:         c.run,
+		description: "Asks the database only, so it also works while no sidecar runs. COVERAGE is the part of the rows whose vector is known to be that of their text now; (est.) says that the number of rows is the server's estimate. What each STATE means is in docs/states.md.",
+		flags: []cli.Flag{
+			&cli.BoolFlag{Name: "watch", Aliases: []string{"w"}, Destination: &c.watch, DisableDefaultText: true, Usage: "show it again and again, until told to stop"},
+			&cli.DurationFlag{Name: "every", Value: 2 * time.Second, Destination: &c.every, Usage: "`TIME` between two looks of --watch"},
+		},
+		settings: databaseGroups,
+		run:      c.run,
 	}
 }
 
@@ -34,19 +44,50 @@ func (c *statusCommand) run(ctx context.Context, env *environment) error {
 	if err := setup.CheckVersion(ctx, pool); err != nil {
 		return err
 	}
-	state, err := report.Read(ctx, pool)
+	if !c.watch {
+		return c.once(ctx, env, pool)
+	}
+	for {
+		if isTerminal(env.stdout) {
+			if err := env.printf("\x1b[H\x1b[2J"); err != nil { // home, and clear
+				return err
+			}
+		}
+		if err := c.once(ctx, env, pool); err != nil {
+			return err
+		}
+		t := time.NewTimer(c.every)
+		select {
+		case <-ctx.Done():
+			t.Stop()
+			return nil // that is how it is told to stop
+		case <-t.C:
+		}
+	}
+}
+
+// shownFailures is how many rows that failed are named for each pipeline.
+const shownFailures = 5
+
+func (c *statusCommand) once(ctx context.Context, env *environment, pool *pgxpool.Pool) error {
+	loaded, _ := everything(ctx, pool) // what cannot be looked at now is told as it was stored
+	state, err := report.Options{Loaded: loaded}.Read(ctx, pool)
+	if err != nil {
+		return err
+	}
+	failed, err := failures(ctx, env, pool, state.Pipelines, shownFailures)
 	if err != nil {
 		return err
 	}
 	if state.Slots == nil {
 		state.Slots = []report.Slot{}
 	}
-	if state.Pipelines == nil {
-		state.Pipelines = []report.Pipeline{}
+	if state.Sidecars == nil {
+		state.Sidecars = []report.Sidecar{}
 	}
-	shown := withIndexes(ctx, pool, state.Pipelines)
+	shown := withIndexes(ctx, pool, state.Pipelines, loaded, failed)
 	if env.output != "table" {
-		return env.show(statusDocument{state.Slots, shown}, func() listing { return pipelineListing(shown) })
+		return env.show(statusDocument{state.Slots, state.Sidecars, shown}, func() listing { return pipelineListing(shown) })
 	}
 	for _, s := range state.Slots {
 		if err := env.printf("%s\n", slotLine(s)); err != nil {
@@ -59,7 +100,11 @@ func (c *statusCommand) run(ctx context.Context, env *environment) error {
 	if err := env.list(pipelineListing(shown)); err != nil {
 		return err
 	}
-	for _, line := range append(remarks(state), indexRemarks(shown)...) {
+	lines := remarks(state)
+	for i := range failed {
+		lines = append(lines, failedLine(&failed[i]))
+	}
+	for _, line := range append(lines, indexRemarks(shown)...) {
 		if err := env.printf("! %s\n", cleanCell(line)); err != nil {
 			return err
 		}
@@ -73,6 +118,8 @@ func slotLine(s report.Slot) string {
 	switch {
 	case !s.Exists:
 		parts = append(parts, "does not exist")
+	case s.Making:
+		parts = append(parts, "being made by "+s.Holder)
 	case s.WALStatus == "lost":
 		parts = append(parts, "lost")
 	case s.Active && s.Holder != "":
@@ -109,54 +156,52 @@ func pipelineListing(pipelines []statusPipeline) listing {
 		if model == "" {
 			model = p.Plugin
 		}
-		l.rows = append(l.rows, []any{p.Name, model, coverage, p.Rows, p.Pending, p.Running, p.Retrying, p.Failed, oldest, indexWord(p.Indexes), stateOf(p.Pipeline)})
+		l.rows = append(l.rows, []any{p.Name, model, coverage, p.Rows, p.Pending, p.Running, p.Retrying, p.Failed, oldest, indexWord(p.Indexes), stateCell(&p.Pipeline)})
 	}
 	return l
 }
 
-// stateOf is one word for what a pipeline does.
-func stateOf(p report.Pipeline) string {
+// stateCell is the state of a pipeline, with how far it is.
+func stateCell(p *report.Pipeline) string {
+	word := p.State.Word()
 	switch {
-	case p.Status != "active":
-		return p.Status
-	case !p.Enabled:
-		return "paused"
-	case p.ScanPhase != "done":
-		return p.ScanReason
-	case p.Pending+p.Running+p.Retrying > 0:
-		return "working"
+	case p.State != health.Backfill && p.State != health.Comparing, p.ScanExpected <= 0:
+		return word
+	case p.ScanPhase == "orphans":
+		return word + " 100%"
 	}
-	return "up to date"
+	word += fmt.Sprintf(" %.0f%%", math.Floor(100*min(1, float64(p.ScanSeen)/float64(p.ScanExpected)))) //nolint:mnd // percent
+	if p.ScanRate > 0 {
+		word += fmt.Sprintf(", %.0f/s", p.ScanRate)
+	}
+	if p.ScanLeft > 0 {
+		word += ", " + age(p.ScanLeft)
+	}
+	return word
 }
 
-// remarks are what somebody should do something about.
+// remarks are what somebody should know, or do something about: of each pipeline in one sentence, and once of what holds for all.
 func remarks(state report.Status) []string {
 	var list []string
-	streamed := map[string]bool{}
-	for _, s := range state.Slots {
-		streamed[s.Name] = s.Active
-		switch {
-		case !s.PublicationExists:
-			list = append(list, fmt.Sprintf("the publication %q of slot %s does not exist: changes are not seen; embedsidecar init makes it again", s.Publication, s.Name))
-		case !s.Exists, s.WALStatus == "lost":
-			list = append(list, fmt.Sprintf("slot %s is gone: changes are not seen; embedsidecar run makes it again and compares every row", s.Name))
-		case !s.Active:
-			list = append(list, fmt.Sprintf("nobody streams from slot %s, and the server keeps WAL for it: embedsidecar run", s.Name))
+	said := map[string][]string{} // pipelines by sentence
+	for i := range state.Pipelines {
+		p := &state.Pipelines[i]
+		if p.State == health.UpToDate || p.State == health.Working && p.Open() > p.Retrying {
+			continue
 		}
+		sentence := p.Health().String()
+		if said[sentence] == nil {
+			list = append(list, sentence)
+		}
+		said[sentence] = append(said[sentence], p.Name)
 	}
-	for _, p := range state.Pipelines {
-		if p.Status != "active" {
-			list = append(list, p.Name+" cannot work: "+p.Detail)
-		}
-		if p.ReplacedBy != "" {
-			list = append(list, fmt.Sprintf("%s: its table is called %s now, and what is called %s is another one, whose rows get no vectors: rename them back, "+
-				"or embedsidecar init, or the next run, moves the pipeline to it", p.Name, pgx.Identifier{p.Schema, p.Table}.Sanitize(), p.ReplacedBy))
-		}
-		if left := p.Rows - p.Known; left > 0 && stateOf(p) == "up to date" && !p.RowsEstimated && streamed[p.Slot] {
+	for i, sentence := range list {
+		list[i] = strings.Join(said[sentence], ", ") + ": " + sentence
+	}
+	for i := range state.Pipelines {
+		p := &state.Pipelines[i]
+		if left := p.Rows - p.Known; left > 0 && p.State == health.UpToDate && !p.RowsEstimated {
 			list = append(list, fmt.Sprintf("%s: %s not looked at; if that stays so, embedsidecar verify %s tells which and why", p.Name, count(left, "row"), quoted(p.Name)))
-		}
-		if p.Failed > 0 {
-			list = append(list, fmt.Sprintf("%s: %s could not be embedded; embedsidecar retry %s tries again", p.Name, count(p.Failed, "row"), quoted(p.Name)))
 		}
 	}
 	return list
@@ -195,9 +240,4 @@ func age(seconds float64) string {
 }
 
 // quoted makes a name one word of a shell.
-func quoted(name string) string {
-	if strings.Trim(name, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_.:-") == "" {
-		return name
-	}
-	return "'" + strings.ReplaceAll(name, "'", `'\''`) + "'"
-}
+func quoted(name string) string { return health.Quoted(name) }

@@ -16,6 +16,7 @@ import (
 // statusDocument is what status prints as JSON and YAML.
 type statusDocument struct {
 	Slots     []report.Slot    `json:"slots"`
+	Sidecars  []report.Sidecar `json:"sidecars"`
 	Pipelines []statusPipeline `json:"pipelines"`
 }
 
@@ -23,16 +24,21 @@ type statusDocument struct {
 type statusPipeline struct {
 	report.Pipeline
 
-	Indexes []setup.Index `json:"indexes"` // null: they cannot be looked at now
+	Indexes    []setup.Index      `json:"indexes"`     // null: they cannot be looked at now
+	FailedRows []report.FailedRow `json:"failed_rows"` // the first few; embedsidecar failed lists all
 }
 
 // withIndexes looks at the indexes of the pipelines that work. What cannot be looked at is left out: where a pipeline stands is told all
 // the same.
-func withIndexes(ctx context.Context, pool *pgxpool.Pool, pipelines []report.Pipeline) []statusPipeline {
-	loaded, _ := everything(ctx, pool)
+func withIndexes(ctx context.Context, pool *pgxpool.Pool, pipelines []report.Pipeline, loaded []pipeline.Pipeline, failed []report.FailedRow) []statusPipeline {
 	list := make([]statusPipeline, len(pipelines))
 	for i := range pipelines {
-		list[i].Pipeline = pipelines[i]
+		list[i].Pipeline, list[i].FailedRows = pipelines[i], []report.FailedRow{}
+		for _, f := range failed {
+			if f.Pipeline == pipelines[i].Name {
+				list[i].FailedRows = append(list[i].FailedRows, f)
+			}
+		}
 		at := slices.IndexFunc(loaded, func(p pipeline.Pipeline) bool { return p.ID == pipelines[i].ID })
 		if at < 0 || loaded[at].Status != pipeline.Active {
 			continue

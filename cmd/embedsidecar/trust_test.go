@@ -2,8 +2,6 @@ package main
 
 import (
 	"fmt"
-	"os"
-	"path/filepath"
 	"testing"
 
 	"github.com/embedsidecar/embedsidecar/testenv"
@@ -47,31 +45,6 @@ func TestTrust_EveryCommandRefusesASchemaOfSomebodyElse(t *testing.T) {
 		s.has(stderr, `belongs to role "`+tenant+`"`, "--trust-owner "+tenant)
 		if testenv.Value[bool](s.db, "SELECT rolsuper FROM pg_roles WHERE rolname = $1", tenant) {
 			t.Fatalf("%s made %s a superuser", command[0], tenant)
-		}
-	}
-}
-
-// TestTrust_ARowOfTheDatabaseRunsNoProgram: whoever may write into the table of pipelines names a program and a model folder.
-func TestTrust_ARowOfTheDatabaseRunsNoProgram(t *testing.T) {
-	t.Parallel()
-	s := newStage(t, 3)
-	s.once(0)
-	dir := t.TempDir()
-	evidence, evil := filepath.Join(dir, "evidence"), filepath.Join(dir, "embedsidecar-evil")
-	if err := os.WriteFile(evil, []byte("#!/bin/sh\nenv >"+evidence+"\n"), 0o755); err != nil { //nolint:gosec // a program
-		t.Fatal(err)
-	}
-	s.db.MustExec("UPDATE embedsidecar.pipeline SET plugin = $1", evil)
-	s.db.MustExec("INSERT INTO docs VALUES (4, 'four', 'four')")
-	_, stderr := s.run(exitUsage, "search", "public.docs", "x")
-	s.has(stderr, evil, "comes from the database and is a path", "--plugin")
-	for _, command := range [][]string{
-		{"check"}, {"search", "public.docs", "x"}, {"verify", "--deep", "3"}, {"run", "--once", "--no-init"}, {"run", "--once", "--table", "docs", "--columns", "title,body", "--into", "embedding"},
-	} {
-		c := s.command(append(command, "--timeout", "2s")...)
-		out, _ := c.CombinedOutput() // how it ends is another matter: its pipeline cannot work
-		if _, err := os.Stat(evidence); err == nil {
-			t.Fatalf("%s ran the program:\n%s", command, out)
 		}
 	}
 }

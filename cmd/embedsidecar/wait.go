@@ -5,10 +5,12 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"slices"
 	"strconv"
 	"strings"
 
 	"github.com/jackc/pglogrepl"
+	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/urfave/cli/v2"
 
 	"github.com/embedsidecar/embedsidecar/report"
@@ -67,7 +69,7 @@ func (c *waitCommand) wait(ctx context.Context, env *environment) error {
 	case err != nil && errors.Is(context.Cause(ctx), errTimedOut):
 		err = tooLate(ctx, env, pool, lsn, state)
 	case err == nil:
-		err = leftovers(state)
+		err = leftovers(ctx, env, pool, state)
 	}
 	if env.output == "table" {
 		if err == nil {
@@ -95,19 +97,37 @@ func (c *waitCommand) wait(ctx context.Context, env *environment) error {
 	}), err)
 }
 
-// leftovers is an error if something was not waited for because waiting would not help.
-func leftovers(state report.CaughtUp) error {
+// leftovers is an error if something was not waited for because waiting would not help: it names the pipelines, why each rests, and the
+// first rows that failed.
+func leftovers(ctx context.Context, env *environment, pool *pgxpool.Pool, state report.CaughtUp) error {
+	if state.Failed == 0 && len(state.Resting) == 0 {
+		return nil
+	}
 	var left, hints []string
+	status, err := report.Options{CountUpTo: -1}.Read(ctx, pool) // nobody asks for the coverage
+	if err != nil {
+		return err
+	}
 	if state.Failed > 0 {
 		left = append(left, count(state.Failed, "row")+" could not be embedded")
-		hints = append(hints, "embedsidecar status tells which pipelines; embedsidecar retry tries them again")
+		failed, err := failures(ctx, env, pool, status.Pipelines, shownFailures)
+		if err != nil {
+			return err
+		}
+		for i := range failed {
+			if failed[i].State == "failed" {
+				hints = append(hints, failedLine(&failed[i]))
+			}
+		}
+		hints = append(hints, "embedsidecar failed names all of them; embedsidecar retry tries them again")
 	}
 	if len(state.Resting) > 0 {
 		left = append(left, "not at work: "+strings.Join(state.Resting, ", "))
-		hints = append(hints, "embedsidecar status tells why")
-	}
-	if len(left) == 0 {
-		return nil
+		for i := range status.Pipelines {
+			if p := &status.Pipelines[i]; slices.Contains(state.Resting, p.Name) {
+				hints = append(hints, p.Name+": "+p.Health().String())
+			}
+		}
 	}
 	return fail(exitFailed, errors.New("caught up, but for what waiting does not help: "+strings.Join(left, "; ")), hints...)
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/jackc/pglogrepl"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/embedsidecar/embedsidecar/health"
 	"github.com/embedsidecar/embedsidecar/report"
 )
 
@@ -55,24 +56,35 @@ func tooLate(ctx context.Context, env *environment, pool *pgxpool.Pool, lsn pglo
 	return fail(exitTimeout, fmt.Errorf("not caught up with %s in time: %s", lsn, why), hint)
 }
 
-// waitsFor words what is left to wait for, and what somebody can do about it.
+// waitsFor words what is left to wait for, what keeps pipelines from it, and what somebody can do about that.
 func waitsFor(ctx context.Context, env *environment, pool *pgxpool.Pool, lsn pglogrepl.LSN, state report.CaughtUp) (why, hint string) {
 	why, hint = progress(state), "embedsidecar status tells more"
-	slots, err := report.Slots(ctx, pool)
-	at := slices.IndexFunc(slots, func(s report.Slot) bool { return s.Name == env.config.Slot.Name })
+	status, err := report.Options{CountUpTo: -1}.Read(ctx, pool)
+	at := slices.IndexFunc(status.Slots, func(s report.Slot) bool { return s.Name == env.config.Slot.Name })
 	if err != nil || at < 0 {
 		return why, hint
 	}
-	s := slots[at]
+	s := status.Slots[at]
 	checkpoint, err := pglogrepl.ParseLSN(s.Checkpoint)
 	if end := checkpoint + pglogrepl.LSN(max(s.LagBytes, 0)); err == nil && !state.Decoded && end < lsn {
 		why += fmt.Sprintf("; the WAL of the server ends at %s so far", end)
 	}
-	switch {
-	case !s.Exists || s.WALStatus == "lost":
-		return fmt.Sprintf("%s; slot %s is gone", why, s.Name), "embedsidecar run makes the slot again and compares every row"
-	case !s.Active:
-		return fmt.Sprintf("%s; no sidecar streams from slot %s", why, s.Name), "start one: embedsidecar run"
+	// What keeps all of them is said once.
+	var reasons []string
+	for i := range status.Pipelines {
+		p := &status.Pipelines[i]
+		if p.Slot != s.Name || p.State == health.Paused || p.State == health.UpToDate || p.State == health.RowsFailed || p.State == health.Working && p.Open() > p.Retrying {
+			continue
+		}
+		if p.State.NeedsAct() && p.WayOut != "" {
+			hint = p.WayOut
+		}
+		if !slices.Contains(reasons, p.Reason) {
+			reasons = append(reasons, p.Reason)
+		}
+	}
+	if len(reasons) > 0 {
+		return why + "; " + strings.Join(reasons, "; "), hint
 	}
 	return fmt.Sprintf("%s; slot %s is %s behind", why, s.Name, size(s.LagBytes)), hint
 }

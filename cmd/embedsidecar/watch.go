@@ -4,12 +4,15 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"sync"
 	"time"
 
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/embedsidecar/embedsidecar/embed"
+	"github.com/embedsidecar/embedsidecar/health"
 	"github.com/embedsidecar/embedsidecar/ops"
 	"github.com/embedsidecar/embedsidecar/pipeline"
 	"github.com/embedsidecar/embedsidecar/sidecar"
@@ -110,7 +113,24 @@ func (w *watch) ready(context.Context) []ops.Check {
 	case !s.Stream().Connected.Load() && !s.Stream().Standby.Load():
 		stream.Err = errors.New("no connection to the slot")
 	}
-	return w.readyPlugins([]ops.Check{stream})
+	checks := []ops.Check{stream}
+	if s != nil {
+		checks = append(checks, readyPipelines(s.Health())...)
+	}
+	return w.readyPlugins(checks)
+}
+
+// readyPipelines are the pipelines that this sidecar should work. One that a person has paused is as it should be.
+func readyPipelines(states map[string]health.State) []ops.Check {
+	var checks []ops.Check
+	for _, name := range slices.Sorted(maps.Keys(states)) {
+		check, state := ops.Check{Name: "pipeline " + name}, states[name]
+		if !state.Code.Works() && state.Code != health.Paused && state.Code != health.Disabled {
+			check.Err = fmt.Errorf("%s: %s", state.Code.Word(), state)
+		}
+		checks = append(checks, check)
+	}
+	return checks
 }
 
 // readyPlugins adds the plugins to what must be so.

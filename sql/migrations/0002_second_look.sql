@@ -2,6 +2,7 @@
 
 -- What only a running sidecar knows is told by its row, written when it changes: status asks the tables alone.
 ALTER TABLE embedsidecar.worker
+    ADD COLUMN slot_name     name  NOT NULL DEFAULT '',
     ADD COLUMN session_name  text  NOT NULL DEFAULT '',
     ADD COLUMN stream        text  NOT NULL DEFAULT 'starting',
     ADD COLUMN stream_detail text  NOT NULL DEFAULT '',
@@ -41,4 +42,4 @@ END $$;
 ---- create above / drop below ----
 DROP TABLE embedsidecar.route;
 ALTER TABLE embedsidecar.scan DROP COLUMN started_at;
-ALTER TABLE embedsidecar.worker DROP COLUMN problems, DROP COLUMN stream_detail, DROP COLUMN stream, DROP COLUMN session_name;
+ALTER TABLE embedsidecar.worker DROP COLUMN problems, DROP COLUMN stream_detail, DROP COLUMN stream, DROP COLUMN session_name, DROP COLUMN slot_name;

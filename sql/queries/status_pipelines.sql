@@ -1,7 +1,9 @@
 -- status_pipelines: the state of each pipeline, from tables alone, so that it works while no sidecar runs.
 -- Counts of tasks are exact up to @cap and end there; rows is the server's estimate unless the caller counts.
 -- The table is named as it is called now; replaced_by is set when another one has taken the name it is set up under.
--- Rows: one per pipeline. Locks: none. Index: task_todo_idx and its like, ledger_text_idx.
+-- known are the rows whose vector is, for all that is known, that of their text now: a ledger entry of this generation and no task.
+-- unrouted: the streamer does not match changes with the pipeline as it is now. scan_barred: the scan waits for transactions that were open when it was asked for.
+-- Rows: one per pipeline. Locks: none. Index: task_todo_idx and its like, primary key of ledger.
 SELECT p.pipeline_id, p.name, p.slot_name, coalesce(tn.nspname, p.table_schema) AS table_schema, coalesce(tc.relname, p.table_name) AS table_name,
        coalesce((SELECT format('%I.%I', p.table_schema, p.table_name) FROM pg_class AS c JOIN pg_namespace AS n ON n.oid = c.relnamespace
                  WHERE n.nspname = p.table_schema AND c.relname = p.table_name AND c.oid <> p.table_oid), '') AS replaced_by, p.model, p.plugin, p.generation,
@@ -13,9 +15,13 @@ SELECT p.pipeline_id, p.name, p.slot_name, coalesce(tn.nspname, p.table_schema) 
        extract(epoch FROM now() - (SELECT min(t.committed_at) FROM (
            SELECT t.committed_at FROM embedsidecar.task AS t WHERE t.pipeline_id = p.pipeline_id AND t.state IN ('todo', 'in_progress', 'retrying')
            ORDER BY t.seq LIMIT 1000) AS t))::double precision AS oldest_seconds,
-       coalesce(s.phase, 'done') AS scan_phase, coalesce(s.reason, '') AS scan_reason, coalesce(s.rows_seen, 0) AS scan_seen,
-       coalesce(s.rows_expected, 0) AS scan_expected,
-       (SELECT count(*) FROM embedsidecar.ledger AS l WHERE l.pipeline_id = p.pipeline_id) AS known,
+       coalesce(s.phase, 'done') AS scan_phase, coalesce(s.reason, '') AS scan_reason, s.finished_at IS NULL AS scan_first,
+       coalesce(s.rows_seen, 0) AS scan_seen, coalesce(s.rows_expected, 0) AS scan_expected,
+       coalesce(CASE WHEN s.phase = 'rows' THEN s.rows_seen / greatest(extract(epoch FROM now() - s.started_at), 1) END, 0)::double precision AS scan_rate,
+       (s.phase = 'waiting' AND s.barrier > pg_snapshot_xmin(pg_current_snapshot())) IS TRUE AS scan_barred,
+       NOT EXISTS (SELECT FROM embedsidecar.route AS r WHERE r.pipeline_id = p.pipeline_id AND r.generation = p.generation) AS unrouted,
+       (SELECT count(*) FROM embedsidecar.ledger AS l WHERE l.pipeline_id = p.pipeline_id AND l.generation = p.generation
+            AND NOT EXISTS (SELECT FROM embedsidecar.task AS t WHERE t.row_key = l.row_key AND t.pipeline_id = l.pipeline_id)) AS known,
        (SELECT greatest(sum(c.reltuples), 0)::bigint FROM pg_class AS c
         WHERE c.relkind = 'r' AND c.oid IN (SELECT relid FROM pg_partition_tree(p.table_oid) UNION SELECT p.table_oid)) AS rows_estimate
 FROM   embedsidecar.pipeline AS p

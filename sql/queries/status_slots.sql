@@ -1,6 +1,7 @@
--- status_slots: each slot, its checkpoint and how far behind both are.
+-- status_slots: each slot, its checkpoint and how far behind both are. A slot that is being made is held and has no position yet.
 -- Rows: one per slot with a checkpoint. Locks: none.
 SELECT c.slot_name, c.publication, c.lsn::text AS checkpoint, s.slot_name IS NOT NULL AS slot_exists, coalesce(s.active, false) AS active,
+       (s.active AND s.confirmed_flush_lsn IS NULL) IS TRUE AS making,
        coalesce(s.wal_status, '') AS wal_status, s.safe_wal_size,
        pg_wal_lsn_diff(pg_current_wal_lsn(), c.lsn)::bigint AS lag_bytes,
        coalesce(pg_wal_lsn_diff(pg_current_wal_lsn(), s.restart_lsn), 0)::bigint AS retained_bytes,

@@ -1,0 +1,99 @@
+package main
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/urfave/cli/v2"
+
+	"github.com/embedsidecar/embedsidecar/report"
+)
+
+// failedCommand names the rows that could not be embedded.
+type failedCommand struct{ limit int }
+
+func newFailed() *command {
+	c := &failedCommand{}
+	return &command{
+		name: "failed", group: groupObserve, usage: "name the rows that could not be embedded, and why", arguments: "[PIPELINE...]", maxArgs: -1,
+		description: "Lists dead letters, which nobody tries again by himself, and rows that failed and will be tried again, with key, class, code and message. embedsidecar retry PIPELINE KEY tries one again. No text of a row is shown.",
+		flags: []cli.Flag{
+			&cli.IntFlag{Name: "limit", Value: 100, Destination: &c.limit, Usage: "`N` rows of each pipeline at most"},
+		},
+		settings: databaseGroups, run: c.run,
+	}
+}
+
+func (c *failedCommand) run(ctx context.Context, env *environment) error {
+	if c.limit <= 0 {
+		return misuse("--limit: expected a number above 0")
+	}
+	pool, err := env.connect(ctx)
+	if err != nil {
+		return err
+	}
+	defer pool.Close()
+	pipelines, err := env.named(ctx, pool, env.args)
+	if err != nil {
+		return err
+	}
+	names := make([]string, len(pipelines))
+	for i := range pipelines {
+		names[i] = pipelines[i].Name
+	}
+	list, err := report.Failed(ctx, pool, names, c.limit)
+	if err != nil {
+		return err
+	}
+	if list == nil {
+		list = []report.FailedRow{}
+	}
+	hideSecrets(env, list)
+	return env.show(map[string][]report.FailedRow{"rows": list}, func() listing {
+		l := listing{header: []string{"pipeline", "key", "state", "class", "code", "tries", "age", "next try", "message"}, right: []int{5, 6, 7}}
+		for _, f := range list {
+			l.rows = append(l.rows, []any{f.Pipeline, f.Key, f.State, f.Class, f.Code, f.Attempt, age(f.AgeSeconds), nextTry(&f), f.Message})
+		}
+		return l
+	})
+}
+
+// failures returns the first rows that failed of the pipelines that have some.
+func failures(ctx context.Context, env *environment, pool *pgxpool.Pool, pipelines []report.Pipeline, limit int) ([]report.FailedRow, error) {
+	var names []string
+	for i := range pipelines {
+		if pipelines[i].Failed+pipelines[i].Retrying > 0 {
+			names = append(names, pipelines[i].Name)
+		}
+	}
+	if len(names) == 0 {
+		return nil, nil
+	}
+	list, err := report.Failed(ctx, pool, names, limit)
+	hideSecrets(env, list)
+	return list, err
+}
+
+// hideSecrets takes passwords out of messages.
+func hideSecrets(env *environment, list []report.FailedRow) {
+	for i := range list {
+		list[i].Message = env.redact.Text(list[i].Message)
+	}
+}
+
+func nextTry(f *report.FailedRow) string {
+	if f.NextTrySeconds == nil {
+		return "never"
+	}
+	return "in " + age(*f.NextTrySeconds)
+}
+
+// failedLine is a row that failed in one line.
+func failedLine(f *report.FailedRow) string {
+	line := fmt.Sprintf("%s: row %s: %s %s: %s (%s ago", f.Pipeline, f.Key, f.Class, f.Code, f.Message, age(f.AgeSeconds))
+	if f.NextTrySeconds != nil {
+		return line + ", next try " + nextTry(f) + ")"
+	}
+	return line + ")"
+}

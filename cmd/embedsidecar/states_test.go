@@ -1,0 +1,113 @@
+package main
+
+import (
+	"fmt"
+	"os"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/embedsidecar/embedsidecar/health"
+	"github.com/embedsidecar/embedsidecar/report"
+	"github.com/embedsidecar/embedsidecar/testenv"
+)
+
+// state returns what status says of a pipeline.
+func (s *stage) state(name string) report.Pipeline {
+	s.t.Helper()
+	stdout, _ := s.run(0, "status", "-o", "json")
+	for _, p := range decoded[report.Status](s.t, stdout).Pipelines {
+		if p.Name == name {
+			return p
+		}
+	}
+	s.t.Fatalf("no pipeline %s in %s", name, stdout)
+	return report.Pipeline{}
+}
+
+// becomes waits until a pipeline is in a state, for a reason that holds the words.
+func (s *stage) becomes(name string, want health.Code, words ...string) {
+	s.t.Helper()
+	testenv.Eventually(s.t, patience, func() (bool, string) {
+		p := s.state(name)
+		for _, word := range words {
+			if !strings.Contains(p.Health().String(), word) {
+				return false, fmt.Sprintf("%s: %s lacks %q", p.State, p.Health(), word)
+			}
+		}
+		return p.State == want, fmt.Sprintf("%s: %s, want %s", p.State, p.Health(), want)
+	})
+}
+
+// TestP10_StatusSaysWhyAPipelineCannotWork: what only a running sidecar knows is known to status in another shell, to the metrics, the
+// probe and wait, in the same words.
+func TestP10_StatusSaysWhyAPipelineCannotWork(t *testing.T) {
+	t.Parallel()
+	s := newStage(t, 20)
+	s.run(0, "init", "--table", "docs", "--columns", "title,body", "--into", "embedding")
+	s.becomes("public.docs", health.NoSidecar, "no sidecar runs for slot "+s.slot, "embedsidecar run")
+
+	// A plugin that this sidecar does not know.
+	s.db.MustExec("UPDATE embedsidecar.pipeline SET plugin = 'nope'")
+	d := s.start("--ops-listen", "127.0.0.1:0", "--no-init")
+	base := "http://" + d.logged("probes and metrics listen", "address")
+	s.becomes("public.docs", health.PluginUnknown, "nope")
+	s.shows(base, health.PluginUnknown, "nope")
+	s.inTime(exitTimeout, "--timeout", []string{"wait", "--caught-up"}, "nope")
+	d.end(syscall.SIGTERM, 0)
+	s.becomes("public.docs", health.NoSidecar)
+
+	// One that dies of each text.
+	s.db.MustExec("UPDATE embedsidecar.pipeline SET plugin = 'fake'")
+	healthy := s.environ
+	s.set("EMBEDSIDECAR_PLUGIN_FAULTS=unavailable-every=1")
+	d = s.start("--ops-listen", "127.0.0.1:0", "--no-init")
+	base = "http://" + d.logged("probes and metrics listen", "address")
+	s.becomes("public.docs", health.PluginDown, "the embedder gives no answer")
+	s.shows(base, health.PluginDown, "gives no answer")
+	if p := s.state("public.docs"); p.Coverage != 0 {
+		t.Errorf("coverage %v with an embedder that has never answered", p.Coverage)
+	}
+	stdout, _ := s.run(0, "failed", "-o", "json")
+	if rows := decoded[map[string][]report.FailedRow](t, stdout)["rows"]; len(rows) > 0 && (rows[0].State != "retrying" || rows[0].NextTrySeconds == nil) {
+		t.Errorf("rows that are to be tried again: %+v", rows)
+	}
+	// Killed, it leaves no word; its row must not be believed.
+	if err := d.cmd.Process.Signal(os.Kill); err != nil {
+		t.Fatal(err)
+	}
+	<-d.done
+	s.becomes("public.docs", health.NoSidecar, "20 rows waiting")
+
+	s.environ = healthy
+	d = s.start("--ops-listen", "127.0.0.1:0", "--no-init")
+	base = "http://" + d.logged("probes and metrics listen", "address")
+	s.run(0, "wait", "--caught-up")
+	s.becomes("public.docs", health.UpToDate)
+	if p := s.state("public.docs"); p.Coverage != 1 || p.Known != 20 || p.ScanSeen != 20 || p.ScanExpected != 20 {
+		t.Errorf("%+v", p)
+	}
+	s.shows(base, health.UpToDate, "")
+	s.run(0, "pause", "public.docs")
+	s.becomes("public.docs", health.Paused, "embedsidecar resume")
+	s.run(0, "resume", "public.docs")
+	s.db.MustExec("ALTER TABLE docs DROP COLUMN body")
+	s.becomes("public.docs", health.Misconfigured, "body")
+	s.shows(base, health.Misconfigured, "body")
+	d.end(syscall.SIGTERM, 0)
+}
+
+// shows checks that probe and metrics of a sidecar tell a state; words: what makes it not ready, "": it is ready.
+func (s *stage) shows(base string, code health.Code, words string) {
+	s.t.Helper()
+	testenv.Eventually(s.t, patience, func() (bool, string) {
+		status, body := get(s.t, base+"/readyz?verbose")
+		good := words == "" && status == 200 || words != "" && status == 503 && strings.Contains(body, "[-]pipeline public.docs: "+code.Word()) && strings.Contains(body, words)
+		return good, fmt.Sprintf("readyz %d %s, want %s", status, body, code)
+	})
+	line := fmt.Sprintf(`embedsidecar_pipeline_state{pipeline="public.docs",source="%s",state="%s"} 1`, s.db.Name, code)
+	testenv.Eventually(s.t, patience, func() (bool, string) {
+		_, body := get(s.t, base+"/metrics")
+		return strings.Contains(body, line) && strings.Count(body, "embedsidecar_pipeline_state{") == len(health.Codes()), line + " is missing in " + body
+	})
+}

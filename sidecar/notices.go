@@ -1,0 +1,162 @@
+package sidecar
+
+import (
+	"context"
+	"errors"
+	"maps"
+	"strings"
+	"time"
+
+	"github.com/embedsidecar/embedsidecar/embed"
+	"github.com/embedsidecar/embedsidecar/health"
+	"github.com/embedsidecar/embedsidecar/pipeline"
+)
+
+// otherModelError means that an embedder is not the one that a pipeline's vectors were made with.
+type otherModelError struct{ reason string }
+
+func (e *otherModelError) Error() string { return e.reason }
+
+// problem words why a pipeline could not be started.
+func (s *Sidecar) problem(err error) *health.Problem {
+	code := health.PluginDown
+	_, asked := errors.AsType[*embed.Error](err)
+	if other, is := errors.AsType[*otherModelError](err); is {
+		code, err = health.OtherModel, other
+	} else if !asked {
+		code = health.PluginUnknown // nothing by this name was there to be started
+	}
+	return &health.Problem{Code: code, Detail: s.shown(err)}
+}
+
+// shown is an error on one line of bounded length, without passwords.
+func (s *Sidecar) shown(err error) string {
+	const most = 500
+	text := strings.Join(strings.Fields(err.Error()), " ")
+	if s.o.Redact != nil {
+		text = s.o.Redact(text)
+	}
+	if len(text) > most {
+		text = strings.ToValidUTF8(text[:most], "") + "..."
+	}
+	return text
+}
+
+// failing words why an embedder gives no answer, once it has failed often enough for that to be no hiccup.
+func (s *Sidecar) failing(service *embed.Service) *health.Problem {
+	const hiccups = 3
+	if service == nil {
+		return nil
+	}
+	trouble := service.Trouble()
+	if trouble.Failures < hiccups {
+		return nil
+	}
+	return &health.Problem{Code: health.PluginDown, Detail: "the embedder gives no answer; the last error: " + s.shown(trouble.Err)}
+}
+
+// waits logs why a pipeline waits, when that changes. It is called by one goroutine alone.
+func (s *Sidecar) waits(ctx context.Context, name string, p *health.Problem) {
+	told, waited := s.waiting[name]
+	switch {
+	case p == nil && waited:
+		delete(s.waiting, name)
+	case p != nil && (!waited || told != *p):
+		s.waiting[name] = *p
+		s.o.Log.WarnContext(ctx, "pipeline waits", "pipeline", name, "state", string(p.Code), "reason", p.Detail)
+	}
+}
+
+// streaming is what this sidecar does about the slot, and why it does not stream.
+func (s *Sidecar) streaming() (health.Stream, string) {
+	stats := s.Stream()
+	switch {
+	case s.o.NoStream:
+		return health.NoStream, ""
+	case stats == nil:
+		return health.Starting, ""
+	case stats.Streaming.Load():
+		return health.Streaming, ""
+	case stats.Standby.Load():
+		return health.Standby, ""
+	}
+	return health.Starting, ""
+}
+
+// Health returns where each pipeline stands, as far as this process knows: it asks no database.
+func (s *Sidecar) Health() map[string]health.State {
+	stream, detail := s.streaming()
+	list := map[string]health.State{}
+	for _, state := range s.States() {
+		self := health.Sidecar{Name: s.o.Instance, Stream: stream, Detail: detail, Problems: map[int32]health.Problem{}}
+		if state.Problem != nil && state.Pipeline.Status != pipeline.Locked {
+			self.Problems[state.Pipeline.ID] = *state.Problem
+		}
+		f := health.Facts{
+			Name: state.Pipeline.Name, ID: state.Pipeline.ID, Status: string(state.Pipeline.Status), Detail: state.Pipeline.Detail, Paused: !state.Pipeline.Enabled,
+			Slot: health.Slot{Name: s.o.Slot, Exists: true, Published: true, Active: true}, Sidecars: []health.Sidecar{self},
+		}
+		if stream == health.Standby || stream == health.NoStream { // another one streams
+			f.Sidecars[0].Stream = health.Streaming
+		}
+		if state.Pipeline.Status == pipeline.Locked {
+			f.Status = string(pipeline.Active)
+		}
+		list[state.Pipeline.Name] = health.Of(f)
+	}
+	return list
+}
+
+// notice is what only this process knows.
+type notice struct {
+	stream   health.Stream
+	detail   string
+	problems map[int32]health.Problem
+}
+
+// same reports whether two notices say the same; told apart from wording, which changes with each try.
+func (n *notice) same(o *notice) (states, words bool) {
+	states = n.stream == o.stream && maps.EqualFunc(n.problems, o.problems, func(a, b health.Problem) bool { return a.Code == b.Code })
+	return states, states && n.detail == o.detail && maps.Equal(n.problems, o.problems)
+}
+
+func (s *Sidecar) notice() *notice {
+	n := &notice{problems: map[int32]health.Problem{}}
+	n.stream, n.detail = s.streaming()
+	for _, state := range s.States() {
+		// What the tables know already is not told twice.
+		if state.Problem != nil && state.Pipeline.Enabled && (state.Pipeline.Status == pipeline.Active || s.o.Disabled) {
+			n.problems[state.Pipeline.ID] = *state.Problem
+		}
+	}
+	return n
+}
+
+// notices stores what only this process knows, when it changes: why it does not work a pipeline, and what it does about the slot. Whoever
+// asks the database is told, and an idle sidecar writes nothing. New words for the same state wait a minute.
+func (s *Sidecar) notices(ctx context.Context) error {
+	const reworded = time.Minute
+	look := time.NewTicker(min(time.Second, s.o.Heartbeat))
+	defer look.Stop()
+	stored, at := &notice{stream: health.Starting}, time.Now()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-look.C:
+		}
+		now := s.notice()
+		if states, words := now.same(stored); words || states && time.Since(at) < reworded {
+			continue
+		}
+		_, err := s.o.Pool.Exec(ctx, "UPDATE embedsidecar.worker SET stream = $2, stream_detail = $3, problems = $4, last_seen_at = now() WHERE worker_id = $1",
+			s.workerID, string(now.stream), now.detail, now.problems)
+		if err != nil {
+			if ctx.Err() == nil {
+				s.o.Log.DebugContext(ctx, "notices not stored yet", "error", err)
+			}
+			continue
+		}
+		stored, at = now, time.Now()
+	}
+}
