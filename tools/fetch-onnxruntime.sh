@@ -2,24 +2,33 @@
 # fetch-onnxruntime.sh: puts the shared library of ONNX Runtime into the cache and prints its path. No root needed.
 #
 #   library=$(tools/fetch-onnxruntime.sh)
+#   tools/fetch-onnxruntime.sh 1.24.1     the one that computes wrongly on CPUs with AMX, for the test that refuses it
 #
 # Does nothing when it is there already. The library is taken out of the project's own Python package; nothing of Python is
 # needed to run it.
 . "$(dirname "${BASH_SOURCE[0]}")/fetch-lib.sh"
 
-version=1.31.1
-case ${ONNXRUNTIME_PLATFORM:-$(uname -s)-$(uname -m)} in
-Linux-x86_64 | Linux-amd64)
+version=${1:-1.31.1} folder=$cache/onnxruntime
+case $version-${ONNXRUNTIME_PLATFORM:-$(uname -s)-$(uname -m)} in
+1.24.1-Linux-x86_64 | 1.24.1-Linux-amd64)
+  # In a folder of its own, where nobody looks for a library.
+  folder=$cache/onnxruntime-1.24.1
+  platforms=(manylinux_2_28_x86_64 manylinux_2_27_x86_64) file=libonnxruntime.so.$version bytes=22052768
+  wheel_sum=34b6119526eda12613f0d0498e2ae59563c247c370c9cef74c2fc93133dde157
+  sum=94ac52f650e195b784587e1cb7d25b4bf074048b50fa9a7127795b2ed34db22e
+  ;;
+1.24.1-*) exit 0 ;; # AMX is of no other machines
+1.31.1-Linux-x86_64 | 1.31.1-Linux-amd64)
   platforms=(manylinux_2_28_x86_64 manylinux_2_27_x86_64) file=libonnxruntime.so.$version bytes=29352200
   wheel_sum=1f3dea47f2f0e5117c2404cea7d21fd253ae7836a3bf167a501cdfbb2600d536
   sum=fc44112fbe06d7d689c57e11d3862031f64711007e4ee020f8eed5185fd2c1d3
   ;;
-Linux-aarch64 | Linux-arm64)
+1.31.1-Linux-aarch64 | 1.31.1-Linux-arm64)
   platforms=(manylinux_2_28_aarch64 manylinux_2_27_aarch64) file=libonnxruntime.so.$version bytes=25265040
   wheel_sum=0b9a492176886992e0e875f06bc0367e333f5fff11711a2d642e18b02f3009cc
   sum=8aa3b76b28c778a2b1dd660d34161adb1d508c9ccd04ff9dc80e26eca5df8467
   ;;
-Darwin-arm64)
+1.31.1-Darwin-arm64)
   platforms=(macosx_14_0_arm64) file=libonnxruntime.$version.dylib bytes=33037336
   wheel_sum=96dd2564b10ea7153ad9c207e7cd8e5917cb3ba521e0e0a62ac03486fdc8d56c
   sum=d586cbe89effc085a09d3341b3cfbd5c322517f9d397aeb20814af21433f2b36
@@ -30,7 +39,6 @@ Darwin-arm64)
   ;;
 esac
 
-folder=$cache/onnxruntime
 library=$folder/$file
 if [ -f "$library" ] && [ "$(wc -c <"$library")" -eq "$bytes" ]; then
   echo "$library"

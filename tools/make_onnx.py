@@ -145,6 +145,23 @@ def quantized(numbers, inputs):
     return columns, scales
 
 
+def padded(columns):
+    """Returns the number of columns that a matrix of 8 bits gets: ONNX Runtime 1.22 to 1.24 computes the last of them wrongly on
+    CPUs with AMX when a thread has more than 16 left over behind its last 32. Threads share columns by sixteens."""
+    return columns if columns < 16 else columns + -columns % 16
+
+
+def padded_groups(numbers, group, wide):
+    """Every so many numbers become more, by zeros behind them."""
+    if group == wide:
+        return numbers
+    out, zeros = array("f"), array("f", bytes(4 * (wide - group)))
+    for begin in range(0, len(numbers), group):
+        out.extend(numbers[begin : begin + group])
+        out.extend(zeros)
+    return out
+
+
 # --- The graph
 
 
@@ -227,14 +244,21 @@ class Encoder:
 
     def product(self, state, name, outputs, inputs, output):
         """Adds the product of a state and a linear layer's weights."""
-        numbers = self.weights.get(name, outputs, inputs)
+        return self.product_of(self.weights.get(name, outputs, inputs), state, name, outputs, inputs, output)
+
+    def product_of(self, numbers, state, name, outputs, inputs, output):
         if not self.int8:
             matrix = self.graph.constant(name, transposed(numbers, inputs), inputs, outputs)
             return self.graph.node("MatMul", [state, matrix], output)
-        columns, scales = quantized(numbers, inputs)
-        matrix = self.graph.constant(name, columns, inputs, outputs, kind=INT8)
-        scale = self.graph.constant(name + ".scale", scales, outputs)
-        return self.graph.node("DynamicQuantizeMatMul", [state, matrix, scale], output, MICROSOFT)
+        wide = padded(outputs)
+        columns, scales = quantized(padded_groups(numbers, outputs * inputs, wide * inputs), inputs)
+        matrix = self.graph.constant(name, columns, inputs, wide, kind=INT8)
+        scale = self.graph.constant(name + ".scale", scales, wide)
+        if wide == outputs:
+            return self.graph.node("DynamicQuantizeMatMul", [state, matrix, scale], output, MICROSOFT)
+        self.graph.node("DynamicQuantizeMatMul", [state, matrix, scale], output + ".padded", MICROSOFT)
+        bounds = [self.graph.constant(name + key, array("q", [n]), 1, kind=INT64) for key, n in ((".begin", 0), (".end", outputs), (".axis", 2))]
+        return self.graph.node("Slice", [output + ".padded", *bounds], output)
 
     def embeddings(self):
         shape = self.shape
@@ -267,19 +291,23 @@ class Encoder:
             rows.extend(self.weights.get(f"{layer}{part}.weight", hidden, hidden))
             biases.extend(self.weights.get(f"{layer}{part}.bias", hidden))
         if self.int8:
+            size, wide = self.head_sizes()
+            rows, biases = padded_groups(rows, size * hidden, wide * hidden), padded_groups(biases, size, wide)
+            outputs = 3 * shape.heads * wide
             columns, scales = quantized(rows, hidden)
             self.graph.node("DynamicQuantizeLinear", [state], name + "input", unused=[name + "input.scale", name + "input.zero"])
             inputs = [
                 name + "input",
-                self.graph.constant(name + "qkv.weight", columns, hidden, 3 * hidden, kind=INT8),
-                self.graph.constant(name + "qkv.bias", biases, 3 * hidden),
+                self.graph.constant(name + "qkv.weight", columns, hidden, outputs, kind=INT8),
+                self.graph.constant(name + "qkv.bias", biases, outputs),
                 name + "input.scale",
-                self.graph.constant(name + "qkv.scale", scales, 3 * hidden),
+                self.graph.constant(name + "qkv.scale", scales, outputs),
                 "attention_mask_int32",
                 name + "input.zero",
-                self.graph.constant(name + "qkv.zero", array("b", bytes(3 * hidden)), 3 * hidden, kind=INT8),
+                self.graph.constant(name + "qkv.zero", array("b", bytes(outputs)), outputs, kind=INT8),
             ]
-            return self.graph.node("QAttention", inputs, name + "self", MICROSOFT, num_heads=shape.heads)
+            scale = {} if wide == size else {"scale": 1 / math.sqrt(size)}  # of the numbers that are there
+            return self.graph.node("QAttention", inputs, name + "self", MICROSOFT, num_heads=shape.heads, **scale)
         inputs = [
             state,
             self.graph.constant(name + "qkv.weight", transposed(rows, hidden), hidden, 3 * hidden),
@@ -289,6 +317,11 @@ class Encoder:
         if self.bias:
             inputs += ["", self.bias]
         return self.graph.node("Attention", inputs, name + "self", MICROSOFT, num_heads=shape.heads)
+
+    def head_sizes(self):
+        """Returns how many numbers each head of attention gives, and how many places they have in 8 bits."""
+        size = self.shape.hidden // self.shape.heads
+        return size, padded(size) if self.int8 else size
 
     def normalized(self, out, state, layer, norm, bias, output):
         """Adds a residual connection with its bias and its layer norm."""
@@ -305,7 +338,10 @@ class Encoder:
     def layer(self, state, layer, output):
         shape, names = self.shape, self.shape.names
         out = self.attention(state, layer)
-        out = self.product(out, layer + names["out"] + ".weight", shape.hidden, shape.hidden, layer + "attention.dense")
+        size, wide = self.head_sizes()
+        name = layer + names["out"] + ".weight"
+        numbers = padded_groups(self.weights.get(name, shape.hidden, shape.hidden), size, wide)
+        out = self.product_of(numbers, out, name, shape.hidden, shape.heads * wide, layer + "attention.dense")
         state = self.normalized(out, state, layer, "norm", "out", layer + "attention.output")
         out = self.product(state, layer + names["inner"] + ".weight", shape.inner, shape.hidden, layer + "inner")
         bias = self.vector(layer + names["inner"] + ".bias", shape.inner)

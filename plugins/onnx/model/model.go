@@ -120,6 +120,9 @@ func open(ctx context.Context, f *folder, options Options) (*Model, error) {
 	if m.network, err = newNetwork(f, g, &m.settings, options); err != nil {
 		return nil, err
 	}
+	if err := m.network.prove(g, options); err != nil {
+		return nil, errors.Join(err, m.network.close())
+	}
 	if m.network.provider != providerCPU {
 		m.budget = acceleratorTokens
 	}

@@ -16,13 +16,23 @@ import (
 // A process can load one library and keeps it, so a test of another one runs in a process of its own: this program again,
 // with these variables.
 const (
-	testLibrary = "EMBEDSIDECAR_TEST_LIBRARY"
-	testFolder  = "EMBEDSIDECAR_TEST_FOLDER"
+	testLibrary   = "EMBEDSIDECAR_TEST_LIBRARY"
+	testFolder    = "EMBEDSIDECAR_TEST_FOLDER"
+	testPrecision = "EMBEDSIDECAR_TEST_PRECISION"
+	testHideAMX   = "EMBEDSIDECAR_TEST_HIDE_AMX"
 )
 
 func TestMain(m *testing.M) {
 	if library := os.Getenv(testLibrary); library != "" {
-		_, err := model.Open(context.Background(), model.Options{Folder: os.Getenv(testFolder), Library: library})
+		if os.Getenv(testHideAMX) != "" {
+			if err := hideAMX(); err != nil {
+				fmt.Print(err)
+				os.Exit(1)
+			}
+		}
+		_, err := model.Open(context.Background(), model.Options{
+			Folder: os.Getenv(testFolder), Library: library, Threads: 2, Precision: os.Getenv(testPrecision),
+		})
 		fmt.Print(err)
 		os.Exit(0)
 	}

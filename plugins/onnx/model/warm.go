@@ -9,6 +9,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/embedsidecar/embedsidecar/embed"
+	"github.com/embedsidecar/embedsidecar/plugins/onnx/onnxfile"
 )
 
 // probeLengths are the lengths of the texts that warmUp compares, rising: short and long, around the widths of vector registers.
@@ -16,6 +17,9 @@ var probeLengths = []int{3, 4, 7, 9, 16, 17, 31, 40, 56}
 
 // sameVector is how near the vectors of one text come when only rounding makes them differ, also in half precision.
 const sameVector = 0.999
+
+// sameInt8 is how near they come in 8 bits beside copies: nothing but the order of the last additions may differ.
+const sameInt8 = 0.9999
 
 // likeness is the host's.
 func (d Description) likeness(a, b []float32) float64 {
@@ -74,7 +78,33 @@ func (m *Model) warmUp(ctx context.Context) (deterministic, mixes bool, err erro
 			}
 		}
 	}
+	if m.about.Precision == onnxfile.Int8 && !m.network.alone {
+		return deterministic, mixes, m.compareCopies(ctx, texts, among)
+	}
 	return deterministic, mixes, nil
+}
+
+// copiesTokens is how many tokens compareCopies puts into a run: rows for more than a block of 32, and some left over.
+const copiesTokens = 80
+
+// compareCopies runs each text beside copies of itself, and compares them with the vector that it has alone. The scale of activations is
+// then what it is alone, so in 8 bits too every copy has that vector. It returns a WrongError when one has not.
+func (m *Model) compareCopies(ctx context.Context, texts [][]int32, alone [][]float32) error {
+	for i := 0; i < len(texts); i += 2 {
+		text := texts[i]
+		count := min((copiesTokens+len(text)-1)/len(text), m.settings.maxTokens/len(text))
+		copies, err := m.probe(ctx, m.network.wide, slices.Repeat([][]int32{text}, count))
+		if err != nil {
+			return err
+		}
+		for k, vector := range copies {
+			if like := m.about.likeness(vector, alone[i]); !(like >= sameInt8) {
+				return &WrongError{m.about.Library, fmt.Sprintf("%s: a text of %d tokens has another vector alone than as number %d of %d copies (likeness %.4f)",
+					onnxfile.Int8, len(text), k+1, count, like)}
+			}
+		}
+	}
+	return nil
 }
 
 // probe runs texts in one piece and returns their vectors.

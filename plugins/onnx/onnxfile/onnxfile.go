@@ -17,8 +17,9 @@ import (
 type Graph struct {
 	Inputs, Outputs []Port
 	Metadata        map[string]string
-	External        []string // files that hold weights, as the file names them; often the same one again and again
-	Precision       string   // of the weights: FP32, FP16, Int8
+	External        []string  // files that hold weights, as the file names them; often the same one again and again
+	Precision       string    // of the weights: FP32, FP16, Int8
+	Products        []Product // what it multiplies by, each shape once
 }
 
 // Precisions of weights.
@@ -51,15 +52,20 @@ const (
 
 // elementNames are the types that inputs and outputs of encoders may have, whether they are supported or not.
 var elementNames = map[int32]string{
-	Float32: "float32", Int64: "int64", elementFloat16: "float16", elementBF16: "bfloat16", 6: "int32", 9: "bool", 11: "float64",
+	Float32: "float32", Int64: "int64", elementFloat16: "float16", elementBF16: "bfloat16", elementInt8: "int8", elementUint8: "uint8", 6: "int32", 9: "bool", 11: "float64",
+}
+
+// ElementName returns the name of a type of elements.
+func ElementName(elements int32) string {
+	if name, ok := elementNames[elements]; ok {
+		return name
+	}
+	return fmt.Sprintf("type %d", elements)
 }
 
 // String tells name, type and shape, as in last_hidden_state (float32[?,?,384]).
 func (p Port) String() string {
-	element, ok := elementNames[p.Elements]
-	if !ok {
-		element = fmt.Sprintf("type %d", p.Elements)
-	}
+	element := ElementName(p.Elements)
 	var dims []string
 	for _, dim := range p.Dims {
 		if dim < 0 {
@@ -90,13 +96,14 @@ const maxDepth = 16
 // Parse reads the bytes of an ONNX file.
 func Parse(data []byte) (*Graph, error) {
 	g := &Graph{Metadata: map[string]string{}}
-	p := &graphParser{graph: g, weights: map[int32]int64{}}
+	p := &graphParser{graph: g, weights: map[int32]int64{}, constants: map[string]matrix{}}
 	if err := p.model(data); err != nil {
 		return nil, fmt.Errorf("parse ONNX: %w", err)
 	}
 	if len(g.Inputs) == 0 || len(g.Outputs) == 0 {
 		return nil, errors.New("parse ONNX: the file holds no graph with inputs and outputs")
 	}
+	g.Products = products(p.constants, p.operations)
 	switch {
 	case p.weights[elementInt8]+p.weights[elementUint8] > 0:
 		g.Precision = Int8
@@ -109,8 +116,10 @@ func Parse(data []byte) (*Graph, error) {
 }
 
 type graphParser struct {
-	graph   *Graph
-	weights map[int32]int64 // elements by type, of large tensors
+	graph      *Graph
+	weights    map[int32]int64 // elements by type, of large tensors
+	constants  map[string]matrix
+	operations []operation
 }
 
 // A visitor is told each field of a message: bytes for a message or a string, number for a varint.
@@ -169,8 +178,18 @@ func (p *graphParser) inner(data []byte, depth int) error {
 	return visit(data, func(field protowire.Number, bytes []byte, _ uint64) error {
 		switch field {
 		case 1: // node
+			if err := p.operation(bytes); err != nil {
+				return err
+			}
 			return p.node(bytes, depth)
 		case 5: // initializer
+			name, m, err := parseMatrix(bytes)
+			if m != nil {
+				p.constants[name] = *m
+			}
+			if err != nil {
+				return err
+			}
 			return p.tensor(bytes)
 		case 15: // sparse_initializer
 			return p.sparse(bytes)

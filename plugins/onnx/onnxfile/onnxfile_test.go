@@ -1,6 +1,7 @@
 package onnxfile
 
 import (
+	"slices"
 	"strings"
 	"testing"
 
@@ -101,4 +102,43 @@ func FuzzParse(f *testing.F) {
 			t.Fatal("a graph without input or output")
 		}
 	})
+}
+
+func TestParse_Products(t *testing.T) {
+	named := func(name string, elements uint64, dims ...uint64) string {
+		return field(5, field(8, name), weights(elements, dims...))
+	}
+	op := func(kind, inputs, output string, attributes ...string) string {
+		parts := field(4, kind) + field(2, output)
+		for name := range strings.FieldsSeq(inputs) {
+			parts += field(1, name)
+		}
+		for _, a := range attributes {
+			parts += field(5, a)
+		}
+		return field(1, parts)
+	}
+	number := func(name string, value uint64) string { return field(1, name) + varint(3, value) }
+	packed := field(5, field(8, "packed"), field(1, "\x03\x05"), varint(2, Float32))
+	data := field(7, ports(),
+		op("Gather", "words input_ids", "x"), // no product
+		op("MatMul", "x a", "y"), op("MatMul", "y a", "z"), op("MatMul", "x y", "scores"),
+		op("Gemm", "x b bias", "g", number("transB", 1)),
+		op("Transpose", "c", "c.t"), op("Cast", "c.t", "c.f"), op("MatMul", "x c.f", "u"),
+		op("QAttention", "q qkv bias s", "att", number("num_heads", 4)),
+		op("DequantizeLinear", "d s z", "d.f"), op("MatMul", "x d.f", "v"),
+		op("Constant", "", "e", field(1, "value")+field(5, weights(elementBF16, 6, 8))), op("MatMul", "x e", "w"),
+		op("MatMul", "x packed", "p"), op("MatMul", "x", "bad"), op("Cast", "", "bad2"),
+		named("words", Float32, 30_000, 8), named("a", Float32, 8, 9), named("b", Float16, 10, 8), named("c", Float32, 11, 8),
+		named("qkv", elementInt8, 8, 24), named("d", elementUint8, 8, 7), named("bias", Float32, 9), packed)
+	g, err := Parse([]byte(data))
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := []Product{
+		{8, 9, Float32}, {8, 10, Float16}, {8, 11, Float32}, {8, 2, Int8s}, {8, 7, Uint8}, {8, 7, Float32}, {6, 8, Float32}, {3, 5, Float32},
+	}
+	if !slices.Equal(g.Products, want) {
+		t.Errorf("products %v, want %v", g.Products, want)
+	}
 }

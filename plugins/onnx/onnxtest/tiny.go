@@ -15,6 +15,8 @@ import (
 	"testing"
 
 	"google.golang.org/protobuf/encoding/protowire"
+
+	"github.com/embedsidecar/embedsidecar/plugins/onnx/onnxfile"
 )
 
 // A Tiny is a model that is a table: the vector of each of its tokens, of which a text's vector is the mean. So it can be worked out
@@ -30,6 +32,9 @@ type Tiny struct {
 	Type     int    // another type of its numbers, as ONNX counts types, than float32; only said, not done
 	Texts    int    // the only number of texts that it takes; 0: any
 	Tokens   int    // the only number of tokens that it takes of each; 0: any
+
+	Times     [][]int8 // what the table's vectors are multiplied by, in 8 bits; nil: nothing. Not with Pooled
+	WrongFrom int      // tokens of a run from which on all vectors are wrong, as of a library that computes wrongly; 0: they never are
 }
 
 // TinyTokens is how many tokens of a text it reads, [CLS] and [SEP] included.
@@ -150,8 +155,14 @@ func (m Tiny) Graph() []byte {
 	} else {
 		table = join(table, text(9, string(m.Weights())))
 	}
+	if m.Times != nil {
+		dims = len(m.Times[0])
+	}
 	shape := [][]byte{texts, tokens, message(1, number(1, dims))}
 	nodes := message(1, text(1, "table"), text(1, input), text(2, output), text(4, "Gather"))
+	if m.Times != nil || m.WrongFrom > 0 {
+		nodes = m.layer(input, output, dims)
+	}
 	if m.Pooled {
 		shape = slices.Delete(shape, 1, 2)
 		nodes = join(
@@ -165,6 +176,57 @@ func (m Tiny) Graph() []byte {
 		port(11, input, 7, texts, tokens), port(12, output, element, shape...))
 	return join(number(1, 8), message(7, graph), message(8, text(1, ""), number(2, 17)),
 		message(14, text(1, "name"), text(2, "tiny")))
+}
+
+// layer is what comes behind the table: a product, and a fault.
+func (m Tiny) layer(input, output string, dims int) []byte {
+	node := func(kind string, names ...string) []byte { // the last name is that of the output
+		var parts [][]byte
+		for _, name := range names[:len(names)-1] {
+			parts = append(parts, text(1, name))
+		}
+		return join(append(parts, text(2, names[len(names)-1]), text(4, kind))...)
+	}
+	floats := func(name string, values []float32) []byte {
+		var data []byte
+		for _, x := range values {
+			data = binary.LittleEndian.AppendUint32(data, math.Float32bits(x))
+		}
+		return message(5, number(1, len(values)), number(2, 1), text(8, name), text(9, string(data)))
+	}
+	toFloat := message(5, text(1, "to"), number(3, 1), number(20, 2))
+	rows, fault := "rows", "right"
+	parts := [][]byte{message(1, node("Gather", "table", input, rows))}
+	if m.Times != nil {
+		var data []byte
+		for _, row := range m.Times {
+			for _, x := range row {
+				data = append(data, byte(x))
+			}
+		}
+		parts = append(parts,
+			message(5, number(1, len(m.Times)), number(1, dims), number(2, 3), text(8, "times"), text(9, string(data))),
+			floats("factors", slices.Repeat([]float32{1. / 64}, dims)),
+			message(1, text(1, rows), text(2, "quantized"), text(2, "scale"), text(2, "zero"), text(4, "DynamicQuantizeLinear")),
+			message(1, node("MatMulInteger", "quantized", "times", "zero", "sum")),
+			message(1, node("Cast", "sum", "float"), toFloat), message(1, node("Mul", "scale", "factors", "scales")),
+			message(1, node("Mul", "float", "scales", "product")))
+		rows = "product"
+	}
+	wrong := make([]float32, dims)
+	for i := range wrong {
+		wrong[i] = float32(i%3) * 100
+	}
+	from := m.WrongFrom
+	if from == 0 {
+		from = math.MaxInt32
+	}
+	limit := binary.LittleEndian.AppendUint64(nil, uint64(from-1))
+	return join(append(parts, floats("wrong", wrong),
+		message(5, number(2, 7), text(8, "limit"), text(9, string(limit))),
+		message(1, node("Size", input, "size")), message(1, node("Less", "limit", "size", "many")),
+		message(1, node("Cast", "many", "factor"), toFloat), message(1, node("Mul", "wrong", "factor", fault)),
+		message(1, node("Add", rows, fault, output)))...)
 }
 
 // Weights is the table as an ONNX file holds it.
@@ -184,14 +246,5 @@ func port(field protowire.Number, name string, elements int, dims ...[]byte) []b
 
 func dim(name string) []byte { return message(1, text(2, name)) }
 
-func number(field protowire.Number, value int) []byte {
-	return protowire.AppendVarint(protowire.AppendTag(nil, field, protowire.VarintType), uint64(value))
-}
-
-func message(field protowire.Number, parts ...[]byte) []byte {
-	return protowire.AppendBytes(protowire.AppendTag(nil, field, protowire.BytesType), join(parts...))
-}
-
-func text(field protowire.Number, value string) []byte { return message(field, []byte(value)) }
-
-func join(parts ...[]byte) []byte { return slices.Concat(parts...) }
+// The fields of an ONNX file.
+var number, message, text, join = onnxfile.Number, onnxfile.Message, onnxfile.Text, onnxfile.Join

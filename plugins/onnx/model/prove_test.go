@@ -1,0 +1,52 @@
+package model_test
+
+import (
+	"errors"
+	"strings"
+	"testing"
+
+	"github.com/embedsidecar/embedsidecar/plugins/onnx/model"
+	"github.com/embedsidecar/embedsidecar/plugins/onnx/onnxtest"
+)
+
+// short is the folder of a model of 8 bits: 64 numbers of each token times a matrix with so many columns.
+func short(t *testing.T, columns, wrongFrom int) string {
+	t.Helper()
+	m := onnxtest.Letters(64, 1)
+	m.WrongFrom = wrongFrom
+	for row := range 64 {
+		line := make([]int8, columns)
+		for column := range line {
+			line[column] = int8((row*31+column*17)%255 - 127)
+		}
+		m.Times = append(m.Times, line)
+	}
+	files := m.Files()
+	files["sentence_bert_config.json"] = `{"max_seq_length": 60}`
+	files["config.json"] = strings.Replace(files["config.json"], `"hidden_size": 64`, `"hidden_size": 0`, 1)
+	return writeFolder(t, files)
+}
+
+// A network that computes other vectors when it has many rows to compute at once, whatever this machine's CPU does.
+func TestOpen_RefusesAFaultyNetwork(t *testing.T) {
+	for name, c := range map[string]struct {
+		wrongFrom int
+		refused   bool
+	}{
+		"right": {0, false}, "wrong from 32 rows on": {32, true}, "wrong from 60 rows on": {60, true},
+	} {
+		m, err := model.Open(t.Context(), model.Options{Folder: short(t, 24, c.wrongFrom), Library: onnxtest.Library(t), Threads: 2, Precision: "int8"})
+		if err == nil {
+			if err := m.Close(); err != nil {
+				t.Error(err)
+			}
+		}
+		var wrong *model.WrongError
+		if errors.As(err, &wrong) != c.refused || !c.refused && err != nil {
+			t.Errorf("%s: got %v", name, err)
+		}
+		if c.refused && (!strings.Contains(err.Error(), "use ONNX Runtime "+model.KnownRight) || !strings.Contains(err.Error(), "precision fp32")) {
+			t.Errorf("%s: the way out is missing: %v", name, err)
+		}
+	}
+}

@@ -1,0 +1,165 @@
+package onnxfile
+
+import (
+	"slices"
+
+	"google.golang.org/protobuf/encoding/protowire"
+)
+
+// A Product is the shape of a matrix that a graph multiplies by.
+type Product struct {
+	Rows, Columns int64
+	Elements      int32 // ONNX's number for the type of its elements
+}
+
+// The types of elements that a Product may have, besides Float32.
+const (
+	Uint8   = elementUint8
+	Int8s   = elementInt8
+	Float16 = elementFloat16
+)
+
+// matrixInput is the input of an operator that is the matrix it multiplies by.
+var matrixInput = map[string]int{
+	"MatMul": 1, "Gemm": 1, "FusedMatMul": 1, "MatMulInteger": 1, "MatMulIntegerToFloat": 1, "DynamicQuantizeMatMul": 1,
+	"QLinearMatMul": 3, "QGemm": 3, "Attention": 1, "QAttention": 1,
+}
+
+// A matrix is a constant of a graph with two dims.
+type matrix struct {
+	rows, columns int64
+	elements      int32
+	unpacked      bool // from 8 bits, by an operator of the graph
+}
+
+// operation is what counts of a node here.
+type operation struct {
+	kind            string
+	inputs, outputs []string
+	transposed      bool  // the matrix
+	heads           int64 // of attention, each of which is a product of its own
+}
+
+// products returns the shapes of what operations multiply constants by, each once. Nodes of a graph stand in the order in which they run.
+func products(constants map[string]matrix, operations []operation) []Product {
+	var found []Product
+	add := func(p Product) {
+		if p.Elements == elementBF16 { // no CPU of today multiplies them as they are
+			p.Elements = Float32
+		}
+		supported := slices.Contains([]int32{Float32, Float16, Int8s, Uint8}, p.Elements)
+		if supported && p.Rows > 0 && p.Columns > 0 && !slices.Contains(found, p) {
+			found = append(found, p)
+		}
+	}
+	for _, o := range operations {
+		if len(o.inputs) == 0 {
+			continue
+		}
+		switch o.kind {
+		case "Cast", "Identity", "Transpose", "DequantizeLinear":
+			m, ok := constants[o.inputs[0]]
+			if !ok || len(o.outputs) == 0 {
+				continue
+			}
+			if o.kind == "Transpose" {
+				m.rows, m.columns = m.columns, m.rows
+			}
+			m.unpacked = m.unpacked || o.kind == "DequantizeLinear"
+			constants[o.outputs[0]] = m
+			continue
+		}
+		at, ok := matrixInput[o.kind]
+		if !ok || at >= len(o.inputs) {
+			continue
+		}
+		m, ok := constants[o.inputs[at]]
+		if !ok {
+			continue
+		}
+		if o.transposed {
+			m.rows, m.columns = m.columns, m.rows
+		}
+		if o.heads > 0 {
+			m.columns /= 3 * o.heads // queries, keys and values
+		}
+		add(Product{m.rows, m.columns, m.elements})
+		if m.unpacked { // the library multiplies by what was unpacked, or unpacks what was multiplied
+			add(Product{m.rows, m.columns, Float32})
+		}
+	}
+	return found
+}
+
+// operation notes a node's kind, the names of what goes in and out, and two of its attributes.
+func (p *graphParser) operation(data []byte) error {
+	var o operation
+	var constant *matrix
+	err := visit(data, func(field protowire.Number, bytes []byte, _ uint64) error {
+		switch field {
+		case 1:
+			o.inputs = append(o.inputs, string(bytes))
+		case 2:
+			o.outputs = append(o.outputs, string(bytes))
+		case 4:
+			o.kind = string(bytes)
+		case 5:
+			var name string
+			var value uint64
+			err := visit(bytes, func(field protowire.Number, bytes []byte, number uint64) error {
+				switch field {
+				case 1:
+					name = string(bytes)
+				case 3:
+					value = number
+				case 5:
+					_, m, err := parseMatrix(bytes)
+					constant = m
+					return err
+				}
+				return nil
+			})
+			o.transposed = o.transposed || name == "transB" && value != 0
+			if name == "num_heads" && value < 1<<16 {
+				o.heads = int64(value)
+			}
+			return err
+		}
+		return nil
+	})
+	if constant != nil && o.kind == "Constant" && len(o.outputs) > 0 {
+		p.constants[o.outputs[0]] = *constant
+	}
+	p.operations = append(p.operations, o)
+	return err
+}
+
+// parseMatrix reads name, shape and type of a TensorProto; there is no matrix when it has not two dims.
+func parseMatrix(data []byte) (name string, m *matrix, err error) {
+	var dims []int64
+	var elements int32
+	err = visit(data, func(field protowire.Number, bytes []byte, number uint64) error {
+		switch field {
+		case 1: // one by one or packed
+			if bytes == nil {
+				dims = append(dims, int64(number))
+			}
+			for len(bytes) > 0 {
+				dim, n := protowire.ConsumeVarint(bytes)
+				if n < 0 {
+					return protowire.ParseError(n)
+				}
+				dims, bytes = append(dims, int64(dim)), bytes[n:]
+			}
+		case 2:
+			elements = int32(number)
+		case 8:
+			name = string(bytes)
+		}
+		return nil
+	})
+	if len(dims) == 2 {
+		m = &matrix{rows: dims[0], columns: dims[1], elements: elements}
+	}
+	return name, m, err
+}

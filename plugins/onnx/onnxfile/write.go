@@ -1,0 +1,83 @@
+package onnxfile
+
+import (
+	"fmt"
+	"slices"
+
+	"google.golang.org/protobuf/encoding/protowire"
+)
+
+// Number is a field of an ONNX file, which is a message of protocol buffers, that holds a number.
+func Number(field protowire.Number, value int) []byte {
+	return protowire.AppendVarint(protowire.AppendTag(nil, field, protowire.VarintType), uint64(value))
+}
+
+// Message is a field that holds others.
+func Message(field protowire.Number, parts ...[]byte) []byte {
+	return protowire.AppendBytes(protowire.AppendTag(nil, field, protowire.BytesType), Join(parts...))
+}
+
+// Text is a field that holds a string.
+func Text(field protowire.Number, value string) []byte { return Message(field, []byte(value)) }
+
+// Join puts fields one behind the other.
+func Join(parts ...[]byte) []byte { return slices.Concat(parts...) }
+
+// node is a node of a graph, with attributes that are numbers.
+func node(kind string, inputs []string, outputs []string, attributes ...[]byte) []byte {
+	parts := slices.Clone(attributes)
+	for _, name := range inputs {
+		parts = append(parts, Text(1, name))
+	}
+	for _, name := range outputs {
+		parts = append(parts, Text(2, name))
+	}
+	return Message(1, append(parts, Text(4, kind))...)
+}
+
+// Factors are the names of the input and the output of a product in the graph of WriteProducts.
+func Factors(i int) (input, output string) { return fmt.Sprint("x", i), fmt.Sprint("y", i) }
+
+// WriteProducts returns the ONNX file of a graph that multiplies, for each product, an input of any number of float32 rows by a constant
+// matrix, as encoders do it with weights of that type: 8 bits after the rows were made 8 bits, too. content returns the matrix of
+// the product with that number, little-endian; each column of one of 8 bits has the factor 1.
+func WriteProducts(products []Product, content func(i int) []byte) []byte {
+	const opset, irVersion = 17, 8
+	var parts [][]byte
+	port := func(field protowire.Number, name string, columns int64) []byte {
+		shape := Message(2, Message(1, Text(2, "rows")), Message(1, Number(1, int(columns))))
+		return Message(field, Text(1, name), Message(2, Message(1, Number(1, Float32), shape)))
+	}
+	for i, p := range products {
+		x, y := Factors(i)
+		own := func(name string) string { return fmt.Sprint(name, i) }
+		parts = append(parts, port(11, x, p.Rows), port(12, y, p.Columns), Message(5, Number(1, int(p.Rows)), Number(1, int(p.Columns)),
+			Number(2, int(p.Elements)), Text(8, own("w")), Message(9, content(i))))
+		to := func(elements int) []byte { return Message(5, Text(1, "to"), Number(3, elements), Number(20, 2)) }
+		switch p.Elements {
+		case Int8s, Uint8:
+			// What the library puts together to one operation, as in a graph that was made by the usual tools.
+			parts = append(parts,
+				node("DynamicQuantizeLinear", []string{x}, []string{own("q"), own("scale"), own("zero")}),
+				node("MatMulInteger", []string{own("q"), own("w"), own("zero")}, []string{own("sum")}),
+				node("Cast", []string{own("sum")}, []string{own("float")}, to(Float32)),
+				node("Mul", []string{own("scale"), own("factors")}, []string{own("scales")}),
+				node("Mul", []string{own("float"), own("scales")}, []string{y}),
+				Message(5, Number(1, int(p.Columns)), Number(2, Float32), Text(8, own("factors")), Message(9, ones(p.Columns))))
+		case Float16:
+			parts = append(parts,
+				node("Cast", []string{x}, []string{own("half")}, to(Float16)),
+				node("MatMul", []string{own("half"), own("w")}, []string{own("product")}),
+				node("Cast", []string{own("product")}, []string{y}, to(Float32)))
+		default:
+			parts = append(parts, node("MatMul", []string{x, own("w")}, []string{y}))
+		}
+	}
+	graph := Join(append(parts, Text(2, "products"))...)
+	return Join(Number(1, irVersion), Message(7, graph), Message(8, Text(1, ""), Number(2, opset)))
+}
+
+// ones are so many 1.0, little-endian.
+func ones(count int64) []byte {
+	return slices.Repeat([]byte{0, 0, 0x80, 0x3F}, int(count))
+}
