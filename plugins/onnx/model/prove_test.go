@@ -2,6 +2,7 @@ package model_test
 
 import (
 	"errors"
+	"os"
 	"strings"
 	"testing"
 
@@ -48,5 +49,16 @@ func TestOpen_RefusesAFaultyNetwork(t *testing.T) {
 		if c.refused && (!strings.Contains(err.Error(), "use ONNX Runtime "+model.KnownRight) || !strings.Contains(err.Error(), "precision fp32")) {
 			t.Errorf("%s: the way out is missing: %v", name, err)
 		}
+	}
+}
+
+// The way out that is named is the one that the scripts bring.
+func TestKnownRight(t *testing.T) {
+	script, err := os.ReadFile("../../../tools/fetch-onnxruntime.sh")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !strings.Contains(string(script), "version=${1:-"+model.KnownRight+"}") {
+		t.Errorf("tools/fetch-onnxruntime.sh does not fetch %s", model.KnownRight)
 	}
 }
