@@ -134,7 +134,7 @@ func (e *environment) hostOptions(plugin, model string) (host.Options, config.Em
 		return host.Options{}, found, err
 	}
 	options := host.Options{
-		Name: found.Plugin, Path: found.PluginPath, SHA256: found.PluginSHA256, Env: found.Env, Log: e.log,
+		Name: found.Plugin, Path: found.PluginPath, SHA256: found.PluginSHA256, Env: found.Env, Log: e.log, Redact: e.redact.Text,
 		Processes: found.Processes, MemoryLimit: uint64(max(found.MemoryLimit, 0)), Canary: canaryInterval,
 	}
 	if found.CallTimeout > 0 {

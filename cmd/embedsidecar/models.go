@@ -77,7 +77,7 @@ func (e *environment) openModel(ref, precision string) (*host.Host, error) {
 	if precision != "" {
 		env["EMBEDSIDECAR_PLUGIN_PRECISION"] = precision
 	}
-	h, err := host.New(host.Options{Name: found.Plugin, Path: found.PluginPath, SHA256: found.PluginSHA256, Env: env, Log: e.log})
+	h, err := host.New(host.Options{Name: found.Plugin, Path: found.PluginPath, SHA256: found.PluginSHA256, Env: env, Log: e.log, Redact: e.redact.Text})
 	if err != nil {
 		return nil, fail(exitUsage, err)
 	}

@@ -42,7 +42,7 @@ func (c *pluginsBenchCommand) run(ctx context.Context, env *environment) (err er
 	if err != nil {
 		return err
 	}
-	options := host.Options{Name: found.Plugin, Path: found.PluginPath, Env: found.Env, Log: env.log}
+	options := host.Options{Name: found.Plugin, Path: found.PluginPath, Env: found.Env, Log: env.log, Redact: env.redact.Text}
 	if found.ModelPath == "" {
 		options.Model = found.Model
 	}

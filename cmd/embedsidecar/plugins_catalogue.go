@@ -151,7 +151,7 @@ func (r *registerCommand) version(ctx context.Context, env *environment, p confi
 		env.say("its version is not noted: %s", err)
 		return ""
 	}
-	h, err := host.New(host.Options{Name: p.Name, Path: p.Path, SHA256: p.SHA256, Env: found.Env, Log: env.log})
+	h, err := host.New(host.Options{Name: p.Name, Path: p.Path, SHA256: p.SHA256, Env: found.Env, Log: env.log, Redact: env.redact.Text})
 	if err == nil {
 		d, err = h.Describe(ctx)
 		err = errors.Join(err, h.Close())

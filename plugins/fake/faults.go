@@ -179,12 +179,20 @@ func parseFlood(value string) (int, error) {
 	return n, nil
 }
 
+// key is the key that the environment has for this plugin, which it lets out with much of what it says; "" without one.
+func key() string {
+	if value := os.Getenv("EMBEDSIDECAR_PLUGIN_API_KEY"); value != "" {
+		return " key=" + value + fmt.Sprintf(" %+q", value)
+	}
+	return ""
+}
+
 // atStart does what must happen before the handshake.
 func (f *faults) atStart() {
 	switch {
 	case f.exitAtStart:
 		for i := range 30 {
-			fmt.Fprintf(os.Stderr, "told to exit at start, line %d\n", i+1)
+			fmt.Fprintf(os.Stderr, "told to exit at start, line %d%s\n", i+1, key())
 		}
 		os.Exit(3)
 	case f.crashAtStart:
@@ -192,7 +200,7 @@ func (f *faults) atStart() {
 	case f.hangAtStart:
 		select {} // a signal, or the end of the host's patience, ends it
 	case f.garbageAtStart:
-		fmt.Println("Segmentation fault (not really)")
+		fmt.Println("Segmentation fault (not really)" + key())
 	case f.fork:
 		if err := fork(os.Getenv("EMBEDSIDECAR_PLUGIN_FORKS")); err != nil {
 			fmt.Fprintln(os.Stderr, err)
@@ -229,7 +237,7 @@ func fork(list string) error {
 func (f *faults) beforeDescribe() error {
 	switch {
 	case f.describeFails:
-		return sdk.Misconfigured(errors.New("told to find no model"))
+		return sdk.Misconfigured(errors.New("told to find no model" + key()))
 	case f.describeExits:
 		fmt.Fprintln(os.Stderr, "told to exit")
 		os.Exit(4)
@@ -264,7 +272,7 @@ func (f *faults) beforeCall(ctx context.Context, texts []string) error {
 		}
 	}
 	for i := range f.flood {
-		fmt.Fprintln(os.Stderr, "told to say much, line", i+1)
+		fmt.Fprintln(os.Stderr, "told to say much, line", strconv.Itoa(i+1)+key())
 	}
 	if f.burn {
 		burning.Do(burn)
@@ -319,7 +327,7 @@ func swell(ctx context.Context) {
 func (f *faults) textError(text string) *sdk.TextError {
 	switch {
 	case has(text, f.refuse):
-		return &sdk.TextError{Class: sdk.Refused, Message: "told to refuse it"}
+		return &sdk.TextError{Class: sdk.Refused, Message: "told to refuse it" + key()}
 	case has(text, f.tooLong):
 		return &sdk.TextError{Class: sdk.TooLong, Message: "told to find it too long"}
 	case has(text, f.invalid):

@@ -253,7 +253,7 @@ func TestWithoutTexts(t *testing.T) {
 func TestOutput_IsBoundedAndKeepsTheLastLines(t *testing.T) {
 	t.Parallel()
 	var logged bytes.Buffer
-	out := newOutput(slog.New(slog.NewTextHandler(&logged, &slog.HandlerOptions{Level: slog.LevelDebug})))
+	out := newOutput(slog.New(slog.NewTextHandler(&logged, &slog.HandlerOptions{Level: slog.LevelDebug})), redactor(nil, nil))
 	now := time.Unix(1000, 0)
 	out.now = func() time.Time { return now }
 	lines := &splitter{to: out}

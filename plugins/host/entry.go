@@ -51,6 +51,18 @@ func parseLine(raw []byte) entry {
 	return e
 }
 
+// redacted is the entry without secrets, which are looked for in what its JSON means: there a secret may be written in other ways.
+func (e entry) redacted(redact func(string) string) entry {
+	e.line = redact(e.line)
+	for i, f := range e.fields {
+		e.fields[i].Key = redact(f.Key)
+		if f.Value.Kind() == slog.KindString {
+			e.fields[i].Value = slog.StringValue(redact(f.Value.String()))
+		}
+	}
+	return e
+}
+
 // levelOf reads a level as loggers write it; slog writes those between as "WARN+1" and those below as "DEBUG-4".
 func levelOf(name string) slog.Level {
 	name = strings.ToLower(name)

@@ -53,7 +53,7 @@ func TestOutput_StructuredLinesBecomeOurs(t *testing.T) {
 			}
 			return a
 		}}))
-		out := newOutput(log.With("plugin", "toy"))
+		out := newOutput(log.With("plugin", "toy"), redactor(nil, nil))
 		out.line([]byte(c.line))
 		if diff := cmp.Diff(c.want, strings.TrimSuffix(logged.String(), "\n")); diff != "" {
 			t.Errorf("%s: (-want +got):\n%s", c.line, diff)
@@ -80,7 +80,7 @@ func TestOutput_AHostileLineGrowsByItsEscapesOnly(t *testing.T) {
 		var logged bytes.Buffer
 		for _, handler := range []slog.Handler{slog.NewTextHandler(&logged, nil), slog.NewJSONHandler(&logged, nil)} {
 			logged.Reset()
-			out := newOutput(slog.New(handler))
+			out := newOutput(slog.New(handler), redactor(nil, nil))
 			out.line([]byte(line)[:min(len(line), maxLine)]) // as the splitter cuts it
 			if logged.Len() == 0 || logged.Len() > most || bytes.Count(logged.Bytes(), []byte("\n")) != 1 {
 				t.Errorf("%.40s...: %d bytes became %d in %d lines", line, len(line), logged.Len(), bytes.Count(logged.Bytes(), []byte("\n")))
@@ -103,7 +103,7 @@ func FuzzParseLine(f *testing.F) {
 			return // where the splitter cuts
 		}
 		var logged bytes.Buffer
-		out := newOutput(slog.New(slog.NewJSONHandler(&logged, &slog.HandlerOptions{Level: slog.LevelDebug})))
+		out := newOutput(slog.New(slog.NewJSONHandler(&logged, &slog.HandlerOptions{Level: slog.LevelDebug})), redactor(nil, nil))
 		out.line(line)
 		if got := out.Last(); len(got) > 1 || len(got) == 1 && strings.ContainsRune(got[0], '\n') {
 			t.Errorf("kept: %q", got)

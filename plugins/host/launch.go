@@ -98,6 +98,7 @@ func (s *seat) tryLaunch(ctx context.Context) (*instance, error) {
 		SyncStderr:       &splitter{to: s.out},
 		UnixSocketConfig: &goplugin.UnixSocketConfig{TempDir: sockets},
 		GRPCDialOptions: []grpc.DialOption{
+			grpc.WithChainUnaryInterceptor(redacting(s.opts.Redact)),
 			// The default windows of 64 KiB would cost a round trip for each 40 vectors.
 			grpc.WithInitialWindowSize(4 << 20), grpc.WithInitialConnWindowSize(16 << 20),
 			grpc.WithReadBufferSize(128 << 10), grpc.WithWriteBufferSize(128 << 10),
@@ -195,7 +196,7 @@ func (s *seat) explainStart(ctx context.Context, p *process, err error) error {
 		if wrong := checkHello(hello); wrong != nil {
 			return wrong
 		}
-		return configuration("handshake", errors.New(withoutTexts(err.Error(), nil)))
+		return configuration("handshake", errors.New(withoutTexts(s.opts.Redact(err.Error()), nil)))
 	}
 	s.host.mu.Lock()
 	closed := s.host.closed

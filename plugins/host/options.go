@@ -49,6 +49,9 @@ type Options struct {
 	RestartDelay, RestartDelayMax time.Duration
 	// MaxBadAnswers in a row (wrong count, wrong width, nonsense) make the host restart the plugin. Default 20.
 	MaxBadAnswers int
+	// Redact takes secrets out of whatever the plugin says, before anybody sees it. Values of Env whose names are those of keys, tokens or
+	// passwords are taken out before, also when it is nil.
+	Redact func(string) string
 	// Log gets the plugin's output and its life events. Default: nothing is logged.
 	Log *slog.Logger
 }
@@ -110,6 +113,7 @@ func (o Options) withDefaults() (Options, error) {
 	if o.MaxBadAnswers <= 0 {
 		o.MaxBadAnswers = 20
 	}
+	o.Redact = redactor(o.Env, o.Redact)
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
 	}

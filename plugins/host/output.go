@@ -20,8 +20,9 @@ const (
 
 // output carries a plugin's lines to the log and remembers the last ones. Safe for concurrent use.
 type output struct {
-	log *slog.Logger
-	now func() time.Time
+	log    *slog.Logger
+	redact func(string) string
+	now    func() time.Time
 
 	mu      sync.Mutex
 	last    [][]byte  // lines, oldest first; their memory is used again
@@ -30,7 +31,9 @@ type output struct {
 	dropped int       // not logged since the last log line about it
 }
 
-func newOutput(log *slog.Logger) *output { return &output{log: log, now: time.Now} }
+func newOutput(log *slog.Logger, redact func(string) string) *output {
+	return &output{log: log, redact: redact, now: time.Now}
+}
 
 // Last returns the last lines, oldest first.
 func (o *output) Last() []string {
@@ -38,7 +41,7 @@ func (o *output) Last() []string {
 	defer o.mu.Unlock()
 	words := make([]string, len(o.last))
 	for i, raw := range o.last {
-		words[i] = parseLine(raw).String()
+		words[i] = parseLine(raw).redacted(o.redact).String()
 	}
 	return words
 }
@@ -74,7 +77,7 @@ func (o *output) line(raw []byte) {
 		o.dropped++ // and not looked at: a plugin that floods us must not cost us more than the reading
 		return
 	}
-	e := parseLine(raw)
+	e := parseLine(raw).redacted(o.redact)
 	// The message is ours: a plugin must not be able to write what looks like a line of the sidecar.
 	switch args := e.args(); {
 	case e.level >= slog.LevelError:

@@ -217,7 +217,7 @@ func (p *process) readStdout(r *os.File, verdict *io.PipeWriter) {
 	line, err := buffered.ReadSlice('\n')
 	p.mu.Lock()
 	hello := strings.TrimSpace(string(line))
-	p.hello, p.spoke = hello, len(line) > 0
+	p.hello, p.spoke = p.opts.Redact(hello), len(line) > 0
 	p.mu.Unlock()
 	if _, werr := io.WriteString(verdict, hello+"\n"); werr != nil || err != nil && !errors.Is(err, bufio.ErrBufferFull) {
 		_, _ = io.Copy(io.Discard, buffered)
@@ -348,7 +348,7 @@ func (p *process) Diagnose(context.Context) string { return "" }
 // PluginToHost accepts sockets in the folder made for this run only.
 func (p *process) PluginToHost(network, address string) (string, string, error) {
 	if network != "unix" || filepath.Dir(filepath.Clean(address)) != p.socketDir {
-		return "", "", fmt.Errorf("it listens on %s %q, want a Unix socket in the folder PLUGIN_UNIX_SOCKET_DIR", network, withoutTexts(address, nil))
+		return "", "", fmt.Errorf("it listens on %s %q, want a Unix socket in the folder PLUGIN_UNIX_SOCKET_DIR", network, withoutTexts(p.opts.Redact(address), nil))
 	}
 	return network, address, nil
 }

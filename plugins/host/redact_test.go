@@ -1,0 +1,75 @@
+package host_test
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"log/slog"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/embedsidecar/embedsidecar/embed"
+	"github.com/embedsidecar/embedsidecar/plugins/host"
+)
+
+// lockedBuffer is a buffer that several goroutines may write to.
+type lockedBuffer struct {
+	mu sync.Mutex
+	b  bytes.Buffer
+}
+
+func (l *lockedBuffer) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.Write(p)
+}
+
+func (l *lockedBuffer) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.String()
+}
+
+// A plugin that lets out its key wherever it has something to say: no log, error or result of the host holds it.
+func TestHost_TakesSecretsOutOfWhatPluginsSay(t *testing.T) {
+	t.Parallel()
+	const canary = `canary-"4711"-änd-password` // in JSON and quoted it is written in other ways
+	const known = "canary-of-the-sidecar"
+	for _, faults := range []string{"exit-at-start", "garbage-at-start", "describe-fails", "refuse-on=X", "unavailable-every=1", "flood=3/call"} {
+		t.Run(faults, func(t *testing.T) {
+			t.Parallel()
+			var logged lockedBuffer
+			o := options(map[string]string{
+				"EMBEDSIDECAR_PLUGIN_FAULTS": faults, "EMBEDSIDECAR_PLUGIN_API_KEY": canary + known,
+			})
+			o.Log = slog.New(slog.NewJSONHandler(&logged, &slog.HandlerOptions{Level: slog.LevelDebug}))
+			o.Redact = func(s string) string { return strings.ReplaceAll(s, known, "masked") }
+			h, err := host.New(o)
+			if err != nil {
+				t.Fatal(err)
+			}
+			results, err := h.Embed(t.Context(), embed.Document, []string{"X one", "two"})
+			if err := h.Close(); err != nil { // all that it said is logged then
+				t.Error(err)
+			}
+			var start *host.StartError
+			said := fmt.Sprint(err)
+			if errors.As(err, &start) {
+				said += strings.Join(start.Stderr, "\n")
+			}
+			for _, r := range results {
+				said += fmt.Sprint(r.Err)
+			}
+			said += logged.String()
+			if !strings.Contains(said, "xxxxx") {
+				t.Errorf("nothing was masked, so nothing was let out: %s", said)
+			}
+			for _, part := range []string{"canary", "4711", known, "änd-pass", "nd-password"} {
+				if strings.Contains(said, part) {
+					t.Errorf("it holds %q: %s", part, said)
+				}
+			}
+		})
+	}
+}
