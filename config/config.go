@@ -42,6 +42,8 @@ type Config struct {
 
 	// Pipelines have unique names and unique destinations; their Plugin and Model are filled in.
 	Pipelines []pipeline.Spec
+	// searches are what the file says of searching its pipelines, in their order.
+	searches []Search
 
 	Workers Workers
 	// Lease is for how long a worker may keep a task without a sign of life before another takes it over. Default 30s.
@@ -212,6 +214,25 @@ type Queries struct {
 	Cert, Key string
 	// SearchTimeout is how long the database may take over a search. Default 10 s.
 	SearchTimeout time.Duration
+}
+
+// Search is what those may see who search a pipeline over HTTP.
+type Search struct {
+	// Filterable are columns that a filter may be about, beside those of the key, the text and the pipeline's own filter.
+	Filterable []string
+	// PastRowSecurity (row_security: ignore) searches a table with row level security though its policies do not hold for the role that
+	// searches; otherwise (row_security: respect, the default) that is refused.
+	PastRowSecurity bool
+}
+
+// SearchOf returns what the file says of searching a pipeline.
+func (c *Config) SearchOf(name string) Search {
+	for i := range c.searches {
+		if c.Pipelines[i].Name == name {
+			return c.searches[i]
+		}
+	}
+	return Search{}
 }
 
 // Log says what is logged, to standard error.

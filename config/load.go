@@ -279,7 +279,7 @@ func (l *loader) pipelines(name func(flag string) string, lines []string, table 
 		if n := len(l.cfg.Pipelines); n > 0 {
 			l.warnings = append(l.warnings, fmt.Sprintf("%s replaces the %d pipelines that were configured before it", name("pipeline"), n))
 		}
-		l.cfg.Pipelines = specs
+		l.cfg.Pipelines, l.cfg.searches = specs, nil
 		maps.DeleteFunc(l.cfg.origins, func(path, _ string) bool { return strings.HasPrefix(path, "pipelines[") })
 		l.cfg.origins["pipelines"] = name("pipeline")
 	}

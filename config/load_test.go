@@ -60,6 +60,7 @@ pipelines:
   - table: '"Weird Schema"."Doc""s"'
     columns: title, body
     into: {table: odd.t}
+    search: {filterable: [tenant, "Status"], row_security: ignore}
   - "public.docs: title -> table docs_embedding"
 workers: {count: 3, batch_rows: 32, cache_bytes: 128MiB, drain_timeout: 0s}
 lease: 1m30s
@@ -111,12 +112,13 @@ func TestLoad_WholeFile(t *testing.T) {
 				Model: "minilm", Plugin: "onnx", Priority: pipeline.Normal, Enabled: true, ColumnLists: true,
 			},
 		},
-		Workers: Workers{Count: 3, BatchRows: 32, CacheBytes: 128 << 20},
-		Lease:   90 * time.Second,
-		Retry:   Retry{MaxAttempts: 5, Initial: 500 * time.Millisecond, Max: time.Minute},
-		Ops:     Ops{Listen: ":7471"},
-		Queries: Queries{SearchTimeout: 2500 * time.Millisecond},
-		Log:     Log{Level: slog.LevelDebug, Format: "json"},
+		searches: []Search{{}, {Filterable: []string{"tenant", "status"}, PastRowSecurity: true}, {}},
+		Workers:  Workers{Count: 3, BatchRows: 32, CacheBytes: 128 << 20},
+		Lease:    90 * time.Second,
+		Retry:    Retry{MaxAttempts: 5, Initial: 500 * time.Millisecond, Max: time.Minute},
+		Ops:      Ops{Listen: ":7471"},
+		Queries:  Queries{SearchTimeout: 2500 * time.Millisecond},
+		Log:      Log{Level: slog.LevelDebug, Format: "json"},
 	}
 	// The text in double quotes is YAML's: \n is a line break there.
 	want.Pipelines[0].Text = "concat_ws(E'\n', title, $'$')"
@@ -126,7 +128,7 @@ func TestLoad_WholeFile(t *testing.T) {
 	}, cmp.Ignore()), cmp.AllowUnexported(Config{}, Database{})); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
-	if got := c.Origin("workers.count"); !strings.HasSuffix(got, "embedsidecar.yaml:47:18") {
+	if got := c.Origin("workers.count"); !strings.HasSuffix(got, "embedsidecar.yaml:48:18") {
 		t.Errorf("Origin(workers.count) = %q", got)
 	}
 	if got := c.Origin("log.nothing"); got != "default" {

@@ -69,8 +69,10 @@ func fileSchema(c *Config) *schema {
 		return pluginSchema(&c.Plugins.Catalog[i])
 	}
 	root.field("pipelines").item = func(i int) *schema {
-		c.Pipelines = append(c.Pipelines, newSpec())
-		return pipelineSchema(&c.Pipelines[i])
+		c.Pipelines, c.searches = append(c.Pipelines, newSpec()), append(c.searches, Search{})
+		s := pipelineSchema(&c.Pipelines[i])
+		searchSchema(s.field("search"), &c.searches[i])
+		return s
 	}
 	return root
 }
@@ -184,6 +186,27 @@ func pipelineSchema(spec *pipeline.Spec) *schema {
 	s.field("enabled").value = intoBool(&spec.Enabled)
 	s.field("overwrite").value = intoBool(&spec.Overwrite)
 	return s
+}
+
+// searchSchema reads `search: {filterable: [tenant, status], row_security: ignore}`.
+func searchSchema(s *schema, search *Search) {
+	s.field("filterable").list = func(names []string) error {
+		for i, name := range names {
+			column, err := parseIdent("", name)
+			if err != nil {
+				return &itemError{i, err}
+			}
+			search.Filterable = append(search.Filterable, column)
+		}
+		return nil
+	}
+	s.field("row_security").value = func(v string) error {
+		search.PastRowSecurity = v == "ignore"
+		if v != "ignore" && v != "respect" {
+			return fmt.Errorf("expected respect or ignore, not %q", v)
+		}
+		return nil
+	}
 }
 
 // itemError is a mistake in one element of a list.

@@ -194,7 +194,12 @@ func TestSearching(t *testing.T) {
 
 	create, serve, _ := strings.Cut(r.only("search.md", "sh", "token="), "\n")
 	token := strings.TrimSpace(r.sh(create + `; printf %s "$token"`))
-	listens, _ := r.start(strings.NewReplacer(address, "127.0.0.1:0", " &", "").Replace(serve), "queries are answered", "address")
+	r.has(paper, "`search: {filterable: [tenant]}`")
+	rules := "pipelines:\n- {table: public.docs, columns: [title, body], into: {table: docs_embedding}, search: {filterable: [status, tenant, deleted_at]}}\n"
+	if err := os.WriteFile(filepath.Join(r.dir, "rules.yaml"), []byte(rules), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	listens, _ := r.start(strings.NewReplacer(address, "127.0.0.1:0", " &", " --config rules.yaml").Replace(serve), "queries are answered", "address")
 	url := "http://" + listens
 	r.endpoints(paper, url, token)
 	r.curl(r.only("search.md", "sh", "curl"), r.only("search.md", "json", "{"), url, token)
@@ -278,8 +283,7 @@ func (r *reader) endpoints(paper, url, token string) {
 	if known != len(requests) {
 		r.t.Errorf("search.md tells of %d requests, this test knows %d", known, len(requests))
 	}
-	query := strings.Replace(r.inline(paper, "?text="), "...", "reset", 1)
-	r.has(r.answers(http.StatusOK, http.MethodGet, url+"/v1/pipelines/public.docs/search"+query, token, ""), `"score":`)
+	r.answers(http.StatusNotFound, http.MethodGet, url+"/v1/pipelines/public.docs/search?text=reset", token, "")
 }
 
 // inline returns what is set as code outside of blocks and begins with some words.

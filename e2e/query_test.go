@@ -29,7 +29,7 @@ func (r *rig) tokens() string {
 	r.t.Helper()
 	path := filepath.Join(r.dir, "tokens")
 	sum := sha256.Sum256([]byte(token))
-	if err := os.WriteFile(path, []byte("tests:viewer:"+hex.EncodeToString(sum[:])+"\n"), 0o600); err != nil {
+	if err := os.WriteFile(path, []byte("tests:query:"+hex.EncodeToString(sum[:])+"\n"), 0o600); err != nil {
 		r.t.Fatal(err)
 	}
 	return path

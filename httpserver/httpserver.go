@@ -4,13 +4,15 @@ package httpserver
 import (
 	"context"
 	"errors"
+	"log/slog"
 	"net"
 	"net/http"
 	"time"
 )
 
-// Run answers until ctx ends, then lets requests under way finish for as long as patience. It returns nil when it was asked to stop.
-func Run(ctx context.Context, server *http.Server, listener net.Listener, patience time.Duration) error {
+// Run answers until ctx ends, then lets requests under way finish for as long as patience, and logs when that was not enough. It returns
+// nil when it was asked to stop.
+func Run(ctx context.Context, server *http.Server, listener net.Listener, patience time.Duration, log *slog.Logger) error {
 	failed := make(chan error, 1)
 	go func() { failed <- server.Serve(listener) }()
 	select {
@@ -22,6 +24,7 @@ func Run(ctx context.Context, server *http.Server, listener net.Listener, patien
 	last, cancel := context.WithTimeout(context.WithoutCancel(ctx), patience)
 	defer cancel()
 	if err := server.Shutdown(last); err != nil {
+		log.WarnContext(ctx, "requests under way were cut off: they had not ended in time", "address", listener.Addr().String(), "timeout", patience.String())
 		_ = server.Close()
 	}
 	if err := <-failed; !errors.Is(err, http.ErrServerClosed) {

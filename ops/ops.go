@@ -47,6 +47,7 @@ const (
 	stopTimeout   = 3 * time.Second
 	readyTimeout  = 5 * time.Second
 	maxHeader     = 16 << 10
+	maxConns      = 128
 )
 
 // Server listens from the moment Listen made it; Run answers.
@@ -68,19 +69,18 @@ func Listen(ctx context.Context, o Options) (*Server, error) {
 	if log == nil {
 		log = slog.New(slog.DiscardHandler)
 	}
-	return &Server{
-		listener: listener,
-		log:      log,
-		http: &http.Server{
-			Handler:           Handler(o),
-			ReadHeaderTimeout: headerTimeout,
-			ReadTimeout:       readTimeout,
-			WriteTimeout:      writeTimeout,
-			IdleTimeout:       idleTimeout,
-			MaxHeaderBytes:    maxHeader,
-			ErrorLog:          slog.NewLogLogger(log.Handler(), slog.LevelDebug),
-		},
-	}, nil
+	server := &http.Server{
+		Handler:           Handler(o),
+		ReadHeaderTimeout: headerTimeout,
+		ReadTimeout:       readTimeout,
+		WriteTimeout:      writeTimeout,
+		IdleTimeout:       idleTimeout,
+		MaxHeaderBytes:    maxHeader,
+		ErrorLog:          slog.NewLogLogger(log.Handler(), slog.LevelDebug),
+	}
+	limited := httpserver.Limit(listener, maxConns)
+	limited.Attach(server, true) // it asks nobody who he is
+	return &Server{listener: limited, log: log, http: server}, nil
 }
 
 // Addr is where the server listens.
@@ -92,7 +92,7 @@ func (s *Server) Close() error { return s.listener.Close() }
 // Run answers until ctx ends, then lets requests under way finish for a moment. It returns nil when it was asked to stop.
 func (s *Server) Run(ctx context.Context) error {
 	s.log.InfoContext(ctx, "probes and metrics listen", "address", s.Addr().String())
-	if err := httpserver.Run(ctx, s.http, s.listener, stopTimeout); err != nil {
+	if err := httpserver.Run(ctx, s.http, s.listener, stopTimeout, s.log); err != nil {
 		return fmt.Errorf("serve probes and metrics: %w", err)
 	}
 	return nil

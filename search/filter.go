@@ -25,36 +25,50 @@ type Filter struct {
 
 // Bounds of a filter. They keep a statement from growing without end.
 const (
-	maxConditions = 16
-	maxValues     = 1000
+	MaxConditions = 16
+	MaxValues     = 1000
 )
 
-// UnmarshalJSON reads a value, or a list of values any of which will do: strings, numbers, true, false and null.
+// UnmarshalJSON reads a value, or a list of values any of which will do: strings, numbers, true, false and null. It keeps no more of them
+// than a search takes.
 func (f *Filter) UnmarshalJSON(b []byte) error {
+	*f = Filter{}
 	decoder := json.NewDecoder(bytes.NewReader(b))
 	decoder.UseNumber()
-	var value any
-	if err := decoder.Decode(&value); err != nil {
+	first, err := decoder.Token()
+	if err != nil {
 		return err
 	}
-	values, isList := value.([]any)
-	if !isList {
-		values = []any{value}
+	if first != json.Delim('[') {
+		return f.take(first)
 	}
-	*f = Filter{}
-	for _, v := range values {
-		switch v := v.(type) {
-		case nil:
-			f.Null = true
-		case string:
-			f.Values = append(f.Values, v)
-		case json.Number:
-			f.Values = append(f.Values, v.String())
-		case bool:
-			f.Values = append(f.Values, fmt.Sprint(v))
-		default:
-			return errors.New("a filter holds strings, numbers, true, false and null, or lists of these")
+	for decoder.More() {
+		value, err := decoder.Token()
+		if err != nil {
+			return err
 		}
+		if len(f.Values) == MaxValues {
+			return fmt.Errorf("a filter has more than %d values for a column", MaxValues)
+		}
+		if err := f.take(value); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (f *Filter) take(value json.Token) error {
+	switch v := value.(type) {
+	case nil:
+		f.Null = true
+	case string:
+		f.Values = append(f.Values, v)
+	case json.Number:
+		f.Values = append(f.Values, v.String())
+	case bool:
+		f.Values = append(f.Values, fmt.Sprint(v))
+	default:
+		return errors.New("a filter holds strings, numbers, true, false and null, or lists of these")
 	}
 	return nil
 }
@@ -76,8 +90,8 @@ func (s *statement) conditionsOf(ctx context.Context, tx pgx.Tx, p *pipeline.Pip
 	if len(filter)+len(access.Fixed) == 0 {
 		return nil, nil
 	}
-	if len(filter) > maxConditions {
-		return nil, bad("a filter may name %d columns, not %d", maxConditions, len(filter))
+	if len(filter) > MaxConditions {
+		return nil, bad("a filter may name %d columns, not %d", MaxConditions, len(filter))
 	}
 	columns, err := filterables(ctx, tx, p)
 	if err != nil {
@@ -120,8 +134,8 @@ func (s *statement) equal(ctx context.Context, tx pgx.Tx, p *pipeline.Pipeline, 
 			return nil, &BadRequestError{Problem: fmt.Sprintf("filter: %s has no column %q", p.Source(), name), Hint: pipeline.DidYouMean(name, comparables(columns))}
 		case columns[at].Equal == "":
 			return nil, bad("filter: column %q is of type %s, whose values cannot be compared", name, columns[at].Type)
-		case len(f.Values) > maxValues:
-			return nil, bad("filter: column %q has %d values, %d are possible", name, len(f.Values), maxValues)
+		case len(f.Values) > MaxValues:
+			return nil, bad("filter: column %q has %d values, %d are possible", name, len(f.Values), MaxValues)
 		case len(f.Values) == 0 && !f.Null:
 			return nil, bad("filter: column %q has no value to compare with", name)
 		case len(f.Values) > 0 && f.Null:

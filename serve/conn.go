@@ -7,16 +7,10 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
-	"net"
 	"os"
 	"sync"
 	"time"
-
-	"golang.org/x/net/netutil"
 )
-
-// limited lets a connection above a number wait for one to end.
-func limited(l net.Listener, conns int) net.Listener { return netutil.LimitListener(l, conns) }
 
 // checkEvery is how often a file is looked at for changes, at most: once per question, and not for each.
 const checkEvery = time.Second

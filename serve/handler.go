@@ -16,6 +16,8 @@ import (
 	"strings"
 	"time"
 	"unicode/utf8"
+
+	"github.com/embedsidecar/embedsidecar/httpserver"
 )
 
 // Handlers are the names under which requests are counted.
@@ -24,13 +26,14 @@ var Handlers = []string{"embeddings", "models", "pipelines", "search", "similar"
 // api answers requests.
 type api struct {
 	Options
-	slots chan struct{} // one for each request that may be under way
+	slots  chan struct{} // one for each request that may be under way
+	memory *budget
 }
 
 // Handler returns what the server answers, for a listener of somebody else.
 func Handler(o Options) http.Handler {
 	o.Limits = o.Limits.withDefaults()
-	a := &api{Options: o, slots: make(chan struct{}, o.Limits.Requests)}
+	a := &api{Options: o, slots: make(chan struct{}, o.Limits.Requests), memory: newBudget(o.Limits.Memory)}
 	mux := http.NewServeMux()
 	route := func(name, pattern string, h func(w http.ResponseWriter, r *http.Request) error) {
 		mux.Handle(pattern, a.handle(name, h))
@@ -39,18 +42,30 @@ func Handler(o Options) http.Handler {
 	route("models", "GET /v1/models", a.models)
 	route("models", "GET /v1/models/{name...}", a.model)
 	route("pipelines", "GET /v1/pipelines", a.pipelines)
-	for _, method := range []string{"GET", "POST"} {
-		route("search", method+" /v1/pipelines/{name}/search", a.search)
-		route("similar", method+" /v1/pipelines/{name}/similar", a.similar)
-	}
+	route("search", "POST /v1/pipelines/{name}/search", a.search)
+	route("similar", "POST /v1/pipelines/{name}/similar", a.similar)
 	mux.Handle("GET /healthz", a.measured("health", http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		_, _ = io.WriteString(w, "ok\n")
 	})))
 	route("other", "/", func(_ http.ResponseWriter, r *http.Request) error {
 		return &problem{status: http.StatusNotFound, kind: invalidRequest, code: "unknown_url", message: fmt.Sprintf("there is no %s %s", r.Method, r.URL.Path)}
 	})
-	// A web page must not ask in the name of whoever reads it.
-	return http.NewCrossOriginProtection().Handler(mux)
+	return ownPages(mux)
+}
+
+// ownPages refuses what a page of another site asks in the name of whoever reads it, also by GET: a model must not be started or a database
+// asked by an image in a page.
+func ownPages(h http.Handler) http.Handler {
+	protection := http.NewCrossOriginProtection()
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		judged := *r
+		judged.Method = http.MethodPost // others are let through unseen
+		if err := protection.Check(&judged); err != nil {
+			(&problem{status: http.StatusForbidden, kind: permissionError, code: "cross_origin", message: "a page of another site may not ask here"}).write(w)
+			return
+		}
+		h.ServeHTTP(w, r)
+	})
 }
 
 // statusWriter notes the status of an answer.
@@ -120,9 +135,11 @@ func (a *api) handle(name string, h func(w http.ResponseWriter, r *http.Request)
 }
 
 func (a *api) admitted(w http.ResponseWriter, r *http.Request, h func(w http.ResponseWriter, r *http.Request) error) (err error) {
-	if err := a.authorize(w, r); err != nil {
+	grant, err := a.authorize(w, r)
+	if err != nil {
 		return err
 	}
+	httpserver.Known(r.Context())
 	select {
 	case a.slots <- struct{}{}:
 		defer func() { <-a.slots }()
@@ -138,14 +155,35 @@ func (a *api) admitted(w http.ResponseWriter, r *http.Request, h func(w http.Res
 		}
 	}()
 	r.Body = http.MaxBytesReader(w, r.Body, a.Limits.BodyBytes)
-	return h(w, r.WithContext(ctx))
+	share, err := a.memory.body(ctx, r.ContentLength, a.Limits.BodyBytes)
+	if err != nil {
+		return err
+	}
+	defer share.release()
+	return h(w, r.WithContext(context.WithValue(ctx, askerKey{}, asker{grant, share})))
+}
+
+// asker is who made a request, and what memory it holds.
+type asker struct {
+	grant Grant
+	share *share
+}
+
+type askerKey struct{}
+
+func askerOf(r *http.Request) asker {
+	who, ok := r.Context().Value(askerKey{}).(asker)
+	if !ok {
+		panic("a request that nobody admitted")
+	}
+	return who
 }
 
 var errTooSlow = errors.New("the request took too long")
 
 // authorize refuses whoever has no token. Without tokens it refuses names of other machines: a page on the web could have its own
 // name lead to this address.
-func (a *api) authorize(w http.ResponseWriter, r *http.Request) error {
+func (a *api) authorize(w http.ResponseWriter, r *http.Request) (Grant, error) {
 	if a.Tokens == nil {
 		host := r.Host
 		if h, _, err := net.SplitHostPort(host); err == nil {
@@ -153,22 +191,23 @@ func (a *api) authorize(w http.ResponseWriter, r *http.Request) error {
 		}
 		host = strings.Trim(host, "[]")
 		if ip := net.ParseIP(host); !strings.EqualFold(host, "localhost") && (ip == nil || !ip.IsLoopback()) {
-			return &problem{status: http.StatusForbidden, kind: permissionError, code: "wrong_host", message: "without tokens, only requests to localhost are answered"}
+			return Grant{}, &problem{status: http.StatusForbidden, kind: permissionError, code: "wrong_host", message: "without tokens, only requests to localhost are answered"}
 		}
-		return nil
+		return Grant{}, nil
 	}
 	scheme, secret, _ := strings.Cut(r.Header.Get("Authorization"), " ")
 	if strings.EqualFold(scheme, "Bearer") {
-		if _, ok := a.Tokens.Who(strings.TrimSpace(secret)); ok {
-			return nil
+		if who, ok := a.Tokens.Who(strings.TrimSpace(secret)); ok {
+			return who.Grant, nil
 		}
 	}
+	w.Header().Set("Connection", "close") // nobody keeps a connection by asking in vain
 	w.Header().Set("WWW-Authenticate", `Bearer realm="embedsidecar"`)
 	message := "a token is missing: send it as Authorization: Bearer TOKEN"
 	if secret != "" {
 		message = "this token is not known here"
 	}
-	return &problem{status: http.StatusUnauthorized, kind: authError, code: "invalid_api_key", message: message}
+	return Grant{}, &problem{status: http.StatusUnauthorized, kind: authError, code: "invalid_api_key", message: message}
 }
 
 // requestID returns an id that the client gave, if it is fit to be logged, or a new one.
@@ -188,14 +227,14 @@ func requestID(given string) string {
 
 // readJSON reads the body of a POST.
 // strict refuses a field that the request does not have: a misspelt filter must not mean none.
-func readJSON(r *http.Request, into any, strict bool) error {
+func (a *api) readJSON(r *http.Request, into any, strict bool) error {
 	if kind, _, err := mime.ParseMediaType(r.Header.Get("Content-Type")); err != nil || kind != "application/json" {
 		return &problem{status: http.StatusUnsupportedMediaType, kind: invalidRequest, code: "content_type", message: "the body must be JSON: send Content-Type: application/json"}
 	}
 	if coding := r.Header.Get("Content-Encoding"); coding != "" && !strings.EqualFold(coding, "identity") {
 		return &problem{status: http.StatusUnsupportedMediaType, kind: invalidRequest, code: "content_encoding", message: "the body must not be compressed"}
 	}
-	body, err := io.ReadAll(r.Body)
+	body, err := a.readAll(r)
 	if err == nil && !utf8.Valid(body) { // the decoder would put other signs in the place of what is not
 		return refuse("", "utf8", "the body is not UTF-8")
 	}
@@ -230,6 +269,17 @@ func readJSON(r *http.Request, into any, strict bool) error {
 		return &problem{status: http.StatusRequestTimeout, kind: invalidRequest, code: "timeout", message: "the body did not come in time"}
 	}
 	return refuse("", "json", "the body cannot be read: %s", err)
+}
+
+// readAll reads a body, in one piece where its length is known.
+func (a *api) readAll(r *http.Request) ([]byte, error) {
+	if r.ContentLength > a.Limits.BodyBytes {
+		return nil, &http.MaxBytesError{Limit: a.Limits.BodyBytes}
+	}
+	var body bytes.Buffer
+	body.Grow(int(max(r.ContentLength, 0)) + bytes.MinRead)
+	_, err := body.ReadFrom(r.Body)
+	return body.Bytes(), err
 }
 
 // decode reads one value, and nothing behind it.

@@ -1,6 +1,8 @@
 package serve
 
 import (
+	"bufio"
+	"bytes"
 	"encoding/base64"
 	"encoding/binary"
 	"encoding/json"
@@ -22,13 +24,6 @@ type embeddingsRequest struct {
 	InputType  string          `json:"input_type"` // ours: document (the default) or query
 }
 
-type embeddingsResponse struct {
-	Object string      `json:"object"`
-	Data   []embedding `json:"data"`
-	Model  string      `json:"model"`
-	Usage  usage       `json:"usage"`
-}
-
 type embedding struct {
 	Object    string `json:"object"`
 	Index     int    `json:"index"`
@@ -44,7 +39,7 @@ type usage struct {
 // embeddings answers POST /v1/embeddings.
 func (a *api) embeddings(w http.ResponseWriter, r *http.Request) error {
 	var req embeddingsRequest
-	if err := readJSON(r, &req, false); err != nil {
+	if err := a.readJSON(r, &req, false); err != nil {
 		return err
 	}
 	texts, err := a.texts(req.Input)
@@ -73,30 +68,62 @@ func (a *api) embeddings(w http.ResponseWriter, r *http.Request) error {
 	if about.Sparse {
 		return refuse("model", "sparse_model", "model: the vectors of %s are sparse, which this format cannot hold; a pipeline of this model is searched at /v1/pipelines/NAME/search", name)
 	}
+	if err := askerOf(r).share.vectors(len(texts), about.Dims); err != nil {
+		return err
+	}
 	results, err := model.Ask(r.Context(), kind, texts)
 	if err != nil {
 		return err
 	}
-	answer := embeddingsResponse{Object: "list", Model: name, Data: make([]embedding, len(results))}
+	var used usage
 	truncated := 0
 	for i, result := range results {
 		if err := usable(i, result); err != nil {
 			return err
 		}
-		answer.Data[i] = embedding{Object: "embedding", Index: i, Embedding: result.Vector}
-		if asBase64 {
-			answer.Data[i].Embedding = packed(result.Vector)
-		}
-		answer.Usage.PromptTokens += result.Tokens
+		used.PromptTokens += result.Tokens
 		if result.Truncated {
 			truncated++
 		}
 	}
-	answer.Usage.TotalTokens = answer.Usage.PromptTokens
+	used.TotalTokens = used.PromptTokens
 	if truncated > 0 {
 		w.Header().Set("X-Embedsidecar-Truncated", strconv.Itoa(truncated))
 	}
-	return writeJSON(w, answer)
+	return writeEmbeddings(w, results, asBase64, name, used)
+}
+
+// writeEmbeddings writes the answer vector by vector: as a whole it would take many times the memory of its vectors.
+func writeEmbeddings(w http.ResponseWriter, results []embed.Result, asBase64 bool, model string, used usage) error {
+	ending, err := json.Marshal(struct {
+		Model string `json:"model"`
+		Usage usage  `json:"usage"`
+	}{model, used})
+	if err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	const portion = 64 << 10
+	out := bufio.NewWriterSize(w, portion)
+	_, _ = out.WriteString(`{"object":"list","data":[`)
+	for i, result := range results {
+		e := embedding{Object: "embedding", Index: i, Embedding: result.Vector}
+		if asBase64 {
+			e.Embedding = packed(result.Vector)
+		}
+		line, err := json.Marshal(e)
+		if err != nil {
+			panic(http.ErrAbortHandler) // half an answer is written: the client must not take it for a whole one
+		}
+		if i > 0 {
+			_ = out.WriteByte(',')
+		}
+		_, _ = out.Write(line)
+	}
+	_, _ = out.WriteString("],")
+	_, _ = out.Write(ending[1:])
+	_ = out.Flush() // a client that has gone misses nothing
+	return nil
 }
 
 // usable returns why a text has no vector, as the problem of its place in the request.
@@ -128,27 +155,9 @@ func (a *api) texts(input json.RawMessage) ([]string, error) {
 			return nil, refuse("input", "type", "input: %s", err)
 		}
 	case '[':
-		var list []json.RawMessage
-		if err := json.Unmarshal(input, &list); err != nil {
-			return nil, refuse("input", "type", "input: %s", err)
-		}
-		if len(list) == 0 {
-			return nil, refuse("input", "empty", "input is an empty list")
-		}
-		if len(list) > a.Limits.Inputs {
-			return nil, refuse("input", "too_many_inputs", "input has %d texts, %d are possible: send fewer at a time", len(list), a.Limits.Inputs)
-		}
-		texts = make([]string, len(list))
-		for i, item := range list {
-			if item[0] == '[' || item[0] == '-' || item[0] >= '0' && item[0] <= '9' {
-				return nil, refuse("input", "tokens_not_supported", "input: lists of tokens are not taken, as every model has tokens of its own: send texts")
-			}
-			if item[0] != '"' {
-				return nil, refuse("input", "type", "input[%d]: expected a text", i)
-			}
-			if err := json.Unmarshal(item, &texts[i]); err != nil {
-				return nil, refuse("input", "type", "input[%d]: %s", i, err)
-			}
+		var err error
+		if texts, err = a.list(input); err != nil {
+			return nil, err
 		}
 	default:
 		return nil, refuse("input", "type", "input: expected a text, or a list of texts")
@@ -162,6 +171,45 @@ func (a *api) texts(input json.RawMessage) ([]string, error) {
 		}
 	}
 	return texts, nil
+}
+
+// list reads a list of texts, and no more of it than may be asked for.
+func (a *api) list(input json.RawMessage) (texts []string, err error) {
+	decoder := json.NewDecoder(bytes.NewReader(input))
+	if _, err := decoder.Token(); err != nil {
+		return nil, refuse("input", "type", "input: %s", err)
+	}
+	for decoder.More() {
+		i := len(texts)
+		if i == a.Limits.Inputs {
+			return nil, refuse("input", "too_many_inputs", "input has more than %d texts, which are possible: send fewer at a time", a.Limits.Inputs)
+		}
+		item, err := decoder.Token()
+		if err != nil {
+			return nil, refuse("input", "type", "input[%d]: %s", i, err)
+		}
+		switch item := item.(type) {
+		case string:
+			texts = append(texts, item)
+		case float64:
+			return nil, noTokens()
+		case json.Delim:
+			if item == '[' {
+				return nil, noTokens()
+			}
+			return nil, refuse("input", "type", "input[%d]: expected a text", i)
+		default:
+			return nil, refuse("input", "type", "input[%d]: expected a text", i)
+		}
+	}
+	if len(texts) == 0 {
+		return nil, refuse("input", "empty", "input is an empty list")
+	}
+	return texts, nil
+}
+
+func noTokens() error {
+	return refuse("input", "tokens_not_supported", "input: lists of tokens are not taken, as every model has tokens of its own: send texts")
 }
 
 // kindOf reads input_type. The words of other providers' APIs are taken, too.

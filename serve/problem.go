@@ -92,6 +92,14 @@ func (a *api) problemOf(ctx context.Context, err error) *problem {
 		return &problem{status: http.StatusGatewayTimeout, kind: serverError, code: "timeout", message: "the request took longer than " + a.Limits.Time.String(), after: time.Second}
 	}
 	ofDB := ofDatabase(err)
+	if barred, ok := errors.AsType[*search.RowSecurityError](err); ok {
+		a.warn(ctx, barred, barred.Hints())
+		return &problem{status: http.StatusForbidden, kind: permissionError, code: "row_security", message: "the table of this pipeline has row level security, whose policies would not hold for this search: the log of the server says what to do"}
+	}
+	if barred, ok := errors.AsType[*search.RoleError](err); ok {
+		a.warn(ctx, errors.New("search as the database role of a token: "+strconv.Quote(barred.Role)), barred.Hints())
+		return &problem{status: http.StatusForbidden, kind: permissionError, code: "database_role", message: "the database role of this token cannot be taken: the log of the server says why"}
+	}
 	if a.Log != nil {
 		var said any = err
 		if pg, ok := errors.AsType[*pgconn.PgError](err); ok { // its message may hold a row's text
@@ -106,6 +114,13 @@ func (a *api) problemOf(ctx context.Context, err error) *problem {
 		return ofEmbedder(whole)
 	}
 	return &problem{status: http.StatusInternalServerError, kind: serverError, code: "internal", message: "the request failed; the log of the server says why"}
+}
+
+// warn logs an error with its ways out.
+func (a *api) warn(ctx context.Context, err error, hints []string) {
+	if a.Log != nil {
+		a.Log.WarnContext(ctx, "query refused", "error", err, "hint", strings.Join(hints, "; "))
+	}
 }
 
 // ofDatabase tells a client why the database did not answer, as far as that is known and a client may know, or returns nil.

@@ -1,28 +1,63 @@
 package serve
 
 import (
+	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"net/http"
-	"net/url"
-	"strconv"
+	"slices"
 	"strings"
 	"unicode/utf8"
+
+	"github.com/jackc/pgerrcode"
+	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/embedsidecar/embedsidecar/embed"
 	"github.com/embedsidecar/embedsidecar/pipeline"
 	"github.com/embedsidecar/embedsidecar/search"
 )
 
-// rowsRequest is what /search and /similar take, as JSON or as parameters of the URL.
+// rowsRequest is what /search and /similar take.
 type rowsRequest struct {
-	Text     string                   `json:"text"`
-	Key      string                   `json:"key"`
-	K        int                      `json:"k"`
-	Hybrid   bool                     `json:"hybrid"`
-	Language string                   `json:"language"`
-	Filter   map[string]search.Filter `json:"filter"`
+	Text     string  `json:"text"`
+	Key      string  `json:"key"`
+	K        int     `json:"k"`
+	Hybrid   bool    `json:"hybrid"`
+	Language string  `json:"language"`
+	Filter   filters `json:"filter"`
+}
+
+// filters are the conditions of a request, of which no more is kept than a search takes.
+type filters map[string]search.Filter
+
+// UnmarshalJSON reads an object of conditions.
+func (f *filters) UnmarshalJSON(b []byte) error {
+	*f = filters{}
+	decoder := json.NewDecoder(bytes.NewReader(b))
+	begin, err := decoder.Token()
+	if err != nil || begin == nil {
+		return err
+	}
+	if begin != json.Delim('{') {
+		return errors.New("filter: expected an object of columns and values")
+	}
+	for decoder.More() {
+		name, err := decoder.Token()
+		if err != nil {
+			return err
+		}
+		if len(*f) == search.MaxConditions {
+			return fmt.Errorf("a filter may name %d columns", search.MaxConditions)
+		}
+		var condition search.Filter
+		if err := decoder.Decode(&condition); err != nil {
+			return err
+		}
+		(*f)[fmt.Sprint(name)] = condition
+	}
+	return nil
 }
 
 // rowsResponse is their answer.
@@ -37,14 +72,10 @@ const (
 	mostRows  = 1000
 )
 
-// readRows reads the request. In a URL a filter is written filter.COLUMN=VALUE.
+// readRows reads the request.
 func (a *api) readRows(r *http.Request) (rowsRequest, error) {
 	req := rowsRequest{K: usualRows}
-	if r.Method == http.MethodPost {
-		if err := readJSON(r, &req, true); err != nil {
-			return req, err
-		}
-	} else if err := req.fromURL(r.URL.Query()); err != nil {
+	if err := a.readJSON(r, &req, true); err != nil {
 		return req, err
 	}
 	switch {
@@ -65,47 +96,23 @@ func (a *api) readRows(r *http.Request) (rowsRequest, error) {
 	return req, nil
 }
 
-func (req *rowsRequest) fromURL(query url.Values) error {
-	for name, values := range query {
-		value := values[len(values)-1]
-		var err error
-		switch column, isFilter := strings.CutPrefix(name, "filter."); {
-		case isFilter:
-			if req.Filter == nil {
-				req.Filter = map[string]search.Filter{}
-			}
-			req.Filter[column] = search.Filter{Values: values}
-		case name == "text" || name == "q":
-			req.Text = value
-		case name == "key":
-			req.Key = value
-		case name == "k":
-			req.K, err = strconv.Atoi(value)
-		case name == "hybrid":
-			req.Hybrid, err = strconv.ParseBool(value)
-		case name == "language":
-			req.Language = value
-		default:
-			return refuse(cut(name), "unknown_parameter", "there is no parameter %q", cut(name))
-		}
-		if err != nil {
-			return refuse(name, "invalid_value", "%s: %q is no valid value", name, cut(value))
-		}
+// searched returns the pipeline of the URL, its model, and what whoever asks may see of it.
+func (a *api) searched(r *http.Request) (*pipeline.Pipeline, Model, *search.Access, error) {
+	name, grant := r.PathValue("name"), askerOf(r).grant
+	if grant.Role == RoleEmbed {
+		return nil, nil, nil, mayNot()
 	}
-	return nil
-}
-
-// searched returns the pipeline of the URL and its model.
-func (a *api) searched(r *http.Request) (*pipeline.Pipeline, Model, error) {
-	name := r.PathValue("name")
+	if !grant.sees(name) {
+		return nil, nil, nil, noPipeline(name)
+	}
 	p, model, err := a.Backend.Pipeline(r.Context(), name)
 	if errors.Is(err, ErrUnknown) {
-		return nil, nil, &problem{
-			status: http.StatusNotFound, kind: invalidRequest, code: "pipeline_not_found",
-			message: "there is no pipeline " + strconv.Quote(cut(name)) + ": GET /v1/pipelines lists them",
-		}
+		return nil, nil, nil, noPipeline(name)
 	}
-	return p, model, err
+	if err != nil {
+		return nil, nil, nil, err
+	}
+	return p, model, grant.access(p, a.Backend.Rules(name)), nil
 }
 
 // search answers /v1/pipelines/NAME/search.
@@ -122,7 +129,7 @@ func (a *api) search(w http.ResponseWriter, r *http.Request) error {
 	case req.Language != "" && !req.Hybrid:
 		return refuse("language", "invalid_value", "language goes with hybrid: true")
 	}
-	p, model, err := a.searched(r)
+	p, model, access, err := a.searched(r)
 	if err != nil {
 		return err
 	}
@@ -136,9 +143,9 @@ func (a *api) search(w http.ResponseWriter, r *http.Request) error {
 	if err := usable(0, results[0]); err != nil {
 		return err
 	}
-	hits, err := a.found(r.Context(), func(ctx context.Context) ([]search.Hit, error) {
+	hits, err := a.found(r.Context(), access, func(ctx context.Context) ([]search.Hit, error) {
 		return search.Find(ctx, a.Backend.DB(), p, search.Request{
-			Vector: results[0].Vector, Text: req.Text, Hybrid: req.Hybrid, Language: req.Language, Rows: req.K, Filter: req.Filter,
+			Vector: results[0].Vector, Text: req.Text, Hybrid: req.Hybrid, Language: req.Language, Rows: req.K, Filter: req.Filter, Access: access,
 		})
 	})
 	if err != nil {
@@ -159,12 +166,12 @@ func (a *api) similar(w http.ResponseWriter, r *http.Request) error {
 	case req.Text != "" || req.Hybrid || req.Language != "":
 		return refuse("text", "invalid_value", "text, hybrid and language belong to /search")
 	}
-	p, _, err := a.searched(r)
+	p, _, access, err := a.searched(r)
 	if err != nil {
 		return err
 	}
-	hits, err := a.found(r.Context(), func(ctx context.Context) ([]search.Hit, error) {
-		return search.Similar(ctx, a.Backend.DB(), p, req.Key, search.Request{Rows: req.K, Filter: req.Filter})
+	hits, err := a.found(r.Context(), access, func(ctx context.Context) ([]search.Hit, error) {
+		return search.Similar(ctx, a.Backend.DB(), p, req.Key, search.Request{Rows: req.K, Filter: req.Filter, Access: access})
 	})
 	if err != nil {
 		return err
@@ -174,7 +181,7 @@ func (a *api) similar(w http.ResponseWriter, r *http.Request) error {
 
 // found has the database look for rows, and gives up when it takes too long: whoever waits for an answer is told so, and a database that
 // hangs must not hold the places of others.
-func (a *api) found(ctx context.Context, look func(ctx context.Context) ([]search.Hit, error)) ([]search.Hit, error) {
+func (a *api) found(ctx context.Context, access *search.Access, look func(ctx context.Context) ([]search.Hit, error)) ([]search.Hit, error) {
 	limited, cancel := context.WithTimeout(ctx, a.Limits.Search)
 	defer cancel()
 	hits, err := look(limited)
@@ -182,15 +189,23 @@ func (a *api) found(ctx context.Context, look func(ctx context.Context) ([]searc
 		return nil, &UnavailableError{Problem: fmt.Sprintf(
 			"the database did not answer the search within %s: come again; if searches take that long there, an index makes them faster", a.Limits.Search)}
 	}
+	if pg, ok := errors.AsType[*pgconn.PgError](err); ok && pg.Code == pgerrcode.InsufficientPrivilege && access.Role != "" {
+		return nil, &problem{status: http.StatusForbidden, kind: permissionError, code: "database_role", message: "the database role of this token may not read what this pipeline is made of"}
+	}
 	return hits, err
 }
 
 // pipelines answers GET /v1/pipelines.
 func (a *api) pipelines(w http.ResponseWriter, r *http.Request) error {
+	grant := askerOf(r).grant
+	if grant.Role == RoleEmbed {
+		return mayNot()
+	}
 	all, err := a.Backend.Pipelines(r.Context())
 	if err != nil {
 		return err
 	}
+	all = slices.DeleteFunc(slices.Clone(all), func(p pipeline.Pipeline) bool { return !grant.sees(p.Name) })
 	type entry struct {
 		Name   string          `json:"name"`
 		Table  string          `json:"table"`

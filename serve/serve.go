@@ -37,6 +37,8 @@ type Backend interface {
 	// Pipeline returns a pipeline that can be searched and the model its vectors were made with. It returns ErrUnknown, or an
 	// *UnavailableError when it cannot be searched now.
 	Pipeline(ctx context.Context, name string) (*pipeline.Pipeline, Model, error)
+	// Rules returns what the configuration says of searching a pipeline.
+	Rules(name string) Rules
 	// DB is where pipelines are searched.
 	DB() search.DB
 }
@@ -55,7 +57,8 @@ type Limits struct {
 	Inputs    int           // texts of a request; default 2,048, which is also OpenAI's
 	TextBytes int           // of one text; default 1 MiB
 	Requests  int           // under way at a time; one above is told to come again. Default 64
-	Conns     int           // open at a time; one above waits. Default 1,024
+	Conns     int           // open at a time; one above takes the place of one that does nothing. Default 1,024
+	Memory    int64         // bytes that all requests take together, as far as their sizes tell. Default 256 MiB
 	Time      time.Duration // of a request, from its first byte to its answer. Default 60 s
 	Search    time.Duration // of the database's part of a search. Default 10 s
 	Header    time.Duration // for a request's header. Default 5 s
@@ -74,6 +77,9 @@ func (l Limits) withDefaults() Limits {
 	set(&l.Conns, 1024)
 	if l.BodyBytes == 0 {
 		l.BodyBytes = 8 << 20
+	}
+	if l.Memory == 0 {
+		l.Memory = 256 << 20
 	}
 	if l.Time == 0 {
 		l.Time = time.Minute
@@ -139,7 +145,8 @@ func Listen(ctx context.Context, o Options) (*Server, error) {
 		_ = listener.Close()
 		return nil, &OpenError{Address: listener.Addr().String()}
 	}
-	listener = limited(listener, o.Limits.Conns)
+	conns := httpserver.Limit(listener, o.Limits.Conns)
+	listener = conns
 	if o.Cert != "" || o.Key != "" {
 		pair, err := newPair(o.Cert, o.Key, o.Log)
 		if err != nil {
@@ -150,18 +157,17 @@ func Listen(ctx context.Context, o Options) (*Server, error) {
 			MinVersion: tls.VersionTLS12, GetCertificate: pair.get, NextProtos: []string{"http/1.1"},
 		})
 	}
-	return &Server{
-		listener: listener, log: o.Log, secure: o.Cert != "", stop: o.Limits.Stop,
-		http: &http.Server{
-			Handler:           Handler(o),
-			ReadHeaderTimeout: o.Limits.Header,
-			ReadTimeout:       o.Limits.Time,
-			WriteTimeout:      o.Limits.Time + writeSlack,
-			IdleTimeout:       idleTimeout,
-			MaxHeaderBytes:    maxHeader,
-			ErrorLog:          slog.NewLogLogger(o.Log.Handler(), slog.LevelDebug),
-		},
-	}, nil
+	server := &http.Server{
+		Handler:           Handler(o),
+		ReadHeaderTimeout: o.Limits.Header,
+		ReadTimeout:       o.Limits.Time,
+		WriteTimeout:      o.Limits.Time + writeSlack,
+		IdleTimeout:       idleTimeout,
+		MaxHeaderBytes:    maxHeader,
+		ErrorLog:          slog.NewLogLogger(o.Log.Handler(), slog.LevelDebug),
+	}
+	conns.Attach(server, false)
+	return &Server{listener: listener, log: o.Log, secure: o.Cert != "", stop: o.Limits.Stop, http: server}, nil
 }
 
 // OpenError means that the address can be reached by others and nothing would keep them out.
@@ -202,7 +208,7 @@ func (s *Server) Close() error { return s.listener.Close() }
 // Run answers until ctx ends, then lets requests under way finish for a moment. It returns nil when it was asked to stop.
 func (s *Server) Run(ctx context.Context) error {
 	s.log.InfoContext(ctx, "queries are answered", "address", s.Addr().String(), "tls", s.secure)
-	if err := httpserver.Run(ctx, s.http, s.listener, s.stop); err != nil {
+	if err := httpserver.Run(ctx, s.http, s.listener, s.stop, s.log); err != nil {
 		return fmt.Errorf("serve queries: %w", err)
 	}
 	return nil

@@ -16,14 +16,12 @@ import (
 	"syscall"
 )
 
-// Roles are what a token may do, least first. All of them may query.
-var Roles = []string{"viewer", "operator", "admin"}
-
 // Token is a line of a file of tokens. The token itself is nowhere.
 type Token struct {
 	Name string `json:"name"`
-	Role string `json:"role"`
 	ID   string `json:"id"` // the first digits of its SHA-256: what tells two of one name apart
+
+	Grant
 }
 
 // ErrTokenName means that a name is taken.
@@ -34,13 +32,13 @@ const TokenPrefix = "embedsidecar_"
 
 // CreateToken makes a token of 256 random bits, writes its hash into a file, which it makes for its owner alone if it is not there, and
 // returns it: nobody can read it anywhere again. A name that is in the file already is refused with ErrTokenName.
-func CreateToken(path, name, role string) (secret string, about Token, err error) {
+func CreateToken(path, name string, grant Grant) (secret string, about Token, err error) {
 	const longest = 100
 	if name == "" || len(name) > longest || strings.HasPrefix(name, "#") || strings.ContainsFunc(name, func(r rune) bool { return r <= ' ' || r == ':' || r == 0x7f || r == '\uFFFD' }) {
 		return "", about, fmt.Errorf("create token: a name has up to %d characters, no spaces and no colon, and does not begin with #", longest)
 	}
-	if !slices.Contains(Roles, role) {
-		return "", about, fmt.Errorf("create token: a role is viewer, operator or admin, not %q", role)
+	if err := grant.check(); err != nil {
+		return "", about, fmt.Errorf("create token: %w", err)
 	}
 	random := make([]byte, 32)
 	_, _ = rand.Read(random) // never fails
@@ -60,12 +58,16 @@ func CreateToken(path, name, role string) (secret string, about Token, err error
 		if len(old) > 0 && !bytes.HasSuffix(old, []byte("\n")) {
 			old = append(old, '\n')
 		}
-		return fmt.Appendf(old, "%s:%s:%x\n", name, role, sum), nil
+		line := fmt.Sprintf("%s:%s:%x", name, grant.Role, sum)
+		if limits := grant.Limits(); limits != "" {
+			line += ":" + limits
+		}
+		return append(old, line+"\n"...), nil
 	})
 	if err != nil {
 		return "", about, fmt.Errorf("create token: %w", err)
 	}
-	return secret, Token{Name: name, Role: role, ID: idOf(sum)}, nil
+	return secret, Token{Name: name, ID: idOf(sum), Grant: grant}, nil
 }
 
 // ListTokens returns the tokens of a file, in its order.
@@ -80,7 +82,7 @@ func ListTokens(path string) ([]Token, error) {
 	}
 	tokens := make([]Token, len(list))
 	for i, t := range list {
-		tokens[i] = Token{Name: t.name, Role: t.role, ID: idOf(t.hash)}
+		tokens[i] = t.about()
 	}
 	return tokens, nil
 }
@@ -139,6 +141,9 @@ func editTokens(path string, create bool, edit func(old []byte) ([]byte, error))
 		return err
 	}
 	if err == nil {
+		if err := checkWriters(path); err != nil {
+			return err
+		}
 		if err := likeFile(next, path); err != nil {
 			return err
 		}
@@ -158,6 +163,16 @@ func editTokens(path string, create bool, edit func(old []byte) ([]byte, error))
 	}
 	done = true
 	return next.Close()
+}
+
+// checkWriters refuses a file to which others could add a token of theirs.
+func checkWriters(path string) error {
+	const others = 0o022
+	info, err := os.Stat(path)
+	if err == nil && info.Mode().Perm()&others != 0 {
+		err = fmt.Errorf("%s may be written by others than its owner (%s), who could let themselves in: chmod go-w %s", path, info.Mode().Perm(), path)
+	}
+	return err
 }
 
 // likeFile gives a file the rights of another and, where there are owners, its owner: the program that reads it may be somebody else's.

@@ -6,6 +6,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"reflect"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -15,10 +16,13 @@ import (
 	"github.com/embedsidecar/embedsidecar/testenv"
 )
 
+// query is what most tokens may do.
+var query = serve.Grant{Role: serve.RoleQuery}
+
 func TestTokenFile_FromTheFirstTokenToNone(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "tokens")
-	first, about, err := serve.CreateToken(path, "app", "viewer")
+	first, about, err := serve.CreateToken(path, "app", query)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -26,7 +30,7 @@ func TestTokenFile_FromTheFirstTokenToNone(t *testing.T) {
 		t.Errorf("the new file: %v, %v", info.Mode(), err)
 	}
 	content, err := os.ReadFile(path)
-	if err != nil || strings.Contains(string(content), first) || string(content) != strings.Replace(line("app", first), ":viewer:", ":"+about.Role+":", 1) {
+	if err != nil || strings.Contains(string(content), first) || string(content) != strings.Replace(line("app", first), ":query:", ":"+about.Role+":", 1) {
 		t.Errorf("%q, %v", content, err)
 	}
 	var log logged
@@ -61,7 +65,7 @@ func TestTokenFile_FromTheFirstTokenToNone(t *testing.T) {
 	if err := os.Symlink(path, link); err != nil {
 		t.Fatal(err)
 	}
-	second, _, err := serve.CreateToken(link, "other", "admin")
+	second, _, err := serve.CreateToken(link, "other", serve.Grant{Role: serve.RoleEmbed})
 	if err != nil || second == first || len(second) < len(serve.TokenPrefix)+43 {
 		t.Fatalf("%d characters, %v", len(second), err)
 	}
@@ -76,11 +80,11 @@ func TestTokenFile_FromTheFirstTokenToNone(t *testing.T) {
 		t.Errorf("%q, %v", now, err)
 	}
 	becomes(second, 200)
-	if _, _, err := serve.CreateToken(path, "app", "viewer"); !errors.Is(err, serve.ErrTokenName) {
+	if _, _, err := serve.CreateToken(path, "app", query); !errors.Is(err, serve.ErrTokenName) {
 		t.Errorf("a name that is taken: %v", err)
 	}
 	list, err := serve.ListTokens(path)
-	if err != nil || len(list) != 2 || list[0] != about || list[1].Name != "other" || list[1].Role != "admin" {
+	if err != nil || len(list) != 2 || !reflect.DeepEqual(list[0], about) || list[1].Name != "other" || list[1].Role != serve.RoleEmbed {
 		t.Errorf("%+v, %v", list, err)
 	}
 
@@ -106,8 +110,8 @@ func TestTokenFile_FromTheFirstTokenToNone(t *testing.T) {
 	var restarted logged
 	if later, err := serve.ReadTokens(path, restarted.logger()); err != nil || !strings.Contains(restarted.String(), "nobody may query") {
 		t.Errorf("a start without a token: %v; %s", err, restarted.String())
-	} else if name, known := later.Who(second); known {
-		t.Errorf("a start without a token lets %s in", name)
+	} else if who, known := later.Who(second); known {
+		t.Errorf("a start without a token lets %s in", who.Name)
 	}
 	for _, nothing := range []string{"", "\n \n"} {
 		empty := filepath.Join(t.TempDir(), "empty")
@@ -116,7 +120,7 @@ func TestTokenFile_FromTheFirstTokenToNone(t *testing.T) {
 			t.Errorf("a start with the file %q: %v", nothing, err)
 		}
 	}
-	third, _, err := serve.CreateToken(path, "app", "operator")
+	third, _, err := serve.CreateToken(path, "app", query)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -129,7 +133,7 @@ func TestTokenFile_FromTheFirstTokenToNone(t *testing.T) {
 func TestTokenFile_RevokingTheOnlyLineLeavesNobody(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "tokens")
-	secret, _, err := serve.CreateToken(path, "app", "viewer")
+	secret, _, err := serve.CreateToken(path, "app", query)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -199,14 +203,14 @@ func TestTokenFile_WhatIsRefused(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "tokens")
 	for _, name := range []string{"", "a b", "a:b", "#a", "a\nb", "a\x00", strings.Repeat("x", 101), "\xff"} {
-		if _, _, err := serve.CreateToken(path, name, "viewer"); err == nil {
+		if _, _, err := serve.CreateToken(path, name, query); err == nil {
 			t.Errorf("the name %q was taken", name)
 		}
 	}
-	if _, _, err := serve.CreateToken(path, "app", "king"); err == nil {
+	if _, _, err := serve.CreateToken(path, "app", serve.Grant{Role: "king"}); err == nil {
 		t.Error("the role king was taken")
 	}
-	if _, _, err := serve.CreateToken(filepath.Join(dir, "none", "tokens"), "app", "viewer"); !errors.Is(err, fs.ErrNotExist) {
+	if _, _, err := serve.CreateToken(filepath.Join(dir, "none", "tokens"), "app", query); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("a folder that is not there: %v", err)
 	}
 	for what, err := range map[string]error{"list": second(serve.ListTokens(path)), "revoke": second(serve.RevokeTokens(path, "app"))} {
@@ -217,7 +221,7 @@ func TestTokenFile_WhatIsRefused(t *testing.T) {
 	// A file that is not of this form stays as it is: it may be something else altogether.
 	const foreign = "root:x:0:0:root:/root:/bin/sh\n"
 	write(t, path, foreign)
-	if _, _, err := serve.CreateToken(path, "app", "viewer"); err == nil {
+	if _, _, err := serve.CreateToken(path, "app", query); err == nil {
 		t.Error("a token was written into a file of another kind")
 	}
 	if _, err := serve.RevokeTokens(path, "root"); err == nil {
@@ -230,7 +234,7 @@ func TestTokenFile_WhatIsRefused(t *testing.T) {
 	if err := os.WriteFile(path+".new", nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if _, _, err := serve.CreateToken(path, "other", "viewer"); err == nil || !strings.Contains(err.Error(), "tokens.new") {
+	if _, _, err := serve.CreateToken(path, "other", query); err == nil || !strings.Contains(err.Error(), "tokens.new") {
 		t.Errorf("while somebody else is at it: %v", err)
 	}
 }
@@ -245,7 +249,7 @@ func TestTokenFile_ManyAtATime(t *testing.T) {
 	var made atomic.Int64
 	for i := range 20 {
 		all.Go(func() {
-			if _, _, err := serve.CreateToken(path, fmt.Sprint("app", i), "viewer"); err == nil {
+			if _, _, err := serve.CreateToken(path, fmt.Sprint("app", i), query); err == nil {
 				made.Add(1)
 			} else if !strings.Contains(err.Error(), "somebody else") {
 				t.Error(err)

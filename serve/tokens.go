@@ -9,15 +9,14 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"slices"
 	"strings"
 	"sync"
 	"time"
 )
 
-// Tokens are who may ask. They come from a file with a line NAME:ROLE:HASH for each, where HASH is the SHA-256 of the token in
-// hexadecimal and ROLE is viewer, operator or admin, all of which may query; empty lines and those that begin with # do not count. The
-// file is read again when it changes; one that is wrong or empty then leaves those before in force. One that holds nothing but comments,
+// Tokens are who may ask. They come from a file with a line NAME:ROLE:HASH or NAME:ROLE:HASH:LIMITS for each, where HASH is the SHA-256 of
+// the token in hexadecimal, ROLE is one of Roles and LIMITS are what Grant.Limits writes; empty lines and those that begin with # do not
+// count. A file that the group or others may write is refused. The file is read again when it changes; one that is wrong or empty then leaves those before in force. One that holds nothing but comments,
 // as after the last token was revoked, lets nobody ask.
 type Tokens struct {
 	path string
@@ -31,8 +30,9 @@ type Tokens struct {
 }
 
 type token struct {
+	Grant
+
 	name string
-	role string
 	hash [sha256.Size]byte
 }
 
@@ -49,6 +49,9 @@ func ReadTokens(path string, log *slog.Logger) (*Tokens, error) {
 
 func (t *Tokens) loadLocked() error {
 	data, found, err := readStamped(t.path)
+	if err == nil {
+		err = checkWriters(t.path)
+	}
 	if err != nil {
 		return fmt.Errorf("read tokens: %w", err)
 	}
@@ -79,18 +82,24 @@ func parseTokens(data []byte) ([]token, error) {
 			continue
 		}
 		// The line itself is not repeated: it may be a token by mistake.
-		parts := strings.Split(line, ":")
-		if len(parts) != 3 || parts[0] == "" {
-			return nil, fmt.Errorf("line %d: expected NAME:ROLE:HASH", n)
+		parts := strings.SplitN(line, ":", 4) //nolint:mnd // with limits
+		if len(parts) < 3 || parts[0] == "" {
+			return nil, fmt.Errorf("line %d: expected NAME:ROLE:HASH or NAME:ROLE:HASH:LIMITS", n)
 		}
-		if !slices.Contains(Roles, parts[1]) {
-			return nil, fmt.Errorf("line %d: a role is viewer, operator or admin", n)
+		grant := Grant{Role: parts[1]}
+		if len(parts) > 3 {
+			if err := grant.limit(parts[3]); err != nil {
+				return nil, fmt.Errorf("line %d: %w", n, err)
+			}
+		}
+		if err := grant.check(); err != nil {
+			return nil, fmt.Errorf("line %d: %w", n, err)
 		}
 		sum, err := hex.DecodeString(parts[2])
 		if err != nil || len(sum) != sha256.Size {
 			return nil, fmt.Errorf("line %d: the hash is not 64 hexadecimal digits: it is the SHA-256 of the token, as printf %%s TOKEN | sha256sum prints it", n)
 		}
-		list = append(list, token{name: parts[0], role: parts[1], hash: [sha256.Size]byte(sum)})
+		list = append(list, token{name: parts[0], Grant: grant, hash: [sha256.Size]byte(sum)})
 	}
 	switch err := lines.Err(); {
 	case err != nil:
@@ -103,8 +112,8 @@ func parseTokens(data []byte) ([]token, error) {
 	return list, nil
 }
 
-// Who returns the name of the one whose token this is. How long it takes says nothing about the tokens.
-func (t *Tokens) Who(secret string) (name string, ok bool) {
+// Who returns the one whose token this is. How long it takes says nothing about the tokens.
+func (t *Tokens) Who(secret string) (who Token, ok bool) {
 	t.mu.Lock()
 	if time.Since(t.checked) > checkEvery {
 		t.checked = time.Now()
@@ -115,8 +124,10 @@ func (t *Tokens) Who(secret string) (name string, ok bool) {
 	hash := sha256.Sum256([]byte(secret))
 	for i := range list {
 		if subtle.ConstantTimeCompare(hash[:], list[i].hash[:]) == 1 {
-			name, ok = list[i].name, true
+			who, ok = list[i].about(), true
 		}
 	}
-	return name, ok
+	return who, ok
 }
+
+func (t *token) about() Token { return Token{Name: t.name, ID: idOf(t.hash), Grant: t.Grant} }

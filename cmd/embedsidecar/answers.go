@@ -105,6 +105,12 @@ func (a *answers) DB() search.DB {
 	return a.pool
 }
 
+// Rules implements serve.Backend.
+func (a *answers) Rules(name string) serve.Rules {
+	s := a.env.config.SearchOf(name)
+	return serve.Rules{Filterable: s.Filterable, PastRowSecurity: s.PastRowSecurity}
+}
+
 // Pipelines implements serve.Backend.
 func (a *answers) Pipelines(ctx context.Context) ([]pipeline.Pipeline, error) {
 	return a.pipelines(ctx, lookLimit)

@@ -66,8 +66,13 @@ func (c *searchCommand) check() (map[string]search.Filter, error) {
 	if c.language != "" && !c.hybrid {
 		return nil, misuse("--language says how --hybrid reads words, and goes with it")
 	}
+	return filterFlags(c.where.Value())
+}
+
+// filterFlags reads conditions of the form COLUMN=VALUE.
+func filterFlags(conditions []string) (map[string]search.Filter, error) {
 	filter := map[string]search.Filter{}
-	for _, condition := range c.where.Value() {
+	for _, condition := range conditions {
 		column, value, ok := strings.Cut(condition, "=")
 		if !ok || column == "" {
 			return nil, misuse("--filter: expected COLUMN=VALUE, not %q", condition)
@@ -197,10 +202,18 @@ func (c *searchCommand) print(env *environment, p *pipeline.Pipeline, hits []sea
 			if c.hybrid {
 				row = append(row, number(h.Score, 4)) //nolint:mnd // digits
 			}
-			l.rows = append(l.rows, append(row, number(h.Distance, digits), strings.Join(strings.Fields(preview(h.Text)), " ")))
+			l.rows = append(l.rows, append(row, number(h.Distance, digits), shownText(h)))
 		}
 		return l
 	})
+}
+
+// shownText is the beginning of a row's text on one line, or why there is none.
+func shownText(h search.Hit) string {
+	if h.Problem != "" {
+		return "! " + h.Problem
+	}
+	return strings.Join(strings.Fields(preview(h.Text)), " ")
 }
 
 // preview cuts a text to what fits on a line.

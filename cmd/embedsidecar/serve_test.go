@@ -149,7 +149,7 @@ func TestServe_SurvivesWhatHappensToItsPipelines(t *testing.T) {
 	address := d.logged("queries are answered", "address")
 	d.answers(address, searches, question, http.StatusOK, `"key":"7"`)
 	d.answers(address, searches, `{"text": "x", "filter": {"titel": "y"}}`, http.StatusBadRequest, `no column \"titel\": did you mean title?`)
-	d.answers(address, searches+"?text=x&filter.nosuch=y", "", http.StatusBadRequest, `no column \"nosuch\": there are: id, title, body`)
+	d.answers(address, searches, `{"text": "x", "filter": {"nosuch": "y"}}`, http.StatusBadRequest, `no column \"nosuch\": there are: id, title, body`)
 
 	// Searches that wait for somebody else end when their clients go, here and in the server.
 	open := s.close()
@@ -158,13 +158,14 @@ func TestServe_SurvivesWhatHappensToItsPipelines(t *testing.T) {
 	var clients sync.WaitGroup
 	for range serveConns {
 		clients.Go(func() {
-			r, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+address+searches+"?text=wait", nil)
-			if err != nil {
-				t.Error(err)
-				return
-			}
 			// One that waits for too long is told so; it comes again until it is to go.
 			for ctx.Err() == nil {
+				r, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://"+address+searches, strings.NewReader(`{"text": "wait"}`))
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				r.Header.Set("Content-Type", "application/json")
 				if response, err := client.Do(r); err == nil {
 					if response.StatusCode == http.StatusOK {
 						t.Errorf("a search was answered though the table is locked: %s", response.Status)
@@ -330,7 +331,7 @@ func TestRun_AnswersBesideItsWork(t *testing.T) {
 		answered <- fmt.Sprint(status, " ", answer, err)
 	}()
 	testenv.Eventually(t, patience, func() (bool, string) {
-		n := testenv.Value[int](s.db, "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock' AND query LIKE '%embedsidecar_nearest%'")
+		n := testenv.Value[int](s.db, "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock' AND query LIKE '%embedsidecar_place%'")
 		return n > 0, "no search waits for the lock"
 	})
 	if err := d.cmd.Process.Signal(syscall.SIGTERM); err != nil {

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"strings"
 
 	"github.com/urfave/cli/v2"
 
@@ -21,19 +20,50 @@ func (e *environment) tokensFile() (string, error) {
 	return e.config.Queries.TokensFile, nil
 }
 
+// tokenGrant is what `token create` lets the holder do.
+type tokenGrant struct {
+	role, databaseRole string
+	pipelines, filter  cli.StringSlice
+}
+
+func (g *tokenGrant) flags() []cli.Flag {
+	return []cli.Flag{
+		&cli.StringFlag{Name: "role", Destination: &g.role, Value: serve.RoleQuery, Usage: "`ROLE` query embeds texts and searches pipelines; embed only embeds, and sees nothing of the database"},
+		&cli.StringSliceFlag{Name: "only", Destination: &g.pipelines, Usage: "`PIPELINE` that may be searched; again for more", DefaultText: "all"},
+		&cli.StringSliceFlag{Name: "filter", Destination: &g.filter, Usage: "`COLUMN=VALUE` only rows of which this is true are found, whatever is asked for; again for more"},
+		&cli.StringFlag{Name: "database-role", Destination: &g.databaseRole, Usage: "`ROLE` of the database that searches run as, so that its grants and row level security hold", DefaultText: "that of the connection"},
+	}
+}
+
+func (g *tokenGrant) grant() (serve.Grant, error) {
+	grant := serve.Grant{Role: g.role, Pipelines: g.pipelines.Value(), DatabaseRole: g.databaseRole}
+	filter, err := filterFlags(g.filter.Value())
+	for column, f := range filter {
+		if grant.Filter == nil {
+			grant.Filter = map[string][]string{}
+		}
+		grant.Filter[column] = f.Values
+	}
+	return grant, err
+}
+
 func newTokenCreate() *command {
-	var role string
+	var asked tokenGrant
 	return &command{
 		name: "token create", group: groupAdmin, usage: "make a token for somebody who may query, and print it once", arguments: "NAME", minArgs: 1, maxArgs: 1,
-		description: "Adds a line to the tokens file, which is made if it is not there: name, role, and the SHA-256 of the token. The token itself is printed and kept nowhere. Those who answer queries with this file know the token within a few seconds.",
-		flags:       []cli.Flag{&cli.StringFlag{Name: "role", Destination: &role, Value: serve.Roles[0], Usage: "`ROLE` " + strings.Join(serve.Roles, ", ") + "; all may query"}},
+		description: "Adds a line to the tokens file, which is made if it is not there: name, role, the SHA-256 of the token, and what narrows it. The token itself is printed and kept nowhere. Those who answer queries with this file know the token within a few seconds.",
+		flags:       asked.flags(),
 		settings:    []string{config.GroupQueries},
 		run: func(_ context.Context, env *environment) error {
 			path, err := env.tokensFile()
 			if err != nil {
 				return err
 			}
-			secret, about, err := serve.CreateToken(path, env.args[0], role)
+			grant, err := asked.grant()
+			if err != nil {
+				return err
+			}
+			secret, about, err := serve.CreateToken(path, env.args[0], grant)
 			switch {
 			case errors.Is(err, serve.ErrTokenName):
 				return fail(exitConflict, fmt.Errorf("%s: %w: %q", path, err, env.args[0]), "embedsidecar token revoke takes it out", "choose another name: two may be in force while one takes the other's place")
@@ -50,7 +80,7 @@ func newTokenCreate() *command {
 				Secret string `json:"token"`
 			}
 			return env.show(created{about, secret}, func() listing {
-				return listing{header: []string{"name", "role", "id", "token"}, rows: [][]any{{about.Name, about.Role, about.ID, secret}}}
+				return listing{header: []string{"name", "role", "id", "limits", "token"}, rows: [][]any{{about.Name, about.Role, about.ID, about.Limits(), secret}}}
 			})
 		},
 	}
@@ -70,9 +100,9 @@ func newTokenList() *command {
 				return tokenFailure(err)
 			}
 			return env.show(map[string][]serve.Token{"tokens": list}, func() listing {
-				l := listing{header: []string{"name", "role", "id"}}
+				l := listing{header: []string{"name", "role", "id", "limits"}}
 				for _, t := range list {
-					l.rows = append(l.rows, []any{t.Name, t.Role, t.ID})
+					l.rows = append(l.rows, []any{t.Name, t.Role, t.ID, t.Limits()})
 				}
 				return l
 			})

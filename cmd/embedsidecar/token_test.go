@@ -20,19 +20,26 @@ func TestToken_LetsSomebodyInAndOut(t *testing.T) {
 	s.has(stderr, "token create")
 	secret, stderr := s.run(0, "token", "create", "app")
 	secret = strings.TrimSuffix(secret, "\n")
-	s.has(stderr, `token "app" with role viewer is in `+file)
+	s.has(stderr, `token "app" with role query is in `+file)
 	if strings.ContainsAny(secret, " \n") || !strings.HasPrefix(secret, serve.TokenPrefix) {
 		t.Errorf("%q is not a token alone", secret)
 	}
 	_, stderr = s.run(8, "token", "create", "app")
 	s.has(stderr, "token revoke")
-	stdout, _ := s.run(0, "token", "create", "second", "--role", "admin", "-o", "json")
+	stdout, _ := s.run(0, "token", "create", "second", "--role", "embed", "-o", "json")
 	made := decoded[struct{ Name, Role, ID, Token string }](t, stdout)
-	if made.Name != "second" || made.Role != "admin" || made.ID == "" || made.Token == secret {
+	if made.Name != "second" || made.Role != "embed" || made.ID == "" || made.Token == secret {
 		t.Errorf("%+v", made)
 	}
+	s.run(0, "token", "create", "narrow", "--only", "docs: all", "--only", "b", "--filter", "tenant=7", "--filter", "tenant=8", "--database-role", "reader")
+	_, stderr = s.run(2, "token", "create", "third", "--role", "embed", "--only", "docs")
+	s.has(stderr, "searches nothing")
+	_, stderr = s.run(2, "token", "create", "third", "--role", "admin")
+	s.has(stderr, "a role is query or embed")
+	_, stderr = s.run(2, "token", "create", "third", "--filter", "tenant")
+	s.has(stderr, "COLUMN=VALUE")
 	stdout, _ = s.run(0, "token", "list")
-	s.has(stdout, "NAME", "app", "viewer", "second", "admin", made.ID)
+	s.has(stdout, "NAME", "LIMITS", "app", "query", "second", "embed", made.ID, "database_role=reader&filter.tenant=7&filter.tenant=8&pipeline=docs%3A+all&pipeline=b")
 	if strings.Contains(stdout, secret) {
 		t.Errorf("a token shows: %s", stdout)
 	}

@@ -21,8 +21,8 @@ type live struct {
 	rng   *rand.Rand
 
 	texts   map[int32]pkg // every text as it was first, by id
-	reserve []pkg   // not loaded: to be inserted
-	ids     []int32 // in the table
+	reserve []pkg         // not loaded: to be inserted
+	ids     []int32       // in the table
 	deleted []int32
 	edited  []int32 // those whose text is not the first one
 

@@ -1,0 +1,132 @@
+package httpserver
+
+import (
+	"context"
+	"crypto/tls"
+	"net"
+	"net/http"
+	"sync"
+	"time"
+)
+
+// Conns bounds how many connections are open at a time. One more takes the place of another that does nothing: first of those whose client
+// has not yet shown who it is, then of those that are idle, each time the one that has been so longest. Clients that only hold connections
+// keep nobody out that way. A connection whose request is being answered is never ended for another.
+type Conns struct {
+	net.Listener
+
+	most int
+
+	mu   sync.Mutex
+	open map[*conn]struct{}
+}
+
+// Limit returns a listener with at most so many connections. Attach belongs to it.
+func Limit(l net.Listener, most int) *Conns {
+	return &Conns{Listener: l, most: most, open: map[*conn]struct{}{}}
+}
+
+// conn is a connection with what is known of its client. Its fields are the listener's.
+type conn struct {
+	net.Conn
+
+	of     *Conns
+	known  bool // its client has shown who it is
+	busy   int  // requests that are being answered
+	silent time.Time
+}
+
+// Accept waits for a connection.
+func (l *Conns) Accept() (net.Conn, error) {
+	for {
+		accepted, err := l.Listener.Accept()
+		if err != nil {
+			return nil, err
+		}
+		c := &conn{Conn: accepted, of: l, silent: time.Now()}
+		if l.admit(c) {
+			return c, nil
+		}
+		_ = accepted.Close()
+	}
+}
+
+// admit makes room for a connection, and reports whether there is some.
+func (l *Conns) admit(c *conn) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if len(l.open) >= l.most {
+		gone := l.dispensableLocked()
+		if gone == nil {
+			return false
+		}
+		delete(l.open, gone)
+		_ = gone.Conn.Close()
+	}
+	l.open[c] = struct{}{}
+	return true
+}
+
+// dispensableLocked returns the connection that goes for another; nil if all are busy.
+func (l *Conns) dispensableLocked() (gone *conn) {
+	for c := range l.open {
+		switch {
+		case c.busy > 0:
+		case gone == nil, gone.known && !c.known, gone.known == c.known && c.silent.Before(gone.silent):
+			gone = c
+		}
+	}
+	return gone
+}
+
+// Close ends the connection and gives its place back.
+func (c *conn) Close() error {
+	c.of.mu.Lock()
+	delete(c.of.open, c)
+	c.of.mu.Unlock()
+	return c.Conn.Close()
+}
+
+type connKey struct{}
+
+// Attach makes a server tell the listener what its connections do. Without known, whoever asks anything has shown who it is; otherwise the
+// server calls Known.
+func (l *Conns) Attach(s *http.Server, everybodyIsKnown bool) {
+	s.ConnContext = func(ctx context.Context, c net.Conn) context.Context {
+		if secure, ok := c.(*tls.Conn); ok {
+			c = secure.NetConn()
+		}
+		return context.WithValue(ctx, connKey{}, c)
+	}
+	h := s.Handler
+	s.Handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if c, ok := r.Context().Value(connKey{}).(*conn); ok {
+			c.begin(everybodyIsKnown)
+			defer c.end()
+		}
+		h.ServeHTTP(w, r)
+	})
+}
+
+func (c *conn) begin(known bool) {
+	c.of.mu.Lock()
+	defer c.of.mu.Unlock()
+	c.busy++
+	c.known = c.known || known
+}
+
+func (c *conn) end() {
+	c.of.mu.Lock()
+	defer c.of.mu.Unlock()
+	c.busy--
+	c.silent = time.Now()
+}
+
+// Known says that the client of a request has shown who it is.
+func Known(ctx context.Context) {
+	if c, ok := ctx.Value(connKey{}).(*conn); ok {
+		c.of.mu.Lock()
+		defer c.of.mu.Unlock()
+		c.known = true
+	}
+}

@@ -1,0 +1,110 @@
+package search_test
+
+import (
+	"errors"
+	"slices"
+	"testing"
+
+	"github.com/embedsidecar/embedsidecar/plugins/fake/vector"
+	"github.com/embedsidecar/embedsidecar/search"
+	"github.com/embedsidecar/embedsidecar/testenv"
+)
+
+// TestAccess_RowLevelSecurityIsNotPassedByForOthers: whoever lends his connection lends no rows that its table hides from others.
+func TestAccess_RowLevelSecurityIsNotPassedByForOthers(t *testing.T) {
+	t.Parallel()
+	testenv.EachMajor(t, func(t *testing.T, major int) {
+		t.Helper()
+		t.Parallel()
+		r := newRig(t, major, 20)
+		reader := r.db.Role("")
+		r.db.MustExec("GRANT USAGE ON SCHEMA public TO " + reader)
+		r.db.MustExec("GRANT SELECT ON docs, docs_embedding TO " + reader)
+		question := vector.Of("row 7", dims)
+		r.db.MustExecSuper("GRANT " + reader + " TO " + testenv.Owner)
+		r.db.MustExec("CREATE POLICY one ON docs TO " + reader + " USING (tenant = 2)")
+		for _, name := range []string{"table", "column"} {
+			p := r.pipelines[name]
+			find := func(access *search.Access, hybrid bool) ([]string, error) {
+				hits, err := search.Find(t.Context(), r.pool, p, search.Request{Vector: question, Text: "row", Hybrid: hybrid, Rows: 100, Access: access})
+				return keys(hits), err
+			}
+			r.db.MustExec("ALTER TABLE docs DISABLE ROW LEVEL SECURITY")
+			if got, err := find(&search.Access{}, false); err != nil || len(got) != 20 {
+				t.Errorf("%s: a table without policies: %v, %v", name, got, err)
+			}
+			r.db.MustExec("ALTER TABLE docs ENABLE ROW LEVEL SECURITY")
+			if barred, ok := errors.AsType[*search.RowSecurityError](second(find(&search.Access{}, false))); !ok || len(barred.Hints()) == 0 {
+				t.Errorf("%s: policies are passed by without a word", name)
+			}
+			for _, hybrid := range []bool{false, true} {
+				got, err := find(&search.Access{Role: reader}, hybrid)
+				slices.Sort(got)
+				if err != nil || !slices.Equal(got, []string{"12", "17", "2", "7"}) {
+					t.Errorf("%s: as a role with a policy, hybrid %v: %v, %v", name, hybrid, got, err)
+				}
+			}
+			if _, err := search.Similar(t.Context(), r.pool, p, "8", search.Request{Rows: 3, Access: &search.Access{Role: reader}}); !errors.Is(err, search.ErrNoRow) {
+				t.Errorf("%s: similar to a row that the policy hides: %v", name, err)
+			}
+			if got, err := find(&search.Access{PastRowSecurity: true}, false); err != nil || len(got) != 20 {
+				t.Errorf("%s: with consent: %v, %v", name, got, err)
+			}
+			if got, err := find(nil, false); err != nil || len(got) != 20 {
+				t.Errorf("%s: for oneself: %v, %v", name, got, err)
+			}
+			if _, ok := errors.AsType[*search.RoleError](second(find(&search.Access{Role: "no such role"}, false))); !ok {
+				t.Errorf("%s: a role that is not there is taken", name)
+			}
+			r.db.MustExec("ALTER TABLE docs FORCE ROW LEVEL SECURITY")                  // now they hold for the owner, too
+			if got, err := find(&search.Access{}, false); err != nil || len(got) != 4 { // as a member of the reader
+				t.Errorf("%s: policies hold for the owner, too: %v, %v", name, got, err)
+			}
+			r.db.MustExec("ALTER TABLE docs NO FORCE ROW LEVEL SECURITY")
+		}
+	})
+}
+
+func second[T any](_ T, err error) error { return err }
+
+// TestAccess_FiltersOfATokenHoldBesideThoseOfItsHolder: a fixed filter narrows whatever is asked for, and only some columns can be asked about.
+func TestAccess_FiltersOfATokenHoldBesideThoseOfItsHolder(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, 0, 20)
+	access := &search.Access{Columns: []string{"id", "mood"}, Fixed: map[string]search.Filter{"tenant": {Values: []string{"1", "2"}}, "deleted_at": {Null: true}}}
+	for _, name := range []string{"table", "column"} {
+		p := r.pipelines[name]
+		find := func(filter map[string]search.Filter, hybrid bool) ([]string, error) {
+			hits, err := search.Find(t.Context(), r.pool, p, search.Request{Vector: vector.Of("row 7", dims), Text: "row", Hybrid: hybrid, Rows: 100, Filter: filter, Access: access})
+			return keys(hits), err
+		}
+		for _, hybrid := range []bool{false, true} {
+			for where, filter := range map[string]map[string]search.Filter{
+				"true":          nil,
+				"mood = 'good'": {"mood": {Values: []string{"good"}}},
+				"id IN (1, 2)":  {"id": {Values: []string{"1", "2"}}},
+			} {
+				got, err := find(filter, hybrid)
+				want := testenv.Values[string](r.db, "SELECT id::text FROM docs WHERE tenant IN (1, 2) AND deleted_at IS NULL AND "+where)
+				slices.Sort(got)
+				slices.Sort(want)
+				if err != nil || !slices.Equal(got, want) {
+					t.Errorf("%s, hybrid %v, %s: %v, %v, want %v", name, hybrid, where, got, err, want)
+				}
+			}
+		}
+		for _, column := range []string{"tenant", "author", "nonsense"} {
+			if wrong, ok := errors.AsType[*search.BadRequestError](second(find(map[string]search.Filter{column: {Values: []string{"2"}}}, false))); !ok {
+				t.Errorf("%s: a filter on %s: %v", name, column, wrong)
+			}
+		}
+		if _, err := search.Similar(t.Context(), r.pool, p, "3", search.Request{Rows: 3, Access: access}); !errors.Is(err, search.ErrNoRow) {
+			t.Errorf("%s: similar to a row that the filter hides: %v", name, err)
+		}
+		broken := &search.Access{Fixed: map[string]search.Filter{"no such": {Values: []string{"1"}}}}
+		_, err := search.Find(t.Context(), r.pool, p, search.Request{Vector: vector.Of("row 7", dims), Rows: 1, Access: broken})
+		if _, blamed := errors.AsType[*search.BadRequestError](err); err == nil || blamed {
+			t.Errorf("%s: a fixed filter on a column that is not there: %v", name, err)
+		}
+	}
+}

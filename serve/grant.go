@@ -1,0 +1,142 @@
+package serve
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"net/http"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/embedsidecar/embedsidecar/pipeline"
+	"github.com/embedsidecar/embedsidecar/search"
+)
+
+// The roles of tokens.
+const (
+	RoleQuery = "query" // embed texts and search pipelines
+	RoleEmbed = "embed" // embed texts, and see nothing of the database
+)
+
+// Roles are what a token may do.
+var Roles = []string{RoleQuery, RoleEmbed}
+
+// Grant is what a token lets its holder do. The zero Grant is that of whoever asks where no tokens are wanted: everything.
+type Grant struct {
+	Role         string              `json:"role"`
+	Pipelines    []string            `json:"pipelines,omitempty"`     // that may be searched; none: all
+	Filter       map[string][]string `json:"filter,omitempty"`        // columns and values: only such rows are found, whatever is asked for
+	DatabaseRole string              `json:"database_role,omitempty"` // that searches run as; "": that of the program's connections
+}
+
+// Names of parameters that write a grant's limits down.
+const (
+	limitPipeline     = "pipeline"
+	limitFilter       = "filter."
+	limitDatabaseRole = "database_role"
+)
+
+// Limits writes what narrows a grant, as parameters of a URL: pipeline=docs&filter.tenant=7&database_role=reader. "": nothing does.
+func (g Grant) Limits() string {
+	v := url.Values{}
+	for _, name := range g.Pipelines {
+		v.Add(limitPipeline, name)
+	}
+	for column, values := range g.Filter {
+		v[limitFilter+column] = values
+	}
+	if g.DatabaseRole != "" {
+		v.Set(limitDatabaseRole, g.DatabaseRole)
+	}
+	return v.Encode()
+}
+
+// limit reads what Limits wrote.
+func (g *Grant) limit(limits string) error {
+	values, err := url.ParseQuery(limits)
+	if err != nil {
+		return errors.New("the limits are not of the form pipeline=NAME&filter.COLUMN=VALUE&database_role=ROLE")
+	}
+	for _, name := range slices.Sorted(maps.Keys(values)) {
+		column, isFilter := strings.CutPrefix(name, limitFilter)
+		switch {
+		case name == limitPipeline:
+			g.Pipelines = values[name]
+		case name == limitDatabaseRole && len(values[name]) == 1:
+			g.DatabaseRole = values[name][0]
+		case isFilter:
+			if g.Filter == nil {
+				g.Filter = map[string][]string{}
+			}
+			g.Filter[column] = values[name]
+		default: // a limit that is not understood must not mean none
+			return errors.New("the limits are pipeline, filter.COLUMN and database_role, the latter once")
+		}
+	}
+	return nil
+}
+
+// check returns what is wrong with a grant.
+func (g Grant) check() error {
+	switch {
+	case !slices.Contains(Roles, g.Role):
+		return errors.New("a role is " + strings.Join(Roles, " or "))
+	case g.Role == RoleEmbed && g.Limits() != "":
+		return errors.New("a token with the role " + RoleEmbed + " searches nothing: it takes no pipelines, filter or database role")
+	case slices.Contains(g.Pipelines, ""):
+		return errors.New("a pipeline's name is empty")
+	}
+	given := append(slices.Clone(g.Pipelines), g.DatabaseRole)
+	for column, values := range g.Filter {
+		if column == "" {
+			return errors.New("the name of a filter's column is empty")
+		}
+		given = append(append(given, column), values...)
+	}
+	for _, text := range given {
+		if strings.ContainsRune(text, 0) || !utf8.ValidString(text) {
+			return errors.New("a name or value holds a NUL character, or is not UTF-8")
+		}
+	}
+	return nil
+}
+
+// sees tells whether a pipeline may be searched.
+func (g Grant) sees(name string) bool {
+	return g.Role != RoleEmbed && (len(g.Pipelines) == 0 || slices.Contains(g.Pipelines, name))
+}
+
+// Rules are what a pipeline's configuration says of searches for others.
+type Rules struct {
+	Filterable      []string // columns a filter may be about, beside those of key, text and filter
+	PastRowSecurity bool     // search though policies of the table would not hold
+}
+
+// access is what the holder of a grant may see of a pipeline.
+func (g Grant) access(p *pipeline.Pipeline, rules Rules) *search.Access {
+	a := &search.Access{Role: g.DatabaseRole, PastRowSecurity: rules.PastRowSecurity, Columns: []string{}, Fixed: map[string]search.Filter{}}
+	for _, k := range p.Key {
+		a.Columns = append(a.Columns, k.Name)
+	}
+	a.Columns = slices.Concat(a.Columns, p.Columns, p.Watched, rules.Filterable)
+	for column, values := range g.Filter {
+		a.Fixed[column] = search.Filter{Values: values}
+	}
+	return a
+}
+
+// noPipeline is the answer for one that is not there, or not for the holder of this token.
+func noPipeline(name string) error {
+	return &problem{
+		status: http.StatusNotFound, kind: invalidRequest, code: "pipeline_not_found",
+		message: "there is no pipeline " + strconv.Quote(cut(name)) + ": GET /v1/pipelines lists them",
+	}
+}
+
+// mayNot is the answer for a token of another role.
+func mayNot() error {
+	return &problem{status: http.StatusForbidden, kind: permissionError, code: "role", message: fmt.Sprintf("this token has the role %s: it embeds texts and searches nothing", RoleEmbed)}
+}
