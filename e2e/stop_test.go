@@ -67,7 +67,7 @@ func TestSigterm_GivesBackWhatItHolds(t *testing.T) {
 		c := r.run(slow)
 		testenv.Eventually(t, patience, func() (bool, string) {
 			c.mustLive()
-			return r.count(`SELECT count(*) FROM embedsidecar.task WHERE state = 'in_progress'`) > 0, "nothing in work"
+			return r.count(`SELECT count(*) FROM embedsidecar.lease`) > 0, "nothing in work"
 		})
 		slowest = max(slowest, c.terminate())
 		// A row that somebody had locked is due again in a moment: that is no failure.

@@ -23,9 +23,18 @@ type Change struct {
 	Lane        pipeline.Lane
 	XID         uint32
 	LSN         pglogrepl.LSN // of the commit
+	FirstLSN    pglogrepl.LSN // of the first commit that a merged change stands for; 0: LSN
 	CommittedAt time.Time
 	// Unchanged is what the row's ledger entry must be like for the change to be dropped; nil if it must be looked at.
 	Unchanged pipeline.Pattern
+}
+
+// first is the LSN of the oldest commit that the change stands for.
+func (c *Change) first() pglogrepl.LSN {
+	if c.FirstLSN != 0 {
+		return c.FirstLSN
+	}
+	return c.LSN
 }
 
 // Batch is what one transaction makes durable.
@@ -168,16 +177,17 @@ func upsert(ctx context.Context, tx pgx.Tx, changes []Change) (done Enqueued, to
 		keys     = make([]string, n)
 		lanes    = make([]int16, n)
 		xids     = make([]int64, n)
-		lsns     = make([]string, n)
+		firsts   = make([]string, n)
+		lasts    = make([]string, n)
 		times    = make([]time.Time, n)
 		patterns = make([][]byte, n)
 	)
 	for i, c := range changes {
-		ids[i], keys[i], lanes[i], xids[i], lsns[i], times[i], patterns[i] =
-			c.PipelineID, c.RowKey, int16(c.Lane), int64(c.XID), c.LSN.String(), c.CommittedAt, c.Unchanged
+		ids[i], keys[i], lanes[i], xids[i], firsts[i], lasts[i], times[i], patterns[i] =
+			c.PipelineID, c.RowKey, int16(c.Lane), int64(c.XID), c.first().String(), c.LSN.String(), c.CommittedAt, c.Unchanged
 	}
 	err = tx.QueryRow(ctx, sqlfiles.Query("enqueue_tasks"), pgx.StrictNamedArgs{
-		"pipeline_ids": ids, "row_keys": keys, "lanes": lanes, "xids": xids, "lsns": lsns, "committed_ats": times, "patterns": patterns,
+		"pipeline_ids": ids, "row_keys": keys, "lanes": lanes, "xids": xids, "first_lsns": firsts, "last_lsns": lasts, "committed_ats": times, "patterns": patterns,
 	}).Scan(&done.Made, &done.Joined, &done.Dropped, &touched)
 	if err != nil {
 		return Enqueued{}, nil, fmt.Errorf("enqueue %d changes: %w", n, err)
@@ -186,7 +196,7 @@ func upsert(ctx context.Context, tx pgx.Tx, changes []Change) (done Enqueued, to
 }
 
 // mergeChanges leaves one change per row, sorted so that two enqueues never lock tasks in opposite orders. The last change
-// of a row stands for all; it may be dropped only if each of them could be dropped for the same reason.
+// of a row stands for all, from the LSN of the first on; it may be dropped only if each of them could be dropped for the same reason.
 func mergeChanges(changes []Change) (merged []Change, dropped int) {
 	merged = slices.Clone(changes)
 	slices.SortStableFunc(merged, func(a, b Change) int {
@@ -197,7 +207,7 @@ func mergeChanges(changes []Change) (merged []Change, dropped int) {
 		if n := len(kept); n > 0 && kept[n-1].PipelineID == c.PipelineID && kept[n-1].RowKey == c.RowKey {
 			before := kept[n-1]
 			c.Lane = max(c.Lane, before.Lane)
-			c.CommittedAt = before.CommittedAt
+			c.CommittedAt, c.FirstLSN = before.CommittedAt, min(before.first(), c.first())
 			if before.Unchanged == nil || !slices.Equal(before.Unchanged, c.Unchanged) {
 				c.Unchanged = nil
 			}

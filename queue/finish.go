@@ -39,25 +39,15 @@ type Finished struct {
 	Done, Reopened, Retrying, Failed int
 }
 
-// LockArgs returns the arguments of the statement lock_tasks, for use in a pgx.Batch. It fences a write-back: it locks those of the
-// tasks that are still leased under token, for the rest of the transaction. A task that is not among them belongs to somebody
-// else now: its result must not be written. Neither must that of a generation that is no longer the pipeline's; 0 does not ask.
-func LockArgs(token int64, generation int32, ids []int64) pgx.StrictNamedArgs {
-	return pgx.StrictNamedArgs{"token": token, "generation": generation, "task_ids": ids}
+// HoldArgs returns the arguments of the statement hold_lease, for use in a pgx.Batch: it begins a write-back, and answers with a row if the lease
+// is still ours and the pipeline of this generation. The lease then lasts as long as the transaction.
+func HoldArgs(l Lease, generation int32) pgx.StrictNamedArgs {
+	return pgx.StrictNamedArgs{"pipeline_id": l.PipelineID, "place": l.Place, "token": l.Token, "generation": generation}
 }
 
-// CollectLocked reads the rows of lock_tasks.
-func CollectLocked(rows pgx.Rows) (map[int64]bool, error) {
-	held := map[int64]bool{}
-	var id, gen int64
-	if _, err := pgx.ForEachRow(rows, []any{&id, &gen}, func() error { held[id] = true; return nil }); err != nil {
-		return nil, fmt.Errorf("lock tasks: %w", err)
-	}
-	return held, nil
-}
-
-// FinishArgs returns the arguments of the statement finish_tasks, for use in a pgx.Batch. All outcomes are of one lease.
-func FinishArgs(worker, token int64, outcomes []Outcome) pgx.StrictNamedArgs {
+// FinishArgs returns the arguments of the statement finish_tasks, for use in a pgx.Batch: the last statement before the commit, on its way together
+// with it. All outcomes are of one lease; generation 0 does not ask for that of the pipeline.
+func FinishArgs(worker int64, l Lease, generation int32, outcomes []Outcome) pgx.StrictNamedArgs {
 	n := len(outcomes)
 	var (
 		ids      = make([]int64, n)
@@ -80,7 +70,7 @@ func FinishArgs(worker, token int64, outcomes []Outcome) pgx.StrictNamedArgs {
 		}
 	}
 	return pgx.StrictNamedArgs{
-		"worker": worker, "token": token, "span": bucketSeconds, "buckets": bucketCount, "task_ids": ids, "gens": gens, "actions": actions, "outcomes": whats,
+		"worker": worker, "pipeline_id": l.PipelineID, "place": l.Place, "token": l.Token, "generation": generation, "span": bucketSeconds, "buckets": bucketCount, "task_ids": ids, "gens": gens, "actions": actions, "outcomes": whats,
 		"attempts": attempts, "losses": losses, "delays": delays, "classes": classes, "codes": codes, "messages": messages,
 	}
 }
@@ -111,24 +101,12 @@ func CollectFinished(rows pgx.Rows) (Finished, error) {
 	return f, nil
 }
 
-// Finish ends leases that have nothing to write back.
-func (q *Queue) Finish(ctx context.Context, worker, token int64, outcomes []Outcome) (done Finished, err error) {
-	ids := make([]int64, len(outcomes))
-	for i, o := range outcomes {
-		ids[i] = o.Task.TaskID
-	}
+// Finish ends the lease of tasks that have nothing to write back. Generation 0 does not ask for that of the pipeline.
+func (q *Queue) Finish(ctx context.Context, worker int64, l Lease, generation int32, outcomes []Outcome) (done Finished, err error) {
 	batch := &pgx.Batch{}
-	batch.BeginTx(pgx.TxOptions{})
-	batch.Queue(sqlfiles.Query("lock_tasks"), LockArgs(token, 0, ids)) // in the order in which everybody locks tasks
-	batch.Queue(sqlfiles.Query("finish_tasks"), FinishArgs(worker, token, outcomes)).
+	batch.Queue(sqlfiles.Query("finish_tasks"), FinishArgs(worker, l, generation, outcomes)).
 		Query(func(rows pgx.Rows) (err error) { done, err = CollectFinished(rows); return err })
-	results := q.db.SendBatch(ctx, batch)
-	tx := results.Tx()
-	defer func() { _ = tx.Rollback(context.WithoutCancel(ctx)) }() // after a commit this does nothing
-	if err := results.Close(); err != nil {
-		return Finished{}, fmt.Errorf("finish %d tasks: %w", len(outcomes), err)
-	}
-	if err := tx.Commit(ctx); err != nil {
+	if err := q.db.SendBatch(ctx, batch).Close(); err != nil {
 		return Finished{}, fmt.Errorf("finish %d tasks: %w", len(outcomes), err)
 	}
 	q.NoteDue(outcomes)

@@ -3,11 +3,11 @@ package queue
 import (
 	"context"
 	"fmt"
+	"math"
 	"math/rand/v2"
 	"slices"
 	"time"
 
-	"github.com/jackc/pglogrepl"
 	"github.com/jackc/pgx/v5"
 
 	"github.com/embedsidecar/embedsidecar/pipeline"
@@ -23,6 +23,9 @@ var turns = map[int]pipeline.Lane{3: pipeline.Normal, 5: pipeline.High, 7: pipel
 
 // cursorReset is how often the true oldest place is looked up.
 const cursorReset = 2 * time.Second
+
+// wholeLook is how often it is looked for from the very beginning.
+const wholeLook = 5 * time.Minute
 
 // Claim says what a worker asks for.
 type Claim struct {
@@ -63,9 +66,7 @@ func (q *Queue) Lease(ctx context.Context, l Claim) ([]Task, error) {
 
 func (q *Queue) leaseFrom(ctx context.Context, c cursor, l Claim) ([]Task, error) {
 	if c.alone && l.Who == Anyone {
-		tasks, err := q.claim(ctx, "lease_alone", pgx.StrictNamedArgs{
-			"pipeline_id": l.PipelineID, "generation": l.Generation, "worker": l.Worker, "lease": l.Lease,
-		})
+		tasks, err := q.claim(ctx, "lease_alone", pgx.StrictNamedArgs{}, l)
 		if len(tasks) > 0 {
 			q.passOn(l.PipelineID)
 		}
@@ -81,10 +82,7 @@ func (q *Queue) leaseFrom(ctx context.Context, c cursor, l Claim) ([]Task, error
 		if c.place[lane] < 0 || l.Who == Express && lane == pipeline.Low {
 			continue
 		}
-		tasks, err := q.claim(ctx, "lease_tasks", pgx.StrictNamedArgs{
-			"pipeline_id": l.PipelineID, "generation": l.Generation, "worker": l.Worker, "lease": l.Lease, "lane": int16(lane),
-			"max": l.Max, "cursor": c.place[lane],
-		})
+		tasks, err := q.claim(ctx, "lease_tasks", pgx.StrictNamedArgs{"lane": int16(lane), "max": l.Max, "cursor": c.place[lane]}, l)
 		if err != nil {
 			return nil, err
 		}
@@ -99,29 +97,49 @@ func (q *Queue) leaseFrom(ctx context.Context, c cursor, l Claim) ([]Task, error
 	return nil, nil
 }
 
-func (q *Queue) claim(ctx context.Context, query string, args pgx.StrictNamedArgs) (tasks []Task, err error) {
-	token := rand.Int64() //nolint:gosec // nobody guesses at it: it need only be another one than those of the leases there are
-	args["token"] = token
+// claim takes the pipeline's turn and leases, in one round trip and one transaction.
+func (q *Queue) claim(ctx context.Context, query string, args pgx.StrictNamedArgs, l Claim) (tasks []Task, err error) {
+	lease := Lease{PipelineID: l.PipelineID, Token: rand.Int64()} //nolint:gosec // nobody guesses at it: it need only be another one than those of the leases there are
+	args["token"], args["live"] = lease.Token, q.live(l.PipelineID)
+	args["pipeline_id"], args["generation"], args["worker"], args["lease"] = l.PipelineID, l.Generation, l.Worker, l.Lease
 	defer func() {
 		if err != nil {
-			q.lose(token)
+			q.lose(lease)
 		}
 	}()
-	rows, err := q.db.Query(ctx, sqlfiles.Query(query), args)
-	if err != nil {
+	var live int64
+	batch := &pgx.Batch{}
+	batch.Queue(sqlfiles.Query("take_turn"), pgx.StrictNamedArgs{"pipeline_id": l.PipelineID})
+	batch.Queue(sqlfiles.Query(query), args).Query(func(rows pgx.Rows) error {
+		tasks, err = pgx.CollectRows(rows, func(row pgx.CollectableRow) (t Task, err error) {
+			t.Lease = lease
+			err = row.Scan(&t.TaskID, &t.RowKey, &t.Gen, &t.Seq, &t.Lane, &t.Attempt, &t.Losses, &t.FirstLSN, &t.LastLSN, &t.CommittedAt, &t.EnqueuedAt,
+				&t.Lease.Place, &live)
+			return t, err
+		})
+		return err
+	})
+	if err := q.db.SendBatch(ctx, batch).Close(); err != nil {
 		return nil, fmt.Errorf("lease tasks: %w", err)
 	}
-	tasks, err = pgx.CollectRows(rows, func(row pgx.CollectableRow) (t Task, err error) {
-		var first, last pglogrepl.LSN
-		err = row.Scan(&t.TaskID, &t.RowKey, &t.Gen, &t.Seq, &t.Lane, &t.LeaseToken, &t.Attempt, &t.Losses, &first, &last,
-			&t.CommittedAt, &t.EnqueuedAt)
-		t.FirstLSN, t.LastLSN = first, last
-		return t, err
-	})
-	if err != nil {
-		return nil, fmt.Errorf("lease tasks: %w", err)
+	if len(tasks) > 0 {
+		q.mu.Lock()
+		if c, ok := q.cursors[l.PipelineID]; ok {
+			c.live = max(c.live, live)
+		}
+		q.mu.Unlock()
 	}
 	return tasks, nil
+}
+
+// live returns up to which place no lease of a pipeline lives.
+func (q *Queue) live(pipelineID int32) int64 {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if c, ok := q.cursors[pipelineID]; ok {
+		return c.live
+	}
+	return 0
 }
 
 // cursor returns where to claim from, looked up anew when the last look is too old; fresh tells whether it was.
@@ -140,12 +158,35 @@ func (q *Queue) cursor(ctx context.Context, pipelineID int32) (c cursor, fresh b
 }
 
 func (q *Queue) resetCursor(ctx context.Context, pipelineID int32) (cursor, error) {
+	q.mu.Lock()
+	known, ok := q.cursors[pipelineID]
+	after, live := [4]int64{}, int64(0)
+	// Now and then all of it is looked at: somebody may have written to the table who knows nothing of places.
+	whole := !ok || time.Since(known.whole) > wholeLook
+	if ok && !whole {
+		after = known.after
+	}
+	if ok {
+		live = known.live
+	}
+	q.mu.Unlock()
+	if !ok {
+		if _, err := q.db.Exec(ctx, sqlfiles.Query("make_turn"), pgx.StrictNamedArgs{"pipeline_id": pipelineID}); err != nil {
+			return cursor{}, fmt.Errorf("make the turn of pipeline %d: %w", pipelineID, err)
+		}
+	}
 	var (
-		oldest []*int64
-		alone  bool
+		top          int64
+		writers      []string
+		oldest, free []*int64
+		alone        bool
 	)
-	err := q.db.QueryRow(ctx, sqlfiles.Query("reset_cursor"), pgx.StrictNamedArgs{"pipeline_id": pipelineID}).Scan(&oldest, &alone)
-	if err != nil {
+	// The second statement sees whatever had ended when the first looked.
+	batch := &pgx.Batch{}
+	batch.Queue(sqlfiles.Query("horizon")).QueryRow(func(row pgx.Row) error { return row.Scan(&top, &writers) })
+	batch.Queue(sqlfiles.Query("reset_cursor"), pgx.StrictNamedArgs{"pipeline_id": pipelineID, "after": after[:], "live": live}).
+		QueryRow(func(row pgx.Row) error { return row.Scan(&oldest, &free, &alone) })
+	if err := q.db.SendBatch(ctx, batch).Close(); err != nil {
 		return cursor{}, fmt.Errorf("find the oldest tasks of pipeline %d: %w", pipelineID, err)
 	}
 	q.mu.Lock()
@@ -155,10 +196,15 @@ func (q *Queue) resetCursor(ctx context.Context, pipelineID int32) (cursor, erro
 		c = &cursor{}
 		q.cursors[pipelineID] = c
 	}
+	if whole {
+		c.whole = time.Now()
+		c.after, c.noted = [4]int64{}, nil
+	}
+	c.passLocked(top, writers, oldest)
 	c.alone, c.reset = alone, time.Now()
-	for lane, seq := range oldest {
+	for lane, seq := range free {
 		if c.place[lane] >= 0 {
-			c.last[lane] = c.place[lane]
+			c.last[lane] = max(c.place[lane], c.after[lane])
 		}
 		c.place[lane] = -1
 		if seq != nil {
@@ -166,6 +212,39 @@ func (q *Queue) resetCursor(ctx context.Context, pipelineID int32) (cursor, erro
 		}
 	}
 	return *c, nil
+}
+
+// passLocked moves the places up to which nothing waits. What was seen now is all there is up to the places that were given out when writers
+// were noted, once each of these has ended: who comes later takes a later place.
+func (c *cursor) passLocked(top int64, writers []string, oldest []*int64) {
+	if c.noted != nil && slices.ContainsFunc(c.noted, func(w string) bool { return slices.Contains(writers, w) }) {
+		return
+	}
+	if c.noted != nil {
+		for lane, seq := range oldest {
+			passed := c.top
+			if seq != nil {
+				passed = min(passed, *seq-1)
+			}
+			c.after[lane] = max(c.after[lane], passed)
+		}
+	}
+	c.top, c.noted = top, append([]string{}, writers...)
+}
+
+// Backlog returns how many tasks of a pipeline's most patient lane are open, counted up to twice limit.
+func (q *Queue) Backlog(ctx context.Context, pipelineID int32, limit int) (open int, err error) {
+	q.mu.Lock()
+	after, from := int64(0), q.dueFrom
+	if c, ok := q.cursors[pipelineID]; ok {
+		after = c.after[pipeline.Low]
+	}
+	q.mu.Unlock()
+	err = q.db.QueryRow(ctx, sqlfiles.Query("open_tasks"), pgx.StrictNamedArgs{"pipeline_id": pipelineID, "max": limit, "after": after, "due_after": from}).Scan(&open)
+	if err != nil {
+		return 0, fmt.Errorf("count open tasks: %w", err)
+	}
+	return open, nil
 }
 
 func (q *Queue) advance(pipelineID int32, lane pipeline.Lane, tasks []Task) {
@@ -197,18 +276,26 @@ func (q *Queue) Waiting(pipelineID int32, who Who) bool {
 	return false
 }
 
-// Extend gives running leases another span of time from now.
-func (q *Queue) Extend(ctx context.Context, worker int64, tokens []int64, lease time.Duration) error {
-	_, err := q.db.Exec(ctx, sqlfiles.Query("extend_leases"), pgx.StrictNamedArgs{"worker": worker, "tokens": tokens, "lease": lease})
+// Extend gives a running lease another span of time from now.
+func (q *Queue) Extend(ctx context.Context, l Lease, lease time.Duration) error {
+	_, err := q.db.Exec(ctx, sqlfiles.Query("extend_lease"),
+		pgx.StrictNamedArgs{"pipeline_id": l.PipelineID, "place": l.Place, "token": l.Token, "lease": lease})
 	if err != nil {
-		return fmt.Errorf("extend %d leases: %w", len(tokens), err)
+		return fmt.Errorf("extend a lease: %w", err)
 	}
 	return nil
 }
 
 // GiveBack ends all leases of a worker without a result and without counting a try.
 func (q *Queue) GiveBack(ctx context.Context, worker int64) error {
-	_, err := q.db.Exec(ctx, sqlfiles.Query("give_back_tasks"), pgx.StrictNamedArgs{"worker": worker})
+	q.mu.Lock()
+	var ids []int32
+	var lives []int64
+	for id, c := range q.cursors {
+		ids, lives = append(ids, id), append(lives, c.live)
+	}
+	q.mu.Unlock()
+	_, err := q.db.Exec(ctx, sqlfiles.Query("give_back_worker"), pgx.StrictNamedArgs{"pipeline_ids": ids, "lives": lives, "worker": worker})
 	if err != nil {
 		return fmt.Errorf("give back the tasks of worker %d: %w", worker, err)
 	}
@@ -216,52 +303,86 @@ func (q *Queue) GiveBack(ctx context.Context, worker int64) error {
 }
 
 // GiveBackLease ends one lease without a result and without counting a try. If that fails, it is tried again before the next Lease.
-func (q *Queue) GiveBackLease(ctx context.Context, token int64) error {
-	err := q.giveBackLeases(ctx, []int64{token})
+func (q *Queue) GiveBackLease(ctx context.Context, l Lease) error {
+	err := q.giveBackLeases(ctx, []Lease{l})
 	if err != nil {
-		q.lose(token)
+		q.lose(l)
 	}
 	return err
 }
 
-func (q *Queue) lose(tokens ...int64) {
+func (q *Queue) lose(leases ...Lease) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	q.lost = append(q.lost, tokens...)
+	q.lost = append(q.lost, leases...)
 }
 
 // giveBackLost gives back what was lost.
 func (q *Queue) giveBackLost(ctx context.Context) error {
 	q.mu.Lock()
-	tokens := q.lost
+	leases := q.lost
 	q.lost = nil
 	q.mu.Unlock()
-	if len(tokens) == 0 {
+	if len(leases) == 0 {
 		return nil
 	}
-	err := q.giveBackLeases(ctx, tokens)
+	err := q.giveBackLeases(ctx, leases)
 	if err != nil {
-		q.lose(tokens...)
+		q.lose(leases...)
 	}
 	return err
 }
 
-func (q *Queue) giveBackLeases(ctx context.Context, tokens []int64) error {
-	if _, err := q.db.Exec(ctx, sqlfiles.Query("give_back_leases"), pgx.StrictNamedArgs{"tokens": tokens}); err != nil {
-		return fmt.Errorf("give back %d leases: %w", len(tokens), err)
+func (q *Queue) giveBackLeases(ctx context.Context, leases []Lease) error {
+	n := len(leases)
+	ids, tokens, lows, highs := make([]int32, n), make([]int64, n), make([]int64, n), make([]int64, n)
+	for i, l := range leases {
+		ids[i], tokens[i], lows[i], highs[i] = l.PipelineID, l.Token, l.Place, l.Place
+		if l.Place == 0 { // nobody heard of it: it is one of those that may live
+			lows[i], highs[i] = q.live(l.PipelineID)+1, math.MaxInt64
+		}
+	}
+	_, err := q.db.Exec(ctx, sqlfiles.Query("give_back_leases"), pgx.StrictNamedArgs{"pipeline_ids": ids, "tokens": tokens, "lows": lows, "highs": highs})
+	if err != nil {
+		return fmt.Errorf("give back %d leases: %w", n, err)
 	}
 	return nil
 }
 
 // Add asks for a look at rows of a pipeline without a change in the WAL.
-func Add(ctx context.Context, tx pgx.Tx, pipelineID int32, lane pipeline.Lane, keys []string) error {
+func Add(ctx context.Context, db DB, pipelineID int32, lane pipeline.Lane, keys []string) error {
 	if len(keys) == 0 {
 		return nil
 	}
-	_, err := tx.Exec(ctx, sqlfiles.Query("add_tasks"),
-		pgx.StrictNamedArgs{"pipeline_id": pipelineID, "lane": int16(lane), "row_keys": keys})
-	if err != nil {
+	batch := &pgx.Batch{}
+	QueueAdd(batch, pipelineID, lane, keys, false)
+	if err := db.SendBatch(ctx, batch).Close(); err != nil {
 		return fmt.Errorf("add %d tasks: %w", len(keys), err)
 	}
 	return nil
+}
+
+// QueueAdd adds the statement of Add to a batch, which must be a transaction of its own and end with it: the stream waits for who holds
+// tasks, so the commit must be on its way with the statement. With scan it adds nothing unless the batch has moved the pipeline's scan.
+func QueueAdd(batch *pgx.Batch, pipelineID int32, lane pipeline.Lane, keys []string, scan bool) {
+	batch.Queue(sqlfiles.Query("commit_locally"))
+	batch.Queue(sqlfiles.Query("add_tasks"), pgx.StrictNamedArgs{"pipeline_id": pipelineID, "lane": int16(lane), "row_keys": keys, "scan": scan})
+}
+
+// Retry opens the dead letters of a pipeline, and what waits for another try, at once. It returns how many rows these were.
+func Retry(ctx context.Context, db DB, pipelineID int32) (rows int64, err error) {
+	var until int64
+	if err := db.QueryRow(ctx, "SELECT coalesce(pg_sequence_last_value('embedsidecar.task_seq'::regclass), 0)").Scan(&until); err != nil {
+		return 0, fmt.Errorf("retry: %w", err)
+	}
+	for {
+		tag, err := db.Exec(ctx, sqlfiles.Query("retry_tasks"), pgx.StrictNamedArgs{"pipeline_id": pipelineID, "until": until})
+		if err != nil {
+			return rows, fmt.Errorf("retry: %w", err)
+		}
+		rows += tag.RowsAffected()
+		if tag.RowsAffected() == 0 {
+			return rows, nil
+		}
+	}
 }

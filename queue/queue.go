@@ -39,14 +39,21 @@ type DB interface {
 	SendBatch(ctx context.Context, b *pgx.Batch) pgx.BatchResults
 }
 
-// Task is a lease on one row's need for a look.
+// Lease is a worker's right to the tasks of a batch. It is a row of its own, so that tasks are not written when they are leased.
+type Lease struct {
+	PipelineID int32
+	Place      int64 // where the row is
+	Token      int64 // chosen by the worker
+}
+
+// Task is a leased row's need for a look.
 type Task struct {
+	Lease       Lease
 	TaskID      int64
 	RowKey      string
 	Gen         int64 // raised by every change of the row; Finish compares it
 	Seq         int64
 	Lane        pipeline.Lane
-	LeaseToken  int64
 	Attempt     int16 // finished tries that failed because of the row itself
 	Losses      int16 // embedder deaths it took part in, and lost leases up to AloneAfter
 	FirstLSN    pglogrepl.LSN
@@ -74,9 +81,10 @@ type Queue struct {
 	mu      sync.Mutex
 	cursors map[int32]*cursor
 	wakers  map[int32]waker
-	lost    []int64   // tokens of leases that should be given back, or may be there though the server was not heard
+	lost    []Lease   // that should be given back, or may be there though the server was not heard: then without a place
 	due     time.Time // when the next retry known here is due; zero: none
 	dueSet  chan struct{}
+	dueFrom time.Time // by the server's clock: before it nothing is due
 
 	patience     time.Duration // see visibilityPatience
 	waitedInVain atomic.Bool   // for a transaction to become visible, the last time
@@ -88,12 +96,18 @@ type waker struct {
 	patient chan struct{} // there is work in the most patient lane
 }
 
-// cursor remembers from where on a pipeline's lanes still hold waiting tasks.
+// cursor remembers from where on a pipeline's lanes still hold waiting tasks, and from where on its leases live. What lies before may be
+// a million index entries of tasks long done: a snapshot that somebody holds keeps them, and every look would walk over them.
 type cursor struct {
-	place  [4]int64 // -1: the lane is empty
+	place  [4]int64 // claims start behind it; -1: nothing waits in the lane but what is leased
 	last   [4]int64 // where an empty lane was last read from: what comes is behind it
+	after  [4]int64 // up to here nothing waits, and nothing ever will
+	live   int64    // up to here no lease lives
+	top    int64    // places were given out up to here when writers were noted
+	noted  []string // the transactions that may have held one unseen; nil: none were noted
 	alone  bool
 	reset  time.Time
+	whole  time.Time // when all of it was looked at last
 	claims int
 }
 
@@ -220,8 +234,13 @@ func (q *Queue) NoteDue(outcomes []Outcome) {
 // RunSweeps opens again what becomes due, until ctx ends: retries whose pause is over and leases that ran out. When nothing is
 // known to become due it asks the database once per heartbeat. lost is called with the number of leases found lost; it may be nil.
 func (q *Queue) RunSweeps(ctx context.Context, heartbeat time.Duration, lost func(n int), failed func(error)) error {
+	mended := time.Time{}
 	for {
-		n, next, err := q.sweep(ctx)
+		mend := time.Since(mended) > time.Minute
+		if mend {
+			mended = time.Now()
+		}
+		n, next, err := q.sweep(ctx, mend)
 		switch {
 		case err != nil && ctx.Err() == nil:
 			failed(err)
@@ -256,19 +275,46 @@ func (q *Queue) RunSweeps(ctx context.Context, heartbeat time.Duration, lost fun
 	}
 }
 
-// sweep does one round. It returns how many leases were lost and how long until something becomes due next (0: nothing is known).
-func (q *Queue) sweep(ctx context.Context) (lost int, next time.Duration, err error) {
+// sweep does one round. mend also looks for pauses that a clock which was set back has made endless, and from the beginning for what a slow
+// commit may have added late. It returns how many rows lost their lease and how long until something becomes due next (0: nothing is known).
+func (q *Queue) sweep(ctx context.Context, mend bool) (lost int, next time.Duration, err error) {
+	args := pgx.StrictNamedArgs{"mend": mend}
+	q.mu.Lock()
+	var ids []int32
+	var lives []int64
+	var after [4][]int64
+	for id, c := range q.cursors {
+		ids, lives = append(ids, id), append(lives, c.live)
+		for lane := range after {
+			after[lane] = append(after[lane], c.after[lane])
+		}
+	}
+	if mend {
+		q.dueFrom = time.Time{}
+	}
+	args["due_after"] = q.dueFrom
+	q.mu.Unlock()
+	args["pipeline_ids"], args["lives"] = ids, lives
+	for lane, places := range after {
+		args[fmt.Sprintf("after%d", lane)] = places
+	}
 	var (
 		pipelines []int32
 		due       *float64
+		before    *time.Time
 	)
-	err = q.db.QueryRow(ctx, sqlfiles.Query("sweep_tasks")).Scan(&pipelines, &lost, &due)
+	err = q.db.QueryRow(ctx, sqlfiles.Query("sweep_tasks"), args).Scan(&pipelines, &lost, &due, &before)
 	if err != nil {
 		return 0, 0, fmt.Errorf("sweep tasks: %w", err)
 	}
 	q.Wake(pipelines...)
 	if due != nil {
 		next = max(time.Duration(*due*float64(time.Second)), time.Millisecond)
+	}
+	if before != nil {
+		q.mu.Lock()
+		q.dueFrom = *before
+		q.mu.Unlock()
 	}
 	return lost, next, nil
 }

@@ -78,11 +78,21 @@ func (f *fixture) finish(t testing.TB, tasks []queue.Task, action queue.Action) 
 	for i, task := range tasks {
 		outcomes[i] = queue.Outcome{Task: task, Action: action, What: "embedded"}
 	}
-	done, err := f.q.Finish(t.Context(), 1, tasks[0].LeaseToken, outcomes)
+	done, err := f.q.Finish(t.Context(), 1, tasks[0].Lease, 0, outcomes)
 	if err != nil {
 		t.Fatal(err)
 	}
 	return done
+}
+
+// sweep does a round of sweeps.
+func (f *fixture) sweep(ctx context.Context) error {
+	args := pgx.StrictNamedArgs{"mend": true, "due_after": time.Time{}}
+	for _, name := range []string{"pipeline_ids", "lives", "after0", "after1", "after2", "after3"} {
+		args[name] = []int64{}
+	}
+	_, err := f.db.Pool.Exec(ctx, sqlfiles.Query("sweep_tasks"), args)
+	return err
 }
 
 func TestLease_WaitsUntilTheChangeIsVisible(t *testing.T) {
@@ -315,7 +325,7 @@ func TestSweep_TakesBackLeasesThatRanOut(t *testing.T) {
 		if len(tasks) != 1 || tasks[0].Losses != int16(min(loss, queue.AloneAfter)) || tasks[0].Alone() != (loss >= queue.AloneAfter) {
 			t.Fatalf("leased %+v, want the task with %d losses", tasks, loss)
 		}
-		f.db.MustExec(`UPDATE embedsidecar.task SET leased_until = now() - interval '1 s'`)
+		f.db.MustExec(`UPDATE embedsidecar.lease SET leased_until = now() - interval '1 s'`)
 		ctx, cancel := context.WithCancel(t.Context())
 		err := f.q.RunSweeps(ctx, time.Minute, func(int) { cancel() }, func(err error) { t.Error(err); cancel() })
 		cancel()
@@ -347,7 +357,7 @@ func TestLease_AMillionWaitingTasksCostNoMore(t *testing.T) {
 		if analyze {
 			f.db.MustExec(`ANALYZE embedsidecar.task`)
 		}
-		sql, args, err := pgx.StrictNamedArgs{"worker": 1, "token": 1, "lease": time.Minute, "pipeline_id": f.id, "generation": 1, "lane": 0, "cursor": 1000, "max": 256}.
+		sql, args, err := pgx.StrictNamedArgs{"worker": 1, "token": 1, "lease": time.Minute, "pipeline_id": f.id, "generation": 1, "lane": 0, "cursor": 1000, "live": 0, "max": 256}.
 			RewriteQuery(t.Context(), nil, "EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) "+sqlfiles.Query("lease_tasks"), nil)
 		if err != nil {
 			t.Fatal(err)
@@ -399,6 +409,7 @@ func TestQueue_LosesNothing(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		round++
 		f.db.MustExec(`DELETE FROM embedsidecar.task`)
+		f.db.MustExec(`DELETE FROM embedsidecar.lease`)
 		f.q = queue.New(f.db.Pool)
 		ctx := t.Context()
 		version, looked := map[string]int{}, map[string]int{} // of each row: how often it changed; up to where it was looked at
@@ -450,7 +461,7 @@ func TestQueue_LosesNothing(t *testing.T) {
 				for j, task := range l.tasks {
 					outcomes[j] = queue.Outcome{Task: task, Action: action, What: "embedded"}
 				}
-				done, err := f.q.Finish(ctx, 1, l.tasks[0].LeaseToken, outcomes)
+				done, err := f.q.Finish(ctx, 1, l.tasks[0].Lease, 0, outcomes)
 				if err != nil {
 					rt.Fatal(err)
 				}
@@ -461,11 +472,14 @@ func TestQueue_LosesNothing(t *testing.T) {
 				}
 			},
 			"lose": func(*rapid.T) {
-				f.db.MustExec(`UPDATE embedsidecar.task SET leased_until = now() - interval '1 s', lost_leases = 0 WHERE state = 'in_progress'`)
+				f.db.MustExec(`UPDATE embedsidecar.lease SET leased_until = now() - interval '1 s'`)
+				f.db.MustExec(`UPDATE embedsidecar.task SET lost_leases = 0`)
 			},
 			"sweep": func(rt *rapid.T) {
 				f.db.MustExec(`UPDATE embedsidecar.task SET due_at = now() WHERE state = 'retrying'`)
-				f.db.MustExec(sqlfiles.Query("sweep_tasks"))
+				if err := f.sweep(ctx); err != nil {
+					rt.Fatal(err)
+				}
 			},
 			"": func(rt *rapid.T) {
 				open := map[string]bool{}

@@ -130,7 +130,7 @@ func (s *Stream) takeEpoch(ctx context.Context, timeline int32, moved bool) (epo
 		return 0, 0, err
 	}
 	if moved {
-		if err := tx.QueryRow(ctx, sqlfiles.Query("give_back_slot"), pgx.StrictNamedArgs{"slot": s.o.Slot}).Scan(&ids); err != nil {
+		if ids, err = s.voidLeases(ctx, tx); err != nil {
 			return 0, 0, err
 		}
 		if err := queue.RequestScan(ctx, tx, "the server is a standby that was promoted", ids); err != nil {
@@ -144,6 +144,22 @@ func (s *Stream) takeEpoch(ctx context.Context, timeline int32, moved bool) (epo
 	s.acknowledged.Store(a.sum())
 	s.o.Queue.Wake(ids...)
 	return epoch, start, nil
+}
+
+// voidLeases ends whatever workers hold of the slot's pipelines, and returns these. It waits for no worker.
+func (s *Stream) voidLeases(ctx context.Context, db interface {
+	Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error)
+},
+) ([]int32, error) {
+	rows, err := db.Query(ctx, sqlfiles.Query("void_leases"), pgx.StrictNamedArgs{"slot": s.o.Slot})
+	if err != nil {
+		return nil, fmt.Errorf("void leases: %w", err)
+	}
+	ids, err := pgx.CollectRows(rows, pgx.RowTo[int32])
+	if err != nil {
+		return nil, fmt.Errorf("void leases: %w", err)
+	}
+	return ids, nil
 }
 
 // feedbackInterval is how often the server hears of us: well within its patience.

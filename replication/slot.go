@@ -146,6 +146,11 @@ func (s *Stream) remake(ctx context.Context, reason string) error {
 		// A slot made before its publication cannot read what happens between.
 		return fmt.Errorf("publication %q is missing: as the tables' owner, run `embedsidecar init`", st.Publication)
 	}
+	// The server may not be the one that workers have read from. This is committed before the scans are asked for, which wait for every
+	// transaction that has begun by then: whoever began to write before he could see it is among them.
+	if _, err := s.voidLeases(ctx, s.o.DB); err != nil {
+		return err
+	}
 	if st.SlotExists {
 		// A slot name holds only lower case letters, digits and underscores.
 		_, err := conn.Exec(ctx, fmt.Sprintf("SELECT pg_drop_replication_slot('%s')", s.o.Slot)).ReadAll()

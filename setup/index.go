@@ -171,7 +171,7 @@ func indexedTables(ctx context.Context, conn *pgxpool.Conn, p *pipeline.Pipeline
 func backfilled(ctx context.Context, conn *pgxpool.Conn, p *pipeline.Pipeline) (ready bool, err error) {
 	const few = 100 // others may come at any time
 	err = conn.QueryRow(ctx, `SELECT NOT EXISTS (SELECT FROM embedsidecar.scan WHERE pipeline_id = $1 AND phase <> 'done')
-		AND (SELECT count(*) FROM (SELECT FROM embedsidecar.task WHERE pipeline_id = $1 AND lane = 0 AND state IN ('todo', 'in_progress', 'retrying') LIMIT $2) AS t) < $2`,
+		AND (SELECT count(*) FROM (SELECT FROM embedsidecar.task WHERE pipeline_id = $1 AND lane = 0 AND state IN ('todo', 'retrying') LIMIT $2) AS t) < $2`,
 		p.ID, few).Scan(&ready)
 	if err != nil {
 		return false, fmt.Errorf("look for the backfill of pipeline %q: %w", p.Name, err)

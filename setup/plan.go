@@ -237,6 +237,14 @@ func (in *initializer) createSlot(ctx context.Context, reason string) error {
 }
 
 func (in *initializer) recordSlot(ctx context.Context, lsn pglogrepl.LSN, reason string) error {
+	// Before the scans are asked for, which wait for every transaction that has begun by then: no worker writes what he read of another history.
+	err := in.transact(ctx, func(tx pgx.Tx) error {
+		_, err := tx.Exec(ctx, sqlfiles.Query("void_leases"), pgx.StrictNamedArgs{"slot": in.o.Slot})
+		return err
+	})
+	if err != nil {
+		return fmt.Errorf("void leases: %w", err)
+	}
 	return in.transact(ctx, func(tx pgx.Tx) error {
 		if _, err := tx.Exec(ctx, "SET LOCAL synchronous_commit = on"); err != nil {
 			return fmt.Errorf("write checkpoint: %w", err)

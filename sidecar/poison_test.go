@@ -167,7 +167,7 @@ func TestP5_RefusalsNobodyThoughtOf(t *testing.T) {
 		t.Errorf("%d tasks were held up", n)
 	}
 	db.MustExecSuper(`DROP TRIGGER refuse ON embedsidecar.task`)
-	db.MustExec(`UPDATE embedsidecar.task SET state = 'todo', attempt = 0`)
+	db.MustExec(`UPDATE embedsidecar.task SET state = 'todo', attempt = 0, seq = nextval('embedsidecar.task_seq')`)
 	db.MustExec(`UPDATE docs SET body = body || '?' WHERE code = 'row 1'`) // whoever retries wakes the workers
 	r.settle()
 	r.verify()

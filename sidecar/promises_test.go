@@ -88,7 +88,7 @@ func TestP3_ALateWorkerIsFenced(t *testing.T) {
 		db.MustExec(`INSERT INTO docs VALUES (1, 'old')`)
 		<-asleep
 		// The worker sleeps; its lease is taken from it, as if its heartbeats were lost, and the row changes.
-		db.MustExecSuper(`UPDATE embedsidecar.task SET leased_until = now() - interval '1 s', leased_by = -1`)
+		db.MustExecSuper(`UPDATE embedsidecar.lease SET leased_until = now() - interval '1 s', token = -1`)
 		db.MustExec(`UPDATE docs SET body = 'new'`)
 		testenv.Eventually(t, patience, func() (bool, string) {
 			n := r.embedder.sent("new")

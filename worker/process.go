@@ -54,7 +54,7 @@ func (w *Worker) process(ctx context.Context, tasks []queue.Task) error {
 	if len(tasks) == 1 {
 		w.o.Log.WarnContext(ctx, "row refused", "pipeline", w.o.Pipeline.Name, "error", quiet(err))
 		it := item{task: tasks[0], action: broken, err: &embed.TextError{Class: embed.Data, Code: "refused", Message: sqlState(err)}}
-		return w.end(ctx, tasks[0].LeaseToken, []queue.Outcome{w.failure(&it)})
+		return w.end(ctx, tasks[0].Lease, []queue.Outcome{w.failure(&it)})
 	}
 	half := len(tasks) / 2
 	return errors.Join(w.process(ctx, tasks[:half]), w.process(ctx, tasks[half:]))
@@ -183,15 +183,10 @@ func (w *Worker) lookAgain(ctx context.Context, items []item) error {
 	if len(keys) == 0 {
 		return nil
 	}
-	tx, err := w.o.DB.Begin(ctx)
-	if err != nil {
+	if err := queue.Add(ctx, w.o.DB, w.o.Pipeline.ID, w.o.Pipeline.Priority, keys); err != nil {
 		return fmt.Errorf("look again at %s: %w", w.describe(len(keys)), err)
 	}
-	defer func() { _ = tx.Rollback(context.WithoutCancel(ctx)) }() // after a commit this does nothing
-	if err := queue.Add(ctx, tx, w.o.Pipeline.ID, w.o.Pipeline.Priority, keys); err != nil {
-		return err
-	}
-	return tx.Commit(ctx)
+	return nil
 }
 
 // embed asks for the vectors of the items that need one and have none yet.
@@ -252,7 +247,7 @@ func (w *Worker) embedderFailed(ctx context.Context, tasks []queue.Task, err err
 		outcomes[i] = o
 	}
 	w.stats.Lost.Add(int64(len(tasks)))
-	return w.end(ctx, tasks[0].LeaseToken, outcomes)
+	return w.end(ctx, tasks[0].Lease, outcomes)
 }
 
 // postpone ends leases for a reason that is not the rows': it burns no attempt.
@@ -265,11 +260,11 @@ func (w *Worker) postpone(ctx context.Context, tasks []queue.Task, class embed.C
 		}
 	}
 	w.stats.Retried.Add(int64(len(tasks)))
-	return w.end(ctx, tasks[0].LeaseToken, outcomes)
+	return w.end(ctx, tasks[0].Lease, outcomes)
 }
 
-func (w *Worker) end(ctx context.Context, token int64, outcomes []queue.Outcome) error {
-	done, err := w.o.Queue.Finish(ctx, w.o.ID, token, outcomes)
+func (w *Worker) end(ctx context.Context, lease queue.Lease, outcomes []queue.Outcome) error {
+	done, err := w.o.Queue.Finish(ctx, w.o.ID, lease, 0, outcomes)
 	if err != nil {
 		return err
 	}

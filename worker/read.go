@@ -27,6 +27,7 @@ type row struct {
 	textHash [sha256.Size]byte
 
 	ledger           bool // there is an entry
+	ledgerVersion    string
 	ledgerSource     []byte
 	ledgerText       []byte // nil: no text, so no vector
 	ledgerVector     []byte
@@ -161,6 +162,7 @@ func (w *Worker) scanRow(raw [][]byte, keys []string, found []row) error {
 		r.ledgerSource = bytes.Clone(raw[readLedgerSource])
 		r.ledgerText = bytes.Clone(raw[readLedgerText])
 		r.ledgerVector = bytes.Clone(raw[readLedgerVector])
+		r.ledgerVersion = string(raw[readLedgerVersion])
 		generation, err := strconv.ParseInt(string(raw[readLedgerGeneration]), 10, 32)
 		if err != nil {
 			return fmt.Errorf("generation %q", raw[readLedgerGeneration])

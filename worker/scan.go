@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/embedsidecar/embedsidecar/database"
 	"github.com/embedsidecar/embedsidecar/failpoint"
@@ -151,36 +152,26 @@ func (s *Scan) step(ctx context.Context) (step, error) {
 	return stepNow, nil
 }
 
-// save makes a page's tasks and the scan's progress durable together. It returns false if somebody else moved the scan since it was
-// read as before: then the page is theirs.
-func (s *Scan) save(ctx context.Context, before, after scanState, begin bool, seen int, look []string) (bool, error) {
+// save makes a page's tasks and the scan's progress durable together, in one transaction that is sent with its commit: the stream would wait
+// for who holds either. It returns false if somebody else moved the scan since it was read as before: then the page is theirs.
+func (s *Scan) save(ctx context.Context, before, after scanState, begin bool, seen int, look []string) (saved bool, err error) {
 	p := s.w.o.Pipeline
-	tx, err := s.w.o.DB.Begin(ctx)
-	if err != nil {
-		return false, fmt.Errorf("scan %s: %w", p.Source(), err)
-	}
-	defer func() { _ = tx.Rollback(context.WithoutCancel(ctx)) }() // after a commit this does nothing
-	tag, err := tx.Exec(ctx, sqlfiles.Query("save_scan"), pgx.StrictNamedArgs{
-		"pipeline_id": p.ID, "phase": after.Phase, "after_key": after.AfterKey, "started": after.Started, "begin": begin,
-		"seen": seen, "made": len(look), "table": p.OID, "generation": p.Generation,
-		"old_phase": before.Phase, "old_after_key": before.AfterKey, "old_requested": before.Requested, "old_started": before.Started,
-	})
-	if err != nil {
-		return false, fmt.Errorf("scan %s: %w", p.Source(), err)
-	}
-	if tag.RowsAffected() == 0 {
-		return false, nil
-	}
-	if err := queue.Add(ctx, tx, p.ID, pipeline.Low, look); err != nil {
-		return false, fmt.Errorf("scan %s: %w", p.Source(), err)
-	}
 	if err := failpoint.Hit("worker/before-scan-commit"); err != nil {
 		return false, err
 	}
-	if err := tx.Commit(ctx); err != nil {
+	batch := &pgx.Batch{}
+	batch.Queue(sqlfiles.Query("save_scan"), pgx.StrictNamedArgs{
+		"pipeline_id": p.ID, "phase": after.Phase, "after_key": after.AfterKey, "started": after.Started, "begin": begin,
+		"seen": seen, "made": len(look), "table": p.OID, "generation": p.Generation,
+		"old_phase": before.Phase, "old_after_key": before.AfterKey, "old_requested": before.Requested, "old_started": before.Started,
+	}).Exec(func(tag pgconn.CommandTag) error { saved = tag.RowsAffected() > 0; return nil })
+	if len(look) > 0 {
+		queue.QueueAdd(batch, p.ID, pipeline.Low, look, true)
+	}
+	if err := s.w.o.DB.SendBatch(ctx, batch).Close(); err != nil {
 		return false, fmt.Errorf("scan %s: %w", p.Source(), err)
 	}
-	return true, nil
+	return saved, nil
 }
 
 // advance goes to the next phase, or to the beginning if another scan was asked for meanwhile.
@@ -196,13 +187,11 @@ func (s *Scan) advance(st *scanState) {
 	}
 }
 
+// full tells whether enough of the scan's tasks are open. Those that wait for another try count: an embedder that refuses every text must
+// not be sent a whole table.
 func (s *Scan) full(ctx context.Context) (bool, error) {
-	var open int
-	err := s.w.o.DB.QueryRow(ctx, sqlfiles.Query("open_tasks"), pgx.StrictNamedArgs{"pipeline_id": s.w.o.Pipeline.ID, "max": scanAhead}).Scan(&open)
-	if err != nil {
-		return false, fmt.Errorf("count open tasks: %w", err)
-	}
-	return open >= scanAhead, nil
+	open, err := s.w.o.Queue.Backlog(ctx, s.w.o.Pipeline.ID, scanAhead)
+	return open >= scanAhead, err
 }
 
 // rows returns the next page of keys of the source table, and those of them that differ from the ledger or are not in it.

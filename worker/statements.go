@@ -101,6 +101,7 @@ const (
 	readLedgerText
 	readLedgerVector
 	readLedgerGeneration
+	readLedgerVersion    // xmin of the entry: what a write-back compares
 	readStored           // column: the vector; table: the text hash of the stored row; chunked: the hash of those of all chunks
 	readStoredGeneration // table only
 	readWatched          // then two per watched column: its output text, or its SHA-256 if it is large
@@ -148,13 +149,13 @@ func (s *statements) buildRead(p *pipeline.Pipeline, list func(...string) string
 		}
 		join = "\nLEFT JOIN LATERAL (SELECT " + found + " FROM " + p.Into() + " AS e WHERE " + p.MatchKey("e", texts) + which + ") AS d ON true"
 	}
-	s.read = "SELECT k.place, f.row_key, f.keep, " + body + ", l.source_hash, l.text_hash, l.vector_hash, l.generation, " + stored
+	s.read = "SELECT k.place, f.row_key, f.keep, " + body + ", l.source_hash, l.text_hash, l.vector_hash, l.generation, l.version, " + stored
 	if len(outer) > 0 {
 		s.read += ", " + strings.Join(outer, ", ")
 	}
 	s.read += "\nFROM " + list("row_key text") +
 		"\nLEFT JOIN LATERAL (SELECT " + strings.Join(inner, ", ") + " FROM " + source(p) + " WHERE " + match + " LIMIT 1) AS f ON true" +
-		fmt.Sprintf("\nLEFT JOIN LATERAL (SELECT g.source_hash, g.text_hash, g.vector_hash, g.generation FROM embedsidecar.ledger AS g"+
+		fmt.Sprintf("\nLEFT JOIN LATERAL (SELECT g.source_hash, g.text_hash, g.vector_hash, g.generation, g.xmin::text AS version FROM embedsidecar.ledger AS g"+
 			" WHERE g.pipeline_id = %d AND g.row_key = k.row_key OFFSET 0) AS l ON true", p.ID) + join +
 		"\nORDER BY k.place"
 	if p.Chunked {

@@ -1,7 +1,7 @@
 // Package worker joins queue, embedder and tables: it leases tasks, reads the rows as they are now, embeds what changed and
-// writes the vectors back. It keeps no transaction open while it embeds, it writes only under a lease it still holds, and it
-// never reads a row before the change it was told of is visible. So an older text's vector cannot replace a newer one's,
-// and whatever dies on the way, somebody looks again.
+// writes the vectors back. It keeps no transaction open while it embeds, it writes only where the ledger is as it was when the row
+// was read, under a lease it still holds, and it never reads a row before the change it was told of is visible. So an older text's
+// vector cannot replace a newer one's, and whatever dies on the way, somebody looks again. It never holds what the stream waits for.
 package worker
 
 import (
@@ -178,7 +178,7 @@ func (w *Worker) once(ctx, hard context.Context, who queue.Who) (int, error) {
 		return 0, err
 	}
 	if ctx.Err() != nil {
-		return 0, w.giveBack(hard, tasks[0].LeaseToken)
+		return 0, w.giveBack(hard, tasks[0].Lease)
 	}
 	if len(tasks) == w.o.BatchRows {
 		w.o.Queue.Wake(w.o.Pipeline.ID) // there may be more for another loop
@@ -186,14 +186,14 @@ func (w *Worker) once(ctx, hard context.Context, who queue.Who) (int, error) {
 	w.stats.Busy.Add(1)
 	w.stats.Batches.Add(1)
 	defer w.stats.Busy.Add(-1)
-	token := tasks[0].LeaseToken
-	stop := w.keepLease(hard, token)
+	lease := tasks[0].Lease
+	stop := w.keepLease(hard, lease)
 	err = w.process(hard, tasks)
 	stop()
 	if err != nil {
 		// The batch is nobody's fault: hand it back as it was.
-		if giveErr := w.giveBack(hard, token); giveErr != nil {
-			w.o.Log.DebugContext(hard, "lease not given back yet", "token", token, "error", giveErr)
+		if giveErr := w.giveBack(hard, lease); giveErr != nil {
+			w.o.Log.DebugContext(hard, "lease not given back yet", "place", lease.Place, "error", giveErr)
 		}
 		return len(tasks), err
 	}
@@ -201,20 +201,20 @@ func (w *Worker) once(ctx, hard context.Context, who queue.Who) (int, error) {
 }
 
 // giveBack ends a lease, also when ctx has ended.
-func (w *Worker) giveBack(ctx context.Context, token int64) error {
+func (w *Worker) giveBack(ctx context.Context, lease queue.Lease) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 2*time.Second)
 	defer cancel()
-	return w.o.Queue.GiveBackLease(ctx, token)
+	return w.o.Queue.GiveBackLease(ctx, lease)
 }
 
 // keepLease extends a lease until the returned function is called.
-func (w *Worker) keepLease(ctx context.Context, token int64) (stop func()) {
+func (w *Worker) keepLease(ctx context.Context, lease queue.Lease) (stop func()) {
 	ctx, cancel := context.WithCancel(ctx)
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
 		for sleep(ctx, w.o.Lease/3) {
-			if err := w.o.Queue.Extend(ctx, w.o.ID, []int64{token}, w.o.Lease); err != nil && ctx.Err() == nil {
+			if err := w.o.Queue.Extend(ctx, lease, w.o.Lease); err != nil && ctx.Err() == nil {
 				w.o.Log.WarnContext(ctx, "lease not extended", "pipeline", w.o.Pipeline.Name, "error", err)
 			}
 		}

@@ -3,6 +3,7 @@ package worker
 import (
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -61,11 +62,9 @@ func (w *Worker) finish(ctx context.Context, items []item) error {
 	return w.finish(ctx, items[half:])
 }
 
-// change is what the items of one write-back do to the destination, the ledger and the queue.
+// change is what the items of one write-back do to the destination.
 type change struct {
-	write, empty, remove []*item // destination
-	ledger               []*item
-	forget               []string // keys that leave the ledger
+	write, empty, remove []*item
 }
 
 func sortItems(items []item) change {
@@ -75,93 +74,63 @@ func sortItems(items []item) change {
 		switch it.action {
 		case vectorIn:
 			c.write = append(c.write, it)
-			c.ledger = append(c.ledger, it)
-		case relabel:
-			c.ledger = append(c.ledger, it)
 		case empty:
 			if it.touches() {
 				c.empty = append(c.empty, it)
 			}
-			c.ledger = append(c.ledger, it)
 		case gone:
 			if !it.nobody { // the destination's key is of the same type: there is nothing to remove
 				c.remove = append(c.remove, it)
 			}
-			c.forget = append(c.forget, it.task.RowKey)
-		case alias:
-			c.forget = append(c.forget, it.task.RowKey)
-		case nothing, broken:
+		case alias, relabel, nothing, broken:
 		}
 	}
 	return c
 }
 
-// writeBack does one transaction: lock my tasks, lock their rows but those that are locked, write vectors, ledger and history,
-// finish or re-open the tasks.
+// writeBack does one transaction: hold the lease, lock the rows of a column but those that are locked, pass the fence, write vectors; then
+// finish the tasks, on the way with the commit. Until then it holds nothing that the stream could wait for, however long a trigger of
+// the user's takes and whenever this process is stopped.
 func (w *Worker) writeBack(ctx context.Context, items []item) error {
-	p := w.o.Pipeline
-	tx, held, locked, err := w.lock(ctx, items)
+	if !slices.ContainsFunc(items, func(it item) bool { return it.action != nothing && it.action != broken }) {
+		return w.finishOnly(ctx, items)
+	}
+	tx, held, locked, passed, err := w.begin(ctx, items)
 	if tx != nil {
-		defer func() { _ = tx.Rollback(context.WithoutCancel(ctx)) }() // after a commit this does nothing
+		defer func() { _ = tx.Rollback(context.WithoutCancel(ctx)) }() // it is over, or to be undone: this gives the connection back
 	}
 	if err != nil {
 		return fmt.Errorf("write back %s: %w", w.describe(len(items)), err)
 	}
-	var (
-		mine     []item
-		outcomes []queue.Outcome
-	)
-	for i := range items {
-		it := items[i]
-		switch {
-		case !held[it.task.TaskID]:
-			w.stats.Fenced.Add(1)
-		case it.action == broken:
-			outcomes = append(outcomes, w.failure(&it))
-		case locked != nil && it.touches() && locked.sources[it.task.TaskID] == nil:
-			// Somebody is changing the row, or it is gone since we read it. Whatever it is will be true in a moment.
-			w.stats.Locked.Add(1)
-			outcomes = append(outcomes, queue.Outcome{
-				Task: it.task, Action: queue.Later, What: "locked", Attempt: it.task.Attempt,
-				Losses: it.task.Losses, Class: string(embed.Transient), Code: "locked", Delay: lockedDelay(it.task, time.Now()),
-			})
-		default:
-			mine = append(mine, it)
-			outcomes = append(outcomes, queue.Outcome{Task: it.task, Action: queue.Done, What: it.word(), Attempt: it.task.Attempt + 1})
-		}
+	if !held {
+		w.stats.Fenced.Add(int64(len(items)))
+		return nil // somebody else has these tasks: nothing of this may be written
 	}
-	if len(outcomes) == 0 {
-		return nil // every lease was lost: nothing of this may be written
-	}
-	c := sortItems(mine)
-	if p.Chunked && len(c.write) > 0 {
-		if err := w.writeChunks(ctx, tx, c.write); err != nil {
+	if passed == nil {
+		batch := &pgx.Batch{}
+		passed = w.queueFence(batch, items, locked)
+		if err := tx.SendBatch(ctx, batch).Close(); err != nil {
 			return fmt.Errorf("write back %s: %w", w.describe(len(items)), err)
 		}
 	}
-	batch := &pgx.Batch{}
-	w.queueMark(batch, mine, locked)
-	if err := w.queueDestination(batch, c); err != nil {
+	if err := failpoint.Hit("worker/after-fence"); err != nil {
 		return err
 	}
-	moved, err := w.queueAfter(batch, c.write, locked)
+	mine, outcomes := w.judge(items, locked, passed)
+	c := sortItems(mine)
+	moved, err := w.write(ctx, tx, mine, c, locked)
 	if err != nil {
-		return err
-	}
-	w.queueLedger(batch, c)
-	var done queue.Finished
-	batch.Queue(sqlfiles.Query("finish_tasks"), queue.FinishArgs(w.o.ID, items[0].task.LeaseToken, outcomes)).
-		Query(func(rows pgx.Rows) (err error) { done, err = queue.CollectFinished(rows); return err })
-	if p.ToColumn() && len(c.write)+len(c.empty) > 0 {
-		w.queuePath(batch, w.o.UserPath) // for triggers that are deferred to the commit
-	}
-	if err := tx.SendBatch(ctx, batch).Close(); err != nil {
 		return fmt.Errorf("write back %s: %w", w.describe(len(items)), err)
 	}
 	if err := failpoint.Hit("worker/before-commit"); err != nil {
 		return err
 	}
-	if err := tx.Commit(ctx); err != nil {
+	var done queue.Finished
+	batch := &pgx.Batch{}
+	batch.Queue(sqlfiles.Query("finish_tasks"), queue.FinishArgs(w.o.ID, items[0].task.Lease, w.o.Pipeline.Generation, outcomes)).
+		Query(func(rows pgx.Rows) (err error) { done, err = queue.CollectFinished(rows); return err })
+	batch.Queue("COMMIT AND CHAIN") // the transaction that begins is what the driver still has to end
+	if err := tx.SendBatch(ctx, batch).Close(); err != nil {
 		return fmt.Errorf("write back %s: %w", w.describe(len(items)), err)
 	}
 	if err := failpoint.Hit("worker/after-commit"); err != nil {
@@ -173,39 +142,112 @@ func (w *Worker) writeBack(ctx context.Context, items []item) error {
 	return nil
 }
 
+// finishOnly ends a batch of which nothing is to be written.
+func (w *Worker) finishOnly(ctx context.Context, items []item) error {
+	mine, outcomes := w.judge(items, nil, nil)
+	done, err := w.o.Queue.Finish(ctx, w.o.ID, items[0].task.Lease, w.o.Pipeline.Generation, outcomes)
+	if err != nil {
+		return err
+	}
+	if done == (queue.Finished{}) {
+		w.stats.Fenced.Add(int64(len(items)))
+		return nil
+	}
+	w.count(mine, done)
+	return nil
+}
+
+// judge says how each item ends, and which of them are written: not those whose rows are locked, nor those that did not pass the fence.
+func (w *Worker) judge(items []item, locked *rowLocks, passed map[string]bool) (mine []item, outcomes []queue.Outcome) {
+	for i := range items {
+		it := items[i]
+		switch {
+		case it.action == broken:
+			outcomes = append(outcomes, w.failure(&it))
+		case it.barred(locked):
+			// Somebody is changing the row, or it is gone since we read it. Whatever it is will be true in a moment.
+			w.stats.Locked.Add(1)
+			outcomes = append(outcomes, queue.Outcome{
+				Task: it.task, Action: queue.Later, What: "locked", Attempt: it.task.Attempt,
+				Losses: it.task.Losses, Class: string(embed.Transient), Code: "locked", Delay: lockedDelay(it.task, time.Now()),
+			})
+		case it.action != nothing && !passed[it.task.RowKey]:
+			// Somebody has written of the row since it was read. Perhaps it was of a newer text.
+			w.stats.Fenced.Add(1)
+			outcomes = append(outcomes, queue.Outcome{Task: it.task, Action: queue.Again, What: "overtaken", Attempt: it.task.Attempt, Losses: it.task.Losses})
+		default:
+			mine = append(mine, it)
+			outcomes = append(outcomes, queue.Outcome{Task: it.task, Action: queue.Done, What: it.word(), Attempt: it.task.Attempt + 1})
+		}
+	}
+	return mine, outcomes
+}
+
+// barred tells whether the item writes to a row that somebody has locked.
+func (it *item) barred(locked *rowLocks) bool {
+	return locked != nil && it.touches() && locked.sources[it.task.TaskID] == nil
+}
+
+// write brings the destination up to date. It returns the places of rows whose text a trigger changed meanwhile.
+func (w *Worker) write(ctx context.Context, tx pgx.Tx, mine []item, c change, locked *rowLocks) (moved *[]int, err error) {
+	p := w.o.Pipeline
+	if p.Chunked && len(c.write) > 0 {
+		if err := w.writeChunks(ctx, tx, c.write); err != nil {
+			return nil, err
+		}
+	}
+	batch := &pgx.Batch{}
+	w.queueMark(batch, mine, locked)
+	if err := w.queueDestination(batch, c); err != nil {
+		return nil, err
+	}
+	if p.ToColumn() && p.Triggers && len(c.write)+len(c.empty) > 0 {
+		// Triggers that are deferred to the commit run now, before anything is held that the stream could wait for.
+		w.queuePath(batch, w.o.UserPath)
+		batch.Queue("SET CONSTRAINTS ALL IMMEDIATE")
+		w.queuePath(batch, ownPath)
+	}
+	if moved, err = w.queueAfter(batch, c.write, locked); err != nil || batch.Len() == 0 {
+		return moved, err
+	}
+	return moved, tx.SendBatch(ctx, batch).Close()
+}
+
 // rowLocks are rows of a column destination that nobody else can change until the transaction ends.
 type rowLocks struct {
 	xid     uint32                        // of the transaction, as pgoutput tells it
 	sources map[int64]pipeline.SourceHash // that each row has now, by task
 }
 
-// lock begins the transaction, which the caller ends: my tasks first, then the rows of a column destination. It returns which tasks are still mine and,
-// for a column, the rows (nil for an embedding table, whose rows nobody else writes). Those that are locked by others are left out.
-func (w *Worker) lock(ctx context.Context, items []item) (tx pgx.Tx, held map[int64]bool, locked *rowLocks, err error) {
+// begin begins the transaction, which the caller ends. It tells whether the lease is still ours and, for a column, which rows are now locked (nil
+// for an embedding table, whose rows nobody else writes). Those that are locked by others are left out. For an embedding table
+// the fence is passed on the way, and the keys that passed are returned.
+func (w *Worker) begin(ctx context.Context, items []item) (tx pgx.Tx, held bool, locked *rowLocks, passed map[string]bool, err error) {
 	p := w.o.Pipeline
 	batch := &pgx.Batch{}
 	batch.BeginTx(pgx.TxOptions{}) // one round trip for all of it
-	ids := make([]int64, len(items))
-	var (
-		keys []string
-		rows []int64
-	)
-	for i := range items {
-		it := &items[i]
-		ids[i] = it.task.TaskID
-		if it.touches() {
-			keys, rows = append(keys, it.task.RowKey), append(rows, it.task.TaskID)
-		}
-	}
-	batch.Queue(sqlfiles.Query("lock_tasks"), queue.LockArgs(items[0].task.LeaseToken, p.Generation, ids)).
-		Query(func(r pgx.Rows) (err error) { held, err = queue.CollectLocked(r); return err })
-	if p.ToColumn() {
+	batch.Queue(sqlfiles.Query("hold_lease"), queue.HoldArgs(items[0].task.Lease, p.Generation)).Query(func(r pgx.Rows) error {
+		held = r.Next()
+		return nil
+	})
+	if !p.ToColumn() {
+		passed = w.queueFence(batch, items, nil)
+	} else {
 		locked = &rowLocks{sources: map[int64]pipeline.SourceHash{}}
 		batch.Queue("SELECT pg_current_xact_id()::xid").QueryRow(func(r pgx.Row) error { return r.Scan(&locked.xid) })
+		var (
+			keys []string
+			rows []int64
+		)
+		for i := range items {
+			if it := &items[i]; it.touches() {
+				keys, rows = append(keys, it.task.RowKey), append(rows, it.task.TaskID)
+			}
+		}
 		if len(keys) > 0 {
 			args, err := keyArrays(p, keys)
 			if err != nil {
-				return nil, nil, nil, err
+				return nil, false, nil, nil, err
 			}
 			var (
 				place int64
@@ -221,7 +263,8 @@ func (w *Worker) lock(ctx context.Context, items []item) (tx pgx.Tx, held map[in
 		}
 	}
 	results := w.o.DB.SendBatch(ctx, batch)
-	return results.Tx(), held, locked, results.Close()
+	tx, err = results.Tx(), results.Close()
+	return tx, held, locked, passed, err
 }
 
 // queueMark adds the mark by which the streamer knows the rows of a column write-back again: as they will be, which is not always
@@ -326,39 +369,56 @@ func (*Worker) queuePath(batch *pgx.Batch, path string) {
 	batch.Queue("SELECT pg_catalog.set_config('search_path', $1, true)", path)
 }
 
-// queueLedger adds the statements that keep the ledger.
-func (w *Worker) queueLedger(batch *pgx.Batch, c change) {
+// queueFence adds the statement that writes the ledger, of those items whose entry is still the one that was read with the row. It returns where
+// their keys are put. Rows that somebody has locked are left out: they are not written.
+func (w *Worker) queueFence(batch *pgx.Batch, items []item, locked *rowLocks) (passed map[string]bool) {
 	p := w.o.Pipeline
-	if n := len(c.ledger); n > 0 {
-		var (
-			sources = make([][]byte, n)
-			texts   = make([][]byte, n)
-			vectors = make([][]byte, n)
-			lsns    = make([]string, n)
-		)
-		for i, it := range c.ledger {
-			sources[i], lsns[i] = it.row.source, it.task.LastLSN.String()
-			switch it.action {
-			case vectorIn:
-				hash := p.Stored.Hash(it.vector)
-				if p.Chunked {
-					hash = it.piecesHash()
-				}
-				texts[i], vectors[i] = it.row.textHash[:], hash[:]
-			case relabel:
-				texts[i], vectors[i] = it.row.ledgerText, it.row.ledgerVector
-			default:
-				vectors[i] = noVector[:]
-			}
+	var (
+		keys, lsns              []string
+		versions                []*string
+		gones                   []bool
+		sources, texts, vectors [][]byte
+	)
+	for i := range items {
+		it := &items[i]
+		if it.action == nothing || it.action == broken || it.barred(locked) {
+			continue
 		}
-		batch.Queue(sqlfiles.Query("upsert_ledger"), pgx.StrictNamedArgs{
-			"pipeline_id": p.ID, "generation": p.Generation, "row_keys": keysOf(c.ledger), "source_hashes": sources,
-			"text_hashes": texts, "vector_hashes": vectors, "lsns": lsns,
-		})
+		var version *string
+		if it.row.ledger {
+			version = &it.row.ledgerVersion
+		}
+		var source, text, vector []byte
+		switch it.action {
+		case vectorIn:
+			hash := p.Stored.Hash(it.vector)
+			if p.Chunked {
+				hash = it.piecesHash()
+			}
+			source, text, vector = it.row.source, it.row.textHash[:], hash[:]
+		case relabel:
+			source, text, vector = it.row.source, it.row.ledgerText, it.row.ledgerVector
+		case empty:
+			source, vector = it.row.source, noVector[:]
+		case gone, alias, nothing, broken:
+		}
+		keys, lsns = append(keys, it.task.RowKey), append(lsns, it.task.LastLSN.String())
+		versions, gones = append(versions, version), append(gones, it.action == gone || it.action == alias)
+		sources, texts, vectors = append(sources, source), append(texts, text), append(vectors, vector)
 	}
-	if len(c.forget) > 0 {
-		batch.Queue(sqlfiles.Query("delete_ledger"), pgx.StrictNamedArgs{"pipeline_id": p.ID, "row_keys": c.forget})
+	passed = make(map[string]bool, len(keys))
+	if len(keys) == 0 {
+		return passed
 	}
+	batch.Queue(sqlfiles.Query("write_ledger"), pgx.StrictNamedArgs{
+		"pipeline_id": p.ID, "generation": p.Generation, "place": items[0].task.Lease.Place, "row_keys": keys, "versions": versions, "gone": gones,
+		"source_hashes": sources, "text_hashes": texts, "vector_hashes": vectors, "lsns": lsns,
+	}).Query(func(rows pgx.Rows) error {
+		var key string
+		_, err := pgx.ForEachRow(rows, []any{&key}, func() error { passed[key] = true; return nil })
+		return err
+	})
+	return passed
 }
 
 // count adds a finished batch to the counters.

@@ -9,6 +9,8 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/embedsidecar/embedsidecar/queue"
 )
 
 // switchCommand pauses pipelines, or lets them go on.
@@ -125,11 +127,6 @@ func newRetry() *command {
 	}
 }
 
-// retrySQL opens dead letters and due retries again, as a change of the row would.
-const retrySQL = `UPDATE embedsidecar.task SET state = 'todo', seq = nextval('embedsidecar.task_seq'), attempt = 0, losses = 0, lost_leases = 0, due_at = NULL,
-	error_class = NULL, error_code = NULL, error_message = NULL
-	WHERE pipeline_id = $1 AND state IN ('failed', 'retrying')`
-
 func (c *retryCommand) run(ctx context.Context, env *environment) error {
 	pool, err := env.connect(ctx)
 	if err != nil {
@@ -142,7 +139,7 @@ func (c *retryCommand) run(ctx context.Context, env *environment) error {
 	}
 	list := []acted{}
 	for i := range pipelines {
-		n, err := turn(ctx, env, pool, retrySQL, pipelines[i].ID)
+		n, err := retry(ctx, env, pool, pipelines[i].ID)
 		if err != nil {
 			return err
 		}
@@ -156,6 +153,19 @@ func (c *retryCommand) run(ctx context.Context, env *environment) error {
 		list = append(list, a)
 	}
 	return env.showActed(list)
+}
+
+// retry opens dead letters and due retries again, as a change of the row would, and tells how many; a dry run only counts.
+func retry(ctx context.Context, env *environment, pool *pgxpool.Pool, pipelineID int32) (n int64, err error) {
+	if env.dryRun {
+		err = pool.QueryRow(ctx, "SELECT count(*) FROM embedsidecar.task WHERE pipeline_id = $1 AND state IN ('failed', 'retrying')", pipelineID).Scan(&n)
+	} else {
+		n, err = queue.Retry(ctx, pool, pipelineID)
+	}
+	if pg, ok := errors.AsType[*pgconn.PgError](err); ok && pg.Code == pgerrcode.InsufficientPrivilege {
+		err = fail(exitPermission, err, "use the role that owns the schema embedsidecar, the one that ran embedsidecar init")
+	}
+	return n, err
 }
 
 func (e *environment) showActed(list []acted) error {

@@ -39,7 +39,77 @@ BEGIN
         EXECUTE format('GRANT SELECT, INSERT, UPDATE, DELETE ON embedsidecar.route TO %s', role);
     END LOOP;
 END $$;
+
+-- Leases are rows of their own, one for a batch: a task is not written when it is leased, extended, given back or taken over, and nobody who
+-- writes back holds a task. What was leased when this ran is open again. A program of the version before gets no lease any more, and so
+-- writes nothing; its stream goes on.
+UPDATE embedsidecar.task SET state = 'todo' WHERE state = 'in_progress';
+DROP INDEX embedsidecar.task_lease_idx, embedsidecar.task_due_idx;
+ALTER TABLE embedsidecar.task
+    DROP CONSTRAINT task_pipeline_id_fkey,
+    DROP COLUMN lease_token, DROP COLUMN leased_by, DROP COLUMN leased_until,
+    ADD COLUMN next_committed_at timestamptz,
+    ADD COLUMN waits_since timestamptz;
+ALTER TABLE embedsidecar.ledger DROP CONSTRAINT ledger_pipeline_id_fkey;
+COMMENT ON COLUMN embedsidecar.task.pipeline_id IS 'Without a foreign key: who adds a task must not wait for who writes the pipeline, and a pipeline goes without its tasks, which follow in portions.';
+COMMENT ON COLUMN embedsidecar.task.next_lsn IS 'No later than the oldest change that came after the lease, if there is one; it becomes first_lsn when the task stays open.';
+COMMENT ON COLUMN embedsidecar.task.next_committed_at IS 'When that was committed.';
+COMMENT ON COLUMN embedsidecar.task.waits_since IS 'While retrying: when the pause began. One that began in the future ends: the clock was set back.';
+CREATE INDEX task_retry_idx ON embedsidecar.task (pipeline_id, lane, due_at) WHERE state = 'retrying';
+
+ALTER TABLE embedsidecar.pipeline
+    ADD COLUMN lease_epoch bigint NOT NULL DEFAULT 0,
+    ADD COLUMN resting_since timestamptz,
+    ADD COLUMN rest_reason text NOT NULL DEFAULT '';
+COMMENT ON COLUMN embedsidecar.pipeline.lease_epoch IS 'Raised when what workers have read may be of rows that this server never had: leases of an older epoch hold nothing, and nothing is written under them.';
+COMMENT ON COLUMN embedsidecar.pipeline.resting_since IS 'Since when no batches are tried, but one row at a time, because the texts before it all failed; NULL: it does not rest.';
+COMMENT ON COLUMN embedsidecar.pipeline.rest_reason IS 'What the last of them failed of.';
+
+CREATE TABLE embedsidecar.lease (
+    pipeline_id  integer     NOT NULL,
+    place        bigint      GENERATED ALWAYS AS IDENTITY,
+    token        bigint      NOT NULL,
+    worker_id    bigint      NOT NULL,
+    epoch        bigint      NOT NULL,
+    timeline     integer     NOT NULL,
+    extended_at  timestamptz NOT NULL,
+    leased_until timestamptz NOT NULL,
+    task_ids     bigint[]    NOT NULL,
+    PRIMARY KEY (pipeline_id, place)
+) WITH (fillfactor = 70, autovacuum_vacuum_scale_factor = 0.01, autovacuum_vacuum_cost_delay = 0);
+COMMENT ON TABLE embedsidecar.lease IS 'Who works on which tasks: one row per batch, gone when the last of its tasks is finished.';
+COMMENT ON COLUMN embedsidecar.lease.place IS 'In the order of the leases of a pipeline, so that whoever looks for those that live can leave out what is long over.';
+COMMENT ON COLUMN embedsidecar.lease.token IS 'Chosen by the worker, who may never hear that he got the lease.';
+COMMENT ON COLUMN embedsidecar.lease.epoch IS 'lease_epoch of the pipeline.';
+COMMENT ON COLUMN embedsidecar.lease.timeline IS 'Of the server. A standby that was promoted has another one from its first moment on, and may lack what was read on the old one.';
+CREATE TABLE embedsidecar.turn (
+    pipeline_id integer PRIMARY KEY REFERENCES embedsidecar.pipeline ON DELETE CASCADE
+);
+COMMENT ON TABLE embedsidecar.turn IS 'Locked by who leases tasks of a pipeline, so that no two choose at the same moment.';
+-- The roles that run a sidecar here already write them.
+DO $$
+DECLARE
+    role text;
+BEGIN
+    FOR role IN SELECT DISTINCT a.grantee::regrole FROM pg_class AS c CROSS JOIN LATERAL aclexplode(c.relacl) AS a
+                WHERE c.oid = 'embedsidecar.task'::regclass AND a.privilege_type = 'UPDATE' AND a.grantee NOT IN (0, c.relowner) LOOP
+        EXECUTE format('GRANT SELECT, INSERT, UPDATE, DELETE ON embedsidecar.lease, embedsidecar.turn TO %s', role);
+        EXECUTE format('GRANT UPDATE (lease_epoch, resting_since, rest_reason) ON embedsidecar.pipeline TO %s', role);
+    END LOOP;
+END $$;
 ---- create above / drop below ----
+DROP TABLE embedsidecar.turn, embedsidecar.lease;
+ALTER TABLE embedsidecar.pipeline DROP COLUMN rest_reason, DROP COLUMN resting_since, DROP COLUMN lease_epoch;
+DROP INDEX embedsidecar.task_retry_idx;
+DELETE FROM embedsidecar.task AS t WHERE NOT EXISTS (SELECT FROM embedsidecar.pipeline AS p WHERE p.pipeline_id = t.pipeline_id);
+DELETE FROM embedsidecar.ledger AS l WHERE NOT EXISTS (SELECT FROM embedsidecar.pipeline AS p WHERE p.pipeline_id = l.pipeline_id);
+ALTER TABLE embedsidecar.ledger ADD CONSTRAINT ledger_pipeline_id_fkey FOREIGN KEY (pipeline_id) REFERENCES embedsidecar.pipeline ON DELETE CASCADE;
+ALTER TABLE embedsidecar.task
+    DROP COLUMN waits_since, DROP COLUMN next_committed_at,
+    ADD COLUMN lease_token bigint, ADD COLUMN leased_by bigint, ADD COLUMN leased_until timestamptz,
+    ADD CONSTRAINT task_pipeline_id_fkey FOREIGN KEY (pipeline_id) REFERENCES embedsidecar.pipeline ON DELETE CASCADE;
+CREATE INDEX task_due_idx ON embedsidecar.task (due_at) WHERE state = 'retrying';
+CREATE INDEX task_lease_idx ON embedsidecar.task (leased_until) WHERE state = 'in_progress';
 DROP TABLE embedsidecar.route;
 ALTER TABLE embedsidecar.scan DROP COLUMN started_at;
 ALTER TABLE embedsidecar.worker DROP COLUMN problems, DROP COLUMN stream_detail, DROP COLUMN stream, DROP COLUMN session_name, DROP COLUMN slot_name;

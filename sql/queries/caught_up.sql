@@ -4,7 +4,7 @@
 -- Rows: one. Locks: none. Index: none fits open tasks by LSN; their number is what is waited to become small.
 SELECT c.lsn >= @lsn::pg_lsn AS decoded,
        (SELECT count(*) FROM (SELECT FROM embedsidecar.task AS t JOIN embedsidecar.pipeline AS p USING (pipeline_id)
-            WHERE p.slot_name = c.slot_name AND t.state IN ('todo', 'in_progress', 'retrying') AND t.first_lsn <= @lsn::pg_lsn
+            WHERE p.slot_name = c.slot_name AND t.state IN ('todo', 'retrying') AND t.first_lsn <= @lsn::pg_lsn
               AND i.enabled AND p.enabled AND p.status = 'active' LIMIT 100000) AS o) AS open,
        (SELECT count(*) FROM embedsidecar.scan AS s JOIN embedsidecar.pipeline AS p USING (pipeline_id)
             WHERE p.slot_name = c.slot_name AND s.phase <> 'done' AND i.enabled AND p.enabled AND p.status = 'active') AS scans,

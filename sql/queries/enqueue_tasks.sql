@@ -4,11 +4,11 @@
 -- A change is dropped only if no open task exists for its key and the ledger says so, both seen in this statement's one
 -- snapshot, and only if its transaction is visible in it: the WAL runs ahead of visibility, and so may the ledger.
 -- Rows: one: how many tasks were made, how many changes joined a waiting task, how many were dropped, and which lanes of
--- which pipelines have work. Locks: the tasks, by pipeline and key. Index: primary key of ledger, unique key of task.
+-- which pipelines have work. A pipeline that is gone gets no tasks. Locks: the tasks, by pipeline and key. Index: primary key of ledger, unique key of task.
 WITH input AS (
-    SELECT pipeline_id, row_key, lane, xid32, lsn, committed_at, pattern
-    FROM unnest(@pipeline_ids::integer[], @row_keys::text[], @lanes::smallint[], @xids::bigint[], @lsns::pg_lsn[],
-                @committed_ats::timestamptz[], @patterns::bytea[]) AS i (pipeline_id, row_key, lane, xid32, lsn, committed_at, pattern)
+    SELECT pipeline_id, row_key, lane, xid32, first_lsn, last_lsn, committed_at, pattern
+    FROM unnest(@pipeline_ids::integer[], @row_keys::text[], @lanes::smallint[], @xids::bigint[], @first_lsns::pg_lsn[], @last_lsns::pg_lsn[],
+                @committed_ats::timestamptz[], @patterns::bytea[]) AS i (pipeline_id, row_key, lane, xid32, first_lsn, last_lsn, committed_at, pattern)
 ), epoch AS MATERIALIZED (
     -- pgoutput gives the low half of a transaction id; the high half is that of the nearest whole one to now.
     SELECT pg_snapshot_xmax(pg_current_snapshot())::text::bigint AS top, pg_current_snapshot() AS snapshot
@@ -29,7 +29,7 @@ WITH input AS (
          CROSS JOIN LATERAL (SELECT (e.top - ((e.top - i.xid32 + 2147483648) & 4294967295) + 2147483648)::text::xid8 AS xid) AS x
 ), upserted AS (
     INSERT INTO embedsidecar.task AS t (pipeline_id, row_key, lane, xid, first_lsn, last_lsn, committed_at)
-    SELECT j.pipeline_id, j.row_key, j.lane, j.xid, j.lsn, j.lsn, j.committed_at
+    SELECT j.pipeline_id, j.row_key, j.lane, j.xid, j.first_lsn, j.last_lsn, j.committed_at
     FROM judged AS j
     WHERE j.verdict = 'enqueue' AND EXISTS (SELECT FROM embedsidecar.pipeline AS p WHERE p.pipeline_id = j.pipeline_id)
     ORDER BY j.pipeline_id, j.row_key COLLATE "C" -- everybody locks tasks in this order
@@ -38,15 +38,17 @@ WITH input AS (
         xid           = excluded.xid,
         last_lsn      = excluded.last_lsn,
         committed_at  = CASE WHEN t.state IN ('todo', 'retrying') THEN t.committed_at ELSE excluded.committed_at END,
-        first_lsn     = CASE WHEN t.state IN ('failed', 'cancelled') THEN excluded.first_lsn ELSE t.first_lsn END,
-        next_lsn      = CASE WHEN t.state = 'in_progress' THEN coalesce(t.next_lsn, excluded.first_lsn) END,
+        first_lsn     = least(t.first_lsn, excluded.first_lsn),
+        next_lsn      = least(t.next_lsn, excluded.first_lsn),
+        next_committed_at = coalesce(t.next_committed_at, excluded.committed_at),
         lane          = greatest(t.lane, excluded.lane),
         seq           = CASE WHEN t.state = 'todo' AND t.lane >= excluded.lane THEN t.seq ELSE excluded.seq END,
-        state         = CASE WHEN t.state = 'in_progress' THEN t.state ELSE 'todo' END,
+        state         = 'todo',
+        waits_since   = NULL,
         due_at        = NULL,
         attempt       = 0,
-        losses        = CASE WHEN t.state = 'in_progress' THEN t.losses ELSE 0 END,
-        lost_leases   = CASE WHEN t.state = 'in_progress' THEN t.lost_leases ELSE 0 END,
+        losses        = CASE WHEN t.state = 'todo' THEN t.losses ELSE 0 END, -- somebody may hold it: what becomes of him is not known
+        lost_leases   = CASE WHEN t.state = 'todo' THEN t.lost_leases ELSE 0 END,
         error_class   = NULL,
         error_code    = NULL,
         error_message = NULL

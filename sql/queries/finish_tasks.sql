@@ -1,40 +1,68 @@
--- finish_tasks: end the leases of @token: done tasks leave for history, the others wait for another try or become dead
--- letters. A task whose row changed since the lease (gen) is opened again instead, whatever came of it.
+-- finish_tasks: end the lease of some tasks, if it is still ours: done tasks leave for history, the others wait for another try or become dead
+-- letters. A task whose row changed since the lease (gen) stays open instead, whatever came of it, and so does one that somebody has locked:
+-- a change is being added to it. So it waits for nobody. The stream waits for it, so nothing but the commit may come after.
+-- What was satisfied is older than next_lsn, which is no later than the oldest change that was not.
 -- History is a ring of @buckets partitions, each for @span seconds of this server's clock.
--- Parameters: arrays of one length, one element per task; actions are done, todo, retrying or failed.
--- Rows: task_id and the state it went to (done for those that left). Locks: the tasks (lock_tasks took them in a write-back).
-WITH input AS (
-    SELECT * FROM unnest(@task_ids::bigint[], @gens::bigint[], @actions::text[], @outcomes::text[], @attempts::smallint[],
-                         @losses::smallint[], @delays::double precision[], @classes::text[], @codes::text[], @messages::text[])
+-- Parameters: arrays of one length, one element per task; actions are done, todo, retrying or failed. @generation 0 does not ask.
+-- Rows: task_id and the state it went to (done for those that left). Locks: the tasks, SKIP LOCKED; the lease. Index: primary keys.
+WITH held AS MATERIALIZED (
+    SELECT l.task_ids, set_config('synchronous_commit', CASE WHEN current_setting('synchronous_commit') = 'off' THEN 'off' ELSE 'local' END, true) AS commit
+    FROM   embedsidecar.lease AS l
+    WHERE  l.pipeline_id = @pipeline_id AND l.place = @place AND l.token = @token
+           AND l.timeline = ('x' || substr(pg_walfile_name(pg_current_wal_insert_lsn()), 1, 8))::bit(32)::integer
+           AND EXISTS (SELECT FROM embedsidecar.pipeline AS p WHERE p.pipeline_id = l.pipeline_id AND p.lease_epoch = l.epoch
+                       AND (@generation::integer = 0 OR p.generation = @generation::integer))
+    FOR KEY SHARE OF l
+), input AS MATERIALIZED (
+    SELECT i.* FROM unnest(@task_ids::bigint[], @gens::bigint[], @actions::text[], @outcomes::text[], @attempts::smallint[],
+                           @losses::smallint[], @delays::double precision[], @classes::text[], @codes::text[], @messages::text[])
          AS i (task_id, gen, action, outcome, attempt, losses, delay, class, code, message)
+    WHERE  EXISTS (SELECT FROM held AS h WHERE h.commit IS NOT NULL)
+), free AS MATERIALIZED (
+    SELECT t.task_id FROM embedsidecar.task AS t
+    WHERE  t.task_id = ANY (ARRAY(SELECT i.task_id FROM input AS i))
+    ORDER BY t.row_key -- as enqueue_tasks does: two orders would be a deadlock
+    FOR UPDATE SKIP LOCKED
+), mine AS MATERIALIZED (
+    SELECT i.* FROM input AS i JOIN free AS f ON f.task_id = i.task_id
 ), done AS (
-    DELETE FROM embedsidecar.task AS t USING input AS i
-    WHERE  t.task_id = i.task_id AND t.lease_token = @token AND t.gen = i.gen AND i.action = 'done'
-    RETURNING t.task_id, t.pipeline_id, t.row_key, t.committed_at, t.last_lsn, i.outcome, i.attempt, t.leased_by, NULL::text AS code
+    DELETE FROM embedsidecar.task AS t USING mine AS i
+    WHERE  t.task_id = i.task_id AND t.gen = i.gen AND i.action = 'done'
+    RETURNING t.task_id, t.pipeline_id, t.row_key, t.committed_at, t.last_lsn, i.outcome, i.attempt, NULL::text AS code
 ), kept AS (
     UPDATE embedsidecar.task AS t SET
         state         = CASE WHEN t.gen <> i.gen THEN 'todo' ELSE i.action::embedsidecar.task_state END,
         seq           = nextval('embedsidecar.task_seq'),
         first_lsn     = CASE WHEN t.gen <> i.gen AND i.action = 'done' THEN coalesce(t.next_lsn, t.first_lsn) ELSE t.first_lsn END,
         next_lsn      = NULL,
+        committed_at  = CASE WHEN t.gen <> i.gen AND i.action = 'done' THEN coalesce(t.next_committed_at, t.committed_at) ELSE t.committed_at END,
+        next_committed_at = NULL,
         attempt       = CASE WHEN t.gen <> i.gen THEN 0 ELSE i.attempt END,
         losses        = CASE WHEN t.gen <> i.gen THEN 0 ELSE i.losses END,
         lost_leases   = 0,
-        due_at        = CASE WHEN t.gen = i.gen AND i.action = 'retrying' THEN now() + make_interval(secs => i.delay) END,
+        waits_since   = CASE WHEN t.gen = i.gen AND i.action = 'retrying' THEN clock_timestamp() END,
+        due_at        = CASE WHEN t.gen = i.gen AND i.action = 'retrying' THEN clock_timestamp() + make_interval(secs => i.delay) END,
         error_class   = CASE WHEN t.gen = i.gen THEN i.class END,
         error_code    = CASE WHEN t.gen = i.gen THEN i.code END,
-        error_message = CASE WHEN t.gen = i.gen THEN i.message END,
-        lease_token   = NULL, leased_by = NULL, leased_until = NULL
-    FROM   input AS i
-    WHERE  t.task_id = i.task_id AND t.lease_token = @token AND (t.gen <> i.gen OR i.action <> 'done')
+        error_message = CASE WHEN t.gen = i.gen THEN i.message END
+    FROM   mine AS i
+    WHERE  t.task_id = i.task_id AND (t.gen <> i.gen OR i.action <> 'done')
     RETURNING t.task_id, t.pipeline_id, t.row_key, t.committed_at, t.last_lsn, t.state, i.action, i.outcome, i.attempt, i.code
 ), told AS (
     INSERT INTO embedsidecar.history (bucket, pipeline_id, row_key, outcome, attempt, worker_id, committed_at, lsn, error_code)
-    SELECT floor(extract(epoch FROM now()) / @span::integer)::bigint % @buckets::integer, pipeline_id, row_key, outcome, attempt, leased_by, committed_at, last_lsn, code FROM done
+    SELECT floor(extract(epoch FROM now()) / @span::integer)::bigint % @buckets::integer, pipeline_id, row_key, outcome, attempt, @worker::bigint, committed_at, last_lsn, code FROM done
     UNION ALL
     SELECT floor(extract(epoch FROM now()) / @span::integer)::bigint % @buckets::integer, pipeline_id, row_key, outcome, attempt, @worker::bigint, committed_at, last_lsn, code FROM kept
     WHERE  action IN ('done', 'failed')
+), ended AS (
+    DELETE FROM embedsidecar.lease AS l
+    WHERE  l.pipeline_id = @pipeline_id AND l.place = @place AND l.task_ids <@ @task_ids::bigint[] AND EXISTS (SELECT FROM input)
+), shortened AS (
+    UPDATE embedsidecar.lease AS l SET task_ids = ARRAY(SELECT u FROM unnest(l.task_ids) AS u WHERE u <> ALL (@task_ids::bigint[]))
+    WHERE  l.pipeline_id = @pipeline_id AND l.place = @place AND NOT l.task_ids <@ @task_ids::bigint[] AND EXISTS (SELECT FROM input)
 )
 SELECT task_id, 'done' AS state FROM done
 UNION ALL
-SELECT task_id, state::text FROM kept;
+SELECT task_id, state::text FROM kept
+UNION ALL
+SELECT i.task_id, 'todo' FROM input AS i WHERE i.task_id NOT IN (SELECT f.task_id FROM free AS f);

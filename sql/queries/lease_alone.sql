@@ -1,17 +1,31 @@
 -- lease_alone: hand out one task that took part in two lost leases or embedder deaths: it is tried alone, so that a row that
--- kills the embedder is found and its neighbours go free.
--- Rows: at most one task. Locks: that row, SKIP LOCKED. Index: task_alone_idx.
-UPDATE embedsidecar.task AS t
-SET    state = 'in_progress', lease_token = @token, leased_by = @worker,
-       leased_until = now() + @lease::interval, next_lsn = NULL
-WHERE  t.task_id = ANY (ARRAY(
-           SELECT w.task_id
-           FROM   embedsidecar.task AS w
-           WHERE  w.state = 'todo' AND w.losses >= 2 AND w.pipeline_id = @pipeline_id
-                  AND pg_visible_in_snapshot(w.xid, pg_current_snapshot())
-                  AND EXISTS (SELECT FROM embedsidecar.pipeline AS p CROSS JOIN embedsidecar.installation AS i
-                              WHERE p.pipeline_id = @pipeline_id AND p.enabled AND i.enabled AND p.generation = @generation)
-           ORDER BY w.seq
-           LIMIT  1
-           FOR UPDATE SKIP LOCKED))
-RETURNING t.task_id, t.row_key, t.gen, t.seq, t.lane, t.lease_token, t.attempt, t.losses, t.first_lsn, t.last_lsn, t.committed_at, t.enqueued_at;
+-- kills the embedder is found and its neighbours go free. As lease_tasks otherwise.
+-- Rows: at most one task. Locks: the new lease. Index: task_alone_idx, primary key of lease.
+WITH fence AS MATERIALIZED (
+    SELECT p.lease_epoch AS epoch, ('x' || substr(pg_walfile_name(pg_current_wal_insert_lsn()), 1, 8))::bit(32)::integer AS timeline
+    FROM   embedsidecar.pipeline AS p CROSS JOIN embedsidecar.installation AS i
+    WHERE  p.pipeline_id = @pipeline_id AND p.enabled AND i.enabled AND p.generation = @generation
+), live AS MATERIALIZED (
+    SELECT l.place, CASE WHEN (l.epoch, l.timeline) = (f.epoch, f.timeline) THEN l.task_ids ELSE '{}' END AS task_ids
+    FROM   fence AS f CROSS JOIN embedsidecar.lease AS l
+    WHERE  l.pipeline_id = @pipeline_id AND l.place > @live
+), due AS MATERIALIZED (
+    SELECT w.task_id, w.row_key, w.gen, w.seq, w.lane, w.attempt, w.losses, w.first_lsn, w.last_lsn, w.committed_at, w.enqueued_at
+    FROM   embedsidecar.task AS w
+    WHERE  w.state = 'todo' AND w.pipeline_id = @pipeline_id AND w.losses >= 2
+           AND pg_visible_in_snapshot(w.xid, pg_current_snapshot())
+           AND EXISTS (SELECT FROM fence)
+           AND w.task_id NOT IN (SELECT unnest(v.task_ids) FROM live AS v)
+    ORDER BY w.seq
+    LIMIT  1
+), taken AS (
+    INSERT INTO embedsidecar.lease AS l (pipeline_id, token, worker_id, epoch, timeline, extended_at, leased_until, task_ids)
+    SELECT @pipeline_id, @token, @worker, f.epoch, f.timeline, now(), now() + @lease::interval, ARRAY(SELECT d.task_id FROM due AS d)
+    FROM   fence AS f
+    WHERE  EXISTS (SELECT FROM due)
+    RETURNING l.place
+)
+SELECT d.task_id, d.row_key, d.gen, d.seq, d.lane, d.attempt, d.losses, d.first_lsn, d.last_lsn, d.committed_at, d.enqueued_at, t.place,
+       coalesce((SELECT min(v.place) FROM live AS v), t.place) - 1 AS live
+FROM   due AS d CROSS JOIN taken AS t
+ORDER BY d.seq;

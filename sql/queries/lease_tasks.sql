@@ -1,22 +1,39 @@
--- lease_tasks: hand up to @max tasks of one lane of a pipeline to a worker, oldest place first.
+-- lease_tasks: hand up to @max tasks of one lane of a pipeline to a worker, oldest place first. The task rows are not written: that a task
+-- is leased says the lease, one row for the batch. Who leases has locked the pipeline's turn before this statement began (take_turn), so that
+-- it sees every lease there is; one of an older epoch or timeline holds nothing.
 -- Only tasks whose last change is visible to other sessions are leased: the WAL runs ahead of visibility, and a worker that
 -- looked too early would find the old text and call it unchanged.
--- The claim starts behind @cursor, so that it does not walk over the index entries of tasks long done, which somebody's old
--- snapshot may keep alive; reset_cursor finds what was left before it.
+-- The claim starts behind @cursor and behind the lease @live, so that it does not walk over the index entries of tasks and leases long
+-- done, which somebody's old snapshot may keep alive; reset_cursor finds what was left before it.
 -- A pipeline that is switched off gets no lease, nor does a worker that knows only an older generation of it, from that moment
 -- on: running sidecars hear of it later.
--- Rows: the leased tasks. Locks: the rows taken, SKIP LOCKED. Index: task_todo_idx.
-UPDATE embedsidecar.task AS t
-SET    state = 'in_progress', lease_token = @token, leased_by = @worker,
-       leased_until = now() + @lease::interval, next_lsn = NULL
-WHERE  t.task_id = ANY (ARRAY(
-           SELECT w.task_id
-           FROM   embedsidecar.task AS w
-           WHERE  w.state = 'todo' AND w.pipeline_id = @pipeline_id AND w.lane = @lane AND w.seq > @cursor AND w.losses < 2
-                  AND pg_visible_in_snapshot(w.xid, pg_current_snapshot())
-                  AND EXISTS (SELECT FROM embedsidecar.pipeline AS p CROSS JOIN embedsidecar.installation AS i
-                              WHERE p.pipeline_id = @pipeline_id AND p.enabled AND i.enabled AND p.generation = @generation)
-           ORDER BY w.seq
-           LIMIT  @max
-           FOR UPDATE SKIP LOCKED))
-RETURNING t.task_id, t.row_key, t.gen, t.seq, t.lane, t.lease_token, t.attempt, t.losses, t.first_lsn, t.last_lsn, t.committed_at, t.enqueued_at;
+-- Rows: the leased tasks, the place of the lease, and behind which place all live leases are. Locks: the new lease.
+-- Index: task_todo_idx, primary key of lease.
+WITH fence AS MATERIALIZED (
+    SELECT p.lease_epoch AS epoch, ('x' || substr(pg_walfile_name(pg_current_wal_insert_lsn()), 1, 8))::bit(32)::integer AS timeline
+    FROM   embedsidecar.pipeline AS p CROSS JOIN embedsidecar.installation AS i
+    WHERE  p.pipeline_id = @pipeline_id AND p.enabled AND i.enabled AND p.generation = @generation
+), live AS MATERIALIZED (
+    SELECT l.place, CASE WHEN (l.epoch, l.timeline) = (f.epoch, f.timeline) THEN l.task_ids ELSE '{}' END AS task_ids
+    FROM   fence AS f CROSS JOIN embedsidecar.lease AS l
+    WHERE  l.pipeline_id = @pipeline_id AND l.place > @live
+), due AS MATERIALIZED (
+    SELECT w.task_id, w.row_key, w.gen, w.seq, w.lane, w.attempt, w.losses, w.first_lsn, w.last_lsn, w.committed_at, w.enqueued_at
+    FROM   embedsidecar.task AS w
+    WHERE  w.state = 'todo' AND w.pipeline_id = @pipeline_id AND w.lane = @lane AND w.seq > @cursor AND w.losses < 2
+           AND pg_visible_in_snapshot(w.xid, pg_current_snapshot())
+           AND EXISTS (SELECT FROM fence)
+           AND w.task_id NOT IN (SELECT unnest(v.task_ids) FROM live AS v)
+    ORDER BY w.seq
+    LIMIT  @max
+), taken AS (
+    INSERT INTO embedsidecar.lease AS l (pipeline_id, token, worker_id, epoch, timeline, extended_at, leased_until, task_ids)
+    SELECT @pipeline_id, @token, @worker, f.epoch, f.timeline, now(), now() + @lease::interval, ARRAY(SELECT d.task_id FROM due AS d)
+    FROM   fence AS f
+    WHERE  EXISTS (SELECT FROM due)
+    RETURNING l.place
+)
+SELECT d.task_id, d.row_key, d.gen, d.seq, d.lane, d.attempt, d.losses, d.first_lsn, d.last_lsn, d.committed_at, d.enqueued_at, t.place,
+       coalesce((SELECT min(v.place) FROM live AS v), t.place) - 1 AS live
+FROM   due AS d CROSS JOIN taken AS t
+ORDER BY d.seq;

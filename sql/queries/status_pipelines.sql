@@ -8,12 +8,14 @@ SELECT p.pipeline_id, p.name, p.slot_name, coalesce(tn.nspname, p.table_schema) 
        coalesce((SELECT format('%I.%I', p.table_schema, p.table_name) FROM pg_class AS c JOIN pg_namespace AS n ON n.oid = c.relnamespace
                  WHERE n.nspname = p.table_schema AND c.relname = p.table_name AND c.oid <> p.table_oid), '') AS replaced_by, p.model, p.plugin, p.generation,
        i.enabled AND p.enabled AS enabled, p.status, p.status_detail,
-       (SELECT count(*) FROM (SELECT FROM embedsidecar.task AS t WHERE t.state = 'todo' AND t.pipeline_id = p.pipeline_id LIMIT @cap) AS c) AS pending,
-       (SELECT count(*) FROM embedsidecar.task AS t WHERE t.state = 'in_progress' AND t.pipeline_id = p.pipeline_id) AS running,
+       (SELECT count(*) FROM (SELECT FROM embedsidecar.task AS t WHERE t.state = 'todo' AND t.pipeline_id = p.pipeline_id
+            AND t.task_id NOT IN (SELECT unnest(l.task_ids) FROM embedsidecar.lease AS l WHERE l.pipeline_id = p.pipeline_id AND l.epoch = p.lease_epoch)
+            LIMIT @cap) AS c) AS pending,
+       (SELECT coalesce(sum(cardinality(l.task_ids)), 0) FROM embedsidecar.lease AS l WHERE l.pipeline_id = p.pipeline_id AND l.epoch = p.lease_epoch) AS running,
        (SELECT count(*) FROM (SELECT FROM embedsidecar.task AS t WHERE t.state = 'retrying' AND t.pipeline_id = p.pipeline_id LIMIT @cap) AS c) AS retrying,
        (SELECT count(*) FROM (SELECT FROM embedsidecar.task AS t WHERE t.state = 'failed' AND t.pipeline_id = p.pipeline_id LIMIT @cap) AS c) AS failed,
        extract(epoch FROM now() - (SELECT min(t.committed_at) FROM (
-           SELECT t.committed_at FROM embedsidecar.task AS t WHERE t.pipeline_id = p.pipeline_id AND t.state IN ('todo', 'in_progress', 'retrying')
+           SELECT t.committed_at FROM embedsidecar.task AS t WHERE t.pipeline_id = p.pipeline_id AND t.state IN ('todo', 'retrying')
            ORDER BY t.seq LIMIT 1000) AS t))::double precision AS oldest_seconds,
        coalesce(s.phase, 'done') AS scan_phase, coalesce(s.reason, '') AS scan_reason, s.finished_at IS NULL AS scan_first,
        coalesce(s.rows_seen, 0) AS scan_seen, coalesce(s.rows_expected, 0) AS scan_expected,

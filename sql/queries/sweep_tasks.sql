@@ -1,14 +1,31 @@
--- sweep_tasks: open again what has become due: retries whose pause is over, and leases that ran out (the worker died or
+-- sweep_tasks: open again what has become due: retries whose pause is over, and what was held under leases that ran out (the worker died or
 -- hangs). A row that lost two is tried alone. A dead worker does not say whom it died of, and other pipelines were at work beside even a
--- row that is tried alone: so only the twentieth lease lost in a row makes it a dead letter.
--- Rows: one: the pipelines that have work, how many leases were lost, and when something becomes due next.
--- Locks: the tasks, SKIP LOCKED. Index: task_due_idx, task_lease_idx.
-WITH due AS (
-    UPDATE embedsidecar.task AS t
-    SET    state = 'todo', seq = nextval('embedsidecar.task_seq'), due_at = NULL
-    WHERE  t.task_id = ANY (ARRAY(SELECT w.task_id FROM embedsidecar.task AS w
-                                  WHERE w.state = 'retrying' AND w.due_at <= now() LIMIT 5000 FOR UPDATE SKIP LOCKED))
-    RETURNING t.pipeline_id
+-- row that is tried alone: so only the twentieth lease lost in a row makes it a dead letter. Leases of an older epoch or timeline only go.
+-- A clock that was set back strands nobody: a lease that was extended in the future ends, and with @mend a pause that began there.
+-- Tasks named by their number have their state compared as text: a planner would else read all of an index of that state, dead entries too.
+-- Parameters: arrays of one length: pipelines, behind which place their live leases are, and before which places of their lanes nothing
+-- waits; a pipeline that is not among them is looked at from its beginning. Nothing is due up to @due_after.
+-- Rows: one: the pipelines that have work, how many rows lost their lease, when something becomes due next, and the time up to which
+-- nothing is due any more (NULL: there was too much). Locks: leases and tasks, SKIP LOCKED. Index: task_retry_idx, primary keys.
+WITH known AS MATERIALIZED (
+    SELECT p.pipeline_id, p.lease_epoch, coalesce(m.live, 0) AS live, n.lane, coalesce((ARRAY[m.after0, m.after1, m.after2, m.after3])[n.lane + 1], 0) AS after
+    FROM   embedsidecar.pipeline AS p
+           LEFT JOIN unnest(@pipeline_ids::integer[], @lives::bigint[], @after0::bigint[], @after1::bigint[], @after2::bigint[], @after3::bigint[])
+                     AS m (pipeline_id, live, after0, after1, after2, after3) USING (pipeline_id)
+           CROSS JOIN LATERAL unnest('{0,1,2,3}'::smallint[]) AS n (lane)
+), over AS (
+    DELETE FROM embedsidecar.lease AS l
+    USING  (SELECT f.pipeline_id, f.place, f.void FROM known AS k CROSS JOIN LATERAL (
+                SELECT w.pipeline_id, w.place, w.epoch <> k.lease_epoch OR w.timeline <> ('x' || substr(pg_walfile_name(pg_current_wal_insert_lsn()), 1, 8))::bit(32)::integer AS void
+                FROM   embedsidecar.lease AS w
+                WHERE  w.pipeline_id = k.pipeline_id AND w.place > k.live
+                       AND (w.epoch <> k.lease_epoch OR w.timeline <> ('x' || substr(pg_walfile_name(pg_current_wal_insert_lsn()), 1, 8))::bit(32)::integer
+                            OR now() NOT BETWEEN w.extended_at - interval '5 s' AND w.leased_until)
+                ORDER BY w.pipeline_id, w.place LIMIT 1000
+                FOR UPDATE OF w SKIP LOCKED) AS f
+            WHERE  k.lane = 0) AS o
+    WHERE  l.pipeline_id = o.pipeline_id AND l.place = o.place
+    RETURNING l.pipeline_id, CASE WHEN o.void THEN '{}' ELSE l.task_ids END AS task_ids
 ), lost AS (
     UPDATE embedsidecar.task AS t
     SET    lost_leases   = t.lost_leases + 1,
@@ -17,16 +34,43 @@ WITH due AS (
            error_class   = CASE WHEN t.lost_leases >= 19 THEN 'crash' END,
            error_code    = CASE WHEN t.lost_leases >= 19 THEN 'lease_lost' END,
            error_message = CASE WHEN t.lost_leases >= 19 THEN 'the worker was lost each time it held this row' END,
-           seq           = nextval('embedsidecar.task_seq'),
-           lease_token   = NULL, leased_by = NULL, leased_until = NULL, next_lsn = NULL
+           seq           = nextval('embedsidecar.task_seq')
     WHERE  t.task_id = ANY (ARRAY(SELECT w.task_id FROM embedsidecar.task AS w
-                                  WHERE w.state = 'in_progress' AND w.leased_until < now() LIMIT 5000 FOR UPDATE SKIP LOCKED))
+                                  WHERE w.state::text = 'todo' AND w.task_id = ANY (ARRAY(SELECT unnest(o.task_ids) FROM over AS o)) FOR UPDATE SKIP LOCKED))
+    RETURNING t.pipeline_id
+), ripe AS MATERIALIZED (
+    SELECT f.task_id
+    FROM   known AS k CROSS JOIN LATERAL (
+               SELECT w.task_id FROM embedsidecar.task AS w
+               WHERE  w.state = 'retrying' AND w.pipeline_id = k.pipeline_id AND w.lane = k.lane AND w.due_at > @due_after AND w.due_at <= now()
+               ORDER BY w.due_at LIMIT 5000) AS f
+), stranded AS MATERIALIZED (
+    SELECT f.task_id
+    FROM   known AS k CROSS JOIN LATERAL (
+               SELECT w.task_id FROM embedsidecar.task AS w
+               WHERE  w.state = 'retrying' AND w.pipeline_id = k.pipeline_id AND w.lane = k.lane AND w.due_at > now() AND w.waits_since > now() + interval '5 s'
+               ORDER BY w.due_at DESC LIMIT 5000) AS f
+    WHERE  @mend::boolean
+), due AS (
+    UPDATE embedsidecar.task AS t
+    SET    state = 'todo', seq = nextval('embedsidecar.task_seq'), waits_since = NULL, due_at = NULL
+    WHERE  t.task_id = ANY (ARRAY(SELECT w.task_id FROM embedsidecar.task AS w
+                                  WHERE w.state::text = 'retrying' AND w.task_id = ANY (ARRAY(SELECT r.task_id FROM ripe AS r UNION SELECT s.task_id FROM stranded AS s))
+                                  FOR UPDATE SKIP LOCKED))
     RETURNING t.pipeline_id
 )
-SELECT ARRAY(SELECT pipeline_id FROM due UNION SELECT pipeline_id FROM lost
-             UNION SELECT p.pipeline_id FROM embedsidecar.pipeline AS p
-                   WHERE EXISTS (SELECT FROM embedsidecar.task AS t WHERE t.state = 'todo' AND t.pipeline_id = p.pipeline_id)) AS pipelines,
+SELECT ARRAY(SELECT pipeline_id FROM due UNION SELECT pipeline_id FROM over
+             UNION SELECT k.pipeline_id FROM known AS k CROSS JOIN LATERAL (
+                   SELECT FROM embedsidecar.task AS t
+                   WHERE t.state = 'todo' AND t.pipeline_id = k.pipeline_id AND t.lane = k.lane AND t.seq > k.after LIMIT 1) AS t) AS pipelines,
        (SELECT count(*) FROM lost) AS lost,
-       extract(epoch FROM least((SELECT min(t.due_at) FROM embedsidecar.task AS t WHERE t.state = 'retrying' AND t.due_at > now()),
-                                (SELECT min(t.leased_until) FROM embedsidecar.task AS t WHERE t.state = 'in_progress' AND t.leased_until >= now()))
-                          - now())::double precision AS due_in_seconds;
+       extract(epoch FROM least((SELECT min(t.due_at) FROM known AS k CROSS JOIN LATERAL (
+                                     SELECT t.due_at FROM embedsidecar.task AS t
+                                     WHERE t.state = 'retrying' AND t.pipeline_id = k.pipeline_id AND t.lane = k.lane AND t.due_at > now()
+                                     ORDER BY t.due_at LIMIT 1) AS t),
+                                (SELECT min(l.leased_until) FROM known AS k CROSS JOIN LATERAL (
+                                     SELECT l.leased_until FROM embedsidecar.lease AS l
+                                     WHERE l.pipeline_id = k.pipeline_id AND l.place > k.live ORDER BY l.pipeline_id, l.place LIMIT 1000) AS l
+                                 WHERE k.lane = 0 AND l.leased_until >= now()))
+                          - now())::double precision AS due_in_seconds,
+       CASE WHEN (SELECT count(*) FROM due) >= (SELECT count(*) FROM ripe) AND (SELECT count(*) FROM ripe) < 5000 THEN now() - interval '1 min' END AS due_before;
