@@ -210,3 +210,38 @@ func TestRoles_LetARoleRunWhatIsSetUp(t *testing.T) {
 	s.run(exitPermission, "roles", "--grants")
 	s.run(exitUsage, "roles", "--role", "a\nb")
 }
+
+// What roles --yes has run, a container needs nobody for: neither psql nor a shell.
+func TestRoles_Yes(t *testing.T) {
+	t.Parallel()
+	s := newStage(t, 10)
+	s.run(0, "init", "--pipeline", "docs: title -> embedding", "--pipeline", "docs: title, body -> table docs_embedding")
+	role, stream := s.db.Role(""), s.db.Role("REPLICATION")
+	flags := []string{"roles", "--yes", "--role", role, "--stream-role", stream}
+	granted := func() bool {
+		return testenv.Value[bool](s.db, "SELECT has_schema_privilege($1::name, 'embedsidecar', 'USAGE') OR has_column_privilege($1::name, 'docs', 'embedding', 'UPDATE')", role)
+	}
+	_, stderr := s.run(exitPermission, flags...)
+	s.has(stderr, `run the SQL for roles "`+role+`" and "`+stream+`"`)
+	if granted() {
+		t.Errorf("a part of what could not be run is there:\n%s", stderr)
+	}
+	owner := s.environ
+	s.as(testenv.Superuser)
+	s.set("EMBEDSIDECAR_TRUST_OWNER=" + testenv.Owner)
+	for range 2 {
+		stdout, stderr := s.run(0, flags...)
+		s.has(stderr, "have what they need")
+		if stdout != "" {
+			t.Errorf("it prints %s", stdout)
+		}
+	}
+	s.environ = owner
+	s.as(role)
+	s.set("EMBEDSIDECAR_STREAM_URL=" + s.db.URL(stream) + "&connect_timeout=300")
+	s.run(0, "run", "--once", "--no-init")
+	s.run(0, "verify", "--deep", "10")
+	s.set("EMBEDSIDECAR_DATABASE_URL=")
+	_, stderr = s.run(exitConnect, "roles", "--yes")
+	s.has(stderr, "no database was named")
+}

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"strings"
 
+	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/urfave/cli/v2"
 
 	"github.com/embedsidecar/embedsidecar/pipeline"
@@ -24,13 +25,14 @@ func newRoles() *command {
 	c := &rolesCommand{}
 	return &command{
 		name: "roles", group: groupAdmin, usage: "print the SQL for the two roles that run needs: one works, one streams",
-		description: "With a database, the grants for each pipeline that is set up there come last. Runs nothing. The script may be run again, as after init has set up another pipeline.",
+		description: "With a database, the grants for each pipeline that is set up there come last. Runs nothing unless --yes is given: then all of it in one transaction, as the role that connects. The script may be run again, as after init has set up another pipeline.",
 		flags: []cli.Flag{
 			&cli.StringFlag{Name: "role", Destination: &c.role, DefaultText: sqlfiles.RunRole, Usage: "`NAME` of the role that works"},
 			&cli.StringFlag{Name: "stream-role", Destination: &c.stream, DefaultText: sqlfiles.StreamRole, Usage: "`NAME` of the role that streams"},
 			&cli.BoolFlag{Name: "grants", Destination: &c.grants, DisableDefaultText: true, Usage: "print the grants for the pipelines alone"},
 		},
 		settings: databaseGroups,
+		acts:     true,
 		run:      c.run,
 	}
 }
@@ -41,6 +43,9 @@ func (c *rolesCommand) run(ctx context.Context, env *environment) error {
 		if strings.ContainsAny(name, "\x00\r\n") || strings.Contains(name, "$embedsidecar$") {
 			return misuse("%q is no name for a role in a script", name)
 		}
+	}
+	if env.yes {
+		return c.apply(ctx, env)
 	}
 	if c.grants {
 		grants, err := c.pipelines(ctx, env)
@@ -55,6 +60,31 @@ func (c *rolesCommand) run(ctx context.Context, env *environment) error {
 		script += grants
 	}
 	return env.printf("%s", script)
+}
+
+// apply runs what would be printed: all of it or none, as several statements sent at once are one transaction.
+func (c *rolesCommand) apply(ctx context.Context, env *environment) error {
+	script, err := c.pipelines(ctx, env)
+	if err != nil {
+		return err
+	}
+	if !c.grants {
+		script = sqlfiles.Roles(c.role, c.stream) + script
+	}
+	pool, err := env.connect(ctx)
+	if err != nil {
+		return err
+	}
+	defer pool.Close()
+	err = pool.AcquireFunc(ctx, func(conn *pgxpool.Conn) error {
+		_, err := conn.Conn().PgConn().Exec(ctx, script).ReadAll()
+		return err
+	})
+	if err != nil {
+		return fmt.Errorf("run the SQL for roles %q and %q: %w", c.role, c.stream, err)
+	}
+	env.say("roles %q and %q have what they need", c.role, c.stream)
+	return nil
 }
 
 // pipelines returns what the role needs for each pipeline that is set up.
