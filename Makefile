@@ -52,7 +52,7 @@ LINT_VENV := $(CACHE)/lint/venv-$(shell echo $(LINTERS) | cksum | cut -d' ' -f1)
 OPENAI      := openai==3.52.0
 OPENAI_VENV := $(CACHE)/openai/venv-$(shell echo $(OPENAI) | cksum | cut -d' ' -f1)
 
-.PHONY: help build build-core build-onnx image model runtime old-runtime python pg demo test test-torch test-kills test-memory soak test-race cover lint lint-light lint-files fmt fix fuzz bench-smoke bench-isolation bench-scaling bench-embedder generate verify clean install-deps
+.PHONY: help build build-core build-onnx image test-image packages model runtime old-runtime python pg demo test test-torch test-kills test-memory soak test-race cover lint lint-light lint-files fmt fix fuzz bench-smoke bench-isolation bench-scaling bench-embedder generate verify clean install-deps
 
 help: ## show this list
 	@awk 'BEGIN { FS = ":.*## " } /^[a-z-]+:.*## / { printf "  %-14s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -71,6 +71,12 @@ build-onnx: ## build the plugin onnx, which uses cgo
 
 image: ## build the container images embedsidecar:core and embedsidecar:onnx, with docker, podman or buildah; TARGETS=core for one, ARCH=arm64
 	@ARCH='$(ARCH)' VERSION='$(VERSION)' REVISION='$(REVISION)' tools/image.sh $(TARGETS)
+
+test-image: image packages ## run the images as people do, with compose and by hand, and break them; about ten minutes, as root with podman
+	@tools/test-image.sh
+
+packages: build runtime model ## make dist/*.deb and dist/*.rpm with systemd's unit
+	@tools/package.sh
 
 install-deps: ## install what is missing on this system (as root), or name it
 	@tools/need.sh go cc python git
@@ -203,4 +209,4 @@ verify: lint-light ## fail when generated files, go.mod or go.sum are not what t
 	test "$$before" = "$$(state | sha256sum)" || { git status --short; echo "generated files differ: commit what make generate made" >&2; exit 1; }
 
 clean: ## remove what builds and tests left in the clone; the cache stays
-	rm -rf bin cover.out
+	rm -rf bin dist cover.out

@@ -1,0 +1,34 @@
+#!/usr/bin/env bash
+# package.sh: makes dist/*.deb and dist/*.rpm, with nfpm, of what make build, runtime and model have made: embedsidecar (program, plugin remote,
+# systemd's unit) and embedsidecar-onnx (plugin, library and default model).
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+. tools/retry.sh
+
+nfpm_version=v2.45.2
+nfpm=${XDG_CACHE_HOME:-${HOME:?is not set: set it or XDG_CACHE_HOME}/.cache}/embedsidecar/nfpm/nfpm-$nfpm_version
+if [ ! -x "$nfpm" ]; then
+  echo "package.sh: building nfpm $nfpm_version, once (about a minute)" >&2
+  mkdir -p "${nfpm%/*}"
+  new=$(mktemp -d "${nfpm%/*}/.new.XXXXXX")
+  trap 'rm -rf "$new"' EXIT
+  GOBIN=$new CGO_ENABLED=0 retry go install -trimpath "github.com/goreleaser/nfpm/v2/cmd/nfpm@$nfpm_version"
+  mv "$new/nfpm" "$nfpm"
+fi
+
+# Versions of packages are numbers: of a commit without a tag it is 0.0.0 with the commit's day and name.
+version=$(git describe --tags --match 'v[0-9]*' 2>/dev/null || git log -1 --format='0.0.0~%cd.%h' --date=format:%Y%m%d 2>/dev/null || echo 0.0.0)
+export VERSION=${version#v} ARCH
+ARCH=${ARCH:-$(go env GOARCH)}
+SOURCE_DATE_EPOCH=${SOURCE_DATE_EPOCH:-$(git log -1 --format=%ct 2>/dev/null || echo 0)} # nfpm gives it to every file
+LIBRARY=$(tools/fetch-onnxruntime.sh)
+LIBRARY_NAME=${LIBRARY##*/}
+MODEL=$(tools/fetch-model.sh)
+export SOURCE_DATE_EPOCH LIBRARY LIBRARY_NAME MODEL LIBRARY_FOLDER=${LIBRARY%/*}
+mkdir -p dist
+for package in core onnx; do
+  for form in deb rpm; do
+    "$nfpm" package --config "packaging/nfpm-$package.yaml" --packager "$form" --target dist/ >&2
+  done
+done
+ls dist/*.deb dist/*.rpm
