@@ -170,7 +170,7 @@ func TestCommands(t *testing.T) {
 	}
 	call := regexp.MustCompile(`(?:^|[\s` + "`" + `(])(?:bin/)?embedsidecar ([a-z]+)([^\n` + "`" + `#&|]*)`)
 	flag := regexp.MustCompile(`\s(--[a-z][a-z0-9-]*)`)
-	for _, paper := range []string{"../README.md", "runbook.md", "plugins.md", "running-plugins.md", "search.md", "metrics.md", "architecture.md", "models.md", "chunking.md", "remote.md", "scaling.md"} {
+	for _, paper := range []string{"../README.md", "runbook.md", "plugins.md", "running-plugins.md", "search.md", "metrics.md", "architecture.md", "models.md", "chunking.md", "remote.md", "scaling.md", "containers.md", "systemd.md"} {
 		content := strings.ReplaceAll(read(t, paper), "\\\n", " ")
 		code := strings.Join(append(blocks(content, "sh"), inline(content)...), "\n")
 		for _, match := range call.FindAllStringSubmatch(code, -1) {

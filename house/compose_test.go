@@ -12,19 +12,29 @@ import (
 	"github.com/goccy/go-yaml"
 
 	"github.com/embedsidecar/embedsidecar/config"
+	sqlfiles "github.com/embedsidecar/embedsidecar/sql"
 )
 
-// The part of the compose format that we use. Decoding is strict, so a misspelt key fails.
+// The part of the compose format that we use. Decoding is strict, so a misspelt key fails. What begins with x- is for anchors.
 type compose struct {
 	Name     string             `yaml:"name"`
+	Common   any                `yaml:"x-embedsidecar"`
+	Pipeline any                `yaml:"x-pipeline"`
+	TLS      any                `yaml:"x-tls"`
+	Mounts   any                `yaml:"x-volumes"`
 	Services map[string]service `yaml:"services"`
 	Volumes  map[string]any     `yaml:"volumes"`
+	Secrets  map[string]struct {
+		File string `yaml:"file"`
+	} `yaml:"secrets"`
 }
 
 type service struct {
 	Image       string            `yaml:"image"`
+	Profiles    []string          `yaml:"profiles"`
 	Command     []string          `yaml:"command"`
 	Environment map[string]string `yaml:"environment"`
+	Secrets     []string          `yaml:"secrets"`
 	Ports       []string          `yaml:"ports"`
 	Volumes     []string          `yaml:"volumes"`
 	Healthcheck struct {
@@ -33,92 +43,123 @@ type service struct {
 		Timeout  string   `yaml:"timeout"`
 		Retries  int      `yaml:"retries"`
 	} `yaml:"healthcheck"`
-	Build struct {
-		Context    string `yaml:"context"`
-		Dockerfile string `yaml:"dockerfile"`
-	} `yaml:"build"`
 	DependsOn map[string]struct {
 		Condition string `yaml:"condition"`
 	} `yaml:"depends_on"`
+	Deploy          any      `yaml:"deploy"`
 	ReadOnly        bool     `yaml:"read_only"`
 	Tmpfs           []string `yaml:"tmpfs"`
 	CapDrop         []string `yaml:"cap_drop"`
 	SecurityOpt     []string `yaml:"security_opt"`
-	Init            bool     `yaml:"init"`
+	MemLimit        string   `yaml:"mem_limit"`
 	ShmSize         string   `yaml:"shm_size"`
 	StopGracePeriod string   `yaml:"stop_grace_period"`
 	Restart         string   `yaml:"restart"`
 }
 
-func composeFile(t *testing.T) compose {
+func composeFile(t *testing.T, name string) compose {
 	t.Helper()
 	var file compose
-	if err := yaml.NewDecoder(bytes.NewReader([]byte(read(t, "docker-compose.yml"))), yaml.Strict()).Decode(&file); err != nil {
-		t.Fatalf("docker-compose.yml: %v", err)
+	if err := yaml.NewDecoder(bytes.NewReader([]byte(read(t, name))), yaml.Strict()).Decode(&file); err != nil {
+		t.Fatalf("%s: %v", name, err)
 	}
 	return file
 }
 
-// TestComposePaths checks every name that the compose file takes from elsewhere: files, volumes, services.
+// ours reports whether a service runs one of our images.
+func (s service) ours() bool { return s.Image == "${EMBEDSIDECAR_IMAGE:-embedsidecar:onnx}" || s.Image == "embedsidecar:core" }
+
+// TestComposePaths checks every name that the compose files take from elsewhere: files, volumes, services, secrets.
 func TestComposePaths(t *testing.T) {
 	t.Parallel()
-	file := composeFile(t)
-	for name, s := range file.Services {
-		for _, volume := range s.Volumes {
-			source, _, _ := strings.Cut(volume, ":")
-			if strings.HasPrefix(source, ".") {
-				if !exists(source) {
-					t.Errorf("%s mounts %s, which does not exist", name, source)
+	for _, paper := range []string{"docker-compose.yml", "docker-compose.existing.yml"} {
+		file := composeFile(t, paper)
+		for name, s := range file.Services {
+			for _, volume := range s.Volumes {
+				source, _, _ := strings.Cut(volume, ":")
+				if strings.HasPrefix(source, ".") {
+					if !exists(source) {
+						t.Errorf("%s: %s mounts %s, which does not exist", paper, name, source)
+					}
+				} else if _, ok := file.Volumes[source]; !ok {
+					t.Errorf("%s: %s mounts the volume %s, which is not declared", paper, name, source)
 				}
-			} else if _, ok := file.Volumes[source]; !ok {
-				t.Errorf("%s mounts the volume %s, which is not declared", name, source)
 			}
-		}
-		for other, how := range s.DependsOn {
-			needed, ok := file.Services[other]
-			if !ok {
-				t.Errorf("%s depends on %s, which is no service", name, other)
+			for other, how := range s.DependsOn {
+				needed, ok := file.Services[other]
+				if !ok {
+					t.Errorf("%s: %s depends on %s, which is no service", paper, name, other)
+				}
+				if how.Condition == "service_healthy" && len(needed.Healthcheck.Test) == 0 {
+					t.Errorf("%s: %s waits until %s is healthy, which has no health check", paper, name, other)
+				}
 			}
-			if how.Condition == "service_healthy" && len(needed.Healthcheck.Test) == 0 {
-				t.Errorf("%s waits until %s is healthy, which has no health check", name, other)
+			for _, secret := range s.Secrets {
+				if file.Secrets[secret].File == "" {
+					t.Errorf("%s: %s reads the secret %s, which is not declared", paper, name, secret)
+				}
 			}
-		}
-		if s.Build.Context != "" && !exists(path.Join(s.Build.Context, s.Build.Dockerfile)) {
-			t.Errorf("%s is built from %s in %s, which does not exist", name, s.Build.Dockerfile, s.Build.Context)
-		}
-		if s.Build.Context == "" && !regexp.MustCompile(`:\d+\.\d+`).MatchString(s.Image) {
-			t.Errorf("%s: pin the release of the image %s", name, s.Image)
-		}
-		for _, port := range s.Ports {
-			if !strings.HasPrefix(port, "127.0.0.1:") {
-				t.Errorf("%s opens port %s to the whole network", name, port)
+			if !s.ours() && !regexp.MustCompile(`:\d+\.\d+`).MatchString(s.Image) {
+				t.Errorf("%s: %s: pin the release of the image %s", paper, name, s.Image)
+			}
+			for _, port := range s.Ports {
+				if !strings.HasPrefix(port, "127.0.0.1:") {
+					t.Errorf("%s: %s opens port %s to the whole network", paper, name, port)
+				}
 			}
 		}
 	}
-	if !slices.Contains(file.Services["postgres"].Command, "wal_level=logical") {
+	if !slices.Contains(composeFile(t, "docker-compose.yml").Services["postgres"].Command, "wal_level=logical") {
 		t.Error("the server of the compose file does not write a logical WAL")
+	}
+}
+
+// TestComposeTrustsNobody checks what people copy: containers of ours without privileges, with a limit, as least-privileged roles, passwords from
+// files that a clone does not have, and sslmode said.
+func TestComposeTrustsNobody(t *testing.T) {
+	t.Parallel()
+	for _, paper := range []string{"docker-compose.yml", "docker-compose.existing.yml"} {
+		file := composeFile(t, paper)
+		for name, s := range file.Services {
+			for variable, value := range s.Environment {
+				if strings.Contains(variable, "PASSWORD") && !strings.HasSuffix(variable, "_FILE") || regexp.MustCompile(`://[^/@]*:[^/@]*@`).MatchString(regexp.MustCompile(`\$\{[^}]*\}`).ReplaceAllString(value, "x")) {
+					t.Errorf("%s: %s has a password in %s", paper, name, variable)
+				}
+				if strings.HasSuffix(variable, "_URL") && strings.HasPrefix(value, "postgres:") && !strings.Contains(value, "sslmode=") && s.Environment["PGSSLMODE"] == "" {
+					t.Errorf("%s: %s does not say what sslmode %s has", paper, name, variable)
+				}
+			}
+			if !s.ours() {
+				continue
+			}
+			if !s.ReadOnly || !slices.Equal(s.CapDrop, []string{"ALL"}) || !slices.Contains(s.SecurityOpt, "no-new-privileges:true") || s.MemLimit == "" {
+				t.Errorf("%s: %s may do more than it needs: %+v", paper, name, s)
+			}
+		}
+		for name, secret := range file.Secrets {
+			if !strings.HasPrefix(secret.File, "./deploy/secrets/") || exists(secret.File) && !strings.Contains(read(t, ".gitignore"), "/deploy/secrets/") {
+				t.Errorf("%s: the secret %s is in %s, which may be committed", paper, name, secret.File)
+			}
+		}
+		s := file.Services["sidecar"]
+		for variable, role := range map[string]string{"EMBEDSIDECAR_DATABASE_URL": sqlfiles.RunRole, "EMBEDSIDECAR_STREAM_URL": sqlfiles.StreamRole} {
+			if !strings.HasPrefix(s.Environment[variable], "postgres://"+role+"@") {
+				t.Errorf("%s: the sidecar's %s is %s, want the role %s", paper, variable, s.Environment[variable], role)
+			}
+		}
 	}
 }
 
 // sidecar returns what the compose file's sidecar would run with: the image's environment, its own and its flags.
 func sidecar(t *testing.T) *config.Config {
 	t.Helper()
-	s := composeFile(t).Services["sidecar"]
-	if len(s.Command) == 0 || s.Command[0] != "run" {
+	s := composeFile(t, "docker-compose.yml").Services["sidecar"]
+	if !slices.Equal(s.Command, []string{"run", "--no-init"}) {
 		t.Fatalf("the sidecar of the compose file runs %q", s.Command)
 	}
-	settings := map[string]bool{}
+	settings := map[string]bool{"EMBEDSIDECAR_PIPELINE": true}
 	for _, setting := range config.Settings() {
-		settings[setting.Flag], settings[setting.Env()] = true, true
-	}
-	flags := map[string][]string{}
-	for _, word := range s.Command[1:] {
-		name, value, ok := strings.Cut(word, "=")
-		name = strings.TrimPrefix(name, "--")
-		if !ok || !settings[name] && !slices.Contains(config.PipelineFlags(), name) {
-			t.Errorf("the sidecar of the compose file gets %q, which is no flag of run", word)
-		}
-		flags[name] = append(flags[name], value)
+		settings[setting.Env()] = true
 	}
 	var environ []string
 	for _, i := range dockerfile(t) {
@@ -128,15 +169,16 @@ func sidecar(t *testing.T) *config.Config {
 			}
 		}
 	}
+	usual := regexp.MustCompile(`\$\{\w+:-([^}]*)\}`)
 	for name, value := range s.Environment {
-		environ = append(environ, name+"="+value)
+		environ = append(environ, name+"="+usual.ReplaceAllString(value, "$1"))
 	}
 	for _, entry := range environ {
-		if name, _, _ := strings.Cut(entry, "="); strings.HasPrefix(name, "EMBEDSIDECAR_") && !settings[name] {
+		if name, _, _ := strings.Cut(entry, "="); strings.HasPrefix(name, "EMBEDSIDECAR_") && !settings[name] && !strings.HasPrefix(name, "EMBEDSIDECAR_PLUGIN_REMOTE_") {
 			t.Errorf("%s is no variable that the sidecar knows", name)
 		}
 	}
-	cfg, warnings, err := config.Load(config.Source{Flags: flags, Environ: environ, Hostname: "sidecar"})
+	cfg, warnings, err := config.Load(config.Source{Environ: environ, Hostname: "sidecar"})
 	if err != nil {
 		t.Fatalf("the sidecar refuses what the compose file tells it: %v", err)
 	}

@@ -2,7 +2,7 @@
 # need.sh: checks that what a build, a test run or the demo needs of the system is there. As root on Debian or Ubuntu it
 # installs what is missing; anybody else is told what to install.
 #
-#   tools/need.sh go cc python      # any of: go cc python git engine
+#   tools/need.sh go cc python      # any of: go cc python git engine podman
 #
 # EMBEDSIDECAR_NO_INSTALL=1: never install, only tell. PostgreSQL, ONNX Runtime and the model are not its business: they are
 # fetched by tools/postgres.sh, tools/fetch-onnxruntime.sh and tools/fetch-model.sh, and touch nothing of the system.
@@ -72,13 +72,19 @@ check() {
         go) ;;
         cc) has_cc || lacks 'a C compiler (for the ONNX plugin and for pgvector)' gcc libc6-dev ;;
         engine) has_engine || lacks 'a container engine (docker, podman or buildah) that answers' podman runc containernetworking-plugins ;;
+        podman) # with what compose files need of it: names of containers as names of hosts
+            command -v podman >/dev/null || lacks podman podman runc containernetworking-plugins
+            { command -v iptables && [ -x /usr/lib/cni/dnsname ]; } >/dev/null || lacks "podman's networks with names" iptables golang-github-containernetworking-plugin-dnsname dnsmasq-base
+            command -v openssl >/dev/null || lacks openssl openssl
+            command -v curl >/dev/null || lacks curl curl
+            ;;
         git) command -v git >/dev/null || lacks git git ;;
         python)
             has_python || lacks 'Python 3.8 or newer (it makes the model)' python3
             has_pip || lacks "Python's pip" python3-pip
             has_venv || lacks "Python's venv" python3-venv
             ;;
-        *) die "nothing is known about '$want'" 'it takes: go cc python git engine' ;;
+        *) die "nothing is known about '$want'" 'it takes: go cc python git engine podman' ;;
         esac
     done
 }

@@ -1,0 +1,431 @@
+#!/usr/bin/env bash
+# test-image.sh: runs the container images as people do, and breaks what it has started. Needs what tools/image.sh has built.
+#
+#   make test-image
+#   CHECKS='compose faults' tools/test-image.sh      some of: static compose faults core existing packages
+#
+# It takes podman, whose network and limits are used as they are; where compose is needed, podman-compose. The papers call the programs docker
+# and docker compose: here these are podman and podman-compose, and nothing else of the lines is changed. The server is PostgreSQL 17 as
+# tools/postgres.sh has it, since no registry of images need be reached. What it starts is named embedsidecar..., and is taken away at the end.
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+. tools/retry.sh
+. tools/engine.sh
+
+tools/need.sh go python git engine podman
+find_engine podman || { echo 'test-image.sh: error: there is no podman that answers' >&2 && exit 1; }
+major=${PG_IMAGE:-17}
+clone=$PWD
+work=$(mktemp -d)
+container= # the one that a failure tells of
+passed=0
+began=$SECONDS
+
+say() { printf 'test-image: %s\n' "$*"; }
+# check NAME COMMAND...: the command must succeed. Its output is shown when it does not.
+check() {
+  local name=$1 start=$SECONDS
+  shift
+  if ! ("$@") >"$work/check.log" 2>&1; then
+    tail -n 30 "$work/check.log" >&2
+    if [ -n "$container" ]; then podman logs "$container" 2>&1 | tail -n 15 | cut -c1-600 >&2; fi
+    say "FAILED $name"
+    exit 1
+  fi
+  passed=$((passed + 1))
+  say "ok     $name ($((SECONDS - start)) s)"
+}
+# eventually SECONDS COMMAND...: until the command succeeds. The last try's output is shown.
+eventually() {
+  local until=$((SECONDS + $1))
+  shift
+  while ! "$@" >"$work/eventually.log" 2>&1; do
+    if [ "$SECONDS" -gt "$until" ]; then
+      cat "$work/eventually.log"
+      echo "not in time: $*"
+      return 1
+    fi
+    sleep 0.2
+  done
+}
+refuse() { ! "$@"; }
+
+networks=() containers=()
+cleanup() {
+  local status=$?
+  set +e
+  if [ -n "${compose:-}" ]; then (cd "$work/clone" && "${compose[@]}" down --volumes && "${compose[@]}" -f docker-compose.existing.yml down) >/dev/null 2>&1; fi
+  for one in "${containers[@]}"; do podman rm --force --time 0 "$one" >/dev/null 2>&1; done
+  for one in "${networks[@]}"; do podman network rm --force "$one" >/dev/null 2>&1; done
+  rm -rf "$work"
+  exit "$status"
+}
+trap cleanup EXIT
+
+# Without systemd podman has nobody to run health checks, and says so each time.
+podman() { command podman "$@" 2> >(grep -v -i healthcheck >&2); }
+# start NAME ARGUMENT...: runs a container in the background, with all that takes privileges away.
+start() {
+  local name=$1
+  shift
+  containers+=("$name")
+  podman run --detach --name "$name" --read-only --tmpfs /tmp:size=16m,mode=1777 --cap-drop all --security-opt no-new-privileges "$@" >/dev/null
+}
+pid() { podman inspect --format '{{.State.Pid}}' "$1"; }
+running() { [ "$(podman inspect --format '{{.State.Running}}' "$1")" = true ]; }
+in_status() { grep -q "^$2:[[:space:]]*$3\$" "/proc/$(pid "$1")/status"; }
+ended_with() { [ "$(podman inspect --format '{{.State.ExitCode}}' "$1")" = "$2" ]; }
+
+# --- what the images are ---------------------------------------------------------------------------------------------------------------
+
+bytes() { podman image inspect --format '{{.Size}}' "embedsidecar:$1"; }
+holds() { # holds IMAGE: the paths in it
+  local id
+  id=$(podman create "embedsidecar:$1")
+  podman export "$id" | tar tf -
+  podman rm "$id" >/dev/null
+}
+no_shell() { ! holds "$1" | grep -E '(^|/)(sh|bash|dash|busybox|apt|dpkg|python3[^/]*)$'; }
+labelled() { [ "$(podman image inspect --format "{{index .Labels \"org.opencontainers.image.$2\"}}" "embedsidecar:$1")" = "$3" ]; }
+lists_modules() { podman run --rm --entrypoint /usr/bin/embedsidecar "embedsidecar:$1" version >/dev/null && holds "$1" | grep -q 'usr/share/doc/embedsidecar/sbom.cdx.json$'; }
+
+static() {
+  local image
+  for image in core onnx; do
+    check "$image: neither shell nor package manager" no_shell "$image"
+    check "$image: no other user than 10001" test "$(podman image inspect --format '{{.User}}' "embedsidecar:$image")" = 10001:10001
+    check "$image: the label revision is the commit" labelled "$image" revision "${REVISION:-$(git rev-parse HEAD)}"
+    check "$image: a bill of materials" lists_modules "$image"
+    say "       embedsidecar:$image has $(($(bytes "$image") / 1000)) kB, $(($(podman save "embedsidecar:$image" | gzip -6 | wc -c) / 1000)) kB compressed"
+  done
+  check 'core: below 45 MB' test "$(bytes core)" -lt 45000000
+}
+
+# --- the papers' lines, as they stand --------------------------------------------------------------------------------------------------
+
+# lines PAPER WORD: the first block of shell commands that has the word.
+lines() { awk -v word="$2" '/^```sh$/ { block = ""; inside = 1; next } /^```$/ { if (inside && index(block, word)) { printf "%s", block; exit } inside = 0 } inside { block = block $0 "\n" }' "$1"; }
+
+papers() {
+  tools/venv.sh "$HOME/.cache/embedsidecar/compose/venv-1.6.0" podman-compose==1.6.0
+  mkdir -p "$work/bin" "$work/clone"
+  # This podman cannot start what requires a container that has ended. Compose has waited for it by then.
+  cat >"$work/bin/compose-podman" <<'END'
+#!/bin/bash
+args=()
+for a; do case $a in --requires=*) ;; *) args+=("$a") ;; esac; done
+exec podman "${args[@]}"
+END
+  cat >"$work/bin/docker" <<END
+#!/bin/bash
+case \$1 in
+compose) shift; exec '$HOME/.cache/embedsidecar/compose/venv-1.6.0/bin/podman-compose' --in-pod=false --podman-path '$work/bin/compose-podman' "\$@" ;;
+run) shift; exec podman run \${DOCKER_RUN_FLAGS:-} "\$@" ;;
+*) exec podman "\$@" ;;
+esac
+END
+  chmod +x "$work"/bin/*
+  compose=("$work/bin/docker" compose)
+  git ls-files -co --exclude-standard -z | sort -zu | xargs -0 cp --parents -t "$work/clone"
+  ln -s "$clone/.git" "$work/clone/.git"
+  export POSTGRES_IMAGE PATH=$work/bin:$PATH
+  POSTGRES_IMAGE=$(tools/postgres-image.sh "$major")
+}
+
+psql() { podman exec -i "$server" psql -qXAt -h /tmp -U postgres -d "$database" "$@"; }
+settled() { command podman exec "$container" embedsidecar wait --caught-up --timeout 20m && command podman exec "$container" embedsidecar verify --deep 100; }
+
+readme() {
+  local script
+  script=$(lines README.md 'docker compose up')
+  [ -n "$script" ] || { echo 'the README has no lines for compose'; return 1; }
+  # The images are there: building them again would only say so.
+  (cd "$work/clone" && bash -euxo pipefail -c "make() { :; }; $script") >"$work/readme.log" 2>&1 || { tail -n 20 "$work/readme.log"; return 1; }
+  grep -E 'photoflare|shotwell|gthumb|digikam|fotoxx|gimp' "$work/readme.log"
+}
+
+# --- the compose file's story ------------------------------------------------------------------------------------------------------------
+
+compose() {
+  server=embedsidecar_postgres_1 container=embedsidecar_sidecar_1 database=packages
+  check 'the lines of the README' readme
+  (cd "$work/clone" && "${compose[@]}" up --detach) >"$work/up.log" 2>&1 || { tail "$work/up.log" >&2 && exit 1; }
+  local from
+  from=$(date -d "$(podman inspect --format '{{.State.StartedAt}}' "$container" | sed 's/ [A-Z]*$//')" +%s%3N)
+  check 'vectors come' eventually 600 some_vectors
+  say "       from the start of the container to the first vectors: $(($(date +%s%3N) - from)) ms"
+  check 'not root, no capability, no new privileges' confined
+  check 'the root file system is read-only' test "$(podman inspect --format '{{.HostConfig.ReadonlyRootfs}}' "$container")" = true
+  check 'the server knows it as the least-privileged roles only' roles
+  check 'ready: by itself, and from outside' eventually 120 podman exec "$container" embedsidecar healthcheck --ready
+  check 'ready: from outside' curl -fsS --noproxy '*' http://127.0.0.1:7471/readyz
+  check 'every row has the vector of its text' settled
+  check 'status' podman exec "$container" embedsidecar status
+  check 'no password in inspect or log' no_secrets
+  check 'every line of the log is JSON' json_log
+  check 'nothing was written into the container' unchanged
+  say "       memory of the cgroup now: $(podman stats --no-stream --format '{{.MemUsage}}' "$container")"
+}
+some_vectors() { [ "$(psql -c 'SELECT count(embedding) > 0 FROM packages')" = t ]; }
+confined() {
+  in_status "$container" CapEff 0000000000000000 && in_status "$container" CapBnd 0000000000000000 && in_status "$container" NoNewPrivs 1 &&
+    in_status "$container" Uid '10001[[:space:]]10001[[:space:]]10001[[:space:]]10001'
+}
+roles() {
+  local found
+  found=$(psql -c "SELECT string_agg(DISTINCT usename, ' ' ORDER BY usename) FROM pg_stat_activity WHERE client_addr IS NOT NULL AND application_name LIKE 'embedsidecar%'")
+  echo "$found"
+  [ "$found" = 'embedsidecar_run embedsidecar_stream' ]
+}
+no_secrets() {
+  local one secret
+  for one in postgres init roles sidecar; do
+    { command podman inspect "embedsidecar_${one}_1" && command podman logs "embedsidecar_${one}_1"; } >"$work/told" 2>&1
+    for secret in $(cut -d: -f5 "$work/clone"/deploy/secrets/*.pgpass); do
+      if grep -q "$secret" "$work/told"; then
+        echo "a password shows in inspect or log of $one"
+        return 1
+      fi
+    done
+  done
+}
+json_log() {
+  command podman logs "$container" 2>&1 | grep -v '^time=' | python3 -c '
+import json, sys
+lines = [json.loads(line) for line in sys.stdin]
+assert len(lines) > 3 and all("msg" in line for line in lines), lines'
+}
+unchanged() { ! podman diff "$container" | grep -vE '^[AC] /(etc|run|tmp|dev|proc|sys)(/|$)'; }
+
+# --- faults ------------------------------------------------------------------------------------------------------------------------------
+
+change() { psql -c "UPDATE packages SET summary = summary || ' $1' WHERE id % 20 = $((RANDOM % 20))"; }
+
+faults() {
+  server=embedsidecar_postgres_1 container=embedsidecar_sidecar_1 database=packages
+  running "$container" || { echo 'test-image.sh: the checks "faults" come after "compose"' >&2 && exit 2; }
+  check 'SIGTERM: in order within the grace period' terminated
+  check 'after SIGTERM' settled
+  check 'kill -9' killed KILL "$container"
+  check 'after kill -9' settled
+  check 'kill -9 of the plugin' plugin_killed
+  check 'after kill -9 of the plugin' settled
+  check 'restart of the server' server_restarted
+  check 'after the restart of the server' settled
+  check 'a full /tmp, and a plugin that must start' full_tmp
+  check 'after a full /tmp' settled
+  check 'OOM of the plugin: the sidecar lives on' oom
+  check 'after OOM of the plugin' settled
+  check 'the clock of the server an hour ahead, then back' clock
+  check 'after the steps of the clock' settled
+  check 'a rolling replacement by an image with one more pipeline' rolling
+  check 'after the replacement' settled
+}
+terminated() {
+  change term
+  podman stop --time 30 "$container" >/dev/null
+  ended_with "$container" 0 || return 1
+  podman start "$container" >/dev/null
+}
+killed() {
+  change kill
+  podman kill --signal "$1" "$2" >/dev/null
+  eventually 60 refuse running "$2"
+  podman start "$2" >/dev/null
+}
+plugin_of() { pgrep -P "$(pid "$1")" -f embedsidecar-onnx; }
+plugin_killed() {
+  eventually 120 plugin_of "$container" || return 1
+  change plugin
+  kill -KILL "$(plugin_of "$container")"
+}
+server_restarted() {
+  change before
+  podman restart --time 20 "$server" >/dev/null
+  eventually 120 psql -c 'SELECT 1'
+  change after
+}
+full_tmp() {
+  local root
+  eventually 120 plugin_of "$container" || return 1
+  root=/proc/$(pid "$container")/root
+  dd if=/dev/zero of="$root/tmp/full" bs=1M 2>/dev/null || true
+  change full
+  kill -KILL "$(plugin_of "$container")"
+  eventually 60 logged 'plugin ended'
+  running "$container" || return 1
+  rm "$root/tmp/full"
+}
+logged() { command podman logs "${2:-$container}" 2>&1 | grep -q "\"msg\":\"$1\""; }
+# The compose file's container stops, and one with too little memory for a model takes its place.
+small() { # small MEMORY
+  start embedsidecar_small --network embedsidecar_default --memory "$1" --volume "$work/clone/deploy/secrets/sidecar.pgpass:/run/secrets/sidecar.pgpass:ro" \
+    --env PGPASSFILE=/run/secrets/sidecar.pgpass --env EMBEDSIDECAR_LOG_FORMAT=json \
+    --env 'EMBEDSIDECAR_DATABASE_URL=postgres://embedsidecar_run@postgres:5432/packages?sslmode=disable' \
+    --env 'EMBEDSIDECAR_STREAM_URL=postgres://embedsidecar_stream@postgres:5432/packages?sslmode=disable' embedsidecar:onnx run --no-init
+}
+oom() {
+  podman stop --time 30 "$container" >/dev/null
+  change oom
+  small 128m
+  eventually 300 logged 'plugin ended' embedsidecar_small || return 1
+  running embedsidecar_small || return 1
+  podman rm --force --time 30 embedsidecar_small >/dev/null
+  # And with what the papers say that run takes.
+  small 512m
+  command podman exec embedsidecar_small embedsidecar wait --caught-up --timeout 20m || return 1
+  refuse logged 'plugin ended' embedsidecar_small || return 1
+  podman rm --force --time 30 embedsidecar_small >/dev/null
+  podman start "$container" >/dev/null
+}
+# Leases and tries go by the server's clock, the sidecar's timers by none: of the two the server's can be turned here, for itself alone.
+clock() {
+  local offset
+  for offset in +3600 +0; do
+    podman exec "$server" sh -c "echo $offset >/tmp/faketime"
+    change "$offset"
+    eventually 60 offset_is "$offset" || return 1
+  done
+}
+offset_is() { # the server's now() against this machine's
+  local difference
+  difference=$(($(psql -c 'SELECT extract(epoch FROM now())::bigint') - $(date +%s)))
+  [ "$difference" -ge $(($1 - 30)) ] && [ "$difference" -le $(($1 + 30)) ]
+}
+rolling() {
+  local new=localhost/embedsidecar-next:onnx one
+  printf 'FROM localhost/embedsidecar:onnx\nLABEL org.opencontainers.image.version=next\n' >"$work/Next"
+  podman build --quiet --format docker -t "$new" -f "$work/Next" "$work" >/dev/null
+  local two='public.packages: name, summary -> embedding
+public.packages: summary -> table summaries'
+  # Somebody writes all the time.
+  (while [ ! -e "$work/replaced" ]; do change rolling && sleep 0.5; done) &
+  local writer=$!
+  for one in init 'roles --yes'; do
+    # shellcheck disable=SC2086 # two words
+    podman run --rm --network embedsidecar_default --volume "$work/clone/deploy/secrets/setup.pgpass:/run/secrets/setup.pgpass:ro" \
+      --env PGPASSFILE=/run/secrets/setup.pgpass --env EMBEDSIDECAR_PIPELINE="$two" \
+      --env 'EMBEDSIDECAR_DATABASE_URL=postgres://postgres@postgres:5432/packages?sslmode=disable' "$new" $one || return 1
+  done
+  start embedsidecar_next --network embedsidecar_default --memory 512m --volume "$work/clone/deploy/secrets/sidecar.pgpass:/run/secrets/sidecar.pgpass:ro" \
+    --env PGPASSFILE=/run/secrets/sidecar.pgpass --env EMBEDSIDECAR_LOG_FORMAT=json --env EMBEDSIDECAR_PIPELINE="$two" \
+    --env 'EMBEDSIDECAR_DATABASE_URL=postgres://embedsidecar_run@postgres:5432/packages?sslmode=disable' \
+    --env 'EMBEDSIDECAR_STREAM_URL=postgres://embedsidecar_stream@postgres:5432/packages?sslmode=disable' "$new" run --no-init
+  eventually 120 podman exec embedsidecar_next embedsidecar healthcheck --ready || return 1
+  podman stop --time 30 "$container" >/dev/null
+  ended_with "$container" 0 || return 1
+  eventually 120 logged streaming embedsidecar_next || return 1
+  touch "$work/replaced"
+  wait "$writer"
+  command podman exec embedsidecar_next embedsidecar wait --caught-up --timeout 20m || return 1
+  command podman exec embedsidecar_next embedsidecar verify --deep 100 || return 1
+  [ "$(psql -c 'SELECT count(*) = (SELECT count(*) FROM packages) FROM summaries')" = t ] || return 1
+  podman rm --force --time 30 embedsidecar_next >/dev/null
+  podman start "$container" >/dev/null
+}
+
+# --- the image core, in 64 MB, with the image onnx as the server of models ------------------------------------------------------------------
+
+core() {
+  server=embedsidecar_core_db container=embedsidecar_core database=postgres
+  networks+=(embedsidecar_core)
+  podman network create embedsidecar_core >/dev/null
+  printf 'password' >"$work/password" && chmod 644 "$work/password"
+  containers+=("$server")
+  podman run --detach --name "$server" --network embedsidecar_core --volume "$work/password:/password:ro" --env POSTGRES_PASSWORD_FILE=/password \
+    "$POSTGRES_IMAGE" postgres -c wal_level=logical >/dev/null
+  # A token for the server of models, made by the program itself.
+  install -d -m 777 "$work/tokens"
+  podman run --rm --user 10001:10001 --volume "$work/tokens:/tokens" embedsidecar:core token create core --tokens-file /tokens/tokens >"$work/tokens/key"
+  chmod 644 "$work/tokens/key"
+  start embedsidecar_model --network embedsidecar_core --network-alias model --memory 512m --volume "$work/tokens:/tokens:ro" embedsidecar:onnx serve --http 0.0.0.0:7470 --tokens-file /tokens/tokens
+  eventually 120 psql -c 'CREATE EXTENSION vector'
+  psql -c "CREATE TABLE docs (id int PRIMARY KEY, body text); INSERT INTO docs SELECT i, 'row number ' || i FROM generate_series(1, 500) i"
+  start "$container" --network embedsidecar_core --memory 64m --volume "$work/tokens:/tokens:ro" --env EMBEDSIDECAR_LOG_FORMAT=json \
+    --env PGPASSWORD=password --env "EMBEDSIDECAR_DATABASE_URL=postgres://postgres@$server/postgres?sslmode=disable" --env EMBEDSIDECAR_PLUGIN=remote \
+    --env EMBEDSIDECAR_PLUGIN_REMOTE_DIALECT=openai --env EMBEDSIDECAR_PLUGIN_REMOTE_URL=http://model:7470/v1 \
+    --env EMBEDSIDECAR_PLUGIN_REMOTE_ALLOW_HTTP=true --env EMBEDSIDECAR_PLUGIN_REMOTE_API_KEY_FILE=/tokens/key \
+    --env EMBEDSIDECAR_PLUGIN_REMOTE_MODEL=all-MiniLM-L6-v2 --env EMBEDSIDECAR_PLUGIN_REMOTE_DIMS_BY=model \
+    --env 'EMBEDSIDECAR_PIPELINE=public.docs: body -> table docs_embedding' embedsidecar:core run
+  check 'core in 64 MB: every row has the vector of its text' settled
+  check 'core in 64 MB: it was not killed' running "$container"
+  say "       memory of core's cgroup: $(podman stats --no-stream --format '{{.MemUsage}}' "$container")"
+  podman rm --force --time 20 "$container" embedsidecar_model "$server" >/dev/null
+}
+
+# --- beside a database that is there: the lines of docs/containers.md ----------------------------------------------------------------------
+
+existing() {
+  server=db database=mydb container=
+  networks+=(embedsidecar-existing_default)
+  podman network create embedsidecar-existing_default >/dev/null
+  local secrets=$work/clone/deploy/secrets tls=$work/tls
+  (cd "$work/clone" && deploy/secrets.sh)
+  rm -f "$secrets/sidecar.pgpass" && (cd "$work/clone" && deploy/secrets.sh)
+  mkdir -p "$tls"
+  openssl req -x509 -newkey rsa:2048 -nodes -days 2 -subj /CN=authority -keyout "$tls/ca.key" -out "$tls/ca.pem" 2>/dev/null
+  openssl req -newkey rsa:2048 -nodes -subj /CN=db -keyout "$tls/server.key" -out "$tls/server.csr" 2>/dev/null
+  openssl x509 -req -in "$tls/server.csr" -CA "$tls/ca.pem" -CAkey "$tls/ca.key" -CAcreateserial -days 2 -extfile <(echo subjectAltName=DNS:db) -out "$tls/server.pem" 2>/dev/null
+  chown 999:999 "$tls/server.key" && chmod 600 "$tls/server.key" && chmod 755 "$tls"
+  install -m 444 "$tls/ca.pem" "$secrets/ca.pem"
+  printf '*:*:*:app:secret-of-app\n' >"$secrets/app.pgpass" && cp "$secrets/app.pgpass" "$secrets/owner.pgpass" && chmod 444 "$secrets"/*.pgpass
+  chmod 755 "$secrets" # in a container the user is another; the whole folder is mounted here
+  containers+=("$server" sidecar)
+  podman run --detach --name "$server" --network embedsidecar-existing_default --publish 127.0.0.1:5499:5432 --volume "$tls:/tls:ro" --volume "$secrets/postgres_password:/password:ro" \
+    --env POSTGRES_DB="$database" --env POSTGRES_PASSWORD_FILE=/password "$POSTGRES_IMAGE" postgres -c wal_level=logical -c ssl=on \
+    -c ssl_cert_file=/tls/server.pem -c ssl_key_file=/tls/server.key >/dev/null
+  eventually 120 psql -c 'CREATE EXTENSION vector'
+  psql -c "CREATE ROLE app LOGIN REPLICATION PASSWORD 'secret-of-app'; GRANT CREATE ON DATABASE mydb TO app; GRANT CREATE ON SCHEMA public TO app" \
+    -c "SET ROLE app; CREATE TABLE docs (id int PRIMARY KEY, title text, body text); INSERT INTO docs SELECT i, 'title ' || i, 'body ' || i FROM generate_series(1, 300) i"
+  container=sidecar
+  check 'the line docker run of docs/containers.md, with sslmode=verify-full' paper 'docker run'
+  check 'a certificate that somebody else has signed is refused' untrusted
+  psql -c "SET ROLE app; DROP SCHEMA embedsidecar CASCADE" -c "SELECT pg_drop_replication_slot(slot_name) FROM pg_replication_slots" -c 'DROP PUBLICATION embedsidecar' -c 'DROP TABLE docs_embedding'
+  container=embedsidecar-existing_sidecar_1
+  check 'the lines of docs/containers.md beside a database' paper 'docker-compose.existing.yml'
+}
+paper() {
+  local script
+  script=$(lines docs/containers.md "$1")
+  [ -n "$script" ] || { echo "docs/containers.md has no lines with $1"; return 1; }
+  # The server is beside, in a network of its own; psql is the server's.
+  (cd "$work/clone" && PATH=$(tools/postgres.sh --print "$major")/bin:$PATH DOCKER_RUN_FLAGS='--network embedsidecar-existing_default' \
+    SUPERUSER_URL="postgres://postgres:$(cat deploy/secrets/postgres_password)@127.0.0.1:5499/$database" bash -euxo pipefail -c "$script")
+}
+untrusted() {
+  ! podman run --rm --network embedsidecar-existing_default --env PGPASSWORD=secret-of-app \
+    --env 'EMBEDSIDECAR_DATABASE_URL=postgres://app@db:5432/mydb?sslmode=verify-full' embedsidecar:core status >"$work/untrusted" 2>&1 && cat "$work/untrusted" && grep -q certificate "$work/untrusted"
+}
+
+# --- packages --------------------------------------------------------------------------------------------------------------------------
+
+packages() {
+  container=
+  tools/package.sh >/dev/null
+  local base
+  base=$(tools/base-image.sh)
+  check 'deb: installed, run, removed' podman run --rm --network host --volume "$clone/dist:/dist:ro" "$base" bash -euxo pipefail -c '
+    apt-get update -qq; apt-get install -y -qq --no-install-recommends systemd /dist/embedsidecar_*.deb /dist/embedsidecar-onnx_*.deb
+    embedsidecar version; embedsidecar embed "a text" | grep -q "^\[" ; test "$(stat -c %a /etc/embedsidecar/pgpass)" = 600
+    systemd-analyze verify /usr/lib/systemd/system/embedsidecar.service
+    echo "# mine" >>/etc/embedsidecar/embedsidecar.yaml
+    apt-get remove -y -qq embedsidecar embedsidecar-onnx; test ! -e /usr/bin/embedsidecar; test ! -e /usr/lib/embedsidecar; grep -q "# mine" /etc/embedsidecar/embedsidecar.yaml
+    apt-get purge -y -qq embedsidecar; test ! -e /etc/embedsidecar'
+  check "rpm: installed, run, removed (by Debian's rpm)" podman run --rm --network host --volume "$clone/dist:/dist:ro" "$base" bash -euxo pipefail -c '
+    apt-get update -qq; apt-get install -y -qq --no-install-recommends rpm libstdc++6
+    rpm --install --nodeps /dist/embedsidecar-*.rpm
+    embedsidecar version; embedsidecar embed "a text" | grep -q "^\["
+    rpm --query --requires embedsidecar-onnx | grep -q "glibc >= 2.34"; rpm --verify embedsidecar embedsidecar-onnx --nodeps
+    rpm --erase embedsidecar-onnx embedsidecar; test ! -e /usr/bin/embedsidecar; test ! -e /usr/lib/embedsidecar/lib'
+  check 'systemd-analyze security: at most 1.5 of 10' exposure
+}
+exposure() {
+  local level
+  level=$(systemd-analyze security --offline=true packaging/embedsidecar.service | sed -n 's/.*Overall exposure level.*: \([0-9.]*\) .*/\1/p')
+  echo "exposure $level"
+  awk -v level="$level" 'BEGIN { exit !(level > 0 && level <= 1.5) }'
+}
+
+papers
+for part in ${CHECKS:-static compose faults core existing packages}; do "$part"; done
+say "$passed checks passed in $((SECONDS - began)) s"
