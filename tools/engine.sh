@@ -3,10 +3,11 @@
 # Where this is a machine within a machine, podman's defaults ask for more than it may have: a runtime that knows this kernel's cgroups, and
 # limits no higher than our own. Then CONTAINERS_CONF gets a file that asks for less, for this script and what it starts.
 
-# usable ENGINE: reports whether it is there and answers. A docker without its daemon is none.
+# usable ENGINE: reports whether it is there and answers. A docker without its daemon is none, nor is one that is podman by another name.
 usable() {
   case $1 in
-  docker | podman) "$1" info >/dev/null 2>&1 ;;
+  docker) "$1" info >/dev/null 2>&1 && ! "$1" --version 2>&1 | grep -qi podman ;;
+  podman) "$1" info >/dev/null 2>&1 ;;
   *) "$1" --version >/dev/null 2>&1 ;;
   esac
 }
