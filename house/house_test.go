@@ -196,3 +196,27 @@ func TestLicense(t *testing.T) {
 		t.Errorf("LICENSE has %d lines: it is cut off", lines)
 	}
 }
+
+// TestArchitecture_NamesEveryPackage: a folder that architecture.md leaves out is one that its readers do not know of.
+func TestArchitecture_NamesEveryPackage(t *testing.T) {
+	t.Parallel()
+	_, after, ok := strings.Cut(read(t, "docs/architecture.md"), "## Packages")
+	list, _, ends := strings.Cut(after, "## ")
+	if !ok || !ends {
+		t.Fatal("docs/architecture.md has no list of packages")
+	}
+	known := strings.FieldsFunc(list, func(r rune) bool { return strings.ContainsRune(" \n,.:;()", r) })
+	for _, path := range files(t) {
+		folder, rest, inside := strings.Cut(path, "/")
+		if !inside || !strings.HasSuffix(path, ".go") || strings.HasSuffix(path, "_test.go") || folder == "plugins" || folder == "tools" || strings.Contains(rest, "/") && folder != "cmd" {
+			continue
+		}
+		if folder == "cmd" {
+			folder = "cmd/embedsidecar"
+		}
+		if !slices.Contains(known, folder) {
+			t.Errorf("docs/architecture.md leaves out %s", folder)
+			known = append(known, folder)
+		}
+	}
+}

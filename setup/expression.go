@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/jackc/pgerrcode"
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 )
@@ -113,6 +114,9 @@ func parseExpression(ctx context.Context, tx pgx.Tx, t *table, word, expression 
 	return "", nil, nil
 }
 
+// unknownColumn finds the name in a server's message; in other languages than English there is no hint.
+var unknownColumn = regexp.MustCompile(`^column "([^".]+)" does not exist$`)
+
 // badExpression turns what the parser says into a problem of the user's.
 func badExpression(word string, err error) (problem string, hint []string, _ error) {
 	var pg *pgconn.PgError
@@ -125,6 +129,9 @@ func badExpression(word string, err error) (problem string, hint []string, _ err
 	}
 	if pg.Hint != "" {
 		hint = append(hint, pg.Hint)
+	}
+	if name := unknownColumn.FindStringSubmatch(pg.Message); pg.Code == pgerrcode.UndefinedColumn && name != nil {
+		hint = append(hint, fmt.Sprintf("a value is written in single quotes, a name without: if %s is a value, write '%s'", name[1], name[1]))
 	}
 	if strings.Contains(pg.Message, "function") || strings.Contains(pg.Message, "type") || strings.Contains(pg.Message, "operator") {
 		hint = append(hint, "search_path is pg_catalog: what is elsewhere needs its schema in front, as in public.unaccent(title)")

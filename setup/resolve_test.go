@@ -261,6 +261,7 @@ func TestResolve_Expressions(t *testing.T) {
 		{text: "$1", words: []string{"parameter"}},
 		{text: "$1::text", words: []string{"parameter"}},
 		{text: "titel", words: []string{"titel", "title"}},
+		{text: "title", filter: "title = published", words: []string{"single quotes", "write 'published'"}},
 		{text: "shout(title)", words: []string{"shout", "search_path"}},
 		{text: "n + 1", words: []string{"of type integer, want text", "::text"}},
 		{text: "tags", words: []string{"of type text[], want text"}},

@@ -168,6 +168,7 @@ func (s *Sidecar) Run(ctx context.Context) error {
 		defer t.Stop()
 		select {
 		case <-t.C:
+			s.o.Log.WarnContext(hard, "drain timeout: batches in work are broken off, their tasks given back", "timeout", s.o.DrainTimeout.String())
 			cancelHard()
 		case <-hard.Done():
 		}
