@@ -16,7 +16,8 @@ import (
 type Config struct {
 	// Enabled is the master switch. False: changes are still queued and nothing is embedded. Default true.
 	Enabled bool
-	// Instance names this sidecar among others, in application_name and among the workers. Default: the host's name.
+	// Instance names this sidecar among others, in application_name and among the workers. Default: the host's name and the
+	// process's number.
 	Instance string
 
 	Database    Database

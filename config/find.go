@@ -51,6 +51,7 @@ type NotFoundError struct {
 	Name     string   // as the user gave it
 	Searched []string // paths in the order they were tried
 	Setting  string   // the flag that names it directly
+	Near     string   // what was probably meant; "": nothing is near
 }
 
 // Error lists the places.
@@ -61,10 +62,14 @@ func (e *NotFoundError) Error() string {
 // Hints returns the way out.
 func (e *NotFoundError) Hints() []string {
 	hint := fmt.Sprintf("name it with --%s or %s, or put it into one of these places", e.Setting, EnvName(e.Setting))
-	if e.Kind == "model" {
-		return []string{hint, "a model is a folder with model.onnx and tokenizer.json"}
+	hints := []string{hint}
+	if e.Near != "" {
+		hints = []string{"did you mean " + e.Near + "?", hint}
 	}
-	return []string{hint}
+	if e.Kind == "model" {
+		hints = append(hints, "a model is a folder with model.onnx and tokenizer.json")
+	}
+	return hints
 }
 
 // ExitCode is that of a mistake in usage or configuration.
@@ -139,6 +144,7 @@ func (f Finder) Plugin(name, dir string) (string, error) {
 		}
 		return filepath.Abs(path)
 	}
+	missing.Near = Nearest(name, f.Plugins(dir))
 	return "", missing
 }
 
@@ -186,6 +192,19 @@ func (f Finder) Model(name, dir string) (string, error) {
 			return filepath.Abs(path)
 		}
 	}
+	var names []string
+	for _, d := range f.Models(dir) {
+		entries, err := os.ReadDir(d)
+		if err != nil {
+			continue
+		}
+		for _, e := range entries {
+			if e.IsDir() {
+				names = append(names, e.Name())
+			}
+		}
+	}
+	missing.Near = nearestFold(name, names)
 	return "", missing
 }
 

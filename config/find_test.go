@@ -218,3 +218,16 @@ models:
 		t.Error(err)
 	}
 }
+
+func TestFinder_DidYouMean(t *testing.T) {
+	root := tree(t, "bin/embedsidecar", "bin/plugins/embedsidecar-onnx", "models/all-MiniLM-L6-v2/")
+	f := NewFinder(filepath.Join(root, "bin/embedsidecar"), nil)
+	_, plugin := f.Plugin("onx", "")
+	_, model := f.Model("all-minilm-l6-v3", "")
+	for want, err := range map[string]error{"did you mean onnx?": plugin, "did you mean all-MiniLM-L6-v2?": model} {
+		var missing *NotFoundError
+		if !errors.As(err, &missing) || missing.Hints()[0] != want {
+			t.Errorf("%v, hints %q, want %q", err, missing.Hints(), want)
+		}
+	}
+}

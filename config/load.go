@@ -7,6 +7,7 @@ import (
 	"maps"
 	"os"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/embedsidecar/embedsidecar/pipeline"
@@ -21,7 +22,9 @@ type Source struct {
 	Environ []string
 	// OtherFlags are flags of the program that are no settings; their variables are left alone.
 	OtherFlags []string
-	// Hostname is the default of Instance.
+	// PID is that of the process. With Hostname it is the default of Instance: several sidecars of a host have names of their own.
+	PID int
+	// Hostname is the first part of the default of Instance.
 	Hostname string
 }
 
@@ -41,7 +44,7 @@ func Load(src Source) (cfg *Config, warnings []string, err error) {
 		}
 	}
 	l.cfg.env = &environ{l.env}
-	l.cfg.Instance = instanceOf(src.Hostname)
+	l.cfg.Instance = instanceOf(src.Hostname, src.PID)
 	l.file()
 	l.environment()
 	l.flags()
@@ -424,20 +427,21 @@ func nameAll(specs []pipeline.Spec) {
 	}
 }
 
-// instanceOf makes a name of a host's name, which may hold what an instance's name may not.
-func instanceOf(host string) string {
+// instanceOf makes a name of a host's name, which may hold what an instance's name may not, and of the process's number, if that is given.
+func instanceOf(host string, pid int) string {
 	name := strings.Map(func(r rune) rune {
 		if r <= ' ' || r > '~' {
 			return -1
 		}
 		return r
 	}, host)
-	const limit = maxIdent - len("embedsidecar/")
-	if len(name) > limit {
-		name = name[:limit]
-	}
 	if name == "" {
-		return "sidecar"
+		name = "sidecar"
 	}
-	return name
+	suffix := ""
+	if pid > 0 {
+		suffix = "-" + strconv.Itoa(pid)
+	}
+	limit := maxIdent - len("embedsidecar/") - len(suffix)
+	return name[:min(len(name), limit)] + suffix
 }

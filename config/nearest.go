@@ -1,6 +1,9 @@
 package config
 
-import "strings"
+import (
+	"slices"
+	"strings"
+)
 
 // Nearest returns the candidate that a misspelt word most likely meant, or "" when none is near.
 func Nearest(word string, candidates []string) string {
@@ -45,4 +48,16 @@ func distance(a, b string) int {
 		before, row, next = row, next, before
 	}
 	return row[len(b)]
+}
+
+// nearestFold is Nearest for candidates that have capital letters.
+func nearestFold(word string, candidates []string) string {
+	lower := make([]string, len(candidates))
+	for i, c := range candidates {
+		lower[i] = strings.ToLower(c)
+	}
+	if at := slices.Index(lower, Nearest(word, lower)); at >= 0 {
+		return candidates[at]
+	}
+	return ""
 }

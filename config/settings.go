@@ -144,7 +144,7 @@ func Settings() []Setting {
 
 		toggle("enabled", "enabled", GroupWork, "master switch: when false, changes are queued and nothing is embedded",
 			func(c *Config) *bool { return &c.Enabled }),
-		checked("instance", "instance", GroupWork, "NAME", "name of this sidecar among others (default: the host's name)", checkInstance,
+		checked("instance", "instance", GroupWork, "NAME", "name of this sidecar among others (default: the host's name and the process's number)", checkInstance,
 			func(c *Config) *string { return &c.Instance }),
 		auto("workers.count", "workers", GroupWork, "batches that each pipeline works on at a time", maxWorkers,
 			func(c *Config) *int { return &c.Workers.Count }),

@@ -115,7 +115,7 @@ func TestNearest(t *testing.T) {
 
 func TestApplicationName(t *testing.T) {
 	c := Default()
-	c.Instance = instanceOf("höst name")
+	c.Instance = instanceOf("höst name", 0)
 	if got := c.ApplicationName(); got != "embedsidecar/hstname" {
 		t.Error(got)
 	}
@@ -123,7 +123,12 @@ func TestApplicationName(t *testing.T) {
 	if got := len(c.ApplicationName()); got != 63 {
 		t.Error(got)
 	}
-	if got := instanceOf("\t"); got != "sidecar" {
+	if got := instanceOf("\t", 0); got != "sidecar" {
+		t.Error(got)
+	}
+	// Several sidecars of a host have names of their own, also of one with a long name.
+	c.Instance = instanceOf(strings.Repeat("h", 100), 4711)
+	if got := c.ApplicationName(); len(got) != 63 || !strings.HasSuffix(got, "h-4711") {
 		t.Error(got)
 	}
 }

@@ -370,13 +370,13 @@ func QueueAdd(batch *pgx.Batch, pipelineID int32, lane pipeline.Lane, keys []str
 }
 
 // Retry opens the dead letters of a pipeline, and what waits for another try, at once. It returns how many rows these were.
-func Retry(ctx context.Context, db DB, pipelineID int32) (rows int64, err error) {
+func Retry(ctx context.Context, db DB, pipelineID int32, keys ...string) (rows int64, err error) {
 	var until int64
 	if err := db.QueryRow(ctx, "SELECT coalesce(pg_sequence_last_value('embedsidecar.task_seq'::regclass), 0)").Scan(&until); err != nil {
 		return 0, fmt.Errorf("retry: %w", err)
 	}
 	for {
-		tag, err := db.Exec(ctx, sqlfiles.Query("retry_tasks"), pgx.StrictNamedArgs{"pipeline_id": pipelineID, "until": until})
+		tag, err := db.Exec(ctx, sqlfiles.Query("retry_tasks"), pgx.StrictNamedArgs{"pipeline_id": pipelineID, "until": until, "row_keys": keys})
 		if err != nil {
 			return rows, fmt.Errorf("retry: %w", err)
 		}

@@ -153,7 +153,7 @@ func (c *checker) checkServer(ctx context.Context) {
 	case vectorAvailable != "":
 		c.add("extension vector", Wrong, "not installed in this database; the server has "+vectorAvailable, "CREATE EXTENSION vector; (superuser, or the owner of the database where the server trusts it); embedsidecar init does it")
 	default:
-		c.add("extension vector", Wrong, "the server does not have it", "install the server's package pgvector, such as postgresql-17-pgvector")
+		c.add("extension vector", Wrong, "the server does not have it", fmt.Sprintf("install the server's package pgvector, such as postgresql-%d-pgvector", major))
 	}
 	if database.Pooled(c.o.Pool) {
 		c.add("connection pooler", Warn, "queries go through a pooler", "that works; init and the stream need the server itself: --stream-url")

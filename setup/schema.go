@@ -98,7 +98,7 @@ func (in *initializer) extension() action {
 		run: func(ctx context.Context) error {
 			err := in.execute(ctx, action{Step: Step{SQL: sql}})
 			if hasCode(err, "58P01", "0A000", "22023") { // no such file: the package is not installed on the server
-				return &ConfigError{Problem: "pgvector is not installed on the server", Hint: []string{"install the server's package pgvector (such as postgresql-17-pgvector), then run embedsidecar init again"}}
+				return &ConfigError{Problem: "pgvector is not installed on the server", Hint: []string{fmt.Sprintf("install the server's package pgvector (such as postgresql-%d-pgvector), then run embedsidecar init again", in.server.Version/10000)}}
 			}
 			return err
 		},

@@ -233,7 +233,7 @@ func (w *Worker) embedderFailed(ctx context.Context, tasks []queue.Task, err err
 	class, code := embed.Classify(err)
 	w.o.Log.WarnContext(ctx, "embedder failed", "pipeline", w.o.Pipeline.Name, "class", string(class), "code", code, "tasks", len(tasks), "error", err)
 	if class != embed.Crash {
-		return w.postpone(ctx, tasks, class, code, "the embedder did not answer", max(w.o.Service.Rest(), w.o.Retry.Initial/4))
+		return w.postpone(ctx, tasks, class, code, "the embedder did not answer: "+oneLine(err.Error(), longestMessage), max(w.o.Service.Rest(), w.o.Retry.Initial/4))
 	}
 	outcomes := make([]queue.Outcome, len(tasks))
 	for i, t := range tasks {

@@ -26,11 +26,12 @@ const (
 // Scan is a pipeline's backfill and reconcile: it compares every row with the ledger, then every ledger entry with the rows, and
 // asks for a look where they differ. Its progress is stored page by page, so any sidecar may go on where another stopped.
 type Scan struct {
-	w *Worker
+	w        *Worker
+	progress progress
 }
 
 // NewScan returns the scan of a worker's pipeline.
-func NewScan(w *Worker) *Scan { return &Scan{w} }
+func NewScan(w *Worker) *Scan { return &Scan{w: w} }
 
 // scanState is the stored progress.
 type scanState struct {
@@ -52,6 +53,11 @@ func (s *Scan) Run(ctx context.Context, heartbeat time.Duration, wake <-chan str
 			}
 			s.w.o.Log.WarnContext(ctx, "scan interrupted", "pipeline", s.w.o.Pipeline.Name, "error", quiet(err))
 			next = stepLater
+		}
+		if next == stepIdle {
+			s.progress = progress{}
+		} else {
+			s.tell(ctx)
 		}
 		switch next {
 		case stepNow:

@@ -34,6 +34,9 @@ func (w *Worker) refusal(it *item, err error) string {
 	if ok && own(pg) {
 		return pg.Message
 	}
+	if ok && pg.Code == pgerrcode.RaiseException { // a trigger's own words; what they quote of the row is left out
+		return what + ": " + without(oneLine(pg.Message, longestMessage), it.row.text)
+	}
 	if !ok || pg.Code != pgerrcode.ProgramLimitExceeded || w.o.Pipeline.Stored != pipeline.StoredSparse {
 		return what
 	}

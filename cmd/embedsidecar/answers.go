@@ -199,7 +199,7 @@ func (a *answers) Pipeline(ctx context.Context, name string) (*pipeline.Pipeline
 	if err != nil {
 		return nil, nil, err
 	}
-	at := find(all, name)
+	at := meant(all, name)
 	if at < 0 {
 		return nil, nil, serve.ErrUnknown
 	}

@@ -70,6 +70,12 @@ func (a arranged) words() []string {
 
 func unknownFlag(name string, known map[string]bool) error {
 	err := misuse("unknown flag %s", dashed(name))
+	if slices.Contains([]string{"where", "filter", "text", "priority", "name", "chunking"}, name) {
+		if name == "filter" {
+			name = "where"
+		}
+		return fail(exitUsage, err, name+" belongs to a pipeline in a file, named by --config FILE: pipelines: [{table: ..., "+name+": ...}]; the README's chapter Pipelines has one")
+	}
 	var names []string
 	for n := range known {
 		names = append(names, n)

@@ -32,7 +32,7 @@ func run(args []string, stdout, stderr io.Writer) int {
 	defer stop()
 	p := &program{
 		commands: commands(), stdin: os.Stdin, stdout: stdout, stderr: stderr,
-		environ: os.Environ(), hostname: host, executable: executable,
+		environ: os.Environ(), hostname: host, pid: os.Getpid(), executable: executable,
 	}
 	return p.run(ctx, args)
 }
@@ -42,7 +42,7 @@ func commands() []*command {
 	return slices.Concat([]*command{
 		newRun(), newServe(), newInit(), newCheck(), newUninstall(),
 		newStatus(), newFailed(), newHealthcheck(), newWait(), newVerify(), newCacheStats(),
-		newPause(), newResume(), newRetry(),
+		newPause(), newResume(), newRetry(), newRescan(),
 		newSearch(), newSimilar(), newEmbed(),
 	}, pluginCommands(), modelCommands(), []*command{
 		newTokenCreate(), newTokenList(), newTokenRevoke(), newRoles(), newVersion(),

@@ -87,10 +87,10 @@ func (e *environment) openModel(ref, precision string) (*host.Host, error) {
 func newModelsList() *command {
 	return &command{
 		name: "models list", group: groupModels, usage: "show the models that are found by name",
-		description: "Lists model folders of --model-dir or, without it, of the usual places. Their files are not verified: models verify does that.",
+		description: "Lists model folders of --model-dir or, without it, of the usual places, and the models of the configuration. Their files are not verified: models verify does that.",
 		settings:    []string{config.GroupEmbedding},
 		run: func(_ context.Context, env *environment) error {
-			list := models.List(env.modelFolders())
+			list := env.withConfigured(models.List(env.modelFolders()))
 			return env.show(list, func() listing {
 				l := listing{header: []string{"name", "type", "tokenizer", "dims", "int8", "size", "path", "problem"}, right: []int{3, 5}}
 				for _, m := range list {
@@ -100,6 +100,28 @@ func newModelsList() *command {
 			})
 		},
 	}
+}
+
+// withConfigured adds the models that the configuration names, with what their folder or their plugin is.
+func (e *environment) withConfigured(list []models.Info) []models.Info {
+	for _, m := range e.config.Models {
+		if slices.ContainsFunc(list, func(i models.Info) bool { return i.Name == m.Name }) {
+			continue
+		}
+		plugin := m.Plugin
+		if plugin == "" {
+			plugin = e.config.Plugins.Default
+		}
+		info := models.Info{Type: "plugin " + plugin}
+		if found, err := e.config.Embedder(e.find, plugin, m.Name); err != nil {
+			info.Problem = strings.Join(strings.Fields(err.Error()), " ")
+		} else if found.ModelPath != "" {
+			info = models.Describe(found.ModelPath)
+		}
+		info.Name = m.Name
+		list = append(list, info)
+	}
+	return list
 }
 
 func yesNo(b bool) string {

@@ -121,8 +121,8 @@ type retryCommand struct{}
 func newRetry() *command {
 	c := &retryCommand{}
 	return &command{
-		name: "retry", group: groupOperate, usage: "try rows again that could not be embedded", arguments: "[PIPELINE...]", maxArgs: -1,
-		description: "Takes the dead letters of these pipelines, or of all, and puts them back into the queue with all their tries. Rows that wait for their next try anyway do not wait any longer. --dry-run tells how many there are.",
+		name: "retry", group: groupOperate, usage: "try rows again that could not be embedded", arguments: "[PIPELINE...] | PIPELINE KEY...", maxArgs: -1,
+		description: "Takes the dead letters of these pipelines, or of all, or of these rows alone, which embedsidecar failed names, and puts them back into the queue with all their tries. Rows that wait for their next try anyway do not wait any longer. --dry-run tells how many there are.",
 		settings:    databaseGroups, acts: true, run: c.run,
 	}
 }
@@ -133,13 +133,13 @@ func (c *retryCommand) run(ctx context.Context, env *environment) error {
 		return err
 	}
 	defer pool.Close()
-	pipelines, err := env.named(ctx, pool, env.args)
+	pipelines, keys, err := env.namedRows(ctx, pool, env.args)
 	if err != nil {
 		return err
 	}
 	list := []acted{}
 	for i := range pipelines {
-		n, err := retry(ctx, env, pool, pipelines[i].ID)
+		n, err := retry(ctx, env, pool, pipelines[i].ID, keys)
 		if err != nil {
 			return err
 		}
@@ -155,12 +155,12 @@ func (c *retryCommand) run(ctx context.Context, env *environment) error {
 	return env.showActed(list)
 }
 
-// retry opens dead letters and due retries again, as a change of the row would, and tells how many; a dry run only counts.
-func retry(ctx context.Context, env *environment, pool *pgxpool.Pool, pipelineID int32) (n int64, err error) {
+// retry opens dead letters and due retries again, all or those of some keys, as a change of the row would, and tells how many; a dry run only counts.
+func retry(ctx context.Context, env *environment, pool *pgxpool.Pool, pipelineID int32, keys []string) (n int64, err error) {
 	if env.dryRun {
-		err = pool.QueryRow(ctx, "SELECT count(*) FROM embedsidecar.task WHERE pipeline_id = $1 AND state IN ('failed', 'retrying')", pipelineID).Scan(&n)
+		err = pool.QueryRow(ctx, "SELECT count(*) FROM embedsidecar.task WHERE pipeline_id = $1 AND state IN ('failed', 'retrying') AND ($2::text[] IS NULL OR row_key = ANY ($2))", pipelineID, keys).Scan(&n)
 	} else {
-		n, err = queue.Retry(ctx, pool, pipelineID)
+		n, err = queue.Retry(ctx, pool, pipelineID, keys...)
 	}
 	if pg, ok := errors.AsType[*pgconn.PgError](err); ok && pg.Code == pgerrcode.InsufficientPrivilege {
 		err = fail(exitPermission, err, "use the role that owns the schema embedsidecar, the one that ran embedsidecar init")

@@ -42,13 +42,29 @@ func (e *environment) named(ctx context.Context, pool *pgxpool.Pool, names []str
 	}
 	var found []pipeline.Pipeline
 	for _, name := range names {
-		at := find(all, name)
+		at := meant(all, name)
 		if at < 0 {
 			return nil, setup.UnknownPipeline(name, known)
 		}
 		found = append(found, all[at])
 	}
 	return found, nil
+}
+
+// namedRows returns the pipelines of these names, or one pipeline and the keys after it: what stands behind the first name and is no
+// pipeline's is a key.
+func (e *environment) namedRows(ctx context.Context, pool *pgxpool.Pool, words []string) (pipelines []pipeline.Pipeline, keys []string, err error) {
+	if len(words) > 1 {
+		all, err := everything(ctx, pool)
+		if err != nil {
+			return nil, nil, err
+		}
+		if !slices.ContainsFunc(words[1:], func(w string) bool { return meant(all, w) >= 0 }) {
+			words, keys = words[:1], words[1:]
+		}
+	}
+	pipelines, err = e.named(ctx, pool, words)
+	return pipelines, keys, err
 }
 
 // otherSlots tells how to name a slot that is set up.
@@ -143,10 +159,23 @@ func destinationOf(s pipeline.Spec) [3]string {
 
 // find returns the place of a pipeline, by its name, or -1.
 func find(pipelines []pipeline.Pipeline, name string) int {
+	return slices.IndexFunc(pipelines, func(p pipeline.Pipeline) bool { return p.Name == name })
+}
+
+// meant returns the place of the pipeline that somebody means, or -1: one by this name, or else the only one that was named after a table
+// of this name, whose schema nobody types.
+func meant(pipelines []pipeline.Pipeline, name string) int {
+	if at := find(pipelines, name); at >= 0 {
+		return at
+	}
+	found := -1
 	for i := range pipelines {
-		if pipelines[i].Name == name {
-			return i
+		if _, table, is := strings.Cut(pipelines[i].Name, "."); is && table == name && pipelines[i].Name == pipelines[i].Schema+"."+pipelines[i].Table {
+			if found >= 0 {
+				return -1
+			}
+			found = i
 		}
 	}
-	return -1
+	return found
 }

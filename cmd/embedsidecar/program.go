@@ -23,6 +23,7 @@ type program struct {
 	stdout, stderr io.Writer
 	environ        []string
 	hostname       string
+	pid            int
 	executable     string
 
 	redact *config.Redactor // knows no password until the configuration is read
@@ -203,7 +204,7 @@ func (p *program) execute(cc *cli.Context, c *command) error {
 			}
 		}
 	}
-	cfg, warnings, err := config.Load(config.Source{Flags: given, Environ: p.environ, OtherFlags: append(others, "version", "help"), Hostname: p.hostname})
+	cfg, warnings, err := config.Load(config.Source{Flags: given, Environ: p.environ, OtherFlags: append(others, "version", "help"), Hostname: p.hostname, PID: p.pid})
 	p.redact = cfg.Redactor()
 	if c.probe {
 		err = nil

@@ -6,6 +6,7 @@ import array
 import asyncio
 import contextlib
 import inspect
+import json
 import os
 import struct
 import sys
@@ -219,7 +220,9 @@ def _abort(context: grpc.ServicerContext, method: str, problem: BaseException) -
     what = f"{type(problem).__name__} in {method}{at}"
     if isinstance(problem, _Wrong):
         what = f"ValueError in {method}: {problem}"
-    sys.stderr.write(f"{what}\n{''.join(traceback.format_list(frames))}")
+    # One line, so that one failure is one record of the sidecar's log; outermost call first.
+    calls = [f"{os.path.basename(f.filename)}:{f.lineno} {f.name}" for f in frames]
+    sys.stderr.write(json.dumps({"@level": "error", "@message": what, "calls": ", ".join(calls)}) + "\n")
     code = grpc.StatusCode.RESOURCE_EXHAUSTED if isinstance(problem, MemoryError) else grpc.StatusCode.INTERNAL
     context.abort(code, what)
 

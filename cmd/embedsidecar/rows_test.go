@@ -1,0 +1,89 @@
+package main
+
+import (
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/embedsidecar/embedsidecar/health"
+	"github.com/embedsidecar/embedsidecar/report"
+	"github.com/embedsidecar/embedsidecar/testenv"
+)
+
+// TestP10_RowsThatFailedAreNamed: by key, class, code, message, age and next try, and one of them is tried again alone. A trigger's own
+// words are kept; no text of a row shows.
+func TestP10_RowsThatFailedAreNamed(t *testing.T) {
+	t.Parallel()
+	s := newStage(t, 6)
+	s.secrets = append(s.secrets, "POISON", "a text that nobody may see")
+	s.db.MustExec("UPDATE docs SET body = 'POISON' WHERE id = 3")
+	s.db.MustExec("UPDATE docs SET body = 'a text that nobody may see' WHERE id = 5")
+	s.db.MustExec(`CREATE FUNCTION monday() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
+		IF NEW.embedding IS NOT NULL AND NEW.id = 5 THEN RAISE EXCEPTION 'no vectors on mondays for: %', NEW.body; END IF; RETURN NEW; END $$`)
+	s.db.MustExec("CREATE TRIGGER monday BEFORE UPDATE ON docs FOR EACH ROW EXECUTE FUNCTION monday()")
+	s.set("EMBEDSIDECAR_PLUGIN_FAULTS=refuse-on=POISON")
+	_, stderr := s.run(exitFailed, "run", "--once", "--table", "docs", "--columns", "title,body", "--into", "embedding", "--max-attempts", "1")
+	s.has(stderr, "2 rows could not be embedded", "row 3: data refused", "row 5: data write_refused: ", "SQLSTATE P0001: no vectors on mondays for:")
+	stdout, _ := s.run(0, "failed", "docs", "-o", "json") // the table's name will do
+	rows := decoded[map[string][]report.FailedRow](t, stdout)["rows"]
+	if len(rows) != 2 || rows[0].Key != "3" && rows[1].Key != "3" {
+		t.Fatalf("failed: %s", stdout)
+	}
+	for _, r := range rows {
+		if r.Pipeline != "public.docs" || r.State != "failed" || r.Class != "data" || r.Code == "" || r.Message == "" || r.Attempt != 1 || r.NextTrySeconds != nil || r.AgeSeconds < 0 {
+			t.Errorf("%+v", r)
+		}
+	}
+	stdout, _ = s.run(0, "status")
+	s.has(stdout, "! public.docs: row 5: data write_refused")
+	if p := s.state("public.docs"); p.Failed != 2 || p.Coverage >= 1 {
+		t.Errorf("%+v", p)
+	}
+	_, stderr = s.run(exitFailed, "wait", "--lsn", "0/1")
+	s.has(stderr, "row 3: data refused", "embedsidecar failed names all of them")
+
+	// One of them again, alone.
+	s.set("EMBEDSIDECAR_PLUGIN_FAULTS=")
+	retried := func(args ...string) acted {
+		t.Helper()
+		stdout, _ := s.run(0, append([]string{"retry", "-o", "json"}, args...)...)
+		return decoded[map[string][]acted](t, stdout)["pipelines"][0]
+	}
+	if diff := cmp.Diff(acted{"public.docs", "retried", 1}, retried("docs", "3")); diff != "" {
+		t.Errorf("retry of a key (-want +got):\n%s", diff)
+	}
+	if got := retried("docs", "4"); got.Result != "nothing_to_retry" {
+		t.Errorf("retry of a row that is well: %+v", got)
+	}
+	d := s.start("--no-init")
+	s.becomes("public.docs", health.RowsFailed, "1 row could not be embedded")
+	s.db.MustExec("DROP TRIGGER monday ON docs")
+	s.run(0, "retry", "public.docs")
+	s.becomes("public.docs", health.UpToDate)
+
+	// And every row compared, which embeds none.
+	embedded := "SELECT count(*) FROM embedsidecar.history WHERE outcome = 'embedded'"
+	before := testenv.Value[int](s.db, embedded)
+	stdout, _ = s.run(0, "rescan", "docs")
+	s.has(stdout, "scan_requested")
+	s.run(0, "wait", "--caught-up")
+	if p := s.state("public.docs"); p.ScanSeen != 6 || p.ScanReason != "asked for" || testenv.Value[int](s.db, embedded) != before {
+		t.Errorf("%+v", p)
+	}
+	d.end(syscall.SIGTERM, 0)
+}
+
+func TestSmallHelp(t *testing.T) {
+	t.Parallel()
+	for line, want := range map[string]string{
+		"run --where x": "where belongs to a pipeline in a file",
+		"run --text x":  "text belongs to a pipeline in a file",
+	} {
+		_, _, stderr := call(t, nil, nil, strings.Fields(line)...)
+		if !strings.Contains(stderr, want) {
+			t.Errorf("%s: %s, want %q", line, stderr, want)
+		}
+	}
+}
