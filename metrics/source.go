@@ -154,6 +154,7 @@ type Pipeline struct {
 	Finished     Counters // by FinishOutcomes
 	Retries      prometheus.Counter
 	LeasesLost   prometheus.Counter
+	Crashes      prometheus.Counter
 	Freshness    prometheus.Observer // seconds
 	Writes       Counters            // by WriteOutcomes
 	Sanitised    prometheus.Counter
@@ -179,6 +180,7 @@ func (s *Source) Pipeline(name string) *Pipeline {
 		Finished:     by(v.finished, FinishOutcomes),
 		Retries:      v.retries.WithLabelValues(source, label),
 		LeasesLost:   v.lost.WithLabelValues(source, label),
+		Crashes:      v.crashes.WithLabelValues(source, label),
 		Freshness:    v.freshness.WithLabelValues(source, label),
 		Writes:       by(v.writes, WriteOutcomes),
 		Sanitised:    v.sanitised.WithLabelValues(source, label),

@@ -18,9 +18,9 @@ type vectors struct {
 	changes, transactions, replayed, bytes, reconnects, gaps, tableChanges, skipped, made, joined *prometheus.CounterVec
 
 	// queue
-	tasks, oldest, paused   *prometheus.GaugeVec
-	finished, retries, lost *prometheus.CounterVec
-	freshness               *prometheus.HistogramVec
+	tasks, oldest, paused            *prometheus.GaugeVec
+	finished, retries, lost, crashes *prometheus.CounterVec
+	freshness                        *prometheus.HistogramVec
 
 	// embedding
 	embeddings, tokens, truncated, cacheHits, cacheMisses *prometheus.CounterVec
@@ -69,6 +69,7 @@ func newVectors(r *prometheus.Registry) vectors {
 		finished:  f.counter("tasks_finished_total", "Tasks that left the queue or became dead letters.", "source", "pipeline", "outcome"),
 		retries:   f.counter("task_retries_total", "Tasks put back to be tried later.", "source", "pipeline"),
 		lost:      f.counter("task_leases_lost_total", "Leases that ran out or were taken over before their work was written.", "source", "pipeline"),
+		crashes:   f.counter("task_embedder_crashes_total", "Tasks that were with an embedder when it died.", "source", "pipeline"),
 		freshness: f.histogram("freshness_seconds", "Time from the commit of a row to its vector being visible.", longTimes, "source", "pipeline"),
 
 		embeddings:    f.counter("embeddings_total", "Texts an embedder was asked for.", "model", "plugin", "outcome"),

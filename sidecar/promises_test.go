@@ -100,6 +100,9 @@ func TestP3_ALateWorkerIsFenced(t *testing.T) {
 			states := s.States()
 			return len(states) == 1 && states[0].Worker != nil && states[0].Worker.Fenced.Load() > 0, "the late write was not fenced"
 		})
+		if w := s.States()[0].Worker; w.Lost.Load() == 0 || w.Crashed.Load() != 0 {
+			t.Errorf("%d leases lost, %d rows held by an embedder that died: want some, and none", w.Lost.Load(), w.Crashed.Load())
+		}
 		r.verify()
 	})
 }
@@ -212,8 +215,11 @@ func TestP5_APoisonedTextStaysAlone(t *testing.T) {
 	db.MustExec(`UPDATE docs SET body = 'it kills' WHERE id = 150`)
 	db.MustExec(`UPDATE docs SET body = 'it breaks' WHERE id = 77`)
 	r.options = func(o *sidecar.Options) { o.Retry.MaxAttempts = 2 }
-	r.start()
+	s, _ := r.start()
 	r.settle()
+	if w := s.States()[0].Worker; w.Crashed.Load() == 0 || w.Lost.Load() != 0 {
+		t.Errorf("%d rows held by an embedder that died, %d leases lost: want some, and none", w.Crashed.Load(), w.Lost.Load())
+	}
 	if got := testenv.Values[string](db, `SELECT row_key FROM embedsidecar.task WHERE state = 'failed' ORDER BY row_key`); fmt.Sprint(got) != "[150 77]" {
 		t.Errorf("dead letters %v, want 150 and 77", got)
 	}

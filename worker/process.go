@@ -246,7 +246,7 @@ func (w *Worker) embedderFailed(ctx context.Context, tasks []queue.Task, err err
 		}
 		outcomes[i] = o
 	}
-	w.stats.Lost.Add(int64(len(tasks)))
+	w.stats.Crashed.Add(int64(len(tasks)))
 	return w.end(ctx, tasks[0].Lease, outcomes)
 }
 
@@ -269,7 +269,9 @@ func (w *Worker) end(ctx context.Context, lease queue.Lease, outcomes []queue.Ou
 		return err
 	}
 	w.stats.Failed.Add(int64(done.Failed))
-	w.stats.Fenced.Add(int64(len(outcomes) - done.Done - done.Failed - done.Retrying - done.Reopened))
+	lost := int64(len(outcomes) - done.Done - done.Failed - done.Retrying - done.Reopened)
+	w.stats.Fenced.Add(lost)
+	w.stats.Lost.Add(lost)
 	return nil
 }
 

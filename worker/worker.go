@@ -53,7 +53,9 @@ type Options struct {
 // Stats counts what a Worker did. Its fields may be read at any time.
 type Stats struct {
 	Embedded, Reused, Unchanged, Emptied, Removed atomic.Int64 // rows, by how their task ended
-	Failed, Retried, Locked, Fenced, Lost         atomic.Int64 // rows
+	Failed, Retried, Locked, Fenced               atomic.Int64 // rows
+	Lost                                          atomic.Int64 // leases that were over, or somebody else's, when their work was to be written
+	Crashed                                       atomic.Int64 // rows that an embedder held when it died
 	Written                                       atomic.Int64 // vectors
 	Sanitised                                     atomic.Int64 // texts with bytes that are no UTF-8
 	Batches                                       atomic.Int64

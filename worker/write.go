@@ -104,6 +104,7 @@ func (w *Worker) writeBack(ctx context.Context, items []item) error {
 	}
 	if !held {
 		w.stats.Fenced.Add(int64(len(items)))
+		w.stats.Lost.Add(int64(len(items)))
 		return nil // somebody else has these tasks: nothing of this may be written
 	}
 	if passed == nil {

@@ -51,7 +51,7 @@ type figures struct {
 type tally struct {
 	metrics *metrics.Pipeline
 	worker  *worker.Stats
-	counted [12]int64 // of worker
+	counted [13]int64 // of worker
 }
 
 func newFigures(env *environment, plugins *embedders) *figures {
@@ -149,7 +149,7 @@ func (f *figures) worked(states []sidecar.State) {
 		t := f.pipeline(state.Pipeline.Name)
 		t.count()
 		if state.Worker != t.worker && state.Worker != nil {
-			t.worker, t.counted = state.Worker, [12]int64{}
+			t.worker, t.counted = state.Worker, [13]int64{}
 			t.count()
 		}
 		if state.Worker != nil {
@@ -186,6 +186,7 @@ func (t *tally) count() {
 		{m.Finished.At("failed"), &w.Failed},
 		{m.Retries, &w.Retried},
 		{m.LeasesLost, &w.Lost},
+		{m.Crashes, &w.Crashed},
 		{m.Writes.At("written"), &w.Written},
 		{m.Writes.At("locked"), &w.Locked},
 		{m.Writes.At("stale"), &w.Fenced},

@@ -32,7 +32,7 @@ func (l *liar) Embed(ctx context.Context, req *pluginpb.EmbedRequest) (*pluginpb
 	case due(f.permute) && len(req.GetTexts()) > 1:
 		resp.Vectors = append(resp.Vectors[row:], resp.Vectors[:row]...)
 	case due(f.unavailable):
-		return nil, sdk.Status(sdk.Again(errors.New("told to be unavailable" + key()), 20*time.Millisecond))
+		return nil, sdk.Status(sdk.Again(errors.New("told to be unavailable"+key()), 20*time.Millisecond))
 	case due(f.wrongCount) && resp.Sparse != nil:
 		resp.Sparse.Counts = resp.Sparse.Counts[1:]
 	case due(f.wrongCount):

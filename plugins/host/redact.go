@@ -82,10 +82,9 @@ func redactMessage(m protoreflect.Message, redact func(string) string) {
 		case field.IsList():
 			list := value.List()
 			for i := range list.Len() {
-				switch field.Kind() {
-				case protoreflect.StringKind:
+				if field.Kind() == protoreflect.StringKind {
 					list.Set(i, protoreflect.ValueOfString(redact(list.Get(i).String())))
-				case protoreflect.MessageKind:
+				} else if field.Kind() == protoreflect.MessageKind {
 					redactMessage(list.Get(i).Message(), redact)
 				}
 			}

@@ -53,9 +53,8 @@ func TestHost_TakesSecretsOutOfWhatPluginsSay(t *testing.T) {
 			if err := h.Close(); err != nil { // all that it said is logged then
 				t.Error(err)
 			}
-			var start *host.StartError
 			said := fmt.Sprint(err)
-			if errors.As(err, &start) {
+			if start, ok := errors.AsType[*host.StartError](err); ok {
 				said += strings.Join(start.Stderr, "\n")
 			}
 			for _, r := range results {
