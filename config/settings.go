@@ -7,6 +7,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/embedsidecar/embedsidecar/embed"
 )
 
 // Setting is one thing that a user may set by flag, environment variable or file. Settings lists them all; help texts,
@@ -63,8 +65,8 @@ const (
 	maxBatchRows   = 10000
 	maxCacheBytes  = 1 << 40
 	minCacheBytes  = 1 << 10
-	maxThreads     = 1024
-	maxProcesses   = 64 // as package host has it
+	maxThreads     = embed.MaxThreads
+	maxProcesses   = embed.MaxProcesses
 	minMemory      = 16 << 20
 	minCallTimeout = time.Second
 	maxCallTimeout = time.Hour

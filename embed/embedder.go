@@ -26,6 +26,12 @@ func (k Kind) String() string {
 	return "document"
 }
 
+// What an embedder may be told to use.
+const (
+	MaxThreads   = 256 // far more than a small model can use
+	MaxProcesses = 64
+)
+
 // Description is what an embedder says of itself and of one of its models.
 type Description struct {
 	Plugin  string // program, e.g. "onnx"

@@ -48,9 +48,9 @@ type Options struct {
 	Lease        time.Duration // of a batch
 	Retry        worker.Retry
 	Heartbeat    time.Duration       // 0: 10 s
-	DrainTimeout time.Duration       // for batches in work at shutdown; 0: 30 s
+	DrainTimeout time.Duration       // for batches in work at shutdown; 0: pipeline.DefaultDrainTimeout
 	Redact       func(string) string // takes passwords out of what is stored of errors; nil: there are none
-	CacheBytes   int64               // vectors remembered per model; 0: 64 MiB
+	CacheBytes   int64               // vectors remembered per model; 0: pipeline.DefaultCacheBytes
 	Patience     time.Duration       // with a commit that is not visible yet, before what may have changed nothing becomes a task; 0: 1 s
 	NoMarks      bool
 	Fresh        func(p *pipeline.Pipeline, d time.Duration)
@@ -111,10 +111,10 @@ func New(o Options) *Sidecar {
 		o.Heartbeat = 10 * time.Second
 	}
 	if o.DrainTimeout == 0 {
-		o.DrainTimeout = 30 * time.Second
+		o.DrainTimeout = pipeline.DefaultDrainTimeout
 	}
 	if o.CacheBytes == 0 {
-		o.CacheBytes = 64 << 20
+		o.CacheBytes = pipeline.DefaultCacheBytes
 	}
 	s := &Sidecar{
 		o: o, queue: queue.New(o.Pool), reload: make(chan struct{}, 1),

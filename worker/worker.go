@@ -22,9 +22,9 @@ import (
 
 // Retry says how failed work is tried again.
 type Retry struct {
-	MaxAttempts int           // tries of a row that fails because of itself; 0: 5
-	Initial     time.Duration // first pause; it doubles each time, ±50 %; 0: 1 s
-	Max         time.Duration // longest pause; 0: 5 min
+	MaxAttempts int           // tries of a row that fails because of itself; 0: pipeline.DefaultMaxAttempts
+	Initial     time.Duration // first pause; it doubles each time, ±50 %; 0: pipeline.DefaultFirstRetry
+	Max         time.Duration // longest pause; 0: pipeline.DefaultLongestRetry
 }
 
 // Options are what a Worker needs.
@@ -37,9 +37,9 @@ type Options struct {
 	MarkKey  []byte
 	Log      *slog.Logger
 
-	Loops     int           // batches in work at once: one may be read or written while another is embedded; 0: 4
-	BatchRows int           // rows per batch; 0: 256
-	Lease     time.Duration // 0: 30 s
+	Loops     int           // batches in work at once: one may be read or written while another is embedded; 0: pipeline.DefaultLoops
+	BatchRows int           // rows per batch; 0: pipeline.DefaultBatchRows
+	Lease     time.Duration // 0: pipeline.DefaultLease
 	Retry     Retry
 	// UserPath is the search_path that the user's triggers run under in a write-back to a column; "": "$user", public.
 	UserPath string
@@ -73,12 +73,12 @@ type Worker struct {
 
 // New returns a Worker.
 func New(o Options) *Worker {
-	o.Loops = orDefault(o.Loops, 4)
-	o.BatchRows = orDefault(o.BatchRows, 256)
-	o.Lease = orDefault(o.Lease, 30*time.Second)
-	o.Retry.MaxAttempts = orDefault(o.Retry.MaxAttempts, 5)
-	o.Retry.Initial = orDefault(o.Retry.Initial, time.Second)
-	o.Retry.Max = orDefault(o.Retry.Max, 5*time.Minute)
+	o.Loops = orDefault(o.Loops, pipeline.DefaultLoops)
+	o.BatchRows = orDefault(o.BatchRows, pipeline.DefaultBatchRows)
+	o.Lease = orDefault(o.Lease, pipeline.DefaultLease)
+	o.Retry.MaxAttempts = orDefault(o.Retry.MaxAttempts, pipeline.DefaultMaxAttempts)
+	o.Retry.Initial = orDefault(o.Retry.Initial, pipeline.DefaultFirstRetry)
+	o.Retry.Max = orDefault(o.Retry.Max, pipeline.DefaultLongestRetry)
 	o.UserPath = orDefault(o.UserPath, `"$user", public`)
 	return &Worker{o: o, sql: newStatements(o.Pipeline)}
 }

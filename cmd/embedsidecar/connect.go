@@ -13,6 +13,7 @@ import (
 
 	"github.com/embedsidecar/embedsidecar/config"
 	"github.com/embedsidecar/embedsidecar/database"
+	"github.com/embedsidecar/embedsidecar/pipeline"
 )
 
 // fewConns is enough for a command that asks one thing after the other.
@@ -114,9 +115,8 @@ func (e *environment) poolSize(pipelines int) int32 {
 
 // loops is how many batches each pipeline works on at a time.
 func (e *environment) loops() int {
-	const usual = 3
 	if e.config.Workers.Count > 0 {
 		return e.config.Workers.Count
 	}
-	return usual
+	return pipeline.DefaultLoops
 }

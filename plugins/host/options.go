@@ -7,6 +7,8 @@ import (
 	"path/filepath"
 	"strings"
 	"time"
+
+	"github.com/embedsidecar/embedsidecar/embed"
 )
 
 // Options say which plugin to run and how far to trust it.
@@ -57,7 +59,7 @@ type Options struct {
 }
 
 // MaxProcesses is the largest number of processes of one plugin.
-const MaxProcesses = 64
+const MaxProcesses = embed.MaxProcesses
 
 // DefaultCallTimeout allows 30 s, a quarter of a second for each text and a second for each 16 KiB of text: a hundred times
 // what a small model needs.

@@ -99,6 +99,7 @@ func TestPlugin_ConfigurationErrors(t *testing.T) {
 		{"no library", map[string]string{modelKey: folder, libraryKey: t.TempDir()}, "find ONNX Runtime: no libonnxruntime"},
 		{"wrong library", map[string]string{modelKey: folder, libraryKey: filepath.Join(folder, "vocab.txt")}, "load ONNX Runtime"},
 		{"threads", map[string]string{modelKey: folder, libraryKey: library, threadsKey: "many"}, threadsKey + `="many"`},
+		{"too many threads", map[string]string{modelKey: folder, libraryKey: library, threadsKey: "257"}, threadsKey + `="257": want a number from 0 to 256`},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			_, err := start(t, test.env).Describe(t.Context())

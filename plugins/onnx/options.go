@@ -6,6 +6,7 @@ import (
 	"os"
 	"strconv"
 
+	"github.com/embedsidecar/embedsidecar/embed"
 	"github.com/embedsidecar/embedsidecar/plugins/onnx/model"
 )
 
@@ -25,10 +26,7 @@ const (
 	queryPrefixKey    = "EMBEDSIDECAR_PLUGIN_QUERY_PREFIX"
 )
 
-const (
-	maxThreads = 256    // far more than a small model can use
-	maxDims    = 16_000 // what the contract allows
-)
+const maxDims = 16_000 // what the contract allows
 
 // options reads the environment. What a model makes of the values is its own business.
 func (e *embedder) options() (model.Options, error) {
@@ -43,7 +41,7 @@ func (e *embedder) options() (model.Options, error) {
 		return model.Options{}, fmt.Errorf("%s is not set: it names the model's folder, see tools/fetch-model.sh", modelKey)
 	}
 	err := errors.Join(
-		e.number(threadsKey, maxThreads, &options.Threads),
+		e.number(threadsKey, embed.MaxThreads, &options.Threads),
 		e.number(maxTokensKey, model.MaxTokensLimit, &options.Settings.MaxTokens),
 		e.number(dimsKey, maxDims, &options.Settings.Dims),
 	)
