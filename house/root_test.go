@@ -9,7 +9,7 @@ import (
 // The files that lie in the root (and .git, in a second work tree), each for somebody who looks for it there. Whatever else lies there was left by mistake.
 var rootFiles = []string{
 	".dockerignore", ".editorconfig", ".gitignore", ".golangci.yml", ".hadolint.yaml", ".yamllint", "CHANGELOG.md", "Dockerfile",
-	"LICENSE", "Makefile", "README.md", "docker-compose.yml", "go.mod", "go.sum",
+	"LICENSE", "Makefile", "README.md", "docker-compose.existing.yml", "docker-compose.yml", "go.mod", "go.sum",
 }
 
 func TestRoot_HoldsNothingElse(t *testing.T) {

@@ -152,6 +152,7 @@ func (w *Worker) finishOnly(ctx context.Context, items []item) error {
 	}
 	if done == (queue.Finished{}) {
 		w.stats.Fenced.Add(int64(len(items)))
+		w.stats.Lost.Add(int64(len(items)))
 		return nil
 	}
 	w.count(mine, done)
