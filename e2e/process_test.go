@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/embedsidecar/embedsidecar/testenv"
+	"github.com/embedsidecar/embedsidecar/testenv/canary"
 )
 
 // child is a program at work.
@@ -70,6 +71,10 @@ func (r *rig) startPlain(environ []string, args ...string) *child {
 		default:
 			c.signal(syscall.SIGKILL)
 			<-c.done
+		}
+		said, err := os.ReadFile(c.log)
+		if err != nil || !canary.Search("embedsidecar "+strings.Join(args, " "), said) {
+			r.t.Errorf("the output holds what it may not, or cannot be read: %v", err)
 		}
 	})
 	return c

@@ -12,6 +12,7 @@ import (
 	"github.com/embedsidecar/embedsidecar/pipeline"
 	"github.com/embedsidecar/embedsidecar/sidecar"
 	"github.com/embedsidecar/embedsidecar/testenv"
+	"github.com/embedsidecar/embedsidecar/testenv/canary"
 )
 
 // recorder keeps what is logged.
@@ -23,6 +24,7 @@ type recorder struct {
 func (r *recorder) Write(b []byte) (int, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	canary.Search("a sidecar's log", b)
 	return r.buf.Write(b)
 }
 

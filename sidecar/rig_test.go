@@ -26,6 +26,7 @@ import (
 	"github.com/embedsidecar/embedsidecar/sidecar"
 	sqlfiles "github.com/embedsidecar/embedsidecar/sql"
 	"github.com/embedsidecar/embedsidecar/testenv"
+	"github.com/embedsidecar/embedsidecar/testenv/canary"
 	"github.com/embedsidecar/embedsidecar/worker"
 )
 
@@ -199,6 +200,7 @@ type testWriter struct {
 func (w *testWriter) Write(b []byte) (int, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	canary.Search("the log of "+w.t.Name(), b)
 	if w.t.Context().Err() == nil && !w.over {
 		w.t.Log(string(b[:len(b)-1]))
 	}

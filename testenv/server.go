@@ -19,6 +19,8 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+
+	"github.com/embedsidecar/embedsidecar/testenv/canary"
 )
 
 const (
@@ -88,7 +90,7 @@ func Start(ctx context.Context, o Options) (*Server, error) {
 		return nil, fmt.Errorf("make a folder for the server: %w", err)
 	}
 	s := &Server{
-		major: major, host: "127.0.0.1", admin: Superuser, password: rand.Text(), roleWord: rand.Text(), database: "postgres",
+		major: major, host: "127.0.0.1", admin: Superuser, password: canary.Secret + rand.Text(), roleWord: canary.Secret + rand.Text(), database: "postgres",
 		params: "sslmode=disable", bin: bin, dir: dir, lock: lock, port: o.Port,
 	}
 	if err := s.create(ctx, o); err != nil {

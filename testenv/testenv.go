@@ -31,6 +31,7 @@ import (
 
 	"go.uber.org/goleak"
 
+	"github.com/embedsidecar/embedsidecar/testenv/canary"
 	"github.com/embedsidecar/embedsidecar/testenv/leak"
 )
 
@@ -44,6 +45,10 @@ func Main(m *testing.M, options ...goleak.Option) int {
 	}
 	status := m.Run()
 	if err := stopShared(); err != nil {
+		fmt.Fprintln(os.Stderr, "testenv:", err)
+		status = max(status, 1)
+	}
+	if err := canary.Found(); err != nil {
 		fmt.Fprintln(os.Stderr, "testenv:", err)
 		status = max(status, 1)
 	}

@@ -53,6 +53,7 @@ func (d *daemon) tried(address, path, body string) (status int, answer string, e
 	}
 	defer func() { _ = response.Body.Close() }()
 	b, err := io.ReadAll(response.Body)
+	d.s.clean(string(b))
 	return response.StatusCode, string(b), err
 }
 

@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/embedsidecar/embedsidecar/testenv"
+	"github.com/embedsidecar/embedsidecar/testenv/canary"
 )
 
 // patience is how long the tests wait for what takes a moment.
@@ -122,6 +123,9 @@ func (s *stage) inTime(status int, flag string, args []string, words ...string) 
 // clean fails the test if a text holds a password.
 func (s *stage) clean(text string) {
 	s.t.Helper()
+	if !canary.Search(s.t.Name(), []byte(text)) {
+		s.t.Errorf("what no output may hold shows: %s", text)
+	}
 	for _, secret := range s.secrets {
 		if strings.Contains(text, secret) {
 			s.t.Errorf("a password shows: %s", text)
@@ -192,6 +196,7 @@ func (s *stage) background(args ...string) *daemon {
 		case <-d.done:
 		case <-time.After(patience):
 		}
+		s.clean(d.text())
 		if s.t.Failed() {
 			s.t.Log(d.text())
 		}

@@ -3,6 +3,8 @@ package workload
 import (
 	"math/rand/v2"
 	"strings"
+
+	"github.com/embedsidecar/embedsidecar/testenv/canary"
 )
 
 // hostile are texts that something somewhere gets wrong.
@@ -18,7 +20,7 @@ var hostile = []string{
 var blank = []string{"", " ", "  \t ", "\n", "\n\n", "\r\n", "\u00a0", "\u2003\u3000"}
 
 var words = strings.Fields(`the a of and to in is was for on with by from at this that row table index page lock queue worker
-	vector distance model token night river stone copper lantern harbour engine garden winter silver paper window bridge forest`)
+	vector distance model token night river stone copper ` + canary.Text + ` harbour engine garden winter silver paper window bridge forest`)
 
 // text makes the value of a text column; nil is NULL. Few texts are common to many rows, because the same text must be embedded
 // only once.
