@@ -133,8 +133,8 @@ type RemoveOptions struct {
 	Log       *slog.Logger // nil: silent
 }
 
-// Remove takes one pipeline away: its row with tasks and ledger, and its table from the publication unless another pipeline
-// reads it. Its vectors stay unless told otherwise. It returns *ConfigError when there is no such pipeline.
+// Remove takes one pipeline away: its row, and its table from the publication unless another pipeline reads it. Changes of its rows are dropped
+// from then on. Its tasks and its ledger stay for queue.DropLeftovers: in this transaction they would hold up all others. Its vectors stay unless told otherwise. It returns *ConfigError when there is no such pipeline.
 func Remove(ctx context.Context, o RemoveOptions) (Removed, error) {
 	var plan []removal
 	var done Removed

@@ -190,6 +190,7 @@ func (s *Sidecar) Run(ctx context.Context) error {
 	}
 	g.Go(func() error { return named("sweeps", s.sweeps(gctx)) })
 	g.Go(func() error { return named("housekeeping", s.housekeeping(gctx)) })
+	g.Go(func() error { return named("leftovers", s.dropLeftovers(gctx)) })
 	g.Go(func() error { return named("notices", s.notices(gctx)) })
 	g.Go(func() error { return named("pipelines", s.supervise(gctx, hard, pipelines)) })
 	err = g.Wait()
@@ -272,6 +273,25 @@ func (s *Sidecar) sweeps(ctx context.Context) error {
 	return s.queue.RunSweeps(ctx, s.o.Heartbeat,
 		func(n int) { s.o.Log.WarnContext(ctx, "leases lost", "tasks", n) },
 		func(err error) { s.o.Log.WarnContext(ctx, "sweep failed", "error", err) })
+}
+
+// dropLeftovers takes away what removed pipelines have left, should whoever removed them not have come to it.
+func (s *Sidecar) dropLeftovers(ctx context.Context) error {
+	hourly := time.NewTicker(time.Hour)
+	defer hourly.Stop()
+	for {
+		switch n, err := queue.DropLeftovers(ctx, s.o.Pool); {
+		case err != nil && ctx.Err() == nil:
+			s.o.Log.WarnContext(ctx, "leftovers of removed pipelines stay for now", "error", err)
+		case n > 0:
+			s.o.Log.InfoContext(ctx, "leftovers of removed pipelines taken away", "rows", n)
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-hourly.C:
+		}
+	}
 }
 
 // housekeeping shows a sign of life and prunes history and the registry. While we do not stream nobody tells us of changes to the

@@ -7,6 +7,7 @@ import (
 
 	"github.com/urfave/cli/v2"
 
+	"github.com/embedsidecar/embedsidecar/queue"
 	"github.com/embedsidecar/embedsidecar/setup"
 )
 
@@ -44,6 +45,11 @@ func (c *uninstallCommand) run(ctx context.Context, env *environment) error {
 	var done setup.Removed
 	if len(env.args) > 0 {
 		done, err = setup.Remove(ctx, setup.RemoveOptions{Pool: server, Pipeline: env.args[0], Embedding: c.dropEmbeddings, DryRun: dry, Log: env.log})
+		if err == nil && !dry {
+			if _, left := queue.DropLeftovers(ctx, server); left != nil {
+				env.say("its tasks and its ledger go later: a sidecar that runs takes them away (%s)", left)
+			}
+		}
 	} else {
 		done, err = setup.Uninstall(ctx, setup.UninstallOptions{Pool: server, Embeddings: c.dropEmbeddings, DryRun: dry, Log: env.log})
 	}

@@ -1,0 +1,47 @@
+package queue
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/jackc/pgx/v5"
+
+	sqlfiles "github.com/embedsidecar/embedsidecar/sql"
+)
+
+// leftoverPortion is how many rows of a ledger, and of tasks, one transaction takes away.
+const leftoverPortion = 5000
+
+// DropLeftovers takes away what pipelines have left that are gone: tasks, leases and the ledger, in portions, each a transaction of its own. What one
+// process does not get done another one finds again. It returns how many rows went.
+func DropLeftovers(ctx context.Context, db DB) (rows int64, err error) {
+	found, err := db.Query(ctx, sqlfiles.Query("find_leftovers"))
+	if err != nil {
+		return 0, fmt.Errorf("look for what removed pipelines have left: %w", err)
+	}
+	ids, err := pgx.CollectRows(found, pgx.RowTo[int32])
+	if err != nil {
+		return 0, fmt.Errorf("look for what removed pipelines have left: %w", err)
+	}
+	for _, id := range ids {
+		var after *string
+		for {
+			var (
+				n    int64
+				last *string
+			)
+			err := db.QueryRow(ctx, sqlfiles.Query("drop_leftovers"), pgx.StrictNamedArgs{"pipeline_id": id, "after": after, "max": leftoverPortion}).Scan(&n, &last)
+			if err != nil {
+				return rows, fmt.Errorf("take away what pipeline %d has left: %w", id, err)
+			}
+			rows += n
+			if n == 0 {
+				break
+			}
+			if last != nil {
+				after = last
+			}
+		}
+	}
+	return rows, nil
+}
