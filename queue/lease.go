@@ -35,6 +35,8 @@ type Claim struct {
 	Worker     int64
 	Max        int
 	Lease      time.Duration
+	// Anywhere begins at a place by chance, not at the oldest one.
+	Anywhere bool
 }
 
 // Lease hands a worker up to Max tasks of a pipeline for the time of Lease: all of one batch, or a single one that must be
@@ -82,12 +84,14 @@ func (q *Queue) leaseFrom(ctx context.Context, c cursor, l Claim) ([]Task, error
 		if c.place[lane] < 0 || l.Who == Express && lane == pipeline.Low {
 			continue
 		}
-		tasks, err := q.claim(ctx, "lease_tasks", pgx.StrictNamedArgs{"lane": int16(lane), "max": l.Max, "cursor": c.place[lane]}, l)
+		tasks, err := q.claim(ctx, "lease_tasks", pgx.StrictNamedArgs{"lane": int16(lane), "max": l.Max, "cursor": c.from(lane, l.Anywhere)}, l)
 		if err != nil {
 			return nil, err
 		}
 		if len(tasks) > 0 {
-			q.advance(l.PipelineID, lane, tasks)
+			if !l.Anywhere {
+				q.advance(l.PipelineID, lane, tasks)
+			}
 			if lane == pipeline.Low {
 				q.passOn(l.PipelineID)
 			}
@@ -130,6 +134,14 @@ func (q *Queue) claim(ctx context.Context, query string, args pgx.StrictNamedArg
 		q.mu.Unlock()
 	}
 	return tasks, nil
+}
+
+// from returns where a claim of a lane begins.
+func (c *cursor) from(lane pipeline.Lane, anywhere bool) int64 {
+	if ahead := c.top - c.place[lane]; anywhere && ahead > 0 && rand.IntN(2) == 0 { //nolint:gosec // chance is all that is asked of it; there may be none behind it: every other begins at the first
+		return c.place[lane] + rand.Int64N(ahead) //nolint:gosec // as above
+	}
+	return c.place[lane]
 }
 
 // live returns up to which place no lease of a pipeline lives.

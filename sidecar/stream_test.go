@@ -1,6 +1,7 @@
 package sidecar_test
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"strings"
@@ -10,6 +11,7 @@ import (
 	"github.com/jackc/pgerrcode"
 	"github.com/jackc/pgx/v5/pgconn"
 
+	"github.com/embedsidecar/embedsidecar/embed"
 	"github.com/embedsidecar/embedsidecar/failpoint"
 	"github.com/embedsidecar/embedsidecar/pipeline"
 	"github.com/embedsidecar/embedsidecar/sidecar"
@@ -122,5 +124,59 @@ func TestP5_AWorkerThatStandsStillHoldsNoTask(t *testing.T) {
 				r.verify()
 			})
 		}
+	}
+}
+
+// An embedder that refuses every text is sent a few, not the table: the pipeline rests, says why, and goes on when a text is taken again.
+func TestP8_AnEmbedderThatRefusesAllIsNotSentAll(t *testing.T) {
+	t.Parallel()
+	const rows, batch, loops = 6000, 64, 2
+	db := testenv.DB(t)
+	db.MustExec(docs)
+	db.MustExec(`INSERT INTO docs SELECT i, 'body ' || i FROM generate_series(1, $1::int) AS i`, rows)
+	r := newRig(t, db, intoTable("docs", "body"))
+	r.options = func(o *sidecar.Options) { o.Loops, o.BatchRows, o.Retry.MaxAttempts = loops, batch, 1000 }
+	var (
+		mu   sync.Mutex
+		last = map[string]bool{}
+		sent int
+	)
+	r.embedder.hook(func(_ context.Context, texts []string) error {
+		mu.Lock()
+		defer mu.Unlock()
+		sent += len(texts)
+		for _, text := range texts {
+			last[text] = true
+		}
+		return &embed.Error{Class: embed.Data, Code: "refused", Err: errors.New("not this one")}
+	})
+	r.start()
+	testenv.Eventually(t, patience, func() (bool, string) {
+		reason := testenv.Value[string](db, `SELECT coalesce(resting_since::text, '') || rest_reason FROM embedsidecar.pipeline`)
+		return strings.Contains(reason, "all failed: refused"), fmt.Sprintf("the pipeline does not rest: %q", reason)
+	})
+	count := func() (rows, texts int) {
+		mu.Lock()
+		defer mu.Unlock()
+		return len(last), sent
+	}
+	// The scan has filled the queue, and some rows were tried as probes.
+	before, _ := count()
+	testenv.Eventually(t, patience, func() (bool, string) {
+		now, _ := count()
+		open := r.count(`SELECT count(*) FROM embedsidecar.task`)
+		return now >= before+3 && open >= 4000, fmt.Sprintf("%d rows tried, then %d; %d open", before, now, open)
+	})
+	if n := r.count(`SELECT count(*) FROM embedsidecar.task`); n > 5000 {
+		t.Errorf("%d tasks are open: the bound of a backfill counts those that wait for another try", n)
+	}
+	if tried, texts := count(); tried > 2*loops*batch+100 || texts > 20*(2*loops*batch+100) {
+		t.Errorf("%d of %d rows were tried, with %d texts", tried, rows, texts)
+	}
+	r.embedder.hook(nil)
+	r.settle()
+	r.verify()
+	if n := r.count(`SELECT count(*) FROM embedsidecar.pipeline WHERE resting_since IS NOT NULL OR rest_reason <> ''`); n != 0 {
+		t.Error("it still says that it rests")
 	}
 }

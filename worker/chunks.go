@@ -308,6 +308,7 @@ func (w *Worker) embedPieces(ctx context.Context, items []item, alone bool) erro
 		it := &items[i]
 		for k := range it.pieces {
 			if p := &it.pieces[k]; it.action == vectorIn && p.unknown() {
+				it.sent = true
 				texts, owners, wanted = append(texts, p.Embedded(it.row.text)), append(owners, it), append(wanted, p)
 			}
 		}

@@ -26,6 +26,7 @@ type item struct {
 	vector []float32
 	pieces []piece // chunked: instead of vector, in the order of their numbers
 	err    error   // of this row alone
+	sent   bool    // the embedder was asked for its text, or a part of it
 	nobody bool    // no row can have its key: it is no value of the key columns any more
 
 	written int // chunked: pieces whose vectors were written
@@ -198,6 +199,7 @@ func (w *Worker) embed(ctx context.Context, items []item, alone bool) error {
 	for i := range items {
 		if items[i].action == vectorIn && items[i].vector == nil {
 			texts = append(texts, items[i].row.text)
+			items[i].sent = true
 			places = append(places, i)
 		}
 	}

@@ -69,6 +69,7 @@ type Worker struct {
 	stats Stats
 
 	restless restless
+	nap      nap
 }
 
 // New returns a Worker.
@@ -96,6 +97,7 @@ func (w *Worker) Stats() *Stats { return &w.stats }
 
 // Run works until ctx ends. Batches in work are finished first: whoever wants to wait no longer ends hard.
 func (w *Worker) Run(ctx, hard context.Context) error {
+	w.storeRest(ctx, nil) // what an earlier process found is found again, if it is still so
 	var g errgroup.Group
 	for i := range w.o.Loops {
 		who := queue.Anyone
@@ -124,8 +126,16 @@ func (w *Worker) loop(ctx, hard context.Context, who queue.Who) {
 			sleep(ctx, min(rest, time.Second))
 			continue
 		}
+		wait, probe := w.nap.enter(time.Now())
+		if wait > 0 {
+			sleep(ctx, min(wait, time.Second))
+			continue
+		}
 		began := time.Now()
-		n, err := w.once(ctx, hard, who)
+		n, err := w.once(ctx, hard, who, probe)
+		if probe {
+			w.nap.leave()
+		}
 		switch {
 		case err != nil && ctx.Err() != nil:
 			return
@@ -170,11 +180,16 @@ func sleep(ctx context.Context, d time.Duration) bool {
 	}
 }
 
-// once leases one batch and finishes it. It returns the number of tasks it held.
-func (w *Worker) once(ctx, hard context.Context, who queue.Who) (int, error) {
+// once leases one batch, or one row as a probe, and finishes it. It returns the number of tasks it held.
+func (w *Worker) once(ctx, hard context.Context, who queue.Who, probe bool) (int, error) {
+	rows := w.o.BatchRows
+	if probe {
+		rows = 1
+	}
 	// Whoever stops this worker does not break off the statement: it may have leased tasks, and nobody would know of it.
 	tasks, err := w.o.Queue.Lease(hard, queue.Claim{
-		PipelineID: w.o.Pipeline.ID, Generation: w.o.Pipeline.Generation, Who: who, Worker: w.o.ID, Max: w.o.BatchRows, Lease: w.o.Lease,
+		PipelineID: w.o.Pipeline.ID, Generation: w.o.Pipeline.Generation, Who: who, Worker: w.o.ID, Max: rows, Lease: w.o.Lease,
+		Anywhere: probe,
 	})
 	if err != nil || len(tasks) == 0 {
 		return 0, err
@@ -182,7 +197,7 @@ func (w *Worker) once(ctx, hard context.Context, who queue.Who) (int, error) {
 	if ctx.Err() != nil {
 		return 0, w.giveBack(hard, tasks[0].Lease)
 	}
-	if len(tasks) == w.o.BatchRows {
+	if len(tasks) == rows {
 		w.o.Queue.Wake(w.o.Pipeline.ID) // there may be more for another loop
 	}
 	w.stats.Busy.Add(1)

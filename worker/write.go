@@ -140,6 +140,7 @@ func (w *Worker) writeBack(ctx context.Context, items []item) error {
 	w.o.Queue.NoteDue(outcomes)
 	w.restless.note(c.write, moved)
 	w.count(mine, done)
+	w.noteFate(ctx, items)
 	return nil
 }
 
@@ -156,6 +157,7 @@ func (w *Worker) finishOnly(ctx context.Context, items []item) error {
 		return nil
 	}
 	w.count(mine, done)
+	w.noteFate(ctx, items)
 	return nil
 }
 

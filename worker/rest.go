@@ -1,0 +1,114 @@
+package worker
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/embedsidecar/embedsidecar/embed"
+	sqlfiles "github.com/embedsidecar/embedsidecar/sql"
+)
+
+// restAfter is how many texts in a row must fail, each by itself, before the whole pipeline rests: they are hardly all bad, and whoever is paid
+// for texts is paid for those, too. While it rests one row is tried at a time, from anywhere in the queue, so that rows that are
+// bad together do not keep it resting.
+const (
+	restAfter   = 32
+	longestNap  = time.Minute
+	betweenLook = 100 * time.Millisecond
+)
+
+// nap is whether a pipeline rests.
+type nap struct {
+	mu      sync.Mutex
+	failed  int // texts in a row
+	resting bool
+	probing bool // somebody tries a row
+	pause   time.Duration
+	until   time.Time
+}
+
+// enter says how long to wait before the next batch (0: not at all), and whether that may be one row only, as a probe.
+func (n *nap) enter(now time.Time) (wait time.Duration, probe bool) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	switch {
+	case !n.resting:
+		return 0, false
+	case n.probing || now.Before(n.until):
+		return max(n.until.Sub(now), betweenLook), false
+	}
+	n.probing = true
+	return 0, true
+}
+
+// leave ends a probe, whatever came of it.
+func (n *nap) leave() {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.probing = false
+	n.until = time.Now().Add(n.pause)
+}
+
+// note counts texts of one batch that were sent to the embedder, and how they fared. It tells whether the rest began or ended by it.
+func (n *nap) note(good, bad int, first, longest time.Duration) (began, ended bool) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	switch {
+	case good > 0:
+		ended = n.resting
+		n.failed, n.resting, n.pause = 0, false, 0
+	case bad > 0:
+		n.failed += bad
+		if n.failed < restAfter {
+			return false, false
+		}
+		began = !n.resting
+		if began || n.probing { // batches that were under way when it began do not make it longer
+			n.pause = min(max(2*n.pause, first), longest)
+		}
+		n.resting = true
+		n.until = time.Now().Add(n.pause)
+	}
+	return began, ended
+}
+
+// noteFate counts what became of the texts of items, and stores why the pipeline rests for those who ask.
+func (w *Worker) noteFate(ctx context.Context, items []item) {
+	good, bad := 0, 0
+	reason := ""
+	for i := range items {
+		it := &items[i]
+		class, code := embed.Data, ""
+		if it.action == broken {
+			class, code = embed.Classify(it.err)
+		}
+		switch {
+		case !it.sent:
+		case it.action == vectorIn || it.action == empty:
+			good++
+		case it.action == broken && class == embed.Data:
+			bad++
+			reason = code
+		}
+	}
+	began, ended := w.nap.note(good, bad, w.o.Retry.Initial, min(longestNap, w.o.Retry.Max))
+	switch {
+	case began:
+		w.o.Log.WarnContext(ctx, "pipeline rests: its last texts all failed", "pipeline", w.o.Pipeline.Name, "texts", restAfter, "code", reason)
+		w.storeRest(ctx, &reason)
+	case ended:
+		w.o.Log.InfoContext(ctx, "pipeline goes on", "pipeline", w.o.Pipeline.Name)
+		w.storeRest(ctx, nil)
+	}
+}
+
+// storeRest stores why the pipeline rests; nil: it does not.
+func (w *Worker) storeRest(ctx context.Context, reason *string) {
+	_, err := w.o.DB.Exec(ctx, sqlfiles.Query("note_rest"), pgx.StrictNamedArgs{"pipeline_id": w.o.Pipeline.ID, "reason": reason, "texts": restAfter})
+	if err != nil && ctx.Err() == nil {
+		w.o.Log.WarnContext(ctx, "rest of the pipeline not stored", "pipeline", w.o.Pipeline.Name, "error", quiet(err))
+	}
+}
