@@ -4,9 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 
 	"github.com/jackc/pgerrcode"
 	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgproto3"
 )
 
 // ConnectReplication opens a connection that may create slots and stream changes of the database in dsn. Its session prints
@@ -19,6 +21,7 @@ func ConnectReplication(ctx context.Context, dsn string, o Options) (*pgconn.PgC
 	}
 	cfg := &parsed.ConnConfig.Config
 	cfg.RuntimeParams["replication"] = "database"
+	cfg.BuildFrontend = func(r io.Reader, w io.Writer) *pgproto3.Frontend { return pgproto3.NewFrontend(newFrames(r), w) }
 	conn, err := pgconn.ConnectConfig(ctx, cfg)
 	if err != nil {
 		return nil, classify(err, *cfg)

@@ -1,0 +1,92 @@
+package database
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	sqlfiles "github.com/embedsidecar/embedsidecar/sql"
+)
+
+// Blocker is an open transaction of the cluster that something of ours waits for: the making of a slot, or the beginning of a scan.
+type Blocker struct {
+	PID         int32    `json:"pid,omitempty"` // of its session
+	GID         string   `json:"gid,omitempty"` // of one that is prepared, and has no session
+	Database    string   `json:"database"`
+	Role        string   `json:"role"`
+	Application string   `json:"application,omitempty"`
+	State       string   `json:"state,omitempty"`       // of the session, if the role may see it
+	AgeSeconds  *float64 `json:"age_seconds,omitempty"` // nil: the role may not see it
+}
+
+// String says who it is and how to find it, and nothing of what it does.
+func (b Blocker) String() string {
+	what := fmt.Sprintf("pid %d", b.PID)
+	if b.GID != "" {
+		what = "prepared transaction '" + strings.ReplaceAll(b.GID, "'", "''") + "'"
+	}
+	what += fmt.Sprintf(" of role %s in database %s", b.Role, b.Database)
+	for _, more := range []string{b.Application, b.State} {
+		if more != "" {
+			what += " " + more
+		}
+	}
+	if b.AgeSeconds != nil {
+		what += " for " + time.Duration(*b.AgeSeconds*float64(time.Second)).Round(time.Second).String()
+	}
+	return what
+}
+
+// Blockers returns the open transactions of the cluster that have an id, the oldest first: all that the making of a slot waits for, or with
+// the id of a scan's barrier those that the scan waits for.
+func Blockers(ctx context.Context, db interface {
+	Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error)
+}, before string,
+) ([]Blocker, error) {
+	const most = 10
+	args := pgx.StrictNamedArgs{"before": nil, "most": most}
+	if before != "" {
+		args["before"] = before
+	}
+	rows, err := db.Query(ctx, sqlfiles.Query("blockers"), args)
+	if err != nil {
+		return nil, fmt.Errorf("list open transactions: %w", err)
+	}
+	list, err := pgx.CollectRows(rows, pgx.RowToStructByPos[Blocker])
+	if err != nil {
+		return nil, fmt.Errorf("list open transactions: %w", err)
+	}
+	return list, nil
+}
+
+// Named are blockers in words.
+func Named(list []Blocker) []string {
+	words := make([]string, len(list))
+	for i, b := range list {
+		words[i] = b.String()
+	}
+	return words
+}
+
+// WatchBlockers tells who blocks, after a few seconds and then again and again, until ctx ends: whoever waits says for whom.
+func WatchBlockers(ctx context.Context, db interface {
+	Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error)
+}, tell func(list []Blocker),
+) {
+	const first, again, longest = 3 * time.Second, 10 * time.Second, time.Minute
+	for pause := first; ; pause = min(max(2*pause, again), longest) {
+		timer := time.NewTimer(pause)
+		select {
+		case <-ctx.Done():
+			timer.Stop()
+			return
+		case <-timer.C:
+		}
+		if list, err := Blockers(ctx, db, ""); err == nil && len(list) > 0 {
+			tell(list)
+		}
+	}
+}
