@@ -10,14 +10,14 @@ import (
 	"errors"
 )
 
-// Prefixes of our logical messages.
-const (
-	WriteBack = "embedsidecar"      // begins a write-back; content: a mark
-	Wait      = "embedsidecar.wait" // asks the streamer to persist its position at once; no content
-)
+// WriteBack is the prefix of the logical message that begins a write-back; its content is a mark.
+const WriteBack = "embedsidecar"
 
-// TagSize is the length of a tag in bytes.
-const TagSize = 8
+// TagSize is the length of a tag in bytes, MostTags how many a mark may have: as many as a batch may have rows.
+const (
+	TagSize  = 8
+	MostTags = 10_000
+)
 
 const version = 2
 
@@ -60,17 +60,21 @@ func Encode(tags []Tag) []byte {
 	return b
 }
 
-// Decode adds the tags of a mark to a set.
-func Decode(content []byte, into map[Tag]struct{}) error {
+// Decode returns the tags of a mark. Anybody may write what looks like one: it is refused before it costs anything if it is larger than ours are.
+func Decode(content []byte) (map[Tag]struct{}, error) {
 	if len(content) == 0 || content[0] != version {
-		return errors.New("decode mark: not a mark of this version")
+		return nil, errors.New("decode mark: not a mark of this version")
 	}
 	content = content[1:]
-	if len(content)%TagSize != 0 {
-		return errors.New("decode mark: cut off in mid-tag")
+	if len(content) > MostTags*TagSize {
+		return nil, errors.New("decode mark: more tags than a write-back has")
 	}
+	if len(content)%TagSize != 0 {
+		return nil, errors.New("decode mark: cut off in mid-tag")
+	}
+	into := make(map[Tag]struct{}, len(content)/TagSize)
 	for ; len(content) > 0; content = content[TagSize:] {
 		into[Tag(content[:TagSize])] = struct{}{}
 	}
-	return nil
+	return into, nil
 }

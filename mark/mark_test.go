@@ -13,8 +13,8 @@ func TestDecode_GivesWhatEncodeWrote(t *testing.T) {
 		for _, key := range rapid.SliceOf(rapid.String()).Draw(t, "keys") {
 			tags = append(tags, maker.Tag(1, key, []byte("source"), []byte("vector")))
 		}
-		set := map[Tag]struct{}{}
-		if err := Decode(Encode(tags), set); err != nil {
+		set, err := Decode(Encode(tags))
+		if err != nil {
 			t.Fatal(err)
 		}
 		for _, tag := range tags {
@@ -48,9 +48,17 @@ func FuzzDecode(f *testing.F) {
 	f.Add(Encode(nil))
 	f.Add(Encode([]Tag{{1, 2, 3}}))
 	f.Fuzz(func(t *testing.T, content []byte) {
-		set := map[Tag]struct{}{}
-		if err := Decode(content, set); err == nil && len(set) > (len(content)-1)/TagSize {
+		if set, err := Decode(content); err == nil && len(set) > (len(content)-1)/TagSize {
 			t.Errorf("%d tags of %d bytes", len(set), len(content))
 		}
 	})
+}
+
+func TestDecode_RefusesMoreThanAWriteBackHas(t *testing.T) {
+	if set, err := Decode(Encode(make([]Tag, MostTags))); err != nil || len(set) != 1 {
+		t.Errorf("as many as a batch may have: %d, %v", len(set), err)
+	}
+	if set, err := Decode(Encode(make([]Tag, MostTags+1))); err == nil {
+		t.Errorf("one more: %d, want an error", len(set))
+	}
 }

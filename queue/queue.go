@@ -30,6 +30,10 @@ var (
 	ErrLeaseLost = errors.New("lease lost")
 )
 
+// Waiting is the channel on which the streamers of a database are told of a position that somebody waits for: they store theirs as soon as it
+// gets there, and look about for what the WAL does not tell.
+const Waiting = "embedsidecar_waiting"
+
 // DB is what the queue needs of a connection or a pool.
 type DB interface {
 	Begin(ctx context.Context) (pgx.Tx, error)

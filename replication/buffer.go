@@ -1,6 +1,7 @@
 package replication
 
 import (
+	"slices"
 	"sync"
 	"time"
 
@@ -21,6 +22,7 @@ type buffer struct {
 	scans   map[int32]struct{} // pipelines with changes that do not name their rows
 	upTo    pglogrepl.LSN      // end of the last commit that is whole in here, or an idle position
 	hurry   bool               // somebody waits for upTo
+	wanted  []pglogrepl.LSN    // positions that somebody waits for and that were not reached yet, the nearest first
 	inside  bool               // the transaction being read has brought something
 	own     int64
 	tooLong int64         // changes of rows whose key no index of the queue can hold
@@ -74,6 +76,34 @@ func (b *buffer) ownWrite() {
 	b.own++
 }
 
+// mostWanted bounds how many positions that are not reached yet are remembered. Who is left out asks again.
+const mostWanted = 100
+
+// want has the checkpoint saved as soon as it reaches a position: now, if that is decoded already.
+func (b *buffer) want(lsn pglogrepl.LSN) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if lsn <= b.upTo {
+		b.hurry = true
+		signal(b.changed)
+		return
+	}
+	if at, found := slices.BinarySearch(b.wanted, lsn); !found {
+		b.wanted = slices.Insert(b.wanted, at, lsn)
+		b.wanted = b.wanted[:min(len(b.wanted), mostWanted)]
+	}
+}
+
+// reachedLocked reports whether somebody waits for a position that is decoded by now.
+func (b *buffer) reachedLocked() bool {
+	n := 0
+	for n < len(b.wanted) && b.wanted[n] <= b.upTo {
+		n++
+	}
+	b.wanted = slices.Delete(b.wanted, 0, n)
+	return n > 0
+}
+
 // commit says that everything before end is in here or was taken.
 func (b *buffer) commit(end pglogrepl.LSN, hurry bool) {
 	b.mu.Lock()
@@ -81,7 +111,7 @@ func (b *buffer) commit(end pglogrepl.LSN, hurry bool) {
 	b.upTo = max(b.upTo, end)
 	left := len(b.changes) > 0 || len(b.scans) > 0
 	// All of a large transaction may have been taken before its end. Were its end not saved at once, a restart would read it again.
-	hurry = hurry || b.inside && !left
+	hurry = b.reachedLocked() || hurry || b.inside && !left
 	b.inside = false
 	b.hurry = b.hurry || hurry
 	if left || hurry {

@@ -3,11 +3,14 @@ package replication
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"time"
 
+	"github.com/jackc/pglogrepl"
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/embedsidecar/embedsidecar/pipeline"
 	"github.com/embedsidecar/embedsidecar/queue"
@@ -29,34 +32,108 @@ type catalogueRow struct {
 	ScanAsked         bool   // a scan waits to begin
 }
 
-// watchCatalogue looks at the catalogue once per heartbeat, and when somebody waits: some changes of a table send nothing through the slot.
-func (s *Stream) watchCatalogue(ctx context.Context) error {
-	var versions map[int32]string
-	for {
-		var err error
-		if versions, err = s.lookAtCatalogue(ctx, versions); err != nil {
+// watch looks at the catalogue once per heartbeat, and when somebody waits: some changes of a table send nothing through the slot. The
+// connection on which it does so is also told who waits, and for what position.
+func (ses *session) watch(ctx context.Context) error {
+	const (
+		tries = 10 // a look that fails ends the session only when it fails time after time: the stream itself may be well
+		pause = time.Second
+		apart = 20 * time.Millisecond // two looks, however many wait
+	)
+	s := ses.s
+	w := &watcher{s: s}
+	defer w.close(ctx)
+	for failed := 0; ; {
+		err := w.look(ctx)
+		if gap, ok := errors.AsType[*gapError](err); ok {
+			return gap
+		}
+		if err == nil && !ses.marks && s.needsMarks() {
+			return errMarks
+		}
+		if err == nil {
+			failed = 0
+			if !wait(ctx, apart) {
+				return ctx.Err()
+			}
+			err = w.heed(ctx, ses.buffer)
+		}
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
+		if err == nil {
+			continue
+		}
+		if w.conn != nil && w.conn.Conn().IsClosed() {
+			w.close(ctx)
+		}
+		s.stats.Heartbeats.Add(1)
+		if failed++; failed == tries {
 			return err
 		}
-		beat := time.NewTimer(s.o.Heartbeat)
-		select {
-		case <-ctx.Done():
-			beat.Stop()
+		s.o.Log.WarnContext(ctx, "heartbeat failed", "slot", s.o.Slot, "try", failed, "error", err)
+		if !wait(ctx, min(pause, s.o.Heartbeat)) {
 			return ctx.Err()
-		case <-s.look:
-			beat.Stop()
-		case <-beat.C:
 		}
 	}
 }
 
-// lookAtCatalogue compares tables, publication and pipelines with what they were. It returns the versions of the pipelines there
-// are; before is what it returned last, nil at first.
-func (s *Stream) lookAtCatalogue(ctx context.Context, before map[int32]string) (map[int32]string, error) {
+// watcher is the connection of the heartbeat.
+type watcher struct {
+	s        *Stream
+	conn     *pgxpool.Conn    // nil: there is none
+	versions map[int32]string // of the pipelines at the last look
+}
+
+// close gives the connection up: one that listens is of no use to others.
+func (w *watcher) close(ctx context.Context) {
+	if w.conn == nil {
+		return
+	}
+	const limit = 2 * time.Second
+	closing, cancel := context.WithTimeout(context.WithoutCancel(ctx), limit)
+	defer cancel()
+	_ = w.conn.Conn().Close(closing)
+	w.conn.Release()
+	w.conn = nil
+}
+
+// heed waits for a heartbeat, or until somebody waits. Anybody may say so, and whatever he likes: it only makes a position be stored earlier.
+func (w *watcher) heed(ctx context.Context, b *buffer) error {
+	waiting, cancel := context.WithTimeout(ctx, w.s.o.Heartbeat)
+	defer cancel()
+	n, err := w.conn.Conn().WaitForNotification(waiting)
+	if err != nil {
+		if waiting.Err() != nil && !w.conn.Conn().IsClosed() {
+			return nil
+		}
+		return fmt.Errorf("heartbeat: %w", err)
+	}
+	if lsn, err := pglogrepl.ParseLSN(n.Payload); err == nil {
+		b.want(lsn)
+	}
+	return nil
+}
+
+// look compares tables, publication and pipelines with what they were.
+func (w *watcher) look(ctx context.Context) error {
+	s := w.s
 	asking, cancel := context.WithTimeoutCause(ctx, 30*time.Second, fmt.Errorf("the heartbeat took over 30s"))
 	defer cancel()
-	rows, err := s.o.DB.Query(asking, sqlfiles.Query("pipeline_catalogue"), pgx.StrictNamedArgs{"slot": s.o.Slot})
+	if w.conn == nil {
+		conn, err := s.o.DB.Acquire(asking)
+		if err != nil {
+			return fmt.Errorf("heartbeat: %w", err)
+		}
+		w.conn = conn
+		if _, err := conn.Exec(asking, "LISTEN "+queue.Waiting); err != nil {
+			w.close(ctx)
+			return fmt.Errorf("heartbeat: %w", err)
+		}
+	}
+	rows, err := w.conn.Query(asking, sqlfiles.Query("pipeline_catalogue"), pgx.StrictNamedArgs{"slot": s.o.Slot})
 	if err != nil {
-		return nil, fmt.Errorf("heartbeat: %w", err)
+		return fmt.Errorf("heartbeat: %w", err)
 	}
 	all, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (c catalogueRow, err error) {
 		err = row.Scan(&c.PipelineID, &c.Status, &c.Known, &c.TableExists, &c.TableSchema, &c.TableName, &c.Current,
@@ -64,34 +141,35 @@ func (s *Stream) lookAtCatalogue(ctx context.Context, before map[int32]string) (
 		return c, err
 	})
 	if err != nil {
-		return nil, fmt.Errorf("heartbeat: %w", err)
+		return fmt.Errorf("heartbeat: %w", err)
 	}
 	changed, versions := false, map[int32]string{}
 	for _, c := range all {
 		switch {
 		case !c.PublicationExists:
-			return nil, &gapError{"the publication is missing"}
+			return &gapError{"the publication is missing"}
 		case !c.SamePublication:
-			return nil, &gapError{"the publication was dropped and made again"}
+			return &gapError{"the publication was dropped and made again"}
 		}
-		moved, err := s.noteCatalogue(asking, c)
+		moved, err := s.noteCatalogue(asking, w.conn, c)
 		if err != nil {
-			return nil, err
+			return err
 		}
 		changed = changed || moved || c.ScanAsked
 		versions[c.PipelineID] = c.Version
 	}
-	if !maps.Equal(before, versions) { // the first look of a session counts as a change
+	if w.versions == nil || !maps.Equal(w.versions, versions) { // the first look of a session counts as a change
 		changed = true
 	}
+	w.versions = versions
 	if changed && s.o.OnCatalogue != nil {
 		s.o.OnCatalogue()
 	}
-	return versions, nil
+	return nil
 }
 
 // noteCatalogue stores what changed about a table and asks for a scan, which finds whatever the WAL did not tell.
-func (s *Stream) noteCatalogue(ctx context.Context, c catalogueRow) (changed bool, err error) {
+func (s *Stream) noteCatalogue(ctx context.Context, db queue.DB, c catalogueRow) (changed bool, err error) {
 	status, detail := c.Status, ""
 	switch {
 	case !c.TableExists:
@@ -104,7 +182,7 @@ func (s *Stream) noteCatalogue(ctx context.Context, c catalogueRow) (changed boo
 	if status == c.Status && bytes.Equal(c.Known, c.Current) {
 		return false, nil
 	}
-	tx, err := s.o.DB.Begin(ctx)
+	tx, err := db.Begin(ctx)
 	if err != nil {
 		return false, fmt.Errorf("note a changed table: %w", err)
 	}

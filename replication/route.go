@@ -200,9 +200,21 @@ func (r *route) update(tx *transaction, row, old columns, sink *buffer) error {
 // transaction is the one being decoded.
 type transaction struct {
 	begin *pglogrepl.BeginMessage
+	begun bool                  // a mark that comes now is not the first
 	tags  map[mark.Tag]struct{} // of the mark it begins with, if it is a write-back of ours
 	maker *mark.Maker
-	wait  bool // somebody waits for it: persist at once
+}
+
+// mark takes a mark. That of a write-back is the first in its transaction, and the only one. What else looks like one is somebody else's:
+// then none is believed, and the transaction is judged like any other. So a transaction never has more to remember than one mark.
+func (tx *transaction) mark(content []byte) (err error) {
+	if tx.begun {
+		tx.tags = nil
+		return errors.New("a mark that is not the first in its transaction")
+	}
+	tx.begun = true
+	tx.tags, err = mark.Decode(content)
+	return err
 }
 
 func (tx *transaction) change(p *pipeline.Pipeline, key string, unchanged pipeline.Pattern) queue.Change {

@@ -2,6 +2,7 @@ package replication
 
 import (
 	"context"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"strings"
@@ -14,6 +15,7 @@ import (
 	"github.com/jackc/pgx/v5/pgproto3"
 	"golang.org/x/sync/errgroup"
 
+	"github.com/embedsidecar/embedsidecar/database"
 	"github.com/embedsidecar/embedsidecar/failpoint"
 	"github.com/embedsidecar/embedsidecar/mark"
 	"github.com/embedsidecar/embedsidecar/queue"
@@ -30,6 +32,7 @@ type session struct {
 	durable   chan pglogrepl.LSN // the enqueuer tells the reader
 	relations map[uint32]*relation
 	tx        *transaction
+	marks     bool // logical messages are asked for
 	skip      bool // the transaction being decoded was handled before a restart
 	pos       position
 	feedback  time.Duration
@@ -45,6 +48,14 @@ type relation struct {
 }
 
 func (s *Stream) session(ctx context.Context) error {
+	st, err := s.slotState(ctx)
+	if err != nil {
+		return err
+	}
+	if err := s.standby(ctx, st); err != nil {
+		return err
+	}
+	s.stats.Blockers.Store(nil)
 	conn, err := s.o.Dial(ctx)
 	if err != nil {
 		return fmt.Errorf("connect for replication: %w", err)
@@ -58,10 +69,6 @@ func (s *Stream) session(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("identify the server: %w", err)
 	}
-	st, err := s.slotState(ctx)
-	if err != nil {
-		return err
-	}
 	if err := s.check(ctx, st, system); err != nil {
 		return err
 	}
@@ -72,22 +79,20 @@ func (s *Stream) session(ctx context.Context) error {
 		}
 	}
 	ses := &session{s: s, conn: conn, buffer: newBuffer(), durable: make(chan pglogrepl.LSN, 1), relations: map[uint32]*relation{}}
+	ses.marks = s.needsMarks()
 	if ses.feedback, err = s.feedbackInterval(ctx); err != nil {
 		return err
 	}
 	err = pglogrepl.StartReplication(ctx, conn, quoteSlot(s.o.Slot), st.LSN, pglogrepl.StartReplicationOptions{
 		Mode: pglogrepl.LogicalReplication,
 		PluginArgs: []string{
-			"proto_version '1'", "messages 'true'", "publication_names '" + strings.ReplaceAll(pgx.Identifier{st.Publication}.Sanitize(), "'", "''") + "'",
+			"proto_version '1'", fmt.Sprintf("messages '%t'", ses.marks), "publication_names '" + strings.ReplaceAll(pgx.Identifier{st.Publication}.Sanitize(), "'", "''") + "'",
 		},
 	})
 	if slotBusy(err) {
 		return errStandby
 	}
-	if reason, broken := slotBroken(err); broken {
-		return &gapError{reason}
-	}
-	if err != nil {
+	if err != nil { // if the slot is broken, what the next session finds out about it says so
 		return fmt.Errorf("start replication on slot %q: %w", s.o.Slot, err)
 	}
 	// The slot is the lock. From here on only enqueues with this epoch count.
@@ -104,12 +109,8 @@ func (s *Stream) session(ctx context.Context) error {
 	g, gctx := errgroup.WithContext(ctx)
 	g.Go(func() error { return ses.read(gctx) })
 	g.Go(func() error { return ses.enqueue(gctx) })
-	g.Go(func() error { return s.watchCatalogue(gctx) })
-	err = g.Wait()
-	if reason, broken := slotBroken(err); broken {
-		return &gapError{reason}
-	}
-	return err
+	g.Go(func() error { return ses.watch(gctx) })
+	return g.Wait()
 }
 
 // takeEpoch makes this streamer the only one whose enqueues count, and says what it matches changes with. On a new timeline nothing that was under way counts any more: a worker
@@ -290,6 +291,9 @@ func (ses *session) copyData(ctx context.Context, data []byte) (reply bool, err 
 
 // decode handles one pgoutput message.
 func (ses *session) decode(ctx context.Context, data []byte) error {
+	if len(data) > 0 && data[0] == database.Stub {
+		return ses.stub(ctx, data[1:])
+	}
 	message, err := parse(data)
 	if err != nil {
 		return err
@@ -303,7 +307,7 @@ func (ses *session) decode(ctx context.Context, data []byte) error {
 	case *pglogrepl.RelationMessage:
 		return ses.relation(ctx, m)
 	case *pglogrepl.LogicalDecodingMessage:
-		return ses.logicalMessage(ctx, m)
+		ses.logicalMessage(ctx, m)
 	case *pglogrepl.InsertMessage:
 		return ses.change(m.RelationID, m.Tuple, nil, true)
 	case *pglogrepl.UpdateMessage:
@@ -320,10 +324,6 @@ func (ses *session) commit(m *pglogrepl.CommitMessage) error {
 	if ses.tx == nil {
 		return fmt.Errorf("%w: a commit without a begin", ErrMalformed)
 	}
-	hurry := ses.tx.wait
-	if hurry {
-		signal(ses.s.look)
-	}
 	if ses.skip {
 		ses.s.stats.Replayed.Add(1)
 	}
@@ -331,30 +331,57 @@ func (ses *session) commit(m *pglogrepl.CommitMessage) error {
 	ses.s.stats.Transactions.Add(1)
 	ses.pos.received = max(ses.pos.received, m.TransactionEndLSN)
 	ses.s.stats.ReceivedLSN.Store(uint64(ses.pos.received))
-	ses.buffer.commit(m.TransactionEndLSN, hurry)
+	ses.buffer.commit(m.TransactionEndLSN, false)
 	return nil
 }
 
-func (ses *session) logicalMessage(ctx context.Context, m *pglogrepl.LogicalDecodingMessage) error {
-	if !m.Transactional || ses.tx == nil {
-		return nil
+func (ses *session) logicalMessage(ctx context.Context, m *pglogrepl.LogicalDecodingMessage) {
+	if !m.Transactional || ses.tx == nil || m.Prefix != mark.WriteBack || ses.s.o.IgnoreMarks {
+		return
 	}
-	switch m.Prefix {
-	case mark.Wait:
-		ses.tx.wait = true
-	case mark.WriteBack:
-		if ses.s.o.IgnoreMarks {
+	if err := ses.tx.mark(m.Content); err != nil {
+		ses.s.o.Log.DebugContext(ctx, "mark not understood", "error", err)
+	}
+}
+
+// stub handles what stands for a message that is too large to be held. A logical message of that size is nobody's mark. The row of a change is
+// not known, but its table is: its rows are compared.
+func (ses *session) stub(ctx context.Context, data []byte) error {
+	const size = 5 // the type it had, and four bytes
+	if len(data) != size {
+		return fmt.Errorf("%w: a stub of %d bytes", ErrMalformed, len(data))
+	}
+	ses.s.stats.Oversized.Add(1)
+	switch data[0] {
+	case 'M':
+		if ses.tx != nil {
+			ses.tx.begun, ses.tx.tags = true, nil
+		}
+		return nil
+	case 'I', 'U', 'D':
+		if ses.skip {
 			return nil
 		}
-		if ses.tx.tags == nil {
-			ses.tx.tags = map[mark.Tag]struct{}{}
+		rel, err := ses.routesOf(binary.BigEndian.Uint32(data[1:]))
+		if err != nil {
+			return err
 		}
-		if err := mark.Decode(m.Content, ses.tx.tags); err != nil {
-			// Anybody may write such a message. Without its mark the transaction is judged like any other.
-			ses.s.o.Log.DebugContext(ctx, "mark not understood", "error", err)
-		}
+		ses.scanAll(rel)
+		ses.s.o.Log.WarnContext(ctx, "a change is too large to be read: the rows of its table are compared",
+			"table", rel.message.Namespace+"."+rel.message.RelationName, "limit_bytes", database.LargestChange)
+		return nil
 	}
-	return nil
+	return &gapError{fmt.Sprintf("a message of type %q is larger than %d bytes", data[:1], database.LargestChange)}
+}
+
+// scanAll asks for a scan of every pipeline that a relation leads to.
+func (ses *session) scanAll(rel *relation) {
+	for _, r := range rel.routes {
+		ses.buffer.scan(r.pipeline.ID)
+	}
+	for _, id := range rel.blind {
+		ses.buffer.scan(id)
+	}
 }
 
 // relation notes a table that the stream announces, and what it may be a partition of.
@@ -422,6 +449,7 @@ func (ses *session) change(relationID uint32, newTuple, oldTuple *pglogrepl.Tupl
 		return err
 	}
 	ses.s.stats.Changes.Add(1)
+	ses.tx.begun = true
 	for _, id := range rel.blind {
 		ses.buffer.scan(id)
 	}
@@ -444,12 +472,7 @@ func (ses *session) truncate(m *pglogrepl.TruncateMessage) error {
 		if err != nil {
 			return err
 		}
-		for _, r := range rel.routes {
-			ses.buffer.scan(r.pipeline.ID)
-		}
-		for _, id := range rel.blind {
-			ses.buffer.scan(id)
-		}
+		ses.scanAll(rel)
 	}
 	return nil
 }

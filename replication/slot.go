@@ -5,11 +5,15 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"strings"
+	"sync"
+	"time"
 
 	"github.com/jackc/pglogrepl"
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 
+	"github.com/embedsidecar/embedsidecar/database"
 	"github.com/embedsidecar/embedsidecar/queue"
 	sqlfiles "github.com/embedsidecar/embedsidecar/sql"
 )
@@ -57,8 +61,37 @@ func (s *Stream) slotState(ctx context.Context) (slotState, error) {
 	return st, nil
 }
 
+// standby returns errStandby if somebody else holds the slot: whoever streams from it looks after it. It takes no connection that streams.
+func (s *Stream) standby(ctx context.Context, st slotState) error {
+	if !st.Active || st.Plugin == nil || *st.Plugin != "pgoutput" || st.SameDatabase == nil || !*st.SameDatabase {
+		return nil
+	}
+	const again = time.Minute // a slot that is being made is no slot yet: that is said again and again
+	level := slog.LevelInfo
+	if s.stats.Standby.Load() && (st.ConfirmedFlushLSN != nil || time.Since(s.said) < again) {
+		level = slog.LevelDebug
+	} else {
+		s.said = time.Now()
+	}
+	log := s.o.Log.With("slot", s.o.Slot, "pid", value(st.ActivePID), "application", value(st.Holder), "address", value(st.HolderAddress))
+	if st.ConfirmedFlushLSN != nil {
+		log.Log(ctx, level, "slot held by another process")
+		return errStandby
+	}
+	list, err := database.Blockers(ctx, s.o.DB, "")
+	if err != nil {
+		return err
+	}
+	s.stats.Blockers.Store(&list)
+	if level > slog.LevelDebug {
+		level = slog.LevelWarn
+	}
+	log.Log(ctx, level, "slot being made by another process, which waits for open transactions", "transactions", strings.Join(database.Named(list), "; "))
+	return errStandby
+}
+
 // check compares slot, publication, checkpoint and server. It returns a *gapError if changes may be missing, a *FatalError if
-// the slot is not one we may use, and errStandby if somebody else streams.
+// the slot is not one we may use.
 func (s *Stream) check(ctx context.Context, st slotState, system pglogrepl.IdentifySystemResult) error {
 	switch {
 	case st.Standby:
@@ -94,13 +127,6 @@ func (s *Stream) check(ctx context.Context, st slotState, system pglogrepl.Ident
 		return &gapError{"the slot does not exist"}
 	case st.WalStatus == "lost":
 		return &gapError{"the slot is lost: the server removed WAL it still needed (wal_status=lost)"}
-	case st.Active:
-		level := slog.LevelInfo
-		if s.stats.Standby.Load() {
-			level = slog.LevelDebug // said before
-		}
-		s.o.Log.Log(ctx, level, "slot held by another process", "slot", s.o.Slot, "pid", value(st.ActivePID), "application", value(st.Holder), "address", value(st.HolderAddress))
-		return errStandby
 	case st.ConfirmedFlushLSN != nil && *st.ConfirmedFlushLSN > st.LSN:
 		return &gapError{fmt.Sprintf("the slot was moved to %s, past the checkpoint %s", st.ConfirmedFlushLSN, st.LSN)}
 	case st.LSN > st.WalEnd:
@@ -161,7 +187,11 @@ func (s *Stream) remake(ctx context.Context, reason string) error {
 			return fmt.Errorf("drop slot %q: %w", s.o.Slot, err)
 		}
 	}
+	s.stats.Making.Store(true)
+	defer s.stats.Making.Store(false)
+	told := s.tellBlockers(ctx)
 	point, err := s.createSlot(ctx, conn, s.o.Failover && st.Version >= version17)
+	told()
 	if err != nil {
 		return fmt.Errorf("create slot %q: %w", s.o.Slot, err)
 	}
@@ -188,6 +218,23 @@ func (s *Stream) remake(ctx context.Context, reason string) error {
 	}
 	s.o.Queue.Wake(ids...)
 	return nil
+}
+
+// tellBlockers says whom the making of the slot waits for, until the function it returns is called.
+func (s *Stream) tellBlockers(ctx context.Context) (stop func()) {
+	watching, cancel := context.WithCancel(ctx)
+	var watched sync.WaitGroup
+	watched.Go(func() {
+		database.WatchBlockers(watching, s.o.DB, func(list []database.Blocker) {
+			s.stats.Blockers.Store(&list)
+			s.o.Log.WarnContext(watching, "slot creation waits for open transactions", "slot", s.o.Slot, "transactions", strings.Join(database.Named(list), "; "))
+		})
+	})
+	return func() {
+		cancel()
+		watched.Wait()
+		s.stats.Blockers.Store(nil)
+	}
 }
 
 // createSlot makes the slot and returns where it begins. It does so in SQL: the replication command of pglogrepl knows no failover.

@@ -13,13 +13,16 @@ import (
 	"fmt"
 	"log/slog"
 	"math/rand/v2"
+	"slices"
 	"sync/atomic"
 	"time"
 
 	"github.com/jackc/pgerrcode"
 	"github.com/jackc/pglogrepl"
 	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/embedsidecar/embedsidecar/database"
 	"github.com/embedsidecar/embedsidecar/queue"
 )
 
@@ -27,7 +30,7 @@ import (
 type Options struct {
 	Slot    string
 	Queue   *queue.Queue
-	DB      queue.DB                                          // a direct connection to the database, with the session settings of package database
+	DB      *pgxpool.Pool                                     // straight to the server, with the session settings of package database
 	Dial    func(ctx context.Context) (*pgconn.PgConn, error) // opens a replication connection with the same settings
 	MarkKey []byte                                            // the installation's secret
 	Log     *slog.Logger
@@ -45,8 +48,10 @@ type Options struct {
 // Stats counts what a Stream did since it was made. Its fields may be read at any time.
 type Stats struct {
 	Connected      atomic.Bool
-	Streaming      atomic.Bool // this sidecar holds the slot
-	Standby        atomic.Bool // another one holds it, and the last look at that was a moment ago
+	Streaming      atomic.Bool                        // this sidecar holds the slot
+	Standby        atomic.Bool                        // another one holds it, and the last look at that was a moment ago
+	Making         atomic.Bool                        // the slot is being made anew, by this sidecar
+	Blockers       atomic.Pointer[[]database.Blocker] // whom the making of the slot waits for, by whomever; nil: nobody is known
 	Transactions   atomic.Int64
 	Changes        atomic.Int64 // rows changed in published tables
 	Bytes          atomic.Int64
@@ -62,6 +67,8 @@ type Stats struct {
 	DurableLSN     atomic.Uint64
 	ServerLSN      atomic.Uint64
 	LastMessageAt  atomic.Int64 // Unix nanoseconds
+	Oversized      atomic.Int64 // messages that were too large to be held
+	Heartbeats     atomic.Int64 // looks at the catalogue that failed
 	CatalogueScans atomic.Int64 // scans asked for because a table changed in a way the WAL does not tell
 }
 
@@ -70,8 +77,8 @@ type Stream struct {
 	o      Options
 	stats  Stats
 	routes atomic.Pointer[routing]
-	look   chan struct{} // somebody waits, and must know of what the WAL does not tell
 
+	said         time.Time    // when a slot that another one makes was told of last
 	epoch        atomic.Int64 // of the session that streams; 0: none does
 	acknowledged atomic.Value // string: the last acknowledgement, so that it is not said twice
 }
@@ -84,7 +91,7 @@ func New(o Options) *Stream {
 	if o.StandbyRetry == 0 {
 		o.StandbyRetry = 3 * time.Second
 	}
-	s := &Stream{o: o, look: make(chan struct{}, 1)}
+	s := &Stream{o: o}
 	s.routes.Store(&routing{})
 	return s
 }
@@ -124,6 +131,9 @@ func (e *gapError) Error() string { return e.reason }
 // errStandby means that another sidecar holds the slot.
 var errStandby = errors.New("the slot is active elsewhere")
 
+// errMarks means that the stream must begin again, with the logical messages that it has left out.
+var errMarks = errors.New("a pipeline writes to a column now: its marks are needed")
+
 // Run streams until ctx ends, through reconnects, standing by while another sidecar holds the slot. It returns nil when asked to
 // stop, or a *FatalError.
 func (s *Stream) Run(ctx context.Context) error {
@@ -156,6 +166,8 @@ func (s *Stream) Run(ctx context.Context) error {
 				s.o.Log.WarnContext(ctx, "slot not made anew yet", "slot", s.o.Slot, "error", err)
 				break
 			}
+			continue
+		case errors.Is(err, errMarks):
 			continue
 		case errors.Is(err, errStandby), errors.Is(err, queue.ErrEpochLost):
 			s.o.Log.DebugContext(ctx, "standing by", "slot", s.o.Slot)
@@ -205,11 +217,12 @@ type undecodedError struct{ *pgconn.PgError }
 func (e *undecodedError) Unwrap() error { return e.PgError }
 
 // judge returns a *gapError instead of an error that the server gives each time it decodes what comes next: a value that is too large
-// for a message, or that has no equivalent in UTF-8. Nothing but a new slot gets past it. What a statement of ours was refused for is no
+// for a message, or that has no equivalent in UTF-8; a file of the WAL that is not there any more; a publication that was not there when the
+// change was made. Nothing but a new slot gets past it. What a statement of ours was refused for is no
 // such error: a new slot would not help, and lose what the old one keeps.
 func (w *wedge) judge(err error, at uint64) error {
 	pg, ok := errors.AsType[*undecodedError](err)
-	if !ok || !pgerrcode.IsDataException(pg.Code) && !pgerrcode.IsProgramLimitExceeded(pg.Code) && !pgerrcode.IsInternalError(pg.Code) {
+	if !ok || !forGood(pg.Code) {
 		if err == nil || !errors.Is(err, errStandby) {
 			*w = wedge{}
 		}
@@ -225,25 +238,16 @@ func (w *wedge) judge(err error, at uint64) error {
 	return &gapError{fmt.Sprintf("the server cannot send what comes after %s: %s (SQLSTATE %s)", pglogrepl.LSN(at), pg.Message, pg.Code)}
 }
 
+// forGood reports whether a server that refuses the next message so is likely to do it again.
+func forGood(code string) bool {
+	return pgerrcode.IsDataException(code) || pgerrcode.IsProgramLimitExceeded(code) || pgerrcode.IsInternalError(code) ||
+		slices.Contains([]string{pgerrcode.UndefinedFile, pgerrcode.UndefinedObject, pgerrcode.ObjectNotInPrerequisiteState}, code)
+}
+
 // slotBusy tells whether START_REPLICATION or a drop failed because the slot is in use.
 func slotBusy(err error) bool {
 	var pg *pgconn.PgError
 	return errors.As(err, &pg) && pg.Code == pgerrcode.ObjectInUse
-}
-
-// slotBroken tells whether the server says that the slot cannot deliver any more.
-func slotBroken(err error) (string, bool) {
-	var pg *pgconn.PgError
-	if !errors.As(err, &pg) {
-		return "", false
-	}
-	switch pg.Code {
-	case pgerrcode.UndefinedObject: // the slot, or the publication at the time of a change
-		return pg.Message, true
-	case pgerrcode.ObjectNotInPrerequisiteState: // the slot was invalidated
-		return pg.Message, true
-	}
-	return "", false
 }
 
 // recover answers a gap: a new slot, and a scan of every pipeline from there on.

@@ -41,3 +41,21 @@ func TestWedge_GivesUpThePlaceThatTheServerCannotPass(t *testing.T) {
 		}
 	}
 }
+
+// TestWedge_KnowsWhatStaysAsItIs: a file of the WAL that is gone does not come back, nor does a publication of the past.
+func TestWedge_KnowsWhatStaysAsItIs(t *testing.T) {
+	t.Parallel()
+	for code, want := range map[string]bool{"58P01": true, "42704": true, "55000": true, "22P05": true, "58030": false, "53100": false, "57P01": false} {
+		var w wedge
+		var gap *gapError
+		for range patience - 1 {
+			_ = w.judge(&undecodedError{&pgconn.PgError{Code: code}}, 7)
+		}
+		if got := errors.As(w.judge(&undecodedError{&pgconn.PgError{Code: code}}, 7), &gap); got != want {
+			t.Errorf("%s: a gap %t, want %t", code, got, want)
+		}
+		if errors.As(w.judge(&pgconn.PgError{Code: code}, 7), &gap) {
+			t.Errorf("%s of a statement of ours: a gap", code)
+		}
+	}
+}

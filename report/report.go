@@ -10,6 +10,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/embedsidecar/embedsidecar/database"
 	"github.com/embedsidecar/embedsidecar/health"
 	"github.com/embedsidecar/embedsidecar/pipeline"
 	"github.com/embedsidecar/embedsidecar/queue"
@@ -24,38 +25,40 @@ const exactRows = 200_000
 
 // Pipeline is the state of one pipeline.
 type Pipeline struct {
-	ID            int32       `json:"pipeline_id"`
-	Name          string      `json:"name"`
-	Slot          string      `json:"slot"`
-	Schema        string      `json:"table_schema"` // as the table is called now
-	Table         string      `json:"table_name"`
-	ReplacedBy    string      `json:"replaced_by,omitempty"` // another table, quoted, that has taken the name which this one is set up under
-	Model         string      `json:"model"`
-	Plugin        string      `json:"plugin"`
-	Generation    int32       `json:"generation"`
-	State         health.Code `json:"state"`
-	Reason        string      `json:"reason"`            // why that is its state, in one sentence
-	WayOut        string      `json:"way_out,omitempty"` // what to do about it
-	Enabled       bool        `json:"enabled"`
-	Status        string      `json:"status"` // whether it fits its table, as was last found
-	Detail        string      `json:"detail,omitempty"`
-	Pending       int64       `json:"pending"`
-	Running       int64       `json:"running"`
-	Retrying      int64       `json:"retrying"`
-	Failed        int64       `json:"failed"`
-	OldestSeconds *float64    `json:"oldest_seconds"` // age of the oldest open change; null: none is open
-	ScanPhase     string      `json:"scan_phase"`
-	ScanReason    string      `json:"scan_reason,omitempty"`
-	ScanSeen      int64       `json:"scan_rows_seen"`
-	ScanExpected  int64       `json:"scan_rows_expected"`
-	ScanRate      float64     `json:"scan_rows_per_second"`
-	ScanLeft      float64     `json:"scan_seconds_left,omitempty"` // about; absent: not known
-	Known         int64       `json:"known"`                       // rows whose vector is that of their text now, for all that is known
-	Rows          int64       `json:"rows"`
-	RowsEstimated bool        `json:"rows_estimated"`
-	Coverage      float64     `json:"coverage"` // known of rows, 0 to 1
+	ID            int32              `json:"pipeline_id"`
+	Name          string             `json:"name"`
+	Slot          string             `json:"slot"`
+	Schema        string             `json:"table_schema"` // as the table is called now
+	Table         string             `json:"table_name"`
+	ReplacedBy    string             `json:"replaced_by,omitempty"` // another table, quoted, that has taken the name which this one is set up under
+	Model         string             `json:"model"`
+	Plugin        string             `json:"plugin"`
+	Generation    int32              `json:"generation"`
+	State         health.Code        `json:"state"`
+	Reason        string             `json:"reason"`            // why that is its state, in one sentence
+	WayOut        string             `json:"way_out,omitempty"` // what to do about it
+	Enabled       bool               `json:"enabled"`
+	Status        string             `json:"status"` // whether it fits its table, as was last found
+	Detail        string             `json:"detail,omitempty"`
+	Pending       int64              `json:"pending"`
+	Running       int64              `json:"running"`
+	Retrying      int64              `json:"retrying"`
+	Failed        int64              `json:"failed"`
+	OldestSeconds *float64           `json:"oldest_seconds"` // age of the oldest open change; null: none is open
+	ScanPhase     string             `json:"scan_phase"`
+	ScanBlockers  []database.Blocker `json:"scan_waits_for,omitempty"` // open transactions that must end before it begins
+	ScanReason    string             `json:"scan_reason,omitempty"`
+	ScanSeen      int64              `json:"scan_rows_seen"`
+	ScanExpected  int64              `json:"scan_rows_expected"`
+	ScanRate      float64            `json:"scan_rows_per_second"`
+	ScanLeft      float64            `json:"scan_seconds_left,omitempty"` // about; absent: not known
+	Known         int64              `json:"known"`                       // rows whose vector is that of their text now, for all that is known
+	Rows          int64              `json:"rows"`
+	RowsEstimated bool               `json:"rows_estimated"`
+	Coverage      float64            `json:"coverage"` // known of rows, 0 to 1
 
-	scanFirst, scanBarred, unrouted bool
+	scanFirst, unrouted bool
+	scanBarrier         string // of a scan that waits for open transactions
 }
 
 // Health is the state of the pipeline.
@@ -81,6 +84,8 @@ type Slot struct {
 	SavedSecondsAgo   float64 `json:"checkpoint_saved_seconds_ago"`
 	Holder            string  `json:"holder,omitempty"`
 	PublicationExists bool    `json:"publication_exists"`
+	// Blockers are the transactions that the making of the slot waits for.
+	Blockers []database.Blocker `json:"waits_for,omitempty" db:"-"`
 }
 
 // Sidecar is one that runs, with what it says of itself.
@@ -131,6 +136,11 @@ func (o Options) Read(ctx context.Context, db queue.DB) (Status, error) {
 	}
 	for i := range st.Pipelines {
 		p := &st.Pipelines[i]
+		if p.scanBarrier != "" {
+			if p.ScanBlockers, err = database.Blockers(ctx, db, p.scanBarrier); err != nil {
+				return st, err
+			}
+		}
 		o.refresh(p, slices.ContainsFunc(st.Sidecars, func(s Sidecar) bool { return s.Slot == p.Slot }))
 		if p.Status == string(pipeline.Active) {
 			p.count(ctx, db, o.CountUpTo)
@@ -162,7 +172,7 @@ func pipelines(ctx context.Context, db queue.DB) ([]Pipeline, error) {
 		var estimate *int64
 		err = row.Scan(&p.ID, &p.Name, &p.Slot, &p.Schema, &p.Table, &p.ReplacedBy, &p.Model, &p.Plugin, &p.Generation, &p.Enabled, &p.Status, &p.Detail,
 			&p.Pending, &p.Running, &p.Retrying, &p.Failed, &p.OldestSeconds, &p.ScanPhase, &p.ScanReason, &p.scanFirst, &p.ScanSeen, &p.ScanExpected,
-			&p.ScanRate, &p.scanBarred, &p.unrouted, &p.Known, &estimate)
+			&p.ScanRate, &p.scanBarrier, &p.unrouted, &p.Known, &estimate)
 		if estimate != nil {
 			p.Rows, p.RowsEstimated = *estimate, true
 		}
@@ -217,14 +227,12 @@ func (st *Status) facts(p *Pipeline) health.Facts {
 		Paused: !p.Enabled, Unacknowledged: p.unrouted, Open: p.Open(), Retrying: p.Retrying, Failed: p.Failed, Coverage: p.Coverage,
 		Scan: health.Scan{Phase: p.ScanPhase, Reason: p.ScanReason, First: p.scanFirst, Seen: p.ScanSeen, Expected: p.ScanExpected, Rate: p.ScanRate},
 	}
-	if p.scanBarred {
-		f.Scan.Blockers = []string{"transactions that are open"}
-	}
+	f.Scan.Blockers = database.Named(p.ScanBlockers)
 	for _, s := range st.Slots {
 		if s.Name == p.Slot {
 			f.Slot = health.Slot{
 				Name: s.Name, Publication: s.Publication, Exists: s.Exists, Lost: s.WALStatus == "lost", Active: s.Active, Making: s.Making,
-				Holder: s.Holder, Published: s.PublicationExists,
+				Holder: s.Holder, Published: s.PublicationExists, Blockers: database.Named(s.Blockers),
 			}
 		}
 	}
@@ -246,6 +254,14 @@ func Slots(ctx context.Context, db queue.DB) ([]Slot, error) {
 	slots, err := pgx.CollectRows(rows, pgx.RowToStructByPos[Slot])
 	if err != nil {
 		return nil, fmt.Errorf("read the slots: %w", err)
+	}
+	for i := range slots {
+		if !slots[i].Making {
+			continue
+		}
+		if slots[i].Blockers, err = database.Blockers(ctx, db, ""); err != nil {
+			return nil, err
+		}
 	}
 	return slots, nil
 }

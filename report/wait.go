@@ -12,7 +12,6 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 
-	"github.com/embedsidecar/embedsidecar/mark"
 	"github.com/embedsidecar/embedsidecar/queue"
 	sqlfiles "github.com/embedsidecar/embedsidecar/sql"
 )
@@ -90,26 +89,37 @@ func at(ctx context.Context, db queue.DB, slot string, lsn pglogrepl.LSN) (Caugh
 
 // Now returns an LSN that everything committed before this call lies below, and makes the streamer persist its position as soon as
 // it gets there: an idle one otherwise saves itself the write.
-func Now(ctx context.Context, db queue.DB) (pglogrepl.LSN, error) {
-	var lsn pglogrepl.LSN
-	if err := db.QueryRow(ctx, "SELECT pg_logical_emit_message(true, $1::text, ''::text)", mark.Wait).Scan(&lsn); err != nil {
+func Now(ctx context.Context, db queue.DB) (pglogrepl.LSN, error) { return ask(ctx, db, nil) }
+
+// ask makes the streamer persist its position as soon as it reaches an LSN; nil: that of now.
+func ask(ctx context.Context, db queue.DB, lsn *string) (at pglogrepl.LSN, err error) {
+	var setting, notified string
+	err = db.QueryRow(ctx, sqlfiles.Query("ask_streamer"), pgx.StrictNamedArgs{"channel": queue.Waiting, "lsn": lsn}).Scan(&at, &setting, &notified)
+	if err != nil {
 		return 0, fmt.Errorf("ask the streamer to hurry: %w", err)
 	}
-	return lsn, nil
+	return at, nil
 }
 
 // Wait waits until a slot's pipelines have caught up with an LSN. When ctx ends first it returns how far they are and ctx's error.
 func Wait(ctx context.Context, db queue.DB, slot string, lsn pglogrepl.LSN) (CaughtUp, error) {
-	const shortest, longest = 5 * time.Millisecond, 500 * time.Millisecond
-	asked := false
+	const (
+		shortest, longest = 5 * time.Millisecond, 500 * time.Millisecond
+		first, again      = 100 * time.Millisecond, 5 * time.Second // who has just asked is mostly answered before
+	)
+	wanted, next := lsn.String(), time.Now().Add(first)
 	for pause := shortest; ; pause = min(2*pause, longest) {
 		c, err := At(ctx, db, slot, lsn)
 		if err != nil && ctx.Err() == nil || err == nil && c.Yes() {
 			return c, err
 		}
-		if (c.Altered > 0 || len(c.Unrouted) > 0) && !asked {
-			_, err := Now(ctx, db) // without it the streamer looks at its next heartbeat
-			asked = err == nil
+		// Without it the streamer looks at its next heartbeat, and stores an idle position after ten minutes. One that has just begun
+		// has not heard what was asked before.
+		if now := time.Now(); now.After(next) && (!c.Decoded || c.Altered > 0 || len(c.Unrouted) > 0) {
+			next = now.Add(again)
+			if _, err := ask(ctx, db, &wanted); err != nil && ctx.Err() == nil {
+				return c, err
+			}
 		}
 		t := time.NewTimer(pause)
 		select {

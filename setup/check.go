@@ -259,6 +259,14 @@ func (c *checker) checkSlot(ctx context.Context, tx pgx.Tx) error {
 	case s.WALStatus == "lost":
 		c.add(name, Wrong, fmt.Sprintf("%q is lost: the server removed WAL it still needed", c.o.Slot), "embedsidecar run and embedsidecar init make it anew and compare every row", "raise max_slot_wal_keep_size to prevent it")
 		return nil
+	case s.Making:
+		list, err := database.Blockers(ctx, tx, "")
+		if err != nil {
+			return err
+		}
+		hint := []string{"until then changes are not queued: let these transactions end, or end them"}
+		c.add(name, Wrong, fmt.Sprintf("%q is being made by %s: the server waits for every open transaction of the cluster", c.o.Slot, s.Holder), append(hint, database.Named(list)...)...)
+		return nil
 	case pub != nil && s.Checkpoint && s.PublishedBy != pub.OID:
 		c.add(name, Wrong, "the publication was dropped and made again: changes in between are lost", "embedsidecar run and embedsidecar init make the slot anew and compare every row")
 		return nil

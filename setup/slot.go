@@ -14,6 +14,8 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/embedsidecar/embedsidecar/database"
 )
 
 // slotName is what Postgres allows.
@@ -25,6 +27,7 @@ type slotState struct {
 	Plugin      string
 	Database    string
 	Active      bool
+	Making      bool   // it is held and has no position yet: the server waits for open transactions
 	Holder      string // who streams from it, for people
 	WALStatus   string
 	Checkpoint  bool // there is a row
@@ -36,10 +39,10 @@ type slotState struct {
 
 func findSlot(ctx context.Context, q querier, name string, installed bool) (slotState, error) {
 	var s slotState
-	err := q.QueryRow(ctx, `SELECT coalesce(s.plugin::text, ''), coalesce(s.database::text, ''), s.active, coalesce(s.wal_status, ''),
+	err := q.QueryRow(ctx, `SELECT coalesce(s.plugin::text, ''), coalesce(s.database::text, ''), s.active, s.active AND s.confirmed_flush_lsn IS NULL, coalesce(s.wal_status, ''),
 		CASE WHEN s.active THEN concat_ws(' ', 'pid', s.active_pid, nullif(a.application_name, ''), 'of role', a.usename, 'from ' || host(a.client_addr)) ELSE '' END
 		FROM pg_replication_slots s LEFT JOIN pg_stat_activity a ON a.pid = s.active_pid WHERE s.slot_name = $1`, name).
-		Scan(&s.Plugin, &s.Database, &s.Active, &s.WALStatus, &s.Holder)
+		Scan(&s.Plugin, &s.Database, &s.Active, &s.Making, &s.WALStatus, &s.Holder)
 	if err != nil && !errors.Is(err, pgx.ErrNoRows) {
 		return s, fmt.Errorf("look up slot %q: %w", name, err)
 	}
@@ -140,7 +143,9 @@ func (m *slotMaker) create(ctx context.Context) (pglogrepl.LSN, error) {
 	watched := make(chan struct{})
 	go func() {
 		defer close(watched)
-		m.tellWait(watching)
+		database.WatchBlockers(watching, m.pool, func(list []database.Blocker) {
+			m.log.WarnContext(watching, "slot creation waits for open transactions", "slot", m.name, "transactions", strings.Join(database.Named(list), "; "))
+		})
 	}()
 	defer func() { stop(); <-watched }()
 	// A session that may stream takes SQL too, and unlike the replication command, SQL obeys a time limit.
@@ -166,27 +171,9 @@ func (m *slotMaker) create(ctx context.Context) (pglogrepl.LSN, error) {
 	return lsn, nil
 }
 
-// tellWait logs whom slot creation waits for, until ctx ends.
-func (m *slotMaker) tellWait(ctx context.Context) {
-	const patience, again = 3 * time.Second, 10 * time.Second
-	timer := time.NewTimer(patience)
-	defer timer.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-timer.C:
-		}
-		blockers, err := openTransactions(ctx, m.pool)
-		if err == nil && len(blockers) > 0 {
-			m.log.WarnContext(ctx, "slot creation waits for running transactions", "slot", m.name, "transactions", strings.Join(blockers, "; "))
-		}
-		timer.Reset(again)
-	}
-}
-
 func (m *slotMaker) waited(ctx context.Context, cause error) error {
-	blockers, err := openTransactions(ctx, m.pool)
+	list, err := database.Blockers(ctx, m.pool, "")
+	blockers := database.Named(list)
 	if err != nil {
 		blockers = []string{err.Error()}
 	}
@@ -195,28 +182,6 @@ func (m *slotMaker) waited(ctx context.Context, cause error) error {
 		hint = append(hint, "running: "+b)
 	}
 	return &ConflictError{Problem: fmt.Sprintf("slot %q could not be made within %s: the server waits for every transaction of the cluster that is running", m.name, m.timeout), Hint: hint, Err: cause}
-}
-
-// openTransactions describes the transactions that have written something, oldest first, at most ten. It tells nothing of what
-// they do.
-func openTransactions(ctx context.Context, q querier) ([]string, error) {
-	rows, err := q.Query(ctx, `SELECT what FROM (
-			SELECT 0 AS first, a.xact_start AS since, concat_ws(' ', 'pid', l.pid, 'of role', a.usename, 'in database', a.datname,
-				nullif(a.application_name, ''), a.state, 'for ' || date_trunc('second', clock_timestamp() - a.xact_start)) AS what
-			FROM pg_locks l JOIN pg_stat_activity a ON a.pid = l.pid
-			WHERE l.locktype = 'transactionid' AND l.mode = 'ExclusiveLock' AND l.granted AND l.pid <> pg_backend_pid()
-			UNION ALL
-			SELECT 1, p.prepared, concat_ws(' ', 'prepared transaction', quote_literal(p.gid), 'of role', p.owner, 'in database', p.database)
-			FROM pg_prepared_xacts p) AS t
-		ORDER BY first, since NULLS LAST LIMIT 10`)
-	if err != nil {
-		return nil, fmt.Errorf("list running transactions: %w", err)
-	}
-	list, err := pgx.CollectRows(rows, pgx.RowTo[string])
-	if err != nil {
-		return nil, fmt.Errorf("list running transactions: %w", err)
-	}
-	return list, nil
 }
 
 // lockHolders describes the sessions that hold a lock on one of the tables, at most ten.

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/embedsidecar/embedsidecar/database"
 	"github.com/embedsidecar/embedsidecar/embed"
 	"github.com/embedsidecar/embedsidecar/health"
 	"github.com/embedsidecar/embedsidecar/pipeline"
@@ -79,8 +80,22 @@ func (s *Sidecar) streaming() (health.Stream, string) {
 		return health.Streaming, ""
 	case stats.Standby.Load():
 		return health.Standby, ""
+	case stats.Making.Load():
+		return health.Making, strings.Join(s.blockers(), "; ")
 	}
 	return health.Starting, ""
+}
+
+// blockers are those that the making of the slot waits for, as the stream saw them last.
+func (s *Sidecar) blockers() []string {
+	stats := s.Stream()
+	if stats == nil {
+		return nil
+	}
+	if list := stats.Blockers.Load(); list != nil {
+		return database.Named(*list)
+	}
+	return nil
 }
 
 // Health returns where each pipeline stands, as far as this process knows: it asks no database.
@@ -94,7 +109,7 @@ func (s *Sidecar) Health() map[string]health.State {
 		}
 		f := health.Facts{
 			Name: state.Pipeline.Name, ID: state.Pipeline.ID, Status: string(state.Pipeline.Status), Detail: state.Pipeline.Detail, Paused: !state.Pipeline.Enabled,
-			Slot: health.Slot{Name: s.o.Slot, Exists: true, Published: true, Active: true}, Sidecars: []health.Sidecar{self},
+			Slot: health.Slot{Name: s.o.Slot, Exists: true, Published: true, Active: true, Making: stream == health.Making, Blockers: s.blockers()}, Sidecars: []health.Sidecar{self},
 		}
 		if stream == health.Standby || stream == health.NoStream { // another one streams
 			f.Sidecars[0].Stream = health.Streaming

@@ -5,8 +5,10 @@ import (
 	"fmt"
 	"log/slog"
 	"maps"
+	"net"
 	"os"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -212,7 +214,12 @@ func (r *rig) start() (*sidecar.Sidecar, func()) {
 	r.t.Helper()
 	// Cleanups run in reverse order: the pools close after the sidecar has stopped.
 	pool, direct := connect(r.t, r.url, 8), connect(r.t, r.url, 3)
-	url := slowly(r.db.URL(r.db.StreamRole())) // which may replicate and nothing else
+	at, err := pgx.ParseConfig(r.url)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	// The stream's role may replicate and nothing else. It goes by the same way as the other: through a proxy, if there is one.
+	url := slowly(r.db.URLVia(net.JoinHostPort(at.Host, strconv.Itoa(int(at.Port))), r.db.StreamRole()))
 	o := sidecar.Options{
 		Slot: r.slot, Instance: r.t.Name(), Version: "test", Pool: pool, Direct: direct, Log: logger(r.t),
 		Dial: func(ctx context.Context) (*pgconn.PgConn, error) {

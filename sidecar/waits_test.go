@@ -1,9 +1,13 @@
 package sidecar_test
 
 import (
+	"context"
 	"testing"
 	"time"
 
+	"github.com/jackc/pglogrepl"
+
+	"github.com/embedsidecar/embedsidecar/report"
 	"github.com/embedsidecar/embedsidecar/sidecar"
 	"github.com/embedsidecar/embedsidecar/testenv"
 )
@@ -35,5 +39,44 @@ func TestP10_AWaitKnowsOfAlteredTables(t *testing.T) {
 			r.settle()
 			r.verify()
 		})
+	}
+}
+
+// TestP10_AWaitForAnyPositionEnds: nothing that is published lies between the last commit and the position, and the server stays quiet.
+func TestP10_AWaitForAnyPositionEnds(t *testing.T) {
+	t.Parallel()
+	db := testenv.DB(t)
+	db.MustExec(docs)
+	db.MustExec(`CREATE TABLE elsewhere (i int)`)
+	r := newRig(t, db, intoTable("docs", "body"))
+	r.start()
+	r.edit("text ")
+	r.settle()
+	position := func(sql string) pglogrepl.LSN {
+		lsn, err := pglogrepl.ParseLSN(testenv.Value[string](db, sql))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return lsn
+	}
+	db.MustExec(`INSERT INTO elsewhere SELECT generate_series(1, 10)`)
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute) // an idle position is stored after ten
+	defer cancel()
+	if state, err := report.Wait(ctx, db.Pool, r.slot, position(`SELECT pg_current_wal_insert_lsn()::text`)); err != nil {
+		t.Errorf("a position that is there: %+v, %v", state, err)
+	}
+	// One that the WAL has not come to: it is heard of before.
+	ahead := position(`SELECT (pg_current_wal_insert_lsn() + 2000)::text`)
+	done := make(chan error, 1)
+	go func() {
+		_, err := report.Wait(ctx, db.Pool, r.slot, ahead)
+		done <- err
+	}()
+	testenv.Eventually(t, patience, func() (bool, string) {
+		db.MustExec(`INSERT INTO elsewhere SELECT generate_series(1, 10)`)
+		return position(`SELECT pg_current_wal_insert_lsn()::text`) > ahead, "the WAL does not grow"
+	})
+	if err := <-done; err != nil {
+		t.Errorf("a position ahead: %v", err)
 	}
 }

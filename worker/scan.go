@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -28,6 +29,7 @@ const (
 type Scan struct {
 	w        *Worker
 	progress progress
+	waits    time.Time // when whom it waits for is told next; zero: it does not wait
 }
 
 // NewScan returns the scan of a worker's pipeline.
@@ -39,6 +41,7 @@ type scanState struct {
 	AfterKey           *string
 	Requested, Started int64
 	MayStart, Routed   bool
+	Barrier            string
 }
 
 // Run does what scans are asked for until ctx ends. wake tells that one may have been; without it the heartbeat finds out.
@@ -99,7 +102,7 @@ func (s *Scan) step(ctx context.Context) (step, error) {
 	p := s.w.o.Pipeline
 	var st scanState
 	err := s.w.o.DB.QueryRow(ctx, sqlfiles.Query("read_scan"), pgx.StrictNamedArgs{"pipeline_id": p.ID, "generation": p.Generation}).
-		Scan(&st.Phase, &st.Reason, &st.AfterKey, &st.Requested, &st.Started, &st.MayStart, &st.Routed)
+		Scan(&st.Phase, &st.Reason, &st.AfterKey, &st.Requested, &st.Started, &st.MayStart, &st.Barrier, &st.Routed)
 	if errors.Is(err, pgx.ErrNoRows) {
 		return stepIdle, nil
 	}
@@ -116,8 +119,10 @@ func (s *Scan) step(ctx context.Context) (step, error) {
 	)
 	if begin {
 		if !st.MayStart {
+			s.tellBlockers(ctx, st.Barrier)
 			return stepLater, nil
 		}
+		s.waits = time.Time{}
 		st.Phase, st.AfterKey, st.Started = "rows", nil, st.Requested
 		s.w.o.Log.InfoContext(ctx, "scan started", "pipeline", p.Name, "reason", st.Reason)
 	} else {
@@ -156,6 +161,22 @@ func (s *Scan) step(ctx context.Context) (step, error) {
 		s.w.o.Log.InfoContext(ctx, "scan finished", "pipeline", p.Name, "reason", st.Reason)
 	}
 	return stepNow, nil
+}
+
+// tellBlockers says from time to time for whom the scan waits.
+func (s *Scan) tellBlockers(ctx context.Context, barrier string) {
+	const first, again = 3 * time.Second, time.Minute
+	now := time.Now()
+	if s.waits.IsZero() {
+		s.waits = now.Add(first)
+	}
+	if now.Before(s.waits) {
+		return
+	}
+	s.waits = now.Add(again)
+	if list, err := database.Blockers(ctx, s.w.o.DB, barrier); err == nil && len(list) > 0 {
+		s.w.o.Log.WarnContext(ctx, "scan waits for open transactions", "pipeline", s.w.o.Pipeline.Name, "transactions", strings.Join(database.Named(list), "; "))
+	}
 }
 
 // save makes a page's tasks and the scan's progress durable together, in one transaction that is sent with its commit: the stream would wait

@@ -291,7 +291,7 @@ func (w *Worker) queueMark(batch *pgx.Batch, items []item, locked *rowLocks) {
 		}
 		tags = append(tags, maker.Tag(w.o.Pipeline.ID, it.task.RowKey, locked.sources[it.task.TaskID], hash[:]))
 	}
-	if len(tags) > 0 {
+	if len(tags) > 0 && len(tags) <= mark.MostTags {
 		batch.Queue("SELECT pg_logical_emit_message(true, $1::text, $2::bytea)", mark.WriteBack, mark.Encode(tags))
 	}
 }

@@ -3,7 +3,7 @@
 -- another scan: so it is worth a moment of waiting. Where nobody can stream the rows that are there are not kept waiting for that.
 -- A sidecar that knows only an older generation of the pipeline would compare with the wrong text: it sees no scan.
 -- Rows: at most one. Locks: none. Index: primary key.
-SELECT s.phase, s.reason, s.after_key, s.requested, s.started, s.barrier <= pg_snapshot_xmin(pg_current_snapshot()) AS may_start,
+SELECT s.phase, s.reason, s.after_key, s.requested, s.started, s.barrier <= pg_snapshot_xmin(pg_current_snapshot()) AS may_start, s.barrier::text AS barrier,
        EXISTS (SELECT FROM embedsidecar.route AS r WHERE r.pipeline_id = s.pipeline_id AND r.generation = @generation)
            OR s.requested_at < now() - interval '15 s' AS routed
 FROM   embedsidecar.scan AS s

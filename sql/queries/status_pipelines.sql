@@ -2,7 +2,8 @@
 -- Counts of tasks are exact up to @cap and end there; rows is the server's estimate unless the caller counts.
 -- The table is named as it is called now; replaced_by is set when another one has taken the name it is set up under.
 -- known are the rows whose vector is, for all that is known, that of their text now: a ledger entry of this generation and no task.
--- unrouted: the streamer does not match changes with the pipeline as it is now. scan_barred: the scan waits for transactions that were open when it was asked for.
+-- unrouted: the streamer does not match changes with the pipeline as it is now. scan_barrier: the scan waits for open transactions whose id is
+-- below this one; empty: it does not.
 -- Rows: one per pipeline. Locks: none. Index: task_todo_idx and its like, primary key of ledger.
 SELECT p.pipeline_id, p.name, p.slot_name, coalesce(tn.nspname, p.table_schema) AS table_schema, coalesce(tc.relname, p.table_name) AS table_name,
        coalesce((SELECT format('%I.%I', p.table_schema, p.table_name) FROM pg_class AS c JOIN pg_namespace AS n ON n.oid = c.relnamespace
@@ -20,7 +21,7 @@ SELECT p.pipeline_id, p.name, p.slot_name, coalesce(tn.nspname, p.table_schema) 
        coalesce(s.phase, 'done') AS scan_phase, coalesce(s.reason, '') AS scan_reason, s.finished_at IS NULL AS scan_first,
        coalesce(s.rows_seen, 0) AS scan_seen, coalesce(s.rows_expected, 0) AS scan_expected,
        coalesce(CASE WHEN s.phase = 'rows' THEN s.rows_seen / greatest(extract(epoch FROM now() - s.started_at), 1) END, 0)::double precision AS scan_rate,
-       (s.phase = 'waiting' AND s.barrier > pg_snapshot_xmin(pg_current_snapshot())) IS TRUE AS scan_barred,
+       CASE WHEN s.phase = 'waiting' AND s.barrier > pg_snapshot_xmin(pg_current_snapshot()) THEN s.barrier::text ELSE '' END AS scan_barrier,
        NOT EXISTS (SELECT FROM embedsidecar.route AS r WHERE r.pipeline_id = p.pipeline_id AND r.generation = p.generation) AS unrouted,
        (SELECT count(*) FROM embedsidecar.ledger AS l WHERE l.pipeline_id = p.pipeline_id AND l.generation = p.generation
             AND NOT EXISTS (SELECT FROM embedsidecar.task AS t WHERE t.row_key = l.row_key AND t.pipeline_id = l.pipeline_id)) AS known,

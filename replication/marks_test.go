@@ -1,0 +1,93 @@
+package replication
+
+import (
+	"errors"
+	"log/slog"
+	"slices"
+	"testing"
+
+	"github.com/jackc/pglogrepl"
+
+	"github.com/embedsidecar/embedsidecar/database"
+	"github.com/embedsidecar/embedsidecar/mark"
+	"github.com/embedsidecar/embedsidecar/pipeline"
+)
+
+func TestMark_OnlyTheFirstOfATransactionIsBelieved(t *testing.T) {
+	ours, theirs := mark.Encode([]mark.Tag{{1}}), mark.Encode([]mark.Tag{{2}})
+	for name, c := range map[string]struct {
+		marks  [][]byte
+		begun  bool
+		wanted int
+	}{
+		"one":                   {marks: [][]byte{ours}, wanted: 1},
+		"two":                   {marks: [][]byte{ours, theirs}},
+		"garbage first":         {marks: [][]byte{[]byte("garbage"), ours}},
+		"after a change":        {marks: [][]byte{ours}, begun: true},
+		"more than a batch has": {marks: [][]byte{mark.Encode(make([]mark.Tag, mark.MostTags+1))}},
+	} {
+		tx := &transaction{begun: c.begun}
+		for _, content := range c.marks {
+			_ = tx.mark(content)
+		}
+		if len(tx.tags) != c.wanted {
+			t.Errorf("%s: %d tags are believed, want %d", name, len(tx.tags), c.wanted)
+		}
+	}
+}
+
+func TestStub(t *testing.T) {
+	s := New(Options{Log: slog.New(slog.DiscardHandler)})
+	s.SetPipelines([]pipeline.Pipeline{{ID: 7, OID: 1}})
+	open := func() *session {
+		return &session{
+			s: s, buffer: newBuffer(), tx: &transaction{tags: map[mark.Tag]struct{}{{1}: {}}},
+			relations: map[uint32]*relation{1: {message: &pglogrepl.RelationMessage{}, oids: []uint32{1}}},
+		}
+	}
+	ses := open()
+	if err := ses.decode(t.Context(), []byte{database.Stub, 'U', 0, 0, 0, 1}); err != nil || !slices.Equal(ses.buffer.take().scans, []int32{7}) {
+		t.Errorf("a change: %v, want a scan of its pipeline", err)
+	}
+	ses = open()
+	if err := ses.decode(t.Context(), []byte{database.Stub, 'M', 1, 0, 0, 0}); err != nil || ses.tx.tags != nil || len(ses.buffer.take().scans) > 0 {
+		t.Errorf("a message: %v; want that no mark is believed, and nothing else", err)
+	}
+	var gap *gapError
+	if err := ses.decode(t.Context(), []byte{database.Stub, 'R', 0, 0, 0, 1}); !errors.As(err, &gap) {
+		t.Errorf("another: %v, want a gap", err)
+	}
+	for _, data := range [][]byte{{database.Stub}, {database.Stub, 'U', 0, 0}} {
+		if err := ses.decode(t.Context(), data); !errors.Is(err, ErrMalformed) {
+			t.Errorf("%v: %v", data, err)
+		}
+	}
+}
+
+func TestBuffer_HurriesWhenAPositionThatIsWantedIsReached(t *testing.T) {
+	b := newBuffer()
+	b.commit(100, false)
+	b.want(90)
+	if got := b.take(); !got.hurry {
+		t.Error("a position that is decoded: no hurry")
+	}
+	b.want(200)
+	for range 2 * mostWanted { // what nobody will reach does not push out what will be
+		b.want(1 << 60)
+	}
+	for lsn := pglogrepl.LSN(1 << 50); lsn < 1<<50+2*mostWanted; lsn++ {
+		b.want(lsn)
+	}
+	b.commit(199, false)
+	if got := b.take(); got.hurry {
+		t.Error("before it is reached: hurry")
+	}
+	b.commit(205, false)
+	if got := b.take(); !got.hurry {
+		t.Error("when it is reached: no hurry")
+	}
+	b.commit(300, false)
+	if got := b.take(); got.hurry || len(b.wanted) > mostWanted {
+		t.Errorf("later: hurry %t, %d remembered", got.hurry, len(b.wanted))
+	}
+}
