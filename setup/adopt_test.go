@@ -110,3 +110,31 @@ func TestInit_ACopyIntoAnotherPublicationTakesItsTablesAlong(t *testing.T) {
 		t.Errorf("then made %v", got)
 	}
 }
+
+// TestInit_ADumpIsNotTakenForACopyOfTheFiles: its tables have other oids, and one that a pipeline knows may be that of another table.
+func TestInit_ADumpIsNotTakenForACopyOfTheFiles(t *testing.T) {
+	t.Parallel()
+	b := newBase(t, plainDocs)
+	b.MustExec("CREATE TABLE notes (id bigint PRIMARY KEY, title text, body text)")
+	b.MustExec("CREATE TABLE payroll (id bigint PRIMARY KEY, title text, body text)")
+	notes := side()
+	notes.Name, notes.Table, notes.IntoTable = "notes", "notes", "notes_embedding"
+	o := b.options(b.SlotName(), docs(), notes)
+	b.init(o)
+	b.MustExec("UPDATE embedsidecar.lsn_checkpoint SET system_id = '42'")
+	for _, oid := range []string{"'payroll'::regclass", "1"} { // another's; nobody's
+		b.MustExec("UPDATE embedsidecar.pipeline SET table_oid = " + oid + " WHERE name = 'notes'")
+		only := o
+		only.Adopt, only.Specs = true, o.Specs[:1]
+		_, err := setup.Init(t.Context(), only)
+		wantError[*setup.ConfigError](t, err, `"public"."notes"`, "dumped and restored", "configure this pipeline")
+	}
+	o.Adopt = true
+	b.init(o)
+	if got := testenv.Value[string](b.Database, "SELECT table_oid::regclass::text FROM embedsidecar.pipeline WHERE name = 'notes'"); got != "notes" {
+		t.Errorf("its table is %s", got)
+	}
+	if n := testenv.Value[int64](b.Database, "SELECT count(*) FROM pg_publication_tables WHERE tablename = 'payroll'"); n != 0 {
+		t.Error("another table is published")
+	}
+}

@@ -65,6 +65,13 @@ func (in *initializer) look(ctx context.Context, tx pgx.Tx) error {
 			in.report.Others = append(in.report.Others, s.Name)
 		}
 	}
+	if in.o.Adopt {
+		for i := range in.others {
+			if err := sameTable(ctx, tx, &in.others[i]); err != nil {
+				mistakes = append(mistakes, err)
+			}
+		}
+	}
 	if in.pub == nil || len(in.moved) > 0 { // it was theirs, too; or it is another than that of the slot they come from
 		all, err := sources(ctx, tx, in.others)
 		if err != nil {
@@ -79,6 +86,26 @@ func (in *initializer) look(ctx context.Context, tx pgx.Tx) error {
 		})
 	}
 	return errors.Join(mistakes...)
+}
+
+// sameTable makes sure that the oid of a pipeline's table means that table here. It does in a copy of the files; in a database that was dumped
+// and restored the tables have other oids, and the one of ours may by now be somebody else's.
+func sameTable(ctx context.Context, q querier, s *storedPipeline) error {
+	var other string
+	err := q.QueryRow(ctx, `SELECT coalesce((SELECT format('%I.%I', n.nspname, c.relname) FROM pg_class AS c JOIN pg_namespace AS n ON n.oid = c.relnamespace
+			WHERE c.oid = $1 AND (n.nspname, c.relname) <> ($2, $3)),
+		(SELECT 'nothing' FROM pg_class AS c JOIN pg_namespace AS n ON n.oid = c.relnamespace
+			WHERE (n.nspname, c.relname) = ($2, $3) AND NOT EXISTS (SELECT FROM pg_class AS o WHERE o.oid = $1)), '')`, s.TableOID, s.TableSchema, s.TableName).Scan(&other)
+	if err != nil {
+		return fmt.Errorf("look up the table of pipeline %q: %w", s.Name, err)
+	}
+	if other == "" {
+		return nil
+	}
+	return &ConfigError{
+		Pipeline: s.Name, Problem: fmt.Sprintf("its table was %s, and the number by which that was known is that of %s here: the database was dumped and restored", quote(s.TableSchema, s.TableName), other),
+		Hint: []string{"configure this pipeline, too: its table is then found by its name", "or take it away first: embedsidecar uninstall " + s.Name},
+	}
 }
 
 // takeAlong finds the slots that the checkpoints of a copied database name and that are the original's, and has their pipelines be of the
