@@ -139,7 +139,7 @@ func TestWait_TellsWhatItWaitsFor(t *testing.T) {
 	w := s.background("wait", "--caught-up")
 	quiet := s.background("wait", "--caught-up", "--quiet")
 	testenv.Eventually(t, patience, func() (bool, string) {
-		return strings.Contains(w.text(), "waiting: changes are not read from the slot yet; no sidecar streams from slot "+s.slot), w.text()
+		return strings.Contains(w.text(), "waiting: changes are not read from the slot yet; no sidecar runs for slot "+s.slot), w.text()
 	})
 	s.once(0)
 	w.ends(0)
