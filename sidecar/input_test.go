@@ -6,7 +6,10 @@ import (
 	"regexp"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
+
+	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/embedsidecar/embedsidecar/pipeline"
 	"github.com/embedsidecar/embedsidecar/plugins/fake/vector"
@@ -349,7 +352,12 @@ func TestSlot_HeldBySomebodyElse(t *testing.T) {
 	r.edit("before ")
 	letGo := r.hold()
 	log := &recorder{}
-	r.options = func(o *sidecar.Options) { o.Log = log.logger() }
+	var dials atomic.Int64
+	r.options = func(o *sidecar.Options) {
+		o.Log = log.logger()
+		dial := o.Dial
+		o.Dial = func(ctx context.Context) (*pgconn.PgConn, error) { dials.Add(1); return dial(ctx) }
+	}
 	s, _ := r.start()
 	// It stands by, says who streams, and works what the queue has meanwhile.
 	testenv.Eventually(t, patience, func() (bool, string) {
@@ -359,6 +367,9 @@ func TestSlot_HeldBySomebodyElse(t *testing.T) {
 	r.has(43, `SELECT count(*) FROM docs_embedding`)
 	if s.Stream().Streaming.Load() {
 		t.Error("it streams from a slot that another process holds")
+	}
+	if n := dials.Load(); n > 0 {
+		t.Errorf("%d connections for replication, of which the server has few, though others hold the slot", n)
 	}
 	r.edit("after ")
 	letGo()

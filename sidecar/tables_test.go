@@ -280,7 +280,7 @@ func TestPipelines_SwitchedAddedAndShared(t *testing.T) {
 
 	// One rests, the others go on.
 	db.MustExec(`UPDATE embedsidecar.pipeline SET enabled = false WHERE name = 'titles'`)
-	reason(t, s, "titles", "disabled")
+	reason(t, s, "titles", "paused")
 	titles := r.count(`SELECT count(*) FROM docs_embedding`)
 	db.MustExec(`INSERT INTO docs SELECT i, 'late ' || i, 'late ' || i, 0 FROM generate_series(100, 110) AS i`)
 	r.settle()
