@@ -36,7 +36,9 @@ func TestP10_ASlotThatIsMadeWaitsAloud(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	named := func(text string) bool { return strings.Contains(text, "it''s forgotten") && strings.Contains(text, other.Name) }
+	named := func(text string) bool {
+		return strings.Contains(text, "it''s forgotten") && strings.Contains(text, other.Name)
+	}
 
 	log := &recorder{}
 	r.options = func(o *sidecar.Options) { o.Log = log.logger() }
