@@ -67,7 +67,9 @@ func composeFile(t *testing.T, name string) compose {
 }
 
 // ours reports whether a service runs one of our images.
-func (s service) ours() bool { return s.Image == "${EMBEDSIDECAR_IMAGE:-embedsidecar:onnx}" || s.Image == "embedsidecar:core" }
+func (s service) ours() bool {
+	return s.Image == "${EMBEDSIDECAR_IMAGE:-embedsidecar:onnx}" || s.Image == "embedsidecar:core"
+}
 
 // TestComposePaths checks every name that the compose files take from elsewhere: files, volumes, services, secrets.
 func TestComposePaths(t *testing.T) {
