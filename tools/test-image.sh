@@ -79,15 +79,18 @@ ended_with() { [ "$(podman inspect --format '{{.State.ExitCode}}' "$1")" = "$2" 
 # --- what the images are ---------------------------------------------------------------------------------------------------------------
 
 bytes() { podman image inspect --format '{{.Size}}' "embedsidecar:$1"; }
-holds() { # holds IMAGE: the paths in it
+# look_into IMAGE: the paths in it, into the file holds. A pipe that is closed before its end would stop podman for good.
+look_into() {
   local id
   id=$(podman create "embedsidecar:$1")
-  podman export "$id" | tar tf -
+  podman export --output "$work/tree.tar" "$id"
   podman rm "$id" >/dev/null
+  tar tf "$work/tree.tar" >"$work/holds"
+  rm "$work/tree.tar"
 }
-no_shell() { ! holds "$1" | grep -E '(^|/)(sh|bash|dash|busybox|apt|dpkg|python3[^/]*)$'; }
+no_shell() { look_into "$1" && ! grep -E '(^|/)(sh|bash|dash|busybox|apt|dpkg|python3[^/]*)$' "$work/holds"; }
 labelled() { [ "$(podman image inspect --format "{{index .Labels \"org.opencontainers.image.$2\"}}" "embedsidecar:$1")" = "$3" ]; }
-lists_modules() { podman run --rm --entrypoint /usr/bin/embedsidecar "embedsidecar:$1" version >/dev/null && holds "$1" | grep -q 'usr/share/doc/embedsidecar/sbom.cdx.json$'; }
+lists_modules() { look_into "$1" && grep 'usr/share/doc/embedsidecar/sbom.cdx.json$' "$work/holds"; }
 
 static() {
   local image
