@@ -24,7 +24,7 @@ func Run(ctx context.Context, server *http.Server, listener net.Listener, patien
 	last, cancel := context.WithTimeout(context.WithoutCancel(ctx), patience)
 	defer cancel()
 	if err := server.Shutdown(last); err != nil {
-		log.WarnContext(ctx, "requests under way were cut off: they had not ended in time", "address", listener.Addr().String(), "timeout", patience.String())
+		log.WarnContext(ctx, "connections that had not ended in time were cut off", "address", listener.Addr().String(), "timeout", patience.String())
 		_ = server.Close()
 	}
 	if err := <-failed; !errors.Is(err, http.ErrServerClosed) {

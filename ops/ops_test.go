@@ -4,11 +4,13 @@ import (
 	"context"
 	"errors"
 	"io"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"os"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/embedsidecar/embedsidecar/metrics"
 	"github.com/embedsidecar/embedsidecar/testenv/leak"
@@ -135,5 +137,53 @@ func TestServer_Close(t *testing.T) {
 	}
 	if err := s.Run(t.Context()); err == nil {
 		t.Error("a closed server ran")
+	}
+}
+
+// TestServer_WhoOnlyHoldsConnectionsKeepsNobodyOut: the listener asks nobody who he is, so a probe takes the place of a connection that is
+// silent.
+func TestServer_WhoOnlyHoldsConnectionsKeepsNobodyOut(t *testing.T) {
+	t.Parallel()
+	s, err := Listen(t.Context(), Options{Listen: "127.0.0.1:0"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() { done <- s.Run(ctx) }()
+	const more = 300 // than it keeps open
+	var oldest net.Conn
+	for i := range more {
+		var dialer net.Dialer
+		conn, err := dialer.DialContext(t.Context(), "tcp", s.Addr().String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer func() { _ = conn.Close() }()
+		if i == 0 {
+			oldest = conn
+		}
+	}
+	request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+s.Addr().String()+"/livez", http.NoBody)
+	if err != nil {
+		t.Fatal(err)
+	}
+	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
+	response, err := client.Do(request)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _ = response.Body.Close(); response.StatusCode != http.StatusOK {
+		t.Errorf("a probe beside %d silent connections: %s", more, response.Status)
+	}
+	if err := oldest.SetReadDeadline(time.Now().Add(4 * time.Second)); err != nil { // before the server itself gives it up
+		t.Fatal(err)
+	}
+	if _, err := oldest.Read(make([]byte, 1)); err == nil || errors.Is(err, os.ErrDeadlineExceeded) {
+		t.Errorf("the oldest of %d silent connections is still open: %v", more, err)
+	}
+	cancel()
+	if err := <-done; err != nil {
+		t.Error(err)
 	}
 }
