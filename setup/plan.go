@@ -291,6 +291,14 @@ func (in *initializer) writePipeline(f *findings, stored *storedPipeline) (a act
 	if len(changes) == 0 {
 		return a, false
 	}
+	if was := definedAs(f, stored); len(was) > 0 {
+		if in.o.NoChange {
+			in.report.Warnings = append(in.report.Warnings, fmt.Sprintf("pipeline %q is set up otherwise than it is configured here, and left as it is set up (--no-change): %s", p.Name, strings.Join(was, ", ")))
+			return a, false
+		}
+		in.report.Warnings = append(in.report.Warnings, fmt.Sprintf("pipeline %q was set up otherwise, and is changed to what is configured here: %s; "+
+			"a sidecar that is configured as before changes it back when it starts: give all of them one configuration, or start them with --no-change", p.Name, strings.Join(was, ", ")))
+	}
 	a.Step = Step{What: fmt.Sprintf("changes of pipeline %q: %s", p.Name, strings.Join(changes, ", ")), SQL: []string{"-- its row in embedsidecar.pipeline"}}
 	if texts {
 		a.What += "; with a scan"
@@ -325,6 +333,30 @@ func drift(f *findings, s *storedPipeline) (changes []string, texts, keys bool) 
 	note(!f.destination.Exists, "destination made anew", true)
 	note(s.Status != string(pipeline.Active), "status", false)
 	return changes, texts, keys
+}
+
+// definedAs tells what somebody has configured otherwise when the pipeline was set up, and how it was.
+func definedAs(f *findings, s *storedPipeline) (was []string) {
+	p := &f.pipeline
+	note := func(differs bool, what, before string) {
+		if before == "" {
+			before = "none"
+		}
+		if differs {
+			was = append(was, fmt.Sprintf("%s (it was: %s)", what, before))
+		}
+	}
+	note(p.Text != s.TextExpression, textWord, s.TextExpression)
+	note(p.Filter != s.FilterExpression, filterWord, s.FilterExpression)
+	note(!slices.Equal(p.Columns, s.SourceColumns), "columns", strings.Join(s.SourceColumns, ", "))
+	note(p.Chunking != s.Chunking, "chunking", s.Chunking.Strategy)
+	note(p.Priority != s.Lane, "priority", laneWord(s.Lane))
+	return was
+}
+
+// laneWord is a lane as configurations spell it.
+func laneWord(lane pipeline.Lane) string {
+	return [...]string{"low", "normal", "high", "urgent"}[lane]
 }
 
 func pluginOf(spec pipeline.Spec) string {

@@ -251,7 +251,7 @@ func (f *figures) ask(pool *pgxpool.Pool, states func() []sidecar.State) {
 			return
 		}
 		f.mu.Lock()
-		f.told(state)
+		f.told(state, states())
 		f.mu.Unlock()
 		if indexes {
 			f.lookAtIndexes(ctx, pool, states())
@@ -285,8 +285,9 @@ func (f *figures) lookAtIndexes(ctx context.Context, pool *pgxpool.Pool, states 
 	}
 }
 
-// told shows what the database said.
-func (f *figures) told(state report.Status) {
+// told shows what the database said. A pipeline that is being worked stays, though the answer may be from before it was made: its counters
+// would begin at 0 again.
+func (f *figures) told(state report.Status, worked []sidecar.State) {
 	for _, s := range state.Slots {
 		if s.Name != f.env.config.Slot.Name {
 			continue
@@ -301,6 +302,9 @@ func (f *figures) told(state report.Status) {
 		f.source.SlotLag.Set(float64(s.LagBytes))
 	}
 	there := map[string]bool{}
+	for i := range worked {
+		there[worked[i].Pipeline.Name] = true
+	}
 	for _, p := range state.Pipelines {
 		if p.Slot != f.env.config.Slot.Name {
 			continue

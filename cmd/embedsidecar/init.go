@@ -14,8 +14,9 @@ import (
 
 // initCommand sets up what pipelines need.
 type initCommand struct {
-	showSQL bool // print the statements for somebody else to run
-	adopt   bool // the database is a copy of another
+	showSQL  bool // print the statements for somebody else to run
+	adopt    bool // the database is a copy of another
+	noChange bool // what is set up otherwise stays so
 }
 
 func newInit() *command {
@@ -26,6 +27,7 @@ func newInit() *command {
 		flags: []cli.Flag{
 			&cli.BoolFlag{Name: "show-sql", Destination: &c.showSQL, DisableDefaultText: true, Usage: "print the SQL that would be run, and run nothing"},
 			&cli.BoolFlag{Name: "adopt", Destination: &c.adopt, DisableDefaultText: true, Usage: "this database was restored or copied from another and shall live on its own: make a new slot and compare every row"},
+			&cli.BoolFlag{Name: "no-change", Destination: &c.noChange, DisableDefaultText: true, Usage: "leave a pipeline as it is that is set up otherwise than it is configured"},
 		},
 		settings:  []string{config.GroupDatabase, config.GroupEmbedding},
 		pipelines: true,
@@ -64,7 +66,7 @@ func (c *initCommand) run(ctx context.Context, env *environment) (err error) {
 	}
 	dry := c.showSQL || env.dryRun
 	done, err := initialize(ctx, env, setup.Options{
-		Pool: server, Specs: specs, Descriptions: described, Adopt: c.adopt, DryRun: dry,
+		Pool: server, Specs: specs, Descriptions: described, Adopt: c.adopt, DryRun: dry, NoChange: c.noChange,
 	})
 	for _, name := range done.Others {
 		env.say("pipeline %q is set up and not configured: it is left as it is; embedsidecar uninstall %s takes it away", name, quoted(name))

@@ -22,8 +22,9 @@ import (
 
 // runCommand streams changes and embeds rows until it is told to stop.
 type runCommand struct {
-	once   bool // catch up with everything committed before the start, then end
-	noInit bool // set nothing up
+	once     bool // catch up with everything committed before the start, then end
+	noInit   bool // set nothing up
+	noChange bool // set up what is missing, and leave as it is what is set up otherwise
 }
 
 func newRun() *command {
@@ -33,6 +34,7 @@ func newRun() *command {
 		description: "Sets up what is missing if the role may (schema, publication, slot, destination) and prints what it made and how to undo it. If the role may not, prints the SQL for an owner to run and ends with status 7. SIGTERM and SIGINT end it in order: what is being embedded is finished or given back; a second signal ends it at once.",
 		flags: []cli.Flag{
 			&cli.BoolFlag{Name: "once", Destination: &c.once, DisableDefaultText: true, Usage: "catch up with all that is committed now, then end"},
+			&cli.BoolFlag{Name: "no-change", Destination: &c.noChange, DisableDefaultText: true, Usage: "leave a pipeline as it is that is set up otherwise than it is configured"},
 			&cli.BoolFlag{Name: "no-init", Destination: &c.noInit, DisableDefaultText: true, Usage: "set nothing up; end with status 3 when something is missing"},
 		},
 		settings:  []string{config.GroupDatabase, config.GroupEmbedding, config.GroupWork, config.GroupQueries, config.GroupOps},
@@ -181,7 +183,7 @@ func (c *runCommand) prepare(ctx context.Context, env *environment, pool, direct
 	if database.Pooled(pool) {
 		owner = direct
 	}
-	o := setup.Options{Pool: owner, Specs: specs, Descriptions: described}
+	o := setup.Options{Pool: owner, Specs: specs, Descriptions: described, NoChange: c.noChange}
 	done, err := initialize(ctx, env, o)
 	env.tellSteps(done.Steps, "made")
 	if err == nil || ctx.Err() != nil {
