@@ -2,12 +2,16 @@ package config
 
 import (
 	"errors"
+	"fmt"
 	"maps"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/embedsidecar/embedsidecar/pipeline"
 )
 
 // Embedder is what it takes to start the plugin of a pipeline.
@@ -36,6 +40,32 @@ func (c *Config) model(name string) *Model {
 	return nil
 }
 
+// Known returns an error unless a pipeline's plugin and model, as a database names them, are names, or paths that this configuration has
+// itself: whoever may write into the table of pipelines would otherwise choose what is run here.
+func (c *Config) Known(plugin, model string) error {
+	configured := func(path string, of func(spec pipeline.Spec) string) bool {
+		return slices.ContainsFunc(c.Pipelines, func(spec pipeline.Spec) bool { return of(spec) == path })
+	}
+	if entry, _ := c.Plugin(plugin); isPath(plugin) && entry == nil && plugin != c.Plugins.Default &&
+		!configured(plugin, func(spec pipeline.Spec) string { return spec.Plugin }) &&
+		!slices.ContainsFunc(c.Models, func(m Model) bool { return m.Plugin == plugin }) {
+		return mistake(fmt.Sprintf("the plugin %q comes from the database and is a path: only paths of this configuration are run (--plugin, plugins.catalog, or embedsidecar plugins register)", plugin))
+	}
+	if isPath(model) && plugin != remotePlugin && c.model(model) == nil && model != c.DefaultModel &&
+		!configured(model, func(spec pipeline.Spec) string { return spec.Model }) &&
+		!slices.ContainsFunc(c.Models, func(m Model) bool { return m.Path != "" && absolute(m.Path) == absolute(model) }) {
+		return mistake(fmt.Sprintf("the model %q comes from the database and is a path: only paths of this configuration are read (--model, or models with a path)", model))
+	}
+	return nil
+}
+
+// samePlugin tells whether two names, or a name and the path of the catalogue's entry, mean one plugin.
+func (c *Config) samePlugin(a, b string) bool {
+	x, _ := c.Plugin(a)
+	y, _ := c.Plugin(b)
+	return a == b || x != nil && y != nil && x.Name == y.Name && x.Path == y.Path
+}
+
 // Embedder finds the plugin and the model that a pipeline names; empty names mean the defaults. Only the plugin onnx must
 // have a model folder and a library: others get the model's name and find the rest themselves. Errors are those of Finder.
 func (c *Config) Embedder(find Finder, plugin, model string) (Embedder, error) {
@@ -46,6 +76,10 @@ func (c *Config) Embedder(find Finder, plugin, model string) (Embedder, error) {
 	folder := model
 	var settings map[string]string
 	if m := c.model(model); m != nil {
+		if e.Plugin != "" && !c.samePlugin(e.Plugin, m.Plugin) {
+			// Its settings, and a key above all, are for the plugin that the entry names.
+			return e, mistake(fmt.Sprintf("model %q is one of plugin %q, as the configuration has it, not of plugin %q", model, m.Plugin, e.Plugin))
+		}
 		settings = m.env()
 		e.ModelSHA256 = m.SHA256
 		if m.Path != "" {
@@ -111,8 +145,9 @@ func (c *Config) fillEnv(e *Embedder, find Finder, folder string) error {
 		e.Model, folder = DefaultONNXModel, DefaultONNXModel
 	}
 	for name, value := range c.env.vars {
-		// What is for remote servers, keys above all, is for the plugin remote alone.
-		if strings.HasPrefix(name, pluginEnvPrefix) && !ownVariable(name) && (remote || !strings.HasPrefix(name, remotePrefix)) {
+		// What is for remote servers is for the plugin remote and for models that have such settings, and a key for the plugin remote alone.
+		key := strings.HasPrefix(name, remotePrefix+keySetting)
+		if strings.HasPrefix(name, pluginEnvPrefix) && !ownVariable(name) && (remote || !strings.HasPrefix(name, remotePrefix)) && (!key || e.Plugin == remotePlugin) {
 			e.Env[name] = value
 		}
 	}

@@ -79,13 +79,21 @@ func newEmbedders(env *environment) *embedders {
 	return &embedders{env: env, hosts: map[[2]string]*hosted{}}
 }
 
-// get returns the embedder that a pipeline names. Nothing is started before its first use.
+// get returns the embedder that a pipeline names, which may be one that the database has: its names must be known here. Nothing is
+// started before its first use.
 func (e *embedders) get(plugin, model string) (*hosted, error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	key := [2]string{plugin, model}
 	if h, ok := e.hosts[key]; ok {
 		return h, nil
+	}
+	c, err := e.env.catalogued()
+	if err != nil {
+		return nil, err
+	}
+	if err := c.Known(plugin, model); err != nil {
+		return nil, err
 	}
 	h, found, err := e.env.embedder(plugin, model)
 	if err != nil {
