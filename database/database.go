@@ -52,9 +52,13 @@ var formatting = map[string]string{
 	"intervalstyle":      "postgres",
 	"extra_float_digits": "3",
 	"bytea_output":       "hex",
-	// Unqualified names in a user's text expression mean what they mean in pg_catalog, whoever runs it.
-	"search_path": "pg_catalog",
+	// Unqualified names in a user's text expression mean what they mean in pg_catalog, whoever runs it. Left out, pg_temp would be searched
+	// before it for tables and types, and a trigger may have made some.
+	"search_path": OwnPath,
 }
+
+// OwnPath is the search_path of our sessions.
+const OwnPath = "pg_catalog, pg_temp"
 
 // conduct is how a session behaves beyond formatting.
 var conduct = map[string]string{
@@ -84,8 +88,8 @@ var tracked = map[string]bool{"client_encoding": true, "datestyle": true, "timez
 // trusted: a superuser, the role itself, a role that may act as it anyway, or one of TrustedOwners. Whatever else it finds there, or a
 // trigger, rule or view in the place of a table, ends the connection with an error of kind Untrusted.
 //
-// A PgBouncer in between is recognised by what it refuses. Then the settings it cannot carry must be defaults of the role, and
-// the error says with which statements; see Pooled.
+// A PgBouncer in between is recognised by what it refuses. Then the settings it cannot carry must be defaults of the role, as the script
+// of sql/roles.sql has them; see Pooled and Conduct.
 func Connect(ctx context.Context, dsn string, o Options) (*pgxpool.Pool, error) {
 	cfg, err := parse(dsn, o)
 	if err != nil {
@@ -165,6 +169,7 @@ func parse(dsn string, o Options) (*pgxpool.Config, error) {
 			via.ConnConfig.TLSConfig, via.ConnConfig.SSLNegotiation, via.ConnConfig.Fallbacks
 	}
 	configure(&c.Config, o)
+	cfg.AfterRelease = tidied
 	cfg.AfterConnect = func(ctx context.Context, conn *pgx.Conn) error {
 		conn.PgConn().CustomData()[trustedKey] = o.TrustedOwners
 		return afterConnect(ctx, conn)
@@ -250,8 +255,28 @@ func afterConnect(ctx context.Context, conn *pgx.Conn) error {
 	if sparse != 0 && sparseArray != 0 {
 		registerSparse(conn.TypeMap(), sparse, sparseArray)
 	}
+	if err := tablesOnly(ctx, conn); err != nil {
+		return err
+	}
 	return trust(ctx, conn)
 }
+
+// tablesOnly has the server refuse views and foreign tables in the place of tables, where it can (PostgreSQL 17, and the last minor releases
+// before): the owner of a table may put one there at any moment, and its functions would run with the rights of our role.
+func tablesOnly(ctx context.Context, conn *pgx.Conn) error {
+	var before *string
+	err := conn.QueryRow(ctx, "SELECT CASE WHEN pg_catalog.current_setting('"+restriction+"', true) IS NOT NULL THEN pg_catalog.set_config('"+restriction+"', '"+restricted+"', false) END").Scan(&before)
+	if err != nil {
+		return fmt.Errorf("restrict what may stand in the place of tables: %w", err)
+	}
+	return nil
+}
+
+// The setting of tablesOnly.
+const (
+	restriction = "restrict_nonsystem_relation_kind"
+	restricted  = "view, foreign-table"
+)
 
 // unlimited takes away what a default of the role or the database may say of the length of transactions, which nobody can in a start-up
 // packet: versions before 17 do not know the setting. To a walsender every transaction that it decodes is one.
@@ -328,10 +353,12 @@ func verifySession(got [len(checked)]string, ascii bool, role string) error {
 		return nil
 	}
 	sort.Strings(wrong)
-	e := &Error{Kind: Pooler, Err: fmt.Errorf("a connection pooler does not pass on the settings %s", strings.Join(wrong, ", "))}
-	for _, name := range wrong {
-		e.Hint = append(e.Hint, fmt.Sprintf("ALTER ROLE %s SET %s = '%s';", pgx.Identifier{role}.Sanitize(), name, wanted(name)))
+	return &Error{
+		Kind: Pooler, Err: fmt.Errorf("a connection pooler does not pass on the settings %s, and they are no defaults of role %q", strings.Join(wrong, ", "), role),
+		Hint: []string{
+			"behind a pooler the sidecar needs a role of its own that has them: embedsidecar roles prints the script (changed for an application's role they would break the application)",
+			"then have the pooler open its server connections anew (RECONNECT in PgBouncer's console)",
+			"or give a URL that leads to the server itself",
+		},
 	}
-	e.Hint = append(e.Hint, "then have the pooler open its server connections anew (RECONNECT in PgBouncer's console)", "or give a URL that leads to the server itself")
-	return e
 }

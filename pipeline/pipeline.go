@@ -59,6 +59,7 @@ type Pipeline struct {
 	Spec
 	ID          int32
 	OID         uint32 // of the source table; it survives renames
+	IntoOID     uint32 // of the embedding table that was looked at; 0: there is none, or it is not known
 	Key         []KeyColumn
 	Watched     []string // columns other than the key that text and filter read, by attribute number; what source_hash covers
 	WatchAll    bool     // what text and filter read is not known: every UPDATE counts as a change

@@ -55,6 +55,10 @@ func Check(ctx context.Context, o CheckOptions) []Finding {
 	c.checkServer(ctx)
 	c.checkReplication(ctx)
 	c.checkSchema(ctx)
+	if !c.installed && !c.hidden && c.database != "" && !c.create { // the schema and the publication are init's to make
+		c.add("role", Wrong, fmt.Sprintf("%q may not create in the database, as init must", c.role),
+			"GRANT CREATE ON DATABASE "+quote(c.database)+" TO "+quote(c.role)+";", "or run init as the owner of the database")
+	}
 	before := c.findings
 	if err := patiently(ctx, o.Pool, func(tx pgx.Tx) error { c.findings = before; return c.checkSlot(ctx, tx) }); err != nil {
 		c.failed("slot", err)
@@ -69,7 +73,9 @@ type checker struct {
 	version   int
 	database  string
 	installed bool
-	hidden    bool                // the role may not look into the schema
+	hidden    bool // the role may not look into the schema
+	create    bool // the role may create in the database
+	role      string
 	streamer  string              // the role that streams
 	readers   map[string][]string // roles that read tables by way of the slot alone, and which
 	findings  []Finding
@@ -95,6 +101,7 @@ func (c *checker) checkServer(ctx context.Context) {
 		ours                                  bool
 		vectorVersion, vectorAvailable, role  string
 		replication, super, bypass, isManaged bool
+		tablesOnly                            bool
 	)
 	err := c.o.Pool.QueryRow(ctx, `SELECT current_setting('server_version_num')::int, current_setting('wal_level'), pg_is_in_recovery(),
 		current_setting('max_slot_wal_keep_size'), (SELECT setting::bigint FROM pg_settings WHERE name = 'max_slot_wal_keep_size'),
@@ -104,10 +111,11 @@ func (c *checker) checkServer(ctx context.Context) {
 		coalesce((SELECT extversion FROM pg_extension WHERE extname = 'vector'), ''),
 		coalesce((SELECT default_version FROM pg_available_extensions WHERE name = 'vector'), ''),
 		current_database()::text, current_user::text, r.rolreplication, r.rolsuper, r.rolbypassrls,
-		EXISTS (SELECT FROM pg_roles m WHERE m.rolname IN ('rds_replication', 'azure_replication') AND pg_has_role(m.oid, 'MEMBER'))
+		EXISTS (SELECT FROM pg_roles m WHERE m.rolname IN ('rds_replication', 'azure_replication') AND pg_has_role(m.oid, 'MEMBER')),
+		has_database_privilege(current_database(), 'CREATE'), current_setting('restrict_nonsystem_relation_kind', true) IS NOT NULL
 		FROM pg_roles r WHERE r.rolname = current_user`, c.o.Slot).
 		Scan(&c.version, &level, &standby, &keep, &keepMB, &slots, &maxSlots, &senders, &maxSenders, &exists, &ours, &vectorVersion, &vectorAvailable,
-			&c.database, &role, &replication, &super, &bypass, &isManaged)
+			&c.database, &role, &replication, &super, &bypass, &isManaged, &c.create, &tablesOnly)
 	if err != nil {
 		c.failed(name, err)
 		return
@@ -157,6 +165,11 @@ func (c *checker) checkServer(ctx context.Context) {
 	}
 	if database.Pooled(c.o.Pool) {
 		c.add("connection pooler", Warn, "queries go through a pooler", "that works; init and the stream need the server itself: --stream-url")
+	}
+	c.role = role
+	if !tablesOnly {
+		c.add("views in the place of tables", Warn, "this minor release of PostgreSQL cannot be told to refuse them: who owns a source table could have functions run with the rights of this role",
+			"update to the last minor release of the server (14.13, 15.8, 16.4 or newer)")
 	}
 	switch {
 	case super:

@@ -292,6 +292,9 @@ func runnable(ctx context.Context, tx pgx.Tx, f *findings) error {
 		if missing := permitted(ctx, tx, f); missing != nil {
 			return missing
 		}
+		if missing := unreadable(ctx, tx, f); missing != nil {
+			return missing
+		}
 		return &ConfigError{Pipeline: f.pipeline.Name, Problem: "read " + f.table.quoted() + ": " + err.Error()}
 	}
 	if problem == "" && err != nil {
@@ -301,6 +304,30 @@ func runnable(ctx context.Context, tx pgx.Tx, f *findings) error {
 		return either(&ConfigError{Pipeline: f.pipeline.Name, Problem: problem, Hint: hint}, err)
 	}
 	return permitted(ctx, tx, f)
+}
+
+// unreadable returns *PermissionError for columns that the expressions of the user's seem to name and that the role may not read, or nil.
+func unreadable(ctx context.Context, q querier, f *findings) error {
+	p := &f.pipeline
+	rows, err := q.Query(ctx, `SELECT a.attname::text FROM pg_attribute a WHERE a.attrelid = $1 AND a.attnum > 0 AND NOT a.attisdropped
+		AND NOT has_column_privilege(a.attrelid, a.attnum, 'SELECT') ORDER BY a.attnum`, f.table.OID)
+	if err != nil {
+		return nil //nolint:nilerr // the server's own words are told instead
+	}
+	hidden, err := pgx.CollectRows(rows, pgx.RowTo[string])
+	if err != nil {
+		return nil //nolint:nilerr // as above
+	}
+	said := p.Text + "\n" + p.Filter + "\n" + p.Chunking.Context
+	hidden = slices.DeleteFunc(hidden, func(name string) bool { return !strings.Contains(said, name) })
+	var role string
+	if len(hidden) == 0 || q.QueryRow(ctx, "SELECT current_user::text").Scan(&role) != nil {
+		return nil
+	}
+	return &PermissionError{
+		What: fmt.Sprintf("run pipeline %q: read column %s of %s", p.Name, quoteAll(hidden), f.table.quoted()), Role: role,
+		SQL: []string{"GRANT SELECT (" + quoteAll(hidden) + ") ON " + f.table.quoted() + " TO " + quote(role) + ";"},
+	}
 }
 
 // extended runs one statement by the extended protocol. Exec without arguments would take the simple one, which runs several.

@@ -55,7 +55,7 @@ func TestLoad_AsTheLeastPrivilegedRole(t *testing.T) {
 	if got[0].Status != pipeline.Active {
 		t.Errorf("docs: %s %s", got[0].Status, got[0].Detail)
 	}
-	if got[1].Status != pipeline.Misconfigured || !strings.Contains(got[1].Detail, "permission denied") {
+	if got[1].Status != pipeline.Misconfigured || !strings.Contains(got[1].Detail, `GRANT SELECT ("made") ON "public"."docs" TO "`+role+`"`) {
 		t.Errorf("expression: %s %s", got[1].Status, got[1].Detail)
 	}
 	if got[2].Status != pipeline.Misconfigured || !strings.Contains(got[2].Detail, `GRANT SELECT, INSERT, UPDATE, DELETE ON "public"."docs_embedding" TO "`+role+`"`) {

@@ -57,7 +57,7 @@ func resolve(ctx context.Context, db DB, spec pipeline.Spec, model Vectors) (p p
 
 // readOnly runs f in a transaction that is rolled back, whatever it did.
 func readOnly(ctx context.Context, db DB, f func(tx pgx.Tx) error) error {
-	tx, err := db.Begin(ctx)
+	tx, err := database.Begin(ctx, db)
 	if err != nil {
 		return fmt.Errorf("begin transaction: %w", err)
 	}
@@ -139,7 +139,7 @@ func inspect(ctx context.Context, tx pgx.Tx, spec pipeline.Spec, model Vectors, 
 		return nil, err
 	}
 	d, problem, hint, err := findDestination(ctx, tx, spec, t, f.vector, model)
-	f.destination = d
+	f.destination, f.pipeline.IntoOID = d, d.OID
 	f.pipeline.Stored = d.Stored
 	if problem != "" || err != nil {
 		return nil, either(fail(problem, hint), err)

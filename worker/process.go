@@ -313,7 +313,8 @@ func parkable(err error) bool {
 	}
 	switch pg.Code {
 	case pgerrcode.UndefinedColumn, pgerrcode.UndefinedTable, pgerrcode.InsufficientPrivilege, pgerrcode.UndefinedFunction,
-		pgerrcode.DatatypeMismatch, pgerrcode.UndefinedObject, pgerrcode.InvalidSchemaName:
+		pgerrcode.DatatypeMismatch, pgerrcode.UndefinedObject, pgerrcode.InvalidSchemaName,
+		pgerrcode.ObjectNotInPrerequisiteState: // a view stands in the place of the table
 		return true
 	}
 	return false
@@ -326,11 +327,17 @@ func (w *Worker) unfit(ctx context.Context) bool {
 	if _, err := w.read(ctx, nil); parkable(err) {
 		return true
 	}
-	tx, err := w.o.DB.Begin(ctx)
+	tx, err := database.Begin(ctx, w.o.DB)
 	if err != nil {
 		return false
 	}
 	defer func() { _ = tx.Rollback(context.WithoutCancel(ctx)) }() // it only asks
+	if w.o.Pipeline.Triggers {
+		database.Used(tx)
+	}
+	if err := w.guard(ctx, tx); err != nil {
+		return errors.Is(err, errOtherTable)
+	}
 	args, err := keyArrays(w.o.Pipeline, nil)
 	if err != nil {
 		return false

@@ -2,6 +2,7 @@ package worker
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -41,7 +42,7 @@ func (w *Worker) finish(ctx context.Context, items []item) error {
 	case lockedOut(err):
 		// Somebody alters the table or builds an index on it. Smaller batches would wait just as long.
 		return w.postpone(ctx, tasks, embed.Transient, "locked", "the table is locked by somebody", lockedDelay(tasks[0], time.Now()))
-	case parkable(err) && w.unfit(ctx):
+	case errors.Is(err, errOtherTable), parkable(err) && w.unfit(ctx):
 		return w.park(ctx, tasks, err)
 	case !database.RowsFault(err) && !contended(err):
 		return err
@@ -209,7 +210,7 @@ func (w *Worker) write(ctx context.Context, tx pgx.Tx, mine []item, c change, lo
 		// Triggers that are deferred to the commit run now, before anything is held that the stream could wait for.
 		w.queuePath(batch, w.o.UserPath)
 		batch.Queue("SET CONSTRAINTS ALL IMMEDIATE")
-		w.queuePath(batch, ownPath)
+		w.queuePath(batch, database.OwnPath)
 	}
 	if moved, err = w.queueAfter(batch, c.write, locked); err != nil || batch.Len() == 0 {
 		return moved, err
@@ -229,7 +230,9 @@ type rowLocks struct {
 func (w *Worker) begin(ctx context.Context, items []item) (tx pgx.Tx, held bool, locked *rowLocks, passed map[string]bool, err error) {
 	p := w.o.Pipeline
 	batch := &pgx.Batch{}
-	batch.BeginTx(pgx.TxOptions{}) // one round trip for all of it
+	batch.BeginTx(database.Isolation) // one round trip for all of it
+	database.Conduct(w.o.DB, batch)
+	w.queueGuard(batch)
 	batch.Queue(sqlfiles.Query("hold_lease"), queue.HoldArgs(items[0].task.Lease, p.Generation)).Query(func(r pgx.Rows) error {
 		held = r.Next()
 		return nil
@@ -267,8 +270,10 @@ func (w *Worker) begin(ctx context.Context, items []item) (tx pgx.Tx, held bool,
 		}
 	}
 	results := w.o.DB.SendBatch(ctx, batch)
-	tx, err = results.Tx(), results.Close()
-	return tx, held, locked, passed, err
+	if tx = results.Tx(); tx != nil && p.ToColumn() && p.Triggers {
+		database.Used(tx)
+	}
+	return tx, held, locked, passed, results.Close()
 }
 
 // queueMark adds the mark by which the streamer knows the rows of a column write-back again: as they will be, which is not always
@@ -350,7 +355,7 @@ func (w *Worker) queueUpdate(batch *pgx.Batch, sql string, args []any, want int)
 	// Triggers of the table were written for the search_path of its applications and run under it; the statement itself names
 	// everything in full.
 	w.queuePath(batch, w.o.UserPath)
-	defer w.queuePath(batch, ownPath)
+	defer w.queuePath(batch, database.OwnPath)
 	batch.Queue(sql, args...).Query(func(rows pgx.Rows) error {
 		n := 0
 		for rows.Next() {
@@ -364,13 +369,6 @@ func (w *Worker) queueUpdate(batch *pgx.Batch, sql string, args []any, want int)
 		}
 		return nil
 	})
-}
-
-// ownPath is the search_path of our sessions.
-const ownPath = "pg_catalog"
-
-func (*Worker) queuePath(batch *pgx.Batch, path string) {
-	batch.Queue("SELECT pg_catalog.set_config('search_path', $1, true)", path)
 }
 
 // queueFence adds the statement that writes the ledger, of those items whose entry is still the one that was read with the row. It returns where

@@ -2,6 +2,10 @@ package main
 
 import (
 	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
 	"testing"
 
 	"github.com/embedsidecar/embedsidecar/testenv"
@@ -47,4 +51,57 @@ func TestTrust_EveryCommandRefusesASchemaOfSomebodyElse(t *testing.T) {
 			t.Fatalf("%s made %s a superuser", command[0], tenant)
 		}
 	}
+}
+
+// TestTrust_ARowOfTheDatabaseRunsNoProgram: whoever may write into the table of pipelines names a program and a model folder.
+func TestTrust_ARowOfTheDatabaseRunsNoProgram(t *testing.T) {
+	t.Parallel()
+	s := newStage(t, 3)
+	s.once(0)
+	dir := t.TempDir()
+	evidence, evil := filepath.Join(dir, "evidence"), filepath.Join(dir, "embedsidecar-evil")
+	if err := os.WriteFile(evil, []byte("#!/bin/sh\nenv >"+evidence+"\n"), 0o755); err != nil { //nolint:gosec // a program
+		t.Fatal(err)
+	}
+	s.db.MustExec("UPDATE embedsidecar.pipeline SET plugin = $1", evil)
+	s.db.MustExec("INSERT INTO docs VALUES (4, 'four', 'four')")
+	_, stderr := s.run(exitUsage, "search", "public.docs", "x")
+	s.has(stderr, evil, "comes from the database and is a path", "--plugin")
+	for _, command := range [][]string{
+		{"check"}, {"search", "public.docs", "x"}, {"verify", "--deep", "3"}, {"run", "--once", "--no-init"}, {"run", "--once", "--table", "docs", "--columns", "title,body", "--into", "embedding"},
+	} {
+		c := s.command(append(command, "--timeout", "2s")...)
+		out, _ := c.CombinedOutput() // how it ends is another matter: its pipeline cannot work
+		if _, err := os.Stat(evidence); err == nil {
+			t.Fatalf("%s ran the program:\n%s", command, out)
+		}
+	}
+}
+
+// TestTrust_NamesStayWithinTheirLine: a script that is given to psql runs what it says and nothing that a name says.
+func TestTrust_NamesStayWithinTheirLine(t *testing.T) {
+	t.Parallel()
+	s := newStage(t, 1)
+	const name = "docs\n\\! touch /tmp/evidence\nDROP TABLE docs; --"
+	s.db.MustExec(`CREATE TABLE "a
+DROP TABLE docs; --" (id bigint PRIMARY KEY, title text)`)
+	file := filepath.Join(t.TempDir(), "c.yaml")
+	content := fmt.Sprintf("pipelines:\n- {name: %q, table: docs, columns: [title], into: {column: embedding}}\n- {table: %q, columns: [title], into: {column: embedding}}\n",
+		name, "public.\"a\nDROP TABLE docs; --\"")
+	if err := os.WriteFile(file, []byte(content), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	script, _ := s.run(0, "init", "--config", file, "--show-sql")
+	s.run(0, "init", "--config", file)
+	grants, _ := s.run(0, "roles", "--grants", "--config", file)
+	for what, text := range map[string]string{"init --show-sql": script, "roles": grants} {
+		if outside := outsideQuotes(text); strings.Contains(outside, "DROP TABLE") || strings.Contains(outside, `\!`) {
+			t.Errorf("%s:\n%s", what, outside)
+		}
+	}
+}
+
+// outsideQuotes is what of a script is neither a comment of one line, nor a quoted name or constant.
+func outsideQuotes(script string) string {
+	return regexp.MustCompile(`(?s)--[^\n]*|"(?:[^"]|"")*"|'(?:[^']|'')*'`).ReplaceAllString(script, "")
 }

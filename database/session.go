@@ -1,0 +1,93 @@
+package database
+
+import (
+	"context"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+)
+
+// usedKey is where a connection keeps that code of others ran in its session.
+const usedKey = "embedsidecar.used"
+
+// Used notes that triggers of others run in a transaction: what they may leave in the session (settings, temporary tables, prepared
+// statements, locks) is thrown away before anybody else gets the connection.
+func Used(tx pgx.Tx) {
+	if conn := tx.Conn(); conn != nil {
+		conn.PgConn().CustomData()[usedKey] = true
+	}
+}
+
+// tidied makes a released connection as it was when it was made, and tells whether it may be used again. Behind a pooler the session
+// is another's already.
+func tidied(conn *pgx.Conn) bool {
+	data := conn.PgConn().CustomData()
+	if data[usedKey] != true {
+		return true
+	}
+	delete(data, usedKey)
+	if _, direct := conn.Config().RuntimeParams["search_path"]; !direct {
+		return true
+	}
+	const patience = 10 * time.Second
+	ctx, cancel := context.WithTimeout(context.Background(), patience) //nolint:forbidigo // the pool calls it with none
+	defer cancel()
+	if _, err := conn.Exec(ctx, "DISCARD ALL"); err != nil { // settings go back to what the start-up packet said
+		return false
+	}
+	if _, err := conn.Exec(ctx, "RESET ROLE"); err != nil { // to the default of the role, where it has one
+		return false
+	}
+	if err := conn.DeallocateAll(ctx); err != nil { // there are none left: it is this side that must know
+		return false
+	}
+	if _, err := rawEncoding(ctx, conn.PgConn()); err != nil {
+		return false
+	}
+	if err := unlimited(ctx, conn.PgConn()); err != nil {
+		return false
+	}
+	return tablesOnly(ctx, conn) == nil
+}
+
+// localConduct says for one transaction what a session behind a pooler was not told. It is one statement, for the batch that begins the
+// transaction; its values are those of formatting and conduct.
+const localConduct = "SELECT pg_catalog.set_config('search_path', '" + OwnPath + "', true), pg_catalog.set_config('lock_timeout', '500ms', true)," +
+	" pg_catalog.set_config('idle_in_transaction_session_timeout', '15s', true), pg_catalog.set_config('statement_timeout', '0', true)," +
+	" pg_catalog.set_config('row_security', 'off', true), pg_catalog.set_config('jit', 'off', true)," +
+	" CASE WHEN pg_catalog.current_setting('" + restriction + "', true) IS NOT NULL THEN pg_catalog.set_config('" + restriction + "', '" + restricted + "', true) END"
+
+// Conduct adds to a batch that begins a transaction, right after its beginning, how the transaction is to behave, if db leads to a pooler: what
+// was said when the session was made is lost there. Without the short lock_timeout a user who waits for us and for whom we wait
+// could be the one whose transaction the server ends.
+func Conduct(db any, batch *pgx.Batch) {
+	if pool, ok := db.(*pgxpool.Pool); ok && Pooled(pool) {
+		batch.Queue(localConduct)
+	}
+}
+
+// Begin begins a transaction of ours: through a pooler with the settings of Conduct, in one round trip.
+func Begin(ctx context.Context, db interface {
+	Begin(ctx context.Context) (pgx.Tx, error)
+},
+) (pgx.Tx, error) {
+	if pool, ok := db.(*pgxpool.Pool); ok && Pooled(pool) {
+		return pool.BeginTx(ctx, pgx.TxOptions{BeginQuery: "BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE; " + localConduct})
+	}
+	return db.Begin(ctx)
+}
+
+// PathStatement returns the statement that sets the search_path, its parameter, for the rest of a transaction, and that allows views in the
+// place of tables unless the path is our own.
+func PathStatement(own bool) string {
+	kinds := ""
+	if own {
+		kinds = restricted
+	}
+	return "SELECT pg_catalog.set_config('search_path', $1, true), CASE WHEN pg_catalog.current_setting('" + restriction + "', true) IS NOT NULL" +
+		" THEN pg_catalog.set_config('" + restriction + "', '" + kinds + "', true) END"
+}
+
+// Isolation are the options of a transaction that a batch begins.
+var Isolation = pgx.TxOptions{IsoLevel: pgx.ReadCommitted, AccessMode: pgx.ReadWrite}
