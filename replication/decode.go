@@ -1,6 +1,7 @@
 package replication
 
 import (
+	"encoding/binary"
 	"errors"
 	"fmt"
 
@@ -20,11 +21,64 @@ func parse(data []byte) (m pglogrepl.Message, err error) {
 	if len(data) == 0 {
 		return nil, fmt.Errorf("%w: it is empty", ErrMalformed)
 	}
+	if !whole(data) {
+		return nil, fmt.Errorf("%w: type %q claims more than there is", ErrMalformed, typeOf(data))
+	}
 	m, err = pglogrepl.Parse(data)
 	if err != nil {
 		return nil, fmt.Errorf("%w: type %q: %w", ErrMalformed, typeOf(data), err)
 	}
 	return m, nil
+}
+
+// whole reports whether the lengths and counts that a message claims fit into it. pglogrepl allocates what they say before it looks, up to
+// 4 GiB for a column, and running out of memory is no panic that could be caught.
+func whole(data []byte) bool {
+	const oid = 4
+	rest := data[1:]
+	switch data[0] {
+	case 'I', 'U', 'D':
+		if len(rest) < oid {
+			return false
+		}
+		for rest = rest[oid:]; len(rest) > 0; {
+			var ok bool
+			if rest, ok = afterTuple(rest[1:]); !ok { // behind the kind of the tuple
+				return false
+			}
+		}
+	case 'T':
+		return len(rest) >= oid && uint64(binary.BigEndian.Uint32(rest))*oid <= uint64(len(rest))
+	}
+	return true
+}
+
+// afterTuple returns what comes after a tuple, and false if that claims more than there is.
+func afterTuple(data []byte) (rest []byte, ok bool) {
+	const count, length = 2, 4
+	if len(data) < count {
+		return nil, false
+	}
+	n, rest := int(binary.BigEndian.Uint16(data)), data[count:]
+	for range n {
+		if len(rest) == 0 {
+			return nil, false
+		}
+		kind := rest[0]
+		rest = rest[1:]
+		if kind == null || kind == unchanged {
+			continue
+		}
+		if len(rest) < length {
+			return nil, false
+		}
+		size := uint64(binary.BigEndian.Uint32(rest))
+		if rest = rest[length:]; size > uint64(len(rest)) {
+			return nil, false
+		}
+		rest = rest[size:]
+	}
+	return rest, true
 }
 
 // parseXLogData reads the frame around a pgoutput message.
