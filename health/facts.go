@@ -91,20 +91,24 @@ func Of(f Facts) State {
 }
 
 func inTables(f *Facts) (State, bool) {
-	switch code := Code(f.Status); {
-	case code == "active" || code == "":
-	case code == Missing || code == Misconfigured || code == Unpublished:
+	switch code := Code(f.Status); code {
+	case "active", "":
+	case Missing, Misconfigured, Unpublished:
 		return State{code, f.Detail, ""}, true
 	default:
 		return State{Misconfigured, strings.TrimPrefix(f.Status+": "+f.Detail, ": "), ""}, true
 	}
 	switch {
 	case f.ReplacedBy != "":
-		return State{Replaced, fmt.Sprintf("its table is called %s now, and what is called %s is another one, whose rows get no vectors", f.Table, f.ReplacedBy),
-			"rename them back, or embedsidecar init, or the next run, moves the pipeline to it"}, true
+		return State{
+			Replaced, fmt.Sprintf("its table is called %s now, and what is called %s is another one, whose rows get no vectors", f.Table, f.ReplacedBy),
+			"rename them back, or embedsidecar init, or the next run, moves the pipeline to it",
+		}, true
 	case !f.Slot.Published:
-		return State{Unpublished, fmt.Sprintf("the publication %q of slot %s does not exist, so changes are not seen", f.Slot.Publication, f.Slot.Name),
-			"embedsidecar init makes it again"}, true
+		return State{
+			Unpublished, fmt.Sprintf("the publication %q of slot %s does not exist, so changes are not seen", f.Slot.Publication, f.Slot.Name),
+			"embedsidecar init makes it again",
+		}, true
 	}
 	return State{}, false
 }

@@ -121,7 +121,7 @@ func TestStates_ArePapered(t *testing.T) {
 	}
 	want := "\n" + health.Markdown()
 	if *update {
-		if err := os.WriteFile(path, []byte(before+mark+want), 0o600); err != nil { //nolint:gosec // a paper of the repository
+		if err := os.WriteFile(path, []byte(before+mark+want), 0o600); err != nil {
 			t.Fatal(err)
 		}
 		return
