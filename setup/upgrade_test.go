@@ -1,0 +1,74 @@
+package setup_test
+
+import (
+	"slices"
+	"testing"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/tern/v2/migrate"
+
+	sqlfiles "github.com/embedsidecar/embedsidecar/sql"
+	"github.com/embedsidecar/embedsidecar/testenv"
+)
+
+// What waits, is leased, is tried again or has failed in a database of the version before is kept, and so is the ledger. The way back works, too.
+func TestMigrations_KeepTasksAndLeases(t *testing.T) {
+	t.Parallel()
+	db := testenv.DB(t, testenv.Empty())
+	conn, err := pgx.Connect(t.Context(), db.URL(testenv.Owner))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = conn.Close(t.Context()) }()
+	exec := func(sql string) {
+		t.Helper()
+		if _, err := conn.Exec(t.Context(), sql); err != nil {
+			t.Fatalf("%s: %v", sql, err)
+		}
+	}
+	exec(`CREATE SCHEMA embedsidecar`)
+	m, err := migrate.NewMigrator(t.Context(), conn, "embedsidecar.schema_version")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := m.LoadMigrations(sqlfiles.Migrations()); err != nil {
+		t.Fatal(err)
+	}
+	to := func(version int32) {
+		t.Helper()
+		if err := m.MigrateTo(t.Context(), version); err != nil {
+			t.Fatalf("to version %d: %v", version, err)
+		}
+	}
+	to(1)
+	exec(`INSERT INTO embedsidecar.lsn_checkpoint (slot_name, publication, publication_oid, system_id, timeline, consistent_point, lsn) VALUES ('slot', 'pub', 0, '0', 1, '0/1', '0/1')`)
+	exec(`INSERT INTO embedsidecar.pipeline (name, slot_name, table_oid, table_schema, table_name, source_columns, key_columns, destination_table, destination_schema, dims, plugin, model, fingerprint)
+		VALUES ('docs', 'slot', 1, 'public', 'docs', '{body}', '{id}', 'docs_embedding', 'public', 3, 'fake', 'fake', 'f')`)
+	exec(`INSERT INTO embedsidecar.task (pipeline_id, row_key, state, lane, xid, first_lsn, last_lsn, next_lsn, committed_at, due_at, lease_token, leased_by, leased_until)
+		SELECT p.pipeline_id, s.state, s.state::embedsidecar.task_state, 1, '3', '0/10', '0/20', CASE s.state WHEN 'in_progress' THEN '0/20'::pg_lsn END, now(),
+			CASE s.state WHEN 'retrying' THEN now() + interval '1 h' END, CASE s.state WHEN 'in_progress' THEN 7 END, CASE s.state WHEN 'in_progress' THEN 1 END,
+			CASE s.state WHEN 'in_progress' THEN now() + interval '1 h' END
+		FROM embedsidecar.pipeline AS p, unnest('{todo,in_progress,retrying,failed}'::text[]) AS s (state)`)
+	exec(`INSERT INTO embedsidecar.ledger (pipeline_id, row_key, source_hash, vector_hash, generation, lsn) SELECT pipeline_id, 'todo', '', '', 1, '0/1' FROM embedsidecar.pipeline`)
+	kept := func() []string {
+		t.Helper()
+		rows, err := conn.Query(t.Context(), `SELECT concat_ws(' ', row_key, state, first_lsn, due_at IS NOT NULL) FROM embedsidecar.task ORDER BY 1
+			LIMIT CASE (SELECT count(*) FROM embedsidecar.ledger) WHEN 1 THEN 100 ELSE 0 END`)
+		if err != nil {
+			t.Fatal(err)
+		}
+		list, err := pgx.CollectRows(rows, pgx.RowTo[string])
+		if err != nil {
+			t.Fatal(err)
+		}
+		return list
+	}
+	want := []string{"failed failed 0/10 f", "in_progress todo 0/10 f", "retrying retrying 0/10 t", "todo todo 0/10 f"}
+	last := int32(len(m.Migrations)) //nolint:gosec // a handful
+	for _, version := range []int32{last, 1, last} {
+		to(version)
+		if got := kept(); !slices.Equal(got, want) {
+			t.Errorf("at version %d: %q, want %q", version, got, want)
+		}
+	}
+}
