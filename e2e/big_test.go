@@ -186,6 +186,57 @@ func TestP9_BigRow(t *testing.T) {
 	r.nothingLeft()
 }
 
+// TestP9_LargeTexts backfills, reconciles and verifies rows of 1 MB each. Together they are 800 MB.
+func TestP9_LargeTexts(t *testing.T) {
+	t.Parallel()
+	const rows = 800
+	for name, spec := range map[string]pipeline.Spec{
+		"table":  {Name: "docs", Schema: "public", Table: "docs", Columns: []string{"body"}, IntoTable: "docs_embedding"},
+		"column": {Name: "docs", Schema: "public", Table: "docs", Columns: []string{"body"}, IntoColumn: "embedding"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			db := testenv.DB(t, testenv.Empty())
+			db.MustExec(`CREATE TABLE public.docs (id bigint PRIMARY KEY, body text)`)
+			db.MustExec(`INSERT INTO public.docs SELECT i, i || repeat(' one two three', 75000) FROM generate_series(1, $1::int) AS i`, rows)
+			r := newRig(t, db, spec)
+			settled := func(c *child) {
+				testenv.Eventually(t, patience, func() (bool, string) {
+					c.mustLive()
+					open := r.count(`SELECT (SELECT count(*) FROM embedsidecar.task) + (SELECT count(*) FROM embedsidecar.scan WHERE phase <> 'done')`)
+					return open == 0, fmt.Sprintf("%d tasks and scans open\n%s", open, c.tail())
+				})
+			}
+			for _, what := range []string{"the backfill", "the reconcile"} {
+				c := r.runPlain()
+				settled(c)
+				if peak := c.peak(); peak > bound {
+					t.Errorf("%s took up to %d MiB, want at most %d", what, peak>>10, bound>>10)
+				} else {
+					t.Logf("%s: at most %d MiB", what, peak>>10)
+				}
+				c.terminate()
+				db.MustExec(`UPDATE embedsidecar.scan SET phase = 'waiting', requested = requested + 1`)
+			}
+			c := r.start(nil, "verify", "--deep", "50")
+			peak := 0
+			testenv.Eventually(t, patience, func() (bool, string) {
+				peak = max(peak, c.peak())
+				return c.gone(), "it is not done"
+			})
+			if s := c.wait(patience); s.ExitStatus() != 0 {
+				t.Errorf("verify ended with %d:\n%s", s.ExitStatus(), c.tail())
+			}
+			if t.Logf("verify: at most %d MiB", peak>>10); peak > bound {
+				t.Errorf("verify took up to %d MiB, want at most %d", peak>>10, bound>>10)
+			}
+			if n := r.sent(); n != rows+50 {
+				t.Errorf("%d texts sent, want each once and the sample", n)
+			}
+			r.nothingLeft()
+		})
+	}
+}
+
 // ownServer starts a server that no other test uses.
 func ownServer(t *testing.T, major int, config map[string]string) *testenv.Server {
 	t.Helper()

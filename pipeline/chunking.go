@@ -66,6 +66,13 @@ func (c Chunking) ChunkedHash(text, context string) [sha256.Size]byte {
 	return [sha256.Size]byte(h.Sum(nil))
 }
 
+// ChunkedHashExpression returns the SQL of ChunkedHash, of two text expressions.
+func (c Chunking) ChunkedHashExpression(text, context string) string {
+	context = "coalesce(" + context + ", '')"
+	return fmt.Sprintf(`sha256(convert_to('chunks 1 %s %d %d %t ' || octet_length(convert_to(%s, pg_client_encoding()::name)) || E'\n' || %s || %s, pg_client_encoding()::name))`,
+		c.Strategy, c.Tokens, c.Overlap, c.NoText, context, context, text)
+}
+
 // ContextExpression returns the SQL that makes the beginning of a context line from the row called r; NULL where there is none.
 func (p *Pipeline) ContextExpression() string {
 	if strings.TrimSpace(p.Chunking.Context) == "" {

@@ -164,7 +164,7 @@ func tasksOf(items []item) []queue.Task {
 
 // readLarge reads the row of one item again, with all of its text, and decides anew.
 func (w *Worker) readLarge(ctx context.Context, one []item) error {
-	found, err := w.look(ctx, []queue.Task{one[0].task}, w.sql.big)
+	found, err := w.look(ctx, []queue.Task{one[0].task}, maxChunked)
 	if err != nil {
 		return err
 	}

@@ -62,7 +62,13 @@ func (w *Worker) process(ctx context.Context, tasks []queue.Task) error {
 }
 
 func (w *Worker) attempt(ctx context.Context, tasks []queue.Task) error {
-	items, err := w.look(ctx, tasks, w.sql.read)
+	most, limit := w.firstTexts()
+	room, err := w.room(ctx, most)
+	if err != nil {
+		return err
+	}
+	defer room.release()
+	items, err := w.look(ctx, tasks, limit)
 	if err != nil {
 		return w.lookFailed(ctx, tasks, err)
 	}
@@ -74,18 +80,13 @@ func (w *Worker) attempt(ctx context.Context, tasks []queue.Task) error {
 		return err
 	}
 	if w.o.Pipeline.Chunked {
+		room.shrink(textBytes(items) + maxChunked)
 		return w.processChunked(ctx, items)
 	}
 	if err := w.reuse(ctx, items); err != nil {
 		return err
 	}
-	if err := w.embed(ctx, items, tasks[0].Alone()); err != nil {
-		return w.embedderFailed(ctx, tasks, err)
-	}
-	if err := failpoint.Hit("worker/after-embed"); err != nil {
-		return err
-	}
-	return w.finish(ctx, items)
+	return w.embedWhole(ctx, items, room, tasks[0].Alone())
 }
 
 // lookFailed ends a batch whose rows could not be read.
@@ -99,14 +100,14 @@ func (w *Worker) lookFailed(ctx context.Context, tasks []queue.Task, err error) 
 	return err
 }
 
-// look reads the rows of tasks with a statement such as statements.read. A row whose text expression fails (a division by zero, a bad cast) is
+// look reads the rows of tasks, with up to so many bytes of texts (read). A row whose text expression fails (a division by zero, a bad cast) is
 // found by halving, and so is a key that no row can have: it was written when the key was of another type.
-func (w *Worker) look(ctx context.Context, tasks []queue.Task, sql string) ([]item, error) {
+func (w *Worker) look(ctx context.Context, tasks []queue.Task, texts int) ([]item, error) {
 	keys := make([]string, len(tasks))
 	for i, t := range tasks {
 		keys[i] = t.RowKey
 	}
-	rows, err := w.readBy(ctx, sql, keys)
+	rows, err := w.read(ctx, w.o.DB, keys, texts)
 	if err == nil {
 		items := make([]item, len(tasks))
 		for i := range tasks {
@@ -124,11 +125,11 @@ func (w *Worker) look(ctx context.Context, tasks []queue.Task, sql string) ([]it
 		return []item{{task: tasks[0], action: broken, err: &embed.TextError{Class: embed.Data, Code: "unreadable", Message: sqlState(err)}}}, nil
 	}
 	half := len(tasks) / 2
-	first, err := w.look(ctx, tasks[:half], sql)
+	first, err := w.look(ctx, tasks[:half], texts)
 	if err != nil {
 		return nil, err
 	}
-	second, err := w.look(ctx, tasks[half:], sql)
+	second, err := w.look(ctx, tasks[half:], texts)
 	if err != nil {
 		return nil, err
 	}
@@ -324,7 +325,7 @@ func parkable(err error) bool {
 // lack of a privilege looks just like a missing GRANT.
 func (w *Worker) unfit(ctx context.Context) bool {
 	// Before the transaction: one that waits for a second connection of the pool could wait for others that do the same.
-	if _, err := w.read(ctx, nil); parkable(err) {
+	if _, err := w.read(ctx, w.o.DB, nil, 0); parkable(err) {
 		return true
 	}
 	tx, err := database.Begin(ctx, w.o.DB)

@@ -9,6 +9,8 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/jackc/pgx/v5"
+
 	"github.com/embedsidecar/embedsidecar/pipeline"
 )
 
@@ -20,7 +22,8 @@ type row struct {
 	keep   bool   // the filter lets it through
 	text   string
 	title  string // chunked: the beginning of the context line
-	bytes  int    // chunked: size of the whole text; it is larger than text when that was left out
+	bytes  int    // size of the whole text, if it is more than blanks; text is empty then when it was left out
+	hashed bool   // textHash is that of the whole text
 	broken bool   // the text held bytes that are no UTF-8; they were replaced
 
 	source   pipeline.SourceHash
@@ -43,7 +46,7 @@ func (r *row) wanted() bool {
 	return r.found && r.keep && (strings.TrimSpace(r.text) != "" || r.leftOut())
 }
 
-// leftOut tells whether the text was too large to be read along with those of other rows.
+// leftOut tells whether the text was not asked for, or too large to be read along with those of other rows.
 func (r *row) leftOut() bool { return r.bytes > 0 && r.text == "" }
 
 // intact tells whether the destination is what the ledger says we wrote.
@@ -72,8 +75,8 @@ func (r *row) unchanged(p *pipeline.Pipeline) bool {
 // did. Of a text without a token the ledger says no more than that there is no vector.
 func (r *row) sameText() bool {
 	switch {
-	case r.leftOut():
-		return true
+	case !r.hashed:
+		return true // there is no more than the source hash
 	case !r.wanted():
 		return r.ledgerText == nil
 	}
@@ -102,20 +105,21 @@ func keyArrays(p *pipeline.Pipeline, keys []string) ([]any, error) {
 	return args, nil
 }
 
-// read looks at the rows of keys, in one statement and so in one snapshot, with their ledger entries. It returns one row per
-// key, in order.
-func (w *Worker) read(ctx context.Context, keys []string) ([]row, error) {
-	return w.readBy(ctx, w.sql.read, keys)
+// querier is a pool or a transaction.
+type querier interface {
+	Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error)
 }
 
-func (w *Worker) readBy(ctx context.Context, sql string, keys []string) ([]row, error) {
+// read looks at the rows of keys, in one statement and so in one snapshot, with their ledger entries. It returns one row per
+// key, in order. Texts are read up to so many bytes, of all rows together or with chunks of each.
+func (w *Worker) read(ctx context.Context, db querier, keys []string, texts int) ([]row, error) {
 	p := w.o.Pipeline
 	args, err := keyArrays(p, keys)
 	if err != nil {
 		return nil, err
 	}
-	args = append([]any{w.sql.formats}, append(args, keys)...)
-	rows, err := w.o.DB.Query(ctx, sql, args...)
+	args = append([]any{w.sql.formats}, append(args, keys, texts)...)
+	rows, err := db.Query(ctx, w.sql.read, args...)
 	if err != nil {
 		return nil, fmt.Errorf("read %d rows of %s: %w", len(keys), p.Source(), err)
 	}
@@ -138,24 +142,34 @@ func (w *Worker) scanRow(raw [][]byte, keys []string, found []row) error {
 	if err != nil || place < 1 || place > len(keys) {
 		return fmt.Errorf("place %q of %d", raw[readPlace], len(keys))
 	}
-	r := &found[place-1]
+	p, r := w.o.Pipeline, &found[place-1]
 	r.key = keys[place-1]
 	if r.found = raw[readKey] != nil; r.found {
 		r.actual = string(raw[readKey])
 		r.keep = len(raw[readKeep]) == 1 && raw[readKeep][0] == 't'
+		if raw[readBytes] != nil {
+			if r.bytes, err = strconv.Atoi(string(raw[readBytes])); err != nil {
+				return fmt.Errorf("%q bytes of text", raw[readBytes])
+			}
+		}
 		r.text = string(raw[readText])
 		if valid := strings.ToValidUTF8(r.text, "\uFFFD"); valid != r.text {
 			r.text, r.broken = valid, true
 		}
-		r.textHash = pipeline.TextHash(r.text)
-		if p := w.o.Pipeline; p.Chunked {
-			if raw[readBytes] != nil {
-				if r.bytes, err = strconv.Atoi(string(raw[readBytes])); err != nil {
-					return fmt.Errorf("%q bytes of text", raw[readBytes])
-				}
-			}
+		if p.Chunked {
 			r.title = strings.ToValidUTF8(string(raw[readTitle]), "\uFFFD")
+		}
+		switch r.hashed = raw[readSum] != nil || !r.leftOut(); {
+		case len(raw[readSum]) == sha256.Size:
+			r.textHash = [sha256.Size]byte(raw[readSum])
+		case p.Chunked:
 			r.textHash = p.Chunking.ChunkedHash(r.text, r.title)
+		default:
+			r.textHash = pipeline.TextHash(r.text)
+		}
+		r.source = append(pipeline.SourceHash{}, raw[readSource]...)
+		if p.WatchAll { // no column stands for the text
+			r.source = r.source.AppendSum(r.textHash[:])
 		}
 	}
 	if r.ledger = raw[readLedgerSource] != nil; r.ledger {
@@ -185,19 +199,6 @@ func (w *Worker) scanRow(raw [][]byte, keys []string, found []row) error {
 			}
 			r.storedGeneration = int32(generation)
 		}
-	}
-	for i := readWatched; i+1 < len(raw); i += 2 {
-		if raw[i] == nil && raw[i+1] != nil {
-			r.source = r.source.AppendSum(raw[i+1])
-		} else {
-			r.source = r.source.AppendColumn(raw[i])
-		}
-	}
-	switch {
-	case w.o.Pipeline.WatchAll: // no column stands for the text
-		r.source = r.source.AppendSum(r.textHash[:])
-	case r.source == nil:
-		r.source = pipeline.SourceHash{}
 	}
 	return nil
 }

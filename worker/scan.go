@@ -17,23 +17,22 @@ import (
 	sqlfiles "github.com/embedsidecar/embedsidecar/sql"
 )
 
-// A scan looks at a page of keys at a time and leaves no more than this many of its tasks waiting, so that a table of any size
+// A scan looks at a page of keys at a time, and leaves no more than this many of its tasks waiting, so that a table of any size
 // costs the queue a constant.
-const (
-	scanPage  = 1000
-	scanAhead = 4 * scanPage
-)
+const scanAhead = 4 * pageRows
 
 // Scan is a pipeline's backfill and reconcile: it compares every row with the ledger, then every ledger entry with the rows, and
 // asks for a look where they differ. Its progress is stored page by page, so any sidecar may go on where another stopped.
 type Scan struct {
 	w        *Worker
+	pages    *pages
+	stray    *string // the last key of the embedding table that was looked at in the second phase, if that is not over
 	progress progress
 	waits    time.Time // when whom it waits for is told next; zero: it does not wait
 }
 
 // NewScan returns the scan of a worker's pipeline.
-func NewScan(w *Worker) *Scan { return &Scan{w: w} }
+func NewScan(w *Worker) *Scan { return &Scan{w: w, pages: newPages(w)} }
 
 // scanState is the stored progress.
 type scanState struct {
@@ -117,6 +116,9 @@ func (s *Scan) step(ctx context.Context) (step, error) {
 		before     = st
 		begin      = st.Phase == "waiting"
 	)
+	if st.Phase != "orphans" {
+		s.stray = nil
+	}
 	if begin {
 		if !st.MayStart {
 			s.tellBlockers(ctx, st.Barrier)
@@ -223,7 +225,7 @@ func (s *Scan) full(ctx context.Context) (bool, error) {
 
 // rows returns the next page of keys of the source table, and those of them that differ from the ledger or are not in it.
 func (s *Scan) rows(ctx context.Context, after *string) (keys, look []string, err error) {
-	keys, known, err := s.w.pageOfKeys(ctx, after)
+	keys, known, err := s.pages.keys(ctx, s.w.sql.rows, after)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -237,20 +239,17 @@ func (s *Scan) rows(ctx context.Context, after *string) (keys, look []string, er
 			look = append(look, key)
 		}
 	}
-	if len(compare) == 0 {
-		return keys, look, nil
+	differ := func(found []row) {
+		for i := range found {
+			if !found[i].unchanged(s.w.o.Pipeline) {
+				look = append(look, found[i].key)
+			}
+		}
 	}
-	found, err := s.w.read(ctx, compare)
-	if database.RowsFault(err) {
-		return keys, append(look, compare...), nil // the worker finds the row at fault
-	}
+	// What is the matter with a row that cannot be read is for the worker to say.
+	err = s.pages.read(ctx, compare, differ, func(key string, _ error) { look = append(look, key) })
 	if err != nil {
 		return nil, nil, err
-	}
-	for i := range found {
-		if !found[i].unchanged(s.w.o.Pipeline) {
-			look = append(look, compare[i])
-		}
 	}
 	return keys, look, nil
 }
@@ -259,7 +258,7 @@ func (s *Scan) rows(ctx context.Context, after *string) (keys, look []string, er
 func (s *Scan) orphans(ctx context.Context, after *string) (keys, look []string, err error) {
 	p := s.w.o.Pipeline
 	rows, err := s.w.o.DB.Query(ctx, sqlfiles.Query("ledger_page"),
-		pgx.StrictNamedArgs{"pipeline_id": p.ID, "after": after, "max": scanPage})
+		pgx.StrictNamedArgs{"pipeline_id": p.ID, "after": after, "max": pageRows})
 	if err != nil {
 		return nil, nil, err
 	}
@@ -271,45 +270,21 @@ func (s *Scan) orphans(ctx context.Context, after *string) (keys, look []string,
 		look, err = s.strays(ctx)
 		return nil, look, err
 	}
-	args, err := keyArrays(p, keys)
-	if err != nil {
-		return keys, keys, nil //nolint:nilerr // as below
-	}
-	rows, err = s.w.o.DB.Query(ctx, s.w.sql.gone, append(args, keys)...)
-	if err != nil {
-		return nil, nil, err
-	}
-	look, err = pgx.CollectRows(rows, pgx.RowTo[string])
-	if database.RowsFault(err) {
+	err = s.pages.page(ctx, len(keys), func(tx pgx.Tx, n int) error {
+		keys = keys[:n]
+		some, err := keyArrays(p, keys)
+		if err != nil {
+			return err
+		}
+		rows, err := tx.Query(ctx, s.w.sql.gone, append(some, keys)...)
+		if err != nil {
+			return err
+		}
+		look, err = pgx.CollectRows(rows, pgx.RowTo[string])
+		return err
+	})
+	if database.RowsFault(err) || errors.Is(err, errSplit) {
 		return keys, keys, nil // a key that is no value of the column's type any more; the worker finds it
 	}
 	return keys, look, err
-}
-
-// pageOfKeys returns the next keys of the source table, and whether the ledger knows each.
-func (w *Worker) pageOfKeys(ctx context.Context, after *string) (keys []string, known []bool, err error) {
-	sql, args := w.sql.first, []any{scanPage}
-	if after != nil {
-		values, err := pipeline.SplitKey(*after, len(w.o.Pipeline.Key))
-		if err != nil {
-			return nil, nil, fmt.Errorf("%w: %w", errSplit, err)
-		}
-		sql = w.sql.page
-		for _, v := range values {
-			args = append(args, v)
-		}
-	}
-	rows, err := w.o.DB.Query(ctx, sql, args...)
-	if err != nil {
-		return nil, nil, err
-	}
-	var (
-		key     string
-		isKnown bool
-	)
-	_, err = pgx.ForEachRow(rows, []any{&key, &isKnown}, func() error {
-		keys, known = append(keys, key), append(known, isKnown)
-		return nil
-	})
-	return keys, known, err
 }

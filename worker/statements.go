@@ -10,33 +10,30 @@ import (
 	"github.com/embedsidecar/embedsidecar/pipeline"
 )
 
-// Sizes that bound what one batch may bring into memory.
-const (
-	// maxText is how many characters of a text are looked at. Models read a few thousand tokens at most.
-	maxText = 1 << 20
-	// hashAtServer is the stored size, in bytes, from which on a watched column is hashed by the server instead of being sent.
-	hashAtServer = 32 << 10
-)
+// maxText is how many characters of a text are looked at. Models read a few thousand tokens at most, but no number of characters is certain to
+// hold them: a tokenizer may make nothing of a megabyte of blanks.
+const maxText = 1 << 20
 
 // statements are a pipeline's own SQL, built once from confirmed names.
 type statements struct {
-	read    string // rows by key; of chunked pipelines with texts up to bigText
-	big     string // chunked: rows by key, with texts up to maxChunked
+	read    string // rows by key; the last parameter says how many bytes of texts to send
 	formats pgx.QueryResultFormats
-	page    string // the next keys of the source table
-	first   string // the first keys of the source table
-	gone    string // which of some keys have no source row
-	spell   string // keys as values of the key columns: it fails if one is none
-	write   string // vectors to the destination
-	empty   string // take vectors away from rows that have no text
-	remove  string // vectors of rows that are gone; "" with a column, which went with its row
-	lock    string // a column's rows, skipping locked ones, with their source hash; "" with an embedding table
-	after   string // what triggers have left of a column's rows: whether the vector is what was written, and the source hash
-	reuse   string // vectors by key
-	orphans string // keys of an embedding table without a source row
+	gone    string         // which of some keys have no source row
+	spell   string         // keys as values of the key columns: it fails if one is none
+	write   string         // vectors to the destination
+	empty   string         // take vectors away from rows that have no text
+	remove  string         // vectors of rows that are gone; "" with a column, which went with its row
+	lock    string         // a column's rows, skipping locked ones, with their source hash; "" with an embedding table
+	after   string         // what triggers have left of a column's rows: whether the vector is what was written, and the source hash
+	reuse   string         // vectors by key
+	vectors pageStatements // keys of an embedding table, and whether they have no source row; empty with a column
+	rows    pageStatements // keys of the source table, and whether the ledger knows them
 
 	chunks chunkStatements
 }
+
+// pageStatements give the next keys of a table, from the largest to the smallest, each with what is asked of it.
+type pageStatements struct{ first, next string }
 
 func ident(name string) string { return pgx.Identifier{name}.Sanitize() }
 
@@ -81,7 +78,6 @@ func newStatements(p *pipeline.Pipeline) statements {
 		s.buildColumn(p, list, match)
 	} else {
 		s.buildTable(p, list, names)
-		s.buildOrphans(p)
 	}
 	if p.Chunked {
 		s.buildChunks(p, list, names)
@@ -89,14 +85,16 @@ func newStatements(p *pipeline.Pipeline) statements {
 	return s
 }
 
-// The columns that read gives before the watched ones.
+// The columns that read gives.
 const (
 	readPlace = iota
 	readKey
 	readKeep
 	readText
-	readBytes // chunked: of the whole text
+	readBytes // of a text that is more than blanks
+	readSum   // the text hash of a text that is not sent
 	readTitle // chunked: the beginning of the context line
+	readSource
 	readLedgerSource
 	readLedgerText
 	readLedgerVector
@@ -104,33 +102,34 @@ const (
 	readLedgerVersion    // xmin of the entry: what a write-back compares
 	readStored           // column: the vector; table: the text hash of the stored row; chunked: the hash of those of all chunks
 	readStoredGeneration // table only
-	readWatched          // then two per watched column: its output text, or its SHA-256 if it is large
+	readColumns
 )
 
+// blanks are the characters of which a text may consist that is empty, but for those that are rarer.
+const blanks = `E' \t\n\f\r\x0b'`
+
+// buildRead makes the statement that reads rows by key. Texts are sent up to a number of bytes: of all rows together, or with chunks of
+// each. Of others there is the hash. The bytes of a SQL_ASCII database may have to be mended before they are hashed, which only
+// the worker does.
 func (s *statements) buildRead(p *pipeline.Pipeline, list func(...string) string, match string) {
 	n := len(p.Key)
-	inner := []string{p.KeyExpression("r") + " AS row_key", p.FilterExpression() + " AS keep"}
-	body := "f.body, NULL::integer, NULL::text"
+	limit := fmt.Sprintf("$%d::bigint", n+2)
+	inner := []string{p.KeyExpression("r") + " AS row_key", p.FilterExpression() + " AS keep", sourceHash(p) + " AS source"}
+	send, hash, title := "(sum(octet_length(f.body)) OVER (ORDER BY k.place) <= "+limit+" OR pg_client_encoding() = 'SQL_ASCII')",
+		"sha256(convert_to(f.body, pg_client_encoding()::name))", "NULL::text"
 	if p.Chunked {
 		inner = append(inner, fmt.Sprintf("CASE WHEN %s THEN %s END AS body", p.FilterExpression(), p.TextExpression()),
 			fmt.Sprintf("CASE WHEN %s THEN left(%s, %d) END AS title", p.FilterExpression(), p.ContextExpression(), maxTitle))
-		body = fmt.Sprintf("CASE WHEN octet_length(f.body) <= %d THEN f.body END, octet_length(f.body), f.title", bigText)
+		send, title = "octet_length(f.body) <= "+limit, "f.title"
+		hash = "CASE WHEN pg_client_encoding() <> 'SQL_ASCII' THEN " + p.Chunking.ChunkedHashExpression("f.body", "f.title") + " END"
 	} else {
 		inner = append(inner, fmt.Sprintf("CASE WHEN %s THEN left(%s, %d) END AS body", p.FilterExpression(), p.TextExpression(), maxText))
 	}
-	var outer []string
-	s.formats = make(pgx.QueryResultFormats, readWatched)
-	for _, at := range []int{readLedgerSource, readLedgerText, readLedgerVector, readStored} {
+	body := fmt.Sprintf("CASE WHEN %s THEN f.body END, CASE WHEN btrim(f.body, %s) <> '' THEN octet_length(f.body) END, CASE WHEN NOT %s THEN %s END, %s",
+		send, blanks, send, hash, title)
+	s.formats = make(pgx.QueryResultFormats, readColumns)
+	for _, at := range []int{readSum, readSource, readLedgerSource, readLedgerText, readLedgerVector, readStored} {
 		s.formats[at] = pgx.BinaryFormatCode
-	}
-	for i, w := range p.Watched {
-		c := "r." + ident(w)
-		inner = append(inner,
-			fmt.Sprintf("CASE WHEN pg_column_size(%s) <= %d THEN %s END AS w%d", c, hashAtServer, c, i),
-			fmt.Sprintf("CASE WHEN pg_column_size(%s) > %d THEN sha256(convert_to(format('%%s', %s), pg_client_encoding()::name)) END AS h%d",
-				c, hashAtServer, c, i))
-		outer = append(outer, fmt.Sprintf("f.w%d", i), fmt.Sprintf("f.h%d", i))
-		s.formats = append(s.formats, pgx.TextFormatCode, pgx.BinaryFormatCode)
 	}
 	stored, join := "f.stored, NULL::integer", ""
 	if p.ToColumn() {
@@ -149,23 +148,34 @@ func (s *statements) buildRead(p *pipeline.Pipeline, list func(...string) string
 		}
 		join = "\nLEFT JOIN LATERAL (SELECT " + found + " FROM " + p.Into() + " AS e WHERE " + p.MatchKey("e", texts) + which + ") AS d ON true"
 	}
-	s.read = "SELECT k.place, f.row_key, f.keep, " + body + ", l.source_hash, l.text_hash, l.vector_hash, l.generation, l.version, " + stored
-	if len(outer) > 0 {
-		s.read += ", " + strings.Join(outer, ", ")
-	}
-	s.read += "\nFROM " + list("row_key text") +
+	s.read = "SELECT k.place, f.row_key, f.keep, " + body + ", f.source, l.source_hash, l.text_hash, l.vector_hash, l.generation, l.version, " + stored +
+		"\nFROM " + list("row_key text") +
 		"\nLEFT JOIN LATERAL (SELECT " + strings.Join(inner, ", ") + " FROM " + source(p) + " WHERE " + match + " LIMIT 1) AS f ON true" +
 		fmt.Sprintf("\nLEFT JOIN LATERAL (SELECT g.source_hash, g.text_hash, g.vector_hash, g.generation, g.xmin::text AS version FROM embedsidecar.ledger AS g"+
 			" WHERE g.pipeline_id = %d AND g.row_key = k.row_key OFFSET 0) AS l ON true", p.ID) + join +
 		"\nORDER BY k.place"
-	if p.Chunked {
-		s.big = strings.Replace(s.read, fmt.Sprintf("<= %d THEN f.body", bigText), fmt.Sprintf("<= %d THEN f.body", maxChunked), 1)
-	}
 }
 
-// buildScan makes the statements of a scan. It goes from the largest key to the smallest, in the order of the key's own index,
-// so that new rows, which are the ones people look for, come first.
+// buildScan makes the statements of a scan.
 func (s *statements) buildScan(p *pipeline.Pipeline, list func(...string) string, match string) {
+	s.rows = buildPages(p, source(p), fmt.Sprintf("EXISTS (SELECT FROM embedsidecar.ledger AS l WHERE l.pipeline_id = %d AND l.row_key = %s OFFSET 0)",
+		p.ID, p.KeyExpression("f")))
+	s.gone = "SELECT k.row_key FROM " + list("row_key text") + " WHERE NOT EXISTS (SELECT FROM " + source(p) + " WHERE " + match +
+		" AND " + p.KeyExpression("r") + " = k.row_key OFFSET 0)"
+	if p.ToColumn() {
+		return
+	}
+	// The key columns have the same names and types in both tables, so no cast is needed to compare them.
+	parts := make([]string, len(p.Key))
+	for i, k := range p.Key {
+		parts[i] = "r." + ident(k.Name) + " " + k.Equal + " f." + ident(k.Name)
+	}
+	s.vectors = buildPages(p, p.Into()+" AS r", "NOT EXISTS (SELECT FROM "+source(p)+" WHERE "+strings.Join(parts, " AND ")+" OFFSET 0)")
+}
+
+// buildPages makes the statements that give the keys of a table, which is called r, with a question about each, which is called f. They go
+// from the largest key to the smallest, in the order of the key's own index, so that new rows, which are the ones people look for, come first.
+func buildPages(p *pipeline.Pipeline, table, question string) pageStatements {
 	n := len(p.Key)
 	keys, order := make([]string, n), make([]string, n)
 	builtIn := true
@@ -193,16 +203,12 @@ func (s *statements) buildScan(p *pipeline.Pipeline, list func(...string) string
 		}
 		after = "(" + strings.Join(ways, " OR ") + ")"
 	}
-	known := fmt.Sprintf("EXISTS (SELECT FROM embedsidecar.ledger AS l WHERE l.pipeline_id = %d AND l.row_key = f.row_key OFFSET 0)", p.ID)
 	page := func(where string) string {
-		return "SELECT f.row_key, " + known + " AS known FROM (SELECT " + p.KeyExpression("r") + " AS row_key, row_number() OVER () AS place" +
-			" FROM (SELECT " + strings.Join(keys, ", ") + " FROM " + source(p) + where + " ORDER BY " + strings.Join(order, ", ") +
-			" LIMIT $1) AS r) AS f ORDER BY f.place"
+		return "SELECT g.row_key, g.answer FROM (SELECT " + p.KeyExpression("f") + " AS row_key, " + question + " AS answer, row_number() OVER () AS place" +
+			" FROM (SELECT " + strings.Join(keys, ", ") + " FROM " + table + where + " ORDER BY " + strings.Join(order, ", ") +
+			" LIMIT $1) AS f) AS g ORDER BY g.place"
 	}
-	s.first = page("")
-	s.page = page(" WHERE " + after)
-	s.gone = "SELECT k.row_key FROM " + list("row_key text") + " WHERE NOT EXISTS (SELECT FROM " + source(p) + " WHERE " + match +
-		" AND " + p.KeyExpression("r") + " = k.row_key OFFSET 0)"
+	return pageStatements{first: page(""), next: page(" WHERE " + after)}
 }
 
 // sourceHash returns the SQL expression of a row's pipeline.SourceHash.
@@ -255,19 +261,4 @@ func (s *statements) buildTable(p *pipeline.Pipeline, list func(...string) strin
 	// it (citext, numeric) may have come and got its vector.
 	s.remove = "DELETE FROM " + p.Into() + " AS d USING " + list("row_key text") + " WHERE " + match + " AND " + p.KeyExpression("d") + " = k.row_key"
 	s.reuse = "SELECT k.place, d.embedding FROM " + list() + " JOIN " + p.Into() + " AS d ON " + match + " WHERE d.chunk_no = 0"
-}
-
-// buildOrphans makes the statement that finds vectors in an embedding table whose source row is gone.
-func (s *statements) buildOrphans(p *pipeline.Pipeline) {
-	// The key columns have the same names and types in both tables, so no cast is needed to compare them.
-	parts := make([]string, len(p.Key))
-	for i, k := range p.Key {
-		parts[i] = "r." + ident(k.Name) + " " + k.Equal + " d." + ident(k.Name)
-	}
-	distinct := ""
-	if p.Chunked {
-		distinct = "DISTINCT " // a key has several chunks
-	}
-	s.orphans = "SELECT " + distinct + p.KeyExpression("d") + " FROM " + p.Into() + " AS d WHERE NOT EXISTS (SELECT FROM " + source(p) +
-		" WHERE " + strings.Join(parts, " AND ") + ")"
 }

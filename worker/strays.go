@@ -5,21 +5,54 @@ import (
 	"fmt"
 
 	"github.com/jackc/pgx/v5"
+
+	sqlfiles "github.com/embedsidecar/embedsidecar/sql"
 )
 
 // strays returns keys of an embedding table that neither the source table nor the ledger knows: of a source table that was dropped
 // and made anew, or of whoever filled an embedding table that was taken over. They are given in portions, without those that have a
-// task already.
-func (s *Scan) strays(ctx context.Context) ([]string, error) {
-	p := s.w.o.Pipeline
-	if s.w.sql.orphans == "" {
+// task already. The table is read by pages; when none was found up to its end, there are none.
+func (s *Scan) strays(ctx context.Context) (found []string, err error) {
+	if s.w.sql.vectors.first == "" {
 		return nil, nil
 	}
-	sql := s.w.sql.orphans + fmt.Sprintf(" AND NOT EXISTS (SELECT FROM embedsidecar.task AS t WHERE t.pipeline_id = %d AND t.row_key = %s) LIMIT %d",
-		p.ID, p.KeyExpression("d"), scanAhead)
-	rows, err := s.w.o.DB.Query(ctx, sql)
+	for len(found) < pageRows {
+		keys, gone, err := s.pages.keys(ctx, s.w.sql.vectors, s.stray)
+		if err != nil {
+			s.stray = nil // it may be no key any more
+			return nil, err
+		}
+		if len(keys) == 0 {
+			s.stray = nil // whoever comes again begins anew
+			break
+		}
+		s.stray = &keys[len(keys)-1]
+		var strays []string
+		for i, key := range keys {
+			if gone[i] {
+				strays = append(strays, key)
+			}
+		}
+		if strays, err = s.withoutTask(ctx, strays); err != nil {
+			return nil, err
+		}
+		found = append(found, strays...)
+	}
+	return found, nil
+}
+
+// withoutTask leaves out keys that will be looked at anyway.
+func (s *Scan) withoutTask(ctx context.Context, keys []string) ([]string, error) {
+	if len(keys) == 0 {
+		return nil, nil
+	}
+	rows, err := s.w.o.DB.Query(ctx, sqlfiles.Query("without_task"), pgx.StrictNamedArgs{"pipeline_id": s.w.o.Pipeline.ID, "row_keys": keys})
 	if err != nil {
 		return nil, err
 	}
-	return pgx.CollectRows(rows, pgx.RowTo[string])
+	keys, err = pgx.CollectRows(rows, pgx.RowTo[string])
+	if err != nil {
+		return nil, fmt.Errorf("look for tasks: %w", err)
+	}
+	return keys, nil
 }

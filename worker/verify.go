@@ -2,9 +2,11 @@ package worker
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math"
 	"math/rand/v2"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -23,13 +25,14 @@ type Report struct {
 	Missing  int64    `json:"missing"`  // wanted, but without a vector
 	Stale    int64    `json:"stale"`    // with a vector of another text, or one we did not write
 	Orphans  int64    `json:"orphans"`  // vectors without a row, or of a row without text
+	Refused  int64    `json:"refused"`  // rows whose text or filter fails: nobody can say what they want
 	Sampled  int64    `json:"sampled"`  // embedded again
 	Differ   int64    `json:"differ"`   // of those: not the same vector
 	Examples []string `json:"examples"` // keys of the first findings, each with what is wrong
 }
 
-// OK tells whether nothing is missing, stale, orphaned or different.
-func (r Report) OK() bool { return r.Missing+r.Stale+r.Orphans+r.Differ == 0 }
+// OK tells whether nothing is missing, stale, orphaned, different or impossible to judge.
+func (r Report) OK() bool { return r.Missing+r.Stale+r.Orphans+r.Refused+r.Differ == 0 }
 
 const maxExamples = 10
 
@@ -54,45 +57,62 @@ func (w *Worker) Verify(ctx context.Context, deep int) (Report, error) {
 		after  *string
 	)
 	sample.limit = deep
+	p := newPages(w)
 	for {
-		var keys []string
-		var rows []row
-		err := database.UntilUnlocked(ctx, func() (err error) { keys, rows, err = w.verifyPage(ctx, after); return err })
+		keys, _, err := verifying(ctx, p, w.sql.rows, after)
 		if err != nil {
-			return report, fmt.Errorf("verify %s: %w", w.o.Pipeline.Source(), err)
+			return report, w.unverified(err)
 		}
 		if len(keys) == 0 {
 			break
 		}
 		after = &keys[len(keys)-1]
-		for i := range rows {
-			if w.verifyRow(&report, &rows[i]) {
-				sample.offer(rows[i].key)
+		var found []row
+		err = database.UntilUnlocked(ctx, func() error {
+			some := report // what is counted before a lock is met is counted again
+			found = found[:0]
+			err := p.read(ctx, keys, func(rows []row) { found = append(found, rows...) }, func(key string, err error) { some.Rows++; some.refuse(key, err) })
+			if err == nil {
+				report = some
+			}
+			return err
+		})
+		if err != nil {
+			return report, w.unverified(err)
+		}
+		for i := range found {
+			if w.verifyRow(&report, &found[i]) {
+				sample.offer(found[i].key)
 			}
 		}
 	}
-	if err := w.countOrphans(ctx, &report); err != nil {
-		return report, fmt.Errorf("verify %s: %w", w.o.Pipeline.Source(), err)
+	if err := w.countOrphans(ctx, p, &report); err != nil {
+		return report, w.unverified(err)
 	}
 	embedSample := w.embedSample
 	if w.o.Pipeline.Chunked {
 		embedSample = w.embedChunkSample
 	}
 	if err := embedSample(ctx, &report, sample.keys); err != nil {
-		return report, fmt.Errorf("verify %s: %w", w.o.Pipeline.Source(), err)
+		return report, w.unverified(err)
 	}
 	return report, nil
 }
 
-// verifyPage reads the rows of the next page.
-func (w *Worker) verifyPage(ctx context.Context, after *string) (keys []string, rows []row, err error) {
-	if keys, _, err = w.pageOfKeys(ctx, after); err != nil || len(keys) == 0 {
-		return nil, nil, err
-	}
-	if rows, err = w.read(ctx, keys); err != nil {
-		return nil, nil, err
-	}
-	return keys, rows, w.readWhole(ctx, rows)
+// verifying is pages.keys for somebody who waits for locks.
+func verifying(ctx context.Context, p *pages, s pageStatements, after *string) (keys []string, answers []bool, err error) {
+	err = database.UntilUnlocked(ctx, func() (err error) { keys, answers, err = p.keys(ctx, s, after); return err })
+	return keys, answers, err
+}
+
+func (w *Worker) unverified(err error) error {
+	return fmt.Errorf("verify %s: %w", w.o.Pipeline.Source(), err)
+}
+
+// refuse counts a row that cannot be read. What the server says of it may hold its values.
+func (r *Report) refuse(key string, err error) {
+	r.Refused++
+	r.example(key, "its text or filter fails: "+sqlState(err))
 }
 
 // verifyRow judges one row and tells whether it has a vector that may be sampled.
@@ -136,33 +156,24 @@ func (w *Worker) verifyRow(report *Report, r *row) bool {
 }
 
 // countOrphans finds rows of an embedding table whose source row is gone. A column's vector goes with its row.
-func (w *Worker) countOrphans(ctx context.Context, report *Report) error {
-	if w.sql.orphans == "" {
+func (w *Worker) countOrphans(ctx context.Context, p *pages, report *Report) error {
+	if w.sql.vectors.first == "" {
 		return nil
 	}
-	var found int64
-	var examples []string
-	err := database.UntilUnlocked(ctx, func() error {
-		rows, err := w.o.DB.Query(ctx, w.sql.orphans)
-		if err != nil {
+	var after *string
+	for {
+		keys, gone, err := verifying(ctx, p, w.sql.vectors, after)
+		if err != nil || len(keys) == 0 {
 			return err
 		}
-		found, examples = 0, nil
-		var key string
-		_, err = pgx.ForEachRow(rows, []any{&key}, func() error {
-			found++
-			if len(examples) < maxExamples {
-				examples = append(examples, key)
+		after = &keys[len(keys)-1]
+		for i, key := range keys {
+			if gone[i] {
+				report.Orphans++
+				report.example(key, "a vector though the row is gone")
 			}
-			return nil
-		})
-		return err
-	})
-	report.Orphans += found
-	for _, key := range examples {
-		report.example(key, "a vector though the row is gone")
+		}
 	}
-	return err
 }
 
 func (w *Worker) embedSample(ctx context.Context, report *Report, keys []string) error {
@@ -171,13 +182,25 @@ func (w *Worker) embedSample(ctx context.Context, report *Report, keys []string)
 		var rows []row
 		var vectors map[int][]float32
 		err := database.UntilUnlocked(ctx, func() (err error) {
-			if rows, err = w.read(ctx, keys[:n]); err == nil {
+			if rows, err = w.read(ctx, w.o.DB, keys[:n], largeTexts); err == nil {
 				vectors, err = w.storedVectors(ctx, w.o.Pipeline, w.sql.reuse, keys[:n])
 			}
 			return err
 		})
+		if database.RowsFault(err) && n > 1 { // one of them fails since it was drawn
+			return errors.Join(w.embedSample(ctx, report, keys[:n/2]), w.embedSample(ctx, report, keys[n/2:]))
+		}
+		if database.RowsFault(err) {
+			report.refuse(keys[0], err)
+			keys = keys[1:]
+			continue
+		}
 		if err != nil {
 			return err
+		}
+		// Texts come in the order of their keys until there is no more room; one alone always has it.
+		if left := slices.IndexFunc(rows, func(r row) bool { return r.leftOut() }); left > 0 {
+			n, rows = left, rows[:left]
 		}
 		texts := make([]string, len(rows))
 		for i := range rows {

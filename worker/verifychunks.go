@@ -12,21 +12,6 @@ import (
 	"github.com/embedsidecar/embedsidecar/pipeline"
 )
 
-// readWhole reads rows whose texts were left out again, each by itself.
-func (w *Worker) readWhole(ctx context.Context, rows []row) error {
-	for i := range rows {
-		if !rows[i].leftOut() {
-			continue
-		}
-		whole, err := w.readBy(ctx, w.sql.big, []string{rows[i].key})
-		if err != nil {
-			return err
-		}
-		rows[i] = whole[0]
-	}
-	return nil
-}
-
 // deepChunk is a stored chunk with everything.
 type deepChunk struct {
 	chunk.Chunk
@@ -41,11 +26,15 @@ func (w *Worker) embedChunkSample(ctx context.Context, report *Report, keys []st
 		var rows []row
 		var stored []deepChunk
 		err := database.UntilUnlocked(ctx, func() (err error) {
-			if rows, err = w.readBy(ctx, w.sql.big, []string{key}); err == nil {
+			if rows, err = w.read(ctx, w.o.DB, []string{key}, maxChunked); err == nil {
 				stored, err = w.deepChunks(ctx, key)
 			}
 			return err
 		})
+		if database.RowsFault(err) { // since it was drawn
+			report.refuse(key, err)
+			continue
+		}
 		if err != nil {
 			return err
 		}

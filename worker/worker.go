@@ -48,6 +48,7 @@ type Options struct {
 	Broken   func(p *pipeline.Pipeline) // called when the pipeline no longer fits its table; may be nil
 	// Siblings returns other pipelines whose vectors the same embedder made, so that theirs can be used again; may be nil.
 	Siblings func() []pipeline.Pipeline
+	Budget   *Budget // of texts in memory, shared by all workers of the process; nil: one of its own
 }
 
 // Stats counts what a Worker did. Its fields may be read at any time.
@@ -70,6 +71,7 @@ type Worker struct {
 
 	restless restless
 	nap      nap
+	outside  atomic.Bool // a batch has its room outside of the budget
 }
 
 // New returns a Worker.
@@ -81,6 +83,9 @@ func New(o Options) *Worker {
 	o.Retry.Initial = orDefault(o.Retry.Initial, pipeline.DefaultFirstRetry)
 	o.Retry.Max = orDefault(o.Retry.Max, pipeline.DefaultLongestRetry)
 	o.UserPath = orDefault(o.UserPath, `"$user", public`)
+	if o.Budget == nil {
+		o.Budget = NewBudget(0)
+	}
 	return &Worker{o: o, sql: newStatements(o.Pipeline)}
 }
 

@@ -25,7 +25,7 @@ func newVerify() *command {
 	c := &verifyCommand{}
 	return &command{
 		name: "verify", group: groupObserve, usage: "prove that every vector is that of its row's text", arguments: "[PIPELINE...]", maxArgs: -1,
-		description: "Compares the hash of every row's text with that of its vector, and with --deep embeds a sample again. Ends with status 4 when anything is missing, stale or orphaned.",
+		description: "Compares the hash of every row's text with that of its vector, and with --deep embeds a sample again. Ends with status 4 when anything is missing, stale or orphaned, or when a row cannot be read because its text or filter fails: it is named, and the others are judged.",
 		flags: []cli.Flag{
 			&cli.IntFlag{Name: "deep", Destination: &c.deep, Usage: "`N` rows of each pipeline are embedded again and their vectors compared", DefaultText: "0"},
 		},
@@ -65,8 +65,11 @@ func (c *verifyCommand) verify(ctx context.Context, env *environment) (err error
 	var bad []string
 	for i := range pipelines {
 		v, err := c.verifyOne(ctx, env, pool, plugins, &pipelines[i])
-		if err != nil {
+		if err != nil && ctx.Err() != nil {
 			return err
+		}
+		if err != nil { // the others may be judged all the same
+			v.Problem = err.Error()
 		}
 		if list = append(list, v); !v.OK {
 			bad = append(bad, v.Pipeline)
@@ -106,8 +109,8 @@ func (c *verifyCommand) verifyOne(ctx context.Context, env *environment, pool *p
 func (c *verifyCommand) show(env *environment, list []verified) error {
 	err := env.show(map[string][]verified{"pipelines": list}, func() listing {
 		l := listing{
-			header: []string{"pipeline", "rows", "with text", "covered", "missing", "stale", "orphans", "sampled", "differ", "verdict"},
-			right:  []int{1, 2, 3, 4, 5, 6, 7, 8},
+			header: []string{"pipeline", "rows", "with text", "covered", "missing", "stale", "orphans", "refused", "sampled", "differ", "verdict"},
+			right:  []int{1, 2, 3, 4, 5, 6, 7, 8, 9},
 		}
 		for _, v := range list {
 			verdict := "ok"
@@ -116,7 +119,7 @@ func (c *verifyCommand) show(env *environment, list []verified) error {
 			} else if !v.OK {
 				verdict = "not ok"
 			}
-			l.rows = append(l.rows, []any{v.Pipeline, v.Rows, v.Wanted, v.Covered, v.Missing, v.Stale, v.Orphans, v.Sampled, v.Differ, verdict})
+			l.rows = append(l.rows, []any{v.Pipeline, v.Rows, v.Wanted, v.Covered, v.Missing, v.Stale, v.Orphans, v.Refused, v.Sampled, v.Differ, verdict})
 		}
 		return l
 	})

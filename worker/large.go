@@ -1,0 +1,88 @@
+package worker
+
+import (
+	"context"
+
+	"github.com/embedsidecar/embedsidecar/failpoint"
+)
+
+// firstTexts is what the texts of a batch may take when its rows are first read; limit is the parameter of that statement.
+func (w *Worker) firstTexts() (most, limit int) {
+	if w.o.Pipeline.Chunked {
+		return w.o.BatchRows*bigText + maxChunked, bigText
+	}
+	return firstText, firstText
+}
+
+func textBytes(items []item) (n int) {
+	for i := range items {
+		n += len(items[i].row.text)
+	}
+	return n
+}
+
+// lacksText tells whether the item is to be embedded and its text was left out.
+func (it *item) lacksText() bool {
+	return it.action == vectorIn && it.vector == nil && it.row.leftOut()
+}
+
+// embedWhole asks for the vectors of items and writes them: first of those whose texts are there, then of the others, whose texts are
+// read and forgotten a few at a time.
+func (w *Worker) embedWhole(ctx context.Context, items []item, first *room, alone bool) error {
+	var group, rest []item
+	for i := range items {
+		if items[i].lacksText() {
+			rest = append(rest, items[i])
+		} else {
+			group = append(group, items[i])
+		}
+	}
+	if len(group) > 0 {
+		if goOn, err := w.embedAndFinish(ctx, group, rest, alone); err != nil || !goOn {
+			return err
+		}
+	}
+	clear(items)
+	first.release()
+	for len(rest) > 0 {
+		n, size := 1, rest[0].row.bytes
+		for n < len(rest) && size+rest[n].row.bytes <= largeTexts {
+			size += rest[n].row.bytes
+			n++
+		}
+		if goOn, err := w.embedLarge(ctx, rest[:n], rest[n:], size, alone); err != nil || !goOn {
+			return err
+		}
+		rest = rest[n:]
+	}
+	return nil
+}
+
+func (w *Worker) embedLarge(ctx context.Context, group, rest []item, size int, alone bool) (goOn bool, err error) {
+	room, err := w.room(ctx, size)
+	if err != nil {
+		return false, err
+	}
+	defer room.release()
+	found, err := w.look(ctx, tasksOf(group), wholeText)
+	if err != nil {
+		return false, w.lookFailed(ctx, append(tasksOf(group), tasksOf(rest)...), err)
+	}
+	w.decide(found)
+	if err := w.lookAgain(ctx, found); err != nil {
+		return false, err
+	}
+	return w.embedAndFinish(ctx, found, rest, alone)
+}
+
+// embedAndFinish asks for the vectors that a group of items needs, and writes them. rest are items of the batch that come after it; when
+// the embedder fails they are postponed, and nothing is left to do.
+func (w *Worker) embedAndFinish(ctx context.Context, group, rest []item, alone bool) (goOn bool, err error) {
+	if err := w.embed(ctx, group, alone); err != nil {
+		return false, w.groupFailed(ctx, group, rest, embedderError{err})
+	}
+	if err := failpoint.Hit("worker/after-embed"); err != nil {
+		return false, err
+	}
+	return true, w.finish(ctx, group)
+}
