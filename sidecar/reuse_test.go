@@ -107,3 +107,51 @@ func TestP8_EmbeddersShareNothing(t *testing.T) {
 		t.Errorf("%d and %d texts, want 20 each", a, b)
 	}
 }
+
+// TestP8_AChangedFilterPaysForNewRowsOnly: the generation decides whether a row is looked at, not whether its vector may be used again.
+func TestP8_AChangedFilterPaysForNewRowsOnly(t *testing.T) {
+	t.Parallel()
+	const published, archived, drafts = 300, 10, 20
+	chunked := func(table string, columns ...string) pipeline.Spec {
+		spec := intoTable(table, columns...)
+		spec.Chunking = pipeline.Chunking{Strategy: pipeline.ChunkTokens, Tokens: 16}
+		return spec
+	}
+	for name, into := range map[string]func(string, ...string) pipeline.Spec{"column": column, "table": intoTable, "chunks": chunked} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			db := testenv.DB(t)
+			db.MustExec(`CREATE TABLE docs (id int PRIMARY KEY, body text, status text)`)
+			db.MustExec(`INSERT INTO docs SELECT i, 'text ' || i, CASE WHEN i <= $1::int THEN 'published' WHEN i <= $1::int + $2::int THEN 'archived' ELSE 'draft' END
+				FROM generate_series(1, $1::int + $2::int + $3::int) AS i`, published, archived, drafts)
+			spec := into("docs", "body")
+			spec.Filter = `status = 'published'`
+			r := newRig(t, db, spec)
+			r.options = func(o *sidecar.Options) { o.CacheBytes = 1 } // what is used again is found in the tables
+			_, stop := r.start()
+			r.settle()
+			stop()
+			if n := r.embedder.sent(); n != published {
+				t.Fatalf("%d texts were sent, want %d", n, published)
+			}
+			spec.Filter = `status IN ('published', 'archived')`
+			r.init(spec)
+			_, stop = r.start()
+			r.settle()
+			stop()
+			if n := r.embedder.sent() - published; n != archived {
+				t.Errorf("%d texts were sent for %d new rows", n, archived)
+			}
+			r.verify()
+			sent := r.embedder.sent()
+			spec.Columns, spec.Text = nil, `'' || body` // the same text in other words
+			r.init(spec)
+			r.start()
+			r.settle()
+			if n := r.embedder.sent() - sent; n != 0 {
+				t.Errorf("%d texts were sent for other words of the same text", n)
+			}
+			r.verify()
+		})
+	}
+}

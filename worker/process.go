@@ -38,7 +38,7 @@ type action int
 const (
 	nothing  action = iota // unchanged
 	vectorIn               // write a vector
-	relabel                // the vector stays, the ledger does not: another watched column changed
+	relabel                // the vector stays, the ledger does not: another watched column changed, or the generation
 	empty                  // take the vector away: no text
 	gone                   // the row is gone
 	alias                  // the row has another spelling of this key: forget this one
@@ -165,7 +165,7 @@ func (w *Worker) decide(items []item) {
 			it.action = nothing
 		case !r.wanted():
 			it.action = empty
-		case r.intact(p) && bytes.Equal(r.textHash[:], r.ledgerText):
+		case r.hashed && r.holds(p) && bytes.Equal(r.textHash[:], r.ledgerText):
 			it.action = relabel
 		default:
 			it.action = vectorIn

@@ -49,7 +49,7 @@ func (r *row) wanted() bool {
 // leftOut tells whether the text was not asked for, or too large to be read along with those of other rows.
 func (r *row) leftOut() bool { return r.bytes > 0 && r.text == "" }
 
-// intact tells whether the destination is what the ledger says we wrote.
+// intact tells whether the destination is what the ledger says we wrote, in this generation.
 func (r *row) intact(p *pipeline.Pipeline) bool {
 	if !r.ledger || r.ledgerGeneration != p.Generation {
 		return false
@@ -57,13 +57,21 @@ func (r *row) intact(p *pipeline.Pipeline) bool {
 	if r.ledgerText == nil {
 		return !r.stored
 	}
-	if p.ToColumn() {
-		return r.stored && bytes.Equal(r.storedHash, r.ledgerVector)
+	return r.holds(p) && (p.ToColumn() || r.storedGeneration == p.Generation)
+}
+
+// holds tells whether the destination holds the vector that the ledger says we wrote, whatever the generation: all of a pipeline's are
+// of one model, so the vector of a text stays that of the text.
+func (r *row) holds(p *pipeline.Pipeline) bool {
+	switch {
+	case !r.ledger || r.ledgerText == nil || !r.stored:
+		return false
+	case p.ToColumn():
+		return bytes.Equal(r.storedHash, r.ledgerVector)
+	case p.Chunked:
+		return bytes.Equal(r.storedHash[:pipeline.VectorHashSize], r.ledgerVector)
 	}
-	if p.Chunked {
-		return r.stored && r.storedGeneration == p.Generation && bytes.Equal(r.storedHash[:pipeline.VectorHashSize], r.ledgerVector)
-	}
-	return r.stored && r.storedGeneration == p.Generation && bytes.Equal(r.storedHash, r.ledgerText)
+	return bytes.Equal(r.storedHash, r.ledgerText)
 }
 
 // unchanged tells whether there is nothing to do for the row.

@@ -58,7 +58,7 @@ func (w *Worker) reuse(ctx context.Context, items []item) error {
 // known looks for vectors of texts in the pipeline's own destination, then in those of its siblings.
 func (w *Worker) known(ctx context.Context, wanted map[[32]byte]bool) (vectors, error) {
 	p := w.o.Pipeline
-	found, err := w.places(ctx, "known_texts", wanted, pgx.StrictNamedArgs{"pipeline_id": p.ID, "generation": p.Generation})
+	found, err := w.places(ctx, "known_texts", wanted, pgx.StrictNamedArgs{"pipeline_id": p.ID})
 	if err != nil {
 		return nil, err
 	}
@@ -87,11 +87,11 @@ func (w *Worker) known(ctx context.Context, wanted map[[32]byte]bool) (vectors, 
 	if len(siblings) == 0 {
 		return known, nil
 	}
-	ids, generations := make([]int32, len(siblings)), make([]int32, len(siblings))
+	ids := make([]int32, len(siblings))
 	for i := range siblings {
-		ids[i], generations[i] = siblings[i].ID, siblings[i].Generation
+		ids[i] = siblings[i].ID
 	}
-	if found, err = w.places(ctx, "known_elsewhere", missing, pgx.StrictNamedArgs{"pipeline_ids": ids, "generations": generations}); err != nil {
+	if found, err = w.places(ctx, "known_elsewhere", missing, pgx.StrictNamedArgs{"pipeline_ids": ids}); err != nil {
 		return nil, err
 	}
 	for i := range siblings {

@@ -22,6 +22,7 @@ type statements struct {
 	spell   string         // keys as values of the key columns: it fails if one is none
 	write   string         // vectors to the destination
 	empty   string         // take vectors away from rows that have no text
+	adopt   string         // an embedding table's vectors of an older generation become those of this one
 	remove  string         // vectors of rows that are gone; "" with a column, which went with its row
 	lock    string         // a column's rows, skipping locked ones, with their source hash; "" with an embedding table
 	after   string         // what triggers have left of a column's rows: whether the vector is what was written, and the source hash
@@ -256,6 +257,7 @@ func (s *statements) buildTable(p *pipeline.Pipeline, list func(...string) strin
 		strings.Join(values, ", ") + fmt.Sprintf(", 0, %d, k.text_hash, now(), %s FROM ", p.Generation, p.ToStored("k.vector")) +
 		list("text_hash bytea", "vector "+p.VectorType()) + " ON CONFLICT (" + keys + ", chunk_no) DO UPDATE SET " + strings.Join(respell, ", ") + ", generation = excluded.generation," +
 		" text_hash = excluded.text_hash, embedded_at = excluded.embedded_at, embedding = excluded.embedding"
+	s.adopt = fmt.Sprintf("UPDATE %s AS d SET generation = %d FROM ", p.Into(), p.Generation) + list() + " WHERE " + match
 	s.empty = "DELETE FROM " + p.Into() + " AS d USING " + list() + " WHERE " + match
 	// Of a row that is gone the key must also be spelled alike: by the time that is known, a row of another spelling that is equal to
 	// it (citext, numeric) may have come and got its vector.

@@ -66,9 +66,10 @@ func (w *Worker) finish(ctx context.Context, items []item) error {
 // change is what the items of one write-back do to the destination.
 type change struct {
 	write, empty, remove []*item
+	adopt                []*item // rows of an embedding table whose vectors come from an older generation
 }
 
-func sortItems(items []item) change {
+func sortItems(items []item, generation int32) change {
 	var c change
 	for i := range items {
 		it := &items[i]
@@ -83,7 +84,11 @@ func sortItems(items []item) change {
 			if !it.nobody { // the destination's key is of the same type: there is nothing to remove
 				c.remove = append(c.remove, it)
 			}
-		case alias, relabel, nothing, broken:
+		case relabel:
+			if it.row.storedGeneration != 0 && it.row.storedGeneration != generation {
+				c.adopt = append(c.adopt, it)
+			}
+		case alias, nothing, broken:
 		}
 	}
 	return c
@@ -119,7 +124,7 @@ func (w *Worker) writeBack(ctx context.Context, items []item) error {
 		return err
 	}
 	mine, outcomes := w.judge(items, locked, passed)
-	c := sortItems(mine)
+	c := sortItems(mine, w.o.Pipeline.Generation)
 	moved, err := w.write(ctx, tx, mine, c, locked)
 	if err != nil {
 		return fmt.Errorf("write back %s: %w", w.describe(len(items)), err)
@@ -328,6 +333,13 @@ func (w *Worker) queueDestination(batch *pgx.Batch, c change) error {
 		} else {
 			batch.Queue(w.sql.write, append(args, hashes, vectors)...)
 		}
+	}
+	if len(c.adopt) > 0 {
+		args, err := keyArrays(p, keysOf(c.adopt))
+		if err != nil {
+			return err
+		}
+		batch.Queue(w.sql.adopt, args...)
 	}
 	if len(c.empty) > 0 {
 		args, err := keyArrays(p, keysOf(c.empty))

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"strings"
 
+	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/urfave/cli/v2"
 
@@ -65,11 +66,8 @@ func (c *verifyCommand) verify(ctx context.Context, env *environment) (err error
 	var bad []string
 	for i := range pipelines {
 		v, err := c.verifyOne(ctx, env, pool, plugins, &pipelines[i])
-		if err != nil && ctx.Err() != nil {
+		if err != nil {
 			return err
-		}
-		if err != nil { // the others may be judged all the same
-			v.Problem = err.Error()
 		}
 		if list = append(list, v); !v.OK {
 			bad = append(bad, v.Pipeline)
@@ -98,12 +96,17 @@ func (c *verifyCommand) verifyOne(ctx context.Context, env *environment, pool *p
 	}
 	w := worker.New(worker.Options{Pipeline: p, DB: pool, Queue: queue.New(pool), Service: embed.NewService(embedder, 0), Log: env.log})
 	var err error
-	v.Report, err = w.Verify(ctx, c.deep)
+	if v.Report, err = w.Verify(ctx, c.deep); err != nil {
+		if _, refused := errors.AsType[*pgconn.PgError](err); !refused || ctx.Err() != nil {
+			return v, err
+		}
+		v.Problem = err.Error() // the others may be judged all the same
+	}
 	v.OK = err == nil && v.Report.OK()
 	if v.Examples == nil {
 		v.Examples = []string{}
 	}
-	return v, err
+	return v, nil
 }
 
 func (c *verifyCommand) show(env *environment, list []verified) error {
