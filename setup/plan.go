@@ -287,8 +287,8 @@ func (in *initializer) writePipeline(f *findings, stored *storedPipeline) (a act
 		a.run = func(ctx context.Context) error { return in.insertPipeline(ctx, &p, d) }
 		return a, true
 	}
-	changes, texts, keys := drift(f, stored)
-	if len(changes) == 0 {
+	changed := drift(f, stored)
+	if len(changed.changes) == 0 {
 		return a, false
 	}
 	if was := definedAs(f, stored); len(was) > 0 {
@@ -299,27 +299,34 @@ func (in *initializer) writePipeline(f *findings, stored *storedPipeline) (a act
 		in.report.Warnings = append(in.report.Warnings, fmt.Sprintf("pipeline %q was set up otherwise, and is changed to what is configured here: %s; "+
 			"a sidecar that is configured as before changes it back when it starts: give all of them one configuration, or start them with --no-change", p.Name, strings.Join(was, ", ")))
 	}
-	a.Step = Step{What: fmt.Sprintf("changes of pipeline %q: %s", p.Name, strings.Join(changes, ", ")), SQL: []string{"-- its row in embedsidecar.pipeline"}}
-	if texts {
+	a.Step = Step{What: fmt.Sprintf("changes of pipeline %q: %s", p.Name, strings.Join(changed.changes, ", ")), SQL: []string{"-- its row in embedsidecar.pipeline"}}
+	if changed.texts {
 		a.What += "; with a scan"
 	}
-	a.run = func(ctx context.Context) error { return in.updatePipeline(ctx, f, stored, texts, keys) }
+	a.run = func(ctx context.Context) error { return in.updatePipeline(ctx, f, stored, changed) }
 	return a, true
 }
 
-// drift lists in what a pipeline's row differs from what is configured and there. texts says that texts may differ, so that every
-// row must be looked at; keys that old entries of the ledger name no row any more.
-func drift(f *findings, s *storedPipeline) (changes []string, texts, keys bool) {
+// drifted is in what a pipeline's row differs from what is configured and there.
+type drifted struct {
+	changes []string
+	texts   bool // texts may differ, so that every row must be looked at
+	keys    bool // old entries of the ledger name no row any more
+}
+
+// drift compares a pipeline's row with what is configured and there. A table that was made anew, by a migration or a restored dump, may have
+// the rows of the old one: their keys are what they were, so the ledger stays, and tells which texts are.
+func drift(f *findings, s *storedPipeline) (d drifted) {
 	p := &f.pipeline
 	note := func(differs bool, what string, text bool) {
 		if differs {
-			changes, texts = append(changes, what), texts || text
+			d.changes, d.texts = append(d.changes, what), d.texts || text
 		}
 	}
 	note(p.Name != s.Name, fmt.Sprintf("name (it was %q)", s.Name), false)
 	note(p.OID != s.TableOID, "table made anew", true)
-	note(!slices.Equal(keyNames(p.Key), s.KeyColumns), "key", true)
-	keys = p.OID != s.TableOID || !slices.Equal(keyNames(p.Key), s.KeyColumns)
+	d.keys = !slices.Equal(keyNames(p.Key), s.KeyColumns)
+	note(d.keys, "key", true)
 	note(p.Text != s.TextExpression, textWord, true)
 	note(p.Filter != s.FilterExpression, filterWord, true)
 	note(!slices.Equal(p.Columns, s.SourceColumns), "columns", p.Text == "")
@@ -332,7 +339,7 @@ func drift(f *findings, s *storedPipeline) (changes []string, texts, keys bool) 
 	note((p.Schema != s.TableSchema || p.Table != s.TableName) && p.OID == s.TableOID, "table's name", false)
 	note(!f.destination.Exists, "destination made anew", true)
 	note(s.Status != string(pipeline.Active), "status", false)
-	return changes, texts, keys
+	return d
 }
 
 // definedAs tells what somebody has configured otherwise when the pipeline was set up, and how it was.
@@ -439,11 +446,11 @@ func requestScan(ctx context.Context, tx pgx.Tx, id int32, reason string) error 
 	return nil
 }
 
-func (in *initializer) updatePipeline(ctx context.Context, f *findings, s *storedPipeline, texts, keys bool) error {
+func (in *initializer) updatePipeline(ctx context.Context, f *findings, s *storedPipeline, changed drifted) error {
 	args := in.rowOf(&f.pipeline, in.o.Descriptions[f.pipeline.Name])
 	delete(args, "slot")
 	args["pipeline_id"], args["generations"] = s.PipelineID, 0
-	if texts {
+	if changed.texts {
 		// Entries of the ledger from before then differ from every row, whatever their hashes say.
 		args["generations"] = 1
 	}
@@ -451,14 +458,14 @@ func (in *initializer) updatePipeline(ctx context.Context, f *findings, s *store
 		if _, err := tx.Exec(ctx, sqlfiles.Query("update_pipeline"), args); err != nil {
 			return fmt.Errorf("write pipeline: %w", err)
 		}
-		if keys {
+		if changed.keys {
 			for _, table := range []string{"task", "ledger"} {
 				if _, err := tx.Exec(ctx, "DELETE FROM embedsidecar."+table+" WHERE pipeline_id = $1", s.PipelineID); err != nil {
 					return fmt.Errorf("forget old keys: %w", err)
 				}
 			}
 		}
-		if !texts {
+		if !changed.texts {
 			return nil
 		}
 		return requestScan(ctx, tx, s.PipelineID, "the pipeline was changed")

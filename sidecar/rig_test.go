@@ -131,6 +131,7 @@ type rig struct {
 	pipelines []pipeline.Pipeline
 	embedder  *counter
 	options   func(*sidecar.Options)
+	adopt     bool // init is told that the database is a copy
 }
 
 // newRig sets pipelines up as the tables' owner, who is no superuser.
@@ -164,7 +165,7 @@ func (r *rig) init(specs ...pipeline.Spec) setup.Report {
 	owner := r.db.URL(testenv.Owner)
 	pool := connect(r.t, owner, 4)
 	done, err := setup.Init(r.t.Context(), setup.Options{
-		Pool: pool, ReplicationDSN: slowly(owner), Slot: r.slot, Publication: r.db.Name + "_pub", Specs: specs, Descriptions: described, Failover: true, Log: logger(r.t),
+		Pool: pool, ReplicationDSN: slowly(owner), Slot: r.slot, Publication: r.db.Name + "_pub", Specs: specs, Descriptions: described, Failover: true, Adopt: r.adopt, Log: logger(r.t),
 		SlotTimeout: patience, LockTimeout: patience,
 	})
 	if err != nil {
