@@ -108,6 +108,8 @@ type destination struct {
 
 	Chunked bool // it has the columns of chunks
 	Indexed bool // it has an index by text_hash
+
+	Retype []string // what makes the types of its key those of the source's, which were widened since; nil: they are
 }
 
 // findDestination looks at the destination of a pipeline whose table and key are known, for a model's vectors; a width that is not known
@@ -282,9 +284,6 @@ func findEmbeddingTable(ctx context.Context, q pgx.Tx, spec pipeline.Spec, t *ta
 	if problem, hint, err := into.durable(ctx, q); problem != "" || err != nil {
 		return d, problem, hint, err
 	}
-	if problem := into.lacks(t, v); problem != "" {
-		return d, fmt.Sprintf("%s is not an embedding table for %s: %s", name, t.quoted(), problem), other, nil
-	}
 	var key []string
 	var comment string
 	err = q.QueryRow(ctx, `SELECT coalesce((SELECT array_agg(a.attname::text ORDER BY n) FROM pg_index i CROSS JOIN LATERAL generate_series(0, i.indnkeyatts - 1) AS n
@@ -292,6 +291,15 @@ func findEmbeddingTable(ctx context.Context, q pgx.Tx, spec pipeline.Spec, t *ta
 		coalesce(obj_description($1, 'pg_class'), '')`, into.OID).Scan(&key, &comment)
 	if err != nil {
 		return d, "", nil, fmt.Errorf("look up key of %s: %w", name, err)
+	}
+	widening := into.widening(t)
+	if markIn(comment) != "" {
+		d.Retype = widening
+	} else if widening != nil {
+		other = append([]string{widening[0] + ";"}, other...)
+	}
+	if problem := into.lacks(t, v, d.Retype != nil); problem != "" {
+		return d, fmt.Sprintf("%s is not an embedding table for %s: %s", name, t.quoted(), problem), other, nil
 	}
 	if want := append(keyNames(t.Key), "chunk_no"); !slices.Equal(key, want) {
 		return d, fmt.Sprintf("%s is not an embedding table for %s: its primary key is (%s), want (%s)", name, t.quoted(), quoteAll(key), quoteAll(want)), other, nil
@@ -337,8 +345,9 @@ func (d *destination) room(ctx context.Context, q querier, schema string) (probl
 	return "", nil, nil
 }
 
-// lacks returns in what a table's columns differ from those of an embedding table of the source, or "".
-func (t *table) lacks(source *table, v vectorType) string {
+// lacks returns in what a table's columns differ from those of an embedding table of the source, or "". widening says that types of the key will be
+// altered.
+func (t *table) lacks(source *table, v vectorType, widening bool) string {
 	known := map[string]bool{}
 	for _, k := range source.Key {
 		known[k.Name] = true
@@ -347,7 +356,7 @@ func (t *table) lacks(source *table, v vectorType) string {
 		switch {
 		case !ok:
 			return fmt.Sprintf("it has no column %q", k.Name)
-		case got.Type != want.Type:
+		case got.Type != want.Type && !(widening && widens(got, want)):
 			return fmt.Sprintf("its column %q is of type %s, want %s", k.Name, got.TypeName, want.TypeName)
 		}
 	}
@@ -370,6 +379,60 @@ func (t *table) lacks(source *table, v vectorType) string {
 		}
 	}
 	return ""
+}
+
+// widens tells whether a type holds every value of another, and prints it alike, so that nothing that is stored changes.
+func widens(from, to column) bool {
+	switch from.Type {
+	case pgtype.Int2OID:
+		return to.Type == pgtype.Int4OID || to.Type == pgtype.Int8OID
+	case pgtype.Int4OID:
+		return to.Type == pgtype.Int8OID
+	case pgtype.VarcharOID:
+		return to.Type == pgtype.TextOID || to.Type == from.Type && from.Modifier >= 0 && (to.Modifier < 0 || to.Modifier > from.Modifier)
+	}
+	return false
+}
+
+// widening returns the statement that gives the key of an embedding table the types that its source's has by now, if these hold every old
+// value; or nil.
+func (t *table) widening(source *table) []string {
+	var changes []string
+	for _, k := range source.Key {
+		want, _ := source.column(k.Name)
+		got, ok := t.column(k.Name)
+		if !ok || !widens(got, want) {
+			continue
+		}
+		change := "ALTER COLUMN " + quote(k.Name) + " TYPE " + want.TypeName
+		if want.Collation != "" {
+			change += " COLLATE " + want.Collation
+		}
+		changes = append(changes, change)
+	}
+	if changes == nil {
+		return nil
+	}
+	return []string{"ALTER TABLE " + t.quoted() + " " + strings.Join(changes, ", ")}
+}
+
+// retyped returns *ConfigError when the key of the source has wider types than that of the embedding table.
+func (f *findings) retyped() error {
+	if f.destination.Retype == nil {
+		return nil
+	}
+	return &ConfigError{
+		Pipeline: f.pipeline.Name, Problem: fmt.Sprintf("the key of %s was given another type, which its embedding table %s does not have", f.table.quoted(), f.pipeline.Into()),
+		Hint: []string{"run embedsidecar init as the owner of the embedding table: it alters the key there, and embeds nothing again", "or alter it yourself: " + f.destination.Retype[0] + ";"},
+	}
+}
+
+// retype plans to give the key of an embedding table the types that its source's has.
+func retype(f *findings) (a action, needed bool) {
+	return action{
+		Step:    Step{What: "type of the key in " + f.pipeline.Into() + " as that of " + f.table.quoted() + " (the table is rewritten; searches wait for it)", SQL: f.destination.Retype},
+		allowed: true, tables: []uint32{f.destination.OID}, // the server says so if not
+	}, f.destination.Retype != nil
 }
 
 // holdsVectors tells whether the destination holds a vector at all.

@@ -247,6 +247,9 @@ func load(ctx context.Context, tx pgx.Tx, s *storedPipeline) (pipeline.Pipeline,
 		err = f.chunkable()
 	}
 	if err == nil {
+		err = f.retyped()
+	}
+	if err == nil {
 		err = runnable(ctx, tx, f)
 	}
 	switch {

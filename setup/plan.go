@@ -32,6 +32,9 @@ func (in *initializer) makePlan() ([]action, error) {
 			plan = append(plan, in.makeDestination(f))
 			continue
 		}
+		if a, needed := retype(f); needed {
+			plan = append(plan, a)
+		}
 		if a, needed := makeChunkColumns(f); needed {
 			plan = append(plan, a)
 		}

@@ -50,6 +50,9 @@ func resolve(ctx context.Context, db DB, spec pipeline.Spec, model Vectors) (p p
 		if err := f.chunkable(); err != nil {
 			return err
 		}
+		if err := f.retyped(); err != nil {
+			return err
+		}
 		return permitted(ctx, tx, f)
 	})
 	return p, warnings, err
