@@ -121,7 +121,7 @@ func New(o Options) *Sidecar {
 		o: o, queue: queue.New(o.Pool), reload: make(chan struct{}, 1),
 		services: map[string]*embed.Service{}, shared: map[embed.Embedder]*embed.Service{}, running: map[int32]*running{},
 		waiting: map[string]health.Problem{},
-		budget: worker.NewBudget(0),
+		budget:  worker.NewBudget(0),
 	}
 	if o.Patience != 0 {
 		s.queue.SetPatience(o.Patience)
