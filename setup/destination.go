@@ -434,16 +434,3 @@ func retype(f *findings) (a action, needed bool) {
 		allowed: true, tables: []uint32{f.destination.OID}, // the server says so if not
 	}, f.destination.Retype != nil
 }
-
-// holdsVectors tells whether the destination holds a vector at all.
-func holdsVectors(ctx context.Context, q querier, spec pipeline.Spec) (bool, error) {
-	sql := "SELECT EXISTS (SELECT FROM " + spec.Into() + ")"
-	if spec.ToColumn() {
-		sql = "SELECT EXISTS (SELECT FROM " + spec.Source() + " WHERE " + quote(spec.IntoColumn) + " IS NOT NULL)"
-	}
-	var holds bool
-	if err := q.QueryRow(ctx, sql).Scan(&holds); err != nil {
-		return false, fmt.Errorf("look for vectors in %s: %w", destinationName(spec), err)
-	}
-	return holds, nil
-}

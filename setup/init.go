@@ -245,6 +245,9 @@ func (in *initializer) all(ctx context.Context) error {
 	}); err != nil {
 		return err
 	}
+	if err := in.proveEmpty(ctx); err != nil {
+		return err
+	}
 	plan, err := in.makePlan()
 	if err != nil {
 		return err

@@ -186,16 +186,7 @@ func (in *initializer) lookAtPipeline(ctx context.Context, tx pgx.Tx, spec pipel
 		if err := permitted(ctx, tx, f); err != nil {
 			return nil, nil, err
 		}
-		holds, err := holdsVectors(ctx, tx, f.pipeline.Spec)
-		if err != nil {
-			return nil, nil, about(spec.Name, err)
-		}
-		switch {
-		case holds && !in.takesUp(f):
-			return nil, nil, in.occupied(f)
-		case holds:
-			f.warnings = append(f.warnings, "the embedding table "+destinationName(f.pipeline.Spec)+" is taken up again as an earlier set-up left it: every vector in it is made anew")
-		}
+		f.unproven = true
 	}
 	return f, nil, nil
 }

@@ -23,6 +23,7 @@ type findings struct {
 	vector      vectorType
 	reads       []string // columns that text and filter name, generated ones too, by attribute number; nil: not known
 	warnings    []string
+	unproven    bool // nobody knows yet whether the destination holds vectors of somebody else
 }
 
 // Resolve confirms a pipeline against the database: table, key, what its text and filter read, destination, privileges of the

@@ -1,0 +1,78 @@
+package setup
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/embedsidecar/embedsidecar/database"
+	"github.com/embedsidecar/embedsidecar/pipeline"
+)
+
+// proveEmpty makes sure that destinations which are there hold no vectors of somebody else. It comes after everything else was looked at, in
+// transactions of its own: to look for a vector in a column may take as long as to read the table.
+func (in *initializer) proveEmpty(ctx context.Context) error {
+	var mistakes []error
+	for _, f := range in.found {
+		if !f.unproven {
+			continue
+		}
+		holds, err := holdsVectors(ctx, in.o.Pool, &f.pipeline, f.destination.OID)
+		switch {
+		case err != nil:
+			return about(f.pipeline.Name, err)
+		case holds && !in.takesUp(f):
+			mistakes = append(mistakes, in.occupied(f))
+		case holds:
+			in.report.Warnings = append(in.report.Warnings, fmt.Sprintf("pipeline %q: the embedding table %s is taken up again as an earlier set-up left it: every vector in it is made anew",
+				f.pipeline.Name, destinationName(f.pipeline.Spec)))
+		}
+	}
+	return errors.Join(mistakes...)
+}
+
+// vectorBlocks is how much of a table is read by a statement: whoever alters or truncates it waits for that, and everybody else behind him.
+const vectorBlocks = 2048
+
+// holdsVectors tells whether the destination holds a vector at all. A number other than 0 is that of an embedding table.
+func holdsVectors(ctx context.Context, db DB, p *pipeline.Pipeline, table uint32) (holds bool, err error) {
+	where := ""
+	if p.ToColumn() {
+		table, where = p.OID, " AND r."+quote(p.IntoColumn)+" IS NOT NULL"
+	}
+	type leaf struct {
+		Name   string
+		Blocks int64
+	}
+	fail := func(err error) (bool, error) {
+		return false, fmt.Errorf("look for vectors in %s: %w", destinationName(p.Spec), err)
+	}
+	var leaves []leaf
+	err = patiently(ctx, db, func(tx pgx.Tx) error {
+		rows, err := tx.Query(ctx, `SELECT format('%I.%I', n.nspname, c.relname) AS name, pg_relation_size(c.oid) / current_setting('block_size')::bigint AS blocks
+			FROM pg_class AS c JOIN pg_namespace AS n ON n.oid = c.relnamespace
+			WHERE c.relkind = 'r' AND c.oid IN (SELECT relid FROM pg_partition_tree($1::oid::regclass) UNION ALL SELECT $1::oid) ORDER BY 1`, table)
+		if err != nil {
+			return err
+		}
+		leaves, err = pgx.CollectRows(rows, pgx.RowToStructByName[leaf])
+		return err
+	})
+	if err != nil {
+		return fail(err)
+	}
+	for _, l := range leaves {
+		for block := int64(0); block <= l.Blocks && !holds; block += vectorBlocks {
+			sql := fmt.Sprintf("SELECT EXISTS (SELECT FROM ONLY %s AS r WHERE r.ctid >= '(%d,0)' AND r.ctid < '(%d,0)'%s)", l.Name, block, block+vectorBlocks, where)
+			err := database.UntilUnlocked(ctx, func() error {
+				return readOnly(ctx, db, func(tx pgx.Tx) error { return tx.QueryRow(ctx, sql).Scan(&holds) })
+			})
+			if err != nil {
+				return fail(err)
+			}
+		}
+	}
+	return holds, nil
+}
