@@ -26,7 +26,8 @@ type storedPipeline struct {
 	KeyColumns        []string
 	WatchedColumns    []string
 	WatchAll          bool
-	AsMade            bool // the generated columns are made of the columns that they were made of when it was found out what text and filter read
+	Renamed           map[string]string // columns of its table that were renamed since: the new name by the old one
+	AsMade            bool              // the generated columns are made of the columns that they were made of when it was found out what text and filter read
 	DestinationColumn string
 	DestinationSchema string
 	DestinationTable  string
@@ -42,6 +43,8 @@ type storedPipeline struct {
 	StatusDetail      string
 	SlotName          string
 	Published         bool
+
+	moved bool // some of its names are not those that are written down
 }
 
 // selectStored reads pipelines. A table is published by its own entry, by that of a partitioned table above it, or because the
@@ -49,6 +52,8 @@ type storedPipeline struct {
 const selectStored = `SELECT p.pipeline_id, p.name, p.table_oid, p.table_schema::text, p.table_name::text, p.source_columns::text[],
 	coalesce(p.text_expression, '') AS text_expression, coalesce(p.filter_expression, '') AS filter_expression, p.key_columns::text[],
 	coalesce(p.watched_columns, '{}')::text[] AS watched_columns, p.watched_columns IS NULL AS watch_all,
+	coalesce((SELECT jsonb_object_agg(n.key, a.attname) FROM jsonb_each_text(p.column_numbers) AS n JOIN pg_attribute AS a
+		ON a.attrelid = p.table_oid AND a.attnum = n.value::int AND NOT a.attisdropped WHERE a.attname <> n.key), '{}') AS renamed,
 	p.generated_columns <@ coalesce((SELECT jsonb_object_agg(a.attname, (SELECT coalesce(string_agg(quote_ident(b.attname), ',' ORDER BY b.attname), '') FROM pg_attribute AS b
 		WHERE b.attrelid = a.attrelid AND b.attnum <> a.attnum AND EXISTS (SELECT FROM pg_depend AS d LEFT JOIN pg_attrdef AS f ON d.classid = 'pg_attrdef'::regclass AND f.oid = d.objid
 			WHERE d.refclassid = 'pg_class'::regclass AND d.refobjid = a.attrelid AND d.refobjsubid = b.attnum
@@ -87,6 +92,30 @@ func (s *storedPipeline) spec() pipeline.Spec {
 		IntoColumn: s.DestinationColumn, IntoSchema: s.DestinationSchema, IntoTable: s.DestinationTable,
 		Plugin: s.Plugin, Model: s.Model, Priority: s.Lane, Enabled: s.Enabled, Chunking: s.Chunking,
 	}
+}
+
+// renamed returns the pipeline's row with the names that the columns of its table have now. What an expression of the user's names stays: it
+// is for him to change.
+func (s *storedPipeline) renamed() *storedPipeline {
+	now := *s
+	for _, list := range []*[]string{&now.SourceColumns, &now.KeyColumns, &now.WatchedColumns} {
+		*list = slices.Clone(*list)
+		for i, name := range *list {
+			(*list)[i] = s.nameNow(name)
+			now.moved = now.moved || (*list)[i] != name
+		}
+	}
+	now.DestinationColumn = s.nameNow(s.DestinationColumn)
+	now.moved = now.moved || now.DestinationColumn != s.DestinationColumn
+	return &now
+}
+
+// nameNow returns the name that a column has now.
+func (s *storedPipeline) nameNow(name string) string {
+	if now, ok := s.Renamed[name]; ok {
+		return now
+	}
+	return name
 }
 
 // recall takes what text and filter read from the pipeline's row and makes sure that it is still so.
@@ -181,7 +210,7 @@ func Load(ctx context.Context, db DB, slot string) ([]pipeline.Pipeline, error) 
 		// A transaction for each: one that held the locks of several tables, however weak, could deadlock with a user who
 		// truncates them.
 		err := readOnly(ctx, db, func(tx pgx.Tx) (err error) {
-			pipelines[i], err = load(ctx, tx, &stored[i])
+			pipelines[i], err = load(ctx, tx, stored[i].renamed())
 			return err
 		})
 		if database.LockedOut(err) {

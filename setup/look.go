@@ -61,7 +61,7 @@ func (in *initializer) look(ctx context.Context, tx pgx.Tx) error {
 	}
 	for _, s := range stored {
 		if s.SlotName == in.o.Slot && !taken[s.Name] {
-			in.others = append(in.others, s)
+			in.others = append(in.others, *s.renamed())
 			in.report.Others = append(in.report.Others, s.Name)
 		}
 	}
@@ -140,6 +140,14 @@ func (in *initializer) lookAtPipeline(ctx context.Context, tx pgx.Tx, spec pipel
 			stored = &all[i]
 		}
 	}
+	var followed []string
+	if stored != nil {
+		t, err := tableByName(ctx, tx, spec.Schema, spec.Table)
+		if err == nil && t.OID == stored.TableOID {
+			spec, followed = stored.follow(spec, t)
+			stored = stored.renamed()
+		}
+	}
 	f, err := inspect(ctx, tx, spec, Vectors{Dims: description.Dims, Sparse: description.Sparse}, nil)
 	var missing *MissingError
 	if errors.As(err, &missing) && stored != nil {
@@ -150,6 +158,7 @@ func (in *initializer) lookAtPipeline(ctx context.Context, tx pgx.Tx, spec pipel
 	if err != nil {
 		return nil, nil, err
 	}
+	f.warnings = append(f.warnings, followed...)
 	if in.server.Version < version15 && spec.ColumnLists {
 		return nil, nil, fail("column lists need PostgreSQL 15 or newer")
 	}
@@ -189,6 +198,25 @@ func (in *initializer) lookAtPipeline(ctx context.Context, tx pgx.Tx, spec pipel
 		f.unproven = true
 	}
 	return f, nil, nil
+}
+
+// follow gives columns that a configuration names as they were called before the name that they have now.
+func (s *storedPipeline) follow(spec pipeline.Spec, t *table) (now pipeline.Spec, warnings []string) {
+	name := func(old string) string {
+		if _, there := t.column(old); there || s.nameNow(old) == old {
+			return old
+		}
+		warnings = append(warnings, fmt.Sprintf("column %q of %s is now called %q: name it so in the configuration", old, t.quoted(), s.nameNow(old)))
+		return s.nameNow(old)
+	}
+	spec.Columns = slices.Clone(spec.Columns)
+	for i, c := range spec.Columns {
+		spec.Columns[i] = name(c)
+	}
+	if spec.ToColumn() {
+		spec.IntoColumn = name(spec.IntoColumn)
+	}
+	return spec, warnings
 }
 
 // sharing returns the stored pipeline of another name that has the same destination, or nil.

@@ -328,6 +328,7 @@ func drift(f *findings, s *storedPipeline) (d drifted) {
 	}
 	note(p.Name != s.Name, fmt.Sprintf("name (it was %q)", s.Name), false)
 	note(p.OID != s.TableOID, "table made anew", true)
+	note(s.moved, "names of columns", false)
 	d.keys = !slices.Equal(keyNames(p.Key), s.KeyColumns)
 	note(d.keys, "key", true)
 	note(p.Text != s.TextExpression, textWord, true)

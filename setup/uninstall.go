@@ -88,7 +88,7 @@ func removeVectors(ctx context.Context, q querier, installed bool, marked []left
 	}
 	var all []left
 	for i := range stored {
-		l, err := ownDestination(ctx, q, &stored[i])
+		l, err := ownDestination(ctx, q, stored[i].renamed())
 		if err != nil {
 			return nil, err
 		}
@@ -151,7 +151,7 @@ func Remove(ctx context.Context, o RemoveOptions) (Removed, error) {
 		if at < 0 {
 			return unknownPipeline(ctx, tx, o, stored)
 		}
-		s := &stored[at]
+		s := stored[at].renamed()
 		// The row first: a running sidecar then stops before the table leaves the publication.
 		plan = append(plan, removal{sql: "DELETE FROM embedsidecar.pipeline WHERE name = " + literal(s.Name)})
 		shared := slices.ContainsFunc(stored, func(other storedPipeline) bool {

@@ -97,7 +97,15 @@ BEGIN
         EXECUTE format('GRANT UPDATE (lease_epoch, resting_since, rest_reason) ON embedsidecar.pipeline TO %s', role);
     END LOOP;
 END $$;
+
+-- Columns are followed through renames as tables are: by their number.
+ALTER TABLE embedsidecar.pipeline ADD COLUMN column_numbers jsonb NOT NULL DEFAULT '{}';
+COMMENT ON COLUMN embedsidecar.pipeline.column_numbers IS 'The numbers of the columns of table_oid by the names that they had whenever the pipeline was written down.';
+UPDATE embedsidecar.pipeline AS p
+SET    column_numbers = coalesce((SELECT jsonb_object_agg(a.attname, a.attnum) FROM pg_attribute AS a
+                                  WHERE a.attrelid = p.table_oid AND a.attnum > 0 AND NOT a.attisdropped), '{}');
 ---- create above / drop below ----
+ALTER TABLE embedsidecar.pipeline DROP COLUMN column_numbers;
 DROP TABLE embedsidecar.turn, embedsidecar.lease;
 ALTER TABLE embedsidecar.pipeline DROP COLUMN rest_reason, DROP COLUMN resting_since, DROP COLUMN lease_epoch;
 DROP INDEX embedsidecar.task_retry_idx;

@@ -1,7 +1,7 @@
 -- insert_pipeline: write down a pipeline that the catalogue has confirmed.
 -- Rows: its number. Locks: the new row. Index: unique name.
 INSERT INTO embedsidecar.pipeline (name, slot_name, table_oid, table_schema, table_name, source_columns, text_expression, filter_expression,
-    key_columns, watched_columns, generated_columns, destination_column, destination_schema, destination_table, dims, plugin, model, chunking, fingerprint, lane, enabled)
+    key_columns, watched_columns, generated_columns, column_numbers, destination_column, destination_schema, destination_table, dims, plugin, model, chunking, fingerprint, lane, enabled)
 VALUES (@name, @slot, @oid, @schema, @table, @columns::text[]::name[], @text, @filter,
     @keys::text[]::name[], @watched::text[]::name[],
     coalesce((SELECT jsonb_object_agg(a.attname, (SELECT coalesce(string_agg(quote_ident(b.attname), ',' ORDER BY b.attname), '') FROM pg_attribute AS b
@@ -9,5 +9,7 @@ VALUES (@name, @slot, @oid, @schema, @table, @columns::text[]::name[], @text, @f
             WHERE d.refclassid = 'pg_class'::regclass AND d.refobjid = a.attrelid AND d.refobjsubid = b.attnum
                 AND (f.adrelid = a.attrelid AND f.adnum = a.attnum OR d.classid = 'pg_class'::regclass AND d.objid = a.attrelid AND d.objsubid = a.attnum))))
         FROM pg_attribute AS a WHERE a.attrelid = @oid AND a.attgenerated <> ''), '{}'),
+    coalesce((SELECT jsonb_object_agg(a.attname, a.attnum) FROM pg_attribute AS a
+    WHERE a.attrelid = @oid AND a.attnum > 0 AND NOT a.attisdropped), '{}'),
     @into_column, @into_schema, @into_table, @dims, @plugin, @model, @chunking, @fingerprint, @lane, @enabled)
 RETURNING pipeline_id;

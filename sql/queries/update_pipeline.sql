@@ -9,6 +9,8 @@ SET    name = @name, table_oid = @oid, table_schema = @schema, table_name = @tab
             WHERE d.refclassid = 'pg_class'::regclass AND d.refobjid = a.attrelid AND d.refobjsubid = b.attnum
                 AND (f.adrelid = a.attrelid AND f.adnum = a.attnum OR d.classid = 'pg_class'::regclass AND d.objid = a.attrelid AND d.objsubid = a.attnum))))
         FROM pg_attribute AS a WHERE a.attrelid = @oid AND a.attgenerated <> ''), '{}'),
+       column_numbers = CASE WHEN p.table_oid = @oid THEN p.column_numbers ELSE '{}' END || coalesce((SELECT jsonb_object_agg(a.attname, a.attnum) FROM pg_attribute AS a
+        WHERE a.attrelid = @oid AND a.attnum > 0 AND NOT a.attisdropped), '{}'),
        destination_column = @into_column, destination_schema = @into_schema, destination_table = @into_table, dims = @dims, plugin = @plugin,
        model = @model, chunking = @chunking, fingerprint = @fingerprint, lane = @lane, enabled = @enabled, status = 'active', status_detail = '',
        generation = p.generation + @generations
