@@ -110,7 +110,8 @@ func (p *pages) keys(ctx context.Context, s pageStatements, after *string) (keys
 func (p *pages) read(ctx context.Context, keys []string, each func(rows []row), refused func(key string, err error)) error {
 	for len(keys) > 0 {
 		var found []row
-		err := p.page(ctx, len(keys), func(tx pgx.Tx, n int) (err error) {
+		most := min(len(keys), p.vectorRows())
+		err := p.page(ctx, most, func(tx pgx.Tx, n int) (err error) {
 			found, err = p.w.read(ctx, tx, keys[:n], 0)
 			return err
 		})
@@ -120,12 +121,12 @@ func (p *pages) read(ctx context.Context, keys []string, each func(rows []row), 
 			keys = keys[len(found):]
 		case !database.RowsFault(err) && !errors.Is(err, errSplit) || parkable(err) && p.unreadable(ctx):
 			return err
-		case min(p.rows, len(keys)) == 1:
+		case min(p.rows, most) == 1:
 			refused(keys[0], err)
 			keys = keys[1:]
 		default:
 			// The rows before and after the one at fault are read by pages as large as before.
-			half := min(p.rows, len(keys)) / 2
+			half := min(p.rows, most) / 2
 			if err := p.read(ctx, slices.Clone(keys[:half]), each, refused); err != nil {
 				return err
 			}
@@ -133,6 +134,15 @@ func (p *pages) read(ctx context.Context, keys []string, each func(rows []row), 
 		}
 	}
 	return nil
+}
+
+// vectorRows is how many rows may be read whose vectors come along, as those of a column do.
+func (p *pages) vectorRows() int {
+	const least, most = 16, 8 << 20
+	if !p.w.o.Pipeline.ToColumn() {
+		return pageRows
+	}
+	return max(least, most/(4*max(p.w.o.Pipeline.Dims, 1)))
 }
 
 // unreadable tells whether the table cannot be read for any row.
