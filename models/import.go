@@ -125,7 +125,7 @@ func fill(ctx context.Context, o ImportOptions, made string) error {
 		return fmt.Errorf("modules.json: %w", err)
 	}
 	for i, name := range names {
-		err := copyFile(filepath.Join(o.From, filepath.FromSlash(name)), filepath.Join(made, filepath.FromSlash(name)))
+		err := copyFile(o.From, name, filepath.Join(made, filepath.FromSlash(name)))
 		if errors.Is(err, fs.ErrNotExist) && i >= len(required) {
 			continue
 		}
@@ -175,17 +175,20 @@ func fillGraph(ctx context.Context, o ImportOptions, made string) error {
 			continue
 		}
 		o.Say("copying " + filepath.Join(folder, graphFile))
-		if err := copyFile(from, filepath.Join(made, graphFile)); err != nil {
+		if err := copyFile(o.From, filepath.Join(folder, graphFile), filepath.Join(made, graphFile)); err != nil {
 			return err
 		}
-		for _, data := range externalFiles(from) {
-			if err := copyFile(filepath.Join(filepath.Dir(from), data), filepath.Join(made, data)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		for _, data := range externalFiles(filepath.Join(made, graphFile)) {
+			if err := copyFile(o.From, filepath.Join(folder, data), filepath.Join(made, data)); err != nil && !errors.Is(err, fs.ErrNotExist) {
 				return err
 			}
 		}
 		return nil
 	}
-	weights, err := os.Open(filepath.Join(o.From, weightsFile))
+	weights, err := openPublished(o.From, weightsFile)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
 	if err != nil {
 		return fmt.Errorf("there is neither %s nor onnx/%s nor %s", graphFile, graphFile, weightsFile)
 	}
@@ -238,6 +241,14 @@ func makeONNX(ctx context.Context, o ImportOptions, out string, flags ...string)
 	if err != nil {
 		return fmt.Errorf("making ONNX of %s needs Python 3.8 or newer: %w", weightsFile, err)
 	}
+	weights, err := openPublished(o.From, weightsFile)
+	if err != nil {
+		return err
+	}
+	mode, err := modeOf(weights)
+	if err := errors.Join(err, weights.Close()); err != nil {
+		return err
+	}
 	args := append([]string{"-I", "-", o.From, out, "--name", o.Name}, flags...)
 	command := exec.CommandContext(ctx, python, args...)
 	command.Stdin = bytes.NewReader(o.Script)
@@ -250,20 +261,70 @@ func makeONNX(ctx context.Context, o ImportOptions, out string, flags ...string)
 		text := strings.TrimSpace(complaint.String())
 		return fmt.Errorf("make ONNX of %s: %w: %s", weightsFile, err, text[strings.LastIndexByte(text, '\n')+1:])
 	}
-	return nil
+	return os.Chmod(out, mode) // it holds what the weights hold
 }
 
 // makeFolder makes a folder that anybody may look into: the sidecar may run as another user than whoever imports.
 func makeFolder(path string) error { return os.MkdirAll(path, 0o755) } //nolint:gosec // see above
 
-func copyFile(from, to string) (err error) {
-	in, err := os.Open(from)
+// openPublished opens a file of a published model. A link may lead to another file of the folder, or to where a hub's cache keeps the files of
+// all its models, and nowhere else: who made the folder would else choose which files of whoever imports it are copied.
+func openPublished(folder, name string) (*os.File, error) {
+	path := filepath.Join(folder, filepath.FromSlash(name))
+	real, err := filepath.EvalSymlinks(path)
+	if err != nil {
+		return nil, err
+	}
+	home, err := filepath.EvalSymlinks(folder)
+	if err != nil {
+		return nil, err
+	}
+	homes := []string{home}
+	if parent := filepath.Dir(home); filepath.Base(parent) == "snapshots" { // MODEL/snapshots/REVISION/FILE -> MODEL/blobs/SUM
+		homes = append(homes, filepath.Join(filepath.Dir(parent), "blobs"))
+	}
+	for _, home := range homes {
+		within, err := filepath.Rel(home, real)
+		if err != nil || !filepath.IsLocal(within) {
+			continue
+		}
+		root, err := os.OpenRoot(home)
+		if err != nil {
+			return nil, err
+		}
+		defer func() { _ = root.Close() }()
+		in, err := root.Open(within)
+		if err != nil {
+			return nil, err
+		}
+		if info, err := in.Stat(); err != nil || !info.Mode().IsRegular() {
+			return nil, errors.Join(err, fmt.Errorf("%s is no file", path), in.Close())
+		}
+		return in, nil
+	}
+	return nil, fmt.Errorf("%s is a link that leads out of the folder: refused; put the file itself there, if it belongs to the model", path)
+}
+
+// modeOf is what others may do with a copy: read it, if they may read what it is a copy of.
+func modeOf(in *os.File) (fs.FileMode, error) {
+	const own, all = 0o600, 0o644
+	info, err := in.Stat()
+	if err != nil {
+		return 0, err
+	}
+	return own | info.Mode().Perm()&all, nil
+}
+
+func copyFile(folder, name, to string) (err error) {
+	in, err := openPublished(folder, name)
 	if err != nil {
 		return err
 	}
 	defer func() { _ = in.Close() }()
-	if info, err := in.Stat(); err != nil || !info.Mode().IsRegular() {
-		return errors.Join(err, fmt.Errorf("%s is no file", from))
+	from := in.Name()
+	mode, err := modeOf(in)
+	if err != nil {
+		return err
 	}
 	if err := checkPointer(in, from); err != nil {
 		return err
@@ -271,7 +332,7 @@ func copyFile(from, to string) (err error) {
 	if err := makeFolder(filepath.Dir(to)); err != nil {
 		return err
 	}
-	out, err := os.OpenFile(to, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o644) //nolint:gosec // anybody may read a model
+	out, err := os.OpenFile(to, os.O_WRONLY|os.O_CREATE|os.O_EXCL, mode)
 	if err != nil {
 		return err
 	}

@@ -249,3 +249,70 @@ func TestCompare(t *testing.T) {
 		}
 	}
 }
+
+// A link out of the folder copies nothing, whichever file it stands for; one into the folder, or into a hub's cache, is followed.
+func TestImport_FollowsNoLinkOut(t *testing.T) {
+	secret := filepath.Join(t.TempDir(), "secret")
+	if err := os.WriteFile(secret, []byte(`{"model_type": "bert"}`), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	link := func(t *testing.T, target, name string) {
+		t.Helper()
+		if err := errors.Join(os.RemoveAll(name), os.Symlink(target, name)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, name := range []string{"tokenizer.json", "config.json", "README.md", weights, "onnx/model.onnx", "1_Pooling/config.json"} {
+		files := published()
+		files["onnx/model.onnx"] = "graph"
+		if name == weights {
+			delete(files, "onnx/model.onnx")
+		}
+		o := importing(t, files)
+		link(t, secret, filepath.Join(o.From, name))
+		if _, err := models.Import(t.Context(), o); err == nil || !strings.Contains(err.Error(), "leads out of the folder") {
+			t.Errorf("%s: got %v", name, err)
+		}
+		wantNothing(t, o.Into)
+	}
+	o := importing(t, published())
+	if err := os.Rename(filepath.Join(o.From, "tokenizer.json"), filepath.Join(o.From, "own.json")); err != nil {
+		t.Fatal(err)
+	}
+	link(t, "own.json", filepath.Join(o.From, "tokenizer.json"))
+	if _, err := models.Import(t.Context(), o); err != nil {
+		t.Errorf("a link within the folder: %v", err)
+	}
+	cache := t.TempDir()
+	snapshot := filepath.Join(cache, "snapshots", "abc")
+	if err := errors.Join(os.MkdirAll(filepath.Dir(snapshot), 0o755), os.CopyFS(snapshot, os.DirFS(o.From)), os.Mkdir(filepath.Join(cache, "blobs"), 0o755),
+		os.Rename(filepath.Join(snapshot, "own.json"), filepath.Join(cache, "blobs", "123"))); err != nil {
+		t.Fatal(err)
+	}
+	link(t, "../../blobs/123", filepath.Join(snapshot, "tokenizer.json"))
+	o.From, o.Into = snapshot, t.TempDir()
+	if _, err := models.Import(t.Context(), o); err != nil {
+		t.Errorf("a link into a hub's cache: %v", err)
+	}
+}
+
+// What only its owner may read is not read by others because it was imported; nor is what was made of it.
+func TestImport_KeepsWhoMayRead(t *testing.T) {
+	for _, mode := range []os.FileMode{0o600, 0o640, 0o644} {
+		o := importing(t, published())
+		for _, name := range []string{"tokenizer.json", weights} {
+			if err := os.Chmod(filepath.Join(o.From, name), mode); err != nil {
+				t.Fatal(err)
+			}
+		}
+		done, err := models.Import(t.Context(), o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, name := range []string{"tokenizer.json", "model.onnx"} {
+			if info, err := os.Stat(filepath.Join(done.Path, name)); err != nil || info.Mode().Perm() != mode {
+				t.Errorf("%s of mode %o: got %v (%v)", name, mode, info.Mode(), err)
+			}
+		}
+	}
+}

@@ -182,6 +182,9 @@ func (p *process) confine() {
 	if err := expendable(p.pid); err != nil {
 		p.out.log.Debug("plugin not marked as expendable", "pid", p.pid, "error", err)
 	}
+	if err := noCoreDump(p.pid); err != nil {
+		p.out.log.Debug("plugin may dump its memory", "pid", p.pid, "error", err)
+	}
 	if limit := p.opts.MemoryLimit; limit > 0 {
 		const room = 1 << 30 // stacks of threads and the like, which are reserved and not used
 		if err := limitMemory(p.pid, 2*limit+room); err != nil {

@@ -46,6 +46,11 @@ func hasEnded(pid int) bool {
 	return err == nil && info.Signo != 0
 }
 
+// noCoreDump keeps a process's memory, and so texts and keys, out of files.
+func noCoreDump(pid int) error {
+	return unix.Prlimit(pid, unix.RLIMIT_CORE, &unix.Rlimit{}, nil)
+}
+
 // limitMemory bounds the private writable memory of a process. Not its address space, of which Go and ONNX Runtime reserve
 // far more than they use.
 func limitMemory(pid int, limit uint64) error {

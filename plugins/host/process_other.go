@@ -24,6 +24,8 @@ func limitMemory(int, uint64) error { return errors.New("not supported by this s
 
 func expendable(int) error { return nil }
 
+func noCoreDump(int) error { return nil }
+
 func groupMemory(int) int64 { return 0 }
 
 func killStrays(string) {}

@@ -8,6 +8,7 @@ import (
 	"maps"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"syscall"
@@ -241,6 +242,10 @@ func TestStart_LeaksNoEnvironment(t *testing.T) {
 	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", h.Pid()))
 	if err != nil || !strings.Contains(string(status), "NoNewPrivs:\t1") {
 		t.Errorf("the plugin may gain privileges: %v", err)
+	}
+	limits, err := os.ReadFile(fmt.Sprintf("/proc/%d/limits", h.Pid()))
+	if core := regexp.MustCompile(`Max core file size +0 +0 `); err != nil || !core.Match(limits) {
+		t.Errorf("the plugin may dump its memory: %v\n%s", err, limits)
 	}
 	if now := privileges(); now != hostPrivileges {
 		t.Errorf("what the host may gain was %q and is %q", hostPrivileges, now)

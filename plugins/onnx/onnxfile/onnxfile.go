@@ -270,10 +270,17 @@ func (p *graphParser) tensor(data []byte) error {
 			if err != nil {
 				return err
 			}
-			isExternal = true
 			if key == "location" {
+				if location != "" {
+					return errors.New("a tensor names two files for its content")
+				}
 				location = value
+				// ONNX Runtime's own sign for content in memory, with an address in the place of an offset: it reads whatever is there.
+				if strings.Contains(value, "_ORT_MEM_ADDR_") {
+					return fmt.Errorf("a tensor's content is said to be in memory (%.64q): refused", value)
+				}
 			}
+			isExternal = true
 		case 14: // data_location: 1 is EXTERNAL
 			isExternal = isExternal || number == 1
 		}

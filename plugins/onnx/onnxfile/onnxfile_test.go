@@ -142,3 +142,19 @@ func TestParse_Products(t *testing.T) {
 		t.Errorf("products %v, want %v", g.Products, want)
 	}
 }
+
+// What ONNX Runtime takes for an address in memory, and content in two places, are refused wherever they stand in the file.
+func TestParse_RefusesContentThatIsNoFile(t *testing.T) {
+	location := func(name string) string { return field(13, field(1, "location"), field(2, name)) }
+	for _, tensor := range []string{
+		location("*/_ORT_MEM_ADDR_/*"), location("x/../*/_ORT_MEM_ADDR_/*"), location("w.bin") + location("other.bin"),
+	} {
+		for _, graph := range []string{
+			field(5, tensor), field(15, field(1, tensor)), field(1, field(5, field(5, tensor))), field(1, field(5, field(6, field(5, tensor)))),
+		} {
+			if g, err := Parse([]byte(field(7, ports(), graph))); err == nil {
+				t.Errorf("%q is taken: %+v", tensor, g)
+			}
+		}
+	}
+}
