@@ -44,7 +44,7 @@ func TestP8_ARestoredDumpIsTakenUp(t *testing.T) {
 			}
 		}
 		into.MustExec(`UPDATE docs SET body = 'changed since the dump' WHERE id = 7`)
-		copied := &rig{t: t, db: into, slot: r.slot, embedder: r.embedder, adopt: true}
+		copied := &rig{t: t, db: into, slot: r.slot, embedder: r.embedder, adopt: true, published: from.Name + "_pub"}
 		copied.options = func(o *sidecar.Options) { o.CacheBytes = 1 }
 		copied.init(specs...)
 		copied.role = into.RunRole(copied.pipelines...)
