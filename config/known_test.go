@@ -54,7 +54,7 @@ func TestTrust_AKeyGoesToThePluginThatItsEntryNames(t *testing.T) {
 	t.Parallel()
 	find, dir := remoteFinder(t)
 	for _, name := range []string{"evil", "mine"} {
-		if err := os.WriteFile(filepath.Join(dir, "embedsidecar-"+name), []byte("#!/bin/sh\n"), 0o755); err != nil { //nolint:gosec // a program
+		if err := os.WriteFile(filepath.Join(dir, "embedsidecar-"+name), []byte("#!/bin/sh\n"), 0o755); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -37,7 +37,6 @@ func Trusted(conn *pgx.Conn) []string {
 // Strangers looks for things that are not to be touched: in the schema embedsidecar and, beside it, among some tables. It reads nothing
 // but the catalogue.
 func Strangers(ctx context.Context, conn *pgx.Conn, tables ...uint32) ([]Stranger, error) {
-
 	args := pgx.StrictNamedArgs{"trusted": Trusted(conn), "tables": append([]uint32{}, tables...)}
 	rows, err := conn.Query(ctx, sqlfiles.Query("strangers"), args)
 	if err != nil {

@@ -271,7 +271,7 @@ func makeFolder(path string) error { return os.MkdirAll(path, 0o755) } //nolint:
 // all its models, and nowhere else: who made the folder would else choose which files of whoever imports it are copied.
 func openPublished(folder, name string) (*os.File, error) {
 	path := filepath.Join(folder, filepath.FromSlash(name))
-	real, err := filepath.EvalSymlinks(path)
+	target, err := filepath.EvalSymlinks(path)
 	if err != nil {
 		return nil, err
 	}
@@ -284,7 +284,7 @@ func openPublished(folder, name string) (*os.File, error) {
 		homes = append(homes, filepath.Join(filepath.Dir(parent), "blobs"))
 	}
 	for _, home := range homes {
-		within, err := filepath.Rel(home, real)
+		within, err := filepath.Rel(home, target)
 		if err != nil || !filepath.IsLocal(within) {
 			continue
 		}

@@ -356,7 +356,7 @@ func (t *table) lacks(source *table, v vectorType, widening bool) string {
 		switch {
 		case !ok:
 			return fmt.Sprintf("it has no column %q", k.Name)
-		case got.Type != want.Type && !(widening && widens(got, want)):
+		case got.Type != want.Type && (!widening || !widens(got, want)):
 			return fmt.Sprintf("its column %q is of type %s, want %s", k.Name, got.TypeName, want.TypeName)
 		}
 	}

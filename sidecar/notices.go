@@ -43,17 +43,20 @@ func (s *Sidecar) shown(err error) string {
 	return text
 }
 
-// failing words why an embedder gives no answer, once it has failed often enough for that to be no hiccup.
-func (s *Sidecar) failing(service *embed.Service) *health.Problem {
+// troubleOf words why a pipeline is worked to no effect: its embedder has failed too often for that to be a hiccup, or its texts all fail.
+func (s *Sidecar) troubleOf(state *State) *health.Problem {
 	const hiccups = 3
-	if service == nil {
-		return nil
+	if state.service != nil {
+		if trouble := state.service.Trouble(); trouble.Failures >= hiccups {
+			return &health.Problem{Code: health.PluginDown, Detail: "the embedder gives no answer; the last error: " + s.shown(trouble.Err)}
+		}
 	}
-	trouble := service.Trouble()
-	if trouble.Failures < hiccups {
-		return nil
+	if state.Worker != nil {
+		if why := state.Worker.Rest.Load(); why != nil {
+			return &health.Problem{Code: health.Failing, Detail: *why}
+		}
 	}
-	return &health.Problem{Code: health.PluginDown, Detail: "the embedder gives no answer; the last error: " + s.shown(trouble.Err)}
+	return nil
 }
 
 // waits logs why a pipeline waits, when that changes. It is called by one goroutine alone.

@@ -145,8 +145,8 @@ func (s *Sidecar) States() []State {
 	states := append([]State(nil), s.states...)
 	s.mu.Unlock()
 	for i := range states {
-		if p := s.failing(states[i].service); states[i].Problem == nil && p != nil {
-			states[i].Problem = p
+		if states[i].Problem == nil {
+			states[i].Problem = s.troubleOf(&states[i])
 		}
 	}
 	return states

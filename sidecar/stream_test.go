@@ -13,7 +13,9 @@ import (
 
 	"github.com/embedsidecar/embedsidecar/embed"
 	"github.com/embedsidecar/embedsidecar/failpoint"
+	"github.com/embedsidecar/embedsidecar/health"
 	"github.com/embedsidecar/embedsidecar/pipeline"
+	"github.com/embedsidecar/embedsidecar/report"
 	"github.com/embedsidecar/embedsidecar/sidecar"
 	"github.com/embedsidecar/embedsidecar/testenv"
 )
@@ -150,10 +152,21 @@ func TestP8_AnEmbedderThatRefusesAllIsNotSentAll(t *testing.T) {
 		}
 		return &embed.Error{Class: embed.Data, Code: "refused", Err: errors.New("not this one")}
 	})
-	r.start()
+	one, _ := r.start()
 	testenv.Eventually(t, patience, func() (bool, string) {
 		reason := testenv.Value[string](db, `SELECT coalesce(resting_since::text, '') || rest_reason FROM embedsidecar.pipeline`)
 		return strings.Contains(reason, "all failed: refused"), fmt.Sprintf("the pipeline does not rest: %q", reason)
+	})
+	testenv.Eventually(t, patience, func() (bool, string) { // the process says so, and by its row so does whoever asks the database
+		st, err := report.Read(t.Context(), db.Pool)
+		if err != nil {
+			t.Fatal(err)
+		}
+		here, there := one.Health()["docs"], st.Pipelines[0].Health()
+		told := func(s health.State) bool {
+			return s.Code == health.Failing && strings.Contains(s.Reason, "all failed: refused")
+		}
+		return told(here) && told(there), fmt.Sprintf("it is %s here and %s in the tables", here, there)
 	})
 	count := func() (rows, texts int) {
 		mu.Lock()

@@ -2,6 +2,7 @@ package worker
 
 import (
 	"context"
+	"fmt"
 	"sync"
 	"time"
 
@@ -97,9 +98,12 @@ func (w *Worker) noteFate(ctx context.Context, items []item) {
 	began, ended := w.nap.note(good, bad, w.o.Retry.Initial, min(longestNap, w.o.Retry.Max))
 	switch {
 	case began:
+		why := fmt.Sprintf("the last %d texts all failed: %s", restAfter, reason)
+		w.stats.Rest.Store(&why)
 		w.o.Log.WarnContext(ctx, "pipeline rests: its last texts all failed", "pipeline", w.o.Pipeline.Name, "texts", restAfter, "code", reason)
 		w.storeRest(ctx, &reason)
 	case ended:
+		w.stats.Rest.Store(nil)
 		w.o.Log.InfoContext(ctx, "pipeline goes on", "pipeline", w.o.Pipeline.Name)
 		w.storeRest(ctx, nil)
 	}

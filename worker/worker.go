@@ -61,6 +61,8 @@ type Stats struct {
 	Sanitised                                     atomic.Int64 // texts with bytes that are no UTF-8
 	Batches                                       atomic.Int64
 	Busy                                          atomic.Int64 // loops at work now
+
+	Rest atomic.Pointer[string] // why the pipeline rests: its last texts all failed; nil: it does not
 }
 
 // Worker works one pipeline. Only its Run method does anything; it may be called once.

@@ -60,7 +60,7 @@ func TestTrust_ARowOfTheDatabaseRunsNoProgram(t *testing.T) {
 	s.once(0)
 	dir := t.TempDir()
 	evidence, evil := filepath.Join(dir, "evidence"), filepath.Join(dir, "embedsidecar-evil")
-	if err := os.WriteFile(evil, []byte("#!/bin/sh\nenv >"+evidence+"\n"), 0o755); err != nil { //nolint:gosec // a program
+	if err := os.WriteFile(evil, []byte("#!/bin/sh\nenv >"+evidence+"\n"), 0o755); err != nil {
 		t.Fatal(err)
 	}
 	s.db.MustExec("UPDATE embedsidecar.pipeline SET plugin = $1", evil)
