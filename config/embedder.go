@@ -30,10 +30,11 @@ type Embedder struct {
 	Env map[string]string
 }
 
-// model returns the listed model of a name, or nil.
+// model returns the listed model of a name, or of the path that it has, or nil.
 func (c *Config) model(name string) *Model {
 	for i := range c.Models {
-		if name != "" && c.Models[i].Name == name {
+		path := c.Models[i].Path
+		if name != "" && (c.Models[i].Name == name || isPath(name) && path != "" && absolute(path) == absolute(name)) {
 			return &c.Models[i]
 		}
 	}
@@ -52,8 +53,7 @@ func (c *Config) Known(plugin, model string) error {
 		return mistake(fmt.Sprintf("the plugin %q comes from the database and is a path: only paths of this configuration are run (--plugin, plugins.catalog, or embedsidecar plugins register)", plugin))
 	}
 	if isPath(model) && plugin != remotePlugin && c.model(model) == nil && model != c.DefaultModel &&
-		!configured(model, func(spec pipeline.Spec) string { return spec.Model }) &&
-		!slices.ContainsFunc(c.Models, func(m Model) bool { return m.Path != "" && absolute(m.Path) == absolute(model) }) {
+		!configured(model, func(spec pipeline.Spec) string { return spec.Model }) {
 		return mistake(fmt.Sprintf("the model %q comes from the database and is a path: only paths of this configuration are read (--model, or models with a path)", model))
 	}
 	return nil

@@ -29,6 +29,7 @@ var places = []struct {
 	{"worker/after-read", []int{1, 5}},
 	{"worker/before-embed", []int{1, 4}},
 	{"worker/after-embed", []int{1, 4}},
+	{"worker/after-fence", []int{1, 4}},
 	{"worker/before-commit", []int{1, 4}},
 	{"worker/after-commit", []int{1, 4}},
 	{"worker/before-scan-commit", []int{1, 2}},

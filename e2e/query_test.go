@@ -146,8 +146,18 @@ func TestQueries_FindWhatIsTrueNow(t *testing.T) {
 		} {
 			db.MustExec(`INSERT INTO notes VALUES ($1, $2)`, i+1, body)
 		}
-		c := r.start(onnx(t), "run", "--search-timeout", "1m", "--table", "notes", "--columns", "body", "--into-table", "notes_embedding", "--into-type", "halfvec",
-			"--http", "127.0.0.1:0", "--tokens-file", r.tokens())
+		settings := filepath.Join(r.dir, "config.yaml")
+		if err := os.WriteFile(settings, []byte(`version: 1
+pipelines:
+  - name: public.notes
+    table: public.notes
+    columns: [body]
+    into: {table: notes_embedding, type: halfvec}
+    search: {filterable: [status]}
+`), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		c := r.start(onnx(t), "run", "--config", settings, "--search-timeout", "1m", "--http", "127.0.0.1:0", "--tokens-file", r.tokens())
 		notes := c.address() + "/v1/pipelines/public.notes/"
 		type found struct {
 			Metric string
@@ -190,7 +200,7 @@ func TestQueries_FindWhatIsTrueNow(t *testing.T) {
 			return len(a.Rows) == 1 && a.Metric == "cosine" && a.Rows[0].Columns["id"] == 4.0, fmt.Sprintf("filtered: %+v", a)
 		})
 		testenv.Eventually(t, patience, func() (bool, string) {
-			status, body := query(t, notes+"similar?key=5&k=2", token, nil)
+			status, body := query(t, notes+"similar", token, map[string]any{"key": "5", "k": 2})
 			return status == http.StatusOK && !bytes.Contains(body, []byte(`"key":"5"`)), fmt.Sprintf("similar: %d %s", status, body)
 		})
 		for _, bearer := range []string{"", "wrong", token + "x"} {

@@ -172,14 +172,14 @@ func (q *Queue) cursor(ctx context.Context, pipelineID int32) (c cursor, fresh b
 func (q *Queue) resetCursor(ctx context.Context, pipelineID int32) (cursor, error) {
 	q.mu.Lock()
 	known, ok := q.cursors[pipelineID]
-	after, live := [4]int64{}, int64(0)
+	after, live, resets := [4]int64{}, int64(0), 0
 	// Now and then all of it is looked at: somebody may have written to the table who knows nothing of places.
 	whole := !ok || time.Since(known.whole) > wholeLook
 	if ok && !whole {
 		after = known.after
 	}
 	if ok {
-		live = known.live
+		live, resets = known.live, known.resets
 	}
 	q.mu.Unlock()
 	if !ok {
@@ -208,6 +208,19 @@ func (q *Queue) resetCursor(ctx context.Context, pipelineID int32) (cursor, erro
 		c = &cursor{}
 		q.cursors[pipelineID] = c
 	}
+	if c.resets != resets {
+		// Another look has ended meanwhile, and this one may be older: what it has not seen may be there all the same.
+		late := *c
+		late.alone = late.alone || alone
+		for lane, seq := range free {
+			if seq != nil && (late.place[lane] < 0 || *seq-1 < late.place[lane]) {
+				late.place[lane] = *seq - 1
+			}
+		}
+		*c = late
+		return late, nil
+	}
+	c.resets++
 	if whole {
 		c.whole = time.Now()
 		c.after, c.noted = [4]int64{}, nil

@@ -113,6 +113,7 @@ type cursor struct {
 	reset  time.Time
 	whole  time.Time // when all of it was looked at last
 	claims int
+	resets int // how often it was looked up anew
 }
 
 // New returns the queue of a database.

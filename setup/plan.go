@@ -362,6 +362,8 @@ func definedAs(f *findings, s *storedPipeline) (was []string) {
 	note(!slices.Equal(p.Columns, s.SourceColumns), "columns", strings.Join(s.SourceColumns, ", "))
 	note(p.Chunking != s.Chunking, "chunking", s.Chunking.Strategy)
 	note(p.Priority != s.Lane, "priority", laneWord(s.Lane))
+	note(pluginOf(p.Spec) != s.Plugin, "plugin", s.Plugin)
+	note(p.Model != s.Model, "model", s.Model)
 	return was
 }
 
@@ -463,7 +465,7 @@ func (in *initializer) updatePipeline(ctx context.Context, f *findings, s *store
 			return fmt.Errorf("write pipeline: %w", err)
 		}
 		if changed.keys {
-			for _, table := range []string{"task", "ledger"} {
+			for _, table := range []string{"ledger", "task"} { // the stream waits for locks of tasks: they come last
 				if _, err := tx.Exec(ctx, "DELETE FROM embedsidecar."+table+" WHERE pipeline_id = $1", s.PipelineID); err != nil {
 					return fmt.Errorf("forget old keys: %w", err)
 				}

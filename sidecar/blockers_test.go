@@ -62,7 +62,7 @@ func TestP10_ASlotThatIsMadeWaitsAloud(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if p := status.Pipelines[0]; p.State != health.SlotWaiting || !named(p.Reason) || len(status.Slots[0].Blockers) != 1 || status.Slots[0].Blockers[0].AgeSeconds == nil {
+	if p := status.Pipelines[0]; p.State != health.SlotWaiting || !named(p.Reason) || len(status.Slots[0].Blockers) == 0 || status.Slots[0].Blockers[0].AgeSeconds == nil {
 		t.Errorf("status: %s: %s; %+v", p.State, p.Reason, status.Slots[0])
 	}
 	found := setup.Check(t.Context(), setup.CheckOptions{Pool: connect(t, r.url, 2), ReplicationDSN: r.url, Slot: r.slot, Publication: db.Name + "_pub"})
@@ -100,7 +100,7 @@ func TestP10_AScanThatWaitsSaysForWhom(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if p := status.Pipelines[0]; p.State != health.ScanWaiting || len(p.ScanBlockers) != 1 || !strings.Contains(p.Reason, p.ScanBlockers[0].String()) {
+	if p := status.Pipelines[0]; p.State != health.ScanWaiting || len(p.ScanBlockers) == 0 || !strings.Contains(p.Reason, p.ScanBlockers[0].String()) {
 		t.Errorf("status: %s: %s; %+v", p.State, p.Reason, p.ScanBlockers)
 	}
 	r.rollback(open)

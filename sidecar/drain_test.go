@@ -21,7 +21,10 @@ func TestRun_SaysThatTheDrainTimeoutWasHit(t *testing.T) {
 	r.options = func(o *sidecar.Options) { o.DrainTimeout, o.Log = 50*time.Millisecond, log.logger() }
 	held := make(chan struct{}, 1)
 	r.embedder.hook(func(ctx context.Context, _ []string) error {
-		held <- struct{}{}
+		select {
+		case held <- struct{}{}:
+		default:
+		}
 		<-ctx.Done()
 		return ctx.Err()
 	})

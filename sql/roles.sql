@@ -40,7 +40,8 @@ GRANT INSERT ON embedsidecar.history TO embedsidecar_run;
 GRANT TRUNCATE ON embedsidecar.history_0, embedsidecar.history_1, embedsidecar.history_2, embedsidecar.history_3,
     embedsidecar.history_4, embedsidecar.history_5, embedsidecar.history_6, embedsidecar.history_7 TO embedsidecar_run;
 GRANT INSERT, UPDATE ON embedsidecar.scan TO embedsidecar_run;
--- Not the names of slot and publication: an uninstall of the owner's drops what stands there.
+-- Not the names of slot and publication: an uninstall of the owner's drops what stands there. A script of before granted all of it.
+REVOKE UPDATE ON embedsidecar.lsn_checkpoint FROM embedsidecar_run;
 GRANT UPDATE (publication_oid, system_id, timeline, consistent_point, lsn, epoch, saved_at) ON embedsidecar.lsn_checkpoint TO embedsidecar_run;
 GRANT UPDATE (status, status_detail, catalogue, table_schema, table_name, lease_epoch, resting_since, rest_reason) ON embedsidecar.pipeline TO embedsidecar_run;
 GRANT USAGE ON ALL SEQUENCES IN SCHEMA embedsidecar TO embedsidecar_run;

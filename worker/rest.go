@@ -95,6 +95,8 @@ func (w *Worker) noteFate(ctx context.Context, items []item) {
 			reason = code
 		}
 	}
+	w.fate.Lock() // a rest that began is told before it is told that it ended
+	defer w.fate.Unlock()
 	began, ended := w.nap.note(good, bad, w.o.Retry.Initial, min(longestNap, w.o.Retry.Max))
 	switch {
 	case began:

@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -73,6 +74,7 @@ type Worker struct {
 
 	restless restless
 	nap      nap
+	fate     sync.Mutex  // held while it is noted and told what became of texts
 	outside  atomic.Bool // a batch has its room outside of the budget
 }
 

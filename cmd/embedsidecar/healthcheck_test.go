@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -47,15 +48,16 @@ func TestHealthcheck_Answers(t *testing.T) {
 	t.Parallel()
 	hold, held := context.WithCancel(t.Context())
 	defer held()
-	var check ops.Check
+	var check atomic.Pointer[ops.Check]
 	server, err := ops.Listen(t.Context(), ops.Options{Listen: "127.0.0.1:0", Ready: func(ctx context.Context) []ops.Check {
-		if check.Name == "" {
-			select {
-			case <-hold.Done():
-			case <-ctx.Done():
-			}
+		if found := check.Load(); found != nil {
+			return []ops.Check{*found}
 		}
-		return []ops.Check{check}
+		select {
+		case <-hold.Done():
+		case <-ctx.Done():
+		}
+		return nil
 	}})
 	if err != nil {
 		t.Fatal(err)
@@ -76,7 +78,7 @@ func TestHealthcheck_Answers(t *testing.T) {
 		t.Errorf("an answer that does not come: status %d: %s", code, stderr)
 	}
 	held()
-	check = ops.Check{Name: "stream", Err: fmt.Errorf("no connection to the slot")}
+	check.Store(&ops.Check{Name: "stream", Err: fmt.Errorf("no connection to the slot")})
 	code, stdout, stderr := call(t, nil, listen, "healthcheck", "--ready", "--timeout", "1m")
 	if want := "/readyz answers 503: [-]stream: no connection to the slot; not ready"; code != exitFailed || stdout != "" || !strings.Contains(stderr, want) {
 		t.Errorf("not ready: status %d, %q, %q lacks %q", code, stdout, stderr, want)

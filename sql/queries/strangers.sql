@@ -1,7 +1,8 @@
 -- strangers: what among our objects was made, or could be changed, by somebody whom this session has no reason to trust: code that hangs
 -- on a table runs with the rights of whoever uses the table. Trusted are superusers, the role itself, roles that may act as it anyway
 -- (they gain nothing), and those of @trusted. Looked at are the schema embedsidecar with all that is in it, and the tables @tables with
--- their partitions and heirs. Of the latter, triggers, rules and defaults of a trusted owner count as his.
+-- their partitions and heirs. Of the latter, triggers, rules and defaults of a trusted owner count as his. A trigger on the former runs
+-- a function of somebody trusted (an audit, say), and none of PostgreSQL's own (below oid 16384), which anybody may hang there.
 -- Rows: the first few, what first: the thing, what is wrong with it, and the role that could use it ('' when it is not about a role).
 -- Reads only pg_catalog: nothing of the things themselves. Locks: none.
 WITH RECURSIVE trusted AS (
@@ -53,7 +54,8 @@ finding (rank, thing, problem, owner) AS (
     WHERE  p.proowner NOT IN (SELECT f.oid FROM friend AS f)
     UNION ALL
     SELECT 6, 'relation ' || r.oid::regclass::text, 'has the trigger ' || quote_ident(t.tgname) || ', which is none of ours', NULL::oid
-    FROM   relation AS r JOIN pg_trigger AS t ON t.tgrelid = r.oid WHERE r.inside AND NOT t.tgisinternal
+    FROM   relation AS r JOIN pg_trigger AS t ON t.tgrelid = r.oid JOIN pg_proc AS p ON p.oid = t.tgfoid
+    WHERE  r.inside AND NOT t.tgisinternal AND (p.oid < 16384 OR p.proowner NOT IN (SELECT f.oid FROM friend AS f))
     UNION ALL
     SELECT 7, 'relation ' || r.oid::regclass::text, 'has the rule ' || quote_ident(w.rulename) || ', which is none of ours', NULL::oid
     FROM   relation AS r JOIN pg_rewrite AS w ON w.ev_class = r.oid WHERE r.relkind IN ('r', 'p')
