@@ -24,7 +24,7 @@ const (
 // nap is whether a pipeline rests.
 type nap struct {
 	mu      sync.Mutex
-	failed  int // texts in a row
+	failed  int // texts in a row, each once
 	resting bool
 	probing bool // somebody tries a row
 	pause   time.Duration
@@ -53,8 +53,9 @@ func (n *nap) leave() {
 	n.until = time.Now().Add(n.pause)
 }
 
-// note counts texts of one batch that were sent to the embedder, and how they fared. It tells whether the rest began or ended by it.
-func (n *nap) note(good, bad int, first, longest time.Duration) (began, ended bool) {
+// note counts texts of one batch that were sent to the embedder, and how they fared: fresh are those of the bad that had not failed before,
+// since a few bad rows that are tried again and again are no reason to rest. It tells whether the rest began or ended by it.
+func (n *nap) note(good, bad, fresh int, first, longest time.Duration) (began, ended bool) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	switch {
@@ -62,7 +63,7 @@ func (n *nap) note(good, bad int, first, longest time.Duration) (began, ended bo
 		ended = n.resting
 		n.failed, n.resting, n.pause = 0, false, 0
 	case bad > 0:
-		n.failed += bad
+		n.failed += fresh
 		if n.failed < restAfter {
 			return false, false
 		}
@@ -78,7 +79,7 @@ func (n *nap) note(good, bad int, first, longest time.Duration) (began, ended bo
 
 // noteFate counts what became of the texts of items, and stores why the pipeline rests for those who ask.
 func (w *Worker) noteFate(ctx context.Context, items []item) {
-	good, bad := 0, 0
+	good, bad, fresh := 0, 0, 0
 	reason := ""
 	for i := range items {
 		it := &items[i]
@@ -93,11 +94,14 @@ func (w *Worker) noteFate(ctx context.Context, items []item) {
 		case it.action == broken && class == embed.Data:
 			bad++
 			reason = code
+			if it.task.Attempt == 0 {
+				fresh++
+			}
 		}
 	}
 	w.fate.Lock() // a rest that began is told before it is told that it ended
 	defer w.fate.Unlock()
-	began, ended := w.nap.note(good, bad, w.o.Retry.Initial, min(longestNap, w.o.Retry.Max))
+	began, ended := w.nap.note(good, bad, fresh, w.o.Retry.Initial, min(longestNap, w.o.Retry.Max))
 	switch {
 	case began:
 		why := fmt.Sprintf("the last %d texts all failed: %s", restAfter, reason)
