@@ -26,7 +26,7 @@ type Embedder struct {
 	Processes    int           // 0: one
 	MemoryLimit  int64         // bytes of each process; 0: none
 	CallTimeout  time.Duration // of a call, before what its texts add; 0: the host's own
-	// Env is all the plugin may see of the environment: EMBEDSIDECAR_PLUGIN_* and what the catalog allows by name.
+	// Env is all the plugin may see of the environment: what pluginVariables gives it, and what the catalog allows by name.
 	Env map[string]string
 }
 
@@ -120,9 +120,7 @@ func (c *Config) Embedder(find Finder, plugin, model string) (Embedder, error) {
 	if e.PluginPath, err = find.Plugin(program, c.Plugins.Dir); err != nil {
 		return e, err
 	}
-	if isPath(e.Plugin) {
-		e.Plugin = strings.TrimPrefix(filepath.Base(e.Plugin), "embedsidecar-")
-	}
+	e.Plugin = pluginName(e.Plugin)
 	if err := c.fillEnv(&e, find, folder); err != nil {
 		return e, err
 	}
@@ -144,13 +142,7 @@ func (c *Config) fillEnv(e *Embedder, find Finder, folder string) error {
 	if onnx && e.Model == "" {
 		e.Model, folder = DefaultONNXModel, DefaultONNXModel
 	}
-	for name, value := range c.env.vars {
-		// What is for remote servers is for the plugin remote and for models that have such settings, and a key for the plugin remote alone.
-		key := strings.HasPrefix(name, remotePrefix+keySetting)
-		if strings.HasPrefix(name, pluginEnvPrefix) && !ownVariable(name) && (remote || !strings.HasPrefix(name, remotePrefix)) && (!key || e.Plugin == remotePlugin) {
-			e.Env[name] = value
-		}
-	}
+	maps.Copy(e.Env, c.pluginVariables(find, e.Plugin, remote))
 	elsewhere.into(e.Env, c.env.vars)
 	// Fault tests reach into plugins too.
 	if value, ok := c.env.vars[envPrefix+"FAILPOINTS"]; ok {
@@ -188,6 +180,14 @@ func (c *Config) fillEnv(e *Embedder, find Finder, folder string) error {
 		e.Env[pluginEnvPrefix+"THREADS"] = strconv.Itoa(e.Threads)
 	}
 	return nil
+}
+
+// pluginName is the name of a plugin that may be given by its path.
+func pluginName(plugin string) string {
+	if isPath(plugin) {
+		return strings.TrimPrefix(filepath.Base(plugin), pluginPrefix)
+	}
+	return plugin
 }
 
 // ownVariable tells whether a variable that begins like those of plugins is a setting of ours.

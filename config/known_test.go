@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -49,7 +50,7 @@ pipelines:
 	}
 }
 
-// TestTrust_AKeyGoesToThePluginThatItsEntryNames: a row of the database may name another.
+// TestTrust_AKeyGoesToThePluginThatItsEntryNames: a row of the database may name another plugin, and a folder may hold many.
 func TestTrust_AKeyGoesToThePluginThatItsEntryNames(t *testing.T) {
 	t.Parallel()
 	find, dir := remoteFinder(t)
@@ -92,6 +93,50 @@ models:
 		}
 		if tt.plugin == "mine" && strings.Contains(all, "sk-canary-three") {
 			t.Errorf("the key of the plugin remote goes to another: %s", all)
+		}
+	}
+}
+
+// TestTrust_VariablesOfOnePluginAreForItAlone: what begins like a plugin's name is its own, and nobody gets a secret that does not name him.
+func TestTrust_VariablesOfOnePluginAreForItAlone(t *testing.T) {
+	t.Parallel()
+	find, dir := remoteFinder(t)
+	for _, name := range []string{"toy", "toy-box", "acme"} {
+		if err := os.WriteFile(filepath.Join(dir, "embedsidecar-"+name), []byte("#!/bin/sh\n"), 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	variables := map[string]string{ // and who gets them
+		"TOY_API_KEY": "toy", "TOY_REGION": "toy", "TOY_BOX_REGION": "toy-box", "TOY_BOX_TOKEN_FILE": "toy-box", "ACME_COLOUR": "acme", "REMOTE_TIMEOUT": "remote acme",
+		"REMOTE_API_KEY": "remote", "REMOTE_TLS_KEY_FILE": "remote", "REMOTE_PROXY": "remote",
+		"REGION": "toy toy-box acme remote", "MAX_TOKENS": "toy toy-box acme remote", "URL": "toy toy-box acme remote",
+		"API_KEY": "", "ACCESS_TOKEN": "", "SECRET_FILE": "", "LISTED_KEY": "acme", "SERVER": "", "BROKEN_SERVER": "",
+	}
+	values := map[string]string{
+		"REMOTE_PROXY": "http://me:word@127.0.0.1:3128", "SERVER": "https://me:word@127.0.0.1", "BROKEN_SERVER": "https://me:w%rd@127.0.0.1", "URL": "https://127.0.0.1/a",
+	}
+	var environ []string
+	for name := range variables {
+		environ = append(environ, pluginEnvPrefix+name+"="+values[name]+"v")
+	}
+	cfg, err := loadFile(t, `
+plugins: {dir: `+dir+`, catalog: [{name: acme, env: [EMBEDSIDECAR_PLUGIN_LISTED_KEY]}]}
+models: [{name: served, plugin: acme, dialect: openai}]
+`, environ...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, plugin := range []string{"toy", "toy-box", "acme", "remote", dir + "/embedsidecar-toy"} {
+		model := map[bool]string{true: "served", false: "m"}[plugin == "acme"]
+		e, err := cfg.Embedder(find, plugin, model)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for name, forWhom := range variables {
+			want := slices.Contains(strings.Fields(forWhom), pluginName(plugin))
+			if _, got := e.Env[pluginEnvPrefix+name]; got != want {
+				t.Errorf("%s gets %s: %t, want %t", plugin, name, got, want)
+			}
 		}
 	}
 }
