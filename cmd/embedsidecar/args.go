@@ -1,6 +1,7 @@
 package main
 
 import (
+	"fmt"
 	"slices"
 	"strings"
 
@@ -50,6 +51,9 @@ func arrange(line []string, takesValue map[string]bool) (arranged, error) {
 	}
 	if len(words) > 0 {
 		a.command, a.args = words[0], words[1:]
+	}
+	if len(a.command) > 1 && a.command[0] == '-' { // it stood behind "--"; as the first word it would be read as a flag
+		return a, fail(exitUsage, fmt.Errorf("unknown command %q", a.command), "embedsidecar help lists the commands")
 	}
 	return a, nil
 }
