@@ -22,7 +22,7 @@ const bigEnv = "EMBEDSIDECAR_BIG_ROWS"
 // TestP9_BigTransaction lets one transaction insert more rows than would fit into memory, with a kill in its middle.
 func TestP9_BigTransaction(t *testing.T) {
 	t.Parallel()
-	rows := fromEnvironment(t, bigEnv, 200_000)
+	rows := fromEnvironment(t, bigEnv, 100_000)
 	majors := testenv.Majors(t)
 	if os.Getenv(bigEnv) == "" {
 		majors = majors[len(majors)-1:]
@@ -186,14 +186,18 @@ func TestP9_BigRow(t *testing.T) {
 	r.nothingLeft()
 }
 
-// TestP9_LargeTexts backfills, reconciles and verifies rows of 1 MB each. With 800 of them the figures are the same.
+// TestP9_LargeTexts backfills, reconciles and verifies rows of 1 MB each. With 800 of them the figures are the same. The short form
+// looks at one destination: what is read is read alike.
 func TestP9_LargeTexts(t *testing.T) {
 	t.Parallel()
 	const rows = 200
-	for name, spec := range map[string]pipeline.Spec{
-		"table":  {Name: "docs", Schema: "public", Table: "docs", Columns: []string{"body"}, IntoTable: "docs_embedding"},
-		"column": {Name: "docs", Schema: "public", Table: "docs", Columns: []string{"body"}, IntoColumn: "embedding"},
-	} {
+	specs := map[string]pipeline.Spec{
+		"table": {Name: "docs", Schema: "public", Table: "docs", Columns: []string{"body"}, IntoTable: "docs_embedding"},
+	}
+	if os.Getenv(bigEnv) != "" {
+		specs["column"] = pipeline.Spec{Name: "docs", Schema: "public", Table: "docs", Columns: []string{"body"}, IntoColumn: "embedding"}
+	}
+	for name, spec := range specs {
 		t.Run(name, func(t *testing.T) {
 			db := testenv.DB(t, testenv.Empty())
 			db.MustExec(`CREATE TABLE public.docs (id bigint PRIMARY KEY, body text)`)

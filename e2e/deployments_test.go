@@ -22,7 +22,7 @@ import (
 // sometimes the new one first. Afterwards every vector of what is set up then is that of its row's text.
 func TestKills_Deployments(t *testing.T) {
 	t.Parallel()
-	kills, seed := fromEnvironment(t, "EMBEDSIDECAR_KILLS", 20), fromEnvironment(t, "EMBEDSIDECAR_SEED", 1)
+	kills, seed := fromEnvironment(t, "EMBEDSIDECAR_KILLS", 8), fromEnvironment(t, "EMBEDSIDECAR_SEED", 1)
 	testenv.EachMajor(t, func(t *testing.T, major int) {
 		t.Helper()
 		t.Parallel()
