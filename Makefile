@@ -35,6 +35,8 @@ TEST      ?= ./...
 FUZZTIME  ?= 20s
 # The plugin onnx gets the tokenizers crate where there is cargo; EMBEDSIDECAR_TOKENIZERS=no does without.
 with_tokenizers = tags=$$(tools/build-tokenizers.sh) && export GOFLAGS="$$GOFLAGS$${tags:+ -tags=$$tags}" &&
+# For debuggers alone; without it each of some fifty tests and programs is linked in half the time.
+no_dwarf   = GOFLAGS="$$GOFLAGS -ldflags=-w"
 KILLS     ?= 200
 
 # What `make cover` counts: everything but programs, generated code and helpers of tests. The tests of e2e are left out: they take as long as all
@@ -107,7 +109,7 @@ demo: build runtime model ## show it at work on a throw-away server; BREAK=1 kee
 
 test: build runtime old-runtime model python $(OPENAI_VENV)/.complete ## get everything the tests need, then run them; TEST=./queue narrows, PG_TEST=17 picks servers
 	@$(call get_pg,$(PG_TEST))
-	$(with_tokenizers) $(test_env) $(GO) test $(TEST_FLAGS) $(TEST)
+	$(with_tokenizers) $(test_env) $(no_dwarf) $(GO) test $(TEST_FLAGS) $(TEST)
 
 test-torch: build ## the sentence-transformers example in Python against the plugin contract (6 GB of PyTorch)
 	@tools/need.sh python
