@@ -50,7 +50,8 @@ COPY --from=build /src/bin/embedsidecar /usr/bin/
 # A number, so that orchestrators that insist on a user other than root can tell.
 USER 10001:10001
 # Probes and metrics: /livez, /readyz, /metrics. It changes nothing and shows no data, so all addresses of the container may see it.
-ENV PATH=/usr/bin EMBEDSIDECAR_OPS_LISTEN=:7471
+# The log of run and serve goes where a container's log is looked for. Without a terminal its lines are JSON.
+ENV PATH=/usr/bin EMBEDSIDECAR_OPS_LISTEN=:7471 EMBEDSIDECAR_LOG_OUTPUT=stdout
 EXPOSE 7471
 STOPSIGNAL SIGTERM
 # Alive, not ready: while the database is away the sidecar waits for it, and restarting it would bring nothing back.

@@ -240,6 +240,7 @@ func (c *Config) SearchOf(name string) Search {
 type Log struct {
 	Level  slog.Level // Default info
 	Format string     // "text", "json" or "auto": text on a terminal, JSON otherwise. Default "auto"
+	Output string     // "stderr" or "stdout", of the commands that run until they are stopped. Default "stderr"
 }
 
 // Default returns the configuration of somebody who has set nothing.
@@ -255,7 +256,7 @@ func Default() *Config {
 		Queries:     Queries{SearchTimeout: 10 * time.Second},
 		Lease:       pipeline.DefaultLease,
 		Retry:       Retry{MaxAttempts: pipeline.DefaultMaxAttempts, Initial: pipeline.DefaultFirstRetry, Max: pipeline.DefaultLongestRetry},
-		Log:         Log{Level: slog.LevelInfo, Format: "auto"},
+		Log:         Log{Level: slog.LevelInfo, Format: "auto", Output: "stderr"},
 		origins:     map[string]string{},
 		env:         &environ{},
 	}

@@ -69,7 +69,7 @@ http:
   ops:
     listen: ":7471"
   queries: {search_timeout: 2500ms}
-log: {level: debug, format: json}
+log: {level: debug, format: json, output: stdout}
 `
 
 func write(t *testing.T, content string) string {
@@ -118,7 +118,7 @@ func TestLoad_WholeFile(t *testing.T) {
 		Retry:    Retry{MaxAttempts: 5, Initial: 500 * time.Millisecond, Max: time.Minute},
 		Ops:      Ops{Listen: ":7471"},
 		Queries:  Queries{SearchTimeout: 2500 * time.Millisecond},
-		Log:      Log{Level: slog.LevelDebug, Format: "json"},
+		Log:      Log{Level: slog.LevelDebug, Format: "json", Output: "stdout"},
 	}
 	// The text in double quotes is YAML's: \n is a line break there.
 	want.Pipelines[0].Text = "concat_ws(E'\n', title, $'$')"

@@ -213,6 +213,17 @@ func Settings() []Setting {
 			},
 			get: func(c *Config) string { return c.Log.Format },
 		},
+		{
+			Path: "log.output", Flag: "log-output", Group: GroupOps, Placeholder: "stderr|stdout", Usage: "where run and serve log to; other commands always log to stderr",
+			set: func(c *Config, v string) error {
+				output, err := oneOf(v, "stderr", "stdout")
+				if err == nil {
+					c.Log.Output = output
+				}
+				return err
+			},
+			get: func(c *Config) string { return c.Log.Output },
+		},
 	}
 }
 

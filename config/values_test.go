@@ -65,12 +65,12 @@ func TestSettings_Values(t *testing.T) {
 	good := map[string][]string{
 		"slot": {"a", "a_1", strings.Repeat("a", 63)}, "publication": {"Docs Pub", "ä"}, "instance": {"docs-1"}, "on-lost": {"stop", "reconcile"},
 		"ops-listen": {":0", "127.0.0.1:7471", "[::1]:80", "localhost:1"}, "workers": {"auto", "1", "0"}, "enabled": {"true", "false", "1", "0"},
-		"log-level": {"debug", "info", "warn", "error"}, "log-format": {"json", "text", "auto"}, "cache-bytes": {"64MiB"},
+		"log-level": {"debug", "info", "warn", "error"}, "log-format": {"json", "text", "auto"}, "log-output": {"stderr", "stdout"}, "cache-bytes": {"64MiB"},
 	}
 	bad := map[string][]string{
 		"slot": {"A", "a-b", "ä", strings.Repeat("a", 64)}, "publication": {strings.Repeat("ä", 32), "\xff"}, "instance": {"a b", "ä", strings.Repeat("a", 51)},
 		"on-lost": {"never"}, "ops-listen": {"7471", "host:http", "a b:1", ":99999"}, "workers": {"-1", "1.5", "9999"}, "enabled": {"yes", ""},
-		"log-level": {"LOUD"}, "log-format": {"xml"}, "cache-bytes": {"1"}, "model-sha256": {"12"}, "database-url": {"a\x00b"},
+		"log-level": {"LOUD"}, "log-format": {"xml"}, "log-output": {"/var/log/x"}, "cache-bytes": {"1"}, "model-sha256": {"12"}, "database-url": {"a\x00b"},
 	}
 	for _, s := range Settings() {
 		for _, v := range good[s.Flag] {

@@ -100,7 +100,7 @@ func sample(f cli.Flag) (value string, arrived func(env *environment) error) {
 		value := map[string]string{
 			"database-url": "postgres://h/d", "stream-url": "host=h dbname=d", "database-url-file": "/dev/null", "stream-url-file": "/dev/null", "slot": "other", "on-lost": "stop", "slot-failover": "off",
 			"publication": "Other, with comma", "threads": "3", "workers": "3", "batch-rows": "7", "cache-bytes": "3MiB", "max-attempts": "3",
-			"ops-listen": ":1", "http": "127.0.0.1:1", "log-level": "error", "log-format": "json",
+			"ops-listen": ":1", "http": "127.0.0.1:1", "log-level": "error", "log-format": "json", "log-output": "stdout",
 			"model-sha256": strings.Repeat("a", 64), "plugin-sha256": strings.Repeat("b", 64),
 		}[name]
 		switch {
@@ -307,6 +307,21 @@ func TestOutput_HoldsNoPassword(t *testing.T) {
 	_, _, stderr := call(t, func(context.Context, *environment) error { return nil }, nil, "status", "--database-url", "postgres://u:"+secret+"@h/db")
 	if !strings.Contains(stderr, "--database-url holds a password") || strings.Contains(stderr, secret) {
 		t.Error(stderr)
+	}
+}
+
+// A container's log is its stdout; what a command run beside it by exec, with the same variables, writes there is its answer alone.
+func TestLogOutput_IsThatOfRunAndServe(t *testing.T) {
+	for command, daemon := range map[string]bool{"run": true, "serve": true, "status": false, "check": false} {
+		for output, want := range map[string]bool{"stdout": daemon, "stderr": false} {
+			_, stdout, stderr := call(t, func(ctx context.Context, env *environment) error {
+				env.log.WarnContext(ctx, "said once")
+				return nil
+			}, []string{"EMBEDSIDECAR_LOG_OUTPUT=" + output}, command)
+			if got := strings.Contains(stdout, `"msg":"said once"`); got != want || strings.Contains(stderr, `"msg":"said once"`) == got {
+				t.Errorf("%s logs to %s:\nstdout: %s\nstderr: %s", command, output, stdout, stderr)
+			}
+		}
 	}
 }
 

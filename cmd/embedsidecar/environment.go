@@ -15,7 +15,8 @@ import (
 	"github.com/embedsidecar/embedsidecar/config"
 )
 
-// environment is all that a command sees of the world. Data goes to stdout, everything else to stderr.
+// environment is all that a command sees of the world. Data goes to stdout, everything else to stderr
+// (but the log of run and serve, which have no data, where log.output says).
 type environment struct {
 	stdin          io.Reader
 	stdout, stderr io.Writer

@@ -278,7 +278,11 @@ func (p *program) environment(cc *cli.Context, cfg *config.Config, daemon bool) 
 	case (env.quiet || !daemon) && cfg.Origin("log.level") == "default":
 		level = slog.LevelWarn
 	}
-	env.log = newLogger(p.stderr, cfg.Log.Format, level, isTerminal(p.stderr), p.redact)
+	out := p.stderr
+	if daemon && cfg.Log.Output == "stdout" { // what other commands write to stdout is what they were asked for
+		out = p.stdout
+	}
+	env.log = newLogger(out, cfg.Log.Format, level, isTerminal(out), p.redact)
 	return env, errors.Join(problems...)
 }
 
