@@ -17,9 +17,11 @@ VERSION   ?= $(or $(shell git describe --tags --always --dirty 2>/dev/null),unkn
 REVISION  ?= $(shell git rev-parse HEAD 2>/dev/null)
 LDFLAGS   := -s -w -X main.version=$(VERSION) -X main.revision=$(REVISION)
 MODULE    := github.com/embedsidecar/embedsidecar
+# Left out: gRPC's own trace pages, which nothing serves, and the writer of manual pages that came with the flags. A megabyte in all.
+LEAN      := grpcnotrace,urfave_cli_no_docs
 
 # The version is stamped by LDFLAGS. Go's own stamping would fail in a clone that belongs to another user.
-export GOFLAGS := $(strip $(shell $(GO) env GOFLAGS 2>/dev/null) -buildvcs=false)
+export GOFLAGS := $(strip $(shell $(GO) env GOFLAGS 2>/dev/null) -buildvcs=false -tags=$(LEAN))
 
 # The servers that tests and demo run on, by major version; 14 to 18 can be had.
 PG_TEST   ?= 15 18
@@ -34,7 +36,7 @@ TEST_FLAGS ?= -p 2 -timeout 45m
 TEST      ?= ./...
 FUZZTIME  ?= 20s
 # The plugin onnx gets the tokenizers crate where there is cargo; EMBEDSIDECAR_TOKENIZERS=no does without.
-with_tokenizers = tags=$$(tools/build-tokenizers.sh) && export GOFLAGS="$$GOFLAGS$${tags:+ -tags=$$tags}" &&
+with_tokenizers = tags=$$(tools/build-tokenizers.sh) && export GOFLAGS="$$GOFLAGS$${tags:+,$$tags}" &&
 # For debuggers alone; without it each of some fifty tests and programs is linked in half the time.
 no_dwarf   = GOFLAGS="$$GOFLAGS -ldflags=-w"
 KILLS     ?= 200

@@ -4,8 +4,8 @@
 #
 #   image=$(tools/base-image.sh)
 #
-# It is Debian with a C compiler, by mmdebstrap from the mirror that this machine uses. Go and Rust are not in it: tools/image.sh mounts
-# those of this machine. Does nothing when it is there already.
+# It is Debian with a C compiler, by mmdebstrap from the mirror that this machine uses. Go is not in it: tools/image.sh mounts this
+# machine's. Rust is not in it either: tools/in-image.sh installs Debian's where it is needed. Does nothing when it is there already.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 . tools/retry.sh
@@ -13,7 +13,7 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
 suite=bookworm
 packages=ca-certificates,gcc,libc6-dev,make
-image=localhost/embedsidecar-base:$suite-$(echo "$packages 1" | cksum | cut -d' ' -f1)
+image=localhost/embedsidecar-base:$suite-$(echo "$packages 2" | cksum | cut -d' ' -f1)
 
 say() { printf 'base-image.sh: %s\n' "$*" >&2; }
 find_engine podman buildah || { say 'error: there is neither podman nor buildah' && exit 1; }
@@ -33,8 +33,8 @@ SOURCE_DATE_EPOCH=$epoch retry mmdebstrap --quiet --variant=minbase --include="$
 cat >"$work/Dockerfile" <<END
 FROM scratch
 ADD base.tar /
-ENV PATH=/usr/local/go/bin:/usr/local/cargo/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin
-ENV CARGO_HOME=/usr/local/cargo RUSTUP_HOME=/usr/local/rustup
+ENV PATH=/usr/local/go/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin
+ENV CARGO_HOME=/usr/local/cargo
 END
 "$engine" build --quiet -t "$image" "$work" >&2
 echo "$image"

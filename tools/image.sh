@@ -5,7 +5,7 @@
 #   ARCH=arm64 tools/image.sh core     one, for another: embedsidecar:core-arm64
 #
 # The official images of Go, Rust and Debian are what it begins with; where no registry can be reached, an image that tools/base-image.sh
-# makes, with this machine's Go and Rust. GO_IMAGE, RUST_IMAGE and BASE_IMAGE name others. What this machine's clients are told (GOPROXY,
+# makes, with this machine's Go and Debian's Rust. GO_IMAGE, RUST_IMAGE and BASE_IMAGE name others. What this machine's clients are told (GOPROXY,
 # proxies, pip's index, cargo's and the certificate authorities) goes in as secrets: none of it is in a layer or in the history.
 # Times in the layers are those of the commit, so that two builds of a commit give the same layers.
 set -euo pipefail
@@ -60,19 +60,10 @@ if [ -n "${GO_IMAGE:-}${RUST_IMAGE:-}${BASE_IMAGE:-}" ]; then
 elif [ "$engine" != docker ] && ! timeout 60 "$engine" pull --quiet "docker.io/library/$(sed -n 's/^ARG BASE_IMAGE=//p' Dockerfile)" >/dev/null 2>&1; then
   [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null ||
     die 'no registry of images can be reached, and a base can be made by root on Debian or Ubuntu only' 'name images that can be had: GO_IMAGE, RUST_IMAGE, BASE_IMAGE'
-  say 'no registry of images can be reached: the images begin with Debian as this machine gets it, and with its Go and Rust'
+  say 'no registry of images can be reached: the images begin with Debian as this machine gets it, and with its Go'
   base=$(tools/base-image.sh)
   for name in GO_IMAGE RUST_IMAGE BASE_IMAGE; do flags+=(--build-arg "$name=$base"); done
   flags+=(--volume "$(go env GOROOT):/usr/local/go:ro")
-  case " ${targets[*]} " in *" onnx "*)
-    command -v cargo >/dev/null || die 'the image onnx needs Rust, and there is no cargo' 'install Rust 1.80 or newer, or build the image core alone: tools/image.sh core'
-    if command -v rustup >/dev/null; then # what it writes is thrown away
-      flags+=(--volume "$(rustup show home):/usr/local/rustup:O" --volume "$(dirname "$(command -v rustup)"):/usr/local/cargo/bin:ro")
-    else
-      flags+=(--volume "$(rustc --print sysroot)/bin:/usr/local/cargo/bin:ro" --volume "$(rustc --print sysroot)/lib:/usr/local/cargo/lib:ro")
-    fi
-    ;;
-  esac
 fi
 
 case $engine in

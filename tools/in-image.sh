@@ -4,6 +4,8 @@
 #   tools/in-image.sh go mod download
 #   tools/in-image.sh --for arm64 make build-core      compiles for another architecture; cgo and Rust by Debian's cross compiler
 #
+# Where the image has no Rust, Debian's is installed: of the packages that its browsers are built with, which are kept new.
+#
 # Secrets, each may be missing: environment (lines NAME=VALUE: GOPROXY, HTTPS_PROXY, PIP_INDEX_URL ...), ca (the certificate authorities that
 # the network needs, where there is one that looks into TLS).
 set -euo pipefail
@@ -29,18 +31,30 @@ if [ "${1:-}" = --for ]; then
     ;;
   esac
   export ONNXRUNTIME_PLATFORM=Linux-$machine
-  if [ "$arch" != "$(dpkg --print-architecture)" ]; then
+  own=$(dpkg --print-architecture)
+  case "$*" in *build-tokenizers.sh*) rust=yes ;; *) rust= ;; esac
+  case "$*" in *build-tokenizers.sh* | *build-onnx*) c=yes ;; *) c= ;; esac
+  if [ "$arch" != "$own" ]; then
     export CC=$triple-gcc CARGO_BUILD_TARGET=$machine-unknown-linux-gnu
     export "CC_${machine}_unknown_linux_gnu=$CC" "CXX_${machine}_unknown_linux_gnu=$triple-g++"
-    case "$*" in
-    *build-tokenizers.sh* | *build-onnx*)
-      if ! command -v "$CC" "$triple-g++" >/dev/null; then
-        retry apt-get update -qq
-        retry apt-get install -y -qq --no-install-recommends "gcc-${triple/_/-}" "g++-${triple/_/-}" "libc6-dev-$arch-cross" >/dev/null
-      fi
-      if command -v rustup >/dev/null; then retry rustup target add "$CARGO_BUILD_TARGET"; fi
-      ;;
-    esac
+    if [ -n "$rust" ]; then dpkg --add-architecture "$arch"; fi
+  fi
+  if [ -n "$c" ]; then
+    lacking=()
+    [ "$arch" = "$own" ] || command -v "$CC" >/dev/null || lacking+=("gcc-${triple/_/-}" "g++-${triple/_/-}" "libc6-dev-$arch-cross")
+    [ -z "$rust" ] || command -v cargo >/dev/null || lacking+=(cargo-web rustc-web)
+    if [ ${#lacking[@]} -gt 0 ]; then
+      retry apt-get update -qq
+      DEBIAN_FRONTEND=noninteractive retry apt-get install -y -qq --no-install-recommends "${lacking[@]}" >/dev/null
+    fi
+  fi
+  # Rust's own library for the other architecture: by rustup, or out of Debian's package, of which nothing runs here.
+  if [ -n "$rust" ] && [ "$arch" != "$own" ]; then
+    if command -v rustup >/dev/null; then
+      retry rustup target add "$CARGO_BUILD_TARGET"
+    else
+      (cd "$(mktemp -d)" && retry apt-get -o APT::Sandbox::User=root download -qq "libstd-rust-web-dev:$arch" && dpkg-deb -x libstd-rust-web-dev_*.deb /)
+    fi
   fi
 fi
 exec "$@"
