@@ -56,10 +56,10 @@ LINT_VENV := $(CACHE)/lint/venv-$(shell echo $(LINTERS) | cksum | cut -d' ' -f1)
 OPENAI      := openai==3.52.0
 OPENAI_VENV := $(CACHE)/openai/venv-$(shell echo $(OPENAI) | cksum | cut -d' ' -f1)
 
-.PHONY: help build build-core build-onnx image test-image packages model runtime old-runtime python pg demo test test-torch test-kills test-memory soak test-race cover lint lint-light lint-files fmt fix fuzz bench-smoke bench-isolation bench-scaling bench-embedder generate verify clean install-deps
+.PHONY: help build build-core build-onnx image test-image test-image-smoke packages model runtime old-runtime python pg demo test test-torch test-kills test-memory soak test-race cover lint lint-light lint-files fmt fix fuzz bench-smoke bench-isolation bench-scaling bench-embedder generate verify clean install-deps
 
 help: ## show this list
-	@awk 'BEGIN { FS = ":.*## " } /^[a-z-]+:.*## / { printf "  %-14s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
+	@awk 'BEGIN { FS = ":.*## " } /^[a-z-]+:.*## / { printf "  %-16s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
 
 build: build-core build-onnx ## build bin/embedsidecar (no cgo) and the plugins in bin/plugins
 	CGO_ENABLED=0 $(GO) build -trimpath -ldflags '$(LDFLAGS)' -o bin/plugins/embedsidecar-fake ./plugins/fake
@@ -78,6 +78,10 @@ image: ## build the container images embedsidecar:core and embedsidecar:onnx, wi
 
 test-image: image packages ## run the images as people do, with compose and by hand, and break them; about ten minutes, as root with podman
 	@tools/test-image.sh
+
+test-image-smoke: ## the image core alone, built and looked at with an engine that is there already, in under three minutes
+	@EMBEDSIDECAR_NO_INSTALL=1 ARCH= VERSION='$(VERSION)' REVISION='$(REVISION)' tools/image.sh core
+	@EMBEDSIDECAR_NO_INSTALL=1 IMAGES=core CHECKS='static alone' tools/test-image.sh
 
 packages: build runtime model ## make dist/*.deb and dist/*.rpm with systemd's unit
 	@tools/package.sh

@@ -22,6 +22,7 @@ if "$engine" inspect --type image "$image" >/dev/null 2>&1; then
   exit
 fi
 if ! command -v mmdebstrap >/dev/null; then
+  [ -z "${EMBEDSIDECAR_NO_INSTALL:-}" ] || { say 'error: mmdebstrap is missing' && say 'hint: apt-get install mmdebstrap' && exit 1; }
   say 'installing mmdebstrap'
   { retry apt-get update -qq && DEBIAN_FRONTEND=noninteractive retry apt-get install -y -qq --no-install-recommends mmdebstrap; } >&2
 fi

@@ -3,6 +3,7 @@
 #
 #   tools/image.sh                     both, for this machine's architecture
 #   ARCH=arm64 tools/image.sh core     one, for another: embedsidecar:core-arm64
+#   IMAGE=again IMAGE_FLAGS=--no-cache tools/image.sh      by another name, and with flags of the engine's
 #
 # The official images of Go, Rust and Debian are what it begins with; where no registry can be reached, an image that tools/base-image.sh
 # makes, with this machine's Go and Debian's Rust. GO_IMAGE, RUST_IMAGE and BASE_IMAGE name others. What this machine's clients are told (GOPROXY,
@@ -78,7 +79,7 @@ docker)
 esac
 
 for target in "${targets[@]}"; do
-  name=embedsidecar:$target
+  name=${IMAGE:-embedsidecar}:$target
   [ "$arch" = "$own" ] || name+=-$arch
   say "building $name with $engine"
   # shellcheck disable=SC2086 # IMAGE_FLAGS are several words
