@@ -51,7 +51,7 @@ COPY --from=build /src/bin/embedsidecar /usr/bin/
 USER 10001:10001
 # Probes and metrics: /livez, /readyz, /metrics. It changes nothing and shows no data, so all addresses of the container may see it.
 # The log of run and serve goes where a container's log is looked for. Without a terminal its lines are JSON.
-ENV PATH=/usr/bin EMBEDSIDECAR_OPS_LISTEN=:7471 EMBEDSIDECAR_LOG_OUTPUT=stdout
+ENV PATH=/usr/bin EMBEDSIDECAR_LOG_OUTPUT=stdout EMBEDSIDECAR_OPS_LISTEN=:7471
 EXPOSE 7471
 STOPSIGNAL SIGTERM
 # Alive, not ready: while the database is away the sidecar waits for it, and restarting it would bring nothing back.
