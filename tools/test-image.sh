@@ -27,6 +27,7 @@ major=${PG_IMAGE:-17}
 clone=$PWD
 work=$(mktemp -d)
 container= # the one that a failure tells of
+touch "$work/containers"
 binfmt=    # what this test has told the kernel of another architecture
 passed=0
 began=$SECONDS
@@ -61,12 +62,13 @@ eventually() {
 }
 refuse() { ! "$@"; }
 
-networks=() containers=()
+networks=()
+mine() { printf '%s\n' "$@" >>"$work/containers"; } # to be removed at the end; a check is a shell of its own, which could note it nowhere else
 cleanup() {
   local status=$?
   set +e
   if [ -n "${compose:-}" ]; then (cd "$work/clone" && "${compose[@]}" down --volumes && "${compose[@]}" -f docker-compose.existing.yml down) >/dev/null 2>&1; fi
-  for one in "${containers[@]}"; do podman rm --force --time 0 "$one" >/dev/null 2>&1; done
+  while read -r one; do podman rm --force --time 0 "$one" >/dev/null 2>&1; done <"$work/containers"
   for one in "${networks[@]}"; do podman network rm --force "$one" >/dev/null 2>&1; done
   if [ -n "$binfmt" ]; then echo -1 >"$binfmt"; fi
   rm -rf "$work"
@@ -80,7 +82,7 @@ podman() { command podman "$@" 2> >(grep -v -i healthcheck >&2); }
 start() {
   local name=$1
   shift
-  containers+=("$name")
+  mine "$name"
   podman run --detach --name "$name" --read-only --tmpfs /tmp:size=16m,mode=1777 --cap-drop all --security-opt no-new-privileges "$@" >/dev/null
 }
 pid() { podman inspect --format '{{.State.Pid}}' "$1"; }
@@ -391,7 +393,7 @@ core() {
   networks+=(embedsidecar_core)
   podman network create embedsidecar_core >/dev/null
   printf 'password' >"$work/password" && echo '*:*:*:postgres:password' >"$work/pgpass" && chmod 644 "$work/password" "$work/pgpass"
-  containers+=("$server")
+  mine "$server"
   podman run --detach --name "$server" --network embedsidecar_core --volume "$work/password:/password:ro" --env POSTGRES_PASSWORD_FILE=/password \
     "$POSTGRES_IMAGE" postgres -c wal_level=logical >/dev/null
   # A token for the server of models, made by the program itself.
@@ -430,7 +432,7 @@ existing() {
   chown 999:999 "$tls/server.key" && chmod 600 "$tls/server.key" && chmod 755 "$tls"
   install -m 444 "$tls/ca.pem" "$secrets/ca.pem"
   printf '*:*:*:app:secret-of-app\n' >"$secrets/app.pgpass" && cp "$secrets/app.pgpass" "$secrets/owner.pgpass" && chmod 444 "$secrets"/*.pgpass
-  containers+=("$server" sidecar)
+  mine "$server" sidecar
   podman run --detach --name "$server" --network embedsidecar-existing_default --publish 127.0.0.1:5499:5432 --volume "$tls:/tls:ro" --volume "$secrets/postgres_password:/password:ro" \
     --env POSTGRES_DB="$database" --env POSTGRES_PASSWORD_FILE=/password "$POSTGRES_IMAGE" postgres -c wal_level=logical -c ssl=on \
     -c ssl_cert_file=/tls/server.pem -c ssl_key_file=/tls/server.key >/dev/null
