@@ -40,7 +40,7 @@ check() {
   shift
   if ! ("$@") >"$work/check.log" 2>&1; then
     tail -n 30 "$work/check.log" >&2
-    if [ -n "$container" ]; then podman logs "$container" 2>&1 | tail -n 15 | cut -c1-600 >&2; fi
+    if [ -n "$container" ]; then podman logs "$container" 2>&1 | tail -n 15 | cut -c1-600 >&2 || true; fi
     say "FAILED $name"
     exit 1
   fi
@@ -442,7 +442,7 @@ existing() {
   container=sidecar
   check 'the line docker run of docs/containers.md, with sslmode=verify-full' paper 'docker run'
   check 'a certificate that somebody else has signed is refused' untrusted
-  psql -c "SET ROLE app; DROP SCHEMA embedsidecar CASCADE" -c "SELECT pg_drop_replication_slot(slot_name) FROM pg_replication_slots" -c 'DROP PUBLICATION embedsidecar' -c 'DROP TABLE docs_embedding'
+  psql -c "SET client_min_messages = error; SET ROLE app; DROP SCHEMA embedsidecar CASCADE" -c "SELECT pg_drop_replication_slot(slot_name) FROM pg_replication_slots" -c 'DROP PUBLICATION embedsidecar' -c 'DROP TABLE docs_embedding' >/dev/null
   container=embedsidecar-existing_sidecar_1
   check 'the lines of docs/containers.md beside a database' paper 'docker-compose.existing.yml'
 }
