@@ -26,6 +26,7 @@ LIBRARY_NAME=${LIBRARY##*/}
 MODEL=$(tools/fetch-model.sh)
 export SOURCE_DATE_EPOCH LIBRARY LIBRARY_NAME MODEL LIBRARY_FOLDER=${LIBRARY%/*}
 mkdir -p dist
+rm -f dist/*.deb dist/*.rpm # of other commits
 for package in core onnx; do
   for form in deb rpm; do
     "$nfpm" package --config "packaging/nfpm-$package.yaml" --packager "$form" --target dist/ >&2
