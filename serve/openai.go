@@ -237,12 +237,17 @@ func (a *api) named(r *http.Request, name string) (string, Model, error) {
 	}
 	model, err := a.Backend.Model(r.Context(), name)
 	if errors.Is(err, ErrUnknown) {
-		return "", nil, &problem{
-			status: http.StatusNotFound, kind: invalidRequest, code: "model_not_found", param: "model",
-			message: "the model " + strconv.Quote(cut(name)) + " does not exist here: GET /v1/models lists those that do",
-		}
+		err = noModel(name)
 	}
 	return name, model, err
+}
+
+// noModel is the answer for a model that is not there.
+func noModel(name string) error {
+	return &problem{
+		status: http.StatusNotFound, kind: invalidRequest, code: "model_not_found", param: "model",
+		message: "the model " + strconv.Quote(cut(name)) + " does not exist here: GET /v1/models lists those that do",
+	}
 }
 
 // cut keeps what a client sent short in what it gets back.
@@ -287,21 +292,26 @@ func (a *api) models(w http.ResponseWriter, r *http.Request) error {
 	return writeJSON(w, map[string]any{"object": "list", "data": entries})
 }
 
-// model answers GET /v1/models/NAME: what OpenAI says of a model, and what this one is.
+// model answers GET /v1/models/NAME: what OpenAI says of a model and, if it has been used, what this one is. A model starts a program and
+// may cost money: to look at it does neither.
 func (a *api) model(w http.ResponseWriter, r *http.Request) error {
-	name, model, err := a.named(r, r.PathValue("name"))
+	name := r.PathValue("name")
+	about, err := a.Backend.Known(r.Context(), name)
+	if errors.Is(err, ErrUnknown) {
+		err = noModel(name)
+	}
 	if err != nil {
 		return err
 	}
-	about, err := model.Describe(r.Context())
-	if err != nil {
-		return err
-	}
-	return writeJSON(w, struct {
+	answer := struct {
 		modelEntry
-		Dims        int    `json:"dims"`
+		Dims        int    `json:"dims,omitempty"`
 		MaxTokens   int    `json:"max_tokens,omitempty"`
-		Fingerprint string `json:"fingerprint"`
+		Fingerprint string `json:"fingerprint,omitempty"`
 		Sparse      bool   `json:"sparse,omitempty"`
-	}{entryOf(name), about.Dims, about.MaxTokens, about.Fingerprint, about.Sparse})
+	}{modelEntry: entryOf(name)}
+	if about != nil {
+		answer.Dims, answer.MaxTokens, answer.Fingerprint, answer.Sparse = about.Dims, about.MaxTokens, about.Fingerprint, about.Sparse
+	}
+	return writeJSON(w, answer)
 }

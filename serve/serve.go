@@ -32,6 +32,9 @@ type Backend interface {
 	Models(ctx context.Context) ([]string, error)
 	// Model returns a model by one of these names, or ErrUnknown.
 	Model(ctx context.Context, name string) (Model, error)
+	// Known returns what a model by one of these names has said of itself, nil if it has not been asked yet; or ErrUnknown. Nothing is
+	// started for it.
+	Known(ctx context.Context, name string) (*embed.Description, error)
 	// Pipelines lists the pipelines; nil without a database.
 	Pipelines(ctx context.Context) ([]pipeline.Pipeline, error)
 	// Pipeline returns a pipeline that can be searched and the model its vectors were made with. It returns ErrUnknown, or an

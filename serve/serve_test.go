@@ -97,6 +97,15 @@ func (b *backend) Model(_ context.Context, name string) (serve.Model, error) {
 	return b.model, nil
 }
 
+func (b *backend) Known(ctx context.Context, name string) (*embed.Description, error) {
+	m, err := b.Model(ctx, name)
+	if err != nil {
+		return nil, err
+	}
+	about, err := m.Describe(ctx)
+	return &about, err
+}
+
 func (*backend) Pipelines(context.Context) ([]pipeline.Pipeline, error) {
 	return []pipeline.Pipeline{{Spec: pipeline.Spec{Name: "public.docs", Schema: "public", Table: "docs"}, Status: pipeline.Missing}}, nil
 }

@@ -245,11 +245,32 @@ func (a *answers) Model(ctx context.Context, name string) (serve.Model, error) {
 	return nil, serve.ErrUnknown
 }
 
+// Known implements serve.Backend.
+func (a *answers) Known(ctx context.Context, name string) (*embed.Description, error) {
+	models, err := a.models(ctx)
+	for _, m := range models {
+		if m.name != name && !slices.Contains(m.others, name) {
+			continue
+		}
+		for _, key := range m.keys {
+			if about := a.plugins.described(key); about != nil {
+				return about, nil
+			}
+		}
+		return nil, nil
+	}
+	if err != nil { // it may be that of a pipeline
+		return nil, err
+	}
+	return nil, serve.ErrUnknown
+}
+
 // namedModel is a model with the names it goes by.
 type namedModel struct {
 	modelOf
 	name   string
 	others []string
+	keys   []modelOf // all that it is called by, modelOf first
 }
 
 // models lists what may be asked for: the default, what the pipelines use, and what the configuration names. With an error it lists
@@ -277,7 +298,9 @@ func (a *answers) models(ctx context.Context) ([]namedModel, error) {
 	var models []namedModel
 	for _, key := range keys {
 		m := a.naming(key)
-		if !slices.ContainsFunc(models, func(n namedModel) bool { return n.name == m.name }) {
+		if at := slices.IndexFunc(models, func(n namedModel) bool { return n.name == m.name }); at >= 0 {
+			models[at].keys = append(models[at].keys, key)
+		} else {
 			models = append(models, m)
 		}
 	}
@@ -286,7 +309,7 @@ func (a *answers) models(ctx context.Context) ([]namedModel, error) {
 
 // naming finds the names of a model without starting it: as it describes itself if it runs, and as it is configured.
 func (a *answers) naming(key modelOf) namedModel {
-	m := namedModel{modelOf: key}
+	m := namedModel{modelOf: key, keys: []modelOf{key}}
 	configured := key.model
 	if configured == "" {
 		configured = a.env.config.DefaultModel
@@ -305,13 +328,8 @@ func (a *answers) naming(key modelOf) namedModel {
 	if strings.ContainsRune(configured, filepath.Separator) {
 		m.name = filepath.Base(configured) // where it lies is nobody's business
 	}
-	a.plugins.mu.Lock()
-	h := a.plugins.hosts[[2]string{key.plugin, key.model}]
-	a.plugins.mu.Unlock()
-	if h != nil {
-		if said := h.model(); said != "" && said != m.name {
-			m.others = append(m.others, said)
-		}
+	if about := a.plugins.described(key); about != nil && about.Model != "" && about.Model != m.name {
+		m.others = append(m.others, about.Model)
 	}
 	return m
 }

@@ -32,28 +32,36 @@ type hosted struct {
 	found  config.Embedder
 
 	mu    sync.Mutex
-	meter *measured  // nil: nobody measures
-	path  string     // of its program
-	seen  host.Stats // as last counted
-	named string     // the model, as it describes itself
+	meter *measured          // nil: nobody measures
+	path  string             // of its program
+	seen  host.Stats         // as last counted
+	about *embed.Description // of the model, by itself; nil before it was asked
 }
 
-// Describe remembers the model's name.
+// Describe remembers what the model says of itself.
 func (h *hosted) Describe(ctx context.Context) (embed.Description, error) {
 	d, err := h.Host.Describe(ctx)
 	if err == nil {
 		h.mu.Lock()
-		h.named = d.Model
+		h.about = &d
 		h.mu.Unlock()
 	}
 	return d, err
 }
 
-// model returns the model's name, or "" before it was described.
-func (h *hosted) model() string {
+// described returns what the model said of itself, nil before it was asked.
+func (h *hosted) described() *embed.Description {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	return h.named
+	return h.about
+}
+
+// model returns the model's name, or "" before it was described.
+func (h *hosted) model() string {
+	if about := h.described(); about != nil {
+		return about.Model
+	}
+	return ""
 }
 
 // measure returns the embedder with its measure taken; the same one each time.
@@ -116,6 +124,17 @@ func sameEmbedder(a, b config.Embedder) bool {
 		a.Model = b.Model
 	}
 	return reflect.DeepEqual(a, b)
+}
+
+// described returns what a model said of itself, nil if nobody has asked for it yet. Nothing is started.
+func (e *embedders) described(key modelOf) *embed.Description {
+	e.mu.Lock()
+	h := e.hosts[[2]string{key.plugin, key.model}]
+	e.mu.Unlock()
+	if h == nil {
+		return nil
+	}
+	return h.described()
 }
 
 // all returns the embedders that were asked for so far.

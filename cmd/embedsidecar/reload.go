@@ -65,10 +65,10 @@ func (e *embedders) reloadOne(ctx context.Context, h *hosted) error {
 func (e *embedders) states() []control.Plugin {
 	list := []control.Plugin{}
 	for _, h := range e.all() {
-		s := h.Stats()
+		s, model := h.Stats(), h.model()
 		h.mu.Lock()
 		p := control.Plugin{
-			Plugin: h.plugin, Model: h.named, Version: s.Version, Path: h.path, Circuit: s.Circuit, Reason: s.Reason, RetrySeconds: s.RetryIn.Seconds(),
+			Plugin: h.plugin, Model: model, Version: s.Version, Path: h.path, Circuit: s.Circuit, Reason: s.Reason, RetrySeconds: s.RetryIn.Seconds(),
 			Wanted: s.Wanted, Processes: h.Processes(), Restarts: s.Restarts(), Hangs: s.Hangs, BadAnswers: s.BadAnswers, Calls: s.Calls, Texts: s.Texts,
 		}
 		h.mu.Unlock()

@@ -16,6 +16,7 @@ import (
 	"testing"
 
 	"github.com/embedsidecar/embedsidecar/testenv"
+	programs "github.com/embedsidecar/embedsidecar/testenv/program"
 )
 
 // asked sends a request to a daemon and returns status and answer. One whose connection ends without an answer is sent again: a server
@@ -198,6 +199,39 @@ func TestServe_SurvivesWhatHappensToItsPipelines(t *testing.T) {
 	d.answers(address, "/v1/embeddings", `{"input": "no database is needed for this"}`, http.StatusOK)
 	s.run(0, "run", "--once", "--config", into)
 	d.answers(address, searches, question, http.StatusOK, `"key":"7"`)
+	d.end(syscall.SIGTERM, 0)
+}
+
+// TestServe_ToLookAtAModelStartsNone: it is a program, and a paid one maybe, that anybody with a token could otherwise have started by a GET.
+func TestServe_ToLookAtAModelStartsNone(t *testing.T) {
+	t.Parallel()
+	s := newStage(t, 0)
+	s.set("EMBEDSIDECAR_DATABASE_URL=")
+	dir := t.TempDir()
+	evidence, program := filepath.Join(dir, "evidence"), filepath.Join(dir, "embedsidecar-costly")
+	if err := programs.Write(program, []byte("#!/bin/sh\necho started >"+evidence+"\n")); err != nil {
+		t.Fatal(err)
+	}
+	file := filepath.Join(dir, "c.yaml")
+	if err := os.WriteFile(file, []byte("models:\n  - {name: costly, plugin: "+program+"}\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	d := s.background("serve", "--config", file, "--log-format", "json", "--http", "127.0.0.1:0", "--no-auth")
+	address := d.logged("queries are answered", "address")
+	d.answers(address, "/v1/models/fake", "", http.StatusOK, `"dims":8`, `"fingerprint":"`)
+	d.answers(address, "/v1/models", "", http.StatusOK, `"costly"`)
+	if status, answer := d.asked(address, "/v1/models/costly", ""); status != http.StatusOK || !strings.Contains(answer, `"id":"costly"`) || strings.Contains(answer, "dims") {
+		t.Errorf("a model that nobody has used: %d %s", status, answer)
+	}
+	if _, err := os.Stat(evidence); err == nil {
+		t.Error("the program was started")
+	}
+	if status, answer := d.asked(address, "/v1/embeddings", `{"input": "x", "model": "costly"}`); status < http.StatusInternalServerError {
+		t.Errorf("a program that is no plugin embedded: %d %s", status, answer)
+	}
+	if _, err := os.Stat(evidence); err != nil {
+		t.Errorf("the program leaves no evidence when it is started: %v", err)
+	}
 	d.end(syscall.SIGTERM, 0)
 }
 
