@@ -3,6 +3,8 @@ package models
 import (
 	"bytes"
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"io"
@@ -22,6 +24,7 @@ type ImportOptions struct {
 	From   string // folder with config.json, tokenizer.json, and model.onnx, onnx/model.onnx or model.safetensors
 	Name   string // of the new model; "": that of the folder
 	Into   string // folder that holds models
+	Sums   Sums   // what files of From must be, as they are copied and used; those not named are taken as they are
 	Int8   bool   // make model_int8.onnx too, from model.safetensors
 	Python string // Python 3.8 or newer, which makes ONNX of safetensors
 	Script []byte // tools/make_onnx.py
@@ -125,7 +128,7 @@ func fill(ctx context.Context, o ImportOptions, made string) error {
 		return fmt.Errorf("modules.json: %w", err)
 	}
 	for i, name := range names {
-		err := copyFile(o.From, name, filepath.Join(made, filepath.FromSlash(name)))
+		err := copyFile(o, name, filepath.Join(made, filepath.FromSlash(name)))
 		if errors.Is(err, fs.ErrNotExist) && i >= len(required) {
 			continue
 		}
@@ -175,11 +178,11 @@ func fillGraph(ctx context.Context, o ImportOptions, made string) error {
 			continue
 		}
 		o.Say("copying " + filepath.Join(folder, graphFile))
-		if err := copyFile(o.From, filepath.Join(folder, graphFile), filepath.Join(made, graphFile)); err != nil {
+		if err := copyFile(o, filepath.Join(folder, graphFile), filepath.Join(made, graphFile)); err != nil {
 			return err
 		}
 		for _, data := range externalFiles(filepath.Join(made, graphFile)) {
-			if err := copyFile(o.From, filepath.Join(folder, data), filepath.Join(made, data)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			if err := copyFile(o, filepath.Join(folder, data), filepath.Join(made, data)); err != nil && !errors.Is(err, fs.ErrNotExist) {
 				return err
 			}
 		}
@@ -261,7 +264,23 @@ func makeONNX(ctx context.Context, o ImportOptions, out string, flags ...string)
 		text := strings.TrimSpace(complaint.String())
 		return fmt.Errorf("make ONNX of %s: %w: %s", weightsFile, err, text[strings.LastIndexByte(text, '\n')+1:])
 	}
+	// The script has opened these by their names.
+	for _, name := range []string{configFile, weightsFile} {
+		if sum, err := fileSum(openPublished(o.From, name)); err != nil {
+			return err
+		} else if err := o.mustBe(name, sum); err != nil {
+			return err
+		}
+	}
 	return os.Chmod(out, mode) // it holds what the weights hold
+}
+
+// mustBe refuses a file that is another than the one that was checked.
+func (o *ImportOptions) mustBe(name, sum string) error {
+	if want := o.Sums[filepath.ToSlash(name)]; want != "" && want != sum {
+		return fmt.Errorf("%s has sha256 %s and had %s when it was fetched: it was changed meanwhile", name, sum, want)
+	}
+	return nil
 }
 
 // makeFolder makes a folder that anybody may look into: the sidecar may run as another user than whoever imports.
@@ -315,8 +334,8 @@ func modeOf(in *os.File) (fs.FileMode, error) {
 	return own | info.Mode().Perm()&all, nil
 }
 
-func copyFile(folder, name, to string) (err error) {
-	in, err := openPublished(folder, name)
+func copyFile(o ImportOptions, name, to string) (err error) {
+	in, err := openPublished(o.From, name)
 	if err != nil {
 		return err
 	}
@@ -337,10 +356,11 @@ func copyFile(folder, name, to string) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, out.Close()) }()
-	if _, err := io.Copy(out, in); err != nil {
+	hash := sha256.New()
+	if _, err := io.Copy(io.MultiWriter(out, hash), in); err != nil {
 		return fmt.Errorf("copy %s: %w", from, err)
 	}
-	return nil
+	return o.mustBe(name, hex.EncodeToString(hash.Sum(nil)))
 }
 
 // same tells whether the model is in its place already.

@@ -316,3 +316,22 @@ func TestImport_KeepsWhoMayRead(t *testing.T) {
 		}
 	}
 }
+
+// TestImport_TakesWhatWasChecked: what came from a hub and was compared there must be the same when it is copied.
+func TestImport_TakesWhatWasChecked(t *testing.T) {
+	for _, name := range []string{"tokenizer.json", "1_Pooling/config.json", weights} {
+		files := published()
+		o := importing(t, files)
+		o.Sums = models.Sums{}
+		for name, content := range files {
+			o.Sums[name] = sumOf(content)
+		}
+		if err := os.WriteFile(filepath.Join(o.From, filepath.FromSlash(name)), []byte(files[name]+" "), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := models.Import(t.Context(), o); err == nil || !strings.Contains(err.Error(), name+" has sha256") {
+			t.Errorf("%s was changed after it was fetched: %v", name, err)
+		}
+		wantNothing(t, o.Into)
+	}
+}

@@ -46,13 +46,67 @@ const (
 	maxModelBytes  = 64 << 30
 )
 
-// knownPins are weights that were looked at when this program was written.
-var knownPins = map[string]Sums{
-	"sentence-transformers/all-MiniLM-L6-v2": {weightsFile: "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"},
+// known is a published model that was looked at when this program was written: a revision, and all that is fetched of it.
+type known struct {
+	revision string
+	sums     Sums
 }
 
-// KnownPins returns the pins of a model that this program brings along, or nil.
-func KnownPins(name string) Sums { return maps.Clone(knownPins[name]) }
+var knownModels = map[string]known{
+	"sentence-transformers/all-MiniLM-L6-v2": {"1110a243fdf4706b3f48f1d95db1a4f5529b4d41", Sums{
+		"1_Pooling/config.json":             "4be450dde3b0273bb9787637cfbd28fe04a7ba6ab9d36ac48e92b11e350ffc23",
+		"config.json":                       "953f9c0d463486b10a6871cc2fd59f223b2c70184f49815e7efbcab5d8908b41",
+		"config_sentence_transformers.json": "061ca9d39661d6c6d6de5ba27f79a1cd5770ea247f8d46412a68a498dc5ac9f3",
+		weightsFile:                         "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db",
+		"modules.json":                      "84e40c8e006c9b1d6c122e02cba9b02458120b5fb0c87b746c41e0207cf642cf",
+		"sentence_bert_config.json":         "fc1993fde0a95c24ec6c022539d41cf6e2f7c9721e5415d6fb6897472a9cd4b7",
+		"special_tokens_map.json":           "303df45a03609e4ead04bc3dc1536d0ab19b5358db685b6f3da123d05ec200e3",
+		tokenizerFile:                       "be50c3628f2bf5bb5e3a7f17b1f74611b2561a3a27eeab05e5aa30f411572037",
+		"tokenizer_config.json":             "acb92769e8195aabd29b7b2137a9e6d6e25c476a4f15aa4355c233426c61576b",
+		"vocab.txt":                         "07eced375cec144d27c900241f3e339478dec958f92fddbc551f295c992038a3",
+	}},
+}
+
+// Known returns the revision and the sums of all files of a model that this program brings along; "" and nil of others.
+func Known(name string) (revision string, sums Sums) {
+	k := knownModels[name]
+	return k.revision, maps.Clone(k.sums)
+}
+
+// recordOf is the file that keeps the sums of what was fetched of a model's revision, in a folder of models.
+func recordOf(home, name, revision string) string {
+	return filepath.Join(home, ".pulled", strings.NewReplacer("/", "--").Replace(name+"@"+revision))
+}
+
+// Recorded returns the sums of what an earlier pull has fetched, with the file that keeps them; nil: there was none.
+func Recorded(home, name, revision string) (Sums, string, error) {
+	path := recordOf(home, name, revision)
+	data, err := readLimited(path, maxSumsBytes)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, path, nil
+	}
+	if err != nil {
+		return nil, path, err
+	}
+	sums, err := ParseSums(data)
+	if err != nil {
+		return nil, path, fmt.Errorf("read %s: %w", path, err)
+	}
+	return sums, path, nil
+}
+
+// Record keeps the sums of what was fetched for the next pull.
+func Record(home, name, revision string, sums Sums) error {
+	path := recordOf(home, name, revision)
+	if err := makeFolder(filepath.Dir(path)); err != nil {
+		return err
+	}
+	part := path + ".part"
+	if err := os.WriteFile(part, []byte(sums.String()), 0o644); err != nil { //nolint:gosec // anybody may read it
+		return err
+	}
+	return os.Rename(part, path)
+}
 
 // CheckSource refuses names and addresses that nothing should be fetched from.
 func CheckSource(o PullOptions) error {

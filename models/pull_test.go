@@ -327,6 +327,27 @@ func TestPull_Pinned(t *testing.T) {
 	}
 }
 
+// Of the default model every file is pinned, tokenizer and pooling as well as the weights.
+func TestPull_AllFilesOfTheDefaultModelAreKnown(t *testing.T) {
+	t.Parallel()
+	revision, sums := models.Known("sentence-transformers/all-MiniLM-L6-v2")
+	if len(revision) != 40 {
+		t.Errorf("the revision %q may move", revision)
+	}
+	made, err := models.ReadSums(onnxtest.Model(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, sum := range made { // of what tools/fetch-model.sh makes
+		if name != "model.onnx" && name != "README.md" && sums[name] != sum {
+			t.Errorf("%s: known as %q, want %s", name, sums[name], sum)
+		}
+	}
+	if sums[weights] == "" {
+		t.Error("the weights are not known")
+	}
+}
+
 // A graph that was made elsewhere is taken where there are no weights that ONNX can be made of.
 func TestPull_Graph(t *testing.T) {
 	h := newHub(t)

@@ -261,6 +261,8 @@ func newModelsImport() *command {
 
 // importCommand makes a model folder.
 type importCommand struct {
+	fetched models.Sums // what the files of the folder must be; nil: what they are
+
 	name, python  string
 	int8, untried bool
 }

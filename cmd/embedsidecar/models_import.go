@@ -29,7 +29,7 @@ func (c *importCommand) run(ctx context.Context, env *environment, from string) 
 	}
 	var likeness *models.Likeness
 	options := models.ImportOptions{
-		From: from, Name: c.name, Into: home, Int8: c.int8, Python: c.python, Script: tools.MakeONNX,
+		From: from, Sums: c.fetched, Name: c.name, Into: home, Int8: c.int8, Python: c.python, Script: tools.MakeONNX,
 		Say: func(what string) { env.say("%s", what) },
 	}
 	if !c.untried {

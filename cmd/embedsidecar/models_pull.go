@@ -1,9 +1,9 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"fmt"
-	"maps"
 	"os"
 	"path/filepath"
 	"strings"
@@ -28,12 +28,12 @@ func newModelsPull() *command {
 	c := &pullCommand{}
 	return &command{
 		name: "models pull", group: groupModels, usage: "fetch a model from a hub and import it", arguments: "NAME", minArgs: 1, maxArgs: 1,
-		description: "Fetches AUTHOR/MODEL from the hub and makes a model folder of it as models import does. Weights must be what was pinned: by --sha256, by --sums, or by this program, which knows those of its default model. What was cut off is gone on with, also by the next pull; nothing is in place before it is whole.",
+		description: "Fetches AUTHOR/MODEL from the hub and makes a model folder of it as models import does. What is fetched must be what was pinned: by --sha256 (the weights), by --sums (everything), by this program, which knows all files of its default model, and by the first pull, whose sums each later one compares. What was cut off is gone on with, also by the next pull; nothing is in place before it is whole.",
 		flags: append(c.flags(),
-			&cli.StringFlag{Name: "revision", Destination: &c.revision, Value: "main", Usage: "`REVISION` of the model"},
+			&cli.StringFlag{Name: "revision", Destination: &c.revision, Usage: "`REVISION` of the model (main, or of a model that this program knows the one it knows)"},
 			&cli.StringFlag{Name: "sha256", Destination: &c.sha256, Usage: "`HEX` what the weights must be: model.safetensors, or onnx/model.onnx"},
 			&cli.StringFlag{Name: "sums", Destination: &c.sums, Usage: "`FILE` in the form of SHA256SUMS with what exactly to fetch, and the sum of each"},
-			&cli.BoolFlag{Name: "unpinned", Destination: &c.unpinned, DisableDefaultText: true, Usage: "take weights as they come, and print their sums"},
+			&cli.BoolFlag{Name: "unpinned", Destination: &c.unpinned, DisableDefaultText: true, Usage: "take the first time what comes, and print the sums"},
 		),
 		settings: []string{config.GroupEmbedding},
 		run:      c.pull,
@@ -46,7 +46,8 @@ func (c *pullCommand) pull(ctx context.Context, env *environment) error {
 		return err
 	}
 	o := models.PullOptions{Hub: env.config.Hub, Name: env.args[0], Revision: c.revision, Log: env.log}
-	if err := c.pin(&o); err != nil {
+	record, err := c.pin(&o, home)
+	if err != nil {
 		return err
 	}
 	if err := models.CheckSource(o); err != nil {
@@ -65,7 +66,11 @@ func (c *pullCommand) pull(ctx context.Context, env *environment) error {
 		if ctx.Err() != nil {
 			return err
 		}
-		return fail(exitFailed, err, "run it again: what is there is not fetched twice ("+filepath.Dir(o.Into)+")")
+		hints := []string{"run it again: what is there is not fetched twice (" + filepath.Dir(o.Into) + ")"}
+		if record != "" {
+			hints = append(hints, "if it has changed with good reason: "+record+" has the sums of the first pull, and without it they are taken anew")
+		}
+		return fail(exitFailed, err, hints...)
 	}
 	if !shown {
 		env.say("fetched %d files of %s", len(sums), o.Name)
@@ -73,8 +78,12 @@ func (c *pullCommand) pull(ctx context.Context, env *environment) error {
 	if c.unpinned {
 		env.say("%s", strings.TrimSpace(sums.String()))
 	}
+	c.fetched = sums
 	if err := c.importCommand.run(ctx, env, o.Into); err != nil {
 		return err
+	}
+	if err := models.Record(home, o.Name, o.Revision, sums); err != nil {
+		return fmt.Errorf("keep the sums of what was fetched: %w", err)
 	}
 	if err := os.RemoveAll(filepath.Dir(o.Into)); err != nil {
 		return fmt.Errorf("remove what was fetched: %w", err)
@@ -82,36 +91,55 @@ func (c *pullCommand) pull(ctx context.Context, env *environment) error {
 	return nil
 }
 
-// pin decides what the files must be.
-func (c *pullCommand) pin(o *models.PullOptions) error {
-	o.Pins = models.KnownPins(o.Name)
-	switch {
-	case c.sums != "" && c.sha256 != "":
-		return misuse("--sums and --sha256 exclude each other: a list has the sum of the weights, too")
-	case c.sums != "":
+// pin decides what the files must be. record is the file of an earlier pull that has a say in it.
+func (c *pullCommand) pin(o *models.PullOptions, home string) (record string, err error) {
+	revision, sums := models.Known(o.Name)
+	if o.Revision == "" {
+		o.Revision = cmp.Or(revision, "main")
+	}
+	if o.Revision == revision {
+		o.Pins, o.Only = sums, true
+	}
+	if c.sums != "" {
+		if c.sha256 != "" {
+			return "", misuse("--sums and --sha256 exclude each other: a list has the sum of the weights, too")
+		}
 		data, err := os.ReadFile(c.sums)
 		if err != nil {
-			return fail(exitUsage, fmt.Errorf("--sums: %w", err))
+			return "", fail(exitUsage, fmt.Errorf("--sums: %w", err))
 		}
-		list, err := models.ParseSums(data)
-		if err != nil {
-			return fail(exitUsage, fmt.Errorf("--sums: %s: %w", c.sums, err))
+		o.Only = true
+		if o.Pins, err = models.ParseSums(data); err != nil {
+			return "", fail(exitUsage, fmt.Errorf("--sums: %s: %w", c.sums, err))
 		}
-		o.Pins, o.Only = maps.Clone(list), true
-	case c.sha256 != "":
+		return "", nil
+	}
+	recorded, path, err := models.Recorded(home, o.Name, o.Revision)
+	if err != nil {
+		return "", fail(exitFailed, err)
+	}
+	if recorded != nil && !o.Only { // the same files, and the same in them
+		o.Pins, o.Only, record = recorded, true, path
+	}
+	if c.sha256 != "" {
 		pin := strings.ToLower(c.sha256)
 		if _, err := models.ParseSums([]byte(pin + "  x\n")); err != nil {
-			return misuse("--sha256: expected 64 hexadecimal digits, not %q", c.sha256)
+			return "", misuse("--sha256: expected 64 hexadecimal digits, not %q", c.sha256)
 		}
-		o.Pins = models.Sums{}
+		if o.Pins == nil {
+			o.Pins = models.Sums{}
+		}
 		for _, name := range models.WeightFiles {
-			o.Pins[name] = pin
+			if _, listed := o.Pins[name]; listed || !o.Only {
+				o.Pins[name] = pin
+			}
 		}
-	case len(o.Pins) == 0 && !c.unpinned:
-		return fail(exitUsage, fmt.Errorf("nothing says what the weights of %s must be", o.Name),
+	}
+	if len(o.Pins) == 0 && !c.unpinned {
+		return "", fail(exitUsage, fmt.Errorf("nothing says what the weights of %s must be", o.Name),
 			"--sha256 HEX pins them: the hub shows the sum of each large file", "--unpinned takes them as they come, and prints the sums")
 	}
-	return nil
+	return record, nil
 }
 
 // showProgress lets a bar grow for each file, on a terminal. finished ends it.

@@ -88,10 +88,36 @@ func TestModelsPull(t *testing.T) {
 	if got, err := os.ReadFile(filepath.Join(home, "model", "model.onnx")); err != nil || string(got) != graph {
 		t.Errorf("the graph has %d bytes, want %d (%v)", len(got), len(graph), err)
 	}
-	if entries, err := os.ReadDir(home); err != nil || len(entries) != 1 {
+	if entries, err := os.ReadDir(home); err != nil || len(entries) != 2 { // with .pulled
 		t.Errorf("left behind: %v (%v)", entries, err)
 	}
 	if status, stdout, _ := pull("--unpinned"); status != 0 || !strings.Contains(stdout, "was there already") {
 		t.Errorf("again: status %d, %s", status, stdout)
+	}
+
+	// What the first pull found is what each later one wants, of every file.
+	files["tokenizer.json"], files["vocab.txt"] = `{"other": 1}`, "new"
+	if err := os.RemoveAll(filepath.Join(home, "model")); err != nil {
+		t.Fatal(err)
+	}
+	record := filepath.Join(home, ".pulled", "author--model@v1")
+	for _, args := range [][]string{nil, {"--unpinned"}, {"--sha256", hex.EncodeToString(sum[:])}} {
+		status, _, stderr := pull(args...)
+		if status != exitFailed || !strings.Contains(stderr, "tokenizer.json: it has sha256") || !strings.Contains(stderr, record) || installed() != nil {
+			t.Errorf("%q: another tokenizer than at first: status %d, %s, installed %v", args, status, stderr, installed())
+		}
+	}
+	files["tokenizer.json"] = "{}"
+	if status, _, stderr := pull(); status != 0 {
+		t.Errorf("the same files without a pin: status %d, %s", status, stderr)
+	}
+	if _, err := os.Stat(filepath.Join(home, "model", "vocab.txt")); err == nil {
+		t.Error("a file that was not there at first was fetched")
+	}
+	if err := os.Remove(record); err != nil {
+		t.Fatal(err)
+	}
+	if status, _, stderr := pull(); status != exitUsage || !strings.Contains(stderr, "--unpinned") {
+		t.Errorf("without pin and record: status %d, %s", status, stderr)
 	}
 }
