@@ -166,6 +166,9 @@ func (c *Config) fillEnv(e *Embedder, find Finder, folder string) error {
 		}
 	}
 	if onnx {
+		if e.ModelSHA256 != "" { // the plugin compares what it reads itself
+			e.Env[pluginEnvPrefix+"MODEL_SHA256"] = e.ModelSHA256
+		}
 		library := c.ONNXRuntime
 		if library == "" {
 			library = e.Env[pluginEnvPrefix+"ONNXRUNTIME"]

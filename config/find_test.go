@@ -170,8 +170,8 @@ models:
 		{"", "big", Embedder{
 			Plugin: "onnx", PluginPath: root + "/bin/plugins/embedsidecar-onnx", PluginSHA256: strings.Repeat("c", 64), Model: "big",
 			ModelPath: root + "/bin/models/big", ModelSHA256: strings.Repeat("b", 64), Threads: 2, Env: with(map[string]string{
-				"EMBEDSIDECAR_PLUGIN_THREADS": "2",
-				"EMBEDSIDECAR_PLUGIN_MODEL":   root + "/bin/models/big", "EMBEDSIDECAR_PLUGIN_ONNXRUNTIME": library,
+				"EMBEDSIDECAR_PLUGIN_THREADS": "2", "EMBEDSIDECAR_PLUGIN_MODEL_SHA256": strings.Repeat("b", 64),
+				"EMBEDSIDECAR_PLUGIN_MODEL": root + "/bin/models/big", "EMBEDSIDECAR_PLUGIN_ONNXRUNTIME": library,
 			}),
 		}},
 		{"", "else", Embedder{

@@ -36,9 +36,17 @@ func TestSecurity_EachSentenceHasItsTest(t *testing.T) {
 			t.Errorf("there is no test %s", name)
 		}
 	}
-	for line := range strings.SplitSeq(page, "\n") {
-		if strings.HasPrefix(line, "- ") && !strings.Contains(line, "[Test") {
-			t.Errorf("nothing shows: %s", line)
+	for block := range strings.SplitSeq(strings.ReplaceAll(page, "\n- ", "\n\n- "), "\n\n") {
+		if strings.HasPrefix(block, "- ") && !strings.Contains(block, "[Test") {
+			t.Errorf("nothing shows: %s", block)
+		}
+	}
+	titles := map[string]bool{}
+	for _, title := range regexp.MustCompile(`(?m)^## .*$`).FindAllString(page, -1) {
+		if who := strings.TrimSuffix(title, "'s author"); titles[who] {
+			t.Errorf("the page tells twice of %s", title)
+		} else {
+			titles[who] = true
 		}
 	}
 }

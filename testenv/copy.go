@@ -58,7 +58,7 @@ func (s *Server) Follow(primary *Server, name, slot string) error {
 	if err := os.WriteFile(file, nil, 0o600); err != nil {
 		return fmt.Errorf("follow: %w", err)
 	}
-	return giveAway(file)
+	return GiveAway(file)
 }
 
 // Promote makes a standby a server of its own, on a new timeline, and waits until it is.

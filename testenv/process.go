@@ -58,7 +58,7 @@ func makeDir() (string, *os.File, error) {
 	// It gets its name when it is locked: a folder with a lock that nobody holds is an abandoned one, however new.
 	lock, err := lockFile(filepath.Join(dir, newLockName), os.O_CREATE)
 	if err == nil {
-		err = errors.Join(os.Rename(filepath.Join(dir, newLockName), filepath.Join(dir, lockName)), giveAway(dir))
+		err = errors.Join(os.Rename(filepath.Join(dir, newLockName), filepath.Join(dir, lockName)), GiveAway(dir))
 	}
 	if err != nil {
 		return "", nil, errors.Join(err, os.RemoveAll(dir))
@@ -153,7 +153,8 @@ func serverUser() (uid, gid int, other bool) {
 	return 65534, 65534, true
 }
 
-func giveAway(path string) error {
+// GiveAway makes a file or folder the property of who runs as Unprivileged.
+func GiveAway(path string) error {
 	uid, gid, other := serverUser()
 	if !other {
 		return nil
@@ -161,7 +162,8 @@ func giveAway(path string) error {
 	return os.Chown(path, uid, gid)
 }
 
-func serverAttributes() *syscall.SysProcAttr {
+// Unprivileged lets a program run as a user who is not root: nobody when we are root, and else ourselves.
+func Unprivileged() *syscall.SysProcAttr {
 	uid, gid, other := serverUser()
 	if !other {
 		return &syscall.SysProcAttr{}

@@ -107,7 +107,7 @@ func (s *Server) create(ctx context.Context, o Options) error {
 	if err := os.WriteFile(passwords, []byte(s.password+"\n"), 0o600); err != nil {
 		return err
 	}
-	if err := giveAway(passwords); err != nil {
+	if err := GiveAway(passwords); err != nil {
 		return err
 	}
 	// Passwords, not trust: everybody on this machine can reach the port, and a superuser can run programs.
@@ -343,7 +343,7 @@ func asServer(ctx context.Context, path string, args ...string) *exec.Cmd {
 	cmd := exec.CommandContext(ctx, path, args...)
 	cmd.Dir = "/" // our own folder may be closed to that user
 	cmd.Env = []string{"LC_ALL=C.UTF-8", "PATH=/usr/bin:/bin"}
-	cmd.SysProcAttr = serverAttributes()
+	cmd.SysProcAttr = Unprivileged()
 	return cmd
 }
 

@@ -5,6 +5,7 @@ package main
 
 import (
 	"context"
+	"fmt"
 	"io"
 	"os"
 	"slices"
@@ -16,7 +17,12 @@ var (
 	revision = ""
 )
 
-func main() { os.Exit(run(os.Args, os.Stdout, os.Stderr)) }
+func main() {
+	if err := keepPrivate(); err != nil {
+		fmt.Fprintf(os.Stderr, "embedsidecar: warning: %s\n", err)
+	}
+	os.Exit(run(os.Args, os.Stdout, os.Stderr))
+}
 
 // run is the program: it returns the exit status.
 func run(args []string, stdout, stderr io.Writer) int {

@@ -13,6 +13,7 @@ import (
 // The variables that the plugin reads.
 const (
 	modelKey          = "EMBEDSIDECAR_PLUGIN_MODEL"
+	weightsKey        = "EMBEDSIDECAR_PLUGIN_MODEL_SHA256"
 	libraryKey        = "EMBEDSIDECAR_PLUGIN_ONNXRUNTIME"
 	threadsKey        = "EMBEDSIDECAR_PLUGIN_THREADS"
 	precisionKey      = "EMBEDSIDECAR_PLUGIN_PRECISION"
@@ -31,7 +32,7 @@ const maxDims = 16_000 // what the contract allows
 // options reads the environment. What a model makes of the values is its own business.
 func (e *embedder) options() (model.Options, error) {
 	options := model.Options{
-		Folder: e.get(modelKey), Precision: e.get(precisionKey), Provider: e.get(providerKey),
+		Folder: e.get(modelKey), Weights: e.get(weightsKey), Precision: e.get(precisionKey), Provider: e.get(providerKey),
 		Settings: model.Settings{
 			Pooling: e.get(poolingKey), Truncate: e.get(truncateKey),
 			DocumentPrefix: e.text(documentPrefixKey), QueryPrefix: e.text(queryPrefixKey),

@@ -11,6 +11,7 @@ import (
 	"io"
 	"io/fs"
 	"os"
+	"path"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -31,28 +32,62 @@ const (
 type folder struct {
 	path string
 	root *os.Root
-	sums map[string]string // by name with slashes, checked
+	dir  *os.File               // the folder that was opened, whatever path means later
+	sums map[string]string      // by name with slashes, checked
+	seen map[string]os.FileInfo // of files when they were opened to be compared with their sums
 }
 
 // openFolder opens a model folder and reads its list of sums. The caller closes it.
-func openFolder(path string) (*folder, error) {
-	path, err := filepath.Abs(path)
+func openFolder(name string) (*folder, error) {
+	abs, err := filepath.Abs(name)
 	if err != nil {
 		return nil, fmt.Errorf("open model folder: %w", err)
 	}
-	root, err := os.OpenRoot(path)
+	root, err := os.OpenRoot(abs)
 	if err != nil {
 		return nil, fmt.Errorf("open model folder: %w", err)
 	}
-	f := &folder{path: path, root: root}
-	if err := f.readSums(); err != nil {
+	dir, err := root.Open(".")
+	if err != nil {
 		_ = root.Close()
-		return nil, fmt.Errorf("open model folder %s: %w", path, err)
+		return nil, fmt.Errorf("open model folder: %w", err)
+	}
+	f := &folder{path: abs, root: root, dir: dir, seen: map[string]os.FileInfo{}}
+	if err := f.readSums(); err != nil {
+		f.close()
+		return nil, fmt.Errorf("open model folder %s: %w", abs, err)
 	}
 	return f, nil
 }
 
-func (f *folder) close() { _ = f.root.Close() }
+func (f *folder) close() { _, _ = f.dir.Close(), f.root.Close() }
+
+// inside is the path of a file for a library that opens files by path: on Linux that of the very folder that was opened.
+func (f *folder) inside(name string) string {
+	here := fmt.Sprintf("/proc/self/fd/%d", f.dir.Fd())
+	if info, err := os.Stat(here); err == nil {
+		if opened, err := f.dir.Stat(); err == nil && os.SameFile(info, opened) {
+			return filepath.Join(here, filepath.FromSlash(name))
+		}
+	}
+	return filepath.Join(f.path, filepath.FromSlash(name))
+}
+
+// unchanged returns an error unless files that were compared with their sums are the same still, untouched since they were opened for
+// that: a library has opened them by their names after it.
+func (f *folder) unchanged(names ...string) error {
+	for _, name := range names {
+		now, err := os.Stat(f.inside(name))
+		if err != nil {
+			return err
+		}
+		before := f.seen[path.Clean(name)]
+		if before == nil || !os.SameFile(before, now) || before.Size() != now.Size() || !before.ModTime().Equal(now.ModTime()) || changedAt(before) != changedAt(now) {
+			return fmt.Errorf("%s was changed while it was loaded", name)
+		}
+	}
+	return nil
+}
 
 func (f *folder) readSums() error {
 	data, err := f.readAll(sumsFile, maxSettingsBytes)
@@ -102,6 +137,9 @@ func (f *folder) verify(name string) error {
 		return fmt.Errorf("open %s, which %s lists: %w", name, sumsFile, err)
 	}
 	defer func() { _ = file.Close() }()
+	if f.seen[path.Clean(name)], err = file.Stat(); err != nil {
+		return fmt.Errorf("read %s: %w", name, err)
+	}
 	hash := sha256.New()
 	if _, err := io.Copy(hash, file); err != nil {
 		return fmt.Errorf("read %s: %w", name, err)
@@ -141,6 +179,7 @@ func (f *folder) readAll(name string, limit int64) ([]byte, error) {
 	if err != nil {
 		return nil, fmt.Errorf("read %s: %w", name, err)
 	}
+	f.seen[path.Clean(name)] = info
 	if !info.Mode().IsRegular() || info.Size() > limit {
 		return nil, fmt.Errorf("read %s: it is not a file of at most %d bytes", name, limit)
 	}

@@ -1,13 +1,16 @@
 package model_test
 
 import (
+	"crypto/sha256"
 	"errors"
+	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 
+	"github.com/embedsidecar/embedsidecar/plugins/onnx/model"
 	"github.com/embedsidecar/embedsidecar/plugins/onnx/onnxtest"
 )
 
@@ -109,6 +112,21 @@ func TestOpen_StaysInTheFolder(t *testing.T) {
 		mustLink(t, outside, filepath.Join(folder, name))
 		_, err := openFolder(t, folder)
 		wantError(t, err, name, "escapes")
+	}
+}
+
+// The sum that a user pins is compared with that of what is loaded, not of what lay there before.
+func TestOpen_WeightsThatArePinned(t *testing.T) {
+	folder := writeFolder(t, tiny.Files())
+	sum := fmt.Sprintf("%X", sha256.Sum256([]byte(tiny.Files()["model.onnx"])))
+	for pin, want := range map[string]string{sum: "", strings.Repeat("0", 64): "is to have 000"} {
+		m, err := model.Open(t.Context(), model.Options{Folder: folder, Weights: pin, Library: onnxtest.Library(t), Threads: 1})
+		if err == nil {
+			err = m.Close()
+		}
+		if want == "" && err != nil || want != "" && (err == nil || !strings.Contains(err.Error(), want)) {
+			t.Errorf("pinned as %s: %v, want %q", pin, err, want)
+		}
 	}
 }
 

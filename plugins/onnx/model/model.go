@@ -11,6 +11,7 @@ import (
 	"fmt"
 	"path/filepath"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 
@@ -26,6 +27,7 @@ const MaxTokensLimit = 8192
 // Options say what to open.
 type Options struct {
 	Folder  string // model folder: model.onnx, tokenizer.json, settings, SHA256SUMS
+	Weights string // sha256 that the file of weights must have; "": what SHA256SUMS says
 	Library string // shared library of ONNX Runtime, see FindLibrary
 	Threads int    // threads that compute; 0: as many as there are CPUs for this process
 	// Precision is which weights to use: "fp32", or "int8" for model_int8.onnx. "": model.onnx, whatever it holds.
@@ -107,6 +109,9 @@ func open(ctx context.Context, f *folder, options Options) (*Model, error) {
 	g, err := readGraph(f, options.Precision)
 	if err != nil {
 		return nil, err
+	}
+	if want := options.Weights; want != "" && !strings.EqualFold(want, f.sums[g.file]) {
+		return nil, fmt.Errorf("%s has sha256 %s, and is to have %s", g.file, f.sums[g.file], want)
 	}
 	if m.tokenizer.typed() && slices.ContainsFunc(g.Inputs, func(in onnxfile.Port) bool { return in.Name == "token_type_ids" }) {
 		return nil, fmt.Errorf("%s: tokens of other types than 0 are not supported", tokenizerFile)

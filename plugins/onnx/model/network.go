@@ -119,14 +119,10 @@ func newNetwork(f *folder, g *graph, s *settings, o Options) (*network, error) {
 	if s.keep > n.dims {
 		return nil, fmt.Errorf("%d dims are to be kept, but the model's vectors have %d", s.keep, n.dims)
 	}
-	before, err := os.Stat(filepath.Join(f.path, g.file))
-	if err != nil {
-		return nil, fmt.Errorf("open weights: %w", err)
-	}
 	// The file was held in memory to be verified; the library reads it for itself.
 	debug.FreeOSMemory()
 	open := func(threads int) (*ort.DynamicAdvancedSession, error) {
-		return n.open(filepath.Join(f.path, g.file), inputs, output.Name, threads, o)
+		return n.open(f.inside(g.file), inputs, output.Name, threads, o)
 	}
 	if n.wide, err = open(threads(o)); err != nil {
 		return nil, fmt.Errorf("load %s: %s", g.file, withoutSource(err))
@@ -137,9 +133,8 @@ func newNetwork(f *folder, g *graph, s *settings, o Options) (*network, error) {
 			return nil, errors.Join(fmt.Errorf("load %s: %s", g.file, withoutSource(err)), n.close())
 		}
 	}
-	after, err := os.Stat(filepath.Join(f.path, g.file))
-	if err != nil || !os.SameFile(before, after) || !before.ModTime().Equal(after.ModTime()) || before.Size() != after.Size() {
-		return nil, errors.Join(fmt.Errorf("load %s: it was changed meanwhile", g.file), err, n.close())
+	if err := f.unchanged(append([]string{g.file}, g.External...)...); err != nil {
+		return nil, errors.Join(fmt.Errorf("load %s: %w", g.file, err), n.close())
 	}
 	return n, nil
 }

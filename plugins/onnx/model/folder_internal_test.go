@@ -1,0 +1,76 @@
+package model
+
+import (
+	"crypto/sha256"
+	"fmt"
+	"os"
+	"path/filepath"
+	"runtime"
+	"testing"
+)
+
+// TestFolder_WhatIsLoadedIsWhatWasCompared: a library opens a file by its name after it was compared with its sum. One that stood in its
+// place for that moment is noticed though the first is back, and a folder in the place of the folder is not looked into.
+func TestFolder_WhatIsLoadedIsWhatWasCompared(t *testing.T) {
+	if runtime.GOOS != "linux" {
+		t.Log("only that a file is another in the end is noticed here")
+		return
+	}
+	t.Parallel()
+	parent := t.TempDir()
+	home := filepath.Join(parent, "m")
+	write := func(folder, name, content string) {
+		t.Helper()
+		if err := os.MkdirAll(folder, 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(filepath.Join(folder, name), []byte(content), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	rename := func(from, to string) {
+		t.Helper()
+		if err := os.Rename(filepath.Join(parent, from), filepath.Join(parent, to)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write(home, "model.onnx", "right")
+	write(home, "weights.bin", "right")
+	write(home, sumsFile, fmt.Sprintf("%x  model.onnx\n%x  ./weights.bin\n", sha256.Sum256([]byte("right")), sha256.Sum256([]byte("right"))))
+	f, err := openFolder(home)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.close()
+	load := func() {
+		t.Helper()
+		if _, err := f.read("model.onnx", 100); err != nil {
+			t.Fatal(err)
+		}
+		if err := f.verify("weights.bin"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	load()
+	if err := f.unchanged("model.onnx", "./weights.bin"); err != nil {
+		t.Errorf("nothing was changed: %v", err)
+	}
+	for _, name := range []string{"model.onnx", "weights.bin"} {
+		load()
+		rename("m/"+name, "kept")
+		write(home, name, "wrong")
+		if err := f.unchanged("model.onnx", "weights.bin"); err == nil {
+			t.Errorf("%s is another file", name)
+		}
+		rename("kept", "m/"+name)
+		if err := f.unchanged("model.onnx", "weights.bin"); err == nil {
+			t.Errorf("%s was another file meanwhile", name)
+		}
+	}
+	load()
+	rename("m", "moved")
+	write(home, "model.onnx", "wrong")
+	if got, err := os.ReadFile(f.inside("model.onnx")); err != nil || string(got) != "right" {
+		t.Errorf("a folder in the place of the folder is read: %q, %v", got, err)
+	}
+}
