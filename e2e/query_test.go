@@ -20,6 +20,7 @@ import (
 	"github.com/embedsidecar/embedsidecar/embed"
 	"github.com/embedsidecar/embedsidecar/plugins/onnx/onnxtest"
 	"github.com/embedsidecar/embedsidecar/testenv"
+	"github.com/embedsidecar/embedsidecar/testenv/canary"
 )
 
 const token = "a token for tests"
@@ -86,6 +87,13 @@ func query(t *testing.T, url, bearer string, body any) (status int, answer []byt
 		status = response.StatusCode
 		return true, ""
 	})
+	search := canary.Search
+	if status == http.StatusOK { // an answer is of texts of rows
+		search = canary.SearchSecrets
+	}
+	if !search(method+" "+url, answer) {
+		t.Errorf("%s %s: the answer holds what none may hold: %s", method, url, answer)
+	}
 	return status, answer
 }
 

@@ -16,9 +16,10 @@ import (
 
 	"github.com/embedsidecar/embedsidecar/plugins/remote/remotetest"
 	"github.com/embedsidecar/embedsidecar/testenv"
+	"github.com/embedsidecar/embedsidecar/testenv/canary"
 )
 
-const providerKey = "sk-canary-fedcba9876543210"
+const providerKey = "sk-" + canary.Secret + "-fedcba9876543210"
 
 // TestRemote_StormOfRefusals has a provider refuse, fail and vanish while rows are written: no task fails, no row is without the
 // vector of its text, and the key is nowhere to be found.

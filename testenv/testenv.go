@@ -48,9 +48,11 @@ func Main(m *testing.M, options ...goleak.Option) int {
 		fmt.Fprintln(os.Stderr, "testenv:", err)
 		status = max(status, 1)
 	}
-	if err := canary.Found(); err != nil {
-		fmt.Fprintln(os.Stderr, "testenv:", err)
-		status = max(status, 1)
+	for _, err := range []error{canary.Found(), canary.Tell()} {
+		if err != nil {
+			fmt.Fprintln(os.Stderr, "testenv:", err)
+			status = max(status, 1)
+		}
 	}
 	if status != 0 {
 		return status // a failed test leaves goroutines, and they would hide the reason

@@ -25,6 +25,10 @@ func TestSearch_FindsWhatNoOutputMayHold(t *testing.T) {
 		}
 	}
 	var c cage
+	if c.search("another", []byte(Text)); c.outputs != 1 || c.bytes != int64(len(Text)) || len(c.found) != 1 {
+		t.Errorf("counted %d outputs of %d bytes with %d that hold one", c.outputs, c.bytes, len(c.found))
+	}
+	c = cage{}
 	if !c.search("a program", []byte("nothing: canary, secret, text")) || c.err() != nil {
 		t.Errorf("found in what holds none: %v", c.err())
 	}
