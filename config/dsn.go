@@ -7,6 +7,8 @@ import (
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/embedsidecar/embedsidecar/secret"
 )
 
 // ParseDSN reads a connection string, in its URL or its keyword form. What it does not say comes from the PG* variables,
@@ -27,10 +29,10 @@ func ParseDSN(dsn string) (*pgx.ConnConfig, error) {
 // could be a password, so of those nothing is quoted.
 func reason(dsn string, err error) string {
 	redacted := RedactDSN(dsn)
-	if strings.HasSuffix(redacted, "://"+mask) {
+	if strings.HasSuffix(redacted, "://"+secret.Mask) {
 		return "its parts cannot be told apart: write special characters of the password as %XX (@ is %40, / is %2F, : is %3A)"
 	}
-	if redacted == mask {
+	if redacted == secret.Mask {
 		return "neither a URL (postgres://user@host/database) nor a list of keywords (host=... dbname=...)"
 	}
 	text := err.Error()

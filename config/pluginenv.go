@@ -2,12 +2,10 @@ package config
 
 import (
 	"net/url"
-	"regexp"
 	"strings"
-)
 
-// secretVariable is what variables are called that hold a secret, or the name of its file.
-var secretVariable = regexp.MustCompile(`(?:KEY|TOKEN|SECRET|PASSWORD|PASSWD|PASSPHRASE|CREDENTIALS?|AUTH|AUTHORIZATION)(?:_FILE)?$`)
+	"github.com/embedsidecar/embedsidecar/secret"
+)
 
 // pluginVariables returns what a plugin gets of the variables that begin like those of plugins. EMBEDSIDECAR_PLUGIN_TOY_... is for the
 // plugin toy alone; elsewhere, a model served elsewhere has what is for remote servers, too. Whatever else holds a secret is for nobody:
@@ -76,9 +74,9 @@ func variableOwner(name string, plugins []string) string {
 	return longest
 }
 
-// isSecret reports whether a variable holds a secret, by its name, or by a password in its address.
+// isSecret reports whether a variable holds a secret or names its file, by its name, or has a password in its address.
 func isSecret(name, value string) bool {
-	if secretVariable.MatchString(name) {
+	if secret.Variable(name) || secret.File(name) {
 		return true
 	}
 	address, err := url.Parse(value)

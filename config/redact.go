@@ -7,10 +7,9 @@ import (
 	"strings"
 
 	"github.com/jackc/pgx/v5/pgconn"
-)
 
-// mask stands for what is not shown.
-const mask = "xxxxx"
+	"github.com/embedsidecar/embedsidecar/secret"
+)
 
 // shownKeys are the settings of a connection string that are safe to show. All others are masked, so that a misspelt
 // "passwd=..." is hidden too.
@@ -31,13 +30,13 @@ func RedactDSN(dsn string) string {
 			if redacted, _, ok := redactURL(rest); ok {
 				return scheme + redacted
 			}
-			return scheme + mask
+			return scheme + secret.Mask
 		}
 	}
 	if redacted, _, ok := redactKeywords(trimmed); ok {
 		return redacted
 	}
-	return mask
+	return secret.Mask
 }
 
 // HasPassword tells whether a connection string holds a password, or may hold one because its parts cannot be told apart.
@@ -73,7 +72,7 @@ func redactURL(rest string) (redacted string, password, ok bool) {
 	if i := strings.IndexAny(rest, "@/"); i >= 0 && rest[i] == '@' { // libpq's own rule for where a user ends
 		user, rest = rest[:i], rest[i+1:]
 		if name, _, ok := strings.Cut(user, ":"); ok {
-			user, password = name+":"+mask, true
+			user, password = name+":"+secret.Mask, true
 		}
 		user += "@"
 	}
@@ -103,9 +102,9 @@ func redactURL(rest string) (redacted string, password, ok bool) {
 			if ok && err == nil && slices.Contains(shownKeys, name) {
 				b.WriteString(pair)
 			} else if ok {
-				b.WriteString(key + "=" + mask)
+				b.WriteString(key + "=" + secret.Mask)
 			} else {
-				b.WriteString(mask)
+				b.WriteString(secret.Mask)
 			}
 		}
 	}
@@ -131,7 +130,7 @@ func redactKeywords(s string) (redacted string, password, ok bool) {
 		value := rest[:end]
 		password = password || slices.Contains(passwordKeys, key)
 		if !slices.Contains(shownKeys, key) {
-			value = mask
+			value = secret.Mask
 		}
 		out = append(out, key+"="+value)
 		s = rest[end:]
@@ -160,7 +159,7 @@ func valueEnd(s string) (int, bool) {
 }
 
 // Redactor removes passwords from texts that others made: error messages of drivers, log lines. The zero value and nil
-// know no password of their own and still mask what looks like one. It is safe for concurrent use.
+// know no password of their own and still secret.Mask what looks like one. It is safe for concurrent use.
 type Redactor struct {
 	secrets []string
 }
@@ -226,8 +225,8 @@ var (
 // Text returns s without any password.
 func (r *Redactor) Text(s string) string {
 	if r != nil {
-		for _, secret := range r.secrets {
-			s = strings.ReplaceAll(s, secret, mask)
+		for _, known := range r.secrets {
+			s = strings.ReplaceAll(s, known, secret.Mask)
 		}
 	}
 	if strings.Contains(s, "://") {
@@ -237,7 +236,7 @@ func (r *Redactor) Text(s string) string {
 		})
 	}
 	if strings.Contains(s, "=") {
-		s = keywordInText.ReplaceAllString(s, "${1}${2}"+mask)
+		s = keywordInText.ReplaceAllString(s, "${1}${2}"+secret.Mask)
 	}
 	return s
 }

@@ -71,6 +71,12 @@ func trust(ctx context.Context, conn *pgx.Conn) error {
 	}
 }
 
+// TrustOwners tells how to say that a role may be used by the owners of what it meets.
+func TrustOwners(role string, owners ...string) string {
+	return fmt.Sprintf("or say that you trust %s with all that %q may do: --trust-owner %s (EMBEDSIDECAR_TRUST_OWNER)",
+		strings.Join(owners, " and "), role, strings.Join(owners, ","))
+}
+
 // TrustHint tells what to do about objects of owners that a role does not trust.
 func TrustHint(role string, owners []string) []string {
 	if len(owners) == 0 {
@@ -78,7 +84,7 @@ func TrustHint(role string, owners []string) []string {
 	}
 	hint := []string{
 		fmt.Sprintf("connect as %s, or as the role that embedsidecar roles makes for running", strings.Join(owners, " or ")),
-		fmt.Sprintf("or say that you trust %s with all that %q may do: --trust-owner %s (EMBEDSIDECAR_TRUST_OWNER)", strings.Join(owners, " and "), role, strings.Join(owners, ",")),
+		TrustOwners(role, owners...),
 	}
 	for _, owner := range owners {
 		hint = append(hint, fmt.Sprintf("or, if %s may act as %q: GRANT %s TO %s;", owner, role, quote(role), quote(owner)))

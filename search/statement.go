@@ -37,7 +37,7 @@ func prepare(ctx context.Context, tx pgx.Tx, p *pipeline.Pipeline, r Request) (*
 	case len(r.Vector) != p.Dims:
 		return nil, fmt.Errorf("search %q: a vector of %d numbers, want %d", p.Name, len(r.Vector), p.Dims)
 	}
-	s := &statement{p: p, request: r, candidates: r.Rows, args: []any{vectorText(p, r.Vector), 0}}
+	s := &statement{p: p, request: r, candidates: r.Rows, args: []any{pipeline.VectorText(p.Stored == pipeline.StoredSparse, p.Dims, r.Vector), 0}}
 	if r.Hybrid {
 		s.candidates = max(r.Rows, hybridCandidates)
 	}
@@ -227,19 +227,4 @@ func find(ctx context.Context, tx pgx.Tx, p *pipeline.Pipeline, r Request, caref
 			return nil, err
 		}
 	}
-}
-
-// vectorText writes a vector as pgvector reads it.
-func vectorText(p *pipeline.Pipeline, v []float32) string {
-	if p.Stored == pipeline.StoredSparse {
-		return string(pipeline.Sparse{Dims: p.Dims, Pairs: v}.AppendText(nil))
-	}
-	b := []byte{'['}
-	for i, x := range v {
-		if i > 0 {
-			b = append(b, ',')
-		}
-		b = strconv.AppendFloat(b, float64(x), 'g', -1, 32)
-	}
-	return string(append(b, ']'))
 }

@@ -39,10 +39,11 @@ func untrusted(ctx context.Context, tx pgx.Tx, tables ...uint32) error {
 	return e
 }
 
+// trustHint tells what to do about a table or a publication of an owner that a role does not trust; of our own objects database.TrustHint does.
 func trustHint(role, owner string) []string {
 	return []string{
 		fmt.Sprintf("run as the role that embedsidecar roles makes, or as %s", owner),
-		fmt.Sprintf("or say that you trust %s with all that %q may do: --trust-owner %s (EMBEDSIDECAR_TRUST_OWNER)", owner, role, owner),
+		database.TrustOwners(role, owner),
 	}
 }
 

@@ -35,7 +35,7 @@ case $version-${ONNXRUNTIME_PLATFORM:-$(uname -s)-$(uname -m)} in
   ;;
 *)
   die "no ONNX Runtime $version is known for $(uname -s) on $(uname -m)" \
-    "build or install ONNX Runtime 1.24 or newer yourself and set EMBEDSIDECAR_PLUGIN_ONNXRUNTIME to its shared library"
+    "build or install ONNX Runtime 1.27 or newer yourself (1.24 does, but for weights of 8 bits on CPUs with AMX) and set EMBEDSIDECAR_PLUGIN_ONNXRUNTIME to its shared library"
   ;;
 esac
 

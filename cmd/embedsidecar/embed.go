@@ -8,7 +8,6 @@ import (
 	"io"
 	"os"
 	"path/filepath"
-	"strconv"
 	"strings"
 	"time"
 
@@ -251,15 +250,5 @@ func vectorText(about embed.Description, v []float32) string {
 	if v == nil {
 		return ""
 	}
-	if about.Sparse {
-		return string(pipeline.Sparse{Dims: about.Dims, Pairs: v}.AppendText(nil))
-	}
-	b := []byte{'['}
-	for i, x := range v {
-		if i > 0 {
-			b = append(b, ',')
-		}
-		b = strconv.AppendFloat(b, float64(x), 'g', -1, 32)
-	}
-	return string(append(b, ']'))
+	return pipeline.VectorText(about.Sparse, about.Dims, v)
 }

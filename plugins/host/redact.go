@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"net/url"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -13,15 +12,12 @@ import (
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/reflect/protoreflect"
+
+	"github.com/embedsidecar/embedsidecar/secret"
 )
 
 // What a plugin says is a stranger's: libraries put keys into their errors, and those into logs, answers and tables. So secrets are taken
 // out where its words come in, and nobody behind has to think of it: its lines, its handshake, and every string of its answers.
-
-const redactedMask = "xxxxx"
-
-// secretName is what variables are called that hold secrets.
-var secretName = regexp.MustCompile(`(?i)(key|token|secret|password|passwd|passphrase|credential|auth|authorization)s?$`)
 
 // leastSecret is the length from which on a variable's value is taken for a secret; shorter ones are words of other messages, too.
 const leastSecret = 8
@@ -30,14 +26,14 @@ const leastSecret = 8
 func redactor(env map[string]string, more func(string) string) func(string) string {
 	var secrets []string
 	for name, value := range env {
-		if len(value) >= leastSecret && secretName.MatchString(name) {
+		if len(value) >= leastSecret && secret.Variable(name) {
 			secrets = append(secrets, writtenForms(value)...)
 		}
 	}
 	slices.SortFunc(secrets, func(a, b string) int { return len(b) - len(a) }) // one that begins with another is masked whole
 	return func(s string) string {
-		for _, secret := range secrets {
-			s = strings.ReplaceAll(s, secret, redactedMask)
+		for _, known := range secrets {
+			s = strings.ReplaceAll(s, known, secret.Mask)
 		}
 		if more != nil {
 			s = more(s)

@@ -5,8 +5,9 @@
 //
 //	EMBEDSIDECAR_PLUGIN_MODEL        folder of the model: model.onnx, tokenizer.json, its settings and SHA256SUMS, which is
 //	                                 checked at each start. tools/fetch-model.sh makes one
-//	EMBEDSIDECAR_PLUGIN_ONNXRUNTIME  shared library of ONNX Runtime 1.24 or newer, or its folder. Default: lib/, ../lib or
-//	                                 ../../lib beside this program, then /usr/lib/embedsidecar
+//	EMBEDSIDECAR_PLUGIN_ONNXRUNTIME  shared library of ONNX Runtime 1.24 or newer (1.27 for int8 on CPUs with AMX), or its
+//	                                 folder. Default: lib/, ../lib or ../../lib beside this program, then
+//	                                 /usr/lib/embedsidecar
 //	EMBEDSIDECAR_PLUGIN_THREADS      threads that compute. Default 0: as many as there are CPUs for this process
 //	EMBEDSIDECAR_PLUGIN_PRECISION    fp32, or int8 for model_int8.onnx. Default: what model.onnx holds
 //	EMBEDSIDECAR_PLUGIN_PROVIDER     what computes: cpu, auto (CUDA where present), cuda, tensorrt, openvino, coreml. Default cpu
