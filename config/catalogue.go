@@ -42,7 +42,7 @@ func (f Finder) Catalogue(c *Config) string {
 
 // ReadCatalogue reads a file of registered plugins. One that does not exist holds none. Errors are *Error.
 func ReadCatalogue(path string) ([]Plugin, error) {
-	data, err := readLimited(path, maxFile+1)
+	data, err := readOurs(path, maxFile+1)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
 	}

@@ -140,3 +140,50 @@ models: [{name: served, plugin: acme, dialect: openai}]
 		}
 	}
 }
+
+// TestTrust_NobodyElseChoosesWhatIsRun: neither a configuration, nor a catalogue, nor a program that every user of the machine may write.
+func TestTrust_NobodyElseChoosesWhatIsRun(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	folder := filepath.Join(dir, "plugins")
+	file, list, program := filepath.Join(dir, "c.yaml"), filepath.Join(dir, "catalog.yaml"), filepath.Join(folder, "embedsidecar-toy")
+	if err := os.Mkdir(folder, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	for path, content := range map[string]string{file: "version: 1\n", list: "version: 1\nplugins: []\n", program: "#!/bin/sh\n"} {
+		if err := os.WriteFile(path, []byte(content), 0o700); err != nil {
+			t.Fatal(err)
+		}
+	}
+	uses := func() []error {
+		_, _, err := Load(Source{Flags: map[string][]string{"config": {file}}})
+		_, catalogue := ReadCatalogue(list)
+		_, plugin := Finder{}.Plugin("toy", folder)
+		return []error{err, catalogue, plugin}
+	}
+	for _, tt := range []struct {
+		path    string
+		mode    os.FileMode
+		refused int // -1: nothing is
+	}{
+		{file, 0o775, -1}, {file, 0o777, 0}, {file, 0o602, 0},
+		{list, 0o777, 1},
+		{program, 0o777, 2}, {folder, 0o777, 2}, {folder, 0o777 | os.ModeSticky, -1},
+	} {
+		was, err := os.Stat(tt.path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Chmod(tt.path, tt.mode); err != nil {
+			t.Fatal(err)
+		}
+		for i, err := range uses() {
+			if refused := err != nil && strings.Contains(err.Error(), "every user of this machine"); refused != (i == tt.refused) || !refused && err != nil {
+				t.Errorf("%s with mode %s: use %d: %v", tt.path, tt.mode, i, err)
+			}
+		}
+		if err := os.Chmod(tt.path, was.Mode()); err != nil {
+			t.Fatal(err)
+		}
+	}
+}

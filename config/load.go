@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"maps"
 	"os"
 	"slices"
@@ -95,7 +96,7 @@ func (l *loader) file() {
 	if name == "" {
 		return
 	}
-	data, err := readLimited(name, maxFile+1)
+	data, err := readOurs(name, maxFile+1)
 	if err != nil {
 		l.fail(place, "", fmt.Errorf("read the configuration: %w", err))
 		return
@@ -355,6 +356,29 @@ func readLimited(name string, limit int64) (data []byte, err error) {
 	}
 	defer func() { err = errors.Join(err, f.Close()) }()
 	return io.ReadAll(io.LimitReader(f, limit))
+}
+
+// readOurs reads a file that may name programs to run: not one that everybody may write.
+func readOurs(name string, limit int64) (data []byte, err error) {
+	f, err := os.Open(name)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, f.Close()) }()
+	info, err := f.Stat()
+	if err != nil {
+		return nil, err
+	}
+	if info.Mode().IsRegular() && everybodys(info) { // /dev/null is everybody's
+		return nil, fmt.Errorf("every user of this machine may write it (%s), and so choose what is run here: chmod o-w %s", info.Mode(), name)
+	}
+	return io.ReadAll(io.LimitReader(f, limit))
+}
+
+// everybodys reports whether every user of the machine may write a file, or put another into the place of what a folder holds.
+func everybodys(info fs.FileInfo) bool {
+	const others = 0o002
+	return info.Mode().Perm()&others != 0 && info.Mode()&fs.ModeSticky == 0
 }
 
 // finish fills in what depends on other settings.
