@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"strings"
 	"time"
 )
 
@@ -31,4 +32,15 @@ func Run(ctx context.Context, server *http.Server, listener net.Listener, patien
 		return err
 	}
 	return nil
+}
+
+// NamesThisMachine reports whether the Host of a request is localhost or a loopback address. A page on the web could have a name of its
+// own lead here, and read what is answered to it.
+func NamesThisMachine(host string) bool {
+	if h, _, err := net.SplitHostPort(host); err == nil {
+		host = h
+	}
+	host = strings.Trim(host, "[]")
+	ip := net.ParseIP(host)
+	return strings.EqualFold(host, "localhost") || ip != nil && ip.IsLoopback()
 }

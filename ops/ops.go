@@ -69,8 +69,12 @@ func Listen(ctx context.Context, o Options) (*Server, error) {
 	if log == nil {
 		log = slog.New(slog.DiscardHandler)
 	}
+	handler := Handler(o)
+	if tcp, ok := listener.Addr().(*net.TCPAddr); ok && tcp.IP.IsLoopback() {
+		handler = ownMachine(handler)
+	}
 	server := &http.Server{
-		Handler:           Handler(o),
+		Handler:           handler,
 		ReadHeaderTimeout: headerTimeout,
 		ReadTimeout:       readTimeout,
 		WriteTimeout:      writeTimeout,
@@ -81,6 +85,17 @@ func Listen(ctx context.Context, o Options) (*Server, error) {
 	limited := httpserver.Limit(listener, maxConns)
 	limited.Attach(server, true) // it asks nobody who he is
 	return &Server{listener: limited, log: log, http: server}, nil
+}
+
+// ownMachine refuses requests that name another machine: what listens on a loopback address is for this one, and not for pages of the web.
+func ownMachine(h http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Host != "" && !httpserver.NamesThisMachine(r.Host) { // some probes name none; browsers always do
+			plain(w, http.StatusForbidden, "only requests to localhost are answered\n")
+			return
+		}
+		h.ServeHTTP(w, r)
+	})
 }
 
 // Addr is where the server listens.

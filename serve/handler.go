@@ -185,12 +185,7 @@ var errTooSlow = errors.New("the request took too long")
 // name lead to this address.
 func (a *api) authorize(w http.ResponseWriter, r *http.Request) (Grant, error) {
 	if a.Tokens == nil {
-		host := r.Host
-		if h, _, err := net.SplitHostPort(host); err == nil {
-			host = h
-		}
-		host = strings.Trim(host, "[]")
-		if ip := net.ParseIP(host); !strings.EqualFold(host, "localhost") && (ip == nil || !ip.IsLoopback()) {
+		if !httpserver.NamesThisMachine(r.Host) {
 			return Grant{}, &problem{status: http.StatusForbidden, kind: permissionError, code: "wrong_host", message: "without tokens, only requests to localhost are answered"}
 		}
 		return Grant{}, nil
