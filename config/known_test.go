@@ -50,7 +50,8 @@ pipelines:
 	}
 }
 
-// TestTrust_AKeyGoesToThePluginThatItsEntryNames: a row of the database may name another plugin, and a folder may hold many.
+// TestTrust_AKeyGoesToThePluginThatItsEntryNames: a row of the database may name another plugin, and a folder may hold
+// many.
 func TestTrust_AKeyGoesToThePluginThatItsEntryNames(t *testing.T) {
 	t.Parallel()
 	find, dir := remoteFinder(t)
@@ -97,7 +98,8 @@ models:
 	}
 }
 
-// TestTrust_VariablesOfOnePluginAreForItAlone: what begins like a plugin's name is its own, and nobody gets a secret that does not name him.
+// TestTrust_VariablesOfOnePluginAreForItAlone: what begins like a plugin's name is its own, and nobody gets a secret
+// that does not name him.
 func TestTrust_VariablesOfOnePluginAreForItAlone(t *testing.T) {
 	t.Parallel()
 	find, dir := remoteFinder(t)
@@ -141,7 +143,8 @@ models: [{name: served, plugin: acme, dialect: openai}]
 	}
 }
 
-// TestTrust_NobodyElseChoosesWhatIsRun: neither a configuration, nor a catalogue, nor a program that every user of the machine may write.
+// TestTrust_NobodyElseChoosesWhatIsRun: neither a configuration, nor a catalogue, nor a program that every user of the
+// machine may write.
 func TestTrust_NobodyElseChoosesWhatIsRun(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()

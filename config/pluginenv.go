@@ -7,9 +7,9 @@ import (
 	"github.com/embedsidecar/embedsidecar/secret"
 )
 
-// pluginVariables returns what a plugin gets of the variables that begin like those of plugins. EMBEDSIDECAR_PLUGIN_TOY_... is for the
-// plugin toy alone; elsewhere, a model served elsewhere has what is for remote servers, too. Whatever else holds a secret is for nobody:
-// the one who should have it has an entry that names it.
+// pluginVariables returns what a plugin gets of the variables that begin like those of plugins.
+// EMBEDSIDECAR_PLUGIN_TOY_... is for the plugin toy alone; elsewhere, a model served elsewhere has what is for remote
+// servers, too. Whatever else holds a secret is for nobody: the one who should have it has an entry that names it.
 func (c *Config) pluginVariables(find Finder, plugin string, elsewhere bool) map[string]string {
 	known := c.knownPlugins(find, plugin)
 	got := map[string]string{}
@@ -63,7 +63,8 @@ func variablesOf(plugin string) string {
 	return pluginEnvPrefix + strings.Map(sign, pluginName(plugin)) + "_"
 }
 
-// variableOwner is how the variables of that plugin begin whose variable this is, the longest of several; "": it is nobody's own.
+// variableOwner is how the variables of that plugin begin whose variable this is, the longest of several; "": it is
+// nobody's own.
 func variableOwner(name string, plugins []string) string {
 	longest := ""
 	for _, plugin := range plugins {

@@ -34,8 +34,8 @@ func Trusted(conn *pgx.Conn) []string {
 	return append([]string{}, names...)
 }
 
-// Strangers looks for things that are not to be touched: in the schema embedsidecar and, beside it, among some tables. It reads nothing
-// but the catalogue.
+// Strangers looks for things that are not to be touched: in the schema embedsidecar and, beside it, among some tables.
+// It reads nothing but the catalogue.
 func Strangers(ctx context.Context, conn *pgx.Conn, tables ...uint32) ([]Stranger, error) {
 	args := pgx.StrictNamedArgs{"trusted": Trusted(conn), "tables": append([]uint32{}, tables...)}
 	rows, err := conn.Query(ctx, sqlfiles.Query("strangers"), args)
@@ -49,8 +49,8 @@ func Strangers(ctx context.Context, conn *pgx.Conn, tables ...uint32) ([]Strange
 	return found, nil
 }
 
-// trust refuses a database whose schema embedsidecar a stranger has made or may change: a view in the place of a table, or a trigger,
-// would run with the rights of our role.
+// trust refuses a database whose schema embedsidecar a stranger has made or may change: a view in the place of a
+// table, or a trigger, would run with the rights of our role.
 func trust(ctx context.Context, conn *pgx.Conn) error {
 	found, err := Strangers(ctx, conn)
 	if err != nil || len(found) == 0 {

@@ -1,5 +1,6 @@
-// Package health says in one word and one sentence where a pipeline stands, and what to do about it. It is pure: facts in, one state
-// out. Whoever shows a state (status, wait, metrics, /readyz, docs/states.md) takes it from here, so that all of them say the same.
+// Package health says in one word and one sentence where a pipeline stands, and what to do about it. It is pure: facts
+// in, one state out. Whoever shows a state (status, wait, metrics, /readyz, docs/states.md) takes it from here, so
+// that all of them say the same.
 package health
 
 import (

@@ -15,8 +15,8 @@ import (
 	"time"
 )
 
-// A download is one file on its way: NAME.part grows until it is whole, across connections and across processes. NAME.part.tag keeps
-// which version of the file it is a part of.
+// A download is one file on its way: NAME.part grows until it is whole, across connections and across processes.
+// NAME.part.tag keeps which version of the file it is a part of.
 type download struct {
 	*puller
 
@@ -207,7 +207,8 @@ func (d *download) take(body io.Reader, from int64, watch *time.Timer) (err erro
 	}
 }
 
-// check compares the whole part with what is known of it. What is wrong is thrown away and fetched once more, from the beginning.
+// check compares the whole part with what is known of it. What is wrong is thrown away and fetched once more, from the
+// beginning.
 func (d *download) check() (string, error) {
 	sum, err := fileSum(os.Open(d.part))
 	if err != nil {

@@ -61,7 +61,8 @@ func CheckName(name string) error {
 	return nil
 }
 
-// Import makes a model folder and puts it in its place in one step, verified and tried. It leaves nothing behind when it fails.
+// Import makes a model folder and puts it in its place in one step, verified and tried. It leaves nothing behind when
+// it fails.
 func Import(ctx context.Context, o ImportOptions) (done Imported, err error) {
 	if o.Name == "" {
 		from, err := filepath.Abs(o.From)
@@ -205,8 +206,8 @@ func fillGraph(ctx context.Context, o ImportOptions, made string) error {
 // maxGraphBytes is the most that the format allows.
 const maxGraphBytes = 2 << 30
 
-// externalFiles returns the files in which a graph has its weights, relative to its folder: those that it names, or, when it cannot be
-// read, those that exporters make. Whoever opens the model finds out what is wrong with it.
+// externalFiles returns the files in which a graph has its weights, relative to its folder: those that it names, or,
+// when it cannot be read, those that exporters make. Whoever opens the model finds out what is wrong with it.
 func externalFiles(graph string) []string {
 	usual := []string{graphFile + "_data", graphFile + ".data"}
 	data, err := readLimited(graph, maxGraphBytes)
@@ -286,8 +287,9 @@ func (o *ImportOptions) mustBe(name, sum string) error {
 // makeFolder makes a folder that anybody may look into: the sidecar may run as another user than whoever imports.
 func makeFolder(path string) error { return os.MkdirAll(path, 0o755) } //nolint:gosec // see above
 
-// openPublished opens a file of a published model. A link may lead to another file of the folder, or to where a hub's cache keeps the files of
-// all its models, and nowhere else: who made the folder would else choose which files of whoever imports it are copied.
+// openPublished opens a file of a published model. A link may lead to another file of the folder, or to where a hub's
+// cache keeps the files of all its models, and nowhere else: who made the folder would else choose which files of
+// whoever imports it are copied.
 func openPublished(folder, name string) (*os.File, error) {
 	path := filepath.Join(folder, filepath.FromSlash(name))
 	target, err := filepath.EvalSymlinks(path)

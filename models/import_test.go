@@ -48,7 +48,8 @@ func importing(t *testing.T, files map[string]string) models.ImportOptions {
 	return models.ImportOptions{From: write(t, files), Name: "new", Into: filepath.Join(t.TempDir(), "models"), Script: []byte(script)}
 }
 
-// wantNothing checks that a folder of models holds only those named: nothing half-made, nothing in the way of the next try.
+// wantNothing checks that a folder of models holds only those named: nothing half-made, nothing in the way of the next
+// try.
 func wantNothing(t *testing.T, into string, but ...string) {
 	t.Helper()
 	entries, err := os.ReadDir(into)
@@ -250,7 +251,8 @@ func TestCompare(t *testing.T) {
 	}
 }
 
-// A link out of the folder copies nothing, whichever file it stands for; one into the folder, or into a hub's cache, is followed.
+// A link out of the folder copies nothing, whichever file it stands for; one into the folder, or into a hub's cache,
+// is followed.
 func TestImport_FollowsNoLinkOut(t *testing.T) {
 	secret := filepath.Join(t.TempDir(), "secret")
 	if err := os.WriteFile(secret, []byte(`{"model_type": "bert"}`), 0o600); err != nil {

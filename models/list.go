@@ -31,7 +31,8 @@ type Info struct {
 	Problem   string   `json:"problem,omitempty"`
 }
 
-// List returns the model folders in some folders, by name; of two with the same name the first, which is the one that is found.
+// List returns the model folders in some folders, by name; of two with the same name the first, which is the one that
+// is found.
 func List(folders []string) []Info {
 	var found []Info
 	for _, folder := range folders {

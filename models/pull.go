@@ -24,8 +24,8 @@ type PullOptions struct {
 	Hub      string // URL; http only of this machine or with everything pinned
 	Name     string // "author/model", or "model"
 	Revision string // "": main
-	// Pins are the sums of the files, by their names there. With Only, exactly these are fetched; otherwise the pinned ones must be
-	// what they are said to be, and the others are taken as they come.
+	// Pins are the sums of the files, by their names there. With Only, exactly these are fetched; otherwise the pinned
+	// ones must be what they are said to be, and the others are taken as they come.
 	Pins    Sums
 	Only    bool
 	Into    string        // folder for what is fetched; what an earlier call left there is used
@@ -46,7 +46,8 @@ const (
 	maxModelBytes  = 64 << 30
 )
 
-// known is a published model that was looked at when this program was written: a revision, and all that is fetched of it.
+// known is a published model that was looked at when this program was written: a revision, and all that is fetched of
+// it.
 type known struct {
 	revision string
 	sums     Sums
@@ -133,8 +134,9 @@ func CheckSource(o PullOptions) error {
 	return nil
 }
 
-// Pull fetches the files that Import wants. It goes on where an earlier call was cut off, and tries again what was cut off on the way;
-// a file has its name only when it is whole and is what its pin says. It returns the sums of all files.
+// Pull fetches the files that Import wants. It goes on where an earlier call was cut off, and tries again what was cut
+// off on the way; a file has its name only when it is whole and is what its pin says. It returns the sums of all
+// files.
 func Pull(ctx context.Context, o PullOptions) (Sums, error) {
 	if err := CheckSource(o); err != nil {
 		return nil, err

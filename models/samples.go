@@ -5,8 +5,8 @@ import (
 	"strings"
 )
 
-// Samples returns texts to try a model with, the same at each call and no two alike: from one sentence to some twenty, most of
-// them short, as texts in tables are.
+// Samples returns texts to try a model with, the same at each call and no two alike: from one sentence to some twenty,
+// most of them short, as texts in tables are.
 func Samples(count int) []string {
 	texts := make([]string, count)
 	for i := range texts {

@@ -1,6 +1,6 @@
-// Package models keeps model folders: it finds and verifies them, makes new ones of what somebody published, and fetches that
-// from a hub. A folder is in place whole or not at all; what is in it is what its SHA256SUMS says. It runs no model: whoever
-// imports one says how to try it.
+// Package models keeps model folders: it finds and verifies them, makes new ones of what somebody published, and
+// fetches that from a hub. A folder is in place whole or not at all; what is in it is what its SHA256SUMS says. It
+// runs no model: whoever imports one says how to try it.
 package models
 
 import (
@@ -71,8 +71,8 @@ func (s Sums) String() string {
 	return b.String()
 }
 
-// Verify compares every listed file of a folder with its sum. The problems come in the order of names, one for each file
-// that is missing, damaged, or there without being listed; err is only of a folder that has no list.
+// Verify compares every listed file of a folder with its sum. The problems come in the order of names, one for each
+// file that is missing, damaged, or there without being listed; err is only of a folder that has no list.
 func Verify(ctx context.Context, folder string) (problems []string, err error) {
 	sums, err := ReadSums(folder)
 	if err != nil {

@@ -1,5 +1,6 @@
-// Package ops is the small HTTP listener for probes and scrapers: /livez, /readyz, /metrics and /version. It answers GET and
-// HEAD only and changes nothing, so it needs no authentication; still it listens where the user says and nowhere else.
+// Package ops is the small HTTP listener for probes and scrapers: /livez, /readyz, /metrics and /version. It answers
+// GET and HEAD only and changes nothing, so it needs no authentication; still it listens where the user says and
+// nowhere else.
 package ops
 
 import (
@@ -28,8 +29,8 @@ type Check struct {
 type Options struct {
 	// Listen is host:port; port 0 takes a free one.
 	Listen string
-	// Ready returns every check, in the order to show them. It must answer within the request's context, from what is known:
-	// a probe is no reason to ask the database. nil: always ready.
+	// Ready returns every check, in the order to show them. It must answer within the request's context, from what is
+	// known: a probe is no reason to ask the database. nil: always ready.
 	Ready func(ctx context.Context) []Check
 	// Metrics is what /metrics shows. nil: no metrics.
 	Metrics prometheus.Gatherer
@@ -57,8 +58,8 @@ type Server struct {
 	log      *slog.Logger
 }
 
-// Listen opens the port, so that a port that is taken is known before anything else starts. Call Run, or Close if it never
-// comes to that.
+// Listen opens the port, so that a port that is taken is known before anything else starts. Call Run, or Close if it
+// never comes to that.
 func Listen(ctx context.Context, o Options) (*Server, error) {
 	var config net.ListenConfig
 	listener, err := config.Listen(ctx, "tcp", o.Listen)
@@ -87,7 +88,8 @@ func Listen(ctx context.Context, o Options) (*Server, error) {
 	return &Server{listener: limited, log: log, http: server}, nil
 }
 
-// ownMachine refuses requests that name another machine: what listens on a loopback address is for this one, and not for pages of the web.
+// ownMachine refuses requests that name another machine: what listens on a loopback address is for this one, and not
+// for pages of the web.
 func ownMachine(h http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.Host != "" && !httpserver.NamesThisMachine(r.Host) { // some probes name none; browsers always do
@@ -104,7 +106,8 @@ func (s *Server) Addr() net.Addr { return s.listener.Addr() }
 // Close gives the port back without having run.
 func (s *Server) Close() error { return s.listener.Close() }
 
-// Run answers until ctx ends, then lets requests under way finish for a moment. It returns nil when it was asked to stop.
+// Run answers until ctx ends, then lets requests under way finish for a moment. It returns nil when it was asked to
+// stop.
 func (s *Server) Run(ctx context.Context) error {
 	s.log.InfoContext(ctx, "probes and metrics listen", "address", s.Addr().String())
 	if err := httpserver.Run(ctx, s.http, s.listener, stopTimeout, s.log); err != nil {

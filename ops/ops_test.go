@@ -140,8 +140,8 @@ func TestServer_Close(t *testing.T) {
 	}
 }
 
-// TestServer_WhoOnlyHoldsConnectionsKeepsNobodyOut: the listener asks nobody who he is, so a probe takes the place of a connection that is
-// silent.
+// TestServer_WhoOnlyHoldsConnectionsKeepsNobodyOut: the listener asks nobody who he is, so a probe takes the place of
+// a connection that is silent.
 func TestServer_WhoOnlyHoldsConnectionsKeepsNobodyOut(t *testing.T) {
 	t.Parallel()
 	s, err := Listen(t.Context(), Options{Listen: "127.0.0.1:0"})

@@ -10,7 +10,8 @@ import (
 	"github.com/embedsidecar/embedsidecar/testenv"
 )
 
-// TestAccess_RowLevelSecurityIsNotPassedByForOthers: whoever lends his connection lends no rows that its table hides from others.
+// TestAccess_RowLevelSecurityIsNotPassedByForOthers: whoever lends his connection lends no rows that its table hides
+// from others.
 func TestAccess_RowLevelSecurityIsNotPassedByForOthers(t *testing.T) {
 	t.Parallel()
 	testenv.EachMajor(t, func(t *testing.T, major int) {
@@ -67,7 +68,8 @@ func TestAccess_RowLevelSecurityIsNotPassedByForOthers(t *testing.T) {
 
 func second[T any](_ T, err error) error { return err }
 
-// TestAccess_FiltersOfATokenHoldBesideThoseOfItsHolder: a fixed filter narrows whatever is asked for, and only some columns can be asked about.
+// TestAccess_FiltersOfATokenHoldBesideThoseOfItsHolder: a fixed filter narrows whatever is asked for, and only some
+// columns can be asked about.
 func TestAccess_FiltersOfATokenHoldBesideThoseOfItsHolder(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, 0, 20)

@@ -39,8 +39,8 @@ func (tx watchedTx) Query(ctx context.Context, sql string, args ...any) (pgx.Row
 	return tx.Tx.Query(ctx, sql, args...)
 }
 
-// What rows that were embedded anew have left in an HNSW index takes places of its answer until a vacuum. It goes on behind them: a
-// search does not read the whole table for their sake.
+// What rows that were embedded anew have left in an HNSW index takes places of its answer until a vacuum. It goes on
+// behind them: a search does not read the whole table for their sake.
 func TestFind_TheIndexGoesOnBehindDeadEntries(t *testing.T) {
 	t.Parallel()
 	testenv.EachMajor(t, func(t *testing.T, major int) {

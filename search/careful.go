@@ -18,7 +18,8 @@ import (
 // endLimit is how long the end of a transaction may take.
 const endLimit = time.Second
 
-// rowError is the failure of a statement that evaluates a pipeline's text and filter, by what may be the fault of a row.
+// rowError is the failure of a statement that evaluates a pipeline's text and filter, by what may be the fault of a
+// row.
 type rowError struct{ err error }
 
 func (e *rowError) Error() string { return e.err.Error() }
@@ -70,7 +71,8 @@ func attempt(ctx context.Context, tx pgx.Tx, f func(tx pgx.Tx) error) error {
 	return inner.Commit(ctx)
 }
 
-// show reads what is shown of rows, in their order. A row that is gone, or that the pipeline's filter excludes by now, is left out.
+// show reads what is shown of rows, in their order. A row that is gone, or that the pipeline's filter excludes by now,
+// is left out.
 func (s *statement) show(ctx context.Context, tx pgx.Tx, rows []candidate, withText bool) ([]Hit, error) {
 	args, err := showArgs(s.p, rows)
 	if err != nil {
@@ -174,8 +176,8 @@ func sqlState(err error) string {
 	return "unknown"
 }
 
-// part is a part of the source table: some of its blocks, or some places in them. Rows are told apart by where they lie, which takes no
-// index and works for every key.
+// part is a part of the source table: some of its blocks, or some places in them. Rows are told apart by where they
+// lie, which takes no index and works for every key.
 type part struct {
 	table    uint32 // the table or partition; 0: everything
 	from, to int64  // blocks
@@ -185,8 +187,8 @@ type part struct {
 // everywhere is the whole table, in a statement that an index can serve.
 var everywhere = part{}
 
-// mostParts bounds how many statements a search for words may take. A table in which more rows fail than that is one whose
-// configuration is wrong.
+// mostParts bounds how many statements a search for words may take. A table in which more rows fail than that is one
+// whose configuration is wrong.
 const mostParts = 2000
 
 // wordsFast searches the table in one statement.
@@ -198,7 +200,8 @@ func (s *statement) wordsFast(ctx context.Context, tx pgx.Tx) ([]candidate, erro
 	return found, err
 }
 
-// wordsCarefully searches the table in parts and halves those that fail until the rows at fault are alone, and left out.
+// wordsCarefully searches the table in parts and halves those that fail until the rows at fault are alone, and left
+// out.
 func (s *statement) wordsCarefully(ctx context.Context, tx pgx.Tx) (found []candidate, err error) {
 	search := func(in part) (some []candidate, err error) {
 		err = attempt(ctx, tx, func(tx pgx.Tx) (err error) {

@@ -17,7 +17,8 @@ import (
 	"github.com/embedsidecar/embedsidecar/pipeline"
 )
 
-// Filter is a condition on a column: it has one of these values, as Postgres reads them, or it is NULL if that is among them.
+// Filter is a condition on a column: it has one of these values, as Postgres reads them, or it is NULL if that is
+// among them.
 type Filter struct {
 	Values []string
 	Null   bool
@@ -29,8 +30,8 @@ const (
 	MaxValues     = 1000
 )
 
-// UnmarshalJSON reads a value, or a list of values any of which will do: strings, numbers, true, false and null. It keeps no more of them
-// than a search takes.
+// UnmarshalJSON reads a value, or a list of values any of which will do: strings, numbers, true, false and null. It
+// keeps no more of them than a search takes.
 func (f *Filter) UnmarshalJSON(b []byte) error {
 	*f = Filter{}
 	decoder := json.NewDecoder(bytes.NewReader(b))
@@ -80,9 +81,9 @@ type filterable struct {
 	Equal string // the operator; "": it has none
 }
 
-// conditionsOf turns filters into SQL over a row, to be put behind an alias and a dot, and adds their parameters. Columns are those of the
-// catalogue; nothing of what was asked for becomes part of the statement. Values that do not fit their columns are refused here: what
-// fails afterwards is nothing that whoever asks has given.
+// conditionsOf turns filters into SQL over a row, to be put behind an alias and a dot, and adds their parameters.
+// Columns are those of the catalogue; nothing of what was asked for becomes part of the statement. Values that do not
+// fit their columns are refused here: what fails afterwards is nothing that whoever asks has given.
 func (s *statement) conditionsOf(ctx context.Context, tx pgx.Tx, p *pipeline.Pipeline, filter map[string]Filter, access *Access) ([]string, error) {
 	if access == nil {
 		access = &Access{}

@@ -14,8 +14,8 @@ import (
 	"github.com/embedsidecar/embedsidecar/testenv"
 )
 
-// TestP5_APoisonRowBreaksNoSearch: the text fails on some rows, or the filter does, whether these have vectors or not. Every other row is found
-// with its text, and nobody is told that he gave something wrong.
+// TestP5_APoisonRowBreaksNoSearch: the text fails on some rows, or the filter does, whether these have vectors or not.
+// Every other row is found with its text, and nobody is told that he gave something wrong.
 func TestP5_APoisonRowBreaksNoSearch(t *testing.T) {
 	t.Parallel()
 	testenv.EachMajor(t, func(t *testing.T, major int) {
@@ -78,7 +78,8 @@ func TestP5_APoisonRowBreaksNoSearch(t *testing.T) {
 	})
 }
 
-// TestP5_APoisonRowOfAPartitionBreaksNoSearch: rows are told apart by where they lie, and partitions have the same places.
+// TestP5_APoisonRowOfAPartitionBreaksNoSearch: rows are told apart by where they lie, and partitions have the same
+// places.
 func TestP5_APoisonRowOfAPartitionBreaksNoSearch(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, 0, 1)

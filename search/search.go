@@ -1,6 +1,7 @@
-// Package search finds rows by meaning: those whose vectors are nearest to that of a text or of another row, alone or together with
-// PostgreSQL's full text search. It runs read-only statements over the tables of a pipeline; all names come from the catalogue and all
-// values are parameters, so that whoever asks can say what to look for and nothing else.
+// Package search finds rows by meaning: those whose vectors are nearest to that of a text or of another row, alone or
+// together with PostgreSQL's full text search. It runs read-only statements over the tables of a pipeline; all names
+// come from the catalogue and all values are parameters, so that whoever asks can say what to look for and nothing
+// else.
 package search
 
 import (
@@ -84,8 +85,8 @@ func Find(ctx context.Context, db DB, p *pipeline.Pipeline, r Request) ([]Hit, e
 	})
 }
 
-// Similar returns the rows most similar to the one of a key, without that row itself. It returns ErrNoRow if there is no such row or
-// it has no vector, and otherwise what Find does.
+// Similar returns the rows most similar to the one of a key, without that row itself. It returns ErrNoRow if there is
+// no such row or it has no vector, and otherwise what Find does.
 func Similar(ctx context.Context, db DB, p *pipeline.Pipeline, key string, r Request) ([]Hit, error) {
 	values, err := pipeline.SplitKey(key, len(p.Key))
 	if err != nil {

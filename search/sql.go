@@ -11,8 +11,8 @@ import (
 // previewed is how many characters of a text are shown.
 const previewed = 200
 
-// Reciprocal rank fusion: a row's score is the sum of 1/(fusion + its place) over both rankings. 60 is what the method was published
-// with; it keeps the first places of one ranking from outweighing the agreement of two.
+// Reciprocal rank fusion: a row's score is the sum of 1/(fusion + its place) over both rankings. 60 is what the method
+// was published with; it keeps the first places of one ranking from outweighing the agreement of two.
 const (
 	fusion           = 60
 	hybridCandidates = 100 // rows of each ranking that are fused, at least
@@ -26,7 +26,8 @@ func source(p *pipeline.Pipeline, alias string) string {
 	return "ONLY " + p.Source() + " AS " + alias
 }
 
-// Inside a statement the key's columns have names that no user's table has: text expressions name columns without an alias.
+// Inside a statement the key's columns have names that no user's table has: text expressions name columns without an
+// alias.
 func own(i int) string { return fmt.Sprintf("embedsidecar_key_%d", i+1) }
 
 // ownKeys lists them.
@@ -56,8 +57,9 @@ func sameKey(p *pipeline.Pipeline, a, b string) string {
 	return strings.Join(parts, " AND ")
 }
 
-// near returns the search by vector: the keys of the rows whose vectors are nearest to $1, of at most $2 vectors, with the nearest chunk
-// of each and the number of vectors. A vector whose row is gone, which waits to be swept out of an embedding table, is not found.
+// near returns the search by vector: the keys of the rows whose vectors are nearest to $1, of at most $2 vectors, with
+// the nearest chunk of each and the number of vectors. A vector whose row is gone, which waits to be swept out of an
+// embedding table, is not found.
 func (s *statement) near(exact bool) string {
 	p := s.p
 	chunk, best := "", "NULL::integer"
@@ -108,9 +110,9 @@ func keyText(p *pipeline.Pipeline) string {
 	return strings.Join(parts, " || '|' || ")
 }
 
-// shownSQL returns the statement that reads what is shown of rows, by their keys ($1 and on, an array for each column) and the numbers of
-// their nearest chunks (the last parameter). Only for these rows text and filter are evaluated. A row that the filter excludes by now is
-// not shown, though its vector may still be there.
+// shownSQL returns the statement that reads what is shown of rows, by their keys ($1 and on, an array for each column)
+// and the numbers of their nearest chunks (the last parameter). Only for these rows text and filter are evaluated. A
+// row that the filter excludes by now is not shown, though its vector may still be there.
 func shownSQL(p *pipeline.Pipeline, withText bool) string {
 	arrays, names, keys, columns := make([]string, len(p.Key)), make([]string, len(p.Key)), make([]string, len(p.Key)), make([]string, len(p.Key))
 	for i, k := range p.Key {
@@ -136,8 +138,9 @@ func shownSQL(p *pipeline.Pipeline, withText bool) string {
 		"\nWHERE " + p.FilterExpression() + "\nORDER BY k.embedsidecar_place"
 }
 
-// wording returns the search for the words of $1, a tsquery: the keys of at most $2 rows of a part of the table, best first. A row with any of
-// the words counts; how well it is ranked depends on how many it has, and how near to one another.
+// wording returns the search for the words of $1, a tsquery: the keys of at most $2 rows of a part of the table, best
+// first. A row with any of the words counts; how well it is ranked depends on how many it has, and how near to one
+// another.
 func (s *statement) wording(in part) string {
 	p := s.p
 	document, query := words(p, s.language, "r."), "$1::text::pg_catalog.tsquery"
@@ -155,8 +158,8 @@ func keysOf(p *pipeline.Pipeline, alias string) string {
 	return strings.Join(columns, ", ")
 }
 
-// partOf returns the FROM item of a part of the source table. OFFSET keeps the server from evaluating anything of a row before it knows
-// that the row lies in the part.
+// partOf returns the FROM item of a part of the source table. OFFSET keeps the server from evaluating anything of a
+// row before it knows that the row lies in the part.
 func partOf(p *pipeline.Pipeline, in part) string {
 	if in.table == 0 {
 		return source(p, "r")
@@ -178,8 +181,8 @@ func placesSQL(p *pipeline.Pipeline, in part) string {
 	return "SELECT r.ctid::text FROM " + source(p, "r") + " WHERE " + placed(in)
 }
 
-// words returns the SQL of a row's words. Columns are joined by ||, and not as the text itself is: concat_ws is not immutable, and no
-// index could be built over it.
+// words returns the SQL of a row's words. Columns are joined by ||, and not as the text itself is: concat_ws is not
+// immutable, and no index could be built over it.
 func words(p *pipeline.Pipeline, language, alias string) string {
 	text := p.TextExpression()
 	if p.Text == "" {

@@ -37,7 +37,8 @@ func prepare(ctx context.Context, tx pgx.Tx, p *pipeline.Pipeline, r Request) (*
 	case len(r.Vector) != p.Dims:
 		return nil, fmt.Errorf("search %q: a vector of %d numbers, want %d", p.Name, len(r.Vector), p.Dims)
 	}
-	s := &statement{p: p, request: r, candidates: r.Rows, args: []any{pipeline.VectorText(p.Stored == pipeline.StoredSparse, p.Dims, r.Vector), 0}}
+	vector := pipeline.VectorText(p.Stored == pipeline.StoredSparse, p.Dims, r.Vector)
+	s := &statement{p: p, request: r, candidates: r.Rows, args: []any{vector, 0}}
 	if r.Hybrid {
 		s.candidates = max(r.Rows, hybridCandidates)
 	}
@@ -85,8 +86,8 @@ func indexed(ctx context.Context, tx pgx.Tx, p *pipeline.Pipeline) (there bool, 
 	return there, nil
 }
 
-// tune makes an HNSW index find as many rows as are wanted: left alone it finds no more than 40, before any filter, and among them
-// what rows that were written anew have left. Where pgvector can, it goes on until there are enough.
+// tune makes an HNSW index find as many rows as are wanted: left alone it finds no more than 40, before any filter,
+// and among them what rows that were written anew have left. Where pgvector can, it goes on until there are enough.
 func (s *statement) tune(ctx context.Context, tx pgx.Tx) error {
 	const usual, most = 40, 1000 // what is beyond the range of the setting is refused
 	var scan bool
@@ -115,8 +116,8 @@ type candidate struct {
 	rank     float64
 }
 
-// nearest returns the rows whose vectors are nearest, and of how many vectors they are. It looks at keys, vectors and the columns of
-// conditions alone, so no row's text can make it fail.
+// nearest returns the rows whose vectors are nearest, and of how many vectors they are. It looks at keys, vectors and
+// the columns of conditions alone, so no row's text can make it fail.
 func (s *statement) nearest(ctx context.Context, tx pgx.Tx, exact bool) (found []candidate, vectors int, err error) {
 	rows, err := tx.Query(ctx, s.near(exact), s.argsOf(false)...)
 	if err != nil {
@@ -134,7 +135,8 @@ func (s *statement) nearest(ctx context.Context, tx pgx.Tx, exact bool) (found [
 	return found, vectors, nil
 }
 
-// worded returns the rows of a part of the table that have any of the words, best first. The text of a row may make it fail.
+// worded returns the rows of a part of the table that have any of the words, best first. The text of a row may make it
+// fail.
 func (s *statement) worded(ctx context.Context, tx pgx.Tx, in part) (found []candidate, err error) {
 	rows, err := tx.Query(ctx, s.wording(in), s.argsOf(true)...)
 	if err != nil {

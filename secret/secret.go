@@ -1,4 +1,5 @@
-// Package secret knows what is called like a secret and how one is shown, the same in configuration, plugins' words and logs.
+// Package secret knows what is called like a secret and how one is shown, the same in configuration, plugins' words
+// and logs.
 package secret
 
 import (

@@ -8,8 +8,8 @@ import (
 	"golang.org/x/sync/semaphore"
 )
 
-// budget bounds the memory that all requests take together. What a request costs is known before it is read: a body is held some times
-// over while its texts are taken out of it, and a vector is held until it is written.
+// budget bounds the memory that all requests take together. What a request costs is known before it is read: a body is
+// held some times over while its texts are taken out of it, and a vector is held until it is written.
 type budget struct {
 	sem  *semaphore.Weighted
 	size int64
@@ -30,8 +30,8 @@ type share struct {
 	held int64
 }
 
-// body takes what reading a request will cost, after a while of waiting for others if need be. A body without a length costs as much as the
-// largest.
+// body takes what reading a request will cost, after a while of waiting for others if need be. A body without a length
+// costs as much as the largest.
 func (b *budget) body(ctx context.Context, length, most int64) (*share, error) {
 	s := &share{of: b}
 	if length < 0 || length > most {
@@ -50,8 +50,8 @@ func (b *budget) body(ctx context.Context, length, most int64) (*share, error) {
 	return s, nil
 }
 
-// vectors changes the share to what an answer will cost. It does not wait: who waits while holding a share could wait for others that do
-// the same.
+// vectors changes the share to what an answer will cost. It does not wait: who waits while holding a share could wait
+// for others that do the same.
 func (s *share) vectors(texts, dims int) error {
 	cost := min(int64(texts)*int64(dims)*perNumber, s.of.size)
 	if cost <= s.held || cost <= free {

@@ -18,7 +18,8 @@ const checkEvery = time.Second
 // maxFile bounds what is read of certificates, keys and tokens.
 const maxFile = 1 << 20
 
-// stamp tells one content of a file from another. Times would not do: two writes may fall into one tick of the file system's clock.
+// stamp tells one content of a file from another. Times would not do: two writes may fall into one tick of the file
+// system's clock.
 type stamp [sha256.Size]byte
 
 // readStamped reads a small file.
@@ -38,8 +39,8 @@ func readStamped(path string) ([]byte, stamp, error) {
 	return data, sha256.Sum256(data), nil
 }
 
-// tell logs what a look at a file came to, once for each thing that is wrong with it and once when nothing is any more. It returns what
-// is wrong now.
+// tell logs what a look at a file came to, once for each thing that is wrong with it and once when nothing is any
+// more. It returns what is wrong now.
 func tell(log *slog.Logger, before string, err error, path string) (wrong string) {
 	if err != nil {
 		wrong = err.Error()
@@ -105,7 +106,8 @@ func (p *pair) loadLocked() (err error) {
 	return nil
 }
 
-// get is tls.Config's GetCertificate. Files that cannot be used, as in the middle of being replaced, leave the old pair in use.
+// get is tls.Config's GetCertificate. Files that cannot be used, as in the middle of being replaced, leave the old
+// pair in use.
 func (p *pair) get(*tls.ClientHelloInfo) (*tls.Certificate, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

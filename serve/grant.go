@@ -24,7 +24,8 @@ const (
 // Roles are what a token may do.
 var Roles = []string{RoleQuery, RoleEmbed}
 
-// Grant is what a token lets its holder do. The zero Grant is that of whoever asks where no tokens are wanted: everything.
+// Grant is what a token lets its holder do. The zero Grant is that of whoever asks where no tokens are wanted:
+// everything.
 type Grant struct {
 	Role         string              `json:"role"`
 	Pipelines    []string            `json:"pipelines,omitempty"`     // that may be searched; none: all
@@ -39,7 +40,8 @@ const (
 	limitDatabaseRole = "database_role"
 )
 
-// Limits writes what narrows a grant, as parameters of a URL: pipeline=docs&filter.tenant=7&database_role=reader. "": nothing does.
+// Limits writes what narrows a grant, as parameters of a URL: pipeline=docs&filter.tenant=7&database_role=reader. "":
+// nothing does.
 func (g Grant) Limits() string {
 	v := url.Values{}
 	for _, name := range g.Pipelines {

@@ -53,8 +53,8 @@ func Handler(o Options) http.Handler {
 	return ownPages(mux)
 }
 
-// ownPages refuses what a page of another site asks in the name of whoever reads it, also by GET: a model must not be started or a database
-// asked by an image in a page.
+// ownPages refuses what a page of another site asks in the name of whoever reads it, also by GET: a model must not be
+// started or a database asked by an image in a page.
 func ownPages(h http.Handler) http.Handler {
 	protection := http.NewCrossOriginProtection()
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -181,8 +181,8 @@ func askerOf(r *http.Request) asker {
 
 var errTooSlow = errors.New("the request took too long")
 
-// authorize refuses whoever has no token. Without tokens it refuses names of other machines: a page on the web could have its own
-// name lead to this address.
+// authorize refuses whoever has no token. Without tokens it refuses names of other machines: a page on the web could
+// have its own name lead to this address.
 func (a *api) authorize(w http.ResponseWriter, r *http.Request) (Grant, error) {
 	if a.Tokens == nil {
 		if !httpserver.NamesThisMachine(r.Host) {

@@ -58,8 +58,8 @@ func TestServer_AClientThatGoesGivesItsPlaceBack(t *testing.T) {
 	})
 }
 
-// TestServer_WhoOnlyHoldsConnectionsKeepsNobodyOut: a connection that is needed takes the place of the one that has been silent longest, of
-// those whose clients have no token first.
+// TestServer_WhoOnlyHoldsConnectionsKeepsNobodyOut: a connection that is needed takes the place of the one that has
+// been silent longest, of those whose clients have no token first.
 func TestServer_WhoOnlyHoldsConnectionsKeepsNobodyOut(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "tokens")
@@ -129,7 +129,8 @@ func TestServer_WhoOnlyHoldsConnectionsKeepsNobodyOut(t *testing.T) {
 	}
 }
 
-// TestP9_LargeRequestsAreBoundedTogether: what does not fit beside those under way is told to come again, and small ones go on meanwhile.
+// TestP9_LargeRequestsAreBoundedTogether: what does not fit beside those under way is told to come again, and small
+// ones go on meanwhile.
 func TestP9_LargeRequestsAreBoundedTogether(t *testing.T) {
 	t.Parallel()
 	s := start(t, func(o *serve.Options) { o.Limits = serve.Limits{Memory: 8 << 20} })
@@ -159,7 +160,8 @@ func TestP9_LargeRequestsAreBoundedTogether(t *testing.T) {
 	}
 }
 
-// TestP9_LimitsAreLookedAtWhileReading: a body of many tiny things costs little more than its bytes before it is refused.
+// TestP9_LimitsAreLookedAtWhileReading: a body of many tiny things costs little more than its bytes before it is
+// refused.
 func TestP9_LimitsAreLookedAtWhileReading(t *testing.T) {
 	h := serve.Handler(serve.Options{Backend: &backend{&toy{}}})
 	const size = 4 << 20

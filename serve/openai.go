@@ -15,7 +15,8 @@ import (
 	"github.com/embedsidecar/embedsidecar/embed"
 )
 
-// embeddingsRequest is OpenAI's, with one word more. Fields that are not here are ignored, as they do not change a vector.
+// embeddingsRequest is OpenAI's, with one word more. Fields that are not here are ignored, as they do not change a
+// vector.
 type embeddingsRequest struct {
 	Input      json.RawMessage `json:"input"` // a text, or a list of texts
 	Model      string          `json:"model"` // "": the default
@@ -292,8 +293,8 @@ func (a *api) models(w http.ResponseWriter, r *http.Request) error {
 	return writeJSON(w, map[string]any{"object": "list", "data": entries})
 }
 
-// model answers GET /v1/models/NAME: what OpenAI says of a model and, if it has been used, what this one is. A model starts a program and
-// may cost money: to look at it does neither.
+// model answers GET /v1/models/NAME: what OpenAI says of a model and, if it has been used, what this one is. A model
+// starts a program and may cost money: to look at it does neither.
 func (a *api) model(w http.ResponseWriter, r *http.Request) error {
 	name := r.PathValue("name")
 	about, err := a.Backend.Known(r.Context(), name)
@@ -311,7 +312,8 @@ func (a *api) model(w http.ResponseWriter, r *http.Request) error {
 		Sparse      bool   `json:"sparse,omitempty"`
 	}{modelEntry: entryOf(name)}
 	if about != nil {
-		answer.Dims, answer.MaxTokens, answer.Fingerprint, answer.Sparse = about.Dims, about.MaxTokens, about.Fingerprint, about.Sparse
+		answer.Dims, answer.MaxTokens = about.Dims, about.MaxTokens
+		answer.Fingerprint, answer.Sparse = about.Fingerprint, about.Sparse
 	}
 	return writeJSON(w, answer)
 }

@@ -71,7 +71,8 @@ func (p *problem) write(w http.ResponseWriter) {
 	_, _ = w.Write(append(data, '\n')) // a client that has gone misses nothing
 }
 
-// problemOf turns any error into what a client may see of it, or nil when there is no client any more. What is ours to know is logged.
+// problemOf turns any error into what a client may see of it, or nil when there is no client any more. What is ours to
+// know is logged.
 func (a *api) problemOf(ctx context.Context, err error) *problem {
 	if p, ok := errors.AsType[*problem](err); ok {
 		return p
@@ -123,7 +124,8 @@ func (a *api) warn(ctx context.Context, err error, hints []string) {
 	}
 }
 
-// ofDatabase tells a client why the database did not answer, as far as that is known and a client may know, or returns nil.
+// ofDatabase tells a client why the database did not answer, as far as that is known and a client may know, or returns
+// nil.
 func ofDatabase(err error) *problem {
 	p := &problem{status: http.StatusServiceUnavailable, kind: serverError, code: "unavailable", after: 5 * time.Second}
 	pg, fromServer := errors.AsType[*pgconn.PgError](err)

@@ -179,8 +179,8 @@ func (a *api) similar(w http.ResponseWriter, r *http.Request) error {
 	return writeJSON(w, rowsResponse{p.Name, p.Stored.Metric(), hits})
 }
 
-// found has the database look for rows, and gives up when it takes too long: whoever waits for an answer is told so, and a database that
-// hangs must not hold the places of others.
+// found has the database look for rows, and gives up when it takes too long: whoever waits for an answer is told so,
+// and a database that hangs must not hold the places of others.
 func (a *api) found(ctx context.Context, access *search.Access, look func(ctx context.Context) ([]search.Hit, error)) ([]search.Hit, error) {
 	limited, cancel := context.WithTimeout(ctx, a.Limits.Search)
 	defer cancel()

@@ -1,6 +1,6 @@
-// Package serve is the query side over HTTP: embeddings by the models that rows are embedded with, in the form of OpenAI's API, and
-// searches of pipelines. It changes nothing. Whoever asks proves by a token that they may; without tokens it listens on loopback
-// addresses only.
+// Package serve is the query side over HTTP: embeddings by the models that rows are embedded with, in the form of
+// OpenAI's API, and searches of pipelines. It changes nothing. Whoever asks proves by a token that they may; without
+// tokens it listens on loopback addresses only.
 package serve
 
 import (
@@ -32,8 +32,8 @@ type Backend interface {
 	Models(ctx context.Context) ([]string, error)
 	// Model returns a model by one of these names, or ErrUnknown.
 	Model(ctx context.Context, name string) (Model, error)
-	// Known returns what a model by one of these names has said of itself, nil if it has not been asked yet; or ErrUnknown. Nothing is
-	// started for it.
+	// Known returns what a model by one of these names has said of itself, nil if it has not been asked yet; or
+	// ErrUnknown. Nothing is started for it.
 	Known(ctx context.Context, name string) (*embed.Description, error)
 	// Pipelines lists the pipelines; nil without a database.
 	Pipelines(ctx context.Context) ([]pipeline.Pipeline, error)
@@ -127,8 +127,8 @@ const (
 	writeSlack  = 30 * time.Second // for a slow client to take its answer
 )
 
-// Listen opens the port, so that a port that is taken is known before anything else starts. Call Run, or Close if it never comes to
-// that.
+// Listen opens the port, so that a port that is taken is known before anything else starts. Call Run, or Close if it
+// never comes to that.
 func Listen(ctx context.Context, o Options) (*Server, error) {
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
@@ -208,7 +208,8 @@ func (s *Server) Addr() net.Addr { return s.listener.Addr() }
 // Close gives the port back without having run.
 func (s *Server) Close() error { return s.listener.Close() }
 
-// Run answers until ctx ends, then lets requests under way finish for a moment. It returns nil when it was asked to stop.
+// Run answers until ctx ends, then lets requests under way finish for a moment. It returns nil when it was asked to
+// stop.
 func (s *Server) Run(ctx context.Context) error {
 	s.log.InfoContext(ctx, "queries are answered", "address", s.Addr().String(), "tls", s.secure)
 	if err := httpserver.Run(ctx, s.http, s.listener, s.stop, s.log); err != nil {

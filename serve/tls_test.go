@@ -94,7 +94,8 @@ func startTLS(t *testing.T, cert, key []byte) *secure {
 	return s
 }
 
-// get asks over a connection of its own, trusting a certificate, and returns the serial number of what the server showed.
+// get asks over a connection of its own, trusting a certificate, and returns the serial number of what the server
+// showed.
 func (s *secure) get(trusted []byte, most uint16) (serial int64, err error) {
 	s.t.Helper()
 	roots := x509.NewCertPool()
@@ -185,7 +186,8 @@ func TestTLS_FilesThatAreReplacedAreReadAgain(t *testing.T) {
 	})
 }
 
-// Either file alone, more than once: what is missing is told once each time, from the first on, and so is that it is back.
+// Either file alone, more than once: what is missing is told once each time, from the first on, and so is that it is
+// back.
 func TestTLS_FilesThatAreMissingAreToldOnce(t *testing.T) {
 	t.Parallel()
 	cert, key := pairOf(t, 1, "127.0.0.1", time.Now().Add(24*time.Hour))

@@ -27,11 +27,13 @@ type Token struct {
 // ErrTokenName means that a name is taken.
 var ErrTokenName = errors.New("there is a token of that name")
 
-// TokenPrefix begins every token that CreateToken makes, so that those who look for secrets in the wrong places find it.
+// TokenPrefix begins every token that CreateToken makes, so that those who look for secrets in the wrong places find
+// it.
 const TokenPrefix = "embedsidecar_"
 
-// CreateToken makes a token of 256 random bits, writes its hash into a file, which it makes for its owner alone if it is not there, and
-// returns it: nobody can read it anywhere again. A name that is in the file already is refused with ErrTokenName.
+// CreateToken makes a token of 256 random bits, writes its hash into a file, which it makes for its owner alone if it
+// is not there, and returns it: nobody can read it anywhere again. A name that is in the file already is refused with
+// ErrTokenName.
 func CreateToken(path, name string, grant Grant) (secret string, about Token, err error) {
 	const longest = 100
 	if name == "" || len(name) > longest || strings.HasPrefix(name, "#") || strings.ContainsFunc(name, func(r rune) bool { return r <= ' ' || r == ':' || r == 0x7f || r == '\uFFFD' }) {
@@ -117,8 +119,8 @@ func RevokeTokens(path, name string) (revoked int, err error) {
 
 func idOf(sum [sha256.Size]byte) string { return hex.EncodeToString(sum[:6]) }
 
-// editTokens puts another content in a file's place at once: who reads it meanwhile gets the one or the other. The file keeps its owner
-// and its rights. An edit to nil changes nothing.
+// editTokens puts another content in a file's place at once: who reads it meanwhile gets the one or the other. The
+// file keeps its owner and its rights. An edit to nil changes nothing.
 func editTokens(path string, create bool, edit func(old []byte) ([]byte, error)) (err error) {
 	if target, failed := filepath.EvalSymlinks(path); failed == nil {
 		path = target
@@ -175,7 +177,8 @@ func checkWriters(path string) error {
 	return err
 }
 
-// likeFile gives a file the rights of another and, where there are owners, its owner: the program that reads it may be somebody else's.
+// likeFile gives a file the rights of another and, where there are owners, its owner: the program that reads it may be
+// somebody else's.
 func likeFile(f *os.File, path string) error {
 	info, err := os.Stat(path)
 	if err != nil {

@@ -11,9 +11,10 @@ import (
 	"github.com/embedsidecar/embedsidecar/database"
 )
 
-// Whose objects may be used. What hangs on a table (a trigger, a default, a rule, the expression of an index) runs with the rights of
-// whoever uses the table, so that its owner can do all that our role can. Connections look at the schema embedsidecar when they are made
-// (package database); here it is looked at again, as it may have been made since, with the tables that vectors go to.
+// Whose objects may be used. What hangs on a table (a trigger, a default, a rule, the expression of an index) runs
+// with the rights of whoever uses the table, so that its owner can do all that our role can. Connections look at the
+// schema embedsidecar when they are made (package database); here it is looked at again, as it may have been made
+// since, with the tables that vectors go to.
 
 // untrusted returns *ConfigError when the schema embedsidecar, or one of some tables, is not to be touched.
 func untrusted(ctx context.Context, tx pgx.Tx, tables ...uint32) error {
@@ -39,7 +40,8 @@ func untrusted(ctx context.Context, tx pgx.Tx, tables ...uint32) error {
 	return e
 }
 
-// trustHint tells what to do about a table or a publication of an owner that a role does not trust; of our own objects database.TrustHint does.
+// trustHint tells what to do about a table or a publication of an owner that a role does not trust; of our own objects
+// database.TrustHint does.
 func trustHint(role, owner string) []string {
 	return []string{
 		fmt.Sprintf("run as the role that embedsidecar roles makes, or as %s", owner),
@@ -47,8 +49,9 @@ func trustHint(role, owner string) []string {
 	}
 }
 
-// unruly returns why a superuser should not work on a table of somebody else, or nil: its triggers, the expressions of its indexes and
-// a view that its owner puts in its place would run with the rights of a superuser. A role with fewer rights lends only those.
+// unruly returns why a superuser should not work on a table of somebody else, or nil: its triggers, the expressions of
+// its indexes and a view that its owner puts in its place would run with the rights of a superuser. A role with fewer
+// rights lends only those.
 func (t *table) unruly(ctx context.Context, tx pgx.Tx) error {
 	var super, trusted bool
 	var role string
@@ -66,8 +69,8 @@ func (t *table) unruly(ctx context.Context, tx pgx.Tx) error {
 	}
 }
 
-// foreignPublication returns *ConfigError when the publication belongs to somebody who is not trusted and owns none of its tables: he
-// could take changes out of it.
+// foreignPublication returns *ConfigError when the publication belongs to somebody who is not trusted and owns none of
+// its tables: he could take changes out of it.
 func (in *initializer) foreignPublication(ctx context.Context, tx pgx.Tx) error {
 	sources := []uint32{}
 	for _, f := range in.found {

@@ -224,7 +224,8 @@ func TestTrust_AnEmbeddingTableThatIsReplaced(t *testing.T) {
 	b.sprung(tenant)
 }
 
-// TestTrust_StoredExpressionsAreOneExpression: whoever writes into the table of pipelines gets nothing run but an expression.
+// TestTrust_StoredExpressionsAreOneExpression: whoever writes into the table of pipelines gets nothing run but an
+// expression.
 func TestTrust_StoredExpressionsAreOneExpression(t *testing.T) {
 	t.Parallel()
 	b := newBase(t, plainDocs)

@@ -10,8 +10,8 @@ import (
 	"github.com/embedsidecar/embedsidecar/pipeline"
 )
 
-// maxText is how many characters of a text are looked at. Models read a few thousand tokens at most, but no number of characters is certain to
-// hold them: a tokenizer may make nothing of a megabyte of blanks.
+// maxText is how many characters of a text are looked at. Models read a few thousand tokens at most, but no number of
+// characters is certain to hold them: a tokenizer may make nothing of a megabyte of blanks.
 const maxText = 1 << 20
 
 // statements are a pipeline's own SQL, built once from confirmed names.
@@ -109,9 +109,9 @@ const (
 // blanks are the characters of which a text may consist that is empty, but for those that are rarer.
 const blanks = `E' \t\n\f\r\x0b'`
 
-// buildRead makes the statement that reads rows by key. Texts are sent up to a number of bytes: of all rows together, or with chunks of
-// each. Of others there is the hash. The bytes of a SQL_ASCII database may have to be mended before they are hashed, which only
-// the worker does.
+// buildRead makes the statement that reads rows by key. Texts are sent up to a number of bytes: of all rows together,
+// or with chunks of each. Of others there is the hash. The bytes of a SQL_ASCII database may have to be mended before
+// they are hashed, which only the worker does.
 func (s *statements) buildRead(p *pipeline.Pipeline, list func(...string) string, match string) {
 	n := len(p.Key)
 	limit := fmt.Sprintf("$%d::bigint", n+2)
@@ -174,8 +174,9 @@ func (s *statements) buildScan(p *pipeline.Pipeline, list func(...string) string
 	s.vectors = buildPages(p, p.Into()+" AS r", "NOT EXISTS (SELECT FROM "+source(p)+" WHERE "+strings.Join(parts, " AND ")+" OFFSET 0)")
 }
 
-// buildPages makes the statements that give the keys of a table, which is called r, with a question about each, which is called f. They go
-// from the largest key to the smallest, in the order of the key's own index, so that new rows, which are the ones people look for, come first.
+// buildPages makes the statements that give the keys of a table, which is called r, with a question about each, which
+// is called f. They go from the largest key to the smallest, in the order of the key's own index, so that new rows,
+// which are the ones people look for, come first.
 func buildPages(p *pipeline.Pipeline, table, question string) pageStatements {
 	n := len(p.Key)
 	keys, order := make([]string, n), make([]string, n)
@@ -259,8 +260,8 @@ func (s *statements) buildTable(p *pipeline.Pipeline, list func(...string) strin
 		" text_hash = excluded.text_hash, embedded_at = excluded.embedded_at, embedding = excluded.embedding"
 	s.adopt = fmt.Sprintf("UPDATE %s AS d SET generation = %d FROM ", p.Into(), p.Generation) + list() + " WHERE " + match
 	s.empty = "DELETE FROM " + p.Into() + " AS d USING " + list() + " WHERE " + match
-	// Of a row that is gone the key must also be spelled alike: by the time that is known, a row of another spelling that is equal to
-	// it (citext, numeric) may have come and got its vector.
+	// Of a row that is gone the key must also be spelled alike: by the time that is known, a row of another spelling
+	// that is equal to it (citext, numeric) may have come and got its vector.
 	s.remove = "DELETE FROM " + p.Into() + " AS d USING " + list("row_key text") + " WHERE " + match + " AND " + p.KeyExpression("d") + " = k.row_key"
 	s.reuse = "SELECT k.place, d.embedding FROM " + list() + " JOIN " + p.Into() + " AS d ON " + match + " WHERE d.chunk_no = 0"
 }

@@ -21,8 +21,8 @@ import (
 	"github.com/embedsidecar/embedsidecar/sidecar"
 )
 
-// answers is what this program serves to those who query: its models and, with a database, its pipelines. In a sidecar it shares
-// the embedders that work there, so that queries go ahead of them.
+// answers is what this program serves to those who query: its models and, with a database, its pipelines. In a sidecar
+// it shares the embedders that work there, so that queries go ahead of them.
 type answers struct {
 	env      *environment
 	plugins  *embedders
@@ -57,7 +57,8 @@ func newAnswers(env *environment, plugins *embedders, embedder func(ctx context.
 	return &answers{env: env, plugins: plugins, embedder: embedder, services: map[modelOf]*embed.Service{}}
 }
 
-// listen answers queries from now on. The function it returns ends that, after the requests under way; it may be called again.
+// listen answers queries from now on. The function it returns ends that, after the requests under way; it may be
+// called again.
 func (a *answers) listen(ctx context.Context, address string, observe func(handler, method string, status int, took time.Duration)) (finish func() error, err error) {
 	q := a.env.config.Queries
 	o := serve.Options{
@@ -90,8 +91,8 @@ func (a *answers) listen(ctx context.Context, address string, observe func(handl
 	}), nil
 }
 
-// follow searches through a pool from now on, the pipelines of a sidecar that is about to run or, without one, those that the
-// database has.
+// follow searches through a pool from now on, the pipelines of a sidecar that is about to run or, without one, those
+// that the database has.
 func (a *answers) follow(s *sidecar.Sidecar, pool *pgxpool.Pool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -116,7 +117,8 @@ func (a *answers) Pipelines(ctx context.Context) ([]pipeline.Pipeline, error) {
 	return a.pipelines(ctx, lookLimit)
 }
 
-// pipelines returns the pipelines, unless the database has been asked for them for longer than a time without an answer.
+// pipelines returns the pipelines, unless the database has been asked for them for longer than a time without an
+// answer.
 func (a *answers) pipelines(ctx context.Context, limit time.Duration) ([]pipeline.Pipeline, error) {
 	a.mu.Lock()
 	s, pool := a.sidecar, a.pool
@@ -141,13 +143,15 @@ func (a *answers) pipelines(ctx context.Context, limit time.Duration) ([]pipelin
 	return list, err
 }
 
-// lookLimit is how long the database may take to tell its pipelines, and embedLimit how much of that those wait who can do without.
+// lookLimit is how long the database may take to tell its pipelines, and embedLimit how much of that those wait who
+// can do without.
 const (
 	lookLimit  = 10 * time.Second
 	embedLimit = 1500 * time.Millisecond
 )
 
-// load asks the database for the pipelines, if what it said is old, and waits for its answer until it has taken longer than a limit.
+// load asks the database for the pipelines, if what it said is old, and waits for its answer until it has taken longer
+// than a limit.
 func (a *answers) load(ctx context.Context, pool *pgxpool.Pool, limit time.Duration) ([]pipeline.Pipeline, error) {
 	const fresh = 5 * time.Second
 	a.loading.Lock()
@@ -273,8 +277,8 @@ type namedModel struct {
 	keys   []modelOf // all that it is called by, modelOf first
 }
 
-// models lists what may be asked for: the default, what the pipelines use, and what the configuration names. With an error it lists
-// what is known without the database, or from before: to embed texts takes none.
+// models lists what may be asked for: the default, what the pipelines use, and what the configuration names. With an
+// error it lists what is known without the database, or from before: to embed texts takes none.
 func (a *answers) models(ctx context.Context) ([]namedModel, error) {
 	pipelines, failed := a.pipelines(ctx, embedLimit)
 	if failed != nil {

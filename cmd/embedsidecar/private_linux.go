@@ -7,8 +7,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// keepPrivate keeps this process's environment and memory, which hold passwords, keys and texts, from other processes of its user, plugins
-// above all, and out of core dumps. What it starts is as others are again.
+// keepPrivate keeps this process's environment and memory, which hold passwords, keys and texts, from other processes
+// of its user, plugins above all, and out of core dumps. What it starts is as others are again.
 func keepPrivate() error {
 	err := errors.Join(
 		unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0),

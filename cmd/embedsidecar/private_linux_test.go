@@ -13,7 +13,8 @@ import (
 	"github.com/embedsidecar/embedsidecar/testenv/canary"
 )
 
-// TestTrust_APluginReadsNoSecretsOfTheSidecar: it runs as the same user, who is not root, and may look into its other processes.
+// TestTrust_APluginReadsNoSecretsOfTheSidecar: it runs as the same user, who is not root, and may look into its other
+// processes.
 func TestTrust_APluginReadsNoSecretsOfTheSidecar(t *testing.T) {
 	t.Parallel()
 	dir, err := os.MkdirTemp("", "es") // t.TempDir is root's alone

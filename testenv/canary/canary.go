@@ -1,5 +1,6 @@
-// Package canary finds what no output may hold. Passwords of test servers and texts of rows carry a word that occurs nowhere else; what
-// programs under test print, log or answer is searched for it, and a test binary in whose outputs it was found fails at its end.
+// Package canary finds what no output may hold. Passwords of test servers and texts of rows carry a word that occurs
+// nowhere else; what programs under test print, log or answer is searched for it, and a test binary in whose outputs
+// it was found fails at its end.
 package canary
 
 import (
@@ -27,7 +28,8 @@ type cage struct {
 
 var all cage
 
-// Search looks at an output, of a source to be named if it holds one of the words. It reports whether the output is clean.
+// Search looks at an output, of a source to be named if it holds one of the words. It reports whether the output is
+// clean.
 func Search(source string, output []byte) bool { return all.search(source, output) }
 
 // SearchSecrets is Search for outputs that may hold the texts of rows, as those of searches do.
@@ -55,8 +57,8 @@ func (c *cage) search(source string, output []byte) bool {
 	return true
 }
 
-// Tell writes into the folder that EMBEDSIDECAR_CANARY names, if it names one, how many outputs this test binary has searched, their
-// bytes, and in how many something was found. make test adds these up.
+// Tell writes into the folder that EMBEDSIDECAR_CANARY names, if it names one, how many outputs this test binary has
+// searched, their bytes, and in how many something was found. make test adds these up.
 func Tell() error {
 	folder := os.Getenv("EMBEDSIDECAR_CANARY")
 	if folder == "" {

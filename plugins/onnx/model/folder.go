@@ -27,8 +27,8 @@ const (
 	maxGraphBytes     = 2 << 30 // the most that the format allows
 )
 
-// A folder is a model folder whose files are what its SHA256SUMS says. Nothing outside it is ever read, whatever links and
-// names in it say.
+// A folder is a model folder whose files are what its SHA256SUMS says. Nothing outside it is ever read, whatever links
+// and names in it say.
 type folder struct {
 	path string
 	root *os.Root
@@ -62,7 +62,8 @@ func openFolder(name string) (*folder, error) {
 
 func (f *folder) close() { _, _ = f.dir.Close(), f.root.Close() }
 
-// inside is the path of a file for a library that opens files by path: on Linux that of the very folder that was opened.
+// inside is the path of a file for a library that opens files by path: on Linux that of the very folder that was
+// opened.
 func (f *folder) inside(name string) string {
 	here := fmt.Sprintf("/proc/self/fd/%d", f.dir.Fd())
 	if info, err := os.Stat(here); err == nil {
@@ -73,8 +74,8 @@ func (f *folder) inside(name string) string {
 	return filepath.Join(f.path, filepath.FromSlash(name))
 }
 
-// unchanged returns an error unless files that were compared with their sums are the same still, untouched since they were opened for
-// that: a library has opened them by their names after it.
+// unchanged returns an error unless files that were compared with their sums are the same still, untouched since they
+// were opened for that: a library has opened them by their names after it.
 func (f *folder) unchanged(names ...string) error {
 	for _, name := range names {
 		now, err := os.Stat(f.inside(name))
@@ -82,7 +83,8 @@ func (f *folder) unchanged(names ...string) error {
 			return err
 		}
 		before := f.seen[path.Clean(name)]
-		if before == nil || !os.SameFile(before, now) || before.Size() != now.Size() || !before.ModTime().Equal(now.ModTime()) || changedAt(before) != changedAt(now) {
+		same := before != nil && os.SameFile(before, now) && before.Size() == now.Size()
+		if !same || !before.ModTime().Equal(now.ModTime()) || changedAt(before) != changedAt(now) {
 			return fmt.Errorf("%s was changed while it was loaded", name)
 		}
 	}

@@ -9,8 +9,9 @@ import (
 	"testing"
 )
 
-// TestFolder_WhatIsLoadedIsWhatWasCompared: a library opens a file by its name after it was compared with its sum. One that stood in its
-// place for that moment is noticed though the first is back, and a folder in the place of the folder is not looked into.
+// TestFolder_WhatIsLoadedIsWhatWasCompared: a library opens a file by its name after it was compared with its sum. One
+// that stood in its place for that moment is noticed though the first is back, and a folder in the place of the folder
+// is not looked into.
 func TestFolder_WhatIsLoadedIsWhatWasCompared(t *testing.T) {
 	if runtime.GOOS != "linux" {
 		t.Log("only that a file is another in the end is noticed here")
