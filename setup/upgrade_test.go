@@ -62,5 +62,10 @@ func TestMigrations_KeepTasksAndLeases(t *testing.T) {
 		if got := kept(); !slices.Equal(got, want) {
 			t.Errorf("at version %d: %q, want %q", version, got, want)
 		}
+		// What the older version knew is no state any more.
+		_, err := conn.Exec(t.Context(), `UPDATE embedsidecar.task SET state = 'in_progress' WHERE row_key = 'in_progress'`)
+		if refused := err != nil; refused != (version == last) {
+			t.Errorf("at version %d in_progress is stored: %v", version, err)
+		}
 	}
 }

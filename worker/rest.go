@@ -6,10 +6,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/jackc/pgx/v5"
-
 	"github.com/embedsidecar/embedsidecar/embed"
-	sqlfiles "github.com/embedsidecar/embedsidecar/sql"
 )
 
 // restAfter is how many texts in a row must fail, each by itself, before the whole pipeline rests: they are hardly all bad, and whoever is paid
@@ -77,7 +74,7 @@ func (n *nap) note(good, bad, fresh int, first, longest time.Duration) (began, e
 	return began, ended
 }
 
-// noteFate counts what became of the texts of items, and stores why the pipeline rests for those who ask.
+// noteFate counts what became of the texts of items, and says when the pipeline begins to rest and when it ends: Stats.Rest.
 func (w *Worker) noteFate(ctx context.Context, items []item) {
 	good, bad, fresh := 0, 0, 0
 	reason := ""
@@ -107,18 +104,8 @@ func (w *Worker) noteFate(ctx context.Context, items []item) {
 		why := fmt.Sprintf("the last %d texts all failed: %s", restAfter, reason)
 		w.stats.Rest.Store(&why)
 		w.o.Log.WarnContext(ctx, "pipeline rests: its last texts all failed", "pipeline", w.o.Pipeline.Name, "texts", restAfter, "code", reason)
-		w.storeRest(ctx, &reason)
 	case ended:
 		w.stats.Rest.Store(nil)
 		w.o.Log.InfoContext(ctx, "pipeline goes on", "pipeline", w.o.Pipeline.Name)
-		w.storeRest(ctx, nil)
-	}
-}
-
-// storeRest stores why the pipeline rests; nil: it does not.
-func (w *Worker) storeRest(ctx context.Context, reason *string) {
-	_, err := w.o.DB.Exec(ctx, sqlfiles.Query("note_rest"), pgx.StrictNamedArgs{"pipeline_id": w.o.Pipeline.ID, "reason": reason, "texts": restAfter})
-	if err != nil && ctx.Err() == nil {
-		w.o.Log.WarnContext(ctx, "rest of the pipeline not stored", "pipeline", w.o.Pipeline.Name, "error", quiet(err))
 	}
 }

@@ -106,7 +106,6 @@ func (w *Worker) Stats() *Stats { return &w.stats }
 
 // Run works until ctx ends. Batches in work are finished first: whoever wants to wait no longer ends hard.
 func (w *Worker) Run(ctx, hard context.Context) error {
-	w.storeRest(ctx, nil) // what an earlier process found is found again, if it is still so
 	var g errgroup.Group
 	for i := range w.o.Loops {
 		who := queue.Anyone

@@ -49,7 +49,10 @@ ALTER TABLE embedsidecar.task
     DROP CONSTRAINT task_pipeline_id_fkey,
     DROP COLUMN lease_token, DROP COLUMN leased_by, DROP COLUMN leased_until,
     ADD COLUMN next_committed_at timestamptz,
-    ADD COLUMN waits_since timestamptz;
+    ADD COLUMN waits_since timestamptz,
+    ADD CONSTRAINT task_state_check CHECK (state IN ('todo', 'retrying', 'failed'));
+-- A value leaves an enum only by a new type, for which the table and each of its indexes would be written anew.
+COMMENT ON TYPE embedsidecar.task_state IS 'What a task is stored as: todo, retrying or failed. Nothing is in_progress any more, leases are rows of their own; nothing is cancelled yet.';
 ALTER TABLE embedsidecar.ledger DROP CONSTRAINT ledger_pipeline_id_fkey;
 COMMENT ON COLUMN embedsidecar.task.pipeline_id IS 'Without a foreign key: who adds a task must not wait for who writes the pipeline, and a pipeline goes without its tasks, which follow in portions.';
 COMMENT ON COLUMN embedsidecar.task.next_lsn IS 'No later than the oldest change that came after the lease, if there is one; it becomes first_lsn when the task stays open.';
@@ -57,13 +60,8 @@ COMMENT ON COLUMN embedsidecar.task.next_committed_at IS 'When that was committe
 COMMENT ON COLUMN embedsidecar.task.waits_since IS 'While retrying: when the pause began. One that began in the future ends: the clock was set back.';
 CREATE INDEX task_retry_idx ON embedsidecar.task (pipeline_id, lane, due_at) WHERE state = 'retrying';
 
-ALTER TABLE embedsidecar.pipeline
-    ADD COLUMN lease_epoch bigint NOT NULL DEFAULT 0,
-    ADD COLUMN resting_since timestamptz,
-    ADD COLUMN rest_reason text NOT NULL DEFAULT '';
+ALTER TABLE embedsidecar.pipeline ADD COLUMN lease_epoch bigint NOT NULL DEFAULT 0;
 COMMENT ON COLUMN embedsidecar.pipeline.lease_epoch IS 'Raised when what workers have read may be of rows that this server never had: leases of an older epoch hold nothing, and nothing is written under them.';
-COMMENT ON COLUMN embedsidecar.pipeline.resting_since IS 'Since when no batches are tried, but one row at a time, because the texts before it all failed; NULL: it does not rest.';
-COMMENT ON COLUMN embedsidecar.pipeline.rest_reason IS 'What the last of them failed of.';
 
 CREATE TABLE embedsidecar.lease (
     pipeline_id  integer     NOT NULL,
@@ -94,7 +92,7 @@ BEGIN
     FOR role IN SELECT DISTINCT a.grantee::regrole FROM pg_class AS c CROSS JOIN LATERAL aclexplode(c.relacl) AS a
                 WHERE c.oid = 'embedsidecar.task'::regclass AND a.privilege_type = 'UPDATE' AND a.grantee NOT IN (0, c.relowner) LOOP
         EXECUTE format('GRANT SELECT, INSERT, UPDATE, DELETE ON embedsidecar.lease, embedsidecar.turn TO %s', role);
-        EXECUTE format('GRANT UPDATE (lease_epoch, resting_since, rest_reason) ON embedsidecar.pipeline TO %s', role);
+        EXECUTE format('GRANT UPDATE (lease_epoch) ON embedsidecar.pipeline TO %s', role);
     END LOOP;
 END $$;
 
@@ -107,15 +105,16 @@ SET    column_numbers = coalesce((SELECT jsonb_object_agg(a.attname, a.attnum) F
 ---- create above / drop below ----
 ALTER TABLE embedsidecar.pipeline DROP COLUMN column_numbers;
 DROP TABLE embedsidecar.turn, embedsidecar.lease;
-ALTER TABLE embedsidecar.pipeline DROP COLUMN rest_reason, DROP COLUMN resting_since, DROP COLUMN lease_epoch;
+ALTER TABLE embedsidecar.pipeline DROP COLUMN lease_epoch;
 DROP INDEX embedsidecar.task_retry_idx;
 DELETE FROM embedsidecar.task AS t WHERE NOT EXISTS (SELECT FROM embedsidecar.pipeline AS p WHERE p.pipeline_id = t.pipeline_id);
 DELETE FROM embedsidecar.ledger AS l WHERE NOT EXISTS (SELECT FROM embedsidecar.pipeline AS p WHERE p.pipeline_id = l.pipeline_id);
 ALTER TABLE embedsidecar.ledger ADD CONSTRAINT ledger_pipeline_id_fkey FOREIGN KEY (pipeline_id) REFERENCES embedsidecar.pipeline ON DELETE CASCADE;
 ALTER TABLE embedsidecar.task
-    DROP COLUMN waits_since, DROP COLUMN next_committed_at,
+    DROP CONSTRAINT task_state_check, DROP COLUMN waits_since, DROP COLUMN next_committed_at,
     ADD COLUMN lease_token bigint, ADD COLUMN leased_by bigint, ADD COLUMN leased_until timestamptz,
     ADD CONSTRAINT task_pipeline_id_fkey FOREIGN KEY (pipeline_id) REFERENCES embedsidecar.pipeline ON DELETE CASCADE;
+COMMENT ON TYPE embedsidecar.task_state IS NULL;
 CREATE INDEX task_due_idx ON embedsidecar.task (due_at) WHERE state = 'retrying';
 CREATE INDEX task_lease_idx ON embedsidecar.task (leased_until) WHERE state = 'in_progress';
 DROP TABLE embedsidecar.route;
