@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/jackc/pgerrcode"
 	"github.com/jackc/pgx/v5"
@@ -11,6 +12,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/embedsidecar/embedsidecar/pipeline"
+	sqlfiles "github.com/embedsidecar/embedsidecar/sql"
 )
 
 // unindexable returns why no index can be built over vectors of this width, or "".
@@ -170,11 +172,13 @@ func indexedTables(ctx context.Context, conn *pgxpool.Conn, p *pipeline.Pipeline
 // backfilled tells whether the scan of the pipeline's rows is done, and most of what it queued.
 func backfilled(ctx context.Context, conn *pgxpool.Conn, p *pipeline.Pipeline) (ready bool, err error) {
 	const few = 100 // others may come at any time
-	err = conn.QueryRow(ctx, `SELECT NOT EXISTS (SELECT FROM embedsidecar.scan WHERE pipeline_id = $1 AND phase <> 'done')
-		AND (SELECT count(*) FROM (SELECT FROM embedsidecar.task WHERE pipeline_id = $1 AND lane = 0 AND state IN ('todo', 'retrying') LIMIT $2) AS t) < $2`,
-		p.ID, few).Scan(&ready)
-	if err != nil {
+	if err := conn.QueryRow(ctx, "SELECT NOT EXISTS (SELECT FROM embedsidecar.scan WHERE pipeline_id = $1 AND phase <> 'done')", p.ID).Scan(&ready); err != nil {
 		return false, fmt.Errorf("look for the backfill of pipeline %q: %w", p.Name, err)
 	}
-	return ready, nil
+	var open int
+	args := pgx.StrictNamedArgs{"pipeline_id": p.ID, "max": few, "after": 0, "due_after": time.Time{}}
+	if err := conn.QueryRow(ctx, sqlfiles.Query("open_tasks"), args).Scan(&open); err != nil {
+		return false, fmt.Errorf("count open tasks of pipeline %q: %w", p.Name, err)
+	}
+	return ready && open < few, nil
 }

@@ -6,5 +6,8 @@ UPDATE embedsidecar.task AS t
 SET    state = 'todo', seq = nextval('embedsidecar.task_seq'), attempt = 0, losses = 0, lost_leases = 0, waits_since = NULL, due_at = NULL,
        error_class = NULL, error_code = NULL, error_message = NULL
 WHERE  t.task_id = ANY (ARRAY(SELECT w.task_id FROM embedsidecar.task AS w
-                              WHERE w.pipeline_id = @pipeline_id AND w.state IN ('failed', 'retrying') AND w.seq <= @until
+                              WHERE w.pipeline_id = @pipeline_id AND w.state = 'failed' AND w.seq <= @until
+                                AND (@row_keys::text[] IS NULL OR w.row_key = ANY (@row_keys)) LIMIT 2000 FOR UPDATE SKIP LOCKED)
+                     || ARRAY(SELECT w.task_id FROM embedsidecar.task AS w
+                              WHERE w.pipeline_id = @pipeline_id AND w.state = 'retrying' AND w.seq <= @until
                                 AND (@row_keys::text[] IS NULL OR w.row_key = ANY (@row_keys)) LIMIT 2000 FOR UPDATE SKIP LOCKED));

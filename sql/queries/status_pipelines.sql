@@ -15,9 +15,12 @@ SELECT p.pipeline_id, p.name, p.slot_name, coalesce(tn.nspname, p.table_schema) 
        (SELECT coalesce(sum(cardinality(l.task_ids)), 0) FROM embedsidecar.lease AS l WHERE l.pipeline_id = p.pipeline_id AND l.epoch = p.lease_epoch AND l.leased_until >= now()) AS running,
        (SELECT count(*) FROM (SELECT FROM embedsidecar.task AS t WHERE t.state = 'retrying' AND t.pipeline_id = p.pipeline_id LIMIT @cap) AS c) AS retrying,
        (SELECT count(*) FROM (SELECT FROM embedsidecar.task AS t WHERE t.state = 'failed' AND t.pipeline_id = p.pipeline_id LIMIT @cap) AS c) AS failed,
-       extract(epoch FROM now() - (SELECT min(t.committed_at) FROM (
-           SELECT t.committed_at FROM embedsidecar.task AS t WHERE t.pipeline_id = p.pipeline_id AND t.state IN ('todo', 'retrying')
-           ORDER BY t.seq LIMIT 1000) AS t))::double precision AS oldest_seconds,
+       extract(epoch FROM now() - (SELECT min(t.committed_at) FROM unnest('{0,1,2,3}'::smallint[]) AS n (lane) CROSS JOIN LATERAL (
+           (SELECT t.committed_at FROM embedsidecar.task AS t WHERE t.state = 'todo' AND t.pipeline_id = p.pipeline_id AND t.lane = n.lane
+            ORDER BY t.seq LIMIT 1000)
+           UNION ALL
+           (SELECT t.committed_at FROM embedsidecar.task AS t WHERE t.state = 'retrying' AND t.pipeline_id = p.pipeline_id AND t.lane = n.lane
+            ORDER BY t.due_at LIMIT 1000)) AS t))::double precision AS oldest_seconds,
        coalesce(s.phase, 'done') AS scan_phase, coalesce(s.reason, '') AS scan_reason, s.finished_at IS NULL AS scan_first,
        coalesce(s.rows_seen, 0) AS scan_seen, coalesce(s.rows_expected, 0) AS scan_expected,
        coalesce(CASE WHEN s.phase = 'rows' THEN s.rows_seen / greatest(extract(epoch FROM now() - s.started_at), 1) END, 0)::double precision AS scan_rate,

@@ -1,0 +1,84 @@
+package queue_test
+
+import (
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/jackc/pgx/v5"
+
+	sqlfiles "github.com/embedsidecar/embedsidecar/sql"
+	"github.com/embedsidecar/embedsidecar/testenv"
+)
+
+// walked collects the tables that a plan reads from end to end, by themselves or by an index of which it knows no first column. first are
+// the first columns of indexes.
+func walked(plan map[string]any, table string, first map[string]string, into map[string]bool) {
+	word := func(key string) string { s, _ := plan[key].(string); return s }
+	if name := word("Relation Name"); name != "" {
+		table = name
+	}
+	index := word("Index Name")
+	if word("Node Type") == "Seq Scan" || index != "" && !regexp.MustCompile(`\b`+first[index]+`\b`).MatchString(word("Index Cond")) {
+		into[table] = true
+	}
+	children, _ := plan["Plans"].([]any)
+	for _, child := range children {
+		walked(child.(map[string]any), table, first, into) //nolint:forcetypeassert // EXPLAIN's shape
+	}
+}
+
+// Every statement finds tasks and what the ledger knows by an index that is there under the name which the statement's comment gives
+// it, or says that none fits. With sequential scans priced out a planner takes one only where no index will do.
+func TestQuery_IndexesAreThereAndFit(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	conn, err := f.db.Pool.Acquire(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Release()
+	exec := func(sql string) {
+		t.Helper()
+		if _, err := conn.Exec(t.Context(), sql, pgx.QueryExecModeSimpleProtocol); err != nil {
+			t.Fatalf("%s: %v", sql, err)
+		}
+	}
+	first := map[string]string{}
+	for _, s := range testenv.Values[string](f.db, `SELECT c.relname || ' ' || pg_get_indexdef(c.oid, 1, false) FROM pg_index AS i JOIN pg_class AS c ON c.oid = i.indexrelid
+		WHERE c.relnamespace = 'embedsidecar'::regnamespace`) {
+		index, column, _ := strings.Cut(s, " ")
+		first[index] = column
+	}
+	exec(`SET enable_seqscan = off; SET plan_cache_mode = force_generic_plan`)
+	named := regexp.MustCompile(`\b\w+_idx\b`)
+	for _, name := range sqlfiles.Queries() {
+		query := sqlfiles.Query(name)
+		for _, index := range named.FindAllString(query, -1) {
+			if first[index] == "" {
+				t.Errorf("%s names %s, which is not there", name, index)
+			}
+		}
+		sql, args, err := pgx.NamedArgs{}.RewriteQuery(t.Context(), conn.Conn(), query, nil)
+		if err != nil {
+			t.Fatalf("%s: %v", name, err)
+		}
+		exec("PREPARE planned AS " + sql)
+		explain := "EXPLAIN (FORMAT JSON) EXECUTE planned"
+		if len(args) > 0 {
+			explain += "(" + strings.TrimSuffix(strings.Repeat("NULL, ", len(args)), ", ") + ")"
+		}
+		var plan []struct{ Plan map[string]any }
+		if err := conn.QueryRow(t.Context(), explain, pgx.QueryExecModeSimpleProtocol).Scan(&plan); err != nil {
+			t.Fatalf("%s: %v", name, err)
+		}
+		exec("DEALLOCATE planned")
+		tables := map[string]bool{}
+		walked(plan[0].Plan, "", first, tables)
+		for _, table := range []string{"task", "ledger"} {
+			if tables[table] && !strings.Contains(query, "Index: none") && name != "find_leftovers" { // which hops: each time it takes the first entry
+				t.Errorf("%s reads all of %s", name, table)
+			}
+		}
+	}
+}
