@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/embedsidecar/embedsidecar/pipeline"
 	sqlfiles "github.com/embedsidecar/embedsidecar/sql"
@@ -68,7 +69,7 @@ func (q *Queue) Lease(ctx context.Context, l Claim) ([]Task, error) {
 
 func (q *Queue) leaseFrom(ctx context.Context, c cursor, l Claim) ([]Task, error) {
 	if c.alone && l.Who == Anyone {
-		tasks, err := q.claim(ctx, "lease_alone", pgx.StrictNamedArgs{}, l)
+		tasks, err := q.claim(ctx, pgx.StrictNamedArgs{"alone": true, "lane": 0, "max": 1, "cursor": 0}, l)
 		if len(tasks) > 0 {
 			q.passOn(l.PipelineID)
 		}
@@ -84,7 +85,7 @@ func (q *Queue) leaseFrom(ctx context.Context, c cursor, l Claim) ([]Task, error
 		if c.place[lane] < 0 || l.Who == Express && lane == pipeline.Low {
 			continue
 		}
-		tasks, err := q.claim(ctx, "lease_tasks", pgx.StrictNamedArgs{"lane": int16(lane), "max": l.Max, "cursor": c.from(lane, l.Anywhere)}, l)
+		tasks, err := q.claim(ctx, pgx.StrictNamedArgs{"alone": false, "lane": int16(lane), "max": l.Max, "cursor": c.from(lane, l.Anywhere)}, l)
 		if err != nil {
 			return nil, err
 		}
@@ -102,7 +103,7 @@ func (q *Queue) leaseFrom(ctx context.Context, c cursor, l Claim) ([]Task, error
 }
 
 // claim takes the pipeline's turn and leases, in one round trip and one transaction.
-func (q *Queue) claim(ctx context.Context, query string, args pgx.StrictNamedArgs, l Claim) (tasks []Task, err error) {
+func (q *Queue) claim(ctx context.Context, args pgx.StrictNamedArgs, l Claim) (tasks []Task, err error) {
 	lease := Lease{PipelineID: l.PipelineID, Token: rand.Int64()} //nolint:gosec // nobody guesses at it: it need only be another one than those of the leases there are
 	args["token"], args["live"] = lease.Token, q.live(l.PipelineID)
 	args["pipeline_id"], args["generation"], args["worker"], args["lease"] = l.PipelineID, l.Generation, l.Worker, l.Lease
@@ -114,7 +115,7 @@ func (q *Queue) claim(ctx context.Context, query string, args pgx.StrictNamedArg
 	var live int64
 	batch := &pgx.Batch{}
 	batch.Queue(sqlfiles.Query("take_turn"), pgx.StrictNamedArgs{"pipeline_id": l.PipelineID})
-	batch.Queue(sqlfiles.Query(query), args).Query(func(rows pgx.Rows) error {
+	batch.Queue(sqlfiles.Query("lease_tasks"), args).Query(func(rows pgx.Rows) error {
 		tasks, err = pgx.CollectRows(rows, func(row pgx.CollectableRow) (t Task, err error) {
 			t.Lease = lease
 			err = row.Scan(&t.TaskID, &t.RowKey, &t.Gen, &t.Seq, &t.Lane, &t.Attempt, &t.Losses, &t.FirstLSN, &t.LastLSN, &t.CommittedAt, &t.EnqueuedAt,
@@ -380,6 +381,7 @@ func Add(ctx context.Context, db DB, pipelineID int32, lane pipeline.Lane, keys 
 		return nil
 	}
 	batch := &pgx.Batch{}
+	QueueLocally(batch)
 	QueueAdd(batch, pipelineID, lane, keys, false)
 	if err := db.SendBatch(ctx, batch).Close(); err != nil {
 		return fmt.Errorf("add %d tasks: %w", len(keys), err)
@@ -387,10 +389,12 @@ func Add(ctx context.Context, db DB, pipelineID int32, lane pipeline.Lane, keys 
 	return nil
 }
 
-// QueueAdd adds the statement of Add to a batch, which must be a transaction of its own and end with it: the stream waits for who holds
-// tasks, so the commit must be on its way with the statement. With scan it adds nothing unless the batch has moved the pipeline's scan.
+// QueueLocally begins a batch that is a transaction of its own and locks what the stream may want: its commit waits for no replica.
+func QueueLocally(batch *pgx.Batch) { batch.Queue(sqlfiles.Query("commit_locally")) }
+
+// QueueAdd adds the statement of Add to such a batch, which must end with it: the stream waits for who holds tasks, so the commit must be on its
+// way with the statement. With scan it adds nothing unless the batch has moved the pipeline's scan.
 func QueueAdd(batch *pgx.Batch, pipelineID int32, lane pipeline.Lane, keys []string, scan bool) {
-	batch.Queue(sqlfiles.Query("commit_locally"))
 	batch.Queue(sqlfiles.Query("add_tasks"), pgx.StrictNamedArgs{"pipeline_id": pipelineID, "lane": int16(lane), "row_keys": keys, "scan": scan})
 }
 
@@ -401,12 +405,15 @@ func Retry(ctx context.Context, db DB, pipelineID int32, keys ...string) (rows i
 		return 0, fmt.Errorf("retry: %w", err)
 	}
 	for {
-		tag, err := db.Exec(ctx, sqlfiles.Query("retry_tasks"), pgx.StrictNamedArgs{"pipeline_id": pipelineID, "until": until, "row_keys": keys})
-		if err != nil {
+		var n int64
+		batch := &pgx.Batch{}
+		QueueLocally(batch)
+		batch.Queue(sqlfiles.Query("retry_tasks"), pgx.StrictNamedArgs{"pipeline_id": pipelineID, "until": until, "row_keys": keys}).
+			Exec(func(tag pgconn.CommandTag) error { n = tag.RowsAffected(); return nil })
+		if err := db.SendBatch(ctx, batch).Close(); err != nil {
 			return rows, fmt.Errorf("retry: %w", err)
 		}
-		rows += tag.RowsAffected()
-		if tag.RowsAffected() == 0 {
+		if rows += n; n == 0 {
 			return rows, nil
 		}
 	}

@@ -108,6 +108,12 @@ func TestP1_ACommitThatIsNotVisibleYetIsNotReadTooEarly(t *testing.T) {
 		testenv.Eventually(t, patience, func() (bool, string) {
 			return s.Stream().Changes.Load() > changes && held(testenv.Owner, `UPDATE docs%`) && held(r.role, `commit`), "the commit did not reach the queue"
 		})
+		// What a scan holds the stream may want: it commits without the standby.
+		db.MustExecSuper(`SET LOCAL synchronous_commit = local; UPDATE embedsidecar.scan SET requested = requested + 1, phase = 'waiting'`)
+		s.Reload()
+		testenv.Eventually(t, patience, func() (bool, string) {
+			return r.count(`SELECT count(*) FROM embedsidecar.scan WHERE phase = 'done' AND started = requested`) == 1, "the scan waits for the standby"
+		})
 		if err := server.Configure(map[string]string{"synchronous_standby_names": ""}); err != nil {
 			t.Fatal(err)
 		}

@@ -189,6 +189,7 @@ func (s *Scan) save(ctx context.Context, before, after scanState, begin bool, se
 		return false, err
 	}
 	batch := &pgx.Batch{}
+	queue.QueueLocally(batch)
 	batch.Queue(sqlfiles.Query("save_scan"), pgx.StrictNamedArgs{
 		"pipeline_id": p.ID, "phase": after.Phase, "after_key": after.AfterKey, "started": after.Started, "begin": begin,
 		"seen": seen, "made": len(look), "table": p.OID, "generation": p.Generation,

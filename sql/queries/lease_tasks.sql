@@ -5,10 +5,12 @@
 -- looked too early would find the old text and call it unchanged.
 -- The claim starts behind @cursor and behind the lease @live, so that it does not walk over the index entries of tasks and leases long
 -- done, which somebody's old snapshot may keep alive; reset_cursor finds what was left before it.
+-- With @alone it hands out one task of any lane that took part in two lost leases or embedder deaths: it is tried alone, so that a row that
+-- kills the embedder is found and its neighbours go free. Each way has an index of its own.
 -- A pipeline that is switched off gets no lease, nor does a worker that knows only an older generation of it, from that moment
 -- on: running sidecars hear of it later.
 -- Rows: the leased tasks, the place of the lease, and behind which place all live leases are. Locks: the new lease.
--- Index: task_todo_idx, primary key of lease.
+-- Index: task_todo_idx, with @alone task_alone_idx; primary key of lease.
 WITH fence AS MATERIALIZED (
     SELECT p.lease_epoch AS epoch, ('x' || substr(pg_walfile_name(pg_current_wal_insert_lsn()), 1, 8))::bit(32)::integer AS timeline
     FROM   embedsidecar.pipeline AS p CROSS JOIN embedsidecar.installation AS i
@@ -18,14 +20,21 @@ WITH fence AS MATERIALIZED (
     FROM   fence AS f CROSS JOIN embedsidecar.lease AS l
     WHERE  l.pipeline_id = @pipeline_id AND l.place > @live
 ), due AS MATERIALIZED (
-    SELECT w.task_id, w.row_key, w.gen, w.seq, w.lane, w.attempt, w.losses, w.first_lsn, w.last_lsn, w.committed_at, w.enqueued_at
-    FROM   embedsidecar.task AS w
-    WHERE  w.state = 'todo' AND w.pipeline_id = @pipeline_id AND w.lane = @lane AND w.seq > @cursor AND w.losses < 2
-           AND pg_visible_in_snapshot(w.xid, pg_current_snapshot())
-           AND EXISTS (SELECT FROM fence)
-           AND w.task_id NOT IN (SELECT unnest(v.task_ids) FROM live AS v)
-    ORDER BY w.seq
-    LIMIT  @max
+    (SELECT w.task_id, w.row_key, w.gen, w.seq, w.lane, w.attempt, w.losses, w.first_lsn, w.last_lsn, w.committed_at, w.enqueued_at
+     FROM   embedsidecar.task AS w
+     WHERE  NOT @alone::boolean AND w.state = 'todo' AND w.pipeline_id = @pipeline_id AND w.lane = @lane AND w.seq > @cursor AND w.losses < 2
+            AND pg_visible_in_snapshot(w.xid, pg_current_snapshot())
+            AND EXISTS (SELECT FROM fence)
+            AND w.task_id NOT IN (SELECT unnest(v.task_ids) FROM live AS v)
+     ORDER BY w.seq LIMIT @max)
+    UNION ALL
+    (SELECT w.task_id, w.row_key, w.gen, w.seq, w.lane, w.attempt, w.losses, w.first_lsn, w.last_lsn, w.committed_at, w.enqueued_at
+     FROM   embedsidecar.task AS w
+     WHERE  @alone::boolean AND w.state = 'todo' AND w.pipeline_id = @pipeline_id AND w.losses >= 2
+            AND pg_visible_in_snapshot(w.xid, pg_current_snapshot())
+            AND EXISTS (SELECT FROM fence)
+            AND w.task_id NOT IN (SELECT unnest(v.task_ids) FROM live AS v)
+     ORDER BY w.seq LIMIT 1)
 ), taken AS (
     INSERT INTO embedsidecar.lease AS l (pipeline_id, token, worker_id, epoch, timeline, extended_at, leased_until, task_ids)
     SELECT @pipeline_id, @token, @worker, f.epoch, f.timeline, now(), now() + @lease::interval, ARRAY(SELECT d.task_id FROM due AS d)
