@@ -85,7 +85,7 @@ func TestP3_ALateWorkerIsFenced(t *testing.T) {
 			}
 			return nil
 		})
-		db.MustExec(`INSERT INTO docs VALUES (1, 'old')`)
+		db.MustExec(`INSERT INTO docs VALUES (1, 'old'), (2, 'beside it')`)
 		<-asleep
 		// The worker sleeps; its lease is taken from it, as if its heartbeats were lost, and the row changes.
 		db.MustExecSuper(`UPDATE embedsidecar.lease SET leased_until = now() - interval '1 s', token = -1`)
@@ -98,10 +98,10 @@ func TestP3_ALateWorkerIsFenced(t *testing.T) {
 		close(wake)
 		testenv.Eventually(t, patience, func() (bool, string) {
 			states := s.States()
-			return len(states) == 1 && states[0].Worker != nil && states[0].Worker.Fenced.Load() > 0, "the late write was not fenced"
+			return len(states) == 1 && states[0].Worker != nil && states[0].Worker.Lost.Load() > 0, "the late write was not fenced"
 		})
-		if w := s.States()[0].Worker; w.Lost.Load() == 0 || w.Crashed.Load() != 0 {
-			t.Errorf("%d leases lost, %d rows held by an embedder that died: want some, and none", w.Lost.Load(), w.Crashed.Load())
+		if w := s.States()[0].Worker; w.Lost.Load() != 1 || w.Fenced.Load() < 2 || w.Crashed.Load() != 0 {
+			t.Errorf("%d leases lost with %d rows, %d rows held by an embedder that died: want one with two, and none", w.Lost.Load(), w.Fenced.Load(), w.Crashed.Load())
 		}
 		r.verify()
 	})

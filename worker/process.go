@@ -58,7 +58,11 @@ func (w *Worker) process(ctx context.Context, tasks []queue.Task) error {
 		return w.end(ctx, tasks[0].Lease, []queue.Outcome{w.failure(&it)})
 	}
 	half := len(tasks) / 2
-	return errors.Join(w.process(ctx, tasks[:half]), w.process(ctx, tasks[half:]))
+	err = w.process(ctx, tasks[:half])
+	if errors.Is(err, queue.ErrLeaseLost) {
+		return err
+	}
+	return errors.Join(err, w.process(ctx, tasks[half:]))
 }
 
 func (w *Worker) attempt(ctx context.Context, tasks []queue.Task) error {
@@ -272,9 +276,9 @@ func (w *Worker) end(ctx context.Context, lease queue.Lease, outcomes []queue.Ou
 		return err
 	}
 	w.stats.Failed.Add(int64(done.Failed))
-	lost := int64(len(outcomes) - done.Done - done.Failed - done.Retrying - done.Reopened)
-	w.stats.Fenced.Add(lost)
-	w.stats.Lost.Add(lost)
+	if done == (queue.Finished{}) {
+		return w.overdue(len(outcomes))
+	}
 	return nil
 }
 

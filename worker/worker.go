@@ -215,6 +215,10 @@ func (w *Worker) once(ctx, hard context.Context, who queue.Who, probe bool) (int
 	stop := w.keepLease(hard, lease)
 	err = w.process(hard, tasks)
 	stop()
+	if errors.Is(err, queue.ErrLeaseLost) {
+		w.stats.Lost.Add(1)
+		return len(tasks), nil // nothing is left to be given back
+	}
 	if err != nil {
 		// The batch is nobody's fault: hand it back as it was.
 		if giveErr := w.giveBack(hard, lease); giveErr != nil {

@@ -109,9 +109,7 @@ func (w *Worker) writeBack(ctx context.Context, items []item) error {
 		return fmt.Errorf("write back %s: %w", w.describe(len(items)), err)
 	}
 	if !held {
-		w.stats.Fenced.Add(int64(len(items)))
-		w.stats.Lost.Add(int64(len(items)))
-		return nil // somebody else has these tasks: nothing of this may be written
+		return w.overdue(len(items)) // somebody else has these tasks: nothing of this may be written
 	}
 	if passed == nil {
 		batch := &pgx.Batch{}
@@ -158,13 +156,17 @@ func (w *Worker) finishOnly(ctx context.Context, items []item) error {
 		return err
 	}
 	if done == (queue.Finished{}) {
-		w.stats.Fenced.Add(int64(len(items)))
-		w.stats.Lost.Add(int64(len(items)))
-		return nil
+		return w.overdue(len(items))
 	}
 	w.count(mine, done)
 	w.noteFate(ctx, items)
 	return nil
+}
+
+// overdue says that a lease was over before some of its rows were done, which ends the batch: queue.ErrLeaseLost.
+func (w *Worker) overdue(rows int) error {
+	w.stats.Fenced.Add(int64(rows))
+	return queue.ErrLeaseLost
 }
 
 // judge says how each item ends, and which of them are written: not those whose rows are locked, nor those that did not pass the fence.
