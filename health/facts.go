@@ -26,7 +26,6 @@ type Facts struct {
 	Open           int64 // rows that wait, are being embedded, or are to be tried again
 	Retrying       int64 // of them those that failed and are to be tried again
 	Failed         int64 // dead letters
-	Coverage       float64
 }
 
 // Slot is what is known of a slot.

@@ -109,8 +109,11 @@ type Status struct {
 
 // Options say how hard to look.
 type Options struct {
-	// CountUpTo is the number of rows up to which a table is counted; larger ones are estimated. 0: 200,000; below 0: none is.
+	// CountUpTo is the number of rows up to which a table is counted; larger ones are estimated. 0: 200,000; below 0: none is, and neither is
+	// what is known of them: nobody asks for the coverage.
 	CountUpTo int64
+	// Counts remembers how many rows are known, for who reads again and again; nil: they are counted now.
+	Counts *Counts
 	// Loaded are pipelines as the catalogue has them now. While no sidecar runs what was stored of them may be old.
 	Loaded []pipeline.Pipeline
 }
@@ -145,6 +148,11 @@ func (o Options) Read(ctx context.Context, db queue.DB) (Status, error) {
 		if p.Status == string(pipeline.Active) {
 			p.count(ctx, db, o.CountUpTo)
 		}
+		if o.CountUpTo >= 0 {
+			if p.Known, err = o.Counts.known(ctx, db, p); err != nil {
+				return st, err
+			}
+		}
 		p.Coverage = 1
 		if p.Rows == 0 && p.Status != string(pipeline.Active) { // nobody could look: an estimate of none is no proof
 			p.Coverage = 0
@@ -172,7 +180,7 @@ func pipelines(ctx context.Context, db queue.DB) ([]Pipeline, error) {
 		var estimate *int64
 		err = row.Scan(&p.ID, &p.Name, &p.Slot, &p.Schema, &p.Table, &p.ReplacedBy, &p.Model, &p.Plugin, &p.Generation, &p.Enabled, &p.Status, &p.Detail,
 			&p.Pending, &p.Running, &p.Retrying, &p.Failed, &p.OldestSeconds, &p.ScanPhase, &p.ScanReason, &p.scanFirst, &p.ScanSeen, &p.ScanExpected,
-			&p.ScanRate, &p.scanBarrier, &p.unrouted, &p.Known, &estimate)
+			&p.ScanRate, &p.scanBarrier, &p.unrouted, &estimate)
 		if estimate != nil {
 			p.Rows, p.RowsEstimated = *estimate, true
 		}
@@ -224,7 +232,7 @@ func (p *Pipeline) count(ctx context.Context, db queue.DB, upTo int64) {
 func (st *Status) facts(p *Pipeline) health.Facts {
 	f := health.Facts{
 		Name: p.Name, ID: p.ID, Status: p.Status, Detail: p.Detail, Table: pgx.Identifier{p.Schema, p.Table}.Sanitize(), ReplacedBy: p.ReplacedBy,
-		Paused: !p.Enabled, Unacknowledged: p.unrouted, Open: p.Open(), Retrying: p.Retrying, Failed: p.Failed, Coverage: p.Coverage,
+		Paused: !p.Enabled, Unacknowledged: p.unrouted, Open: p.Open(), Retrying: p.Retrying, Failed: p.Failed,
 		Scan: health.Scan{Phase: p.ScanPhase, Reason: p.ScanReason, First: p.scanFirst, Seen: p.ScanSeen, Expected: p.ScanExpected, Rate: p.ScanRate},
 	}
 	f.Scan.Blockers = database.Named(p.ScanBlockers)

@@ -40,6 +40,8 @@ type figures struct {
 	ctx    context.Context //nolint:containedctx // ends what scrapes have started
 	cancel context.CancelFunc
 
+	counts report.Counts
+
 	mu        sync.Mutex
 	pipelines map[string]*tally
 	services  map[*embed.Stats]bool // those that are followed
@@ -239,9 +241,9 @@ func (f *figures) ask(pool *pgxpool.Pool, states func() []sidecar.State) {
 	f.asking.Go(func() {
 		ctx, cancel := context.WithTimeout(f.ctx, figuresTimeout)
 		defer cancel()
-		// A scrape is no reason to read a table of the user's: beyond a few pages the server's estimate will do.
+		// A scrape is no reason to read a table of the user's: beyond a few pages the server's estimate will do. Nor to read the ledger each time.
 		const few = 1000
-		state, err := report.Options{CountUpTo: few}.Read(ctx, pool)
+		state, err := report.Options{CountUpTo: few, Counts: &f.counts}.Read(ctx, pool)
 		if f.ctx.Err() != nil {
 			return
 		}

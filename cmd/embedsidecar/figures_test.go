@@ -1,14 +1,22 @@
 package main
 
 import (
+	"context"
+	"log/slog"
+	"strings"
+	"sync/atomic"
 	"testing"
+	"time"
 
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/prometheus/client_golang/prometheus/testutil"
 
 	"github.com/embedsidecar/embedsidecar/config"
 	"github.com/embedsidecar/embedsidecar/pipeline"
 	"github.com/embedsidecar/embedsidecar/report"
 	"github.com/embedsidecar/embedsidecar/sidecar"
+	"github.com/embedsidecar/embedsidecar/testenv"
 	"github.com/embedsidecar/embedsidecar/worker"
 )
 
@@ -40,5 +48,84 @@ func TestFigures_CountersDoNotFall(t *testing.T) {
 	f.told(report.Status{}, nil) // it is gone
 	if len(f.pipelines) != 0 {
 		t.Error("a pipeline that is gone is still shown")
+	}
+}
+
+// ledgerReads counts the statements that name the ledger.
+type ledgerReads struct{ atomic.Int64 }
+
+func (l *ledgerReads) TraceQueryStart(ctx context.Context, _ *pgx.Conn, data pgx.TraceQueryStartData) context.Context {
+	if strings.Contains(data.SQL, "embedsidecar.ledger") {
+		l.Add(1)
+	}
+	return ctx
+}
+
+func (*ledgerReads) TraceQueryEnd(context.Context, *pgx.Conn, pgx.TraceQueryEndData) {}
+
+// A scrape reads the ledger, of which the coverage is made, once a minute at most, and so does status --watch. A pipeline that was changed is
+// counted at once.
+func TestFigures_ScrapesDoNotCountTheLedgerAgainAndAgain(t *testing.T) {
+	t.Parallel()
+	db := testenv.DB(t)
+	db.MustExec(`CREATE TABLE docs (id bigint PRIMARY KEY, body text)`)
+	db.MustExec(`INSERT INTO docs SELECT i, 'body' FROM generate_series(1, 4) AS i`)
+	db.MustExec(`ANALYZE docs`)
+	db.MustExec(`INSERT INTO embedsidecar.installation (mark_key) VALUES ('\x00') ON CONFLICT DO NOTHING`)
+	db.MustExec(`INSERT INTO embedsidecar.lsn_checkpoint (slot_name, publication, publication_oid, system_id, timeline, consistent_point, lsn)
+		VALUES ('embedsidecar', 'pub', 0, '0', 1, '0/1', '0/1')`)
+	db.MustExec(`INSERT INTO embedsidecar.pipeline (name, slot_name, table_oid, table_schema, table_name, source_columns, key_columns,
+		destination_table, destination_schema, dims, plugin, model, fingerprint)
+		VALUES ('docs', 'embedsidecar', 'public.docs'::regclass, 'public', 'docs', '{body}', '{id}', 'docs_embedding', 'public', 3, 'fake', 'fake', 'f')`)
+	know := func(key string) {
+		db.MustExec(`INSERT INTO embedsidecar.ledger (pipeline_id, row_key, source_hash, vector_hash, generation, lsn)
+			SELECT pipeline_id, $1, '', '', generation, '0/1' FROM embedsidecar.pipeline`, key)
+	}
+	var reads ledgerReads
+	c, err := pgxpool.ParseConfig(db.URL(testenv.Owner))
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.ConnConfig.Tracer = &reads
+	pool, err := pgxpool.NewWithConfig(t.Context(), c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer pool.Close()
+	f := newFigures(&environment{config: config.Default(), log: slog.New(slog.DiscardHandler)}, nil)
+	defer f.close()
+	scrape := func(want int64, coverage float64) {
+		t.Helper()
+		f.asked = time.Time{} // the figures are old
+		f.ask(pool, func() []sidecar.State { return nil })
+		f.asking.Wait()
+		if got := reads.Load(); got != want {
+			t.Errorf("the ledger was read %d times, want %d", got, want)
+		}
+		families, err := f.metrics.Gather()
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, family := range families {
+			if family.GetName() != "embedsidecar_coverage_ratio" {
+				continue
+			}
+			if got := family.GetMetric()[0].GetGauge().GetValue(); got != coverage {
+				t.Errorf("coverage %v, want %v", got, coverage)
+			}
+		}
+	}
+	know("1")
+	scrape(1, 0.25)
+	know("2")
+	scrape(1, 0.25)
+	scrape(1, 0.25)
+	db.MustExec(`UPDATE embedsidecar.pipeline SET generation = 2`)
+	scrape(2, 0)
+	if st, err := report.Read(t.Context(), pool); err != nil || st.Pipelines[0].Known != 0 || reads.Load() != 3 {
+		t.Errorf("who asks once gets %+v, %v after %d reads, want a count", st.Pipelines, err, reads.Load())
+	}
+	if _, err := (report.Options{CountUpTo: -1}).Read(t.Context(), pool); err != nil || reads.Load() != 3 {
+		t.Errorf("%v: who does not ask for the coverage has the ledger read", err)
 	}
 }

@@ -17,8 +17,9 @@ import (
 
 // statusCommand shows where every pipeline stands.
 type statusCommand struct {
-	watch bool
-	every time.Duration
+	watch  bool
+	every  time.Duration
+	counts *report.Counts // with watch: what is known is not counted each time
 }
 
 func newStatus() *command {
@@ -47,6 +48,7 @@ func (c *statusCommand) run(ctx context.Context, env *environment) error {
 	if !c.watch {
 		return c.once(ctx, env, pool)
 	}
+	c.counts = &report.Counts{}
 	for {
 		if isTerminal(env.stdout) {
 			if err := env.printf("\x1b[H\x1b[2J"); err != nil { // home, and clear
@@ -71,7 +73,7 @@ const shownFailures = 5
 
 func (c *statusCommand) once(ctx context.Context, env *environment, pool *pgxpool.Pool) error {
 	loaded, _ := everything(ctx, pool) // what cannot be looked at now is told as it was stored
-	state, err := report.Options{Loaded: loaded}.Read(ctx, pool)
+	state, err := report.Options{Loaded: loaded, Counts: c.counts}.Read(ctx, pool)
 	if err != nil {
 		return err
 	}

@@ -1,10 +1,9 @@
 -- status_pipelines: the state of each pipeline, from tables alone, so that it works while no sidecar runs.
 -- Counts of tasks are exact up to @cap and end there; rows is the server's estimate unless the caller counts.
 -- The table is named as it is called now; replaced_by is set when another one has taken the name it is set up under.
--- known are the rows whose vector is, for all that is known, that of their text now: a ledger entry of this generation and no task.
 -- unrouted: the streamer does not match changes with the pipeline as it is now. scan_barrier: the scan waits for open transactions whose id is
 -- below this one; empty: it does not.
--- Rows: one per pipeline. Locks: none. Index: task_todo_idx and its like, primary key of ledger.
+-- Rows: one per pipeline. Locks: none. Index: task_todo_idx, task_retry_idx, task_failed_idx, primary key of lease.
 SELECT p.pipeline_id, p.name, p.slot_name, coalesce(tn.nspname, p.table_schema) AS table_schema, coalesce(tc.relname, p.table_name) AS table_name,
        coalesce((SELECT format('%I.%I', p.table_schema, p.table_name) FROM pg_class AS c JOIN pg_namespace AS n ON n.oid = c.relnamespace
                  WHERE n.nspname = p.table_schema AND c.relname = p.table_name AND c.oid <> p.table_oid), '') AS replaced_by, p.model, p.plugin, p.generation,
@@ -26,8 +25,6 @@ SELECT p.pipeline_id, p.name, p.slot_name, coalesce(tn.nspname, p.table_schema) 
        coalesce(CASE WHEN s.phase = 'rows' THEN s.rows_seen / greatest(extract(epoch FROM now() - s.started_at), 1) END, 0)::double precision AS scan_rate,
        CASE WHEN s.phase = 'waiting' AND s.barrier > pg_snapshot_xmin(pg_current_snapshot()) THEN s.barrier::text ELSE '' END AS scan_barrier,
        NOT EXISTS (SELECT FROM embedsidecar.route AS r WHERE r.pipeline_id = p.pipeline_id AND r.generation = p.generation) AS unrouted,
-       (SELECT count(*) FROM embedsidecar.ledger AS l WHERE l.pipeline_id = p.pipeline_id AND l.generation = p.generation
-            AND NOT EXISTS (SELECT FROM embedsidecar.task AS t WHERE t.row_key = l.row_key AND t.pipeline_id = l.pipeline_id)) AS known,
        (SELECT greatest(sum(c.reltuples), 0)::bigint FROM pg_class AS c
         WHERE c.relkind = 'r' AND c.oid IN (SELECT relid FROM pg_partition_tree(p.table_oid) UNION SELECT p.table_oid)) AS rows_estimate
 FROM   embedsidecar.pipeline AS p

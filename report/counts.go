@@ -1,0 +1,55 @@
+package report
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/embedsidecar/embedsidecar/queue"
+	sqlfiles "github.com/embedsidecar/embedsidecar/sql"
+)
+
+// A ledger that is counted again and again is counted once in countsAge, and for a hundredth of the time at most.
+const (
+	countsAge   = time.Minute
+	countsShare = 100
+)
+
+// Counts remembers how many rows of each pipeline are known. Its zero value remembers none. It is safe for concurrent use.
+type Counts struct {
+	mu  sync.Mutex
+	set map[int32]counted
+}
+
+type counted struct {
+	generation int32
+	known      int64
+	until      time.Time // it is as good as new
+}
+
+// known returns how many rows of a pipeline have the vector of their text now, for all that is known. A nil Counts has them counted.
+func (c *Counts) known(ctx context.Context, db queue.DB, p *Pipeline) (rows int64, err error) {
+	began := time.Now()
+	if c != nil {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		if last, ok := c.set[p.ID]; ok && last.generation == p.Generation && began.Before(last.until) {
+			return last.known, nil
+		}
+	}
+	err = db.QueryRow(ctx, sqlfiles.Query("count_known"), pgx.StrictNamedArgs{"pipeline_id": p.ID, "generation": p.Generation}).Scan(&rows)
+	if err != nil {
+		return 0, fmt.Errorf("count what is known of pipeline %q: %w", p.Name, err)
+	}
+	if c != nil {
+		if c.set == nil {
+			c.set = map[int32]counted{}
+		}
+		now := time.Now()
+		c.set[p.ID] = counted{p.Generation, rows, now.Add(max(countsAge, countsShare*now.Sub(began)))}
+	}
+	return rows, nil
+}
