@@ -242,7 +242,7 @@ func TestInit_TakesOverWhatWasChanged(t *testing.T) {
 	b.init(o)
 	b.MustExec("UPDATE embedsidecar.scan SET phase = 'done', started = requested")
 	state := func() string {
-		return testenv.Value[string](b.Database, `SELECT format('generation %s, scan %s, ledger %s', p.generation, s.phase, (SELECT count(*) FROM embedsidecar.ledger))
+		return testenv.Value[string](b.Database, `SELECT format('generation %s, scan %s, ledger %s', p.generation, s.phase, (SELECT count(*) FROM embedsidecar.ledger AS l WHERE l.pipeline_id = p.pipeline_id))
 			FROM embedsidecar.pipeline p JOIN embedsidecar.scan s USING (pipeline_id)`)
 	}
 	fill := func() {

@@ -455,25 +455,25 @@ func requestScan(ctx context.Context, tx pgx.Tx, id int32, reason string) error 
 func (in *initializer) updatePipeline(ctx context.Context, f *findings, s *storedPipeline, changed drifted) error {
 	args := in.rowOf(&f.pipeline, in.o.Descriptions[f.pipeline.Name])
 	delete(args, "slot")
-	args["pipeline_id"], args["generations"] = s.PipelineID, 0
+	args["generations"] = 0
 	if changed.texts {
 		// Entries of the ledger from before then differ from every row, whatever their hashes say.
 		args["generations"] = 1
 	}
 	return in.transact(ctx, func(tx pgx.Tx) error {
+		id := s.PipelineID
+		if changed.keys {
+			if err := tx.QueryRow(ctx, sqlfiles.Query("renew_pipeline"), pgx.StrictNamedArgs{"pipeline_id": s.PipelineID}).Scan(&id); err != nil {
+				return fmt.Errorf("forget old keys: %w", err)
+			}
+		}
+		args["pipeline_id"] = id
 		if _, err := tx.Exec(ctx, sqlfiles.Query("update_pipeline"), args); err != nil {
 			return fmt.Errorf("write pipeline: %w", err)
-		}
-		if changed.keys {
-			for _, table := range []string{"ledger", "task"} { // the stream waits for locks of tasks: they come last
-				if _, err := tx.Exec(ctx, "DELETE FROM embedsidecar."+table+" WHERE pipeline_id = $1", s.PipelineID); err != nil {
-					return fmt.Errorf("forget old keys: %w", err)
-				}
-			}
 		}
 		if !changed.texts {
 			return nil
 		}
-		return requestScan(ctx, tx, s.PipelineID, "the pipeline was changed")
+		return requestScan(ctx, tx, id, "the pipeline was changed")
 	})
 }
