@@ -29,15 +29,11 @@ func (c *failedCommand) run(ctx context.Context, env *environment) error {
 	if c.limit <= 0 {
 		return misuse("--limit: expected a number above 0")
 	}
-	pool, err := env.connect(ctx)
+	pool, pipelines, err := env.aim(ctx)
 	if err != nil {
 		return err
 	}
 	defer pool.Close()
-	pipelines, err := env.named(ctx, pool, env.args)
-	if err != nil {
-		return err
-	}
 	names := make([]string, len(pipelines))
 	for i := range pipelines {
 		names[i] = pipelines[i].Name

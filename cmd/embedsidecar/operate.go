@@ -48,15 +48,11 @@ type acted struct {
 const everyPipeline = "(all)"
 
 func (c *switchCommand) run(ctx context.Context, env *environment) error {
-	pool, err := env.connect(ctx)
+	pool, pipelines, err := env.aim(ctx)
 	if err != nil {
 		return err
 	}
 	defer pool.Close()
-	pipelines, err := env.named(ctx, pool, env.args)
-	if err != nil {
-		return err
-	}
 	list := []acted{}
 	if len(env.args) == 0 {
 		turned, err := turn(ctx, env, pool, "UPDATE embedsidecar.installation SET enabled = $1 WHERE enabled <> $1", c.on)
@@ -128,15 +124,11 @@ func newRetry() *command {
 }
 
 func (c *retryCommand) run(ctx context.Context, env *environment) error {
-	pool, err := env.connect(ctx)
+	pool, pipelines, keys, err := env.aimRows(ctx)
 	if err != nil {
 		return err
 	}
 	defer pool.Close()
-	pipelines, keys, err := env.namedRows(ctx, pool, env.args)
-	if err != nil {
-		return err
-	}
 	list := []acted{}
 	for i := range pipelines {
 		n, err := retry(ctx, env, pool, pipelines[i].ID, keys)

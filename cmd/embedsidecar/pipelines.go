@@ -51,6 +51,28 @@ func (e *environment) named(ctx context.Context, pool *pgxpool.Pool, names []str
 	return found, nil
 }
 
+// aim connects and returns the pipelines that the arguments name, or all. The caller closes the pool.
+func (e *environment) aim(ctx context.Context) (pool *pgxpool.Pool, pipelines []pipeline.Pipeline, err error) {
+	if pool, err = e.connect(ctx); err != nil {
+		return nil, nil, err
+	}
+	if pipelines, err = e.named(ctx, pool, e.args); err != nil {
+		pool.Close()
+	}
+	return pool, pipelines, err
+}
+
+// aimRows is aim for a command that also takes one pipeline and keys of its rows.
+func (e *environment) aimRows(ctx context.Context) (pool *pgxpool.Pool, pipelines []pipeline.Pipeline, keys []string, err error) {
+	if pool, err = e.connect(ctx); err != nil {
+		return nil, nil, nil, err
+	}
+	if pipelines, keys, err = e.namedRows(ctx, pool, e.args); err != nil {
+		pool.Close()
+	}
+	return pool, pipelines, keys, err
+}
+
 // namedRows returns the pipelines of these names, or one pipeline and the keys after it: what stands behind the first name and is no
 // pipeline's is a key.
 func (e *environment) namedRows(ctx context.Context, pool *pgxpool.Pool, words []string) (pipelines []pipeline.Pipeline, keys []string, err error) {

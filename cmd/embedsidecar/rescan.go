@@ -21,15 +21,11 @@ func newRescan() *command {
 }
 
 func (c *rescanCommand) run(ctx context.Context, env *environment) error {
-	pool, err := env.connect(ctx)
+	pool, pipelines, err := env.aim(ctx)
 	if err != nil {
 		return err
 	}
 	defer pool.Close()
-	pipelines, err := env.named(ctx, pool, env.args)
-	if err != nil {
-		return err
-	}
 	list := []acted{}
 	for i := range pipelines {
 		args := pgx.StrictNamedArgs{"pipeline_ids": []int32{pipelines[i].ID}, "reason": "asked for"}

@@ -51,15 +51,11 @@ type verified struct {
 }
 
 func (c *verifyCommand) verify(ctx context.Context, env *environment) (err error) {
-	pool, err := env.connect(ctx)
+	pool, pipelines, err := env.aim(ctx)
 	if err != nil {
 		return err
 	}
 	defer pool.Close()
-	pipelines, err := env.named(ctx, pool, env.args)
-	if err != nil {
-		return err
-	}
 	plugins := newEmbedders(env)
 	defer func() { err = errors.Join(err, plugins.Close()) }()
 	var list []verified
