@@ -97,6 +97,7 @@ func TestLease_StaysFlatUnderAHeldSnapshot(t *testing.T) {
 	ctx := t.Context()
 	m := &meter{Pool: f.db.Pool, touched: map[string]float64{}}
 	f.q = queue.New(m)
+	f.q.SetWholeLook(24 * time.Hour) // however slow the machine is: it walks over all of them
 	holder, err := f.db.Pool.BeginTx(ctx, pgx.TxOptions{IsoLevel: pgx.RepeatableRead, AccessMode: pgx.ReadOnly})
 	if err != nil {
 		t.Fatal(err)
@@ -173,5 +174,28 @@ func TestLease_StaysFlatUnderAHeldSnapshot(t *testing.T) {
 		if end[name] > 2*start[name]+16 {
 			t.Errorf("%s touched %.0f blocks at the start, %.0f after %d finished tasks", name, start[name], end[name], total)
 		}
+	}
+}
+
+// A task that somebody writes by hand with a place that is long passed is found when all of it is looked at.
+func TestLease_LooksAtAllOfItNowAndThen(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	for often, want := range map[time.Duration]int{24 * time.Hour: 0, 0: 1} {
+		f.q = queue.New(f.db.Pool)
+		f.q.SetWholeLook(often)
+		for i := range 3 { // places are passed when who may have held one has ended
+			if _, err := f.enqueue(t.Context(), change(fmt.Sprint(i), uint64(10+i))); err != nil {
+				t.Fatal(err)
+			}
+			f.finish(t, f.lease(t, 10), queue.Done)
+			f.lease(t, 10)
+		}
+		f.db.MustExec(`INSERT INTO embedsidecar.task (pipeline_id, row_key, lane, seq, xid, first_lsn, last_lsn, committed_at) VALUES ($1, 'late', 1, 1, '3', '0/1', '0/1', now())`, f.id)
+		if got := f.lease(t, 10); len(got) != want {
+			t.Errorf("with a whole look every %s %d tasks are found, want %d", often, len(got), want)
+		}
+		f.db.MustExec(`DELETE FROM embedsidecar.task`)
+		f.db.MustExec(`DELETE FROM embedsidecar.lease`)
 	}
 }

@@ -25,7 +25,7 @@ var turns = map[int]pipeline.Lane{3: pipeline.Normal, 5: pipeline.High, 7: pipel
 // cursorReset is how often the true oldest place is looked up.
 const cursorReset = 2 * time.Second
 
-// wholeLook is how often it is looked for from the very beginning.
+// wholeLook is how often it is looked for from the very beginning, unless SetWholeLook says otherwise.
 const wholeLook = 5 * time.Minute
 
 // Claim says what a worker asks for.
@@ -175,7 +175,7 @@ func (q *Queue) resetCursor(ctx context.Context, pipelineID int32) (cursor, erro
 	known, ok := q.cursors[pipelineID]
 	after, live, resets := [4]int64{}, int64(0), 0
 	// Now and then all of it is looked at: somebody may have written to the table who knows nothing of places.
-	whole := !ok || time.Since(known.whole) > wholeLook
+	whole := !ok || time.Since(known.whole) > q.wholeLook
 	if ok && !whole {
 		after = known.after
 	}

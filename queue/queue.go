@@ -91,7 +91,8 @@ type Queue struct {
 	dueFrom time.Time // by the server's clock: before it nothing is due
 
 	patience     time.Duration // see visibilityPatience
-	waitedInVain atomic.Bool   // for a transaction to become visible, the last time
+	wholeLook    time.Duration
+	waitedInVain atomic.Bool // for a transaction to become visible, the last time
 }
 
 // waker holds what was told and not heard yet.
@@ -118,12 +119,16 @@ type cursor struct {
 
 // New returns the queue of a database.
 func New(db DB) *Queue {
-	return &Queue{db: db, cursors: map[int32]*cursor{}, wakers: map[int32]waker{}, dueSet: make(chan struct{}, 1), patience: visibilityPatience}
+	return &Queue{db: db, cursors: map[int32]*cursor{}, wakers: map[int32]waker{}, dueSet: make(chan struct{}, 1), patience: visibilityPatience, wholeLook: wholeLook}
 }
 
 // SetPatience says how long Enqueue waits for a transaction that is in the WAL and not visible yet, before changes that may well have
 // changed nothing become tasks. It is called before anything else.
 func (q *Queue) SetPatience(d time.Duration) { q.patience = d }
+
+// SetWholeLook says how often tasks are looked for from the very beginning, unless it is called: every five minutes. It is called before
+// anything else.
+func (q *Queue) SetWholeLook(every time.Duration) { q.wholeLook = every }
 
 // Who says what a claimer takes.
 type Who int
