@@ -441,7 +441,7 @@ func (c *checker) checkTable(ctx context.Context, name string, p *pipeline.Pipel
 		}
 		if p.ToColumn() {
 			c.add(name, Warn, "vectors are written into rows of the source table: REPEATABLE READ and SERIALIZABLE writers, and optimistic locking by xmin, can meet a conflict with a write-back; "+
-				"while it holds rows, FOR UPDATE NOWAIT of one of them fails and SKIP LOCKED leaves it out",
+				"while it holds rows, at most 64 at a time, FOR UPDATE NOWAIT of one of them fails and SKIP LOCKED leaves it out",
 				"writers in READ COMMITTED wait at most one short write-back; an embedding table (into: {table: ...}) never touches the row")
 			if len(triggers) > 0 {
 				c.add(name, Warn, "these triggers fire on a write-back: "+strings.Join(triggers, ", "), "let them name their columns (UPDATE OF ...), or use an embedding table")

@@ -45,6 +45,7 @@ type Options struct {
 	Failover     bool          // a slot made anew is one that standbys keep a copy of, from PostgreSQL 17 on
 	Loops        int           // batches in work per pipeline
 	BatchRows    int           // rows per batch
+	HeldRows     int           // rows of a column that one write-back holds at most; 0: 64; below 0: the whole batch
 	Lease        time.Duration // of a batch
 	Retry        worker.Retry
 	Heartbeat    time.Duration       // 0: 10 s

@@ -192,7 +192,7 @@ func (s *Sidecar) start(ctx, hard context.Context, p pipeline.Pipeline) error {
 	}
 	r.worker = worker.New(worker.Options{
 		Pipeline: &kept, DB: s.o.Pool, Queue: s.queue, Service: service, ID: s.workerID, MarkKey: s.markKey, Log: s.o.Log,
-		Loops: s.o.Loops, BatchRows: s.o.BatchRows, Lease: s.o.Lease, Retry: s.o.Retry, UserPath: s.userPath, NoMarks: s.o.NoMarks,
+		Loops: s.o.Loops, BatchRows: s.o.BatchRows, HeldRows: s.o.HeldRows, Lease: s.o.Lease, Retry: s.o.Retry, UserPath: s.userPath, NoMarks: s.o.NoMarks,
 		Fresh: fresh, Broken: func(*pipeline.Pipeline) { s.Reload() }, Siblings: func() []pipeline.Pipeline { return s.siblings(&kept, service) }, Budget: s.budget,
 	})
 	var wg sync.WaitGroup

@@ -40,6 +40,7 @@ type Options struct {
 
 	Loops     int           // batches in work at once: one may be read or written while another is embedded; 0: pipeline.DefaultLoops
 	BatchRows int           // rows per batch; 0: pipeline.DefaultBatchRows
+	HeldRows  int           // rows of a column that one write-back holds at most; 0: 64; below 0: the whole batch
 	Lease     time.Duration // 0: pipeline.DefaultLease
 	Retry     Retry
 	// UserPath is the search_path that the user's triggers run under in a write-back to a column; "": "$user", public.
@@ -82,6 +83,7 @@ type Worker struct {
 func New(o Options) *Worker {
 	o.Loops = orDefault(o.Loops, pipeline.DefaultLoops)
 	o.BatchRows = orDefault(o.BatchRows, pipeline.DefaultBatchRows)
+	o.HeldRows = orDefault(o.HeldRows, heldRows)
 	o.Lease = orDefault(o.Lease, pipeline.DefaultLease)
 	o.Retry.MaxAttempts = orDefault(o.Retry.MaxAttempts, pipeline.DefaultMaxAttempts)
 	o.Retry.Initial = orDefault(o.Retry.Initial, pipeline.DefaultFirstRetry)

@@ -28,39 +28,65 @@ func (it *item) touches() bool {
 	return it.action == vectorIn || it.action == empty && it.row.stored
 }
 
-// finish writes a batch back. A batch that the database refuses is halved until the row at fault is alone.
+// finish writes a batch back, in portions. One that the database refuses is halved until the row at fault is alone.
 func (w *Worker) finish(ctx context.Context, items []item) error {
-	err := w.writeBack(ctx, items)
-	if err == nil {
-		return nil
-	}
-	tasks := make([]queue.Task, len(items))
-	for i := range items {
-		tasks[i] = items[i].task
-	}
-	switch {
-	case lockedOut(err):
-		// Somebody alters the table or builds an index on it. Smaller batches would wait just as long.
-		return w.postpone(ctx, tasks, embed.Transient, "locked", "the table is locked by somebody", lockedDelay(tasks[0], time.Now()))
-	case errors.Is(err, errOtherTable), parkable(err) && w.unfit(ctx):
-		return w.park(ctx, tasks, err)
-	case !database.RowsFault(err) && !contended(err):
-		return err
-	}
-	if len(items) == 1 {
-		it := &items[0]
-		class, code := embed.Data, "write_refused"
-		if contended(err) {
-			class, code = embed.Transient, "contended"
+	for len(items) > 0 {
+		n := w.portion(items)
+		err := w.writeBack(ctx, items[:n])
+		switch {
+		case err == nil:
+		case lockedOut(err):
+			// Somebody alters the table or builds an index on it. Smaller batches would wait just as long.
+			tasks := tasksOf(items)
+			return w.postpone(ctx, tasks, embed.Transient, "locked", "the table is locked by somebody", lockedDelay(tasks[0], time.Now()))
+		case errors.Is(err, errOtherTable), parkable(err) && w.unfit(ctx):
+			return w.park(ctx, tasksOf(items), err)
+		case !database.RowsFault(err) && !contended(err):
+			return err
+		case n == 1:
+			it := &items[0]
+			class, code := embed.Data, "write_refused"
+			if contended(err) {
+				class, code = embed.Transient, "contended"
+			}
+			it.action, it.err = broken, &embed.TextError{Class: class, Code: code, Message: w.refusal(it, err)}
+			err = w.writeBack(ctx, items[:n])
+			if err != nil {
+				return err
+			}
+		default:
+			for _, half := range [][]item{items[:n/2], items[n/2 : n]} {
+				if err := w.finish(ctx, half); err != nil {
+					return err
+				}
+			}
 		}
-		it.action, it.err = broken, &embed.TextError{Class: class, Code: code, Message: w.refusal(it, err)}
-		return w.writeBack(ctx, items)
+		items = items[n:]
 	}
-	half := len(items) / 2
-	if err := w.finish(ctx, items[:half]); err != nil {
-		return err
+	return nil
+}
+
+// heldRows is how many rows of the user's a write-back to a column holds until it commits: who writes one meanwhile waits, and who asks for it
+// with NOWAIT fails, and nobody sees him wait. With a quarter of the rows he meets half as many. It is not smaller still, and does not go by
+// the time it takes: each write-back costs four round trips, which a busy machine would have more of just then.
+const heldRows = 64
+
+// portion returns how many of some items the next write-back takes: all of them for an embedding table, whose rows nobody else writes.
+func (w *Worker) portion(items []item) int {
+	if !w.o.Pipeline.ToColumn() || w.o.HeldRows < 0 {
+		return len(items)
 	}
-	return w.finish(ctx, items[half:])
+	held := 0
+	for i := range items {
+		if !items[i].touches() {
+			continue
+		}
+		if held == w.o.HeldRows {
+			return i
+		}
+		held++
+	}
+	return len(items)
 }
 
 // change is what the items of one write-back do to the destination.
