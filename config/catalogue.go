@@ -42,9 +42,12 @@ func (f Finder) Catalogue(c *Config) string {
 
 // ReadCatalogue reads a file of registered plugins. One that does not exist holds none. Errors are *Error.
 func ReadCatalogue(path string) ([]Plugin, error) {
-	data, err := readOurs(path, maxFile+1)
+	data, open, err := readOurs(path, maxFile+1)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
+	}
+	if err == nil && open {
+		err = fmt.Errorf("every user of this machine may write it, and so choose what is run here: chmod o-w %s", path)
 	}
 	if err != nil {
 		return nil, &Error{Problems: []Problem{{Place: path, Message: fmt.Sprintf("read the catalogue of plugins: %s", shown(err))}}}

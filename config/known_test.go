@@ -1,6 +1,7 @@
 package config
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -143,8 +144,8 @@ models: [{name: served, plugin: acme, dialect: openai}]
 	}
 }
 
-// TestTrust_NobodyElseChoosesWhatIsRun: neither a configuration, nor a catalogue, nor a program that every user of the
-// machine may write.
+// TestTrust_NobodyElseChoosesWhatIsRun: neither a catalogue nor a program that every user of the machine may write is
+// used, and of such a configuration there is a warning.
 func TestTrust_NobodyElseChoosesWhatIsRun(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -159,7 +160,10 @@ func TestTrust_NobodyElseChoosesWhatIsRun(t *testing.T) {
 		}
 	}
 	uses := func() []error {
-		_, _, err := Load(Source{Flags: map[string][]string{"config": {file}}})
+		_, warnings, err := Load(Source{Flags: map[string][]string{"config": {file}}})
+		if err == nil && len(warnings) > 0 {
+			err = errors.New(strings.Join(warnings, ""))
+		}
 		_, catalogue := ReadCatalogue(list)
 		_, plugin := Finder{}.Plugin("toy", folder)
 		return []error{err, catalogue, plugin}

@@ -96,10 +96,13 @@ func (l *loader) file() {
 	if name == "" {
 		return
 	}
-	data, err := readOurs(name, maxFile+1)
+	data, open, err := readOurs(name, maxFile+1)
 	if err != nil {
 		l.fail(place, "", fmt.Errorf("read the configuration: %w", err))
 		return
+	}
+	if open { // no refusal: what some systems mount into a container looks like this, and nobody else is there
+		l.warnings = append(l.warnings, "every user of this machine may write the configuration, and so choose what is run here: chmod o-w "+name)
 	}
 	l.cfg.file = name
 	lookup := func(variable string) (string, bool) {
@@ -358,21 +361,19 @@ func readLimited(name string, limit int64) (data []byte, err error) {
 	return io.ReadAll(io.LimitReader(f, limit))
 }
 
-// readOurs reads a file that may name programs to run: not one that everybody may write.
-func readOurs(name string, limit int64) (data []byte, err error) {
+// readOurs reads a file that may name programs to run, and reports whether every user of the machine may write it.
+func readOurs(name string, limit int64) (data []byte, open bool, err error) {
 	f, err := os.Open(name)
 	if err != nil {
-		return nil, err
+		return nil, false, err
 	}
 	defer func() { err = errors.Join(err, f.Close()) }()
 	info, err := f.Stat()
 	if err != nil {
-		return nil, err
+		return nil, false, err
 	}
-	if info.Mode().IsRegular() && everybodys(info) { // /dev/null is everybody's
-		return nil, fmt.Errorf("every user of this machine may write it (%s), and so choose what is run here: chmod o-w %s", info.Mode(), name)
-	}
-	return io.ReadAll(io.LimitReader(f, limit))
+	data, err = io.ReadAll(io.LimitReader(f, limit))
+	return data, info.Mode().IsRegular() && everybodys(info), err // /dev/null is everybody's, and names nothing
 }
 
 // everybodys reports whether every user of the machine may write a file, or put another into the place of what a folder holds.
