@@ -173,9 +173,13 @@ func TestTrust_NobodyElseChoosesWhatIsRun(t *testing.T) {
 		mode    os.FileMode
 		refused int // -1: nothing is
 	}{
-		{file, 0o775, -1}, {file, 0o777, 0}, {file, 0o602, 0},
+		{file, 0o775, -1},
+		{file, 0o777, 0},
+		{file, 0o602, 0},
 		{list, 0o777, 1},
-		{program, 0o777, 2}, {folder, 0o777, 2}, {folder, 0o777 | os.ModeSticky, -1},
+		{program, 0o777, 2},
+		{folder, 0o777, 2},
+		{folder, 0o777 | os.ModeSticky, -1},
 	} {
 		was, err := os.Stat(tt.path)
 		if err != nil {

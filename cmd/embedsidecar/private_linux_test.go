@@ -17,7 +17,7 @@ import (
 // processes.
 func TestTrust_APluginReadsNoSecretsOfTheSidecar(t *testing.T) {
 	t.Parallel()
-	dir, err := os.MkdirTemp("", "es") // t.TempDir is root's alone
+	dir, err := os.MkdirTemp("", "es") //nolint:usetesting // t.TempDir is root's alone
 	if err != nil {
 		t.Fatal(err)
 	}
