@@ -40,7 +40,7 @@ case $version-${ONNXRUNTIME_PLATFORM:-$(uname -s)-$(uname -m)} in
 esac
 
 library=$folder/$file
-if [ -f "$library" ] && [ "$(wc -c <"$library")" -eq "$bytes" ]; then
+if [ -f "$library" ] && [ "$(wc -c <"$library")" -eq "$bytes" ] && [ "$(sha256 "$library")" = "$sum" ]; then
   echo "$library"
   exit
 fi
