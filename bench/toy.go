@@ -10,6 +10,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/pgvector/pgvector-go"
 
+	"github.com/embedsidecar/embedsidecar/database"
 	"github.com/embedsidecar/embedsidecar/pipeline"
 	"github.com/embedsidecar/embedsidecar/plugins/fake/vector"
 )
@@ -54,15 +55,20 @@ func startToy(ctx context.Context, pool *pgxpool.Pool) (*toy, error) {
 }
 
 func work(ctx context.Context, conn *pgx.Conn) error {
+	var told []string
+	database.Heed(conn.PgConn(), func(payload string) { told = append(told, payload) })
 	for {
-		n, err := conn.WaitForNotification(ctx)
-		if err != nil {
-			if ctx.Err() != nil {
-				return nil
+		for len(told) == 0 {
+			if err := conn.PgConn().WaitForNotification(ctx); err != nil {
+				if ctx.Err() != nil {
+					return nil
+				}
+				return err
 			}
-			return err
 		}
-		id, err := strconv.ParseInt(n.Payload, 10, 64)
+		payload := told[0]
+		told = told[1:]
+		id, err := strconv.ParseInt(payload, 10, 64)
 		if err != nil {
 			return err
 		}

@@ -192,6 +192,7 @@ func configure(c *pgconn.Config, o Options) {
 		// With several hosts in the URL this finds the primary; with one it turns a standby into a clear error.
 		c.ValidateConnect = pgconn.ValidateConnectTargetSessionAttrsReadWrite
 	}
+	c.OnNotification = notified
 	if c.RuntimeParams == nil {
 		c.RuntimeParams = map[string]string{}
 	}

@@ -12,6 +12,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/embedsidecar/embedsidecar/database"
 	"github.com/embedsidecar/embedsidecar/pipeline"
 	"github.com/embedsidecar/embedsidecar/queue"
 	sqlfiles "github.com/embedsidecar/embedsidecar/sql"
@@ -38,10 +39,9 @@ func (ses *session) watch(ctx context.Context) error {
 	const (
 		tries = 10 // a look that fails ends the session only when it fails time after time: the stream itself may be well
 		pause = time.Second
-		apart = 20 * time.Millisecond // two looks, however many wait
 	)
 	s := ses.s
-	w := &watcher{s: s}
+	w := &watcher{s: s, b: ses.buffer}
 	defer w.close(ctx)
 	for failed := 0; ; {
 		err := w.look(ctx)
@@ -53,10 +53,7 @@ func (ses *session) watch(ctx context.Context) error {
 		}
 		if err == nil {
 			failed = 0
-			if !wait(ctx, apart) {
-				return ctx.Err()
-			}
-			err = w.heed(ctx, ses.buffer)
+			err = w.heed(ctx)
 		}
 		if ctx.Err() != nil {
 			return ctx.Err()
@@ -81,7 +78,9 @@ func (ses *session) watch(ctx context.Context) error {
 // watcher is the connection of the heartbeat.
 type watcher struct {
 	s        *Stream
+	b        *buffer
 	conn     *pgxpool.Conn    // nil: there is none
+	told     bool             // since the last look began: somebody waits
 	versions map[int32]string // of the pipelines at the last look
 }
 
@@ -98,21 +97,38 @@ func (w *watcher) close(ctx context.Context) {
 	w.conn = nil
 }
 
-// heed waits for a heartbeat, or until somebody waits. Anybody may say so, and whatever he likes: it only makes a position be stored earlier.
-func (w *watcher) heed(ctx context.Context, b *buffer) error {
-	waiting, cancel := context.WithTimeout(ctx, w.s.o.Heartbeat)
-	defer cancel()
-	n, err := w.conn.Conn().WaitForNotification(waiting)
-	if err != nil {
-		if waiting.Err() != nil && !w.conn.Conn().IsClosed() {
-			return nil
-		}
-		return fmt.Errorf("heartbeat: %w", err)
+// heed reads what the connection is told: for a moment, so that many who wait do not make many looks, and then until a heartbeat has
+// passed or somebody waits. Anybody may say so, and whatever he likes: it only makes a position be stored earlier.
+func (w *watcher) heed(ctx context.Context) error {
+	const apart = 20 * time.Millisecond
+	if err := w.listen(ctx, apart, false); err != nil || w.told {
+		return err
 	}
-	if lsn, err := pglogrepl.ParseLSN(n.Payload); err == nil {
-		b.want(lsn)
+	return w.listen(ctx, w.s.o.Heartbeat, true)
+}
+
+// listen reads for a while what the connection is told, or until it is told something. What is not read at once waits in the server's one
+// queue for all databases.
+func (w *watcher) listen(ctx context.Context, span time.Duration, once bool) error {
+	listening, cancel := context.WithTimeout(ctx, span)
+	defer cancel()
+	for !once || !w.told {
+		if err := w.conn.Conn().PgConn().WaitForNotification(listening); err != nil {
+			if listening.Err() != nil && !w.conn.Conn().IsClosed() {
+				return nil
+			}
+			return fmt.Errorf("heartbeat: %w", err)
+		}
 	}
 	return nil
+}
+
+// hear takes a position that somebody waits for.
+func (w *watcher) hear(payload string) {
+	w.told = true
+	if lsn, err := pglogrepl.ParseLSN(payload); err == nil {
+		w.b.want(lsn)
+	}
 }
 
 // look compares tables, publication and pipelines with what they were.
@@ -126,11 +142,13 @@ func (w *watcher) look(ctx context.Context) error {
 			return fmt.Errorf("heartbeat: %w", err)
 		}
 		w.conn = conn
+		database.Heed(conn.Conn().PgConn(), w.hear)
 		if _, err := conn.Exec(asking, "LISTEN "+queue.Waiting); err != nil {
 			w.close(ctx)
 			return fmt.Errorf("heartbeat: %w", err)
 		}
 	}
+	w.told = false
 	rows, err := w.conn.Query(asking, sqlfiles.Query("pipeline_catalogue"), pgx.StrictNamedArgs{"slot": s.o.Slot})
 	if err != nil {
 		return fmt.Errorf("heartbeat: %w", err)
