@@ -143,14 +143,18 @@ func inSidecars(f *Facts) (State, bool) {
 	is := func(want Stream) int {
 		return slices.IndexFunc(f.Sidecars, func(s Sidecar) bool { return s.Stream == want })
 	}
-	if is(Streaming) < 0 {
+	if is(Streaming) < 0 || !f.Slot.Active {
 		if at := is(Stuck); at >= 0 {
-			return State{StreamStuck, f.Sidecars[at].Name + " cannot stream: " + f.Sidecars[at].Detail, ""}, true
+			return State{StreamStuck, f.Sidecars[at].Name + " cannot stream " + f.Sidecars[at].Detail, ""}, true
 		}
-		if is(Starting) < 0 && f.Slot.Active {
+		// One says that it reads the slot, or is about to. Who holds the slot is the server's to say.
+		at := max(is(Streaming), is(Starting))
+		switch {
+		case at >= 0 && !f.Slot.Active:
+			return State{StreamStuck, fmt.Sprintf("%s runs, and nobody reads slot %s%s", f.Sidecars[at].Name, f.Slot.Name, waiting(f)), "its log says why"}, true
+		case at < 0 && f.Slot.Active:
 			return State{StandbyOnly, fmt.Sprintf("every sidecar stands by, because slot %s is held by %s: changes are not queued", f.Slot.Name, cmp.Or(f.Slot.Holder, "somebody else")), "end it"}, true
-		}
-		if is(Starting) < 0 {
+		case at < 0:
 			return State{NoSidecar, fmt.Sprintf("no sidecar streams from slot %s, and the server keeps WAL for it%s", f.Slot.Name, waiting(f)), "embedsidecar run"}, true
 		}
 	}

@@ -55,7 +55,13 @@ func TestOf(t *testing.T) {
 		{"somebody else holds the slot", func(f *health.Facts) { f.Sidecars, f.Slot.Holder = nil, "pg_recvlogical" }, health.StandbyOnly, "pg_recvlogical"},
 		{"all stand by", func(f *health.Facts) { f.Sidecars[0].Stream, f.Slot.Holder = health.Standby, "pg_recvlogical" }, health.StandbyOnly, "pg_recvlogical"},
 		{"all stand by for nobody", func(f *health.Facts) { f.Sidecars[0].Stream, f.Slot.Active = health.Standby, false }, health.NoSidecar, "no sidecar streams"},
-		{"stuck", func(f *health.Facts) { f.Sidecars[0].Stream, f.Sidecars[0].Detail = health.Stuck, "wedged" }, health.StreamStuck, "a cannot stream: wedged"},
+		{"stuck", func(f *health.Facts) { f.Sidecars[0].Stream, f.Sidecars[0].Detail = health.Stuck, "wedged" }, health.StreamStuck, "a cannot stream wedged"},
+		{"says that it streams, and does not", func(f *health.Facts) { f.Slot.Active = false }, health.StreamStuck, "a runs, and nobody reads slot s"},
+		{"starts, and goes on starting", func(f *health.Facts) { f.Sidecars[0].Stream, f.Slot.Active = health.Starting, false }, health.StreamStuck, "nobody reads slot s"},
+		{"starts while another one ends", func(f *health.Facts) { f.Sidecars[0].Stream = health.Starting }, health.UpToDate, ""},
+		{"stuck, while another one streams", func(f *health.Facts) {
+			f.Sidecars = append(f.Sidecars, health.Sidecar{Name: "b", Stream: health.Stuck, Detail: "wedged"})
+		}, health.UpToDate, ""},
 		{"switched off", troubled(health.Disabled), health.Disabled, "because"},
 		{"unknown plugin", troubled(health.PluginUnknown), health.PluginUnknown, "because"},
 		{"plugin gone", troubled(health.PluginDown), health.PluginDown, "because"},

@@ -55,7 +55,7 @@ func (s *Stream) session(ctx context.Context) error {
 	if err := s.standby(ctx, st); err != nil {
 		return err
 	}
-	s.stats.Blockers.Store(nil)
+	s.stats.Standby.Store(false)
 	conn, err := s.o.Dial(ctx)
 	if err != nil {
 		return fmt.Errorf("connect for replication: %w", err)
@@ -102,7 +102,7 @@ func (s *Stream) session(ctx context.Context) error {
 	ses.pos = position{received: ses.start, durable: ses.start}
 	s.stats.Connected.Store(true)
 	s.stats.Streaming.Store(true)
-	s.stats.Standby.Store(false)
+	s.stats.Blockers.Store(nil)
 	s.stats.DurableLSN.Store(uint64(ses.start))
 	s.o.Log.InfoContext(ctx, "streaming", "slot", s.o.Slot, "lsn", ses.start, "epoch", ses.epoch)
 
@@ -110,6 +110,7 @@ func (s *Stream) session(ctx context.Context) error {
 	g.Go(func() error { return ses.read(gctx) })
 	g.Go(func() error { return ses.enqueue(gctx) })
 	g.Go(func() error { return ses.watch(gctx) })
+	g.Go(func() error { return ses.steady(gctx) })
 	return g.Wait()
 }
 
@@ -561,6 +562,7 @@ func (ses *session) enqueue(ctx context.Context) error {
 		}
 		saved, savedAt = t.upTo, time.Now()
 		ses.s.stats.DurableLSN.Store(uint64(saved))
+		ses.s.stats.Trouble.Store(nil)
 		select {
 		case <-ses.durable: // an older one the reader has not taken yet
 		default:

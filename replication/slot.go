@@ -75,12 +75,14 @@ func (s *Stream) standby(ctx context.Context, st slotState) error {
 	}
 	log := s.o.Log.With("slot", s.o.Slot, "pid", value(st.ActivePID), "application", value(st.Holder), "address", value(st.HolderAddress))
 	if st.ConfirmedFlushLSN != nil {
+		s.stats.Blockers.Store(nil)
 		log.Log(ctx, level, "slot held by another process")
 		return errStandby
 	}
 	list, err := database.Blockers(ctx, s.o.DB, "")
-	if err != nil {
-		return err
+	if err != nil { // the slot is being made all the same, and by whom it was held up a moment ago is what is known
+		log.DebugContext(ctx, "no answer for whom the slot waits", "error", err)
+		return errStandby
 	}
 	s.stats.Blockers.Store(&list)
 	if level > slog.LevelDebug {
@@ -220,7 +222,7 @@ func (s *Stream) remake(ctx context.Context, reason string) error {
 	return nil
 }
 
-// tellBlockers says whom the making of the slot waits for, until the function it returns is called.
+// tellBlockers says whom the making of the slot waits for, until the function it returns is called. Who it was last is known until the slot is read.
 func (s *Stream) tellBlockers(ctx context.Context) (stop func()) {
 	watching, cancel := context.WithCancel(ctx)
 	var watched sync.WaitGroup
@@ -233,7 +235,6 @@ func (s *Stream) tellBlockers(ctx context.Context) (stop func()) {
 	return func() {
 		cancel()
 		watched.Wait()
-		s.stats.Blockers.Store(nil)
 	}
 }
 

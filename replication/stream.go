@@ -51,6 +51,7 @@ type Stats struct {
 	Streaming      atomic.Bool                        // this sidecar holds the slot
 	Standby        atomic.Bool                        // another one holds it, and the last look at that was a moment ago
 	Making         atomic.Bool                        // the slot is being made anew, by this sidecar
+	Trouble        atomic.Pointer[Trouble]            // since when it tries to stream and does not, or not for long; nil: all is well, or another one streams
 	Blockers       atomic.Pointer[[]database.Blocker] // whom the making of the slot waits for, by whomever; nil: nobody is known
 	Transactions   atomic.Int64
 	Changes        atomic.Int64 // rows changed in published tables
@@ -70,6 +71,12 @@ type Stats struct {
 	Oversized      atomic.Int64 // messages that were too large to be held
 	Heartbeats     atomic.Int64 // looks at the catalogue that failed
 	CatalogueScans atomic.Int64 // scans asked for because a table changed in a way the WAL does not tell
+}
+
+// Trouble is what keeps a Stream from streaming.
+type Trouble struct {
+	Since time.Time
+	Err   error // the last; nil: nothing has failed yet, it only takes its time
 }
 
 // Stream reads one slot. Only its Run method does anything; it may be called once.
@@ -142,6 +149,7 @@ func (s *Stream) Run(ctx context.Context) error {
 	var wedge wedge
 	for {
 		began := time.Now()
+		s.stats.Trouble.CompareAndSwap(nil, &Trouble{Since: began})
 		err := s.session(ctx)
 		s.epoch.Store(0)
 		s.stats.Connected.Store(false)
@@ -164,12 +172,15 @@ func (s *Stream) Run(ctx context.Context) error {
 					return fatal
 				}
 				s.o.Log.WarnContext(ctx, "slot not made anew yet", "slot", s.o.Slot, "error", err)
+				s.trouble(err)
 				break
 			}
+			s.stats.Trouble.Store(nil)
 			continue
 		case errors.Is(err, errMarks):
 			continue
 		case errors.Is(err, errStandby), errors.Is(err, queue.ErrEpochLost):
+			s.stats.Trouble.Store(nil)
 			s.o.Log.DebugContext(ctx, "standing by", "slot", s.o.Slot)
 			if !wait(ctx, s.o.StandbyRetry) {
 				return nil
@@ -177,6 +188,7 @@ func (s *Stream) Run(ctx context.Context) error {
 			continue
 		default:
 			s.o.Log.WarnContext(ctx, "replication interrupted", "slot", s.o.Slot, "error", err)
+			s.trouble(err)
 		}
 		s.stats.Reconnects.Add(1)
 		if time.Since(began) > longest {
@@ -187,6 +199,25 @@ func (s *Stream) Run(ctx context.Context) error {
 		}
 		pause = min(2*pause, longest)
 	}
+}
+
+// trouble notes why the stream was interrupted, or could not begin.
+func (s *Stream) trouble(err error) {
+	t := &Trouble{Since: time.Now(), Err: err}
+	if before := s.stats.Trouble.Load(); before != nil {
+		t.Since = before.Since
+	}
+	s.stats.Trouble.Store(t)
+}
+
+// steady ends the trouble when the session has lasted for a while. One that fails again at once, as what comes next makes it, does not end it;
+// nor need it: whatever is made durable does.
+func (ses *session) steady(ctx context.Context) error {
+	const enough = 3 * time.Second
+	if wait(ctx, enough) {
+		ses.s.stats.Trouble.Store(nil)
+	}
+	return nil
 }
 
 // wait pauses for about d; it returns false when ctx ended.

@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"slices"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 
@@ -116,7 +117,12 @@ type Options struct {
 	Counts *Counts
 	// Loaded are pipelines as the catalogue has them now. While no sidecar runs what was stored of them may be old.
 	Loaded []pipeline.Pipeline
+	// AtOnce: who asks again and again does not wait for a slot to be taken over.
+	AtOnce bool
 }
+
+// takeOver is how long a slot may be nobody's while sidecars run: who stands by tries every 3 s, who was cut off sooner.
+const takeOver = 5 * time.Second
 
 // Read returns the state of the installation in a database.
 func Read(ctx context.Context, db queue.DB) (Status, error) { return Options{}.Read(ctx, db) }
@@ -128,11 +134,22 @@ func (o Options) Read(ctx context.Context, db queue.DB) (Status, error) {
 	}
 	var st Status
 	var err error
-	if st.Slots, err = Slots(ctx, db); err != nil {
-		return st, err
-	}
-	if st.Sidecars, err = Sidecars(ctx, db); err != nil {
-		return st, err
+	for began := time.Now(); ; {
+		const pause = 200 * time.Millisecond
+		if st.Slots, err = Slots(ctx, db); err != nil {
+			return st, err
+		}
+		if st.Sidecars, err = Sidecars(ctx, db); err != nil {
+			return st, err
+		}
+		if o.AtOnce || !st.changesHands() || time.Since(began) > takeOver {
+			break
+		}
+		select {
+		case <-ctx.Done():
+			return st, ctx.Err()
+		case <-time.After(pause):
+		}
 	}
 	if st.Pipelines, err = pipelines(ctx, db); err != nil {
 		return st, err
@@ -169,6 +186,15 @@ func (o Options) Read(ctx context.Context, db queue.DB) (Status, error) {
 		p.State, p.Reason, p.WayOut = s.Code, s.Reason, s.WayOut
 	}
 	return st, nil
+}
+
+// changesHands reports whether nobody holds a slot that a sidecar says it reads, or is about to.
+func (st *Status) changesHands() bool {
+	return slices.ContainsFunc(st.Slots, func(slot Slot) bool {
+		return slot.Exists && !slot.Active && slot.WALStatus != "lost" && slices.ContainsFunc(st.Sidecars, func(s Sidecar) bool {
+			return s.Slot == slot.Name && slices.Contains([]health.Stream{health.Streaming, health.Starting, health.Standby}, s.Stream)
+		}) && !slices.ContainsFunc(st.Sidecars, func(s Sidecar) bool { return s.Slot == slot.Name && s.Stream == health.Stuck })
+	})
 }
 
 func pipelines(ctx context.Context, db queue.DB) ([]Pipeline, error) {

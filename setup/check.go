@@ -17,6 +17,7 @@ import (
 	"github.com/embedsidecar/embedsidecar/database"
 	"github.com/embedsidecar/embedsidecar/embed"
 	"github.com/embedsidecar/embedsidecar/pipeline"
+	sqlfiles "github.com/embedsidecar/embedsidecar/sql"
 )
 
 // Status is how a check went.
@@ -289,20 +290,37 @@ func (c *checker) checkSlot(ctx context.Context, tx pgx.Tx) error {
 	if err != nil {
 		return fmt.Errorf("look up WAL of slot %q: %w", c.o.Slot, err)
 	}
-	detail := "nobody streams from it"
+	detail, stuck := "nobody streams from it", ""
 	if s.Active {
 		detail = "streamed by " + s.Holder
+	} else if stuck, err = c.stuck(ctx, tx, s); err != nil {
+		return err
 	}
 	if kept != nil {
 		detail += fmt.Sprintf("; it keeps %d MB of WAL", *kept>>20)
 	}
 	switch {
+	case stuck != "":
+		c.add(name, Wrong, detail+"; "+stuck, "until then changes are not queued")
 	case safe != nil && kept != nil && *safe < (*kept+*safe)/4:
 		c.add(name, Warn, fmt.Sprintf("%s, and is lost after %d MB more", detail, *safe>>20), "run embedsidecar, or raise max_slot_wal_keep_size")
 	default:
 		c.add(name, OK, detail)
 	}
 	return nil
+}
+
+// stuck tells of a sidecar that says of itself that it cannot stream.
+func (c *checker) stuck(ctx context.Context, tx pgx.Tx, s slotState) (says string, err error) {
+	if !s.Checkpoint {
+		return "", nil
+	}
+	err = tx.QueryRow(ctx, `SELECT instance || ' cannot stream ' || stream_detail FROM (`+strings.TrimRight(strings.TrimSpace(sqlfiles.Query("status_workers")), ";")+`) AS w
+		WHERE slot_name = $1 AND stream = 'stuck' LIMIT 1`, c.o.Slot).Scan(&says)
+	if err != nil && !errors.Is(err, pgx.ErrNoRows) {
+		return "", fmt.Errorf("ask what sidecars say of slot %q: %w", c.o.Slot, err)
+	}
+	return says, nil
 }
 
 // checkPipelines looks at what is configured and at what is set up.

@@ -1,8 +1,14 @@
 package sidecar_test
 
 import (
+	"context"
+	"fmt"
 	"strings"
+	"sync/atomic"
 	"testing"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/embedsidecar/embedsidecar/health"
 	"github.com/embedsidecar/embedsidecar/report"
@@ -10,6 +16,24 @@ import (
 	"github.com/embedsidecar/embedsidecar/sidecar"
 	"github.com/embedsidecar/embedsidecar/testenv"
 )
+
+// unanswered lets nobody know whom a slot waits for.
+type unanswered struct {
+	on    atomic.Bool
+	asked atomic.Int64
+}
+
+func (u *unanswered) TraceQueryStart(ctx context.Context, _ *pgx.Conn, q pgx.TraceQueryStartData) context.Context {
+	if !u.on.Load() || !strings.HasPrefix(q.SQL, "-- blockers:") {
+		return ctx
+	}
+	u.asked.Add(1)
+	over, cancel := context.WithCancel(ctx)
+	cancel()
+	return over
+}
+
+func (*unanswered) TraceQueryEnd(context.Context, *pgx.Conn, pgx.TraceQueryEndData) {}
 
 // TestP10_ASlotThatIsMadeWaitsAloud: a transaction that somebody prepared in another database and forgot holds up the new slot, and then the
 // scan. Everybody who may be asked tells for whom the sidecar waits, and nobody calls that slot one from which is streamed.
@@ -47,6 +71,18 @@ func TestP10_ASlotThatIsMadeWaitsAloud(t *testing.T) {
 		said := log.text()
 		return strings.Contains(said, "slot creation waits") && named(said), said
 	})
+	unanswered := &unanswered{}
+	r.options = func(o *sidecar.Options) {
+		o.Log = log.logger()
+		config := o.Direct.Config()
+		config.ConnConfig.Tracer = unanswered
+		direct, err := pgxpool.NewWithConfig(t.Context(), config)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(direct.Close)
+		o.Direct = direct
+	}
 	another, _ := r.start() // one that stands by says it as well
 	testenv.Eventually(t, patience, func() (bool, string) {
 		said := log.text()
@@ -57,6 +93,16 @@ func TestP10_ASlotThatIsMadeWaitsAloud(t *testing.T) {
 			state := one.Health()["docs"]
 			return i == 1 || state.Code == health.SlotWaiting && named(state.Reason), state.String()
 		})
+	}
+	// What it was told last holds when the next question gets no answer, and it stands by all the same.
+	unanswered.on.Store(true)
+	testenv.Eventually(t, patience, func() (bool, string) {
+		stats := another.Stream()
+		list, asked := stats.Blockers.Load(), unanswered.asked.Load()
+		return asked > 2 && list != nil && len(*list) > 0 && stats.Standby.Load(), fmt.Sprintf("asked %d times; %v; stands by %t", asked, list, stats.Standby.Load())
+	})
+	if n := another.Stream().Reconnects.Load(); n != 0 {
+		t.Errorf("it was interrupted %d times", n)
 	}
 	status, err := report.Options{}.Read(t.Context(), db.Pool)
 	if err != nil {

@@ -71,6 +71,9 @@ func (s *Sidecar) waits(ctx context.Context, name string, p *health.Problem) {
 	}
 }
 
+// stuckAfter is for how long a stream may fail to be, before it is said to be stuck: a server takes a while to start again.
+const stuckAfter = 10 * time.Second
+
 // streaming is what this sidecar does about the slot, and why it does not stream.
 func (s *Sidecar) streaming() (health.Stream, string) {
 	stats := s.Stream()
@@ -79,6 +82,15 @@ func (s *Sidecar) streaming() (health.Stream, string) {
 		return health.NoStream, ""
 	case stats == nil:
 		return health.Starting, ""
+	}
+	trouble := stats.Trouble.Load()
+	switch {
+	case trouble != nil && time.Since(trouble.Since) > stuckAfter && !stats.Making.Load():
+		why := "the server does not answer"
+		if trouble.Err != nil {
+			why = s.shown(trouble.Err)
+		}
+		return health.Stuck, "since " + trouble.Since.UTC().Format(time.RFC3339) + ": " + why
 	case stats.Streaming.Load():
 		return health.Streaming, ""
 	case stats.Standby.Load():

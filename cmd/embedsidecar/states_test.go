@@ -97,6 +97,42 @@ func TestP10_StatusSaysWhyAPipelineCannotWork(t *testing.T) {
 	d.end(syscall.SIGTERM, 0)
 }
 
+// TestP10_StatusSaysThatAStreamIsStuck: the role that streams may not replicate any more, so nobody sees what changes. status in another
+// shell, as a table and as JSON, the probe, the metrics and wait tell the same.
+func TestP10_StatusSaysThatAStreamIsStuck(t *testing.T) {
+	t.Parallel()
+	s := newStage(t, 20)
+	s.run(0, "init", "--table", "docs", "--columns", "title,body", "--into-table", "docs_embedding")
+	role := s.db.Role("REPLICATION")
+	s.set("EMBEDSIDECAR_STREAM_URL=" + s.db.URL(role))
+	d := s.start("--ops-listen", "127.0.0.1:0", "--no-init")
+	base := "http://" + d.logged("probes and metrics listen", "address")
+	s.run(0, "wait", "--caught-up")
+	s.shows(base, health.UpToDate, "")
+
+	s.db.MustExecSuper("ALTER ROLE " + role + " NOREPLICATION")
+	s.db.MustExecSuper("SELECT pg_terminate_backend(active_pid) FROM pg_replication_slots WHERE slot_name = $1 AND active", s.slot)
+	const words = "cannot stream since"
+	s.becomes("public.docs", health.StreamStuck, words)
+	s.db.MustExec("UPDATE docs SET body = 'unseen' WHERE id = 1")
+	s.shows(base, health.StreamStuck, words)
+	stdout, _ := s.run(0, "status")
+	if !strings.Contains(stdout, "stream stuck") || !strings.Contains(stdout, words) || !strings.Contains(stdout, "nobody streams") {
+		t.Errorf("status:\n%s", stdout)
+	}
+	stdout, _ = s.run(exitFailed, "check")
+	if !strings.Contains(stdout, "slot: nobody streams from it") || !strings.Contains(stdout, words) {
+		t.Errorf("check:\n%s", stdout)
+	}
+	s.inTime(exitTimeout, "--timeout", []string{"wait", "--caught-up"}, words)
+
+	s.db.MustExecSuper("ALTER ROLE " + role + " REPLICATION")
+	s.run(0, "wait", "--caught-up")
+	s.becomes("public.docs", health.UpToDate)
+	s.shows(base, health.UpToDate, "")
+	d.end(syscall.SIGTERM, 0)
+}
+
 // shows checks that probe and metrics of a sidecar tell a state; words: what makes it not ready, "": it is ready.
 func (s *stage) shows(base string, code health.Code, words string) {
 	s.t.Helper()

@@ -59,7 +59,7 @@ func tooLate(ctx context.Context, env *environment, pool *pgxpool.Pool, lsn pglo
 // waitsFor words what is left to wait for, what keeps pipelines from it, and what somebody can do about that.
 func waitsFor(ctx context.Context, env *environment, pool *pgxpool.Pool, lsn pglogrepl.LSN, state report.CaughtUp) (why, hint string) {
 	why, hint = progress(state), "embedsidecar status tells more"
-	status, err := report.Options{CountUpTo: -1}.Read(ctx, pool)
+	status, err := report.Options{CountUpTo: -1, AtOnce: true}.Read(ctx, pool)
 	at := slices.IndexFunc(status.Slots, func(s report.Slot) bool { return s.Name == env.config.Slot.Name })
 	if err != nil || at < 0 {
 		return why, hint
