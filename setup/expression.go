@@ -25,6 +25,7 @@ const (
 type reading struct {
 	Columns  []string // by attribute number; nil when Unknown
 	Unknown  bool     // the role may not ask Postgres
+	Calls    []string // functions that are no part of the server, schema-qualified and quoted
 	Warnings []string
 }
 
@@ -155,7 +156,11 @@ func analyse(ctx context.Context, tx pgx.Tx, t *table, expression string) (r rea
 	if problem := forbidden(tree); problem != "" {
 		return r, problem, nil
 	}
-	if r.Warnings, err = unsteady(ctx, tx, tree); err != nil {
+	called := functionsIn(tree)
+	if r.Warnings, err = unsteady(ctx, tx, tree, called); err != nil {
+		return r, "", err
+	}
+	if r.Calls, err = namesOf(ctx, tx, called); err != nil {
 		return r, "", err
 	}
 	// A generated column is not in the WAL of every version: what it is made of is.
@@ -209,18 +214,38 @@ func forbidden(tree string) string {
 	return ""
 }
 
-// unsteady warns of what may give another text for the same row.
-func unsteady(ctx context.Context, q querier, tree string) ([]string, error) {
-	var warnings []string
-	if clock.MatchString(tree) {
-		warnings = append(warnings, "asks for the current time or user: the text is only made anew when the row changes")
-	}
+// functionsIn returns the functions that a rule's tree calls, by name, operator or cast.
+func functionsIn(tree string) []uint32 {
 	var oids []uint32
 	for _, m := range function.FindAllStringSubmatch(tree, -1) {
 		n, err := strconv.ParseUint(m[1], 10, 32)
 		if err == nil && n != 0 && !slices.Contains(oids, uint32(n)) {
 			oids = append(oids, uint32(n))
 		}
+	}
+	return oids
+}
+
+// namesOf returns the names of those functions that somebody may replace. By name and not by number, because one that is dropped and made
+// anew, or that gets a namesake which is called in its place, is what the expression means from then on.
+func namesOf(ctx context.Context, q querier, oids []uint32) ([]string, error) {
+	rows, err := q.Query(ctx, `SELECT DISTINCT format('%I.%I', n.nspname, p.proname) FROM pg_proc p JOIN pg_namespace n ON n.oid = p.pronamespace
+		WHERE p.oid = ANY ($1) AND p.oid >= 16384 ORDER BY 1`, oids)
+	if err != nil {
+		return nil, fmt.Errorf("look up functions: %w", err)
+	}
+	names, err := pgx.CollectRows(rows, pgx.RowTo[string])
+	if err != nil {
+		return nil, fmt.Errorf("look up functions: %w", err)
+	}
+	return names, nil
+}
+
+// unsteady warns of what may give another text for the same row.
+func unsteady(ctx context.Context, q querier, tree string, oids []uint32) ([]string, error) {
+	var warnings []string
+	if clock.MatchString(tree) {
+		warnings = append(warnings, "asks for the current time or user: the text is only made anew when the row changes")
 	}
 	rows, err := q.Query(ctx, `SELECT CASE
 			WHEN p.provolatile = 'v' THEN format('calls %s, which is volatile: the same row can give another text each time', p.oid::regprocedure)

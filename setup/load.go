@@ -26,6 +26,7 @@ type storedPipeline struct {
 	KeyColumns        []string
 	WatchedColumns    []string
 	WatchAll          bool
+	Functions         []string          // that text and filter call, as far as somebody may replace them
 	Renamed           map[string]string // columns of its table that were renamed since: the new name by the old one
 	AsMade            bool              // the generated columns are made of the columns that they were made of when it was found out what text and filter read
 	DestinationColumn string
@@ -51,7 +52,7 @@ type storedPipeline struct {
 // publication takes all tables.
 const selectStored = `SELECT p.pipeline_id, p.name, p.table_oid, p.table_schema::text, p.table_name::text, p.source_columns::text[],
 	coalesce(p.text_expression, '') AS text_expression, coalesce(p.filter_expression, '') AS filter_expression, p.key_columns::text[],
-	coalesce(p.watched_columns, '{}')::text[] AS watched_columns, p.watched_columns IS NULL AS watch_all,
+	coalesce(p.watched_columns, '{}')::text[] AS watched_columns, p.watched_columns IS NULL AS watch_all, p.functions,
 	coalesce((SELECT jsonb_object_agg(n.key, a.attname) FROM jsonb_each_text(p.column_numbers) AS n JOIN pg_attribute AS a
 		ON a.attrelid = p.table_oid AND a.attnum = n.value::int AND NOT a.attisdropped WHERE a.attname <> n.key), '{}') AS renamed,
 	p.generated_columns <@ coalesce((SELECT jsonb_object_agg(a.attname, (SELECT coalesce(string_agg(quote_ident(b.attname), ',' ORDER BY b.attname), '') FROM pg_attribute AS b

@@ -287,7 +287,7 @@ func (in *initializer) writePipeline(f *findings, stored *storedPipeline) (a act
 			What: fmt.Sprintf("pipeline %q, and its backfill", p.Name), SQL: []string{"-- a row in embedsidecar.pipeline"},
 			Undo: []string{"DELETE FROM embedsidecar.pipeline WHERE name = " + literal(p.Name) + ";"},
 		}
-		a.run = func(ctx context.Context) error { return in.insertPipeline(ctx, &p, d) }
+		a.run = func(ctx context.Context) error { return in.insertPipeline(ctx, f, d) }
 		return a, true
 	}
 	changed := drift(f, stored)
@@ -337,6 +337,7 @@ func drift(f *findings, s *storedPipeline) (d drifted) {
 	note(p.Chunking != s.Chunking, "chunking", true)
 	note(p.WatchAll != s.WatchAll || !slices.Equal(p.Watched, s.WatchedColumns), "watched columns", true)
 	note(!s.AsMade, "generated columns", true)
+	note(!slices.Equal(f.calls, s.Functions), "functions", false) // if texts differ for it, the mark of the table does
 	note(p.Priority != s.Lane, "priority", false)
 	note(p.Enabled != s.Enabled, "enabled", false)
 	note(pluginOf(p.Spec) != s.Plugin || p.Model != s.Model, "model's place", false)
@@ -380,7 +381,8 @@ func pluginOf(spec pipeline.Spec) string {
 }
 
 // rowOf returns the arguments of a pipeline's row.
-func (in *initializer) rowOf(p *pipeline.Pipeline, d embed.Description) pgx.StrictNamedArgs {
+func (in *initializer) rowOf(f *findings, d embed.Description) pgx.StrictNamedArgs {
+	p := &f.pipeline
 	args := pgx.StrictNamedArgs{
 		"name": p.Name, "slot": in.o.Slot, "oid": p.OID, "schema": p.Schema, "table": p.Table, "columns": append([]string{}, p.Columns...),
 		"text": nullable(p.Text), "filter": nullable(p.Filter), "keys": keyNames(p.Key), "watched": append([]string{}, p.Watched...),
@@ -390,6 +392,7 @@ func (in *initializer) rowOf(p *pipeline.Pipeline, d embed.Description) pgx.Stri
 	if p.WatchAll {
 		args["watched"] = nil
 	}
+	args["functions"] = append([]string{}, f.calls...)
 	if !p.ToColumn() {
 		args["into_schema"] = p.IntoSchema
 		if p.IntoSchema == "" {
@@ -406,10 +409,10 @@ func nullable(s string) *string {
 	return &s
 }
 
-func (in *initializer) insertPipeline(ctx context.Context, p *pipeline.Pipeline, d embed.Description) error {
+func (in *initializer) insertPipeline(ctx context.Context, f *findings, d embed.Description) error {
 	return in.transact(ctx, func(tx pgx.Tx) error {
 		var id int32
-		if err := tx.QueryRow(ctx, sqlfiles.Query("insert_pipeline"), in.rowOf(p, d)).Scan(&id); err != nil {
+		if err := tx.QueryRow(ctx, sqlfiles.Query("insert_pipeline"), in.rowOf(f, d)).Scan(&id); err != nil {
 			return fmt.Errorf("write pipeline: %w", err)
 		}
 		if err := markCatalogue(ctx, tx, in.o.Slot, id); err != nil {
@@ -453,7 +456,7 @@ func requestScan(ctx context.Context, tx pgx.Tx, id int32, reason string) error 
 }
 
 func (in *initializer) updatePipeline(ctx context.Context, f *findings, s *storedPipeline, changed drifted) error {
-	args := in.rowOf(&f.pipeline, in.o.Descriptions[f.pipeline.Name])
+	args := in.rowOf(f, in.o.Descriptions[f.pipeline.Name])
 	delete(args, "slot")
 	args["generations"] = 0
 	if changed.texts {

@@ -22,6 +22,7 @@ type findings struct {
 	destination destination
 	vector      vectorType
 	reads       []string // columns that text and filter name, generated ones too, by attribute number; nil: not known
+	calls       []string // functions of the user's that text, filter and context call, sorted
 	warnings    []string
 	unproven    bool // nobody knows yet whether the destination holds vectors of somebody else
 }
@@ -277,8 +278,11 @@ func (f *findings) readColumns(ctx context.Context, tx pgx.Tx) error {
 			read[c] = true
 		}
 		unknown = unknown || r.Unknown
+		f.calls = append(f.calls, r.Calls...)
 		f.warnings = append(f.warnings, r.Warnings...)
 	}
+	slices.Sort(f.calls)
+	f.calls = slices.Compact(f.calls)
 	if p.WatchAll = unknown; unknown {
 		if !p.ToColumn() {
 			return nil

@@ -92,7 +92,7 @@ BEGIN
     FOR role IN SELECT DISTINCT a.grantee::regrole FROM pg_class AS c CROSS JOIN LATERAL aclexplode(c.relacl) AS a
                 WHERE c.oid = 'embedsidecar.task'::regclass AND a.privilege_type = 'UPDATE' AND a.grantee NOT IN (0, c.relowner) LOOP
         EXECUTE format('GRANT SELECT, INSERT, UPDATE, DELETE ON embedsidecar.lease, embedsidecar.turn TO %s', role);
-        EXECUTE format('GRANT UPDATE (lease_epoch) ON embedsidecar.pipeline TO %s', role);
+        EXECUTE format('GRANT UPDATE (generation, lease_epoch) ON embedsidecar.pipeline TO %s', role);
     END LOOP;
 END $$;
 
@@ -102,7 +102,12 @@ COMMENT ON COLUMN embedsidecar.pipeline.column_numbers IS 'The numbers of the co
 UPDATE embedsidecar.pipeline AS p
 SET    column_numbers = coalesce((SELECT jsonb_object_agg(a.attname, a.attnum) FROM pg_attribute AS a
                                   WHERE a.attrelid = p.table_oid AND a.attnum > 0 AND NOT a.attisdropped), '{}');
+
+-- A function that is replaced changes texts, and nothing of that is in the WAL.
+ALTER TABLE embedsidecar.pipeline ADD COLUMN functions text[] NOT NULL DEFAULT '{}';
+COMMENT ON COLUMN embedsidecar.pipeline.functions IS 'Functions of the user''s that text, filter and context call, by their names.';
 ---- create above / drop below ----
+ALTER TABLE embedsidecar.pipeline DROP COLUMN functions;
 ALTER TABLE embedsidecar.pipeline DROP COLUMN column_numbers;
 DROP TABLE embedsidecar.turn, embedsidecar.lease;
 ALTER TABLE embedsidecar.pipeline DROP COLUMN lease_epoch;

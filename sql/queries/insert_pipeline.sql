@@ -1,9 +1,9 @@
 -- insert_pipeline: write down a pipeline that the catalogue has confirmed.
 -- Rows: its number. Locks: the new row. Index: unique name.
 INSERT INTO embedsidecar.pipeline (name, slot_name, table_oid, table_schema, table_name, source_columns, text_expression, filter_expression,
-    key_columns, watched_columns, generated_columns, column_numbers, destination_column, destination_schema, destination_table, dims, plugin, model, chunking, fingerprint, lane, enabled)
+    key_columns, watched_columns, functions, generated_columns, column_numbers, destination_column, destination_schema, destination_table, dims, plugin, model, chunking, fingerprint, lane, enabled)
 VALUES (@name, @slot, @oid, @schema, @table, @columns::text[]::name[], @text, @filter,
-    @keys::text[]::name[], @watched::text[]::name[],
+    @keys::text[]::name[], @watched::text[]::name[], @functions::text[],
     coalesce((SELECT jsonb_object_agg(a.attname, (SELECT coalesce(string_agg(quote_ident(b.attname), ',' ORDER BY b.attname), '') FROM pg_attribute AS b
         WHERE b.attrelid = a.attrelid AND b.attnum <> a.attnum AND EXISTS (SELECT FROM pg_depend AS d LEFT JOIN pg_attrdef AS f ON d.classid = 'pg_attrdef'::regclass AND f.oid = d.objid
             WHERE d.refclassid = 'pg_class'::regclass AND d.refobjid = a.attrelid AND d.refobjsubid = b.attnum

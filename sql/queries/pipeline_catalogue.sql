@@ -14,8 +14,9 @@ SELECT p.pipeline_id, p.status, p.catalogue AS known, c.oid IS NOT NULL AS table
                            SELECT h.inhrelid, h.xmin::text FROM tree AS t JOIN pg_inherits AS h ON h.inhparent = t.relid)
                        SELECT encode(sha256(convert_to(string_agg(t.relid::text || ':' || f.relfilenode::text || ':' || t.entry, ',' ORDER BY t.relid), getdatabaseencoding())), 'hex')
                        FROM tree AS t JOIN pg_class AS f ON f.oid = t.relid),
+           -- By their versions, too: columns that change names and change them back were others meanwhile, and so were their changes.
            -- How a generated column is made, as the server keeps it: pg_get_expr locks the table.
-           'columns', (SELECT encode(sha256(convert_to(string_agg(concat_ws(':', a.attnum, a.attname, a.atttypid, a.atttypmod, a.attisdropped,
+           'columns', (SELECT encode(sha256(convert_to(string_agg(concat_ws(':', a.attnum, a.xmin, a.attname, a.atttypid, a.atttypmod, a.attisdropped,
                                                       CASE WHEN a.attgenerated <> '' THEN a.attgenerated::text || (SELECT encode(sha256(convert_to(g.adbin::text, getdatabaseencoding())), 'hex')
                                                            FROM pg_attrdef AS g WHERE g.adrelid = a.attrelid AND g.adnum = a.attnum) END), ',' ORDER BY a.attnum), getdatabaseencoding())), 'hex')
                        FROM pg_attribute AS a WHERE a.attrelid = c.oid AND a.attnum > 0),
@@ -33,6 +34,15 @@ SELECT p.pipeline_id, p.status, p.catalogue AS known, c.oid IS NOT NULL AS table
                          SELECT string_agg(concat_ws(':', l.oid, l.xmin, l.enumlabel), ',' ORDER BY l.oid) FROM pg_enum AS l WHERE l.enumtypid = t.oid
                          UNION ALL SELECT string_agg(concat_ws(':', f.attnum, f.xmin, f.atttypid, f.atttypmod, f.attisdropped), ',' ORDER BY f.attnum)
                          FROM pg_attribute AS f WHERE t.typtype = 'c' AND f.attrelid = t.typrelid AND f.attnum > 0) AS d (what)),
+           -- Functions of the user's that text and filter call, whatever is called so now, and what the server knows of what these call in turn.
+           'functions', (WITH RECURSIVE called AS (
+                             SELECT f.oid FROM unnest(p.functions) AS u (name) CROSS JOIN LATERAL parse_ident(u.name) AS part
+                                 JOIN pg_namespace AS fn ON fn.nspname = part[1] JOIN pg_proc AS f ON f.proname = part[2] AND f.pronamespace = fn.oid
+                             UNION
+                             SELECT d.refobjid FROM called AS h JOIN pg_depend AS d ON d.classid = 'pg_proc'::regclass AND d.objid = h.oid
+                             WHERE d.refclassid = 'pg_proc'::regclass)
+                         SELECT coalesce(encode(sha256(convert_to(string_agg(f.oid::text || ':' || f.xmin::text, ',' ORDER BY f.oid), getdatabaseencoding())), 'hex'), '')
+                         FROM called AS h JOIN pg_proc AS f ON f.oid = h.oid),
            'identity', c.relreplident::text || coalesce((SELECT string_agg(i.indexrelid::text, ',' ORDER BY i.indexrelid) FROM pg_index AS i
                        WHERE i.indrelid = c.oid AND (i.indisprimary OR i.indisreplident)), ''),
            'security', c.relrowsecurity::text || c.relforcerowsecurity::text,

@@ -4,6 +4,7 @@
 UPDATE embedsidecar.pipeline AS p
 SET    name = @name, table_oid = @oid, table_schema = @schema, table_name = @table, source_columns = @columns::text[]::name[], text_expression = @text,
        filter_expression = @filter, key_columns = @keys::text[]::name[], watched_columns = @watched::text[]::name[],
+       functions = @functions::text[],
        generated_columns = coalesce((SELECT jsonb_object_agg(a.attname, (SELECT coalesce(string_agg(quote_ident(b.attname), ',' ORDER BY b.attname), '') FROM pg_attribute AS b
         WHERE b.attrelid = a.attrelid AND b.attnum <> a.attnum AND EXISTS (SELECT FROM pg_depend AS d LEFT JOIN pg_attrdef AS f ON d.classid = 'pg_attrdef'::regclass AND f.oid = d.objid
             WHERE d.refclassid = 'pg_class'::regclass AND d.refobjid = a.attrelid AND d.refobjsubid = b.attnum
