@@ -126,7 +126,7 @@ test-torch: build ## the sentence-transformers example in Python against the plu
 	@tools/need.sh python
 	@tools/test-torch.sh
 
-test-kills: ## 200 random kills of the sidecar on each server, under load; KILLS=1000 for more
+test-kills: ## 200 random kills of the sidecar on each server, under load, and 200 more while it is deployed anew; KILLS=1000 for more
 	@tools/need.sh go
 	@$(call get_pg,$(PG_TEST))
 	$(test_env) EMBEDSIDECAR_KILLS=$(KILLS) $(GO) test -count=1 -timeout 60m -v -run '^TestKills' ./e2e

@@ -4,6 +4,7 @@ package e2e
 
 import (
 	"log/slog"
+	"maps"
 	"math/rand/v2"
 	"slices"
 	"syscall"
@@ -26,30 +27,66 @@ func TestKills_Deployments(t *testing.T) {
 	testenv.EachMajor(t, func(t *testing.T, major int) {
 		t.Helper()
 		t.Parallel()
-		r, shapes := newShapes(t, major, "integers", "texts", "times", "composite")
+		r, shapes := newShapes(t, major, "integers", "texts", "times", "composite", "partitioned", "full", "indexed", "filtered", "tokens")
 		run, err := workload.Start(t.Context(), r.db.URL(testenv.Owner), shapes, workload.Options{Seed: uint64(major + 100*seed), Writers: 2, Pause: 10 * time.Millisecond})
 		if err != nil {
 			t.Fatal(err)
 		}
-		d := &deployer{killer: killer{rig: r, r: rand.New(rand.NewPCG(uint64(seed), uint64(major)))}, all: shapes, now: slices.Clone(shapes)}
+		d := &deployer{changed: map[string]int{}, killer: killer{rig: r, r: rand.New(rand.NewPCG(uint64(seed), uint64(major)))}, all: shapes, now: slices.Clone(shapes)}
 		c := d.run()
-		for d.kills+d.stops < kills {
+		for d.kills < kills {
 			c = d.replace(c)
 		}
 		done, err := run.Stop()
 		if err != nil {
 			t.Fatal(err)
 		}
-		t.Logf("%d kills, %d ends in good order; added %d, changed %d, removed %d; %s; %s", d.kills, d.stops, d.added, d.changed, d.removed, d.prove(c, d.now), done)
+		t.Logf("%d kills, %d ends in good order; added %d, changed %v, removed %d; %s; %s", d.kills, d.stops, d.added, d.changed, d.removed, d.prove(c, d.now), done)
+		if d.added == 0 || d.removed == 0 || len(d.changed) != len(alterations) {
+			t.Errorf("added %d, changed %v, removed %d: the history lacks some of it", d.added, d.changed, d.removed)
+		}
 	})
 }
 
 // deployer is a killer that changes what is set up.
 type deployer struct {
 	killer
-	all                     []workload.Shape // with the pipelines as they were at first
-	now                     []workload.Shape // what is set up
-	added, changed, removed int
+	all            []workload.Shape // with the pipelines as they were at first
+	now            []workload.Shape // what is set up
+	moves          []string         // what is still to come before any of it comes again
+	added, removed int
+	changed        map[string]int // by alteration
+}
+
+// alterations change what a pipeline is, and back. Its model is none of them: that never changes.
+var alterations = map[string]struct {
+	shape string
+	alter func(s *workload.Shape, first workload.Shape)
+}{
+	"columns": {"integers", func(s *workload.Shape, first workload.Shape) {
+		if len(s.Columns) > 1 {
+			s.Columns = s.Columns[1:]
+		} else {
+			s.Columns = first.Columns
+		}
+	}},
+	"text": {"filtered", func(s *workload.Shape, first workload.Shape) {
+		s.Text = other(s.Text, first.Text, `coalesce(body, title)`)
+	}},
+	"filter": {"filtered", func(s *workload.Shape, first workload.Shape) {
+		s.Filter = other(s.Filter, first.Filter, `published IS NOT FALSE`)
+	}},
+	"chunking": {"tokens", func(s *workload.Shape, first workload.Shape) {
+		s.Chunking.Tokens = other(s.Chunking.Tokens, first.Chunking.Tokens, 24)
+	}},
+}
+
+// other is the one of two that is not there.
+func other[T comparable](now, one, two T) T {
+	if now == one {
+		return two
+	}
+	return one
 }
 
 // replace sets up anew, starts a sidecar beside the old one, and ends one of them. It returns the one that is left.
@@ -86,30 +123,19 @@ func (d *deployer) replace(old *child) *child {
 // change decides what the next deployment is about.
 func (d *deployer) change() {
 	d.t.Helper()
-	moving := []string{"texts", "times"} // into embedding tables: these are taken up again as they were left
-	name := moving[d.r.IntN(len(moving))]
-	at := slices.IndexFunc(d.now, func(s workload.Shape) bool { return s.Name == name })
-	switch move := d.r.IntN(5); {
-	case move == 0: // the same once more
-	case move == 1: // other columns
-		s := &d.now[slices.IndexFunc(d.now, func(s workload.Shape) bool { return s.Name == "integers" })]
-		if len(s.Columns) > 1 {
-			s.Columns = s.Columns[1:]
-		} else {
-			s.Columns = workload.Named(d.all, s.Name)[0].Columns
-		}
-		d.changed++
-	case at < 0:
-		d.now = append(d.now, workload.Named(d.all, name)...)
-		d.added++
-	default:
-		d.asOwner("uninstall", name, "--yes")
-		d.removed++
-		if d.r.IntN(2) == 0 { // and added at once
-			d.added++
-		} else {
-			d.now = slices.Delete(d.now, at, at+1)
-		}
+	if len(d.moves) == 0 {
+		const same, moved = "", "moved"
+		d.moves = append(slices.Sorted(maps.Keys(alterations)), same, moved, moved, moved, moved)
+		d.r.Shuffle(len(d.moves), func(i, j int) { d.moves[i], d.moves[j] = d.moves[j], d.moves[i] })
+	}
+	move := d.moves[0]
+	d.moves = d.moves[1:]
+	if a, is := alterations[move]; is {
+		s := &d.now[d.at(a.shape)]
+		a.alter(s, workload.Named(d.all, a.shape)[0])
+		d.changed[move]++
+	} else if move != "" {
+		d.move()
 	}
 	specs := make([]pipeline.Spec, len(d.now))
 	for i, s := range d.now {
@@ -117,6 +143,30 @@ func (d *deployer) change() {
 	}
 	d.asOwner("init", "--config", d.config(specs))
 	d.grant()
+}
+
+// at is the place of a shape among those that are set up; -1: it is not.
+func (d *deployer) at(name string) int {
+	return slices.IndexFunc(d.now, func(s workload.Shape) bool { return s.Name == name })
+}
+
+// move adds a pipeline or takes one away, or does both with one: of those into embedding tables, which are taken up again as they were left.
+func (d *deployer) move() {
+	d.t.Helper()
+	name := []string{"texts", "times"}[d.r.IntN(2)]
+	at := d.at(name)
+	if at < 0 {
+		d.now = append(d.now, workload.Named(d.all, name)...)
+		d.added++
+		return
+	}
+	d.asOwner("uninstall", name, "--yes")
+	d.removed++
+	if d.r.IntN(2) == 0 {
+		d.added++
+	} else {
+		d.now = slices.Delete(d.now, at, at+1)
+	}
 }
 
 // asOwner runs a command as the tables' owner, until it succeeds: somebody may hold a lock.

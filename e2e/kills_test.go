@@ -12,7 +12,7 @@ import (
 	"github.com/embedsidecar/embedsidecar/testenv/workload"
 )
 
-// TestKills kills the sidecar and its plugin at random moments while twelve tables of every kind change. Afterwards every vector is
+// TestKills kills the sidecar and its plugin at random moments while tables of every kind change. Afterwards every vector is
 // that of its row's text, and no text was embedded more often than it changed or its batch was lost.
 func TestKills(t *testing.T) {
 	t.Parallel()

@@ -150,6 +150,14 @@ func Shapes(dims int) []Shape {
 			newKey: func(r *rand.Rand, rows int) []string { return []string{strconv.Itoa(r.IntN(min(2*rows, 30000)))} },
 		},
 		{
+			Name: "indexed", Table: "indexed", Key: []Column{{"id", "integer"}}, Columns: []string{"title", "body"}, IntoColumn: "embedding", Long: true,
+			after: []string{ // no primary key at all
+				"CREATE UNIQUE INDEX indexed_identity ON {table} (id)", "ALTER TABLE {table} REPLICA IDENTITY USING INDEX indexed_identity",
+				"ALTER TABLE {table} DROP CONSTRAINT indexed_pkey, ALTER id SET NOT NULL",
+			},
+			newKey: func(r *rand.Rand, rows int) []string { return []string{strconv.Itoa(r.IntN(2 * rows))} },
+		},
+		{
 			Name: "filtered", Table: "filtered", Key: []Column{{"id", "bigint"}}, Columns: []string{"title", "body"}, IntoTable: "filtered_embedding",
 			Text: `title || ': ' || coalesce(body, '')`, Filter: `published`, Flag: "published",
 			newKey: func(r *rand.Rand, rows int) []string { return []string{strconv.Itoa(r.IntN(2 * rows))} },
