@@ -129,7 +129,7 @@ test-torch: build ## the sentence-transformers example in Python against the plu
 test-kills: ## 200 random kills of the sidecar on each server, under load, and 200 more while it is deployed anew; KILLS=1000 for more
 	@tools/need.sh go
 	@$(call get_pg,$(PG_TEST))
-	$(test_env) EMBEDSIDECAR_KILLS=$(KILLS) $(GO) test -count=1 -timeout 60m -v -run '^TestKills' ./e2e
+	$(test_env) EMBEDSIDECAR_KILLS=$(KILLS) $(GO) test -count=1 -timeout 120m -v -run '^TestKills' ./e2e
 
 test-memory: build runtime model ## 200,000 texts through the plugin onnx, whose memory must stay flat (about ten minutes)
 	$(with_tokenizers) EMBEDSIDECAR_MEMORY_TEXTS=200000 $(GO) test -count=1 -timeout 60m -v -run '^TestPlugin_Memory' ./plugins/onnx
@@ -137,7 +137,7 @@ test-memory: build runtime model ## 200,000 texts through the plugin onnx, whose
 soak: ## the long forms of what make test does in short: kills, a transaction of 2,000,000 rows, silence
 	@tools/need.sh go
 	@$(call get_pg,$(PG_TEST))
-	$(test_env) EMBEDSIDECAR_KILLS=$(KILLS) EMBEDSIDECAR_BIG_ROWS=2000000 EMBEDSIDECAR_IDLE=120s $(GO) test -count=1 -timeout 60m -v ./e2e
+	$(test_env) EMBEDSIDECAR_KILLS=$(KILLS) EMBEDSIDECAR_BIG_ROWS=2000000 EMBEDSIDECAR_IDLE=120s $(GO) test -count=1 -timeout 120m -v ./e2e
 
 test-race: build runtime old-runtime model python $(OPENAI_VENV)/.complete ## the same under the race detector
 	@$(call get_pg,$(PG_TEST))
