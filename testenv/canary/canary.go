@@ -57,10 +57,10 @@ func (c *cage) search(source string, output []byte) bool {
 	return true
 }
 
-// Tell writes into the folder that EMBEDSIDECAR_CANARY names, if it names one, how many outputs this test binary has
-// searched, their bytes, and in how many something was found. make test adds these up.
+// Tell writes into the folder that EMBEDSIDECAR_TEST_CANARY names, if it names one, how many outputs this test binary
+// has searched, their bytes, and in how many something was found. make test adds these up.
 func Tell() error {
-	folder := os.Getenv("EMBEDSIDECAR_CANARY")
+	folder := os.Getenv("EMBEDSIDECAR_TEST_CANARY")
 	if folder == "" {
 		return nil
 	}
