@@ -70,6 +70,7 @@ cleanup() {
   if [ -n "${compose:-}" ]; then (cd "$work/clone" && "${compose[@]}" down --volumes && "${compose[@]}" -f docker-compose.existing.yml down) >/dev/null 2>&1; fi
   while read -r one; do podman rm --force --time 0 "$one" >/dev/null 2>&1; done <"$work/containers"
   for one in "${networks[@]}"; do podman network rm --force "$one" >/dev/null 2>&1; done
+  podman image rm --force localhost/embedsidecar-next:onnx localhost/embedsidecar-again:core localhost/embedsidecar-again:onnx >/dev/null 2>&1
   if [ -n "$binfmt" ]; then echo -1 >"$binfmt"; fi
   rm -rf "$work"
   exit "$status"
