@@ -170,8 +170,9 @@ func TestLease_StaysFlatUnderAHeldSnapshot(t *testing.T) {
 		if end[name] == 0 && start[name] > 0 {
 			t.Errorf("%s was not measured", name)
 		}
-		// A tree of a million entries is a level higher than one of thousands.
-		if end[name] > 2*start[name]+16 {
+		// A tree of a million entries is a level higher than one of thousands. And when places were last passed, in the
+		// middle of a portion on a slow machine, decides whether the entries of one are walked over.
+		if end[name] > 2*start[name]+portion/10 {
 			t.Errorf("%s touched %.0f blocks at the start, %.0f after %d finished tasks", name, start[name], end[name], total)
 		}
 	}

@@ -85,7 +85,8 @@ func (q *Queue) leaseFrom(ctx context.Context, c cursor, l Claim) ([]Task, error
 		if c.place[lane] < 0 || l.Who == Express && lane == pipeline.Low {
 			continue
 		}
-		tasks, err := q.claim(ctx, pgx.StrictNamedArgs{"alone": false, "lane": int16(lane), "max": l.Max, "cursor": c.from(lane, l.Anywhere)}, l)
+		args := pgx.StrictNamedArgs{"alone": false, "lane": int16(lane), "max": l.Max, "cursor": c.from(lane, l.Anywhere)}
+		tasks, err := q.claim(ctx, args, l)
 		if err != nil {
 			return nil, err
 		}
@@ -389,11 +390,13 @@ func Add(ctx context.Context, db DB, pipelineID int32, lane pipeline.Lane, keys 
 	return nil
 }
 
-// QueueLocally begins a batch that is a transaction of its own and locks what the stream may want: its commit waits for no replica.
+// QueueLocally begins a batch that is a transaction of its own and locks what the stream may want: its commit waits
+// for no replica.
 func QueueLocally(batch *pgx.Batch) { batch.Queue(sqlfiles.Query("commit_locally")) }
 
-// QueueAdd adds the statement of Add to such a batch, which must end with it: the stream waits for who holds tasks, so the commit must be on its
-// way with the statement. With scan it adds nothing unless the batch has moved the pipeline's scan.
+// QueueAdd adds the statement of Add to such a batch, which must end with it: the stream waits for who holds tasks, so
+// the commit must be on its way with the statement. With scan it adds nothing unless the batch has moved the
+// pipeline's scan.
 func QueueAdd(batch *pgx.Batch, pipelineID int32, lane pipeline.Lane, keys []string, scan bool) {
 	batch.Queue(sqlfiles.Query("add_tasks"), pgx.StrictNamedArgs{"pipeline_id": pipelineID, "lane": int16(lane), "row_keys": keys, "scan": scan})
 }
@@ -408,7 +411,8 @@ func Retry(ctx context.Context, db DB, pipelineID int32, keys ...string) (rows i
 		var n int64
 		batch := &pgx.Batch{}
 		QueueLocally(batch)
-		batch.Queue(sqlfiles.Query("retry_tasks"), pgx.StrictNamedArgs{"pipeline_id": pipelineID, "until": until, "row_keys": keys}).
+		args := pgx.StrictNamedArgs{"pipeline_id": pipelineID, "until": until, "row_keys": keys}
+		batch.Queue(sqlfiles.Query("retry_tasks"), args).
 			Exec(func(tag pgconn.CommandTag) error { n = tag.RowsAffected(); return nil })
 		if err := db.SendBatch(ctx, batch).Close(); err != nil {
 			return rows, fmt.Errorf("retry: %w", err)

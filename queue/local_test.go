@@ -9,7 +9,8 @@ import (
 	"github.com/embedsidecar/embedsidecar/testenv"
 )
 
-// What holds tasks commits without a replica, which may be away: the stream waits for it. What makes a change durable waits for one.
+// What holds tasks commits without a replica, which may be away: the stream waits for it. What makes a change durable
+// waits for one.
 func TestP5_WhoHoldsTasksWaitsForNoReplica(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)

@@ -119,15 +119,18 @@ type cursor struct {
 
 // New returns the queue of a database.
 func New(db DB) *Queue {
-	return &Queue{db: db, cursors: map[int32]*cursor{}, wakers: map[int32]waker{}, dueSet: make(chan struct{}, 1), patience: visibilityPatience, wholeLook: wholeLook}
+	return &Queue{
+		db: db, cursors: map[int32]*cursor{}, wakers: map[int32]waker{}, dueSet: make(chan struct{}, 1),
+		patience: visibilityPatience, wholeLook: wholeLook,
+	}
 }
 
 // SetPatience says how long Enqueue waits for a transaction that is in the WAL and not visible yet, before changes that may well have
 // changed nothing become tasks. It is called before anything else.
 func (q *Queue) SetPatience(d time.Duration) { q.patience = d }
 
-// SetWholeLook says how often tasks are looked for from the very beginning, unless it is called: every five minutes. It is called before
-// anything else.
+// SetWholeLook says how often tasks are looked for from the very beginning, unless it is called: every five minutes.
+// It is called before anything else.
 func (q *Queue) SetWholeLook(every time.Duration) { q.wholeLook = every }
 
 // Who says what a claimer takes.

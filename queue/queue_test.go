@@ -351,7 +351,7 @@ func TestLease_AMillionWaitingTasksCostNoMore(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	f.db.MustExec(`INSERT INTO embedsidecar.task (pipeline_id, row_key, lane, xid, first_lsn, last_lsn, committed_at)
-		SELECT $1, i::text, 0, '3', '0/1', '0/1', now() FROM generate_series(1, 200000) AS i`, f.id)
+		SELECT $1, i::text, 0, '3', '0/1', '0/1', now() FROM generate_series(1, 50000) AS i`, f.id)
 	// The plan is what keeps a claim flat: with any statistics it must walk the index of waiting tasks, from the cursor on.
 	for i := range 4 {
 		analyze, alone := i >= 2, i%2 == 1
@@ -374,8 +374,8 @@ func TestLease_AMillionWaitingTasksCostNoMore(t *testing.T) {
 		if err := tx.Rollback(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		root := plan[0]["Plan"].(map[string]any) //nolint:forcetypeassert // EXPLAIN's shape
-		if touched := root["Shared Hit Blocks"].(float64) + root["Shared Read Blocks"].(float64); touched > 20000 {
+		root := plan[0]["Plan"].(map[string]any)                                                                  //nolint:forcetypeassert // EXPLAIN's shape
+		if touched := root["Shared Hit Blocks"].(float64) + root["Shared Read Blocks"].(float64); touched > 500 { // the table has a thousand
 			t.Errorf("analyzed %t, alone %t: a claim of 256 touched %.0f blocks", analyze, alone, touched)
 		}
 	}

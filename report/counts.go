@@ -18,7 +18,8 @@ const (
 	countsShare = 100
 )
 
-// Counts remembers how many rows of each pipeline are known. Its zero value remembers none. It is safe for concurrent use.
+// Counts remembers how many rows of each pipeline are known. Its zero value remembers none. It is safe for concurrent
+// use.
 type Counts struct {
 	mu  sync.Mutex
 	set map[int32]counted
@@ -30,7 +31,8 @@ type counted struct {
 	until      time.Time // it is as good as new
 }
 
-// known returns how many rows of a pipeline have the vector of their text now, for all that is known. A nil Counts has them counted.
+// known returns how many rows of a pipeline have the vector of their text now, for all that is known. A nil Counts has
+// them counted.
 func (c *Counts) known(ctx context.Context, db queue.DB, p *Pipeline) (rows int64, err error) {
 	began := time.Now()
 	if c != nil {
@@ -40,8 +42,8 @@ func (c *Counts) known(ctx context.Context, db queue.DB, p *Pipeline) (rows int6
 			return last.known, nil
 		}
 	}
-	err = db.QueryRow(ctx, sqlfiles.Query("count_known"), pgx.StrictNamedArgs{"pipeline_id": p.ID, "generation": p.Generation}).Scan(&rows)
-	if err != nil {
+	args := pgx.StrictNamedArgs{"pipeline_id": p.ID, "generation": p.Generation}
+	if err := db.QueryRow(ctx, sqlfiles.Query("count_known"), args).Scan(&rows); err != nil {
 		return 0, fmt.Errorf("count what is known of pipeline %q: %w", p.Name, err)
 	}
 	if c != nil {

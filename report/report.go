@@ -110,8 +110,8 @@ type Status struct {
 
 // Options say how hard to look.
 type Options struct {
-	// CountUpTo is the number of rows up to which a table is counted; larger ones are estimated. 0: 200,000; below 0: none is, and neither is
-	// what is known of them: nobody asks for the coverage.
+	// CountUpTo is the number of rows up to which a table is counted; larger ones are estimated. 0: 200,000; below 0:
+	// none is, and neither is what is known of them: nobody asks for the coverage.
 	CountUpTo int64
 	// Counts remembers how many rows are known, for who reads again and again; nil: they are counted now.
 	Counts *Counts

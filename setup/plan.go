@@ -466,7 +466,8 @@ func (in *initializer) updatePipeline(ctx context.Context, f *findings, s *store
 	return in.transact(ctx, func(tx pgx.Tx) error {
 		id := s.PipelineID
 		if changed.keys {
-			if err := tx.QueryRow(ctx, sqlfiles.Query("renew_pipeline"), pgx.StrictNamedArgs{"pipeline_id": s.PipelineID}).Scan(&id); err != nil {
+			old := pgx.StrictNamedArgs{"pipeline_id": s.PipelineID}
+			if err := tx.QueryRow(ctx, sqlfiles.Query("renew_pipeline"), old).Scan(&id); err != nil {
 				return fmt.Errorf("forget old keys: %w", err)
 			}
 		}

@@ -9,8 +9,8 @@ import (
 	"github.com/embedsidecar/embedsidecar/testenv"
 )
 
-// A pipeline whose table got another key begins anew at once, whatever its ledger holds and whoever holds its tasks: the old keys go in portions
-// afterwards, and nobody else's change waits for them.
+// A pipeline whose table got another key begins anew at once, whatever its ledger holds and whoever holds its tasks:
+// the old keys go in portions afterwards, and nobody else's change waits for them.
 func TestP5_AnotherKeyStopsNobody(t *testing.T) {
 	t.Parallel()
 	b := newBase(t, plainDocs)

@@ -45,8 +45,8 @@ func work(ctx context.Context, conn *pgx.Conn, rows int) (w worked, err error) {
 	return w, nil
 }
 
-// A write-back to a column holds few of the user's rows, whatever a batch has, so that who asks for one with NOWAIT or SKIP LOCKED seldom meets
-// it. How seldom is said, beside what whole batches would do.
+// A write-back to a column holds few of the user's rows, whatever a batch has, so that who asks for one with NOWAIT or
+// SKIP LOCKED seldom meets it. How seldom is said, beside what whole batches would do.
 func TestP4_AWriteBackHoldsFewRowsOfAColumn(t *testing.T) {
 	const rows, most = 3000, 64
 	for name, held := range map[string]int{"whole batches": -1, "as it is": 0} {

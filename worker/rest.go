@@ -74,7 +74,8 @@ func (n *nap) note(good, bad, fresh int, first, longest time.Duration) (began, e
 	return began, ended
 }
 
-// noteFate counts what became of the texts of items, and says when the pipeline begins to rest and when it ends: Stats.Rest.
+// noteFate counts what became of the texts of items, and says when the pipeline begins to rest and when it ends:
+// Stats.Rest.
 func (w *Worker) noteFate(ctx context.Context, items []item) {
 	good, bad, fresh := 0, 0, 0
 	reason := ""

@@ -37,8 +37,8 @@ func (w *Worker) finish(ctx context.Context, items []item) error {
 		case err == nil:
 		case lockedOut(err):
 			// Somebody alters the table or builds an index on it. Smaller batches would wait just as long.
-			tasks := tasksOf(items)
-			return w.postpone(ctx, tasks, embed.Transient, "locked", "the table is locked by somebody", lockedDelay(tasks[0], time.Now()))
+			delay := lockedDelay(items[0].task, time.Now())
+			return w.postpone(ctx, tasksOf(items), embed.Transient, "locked", "the table is locked by somebody", delay)
 		case errors.Is(err, errOtherTable), parkable(err) && w.unfit(ctx):
 			return w.park(ctx, tasksOf(items), err)
 		case !database.RowsFault(err) && !contended(err):
@@ -66,12 +66,14 @@ func (w *Worker) finish(ctx context.Context, items []item) error {
 	return nil
 }
 
-// heldRows is how many rows of the user's a write-back to a column holds until it commits: who writes one meanwhile waits, and who asks for it
-// with NOWAIT fails, and nobody sees him wait. With a quarter of the rows he meets half as many. It is not smaller still, and does not go by
-// the time it takes: each write-back costs four round trips, which a busy machine would have more of just then.
+// heldRows is how many rows of the user's a write-back to a column holds until it commits: who writes one meanwhile
+// waits, and who asks for it with NOWAIT fails, and nobody sees him wait. With a quarter of the rows he meets half as
+// many. It is not smaller still, and does not go by the time it takes: each write-back costs four round trips, which a
+// busy machine would have more of just then.
 const heldRows = 64
 
-// portion returns how many of some items the next write-back takes: all of them for an embedding table, whose rows nobody else writes.
+// portion returns how many of some items the next write-back takes: all of them for an embedding table, whose rows
+// nobody else writes.
 func (w *Worker) portion(items []item) int {
 	if !w.o.Pipeline.ToColumn() || w.o.HeldRows < 0 {
 		return len(items)

@@ -241,7 +241,8 @@ func (f *figures) ask(pool *pgxpool.Pool, states func() []sidecar.State) {
 	f.asking.Go(func() {
 		ctx, cancel := context.WithTimeout(f.ctx, figuresTimeout)
 		defer cancel()
-		// A scrape is no reason to read a table of the user's: beyond a few pages the server's estimate will do. Nor to read the ledger each time.
+		// A scrape is no reason to read a table of the user's: beyond a few pages the server's estimate will do. Nor
+		// to read the ledger each time.
 		const few = 1000
 		state, err := report.Options{CountUpTo: few, Counts: &f.counts}.Read(ctx, pool)
 		if f.ctx.Err() != nil {

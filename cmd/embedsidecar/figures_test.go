@@ -63,8 +63,8 @@ func (l *ledgerReads) TraceQueryStart(ctx context.Context, _ *pgx.Conn, data pgx
 
 func (*ledgerReads) TraceQueryEnd(context.Context, *pgx.Conn, pgx.TraceQueryEndData) {}
 
-// A scrape reads the ledger, of which the coverage is made, once a minute at most, and so does status --watch. A pipeline that was changed is
-// counted at once.
+// A scrape reads the ledger, of which the coverage is made, once a minute at most, and so does status --watch. A
+// pipeline that was changed is counted at once.
 func TestFigures_ScrapesDoNotCountTheLedgerAgainAndAgain(t *testing.T) {
 	t.Parallel()
 	db := testenv.DB(t)

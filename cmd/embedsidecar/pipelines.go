@@ -63,7 +63,9 @@ func (e *environment) aim(ctx context.Context) (pool *pgxpool.Pool, pipelines []
 }
 
 // aimRows is aim for a command that also takes one pipeline and keys of its rows.
-func (e *environment) aimRows(ctx context.Context) (pool *pgxpool.Pool, pipelines []pipeline.Pipeline, keys []string, err error) {
+func (e *environment) aimRows(ctx context.Context) (
+	pool *pgxpool.Pool, pipelines []pipeline.Pipeline, keys []string, err error,
+) {
 	if pool, err = e.connect(ctx); err != nil {
 		return nil, nil, nil, err
 	}
