@@ -14,6 +14,7 @@ import (
 func TestP1_AFunctionIsReplaced(t *testing.T) {
 	t.Parallel()
 	bothDestinations(t, func(t *testing.T, spec func(string, ...string) pipeline.Spec) {
+		t.Helper()
 		db := testenv.DB(t)
 		db.MustExec(docs)
 		db.MustExec(`INSERT INTO docs SELECT i, 'Body ' || i FROM generate_series(1, 20) AS i`)
@@ -69,6 +70,7 @@ func TestP1_AFunctionIsReplaced(t *testing.T) {
 func TestP2_ColumnsThatChangeNamesAndBack(t *testing.T) {
 	t.Parallel()
 	bothDestinations(t, func(t *testing.T, spec func(string, ...string) pipeline.Spec) {
+		t.Helper()
 		db := testenv.DB(t)
 		db.MustExec(`CREATE TABLE docs (id bigint PRIMARY KEY, title text, body text)`)
 		db.MustExec(`INSERT INTO docs VALUES (1, 'here', 'there'), (2, 'one', 'two')`)
