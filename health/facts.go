@@ -17,6 +17,7 @@ type Facts struct {
 	Detail     string // why it is not active, with the way out
 	Table      string // as it is called now, quoted
 	ReplacedBy string // another table that has taken its name, quoted
+	Dropped    bool   // the table is gone, whatever Status says
 	Paused     bool
 	Slot       Slot
 	Sidecars   []Sidecar // that run
@@ -38,6 +39,9 @@ type Slot struct {
 	Making      bool // it is not ready yet
 	Holder      string
 	Published   bool     // the publication is there
+	OtherServer bool     // it was set up on another one: the data was restored or copied
+	Elsewhere   string   // the database of this server that the slot belongs to, if it is another
+	Own         string   // a name for a slot of this database's own
 	Blockers    []string // whom the making of the slot waits for
 }
 
@@ -90,6 +94,20 @@ func Of(f Facts) State {
 }
 
 func inTables(f *Facts) (State, bool) {
+	switch {
+	case f.Slot.OtherServer:
+		return State{
+			Copied, OtherServer,
+			"if this copy shall live on its own, embedsidecar init --adopt, with its pipelines configured, makes a new slot and compares every row",
+		}, true
+	case f.Slot.Elsewhere != "":
+		return State{
+			Copied, fmt.Sprintf("slot %s is that of database %s, of which this one is a copy: all databases of a server share the names of slots", f.Slot.Name, f.Slot.Elsewhere),
+			"embedsidecar init --adopt --slot " + f.Slot.Own + ", with its pipelines configured, makes one of its own and compares every row",
+		}, true
+	case f.Dropped:
+		return Gone(f.Table, f.ReplacedBy), true
+	}
 	switch code := Code(f.Status); code {
 	case "active", "":
 	case Missing, Misconfigured, Unpublished:
@@ -99,10 +117,7 @@ func inTables(f *Facts) (State, bool) {
 	}
 	switch {
 	case f.ReplacedBy != "":
-		return State{
-			Replaced, fmt.Sprintf("its table is called %s now, and what is called %s is another one, whose rows get no vectors", f.Table, f.ReplacedBy),
-			"rename them back, or embedsidecar init, or the next run, moves the pipeline to it",
-		}, true
+		return Moved(f.Table, f.ReplacedBy), true
 	case !f.Slot.Published:
 		return State{
 			Unpublished, fmt.Sprintf("the publication %q of slot %s does not exist, so changes are not seen", f.Slot.Publication, f.Slot.Name),
@@ -110,6 +125,28 @@ func inTables(f *Facts) (State, bool) {
 		}, true
 	}
 	return State{}, false
+}
+
+// OtherServer says that the data came from another server.
+const OtherServer = "this server is not the one that was set up: the data was restored or copied elsewhere"
+
+// Moved is the state of a pipeline whose table has another name now, while another table has the old one.
+func Moved(table, namesake string) State {
+	return State{
+		Replaced, fmt.Sprintf("its table is called %s now, and what is called %s is another one, whose rows get no vectors", table, namesake),
+		"rename them back, or embedsidecar init with the pipeline configured, or the next run, moves it to the new one",
+	}
+}
+
+// Gone is the state of a pipeline whose table was dropped. namesake is another table that has its name by now; "": there is none.
+func Gone(table, namesake string) State {
+	if namesake == "" {
+		return State{Missing, "the source table " + table + " was dropped", "bring it back, and embedsidecar init, or the next run, takes it over; embedsidecar uninstall takes the pipeline away"}
+	}
+	return State{
+		Missing, "the source table was dropped, and what is called " + namesake + " is another one, whose rows get no vectors",
+		"embedsidecar init with the pipeline configured, or the next run, takes it over",
+	}
 }
 
 func inSlot(f *Facts) (State, bool) {

@@ -14,6 +14,7 @@ type Code string
 
 // The states, in the order in which they are looked for: the first that holds is the state.
 const (
+	Copied         Code = "copied"
 	Missing        Code = "missing"
 	Misconfigured  Code = "misconfigured"
 	Unpublished    Code = "unpublished"
@@ -66,10 +67,11 @@ type Entry struct {
 }
 
 var table = []Entry{
-	{Missing, "the source table is gone", "remove the pipeline (`embedsidecar uninstall NAME`), or bring the table back and run `embedsidecar init`", true},
+	{Copied, "this database was restored or copied from that of another server, or the slot is that of another database here; nobody streams it", "`embedsidecar init --adopt` with the pipelines configured; beside the original `--slot` with another name, too ([runbook](runbook.md#a-restored-or-copied-database))", true},
+	{Missing, "the source table was dropped; another one may have its name by now", "bring the table back, and `embedsidecar init` with the pipeline configured, or the next `run`, takes it over; or remove the pipeline (`embedsidecar uninstall NAME`)", true},
 	{Misconfigured, "a column, the key, a privilege or the destination is not what was set up; the reason names it", "do what the reason says; the pipeline goes on within 10 s", true},
 	{Unpublished, "the table is not in the publication, or the publication is gone: changes are not seen", "as the table's owner: `embedsidecar init`", true},
-	{Replaced, "another table has the name that the pipeline was set up under; its rows get no vectors", "rename the tables back, or `embedsidecar init`, which moves the pipeline to the new one", true},
+	{Replaced, "another table has the name that the pipeline was set up under; its rows get no vectors", "rename the tables back, or `embedsidecar init` with the pipeline configured, or the next `run`, moves it to the new one", true},
 	{SlotWaiting, "the replication slot is being made, and the server waits for every open transaction of the cluster", "let the named transactions end, or end them", false},
 	{SlotLost, "the replication slot is gone or lost: changes are not seen", "`embedsidecar run` makes it anew and compares every row", true},
 	{Paused, "somebody said `embedsidecar pause`: changes are queued, nothing is embedded", "`embedsidecar resume`", true},

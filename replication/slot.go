@@ -14,6 +14,7 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/embedsidecar/embedsidecar/database"
+	"github.com/embedsidecar/embedsidecar/health"
 	"github.com/embedsidecar/embedsidecar/queue"
 	sqlfiles "github.com/embedsidecar/embedsidecar/sql"
 )
@@ -112,14 +113,13 @@ func (s *Stream) check(ctx context.Context, st slotState, system pglogrepl.Ident
 		return &FatalError{
 			Kind:   Conflict,
 			Reason: fmt.Sprintf("slot %q is a slot of another database", s.o.Slot),
-			Way:    "choose another name with --slot",
+			Way:    "if this one is a copy of that: embedsidecar init --adopt --slot NAME, with another name; otherwise choose another name with --slot",
 		}
 	case st.SystemID != system.SystemID:
 		return &FatalError{
-			Kind: OtherServer,
-			Reason: fmt.Sprintf("this server is not the one of the checkpoint (system id %s, not %s): the data was restored or copied elsewhere",
-				system.SystemID, st.SystemID),
-			Way: "if this copy shall live on its own, run `embedsidecar init --adopt`: it makes a new slot and compares all rows",
+			Kind:   OtherServer,
+			Reason: fmt.Sprintf("%s (system id %s, it was %s)", health.OtherServer, system.SystemID, st.SystemID),
+			Way:    "if this copy shall live on its own, run `embedsidecar init --adopt`: it makes a new slot and compares all rows",
 		}
 	case st.CurrentPublicationOID == nil:
 		return s.republish(ctx, st)

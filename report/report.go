@@ -32,6 +32,7 @@ type Pipeline struct {
 	Schema        string             `json:"table_schema"` // as the table is called now
 	Table         string             `json:"table_name"`
 	ReplacedBy    string             `json:"replaced_by,omitempty"` // another table, quoted, that has taken the name which this one is set up under
+	Dropped       bool               `json:"dropped,omitempty"`     // the table is gone
 	Model         string             `json:"model"`
 	Plugin        string             `json:"plugin"`
 	Generation    int32              `json:"generation"`
@@ -85,6 +86,9 @@ type Slot struct {
 	SavedSecondsAgo   float64 `json:"checkpoint_saved_seconds_ago"`
 	Holder            string  `json:"holder,omitempty"`
 	PublicationExists bool    `json:"publication_exists"`
+	OtherServer       bool    `json:"other_server"`        // it was set up on another one: the data was restored or copied
+	Elsewhere         string  `json:"elsewhere,omitempty"` // the database of this server whose slot it is, if that is another
+	OwnSlot           string  `json:"-"`                   // a name for a slot of this database's own
 	// Blockers are the transactions that the making of the slot waits for.
 	Blockers []database.Blocker `json:"waits_for,omitempty" db:"-"`
 }
@@ -204,7 +208,7 @@ func pipelines(ctx context.Context, db queue.DB) ([]Pipeline, error) {
 	}
 	list, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (p Pipeline, err error) {
 		var estimate *int64
-		err = row.Scan(&p.ID, &p.Name, &p.Slot, &p.Schema, &p.Table, &p.ReplacedBy, &p.Model, &p.Plugin, &p.Generation, &p.Enabled, &p.Status, &p.Detail,
+		err = row.Scan(&p.ID, &p.Name, &p.Slot, &p.Schema, &p.Table, &p.ReplacedBy, &p.Dropped, &p.Model, &p.Plugin, &p.Generation, &p.Enabled, &p.Status, &p.Detail,
 			&p.Pending, &p.Running, &p.Retrying, &p.Failed, &p.OldestSeconds, &p.ScanPhase, &p.ScanReason, &p.scanFirst, &p.ScanSeen, &p.ScanExpected,
 			&p.ScanRate, &p.scanBarrier, &p.unrouted, &estimate)
 		if estimate != nil {
@@ -257,7 +261,7 @@ func (p *Pipeline) count(ctx context.Context, db queue.DB, upTo int64) {
 // facts are what the state of a pipeline follows from.
 func (st *Status) facts(p *Pipeline) health.Facts {
 	f := health.Facts{
-		Name: p.Name, ID: p.ID, Status: p.Status, Detail: p.Detail, Table: pgx.Identifier{p.Schema, p.Table}.Sanitize(), ReplacedBy: p.ReplacedBy,
+		Name: p.Name, ID: p.ID, Status: p.Status, Detail: p.Detail, Table: pgx.Identifier{p.Schema, p.Table}.Sanitize(), ReplacedBy: p.ReplacedBy, Dropped: p.Dropped,
 		Paused: !p.Enabled, Unacknowledged: p.unrouted, Open: p.Open(), Retrying: p.Retrying, Failed: p.Failed,
 		Scan: health.Scan{Phase: p.ScanPhase, Reason: p.ScanReason, First: p.scanFirst, Seen: p.ScanSeen, Expected: p.ScanExpected, Rate: p.ScanRate},
 	}
@@ -266,7 +270,7 @@ func (st *Status) facts(p *Pipeline) health.Facts {
 		if s.Name == p.Slot {
 			f.Slot = health.Slot{
 				Name: s.Name, Publication: s.Publication, Exists: s.Exists, Lost: s.WALStatus == "lost", Active: s.Active, Making: s.Making,
-				Holder: s.Holder, Published: s.PublicationExists, Blockers: database.Named(s.Blockers),
+				Holder: s.Holder, Published: s.PublicationExists, Blockers: database.Named(s.Blockers), OtherServer: s.OtherServer, Elsewhere: s.Elsewhere, Own: s.OwnSlot,
 			}
 		}
 	}

@@ -105,7 +105,7 @@ func ask(ctx context.Context, db queue.DB, lsn *string) (at pglogrepl.LSN, err e
 func Wait(ctx context.Context, db queue.DB, slot string, lsn pglogrepl.LSN) (CaughtUp, error) {
 	const (
 		shortest, longest = 5 * time.Millisecond, 500 * time.Millisecond
-		first, again      = 100 * time.Millisecond, 5 * time.Second // who has just asked is mostly answered before
+		first, again      = 100 * time.Millisecond, time.Second // who has just asked is mostly answered before
 	)
 	wanted, next := lsn.String(), time.Now().Add(first)
 	for pause := shortest; ; pause = min(2*pause, longest) {

@@ -16,6 +16,7 @@ import (
 
 	"github.com/embedsidecar/embedsidecar/database"
 	"github.com/embedsidecar/embedsidecar/embed"
+	"github.com/embedsidecar/embedsidecar/health"
 	"github.com/embedsidecar/embedsidecar/pipeline"
 	sqlfiles "github.com/embedsidecar/embedsidecar/sql"
 )
@@ -74,6 +75,7 @@ type checker struct {
 	version   int
 	database  string
 	installed bool
+	copied    bool // the data came from another server: what is said of it here is of that one
 	hidden    bool // the role may not look into the schema
 	create    bool // the role may create in the database
 	role      string
@@ -204,9 +206,9 @@ func (c *checker) checkReplication(ctx context.Context) {
 	c.add(name, OK, "the role may replicate, and nothing is in between")
 	var stored string
 	err = c.o.Pool.QueryRow(ctx, "SELECT system_id FROM embedsidecar.lsn_checkpoint WHERE slot_name = $1", c.o.Slot).Scan(&stored)
-	if err == nil && stored != system.SystemID {
-		c.add("system id", Wrong, fmt.Sprintf("this server (%s) is not the one that was set up (%s): the data was restored or copied elsewhere", system.SystemID, stored),
-			"if this copy shall live on its own: embedsidecar init --adopt")
+	if c.copied = err == nil && stored != system.SystemID; c.copied {
+		c.add("system id", Wrong, fmt.Sprintf("%s (system id %s, it was %s)", health.OtherServer, system.SystemID, stored),
+			"if this copy shall live on its own, embedsidecar init --adopt, with its pipelines configured, makes a new slot and compares every row")
 	}
 }
 
@@ -264,6 +266,8 @@ func (c *checker) checkSlot(ctx context.Context, tx pgx.Tx) error {
 	case s.Exists && s.Database != c.database:
 		c.failed(name, s.elsewhere(c.o.Slot, c.database))
 		return nil
+	case !s.Exists && c.copied:
+		return nil // it is the other server's
 	case !s.Exists:
 		c.add(name, Wrong, fmt.Sprintf("%q is gone", c.o.Slot), "embedsidecar run and embedsidecar init make it anew and compare every row")
 		return nil
@@ -341,8 +345,13 @@ func (c *checker) checkPipelines(ctx context.Context) {
 		name := fmt.Sprintf("pipeline %q", spec.Name)
 		d := c.o.Descriptions[spec.Name]
 		p, warnings, err := resolve(ctx, c.o.Pool, spec, Vectors{Dims: d.Dims, Sparse: d.Sparse})
+		before, there := set[spec.Name]
+		if there && before.Status != pipeline.Active && before.Status != pipeline.Locked && !c.copied && sameDefinition(&spec, &before.Spec) {
+			c.add(name, Wrong, before.Detail) // as status has it
+			continue
+		}
 		if err != nil {
-			c.failed(name, err)
+			c.failed(name, nowCalled(err, spec.Name, set))
 			continue
 		}
 		for _, w := range warnings {
@@ -353,11 +362,15 @@ func (c *checker) checkPipelines(ctx context.Context) {
 		case !ok:
 			c.add(name, Wrong, "it is configured and not set up", c.toSetUp(&p, set))
 			continue
+		case stored.Status != pipeline.Active && c.copied: // all of that is told at once
 		case stored.Status != pipeline.Active:
 			c.add(name, Wrong, stored.Detail)
+		case stored.OID != p.OID:
+			moved := health.Moved(stored.Source(), p.Source())
+			c.add(name, Wrong, moved.Reason, moved.WayOut)
 		case d.Fingerprint != "" && d.Fingerprint != stored.Fingerprint:
 			c.add(name, Wrong, "its vectors were made by another model than the configured one", "embedsidecar init says what can be done")
-		case p.Text != stored.Text || p.Filter != stored.Filter || !slices.Equal(p.Columns, stored.Columns) || p.Chunking != stored.Chunking:
+		case !sameDefinition(&p.Spec, &stored.Spec):
 			c.add(name, Warn, "its text is not what was set up", "run embedsidecar init: it takes the new one over")
 		default:
 			c.add(name, OK, c.describe(&p))
@@ -373,13 +386,29 @@ func (c *checker) checkPipelines(ctx context.Context) {
 		}
 		name := fmt.Sprintf("pipeline %q", p.Name)
 		if p.Status != pipeline.Active {
-			c.add(name, Wrong, p.Detail)
+			if !c.copied {
+				c.add(name, Wrong, p.Detail)
+			}
 			continue
 		}
 		c.add(name, OK, c.describe(&p))
 		c.checkTable(ctx, name, &p)
 		c.checkIndexes(ctx, &p)
 	}
+}
+
+// sameDefinition tells whether two pipelines make the same texts of a row.
+func sameDefinition(a, b *pipeline.Spec) bool {
+	return a.Text == b.Text && a.Filter == b.Filter && slices.Equal(a.Columns, b.Columns) && a.Chunking == b.Chunking
+}
+
+// nowCalled adds to the error of a table that is not there what the pipeline's table is called now.
+func nowCalled(err error, name string, set map[string]pipeline.Pipeline) error {
+	missing, is := errors.AsType[*MissingError](err)
+	if p, ok := set[name]; is && ok && (p.Status == pipeline.Active || p.Status == pipeline.Unpublished) {
+		missing.Hint = renamedTo(p.Source())
+	}
+	return err
 }
 
 // toSetUp tells what to do about a pipeline that is configured and not set up.

@@ -10,6 +10,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/embedsidecar/embedsidecar/database"
+	"github.com/embedsidecar/embedsidecar/health"
 	"github.com/embedsidecar/embedsidecar/pipeline"
 )
 
@@ -32,6 +33,7 @@ type storedPipeline struct {
 	DestinationColumn string
 	DestinationSchema string
 	DestinationTable  string
+	DestinationMoved  bool // the embedding table is called otherwise than it is written down
 	Dims              int
 	Plugin            string
 	Model             string
@@ -49,7 +51,8 @@ type storedPipeline struct {
 }
 
 // selectStored reads pipelines. A table is published by its own entry, by that of a partitioned table above it, or because the
-// publication takes all tables.
+// publication takes all tables. An embedding table is known by its name, or by its number where no table has that name any more: it was renamed
+// then, or moved with its schema.
 const selectStored = `SELECT p.pipeline_id, p.name, p.table_oid, p.table_schema::text, p.table_name::text, p.source_columns::text[],
 	coalesce(p.text_expression, '') AS text_expression, coalesce(p.filter_expression, '') AS filter_expression, p.key_columns::text[],
 	coalesce(p.watched_columns, '{}')::text[] AS watched_columns, p.watched_columns IS NULL AS watch_all, p.functions,
@@ -60,8 +63,8 @@ const selectStored = `SELECT p.pipeline_id, p.name, p.table_oid, p.table_schema:
 			WHERE d.refclassid = 'pg_class'::regclass AND d.refobjid = a.attrelid AND d.refobjsubid = b.attnum
 				AND (f.adrelid = a.attrelid AND f.adnum = a.attnum OR d.classid = 'pg_class'::regclass AND d.objid = a.attrelid AND d.objsubid = a.attnum))))
 		FROM pg_attribute AS a WHERE a.attrelid = p.table_oid AND a.attgenerated <> ''), '{}') AS as_made,
-	coalesce(p.destination_column::text, '') AS destination_column, coalesce(p.destination_schema::text, '') AS destination_schema,
-	coalesce(p.destination_table::text, '') AS destination_table, p.dims, p.plugin, p.model, p.chunking, p.generation, p.fingerprint, p.lane, p.enabled,
+	coalesce(p.destination_column::text, '') AS destination_column, coalesce(d.nspname, p.destination_schema, '')::text AS destination_schema,
+	coalesce(d.relname, p.destination_table, '')::text AS destination_table, d.relname IS NOT NULL AS destination_moved, p.dims, p.plugin, p.model, p.chunking, p.generation, p.fingerprint, p.lane, p.enabled,
 	p.status, p.status_detail, p.slot_name::text,
 	coalesce(b.pubinsert AND b.pubupdate AND b.pubdelete AND b.pubtruncate AND NOT b.pubviaroot, false)
 	AND NOT EXISTS (WITH RECURSIVE tree AS (SELECT p.table_oid AS relid UNION ALL SELECT h.inhrelid FROM tree AS t JOIN pg_inherits h ON h.inhparent = t.relid)
@@ -73,7 +76,10 @@ const selectStored = `SELECT p.pipeline_id, p.name, p.table_oid, p.table_schema:
 				SELECT h.inhparent FROM above AS a JOIN pg_inherits AS h ON h.inhrelid = a.relid)
 			SELECT relid FROM above))) AS published
 	FROM embedsidecar.pipeline p JOIN embedsidecar.lsn_checkpoint k ON k.slot_name = p.slot_name
-	LEFT JOIN pg_publication b ON b.pubname = k.publication `
+	LEFT JOIN pg_publication b ON b.pubname = k.publication
+	LEFT JOIN LATERAL (SELECT n.nspname, c.relname FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
+		WHERE c.oid = p.destination_oid AND c.relkind = 'r' AND NOT EXISTS (SELECT FROM pg_class o JOIN pg_namespace m ON m.oid = o.relnamespace
+			WHERE m.nspname = p.destination_schema AND o.relname = p.destination_table)) AS d ON true `
 
 func storedPipelines(ctx context.Context, q querier, where string, args ...any) ([]storedPipeline, error) {
 	rows, err := q.Query(ctx, selectStored+where+" ORDER BY p.pipeline_id", args...)
@@ -284,7 +290,12 @@ func load(ctx context.Context, tx pgx.Tx, s *storedPipeline) (pipeline.Pipeline,
 	}
 	switch {
 	case errors.As(err, &missing):
-		off.Status, off.Detail = pipeline.Missing, detail(missing.Problem, missing.Hint)
+		var namesake string
+		if err := tx.QueryRow(ctx, `SELECT coalesce((SELECT format('%I.%I', n.nspname, c.relname) FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
+			WHERE n.nspname = $1 AND c.relname = $2), '')`, s.TableSchema, s.TableName).Scan(&namesake); err != nil {
+			return off, fmt.Errorf("load pipeline %q: %w", s.Name, err)
+		}
+		off.Status, off.Detail = pipeline.Missing, health.Gone(quote(s.TableSchema, s.TableName), namesake).String()
 	case errors.As(err, &config):
 		off.Detail = detail(config.Problem, config.Hint)
 	case errors.As(err, &denied):

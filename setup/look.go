@@ -152,7 +152,7 @@ func (in *initializer) lookAtPipeline(ctx context.Context, tx pgx.Tx, spec pipel
 	var missing *MissingError
 	if errors.As(err, &missing) && stored != nil {
 		if t, lookErr := tableByOID(ctx, tx, stored.TableOID); lookErr == nil {
-			missing.Hint = []string{"the table is now called " + t.quoted() + ": name it so in the configuration"}
+			missing.Hint = renamedTo(t.quoted())
 		}
 	}
 	if err != nil {
@@ -198,6 +198,11 @@ func (in *initializer) lookAtPipeline(ctx context.Context, tx pgx.Tx, spec pipel
 		f.unproven = true
 	}
 	return f, nil, nil
+}
+
+// renamedTo is the way out for a configuration that names a table as it was called.
+func renamedTo(now string) []string {
+	return []string{"the table is now called " + now + ": name it so in the configuration"}
 }
 
 // follow gives columns that a configuration names as they were called before the name that they have now.

@@ -343,6 +343,7 @@ func drift(f *findings, s *storedPipeline) (d drifted) {
 	note(pluginOf(p.Spec) != s.Plugin || p.Model != s.Model, "model's place", false)
 	note((p.Schema != s.TableSchema || p.Table != s.TableName) && p.OID == s.TableOID, "table's name", false)
 	note(!f.destination.Exists, "destination made anew", true)
+	note(s.DestinationMoved, "name of the destination", false)
 	note(s.Status != string(pipeline.Active), "status", false)
 	return d
 }

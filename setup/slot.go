@@ -16,6 +16,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/embedsidecar/embedsidecar/database"
+	"github.com/embedsidecar/embedsidecar/health"
 )
 
 // slotName is what Postgres allows.
@@ -74,8 +75,8 @@ func (s *slotState) renewal(name, database, systemID string, now *publication, a
 		return "", &ConflictError{Problem: fmt.Sprintf("slot %q belongs to plugin %q", name, s.Plugin), Hint: []string{"choose another name with --slot"}}
 	case s.SystemID != systemID && !s.Begun && !adopt:
 		return "", &ConfigError{
-			Problem: fmt.Sprintf("this server is not the one that was set up (system id %s, not %s): the data was restored or copied elsewhere", systemID, s.SystemID),
-			Hint:    []string{"if this copy shall live on its own: embedsidecar init --adopt; it makes a new slot and compares every row"},
+			Problem: fmt.Sprintf("%s (system id %s, it was %s)", health.OtherServer, systemID, s.SystemID),
+			Hint:    []string{"if this copy shall live on its own: embedsidecar init --adopt, with its pipelines configured: it makes a new slot and compares every row"},
 		}
 	}
 	switch {

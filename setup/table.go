@@ -94,10 +94,7 @@ func tableByName(ctx context.Context, q querier, schema, name string) (*table, e
 func tableByOID(ctx context.Context, q querier, oid uint32) (*table, error) {
 	t, err := loadTable(ctx, q, "WHERE c.oid = $1", oid)
 	if errors.Is(err, pgx.ErrNoRows) {
-		return nil, &MissingError{ConfigError{
-			Problem: "the source table was dropped",
-			Hint:    []string{"if it was made anew under its old name, embedsidecar init takes the new one over"},
-		}}
+		return nil, &MissingError{ConfigError{Problem: "the source table was dropped"}}
 	}
 	return t, err
 }

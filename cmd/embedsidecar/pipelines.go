@@ -167,7 +167,11 @@ func sameEnds(a, b pipeline.Spec) bool {
 // replaces tells whether a pipeline with the name of a stored one is that one, whose table is called otherwise now and was replaced by
 // another of its name. Nobody gave them the name: it is that of the table.
 func replaces(spec, stored pipeline.Spec) bool {
-	return (spec.Schema != stored.Schema || spec.Table != stored.Table) && destinationOf(spec) == destinationOf(stored)
+	if spec.Schema == stored.Schema && spec.Table == stored.Table {
+		return false
+	}
+	// An embedding table whose schema nobody has named may have moved along with the source.
+	return destinationOf(spec) == destinationOf(stored) || spec.IntoSchema == "" && spec.IntoTable != "" && spec.IntoTable == stored.IntoTable
 }
 
 // destinationOf is where a pipeline leads to: a column of its table, or a table.

@@ -104,7 +104,8 @@ func leftovers(ctx context.Context, env *environment, pool *pgxpool.Pool, state 
 		return nil
 	}
 	var left, hints []string
-	status, err := report.Options{CountUpTo: -1}.Read(ctx, pool) // nobody asks for the coverage
+	loaded, _ := everything(ctx, pool)                                           // what cannot be looked at now is told as it was stored
+	status, err := report.Options{CountUpTo: -1, Loaded: loaded}.Read(ctx, pool) // nobody asks for the coverage
 	if err != nil {
 		return err
 	}

@@ -59,7 +59,8 @@ func tooLate(ctx context.Context, env *environment, pool *pgxpool.Pool, lsn pglo
 // waitsFor words what is left to wait for, what keeps pipelines from it, and what somebody can do about that.
 func waitsFor(ctx context.Context, env *environment, pool *pgxpool.Pool, lsn pglogrepl.LSN, state report.CaughtUp) (why, hint string) {
 	why, hint = progress(state), "embedsidecar status tells more"
-	status, err := report.Options{CountUpTo: -1, AtOnce: true}.Read(ctx, pool)
+	loaded, _ := everything(ctx, pool) // what cannot be looked at now is told as it was stored
+	status, err := report.Options{CountUpTo: -1, AtOnce: true, Loaded: loaded}.Read(ctx, pool)
 	at := slices.IndexFunc(status.Slots, func(s report.Slot) bool { return s.Name == env.config.Slot.Name })
 	if err != nil || at < 0 {
 		return why, hint
@@ -108,7 +109,7 @@ func progress(state report.CaughtUp) string {
 		left = append(left, "the streamer does not know yet: "+strings.Join(state.Unrouted, ", "))
 	}
 	if len(left) == 0 {
-		return "nothing is left to wait for"
+		return "the last look was not over"
 	}
 	return strings.Join(left, ", ")
 }

@@ -106,7 +106,16 @@ SET    column_numbers = coalesce((SELECT jsonb_object_agg(a.attname, a.attnum) F
 -- A function that is replaced changes texts, and nothing of that is in the WAL.
 ALTER TABLE embedsidecar.pipeline ADD COLUMN functions text[] NOT NULL DEFAULT '{}';
 COMMENT ON COLUMN embedsidecar.pipeline.functions IS 'Functions of the user''s that text, filter and context call, by their names.';
+
+-- So is an embedding table, which may be renamed or move with its schema.
+ALTER TABLE embedsidecar.pipeline ADD COLUMN destination_oid oid;
+COMMENT ON COLUMN embedsidecar.pipeline.destination_oid IS 'The embedding table, as it was when the pipeline was written down: where none has its name any more it is found by this.';
+UPDATE embedsidecar.pipeline AS p
+SET    destination_oid = c.oid
+FROM   pg_class AS c JOIN pg_namespace AS n ON n.oid = c.relnamespace
+WHERE  n.nspname = p.destination_schema AND c.relname = p.destination_table;
 ---- create above / drop below ----
+ALTER TABLE embedsidecar.pipeline DROP COLUMN destination_oid;
 ALTER TABLE embedsidecar.pipeline DROP COLUMN functions;
 ALTER TABLE embedsidecar.pipeline DROP COLUMN column_numbers;
 DROP TABLE embedsidecar.turn, embedsidecar.lease;

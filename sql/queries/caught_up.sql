@@ -1,8 +1,9 @@
 -- caught_up: whether everything committed before @lsn is decoded, durable and worked, for the pipelines of a slot.
+-- A checkpoint of another server, which came along with a dump, says nothing of this one.
 -- A pipeline that the streamer does not know as it is now is not caught up with anything: its changes may pass unseen.
 -- A row of a dead letter or of a pipeline that cannot work is told as such, not waited for.
 -- Rows: one. Locks: none. Index: none fits open tasks by LSN; their number is what is waited to become small.
-SELECT c.lsn >= @lsn::pg_lsn AS decoded,
+SELECT c.lsn >= @lsn::pg_lsn AND c.system_id = (SELECT system_identifier::text FROM pg_control_system()) AS decoded,
        (SELECT count(*) FROM (SELECT FROM embedsidecar.task AS t JOIN embedsidecar.pipeline AS p USING (pipeline_id)
             WHERE p.slot_name = c.slot_name AND t.state IN ('todo', 'retrying') AND t.first_lsn <= @lsn::pg_lsn
               AND i.enabled AND p.enabled AND p.status = 'active' LIMIT 100000) AS o) AS open,

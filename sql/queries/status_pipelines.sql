@@ -1,12 +1,12 @@
 -- status_pipelines: the state of each pipeline, from tables alone, so that it works while no sidecar runs.
 -- Counts of tasks are exact up to @cap and end there; rows is the server's estimate unless the caller counts.
--- The table is named as it is called now; replaced_by is set when another one has taken the name it is set up under.
+-- The table is named as it is called now; replaced_by is set when another one has taken the name it is set up under, dropped when it is gone.
 -- unrouted: the streamer does not match changes with the pipeline as it is now. scan_barrier: the scan waits for open transactions whose id is
 -- below this one; empty: it does not.
 -- Rows: one per pipeline. Locks: none. Index: task_todo_idx, task_retry_idx, task_failed_idx, primary key of lease.
 SELECT p.pipeline_id, p.name, p.slot_name, coalesce(tn.nspname, p.table_schema) AS table_schema, coalesce(tc.relname, p.table_name) AS table_name,
        coalesce((SELECT format('%I.%I', p.table_schema, p.table_name) FROM pg_class AS c JOIN pg_namespace AS n ON n.oid = c.relnamespace
-                 WHERE n.nspname = p.table_schema AND c.relname = p.table_name AND c.oid <> p.table_oid), '') AS replaced_by, p.model, p.plugin, p.generation,
+                 WHERE n.nspname = p.table_schema AND c.relname = p.table_name AND c.oid <> p.table_oid), '') AS replaced_by, tc.oid IS NULL AS dropped, p.model, p.plugin, p.generation,
        i.enabled AND p.enabled AS enabled, p.status, p.status_detail,
        (SELECT count(*) FROM (SELECT FROM embedsidecar.task AS t WHERE t.state = 'todo' AND t.pipeline_id = p.pipeline_id
             AND t.task_id NOT IN (SELECT unnest(l.task_ids) FROM embedsidecar.lease AS l WHERE l.pipeline_id = p.pipeline_id AND l.epoch = p.lease_epoch AND l.leased_until >= now())

@@ -13,6 +13,7 @@ SET    name = @name, table_oid = @oid, table_schema = @schema, table_name = @tab
        column_numbers = CASE WHEN p.table_oid = @oid THEN p.column_numbers ELSE '{}' END || coalesce((SELECT jsonb_object_agg(a.attname, a.attnum) FROM pg_attribute AS a
         WHERE a.attrelid = @oid AND a.attnum > 0 AND NOT a.attisdropped), '{}'),
        destination_column = @into_column, destination_schema = @into_schema, destination_table = @into_table, dims = @dims, plugin = @plugin,
+       destination_oid = (SELECT c.oid FROM pg_class AS c JOIN pg_namespace AS n ON n.oid = c.relnamespace WHERE n.nspname = @into_schema AND c.relname = @into_table),
        model = @model, chunking = @chunking, fingerprint = @fingerprint, lane = @lane, enabled = @enabled, status = 'active', status_detail = '',
        generation = p.generation + @generations
 WHERE  p.pipeline_id = @pipeline_id;

@@ -1,0 +1,134 @@
+package main
+
+import (
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/embedsidecar/embedsidecar/health"
+	"github.com/embedsidecar/embedsidecar/testenv"
+)
+
+// TestP10_EveryDoorTellsOneStoryAndItsWayOutWorks: after what people do to databases, status, check and wait say the same of a pipeline, and so
+// does the probe of a sidecar that runs; doing what they say, every vector is right again.
+func TestP10_EveryDoorTellsOneStoryAndItsWayOutWorks(t *testing.T) {
+	t.Parallel()
+	as := func(flags ...string) []string { return append([]string{"--columns", "title,body", "--into-table", "docs_emb"}, flags...) }
+	docs := as("--table", "docs")
+	const anew = `DROP TABLE docs; CREATE TABLE docs (id bigint PRIMARY KEY, title text, body text); INSERT INTO docs SELECT i, 'title ' || i, 'again ' || i FROM generate_series(1, 5) AS i`
+	for name, c := range map[string]struct {
+		change string
+		copied bool // the database is dumped, and restored beside itself
+		state  health.Code
+		words  []string // of the reason and the way out
+		flags  []string // with which the way out is gone; the state is that of a pipeline configured as before
+		way    []string // command
+		texts  bool     // some are new, so that they are embedded
+	}{
+		"the table is dropped and made anew": {
+			change: anew, state: health.Missing, texts: true,
+			words: []string{"the source table was dropped, and what is called public.docs is another one", "embedsidecar init with the pipeline configured, or the next run, takes it over"}, way: []string{"init"}, flags: docs,
+		},
+		"the embedding table is dropped": {
+			change: `DROP TABLE docs_emb`, state: health.Misconfigured, texts: true,
+			words: []string{`the destination "public"."docs_emb" is gone`, "run embedsidecar init: it makes it anew"}, way: []string{"init"}, flags: docs,
+		},
+		"a column is dropped": {
+			change: `ALTER TABLE docs DROP COLUMN body`, state: health.Misconfigured, texts: true,
+			words: []string{`no column "body" any more`, "run embedsidecar init after changing the pipeline"}, way: []string{"init"}, flags: []string{"--table", "docs", "--columns", "title", "--into-table", "docs_emb"},
+		},
+		"another table has the name": {
+			change: `ALTER TABLE docs RENAME TO old; CREATE TABLE docs (LIKE old INCLUDING ALL); INSERT INTO docs VALUES (1, 'title 1', 'body 1'), (2, 'x', 'y')`, state: health.Replaced, texts: true,
+			words: []string{"is another one, whose rows get no vectors", "embedsidecar init with the pipeline configured, or the next run"}, way: []string{"init"}, flags: docs,
+		},
+		"both tables move to another schema, which is renamed": {
+			change: `CREATE SCHEMA app; ALTER TABLE docs SET SCHEMA app; ALTER TABLE docs_emb SET SCHEMA app; ALTER SCHEMA app RENAME TO web`, state: health.NoSidecar,
+			words: []string{"embedsidecar run"}, way: []string{"run", "--once"}, flags: as("--table", "web.docs"),
+		},
+		"another server": {
+			change: `UPDATE embedsidecar.lsn_checkpoint SET system_id = '42'`, state: health.Copied,
+			words: []string{"this server is not the one that was set up", "embedsidecar init --adopt, with its pipelines configured, makes a new slot"}, way: []string{"init", "--adopt"}, flags: docs,
+		},
+		"a dump restored beside the original": {
+			copied: true, state: health.Copied,
+			words: []string{"all databases of a server share the names of slots", "embedsidecar init --adopt --slot embedsidecar_"}, way: []string{"init", "--adopt", "--slot", "{own}"}, flags: docs,
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := newStage(t, 20)
+			s.run(0, append([]string{"init"}, docs...)...)
+			d := s.start(docs...)
+			s.becomes("public.docs", health.UpToDate)
+			if c.copied || c.state == health.NoSidecar || c.state == health.Copied {
+				d.end(syscall.SIGTERM, 0) // its end is part of the story
+			}
+			if c.copied {
+				s.moveToCopy()
+			}
+			for sql := range strings.SplitSeq(c.change, "; ") {
+				if sql != "" {
+					s.db.MustExec(sql)
+				}
+			}
+			s.becomes("public.docs", c.state, c.words...)
+			now := s.state("public.docs")
+			if c.state != health.NoSidecar {
+				stdout, _ := s.run(exitFailed, append([]string{"check"}, docs...)...)
+				s.has(stdout, c.words[0])
+			}
+			switch c.state {
+			case health.Missing, health.Misconfigured: // waiting would not help
+				_, stderr := s.run(exitFailed, "wait", "--caught-up")
+				s.has(stderr, now.Reason)
+			case health.Replaced: // the pipeline's own table has its vectors
+				s.run(0, "wait", "--caught-up")
+			default:
+				s.inTime(exitTimeout, "--timeout", []string{"wait", "--caught-up"}, now.Reason)
+			}
+
+			way := append([]string{}, c.way...)
+			for i := range way {
+				way[i] = strings.ReplaceAll(way[i], "{own}", "embedsidecar_"+s.db.Name)
+				if way[i] == "--slot" {
+					s.slot = "embedsidecar_" + s.db.Name
+				}
+			}
+			s.set("EMBEDSIDECAR_SLOT=" + s.slot)
+			s.run(0, append(way, c.flags...)...)
+			if d.cmd.ProcessState == nil {
+				s.run(0, "wait", "--caught-up")
+				s.becomes("public.docs", health.UpToDate)
+			} else {
+				_, stderr := s.run(0, append([]string{"run", "--once"}, c.flags...)...)
+				if strings.Contains(stderr, "error") {
+					t.Error(stderr)
+				}
+			}
+			s.run(0, "verify", "--deep", "20")
+			written := testenv.Value[int64](s.db, "SELECT count(*) FROM embedsidecar.history WHERE outcome = 'embedded' AND pipeline_id = 1")
+			if !c.texts && written != 20 {
+				t.Errorf("%d texts were embedded for 20", written)
+			}
+		})
+	}
+}
+
+// moveToCopy dumps the database and restores it beside itself, where the commands work from now on.
+func (s *stage) moveToCopy() {
+	s.t.Helper()
+	into := testenv.DB(s.t, testenv.Empty(), testenv.On(s.db.Server))
+	file := filepath.Join(s.t.TempDir(), "dump")
+	for _, args := range [][]string{
+		{"pg_dump", "--no-acl", "--no-owner", "--exclude-extension=vector", "--format=custom", "--file=" + file, s.db.URL(testenv.Superuser)},
+		{"pg_restore", "--no-acl", "--role=" + testenv.Owner, "--no-owner", "--exit-on-error", "--dbname=" + into.URL(testenv.Superuser), file},
+	} {
+		if out, err := exec.CommandContext(s.t.Context(), filepath.Join(s.db.Server.Bin(), args[0]), args[1:]...).CombinedOutput(); err != nil {
+			s.t.Fatalf("%s: %v\n%s", args[0], err, out)
+		}
+	}
+	s.db = into
+	s.as(testenv.Owner)
+}
