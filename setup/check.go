@@ -419,8 +419,10 @@ func (c *checker) toSetUp(p *pipeline.Pipeline, set map[string]pipeline.Pipeline
 		case other.OID != p.OID || destinationName(other.Spec) != destinationName(p.Spec):
 		case !configured && onlyRenamed(p, cmp.Or(c.o.Descriptions[p.Name].Fingerprint, other.Fingerprint), &other):
 			return fmt.Sprintf("it is set up as %q: embedsidecar init gives it the new name, and embeds nothing again", other.Name)
+		case !configured && cmp.Or(c.o.Descriptions[p.Name].Fingerprint, other.Fingerprint) == other.Fingerprint:
+			return fmt.Sprintf("its destination is that of pipeline %q: if this is its new name, embedsidecar init gives it that, and takes over what else was changed; otherwise name another destination", other.Name)
 		default:
-			return fmt.Sprintf("its destination is that of pipeline %q, which is another: name another destination, or, if this is its new name, change nothing else at the same time", other.Name)
+			return fmt.Sprintf("its destination is that of pipeline %q, which is another: name another destination", other.Name)
 		}
 	}
 	return "run embedsidecar init"

@@ -46,8 +46,11 @@ type storedPipeline struct {
 	StatusDetail      string
 	SlotName          string
 	Published         bool
+	DefinitionVersion int32
+	Definitions       map[string]int32 // the version at which each was applied last, by its digest
 
-	moved bool // some of its names are not those that are written down
+	written pipeline.Spec // as it is written down
+	moved   bool          // some of its names are not those that are written down
 }
 
 // selectStored reads pipelines. A table is published by its own entry, by that of a partitioned table above it, or because the
@@ -65,7 +68,7 @@ const selectStored = `SELECT p.pipeline_id, p.name, p.table_oid, p.table_schema:
 		FROM pg_attribute AS a WHERE a.attrelid = p.table_oid AND a.attgenerated <> ''), '{}') AS as_made,
 	coalesce(p.destination_column::text, '') AS destination_column, coalesce(d.nspname, p.destination_schema, '')::text AS destination_schema,
 	coalesce(d.relname, p.destination_table, '')::text AS destination_table, d.relname IS NOT NULL AS destination_moved, p.dims, p.plugin, p.model, p.chunking, p.generation, p.fingerprint, p.lane, p.enabled,
-	p.status, p.status_detail, p.slot_name::text,
+	p.status, p.status_detail, p.slot_name::text, p.definition_version, p.definitions,
 	coalesce(b.pubinsert AND b.pubupdate AND b.pubdelete AND b.pubtruncate AND NOT b.pubviaroot, false)
 	AND NOT EXISTS (WITH RECURSIVE tree AS (SELECT p.table_oid AS relid UNION ALL SELECT h.inhrelid FROM tree AS t JOIN pg_inherits h ON h.inhparent = t.relid)
 		SELECT FROM pg_publication_rel r JOIN tree AS t ON t.relid = r.prrelid JOIN pg_class c ON c.oid = p.table_oid
@@ -89,6 +92,9 @@ func storedPipelines(ctx context.Context, q querier, where string, args ...any) 
 	stored, err := pgx.CollectRows(rows, pgx.RowToStructByName[storedPipeline])
 	if err != nil {
 		return nil, fmt.Errorf("read pipelines: %w", err)
+	}
+	for i := range stored {
+		stored[i].written = stored[i].spec()
 	}
 	return stored, nil
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 
 	"github.com/jackc/pgx/v5"
@@ -140,12 +141,28 @@ func (in *initializer) lookAtPipeline(ctx context.Context, tx pgx.Tx, spec pipel
 			stored = &all[i]
 		}
 	}
+	// One that nobody configures any more, and that leads to the same place, is this one under its old name.
+	other := sharing(spec, all)
+	renamed := stored == nil && other != nil && !taken[other.Name] && other.SlotName == in.o.Slot
+	if renamed {
+		stored = other
+	}
 	var followed []string
+	configured, kept := spec, false
 	if stored != nil {
 		t, err := tableByName(ctx, tx, spec.Schema, spec.Table)
 		if err == nil && t.OID == stored.TableOID {
 			spec, followed = stored.follow(spec, t)
 			stored = stored.renamed()
+		}
+		var warning string
+		if kept, warning = in.keep(configured, spec, stored); warning != "" {
+			in.report.Warnings = append(in.report.Warnings, warning)
+		}
+		if kept {
+			configured, spec = stored.written, stored.asSetUp(spec)
+			in.o.Descriptions = maps.Clone(in.o.Descriptions)
+			in.o.Descriptions[spec.Name] = description
 		}
 	}
 	f, err := inspect(ctx, tx, spec, Vectors{Dims: description.Dims, Sparse: description.Sparse}, nil)
@@ -158,16 +175,12 @@ func (in *initializer) lookAtPipeline(ctx context.Context, tx pgx.Tx, spec pipel
 	if err != nil {
 		return nil, nil, err
 	}
-	f.warnings = append(f.warnings, followed...)
+	f.digest, f.warnings = digest(configured), append(f.warnings, followed...)
 	if in.server.Version < version15 && spec.ColumnLists {
 		return nil, nil, fail("column lists need PostgreSQL 15 or newer")
 	}
-	if other := in.sharing(f, all); other != nil {
-		// One that differs in nothing but its name, and that nobody configures any more, is this one under its old name.
-		if stored != nil || taken[other.Name] || other.SlotName != in.o.Slot || !in.renames(f, other) {
-			return nil, nil, in.shared(f, other)
-		}
-		stored = other
+	if other != nil && !kept && !(renamed && in.renames(f, other)) {
+		return nil, nil, in.shared(f, other)
 	}
 	if err := in.oneColumn(ctx, tx, f, all); err != nil {
 		return nil, nil, err
@@ -225,9 +238,9 @@ func (s *storedPipeline) follow(spec pipeline.Spec, t *table) (now pipeline.Spec
 }
 
 // sharing returns the stored pipeline of another name that has the same destination, or nil.
-func (in *initializer) sharing(f *findings, all []storedPipeline) *storedPipeline {
+func sharing(spec pipeline.Spec, all []storedPipeline) *storedPipeline {
 	for i := range all {
-		if all[i].Name != f.pipeline.Name && destinationName(all[i].spec()) == destinationName(f.pipeline.Spec) {
+		if all[i].Name != spec.Name && destinationName(all[i].spec()) == destinationName(spec) {
 			return &all[i]
 		}
 	}
@@ -270,11 +283,15 @@ func (in *initializer) oneColumn(ctx context.Context, tx pgx.Tx, f *findings, al
 	return nil
 }
 
-// renames tells whether a pipeline is the stored one under another name: nothing of it may differ that vectors depend on. Another
-// configuration for the same database would otherwise take a pipeline over that is still at work.
+// renames tells whether a pipeline is the stored one under another name. When a sidecar starts, nothing of it may differ that vectors depend on:
+// another configuration for the same database would otherwise take a pipeline over that is still at work. Somebody who asks for it may change all
+// but the model at once.
 func (in *initializer) renames(f *findings, s *storedPipeline) bool {
-	old := off(s)
-	return slices.Equal(keyNames(f.table.Key), s.KeyColumns) && onlyRenamed(&f.pipeline, in.o.Descriptions[f.pipeline.Name].Fingerprint, &old)
+	old, fingerprint := off(s), in.o.Descriptions[f.pipeline.Name].Fingerprint
+	if !in.o.Starting {
+		return f.table.OID == s.TableOID && fingerprint == s.Fingerprint
+	}
+	return slices.Equal(keyNames(f.table.Key), s.KeyColumns) && onlyRenamed(&f.pipeline, fingerprint, &old)
 }
 
 // onlyRenamed compares all but the name of two pipelines, and their keys, which are those of one table.
@@ -290,8 +307,12 @@ func (in *initializer) shared(f *findings, other *storedPipeline) error {
 		Pipeline: f.pipeline.Name, Problem: fmt.Sprintf("its destination %s is also that of pipeline %q", destinationName(f.pipeline.Spec), other.Name),
 		Hint: []string{"name another destination, or take that pipeline away first: embedsidecar uninstall " + other.Name},
 	}
-	if other.SlotName == in.o.Slot && other.TableOID == f.table.OID {
-		e.Hint = append(e.Hint, "to give that pipeline this name, change nothing else at the same time: columns, text, filter, chunking and model stay as they were set up")
+	switch {
+	case other.SlotName != in.o.Slot || other.TableOID != f.table.OID:
+	case in.o.Starting && other.Fingerprint == in.o.Descriptions[f.pipeline.Name].Fingerprint:
+		e.Hint = append(e.Hint, "if it is that pipeline under a new name: embedsidecar init gives it the name, and takes over what else was changed")
+	case other.Fingerprint != in.o.Descriptions[f.pipeline.Name].Fingerprint:
+		e.Hint = append(e.Hint, "its vectors were made by another model: to give it this name, leave the model as it is")
 	}
 	if other.SlotName != in.o.Slot {
 		e.Problem += fmt.Sprintf(" (of slot %q)", other.SlotName)

@@ -294,14 +294,6 @@ func (in *initializer) writePipeline(f *findings, stored *storedPipeline) (a act
 	if len(changed.changes) == 0 {
 		return a, false
 	}
-	if was := definedAs(f, stored); len(was) > 0 {
-		if in.o.NoChange {
-			in.report.Warnings = append(in.report.Warnings, fmt.Sprintf("pipeline %q is set up otherwise than it is configured here, and left as it is set up (--no-change): %s", p.Name, strings.Join(was, ", ")))
-			return a, false
-		}
-		in.report.Warnings = append(in.report.Warnings, fmt.Sprintf("pipeline %q was set up otherwise, and is changed to what is configured here: %s; "+
-			"a sidecar that is configured as before changes it back when it starts: give all of them one configuration, or start them with --no-change", p.Name, strings.Join(was, ", ")))
-	}
 	a.Step = Step{What: fmt.Sprintf("changes of pipeline %q: %s", p.Name, strings.Join(changed.changes, ", ")), SQL: []string{"-- its row in embedsidecar.pipeline"}}
 	if changed.texts {
 		a.What += "; with a scan"
@@ -348,39 +340,6 @@ func drift(f *findings, s *storedPipeline) (d drifted) {
 	return d
 }
 
-// definedAs tells what somebody has configured otherwise when the pipeline was set up, and how it was.
-func definedAs(f *findings, s *storedPipeline) (was []string) {
-	p := &f.pipeline
-	note := func(differs bool, what, before string) {
-		if before == "" {
-			before = "none"
-		}
-		if differs {
-			was = append(was, fmt.Sprintf("%s (it was: %s)", what, before))
-		}
-	}
-	note(p.Text != s.TextExpression, textWord, s.TextExpression)
-	note(p.Filter != s.FilterExpression, filterWord, s.FilterExpression)
-	note(!slices.Equal(p.Columns, s.SourceColumns), "columns", strings.Join(s.SourceColumns, ", "))
-	note(p.Chunking != s.Chunking, "chunking", s.Chunking.Strategy)
-	note(p.Priority != s.Lane, "priority", laneWord(s.Lane))
-	note(pluginOf(p.Spec) != s.Plugin, "plugin", s.Plugin)
-	note(p.Model != s.Model, "model", s.Model)
-	return was
-}
-
-// laneWord is a lane as configurations spell it.
-func laneWord(lane pipeline.Lane) string {
-	return [...]string{"low", "normal", "high", "urgent"}[lane]
-}
-
-func pluginOf(spec pipeline.Spec) string {
-	if spec.Plugin == "" {
-		return defaultPlugin
-	}
-	return spec.Plugin
-}
-
 // rowOf returns the arguments of a pipeline's row.
 func (in *initializer) rowOf(f *findings, d embed.Description) pgx.StrictNamedArgs {
 	p := &f.pipeline
@@ -411,9 +370,11 @@ func nullable(s string) *string {
 }
 
 func (in *initializer) insertPipeline(ctx context.Context, f *findings, d embed.Description) error {
+	args := in.rowOf(f, d)
+	args["definitions"] = map[string]int32{f.digest: 1}
 	return in.transact(ctx, func(tx pgx.Tx) error {
 		var id int32
-		if err := tx.QueryRow(ctx, sqlfiles.Query("insert_pipeline"), in.rowOf(f, d)).Scan(&id); err != nil {
+		if err := tx.QueryRow(ctx, sqlfiles.Query("insert_pipeline"), args).Scan(&id); err != nil {
 			return fmt.Errorf("write pipeline: %w", err)
 		}
 		if err := markCatalogue(ctx, tx, in.o.Slot, id); err != nil {
@@ -460,6 +421,7 @@ func (in *initializer) updatePipeline(ctx context.Context, f *findings, s *store
 	args := in.rowOf(f, in.o.Descriptions[f.pipeline.Name])
 	delete(args, "slot")
 	args["generations"] = 0
+	args["definitions"], args["version"] = s.definitions(f)
 	if changed.texts {
 		// Entries of the ledger from before then differ from every row, whatever their hashes say.
 		args["generations"] = 1

@@ -11,8 +11,9 @@ import (
 	"github.com/embedsidecar/embedsidecar/testenv"
 )
 
-// Another configuration for the same database and slot does not take over the pipeline of this one as if it were renamed.
-func TestInit_ARenameChangesNothingElse(t *testing.T) {
+// Another configuration for the same database and slot does not take over the pipeline of this one as if it were renamed, when its sidecar
+// starts. Somebody who asks for it may change the name and all but the model at once.
+func TestInit_ARenameChangesNothingElseUnlessAskedFor(t *testing.T) {
 	t.Parallel()
 	b := newBase(t, plainDocs)
 	o := b.options(b.SlotName(), docs())
@@ -31,16 +32,32 @@ func TestInit_ARenameChangesNothingElse(t *testing.T) {
 		d := asked.Descriptions["titles"]
 		change(&asked.Specs[0], &d)
 		asked.Descriptions["titles"] = d
+		hint, found := "embedsidecar init gives it", "if this is its new name"
+		if what == "model" {
+			hint, found = "leave the model as it is", "which is another"
+			_, err := setup.Init(t.Context(), asked)
+			wantError[*setup.ConfigError](t, err, `also that of pipeline "docs"`, hint)
+		}
+		asked.Starting = true
 		_, err := setup.Init(t.Context(), asked)
-		wantError[*setup.ConfigError](t, err, `also that of pipeline "docs"`, "change nothing else")
+		wantError[*setup.ConfigError](t, err, `also that of pipeline "docs"`, hint)
 		for _, f := range b.check(asked) {
-			if f.Name == `pipeline "titles"` && (f.Status != setup.Wrong || !strings.Contains(strings.Join(f.Hint, " "), `that of pipeline "docs", which is another`)) {
+			if f.Name == `pipeline "titles"` && (f.Status != setup.Wrong || !strings.Contains(strings.Join(f.Hint, " "), found)) {
 				t.Errorf("%s: check says %+v", what, f)
 			}
 		}
 		if after := testenv.Value[string](b.Database, row); after != before {
 			t.Errorf("%s: the pipeline was changed:\n%s\nbefore:\n%s", what, after, before)
 		}
+	}
+	other := docs()
+	other.Name, other.Filter, other.Columns = "titles", "n > 1", []string{"title"}
+	r := b.init(b.options(o.Slot, other))
+	if got := whats(r); len(got) != 1 || !strings.Contains(got[0], `name (it was "docs"), filter, columns`) {
+		t.Errorf("made %v", got)
+	}
+	if got := testenv.Value[string](b.Database, "SELECT string_agg(name || ' ' || filter_expression, ',') FROM embedsidecar.pipeline"); got != "titles n > 1" {
+		t.Errorf("pipelines: %s", got)
 	}
 }
 

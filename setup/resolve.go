@@ -24,7 +24,8 @@ type findings struct {
 	reads       []string // columns that text and filter name, generated ones too, by attribute number; nil: not known
 	calls       []string // functions of the user's that text, filter and context call, sorted
 	warnings    []string
-	unproven    bool // nobody knows yet whether the destination holds vectors of somebody else
+	digest      string // of its definition as it is configured
+	unproven    bool   // nobody knows yet whether the destination holds vectors of somebody else
 }
 
 // Resolve confirms a pipeline against the database: table, key, what its text and filter read, destination, privileges of the

@@ -183,7 +183,7 @@ func (c *runCommand) prepare(ctx context.Context, env *environment, pool, direct
 	if database.Pooled(pool) {
 		owner = direct
 	}
-	o := setup.Options{Pool: owner, Specs: specs, Descriptions: described, NoChange: c.noChange}
+	o := setup.Options{Pool: owner, Specs: specs, Descriptions: described, NoChange: c.noChange, Starting: true}
 	done, err := initialize(ctx, env, o)
 	env.tellSteps(done.Steps, "made")
 	if err == nil || ctx.Err() != nil {

@@ -114,7 +114,15 @@ UPDATE embedsidecar.pipeline AS p
 SET    destination_oid = c.oid
 FROM   pg_class AS c JOIN pg_namespace AS n ON n.oid = c.relnamespace
 WHERE  n.nspname = p.destination_schema AND c.relname = p.destination_table;
+
+-- A sidecar that starts with an older configuration must not turn a newer definition back.
+ALTER TABLE embedsidecar.pipeline
+    ADD COLUMN definition_version integer NOT NULL DEFAULT 1,
+    ADD COLUMN definitions        jsonb   NOT NULL DEFAULT '{}';
+COMMENT ON COLUMN embedsidecar.pipeline.definition_version IS 'Raised by each change of what is configured.';
+COMMENT ON COLUMN embedsidecar.pipeline.definitions IS 'Digests of the definitions there were, each with the version at which it was applied last; at most 50.';
 ---- create above / drop below ----
+ALTER TABLE embedsidecar.pipeline DROP COLUMN definitions, DROP COLUMN definition_version;
 ALTER TABLE embedsidecar.pipeline DROP COLUMN destination_oid;
 ALTER TABLE embedsidecar.pipeline DROP COLUMN functions;
 ALTER TABLE embedsidecar.pipeline DROP COLUMN column_numbers;

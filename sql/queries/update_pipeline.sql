@@ -15,5 +15,5 @@ SET    name = @name, table_oid = @oid, table_schema = @schema, table_name = @tab
        destination_column = @into_column, destination_schema = @into_schema, destination_table = @into_table, dims = @dims, plugin = @plugin,
        destination_oid = (SELECT c.oid FROM pg_class AS c JOIN pg_namespace AS n ON n.oid = c.relnamespace WHERE n.nspname = @into_schema AND c.relname = @into_table),
        model = @model, chunking = @chunking, fingerprint = @fingerprint, lane = @lane, enabled = @enabled, status = 'active', status_detail = '',
-       generation = p.generation + @generations
+       generation = p.generation + @generations, definition_version = @version, definitions = @definitions
 WHERE  p.pipeline_id = @pipeline_id;
