@@ -73,6 +73,17 @@ func (c *Cache) Put(key Key, answer Result) {
 	}
 }
 
+// Drop forgets the answer for a text.
+func (c *Cache) Drop(key Key) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if e, ok := c.entries[key]; ok {
+		c.order.Remove(e)
+		delete(c.entries, key)
+		c.used -= e.Value.(*entry).size() //nolint:errcheck,forcetypeassert // only entries are put in
+	}
+}
+
 // CacheSize is how much a Cache holds.
 type CacheSize struct {
 	Entries      int

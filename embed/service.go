@@ -132,6 +132,9 @@ func (s *Service) Remember(hash [sha256.Size]byte, vector []float32) {
 	s.cache.Put(Key{Document, hash}, Result{Vector: vector})
 }
 
+// Forget has the next call for a document ask the embedder.
+func (s *Service) Forget(hash [sha256.Size]byte) { s.cache.Drop(Key{Document, hash}) }
+
 // Reused counts texts for which a caller had the vector, so that it did not ask.
 func (s *Service) Reused(texts int) { s.stats.Saved.Add(int64(texts)) }
 

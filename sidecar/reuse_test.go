@@ -10,6 +10,7 @@ import (
 	"github.com/embedsidecar/embedsidecar/pipeline"
 	"github.com/embedsidecar/embedsidecar/sidecar"
 	"github.com/embedsidecar/embedsidecar/testenv"
+	"github.com/embedsidecar/embedsidecar/worker"
 )
 
 // TestP8_ATextIsPaidForOnce: two pipelines with one embedder, half of whose texts the other has as well, loaded and changed at the same
@@ -154,4 +155,45 @@ func TestP8_AChangedFilterPaysForNewRowsOnly(t *testing.T) {
 			r.verify()
 		})
 	}
+}
+
+// TestAnew_SendsEveryTextAgain: what is stored and remembered is not taken for rows that somebody wants embedded anew, be they whole or cut.
+func TestAnew_SendsEveryTextAgain(t *testing.T) {
+	t.Parallel()
+	chunked := intoTable("notes", "body")
+	chunked.Chunking = pipeline.Chunking{Strategy: pipeline.ChunkTokens, Tokens: 16}
+	db := testenv.DB(t)
+	specs := []pipeline.Spec{column("docs", "body"), chunked, intoTable("pages", "body")}
+	for _, spec := range specs {
+		db.MustExec(`CREATE TABLE ` + spec.Table + ` (id bigint PRIMARY KEY, body text)`)
+		db.MustExec(`INSERT INTO ` + spec.Table + ` SELECT i, CASE WHEN i < 20 THEN '` + spec.Table + ` ' || i % 10 ELSE '' END FROM generate_series(1, 20) AS i`)
+	}
+	r := newRig(t, db, specs...)
+	r.start()
+	r.settle()
+	r.verify()
+	for i := range r.pipelines {
+		p := &r.pipelines[i]
+		sent := r.embedder.sent()
+		for _, c := range []struct {
+			keys        []string
+			rows        int64
+			least, most int
+		}{{[]string{"3"}, 1, 1, 1}, {nil, 19, 10, 19}} { // of equal texts one that comes with another is sent once
+			n, err := worker.Anew(t.Context(), db.Pool, p, c.keys)
+			if err != nil || n != c.rows {
+				t.Fatalf("%s %v: %d rows, %v", p.Name, c.keys, n, err)
+			}
+			if c.keys == nil && i == 2 { // somebody takes a vector away before it is looked at
+				db.MustExec(`DELETE FROM pages_embedding WHERE id = 7`)
+			}
+			r.settle()
+			now := r.embedder.sent()
+			if now-sent < c.least || now-sent > c.most {
+				t.Errorf("%s %v: %d texts were sent, want %d to %d", p.Name, c.keys, now-sent, c.least, c.most)
+			}
+			sent = now
+		}
+	}
+	r.verify()
 }

@@ -144,6 +144,10 @@ func (w *Worker) reuseChunks(ctx context.Context, items []item) error {
 			if !p.unknown() {
 				continue
 			}
+			if items[i].row.anew() {
+				w.o.Service.Forget(p.hash)
+				continue
+			}
 			if _, ok := w.o.Service.Cached(p.hash); ok {
 				continue // the service answers it
 			}

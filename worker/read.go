@@ -51,7 +51,7 @@ func (r *row) leftOut() bool { return r.bytes > 0 && r.text == "" }
 
 // intact tells whether the destination is what the ledger says we wrote, in this generation.
 func (r *row) intact(p *pipeline.Pipeline) bool {
-	if !r.ledger || r.ledgerGeneration != p.Generation {
+	if !r.ledger || r.anew() || r.ledgerGeneration != p.Generation {
 		return false
 	}
 	if r.ledgerText == nil {

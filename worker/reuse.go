@@ -26,6 +26,10 @@ func (w *Worker) reuse(ctx context.Context, items []item) error {
 		if it.action != vectorIn {
 			continue
 		}
+		if it.row.anew() {
+			w.o.Service.Forget(it.row.textHash)
+			continue
+		}
 		if vector, ok := w.o.Service.Cached(it.row.textHash); ok {
 			it.vector = vector
 			w.o.Service.Reused(1)
@@ -46,7 +50,7 @@ func (w *Worker) reuse(ctx context.Context, items []item) error {
 	}
 	for i := range items {
 		it := &items[i]
-		if vector, ok := known[it.row.textHash]; ok && it.action == vectorIn && it.vector == nil {
+		if vector, ok := known[it.row.textHash]; ok && it.action == vectorIn && it.vector == nil && !it.row.anew() {
 			it.vector = vector
 			w.o.Service.Reused(1)
 			w.stats.Reused.Add(1)

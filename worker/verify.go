@@ -115,6 +115,22 @@ func (r *Report) refuse(key string, err error) {
 	r.example(key, "its text or filter fails: "+sqlState(err))
 }
 
+// found notes what another look at a row would mend.
+func (w *Worker) found(report *Report, key, what string) {
+	report.example(key, what)
+	if w.o.Found != nil {
+		w.o.Found(key, false)
+	}
+}
+
+// differs notes what only another vector would mend.
+func (w *Worker) differs(report *Report, key, what string) {
+	report.example(key, what)
+	if w.o.Found != nil {
+		w.o.Found(key, true)
+	}
+}
+
 // verifyRow judges one row and tells whether it has a vector that may be sampled.
 func (w *Worker) verifyRow(report *Report, r *row) bool {
 	p := w.o.Pipeline
@@ -127,7 +143,7 @@ func (w *Worker) verifyRow(report *Report, r *row) bool {
 	case !r.wanted() || tokenless:
 		if r.stored {
 			report.Orphans++
-			report.example(r.key, "a vector though there is no text")
+			w.found(report, r.key, "a vector though there is no text")
 		}
 		return false
 	case !r.stored:
@@ -138,17 +154,17 @@ func (w *Worker) verifyRow(report *Report, r *row) bool {
 			report.example(strings.ToValidUTF8(r.key[:enough], "")+"...", fmt.Sprintf("no vector: its key has %d bytes, and %d is the most", n, pipeline.MaxKey))
 			return false
 		}
-		report.example(r.key, "no vector")
+		w.found(report, r.key, "no vector")
 		return false
 	}
 	report.Wanted++
 	switch {
 	case !r.intact(p):
 		report.Stale++
-		report.example(r.key, "a vector we did not write, or one of another generation")
+		w.found(report, r.key, "a vector we did not write, or one of another generation")
 	case string(r.ledgerText) != string(r.textHash[:]):
 		report.Stale++
-		report.example(r.key, "a vector of another text")
+		w.found(report, r.key, "a vector of another text")
 	default:
 		report.Covered++
 	}
@@ -170,7 +186,7 @@ func (w *Worker) countOrphans(ctx context.Context, p *pages, report *Report) err
 		for i, key := range keys {
 			if gone[i] {
 				report.Orphans++
-				report.example(key, "a vector though the row is gone")
+				w.found(report, key, "a vector though the row is gone")
 			}
 		}
 	}
@@ -218,7 +234,7 @@ func (w *Worker) embedSample(ctx context.Context, report *Report, keys []string)
 			report.Sampled++
 			if result.Vector == nil || !w.same(stored, result.Vector) {
 				report.Differ++
-				report.example(rows[i].key, "another vector than the model gives now")
+				w.differs(report, rows[i].key, "another vector than the model gives now")
 			}
 		}
 		keys = keys[n:]

@@ -50,7 +50,7 @@ func (w *Worker) embedChunkSample(ctx context.Context, report *Report, keys []st
 		for no, c := range stored {
 			if problem := c.problem(r.text); problem != "" {
 				report.Stale++
-				report.example(key, fmt.Sprintf("chunk %d %s", no, problem))
+				w.differs(report, key, fmt.Sprintf("chunk %d %s", no, problem))
 				texts = nil
 				break
 			}
@@ -65,7 +65,7 @@ func (w *Worker) embedChunkSample(ctx context.Context, report *Report, keys []st
 			for i, result := range results {
 				if result.Vector == nil || !w.same(stored[at+i].vector, result.Vector) {
 					report.Differ++
-					report.example(key, fmt.Sprintf("chunk %d has another vector than the model gives now", at+i))
+					w.differs(report, key, fmt.Sprintf("chunk %d has another vector than the model gives now", at+i))
 				}
 			}
 		}

@@ -48,6 +48,8 @@ type Options struct {
 	NoMarks  bool                       // write back without a mark; the ledger alone must then know our writes
 	Fresh    func(time.Duration)        // called per written row with the time from commit to visible vector; may be nil
 	Broken   func(p *pipeline.Pipeline) // called when the pipeline no longer fits its table; may be nil
+	// Found is called by Verify for each row that another look, or, if anew, another vector would mend; may be nil.
+	Found func(key string, anew bool)
 	// Siblings returns other pipelines whose vectors the same embedder made, so that theirs can be used again; may be nil.
 	Siblings func() []pipeline.Pipeline
 	Budget   *Budget // of texts in memory, shared by all workers of the process; nil: one of its own

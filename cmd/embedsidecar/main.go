@@ -48,7 +48,7 @@ func commands() []*command {
 	return slices.Concat([]*command{
 		newRun(), newServe(), newInit(), newCheck(), newUninstall(),
 		newStatus(), newFailed(), newHealthcheck(), newWait(), newVerify(), newCacheStats(),
-		newPause(), newResume(), newRetry(), newRescan(),
+		newPause(), newResume(), newRetry(), newRescan(), newReembed(),
 		newSearch(), newSimilar(), newEmbed(),
 	}, pluginCommands(), modelCommands(), []*command{
 		newTokenCreate(), newTokenList(), newTokenRevoke(), newRoles(), newVersion(),

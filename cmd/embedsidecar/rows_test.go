@@ -72,6 +72,39 @@ func TestP10_RowsThatFailedAreNamed(t *testing.T) {
 	if p := s.state("public.docs"); p.ScanSeen != 6 || p.ScanReason != "asked for" || testenv.Value[int](s.db, embedded) != before {
 		t.Errorf("%+v", p)
 	}
+
+	// One row anew, and then all, though no text changed; nothing that is remembered will do.
+	asked := testenv.Value[int](s.db, embedded)
+	for _, c := range []struct {
+		args []string
+		want acted
+	}{
+		{[]string{"reembed", "docs", "3", "--dry-run"}, acted{"public.docs", "reembed_would_be_requested", 1}},
+		{[]string{"reembed", "docs", "3"}, acted{"public.docs", "reembed_requested", 1}},
+		{[]string{"reembed", "docs", "nobody"}, acted{"public.docs", "nothing_to_reembed", 0}},
+		{[]string{"reembed", "docs"}, acted{"public.docs", "reembed_requested", 6}},
+	} {
+		stdout, _ := s.run(0, append(c.args, "-o", "json")...)
+		if diff := cmp.Diff(c.want, decoded[map[string][]acted](t, stdout)["pipelines"][0]); diff != "" {
+			t.Errorf("%v (-want +got):\n%s", c.args, diff)
+		}
+		s.run(0, "wait", "--caught-up")
+	}
+	if n := testenv.Value[int](s.db, embedded) - asked; n != 7 {
+		t.Errorf("%d texts were embedded anew for 1 and 6", n)
+	}
+
+	// What is wrong is found, and put right by the sidecar that runs.
+	s.db.MustExec("UPDATE docs SET embedding = (SELECT embedding FROM docs WHERE id = 1) WHERE id = 2")
+	s.run(0, "wait", "--caught-up")
+	s.db.MustExec("UPDATE embedsidecar.ledger SET vector_hash = '\\x0000000000000001' WHERE row_key = '4'")
+	stdout, _ = s.run(0, "verify", "--repair", "-o", "json")
+	if v := decoded[map[string][]verified](t, stdout)["pipelines"][0]; v.OK || v.Stale != 1 || v.Repairs == nil || v.Repairs.Looks != 1 || v.Repairs.Anew != 0 {
+		t.Errorf("verify --repair: %s", stdout)
+	}
+	s.run(0, "wait", "--caught-up")
+	stdout, _ = s.run(0, "verify", "--repair", "--deep", "10")
+	s.has(stdout, " ok")
 	d.end(syscall.SIGTERM, 0)
 }
 

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"strings"
 
+	"github.com/jackc/pgerrcode"
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/urfave/cli/v2"
@@ -19,16 +20,18 @@ import (
 
 // verifyCommand proves that vectors are those of the rows.
 type verifyCommand struct {
-	deep int // rows to embed again
+	deep   int  // rows to embed again
+	repair bool // have put right what is found
 }
 
 func newVerify() *command {
 	c := &verifyCommand{}
 	return &command{
 		name: "verify", group: groupObserve, usage: "prove that every vector is that of its row's text", arguments: "[PIPELINE...]", maxArgs: -1,
-		description: "Compares the hash of every row's text with that of its vector, and with --deep embeds a sample again. Ends with status 4 when anything is missing, stale or orphaned, or when a row cannot be read because its text or filter fails: it is named, and the others are judged.",
+		description: "Compares the hash of every row's text with that of its vector, and with --deep embeds a sample again. Ends with status 4 when anything is missing, stale or orphaned, or when a row cannot be read because its text or filter fails: it is named, and the others are judged. With --repair what is found is queued for the sidecars that run, and only what they cannot mend counts; embedsidecar wait --caught-up waits for them.",
 		flags: []cli.Flag{
 			&cli.IntFlag{Name: "deep", Destination: &c.deep, Usage: "`N` rows of each pipeline are embedded again and their vectors compared", DefaultText: "0"},
+			&cli.BoolFlag{Name: "repair", Destination: &c.repair, DisableDefaultText: true, Usage: "queue what is found: rows to look at again, vectors without a row to be taken away, and vectors that differ to be made anew"},
 		},
 		settings: []string{config.GroupDatabase, config.GroupEmbedding},
 		run:      c.run,
@@ -47,7 +50,50 @@ type verified struct {
 	Pipeline string `json:"pipeline"`
 	OK       bool   `json:"ok"`
 	worker.Report
-	Problem string `json:"problem,omitempty"` // why it could not be verified
+	Problem string   `json:"problem,omitempty"` // why it could not be verified
+	Repairs *repairs `json:"repairs,omitempty"` // what was asked for
+}
+
+// repairs are what was asked for to mend what a verification found.
+type repairs struct {
+	Looks int64 `json:"looks"` // rows, or vectors without one, that are looked at again
+	Anew  int64 `json:"anew"`  // rows that are embedded anew
+	Scan  bool  `json:"scan"`  // there are too many to be named: every row is compared
+
+	looks, anew []string
+}
+
+// mostNamed is how many rows are queued by their keys; for more there is a scan, which keeps a bounded number of them open.
+const mostNamed = 4000
+
+// found notes a row that can be mended.
+func (r *repairs) found(key string, anew bool) {
+	list, n := &r.looks, &r.Looks
+	if anew {
+		list, n = &r.anew, &r.Anew
+	}
+	if *n++; len(*list) < mostNamed {
+		*list = append(*list, key)
+	}
+}
+
+// ask has the rows looked at by whoever works the queue.
+func (r *repairs) ask(ctx context.Context, env *environment, pool *pgxpool.Pool, p *pipeline.Pipeline) error {
+	if len(r.anew) > 0 {
+		if _, err := anew(ctx, env, pool, p, r.anew); err != nil {
+			return err
+		}
+	}
+	var err error
+	if r.Scan = r.Looks > mostNamed; r.Scan {
+		err = queue.RequestScan(ctx, pool, "verify --repair", []int32{p.ID})
+	} else {
+		err = queue.Add(ctx, pool, p.ID, p.Priority, r.looks)
+	}
+	if pg, ok := errors.AsType[*pgconn.PgError](err); ok && pg.Code == pgerrcode.InsufficientPrivilege {
+		err = fail(exitPermission, err, "use the role that owns the schema embedsidecar, the one that ran embedsidecar init")
+	}
+	return err
 }
 
 func (c *verifyCommand) verify(ctx context.Context, env *environment) (err error) {
@@ -65,7 +111,7 @@ func (c *verifyCommand) verify(ctx context.Context, env *environment) (err error
 		if err != nil {
 			return err
 		}
-		if list = append(list, v); !v.OK {
+		if list = append(list, v); !v.OK && (v.Repairs == nil || !v.mended()) {
 			bad = append(bad, v.Pipeline)
 		}
 	}
@@ -74,6 +120,11 @@ func (c *verifyCommand) verify(ctx context.Context, env *environment) (err error
 	}
 	return fail(exitFailed, fmt.Errorf("not as they should be: %s", strings.Join(bad, ", ")),
 		"rows that wait for their vector count as well: embedsidecar wait --caught-up, and verify again")
+}
+
+// mended tells whether all that was found was queued.
+func (v *verified) mended() bool {
+	return v.Problem == "" && v.Missing+v.Stale+v.Orphans+v.Refused+v.Differ == v.Repairs.Looks+v.Repairs.Anew
 }
 
 func (c *verifyCommand) verifyOne(ctx context.Context, env *environment, pool *pgxpool.Pool, plugins *embedders, p *pipeline.Pipeline) (verified, error) {
@@ -90,7 +141,12 @@ func (c *verifyCommand) verifyOne(ctx context.Context, env *environment, pool *p
 		}
 		embedder = h
 	}
-	w := worker.New(worker.Options{Pipeline: p, DB: pool, Queue: queue.New(pool), Service: embed.NewService(embedder, 0), Log: env.log})
+	o := worker.Options{Pipeline: p, DB: pool, Queue: queue.New(pool), Service: embed.NewService(embedder, 0), Log: env.log}
+	if c.repair {
+		v.Repairs = &repairs{}
+		o.Found = v.Repairs.found
+	}
+	w := worker.New(o)
 	var err error
 	if v.Report, err = w.Verify(ctx, c.deep); err != nil {
 		if _, refused := errors.AsType[*pgconn.PgError](err); !refused || ctx.Err() != nil {
@@ -99,6 +155,11 @@ func (c *verifyCommand) verifyOne(ctx context.Context, env *environment, pool *p
 		v.Problem = err.Error() // the others may be judged all the same
 	}
 	v.OK = err == nil && v.Report.OK()
+	if c.repair {
+		if err := v.Repairs.ask(ctx, env, pool, p); err != nil {
+			return v, err
+		}
+	}
 	if v.Examples == nil {
 		v.Examples = []string{}
 	}
@@ -117,6 +178,9 @@ func (c *verifyCommand) show(env *environment, list []verified) error {
 				verdict = v.Problem
 			} else if !v.OK {
 				verdict = "not ok"
+			}
+			if v.Repairs != nil && v.Repairs.Looks+v.Repairs.Anew > 0 {
+				verdict += fmt.Sprintf(", %d queued", v.Repairs.Looks+v.Repairs.Anew)
 			}
 			l.rows = append(l.rows, []any{v.Pipeline, v.Rows, v.Wanted, v.Covered, v.Missing, v.Stale, v.Orphans, v.Refused, v.Sampled, v.Differ, verdict})
 		}

@@ -15,7 +15,9 @@ import (
 // does the probe of a sidecar that runs; doing what they say, every vector is right again.
 func TestP10_EveryDoorTellsOneStoryAndItsWayOutWorks(t *testing.T) {
 	t.Parallel()
-	as := func(flags ...string) []string { return append([]string{"--columns", "title,body", "--into-table", "docs_emb"}, flags...) }
+	as := func(flags ...string) []string {
+		return append([]string{"--columns", "title,body", "--into-table", "docs_emb"}, flags...)
+	}
 	docs := as("--table", "docs")
 	const anew = `DROP TABLE docs; CREATE TABLE docs (id bigint PRIMARY KEY, title text, body text); INSERT INTO docs SELECT i, 'title ' || i, 'again ' || i FROM generate_series(1, 5) AS i`
 	for name, c := range map[string]struct {
