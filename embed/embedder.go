@@ -53,6 +53,7 @@ type Result struct {
 	Empty     bool      // the text holds no token: it has no vector, and that is no error
 	Truncated bool      // the text was longer than MaxTokens and cut
 	Tokens    int       // tokens the model saw; 0 when unknown
+	Sent      bool      // the embedder was asked for it on behalf of this very text: nobody knew it. A Service says so
 	Err       error     // this text alone failed: a *TextError
 }
 

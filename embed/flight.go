@@ -33,7 +33,7 @@ func (s *Service) Embed(ctx context.Context, kind Kind, texts []string, alone bo
 
 // embed answers what is known, has send answer what is not, and waits for what others have sent.
 func (s *Service) embed(ctx context.Context, kind Kind, texts []string, urgent bool, send sender) ([]Result, error) {
-	answers := make(map[Key]Result, len(texts))
+	answers, paid := make(map[Key]Result, len(texts)), map[Key]bool{}
 	keys := make([]Key, len(texts))
 	wanted := make([]*flight, 0, len(texts)) // each text once
 	for i, text := range texts {
@@ -52,6 +52,7 @@ func (s *Service) embed(ctx context.Context, kind Kind, texts []string, urgent b
 			}
 			for _, f := range mine {
 				answers[f.key] = f.answer
+				paid[f.key] = true
 			}
 			sent += len(mine)
 		}
@@ -74,6 +75,8 @@ func (s *Service) embed(ctx context.Context, kind Kind, texts []string, urgent b
 	results := make([]Result, len(texts))
 	for i, key := range keys {
 		results[i] = answers[key]
+		results[i].Sent = paid[key]
+		delete(paid, key) // the same text again came for nothing
 	}
 	return results, nil
 }

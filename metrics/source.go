@@ -158,6 +158,7 @@ type Pipeline struct {
 	Freshness    prometheus.Observer // seconds
 	Writes       Counters            // by WriteOutcomes
 	Sanitised    prometheus.Counter
+	Tokens       prometheus.Counter
 	Coverage     Gauge  // 0 to 1
 	ScanRunning  Gauge  // 1 or 0
 	ScanExpected Gauge  // rows
@@ -184,6 +185,7 @@ func (s *Source) Pipeline(name string) *Pipeline {
 		Freshness:    v.freshness.WithLabelValues(source, label),
 		Writes:       by(v.writes, WriteOutcomes),
 		Sanitised:    v.sanitised.WithLabelValues(source, label),
+		Tokens:       v.spent.WithLabelValues(source, label),
 		Coverage:     Gauge{v.coverage, []string{source, label}},
 		ScanRunning:  Gauge{v.scanRunning, []string{source, label}},
 		ScanExpected: Gauge{v.scanExpected, []string{source, label}},
@@ -200,7 +202,7 @@ func (s *Source) Forget(name string) {
 	for _, vec := range []*prometheus.GaugeVec{v.tasks, v.oldest, v.paused, v.coverage, v.scanRunning, v.scanExpected, v.scanSeen, v.index, v.state} {
 		vec.DeletePartialMatch(labels)
 	}
-	for _, vec := range []*prometheus.CounterVec{v.finished, v.retries, v.lost, v.writes, v.sanitised} {
+	for _, vec := range []*prometheus.CounterVec{v.finished, v.retries, v.lost, v.writes, v.sanitised, v.spent} {
 		vec.DeletePartialMatch(labels)
 	}
 	v.freshness.DeletePartialMatch(labels)

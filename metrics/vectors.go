@@ -27,7 +27,7 @@ type vectors struct {
 	embedDuration, batchRows                              *prometheus.HistogramVec
 
 	// writing
-	writes, sanitised *prometheus.CounterVec
+	writes, sanitised, spent *prometheus.CounterVec
 
 	// work
 	coverage, scanRunning, scanExpected, scanSeen, index, state, workers, busy *prometheus.GaugeVec
@@ -81,6 +81,7 @@ func newVectors(r *prometheus.Registry) vectors {
 		batchRows:     f.histogram("embedding_batch_rows", "Texts in a call to an embedder.", batchSizes, "model"),
 
 		writes:    f.counter("writes_total", "Rows of a write-back: written, left for later because somebody had locked them, or thrown away because the lease was over or the row had changed.", "source", "pipeline", "outcome"),
+		spent:     f.counter("embedded_tokens_total", "Tokens that the embedder saw for a pipeline.", "source", "pipeline"),
 		sanitised: f.counter("texts_sanitised_total", "Texts with bytes that are no UTF-8, which were replaced.", "source", "pipeline"),
 
 		scanRunning:    f.gauge("backfill_running", "1 while every row is compared with what is known of it, else 0.", "source", "pipeline"),

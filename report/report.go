@@ -55,6 +55,7 @@ type Pipeline struct {
 	ScanRate      float64            `json:"scan_rows_per_second"`
 	ScanLeft      float64            `json:"scan_seconds_left,omitempty"` // about; absent: not known
 	Known         int64              `json:"known"`                       // rows whose vector is that of their text now, for all that is known
+	Tokens        int64              `json:"tokens_embedded"`             // that embedders saw for it, up to about a minute ago
 	Rows          int64              `json:"rows"`
 	RowsEstimated bool               `json:"rows_estimated"`
 	Coverage      float64            `json:"coverage"` // known of rows, 0 to 1
@@ -210,7 +211,7 @@ func pipelines(ctx context.Context, db queue.DB) ([]Pipeline, error) {
 		var estimate *int64
 		err = row.Scan(&p.ID, &p.Name, &p.Slot, &p.Schema, &p.Table, &p.ReplacedBy, &p.Dropped, &p.Model, &p.Plugin, &p.Generation, &p.Enabled, &p.Status, &p.Detail,
 			&p.Pending, &p.Running, &p.Retrying, &p.Failed, &p.OldestSeconds, &p.ScanPhase, &p.ScanReason, &p.scanFirst, &p.ScanSeen, &p.ScanExpected,
-			&p.ScanRate, &p.scanBarrier, &p.unrouted, &estimate)
+			&p.ScanRate, &p.scanBarrier, &p.unrouted, &p.Tokens, &estimate)
 		if estimate != nil {
 			p.Rows, p.RowsEstimated = *estimate, true
 		}

@@ -10,6 +10,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"golang.org/x/sync/errgroup"
@@ -72,6 +73,7 @@ type Sidecar struct {
 	refreshing sync.Mutex // keeps an older load from replacing a newer one
 
 	mu       sync.Mutex
+	spent    map[int32]int64                   // tokens of workers that have ended, by pipeline: not stored yet
 	services map[string]*embed.Service         // by plugin and model, as pipelines name them
 	shared   map[embed.Embedder]*embed.Service // the same, by what embeds
 	running  map[int32]*running
@@ -87,6 +89,7 @@ type running struct {
 	cancel   context.CancelFunc
 	done     chan struct{}
 	scan     chan struct{}
+	counted  int64 // of its tokens: those that were stored, or are about to be
 }
 
 // State is what a Sidecar knows of one of its pipelines.
@@ -120,7 +123,7 @@ func New(o Options) *Sidecar {
 	}
 	s := &Sidecar{
 		o: o, queue: queue.New(o.Pool), reload: make(chan struct{}, 1),
-		services: map[string]*embed.Service{}, shared: map[embed.Embedder]*embed.Service{}, running: map[int32]*running{},
+		services: map[string]*embed.Service{}, shared: map[embed.Embedder]*embed.Service{}, running: map[int32]*running{}, spent: map[int32]int64{},
 		waiting: map[string]health.Problem{},
 		budget:  worker.NewBudget(0),
 	}
@@ -263,6 +266,7 @@ func (s *Sidecar) Reload() {
 func (s *Sidecar) farewell(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 10*time.Second)
 	defer cancel()
+	s.noteTokens(ctx)
 	if err := s.queue.GiveBack(ctx, s.workerID); err != nil {
 		s.o.Log.WarnContext(ctx, "leases left to run out", "error", err)
 		return
@@ -315,6 +319,7 @@ func (s *Sidecar) housekeeping(ctx context.Context) error {
 		if err != nil && ctx.Err() == nil {
 			s.o.Log.WarnContext(ctx, "no sign of life written", "error", err)
 		}
+		s.noteTokens(ctx)
 		select {
 		case <-ctx.Done():
 			return nil
@@ -323,6 +328,42 @@ func (s *Sidecar) housekeeping(ctx context.Context) error {
 		if stream := s.Stream(); stream == nil || !stream.Streaming.Load() {
 			s.Reload()
 		}
+	}
+}
+
+// noteTokens stores what pipelines have cost since the last time. While nothing is embedded it asks for nothing.
+func (s *Sidecar) noteTokens(ctx context.Context) {
+	s.mu.Lock()
+	for id, r := range s.running {
+		s.settleTokensLocked(id, r)
+	}
+	spent := s.spent
+	s.spent = map[int32]int64{}
+	s.mu.Unlock()
+	ids, tokens := make([]int32, 0, len(spent)), make([]int64, 0, len(spent))
+	for id, n := range spent {
+		ids, tokens = append(ids, id), append(tokens, n)
+	}
+	if len(ids) == 0 {
+		return
+	}
+	_, err := s.o.Pool.Exec(ctx, sqlfiles.Query("add_tokens"), pgx.StrictNamedArgs{"pipeline_ids": ids, "tokens": tokens})
+	if err == nil {
+		return
+	}
+	s.o.Log.DebugContext(ctx, "tokens not stored yet", "error", err)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for id, n := range spent {
+		s.spent[id] += n
+	}
+}
+
+// settleTokensLocked moves what a worker has spent to what is to be stored.
+func (s *Sidecar) settleTokensLocked(id int32, r *running) {
+	if n := r.worker.Stats().Tokens.Load(); n > r.counted {
+		s.spent[id] += n - r.counted
+		r.counted = n
 	}
 }
 

@@ -229,6 +229,9 @@ func (s *Sidecar) stop(id int32) {
 	if r != nil {
 		r.cancel()
 		<-r.done
+		s.mu.Lock()
+		s.settleTokensLocked(id, r)
+		s.mu.Unlock()
 	}
 }
 

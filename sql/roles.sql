@@ -43,7 +43,7 @@ GRANT INSERT, UPDATE ON embedsidecar.scan TO embedsidecar_run;
 -- Not the names of slot and publication: an uninstall of the owner's drops what stands there. A script of before granted all of it.
 REVOKE UPDATE ON embedsidecar.lsn_checkpoint FROM embedsidecar_run;
 GRANT UPDATE (publication_oid, system_id, timeline, consistent_point, lsn, epoch, saved_at) ON embedsidecar.lsn_checkpoint TO embedsidecar_run;
-GRANT UPDATE (status, status_detail, catalogue, table_schema, table_name, generation, lease_epoch) ON embedsidecar.pipeline TO embedsidecar_run;
+GRANT UPDATE (status, status_detail, catalogue, table_schema, table_name, generation, lease_epoch, tokens_embedded) ON embedsidecar.pipeline TO embedsidecar_run;
 GRANT USAGE ON ALL SEQUENCES IN SCHEMA embedsidecar TO embedsidecar_run;
 
 -- A pipeline into a column of the source table:

@@ -324,6 +324,7 @@ func (w *Worker) embedPieces(ctx context.Context, items []item, alone bool) erro
 		if err != nil {
 			return embedderError{err}
 		}
+		w.countTokens(results)
 		for j, result := range results {
 			switch {
 			case result.Err != nil:

@@ -218,6 +218,7 @@ func (w *Worker) embed(ctx context.Context, items []item, alone bool) error {
 	if err != nil {
 		return err
 	}
+	w.countTokens(results)
 	for j, result := range results {
 		it := &items[places[j]]
 		switch {
@@ -230,6 +231,15 @@ func (w *Worker) embed(ctx context.Context, items []item, alone bool) error {
 		}
 	}
 	return nil
+}
+
+// countTokens notes what was paid for.
+func (w *Worker) countTokens(results []embed.Result) {
+	for i := range results {
+		if results[i].Sent {
+			w.stats.Tokens.Add(int64(results[i].Tokens))
+		}
+	}
 }
 
 // embedderFailed ends a batch that got no answer. The rows are innocent until they prove otherwise alone.

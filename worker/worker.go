@@ -62,6 +62,7 @@ type Stats struct {
 	Lost                                          atomic.Int64 // leases that were over, or somebody else's, when their work was to be written
 	Crashed                                       atomic.Int64 // rows that an embedder held when it died
 	Written                                       atomic.Int64 // vectors
+	Tokens                                        atomic.Int64 // that the embedder saw for this pipeline, as far as it says how many
 	Sanitised                                     atomic.Int64 // texts with bytes that are no UTF-8
 	Batches                                       atomic.Int64
 	Busy                                          atomic.Int64 // loops at work now

@@ -53,7 +53,7 @@ type figures struct {
 type tally struct {
 	metrics *metrics.Pipeline
 	worker  *worker.Stats
-	counted [13]int64 // of worker
+	counted [14]int64 // of worker
 }
 
 func newFigures(env *environment, plugins *embedders) *figures {
@@ -151,7 +151,7 @@ func (f *figures) worked(states []sidecar.State) {
 		t := f.pipeline(state.Pipeline.Name)
 		t.count()
 		if state.Worker != t.worker && state.Worker != nil {
-			t.worker, t.counted = state.Worker, [13]int64{}
+			t.worker, t.counted = state.Worker, [14]int64{}
 			t.count()
 		}
 		if state.Worker != nil {
@@ -193,6 +193,7 @@ func (t *tally) count() {
 		{m.Writes.At("locked"), &w.Locked},
 		{m.Writes.At("stale"), &w.Fenced},
 		{m.Sanitised, &w.Sanitised},
+		{m.Tokens, &w.Tokens},
 	} {
 		if now := c.total.Load(); now > t.counted[i] {
 			c.counter.Add(float64(now - t.counted[i]))

@@ -108,6 +108,22 @@ func TestP10_RowsThatFailedAreNamed(t *testing.T) {
 	d.end(syscall.SIGTERM, 0)
 }
 
+// TestP8_StatusTellsWhatAPipelineHasCost: the fake plugin takes a word for a token, and each text has four. A text that is known costs nothing.
+func TestP8_StatusTellsWhatAPipelineHasCost(t *testing.T) {
+	t.Parallel()
+	s := newStage(t, 20)
+	s.once(0)
+	if p := s.state("public.docs"); p.Tokens != 80 {
+		t.Errorf("%d tokens for 20 texts of four", p.Tokens)
+	}
+	s.db.MustExec("UPDATE docs SET title = 'title 1', body = 'body 1' WHERE id = 2")
+	s.db.MustExec("UPDATE docs SET body = 'another text here' WHERE id = 3")
+	s.once(0)
+	if p := s.state("public.docs"); p.Tokens != 85 {
+		t.Errorf("%d tokens after a text of five, and one that was known", p.Tokens)
+	}
+}
+
 func TestSmallHelp(t *testing.T) {
 	t.Parallel()
 	for line, want := range map[string]string{

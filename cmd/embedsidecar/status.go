@@ -142,8 +142,8 @@ func slotLine(s report.Slot) string {
 
 func pipelineListing(pipelines []statusPipeline) listing {
 	l := listing{
-		header: []string{"pipeline", "model", "coverage", "rows", "pending", "running", "retrying", "failed", "oldest", "index", "state"},
-		right:  []int{2, 3, 4, 5, 6, 7, 8},
+		header: []string{"pipeline", "model", "coverage", "rows", "pending", "running", "retrying", "failed", "oldest", "tokens", "index", "state"},
+		right:  []int{2, 3, 4, 5, 6, 7, 8, 9},
 	}
 	for _, p := range pipelines {
 		coverage := fmt.Sprintf("%.1f%%", floor(p.Coverage*100)) //nolint:mnd // percent
@@ -158,7 +158,7 @@ func pipelineListing(pipelines []statusPipeline) listing {
 		if model == "" {
 			model = p.Plugin
 		}
-		l.rows = append(l.rows, []any{p.Name, model, coverage, p.Rows, p.Pending, p.Running, p.Retrying, p.Failed, oldest, indexWord(p.Indexes), stateCell(&p.Pipeline)})
+		l.rows = append(l.rows, []any{p.Name, model, coverage, p.Rows, p.Pending, p.Running, p.Retrying, p.Failed, oldest, p.Tokens, indexWord(p.Indexes), stateCell(&p.Pipeline)})
 	}
 	return l
 }

@@ -121,7 +121,21 @@ ALTER TABLE embedsidecar.pipeline
     ADD COLUMN definitions        jsonb   NOT NULL DEFAULT '{}';
 COMMENT ON COLUMN embedsidecar.pipeline.definition_version IS 'Raised by each change of what is configured.';
 COMMENT ON COLUMN embedsidecar.pipeline.definitions IS 'Digests of the definitions there were, each with the version at which it was applied last; at most 50.';
+
+-- What a pipeline has cost.
+ALTER TABLE embedsidecar.pipeline ADD COLUMN tokens_embedded bigint NOT NULL DEFAULT 0;
+COMMENT ON COLUMN embedsidecar.pipeline.tokens_embedded IS 'Tokens that embedders saw for it, as far as they say how many; written once a minute and when a sidecar ends.';
+DO $$
+DECLARE
+    role text;
+BEGIN
+    FOR role IN SELECT DISTINCT a.grantee::regrole FROM pg_class AS c CROSS JOIN LATERAL aclexplode(c.relacl) AS a
+                WHERE c.oid = 'embedsidecar.task'::regclass AND a.privilege_type = 'UPDATE' AND a.grantee NOT IN (0, c.relowner) LOOP
+        EXECUTE format('GRANT UPDATE (tokens_embedded) ON embedsidecar.pipeline TO %s', role);
+    END LOOP;
+END $$;
 ---- create above / drop below ----
+ALTER TABLE embedsidecar.pipeline DROP COLUMN tokens_embedded;
 ALTER TABLE embedsidecar.pipeline DROP COLUMN definitions, DROP COLUMN definition_version;
 ALTER TABLE embedsidecar.pipeline DROP COLUMN destination_oid;
 ALTER TABLE embedsidecar.pipeline DROP COLUMN functions;
