@@ -1,0 +1,26 @@
+#!/usr/bin/env bash
+# clients.sh: brings what applications talk to PostgreSQL with into the cache, for make test-clients, and prints the folder: Django and SQLAlchemy with
+# psycopg, node-postgres, and PgBouncer. A second run does nothing. Needs python3, npm, and Debian's apt-get; nothing of the system changes.
+. "$(dirname "${BASH_SOURCE[0]}")/fetch-lib.sh"
+
+python=(Django==5.2.19 psycopg==3.3.9 psycopg-binary==3.3.9 SQLAlchemy==2.1.9 pgvector==0.5.1)
+node=(pg@8.23.1)
+debs=(pgbouncer libc-ares2 libevent-2.1-7)
+folder=$cache/clients/$(echo "${python[@]}" "${node[@]}" "${debs[@]}" | cksum | cut -d' ' -f1)
+
+if [ ! -f "$folder/.complete" ]; then
+  command -v npm >/dev/null || die "npm is missing" "apt-get install npm"
+  command -v apt-get >/dev/null || die "apt-get is missing: PgBouncer comes from Debian's packages"
+  mkdir -p "$folder" || die "cannot make $folder" "$make_space"
+  exec 9>"$folder.lock"
+  if command -v flock >/dev/null; then flock 9; fi
+  "$(dirname "${BASH_SOURCE[0]}")/venv.sh" "$folder/venv" "${python[@]}"
+  mkdir -p "$folder/node" "$folder/pgbouncer/lib"
+  (cd "$folder/node" && retry npm install --no-audit --no-fund --ignore-scripts --silent "${node[@]}" >&2) || die "cannot install ${node[*]}, see above" "check the network and npm's settings"
+  make_tmp
+  (cd "$tmp" && retry apt-get download -o APT::Sandbox::User=root "${debs[@]}" >&2) || die "cannot download ${debs[*]}, see above" "apt-get update, then run this again"
+  for deb in "$tmp"/*.deb; do dpkg -x "$deb" "$folder/pgbouncer"; done
+  find "$folder/pgbouncer/usr/lib" -name '*.so.*' -exec cp -P {} "$folder/pgbouncer/lib/" \;
+  touch "$folder/.complete"
+fi
+echo "$folder"
