@@ -303,7 +303,11 @@ func (w *Worker) failure(it *item) queue.Outcome {
 		o.Attempt++
 	}
 	o.Delay = w.backoff(int(o.Attempt))
-	if text, ok := errors.AsType[*embed.TextError](it.err); ok && text.RetryAfter > 0 && class != embed.Data {
+	text, ok := errors.AsType[*embed.TextError](it.err)
+	if ok {
+		o.Message = text.Message // the code has a place of its own
+	}
+	if ok && text.RetryAfter > 0 && class != embed.Data {
 		o.Delay = text.RetryAfter // it was asked for this, which may be more than a pause of ours ever is
 	}
 	if class == embed.Data && int(o.Attempt) >= w.o.Retry.MaxAttempts {

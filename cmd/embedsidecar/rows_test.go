@@ -32,7 +32,7 @@ func TestP10_RowsThatFailedAreNamed(t *testing.T) {
 		t.Fatalf("failed: %s", stdout)
 	}
 	for _, r := range rows {
-		if r.Pipeline != "public.docs" || r.State != "failed" || r.Class != "data" || r.Code == "" || r.Message == "" || r.Attempt != 1 || r.NextTrySeconds != nil || r.AgeSeconds < 0 {
+		if r.Pipeline != "public.docs" || r.State != "failed" || r.Class != "data" || r.Code == "" || r.Message == "" || strings.Contains(r.Message, r.Code+":") || r.Attempt != 1 || r.NextTrySeconds != nil || r.AgeSeconds < 0 {
 			t.Errorf("%+v", r)
 		}
 	}
