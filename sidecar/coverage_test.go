@@ -93,6 +93,16 @@ func TestP10_CoverageIsTheShareOfRowsWhoseVectorIsOfTheirText(t *testing.T) {
 		if p := r.covers(1, health.UpToDate); p.ScanSeen != 10 {
 			t.Errorf("the second scan of 10 rows has seen %d", p.ScanSeen)
 		}
+
+		// Another filter: who is excluded is as he should be without a vector, and the others have theirs.
+		sent := r.embedder.sent()
+		other.Filter = "id <= 5"
+		r.init(other)
+		r.settle()
+		r.covers(1, health.UpToDate)
+		if n := r.embedder.sent() - sent; n != 0 {
+			t.Errorf("a filter that lets less through sent %d texts", n)
+		}
 		r.verify()
 	})
 }
