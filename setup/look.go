@@ -148,18 +148,14 @@ func (in *initializer) lookAtPipeline(ctx context.Context, tx pgx.Tx, spec pipel
 		stored = other
 	}
 	var followed []string
-	configured, kept := spec, false
+	configured, kept, changed := spec, false, ""
 	if stored != nil {
 		t, err := tableByName(ctx, tx, spec.Schema, spec.Table)
 		if err == nil && t.OID == stored.TableOID {
 			spec, followed = stored.follow(spec, t)
 			stored = stored.renamed()
 		}
-		var warning string
-		if kept, warning = in.keep(configured, spec, stored); warning != "" {
-			in.report.Warnings = append(in.report.Warnings, warning)
-		}
-		if kept {
+		if kept, changed = in.keep(configured, spec, stored); kept {
 			configured, spec = stored.written, stored.asSetUp(spec)
 			in.o.Descriptions = maps.Clone(in.o.Descriptions)
 			in.o.Descriptions[spec.Name] = description
@@ -201,6 +197,9 @@ func (in *initializer) lookAtPipeline(ctx context.Context, tx pgx.Tx, spec pipel
 				"go back to the model the vectors were made with ("+stored.Model+")",
 				"or set up a second pipeline with another name and destination, and remove this one when it is no longer read",
 				"or remove this pipeline and set it up again with --overwrite, which makes every vector anew")
+		}
+		if changed != "" { // not before it is sure to be
+			in.report.Warnings = append(in.report.Warnings, changed)
 		}
 		return f, stored, nil
 	}
