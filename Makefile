@@ -126,13 +126,12 @@ test-torch: build ## the sentence-transformers example in Python against the plu
 	@tools/need.sh python
 	@tools/test-torch.sh
 
-test-kills: ## 200 random kills of the sidecar on each server, under load, and 200 more while it is deployed anew; KILLS=1000 for more
 test-clients: build ## applications as they are, through the real Django, SQLAlchemy, node-postgres and PgBouncer, beside a sidecar
 	@tools/need.sh go python
 	@$(call get_pg,$(lastword $(PG_TEST)))
 	@folder=$$(tools/clients.sh) && EMBEDSIDECAR_CLIENTS=$$folder EMBEDSIDECAR_TEST_MAJORS='$(lastword $(PG_TEST))' $(GO) test -tags clients -count=1 -timeout 30m -v -run '^TestClients' ./e2e
 
-test-kills: ## 200 random kills of the sidecar on each server, under load; KILLS=1000 for more
+test-kills: ## 200 random kills of the sidecar on each server, under load, and 200 more while it is deployed anew; KILLS=1000 for more
 	@tools/need.sh go
 	@$(call get_pg,$(PG_TEST))
 	$(test_env) EMBEDSIDECAR_KILLS=$(KILLS) $(GO) test -count=1 -timeout 120m -v -run '^TestKills' ./e2e
