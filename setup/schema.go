@@ -7,6 +7,7 @@ import (
 	"fmt"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/tern/v2/migrate"
 
 	sqlfiles "github.com/embedsidecar/embedsidecar/sql"
 )
@@ -106,19 +107,22 @@ func (in *initializer) extension() action {
 
 // schema plans our tables, or nothing when they are there.
 func (in *initializer) schema() ([]action, error) {
-	list := sqlfiles.Migrations()
+	names, err := migrate.FindMigrations(sqlfiles.Migrations())
+	if err != nil {
+		return nil, fmt.Errorf("list migrations: %w", err)
+	}
 	switch {
-	case in.server.Schema == len(list) && in.server.Installed:
+	case in.server.Schema == len(names) && in.server.Installed:
 		return nil, nil
-	case in.server.Schema > len(list) && in.server.Installed:
-		in.report.Warnings = append(in.report.Warnings, fmt.Sprintf("the schema embedsidecar has version %d, newer than this program's %d: it is left as it is", in.server.Schema, len(list)))
+	case in.server.Schema > len(names) && in.server.Installed:
+		in.report.Warnings = append(in.report.Warnings, fmt.Sprintf("the schema embedsidecar has version %d, newer than this program's %d: it is left as it is", in.server.Schema, len(names)))
 		return nil, nil
 	}
 	a := action{words: true, run: in.migrate, allowed: in.server.Owns || in.server.MayCreate || in.server.Superuser}
-	a.What = fmt.Sprintf("schema embedsidecar, version %d", len(list))
+	a.What = fmt.Sprintf("schema embedsidecar, version %d", len(names))
 	a.grant = in.grantCreate()
-	for _, m := range list[min(in.server.Schema, len(list)):] {
-		a.SQL = append(a.SQL, "-- migration "+m.Name)
+	for _, name := range names[min(in.server.Schema, len(names)):] {
+		a.SQL = append(a.SQL, "-- migration "+name)
 	}
 	if in.server.Schema == 0 {
 		a.Undo = []string{"DROP SCHEMA embedsidecar CASCADE;"}
@@ -137,14 +141,25 @@ func (in *initializer) migrate(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("migrate: %w", err)
 	}
-	defer conn.Release()
+	defer func() {
+		// The migrator resets the session's settings, those that were not set at start-up included.
+		_ = conn.Conn().Close(context.WithoutCancel(ctx))
+		conn.Release()
+	}()
 	if !in.server.HasSchema {
 		if _, err := conn.Exec(ctx, "CREATE SCHEMA embedsidecar"); err != nil {
 			return fmt.Errorf("create schema: %w", err)
 		}
 	}
-	if newest := len(sqlfiles.Migrations()); in.server.Schema < newest {
-		if err := sqlfiles.Migrate(ctx, conn.Conn(), newest); err != nil {
+	m, err := migrate.NewMigrator(ctx, conn.Conn(), versionTable)
+	if err != nil {
+		return fmt.Errorf("migrate: %w", err)
+	}
+	if err := m.LoadMigrations(sqlfiles.Migrations()); err != nil {
+		return fmt.Errorf("load migrations: %w", err)
+	}
+	if in.server.Schema < len(m.Migrations) {
+		if err := m.Migrate(ctx); err != nil {
 			return fmt.Errorf("migrate: %w", err)
 		}
 	}
@@ -166,7 +181,10 @@ func ensureInstallation(ctx context.Context, conn *pgx.Conn) error {
 // CheckVersion returns *NotSetUpError when the schema of ours is missing or older than this program needs. A newer one is fine:
 // migrations only add.
 func CheckVersion(ctx context.Context, db DB) error {
-	newest := len(sqlfiles.Migrations())
+	names, err := migrate.FindMigrations(sqlfiles.Migrations())
+	if err != nil {
+		return fmt.Errorf("list migrations: %w", err)
+	}
 	return patiently(ctx, db, func(tx pgx.Tx) error {
 		if err := untrusted(ctx, tx); err != nil {
 			return err
@@ -177,8 +195,8 @@ func CheckVersion(ctx context.Context, db DB) error {
 			return err
 		case version == 0:
 			return &NotSetUpError{}
-		case version < newest:
-			return &NotSetUpError{errors.New(fmt.Sprint("the schema embedsidecar has version ", version, ", want ", newest))}
+		case version < len(names):
+			return &NotSetUpError{errors.New(fmt.Sprint("the schema embedsidecar has version ", version, ", want ", len(names)))}
 		}
 		return nil
 	})

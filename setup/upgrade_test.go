@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/tern/v2/migrate"
 
 	sqlfiles "github.com/embedsidecar/embedsidecar/sql"
 	"github.com/embedsidecar/embedsidecar/testenv"
@@ -26,9 +27,16 @@ func TestMigrations_KeepTasksAndLeases(t *testing.T) {
 		}
 	}
 	exec(`CREATE SCHEMA embedsidecar`)
-	to := func(version int) {
+	m, err := migrate.NewMigrator(t.Context(), conn, "embedsidecar.schema_version")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := m.LoadMigrations(sqlfiles.Migrations()); err != nil {
+		t.Fatal(err)
+	}
+	to := func(version int32) {
 		t.Helper()
-		if err := sqlfiles.Migrate(t.Context(), conn, version); err != nil {
+		if err := m.MigrateTo(t.Context(), version); err != nil {
 			t.Fatalf("to version %d: %v", version, err)
 		}
 	}
@@ -56,8 +64,8 @@ func TestMigrations_KeepTasksAndLeases(t *testing.T) {
 		return list
 	}
 	want := []string{"failed failed 0/10 f", "in_progress todo 0/10 f", "retrying retrying 0/10 t", "todo todo 0/10 f"}
-	last := len(sqlfiles.Migrations())
-	for _, version := range []int{last, 1, last} {
+	last := int32(len(m.Migrations))
+	for _, version := range []int32{last, 1, last} {
 		to(version)
 		if got := kept(); !slices.Equal(got, want) {
 			t.Errorf("at version %d: %q, want %q", version, got, want)

@@ -4,6 +4,7 @@ package sqlfiles
 import (
 	"embed"
 	"fmt"
+	"io/fs"
 	"strings"
 )
 
@@ -12,6 +13,15 @@ var files embed.FS
 
 // Schema is where everything of ours lives.
 const Schema = "embedsidecar"
+
+// Migrations returns the migration files, 0001_name.sql and so on, in tern's format.
+func Migrations() fs.FS {
+	sub, err := fs.Sub(files, "migrations")
+	if err != nil {
+		panic(err) // the folder is compiled in
+	}
+	return sub
+}
 
 // Query returns the statement in queries/name.sql. A name that is not there is a mistake in the program and panics.
 func Query(name string) string {

@@ -6,13 +6,14 @@ import (
 	"errors"
 	"fmt"
 	"hash/fnv"
-	"io"
+	"io/fs"
 	"strings"
 	"sync/atomic"
 	"time"
 
 	"github.com/jackc/pgerrcode"
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/tern/v2/migrate"
 
 	sqlfiles "github.com/embedsidecar/embedsidecar/sql"
 )
@@ -170,13 +171,28 @@ func Migrate(ctx context.Context, conn *pgx.Conn) error {
 	if _, err := conn.Exec(ctx, "CREATE SCHEMA IF NOT EXISTS "+sqlfiles.Schema); err != nil {
 		return err
 	}
-	return sqlfiles.Migrate(ctx, conn, len(sqlfiles.Migrations()))
+	m, err := migrate.NewMigrator(ctx, conn, sqlfiles.Schema+".schema_version")
+	if err != nil {
+		return err
+	}
+	if err := m.LoadMigrations(sqlfiles.Migrations()); err != nil {
+		return err
+	}
+	return m.Migrate(ctx)
 }
 
 func migrationsHash() uint32 {
 	h := fnv.New32a()
-	for _, m := range sqlfiles.Migrations() {
-		_, _ = io.WriteString(h, m.Up+m.Down)
+	files, err := fs.Glob(sqlfiles.Migrations(), "*.sql")
+	if err != nil {
+		panic(err) // the pattern is a good one
+	}
+	for _, file := range files {
+		b, err := fs.ReadFile(sqlfiles.Migrations(), file)
+		if err != nil {
+			panic(err) // compiled in
+		}
+		_, _ = h.Write(b)
 	}
 	return h.Sum32()
 }
