@@ -175,7 +175,7 @@ func (in *initializer) lookAtPipeline(ctx context.Context, tx pgx.Tx, spec pipel
 	if in.server.Version < version15 && spec.ColumnLists {
 		return nil, nil, fail("column lists need PostgreSQL 15 or newer")
 	}
-	if other != nil && !kept && !(renamed && in.renames(f, other)) {
+	if other != nil && !kept && (!renamed || !in.renames(f, other)) {
 		return nil, nil, in.shared(f, other)
 	}
 	if err := in.oneColumn(ctx, tx, f, all); err != nil {

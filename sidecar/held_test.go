@@ -22,7 +22,7 @@ type worked struct{ asked, refused, scans, missed int }
 func work(ctx context.Context, conn *pgx.Conn, rows int) (w worked, err error) {
 	const near = 20
 	for ctx.Err() == nil {
-		from := 1 + rand.IntN(rows-near) //nolint:gosec // chance is all that is asked of it
+		from := 1 + rand.IntN(rows-near)
 		w.asked++
 		_, err := conn.Exec(ctx, `SELECT FROM docs WHERE id = $1 FOR UPDATE NOWAIT`, from)
 		pg, _ := errors.AsType[*pgconn.PgError](err)
