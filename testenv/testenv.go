@@ -74,11 +74,10 @@ func plain() {
 	}
 }
 
-// atATime sets how many parallel tests run at a time, unless -parallel says it: not one for each CPU. On a machine with many they
-// would want more connections, slots and memory than their server has, and on one with a single CPU each would wait for the pauses
-// of all others.
+// atATime sets how many parallel tests run at a time, unless -parallel says it: two for each CPU, since tests mostly wait for something,
+// up to four. More would want more connections, slots and memory than their server has.
 func atATime() error {
-	tests := max(2, min(runtime.GOMAXPROCS(0), 4))
+	tests := min(2*runtime.GOMAXPROCS(0), 4)
 	flag.Parse()
 	said := false
 	flag.Visit(func(f *flag.Flag) { said = said || f.Name == "test.parallel" })
