@@ -60,8 +60,11 @@ COMMENT ON COLUMN embedsidecar.task.next_committed_at IS 'When that was committe
 COMMENT ON COLUMN embedsidecar.task.waits_since IS 'While retrying: when the pause began. One that began in the future ends: the clock was set back.';
 CREATE INDEX task_retry_idx ON embedsidecar.task (pipeline_id, lane, due_at) WHERE state = 'retrying';
 
-ALTER TABLE embedsidecar.pipeline ADD COLUMN lease_epoch bigint NOT NULL DEFAULT 0;
+ALTER TABLE embedsidecar.pipeline
+    ADD COLUMN lease_epoch     bigint NOT NULL DEFAULT 0,
+    ADD COLUMN tokens_embedded bigint NOT NULL DEFAULT 0;
 COMMENT ON COLUMN embedsidecar.pipeline.lease_epoch IS 'Raised when what workers have read may be of rows that this server never had: leases of an older epoch hold nothing, and nothing is written under them.';
+COMMENT ON COLUMN embedsidecar.pipeline.tokens_embedded IS 'Tokens that embedders saw for it, as far as they say how many; written once a minute and when a sidecar ends.';
 
 CREATE TABLE embedsidecar.lease (
     pipeline_id  integer     NOT NULL,
@@ -84,7 +87,7 @@ CREATE TABLE embedsidecar.turn (
     pipeline_id integer PRIMARY KEY REFERENCES embedsidecar.pipeline ON DELETE CASCADE
 );
 COMMENT ON TABLE embedsidecar.turn IS 'Locked by who leases tasks of a pipeline, so that no two choose at the same moment.';
--- The roles that run a sidecar here already write them.
+-- The roles that run a sidecar here already write all of these.
 DO $$
 DECLARE
     role text;
@@ -92,7 +95,7 @@ BEGIN
     FOR role IN SELECT DISTINCT a.grantee::regrole FROM pg_class AS c CROSS JOIN LATERAL aclexplode(c.relacl) AS a
                 WHERE c.oid = 'embedsidecar.task'::regclass AND a.privilege_type = 'UPDATE' AND a.grantee NOT IN (0, c.relowner) LOOP
         EXECUTE format('GRANT SELECT, INSERT, UPDATE, DELETE ON embedsidecar.lease, embedsidecar.turn TO %s', role);
-        EXECUTE format('GRANT UPDATE (generation, lease_epoch) ON embedsidecar.pipeline TO %s', role);
+        EXECUTE format('GRANT UPDATE (generation, lease_epoch, tokens_embedded) ON embedsidecar.pipeline TO %s', role);
     END LOOP;
 END $$;
 
@@ -121,27 +124,13 @@ ALTER TABLE embedsidecar.pipeline
     ADD COLUMN definitions        jsonb   NOT NULL DEFAULT '{}';
 COMMENT ON COLUMN embedsidecar.pipeline.definition_version IS 'Raised by each change of what is configured.';
 COMMENT ON COLUMN embedsidecar.pipeline.definitions IS 'Digests of the definitions there were, each with the version at which it was applied last; at most 50.';
-
--- What a pipeline has cost.
-ALTER TABLE embedsidecar.pipeline ADD COLUMN tokens_embedded bigint NOT NULL DEFAULT 0;
-COMMENT ON COLUMN embedsidecar.pipeline.tokens_embedded IS 'Tokens that embedders saw for it, as far as they say how many; written once a minute and when a sidecar ends.';
-DO $$
-DECLARE
-    role text;
-BEGIN
-    FOR role IN SELECT DISTINCT a.grantee::regrole FROM pg_class AS c CROSS JOIN LATERAL aclexplode(c.relacl) AS a
-                WHERE c.oid = 'embedsidecar.task'::regclass AND a.privilege_type = 'UPDATE' AND a.grantee NOT IN (0, c.relowner) LOOP
-        EXECUTE format('GRANT UPDATE (tokens_embedded) ON embedsidecar.pipeline TO %s', role);
-    END LOOP;
-END $$;
 ---- create above / drop below ----
-ALTER TABLE embedsidecar.pipeline DROP COLUMN tokens_embedded;
 ALTER TABLE embedsidecar.pipeline DROP COLUMN definitions, DROP COLUMN definition_version;
 ALTER TABLE embedsidecar.pipeline DROP COLUMN destination_oid;
 ALTER TABLE embedsidecar.pipeline DROP COLUMN functions;
 ALTER TABLE embedsidecar.pipeline DROP COLUMN column_numbers;
 DROP TABLE embedsidecar.turn, embedsidecar.lease;
-ALTER TABLE embedsidecar.pipeline DROP COLUMN lease_epoch;
+ALTER TABLE embedsidecar.pipeline DROP COLUMN tokens_embedded, DROP COLUMN lease_epoch;
 DROP INDEX embedsidecar.task_retry_idx;
 DELETE FROM embedsidecar.task AS t WHERE NOT EXISTS (SELECT FROM embedsidecar.pipeline AS p WHERE p.pipeline_id = t.pipeline_id);
 DELETE FROM embedsidecar.ledger AS l WHERE NOT EXISTS (SELECT FROM embedsidecar.pipeline AS p WHERE p.pipeline_id = l.pipeline_id);
