@@ -188,16 +188,17 @@ func (w *watcher) look(ctx context.Context) error {
 
 // noteCatalogue stores what changed about a table and asks for a scan, which finds whatever the WAL did not tell.
 func (s *Stream) noteCatalogue(ctx context.Context, db queue.DB, c catalogueRow) (changed bool, err error) {
-	status, detail := c.Status, ""
+	var lack pipeline.Status
+	var detail string
 	switch {
 	case !c.TableExists:
-		status, detail = string(pipeline.Missing), "the source table was dropped"
+		lack, detail = pipeline.Missing, "the source table was dropped"
 	case !c.Published:
-		status, detail = string(pipeline.Unpublished), "the publication does not send all changes of the source table: as its owner, run `embedsidecar init`"
-	case c.Status == string(pipeline.Missing), c.Status == string(pipeline.Unpublished):
-		status = string(pipeline.Active)
+		lack, detail = pipeline.Unpublished, "the publication does not send all changes of the source table: as its owner, run `embedsidecar init`"
 	}
-	if status == c.Status && bytes.Equal(c.Known, c.Current) {
+	known := pipeline.Status(c.Status)
+	same := lack == known || lack == "" && known != pipeline.Missing && known != pipeline.Unpublished
+	if same && bytes.Equal(c.Known, c.Current) {
 		return false, nil
 	}
 	tx, err := db.Begin(ctx)
@@ -206,7 +207,7 @@ func (s *Stream) noteCatalogue(ctx context.Context, db queue.DB, c catalogueRow)
 	}
 	defer func() { _ = tx.Rollback(context.WithoutCancel(ctx)) }()
 	_, err = tx.Exec(ctx, sqlfiles.Query("note_catalogue"), pgx.StrictNamedArgs{
-		"pipeline_id": c.PipelineID, "status": status, "detail": detail, "catalogue": c.Current,
+		"pipeline_id": c.PipelineID, "lack": lack, "detail": detail, "catalogue": c.Current,
 		"table_schema": c.TableSchema, "table_name": c.TableName,
 	})
 	if err != nil {
@@ -223,7 +224,7 @@ func (s *Stream) noteCatalogue(ctx context.Context, db queue.DB, c catalogueRow)
 	if c.TableExists {
 		s.stats.CatalogueScans.Add(1) // not before: whoever sees it may rely on the scan being asked for
 	}
-	s.o.Log.InfoContext(ctx, "table changed", "table", c.TableSchema+"."+c.TableName, "pipeline_id", c.PipelineID, "status", status)
+	s.o.Log.InfoContext(ctx, "table changed", "table", c.TableSchema+"."+c.TableName, "pipeline_id", c.PipelineID, "lack", lack)
 	s.o.Queue.Wake(c.PipelineID)
 	return true, nil
 }

@@ -400,7 +400,8 @@ func markCatalogue(ctx context.Context, tx pgx.Tx, slot string, id int32) error 
 			continue
 		}
 		_, err := tx.Exec(ctx, sqlfiles.Query("note_catalogue"), pgx.StrictNamedArgs{
-			"pipeline_id": id, "status": now["status"], "detail": "", "catalogue": now["current"], "table_schema": now["table_schema"], "table_name": now["table_name"],
+			"pipeline_id": id, "lack": "", "detail": "", "catalogue": now["current"],
+			"table_schema": now["table_schema"], "table_name": now["table_name"],
 		})
 		if err != nil {
 			return fmt.Errorf("mark the table: %w", err)

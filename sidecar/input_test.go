@@ -9,11 +9,13 @@ import (
 	"sync/atomic"
 	"testing"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/embedsidecar/embedsidecar/pipeline"
 	"github.com/embedsidecar/embedsidecar/plugins/fake/vector"
 	"github.com/embedsidecar/embedsidecar/sidecar"
+	sqlfiles "github.com/embedsidecar/embedsidecar/sql"
 	"github.com/embedsidecar/embedsidecar/testenv"
 )
 
@@ -145,6 +147,40 @@ func TestP5_AMissingGrantStopsOnePipelineAndIsNamed(t *testing.T) {
 			r.settle()
 			r.verify()
 		})
+	}
+}
+
+// The streamer and the supervisor both write a pipeline's status. The one's word is not the other's to take back.
+func TestP10_AChangedTableKeepsTheReasonWhyItsPipelineWaits(t *testing.T) {
+	t.Parallel()
+	db := testenv.DB(t)
+	db.MustExec(docs)
+	newRig(t, db, intoTable("docs", "body"))
+	super := db.Super()
+	note := func(lack, detail string) (got string) {
+		t.Helper()
+		var id int32
+		if err := super.QueryRow(t.Context(), `UPDATE embedsidecar.pipeline SET catalogue = '{}' RETURNING pipeline_id`).Scan(&id); err != nil {
+			t.Fatal(err)
+		}
+		_, err := super.Exec(t.Context(), sqlfiles.Query("note_catalogue"), pgx.StrictNamedArgs{
+			"pipeline_id": id, "lack": lack, "detail": detail, "catalogue": []byte(`{}`), "table_schema": "", "table_name": "",
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return testenv.Values[string](db, `SELECT status || ': ' || status_detail FROM embedsidecar.pipeline`)[0]
+	}
+	db.MustExecSuper(`UPDATE embedsidecar.pipeline SET status = 'misconfigured', status_detail = 'no grant'`)
+	for _, c := range []struct{ lack, detail, want string }{
+		{"", "", "misconfigured: no grant"},
+		{"missing", "dropped", "missing: dropped"},
+		{"unpublished", "taken out", "unpublished: taken out"},
+		{"", "", "active: "},
+	} {
+		if got := note(c.lack, c.detail); got != c.want {
+			t.Errorf("after a note of %q the pipeline is %q, want %q", c.lack, got, c.want)
+		}
 	}
 }
 
