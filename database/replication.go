@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"strings"
 
 	"github.com/jackc/pgerrcode"
 	"github.com/jackc/pgx/v5/pgconn"
@@ -31,6 +32,18 @@ func ConnectReplication(ctx context.Context, dsn string, o Options) (*pgconn.PgC
 		return nil, errors.Join(classify(err, *cfg), closeErr)
 	}
 	return conn, nil
+}
+
+// OwnSlot is a name for a slot of one database's own: all databases of a server share the names of slots.
+func OwnSlot(database string) string {
+	const longest = 63
+	name := strings.Map(func(r rune) rune {
+		if r == '_' || r >= 'a' && r <= 'z' || r >= '0' && r <= '9' {
+			return r
+		}
+		return '_'
+	}, strings.ToLower("embedsidecar_"+database))
+	return name[:min(longest, len(name))]
 }
 
 // prove finishes a replication connection and makes sure that it is one: a pooler told to ignore the start-up parameter hands

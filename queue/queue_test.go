@@ -382,26 +382,6 @@ func TestLease_AMillionWaitingTasksCostNoMore(t *testing.T) {
 	}
 }
 
-func TestQuery_AllPrepare(t *testing.T) {
-	t.Parallel()
-	f := newFixture(t)
-	conn, err := f.db.Pool.Acquire(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer conn.Release()
-	for _, name := range sqlfiles.Queries() {
-		sql, _, err := pgx.NamedArgs{}.RewriteQuery(t.Context(), conn.Conn(), sqlfiles.Query(name), nil)
-		if err != nil {
-			t.Errorf("%s: %v", name, err)
-			continue
-		}
-		if _, err := conn.Conn().Prepare(t.Context(), "", sql); err != nil {
-			t.Errorf("%s: %v", name, err)
-		}
-	}
-}
-
 // TestQueue_LosesNothing runs random histories against a model: whatever order changes, leases, results and losses come in, a row
 // that changed after it was looked at has an open task, and no row has two.
 func TestQueue_LosesNothing(t *testing.T) {

@@ -89,7 +89,7 @@ type Slot struct {
 	PublicationExists bool    `json:"publication_exists"`
 	OtherServer       bool    `json:"other_server"`        // it was set up on another one: the data was restored or copied
 	Elsewhere         string  `json:"elsewhere,omitempty"` // the database of this server whose slot it is, if that is another
-	OwnSlot           string  `json:"-"`                   // a name for a slot of this database's own
+	Database          string  `json:"-"`                   // this one
 	// Blockers are the transactions that the making of the slot waits for.
 	Blockers []database.Blocker `json:"waits_for,omitempty" db:"-"`
 }
@@ -120,6 +120,9 @@ type Options struct {
 	CountUpTo int64
 	// Counts remembers how many rows are known, for who reads again and again; nil: they are counted now.
 	Counts *Counts
+	// Uncovered leaves Known and Coverage at 0: to read a large ledger takes longer than everything else. Counts.Cover
+	// fills them in.
+	Uncovered bool
 	// Loaded are pipelines as the catalogue has them now. While no sidecar runs what was stored of them may be old.
 	Loaded []pipeline.Pipeline
 	// AtOnce: who asks again and again does not wait for a slot to be taken over.
@@ -170,17 +173,10 @@ func (o Options) Read(ctx context.Context, db queue.DB) (Status, error) {
 		if p.Status == string(pipeline.Active) {
 			p.count(ctx, db, o.CountUpTo)
 		}
-		if o.CountUpTo >= 0 {
-			if p.Known, err = o.Counts.known(ctx, db, p); err != nil {
+		if o.CountUpTo >= 0 && !o.Uncovered {
+			if err := o.Counts.Cover(ctx, db, p); err != nil {
 				return st, err
 			}
-		}
-		p.Coverage = 1
-		if p.Rows == 0 && p.Status != string(pipeline.Active) { // nobody could look: an estimate of none is no proof
-			p.Coverage = 0
-		}
-		if p.Rows > 0 {
-			p.Coverage = min(1, float64(p.Known)/float64(p.Rows))
 		}
 		if p.ScanExpected == 0 { // the server had no estimate yet when the scan began
 			p.ScanExpected = p.Rows
@@ -271,7 +267,7 @@ func (st *Status) facts(p *Pipeline) health.Facts {
 		if s.Name == p.Slot {
 			f.Slot = health.Slot{
 				Name: s.Name, Publication: s.Publication, Exists: s.Exists, Lost: s.WALStatus == "lost", Active: s.Active, Making: s.Making,
-				Holder: s.Holder, Published: s.PublicationExists, Blockers: database.Named(s.Blockers), OtherServer: s.OtherServer, Elsewhere: s.Elsewhere, Own: s.OwnSlot,
+				Holder: s.Holder, Published: s.PublicationExists, Blockers: database.Named(s.Blockers), OtherServer: s.OtherServer, Elsewhere: s.Elsewhere, Own: database.OwnSlot(s.Database),
 			}
 		}
 	}

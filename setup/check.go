@@ -18,7 +18,7 @@ import (
 	"github.com/embedsidecar/embedsidecar/embed"
 	"github.com/embedsidecar/embedsidecar/health"
 	"github.com/embedsidecar/embedsidecar/pipeline"
-	sqlfiles "github.com/embedsidecar/embedsidecar/sql"
+	"github.com/embedsidecar/embedsidecar/report"
 )
 
 // Status is how a check went.
@@ -319,12 +319,16 @@ func (c *checker) stuck(ctx context.Context, tx pgx.Tx, s slotState) (says strin
 	if !s.Checkpoint {
 		return "", nil
 	}
-	err = tx.QueryRow(ctx, `SELECT instance || ' cannot stream ' || stream_detail FROM (`+strings.TrimRight(strings.TrimSpace(sqlfiles.Query("status_workers")), ";")+`) AS w
-		WHERE slot_name = $1 AND stream = 'stuck' LIMIT 1`, c.o.Slot).Scan(&says)
-	if err != nil && !errors.Is(err, pgx.ErrNoRows) {
-		return "", fmt.Errorf("ask what sidecars say of slot %q: %w", c.o.Slot, err)
+	all, err := report.Sidecars(ctx, tx)
+	if err != nil {
+		return "", err
 	}
-	return says, nil
+	for _, other := range all {
+		if other.Slot == c.o.Slot && other.Stream == health.Stuck {
+			return other.Instance + " cannot stream " + other.StreamDetail, nil
+		}
+	}
+	return "", nil
 }
 
 // checkPipelines looks at what is configured and at what is set up.

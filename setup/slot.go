@@ -102,23 +102,18 @@ func (s *slotState) renewal(name, database, systemID string, now *publication, a
 }
 
 // elsewhere is the error of a slot that is another database's.
-func (s *slotState) elsewhere(name, database string) error {
-	suggestion := strings.Map(func(r rune) rune {
-		if r == '_' || r >= 'a' && r <= 'z' || r >= '0' && r <= '9' {
-			return r
-		}
-		return '_'
-	}, strings.ToLower("embedsidecar_"+database))
+func (s *slotState) elsewhere(name, here string) error {
+	own := database.OwnSlot(here)
 	of := fmt.Sprintf("is of database %q", s.Database)
 	if s.Database == "" {
 		of = "is a physical one"
 	}
 	e := &ConflictError{
-		Problem: fmt.Sprintf("slot %q %s, not of %q: all databases of a server share the names of slots", name, of, database),
-		Hint:    []string{fmt.Sprintf("give this database a slot of its own, in every command: --slot %.63s, or EMBEDSIDECAR_SLOT", suggestion)},
+		Problem: fmt.Sprintf("slot %q %s, not of %q: all databases of a server share the names of slots", name, of, here),
+		Hint:    []string{fmt.Sprintf("give this database a slot of its own, in every command: --slot %s, or EMBEDSIDECAR_SLOT", own)},
 	}
 	if s.Checkpoint {
-		e.Hint = append(e.Hint, fmt.Sprintf("it is a copy of the other, and its pipelines must go to that slot first: embedsidecar init --adopt --slot %.63s", suggestion))
+		e.Hint = append(e.Hint, fmt.Sprintf("it is a copy of the other, and its pipelines must go to that slot first: embedsidecar init --adopt --slot %s", own))
 	}
 	return e
 }
