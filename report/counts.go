@@ -8,6 +8,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/embedsidecar/embedsidecar/pipeline"
 	"github.com/embedsidecar/embedsidecar/queue"
 	sqlfiles "github.com/embedsidecar/embedsidecar/sql"
 )
@@ -29,6 +30,21 @@ type counted struct {
 	generation int32
 	known      int64
 	until      time.Time // it is as good as new
+}
+
+// Cover counts what is known of a pipeline, and works out its coverage. A nil Counts remembers nothing.
+func (c *Counts) Cover(ctx context.Context, db queue.DB, p *Pipeline) (err error) {
+	if p.Known, err = c.known(ctx, db, p); err != nil {
+		return err
+	}
+	p.Coverage = 1
+	if p.Rows == 0 && p.Status != string(pipeline.Active) { // nobody could look: an estimate of none is no proof
+		p.Coverage = 0
+	}
+	if p.Rows > 0 {
+		p.Coverage = min(1, float64(p.Known)/float64(p.Rows))
+	}
+	return nil
 }
 
 // known returns how many rows of a pipeline have the vector of their text now, for all that is known. A nil Counts has

@@ -26,6 +26,7 @@ const (
 	figuresAge     = 15 * time.Second
 	indexesAge     = time.Minute // one look at the catalogue for each pipeline
 	figuresTimeout = 10 * time.Second
+	countsTimeout  = time.Minute // of the ledger of each pipeline, which may be large
 )
 
 // figures turns what the parts count into metrics. Counters of this process are read at each scrape. What only the database knows
@@ -40,7 +41,8 @@ type figures struct {
 	ctx    context.Context //nolint:containedctx // ends what scrapes have started
 	cancel context.CancelFunc
 
-	counts report.Counts
+	covering sync.Mutex // held while ledgers are counted
+	counts   report.Counts
 
 	mu        sync.Mutex
 	pipelines map[string]*tally
@@ -53,7 +55,7 @@ type figures struct {
 type tally struct {
 	metrics *metrics.Pipeline
 	worker  *worker.Stats
-	counted [14]int64 // of worker
+	counted map[prometheus.Counter]int64 // of worker
 }
 
 func newFigures(env *environment, plugins *embedders) *figures {
@@ -151,7 +153,7 @@ func (f *figures) worked(states []sidecar.State) {
 		t := f.pipeline(state.Pipeline.Name)
 		t.count()
 		if state.Worker != t.worker && state.Worker != nil {
-			t.worker, t.counted = state.Worker, [14]int64{}
+			t.worker, t.counted = state.Worker, map[prometheus.Counter]int64{}
 			t.count()
 		}
 		if state.Worker != nil {
@@ -176,7 +178,7 @@ func (t *tally) count() {
 		return
 	}
 	w, m := t.worker, t.metrics
-	for i, c := range []struct {
+	for _, c := range []struct {
 		counter prometheus.Counter
 		total   *atomic.Int64
 	}{
@@ -195,9 +197,9 @@ func (t *tally) count() {
 		{m.Sanitised, &w.Sanitised},
 		{m.Tokens, &w.Tokens},
 	} {
-		if now := c.total.Load(); now > t.counted[i] {
-			c.counter.Add(float64(now - t.counted[i]))
-			t.counted[i] = now
+		if now := c.total.Load(); now > t.counted[c.counter] {
+			c.counter.Add(float64(now - t.counted[c.counter]))
+			t.counted[c.counter] = now
 		}
 	}
 }
@@ -242,10 +244,9 @@ func (f *figures) ask(pool *pgxpool.Pool, states func() []sidecar.State) {
 	f.asking.Go(func() {
 		ctx, cancel := context.WithTimeout(f.ctx, figuresTimeout)
 		defer cancel()
-		// A scrape is no reason to read a table of the user's: beyond a few pages the server's estimate will do. Nor
-		// to read the ledger each time.
+		// A scrape is no reason to read a table of the user's: beyond a few pages the server's estimate will do.
 		const few = 1000
-		state, err := report.Options{CountUpTo: few, Counts: &f.counts}.Read(ctx, pool)
+		state, err := report.Options{CountUpTo: few, Uncovered: true}.Read(ctx, pool)
 		if f.ctx.Err() != nil {
 			return
 		}
@@ -260,7 +261,39 @@ func (f *figures) ask(pool *pgxpool.Pool, states func() []sidecar.State) {
 		if indexes {
 			f.lookAtIndexes(ctx, pool, states())
 		}
+		f.cover(pool, state.Pipelines)
 	})
+}
+
+// cover shows which share of each pipeline's rows has its vector. It takes as long as the ledger is large, and nothing else waits for it; while
+// one count runs there is no other.
+func (f *figures) cover(pool *pgxpool.Pool, pipelines []report.Pipeline) {
+	if !f.covering.TryLock() {
+		return
+	}
+	defer f.covering.Unlock()
+	for i := range pipelines {
+		p := &pipelines[i]
+		if p.Slot != f.env.config.Slot.Name {
+			continue
+		}
+		ctx, cancel := context.WithTimeout(f.ctx, countsTimeout)
+		err := f.counts.Cover(ctx, pool, p)
+		cancel()
+		if f.ctx.Err() != nil {
+			return
+		}
+		f.mu.Lock()
+		if t, there := f.pipelines[p.Name]; there && err == nil {
+			t.metrics.Coverage.Set(p.Coverage)
+		} else if there {
+			t.metrics.Coverage.Unset() // what it was says nothing of now
+		}
+		f.mu.Unlock()
+		if err != nil {
+			f.env.log.WarnContext(f.ctx, "coverage not counted", "pipeline", p.Name, "error", err)
+		}
+	}
 }
 
 // lookAtIndexes shows the worst index of each pipeline; none of one that cannot be looked at now.
@@ -324,7 +357,6 @@ func (f *figures) told(state report.Status, worked []sidecar.State) {
 			m.Oldest.Set(*p.OldestSeconds)
 		}
 		m.Paused.Set(metrics.Bool(!p.Enabled))
-		m.Coverage.Set(p.Coverage)
 		m.State.Only(string(p.State))
 		m.ScanRunning.Set(metrics.Bool(p.ScanPhase != "done"))
 		m.ScanExpected.Set(float64(p.ScanExpected))

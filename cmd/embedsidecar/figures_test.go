@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"fmt"
 	"log/slog"
 	"strings"
 	"sync/atomic"
@@ -63,11 +64,10 @@ func (l *ledgerReads) TraceQueryStart(ctx context.Context, _ *pgx.Conn, data pgx
 
 func (*ledgerReads) TraceQueryEnd(context.Context, *pgx.Conn, pgx.TraceQueryEndData) {}
 
-// A scrape reads the ledger, of which the coverage is made, once a minute at most, and so does status --watch. A
-// pipeline that was changed is counted at once.
-func TestFigures_ScrapesDoNotCountTheLedgerAgainAndAgain(t *testing.T) {
-	t.Parallel()
-	db := testenv.DB(t)
+// coverageFixture has a pipeline of four rows, and figures that ask by a pool of their own.
+func coverageFixture(t *testing.T, tracer pgx.QueryTracer) (f *figures, db *testenv.Database, pool *pgxpool.Pool) {
+	t.Helper()
+	db = testenv.DB(t)
 	db.MustExec(`CREATE TABLE docs (id bigint PRIMARY KEY, body text)`)
 	db.MustExec(`INSERT INTO docs SELECT i, 'body' FROM generate_series(1, 4) AS i`)
 	db.MustExec(`ANALYZE docs`)
@@ -77,23 +77,77 @@ func TestFigures_ScrapesDoNotCountTheLedgerAgainAndAgain(t *testing.T) {
 	db.MustExec(`INSERT INTO embedsidecar.pipeline (name, slot_name, table_oid, table_schema, table_name, source_columns, key_columns,
 		destination_table, destination_schema, dims, plugin, model, fingerprint)
 		VALUES ('docs', 'embedsidecar', 'public.docs'::regclass, 'public', 'docs', '{body}', '{id}', 'docs_embedding', 'public', 3, 'fake', 'fake', 'f')`)
-	know := func(key string) {
-		db.MustExec(`INSERT INTO embedsidecar.ledger (pipeline_id, row_key, source_hash, vector_hash, generation, lsn)
-			SELECT pipeline_id, $1, '', '', generation, '0/1' FROM embedsidecar.pipeline`, key)
-	}
-	var reads ledgerReads
 	c, err := pgxpool.ParseConfig(db.URL(testenv.Owner))
 	if err != nil {
 		t.Fatal(err)
 	}
-	c.ConnConfig.Tracer = &reads
-	pool, err := pgxpool.NewWithConfig(t.Context(), c)
+	c.ConnConfig.Tracer = tracer
+	pool, err = pgxpool.NewWithConfig(t.Context(), c)
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer pool.Close()
-	f := newFigures(&environment{config: config.Default(), log: slog.New(slog.DiscardHandler)}, nil)
-	defer f.close()
+	t.Cleanup(pool.Close)
+	f = newFigures(&environment{config: config.Default(), log: slog.New(slog.DiscardHandler)}, nil)
+	t.Cleanup(f.close)
+	return f, db, pool
+}
+
+// gathered returns the values of a family of gauges.
+func gathered(t *testing.T, f *figures, name string) (values []float64) {
+	t.Helper()
+	families, err := f.metrics.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, family := range families {
+		if family.GetName() == name {
+			for _, m := range family.GetMetric() {
+				values = append(values, m.GetGauge().GetValue())
+			}
+		}
+	}
+	return values
+}
+
+// A ledger may be so large that to count it takes longer than a scrape waits. Here somebody holds it.
+func TestFigures_ALedgerThatTakesLongHidesNothingElse(t *testing.T) {
+	t.Parallel()
+	f, db, pool := coverageFixture(t, nil)
+	held, err := db.Pool.Begin(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = held.Rollback(context.WithoutCancel(t.Context())) }()
+	if _, err := held.Exec(t.Context(), `LOCK embedsidecar.ledger`); err != nil {
+		t.Fatal(err)
+	}
+	f.ask(pool, func() []sidecar.State { return nil })
+	testenv.Eventually(t, time.Minute, func() (bool, string) {
+		up, expected := gathered(t, f, "embedsidecar_up"), gathered(t, f, "embedsidecar_backfill_rows_expected")
+		return len(up) == 1 && up[0] == 1 && len(expected) == 1, fmt.Sprintf("up %v, rows expected %v", up, expected)
+	})
+	if got := gathered(t, f, "embedsidecar_coverage_ratio"); len(got) != 0 {
+		t.Errorf("coverage %v while nobody can count", got)
+	}
+	if err := held.Commit(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	f.asking.Wait()
+	if got := gathered(t, f, "embedsidecar_coverage_ratio"); len(got) != 1 || got[0] != 0 {
+		t.Errorf("coverage %v when it is counted, want 0", got)
+	}
+}
+
+// A scrape reads the ledger, of which the coverage is made, once a minute at most, and so does status --watch. A
+// pipeline that was changed is counted at once.
+func TestFigures_ScrapesDoNotCountTheLedgerAgainAndAgain(t *testing.T) {
+	t.Parallel()
+	var reads ledgerReads
+	f, db, pool := coverageFixture(t, &reads)
+	know := func(key string) {
+		db.MustExec(`INSERT INTO embedsidecar.ledger (pipeline_id, row_key, source_hash, vector_hash, generation, lsn)
+			SELECT pipeline_id, $1, '', '', generation, '0/1' FROM embedsidecar.pipeline`, key)
+	}
 	scrape := func(want int64, coverage float64) {
 		t.Helper()
 		f.asked = time.Time{} // the figures are old
@@ -102,17 +156,8 @@ func TestFigures_ScrapesDoNotCountTheLedgerAgainAndAgain(t *testing.T) {
 		if got := reads.Load(); got != want {
 			t.Errorf("the ledger was read %d times, want %d", got, want)
 		}
-		families, err := f.metrics.Gather()
-		if err != nil {
-			t.Fatal(err)
-		}
-		for _, family := range families {
-			if family.GetName() != "embedsidecar_coverage_ratio" {
-				continue
-			}
-			if got := family.GetMetric()[0].GetGauge().GetValue(); got != coverage {
-				t.Errorf("coverage %v, want %v", got, coverage)
-			}
+		if got := gathered(t, f, "embedsidecar_coverage_ratio"); len(got) != 1 || got[0] != coverage {
+			t.Errorf("coverage %v, want %v", got, coverage)
 		}
 	}
 	know("1")
