@@ -1,0 +1,115 @@
+package worker
+
+import (
+	"crypto/sha256"
+	"testing"
+
+	"github.com/embedsidecar/embedsidecar/pipeline"
+)
+
+func hashOf(s string) [sha256.Size]byte { return pipeline.TextHash(s) }
+
+// pieces are chunks of a text, a letter each.
+func pieces(text string) []piece {
+	list := make([]piece, len(text))
+	for i := range text {
+		list[i].hash = hashOf(text[i : i+1])
+	}
+	return list
+}
+
+// storedPieces are the same as they are stored.
+func storedPieces(text string) []storedChunk {
+	list := make([]storedChunk, len(text))
+	for i := range text {
+		list[i] = storedChunk{no: i, hash: hashOf(text[i : i+1])}
+	}
+	return list
+}
+
+// Of an edited text a chunk is sent only if nothing that is stored of the row can serve, and nothing stored serves twice.
+func TestMatch_TakesWhatIsStoredOnce(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		before, now string
+		from        []int // place of the stored chunk; -1: it is embedded
+		stays       []bool
+	}{
+		{"abc", "abc", []int{0, 1, 2}, []bool{true, true, true}},
+		{"abc", "xabc", []int{-1, 0, 1, 2}, []bool{false, false, false, false}},
+		{"abc", "bc", []int{1, 2}, []bool{false, false}},
+		{"abc", "axc", []int{0, -1, 2}, []bool{true, false, true}},
+		{"aab", "aaa", []int{0, 1, -1}, []bool{true, true, false}},
+		{"ab", "baa", []int{1, 0, -1}, []bool{false, false, false}},
+		{"", "a", []int{-1}, []bool{false}},
+	} {
+		it := item{action: vectorIn, pieces: pieces(c.now)}
+		it.match(storedPieces(c.before))
+		it.number()
+		for i := range it.pieces {
+			p, from := &it.pieces[i], -1
+			if p.from != nil {
+				from = p.from.no
+			}
+			if from != c.from[i] || p.stays != c.stays[i] || p.unknown() != (c.from[i] < 0) {
+				t.Errorf("%q after %q: piece %d comes from %d and stays: %t, want %d, %t", c.now, c.before, i, from, p.stays, c.from[i], c.stays[i])
+			}
+		}
+	}
+}
+
+// A row whose key is spelled anew has every chunk written, though each is where it was.
+func TestNumber_OfAnotherSpelling(t *testing.T) {
+	t.Parallel()
+	it := item{action: vectorIn, pieces: pieces("ab")}
+	stored := storedPieces("ab")
+	stored[1].respell = true
+	it.match(stored)
+	it.number()
+	if !it.pieces[0].stays || it.pieces[1].stays {
+		t.Errorf("the first stays: %t, the respelled one: %t", it.pieces[0].stays, it.pieces[1].stays)
+	}
+}
+
+// Pieces without a token get no number, and a row of nothing else has no text.
+func TestNumber_LeavesOutWhatHasNoToken(t *testing.T) {
+	t.Parallel()
+	it := item{action: vectorIn, pieces: pieces("abc")}
+	it.pieces[1].empty = true
+	whole := it.piecesHash()
+	it.number()
+	if len(it.pieces) != 2 || it.pieces[1].hash != hashOf("c") {
+		t.Fatalf("%d pieces are left", len(it.pieces))
+	}
+	if it.piecesHash() == whole {
+		t.Error("the hash of the pieces is that of other pieces")
+	}
+	for i := range it.pieces {
+		it.pieces[i].empty = true
+	}
+	it.number()
+	if it.action != empty {
+		t.Errorf("a row without a token: action %d", it.action)
+	}
+}
+
+func TestGroups_EndWhereTheyAreFull(t *testing.T) {
+	t.Parallel()
+	w := New(Options{Pipeline: &pipeline.Pipeline{}, BatchRows: 4})
+	items := []item{{pieces: pieces("ab")}, {pieces: pieces("cd")}, {pieces: pieces("e")}, {pieces: pieces("fghijkl")}}
+	for begin, want := range []int{2, 3, 3, 4} { // the last is more than a batch, and goes alone
+		if got := w.groupEnd(items, begin); got != want {
+			t.Errorf("the group from %d ends at %d, want %d", begin, got, want)
+		}
+	}
+	texts := make([]item, 3)
+	for i := range texts {
+		texts[i].row.text = string(make([]byte, preparedText/2+1))
+	}
+	if got := textsEnd(texts, 0); got != 1 {
+		t.Errorf("%d texts are prepared at a time, want 1", got)
+	}
+	if got := textsEnd(texts[:1], 0); got != 1 {
+		t.Errorf("one text ends at %d", got)
+	}
+}

@@ -1,0 +1,123 @@
+package worker
+
+import (
+	"flag"
+	"os"
+	"path/filepath"
+	"reflect"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/embedsidecar/embedsidecar/pipeline"
+)
+
+var update = flag.Bool("update", false, "rewrite testdata/*.sql")
+
+// shapes are pipelines that need different statements.
+func shapes() map[string]*pipeline.Pipeline {
+	bigint := pipeline.KeyColumn{Name: "id", Type: "bigint", Equal: `OPERATOR("pg_catalog".=)`, Greater: `OPERATOR("pg_catalog".>)`}
+	citext := pipeline.KeyColumn{
+		Name: `a "b"`, Type: `"ext"."citext"`, Collation: `"pg_catalog"."default"`, Equal: `OPERATOR("ext".=)`, Greater: `OPERATOR("ext".>)`,
+	}
+	make := func(change func(p *pipeline.Pipeline)) *pipeline.Pipeline {
+		p := &pipeline.Pipeline{
+			Spec: pipeline.Spec{Name: "docs", Schema: "public", Table: "docs", Columns: []string{"title", "body"}},
+			ID:   7, OID: 16401, Key: []pipeline.KeyColumn{bigint}, Watched: []string{"title", "body"}, Dims: 3, Extension: `"public"`,
+			Stored: pipeline.StoredVector, Generation: 4,
+		}
+		change(p)
+		return p
+	}
+	column := func(stored pipeline.Stored) *pipeline.Pipeline {
+		return make(func(p *pipeline.Pipeline) { p.IntoColumn, p.Stored, p.Triggers = "embedding", stored, true })
+	}
+	table := func(change func(p *pipeline.Pipeline)) *pipeline.Pipeline {
+		return make(func(p *pipeline.Pipeline) { p.IntoTable = "docs_embedding"; change(p) })
+	}
+	return map[string]*pipeline.Pipeline{
+		"column_vector":    column(pipeline.StoredVector),
+		"column_halfvec":   column(pipeline.StoredHalfvec),
+		"column_bit":       column(pipeline.StoredBit),
+		"column_sparsevec": column(pipeline.StoredSparse),
+		"table":            table(func(*pipeline.Pipeline) {}),
+		"table_partitioned_filter_text": table(func(p *pipeline.Pipeline) {
+			p.Partitioned, p.WatchAll, p.Watched = true, true, nil
+			p.Columns, p.Text, p.Filter = nil, "title || body", "published"
+		}),
+		"table_composite_key": table(func(p *pipeline.Pipeline) { p.Key = []pipeline.KeyColumn{bigint, citext} }),
+		"chunks": table(func(p *pipeline.Pipeline) {
+			p.Chunked, p.HashIndexed, p.Chunking = true, true, pipeline.Chunking{Strategy: pipeline.ChunkTokens, Tokens: 200, Context: "title"}
+		}),
+		"chunks_without_text": table(func(p *pipeline.Pipeline) {
+			p.Chunked, p.Chunking = true, pipeline.Chunking{Strategy: pipeline.ChunkTokens, Tokens: 200, NoText: true}
+		}),
+	}
+}
+
+// clause is where a statement is broken into lines.
+var clause = regexp.MustCompile(`^\s(FROM|USING ROWS FROM|(LEFT |CROSS )?JOIN|WHERE|ON CONFLICT|SET|SELECT|ORDER BY|RETURNING|LIMIT)\b`)
+
+// readable breaks a statement into lines, each as far in as its brackets are deep.
+func readable(sql string) string {
+	var b strings.Builder
+	depth, quoted := 0, false
+	for i := 0; i < len(sql); i++ {
+		at := clause.FindString(sql[i:])
+		switch c := sql[i]; {
+		case c == '\'' || c == '"':
+			quoted = !quoted
+		case quoted:
+		case c == '(':
+			depth++
+		case c == ')':
+			depth--
+		case at != "" && !strings.HasSuffix(sql[:i], "ROWS") && !strings.HasSuffix(sql[:i], "DELETE"):
+			b.WriteString("\n" + strings.Repeat("  ", depth) + at[1:])
+			i += len(at) - 1
+			continue
+		}
+		b.WriteByte(sql[i])
+	}
+	return b.String() + ";\n"
+}
+
+// eachStatement calls f for every statement, in the order of the struct's fields.
+func eachStatement(name string, v reflect.Value, f func(name, sql string)) {
+	switch v.Kind() {
+	case reflect.String:
+		f(name, v.String())
+	case reflect.Struct:
+		for i := range v.NumField() {
+			eachStatement(strings.TrimPrefix(name+"."+v.Type().Field(i).Name, "."), v.Field(i), f)
+		}
+	default:
+	}
+}
+
+// What is built from names stands in testdata as it is sent, so that a change of it can be read.
+func TestStatements_AreTheGoldenOnes(t *testing.T) {
+	t.Parallel()
+	for name, p := range shapes() {
+		var b strings.Builder
+		eachStatement("", reflect.ValueOf(newStatements(p)), func(name, sql string) {
+			if sql != "" {
+				b.WriteString("-- " + name + "\n" + readable(sql) + "\n")
+			}
+		})
+		path := filepath.Join("testdata", name+".sql")
+		if *update {
+			if err := os.WriteFile(path, []byte(b.String()), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			continue
+		}
+		want, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if string(want) != b.String() {
+			t.Errorf("%s: the statements are not those of %s: look at what differs after go test ./worker -update", name, path)
+		}
+	}
+}

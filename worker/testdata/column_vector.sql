@@ -1,0 +1,78 @@
+-- read
+SELECT k.place, f.row_key, f.keep, CASE WHEN (sum(octet_length(f.body)) OVER (ORDER BY k.place) <= $3::bigint OR pg_client_encoding() = 'SQL_ASCII') THEN f.body END, CASE WHEN btrim(f.body, E' \t\n\f\r\x0b') <> '' THEN octet_length(f.body) END, CASE WHEN NOT (sum(octet_length(f.body)) OVER (ORDER BY k.place) <= $3::bigint OR pg_client_encoding() = 'SQL_ASCII') THEN sha256(convert_to(f.body, pg_client_encoding()::name)) END, NULL::text, f.source, l.source_hash, l.text_hash, l.vector_hash, l.generation, l.version, f.stored, NULL::integer
+FROM ROWS FROM (pg_catalog.unnest($1::text[]), pg_catalog.unnest($2::text[])) WITH ORDINALITY AS k (k1, row_key, place)
+LEFT JOIN LATERAL (SELECT format('%s', r."id") AS row_key, true AS keep, ''::bytea || CASE WHEN num_nulls(r."title") = 1 THEN decode(repeat('00', 16), 'hex') ELSE substr(sha256(convert_to(format('%s', r."title"), pg_client_encoding()::name)), 1, 16) END || CASE WHEN num_nulls(r."body") = 1 THEN decode(repeat('00', 16), 'hex') ELSE substr(sha256(convert_to(format('%s', r."body"), pg_client_encoding()::name)), 1, 16) END AS source, CASE WHEN true THEN left(pg_catalog.concat_ws(E'\n\n', nullif(r."title"::text, ''), nullif(r."body"::text, '')), 1048576) END AS body, r."embedding" AS stored
+  FROM ONLY "public"."docs" AS r
+  WHERE r."id" OPERATOR("pg_catalog".=) CAST(k.k1 AS bigint)
+  LIMIT 1) AS f ON true
+LEFT JOIN LATERAL (SELECT g.source_hash, g.text_hash, g.vector_hash, g.generation, g.xmin::text AS version
+  FROM embedsidecar.ledger AS g
+  WHERE g.pipeline_id = 7 AND g.row_key = k.row_key OFFSET 0) AS l ON true
+ORDER BY k.place;
+
+-- gone
+SELECT k.row_key
+FROM ROWS FROM (pg_catalog.unnest($1::text[]), pg_catalog.unnest($2::text[])) WITH ORDINALITY AS k (k1, row_key, place)
+WHERE NOT EXISTS (SELECT
+  FROM ONLY "public"."docs" AS r
+  WHERE r."id" OPERATOR("pg_catalog".=) CAST(k.k1 AS bigint) AND format('%s', r."id") = k.row_key OFFSET 0);
+
+-- spell
+SELECT CAST(k.k1 AS bigint)
+FROM ROWS FROM (pg_catalog.unnest($1::text[])) WITH ORDINALITY AS k (k1, place);
+
+-- write
+UPDATE ONLY "public"."docs" AS r
+SET "embedding" = k.vector
+FROM ROWS FROM (pg_catalog.unnest($1::text[]), pg_catalog.unnest($2::"public"."vector"[])) WITH ORDINALITY AS k (k1, vector, place)
+WHERE r."id" OPERATOR("pg_catalog".=) CAST(k.k1 AS bigint)
+RETURNING k.place;
+
+-- empty
+UPDATE ONLY "public"."docs" AS r
+SET "embedding" = NULL
+FROM ROWS FROM (pg_catalog.unnest($1::text[])) WITH ORDINALITY AS k (k1, place)
+WHERE r."id" OPERATOR("pg_catalog".=) CAST(k.k1 AS bigint)
+RETURNING k.place;
+
+-- lock
+SELECT k.place, f.source
+FROM ROWS FROM (pg_catalog.unnest($1::text[])) WITH ORDINALITY AS k (k1, place)
+CROSS JOIN LATERAL (SELECT ''::bytea || CASE WHEN num_nulls(r."title") = 1 THEN decode(repeat('00', 16), 'hex') ELSE substr(sha256(convert_to(format('%s', r."title"), pg_client_encoding()::name)), 1, 16) END || CASE WHEN num_nulls(r."body") = 1 THEN decode(repeat('00', 16), 'hex') ELSE substr(sha256(convert_to(format('%s', r."body"), pg_client_encoding()::name)), 1, 16) END AS source
+  FROM ONLY "public"."docs" AS r
+  WHERE r."id" OPERATOR("pg_catalog".=) CAST(k.k1 AS bigint) FOR NO KEY UPDATE SKIP LOCKED) AS f;
+
+-- after
+SELECT k.place, coalesce(r."embedding" OPERATOR("public".=) k.vector, false), ''::bytea || CASE WHEN num_nulls(r."title") = 1 THEN decode(repeat('00', 16), 'hex') ELSE substr(sha256(convert_to(format('%s', r."title"), pg_client_encoding()::name)), 1, 16) END || CASE WHEN num_nulls(r."body") = 1 THEN decode(repeat('00', 16), 'hex') ELSE substr(sha256(convert_to(format('%s', r."body"), pg_client_encoding()::name)), 1, 16) END
+FROM ROWS FROM (pg_catalog.unnest($1::text[]), pg_catalog.unnest($2::"public"."vector"[])) WITH ORDINALITY AS k (k1, vector, place)
+JOIN ONLY "public"."docs" AS r ON r."id" OPERATOR("pg_catalog".=) CAST(k.k1 AS bigint);
+
+-- reuse
+SELECT k.place, r."embedding"
+FROM ROWS FROM (pg_catalog.unnest($1::text[])) WITH ORDINALITY AS k (k1, place)
+JOIN ONLY "public"."docs" AS r ON r."id" OPERATOR("pg_catalog".=) CAST(k.k1 AS bigint)
+WHERE r."embedding" IS NOT NULL;
+
+-- rows.first
+SELECT g.row_key, g.answer
+FROM (SELECT format('%s', f."id") AS row_key, EXISTS (SELECT
+    FROM embedsidecar.ledger AS l
+    WHERE l.pipeline_id = 7 AND l.row_key = format('%s', f."id") OFFSET 0) AS answer, row_number() OVER () AS place
+  FROM (SELECT r."id"
+    FROM ONLY "public"."docs" AS r
+    ORDER BY r."id" USING OPERATOR("pg_catalog".>)
+    LIMIT $1) AS f) AS g
+ORDER BY g.place;
+
+-- rows.next
+SELECT g.row_key, g.answer
+FROM (SELECT format('%s', f."id") AS row_key, EXISTS (SELECT
+    FROM embedsidecar.ledger AS l
+    WHERE l.pipeline_id = 7 AND l.row_key = format('%s', f."id") OFFSET 0) AS answer, row_number() OVER () AS place
+  FROM (SELECT r."id"
+    FROM ONLY "public"."docs" AS r
+    WHERE (CAST($2::text AS bigint) OPERATOR("pg_catalog".>) r."id")
+    ORDER BY r."id" USING OPERATOR("pg_catalog".>)
+    LIMIT $1) AS f) AS g
+ORDER BY g.place;
+

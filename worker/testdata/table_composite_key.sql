@@ -1,0 +1,101 @@
+-- read
+SELECT k.place, f.row_key, f.keep, CASE WHEN (sum(octet_length(f.body)) OVER (ORDER BY k.place) <= $4::bigint OR pg_client_encoding() = 'SQL_ASCII') THEN f.body END, CASE WHEN btrim(f.body, E' \t\n\f\r\x0b') <> '' THEN octet_length(f.body) END, CASE WHEN NOT (sum(octet_length(f.body)) OVER (ORDER BY k.place) <= $4::bigint OR pg_client_encoding() = 'SQL_ASCII') THEN sha256(convert_to(f.body, pg_client_encoding()::name)) END, NULL::text, f.source, l.source_hash, l.text_hash, l.vector_hash, l.generation, l.version, d.text_hash, d.generation
+FROM ROWS FROM (pg_catalog.unnest($1::text[]), pg_catalog.unnest($2::text[]), pg_catalog.unnest($3::text[])) WITH ORDINALITY AS k (k1, k2, row_key, place)
+LEFT JOIN LATERAL (SELECT replace(replace(format('%s', r."id"), '\', '\\'), '|', '\|') || '|' || replace(replace(format('%s', r."a ""b"""), '\', '\\'), '|', '\|') AS row_key, true AS keep, ''::bytea || CASE WHEN num_nulls(r."title") = 1 THEN decode(repeat('00', 16), 'hex') ELSE substr(sha256(convert_to(format('%s', r."title"), pg_client_encoding()::name)), 1, 16) END || CASE WHEN num_nulls(r."body") = 1 THEN decode(repeat('00', 16), 'hex') ELSE substr(sha256(convert_to(format('%s', r."body"), pg_client_encoding()::name)), 1, 16) END AS source, CASE WHEN true THEN left(pg_catalog.concat_ws(E'\n\n', nullif(r."title"::text, ''), nullif(r."body"::text, '')), 1048576) END AS body
+  FROM ONLY "public"."docs" AS r
+  WHERE r."id" OPERATOR("pg_catalog".=) CAST(k.k1 AS bigint) AND r."a ""b""" OPERATOR("ext".=) (CAST(k.k2 AS "ext"."citext") COLLATE "pg_catalog"."default")
+  LIMIT 1) AS f ON true
+LEFT JOIN LATERAL (SELECT g.source_hash, g.text_hash, g.vector_hash, g.generation, g.xmin::text AS version
+  FROM embedsidecar.ledger AS g
+  WHERE g.pipeline_id = 7 AND g.row_key = k.row_key OFFSET 0) AS l ON true
+LEFT JOIN LATERAL (SELECT e.text_hash, e.generation
+  FROM "public"."docs_embedding" AS e
+  WHERE e."id" OPERATOR("pg_catalog".=) CAST(k.k1 AS bigint) AND e."a ""b""" OPERATOR("ext".=) (CAST(k.k2 AS "ext"."citext") COLLATE "pg_catalog"."default") AND e.chunk_no = 0 OFFSET 0) AS d ON true
+ORDER BY k.place;
+
+-- gone
+SELECT k.row_key
+FROM ROWS FROM (pg_catalog.unnest($1::text[]), pg_catalog.unnest($2::text[]), pg_catalog.unnest($3::text[])) WITH ORDINALITY AS k (k1, k2, row_key, place)
+WHERE NOT EXISTS (SELECT
+  FROM ONLY "public"."docs" AS r
+  WHERE r."id" OPERATOR("pg_catalog".=) CAST(k.k1 AS bigint) AND r."a ""b""" OPERATOR("ext".=) (CAST(k.k2 AS "ext"."citext") COLLATE "pg_catalog"."default") AND replace(replace(format('%s', r."id"), '\', '\\'), '|', '\|') || '|' || replace(replace(format('%s', r."a ""b"""), '\', '\\'), '|', '\|') = k.row_key OFFSET 0);
+
+-- spell
+SELECT CAST(k.k1 AS bigint), (CAST(k.k2 AS "ext"."citext") COLLATE "pg_catalog"."default")
+FROM ROWS FROM (pg_catalog.unnest($1::text[]), pg_catalog.unnest($2::text[])) WITH ORDINALITY AS k (k1, k2, place);
+
+-- write
+INSERT INTO "public"."docs_embedding" AS d ("id", "a ""b""", chunk_no, generation, text_hash, embedded_at, embedding)
+SELECT CAST(k.k1 AS bigint), (CAST(k.k2 AS "ext"."citext") COLLATE "pg_catalog"."default"), 0, 4, k.text_hash, now(), k.vector
+FROM ROWS FROM (pg_catalog.unnest($1::text[]), pg_catalog.unnest($2::text[]), pg_catalog.unnest($3::bytea[]), pg_catalog.unnest($4::"public"."vector"[])) WITH ORDINALITY AS k (k1, k2, text_hash, vector, place)
+ON CONFLICT ("id", "a ""b""", chunk_no) DO UPDATE
+SET "id" = excluded."id", "a ""b""" = excluded."a ""b""", generation = excluded.generation, text_hash = excluded.text_hash, embedded_at = excluded.embedded_at, embedding = excluded.embedding;
+
+-- empty
+DELETE FROM "public"."docs_embedding" AS d
+USING ROWS FROM (pg_catalog.unnest($1::text[]), pg_catalog.unnest($2::text[])) WITH ORDINALITY AS k (k1, k2, place)
+WHERE d."id" OPERATOR("pg_catalog".=) CAST(k.k1 AS bigint) AND d."a ""b""" OPERATOR("ext".=) (CAST(k.k2 AS "ext"."citext") COLLATE "pg_catalog"."default");
+
+-- adopt
+UPDATE "public"."docs_embedding" AS d
+SET generation = 4
+FROM ROWS FROM (pg_catalog.unnest($1::text[]), pg_catalog.unnest($2::text[])) WITH ORDINALITY AS k (k1, k2, place)
+WHERE d."id" OPERATOR("pg_catalog".=) CAST(k.k1 AS bigint) AND d."a ""b""" OPERATOR("ext".=) (CAST(k.k2 AS "ext"."citext") COLLATE "pg_catalog"."default");
+
+-- remove
+DELETE FROM "public"."docs_embedding" AS d
+USING ROWS FROM (pg_catalog.unnest($1::text[]), pg_catalog.unnest($2::text[]), pg_catalog.unnest($3::text[])) WITH ORDINALITY AS k (k1, k2, row_key, place)
+WHERE d."id" OPERATOR("pg_catalog".=) CAST(k.k1 AS bigint) AND d."a ""b""" OPERATOR("ext".=) (CAST(k.k2 AS "ext"."citext") COLLATE "pg_catalog"."default") AND replace(replace(format('%s', d."id"), '\', '\\'), '|', '\|') || '|' || replace(replace(format('%s', d."a ""b"""), '\', '\\'), '|', '\|') = k.row_key;
+
+-- reuse
+SELECT k.place, d.embedding
+FROM ROWS FROM (pg_catalog.unnest($1::text[]), pg_catalog.unnest($2::text[])) WITH ORDINALITY AS k (k1, k2, place)
+JOIN "public"."docs_embedding" AS d ON d."id" OPERATOR("pg_catalog".=) CAST(k.k1 AS bigint) AND d."a ""b""" OPERATOR("ext".=) (CAST(k.k2 AS "ext"."citext") COLLATE "pg_catalog"."default")
+WHERE d.chunk_no = 0;
+
+-- vectors.first
+SELECT g.row_key, g.answer
+FROM (SELECT replace(replace(format('%s', f."id"), '\', '\\'), '|', '\|') || '|' || replace(replace(format('%s', f."a ""b"""), '\', '\\'), '|', '\|') AS row_key, NOT EXISTS (SELECT
+    FROM ONLY "public"."docs" AS r
+    WHERE r."id" OPERATOR("pg_catalog".=) f."id" AND r."a ""b""" OPERATOR("ext".=) f."a ""b""" OFFSET 0) AS answer, row_number() OVER () AS place
+  FROM (SELECT r."id", r."a ""b"""
+    FROM "public"."docs_embedding" AS r
+    ORDER BY r."id" USING OPERATOR("pg_catalog".>), r."a ""b""" USING OPERATOR("ext".>)
+    LIMIT $1) AS f) AS g
+ORDER BY g.place;
+
+-- vectors.next
+SELECT g.row_key, g.answer
+FROM (SELECT replace(replace(format('%s', f."id"), '\', '\\'), '|', '\|') || '|' || replace(replace(format('%s', f."a ""b"""), '\', '\\'), '|', '\|') AS row_key, NOT EXISTS (SELECT
+    FROM ONLY "public"."docs" AS r
+    WHERE r."id" OPERATOR("pg_catalog".=) f."id" AND r."a ""b""" OPERATOR("ext".=) f."a ""b""" OFFSET 0) AS answer, row_number() OVER () AS place
+  FROM (SELECT r."id", r."a ""b"""
+    FROM "public"."docs_embedding" AS r
+    WHERE (CAST($2::text AS bigint) OPERATOR("pg_catalog".>) r."id" OR CAST($2::text AS bigint) OPERATOR("pg_catalog".=) r."id" AND (CAST($3::text AS "ext"."citext") COLLATE "pg_catalog"."default") OPERATOR("ext".>) r."a ""b""")
+    ORDER BY r."id" USING OPERATOR("pg_catalog".>), r."a ""b""" USING OPERATOR("ext".>)
+    LIMIT $1) AS f) AS g
+ORDER BY g.place;
+
+-- rows.first
+SELECT g.row_key, g.answer
+FROM (SELECT replace(replace(format('%s', f."id"), '\', '\\'), '|', '\|') || '|' || replace(replace(format('%s', f."a ""b"""), '\', '\\'), '|', '\|') AS row_key, EXISTS (SELECT
+    FROM embedsidecar.ledger AS l
+    WHERE l.pipeline_id = 7 AND l.row_key = replace(replace(format('%s', f."id"), '\', '\\'), '|', '\|') || '|' || replace(replace(format('%s', f."a ""b"""), '\', '\\'), '|', '\|') OFFSET 0) AS answer, row_number() OVER () AS place
+  FROM (SELECT r."id", r."a ""b"""
+    FROM ONLY "public"."docs" AS r
+    ORDER BY r."id" USING OPERATOR("pg_catalog".>), r."a ""b""" USING OPERATOR("ext".>)
+    LIMIT $1) AS f) AS g
+ORDER BY g.place;
+
+-- rows.next
+SELECT g.row_key, g.answer
+FROM (SELECT replace(replace(format('%s', f."id"), '\', '\\'), '|', '\|') || '|' || replace(replace(format('%s', f."a ""b"""), '\', '\\'), '|', '\|') AS row_key, EXISTS (SELECT
+    FROM embedsidecar.ledger AS l
+    WHERE l.pipeline_id = 7 AND l.row_key = replace(replace(format('%s', f."id"), '\', '\\'), '|', '\|') || '|' || replace(replace(format('%s', f."a ""b"""), '\', '\\'), '|', '\|') OFFSET 0) AS answer, row_number() OVER () AS place
+  FROM (SELECT r."id", r."a ""b"""
+    FROM ONLY "public"."docs" AS r
+    WHERE (CAST($2::text AS bigint) OPERATOR("pg_catalog".>) r."id" OR CAST($2::text AS bigint) OPERATOR("pg_catalog".=) r."id" AND (CAST($3::text AS "ext"."citext") COLLATE "pg_catalog"."default") OPERATOR("ext".>) r."a ""b""")
+    ORDER BY r."id" USING OPERATOR("pg_catalog".>), r."a ""b""" USING OPERATOR("ext".>)
+    LIMIT $1) AS f) AS g
+ORDER BY g.place;
+
