@@ -59,7 +59,7 @@ LINT_VENV := $(CACHE)/lint/venv-$(shell echo $(LINTERS) | cksum | cut -d' ' -f1)
 OPENAI      := openai==3.52.0
 OPENAI_VENV := $(CACHE)/openai/venv-$(shell echo $(OPENAI) | cksum | cut -d' ' -f1)
 
-.PHONY: help build build-core build-onnx image test-image test-image-smoke packages model runtime old-runtime python pg demo test test-torch test-clients test-kills test-memory soak test-race cover lint lint-light lint-files vuln fmt fix fuzz bench-smoke bench-isolation bench-scaling bench-embedder generate verify clean install-deps
+.PHONY: help build build-core build-onnx image test-image test-image-smoke packages model runtime old-runtime python pg demo test test-torch test-clients test-without-amx test-kills test-memory soak test-race cover lint lint-light lint-files vuln fmt fix fuzz bench-smoke bench-isolation bench-scaling bench-embedder generate verify clean install-deps
 
 help: ## show this list
 	@awk 'BEGIN { FS = ":.*## " } /^[a-z-]+:.*## / { printf "  %-16s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -130,6 +130,11 @@ test-clients: build ## applications as they are, through the real Django, SQLAlc
 	@tools/need.sh go python
 	@$(call get_pg,$(lastword $(PG_TEST)))
 	@folder=$$(tools/clients.sh) && EMBEDSIDECAR_CLIENTS=$$folder EMBEDSIDECAR_TEST_MAJORS='$(lastword $(PG_TEST))' $(GO) test -tags clients -count=1 -timeout 30m -v -run '^TestClients' ./e2e
+
+test-without-amx: ## make test as on a CPU without AMX, on one that has it
+	@tools/need.sh go
+	$(GO) build -o bin/hideamx ./tools/hideamx
+	bin/hideamx $(MAKE) test
 
 test-kills: ## 200 random kills of the sidecar on each server, under load, and 200 more while it is deployed anew; KILLS=1000 for more
 	@tools/need.sh go

@@ -25,7 +25,7 @@ const (
 func TestMain(m *testing.M) {
 	if library := os.Getenv(testLibrary); library != "" {
 		if os.Getenv(testHideAMX) != "" {
-			if err := hideAMX(); err != nil {
+			if err := onnxtest.HideAMX(); err != nil {
 				fmt.Print(err)
 				os.Exit(1)
 			}
