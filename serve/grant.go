@@ -28,7 +28,7 @@ var Roles = []string{RoleQuery, RoleEmbed}
 // everything.
 type Grant struct {
 	Role         string              `json:"role"`
-	Pipelines    []string            `json:"pipelines,omitempty"`     // that may be searched; none: all
+	Pipelines    []string            `json:"pipelines,omitempty"`     // that may be searched, and whose models may be asked; none: all
 	Filter       map[string][]string `json:"filter,omitempty"`        // columns and values: only such rows are found, whatever is asked for
 	DatabaseRole string              `json:"database_role,omitempty"` // that searches run as; "": that of the program's connections
 }

@@ -262,6 +262,9 @@ func TestTokens_DoNoMoreThanTheyAreFor(t *testing.T) {
 		{"pay", pay, "POST", find, `{"text": "x"}`, 404, "pipeline_not_found"},
 		{"pay", pay, "POST", "/v1/pipelines/hr:%20pay/similar", `{"key": "1"}`, 403, "row_security"},
 		{"pay", pay, "POST", "/v1/embeddings", `{"input": "x"}`, 200, ""},
+		{"pay", pay, "POST", "/v1/embeddings", `{"input": "x", "model": "other/toy"}`, 200, ""},
+		{"pay", pay, "POST", "/v1/embeddings", `{"input": "x", "model": "toy"}`, 404, "model_not_found"},
+		{"pay", pay, "GET", "/v1/models/toy", ``, 404, "model_not_found"},
 	} {
 		a := s.do(c.method, c.path, c.body, "Authorization", "Bearer "+c.token)
 		code := ""
@@ -277,6 +280,9 @@ func TestTokens_DoNoMoreThanTheyAreFor(t *testing.T) {
 	}
 	if !strings.Contains(log.String(), "row level security") || !strings.Contains(log.String(), "--database-role") {
 		t.Errorf("the log does not tell the way out: %s", log.String())
+	}
+	if a := s.do("GET", "/v1/models", "", "Authorization", "Bearer "+pay); !strings.Contains(string(a.body), `"other/toy"`) || strings.Contains(string(a.body), `"toy"`) {
+		t.Errorf("the models of a token for one pipeline: %s", a.body)
 	}
 	if a := s.do("GET", "/v1/pipelines", "", "Authorization", "Bearer "+pay); !strings.Contains(string(a.body), "hr: pay") || strings.Contains(string(a.body), "public.docs") {
 		t.Errorf("the pipelines of a token for one: %s", a.body)

@@ -226,8 +226,9 @@ func kindOf(word string) (embed.Kind, error) {
 
 // named returns a model and its name.
 func (a *api) named(r *http.Request, name string) (string, Model, error) {
+	only := askerOf(r).grant.Pipelines
 	if name == "" {
-		known, err := a.Backend.Models(r.Context())
+		known, err := a.Backend.Models(r.Context(), only)
 		if err != nil {
 			return "", nil, err
 		}
@@ -236,7 +237,7 @@ func (a *api) named(r *http.Request, name string) (string, Model, error) {
 		}
 		name = known[0]
 	}
-	model, err := a.Backend.Model(r.Context(), name)
+	model, err := a.Backend.Model(r.Context(), only, name)
 	if errors.Is(err, ErrUnknown) {
 		err = noModel(name)
 	}
@@ -282,7 +283,7 @@ func entryOf(name string) modelEntry {
 
 // models answers GET /v1/models.
 func (a *api) models(w http.ResponseWriter, r *http.Request) error {
-	names, err := a.Backend.Models(r.Context())
+	names, err := a.Backend.Models(r.Context(), askerOf(r).grant.Pipelines)
 	if err != nil {
 		return err
 	}
@@ -297,7 +298,7 @@ func (a *api) models(w http.ResponseWriter, r *http.Request) error {
 // starts a program and may cost money: to look at it does neither.
 func (a *api) model(w http.ResponseWriter, r *http.Request) error {
 	name := r.PathValue("name")
-	about, err := a.Backend.Known(r.Context(), name)
+	about, err := a.Backend.Known(r.Context(), askerOf(r).grant.Pipelines, name)
 	if errors.Is(err, ErrUnknown) {
 		err = noModel(name)
 	}

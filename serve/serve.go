@@ -28,13 +28,14 @@ type Model interface {
 
 // Backend is what is served.
 type Backend interface {
-	// Models lists the names of models that may be asked for, the default first. Nothing is started for it.
-	Models(ctx context.Context) ([]string, error)
+	// Models lists the names of models that may be asked for, the default first: where pipelines are named, only what
+	// their vectors are made with. Nothing is started for it.
+	Models(ctx context.Context, only []string) ([]string, error)
 	// Model returns a model by one of these names, or ErrUnknown.
-	Model(ctx context.Context, name string) (Model, error)
+	Model(ctx context.Context, only []string, name string) (Model, error)
 	// Known returns what a model by one of these names has said of itself, nil if it has not been asked yet; or
 	// ErrUnknown. Nothing is started for it.
-	Known(ctx context.Context, name string) (*embed.Description, error)
+	Known(ctx context.Context, only []string, name string) (*embed.Description, error)
 	// Pipelines lists the pipelines; nil without a database.
 	Pipelines(ctx context.Context) ([]pipeline.Pipeline, error)
 	// Pipeline returns a pipeline that can be searched and the model its vectors were made with. It returns ErrUnknown, or an

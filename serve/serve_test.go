@@ -18,6 +18,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -88,17 +89,22 @@ func (m *toy) Ask(ctx context.Context, kind embed.Kind, texts []string) ([]embed
 // backend serves one model and one pipeline that cannot be searched.
 type backend struct{ model *toy }
 
-func (b *backend) Models(context.Context) ([]string, error) { return []string{"toy", "other/toy"}, nil }
+func (b *backend) Models(_ context.Context, only []string) ([]string, error) {
+	if len(only) > 0 {
+		return []string{"other/toy"}, nil
+	}
+	return []string{"toy", "other/toy"}, nil
+}
 
-func (b *backend) Model(_ context.Context, name string) (serve.Model, error) {
-	if name != "toy" && name != "other/toy" {
+func (b *backend) Model(ctx context.Context, only []string, name string) (serve.Model, error) {
+	if names, _ := b.Models(ctx, only); !slices.Contains(names, name) {
 		return nil, serve.ErrUnknown
 	}
 	return b.model, nil
 }
 
-func (b *backend) Known(ctx context.Context, name string) (*embed.Description, error) {
-	m, err := b.Model(ctx, name)
+func (b *backend) Known(ctx context.Context, only []string, name string) (*embed.Description, error) {
+	m, err := b.Model(ctx, only, name)
 	if err != nil {
 		return nil, err
 	}

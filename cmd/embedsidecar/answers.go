@@ -226,8 +226,11 @@ func (a *answers) Pipeline(ctx context.Context, name string) (*pipeline.Pipeline
 }
 
 // Models implements serve.Backend.
-func (a *answers) Models(ctx context.Context) ([]string, error) {
-	models, _ := a.models(ctx)
+func (a *answers) Models(ctx context.Context, only []string) ([]string, error) {
+	models, err := a.models(ctx, only)
+	if len(models) == 0 { // none, as far as is known
+		return nil, err
+	}
 	names := make([]string, len(models))
 	for i, m := range models {
 		names[i] = m.name
@@ -236,8 +239,8 @@ func (a *answers) Models(ctx context.Context) ([]string, error) {
 }
 
 // Model implements serve.Backend.
-func (a *answers) Model(ctx context.Context, name string) (serve.Model, error) {
-	models, err := a.models(ctx)
+func (a *answers) Model(ctx context.Context, only []string, name string) (serve.Model, error) {
+	models, err := a.models(ctx, only)
 	for _, m := range models {
 		if m.name == name || slices.Contains(m.others, name) {
 			return a.service(ctx, m.modelOf)
@@ -250,8 +253,8 @@ func (a *answers) Model(ctx context.Context, name string) (serve.Model, error) {
 }
 
 // Known implements serve.Backend.
-func (a *answers) Known(ctx context.Context, name string) (*embed.Description, error) {
-	models, err := a.models(ctx)
+func (a *answers) Known(ctx context.Context, only []string, name string) (*embed.Description, error) {
+	models, err := a.models(ctx, only)
 	for _, m := range models {
 		if m.name != name && !slices.Contains(m.others, name) {
 			continue
@@ -277,30 +280,17 @@ type namedModel struct {
 	keys   []modelOf // all that it is called by, modelOf first
 }
 
-// models lists what may be asked for: the default, what the pipelines use, and what the configuration names. With an
-// error it lists what is known without the database, or from before: to embed texts takes none.
-func (a *answers) models(ctx context.Context) ([]namedModel, error) {
+// models lists what may be asked for: the default, what the pipelines use, and what the configuration names; or what
+// the named pipelines use. With an error it lists what is known without the database, or from before: to embed texts takes none.
+func (a *answers) models(ctx context.Context, only []string) ([]namedModel, error) {
 	pipelines, failed := a.pipelines(ctx, embedLimit)
 	if failed != nil {
 		a.loading.Lock()
 		pipelines = a.loaded
 		a.loading.Unlock()
 	}
-	var keys []modelOf
-	if len(pipelines)+len(a.env.config.Pipelines) == 0 {
-		keys = append(keys, modelOf{})
-	}
-	for i := range a.env.config.Pipelines {
-		keys = append(keys, modelOf{a.env.config.Pipelines[i].Plugin, a.env.config.Pipelines[i].Model})
-	}
-	for i := range pipelines {
-		keys = append(keys, modelOf{pipelines[i].Plugin, pipelines[i].Model})
-	}
-	for _, m := range a.env.config.Models {
-		keys = append(keys, modelOf{"", m.Name})
-	}
 	var models []namedModel
-	for _, key := range keys {
+	for _, key := range a.modelKeys(pipelines, only) {
 		m := a.naming(key)
 		if at := slices.IndexFunc(models, func(n namedModel) bool { return n.name == m.name }); at >= 0 {
 			models[at].keys = append(models[at].keys, key)
@@ -309,6 +299,31 @@ func (a *answers) models(ctx context.Context) ([]namedModel, error) {
 		}
 	}
 	return models, failed
+}
+
+// modelKeys returns how the configuration and pipelines call their models: all of them, or those of the named pipelines.
+func (a *answers) modelKeys(pipelines []pipeline.Pipeline, only []string) (keys []modelOf) {
+	all := len(only) == 0
+	if all && len(pipelines)+len(a.env.config.Pipelines) == 0 {
+		keys = append(keys, modelOf{})
+	}
+	add := func(s *pipeline.Spec) {
+		if all || slices.Contains(only, s.Name) {
+			keys = append(keys, modelOf{s.Plugin, s.Model})
+		}
+	}
+	for i := range a.env.config.Pipelines {
+		add(&a.env.config.Pipelines[i])
+	}
+	for i := range pipelines {
+		add(&pipelines[i].Spec)
+	}
+	for _, m := range a.env.config.Models {
+		if all {
+			keys = append(keys, modelOf{"", m.Name})
+		}
+	}
+	return keys
 }
 
 // naming finds the names of a model without starting it: as it describes itself if it runs, and as it is configured.
