@@ -252,17 +252,3 @@ func address(cfg pgconn.Config) string {
 	}
 	return net.JoinHostPort(cfg.Host, fmt.Sprint(cfg.Port))
 }
-
-// RowsFault reports whether an error of a statement may be the fault of one of its rows: anything the server says that is not about the
-// session, the server itself or somebody's locks. A function or a trigger of the user's may raise what it likes.
-func RowsFault(err error) bool {
-	pg, ok := errors.AsType[*pgconn.PgError](err)
-	if !ok {
-		return false
-	}
-	switch pg.Code[:2] {
-	case "08", "25", "28", "40", "53", "55", "57", "58":
-		return false
-	}
-	return true
-}

@@ -16,7 +16,7 @@ var ErrLocked = errors.New("a table is locked by somebody")
 // LockedOut tells whether a statement lost against somebody's lock: none of it happened, and the same may succeed later.
 func LockedOut(err error) bool {
 	pg, ok := errors.AsType[*pgconn.PgError](err)
-	return errors.Is(err, ErrLocked) || ok && (pg.Code == pgerrcode.LockNotAvailable || pg.Code == pgerrcode.DeadlockDetected)
+	return Judge(err) == Locked || ok && pg.Code == pgerrcode.DeadlockDetected
 }
 
 // UntilUnlocked does something again while it loses against somebody's lock, for about half a minute. Each try gives way after the

@@ -8,7 +8,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/jackc/pgerrcode"
 	"github.com/jackc/pglogrepl"
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
@@ -579,11 +578,10 @@ func (ses *session) enqueue(ctx context.Context) error {
 func (ses *session) enqueueBatch(ctx context.Context, b queue.Batch) (queue.Enqueued, error) {
 	for try := 1; ; try++ {
 		done, err := ses.s.o.Queue.Enqueue(ctx, ses.s.o.DB, b)
-		var pg *pgconn.PgError
-		if err == nil || !errors.As(err, &pg) || !pgerrcode.IsTransactionRollback(pg.Code) && pg.Code != pgerrcode.LockNotAvailable {
+		if fault := database.Judge(err); fault != database.Locked && fault != database.Conflict {
 			return done, err
 		}
-		ses.s.o.Log.WarnContext(ctx, "enqueue lost against a lock", "sqlstate", pg.Code, "try", try)
+		ses.s.o.Log.WarnContext(ctx, "enqueue lost against a lock", "error", err, "try", try)
 		if !wait(ctx, min(time.Duration(try)*20*time.Millisecond, time.Second)) {
 			return done, ctx.Err()
 		}

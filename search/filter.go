@@ -154,7 +154,7 @@ func (s *statement) equal(ctx context.Context, tx pgx.Tx, p *pipeline.Pipeline, 
 		conditions = append(conditions, quote(name)+" "+c.Equal+fmt.Sprintf(" ANY (CAST($%d::text[] AS %s[]))", len(s.args), c.Type))
 	}
 	at, err := fits(ctx, tx, &fitting)
-	if database.RowsFault(err) {
+	if database.Judge(err) == database.Data {
 		return nil, bad("filter: a value for column %q does not fit its type, %s", checked[at].Name, checked[at].Type)
 	}
 	return conditions, err
@@ -179,7 +179,7 @@ func fitsKey(ctx context.Context, tx pgx.Tx, p *pipeline.Pipeline, values []stri
 		fitting.Queue("SELECT "+k.Value("$1::text")+" IS NULL", values[i])
 	}
 	at, err := fits(ctx, tx, &fitting)
-	if database.RowsFault(err) {
+	if database.Judge(err) == database.Data {
 		return bad("key: what is given for column %q does not fit its type, %s", p.Key[at].Name, p.Key[at].Type)
 	}
 	return err

@@ -6,12 +6,10 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
 
-	"github.com/jackc/pgerrcode"
 	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/embedsidecar/embedsidecar/database"
@@ -128,17 +126,17 @@ func (a *api) warn(ctx context.Context, err error, hints []string) {
 // nil.
 func ofDatabase(err error) *problem {
 	p := &problem{status: http.StatusServiceUnavailable, kind: serverError, code: "unavailable", after: 5 * time.Second}
-	pg, fromServer := errors.AsType[*pgconn.PgError](err)
+	fault := database.Judge(err)
 	_, connecting := errors.AsType[*database.Error](err)
 	switch {
-	case fromServer && pg.Code == pgerrcode.QueryCanceled:
+	case fault == database.Canceled:
 		p.status, p.code, p.after = http.StatusGatewayTimeout, "timeout", time.Second
 		p.message = "the database gave the search up: it takes longer than statement_timeout there; an index makes it faster"
-	case fromServer && slices.Contains([]string{pgerrcode.UndefinedTable, pgerrcode.UndefinedColumn, pgerrcode.InvalidSchemaName, pgerrcode.UndefinedFunction, pgerrcode.UndefinedObject}, pg.Code):
+	case fault == database.Schema:
 		p.message = "what this pipeline is made of is not in the database any more: embedsidecar check tells what is missing, init makes it again"
-	case fromServer && pg.Code == pgerrcode.InsufficientPrivilege:
+	case fault == database.Forbidden:
 		p.message = "the server's role may not read what this pipeline is made of: embedsidecar roles prints the grants"
-	case fromServer && slices.Contains([]string{pgerrcode.LockNotAvailable, pgerrcode.SerializationFailure, pgerrcode.DeadlockDetected}, pg.Code):
+	case fault == database.Locked || fault == database.Conflict:
 		p.after = time.Second
 		p.message = "somebody else holds what the search reads, a lock as of a migration: come again"
 	case connecting || database.Passing(err):

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"testing"
 
 	"github.com/jackc/pgx/v5/pgconn"
@@ -201,5 +202,54 @@ func describing(r *rig, as embed.Description) func(*sidecar.Options) {
 		o.Embedder = func(context.Context, *pipeline.Pipeline) (embed.Embedder, error) {
 			return described{r.embedder, as}, nil
 		}
+	}
+}
+
+// states are what functions and triggers of users raise: by hand, by what they call, or by what they wait for.
+var states = []string{
+	"P0001", "22012", "23514", "42501", "42P01", "42883", "XX000", "54000", "0A000",
+	"55000", // currval() of a sequence that was not used yet
+	"55P03", // SELECT ... FOR UPDATE NOWAIT
+	"55006", // a temporary table that is still in use
+	"57014", // a statement_timeout of its own
+	"08001", // dblink, or a foreign table
+	"25006", // the same, to a standby
+	"28P01", // the same, with a password that was changed
+	"40001", "40P01",
+	"53400", // temp_file_limit
+	"58030", // a file that cannot be read
+}
+
+// Whatever is raised for some rows, by whatever means, the others get their vectors.
+func TestP5_WhateverIsRaisedForOneRow(t *testing.T) {
+	t.Parallel()
+	raise := `CREATE FUNCTION raise(id bigint) RETURNS text LANGUAGE plpgsql AS $$ DECLARE states text[] := '{` + strings.Join(states, ",") + `}'; BEGIN
+		IF id <= cardinality(states) THEN RAISE EXCEPTION 'not this one' USING ERRCODE = states[id]; END IF; RETURN ''; END $$`
+	text := intoTable("docs", "body")
+	text.Columns, text.Text = nil, `body || public.raise(id)`
+	for name, c := range map[string]struct {
+		spec    pipeline.Spec
+		trigger bool
+	}{
+		"by a trigger": {column("docs", "body"), true},
+		"by the text":  {text, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			db := testenv.DB(t)
+			db.MustExec(docs)
+			db.MustExec(raise)
+			r := newRig(t, db, c.spec)
+			db.MustExec(`INSERT INTO docs SELECT i, 'body ' || i FROM generate_series(1, 100) AS i`)
+			if c.trigger {
+				db.MustExec(`CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN PERFORM public.raise(new.id); RETURN new; END $$`)
+				db.MustExec(`CREATE TRIGGER refuse BEFORE UPDATE ON docs FOR EACH ROW EXECUTE FUNCTION refuse()`)
+			}
+			r.options = quick
+			r.start()
+			r.has(int64(100-len(states)), vectors(c.spec))
+			r.has(0, `SELECT count(*) FROM embedsidecar.task WHERE row_key::int > $1`, len(states))
+			r.status("docs", pipeline.Active)
+		})
 	}
 }

@@ -8,9 +8,7 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/jackc/pgerrcode"
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/embedsidecar/embedsidecar/pipeline"
 )
@@ -206,7 +204,7 @@ func (w *Worker) eachVector(ctx context.Context, sql string, args []any, f func(
 }
 
 // errMoved means that stored chunks are no longer what they were when they were read. It counts as a conflict: a new look helps.
-var errMoved = &pgconn.PgError{Code: pgerrcode.SerializationFailure, Message: "stored chunks changed meanwhile"}
+var errMoved = errors.New("stored chunks changed meanwhile")
 
 // fetchMoved reads the vectors of pieces that are stored under another number.
 func (w *Worker) fetchMoved(ctx context.Context, items []item) error {

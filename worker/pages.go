@@ -2,14 +2,11 @@ package worker
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"time"
 
-	"github.com/jackc/pgerrcode"
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/embedsidecar/embedsidecar/database"
 	"github.com/embedsidecar/embedsidecar/pipeline"
@@ -30,11 +27,8 @@ type pages struct {
 
 func newPages(w *Worker) *pages { return &pages{w: w, rows: pageRows} }
 
-// overran tells whether a statement was ended for the time it took.
-func overran(err error) bool {
-	pg, ok := errors.AsType[*pgconn.PgError](err)
-	return ok && pg.Code == pgerrcode.QueryCanceled
-}
+// overran reports whether a statement was ended for the time it took.
+func overran(err error) bool { return database.Judge(err) == database.Canceled }
 
 // briefly runs f in a transaction none of whose statements takes longer than limit; 0 is no limit.
 func (p *pages) briefly(ctx context.Context, limit time.Duration, f func(tx pgx.Tx) error) error {
@@ -119,7 +113,7 @@ func (p *pages) read(ctx context.Context, keys []string, each func(rows []row), 
 		case err == nil:
 			each(found)
 			keys = keys[len(found):]
-		case !database.RowsFault(err) && !errors.Is(err, errSplit) || parkable(err) && p.unreadable(ctx):
+		case !p.w.ofSomeRow(ctx, err):
 			return err
 		case min(p.rows, most) == 1:
 			refused(keys[0], err)
@@ -143,10 +137,4 @@ func (p *pages) vectorRows() int {
 		return pageRows
 	}
 	return max(least, most/(4*max(p.w.o.Pipeline.Dims, 1)))
-}
-
-// unreadable tells whether the table cannot be read for any row.
-func (p *pages) unreadable(ctx context.Context) bool {
-	_, err := p.w.read(ctx, p.w.o.DB, nil, 0)
-	return parkable(err)
 }

@@ -8,9 +8,6 @@ import (
 	"math/rand/v2"
 	"time"
 
-	"github.com/jackc/pgerrcode"
-	"github.com/jackc/pgx/v5/pgconn"
-
 	"github.com/embedsidecar/embedsidecar/database"
 	"github.com/embedsidecar/embedsidecar/embed"
 	"github.com/embedsidecar/embedsidecar/failpoint"
@@ -49,7 +46,7 @@ const (
 // refuse a statement that no row was thought to be able to break, the batch is halved all the same: one row must not hold up the rest.
 func (w *Worker) process(ctx context.Context, tasks []queue.Task) error {
 	err := w.attempt(ctx, tasks)
-	if !database.RowsFault(err) || parkable(err) {
+	if faultOf(err) != database.Data {
 		return err
 	}
 	if len(tasks) == 1 {
@@ -96,9 +93,9 @@ func (w *Worker) attempt(ctx context.Context, tasks []queue.Task) error {
 // lookFailed ends a batch whose rows could not be read.
 func (w *Worker) lookFailed(ctx context.Context, tasks []queue.Task, err error) error {
 	switch {
-	case lockedOut(err):
+	case faultOf(err) == database.Locked:
 		return w.postpone(ctx, tasks, embed.Transient, "locked", "the table is locked by somebody", lockedDelay(tasks[0], time.Now()))
-	case parkable(err):
+	case unfits(err):
 		return w.park(ctx, tasks, err)
 	}
 	return err
@@ -119,14 +116,14 @@ func (w *Worker) look(ctx context.Context, tasks []queue.Task, texts int) ([]ite
 		}
 		return items, nil
 	}
-	if lockedOut(err) || parkable(err) && (len(tasks) == 1 || w.unfit(ctx)) || !database.RowsFault(err) && !contended(err) && !errors.Is(err, errSplit) {
-		return nil, err
+	if all := w.ofAll(ctx, err, w.readNone); all != nil {
+		return nil, all
 	}
 	if len(tasks) == 1 {
 		if w.isNobodys(ctx, keys[0]) {
 			return []item{{task: tasks[0], row: row{key: keys[0]}, nobody: true}}, nil
 		}
-		return []item{{task: tasks[0], action: broken, err: &embed.TextError{Class: embed.Data, Code: "unreadable", Message: sqlState(err)}}}, nil
+		return []item{{task: tasks[0], action: broken, err: w.rowError(tasks[0], err, "unreadable", sqlState(err))}}, nil
 	}
 	half := len(tasks) / 2
 	first, err := w.look(ctx, tasks[:half], texts)
@@ -147,7 +144,7 @@ func (w *Worker) isNobodys(ctx context.Context, key string) bool {
 		return true
 	}
 	_, err = w.o.DB.Exec(ctx, w.sql.spell, args...)
-	return database.RowsFault(err) && !parkable(err)
+	return faultOf(err) == database.Data
 }
 
 // decide says what each item needs before any embedder is asked.
@@ -324,53 +321,6 @@ func (w *Worker) backoff(attempt int) time.Duration {
 	return d/2 + time.Duration(rand.Int64N(int64(d/2)+1)) //nolint:gosec // jitter needs no secrecy
 }
 
-// parkable tells whether an error may mean that the pipeline does not fit its table.
-func parkable(err error) bool {
-	pg, ok := errors.AsType[*pgconn.PgError](err)
-	if !ok {
-		return false
-	}
-	switch pg.Code {
-	case pgerrcode.UndefinedColumn, pgerrcode.UndefinedTable, pgerrcode.InsufficientPrivilege, pgerrcode.UndefinedFunction,
-		pgerrcode.DatatypeMismatch, pgerrcode.UndefinedObject, pgerrcode.InvalidSchemaName,
-		pgerrcode.ObjectNotInPrerequisiteState: // a view stands in the place of the table
-		return true
-	}
-	return false
-}
-
-// unfit asks the table with no rows in hand: if even that is refused, it is not one row's fault. A trigger that refuses a row for
-// lack of a privilege looks just like a missing GRANT.
-func (w *Worker) unfit(ctx context.Context) bool {
-	// Before the transaction: one that waits for a second connection of the pool could wait for others that do the same.
-	if _, err := w.read(ctx, w.o.DB, nil, 0); parkable(err) {
-		return true
-	}
-	tx, err := database.Begin(ctx, w.o.DB)
-	if err != nil {
-		return false
-	}
-	defer func() { _ = tx.Rollback(context.WithoutCancel(ctx)) }() // it only asks
-	if w.o.Pipeline.Triggers {
-		database.Used(tx)
-	}
-	if err := w.guard(ctx, tx); err != nil {
-		return errors.Is(err, errOtherTable)
-	}
-	args, err := keyArrays(w.o.Pipeline, nil)
-	if err != nil {
-		return false
-	}
-	if _, err := tx.Exec(ctx, w.sql.empty, args...); err != nil {
-		return parkable(err)
-	}
-	if !w.o.Pipeline.ToColumn() {
-		args = append(args, [][]byte{})
-	}
-	_, err = tx.Exec(ctx, w.sql.write, append(args, parameter(w.o.Pipeline, nil))...)
-	return parkable(err)
-}
-
 // park lets tasks wait until the pipeline fits its table again, and says so to whoever can look.
 func (w *Worker) park(ctx context.Context, tasks []queue.Task, err error) error {
 	w.o.Log.WarnContext(ctx, "pipeline parked", "pipeline", w.o.Pipeline.Name, "sqlstate", sqlState(err))
@@ -378,33 +328,6 @@ func (w *Worker) park(ctx context.Context, tasks []queue.Task, err error) error 
 		w.o.Broken(w.o.Pipeline)
 	}
 	return w.postpone(ctx, tasks, embed.Configuration, "table", errParked.Error(), min(parkedPause, w.o.Retry.Max))
-}
-
-// lockedOut tells whether a lock was not to be had in time.
-func lockedOut(err error) bool {
-	pg, ok := errors.AsType[*pgconn.PgError](err)
-	return ok && pg.Code == pgerrcode.LockNotAvailable
-}
-
-// contended tells whether a statement lost against somebody else's locks: the same one, or half of it, may succeed.
-func contended(err error) bool {
-	var pg *pgconn.PgError
-	if !errors.As(err, &pg) {
-		return false
-	}
-	switch pg.Code {
-	case pgerrcode.DeadlockDetected, pgerrcode.SerializationFailure, pgerrcode.QueryCanceled:
-		return true
-	}
-	return false
-}
-
-// sqlState describes a server's error without its message, which may hold row values: a trigger may put in what it likes.
-func sqlState(err error) string {
-	if pg, ok := errors.AsType[*pgconn.PgError](err); ok {
-		return "SQLSTATE " + pg.Code
-	}
-	return "unknown"
 }
 
 // outcome words of finished items, for history.

@@ -2,7 +2,6 @@ package worker
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -42,7 +41,7 @@ func (w *Worker) reuse(ctx context.Context, items []item) error {
 	}
 	known, err := w.known(ctx, wanted)
 	if err != nil {
-		if !database.RowsFault(err) && !errors.Is(err, errSplit) {
+		if faultOf(err) != database.Data {
 			return fmt.Errorf("look for known vectors: %w", err)
 		}
 		// The ledger names rows by keys that are none any more, until a scan has been there.

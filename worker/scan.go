@@ -50,7 +50,7 @@ func (s *Scan) Run(ctx context.Context, heartbeat time.Duration, wake <-chan str
 	for {
 		next, err := s.step(ctx)
 		if err != nil && ctx.Err() == nil {
-			if parkable(err) && s.w.o.Broken != nil {
+			if unfits(err) && s.w.o.Broken != nil {
 				s.w.o.Broken(s.w.o.Pipeline)
 			}
 			s.w.o.Log.WarnContext(ctx, "scan interrupted", "pipeline", s.w.o.Pipeline.Name, "error", quiet(err))
@@ -284,7 +284,7 @@ func (s *Scan) orphans(ctx context.Context, after *string) (keys, look []string,
 		look, err = pgx.CollectRows(rows, pgx.RowTo[string])
 		return err
 	})
-	if database.RowsFault(err) || errors.Is(err, errSplit) {
+	if faultOf(err) == database.Data {
 		return keys, keys, nil // a key that is no value of the column's type any more; the worker finds it
 	}
 	return keys, look, err

@@ -2,25 +2,23 @@ package worker
 
 import (
 	"bytes"
-	"slices"
 	"sync"
 
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgconn"
 )
 
 // What triggers of the user's may do to a write-back to a column. Each counts as the row's fault, so that the row is found and named.
 var (
-	errSuppressed = &pgconn.PgError{Code: "39000", Message: "a trigger or rule of the table suppressed the write of the vector"}
-	errReplaced   = &pgconn.PgError{Code: "39000", Message: "a trigger of the table put something else in place of the vector that was written"}
-	errRestless   = &pgconn.PgError{Code: "39000", Message: "a trigger of the table changes what the text is made of whenever a vector is written, so that none is ever that of the text: " +
-		"let the trigger name its columns (UPDATE OF ...), or use an embedding table"}
+	errSuppressed = refusalError("a trigger or rule of the table suppressed the write of the vector")
+	errReplaced   = refusalError("a trigger of the table put something else in place of the vector that was written")
+	errRestless   = refusalError("a trigger of the table changes what the text is made of whenever a vector is written, so that none is ever that of the text: " +
+		"let the trigger name its columns (UPDATE OF ...), or use an embedding table")
 )
 
-// own tells whether an error is one of those above: its message is ours and holds nothing of a row.
-func own(err *pgconn.PgError) bool {
-	return slices.Contains([]*pgconn.PgError{errSuppressed, errReplaced, errRestless}, err)
-}
+// refusalError says what kept a vector out of its row. It holds nothing of the row.
+type refusalError string
+
+func (e refusalError) Error() string { return string(e) }
 
 // mostMoves is how many times in a row a trigger may change a row's text in a write-back. One that tidies texts does it once or twice.
 const mostMoves = 5

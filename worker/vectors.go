@@ -30,10 +30,10 @@ func parameter(p *pipeline.Pipeline, vectors [][]float32) any {
 // refusal describes why the database refused the row of an item.
 func (w *Worker) refusal(it *item, err error) string {
 	what := sqlState(err)
-	pg, ok := errors.AsType[*pgconn.PgError](err)
-	if ok && own(pg) {
-		return pg.Message
+	if refusal, ok := errors.AsType[refusalError](err); ok {
+		return refusal.Error()
 	}
+	pg, ok := errors.AsType[*pgconn.PgError](err)
 	if ok && pg.Code == pgerrcode.RaiseException { // a trigger's own words; what they quote of the row is left out
 		return what + ": " + without(oneLine(pg.Message, longestMessage), it.row.text)
 	}

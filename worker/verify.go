@@ -203,10 +203,11 @@ func (w *Worker) embedSample(ctx context.Context, report *Report, keys []string)
 			}
 			return err
 		})
-		if database.RowsFault(err) && n > 1 { // one of them fails since it was drawn
+		someRow := w.ofSomeRow(ctx, err)
+		if someRow && n > 1 { // one of them fails since it was drawn
 			return errors.Join(w.embedSample(ctx, report, keys[:n/2]), w.embedSample(ctx, report, keys[n/2:]))
 		}
-		if database.RowsFault(err) {
+		if someRow {
 			report.refuse(keys[0], err)
 			keys = keys[1:]
 			continue

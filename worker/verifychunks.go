@@ -31,7 +31,7 @@ func (w *Worker) embedChunkSample(ctx context.Context, report *Report, keys []st
 			}
 			return err
 		})
-		if database.RowsFault(err) { // since it was drawn
+		if w.ofSomeRow(ctx, err) { // since it was drawn
 			report.refuse(key, err)
 			continue
 		}

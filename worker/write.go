@@ -2,7 +2,6 @@ package worker
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -28,35 +27,45 @@ func (it *item) touches() bool {
 	return it.action == vectorIn || it.action == empty && it.row.stored
 }
 
+// mostLocked is how often a batch may wait for locks in vain until those of its rows that stand in the way are alone. Each takes a lock_timeout.
+const mostLocked = 12
+
 // finish writes a batch back, in portions. One that the database refuses is halved until the row at fault is alone.
 func (w *Worker) finish(ctx context.Context, items []item) error {
+	locked := 0
+	return w.finishParts(ctx, items, &locked)
+}
+
+func (w *Worker) finishParts(ctx context.Context, items []item, locked *int) error {
 	for len(items) > 0 {
 		n := w.portion(items)
 		err := w.writeBack(ctx, items[:n])
+		if err == nil {
+			items = items[n:]
+			continue
+		}
+		all := w.ofAll(ctx, err, w.writeNone)
+		if faultOf(err) == database.Locked {
+			*locked++
+		}
 		switch {
-		case err == nil:
-		case lockedOut(err):
-			// Somebody alters the table or builds an index on it. Smaller batches would wait just as long.
+		case faultOf(all) == database.Locked || *locked > mostLocked:
+			// Somebody alters the table or builds an index on it, or what a trigger waits for is held: smaller batches would wait just as long.
 			delay := lockedDelay(items[0].task, time.Now())
-			return w.postpone(ctx, tasksOf(items), embed.Transient, "locked", "the table is locked by somebody", delay)
-		case errors.Is(err, errOtherTable), parkable(err) && w.unfit(ctx):
-			return w.park(ctx, tasksOf(items), err)
-		case !database.RowsFault(err) && !contended(err):
-			return err
+			return w.postpone(ctx, tasksOf(items), embed.Transient, "locked", "the table, or what a trigger of it waits for, is locked by somebody", delay)
+		case unfits(all):
+			return w.park(ctx, tasksOf(items), all)
+		case all != nil:
+			return all
 		case n == 1:
 			it := &items[0]
-			class, code := embed.Data, "write_refused"
-			if contended(err) {
-				class, code = embed.Transient, "contended"
-			}
-			it.action, it.err = broken, &embed.TextError{Class: class, Code: code, Message: w.refusal(it, err)}
-			err = w.writeBack(ctx, items[:n])
-			if err != nil {
+			it.action, it.err = broken, w.rowError(it.task, err, "write_refused", w.refusal(it, err))
+			if err := w.writeBack(ctx, items[:n]); err != nil {
 				return err
 			}
 		default:
 			for _, half := range [][]item{items[:n/2], items[n/2 : n]} {
-				if err := w.finish(ctx, half); err != nil {
+				if err := w.finishParts(ctx, half, locked); err != nil {
 					return err
 				}
 			}
