@@ -79,8 +79,10 @@ func TestRoute_FindsItsColumns(t *testing.T) {
 		"no key is known":         {func(p *pipeline.Pipeline) { p.Key = nil }, []string{"id"}, true, false},
 		"a watched column is not": {plain, []string{"id", "title", "embedding"}, false, true},
 		"nor the destination":     {plain, []string{"id", "title", "body"}, false, true},
-		"what a text reads is not known": {func(p *pipeline.Pipeline) { p.WatchAll, p.Watched = true, nil },
-			[]string{"id", "title", "body", "embedding"}, false, true},
+		"what a text reads is not known": {
+			func(p *pipeline.Pipeline) { p.WatchAll, p.Watched = true, nil },
+			[]string{"id", "title", "body", "embedding"}, false, true,
+		},
 		"an embedding table": {func(p *pipeline.Pipeline) { p.IntoColumn = "" }, []string{"id", "title", "body"}, false, false},
 	} {
 		r := newRoute(docs(c.change), announced(c.columns...))

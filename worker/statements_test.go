@@ -20,7 +20,7 @@ func shapes() map[string]*pipeline.Pipeline {
 	citext := pipeline.KeyColumn{
 		Name: `a "b"`, Type: `"ext"."citext"`, Collation: `"pg_catalog"."default"`, Equal: `OPERATOR("ext".=)`, Greater: `OPERATOR("ext".>)`,
 	}
-	make := func(change func(p *pipeline.Pipeline)) *pipeline.Pipeline {
+	over := func(change func(p *pipeline.Pipeline)) *pipeline.Pipeline {
 		p := &pipeline.Pipeline{
 			Spec: pipeline.Spec{Name: "docs", Schema: "public", Table: "docs", Columns: []string{"title", "body"}},
 			ID:   7, OID: 16401, Key: []pipeline.KeyColumn{bigint}, Watched: []string{"title", "body"}, Dims: 3, Extension: `"public"`,
@@ -30,10 +30,10 @@ func shapes() map[string]*pipeline.Pipeline {
 		return p
 	}
 	column := func(stored pipeline.Stored) *pipeline.Pipeline {
-		return make(func(p *pipeline.Pipeline) { p.IntoColumn, p.Stored, p.Triggers = "embedding", stored, true })
+		return over(func(p *pipeline.Pipeline) { p.IntoColumn, p.Stored, p.Triggers = "embedding", stored, true })
 	}
 	table := func(change func(p *pipeline.Pipeline)) *pipeline.Pipeline {
-		return make(func(p *pipeline.Pipeline) { p.IntoTable = "docs_embedding"; change(p) })
+		return over(func(p *pipeline.Pipeline) { p.IntoTable = "docs_embedding"; change(p) })
 	}
 	return map[string]*pipeline.Pipeline{
 		"column_vector":    column(pipeline.StoredVector),
