@@ -81,7 +81,8 @@ func TestRoute_FindsItsColumns(t *testing.T) {
 		"nor the destination":     {plain, []string{"id", "title", "body"}, false, true},
 		"what a text reads is not known": {
 			func(p *pipeline.Pipeline) { p.WatchAll, p.Watched = true, nil },
-			[]string{"id", "title", "body", "embedding"}, false, true,
+			[]string{"id", "title", "body", "embedding"},
+			false, true,
 		},
 		"an embedding table": {func(p *pipeline.Pipeline) { p.IntoColumn = "" }, []string{"id", "title", "body"}, false, false},
 	} {
