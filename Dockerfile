@@ -44,7 +44,8 @@ RUN --mount=type=cache,target=/cache/build mkdir -p /bill \
 FROM scratch AS core
 COPY --from=system /rootfs/core/ /
 COPY --from=bill /bill/ /usr/share/doc/embedsidecar/
-COPY LICENSE CHANGELOG.md /usr/share/doc/embedsidecar/
+# Whatever umask the clone was made with.
+COPY --chmod=644 LICENSE CHANGELOG.md /usr/share/doc/embedsidecar/
 COPY --from=build /src/bin/plugins/embedsidecar-remote /usr/lib/embedsidecar/plugins/
 COPY --from=build /src/bin/embedsidecar /usr/bin/
 # A number, so that orchestrators that insist on a user other than root can tell.

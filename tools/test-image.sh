@@ -28,7 +28,7 @@ clone=$PWD
 work=$(mktemp -d)
 container= # the one that a failure tells of
 touch "$work/containers"
-binfmt=    # what this test has told the kernel of another architecture
+binfmt=/proc/sys/fs/binfmt_misc # where the kernel is told who runs programs of another architecture
 passed=0
 began=$SECONDS
 
@@ -71,7 +71,7 @@ cleanup() {
   while read -r one; do podman rm --force --time 0 "$one" >/dev/null 2>&1; done <"$work/containers"
   for one in "${networks[@]}"; do podman network rm --force "$one" >/dev/null 2>&1; done
   podman image rm --force localhost/embedsidecar-next:onnx localhost/embedsidecar-again:core localhost/embedsidecar-again:onnx >/dev/null 2>&1
-  if [ -n "$binfmt" ]; then echo -1 >"$binfmt"; fi
+  if [ -e "$work/binfmt" ]; then echo -1 >"$binfmt/embedsidecar-aarch64"; fi
   rm -rf "$work"
   exit "$status"
 }
@@ -491,7 +491,7 @@ arm64() {
   podman manifest rm embedsidecar:all >/dev/null 2>&1 || true
   check 'arm64: the lines of docs/containers.md build it, and join both under one name' both
   check 'arm64: the programs are of it' of_arm64
-  emulated
+  check 'arm64: the kernel is told that qemu runs its programs' emulated
   check 'arm64, emulated: core' podman run --rm --read-only --cap-drop all embedsidecar:core-arm64 version
   check 'arm64, emulated: onnx embeds a text, with the vector that amd64 has' same_vector
   say "       embedsidecar:core-arm64 has $(($(bytes core-arm64) / 1000)) kB, embedsidecar:onnx-arm64 $(($(bytes onnx-arm64) / 1000)) kB"
@@ -509,10 +509,10 @@ lines_run() {
   (cd "$work/clone" && bash -euxo pipefail -c "$script")
 }
 of_arm64() {
-  local image
+  local image file
   for image in core onnx; do
     look_into "$image-arm64" usr/bin/embedsidecar usr/lib/embedsidecar/plugins || return 1
-    find "$work/tree" -type f -name 'embedsidecar*' | while read -r file; do
+    for file in "$work"/tree/usr/bin/embedsidecar "$work"/tree/usr/lib/embedsidecar/plugins/*; do
       echo "$file"
       [ "$(od -An -tx1 -j18 -N2 "$file" | tr -d ' ')" = b700 ] || return 1
     done
@@ -520,13 +520,12 @@ of_arm64() {
 }
 # The kernel is told who runs such programs, as packages of qemu do for good; the test takes it back at its end.
 emulated() {
-  local register=/proc/sys/fs/binfmt_misc
-  if grep -qs enabled $register/qemu-aarch64; then return; fi
-  command -v qemu-aarch64-static >/dev/null || DEBIAN_FRONTEND=noninteractive retry apt-get install -y -qq --no-install-recommends qemu-user-static >/dev/null 2>&1
-  [ -e $register/register ] || mount -t binfmt_misc none $register
-  if grep -qs enabled $register/qemu-aarch64; then return; fi
-  binfmt=$register/embedsidecar-aarch64
-  [ -e "$binfmt" ] || printf '%s' ':embedsidecar-aarch64:M::\x7fELF\x02\x01\x01\x00\x00\x00\x00\x00\x00\x00\x00\x00\x02\x00\xb7\x00:\xff\xff\xff\xff\xff\xff\xff\x00\xff\xff\xff\xff\xff\xff\xff\xff\xfe\xff\xff\xff:/usr/bin/qemu-aarch64-static:F' >$register/register
+  if grep -qs enabled "$binfmt/qemu-aarch64"; then return; fi
+  tools/need.sh qemu || return 1
+  [ -e "$binfmt/register" ] || mount -t binfmt_misc none "$binfmt" || return 1
+  if grep -qs enabled "$binfmt"/{qemu,embedsidecar}-aarch64; then return; fi
+  touch "$work/binfmt"
+  printf '%s' ':embedsidecar-aarch64:M::\x7fELF\x02\x01\x01\x00\x00\x00\x00\x00\x00\x00\x00\x00\x02\x00\xb7\x00:\xff\xff\xff\xff\xff\xff\xff\x00\xff\xff\xff\xff\xff\xff\xff\xff\xfe\xff\xff\xff:/usr/bin/qemu-aarch64-static:F' >"$binfmt/register"
 }
 same_vector() {
   podman run --rm --read-only --tmpfs /tmp --cap-drop all embedsidecar:onnx-arm64 embed 'a text' >"$work/arm64.json" || return 1
@@ -542,10 +541,10 @@ assert difference < 1e-4' "$work/arm64.json" "$work/amd64.json"
 
 # --- two builds of a commit -----------------------------------------------------------------------------------------------------------------
 
-# Built once more, in another folder, at another time, with no layer and no compiled package of before.
+# Built once more, in another folder, with other permissions, at another time, with no layer and no compiled package of before.
 reproducible() {
   container=
-  copy_to "$work/again"
+  (umask 077 && copy_to "$work/again")
   mkdir "$work/tmp"
   local image
   check 'reproducible: both images once more, without any cache' again
