@@ -78,8 +78,9 @@ cleanup() {
 }
 trap cleanup EXIT
 
-# Without systemd podman has nobody to run health checks, and says so each time.
-podman() { command podman "$@" 2> >(grep -v -i healthcheck >&2); }
+# Without systemd podman has nobody to run health checks, and says so each time. Where a container that is out of memory was started, a file named
+# oom is left.
+podman() { (cd "$work" && command podman "$@" 2> >(grep -v -i healthcheck >&2)); }
 # start NAME ARGUMENT...: runs a container in the background, with all that takes privileges away.
 start() {
   local name=$1
