@@ -1,7 +1,6 @@
 package setup
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -329,115 +328,6 @@ func (c *checker) stuck(ctx context.Context, tx pgx.Tx, s slotState) (says strin
 		}
 	}
 	return "", nil
-}
-
-// checkPipelines looks at what is configured and at what is set up.
-func (c *checker) checkPipelines(ctx context.Context) {
-	set := map[string]pipeline.Pipeline{}
-	if c.installed {
-		all, err := settled(ctx, c.o.Pool, c.o.Slot)
-		if err != nil {
-			c.failed("pipelines", err)
-		}
-		for _, p := range all {
-			set[p.Name] = p
-		}
-	}
-	seen := map[string]bool{}
-	for _, spec := range c.o.Specs {
-		seen[spec.Name] = true
-		name := fmt.Sprintf("pipeline %q", spec.Name)
-		d := c.o.Descriptions[spec.Name]
-		p, warnings, err := resolve(ctx, c.o.Pool, spec, Vectors{Dims: d.Dims, Sparse: d.Sparse})
-		before, there := set[spec.Name]
-		if there && before.Status != pipeline.Active && before.Status != pipeline.Locked && !c.copied && sameDefinition(&spec, &before.Spec) {
-			c.add(name, Wrong, before.Detail) // as status has it
-			continue
-		}
-		if err != nil {
-			c.failed(name, nowCalled(err, spec.Name, set))
-			continue
-		}
-		for _, w := range warnings {
-			c.add(name, Warn, w)
-		}
-		stored, ok := set[spec.Name]
-		switch {
-		case !ok:
-			c.add(name, Wrong, "it is configured and not set up", c.toSetUp(&p, set))
-			continue
-		case stored.Status != pipeline.Active && c.copied: // all of that is told at once
-		case stored.Status != pipeline.Active:
-			c.add(name, Wrong, stored.Detail)
-		case stored.OID != p.OID:
-			moved := health.Moved(stored.Source(), p.Source())
-			c.add(name, Wrong, moved.Reason, moved.WayOut)
-		case d.Fingerprint != "" && d.Fingerprint != stored.Fingerprint:
-			c.add(name, Wrong, "its vectors were made by another model than the configured one", "embedsidecar init says what can be done")
-		case !sameDefinition(&p.Spec, &stored.Spec):
-			c.add(name, Warn, "its text is not what was set up", "run embedsidecar init: it takes the new one over")
-		default:
-			c.add(name, OK, c.describe(&p))
-		}
-		c.checkTable(ctx, name, &p)
-		if stored.Status == pipeline.Active {
-			c.checkIndexes(ctx, &stored)
-		}
-	}
-	for _, p := range set {
-		if seen[p.Name] {
-			continue
-		}
-		name := fmt.Sprintf("pipeline %q", p.Name)
-		if p.Status != pipeline.Active {
-			if !c.copied {
-				c.add(name, Wrong, p.Detail)
-			}
-			continue
-		}
-		c.add(name, OK, c.describe(&p))
-		c.checkTable(ctx, name, &p)
-		c.checkIndexes(ctx, &p)
-	}
-}
-
-// sameDefinition tells whether two pipelines make the same texts of a row.
-func sameDefinition(a, b *pipeline.Spec) bool {
-	return a.Text == b.Text && a.Filter == b.Filter && slices.Equal(a.Columns, b.Columns) && a.Chunking == b.Chunking
-}
-
-// nowCalled adds to the error of a table that is not there what the pipeline's table is called now.
-func nowCalled(err error, name string, set map[string]pipeline.Pipeline) error {
-	missing, is := errors.AsType[*MissingError](err)
-	if p, ok := set[name]; is && ok && (p.Status == pipeline.Active || p.Status == pipeline.Unpublished) {
-		missing.Hint = renamedTo(p.Source())
-	}
-	return err
-}
-
-// toSetUp tells what to do about a pipeline that is configured and not set up.
-func (c *checker) toSetUp(p *pipeline.Pipeline, set map[string]pipeline.Pipeline) string {
-	for _, other := range set {
-		configured := slices.ContainsFunc(c.o.Specs, func(spec pipeline.Spec) bool { return spec.Name == other.Name })
-		switch {
-		case other.OID != p.OID || destinationName(other.Spec) != destinationName(p.Spec):
-		case !configured && onlyRenamed(p, cmp.Or(c.o.Descriptions[p.Name].Fingerprint, other.Fingerprint), &other):
-			return fmt.Sprintf("it is set up as %q: embedsidecar init gives it the new name, and embeds nothing again", other.Name)
-		case !configured && cmp.Or(c.o.Descriptions[p.Name].Fingerprint, other.Fingerprint) == other.Fingerprint:
-			return fmt.Sprintf("its destination is that of pipeline %q: if this is its new name, embedsidecar init gives it that, and takes over what else was changed; otherwise name another destination", other.Name)
-		default:
-			return fmt.Sprintf("its destination is that of pipeline %q, which is another: name another destination", other.Name)
-		}
-	}
-	return "run embedsidecar init"
-}
-
-func (c *checker) describe(p *pipeline.Pipeline) string {
-	watched := "every column"
-	if !p.WatchAll {
-		watched = strings.Join(append(keyNames(p.Key), p.Watched...), ", ")
-	}
-	return fmt.Sprintf("%s into %s, %d wide; reads %s", p.Source(), destinationName(p.Spec), p.Dims, watched)
 }
 
 // checkIndexes tells by what searches find the nearest vectors.

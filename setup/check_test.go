@@ -86,7 +86,7 @@ func TestCheck_FindsWhatIsWrong(t *testing.T) {
 	}
 
 	o.Specs[0].Columns = []string{"title"}
-	if len(find(b.check(o), setup.Warn, "its text is not what was set up")) != 1 {
+	if len(find(b.check(o), setup.Warn, "it is configured otherwise than it is set up: columns (it was: ")) != 1 {
 		t.Error("nothing says that the configuration differs")
 	}
 	d := o.Descriptions["docs"]

@@ -50,27 +50,45 @@ func definedAs(spec pipeline.Spec, s *storedPipeline) (was []string) {
 	return was
 }
 
-// keep tells whether a pipeline stays as it is set up though it is configured otherwise, and says why: configured is the definition as it was
-// written, spec the same with the names that columns have now. Its version may be older than the one set up; who asks for a change by hand
-// may go back to an older one, and is told so.
-func (in *initializer) keep(configured, spec pipeline.Spec, s *storedPipeline) (kept bool, warning string) {
-	was := strings.Join(definedAs(spec, s), ", ")
-	if was == "" {
-		return false, ""
-	}
+// difference is what is configured of a pipeline otherwise than it is set up.
+type difference struct {
+	was        string // how it is set up; "": as it is configured
+	configured int32  // version of the definition that is configured
+	now        int32  // version of the one that is set up
+	older      bool   // what is configured is known, and of before
+}
+
+// differs compares: configured is the definition as it was written, spec the same with the names that columns have now.
+func (s *storedPipeline) differs(configured, spec pipeline.Spec) difference {
 	version, known := s.Definitions[digest(configured)]
-	older := known && version < s.DefinitionVersion
+	d := difference{was: strings.Join(definedAs(spec, s), ", "), configured: version, now: s.DefinitionVersion}
+	d.older = d.was != "" && known && version < d.now
+	return d
+}
+
+// newer says that what is set up is newer.
+func (d difference) newer() string {
+	return fmt.Sprintf("is configured here as in version %d of its definition, and is set up as in version %d, which is newer", d.configured, d.now)
+}
+
+const wayToNewer = "give this sidecar the newer configuration, or go back to this one by hand: embedsidecar init"
+
+// keep tells whether a pipeline stays as it is set up though it is configured otherwise, and says why. Who asks for a change by hand may go back
+// to an older definition, and is told so.
+func (in *initializer) keep(configured, spec pipeline.Spec, s *storedPipeline) (kept bool, warning string) {
+	d := s.differs(configured, spec)
 	switch {
+	case d.was == "":
+		return false, ""
 	case in.o.NoChange:
-		return true, fmt.Sprintf("pipeline %q is set up otherwise than it is configured here, and left as it is set up (--no-change): %s", spec.Name, was)
-	case older && in.o.Starting:
-		return true, fmt.Sprintf("pipeline %q is configured here as in version %d of its definition, and is set up as in version %d, which is newer: it is left as it is set up: %s; "+
-			"give this sidecar the newer configuration, or go back to this one by hand: embedsidecar init", spec.Name, version, s.DefinitionVersion, was)
-	case older:
-		return false, fmt.Sprintf("pipeline %q goes back to version %d of its definition, as version %d: %s; a sidecar that starts with the newer configuration does not change that", spec.Name, version, s.DefinitionVersion+1, was)
+		return true, fmt.Sprintf("pipeline %q is set up otherwise than it is configured here, and left as it is set up (--no-change): %s", spec.Name, d.was)
+	case d.older && in.o.Starting:
+		return true, fmt.Sprintf("pipeline %q %s: it is left as it is set up: %s; %s", spec.Name, d.newer(), d.was, wayToNewer)
+	case d.older:
+		return false, fmt.Sprintf("pipeline %q goes back to version %d of its definition, as version %d: %s; a sidecar that starts with the newer configuration does not change that", spec.Name, d.configured, d.now+1, d.was)
 	}
 	return false, fmt.Sprintf("pipeline %q was set up otherwise, and is changed to what is configured here, as version %d of its definition: %s; "+
-		"a sidecar that starts with the configuration of before leaves it so: give all of them this one", spec.Name, s.DefinitionVersion+1, was)
+		"a sidecar that starts with the configuration of before leaves it so: give all of them this one", spec.Name, d.now+1, d.was)
 }
 
 // asSetUp is a configured pipeline with the definition that is set up.

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/embedsidecar/embedsidecar/health"
+	"github.com/embedsidecar/embedsidecar/report"
 	"github.com/embedsidecar/embedsidecar/testenv"
 )
 
@@ -36,12 +37,19 @@ func TestP8_ReplicasOfDifferentAgesDoNotUndoEachOther(t *testing.T) {
 	s.becomes("public.docs", health.UpToDate)
 	testenv.Eventually(t, patience, func() (bool, string) { return columns() == "title,body", columns() })
 	is("title,body")
+	stdout, _ := s.run(0, "status", "-o", "json") // of one host, and each has a name of its own
+	if both := decoded[report.Status](t, stdout).Sidecars; len(both) != 2 || both[0].Instance == both[1].Instance {
+		t.Errorf("two sidecars: %+v", both)
+	}
 
 	old.end(syscall.SIGTERM, 0)
 	old = s.start(before...)
 	testenv.Eventually(t, patience, func() (bool, string) {
 		return strings.Contains(old.text(), "is configured here as in version 1 of its definition, and is set up as in version 2, which is newer"), old.text()
 	})
+	stdout, _ = s.run(0, append([]string{"check"}, before...)...)
+	s.has(stdout, `warn   pipeline "public.docs": it is configured here as in version 1 of its definition, and is set up as in version 2, which is newer: run leaves it as it is set up: columns (it was: title, body)`,
+		"give this sidecar the newer configuration")
 	young.end(syscall.SIGTERM, 0) // now the older one streams
 	is("title,body")
 
