@@ -161,6 +161,13 @@ func (q *Queue) Wait(ctx context.Context, pipelineID int32, who Who) bool {
 	return true
 }
 
+// Forget drops what is remembered of the tables, which are others now. Nobody may be leasing.
+func (q *Queue) Forget() {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	clear(q.cursors)
+}
+
 // Wake tells the workers of pipelines that there may be work, in whatever lane.
 func (q *Queue) Wake(pipelineIDs ...int32) {
 	q.mu.Lock()

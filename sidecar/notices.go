@@ -168,7 +168,7 @@ func (s *Sidecar) notices(ctx context.Context) error {
 	const reworded = time.Minute
 	look := time.NewTicker(min(time.Second, s.o.Heartbeat))
 	defer look.Stop()
-	stored, at := &notice{stream: health.Starting}, time.Now()
+	stored, at, as := &notice{stream: health.Starting}, time.Now(), s.me()
 	for {
 		select {
 		case <-ctx.Done():
@@ -176,11 +176,14 @@ func (s *Sidecar) notices(ctx context.Context) error {
 		case <-look.C:
 		}
 		now := s.notice()
+		if me := s.me(); me != as {
+			stored, as = &notice{stream: health.Starting}, me // by another row, which has told nothing
+		}
 		if states, words := now.same(stored); words || states && time.Since(at) < reworded {
 			continue
 		}
 		_, err := s.o.Pool.Exec(ctx, "UPDATE embedsidecar.worker SET stream = $2, stream_detail = $3, problems = $4, last_seen_at = now() WHERE worker_id = $1",
-			s.workerID, string(now.stream), now.detail, now.problems)
+			as.id, string(now.stream), now.detail, now.problems)
 		if err != nil {
 			if ctx.Err() == nil {
 				s.o.Log.DebugContext(ctx, "notices not stored yet", "error", err)

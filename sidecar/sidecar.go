@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"log/slog"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -66,9 +67,9 @@ type Sidecar struct {
 	stream *replication.Stream
 	reload chan struct{}
 
-	workerID int64
-	markKey  []byte
-	userPath string
+	registered atomic.Pointer[registration]
+	markKey    []byte
+	userPath   string
 
 	refreshing sync.Mutex // keeps an older load from replacing a newer one
 
@@ -238,12 +239,10 @@ func (s *Sidecar) beginOnce(ctx context.Context) ([]pipeline.Pipeline, error) {
 	if err != nil {
 		return nil, fmt.Errorf("load pipelines: %w", err)
 	}
-	err = s.o.Pool.QueryRow(ctx, `INSERT INTO embedsidecar.worker (instance, version, slot_name, session_name)
-		VALUES ($1, $2, $3, current_setting('application_name')) RETURNING worker_id`, s.o.Instance, s.o.Version, s.o.Slot).Scan(&s.workerID)
-	if err != nil {
-		return nil, fmt.Errorf("register as a worker: %w", err)
+	if err := s.register(ctx); err != nil {
+		return nil, err
 	}
-	s.o.Log = s.o.Log.With("worker_id", s.workerID)
+	s.o.Log = s.o.Log.With("worker_id", s.me().id)
 	return pipelines, nil
 }
 
@@ -267,11 +266,11 @@ func (s *Sidecar) farewell(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 10*time.Second)
 	defer cancel()
 	s.noteTokens(ctx)
-	if err := s.queue.GiveBack(ctx, s.workerID); err != nil {
+	if err := s.queue.GiveBack(ctx, s.me().id); err != nil {
 		s.o.Log.WarnContext(ctx, "leases left to run out", "error", err)
 		return
 	}
-	if _, err := s.o.Pool.Exec(ctx, "DELETE FROM embedsidecar.worker WHERE worker_id = $1", s.workerID); err != nil {
+	if _, err := s.o.Pool.Exec(ctx, "DELETE FROM embedsidecar.worker WHERE worker_id = $1", s.me().id); err != nil {
 		s.o.Log.WarnContext(ctx, "worker left in the registry", "error", err)
 	}
 }
@@ -315,7 +314,7 @@ func (s *Sidecar) housekeeping(ctx context.Context) error {
 			pruned = time.Now()
 		}
 		_, err := s.o.Pool.Exec(ctx, `WITH dead AS (DELETE FROM embedsidecar.worker WHERE last_seen_at < now() - interval '1 day')
-			UPDATE embedsidecar.worker SET last_seen_at = now() WHERE worker_id = $1`, s.workerID)
+			UPDATE embedsidecar.worker SET last_seen_at = now() WHERE worker_id = $1`, s.me().id)
 		if err != nil && ctx.Err() == nil {
 			s.o.Log.WarnContext(ctx, "no sign of life written", "error", err)
 		}

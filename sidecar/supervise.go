@@ -36,6 +36,9 @@ func (s *Sidecar) supervise(ctx, hard context.Context, pipelines []pipeline.Pipe
 		case <-retry:
 		}
 		loaded, err := s.refresh(ctx)
+		if err == nil {
+			err = s.stillKnown(ctx)
+		}
 		if err != nil {
 			if ctx.Err() == nil {
 				s.o.Log.WarnContext(ctx, "pipelines not loaded", "error", err)
@@ -191,7 +194,7 @@ func (s *Sidecar) start(ctx, hard context.Context, p pipeline.Pipeline) error {
 		fresh = func(d time.Duration) { s.o.Fresh(&kept, d) }
 	}
 	r.worker = worker.New(worker.Options{
-		Pipeline: &kept, DB: s.o.Pool, Queue: s.queue, Service: service, ID: s.workerID, MarkKey: s.markKey, Log: s.o.Log,
+		Pipeline: &kept, DB: s.o.Pool, Queue: s.queue, Service: service, ID: s.me().id, MarkKey: s.markKey, Log: s.o.Log,
 		Loops: s.o.Loops, BatchRows: s.o.BatchRows, HeldRows: s.o.HeldRows, Lease: s.o.Lease, Retry: s.o.Retry, UserPath: s.userPath, NoMarks: s.o.NoMarks,
 		Fresh: fresh, Broken: func(*pipeline.Pipeline) { s.Reload() }, Siblings: func() []pipeline.Pipeline { return s.siblings(&kept, service) }, Budget: s.budget,
 	})

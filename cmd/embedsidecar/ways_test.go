@@ -1,8 +1,10 @@
 package main
 
 import (
+	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -23,6 +25,7 @@ func TestP10_EveryDoorTellsOneStoryAndItsWayOutWorks(t *testing.T) {
 	for name, c := range map[string]struct {
 		change string
 		copied bool // the database is dumped, and restored beside itself
+		older  bool // it was dumped before it changed, and is restored over itself while a sidecar runs
 		state  health.Code
 		words  []string // of the reason and the way out
 		flags  []string // with which the way out is gone; the state is that of a pipeline configured as before
@@ -53,6 +56,11 @@ func TestP10_EveryDoorTellsOneStoryAndItsWayOutWorks(t *testing.T) {
 			change: `UPDATE embedsidecar.lsn_checkpoint SET system_id = '42'`, state: health.Copied,
 			words: []string{"this server is not the one that was set up", "embedsidecar init --adopt, with its pipelines configured, makes a new slot"}, way: []string{"init", "--adopt"}, flags: docs,
 		},
+		"an older dump restored over it": {
+			older: true, state: health.Missing,
+			change: `UPDATE docs SET body = 'newer ' || id WHERE id <= 5; DELETE FROM docs WHERE id IN (6, 7); INSERT INTO docs VALUES (21, 'new', 'new')`,
+			words:  []string{"the source table was dropped, and what is called public.docs is another one", "embedsidecar init with the pipeline configured, or the next run, takes it over"}, way: []string{"init"}, flags: docs,
+		},
 		"a dump restored beside the original": {
 			copied: true, state: health.Copied,
 			words: []string{"all databases of a server share the names of slots", "embedsidecar init --adopt --slot embedsidecar_"}, way: []string{"init", "--adopt", "--slot", "{own}"}, flags: docs,
@@ -70,10 +78,18 @@ func TestP10_EveryDoorTellsOneStoryAndItsWayOutWorks(t *testing.T) {
 			if c.copied {
 				s.moveToCopy()
 			}
+			var restore func()
+			if c.older {
+				restore = s.dumped()
+			}
 			for sql := range strings.SplitSeq(c.change, "; ") {
 				if sql != "" {
 					s.db.MustExec(sql)
 				}
+			}
+			if c.older {
+				s.run(0, "wait", "--caught-up") // their places in the queue are later than all that the dump has
+				restore()
 			}
 			s.becomes("public.docs", c.state, c.words...)
 			now := s.state("public.docs")
@@ -119,18 +135,60 @@ func TestP10_EveryDoorTellsOneStoryAndItsWayOutWorks(t *testing.T) {
 }
 
 // moveToCopy dumps the database and restores it beside itself, where the commands work from now on.
-func (s *stage) moveToCopy() {
+func (s *stage) moveToCopy() { s.moveTo(s.db.Server) }
+
+// moveTo dumps the database and restores it on a server, where the commands work from now on.
+func (s *stage) moveTo(server *testenv.Server) {
 	s.t.Helper()
-	into := testenv.DB(s.t, testenv.Empty(), testenv.On(s.db.Server))
+	into := testenv.DB(s.t, testenv.Empty(), testenv.On(server))
 	file := filepath.Join(s.t.TempDir(), "dump")
-	for _, args := range [][]string{
-		{"pg_dump", "--no-acl", "--no-owner", "--exclude-extension=vector", "--format=custom", "--file=" + file, s.db.URL(testenv.Superuser)},
-		{"pg_restore", "--no-acl", "--role=" + testenv.Owner, "--no-owner", "--exit-on-error", "--dbname=" + into.URL(testenv.Superuser), file},
-	} {
-		if out, err := exec.CommandContext(s.t.Context(), filepath.Join(s.db.Server.Bin(), args[0]), args[1:]...).CombinedOutput(); err != nil {
-			s.t.Fatalf("%s: %v\n%s", args[0], err, out)
-		}
-	}
+	s.must(s.dump(file))
 	s.db = into
+	s.must(s.restoring(file, "--exit-on-error"))
 	s.as(testenv.Owner)
+}
+
+// dumped dumps the database. The function that it returns restores that over whatever is there then.
+func (s *stage) dumped() (restore func()) {
+	s.t.Helper()
+	file := filepath.Join(s.t.TempDir(), "dump")
+	s.must(s.dump(file))
+	return func() {
+		s.t.Helper()
+		testenv.Eventually(s.t, patience, func() (bool, string) { // a sidecar that runs has locks, too: the server may choose to break the restore off
+			out, err := s.restoring(file, "--exit-on-error", "--clean", "--if-exists").CombinedOutput()
+			return err == nil, string(out)
+		})
+	}
+}
+
+func (s *stage) dump(file string) *exec.Cmd {
+	return s.client("pg_dump", "--no-acl", "--no-owner", "--format=custom", "--file="+file, s.db.URL(testenv.Superuser))
+}
+
+// restoring restores all but the extension, which is there and is no business of the owner's.
+func (s *stage) restoring(file string, flags ...string) *exec.Cmd {
+	s.t.Helper()
+	list := file + ".list"
+	contents, err := s.client("pg_restore", "--list", file).Output()
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	kept := slices.DeleteFunc(strings.Split(string(contents), "\n"), func(line string) bool { return strings.Contains(line, "EXTENSION") })
+	if err := os.WriteFile(list, []byte(strings.Join(kept, "\n")), 0o600); err != nil {
+		s.t.Fatal(err)
+	}
+	return s.client("pg_restore", append(flags, "--use-list="+list, "--no-acl", "--no-owner", "--role="+testenv.Owner, "--dbname="+s.db.URL(testenv.Superuser), file)...)
+}
+
+// client is a program of the server's.
+func (s *stage) client(name string, args ...string) *exec.Cmd {
+	return exec.CommandContext(s.t.Context(), filepath.Join(s.db.Server.Bin(), name), args...)
+}
+
+func (s *stage) must(c *exec.Cmd) {
+	s.t.Helper()
+	if out, err := c.CombinedOutput(); err != nil {
+		s.t.Fatalf("%s: %v\n%s", c.Args[0], err, out)
+	}
 }

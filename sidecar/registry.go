@@ -1,0 +1,46 @@
+package sidecar
+
+import (
+	"context"
+	"fmt"
+)
+
+// registration is the row that tells of this sidecar, and the table that it is in.
+type registration struct {
+	id    int64
+	table uint32
+}
+
+func (s *Sidecar) me() *registration { return s.registered.Load() }
+
+// register tells the database that this sidecar works here.
+func (s *Sidecar) register(ctx context.Context) error {
+	var r registration
+	err := s.o.Pool.QueryRow(ctx, `INSERT INTO embedsidecar.worker (instance, version, slot_name, session_name)
+		VALUES ($1, $2, $3, current_setting('application_name')) RETURNING worker_id, tableoid`, s.o.Instance, s.o.Version, s.o.Slot).Scan(&r.id, &r.table)
+	if err != nil {
+		return fmt.Errorf("register as a worker: %w", err)
+	}
+	s.registered.Store(&r)
+	return nil
+}
+
+// stillKnown begins anew where the tables of ours are not those in which this sidecar has registered: a dump was restored over the database. Its
+// places of tasks and leases are smaller than those that we remember, so that we would see none. A restore makes primary keys when all rows are
+// there: before that nothing is done.
+func (s *Sidecar) stillKnown(ctx context.Context) error {
+	before := s.me()
+	var gone bool
+	err := s.o.Pool.QueryRow(ctx, `SELECT NOT EXISTS (SELECT FROM embedsidecar.worker AS w WHERE w.worker_id = $1 AND w.tableoid = $2)
+		AND EXISTS (SELECT FROM pg_index AS i WHERE i.indrelid = 'embedsidecar.worker'::regclass AND i.indisprimary)`, before.id, before.table).Scan(&gone)
+	if err != nil || !gone {
+		return err
+	}
+	s.stopAll()
+	s.queue.Forget()
+	if err := s.register(ctx); err != nil {
+		return err
+	}
+	s.o.Log.WarnContext(ctx, "this sidecar is not in the registry any more, as after a restore: it begins anew", "was", before.id, "now", s.me().id)
+	return nil
+}
