@@ -59,6 +59,15 @@ func (c *Config) Known(plugin, model string) error {
 	return nil
 }
 
+// ModelNames returns the names of the models that the configuration has.
+func (c *Config) ModelNames() []string {
+	names := make([]string, len(c.Models))
+	for i := range c.Models {
+		names[i] = c.Models[i].Name
+	}
+	return names
+}
+
 // samePlugin tells whether two names, or a name and the path of the catalogue's entry, mean one plugin.
 func (c *Config) samePlugin(a, b string) bool {
 	x, _ := c.Plugin(a)
@@ -153,7 +162,7 @@ func (c *Config) fillEnv(e *Embedder, find Finder, folder string) error {
 			e.Env[pluginEnvPrefix+"MODEL"] = e.Model
 		}
 	} else if folder != "" {
-		path, err := find.Model(folder, c.ModelDir)
+		path, err := find.Model(folder, c.ModelDir, c.ModelNames()...)
 		var missing *NotFoundError
 		switch {
 		case err == nil:

@@ -176,8 +176,9 @@ func (f Finder) Plugins(dir string) []string {
 }
 
 // Model returns the folder of a model: a name is looked for in dir or, when dir is empty, in the usual folders; a name
-// with a slash is a path. It returns a *NotFoundError.
-func (f Finder) Model(name, dir string) (string, error) {
+// with a slash is a path. It returns a *NotFoundError, which knows what was probably meant: another folder there, or one of the names that others
+// may have.
+func (f Finder) Model(name, dir string, others ...string) (string, error) {
 	missing := &NotFoundError{Kind: "model", Name: name, Setting: "model-dir"}
 	var paths []string
 	switch {
@@ -197,7 +198,7 @@ func (f Finder) Model(name, dir string) (string, error) {
 			return filepath.Abs(path)
 		}
 	}
-	var names []string
+	names := slices.Clone(others)
 	for _, d := range f.Models(dir) {
 		entries, err := os.ReadDir(d)
 		if err != nil {

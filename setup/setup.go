@@ -133,12 +133,21 @@ func literal(s string) string {
 
 // UnknownPipeline is the error of a pipeline that is not there, given the names of those that are.
 func UnknownPipeline(wrong string, names []string) *ConfigError {
-	e := &ConfigError{Problem: fmt.Sprintf("there is no pipeline %q", wrong), Hint: pipeline.DidYouMean(wrong, names)}
-	switch {
-	case len(names) == 0:
+	e := &ConfigError{Problem: fmt.Sprintf("there is no pipeline %q", wrong), Hint: pipeline.ThereAre(names)}
+	if len(names) == 0 {
 		e.Hint = []string{"none is set up in this database: embedsidecar init sets them up"}
-	case len(pipeline.Nearest(wrong, names)) > 0:
-		e.Hint = append(e.Hint, pipeline.ThereAre(names)...)
+		return e
+	}
+	near := pipeline.Nearest(wrong, names)
+	if len(near) == 0 { // a name without the schema
+		for _, name := range names {
+			if _, table, is := strings.Cut(name, "."); is && len(pipeline.Nearest(wrong, []string{table})) > 0 {
+				near = append(near, name)
+			}
+		}
+	}
+	if len(near) > 0 {
+		e.Hint = append([]string{"did you mean " + strings.Join(near, " or ") + "?"}, e.Hint...)
 	}
 	return e
 }

@@ -15,6 +15,8 @@ import (
 	"github.com/embedsidecar/embedsidecar/config"
 	"github.com/embedsidecar/embedsidecar/database"
 	"github.com/embedsidecar/embedsidecar/embed"
+	"github.com/embedsidecar/embedsidecar/pipeline"
+	"github.com/embedsidecar/embedsidecar/plugins/host"
 	"github.com/embedsidecar/embedsidecar/setup"
 )
 
@@ -187,6 +189,11 @@ func hintsOf(err error) []string {
 }
 
 func ownHints(err error) []string {
+	if unknown, ok := err.(*host.UnknownModelError); ok { //nolint:errorlint // one step at a time
+		if near := pipeline.Nearest(unknown.Model, unknown.Offered); len(near) > 0 {
+			return []string{"did you mean " + strings.Join(near, " or ") + "?"}
+		}
+	}
 	if hinted, ok := err.(interface{ Hints() []string }); ok && len(hinted.Hints()) > 0 {
 		return hinted.Hints()
 	}

@@ -74,6 +74,10 @@ func TestMistakes_TablesAndDestinations(t *testing.T) {
 	} {
 		s.mistakes([]mistake{{exitUsage, "init|--dry-run|--pipeline|" + pipeline, words}})
 	}
+	unquoted := filepath.Join(t.TempDir(), "unquoted.yaml")
+	if err := os.WriteFile(unquoted, []byte("version: 1\npipelines: [{table: docs, columns: [title], where: title = published, into: {column: e}}]\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
 	s.mistakes([]mistake{
 		{exitUsage, "run|--table|docs", []string{"--columns is missing", "--columns title,body"}},
 		{exitUsage, "run|--columns|title", []string{"--table is missing"}},
@@ -81,6 +85,9 @@ func TestMistakes_TablesAndDestinations(t *testing.T) {
 		{exitUsage, "run|--table|docs|--columns|title|--into|a|--into-table|b", []string{"exclude each other"}},
 		{exitUsage, "run|--table|docs|--columns|title|--slto|x|--into|a", []string{"unknown flag --slto", "did you mean --slot?"}},
 		{exitUsage, "run|--table|docs|--columns|title|--into|e|--model|nosuch", []string{`does not offer model "nosuch"`, `"fake"`}},
+		{exitUsage, "run|--table|docs|--columns|title|--into|e|--model|fakee", []string{"did you mean fake?"}},
+		{exitUsage, "run|--table|docs|--columns|title|--into|e|--plugin|fkae", []string{"did you mean fake?"}},
+		{exitUsage, "init|--config|" + unquoted, []string{`column "published" does not exist`, "a value is written in single quotes", "write 'published'"}},
 		{exitFailed, "check|--table|docs|--columns|titel|--into|e", []string{`error  pipeline "public.docs": table "public"."docs" has no column "titel"`}},
 	})
 }
@@ -97,7 +104,14 @@ func TestMistakes_OfThoseWhoOperate(t *testing.T) {
 	var list []mistake
 	for _, command := range []string{"pause|public.dosc", "resume|public.dosc", "retry|public.dosc", "verify|public.dosc", "search|public.dosc|x", "similar|public.dosc|1", "uninstall|public.dosc"} {
 		list = append(list, mistake{exitUsage, command, []string{`there is no pipeline "public.dosc"`, "did you mean public.docs?", "there are: public.docs"}})
+		short := strings.Replace(command, "public.", "", 1)
+		list = append(list, mistake{exitUsage, short, []string{`there is no pipeline "dosc"`, "did you mean public.docs?", "there are: public.docs"}})
 	}
+	// By the table's name alone it is found.
+	for _, command := range []string{"verify|docs", "search|docs|title", "similar|docs|1", "failed|docs", "rescan|docs|--dry-run", "uninstall|docs|--dry-run"} {
+		s.run(0, strings.Split(command, "|")...)
+	}
+	list = append(list, mistake{0, "check", []string{"FOR UPDATE NOWAIT", "SKIP LOCKED leaves it out"}})
 	s.mistakes(append(list, []mistake{
 		{exitUsage, "search|public.docs|x|--filter|nosuch=1", []string{`no column "nosuch"`, "there are: id, title, body"}},
 		{exitUsage, "search|public.docs|x|--filter|id", []string{"expected COLUMN=VALUE"}},
@@ -176,4 +190,10 @@ func TestMistakes_OfRolesAndDatabases(t *testing.T) {
 	other.MustExecSuper("DROP EXTENSION vector CASCADE")
 	stdout, _ = s.run(exitFailed, "check")
 	s.has(stdout, "error  extension vector: not installed", "CREATE EXTENSION vector")
+	const hides = 18 // from this major on a database can be made to see no extensions
+	if major := other.Server.Major(); major >= hides {
+		other.MustExecSuper("ALTER DATABASE " + other.Name + " SET extension_control_path = '/nowhere'")
+		stdout, _ = s.run(exitFailed, "check")
+		s.has(stdout, "error  extension vector: the server does not have it", fmt.Sprintf("such as postgresql-%d-pgvector", major))
+	}
 }

@@ -62,7 +62,7 @@ func (e *environment) modelNamed() (m knownModel, err error) {
 		found, err := e.config.Embedder(e.find, onnxPlugin, name)
 		return knownModel{name: name, folder: found.ModelPath, ref: name}, err
 	}
-	folder, err := e.find.Model(name, e.config.ModelDir)
+	folder, err := e.find.Model(name, e.config.ModelDir, e.config.ModelNames()...)
 	return knownModel{name: filepath.Base(folder), folder: folder, ref: folder}, err
 }
 
@@ -112,13 +112,16 @@ func (e *environment) withConfigured(list []models.Info) []models.Info {
 		if plugin == "" {
 			plugin = e.config.Plugins.Default
 		}
-		info := models.Info{Type: "plugin " + plugin}
+		info := models.Info{Type: "plugin " + plugin, Files: []string{}}
 		if found, err := e.config.Embedder(e.find, plugin, m.Name); err != nil {
 			info.Problem = strings.Join(strings.Fields(err.Error()), " ")
 		} else if found.ModelPath != "" {
 			info = models.Describe(found.ModelPath)
 		}
 		info.Name = m.Name
+		if m.Dims > 0 {
+			info.Dims = m.Dims
+		}
 		list = append(list, info)
 	}
 	return list

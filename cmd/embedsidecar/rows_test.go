@@ -123,16 +123,3 @@ func TestP8_StatusTellsWhatAPipelineHasCost(t *testing.T) {
 		t.Errorf("%d tokens after a text of five, and one that was known", p.Tokens)
 	}
 }
-
-func TestSmallHelp(t *testing.T) {
-	t.Parallel()
-	for line, want := range map[string]string{
-		"run --where x": "where belongs to a pipeline in a file",
-		"run --text x":  "text belongs to a pipeline in a file",
-	} {
-		_, _, stderr := call(t, nil, nil, strings.Fields(line)...)
-		if !strings.Contains(stderr, want) {
-			t.Errorf("%s: %s, want %q", line, stderr, want)
-		}
-	}
-}

@@ -3,6 +3,7 @@ package main
 import (
 	"fmt"
 	"os"
+	"regexp"
 	"strings"
 	"syscall"
 	"testing"
@@ -146,4 +147,23 @@ func (s *stage) shows(base string, code health.Code, words string) {
 		_, body := get(s.t, base+"/metrics")
 		return strings.Contains(body, line) && strings.Count(body, "embedsidecar_pipeline_state{") == len(health.Codes()), line + " is missing in " + body
 	})
+}
+
+// TestStatus_WatchShowsHowFarABackfillIs: more rows than a scan keeps open, with an embedder that does not come to its end.
+func TestStatus_WatchShowsHowFarABackfillIs(t *testing.T) {
+	t.Parallel()
+	const rows = 6000
+	s := newStage(t, rows)
+	s.set("EMBEDSIDECAR_PLUGIN_FAULTS=hang-on=body")
+	d := s.start("--table", "docs", "--columns", "body", "--into-table", "docs_embedding")
+	d.logged("streaming", "slot")
+	s.becomes("public.docs", health.Backfill)
+	w := s.background("status", "--watch", "--every", "50ms")
+	shown := regexp.MustCompile(`public\.docs .* backfill [1-9][0-9]*%, [1-9][0-9]*/s, [0-9]`)
+	testenv.Eventually(t, patience, func() (bool, string) { return len(shown.FindAllString(w.text(), -1)) > 1, w.text() })
+	if p := s.state("public.docs"); p.ScanExpected != rows || p.ScanSeen <= 0 || p.ScanSeen >= rows || p.Coverage != 0 {
+		t.Errorf("%+v", p)
+	}
+	w.end(os.Interrupt, 0)
+	d.end(syscall.SIGKILL, -1)
 }

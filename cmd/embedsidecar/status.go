@@ -55,7 +55,7 @@ func (c *statusCommand) run(ctx context.Context, env *environment) error {
 				return err
 			}
 		}
-		if err := c.once(ctx, env, pool); err != nil {
+		if err := c.once(ctx, env, pool); err != nil && ctx.Err() == nil {
 			return err
 		}
 		t := time.NewTimer(c.every)

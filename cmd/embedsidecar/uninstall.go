@@ -44,7 +44,13 @@ func (c *uninstallCommand) run(ctx context.Context, env *environment) error {
 	dry := !env.yes
 	var done setup.Removed
 	if len(env.args) > 0 {
-		done, err = setup.Remove(ctx, setup.RemoveOptions{Pool: server, Pipeline: env.args[0], Embedding: c.dropEmbeddings, DryRun: dry, Log: env.log})
+		name := env.args[0]
+		if all, err := everything(ctx, pool); err == nil {
+			if at := meant(all, name); at >= 0 {
+				name = all[at].Name
+			}
+		}
+		done, err = setup.Remove(ctx, setup.RemoveOptions{Pool: server, Pipeline: name, Embedding: c.dropEmbeddings, DryRun: dry, Log: env.log})
 		if err == nil && !dry {
 			if _, left := queue.DropLeftovers(ctx, server); left != nil {
 				env.say("its tasks and its ledger go later: a sidecar that runs takes them away (%s)", left)

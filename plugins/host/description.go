@@ -45,7 +45,7 @@ func describe(resp *pluginpb.DescribeResponse, model string) (embed.Description,
 	case model == "" && len(names) > 1:
 		return embed.Description{}, configuration("unknown_model", fmt.Errorf("it offers several models and none was chosen: choose one of %s", list(names)))
 	case chosen == nil:
-		return embed.Description{}, configuration("unknown_model", fmt.Errorf("it does not offer model %q: choose one of %s", model, list(names)))
+		return embed.Description{}, configuration("unknown_model", &UnknownModelError{Model: model, Offered: names})
 	case !printable(chosen.GetFingerprint(), 1, maxFingerprint):
 		return wrong("the fingerprint %q of model %q is empty, too long or not printable", clip(chosen.GetFingerprint()), chosen.GetName())
 	case chosen.GetDims() < 1 || chosen.GetDims() > maxDims(chosen):
@@ -58,6 +58,16 @@ func describe(resp *pluginpb.DescribeResponse, model string) (embed.Description,
 		Dims: int(chosen.GetDims()), MaxTokens: int(chosen.GetMaxTokens()), MaxBatch: int(chosen.GetMaxBatch()),
 		MaxBatchBytes: int(chosen.GetMaxBatchBytes()), Deterministic: chosen.GetDeterministic(), Sparse: chosen.GetSparse(),
 	}, nil
+}
+
+// UnknownModelError tells that a plugin does not offer a model.
+type UnknownModelError struct {
+	Model   string
+	Offered []string
+}
+
+func (e *UnknownModelError) Error() string {
+	return fmt.Sprintf("it does not offer model %q: choose one of %s", e.Model, list(e.Offered))
 }
 
 func maxDims(m *pluginpb.Model) uint32 {
