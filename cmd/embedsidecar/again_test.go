@@ -72,8 +72,30 @@ func TestInit_RenamesAPipelineAtWork(t *testing.T) {
 	s.db.MustExec("UPDATE docs SET body = 'other'")
 	caughtUp()
 	s.run(0, "verify", "articles", "--deep", "10")
+
+	// Another name and another filter at once: what is left out goes, and nothing is embedded.
+	const paid = "SELECT count(*)::int FROM embedsidecar.history WHERE outcome = 'embedded'"
+	embedded := testenv.Value[int](s.db, paid)
+	config, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	two := strings.Replace(string(config), "name: articles", "name: posts\n    where: id > 2", 1)
+	if err := os.WriteFile(file, []byte(two), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	_, stderr = s.run(0, "init", "--config", file)
+	s.has(stderr, `name (it was "articles")`, "filter")
+	caughtUp()
+	if p := s.state("posts"); p.ScanReason != "the pipeline was changed" {
+		t.Errorf("after a change of name and filter: %+v", p)
+	}
+	if n, left := testenv.Value[int](s.db, paid), testenv.Value[int](s.db, "SELECT count(*)::int FROM docs_embedding"); n != embedded || left != 8 {
+		t.Errorf("%d texts were embedded for a change of name and filter, and %d vectors are there, want 8", n-embedded, left)
+	}
+	s.run(0, "verify", "posts", "--deep", "10")
 	d.end(syscall.SIGTERM, 0)
-	_, stderr = s.run(0, "run", "--once", "--table", "docs", "--columns", "title,body", "--into-table", "docs_embedding")
+	_, stderr = s.run(0, "run", "--once", "--config", file)
 	s.has(stderr, "caught up")
 }
 
@@ -211,7 +233,8 @@ func TestRoles_LetARoleRunWhatIsSetUp(t *testing.T) {
 	s.run(exitUsage, "roles", "--role", "a\nb")
 }
 
-// What roles --yes has run, a container needs nobody for: neither psql nor a shell.
+// What roles --yes has run, a container needs nobody for: neither psql nor a shell. The role works behind a pooler, too, where that of the
+// application does not and is left as it is.
 func TestRoles_Yes(t *testing.T) {
 	t.Parallel()
 	s := newStage(t, 10)
@@ -227,6 +250,15 @@ func TestRoles_Yes(t *testing.T) {
 		t.Errorf("a part of what could not be run is there:\n%s", stderr)
 	}
 	owner := s.environ
+	const sessions = 12
+	s.at(testenv.StartPooler(t, s.db.URL(testenv.Owner), 1))
+	for _, command := range []string{"status", "check", "run"} {
+		_, stderr := s.run(exitConnect, command)
+		s.has(stderr, "a connection pooler does not pass on the settings", "a role of its own that has them: embedsidecar roles")
+		if strings.Contains(stderr, "ALTER ROLE") {
+			t.Errorf("%s would have an application's role changed:\n%s", command, stderr)
+		}
+	}
 	s.as(testenv.Superuser)
 	s.set("EMBEDSIDECAR_TRUST_OWNER=" + testenv.Owner)
 	for range 2 {
@@ -237,10 +269,13 @@ func TestRoles_Yes(t *testing.T) {
 		}
 	}
 	s.environ = owner
-	s.as(role)
+	s.at(testenv.StartPooler(t, s.db.URL(role), sessions))
 	s.set("EMBEDSIDECAR_STREAM_URL=" + s.db.URL(stream) + "&connect_timeout=300")
 	s.run(0, "run", "--once", "--no-init")
 	s.run(0, "verify", "--deep", "10")
+	if n := testenv.Value[int](s.db, "SELECT count(*)::int FROM pg_db_role_setting WHERE setrole = $1::regrole", testenv.Owner); n != 0 {
+		t.Error("the application's role has other settings now")
+	}
 	s.set("EMBEDSIDECAR_DATABASE_URL=")
 	_, stderr = s.run(exitConnect, "roles", "--yes")
 	s.has(stderr, "no database was named")
