@@ -140,7 +140,7 @@ func TestP10_AScanThatWaitsSaysForWhom(t *testing.T) {
 	db.MustExec(`TRUNCATE docs`)
 	testenv.Eventually(t, patience, func() (bool, string) {
 		said := log.text()
-		return strings.Contains(said, "scan waits for open transactions") && strings.Contains(said, "in database "+db.Name), said
+		return strings.Contains(said, "scan waits for open transactions") && strings.Contains(said, "in database "+db.Name) && strings.Contains(said, "scan goes on"), said
 	})
 	status, err := report.Options{}.Read(t.Context(), db.Pool)
 	if err != nil {

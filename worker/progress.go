@@ -5,16 +5,15 @@ import (
 	"time"
 )
 
-// progress tells the log how far a scan is, once a minute: a large table takes hours, and between its start and its end nothing else would
-// be said.
+// progress tells the log how far a scan is, once per heartbeat of the scan, which is a minute: a large table takes hours, and
+// between its start and its end nothing else would be said.
 type progress struct {
 	told time.Time
 	seen int64 // when it was told, of those of the scan
 }
 
 // tell is called after each step of a scan that goes on.
-func (s *Scan) tell(ctx context.Context) {
-	const every = time.Minute
+func (s *Scan) tell(ctx context.Context, every time.Duration) {
 	if s.progress.told.IsZero() {
 		s.progress.told = time.Now()
 	}

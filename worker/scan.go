@@ -59,7 +59,7 @@ func (s *Scan) Run(ctx context.Context, heartbeat time.Duration, wake <-chan str
 		if next == stepIdle {
 			s.progress = progress{}
 		} else {
-			s.tell(ctx)
+			s.tell(ctx, heartbeat)
 		}
 		switch next {
 		case stepNow:
