@@ -1,7 +1,6 @@
 package sidecar_test
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"log/slog"
@@ -132,8 +131,6 @@ type rig struct {
 	pipelines []pipeline.Pipeline
 	embedder  *counter
 	options   func(*sidecar.Options)
-	adopt     bool   // init is told that the database is a copy
-	published string // the publication; "": one named after the database
 }
 
 // newRig sets pipelines up as the tables' owner, who is no superuser.
@@ -181,7 +178,7 @@ func (r *rig) init(specs ...pipeline.Spec) setup.Report {
 	owner := r.db.URL(testenv.Owner)
 	pool := connect(r.t, owner, 4)
 	done, err := setup.Init(r.t.Context(), setup.Options{
-		Pool: pool, ReplicationDSN: slowly(owner), Slot: r.slot, Publication: cmp.Or(r.published, r.db.Name+"_pub"), Specs: specs, Descriptions: described, Failover: true, Adopt: r.adopt, Log: logger(r.t),
+		Pool: pool, ReplicationDSN: slowly(owner), Slot: r.slot, Publication: r.db.Name + "_pub", Specs: specs, Descriptions: described, Failover: true, Log: logger(r.t),
 		SlotTimeout: patience, LockTimeout: patience,
 	})
 	if err != nil {

@@ -33,9 +33,9 @@ type stage struct {
 }
 
 // newStage makes a database with a table docs of n rows, and nothing of ours in it.
-func newStage(t *testing.T, n int) *stage {
+func newStage(t *testing.T, n int, options ...testenv.Option) *stage {
 	t.Helper()
-	db := testenv.DB(t, testenv.Empty())
+	db := testenv.DB(t, append(options, testenv.Empty())...)
 	db.MustExec("CREATE TABLE docs (id bigint PRIMARY KEY, title text, body text)")
 	if n > 0 {
 		db.MustExec("INSERT INTO docs SELECT i, 'title ' || i, 'body ' || i FROM generate_series(1, $1::int) i", n)

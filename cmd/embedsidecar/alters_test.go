@@ -1,0 +1,137 @@
+package main
+
+import (
+	"fmt"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/embedsidecar/embedsidecar/health"
+	"github.com/embedsidecar/embedsidecar/search"
+	"github.com/embedsidecar/embedsidecar/testenv"
+)
+
+// TestStory_AnApplicationAltersItsTables beside a sidecar that runs: whoever waits sees true vectors, no text that stays is paid for twice, and no
+// counter falls.
+func TestStory_AnApplicationAltersItsTables(t *testing.T) {
+	t.Parallel()
+	s := newStage(t, 20)
+	s.db.MustExec(`ALTER TABLE docs ALTER id TYPE int`)
+	s.db.MustExec(`CREATE TABLE notes (id bigint PRIMARY KEY, body text) PARTITION BY RANGE (id); CREATE TABLE notes_a PARTITION OF notes FOR VALUES FROM (0) TO (100);
+		INSERT INTO notes SELECT i, 'note ' || i FROM generate_series(1, 31) AS i`)
+	flags := []string{"--pipeline", "docs: title, body -> embedding", "--pipeline", "docs: body -> table docs_embedding", "--pipeline", "notes: body -> table notes_embedding"}
+	d := s.start(append(flags, "--ops-listen", "127.0.0.1:0")...)
+	base := "http://" + d.logged("probes and metrics listen", "address")
+	embedded := func() int {
+		return testenv.Value[int](s.db, "SELECT count(*)::int FROM embedsidecar.history WHERE outcome = 'embedded'")
+	}
+	costs := func(what string, want int, change ...string) {
+		t.Helper()
+		before := embedded()
+		for _, sql := range change {
+			s.db.MustExec(sql)
+		}
+		s.run(0, "wait", "--caught-up") // at once: what was altered sends nothing through the slot
+		if n := embedded() - before; n != want {
+			t.Errorf("%s: %d texts were embedded, want %d", what, n, want)
+		}
+		s.run(0, "verify", "--deep", "100")
+	}
+	d.logged("streaming", "slot")
+	s.run(0, "wait", "--caught-up")
+	counted := s.figure(base, "embedsidecar_tasks_finished_total", `outcome="embedded"`, `"public.notes"`)
+
+	// A column gets another name: no row is written, and whoever searches is answered all the while.
+	versions := func() string {
+		return testenv.Value[string](s.db, "SELECT string_agg(xmin::text || ctid::text, ',' ORDER BY id) FROM docs")
+	}
+	before := versions()
+	s.db.MustExec("ALTER TABLE docs RENAME title TO heading")
+	stdout, _ := s.run(0, "search", "public.docs", "title 7\n\nbody 7", "-k", "1", "-o", "json")
+	if hits := decoded[[]search.Hit](t, stdout); len(hits) != 1 || hits[0].Key != "7" {
+		t.Errorf("found %+v", hits)
+	}
+	costs("another name for a column", 0)
+	if versions() != before {
+		t.Error("rows were written")
+	}
+	if code, body := get(t, base+"/readyz?verbose"); code != http.StatusOK {
+		t.Errorf("readyz: %d %s", code, body)
+	}
+	stdout, _ = s.run(0, append([]string{"check"}, flags...)...)
+	s.has(stdout, `warn   pipeline "public.docs": column "title" of "public"."docs" is now called "heading": name it so in the configuration`, `ok     pipeline "public.docs"`)
+
+	costs("another type", 31, `ALTER TABLE notes ALTER body TYPE varchar USING body || '!'`)
+	costs("a partition that is attached", 19, `CREATE TABLE notes_b (LIKE notes INCLUDING ALL)`, `INSERT INTO notes_b SELECT i, 'note ' || i FROM generate_series(101, 119) AS i`,
+		`ALTER TABLE notes ATTACH PARTITION notes_b FOR VALUES FROM (100) TO (200)`)
+
+	// A key becomes wider: the way out that is told keeps what is there.
+	s.db.MustExec("ALTER TABLE docs ALTER id TYPE bigint")
+	s.becomes("public.docs:docs_embedding", health.Misconfigured, `ALTER TABLE "public"."docs_embedding" ALTER COLUMN "id" TYPE bigint`, "embedsidecar init")
+	s.run(0, append([]string{"init"}, flags...)...)
+	s.becomes("public.docs:docs_embedding", health.UpToDate)
+	costs("a row with a wider key, in two pipelines", 2, "INSERT INTO docs VALUES (5000000000, 'x', 'y')")
+
+	// What is compared again is counted once, and what was counted stays so.
+	s.run(0, "rescan", "notes")
+	costs("a comparison", 0)
+	if p := s.state("public.notes"); p.ScanReason != "asked for" || p.ScanSeen != 50 || p.ScanExpected <= 0 {
+		t.Errorf("%+v", p)
+	}
+	testenv.Eventually(t, patience, func() (bool, string) {
+		now := s.figure(base, "embedsidecar_tasks_finished_total", `outcome="embedded"`, `"public.notes"`)
+		return now == counted+50, fmt.Sprintf("%v rows embedded, %v before 50 more", now, counted)
+	})
+	if n := s.figure(base, "embedsidecar_backfill_rows_seen", `"public.notes"`); n > 50 {
+		t.Errorf("%v of 50 rows were looked at", n)
+	}
+
+	// A plugin that is new in the configuration: the sidecar that runs does not know it, and says what to do.
+	toy := filepath.Join(t.TempDir(), "toy")
+	dir, err := plugins()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Link(filepath.Join(dir, "embedsidecar-fake"), toy); err != nil {
+		t.Fatal(err)
+	}
+	file := filepath.Join(t.TempDir(), "embedsidecar.yaml")
+	config := "version: 1\nplugins: {catalog: [{name: toy, path: " + toy + "}]}\npipelines:\n  - {name: toys, table: docs, columns: [body], plugin: toy, into: {table: toys}}\n"
+	if err := os.WriteFile(file, []byte(config), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	s.run(0, "init", "--config", file)
+	s.becomes("toys", health.PluginUnknown, `plugin "toy"`, "name it in the configuration of the sidecar, or install it, and start the sidecar again")
+	d.end(syscall.SIGTERM, 0)
+	d = s.start("--config", file)
+	s.becomes("toys", health.UpToDate)
+	d.end(syscall.SIGTERM, 0)
+}
+
+// figure returns a number of a sidecar's metrics, the first whose labels hold the words.
+func (s *stage) figure(base, name string, labels ...string) (value float64) {
+	s.t.Helper()
+	testenv.Eventually(s.t, patience, func() (bool, string) {
+		_, body := get(s.t, base+"/metrics")
+	lines:
+		for line := range strings.SplitSeq(body, "\n") {
+			if !strings.HasPrefix(line, name+"{") {
+				continue
+			}
+			for _, label := range labels {
+				if !strings.Contains(line, label) {
+					continue lines
+				}
+			}
+			var err error
+			value, err = strconv.ParseFloat(line[strings.LastIndexByte(line, ' ')+1:], 64)
+			return err == nil, line
+		}
+		return false, name + " is missing in " + body
+	})
+	return value
+}

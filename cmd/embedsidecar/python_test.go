@@ -1,0 +1,64 @@
+package main
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"testing"
+
+	"github.com/embedsidecar/embedsidecar/testenv/canary"
+)
+
+// TestEmbed_APythonPluginsFailureIsOneRecord: with where it was raised and by which calls, and without the text that is in its message.
+func TestEmbed_APythonPluginsFailureIsOneRecord(t *testing.T) {
+	t.Parallel()
+	_, here, _, _ := runtime.Caller(0)
+	clone := filepath.Join(filepath.Dir(here), "..", "..")
+	venv, err := exec.CommandContext(t.Context(), filepath.Join(clone, "tools", "python-venv.sh")).Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	plugin := filepath.Join(t.TempDir(), "embedsidecar-broken")
+	source := "#!" + filepath.Join(strings.TrimSpace(string(venv)), "bin", "python3") + `
+import sys
+
+sys.path.insert(0, "` + filepath.Join(clone, "plugins", "python") + `")
+from embedsidecar_embedder import serve_function
+
+
+def deeper(texts):
+    raise RuntimeError(texts[0])
+
+
+def embed(texts):
+    return deeper(texts)
+
+
+serve_function(embed, name="broken", version="1.0.0", dims=8, fingerprint="broken:1")
+`
+	if err := os.WriteFile(plugin, []byte(source), 0o700); err != nil { //nolint:gosec // a program
+		t.Fatal(err)
+	}
+	dir, err := plugins()
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := exec.CommandContext(t.Context(), "embedsidecar", "embed", "--plugin", plugin, "--model", "broken", canary.Text)
+	c.Env = []string{"PATH=" + os.Getenv("PATH"), "HOME=" + t.TempDir(), "TMPDIR=" + filepath.Dir(dir), "GOCOVERDIR=" + t.TempDir()}
+	out, err := c.CombinedOutput()
+	lines := strings.Split(strings.TrimSpace(string(out)), "\n")
+	last := len(lines) - 1
+	if err == nil || last < 1 || !strings.HasPrefix(lines[last], "embedsidecar: error: ") || !strings.HasSuffix(lines[last], "RuntimeError in embed at embedsidecar-broken:9") {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	for _, line := range lines[:last] { // one for each try
+		if !strings.Contains(line, `"line":"RuntimeError in embed at embedsidecar-broken:9"`) || !strings.Contains(line, "embedsidecar-broken:13 embed, embedsidecar-broken:9 deeper") {
+			t.Errorf("a record more: %s", line)
+		}
+	}
+	if !canary.Search(t.Name(), out) {
+		t.Errorf("a text shows: %s", out)
+	}
+}
