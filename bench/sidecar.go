@@ -93,7 +93,7 @@ func (s *sidecar) settle(ctx context.Context) error {
 // notYet tells whether an error only means that the sidecar has not set up everything yet.
 func notYet(err error) bool {
 	var pg *pgconn.PgError
-	return errors.Is(err, report.ErrNoSlot) ||
+	return errors.Is(err, report.ErrNoSlot) || errors.Is(err, report.ErrNoPipeline) ||
 		errors.As(err, &pg) && (pg.Code == pgerrcode.UndefinedTable || pg.Code == pgerrcode.InvalidSchemaName)
 }
 

@@ -36,6 +36,9 @@ func (c CaughtUp) Yes() bool {
 // ErrNoSlot means that a slot has no checkpoint here.
 var ErrNoSlot = errors.New("no such slot has an LSN checkpoint in this database: run `embedsidecar init` first")
 
+// ErrNoPipeline means that a slot has no pipeline here, or not yet: a set-up under way makes its checkpoint first.
+var ErrNoPipeline = errors.New("no pipeline of this slot is set up in this database: run `embedsidecar init` first")
+
 // At asks once. What the WAL does not tell of a table (ALTER TYPE ... USING, a partition that is attached) the catalogue does, and the
 // streamer stores what it has seen of that together with its request for a scan: so the catalogue comes first, and then the scans.
 func At(ctx context.Context, db queue.DB, slot string, lsn pglogrepl.LSN) (CaughtUp, error) {
@@ -75,14 +78,20 @@ func altered(ctx context.Context, db queue.DB, slot string) (n int64, err error)
 }
 
 func at(ctx context.Context, db queue.DB, slot string, lsn pglogrepl.LSN) (CaughtUp, error) {
-	var c CaughtUp
+	var (
+		c           CaughtUp
+		anyPipeline bool
+	)
 	err := db.QueryRow(ctx, sqlfiles.Query("caught_up"), pgx.StrictNamedArgs{"slot": slot, "lsn": lsn.String()}).
-		Scan(&c.Decoded, &c.Open, &c.Scans, &c.Failed, &c.Resting, &c.Unrouted)
+		Scan(&c.Decoded, &c.Open, &c.Scans, &c.Failed, &c.Resting, &c.Unrouted, &anyPipeline)
 	if errors.Is(err, pgx.ErrNoRows) {
 		return c, ErrNoSlot
 	}
 	if err != nil {
 		return c, fmt.Errorf("ask how far slot %q is: %w", slot, err)
+	}
+	if !anyPipeline {
+		return c, ErrNoPipeline
 	}
 	return c, nil
 }

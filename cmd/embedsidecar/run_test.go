@@ -80,6 +80,18 @@ func TestStory_FromNothingToSearchAndBack(t *testing.T) {
 	s.has(stderr, "nothing to take away")
 }
 
+// TestP10_AWaitForNoPipelineIsNotCaughtUp: a set-up under way has made the slot, and no pipeline yet.
+func TestP10_AWaitForNoPipelineIsNotCaughtUp(t *testing.T) {
+	t.Parallel()
+	s := newStage(t, 5)
+	s.once(0)
+	const passed = "0/1" // the slot is past it
+	s.run(0, "wait", "--lsn", passed)
+	s.db.MustExecSuper("DELETE FROM embedsidecar.pipeline")
+	_, stderr := s.run(exitNotSetUp, "wait", "--lsn", passed)
+	s.has(stderr, "no pipeline of slot", "embedsidecar init")
+}
+
 func TestRun_UntilTold(t *testing.T) {
 	t.Parallel()
 	s := newStage(t, 50)

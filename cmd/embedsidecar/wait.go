@@ -66,6 +66,8 @@ func (c *waitCommand) wait(ctx context.Context, env *environment) error {
 	switch {
 	case errors.Is(err, report.ErrNoSlot):
 		return fail(exitNotSetUp, fmt.Errorf("slot %q is not set up in this database", env.config.Slot.Name), otherSlots(ctx, pool), "or set it up: embedsidecar init")
+	case errors.Is(err, report.ErrNoPipeline):
+		return fail(exitNotSetUp, fmt.Errorf("no pipeline of slot %q is set up in this database", env.config.Slot.Name), "embedsidecar init sets them up")
 	case err != nil && errors.Is(context.Cause(ctx), errTimedOut):
 		err = tooLate(ctx, env, pool, lsn, state)
 	case err == nil:

@@ -2,6 +2,7 @@
 -- A checkpoint of another server, which came along with a dump, says nothing of this one.
 -- A pipeline that the streamer does not know as it is now is not caught up with anything: its changes may pass unseen.
 -- A row of a dead letter or of a pipeline that cannot work is told as such, not waited for.
+-- Without a pipeline there is nothing to be caught up with: a set-up under way makes the checkpoint first, then the pipelines.
 -- Rows: one. Locks: none. Index: none fits open tasks by LSN; their number is what is waited to become small.
 SELECT c.lsn >= @lsn::pg_lsn AND c.system_id = (SELECT system_identifier::text FROM pg_control_system()) AS decoded,
        (SELECT count(*) FROM (SELECT FROM embedsidecar.task AS t JOIN embedsidecar.pipeline AS p USING (pipeline_id)
@@ -15,6 +16,7 @@ SELECT c.lsn >= @lsn::pg_lsn AND c.system_id = (SELECT system_identifier::text F
             WHERE p.slot_name = c.slot_name AND NOT (i.enabled AND p.enabled AND p.status = 'active')), '{}') AS resting,
        coalesce((SELECT array_agg(p.name ORDER BY p.name) FROM embedsidecar.pipeline AS p
             WHERE p.slot_name = c.slot_name AND i.enabled AND p.enabled AND p.status = 'active'
-              AND NOT EXISTS (SELECT FROM embedsidecar.route AS r WHERE r.pipeline_id = p.pipeline_id AND r.generation = p.generation)), '{}') AS unrouted
+              AND NOT EXISTS (SELECT FROM embedsidecar.route AS r WHERE r.pipeline_id = p.pipeline_id AND r.generation = p.generation)), '{}') AS unrouted,
+       EXISTS (SELECT FROM embedsidecar.pipeline AS p WHERE p.slot_name = c.slot_name) AS any_pipeline
 FROM   embedsidecar.lsn_checkpoint AS c CROSS JOIN embedsidecar.installation AS i
 WHERE  c.slot_name = @slot;
