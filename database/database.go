@@ -73,7 +73,13 @@ var conduct = map[string]string{
 	"default_transaction_read_only": "off",
 	"idle_session_timeout":          "0", // a pool's connection and a held advisory lock are idle by nature
 	"standard_conforming_strings":   "on",
-	"statement_timeout":             "0", // a default meant for applications would end what reads a whole table; ours have contexts
+	// Names of types as the server writes them are compared, and texts and filters must mean the same whoever evaluates them.
+	"quote_all_identifiers": "off",
+	"transform_null_equals": "off",
+	"array_nulls":           "on",
+	"xmloption":             "content",
+	"xmlbinary":             "base64",
+	"statement_timeout":     "0", // a default meant for applications would end what reads a whole table; ours have contexts
 }
 
 // tracked are the parameters that PgBouncer carries over to whichever server connection it picks.
@@ -114,6 +120,32 @@ func Connect(ctx context.Context, dsn string, o Options) (*pgxpool.Pool, error) 
 	// Statements prepared in one transaction may be unknown in the next, which can run on another server connection.
 	cfg.ConnConfig.DefaultQueryExecMode = pgx.QueryExecModeCacheDescribe
 	return open(ctx, cfg)
+}
+
+// Alone opens a connection beside those of a pool, for work that resets the settings of its session: what those are set back to is ours,
+// a limit to the length of transactions included, which only some versions know.
+func Alone(ctx context.Context, pool *pgxpool.Pool) (*pgx.Conn, error) {
+	first, err := pool.Acquire(ctx)
+	if err != nil {
+		return nil, err
+	}
+	limited, err := limitsTransactions(first.Conn().PgConn())
+	first.Release()
+	if err != nil {
+		return nil, err
+	}
+	cfg := pool.Config().ConnConfig
+	if limited {
+		cfg.RuntimeParams["transaction_timeout"] = "0"
+	}
+	conn, err := pgx.ConnectConfig(ctx, cfg)
+	if err != nil {
+		return nil, classify(err, cfg.Config)
+	}
+	if err := afterConnect(ctx, conn); err != nil {
+		return nil, errors.Join(classify(err, cfg.Config), conn.Close(ctx))
+	}
+	return conn, nil
 }
 
 func open(ctx context.Context, cfg *pgxpool.Config) (*pgxpool.Pool, error) {
@@ -282,18 +314,23 @@ const (
 // unlimited takes away what a default of the role or the database may say of the length of transactions, which nobody can in a start-up
 // packet: versions before 17 do not know the setting. To a walsender every transaction that it decodes is one.
 func unlimited(ctx context.Context, conn *pgconn.PgConn) error {
-	const since = 17
-	var major int
-	if _, err := fmt.Sscanf(conn.ParameterStatus("server_version"), "%d", &major); err != nil {
-		return fmt.Errorf("read server_version: %w", err)
-	}
-	if major < since {
-		return nil
+	if limited, err := limitsTransactions(conn); err != nil || !limited {
+		return err
 	}
 	if _, err := conn.Exec(ctx, "SET transaction_timeout = 0").ReadAll(); err != nil {
 		return fmt.Errorf("set transaction_timeout: %w", err)
 	}
 	return nil
+}
+
+// limitsTransactions tells whether the server knows transaction_timeout.
+func limitsTransactions(conn *pgconn.PgConn) (bool, error) {
+	const since = 17
+	var major int
+	if _, err := fmt.Sscanf(conn.ParameterStatus("server_version"), "%d", &major); err != nil {
+		return false, fmt.Errorf("read server_version: %w", err)
+	}
+	return major >= since, nil
 }
 
 // rawEncoding switches a connection to a SQL_ASCII database to the bytes as they are, and tells whether it did. Asked for

@@ -9,6 +9,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/tern/v2/migrate"
 
+	"github.com/embedsidecar/embedsidecar/database"
 	sqlfiles "github.com/embedsidecar/embedsidecar/sql"
 )
 
@@ -137,21 +138,17 @@ func (in *initializer) grantCreate() string {
 
 // migrate brings our tables to this program's version and writes the installation's one row.
 func (in *initializer) migrate(ctx context.Context) error {
-	conn, err := in.o.Pool.Acquire(ctx)
+	conn, err := database.Alone(ctx, in.o.Pool) // the migrator resets the session's settings
 	if err != nil {
 		return fmt.Errorf("migrate: %w", err)
 	}
-	defer func() {
-		// The migrator resets the session's settings, those that were not set at start-up included.
-		_ = conn.Conn().Close(context.WithoutCancel(ctx))
-		conn.Release()
-	}()
+	defer func() { _ = conn.Close(context.WithoutCancel(ctx)) }()
 	if !in.server.HasSchema {
 		if _, err := conn.Exec(ctx, "CREATE SCHEMA embedsidecar"); err != nil {
 			return fmt.Errorf("create schema: %w", err)
 		}
 	}
-	m, err := migrate.NewMigrator(ctx, conn.Conn(), versionTable)
+	m, err := migrate.NewMigrator(ctx, conn, versionTable)
 	if err != nil {
 		return fmt.Errorf("migrate: %w", err)
 	}
@@ -163,7 +160,7 @@ func (in *initializer) migrate(ctx context.Context) error {
 			return fmt.Errorf("migrate: %w", err)
 		}
 	}
-	return ensureInstallation(ctx, conn.Conn())
+	return ensureInstallation(ctx, conn)
 }
 
 // ensureInstallation writes the installation's row with a new secret, unless there is one.

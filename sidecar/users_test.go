@@ -130,6 +130,7 @@ func TestP1_DefaultsOfTheRoleChangeNothing(t *testing.T) {
 			"default_transaction_isolation": "serializable", "default_transaction_read_only": "on", "synchronous_commit": "off", "client_encoding": "LATIN1",
 			"standard_conforming_strings": "off", "backslash_quote": "off", "enable_seqscan": "off", "enable_indexscan": "off", "row_security": "on",
 			"check_function_bodies": "off", "lc_monetary": "C", "xmlbinary": "hex", "plan_cache_mode": "force_generic_plan",
+			"quote_all_identifiers": "on", "transform_null_equals": "on", "array_nulls": "off", "xmloption": "document",
 		} {
 			db.MustExecSuper(fmt.Sprintf(`ALTER ROLE %s SET %s = %s`, r.role, name, quoted(name, value)))
 		}
