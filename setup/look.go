@@ -181,6 +181,9 @@ func (in *initializer) lookAtPipeline(ctx context.Context, tx pgx.Tx, spec pipel
 	if err := in.oneColumn(ctx, tx, f, all); err != nil {
 		return nil, nil, err
 	}
+	if err := in.noCircle(f, all, taken); err != nil {
+		return nil, nil, err
+	}
 	if problem := f.foreign(); problem != nil {
 		return nil, nil, problem
 	}
@@ -277,6 +280,45 @@ func (in *initializer) oneColumn(ctx context.Context, tx pgx.Tx, f *findings, al
 	for _, other := range in.found {
 		if err := same(other.pipeline.Name, other.pipeline.IntoColumn, other.table.OID); err != nil {
 			return err
+		}
+	}
+	return nil
+}
+
+// noCircle makes sure that no vector of a pipeline asks, by way of the texts and filters of other pipelines of its table, for another vector of
+// its own: they would be made for ever. taken are the names of stored pipelines that are configured themselves, and count as configured.
+func (in *initializer) noCircle(f *findings, all []storedPipeline, taken map[string]bool) error {
+	if !f.pipeline.ToColumn() {
+		return nil
+	}
+	type reader struct {
+		name, into string
+		reads      []string
+	}
+	var others []reader
+	for _, o := range in.found {
+		if o.table.OID == f.table.OID && o.pipeline.ToColumn() {
+			others = append(others, reader{o.pipeline.Name, o.pipeline.IntoColumn, slices.Concat(o.reads, o.pipeline.Watched)})
+		}
+	}
+	for i := range all {
+		if s := all[i].renamed(); s.TableOID == f.table.OID && s.DestinationColumn != "" && !taken[s.Name] {
+			others = append(others, reader{s.Name, s.DestinationColumn, s.WatchedColumns})
+		}
+	}
+	changed := []string{f.pipeline.IntoColumn} // by a vector of this one, sooner or later
+	for i := 0; i < len(changed); i++ {
+		for _, o := range others {
+			if !slices.Contains(o.reads, changed[i]) || slices.Contains(changed, o.into) {
+				continue
+			}
+			if slices.Contains(f.reads, o.into) || slices.Contains(f.pipeline.Watched, o.into) {
+				return &ConfigError{
+					Pipeline: f.pipeline.Name, Problem: fmt.Sprintf("its text or filter reads %q, the destination of pipeline %q, whose own depends on %q in turn: they would make vectors for ever", o.into, o.name, f.pipeline.IntoColumn),
+					Hint: []string{"take one of these columns out of text and filter, or give one of the pipelines an embedding table"},
+				}
+			}
+			changed = append(changed, o.into)
 		}
 	}
 	return nil

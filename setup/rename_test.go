@@ -61,6 +61,27 @@ func TestInit_ARenameChangesNothingElseUnlessAskedFor(t *testing.T) {
 	}
 }
 
+// TestP6_PipelinesThatReadEachOthersVectorsAreRefused: each write-back would make a task of another pipeline, for ever.
+func TestP6_PipelinesThatReadEachOthersVectorsAreRefused(t *testing.T) {
+	t.Parallel()
+	b := newBase(t, `CREATE TABLE docs (id int PRIMARY KEY, body text, a public.vector(3), b public.vector(3), c public.vector(3), told text GENERATED ALWAYS AS (left(b::text, 5)) STORED)`)
+	spec := func(name, text, filter string) pipeline.Spec {
+		s := docs()
+		s.Name, s.Columns, s.Text, s.Filter, s.IntoColumn = name, nil, text, filter, name
+		return s
+	}
+	a, second, third := spec("a", "body", ""), spec("b", "body", "a IS NOT NULL"), spec("c", "body || told", "")
+	slot := b.SlotName()
+	b.init(b.options(slot, a, second, third)) // a chain ends
+	circle := spec("a", "body || coalesce(c::text, '')", "")
+	for name, o := range map[string]setup.Options{"configured": b.options(slot, circle, second, third), "stored": b.options(slot, circle)} {
+		_, err := setup.Init(t.Context(), o)
+		if wantError[*setup.ConfigError](t, err, `pipeline "`, "for ever"); t.Failed() {
+			t.Fatal(name)
+		}
+	}
+}
+
 func TestInit_OneColumnThroughAPartitionIsOneDestination(t *testing.T) {
 	t.Parallel()
 	b := newBase(t, "CREATE TABLE parts (region text, id bigint, title text, body text, embedding public.vector(3), own public.vector(3), PRIMARY KEY (region, id)) PARTITION BY LIST (region)",
