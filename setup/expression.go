@@ -48,7 +48,7 @@ func readExpression(ctx context.Context, tx pgx.Tx, t *table, word, expression s
 			r, problem, err = analyse(ctx, tx, t, expression)
 		} else {
 			r.Unknown = true
-			r.Warnings = []string{"the role lacks the privilege TEMPORARY on the database, so nobody can tell what " + word + " reads: every UPDATE counts as a change"}
+			r.Warnings = []string{"the role lacks the privilege TEMPORARY on the database, so nobody can tell what " + word + " reads and calls: every UPDATE counts as a change, and a function that is replaced goes unnoticed until embedsidecar rescan"}
 			problem, err = explain(ctx, tx, t, expression)
 		}
 		return err
