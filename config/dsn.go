@@ -16,7 +16,7 @@ import (
 // errors hold no password.
 func ParseDSN(dsn string) (*pgx.ConnConfig, error) {
 	cfg, err := pgx.ParseConfig(dsn)
-	if err == nil {
+	if err == nil && !severed(dsn, cfg) {
 		return cfg, nil
 	}
 	if strings.TrimSpace(dsn) == "" {
@@ -25,11 +25,19 @@ func ParseDSN(dsn string) (*pgx.ConnConfig, error) {
 	return nil, fmt.Errorf("connection string %s: %s", RedactDSN(dsn), reason(dsn, err))
 }
 
+// severed reports whether a slash in a password has cut it in two, so that its end stands for the name of a database.
+func severed(dsn string, cfg *pgx.ConnConfig) bool {
+	return unclear(dsn) && strings.ContainsAny(cfg.Database, "@/")
+}
+
+// unclear reports whether a connection string is a URL whose parts cannot be told apart.
+func unclear(dsn string) bool { return strings.HasSuffix(RedactDSN(dsn), "://"+secret.Mask) }
+
 // reason returns what pgx says of a connection string, without the string. Parts of a string whose structure is unclear
 // could be a password, so of those nothing is quoted.
 func reason(dsn string, err error) string {
 	redacted := RedactDSN(dsn)
-	if strings.HasSuffix(redacted, "://"+secret.Mask) {
+	if unclear(dsn) {
 		return "its parts cannot be told apart: write special characters of the password as %XX (@ is %40, / is %2F, : is %3A)"
 	}
 	if redacted == secret.Mask {

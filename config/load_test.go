@@ -357,13 +357,13 @@ func TestLoad_FileForms(t *testing.T) {
 		}
 	}
 	bad := map[string]string{
-		"second document begins":  "slot: {name: x}\n---\nslot: {name: y}\n",
-		"already defined":         "slot: {name: x}\nslot: {name: y}\n",
-		"not UTF-8":               "slot: {name: \"\xff\"}\n",
-		"no valid YAML":           "slot: {name: x\n",
-		"inside { }":              "database: {url: ${DATABASE_URL}}\n",
-		"found a list":            "slot: [x]\n",
-		"found a single value":    "slot: x\n",
+		"second document begins": "slot: {name: x}\n---\nslot: {name: y}\n",
+		"already defined":        "slot: {name: x}\nslot: {name: y}\n",
+		"not UTF-8":              "slot: {name: \"\xff\"}\n",
+		"no valid YAML":          "slot: {name: x\n",
+		"inside { }":             "database: {url: ${DATABASE_URL}}\n",
+		"found a list":           "slot: [x]\n",
+		"found a single value: its keys are failover, name, on_lost": "slot: x\n",
 		"found keys and values":   "slot: {name: {a: b}}\n",
 		"has no anchor before it": "slot: *nothing\n",
 		"no value":                "slot:\n  name:\n",

@@ -70,6 +70,7 @@ func TestParseDSN_ErrorsHoldNoPassword(t *testing.T) {
 		"postgres://u:s3cret@h/db?x",
 		"postgres://u:s3@s3cret@h/db?x",
 		"postgres://u:s3/s3cret@h/db",
+		"postgres://u:s@3/s3cret@h/db",
 		"postgres://u:s3cret",
 		"postgres://u:s3cret%zz@h/db",
 		"host=h password=s3cret port=x",

@@ -3,6 +3,8 @@ package config
 import (
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -31,6 +33,14 @@ func (s *schema) want() string {
 		forms = append(forms, "keys and values")
 	}
 	return strings.Join(forms, " or ")
+}
+
+// keys names what a mapping has, for whoever gave a single value in its place.
+func (s *schema) keys() string {
+	if len(s.fields) == 0 {
+		return ""
+	}
+	return ": its keys are " + strings.Join(slices.Sorted(maps.Keys(s.fields)), ", ")
 }
 
 // field returns the schema at a dotted path below s, making the mappings on the way.

@@ -131,7 +131,7 @@ func (r *reader) walk(node ast.Node, path string, s *schema, depth int) {
 		r.sequence(n, path, s, depth)
 	default:
 		if s.value == nil {
-			r.fail(path, node.GetToken(), "expected "+s.want()+", found a single value")
+			r.fail(path, node.GetToken(), "expected "+s.want()+", found a single value"+s.keys())
 			return
 		}
 		if value, ok := r.scalar(node, path); ok {
