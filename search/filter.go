@@ -227,7 +227,7 @@ func language(ctx context.Context, tx pgx.Tx, name string) (string, error) {
 		WHERE CASE WHEN $1 = '' THEN c.oid = get_current_ts_config() ELSE c.cfgname = $1 END
 		ORDER BY n.nspname = 'pg_catalog' DESC, n.nspname LIMIT 1`, name).Scan(&schema, &config)
 	if errors.Is(err, pgx.ErrNoRows) {
-		return "", bad("there is no text search configuration %q", name)
+		return "", bad("there is no text search configuration %q: SELECT cfgname FROM pg_ts_config lists them", name)
 	}
 	if err != nil {
 		return "", fmt.Errorf("look up text search configuration: %w", err)

@@ -12,6 +12,7 @@ import (
 	"mime"
 	"net"
 	"net/http"
+	"net/url"
 	"strconv"
 	"strings"
 	"time"
@@ -48,9 +49,26 @@ func Handler(o Options) http.Handler {
 		_, _ = io.WriteString(w, "ok\n")
 	})))
 	route("other", "/", func(_ http.ResponseWriter, r *http.Request) error {
-		return &problem{status: http.StatusNotFound, kind: invalidRequest, code: "unknown_url", message: fmt.Sprintf("there is no %s %s", r.Method, r.URL.Path)}
+		return &problem{status: http.StatusNotFound, kind: invalidRequest, code: "unknown_url", message: fmt.Sprintf("there is no %s %s", r.Method, r.URL.Path) + meant(mux, r)}
 	})
 	return ownPages(mux)
+}
+
+// meant returns what a request to a place that is not there was probably for: the same with /v1 before it, or by another method.
+func meant(mux *http.ServeMux, r *http.Request) string {
+	there := func(method, path string) bool {
+		_, pattern := mux.Handler(&http.Request{Method: method, Host: r.Host, URL: &url.URL{Path: path}})
+		return pattern != "" && pattern != "/"
+	}
+	if path := "/v1" + r.URL.Path; there(r.Method, path) {
+		return ": did you mean " + path + "? The base URL of a client ends with /v1"
+	}
+	for _, method := range []string{http.MethodGet, http.MethodPost} {
+		if there(method, r.URL.Path) {
+			return ": it takes " + method
+		}
+	}
+	return ""
 }
 
 // ownPages refuses what a page of another site asks in the name of whoever reads it, also by GET: a model must not be

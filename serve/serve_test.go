@@ -347,6 +347,9 @@ func TestRequests_ThatAreWrong(t *testing.T) {
 		if a.status != c.status || code != c.code {
 			t.Errorf("%s %s %.60s: %d %s (%s), want %d %s", c.method, c.path, c.body, a.status, code, message, c.status, c.code)
 		}
+		if code == "unknown_url" && c.path != "/" && !strings.Contains(message, ": it takes POST") {
+			t.Errorf("%s %s: %s", c.method, c.path, message)
+		}
 		if strings.Contains(string(a.body), "secret detail") {
 			t.Errorf("%s %.60s tells a client too much: %s", c.path, c.body, a.body)
 		}

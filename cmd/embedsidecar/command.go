@@ -113,6 +113,9 @@ func (c *command) countArgs(args []string) error {
 		if extra == "true" || extra == "false" {
 			return fail(exitUsage, fmt.Errorf("unexpected argument %q", extra), "switches are written --flag or --flag="+extra)
 		}
+		if c.maxArgs == 0 && c.pipelines {
+			return fail(exitUsage, fmt.Errorf("%s takes no arguments, but there is %q", c.name, extra), "a list has no blanks, or quotes around it: --columns title,body")
+		}
 		if c.maxArgs == 0 {
 			return misuse("%s takes no arguments, but there is %q", c.name, extra)
 		}

@@ -184,8 +184,10 @@ func systemError(err, wrapped error) error {
 		return unavailable(0, fmt.Errorf("the file is being written: %w", err))
 	case errors.Is(err, os.ErrNotExist):
 		return configuration("not_executable", fmt.Errorf("the file is there, but not the interpreter or loader that it names: %w", err))
+	case errors.Is(err, syscall.ENOEXEC):
+		return configuration("not_executable", fmt.Errorf("the file is no program for this machine; a script names its interpreter in full in its first line, as #!/opt/my-model/.venv/bin/python: %w", err))
 	}
-	return configuration("not_executable", fmt.Errorf("the file cannot be run; is it a program for this machine, on a file system that allows running?: %w", err))
+	return configuration("not_executable", fmt.Errorf("the file cannot be run; is it on a file system that allows that?: %w", err))
 }
 
 // explainStart says why a program that was started came to no handshake.

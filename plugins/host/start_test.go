@@ -70,7 +70,7 @@ func TestStart_RefusesWhatAPersonMustMend(t *testing.T) {
 		"missing":           {path: filepath.Join(dir, "nowhere"), code: "missing", says: []string{"nowhere"}},
 		"folder":            {path: dir, code: "not_executable"},
 		"mode":              {path: write("mode", "#!/bin/sh\n", 0o644), code: "not_executable", says: []string{"chmod +x"}},
-		"not a program":     {path: write("text", "hello", 0o755), code: "not_executable"},
+		"not a program":     {path: write("text", "hello", 0o755), code: "not_executable", says: []string{"first line", "#!"}},
 		"no interpreter":    {path: write("interpreter", "#!/no/such/interpreter\n", 0o755), code: "not_executable", says: []string{"interpreter"}},
 		"exits":             {faults: "exit-at-start", code: "start", says: []string{"exit status 3", "line 30", "line 11\n"}},
 		"bad faults":        {faults: "no-such-fault", code: "start", says: []string{"exit status 2", `item "no-such-fault": unknown`}},
