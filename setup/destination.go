@@ -293,9 +293,11 @@ func findEmbeddingTable(ctx context.Context, q pgx.Tx, spec pipeline.Spec, t *ta
 		return d, "", nil, fmt.Errorf("look up key of %s: %w", name, err)
 	}
 	widening := into.widening(t)
-	if markIn(comment) != "" {
+	switch {
+	case widening == nil:
+	case markIn(comment) != "":
 		d.Retype = widening
-	} else if widening != nil {
+	case into.lacks(t, v, true) == "": // else it is some table of the user's, which nobody should alter
 		other = append([]string{widening[0] + ";"}, other...)
 	}
 	if problem := into.lacks(t, v, d.Retype != nil); problem != "" {

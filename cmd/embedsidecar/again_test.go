@@ -126,6 +126,22 @@ func TestInit_ARenameResumesNothing(t *testing.T) {
 	}
 }
 
+// What is tried again without a pipeline that cannot work warns of the others no second time.
+func TestRun_WarnsOnce(t *testing.T) {
+	t.Parallel()
+	s := newStage(t, 3)
+	s.db.MustExec("CREATE TABLE gone (id int PRIMARY KEY, title text)")
+	flags := []string{"run", "--once", "--pipeline", "docs: title, body -> table docs_embedding", "--pipeline", "gone: title -> table gone_embedding"}
+	s.run(0, flags...)
+	s.db.MustExec("ALTER TABLE docs RENAME body TO content")
+	s.db.MustExec("ALTER TABLE gone DROP title")
+	_, stderr := s.run(exitFailed, flags...)
+	s.has(stderr, "a pipeline cannot work now")
+	if n := strings.Count(stderr, `is now called "content"`); n != 1 {
+		t.Errorf("told %d times:\n%s", n, stderr)
+	}
+}
+
 // A pipeline follows its table. When another one gets the old name, somebody is told.
 func TestStatus_OfATableWhoseNameAnotherHas(t *testing.T) {
 	t.Parallel()

@@ -32,6 +32,7 @@ type environment struct {
 	quiet          bool
 	yes            bool
 	dryRun         bool
+	warned         []string // warnings of a set-up that were told
 }
 
 // listing is a table: its heading and its rows. Cells are printed with fmt.

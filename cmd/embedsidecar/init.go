@@ -68,9 +68,7 @@ func (c *initCommand) run(ctx context.Context, env *environment) (err error) {
 	done, err := initialize(ctx, env, setup.Options{
 		Pool: server, Specs: specs, Descriptions: described, Adopt: c.adopt, DryRun: dry, NoChange: c.noChange,
 	})
-	for _, name := range done.Others {
-		env.say("pipeline %q is set up and not configured: it is left as it is; embedsidecar uninstall %s takes it away", name, quoted(name))
-	}
+	env.tellOthers(done.Others)
 	return errors.Join(c.show(env, done, dry, err), err)
 }
 

@@ -61,6 +61,9 @@ func TestMistakes_TablesAndDestinations(t *testing.T) {
 	}
 	_, stderr := s.run(exitUsage, init...)
 	s.has(stderr, wanted...)
+	if strings.Contains(stderr, "ALTER COLUMN") {
+		t.Errorf("somebody is told to alter a table of his that is no embedding table:\n%s", stderr)
+	}
 	for pipeline, words := range map[string][]string{
 		"docs: title -> title":           {"both embedded and the destination"},
 		"docs: title -> table docs":      {"its own embedding table"},
@@ -116,7 +119,7 @@ func TestMistakes_OfThoseWhoOperate(t *testing.T) {
 		{exitUsage, "search|public.docs|x|--filter|nosuch=1", []string{`no column "nosuch"`, "there are: id, title, body"}},
 		{exitUsage, "search|public.docs|x|--filter|id", []string{"expected COLUMN=VALUE"}},
 		{exitUsage, "search|public.docs|x|-k|many", []string{"-k: expected a whole number"}},
-		{exitUsage, "search|public.docs|x|--hybrid|--language|klingon", []string{`"klingon"`}},
+		{exitUsage, "search|public.docs|x|--hybrid|--language|klingon", []string{`"klingon"`, "SELECT cfgname FROM pg_ts_config"}},
 		{exitNoMatch, "similar|public.docs|99", []string{`key "99"`, "no such row"}},
 		{exitUsage, "similar|public.docs|abc", []string{"does not fit"}},
 		{exitUsage, "wait", []string{"--caught-up", "--lsn LSN"}},

@@ -186,6 +186,9 @@ func (c *runCommand) prepare(ctx context.Context, env *environment, pool, direct
 	o := setup.Options{Pool: owner, Specs: specs, Descriptions: described, NoChange: c.noChange, Starting: true}
 	done, err := initialize(ctx, env, o)
 	env.tellSteps(done.Steps, "made")
+	if len(specs) > 0 { // without any, all that is set up is meant
+		env.tellOthers(done.Others)
+	}
 	if err == nil || ctx.Err() != nil {
 		return err
 	}

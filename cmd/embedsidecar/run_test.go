@@ -226,7 +226,7 @@ func TestRun_LeastPrivilegedRole(t *testing.T) {
 	s.run(0, "search", "public.docs", "title 1")
 
 	_, stderr = s.run(exitPermission, "run", "--once", "--pipeline", "docs: title -> other")
-	s.has(stderr, role, "let an owner or superuser run:\n", "\nALTER TABLE \"public\".\"docs\" ADD COLUMN \"other\"")
+	s.has(stderr, role, "let an owner or superuser run:\n", "\nALTER TABLE \"public\".\"docs\" ADD COLUMN \"other\"", "embedsidecar check tells all at once")
 	_, stderr = s.run(exitPermission, "pause")
 	s.has(stderr, "permission denied")
 	_, stderr = s.run(exitPermission, "uninstall", "--yes")
@@ -418,7 +418,8 @@ func TestInit_ShowsAndDoes(t *testing.T) {
 	// One more, named by its table's flags alone: it gets a name of its own, and the first is left as it is.
 	_, stderr = s.run(0, "init", "--pipeline", "docs: title -> embedding")
 	s.has(stderr, `made pipeline "public.docs:embedding"`, `pipeline "public.docs" is set up and not configured`)
-	s.run(0, "run", "--once")
+	_, stderr = s.run(0, "run", "--once", "--pipeline", "docs: title -> embedding")
+	s.has(stderr, `pipeline "public.docs" is set up and not configured: it goes on as it is; embedsidecar uninstall public.docs takes it away`)
 	s.run(0, "verify", "--deep", "5")
 	stdout, _ = s.run(0, "search", "public.docs", "title 2\n\nbody 2", "-k", "1", "-o", "json")
 	s.has(stdout, `"key": "2"`)

@@ -3,10 +3,12 @@ package main
 import (
 	"context"
 	"errors"
+	"slices"
 	"time"
 
 	"github.com/cenkalti/backoff/v5"
 
+	"github.com/embedsidecar/embedsidecar/database"
 	"github.com/embedsidecar/embedsidecar/replication"
 	"github.com/embedsidecar/embedsidecar/setup"
 )
@@ -28,9 +30,30 @@ func initialize(ctx context.Context, env *environment, o setup.Options) (setup.R
 		return done, err
 	}, backoff.WithBackOff(pause), backoff.WithMaxElapsedTime(limit))
 	for _, warning := range done.Warnings {
-		env.say("warning: %s", warning)
+		if !slices.Contains(env.warned, warning) { // it is tried again where only one pipeline cannot work
+			env.say("warning: %s", warning)
+			env.warned = append(env.warned, warning)
+		}
 	}
-	return done, err
+	return done, pointToCheck(ctx, err)
+}
+
+// pointToCheck adds to a refusal by the server, of which there may be more behind the first, who tells them all.
+func pointToCheck(ctx context.Context, err error) error {
+	_, permission := errors.AsType[*setup.PermissionError](err)
+	wrong, config := errors.AsType[*setup.ConfigError](err)
+	connect, connection := errors.AsType[*database.Error](err)
+	if permission || config && wrong.Pipeline == "" || connection && connect.Kind == database.Permission {
+		return fail(exitCode(ctx, err), err, append(hintsOf(err), "embedsidecar check tells all at once that is missing")...)
+	}
+	return err
+}
+
+// tellOthers names the pipelines that the configuration does not have: to take one out of a file takes nothing away.
+func (e *environment) tellOthers(names []string) {
+	for _, name := range names {
+		e.say("pipeline %q is set up and not configured: it goes on as it is; embedsidecar uninstall %s takes it away", name, quoted(name))
+	}
 }
 
 // tellSteps tells a person what was made and how to undo it.

@@ -64,7 +64,11 @@ func (c *uninstallCommand) run(ctx context.Context, env *environment) error {
 		err = nil
 	}
 	if len(done.Kept) > 0 && err == nil {
-		env.say("vectors stay in %s: --drop-embeddings takes them away, too, now or later", strings.Join(done.Kept, ", "))
+		later := "now or later"
+		if len(env.args) > 0 { // nothing but a comment on them tells later whose they were
+			later = "now; later the same call prints the statement for it"
+		}
+		env.say("vectors stay in %s: --drop-embeddings takes them away, too, %s", strings.Join(done.Kept, ", "), later)
 	}
 	return errors.Join(c.show(env, done.SQL, dry), err)
 }
