@@ -25,9 +25,9 @@ func ParseDSN(dsn string) (*pgx.ConnConfig, error) {
 	return nil, fmt.Errorf("connection string %s: %s", RedactDSN(dsn), reason(dsn, err))
 }
 
-// severed reports whether a slash in a password has cut it in two, so that its end stands for the name of a database.
+// severed reports whether a sign in a password has cut it in two, so that its end stands for a part of the host or the database.
 func severed(dsn string, cfg *pgx.ConnConfig) bool {
-	return unclear(dsn) && strings.ContainsAny(cfg.Database, "@/")
+	return unclear(dsn) && (strings.ContainsAny(cfg.Database, "@/") || strings.LastIndexByte(cfg.Host, '@') > 0) // a socket may begin with @
 }
 
 // unclear reports whether a connection string is a URL whose parts cannot be told apart.

@@ -71,6 +71,7 @@ func TestParseDSN_ErrorsHoldNoPassword(t *testing.T) {
 		"postgres://u:s3@s3cret@h/db?x",
 		"postgres://u:s3/s3cret@h/db",
 		"postgres://u:s@3/s3cret@h/db",
+		"postgres://u:s@s3cret@127.0.0.1:5432/db",
 		"postgres://u:s3cret",
 		"postgres://u:s3cret%zz@h/db",
 		"host=h password=s3cret port=x",

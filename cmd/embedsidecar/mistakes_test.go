@@ -61,7 +61,7 @@ func TestMistakes_TablesAndDestinations(t *testing.T) {
 	}
 	_, stderr := s.run(exitUsage, init...)
 	s.has(stderr, wanted...)
-	if strings.Contains(stderr, "ALTER COLUMN") {
+	if strings.Contains(stderr, `ALTER COLUMN "id" TYPE`) {
 		t.Errorf("somebody is told to alter a table of his that is no embedding table:\n%s", stderr)
 	}
 	for pipeline, words := range map[string][]string{
