@@ -150,7 +150,7 @@ func neighbourNames() []string {
 	return append(names, neighbourBurns)
 }
 
-// wantsNeighbour tells whether a neighbour is to be measured: all are, unless some are named.
+// wantsNeighbour reports whether a neighbour is to be measured: all are, unless some are named.
 func (p *place) wantsNeighbour(name string) bool {
 	return len(p.named) == 0 || slices.Contains(p.named, name)
 }

@@ -90,7 +90,7 @@ func (s *sidecar) settle(ctx context.Context) error {
 	}
 }
 
-// notYet tells whether an error only means that the sidecar has not set up everything yet.
+// notYet reports whether an error only means that the sidecar has not set up everything yet.
 func notYet(err error) bool {
 	var pg *pgconn.PgError
 	return errors.Is(err, report.ErrNoSlot) || errors.Is(err, report.ErrNoPipeline) ||

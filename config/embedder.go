@@ -68,7 +68,7 @@ func (c *Config) ModelNames() []string {
 	return names
 }
 
-// samePlugin tells whether two names, or a name and the path of the catalogue's entry, mean one plugin.
+// samePlugin reports whether two names, or a name and the path of the catalogue's entry, mean one plugin.
 func (c *Config) samePlugin(a, b string) bool {
 	x, _ := c.Plugin(a)
 	y, _ := c.Plugin(b)
@@ -202,7 +202,7 @@ func pluginName(plugin string) string {
 	return plugin
 }
 
-// ownVariable tells whether a variable that begins like those of plugins is a setting of ours.
+// ownVariable reports whether a variable that begins like those of plugins is a setting of ours.
 func ownVariable(name string) bool {
 	for _, s := range Settings() {
 		if s.Env() == name {

@@ -63,7 +63,7 @@ func Load(src Source) (cfg *Config, warnings []string, err error) {
 	return l.cfg, l.warnings, nil
 }
 
-// related tells whether one path is the other or lies below it.
+// related reports whether one path is the other or lies below it.
 func related(a, b string) bool {
 	if len(a) > len(b) {
 		a, b = b, a

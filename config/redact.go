@@ -39,7 +39,7 @@ func RedactDSN(dsn string) string {
 	return secret.Mask
 }
 
-// HasPassword tells whether a connection string holds a password, or may hold one because its parts cannot be told apart.
+// HasPassword reports whether a connection string holds a password, or may hold one because its parts cannot be told apart.
 func HasPassword(dsn string) bool {
 	trimmed := strings.TrimSpace(dsn)
 	if trimmed == "" {
@@ -62,7 +62,7 @@ var passwordKeys = []string{"password", "sslpassword"}
 // that place may be the end of a password that holds a sign it should have escaped.
 var hostList = regexp.MustCompile(`^(?:(?:\[[0-9A-Fa-f:.%a-z]*\]|[A-Za-z0-9._%-]*)(?::[0-9]*)?(?:,|$))*$`)
 
-// redactURL works on what follows the scheme. It also tells whether a password was there; ok is false when the parts
+// redactURL works on what follows the scheme. It also reports whether a password was there; ok is false when the parts
 // cannot be told apart.
 func redactURL(rest string) (redacted string, password, ok bool) {
 	if strings.Count(rest, "@") > 1 {
@@ -111,7 +111,7 @@ func redactURL(rest string) (redacted string, password, ok bool) {
 	return b.String(), password, true
 }
 
-// redactKeywords reads key = value pairs as libpq does. It also tells whether a password was there; ok is false when the
+// redactKeywords reads key = value pairs as libpq does. It also reports whether a password was there; ok is false when the
 // text is not such a list.
 func redactKeywords(s string) (redacted string, password, ok bool) {
 	const space = " \t\n\r\v\f"

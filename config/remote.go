@@ -86,10 +86,10 @@ func remoteSchema(s *schema, r *Remote) {
 	}
 }
 
-// set tells whether the file says anything of the kind.
+// set reports whether the file says anything of the kind.
 func (r Remote) set() bool { return len(r.Settings) > 0 || r.KeyEnv != "" }
 
-// elsewhere tells whether the file says where the model is served.
+// elsewhere reports whether the file says where the model is served.
 func (r Remote) elsewhere() bool {
 	return r.KeyEnv != "" || r.Settings["DIALECT"] != "" || r.Settings["URL"] != ""
 }

@@ -172,7 +172,7 @@ func private(dir string) error {
 	return nil
 }
 
-// abandoned tells whether nobody listens on a socket any more.
+// abandoned reports whether nobody listens on a socket any more.
 func abandoned(ctx context.Context, path string) bool {
 	var dialer net.Dialer
 	conn, err := dialer.DialContext(ctx, "unix", path)

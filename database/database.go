@@ -162,7 +162,7 @@ func open(ctx context.Context, cfg *pgxpool.Config) (*pgxpool.Pool, error) {
 	return pool, nil
 }
 
-// Pooled tells whether the pool talks to a connection pooler in place of a server. Nothing that belongs to a session (LISTEN,
+// Pooled reports whether the pool talks to a connection pooler in place of a server. Nothing that belongs to a session (LISTEN,
 // advisory locks, temporary tables, SET) may then be used outside of one transaction.
 func Pooled(pool *pgxpool.Pool) bool {
 	_, direct := pool.Config().ConnConfig.RuntimeParams["search_path"]
@@ -323,7 +323,7 @@ func unlimited(ctx context.Context, conn *pgconn.PgConn) error {
 	return nil
 }
 
-// limitsTransactions tells whether the server knows transaction_timeout.
+// limitsTransactions reports whether the server knows transaction_timeout.
 func limitsTransactions(conn *pgconn.PgConn) (bool, error) {
 	const since = 17
 	var major int
@@ -333,7 +333,7 @@ func limitsTransactions(conn *pgconn.PgConn) (bool, error) {
 	return major >= since, nil
 }
 
-// rawEncoding switches a connection to a SQL_ASCII database to the bytes as they are, and tells whether it did. Asked for
+// rawEncoding switches a connection to a SQL_ASCII database to the bytes as they are, and reports whether it did. Asked for
 // UTF-8, the server would refuse to send a value that is not, and in such a database any value may be.
 func rawEncoding(ctx context.Context, conn *pgconn.PgConn) (bool, error) {
 	if conn.ParameterStatus("server_encoding") != "SQL_ASCII" {

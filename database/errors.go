@@ -46,7 +46,7 @@ func (e *Error) Error() string { return "connect to database: " + e.Err.Error() 
 // Unwrap returns the cause.
 func (e *Error) Unwrap() error { return e.Err }
 
-// Temporary tells whether the same attempt may succeed later without anybody changing the configuration. A wrong password
+// Temporary reports whether the same attempt may succeed later without anybody changing the configuration. A wrong password
 // counts as temporary too: passwords are rotated on both sides, and never at the same moment.
 func (e *Error) Temporary() bool {
 	switch e.Kind {
@@ -75,7 +75,7 @@ func unreadable(err error) error {
 	return e
 }
 
-// refusedParameter tells whether something in between refused a start-up parameter that every supported server knows.
+// refusedParameter reports whether something in between refused a start-up parameter that every supported server knows.
 func refusedParameter(err error) bool {
 	var pg *pgconn.PgError
 	return errors.As(err, &pg) && strings.Contains(strings.ToLower(pg.Message), "unsupported startup parameter")
@@ -113,7 +113,7 @@ func classify(err error, cfg pgconn.Config) error {
 	return e
 }
 
-// Passing tells whether an error, of a statement as well as of a connection, is of the kind that goes away by itself: no server, one
+// Passing reports whether an error, of a statement as well as of a connection, is of the kind that goes away by itself: no server, one
 // that starts, stops or is full, a connection that broke, or a lock that somebody else held for too long.
 func Passing(err error) bool {
 	if err == nil {
@@ -130,7 +130,7 @@ func Passing(err error) bool {
 	return network || cutOff(err) || pgconn.SafeToRetry(err)
 }
 
-// cutOff tells whether the system, and not the other side's program, ended a connection or its attempt.
+// cutOff reports whether the system, and not the other side's program, ended a connection or its attempt.
 func cutOff(err error) bool {
 	var number syscall.Errno
 	return errors.As(err, &number) || errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF)

@@ -13,7 +13,7 @@ import (
 // ErrLocked means that somebody holds a table at this moment; later it may work.
 var ErrLocked = errors.New("a table is locked by somebody")
 
-// LockedOut tells whether a statement lost against somebody's lock: none of it happened, and the same may succeed later.
+// LockedOut reports whether a statement lost against somebody's lock: none of it happened, and the same may succeed later.
 func LockedOut(err error) bool {
 	pg, ok := errors.AsType[*pgconn.PgError](err)
 	return Judge(err) == Locked || ok && pg.Code == pgerrcode.DeadlockDetected

@@ -19,7 +19,7 @@ func Used(tx pgx.Tx) {
 	}
 }
 
-// tidied makes a released connection as it was when it was made, and tells whether it may be used again. Behind a pooler the session
+// tidied makes a released connection as it was when it was made, and reports whether it may be used again. Behind a pooler the session
 // is another's already.
 func tidied(conn *pgx.Conn) bool {
 	data := conn.PgConn().CustomData()

@@ -89,7 +89,7 @@ func (c *child) signal(s syscall.Signal) {
 	}
 }
 
-// ended tells whether the process is gone.
+// ended reports whether the process is gone.
 func (c *child) ended() bool {
 	select {
 	case <-c.done:
@@ -140,7 +140,7 @@ func (c *child) terminate() time.Duration {
 	return time.Since(begin)
 }
 
-// said tells whether the process has logged this.
+// said reports whether the process has logged this.
 func (c *child) said(what string) bool {
 	b, err := os.ReadFile(c.log)
 	return err == nil && bytes.Contains(b, []byte(what))
@@ -202,7 +202,7 @@ func (c *child) peak() int {
 	return 0
 }
 
-// gone tells whether the process has ended, reaped or not.
+// gone reports whether the process has ended, reaped or not.
 func (c *child) gone() bool { return c.ended() || !testenv.Running(c.pid()) }
 
 // plugins returns the ids of living plugin processes of this rig's sidecars: those whose environment names the rig's folder.

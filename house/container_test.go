@@ -57,7 +57,7 @@ func dockerfile(t *testing.T) []instruction {
 	return all
 }
 
-// ignored tells whether .dockerignore keeps a path of the repository out of the build.
+// ignored reports whether .dockerignore keeps a path of the repository out of the build.
 func ignored(t *testing.T, name string) (out bool) {
 	t.Helper()
 	for line := range strings.Lines(read(t, ".dockerignore")) {

@@ -27,7 +27,7 @@ func read(t *testing.T, path string) string {
 	return string(content)
 }
 
-// exists tells whether a path of the repository exists, relative to its root.
+// exists reports whether a path of the repository exists, relative to its root.
 func exists(path string) bool {
 	_, err := os.Stat(filepath.Join(root, filepath.FromSlash(path)))
 	return err == nil
@@ -86,7 +86,7 @@ func papers(t *testing.T) []string {
 	})
 }
 
-// nobodys tells whether a host is an address that means another machine everywhere, such as 10.0.0.1.
+// nobodys reports whether a host is an address that means another machine everywhere, such as 10.0.0.1.
 func nobodys(host string) bool {
 	addr, err := netip.ParseAddr(host)
 	return err == nil && (addr.IsPrivate() || addr.IsLinkLocalUnicast())

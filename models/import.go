@@ -365,7 +365,7 @@ func copyFile(o ImportOptions, name, to string) (err error) {
 	return o.mustBe(name, hex.EncodeToString(hash.Sum(nil)))
 }
 
-// same tells whether the model is in its place already.
+// same reports whether the model is in its place already.
 func same(ctx context.Context, made, final string) (bool, error) {
 	if _, err := os.Lstat(final); errors.Is(err, fs.ErrNotExist) {
 		return false, nil

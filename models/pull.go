@@ -304,7 +304,7 @@ func (p *puller) file(ctx context.Context, name string) error {
 	return nil
 }
 
-// isSum tells whether an entity tag is the sha256 of the content, as hubs give it for large files.
+// isSum reports whether an entity tag is the sha256 of the content, as hubs give it for large files.
 func isSum(tag string) bool {
 	raw, err := hex.DecodeString(tag)
 	return err == nil && len(raw) == sha256.Size

@@ -29,7 +29,7 @@ const (
 	MaxChunkTokens     = 8192
 )
 
-// On tells whether texts are cut.
+// On reports whether texts are cut.
 func (c Chunking) On() bool { return c.Strategy != "" }
 
 // ChunkingMistake returns what is wrong with how texts shall be cut, or "".

@@ -77,7 +77,7 @@ func ParseVector(text []byte) ([]float32, error) {
 	return vector, nil
 }
 
-// Pattern builds a LIKE pattern over bytea that tells whether a ledger entry (source_hash || vector_hash) is what the WAL
+// Pattern builds a LIKE pattern over bytea that reports whether a ledger entry (source_hash || vector_hash) is what the WAL
 // says of a row. A part the WAL left out because it did not change ("unchanged TOAST") matches anything of its width.
 type Pattern []byte
 

@@ -20,7 +20,7 @@ const (
 	Urgent
 )
 
-// Status tells whether a pipeline can work.
+// Status reports whether a pipeline can work.
 type Status string
 
 // The states of a pipeline. Everything but Active parks its tasks: they wait and lose nothing.
@@ -85,7 +85,7 @@ type KeyColumn struct {
 	Greater   string // schema-qualified: OPERATOR("pg_catalog".>)
 }
 
-// MadeBy tells whether an embedder's vectors may stand beside those that the pipeline has.
+// MadeBy reports whether an embedder's vectors may stand beside those that the pipeline has.
 func (p *Pipeline) MadeBy(d embed.Description) bool {
 	return d.Fingerprint == p.Fingerprint && d.Dims == p.Dims && p.Stored.Takes(d.Sparse)
 }
@@ -93,7 +93,7 @@ func (p *Pipeline) MadeBy(d embed.Description) bool {
 // Source returns the source table's name, quoted.
 func (s Spec) Source() string { return pgx.Identifier{s.Schema, s.Table}.Sanitize() }
 
-// ToColumn tells whether vectors go to a column of the source row.
+// ToColumn reports whether vectors go to a column of the source row.
 func (s Spec) ToColumn() bool { return s.IntoColumn != "" }
 
 // Into returns the embedding table's name, quoted. It has no meaning for a column destination.

@@ -35,7 +35,7 @@ func StoredFor(sparse bool) Stored {
 	return StoredVector
 }
 
-// Takes tells whether vectors of a sparse model, or of a dense one, can be kept.
+// Takes reports whether vectors of a sparse model, or of a dense one, can be kept.
 func (s Stored) Takes(sparse bool) bool { return (s == StoredSparse) == sparse }
 
 // Name returns the type's name.
@@ -46,7 +46,7 @@ func (s Stored) Name() string {
 	return string(s)
 }
 
-// Lossy tells whether a stored vector is less than the model gave, so that it cannot stand in for it elsewhere.
+// Lossy reports whether a stored vector is less than the model gave, so that it cannot stand in for it elsewhere.
 func (s Stored) Lossy() bool { return s == StoredHalfvec || s == StoredBit }
 
 // Indexable returns the widest vectors for which pgvector builds an HNSW index.

@@ -16,7 +16,7 @@ func (p *Pipeline) TextExpression() string {
 	return `pg_catalog.concat_ws(E'\n\n', ` + strings.Join(parts, ", ") + ")"
 }
 
-// FilterExpression returns the SQL that tells whether the row called r has a text at all: a boolean that is never NULL. What
+// FilterExpression returns the SQL that reports whether the row called r has a text at all: a boolean that is never NULL. What
 // TextExpression says of other names in scope holds here too.
 func (p *Pipeline) FilterExpression() string {
 	if p.Filter == "" {

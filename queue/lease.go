@@ -156,7 +156,7 @@ func (q *Queue) live(pipelineID int32) int64 {
 	return 0
 }
 
-// cursor returns where to claim from, looked up anew when the last look is too old; fresh tells whether it was.
+// cursor returns where to claim from, looked up anew when the last look is too old; fresh reports whether it was.
 func (q *Queue) cursor(ctx context.Context, pipelineID int32) (c cursor, fresh bool, err error) {
 	q.mu.Lock()
 	known, ok := q.cursors[pipelineID]
@@ -286,7 +286,7 @@ func (q *Queue) advance(pipelineID int32, lane pipeline.Lane, tasks []Task) {
 	}
 }
 
-// Waiting tells whether a pipeline had a task that waits to be leased by this kind of claimer when Lease last looked. After a Lease that
+// Waiting reports whether a pipeline had a task that waits to be leased by this kind of claimer when Lease last looked. After a Lease that
 // returned none, which always looks anew, it means that the change is in the WAL but not visible to other sessions yet.
 func (q *Queue) Waiting(pipelineID int32, who Who) bool {
 	q.mu.Lock()

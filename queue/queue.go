@@ -75,7 +75,7 @@ const (
 	DeadAfterLost = 20
 )
 
-// Alone tells whether the task must be embedded with nothing beside it.
+// Alone reports whether the task must be embedded with nothing beside it.
 func (t Task) Alone() bool { return t.Losses >= AloneAfter }
 
 // Queue hands out tasks. It is safe for concurrent use.

@@ -275,7 +275,7 @@ func forGood(code string) bool {
 		slices.Contains([]string{pgerrcode.UndefinedFile, pgerrcode.UndefinedObject, pgerrcode.ObjectNotInPrerequisiteState}, code)
 }
 
-// slotBusy tells whether START_REPLICATION or a drop failed because the slot is in use.
+// slotBusy reports whether START_REPLICATION or a drop failed because the slot is in use.
 func slotBusy(err error) bool {
 	var pg *pgconn.PgError
 	return errors.As(err, &pg) && pg.Code == pgerrcode.ObjectInUse

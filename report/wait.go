@@ -28,7 +28,7 @@ type CaughtUp struct {
 	Unrouted []string `json:"unrouted"`
 }
 
-// Yes tells whether nothing is left to wait for.
+// Yes reports whether nothing is left to wait for.
 func (c CaughtUp) Yes() bool {
 	return c.Decoded && c.Open == 0 && c.Scans == 0 && c.Altered == 0 && len(c.Unrouted) == 0
 }

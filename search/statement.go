@@ -71,7 +71,7 @@ func (s *statement) argsOf(words bool) []any {
 	return args
 }
 
-// indexed tells whether there is an index that finds the nearest without looking at all vectors.
+// indexed reports whether there is an index that finds the nearest without looking at all vectors.
 func indexed(ctx context.Context, tx pgx.Tx, p *pipeline.Pipeline) (there bool, err error) {
 	table := p.Into()
 	if p.ToColumn() {

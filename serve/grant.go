@@ -106,7 +106,7 @@ func (g Grant) check() error {
 	return nil
 }
 
-// sees tells whether a pipeline may be searched.
+// sees reports whether a pipeline may be searched.
 func (g Grant) sees(name string) bool {
 	return g.Role != RoleEmbed && (len(g.Pipelines) == 0 || slices.Contains(g.Pipelines, name))
 }

@@ -152,7 +152,7 @@ func (c *checker) setUpFor(spec pipeline.Spec, all []storedPipeline) *storedPipe
 	return other
 }
 
-// sameDefinition tells whether two pipelines make the same texts of a row.
+// sameDefinition reports whether two pipelines make the same texts of a row.
 func sameDefinition(a, b *pipeline.Spec) bool {
 	return a.Text == b.Text && a.Filter == b.Filter && slices.Equal(a.Columns, b.Columns) && a.Chunking == b.Chunking
 }

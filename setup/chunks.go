@@ -5,7 +5,7 @@ import (
 	"strings"
 )
 
-// hasColumns tells whether a table has some columns of ours with their types.
+// hasColumns reports whether a table has some columns of ours with their types.
 func (t *table) hasColumns(columns []ownColumn) bool {
 	for _, own := range columns {
 		if got, ok := t.column(own.name); !ok || got.TypeName != own.typeName {

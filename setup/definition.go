@@ -73,7 +73,7 @@ func (d difference) newer() string {
 
 const wayToNewer = "give this sidecar the newer configuration, or go back to this one by hand: embedsidecar init"
 
-// keep tells whether a pipeline stays as it is set up though it is configured otherwise, and says why. Who asks for a change by hand may go back
+// keep reports whether a pipeline stays as it is set up though it is configured otherwise, and says why. Who asks for a change by hand may go back
 // to an older definition, and is told so.
 func (in *initializer) keep(configured, spec pipeline.Spec, s *storedPipeline) (kept bool, warning string) {
 	d := s.differs(configured, spec)

@@ -383,7 +383,7 @@ func (t *table) lacks(source *table, v vectorType, widening bool) string {
 	return ""
 }
 
-// widens tells whether a type holds every value of another, and prints it alike, so that nothing that is stored changes.
+// widens reports whether a type holds every value of another, and prints it alike, so that nothing that is stored changes.
 func widens(from, to column) bool {
 	switch from.Type {
 	case pgtype.Int2OID:

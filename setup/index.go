@@ -169,7 +169,7 @@ func indexedTables(ctx context.Context, conn *pgxpool.Conn, p *pipeline.Pipeline
 	return pgx.CollectRows(rows, pgx.RowToStructByName[indexedTable])
 }
 
-// backfilled tells whether the scan of the pipeline's rows is done, and most of what it queued.
+// backfilled reports whether the scan of the pipeline's rows is done, and most of what it queued.
 func backfilled(ctx context.Context, conn *pgxpool.Conn, p *pipeline.Pipeline) (ready bool, err error) {
 	const few = 100 // others may come at any time
 	if err := conn.QueryRow(ctx, "SELECT NOT EXISTS (SELECT FROM embedsidecar.scan WHERE pipeline_id = $1 AND phase <> 'done')", p.ID).Scan(&ready); err != nil {

@@ -36,7 +36,7 @@ const (
 	IndexInvalid  IndexHealth = "invalid"  // its build was broken off: it costs writers time and helps nobody
 )
 
-// Worse tells whether a state needs somebody more than another.
+// Worse reports whether a state needs somebody more than another.
 func (w IndexHealth) Worse(than IndexHealth) bool {
 	order := []IndexHealth{IndexOther, IndexReady, IndexNone, IndexBuilding, IndexInvalid}
 	return slices.Index(order, w) > slices.Index(order, than)
@@ -54,7 +54,7 @@ func (i *Index) Progress() string {
 	return words
 }
 
-// Large tells whether a search that reads all vectors of the table takes long enough to be noticed.
+// Large reports whether a search that reads all vectors of the table takes long enough to be noticed.
 func (i *Index) Large() bool {
 	const most = 10_000
 	return i.Rows != nil && *i.Rows >= most

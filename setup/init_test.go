@@ -357,7 +357,7 @@ func TestInit_AddsPipelinesAndTablesLater(t *testing.T) {
 	}
 }
 
-// columnLists tells whether the server's publications have them.
+// columnLists reports whether the server's publications have them.
 func (b *base) columnLists() bool {
 	return testenv.Value[int](b.Database, "SELECT current_setting('server_version_num')::int") >= 150000
 }

@@ -324,7 +324,7 @@ func (in *initializer) noCircle(f *findings, all []storedPipeline, taken map[str
 	return nil
 }
 
-// renames tells whether a pipeline is the stored one under another name. When a sidecar starts, nothing of it may differ that vectors depend on:
+// renames reports whether a pipeline is the stored one under another name. When a sidecar starts, nothing of it may differ that vectors depend on:
 // another configuration for the same database would otherwise take a pipeline over that is still at work. Somebody who asks for it may change all
 // but the model at once.
 func (in *initializer) renames(f *findings, s *storedPipeline) bool {

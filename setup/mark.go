@@ -47,7 +47,7 @@ func (in *initializer) markAnew(f *findings) (a action, needed bool) {
 	return action{Step: Step{What: "comment on " + destinationName(f.pipeline.Spec), SQL: []string{in.comment(f)}}, allowed: true}, true
 }
 
-// takesUp tells whether a destination that holds vectors may be taken over without --overwrite: an embedding table that init made for
+// takesUp reports whether a destination that holds vectors may be taken over without --overwrite: an embedding table that init made for
 // this very source and embedder, and that an earlier set-up left. A column that was left may have been filled by somebody since.
 func (in *initializer) takesUp(f *findings) bool {
 	return !f.pipeline.ToColumn() && f.destination.Mark == markOf(f.table, in.o.Descriptions[f.pipeline.Name].Fingerprint)

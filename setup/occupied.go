@@ -35,7 +35,7 @@ func (in *initializer) proveEmpty(ctx context.Context) error {
 // vectorBlocks is how much of a table is read by a statement: whoever alters or truncates it waits for that, and everybody else behind him.
 const vectorBlocks = 2048
 
-// holdsVectors tells whether the destination holds a vector at all. A number other than 0 is that of an embedding table.
+// holdsVectors reports whether the destination holds a vector at all. A number other than 0 is that of an embedding table.
 func holdsVectors(ctx context.Context, db DB, p *pipeline.Pipeline, table uint32) (holds bool, err error) {
 	where := ""
 	if p.ToColumn() {

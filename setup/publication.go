@@ -99,7 +99,7 @@ func (p *publication) unfit(name string) (problem string, hint []string) {
 	return "", nil
 }
 
-// has tells whether the publication sends a table as it shall.
+// has reports whether the publication sends a table as it shall.
 func (p *publication) has(want publishedAs) bool {
 	entry, ok := p.entries[want.table.OID]
 	if !ok {

@@ -312,7 +312,7 @@ func (f *findings) readColumns(ctx context.Context, tx pgx.Tx) error {
 	return nil
 }
 
-// anyGenerated tells whether one of the columns is made of others.
+// anyGenerated reports whether one of the columns is made of others.
 func (t *table) anyGenerated(names []string) bool {
 	for _, name := range names {
 		if c, _ := t.column(name); c.Generated {

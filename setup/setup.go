@@ -101,7 +101,7 @@ func (e *ConflictError) Unwrap() error { return e.Err }
 // Hints returns the ways out.
 func (e *ConflictError) Hints() []string { return e.Hint }
 
-// hasCode tells whether err is an answer of the server with one of the SQLSTATEs.
+// hasCode reports whether err is an answer of the server with one of the SQLSTATEs.
 func hasCode(err error, codes ...string) bool {
 	var pg *pgconn.PgError
 	if !errors.As(err, &pg) {

@@ -84,7 +84,7 @@ func (s *Sidecar) note(ctx context.Context, pipelines []pipeline.Pipeline) bool 
 	return err == nil
 }
 
-// apply starts and stops workers until what runs is what is loaded. It tells whether some pipeline could not be started.
+// apply starts and stops workers until what runs is what is loaded. It reports whether some pipeline could not be started.
 func (s *Sidecar) apply(ctx, hard context.Context, pipelines []pipeline.Pipeline) (again bool) {
 	wanted := map[int32]bool{}
 	states := make([]State, 0, len(pipelines))

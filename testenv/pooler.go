@@ -40,7 +40,7 @@ func StartPooler(t testing.TB, to string, sessions int) string {
 		t.Cleanup(func() { _ = hijacked.Conn.Close() })
 		p.servers <- hijacked
 	}
-	l, err := net.Listen("tcp", "127.0.0.1:0")
+	l, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}

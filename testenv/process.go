@@ -128,7 +128,7 @@ func serverLives(dir string) bool {
 	return err == nil && Running(pid)
 }
 
-// Running tells whether a process is there and more than a zombie: in containers it may be that nobody ever reaps those.
+// Running reports whether a process is there and more than a zombie: in containers it may be that nobody ever reaps those.
 func Running(pid int) bool {
 	stat, err := os.ReadFile(filepath.Join("/proc", strconv.Itoa(pid), "stat"))
 	if err != nil { // another system's, or gone

@@ -189,7 +189,7 @@ func (s *Server) Resume(ctx context.Context) error {
 	}
 }
 
-// mayPass tells whether a start that did not work may work when it is tried again: somebody else was given the free port, or the
+// mayPass reports whether a start that did not work may work when it is tried again: somebody else was given the free port, or the
 // last processes of a killed server are still there.
 func mayPass(err error, newPort bool) bool {
 	return strings.Contains(err.Error(), "Address already in use") && newPort ||

@@ -43,7 +43,7 @@ type piece struct {
 	stays  bool              // from has the number of the piece: its vector need not be written
 }
 
-// unknown tells whether the piece's vector is nowhere to be found.
+// unknown reports whether the piece's vector is nowhere to be found.
 func (p *piece) unknown() bool { return p.vector == nil && p.from == nil && !p.empty }
 
 // storedChunk is what the destination holds of a row.

@@ -21,7 +21,7 @@ func textBytes(items []item) (n int) {
 	return n
 }
 
-// lacksText tells whether the item is to be embedded and its text was left out.
+// lacksText reports whether the item is to be embedded and its text was left out.
 func (it *item) lacksText() bool {
 	return it.action == vectorIn && it.vector == nil && it.row.leftOut()
 }

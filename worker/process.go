@@ -137,7 +137,7 @@ func (w *Worker) look(ctx context.Context, tasks []queue.Task, texts int) ([]ite
 	return append(first, second...), nil
 }
 
-// isNobodys tells whether a key cannot be read as one of the table.
+// isNobodys reports whether a key cannot be read as one of the table.
 func (w *Worker) isNobodys(ctx context.Context, key string) bool {
 	args, err := keyArrays(w.o.Pipeline, []string{key})
 	if err != nil {

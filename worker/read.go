@@ -41,15 +41,15 @@ type row struct {
 	storedGeneration int32
 }
 
-// wanted tells whether the row has a text to embed.
+// wanted reports whether the row has a text to embed.
 func (r *row) wanted() bool {
 	return r.found && r.keep && (strings.TrimSpace(r.text) != "" || r.leftOut())
 }
 
-// leftOut tells whether the text was not asked for, or too large to be read along with those of other rows.
+// leftOut reports whether the text was not asked for, or too large to be read along with those of other rows.
 func (r *row) leftOut() bool { return r.bytes > 0 && r.text == "" }
 
-// intact tells whether the destination is what the ledger says we wrote, in this generation.
+// intact reports whether the destination is what the ledger says we wrote, in this generation.
 func (r *row) intact(p *pipeline.Pipeline) bool {
 	if !r.ledger || r.anew() || r.ledgerGeneration != p.Generation {
 		return false
@@ -60,7 +60,7 @@ func (r *row) intact(p *pipeline.Pipeline) bool {
 	return r.holds(p) && (p.ToColumn() || r.storedGeneration == p.Generation)
 }
 
-// holds tells whether the destination holds the vector that the ledger says we wrote, whatever the generation: all of a pipeline's are
+// holds reports whether the destination holds the vector that the ledger says we wrote, whatever the generation: all of a pipeline's are
 // of one model, so the vector of a text stays that of the text.
 func (r *row) holds(p *pipeline.Pipeline) bool {
 	switch {
@@ -74,12 +74,12 @@ func (r *row) holds(p *pipeline.Pipeline) bool {
 	return bytes.Equal(r.storedHash, r.ledgerText)
 }
 
-// unchanged tells whether there is nothing to do for the row.
+// unchanged reports whether there is nothing to do for the row.
 func (r *row) unchanged(p *pipeline.Pipeline) bool {
 	return r.found && r.key == r.actual && r.intact(p) && bytes.Equal(r.source, r.ledgerSource) && r.sameText()
 }
 
-// sameText tells whether the text is the one the ledger knows, as far as the ledger tells: it may have changed though no watched column
+// sameText reports whether the text is the one the ledger knows, as far as the ledger tells: it may have changed though no watched column
 // did. Of a text without a token the ledger says no more than that there is no vector.
 func (r *row) sameText() bool {
 	switch {

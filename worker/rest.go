@@ -51,7 +51,7 @@ func (n *nap) leave() {
 }
 
 // note counts texts of one batch that were sent to the embedder, and how they fared: fresh are those of the bad that had not failed before,
-// since a few bad rows that are tried again and again are no reason to rest. It tells whether the rest began or ended by it.
+// since a few bad rows that are tried again and again are no reason to rest. It reports whether the rest began or ended by it.
 func (n *nap) note(good, bad, fresh int, first, longest time.Duration) (began, ended bool) {
 	n.mu.Lock()
 	defer n.mu.Unlock()

@@ -217,7 +217,7 @@ func (s *Scan) advance(st *scanState) {
 	}
 }
 
-// full tells whether enough of the scan's tasks are open. Those that wait for another try count: an embedder that refuses every text must
+// full reports whether enough of the scan's tasks are open. Those that wait for another try count: an embedder that refuses every text must
 // not be sent a whole table.
 func (s *Scan) full(ctx context.Context) (bool, error) {
 	open, err := s.w.o.Queue.Backlog(ctx, s.w.o.Pipeline.ID, scanAhead)

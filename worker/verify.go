@@ -31,7 +31,7 @@ type Report struct {
 	Examples []string `json:"examples"` // keys of the first findings, each with what is wrong
 }
 
-// OK tells whether nothing is missing, stale, orphaned, different or impossible to judge.
+// OK reports whether nothing is missing, stale, orphaned, different or impossible to judge.
 func (r Report) OK() bool { return r.Missing+r.Stale+r.Orphans+r.Refused+r.Differ == 0 }
 
 const maxExamples = 10
@@ -131,7 +131,7 @@ func (w *Worker) differs(report *Report, key, what string) {
 	}
 }
 
-// verifyRow judges one row and tells whether it has a vector that may be sampled.
+// verifyRow judges one row and reports whether it has a vector that may be sampled.
 func (w *Worker) verifyRow(report *Report, r *row) bool {
 	p := w.o.Pipeline
 	if !r.found {
@@ -287,7 +287,7 @@ func (w *Worker) storedVectors(ctx context.Context, p *pipeline.Pipeline, sql st
 	return vectors, rows.Err()
 }
 
-// same tells whether a stored vector is what the model gives, but for rounding.
+// same reports whether a stored vector is what the model gives, but for rounding.
 func (w *Worker) same(stored, given []float32) bool {
 	switch w.o.Pipeline.Stored {
 	case pipeline.StoredBit:

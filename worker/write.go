@@ -22,7 +22,7 @@ func lockedDelay(t queue.Task, now time.Time) time.Duration {
 	return min(max(now.Sub(t.EnqueuedAt)/10, 50*time.Millisecond), 5*time.Second)
 }
 
-// touches tells whether the item changes the destination's row.
+// touches reports whether the item changes the destination's row.
 func (it *item) touches() bool {
 	return it.action == vectorIn || it.action == empty && it.row.stored
 }
@@ -232,7 +232,7 @@ func (w *Worker) judge(items []item, locked *rowLocks, passed map[string]bool) (
 	return mine, outcomes
 }
 
-// barred tells whether the item writes to a row that somebody has locked.
+// barred reports whether the item writes to a row that somebody has locked.
 func (it *item) barred(locked *rowLocks) bool {
 	return locked != nil && it.touches() && locked.sources[it.task.TaskID] == nil
 }
@@ -268,7 +268,7 @@ type rowLocks struct {
 	sources map[int64]pipeline.SourceHash // that each row has now, by task
 }
 
-// begin begins the transaction, which the caller ends. It tells whether the lease is still ours and, for a column, which rows are now locked (nil
+// begin begins the transaction, which the caller ends. It reports whether the lease is still ours and, for a column, which rows are now locked (nil
 // for an embedding table, whose rows nobody else writes). Those that are locked by others are left out. For an embedding table
 // the fence is passed on the way, and the keys that passed are returned.
 func (w *Worker) begin(ctx context.Context, items []item) (tx pgx.Tx, held bool, locked *rowLocks, passed map[string]bool, err error) {

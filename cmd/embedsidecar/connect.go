@@ -24,7 +24,7 @@ func (e *environment) options(conns int32) database.Options {
 	return database.Options{ApplicationName: e.config.ApplicationName(), MaxConns: conns, TrustedOwners: e.config.Database.TrustedOwners(), Log: e.log}
 }
 
-// namesDatabase tells whether the user said which database to use, here or in the variables that every client of Postgres reads.
+// namesDatabase reports whether the user said which database to use, here or in the variables that every client of Postgres reads.
 func (e *environment) namesDatabase() bool {
 	return e.config.Database.URL != "" || slices.ContainsFunc(e.environ, func(v string) bool {
 		name, value, _ := strings.Cut(v, "=")

@@ -117,7 +117,7 @@ func (e *embedders) get(plugin, model string) (*hosted, error) {
 	return e.hosts[key], nil
 }
 
-// sameEmbedder tells whether one process can do for both, whatever pipelines call them.
+// sameEmbedder reports whether one process can do for both, whatever pipelines call them.
 func sameEmbedder(a, b config.Embedder) bool {
 	a.Plugin = b.Plugin
 	if a.ModelPath != "" {

@@ -174,7 +174,7 @@ func complain(w io.Writer, asJSON bool, redact *config.Redactor, code int, err e
 	}
 }
 
-// isSQL tells whether a way out is a statement to run, or a comment between statements.
+// isSQL reports whether a way out is a statement to run, or a comment between statements.
 func isSQL(hint string) bool {
 	first, _, _ := strings.Cut(hint, " ")
 	return strings.HasPrefix(hint, "-- ") || strings.HasSuffix(hint, ";") && first == strings.ToUpper(first)

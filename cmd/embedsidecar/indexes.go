@@ -49,7 +49,7 @@ func keepIndexes(ctx context.Context, env *environment, pool, direct *pgxpool.Po
 	}
 }
 
-// buildIndexes builds what can be built now. It tells whether nothing is left to wait for.
+// buildIndexes builds what can be built now. It reports whether nothing is left to wait for.
 func buildIndexes(ctx context.Context, env *environment, pool, direct *pgxpool.Pool) (finished bool, err error) {
 	if !slices.ContainsFunc(env.config.Pipelines, func(s pipeline.Spec) bool { return s.Index != "" }) {
 		return true, nil

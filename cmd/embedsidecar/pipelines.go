@@ -159,12 +159,12 @@ func (e *environment) configured(stored []pipeline.Pipeline) []pipeline.Spec {
 	return specs
 }
 
-// sameEnds tells whether two pipelines lead from the same table to the same destination.
+// sameEnds reports whether two pipelines lead from the same table to the same destination.
 func sameEnds(a, b pipeline.Spec) bool {
 	return a.Schema == b.Schema && a.Table == b.Table && destinationOf(a) == destinationOf(b)
 }
 
-// replaces tells whether a pipeline with the name of a stored one is that one, whose table is called otherwise now and was replaced by
+// replaces reports whether a pipeline with the name of a stored one is that one, whose table is called otherwise now and was replaced by
 // another of its name. Nobody gave them the name: it is that of the table.
 func replaces(spec, stored pipeline.Spec) bool {
 	if spec.Schema == stored.Schema && spec.Table == stored.Table {

@@ -38,7 +38,7 @@ def embed(texts):
 
 serve_function(embed, name="broken", version="1.0.0", dims=8, fingerprint="broken:1")
 `
-	if err := os.WriteFile(plugin, []byte(source), 0o700); err != nil { //nolint:gosec // a program
+	if err := os.WriteFile(plugin, []byte(source), 0o700); err != nil {
 		t.Fatal(err)
 	}
 	dir, err := plugins()

@@ -206,7 +206,7 @@ func (c *runCommand) prepare(ctx context.Context, env *environment, pool, direct
 	return nil
 }
 
-// unbroken leaves out the pipelines that are set up but cannot work now. others tells whether there is one that can.
+// unbroken leaves out the pipelines that are set up but cannot work now. others reports whether there is one that can.
 func unbroken(specs []pipeline.Spec, stored []pipeline.Pipeline) (able []pipeline.Spec, others bool) {
 	for _, spec := range specs {
 		if at := find(stored, spec.Name); at < 0 || stored[at].Status == pipeline.Active {

@@ -122,7 +122,7 @@ func (c *verifyCommand) verify(ctx context.Context, env *environment) (err error
 		"rows that wait for their vector count as well: embedsidecar wait --caught-up, and verify again")
 }
 
-// mended tells whether all that was found was queued.
+// mended reports whether all that was found was queued.
 func (v *verified) mended() bool {
 	return v.Problem == "" && v.Missing+v.Stale+v.Orphans+v.Refused+v.Differ == v.Repairs.Looks+v.Repairs.Anew
 }

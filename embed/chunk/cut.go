@@ -22,7 +22,7 @@ const (
 	hard                   // before a heading, and at the beginning: never joined
 )
 
-// inner tells whether a border is inside a part that had to be cut.
+// inner reports whether a border is inside a part that had to be cut.
 func inner(b border) bool { return b >= token && b <= item }
 
 // unit is a piece of text that is not cut any further.
@@ -143,7 +143,7 @@ func (c *cutter) divide(w way, start, end int, b border) {
 	}
 }
 
-// whole tells whether a piece after such a border fits: with the headings before it, or with an overlap.
+// whole reports whether a piece after such a border fits: with the headings before it, or with an overlap.
 func (c *cutter) whole(start, end int, b border) bool {
 	switch {
 	case b == heading:
@@ -208,7 +208,7 @@ func nextWord(text string) int {
 	return len(text)
 }
 
-// emptyLineBefore tells whether the line before a line holds nothing.
+// emptyLineBefore reports whether the line before a line holds nothing.
 func (c *cutter) emptyLineBefore(start int) bool {
 	if start == 0 {
 		return false

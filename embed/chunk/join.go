@@ -51,7 +51,7 @@ func (c *cutter) join() []group {
 	return groups
 }
 
-// fits tells whether two neighbouring groups may become one.
+// fits reports whether two neighbouring groups may become one.
 func (c *cutter) fits(left, right group, b border) bool {
 	limit := c.sections[c.units[left.first].section].limit
 	l, r := c.size(left), c.size(right)
@@ -65,7 +65,7 @@ func (c *cutter) fits(left, right group, b border) bool {
 	return l+r <= limit
 }
 
-// fragment tells whether a group is a piece of a part that had to be cut.
+// fragment reports whether a group is a piece of a part that had to be cut.
 func (c *cutter) fragment(g group) bool {
 	return inner(c.units[g.first].border) || g.last+1 < len(c.units) && inner(c.units[g.last+1].border)
 }

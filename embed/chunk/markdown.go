@@ -67,7 +67,7 @@ func (c *cutter) markdown() {
 // mostMarkers is how many bytes of marks of lists and quotes a line may begin with. Parsing takes time with their square.
 const mostMarkers = 256
 
-// nested tells whether a text is more nested than anybody can mean.
+// nested reports whether a text is more nested than anybody can mean.
 func nested(text string) bool {
 	for line := range strings.Lines(text) {
 		if marks := len(line) - len(strings.TrimLeft(line, " \t>-+*.)0123456789")); marks > mostMarkers {

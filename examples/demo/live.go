@@ -210,7 +210,7 @@ func (l *live) draw() int32 {
 	}
 }
 
-// waits tells whether a row's vector is still waited for.
+// waits reports whether a row's vector is still waited for.
 func (l *live) waits(id int32) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -259,7 +259,7 @@ func (l *live) measured(ctx context.Context, conn *pgx.Conn, id int32, count *in
 	return nil
 }
 
-// exec makes a change and tells whether there was a row to change.
+// exec makes a change and reports whether there was a row to change.
 func (l *live) exec(ctx context.Context, conn *pgx.Conn, count *int, sql string, args ...any) (changed bool, err error) {
 	ctx, cancel := context.WithTimeout(ctx, 20*time.Second)
 	defer cancel()

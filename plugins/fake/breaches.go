@@ -124,7 +124,7 @@ func (b *breaker) leave(ctx context.Context) {
 	delete(b.calls, ctx)
 }
 
-// unbearable tells whether a call was given up in the way that leaves this plugin stuck. A client that gives up at its deadline says
+// unbearable reports whether a call was given up in the way that leaves this plugin stuck. A client that gives up at its deadline says
 // so by cancelling; only the deadline itself tells the two apart.
 func (b *breaker) unbearable(end error, deadline time.Time) bool {
 	if end == nil {

@@ -353,7 +353,7 @@ func (f *faults) spoil(a *sdk.Answer, text string) {
 	}
 }
 
-// has tells whether a fault with this token concerns the text.
+// has reports whether a fault with this token concerns the text.
 func has(text, token string) bool { return token != "" && strings.Contains(text, token) }
 
 // die sends a signal to this process and does not go on.

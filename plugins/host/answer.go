@@ -95,7 +95,7 @@ func checkVector(v []float32) error {
 	return nil
 }
 
-// littleEndian tells whether numbers in memory look as they do on the wire.
+// littleEndian reports whether numbers in memory look as they do on the wire.
 var littleEndian = binary.NativeEndian.Uint16([]byte{1, 0}) == 1
 
 // decode turns packed little-endian numbers into one slice of their own. The length is a multiple of 4.

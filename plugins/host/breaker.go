@@ -93,7 +93,7 @@ func (b *breaker) trip(now time.Time, reason string) (pause time.Duration) {
 	return b.failed(now, reason)
 }
 
-// succeeded closes the circuit. It tells whether it was not closed.
+// succeeded closes the circuit. It reports whether it was not closed.
 func (b *breaker) succeeded() bool {
 	was := !b.until.IsZero()
 	if was || b.failures > 0 {

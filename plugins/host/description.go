@@ -77,7 +77,7 @@ func maxDims(m *pluginpb.Model) uint32 {
 	return pluginpb.MaxDims
 }
 
-// printable tells whether a name has an allowed length and nothing but visible characters and spaces.
+// printable reports whether a name has an allowed length and nothing but visible characters and spaces.
 func printable(s string, from, to int) bool {
 	return len(s) >= from && len(s) <= to && utf8.ValidString(s) && !strings.ContainsFunc(s, func(r rune) bool { return r < ' ' || r == 0x7f })
 }

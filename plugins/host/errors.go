@@ -49,7 +49,7 @@ func badAnswer(code, format string, args ...any) *embed.Error {
 	return &embed.Error{Class: embed.Data, Code: code, Err: fmt.Errorf(format, args...)}
 }
 
-// isResource tells whether an error of the system says that something has run out.
+// isResource reports whether an error of the system says that something has run out.
 func isResource(err error) bool {
 	for _, e := range []error{syscall.EAGAIN, syscall.ENOMEM, syscall.EMFILE, syscall.ENFILE, syscall.ENOSPC, syscall.EDQUOT} {
 		if errors.Is(err, e) {

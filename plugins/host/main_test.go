@@ -149,7 +149,7 @@ func eventually(t *testing.T, what string, f func() error) {
 	}
 }
 
-// running tells whether a process exists and is more than a zombie.
+// running reports whether a process exists and is more than a zombie.
 func running(pid int) bool {
 	stat, err := os.ReadFile(filepath.Join("/proc", strconv.Itoa(pid), "stat"))
 	if err != nil {

@@ -80,7 +80,7 @@ func killStraysOnce(dir string) (killed int) {
 	return killed
 }
 
-// names tells whether an environment has go-plugin's variable for the folder of sockets set to this one or one below it.
+// names reports whether an environment has go-plugin's variable for the folder of sockets set to this one or one below it.
 func names(environ []byte, dir string) bool {
 	for entry := range strings.SplitSeq(string(environ), "\x00") {
 		if value, ok := strings.CutPrefix(entry, "PLUGIN_UNIX_SOCKET_DIR="); ok && (value == dir || strings.HasPrefix(value, dir+"/")) {

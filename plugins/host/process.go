@@ -265,7 +265,7 @@ func (p *process) killGreedy(reason string, alone bool) {
 	p.kill(reason)
 }
 
-// greedy tells whether the program was killed for its memory while it had one call.
+// greedy reports whether the program was killed for its memory while it had one call.
 func (p *process) greedy() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -299,7 +299,7 @@ func (p *process) Hello() (line string, spoke bool) {
 	return p.hello, p.spoke
 }
 
-// gone tells whether the program has ended.
+// gone reports whether the program has ended.
 func (p *process) gone() bool {
 	select {
 	case <-p.exited:

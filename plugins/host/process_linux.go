@@ -21,7 +21,7 @@ func verifiedPath() string {
 	return "/proc/self/fd/3"
 }
 
-// onMainThread tells whether this is the process's first thread.
+// onMainThread reports whether this is the process's first thread.
 func onMainThread() bool { return unix.Gettid() == unix.Getpid() }
 
 // noNewPrivileges keeps what this thread starts from gaining privileges through set-uid files. It cannot be taken back.
@@ -39,7 +39,7 @@ func awaitExit(pid int) bool {
 	}
 }
 
-// hasEnded tells whether a child that has not been reaped has ended.
+// hasEnded reports whether a child that has not been reaped has ended.
 func hasEnded(pid int) bool {
 	var info unix.Siginfo
 	err := unix.Waitid(unix.P_PID, pid, &info, unix.WEXITED|unix.WNOWAIT|unix.WNOHANG, nil)

@@ -102,7 +102,7 @@ func fileError(err error) error {
 	return configuration("unreadable", err)
 }
 
-// isScript tells whether the file begins with "#!". It leaves the file at its start.
+// isScript reports whether the file begins with "#!". It leaves the file at its start.
 func isScript(f *os.File) bool {
 	var head [2]byte
 	n, _ := f.ReadAt(head[:], 0)

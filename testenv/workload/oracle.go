@@ -45,7 +45,7 @@ type Report struct {
 // Open is how many tasks are not done.
 func (r Report) Open() int { return r.Tasks["todo"] + r.Tasks["retrying"] }
 
-// OK tells whether every row has its vector and no task is open or failed.
+// OK reports whether every row has its vector and no task is open or failed.
 func (r Report) OK() bool {
 	return len(r.Missing)+len(r.Stale)+len(r.Unwanted)+len(r.Orphans)+r.Open()+r.Tasks["failed"] == 0
 }
@@ -157,7 +157,7 @@ func (r *Report) judge(s Shape, f found, embed Embed) {
 	}
 }
 
-// near tells whether a stored vector is the one it should be, as far as its type can tell.
+// near reports whether a stored vector is the one it should be, as far as its type can tell.
 func near(stored pipeline.Stored, a, b []float32) bool {
 	if len(a) != len(b) {
 		return false

@@ -296,7 +296,7 @@ func state(err error, codes ...string) bool {
 	return errors.As(err, &pgErr) && slices.Contains(codes, pgErr.Code)
 }
 
-// isConflict tells whether a server refuses such a transaction now and then in ordinary life.
+// isConflict reports whether a server refuses such a transaction now and then in ordinary life.
 func isConflict(err error) bool {
 	var pgErr *pgconn.PgError
 	if !errors.As(err, &pgErr) {

@@ -54,7 +54,7 @@ func fill(v []float32, state uint64) {
 	}
 }
 
-// Empty tells whether the fake embedder takes a text as holding no token: nothing but Unicode white space.
+// Empty reports whether the fake embedder takes a text as holding no token: nothing but Unicode white space.
 func Empty(text string) bool { return strings.TrimSpace(text) == "" }
 
 // Hash names a text in the list of calls: the first 8 bytes of its SHA-256 as 16 hexadecimal digits.

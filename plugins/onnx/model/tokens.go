@@ -133,7 +133,7 @@ func (c *crate) beginning(text string, tokens int) (found tokenizers.Encoded, cu
 
 func isSpace(b byte) bool { return b == ' ' || b >= '\t' && b <= '\r' }
 
-// splitsAtSpaces tells whether a tokenizer.json divides every text at its spaces before it looks for tokens.
+// splitsAtSpaces reports whether a tokenizer.json divides every text at its spaces before it looks for tokens.
 func splitsAtSpaces(data []byte) bool {
 	var file struct {
 		PreTokenizer *preTokenizer `json:"pre_tokenizer"`

@@ -40,7 +40,7 @@ import (
 	"unsafe"
 )
 
-// Linked tells whether this build has the crate.
+// Linked reports whether this build has the crate.
 const Linked = true
 
 // A Tokenizer is safe for concurrent use.
@@ -77,7 +77,7 @@ func (t *Tokenizer) Around() (before, after []int32) { return t.before, t.after 
 // MaxID returns the largest id of the vocabulary.
 func (t *Tokenizer) MaxID() int32 { return t.maxID }
 
-// Typed tells whether the tokens in and around a text are of several types, or of another than 0.
+// Typed reports whether the tokens in and around a text are of several types, or of another than 0.
 func (t *Tokenizer) Typed() bool { return t.typed }
 
 // Encode returns the tokens of a text, all of them. Bytes that are not UTF-8 are dropped.

@@ -2,7 +2,7 @@
 
 package tokenizers
 
-// Linked tells whether this build has the crate.
+// Linked reports whether this build has the crate.
 const Linked = false
 
 // A Tokenizer cannot be made by this build.

@@ -13,7 +13,7 @@ import (
 	"github.com/embedsidecar/embedsidecar/plugins/remote/dialect"
 )
 
-// probeText is sent before the first real text, to each URL and after each failure of one: it tells whether the server works, how
+// probeText is sent before the first real text, to each URL and after each failure of one: it reports whether the server works, how
 // wide its vectors are, and whether they are those of the same model as before.
 const probeText = "A lighthouse keeper writes the weather into a book every evening."
 

@@ -28,7 +28,7 @@ func quiet(message, key string, texts []string) string {
 	return message
 }
 
-// repeats tells whether a message holds any n bytes in a row of one of the texts, white space aside; of a shorter text, all.
+// repeats reports whether a message holds any n bytes in a row of one of the texts, white space aside; of a shorter text, all.
 func repeats(message string, texts []string, n int) bool {
 	message = squeeze(message)
 	pieces := map[string]bool{}

@@ -71,13 +71,13 @@ func (n *Network) CheckURL(u *url.URL) error {
 	return nil
 }
 
-// isLocal tells whether a name means this machine by itself.
+// isLocal reports whether a name means this machine by itself.
 func isLocal(host string) bool {
 	addr, err := netip.ParseAddr(host)
 	return err == nil && addr.Unmap().IsLoopback() || host == "localhost"
 }
 
-// check tells whether an address may be called under this name.
+// check reports whether an address may be called under this name.
 func (n *Network) check(host string, addr netip.Addr) error {
 	addr = addr.Unmap().WithZone("")
 	in := func(p netip.Prefix) bool { return p.Contains(addr) }

@@ -81,7 +81,7 @@ func Named(name string) (*Dialect, error) {
 	return nil, fmt.Errorf("there is no dialect %q: one of %s", name, strings.Join(names, ", "))
 }
 
-// CutsItself tells whether the server shortens texts in this way.
+// CutsItself reports whether the server shortens texts in this way.
 func (d *Dialect) CutsItself(how Truncate) bool { return slices.Contains(d.Cuts, how) }
 
 // Body is what is sent: something that encoding/json writes.
