@@ -209,3 +209,47 @@ func TestRetryLater_OfOneTextIsWhenItSays(t *testing.T) {
 	r.has(1, `SELECT count(*) FROM embedsidecar.task WHERE row_key = '7' AND state = 'retrying' AND attempt = 0
 		AND error_code = 'retry_later' AND due_at > now() + interval '30 minutes'`)
 }
+
+// mute is an embedder that does not say what it is before it is let.
+type mute struct {
+	*counter
+	speak chan struct{}
+}
+
+func (m mute) Describe(ctx context.Context) (embed.Description, error) {
+	select {
+	case <-m.speak:
+		return m.counter.Describe(ctx)
+	case <-ctx.Done():
+		return embed.Description{}, ctx.Err()
+	}
+}
+
+// An embedder takes its time to start, or never does. Others start meanwhile, and what is done to other pipelines is noticed.
+func TestP5_AnEmbedderThatDoesNotStartKeepsNobodyWaiting(t *testing.T) {
+	t.Parallel()
+	db := testenv.DB(t)
+	db.MustExec(docs)
+	db.MustExec(notes)
+	r := newRig(t, db, column("docs", "body"), intoTable("notes", "body"))
+	db.MustExec(`UPDATE embedsidecar.pipeline SET plugin = 'mute' WHERE name = 'docs'`)
+	silent := mute{newCounter(), make(chan struct{})}
+	r.options = func(o *sidecar.Options) {
+		o.Embedder = func(_ context.Context, p *pipeline.Pipeline) (embed.Embedder, error) {
+			if p.Plugin == "mute" {
+				return silent, nil
+			}
+			return r.embedder, nil
+		}
+	}
+	s, _ := r.start()
+	db.MustExec(`INSERT INTO docs VALUES (1, 'body')`)
+	db.MustExec(`INSERT INTO notes VALUES (1, 'a note')`)
+	r.has(1, `SELECT count(*) FROM notes_embedding`)
+	reason(t, s, "docs", "it is being started")
+	db.MustExec(`ALTER TABLE notes RENAME COLUMN body TO text`) // it is to be loaded again
+	db.MustExec(`INSERT INTO notes VALUES (2, 'another')`)
+	r.has(2, `SELECT count(*) FROM notes_embedding`)
+	close(silent.speak)
+	r.has(1, `SELECT count(embedding) FROM docs`)
+}

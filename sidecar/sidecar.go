@@ -80,7 +80,8 @@ type Sidecar struct {
 	running  map[int32]*running
 	states   []State
 
-	waiting map[string]health.Problem // what was logged of pipelines that wait; of the supervisor
+	waiting   map[string]health.Problem // what was logged of pipelines that wait; of the supervisor
+	described descriptions              // of the supervisor
 }
 
 // running is a pipeline that is being worked.
@@ -128,6 +129,7 @@ func New(o Options) *Sidecar {
 		waiting: map[string]health.Problem{},
 		budget:  worker.NewBudget(0),
 	}
+	s.described = descriptions{open: map[*embed.Service]*asking{}, answer: s.Reload}
 	if o.Patience != 0 {
 		s.queue.SetPatience(o.Patience)
 	}

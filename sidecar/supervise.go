@@ -19,6 +19,7 @@ import (
 // supervise keeps the pipelines that can be worked at work: it starts them, stops those that no longer fit their table, and starts
 // them again when they do.
 func (s *Sidecar) supervise(ctx, hard context.Context, pipelines []pipeline.Pipeline) error {
+	defer s.described.work.Wait()
 	defer s.stopAll()
 	again := s.apply(ctx, hard, pipelines) || !s.note(ctx, pipelines)
 	for {
@@ -87,6 +88,9 @@ func (s *Sidecar) note(ctx context.Context, pipelines []pipeline.Pipeline) bool 
 // apply starts and stops workers until what runs is what is loaded. It reports whether some pipeline could not be started.
 func (s *Sidecar) apply(ctx, hard context.Context, pipelines []pipeline.Pipeline) (again bool) {
 	wanted := map[int32]bool{}
+	patience, cancel := context.WithTimeout(ctx, patienceAtStart)
+	defer cancel()
+	s.ask(ctx, patience.Done(), pipelines)
 	states := make([]State, 0, len(pipelines))
 	for _, p := range pipelines {
 		wanted[p.ID] = true
@@ -105,7 +109,7 @@ func (s *Sidecar) apply(ctx, hard context.Context, pipelines []pipeline.Pipeline
 			s.stop(p.ID)
 			again = true
 		default:
-			if err := s.start(ctx, hard, p); err != nil {
+			if err := s.start(ctx, hard, patience.Done(), p); err != nil {
 				state.Problem = s.problem(err)
 				again = true
 			}
@@ -152,8 +156,41 @@ func (s *Sidecar) service(p pipeline.Pipeline) *embed.Service {
 	return s.services[p.Plugin+"\x00"+p.Model]
 }
 
-// start works a pipeline unless it is worked already. The embedder must be the one the pipeline's vectors were made with.
-func (s *Sidecar) start(ctx, hard context.Context, p pipeline.Pipeline) error {
+// serviceFor returns the service of a pipeline's embedder, making it if there is none yet.
+func (s *Sidecar) serviceFor(ctx context.Context, p pipeline.Pipeline) (*embed.Service, error) {
+	if service := s.service(p); service != nil {
+		return service, nil
+	}
+	embedder, err := s.o.Embedder(ctx, &p)
+	if err != nil {
+		return nil, err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	service := s.shared[embedder]
+	if service == nil {
+		service = embed.NewService(embedder, s.o.CacheBytes)
+		s.shared[embedder] = service
+	}
+	s.services[p.Plugin+"\x00"+p.Model] = service
+	return service, nil
+}
+
+// ask asks the embedders of pipelines that are to start what they are, all at once.
+func (s *Sidecar) ask(ctx context.Context, until <-chan struct{}, pipelines []pipeline.Pipeline) {
+	for _, p := range pipelines {
+		if s.o.Disabled || !p.Enabled || p.Status != pipeline.Active || s.find(p.ID) != nil {
+			continue
+		}
+		if service, err := s.serviceFor(ctx, p); err == nil { // start says what is wrong
+			s.described.ask(ctx, service, until)
+		}
+	}
+}
+
+// start works a pipeline unless it is worked already. The embedder must be the one the pipeline's vectors were made with; it has to say so
+// before until is closed.
+func (s *Sidecar) start(ctx, hard context.Context, until <-chan struct{}, p pipeline.Pipeline) error {
 	if r := s.find(p.ID); r != nil {
 		select {
 		case r.scan <- struct{}{}:
@@ -161,21 +198,11 @@ func (s *Sidecar) start(ctx, hard context.Context, p pipeline.Pipeline) error {
 		}
 		return nil
 	}
-	service := s.service(p)
-	if service == nil {
-		embedder, err := s.o.Embedder(ctx, &p)
-		if err != nil {
-			return fmt.Errorf("start the embedder: %w", err)
-		}
-		s.mu.Lock()
-		if service = s.shared[embedder]; service == nil {
-			service = embed.NewService(embedder, s.o.CacheBytes)
-			s.shared[embedder] = service
-		}
-		s.services[p.Plugin+"\x00"+p.Model] = service
-		s.mu.Unlock()
+	service, err := s.serviceFor(ctx, p)
+	if err != nil {
+		return fmt.Errorf("start the embedder: %w", err)
 	}
-	d, err := service.Describe(ctx)
+	d, err := s.described.get(ctx, service, until)
 	if err != nil {
 		return fmt.Errorf("ask the embedder what it is: %w", err)
 	}

@@ -153,25 +153,46 @@ func (e *embedders) all() []*hosted {
 // describe asks the embedder of each pipeline what it is. What went wrong is joined; the others are answered all the same.
 func (e *embedders) describe(ctx context.Context, specs []pipeline.Spec) (map[string]embed.Description, error) {
 	described := map[string]embed.Description{}
-	failed := map[[2]string]bool{} // one plugin is one complaint
+	answers := e.describeAll(ctx, specs)
 	var problems []error
 	for _, spec := range specs {
-		key := [2]string{spec.Plugin, spec.Model}
-		if failed[key] {
+		answer := answers[[2]string{spec.Plugin, spec.Model}]
+		if answer.err != nil {
+			if answer.asker == spec.Name { // one plugin is one complaint
+				problems = append(problems, answer.err)
+			}
 			continue
 		}
-		d, err := e.describeOne(ctx, spec)
-		if err != nil {
-			failed[key] = true
-			problems = append(problems, err)
-			continue
-		}
-		described[spec.Name] = d
+		described[spec.Name] = answer.d
 		if err := e.tokenizes(ctx, spec); err != nil {
 			problems = append(problems, err)
 		}
 	}
 	return described, errors.Join(problems...)
+}
+
+// description is what an embedder says of itself, or why it does not.
+type description struct {
+	asker string // the first pipeline that has it
+	d     embed.Description
+	err   error
+}
+
+// describeAll asks every embedder once, all at a time: they take seconds to start.
+func (e *embedders) describeAll(ctx context.Context, specs []pipeline.Spec) map[[2]string]*description {
+	answers := map[[2]string]*description{}
+	var asking sync.WaitGroup
+	for _, spec := range specs {
+		key := [2]string{spec.Plugin, spec.Model}
+		if answers[key] != nil {
+			continue
+		}
+		answer := &description{asker: spec.Name}
+		answers[key] = answer
+		asking.Go(func() { answer.d, answer.err = e.describeOne(ctx, spec) })
+	}
+	asking.Wait()
+	return answers
 }
 
 func (e *embedders) describeOne(ctx context.Context, spec pipeline.Spec) (embed.Description, error) {
