@@ -45,7 +45,7 @@ KILLS     ?= 200
 
 # What `make cover` counts: everything but programs, generated code and helpers of tests. The tests of e2e are left out: they take as long as all
 # others and run programs of their own, of which nothing is counted.
-CORE       = $(shell $(GO) list ./... | grep -v -E '/(bench|cmd|e2e|examples|failpoint|house|testenv|plugins/fake|plugins/proto|[a-z]+test)(/|$$)')
+CORE       = $(shell $(GO) list ./... | grep -v -E '/(bench|cmd|internal/e2e|examples|internal/failpoint|internal/house|testenv|plugins/fake|plugins/proto|[a-z]+test)(/|$$)')
 COVER_MIN ?= 80
 
 GOLANGCI_VERSION := v2.15.0
@@ -129,7 +129,7 @@ test-torch: build ## the sentence-transformers example in Python against the plu
 test-clients: build ## applications as they are, through the real Django, SQLAlchemy, node-postgres and PgBouncer, beside a sidecar
 	@tools/need.sh go python
 	@$(call get_pg,$(lastword $(PG_TEST)))
-	@folder=$$(tools/clients.sh) && EMBEDSIDECAR_CLIENTS=$$folder EMBEDSIDECAR_TEST_MAJORS='$(lastword $(PG_TEST))' $(GO) test -tags clients -count=1 -timeout 30m -v -run '^TestClients' ./e2e
+	@folder=$$(tools/clients.sh) && EMBEDSIDECAR_CLIENTS=$$folder EMBEDSIDECAR_TEST_MAJORS='$(lastword $(PG_TEST))' $(GO) test -tags clients -count=1 -timeout 30m -v -run '^TestClients' ./internal/e2e
 
 test-without-amx: ## make test as on a CPU without AMX, on one that has it
 	@tools/need.sh go
@@ -139,7 +139,7 @@ test-without-amx: ## make test as on a CPU without AMX, on one that has it
 test-kills: ## 200 random kills of the sidecar on each server, under load, and 200 more while it is deployed anew; KILLS=1000 for more
 	@tools/need.sh go
 	@$(call get_pg,$(PG_TEST))
-	$(test_env) EMBEDSIDECAR_KILLS=$(KILLS) $(GO) test -count=1 -timeout 120m -v -run '^TestKills' ./e2e
+	$(test_env) EMBEDSIDECAR_KILLS=$(KILLS) $(GO) test -count=1 -timeout 120m -v -run '^TestKills' ./internal/e2e
 
 test-memory: build runtime model ## 200,000 texts through the plugin onnx, whose memory must stay flat (about ten minutes)
 	$(with_tokenizers) EMBEDSIDECAR_MEMORY_TEXTS=200000 $(GO) test -count=1 -timeout 60m -v -run '^TestPlugin_Memory' ./plugins/onnx
@@ -147,7 +147,7 @@ test-memory: build runtime model ## 200,000 texts through the plugin onnx, whose
 soak: ## the long forms of what make test does in short: kills, a transaction of 2,000,000 rows, silence
 	@tools/need.sh go
 	@$(call get_pg,$(PG_TEST))
-	$(test_env) EMBEDSIDECAR_KILLS=$(KILLS) EMBEDSIDECAR_BIG_ROWS=2000000 EMBEDSIDECAR_IDLE=120s $(GO) test -count=1 -timeout 120m -v ./e2e
+	$(test_env) EMBEDSIDECAR_KILLS=$(KILLS) EMBEDSIDECAR_BIG_ROWS=2000000 EMBEDSIDECAR_IDLE=120s $(GO) test -count=1 -timeout 120m -v ./internal/e2e
 
 test-race: build runtime old-runtime model python $(OPENAI_VENV)/.complete ## the same under the race detector
 	@$(call get_pg,$(PG_TEST))

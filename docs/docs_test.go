@@ -14,7 +14,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/embedsidecar/embedsidecar/config"
+	"github.com/embedsidecar/embedsidecar/internal/config"
 	"github.com/embedsidecar/embedsidecar/testenv"
 )
 
@@ -75,7 +75,7 @@ func TestMetrics(t *testing.T) {
 	known := map[string]string{}
 	var name, kind string
 	label := regexp.MustCompile(`([a-z]+)=`)
-	for line := range strings.Lines(read(t, "../metrics/testdata/names.txt")) {
+	for line := range strings.Lines(read(t, "../internal/metrics/testdata/names.txt")) {
 		if fields := strings.Fields(line); !strings.HasPrefix(line, " ") {
 			name, kind = fields[0], fields[1]
 			continue

@@ -14,9 +14,9 @@ import (
 	"github.com/jackc/pgx/v5/pgproto3"
 	"golang.org/x/sync/errgroup"
 
-	"github.com/embedsidecar/embedsidecar/database"
-	"github.com/embedsidecar/embedsidecar/failpoint"
-	"github.com/embedsidecar/embedsidecar/mark"
+	"github.com/embedsidecar/embedsidecar/internal/database"
+	"github.com/embedsidecar/embedsidecar/internal/failpoint"
+	"github.com/embedsidecar/embedsidecar/internal/mark"
 	"github.com/embedsidecar/embedsidecar/queue"
 	sqlfiles "github.com/embedsidecar/embedsidecar/sql"
 )

@@ -29,7 +29,7 @@ mkdir -p dist
 rm -f dist/*.deb dist/*.rpm # of other commits
 for package in core onnx; do
   for form in deb rpm; do
-    "$nfpm" package --config "packaging/nfpm-$package.yaml" --packager "$form" --target dist/ >&2
+    "$nfpm" package --config "deploy/packages/nfpm-$package.yaml" --packager "$form" --target dist/ >&2
   done
 done
 ls dist/*.deb dist/*.rpm

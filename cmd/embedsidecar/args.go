@@ -7,7 +7,7 @@ import (
 
 	"github.com/urfave/cli/v2"
 
-	"github.com/embedsidecar/embedsidecar/config"
+	"github.com/embedsidecar/embedsidecar/internal/config"
 )
 
 // arranged is a command line whose flags come before the arguments. The flag parser stops at the first argument and silently

@@ -4,8 +4,8 @@ import (
 	"context"
 	"fmt"
 
-	"github.com/embedsidecar/embedsidecar/config"
-	"github.com/embedsidecar/embedsidecar/control"
+	"github.com/embedsidecar/embedsidecar/internal/config"
+	"github.com/embedsidecar/embedsidecar/internal/control"
 )
 
 func newCacheStats() *command {

@@ -12,7 +12,7 @@ import (
 	"github.com/jedib0t/go-pretty/v6/table"
 	"github.com/jedib0t/go-pretty/v6/text"
 
-	"github.com/embedsidecar/embedsidecar/config"
+	"github.com/embedsidecar/embedsidecar/internal/config"
 )
 
 // environment is all that a command sees of the world. Data goes to stdout, everything else to stderr

@@ -7,7 +7,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/urfave/cli/v2"
 
-	"github.com/embedsidecar/embedsidecar/report"
+	"github.com/embedsidecar/embedsidecar/internal/report"
 )
 
 // failedCommand names the rows that could not be embedded.

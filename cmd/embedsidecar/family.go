@@ -5,7 +5,7 @@ import (
 	"io"
 	"strings"
 
-	"github.com/embedsidecar/embedsidecar/config"
+	"github.com/embedsidecar/embedsidecar/internal/config"
 )
 
 // A command's name may be two words, "plugins list": the first is its family's.

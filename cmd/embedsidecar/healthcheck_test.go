@@ -12,8 +12,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/embedsidecar/embedsidecar/config"
-	"github.com/embedsidecar/embedsidecar/ops"
+	"github.com/embedsidecar/embedsidecar/internal/config"
+	"github.com/embedsidecar/embedsidecar/internal/ops"
 	"github.com/embedsidecar/embedsidecar/testenv"
 )
 

@@ -7,7 +7,7 @@ import (
 
 	"github.com/urfave/cli/v2"
 
-	"github.com/embedsidecar/embedsidecar/config"
+	"github.com/embedsidecar/embedsidecar/internal/config"
 )
 
 // The order of headings in help texts.

@@ -4,7 +4,7 @@ import (
 	"io"
 	"log/slog"
 
-	"github.com/embedsidecar/embedsidecar/config"
+	"github.com/embedsidecar/embedsidecar/internal/config"
 )
 
 // newLogger makes the program's only logger. Whatever is logged, the message included, goes through the redactor: drivers and

@@ -12,8 +12,8 @@ import (
 	bars "github.com/jedib0t/go-pretty/v6/progress"
 	"github.com/urfave/cli/v2"
 
-	"github.com/embedsidecar/embedsidecar/config"
-	"github.com/embedsidecar/embedsidecar/models"
+	"github.com/embedsidecar/embedsidecar/internal/config"
+	"github.com/embedsidecar/embedsidecar/internal/models"
 )
 
 // pullCommand fetches a model from a hub and imports it.

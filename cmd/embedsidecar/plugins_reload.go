@@ -5,8 +5,8 @@ import (
 	"errors"
 	"fmt"
 
-	"github.com/embedsidecar/embedsidecar/config"
-	"github.com/embedsidecar/embedsidecar/control"
+	"github.com/embedsidecar/embedsidecar/internal/config"
+	"github.com/embedsidecar/embedsidecar/internal/control"
 )
 
 func newPluginsReload() *command {

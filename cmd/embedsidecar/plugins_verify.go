@@ -6,7 +6,7 @@ import (
 	"fmt"
 	"slices"
 
-	"github.com/embedsidecar/embedsidecar/config"
+	"github.com/embedsidecar/embedsidecar/internal/config"
 )
 
 // The hints about a file that is not the pinned one.

@@ -11,9 +11,9 @@ import (
 	"sync"
 	"syscall"
 
-	"github.com/embedsidecar/embedsidecar/control"
 	"github.com/embedsidecar/embedsidecar/embed"
-	"github.com/embedsidecar/embedsidecar/sidecar"
+	"github.com/embedsidecar/embedsidecar/internal/control"
+	"github.com/embedsidecar/embedsidecar/internal/sidecar"
 )
 
 // reload has plugins start anew beside themselves and take over, with what catalogue and files hold now. No names mean all that

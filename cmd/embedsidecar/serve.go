@@ -7,7 +7,7 @@ import (
 
 	"github.com/jackc/pgx/v5/pgxpool"
 
-	"github.com/embedsidecar/embedsidecar/config"
+	"github.com/embedsidecar/embedsidecar/internal/config"
 )
 
 // serveListen is where serve listens unless told otherwise.

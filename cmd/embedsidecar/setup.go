@@ -8,9 +8,9 @@ import (
 
 	"github.com/cenkalti/backoff/v5"
 
-	"github.com/embedsidecar/embedsidecar/database"
+	"github.com/embedsidecar/embedsidecar/internal/database"
+	"github.com/embedsidecar/embedsidecar/internal/setup"
 	"github.com/embedsidecar/embedsidecar/replication"
-	"github.com/embedsidecar/embedsidecar/setup"
 )
 
 // initialize calls setup.Init with what is configured. Of two that begin at the same moment one waits for the other.

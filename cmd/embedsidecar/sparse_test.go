@@ -3,7 +3,7 @@ package main
 import (
 	"testing"
 
-	"github.com/embedsidecar/embedsidecar/search"
+	"github.com/embedsidecar/embedsidecar/internal/search"
 	"github.com/embedsidecar/embedsidecar/testenv"
 )
 

@@ -6,7 +6,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/embedsidecar/embedsidecar/serve"
+	"github.com/embedsidecar/embedsidecar/internal/serve"
 )
 
 func TestToken_LetsSomebodyInAndOut(t *testing.T) {

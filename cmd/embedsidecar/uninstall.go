@@ -7,8 +7,8 @@ import (
 
 	"github.com/urfave/cli/v2"
 
+	"github.com/embedsidecar/embedsidecar/internal/setup"
 	"github.com/embedsidecar/embedsidecar/queue"
-	"github.com/embedsidecar/embedsidecar/setup"
 )
 
 // uninstallCommand takes away what init made.

@@ -5,7 +5,7 @@ import (
 	"path/filepath"
 	"testing"
 
-	"github.com/embedsidecar/embedsidecar/search"
+	"github.com/embedsidecar/embedsidecar/internal/search"
 )
 
 // TestP5_VerifyJudgesTheOthers: the text of one row fails. verify names it, judges all other rows and pipelines, and says so by its status; searches

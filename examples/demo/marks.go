@@ -8,7 +8,7 @@ import (
 	"github.com/jackc/pglogrepl"
 	"github.com/jackc/pgx/v5"
 
-	"github.com/embedsidecar/embedsidecar/mark"
+	"github.com/embedsidecar/embedsidecar/internal/mark"
 )
 
 // marksSlot is a slot of the demo's own, which keeps what the WAL says of write-backs until the summary reads it. How often a row was

@@ -5,7 +5,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/embedsidecar/embedsidecar/pipeline"
+	"github.com/embedsidecar/embedsidecar/internal/pipeline"
 )
 
 // Validate returns every mistake that can be seen without a database, as an *Error, or nil. Load has called it already.

@@ -3,7 +3,7 @@ package config
 import (
 	"fmt"
 
-	"github.com/embedsidecar/embedsidecar/pipeline"
+	"github.com/embedsidecar/embedsidecar/internal/pipeline"
 )
 
 // chunkingSchema reads `chunking: {strategy: markdown, tokens: 256, overlap: 32, context: title}`.

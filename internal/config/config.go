@@ -8,7 +8,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/embedsidecar/embedsidecar/pipeline"
+	"github.com/embedsidecar/embedsidecar/internal/pipeline"
 )
 
 // Config is everything a user may set, merged and complete. Load makes it; Default is what it holds when nobody says

@@ -11,7 +11,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/embedsidecar/embedsidecar/pipeline"
+	"github.com/embedsidecar/embedsidecar/internal/pipeline"
 )
 
 // Embedder is what it takes to start the plugin of a pipeline.

@@ -11,7 +11,7 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/embedsidecar/embedsidecar/pipeline"
+	"github.com/embedsidecar/embedsidecar/internal/pipeline"
 )
 
 // Source is where settings come from.

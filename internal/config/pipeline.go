@@ -3,7 +3,7 @@ package config
 import (
 	"strings"
 
-	"github.com/embedsidecar/embedsidecar/pipeline"
+	"github.com/embedsidecar/embedsidecar/internal/pipeline"
 )
 
 // defaultSchema is where a source table without a schema is looked for. The search_path of a session is never asked: two

@@ -7,7 +7,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/embedsidecar/embedsidecar/pipeline"
+	"github.com/embedsidecar/embedsidecar/internal/pipeline"
 )
 
 func spec(schema, table string, columns []string, change func(*pipeline.Spec)) pipeline.Spec {

@@ -4,7 +4,7 @@ import (
 	"net/url"
 	"strings"
 
-	"github.com/embedsidecar/embedsidecar/secret"
+	"github.com/embedsidecar/embedsidecar/internal/secret"
 )
 
 // pluginVariables returns what a plugin gets of the variables that begin like those of plugins.

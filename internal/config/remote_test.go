@@ -132,7 +132,7 @@ func TestRemoteModelsThatAreWrong(t *testing.T) {
 // TestRemoteSettingsAreDescribed: each has its line in the paper.
 func TestRemoteSettingsAreDescribed(t *testing.T) {
 	t.Parallel()
-	paper, err := os.ReadFile(filepath.FromSlash("../docs/remote.md"))
+	paper, err := os.ReadFile(filepath.FromSlash("../../docs/remote.md"))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -8,7 +8,7 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/embedsidecar/embedsidecar/pipeline"
+	"github.com/embedsidecar/embedsidecar/internal/pipeline"
 )
 
 // schema is what may stand at one place of the file: a value, a list of values, a mapping, or a list of schemas. Several

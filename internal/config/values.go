@@ -10,7 +10,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/embedsidecar/embedsidecar/pipeline"
+	"github.com/embedsidecar/embedsidecar/internal/pipeline"
 )
 
 func parseBool(s string) (bool, error) {

@@ -9,7 +9,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/embedsidecar/embedsidecar/control"
+	"github.com/embedsidecar/embedsidecar/internal/control"
 	"github.com/embedsidecar/embedsidecar/testenv/leak"
 )
 

@@ -5,7 +5,7 @@ import (
 	"errors"
 	"testing"
 
-	"github.com/embedsidecar/embedsidecar/database"
+	"github.com/embedsidecar/embedsidecar/internal/database"
 )
 
 func TestUntilUnlocked_GivesWayAndTriesAgain(t *testing.T) {

@@ -5,7 +5,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/embedsidecar/embedsidecar/database"
+	"github.com/embedsidecar/embedsidecar/internal/database"
 )
 
 // TestP9_NotificationsAreNotKept: any role that may log in can notify, and pgx remembers what nobody has asked it for yet.

@@ -9,8 +9,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/embedsidecar/embedsidecar/failpoint"
-	"github.com/embedsidecar/embedsidecar/pipeline"
+	"github.com/embedsidecar/embedsidecar/internal/failpoint"
+	"github.com/embedsidecar/embedsidecar/internal/pipeline"
 	"github.com/embedsidecar/embedsidecar/testenv"
 )
 

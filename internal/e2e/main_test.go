@@ -38,7 +38,7 @@ func testMain(m *testing.M) int {
 		{"embedsidecar-remote", "./plugins/remote", "0"},
 	} {
 		build := exec.Command("go", "build", "-trimpath", "-o", filepath.Join(dir, p.name), p.source)
-		build.Dir = ".."
+		build.Dir = "../.."
 		build.Env = append(os.Environ(), "CGO_ENABLED="+p.cgo)
 		if out, err := build.CombinedOutput(); err != nil {
 			fmt.Fprintf(os.Stderr, "e2e: build %s: %v\n%s", p.source, err, out)

@@ -108,7 +108,7 @@ func onnx(t *testing.T) []string {
 // TestQueries_OpenAIClient serves the default model without a database and talks to it through OpenAI's own client, unchanged.
 func TestQueries_OpenAIClient(t *testing.T) {
 	t.Parallel()
-	python, lines := testenv.OpenAI(t), onnxtest.Lines[referenceText](t, "../plugins/onnx/model/testdata/embeddings.jsonl.gz")
+	python, lines := testenv.OpenAI(t), onnxtest.Lines[referenceText](t, "../../plugins/onnx/model/testdata/embeddings.jsonl.gz")
 	line := lines[0]
 	for _, l := range lines { // one that an environment variable can hold
 		if len(l.IDs) > len(line.IDs) && len(l.Text) < 1000 && !strings.ContainsRune(l.Text, 0) {

@@ -25,7 +25,7 @@ type referenceText struct {
 // and in an embedding table, and compares these with those of sentence-transformers.
 func TestReference_VectorsInPostgres(t *testing.T) {
 	t.Parallel()
-	lines := onnxtest.Lines[referenceText](t, "../plugins/onnx/model/testdata/embeddings.jsonl.gz")
+	lines := onnxtest.Lines[referenceText](t, "../../plugins/onnx/model/testdata/embeddings.jsonl.gz")
 	testenv.EachMajor(t, func(t *testing.T, major int) {
 		t.Helper()
 		t.Parallel()

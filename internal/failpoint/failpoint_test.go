@@ -11,7 +11,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/embedsidecar/embedsidecar/failpoint"
+	"github.com/embedsidecar/embedsidecar/internal/failpoint"
 )
 
 // The test binary is its own victim: with this variable it passes one failpoint five times and says so.

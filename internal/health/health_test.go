@@ -8,7 +8,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/embedsidecar/embedsidecar/health"
+	"github.com/embedsidecar/embedsidecar/internal/health"
 )
 
 var update = flag.Bool("update", false, "rewrite the table of docs/states.md")
@@ -116,7 +116,7 @@ func TestTable_IsInTheOrderOfTheLook(t *testing.T) {
 
 func TestStates_ArePapered(t *testing.T) {
 	t.Parallel()
-	const path, mark = "../docs/states.md", "<!-- written by: go test ./health -update -->\n"
+	const path, mark = "../../docs/states.md", "<!-- written by: go test ./internal/health -update -->\n"
 	content, err := os.ReadFile(path)
 	if err != nil {
 		t.Fatal(err)

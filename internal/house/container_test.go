@@ -317,7 +317,7 @@ func TestDockerfileIsPinnedAndModest(t *testing.T) {
 // TestUnit checks that the package installs what the unit starts and reads.
 func TestUnit(t *testing.T) {
 	t.Parallel()
-	unit, packed := read(t, "packaging/embedsidecar.service"), read(t, "packaging/nfpm-core.yaml")
+	unit, packed := read(t, "deploy/packages/embedsidecar.service"), read(t, "deploy/packages/nfpm-core.yaml")
 	for _, path := range []string{"/usr/bin/embedsidecar", "/etc/embedsidecar/embedsidecar.yaml", "/etc/embedsidecar/pgpass"} {
 		if !strings.Contains(unit, path) || !strings.Contains(packed, "dst: "+path+"\n") {
 			t.Errorf("unit and package do not agree on %s", path)

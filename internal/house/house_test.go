@@ -15,7 +15,7 @@ import (
 	"unicode/utf8"
 )
 
-const root = ".."
+const root = "../.."
 
 // read returns a file of the repository; the path is relative to its root.
 func read(t *testing.T, path string) string {

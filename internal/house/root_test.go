@@ -12,13 +12,23 @@ var rootFiles = []string{
 	"LICENSE", "Makefile", "README.md", "docker-compose.existing.yml", "docker-compose.yml", "go.mod", "go.sum",
 }
 
+// The folders of the root: programs, what they are made of by name, what others build on (plugins), and what is no code. All other packages
+// are internal: nobody can import them, so they may change.
+var rootFolders = []string{
+	".ci", "bench", "cmd", "deploy", "docs", "embed", "examples", "internal", "plugins", "queue", "replication", "sql", "testenv", "tools",
+}
+
 func TestRoot_HoldsNothingElse(t *testing.T) {
 	for _, name := range files(t) {
-		if name != ".git" && !strings.Contains(name, "/") && !slices.Contains(rootFiles, name) {
+		folder, _, inside := strings.Cut(name, "/")
+		if inside && !slices.Contains(rootFolders, folder) {
+			t.Errorf("%s: the folder %s lies in the root: a package belongs under internal/", name, folder)
+		}
+		if name != ".git" && !inside && !slices.Contains(rootFiles, name) {
 			t.Errorf("%s lies in the root: put it where it belongs, or, if it belongs there, into the list of this test", name)
 		}
 	}
-	for _, name := range rootFiles {
+	for _, name := range slices.Concat(rootFiles, rootFolders) {
 		if !exists(name) {
 			t.Errorf("there is no %s in the root any more: take it out of the list of this test", name)
 		}

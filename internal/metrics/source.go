@@ -5,7 +5,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	"github.com/embedsidecar/embedsidecar/health"
+	"github.com/embedsidecar/embedsidecar/internal/health"
 )
 
 // The values of labels; a counter takes others as "other".

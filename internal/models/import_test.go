@@ -11,7 +11,7 @@ import (
 	"testing"
 
 	"github.com/embedsidecar/embedsidecar/embed"
-	"github.com/embedsidecar/embedsidecar/models"
+	"github.com/embedsidecar/embedsidecar/internal/models"
 	"github.com/embedsidecar/embedsidecar/plugins/onnx/onnxtest"
 )
 

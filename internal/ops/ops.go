@@ -16,7 +16,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
-	"github.com/embedsidecar/embedsidecar/httpserver"
+	"github.com/embedsidecar/embedsidecar/internal/httpserver"
 )
 
 // Check is one thing that must be so before work may be sent here.

@@ -12,7 +12,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/embedsidecar/embedsidecar/metrics"
+	"github.com/embedsidecar/embedsidecar/internal/metrics"
 	"github.com/embedsidecar/embedsidecar/testenv/leak"
 )
 

@@ -5,8 +5,8 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/embedsidecar/embedsidecar/internal/search"
 	"github.com/embedsidecar/embedsidecar/plugins/fake/vector"
-	"github.com/embedsidecar/embedsidecar/search"
 	"github.com/embedsidecar/embedsidecar/testenv"
 )
 

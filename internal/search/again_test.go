@@ -9,8 +9,8 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/embedsidecar/embedsidecar/internal/search"
 	"github.com/embedsidecar/embedsidecar/plugins/fake/vector"
-	"github.com/embedsidecar/embedsidecar/search"
 	"github.com/embedsidecar/embedsidecar/testenv"
 )
 

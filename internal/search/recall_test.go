@@ -7,8 +7,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/embedsidecar/embedsidecar/internal/search"
 	"github.com/embedsidecar/embedsidecar/plugins/fake/vector"
-	"github.com/embedsidecar/embedsidecar/search"
 	"github.com/embedsidecar/embedsidecar/testenv"
 )
 

@@ -5,7 +5,7 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/embedsidecar/embedsidecar/pipeline"
+	"github.com/embedsidecar/embedsidecar/internal/pipeline"
 )
 
 // previewed is how many characters of a text are shown.

@@ -3,7 +3,7 @@ package secret_test
 import (
 	"testing"
 
-	"github.com/embedsidecar/embedsidecar/secret"
+	"github.com/embedsidecar/embedsidecar/internal/secret"
 )
 
 func TestVariable(t *testing.T) {

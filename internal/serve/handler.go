@@ -18,7 +18,7 @@ import (
 	"time"
 	"unicode/utf8"
 
-	"github.com/embedsidecar/embedsidecar/httpserver"
+	"github.com/embedsidecar/embedsidecar/internal/httpserver"
 )
 
 // Handlers are the names under which requests are counted.

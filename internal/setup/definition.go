@@ -9,7 +9,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/embedsidecar/embedsidecar/pipeline"
+	"github.com/embedsidecar/embedsidecar/internal/pipeline"
 )
 
 // A definition is what somebody configures of a pipeline and may configure otherwise later. Each that was ever applied has a number, the

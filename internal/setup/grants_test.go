@@ -6,7 +6,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/embedsidecar/embedsidecar/setup"
+	"github.com/embedsidecar/embedsidecar/internal/setup"
 )
 
 // An owner of a table who may make nothing else is told in one answer what to be granted, and then makes everything himself: what a

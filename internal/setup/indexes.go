@@ -7,7 +7,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
-	"github.com/embedsidecar/embedsidecar/pipeline"
+	"github.com/embedsidecar/embedsidecar/internal/pipeline"
 )
 
 // Index tells how searches of a pipeline find the nearest vectors in one table: by an index, or without one.

@@ -3,7 +3,7 @@ package setup_test
 import (
 	"testing"
 
-	"github.com/embedsidecar/embedsidecar/setup"
+	"github.com/embedsidecar/embedsidecar/internal/setup"
 )
 
 // A column is looked through by pages: the only vector of somebody else's is far behind, or in the last of some partitions.

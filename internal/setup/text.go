@@ -3,7 +3,7 @@ package setup
 import (
 	"strings"
 
-	"github.com/embedsidecar/embedsidecar/pipeline"
+	"github.com/embedsidecar/embedsidecar/internal/pipeline"
 )
 
 // TextExpression returns the SQL that makes the text of the row called r: an expression of type text, NULL or empty when there

@@ -8,7 +8,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
-	"github.com/embedsidecar/embedsidecar/database"
+	"github.com/embedsidecar/embedsidecar/internal/database"
 )
 
 // Whose objects may be used. What hangs on a table (a trigger, a default, a rule, the expression of an index) runs

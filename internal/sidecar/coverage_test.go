@@ -9,9 +9,9 @@ import (
 	"time"
 
 	"github.com/embedsidecar/embedsidecar/embed"
-	"github.com/embedsidecar/embedsidecar/health"
-	"github.com/embedsidecar/embedsidecar/pipeline"
-	"github.com/embedsidecar/embedsidecar/report"
+	"github.com/embedsidecar/embedsidecar/internal/health"
+	"github.com/embedsidecar/embedsidecar/internal/pipeline"
+	"github.com/embedsidecar/embedsidecar/internal/report"
 	"github.com/embedsidecar/embedsidecar/testenv"
 )
 

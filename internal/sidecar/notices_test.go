@@ -3,7 +3,7 @@ package sidecar
 import (
 	"testing"
 
-	"github.com/embedsidecar/embedsidecar/health"
+	"github.com/embedsidecar/embedsidecar/internal/health"
 )
 
 // What a sidecar says of itself is written when its state changes; the words of an error differ at each try and are no change.

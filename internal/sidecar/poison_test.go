@@ -10,9 +10,9 @@ import (
 	"time"
 
 	"github.com/embedsidecar/embedsidecar/embed"
-	"github.com/embedsidecar/embedsidecar/pipeline"
+	"github.com/embedsidecar/embedsidecar/internal/pipeline"
+	"github.com/embedsidecar/embedsidecar/internal/sidecar"
 	"github.com/embedsidecar/embedsidecar/plugins/host"
-	"github.com/embedsidecar/embedsidecar/sidecar"
 	"github.com/embedsidecar/embedsidecar/testenv"
 )
 
@@ -20,7 +20,7 @@ import (
 func fakePlugin(t *testing.T) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "embedsidecar-fake")
-	if out, err := exec.Command("go", "build", "-o", path, "../plugins/fake").CombinedOutput(); err != nil {
+	if out, err := exec.Command("go", "build", "-o", path, "../../plugins/fake").CombinedOutput(); err != nil {
 		t.Fatalf("build the fake plugin: %v\n%s", err, out)
 	}
 	return path

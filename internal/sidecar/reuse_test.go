@@ -7,10 +7,10 @@ import (
 	"testing"
 
 	"github.com/embedsidecar/embedsidecar/embed"
-	"github.com/embedsidecar/embedsidecar/pipeline"
-	"github.com/embedsidecar/embedsidecar/sidecar"
+	"github.com/embedsidecar/embedsidecar/internal/pipeline"
+	"github.com/embedsidecar/embedsidecar/internal/sidecar"
+	"github.com/embedsidecar/embedsidecar/internal/worker"
 	"github.com/embedsidecar/embedsidecar/testenv"
-	"github.com/embedsidecar/embedsidecar/worker"
 )
 
 // TestP8_ATextIsPaidForOnce: two pipelines with one embedder, half of whose texts the other has as well, loaded and changed at the same

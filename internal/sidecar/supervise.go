@@ -10,10 +10,10 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/embedsidecar/embedsidecar/embed"
-	"github.com/embedsidecar/embedsidecar/health"
-	"github.com/embedsidecar/embedsidecar/pipeline"
+	"github.com/embedsidecar/embedsidecar/internal/health"
+	"github.com/embedsidecar/embedsidecar/internal/pipeline"
+	"github.com/embedsidecar/embedsidecar/internal/worker"
 	sqlfiles "github.com/embedsidecar/embedsidecar/sql"
-	"github.com/embedsidecar/embedsidecar/worker"
 )
 
 // supervise keeps the pipelines that can be worked at work: it starts them, stops those that no longer fit their table, and starts

@@ -3,8 +3,8 @@ package worker
 import (
 	"testing"
 
-	"github.com/embedsidecar/embedsidecar/config"
-	"github.com/embedsidecar/embedsidecar/pipeline"
+	"github.com/embedsidecar/embedsidecar/internal/config"
+	"github.com/embedsidecar/embedsidecar/internal/pipeline"
 )
 
 // Whoever says nothing gets the same from the configuration and from the worker.

@@ -6,7 +6,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
-	"github.com/embedsidecar/embedsidecar/database"
+	"github.com/embedsidecar/embedsidecar/internal/database"
 )
 
 // What code of others may do in our sessions, and what keeps it out of them.

@@ -3,7 +3,7 @@ package worker
 import (
 	"context"
 
-	"github.com/embedsidecar/embedsidecar/failpoint"
+	"github.com/embedsidecar/embedsidecar/internal/failpoint"
 )
 
 // firstTexts is what the texts of a batch may take when its rows are first read; limit is the parameter of that statement.

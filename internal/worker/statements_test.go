@@ -9,7 +9,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/embedsidecar/embedsidecar/pipeline"
+	"github.com/embedsidecar/embedsidecar/internal/pipeline"
 )
 
 var update = flag.Bool("update", false, "rewrite testdata/*.sql")
@@ -117,7 +117,7 @@ func TestStatements_AreTheGoldenOnes(t *testing.T) {
 			t.Fatal(err)
 		}
 		if string(want) != b.String() {
-			t.Errorf("%s: the statements are not those of %s: look at what differs after go test ./worker -update", name, path)
+			t.Errorf("%s: the statements are not those of %s: look at what differs after go test ./internal/worker -update", name, path)
 		}
 	}
 }

@@ -3,7 +3,7 @@ package worker
 import (
 	"testing"
 
-	"github.com/embedsidecar/embedsidecar/pipeline"
+	"github.com/embedsidecar/embedsidecar/internal/pipeline"
 )
 
 // Sparse vectors are searched by their inner product and dense ones by their cosine: verify judges by what a search goes by.

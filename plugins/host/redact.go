@@ -13,7 +13,7 @@ import (
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/reflect/protoreflect"
 
-	"github.com/embedsidecar/embedsidecar/secret"
+	"github.com/embedsidecar/embedsidecar/internal/secret"
 )
 
 // What a plugin says is a stranger's: libraries put keys into their errors, and those into logs, answers and tables. So secrets are taken
