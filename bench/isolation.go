@@ -40,10 +40,10 @@ const (
 	backlogRows    = 20_000
 )
 
-// measureIsolation tells how fast a pipeline is while another, of the same sidecar, has a backlog and a plugin that misbehaves. All
-// of them are there all the time, and only one has work: so what is compared was measured seconds apart, in one process. Beside each
-// misbehaving neighbour, before and after it in turns, the pipeline is measured beside one that works as it should (which costs CPU
-// time, too), and beside none.
+// measureIsolation tells how fast a pipeline is while another, of the same sidecar, has a backlog and a plugin that
+// misbehaves. All of them are there all the time, and only one has work: so what is compared was measured seconds
+// apart, in one process. Beside each misbehaving neighbour, before and after it in turns, the pipeline is measured
+// beside one that works as it should (which costs CPU time, too), and beside none.
 func measureIsolation(ctx context.Context, p *place) (_ []section, err error) {
 	pool, err := p.docs(ctx, "isolation", isolatedRows)
 	if err != nil {
@@ -110,8 +110,8 @@ func (s *sidecar) measureNeighbours(ctx context.Context, p *place, f *figures) e
 	return s.measureBurning(ctx, p, f)
 }
 
-// measureBurning comes last: a plugin that keeps all CPUs busy from its first call on does so beside everything. It has no work while it
-// is measured; the sidecar has had time to notice that.
+// measureBurning comes last: a plugin that keeps all CPUs busy from its first call on does so beside everything. It
+// has no work while it is measured; the sidecar has had time to notice that.
 func (s *sidecar) measureBurning(ctx context.Context, p *place, f *figures) error {
 	const name = neighbourBurns
 	if !p.wantsNeighbour(name) {
@@ -215,7 +215,8 @@ func (s *sidecar) queued(ctx context.Context) error {
 	}
 }
 
-// clear takes all work of neighbours away, but for the rows that somebody is writing at this moment, until there is none.
+// clear takes all work of neighbours away, but for the rows that somebody is writing at this moment, until there is
+// none.
 func (s *sidecar) clear(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
@@ -238,8 +239,8 @@ func (s *sidecar) clear(ctx context.Context) error {
 	}
 }
 
-// neighbours sets the pipelines up and starts the sidecar. They are set up while all plugins are sound: one that does not describe
-// itself cannot be.
+// neighbours sets the pipelines up and starts the sidecar. They are set up while all plugins are sound: one that does
+// not describe itself cannot be.
 func (p *place) neighbours(ctx context.Context, pool *pgxpool.Pool, dir string) (*sidecar, error) {
 	for number := range burning + 1 {
 		table := neighbourTable(number)
@@ -291,7 +292,8 @@ func (p *place) neighbours(ctx context.Context, pool *pgxpool.Pool, dir string) 
 	return s, nil
 }
 
-// writeNeighbours writes the configuration of all pipelines. Their plugins are the fake one with other manners; -1 is the one that is measured.
+// writeNeighbours writes the configuration of all pipelines. Their plugins are the fake one with other manners; -1 is
+// the one that is measured.
 func (p *place) writeNeighbours(dir string, manners func(number int) string) (file string, err error) {
 	fake := filepath.Join(p.bin, "plugins", "embedsidecar-fake")
 	var catalog, pipelines strings.Builder

@@ -13,7 +13,8 @@ import (
 	"github.com/embedsidecar/embedsidecar/internal/pipeline"
 )
 
-// measureLatency measures the time from a commit to its visible vector, on an idle machine: one row, one commit, then a pause.
+// measureLatency measures the time from a commit to its visible vector, on an idle machine: one row, one commit, then
+// a pause.
 func measureLatency(ctx context.Context, p *place) ([]section, error) {
 	f := newFigures("latency", "Idle: from one row's commit to its visible vector")
 	if err := p.fakeLatency(ctx, f); err != nil {

@@ -1,6 +1,6 @@
-// Command bench measures what embedsidecar costs and how fast it is. Every figure stands beside something measured in the same
-// run on the same machine: the bare model, a bulk write of ready vectors, pg_recvlogical, a trigger with LISTEN and NOTIFY.
-// It judges nothing. README.md in this folder says what each figure means.
+// Command bench measures what embedsidecar costs and how fast it is. Every figure stands beside something measured in
+// the same run on the same machine: the bare model, a bulk write of ready vectors, pg_recvlogical, a trigger with
+// LISTEN and NOTIFY. It judges nothing. README.md in this folder says what each figure means.
 //
 // `make bench-smoke` builds what it needs and runs it.
 package main

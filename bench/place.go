@@ -35,8 +35,8 @@ type place struct {
 	logs    int
 }
 
-// serverConfig is that of a small server of somebody who read one page on tuning. It keeps checkpoints out of the runs: which of
-// them one hits would be chance.
+// serverConfig is that of a small server of somebody who read one page on tuning. It keeps checkpoints out of the
+// runs: which of them one hits would be chance.
 var serverConfig = map[string]string{
 	"shared_buffers":           "256MB",
 	"max_wal_size":             "8GB",
@@ -199,8 +199,8 @@ func (p *place) text(n, version int) string {
 	return fmt.Sprintf("%s. %s (%d, %d)", p.summary[n%len(p.summary)], p.summary[(n*7+version)%len(p.summary)], n, version)
 }
 
-// lengths are how many sentences each of ten texts has: mostly short ones and a few long, as in real tables. With this project's
-// CSV they make about 60 tokens on average and 250 at most.
+// lengths are how many sentences each of ten texts has: mostly short ones and a few long, as in real tables. With
+// this project's CSV they make about 60 tokens on average and 250 at most.
 var lengths = []int{1, 1, 1, 2, 3, 4, 5, 8, 12, 24}
 
 // mixed returns texts of many lengths, in no order of length.

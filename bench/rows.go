@@ -17,8 +17,8 @@ import (
 // perTransaction is how many rows a bulk change has in one transaction.
 const perTransaction = 1000
 
-// measureRows measures how many rows a second get their vector when the embedder costs nothing, beside a bulk write of the same
-// vectors.
+// measureRows measures how many rows a second get their vector when the embedder costs nothing, beside a bulk write
+// of the same vectors.
 func measureRows(ctx context.Context, p *place) ([]section, error) {
 	f := newFigures("rows", fmt.Sprintf("Rows/s with an embedder that costs nothing (%d rows, %d dimensions)", p.rows, vector.DefaultDims))
 	for round := range p.rounds {
@@ -85,8 +85,8 @@ func (p *place) docs(ctx context.Context, name string, rows int) (*pgxpool.Pool,
 	return pool, nil
 }
 
-// bulk writes ready vectors into a table like ours: in binary by INSERT from arrays, which is what a careful program would do,
-// and by COPY.
+// bulk writes ready vectors into a table like ours: in binary by INSERT from arrays, which is what a careful program
+// would do, and by COPY.
 func (p *place) bulk(ctx context.Context, pool *pgxpool.Pool, f *figures) error {
 	_, err := pool.Exec(ctx, `CREATE TABLE public.bulk (id bigint NOT NULL, chunk_no int NOT NULL DEFAULT 0, generation int NOT NULL,
 		text_hash bytea NOT NULL, embedded_at timestamptz NOT NULL DEFAULT now(), embedding public.vector(384) NOT NULL, PRIMARY KEY (id, chunk_no))`)

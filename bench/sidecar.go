@@ -40,7 +40,8 @@ type runner interface {
 	end() error         // ends it in order
 }
 
-// start runs `embedsidecar run`. Its pipeline embeds public.docs (body) into the table docs_embedding, unless flags say otherwise.
+// start runs `embedsidecar run`. Its pipeline embeds public.docs (body) into the table docs_embedding, unless flags
+// say otherwise.
 func (p *place) start(pool *pgxpool.Pool, flags ...string) (*sidecar, error) {
 	flags = append([]string{"--table", "public.docs", "--columns", "body"}, flags...)
 	if !slices.Contains(flags, "--into") {
@@ -109,8 +110,8 @@ func pause(ctx context.Context, d time.Duration) error {
 	}
 }
 
-// worked waits until no task is left and so many rows have been worked since a moment, and returns when that was. It looks seldom
-// enough to cost nothing: the dead tasks of a busy queue are many to walk over.
+// worked waits until no task is left and so many rows have been worked since a moment, and returns when that was. It
+// looks seldom enough to cost nothing: the dead tasks of a busy queue are many to walk over.
 func (s *sidecar) worked(ctx context.Context, since time.Time, rows int) (time.Time, error) {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()

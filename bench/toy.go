@@ -15,8 +15,9 @@ import (
 	"github.com/embedsidecar/embedsidecar/plugins/fake/vector"
 )
 
-// toy is the least that could do our work, for comparison: a trigger that notifies, and a worker that listens, reads the row and
-// writes the vector. It forgets what it was told while it does not run, keeps no order, and slows the user's commits down.
+// toy is the least that could do our work, for comparison: a trigger that notifies, and a worker that listens, reads
+// the row and writes the vector. It forgets what it was told while it does not run, keeps no order, and slows the
+// user's commits down.
 type toy struct {
 	cancel context.CancelFunc
 	done   chan error

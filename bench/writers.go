@@ -39,8 +39,8 @@ type reader interface {
 	after(ctx context.Context) (time.Duration, error) // ends; tells how long it took to be done with all
 }
 
-// measureWriters measures how many transactions a second the user's writers make beside nothing, us, and pg_recvlogical, which
-// does nothing with what it reads: the floor for every reader of the WAL.
+// measureWriters measures how many transactions a second the user's writers make beside nothing, us, and
+// pg_recvlogical, which does nothing with what it reads: the floor for every reader of the WAL.
 func measureWriters(ctx context.Context, p *place) ([]section, error) {
 	var sections []section
 	for i, sc := range p.scripts {

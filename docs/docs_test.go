@@ -1,5 +1,5 @@
-// Package docs checks that the papers say what the program does: names of metrics, commands and statuses, and that configurations
-// shown in them load.
+// Package docs checks that the papers say what the program does: names of metrics, commands and statuses, and that
+// configurations shown in them load.
 package docs
 
 import (
@@ -61,7 +61,8 @@ func blocks(paper, language string) []string {
 	return found
 }
 
-// TestMetrics compares metrics.md with the names and labels that the program has, as package metrics keeps them in a golden file.
+// TestMetrics compares metrics.md with the names and labels that the program has, as package metrics keeps them in a
+// golden file.
 func TestMetrics(t *testing.T) {
 	t.Parallel()
 	paper := read(t, "metrics.md")

@@ -62,7 +62,8 @@ func (r *reader) sh(script string, vars ...string) string {
 	return string(out)
 }
 
-// clean searches what a program has answered, which may hold texts of rows, and what it has logged, for what no output may hold.
+// clean searches what a program has answered, which may hold texts of rows, and what it has logged, for what no
+// output may hold.
 func (r *reader) clean(source string, answer, log []byte) {
 	r.t.Helper()
 	if !canary.SearchSecrets(source, answer) || !canary.Search(source, log) {
@@ -93,7 +94,8 @@ func (d *daemon) Write(b []byte) (int, error) {
 	return d.log.Write(b)
 }
 
-// start runs a command until it is told to stop, or the test ends, and waits for a message of its log, of which it returns an attribute.
+// start runs a command until it is told to stop, or the test ends, and waits for a message of its log, of which it
+// returns an attribute.
 func (r *reader) start(script, message, attribute string, vars ...string) (value string, stop func()) {
 	r.t.Helper()
 	d := &daemon{}
@@ -125,8 +127,8 @@ func (r *reader) start(script, message, attribute string, vars ...string) (value
 	return value, stop
 }
 
-// ask sends a request and returns status and answer; status 0 and the reason if there is none. A server gives up a client that the machine
-// forgets for a few seconds.
+// ask sends a request and returns status and answer; status 0 and the reason if there is none. A server gives up a
+// client that the machine forgets for a few seconds.
 func (r *reader) ask(method, url, token, body string) (status int, answer string) {
 	r.t.Helper()
 	request, err := http.NewRequestWithContext(r.t.Context(), method, url, strings.NewReader(body))
@@ -181,8 +183,8 @@ func (r *reader) only(paper, language, begin string) string {
 // address is where the papers' program answers queries.
 const address = "127.0.0.1:7470"
 
-// TestSearching does what search.md shows, in its order: commands, requests, Python and SQL as they are written there. Others are the
-// address and the name of the model only.
+// TestSearching does what search.md shows, in its order: commands, requests, Python and SQL as they are written
+// there. Others are the address and the name of the model only.
 func TestSearching(t *testing.T) {
 	t.Parallel()
 	r := newReader(t)

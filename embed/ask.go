@@ -6,9 +6,9 @@ import (
 	"time"
 )
 
-// Bulk work gives way to those who wait for an answer. While somebody asks, no bulk call begins; and as long as somebody has asked of
-// late, bulk calls are cut into portions, so that the next one to ask waits for a portion and not for a batch. Nobody asking costs
-// nothing: batches stay whole.
+// Bulk work gives way to those who wait for an answer. While somebody asks, no bulk call begins; and as long as
+// somebody has asked of late, bulk calls are cut into portions, so that the next one to ask waits for a portion and
+// not for a batch. Nobody asking costs nothing: batches stay whole.
 const (
 	// portion is how many texts a bulk call may have while people ask.
 	portion = 32
@@ -74,8 +74,8 @@ func (g *gate) most(texts int) int {
 	return texts
 }
 
-// Ask embeds texts that somebody waits for: like Embed, but ahead of bulk work. Many texts are asked for in portions, so that others who
-// ask get their turn between them.
+// Ask embeds texts that somebody waits for: like Embed, but ahead of bulk work. Many texts are asked for in portions,
+// so that others who ask get their turn between them.
 func (s *Service) Ask(ctx context.Context, kind Kind, texts []string) ([]Result, error) {
 	defer s.gate.ask()()
 	return s.embed(ctx, kind, texts, true, func(ctx context.Context, kind Kind, batch []*flight) error {
@@ -91,7 +91,8 @@ func (s *Service) bulk(ctx context.Context, kind Kind, batch []*flight) error {
 	})
 }
 
-// suspect sends texts with nothing beside them. It does not give way: those who ask wait for it anyhow, and the longer the later it ends.
+// suspect sends texts with nothing beside them. It does not give way: those who ask wait for it anyhow, and the
+// longer the later it ends.
 func (s *Service) suspect(ctx context.Context, kind Kind, batch []*flight) error {
 	return s.portions(ctx, kind, batch, true, func(left int) (int, error) { return left, ctx.Err() })
 }

@@ -163,8 +163,8 @@ func TestEmbed_GivingWayEndsWithItsContext(t *testing.T) {
 	})
 }
 
-// A suspect has the embedder for itself. Whoever asks meanwhile waits for that one call and no longer than he likes, and the suspect does
-// not give way to somebody who waits for it.
+// A suspect has the embedder for itself. Whoever asks meanwhile waits for that one call and no longer than he likes,
+// and the suspect does not give way to somebody who waits for it.
 func TestAsk_WaitsForASuspectNoLongerThanItsContext(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -12,7 +12,8 @@ type Key struct {
 	Hash [sha256.Size]byte // of the text
 }
 
-// Cache remembers answers by their text, up to a number of bytes; the least recently used go first. It is safe for concurrent use.
+// Cache remembers answers by their text, up to a number of bytes; the least recently used go first. It is safe for
+// concurrent use.
 type Cache struct {
 	mu      sync.Mutex
 	limit   int64

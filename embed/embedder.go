@@ -1,5 +1,6 @@
-// Package embed turns texts into vectors: it hashes texts, leaves out what need not be embedded, reuses what is known and
-// checks every answer before anything else may believe it. It has never heard of Postgres or of a plugin's process.
+// Package embed turns texts into vectors: it hashes texts, leaves out what need not be embedded, reuses what is known
+// and checks every answer before anything else may believe it. It has never heard of Postgres or of a plugin's
+// process.
 package embed
 
 import (
@@ -37,7 +38,8 @@ type Description struct {
 	Plugin  string // program, e.g. "onnx"
 	Version string // the program's own version
 	Model   string // e.g. "all-MiniLM-L6-v2"
-	// Fingerprint names everything that can change a vector: weights, tokenizer, pooling, prefixes, token limit, dims, precision.
+	// Fingerprint names everything that can change a vector: weights, tokenizer, pooling, prefixes, token limit, dims,
+	// precision.
 	Fingerprint   string
 	Dims          int  // width of every vector
 	MaxTokens     int  // longer texts are cut; 0: no limit known
@@ -61,8 +63,8 @@ type Result struct {
 type Embedder interface {
 	// Describe returns what the embedder is. It is cheap after the first call.
 	Describe(ctx context.Context) (Description, error)
-	// Embed returns one Result per text, in the order given. A non-nil error means that no text was answered; Classify tells
-	// whether the same call may succeed later. Texts are valid UTF-8.
+	// Embed returns one Result per text, in the order given. A non-nil error means that no text was answered; Classify
+	// tells whether the same call may succeed later. Texts are valid UTF-8.
 	Embed(ctx context.Context, kind Kind, texts []string) ([]Result, error)
 }
 

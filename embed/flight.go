@@ -19,8 +19,9 @@ type flight struct {
 // sender sends texts to the embedder and lands them.
 type sender func(ctx context.Context, kind Kind, batch []*flight) error
 
-// Embed returns one Result per text, in order. With alone, nothing else is in the embedder meanwhile. An error means that no
-// text was answered; its class is never Data: such a batch is halved until the text is found, whose Result then has the error.
+// Embed returns one Result per text, in order. With alone, nothing else is in the embedder meanwhile. An error means
+// that no text was answered; its class is never Data: such a batch is halved until the text is found, whose Result
+// then has the error.
 //
 // It gives way to Ask.
 func (s *Service) Embed(ctx context.Context, kind Kind, texts []string, alone bool) ([]Result, error) {
@@ -81,8 +82,8 @@ func (s *Service) embed(ctx context.Context, kind Kind, texts []string, urgent b
 	return results, nil
 }
 
-// claim looks for each text among what is remembered, which it puts into answers, and what is under way for others; the rest is
-// the caller's to send.
+// claim looks for each text among what is remembered, which it puts into answers, and what is under way for others;
+// the rest is the caller's to send.
 func (s *Service) claim(wanted []*flight, answers map[Key]Result) (mine, theirs []*flight) {
 	s.claiming.Lock()
 	defer s.claiming.Unlock()

@@ -25,9 +25,9 @@ type Stats struct {
 	Errors    atomic.Int64 // whole calls
 }
 
-// Service embeds texts with one model for any number of callers: it sends a text once, however often and wherever it occurs, also
-// when two callers have it at the same time; it remembers recent answers, finds the text that breaks a batch, and gives the
-// embedder a rest when it is down.
+// Service embeds texts with one model for any number of callers: it sends a text once, however often and wherever it
+// occurs, also when two callers have it at the same time; it remembers recent answers, finds the text that breaks a
+// batch, and gives the embedder a rest when it is down.
 type Service struct {
 	embedder Embedder
 	cache    *Cache
@@ -36,8 +36,8 @@ type Service struct {
 	claiming sync.Mutex
 	flights  map[Key]*flight // texts that are with the embedder
 
-	// room is taken for one by ordinary calls and as a whole by the call of a suspect, so that a text which kills the embedder takes
-	// no neighbours with it.
+	// room is taken for one by ordinary calls and as a whole by the call of a suspect, so that a text which kills the
+	// embedder takes no neighbours with it.
 	room *semaphore.Weighted
 	gate gate // those who ask go first
 
@@ -109,7 +109,8 @@ const wholeRoom = 1 << 30
 // canceled is the code of calls whose caller gave up: they say nothing of the embedder.
 const canceled = "canceled"
 
-// enter waits until the embedder may be called: with alone, until nobody else does. The caller ends its call with leave.
+// enter waits until the embedder may be called: with alone, until nobody else does. The caller ends its call with
+// leave.
 func (s *Service) enter(ctx context.Context, alone bool) (leave func(), err error) {
 	weight := int64(1)
 	if alone {
@@ -162,8 +163,8 @@ func (s *Service) Anew(ctx context.Context, texts []string) ([]Result, error) {
 	return results, nil
 }
 
-// call sends texts, halving a batch that the embedder answers wrongly until the text at fault is alone. Each answer goes to land
-// as soon as it is there: what was paid for is kept, also when another part of the batch fails.
+// call sends texts, halving a batch that the embedder answers wrongly until the text at fault is alone. Each answer
+// goes to land as soon as it is there: what was paid for is kept, also when another part of the batch fails.
 func (s *Service) call(ctx context.Context, kind Kind, batch []*flight, land func(*flight, Result)) error {
 	texts := make([]string, len(batch))
 	for i, f := range batch {

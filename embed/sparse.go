@@ -6,10 +6,11 @@ import (
 	"math"
 )
 
-// The vector of a sparse model has a number for each word of a vocabulary, and nearly all of them are zero. It is kept as pairs: the
-// place of each number that is not zero, from 0 and rising, then the number, {place, number, place, number, ...}. So it is a []float32
-// like any other to all that only keeps vectors, compares them for equality or passes them on; whether one holds pairs or every
-// number is said by Description.Sparse. Places are exact: single precision holds every whole number up to MaxSparseDims.
+// The vector of a sparse model has a number for each word of a vocabulary, and nearly all of them are zero. It is
+// kept as pairs: the place of each number that is not zero, from 0 and rising, then the number, {place, number,
+// place, number, ...}. So it is a []float32 like any other to all that only keeps vectors, compares them for equality
+// or passes them on; whether one holds pairs or every number is said by Description.Sparse. Places are exact: single
+// precision holds every whole number up to MaxSparseDims.
 const (
 	MaxSparseDims    = 1 << 24
 	MaxSparseNumbers = 16000 // of one vector; pgvector stores no more
@@ -52,7 +53,8 @@ func CheckPairs(pairs []float32, dims int) error {
 	return nil
 }
 
-// Likeness tells how near two vectors of the model come to each other for a search: 1 is the same. It is their cosine, or SparseLikeness.
+// Likeness tells how near two vectors of the model come to each other for a search: 1 is the same. It is their
+// cosine, or SparseLikeness.
 func (d Description) Likeness(a, b []float32) float64 {
 	if d.Sparse {
 		return SparseLikeness(a, b)
@@ -77,8 +79,9 @@ func (d Description) Measure() Measure {
 	return ByCosine
 }
 
-// SparseLikeness returns the inner product of two vectors that are pairs, by the square of the longer one's length. Sparse vectors are
-// searched by their inner product, so their length counts: this is their cosine as long as both have the same, and less otherwise.
+// SparseLikeness returns the inner product of two vectors that are pairs, by the square of the longer one's length.
+// Sparse vectors are searched by their inner product, so their length counts: this is their cosine as long as both
+// have the same, and less otherwise.
 func SparseLikeness(a, b []float32) float64 {
 	var dot, aa, bb float64
 	EachPlace(a, b, func(x, y float64) { dot, aa, bb = dot+x*y, aa+x*x, bb+y*y })

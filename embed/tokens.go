@@ -29,9 +29,9 @@ var ErrNoTokens = errors.New("the embedder does not tell how its model cuts text
 // segment is the most bytes of a text that are sent to a Tokenizer as one.
 const segment = 32 << 10
 
-// Tokenize returns where the tokens of texts end. Texts of any size are sent in segments, cut at white space; so a token is never
-// longer than a segment. With alone, nothing else is in the embedder meanwhile. When the embedder cannot tell, the error is, or
-// wraps, ErrNoTokens; an error of class Data is about these texts.
+// Tokenize returns where the tokens of texts end. Texts of any size are sent in segments, cut at white space; so a
+// token is never longer than a segment. With alone, nothing else is in the embedder meanwhile. When the embedder
+// cannot tell, the error is, or wraps, ErrNoTokens; an error of class Data is about these texts.
 func (s *Service) Tokenize(ctx context.Context, texts []string, alone bool) (Tokens, error) {
 	tokenizer, ok := s.embedder.(Tokenizer)
 	if !ok {
@@ -85,8 +85,8 @@ func (s *Service) Tokenize(ctx context.Context, texts []string, alone bool) (Tok
 	return all, nil
 }
 
-// segmentOf returns the length of the first segment of a text that is not empty: up to white space, or else to a border of
-// characters.
+// segmentOf returns the length of the first segment of a text that is not empty: up to white space, or else to a
+// border of characters.
 func segmentOf(text string, most int) int {
 	if len(text) <= most {
 		return len(text)

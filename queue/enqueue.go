@@ -57,9 +57,10 @@ type Enqueued struct {
 	Merged  int // changes of a row that came again in the same batch, which stands for them
 }
 
-// How long a change whose transaction is not visible yet may hold up its batch before it simply becomes a task, unless SetPatience says
-// otherwise. Usually its server process was only interrupted between two steps of its commit. But a commit may also wait for a
-// synchronous standby that is away: after one wait in vain the next ones are short, until one is not in vain.
+// How long a change whose transaction is not visible yet may hold up its batch before it simply becomes a task,
+// unless SetPatience says otherwise. Usually its server process was only interrupted between two steps of its commit.
+// But a commit may also wait for a synchronous standby that is away: after one wait in vain the next ones are short,
+// until one is not in vain.
 const (
 	visibilityPatience   = time.Second
 	visibilityImpatience = 20 * time.Millisecond
@@ -67,8 +68,9 @@ const (
 	visibilityPauseMax   = 20 * time.Millisecond
 )
 
-// Enqueue makes a batch durable in one transaction: tasks, scan requests and LSN checkpoint. Changes may name a row several
-// times, in commit order. It returns ErrEpochLost if another streamer holds the slot; then nothing was written.
+// Enqueue makes a batch durable in one transaction: tasks, scan requests and LSN checkpoint. Changes may name a row
+// several times, in commit order. It returns ErrEpochLost if another streamer holds the slot; then nothing was
+// written.
 func (q *Queue) Enqueue(ctx context.Context, db DB, b Batch) (Enqueued, error) {
 	changes, merged := mergeChanges(b.Changes)
 	var lsn *string
@@ -79,7 +81,8 @@ func (q *Queue) Enqueue(ctx context.Context, db DB, b Batch) (Enqueued, error) {
 	// Round trips are what a lone change waits for: all that needs no answer goes in one.
 	first := &pgx.Batch{}
 	first.BeginTx(pgx.TxOptions{})
-	// A role or database may default to asynchronous commit: then a crash could lose tasks that the slot was told are safe.
+	// A role or database may default to asynchronous commit: then a crash could lose tasks that the slot was told are
+	// safe.
 	first.Queue("SET LOCAL synchronous_commit = on")
 	saved := false
 	first.Queue(sqlfiles.Query("save_checkpoint"), pgx.StrictNamedArgs{"slot": b.Slot, "epoch": b.Epoch, "lsn": lsn}).Query(func(rows pgx.Rows) error {
@@ -127,8 +130,8 @@ func (q *Queue) Enqueue(ctx context.Context, db DB, b Batch) (Enqueued, error) {
 	return done, nil
 }
 
-// mayBeDropped returns the transactions of changes that may be dropped: they are in the WAL, but what they did may not be visible yet,
-// and neither may the ledger entry that says it was our own.
+// mayBeDropped returns the transactions of changes that may be dropped: they are in the WAL, but what they did may
+// not be visible yet, and neither may the ledger entry that says it was our own.
 func mayBeDropped(changes []Change) []int64 {
 	var xids []int64
 	seen := map[uint32]bool{}
@@ -195,8 +198,9 @@ func upsert(ctx context.Context, tx pgx.Tx, changes []Change) (done Enqueued, to
 	return done, touched, nil
 }
 
-// mergeChanges leaves one change per row, sorted so that two enqueues never lock tasks in opposite orders. The last change
-// of a row stands for all, from the LSN of the first on; it may be dropped only if each of them could be dropped for the same reason.
+// mergeChanges leaves one change per row, sorted so that two enqueues never lock tasks in opposite orders. The last
+// change of a row stands for all, from the LSN of the first on; it may be dropped only if each of them could be
+// dropped for the same reason.
 func mergeChanges(changes []Change) (merged []Change, dropped int) {
 	merged = slices.Clone(changes)
 	slices.SortStableFunc(merged, func(a, b Change) int {

@@ -9,8 +9,9 @@ import (
 	"pgregory.net/rapid"
 )
 
-// The fence as a model, without a database: one row, its ledger entry, its task, workers, a streamer, crashes, and commits that are in the WAL
-// before anybody sees them. ADR 7 says what each rule stands for; a rule that is switched off must be missed.
+// The fence as a model, without a database: one row, its ledger entry, its task, workers, a streamer, crashes, and
+// commits that are in the WAL before anybody sees them. ADR 7 says what each rule stands for; a rule that is switched
+// off must be missed.
 type fence struct {
 	versions bool // a write-back compares the version of the entry it read
 	absent   bool // a worker that read no entry must still hold its lease

@@ -39,14 +39,16 @@ type Finished struct {
 	Done, Reopened, Retrying, Failed int
 }
 
-// HoldArgs returns the arguments of the statement hold_lease, for use in a pgx.Batch: it begins a write-back, and answers with a row if the lease
-// is still ours and the pipeline of this generation. The lease then lasts as long as the transaction.
+// HoldArgs returns the arguments of the statement hold_lease, for use in a pgx.Batch: it begins a write-back, and
+// answers with a row if the lease is still ours and the pipeline of this generation. The lease then lasts as long as
+// the transaction.
 func HoldArgs(l Lease, generation int32) pgx.StrictNamedArgs {
 	return pgx.StrictNamedArgs{"pipeline_id": l.PipelineID, "place": l.Place, "token": l.Token, "generation": generation}
 }
 
-// FinishArgs returns the arguments of the statement finish_tasks, for use in a pgx.Batch: the last statement before the commit, on its way together
-// with it. All outcomes are of one lease; generation 0 does not ask for that of the pipeline.
+// FinishArgs returns the arguments of the statement finish_tasks, for use in a pgx.Batch: the last statement before
+// the commit, on its way together with it. All outcomes are of one lease; generation 0 does not ask for that of the
+// pipeline.
 func FinishArgs(worker int64, l Lease, generation int32, outcomes []Outcome) pgx.StrictNamedArgs {
 	n := len(outcomes)
 	var (
@@ -113,7 +115,8 @@ func (q *Queue) Finish(ctx context.Context, worker int64, l Lease, generation in
 	return done, nil
 }
 
-// History is a ring of buckets of this span, by the clock of the server; the one ahead of now is emptied before it is written again.
+// History is a ring of buckets of this span, by the clock of the server; the one ahead of now is emptied before it is
+// written again.
 const (
 	bucketSeconds = 4 * 60 * 60
 	bucketCount   = 8

@@ -80,8 +80,9 @@ type failedRow struct{ err error }
 
 func (f failedRow) Scan(...any) error { return f.err }
 
-// TestLease_StaysFlatUnderAHeldSnapshot finishes tasks while somebody holds a snapshot, which keeps every index entry of theirs: no statement of
-// the queue may walk over them. A million in a soak (EMBEDSIDECAR_FINISHED=1000000), fewer otherwise; what is linear shows in either.
+// TestLease_StaysFlatUnderAHeldSnapshot finishes tasks while somebody holds a snapshot, which keeps every index entry
+// of theirs: no statement of the queue may walk over them. A million in a soak (EMBEDSIDECAR_FINISHED=1000000), fewer
+// otherwise; what is linear shows in either.
 func TestLease_StaysFlatUnderAHeldSnapshot(t *testing.T) {
 	t.Parallel()
 	total := 60_000

@@ -15,8 +15,8 @@ import (
 	sqlfiles "github.com/embedsidecar/embedsidecar/sql"
 )
 
-// A claim starts this far behind the last one, in places: places are taken before their transaction commits, so a lower one
-// may still appear. What appears later than that is found when the lane runs empty or at the next reset.
+// A claim starts this far behind the last one, in places: places are taken before their transaction commits, so a
+// lower one may still appear. What appears later than that is found when the lane runs empty or at the next reset.
 const cursorSlack = 4096
 
 // turns are the claims out of eight in which another lane than the most urgent goes first, so that none starves.
@@ -40,12 +40,12 @@ type Claim struct {
 	Anywhere bool
 }
 
-// Lease hands a worker up to Max tasks of a pipeline for the time of Lease: all of one batch, or a single one that must be
-// tried alone. The most urgent lane goes first, but three claims of eight start with another one, so that a backfill
-// cannot starve. It returns no tasks when nothing can be leased now.
+// Lease hands a worker up to Max tasks of a pipeline for the time of Lease: all of one batch, or a single one that
+// must be tried alone. The most urgent lane goes first, but three claims of eight start with another one, so that a
+// backfill cannot starve. It returns no tasks when nothing can be leased now.
 //
-// A statement that is broken off may have leased tasks all the same. So ctx should not end because somebody stops working; and what a lost
-// connection has left is given back by the next Lease, of whatever pipeline.
+// A statement that is broken off may have leased tasks all the same. So ctx should not end because somebody stops
+// working; and what a lost connection has left is given back by the next Lease, of whatever pipeline.
 func (q *Queue) Lease(ctx context.Context, l Claim) ([]Task, error) {
 	if err := q.giveBackLost(ctx); err != nil {
 		return nil, err
@@ -241,8 +241,8 @@ func (q *Queue) resetCursor(ctx context.Context, pipelineID int32) (cursor, erro
 	return *c, nil
 }
 
-// passLocked moves the places up to which nothing waits. What was seen now is all there is up to the places that were given out when writers
-// were noted, once each of these has ended: who comes later takes a later place.
+// passLocked moves the places up to which nothing waits. What was seen now is all there is up to the places that were
+// given out when writers were noted, once each of these has ended: who comes later takes a later place.
 func (c *cursor) passLocked(top int64, writers []string, oldest []*int64) {
 	if c.noted != nil && slices.ContainsFunc(c.noted, func(w string) bool { return slices.Contains(writers, w) }) {
 		return
@@ -286,8 +286,9 @@ func (q *Queue) advance(pipelineID int32, lane pipeline.Lane, tasks []Task) {
 	}
 }
 
-// Waiting reports whether a pipeline had a task that waits to be leased by this kind of claimer when Lease last looked. After a Lease that
-// returned none, which always looks anew, it means that the change is in the WAL but not visible to other sessions yet.
+// Waiting reports whether a pipeline had a task that waits to be leased by this kind of claimer when Lease last
+// looked. After a Lease that returned none, which always looks anew, it means that the change is in the WAL but not
+// visible to other sessions yet.
 func (q *Queue) Waiting(pipelineID int32, who Who) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -329,7 +330,8 @@ func (q *Queue) GiveBack(ctx context.Context, worker int64) error {
 	return nil
 }
 
-// GiveBackLease ends one lease without a result and without counting a try. If that fails, it is tried again before the next Lease.
+// GiveBackLease ends one lease without a result and without counting a try. If that fails, it is tried again before
+// the next Lease.
 func (q *Queue) GiveBackLease(ctx context.Context, l Lease) error {
 	err := q.giveBackLeases(ctx, []Lease{l})
 	if err != nil {
@@ -401,7 +403,8 @@ func QueueAdd(batch *pgx.Batch, pipelineID int32, lane pipeline.Lane, keys []str
 	batch.Queue(sqlfiles.Query("add_tasks"), pgx.StrictNamedArgs{"pipeline_id": pipelineID, "lane": int16(lane), "row_keys": keys, "scan": scan})
 }
 
-// Retry opens the dead letters of a pipeline, and what waits for another try, at once. It returns how many rows these were.
+// Retry opens the dead letters of a pipeline, and what waits for another try, at once. It returns how many rows these
+// were.
 func Retry(ctx context.Context, db DB, pipelineID int32, keys ...string) (rows int64, err error) {
 	var until int64
 	if err := db.QueryRow(ctx, "SELECT coalesce(pg_sequence_last_value('embedsidecar.task_seq'::regclass), 0)").Scan(&until); err != nil {

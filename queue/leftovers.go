@@ -12,8 +12,8 @@ import (
 // leftoverPortion is how many rows of a ledger, and of tasks, one transaction takes away.
 const leftoverPortion = 5000
 
-// DropLeftovers takes away what pipelines have left that are gone: tasks, leases and the ledger, in portions, each a transaction of its own. What one
-// process does not get done another one finds again. It returns how many rows went.
+// DropLeftovers takes away what pipelines have left that are gone: tasks, leases and the ledger, in portions, each a
+// transaction of its own. What one process does not get done another one finds again. It returns how many rows went.
 func DropLeftovers(ctx context.Context, db DB) (rows int64, err error) {
 	found, err := db.Query(ctx, sqlfiles.Query("find_leftovers"))
 	if err != nil {

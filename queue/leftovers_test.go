@@ -8,8 +8,8 @@ import (
 	"github.com/embedsidecar/embedsidecar/testenv"
 )
 
-// A pipeline goes at once, whatever its ledger holds, and a change of it or of another one waits for nothing. The rest goes in portions, and
-// what one process does not get done the next one does.
+// A pipeline goes at once, whatever its ledger holds, and a change of it or of another one waits for nothing. The
+// rest goes in portions, and what one process does not get done the next one does.
 func TestP5_RemovingAPipelineStopsNoOther(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)

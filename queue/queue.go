@@ -1,5 +1,6 @@
-// Package queue keeps the tasks: at most one per pipeline and row, each saying only "look at this row". It knows nothing of
-// texts or vectors. A change is durable once Enqueue has returned, and a task leaves only with the result it stands for.
+// Package queue keeps the tasks: at most one per pipeline and row, each saying only "look at this row". It knows
+// nothing of texts or vectors. A change is durable once Enqueue has returned, and a task leaves only with the result
+// it stands for.
 //
 // The queue lives in the database of the data and uses no session state, so it works behind a transaction pooler. All
 // clocks are the database's.
@@ -30,8 +31,8 @@ var (
 	ErrLeaseLost = errors.New("lease lost")
 )
 
-// Waiting is the channel on which the streamers of a database are told of a position that somebody waits for: they store theirs as soon as it
-// gets there, and look about for what the WAL does not tell.
+// Waiting is the channel on which the streamers of a database are told of a position that somebody waits for: they
+// store theirs as soon as it gets there, and look about for what the WAL does not tell.
 const Waiting = "embedsidecar_waiting"
 
 // DB is what the queue needs of a connection or a pool.
@@ -43,7 +44,8 @@ type DB interface {
 	SendBatch(ctx context.Context, b *pgx.Batch) pgx.BatchResults
 }
 
-// Lease is a worker's right to the tasks of a batch. It is a row of its own, so that tasks are not written when they are leased.
+// Lease is a worker's right to the tasks of a batch. It is a row of its own, so that tasks are not written when they
+// are leased.
 type Lease struct {
 	PipelineID int32
 	Place      int64 // where the row is
@@ -66,9 +68,9 @@ type Task struct {
 	EnqueuedAt  time.Time
 }
 
-// AloneAfter is the number of losses from which on a task is leased alone. DeadAfter is the number of embedder deaths that make it a
-// dead letter, DeadAfterLost that of leases lost in a row: a dead embedder held few rows and at last one, a dead sidecar tells
-// nothing, and in a crash loop of it an innocent row is soon held five times.
+// AloneAfter is the number of losses from which on a task is leased alone. DeadAfter is the number of embedder deaths
+// that make it a dead letter, DeadAfterLost that of leases lost in a row: a dead embedder held few rows and at last
+// one, a dead sidecar tells nothing, and in a crash loop of it an innocent row is soon held five times.
 const (
 	AloneAfter    = 2
 	DeadAfter     = 5
@@ -101,8 +103,9 @@ type waker struct {
 	patient chan struct{} // there is work in the most patient lane
 }
 
-// cursor remembers from where on a pipeline's lanes still hold waiting tasks, and from where on its leases live. What lies before may be
-// a million index entries of tasks long done: a snapshot that somebody holds keeps them, and every look would walk over them.
+// cursor remembers from where on a pipeline's lanes still hold waiting tasks, and from where on its leases live. What
+// lies before may be a million index entries of tasks long done: a snapshot that somebody holds keeps them, and every
+// look would walk over them.
 type cursor struct {
 	place  [4]int64 // claims start behind it; -1: nothing waits in the lane but what is leased
 	last   [4]int64 // where an empty lane was last read from: what comes is behind it
@@ -125,8 +128,8 @@ func New(db DB) *Queue {
 	}
 }
 
-// SetPatience says how long Enqueue waits for a transaction that is in the WAL and not visible yet, before changes that may well have
-// changed nothing become tasks. It is called before anything else.
+// SetPatience says how long Enqueue waits for a transaction that is in the WAL and not visible yet, before changes
+// that may well have changed nothing become tasks. It is called before anything else.
 func (q *Queue) SetPatience(d time.Duration) { q.patience = d }
 
 // SetWholeLook says how often tasks are looked for from the very beginning, unless it is called: every five minutes.
@@ -136,14 +139,15 @@ func (q *Queue) SetWholeLook(every time.Duration) { q.wholeLook = every }
 // Who says what a claimer takes.
 type Who int
 
-// The claimers. One that leaves the most patient lane alone is there for live changes while all others are deep in a backfill.
+// The claimers. One that leaves the most patient lane alone is there for live changes while all others are deep in a
+// backfill.
 const (
 	Anyone Who = iota
 	Express
 )
 
-// Wait returns when a pipeline may have new work for this kind of claimer, and false when ctx ends first. Of those who wait for the
-// same work one returns: it wakes the next if there is more than it can take.
+// Wait returns when a pipeline may have new work for this kind of claimer, and false when ctx ends first. Of those
+// who wait for the same work one returns: it wakes the next if there is more than it can take.
 func (q *Queue) Wait(ctx context.Context, pipelineID int32, who Who) bool {
 	q.mu.Lock()
 	w := q.wakersLocked(pipelineID)
@@ -183,7 +187,8 @@ func (q *Queue) Wake(pipelineIDs ...int32) {
 	}
 }
 
-// wakeLanes is Wake when it is known in which lanes the work is, each a pipeline and a lane: the others need not be asked.
+// wakeLanes is Wake when it is known in which lanes the work is, each a pipeline and a lane: the others need not be
+// asked.
 func (q *Queue) wakeLanes(lanes [][]int32) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -196,7 +201,8 @@ func (q *Queue) wakeLanes(lanes [][]int32) {
 	}
 }
 
-// passOn wakes another claimer for live changes, if there may be any: the wake of one that took something else may have been for these.
+// passOn wakes another claimer for live changes, if there may be any: the wake of one that took something else may
+// have been for these.
 func (q *Queue) passOn(pipelineID int32) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -213,7 +219,8 @@ func (c *cursor) openLocked(lane int) {
 	}
 }
 
-// tellLocked wakes one who works a pipeline; live says that the work is also for those who leave the most patient lane alone.
+// tellLocked wakes one who works a pipeline; live says that the work is also for those who leave the most patient
+// lane alone.
 func (q *Queue) tellLocked(pipelineID int32, live bool) {
 	w := q.wakersLocked(pipelineID)
 	c := w.patient
@@ -251,8 +258,9 @@ func (q *Queue) NoteDue(outcomes []Outcome) {
 	}
 }
 
-// RunSweeps opens again what becomes due, until ctx ends: retries whose pause is over and leases that ran out. When nothing is
-// known to become due it asks the database once per heartbeat. lost is called with the number of leases found lost; it may be nil.
+// RunSweeps opens again what becomes due, until ctx ends: retries whose pause is over and leases that ran out. When
+// nothing is known to become due it asks the database once per heartbeat. lost is called with the number of leases
+// found lost; it may be nil.
 func (q *Queue) RunSweeps(ctx context.Context, heartbeat time.Duration, lost func(n int), failed func(error)) error {
 	mended := time.Time{}
 	for {
@@ -295,8 +303,9 @@ func (q *Queue) RunSweeps(ctx context.Context, heartbeat time.Duration, lost fun
 	}
 }
 
-// sweep does one round. mend also looks for pauses that a clock which was set back has made endless, and from the beginning for what a slow
-// commit may have added late. It returns how many rows lost their lease and how long until something becomes due next (0: nothing is known).
+// sweep does one round. mend also looks for pauses that a clock which was set back has made endless, and from the
+// beginning for what a slow commit may have added late. It returns how many rows lost their lease and how long until
+// something becomes due next (0: nothing is known).
 func (q *Queue) sweep(ctx context.Context, mend bool) (lost int, next time.Duration, err error) {
 	args := pgx.StrictNamedArgs{"mend": mend}
 	q.mu.Lock()

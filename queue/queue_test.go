@@ -352,7 +352,8 @@ func TestLease_AMillionWaitingTasksCostNoMore(t *testing.T) {
 	f := newFixture(t)
 	f.db.MustExec(`INSERT INTO embedsidecar.task (pipeline_id, row_key, lane, xid, first_lsn, last_lsn, committed_at)
 		SELECT $1, i::text, 0, '3', '0/1', '0/1', now() FROM generate_series(1, 50000) AS i`, f.id)
-	// The plan is what keeps a claim flat: with any statistics it must walk the index of waiting tasks, from the cursor on.
+	// The plan is what keeps a claim flat: with any statistics it must walk the index of waiting tasks, from the cursor
+	// on.
 	for i := range 4 {
 		analyze, alone := i >= 2, i%2 == 1
 		if analyze {
@@ -382,8 +383,8 @@ func TestLease_AMillionWaitingTasksCostNoMore(t *testing.T) {
 	}
 }
 
-// TestQueue_LosesNothing runs random histories against a model: whatever order changes, leases, results and losses come in, a row
-// that changed after it was looked at has an open task, and no row has two.
+// TestQueue_LosesNothing runs random histories against a model: whatever order changes, leases, results and losses
+// come in, a row that changed after it was looked at has an open task, and no row has two.
 func TestQueue_LosesNothing(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)

@@ -20,8 +20,9 @@ import (
 // routing is what changes are matched with: pipelines by the oid of their table.
 type routing map[uint32][]*pipeline.Pipeline
 
-// SetPipelines replaces what changes are matched with. Every pipeline of the slot must be among them, also one that is disabled
-// or cannot work: its changes wait in the queue. A table that somebody locks at this moment tells nothing: what was known of it holds.
+// SetPipelines replaces what changes are matched with. Every pipeline of the slot must be among them, also one that
+// is disabled or cannot work: its changes wait in the queue. A table that somebody locks at this moment tells
+// nothing: what was known of it holds.
 //
 // Nobody may rely on it before Acknowledge has said so: routes first, then the scan for what passed before.
 func (s *Stream) SetPipelines(pipelines []pipeline.Pipeline) {
@@ -53,14 +54,15 @@ func (r *routing) pipelines() []*pipeline.Pipeline {
 	}, func(a, b *pipeline.Pipeline) int { return cmp.Compare(a.ID, b.ID) })
 }
 
-// needsMarks reports whether write-backs come back through the slot, and are to be known by their marks: only then logical messages, which
-// anybody may write, are asked for.
+// needsMarks reports whether write-backs come back through the slot, and are to be known by their marks: only then
+// logical messages, which anybody may write, are asked for.
 func (s *Stream) needsMarks() bool {
 	return !s.o.IgnoreMarks && slices.ContainsFunc(s.routes.Load().pipelines(), func(p *pipeline.Pipeline) bool { return p.ToColumn() })
 }
 
-// definition is a digest of what changes of a pipeline's table are judged by, and what the catalogue may change without init: the generation
-// does not tell of that. The key is not part of it: without the one that was set up no change is judged at all, each asks for a scan.
+// definition is a digest of what changes of a pipeline's table are judged by, and what the catalogue may change
+// without init: the generation does not tell of that. The key is not part of it: without the one that was set up no
+// change is judged at all, each asks for a scan.
 func definition(p *pipeline.Pipeline) []byte {
 	body, err := json.Marshal([]any{p.OID, p.WatchAll, p.Watched, p.IntoColumn})
 	if err != nil {
@@ -70,10 +72,10 @@ func definition(p *pipeline.Pipeline) []byte {
 	return sum[:]
 }
 
-// Acknowledge tells everybody which definition of each pipeline changes are matched with, and asks for a scan of those whose definition
-// nobody had acknowledged: what happened to their tables until now went unseen, or was judged by what no longer holds. What is to be scanned
-// is found by comparing with what is stored, under the epoch, so it outlives whoever finds it. Without the slot it does nothing: whoever
-// takes the slot acknowledges.
+// Acknowledge tells everybody which definition of each pipeline changes are matched with, and asks for a scan of
+// those whose definition nobody had acknowledged: what happened to their tables until now went unseen, or was judged
+// by what no longer holds. What is to be scanned is found by comparing with what is stored, under the epoch, so it
+// outlives whoever finds it. Without the slot it does nothing: whoever takes the slot acknowledges.
 func (s *Stream) Acknowledge(ctx context.Context) error {
 	epoch := s.epoch.Load()
 	a := s.acknowledgement(epoch)
@@ -130,7 +132,8 @@ func (a acknowledgement) sum() string {
 	return string(body)
 }
 
-// acknowledge is Acknowledge inside a transaction that has proven the epoch. It returns the pipelines that it has asked a scan of.
+// acknowledge is Acknowledge inside a transaction that has proven the epoch. It returns the pipelines that it has
+// asked a scan of.
 func (s *Stream) acknowledge(ctx context.Context, tx pgx.Tx, a acknowledgement) (unseen []int32, err error) {
 	err = tx.QueryRow(ctx, sqlfiles.Query("acknowledge_routes"), pgx.StrictNamedArgs{
 		"slot": s.o.Slot, "epoch": a.Epoch, "pipeline_ids": a.IDs, "generations": a.Generations, "definitions": a.Definitions,

@@ -14,8 +14,8 @@ import (
 // maxBatch is how many changes one enqueue takes; the buffer holds no more while a commit is running.
 const maxBatch = 2000
 
-// buffer collects changes between the reader of the stream and the enqueuer. It is what makes memory a constant: a full one
-// stops the reading, never the feedback.
+// buffer collects changes between the reader of the stream and the enqueuer. It is what makes memory a constant: a
+// full one stops the reading, never the feedback.
 type buffer struct {
 	mu      sync.Mutex
 	changes []queue.Change
@@ -110,7 +110,8 @@ func (b *buffer) commit(end pglogrepl.LSN, hurry bool) {
 	defer b.mu.Unlock()
 	b.upTo = max(b.upTo, end)
 	left := len(b.changes) > 0 || len(b.scans) > 0
-	// All of a large transaction may have been taken before its end. Were its end not saved at once, a restart would read it again.
+	// All of a large transaction may have been taken before its end. Were its end not saved at once, a restart would
+	// read it again.
 	hurry = b.reachedLocked() || hurry || b.inside && !left
 	b.inside = false
 	b.hurry = b.hurry || hurry
@@ -142,7 +143,8 @@ func (b *buffer) take() taken {
 	return t
 }
 
-// An idle position is persisted when it has moved this far, or after this time: writing it more often would itself be WAL.
+// An idle position is persisted when it has moved this far, or after this time: writing it more often would itself be
+// WAL.
 const (
 	idleBytes = 1 << 20
 	idleTime  = 10 * time.Minute

@@ -33,8 +33,8 @@ type catalogueRow struct {
 	ScanAsked         bool   // a scan waits to begin
 }
 
-// watch looks at the catalogue once per heartbeat, and when somebody waits: some changes of a table send nothing through the slot. The
-// connection on which it does so is also told who waits, and for what position.
+// watch looks at the catalogue once per heartbeat, and when somebody waits: some changes of a table send nothing
+// through the slot. The connection on which it does so is also told who waits, and for what position.
 func (ses *session) watch(ctx context.Context) error {
 	const (
 		tries = 10 // a look that fails ends the session only when it fails time after time: the stream itself may be well
@@ -97,8 +97,9 @@ func (w *watcher) close(ctx context.Context) {
 	w.conn = nil
 }
 
-// heed reads what the connection is told: for a moment, so that many who wait do not make many looks, and then until a heartbeat has
-// passed or somebody waits. Anybody may say so, and whatever he likes: it only makes a position be stored earlier.
+// heed reads what the connection is told: for a moment, so that many who wait do not make many looks, and then until
+// a heartbeat has passed or somebody waits. Anybody may say so, and whatever he likes: it only makes a position be
+// stored earlier.
 func (w *watcher) heed(ctx context.Context) error {
 	const apart = 20 * time.Millisecond
 	if err := w.listen(ctx, apart, false); err != nil || w.told {
@@ -107,8 +108,8 @@ func (w *watcher) heed(ctx context.Context) error {
 	return w.listen(ctx, w.s.o.Heartbeat, true)
 }
 
-// listen reads for a while what the connection is told, or until it is told something. What is not read at once waits in the server's one
-// queue for all databases.
+// listen reads for a while what the connection is told, or until it is told something. What is not read at once waits
+// in the server's one queue for all databases.
 func (w *watcher) listen(ctx context.Context, span time.Duration, once bool) error {
 	listening, cancel := context.WithTimeout(ctx, span)
 	defer cancel()

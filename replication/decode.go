@@ -8,10 +8,12 @@ import (
 	"github.com/jackc/pglogrepl"
 )
 
-// ErrMalformed means that bytes of the stream are not what pgoutput writes. The session ends; nothing of it was confirmed.
+// ErrMalformed means that bytes of the stream are not what pgoutput writes. The session ends; nothing of it was
+// confirmed.
 var ErrMalformed = errors.New("malformed replication message")
 
-// parse reads one pgoutput message. pglogrepl trusts its input and panics on some; this border turns that into an error.
+// parse reads one pgoutput message. pglogrepl trusts its input and panics on some; this border turns that into an
+// error.
 func parse(data []byte) (m pglogrepl.Message, err error) {
 	defer func() {
 		if r := recover(); r != nil {
@@ -31,8 +33,8 @@ func parse(data []byte) (m pglogrepl.Message, err error) {
 	return m, nil
 }
 
-// whole reports whether the lengths and counts that a message claims fit into it. pglogrepl allocates what they say before it looks, up to
-// 4 GiB for a column, and running out of memory is no panic that could be caught.
+// whole reports whether the lengths and counts that a message claims fit into it. pglogrepl allocates what they say
+// before it looks, up to 4 GiB for a column, and running out of memory is no panic that could be caught.
 func whole(data []byte) bool {
 	const oid = 4
 	rest := data[1:]

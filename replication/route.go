@@ -19,8 +19,8 @@ type route struct {
 	blind    bool  // the relation lacks a column we know: every change must be looked at
 }
 
-// newRoute finds a pipeline's columns in a relation. It returns nil if the key is not known (the pipeline does not fit its table
-// now) or the relation lacks it: then no change can be told to be of a row.
+// newRoute finds a pipeline's columns in a relation. It returns nil if the key is not known (the pipeline does not
+// fit its table now) or the relation lacks it: then no change can be told to be of a row.
 func newRoute(p *pipeline.Pipeline, rel *pglogrepl.RelationMessage) *route {
 	if len(p.Key) == 0 {
 		return nil
@@ -140,8 +140,8 @@ func (r *route) stateOf(row, old columns) state {
 	return s
 }
 
-// change adds what a change of a row means for the pipeline. One that does not name its row asks for a scan: the WAL is that of a
-// time when the table had another key or replica identity than now.
+// change adds what a change of a row means for the pipeline. One that does not name its row asks for a scan: the WAL
+// is that of a time when the table had another key or replica identity than now.
 func (r *route) change(tx *transaction, row, old columns, insert bool, sink *buffer) {
 	var err error
 	if row != nil && !insert {
@@ -160,8 +160,8 @@ func (r *route) change(tx *transaction, row, old columns, insert bool, sink *buf
 	}
 }
 
-// update adds what an UPDATE means for the pipeline: at most one look at the new key, and one at the old if it moved. It returns errUnnamed
-// if one of the two is not known.
+// update adds what an UPDATE means for the pipeline: at most one look at the new key, and one at the old if it moved.
+// It returns errUnnamed if one of the two is not known.
 func (r *route) update(tx *transaction, row, old columns, sink *buffer) error {
 	key, err := r.keyOf(row, old)
 	if err != nil {
@@ -205,8 +205,9 @@ type transaction struct {
 	maker *mark.Maker
 }
 
-// mark takes a mark. That of a write-back is the first in its transaction, and the only one. What else looks like one is somebody else's:
-// then none is believed, and the transaction is judged like any other. So a transaction never has more to remember than one mark.
+// mark takes a mark. That of a write-back is the first in its transaction, and the only one. What else looks like one
+// is somebody else's: then none is believed, and the transaction is judged like any other. So a transaction never has
+// more to remember than one mark.
 func (tx *transaction) mark(content []byte) (err error) {
 	if tx.begun {
 		tx.tags = nil

@@ -328,7 +328,8 @@ func TestSession_ABlindTableIsScanned(t *testing.T) {
 	}
 }
 
-// Memory is bounded by the buffer: beyond a number of changes nothing more is read, and a key that no index can hold is counted.
+// Memory is bounded by the buffer: beyond a number of changes nothing more is read, and a key that no index can hold
+// is counted.
 func TestBuffer_IsBounded(t *testing.T) {
 	t.Parallel()
 	b := newBuffer()

@@ -72,7 +72,8 @@ func (s *Stream) session(ctx context.Context) error {
 		return err
 	}
 	if s.o.Prepare != nil {
-		// While another sidecar streamed, pipelines may have come that we never heard of: what is matched with nothing is lost.
+		// While another sidecar streamed, pipelines may have come that we never heard of: what is matched with nothing is
+		// lost.
 		if err := s.o.Prepare(ctx); err != nil {
 			return err
 		}
@@ -113,8 +114,9 @@ func (s *Stream) session(ctx context.Context) error {
 	return g.Wait()
 }
 
-// takeEpoch makes this streamer the only one whose enqueues count, and says what it matches changes with. On a new timeline nothing that was under way counts any more: a worker
-// may hold a text, and a streamer may have stored a position, of which this server knows nothing. Leases end, and every row is compared.
+// takeEpoch makes this streamer the only one whose enqueues count, and says what it matches changes with. On a new
+// timeline nothing that was under way counts any more: a worker may hold a text, and a streamer may have stored a
+// position, of which this server knows nothing. Leases end, and every row is compared.
 func (s *Stream) takeEpoch(ctx context.Context, timeline int32, moved bool) (epoch int64, start pglogrepl.LSN, err error) {
 	tx, err := s.o.DB.Begin(ctx)
 	if err != nil {
@@ -177,10 +179,11 @@ func (s *Stream) feedbackInterval(ctx context.Context) (time.Duration, error) {
 	return max(min(longest, time.Duration(ms)*time.Millisecond/3), 50*time.Millisecond), nil
 }
 
-// read receives messages until the connection or ctx ends. Reading and feedback share this goroutine, since a connection is
-// not for two; while the buffer is full it goes on sending.
+// read receives messages until the connection or ctx ends. Reading and feedback share this goroutine, since a
+// connection is not for two; while the buffer is full it goes on sending.
 func (ses *session) read(ctx context.Context) error {
-	// Deadlines on the socket instead of a context per message: at 100,000 messages a second the latter costs more than all else.
+	// Deadlines on the socket instead of a context per message: at 100,000 messages a second the latter costs more than
+	// all else.
 	stop := context.AfterFunc(ctx, func() { _ = ses.conn.Conn().SetReadDeadline(time.Unix(1, 0)) })
 	defer stop()
 	next := time.Now()
@@ -344,8 +347,8 @@ func (ses *session) logicalMessage(ctx context.Context, m *pglogrepl.LogicalDeco
 	}
 }
 
-// stub handles what stands for a message that is too large to be held. A logical message of that size is nobody's mark. The row of a change is
-// not known, but its table is: its rows are compared.
+// stub handles what stands for a message that is too large to be held. A logical message of that size is nobody's
+// mark. The row of a change is not known, but its table is: its rows are compared.
 func (ses *session) stub(ctx context.Context, data []byte) error {
 	const size = 5 // the type it had, and four bytes
 	if len(data) != size {
@@ -490,8 +493,8 @@ func (ses *session) setDurable(lsn pglogrepl.LSN) {
 	ses.pos.durable = max(ses.pos.durable, lsn)
 }
 
-// send tells the server where we are. All three positions are set: pglogrepl would take a zero flush position for the write
-// position and so confirm what is not durable.
+// send tells the server where we are. All three positions are set: pglogrepl would take a zero flush position for the
+// write position and so confirm what is not durable.
 func (ses *session) send(ctx context.Context, ask bool) error {
 	received := max(ses.pos.received, ses.pos.durable)
 	err := pglogrepl.SendStandbyStatusUpdate(ctx, ses.conn, pglogrepl.StandbyStatusUpdate{
@@ -515,8 +518,9 @@ func (ses *session) lastWords(ctx context.Context) {
 // longestRest bounds how long what follows a batch waits for company.
 const longestRest = 25 * time.Millisecond
 
-// enqueue makes what was read durable: at once when idle. What comes while a commit is running, and for as long again, goes together:
-// beside writers at full speed this halves the transactions of ours that they share the server with.
+// enqueue makes what was read durable: at once when idle. What comes while a commit is running, and for as long
+// again, goes together: beside writers at full speed this halves the transactions of ours that they share the server
+// with.
 func (ses *session) enqueue(ctx context.Context) error {
 	saved, savedAt := ses.start, time.Now()
 	idle := time.NewTicker(time.Minute)
@@ -573,8 +577,8 @@ func (ses *session) enqueue(ctx context.Context) error {
 	}
 }
 
-// enqueueBatch enqueues a batch, again and again while it loses against somebody's locks: a long write-back or an operator's bulk
-// action is no reason to give up the slot.
+// enqueueBatch enqueues a batch, again and again while it loses against somebody's locks: a long write-back or an
+// operator's bulk action is no reason to give up the slot.
 func (ses *session) enqueueBatch(ctx context.Context, b queue.Batch) (queue.Enqueued, error) {
 	for try := 1; ; try++ {
 		done, err := ses.s.o.Queue.Enqueue(ctx, ses.s.o.DB, b)

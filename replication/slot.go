@@ -62,7 +62,8 @@ func (s *Stream) slotState(ctx context.Context) (slotState, error) {
 	return st, nil
 }
 
-// standby returns errStandby if somebody else holds the slot: whoever streams from it looks after it. It takes no connection that streams.
+// standby returns errStandby if somebody else holds the slot: whoever streams from it looks after it. It takes no
+// connection that streams.
 func (s *Stream) standby(ctx context.Context, st slotState) error {
 	if !st.Active || st.Plugin == nil || *st.Plugin != "pgoutput" || st.SameDatabase == nil || !*st.SameDatabase {
 		return nil
@@ -93,8 +94,8 @@ func (s *Stream) standby(ctx context.Context, st slotState) error {
 	return errStandby
 }
 
-// check compares slot, publication, checkpoint and server. It returns a *gapError if changes may be missing, a *FatalError if
-// the slot is not one we may use.
+// check compares slot, publication, checkpoint and server. It returns a *gapError if changes may be missing, a
+// *FatalError if the slot is not one we may use.
 func (s *Stream) check(ctx context.Context, st slotState, system pglogrepl.IdentifySystemResult) error {
 	switch {
 	case st.Standby:
@@ -134,8 +135,8 @@ func (s *Stream) check(ctx context.Context, st slotState, system pglogrepl.Ident
 	case st.LSN > st.WalEnd:
 		return &gapError{fmt.Sprintf("the checkpoint %s is ahead of the server's WAL end %s: the server went back in time", st.LSN, st.WalEnd)}
 	case st.Timeline != system.Timeline && st.Failover:
-		// A standby was promoted that had a copy of the slot: PostgreSQL drops such a copy itself when it could not decode all that comes.
-		// Whoever takes the slot now ends what was under way on the old timeline.
+		// A standby was promoted that had a copy of the slot: PostgreSQL drops such a copy itself when it could not decode
+		// all that comes. Whoever takes the slot now ends what was under way on the old timeline.
 		s.o.Log.InfoContext(ctx, "server changed its timeline, and the slot came along", "slot", s.o.Slot, "from", st.Timeline, "to", system.Timeline)
 	case st.Timeline != system.Timeline:
 		return &gapError{fmt.Sprintf("the server moved from timeline %d to %d", st.Timeline, system.Timeline)}
@@ -154,8 +155,8 @@ func (s *Stream) republish(ctx context.Context, st slotState) error {
 	return &gapError{fmt.Sprintf("publication %q was missing", st.Publication)}
 }
 
-// remake drops what is left of the slot, makes it anew and asks for a scan of every pipeline. A crash in its middle leaves a slot
-// whose position is not the checkpoint's: the next start finds that gap and does it again.
+// remake drops what is left of the slot, makes it anew and asks for a scan of every pipeline. A crash in its middle
+// leaves a slot whose position is not the checkpoint's: the next start finds that gap and does it again.
 func (s *Stream) remake(ctx context.Context, reason string) error {
 	conn, err := s.o.Dial(ctx)
 	if err != nil {
@@ -174,8 +175,8 @@ func (s *Stream) remake(ctx context.Context, reason string) error {
 		// A slot made before its publication cannot read what happens between.
 		return fmt.Errorf("publication %q is missing: as the tables' owner, run `embedsidecar init`", st.Publication)
 	}
-	// The server may not be the one that workers have read from. This is committed before the scans are asked for, which wait for every
-	// transaction that has begun by then: whoever began to write before he could see it is among them.
+	// The server may not be the one that workers have read from. This is committed before the scans are asked for, which
+	// wait for every transaction that has begun by then: whoever began to write before he could see it is among them.
 	if _, err := s.voidLeases(ctx, s.o.DB); err != nil {
 		return err
 	}
@@ -222,7 +223,8 @@ func (s *Stream) remake(ctx context.Context, reason string) error {
 	return nil
 }
 
-// tellBlockers says whom the making of the slot waits for, until the function it returns is called. Who it was last is known until the slot is read.
+// tellBlockers says whom the making of the slot waits for, until the function it returns is called. Who it was last
+// is known until the slot is read.
 func (s *Stream) tellBlockers(ctx context.Context) (stop func()) {
 	watching, cancel := context.WithCancel(ctx)
 	var watched sync.WaitGroup
@@ -238,7 +240,8 @@ func (s *Stream) tellBlockers(ctx context.Context) (stop func()) {
 	}
 }
 
-// createSlot makes the slot and returns where it begins. It does so in SQL: the replication command of pglogrepl knows no failover.
+// createSlot makes the slot and returns where it begins. It does so in SQL: the replication command of pglogrepl
+// knows no failover.
 func (s *Stream) createSlot(ctx context.Context, conn *pgconn.PgConn, failover bool) (pglogrepl.LSN, error) {
 	// The server waits for running transactions as for locks: with our lock_timeout a busy one would never make a slot.
 	const begin = "SET lock_timeout = 0; SELECT lsn FROM pg_create_logical_replication_slot('%s', 'pgoutput'%s)"
@@ -260,7 +263,8 @@ func (s *Stream) createSlot(ctx context.Context, conn *pgconn.PgConn, failover b
 // version17 is the first that lets standbys keep a copy of a slot.
 const version17 = 170000
 
-// quoteSlot writes a slot name for the replication grammar. Slot names hold only lower case letters, digits and underscores.
+// quoteSlot writes a slot name for the replication grammar. Slot names hold only lower case letters, digits and
+// underscores.
 func quoteSlot(name string) string { return pgx.Identifier{name}.Sanitize() }
 
 func value[T any](p *T) any {

@@ -1,10 +1,10 @@
-// Package replication turns the WAL into tasks: it reads a logical replication slot, decides which rows must be looked at, and
-// makes that durable together with its position before it lets the server forget anything.
+// Package replication turns the WAL into tasks: it reads a logical replication slot, decides which rows must be
+// looked at, and makes that durable together with its position before it lets the server forget anything.
 //
-// Its promise: the slot's confirmed position never passes the LSN checkpoint, and the checkpoint never passes what is in the
-// queue. Whatever breaks that (a slot made anew, a publication that was missing, a server restored to an earlier moment) is
-// found before streaming goes on and answered by a new slot and a scan of every pipeline, or by a refusal. It never goes on as
-// if nothing had happened.
+// Its promise: the slot's confirmed position never passes the LSN checkpoint, and the checkpoint never passes what is
+// in the queue. Whatever breaks that (a slot made anew, a publication that was missing, a server restored to an
+// earlier moment) is found before streaming goes on and answered by a new slot and a scan of every pipeline, or by a
+// refusal. It never goes on as if nothing had happened.
 package replication
 
 import (
@@ -141,8 +141,8 @@ var errStandby = errors.New("the slot is active elsewhere")
 // errMarks means that the stream must begin again, with the logical messages that it has left out.
 var errMarks = errors.New("a pipeline writes to a column now: its marks are needed")
 
-// Run streams until ctx ends, through reconnects, standing by while another sidecar holds the slot. It returns nil when asked to
-// stop, or a *FatalError.
+// Run streams until ctx ends, through reconnects, standing by while another sidecar holds the slot. It returns nil
+// when asked to stop, or a *FatalError.
 func (s *Stream) Run(ctx context.Context) error {
 	const shortest, longest = 100 * time.Millisecond, 1500 * time.Millisecond
 	pause := shortest
@@ -210,8 +210,8 @@ func (s *Stream) trouble(err error) {
 	s.stats.Trouble.Store(t)
 }
 
-// steady ends the trouble when the session has lasted for a while. One that fails again at once, as what comes next makes it, does not end it;
-// nor need it: whatever is made durable does.
+// steady ends the trouble when the session has lasted for a while. One that fails again at once, as what comes next
+// makes it, does not end it; nor need it: whatever is made durable does.
 func (ses *session) steady(ctx context.Context) error {
 	const enough = 3 * time.Second
 	if wait(ctx, enough) {
@@ -247,10 +247,10 @@ type undecodedError struct{ *pgconn.PgError }
 
 func (e *undecodedError) Unwrap() error { return e.PgError }
 
-// judge returns a *gapError instead of an error that the server gives each time it decodes what comes next: a value that is too large
-// for a message, or that has no equivalent in UTF-8; a file of the WAL that is not there any more; a publication that was not there when the
-// change was made. Nothing but a new slot gets past it. What a statement of ours was refused for is no
-// such error: a new slot would not help, and lose what the old one keeps.
+// judge returns a *gapError instead of an error that the server gives each time it decodes what comes next: a value
+// that is too large for a message, or that has no equivalent in UTF-8; a file of the WAL that is not there any more;
+// a publication that was not there when the change was made. Nothing but a new slot gets past it. What a statement of
+// ours was refused for is no such error: a new slot would not help, and lose what the old one keeps.
 func (w *wedge) judge(err error, at uint64) error {
 	pg, ok := errors.AsType[*undecodedError](err)
 	if !ok || !forGood(pg.Code) {

@@ -42,7 +42,8 @@ func TestWedge_GivesUpThePlaceThatTheServerCannotPass(t *testing.T) {
 	}
 }
 
-// TestWedge_KnowsWhatStaysAsItIs: a file of the WAL that is gone does not come back, nor does a publication of the past.
+// TestWedge_KnowsWhatStaysAsItIs: a file of the WAL that is gone does not come back, nor does a publication of the
+// past.
 func TestWedge_KnowsWhatStaysAsItIs(t *testing.T) {
 	t.Parallel()
 	for code, want := range map[string]bool{"58P01": true, "42704": true, "55000": true, "22P05": true, "58030": false, "53100": false, "57P01": false} {

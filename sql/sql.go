@@ -1,4 +1,5 @@
-// Package sqlfiles holds the SQL of embedsidecar: migrations, one statement per query file, and the least-privileged role.
+// Package sqlfiles holds the SQL of embedsidecar: migrations, one statement per query file, and the least-privileged
+// role.
 package sqlfiles
 
 import (
@@ -63,7 +64,8 @@ func Roles(run, stream string) string {
 		if name != usual {
 			quoted = `"` + strings.ReplaceAll(name, `"`, `""`) + `"`
 		}
-		// The literals of the script stand within a block that is quoted by dollars: there a quote is doubled and nothing else.
+		// The literals of the script stand within a block that is quoted by dollars: there a quote is doubled and nothing
+		// else.
 		pairs = append(pairs, "'"+usual+"'", "'"+strings.ReplaceAll(name, "'", "''")+"'", usual, quoted)
 	}
 	return strings.NewReplacer(pairs...).Replace(string(b))

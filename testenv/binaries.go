@@ -24,8 +24,8 @@ const (
 // defaultMajors are the oldest that Debian's current stable and old stable bring, and the newest there is.
 var defaultMajors = []int{15, 18}
 
-// Majors returns the major versions to test with, oldest first: those of EMBEDSIDECAR_TEST_MAJORS ("14,18"), else the one of
-// EMBEDSIDECAR_TEST_DSN or PGBIN, else 15 and 18. Tests that do not ask for one get the last.
+// Majors returns the major versions to test with, oldest first: those of EMBEDSIDECAR_TEST_MAJORS ("14,18"), else the
+// one of EMBEDSIDECAR_TEST_DSN or PGBIN, else 15 and 18. Tests that do not ask for one get the last.
 func Majors(t testing.TB) []int {
 	t.Helper()
 	majors, err := readMajors(context.Background())
@@ -68,8 +68,8 @@ func readMajors(ctx context.Context) ([]int, error) {
 	return defaultMajors, nil
 }
 
-// FindServer returns the folder with the programs (initdb, postgres, ...) of a major version with pgvector. Major 0 means any:
-// PGBIN's, else the newest that is found. The error of a missing one says what to run.
+// FindServer returns the folder with the programs (initdb, postgres, ...) of a major version with pgvector. Major 0
+// means any: PGBIN's, else the newest that is found. The error of a missing one says what to run.
 func FindServer(ctx context.Context, major int) (bin string, found int, err error) {
 	if bin := os.Getenv("PGBIN"); bin != "" {
 		has, err := majorOfPrograms(ctx, bin)

@@ -18,8 +18,8 @@ import (
 	sqlfiles "github.com/embedsidecar/embedsidecar/sql"
 )
 
-// here is in the names of what this process makes on a server, which others may use at the same time or have left things on. The
-// number of a process would not do: each container has its own.
+// here is in the names of what this process makes on a server, which others may use at the same time or have left
+// things on. The number of a process would not do: each container has its own.
 var here = strings.ToLower(rand.Text()[:10])
 
 // counter numbers what this process makes.
@@ -27,8 +27,8 @@ type counter struct{ n atomic.Int64 }
 
 func (c *counter) next() string { return fmt.Sprintf("t_%s_%d", here, c.n.Add(1)) }
 
-// patiently executes a statement until nothing is in its way that passes by itself: a session that has been ended but not gone yet, a
-// look of autovacuum, another process of tests that does the same at this moment.
+// patiently executes a statement until nothing is in its way that passes by itself: a session that has been ended but
+// not gone yet, a look of autovacuum, another process of tests that does the same at this moment.
 func patiently(ctx context.Context, conn *pgx.Conn, statement string, args ...any) error {
 	for {
 		_, err := conn.Exec(ctx, statement, args...)
@@ -43,8 +43,8 @@ func patiently(ctx context.Context, conn *pgx.Conn, statement string, args ...an
 	}
 }
 
-// Connect uses a server that runs already. The role of the connection string must be a superuser, and wal_level logical. Roles
-// made here log in with a password, which the server's pg_hba.conf must allow.
+// Connect uses a server that runs already. The role of the connection string must be a superuser, and wal_level
+// logical. Roles made here log in with a password, which the server's pg_hba.conf must allow.
 func Connect(ctx context.Context, dsn string) (*Server, error) {
 	config, err := pgx.ParseConfig(dsn)
 	if err != nil {
@@ -197,8 +197,8 @@ func migrationsHash() uint32 {
 	return h.Sum32()
 }
 
-// NewDatabase makes a database owned by Owner: a clone of the template, or an empty one with nothing but the extension vector, in
-// this encoding; "" is the server's.
+// NewDatabase makes a database owned by Owner: a clone of the template, or an empty one with nothing but the
+// extension vector, in this encoding; "" is the server's.
 func (s *Server) NewDatabase(ctx context.Context, empty bool, encoding string) (string, error) {
 	template, err := s.Template(ctx)
 	if err != nil {
@@ -232,8 +232,8 @@ func (s *Server) NewDatabase(ctx context.Context, empty bool, encoding string) (
 	return name, nil
 }
 
-// DropDatabase drops a database with its slots. A slot that streams would keep it alive, even against FORCE, so nobody is let
-// in any more, the walsenders are ended and the slots dropped first.
+// DropDatabase drops a database with its slots. A slot that streams would keep it alive, even against FORCE, so
+// nobody is let in any more, the walsenders are ended and the slots dropped first.
 func (s *Server) DropDatabase(ctx context.Context, name string) error {
 	conn, err := s.connect(ctx, "")
 	if err != nil {
@@ -267,7 +267,8 @@ func (s *Server) DropDatabase(ctx context.Context, name string) error {
 	return nil
 }
 
-// dropSlots drops the slots of a database that are idle, ends the walsenders of the others and tells how many those are.
+// dropSlots drops the slots of a database that are idle, ends the walsenders of the others and tells how many those
+// are.
 func dropSlots(ctx context.Context, conn *pgx.Conn, database string) (int, error) {
 	rows, err := conn.Query(ctx, `SELECT slot_name::text, coalesce(active_pid, 0) FROM pg_replication_slots WHERE database = $1`, database)
 	if err != nil {

@@ -9,8 +9,8 @@ import (
 	"path/filepath"
 )
 
-// Copy makes a second server from the data of this one, which must be stopped: a backup to be restored, or a standby. The copy
-// has the same databases, roles and passwords, stands still until Resume, and then gets a port of its own.
+// Copy makes a second server from the data of this one, which must be stopped: a backup to be restored, or a standby.
+// The copy has the same databases, roles and passwords, stands still until Resume, and then gets a port of its own.
 func (s *Server) Copy(ctx context.Context) (*Server, error) {
 	if s.bin == "" {
 		return nil, errors.New("the server is not ours to copy")
@@ -32,8 +32,8 @@ func (s *Server) Copy(ctx context.Context) (*Server, error) {
 	return c, nil
 }
 
-// Follow makes a copy that has not been started a streaming standby of the server it was copied from, named by the slot and
-// application name. An empty slot means none.
+// Follow makes a copy that has not been started a streaming standby of the server it was copied from, named by the
+// slot and application name. An empty slot means none.
 func (s *Server) Follow(primary *Server, name, slot string) error {
 	u, err := url.Parse(primary.URL("", ""))
 	if err != nil {

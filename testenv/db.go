@@ -60,8 +60,8 @@ func Encoding(encoding string) Option {
 	return func(o *settings) { o.empty, o.encoding = true, encoding }
 }
 
-// DB returns a database of this test's own, with the extension vector and the migrated schema embedsidecar, on the shared server
-// of the newest major unless options say otherwise.
+// DB returns a database of this test's own, with the extension vector and the migrated schema embedsidecar, on the
+// shared server of the newest major unless options say otherwise.
 func DB(t testing.TB, options ...Option) *Database {
 	t.Helper()
 	var o settings
@@ -130,7 +130,8 @@ func (d *Database) drop() {
 	}
 }
 
-// URL returns a connection string with password for Owner ("" too), for Superuser or for a role made by Role or RunRole.
+// URL returns a connection string with password for Owner ("" too), for Superuser or for a role made by Role or
+// RunRole.
 func (d *Database) URL(user string) string { return d.URLVia(d.Server.Addr(), user) }
 
 // URLVia is URL through a proxy.
@@ -170,8 +171,8 @@ func (d *Database) Move(s *Server) {
 	d.Pool = d.pool(Owner)
 }
 
-// MustExec runs a statement as Owner and returns how many rows it touched. Without arguments it may be several statements, which
-// are then one transaction.
+// MustExec runs a statement as Owner and returns how many rows it touched. Without arguments it may be several
+// statements, which are then one transaction.
 func (d *Database) MustExec(sql string, args ...any) int64 {
 	d.t.Helper()
 	return d.exec(d.Pool, sql, args)
@@ -231,7 +232,8 @@ func collect[T any](d *Database, sql string, args []any, read pgx.RowToFunc[T]) 
 	return values
 }
 
-// SlotName returns a name for a slot that no other test uses: slots belong to the whole server. The database's end drops it.
+// SlotName returns a name for a slot that no other test uses: slots belong to the whole server. The database's end
+// drops it.
 func (d *Database) SlotName() string {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -247,7 +249,8 @@ func (d *Database) Slot() string {
 	return name
 }
 
-// Role makes a role with these attributes beside LOGIN ("REPLICATION", "BYPASSRLS", "") and returns its name. URL logs in as it.
+// Role makes a role with these attributes beside LOGIN ("REPLICATION", "BYPASSRLS", "") and returns its name. URL
+// logs in as it.
 func (d *Database) Role(attributes string) string {
 	d.t.Helper()
 	name := d.nextRole()
@@ -255,8 +258,8 @@ func (d *Database) Role(attributes string) string {
 	return name
 }
 
-// RunRole makes the two roles of sql/roles.sql, under names of this test's: the one that works, with what these pipelines need, and the
-// one that streams, which StreamRole tells. It returns the name of the first.
+// RunRole makes the two roles of sql/roles.sql, under names of this test's: the one that works, with what these
+// pipelines need, and the one that streams, which StreamRole tells. It returns the name of the first.
 func (d *Database) RunRole(pipelines ...pipeline.Pipeline) string {
 	d.t.Helper()
 	name, stream := d.nextRole(), d.nextRole()

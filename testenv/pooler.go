@@ -12,14 +12,15 @@ import (
 	"github.com/jackc/pgx/v5/pgproto3"
 )
 
-// pooler does to clients what PgBouncer does with pool_mode = transaction: each transaction may run in another session, start-up
-// parameters it does not know are refused, and so is replication. Anybody may log in.
+// pooler does to clients what PgBouncer does with pool_mode = transaction: each transaction may run in another
+// session, start-up parameters it does not know are refused, and so is replication. Anybody may log in.
 type pooler struct {
 	servers chan *pgconn.HijackedConn // free sessions
 	clients sync.WaitGroup
 }
 
-// StartPooler opens a number of sessions at the URL of a role and shares them, until the test's end. It returns the URL by which they are had.
+// StartPooler opens a number of sessions at the URL of a role and shares them, until the test's end. It returns the
+// URL by which they are had.
 func StartPooler(t testing.TB, to string, sessions int) string {
 	t.Helper()
 	p := &pooler{servers: make(chan *pgconn.HijackedConn, sessions)}

@@ -9,8 +9,9 @@ import (
 	"testing"
 )
 
-// reservation keeps a port of 127.0.0.1 for its holder, who may listen on it, stop and listen again: meanwhile nobody else is given
-// it, neither by the system nor by another process that asks here. Nobody listens on it otherwise, so connecting to it is refused.
+// reservation keeps a port of 127.0.0.1 for its holder, who may listen on it, stop and listen again: meanwhile nobody
+// else is given it, neither by the system nor by another process that asks here. Nobody listens on it otherwise, so
+// connecting to it is refused.
 type reservation struct {
 	port int
 	free func() error

@@ -9,9 +9,9 @@ import (
 	"syscall"
 )
 
-// reservePort binds a socket that never listens. Bound without SO_REUSEADDR it has the port alone; with it, set afterwards, those
-// that have it too may listen on the port, as servers do, while the system goes on giving it to nobody. A system that only calls
-// itself Linux may see that in another way: there the port is free and no more.
+// reservePort binds a socket that never listens. Bound without SO_REUSEADDR it has the port alone; with it, set
+// afterwards, those that have it too may listen on the port, as servers do, while the system goes on giving it to
+// nobody. A system that only calls itself Linux may see that in another way: there the port is free and no more.
 func reservePort(ctx context.Context, port int) (*reservation, error) {
 	fd, err := syscall.Socket(syscall.AF_INET, syscall.SOCK_STREAM|syscall.SOCK_CLOEXEC, 0)
 	if err != nil {

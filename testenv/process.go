@@ -20,8 +20,8 @@ type process struct {
 	err  error
 }
 
-// startProcess starts a program that ends when this process does. The kernel watches the thread that started it, not the
-// process, so that thread is kept for as long as the program runs.
+// startProcess starts a program that ends when this process does. The kernel watches the thread that started it, not
+// the process, so that thread is kept for as long as the program runs.
 func startProcess(cmd *exec.Cmd) (*process, error) {
 	p := &process{cmd: cmd, done: make(chan struct{})}
 	started := make(chan error)
@@ -99,8 +99,8 @@ func lockFile(path string, flags int) (*os.File, error) {
 	return f, nil
 }
 
-// removeAbandoned removes folders of servers whose process was killed. Those of living processes are locked, and a server that is
-// about to die still has a postmaster.pid.
+// removeAbandoned removes folders of servers whose process was killed. Those of living processes are locked, and a
+// server that is about to die still has a postmaster.pid.
 func removeAbandoned() {
 	dirs, err := filepath.Glob(filepath.Join(tempDir(), dirPrefix+"*"))
 	if err != nil {
@@ -128,7 +128,8 @@ func serverLives(dir string) bool {
 	return err == nil && Running(pid)
 }
 
-// Running reports whether a process is there and more than a zombie: in containers it may be that nobody ever reaps those.
+// Running reports whether a process is there and more than a zombie: in containers it may be that nobody ever reaps
+// those.
 func Running(pid int) bool {
 	stat, err := os.ReadFile(filepath.Join("/proc", strconv.Itoa(pid), "stat"))
 	if err != nil { // another system's, or gone

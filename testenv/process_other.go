@@ -4,6 +4,6 @@ package testenv
 
 import "os/exec"
 
-// dieWithUs does nothing here: other systems have no signal for a parent's death. Servers of a killed test must be stopped by
-// hand there.
+// dieWithUs does nothing here: other systems have no signal for a parent's death. Servers of a killed test must be
+// stopped by hand there.
 func dieWithUs(*exec.Cmd) {}

@@ -20,8 +20,8 @@ const (
 	ToClient
 )
 
-// Proxy is a TCP proxy in front of a server that breaks connections on demand. It starts out healthy; every fault holds for
-// all connections until it is taken back. Safe for concurrent use.
+// Proxy is a TCP proxy in front of a server that breaks connections on demand. It starts out healthy; every fault
+// holds for all connections until it is taken back. Safe for concurrent use.
 type Proxy struct {
 	addr     string
 	reserved *reservation
@@ -53,7 +53,8 @@ const (
 	dialTimeout = 5 * time.Minute
 )
 
-// StartProxy listens on a free port of 127.0.0.1 and passes everything on to target, host:port. The test's end closes it.
+// StartProxy listens on a free port of 127.0.0.1 and passes everything on to target, host:port. The test's end closes
+// it.
 func StartProxy(t testing.TB, target string) *Proxy {
 	t.Helper()
 	p, err := NewProxy(target)
@@ -115,16 +116,16 @@ func (p *Proxy) Cut() {
 	}
 }
 
-// CutAfter resets all connections when n more bytes have gone in a direction, counted over all connections: in the middle of a
-// message unless n happens to be its end. It acts once.
+// CutAfter resets all connections when n more bytes have gone in a direction, counted over all connections: in the
+// middle of a message unless n happens to be its end. It acts once.
 func (p *Proxy) CutAfter(d Direction, n int64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.left[d] = n
 }
 
-// Stall passes nothing on in these directions (none named: both) and keeps connections open, as a network does that swallows
-// everything. New connections are taken and stall, too. What was held comes through after Resume.
+// Stall passes nothing on in these directions (none named: both) and keeps connections open, as a network does that
+// swallows everything. New connections are taken and stall, too. What was held comes through after Resume.
 func (p *Proxy) Stall(directions ...Direction) { p.setStalled(true, directions) }
 
 // Resume takes back Stall and Delay.
@@ -146,8 +147,8 @@ func (p *Proxy) setStalled(stalled bool, directions []Direction) {
 	p.changed = make(chan struct{})
 }
 
-// Delay holds everything for a while, at most so many bytes at a time (0: as they come): Delay(500ms, 0) is a slow network,
-// Delay(1ms, 1) drips.
+// Delay holds everything for a while, at most so many bytes at a time (0: as they come): Delay(500ms, 0) is a slow
+// network, Delay(1ms, 1) drips.
 func (p *Proxy) Delay(d time.Duration, most int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

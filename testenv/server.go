@@ -51,8 +51,8 @@ type Options struct {
 	Fsync  bool              // off by default: a killed process loses nothing by it, only a killed machine
 }
 
-// Server is a PostgreSQL server for tests. Its methods are safe for concurrent use, but for Stop, Resume, Restart and Close,
-// which one goroutine at a time may call.
+// Server is a PostgreSQL server for tests. Its methods are safe for concurrent use, but for Stop, Resume, Restart and
+// Close, which one goroutine at a time may call.
 type Server struct {
 	major    int
 	host     string
@@ -77,8 +77,9 @@ type Server struct {
 	databases counter
 }
 
-// Start makes a server with one superuser on a port of 127.0.0.1 and waits until it takes connections. Run as root, it
-// lives as "nobody", because PostgreSQL refuses root. Close removes it with all its data; it ends with this process anyway.
+// Start makes a server with one superuser on a port of 127.0.0.1 and waits until it takes connections. Run as root,
+// it lives as "nobody", because PostgreSQL refuses root. Close removes it with all its data; it ends with this
+// process anyway.
 func Start(ctx context.Context, o Options) (*Server, error) {
 	bin, major, err := FindServer(ctx, o.Major)
 	if err != nil {
@@ -189,8 +190,8 @@ func (s *Server) Resume(ctx context.Context) error {
 	}
 }
 
-// mayPass reports whether a start that did not work may work when it is tried again: somebody else was given the free port, or the
-// last processes of a killed server are still there.
+// mayPass reports whether a start that did not work may work when it is tried again: somebody else was given the free
+// port, or the last processes of a killed server are still there.
 func mayPass(err error, newPort bool) bool {
 	return strings.Contains(err.Error(), "Address already in use") && newPort ||
 		strings.Contains(err.Error(), "pre-existing shared memory block") || strings.Contains(err.Error(), `lock file "postmaster.pid" already exists`)
@@ -267,7 +268,8 @@ func (s *Server) Restart(ctx context.Context, mode Mode) error {
 	return s.Resume(ctx)
 }
 
-// Close ends the server and removes its data. A server that was there before stays, without the roles and databases made here.
+// Close ends the server and removes its data. A server that was there before stays, without the roles and databases
+// made here.
 func (s *Server) Close() error {
 	if s.bin == "" {
 		return s.leave()
@@ -300,8 +302,8 @@ func (s *Server) PID() int {
 	return 0
 }
 
-// URL returns a connection string, with password. No database means the maintenance database, no user the superuser; others
-// must be roles made by this package.
+// URL returns a connection string, with password. No database means the maintenance database, no user the superuser;
+// others must be roles made by this package.
 func (s *Server) URL(database, user string) string { return s.URLVia(s.Addr(), database, user) }
 
 // URLVia is URL for a proxy in front of the server, at host:port.

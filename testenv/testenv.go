@@ -1,6 +1,6 @@
-// Package testenv gives tests and the demo a real PostgreSQL: throw-away servers, a migrated database per test, a TCP proxy
-// that breaks connections, and a way to wait. It never touches a server or a database that it did not make, and leaves nothing
-// behind: servers die with the process that started them, however that ends.
+// Package testenv gives tests and the demo a real PostgreSQL: throw-away servers, a migrated database per test, a TCP
+// proxy that breaks connections, and a way to wait. It never touches a server or a database that it did not make, and
+// leaves nothing behind: servers die with the process that started them, however that ends.
 //
 // A test binary that uses it ends its TestMain with Main, which stops the shared servers and reports leaked goroutines:
 //
@@ -12,9 +12,9 @@
 //		db.MustExec(`CREATE TABLE docs (id bigint PRIMARY KEY, body text, embedding vector(3))`)
 //	}
 //
-// The servers come from EMBEDSIDECAR_TEST_DSN (a running server, with a superuser), else PGBIN (a folder with the programs),
-// else what tools/postgres.sh put into the cache, else the system's own PostgreSQL if it has pgvector. A test never skips because
-// one is missing: it fails and says what to run.
+// The servers come from EMBEDSIDECAR_TEST_DSN (a running server, with a superuser), else PGBIN (a folder with the
+// programs), else what tools/postgres.sh put into the cache, else the system's own PostgreSQL if it has pgvector. A
+// test never skips because one is missing: it fails and says what to run.
 package testenv
 
 import (
@@ -35,8 +35,8 @@ import (
 	"github.com/embedsidecar/embedsidecar/testenv/leak"
 )
 
-// Main runs the tests of a binary, stops the shared servers and looks for goroutines left behind. The result is the exit status.
-// Goroutines that options ignore may stay.
+// Main runs the tests of a binary, stops the shared servers and looks for goroutines left behind. The result is the
+// exit status. Goroutines that options ignore may stay.
 func Main(m *testing.M, options ...goleak.Option) int {
 	plain()
 	if err := atATime(); err != nil {
@@ -64,8 +64,8 @@ func Main(m *testing.M, options ...goleak.Option) int {
 	return 0
 }
 
-// plain takes the variables out of the environment that clients of Postgres read: they are about the servers of whoever runs the
-// tests, and not about those of the tests.
+// plain takes the variables out of the environment that clients of Postgres read: they are about the servers of
+// whoever runs the tests, and not about those of the tests.
 func plain() {
 	for _, variable := range os.Environ() {
 		if name, _, _ := strings.Cut(variable, "="); strings.HasPrefix(name, "PG") && name != "PGBIN" {
@@ -74,8 +74,8 @@ func plain() {
 	}
 }
 
-// atATime sets how many parallel tests run at a time, unless -parallel says it: two for each CPU, since tests mostly wait for something,
-// up to four. More would want more connections, slots and memory than their server has.
+// atATime sets how many parallel tests run at a time, unless -parallel says it: two for each CPU, since tests mostly
+// wait for something, up to four. More would want more connections, slots and memory than their server has.
 func atATime() error {
 	tests := min(2*runtime.GOMAXPROCS(0), 4)
 	flag.Parse()
@@ -99,12 +99,12 @@ type sharedServer struct {
 	err    error
 }
 
-// Shared returns the server of this major that all tests of the binary share; 0 means the newest of Majors. The first call
-// starts it, Main stops it. Tests that restart a server, fill its disk, hold transactions open or change its settings start
-// their own instead.
+// Shared returns the server of this major that all tests of the binary share; 0 means the newest of Majors. The first
+// call starts it, Main stops it. Tests that restart a server, fill its disk, hold transactions open or change its
+// settings start their own instead.
 //
-// Its defaults are unfriendly on purpose (DateStyle, TimeZone, IntervalStyle, bytea_output, extra_float_digits): what depends on
-// them fails here and not at a user's.
+// Its defaults are unfriendly on purpose (DateStyle, TimeZone, IntervalStyle, bytea_output, extra_float_digits): what
+// depends on them fails here and not at a user's.
 func Shared(t testing.TB, major int) *Server {
 	t.Helper()
 	if major == 0 {
@@ -169,7 +169,8 @@ func EachMajor(t *testing.T, test func(t *testing.T, major int)) {
 	}
 }
 
-// Eventually polls until a condition holds. After timeout it fails the test with the last state that the condition told.
+// Eventually polls until a condition holds. After timeout it fails the test with the last state that the condition
+// told.
 func Eventually(t testing.TB, timeout time.Duration, condition func() (done bool, state string)) {
 	t.Helper()
 	deadline := time.Now().Add(timeout)

@@ -1,6 +1,7 @@
-// Command bare is what a sidecar is measured against: the same model with the same threads, its texts already in memory and its
-// vectors thrown away. Each line of standard input is a JSON array of texts; the answer is a line with the time they took. All
-// texts of a line are embedded in one call, sorted by length under the same budget of tokens: the best batches there are.
+// Command bare is what a sidecar is measured against: the same model with the same threads, its texts already in
+// memory and its vectors thrown away. Each line of standard input is a JSON array of texts; the answer is a line with
+// the time they took. All texts of a line are embedded in one call, sorted by length under the same budget of tokens:
+// the best batches there are.
 package main
 
 import (

@@ -14,8 +14,8 @@ import (
 	"github.com/embedsidecar/embedsidecar/plugins/onnx/wordpiece"
 )
 
-// bare is ONNX Runtime and nothing else: texts are tokens already, sorted by length and cut into batches, and what the network
-// answers is looked at by nobody.
+// bare is ONNX Runtime and nothing else: texts are tokens already, sorted by length and cut into batches, and what
+// the network answers is looked at by nobody.
 type bare struct {
 	session *ort.DynamicAdvancedSession
 	texts   [][]int32 // sorted, shortest first

@@ -1,5 +1,5 @@
-// Command embedder measures the plugin onnx beside a bare loop over ONNX Runtime and beside sentence-transformers: the same
-// model, texts and threads, in turns within the same run. bench/README.md says what the figures mean.
+// Command embedder measures the plugin onnx beside a bare loop over ONNX Runtime and beside sentence-transformers:
+// the same model, texts and threads, in turns within the same run. bench/README.md says what the figures mean.
 package main
 
 import (
@@ -25,7 +25,8 @@ import (
 	"github.com/embedsidecar/embedsidecar/plugins/onnx/wordpiece"
 )
 
-// budgets are the batch sizes, in tokens, that the bare loop may choose from; batches those of sentence-transformers, in texts.
+// budgets are the batch sizes, in tokens, that the bare loop may choose from; batches those of sentence-transformers,
+// in texts.
 var (
 	budgets = []int{256, 512, 1024, 2048, 4096}
 	batches = []int{4, 8, 16, 32}
@@ -92,7 +93,8 @@ func measure(ctx context.Context, o options) error {
 		return err
 	}
 	defer func() { _ = m.Close() }()
-	// The bare loops: one run at a time on all threads, threads that sleep or spin while they wait; and a run for each thread.
+	// The bare loops: one run at a time on all threads, threads that sleep or spin while they wait; and a run for each
+	// thread.
 	loops := []struct {
 		name          string
 		runs, threads int
@@ -201,7 +203,8 @@ func latency(ctx context.Context, plain *bare, m *model.Model, plugin *host.Host
 		err := do()
 		return float64(time.Since(began).Microseconds()) / 1000, err
 	}
-	// Each text goes to all three, one right after the other and in turns of changing order: a busy moment of the machine hits all.
+	// Each text goes to all three, one right after the other and in turns of changing order: a busy moment of the
+	// machine hits all.
 	ways := [3]func(string) (float64, error){
 		func(text string) (float64, error) {
 			ids, _ := tokenizer.Encode(nil, text, maxTokens)

@@ -1,6 +1,7 @@
-// Command bench-scaling measures how the remote embedder shares work out to replicas of one model: the real plugin in a process of
-// its own, called as the sidecar calls it, against stub servers in this process. A stub computes nothing: each request takes a
-// fixed time in one of a few slots, as on a card of its own, so what is measured is the way there and not the model.
+// Command bench-scaling measures how the remote embedder shares work out to replicas of one model: the real plugin in
+// a process of its own, called as the sidecar calls it, against stub servers in this process. A stub computes
+// nothing: each request takes a fixed time in one of a few slots, as on a card of its own, so what is measured is the
+// way there and not the model.
 //
 // `make bench-scaling` builds what it needs and runs it. It judges nothing.
 package main

@@ -188,7 +188,8 @@ func TestWait_TellsWhatItWaitsFor(t *testing.T) {
 	}
 }
 
-// viaVariables runs a command with the database named by the variables of every client of Postgres alone, and returns its output.
+// viaVariables runs a command with the database named by the variables of every client of Postgres alone, and returns
+// its output.
 func (s *stage) viaVariables(args ...string) (stdout string) {
 	s.t.Helper()
 	u, err := url.Parse(s.db.URL(testenv.Owner))
@@ -249,8 +250,8 @@ func TestRoles_LetARoleRunWhatIsSetUp(t *testing.T) {
 	s.run(exitUsage, "roles", "--role", "a\nb")
 }
 
-// What roles --yes has run, a container needs nobody for: neither psql nor a shell. The role works behind a pooler, too, where that of the
-// application does not and is left as it is.
+// What roles --yes has run, a container needs nobody for: neither psql nor a shell. The role works behind a pooler,
+// too, where that of the application does not and is left as it is.
 func TestRoles_Yes(t *testing.T) {
 	t.Parallel()
 	s := newStage(t, 10)

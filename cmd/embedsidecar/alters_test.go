@@ -15,8 +15,8 @@ import (
 	"github.com/embedsidecar/embedsidecar/testenv"
 )
 
-// TestStory_AnApplicationAltersItsTables beside a sidecar that runs: whoever waits sees true vectors, no text that stays is paid for twice, and no
-// counter falls.
+// TestStory_AnApplicationAltersItsTables beside a sidecar that runs: whoever waits sees true vectors, no text that
+// stays is paid for twice, and no counter falls.
 func TestStory_AnApplicationAltersItsTables(t *testing.T) {
 	t.Parallel()
 	s := newStage(t, 20)

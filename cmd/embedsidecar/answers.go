@@ -281,7 +281,8 @@ type namedModel struct {
 }
 
 // models lists what may be asked for: the default, what the pipelines use, and what the configuration names; or what
-// the named pipelines use. With an error it lists what is known without the database, or from before: to embed texts takes none.
+// the named pipelines use. With an error it lists what is known without the database, or from before: to embed texts
+// takes none.
 func (a *answers) models(ctx context.Context, only []string) ([]namedModel, error) {
 	pipelines, failed := a.pipelines(ctx, embedLimit)
 	if failed != nil {
@@ -301,7 +302,8 @@ func (a *answers) models(ctx context.Context, only []string) ([]namedModel, erro
 	return models, failed
 }
 
-// modelKeys returns how the configuration and pipelines call their models: all of them, or those of the named pipelines.
+// modelKeys returns how the configuration and pipelines call their models: all of them, or those of the named
+// pipelines.
 func (a *answers) modelKeys(pipelines []pipeline.Pipeline, only []string) (keys []modelOf) {
 	all := len(only) == 0
 	if all && len(pipelines)+len(a.env.config.Pipelines) == 0 {

@@ -10,8 +10,9 @@ import (
 	"github.com/embedsidecar/embedsidecar/internal/config"
 )
 
-// arranged is a command line whose flags come before the arguments. The flag parser stops at the first argument and silently
-// takes all that follows, flags included, for arguments; and it refuses a flag before the command that belongs to the command.
+// arranged is a command line whose flags come before the arguments. The flag parser stops at the first argument and
+// silently takes all that follows, flags included, for arguments; and it refuses a flag before the command that
+// belongs to the command.
 type arranged struct {
 	command string   // "" when there is none
 	flags   []string // as given: "--slot", "x", "--once"

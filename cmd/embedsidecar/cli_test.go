@@ -310,7 +310,8 @@ func TestOutput_HoldsNoPassword(t *testing.T) {
 	}
 }
 
-// A container's log is its stdout; what a command run beside it by exec, with the same variables, writes there is its answer alone.
+// A container's log is its stdout; what a command run beside it by exec, with the same variables, writes there is its
+// answer alone.
 func TestLogOutput_IsThatOfRunAndServe(t *testing.T) {
 	for command, daemon := range map[string]bool{"run": true, "serve": true, "status": false, "check": false} {
 		for output, want := range map[string]bool{"stdout": daemon, "stderr": false} {

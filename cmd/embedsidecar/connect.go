@@ -24,7 +24,8 @@ func (e *environment) options(conns int32) database.Options {
 	return database.Options{ApplicationName: e.config.ApplicationName(), MaxConns: conns, TrustedOwners: e.config.Database.TrustedOwners(), Log: e.log}
 }
 
-// namesDatabase reports whether the user said which database to use, here or in the variables that every client of Postgres reads.
+// namesDatabase reports whether the user said which database to use, here or in the variables that every client of
+// Postgres reads.
 func (e *environment) namesDatabase() bool {
 	return e.config.Database.URL != "" || slices.ContainsFunc(e.environ, func(v string) bool {
 		name, value, _ := strings.Cut(v, "=")
@@ -50,8 +51,8 @@ func (e *environment) pool(ctx context.Context, conns int32) (*pgxpool.Pool, err
 	return pool, err
 }
 
-// server opens a pool that leads straight to the server, for what a pooler cannot do. Whoever gives --stream-url another role
-// than --database-url wants that role for the stream only: then its address is taken and nothing else.
+// server opens a pool that leads straight to the server, for what a pooler cannot do. Whoever gives --stream-url
+// another role than --database-url wants that role for the stream only: then its address is taken and nothing else.
 func (e *environment) server(ctx context.Context, pool *pgxpool.Pool, conns int32) (*pgxpool.Pool, error) {
 	dsn, o := e.config.Database.URL, e.options(conns)
 	switch {
@@ -77,8 +78,8 @@ func (e *environment) dial(ctx context.Context) (*pgconn.PgConn, error) {
 	return database.ConnectReplication(ctx, e.config.Database.Stream(), e.options(0))
 }
 
-// patient does something that needs the server, and tries again for as long as --connect-timeout says while nobody answers or
-// the server is starting. What a person must mend ends it at once.
+// patient does something that needs the server, and tries again for as long as --connect-timeout says while nobody
+// answers or the server is starting. What a person must mend ends it at once.
 func patient[T any](ctx context.Context, e *environment, open func(ctx context.Context) (T, error)) (T, error) {
 	const first, longest = 250 * time.Millisecond, 5 * time.Second
 	pause := backoff.NewExponentialBackOff()
@@ -103,8 +104,8 @@ func patient[T any](ctx context.Context, e *environment, open func(ctx context.C
 	}))
 }
 
-// poolSize is how many connections a running sidecar may need: one for each batch in work and each scan, and a few for what goes
-// on beside. What the connection string says wins.
+// poolSize is how many connections a running sidecar may need: one for each batch in work and each scan, and a few
+// for what goes on beside. What the connection string says wins.
 func (e *environment) poolSize(pipelines int) int32 {
 	const beside, most = 4, 40
 	if strings.Contains(e.config.Database.URL, "pool_max_conns") {

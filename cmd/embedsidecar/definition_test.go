@@ -10,8 +10,8 @@ import (
 	"github.com/embedsidecar/embedsidecar/testenv"
 )
 
-// TestP8_ReplicasOfDifferentAgesDoNotUndoEachOther: replicas are replaced one by one, and one of before starts once more, is rolled back by hand,
-// and one of after starts once more. Each change is paid for once.
+// TestP8_ReplicasOfDifferentAgesDoNotUndoEachOther: replicas are replaced one by one, and one of before starts once
+// more, is rolled back by hand, and one of after starts once more. Each change is paid for once.
 func TestP8_ReplicasOfDifferentAgesDoNotUndoEachOther(t *testing.T) {
 	t.Parallel()
 	s := newStage(t, 20)

@@ -96,8 +96,8 @@ func (e *environment) texts() ([]string, error) {
 	return texts, nil
 }
 
-// embedder starts nothing yet: it finds the plugin and the model, and returns the host that starts the plugin when it is
-// first used. Empty names mean the defaults. The caller closes it.
+// embedder starts nothing yet: it finds the plugin and the model, and returns the host that starts the plugin when it
+// is first used. Empty names mean the defaults. The caller closes it.
 func (e *environment) embedder(plugin, model string) (*host.Host, config.Embedder, error) {
 	options, found, err := e.hostOptions(plugin, model)
 	if err != nil {

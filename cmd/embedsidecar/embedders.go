@@ -15,8 +15,8 @@ import (
 	"github.com/embedsidecar/embedsidecar/plugins/host"
 )
 
-// embedders are the plugins in use, one process for each plugin and model, however many pipelines use it. It is safe for
-// concurrent use.
+// embedders are the plugins in use, one process for each plugin and model, however many pipelines use it. It is safe
+// for concurrent use.
 type embedders struct {
 	env *environment
 
@@ -87,8 +87,8 @@ func newEmbedders(env *environment) *embedders {
 	return &embedders{env: env, hosts: map[[2]string]*hosted{}}
 }
 
-// get returns the embedder that a pipeline names, which may be one that the database has: its names must be known here. Nothing is
-// started before its first use.
+// get returns the embedder that a pipeline names, which may be one that the database has: its names must be known
+// here. Nothing is started before its first use.
 func (e *embedders) get(plugin, model string) (*hosted, error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -150,7 +150,8 @@ func (e *embedders) all() []*hosted {
 	return list
 }
 
-// describe asks the embedder of each pipeline what it is. What went wrong is joined; the others are answered all the same.
+// describe asks the embedder of each pipeline what it is. What went wrong is joined; the others are answered all the
+// same.
 func (e *embedders) describe(ctx context.Context, specs []pipeline.Spec) (map[string]embed.Description, error) {
 	described := map[string]embed.Description{}
 	answers := e.describeAll(ctx, specs)

@@ -180,7 +180,8 @@ func isSQL(hint string) bool {
 	return strings.HasPrefix(hint, "-- ") || strings.HasSuffix(hint, ";") && first == strings.ToUpper(first)
 }
 
-// hintsOf collects the ways out that an error brings along, of each of several, or that are known for what the server said.
+// hintsOf collects the ways out that an error brings along, of each of several, or that are known for what the server
+// said.
 func hintsOf(err error) []string {
 	if own := ownHints(err); len(own) > 0 {
 		return own

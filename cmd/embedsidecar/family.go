@@ -21,7 +21,8 @@ func (p *program) family(name string) []*command {
 	return members
 }
 
-// joined puts the two words of a family's command together. A family alone, or with a word that it does not know, is an error.
+// joined puts the two words of a family's command together. A family alone, or with a word that it does not know, is
+// an error.
 func (p *program) joined(a arranged) (arranged, error) {
 	members := p.family(a.command)
 	if len(members) == 0 {

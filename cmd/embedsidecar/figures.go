@@ -29,8 +29,8 @@ const (
 	countsTimeout  = time.Minute // of the ledger of each pipeline, which may be large
 )
 
-// figures turns what the parts count into metrics. Counters of this process are read at each scrape. What only the database knows
-// is asked for after a scrape that found it old: who does not scrape pays nothing.
+// figures turns what the parts count into metrics. Counters of this process are read at each scrape. What only the
+// database knows is asked for after a scrape that found it old: who does not scrape pays nothing.
 type figures struct {
 	env     *environment
 	plugins *embedders
@@ -265,8 +265,8 @@ func (f *figures) ask(pool *pgxpool.Pool, states func() []sidecar.State) {
 	})
 }
 
-// cover shows which share of each pipeline's rows has its vector. It takes as long as the ledger is large, and nothing else waits for it; while
-// one count runs there is no other.
+// cover shows which share of each pipeline's rows has its vector. It takes as long as the ledger is large, and
+// nothing else waits for it; while one count runs there is no other.
 func (f *figures) cover(pool *pgxpool.Pool, pipelines []report.Pipeline) {
 	if !f.covering.TryLock() {
 		return
@@ -322,8 +322,8 @@ func (f *figures) lookAtIndexes(ctx context.Context, pool *pgxpool.Pool, states 
 	}
 }
 
-// told shows what the database said. A pipeline that is being worked stays, though the answer may be from before it was made: its counters
-// would begin at 0 again.
+// told shows what the database said. A pipeline that is being worked stays, though the answer may be from before it
+// was made: its counters would begin at 0 again.
 func (f *figures) told(state report.Status, worked []sidecar.State) {
 	for _, s := range state.Slots {
 		if s.Name != f.env.config.Slot.Name {

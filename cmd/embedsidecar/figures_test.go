@@ -21,8 +21,8 @@ import (
 	"github.com/embedsidecar/embedsidecar/testenv"
 )
 
-// A counter never falls within a process: neither when a pipeline gets a new worker, nor when the database's answer is from before the
-// pipeline was made.
+// A counter never falls within a process: neither when a pipeline gets a new worker, nor when the database's answer
+// is from before the pipeline was made.
 func TestFigures_CountersDoNotFall(t *testing.T) {
 	t.Parallel()
 	f := newFigures(&environment{config: config.Default()}, nil)

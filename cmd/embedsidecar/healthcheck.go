@@ -21,7 +21,8 @@ const (
 	maxProbe     = 64 << 10 // of an answer, which is some lines
 )
 
-// healthcheckCommand asks a sidecar of this machine how it is, for health checks of containers, which have no other program to ask with.
+// healthcheckCommand asks a sidecar of this machine how it is, for health checks of containers, which have no other
+// program to ask with.
 type healthcheckCommand struct {
 	ready bool // ask /readyz instead of /livez
 }

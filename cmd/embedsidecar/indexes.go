@@ -16,8 +16,8 @@ import (
 // indexesEvery is how often it is looked whether a backfill is done whose index is to be built.
 const indexesEvery = 5 * time.Second
 
-// keepIndexes builds the indexes that the configuration asks for as soon as their backfills are done, while the sidecar works. When all
-// are there it asks nothing any more. The function it returns ends that.
+// keepIndexes builds the indexes that the configuration asks for as soon as their backfills are done, while the
+// sidecar works. When all are there it asks nothing any more. The function it returns ends that.
 func keepIndexes(ctx context.Context, env *environment, pool, direct *pgxpool.Pool) (stop func()) {
 	ctx, cancel := context.WithCancel(ctx)
 	done := make(chan struct{})

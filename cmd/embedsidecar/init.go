@@ -119,7 +119,8 @@ func script(steps []setup.Step) string {
 	return b.String()
 }
 
-// terminated ends a statement with a semicolon; a comment stays as it is, in one line: names in it may hold line breaks.
+// terminated ends a statement with a semicolon; a comment stays as it is, in one line: names in it may hold line
+// breaks.
 func terminated(sql string) string {
 	if strings.HasPrefix(sql, "-- ") {
 		return cleanCell(sql)

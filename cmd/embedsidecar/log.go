@@ -7,8 +7,8 @@ import (
 	"github.com/embedsidecar/embedsidecar/internal/config"
 )
 
-// newLogger makes the program's only logger. Whatever is logged, the message included, goes through the redactor: drivers and
-// servers write the messages of their errors, and we do not know what they put into them.
+// newLogger makes the program's only logger. Whatever is logged, the message included, goes through the redactor:
+// drivers and servers write the messages of their errors, and we do not know what they put into them.
 func newLogger(w io.Writer, format string, level slog.Level, terminal bool, redact *config.Redactor) *slog.Logger {
 	options := &slog.HandlerOptions{Level: level, ReplaceAttr: func(_ []string, a slog.Attr) slog.Attr {
 		return slog.Attr{Key: a.Key, Value: redacted(a.Value, redact)}

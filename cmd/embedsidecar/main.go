@@ -1,6 +1,7 @@
 // The program embedsidecar keeps vectors in Postgres true to the rows they were made of.
 //
-// This package reads flags, environment and files, starts the parts and prints what they return. It decides nothing else.
+// This package reads flags, environment and files, starts the parts and prints what they return. It decides nothing
+// else.
 package main
 
 import (

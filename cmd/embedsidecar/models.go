@@ -66,8 +66,8 @@ func (e *environment) modelNamed() (m knownModel, err error) {
 	return knownModel{name: filepath.Base(folder), folder: folder, ref: folder}, err
 }
 
-// openModel returns the plugin onnx with a model, by its name in the configuration or by its folder. It is started at its first
-// use. The caller closes it.
+// openModel returns the plugin onnx with a model, by its name in the configuration or by its folder. It is started at
+// its first use. The caller closes it.
 func (e *environment) openModel(ref, precision string) (*host.Host, error) {
 	found, err := e.config.Embedder(e.find, onnxPlugin, ref)
 	if err != nil {

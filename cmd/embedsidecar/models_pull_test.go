@@ -16,7 +16,8 @@ import (
 	programs "github.com/embedsidecar/embedsidecar/testenv/program"
 )
 
-// A model comes from a hub that breaks off, is imported, tried and in its place; a hub that serves something else brings nothing.
+// A model comes from a hub that breaks off, is imported, tried and in its place; a hub that serves something else
+// brings nothing.
 func TestModelsPull(t *testing.T) {
 	graph := strings.Repeat("graph", 20_000)
 	files := map[string]string{"config.json": `{"model_type": "other"}`, "tokenizer.json": `{}`, "onnx/model.onnx": graph}

@@ -147,7 +147,8 @@ func (c *retryCommand) run(ctx context.Context, env *environment) error {
 	return env.showActed(list)
 }
 
-// retry opens dead letters and due retries again, all or those of some keys, as a change of the row would, and tells how many; a dry run only counts.
+// retry opens dead letters and due retries again, all or those of some keys, as a change of the row would, and tells
+// how many; a dry run only counts.
 func retry(ctx context.Context, env *environment, pool *pgxpool.Pool, pipelineID int32, keys []string) (n int64, err error) {
 	if env.dryRun {
 		err = pool.QueryRow(ctx, "SELECT count(*) FROM embedsidecar.task WHERE pipeline_id = $1 AND state IN ('failed', 'retrying') AND ($2::text[] IS NULL OR row_key = ANY ($2))", pipelineID, keys).Scan(&n)

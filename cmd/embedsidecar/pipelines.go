@@ -75,8 +75,8 @@ func (e *environment) aimRows(ctx context.Context) (
 	return pool, pipelines, keys, err
 }
 
-// namedRows returns the pipelines of these names, or one pipeline and the keys after it: what stands behind the first name and is no
-// pipeline's is a key.
+// namedRows returns the pipelines of these names, or one pipeline and the keys after it: what stands behind the first
+// name and is no pipeline's is a key.
 func (e *environment) namedRows(ctx context.Context, pool *pgxpool.Pool, words []string) (pipelines []pipeline.Pipeline, keys []string, err error) {
 	if len(words) > 1 {
 		all, err := everything(ctx, pool)
@@ -129,8 +129,8 @@ func everything(ctx context.Context, pool *pgxpool.Pool) ([]pipeline.Pipeline, e
 	return all, nil
 }
 
-// configured returns the pipelines of the configuration. Where it is silent, what is set up already decides: the name of a
-// pipeline with the same table and destination, and whether somebody has paused it.
+// configured returns the pipelines of the configuration. Where it is silent, what is set up already decides: the name
+// of a pipeline with the same table and destination, and whether somebody has paused it.
 func (e *environment) configured(stored []pipeline.Pipeline) []pipeline.Spec {
 	specs := slices.Clone(e.config.Pipelines)
 	for i := range specs {
@@ -164,8 +164,8 @@ func sameEnds(a, b pipeline.Spec) bool {
 	return a.Schema == b.Schema && a.Table == b.Table && destinationOf(a) == destinationOf(b)
 }
 
-// replaces reports whether a pipeline with the name of a stored one is that one, whose table is called otherwise now and was replaced by
-// another of its name. Nobody gave them the name: it is that of the table.
+// replaces reports whether a pipeline with the name of a stored one is that one, whose table is called otherwise now
+// and was replaced by another of its name. Nobody gave them the name: it is that of the table.
 func replaces(spec, stored pipeline.Spec) bool {
 	if spec.Schema == stored.Schema && spec.Table == stored.Table {
 		return false
@@ -190,8 +190,8 @@ func find(pipelines []pipeline.Pipeline, name string) int {
 	return slices.IndexFunc(pipelines, func(p pipeline.Pipeline) bool { return p.Name == name })
 }
 
-// meant returns the place of the pipeline that somebody means, or -1: one by this name, or else the only one that was named after a table
-// of this name, whose schema nobody types.
+// meant returns the place of the pipeline that somebody means, or -1: one by this name, or else the only one that was
+// named after a table of this name, whose schema nobody types.
 func meant(pipelines []pipeline.Pipeline, name string) int {
 	if at := find(pipelines, name); at >= 0 {
 		return at

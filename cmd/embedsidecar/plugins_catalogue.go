@@ -137,8 +137,8 @@ func (r *registerCommand) amend(p *config.Plugin) error {
 	return nil
 }
 
-// version starts the plugin, with the model that it would have in a pipeline that names none, and returns what it calls itself. One
-// that cannot be started as things are, for want of a model or a key, is registered all the same.
+// version starts the plugin, with the model that it would have in a pipeline that names none, and returns what it
+// calls itself. One that cannot be started as things are, for want of a model or a key, is registered all the same.
 func (r *registerCommand) version(ctx context.Context, env *environment, p config.Plugin) string {
 	var d embed.Description
 	// As if it were in the catalogue already, in the place of what may be there.

@@ -11,7 +11,8 @@ import (
 	"github.com/embedsidecar/embedsidecar/testenv/canary"
 )
 
-// TestEmbed_APythonPluginsFailureIsOneRecord: with where it was raised and by which calls, and without the text that is in its message.
+// TestEmbed_APythonPluginsFailureIsOneRecord: with where it was raised and by which calls, and without the text that
+// is in its message.
 func TestEmbed_APythonPluginsFailureIsOneRecord(t *testing.T) {
 	t.Parallel()
 	_, here, _, _ := runtime.Caller(0)

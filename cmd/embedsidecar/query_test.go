@@ -48,7 +48,8 @@ func TestSearch_OverAnIndexThatIsBuiltAfterTheBackfill(t *testing.T) {
 	s.has(stderr, "sparsevec")
 }
 
-// TestRun_AKillWhileAnIndexIsBuiltLeavesNothingHalfDone kills the sidecar, and then the session that goes on building without it.
+// TestRun_AKillWhileAnIndexIsBuiltLeavesNothingHalfDone kills the sidecar, and then the session that goes on building
+// without it.
 func TestRun_AKillWhileAnIndexIsBuiltLeavesNothingHalfDone(t *testing.T) {
 	t.Parallel()
 	s := newStage(t, 20)

@@ -16,8 +16,8 @@ import (
 	"github.com/embedsidecar/embedsidecar/internal/sidecar"
 )
 
-// reload has plugins start anew beside themselves and take over, with what catalogue and files hold now. No names mean all that
-// are in use. A plugin that cannot goes on as it was.
+// reload has plugins start anew beside themselves and take over, with what catalogue and files hold now. No names
+// mean all that are in use. A plugin that cannot goes on as it was.
 func (e *embedders) reload(ctx context.Context, names []string) []control.Reloaded {
 	results := []control.Reloaded{}
 	var mu sync.Mutex
@@ -80,8 +80,8 @@ func (e *embedders) states() []control.Plugin {
 	return list
 }
 
-// steer lets the plugins of a running sidecar be reloaded, by SIGHUP and through the control socket. A socket that cannot be had
-// is no reason not to run. The function it returns ends that.
+// steer lets the plugins of a running sidecar be reloaded, by SIGHUP and through the control socket. A socket that
+// cannot be had is no reason not to run. The function it returns ends that.
 func (w *watch) steer(ctx context.Context) (stop func()) {
 	steering, cancel := context.WithCancel(ctx)
 	var wg sync.WaitGroup

@@ -12,8 +12,8 @@ import (
 	"github.com/embedsidecar/embedsidecar/testenv"
 )
 
-// TestP10_RowsThatFailedAreNamed: by key, class, code, message, age and next try, and one of them is tried again alone. A trigger's own
-// words are kept; no text of a row shows.
+// TestP10_RowsThatFailedAreNamed: by key, class, code, message, age and next try, and one of them is tried again
+// alone. A trigger's own words are kept; no text of a row shows.
 func TestP10_RowsThatFailedAreNamed(t *testing.T) {
 	t.Parallel()
 	s := newStage(t, 6)
@@ -108,7 +108,8 @@ func TestP10_RowsThatFailedAreNamed(t *testing.T) {
 	d.end(syscall.SIGTERM, 0)
 }
 
-// TestP8_StatusTellsWhatAPipelineHasCost: the fake plugin takes a word for a token, and each text has four. A text that is known costs nothing.
+// TestP8_StatusTellsWhatAPipelineHasCost: the fake plugin takes a word for a token, and each text has four. A text
+// that is known costs nothing.
 func TestP8_StatusTellsWhatAPipelineHasCost(t *testing.T) {
 	t.Parallel()
 	s := newStage(t, 20)

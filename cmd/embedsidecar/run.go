@@ -217,9 +217,9 @@ func unbroken(specs []pipeline.Spec, stored []pipeline.Pipeline) (able []pipelin
 	return able, others && len(able) < len(specs)
 }
 
-// describedSpecs asks the embedders of the configured pipelines what they are. One that cannot be had must not keep the others
-// from work: if its pipeline is set up already, it is left out, and works when its embedder does. Not so when a person must mend
-// something and nothing else would work meanwhile.
+// describedSpecs asks the embedders of the configured pipelines what they are. One that cannot be had must not keep
+// the others from work: if its pipeline is set up already, it is left out, and works when its embedder does. Not so
+// when a person must mend something and nothing else would work meanwhile.
 func describedSpecs(ctx context.Context, env *environment, plugins *embedders, specs []pipeline.Spec, stored []pipeline.Pipeline) ([]pipeline.Spec, map[string]embed.Description, error) {
 	described, err := plugins.describe(ctx, specs)
 	if err == nil {
@@ -241,8 +241,8 @@ func describedSpecs(ctx context.Context, env *environment, plugins *embedders, s
 	return able, described, nil
 }
 
-// workable looks for a pipeline whose embedder is not the one its vectors were made with, or cannot be had. A sidecar lets such a
-// pipeline wait until somebody acts; one that is to catch up and end would wait for ever.
+// workable looks for a pipeline whose embedder is not the one its vectors were made with, or cannot be had. A sidecar
+// lets such a pipeline wait until somebody acts; one that is to catch up and end would wait for ever.
 func workable(ctx context.Context, env *environment, pool *pgxpool.Pool, plugins *embedders) error {
 	pipelines, err := stored(ctx, env, pool)
 	if err != nil {

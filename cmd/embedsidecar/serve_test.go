@@ -24,8 +24,8 @@ import (
 	programs "github.com/embedsidecar/embedsidecar/testenv/program"
 )
 
-// asked sends a request to a daemon and returns status and answer. One whose connection ends without an answer is sent again: a server
-// gives up a client that the machine forgets for a few seconds.
+// asked sends a request to a daemon and returns status and answer. One whose connection ends without an answer is
+// sent again: a server gives up a client that the machine forgets for a few seconds.
 func (d *daemon) asked(address, path, body string) (status int, answer string) {
 	d.s.t.Helper()
 	testenv.Eventually(d.s.t, patience, func() (bool, string) {
@@ -77,8 +77,8 @@ func (d *daemon) answers(address, path, body string, status int, words ...string
 	})
 }
 
-// gated returns a configuration whose pipeline has a filter that waits while the gate is closed. Nothing else waits for it then: neither
-// the sidecar's own looks at the table nor those of the server.
+// gated returns a configuration whose pipeline has a filter that waits while the gate is closed. Nothing else waits
+// for it then: neither the sidecar's own looks at the table nor those of the server.
 func (s *stage) gated(into string) (path string) {
 	s.t.Helper()
 	s.db.MustExec(`CREATE FUNCTION gate(id bigint) RETURNS boolean LANGUAGE plpgsql STABLE AS 'BEGIN PERFORM pg_advisory_xact_lock_shared(7); RETURN id > 0; END'`)
@@ -207,7 +207,8 @@ func TestServe_SurvivesWhatHappensToItsPipelines(t *testing.T) {
 	d.end(syscall.SIGTERM, 0)
 }
 
-// TestServe_ToLookAtAModelStartsNone: it is a program, and a paid one maybe, that anybody with a token could otherwise have started by a GET.
+// TestServe_ToLookAtAModelStartsNone: it is a program, and a paid one maybe, that anybody with a token could
+// otherwise have started by a GET.
 func TestServe_ToLookAtAModelStartsNone(t *testing.T) {
 	t.Parallel()
 	s := newStage(t, 0)
@@ -361,7 +362,8 @@ func TestServe_FindsItsDatabaseAsOthersDo(t *testing.T) {
 	d.end(syscall.SIGTERM, 0)
 }
 
-// TestRun_ASearchGivesUpOnADatabaseThatHangs has a network that swallows what is sent, while the sidecar knows its pipelines.
+// TestRun_ASearchGivesUpOnADatabaseThatHangs has a network that swallows what is sent, while the sidecar knows its
+// pipelines.
 func TestRun_ASearchGivesUpOnADatabaseThatHangs(t *testing.T) {
 	t.Parallel()
 	s := newStage(t, 20)

@@ -11,8 +11,8 @@ import (
 // errInterrupted is the cause of a context that a signal has ended.
 var errInterrupted = errors.New("interrupted")
 
-// withSignals returns a context that ends at the first SIGINT or SIGTERM; the second one calls exit with 130, for a person
-// who does not want to wait for an orderly end.
+// withSignals returns a context that ends at the first SIGINT or SIGTERM; the second one calls exit with 130, for a
+// person who does not want to wait for an orderly end.
 func withSignals(parent context.Context, exit func(int)) (ctx context.Context, stop func()) {
 	ctx, cancel := context.WithCancelCause(parent)
 	signals := make(chan os.Signal, 2)

@@ -7,7 +7,8 @@ import (
 	"github.com/embedsidecar/embedsidecar/testenv"
 )
 
-// A sparse model from the command line: its columns are made to fit, indexed and searched, and nothing dense gets into them.
+// A sparse model from the command line: its columns are made to fit, indexed and searched, and nothing dense gets
+// into them.
 func TestSparse_FromTheCommandLine(t *testing.T) {
 	t.Parallel()
 	s := newStage(t, 50)

@@ -104,8 +104,8 @@ func (s *stage) run(status int, args ...string) (stdout, stderr string) {
 	return out.String(), errOut.String()
 }
 
-// inTime runs a command that is to give up after a time, which is made longer until the command has come far enough in it to say some
-// words.
+// inTime runs a command that is to give up after a time, which is made longer until the command has come far enough
+// in it to say some words.
 func (s *stage) inTime(status int, flag string, args []string, words ...string) {
 	s.t.Helper()
 	for limit := 300 * time.Millisecond; ; limit *= 3 {

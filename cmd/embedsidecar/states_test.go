@@ -40,8 +40,8 @@ func (s *stage) becomes(name string, want health.Code, words ...string) {
 	})
 }
 
-// TestP10_StatusSaysWhyAPipelineCannotWork: what only a running sidecar knows is known to status in another shell, to the metrics, the
-// probe and wait, in the same words.
+// TestP10_StatusSaysWhyAPipelineCannotWork: what only a running sidecar knows is known to status in another shell, to
+// the metrics, the probe and wait, in the same words.
 func TestP10_StatusSaysWhyAPipelineCannotWork(t *testing.T) {
 	t.Parallel()
 	s := newStage(t, 20)
@@ -98,8 +98,8 @@ func TestP10_StatusSaysWhyAPipelineCannotWork(t *testing.T) {
 	d.end(syscall.SIGTERM, 0)
 }
 
-// TestP10_StatusSaysThatAStreamIsStuck: the role that streams may not replicate any more, so nobody sees what changes. status in another
-// shell, as a table and as JSON, the probe, the metrics and wait tell the same.
+// TestP10_StatusSaysThatAStreamIsStuck: the role that streams may not replicate any more, so nobody sees what
+// changes. status in another shell, as a table and as JSON, the probe, the metrics and wait tell the same.
 func TestP10_StatusSaysThatAStreamIsStuck(t *testing.T) {
 	t.Parallel()
 	s := newStage(t, 20)
@@ -149,7 +149,8 @@ func (s *stage) shows(base string, code health.Code, words string) {
 	})
 }
 
-// TestStatus_WatchShowsHowFarABackfillIs: more rows than a scan keeps open, with an embedder that does not come to its end.
+// TestStatus_WatchShowsHowFarABackfillIs: more rows than a scan keeps open, with an embedder that does not come to
+// its end.
 func TestStatus_WatchShowsHowFarABackfillIs(t *testing.T) {
 	t.Parallel()
 	const rows = 6000

@@ -182,7 +182,8 @@ func stateCell(p *report.Pipeline) string {
 	return word
 }
 
-// remarks are what somebody should know, or do something about: of each pipeline in one sentence, and once of what holds for all.
+// remarks are what somebody should know, or do something about: of each pipeline in one sentence, and once of what
+// holds for all.
 func remarks(state report.Status) []string {
 	var list []string
 	said := map[string][]string{} // pipelines by sentence

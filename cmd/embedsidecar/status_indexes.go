@@ -28,8 +28,8 @@ type statusPipeline struct {
 	FailedRows []report.FailedRow `json:"failed_rows"` // the first few; embedsidecar failed lists all
 }
 
-// withIndexes looks at the indexes of the pipelines that work. What cannot be looked at is left out: where a pipeline stands is told all
-// the same.
+// withIndexes looks at the indexes of the pipelines that work. What cannot be looked at is left out: where a pipeline
+// stands is told all the same.
 func withIndexes(ctx context.Context, pool *pgxpool.Pool, pipelines []report.Pipeline, loaded []pipeline.Pipeline, failed []report.FailedRow) []statusPipeline {
 	list := make([]statusPipeline, len(pipelines))
 	for i := range pipelines {

@@ -7,8 +7,8 @@ import (
 	sd "github.com/coreos/go-systemd/v22/daemon"
 )
 
-// supervise tells systemd that the program has started to end, and, where the unit has a watchdog, that it is alive. The function it returns
-// ends that. Without systemd (no NOTIFY_SOCKET) nothing is told and nothing is done.
+// supervise tells systemd that the program has started to end, and, where the unit has a watchdog, that it is alive.
+// The function it returns ends that. Without systemd (no NOTIFY_SOCKET) nothing is told and nothing is done.
 func (w *watch) supervise(ctx context.Context) (stop func()) {
 	limit, err := sd.SdWatchdogEnabled(false)
 	if err != nil {
@@ -45,8 +45,9 @@ func (w *watch) supervise(ctx context.Context) (stop func()) {
 	}
 }
 
-// alive returns when the parts have said how they are. It takes the locks that their work takes: one that nobody gives back
-// keeps it from returning, the watchdog hungry, and systemd ends the program with a trace of every goroutine.
+// alive returns when the parts have said how they are. It takes the locks that their work takes: one that nobody
+// gives back keeps it from returning, the watchdog hungry, and systemd ends the program with a trace of every
+// goroutine.
 func (w *watch) alive(ctx context.Context) {
 	_ = w.ready(ctx)
 	_ = w.state()

@@ -11,8 +11,8 @@ import (
 	"github.com/embedsidecar/embedsidecar/testenv"
 )
 
-// TestTrust_EveryCommandRefusesASchemaOfSomebodyElse: a tenant made the schema, with views in the place of tables, and a superuser types
-// commands.
+// TestTrust_EveryCommandRefusesASchemaOfSomebodyElse: a tenant made the schema, with views in the place of tables,
+// and a superuser types commands.
 func TestTrust_EveryCommandRefusesASchemaOfSomebodyElse(t *testing.T) {
 	t.Parallel()
 	s := newStage(t, 3)
@@ -53,7 +53,8 @@ func TestTrust_EveryCommandRefusesASchemaOfSomebodyElse(t *testing.T) {
 	}
 }
 
-// TestTrust_ARowOfTheDatabaseRunsNoProgram: whoever may write into the table of pipelines names a program and a model folder.
+// TestTrust_ARowOfTheDatabaseRunsNoProgram: whoever may write into the table of pipelines names a program and a model
+// folder.
 func TestTrust_ARowOfTheDatabaseRunsNoProgram(t *testing.T) {
 	t.Parallel()
 	s := newStage(t, 3)

@@ -63,7 +63,8 @@ type repairs struct {
 	looks, anew []string
 }
 
-// mostNamed is how many rows are queued by their keys; for more there is a scan, which keeps a bounded number of them open.
+// mostNamed is how many rows are queued by their keys; for more there is a scan, which keeps a bounded number of them
+// open.
 const mostNamed = 4000
 
 // found notes a row that can be mended.

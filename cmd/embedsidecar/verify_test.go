@@ -8,8 +8,8 @@ import (
 	"github.com/embedsidecar/embedsidecar/internal/search"
 )
 
-// TestP5_VerifyJudgesTheOthers: the text of one row fails. verify names it, judges all other rows and pipelines, and says so by its status; searches
-// find the others.
+// TestP5_VerifyJudgesTheOthers: the text of one row fails. verify names it, judges all other rows and pipelines, and
+// says so by its status; searches find the others.
 func TestP5_VerifyJudgesTheOthers(t *testing.T) {
 	t.Parallel()
 	s := newStage(t, 30)

@@ -99,8 +99,8 @@ func (c *waitCommand) wait(ctx context.Context, env *environment) error {
 	}), err)
 }
 
-// leftovers is an error if something was not waited for because waiting would not help: it names the pipelines, why each rests, and the
-// first rows that failed.
+// leftovers is an error if something was not waited for because waiting would not help: it names the pipelines, why
+// each rests, and the first rows that failed.
 func leftovers(ctx context.Context, env *environment, pool *pgxpool.Pool, state report.CaughtUp) error {
 	if state.Failed == 0 && len(state.Resting) == 0 {
 		return nil

@@ -14,8 +14,8 @@ import (
 	"github.com/embedsidecar/embedsidecar/internal/report"
 )
 
-// tellProgress tells a person what is waited for: after a few seconds, and then from time to time when that has changed. The function
-// it returns ends that.
+// tellProgress tells a person what is waited for: after a few seconds, and then from time to time when that has
+// changed. The function it returns ends that.
 func tellProgress(ctx context.Context, env *environment, pool *pgxpool.Pool, lsn pglogrepl.LSN) (stop func()) {
 	const first, longest = 3 * time.Second, 30 * time.Second
 	ctx, cancel := context.WithCancel(ctx)

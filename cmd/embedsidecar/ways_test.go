@@ -13,8 +13,8 @@ import (
 	"github.com/embedsidecar/embedsidecar/testenv"
 )
 
-// TestP10_EveryDoorTellsOneStoryAndItsWayOutWorks: after what people do to databases, status, check and wait say the same of a pipeline, and so
-// does the probe of a sidecar that runs; doing what they say, every vector is right again.
+// TestP10_EveryDoorTellsOneStoryAndItsWayOutWorks: after what people do to databases, status, check and wait say the
+// same of a pipeline, and so does the probe of a sidecar that runs; doing what they say, every vector is right again.
 func TestP10_EveryDoorTellsOneStoryAndItsWayOutWorks(t *testing.T) {
 	t.Parallel()
 	as := func(flags ...string) []string {

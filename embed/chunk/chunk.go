@@ -1,11 +1,11 @@
-// Package chunk cuts a text into pieces that a model reads whole. It is pure: the same text, tokens and settings always give the
-// same chunks.
+// Package chunk cuts a text into pieces that a model reads whole. It is pure: the same text, tokens and settings
+// always give the same chunks.
 //
-// An edit moves no border that it does not touch. A text is cut where it is made up of parts anyway (sections, paragraphs, code
-// blocks); a part that fits is a chunk, whatever stands before and after it, so that it may be moved at no cost. Where parts have to
-// be cut or joined, the order in which that happens follows from the words beside each border and not from their place in the
-// text: an edit changes its own chunk and, at worst, a few beside it. Filling chunks one after the other would move every border
-// behind the edit.
+// An edit moves no border that it does not touch. A text is cut where it is made up of parts anyway (sections,
+// paragraphs, code blocks); a part that fits is a chunk, whatever stands before and after it, so that it may be moved
+// at no cost. Where parts have to be cut or joined, the order in which that happens follows from the words beside
+// each border and not from their place in the text: an edit changes its own chunk and, at worst, a few beside it.
+// Filling chunks one after the other would move every border behind the edit.
 package chunk
 
 import (
@@ -58,10 +58,12 @@ const (
 	smallShare   = 4 // a part with less than a quarter is joined to its neighbours
 )
 
-// Cut cuts a text. Chunks come in order and hold all of the text but white space around them; they overlap only as the settings say.
-// None is empty or nothing but white space. A chunk has more tokens than the limit only if a single character has.
+// Cut cuts a text. Chunks come in order and hold all of the text but white space around them; they overlap only as
+// the settings say. None is empty or nothing but white space. A chunk has more tokens than the limit only if a single
+// character has.
 //
-// The title, which may be empty, begins the context line of every chunk; the headings above the chunk follow with Markdown.
+// The title, which may be empty, begins the context line of every chunk; the headings above the chunk follow with
+// Markdown.
 func Cut(s Settings, text, title Text) []Chunk {
 	if s.Strategy == None || s.Strategy == "" {
 		if strings.TrimSpace(text.Text) == "" {
@@ -115,8 +117,8 @@ func (c *cutter) trim(start, end int) (int, int) {
 	return content, end
 }
 
-// overlap returns where a chunk that begins with a unit begins when it repeats the end of what stands before: whole units if one
-// fits, or else words.
+// overlap returns where a chunk that begins with a unit begins when it repeats the end of what stands before: whole
+// units if one fits, or else words.
 func (c *cutter) overlap(at int) int {
 	start := c.units[at].start
 	from := start

@@ -52,7 +52,8 @@ func newCutter(s Settings, text, title Text) *cutter {
 	return c
 }
 
-// longest is how many bytes may go without counting as a token: a model may take a word of any length, or white space, for one or none.
+// longest is how many bytes may go without counting as a token: a model may take a word of any length, or white
+// space, for one or none.
 const longest = 32
 
 // spread returns where tokens end, moved to borders of characters, with more of them where there are none for long.

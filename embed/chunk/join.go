@@ -14,10 +14,10 @@ type group struct{ first, last int }
 // beside is how many bytes on each side of a border its turn depends on.
 const beside = 64
 
-// join joins neighbouring units as long as they fit, the weakest borders first, and those of one kind in an order that follows from
-// the words beside them: as good as random, yet the same wherever the words stand. Parts are joined only where one is
-// small, and not with a piece of one that was cut. When
-// it ends, no two pieces of a part that was cut would fit together.
+// join joins neighbouring units as long as they fit, the weakest borders first, and those of one kind in an order
+// that follows from the words beside them: as good as random, yet the same wherever the words stand. Parts are joined
+// only where one is small, and not with a piece of one that was cut. When it ends, no two pieces of a part that was
+// cut would fit together.
 func (c *cutter) join() []group {
 	type turn struct {
 		border border

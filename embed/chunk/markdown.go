@@ -18,7 +18,8 @@ var blocks = parser.NewParser(
 	parser.WithParagraphTransformers(util.Prioritized(extension.NewTableParagraphTransformer(), 200)),
 )
 
-// markdown adds the units of a text with markup: parts are headings, paragraphs, lists, quotes, tables and blocks of code.
+// markdown adds the units of a text with markup: parts are headings, paragraphs, lists, quotes, tables and blocks of
+// code.
 func (c *cutter) markdown() {
 	if nested(c.text) {
 		c.paragraphs()
@@ -64,7 +65,8 @@ func (c *cutter) markdown() {
 	}
 }
 
-// mostMarkers is how many bytes of marks of lists and quotes a line may begin with. Parsing takes time with their square.
+// mostMarkers is how many bytes of marks of lists and quotes a line may begin with. Parsing takes time with their
+// square.
 const mostMarkers = 256
 
 // nested reports whether a text is more nested than anybody can mean.

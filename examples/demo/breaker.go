@@ -34,8 +34,9 @@ var faults = []fault{
 	}},
 }
 
-// run breaks something every two to four seconds, each kind equally often, until it was often enough. On a slow machine it waits
-// until something was embedded since, for a while: faults that find nothing done would prove nothing.
+// run breaks something every two to four seconds, each kind equally often, until it was often enough. On a slow
+// machine it waits until something was embedded since, for a while: faults that find nothing done would prove
+// nothing.
 func (b *breaker) run(ctx context.Context, times int) error {
 	const shortest, spread, patience = 2 * time.Second, 2 * time.Second, 10 * time.Second
 	var deck []int

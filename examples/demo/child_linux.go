@@ -12,8 +12,8 @@ func childAttributes() *syscall.SysProcAttr {
 	return &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
 }
 
-// processesWith returns the processes that have a variable in their environment: plugins, and what they left. Of the sidecar, which lets
-// nobody but root look into it, whoever started it knows.
+// processesWith returns the processes that have a variable in their environment: plugins, and what they left. Of the
+// sidecar, which lets nobody but root look into it, whoever started it knows.
 func processesWith(variable string) []int {
 	files, err := filepath.Glob("/proc/[0-9]*/environ")
 	if err != nil {

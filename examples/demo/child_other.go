@@ -12,7 +12,8 @@ import (
 
 func childAttributes() *syscall.SysProcAttr { return &syscall.SysProcAttr{Setpgid: true} }
 
-// processesWith returns the processes that have a variable in their environment: the sidecar, its plugins, and what either left.
+// processesWith returns the processes that have a variable in their environment: the sidecar, its plugins, and what
+// either left.
 func processesWith(variable string) []int {
 	list, err := exec.CommandContext(context.Background(), "ps", "axeww", "-o", "pid=,command=").Output()
 	if err != nil {

@@ -12,8 +12,8 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// live changes rows like an application would, one statement and transaction at a time, and measures how long after each commit
-// the vector of the new text is there to be read.
+// live changes rows like an application would, one statement and transaction at a time, and measures how long after
+// each commit the vector of the new text is there to be read.
 type live struct {
 	dsn   string
 	tough bool        // the server comes and goes: try again
@@ -274,8 +274,9 @@ func (l *live) exec(ctx context.Context, conn *pgx.Conn, count *int, sql string,
 	return tag.RowsAffected() > 0, nil
 }
 
-// arrived tells which of some rows have the vector of their present text. The hash is computed here, from the row: what the
-// sidecar says of it is not asked, only which text the vector is of, which it writes in the same transaction.
+// arrived tells which of some rows have the vector of their present text. The hash is computed here, from the row:
+// what the sidecar says of it is not asked, only which text the vector is of, which it writes in the same
+// transaction.
 const arrived = `SELECT p.id
 FROM   public.packages AS p
        JOIN embedsidecar.ledger AS l ON l.row_key = p.id::text

@@ -1,6 +1,7 @@
-// Command demo shows embedsidecar at work, on real input and from nothing: it starts a throw-away PostgreSQL, loads thousands of
-// one-line descriptions of Debian packages, runs the sidecar beside it with plain flags, edits, inserts and deletes rows
-// meanwhile, says how long their vectors took, and asks for the rows nearest to three questions. Then it cleans up.
+// Command demo shows embedsidecar at work, on real input and from nothing: it starts a throw-away PostgreSQL, loads
+// thousands of one-line descriptions of Debian packages, runs the sidecar beside it with plain flags, edits, inserts
+// and deletes rows meanwhile, says how long their vectors took, and asks for the rows nearest to three questions.
+// Then it cleans up.
 //
 // With --break it kills the sidecar, the plugin and the server again and again while they work, and ends with
 // `embedsidecar verify --deep`: nothing may be missing, stale or orphaned.

@@ -11,8 +11,9 @@ import (
 	"github.com/embedsidecar/embedsidecar/internal/mark"
 )
 
-// marksSlot is a slot of the demo's own, which keeps what the WAL says of write-backs until the summary reads it. How often a row was
-// looked at would tell nothing: the scan and the stream may both look at a row that was inserted meanwhile.
+// marksSlot is a slot of the demo's own, which keeps what the WAL says of write-backs until the summary reads it. How
+// often a row was looked at would tell nothing: the scan and the stream may both look at a row that was inserted
+// meanwhile.
 const marksSlot = "demo_marks"
 
 // keepMarks makes the slot, and a publication of no table: only messages come through it, and marks are messages.
@@ -26,8 +27,8 @@ func keepMarks(ctx context.Context, conn *pgx.Conn, slot string) error {
 	return nil
 }
 
-// causedSQL counts the looks at rows that were asked for by the transactions whose commits are given. A task has the LSN of the last
-// change that asked for it, and the commit time of the first.
+// causedSQL counts the looks at rows that were asked for by the transactions whose commits are given. A task has the
+// LSN of the last change that asked for it, and the commit time of the first.
 const causedSQL = `SELECT count(*)
 FROM   embedsidecar.history AS h
        JOIN unnest($1::pg_lsn[], $2::timestamptz[]) AS w (lsn, committed_at) USING (lsn, committed_at)`

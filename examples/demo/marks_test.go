@@ -12,8 +12,9 @@ import (
 
 func TestMain(m *testing.M) { os.Exit(testenv.Main(m)) }
 
-// TestP6_OnlyWhatAWriteBackAskedForCountsAsCausedByIt: a row that was inserted during the scan is looked at by the scan and by the stream,
-// and may be so twice after one insert. That is no write-back's doing; a task made by a transaction with a mark is.
+// TestP6_OnlyWhatAWriteBackAskedForCountsAsCausedByIt: a row that was inserted during the scan is looked at by the
+// scan and by the stream, and may be so twice after one insert. That is no write-back's doing; a task made by a
+// transaction with a mark is.
 func TestP6_OnlyWhatAWriteBackAskedForCountsAsCausedByIt(t *testing.T) {
 	t.Parallel()
 	testenv.EachMajor(t, func(t *testing.T, major int) {

@@ -27,8 +27,8 @@ const createTable = `CREATE TABLE public.packages (
     summary text NOT NULL
 )`
 
-// readTexts reads the CSV in an order that is no order, but always the same: what is loaded and what is inserted later are
-// both of all kinds.
+// readTexts reads the CSV in an order that is no order, but always the same: what is loaded and what is inserted
+// later are both of all kinds.
 func readTexts(path string) ([]pkg, error) {
 	f, err := os.Open(path)
 	if err != nil {

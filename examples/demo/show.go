@@ -229,7 +229,8 @@ const stateSQL = `SELECT (SELECT count(*) FROM public.packages), (SELECT count(e
        NOT EXISTS (SELECT FROM embedsidecar.scan WHERE phase <> 'done'),
        (SELECT count(*) FROM embedsidecar.task WHERE lane = 0), (SELECT count(*) FROM embedsidecar.task)`
 
-// follow draws progress until finished says that it is enough. In its own connections it survives restarts of the server.
+// follow draws progress until finished says that it is enough. In its own connections it survives restarts of the
+// server.
 func (d *demo) follow(ctx context.Context, finished func(state) bool) error {
 	const every, patience = 250 * time.Millisecond, 2 * time.Minute
 	var (

@@ -188,7 +188,8 @@ func (s *sidecar) shown(ctx context.Context, args ...string) (stdout []byte, err
 	return s.command(ctx, args...)
 }
 
-// command runs another command of the program, which finds the database in its environment, and returns what it printed.
+// command runs another command of the program, which finds the database in its environment, and returns what it
+// printed.
 func (s *sidecar) command(ctx context.Context, args ...string) (stdout []byte, err error) {
 	cmd := exec.Command(s.program, args...) //nolint:noctx // it is ended in order below
 	var out, errs bytes.Buffer
@@ -221,7 +222,8 @@ func (s *sidecar) tail(lines int) string {
 	return strings.Join(all[max(0, len(all)-lines):], "\n")
 }
 
-// teller passes on a program's messages to its log, and those for people to the console: what it made, and what went wrong.
+// teller passes on a program's messages to its log, and those for people to the console: what it made, and what went
+// wrong.
 type teller struct {
 	to     *os.File
 	out    *console

@@ -20,8 +20,8 @@ const catalogueName = "catalog.yaml"
 // catalogueHead begins the file, for whoever opens it.
 const catalogueHead = "# Plugins that `embedsidecar plugins register` has pinned. An entry of the same name in the configuration file wins.\n"
 
-// Catalogue returns the path of the file of registered plugins: what --plugin-catalog names, else catalog.yaml in the folder of
-// plugins. It need not exist.
+// Catalogue returns the path of the file of registered plugins: what --plugin-catalog names, else catalog.yaml in the
+// folder of plugins. It need not exist.
 func (f Finder) Catalogue(c *Config) string {
 	if c.Plugins.CatalogFile != "" {
 		return absolute(c.Plugins.CatalogFile)
@@ -82,8 +82,8 @@ type catalogueEntry struct {
 	CallTimeout string   `yaml:"call_timeout,omitempty"`
 }
 
-// ChangeCatalogue changes the file of registered plugins, one writer at a time; the file is replaced as a whole, and not at all
-// when change returns an error.
+// ChangeCatalogue changes the file of registered plugins, one writer at a time; the file is replaced as a whole, and
+// not at all when change returns an error.
 func ChangeCatalogue(path string, change func([]Plugin) ([]Plugin, error)) error {
 	lock, err := lockFile(path + ".lock")
 	if err != nil {
@@ -158,8 +158,8 @@ func lockFile(path string) (*os.File, error) {
 	return nil, fmt.Errorf("lock %s: %w", path, err)
 }
 
-// Plugin returns the catalogue's entry for a plugin, by its name or by the path of its program, and whether it stands in the
-// configuration file; nil when there is none.
+// Plugin returns the catalogue's entry for a plugin, by its name or by the path of its program, and whether it stands
+// in the configuration file; nil when there is none.
 func (c *Config) Plugin(name string) (entry *Plugin, inFile bool) {
 	for i, list := range [][]Plugin{c.Plugins.Catalog, c.Plugins.Registered} {
 		for j := range list {

@@ -16,8 +16,8 @@ import (
 type Config struct {
 	// Enabled is the master switch. False: changes are still queued and nothing is embedded. Default true.
 	Enabled bool
-	// Instance names this sidecar among others, in application_name and among the workers. Default: the host's name and the
-	// process's number.
+	// Instance names this sidecar among others, in application_name and among the workers. Default: the host's name and
+	// the process's number.
 	Instance string
 
 	Database    Database
@@ -76,8 +76,9 @@ type Database struct {
 	StreamURL string
 	// ConnectTimeout is for how long run waits at its start for a server that cannot be reached. Default 60s.
 	ConnectTimeout time.Duration
-	// TrustOwner are names of roles, with commas between: what they own in the database may be used as if it were the role's own, so that
-	// they can do all that it may. Default "": only superusers, the role itself, and roles that may act as it.
+	// TrustOwner are names of roles, with commas between: what they own in the database may be used as if it were the
+	// role's own, so that they can do all that it may. Default "": only superusers, the role itself, and roles that may
+	// act as it.
 	TrustOwner string
 
 	urlFile, streamURLFile string
@@ -115,11 +116,11 @@ func (d Database) Stream() string {
 type Slot struct {
 	// Name is up to 63 of a-z, 0-9 and _. Default "embedsidecar".
 	Name string
-	// StopOnLost says what to do when the slot is gone or has a gap: false (on_lost: reconcile, the default) makes a new one
-	// and compares every row; true (on_lost: stop) refuses to go on.
+	// StopOnLost says what to do when the slot is gone or has a gap: false (on_lost: reconcile, the default) makes a new
+	// one and compares every row; true (on_lost: stop) refuses to go on.
 	StopOnLost bool
-	// NoFailover (failover: off) makes a slot that standbys keep no copy of; otherwise (failover: auto, the default) one that they may
-	// copy, from PostgreSQL 17 on.
+	// NoFailover (failover: off) makes a slot that standbys keep no copy of; otherwise (failover: auto, the default) one
+	// that they may copy, from PostgreSQL 17 on.
 	NoFailover bool
 }
 
@@ -160,8 +161,8 @@ type Plugin struct {
 	Processes int
 	// MemoryLimit is the most resident memory of each of its processes, in bytes. 0: no limit.
 	MemoryLimit int64
-	// CallTimeout is how long one of its calls may be without an answer before it is taken to hang, beside what texts and bytes add.
-	// 0: 30 s, or what the timeout of a remote model's requests asks for. 1 s to 1 h.
+	// CallTimeout is how long one of its calls may be without an answer before it is taken to hang, beside what texts
+	// and bytes add. 0: 30 s, or what the timeout of a remote model's requests asks for. 1 s to 1 h.
 	CallTimeout time.Duration
 }
 
@@ -178,12 +179,13 @@ type Model struct {
 
 // Workers embed.
 type Workers struct {
-	// Count is how many batches each pipeline works on at a time. Default 0 (auto): 3, so that others are read and written while
-	// one is embedded.
+	// Count is how many batches each pipeline works on at a time. Default 0 (auto): 3, so that others are read and
+	// written while one is embedded.
 	Count int
 	// BatchRows is how many rows a worker takes at once, 1 to 10,000. Default 256.
 	BatchRows int
-	// CacheBytes is how much memory may hold vectors of each model, by the hash of their text, to use them again. Default 64 MiB.
+	// CacheBytes is how much memory may hold vectors of each model, by the hash of their text, to use them again.
+	// Default 64 MiB.
 	CacheBytes int64
 	// DrainTimeout is for how long a worker may finish what it has when it is told to stop; after that it gives it back.
 	// 0: it gives everything back at once. Default 20s.
@@ -221,8 +223,8 @@ type Queries struct {
 type Search struct {
 	// Filterable are columns that a filter may be about, beside those of the key, the text and the pipeline's own filter.
 	Filterable []string
-	// PastRowSecurity (row_security: ignore) searches a table with row level security though its policies do not hold for the role that
-	// searches; otherwise (row_security: respect, the default) that is refused.
+	// PastRowSecurity (row_security: ignore) searches a table with row level security though its policies do not hold
+	// for the role that searches; otherwise (row_security: respect, the default) that is refused.
 	PastRowSecurity bool
 }
 

@@ -11,9 +11,9 @@ import (
 	"github.com/embedsidecar/embedsidecar/internal/secret"
 )
 
-// ParseDSN reads a connection string, in its URL or its keyword form. What it does not say comes from the PG* variables,
-// the service file and the password file, as with every client of Postgres; an empty string takes all from there. Its
-// errors hold no password.
+// ParseDSN reads a connection string, in its URL or its keyword form. What it does not say comes from the PG*
+// variables, the service file and the password file, as with every client of Postgres; an empty string takes all from
+// there. Its errors hold no password.
 func ParseDSN(dsn string) (*pgx.ConnConfig, error) {
 	cfg, err := pgx.ParseConfig(dsn)
 	if err == nil && !severed(dsn, cfg) {
@@ -25,7 +25,8 @@ func ParseDSN(dsn string) (*pgx.ConnConfig, error) {
 	return nil, fmt.Errorf("connection string %s: %s", RedactDSN(dsn), reason(dsn, err))
 }
 
-// severed reports whether a sign in a password has cut it in two, so that its end stands for a part of the host or the database.
+// severed reports whether a sign in a password has cut it in two, so that its end stands for a part of the host or
+// the database.
 func severed(dsn string, cfg *pgx.ConnConfig) bool {
 	return unclear(dsn) && (strings.ContainsAny(cfg.Database, "@/") || strings.LastIndexByte(cfg.Host, '@') > 0) // a socket may begin with @
 }

@@ -26,7 +26,8 @@ type Embedder struct {
 	Processes    int           // 0: one
 	MemoryLimit  int64         // bytes of each process; 0: none
 	CallTimeout  time.Duration // of a call, before what its texts add; 0: the host's own
-	// Env is all the plugin may see of the environment: what pluginVariables gives it, and what the catalog allows by name.
+	// Env is all the plugin may see of the environment: what pluginVariables gives it, and what the catalog allows by
+	// name.
 	Env map[string]string
 }
 
@@ -41,8 +42,9 @@ func (c *Config) model(name string) *Model {
 	return nil
 }
 
-// Known returns an error unless a pipeline's plugin and model, as a database names them, are names, or paths that this configuration has
-// itself: whoever may write into the table of pipelines would otherwise choose what is run here.
+// Known returns an error unless a pipeline's plugin and model, as a database names them, are names, or paths that
+// this configuration has itself: whoever may write into the table of pipelines would otherwise choose what is run
+// here.
 func (c *Config) Known(plugin, model string) error {
 	configured := func(path string, of func(spec pipeline.Spec) string) bool {
 		return slices.ContainsFunc(c.Pipelines, func(spec pipeline.Spec) bool { return of(spec) == path })
@@ -75,8 +77,9 @@ func (c *Config) samePlugin(a, b string) bool {
 	return a == b || x != nil && y != nil && x.Name == y.Name && x.Path == y.Path
 }
 
-// Embedder finds the plugin and the model that a pipeline names; empty names mean the defaults. Only the plugin onnx must
-// have a model folder and a library: others get the model's name and find the rest themselves. Errors are those of Finder.
+// Embedder finds the plugin and the model that a pipeline names; empty names mean the defaults. Only the plugin onnx
+// must have a model folder and a library: others get the model's name and find the rest themselves. Errors are those
+// of Finder.
 func (c *Config) Embedder(find Finder, plugin, model string) (Embedder, error) {
 	if model == "" {
 		model = c.DefaultModel

@@ -115,8 +115,9 @@ func (f Finder) libraryDirs() []string {
 	return dirs
 }
 
-// Plugin returns the program of a plugin: "onnx" is the file embedsidecar-onnx in dir or, when dir is empty, in the usual
-// folders; a name with a slash is a path. It returns a *NotFoundError, or says what keeps the file from being run.
+// Plugin returns the program of a plugin: "onnx" is the file embedsidecar-onnx in dir or, when dir is empty, in the
+// usual folders; a name with a slash is a path. It returns a *NotFoundError, or says what keeps the file from being
+// run.
 func (f Finder) Plugin(name, dir string) (string, error) {
 	missing := &NotFoundError{Kind: "plugin", Name: name, Setting: "plugin-dir"}
 	var paths []string
@@ -175,9 +176,9 @@ func (f Finder) Plugins(dir string) []string {
 	return names
 }
 
-// Model returns the folder of a model: a name is looked for in dir or, when dir is empty, in the usual folders; a name
-// with a slash is a path. It returns a *NotFoundError, which knows what was probably meant: another folder there, or one of the names that others
-// may have.
+// Model returns the folder of a model: a name is looked for in dir or, when dir is empty, in the usual folders; a
+// name with a slash is a path. It returns a *NotFoundError, which knows what was probably meant: another folder
+// there, or one of the names that others may have.
 func (f Finder) Model(name, dir string, others ...string) (string, error) {
 	missing := &NotFoundError{Kind: "model", Name: name, Setting: "model-dir"}
 	var paths []string

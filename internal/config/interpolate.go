@@ -5,8 +5,8 @@ import (
 	"strings"
 )
 
-// expand replaces ${VAR} by the variable's value, ${VAR:-default} by the default when the variable is unset or empty, and
-// $$ by $. Any other $ stays, so that SQL such as 'price > $5' needs no escape.
+// expand replaces ${VAR} by the variable's value, ${VAR:-default} by the default when the variable is unset or empty,
+// and $$ by $. Any other $ stays, so that SQL such as 'price > $5' needs no escape.
 func expand(s string, lookup func(string) (string, bool)) (string, error) {
 	var b strings.Builder
 	for {

@@ -23,7 +23,8 @@ type Source struct {
 	Environ []string
 	// OtherFlags are flags of the program that are no settings; their variables are left alone.
 	OtherFlags []string
-	// PID is that of the process. With Hostname it is the default of Instance: several sidecars of a host have names of their own.
+	// PID is that of the process. With Hostname it is the default of Instance: several sidecars of a host have names of
+	// their own.
 	PID int
 	// Hostname is the first part of the default of Instance.
 	Hostname string
@@ -34,9 +35,10 @@ func PipelineFlags() []string {
 	return []string{"pipeline", "table", "columns", "into", "into-table", "into-type", "index", "overwrite"}
 }
 
-// Load merges defaults, file, environment and flags, each over the one before, and checks the result. Lists (pipelines)
-// replace each other as a whole. The warnings are for a log; they and the error hold no password. The error is an *Error
-// with every mistake that was found; the configuration then is what could be understood and still tells how to log.
+// Load merges defaults, file, environment and flags, each over the one before, and checks the result. Lists
+// (pipelines) replace each other as a whole. The warnings are for a log; they and the error hold no password. The
+// error is an *Error with every mistake that was found; the configuration then is what could be understood and still
+// tells how to log.
 func Load(src Source) (cfg *Config, warnings []string, err error) {
 	l := &loader{cfg: Default(), src: src, env: map[string]string{}}
 	for _, entry := range src.Environ {
@@ -376,7 +378,8 @@ func readOurs(name string, limit int64) (data []byte, open bool, err error) {
 	return data, info.Mode().IsRegular() && everybodys(info), err // /dev/null is everybody's, and names nothing
 }
 
-// everybodys reports whether every user of the machine may write a file, or put another into the place of what a folder holds.
+// everybodys reports whether every user of the machine may write a file, or put another into the place of what a
+// folder holds.
 func everybodys(info fs.FileInfo) bool {
 	const others = 0o002
 	return info.Mode().Perm()&others != 0 && info.Mode()&fs.ModeSticky == 0
@@ -452,7 +455,8 @@ func nameAll(specs []pipeline.Spec) {
 	}
 }
 
-// instanceOf makes a name of a host's name, which may hold what an instance's name may not, and of the process's number, if that is given.
+// instanceOf makes a name of a host's name, which may hold what an instance's name may not, and of the process's
+// number, if that is given.
 func instanceOf(host string, pid int) string {
 	name := strings.Map(func(r rune) rune {
 		if r <= ' ' || r > '~' {

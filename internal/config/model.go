@@ -7,8 +7,8 @@ import (
 	"strings"
 )
 
-// ModelSettings are a user's own, in place of what a model's folder says. A plugin gets them as EMBEDSIDECAR_PLUGIN_* variables;
-// onnx follows all of them. What changes a vector changes the model's fingerprint.
+// ModelSettings are a user's own, in place of what a model's folder says. A plugin gets them as EMBEDSIDECAR_PLUGIN_*
+// variables; onnx follows all of them. What changes a vector changes the model's fingerprint.
 type ModelSettings struct {
 	Dims           int     // numbers of each vector that are kept (Matryoshka models); 0: all
 	Pooling        string  // "mean", "cls" or "last"; "": as the folder says
@@ -21,8 +21,8 @@ type ModelSettings struct {
 	Provider       string  // what computes: "cpu", "auto", "cuda", ...; "": cpu
 }
 
-// modelMistakes are what is wrong with the settings of a model, by their names and for both that know them, until settle decides.
-// Settings that are right are in it with nil.
+// modelMistakes are what is wrong with the settings of a model, by their names and for both that know them, until
+// settle decides. Settings that are right are in it with nil.
 type modelMistakes struct{ own, remote map[string]error }
 
 const (
@@ -31,8 +31,8 @@ const (
 	maxPrefixBytes = 4096
 )
 
-// addTo adds the settings to the schema of a model. The plugin remote has settings of its own by some of the same names, and which
-// plugin a model has may be said further down: both are kept, and settle decides.
+// addTo adds the settings to the schema of a model. The plugin remote has settings of its own by some of the same
+// names, and which plugin a model has may be said further down: both are kept, and settle decides.
 func (m *ModelSettings) addTo(s *schema) modelMistakes {
 	own := map[string]func(string) error{
 		"dims":            intoNumber(&m.Dims, maxModelDims),

@@ -6,8 +6,8 @@ import (
 	"github.com/embedsidecar/embedsidecar/internal/pipeline"
 )
 
-// defaultSchema is where a source table without a schema is looked for. The search_path of a session is never asked: two
-// sessions could answer differently.
+// defaultSchema is where a source table without a schema is looked for. The search_path of a session is never asked:
+// two sessions could answer differently.
 const defaultSchema = "public"
 
 // ParsePipeline reads the one-line form of a pipeline:

@@ -39,7 +39,8 @@ func RedactDSN(dsn string) string {
 	return secret.Mask
 }
 
-// HasPassword reports whether a connection string holds a password, or may hold one because its parts cannot be told apart.
+// HasPassword reports whether a connection string holds a password, or may hold one because its parts cannot be told
+// apart.
 func HasPassword(dsn string) bool {
 	trimmed := strings.TrimSpace(dsn)
 	if trimmed == "" {
@@ -111,8 +112,8 @@ func redactURL(rest string) (redacted string, password, ok bool) {
 	return b.String(), password, true
 }
 
-// redactKeywords reads key = value pairs as libpq does. It also reports whether a password was there; ok is false when the
-// text is not such a list.
+// redactKeywords reads key = value pairs as libpq does. It also reports whether a password was there; ok is false
+// when the text is not such a list.
 func redactKeywords(s string) (redacted string, password, ok bool) {
 	const space = " \t\n\r\v\f"
 	var out []string

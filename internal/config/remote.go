@@ -15,8 +15,8 @@ const (
 	keySetting   = "API_KEY"
 )
 
-// Remote are the settings of a model that the plugin remote has served elsewhere: variables of the plugin, without their
-// prefix. The plugin itself judges the values. KeyEnv names the variable of ours that holds the key.
+// Remote are the settings of a model that the plugin remote has served elsewhere: variables of the plugin, without
+// their prefix. The plugin itself judges the values. KeyEnv names the variable of ours that holds the key.
 type Remote struct {
 	Settings map[string]string
 	KeyEnv   string
@@ -132,14 +132,15 @@ func (r Remote) into(env map[string]string, vars map[string]string) {
 	}
 }
 
-// A call of the plugin remote may take as long as one of its requests, with time to spare for a second try and the answer. What is
-// usual for plugins is enough for short ones.
+// A call of the plugin remote may take as long as one of its requests, with time to spare for a second try and the
+// answer. What is usual for plugins is enough for short ones.
 const (
 	usualCall  = 30 * time.Second
 	beyondCall = 15 * time.Second
 )
 
-// remoteCall is how long a call may take under the settings of the plugin remote; 0: as usual. The plugin itself judges them.
+// remoteCall is how long a call may take under the settings of the plugin remote; 0: as usual. The plugin itself
+// judges them.
 func remoteCall(env map[string]string) time.Duration {
 	timeout, err := time.ParseDuration(env[remotePrefix+"TIMEOUT"])
 	if err != nil || timeout > maxCallTimeout || timeout+beyondCall <= usualCall {

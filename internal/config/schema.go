@@ -11,8 +11,8 @@ import (
 	"github.com/embedsidecar/embedsidecar/internal/pipeline"
 )
 
-// schema is what may stand at one place of the file: a value, a list of values, a mapping, or a list of schemas. Several
-// may be set.
+// schema is what may stand at one place of the file: a value, a list of values, a mapping, or a list of schemas.
+// Several may be set.
 type schema struct {
 	value  func(string) error
 	list   func([]string) error

@@ -80,7 +80,8 @@ func (a anchors) Visit(node ast.Node) ast.Visitor {
 	return a
 }
 
-// parse is the parser behind a border: it has never panicked on our fuzzing, and a file of a user must not be the first.
+// parse is the parser behind a border: it has never panicked on our fuzzing, and a file of a user must not be the
+// first.
 func parse(data []byte) (file *ast.File, err error) {
 	defer func() {
 		if p := recover(); p != nil {

@@ -1,6 +1,6 @@
-// Package control is the door of a running sidecar for programs of the same user on the same machine: it tells what the plugins and
-// the caches do, and has plugins reloaded. It is a Unix socket in a folder that nobody else may enter; that is all the
-// authentication there is, and it changes nothing in the database.
+// Package control is the door of a running sidecar for programs of the same user on the same machine: it tells what
+// the plugins and the caches do, and has plugins reloaded. It is a Unix socket in a folder that nobody else may
+// enter; that is all the authentication there is, and it changes nothing in the database.
 package control
 
 import (
@@ -154,8 +154,8 @@ func write(w http.ResponseWriter, value any) {
 	_ = json.NewEncoder(w).Encode(value)
 }
 
-// private makes sure that a folder is there, is ours, and is closed to others: in a folder that anybody may write to, somebody else
-// may have made it first.
+// private makes sure that a folder is there, is ours, and is closed to others: in a folder that anybody may write to,
+// somebody else may have made it first.
 func private(dir string) error {
 	const mine = 0o700
 	if err := os.MkdirAll(dir, mine); err != nil {
@@ -196,8 +196,8 @@ type Sidecar struct {
 	path  string
 }
 
-// Find returns the sidecars that run with sockets in a folder. Those that do not answer are left out. A folder that is not
-// there holds none; one that others may write to is an error.
+// Find returns the sidecars that run with sockets in a folder. Those that do not answer are left out. A folder that
+// is not there holds none; one that others may write to is an error.
 func Find(ctx context.Context, dir string) ([]Sidecar, error) {
 	if _, err := os.Lstat(dir); errors.Is(err, os.ErrNotExist) {
 		return nil, nil
@@ -222,8 +222,8 @@ func ask(ctx context.Context, path string) (State, error) {
 	return state, err
 }
 
-// Reload has a sidecar reload plugins; no names mean all. It returns when that is done, which takes as long as they take to
-// start.
+// Reload has a sidecar reload plugins; no names mean all. It returns when that is done, which takes as long as they
+// take to start.
 func (s Sidecar) Reload(ctx context.Context, plugins []string) ([]Reloaded, error) {
 	body, err := json.Marshal(append([]string{}, plugins...))
 	if err != nil {

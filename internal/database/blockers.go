@@ -11,7 +11,8 @@ import (
 	sqlfiles "github.com/embedsidecar/embedsidecar/sql"
 )
 
-// Blocker is an open transaction of the cluster that something of ours waits for: the making of a slot, or the beginning of a scan.
+// Blocker is an open transaction of the cluster that something of ours waits for: the making of a slot, or the
+// beginning of a scan.
 type Blocker struct {
 	PID         int32    `json:"pid,omitempty"` // of its session
 	GID         string   `json:"gid,omitempty"` // of one that is prepared, and has no session
@@ -40,8 +41,8 @@ func (b Blocker) String() string {
 	return what
 }
 
-// Blockers returns the open transactions of the cluster that have an id, the oldest first: all that the making of a slot waits for, or with
-// the id of a scan's barrier those that the scan waits for.
+// Blockers returns the open transactions of the cluster that have an id, the oldest first: all that the making of a
+// slot waits for, or with the id of a scan's barrier those that the scan waits for.
 func Blockers(ctx context.Context, db interface {
 	Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error)
 }, before string,
@@ -71,7 +72,8 @@ func Named(list []Blocker) []string {
 	return words
 }
 
-// WatchBlockers tells who blocks, after a few seconds and then again and again, until ctx ends: whoever waits says for whom.
+// WatchBlockers tells who blocks, after a few seconds and then again and again, until ctx ends: whoever waits says
+// for whom.
 func WatchBlockers(ctx context.Context, db interface {
 	Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error)
 }, tell func(list []Blocker),

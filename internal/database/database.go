@@ -1,8 +1,8 @@
 // Package database opens connections to Postgres that all read and print values the same way.
 //
-// Keys and hashes are made of the text Postgres prints for a value, in the replication stream and in queries alike. That text
-// depends on session settings, so every connection of this program is made here and nowhere else. A connection whose settings
-// did not take is closed, never used.
+// Keys and hashes are made of the text Postgres prints for a value, in the replication stream and in queries alike.
+// That text depends on session settings, so every connection of this program is made here and nowhere else. A
+// connection whose settings did not take is closed, never used.
 package database
 
 import (
@@ -29,10 +29,11 @@ type Options struct {
 	// IdleInTransaction is how long the server lets one of our transactions sit idle before it ends the session, so that a
 	// stopped sidecar does not keep a user's row locked. 0 means 15 s; negative means no limit.
 	IdleInTransaction time.Duration
-	// TrustedOwners are roles whose objects may be used as if they were the connecting role's own, beside those that are trusted
-	// anyway; see Connect.
+	// TrustedOwners are roles whose objects may be used as if they were the connecting role's own, beside those that are
+	// trusted anyway; see Connect.
 	TrustedOwners []string
-	// Via is a connection string whose host, port, encryption and database are used in place of the other's: the way around a pooler.
+	// Via is a connection string whose host, port, encryption and database are used in place of the other's: the way
+	// around a pooler.
 	Via string
 	Log *slog.Logger // nil: silent
 }
@@ -43,8 +44,8 @@ const (
 	defaultIdleInTransaction = 15 * time.Second
 )
 
-// formatting is what a session must print and read by. Poolers know some of these parameters and refuse others; see pooled.
-// The values are also what verifySession expects, so that a pooler which swallows them is noticed.
+// formatting is what a session must print and read by. Poolers know some of these parameters and refuse others; see
+// pooled. The values are also what verifySession expects, so that a pooler which swallows them is noticed.
 var formatting = map[string]string{
 	"client_encoding":    "UTF8", // SQL_ASCII databases: see afterConnect
 	"datestyle":          "ISO, MDY",
@@ -52,8 +53,8 @@ var formatting = map[string]string{
 	"intervalstyle":      "postgres",
 	"extra_float_digits": "3",
 	"bytea_output":       "hex",
-	// Unqualified names in a user's text expression mean what they mean in pg_catalog, whoever runs it. Left out, pg_temp would be searched
-	// before it for tables and types, and a trigger may have made some.
+	// Unqualified names in a user's text expression mean what they mean in pg_catalog, whoever runs it. Left out,
+	// pg_temp would be searched before it for tables and types, and a trigger may have made some.
 	"search_path": OwnPath,
 }
 
@@ -73,7 +74,8 @@ var conduct = map[string]string{
 	"default_transaction_read_only": "off",
 	"idle_session_timeout":          "0", // a pool's connection and a held advisory lock are idle by nature
 	"standard_conforming_strings":   "on",
-	// Names of types as the server writes them are compared, and texts and filters must mean the same whoever evaluates them.
+	// Names of types as the server writes them are compared, and texts and filters must mean the same whoever evaluates
+	// them.
 	"quote_all_identifiers": "off",
 	"transform_null_equals": "off",
 	"array_nulls":           "on",
@@ -87,15 +89,17 @@ var tracked = map[string]bool{"client_encoding": true, "datestyle": true, "timez
 
 // Connect opens a pool and proves it with one connection. It returns *Error when no connection can be made.
 //
-// Every connection has the settings of this package and knows pgvector's types vector (as pgvector.Vector, also in arrays and in
-// binary) and sparsevec (as pipeline.Sparse, to send), if the extension is installed. After CREATE EXTENSION, pool.Reset makes the connections anew.
+// Every connection has the settings of this package and knows pgvector's types vector (as pgvector.Vector, also in
+// arrays and in binary) and sparsevec (as pipeline.Sparse, to send), if the extension is installed. After CREATE
+// EXTENSION, pool.Reset makes the connections anew.
 //
-// Before anything of ours is touched, each connection looks whether the schema embedsidecar and what is in it belong to somebody who is
-// trusted: a superuser, the role itself, a role that may act as it anyway, or one of TrustedOwners. Whatever else it finds there, or a
-// trigger, rule or view in the place of a table, ends the connection with an error of kind Untrusted.
+// Before anything of ours is touched, each connection looks whether the schema embedsidecar and what is in it belong
+// to somebody who is trusted: a superuser, the role itself, a role that may act as it anyway, or one of
+// TrustedOwners. Whatever else it finds there, or a trigger, rule or view in the place of a table, ends the
+// connection with an error of kind Untrusted.
 //
-// A PgBouncer in between is recognised by what it refuses. Then the settings it cannot carry must be defaults of the role, as the script
-// of sql/roles.sql has them; see Pooled and Conduct.
+// A PgBouncer in between is recognised by what it refuses. Then the settings it cannot carry must be defaults of the
+// role, as the script of sql/roles.sql has them; see Pooled and Conduct.
 func Connect(ctx context.Context, dsn string, o Options) (*pgxpool.Pool, error) {
 	cfg, err := parse(dsn, o)
 	if err != nil {
@@ -122,8 +126,8 @@ func Connect(ctx context.Context, dsn string, o Options) (*pgxpool.Pool, error) 
 	return open(ctx, cfg)
 }
 
-// Alone opens a connection beside those of a pool, for work that resets the settings of its session: what those are set back to is ours,
-// a limit to the length of transactions included, which only some versions know.
+// Alone opens a connection beside those of a pool, for work that resets the settings of its session: what those are
+// set back to is ours, a limit to the length of transactions included, which only some versions know.
 func Alone(ctx context.Context, pool *pgxpool.Pool) (*pgx.Conn, error) {
 	first, err := pool.Acquire(ctx)
 	if err != nil {
@@ -162,15 +166,15 @@ func open(ctx context.Context, cfg *pgxpool.Config) (*pgxpool.Pool, error) {
 	return pool, nil
 }
 
-// Pooled reports whether the pool talks to a connection pooler in place of a server. Nothing that belongs to a session (LISTEN,
-// advisory locks, temporary tables, SET) may then be used outside of one transaction.
+// Pooled reports whether the pool talks to a connection pooler in place of a server. Nothing that belongs to a
+// session (LISTEN, advisory locks, temporary tables, SET) may then be used outside of one transaction.
 func Pooled(pool *pgxpool.Pool) bool {
 	_, direct := pool.Config().ConnConfig.RuntimeParams["search_path"]
 	return !direct
 }
 
-// Wrap returns err as *Error if it is a failure to get a connection, so that errors of a pool that connects anew later read
-// like those of Connect. Any other error is returned as it is.
+// Wrap returns err as *Error if it is a failure to get a connection, so that errors of a pool that connects anew
+// later read like those of Connect. Any other error is returned as it is.
 func Wrap(err error) error {
 	var connect *pgconn.ConnectError
 	var ours *Error
@@ -180,8 +184,8 @@ func Wrap(err error) error {
 	return classify(err, *connect.Config)
 }
 
-// parse reads a URL or key=value pairs, as libpq does, and adds the settings. Its error never repeats the text: what cannot be
-// parsed cannot be redacted either.
+// parse reads a URL or key=value pairs, as libpq does, and adds the settings. Its error never repeats the text: what
+// cannot be parsed cannot be redacted either.
 func parse(dsn string, o Options) (*pgxpool.Config, error) {
 	cfg, err := pgxpool.ParseConfig(dsn)
 	if err != nil {
@@ -294,8 +298,9 @@ func afterConnect(ctx context.Context, conn *pgx.Conn) error {
 	return trust(ctx, conn)
 }
 
-// tablesOnly has the server refuse views and foreign tables in the place of tables, where it can (PostgreSQL 17, and the last minor releases
-// before): the owner of a table may put one there at any moment, and its functions would run with the rights of our role.
+// tablesOnly has the server refuse views and foreign tables in the place of tables, where it can (PostgreSQL 17, and
+// the last minor releases before): the owner of a table may put one there at any moment, and its functions would run
+// with the rights of our role.
 func tablesOnly(ctx context.Context, conn *pgx.Conn) error {
 	var before *string
 	err := conn.QueryRow(ctx, "SELECT CASE WHEN pg_catalog.current_setting('"+restriction+"', true) IS NOT NULL THEN pg_catalog.set_config('"+restriction+"', '"+restricted+"', false) END").Scan(&before)
@@ -311,8 +316,9 @@ const (
 	restricted  = "view, foreign-table"
 )
 
-// unlimited takes away what a default of the role or the database may say of the length of transactions, which nobody can in a start-up
-// packet: versions before 17 do not know the setting. To a walsender every transaction that it decodes is one.
+// unlimited takes away what a default of the role or the database may say of the length of transactions, which nobody
+// can in a start-up packet: versions before 17 do not know the setting. To a walsender every transaction that it
+// decodes is one.
 func unlimited(ctx context.Context, conn *pgconn.PgConn) error {
 	if limited, err := limitsTransactions(conn); err != nil || !limited {
 		return err
@@ -333,8 +339,8 @@ func limitsTransactions(conn *pgconn.PgConn) (bool, error) {
 	return major >= since, nil
 }
 
-// rawEncoding switches a connection to a SQL_ASCII database to the bytes as they are, and reports whether it did. Asked for
-// UTF-8, the server would refuse to send a value that is not, and in such a database any value may be.
+// rawEncoding switches a connection to a SQL_ASCII database to the bytes as they are, and reports whether it did.
+// Asked for UTF-8, the server would refuse to send a value that is not, and in such a database any value may be.
 func rawEncoding(ctx context.Context, conn *pgconn.PgConn) (bool, error) {
 	if conn.ParameterStatus("server_encoding") != "SQL_ASCII" {
 		return false, nil
@@ -360,8 +366,8 @@ func wanted(name string) string {
 	return conduct[name]
 }
 
-// verifySession returns *Error of kind Pooler when a setting is not what was asked for. A server always takes them; a pooler
-// told to ignore start-up parameters does not.
+// verifySession returns *Error of kind Pooler when a setting is not what was asked for. A server always takes them; a
+// pooler told to ignore start-up parameters does not.
 func verifySession(got [len(checked)]string, ascii bool, role string) error {
 	var wrong []string
 	for i, name := range checked {

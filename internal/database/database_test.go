@@ -368,8 +368,8 @@ func TestConnect_CancelledIsNotADatabaseError(t *testing.T) {
 	}
 }
 
-// pooler is a stand-in for PgBouncer: it refuses the start-up parameters that PgBouncer does not know and passes the rest on.
-// With ignore it drops them instead, as with ignore_startup_parameters.
+// pooler is a stand-in for PgBouncer: it refuses the start-up parameters that PgBouncer does not know and passes the
+// rest on. With ignore it drops them instead, as with ignore_startup_parameters.
 func pooler(t *testing.T, dsn string, ignore bool) string {
 	t.Helper()
 	target, err := pgconn.ParseConfig(dsn)

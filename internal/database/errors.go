@@ -46,8 +46,8 @@ func (e *Error) Error() string { return "connect to database: " + e.Err.Error() 
 // Unwrap returns the cause.
 func (e *Error) Unwrap() error { return e.Err }
 
-// Temporary reports whether the same attempt may succeed later without anybody changing the configuration. A wrong password
-// counts as temporary too: passwords are rotated on both sides, and never at the same moment.
+// Temporary reports whether the same attempt may succeed later without anybody changing the configuration. A wrong
+// password counts as temporary too: passwords are rotated on both sides, and never at the same moment.
 func (e *Error) Temporary() bool {
 	switch e.Kind {
 	case Unreachable, Starting, Full, Auth, Standby:
@@ -60,7 +60,8 @@ func (e *Error) Temporary() bool {
 
 var directHint = []string{"replication needs a direct connection to the server: give its URL with --stream-url (EMBEDSIDECAR_STREAM_URL)"}
 
-// unreadable turns an error of parsing into one that repeats nothing of the text, except the name of a file that is not there.
+// unreadable turns an error of parsing into one that repeats nothing of the text, except the name of a file that is
+// not there.
 func unreadable(err error) error {
 	e := &Error{
 		Kind: BadURL, Err: errors.New("the URL can be read neither as postgres://user:password@host:port/database nor as key=value pairs"),
@@ -113,8 +114,9 @@ func classify(err error, cfg pgconn.Config) error {
 	return e
 }
 
-// Passing reports whether an error, of a statement as well as of a connection, is of the kind that goes away by itself: no server, one
-// that starts, stops or is full, a connection that broke, or a lock that somebody else held for too long.
+// Passing reports whether an error, of a statement as well as of a connection, is of the kind that goes away by
+// itself: no server, one that starts, stops or is full, a connection that broke, or a lock that somebody else held
+// for too long.
 func Passing(err error) bool {
 	if err == nil {
 		return false
@@ -191,8 +193,9 @@ func kindHint(k Kind, cfg pgconn.Config) []string {
 	return nil
 }
 
-// cause leaves out what pgconn says more than once: role and database, and the same of every attempt. There are several when a host has
-// several addresses, and when sslmode lets it try with and without TLS; then what the server said counts, if it said something.
+// cause leaves out what pgconn says more than once: role and database, and the same of every attempt. There are
+// several when a host has several addresses, and when sslmode lets it try with and without TLS; then what the server
+// said counts, if it said something.
 func cause(err error, at string) error {
 	inner := err
 	if connect, ok := errors.AsType[*pgconn.ConnectError](err); ok && connect.Unwrap() != nil {

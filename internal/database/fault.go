@@ -8,8 +8,9 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 )
 
-// Fault is what an error of a statement is the fault of. Functions and triggers of the user's may raise any error the server knows: one
-// that leaves the session alive tells what it looks like, and only another try without the row can tell whether that is so.
+// Fault is what an error of a statement is the fault of. Functions and triggers of the user's may raise any error the
+// server knows: one that leaves the session alive tells what it looks like, and only another try without the row can
+// tell whether that is so.
 type Fault int
 
 // The faults.
@@ -60,7 +61,8 @@ func Judge(err error) Fault {
 	return Data
 }
 
-// RowsFault reports whether an error of a statement may be the fault of one of its rows. Whether it is, the statement without that row tells.
+// RowsFault reports whether an error of a statement may be the fault of one of its rows. Whether it is, the statement
+// without that row tells.
 func RowsFault(err error) bool {
 	return slices.Contains([]Fault{Forbidden, Schema, Unavailable, Data}, Judge(err))
 }

@@ -6,9 +6,10 @@ import (
 	"io"
 )
 
-// What comes through a slot may be of any size, and anybody who may log in can put a logical message of a gigabyte into it. A frame of the
-// stream is therefore never held whole unless it is within these sizes: of one that is larger a stub is handed on, and the rest is
-// read past. Otherwise a process with less memory than that would die at it, and again after each restart, while the slot keeps the WAL.
+// What comes through a slot may be of any size, and anybody who may log in can put a logical message of a gigabyte
+// into it. A frame of the stream is therefore never held whole unless it is within these sizes: of one that is larger
+// a stub is handed on, and the rest is read past. Otherwise a process with less memory than that would die at it, and
+// again after each restart, while the slot keeps the WAL.
 const (
 	// LargestMessage is the largest logical message that is handed on: a mark of ours has less.
 	LargestMessage = 256 << 10
@@ -16,8 +17,8 @@ const (
 	LargestChange = 256 << 20
 )
 
-// Stub is the type of what stands for a message of the stream that is too large: after it come the type that the message had and
-// its first four bytes, which for a change are the oid of the table.
+// Stub is the type of what stands for a message of the stream that is too large: after it come the type that the
+// message had and its first four bytes, which for a change are the oid of the table.
 const Stub = 0
 
 const (

@@ -13,14 +13,15 @@ import (
 // ErrLocked means that somebody holds a table at this moment; later it may work.
 var ErrLocked = errors.New("a table is locked by somebody")
 
-// LockedOut reports whether a statement lost against somebody's lock: none of it happened, and the same may succeed later.
+// LockedOut reports whether a statement lost against somebody's lock: none of it happened, and the same may succeed
+// later.
 func LockedOut(err error) bool {
 	pg, ok := errors.AsType[*pgconn.PgError](err)
 	return Judge(err) == Locked || ok && pg.Code == pgerrcode.DeadlockDetected
 }
 
-// UntilUnlocked does something again while it loses against somebody's lock, for about half a minute. Each try gives way after the
-// session's lock_timeout: one long wait could make a user who waits for us the one who must give way.
+// UntilUnlocked does something again while it loses against somebody's lock, for about half a minute. Each try gives
+// way after the session's lock_timeout: one long wait could make a user who waits for us the one who must give way.
 func UntilUnlocked(ctx context.Context, f func() error) error {
 	const tries, pause = 50, 100 * time.Millisecond
 	for try := 1; ; try++ {

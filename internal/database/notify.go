@@ -5,11 +5,12 @@ import "github.com/jackc/pgx/v5/pgconn"
 // heedKey is where a connection keeps who heeds what it is told.
 const heedKey = "embedsidecar.heed"
 
-// Heed has the payload of each notification that a connection gets handed to heed, by whoever reads from the connection at that moment.
-// Nothing is kept: anybody may notify, as often as he likes.
+// Heed has the payload of each notification that a connection gets handed to heed, by whoever reads from the
+// connection at that moment. Nothing is kept: anybody may notify, as often as he likes.
 func Heed(conn *pgconn.PgConn, heed func(payload string)) { conn.CustomData()[heedKey] = heed }
 
-// notified hands a notification on. Nobody may have asked for it: a trigger of the user's may LISTEN in a session of ours.
+// notified hands a notification on. Nobody may have asked for it: a trigger of the user's may LISTEN in a session of
+// ours.
 func notified(conn *pgconn.PgConn, n *pgconn.Notification) {
 	if heed, asked := conn.CustomData()[heedKey].(func(payload string)); asked {
 		heed(n.Payload)

@@ -8,7 +8,8 @@ import (
 	"github.com/embedsidecar/embedsidecar/internal/database"
 )
 
-// TestP9_NotificationsAreNotKept: any role that may log in can notify, and pgx remembers what nobody has asked it for yet.
+// TestP9_NotificationsAreNotKept: any role that may log in can notify, and pgx remembers what nobody has asked it for
+// yet.
 func TestP9_NotificationsAreNotKept(t *testing.T) {
 	t.Parallel()
 	const flood = 200_000

@@ -12,9 +12,9 @@ import (
 	"github.com/jackc/pgx/v5/pgproto3"
 )
 
-// ConnectReplication opens a connection that may create slots and stream changes of the database in dsn. Its session prints
-// values exactly as those of Connect do. It returns *Error; kind Pooler when something between us and the server does not speak
-// the replication protocol.
+// ConnectReplication opens a connection that may create slots and stream changes of the database in dsn. Its session
+// prints values exactly as those of Connect do. It returns *Error; kind Pooler when something between us and the
+// server does not speak the replication protocol.
 func ConnectReplication(ctx context.Context, dsn string, o Options) (*pgconn.PgConn, error) {
 	parsed, err := parse(dsn, o)
 	if err != nil {
@@ -46,8 +46,8 @@ func OwnSlot(database string) string {
 	return name[:min(longest, len(name))]
 }
 
-// prove finishes a replication connection and makes sure that it is one: a pooler told to ignore the start-up parameter hands
-// out an ordinary session, to which IDENTIFY_SYSTEM is a syntax error.
+// prove finishes a replication connection and makes sure that it is one: a pooler told to ignore the start-up
+// parameter hands out an ordinary session, to which IDENTIFY_SYSTEM is a syntax error.
 func prove(ctx context.Context, conn *pgconn.PgConn) error {
 	if _, err := conn.Exec(ctx, "IDENTIFY_SYSTEM").ReadAll(); err != nil {
 		var pg *pgconn.PgError
@@ -59,7 +59,8 @@ func prove(ctx context.Context, conn *pgconn.PgConn) error {
 	if err := unlimited(ctx, conn); err != nil {
 		return err
 	}
-	// A default of the role (ALTER ROLE ... SET role) may make it act as another; whether it may replicate is no matter of membership.
+	// A default of the role (ALTER ROLE ... SET role) may make it act as another; whether it may replicate is no matter
+	// of membership.
 	if _, err := conn.Exec(ctx, "SET ROLE NONE").ReadAll(); err != nil {
 		return fmt.Errorf("set role: %w", err)
 	}

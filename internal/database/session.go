@@ -11,16 +11,16 @@ import (
 // usedKey is where a connection keeps that code of others ran in its session.
 const usedKey = "embedsidecar.used"
 
-// Used notes that triggers of others run in a transaction: what they may leave in the session (settings, temporary tables, prepared
-// statements, locks) is thrown away before anybody else gets the connection.
+// Used notes that triggers of others run in a transaction: what they may leave in the session (settings, temporary
+// tables, prepared statements, locks) is thrown away before anybody else gets the connection.
 func Used(tx pgx.Tx) {
 	if conn := tx.Conn(); conn != nil {
 		conn.PgConn().CustomData()[usedKey] = true
 	}
 }
 
-// tidied makes a released connection as it was when it was made, and reports whether it may be used again. Behind a pooler the session
-// is another's already.
+// tidied makes a released connection as it was when it was made, and reports whether it may be used again. Behind a
+// pooler the session is another's already.
 func tidied(conn *pgx.Conn) bool {
 	data := conn.PgConn().CustomData()
 	if data[usedKey] != true {
@@ -51,16 +51,16 @@ func tidied(conn *pgx.Conn) bool {
 	return tablesOnly(ctx, conn) == nil
 }
 
-// localConduct says for one transaction what a session behind a pooler was not told. It is one statement, for the batch that begins the
-// transaction; its values are those of formatting and conduct.
+// localConduct says for one transaction what a session behind a pooler was not told. It is one statement, for the
+// batch that begins the transaction; its values are those of formatting and conduct.
 const localConduct = "SELECT pg_catalog.set_config('search_path', '" + OwnPath + "', true), pg_catalog.set_config('lock_timeout', '500ms', true)," +
 	" pg_catalog.set_config('idle_in_transaction_session_timeout', '15s', true), pg_catalog.set_config('statement_timeout', '0', true)," +
 	" pg_catalog.set_config('row_security', 'off', true), pg_catalog.set_config('jit', 'off', true)," +
 	" CASE WHEN pg_catalog.current_setting('" + restriction + "', true) IS NOT NULL THEN pg_catalog.set_config('" + restriction + "', '" + restricted + "', true) END"
 
-// Conduct adds to a batch that begins a transaction, right after its beginning, how the transaction is to behave, if db leads to a pooler: what
-// was said when the session was made is lost there. Without the short lock_timeout a user who waits for us and for whom we wait
-// could be the one whose transaction the server ends.
+// Conduct adds to a batch that begins a transaction, right after its beginning, how the transaction is to behave, if
+// db leads to a pooler: what was said when the session was made is lost there. Without the short lock_timeout a user
+// who waits for us and for whom we wait could be the one whose transaction the server ends.
 func Conduct(db any, batch *pgx.Batch) {
 	if pool, ok := db.(*pgxpool.Pool); ok && Pooled(pool) {
 		batch.Queue(localConduct)
@@ -78,8 +78,8 @@ func Begin(ctx context.Context, db interface {
 	return db.Begin(ctx)
 }
 
-// PathStatement returns the statement that sets the search_path, its parameter, for the rest of a transaction, and that allows views in the
-// place of tables unless the path is our own.
+// PathStatement returns the statement that sets the search_path, its parameter, for the rest of a transaction, and
+// that allows views in the place of tables unless the path is our own.
 func PathStatement(own bool) string {
 	kinds := ""
 	if own {

@@ -19,7 +19,8 @@ func registerSparse(m *pgtype.Map, sparse, array uint32) {
 	m.RegisterDefaultPgType([]pipeline.Sparse{}, "_sparsevec")
 }
 
-// sparseCodec sends pgvector's type sparsevec. What is stored is read from the raw bytes of an answer (pipeline.Stored).
+// sparseCodec sends pgvector's type sparsevec. What is stored is read from the raw bytes of an answer
+// (pipeline.Stored).
 type sparseCodec struct{}
 
 var _ pgtype.Codec = sparseCodec{}

@@ -10,8 +10,8 @@ import (
 	"github.com/pgvector/pgvector-go"
 )
 
-// registerVector makes a connection send and read pgvector.Vector, alone and in arrays, in binary. The numbers of the types
-// come from the catalogue, since the extension's schema is seldom in our search_path.
+// registerVector makes a connection send and read pgvector.Vector, alone and in arrays, in binary. The numbers of the
+// types come from the catalogue, since the extension's schema is seldom in our search_path.
 func registerVector(m *pgtype.Map, vector, array uint32) {
 	t := &pgtype.Type{Name: "vector", OID: vector, Codec: vectorCodec{}}
 	m.RegisterType(t)
@@ -22,8 +22,8 @@ func registerVector(m *pgtype.Map, vector, array uint32) {
 	}
 }
 
-// vectorCodec is pgvector's type vector: uint16 dims, uint16 zero, then big-endian float32s. It differs from the codec that
-// comes with pgvector-go in that a short or odd answer is an error and not a panic.
+// vectorCodec is pgvector's type vector: uint16 dims, uint16 zero, then big-endian float32s. It differs from the
+// codec that comes with pgvector-go in that a short or odd answer is an error and not a panic.
 type vectorCodec struct{}
 
 var _ pgtype.Codec = vectorCodec{}

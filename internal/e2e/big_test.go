@@ -48,7 +48,8 @@ func bigTransaction(t *testing.T, major, rows int) {
 		END $$;
 		CREATE TRIGGER note_move AFTER UPDATE ON embedsidecar.lsn_checkpoint FOR EACH ROW WHEN (OLD.lsn <> NEW.lsn) EXECUTE FUNCTION public.note_move()`)
 
-	// It is read at full speed without being cut off: not because the machine forgets the sidecar for the rig's 3 s, that is.
+	// It is read at full speed without being cut off: not because the machine forgets the sidecar for the rig's 3 s,
+	// that is.
 	r.senderTimeout("1min")
 
 	// Parts have up to 2,000 rows each.
@@ -125,8 +126,8 @@ func bigTransaction(t *testing.T, major, rows int) {
 		rows, took.Round(time.Millisecond), working.Round(time.Millisecond), enqueued>>10, peak>>10, r.sent())
 }
 
-// TestP8_HalfATransactionAgain kills a sidecar after it has queued and partly embedded the first half of a transaction. The next one
-// is sent all of it again and embeds only what has no vector yet.
+// TestP8_HalfATransactionAgain kills a sidecar after it has queued and partly embedded the first half of a
+// transaction. The next one is sent all of it again and embeds only what has no vector yet.
 func TestP8_HalfATransactionAgain(t *testing.T) {
 	t.Parallel()
 	const rows = 20_000
@@ -186,8 +187,8 @@ func TestP9_BigRow(t *testing.T) {
 	r.nothingLeft()
 }
 
-// TestP9_LargeTexts backfills, reconciles and verifies rows of 1 MB each. With 800 of them the figures are the same. The short form
-// looks at one destination: what is read is read alike.
+// TestP9_LargeTexts backfills, reconciles and verifies rows of 1 MB each. With 800 of them the figures are the same.
+// The short form looks at one destination: what is read is read alike.
 func TestP9_LargeTexts(t *testing.T) {
 	t.Parallel()
 	const rows = 200

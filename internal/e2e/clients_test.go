@@ -22,7 +22,8 @@ import (
 	"github.com/embedsidecar/embedsidecar/testenv"
 )
 
-// clients are real ones: Django and SQLAlchemy, node-postgres, PgBouncer in transaction mode. make test-clients brings them.
+// clients are real ones: Django and SQLAlchemy, node-postgres, PgBouncer in transaction mode. make test-clients
+// brings them.
 type clients struct {
 	t      *testing.T
 	folder string
@@ -30,7 +31,8 @@ type clients struct {
 	name   string // of the database there
 }
 
-// pooled starts PgBouncer in front of a database, for its owner and for a role that runs the sidecar. Anybody may log in.
+// pooled starts PgBouncer in front of a database, for its owner and for a role that runs the sidecar. Anybody may log
+// in.
 func pooled(t *testing.T, db *testenv.Database) *clients {
 	t.Helper()
 	c := &clients{t: t, folder: os.Getenv("EMBEDSIDECAR_CLIENTS"), name: "app"}
@@ -105,7 +107,8 @@ func (c *clients) do(args ...string) {
 	}
 }
 
-// begin starts the application and waits for its first word. The function it returns tells it to go on, and waits for its end.
+// begin starts the application and waits for its first word. The function it returns tells it to go on, and waits for
+// its end.
 func (c *clients) begin(args ...string) (end func()) {
 	c.t.Helper()
 	cmd := c.app(args...)
@@ -136,8 +139,9 @@ func (c *clients) begin(args ...string) (end func()) {
 	}
 }
 
-// TestClients_AnApplicationInDjango: through PgBouncer, an application migrates its keys to bigint, renames a column, changes a type, and saves objects
-// with the vectors that they had once. It never fails, no text is paid for twice, and every vector is right at the end.
+// TestClients_AnApplicationInDjango: through PgBouncer, an application migrates its keys to bigint, renames a column,
+// changes a type, and saves objects with the vectors that they had once. It never fails, no text is paid for twice,
+// and every vector is right at the end.
 func TestClients_AnApplicationInDjango(t *testing.T) {
 	t.Parallel()
 	const rows = 60

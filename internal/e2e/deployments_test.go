@@ -18,9 +18,10 @@ import (
 	"github.com/embedsidecar/embedsidecar/testenv/workload"
 )
 
-// TestKills_Deployments replaces the sidecar again and again while tables change: what shall be embedded is set up anew, mostly with something
-// added, changed or taken away, while the old process streams; a new one starts beside it; and one of the two ends, in good order or by kill -9,
-// sometimes the new one first. Afterwards every vector of what is set up then is that of its row's text.
+// TestKills_Deployments replaces the sidecar again and again while tables change: what shall be embedded is set up
+// anew, mostly with something added, changed or taken away, while the old process streams; a new one starts beside
+// it; and one of the two ends, in good order or by kill -9, sometimes the new one first. Afterwards every vector of
+// what is set up then is that of its row's text.
 func TestKills_Deployments(t *testing.T) {
 	t.Parallel()
 	kills, seed := fromEnvironment(t, "EMBEDSIDECAR_KILLS", 8), fromEnvironment(t, "EMBEDSIDECAR_SEED", 1)
@@ -150,7 +151,8 @@ func (d *deployer) at(name string) int {
 	return slices.IndexFunc(d.now, func(s workload.Shape) bool { return s.Name == name })
 }
 
-// move adds a pipeline or takes one away, or does both with one: of those into embedding tables, which are taken up again as they were left.
+// move adds a pipeline or takes one away, or does both with one: of those into embedding tables, which are taken up
+// again as they were left.
 func (d *deployer) move() {
 	d.t.Helper()
 	name := []string{"texts", "times"}[d.r.IntN(2)]

@@ -12,8 +12,8 @@ import (
 	"github.com/embedsidecar/embedsidecar/testenv/workload"
 )
 
-// TestKills kills the sidecar and its plugin at random moments while tables of every kind change. Afterwards every vector is
-// that of its row's text, and no text was embedded more often than it changed or its batch was lost.
+// TestKills kills the sidecar and its plugin at random moments while tables of every kind change. Afterwards every
+// vector is that of its row's text, and no text was embedded more often than it changed or its batch was lost.
 func TestKills(t *testing.T) {
 	t.Parallel()
 	kills, seed := fromEnvironment(t, "EMBEDSIDECAR_KILLS", 8), fromEnvironment(t, "EMBEDSIDECAR_SEED", 1)
@@ -48,7 +48,8 @@ func TestKills(t *testing.T) {
 	})
 }
 
-// TestKills_Chunks does the same to tables whose texts are cut into chunks: no row is ever left with chunks of two texts.
+// TestKills_Chunks does the same to tables whose texts are cut into chunks: no row is ever left with chunks of two
+// texts.
 func TestKills_Chunks(t *testing.T) {
 	t.Parallel()
 	testenv.EachMajor(t, func(t *testing.T, major int) {
@@ -125,8 +126,8 @@ func (k *killer) killPlugin(c *child) {
 	k.rest(300)
 }
 
-// stopBeyondLease stops a sidecar for longer than its leases, lets another one work meanwhile, and lets it go on: it must not write
-// what it had embedded before.
+// stopBeyondLease stops a sidecar for longer than its leases, lets another one work meanwhile, and lets it go on: it
+// must not write what it had embedded before.
 func (k *killer) stopBeyondLease(c *child) {
 	k.t.Helper()
 	k.streaming(c)

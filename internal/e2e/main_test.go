@@ -1,11 +1,12 @@
 //go:build linux
 
-// Package e2e tests the programs as users run them: the built binary and its plugin as real processes, started, killed, stopped
-// and restarted while others write, as the least-privileged role. What the tables hold afterwards is judged by the oracle of
-// package workload.
+// Package e2e tests the programs as users run them: the built binary and its plugin as real processes, started,
+// killed, stopped and restarted while others write, as the least-privileged role. What the tables hold afterwards is
+// judged by the oracle of package workload.
 //
-// The environment makes the tests longer: EMBEDSIDECAR_KILLS is the number of kills (default 8), EMBEDSIDECAR_SEED chooses another
-// history (default 1), EMBEDSIDECAR_BIG_ROWS is the number of rows of the large transaction (default 100,000).
+// The environment makes the tests longer: EMBEDSIDECAR_KILLS is the number of kills (default 8), EMBEDSIDECAR_SEED
+// chooses another history (default 1), EMBEDSIDECAR_BIG_ROWS is the number of rows of the large transaction (default
+// 100,000).
 package e2e
 
 import (

@@ -205,7 +205,8 @@ func (c *child) peak() int {
 // gone reports whether the process has ended, reaped or not.
 func (c *child) gone() bool { return c.ended() || !testenv.Running(c.pid()) }
 
-// plugins returns the ids of living plugin processes of this rig's sidecars: those whose environment names the rig's folder.
+// plugins returns the ids of living plugin processes of this rig's sidecars: those whose environment names the rig's
+// folder.
 func (r *rig) plugins() (ids []int) {
 	r.t.Helper()
 	mark := []byte("EMBEDSIDECAR_PLUGIN_CALLS=" + r.calls + "\x00")

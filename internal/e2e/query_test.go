@@ -55,8 +55,9 @@ func (c *child) address() (url string) {
 	return url
 }
 
-// query sends a request and returns status and answer. One whose connection ends without an answer is sent again: a server gives up a
-// client that the machine forgets for a few seconds, and a client may find that out before it reads what it was told.
+// query sends a request and returns status and answer. One whose connection ends without an answer is sent again: a
+// server gives up a client that the machine forgets for a few seconds, and a client may find that out before it reads
+// what it was told.
 func query(t *testing.T, url, bearer string, body any) (status int, answer []byte) {
 	t.Helper()
 	var content []byte
@@ -105,7 +106,8 @@ func onnx(t *testing.T) []string {
 	}
 }
 
-// TestQueries_OpenAIClient serves the default model without a database and talks to it through OpenAI's own client, unchanged.
+// TestQueries_OpenAIClient serves the default model without a database and talks to it through OpenAI's own client,
+// unchanged.
 func TestQueries_OpenAIClient(t *testing.T) {
 	t.Parallel()
 	python, lines := testenv.OpenAI(t), onnxtest.Lines[referenceText](t, "../../plugins/onnx/model/testdata/embeddings.jsonl.gz")
@@ -139,7 +141,8 @@ func TestQueries_OpenAIClient(t *testing.T) {
 	c.terminate()
 }
 
-// TestQueries_FindWhatIsTrueNow searches beside the work: a row that was edited is found by its new text, and only by those who may ask.
+// TestQueries_FindWhatIsTrueNow searches beside the work: a row that was edited is found by its new text, and only by
+// those who may ask.
 func TestQueries_FindWhatIsTrueNow(t *testing.T) {
 	t.Parallel()
 	testenv.EachMajor(t, func(t *testing.T, major int) {

@@ -21,8 +21,8 @@ type referenceText struct {
 	Embedding []float32 `json:"embedding"`
 }
 
-// TestReference_VectorsInPostgres runs the default model over the reference's texts, from the rows' commit to the vectors in a column
-// and in an embedding table, and compares these with those of sentence-transformers.
+// TestReference_VectorsInPostgres runs the default model over the reference's texts, from the rows' commit to the
+// vectors in a column and in an embedding table, and compares these with those of sentence-transformers.
 func TestReference_VectorsInPostgres(t *testing.T) {
 	t.Parallel()
 	lines := onnxtest.Lines[referenceText](t, "../../plugins/onnx/model/testdata/embeddings.jsonl.gz")

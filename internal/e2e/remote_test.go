@@ -21,8 +21,8 @@ import (
 
 const providerKey = "sk-" + canary.Secret + "-fedcba9876543210"
 
-// TestRemote_StormOfRefusals has a provider refuse, fail and vanish while rows are written: no task fails, no row is without the
-// vector of its text, and the key is nowhere to be found.
+// TestRemote_StormOfRefusals has a provider refuse, fail and vanish while rows are written: no task fails, no row is
+// without the vector of its text, and the key is nowhere to be found.
 func TestRemote_StormOfRefusals(t *testing.T) {
 	t.Parallel()
 	var storm atomic.Bool
@@ -111,7 +111,8 @@ func (r *remoteRig) remote() []string {
 	return []string{"EMBEDSIDECAR_CONFIG=" + filepath.Join(r.dir, "c.yaml"), "PROVIDER_KEY=" + providerKey, "EMBEDSIDECAR_LOG_LEVEL=debug"}
 }
 
-// provenRemote compares every vector with the provider's for the text that the row has now, and lets the program do the same.
+// provenRemote compares every vector with the provider's for the text that the row has now, and lets the program do
+// the same.
 func (r *remoteRig) provenRemote(provider *remotetest.Server) {
 	r.t.Helper()
 	rows := testenv.Values[string](r.db, `SELECT d.body || '|' || (SELECT string_agg(x::text, ',') FROM unnest(e.embedding::real[]) AS x)

@@ -69,7 +69,8 @@ func (r *rig) senderTimeout(span string) {
 	r.db.MustExecSuper(fmt.Sprintf("ALTER DATABASE %s SET wal_sender_timeout = '%s'", pgx.Identifier{r.db.Name}.Sanitize(), span))
 }
 
-// becomeRunRole loads the pipelines that are set up, and logs in as a role that may run them and nothing else from now on.
+// becomeRunRole loads the pipelines that are set up, and logs in as a role that may run them and nothing else from
+// now on.
 func (r *rig) becomeRunRole() {
 	r.t.Helper()
 	pool, err := database.Connect(r.t.Context(), r.url, database.Options{MaxConns: 2, Log: slog.New(slog.DiscardHandler)})
@@ -178,8 +179,8 @@ func (r *rig) do(status int, args ...string) string {
 	return c.tail()
 }
 
-// leisurely has run give long leases from now on: for tests in which none is lost by a kill, and none may be lost because the machine
-// has forgotten the sidecar for a second.
+// leisurely has run give long leases from now on: for tests in which none is lost by a kill, and none may be lost
+// because the machine has forgotten the sidecar for a second.
 func (r *rig) leisurely() { r.lease = time.Hour }
 
 // run starts a sidecar with small batches and short leases.
@@ -238,8 +239,8 @@ func (r *rig) sent() (n int) {
 	return n
 }
 
-// prove waits until every vector is that of its text, and lets the program prove the same for itself. Then it ends the sidecar and
-// looks at what it leaves behind: nothing.
+// prove waits until every vector is that of its text, and lets the program prove the same for itself. Then it ends
+// the sidecar and looks at what it leaves behind: nothing.
 func (r *rig) prove(c *child, shapes []workload.Shape) workload.Report {
 	r.t.Helper()
 	r.t.Cleanup(func() { r.explain(c) })
@@ -297,9 +298,10 @@ func (r *rig) neverAhead() {
 	}
 }
 
-// silent checks that settled tables cause no work: nothing is embedded, no task is made. A sidecar whose stream was broken off, which the
-// rig's wal_sender_timeout does when a busy machine forgets it for as long, is sent again what it has handled already: then it is asked
-// once more. Streams is how often it had begun to stream before it had caught up.
+// silent checks that settled tables cause no work: nothing is embedded, no task is made. A sidecar whose stream was
+// broken off, which the rig's wal_sender_timeout does when a busy machine forgets it for as long, is sent again what
+// it has handled already: then it is asked once more. Streams is how often it had begun to stream before it had
+// caught up.
 func (r *rig) silent(c *child, streams int) {
 	r.t.Helper()
 	for {
@@ -342,7 +344,8 @@ func (r *rig) nothingLeft() {
 	}
 }
 
-// countVersions makes the database count what is to be embedded: every new row, every changed text or key, every vector taken away.
+// countVersions makes the database count what is to be embedded: every new row, every changed text or key, every
+// vector taken away.
 func (r *rig) countVersions(shapes []workload.Shape) {
 	r.t.Helper()
 	r.db.MustExec(`CREATE UNLOGGED TABLE public.versions (at timestamptz DEFAULT now());
@@ -369,8 +372,8 @@ func (r *rig) countVersions(shapes []workload.Shape) {
 
 func literal(s string) string { return "'" + strings.ReplaceAll(s, "'", "''") + "'" }
 
-// countLost makes the database count the leases that are lost from now on, each with one task: those of sidecars that were killed, of
-// plugins that died, and of batches that took longer than their lease.
+// countLost makes the database count the leases that are lost from now on, each with one task: those of sidecars that
+// were killed, of plugins that died, and of batches that took longer than their lease.
 func (r *rig) countLost() {
 	r.t.Helper()
 	r.db.MustExec(`CREATE UNLOGGED TABLE public.lost (at timestamptz DEFAULT now());

@@ -23,8 +23,8 @@ const idleEnv = "EMBEDSIDECAR_IDLE"
 // scansAsked counts the scans that were ever asked for.
 const scansAsked = `SELECT coalesce(sum(requested), 0) FROM embedsidecar.scan`
 
-// TestP6_IdleIsSilent counts what a sidecar with nothing to do does: one statement per connection and heartbeat of ten seconds, and
-// less than 1 MB of WAL an hour.
+// TestP6_IdleIsSilent counts what a sidecar with nothing to do does: one statement per connection and heartbeat of
+// ten seconds, and less than 1 MB of WAL an hour.
 func TestP6_IdleIsSilent(t *testing.T) {
 	t.Parallel()
 	span := 25 * time.Second
@@ -34,11 +34,13 @@ func TestP6_IdleIsSilent(t *testing.T) {
 			t.Fatalf("%s=%q: want a duration of at least 10s", idleEnv, text)
 		}
 	}
-	// On a server of its own, for the WAL and the log belong to all of it. What the server itself does in the background is not ours.
+	// On a server of its own, for the WAL and the log belong to all of it. What the server itself does in the background
+	// is not ours.
 	server := ownServer(t, 0, map[string]string{"autovacuum": "off", "checkpoint_timeout": "1h", "bgwriter_lru_maxpages": "0"})
 	r, shapes := newShapesOn(t, server, "integers", "texts", "partitioned", "filtered")
 	r.db.MustExecSuper(fmt.Sprintf("ALTER ROLE %s SET log_min_duration_statement = 0", r.role))
-	// The rig's 3 s would end the stream of a sidecar that a busy machine forgets for as long: what it then does is no idleness.
+	// The rig's 3 s would end the stream of a sidecar that a busy machine forgets for as long: what it then does is no
+	// idleness.
 	r.senderTimeout("1min")
 	c := r.run()
 	r.streaming(c)
@@ -54,9 +56,9 @@ func TestP6_IdleIsSilent(t *testing.T) {
 	// What follows work (a last look at the queue, the end of a scan) is not idleness yet.
 	pause(t.Context(), 2*time.Second)
 
-	// A table that was truncated near the end is looked through once more when the next heartbeat finds its new file: that is work, not
-	// idleness; and on a busy machine what follows work may come late, and an answer, so that it is asked once more. One that is not
-	// silent by itself never is. So one of some spans must be.
+	// A table that was truncated near the end is looked through once more when the next heartbeat finds its new file:
+	// that is work, not idleness; and on a busy machine what follows work may come late, and an answer, so that it is
+	// asked once more. One that is not silent by itself never is. So one of some spans must be.
 	const spans = 5
 	for attempt := 1; ; attempt++ {
 		testenv.Eventually(t, patience, func() (bool, string) {

@@ -53,7 +53,8 @@ func TestStandby_TakesOver(t *testing.T) {
 	})
 }
 
-// TestSigterm_GivesBackWhatItHolds ends sidecars in the middle of their work: with status 0, soon, and without a trace of a failure.
+// TestSigterm_GivesBackWhatItHolds ends sidecars in the middle of their work: with status 0, soon, and without a
+// trace of a failure.
 func TestSigterm_GivesBackWhatItHolds(t *testing.T) {
 	t.Parallel()
 	r, shapes := newShapes(t, 0, "integers", "composite", "texts")

@@ -11,8 +11,9 @@ import (
 	"github.com/embedsidecar/embedsidecar/testenv"
 )
 
-// TestP9_MessagesOfStrangers: a role that may do nothing but log in fills the WAL with what looks like marks, in one transaction, small ones and
-// one large. Neither the sidecar's memory nor its work on other changes depends on that, and it does not read them again.
+// TestP9_MessagesOfStrangers: a role that may do nothing but log in fills the WAL with what looks like marks, in one
+// transaction, small ones and one large. Neither the sidecar's memory nor its work on other changes depends on that,
+// and it does not read them again.
 func TestP9_MessagesOfStrangers(t *testing.T) {
 	t.Parallel()
 	db := testenv.DB(t, testenv.On(ownServer(t, 18, nil)), testenv.Empty())

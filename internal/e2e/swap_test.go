@@ -16,8 +16,8 @@ import (
 	"github.com/embedsidecar/embedsidecar/testenv/workload"
 )
 
-// TestSwap replaces the plugin's program under a running sidecar, with writers at work: by other builds, which it moves to without a
-// failed task, and by another embedder, which it refuses.
+// TestSwap replaces the plugin's program under a running sidecar, with writers at work: by other builds, which it
+// moves to without a failed task, and by another embedder, which it refuses.
 func TestSwap(t *testing.T) {
 	t.Parallel()
 	r, shapes := newShapes(t, 0, "integers", "texts")
@@ -117,8 +117,8 @@ func TestSwap(t *testing.T) {
 	t.Log(r.prove(c, shapes))
 }
 
-// failures counts what a sidecar's log says of a plugin that fails. A batch that the database did not take is another matter: writers
-// lock what they work on.
+// failures counts what a sidecar's log says of a plugin that fails. A batch that the database did not take is another
+// matter: writers lock what they work on.
 func (r *rig) failures(c *child) (n int) {
 	r.t.Helper()
 	log, err := os.ReadFile(c.log)

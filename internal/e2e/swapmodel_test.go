@@ -57,8 +57,9 @@ func meansOf(t *testing.T, m onnxtest.Tiny) workload.Embed {
 	}
 }
 
-// TestSwap_Model replaces the model's folder under a running sidecar with the plugin onnx and writers at work: by the same model with
-// other papers, which it moves to without a failed task, and by another model, which it refuses, also when the plugin dies meanwhile.
+// TestSwap_Model replaces the model's folder under a running sidecar with the plugin onnx and writers at work: by the
+// same model with other papers, which it moves to without a failed task, and by another model, which it refuses, also
+// when the plugin dies meanwhile.
 func TestSwap_Model(t *testing.T) {
 	t.Parallel()
 	db := testenv.DB(t, testenv.Empty())
@@ -128,7 +129,8 @@ func TestSwap_Model(t *testing.T) {
 		t.Errorf("%d tasks have failed: %q", len(failed), failed[:min(len(failed), 5)])
 	}
 
-	// A plugin that dies while another model is in its place finds that one when it starts again. Rows wait for the right one.
+	// A plugin that dies while another model is in its place finds that one when it starts again. Rows wait for the
+	// right one.
 	folder.replace(wrong, "another model")
 	for _, pid := range r.plugins() {
 		if err := syscall.Kill(pid, syscall.SIGKILL); err != nil && !errors.Is(err, syscall.ESRCH) {

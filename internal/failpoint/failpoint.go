@@ -1,8 +1,8 @@
 // Package failpoint names the places of the program where a test may make it die, stop, wait or fail.
 //
-// A place calls Hit with its name, "part/what-just-happened". As long as no failpoint is set this costs one atomic load. A real
-// process takes its failpoints from the variable EMBEDSIDECAR_FAILPOINTS when it starts, the only variable that is read below
-// cmd/, because plugins and test binaries need it just as much:
+// A place calls Hit with its name, "part/what-just-happened". As long as no failpoint is set this costs one atomic
+// load. A real process takes its failpoints from the variable EMBEDSIDECAR_FAILPOINTS when it starts, the only
+// variable that is read below cmd/, because plugins and test binaries need it just as much:
 //
 //	EMBEDSIDECAR_FAILPOINTS='queue/after-enqueue-commit=kill@3;worker/before-embed=sleep(200ms)'
 //
@@ -57,8 +57,8 @@ func init() {
 	}
 }
 
-// Hit does what the failpoint of this name was told to do, which is nothing at all outside of fault tests. It returns an
-// *Error if that was to fail. Safe for concurrent use.
+// Hit does what the failpoint of this name was told to do, which is nothing at all outside of fault tests. It returns
+// an *Error if that was to fail. Safe for concurrent use.
 func Hit(name string) error {
 	points := active.Load()
 	if points == nil {
@@ -88,8 +88,8 @@ func Hits(name string) int64 {
 	return p.hits.Load()
 }
 
-// Enable sets failpoints, written as in the variable, beside those that are set already. A failpoint of the same name is
-// replaced and counts from 1 again. On error nothing is set.
+// Enable sets failpoints, written as in the variable, beside those that are set already. A failpoint of the same name
+// is replaced and counts from 1 again. On error nothing is set.
 func Enable(spec string) error {
 	points := map[string]*point{}
 	var errs []error
@@ -118,8 +118,8 @@ func Enable(spec string) error {
 	return nil
 }
 
-// Func makes a place call fn at each hit and return what fn returns; for tests in the same process, which can so wait until
-// a place is reached and decide when it goes on. The function returned takes the failpoint away again.
+// Func makes a place call fn at each hit and return what fn returns; for tests in the same process, which can so wait
+// until a place is reached and decide when it goes on. The function returned takes the failpoint away again.
 func Func(name string, fn func() error) (remove func()) {
 	set(map[string]*point{name: {from: 1, perform: func(string) error { return fn() }}})
 	return func() { Disable(name) }

@@ -138,7 +138,8 @@ func Moved(table, namesake string) State {
 	}
 }
 
-// Gone is the state of a pipeline whose table was dropped. namesake is another table that has its name by now; "": there is none.
+// Gone is the state of a pipeline whose table was dropped. namesake is another table that has its name by now; "":
+// there is none.
 func Gone(table, namesake string) State {
 	if namesake == "" {
 		return State{Missing, "the source table " + table + " was dropped", "bring it back, and embedsidecar init, or the next run, takes it over; embedsidecar uninstall takes the pipeline away"}

@@ -15,7 +15,8 @@ import (
 	sqlfiles "github.com/embedsidecar/embedsidecar/sql"
 )
 
-// The part of the compose format that we use. Decoding is strict, so a misspelt key fails. What begins with x- is for anchors.
+// The part of the compose format that we use. Decoding is strict, so a misspelt key fails. What begins with x- is for
+// anchors.
 type compose struct {
 	Name     string             `yaml:"name"`
 	Common   any                `yaml:"x-embedsidecar"`
@@ -116,8 +117,8 @@ func TestComposePaths(t *testing.T) {
 	}
 }
 
-// TestComposeTrustsNobody checks what people copy: containers of ours without privileges, with a limit, as least-privileged roles, passwords from
-// files that a clone does not have, and sslmode said.
+// TestComposeTrustsNobody checks what people copy: containers of ours without privileges, with a limit, as
+// least-privileged roles, passwords from files that a clone does not have, and sslmode said.
 func TestComposeTrustsNobody(t *testing.T) {
 	t.Parallel()
 	for _, paper := range []string{"docker-compose.yml", "docker-compose.existing.yml"} {

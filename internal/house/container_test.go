@@ -218,8 +218,8 @@ func TestDockerfileScripts(t *testing.T) {
 	}
 }
 
-// TestDockerfileHasTheTokenizersCrate checks that the image's plugin onnx reads every tokenizer: the crate is compiled from all of its files,
-// for the same glibc, and without it the build fails.
+// TestDockerfileHasTheTokenizersCrate checks that the image's plugin onnx reads every tokenizer: the crate is
+// compiled from all of its files, for the same glibc, and without it the build fails.
 func TestDockerfileHasTheTokenizersCrate(t *testing.T) {
 	t.Parallel()
 	const script = "tools/build-tokenizers.sh"
@@ -247,8 +247,8 @@ func TestDockerfileHasTheTokenizersCrate(t *testing.T) {
 	}
 }
 
-// TestDockerfileIsPinnedAndModest checks what an image should be: pinned bases, the Go of go.mod, no root, a health check on the
-// port that is exposed and listened on.
+// TestDockerfileIsPinnedAndModest checks what an image should be: pinned bases, the Go of go.mod, no root, a health
+// check on the port that is exposed and listened on.
 func TestDockerfileIsPinnedAndModest(t *testing.T) {
 	t.Parallel()
 	all := dockerfile(t)

@@ -92,8 +92,8 @@ func nobodys(host string) bool {
 	return err == nil && (addr.IsPrivate() || addr.IsLinkLocalUnicast())
 }
 
-// TestHosts keeps machines and mirrors out of the tree: whoever builds this elsewhere has others. A new host in a link is
-// added here by hand, after a look at it.
+// TestHosts keeps machines and mirrors out of the tree: whoever builds this elsewhere has others. A new host in a
+// link is added here by hand, after a look at it.
 func TestHosts(t *testing.T) {
 	t.Parallel()
 	public := []string{

@@ -9,9 +9,10 @@ import (
 	"time"
 )
 
-// Conns bounds how many connections are open at a time. One more takes the place of another that does nothing: first of those whose client
-// has not yet shown who it is, then of those that are idle, each time the one that has been so longest. Clients that only hold connections
-// keep nobody out that way. A connection whose request is being answered is never ended for another.
+// Conns bounds how many connections are open at a time. One more takes the place of another that does nothing: first
+// of those whose client has not yet shown who it is, then of those that are idle, each time the one that has been so
+// longest. Clients that only hold connections keep nobody out that way. A connection whose request is being answered
+// is never ended for another.
 type Conns struct {
 	net.Listener
 
@@ -89,8 +90,8 @@ func (c *conn) Close() error {
 
 type connKey struct{}
 
-// Attach makes a server tell the listener what its connections do. Without known, whoever asks anything has shown who it is; otherwise the
-// server calls Known.
+// Attach makes a server tell the listener what its connections do. Without known, whoever asks anything has shown who
+// it is; otherwise the server calls Known.
 func (l *Conns) Attach(s *http.Server, everybodyIsKnown bool) {
 	s.ConnContext = func(ctx context.Context, c net.Conn) context.Context {
 		if secure, ok := c.(*tls.Conn); ok {

@@ -11,8 +11,8 @@ import (
 	"time"
 )
 
-// Run answers until ctx ends, then lets requests under way finish for as long as patience, and logs when that was not enough. It returns
-// nil when it was asked to stop.
+// Run answers until ctx ends, then lets requests under way finish for as long as patience, and logs when that was not
+// enough. It returns nil when it was asked to stop.
 func Run(ctx context.Context, server *http.Server, listener net.Listener, patience time.Duration, log *slog.Logger) error {
 	failed := make(chan error, 1)
 	go func() { failed <- server.Serve(listener) }()
@@ -34,8 +34,8 @@ func Run(ctx context.Context, server *http.Server, listener net.Listener, patien
 	return nil
 }
 
-// NamesThisMachine reports whether the Host of a request is localhost or a loopback address. A page on the web could have a name of its
-// own lead here, and read what is answered to it.
+// NamesThisMachine reports whether the Host of a request is localhost or a loopback address. A page on the web could
+// have a name of its own lead here, and read what is answered to it.
 func NamesThisMachine(host string) bool {
 	if h, _, err := net.SplitHostPort(host); err == nil {
 		host = h

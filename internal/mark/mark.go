@@ -1,6 +1,7 @@
-// Package mark writes and reads the logical message that begins a write-back, by which the streamer knows our own changes
-// in the WAL again. A mark lists one tag per row, made with a secret of the installation: a tag cannot be forged, and it
-// matches only a row that is exactly what the write-back left, in that very transaction, so a copied mark hides nothing either.
+// Package mark writes and reads the logical message that begins a write-back, by which the streamer knows our own
+// changes in the WAL again. A mark lists one tag per row, made with a secret of the installation: a tag cannot be
+// forged, and it matches only a row that is exactly what the write-back left, in that very transaction, so a copied
+// mark hides nothing either.
 package mark
 
 import (
@@ -31,8 +32,9 @@ type Maker struct {
 	buf []byte
 }
 
-// NewMaker returns a Maker for the installation's secret and the id of the transaction that writes. In another transaction a tag could
-// hide a row that fits it and is stale: a vector may be written over a row that was changed since it was read.
+// NewMaker returns a Maker for the installation's secret and the id of the transaction that writes. In another
+// transaction a tag could hide a row that fits it and is stale: a vector may be written over a row that was changed
+// since it was read.
 func NewMaker(key []byte, xid uint32) *Maker { return &Maker{key: key, xid: xid} }
 
 // Tag returns the tag of a row: its pipeline, its key, and the hashes of its watched columns and of its vector.
@@ -60,7 +62,8 @@ func Encode(tags []Tag) []byte {
 	return b
 }
 
-// Decode returns the tags of a mark. Anybody may write what looks like one: it is refused before it costs anything if it is larger than ours are.
+// Decode returns the tags of a mark. Anybody may write what looks like one: it is refused before it costs anything if
+// it is larger than ours are.
 func Decode(content []byte) (map[Tag]struct{}, error) {
 	if len(content) == 0 || content[0] != version {
 		return nil, errors.New("decode mark: not a mark of this version")

@@ -53,7 +53,8 @@ func (m *Metrics) Plugin(name string) *Plugin {
 	}
 }
 
-// Up reports whether the plugin runs, and in which version ("" before its first start). Another version's line goes away.
+// Up reports whether the plugin runs, and in which version ("" before its first start). Another version's line goes
+// away.
 func (p *Plugin) Up(up bool, version string) {
 	p.up.DeletePartialMatch(prometheus.Labels{"plugin": p.name})
 	p.up.WithLabelValues(p.name, version).Set(Bool(up))

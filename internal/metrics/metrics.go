@@ -1,9 +1,9 @@
 // Package metrics names everything the program counts, in one place: what each metric means, its unit and its labels.
 //
-// Parts that work do not know Prometheus' vectors: they get a Source, a Pipeline or an Embedder whose labels are already
-// set, and call Inc, Set or Observe on its fields. Every counter is there, at 0, from the moment its owner is made, so that
-// rates work from the first scrape. Labels come from small fixed sets and from the names of pipelines, of which only the
-// first 200 get their own; no key, text or error message is ever one.
+// Parts that work do not know Prometheus' vectors: they get a Source, a Pipeline or an Embedder whose labels are
+// already set, and call Inc, Set or Observe on its fields. Every counter is there, at 0, from the moment its owner is
+// made, so that rates work from the first scrape. Labels come from small fixed sets and from the names of pipelines,
+// of which only the first 200 get their own; no key, text or error message is ever one.
 package metrics
 
 import (
@@ -113,8 +113,8 @@ func (f factory) gauge(name, help string, labels ...string) *prometheus.GaugeVec
 	return register(f.r, prometheus.NewGaugeVec(prometheus.GaugeOpts{Namespace: namespace, Name: name, Help: help}, labels))
 }
 
-// Scrapers that know native histograms get a resolution of about 10 %, at most this many buckets; others get the classic
-// buckets given.
+// Scrapers that know native histograms get a resolution of about 10 %, at most this many buckets; others get the
+// classic buckets given.
 const (
 	nativeFactor  = 1.1
 	nativeBuckets = 100

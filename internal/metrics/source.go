@@ -45,7 +45,8 @@ func counters(values []string, with func(value string) prometheus.Counter) Count
 	return c
 }
 
-// Gauge is a measured value. It does not show before it was set for the first time: a 0 that nobody measured would be a lie.
+// Gauge is a measured value. It does not show before it was set for the first time: a 0 that nobody measured would be
+// a lie.
 type Gauge struct {
 	vec    *prometheus.GaugeVec
 	labels []string

@@ -6,7 +6,8 @@ import (
 	"strings"
 )
 
-// Chunking says how the texts of a pipeline are cut into chunks, each with a vector of its own. The zero value: not at all.
+// Chunking says how the texts of a pipeline are cut into chunks, each with a vector of its own. The zero value: not
+// at all.
 type Chunking struct {
 	Strategy string `json:"strategy,omitempty"` // ChunkTokens, ChunkSentences or ChunkMarkdown; "": none
 	Tokens   int    `json:"tokens,omitempty"`   // most tokens of a chunk, its context line included
@@ -56,8 +57,8 @@ func (c Chunking) mistake() string {
 	return ""
 }
 
-// ChunkedHash is the text hash, in the ledger, of a row whose text is cut: it covers all that chunks are made of. The number is that
-// of the way of cutting: it changes when the same settings begin to give other chunks.
+// ChunkedHash is the text hash, in the ledger, of a row whose text is cut: it covers all that chunks are made of. The
+// number is that of the way of cutting: it changes when the same settings begin to give other chunks.
 func (c Chunking) ChunkedHash(text, context string) [sha256.Size]byte {
 	h := sha256.New()
 	_, _ = fmt.Fprintf(h, "chunks 1 %s %d %d %t %d\n", c.Strategy, c.Tokens, c.Overlap, c.NoText, len(context))
@@ -73,7 +74,8 @@ func (c Chunking) ChunkedHashExpression(text, context string) string {
 		c.Strategy, c.Tokens, c.Overlap, c.NoText, context, context, text)
 }
 
-// ContextExpression returns the SQL that makes the beginning of a context line from the row called r; NULL where there is none.
+// ContextExpression returns the SQL that makes the beginning of a context line from the row called r; NULL where
+// there is none.
 func (p *Pipeline) ContextExpression() string {
 	if strings.TrimSpace(p.Chunking.Context) == "" {
 		return "NULL::text"

@@ -2,7 +2,8 @@ package pipeline
 
 import "time"
 
-// How pipelines are worked where nobody says otherwise: the configuration, the worker and the sidecar have it from here.
+// How pipelines are worked where nobody says otherwise: the configuration, the worker and the sidecar have it from
+// here.
 const (
 	DefaultLoops        = 3 // batches of a pipeline in work at once
 	DefaultBatchRows    = 256

@@ -18,9 +18,10 @@ const (
 // TextHash is the SHA-256 of a text: with the model's fingerprint, the key under which a vector may be used again.
 func TextHash(text string) [sha256.Size]byte { return sha256.Sum256([]byte(text)) }
 
-// A SourceHash has ColumnHashSize bytes for each watched column (where these are not known: for the text, and only the worker makes it), in the pipeline's order: the start of the SHA-256 of the
-// column's output text, or zero bytes for NULL. The streamer makes it of the WAL, the worker of the row it reads; both
-// see the same bytes because both sessions print values alike.
+// A SourceHash has ColumnHashSize bytes for each watched column (where these are not known: for the text, and only
+// the worker makes it), in the pipeline's order: the start of the SHA-256 of the column's output text, or zero bytes
+// for NULL. The streamer makes it of the WAL, the worker of the row it reads; both see the same bytes because both
+// sessions print values alike.
 type SourceHash []byte
 
 // AppendColumn adds the hash of a column's output text; nil means NULL.
@@ -77,8 +78,9 @@ func ParseVector(text []byte) ([]float32, error) {
 	return vector, nil
 }
 
-// Pattern builds a LIKE pattern over bytea that reports whether a ledger entry (source_hash || vector_hash) is what the WAL
-// says of a row. A part the WAL left out because it did not change ("unchanged TOAST") matches anything of its width.
+// Pattern builds a LIKE pattern over bytea that reports whether a ledger entry (source_hash || vector_hash) is what
+// the WAL says of a row. A part the WAL left out because it did not change ("unchanged TOAST") matches anything of
+// its width.
 type Pattern []byte
 
 // Known appends bytes that must match.

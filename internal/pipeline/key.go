@@ -8,8 +8,8 @@ import (
 // A row's key is written as one string: the value of its column as Postgres prints it, or the values joined by '|' with
 // '|' and '\' escaped by '\'. A key of one column is written as it is.
 
-// MaxKey is the longest written key, in bytes, that fits into an index entry of the queue. A row with a longer one is left out and
-// counted; such keys are rare, since an index of the user's own must hold them too.
+// MaxKey is the longest written key, in bytes, that fits into an index entry of the queue. A row with a longer one is
+// left out and counted; such keys are rare, since an index of the user's own must hold them too.
 const MaxKey = 2500
 
 // JoinKey writes the values of a key as one string.

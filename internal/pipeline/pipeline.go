@@ -1,6 +1,6 @@
-// Package pipeline holds what a user configures: one source table, the text made of its rows, one model and one destination.
-// It knows how a row's key and its watched columns are written down, so that the streamer, the worker and verify agree on
-// every byte. It runs no SQL.
+// Package pipeline holds what a user configures: one source table, the text made of its rows, one model and one
+// destination. It knows how a row's key and its watched columns are written down, so that the streamer, the worker
+// and verify agree on every byte. It runs no SQL.
 package pipeline
 
 import (

@@ -10,9 +10,9 @@ import (
 	"github.com/embedsidecar/embedsidecar/embed"
 )
 
-// Stored is the type in which a destination keeps vectors. Dense vectors always travel to the server as pgvector's type vector; the
-// server turns them into what is stored. What is hashed, compared and marked is what is stored, not what was given. Vectors of a
-// sparse model are pairs (embed.Pairs), and travel and are kept as they are.
+// Stored is the type in which a destination keeps vectors. Dense vectors always travel to the server as pgvector's
+// type vector; the server turns them into what is stored. What is hashed, compared and marked is what is stored, not
+// what was given. Vectors of a sparse model are pairs (embed.Pairs), and travel and are kept as they are.
 type Stored string
 
 // The types of destinations. The empty Stored means StoredVector.
@@ -75,8 +75,8 @@ func (s Stored) OperatorClass() string {
 	}
 }
 
-// Metric names the distance we search by: cosine distance, from 0 to 2, the number of bits that differ, or the negative inner product,
-// for which sparse models are made.
+// Metric names the distance we search by: cosine distance, from 0 to 2, the number of bits that differ, or the
+// negative inner product, for which sparse models are made.
 func (s Stored) Metric() string {
 	switch s {
 	case StoredBit:
@@ -256,7 +256,8 @@ func toHalf(x float32) uint16 {
 	return sign | uint16(half+roundUp(half, fraction, shift)) //nolint:gosec // at most 0x400
 }
 
-// roundUp returns 1 if what a shift cuts off is above one half of the last place, or just that and the last place is odd.
+// roundUp returns 1 if what a shift cuts off is above one half of the last place, or just that and the last place is
+// odd.
 func roundUp(kept, fraction uint32, shift int) uint32 {
 	rest, tie := fraction&(1<<shift-1), uint32(1)<<(shift-1)
 	if rest > tie || rest == tie && kept&1 == 1 {

@@ -2,9 +2,9 @@ package pipeline
 
 import "strings"
 
-// TextExpression returns the SQL that makes the text of the row called r: an expression of type text, NULL or empty when there
-// is nothing to embed. A text of the user's names columns without r, so whatever else is in the same FROM must have column names
-// that no table of a user has.
+// TextExpression returns the SQL that makes the text of the row called r: an expression of type text, NULL or empty
+// when there is nothing to embed. A text of the user's names columns without r, so whatever else is in the same FROM
+// must have column names that no table of a user has.
 func (p *Pipeline) TextExpression() string {
 	if p.Text != "" {
 		return "(" + enclose(p.Text) + ")::text"
@@ -16,8 +16,8 @@ func (p *Pipeline) TextExpression() string {
 	return `pg_catalog.concat_ws(E'\n\n', ` + strings.Join(parts, ", ") + ")"
 }
 
-// FilterExpression returns the SQL that reports whether the row called r has a text at all: a boolean that is never NULL. What
-// TextExpression says of other names in scope holds here too.
+// FilterExpression returns the SQL that reports whether the row called r has a text at all: a boolean that is never
+// NULL. What TextExpression says of other names in scope holds here too.
 func (p *Pipeline) FilterExpression() string {
 	if p.Filter == "" {
 		return "true"

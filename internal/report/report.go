@@ -1,5 +1,5 @@
-// Package report tells from the tables alone how an installation is doing: it works while no sidecar runs, and what it says is
-// measured. An estimate says that it is one.
+// Package report tells from the tables alone how an installation is doing: it works while no sidecar runs, and what
+// it says is measured. An estimate says that it is one.
 package report
 
 import (
@@ -129,7 +129,8 @@ type Options struct {
 	AtOnce bool
 }
 
-// takeOver is how long a slot may be nobody's while sidecars run: who stands by tries every 3 s, who was cut off sooner.
+// takeOver is how long a slot may be nobody's while sidecars run: who stands by tries every 3 s, who was cut off
+// sooner.
 const takeOver = 5 * time.Second
 
 // Read returns the state of the installation in a database.
@@ -227,8 +228,8 @@ func (o Options) refresh(p *Pipeline, running bool) {
 	}
 }
 
-// count finds out how many rows the table has: exactly if they are few. The planner's estimate is better than that of the last ANALYZE,
-// of which there may be none yet.
+// count finds out how many rows the table has: exactly if they are few. The planner's estimate is better than that of
+// the last ANALYZE, of which there may be none yet.
 func (p *Pipeline) count(ctx context.Context, db queue.DB, upTo int64) {
 	table := pgx.Identifier{p.Schema, p.Table}.Sanitize()
 	var plan []struct {

@@ -24,7 +24,8 @@ type CaughtUp struct {
 	Altered int64    `json:"altered"` // pipelines whose table was altered and not looked at since; counted when nothing else is left
 	Failed  int64    `json:"failed"`  // dead letters for it: not waited for
 	Resting []string `json:"resting"` // pipelines that cannot or shall not work now: not waited for
-	// Unrouted are pipelines that the streamer does not know yet as they are now: their changes may pass unseen, and a scan will find them.
+	// Unrouted are pipelines that the streamer does not know yet as they are now: their changes may pass unseen, and a
+	// scan will find them.
 	Unrouted []string `json:"unrouted"`
 }
 
@@ -39,8 +40,9 @@ var ErrNoSlot = errors.New("no such slot has an LSN checkpoint in this database:
 // ErrNoPipeline means that a slot has no pipeline here, or not yet: a set-up under way makes its checkpoint first.
 var ErrNoPipeline = errors.New("no pipeline of this slot is set up in this database: run `embedsidecar init` first")
 
-// At asks once. What the WAL does not tell of a table (ALTER TYPE ... USING, a partition that is attached) the catalogue does, and the
-// streamer stores what it has seen of that together with its request for a scan: so the catalogue comes first, and then the scans.
+// At asks once. What the WAL does not tell of a table (ALTER TYPE ... USING, a partition that is attached) the
+// catalogue does, and the streamer stores what it has seen of that together with its request for a scan: so the
+// catalogue comes first, and then the scans.
 func At(ctx context.Context, db queue.DB, slot string, lsn pglogrepl.LSN) (CaughtUp, error) {
 	c, err := at(ctx, db, slot, lsn)
 	if err != nil || !c.Yes() {
@@ -96,8 +98,8 @@ func at(ctx context.Context, db queue.DB, slot string, lsn pglogrepl.LSN) (Caugh
 	return c, nil
 }
 
-// Now returns an LSN that everything committed before this call lies below, and makes the streamer persist its position as soon as
-// it gets there: an idle one otherwise saves itself the write.
+// Now returns an LSN that everything committed before this call lies below, and makes the streamer persist its
+// position as soon as it gets there: an idle one otherwise saves itself the write.
 func Now(ctx context.Context, db queue.DB) (pglogrepl.LSN, error) { return ask(ctx, db, nil) }
 
 // ask makes the streamer persist its position as soon as it reaches an LSN; nil: that of now.
@@ -110,7 +112,8 @@ func ask(ctx context.Context, db queue.DB, lsn *string) (at pglogrepl.LSN, err e
 	return at, nil
 }
 
-// Wait waits until a slot's pipelines have caught up with an LSN. When ctx ends first it returns how far they are and ctx's error.
+// Wait waits until a slot's pipelines have caught up with an LSN. When ctx ends first it returns how far they are and
+// ctx's error.
 func Wait(ctx context.Context, db queue.DB, slot string, lsn pglogrepl.LSN) (CaughtUp, error) {
 	const (
 		shortest, longest = 5 * time.Millisecond, 500 * time.Millisecond
@@ -122,8 +125,8 @@ func Wait(ctx context.Context, db queue.DB, slot string, lsn pglogrepl.LSN) (Cau
 		if err != nil && ctx.Err() == nil || err == nil && c.Yes() {
 			return c, err
 		}
-		// Without it the streamer looks at its next heartbeat, and stores an idle position after ten minutes. One that has just begun
-		// has not heard what was asked before.
+		// Without it the streamer looks at its next heartbeat, and stores an idle position after ten minutes. One that has
+		// just begun has not heard what was asked before.
 		if now := time.Now(); now.After(next) && (!c.Decoded || c.Altered > 0 || len(c.Unrouted) > 0) {
 			next = now.Add(again)
 			if _, err := ask(ctx, db, &wanted); err != nil && ctx.Err() == nil {

@@ -54,7 +54,8 @@ func Handler(o Options) http.Handler {
 	return ownPages(mux)
 }
 
-// meant returns what a request to a place that is not there was probably for: the same with /v1 before it, or by another method.
+// meant returns what a request to a place that is not there was probably for: the same with /v1 before it, or by
+// another method.
 func meant(mux *http.ServeMux, r *http.Request) string {
 	there := func(method, path string) bool {
 		_, pattern := mux.Handler(&http.Request{Method: method, Host: r.Host, URL: &url.URL{Path: path}})

@@ -38,8 +38,8 @@ type Backend interface {
 	Known(ctx context.Context, only []string, name string) (*embed.Description, error)
 	// Pipelines lists the pipelines; nil without a database.
 	Pipelines(ctx context.Context) ([]pipeline.Pipeline, error)
-	// Pipeline returns a pipeline that can be searched and the model its vectors were made with. It returns ErrUnknown, or an
-	// *UnavailableError when it cannot be searched now.
+	// Pipeline returns a pipeline that can be searched and the model its vectors were made with. It returns ErrUnknown,
+	// or an *UnavailableError when it cannot be searched now.
 	Pipeline(ctx context.Context, name string) (*pipeline.Pipeline, Model, error)
 	// Rules returns what the configuration says of searching a pipeline.
 	Rules(name string) Rules

@@ -70,8 +70,9 @@ func TestInit_ACopyOnTheSameServerGetsASlotOfItsOwn(t *testing.T) {
 	}
 }
 
-// TestInit_ACopyIntoAnotherPublicationTakesItsTablesAlong adopts one of three pipelines with a publication that knows the second one's table in its
-// own way and the third one's not at all: all three go to the new slot, so that is where changes of their tables must come out.
+// TestInit_ACopyIntoAnotherPublicationTakesItsTablesAlong adopts one of three pipelines with a publication that knows
+// the second one's table in its own way and the third one's not at all: all three go to the new slot, so that is
+// where changes of their tables must come out.
 func TestInit_ACopyIntoAnotherPublicationTakesItsTablesAlong(t *testing.T) {
 	t.Parallel()
 	original, b := newBase(t, plainDocs), newBase(t, plainDocs)
@@ -111,7 +112,8 @@ func TestInit_ACopyIntoAnotherPublicationTakesItsTablesAlong(t *testing.T) {
 	}
 }
 
-// TestInit_ADumpIsNotTakenForACopyOfTheFiles: its tables have other oids, and one that a pipeline knows may be that of another table.
+// TestInit_ADumpIsNotTakenForACopyOfTheFiles: its tables have other oids, and one that a pipeline knows may be that
+// of another table.
 func TestInit_ADumpIsNotTakenForACopyOfTheFiles(t *testing.T) {
 	t.Parallel()
 	b := newBase(t, plainDocs)

@@ -45,12 +45,13 @@ type CheckOptions struct {
 	Slot           string
 	Publication    string
 	Specs          []pipeline.Spec // configured pipelines; those that are set up are looked at anyway
-	// Descriptions are those of the embedders, by the pipeline's name; a pipeline without one is looked at without its width.
+	// Descriptions are those of the embedders, by the pipeline's name; a pipeline without one is looked at without its
+	// width.
 	Descriptions map[string]embed.Description
 }
 
-// Check looks at everything that running depends on, as the role of the pool, and changes nothing. It always returns findings: what
-// cannot be found out is one, too.
+// Check looks at everything that running depends on, as the role of the pool, and changes nothing. It always returns
+// findings: what cannot be found out is one, too.
 func Check(ctx context.Context, o CheckOptions) []Finding {
 	c := &checker{o: o, readers: map[string][]string{}}
 	c.checkServer(ctx)
@@ -405,7 +406,8 @@ func (c *checker) checkTable(ctx context.Context, name string, p *pipeline.Pipel
 	}
 }
 
-// tellReaders warns, once, of roles beside the one that streams that read what is published though they may not read the tables.
+// tellReaders warns, once, of roles beside the one that streams that read what is published though they may not read
+// the tables.
 func (c *checker) tellReaders() {
 	var told []string
 	for _, role := range slices.Sorted(maps.Keys(c.readers)) {

@@ -48,7 +48,8 @@ func (c *checker) checkPipelines(ctx context.Context) {
 	}
 }
 
-// checkConfigured looks at a configured pipeline as a sidecar that starts would take it, and returns the name by which that is set up.
+// checkConfigured looks at a configured pipeline as a sidecar that starts would take it, and returns the name by
+// which that is set up.
 func (c *checker) checkConfigured(ctx context.Context, configured pipeline.Spec, set map[string]pipeline.Pipeline) (setUpAs string) {
 	name, d := fmt.Sprintf("pipeline %q", configured.Name), c.o.Descriptions[configured.Name]
 	spec, otherwise, err := c.compare(ctx, configured)
@@ -93,8 +94,9 @@ func (c *checker) checkConfigured(ctx context.Context, configured pipeline.Spec,
 	return spec.Name
 }
 
-// compare returns a pipeline as a sidecar that starts takes it: with the names that columns have now and, where what is set up is newer than what
-// is configured here, as it is set up. Both are findings. otherwise tells how it is set up if init would change that.
+// compare returns a pipeline as a sidecar that starts takes it: with the names that columns have now and, where what
+// is set up is newer than what is configured here, as it is set up. Both are findings. otherwise tells how it is set
+// up if init would change that.
 func (c *checker) compare(ctx context.Context, configured pipeline.Spec) (spec pipeline.Spec, otherwise string, err error) {
 	spec = configured
 	if !c.installed {
@@ -137,8 +139,8 @@ func (c *checker) compare(ctx context.Context, configured pipeline.Spec) (spec p
 	return spec, otherwise, err
 }
 
-// setUpFor returns the stored pipeline that is configured so: that of the name, or one under another name that nobody configures and that leads to
-// the same place.
+// setUpFor returns the stored pipeline that is configured so: that of the name, or one under another name that nobody
+// configures and that leads to the same place.
 func (c *checker) setUpFor(spec pipeline.Spec, all []storedPipeline) *storedPipeline {
 	for i := range all {
 		if all[i].Name == spec.Name {

@@ -12,9 +12,9 @@ import (
 	"github.com/embedsidecar/embedsidecar/internal/pipeline"
 )
 
-// A definition is what somebody configures of a pipeline and may configure otherwise later. Each that was ever applied has a number, the
-// version at which it was applied last: so a sidecar that starts with an older one, as in a rolling deployment, is known to be older, and
-// does not turn the newer one back.
+// A definition is what somebody configures of a pipeline and may configure otherwise later. Each that was ever
+// applied has a number, the version at which it was applied last: so a sidecar that starts with an older one, as in a
+// rolling deployment, is known to be older, and does not turn the newer one back.
 
 // digest tells two definitions apart.
 func digest(spec pipeline.Spec) string {
@@ -73,8 +73,8 @@ func (d difference) newer() string {
 
 const wayToNewer = "give this sidecar the newer configuration, or go back to this one by hand: embedsidecar init"
 
-// keep reports whether a pipeline stays as it is set up though it is configured otherwise, and says why. Who asks for a change by hand may go back
-// to an older definition, and is told so.
+// keep reports whether a pipeline stays as it is set up though it is configured otherwise, and says why. Who asks for
+// a change by hand may go back to an older definition, and is told so.
 func (in *initializer) keep(configured, spec pipeline.Spec, s *storedPipeline) (kept bool, warning string) {
 	d := s.differs(configured, spec)
 	switch {
@@ -99,7 +99,8 @@ func (s *storedPipeline) asSetUp(configured pipeline.Spec) pipeline.Spec {
 	return spec
 }
 
-// definitions returns the versions of the definitions of a pipeline that is written down anew, and the number of the one it has then.
+// definitions returns the versions of the definitions of a pipeline that is written down anew, and the number of the
+// one it has then.
 func (s *storedPipeline) definitions(f *findings) (versions map[string]int32, now int32) {
 	const most = 50
 	versions, now = maps.Clone(s.Definitions), s.DefinitionVersion

@@ -112,8 +112,8 @@ type destination struct {
 	Retype []string // what makes the types of its key those of the source's, which were widened since; nil: they are
 }
 
-// findDestination looks at the destination of a pipeline whose table and key are known, for a model's vectors; a width that is not known
-// is taken to be the one there is.
+// findDestination looks at the destination of a pipeline whose table and key are known, for a model's vectors; a
+// width that is not known is taken to be the one there is.
 func findDestination(ctx context.Context, q pgx.Tx, spec pipeline.Spec, t *table, v vectorType, model Vectors) (d destination, problem string, hint []string, err error) {
 	if problem, hint := v.unknown(spec.IntoType); problem != "" {
 		return d, problem, hint, nil
@@ -215,7 +215,8 @@ func ownColumns(v vectorType, stored pipeline.Stored, dims int) []ownColumn {
 	}
 }
 
-// chunkColumns are what an embedding table of chunks has besides. They may be NULL: a table may have been one of whole texts before.
+// chunkColumns are what an embedding table of chunks has besides. They may be NULL: a table may have been one of
+// whole texts before.
 var chunkColumns = []ownColumn{
 	{"start_byte", "integer", "integer"},
 	{"end_byte", "integer", "integer"},
@@ -249,8 +250,8 @@ func embeddingTable(spec pipeline.Spec, t *table, v vectorType, stored pipeline.
 	return sql
 }
 
-// findEmbeddingTable looks at the embedding table. One that is there must have our shape; columns of the user's beside ours
-// are fine as long as we need not fill them.
+// findEmbeddingTable looks at the embedding table. One that is there must have our shape; columns of the user's
+// beside ours are fine as long as we need not fill them.
 func findEmbeddingTable(ctx context.Context, q pgx.Tx, spec pipeline.Spec, t *table, v vectorType) (d destination, problem string, hint []string, err error) {
 	for _, c := range append(ownColumns(v, "", 1), chunkColumns...) {
 		if slices.Contains(keyNames(t.Key), c.name) && (spec.Chunking.On() || !slices.Contains(chunkColumns, c)) {
@@ -347,8 +348,8 @@ func (d *destination) room(ctx context.Context, q querier, schema string) (probl
 	return "", nil, nil
 }
 
-// lacks returns in what a table's columns differ from those of an embedding table of the source, or "". widening says that types of the key will be
-// altered.
+// lacks returns in what a table's columns differ from those of an embedding table of the source, or "". widening says
+// that types of the key will be altered.
 func (t *table) lacks(source *table, v vectorType, widening bool) string {
 	known := map[string]bool{}
 	for _, k := range source.Key {
@@ -383,7 +384,8 @@ func (t *table) lacks(source *table, v vectorType, widening bool) string {
 	return ""
 }
 
-// widens reports whether a type holds every value of another, and prints it alike, so that nothing that is stored changes.
+// widens reports whether a type holds every value of another, and prints it alike, so that nothing that is stored
+// changes.
 func widens(from, to column) bool {
 	switch from.Type {
 	case pgtype.Int2OID:
@@ -396,8 +398,8 @@ func widens(from, to column) bool {
 	return false
 }
 
-// widening returns the statement that gives the key of an embedding table the types that its source's has by now, if these hold every old
-// value; or nil.
+// widening returns the statement that gives the key of an embedding table the types that its source's has by now, if
+// these hold every old value; or nil.
 func (t *table) widening(source *table) []string {
 	var changes []string
 	for _, k := range source.Key {

@@ -29,8 +29,8 @@ type reading struct {
 	Warnings []string
 }
 
-// readExpression makes sure that an expression is one expression over one row of the table, and finds out what it reads.
-// A problem is the user's to mend; err is a failure to find out. Nothing stays in the database.
+// readExpression makes sure that an expression is one expression over one row of the table, and finds out what it
+// reads. A problem is the user's to mend; err is a failure to find out. Nothing stays in the database.
 func readExpression(ctx context.Context, tx pgx.Tx, t *table, word, expression string) (r reading, problem string, hint []string, err error) {
 	err = rolledBack(ctx, tx, func(tx pgx.Tx) error {
 		problem, hint, err = parseExpression(ctx, tx, t, word, expression)
@@ -77,8 +77,8 @@ func rolledBack(ctx context.Context, tx pgx.Tx, f func(tx pgx.Tx) error) error {
 	return err
 }
 
-// parseExpression has Postgres parse the expression between round brackets and between square ones. What closes a bracket that
-// it did not open cannot pass both, so that what passes is one expression and nothing more.
+// parseExpression has Postgres parse the expression between round brackets and between square ones. What closes a
+// bracket that it did not open cannot pass both, so that what passes is one expression and nothing more.
 func parseExpression(ctx context.Context, tx pgx.Tx, t *table, word, expression string) (problem string, hint []string, err error) {
 	if strings.TrimSpace(expression) == "" {
 		return word + " is blank", nil, nil
@@ -140,8 +140,8 @@ func badExpression(word string, err error) (problem string, hint []string, _ err
 	return word + " is no expression over a row of the table: " + pg.Message, hint, nil
 }
 
-// analyse asks Postgres itself what the expression reads: it makes a temporary view, looks at what the view depends on, and the
-// caller rolls it back. A view that stayed would stand in the way of the user's DROP COLUMN.
+// analyse asks Postgres itself what the expression reads: it makes a temporary view, looks at what the view depends
+// on, and the caller rolls it back. A view that stayed would stand in the way of the user's DROP COLUMN.
 func analyse(ctx context.Context, tx pgx.Tx, t *table, expression string) (r reading, problem string, err error) {
 	const name = "embedsidecar_probe"
 	if err := extended(ctx, tx, "CREATE TEMPORARY VIEW "+name+" AS SELECT "+enclose(expression)+" AS e FROM "+t.quoted()+" AS r"); err != nil {
@@ -186,8 +186,8 @@ func analyse(ctx context.Context, tx pgx.Tx, t *table, expression string) (r rea
 	return r, "", nil
 }
 
-// A node's text in pg_rewrite escapes spaces and braces in names and writes constants as bytes, so that none of these can
-// stand for something the user merely named.
+// A node's text in pg_rewrite escapes spaces and braces in names and writes constants as bytes, so that none of these
+// can stand for something the user merely named.
 var (
 	wholeRow     = regexp.MustCompile(`:varattno 0 `)
 	systemColumn = regexp.MustCompile(`:varattno -\d`)
@@ -226,8 +226,9 @@ func functionsIn(tree string) []uint32 {
 	return oids
 }
 
-// namesOf returns the names of those functions that somebody may replace. By name and not by number, because one that is dropped and made
-// anew, or that gets a namesake which is called in its place, is what the expression means from then on.
+// namesOf returns the names of those functions that somebody may replace. By name and not by number, because one that
+// is dropped and made anew, or that gets a namesake which is called in its place, is what the expression means from
+// then on.
 func namesOf(ctx context.Context, q querier, oids []uint32) ([]string, error) {
 	rows, err := q.Query(ctx, `SELECT DISTINCT format('%I.%I', n.nspname, p.proname) FROM pg_proc p JOIN pg_namespace n ON n.oid = p.pronamespace
 		WHERE p.oid = ANY ($1) AND p.oid >= 16384 ORDER BY 1`, oids)

@@ -121,8 +121,8 @@ func (n needs) missing(ctx context.Context, q querier, role string) ([]string, e
 	return statements, nil
 }
 
-// Grants returns the statements that let a role run a confirmed pipeline, for an owner of its tables to run. What the role needs
-// besides is in sql/roles.sql.
+// Grants returns the statements that let a role run a confirmed pipeline, for an owner of its tables to run. What the
+// role needs besides is in sql/roles.sql.
 func Grants(ctx context.Context, db DB, p *pipeline.Pipeline, role string) ([]string, error) {
 	var statements []string
 	err := patiently(ctx, db, func(tx pgx.Tx) error {

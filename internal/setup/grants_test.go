@@ -9,8 +9,8 @@ import (
 	"github.com/embedsidecar/embedsidecar/internal/setup"
 )
 
-// An owner of a table who may make nothing else is told in one answer what to be granted, and then makes everything himself: what a
-// superuser made in his place he could not alter later.
+// An owner of a table who may make nothing else is told in one answer what to be granted, and then makes everything
+// himself: what a superuser made in his place he could not alter later.
 func TestInit_AnOwnerWhoMayCreateNothing(t *testing.T) {
 	t.Parallel()
 	b := newBase(t, plainDocs, "CREATE SCHEMA vectors")

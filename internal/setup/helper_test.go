@@ -40,8 +40,8 @@ func baseOn(t *testing.T, db *testenv.Database, statements ...string) *base {
 	return b
 }
 
-// URL is that of the database, for connections that may take their time: a machine that stands still for a while is not what these
-// tests are about.
+// URL is that of the database, for connections that may take their time: a machine that stands still for a while is
+// not what these tests are about.
 func (b *base) URL(user string) string { return b.Database.URL(user) + "&connect_timeout=120" }
 
 func (b *base) connect(user string) *pgxpool.Pool {

@@ -41,9 +41,9 @@ const (
 	IndexRefused IndexState = "refused" // the role does not own the table
 )
 
-// BuildIndex builds the HNSW index of a pipeline's destination, concurrently, once its backfill is done, unless there is one that fits. With
-// IndexRefused come the statements for the owner. The pool must lead straight to the server; a build that is broken off is begun anew
-// the next time.
+// BuildIndex builds the HNSW index of a pipeline's destination, concurrently, once its backfill is done, unless there
+// is one that fits. With IndexRefused come the statements for the owner. The pool must lead straight to the server; a
+// build that is broken off is begun anew the next time.
 func BuildIndex(ctx context.Context, pool *pgxpool.Pool, p *pipeline.Pipeline) (state IndexState, statements []string, err error) {
 	conn, err := pool.Acquire(ctx)
 	if err != nil {

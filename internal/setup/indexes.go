@@ -99,12 +99,13 @@ type foundIndex struct {
 	Percent                          *float64
 }
 
-// tooNew tells of an index i that no search uses yet: it was built without CONCURRENTLY over rows that had been changed in place, and a
-// transaction that is older than it, in whatever database of the server, still runs.
+// tooNew tells of an index i that no search uses yet: it was built without CONCURRENTLY over rows that had been
+// changed in place, and a transaction that is older than it, in whatever database of the server, still runs.
 const tooNew = `(i.indcheckxmin AND age(i.xmin) <= age(pg_snapshot_xmin(pg_current_snapshot())::xid))`
 
-// everySearch tells of an index i over column a whether searches without a filter can use it: it has no condition, or the one that every
-// search has. From version 17 on the server drops that from a search where the column is NOT NULL anyway, and then sees no use for the index.
+// everySearch tells of an index i over column a whether searches without a filter can use it: it has no condition, or
+// the one that every search has. From version 17 on the server drops that from a search where the column is NOT NULL
+// anyway, and then sees no use for the index.
 const everySearch = `(i.indpred IS NULL OR pg_get_expr(i.indpred, i.indrelid) = format('(%I IS NOT NULL)', a.attname)
 		AND NOT (a.attnotnull AND current_setting('server_version_num')::int >= 170000))`
 

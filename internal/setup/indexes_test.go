@@ -180,7 +180,8 @@ func TestIndexes_WaitForOlderTransactions(t *testing.T) {
 	})
 }
 
-// Every search has the condition that there is a vector: an index over those is one for all searches, where the server sees that.
+// Every search has the condition that there is a vector: an index over those is one for all searches, where the
+// server sees that.
 func TestIndexes_OverTheRowsThatHaveAVector(t *testing.T) {
 	t.Parallel()
 	testenv.EachMajor(t, func(t *testing.T, major int) {

@@ -73,13 +73,15 @@ const (
 	maxVersion = 190000
 )
 
-// Init makes what the pipelines need and the database lacks: extension, schema, destinations, publication, slot, checkpoint and
-// pipeline rows, in this order, because a slot cannot read what happened before its publication was there. Done twice, it does
-// nothing the second time. What was changed in the configuration since is taken over, with a scan where texts may differ.
+// Init makes what the pipelines need and the database lacks: extension, schema, destinations, publication, slot,
+// checkpoint and pipeline rows, in this order, because a slot cannot read what happened before its publication was
+// there. Done twice, it does nothing the second time. What was changed in the configuration since is taken over, with
+// a scan where texts may differ.
 //
-// All looking comes before all doing: mistakes (*ConfigError, joined), missing rights (*PermissionError with the SQL for
-// somebody who has them) and names in use (*ConflictError) change nothing. When a later step fails all the same, what was made
-// stays, is in the report, and the next run goes on from there; only a slot is taken back, since it would keep WAL for nobody.
+// All looking comes before all doing: mistakes (*ConfigError, joined), missing rights (*PermissionError with the SQL
+// for somebody who has them) and names in use (*ConflictError) change nothing. When a later step fails all the same,
+// what was made stays, is in the report, and the next run goes on from there; only a slot is taken back, since it
+// would keep WAL for nobody.
 func Init(ctx context.Context, o Options) (Report, error) {
 	in := &initializer{o: o, log: o.Log}
 	if in.log == nil {
@@ -117,7 +119,8 @@ func Init(ctx context.Context, o Options) (Report, error) {
 	return in.report, err
 }
 
-// sameServer makes sure that both connections lead to one database of one server: the second may be given a URL of its own.
+// sameServer makes sure that both connections lead to one database of one server: the second may be given a URL of
+// its own.
 func sameServer(ctx context.Context, q querier, repl *pgconn.PgConn) error {
 	const sql = "SELECT current_database() || ' of the server started at ' || pg_postmaster_start_time()"
 	var want string
@@ -320,8 +323,8 @@ func (in *initializer) do(ctx context.Context, a action) error {
 	return nil
 }
 
-// execute runs a step's statements in one transaction. It waits for locks briefly, so that it never stands before the user's
-// own statements for longer than that, and tries again.
+// execute runs a step's statements in one transaction. It waits for locks briefly, so that it never stands before the
+// user's own statements for longer than that, and tries again.
 func (in *initializer) execute(ctx context.Context, a action) error {
 	for attempt := 1; ; attempt++ {
 		err := pgx.BeginFunc(ctx, in.o.Pool, func(tx pgx.Tx) error {

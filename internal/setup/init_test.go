@@ -148,7 +148,8 @@ func TestInit_GoesOnWhereAKilledOneStopped(t *testing.T) {
 	b := newBase(t, plainDocs)
 	o := b.options(b.SlotName(), docs())
 	b.init(o)
-	// As if killed after the slot was made and before its position was written down, and before that the installation's row.
+	// As if killed after the slot was made and before its position was written down, and before that the installation's
+	// row.
 	b.MustExec("DELETE FROM embedsidecar.pipeline")
 	b.MustExec("UPDATE embedsidecar.lsn_checkpoint SET consistent_point = '0/0', lsn = '0/0'")
 	b.MustExec("DELETE FROM embedsidecar.installation")
@@ -396,7 +397,8 @@ func TestInit_ColumnLists(t *testing.T) {
 	}
 }
 
-// A role that owns nothing learns what an owner should run, before anything is changed; with that done, it does the rest.
+// A role that owns nothing learns what an owner should run, before anything is changed; with that done, it does the
+// rest.
 func TestInit_WithoutRightsPrintsWhatAnOwnerRuns(t *testing.T) {
 	t.Parallel()
 	b := newBase(t, plainDocs)

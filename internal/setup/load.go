@@ -53,9 +53,9 @@ type storedPipeline struct {
 	moved   bool          // some of its names are not those that are written down
 }
 
-// selectStored reads pipelines. A table is published by its own entry, by that of a partitioned table above it, or because the
-// publication takes all tables. An embedding table is known by its name, or by its number where no table has that name any more: it was renamed
-// then, or moved with its schema.
+// selectStored reads pipelines. A table is published by its own entry, by that of a partitioned table above it, or
+// because the publication takes all tables. An embedding table is known by its name, or by its number where no table
+// has that name any more: it was renamed then, or moved with its schema.
 const selectStored = `SELECT p.pipeline_id, p.name, p.table_oid, p.table_schema::text, p.table_name::text, p.source_columns::text[],
 	coalesce(p.text_expression, '') AS text_expression, coalesce(p.filter_expression, '') AS filter_expression, p.key_columns::text[],
 	coalesce(p.watched_columns, '{}')::text[] AS watched_columns, p.watched_columns IS NULL AS watch_all, p.functions,
@@ -107,8 +107,8 @@ func (s *storedPipeline) spec() pipeline.Spec {
 	}
 }
 
-// renamed returns the pipeline's row with the names that the columns of its table have now. What an expression of the user's names stays: it
-// is for him to change.
+// renamed returns the pipeline's row with the names that the columns of its table have now. What an expression of the
+// user's names stays: it is for him to change.
 func (s *storedPipeline) renamed() *storedPipeline {
 	now := *s
 	for _, list := range []*[]string{&now.SourceColumns, &now.KeyColumns, &now.WatchedColumns} {
@@ -175,7 +175,8 @@ func (f *findings) recall(ctx context.Context, tx pgx.Tx, s *storedPipeline) err
 	return nil
 }
 
-// watchedOf returns the columns to watch, other than those of the key, for a text of columns: themselves, or what they are generated from.
+// watchedOf returns the columns to watch, other than those of the key, for a text of columns: themselves, or what
+// they are generated from.
 func watchedOf(ctx context.Context, q querier, t *table, columns []string) ([]string, error) {
 	rows, err := q.Query(ctx, `WITH text AS (SELECT attnum, attgenerated FROM pg_attribute WHERE attrelid = $1 AND attname = ANY ($2::text[]))
 		SELECT a.attname::text FROM pg_attribute a WHERE a.attrelid = $1 AND a.attgenerated = '' AND a.attname <> ALL ($3::text[]) AND a.attnum IN (
@@ -203,9 +204,10 @@ func columnsOfText(s *storedPipeline) []string {
 	return s.SourceColumns
 }
 
-// Load returns the pipelines of a slot as the database has them, for a role that may do no more than run. A pipeline that
-// cannot work is returned with a status other than active and a detail that says why; then only its spec, ID, OID, generation,
-// fingerprint, width and watched columns are certain, and of one whose table is locked the names of its key. It returns *NotSetUpError when the database has no schema of ours.
+// Load returns the pipelines of a slot as the database has them, for a role that may do no more than run. A pipeline
+// that cannot work is returned with a status other than active and a detail that says why; then only its spec, ID,
+// OID, generation, fingerprint, width and watched columns are certain, and of one whose table is locked the names of
+// its key. It returns *NotSetUpError when the database has no schema of ours.
 func Load(ctx context.Context, db DB, slot string) ([]pipeline.Pipeline, error) {
 	var stored []storedPipeline
 	err := patiently(ctx, db, func(tx pgx.Tx) (err error) {
@@ -227,8 +229,8 @@ func Load(ctx context.Context, db DB, slot string) ([]pipeline.Pipeline, error) 
 			return err
 		})
 		if database.LockedOut(err) {
-			// Somebody alters that table. The others can go on, and this one is looked at again. It does not count as one that cannot
-			// work: whoever waits for it waits on.
+			// Somebody alters that table. The others can go on, and this one is looked at again. It does not count as one that
+			// cannot work: whoever waits for it waits on.
 			pipelines[i] = locked(&stored[i])
 		} else if err != nil {
 			return nil, err
@@ -261,8 +263,9 @@ func off(s *storedPipeline) pipeline.Pipeline {
 	}
 }
 
-// locked is a stored pipeline whose table nobody can look at now. It was whole when it was set up, so its changes are matched as they were
-// then: the names of the key's columns are all that this takes. Were they matched with nothing, each would ask for a scan.
+// locked is a stored pipeline whose table nobody can look at now. It was whole when it was set up, so its changes are
+// matched as they were then: the names of the key's columns are all that this takes. Were they matched with nothing,
+// each would ask for a scan.
 func locked(s *storedPipeline) pipeline.Pipeline {
 	p := off(s)
 	p.Status, p.Detail = pipeline.Locked, "the table is locked by somebody"
@@ -325,9 +328,9 @@ func detail(problem string, hint []string) string {
 	return problem
 }
 
-// runnable makes sure that what is stored as text, filter and context is one expression each, whoever wrote it there, and runs them over
-// no row at all. The server then looks up names and privileges as it will when it matters. All of it goes by the extended protocol, in
-// which the server refuses several statements.
+// runnable makes sure that what is stored as text, filter and context is one expression each, whoever wrote it there,
+// and runs them over no row at all. The server then looks up names and privileges as it will when it matters. All of
+// it goes by the extended protocol, in which the server refuses several statements.
 func runnable(ctx context.Context, tx pgx.Tx, f *findings) error {
 	sql := "SELECT " + TextExpression(&f.pipeline) + ", " + f.pipeline.ContextExpression() + ", " + FilterExpression(&f.pipeline) + " FROM " + f.pipeline.Source() + " AS r LIMIT 0"
 	var problem string
@@ -356,7 +359,8 @@ func runnable(ctx context.Context, tx pgx.Tx, f *findings) error {
 	return permitted(ctx, tx, f)
 }
 
-// unreadable returns *PermissionError for columns that the expressions of the user's seem to name and that the role may not read, or nil.
+// unreadable returns *PermissionError for columns that the expressions of the user's seem to name and that the role
+// may not read, or nil.
 func unreadable(ctx context.Context, q querier, f *findings) error {
 	p := &f.pipeline
 	rows, err := q.Query(ctx, `SELECT a.attname::text FROM pg_attribute a WHERE a.attrelid = $1 AND a.attnum > 0 AND NOT a.attisdropped
@@ -380,7 +384,8 @@ func unreadable(ctx context.Context, q querier, f *findings) error {
 	}
 }
 
-// extended runs one statement by the extended protocol. Exec without arguments would take the simple one, which runs several.
+// extended runs one statement by the extended protocol. Exec without arguments would take the simple one, which runs
+// several.
 func extended(ctx context.Context, tx pgx.Tx, sql string) error {
 	rows, err := tx.Query(ctx, sql, pgx.QueryExecModeExec)
 	if err != nil {

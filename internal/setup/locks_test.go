@@ -10,8 +10,8 @@ import (
 	"github.com/embedsidecar/embedsidecar/testenv"
 )
 
-// while does something while somebody alters a table, for longer than a statement of ours waits for a lock: until one of them has
-// been seen to wait twice.
+// while does something while somebody alters a table, for longer than a statement of ours waits for a lock: until one
+// of them has been seen to wait twice.
 func (b *base) while(table string, do func()) {
 	b.t.Helper()
 	lock := b.hold("LOCK TABLE " + table + " IN ACCESS EXCLUSIVE MODE")
@@ -40,7 +40,8 @@ func (b *base) while(table string, do func()) {
 	<-done
 }
 
-// A table that somebody alters at the moment, or vacuums, is waited for: no command fails for it, and none calls it unfit.
+// A table that somebody alters at the moment, or vacuums, is waited for: no command fails for it, and none calls it
+// unfit.
 func TestCommands_WaitForLockedTables(t *testing.T) {
 	t.Parallel()
 	b := newBase(t, plainDocs)

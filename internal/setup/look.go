@@ -89,8 +89,9 @@ func (in *initializer) look(ctx context.Context, tx pgx.Tx) error {
 	return errors.Join(mistakes...)
 }
 
-// sameTable makes sure that the oid of a pipeline's table means that table here. It does in a copy of the files; in a database that was dumped
-// and restored the tables have other oids, and the one of ours may by now be somebody else's.
+// sameTable makes sure that the oid of a pipeline's table means that table here. It does in a copy of the files; in a
+// database that was dumped and restored the tables have other oids, and the one of ours may by now be somebody
+// else's.
 func sameTable(ctx context.Context, q querier, s *storedPipeline) error {
 	var other string
 	err := q.QueryRow(ctx, `SELECT coalesce((SELECT format('%I.%I', n.nspname, c.relname) FROM pg_class AS c JOIN pg_namespace AS n ON n.oid = c.relnamespace
@@ -109,8 +110,8 @@ func sameTable(ctx context.Context, q querier, s *storedPipeline) error {
 	}
 }
 
-// takeAlong finds the slots that the checkpoints of a copied database name and that are the original's, and has their pipelines be of the
-// slot of this one.
+// takeAlong finds the slots that the checkpoints of a copied database name and that are the original's, and has their
+// pipelines be of the slot of this one.
 func (in *initializer) takeAlong(ctx context.Context, tx pgx.Tx, stored []storedPipeline) error {
 	rows, err := tx.Query(ctx, `SELECT k.slot_name::text FROM embedsidecar.lsn_checkpoint AS k JOIN pg_replication_slots AS s ON s.slot_name = k.slot_name
 		WHERE s.database IS DISTINCT FROM current_database() AND k.slot_name <> $1 ORDER BY 1`, in.o.Slot)
@@ -128,8 +129,8 @@ func (in *initializer) takeAlong(ctx context.Context, tx pgx.Tx, stored []stored
 	return nil
 }
 
-// lookAtPipeline inspects one configured pipeline and compares it with its row, if there is one. taken are the names of stored
-// pipelines that are configured themselves.
+// lookAtPipeline inspects one configured pipeline and compares it with its row, if there is one. taken are the names
+// of stored pipelines that are configured themselves.
 func (in *initializer) lookAtPipeline(ctx context.Context, tx pgx.Tx, spec pipeline.Spec, all []storedPipeline, taken map[string]bool) (*findings, *storedPipeline, error) {
 	description := in.o.Descriptions[spec.Name]
 	fail := func(problem string, hint ...string) error {
@@ -249,8 +250,8 @@ func sharing(spec pipeline.Spec, all []storedPipeline) *storedPipeline {
 	return nil
 }
 
-// oneColumn makes sure that no other pipeline, stored or configured, writes into the same column through the partitioned table that this
-// one is a partition of, or through one of its partitions.
+// oneColumn makes sure that no other pipeline, stored or configured, writes into the same column through the
+// partitioned table that this one is a partition of, or through one of its partitions.
 func (in *initializer) oneColumn(ctx context.Context, tx pgx.Tx, f *findings, all []storedPipeline) error {
 	if !f.pipeline.ToColumn() {
 		return nil
@@ -285,8 +286,9 @@ func (in *initializer) oneColumn(ctx context.Context, tx pgx.Tx, f *findings, al
 	return nil
 }
 
-// noCircle makes sure that no vector of a pipeline asks, by way of the texts and filters of other pipelines of its table, for another vector of
-// its own: they would be made for ever. taken are the names of stored pipelines that are configured themselves, and count as configured.
+// noCircle makes sure that no vector of a pipeline asks, by way of the texts and filters of other pipelines of its
+// table, for another vector of its own: they would be made for ever. taken are the names of stored pipelines that are
+// configured themselves, and count as configured.
 func (in *initializer) noCircle(f *findings, all []storedPipeline, taken map[string]bool) error {
 	if !f.pipeline.ToColumn() {
 		return nil
@@ -324,9 +326,9 @@ func (in *initializer) noCircle(f *findings, all []storedPipeline, taken map[str
 	return nil
 }
 
-// renames reports whether a pipeline is the stored one under another name. When a sidecar starts, nothing of it may differ that vectors depend on:
-// another configuration for the same database would otherwise take a pipeline over that is still at work. Somebody who asks for it may change all
-// but the model at once.
+// renames reports whether a pipeline is the stored one under another name. When a sidecar starts, nothing of it may
+// differ that vectors depend on: another configuration for the same database would otherwise take a pipeline over
+// that is still at work. Somebody who asks for it may change all but the model at once.
 func (in *initializer) renames(f *findings, s *storedPipeline) bool {
 	old, fingerprint := off(s), in.o.Descriptions[f.pipeline.Name].Fingerprint
 	if !in.o.Starting {

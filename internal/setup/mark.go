@@ -8,9 +8,9 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// ourMark begins the comment on a destination that init made, so that it can be told from what was there before. The comment says
-// whose vectors these are and what made them. It outlives the schema embedsidecar: by it an embedding table that uninstall has left is
-// taken up again, and uninstall finds what an earlier one left.
+// ourMark begins the comment on a destination that init made, so that it can be told from what was there before. The
+// comment says whose vectors these are and what made them. It outlives the schema embedsidecar: by it an embedding
+// table that uninstall has left is taken up again, and uninstall finds what an earlier one left.
 const (
 	ourMark   = "embedsidecar:"
 	vectorsOf = ourMark + " vectors of "
@@ -47,8 +47,9 @@ func (in *initializer) markAnew(f *findings) (a action, needed bool) {
 	return action{Step: Step{What: "comment on " + destinationName(f.pipeline.Spec), SQL: []string{in.comment(f)}}, allowed: true}, true
 }
 
-// takesUp reports whether a destination that holds vectors may be taken over without --overwrite: an embedding table that init made for
-// this very source and embedder, and that an earlier set-up left. A column that was left may have been filled by somebody since.
+// takesUp reports whether a destination that holds vectors may be taken over without --overwrite: an embedding table
+// that init made for this very source and embedder, and that an earlier set-up left. A column that was left may have
+// been filled by somebody since.
 func (in *initializer) takesUp(f *findings) bool {
 	return !f.pipeline.ToColumn() && f.destination.Mark == markOf(f.table, in.o.Descriptions[f.pipeline.Name].Fingerprint)
 }
@@ -118,7 +119,8 @@ func (l left) heirs(ctx context.Context, q querier, columns []left) (n int, err 
 	return n, nil
 }
 
-// spare keeps the end of a column from being that of the columns that inherit from it, where a pipeline writes to one of those.
+// spare keeps the end of a column from being that of the columns that inherit from it, where a pipeline writes to one
+// of those.
 func (l *left) spare(ctx context.Context, q querier, stored []storedPipeline) error {
 	n, err := l.heirs(ctx, q, columns(stored))
 	l.Only = n > 0
@@ -136,8 +138,9 @@ func columns(stored []storedPipeline) []left {
 	return list
 }
 
-// markedDestinations returns the destinations that init made, whether or not a pipeline still writes to them. The comment on a column
-// counts if it names the column's own table: CREATE TABLE ... (LIKE ... INCLUDING COMMENTS) copies it to tables that are not ours.
+// markedDestinations returns the destinations that init made, whether or not a pipeline still writes to them. The
+// comment on a column counts if it names the column's own table: CREATE TABLE ... (LIKE ... INCLUDING COMMENTS)
+// copies it to tables that are not ours.
 func markedDestinations(ctx context.Context, q querier) ([]left, error) {
 	rows, err := q.Query(ctx, `SELECT n.nspname::text, c.relname::text, coalesce(a.attname::text, ''), c.oid, d.description
 		FROM pg_description AS d JOIN pg_class AS c ON c.oid = d.objoid JOIN pg_namespace AS n ON n.oid = c.relnamespace

@@ -39,7 +39,8 @@ func TestInit_SaysWhatItChanges(t *testing.T) {
 	}
 }
 
-// Replicas that start in turn with configurations of different ages: a newer one is taken over, an older one is not, unless somebody asks.
+// Replicas that start in turn with configurations of different ages: a newer one is taken over, an older one is not,
+// unless somebody asks.
 func TestInit_AnOlderDefinitionTurnsNothingBack(t *testing.T) {
 	t.Parallel()
 	b := newBase(t, plainDocs, "ALTER TABLE docs ADD extra text")

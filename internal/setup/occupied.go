@@ -10,8 +10,9 @@ import (
 	"github.com/embedsidecar/embedsidecar/internal/pipeline"
 )
 
-// proveEmpty makes sure that destinations which are there hold no vectors of somebody else. It comes after everything else was looked at, in
-// transactions of its own: to look for a vector in a column may take as long as to read the table.
+// proveEmpty makes sure that destinations which are there hold no vectors of somebody else. It comes after everything
+// else was looked at, in transactions of its own: to look for a vector in a column may take as long as to read the
+// table.
 func (in *initializer) proveEmpty(ctx context.Context) error {
 	var mistakes []error
 	for _, f := range in.found {
@@ -32,10 +33,12 @@ func (in *initializer) proveEmpty(ctx context.Context) error {
 	return errors.Join(mistakes...)
 }
 
-// vectorBlocks is how much of a table is read by a statement: whoever alters or truncates it waits for that, and everybody else behind him.
+// vectorBlocks is how much of a table is read by a statement: whoever alters or truncates it waits for that, and
+// everybody else behind him.
 const vectorBlocks = 2048
 
-// holdsVectors reports whether the destination holds a vector at all. A number other than 0 is that of an embedding table.
+// holdsVectors reports whether the destination holds a vector at all. A number other than 0 is that of an embedding
+// table.
 func holdsVectors(ctx context.Context, db DB, p *pipeline.Pipeline, table uint32) (holds bool, err error) {
 	where := ""
 	if p.ToColumn() {

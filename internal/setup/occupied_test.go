@@ -6,7 +6,8 @@ import (
 	"github.com/embedsidecar/embedsidecar/internal/setup"
 )
 
-// A column is looked through by pages: the only vector of somebody else's is far behind, or in the last of some partitions.
+// A column is looked through by pages: the only vector of somebody else's is far behind, or in the last of some
+// partitions.
 func TestP4_AVectorIsFoundPageByPage(t *testing.T) {
 	t.Parallel()
 	for name, table := range map[string]string{

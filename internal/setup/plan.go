@@ -95,7 +95,8 @@ func (in *initializer) makeDestination(f *findings) action {
 	}
 }
 
-// wanted lists the tables to publish, each once, with the columns that all its pipelines need if all of them ask for a list.
+// wanted lists the tables to publish, each once, with the columns that all its pipelines need if all of them ask for
+// a list.
 func (in *initializer) wanted() []publishedAs {
 	var want []publishedAs
 	for _, f := range in.found {
@@ -210,8 +211,8 @@ func (in *initializer) move() action {
 	}
 }
 
-// createSlot makes the slot and its checkpoint. The checkpoint's row is written first with no position: an init that is killed in
-// between leaves a slot that the next one knows to be its own.
+// createSlot makes the slot and its checkpoint. The checkpoint's row is written first with no position: an init that
+// is killed in between leaves a slot that the next one knows to be its own.
 func (in *initializer) createSlot(ctx context.Context, reason string) error {
 	_, err := in.o.Pool.Exec(ctx, `INSERT INTO embedsidecar.lsn_checkpoint (slot_name, publication, publication_oid, system_id, timeline, consistent_point, lsn)
 		VALUES ($1, $2, 0, $3, $4, '0/0', '0/0') ON CONFLICT (slot_name) DO NOTHING`, in.o.Slot, in.o.Publication, in.system.SystemID, in.system.Timeline)
@@ -240,7 +241,8 @@ func (in *initializer) createSlot(ctx context.Context, reason string) error {
 }
 
 func (in *initializer) recordSlot(ctx context.Context, lsn pglogrepl.LSN, reason string) error {
-	// Before the scans are asked for, which wait for every transaction that has begun by then: no worker writes what he read of another history.
+	// Before the scans are asked for, which wait for every transaction that has begun by then: no worker writes what he
+	// read of another history.
 	err := in.transact(ctx, func(tx pgx.Tx) error {
 		_, err := tx.Exec(ctx, sqlfiles.Query("void_leases"), pgx.StrictNamedArgs{"slot": in.o.Slot})
 		return err
@@ -309,8 +311,9 @@ type drifted struct {
 	keys    bool // old entries of the ledger name no row any more
 }
 
-// drift compares a pipeline's row with what is configured and there. A table that was made anew, by a migration or a restored dump, may have
-// the rows of the old one: their keys are what they were, so the ledger stays, and tells which texts are.
+// drift compares a pipeline's row with what is configured and there. A table that was made anew, by a migration or a
+// restored dump, may have the rows of the old one: their keys are what they were, so the ledger stays, and tells
+// which texts are.
 func drift(f *findings, s *storedPipeline) (d drifted) {
 	p := &f.pipeline
 	note := func(differs bool, what string, text bool) {
@@ -384,8 +387,8 @@ func (in *initializer) insertPipeline(ctx context.Context, f *findings, d embed.
 	})
 }
 
-// markCatalogue stores what the catalogue says of the pipeline's table before its backfill can begin: whatever is changed from now on
-// differs from the mark, and so is noticed by the streamer.
+// markCatalogue stores what the catalogue says of the pipeline's table before its backfill can begin: whatever is
+// changed from now on differs from the mark, and so is noticed by the streamer.
 func markCatalogue(ctx context.Context, tx pgx.Tx, slot string, id int32) error {
 	rows, err := tx.Query(ctx, sqlfiles.Query("pipeline_catalogue"), pgx.StrictNamedArgs{"slot": slot})
 	if err != nil {

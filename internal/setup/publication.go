@@ -119,7 +119,8 @@ func (p *publication) has(want publishedAs) bool {
 	return slices.Equal(numbers, have)
 }
 
-// publish plans what makes the publication send the tables. now is nil when there is none; then grant lets the role make it.
+// publish plans what makes the publication send the tables. now is nil when there is none; then grant lets the role
+// make it.
 func publish(name string, now *publication, want []publishedAs, mayCreate bool, grant string) (steps []action, err error) {
 	if len(want) == 0 {
 		return nil, nil
@@ -200,8 +201,8 @@ func sources(ctx context.Context, q querier, stored []storedPipeline) ([]publish
 	return all, nil
 }
 
-// Republish makes a missing publication of a slot again, for a role that may. Changes made while it was missing are lost to the
-// slot: the caller must make the slot anew and compare every row.
+// Republish makes a missing publication of a slot again, for a role that may. Changes made while it was missing are
+// lost to the slot: the caller must make the slot anew and compare every row.
 func Republish(ctx context.Context, db DB, slot string) error {
 	tx, err := db.Begin(ctx)
 	if err != nil {

@@ -11,8 +11,8 @@ import (
 	"github.com/embedsidecar/embedsidecar/testenv"
 )
 
-// Another configuration for the same database and slot does not take over the pipeline of this one as if it were renamed, when its sidecar
-// starts. Somebody who asks for it may change the name and all but the model at once.
+// Another configuration for the same database and slot does not take over the pipeline of this one as if it were
+// renamed, when its sidecar starts. Somebody who asks for it may change the name and all but the model at once.
 func TestInit_ARenameChangesNothingElseUnlessAskedFor(t *testing.T) {
 	t.Parallel()
 	b := newBase(t, plainDocs)

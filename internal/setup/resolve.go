@@ -28,12 +28,12 @@ type findings struct {
 	unproven    bool   // nobody knows yet whether the destination holds vectors of somebody else
 }
 
-// Resolve confirms a pipeline against the database: table, key, what its text and filter read, destination, privileges of the
-// current role. model is what its vectors look like; a width of 0 takes that of the destination. The result has no ID,
-// generation and fingerprint, which are in the pipeline's row.
+// Resolve confirms a pipeline against the database: table, key, what its text and filter read, destination,
+// privileges of the current role. model is what its vectors look like; a width of 0 takes that of the destination.
+// The result has no ID, generation and fingerprint, which are in the pipeline's row.
 //
-// It returns *ConfigError (also as *MissingError) for what a person must change and *PermissionError with the grants to run.
-// Nothing changes in the database. The destination must exist; init makes it.
+// It returns *ConfigError (also as *MissingError) for what a person must change and *PermissionError with the grants
+// to run. Nothing changes in the database. The destination must exist; init makes it.
 func Resolve(ctx context.Context, db DB, spec pipeline.Spec, model Vectors) (pipeline.Pipeline, error) {
 	p, _, err := resolve(ctx, db, spec, model)
 	return p, err
@@ -88,8 +88,8 @@ func permitted(ctx context.Context, q querier, f *findings) error {
 	return nil
 }
 
-// inspect looks at everything but privileges. stored is the pipeline's row if it has one: then the table is found by its
-// number, whatever it is called now, and what text and filter read is taken from there.
+// inspect looks at everything but privileges. stored is the pipeline's row if it has one: then the table is found by
+// its number, whatever it is called now, and what text and filter read is taken from there.
 func inspect(ctx context.Context, tx pgx.Tx, spec pipeline.Spec, model Vectors, stored *storedPipeline) (*findings, error) {
 	fail := func(problem string, hint []string) error {
 		return &ConfigError{Pipeline: spec.Name, Problem: problem, Hint: hint}

@@ -175,8 +175,8 @@ func ensureInstallation(ctx context.Context, conn *pgx.Conn) error {
 	return nil
 }
 
-// CheckVersion returns *NotSetUpError when the schema of ours is missing or older than this program needs. A newer one is fine:
-// migrations only add.
+// CheckVersion returns *NotSetUpError when the schema of ours is missing or older than this program needs. A newer
+// one is fine: migrations only add.
 func CheckVersion(ctx context.Context, db DB) error {
 	names, err := migrate.FindMigrations(sqlfiles.Migrations())
 	if err != nil {

@@ -10,8 +10,8 @@ import (
 	"github.com/embedsidecar/embedsidecar/testenv"
 )
 
-// TestInit_ServersThatAreNotReady: a server as it comes out of the box, and one whose slots are all taken. Nothing is left half done:
-// once the server is right, the same init does its work.
+// TestInit_ServersThatAreNotReady: a server as it comes out of the box, and one whose slots are all taken. Nothing is
+// left half done: once the server is right, the same init does its work.
 func TestInit_ServersThatAreNotReady(t *testing.T) {
 	t.Parallel()
 	ctx := t.Context()

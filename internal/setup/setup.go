@@ -1,8 +1,9 @@
 // Package setup asks a database whether a pipeline can work, makes what it needs, checks it, and takes it away again.
 //
-// It believes only the catalogue: what a text expression reads, which columns are the key and how they compare, whether a role
-// may do what running asks for. It never changes a table of the user without saying so, and every change it makes has its undo
-// in the report. All its connections come from package database, so search_path is pg_catalog.
+// It believes only the catalogue: what a text expression reads, which columns are the key and how they compare,
+// whether a role may do what running asks for. It never changes a table of the user without saying so, and every
+// change it makes has its undo in the report. All its connections come from package database, so search_path is
+// pg_catalog.
 package setup
 
 import (
@@ -31,7 +32,8 @@ type querier interface {
 	QueryRow(ctx context.Context, sql string, args ...any) pgx.Row
 }
 
-// ConfigError says that a pipeline, as configured, cannot work with this database. A person must change one or the other.
+// ConfigError says that a pipeline, as configured, cannot work with this database. A person must change one or the
+// other.
 type ConfigError struct {
 	Pipeline string // "" when it is not about one pipeline
 	Problem  string

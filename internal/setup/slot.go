@@ -60,7 +60,8 @@ func findSlot(ctx context.Context, q querier, name string, installed bool) (slot
 	return s, nil
 }
 
-// renewal says why a slot must be made (anew), or "" if the one there is good. Making it anew means comparing every row.
+// renewal says why a slot must be made (anew), or "" if the one there is good. Making it anew means comparing every
+// row.
 func (s *slotState) renewal(name, database, systemID string, now *publication, adopt bool) (reason string, err error) {
 	inUse := &ConflictError{Problem: fmt.Sprintf("slot %q is in use by %s", name, s.Holder), Hint: []string{"stop it first, and run embedsidecar init again"}}
 	switch {
@@ -128,8 +129,8 @@ type slotMaker struct {
 	log      *slog.Logger
 }
 
-// create returns the position from which on the slot delivers every commit. The server waits for all running transactions of the
-// cluster first; when that takes too long, the error names them.
+// create returns the position from which on the slot delivers every commit. The server waits for all running
+// transactions of the cluster first; when that takes too long, the error names them.
 func (m *slotMaker) create(ctx context.Context) (pglogrepl.LSN, error) {
 	arguments := literal(m.name) + ", 'pgoutput'"
 	if m.failover {

@@ -154,9 +154,11 @@ func (t *table) bypass() []string {
 
 // findKey fills in the columns that name a row, in the replication stream as in queries: those of the replica identity.
 //
-// Operators are those of the default btree operator class of what the index compares, so that sorting and comparing agree.
+// Operators are those of the default btree operator class of what the index compares, so that sorting and comparing
+// agree.
 func (t *table) findKey(ctx context.Context, q querier) (problem string, hint []string, err error) {
-	// A domain's values are compared as those of its base type: a constraint that was added later need not hold for what is there.
+	// A domain's values are compared as those of its base type: a constraint that was added later need not hold for what
+	// is there.
 	rows, err := q.Query(ctx, `SELECT a.attname::text AS name,
 		(WITH RECURSIVE base AS (SELECT a.atttypid AS oid UNION ALL SELECT d.typbasetype FROM base JOIN pg_type d ON d.oid = base.oid WHERE d.typtype = 'd')
 			SELECT format_type(base.oid, -1) FROM base JOIN pg_type b ON b.oid = base.oid WHERE b.typtype <> 'd') AS type,

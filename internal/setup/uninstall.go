@@ -27,9 +27,9 @@ type Removed struct {
 	Kept []string // columns and tables with vectors that init made, and that stay
 }
 
-// Uninstall takes everything of ours out of the database: slots, publications, the schema, and if told so the vectors, those that an
-// earlier one has left among them. Vectors stay by default, and so does the extension. It returns *NotSetUpError when there is
-// nothing to take away, *ConflictError when a sidecar is running.
+// Uninstall takes everything of ours out of the database: slots, publications, the schema, and if told so the
+// vectors, those that an earlier one has left among them. Vectors stay by default, and so does the extension. It
+// returns *NotSetUpError when there is nothing to take away, *ConflictError when a sidecar is running.
 func Uninstall(ctx context.Context, o UninstallOptions) (Removed, error) {
 	var plan []removal
 	var done Removed
@@ -77,7 +77,8 @@ func Uninstall(ctx context.Context, o UninstallOptions) (Removed, error) {
 	return done, err
 }
 
-// removeVectors plans the end of every destination that init made: those of pipelines, then those that earlier ones have left.
+// removeVectors plans the end of every destination that init made: those of pipelines, then those that earlier ones
+// have left.
 func removeVectors(ctx context.Context, q querier, installed bool, marked []left) ([]removal, error) {
 	var stored []storedPipeline
 	var err error
@@ -133,8 +134,10 @@ type RemoveOptions struct {
 	Log       *slog.Logger // nil: silent
 }
 
-// Remove takes one pipeline away: its row, and its table from the publication unless another pipeline reads it. Changes of its rows are dropped
-// from then on. Its tasks and its ledger stay for queue.DropLeftovers: in this transaction they would hold up all others. Its vectors stay unless told otherwise. It returns *ConfigError when there is no such pipeline.
+// Remove takes one pipeline away: its row, and its table from the publication unless another pipeline reads it.
+// Changes of its rows are dropped from then on. Its tasks and its ledger stay for queue.DropLeftovers: in this
+// transaction they would hold up all others. Its vectors stay unless told otherwise. It returns *ConfigError when
+// there is no such pipeline.
 func Remove(ctx context.Context, o RemoveOptions) (Removed, error) {
 	var plan []removal
 	var done Removed
@@ -182,7 +185,8 @@ func Remove(ctx context.Context, o RemoveOptions) (Removed, error) {
 	return done, err
 }
 
-// unknownPipeline is the error of a pipeline that is not there. It may have been taken away before, and its vectors left.
+// unknownPipeline is the error of a pipeline that is not there. It may have been taken away before, and its vectors
+// left.
 func unknownPipeline(ctx context.Context, q querier, o RemoveOptions, stored []storedPipeline) error {
 	known := make([]string, len(stored))
 	for i, s := range stored {
@@ -305,8 +309,8 @@ func ownDestination(ctx context.Context, q querier, s *storedPipeline) (*left, e
 	return &l, nil
 }
 
-// unpublish plans to take a pipeline out of its slot's publication: its table, or, while another pipeline reads that, the
-// destination column from the table's column list, which would otherwise keep the column from being dropped.
+// unpublish plans to take a pipeline out of its slot's publication: its table, or, while another pipeline reads that,
+// the destination column from the table's column list, which would otherwise keep the column from being dropped.
 func unpublish(ctx context.Context, q querier, s *storedPipeline, shared, dropped bool) ([]removal, error) {
 	var name string
 	var version int

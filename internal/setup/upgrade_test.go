@@ -11,7 +11,8 @@ import (
 	"github.com/embedsidecar/embedsidecar/testenv"
 )
 
-// What waits, is leased, is tried again or has failed in a database of the version before is kept, and so is the ledger. The way back works, too.
+// What waits, is leased, is tried again or has failed in a database of the version before is kept, and so is the
+// ledger. The way back works, too.
 func TestMigrations_KeepTasksAndLeases(t *testing.T) {
 	t.Parallel()
 	db := testenv.DB(t, testenv.Empty())

@@ -35,8 +35,9 @@ func (u *unanswered) TraceQueryStart(ctx context.Context, _ *pgx.Conn, q pgx.Tra
 
 func (*unanswered) TraceQueryEnd(context.Context, *pgx.Conn, pgx.TraceQueryEndData) {}
 
-// TestP10_ASlotThatIsMadeWaitsAloud: a transaction that somebody prepared in another database and forgot holds up the new slot, and then the
-// scan. Everybody who may be asked tells for whom the sidecar waits, and nobody calls that slot one from which is streamed.
+// TestP10_ASlotThatIsMadeWaitsAloud: a transaction that somebody prepared in another database and forgot holds up the
+// new slot, and then the scan. Everybody who may be asked tells for whom the sidecar waits, and nobody calls that
+// slot one from which is streamed.
 func TestP10_ASlotThatIsMadeWaitsAloud(t *testing.T) {
 	t.Parallel()
 	server := ownServer(t, 18, map[string]string{"max_prepared_transactions": "5"})

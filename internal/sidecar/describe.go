@@ -23,7 +23,8 @@ var errStarting = &embed.Error{Class: embed.Transient, Code: "starting", Err: er
 // patienceAtStart is how long all embedders together are waited for, each time the pipelines are looked at.
 const patienceAtStart = 5 * time.Second
 
-// descriptions ask embedders what they are, one that takes its time without keeping others waiting. They are for one goroutine.
+// descriptions ask embedders what they are, one that takes its time without keeping others waiting. They are for one
+// goroutine.
 type descriptions struct {
 	open   map[*embed.Service]*asking
 	work   sync.WaitGroup
@@ -50,8 +51,8 @@ func (d *descriptions) ask(ctx context.Context, service *embed.Service, until <-
 	return a
 }
 
-// get returns what an embedder is, or errStarting when it has not said so by the time that until is closed: then it goes on being asked, and
-// the next call returns its answer.
+// get returns what an embedder is, or errStarting when it has not said so by the time that until is closed: then it
+// goes on being asked, and the next call returns its answer.
 func (d *descriptions) get(ctx context.Context, service *embed.Service, until <-chan struct{}) (embed.Description, error) {
 	a := d.ask(ctx, service, until)
 	select {

@@ -10,7 +10,8 @@ import (
 	"github.com/embedsidecar/embedsidecar/testenv"
 )
 
-// standbyOf makes a standby of a database's server, both of which run when it returns. From PostgreSQL 17 on it keeps copies of slots.
+// standbyOf makes a standby of a database's server, both of which run when it returns. From PostgreSQL 17 on it keeps
+// copies of slots.
 func standbyOf(t *testing.T, db *testenv.Database, major int) *testenv.Server {
 	t.Helper()
 	primary := db.Server
@@ -45,8 +46,9 @@ func standbyOf(t *testing.T, db *testenv.Database, major int) *testenv.Server {
 	return standby
 }
 
-// TestP2_AStandbyIsPromoted kills the server and promotes its standby. From PostgreSQL 17 on the slot is there, too, and the sidecar
-// goes on where it was; before, the slot is gone. Every row is compared either way, and those that did not change cost nothing.
+// TestP2_AStandbyIsPromoted kills the server and promotes its standby. From PostgreSQL 17 on the slot is there, too,
+// and the sidecar goes on where it was; before, the slot is gone. Every row is compared either way, and those that
+// did not change cost nothing.
 func TestP2_AStandbyIsPromoted(t *testing.T) {
 	t.Parallel()
 	testenv.EachMajor(t, func(t *testing.T, major int) {

@@ -9,8 +9,9 @@ import (
 	"github.com/embedsidecar/embedsidecar/testenv"
 )
 
-// TestP1_AFunctionIsReplaced: nothing of it is in the WAL, and no row changes. It is called by name, by an operator, by another function that
-// the server can see into, and in the filter; it is replaced, or dropped and made anew, while a sidecar runs and while none does.
+// TestP1_AFunctionIsReplaced: nothing of it is in the WAL, and no row changes. It is called by name, by an operator,
+// by another function that the server can see into, and in the filter; it is replaced, or dropped and made anew,
+// while a sidecar runs and while none does.
 func TestP1_AFunctionIsReplaced(t *testing.T) {
 	t.Parallel()
 	bothDestinations(t, func(t *testing.T, spec func(string, ...string) pipeline.Spec) {
@@ -65,8 +66,8 @@ func TestP1_AFunctionIsReplaced(t *testing.T) {
 	})
 }
 
-// TestP2_ColumnsThatChangeNamesAndBack: what was written between is told by the names of then. The text of the row goes to the column that has the
-// name of the other for a while, so that by the names nothing has changed.
+// TestP2_ColumnsThatChangeNamesAndBack: what was written between is told by the names of then. The text of the row
+// goes to the column that has the name of the other for a while, so that by the names nothing has changed.
 func TestP2_ColumnsThatChangeNamesAndBack(t *testing.T) {
 	t.Parallel()
 	bothDestinations(t, func(t *testing.T, spec func(string, ...string) pipeline.Spec) {

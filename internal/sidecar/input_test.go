@@ -194,7 +194,8 @@ func TestMark_AForgedOneHidesNothing(t *testing.T) {
 	r.start()
 	r.settle()
 	r.verify()
-	// Real marks, as anybody who may replicate reads them off the WAL: one that covers what the rows were, and soon what they are.
+	// Real marks, as anybody who may replicate reads them off the WAL: one that covers what the rows were, and soon what
+	// they are.
 	marks := testenv.Values[[]byte](db, marksInWAL, spy, db.Name+"_pub")
 	if len(marks) == 0 {
 		t.Fatal("no mark was found in the WAL")
@@ -244,8 +245,9 @@ func TestMark_AForgedOneHidesNothing(t *testing.T) {
 	r.verify()
 }
 
-// A vector may be written over a row that was changed since it was read, and is signed with the row as it is: the change has a task of its own.
-// Whoever copies that mark and makes the row what it was then must not hide that the vector is of an older text.
+// A vector may be written over a row that was changed since it was read, and is signed with the row as it is: the
+// change has a task of its own. Whoever copies that mark and makes the row what it was then must not hide that the
+// vector is of an older text.
 func TestP2_ACopiedMarkHidesNoStaleVector(t *testing.T) {
 	t.Parallel()
 	db := testenv.DB(t)
@@ -296,7 +298,8 @@ func TestP2_ACopiedMarkHidesNoStaleVector(t *testing.T) {
 	r.verify()
 }
 
-// marksInWAL gives the marks of write-backs that a slot shows to a publication's reader: what comes after kind, flags, LSN, prefix and length.
+// marksInWAL gives the marks of write-backs that a slot shows to a publication's reader: what comes after kind,
+// flags, LSN, prefix and length.
 const marksInWAL = `SELECT substr(data, 28)
 	FROM pg_logical_slot_peek_binary_changes($1, NULL, NULL, 'proto_version', '1', 'publication_names', $2, 'messages', 'true')
 	WHERE get_byte(data, 0) = ascii('M') AND substr(data, 11, 13) = 'embedsidecar\000'::bytea`

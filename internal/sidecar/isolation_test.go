@@ -38,8 +38,8 @@ var misbehaviour = map[string]struct {
 	"flooding": {"flood=5000/call", true, false},
 }
 
-// TestP5_PluginsThatMisbehaveHarmOnlyTheirOwn: they all do at the same time, and two pipelines beside them do all their work. No vector
-// is another row's or another text's.
+// TestP5_PluginsThatMisbehaveHarmOnlyTheirOwn: they all do at the same time, and two pipelines beside them do all
+// their work. No vector is another row's or another text's.
 func TestP5_PluginsThatMisbehaveHarmOnlyTheirOwn(t *testing.T) {
 	t.Parallel()
 	path := fakePlugin(t)

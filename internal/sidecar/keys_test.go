@@ -18,7 +18,8 @@ type keyKind struct {
 	after  string   // changes the table t
 }
 
-// keyKinds go beyond those of the workload's shapes, which are integers, text, uuid, timestamptz, numeric, citext and more than one.
+// keyKinds go beyond those of the workload's shapes, which are integers, text, uuid, timestamptz, numeric, citext and
+// more than one.
 var keyKinds = []keyKind{
 	{typ: `boolean`, values: []string{`f`, `t`}},
 	{typ: `bytea`, values: []string{`\x`, `\x00`, `\x7c5c`, `\xff00ff`, `\xdeadbeef`, `\x5c`}},
@@ -157,7 +158,8 @@ func TestP1_KeysWithHostileNames(t *testing.T) {
 	bothDestinations(t, func(t *testing.T, spec func(string, ...string) pipeline.Spec) {
 		t.Helper()
 		db := testenv.DB(t)
-		// The names that our own statements use, and those that statements trip over. No row is told from another by one column alone.
+		// The names that our own statements use, and those that statements trip over. No row is told from another by one
+		// column alone.
 		names := []string{"k1", "k2", "place", "row_key", "r", "f", `a"b`, "SELECT", "$1", "é \\ ' ;--", "body", "keep"}
 		var columns, key, text []string
 		for i, name := range names {
@@ -251,7 +253,8 @@ func TestP5_AKeyTooLongForTheQueue(t *testing.T) {
 	})
 }
 
-// TestP1_ManySpellingsOfOneKey has several tasks of one row in a batch: each names it by a spelling that its key once had.
+// TestP1_ManySpellingsOfOneKey has several tasks of one row in a batch: each names it by a spelling that its key once
+// had.
 func TestP1_ManySpellingsOfOneKey(t *testing.T) {
 	t.Parallel()
 	bothDestinations(t, func(t *testing.T, spec func(string, ...string) pipeline.Spec) {

@@ -34,8 +34,8 @@ func (r *rig) rollback(tx pgx.Tx) {
 	}
 }
 
-// TestP5_ATableLockedForAWhile: while somebody alters a table its pipeline rests, the others work, and whoever waits waits on: it is
-// not one that cannot work.
+// TestP5_ATableLockedForAWhile: while somebody alters a table its pipeline rests, the others work, and whoever waits
+// waits on: it is not one that cannot work.
 func TestP5_ATableLockedForAWhile(t *testing.T) {
 	t.Parallel()
 	for _, running := range []bool{false, true} {
@@ -103,7 +103,8 @@ func TestP5_TablesOfOursLockedAtTheStart(t *testing.T) {
 	r.verify()
 }
 
-// TestP10_AScanCountsWhenItIsAskedFor: whoever sees that a changed table was noticed may rely on its scan to be waited for.
+// TestP10_AScanCountsWhenItIsAskedFor: whoever sees that a changed table was noticed may rely on its scan to be
+// waited for.
 func TestP10_AScanCountsWhenItIsAskedFor(t *testing.T) {
 	t.Parallel()
 	db := testenv.DB(t)

@@ -43,7 +43,8 @@ func (s *Sidecar) shown(err error) string {
 	return text
 }
 
-// troubleOf words why a pipeline is worked to no effect: its embedder has failed too often for that to be a hiccup, or its texts all fail.
+// troubleOf words why a pipeline is worked to no effect: its embedder has failed too often for that to be a hiccup,
+// or its texts all fail.
 func (s *Sidecar) troubleOf(state *State) *health.Problem {
 	const hiccups = 3
 	if state.service != nil {
@@ -71,7 +72,8 @@ func (s *Sidecar) waits(ctx context.Context, name string, p *health.Problem) {
 	}
 }
 
-// stuckAfter is for how long a stream may fail to be, before it is said to be stuck: a server takes a while to start again.
+// stuckAfter is for how long a stream may fail to be, before it is said to be stuck: a server takes a while to start
+// again.
 const stuckAfter = 10 * time.Second
 
 // streaming is what this sidecar does about the slot, and why it does not stream.
@@ -162,8 +164,9 @@ func (s *Sidecar) notice() *notice {
 	return n
 }
 
-// notices stores what only this process knows, when it changes: why it does not work a pipeline, and what it does about the slot. Whoever
-// asks the database is told, and an idle sidecar writes nothing. New words for the same state wait a minute.
+// notices stores what only this process knows, when it changes: why it does not work a pipeline, and what it does
+// about the slot. Whoever asks the database is told, and an idle sidecar writes nothing. New words for the same state
+// wait a minute.
 func (s *Sidecar) notices(ctx context.Context) error {
 	const reworded = time.Minute
 	look := time.NewTicker(min(time.Second, s.o.Heartbeat))

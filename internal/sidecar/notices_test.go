@@ -6,7 +6,8 @@ import (
 	"github.com/embedsidecar/embedsidecar/internal/health"
 )
 
-// What a sidecar says of itself is written when its state changes; the words of an error differ at each try and are no change.
+// What a sidecar says of itself is written when its state changes; the words of an error differ at each try and are
+// no change.
 func TestNotice_Same(t *testing.T) {
 	t.Parallel()
 	down := func(detail string) *notice {

@@ -8,8 +8,8 @@ import (
 	"github.com/embedsidecar/embedsidecar/testenv"
 )
 
-// TestP2_ChangesOfATimeWhenTheTableWasAnother: while no sidecar ran, the table had another key or replica identity for a while. The changes of
-// that time do not name their rows by the key of now.
+// TestP2_ChangesOfATimeWhenTheTableWasAnother: while no sidecar ran, the table had another key or replica identity
+// for a while. The changes of that time do not name their rows by the key of now.
 func TestP2_ChangesOfATimeWhenTheTableWasAnother(t *testing.T) {
 	t.Parallel()
 	for name, meanwhile := range map[string][]string{

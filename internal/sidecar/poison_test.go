@@ -26,8 +26,8 @@ func fakePlugin(t *testing.T) string {
 	return path
 }
 
-// withPlugin has the pipeline docs embedded by a plugin of its own, with these faults and this long for a call; the others keep the
-// counter.
+// withPlugin has the pipeline docs embedded by a plugin of its own, with these faults and this long for a call; the
+// others keep the counter.
 func (r *rig) withPlugin(path, faults string, limit time.Duration) *host.Host {
 	r.t.Helper()
 	h, err := host.New(host.Options{
@@ -134,8 +134,8 @@ func TestP5_APluginThatLiesNowAndThen(t *testing.T) {
 	r.verify() // the counter makes the same vectors, and tells the truth
 }
 
-// TestP5_RefusalsNobodyThoughtOf has the database refuse a statement of ours for one row, in a place where no row should matter: asking
-// for a look at the present spelling of a key.
+// TestP5_RefusalsNobodyThoughtOf has the database refuse a statement of ours for one row, in a place where no row
+// should matter: asking for a look at the present spelling of a key.
 func TestP5_RefusalsNobodyThoughtOf(t *testing.T) {
 	t.Parallel()
 	db := testenv.DB(t)
@@ -190,7 +190,8 @@ func (p patient) Embed(ctx context.Context, kind embed.Kind, texts []string) ([]
 	return results, err
 }
 
-// TestRetryLater_OfOneTextIsWhenItSays: neither sooner nor at the price of an attempt, and its neighbours have their vectors.
+// TestRetryLater_OfOneTextIsWhenItSays: neither sooner nor at the price of an attempt, and its neighbours have their
+// vectors.
 func TestRetryLater_OfOneTextIsWhenItSays(t *testing.T) {
 	t.Parallel()
 	db := testenv.DB(t)
@@ -225,7 +226,8 @@ func (m mute) Describe(ctx context.Context) (embed.Description, error) {
 	}
 }
 
-// An embedder takes its time to start, or never does. Others start meanwhile, and what is done to other pipelines is noticed.
+// An embedder takes its time to start, or never does. Others start meanwhile, and what is done to other pipelines is
+// noticed.
 func TestP5_AnEmbedderThatDoesNotStartKeepsNobodyWaiting(t *testing.T) {
 	t.Parallel()
 	db := testenv.DB(t)

@@ -61,8 +61,9 @@ func TestPooler_TransactionsInAnySession(t *testing.T) {
 	})
 }
 
-// TestP4_ThroughAPooler: a write-back that waits for a user gives way after half a second there, too. What the session was told when it was
-// made is lost, and without it a user who then waits for us is the one whose transaction the server ends.
+// TestP4_ThroughAPooler: a write-back that waits for a user gives way after half a second there, too. What the
+// session was told when it was made is lost, and without it a user who then waits for us is the one whose transaction
+// the server ends.
 func TestP4_ThroughAPooler(t *testing.T) {
 	t.Parallel()
 	db := testenv.DB(t)

@@ -140,7 +140,8 @@ func TestP4_AnEmbeddingTableNeverMakesTheUserWait(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// A writer that holds everything it can for as long as it likes, and one that is serializable, both see no trace of us.
+	// A writer that holds everything it can for as long as it likes, and one that is serializable, both see no trace of
+	// us.
 	tx, err := db.Pool.Begin(t.Context())
 	if err != nil {
 		t.Fatal(err)

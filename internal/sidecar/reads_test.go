@@ -49,7 +49,8 @@ func TestP1_WhatATextReadsIsNotKnown(t *testing.T) {
 	}
 }
 
-// TestP1_WhatATextReadsChanges changes what rows say, or what they will say next time, in ways that no row's change tells.
+// TestP1_WhatATextReadsChanges changes what rows say, or what they will say next time, in ways that no row's change
+// tells.
 func TestP1_WhatATextReadsChanges(t *testing.T) {
 	t.Parallel()
 	const generated = `CREATE TABLE docs (id bigint PRIMARY KEY, a text, b text, body text GENERATED ALWAYS AS (upper(a)) STORED)`

@@ -25,9 +25,9 @@ func (s *Sidecar) register(ctx context.Context) error {
 	return nil
 }
 
-// stillKnown begins anew where the tables of ours are not those in which this sidecar has registered: a dump was restored over the database. Its
-// places of tasks and leases are smaller than those that we remember, so that we would see none. A restore makes primary keys when all rows are
-// there: before that nothing is done.
+// stillKnown begins anew where the tables of ours are not those in which this sidecar has registered: a dump was
+// restored over the database. Its places of tasks and leases are smaller than those that we remember, so that we
+// would see none. A restore makes primary keys when all rows are there: before that nothing is done.
 func (s *Sidecar) stillKnown(ctx context.Context) error {
 	before := s.me()
 	var gone bool

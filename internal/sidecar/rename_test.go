@@ -10,8 +10,9 @@ import (
 	"github.com/embedsidecar/embedsidecar/testenv"
 )
 
-// TestP8_ARenamedColumnCostsNothing renames columns under a running sidecar, whose configuration names them as before, and a new column gets the old
-// name of one. Nothing is embedded again, no row of the user's nor any vector is written, and the pipeline works on.
+// TestP8_ARenamedColumnCostsNothing renames columns under a running sidecar, whose configuration names them as
+// before, and a new column gets the old name of one. Nothing is embedded again, no row of the user's nor any vector
+// is written, and the pipeline works on.
 func TestP8_ARenamedColumnCostsNothing(t *testing.T) {
 	t.Parallel()
 	bothDestinations(t, func(t *testing.T, into func(string, ...string) pipeline.Spec) {

@@ -13,8 +13,8 @@ import (
 	"github.com/embedsidecar/embedsidecar/testenv"
 )
 
-// TestP8_ATextIsPaidForOnce: two pipelines with one embedder, half of whose texts the other has as well, loaded and changed at the same
-// time: the embedder gets each text once.
+// TestP8_ATextIsPaidForOnce: two pipelines with one embedder, half of whose texts the other has as well, loaded and
+// changed at the same time: the embedder gets each text once.
 func TestP8_ATextIsPaidForOnce(t *testing.T) {
 	t.Parallel()
 	db := testenv.DB(t)
@@ -53,7 +53,8 @@ func TestP8_ATextIsPaidForOnce(t *testing.T) {
 	r.verify()
 }
 
-// A sidecar that remembers nothing finds the vectors of texts where they are: in its pipeline's destination or in another's.
+// A sidecar that remembers nothing finds the vectors of texts where they are: in its pipeline's destination or in
+// another's.
 func TestP8_VectorsAreFoundWhereTheyAre(t *testing.T) {
 	t.Parallel()
 	for name, specs := range map[string][2]pipeline.Spec{
@@ -109,7 +110,8 @@ func TestP8_EmbeddersShareNothing(t *testing.T) {
 	}
 }
 
-// TestP8_AChangedFilterPaysForNewRowsOnly: the generation decides whether a row is looked at, not whether its vector may be used again.
+// TestP8_AChangedFilterPaysForNewRowsOnly: the generation decides whether a row is looked at, not whether its vector
+// may be used again.
 func TestP8_AChangedFilterPaysForNewRowsOnly(t *testing.T) {
 	t.Parallel()
 	const published, archived, drafts = 300, 10, 20
@@ -157,7 +159,8 @@ func TestP8_AChangedFilterPaysForNewRowsOnly(t *testing.T) {
 	}
 }
 
-// TestAnew_SendsEveryTextAgain: what is stored and remembered is not taken for rows that somebody wants embedded anew, be they whole or cut.
+// TestAnew_SendsEveryTextAgain: what is stored and remembered is not taken for rows that somebody wants embedded
+// anew, be they whole or cut.
 func TestAnew_SendsEveryTextAgain(t *testing.T) {
 	t.Parallel()
 	chunked := intoTable("notes", "body")

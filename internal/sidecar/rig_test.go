@@ -36,7 +36,8 @@ func TestMain(m *testing.M) { os.Exit(testenv.Main(m)) }
 
 const dims = 8
 
-// patience bounds every wait of a test. It is long: machines are slow, and other transactions of the server hold scans up.
+// patience bounds every wait of a test. It is long: machines are slow, and other transactions of the server hold
+// scans up.
 const patience = 10 * time.Minute
 
 // counter is an in-process embedder that counts, with a hook that may fail or wait.
@@ -146,7 +147,8 @@ func newRigWith(t *testing.T, db *testenv.Database, embedder *counter, specs ...
 	r.init(specs...)
 	r.role = db.RunRole(r.pipelines...)
 	r.url = db.URL(r.role)
-	// The grants gave the columns other versions than those that init has seen. These tests are about what happens after that.
+	// The grants gave the columns other versions than those that init has seen. These tests are about what happens after
+	// that.
 	sql, args := r.catalogue()
 	db.MustExecSuper(`UPDATE embedsidecar.pipeline AS p SET catalogue = c.current FROM (`+sql+`) AS c WHERE c.pipeline_id = p.pipeline_id`, args...)
 	return r
@@ -232,7 +234,8 @@ func (r *rig) start() (*sidecar.Sidecar, func()) {
 	if err != nil {
 		r.t.Fatal(err)
 	}
-	// The stream's role may replicate and nothing else. It goes by the same way as the other: through a proxy, if there is one.
+	// The stream's role may replicate and nothing else. It goes by the same way as the other: through a proxy, if there
+	// is one.
 	url := slowly(r.db.URLVia(net.JoinHostPort(at.Host, strconv.Itoa(int(at.Port))), r.db.StreamRole()))
 	o := sidecar.Options{
 		Slot: r.slot, Instance: r.t.Name(), Version: "test", Pool: pool, Direct: direct, Log: logger(r.t),
@@ -242,7 +245,8 @@ func (r *rig) start() (*sidecar.Sidecar, func()) {
 		Load:      func(ctx context.Context) ([]pipeline.Pipeline, error) { return setup.Load(ctx, pool, r.slot) },
 		Embedder:  func(context.Context, *pipeline.Pipeline) (embed.Embedder, error) { return r.embedder, nil },
 		Heartbeat: time.Second, Retry: worker.Retry{Initial: 50 * time.Millisecond, Max: time.Second},
-		// However long the machine stands still, no lease is lost and no commit is given up, so that what happens can be counted.
+		// However long the machine stands still, no lease is lost and no commit is given up, so that what happens can be
+		// counted.
 		Lease: time.Hour, Patience: time.Hour,
 	}
 	if r.options != nil {
@@ -281,8 +285,8 @@ func (r *rig) settle() {
 	}
 }
 
-// counted waits until everything committed so far is worked, what we wrote has come back through the slot, and all of that is in the
-// stream's counters: it counts a batch when it begins the next one at the latest.
+// counted waits until everything committed so far is worked, what we wrote has come back through the slot, and all of
+// that is in the stream's counters: it counts a batch when it begins the next one at the latest.
 func (r *rig) counted() {
 	r.t.Helper()
 	for range 3 {

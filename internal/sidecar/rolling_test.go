@@ -13,8 +13,9 @@ import (
 	"github.com/embedsidecar/embedsidecar/testenv"
 )
 
-// A rolling deployment: an old sidecar streams, and hears of nothing; a new one has been set up beside it. What the old one reads of a
-// definition that it does not know is lost to the slot, so whoever takes the slot must compare the rows.
+// A rolling deployment: an old sidecar streams, and hears of nothing; a new one has been set up beside it. What the
+// old one reads of a definition that it does not know is lost to the slot, so whoever takes the slot must compare the
+// rows.
 func TestP2_ARollingDeployment(t *testing.T) {
 	t.Parallel()
 	both := []pipeline.Spec{intoTable("docs", "title"), intoTable("notes", "body")}
@@ -84,8 +85,8 @@ func TestP2_ARollingDeployment(t *testing.T) {
 
 const twoNotes = `CREATE TABLE notes (id bigint PRIMARY KEY, body text); INSERT INTO notes VALUES (1, 'one'), (2, 'two')`
 
-// decoded waits until everything committed so far is behind the checkpoint, whatever is still to be done. It does so by a row of docs: whoever
-// asks how far the stream is makes it look about.
+// decoded waits until everything committed so far is behind the checkpoint, whatever is still to be done. It does so
+// by a row of docs: whoever asks how far the stream is makes it look about.
 func (r *rig) decoded() (state report.CaughtUp) {
 	r.t.Helper()
 	lsn, err := pglogrepl.ParseLSN(testenv.Value[string](r.db, `SELECT pg_current_wal_insert_lsn()::text`))

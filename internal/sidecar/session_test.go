@@ -13,7 +13,8 @@ import (
 	"github.com/embedsidecar/embedsidecar/testenv"
 )
 
-// TestTrust_WhatATriggerLeavesInASession: triggers of a source table run in our sessions, and could leave there what the next statement meets.
+// TestTrust_WhatATriggerLeavesInASession: triggers of a source table run in our sessions, and could leave there what
+// the next statement meets.
 func TestTrust_WhatATriggerLeavesInASession(t *testing.T) {
 	t.Parallel()
 	db := testenv.DB(t)
@@ -69,7 +70,8 @@ const evidence = `CREATE TABLE evidence (who text); GRANT INSERT ON evidence TO 
 	CREATE FUNCTION trap() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN INSERT INTO public.evidence VALUES (current_user); RETURN NEW; END $$;
 	CREATE FUNCTION peek(text) RETURNS text LANGUAGE plpgsql AS $$ BEGIN INSERT INTO public.evidence VALUES (current_user); RETURN $1; END $$`
 
-// TestTrust_AnEmbeddingTableThatIsReplacedWithinAHeartbeat: nothing is written into another table than the one that was looked at.
+// TestTrust_AnEmbeddingTableThatIsReplacedWithinAHeartbeat: nothing is written into another table than the one that
+// was looked at.
 func TestTrust_AnEmbeddingTableThatIsReplacedWithinAHeartbeat(t *testing.T) {
 	t.Parallel()
 	db := testenv.DB(t)
@@ -113,7 +115,8 @@ func TestTrust_AViewInThePlaceOfATable(t *testing.T) {
 	}
 }
 
-// TestTrust_SetRoleIsNoWall shows why write-backs are not run as the table's owner: a trigger can go back to the role of the session.
+// TestTrust_SetRoleIsNoWall shows why write-backs are not run as the table's owner: a trigger can go back to the role
+// of the session.
 func TestTrust_SetRoleIsNoWall(t *testing.T) {
 	t.Parallel()
 	db := testenv.DB(t)

@@ -8,8 +8,8 @@ import (
 	"github.com/embedsidecar/embedsidecar/testenv"
 )
 
-// TestP1_UnusualTables has tables as nobody would make them on purpose, and as everybody meets one day. Each gets rows before the
-// sidecar starts, and statements while it runs.
+// TestP1_UnusualTables has tables as nobody would make them on purpose, and as everybody meets one day. Each gets
+// rows before the sidecar starts, and statements while it runs.
 func TestP1_UnusualTables(t *testing.T) {
 	t.Parallel()
 	tables := []struct {

@@ -1,5 +1,6 @@
-// Package sidecar is one running embedsidecar: the stream of one slot, the workers of its pipelines, their scans and sweeps, and the
-// order in which all of them start and stop. Several sidecars may share a slot: one streams, all work.
+// Package sidecar is one running embedsidecar: the stream of one slot, the workers of its pipelines, their scans and
+// sweeps, and the order in which all of them start and stop. Several sidecars may share a slot: one streams, all
+// work.
 package sidecar
 
 import (
@@ -36,8 +37,8 @@ type Options struct {
 	Dial     func(ctx context.Context) (*pgconn.PgConn, error)
 	Load     func(ctx context.Context) ([]pipeline.Pipeline, error) // the slot's pipelines as they are now
 	Repair   func(ctx context.Context) error                        // makes a missing publication again, if the role may; may be nil
-	// Embedder returns the embedder of a pipeline: the same value, comparable with ==, for pipelines that share one. What it has
-	// embedded for one of them is then not embedded again for another.
+	// Embedder returns the embedder of a pipeline: the same value, comparable with ==, for pipelines that share one.
+	// What it has embedded for one of them is then not embedded again for another.
 	Embedder func(ctx context.Context, p *pipeline.Pipeline) (embed.Embedder, error)
 	Log      *slog.Logger
 
@@ -159,8 +160,8 @@ func (s *Sidecar) States() []State {
 	return states
 }
 
-// Run works until ctx ends, then finishes the batches in work, gives back what is left and confirms what is durable. It returns
-// nil when asked to stop, or the error that makes going on impossible.
+// Run works until ctx ends, then finishes the batches in work, gives back what is left and confirms what is durable.
+// It returns nil when asked to stop, or the error that makes going on impossible.
 func (s *Sidecar) Run(ctx context.Context) error {
 	pipelines, err := s.begin(ctx)
 	if ctx.Err() != nil {
@@ -302,8 +303,8 @@ func (s *Sidecar) dropLeftovers(ctx context.Context) error {
 	}
 }
 
-// housekeeping shows a sign of life and prunes history and the registry. While we do not stream nobody tells us of changes to the
-// pipelines, so it also has them loaded anew.
+// housekeeping shows a sign of life and prunes history and the registry. While we do not stream nobody tells us of
+// changes to the pipelines, so it also has them loaded anew.
 func (s *Sidecar) housekeeping(ctx context.Context) error {
 	beat := time.NewTicker(6 * s.o.Heartbeat)
 	defer beat.Stop()

@@ -13,7 +13,8 @@ import (
 	"github.com/embedsidecar/embedsidecar/testenv"
 )
 
-// sparseOf is what the sparse counter gives for a text: the fake embedder's vector, or so many numbers as a text "numbers 5" says.
+// sparseOf is what the sparse counter gives for a text: the fake embedder's vector, or so many numbers as a text
+// "numbers 5" says.
 func sparseOf(text string) []float32 {
 	var n int
 	if _, err := fmt.Sscanf(text, "numbers %d", &n); err != nil {
@@ -26,7 +27,8 @@ func sparseOf(text string) []float32 {
 	return embed.Pairs(indices, values)
 }
 
-// sparseRows fails the test unless the destination holds the vector of each row's text as pgvector prints it, and no other.
+// sparseRows fails the test unless the destination holds the vector of each row's text as pgvector prints it, and no
+// other.
 func (r *rig) sparseRows(spec pipeline.Spec) {
 	r.t.Helper()
 	sql := `SELECT id || ' ' || coalesce(body, '') || '=' || coalesce(embedding::text, '') FROM docs`
@@ -46,8 +48,8 @@ func (r *rig) sparseRows(spec pipeline.Spec) {
 	}
 }
 
-// TestP1_SparseVectors takes a sparse model through the life of a table: rows that were there, new ones, edits, moves and deletes, a text
-// that comes again, and searches.
+// TestP1_SparseVectors takes a sparse model through the life of a table: rows that were there, new ones, edits, moves
+// and deletes, a text that comes again, and searches.
 func TestP1_SparseVectors(t *testing.T) {
 	t.Parallel()
 	testenv.EachMajor(t, func(t *testing.T, major int) {

@@ -28,7 +28,8 @@ const gate = `CREATE TABLE gate (closed boolean);
 	END $$;
 	GRANT SELECT ON gate TO PUBLIC`
 
-// While a write-back of one pipeline stands still, changes of the same rows and of another pipeline are queued, and those of the other embedded.
+// While a write-back of one pipeline stands still, changes of the same rows and of another pipeline are queued, and
+// those of the other embedded.
 func TestP5_TheStreamWaitsForNoWriteBack(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {
@@ -125,7 +126,8 @@ func TestP5_AWorkerThatStandsStillHoldsNoTask(t *testing.T) {
 	}
 }
 
-// An embedder that refuses every text is sent a few, not the table: the pipeline rests, says why, and goes on when a text is taken again.
+// An embedder that refuses every text is sent a few, not the table: the pipeline rests, says why, and goes on when a
+// text is taken again.
 func TestP8_AnEmbedderThatRefusesAllIsNotSentAll(t *testing.T) {
 	t.Parallel()
 	const rows, batch, loops = 6000, 64, 2

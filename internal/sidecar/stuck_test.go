@@ -31,8 +31,8 @@ func (r *rig) told(s *sidecar.Sidecar, code health.Code, words string) {
 	})
 }
 
-// TestP10_AStreamThatIsStuckSaysSo: one that cannot connect, and one that connects again and again and cannot queue what comes. Nothing is
-// called up to date meanwhile, and when it streams again it says that at once.
+// TestP10_AStreamThatIsStuckSaysSo: one that cannot connect, and one that connects again and again and cannot queue
+// what comes. Nothing is called up to date meanwhile, and when it streams again it says that at once.
 func TestP10_AStreamThatIsStuckSaysSo(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {

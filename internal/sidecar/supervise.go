@@ -16,8 +16,8 @@ import (
 	sqlfiles "github.com/embedsidecar/embedsidecar/sql"
 )
 
-// supervise keeps the pipelines that can be worked at work: it starts them, stops those that no longer fit their table, and starts
-// them again when they do.
+// supervise keeps the pipelines that can be worked at work: it starts them, stops those that no longer fit their
+// table, and starts them again when they do.
 func (s *Sidecar) supervise(ctx, hard context.Context, pipelines []pipeline.Pipeline) error {
 	defer s.described.work.Wait()
 	defer s.stopAll()
@@ -70,8 +70,8 @@ func (s *Sidecar) refresh(ctx context.Context) ([]pipeline.Pipeline, error) {
 	return loaded, stream.Acknowledge(ctx)
 }
 
-// note tells the database which pipelines fit their tables, for those who ask it: status and wait. It returns false if that must be
-// tried again.
+// note tells the database which pipelines fit their tables, for those who ask it: status and wait. It returns false
+// if that must be tried again.
 func (s *Sidecar) note(ctx context.Context, pipelines []pipeline.Pipeline) bool {
 	ids := make([]int32, len(pipelines))
 	statuses, details := make([]string, len(pipelines)), make([]string, len(pipelines))
@@ -85,7 +85,8 @@ func (s *Sidecar) note(ctx context.Context, pipelines []pipeline.Pipeline) bool 
 	return err == nil
 }
 
-// apply starts and stops workers until what runs is what is loaded. It reports whether some pipeline could not be started.
+// apply starts and stops workers until what runs is what is loaded. It reports whether some pipeline could not be
+// started.
 func (s *Sidecar) apply(ctx, hard context.Context, pipelines []pipeline.Pipeline) (again bool) {
 	wanted := map[int32]bool{}
 	patience, cancel := context.WithTimeout(ctx, patienceAtStart)
@@ -145,7 +146,8 @@ func (s *Sidecar) find(id int32) *running {
 	return s.running[id]
 }
 
-// Service returns what embeds with a model of a plugin, as pipelines name them; nil unless one of them is, or was, at work.
+// Service returns what embeds with a model of a plugin, as pipelines name them; nil unless one of them is, or was, at
+// work.
 func (s *Sidecar) Service(plugin, model string) *embed.Service {
 	return s.service(pipeline.Pipeline{Spec: pipeline.Spec{Plugin: plugin, Model: model}})
 }
@@ -188,8 +190,8 @@ func (s *Sidecar) ask(ctx context.Context, until <-chan struct{}, pipelines []pi
 	}
 }
 
-// start works a pipeline unless it is worked already. The embedder must be the one the pipeline's vectors were made with; it has to say so
-// before until is closed.
+// start works a pipeline unless it is worked already. The embedder must be the one the pipeline's vectors were made
+// with; it has to say so before until is closed.
 func (s *Sidecar) start(ctx, hard context.Context, until <-chan struct{}, p pipeline.Pipeline) error {
 	if r := s.find(p.ID); r != nil {
 		select {

@@ -34,8 +34,8 @@ func (r *rig) works(s *sidecar.Sidecar, name string) {
 	r.status(name, pipeline.Active)
 }
 
-// TestP5_TablesChangeWhileItRuns changes the table of one pipeline so that it no longer fits, and then so that it fits again.
-// Another pipeline works all the time.
+// TestP5_TablesChangeWhileItRuns changes the table of one pipeline so that it no longer fits, and then so that it
+// fits again. Another pipeline works all the time.
 func TestP5_TablesChangeWhileItRuns(t *testing.T) {
 	t.Parallel()
 	both := func(spec func(string, ...string) pipeline.Spec) pipeline.Spec { return spec("docs", "title", "body") }
@@ -67,7 +67,8 @@ func TestP5_TablesChangeWhileItRuns(t *testing.T) {
 				r.again(spec, intoTable("notes", "body"))
 			},
 		},
-		// Columns are followed, and so is a key; not what stands in somebody's own text, nor the key's name in an embedding table.
+		// Columns are followed, and so is a key; not what stands in somebody's own text, nor the key's name in an embedding
+		// table.
 		"column of a text renamed and taken over": {
 			spec: heading("title"), change: `ALTER TABLE docs RENAME title TO heading`,
 			status: pipeline.Misconfigured, words: []string{"title"},

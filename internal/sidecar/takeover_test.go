@@ -70,7 +70,8 @@ func TestP1_ADeadLetterGoesWithItsRow(t *testing.T) {
 	}
 }
 
-// newPartitionedRig has a pipeline over a table with one partition, which partitionAway takes out, changes and puts back.
+// newPartitionedRig has a pipeline over a table with one partition, which partitionAway takes out, changes and puts
+// back.
 func newPartitionedRig(t *testing.T) *rig {
 	t.Helper()
 	db := testenv.DB(t)

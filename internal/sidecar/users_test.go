@@ -15,7 +15,8 @@ import (
 	"github.com/embedsidecar/embedsidecar/testenv"
 )
 
-// TestP5_RowsThatTheTableDoesNotLetUsWrite: triggers and constraints of the user's that refuse a write-back, each in its own way.
+// TestP5_RowsThatTheTableDoesNotLetUsWrite: triggers and constraints of the user's that refuse a write-back, each in
+// its own way.
 func TestP5_RowsThatTheTableDoesNotLetUsWrite(t *testing.T) {
 	t.Parallel()
 	db := testenv.DB(t)
@@ -53,8 +54,8 @@ func TestP5_RowsThatTheTableDoesNotLetUsWrite(t *testing.T) {
 	r.verify()
 }
 
-// TestP4_AColumnCanCostASerializableWriterAConflict pins what README, check and init say of a column destination: a writer whose
-// snapshot is older than a write-back to its row must try again, one that reads anew need not.
+// TestP4_AColumnCanCostASerializableWriterAConflict pins what README, check and init say of a column destination: a
+// writer whose snapshot is older than a write-back to its row must try again, one that reads anew need not.
 func TestP4_AColumnCanCostASerializableWriterAConflict(t *testing.T) {
 	t.Parallel()
 	db := testenv.DB(t)
@@ -102,8 +103,8 @@ func TestP4_AColumnCanCostASerializableWriterAConflict(t *testing.T) {
 	r.verify()
 }
 
-// TestP1_DefaultsOfTheRoleChangeNothing: whatever an administrator made defaults of the role or of the database, texts, keys and
-// statements mean the same.
+// TestP1_DefaultsOfTheRoleChangeNothing: whatever an administrator made defaults of the role or of the database,
+// texts, keys and statements mean the same.
 func TestP1_DefaultsOfTheRoleChangeNothing(t *testing.T) {
 	t.Parallel()
 	bothDestinations(t, func(t *testing.T, spec func(string, ...string) pipeline.Spec) {

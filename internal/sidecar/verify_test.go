@@ -17,8 +17,8 @@ import (
 	"github.com/embedsidecar/embedsidecar/testenv"
 )
 
-// TestP5_VerifyNamesTheRowThatCannotBeRead has rows whose text fails and rows whose filter does, one of which had a vector before. All the others
-// are judged, and the next scan asks for a look at no other row.
+// TestP5_VerifyNamesTheRowThatCannotBeRead has rows whose text fails and rows whose filter does, one of which had a
+// vector before. All the others are judged, and the next scan asks for a look at no other row.
 func TestP5_VerifyNamesTheRowThatCannotBeRead(t *testing.T) {
 	t.Parallel()
 	chunks := pipeline.Chunking{Strategy: pipeline.ChunkTokens, Tokens: 16}
@@ -66,8 +66,8 @@ func TestP5_VerifyNamesTheRowThatCannotBeRead(t *testing.T) {
 	}
 }
 
-// TestP4_TablesAreReadByPages: nobody who alters a table waits for a statement that reads all of it. There are vectors without rows on
-// several pages, for keys that have several chunks and keys of several columns.
+// TestP4_TablesAreReadByPages: nobody who alters a table waits for a statement that reads all of it. There are
+// vectors without rows on several pages, for keys that have several chunks and keys of several columns.
 func TestP4_TablesAreReadByPages(t *testing.T) {
 	t.Parallel()
 	db := testenv.DB(t)
@@ -97,8 +97,8 @@ func TestP4_TablesAreReadByPages(t *testing.T) {
 	}
 }
 
-// A page that takes too long is given up, and smaller ones are read: a table whose text takes 20 ms a row is verified all the same, in
-// statements that the server lets run for two seconds.
+// A page that takes too long is given up, and smaller ones are read: a table whose text takes 20 ms a row is verified
+// all the same, in statements that the server lets run for two seconds.
 func TestP4_ASlowPageIsGivenUp(t *testing.T) {
 	t.Parallel()
 	db := testenv.DB(t)

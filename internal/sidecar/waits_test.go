@@ -12,7 +12,8 @@ import (
 	"github.com/embedsidecar/embedsidecar/testenv"
 )
 
-// TestP10_AWaitKnowsOfAlteredTables: nothing of these changes comes through the slot, and the next heartbeat is an hour away.
+// TestP10_AWaitKnowsOfAlteredTables: nothing of these changes comes through the slot, and the next heartbeat is an
+// hour away.
 func TestP10_AWaitKnowsOfAlteredTables(t *testing.T) {
 	t.Parallel()
 	for name, change := range map[string][]string{
@@ -42,7 +43,8 @@ func TestP10_AWaitKnowsOfAlteredTables(t *testing.T) {
 	}
 }
 
-// TestP10_AWaitForAnyPositionEnds: nothing that is published lies between the last commit and the position, and the server stays quiet.
+// TestP10_AWaitForAnyPositionEnds: nothing that is published lies between the last commit and the position, and the
+// server stays quiet.
 func TestP10_AWaitForAnyPositionEnds(t *testing.T) {
 	t.Parallel()
 	db := testenv.DB(t)

@@ -19,8 +19,9 @@ const (
 	wholeText = 1 << 40
 )
 
-// Budget bounds the texts that the workers of a process hold at the same time. One batch of each pipeline has room outside of it: a text
-// that is larger than the budget passes, and a pipeline whose embedder hangs keeps no other one waiting.
+// Budget bounds the texts that the workers of a process hold at the same time. One batch of each pipeline has room
+// outside of it: a text that is larger than the budget passes, and a pipeline whose embedder hangs keeps no other one
+// waiting.
 type Budget struct {
 	size int64
 	free *semaphore.Weighted

@@ -60,8 +60,9 @@ type embedderError struct{ error }
 
 func (e embedderError) Unwrap() error { return e.error }
 
-// processChunked does with chunks what process does with whole texts, for items of which it is known what they need. The rows are
-// written a few at a time, so that those with many chunks do not keep the others waiting; the texts of large rows are not there yet.
+// processChunked does with chunks what process does with whole texts, for items of which it is known what they need.
+// The rows are written a few at a time, so that those with many chunks do not keep the others waiting; the texts of
+// large rows are not there yet.
 func (w *Worker) processChunked(ctx context.Context, items []item) error {
 	alone := items[0].task.Alone()
 	slices.SortStableFunc(items, func(a, b item) int { return cmp.Compare(a.size(), b.size()) })
@@ -112,7 +113,8 @@ func (it *item) size() int {
 	return 0
 }
 
-// textsEnd returns the end of those items whose texts are about preparedText: what is known of their chunks is in memory all at once.
+// textsEnd returns the end of those items whose texts are about preparedText: what is known of their chunks is in
+// memory all at once.
 func textsEnd(items []item, begin int) int {
 	n := 0
 	for i := begin; i < len(items); i++ {
@@ -296,8 +298,8 @@ func cutOne(s chunk.Settings, text, title chunk.Text) (chunks []chunk.Chunk, err
 	return chunk.Cut(s, text, title), nil
 }
 
-// embedPieces asks for the vectors of pieces that have none, numbers the pieces, and fetches those vectors that stay in the
-// destination under another number.
+// embedPieces asks for the vectors of pieces that have none, numbers the pieces, and fetches those vectors that stay
+// in the destination under another number.
 func (w *Worker) embedPieces(ctx context.Context, items []item, alone bool) error {
 	var (
 		texts  []string

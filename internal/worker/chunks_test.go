@@ -27,7 +27,8 @@ func storedPieces(text string) []storedChunk {
 	return list
 }
 
-// Of an edited text a chunk is sent only if nothing that is stored of the row can serve, and nothing stored serves twice.
+// Of an edited text a chunk is sent only if nothing that is stored of the row can serve, and nothing stored serves
+// twice.
 func TestMatch_TakesWhatIsStoredOnce(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {

@@ -174,7 +174,8 @@ func (w *Worker) reuseChunks(ctx context.Context, items []item) error {
 	return nil
 }
 
-// eachVector runs a query for places and stored vectors and calls f for each, with what may be sent again to store the same.
+// eachVector runs a query for places and stored vectors and calls f for each, with what may be sent again to store
+// the same.
 func (w *Worker) eachVector(ctx context.Context, sql string, args []any, f func(place int, vector []float32) error) error {
 	formats := pgx.QueryResultFormats{pgx.TextFormatCode, pgx.BinaryFormatCode}
 	rows, err := w.o.DB.Query(ctx, sql, append([]any{formats}, args...)...)
@@ -203,7 +204,8 @@ func (w *Worker) eachVector(ctx context.Context, sql string, args []any, f func(
 	return rows.Err()
 }
 
-// errMoved means that stored chunks are no longer what they were when they were read. It counts as a conflict: a new look helps.
+// errMoved means that stored chunks are no longer what they were when they were read. It counts as a conflict: a new
+// look helps.
 var errMoved = errors.New("stored chunks changed meanwhile")
 
 // fetchMoved reads the vectors of pieces that are stored under another number.
@@ -251,8 +253,8 @@ func (w *Worker) fetchMoved(ctx context.Context, items []item) error {
 // chunkWindow is how many chunks go into one statement.
 const chunkWindow = 500
 
-// writeChunks brings the chunks of rows up to date: what keeps its number and text keeps its vector, everything else is written
-// over what has the number now, and what is behind the last chunk goes.
+// writeChunks brings the chunks of rows up to date: what keeps its number and text keeps its vector, everything else
+// is written over what has the number now, and what is behind the last chunk goes.
 func (w *Worker) writeChunks(ctx context.Context, tx pgx.Tx, items []*item) error {
 	var shifted, put chunkRows
 	ends := make([]int, len(items))

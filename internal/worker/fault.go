@@ -42,8 +42,9 @@ func (w *Worker) ofSomeRow(ctx context.Context, err error) bool {
 	return false
 }
 
-// ofAll finds out whether what failed for a batch fails for any: with what error try ends, which does the same without any row. nil means that
-// some row is at fault. A trigger that refuses a row for lack of a privilege looks just like a missing GRANT.
+// ofAll finds out whether what failed for a batch fails for any: with what error try ends, which does the same
+// without any row. nil means that some row is at fault. A trigger that refuses a row for lack of a privilege looks
+// just like a missing GRANT.
 func (w *Worker) ofAll(ctx context.Context, err error, try func(context.Context) error) error {
 	switch faultOf(err) {
 	case database.Data, database.Conflict, database.Canceled: // half of it, or the same again, may succeed
@@ -92,7 +93,8 @@ func (w *Worker) writeNone(ctx context.Context) error {
 	return err
 }
 
-// rowError is how a row ends whose statement failed for it alone. Only what is likely to be so for ever counts as an attempt.
+// rowError is how a row ends whose statement failed for it alone. Only what is likely to be so for ever counts as an
+// attempt.
 func (w *Worker) rowError(t queue.Task, err error, code, message string) *embed.TextError {
 	e := &embed.TextError{Class: embed.Transient, RetryAfter: lockedDelay(t, time.Now()), Message: message}
 	switch faultOf(err) {
@@ -108,7 +110,8 @@ func (w *Worker) rowError(t queue.Task, err error, code, message string) *embed.
 	return e
 }
 
-// sqlState describes a server's error without its message, which may hold row values: a trigger may put in what it likes.
+// sqlState describes a server's error without its message, which may hold row values: a trigger may put in what it
+// likes.
 func sqlState(err error) string {
 	if pg, ok := errors.AsType[*pgconn.PgError](err); ok {
 		return "SQLSTATE " + pg.Code

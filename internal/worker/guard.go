@@ -11,12 +11,13 @@ import (
 
 // What code of others may do in our sessions, and what keeps it out of them.
 
-// errOtherTable means that an embedding table's name means another table than the one that was looked at. What hangs on that one would run
-// with the rights of our role.
+// errOtherTable means that an embedding table's name means another table than the one that was looked at. What hangs
+// on that one would run with the rights of our role.
 var errOtherTable = errors.New("another table stands where the embedding table was")
 
-// queueGuard makes sure, before a transaction writes into an embedding table, that its name means the table that was looked at, and that it
-// stays so until the transaction ends: whoever owns the schema may put another in its place at any moment. The batch fails with errOtherTable.
+// queueGuard makes sure, before a transaction writes into an embedding table, that its name means the table that was
+// looked at, and that it stays so until the transaction ends: whoever owns the schema may put another in its place at
+// any moment. The batch fails with errOtherTable.
 func (w *Worker) queueGuard(batch *pgx.Batch) {
 	p := w.o.Pipeline
 	if p.ToColumn() || p.IntoOID == 0 {
@@ -44,8 +45,8 @@ func (w *Worker) guard(ctx context.Context, tx pgx.Tx) error {
 	return tx.SendBatch(ctx, batch).Close()
 }
 
-// queuePath sets the search_path for the rest of the transaction. Triggers of the user's, under the path of his applications, may use views;
-// our own statements may not.
+// queuePath sets the search_path for the rest of the transaction. Triggers of the user's, under the path of his
+// applications, may use views; our own statements may not.
 func (*Worker) queuePath(batch *pgx.Batch, path string) {
 	batch.Queue(database.PathStatement(path == database.OwnPath), path)
 }

@@ -6,7 +6,8 @@ import (
 	"github.com/embedsidecar/embedsidecar/internal/failpoint"
 )
 
-// firstTexts is what the texts of a batch may take when its rows are first read; limit is the parameter of that statement.
+// firstTexts is what the texts of a batch may take when its rows are first read; limit is the parameter of that
+// statement.
 func (w *Worker) firstTexts() (most, limit int) {
 	if w.o.Pipeline.Chunked {
 		return w.o.BatchRows*bigText + maxChunked, bigText
@@ -26,8 +27,8 @@ func (it *item) lacksText() bool {
 	return it.action == vectorIn && it.vector == nil && it.row.leftOut()
 }
 
-// embedWhole asks for the vectors of items and writes them: first of those whose texts are there, then of the others, whose texts are
-// read and forgotten a few at a time.
+// embedWhole asks for the vectors of items and writes them: first of those whose texts are there, then of the others,
+// whose texts are read and forgotten a few at a time.
 func (w *Worker) embedWhole(ctx context.Context, items []item, first *room, alone bool) error {
 	var group, rest []item
 	for i := range items {
@@ -75,8 +76,8 @@ func (w *Worker) embedLarge(ctx context.Context, group, rest []item, size int, a
 	return w.embedAndFinish(ctx, found, rest, alone)
 }
 
-// embedAndFinish asks for the vectors that a group of items needs, and writes them. rest are items of the batch that come after it; when
-// the embedder fails they are postponed, and nothing is left to do.
+// embedAndFinish asks for the vectors that a group of items needs, and writes them. rest are items of the batch that
+// come after it; when the embedder fails they are postponed, and nothing is left to do.
 func (w *Worker) embedAndFinish(ctx context.Context, group, rest []item, alone bool) (goOn bool, err error) {
 	if err := w.embed(ctx, group, alone); err != nil {
 		return false, w.groupFailed(ctx, group, rest, embedderError{err})

@@ -12,8 +12,9 @@ import (
 	"github.com/embedsidecar/embedsidecar/internal/pipeline"
 )
 
-// A statement that reads a table on its own account, and not for a row that changed, reads a page of it. Whoever truncates or alters the
-// table waits for that, and everybody else behind him: so it ends after this time, and a smaller page is tried.
+// A statement that reads a table on its own account, and not for a row that changed, reads a page of it. Whoever
+// truncates or alters the table waits for that, and everybody else behind him: so it ends after this time, and a
+// smaller page is tried.
 const (
 	pageRows = 1000
 	pageTime = 2 * time.Second
@@ -64,8 +65,8 @@ func (p *pages) page(ctx context.Context, most int, f func(tx pgx.Tx, rows int) 
 	}
 }
 
-// keys returns the keys that come next after one, with the answer to the statement's question about each. There are none after the last. A
-// key that has several rows is there once.
+// keys returns the keys that come next after one, with the answer to the statement's question about each. There are
+// none after the last. A key that has several rows is there once.
 func (p *pages) keys(ctx context.Context, s pageStatements, after *string) (keys []string, answers []bool, err error) {
 	sql, args := s.first, []any{0}
 	if after != nil {
@@ -99,8 +100,8 @@ func (p *pages) keys(ctx context.Context, s pageStatements, after *string) (keys
 	return keys, answers, err
 }
 
-// read looks at the rows of keys and hands them on, without their texts: there are only the hashes. A row whose text or filter fails is found
-// by halving, and refused gets its key and the error; so is a key that no row can have.
+// read looks at the rows of keys and hands them on, without their texts: there are only the hashes. A row whose text
+// or filter fails is found by halving, and refused gets its key and the error; so is a key that no row can have.
 func (p *pages) read(ctx context.Context, keys []string, each func(rows []row), refused func(key string, err error)) error {
 	for len(keys) > 0 {
 		var found []row

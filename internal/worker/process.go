@@ -42,8 +42,9 @@ const (
 	broken                 // err
 )
 
-// process takes leased tasks to their end. It returns an error only if the batch as a whole could not be finished. Should the database
-// refuse a statement that no row was thought to be able to break, the batch is halved all the same: one row must not hold up the rest.
+// process takes leased tasks to their end. It returns an error only if the batch as a whole could not be finished.
+// Should the database refuse a statement that no row was thought to be able to break, the batch is halved all the
+// same: one row must not hold up the rest.
 func (w *Worker) process(ctx context.Context, tasks []queue.Task) error {
 	err := w.attempt(ctx, tasks)
 	if faultOf(err) != database.Data {
@@ -101,8 +102,9 @@ func (w *Worker) lookFailed(ctx context.Context, tasks []queue.Task, err error) 
 	return err
 }
 
-// look reads the rows of tasks, with up to so many bytes of texts (read). A row whose text expression fails (a division by zero, a bad cast) is
-// found by halving, and so is a key that no row can have: it was written when the key was of another type.
+// look reads the rows of tasks, with up to so many bytes of texts (read). A row whose text expression fails (a
+// division by zero, a bad cast) is found by halving, and so is a key that no row can have: it was written when the
+// key was of another type.
 func (w *Worker) look(ctx context.Context, tasks []queue.Task, texts int) ([]item, error) {
 	keys := make([]string, len(tasks))
 	for i, t := range tasks {
@@ -174,8 +176,8 @@ func (w *Worker) decide(items []item) {
 	}
 }
 
-// lookAgain asks for a look at rows under the present spelling of their key. It comes before the write-back, in a transaction of its
-// own: added to one that holds tasks already, it could deadlock with an enqueue.
+// lookAgain asks for a look at rows under the present spelling of their key. It comes before the write-back, in a
+// transaction of its own: added to one that holds tasks already, it could deadlock with an enqueue.
 func (w *Worker) lookAgain(ctx context.Context, items []item) error {
 	var keys []string
 	for i := range items {

@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// progress tells the log how far a scan is, once per heartbeat of the scan, which is a minute: a large table takes hours, and
-// between its start and its end nothing else would be said.
+// progress tells the log how far a scan is, once per heartbeat of the scan, which is a minute: a large table takes
+// hours, and between its start and its end nothing else would be said.
 type progress struct {
 	told time.Time
 	seen int64 // when it was told, of those of the scan

@@ -60,8 +60,8 @@ func (r *row) intact(p *pipeline.Pipeline) bool {
 	return r.holds(p) && (p.ToColumn() || r.storedGeneration == p.Generation)
 }
 
-// holds reports whether the destination holds the vector that the ledger says we wrote, whatever the generation: all of a pipeline's are
-// of one model, so the vector of a text stays that of the text.
+// holds reports whether the destination holds the vector that the ledger says we wrote, whatever the generation: all
+// of a pipeline's are of one model, so the vector of a text stays that of the text.
 func (r *row) holds(p *pipeline.Pipeline) bool {
 	switch {
 	case !r.ledger || r.ledgerText == nil || !r.stored:
@@ -79,8 +79,8 @@ func (r *row) unchanged(p *pipeline.Pipeline) bool {
 	return r.found && r.key == r.actual && r.intact(p) && bytes.Equal(r.source, r.ledgerSource) && r.sameText()
 }
 
-// sameText reports whether the text is the one the ledger knows, as far as the ledger tells: it may have changed though no watched column
-// did. Of a text without a token the ledger says no more than that there is no vector.
+// sameText reports whether the text is the one the ledger knows, as far as the ledger tells: it may have changed
+// though no watched column did. Of a text without a token the ledger says no more than that there is no vector.
 func (r *row) sameText() bool {
 	switch {
 	case !r.hashed:
@@ -118,8 +118,8 @@ type querier interface {
 	Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error)
 }
 
-// read looks at the rows of keys, in one statement and so in one snapshot, with their ledger entries. It returns one row per
-// key, in order. Texts are read up to so many bytes, of all rows together or with chunks of each.
+// read looks at the rows of keys, in one statement and so in one snapshot, with their ledger entries. It returns one
+// row per key, in order. Texts are read up to so many bytes, of all rows together or with chunks of each.
 func (w *Worker) read(ctx context.Context, db querier, keys []string, texts int) ([]row, error) {
 	p := w.o.Pipeline
 	args, err := keyArrays(p, keys)

@@ -9,9 +9,9 @@ import (
 	"github.com/embedsidecar/embedsidecar/embed"
 )
 
-// restAfter is how many texts in a row must fail, each by itself, before the whole pipeline rests: they are hardly all bad, and whoever is paid
-// for texts is paid for those, too. While it rests one row is tried at a time, from anywhere in the queue, so that rows that are
-// bad together do not keep it resting.
+// restAfter is how many texts in a row must fail, each by itself, before the whole pipeline rests: they are hardly
+// all bad, and whoever is paid for texts is paid for those, too. While it rests one row is tried at a time, from
+// anywhere in the queue, so that rows that are bad together do not keep it resting.
 const (
 	restAfter   = 32
 	longestNap  = time.Minute
@@ -50,8 +50,9 @@ func (n *nap) leave() {
 	n.until = time.Now().Add(n.pause)
 }
 
-// note counts texts of one batch that were sent to the embedder, and how they fared: fresh are those of the bad that had not failed before,
-// since a few bad rows that are tried again and again are no reason to rest. It reports whether the rest began or ended by it.
+// note counts texts of one batch that were sent to the embedder, and how they fared: fresh are those of the bad that
+// had not failed before, since a few bad rows that are tried again and again are no reason to rest. It reports
+// whether the rest began or ended by it.
 func (n *nap) note(good, bad, fresh int, first, longest time.Duration) (began, ended bool) {
 	n.mu.Lock()
 	defer n.mu.Unlock()

@@ -16,8 +16,8 @@ import (
 // vectors are known ones by the hash of their text.
 type vectors map[[32]byte][]float32
 
-// reuse fills in the vectors of texts that are remembered, or in a destination already: that of the pipeline, for another row, or
-// that of another pipeline with the same embedder.
+// reuse fills in the vectors of texts that are remembered, or in a destination already: that of the pipeline, for
+// another row, or that of another pipeline with the same embedder.
 func (w *Worker) reuse(ctx context.Context, items []item) error {
 	wanted := map[[32]byte]bool{}
 	for i := range items {
@@ -143,8 +143,8 @@ func (w *Worker) places(ctx context.Context, query string, wanted map[[32]byte]b
 	return found, nil
 }
 
-// fetch reads vectors from a pipeline's destination, as they are stored. One that is no longer what was written says nothing about
-// the text, and is left out.
+// fetch reads vectors from a pipeline's destination, as they are stored. One that is no longer what was written says
+// nothing about the text, and is left out.
 func (w *Worker) fetch(ctx context.Context, p *pipeline.Pipeline, sql string, found []place) (vectors, error) {
 	if len(found) == 0 {
 		return nil, nil

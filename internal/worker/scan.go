@@ -17,12 +17,13 @@ import (
 	sqlfiles "github.com/embedsidecar/embedsidecar/sql"
 )
 
-// A scan looks at a page of keys at a time, and leaves no more than this many of its tasks waiting, so that a table of any size
-// costs the queue a constant.
+// A scan looks at a page of keys at a time, and leaves no more than this many of its tasks waiting, so that a table
+// of any size costs the queue a constant.
 const scanAhead = 4 * pageRows
 
-// Scan is a pipeline's backfill and reconcile: it compares every row with the ledger, then every ledger entry with the rows, and
-// asks for a look where they differ. Its progress is stored page by page, so any sidecar may go on where another stopped.
+// Scan is a pipeline's backfill and reconcile: it compares every row with the ledger, then every ledger entry with
+// the rows, and asks for a look where they differ. Its progress is stored page by page, so any sidecar may go on
+// where another stopped.
 type Scan struct {
 	w        *Worker
 	pages    *pages
@@ -43,7 +44,8 @@ type scanState struct {
 	Barrier            string
 }
 
-// Run does what scans are asked for until ctx ends. wake tells that one may have been; without it the heartbeat finds out.
+// Run does what scans are asked for until ctx ends. wake tells that one may have been; without it the heartbeat finds
+// out.
 func (s *Scan) Run(ctx context.Context, heartbeat time.Duration, wake <-chan struct{}) error {
 	const shortest, longest = 20 * time.Millisecond, time.Second
 	pause := shortest
@@ -95,8 +97,9 @@ const (
 	stepIdle       // nothing is asked for
 )
 
-// step does one page: it looks first, with no transaction open, so that nobody who truncates or alters the table meets a lock of
-// ours that waits for another of ours; then it makes the tasks, if nobody else did the page meanwhile.
+// step does one page: it looks first, with no transaction open, so that nobody who truncates or alters the table
+// meets a lock of ours that waits for another of ours; then it makes the tasks, if nobody else did the page
+// meanwhile.
 func (s *Scan) step(ctx context.Context) (step, error) {
 	p := s.w.o.Pipeline
 	var st scanState
@@ -181,8 +184,9 @@ func (s *Scan) tellBlockers(ctx context.Context, barrier string) {
 	}
 }
 
-// save makes a page's tasks and the scan's progress durable together, in one transaction that is sent with its commit: the stream would wait
-// for who holds either. It returns false if somebody else moved the scan since it was read as before: then the page is theirs.
+// save makes a page's tasks and the scan's progress durable together, in one transaction that is sent with its
+// commit: the stream would wait for who holds either. It returns false if somebody else moved the scan since it was
+// read as before: then the page is theirs.
 func (s *Scan) save(ctx context.Context, before, after scanState, begin bool, seen int, look []string) (saved bool, err error) {
 	p := s.w.o.Pipeline
 	if err := failpoint.Hit("worker/before-scan-commit"); err != nil {
@@ -217,14 +221,15 @@ func (s *Scan) advance(st *scanState) {
 	}
 }
 
-// full reports whether enough of the scan's tasks are open. Those that wait for another try count: an embedder that refuses every text must
-// not be sent a whole table.
+// full reports whether enough of the scan's tasks are open. Those that wait for another try count: an embedder that
+// refuses every text must not be sent a whole table.
 func (s *Scan) full(ctx context.Context) (bool, error) {
 	open, err := s.w.o.Queue.Backlog(ctx, s.w.o.Pipeline.ID, scanAhead)
 	return open >= scanAhead, err
 }
 
-// rows returns the next page of keys of the source table, and those of them that differ from the ledger or are not in it.
+// rows returns the next page of keys of the source table, and those of them that differ from the ledger or are not in
+// it.
 func (s *Scan) rows(ctx context.Context, after *string) (keys, look []string, err error) {
 	keys, known, err := s.pages.keys(ctx, s.w.sql.rows, after)
 	if err != nil {
@@ -255,7 +260,8 @@ func (s *Scan) rows(ctx context.Context, after *string) (keys, look []string, er
 	return keys, look, nil
 }
 
-// orphans returns the next page of keys of the ledger, and those of them that have no row; after the last page, what else has none.
+// orphans returns the next page of keys of the ledger, and those of them that have no row; after the last page, what
+// else has none.
 func (s *Scan) orphans(ctx context.Context, after *string) (keys, look []string, err error) {
 	p := s.w.o.Pipeline
 	rows, err := s.w.o.DB.Query(ctx, sqlfiles.Query("ledger_page"),

@@ -9,9 +9,10 @@ import (
 	sqlfiles "github.com/embedsidecar/embedsidecar/sql"
 )
 
-// strays returns keys of an embedding table that neither the source table nor the ledger knows: of a source table that was dropped
-// and made anew, or of whoever filled an embedding table that was taken over. They are given in portions, without those that have a
-// task already. The table is read by pages; when none was found up to its end, there are none.
+// strays returns keys of an embedding table that neither the source table nor the ledger knows: of a source table
+// that was dropped and made anew, or of whoever filled an embedding table that was taken over. They are given in
+// portions, without those that have a task already. The table is read by pages; when none was found up to its end,
+// there are none.
 func (s *Scan) strays(ctx context.Context) (found []string, err error) {
 	if s.w.sql.vectors.first == "" {
 		return nil, nil

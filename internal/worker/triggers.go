@@ -7,7 +7,8 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// What triggers of the user's may do to a write-back to a column. Each counts as the row's fault, so that the row is found and named.
+// What triggers of the user's may do to a write-back to a column. Each counts as the row's fault, so that the row is
+// found and named.
 var (
 	errSuppressed = refusalError("a trigger or rule of the table suppressed the write of the vector")
 	errReplaced   = refusalError("a trigger of the table put something else in place of the vector that was written")
@@ -20,7 +21,8 @@ type refusalError string
 
 func (e refusalError) Error() string { return string(e) }
 
-// mostMoves is how many times in a row a trigger may change a row's text in a write-back. One that tidies texts does it once or twice.
+// mostMoves is how many times in a row a trigger may change a row's text in a write-back. One that tidies texts does
+// it once or twice.
 const mostMoves = 5
 
 // restless counts for rows how many write-backs in a row had a trigger change their text.
@@ -56,8 +58,9 @@ func (r *restless) note(written []*item, moved *[]int) {
 	}
 }
 
-// queueAfter adds the query that finds out what triggers have done to the rows just written, where there are triggers. It returns where
-// the places of those are put whose text they have changed: they will be looked at again, but not for ever.
+// queueAfter adds the query that finds out what triggers have done to the rows just written, where there are
+// triggers. It returns where the places of those are put whose text they have changed: they will be looked at again,
+// but not for ever.
 func (w *Worker) queueAfter(batch *pgx.Batch, written []*item, locked *rowLocks) (moved *[]int, err error) {
 	moved = new([]int)
 	p := w.o.Pipeline

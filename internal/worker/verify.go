@@ -17,7 +17,8 @@ import (
 	"github.com/embedsidecar/embedsidecar/internal/pipeline"
 )
 
-// Report is what a verification found. Rows with an open task count like any other: whether that is bad is for the caller to say.
+// Report is what a verification found. Rows with an open task count like any other: whether that is bad is for the
+// caller to say.
 type Report struct {
 	Rows     int64    `json:"rows"`     // of the source table
 	Wanted   int64    `json:"wanted"`   // of those: with a text, let through by the filter
@@ -42,14 +43,15 @@ func (r *Report) example(key, what string) {
 	}
 }
 
-// sameVector is the likeness (embed.Description) from which on two vectors of one text count as the same: rounding moves the last digits.
+// sameVector is the likeness (embed.Description) from which on two vectors of one text count as the same: rounding
+// moves the last digits.
 const sameVector = 0.9999
 
 // bitDoubt is how small a number may be, beside the length of its vector, for its bit not to count.
 const bitDoubt = 1e-5
 
-// Verify recomputes the text and its hash for every row and compares them with what is stored; with deep > 0 it also embeds that
-// many rows, drawn at random, again. It changes nothing.
+// Verify recomputes the text and its hash for every row and compares them with what is stored; with deep > 0 it also
+// embeds that many rows, drawn at random, again. It changes nothing.
 func (w *Worker) Verify(ctx context.Context, deep int) (Report, error) {
 	var (
 		report Report
@@ -258,7 +260,8 @@ func (r *reservoir) offer(key string) {
 	}
 }
 
-// storedVectors returns the vectors that rows of a pipeline have now, by the place of their key. The statement is its reuse.
+// storedVectors returns the vectors that rows of a pipeline have now, by the place of their key. The statement is its
+// reuse.
 func (w *Worker) storedVectors(ctx context.Context, p *pipeline.Pipeline, sql string, keys []string) (map[int][]float32, error) {
 	args, err := keyArrays(p, keys)
 	if err != nil {

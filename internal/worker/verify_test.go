@@ -6,7 +6,8 @@ import (
 	"github.com/embedsidecar/embedsidecar/internal/pipeline"
 )
 
-// Sparse vectors are searched by their inner product and dense ones by their cosine: verify judges by what a search goes by.
+// Sparse vectors are searched by their inner product and dense ones by their cosine: verify judges by what a search
+// goes by.
 func TestSame_KnowsTheLengthOfSparseVectorsOnly(t *testing.T) {
 	t.Parallel()
 	stored := []float32{3, 1.5, 9, 0.5}

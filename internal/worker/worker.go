@@ -1,7 +1,8 @@
-// Package worker joins queue, embedder and tables: it leases tasks, reads the rows as they are now, embeds what changed and
-// writes the vectors back. It keeps no transaction open while it embeds, it writes only where the ledger is as it was when the row
-// was read, under a lease it still holds, and it never reads a row before the change it was told of is visible. So an older text's
-// vector cannot replace a newer one's, and whatever dies on the way, somebody looks again. It never holds what the stream waits for.
+// Package worker joins queue, embedder and tables: it leases tasks, reads the rows as they are now, embeds what
+// changed and writes the vectors back. It keeps no transaction open while it embeds, it writes only where the ledger
+// is as it was when the row was read, under a lease it still holds, and it never reads a row before the change it was
+// told of is visible. So an older text's vector cannot replace a newer one's, and whatever dies on the way, somebody
+// looks again. It never holds what the stream waits for.
 package worker
 
 import (
@@ -122,7 +123,8 @@ func (w *Worker) Run(ctx, hard context.Context) error {
 	return g.Wait()
 }
 
-// Pauses of a loop: after an error of the database, while a change is in the WAL but not visible yet, and after a batch that was not full.
+// Pauses of a loop: after an error of the database, while a change is in the WAL but not visible yet, and after a
+// batch that was not full.
 const (
 	firstPause      = time.Millisecond
 	visibilityPause = 250 * time.Millisecond
@@ -161,7 +163,8 @@ func (w *Worker) loop(ctx, hard context.Context, who queue.Who) {
 			continue
 		case n > 0:
 			failed, hidden = 100*time.Millisecond, firstPause
-			// Where nothing is left behind, the next batch may fill for as long as this one took: many small ones cost the server more.
+			// Where nothing is left behind, the next batch may fill for as long as this one took: many small ones cost the
+			// server more.
 			if n < w.o.BatchRows && !sleep(ctx, min(time.Since(began), longestRest)) {
 				return
 			}

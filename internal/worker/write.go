@@ -27,7 +27,8 @@ func (it *item) touches() bool {
 	return it.action == vectorIn || it.action == empty && it.row.stored
 }
 
-// mostLocked is how often a batch may wait for locks in vain until those of its rows that stand in the way are alone. Each takes a lock_timeout.
+// mostLocked is how often a batch may wait for locks in vain until those of its rows that stand in the way are alone.
+// Each takes a lock_timeout.
 const mostLocked = 12
 
 // finish writes a batch back, in portions. One that the database refuses is halved until the row at fault is alone.
@@ -50,7 +51,8 @@ func (w *Worker) finishParts(ctx context.Context, items []item, locked *int) err
 		}
 		switch {
 		case faultOf(all) == database.Locked || *locked > mostLocked:
-			// Somebody alters the table or builds an index on it, or what a trigger waits for is held: smaller batches would wait just as long.
+			// Somebody alters the table or builds an index on it, or what a trigger waits for is held: smaller batches would
+			// wait just as long.
 			delay := lockedDelay(items[0].task, time.Now())
 			return w.postpone(ctx, tasksOf(items), embed.Transient, "locked", "the table, or what a trigger of it waits for, is locked by somebody", delay)
 		case unfits(all):
@@ -131,9 +133,9 @@ func sortItems(items []item, generation int32) change {
 	return c
 }
 
-// writeBack does one transaction: hold the lease, lock the rows of a column but those that are locked, pass the fence, write vectors; then
-// finish the tasks, on the way with the commit. Until then it holds nothing that the stream could wait for, however long a trigger of
-// the user's takes and whenever this process is stopped.
+// writeBack does one transaction: hold the lease, lock the rows of a column but those that are locked, pass the
+// fence, write vectors; then finish the tasks, on the way with the commit. Until then it holds nothing that the
+// stream could wait for, however long a trigger of the user's takes and whenever this process is stopped.
 func (w *Worker) writeBack(ctx context.Context, items []item) error {
 	if !slices.ContainsFunc(items, func(it item) bool { return it.action != nothing && it.action != broken }) {
 		return w.finishOnly(ctx, items)
@@ -206,7 +208,8 @@ func (w *Worker) overdue(rows int) error {
 	return queue.ErrLeaseLost
 }
 
-// judge says how each item ends, and which of them are written: not those whose rows are locked, nor those that did not pass the fence.
+// judge says how each item ends, and which of them are written: not those whose rows are locked, nor those that did
+// not pass the fence.
 func (w *Worker) judge(items []item, locked *rowLocks, passed map[string]bool) (mine []item, outcomes []queue.Outcome) {
 	for i := range items {
 		it := items[i]
@@ -268,9 +271,9 @@ type rowLocks struct {
 	sources map[int64]pipeline.SourceHash // that each row has now, by task
 }
 
-// begin begins the transaction, which the caller ends. It reports whether the lease is still ours and, for a column, which rows are now locked (nil
-// for an embedding table, whose rows nobody else writes). Those that are locked by others are left out. For an embedding table
-// the fence is passed on the way, and the keys that passed are returned.
+// begin begins the transaction, which the caller ends. It reports whether the lease is still ours and, for a column,
+// which rows are now locked (nil for an embedding table, whose rows nobody else writes). Those that are locked by
+// others are left out. For an embedding table the fence is passed on the way, and the keys that passed are returned.
 func (w *Worker) begin(ctx context.Context, items []item) (tx pgx.Tx, held bool, locked *rowLocks, passed map[string]bool, err error) {
 	p := w.o.Pipeline
 	batch := &pgx.Batch{}
@@ -320,9 +323,10 @@ func (w *Worker) begin(ctx context.Context, items []item) (tx pgx.Tx, held bool,
 	return tx, held, locked, passed, results.Close()
 }
 
-// queueMark adds the mark by which the streamer knows the rows of a column write-back again: as they will be, which is not always
-// as they were read. Somebody may have changed a row between; that change makes a task itself, and our vector must not make another. So the
-// vector may be of an older text than the one it is signed with: the mark holds for this transaction alone.
+// queueMark adds the mark by which the streamer knows the rows of a column write-back again: as they will be, which
+// is not always as they were read. Somebody may have changed a row between; that change makes a task itself, and our
+// vector must not make another. So the vector may be of an older text than the one it is signed with: the mark holds
+// for this transaction alone.
 func (w *Worker) queueMark(batch *pgx.Batch, items []item, locked *rowLocks) {
 	if locked == nil || w.o.NoMarks {
 		return
@@ -403,8 +407,8 @@ func (w *Worker) queueDestination(batch *pgx.Batch, c change) error {
 
 // queueUpdate adds an update of the user's rows and checks that none was kept out.
 func (w *Worker) queueUpdate(batch *pgx.Batch, sql string, args []any, want int) {
-	// Triggers of the table were written for the search_path of its applications and run under it; the statement itself names
-	// everything in full.
+	// Triggers of the table were written for the search_path of its applications and run under it; the statement itself
+	// names everything in full.
 	w.queuePath(batch, w.o.UserPath)
 	defer w.queuePath(batch, database.OwnPath)
 	batch.Queue(sql, args...).Query(func(rows pgx.Rows) error {
@@ -422,8 +426,9 @@ func (w *Worker) queueUpdate(batch *pgx.Batch, sql string, args []any, want int)
 	})
 }
 
-// queueFence adds the statement that writes the ledger, of those items whose entry is still the one that was read with the row. It returns where
-// their keys are put. Rows that somebody has locked are left out: they are not written.
+// queueFence adds the statement that writes the ledger, of those items whose entry is still the one that was read
+// with the row. It returns where their keys are put. Rows that somebody has locked are left out: they are not
+// written.
 func (w *Worker) queueFence(batch *pgx.Batch, items []item, locked *rowLocks) (passed map[string]bool) {
 	p := w.o.Pipeline
 	var (

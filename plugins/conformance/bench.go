@@ -21,7 +21,8 @@ type Speed struct {
 // sizes are the numbers of texts a call that Bench measures, as far as the embedder takes them.
 var sizes = []int{1, 8, 32, 64, 256}
 
-// Bench measures an embedder with made-up texts, one call after the other: each size for a time, and at least three calls.
+// Bench measures an embedder with made-up texts, one call after the other: each size for a time, and at least three
+// calls.
 func Bench(ctx context.Context, e embed.Embedder, about embed.Description, each time.Duration) ([]Speed, error) {
 	var speeds []Speed
 	for _, size := range sizes {

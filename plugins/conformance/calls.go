@@ -64,7 +64,8 @@ func (t *tester) patience(usual time.Duration) time.Duration {
 	return time.Duration(t.opts.Patience) * usual
 }
 
-// over reports whether the time of a call is up, or as good as: the plugin knows the deadline, too, and may be the first to say so.
+// over reports whether the time of a call is up, or as good as: the plugin knows the deadline, too, and may be the
+// first to say so.
 func over(ctx context.Context, limit time.Duration) bool {
 	deadline, ok := ctx.Deadline()
 	return ctx.Err() != nil || ok && time.Until(deadline) < limit/10

@@ -1,6 +1,6 @@
-// Package conformance finds out whether a plugin keeps the contract of plugins/proto, and tells its author what to do where it
-// does not. The plugin is started as the sidecar starts it; every answer goes through the checks of package host. Nothing here
-// knows what a good vector is: only what must hold for every model.
+// Package conformance finds out whether a plugin keeps the contract of plugins/proto, and tells its author what to do
+// where it does not. The plugin is started as the sidecar starts it; every answer goes through the checks of package
+// host. Nothing here knows what a good vector is: only what must hold for every model.
 package conformance
 
 import (
@@ -37,7 +37,8 @@ type Check struct {
 	Seconds  float64 `json:"seconds"`
 }
 
-// Report is the outcome of all checks, with what the plugin said of itself. Plugin to Dims are empty when it never came up.
+// Report is the outcome of all checks, with what the plugin said of itself. Plugin to Dims are empty when it never
+// came up.
 type Report struct {
 	Path        string   `json:"path"`
 	Plugin      string   `json:"plugin"`
@@ -63,8 +64,8 @@ type Options struct {
 	Soak time.Duration
 	// CallTimeout is how long a call may take. Default: host.DefaultCallTimeout.
 	CallTimeout func(texts, bytes int) time.Duration
-	// Patience is how many times as long as usual the plugin may take to answer, to come back and to end, on a machine that is busy
-	// with other things. Default 1.
+	// Patience is how many times as long as usual the plugin may take to answer, to come back and to end, on a machine
+	// that is busy with other things. Default 1.
 	Patience int
 	// TempDir is for sockets; see host.Options.
 	TempDir string
@@ -112,7 +113,8 @@ func all() []check {
 	return slices.Concat(startChecks(), descriptionChecks(), answerChecks(), textChecks(), tokenChecks(), loadChecks(), endChecks())
 }
 
-// Run runs the checks. What is wrong with the plugin is in the report; an error is a mistake in the options or the end of ctx.
+// Run runs the checks. What is wrong with the plugin is in the report; an error is a mistake in the options or the
+// end of ctx.
 func Run(ctx context.Context, opts Options) (*Report, error) {
 	if opts.Soak <= 0 {
 		opts.Soak = 10 * time.Second

@@ -20,7 +20,8 @@ const (
 	rounds    = 40 // of the soak, at least
 )
 
-// checkMemory works through ever new texts and compares the second quarter with the last: caches and heaps fill up in the first.
+// checkMemory works through ever new texts and compares the second quarter with the last: caches and heaps fill up in
+// the first.
 func checkMemory(ctx context.Context, t *tester) (finding, error) {
 	t.stop() // what the largest calls have left in its heap would hide a leak, or look like one
 	texts := t.split(sentences(9, t.batch(64)))[0]

@@ -7,7 +7,8 @@ import (
 	"sync"
 )
 
-// recorder keeps everything that the plugin says: its output, which comes through the host's log, and the messages of errors.
+// recorder keeps everything that the plugin says: its output, which comes through the host's log, and the messages of
+// errors.
 type recorder struct {
 	mu    sync.Mutex
 	leaks []string // where a text was quoted

@@ -28,7 +28,8 @@ func tokenChecks() []check {
 	}}
 }
 
-// tokens asks where the tokens of texts end, in calls that the plugin takes, and checks what is checked of every answer.
+// tokens asks where the tokens of texts end, in calls that the plugin takes, and checks what is checked of every
+// answer.
 func (t *tester) tokens(ctx context.Context, texts []string) (embed.Tokens, error) {
 	var all embed.Tokens
 	for _, call := range t.split(texts) {

@@ -22,8 +22,8 @@ import (
 	pluginpb "github.com/embedsidecar/embedsidecar/plugins/proto"
 )
 
-// breaches are further items of EMBEDSIDECAR_PLUGIN_FAULTS, without a value: answers that look well and are not. What a host
-// cannot see by itself, the conformance tester must.
+// breaches are further items of EMBEDSIDECAR_PLUGIN_FAULTS, without a value: answers that look well and are not. What
+// a host cannot see by itself, the conformance tester must.
 //
 //	any-model            serves models that do not exist
 //	refuses-unknown      fails calls with fields of a later version
@@ -100,8 +100,8 @@ func (b *breaker) Embed(ctx context.Context, req *pluginpb.EmbedRequest) (*plugi
 	return resp, nil
 }
 
-// enter begins a call, which never ends if one was given up in the way that this plugin cannot bear. Calls of one connection begin
-// after the news that an earlier one was given up.
+// enter begins a call, which never ends if one was given up in the way that this plugin cannot bear. Calls of one
+// connection begin after the news that an earlier one was given up.
 func (b *breaker) enter(ctx context.Context) {
 	b.mu.Lock()
 	for call := range b.calls {
@@ -124,8 +124,8 @@ func (b *breaker) leave(ctx context.Context) {
 	delete(b.calls, ctx)
 }
 
-// unbearable reports whether a call was given up in the way that leaves this plugin stuck. A client that gives up at its deadline says
-// so by cancelling; only the deadline itself tells the two apart.
+// unbearable reports whether a call was given up in the way that leaves this plugin stuck. A client that gives up at
+// its deadline says so by cancelling; only the deadline itself tells the two apart.
 func (b *breaker) unbearable(end error, deadline time.Time) bool {
 	if end == nil {
 		return false

@@ -22,8 +22,8 @@ import (
 	"github.com/embedsidecar/embedsidecar/plugins/sdk"
 )
 
-// faults are what EMBEDSIDECAR_PLUGIN_FAULTS asks for: items separated by semicolons, each at most once but for cost, which
-// may occur once in each of its two forms.
+// faults are what EMBEDSIDECAR_PLUGIN_FAULTS asks for: items separated by semicolons, each at most once but for cost,
+// which may occur once in each of its two forms.
 //
 //	cost=2ms/call        each call waits this long; given up when the host gives up
 //	cost=100us/text      ... and this long for each text
@@ -61,7 +61,8 @@ import (
 //	new-fingerprint      describes another fingerprint after each start
 //	no-tokens            does not tell where tokens end, as a plugin without that method
 //
-// TOKEN is any text without a semicolon, compared as bytes. Costs are waited for, not burned. Further items are in breaches.go.
+// TOKEN is any text without a semicolon, compared as bytes. Costs are waited for, not burned. Further items are in
+// breaches.go.
 type faults struct {
 	perCall, perText time.Duration
 	crash, panics, hang, freeze,
@@ -306,8 +307,8 @@ func burn() {
 	}
 }
 
-// swell takes memory until the process is killed. A bound that the system keeps would end it in another way than the host, which has to
-// look first.
+// swell takes memory until the process is killed. A bound that the system keeps would end it in another way than the
+// host, which has to look first.
 func swell(ctx context.Context) {
 	const step, most, pause = 64 << 20, 12, 20 * time.Millisecond
 	var taken [][]byte

@@ -1,5 +1,5 @@
-// Command embedsidecar-fake is an embedder for tests and benchmarks. Its vectors mean nothing but can be computed by anybody
-// (package vector says how), it costs next to nothing, and it can be told to be slow, to lie and to die.
+// Command embedsidecar-fake is an embedder for tests and benchmarks. Its vectors mean nothing but can be computed by
+// anybody (package vector says how), it costs next to nothing, and it can be told to be slow, to lie and to die.
 //
 // Environment:
 //

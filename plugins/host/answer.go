@@ -10,8 +10,8 @@ import (
 	pluginpb "github.com/embedsidecar/embedsidecar/plugins/proto"
 )
 
-// readAnswer checks an answer and fills in the results of the batch's texts. An answer that breaks the contract as a whole is
-// an *embed.Error and fills in nothing that counts; vectors that cannot be used are errors of their texts.
+// readAnswer checks an answer and fills in the results of the batch's texts. An answer that breaks the contract as a
+// whole is an *embed.Error and fills in nothing that counts; vectors that cannot be used are errors of their texts.
 func readAnswer(resp *pluginpb.EmbedResponse, d embed.Description, b *batch, results []embed.Result) error {
 	count, dims := len(b.texts), d.Dims
 	switch raw, want := resp.GetVectors(), count*dims*4; {

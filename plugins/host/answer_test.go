@@ -115,7 +115,8 @@ func TestReadAnswer_JudgesEachVector(t *testing.T) {
 	}
 }
 
-// Whatever a plugin sends, there is an error of the call, or each text has exactly one of a good vector, nothing, and an error.
+// Whatever a plugin sends, there is an error of the call, or each text has exactly one of a good vector, nothing, and
+// an error.
 func FuzzReadAnswer(f *testing.F) {
 	seed, err := proto.Marshal(&pluginpb.EmbedResponse{
 		Dims: 2, Vectors: packed(1, 2, 0, 0, 5, 6), Tokens: []uint32{1, 2, 3},

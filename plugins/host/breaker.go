@@ -19,9 +19,9 @@ const (
 	HalfOpen Circuit = "half_open" // the pause is over, and one call tries the plugin; its success closes the circuit
 )
 
-// breaker keeps calls away from a plugin that fails again and again. A failure is an end of one of its processes that nobody
-// asked for, a start that came to nothing, or a long row of bad answers; what single texts do is not. Its pauses double. The
-// host's lock guards it.
+// breaker keeps calls away from a plugin that fails again and again. A failure is an end of one of its processes that
+// nobody asked for, a start that came to nothing, or a long row of bad answers; what single texts do is not. Its
+// pauses double. The host's lock guards it.
 type breaker struct {
 	pauses   *backoff.ExponentialBackOff
 	failures int       // in a row
@@ -53,8 +53,8 @@ func (b *breaker) state(now time.Time) Circuit {
 	return HalfOpen
 }
 
-// admit asks for a call to go through. probe: it is the one that tries the plugin, and ends with probed or failed. When it
-// may not go through, wait is when to ask again.
+// admit asks for a call to go through. probe: it is the one that tries the plugin, and ends with probed or failed.
+// When it may not go through, wait is when to ask again.
 func (b *breaker) admit(now time.Time) (probe bool, wait time.Duration) {
 	const moment = 100 * time.Millisecond // for the call that is trying
 	switch b.state(now) {

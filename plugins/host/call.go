@@ -18,14 +18,15 @@ import (
 const (
 	// maxAnswerBytes bounds the vectors of one call for plugins that describe no limit of their own.
 	maxAnswerBytes = 16 << 20
-	// healthPatience is how long a plugin whose connection failed may take to say that it lives, and one that cannot be reached to be
-	// gone. Most take a moment; but a busy machine may let it wait, and what is killed for that is called dead though it is not.
+	// healthPatience is how long a plugin whose connection failed may take to say that it lives, and one that cannot be
+	// reached to be gone. Most take a moment; but a busy machine may let it wait, and what is killed for that is called
+	// dead though it is not.
 	healthPatience = 10 * time.Second
 )
 
-// Embed implements embed.Embedder. A call that is larger than the plugin's limits (or 32 MiB of text, or 16 MiB of vectors)
-// becomes several, one after the other; when one of them fails, so does the whole. Callers that want to keep partial work
-// stay within the described MaxBatch and MaxBatchBytes.
+// Embed implements embed.Embedder. A call that is larger than the plugin's limits (or 32 MiB of text, or 16 MiB of
+// vectors) becomes several, one after the other; when one of them fails, so does the whole. Callers that want to keep
+// partial work stay within the described MaxBatch and MaxBatchBytes.
 //
 // Errors of the whole call are *embed.Error:
 //   - Transient "unavailable": the plugin is not running, is ending, or asked for patience. RetryAfter says how long;
@@ -39,9 +40,9 @@ const (
 //   - Resource "resource": later, and with fewer texts;
 //   - Configuration: as of Describe, and "misconfigured" when the plugin says so in a call.
 //
-// Errors of single texts are *embed.TextError: Data with the codes "zero_vector", "not_finite", "too_many_numbers", "too_long", "refused"
-// and "invalid"; Transient "retry_later". When every text of a call is to be retried later, the call fails as a whole with
-// Transient "unavailable" and the longest delay as RetryAfter.
+// Errors of single texts are *embed.TextError: Data with the codes "zero_vector", "not_finite", "too_many_numbers",
+// "too_long", "refused" and "invalid"; Transient "retry_later". When every text of a call is to be retried later, the
+// call fails as a whole with Transient "unavailable" and the longest delay as RetryAfter.
 //
 // The vectors of one call share their memory: keeping one of them keeps them all.
 func (h *Host) Embed(ctx context.Context, kind embed.Kind, texts []string) ([]embed.Result, error) {
@@ -121,8 +122,8 @@ func (l limits) refuse(text string) error {
 	return nil
 }
 
-// allLater turns answers that are all "retry later" into an error of the whole call: then it is the plugin that has no time. Of a
-// text that was sent alone nobody knows whether it is the text.
+// allLater turns answers that are all "retry later" into an error of the whole call: then it is the plugin that has
+// no time. Of a text that was sent alone nobody knows whether it is the text.
 func allLater(results []embed.Result) ([]embed.Result, error) {
 	if len(results) < 2 {
 		return results, nil
@@ -235,8 +236,8 @@ func (h *Host) explainCall(ctx context.Context, inst *instance, texts []string, 
 	return whole
 }
 
-// callerGaveUp returns why the caller no longer wants the answer, or nil. The plugin knows the caller's deadline and may
-// give up a moment before the context here does.
+// callerGaveUp returns why the caller no longer wants the answer, or nil. The plugin knows the caller's deadline and
+// may give up a moment before the context here does.
 func callerGaveUp(ctx context.Context, code codes.Code) error {
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
@@ -248,8 +249,8 @@ func callerGaveUp(ctx context.Context, code codes.Code) error {
 	return nil
 }
 
-// alive finds out whether a failed call was the plugin's answer or the end of the plugin. One that is there but cannot be
-// reached is killed.
+// alive finds out whether a failed call was the plugin's answer or the end of the plugin. One that is there but
+// cannot be reached is killed.
 func (i *instance) alive(ctx context.Context) bool {
 	if i.process.gone() {
 		return false
@@ -283,8 +284,8 @@ func (h *Host) retire(inst *instance) {
 	}
 }
 
-// explainEnd says how the plugin ended in the middle of a call. Only a plugin that died by itself, and after the call had
-// begun, is held against the texts, or one that this call alone drove over its memory limit.
+// explainEnd says how the plugin ended in the middle of a call. Only a plugin that died by itself, and after the call
+// had begun, is held against the texts, or one that this call alone drove over its memory limit.
 func explainEnd(inst *instance, texts int, call sent) error {
 	p, name := inst.process, inst.seat.opts.Name
 	if !p.gone() {

@@ -13,9 +13,9 @@ import (
 	pluginpb "github.com/embedsidecar/embedsidecar/plugins/proto"
 )
 
-// A plugin that answers in another order than it was asked gives every vector to the wrong row, and nothing in its answer shows
-// it. So it is asked texts of which the host knows the vectors: the canaries. They have very different lengths, because sorting
-// by length and not undoing it is how the order gets lost.
+// A plugin that answers in another order than it was asked gives every vector to the wrong row, and nothing in its
+// answer shows it. So it is asked texts of which the host knows the vectors: the canaries. They have very different
+// lengths, because sorting by length and not undoing it is how the order gets lost.
 var canaries = []string{
 	"Herons wade at dawn.",
 	"The harbour master logs each arriving vessel before breakfast, weather allowing.",
@@ -25,18 +25,21 @@ var canaries = []string{
 		"violin maker, and planted walnuts, which nobody living would harvest.",
 }
 
-// CanaryTexts returns the texts that a host asks on its own account, with Options.Canary set and in Reload: what counts the
-// texts of others leaves them out.
+// CanaryTexts returns the texts that a host asks on its own account, with Options.Canary set and in Reload: what
+// counts the texts of others leaves them out.
 func CanaryTexts() []string { return slices.Clone(canaries) }
 
 const (
-	// canaryPatience is how long the canaries may take beside other calls. A plugin that is too busy to answer them proves nothing.
+	// canaryPatience is how long the canaries may take beside other calls. A plugin that is too busy to answer them
+	// proves nothing.
 	canaryPatience = 10 * time.Second
 	// startPatience is how long they may take when there is nothing else to do, and much depends on the answer.
 	startPatience = time.Minute
-	// A vector is another text's when it is that one's and this much farther from its own, in likeness (embed.Description).
+	// A vector is another text's when it is that one's and this much farther from its own, in likeness
+	// (embed.Description).
 	canaryMargin = 0.01
-	// Two processes of one deterministic embedder give vectors this near, in likeness; the last bits may depend on the batch.
+	// Two processes of one deterministic embedder give vectors this near, in likeness; the last bits may depend on the
+	// batch.
 	canarySame = 0.999
 	// And those of one that is not deterministic.
 	canaryAlike = 0.97
@@ -69,8 +72,8 @@ func (i *instance) sing(ctx context.Context) {
 	i.seat.host.trip("its answers are not those of its texts")
 }
 
-// compare asks the canaries in one call and holds the answer against what the embedder gave for each alone, which the first
-// process is asked for. Only a wrong answer is an error; none at all proves nothing.
+// compare asks the canaries in one call and holds the answer against what the embedder gave for each alone, which the
+// first process is asked for. Only a wrong answer is an error; none at all proves nothing.
 func (i *instance) compare(ctx context.Context, patience time.Duration) error {
 	h := i.seat.host
 	h.mu.Lock()
@@ -127,8 +130,8 @@ func (i *instance) judge(got []float32, known [][]float32, which int) error {
 	return nil
 }
 
-// alone returns the vectors of the canaries, each from a call of its own, or nil when one cannot be had. A text without one has
-// an empty vector.
+// alone returns the vectors of the canaries, each from a call of its own, or nil when one cannot be had. A text
+// without one has an empty vector.
 func (i *instance) alone(ctx context.Context, patience time.Duration) [][]float32 {
 	vectors := make([][]float32, 0, len(canaries))
 	for at := range canaries {
@@ -141,7 +144,8 @@ func (i *instance) alone(ctx context.Context, patience time.Duration) [][]float3
 	return vectors
 }
 
-// ask returns the vectors of some canaries, or nil when the plugin does not answer as it should. These calls count nowhere.
+// ask returns the vectors of some canaries, or nil when the plugin does not answer as it should. These calls count
+// nowhere.
 func (i *instance) ask(ctx context.Context, order []int, patience time.Duration) [][]float32 {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()

@@ -15,8 +15,8 @@ import (
 // clientCertKey is go-plugin's: the certificate of the host, as PEM.
 const clientCertKey = "PLUGIN_CLIENT_CERT"
 
-// NewCertificate makes a key and a certificate for one connection, also as PEM. Its curve is P-256: go-plugin's own AutoMTLS
-// takes P-521, which gRPC for C++, Python, Ruby and PHP cannot verify.
+// NewCertificate makes a key and a certificate for one connection, also as PEM. Its curve is P-256: go-plugin's own
+// AutoMTLS takes P-521, which gRPC for C++, Python, Ruby and PHP cannot verify.
 func NewCertificate() (tls.Certificate, []byte, error) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {

@@ -11,16 +11,16 @@ import (
 	"unicode"
 )
 
-// entry is a line of a plugin as it is logged. Its line bounds it: what is a list or an object among the fields stays text, so that a
-// hostile line grows by its escapes and no more.
+// entry is a line of a plugin as it is logged. Its line bounds it: what is a list or an object among the fields stays
+// text, so that a hostile line grows by its escapes and no more.
 type entry struct {
 	level  slog.Level
 	line   string      // the message of a structured line, or the line
 	fields []slog.Attr // of a structured line, by name
 }
 
-// parseLine takes a line of slog's or hclog's JSON apart, or of any logger that writes objects with "message". Any other line is its own
-// message, at info.
+// parseLine takes a line of slog's or hclog's JSON apart, or of any logger that writes objects with "message". Any
+// other line is its own message, at info.
 func parseLine(raw []byte) entry {
 	text := readable(raw)
 	if !strings.HasPrefix(text, "{") {
@@ -51,7 +51,8 @@ func parseLine(raw []byte) entry {
 	return e
 }
 
-// redacted is the entry without secrets, which are looked for in what its JSON means: there a secret may be written in other ways.
+// redacted is the entry without secrets, which are looked for in what its JSON means: there a secret may be written
+// in other ways.
 func (e entry) redacted(redact func(string) string) entry {
 	e.line = redact(e.line)
 	for i, f := range e.fields {

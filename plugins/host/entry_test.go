@@ -11,7 +11,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// TestOutput_StructuredLinesBecomeOurs has lines as loggers write them, and as somebody writes them who wants to be taken for us.
+// TestOutput_StructuredLinesBecomeOurs has lines as loggers write them, and as somebody writes them who wants to be
+// taken for us.
 func TestOutput_StructuredLinesBecomeOurs(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct{ line, want, words string }{
@@ -64,7 +65,8 @@ func TestOutput_StructuredLinesBecomeOurs(t *testing.T) {
 	}
 }
 
-// TestOutput_AHostileLineGrowsByItsEscapesOnly writes the lines that grow most, up to the limit of a line, in both forms of the log.
+// TestOutput_AHostileLineGrowsByItsEscapesOnly writes the lines that grow most, up to the limit of a line, in both
+// forms of the log.
 func TestOutput_AHostileLineGrowsByItsEscapesOnly(t *testing.T) {
 	t.Parallel()
 	var many strings.Builder

@@ -72,8 +72,8 @@ func fromStatus(err error, texts []string) *embed.Error {
 		out.Class, out.Code = embed.Data, "internal"
 	case codes.ResourceExhausted:
 		out.Class, out.Code = embed.Resource, "resource"
-		// The library gives the same code to a message above the limit of either side. Fewer texts make a smaller one; a plugin
-		// that sends too much whatever it is asked must not be asked for ever.
+		// The library gives the same code to a message above the limit of either side. Fewer texts make a smaller one; a
+		// plugin that sends too much whatever it is asked must not be asked for ever.
 		if strings.HasPrefix(st.Message(), "grpc: received message") {
 			out.Class, out.Code = embed.Data, "message_size"
 		}

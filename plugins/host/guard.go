@@ -11,8 +11,8 @@ import (
 // memoryInterval is how often a process with a memory limit is measured.
 const memoryInterval = time.Second
 
-// guard measures a process that has a memory limit, looks whether it keeps quiet when it has nothing to do, and asks it the canary
-// texts now and then, until it has ended.
+// guard measures a process that has a memory limit, looks whether it keeps quiet when it has nothing to do, and asks
+// it the canary texts now and then, until it has ended.
 func (i *instance) guard(ctx context.Context) {
 	var measure, sing <-chan time.Time
 	if i.seat.opts.MemoryLimit > 0 {
@@ -55,8 +55,8 @@ func (o Options) memoryInterval() time.Duration { return min(memoryInterval, 5*o
 // idleInterval is how often to look at a process that should have nothing to do.
 func (o Options) idleInterval() time.Duration { return min(idleInterval, 50*o.RestartDelay) }
 
-// weigh measures a process. One above its limit is replaced, so that no call fails, and killed when it goes on to grow by a
-// quarter. A replacement that failed is tried again after a pause, as any start is.
+// weigh measures a process. One above its limit is replaced, so that no call fails, and killed when it goes on to
+// grow by a quarter. A replacement that failed is tried again after a pause, as any start is.
 func (i *instance) weigh(ctx context.Context, again *backoff.ExponentialBackOff) {
 	limit := int64(i.seat.opts.MemoryLimit)
 	used := groupMemory(i.process.pid)

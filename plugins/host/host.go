@@ -1,8 +1,8 @@
-// Package host runs an embedder that is a program of its own, in one process or several: it checks the program's file, starts it
-// in an empty environment, speaks the contract of plugins/proto with it, believes nothing it answers, kills it when it hangs,
-// starts it again when it dies, leaves it alone when that does not help, and moves to another file of the same embedder without
-// failing a call. A slow, dead or lying plugin costs its caller an error and nobody else anything; no plugin outlives its host,
-// not even one that is killed by SIGKILL.
+// Package host runs an embedder that is a program of its own, in one process or several: it checks the program's
+// file, starts it in an empty environment, speaks the contract of plugins/proto with it, believes nothing it answers,
+// kills it when it hangs, starts it again when it dies, leaves it alone when that does not help, and moves to another
+// file of the same embedder without failing a call. A slow, dead or lying plugin costs its caller an error and nobody
+// else anything; no plugin outlives its host, not even one that is killed by SIGKILL.
 package host
 
 import (
@@ -20,8 +20,9 @@ import (
 // closePatience is how long a process that is told to end may take to end by itself.
 const closePatience = 3 * time.Second
 
-// Host is a plugin with one model chosen. Its methods may be called by several goroutines at the same time. A process is
-// started by the first call that needs it: another one when all that run are busy, and again after a pause when one has ended.
+// Host is a plugin with one model chosen. Its methods may be called by several goroutines at the same time. A process
+// is started by the first call that needs it: another one when all that run are busy, and again after a pause when
+// one has ended.
 type Host struct {
 	log   *slog.Logger
 	stats counters
@@ -57,10 +58,10 @@ func New(opts Options) (*Host, error) {
 }
 
 // Describe returns what the plugin said of itself and of the model when it was first started, which this call does if
-// nobody has yet. Errors are *embed.Error: of class Configuration with the codes "missing", "not_executable", "unreadable",
-// "checksum", "start", "handshake", "protocol_version", "describe", "unknown_model", "fingerprint", "order", "drift", "memory"
-// and "sockets", which wrap a *StartError; Transient "unavailable" and "circuit_open", and Resource "resource", when trying
-// again may help.
+// nobody has yet. Errors are *embed.Error: of class Configuration with the codes "missing", "not_executable",
+// "unreadable", "checksum", "start", "handshake", "protocol_version", "describe", "unknown_model", "fingerprint",
+// "order", "drift", "memory" and "sockets", which wrap a *StartError; Transient "unavailable" and "circuit_open", and
+// Resource "resource", when trying again may help.
 func (h *Host) Describe(ctx context.Context) (embed.Description, error) {
 	h.mu.Lock()
 	first := h.first
@@ -122,8 +123,8 @@ type permit struct {
 	good  bool // it had a good answer
 }
 
-// acquire picks the process for a call: the least busy of those that run, or one that has to be started first. The caller
-// gives the permit back with release.
+// acquire picks the process for a call: the least busy of those that run, or one that has to be started first. The
+// caller gives the permit back with release.
 func (h *Host) acquire(ctx context.Context) (p permit, err error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -210,8 +211,8 @@ func (h *Host) leastBusyLocked() *instance {
 	return best
 }
 
-// startOneLocked starts a process if there is a place for one and none is being started. A call that tries a plugin does not
-// wait for a pause of its places, too: the circuit's is over.
+// startOneLocked starts a process if there is a place for one and none is being started. A call that tries a plugin
+// does not wait for a pause of its places, too: the circuit's is over.
 func (h *Host) startOneLocked(ctx context.Context, probe bool) {
 	if h.closed || h.startingLocked() {
 		return

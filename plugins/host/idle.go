@@ -5,12 +5,13 @@ import "time"
 const (
 	// idleInterval is how often a process is looked at that should have nothing to do.
 	idleInterval = 5 * time.Second
-	// idleDemand is how much of one CPU's time a process with nothing to do may want, with the time for which its threads wait to run:
-	// on a busy machine one that spins gets little, but wants all.
+	// idleDemand is how much of one CPU's time a process with nothing to do may want, with the time for which its
+	// threads wait to run: on a busy machine one that spins gets little, but wants all.
 	idleDemand = 0.5
 	// idleUse is how much it may use in any case. Threads that wake now and then may wait long.
 	idleUse = 0.02
-	// idleLooks in a row at a busy process with nothing to do make it a suspect. Some libraries' threads spin for a moment after work.
+	// idleLooks in a row at a busy process with nothing to do make it a suspect. Some libraries' threads spin for a
+	// moment after work.
 	idleLooks = 2
 )
 
@@ -20,7 +21,8 @@ type cpuTimes struct {
 	wait time.Duration // for which its threads were ready to run and did not
 }
 
-// idler finds out whether a process keeps the CPU busy though it has nothing to do. It has no lock: one goroutine looks.
+// idler finds out whether a process keeps the CPU busy though it has nothing to do. It has no lock: one goroutine
+// looks.
 type idler struct {
 	calls uint64    // begun when it was last looked at
 	under int       // under way then
@@ -43,8 +45,8 @@ func (d *idler) look(now time.Time, under int, calls uint64, times cpuTimes) boo
 	return d.busy >= idleLooks
 }
 
-// watchIdle looks at a process once. One that burns CPU time with nothing to do gets what others leave, from then on until its end:
-// nobody may take that back without privileges. It returns whether to look again.
+// watchIdle looks at a process once. One that burns CPU time with nothing to do gets what others leave, from then on
+// until its end: nobody may take that back without privileges. It returns whether to look again.
 func (i *instance) watchIdle(d *idler) bool {
 	times, ok := readCPUTimes(i.process.pid)
 	if !ok {

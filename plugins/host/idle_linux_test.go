@@ -28,7 +28,8 @@ func niceness(t *testing.T, pid int) map[string]bool {
 	return found
 }
 
-// A plugin that spins gets what others leave, with all its threads, and goes on embedding; one that rests keeps its place.
+// A plugin that spins gets what others leave, with all its threads, and goes on embedding; one that rests keeps its
+// place.
 func TestIdle_WhoBurnsCPUTimeWithNothingToDoLosesPriority(t *testing.T) {
 	t.Parallel()
 	sound, spins := faulty(t, ""), faulty(t, "burn")

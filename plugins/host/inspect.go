@@ -13,8 +13,8 @@ import (
 	pluginpb "github.com/embedsidecar/embedsidecar/plugins/proto"
 )
 
-// Inspection is one run of a plugin for those who examine plugins: started exactly as a Host starts it, then left alone. Nothing
-// is retried, no call has a limit of its own, and nobody starts it again.
+// Inspection is one run of a plugin for those who examine plugins: started exactly as a Host starts it, then left
+// alone. Nothing is retried, no call has a limit of its own, and nobody starts it again.
 type Inspection struct {
 	host *Host
 	inst *instance

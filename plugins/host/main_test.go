@@ -23,8 +23,8 @@ import (
 // fake is the path of the fake plugin, built once for all tests.
 var fake string
 
-// hostKey makes the test binary a host of the named plugin instead, which says its plugin's process id and then waits to be
-// killed.
+// hostKey makes the test binary a host of the named plugin instead, which says its plugin's process id and then waits
+// to be killed.
 const hostKey = "HOST_TEST_RUN_HOST"
 
 func TestMain(m *testing.M) {
@@ -69,8 +69,8 @@ func beHost(path string) int {
 	select {}
 }
 
-// options are the defaults of these tests. No process is taken to hang or to be late only because the machine is: tests of that have
-// limits of their own.
+// options are the defaults of these tests. No process is taken to hang or to be late only because the machine is:
+// tests of that have limits of their own.
 func options(env map[string]string) host.Options {
 	return host.Options{
 		Path: fake, Env: env, RestartDelay: 10 * time.Millisecond, RestartDelayMax: 100 * time.Millisecond,

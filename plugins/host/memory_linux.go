@@ -38,14 +38,14 @@ func groupMemory(pgid int) int64 {
 	return pages * int64(os.Getpagesize())
 }
 
-// expendable makes a process and what it starts the first that the kernel ends when the machine is out of memory: anything but
-// the database. Anybody may raise this figure of his own processes.
+// expendable makes a process and what it starts the first that the kernel ends when the machine is out of memory:
+// anything but the database. Anybody may raise this figure of his own processes.
 func expendable(pid int) error {
 	return os.WriteFile(filepath.Join("/proc", strconv.Itoa(pid), "oom_score_adj"), []byte("500"), 0)
 }
 
-// killStrays kills processes of this user whose environment names a folder of sockets, or one below it: what a plugin has
-// started and what has left its group. Only the host and its plugins know these folders.
+// killStrays kills processes of this user whose environment names a folder of sockets, or one below it: what a plugin
+// has started and what has left its group. Only the host and its plugins know these folders.
 func killStrays(dir string) {
 	const rounds = 5 // they may be starting others
 	for range rounds {
@@ -80,7 +80,8 @@ func killStraysOnce(dir string) (killed int) {
 	return killed
 }
 
-// names reports whether an environment has go-plugin's variable for the folder of sockets set to this one or one below it.
+// names reports whether an environment has go-plugin's variable for the folder of sockets set to this one or one
+// below it.
 func names(environ []byte, dir string) bool {
 	for entry := range strings.SplitSeq(string(environ), "\x00") {
 		if value, ok := strings.CutPrefix(entry, "PLUGIN_UNIX_SOCKET_DIR="); ok && (value == dir || strings.HasPrefix(value, dir+"/")) {

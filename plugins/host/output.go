@@ -101,8 +101,8 @@ func (o *output) ended() {
 	}
 }
 
-// lastWords reads what a program writes into a pipe. When the time for that is over, as it is soon after the program's end, what lies
-// in the pipe already is read all the same: it may be that nobody had got round to it.
+// lastWords reads what a program writes into a pipe. When the time for that is over, as it is soon after the
+// program's end, what lies in the pipe already is read all the same: it may be that nobody had got round to it.
 type lastWords struct {
 	pipe *os.File
 	late int // bytes read after the time was over

@@ -19,8 +19,8 @@ import (
 	"github.com/hashicorp/go-plugin/runner"
 )
 
-// outputGrace is how long the output of a plugin that has ended is still read: something that it started and that left its
-// process group may hold the pipe open for ever.
+// outputGrace is how long the output of a plugin that has ended is still read: something that it started and that
+// left its process group may hold the pipe open for ever.
 const outputGrace = 500 * time.Millisecond
 
 // A program's file that is being written is tried again for so long, with such pauses.
@@ -29,9 +29,10 @@ const (
 	busyPause    = 20 * time.Millisecond
 )
 
-// process is one run of a plugin's program, from before its start until it is reaped. It is go-plugin's runner.Runner: the
-// runner that comes with go-plugin hands on the host's standard input, leaves orphans when the host is killed, does not kill
-// what the plugin has started, stops reading a plugin that prints too long a line, and parses its output in a way that can panic.
+// process is one run of a plugin's program, from before its start until it is reaped. It is go-plugin's
+// runner.Runner: the runner that comes with go-plugin hands on the host's standard input, leaves orphans when the
+// host is killed, does not kill what the plugin has started, stops reading a plugin that prints too long a line, and
+// parses its output in a way that can panic.
 type process struct {
 	opts    Options
 	out     *output
@@ -109,8 +110,8 @@ func (p *process) Start(context.Context) error {
 	return nil
 }
 
-// ownThread calls run in a goroutine on a thread that nothing else uses and that ends with it. Not on the main thread, which
-// would never end and be of no more use to the program.
+// ownThread calls run in a goroutine on a thread that nothing else uses and that ends with it. Not on the main
+// thread, which would never end and be of no more use to the program.
 func ownThread(run func()) {
 	go func() {
 		runtime.LockOSThread() // and never unlocked
@@ -129,8 +130,8 @@ func ownThread(run func()) {
 	}()
 }
 
-// own starts the program and waits for its end, both on a thread of its own: the kernel's promise to kill the program with
-// its parent is bound to the thread that started it, and so is the ban on gaining privileges.
+// own starts the program and waits for its end, both on a thread of its own: the kernel's promise to kill the program
+// with its parent is bound to the thread that started it, and so is the ban on gaining privileges.
 func (p *process) own(started chan<- error, stdout, stderr *os.File) {
 	if err := noNewPrivileges(); err != nil {
 		started <- err
@@ -159,8 +160,8 @@ func (p *process) own(started chan<- error, stdout, stderr *os.File) {
 	close(p.exited)
 }
 
-// startIt starts the program. A file that somebody is writing cannot be run, and for a moment every program that is just being started
-// holds open what its parent writes: so a file that was written by now may still be busy.
+// startIt starts the program. A file that somebody is writing cannot be run, and for a moment every program that is
+// just being started holds open what its parent writes: so a file that was written by now may still be busy.
 func (p *process) startIt() error {
 	for deadline := time.Now().Add(busyPatience); ; {
 		again := &exec.Cmd{ // one that did not start cannot be used again
@@ -176,8 +177,8 @@ func (p *process) startIt() error {
 	}
 }
 
-// confine keeps the program from taking the machine's memory faster than anybody can measure. What the system does not offer it
-// does without.
+// confine keeps the program from taking the machine's memory faster than anybody can measure. What the system does
+// not offer it does without.
 func (p *process) confine() {
 	if err := expendable(p.pid); err != nil {
 		p.out.log.Debug("plugin not marked as expendable", "pid", p.pid, "error", err)
@@ -239,8 +240,8 @@ func (p *process) readStderr(r *os.File) {
 	lines.flush()
 }
 
-// kill kills the program and all that is left of its process group. The first reason stays; there is none when the program had ended
-// by itself and nobody had got round to noting it. It does not wait.
+// kill kills the program and all that is left of its process group. The first reason stays; there is none when the
+// program had ended by itself and nobody had got round to noting it. It does not wait.
 func (p *process) kill(reason string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

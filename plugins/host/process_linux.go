@@ -51,8 +51,8 @@ func noCoreDump(pid int) error {
 	return unix.Prlimit(pid, unix.RLIMIT_CORE, &unix.Rlimit{}, nil)
 }
 
-// limitMemory bounds the private writable memory of a process. Not its address space, of which Go and ONNX Runtime reserve
-// far more than they use.
+// limitMemory bounds the private writable memory of a process. Not its address space, of which Go and ONNX Runtime
+// reserve far more than they use.
 func limitMemory(pid int, limit uint64) error {
 	return unix.Prlimit(pid, unix.RLIMIT_DATA, &unix.Rlimit{Cur: limit, Max: limit}, nil)
 }

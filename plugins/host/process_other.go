@@ -7,8 +7,8 @@ import (
 	"syscall"
 )
 
-// sysProcAttr puts the program into a process group of its own. Without Linux's signal at the parent's death the lifeline
-// alone ends a plugin whose host was killed.
+// sysProcAttr puts the program into a process group of its own. Without Linux's signal at the parent's death the
+// lifeline alone ends a plugin whose host was killed.
 func sysProcAttr() *syscall.SysProcAttr { return &syscall.SysProcAttr{Setpgid: true} }
 
 func verifiedPath() string { return "" }

@@ -28,8 +28,8 @@ func several(t *testing.T, processes int, env map[string]string) *host.Host {
 	return open(t, o)
 }
 
-// busy keeps calls under way until the test ends the context they have, and returns a function that waits for them and returns
-// their errors.
+// busy keeps calls under way until the test ends the context they have, and returns a function that waits for them
+// and returns their errors.
 func busy(t *testing.T, h *host.Host, texts ...string) (wait func() []error) {
 	t.Helper()
 	var wg sync.WaitGroup
@@ -268,8 +268,8 @@ func TestMemory_ALeakCostsNoCall(t *testing.T) {
 	h := open(t, o)
 	pids := map[int]bool{}
 	eventually(t, "three processes have had to go", func() error {
-		// One that is above its limit gets no more than a few calls before another takes its place, however long that takes here: what
-		// goes on to grow is killed, and then calls do fail.
+		// One that is above its limit gets no more than a few calls before another takes its place, however long that takes
+		// here: what goes on to grow is killed, and then calls do fail.
 		if list := h.Processes(); len(list) == 1 && list[0].Memory > int64(o.MemoryLimit+o.MemoryLimit/16) {
 			return fmt.Errorf("%+v is above its limit", list[0])
 		}

@@ -16,10 +16,12 @@ import (
 	"github.com/embedsidecar/embedsidecar/internal/secret"
 )
 
-// What a plugin says is a stranger's: libraries put keys into their errors, and those into logs, answers and tables. So secrets are taken
-// out where its words come in, and nobody behind has to think of it: its lines, its handshake, and every string of its answers.
+// What a plugin says is a stranger's: libraries put keys into their errors, and those into logs, answers and tables.
+// So secrets are taken out where its words come in, and nobody behind has to think of it: its lines, its handshake,
+// and every string of its answers.
 
-// leastSecret is the length from which on a variable's value is taken for a secret; shorter ones are words of other messages, too.
+// leastSecret is the length from which on a variable's value is taken for a secret; shorter ones are words of other
+// messages, too.
 const leastSecret = 8
 
 // redactor masks the values of variables that a plugin's environment has for secrets, and what more does besides.

@@ -13,13 +13,14 @@ import (
 // replaced is why processes end whose place others have taken.
 const replaced = "another process has taken its place"
 
-// Reload moves to other options of the same embedder without failing a call: a new file of the plugin, an equal model in
-// another folder, another number of processes, or nothing new but what the files hold now. New processes start beside the
-// old ones; each must describe the same fingerprint and width and give the same vectors for the canary texts; then calls go to
-// them, and the old ones end after the calls they have. Reload returns when the old ones are gone.
+// Reload moves to other options of the same embedder without failing a call: a new file of the plugin, an equal model
+// in another folder, another number of processes, or nothing new but what the files hold now. New processes start
+// beside the old ones; each must describe the same fingerprint and width and give the same vectors for the canary
+// texts; then calls go to them, and the old ones end after the calls they have. Reload returns when the old ones are
+// gone.
 //
-// On an error, those of Describe among them, everything is as it was. Only the options that concern the plugin's processes
-// take effect; the name and the temporary folder stay.
+// On an error, those of Describe among them, everything is as it was. Only the options that concern the plugin's
+// processes take effect; the name and the temporary folder stay.
 func (h *Host) Reload(ctx context.Context, opts Options) error {
 	opts, err := opts.withDefaults()
 	if err != nil {
@@ -92,7 +93,8 @@ func (h *Host) relieve(ctx context.Context, inst *instance) error {
 	return nil
 }
 
-// rehearse starts processes on seats that take no calls yet, all at the same time. When one of them cannot be had, none is left.
+// rehearse starts processes on seats that take no calls yet, all at the same time. When one of them cannot be had,
+// none is left.
 func (h *Host) rehearse(ctx context.Context, seats []*seat, canaries bool) error {
 	h.mu.Lock()
 	if h.closed {

@@ -50,8 +50,8 @@ func install(t *testing.T, path, build string) (sum string) {
 	return hex.EncodeToString(digest[:])
 }
 
-// load embeds from several goroutines until it is told to stop, and fails the test for every call that fails and every vector
-// that is not the text's.
+// load embeds from several goroutines until it is told to stop, and fails the test for every call that fails and
+// every vector that is not the text's.
 func load(t *testing.T, h *host.Host) (calls func() int, stop func()) {
 	t.Helper()
 	done := make(chan struct{})

@@ -11,15 +11,15 @@ import (
 
 const (
 	socketsPrefix = "embedsidecar-plugin-"
-	// socketsRoom is what is left of the 108 bytes of a Unix socket's name for the folder this package makes: go-plugin adds two
-	// names of up to 24 bytes.
+	// socketsRoom is what is left of the 108 bytes of a Unix socket's name for the folder this package makes: go-plugin
+	// adds two names of up to 24 bytes.
 	socketsRoom = 108 - 1 - 50
 	// sweepAge spares a folder that another process has made and not locked yet.
 	sweepAge = time.Minute
 )
 
-// sockets is the folder that holds a host's sockets. It is locked while the host lives, so that the folders of hosts that
-// were killed can be told from those in use, in whatever container they are.
+// sockets is the folder that holds a host's sockets. It is locked while the host lives, so that the folders of hosts
+// that were killed can be told from those in use, in whatever container they are.
 type sockets struct {
 	dir  string
 	lock *os.File

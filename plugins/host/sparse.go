@@ -8,8 +8,8 @@ import (
 	pluginpb "github.com/embedsidecar/embedsidecar/plugins/proto"
 )
 
-// readSparse checks the vectors of a sparse model and returns them as pairs. A text whose outcome says that it has none must have
-// none. A vector of too many numbers is left for checkSparse.
+// readSparse checks the vectors of a sparse model and returns them as pairs. A text whose outcome says that it has
+// none must have none. A vector of too many numbers is left for checkSparse.
 func readSparse(resp *pluginpb.EmbedResponse, dims int, outcomes []*pluginpb.Outcome) ([][]float32, error) {
 	sparse := resp.GetSparse()
 	counts, raw := sparse.GetCounts(), sparse.GetIndices()

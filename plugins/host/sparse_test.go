@@ -147,7 +147,8 @@ func TestLimits_ALargeSparseAnswerIsLetThrough(t *testing.T) {
 	}
 }
 
-// What a host that knows no sparse vectors makes of them: it sees neither the field of the model nor that of the answer.
+// What a host that knows no sparse vectors makes of them: it sees neither the field of the model nor that of the
+// answer.
 func TestReadSparse_OlderHostsRefuseIt(t *testing.T) {
 	t.Parallel()
 	if _, err := describe(&pluginpb.DescribeResponse{Name: "p", Models: []*pluginpb.Model{{Name: "m", Fingerprint: "f", Dims: 30522}}}, ""); err == nil {

@@ -15,8 +15,9 @@ import (
 
 var _ embed.Tokenizer = (*Host)(nil)
 
-// Tokenize implements embed.Tokenizer. It splits calls as Embed does and has the same errors; embed.ErrNoTokens is the cause of
-// the Configuration error "no_tokens" of a plugin without that method. A text that cannot be sent at all fails the whole call.
+// Tokenize implements embed.Tokenizer. It splits calls as Embed does and has the same errors; embed.ErrNoTokens is
+// the cause of the Configuration error "no_tokens" of a plugin without that method. A text that cannot be sent at all
+// fails the whole call.
 func (h *Host) Tokenize(ctx context.Context, texts []string) (embed.Tokens, error) {
 	all := embed.Tokens{Ends: make([][]int, 0, len(texts))}
 	if len(texts) == 0 {

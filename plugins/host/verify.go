@@ -13,8 +13,8 @@ import (
 	"github.com/embedsidecar/embedsidecar/embed"
 )
 
-// openVerified opens the plugin's file and checks it and the further files against what they must be. The open file is the
-// one that was hashed, so running it leaves nobody a moment to put another in its place.
+// openVerified opens the plugin's file and checks it and the further files against what they must be. The open file
+// is the one that was hashed, so running it leaves nobody a moment to put another in its place.
 func openVerified(o Options) (*os.File, error) {
 	f, err := os.Open(o.Path)
 	if err != nil {

@@ -1,5 +1,5 @@
-// Command embedsidecar-onnx embeds texts with a sentence encoder in ONNX form, on the CPUs of this machine: a plugin that the
-// sidecar starts.
+// Command embedsidecar-onnx embeds texts with a sentence encoder in ONNX form, on the CPUs of this machine: a plugin
+// that the sidecar starts.
 //
 // Environment:
 //
@@ -39,11 +39,13 @@ import (
 // version is set when the program is built.
 var version = "unknown"
 
-// maxBatch is the most texts in one call: enough to find neighbours of equal length, few enough to be answered in seconds.
+// maxBatch is the most texts in one call: enough to find neighbours of equal length, few enough to be answered in
+// seconds.
 const maxBatch = 512
 
-// goShare is the part of the CPUs that Go's own threads may use at a time: tokens and answers are little beside what the model computes.
-// Those that look for something to do take time from it, and a call that is handed from one to another waits until that is awake.
+// goShare is the part of the CPUs that Go's own threads may use at a time: tokens and answers are little beside what
+// the model computes. Those that look for something to do take time from it, and a call that is handed from one to
+// another waits until that is awake.
 const goShare = 4
 
 func main() {

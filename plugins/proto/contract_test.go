@@ -66,8 +66,8 @@ func describe(file protoreflect.FileDescriptor) []string {
 	return lines
 }
 
-// Version 1 is frozen: what plugins out there were built with never changes its number, name or type. Lines may be added to the
-// file, for what is added to the contract; none may be changed or removed.
+// Version 1 is frozen: what plugins out there were built with never changes its number, name or type. Lines may be
+// added to the file, for what is added to the contract; none may be changed or removed.
 func TestContract_IsFrozen(t *testing.T) {
 	t.Parallel()
 	if pluginpb.ProtocolVersion != 1 || pluginpb.MagicCookieKey != "EMBEDSIDECAR_PLUGIN_COOKIE" || pluginpb.MagicCookieValue != "started-by-embedsidecar" ||

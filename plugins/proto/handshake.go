@@ -1,11 +1,11 @@
-// Package pluginpb is the contract between the sidecar and its plugins: embedder.proto, what is generated from it, and the
-// few names of the handshake that a proto file cannot hold.
+// Package pluginpb is the contract between the sidecar and its plugins: embedder.proto, what is generated from it,
+// and the few names of the handshake that a proto file cannot hold.
 package pluginpb
 
 //go:generate ./generate.sh
 
-// The handshake. The cookie is no secret and guards nothing: it tells a person who starts a plugin by hand that a plugin is
-// not started by hand.
+// The handshake. The cookie is no secret and guards nothing: it tells a person who starts a plugin by hand that a
+// plugin is not started by hand.
 const (
 	MagicCookieKey   = "EMBEDSIDECAR_PLUGIN_COOKIE"
 	MagicCookieValue = "started-by-embedsidecar"
@@ -17,7 +17,8 @@ const (
 
 // Environment that the host sets for every plugin.
 const (
-	// LifelineKey tells a plugin where its lifeline is: a pipe that ends when the host ends. The only value is LifelineStdin.
+	// LifelineKey tells a plugin where its lifeline is: a pipe that ends when the host ends. The only value is
+	// LifelineStdin.
 	LifelineKey   = "EMBEDSIDECAR_PLUGIN_LIFELINE"
 	LifelineStdin = "stdin"
 )
@@ -26,7 +27,8 @@ const (
 const (
 	// MaxCallBytes is the most text that one call carries, whatever a plugin describes.
 	MaxCallBytes = 32 << 20
-	// MaxMessageBytes is the largest message an SDK plugin accepts or sends: MaxCallBytes with its framing, or the vectors.
+	// MaxMessageBytes is the largest message an SDK plugin accepts or sends: MaxCallBytes with its framing, or the
+	// vectors.
 	MaxMessageBytes = 64 << 20
 	// MaxDims is the widest vector; pgvector stores no wider one.
 	MaxDims = 16000

@@ -65,7 +65,8 @@ func TestSparse_KeepsTheContract(t *testing.T) {
 			t.Errorf("%s: %v, want %q", text, err, want)
 		}
 	}
-	// Numbers are judged as the host gets them: what is zero in single precision is left out, and what is too large fails its text alone.
+	// Numbers are judged as the host gets them: what is zero in single precision is left out, and what is too large
+	// fails its text alone.
 	results, err = h.Embed(t.Context(), embed.Document, []string{"tiny", "b", "only tiny", "huge", "none"})
 	if err != nil {
 		t.Fatal(err)

@@ -1,6 +1,6 @@
-// Command embedsidecar-remote gets vectors from a server over HTTP: a plugin that the sidecar starts. It speaks the APIs of
-// OpenAI and whatever is compatible with it, Ollama, Text Embeddings Inference, Cohere and Voyage; docs/remote.md lists its
-// settings, which come by the environment.
+// Command embedsidecar-remote gets vectors from a server over HTTP: a plugin that the sidecar starts. It speaks the
+// APIs of OpenAI and whatever is compatible with it, Ollama, Text Embeddings Inference, Cohere and Voyage;
+// docs/remote.md lists its settings, which come by the environment.
 package main
 
 import (

@@ -77,7 +77,8 @@ func open(t *testing.T, env ...string) (*host.Host, func() string) {
 	return h, log.text
 }
 
-// TestDialects runs the real plugin against a server of each dialect that takes no field that its provider does not describe.
+// TestDialects runs the real plugin against a server of each dialect that takes no field that its provider does not
+// describe.
 func TestDialects(t *testing.T) {
 	for _, d := range dialect.All() {
 		t.Run(d.Name, func(t *testing.T) {

@@ -2,8 +2,9 @@
 //
 //	func main() { sdk.Serve(&myEmbedder{}) }
 //
-// Serve does everything the contract (plugins/proto/embedder.proto) asks of a program rather than of a model: the handshake,
-// TLS, limits on messages, ending when the host ends, and turning a panic of one call into an error of that call.
+// Serve does everything the contract (plugins/proto/embedder.proto) asks of a program rather than of a model: the
+// handshake, TLS, limits on messages, ending when the host ends, and turning a panic of one call into an error of
+// that call.
 package sdk
 
 import (
@@ -35,8 +36,8 @@ type Info struct {
 // Model is one of the models a plugin offers.
 type Model struct {
 	Name string
-	// Fingerprint names everything that can change a vector: weights, tokenizer, pooling, normalisation, prefixes, token limit,
-	// dims, precision. Make it a hash of contents, never of names or times. 1 to 256 printable ASCII characters.
+	// Fingerprint names everything that can change a vector: weights, tokenizer, pooling, normalisation, prefixes, token
+	// limit, dims, precision. Make it a hash of contents, never of names or times. 1 to 256 printable ASCII characters.
 	Fingerprint   string
 	Dims          int  // width of every vector, 1 to 16,000; of a sparse model its vocabulary's size, up to 16,777,216
 	MaxTokens     int  // longer texts are cut; 0: not known
@@ -61,9 +62,9 @@ type Answer struct {
 type Embedder interface {
 	// Describe is called once after each start, before anything else. It may load models.
 	Describe(ctx context.Context) (Info, error)
-	// Embed returns one Answer per text, in the order given. Texts are valid UTF-8; there is at least one, and no more than
-	// MaxBatch. An error fails the whole call: see Again, Misconfigured and OutOfResources; any other error is taken as
-	// passing. The context ends when the host has lost interest.
+	// Embed returns one Answer per text, in the order given. Texts are valid UTF-8; there is at least one, and no more
+	// than MaxBatch. An error fails the whole call: see Again, Misconfigured and OutOfResources; any other error is
+	// taken as passing. The context ends when the host has lost interest.
 	Embed(ctx context.Context, model string, kind Kind, texts []string) ([]Answer, error)
 }
 

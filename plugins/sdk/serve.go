@@ -24,8 +24,8 @@ import (
 const parentCheck = 500 * time.Millisecond
 
 // Serve runs the plugin and returns when the host has asked it to end; the caller then returns from main. It ends the
-// process itself when the host is gone, and with status 1 when the program was not started by a host, or by one that speaks
-// other versions of the protocol only.
+// process itself when the host is gone, and with status 1 when the program was not started by a host, or by one that
+// speaks other versions of the protocol only.
 func Serve(impl Embedder) {
 	ServeServer(NewServer(impl, os.Stderr))
 }
@@ -64,8 +64,8 @@ func ServeServer(srv pluginpb.EmbedderServer) {
 // offeredKey is go-plugin's: the versions of the protocol that the host speaks, separated by commas.
 const offeredKey = "PLUGIN_PROTOCOL_VERSIONS"
 
-// agree returns why there is no version of the protocol that both sides speak, or nil. go-plugin would serve all the same and
-// leave the complaint to the host. A host that names no version is one from before go-plugin could.
+// agree returns why there is no version of the protocol that both sides speak, or nil. go-plugin would serve all the
+// same and leave the complaint to the host. A host that names no version is one from before go-plugin could.
 func agree(offered string) error {
 	if offered == "" {
 		return nil
@@ -79,8 +79,8 @@ func agree(offered string) error {
 		"install the plugin that belongs to that program, or the program that belongs to this plugin", pluginpb.ProtocolVersion, offered)
 }
 
-// keepOutput gives standard output and error back to the program at the first call. go-plugin replaces them, before it accepts
-// calls, by streams inside the connection, which lose what a program says last, and that is why it died.
+// keepOutput gives standard output and error back to the program at the first call. go-plugin replaces them, before
+// it accepts calls, by streams inside the connection, which lose what a program says last, and that is why it died.
 func keepOutput(stdout, stderr *os.File) grpc.UnaryServerInterceptor {
 	var once sync.Once
 	return func(ctx context.Context, req any, _ *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (any, error) {
@@ -115,9 +115,9 @@ func (p *grpcPlugin) GRPCClient(context.Context, *goplugin.GRPCBroker, *grpc.Cli
 	return nil, errors.New("a plugin has no client side")
 }
 
-// endWithHost ends the process, and what it started, when the host is gone. The lifeline tells at once and under every kind
-// of death. A host without one (another program that uses go-plugin) is watched through the parent's process id, which
-// changes when the parent dies.
+// endWithHost ends the process, and what it started, when the host is gone. The lifeline tells at once and under
+// every kind of death. A host without one (another program that uses go-plugin) is watched through the parent's
+// process id, which changes when the parent dies.
 func endWithHost(lifeline bool, parent int) {
 	if lifeline {
 		_, _ = io.Copy(io.Discard, os.Stdin)
@@ -134,8 +134,8 @@ func endWithHost(lifeline bool, parent int) {
 	os.Exit(1)
 }
 
-// nameProcess gives the process the name of its file: a host that starts a verified file through its descriptor leaves "3"
-// there, which helps nobody who reads a list of processes. Linux only; elsewhere the file does not exist.
+// nameProcess gives the process the name of its file: a host that starts a verified file through its descriptor
+// leaves "3" there, which helps nobody who reads a list of processes. Linux only; elsewhere the file does not exist.
 func nameProcess() {
 	f, err := os.OpenFile("/proc/self/comm", os.O_WRONLY, 0)
 	if err != nil {

@@ -30,8 +30,9 @@ type server struct {
 	models map[string]Model // from the first successful Describe
 }
 
-// NewServer returns the gRPC service of an Embedder. Serve uses it; use it yourself only to stand between host and plugin,
-// as the fake plugin does in order to lie. Stack traces of panics go to stderr; they hold no argument's contents.
+// NewServer returns the gRPC service of an Embedder. Serve uses it; use it yourself only to stand between host and
+// plugin, as the fake plugin does in order to lie. Stack traces of panics go to stderr; they hold no argument's
+// contents.
 func NewServer(impl Embedder, stderr io.Writer) pluginpb.EmbedderServer {
 	return &server{impl: impl, stderr: stderr}
 }

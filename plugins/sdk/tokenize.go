@@ -15,8 +15,8 @@ type Tokens struct {
 	Around int     // tokens that the model puts around every document by itself: special ones, and those of a prefix
 }
 
-// Tokenizer is what an Embedder may implement besides: long texts are then cut into chunks by the model's own tokens, which is
-// otherwise estimated.
+// Tokenizer is what an Embedder may implement besides: long texts are then cut into chunks by the model's own tokens,
+// which is otherwise estimated.
 type Tokenizer interface {
 	// Tokenize tells where all tokens of the texts end, however long these are. Texts and errors are those of Embed.
 	Tokenize(ctx context.Context, model string, texts []string) (Tokens, error)

@@ -1,5 +1,5 @@
-// Package leak looks for goroutines that tests leave behind. A goroutine that is about to end is no leak, however long a busy
-// machine takes to let it: so this waits, as no fixed number of short looks can.
+// Package leak looks for goroutines that tests leave behind. A goroutine that is about to end is no leak, however
+// long a busy machine takes to let it: so this waits, as no fixed number of short looks can.
 package leak
 
 import (
@@ -24,8 +24,8 @@ func Find(options ...goleak.Option) error {
 	}
 }
 
-// Main runs the tests of a binary and then Find, unless a test has failed: that leaves goroutines, too, and they would hide the
-// reason. It returns the exit status.
+// Main runs the tests of a binary and then Find, unless a test has failed: that leaves goroutines, too, and they
+// would hide the reason. It returns the exit status.
 func Main(m *testing.M, options ...goleak.Option) int {
 	status := m.Run()
 	if status != 0 {

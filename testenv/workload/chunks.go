@@ -14,7 +14,8 @@ import (
 	"github.com/embedsidecar/embedsidecar/plugins/fake/vector"
 )
 
-// Chunked returns shapes whose texts are cut into chunks, one with each strategy. Their tokens are those of the fake embedder.
+// Chunked returns shapes whose texts are cut into chunks, one with each strategy. Their tokens are those of the fake
+// embedder.
 func Chunked(dims int) []Shape {
 	number := func(r *rand.Rand, rows int) []string { return []string{strconv.Itoa(r.IntN(rows))} }
 	shapes := []Shape{

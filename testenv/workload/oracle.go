@@ -71,8 +71,8 @@ func (r Report) String() string {
 	return b.String()
 }
 
-// Check computes the text and the vector of every row anew and compares, all shapes in one snapshot. The pool must be able to
-// read everything; Database.Pool is.
+// Check computes the text and the vector of every row anew and compares, all shapes in one snapshot. The pool must be
+// able to read everything; Database.Pool is.
 func Check(ctx context.Context, pool *pgxpool.Pool, shapes []Shape, embed Embed) (Report, error) {
 	r := Report{Tasks: map[string]int{}}
 	tx, err := pool.BeginTx(ctx, pgx.TxOptions{IsoLevel: pgx.RepeatableRead, AccessMode: pgx.ReadOnly})
@@ -241,8 +241,8 @@ func (r *Report) countTasks(ctx context.Context, tx pgx.Tx) error {
 	return err
 }
 
-// Settle waits until every row has its vector and no task is open, and returns that report. After timeout it fails the test with
-// what is wrong. The workload must have stopped.
+// Settle waits until every row has its vector and no task is open, and returns that report. After timeout it fails
+// the test with what is wrong. The workload must have stopped.
 func Settle(t testing.TB, db *testenv.Database, shapes []Shape, embed Embed, timeout time.Duration) Report {
 	t.Helper()
 	var last Report

@@ -56,8 +56,8 @@ type Run struct {
 	err   error
 }
 
-// Start lets writers work on the shapes' tables until Steps are done, Stop is called or ctx ends. The URL's role must own the
-// tables. Writers stand broken connections, restarts of the server and conflicts; any other error ends them.
+// Start lets writers work on the shapes' tables until Steps are done, Stop is called or ctx ends. The URL's role must
+// own the tables. Writers stand broken connections, restarts of the server and conflicts; any other error ends them.
 func Start(ctx context.Context, url string, shapes []Shape, o Options) (*Run, error) {
 	if o.Writers == 0 {
 		o.Writers = 2
@@ -217,8 +217,8 @@ func (w *writer) settings(ctx context.Context, conn *pgx.Conn) error {
 // errOnPurpose ends a transaction that shall be rolled back.
 var errOnPurpose = errors.New("rolled back on purpose")
 
-// transaction does one to four operations, mostly on one table, sometimes inside savepoints, and commits nine times of ten. It
-// returns the names of what was done.
+// transaction does one to four operations, mostly on one table, sometimes inside savepoints, and commits nine times
+// of ten. It returns the names of what was done.
 func (w *writer) transaction(ctx context.Context) ([]string, error) {
 	var names []string
 	options := pgx.TxOptions{}

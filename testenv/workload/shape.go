@@ -1,7 +1,8 @@
-// Package workload changes tables in every way that users do, at random but from a seed, and checks afterwards that every row
-// has the vector of its present text.
+// Package workload changes tables in every way that users do, at random but from a seed, and checks afterwards that
+// every row has the vector of its present text.
 //
-// A fault test is: make the shapes, set up their pipelines, start the workload, do the damage, stop the workload, and Settle.
+// A fault test is: make the shapes, set up their pipelines, start the workload, do the damage, stop the workload, and
+// Settle.
 package workload
 
 import (
@@ -59,8 +60,8 @@ func (s Shape) Spec() pipeline.Spec {
 	}
 }
 
-// Shapes returns all shapes, with vectors of this width: keys of each kind that users have, both destinations and each type of them, odd
-// names, partitions, long texts, each replica identity, a text expression with a filter.
+// Shapes returns all shapes, with vectors of this width: keys of each kind that users have, both destinations and
+// each type of them, odd names, partitions, long texts, each replica identity, a text expression with a filter.
 func Shapes(dims int) []Shape {
 	shapes := []Shape{
 		{
@@ -202,8 +203,8 @@ func Named(shapes []Shape, names ...string) []Shape {
 	return picked
 }
 
-// Create makes the tables as the database's owner, with their destination column but without their embedding table, and returns
-// the shapes. A shape whose extension this server does not have is left out.
+// Create makes the tables as the database's owner, with their destination column but without their embedding table,
+// and returns the shapes. A shape whose extension this server does not have is left out.
 func Create(ctx context.Context, db *testenv.Database, shapes []Shape) ([]Shape, error) {
 	var made []Shape
 	for _, s := range shapes {

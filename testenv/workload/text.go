@@ -22,8 +22,8 @@ var blank = []string{"", " ", "  \t ", "\n", "\n\n", "\r\n", "\u00a0", "\u2003\u
 var words = strings.Fields(`the a of and to in is was for on with by from at this that row table index page lock queue worker
 	vector distance model token night river stone copper ` + canary.Text + ` harbour engine garden winter silver paper window bridge forest`)
 
-// text makes the value of a text column; nil is NULL. Few texts are common to many rows, because the same text must be embedded
-// only once.
+// text makes the value of a text column; nil is NULL. Few texts are common to many rows, because the same text must
+// be embedded only once.
 func text(r *rand.Rand, long bool) any {
 	switch n := r.IntN(100); {
 	case n < 4:

@@ -1,4 +1,5 @@
-// Hideamx runs a command as on a CPU without AMX: the kernel refuses its use to the command and to whatever that starts.
+// Hideamx runs a command as on a CPU without AMX: the kernel refuses its use to the command and to whatever that
+// starts.
 package main
 
 import (

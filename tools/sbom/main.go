@@ -1,5 +1,6 @@
-// The program sbom writes the bill of materials of what it is given, in CycloneDX's JSON: of Go programs the modules they are linked with, of a
-// Cargo.lock its crates, of a folder status.d its Debian packages, and whatever else is named.
+// The program sbom writes the bill of materials of what it is given, in CycloneDX's JSON: of Go programs the modules
+// they are linked with, of a Cargo.lock its crates, of a folder status.d its Debian packages, and whatever else is
+// named.
 //
 //	go run ./tools/sbom -name embedsidecar:core -version 1.2.3 bin/embedsidecar plugins/onnx/tokenizers/shim/Cargo.lock /rootfs/var/lib/dpkg/status.d
 //

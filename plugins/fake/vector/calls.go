@@ -17,7 +17,8 @@ type Call struct {
 	Hashes []string // Hash of each text, in the order of the call
 }
 
-// AppendLine appends the call's line to a buffer: kind, number of texts, and the hash of each, separated by single spaces.
+// AppendLine appends the call's line to a buffer: kind, number of texts, and the hash of each, separated by single
+// spaces.
 func (c Call) AppendLine(b []byte) []byte {
 	b = append(b, c.Kind...)
 	b = append(b, ' ')
@@ -29,8 +30,8 @@ func (c Call) AppendLine(b []byte) []byte {
 	return append(b, '\n')
 }
 
-// ReadCalls reads the file that EMBEDSIDECAR_PLUGIN_CALLS names, while plugins may be appending to it. A file that does not
-// exist holds no calls. A last line without its end is still being written and left out.
+// ReadCalls reads the file that EMBEDSIDECAR_PLUGIN_CALLS names, while plugins may be appending to it. A file that
+// does not exist holds no calls. A last line without its end is still being written and left out.
 func ReadCalls(path string) ([]Call, error) {
 	f, err := os.Open(path)
 	if errors.Is(err, fs.ErrNotExist) {

@@ -14,11 +14,11 @@ const SparseDims = 30522
 // sparsePlaces is how many numbers of a sparse vector are not zero, at most: what an HNSW index of pgvector takes.
 const sparsePlaces = 1000
 
-// Sparse returns the vector that the fake embedder gives for a text when it is sparse: the places of the numbers that are not zero,
-// rising, and the numbers. Texts are the more alike the more words they share. It is defined so that any language can repeat it bit
-// for bit: each word, which is a run of what is not Unicode white space, in lower case, counts at the place that the first 8 bytes of its
-// SHA-256 give, little-endian, modulo dims; it adds 1 + b/256 to the number there, where b is the ninth byte. Words that would
-// add a 1,001st place are left out.
+// Sparse returns the vector that the fake embedder gives for a text when it is sparse: the places of the numbers that
+// are not zero, rising, and the numbers. Texts are the more alike the more words they share. It is defined so that
+// any language can repeat it bit for bit: each word, which is a run of what is not Unicode white space, in lower
+// case, counts at the place that the first 8 bytes of its SHA-256 give, little-endian, modulo dims; it adds 1 + b/256
+// to the number there, where b is the ninth byte. Words that would add a 1,001st place are left out.
 func Sparse(text string, dims int) (indices []uint32, values []float32) {
 	numbers := map[uint32]float32{}
 	for word := range strings.FieldsSeq(text) {

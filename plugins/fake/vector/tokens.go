@@ -2,8 +2,8 @@ package vector
 
 import "unicode"
 
-// TokenEnds returns the offset in bytes after each token of a text, as the fake embedder counts them: runs of what is not white
-// space.
+// TokenEnds returns the offset in bytes after each token of a text, as the fake embedder counts them: runs of what is
+// not white space.
 func TokenEnds(text string) []int {
 	var ends []int
 	word := false

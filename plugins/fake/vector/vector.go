@@ -1,4 +1,5 @@
-// Package vector holds what the fake embedder promises, so that a test can compute for itself what must be in the database.
+// Package vector holds what the fake embedder promises, so that a test can compute for itself what must be in the
+// database.
 package vector
 
 import (
@@ -12,9 +13,9 @@ import (
 // DefaultDims is the width of the fake embedder's vectors unless it is told otherwise.
 const DefaultDims = 384
 
-// Of returns the fake embedder's vector of a text: dims numbers, length 1 up to rounding, the same on every machine and for
-// documents and queries alike. Texts without relation get vectors without relation. It is defined so that any language can
-// repeat it bit for bit:
+// Of returns the fake embedder's vector of a text: dims numbers, length 1 up to rounding, the same on every machine
+// and for documents and queries alike. Texts without relation get vectors without relation. It is defined so that any
+// language can repeat it bit for bit:
 //
 //   - the state of splitmix64 is the first 8 bytes of SHA-256(text), little-endian;
 //   - each step adds 0x9E3779B97F4A7C15 to the state and mixes it (below); the top 24 bits of the result, u, give the odd

@@ -10,8 +10,9 @@ import (
 	"github.com/embedsidecar/embedsidecar/plugins/onnx/onnxtest"
 )
 
-// ONNX Runtime 1.24.1 computes some products of 8 bits wrongly on CPUs with AMX, and on no others. It is refused there, for models that
-// have such products, and taken where the kernel hides AMX, and for models that models import has made.
+// ONNX Runtime 1.24.1 computes some products of 8 bits wrongly on CPUs with AMX, and on no others. It is refused
+// there, for models that have such products, and taken where the kernel hides AMX, and for models that models import
+// has made.
 func TestOpen_RefusesALibraryThatIsWrongOnThisCPU(t *testing.T) {
 	cache := filepath.Dir(filepath.Dir(onnxtest.Model(t)))
 	library := filepath.Join(cache, "onnxruntime-1.24.1", "libonnxruntime.so.1.24.1")

@@ -81,8 +81,8 @@ func TestOpen_Architectures(t *testing.T) {
 	}
 }
 
-// Matrices of 8 bits have a multiple of 16 columns, or fewer than 16: libraries that are about compute others wrongly on some CPUs. The places that are
-// added change nothing, those of attention's heads neither.
+// Matrices of 8 bits have a multiple of 16 columns, or fewer than 16: libraries that are about compute others wrongly
+// on some CPUs. The places that are added change nothing, those of attention's heads neither.
 func TestImport_PadsInt8(t *testing.T) {
 	for _, heads := range []int{3, 1} { // of 8 numbers, and of 24
 		from := t.TempDir()

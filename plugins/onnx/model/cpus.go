@@ -12,14 +12,14 @@ import (
 // cpusAtStart is how many threads Go would use: programs that leave the CPUs to the model lower it then.
 var cpusAtStart = runtime.GOMAXPROCS(0)
 
-// usableCPUs returns how many CPUs this process may keep busy: those it may run on, or what its control group allows. Go
-// never goes below two for a control group, which would be throttled half of the time with one.
+// usableCPUs returns how many CPUs this process may keep busy: those it may run on, or what its control group allows.
+// Go never goes below two for a control group, which would be throttled half of the time with one.
 func usableCPUs() int {
 	return max(1, min(cpusAtStart, cgroupCPUs("/proc/self/cgroup", "/sys/fs/cgroup")))
 }
 
-// cgroupCPUs returns the smallest limit of the process's control group (version 2) and those around it, rounded up; without
-// a limit, a large number.
+// cgroupCPUs returns the smallest limit of the process's control group (version 2) and those around it, rounded up;
+// without a limit, a large number.
 func cgroupCPUs(self, mount string) int {
 	none := math.MaxInt
 	data, err := os.ReadFile(self)

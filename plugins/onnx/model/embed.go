@@ -25,9 +25,9 @@ type batch struct {
 type encoded struct{ begin, end int } // in batch.tokens
 
 // Embed returns one result per text, in the order given: a vector of Dims numbers, of a sparse model one of pairs
-// (embed.Pairs), or Empty for a text without a token but special ones. Texts longer than MaxTokens are cut and marked. A text that
-// the tokenizer cannot read gets an error of its own. It stops between two runs of the network when the
-// context ends. On error there are no partial results; the error is the context's, or an *embed.Error.
+// (embed.Pairs), or Empty for a text without a token but special ones. Texts longer than MaxTokens are cut and
+// marked. A text that the tokenizer cannot read gets an error of its own. It stops between two runs of the network
+// when the context ends. On error there are no partial results; the error is the context's, or an *embed.Error.
 func (m *Model) Embed(ctx context.Context, kind embed.Kind, texts []string) ([]embed.Result, error) {
 	b, ok := m.scratch.Get().(*batch)
 	if !ok {
@@ -141,8 +141,8 @@ func (m *Model) embed(ctx context.Context, b *batch, results []embed.Result) err
 	return group.Wait()
 }
 
-// TokenEnds returns, for each text, the offset in bytes after each of its tokens, and how many tokens are put around every document:
-// the special ones, and those of the prefix.
+// TokenEnds returns, for each text, the offset in bytes after each of its tokens, and how many tokens are put around
+// every document: the special ones, and those of the prefix.
 func (m *Model) TokenEnds(ctx context.Context, texts []string) (ends [][]int, around int, err error) {
 	ends = make([][]int, len(texts))
 	for i, text := range texts {

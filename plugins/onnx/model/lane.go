@@ -20,9 +20,9 @@ type lane struct {
 
 // network is what runs: the sessions and the shapes they take and give.
 //
-// Runs on one thread each, as many at a time as there are threads, do more in the same time than one run on all threads, which wait
-// for each other after every step. A text that comes alone is sooner done by all threads together. So the weights of a small
-// model, of short texts, are held twice.
+// Runs on one thread each, as many at a time as there are threads, do more in the same time than one run on all
+// threads, which wait for each other after every step. A text that comes alone is sooner done by all threads
+// together. So the weights of a small model, of short texts, are held twice.
 type network struct {
 	wide     *ort.DynamicAdvancedSession // a run takes all threads
 	narrow   *ort.DynamicAdvancedSession // a run takes one; nil: there is only the wide one
@@ -108,7 +108,8 @@ func (l *lanes) close() {
 // errMemory is in the chain of an error of run when the network found no memory.
 var errMemory = errors.New("out of memory")
 
-// run sends texts through a session of the network, padded to width tokens. What comes out stays in the lane, for vectors.
+// run sends texts through a session of the network, padded to width tokens. What comes out stays in the lane, for
+// vectors.
 func (l *lane) run(session *ort.DynamicAdvancedSession, texts [][]int32, width int) (err error) {
 	n := l.network
 	for k, fill := range n.fill {
@@ -154,7 +155,8 @@ func (l *lane) run(session *ort.DynamicAdvancedSession, texts [][]int32, width i
 	return nil
 }
 
-// vectors calls vector for each of the texts that run has just had, in order; what vector gets is valid for the time of the call.
+// vectors calls vector for each of the texts that run has just had, in order; what vector gets is valid for the time
+// of the call.
 func (l *lane) vectors(texts [][]int32, width int, vector func(i int, v []float32)) {
 	n, dims := l.network, l.network.dims
 	for i, tokens := range texts {

@@ -1,8 +1,8 @@
-// Package model embeds texts with a sentence encoder in ONNX form: a folder with weights, tokenizer and settings, verified
-// by sha256, in; vectors as the reference implementation computes them out.
+// Package model embeds texts with a sentence encoder in ONNX form: a folder with weights, tokenizer and settings,
+// verified by sha256, in; vectors as the reference implementation computes them out.
 //
-// A text's vector does not depend on the texts around it, beyond rounding: texts are sorted by length so that almost nothing
-// is padded, and what is padded is masked. Memory does not grow with the number of texts a model has seen.
+// A text's vector does not depend on the texts around it, beyond rounding: texts are sorted by length so that almost
+// nothing is padded, and what is padded is masked. Memory does not grow with the number of texts a model has seen.
 package model
 
 import (
@@ -32,7 +32,8 @@ type Options struct {
 	Threads int    // threads that compute; 0: as many as there are CPUs for this process
 	// Precision is which weights to use: "fp32", or "int8" for model_int8.onnx. "": model.onnx, whatever it holds.
 	Precision string
-	// Provider is what computes: "cpu" (the default), "auto", "cuda", "tensorrt", "openvino", "coreml", where the library has it.
+	// Provider is what computes: "cpu" (the default), "auto", "cuda", "tensorrt", "openvino", "coreml", where the
+	// library has it.
 	Provider string
 	Settings Settings // in place of the folder's
 }
@@ -44,7 +45,8 @@ type Description struct {
 	Dims        int
 	MaxTokens   int  // longer texts are cut
 	Symmetric   bool // documents and queries get the same vector for the same text
-	// Deterministic: a text's vector is the same, bit for bit, whatever else is in the call. Measured when the model is opened.
+	// Deterministic: a text's vector is the same, bit for bit, whatever else is in the call. Measured when the model is
+	// opened.
 	Deterministic bool
 	Precision     string // of the weights: "fp32", "fp16", "int8"
 	Library       string // version of ONNX Runtime
@@ -69,8 +71,8 @@ type Model struct {
 	work      work
 }
 
-// Open loads a model. It fails when a file of the folder is not what SHA256SUMS says, and when a setting is one that this
-// program would not follow exactly.
+// Open loads a model. It fails when a file of the folder is not what SHA256SUMS says, and when a setting is one that
+// this program would not follow exactly.
 func Open(ctx context.Context, options Options) (*Model, error) {
 	f, err := openFolder(options.Folder)
 	if err != nil {
@@ -198,8 +200,8 @@ func (m *Model) Close() error {
 	return nil
 }
 
-// run waits for a turn, sends one piece through the network and makes vectors of what comes out. whole says that the piece is all
-// of its call.
+// run waits for a turn, sends one piece through the network and makes vectors of what comes out. whole says that the
+// piece is all of its call.
 func (m *Model) run(ctx context.Context, came, left int, whole bool, texts [][]int32, width int, vector func(int, []float32)) error {
 	mine, err := m.turns.take(ctx, came, left)
 	if err != nil {

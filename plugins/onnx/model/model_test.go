@@ -77,7 +77,8 @@ func distance(a, b []float32) float64 {
 	return most
 }
 
-// near is how far a number of a vector may be from the reference's: it is at home in 32 bits, and adds in another order.
+// near is how far a number of a vector may be from the reference's: it is at home in 32 bits, and adds in another
+// order.
 const near = 1e-6
 
 func TestEmbed_EqualsReference(t *testing.T) {
@@ -150,8 +151,8 @@ func TestEmbed_SeveralLanes(t *testing.T) {
 	}
 }
 
-// The weights of a small model are held for single texts and for many; of a large one, and one of long texts, they are held once. Either way a text
-// gets its vector, alone and among others.
+// The weights of a small model are held for single texts and for many; of a large one, and one of long texts, they
+// are held once. Either way a text gets its vector, alone and among others.
 func TestOpen_ModelThatTakesMuchMemoryIsHeldOnce(t *testing.T) {
 	for _, c := range []struct {
 		bytes  int64

@@ -23,15 +23,17 @@ type graph struct {
 	bytes int64  // of the file and those with weights
 }
 
-// maxTwice is the size of a model whose weights are held twice, see network. In a larger one a step has so much to do that
-// threads wait little for each other, and memory counts for more.
+// maxTwice is the size of a model whose weights are held twice, see network. In a larger one a step has so much to do
+// that threads wait little for each other, and memory counts for more.
 const maxTwice = 256 << 20
 
-// maxNarrow is the token limit of a model that gets a run on each thread. What a text takes in a run grows with the square of its tokens:
-// with 12 heads 12 MiB for each matrix of attention at 512 tokens, 3 GiB at 8192; so many runs at once are for short texts.
+// maxNarrow is the token limit of a model that gets a run on each thread. What a text takes in a run grows with the
+// square of its tokens: with 12 heads 12 MiB for each matrix of attention at 512 tokens, 3 GiB at 8192; so many runs
+// at once are for short texts.
 const maxNarrow = 512
 
-// readGraph reads what the graph of a precision says of itself and makes sure that all weights are inside the folder and listed.
+// readGraph reads what the graph of a precision says of itself and makes sure that all weights are inside the folder
+// and listed.
 func readGraph(f *folder, precision string) (*graph, error) {
 	name := graphFile
 	if _, listed := f.sums[int8File]; listed && precision == onnxfile.Int8 {
@@ -175,8 +177,8 @@ func (n *network) close() error {
 	return err
 }
 
-// chooseOutput returns the vectors of tokens, if it is known what to make of them, or else those of whole texts; what the
-// graph has is taken.
+// chooseOutput returns the vectors of tokens, if it is known what to make of them, or else those of whole texts; what
+// the graph has is taken.
 func chooseOutput(g *graph, s *settings) (onnxfile.Port, error) {
 	shapes, names := []int{2, 3}, []string{"sentence_embedding", "last_hidden_state", "token_embeddings"}
 	switch {

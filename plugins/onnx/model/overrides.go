@@ -10,8 +10,8 @@ import (
 	"github.com/embedsidecar/embedsidecar/embed"
 )
 
-// Settings are a user's own, in place of what the model folder says. The zero value changes nothing. Each of them that changes
-// a vector changes the fingerprint.
+// Settings are a user's own, in place of what the model folder says. The zero value changes nothing. Each of them
+// that changes a vector changes the fingerprint.
 type Settings struct {
 	Pooling        string  // "mean", "cls", "last", or "splade" for a sparse vector; "": as the folder says
 	Normalize      *bool   // vectors of length 1
@@ -64,8 +64,8 @@ func (s *settings) override(by Settings) error {
 	return nil
 }
 
-// fingerprint names everything that can change a vector by more than rounding. What came later than the first models has a
-// line only where it is used, so that their fingerprints stay as they are.
+// fingerprint names everything that can change a vector by more than rounding. What came later than the first models
+// has a line only where it is used, so that their fingerprints stay as they are.
 func fingerprint(f *folder, g *graph, s settings, dims int) string {
 	hash := sha256.New()
 	line := func(key string, value any) { _, _ = fmt.Fprintf(hash, "%s=%q\n", key, fmt.Sprint(value)) }

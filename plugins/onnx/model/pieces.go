@@ -19,7 +19,8 @@ const (
 	runOverhead = 10
 	// smallestPiece is worth a run of its own when there are places for more of them.
 	smallestPiece = 64
-	// smallCall bounds what runs at once though all places are taken: a text as long as most models take, or a few short ones.
+	// smallCall bounds what runs at once though all places are taken: a text as long as most models take, or a few short
+	// ones.
 	smallCall = 256 + runOverhead
 )
 
@@ -37,9 +38,9 @@ func budget(lengths []int, most, places int) int {
 	return min(most, max(smallestPiece, tokens/places+lengths[len(lengths)-1]))
 }
 
-// cut divides texts into the pieces that take the least time together: padding a text to a longer neighbour's length costs
-// tokens, and running it apart costs an overhead. lengths are sorted, shortest first; none is 0. No piece holds more than
-// budget tokens, except for a single text that is longer.
+// cut divides texts into the pieces that take the least time together: padding a text to a longer neighbour's length
+// costs tokens, and running it apart costs an overhead. lengths are sorted, shortest first; none is 0. No piece holds
+// more than budget tokens, except for a single text that is longer.
 func cut(lengths []int, budget int) []piece {
 	// best[i] is the least cost of the first i texts, and from[i] where their last piece begins. Looking back ends at the
 	// budget, so this takes len(lengths)*budget/length steps.

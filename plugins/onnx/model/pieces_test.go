@@ -58,7 +58,8 @@ func TestCut_IsTheCheapest(t *testing.T) {
 	})
 }
 
-// A call that is smaller than what the places could do at once is shared among them, and no run is for a handful of tokens.
+// A call that is smaller than what the places could do at once is shared among them, and no run is for a handful of
+// tokens.
 func TestBudget_GivesEveryPlaceSomething(t *testing.T) {
 	few, many := slices.Repeat([]int{20}, 12), slices.Repeat([]int{20}, 500)
 	for _, c := range []struct {

@@ -2,8 +2,8 @@ package model
 
 import "math"
 
-// pool makes one vector of the vectors of a text's tokens, in place: the first of them, the last, or their mean. rows holds them one
-// after the other, padding at the end.
+// pool makes one vector of the vectors of a text's tokens, in place: the first of them, the last, or their mean. rows
+// holds them one after the other, padding at the end.
 func pool(how string, rows []float32, tokens, dims int) []float32 {
 	sum := rows[:dims]
 	switch how {

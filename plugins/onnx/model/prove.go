@@ -13,11 +13,13 @@ import (
 	"github.com/embedsidecar/embedsidecar/plugins/onnx/onnxfile"
 )
 
-// KnownRight is a version of ONNX Runtime that computes rightly on every CPU it was tried on: what tools/fetch-onnxruntime.sh fetches.
+// KnownRight is a version of ONNX Runtime that computes rightly on every CPU it was tried on: what
+// tools/fetch-onnxruntime.sh fetches.
 const KnownRight = "1.31.1"
 
-// A WrongError means that the library computes wrongly on this CPU. Libraries choose their kernels by the CPU, so one that is right on other
-// machines may be wrong here: ONNX Runtime 1.22 to 1.24 is with weights of 8 bits on CPUs with AMX.
+// A WrongError means that the library computes wrongly on this CPU. Libraries choose their kernels by the CPU, so one
+// that is right on other machines may be wrong here: ONNX Runtime 1.22 to 1.24 is with weights of 8 bits on CPUs with
+// AMX.
 type WrongError struct{ Library, What string }
 
 func (e *WrongError) Error() string {
@@ -31,7 +33,8 @@ const (
 	kernelEnd = 64 // no kernel takes more columns or rows of a matrix at a time, so what is left over behind them is that of the whole
 )
 
-// provenRows are how many rows the left side has: kernels differ for one, for less than a block of 32, for blocks, and for what is left over.
+// provenRows are how many rows the left side has: kernels differ for one, for less than a block of 32, for blocks,
+// and for what is left over.
 var provenRows = []int{1, 31, 32, 67, 200}
 
 // patterns is how many different rows there are; they repeat, so that only these have to be computed here.
@@ -42,7 +45,8 @@ type productRunner interface {
 	run(rows int, left [][]float32) ([][]float32, error)
 }
 
-// prove multiplies by a matrix of each shape that the graph has, on one thread and on all, and compares with what is computed here.
+// prove multiplies by a matrix of each shape that the graph has, on one thread and on all, and compares with what is
+// computed here.
 func (n *network) prove(g *graph, o Options) (err error) {
 	if n.provider != providerCPU || len(g.Products) == 0 {
 		return nil // the kernels of others do not depend on the CPU
@@ -139,7 +143,8 @@ func randomMatrix(random *rand.Rand, p onnxfile.Product) ([]byte, []float32) {
 	return data, values
 }
 
-// leastLeft and mostLeft are in each row of what is made 8 bits: being 255 apart they make the scale 1, so that nothing is rounded.
+// leastLeft and mostLeft are in each row of what is made 8 bits: being 255 apart they make the scale 1, so that
+// nothing is rounded.
 const leastLeft, mostLeft = -100, 155
 
 // randomLeft returns rows for the left side of a product.

@@ -13,8 +13,9 @@ import (
 	ort "github.com/yalue/onnxruntime_go"
 )
 
-// FindLibrary returns the shared library of ONNX Runtime: the path given, which may be its folder, or the first found beside
-// the program (lib/ there, ../lib, ../../lib) and in /usr/lib/embedsidecar. The error names every place that was looked at.
+// FindLibrary returns the shared library of ONNX Runtime: the path given, which may be its folder, or the first found
+// beside the program (lib/ there, ../lib, ../../lib) and in /usr/lib/embedsidecar. The error names every place that
+// was looked at.
 func FindLibrary(given, program string) (string, error) {
 	if given != "" {
 		info, err := os.Stat(given)

@@ -13,8 +13,8 @@ import (
 	"github.com/embedsidecar/embedsidecar/plugins/onnx/onnxtest"
 )
 
-// A process can load one library and keeps it, so a test of another one runs in a process of its own: this program again,
-// with these variables.
+// A process can load one library and keeps it, so a test of another one runs in a process of its own: this program
+// again, with these variables.
 const (
 	testLibrary   = "EMBEDSIDECAR_TEST_LIBRARY"
 	testFolder    = "EMBEDSIDECAR_TEST_FOLDER"

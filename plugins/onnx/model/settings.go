@@ -18,8 +18,8 @@ const (
 	tokenizerFile = "tokenizer.json" //nolint:gosec // the name of a file, not a secret
 )
 
-// settings is what the small files of a model folder say, as sentence-transformers and transformers write them, and what a
-// user said otherwise.
+// settings is what the small files of a model folder say, as sentence-transformers and transformers write them, and
+// what a user said otherwise.
 type settings struct {
 	maxTokens    int
 	positions    int // most tokens that the model can take; 0: not known
@@ -57,8 +57,8 @@ func readSettings(f *folder, by Settings) (settings, error) {
 	return s, s.checkLimit()
 }
 
-// readLimits finds the number of tokens that the model was made for. tokenizer.json has a number too, but that is a left-over
-// of whoever used the tokenizer last.
+// readLimits finds the number of tokens that the model was made for. tokenizer.json has a number too, but that is a
+// left-over of whoever used the tokenizer last.
 func (s *settings) readLimits(f *folder) error {
 	var sentence struct {
 		MaxTokens *int `json:"max_seq_length"`
@@ -118,7 +118,8 @@ func (s *settings) readLimits(f *folder) error {
 	return nil
 }
 
-// countsFromPad are the models whose first position is not 0 but the one behind the padding's: so many fewer tokens fit.
+// countsFromPad are the models whose first position is not 0 but the one behind the padding's: so many fewer tokens
+// fit.
 var countsFromPad = []string{"roberta", "xlm-roberta", "xlm-roberta-xl", "camembert", "roberta-prelayernorm", "mpnet", "data2vec-text"}
 
 func (s *settings) checkLimit() error {
@@ -161,7 +162,8 @@ func (s *settings) readModules(f *folder) error {
 	return s.readPooling(f, path.Join(modules[1].Path, "config.json"))
 }
 
-// readPooling reads the settings of the pooling module, in the form with a switch for each way and in the one with a name.
+// readPooling reads the settings of the pooling module, in the form with a switch for each way and in the one with a
+// name.
 func (s *settings) readPooling(f *folder, name string) error {
 	pooling := map[string]json.RawMessage{}
 	if found, err := f.readJSON(name, &pooling); err != nil || !found {

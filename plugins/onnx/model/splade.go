@@ -11,12 +11,14 @@ import (
 	"github.com/embedsidecar/embedsidecar/embed"
 )
 
-// spladeNumbers bounds what a run of a sparse model gives, which is a number for each token and each word of the vocabulary: 32 MiB.
+// spladeNumbers bounds what a run of a sparse model gives, which is a number for each token and each word of the
+// vocabulary: 32 MiB.
 const spladeNumbers = 8 << 20
 
-// splade makes one sparse vector, as pairs (embed.Pairs), of what a model with a head for masked words gives for each of a text's
-// tokens: for each word of the vocabulary log(1 + x), where x is the largest number that any token has for it; words for which none is
-// above zero are left out. With most > 0 only so many of the largest numbers are kept. It overwrites the first of rows.
+// splade makes one sparse vector, as pairs (embed.Pairs), of what a model with a head for masked words gives for each
+// of a text's tokens: for each word of the vocabulary log(1 + x), where x is the largest number that any token has
+// for it; words for which none is above zero are left out. With most > 0 only so many of the largest numbers are
+// kept. It overwrites the first of rows.
 func splade(rows []float32, tokens, dims, most int) []float32 {
 	largest := rows[:dims]
 	for row := 1; row < tokens; row++ {
@@ -43,8 +45,8 @@ func splade(rows []float32, tokens, dims, most int) []float32 {
 	return pairs
 }
 
-// largestPairs keeps the pairs with the largest numbers, of equal ones those that come first. What is no number counts as the largest:
-// the host has to see it.
+// largestPairs keeps the pairs with the largest numbers, of equal ones those that come first. What is no number
+// counts as the largest: the host has to see it.
 func largestPairs(pairs []float32, most int) []float32 {
 	order := make([]int, 0, len(pairs)/2)
 	for i := 0; i < len(pairs); i += 2 {

@@ -12,7 +12,8 @@ import (
 	"github.com/embedsidecar/embedsidecar/plugins/onnx/onnxtest"
 )
 
-// tinyLogits are what the tiny sparse model says to each of its tokens: how well each of the 8 words of its vocabulary would stand in its place.
+// tinyLogits are what the tiny sparse model says to each of its tokens: how well each of the 8 words of its
+// vocabulary would stand in its place.
 var tinyLogits = [][]float32{
 	{9, 9, 9, 9, 9, 9, 9, 9},                    // 0 [PAD], which no vector may show
 	{0, 1, 0, 0, 0, 0, 0, 0},                    // 1 [UNK]
@@ -72,7 +73,8 @@ func TestSplade_IsTheLargestOfEachWord(t *testing.T) {
 	}
 }
 
-// The more words a vocabulary has, the fewer tokens does a piece hold: fewer than the texts that are compared when a model is opened.
+// The more words a vocabulary has, the fewer tokens does a piece hold: fewer than the texts that are compared when a
+// model is opened.
 func TestSplade_OpensAnyWidth(t *testing.T) {
 	t.Parallel()
 	for _, test := range []struct{ words, limit int }{{30522, 64}, {30522, 16}, {105879, 40}, {250002, 5}} {

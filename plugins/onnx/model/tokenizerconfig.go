@@ -8,8 +8,8 @@ import (
 	"strings"
 )
 
-// tokenizerConfig is the part of tokenizer_config.json that transformers puts in the place of what tokenizer.json says: the two are
-// edited by hand, each by itself, and a model's vectors were made with the outcome.
+// tokenizerConfig is the part of tokenizer_config.json that transformers puts in the place of what tokenizer.json
+// says: the two are edited by hand, each by itself, and a model's vectors were made with the outcome.
 type tokenizerConfig struct {
 	Class        string          `json:"tokenizer_class"`
 	Lowercase    *bool           `json:"do_lower_case"`
@@ -23,7 +23,8 @@ type tokenizerConfig struct {
 // generic are the classes that take tokenizer.json as it is.
 var generic = []string{"PreTrainedTokenizer", "TokenizersBackend", "ConvBertTokenizer"}
 
-// berts are the classes that say lowercase, no word about accents, and Chinese signs apart, where tokenizer_config.json says nothing.
+// berts are the classes that say lowercase, no word about accents, and Chinese signs apart, where
+// tokenizer_config.json says nothing.
 var berts = []string{
 	"BertTokenizer", "DistilBertTokenizer", "ElectraTokenizer", "MPNetTokenizer", "MobileBertTokenizer", "SqueezeBertTokenizer", "LayoutLMTokenizer", "SplinterTokenizer",
 }

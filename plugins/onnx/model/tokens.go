@@ -11,8 +11,8 @@ import (
 	"github.com/embedsidecar/embedsidecar/plugins/onnx/wordpiece"
 )
 
-// A tokenizer gives the tokens of a text as the model wants them: cut, and with the special tokens around them. It is safe
-// for concurrent use.
+// A tokenizer gives the tokens of a text as the model wants them: cut, and with the special tokens around them. It is
+// safe for concurrent use.
 type tokenizer interface {
 	// encode appends a text's tokens to dst and returns it.
 	encode(dst []int32, text string) ([]int32, encodedInfo, error)
@@ -29,8 +29,8 @@ type encodedInfo struct {
 	truncated bool
 }
 
-// newTokenizer makes the tokenizer of a tokenizer.json: our own where it gives the reference's tokens, or else the tokenizers
-// crate.
+// newTokenizer makes the tokenizer of a tokenizer.json: our own where it gives the reference's tokens, or else the
+// tokenizers crate.
 func newTokenizer(data []byte, s *settings) (tokenizer, error) {
 	own, err := wordpiece.New(data)
 	if err == nil {
@@ -111,8 +111,8 @@ func (c *crate) encode(dst []int32, text string) ([]int32, encodedInfo, error) {
 // bytesPerToken is more than a token has in most texts.
 const bytesPerToken = 16
 
-// beginning tokenizes as much of a text as its first tokens need: the crate takes some hundred bytes of memory for each word.
-// The rest is cut off at a space, and only from a tokenizer that looks at words one by one.
+// beginning tokenizes as much of a text as its first tokens need: the crate takes some hundred bytes of memory for
+// each word. The rest is cut off at a space, and only from a tokenizer that looks at words one by one.
 func (c *crate) beginning(text string, tokens int) (found tokenizers.Encoded, cut bool, err error) {
 	for size := bytesPerToken * (tokens + bytesPerToken); c.local && !c.left && size < len(text); size *= 4 {
 		end := strings.LastIndexByte(text[:size], ' ')

@@ -6,10 +6,10 @@ import (
 	"sync"
 )
 
-// turns decides whose piece runs next. The call with the least left to do goes first, so that a query does not wait behind
-// a backfill; each fourth turn goes to the call that came first, so that a backfill moves on under any number of queries. Only
-// queries count against queries. When all places are taken, one more call may run beside them, if it is small: sharing the CPUs it
-// is answered sooner than after waiting for a large piece to end.
+// turns decides whose piece runs next. The call with the least left to do goes first, so that a query does not wait
+// behind a backfill; each fourth turn goes to the call that came first, so that a backfill moves on under any number
+// of queries. Only queries count against queries. When all places are taken, one more call may run beside them, if it
+// is small: sharing the CPUs it is answered sooner than after waiting for a large piece to end.
 type turns struct {
 	places int // runs at a time
 	small  int // what the call beside them may have left to do

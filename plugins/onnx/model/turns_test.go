@@ -9,7 +9,8 @@ import (
 	"testing/synctest"
 )
 
-// queueUp has calls wait in the order of left while the only place is taken, and returns the order in which they get it.
+// queueUp has calls wait in the order of left while the only place is taken, and returns the order in which they get
+// it.
 func queueUp(t *testing.T, left ...int) []int {
 	t.Helper()
 	turns := newTurns(1, 0)
@@ -44,7 +45,8 @@ func TestTurns_SmallestFirstAndTheOldestEachFourthTime(t *testing.T) {
 	})
 }
 
-// Large calls among themselves have passed the oldest by as often as they may, and still a small one that comes now goes first.
+// Large calls among themselves have passed the oldest by as often as they may, and still a small one that comes now
+// goes first.
 func TestTurns_ASmallCallPaysForNoLargeOnes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		got := queueUp(t, 9000, 1000, 2000, 3000, 4000, 5000)

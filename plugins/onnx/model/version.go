@@ -40,8 +40,8 @@ import (
 // The version of ONNX Runtime whose interface this program is built for; it is part of every newer one.
 const minimumMajor, minimumMinor = 1, 24
 
-// checkVersion makes sure that the library can serve this program. The Go binding would find out too, but cannot say which
-// version it found: it has unloaded the library by then.
+// checkVersion makes sure that the library can serve this program. The Go binding would find out too, but cannot say
+// which version it found: it has unloaded the library by then.
 func checkVersion(path string) error {
 	name := C.CString(path)
 	defer C.free(unsafe.Pointer(name))

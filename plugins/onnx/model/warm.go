@@ -12,7 +12,8 @@ import (
 	"github.com/embedsidecar/embedsidecar/plugins/onnx/onnxfile"
 )
 
-// probeLengths are the lengths of the texts that warmUp compares, rising: short and long, around the widths of vector registers.
+// probeLengths are the lengths of the texts that warmUp compares, rising: short and long, around the widths of vector
+// registers.
 var probeLengths = []int{3, 4, 7, 9, 16, 17, 31, 40, 56}
 
 // sameVector is how near the vectors of one text come when only rounding makes them differ, also in half precision.
@@ -26,10 +27,10 @@ func (d Description) likeness(a, b []float32) float64 {
 	return embed.Description{Sparse: d.Sparse}.Likeness(a, b)
 }
 
-// warmUp runs the network on its largest input and on some small ones, so that the first call finds its memory allocated.
-// It returns whether a text gets the same vector, bit for bit, alone and padded among others, on one thread and on all, and whether
-// it gets another one, by more than rounding. That depends on the library, on the processor and on the graph, so it is measured
-// and not assumed.
+// warmUp runs the network on its largest input and on some small ones, so that the first call finds its memory
+// allocated. It returns whether a text gets the same vector, bit for bit, alone and padded among others, on one
+// thread and on all, and whether it gets another one, by more than rounding. That depends on the library, on the
+// processor and on the graph, so it is measured and not assumed.
 func (m *Model) warmUp(ctx context.Context) (deterministic, mixes bool, err error) {
 	longest := make([]int32, m.settings.maxTokens)
 	group, inner := errgroup.WithContext(ctx)
@@ -87,8 +88,9 @@ func (m *Model) warmUp(ctx context.Context) (deterministic, mixes bool, err erro
 // copiesTokens is how many tokens compareCopies puts into a run: rows for more than a block of 32, and some left over.
 const copiesTokens = 80
 
-// compareCopies runs each text beside copies of itself, and compares them with the vector that it has alone. The scale of activations is
-// then what it is alone, so in 8 bits too every copy has that vector. It returns a WrongError when one has not.
+// compareCopies runs each text beside copies of itself, and compares them with the vector that it has alone. The
+// scale of activations is then what it is alone, so in 8 bits too every copy has that vector. It returns a WrongError
+// when one has not.
 func (m *Model) compareCopies(ctx context.Context, texts [][]int32, alone [][]float32) error {
 	for i := 0; i < len(texts); i += 2 {
 		text := texts[i]

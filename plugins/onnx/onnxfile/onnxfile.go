@@ -1,5 +1,5 @@
-// Package onnxfile reads what an ONNX file says of itself: its inputs and outputs, the precision of its weights, and the files that hold
-// them. It runs nothing and opens no other file.
+// Package onnxfile reads what an ONNX file says of itself: its inputs and outputs, the precision of its weights, and
+// the files that hold them. It runs nothing and opens no other file.
 package onnxfile
 
 import (
@@ -12,8 +12,8 @@ import (
 	"google.golang.org/protobuf/encoding/protowire"
 )
 
-// A Graph is what an ONNX file says of itself. It is read without ONNX Runtime, before that library sees the file: an ONNX
-// file may name other files to read weights from, anywhere on the disk.
+// A Graph is what an ONNX file says of itself. It is read without ONNX Runtime, before that library sees the file: an
+// ONNX file may name other files to read weights from, anywhere on the disk.
 type Graph struct {
 	Inputs, Outputs []Port
 	Metadata        map[string]string
@@ -87,7 +87,8 @@ func List(ports []Port) string {
 	return strings.Join(words, ", ")
 }
 
-// smallTensor is the number of elements from which on a tensor counts as weights rather than as a constant of the graph.
+// smallTensor is the number of elements from which on a tensor counts as weights rather than as a constant of the
+// graph.
 const smallTensor = 1024
 
 // maxDepth bounds graphs within graphs (bodies of loops and branches); no sentence encoder has any.
@@ -275,7 +276,8 @@ func (p *graphParser) tensor(data []byte) error {
 					return errors.New("a tensor names two files for its content")
 				}
 				location = value
-				// ONNX Runtime's own sign for content in memory, with an address in the place of an offset: it reads whatever is there.
+				// ONNX Runtime's own sign for content in memory, with an address in the place of an offset: it reads whatever is
+				// there.
 				if strings.Contains(value, "_ORT_MEM_ADDR_") {
 					return fmt.Errorf("a tensor's content is said to be in memory (%.64q): refused", value)
 				}

@@ -40,7 +40,8 @@ type operation struct {
 	heads           int64 // of attention, each of which is a product of its own
 }
 
-// products returns the shapes of what operations multiply constants by, each once. Nodes of a graph stand in the order in which they run.
+// products returns the shapes of what operations multiply constants by, each once. Nodes of a graph stand in the
+// order in which they run.
 func products(constants map[string]matrix, operations []operation) []Product {
 	var found []Product
 	add := func(p Product) {

@@ -38,9 +38,10 @@ func node(kind string, inputs []string, outputs []string, attributes ...[]byte) 
 // Factors are the names of the input and the output of a product in the graph of WriteProducts.
 func Factors(i int) (input, output string) { return fmt.Sprint("x", i), fmt.Sprint("y", i) }
 
-// WriteProducts returns the ONNX file of a graph that multiplies, for each product, an input of any number of float32 rows by a constant
-// matrix, as encoders do it with weights of that type: 8 bits after the rows were made 8 bits, too. content returns the matrix of
-// the product with that number, little-endian; each column of one of 8 bits has the factor 1.
+// WriteProducts returns the ONNX file of a graph that multiplies, for each product, an input of any number of float32
+// rows by a constant matrix, as encoders do it with weights of that type: 8 bits after the rows were made 8 bits,
+// too. content returns the matrix of the product with that number, little-endian; each column of one of 8 bits has
+// the factor 1.
 func WriteProducts(products []Product, content func(i int) []byte) []byte {
 	const opset, irVersion = 17, 8
 	var parts [][]byte

@@ -1,5 +1,5 @@
-// Package onnxtest finds the model and the library that tests of the ONNX plugin need. A test without them fails and says
-// which command brings them: a skipped test would look like one that passed.
+// Package onnxtest finds the model and the library that tests of the ONNX plugin need. A test without them fails and
+// says which command brings them: a skipped test would look like one that passed.
 package onnxtest
 
 import (
@@ -21,8 +21,8 @@ func Model(t testing.TB) string {
 	return need(t, "EMBEDSIDECAR_PLUGIN_MODEL", filepath.Join("models", ModelName, "model.onnx"), true, "tools/fetch-model.sh")
 }
 
-// Library returns the shared library of ONNX Runtime: EMBEDSIDECAR_PLUGIN_ONNXRUNTIME, or where tools/fetch-onnxruntime.sh
-// puts it.
+// Library returns the shared library of ONNX Runtime: EMBEDSIDECAR_PLUGIN_ONNXRUNTIME, or where
+// tools/fetch-onnxruntime.sh puts it.
 func Library(t testing.TB) string {
 	t.Helper()
 	return need(t, "EMBEDSIDECAR_PLUGIN_ONNXRUNTIME", filepath.Join("onnxruntime", "libonnxruntime.*"), false, "tools/fetch-onnxruntime.sh")

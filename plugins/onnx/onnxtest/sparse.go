@@ -8,8 +8,9 @@ import (
 // SparseWords are the vocabulary of the model of SparseFolder, each at its place.
 var SparseWords = []string{"[PAD]", "[UNK]", "[CLS]", "[SEP]", "car", "auto", "boat", "ship", "red", "blue"}
 
-// SparseFolder writes the folder of a sparse model: each word stands for itself with e^2-1, and the words at 4 and 5, and at 6 and 7, for each
-// other with e-1; so a vector has 2 at the place of each word of its text, and 1 at that of its synonym. All other words are the one at 1.
+// SparseFolder writes the folder of a sparse model: each word stands for itself with e^2-1, and the words at 4 and 5,
+// and at 6 and 7, for each other with e-1; so a vector has 2 at the place of each word of its text, and 1 at that of
+// its synonym. All other words are the one at 1.
 func SparseFolder(t testing.TB) string {
 	t.Helper()
 	m := Tiny{Words: SparseWords, Output: "logits"}

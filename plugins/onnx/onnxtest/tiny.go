@@ -19,8 +19,8 @@ import (
 	"github.com/embedsidecar/embedsidecar/plugins/onnx/onnxfile"
 )
 
-// A Tiny is a model that is a table: the vector of each of its tokens, of which a text's vector is the mean. So it can be worked out
-// by hand, and is made in no time.
+// A Tiny is a model that is a table: the vector of each of its tokens, of which a text's vector is the mean. So it
+// can be worked out by hand, and is made in no time.
 type Tiny struct {
 	Words []string    // the vocabulary: [PAD], [UNK], [CLS], [SEP], then any
 	Table [][]float32 // a vector for each
@@ -40,8 +40,8 @@ type Tiny struct {
 // TinyTokens is how many tokens of a text it reads, [CLS] and [SEP] included.
 const TinyTokens = 16
 
-// Letters returns a model that knows the letters and digits, so that most texts have vectors of their own; those of another seed
-// differ in every number.
+// Letters returns a model that knows the letters and digits, so that most texts have vectors of their own; those of
+// another seed differ in every number.
 func Letters(dims int, seed uint64) Tiny {
 	m := Tiny{Words: []string{"[PAD]", "[UNK]", "[CLS]", "[SEP]"}}
 	for letter := range strings.SplitSeq("abcdefghijklmnopqrstuvwxyz0123456789", "") {

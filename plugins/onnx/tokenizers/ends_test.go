@@ -13,8 +13,8 @@ import (
 	"github.com/embedsidecar/embedsidecar/plugins/onnx/onnxtest"
 )
 
-// Offsets in texts as they were written, whatever the normaliser made of them: characters of several bytes and of several tokens,
-// characters that become one or several others, or none.
+// Offsets in texts as they were written, whatever the normaliser made of them: characters of several bytes and of
+// several tokens, characters that become one or several others, or none.
 func TestEnds(t *testing.T) {
 	t.Parallel()
 	for name, texts := range map[string]map[string][]int{

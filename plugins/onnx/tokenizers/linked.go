@@ -95,8 +95,9 @@ func (t *Tokenizer) Encode(text string) (Encoded, error) {
 	return Encoded{IDs: found, Content: int(answer.count)}, err
 }
 
-// Ends returns the offset in bytes after each of the tokens that Encode gives, in a text in UTF-8: never decreasing. A token that
-// ends inside a character counts as ending after it, and what is behind a token and in none, white space apart, belongs to it.
+// Ends returns the offset in bytes after each of the tokens that Encode gives, in a text in UTF-8: never decreasing.
+// A token that ends inside a character counts as ending after it, and what is behind a token and in none, white space
+// apart, belongs to it.
 func (t *Tokenizer) Ends(text string) ([]int, error) {
 	var answer C.est_answer
 	C.est_ends(t.handle, (*C.uint8_t)(unsafe.StringData(text)), C.size_t(len(text)), &answer)

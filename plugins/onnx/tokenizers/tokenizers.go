@@ -1,7 +1,7 @@
-// Package tokenizers turns text into token ids with the tokenizers crate, which is written in Rust: byte-level BPE, BPE,
-// Unigram, and every other kind of tokenizer.json that the reference library reads. The crate is linked into the program
-// when it is built with the tag "tokenizers" (make build does that where there is cargo). A build without it has the
-// same functions, and New says which build is needed.
+// Package tokenizers turns text into token ids with the tokenizers crate, which is written in Rust: byte-level BPE,
+// BPE, Unigram, and every other kind of tokenizer.json that the reference library reads. The crate is linked into the
+// program when it is built with the tag "tokenizers" (make build does that where there is cargo). A build without it
+// has the same functions, and New says which build is needed.
 package tokenizers
 
 import "errors"

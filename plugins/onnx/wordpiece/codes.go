@@ -42,7 +42,8 @@ const (
 	vowels, trails                    = 21, 28
 )
 
-// loadCodes reads the generated tables. They are constants, so a mistake in them is a bug and every caller sees the same.
+// loadCodes reads the generated tables. They are constants, so a mistake in them is a bug and every caller sees the
+// same.
 var loadCodes = sync.OnceValues(func() (*codes, error) {
 	c := &codes{class: make([]class, utf8.MaxRune+1), mapped: make(map[rune]mapping, 1<<12)}
 	for code := syllableFirst; code <= syllableLast; code++ {

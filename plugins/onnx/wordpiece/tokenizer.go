@@ -1,7 +1,9 @@
-// Package wordpiece turns text into the token ids that uncased BERT models were trained on: the same ids, for every text, as
-// the reference library gives. It reads the reference's own tokenizer.json and refuses what it would not tokenize exactly.
+// Package wordpiece turns text into the token ids that uncased BERT models were trained on: the same ids, for every
+// text, as the reference library gives. It reads the reference's own tokenizer.json and refuses what it would not
+// tokenize exactly.
 //
-// Its memory does not depend on the text: a word is kept up to the length that the model knows, and tokens up to the limit.
+// Its memory does not depend on the text: a word is kept up to the length that the model knows, and tokens up to the
+// limit.
 package wordpiece
 
 import (
@@ -65,9 +67,9 @@ func (t *Tokenizer) Around() int { return len(t.before) + len(t.after) }
 // Before returns how many of them stand before it.
 func (t *Tokenizer) Before() int { return len(t.before) }
 
-// Encode appends the tokens of text to dst, special tokens included, and returns it. At most limit tokens are appended: the
-// end of the text is cut, the special tokens after it are not; limit 0 stands for no limit. Any bytes are allowed; those
-// that are not UTF-8 are dropped.
+// Encode appends the tokens of text to dst, special tokens included, and returns it. At most limit tokens are
+// appended: the end of the text is cut, the special tokens after it are not; limit 0 stands for no limit. Any bytes
+// are allowed; those that are not UTF-8 are dropped.
 func (t *Tokenizer) Encode(dst []int32, text string, limit int) ([]int32, Info) {
 	e := encoder{Tokenizer: t, ids: append(dst, t.before...), end: int(^uint(0) >> 1)}
 	if limit > 0 {
@@ -80,8 +82,9 @@ func (t *Tokenizer) Encode(dst []int32, text string, limit int) ([]int32, Info) 
 	return append(e.ids, t.after...), e.info
 }
 
-// Ends returns, for each token of the text but the special ones around it, the offset in bytes after what the token stands for.
-// A token that ends inside a character of the text, which normalization took apart, counts as ending after it.
+// Ends returns, for each token of the text but the special ones around it, the offset in bytes after what the token
+// stands for. A token that ends inside a character of the text, which normalization took apart, counts as ending
+// after it.
 func (t *Tokenizer) Ends(text string) []int {
 	e := encoder{Tokenizer: t, end: int(^uint(0) >> 1), ends: make([]int, 0, len(text)/4+1)}
 	e.text(text)

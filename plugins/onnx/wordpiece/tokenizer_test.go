@@ -212,8 +212,8 @@ func ExampleTokenizer_Encode() {
 	// Output: [1 3 4 0 3 5 2] 5 false
 }
 
-// Where tokens end is what cutting relies on: there are as many ends as tokens, and a text cut after a whole word has the tokens it
-// had before.
+// Where tokens end is what cutting relies on: there are as many ends as tokens, and a text cut after a whole word has
+// the tokens it had before.
 func TestEnds_AgreeWithTokens(t *testing.T) {
 	tok := load(t)
 	for i, line := range reference(t) {

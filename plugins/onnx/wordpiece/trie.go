@@ -5,8 +5,8 @@ import (
 	"math/bits"
 )
 
-// A trie finds the longest token that a text begins with. Its edges live in one hash table with open addressing: a step is
-// one probe or two, and 30,000 tokens need 4 MB.
+// A trie finds the longest token that a text begins with. Its edges live in one hash table with open addressing: a
+// step is one probe or two, and 30,000 tokens need 4 MB.
 type trie struct {
 	edges []edge  // a power of two of them; at most half are used
 	mask  uint32  // len(edges) - 1

@@ -6,8 +6,9 @@ import (
 	"github.com/embedsidecar/embedsidecar/plugins/remote/dialect"
 )
 
-// tokens is an upper guess of how many tokens a text has: three and a half bytes to a token in ASCII, a token for each other
-// sign, as with most tokenizers and languages. What a guess gets wrong the server says, and the request is halved.
+// tokens is an upper guess of how many tokens a text has: three and a half bytes to a token in ASCII, a token for
+// each other sign, as with most tokenizers and languages. What a guess gets wrong the server says, and the request is
+// halved.
 func tokens(text string) int {
 	ascii, other := 0, 0
 	for i := range len(text) {
@@ -44,7 +45,8 @@ func (s *sizes) tooMuch(texts, bytes int, byCount bool) {
 	s.limits.Bytes = min(s.limits.Bytes, max(1, (bytes+1)/2))
 }
 
-// batches groups the places of texts into requests. A text that is too big for any stands alone, and the server decides.
+// batches groups the places of texts into requests. A text that is too big for any stands alone, and the server
+// decides.
 func batches(texts []string, places []int, limits dialect.Limits) [][]int {
 	var (
 		all        [][]int

@@ -1,8 +1,10 @@
-// Package client asks servers for vectors over HTTP, in any of the dialects: it groups texts into requests, shares them out to
-// several URLs, waits and tries again when it should, finds the text that breaks a request, and believes no answer unseen.
+// Package client asks servers for vectors over HTTP, in any of the dialects: it groups texts into requests, shares
+// them out to several URLs, waits and tries again when it should, finds the text that breaks a request, and believes
+// no answer unseen.
 //
-// What it promises: one answer for each text; a text gets an error of its own only when it is the text's own fault, which is
-// held against it only after the same server has answered a harmless probe; no error holds a key or a piece of a text.
+// What it promises: one answer for each text; a text gets an error of its own only when it is the text's own fault,
+// which is held against it only after the same server has answered a harmless probe; no error holds a key or a piece
+// of a text.
 package client
 
 import (
@@ -88,7 +90,8 @@ func New(o Options) *Client {
 	return c
 }
 
-// Describe finds out what is not configured. With dims given, it asks nobody, unless the server tells by itself what it runs.
+// Describe finds out what is not configured. With dims given, it asks nobody, unless the server tells by itself what
+// it runs.
 func (c *Client) Describe(ctx context.Context) (Model, error) {
 	c.mu.Lock()
 	known := c.model
@@ -130,7 +133,8 @@ func (c *Client) Describe(ctx context.Context) (Model, error) {
 	return m, nil
 }
 
-// fingerprint names everything that can change a vector, as far as it can be known from here. Where the servers are does not.
+// fingerprint names everything that can change a vector, as far as it can be known from here. Where the servers are
+// does not.
 func (c *Client) fingerprint(identity string, m Model) string {
 	truncate := c.o.Truncate
 	own := 0 // how far a text is cut here
@@ -176,8 +180,8 @@ func (c *Client) Embed(ctx context.Context, kind sdk.Kind, texts []string) ([]sd
 	return c.gather(j, all, faults)
 }
 
-// gather makes one answer of what became of the requests. A fault of all is an error of the call; of some, only their texts
-// come again.
+// gather makes one answer of what became of the requests. A fault of all is an error of the call; of some, only their
+// texts come again.
 func (c *Client) gather(j *job, all [][]int, faults []*fault) ([]sdk.Answer, error) {
 	var worst *fault
 	failed := 0

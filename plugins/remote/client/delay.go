@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// retryAfter reads when a server wants to be asked again: Retry-After in seconds or as a date, or the form in milliseconds
-// that some use beside it. 0: it does not say.
+// retryAfter reads when a server wants to be asked again: Retry-After in seconds or as a date, or the form in
+// milliseconds that some use beside it. 0: it does not say.
 func retryAfter(h http.Header, now time.Time) time.Duration {
 	if ms, err := strconv.ParseFloat(strings.TrimSpace(h.Get("Retry-After-Ms")), 64); err == nil && ms > 0 && ms < 1e9 {
 		return bounded(time.Duration(ms * float64(time.Millisecond)))

@@ -58,7 +58,8 @@ func listen(t *testing.T, s *remotetest.Server) *url.URL {
 	return u
 }
 
-// open makes a client of servers of one dialect, which change may alter. No request takes too long only because the machine is slow.
+// open makes a client of servers of one dialect, which change may alter. No request takes too long only because the
+// machine is slow.
 func open(t *testing.T, name string, change func(*Options), urls ...*url.URL) *Client {
 	t.Helper()
 	d, err := dialect.Named(name)

@@ -47,8 +47,8 @@ type job struct {
 	answers []sdk.Answer
 }
 
-// solve gets the vectors of a batch, in as many requests as it takes. What it returns is no fault of the texts; those that
-// have neither vector nor error then are left for later.
+// solve gets the vectors of a batch, in as many requests as it takes. What it returns is no fault of the texts; those
+// that have neither vector nor error then are left for later.
 func (j *job) solve(ctx context.Context, batch []int) *fault {
 	c := j.client
 	began := time.Now()
@@ -119,8 +119,8 @@ func (j *job) split(ctx context.Context, batch []int, f *fault) *fault {
 	return nil
 }
 
-// shorten deals with a single text that is too long, also for a server that should have cut it itself: some forget to count their own
-// special tokens.
+// shorten deals with a single text that is too long, also for a server that should have cut it itself: some forget to
+// count their own special tokens.
 func (j *job) shorten(ctx context.Context, batch []int, f *fault) *fault {
 	i, c := batch[0], j.client
 	how := c.o.Truncate

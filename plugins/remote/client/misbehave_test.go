@@ -266,7 +266,8 @@ func TestOneTextThatBreaksItsRequestIsFound(t *testing.T) {
 	})
 }
 
-// TestAnswersThatCannotBeBelieved: of all texts, while the probe goes well: each is blamed in the end, none gets a vector.
+// TestAnswersThatCannotBeBelieved: of all texts, while the probe goes well: each is blamed in the end, none gets a
+// vector.
 func TestAnswersThatCannotBeBelieved(t *testing.T) {
 	t.Parallel()
 	for _, name := range []string{"openai", "voyage"} {

@@ -62,7 +62,8 @@ func TestURLs(t *testing.T) {
 	}
 }
 
-// TestNamesThatLeadWhereTheyShouldNot: what a name resolves to is checked at each connection, and that address is called.
+// TestNamesThatLeadWhereTheyShouldNot: what a name resolves to is checked at each connection, and that address is
+// called.
 func TestNamesThatLeadWhereTheyShouldNot(t *testing.T) {
 	t.Parallel()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
@@ -141,8 +142,8 @@ func TestNoRedirectIsFollowed(t *testing.T) {
 	}
 }
 
-// secure starts a TLS server and returns its URL and a file with its certificate. It asks for a client certificate when want
-// is set.
+// secure starts a TLS server and returns its URL and a file with its certificate. It asks for a client certificate
+// when want is set.
 func secure(t *testing.T, s *remotetest.Server, want *x509.Certificate) (*url.URL, string) {
 	t.Helper()
 	s.Dims = dims

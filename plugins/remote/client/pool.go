@@ -17,9 +17,9 @@ const (
 	brokenInRow = 3                // nonsense in a row after which a URL is left alone
 )
 
-// pool shares requests out to the URLs: to the one with the fewest under way, as many to each as it takes without complaint
-// (one more after each round of successes, half after a complaint), none to one that asked for a pause or is down. Queries go
-// ahead of documents.
+// pool shares requests out to the URLs: to the one with the fewest under way, as many to each as it takes without
+// complaint (one more after each round of successes, half after a complaint), none to one that asked for a pause or
+// is down. Queries go ahead of documents.
 type pool struct {
 	log       *slog.Logger
 	pause     time.Duration // of a URL that failed; doubles with each failure in a row
@@ -141,8 +141,8 @@ func (p *pool) opensLocked() time.Time {
 	return first
 }
 
-// dispatchLocked gives places to those who wait, queries first. When no URL will take requests for longer than anybody should
-// wait, they are all sent away.
+// dispatchLocked gives places to those who wait, queries first. When no URL will take requests for longer than
+// anybody should wait, they are all sent away.
 func (p *pool) dispatchLocked() {
 	now := time.Now()
 	opens := p.opensLocked()
@@ -270,8 +270,8 @@ func (p *pool) halveLocked(e *endpoint, began, now time.Time) {
 	e.limit = max(1, e.limit/2)
 }
 
-// closeLocked makes a pause: the one asked for, or one that doubles with each failure in a row. Requests that were under way
-// together count once.
+// closeLocked makes a pause: the one asked for, or one that doubles with each failure in a row. Requests that were
+// under way together count once.
 func (p *pool) closeLocked(e *endpoint, began, now time.Time, asked time.Duration) {
 	pause := min(asked, maxAsked)
 	if began.After(e.open) || e.failures == 0 {

@@ -93,7 +93,8 @@ func TestConcurrencyFindsTheLimit(t *testing.T) {
 	}
 }
 
-// TestAStormOfRefusals: two in three requests are refused or fail in some way, and every text has its vector in the end.
+// TestAStormOfRefusals: two in three requests are refused or fail in some way, and every text has its vector in the
+// end.
 func TestAStormOfRefusals(t *testing.T) {
 	t.Parallel()
 	everyDialect(t, func(t *testing.T, name string) {

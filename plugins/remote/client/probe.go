@@ -13,12 +13,13 @@ import (
 	"github.com/embedsidecar/embedsidecar/plugins/remote/dialect"
 )
 
-// probeText is sent before the first real text, to each URL and after each failure of one: it reports whether the server works, how
-// wide its vectors are, and whether they are those of the same model as before.
+// probeText is sent before the first real text, to each URL and after each failure of one: it reports whether the
+// server works, how wide its vectors are, and whether they are those of the same model as before.
 const probeText = "A lighthouse keeper writes the weather into a book every evening."
 
 const (
-	// likeness is the least (embed.Description) between two vectors of the probe. Providers' numbers vary a little; models differ a lot.
+	// likeness is the least (embed.Description) between two vectors of the probe. Providers' numbers vary a little;
+	// models differ a lot.
 	likeness = 0.98
 	// freshness is for how long a good answer proves that the server works.
 	freshness = 5 * time.Second
@@ -64,8 +65,8 @@ func (c *Client) proved(ctx context.Context, l *lease) *fault {
 	return c.probe(ctx, l)
 }
 
-// probe asks one URL for the vector of the probe text and compares it with what it should be. The lease is released when
-// something is wrong.
+// probe asks one URL for the vector of the probe text and compares it with what it should be. The lease is released
+// when something is wrong.
 func (c *Client) probe(ctx context.Context, l *lease) *fault {
 	a, asked, f := c.request(ctx, l, false, []string{c.o.Prefixes[0] + probeText}, c.o.Dims)
 	if f != nil {

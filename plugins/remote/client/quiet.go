@@ -9,8 +9,8 @@ const (
 	mostKept  = 200 // bytes of a message
 )
 
-// quiet makes a server's message fit to be shown: one printable line, or nothing at all when it repeats a piece of a text or
-// of the key.
+// quiet makes a server's message fit to be shown: one printable line, or nothing at all when it repeats a piece of a
+// text or of the key.
 func quiet(message, key string, texts []string) string {
 	message = strings.Join(strings.FieldsFunc(strings.ToValidUTF8(message, "?"), func(r rune) bool { return r <= ' ' || r == 0x7f }), " ")
 	if message == "" {
@@ -28,7 +28,8 @@ func quiet(message, key string, texts []string) string {
 	return message
 }
 
-// repeats reports whether a message holds any n bytes in a row of one of the texts, white space aside; of a shorter text, all.
+// repeats reports whether a message holds any n bytes in a row of one of the texts, white space aside; of a shorter
+// text, all.
 func repeats(message string, texts []string, n int) bool {
 	message = squeeze(message)
 	pieces := map[string]bool{}

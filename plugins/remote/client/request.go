@@ -113,8 +113,8 @@ func (c *Client) exchange(ctx context.Context, l *lease, method, path string, bo
 	return data, 0, nil
 }
 
-// unreached classes an error of the connection. The library's errors hold the URL, whose query may hold a secret, and quote what
-// a server says that speaks no HTTP.
+// unreached classes an error of the connection. The library's errors hold the URL, whose query may hold a secret, and
+// quote what a server says that speaks no HTTP.
 func unreached(ctx context.Context, l *lease, err error, key string, texts []string) *fault {
 	if ctx.Err() != nil {
 		return &fault{class: dialect.Down, err: fmt.Errorf("%s: %w", l.name, context.Cause(ctx))}

@@ -153,8 +153,8 @@ func TestTooLongTexts(t *testing.T) {
 	}
 }
 
-// A server that cuts texts itself is not told how far, and the fingerprint does not say it: so where it forgets to, the text is cut at the same
-// place whatever the limit is here.
+// A server that cuts texts itself is not told how far, and the fingerprint does not say it: so where it forgets to,
+// the text is cut at the same place whatever the limit is here.
 func TestTooLongTexts_CutTheSameForOneFingerprint(t *testing.T) {
 	t.Parallel()
 	text := strings.Repeat("and so on ", 300)

@@ -1,5 +1,5 @@
-// Package dialect holds the shapes of the HTTP APIs that turn texts into vectors: what a request looks like, how vectors and
-// errors are read from an answer, and what each takes at once. It opens no connection and keeps no state.
+// Package dialect holds the shapes of the HTTP APIs that turn texts into vectors: what a request looks like, how
+// vectors and errors are read from an answer, and what each takes at once. It opens no connection and keeps no state.
 package dialect
 
 import (
@@ -30,8 +30,8 @@ type Request struct {
 	Float     bool // numbers as numbers, also where base64 could be had
 }
 
-// Answer is what one call gave: as many vectors as there were texts, in their order. A vector may still be of any width and
-// hold anything; what was null is NaN. Of a sparse dialect it is pairs, sorted and without zeros.
+// Answer is what one call gave: as many vectors as there were texts, in their order. A vector may still be of any
+// width and hold anything; what was null is NaN. Of a sparse dialect it is pairs, sorted and without zeros.
 type Answer struct {
 	Vectors []Vector
 	Tokens  int // read by the model, of all texts together; 0: not told

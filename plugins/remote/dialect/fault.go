@@ -42,8 +42,8 @@ var (
 	names = regexp.MustCompile(`^[A-Za-z][A-Za-z0-9_.-]{0,63}$`)
 )
 
-// Explain reads an answer whose status is not 200. Statuses alone are not enough: the same one means different things to
-// different servers, so codes and messages are looked at, too.
+// Explain reads an answer whose status is not 200. Statuses alone are not enough: the same one means different things
+// to different servers, so codes and messages are looked at, too.
 func Explain(status int, body []byte) Fault {
 	f := readFault(body)
 	lower := strings.ToLower(f.Code)
@@ -77,7 +77,8 @@ func Explain(status int, body []byte) Fault {
 	return f
 }
 
-// Inside finds the error that gateways like to put into an answer of status 200, and the status that it should have had.
+// Inside finds the error that gateways like to put into an answer of status 200, and the status that it should have
+// had.
 func Inside(body []byte) (status int, found bool) {
 	var top struct {
 		Error json.RawMessage `json:"error"`

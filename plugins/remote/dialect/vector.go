@@ -10,7 +10,8 @@ import (
 	"strconv"
 )
 
-// Vector reads numbers from either form in which they are sent: a list, or base64 of little-endian single precision numbers.
+// Vector reads numbers from either form in which they are sent: a list, or base64 of little-endian single precision
+// numbers.
 type Vector []float32
 
 // errVector says as much as may be said: the answer may quote a text.

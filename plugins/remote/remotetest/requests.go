@@ -11,8 +11,8 @@ import (
 	"strings"
 )
 
-// The requests as the public descriptions of the APIs give them: these fields and no others. Written by hand from them, not
-// from the client.
+// The requests as the public descriptions of the APIs give them: these fields and no others. Written by hand from
+// them, not from the client.
 type (
 	openAIBody struct {
 		Input          json.RawMessage `json:"input"`

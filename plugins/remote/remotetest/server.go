@@ -1,5 +1,6 @@
-// Package remotetest is a server for tests and benchmarks that speaks every dialect of the remote embedder, as strictly as the
-// public descriptions of the APIs: a request with a field that they do not name is refused. It can be told to misbehave.
+// Package remotetest is a server for tests and benchmarks that speaks every dialect of the remote embedder, as
+// strictly as the public descriptions of the APIs: a request with a field that they do not name is refused. It can be
+// told to misbehave.
 package remotetest
 
 import (
@@ -246,7 +247,8 @@ func (s *Server) answer(c *Call) any {
 	return rows
 }
 
-// sparseRow writes pairs of places and numbers as the dialect does, but from the last to the first, as nothing promises an order.
+// sparseRow writes pairs of places and numbers as the dialect does, but from the last to the first, as nothing
+// promises an order.
 func sparseRow(pairs []any) []map[string]any {
 	row := []map[string]any{}
 	for i := len(pairs) - 2; i >= 0; i -= 2 {

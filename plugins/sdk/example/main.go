@@ -13,7 +13,8 @@ const name, dims = "example", 64
 
 type embedder struct{}
 
-// Describe says what the plugin offers. The fingerprint names everything that can change a vector: change it with Embed.
+// Describe says what the plugin offers. The fingerprint names everything that can change a vector: change it with
+// Embed.
 func (embedder) Describe(context.Context) (sdk.Info, error) {
 	return sdk.Info{Name: name, Version: "0.1.0", Models: []sdk.Model{{
 		Name: name, Fingerprint: name + "-words-64:1", Dims: dims, Symmetric: true, MaxBatch: 256, Deterministic: true,
