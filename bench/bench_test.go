@@ -57,7 +57,13 @@ func TestFlags(t *testing.T) {
 	if serverConfig["fsync"] != "" {
 		t.Error("a flag changed the defaults")
 	}
-	for _, args := range [][]string{{"--only", "nothing"}, {"more"}, {"--server", "fsync"}, {"--neighbours", "nice"}, {"--rounds", "-1"}} {
+	for _, args := range [][]string{
+		{"--only", "nothing"},
+		{"more"},
+		{"--server", "fsync"},
+		{"--neighbours", "nice"},
+		{"--rounds", "-1"},
+	} {
 		if _, err := parse(args, io.Discard); err == nil {
 			t.Errorf("%q was taken", args)
 		}

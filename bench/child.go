@@ -35,7 +35,8 @@ func start(cmd *exec.Cmd, log string) (*child, error) {
 	c := &child{cmd: cmd, log: log, done: make(chan struct{})}
 	started := make(chan error)
 	go func() {
-		runtime.LockOSThread() // the kernel watches the thread that starts it; never unlocked, so it lives as long as this goroutine
+		// the kernel watches the thread that starts it; never unlocked, so it lives as long as this goroutine
+		runtime.LockOSThread()
 		err := cmd.Start()
 		_ = f.Close() // the child has its own
 		started <- err

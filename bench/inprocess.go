@@ -37,7 +37,10 @@ type zeroCost struct{}
 var _ embed.Embedder = zeroCost{}
 
 func (zeroCost) Describe(context.Context) (embed.Description, error) {
-	return embed.Description{Plugin: "fake", Model: "fake", Fingerprint: "bench", Dims: vector.DefaultDims, Deterministic: true}, nil
+	return embed.Description{
+		Plugin: "fake", Model: "fake", Fingerprint: "bench", Dims: vector.DefaultDims,
+		Deterministic: true,
+	}, nil
 }
 
 func (zeroCost) Embed(_ context.Context, _ embed.Kind, texts []string) ([]embed.Result, error) {

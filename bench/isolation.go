@@ -175,7 +175,8 @@ func (s *sidecar) beside(ctx context.Context, number int) (float64, error) {
 		return 0, err
 	}
 	began := time.Now()
-	if _, err := pool.Exec(ctx, "UPDATE public.docs SET body = md5(id::text || $1) || right(body, 80)", since.String()); err != nil {
+	if _, err := pool.Exec(ctx, "UPDATE public.docs SET body = md5(id::text || $1) || right(body, 80)",
+		since.String()); err != nil {
 		return 0, fmt.Errorf("update: %w", err)
 	}
 	end, err := s.mine(ctx, since)
@@ -203,7 +204,8 @@ func (s *sidecar) queued(ctx context.Context) error {
 	}
 	for {
 		var there bool
-		if err := s.pool.QueryRow(ctx, "SELECT bool_and(lsn >= $1) FROM embedsidecar.lsn_checkpoint", lsn).Scan(&there); err != nil {
+		if err := s.pool.QueryRow(ctx, "SELECT bool_and(lsn >= $1) FROM embedsidecar.lsn_checkpoint",
+			lsn).Scan(&there); err != nil {
 			return fmt.Errorf("ask how far the stream is: %w", err)
 		}
 		if there {
@@ -254,7 +256,8 @@ func (p *place) neighbours(ctx context.Context, pool *pgxpool.Pool, dir string) 
 	}
 	database := pool.Config().ConnConfig.Database
 	environ := append(slices.Clip(p.environ), "EMBEDSIDECAR_DATABASE_URL="+p.pg.URL(database, ""))
-	if _, err := output(ctx, environ, filepath.Join(p.bin, "embedsidecar"), "init", "--slot", "slot_"+database, "--publication", "sidecar", "--config", file); err != nil {
+	if _, err := output(ctx, environ, filepath.Join(p.bin, "embedsidecar"), "init", "--slot", "slot_"+database,
+		"--publication", "sidecar", "--config", file); err != nil {
 		return nil, err
 	}
 	_, err = p.writeNeighbours(dir, func(number int) string {
@@ -278,7 +281,9 @@ func (p *place) neighbours(ctx context.Context, pool *pgxpool.Pool, dir string) 
 		if number > 0 && !p.wantsNeighbour(neighbourNames()[number-1]) {
 			continue
 		}
-		if _, err := pool.Exec(ctx, "INSERT INTO "+neighbourTable(number)+" SELECT i, 'the text of row ' || i || ' of ' || $2::int FROM generate_series(1, $1::int) AS i", backlogRows, number); err != nil {
+		if _, err := pool.Exec(ctx, "INSERT INTO "+neighbourTable(number)+
+			" SELECT i, 'the text of row ' || i || ' of ' || $2::int FROM generate_series(1, $1::int) AS i", backlogRows,
+			number); err != nil {
 			return nil, errors.Join(fmt.Errorf("fill a neighbour's table: %w", err), s.end())
 		}
 	}
@@ -298,11 +303,13 @@ func (p *place) writeNeighbours(dir string, manners func(number int) string) (fi
 	fake := filepath.Join(p.bin, "plugins", "embedsidecar-fake")
 	var catalog, pipelines strings.Builder
 	for number := -1; number <= burning; number++ {
-		name, table, into := fmt.Sprintf("neighbour-%d", number), neighbourTable(number), fmt.Sprintf("neighbour_%d_embedding", number)
+		name, table, into := fmt.Sprintf("neighbour-%d", number), neighbourTable(number),
+			fmt.Sprintf("neighbour_%d_embedding", number)
 		if number < 0 {
 			name, table, into = "mine", "public.docs", "docs_embedding"
 		}
-		script := fmt.Sprintf("#!/bin/sh\nexport EMBEDSIDECAR_PLUGIN_FAULTS='%s' EMBEDSIDECAR_PLUGIN_FORKS='%s'\nexec '%s'\n", manners(number), filepath.Join(dir, "forks-"+name), fake)
+		script := fmt.Sprintf("#!/bin/sh\nexport EMBEDSIDECAR_PLUGIN_FAULTS='%s' EMBEDSIDECAR_PLUGIN_FORKS='%s'\nexec '%s'\n",
+			manners(number), filepath.Join(dir, "forks-"+name), fake)
 		if err := os.WriteFile(filepath.Join(dir, "embedsidecar-"+name), []byte(script), 0o700); err != nil {
 			return "", err
 		}
@@ -310,7 +317,8 @@ func (p *place) writeNeighbours(dir string, manners func(number int) string) (fi
 		fmt.Fprintf(&pipelines, "  - {table: %s, columns: [body], plugin: %s, into: {table: %s}}\n", table, name, into)
 	}
 	file = filepath.Join(dir, "embedsidecar.yaml")
-	return file, os.WriteFile(file, fmt.Appendf(nil, "plugins:\n  dir: %q\n  catalog:\n%spipelines:\n%s", dir, catalog.String(), pipelines.String()), 0o600)
+	return file, os.WriteFile(file, fmt.Appendf(nil, "plugins:\n  dir: %q\n  catalog:\n%spipelines:\n%s", dir,
+		catalog.String(), pipelines.String()), 0o600)
 }
 
 // mine waits until every row of docs has been worked since a moment, and returns when that was.

@@ -140,7 +140,8 @@ func (pr *probe) once(ctx context.Context, alive func() error) error {
 	deadline := committed.Add(patience)
 	for {
 		var there int
-		err := pr.pool.QueryRow(ctx, "SELECT 1 FROM public.docs_embedding WHERE id = $1 AND text_hash = $2", id, hash[:]).Scan(&there)
+		err := pr.pool.QueryRow(ctx, "SELECT 1 FROM public.docs_embedding WHERE id = $1 AND text_hash = $2", id,
+			hash[:]).Scan(&there)
 		now := time.Now()
 		if err == nil {
 			if pr.version > warmUp {

@@ -51,7 +51,8 @@ type sizes struct {
 
 var (
 	short = sizes{
-		rounds: 3, realTexts: 600, rows: 20_000, pgbench: 3 * time.Second, scripts: []script{updateSource}, commits: 300, realCommit: 100, questions: 60,
+		rounds: 3, realTexts: 600, rows: 20_000, pgbench: 3 * time.Second, scripts: []script{updateSource}, commits: 300,
+		realCommit: 100, questions: 60,
 	}
 	full = sizes{
 		rounds: 5, realTexts: 2000, rows: 100_000, columns: true, pgbench: 15 * time.Second,
@@ -118,11 +119,15 @@ func parse(args []string, stderr io.Writer) (options, error) {
 	flags.StringVar(&o.json, "json", "", "write the figures to this file, too")
 	flags.IntVar(&o.major, "pg", 0, "major version of PostgreSQL (default: the newest that tools/postgres.sh has fetched)")
 	flags.StringVar(&only, "only", strings.Join(usual, ","), "what to measure: "+strings.Join(names, ", "))
-	flags.StringVar(&neighbours, "neighbours", "", "which neighbours of the part isolation, as its table names them, with commas between (default: all)")
-	flags.IntVar(&o.again, "rounds", 0, "how often everything that is a ratio is measured (default: 3 with --smoke, else 5)")
+	flags.StringVar(&neighbours, "neighbours", "",
+		"which neighbours of the part isolation, as its table names them, with commas between (default: all)")
+	flags.IntVar(&o.again, "rounds", 0,
+		"how often everything that is a ratio is measured (default: 3 with --smoke, else 5)")
 	flags.StringVar(&o.bin, "bin", bin, "folder with embedsidecar, bench-bare and plugins/")
-	flags.StringVar(&o.texts, "texts", filepath.Join(filepath.Dir(bin), "examples", "debian-packages.csv"), "CSV with texts in its last column")
-	flags.StringVar(&o.profile, "profile", "", "write a CPU profile of the sidecar to this file: it then runs inside of bench, in the part rows")
+	flags.StringVar(&o.texts, "texts", filepath.Join(filepath.Dir(bin), "examples", "debian-packages.csv"),
+		"CSV with texts in its last column")
+	flags.StringVar(&o.profile, "profile", "",
+		"write a CPU profile of the sidecar to this file: it then runs inside of bench, in the part rows")
 	flags.BoolVar(&o.keep, "keep-logs", false, "leave the logs of what was started where they are, and say where")
 	o.server = maps.Clone(serverConfig)
 	flags.Func("server", "setting of the server, NAME=VALUE; again for more", func(v string) error {
@@ -173,7 +178,8 @@ func measure(ctx context.Context, o options, stdout, stderr io.Writer) (err erro
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, p.close()) }() //nolint:contextcheck // it ends the server also after ctx has ended
+	//nolint:contextcheck // it ends the server also after ctx has ended
+	defer func() { err = errors.Join(err, p.close()) }()
 	r := result{Began: began.UTC().Truncate(time.Second), Machine: p.machine(), Smoke: o.smoke}
 	for _, part := range parts {
 		if !slices.Contains(o.only, part.name) {
@@ -197,7 +203,10 @@ func measure(ctx context.Context, o options, stdout, stderr io.Writer) (err erro
 }
 
 // programs are what the parts start, in the folder of --bin.
-var programs = []string{"embedsidecar", "bench-bare", filepath.Join("plugins", "embedsidecar-fake"), filepath.Join("plugins", "embedsidecar-onnx")}
+var programs = []string{
+	"embedsidecar", "bench-bare", filepath.Join("plugins", "embedsidecar-fake"),
+	filepath.Join("plugins", "embedsidecar-onnx"),
+}
 
 // missing names the first program that is not there.
 func missing(bin string) error {

@@ -164,7 +164,8 @@ func plainEnviron(environ []string) []string {
 	var plain []string
 	for _, e := range environ {
 		name, _, _ := strings.Cut(e, "=")
-		ours := strings.HasPrefix(name, "EMBEDSIDECAR_") && !strings.HasPrefix(name, "EMBEDSIDECAR_ONNXRUNTIME") && !strings.HasPrefix(name, "EMBEDSIDECAR_MODEL")
+		ours := strings.HasPrefix(name, "EMBEDSIDECAR_") && !strings.HasPrefix(name, "EMBEDSIDECAR_ONNXRUNTIME") &&
+			!strings.HasPrefix(name, "EMBEDSIDECAR_MODEL")
 		if !ours && !strings.HasPrefix(name, "PG") {
 			plain = append(plain, e)
 		}

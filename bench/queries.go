@@ -36,7 +36,10 @@ func (p *place) queries(ctx context.Context, f *figures) (err error) {
 	}
 	texts := p.mixed(backfilled)
 	_, err = pool.CopyFrom(ctx, pgx.Identifier{"public", "docs"}, []string{"id", "body"},
-		pgx.CopyFromSlice(len(texts), func(i int) ([]any, error) { return []any{i + 1, fmt.Sprintf("%s (%d)", texts[i], i)}, nil }))
+		pgx.CopyFromSlice(len(texts), func(i int) ([]any, error) {
+			return []any{i + 1, fmt.Sprintf("%s (%d)", texts[i], i)},
+				nil
+		}))
 	if err != nil {
 		return fmt.Errorf("fill the table: %w", err)
 	}
@@ -143,7 +146,9 @@ func (s *sidecar) client(ctx context.Context, p *place) (*client, error) {
 }
 
 // ask asks so many questions of each kind, in turns with something beside, and returns how long each took in ms.
-func (c *client) ask(ctx context.Context, s *sidecar, questions int, beside func() error) (times [2][]float64, err error) {
+func (c *client) ask(ctx context.Context, s *sidecar, questions int, beside func() error) (times [2][]float64,
+	err error,
+) {
 	const (
 		warmUp       = 5
 		longestPause = 20 * time.Millisecond

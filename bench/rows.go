@@ -20,7 +20,8 @@ const perTransaction = 1000
 // measureRows measures how many rows a second get their vector when the embedder costs nothing, beside a bulk write
 // of the same vectors.
 func measureRows(ctx context.Context, p *place) ([]section, error) {
-	f := newFigures("rows", fmt.Sprintf("Rows/s with an embedder that costs nothing (%d rows, %d dimensions)", p.rows, vector.DefaultDims))
+	f := newFigures("rows", fmt.Sprintf("Rows/s with an embedder that costs nothing (%d rows, %d dimensions)", p.rows,
+		vector.DefaultDims))
 	for round := range p.rounds {
 		if err := p.rowsRound(ctx, f, round); err != nil {
 			return nil, err
@@ -109,19 +110,28 @@ func (p *place) bulk(ctx context.Context, pool *pgxpool.Pool, f *figures) error 
 	}{
 		{bulkInsert, func(ctx context.Context, tx pgx.Tx, from, to int) error {
 			_, err := tx.Exec(ctx, `INSERT INTO public.bulk (id, generation, text_hash, embedding) SELECT id, 1, hash, embedding
-				FROM unnest($1::bigint[], $2::bytea[], $3::public.vector[]) AS b (id, hash, embedding)`, ids[from:to], hashes[from:to], vectors[from:to])
+				FROM unnest($1::bigint[], $2::bytea[], $3::public.vector[]) AS b (id, hash, embedding)`, ids[from:to],
+				hashes[from:to], vectors[from:to])
 			return err
 		}},
 		{bulkCopy, func(ctx context.Context, tx pgx.Tx, from, to int) error {
 			_, err := tx.CopyFrom(ctx, pgx.Identifier{"public", "bulk"}, []string{"id", "generation", "text_hash", "embedding"},
-				pgx.CopyFromSlice(to-from, func(i int) ([]any, error) { return []any{ids[from+i], 1, hashes[from+i], vectors[from+i]}, nil }))
+				pgx.CopyFromSlice(to-from, func(i int) ([]any, error) {
+					return []any{
+						ids[from+i], 1, hashes[from+i],
+						vectors[from+i],
+					}, nil
+				}))
 			return err
 		}},
 	}
 	for _, way := range ways {
 		server, began := p.serverCPU(), time.Now()
 		for from := 0; from < p.rows; from += perTransaction {
-			err := pgx.BeginFunc(ctx, pool, func(tx pgx.Tx) error { return way.write(ctx, tx, from, min(from+perTransaction, p.rows)) })
+			err := pgx.BeginFunc(ctx, pool, func(tx pgx.Tx) error {
+				return way.write(ctx, tx, from,
+					min(from+perTransaction, p.rows))
+			})
 			if err != nil {
 				return fmt.Errorf("%s: %w", way.name, err)
 			}
@@ -140,7 +150,9 @@ func (p *place) serverCPU() time.Duration { return cpuTime(p.pg.PID()) }
 func micros(d time.Duration, n int) float64 { return float64(d.Microseconds()) / float64(n) }
 
 // sidecarRows measures a backfill and then live updates.
-func (p *place) sidecarRows(ctx context.Context, pool *pgxpool.Pool, f *figures, backfillName, liveName string, flags ...string) (err error) {
+func (p *place) sidecarRows(ctx context.Context, pool *pgxpool.Pool, f *figures, backfillName, liveName string,
+	flags ...string,
+) (err error) {
 	server := p.serverCPU()
 	s, err := p.subject(ctx, pool, flags...)
 	if err != nil {
@@ -168,7 +180,8 @@ func (p *place) sidecarRows(ctx context.Context, pool *pgxpool.Pool, f *figures,
 		return fmt.Errorf("ask for the time: %w", err)
 	}
 	for from := 1; from <= p.rows; from += perTransaction {
-		_, err := pool.Exec(ctx, "UPDATE public.docs SET body = body || ' again' WHERE id >= $1 AND id < $2", from, from+perTransaction)
+		_, err := pool.Exec(ctx, "UPDATE public.docs SET body = body || ' again' WHERE id >= $1 AND id < $2", from,
+			from+perTransaction)
 		if err != nil {
 			return fmt.Errorf("update: %w", err)
 		}

@@ -60,7 +60,8 @@ const (
 )
 
 func (p *place) writers(ctx context.Context, sc script, suffix string) (section, error) {
-	f := newFigures("writers", fmt.Sprintf("pgbench, %s, %d clients: transactions/s while somebody reads the WAL", sc.name, clients))
+	f := newFigures("writers", fmt.Sprintf("pgbench, %s, %d clients: transactions/s while somebody reads the WAL", sc.name,
+		clients))
 	path := filepath.Join(p.dir, "script-"+suffix+".sql")
 	if err := os.WriteFile(path, []byte(sc.sql), 0o600); err != nil {
 		return section{}, fmt.Errorf("write pgbench's script: %w", err)
@@ -213,8 +214,11 @@ func (fl *floor) begin(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	cmd := exec.Command(filepath.Join(fl.place.pg.Bin(), "pg_recvlogical"), "--start", "--dbname="+fl.pool.Config().ConnConfig.Database, "--slot="+fl.slot, "--no-loop", //nolint:noctx // it is ended in order, by after
-		"--option=proto_version=1", "--option=publication_names=sidecar", "--file="+os.DevNull, "--fsync-interval=0", "--status-interval=1")
+	//nolint:noctx // it is ended in order, by after
+	cmd := exec.Command(filepath.Join(fl.place.pg.Bin(), "pg_recvlogical"), "--start",
+		"--dbname="+fl.pool.Config().ConnConfig.Database, "--slot="+fl.slot, "--no-loop",
+		"--option=proto_version=1", "--option=publication_names=sidecar", "--file="+os.DevNull, "--fsync-interval=0",
+		"--status-interval=1")
 	cmd.Env = environ
 	if fl.c, err = start(cmd, fl.place.log("pg_recvlogical")); err != nil {
 		return err

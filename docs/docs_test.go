@@ -39,7 +39,10 @@ func testMain(m *testing.M) int {
 		return 1
 	}
 	defer func() { _ = os.RemoveAll(dir) }()
-	for name, source := range map[string]string{"embedsidecar": "./cmd/embedsidecar", "plugins/embedsidecar-fake": "./plugins/fake"} {
+	for name, source := range map[string]string{
+		"embedsidecar":              "./cmd/embedsidecar",
+		"plugins/embedsidecar-fake": "./plugins/fake",
+	} {
 		build := exec.Command("go", "build", "-trimpath", "-o", filepath.Join(dir, "bin", name), source)
 		build.Dir = ".."
 		build.Env = append(os.Environ(), "CGO_ENABLED=0")
@@ -108,7 +111,10 @@ func TestMetrics(t *testing.T) {
 // TestConfigurations loads every configuration that a paper shows.
 func TestConfigurations(t *testing.T) {
 	t.Parallel()
-	for _, paper := range []string{"../README.md", "plugins.md", "running-plugins.md", "search.md", "chunking.md", "remote.md", "scaling.md"} {
+	for _, paper := range []string{
+		"../README.md", "plugins.md", "running-plugins.md", "search.md", "chunking.md",
+		"remote.md", "scaling.md",
+	} {
 		files := blocks(read(t, paper), "yaml")
 		if len(files) == 0 {
 			t.Errorf("%s shows no configuration", paper)
@@ -157,7 +163,8 @@ func TestCommands(t *testing.T) {
 		return string(out)
 	}
 	commands := map[string]string{}
-	for _, match := range regexp.MustCompile(`(?m)^  ([a-z]+(?: [a-z]+)?)(?:, [a-z]+)?  +\S`).FindAllStringSubmatch(help(), -1) {
+	for _, match := range regexp.MustCompile(`(?m)^  ([a-z]+(?: [a-z]+)?)(?:, [a-z]+)?  +\S`).FindAllStringSubmatch(help(),
+		-1) {
 		commands[match[1]] = help(strings.Fields(match[1])...)
 	}
 	if len(commands) < 8 {
@@ -171,7 +178,11 @@ func TestCommands(t *testing.T) {
 	}
 	call := regexp.MustCompile(`(?:^|[\s` + "`" + `(])(?:bin/)?embedsidecar ([a-z]+)([^\n` + "`" + `#&|]*)`)
 	flag := regexp.MustCompile(`\s(--[a-z][a-z0-9-]*)`)
-	for _, paper := range []string{"../README.md", "runbook.md", "plugins.md", "running-plugins.md", "search.md", "metrics.md", "architecture.md", "models.md", "chunking.md", "remote.md", "scaling.md", "containers.md", "systemd.md"} {
+	for _, paper := range []string{
+		"../README.md", "runbook.md", "plugins.md", "running-plugins.md", "search.md",
+		"metrics.md", "architecture.md", "models.md", "chunking.md", "remote.md", "scaling.md", "containers.md",
+		"systemd.md",
+	} {
 		content := strings.ReplaceAll(read(t, paper), "\\\n", " ")
 		code := strings.Join(append(blocks(content, "sh"), inline(content)...), "\n")
 		for _, match := range call.FindAllStringSubmatch(code, -1) {
@@ -250,7 +261,8 @@ func TestQuickStart(t *testing.T) {
 	db.MustExec(`INSERT INTO public.docs VALUES (1, 'Password', 'how to reset it'), (2, 'Invoices', 'where they are'), (3, '', NULL)`)
 	command := exec.Command("sh", "-eu", "-c", strings.Replace(script[begin:], run, run+"--once ", 1))
 	command.Dir = programs
-	command.Env = append(os.Environ(), "EMBEDSIDECAR_DATABASE_URL="+db.URL(""), "EMBEDSIDECAR_PLUGIN=fake", "EMBEDSIDECAR_SLOT="+db.SlotName(),
+	command.Env = append(os.Environ(), "EMBEDSIDECAR_DATABASE_URL="+db.URL(""), "EMBEDSIDECAR_PLUGIN=fake",
+		"EMBEDSIDECAR_SLOT="+db.SlotName(),
 		"PATH="+db.Server.Bin()+string(os.PathListSeparator)+os.Getenv("PATH"))
 	out, err := command.CombinedOutput()
 	if err != nil {
@@ -259,7 +271,8 @@ func TestQuickStart(t *testing.T) {
 	if !strings.Contains(string(out), "Password how to reset it") {
 		t.Errorf("no answer:\n%s", out)
 	}
-	rows := testenv.Values[int64](db, `SELECT d.id FROM public.docs AS d JOIN public.docs_embedding AS e USING (id) ORDER BY 1`)
+	rows := testenv.Values[int64](db,
+		`SELECT d.id FROM public.docs AS d JOIN public.docs_embedding AS e USING (id) ORDER BY 1`)
 	if !slices.Equal(rows, []int64{1, 2}) {
 		t.Errorf("rows with a vector: %v", rows)
 	}

@@ -37,11 +37,15 @@ func newReader(t *testing.T) *reader {
 	t.Helper()
 	db := testenv.DB(t, testenv.Empty())
 	db.MustExec(`CREATE TABLE public.docs (id bigint PRIMARY KEY, title text, body text, status text, tenant int, deleted_at timestamptz)`)
-	db.MustExec(`INSERT INTO public.docs SELECT i, 'Password ' || i, 'how to reset it, error 0x80070057, ` + canary.Text + `', 'published', i % 10, NULL FROM generate_series(1, 60) AS i`)
+	db.MustExec(`INSERT INTO public.docs SELECT i, 'Password ' || i, 'how to reset it, error 0x80070057, ` + canary.Text +
+		`', 'published', i % 10, NULL FROM generate_series(1, 60) AS i`)
 	return &reader{t: t, db: db, dir: t.TempDir(), vars: []string{
-		"PATH=" + filepath.Join(programs, "bin") + string(os.PathListSeparator) + db.Server.Bin() + string(os.PathListSeparator) + os.Getenv("PATH"),
-		"HOME=" + t.TempDir(), "TMPDIR=" + programs, "EMBEDSIDECAR_DATABASE_URL=" + db.URL(""), "EMBEDSIDECAR_SLOT=" + db.SlotName(),
-		"EMBEDSIDECAR_PLUGIN=fake", "EMBEDSIDECAR_PLUGIN_DIMS=64", "EMBEDSIDECAR_LOG_FORMAT=json", "EMBEDSIDECAR_SEARCH_TIMEOUT=1m", "GOCOVERDIR=" + t.TempDir(),
+		"PATH=" + filepath.Join(programs, "bin") + string(os.PathListSeparator) + db.Server.Bin() +
+			string(os.PathListSeparator) + os.Getenv("PATH"),
+		"HOME=" + t.TempDir(), "TMPDIR=" + programs, "EMBEDSIDECAR_DATABASE_URL=" + db.URL(""), "EMBEDSIDECAR_SLOT=" +
+			db.SlotName(),
+		"EMBEDSIDECAR_PLUGIN=fake", "EMBEDSIDECAR_PLUGIN_DIMS=64", "EMBEDSIDECAR_LOG_FORMAT=json",
+		"EMBEDSIDECAR_SEARCH_TIMEOUT=1m", "GOCOVERDIR=" + t.TempDir(),
 	}}
 }
 
@@ -99,7 +103,8 @@ func (d *daemon) Write(b []byte) (int, error) {
 func (r *reader) start(script, message, attribute string, vars ...string) (value string, stop func()) {
 	r.t.Helper()
 	d := &daemon{}
-	c := exec.CommandContext(context.WithoutCancel(r.t.Context()), "sh", "-eu", "-c", "exec "+script) // told to end before the database goes
+	// told to end before the database goes
+	c := exec.CommandContext(context.WithoutCancel(r.t.Context()), "sh", "-eu", "-c", "exec "+script)
 	c.Dir, c.Env, c.Stdout, c.Stderr = r.dir, append(slices.Clone(r.vars), vars...), d, d
 	if err := c.Start(); err != nil {
 		r.t.Fatal(err)
@@ -141,7 +146,8 @@ func (r *reader) ask(method, url, token, body string) (status int, answer string
 	if method == http.MethodPost {
 		request.Header.Set("Content-Type", "application/json")
 	}
-	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}} // one that is kept may end at the moment when it is used again
+	// one that is kept may end at the moment when it is used again
+	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
 	response, err := client.Do(request)
 	if err != nil {
 		return 0, err.Error()
@@ -173,7 +179,10 @@ func (r *reader) answers(status int, method, url, token, body string) (answer st
 // only returns the one block of a language that begins with some words.
 func (r *reader) only(paper, language, begin string) string {
 	r.t.Helper()
-	found := slices.DeleteFunc(blocks(read(r.t, paper), language), func(b string) bool { return !strings.HasPrefix(b, begin) })
+	found := slices.DeleteFunc(blocks(read(r.t, paper), language), func(b string) bool {
+		return !strings.HasPrefix(b,
+			begin)
+	})
 	if len(found) != 1 {
 		r.t.Fatalf("%s has %d blocks of %s that begin with %q", paper, len(found), language, begin)
 	}
@@ -189,7 +198,10 @@ func TestSearching(t *testing.T) {
 	t.Parallel()
 	r := newReader(t)
 	paper := read(t, "search.md")
-	if got := [...]int{len(blocks(paper, "sh")), len(blocks(paper, "python")), len(blocks(paper, "json")), len(blocks(paper, "sql")), len(blocks(paper, "yaml"))}; got != [...]int{3, 1, 1, 1, 1} {
+	if got := [...]int{
+		len(blocks(paper, "sh")), len(blocks(paper, "python")), len(blocks(paper, "json")),
+		len(blocks(paper, "sql")), len(blocks(paper, "yaml")),
+	}; got != [...]int{3, 1, 1, 1, 1} {
 		t.Fatalf("search.md has other blocks than this test knows: %v of sh, python, json, sql and yaml", got)
 	}
 	for _, flags := range []string{"--into-type halfvec", "--index hnsw"} {
@@ -217,13 +229,15 @@ func TestSearching(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(r.dir, "rules.yaml"), []byte(rules), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	listens, _ := r.start(strings.NewReplacer(address, "127.0.0.1:0", " &", " --config rules.yaml").Replace(serve), "queries are answered", "address")
+	listens, _ := r.start(strings.NewReplacer(address, "127.0.0.1:0", " &", " --config rules.yaml").Replace(serve),
+		"queries are answered", "address")
 	url := "http://" + listens
 	r.endpoints(paper, url, token)
 	r.curl(r.only("search.md", "sh", "curl"), r.only("search.md", "json", "{"), url, token)
 
 	client := filepath.Join(r.dir, "client.py")
-	script := strings.NewReplacer("http://"+address, url, "all-MiniLM-L6-v2", "fake").Replace(r.only("search.md", "python", "from openai"))
+	script := strings.NewReplacer("http://"+address, url, "all-MiniLM-L6-v2", "fake").Replace(r.only("search.md", "python",
+		"from openai"))
 	if err := os.WriteFile(client, []byte("import os\ntoken = os.environ['TOKEN']\n"+script), 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -246,7 +260,8 @@ func (r *reader) words(paper string) {
 	for _, sql := range []string{shown, proposed} {
 		r.db.MustExec(strings.TrimSuffix(strings.TrimSpace(sql), ";"))
 	}
-	got := testenv.Values[string](r.db, `SELECT DISTINCT pg_get_expr(indexprs, indrelid) FROM pg_index WHERE indrelid = 'public.docs'::regclass AND indexprs IS NOT NULL`)
+	got := testenv.Values[string](r.db,
+		`SELECT DISTINCT pg_get_expr(indexprs, indrelid) FROM pg_index WHERE indrelid = 'public.docs'::regclass AND indexprs IS NOT NULL`)
 	if len(got) != 1 {
 		r.t.Errorf("the index of search.md is not the one that the program proposes: %q", got)
 	}
@@ -258,7 +273,9 @@ func (r *reader) endpoints(paper, url, token string) {
 	r.t.Helper()
 	requests := map[string][]string{
 		"POST /v1/embeddings": {
-			`{"input": "a text", "model": "fake"}`, `{"input": ["one", "two"], "encoding_format": "float", "input_type": "document"}`, `{"input": "a", "encoding_format": "base64", "input_type": "query"}`,
+			`{"input": "a text", "model": "fake"}`,
+			`{"input": ["one", "two"], "encoding_format": "float", "input_type": "document"}`,
+			`{"input": "a", "encoding_format": "base64", "input_type": "query"}`,
 		},
 		"GET /v1/models": {""}, "GET /v1/models/NAME": {""}, "GET /v1/pipelines": {""}, "GET /healthz": {""},
 		"POST /v1/pipelines/NAME/search": {
@@ -267,9 +284,13 @@ func (r *reader) endpoints(paper, url, token string) {
 		},
 		"POST /v1/pipelines/NAME/similar": {`{"key": "42", "k": 3, "filter": {"tenant": [7, 8]}}`},
 	}
-	said := map[string]string{"GET /v1/models/NAME": `"fingerprint"`, "GET /v1/pipelines": `"metric":"cosine"`, "POST /v1/pipelines/NAME/search": `"rows":[{"key":`, "POST /v1/pipelines/NAME/similar": `"rows":[{"key":`}
+	said := map[string]string{
+		"GET /v1/models/NAME": `"fingerprint"`, "GET /v1/pipelines": `"metric":"cosine"`,
+		"POST /v1/pipelines/NAME/search": `"rows":[{"key":`, "POST /v1/pipelines/NAME/similar": `"rows":[{"key":`,
+	}
 	known := 0
-	for _, row := range regexp.MustCompile("(?m)^\\| `(GET|POST) ([^`]+)`(?:, `([^`]+)`)? \\|(.*)\\|$").FindAllStringSubmatch(paper, -1) {
+	for _, row := range regexp.MustCompile(
+		"(?m)^\\| `(GET|POST) ([^`]+)`(?:, `([^`]+)`)? \\|(.*)\\|$").FindAllStringSubmatch(paper, -1) {
 		for _, path := range row[2:4] {
 			if path == "" {
 				continue
@@ -280,7 +301,8 @@ func (r *reader) endpoints(paper, url, token string) {
 				continue
 			}
 			known++
-			full := strings.Replace(strings.Replace(path, "pipelines/NAME", "pipelines/public.docs", 1), "models/NAME", "models/fake", 1)
+			full := strings.Replace(strings.Replace(path, "pipelines/NAME", "pipelines/public.docs", 1), "models/NAME",
+				"models/fake", 1)
 			all := strings.Join(bodies, "")
 			for _, body := range bodies {
 				bearer := token
@@ -319,7 +341,8 @@ func (r *reader) inline(paper, begin string) string {
 // curl sends the request of a curl command, which the shell takes apart, and compares the form of the answer with the one that is shown.
 func (r *reader) curl(command, shown, url, token string) {
 	r.t.Helper()
-	words := strings.Split(r.sh(`curl() { for word; do printf '%s\0' "$word"; done; }`+"\n"+command, "token="+token), "\x00")
+	words := strings.Split(r.sh(`curl() { for word; do printf '%s\0' "$word"; done; }`+"\n"+command, "token="+token),
+		"\x00")
 	var headers []string
 	var target, body string
 	for i := 0; i < len(words); i++ {
@@ -335,7 +358,8 @@ func (r *reader) curl(command, shown, url, token string) {
 			target = words[i]
 		}
 	}
-	if !slices.Contains(headers, "Authorization: Bearer "+token) || !slices.Contains(headers, "Content-Type: application/json") {
+	if !slices.Contains(headers, "Authorization: Bearer "+token) || !slices.Contains(headers,
+		"Content-Type: application/json") {
 		r.t.Errorf("headers %q", headers)
 	}
 	var want, got any
@@ -376,22 +400,26 @@ func TestSearching_TypesAndIndexes(t *testing.T) {
 	t.Parallel()
 	r := newReader(t)
 	paper := read(t, "search.md")
-	if err := os.WriteFile(filepath.Join(r.dir, "embedsidecar.yaml"), []byte(r.only("search.md", "yaml", "pipelines:")), 0o600); err != nil {
+	if err := os.WriteFile(filepath.Join(r.dir, "embedsidecar.yaml"), []byte(r.only("search.md", "yaml", "pipelines:")),
+		0o600); err != nil {
 		t.Fatal(err)
 	}
 	r.sh("embedsidecar run --once --config embedsidecar.yaml")
-	index := testenv.Value[string](r.db, `SELECT indexdef FROM pg_indexes WHERE tablename = 'docs_embedding' AND indexdef LIKE '%hnsw%'`)
+	index := testenv.Value[string](r.db,
+		`SELECT indexdef FROM pg_indexes WHERE tablename = 'docs_embedding' AND indexdef LIKE '%hnsw%'`)
 	r.has(index, "halfvec_cosine_ops")
 	r.has(r.sh("embedsidecar search docs reset -k 1"), "Password")
 
 	r.has(paper, "`{23:2.3,18521:1.7}/30522`", "400 `sparse_model`")
 	sparse := []string{"EMBEDSIDECAR_PLUGIN_SPARSE=true", "EMBEDSIDECAR_PLUGIN_DIMS=30522", "EMBEDSIDECAR_DATABASE_URL="}
-	if got := strings.TrimSpace(r.sh("embedsidecar embed 'some words'", sparse...)); !regexp.MustCompile(`^\{\d+:[\d.]+(,\d+:[\d.]+)*\}/30522$`).MatchString(got) {
+	if got := strings.TrimSpace(r.sh("embedsidecar embed 'some words'",
+		sparse...)); !regexp.MustCompile(`^\{\d+:[\d.]+(,\d+:[\d.]+)*\}/30522$`).MatchString(got) {
 		t.Errorf("a sparse vector is printed as %s", got)
 	}
 	r.has(r.sh("embedsidecar embed 'some words' -o json", sparse...), `"indices"`, `"vector"`)
 	listens, _ := r.start("embedsidecar serve --http 127.0.0.1:0 --no-auth", "queries are answered", "address", sparse...)
-	r.has(r.answers(http.StatusBadRequest, http.MethodPost, "http://"+listens+"/v1/embeddings", "", `{"input": "some words"}`), "sparse_model")
+	r.has(r.answers(http.StatusBadRequest, http.MethodPost, "http://"+listens+"/v1/embeddings", "",
+		`{"input": "some words"}`), "sparse_model")
 }
 
 // TestReadme_AfterTheQuickStart runs what the README shows beside its three commands: the query, the index, what shows that all is well, and
@@ -405,9 +433,11 @@ func TestReadme_AfterTheQuickStart(t *testing.T) {
 		t.Errorf("the README does not have %s", run)
 	}
 	_, stop := r.start(run, "streaming", "slot")
-	r.sh(strings.NewReplacer("bin/", "", "--timeout 1m", "--timeout 4m").Replace(r.only("../README.md", "sh", "bin/embedsidecar check"))) // a busy machine takes its time
+	r.sh(strings.NewReplacer("bin/", "", "--timeout 1m", "--timeout 4m").Replace(r.only("../README.md", "sh",
+		"bin/embedsidecar check"))) // a busy machine takes its time
 	vector := strings.TrimSpace(r.sh("embedsidecar embed --kind query 'reset my password'"))
-	query := strings.Replace(strings.TrimRight(r.only("../README.md", "sql", "SELECT d.id"), ";\n"), "$1", "'"+vector+"'", 1)
+	query := strings.Replace(strings.TrimRight(r.only("../README.md", "sql", "SELECT d.id"), ";\n"), "$1", "'"+vector+"'",
+		1)
 	for range 2 { // without the index and with it
 		if rows := testenv.Values[int64](r.db, "SELECT id FROM ("+query+") AS found"); len(rows) != 5 {
 			t.Errorf("the README's query found rows %v", rows)

@@ -98,7 +98,9 @@ func (s *Service) suspect(ctx context.Context, kind Kind, batch []*flight) error
 }
 
 // portions sends texts in portions of the size that next returns, each of which finds room for itself.
-func (s *Service) portions(ctx context.Context, kind Kind, batch []*flight, alone bool, next func(left int) (int, error)) error {
+func (s *Service) portions(ctx context.Context, kind Kind, batch []*flight, alone bool, next func(left int) (int,
+	error),
+) error {
 	for len(batch) > 0 {
 		n, err := next(len(batch))
 		if err != nil {

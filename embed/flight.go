@@ -63,7 +63,8 @@ func (s *Service) embed(ctx context.Context, kind Kind, texts []string, urgent b
 			select {
 			case <-f.done:
 			case <-ctx.Done():
-				return nil, &Error{Class: Transient, Code: canceled, Err: fmt.Errorf("wait for a text that is being embedded: %w", context.Cause(ctx))}
+				return nil, &Error{Class: Transient, Code: canceled, Err: fmt.Errorf("wait for a text that is being embedded: %w",
+					context.Cause(ctx))}
 			}
 			if f.landed {
 				answers[f.key] = f.answer

@@ -49,7 +49,10 @@ type Service struct {
 
 // NewService returns a Service that remembers up to cacheBytes of vectors.
 func NewService(e Embedder, cacheBytes int64) *Service {
-	return &Service{embedder: e, cache: NewCache(cacheBytes), flights: map[Key]*flight{}, room: semaphore.NewWeighted(wholeRoom)}
+	return &Service{
+		embedder: e, cache: NewCache(cacheBytes), flights: map[Key]*flight{},
+		room: semaphore.NewWeighted(wholeRoom),
+	}
 }
 
 // Describe asks the embedder what it is.

@@ -8,7 +8,10 @@ import (
 
 func TestPairs_AreExactAndComeBack(t *testing.T) {
 	t.Parallel()
-	indices, values := []uint32{0, 1, 30521, MaxSparseDims - 2, MaxSparseDims - 1}, []float32{0.5, -2, 1e-30, 3, math.MaxFloat32}
+	indices, values := []uint32{0, 1, 30521, MaxSparseDims - 2, MaxSparseDims - 1}, []float32{
+		0.5, -2, 1e-30, 3,
+		math.MaxFloat32,
+	}
 	pairs := Pairs(indices, values)
 	if err := CheckPairs(pairs, MaxSparseDims); err != nil {
 		t.Error(err)
@@ -22,7 +25,8 @@ func TestCheckPairs_FindsWhatIsNoVector(t *testing.T) {
 	t.Parallel()
 	nan, inf := float32(math.NaN()), float32(math.Inf(1))
 	for name, pairs := range map[string][]float32{
-		"nothing": {}, "odd": {1, 2, 3}, "descending": {4, 1, 2, 1}, "twice": {4, 1, 4, 1}, "negative": {-1, 1}, "half": {0.5, 1},
+		"nothing": {}, "odd": {1, 2, 3}, "descending": {4, 1, 2, 1}, "twice": {4, 1, 4, 1}, "negative": {-1, 1},
+		"half":    {0.5, 1},
 		"too far": {5, 1}, "zero": {1, 0}, "nan": {1, nan}, "inf": {1, inf}, "nan place": {nan, 1}, "inf place": {inf, 1},
 		"too many": make([]float32, 2*MaxSparseNumbers+2),
 	} {

@@ -85,19 +85,24 @@ func (q *Queue) Enqueue(ctx context.Context, db DB, b Batch) (Enqueued, error) {
 	// safe.
 	first.Queue("SET LOCAL synchronous_commit = on")
 	saved := false
-	first.Queue(sqlfiles.Query("save_checkpoint"), pgx.StrictNamedArgs{"slot": b.Slot, "epoch": b.Epoch, "lsn": lsn}).Query(func(rows pgx.Rows) error {
+	first.Queue(sqlfiles.Query("save_checkpoint"), pgx.StrictNamedArgs{
+		"slot": b.Slot, "epoch": b.Epoch,
+		"lsn": lsn,
+	}).Query(func(rows pgx.Rows) error {
 		saved = rows.Next()
 		return nil
 	})
 	xids, visible := mayBeDropped(changes), true
 	if len(xids) > 0 {
-		first.Queue(sqlfiles.Query("visible_xids"), pgx.StrictNamedArgs{"xids": xids}).QueryRow(func(row pgx.Row) error { return row.Scan(&visible) })
+		first.Queue(sqlfiles.Query("visible_xids"),
+			pgx.StrictNamedArgs{"xids": xids}).QueryRow(func(row pgx.Row) error { return row.Scan(&visible) })
 	}
 	results := db.SendBatch(ctx, first)
 	tx := results.Tx()
 	defer func() { _ = tx.Rollback(context.WithoutCancel(ctx)) }() // after a commit this does nothing
 	if err := results.Close(); err != nil {
-		return Enqueued{}, fmt.Errorf("enqueue %d changes, checkpoint %s of slot %q: %w", len(b.Changes), b.Checkpoint, b.Slot, err)
+		return Enqueued{}, fmt.Errorf("enqueue %d changes, checkpoint %s of slot %q: %w", len(b.Changes), b.Checkpoint,
+			b.Slot, err)
 	}
 	if !saved {
 		return Enqueued{}, ErrEpochLost
@@ -159,7 +164,8 @@ func (q *Queue) awaitVisible(ctx context.Context, tx pgx.Tx, xids []int64, visib
 			return ctx.Err()
 		case <-t.C:
 		}
-		if err := tx.QueryRow(ctx, sqlfiles.Query("visible_xids"), pgx.StrictNamedArgs{"xids": xids}).Scan(&visible); err != nil {
+		if err := tx.QueryRow(ctx, sqlfiles.Query("visible_xids"),
+			pgx.StrictNamedArgs{"xids": xids}).Scan(&visible); err != nil {
 			return fmt.Errorf("look whether %d transactions are visible: %w", len(xids), err)
 		}
 	}
@@ -190,7 +196,8 @@ func upsert(ctx context.Context, tx pgx.Tx, changes []Change) (done Enqueued, to
 			c.PipelineID, c.RowKey, int16(c.Lane), int64(c.XID), c.first().String(), c.LSN.String(), c.CommittedAt, c.Unchanged
 	}
 	err = tx.QueryRow(ctx, sqlfiles.Query("enqueue_tasks"), pgx.StrictNamedArgs{
-		"pipeline_ids": ids, "row_keys": keys, "lanes": lanes, "xids": xids, "first_lsns": firsts, "last_lsns": lasts, "committed_ats": times, "patterns": patterns,
+		"pipeline_ids": ids, "row_keys": keys, "lanes": lanes, "xids": xids, "first_lsns": firsts, "last_lsns": lasts,
+		"committed_ats": times, "patterns": patterns,
 	}).Scan(&done.Made, &done.Joined, &done.Dropped, &touched)
 	if err != nil {
 		return Enqueued{}, nil, fmt.Errorf("enqueue %d changes: %w", n, err)
@@ -229,7 +236,10 @@ func RequestScan(ctx context.Context, db interface {
 	Exec(ctx context.Context, sql string, args ...any) (pgconn.CommandTag, error)
 }, reason string, pipelineIDs []int32,
 ) error {
-	_, err := db.Exec(ctx, sqlfiles.Query("request_scan"), pgx.StrictNamedArgs{"pipeline_ids": pipelineIDs, "reason": reason})
+	_, err := db.Exec(ctx, sqlfiles.Query("request_scan"), pgx.StrictNamedArgs{
+		"pipeline_ids": pipelineIDs,
+		"reason":       reason,
+	})
 	if err != nil {
 		return fmt.Errorf("request a scan (%s): %w", reason, err)
 	}

@@ -137,7 +137,8 @@ func (s *fenceState) look(n int) {
 
 // fenceSteps are what may happen next; what workers do happens more often.
 var fenceSteps = []string{
-	"update", "delete", "held", "release", "stream", "stream", "lease", "lease", "lease", "look", "look", "look", "write", "write", "lose", "scan", "failover",
+	"update", "delete", "held", "release", "stream", "stream", "lease", "lease", "lease", "look", "look", "look", "write",
+	"write", "lose", "scan", "failover",
 }
 
 // history runs one, as choose decides, and returns what went wrong.
@@ -167,7 +168,8 @@ func (f fence) history(choose func(n int) int) error {
 				s.log = s.log[1:]
 			}
 		case "lease":
-			if s.task == nil || s.task.holder >= 0 || s.workers[n] != nil || s.f.visible && s.task.version != s.seen && s.task.version == s.row {
+			if s.task == nil || s.task.holder >= 0 || s.workers[n] != nil || s.f.visible && s.task.version != s.seen &&
+				s.task.version == s.row {
 				continue
 			}
 			s.task.holder = n

@@ -72,7 +72,8 @@ func FinishArgs(worker int64, l Lease, generation int32, outcomes []Outcome) pgx
 		}
 	}
 	return pgx.StrictNamedArgs{
-		"worker": worker, "pipeline_id": l.PipelineID, "place": l.Place, "token": l.Token, "generation": generation, "span": bucketSeconds, "buckets": bucketCount, "task_ids": ids, "gens": gens, "actions": actions, "outcomes": whats,
+		"worker": worker, "pipeline_id": l.PipelineID, "place": l.Place, "token": l.Token, "generation": generation,
+		"span": bucketSeconds, "buckets": bucketCount, "task_ids": ids, "gens": gens, "actions": actions, "outcomes": whats,
 		"attempts": attempts, "losses": losses, "delays": delays, "classes": classes, "codes": codes, "messages": messages,
 	}
 }
@@ -104,7 +105,9 @@ func CollectFinished(rows pgx.Rows) (Finished, error) {
 }
 
 // Finish ends the lease of tasks that have nothing to write back. Generation 0 does not ask for that of the pipeline.
-func (q *Queue) Finish(ctx context.Context, worker int64, l Lease, generation int32, outcomes []Outcome) (done Finished, err error) {
+func (q *Queue) Finish(ctx context.Context, worker int64, l Lease, generation int32, outcomes []Outcome) (done Finished,
+	err error,
+) {
 	batch := &pgx.Batch{}
 	batch.Queue(sqlfiles.Query("finish_tasks"), FinishArgs(worker, l, generation, outcomes)).
 		Query(func(rows pgx.Rows) (err error) { done, err = CollectFinished(rows); return err })
@@ -125,7 +128,8 @@ const (
 // PruneHistory empties the bucket that will be written next; what it holds is older than a day.
 func (q *Queue) PruneHistory(ctx context.Context) error {
 	var ahead int
-	err := q.db.QueryRow(ctx, "SELECT (floor(extract(epoch FROM now()) / $1::integer)::bigint + 1) % $2::integer", bucketSeconds, bucketCount).Scan(&ahead)
+	err := q.db.QueryRow(ctx, "SELECT (floor(extract(epoch FROM now()) / $1::integer)::bigint + 1) % $2::integer",
+		bucketSeconds, bucketCount).Scan(&ahead)
 	if err != nil {
 		return fmt.Errorf("prune history: %w", err)
 	}

@@ -167,7 +167,10 @@ func TestLease_StaysFlatUnderAHeldSnapshot(t *testing.T) {
 	}
 	end := measure()
 	t.Logf("blocks at the start %v, after %d finished tasks %v", start, total, end)
-	for _, name := range []string{"lease_tasks", "reset_cursor", "extend_lease", "open_tasks", "finish_tasks", "take_turn", "sweep_tasks"} {
+	for _, name := range []string{
+		"lease_tasks", "reset_cursor", "extend_lease", "open_tasks", "finish_tasks", "take_turn",
+		"sweep_tasks",
+	} {
 		if end[name] == 0 && start[name] > 0 {
 			t.Errorf("%s was not measured", name)
 		}

@@ -31,7 +31,8 @@ func TestHistory_IsARingByTheServersClock(t *testing.T) {
 		t.Fatal(err)
 	}
 	ahead := []int{(before + 1) % 8, (bucket() + 1) % 8} // they differ if the time for the next has come meanwhile
-	empty := testenv.Values[int](f.db, "SELECT i FROM generate_series(0, 7) AS i WHERE NOT EXISTS (SELECT FROM embedsidecar.history AS h WHERE h.bucket = i)")
+	empty := testenv.Values[int](f.db,
+		"SELECT i FROM generate_series(0, 7) AS i WHERE NOT EXISTS (SELECT FROM embedsidecar.history AS h WHERE h.bucket = i)")
 	if len(empty) != 1 || !slices.Contains(ahead, empty[0]) {
 		t.Errorf("buckets %v are empty, want the one ahead, %v", empty, ahead)
 	}

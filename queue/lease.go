@@ -105,7 +105,8 @@ func (q *Queue) leaseFrom(ctx context.Context, c cursor, l Claim) ([]Task, error
 
 // claim takes the pipeline's turn and leases, in one round trip and one transaction.
 func (q *Queue) claim(ctx context.Context, args pgx.StrictNamedArgs, l Claim) (tasks []Task, err error) {
-	lease := Lease{PipelineID: l.PipelineID, Token: rand.Int64()} //nolint:gosec // nobody guesses at it: it need only be another one than those of the leases there are
+	//nolint:gosec // nobody guesses at it: it need only be another one than those of the leases there are
+	lease := Lease{PipelineID: l.PipelineID, Token: rand.Int64()}
 	args["token"], args["live"] = lease.Token, q.live(l.PipelineID)
 	args["pipeline_id"], args["generation"], args["worker"], args["lease"] = l.PipelineID, l.Generation, l.Worker, l.Lease
 	defer func() {
@@ -119,7 +120,8 @@ func (q *Queue) claim(ctx context.Context, args pgx.StrictNamedArgs, l Claim) (t
 	batch.Queue(sqlfiles.Query("lease_tasks"), args).Query(func(rows pgx.Rows) error {
 		tasks, err = pgx.CollectRows(rows, func(row pgx.CollectableRow) (t Task, err error) {
 			t.Lease = lease
-			err = row.Scan(&t.TaskID, &t.RowKey, &t.Gen, &t.Seq, &t.Lane, &t.Attempt, &t.Losses, &t.FirstLSN, &t.LastLSN, &t.CommittedAt, &t.EnqueuedAt,
+			err = row.Scan(&t.TaskID, &t.RowKey, &t.Gen, &t.Seq, &t.Lane, &t.Attempt, &t.Losses, &t.FirstLSN, &t.LastLSN,
+				&t.CommittedAt, &t.EnqueuedAt,
 				&t.Lease.Place, &live)
 			return t, err
 		})
@@ -140,7 +142,8 @@ func (q *Queue) claim(ctx context.Context, args pgx.StrictNamedArgs, l Claim) (t
 
 // from returns where a claim of a lane begins.
 func (c *cursor) from(lane pipeline.Lane, anywhere bool) int64 {
-	if ahead := c.top - c.place[lane]; anywhere && ahead > 0 && rand.IntN(2) == 0 { //nolint:gosec // chance is all that is asked of it; there may be none behind it: every other begins at the first
+	if ahead := c.top - c.place[lane]; anywhere && ahead > 0 &&
+		rand.IntN(2) == 0 { //nolint:gosec // chance is all that is asked of it; there may be none behind it: every other begins at the first
 		return c.place[lane] + rand.Int64N(ahead) //nolint:gosec // as above
 	}
 	return c.place[lane]
@@ -198,7 +201,10 @@ func (q *Queue) resetCursor(ctx context.Context, pipelineID int32) (cursor, erro
 	// The second statement sees whatever had ended when the first looked.
 	batch := &pgx.Batch{}
 	batch.Queue(sqlfiles.Query("horizon")).QueryRow(func(row pgx.Row) error { return row.Scan(&top, &writers) })
-	batch.Queue(sqlfiles.Query("reset_cursor"), pgx.StrictNamedArgs{"pipeline_id": pipelineID, "after": after[:], "live": live}).
+	batch.Queue(sqlfiles.Query("reset_cursor"), pgx.StrictNamedArgs{
+		"pipeline_id": pipelineID, "after": after[:],
+		"live": live,
+	}).
 		QueryRow(func(row pgx.Row) error { return row.Scan(&oldest, &free, &alone) })
 	if err := q.db.SendBatch(ctx, batch).Close(); err != nil {
 		return cursor{}, fmt.Errorf("find the oldest tasks of pipeline %d: %w", pipelineID, err)
@@ -267,7 +273,10 @@ func (q *Queue) Backlog(ctx context.Context, pipelineID int32, limit int) (open 
 		after = c.after[pipeline.Low]
 	}
 	q.mu.Unlock()
-	err = q.db.QueryRow(ctx, sqlfiles.Query("open_tasks"), pgx.StrictNamedArgs{"pipeline_id": pipelineID, "max": limit, "after": after, "due_after": from}).Scan(&open)
+	err = q.db.QueryRow(ctx, sqlfiles.Query("open_tasks"), pgx.StrictNamedArgs{
+		"pipeline_id": pipelineID, "max": limit,
+		"after": after, "due_after": from,
+	}).Scan(&open)
 	if err != nil {
 		return 0, fmt.Errorf("count open tasks: %w", err)
 	}
@@ -323,7 +332,10 @@ func (q *Queue) GiveBack(ctx context.Context, worker int64) error {
 		ids, lives = append(ids, id), append(lives, c.live)
 	}
 	q.mu.Unlock()
-	_, err := q.db.Exec(ctx, sqlfiles.Query("give_back_worker"), pgx.StrictNamedArgs{"pipeline_ids": ids, "lives": lives, "worker": worker})
+	_, err := q.db.Exec(ctx, sqlfiles.Query("give_back_worker"), pgx.StrictNamedArgs{
+		"pipeline_ids": ids, "lives": lives,
+		"worker": worker,
+	})
 	if err != nil {
 		return fmt.Errorf("give back the tasks of worker %d: %w", worker, err)
 	}
@@ -371,7 +383,10 @@ func (q *Queue) giveBackLeases(ctx context.Context, leases []Lease) error {
 			lows[i], highs[i] = q.live(l.PipelineID)+1, math.MaxInt64
 		}
 	}
-	_, err := q.db.Exec(ctx, sqlfiles.Query("give_back_leases"), pgx.StrictNamedArgs{"pipeline_ids": ids, "tokens": tokens, "lows": lows, "highs": highs})
+	_, err := q.db.Exec(ctx, sqlfiles.Query("give_back_leases"), pgx.StrictNamedArgs{
+		"pipeline_ids": ids, "tokens": tokens,
+		"lows": lows, "highs": highs,
+	})
 	if err != nil {
 		return fmt.Errorf("give back %d leases: %w", n, err)
 	}
@@ -400,14 +415,18 @@ func QueueLocally(batch *pgx.Batch) { batch.Queue(sqlfiles.Query("commit_locally
 // the commit must be on its way with the statement. With scan it adds nothing unless the batch has moved the
 // pipeline's scan.
 func QueueAdd(batch *pgx.Batch, pipelineID int32, lane pipeline.Lane, keys []string, scan bool) {
-	batch.Queue(sqlfiles.Query("add_tasks"), pgx.StrictNamedArgs{"pipeline_id": pipelineID, "lane": int16(lane), "row_keys": keys, "scan": scan})
+	batch.Queue(sqlfiles.Query("add_tasks"), pgx.StrictNamedArgs{
+		"pipeline_id": pipelineID, "lane": int16(lane),
+		"row_keys": keys, "scan": scan,
+	})
 }
 
 // Retry opens the dead letters of a pipeline, and what waits for another try, at once. It returns how many rows these
 // were.
 func Retry(ctx context.Context, db DB, pipelineID int32, keys ...string) (rows int64, err error) {
 	var until int64
-	if err := db.QueryRow(ctx, "SELECT coalesce(pg_sequence_last_value('embedsidecar.task_seq'::regclass), 0)").Scan(&until); err != nil {
+	if err := db.QueryRow(ctx, "SELECT coalesce(pg_sequence_last_value('embedsidecar.task_seq'::regclass), 0)").Scan(
+		&until); err != nil {
 		return 0, fmt.Errorf("retry: %w", err)
 	}
 	for {

@@ -30,7 +30,10 @@ func DropLeftovers(ctx context.Context, db DB) (rows int64, err error) {
 				n    int64
 				last *string
 			)
-			err := db.QueryRow(ctx, sqlfiles.Query("drop_leftovers"), pgx.StrictNamedArgs{"pipeline_id": id, "after": after, "max": leftoverPortion}).Scan(&n, &last)
+			err := db.QueryRow(ctx, sqlfiles.Query("drop_leftovers"), pgx.StrictNamedArgs{
+				"pipeline_id": id, "after": after,
+				"max": leftoverPortion,
+			}).Scan(&n, &last)
 			if err != nil {
 				return rows, fmt.Errorf("take away what pipeline %d has left: %w", id, err)
 			}

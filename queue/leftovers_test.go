@@ -13,7 +13,8 @@ import (
 func TestP5_RemovingAPipelineStopsNoOther(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
-	other := testenv.Value[int32](f.db, `INSERT INTO embedsidecar.pipeline (name, slot_name, table_oid, table_schema, table_name, source_columns, key_columns,
+	other := testenv.Value[int32](f.db,
+		`INSERT INTO embedsidecar.pipeline (name, slot_name, table_oid, table_schema, table_name, source_columns, key_columns,
 		destination_table, destination_schema, dims, plugin, model, fingerprint)
 		VALUES ('other', 'slot', 'public.docs'::regclass, 'public', 'docs', '{body}', '{id}', 'other_embedding', 'public', 3, 'fake', 'fake', 'f') RETURNING pipeline_id`)
 	for _, id := range []int32{f.id, other} {
@@ -37,7 +38,10 @@ func TestP5_RemovingAPipelineStopsNoOther(t *testing.T) {
 		for i, c := range []*queue.Change{&mine, &theirs} {
 			c.PipelineID, c.XID = []int32{f.id, other}[i], 3
 		}
-		if _, err := f.q.Enqueue(t.Context(), f.db.Pool, queue.Batch{Slot: slot, Changes: []queue.Change{mine, theirs}}); err != nil {
+		if _, err := f.q.Enqueue(t.Context(), f.db.Pool, queue.Batch{Slot: slot, Changes: []queue.Change{
+			mine,
+			theirs,
+		}}); err != nil {
 			t.Errorf("a change waits for the removal: %v", err)
 		}
 		if err := tx.Commit(t.Context()); err != nil && f.left(f.id) == 0 {
@@ -63,6 +67,7 @@ func TestP5_RemovingAPipelineStopsNoOther(t *testing.T) {
 
 // left counts what there is of a pipeline.
 func (f *fixture) left(id int32) int64 {
-	return testenv.Value[int64](f.db, `SELECT (SELECT count(*) FROM embedsidecar.ledger WHERE pipeline_id = $1) + (SELECT count(*) FROM embedsidecar.task WHERE pipeline_id = $1)
+	return testenv.Value[int64](f.db,
+		`SELECT (SELECT count(*) FROM embedsidecar.ledger WHERE pipeline_id = $1) + (SELECT count(*) FROM embedsidecar.task WHERE pipeline_id = $1)
 		+ (SELECT count(*) FROM embedsidecar.lease WHERE pipeline_id = $1)`, id)
 }

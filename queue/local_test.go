@@ -37,7 +37,8 @@ func TestP5_WhoHoldsTasksWaitsForNoReplica(t *testing.T) {
 		if err := step.do(); err != nil {
 			t.Fatalf("%s: %v", step.name, err)
 		}
-		if got := testenv.Values[string](f.db, `SELECT DISTINCT how FROM committed`); !slices.Equal(got, []string{step.want}) {
+		if got := testenv.Values[string](f.db, `SELECT DISTINCT how FROM committed`); !slices.Equal(got,
+			[]string{step.want}) {
 			t.Errorf("%s commits with synchronous_commit = %q, want %s", step.name, got, step.want)
 		}
 		f.db.MustExec(`DELETE FROM committed`)

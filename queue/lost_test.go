@@ -43,7 +43,9 @@ func TestLease_OfWhichNobodyHeardIsGivenBack(t *testing.T) {
 	leased := func(want int64) {
 		t.Helper()
 		var n int64
-		if err := f.db.Pool.QueryRow(t.Context(), "SELECT coalesce(sum(cardinality(task_ids)), 0) FROM embedsidecar.lease WHERE leased_until > now() + '30 min'").Scan(&n); err != nil {
+		if err := f.db.Pool.QueryRow(t.Context(),
+			"SELECT coalesce(sum(cardinality(task_ids)), 0) FROM embedsidecar.lease WHERE leased_until > now() + '30 min'").Scan(
+			&n); err != nil {
 			t.Fatal(err)
 		}
 		if n != want {
@@ -58,7 +60,8 @@ func TestLease_OfWhichNobodyHeardIsGivenBack(t *testing.T) {
 	leased(1)
 	over, cancel := context.WithCancel(t.Context())
 	cancel()
-	if _, err := f.q.Lease(over, f.claim(queue.Anyone, 1)); err == nil { // what was lost is not forgotten when this fails, too
+	// what was lost is not forgotten when this fails, too
+	if _, err := f.q.Lease(over, f.claim(queue.Anyone, 1)); err == nil {
 		t.Fatal("a lease after the end of its context")
 	}
 	leased(1)

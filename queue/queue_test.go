@@ -36,7 +36,8 @@ func newFixture(t *testing.T) *fixture {
 	db.MustExec(`INSERT INTO embedsidecar.installation (mark_key) VALUES ('\x00') ON CONFLICT DO NOTHING`)
 	db.MustExec(`INSERT INTO embedsidecar.lsn_checkpoint (slot_name, publication, publication_oid, system_id, timeline, consistent_point, lsn)
 		VALUES ('slot', 'pub', 0, '0', 1, '0/1', '0/1')`)
-	id := testenv.Value[int32](db, `INSERT INTO embedsidecar.pipeline (name, slot_name, table_oid, table_schema, table_name, source_columns, key_columns,
+	id := testenv.Value[int32](db,
+		`INSERT INTO embedsidecar.pipeline (name, slot_name, table_oid, table_schema, table_name, source_columns, key_columns,
 		destination_table, destination_schema, dims, plugin, model, fingerprint)
 		VALUES ('docs', 'slot', 'public.docs'::regclass, 'public', 'docs', '{body}', '{id}', 'docs_embedding', 'public', 3, 'fake', 'fake', 'f') RETURNING pipeline_id`)
 	return &fixture{db: db, q: queue.New(db.Pool), id: id}
@@ -281,7 +282,10 @@ func TestEnqueue_DropsOnlyWhatTheLedgerKnowsAndNoTaskWaitsFor(t *testing.T) {
 	other := pipeline.Pattern(nil).Known(append([]byte("60"), source[2:]...)).Known(vector)
 	masked := pipeline.Pattern(nil).Unknown(pipeline.ColumnHashSize).Known(vector)
 	var changes []queue.Change
-	for key, pattern := range map[string]pipeline.Pattern{"same": same, "other": other, "open": same, "masked": masked, "old": same, "unknown": same} {
+	for key, pattern := range map[string]pipeline.Pattern{
+		"same": same, "other": other, "open": same, "masked": masked,
+		"old": same, "unknown": same,
+	} {
 		c := change(key, 10)
 		c.Unchanged = pattern
 		changes = append(changes, c)
@@ -322,7 +326,8 @@ func TestSweep_TakesBackLeasesThatRanOut(t *testing.T) {
 	}
 	for loss := range queue.DeadAfterLost {
 		tasks := f.lease(t, 10)
-		if len(tasks) != 1 || tasks[0].Losses != int16(min(loss, queue.AloneAfter)) || tasks[0].Alone() != (loss >= queue.AloneAfter) {
+		if len(tasks) != 1 || tasks[0].Losses != int16(min(loss, queue.AloneAfter)) ||
+			tasks[0].Alone() != (loss >= queue.AloneAfter) {
 			t.Fatalf("leased %+v, want the task with %d losses", tasks, loss)
 		}
 		f.db.MustExec(`UPDATE embedsidecar.lease SET leased_until = now() - interval '1 s'`)
@@ -359,7 +364,10 @@ func TestLease_AMillionWaitingTasksCostNoMore(t *testing.T) {
 		if analyze {
 			f.db.MustExec(`ANALYZE embedsidecar.task`)
 		}
-		sql, args, err := pgx.StrictNamedArgs{"worker": 1, "token": 1, "lease": time.Minute, "pipeline_id": f.id, "generation": 1, "alone": alone, "lane": 0, "cursor": 1000, "live": 0, "max": 256}.
+		sql, args, err := pgx.StrictNamedArgs{
+			"worker": 1, "token": 1, "lease": time.Minute, "pipeline_id": f.id,
+			"generation": 1, "alone": alone, "lane": 0, "cursor": 1000, "live": 0, "max": 256,
+		}.
 			RewriteQuery(t.Context(), nil, "EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) "+sqlfiles.Query("lease_tasks"), nil)
 		if err != nil {
 			t.Fatal(err)
@@ -395,7 +403,8 @@ func TestQueue_LosesNothing(t *testing.T) {
 		f.db.MustExec(`DELETE FROM embedsidecar.lease`)
 		f.q = queue.New(f.db.Pool)
 		ctx := t.Context()
-		version, looked := map[string]int{}, map[string]int{} // of each row: how often it changed; up to where it was looked at
+		// of each row: how often it changed; up to where it was looked at
+		version, looked := map[string]int{}, map[string]int{}
 		type lease struct {
 			tasks []queue.Task
 			saw   map[string]int

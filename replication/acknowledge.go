@@ -33,7 +33,8 @@ func (s *Stream) SetPipelines(pipelines []pipeline.Pipeline) {
 	routes := routing{}
 	for i := range pipelines {
 		p := &pipelines[i]
-		if before := known[p.ID]; before != nil && p.Status == pipeline.Locked && before.OID == p.OID && before.Generation == p.Generation {
+		if before := known[p.ID]; before != nil && p.Status == pipeline.Locked && before.OID == p.OID &&
+			before.Generation == p.Generation {
 			p = before
 		}
 		routes[p.OID] = append(routes[p.OID], p)
@@ -57,7 +58,8 @@ func (r *routing) pipelines() []*pipeline.Pipeline {
 // needsMarks reports whether write-backs come back through the slot, and are to be known by their marks: only then
 // logical messages, which anybody may write, are asked for.
 func (s *Stream) needsMarks() bool {
-	return !s.o.IgnoreMarks && slices.ContainsFunc(s.routes.Load().pipelines(), func(p *pipeline.Pipeline) bool { return p.ToColumn() })
+	return !s.o.IgnoreMarks && slices.ContainsFunc(s.routes.Load().pipelines(),
+		func(p *pipeline.Pipeline) bool { return p.ToColumn() })
 }
 
 // definition is a digest of what changes of a pipeline's table are judged by, and what the catalogue may change
@@ -88,7 +90,10 @@ func (s *Stream) Acknowledge(ctx context.Context) error {
 	}
 	defer func() { _ = tx.Rollback(context.WithoutCancel(ctx)) }() // after a commit this does nothing
 	var lsn string
-	err = tx.QueryRow(ctx, sqlfiles.Query("save_checkpoint"), pgx.StrictNamedArgs{"slot": s.o.Slot, "epoch": epoch, "lsn": nil}).Scan(&lsn)
+	err = tx.QueryRow(ctx, sqlfiles.Query("save_checkpoint"), pgx.StrictNamedArgs{
+		"slot": s.o.Slot, "epoch": epoch,
+		"lsn": nil,
+	}).Scan(&lsn)
 	if errors.Is(err, pgx.ErrNoRows) {
 		return nil // the session learns that it was cut off, and whoever cut it off acknowledges
 	}
@@ -118,7 +123,8 @@ type acknowledgement struct {
 func (s *Stream) acknowledgement(epoch int64) acknowledgement {
 	a := acknowledgement{Epoch: epoch, IDs: []int32{}, Generations: []int32{}, Definitions: [][]byte{}}
 	for _, p := range s.routes.Load().pipelines() {
-		a.IDs, a.Generations, a.Definitions = append(a.IDs, p.ID), append(a.Generations, p.Generation), append(a.Definitions, definition(p))
+		a.IDs, a.Generations, a.Definitions = append(a.IDs, p.ID), append(a.Generations, p.Generation),
+			append(a.Definitions, definition(p))
 	}
 	return a
 }

@@ -195,7 +195,8 @@ func (s *Stream) noteCatalogue(ctx context.Context, db queue.DB, c catalogueRow)
 	case !c.TableExists:
 		lack, detail = pipeline.Missing, "the source table was dropped"
 	case !c.Published:
-		lack, detail = pipeline.Unpublished, "the publication does not send all changes of the source table: as its owner, run `embedsidecar init`"
+		lack, detail = pipeline.Unpublished,
+			"the publication does not send all changes of the source table: as its owner, run `embedsidecar init`"
 	}
 	known := pipeline.Status(c.Status)
 	same := lack == known || lack == "" && known != pipeline.Missing && known != pipeline.Unpublished
@@ -225,7 +226,8 @@ func (s *Stream) noteCatalogue(ctx context.Context, db queue.DB, c catalogueRow)
 	if c.TableExists {
 		s.stats.CatalogueScans.Add(1) // not before: whoever sees it may rely on the scan being asked for
 	}
-	s.o.Log.InfoContext(ctx, "table changed", "table", c.TableSchema+"."+c.TableName, "pipeline_id", c.PipelineID, "lack", lack)
+	s.o.Log.InfoContext(ctx, "table changed", "table", c.TableSchema+"."+c.TableName, "pipeline_id", c.PipelineID, "lack",
+		lack)
 	s.o.Queue.Wake(c.PipelineID)
 	return true, nil
 }

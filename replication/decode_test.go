@@ -8,7 +8,10 @@ import (
 )
 
 func TestParse_TurnsAPanicIntoAnError(t *testing.T) {
-	for _, data := range []string{"", "I0000N000", "B", "R", "U0000", "\x00", "T0000", "T\xff\xff\xff\xff\x00", "U0000N00b00\b\b\b\b\b000", "I0000N\x00\x01t\xff\xff\xff\xffx"} {
+	for _, data := range []string{
+		"", "I0000N000", "B", "R", "U0000", "\x00", "T0000", "T\xff\xff\xff\xff\x00",
+		"U0000N00b00\b\b\b\b\b000", "I0000N\x00\x01t\xff\xff\xff\xffx",
+	} {
 		if m, err := parse([]byte(data)); !errors.Is(err, ErrMalformed) {
 			t.Errorf("parse(%q) = %v, %v, want ErrMalformed", data, m, err)
 		}

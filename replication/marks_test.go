@@ -46,11 +46,13 @@ func TestStub(t *testing.T) {
 		}
 	}
 	ses := open()
-	if err := ses.decode(t.Context(), []byte{database.Stub, 'U', 0, 0, 0, 1}); err != nil || !slices.Equal(ses.buffer.take().scans, []int32{7}) {
+	if err := ses.decode(t.Context(), []byte{database.Stub, 'U', 0, 0, 0, 1}); err != nil ||
+		!slices.Equal(ses.buffer.take().scans, []int32{7}) {
 		t.Errorf("a change: %v, want a scan of its pipeline", err)
 	}
 	ses = open()
-	if err := ses.decode(t.Context(), []byte{database.Stub, 'M', 1, 0, 0, 0}); err != nil || ses.tx.tags != nil || len(ses.buffer.take().scans) > 0 {
+	if err := ses.decode(t.Context(), []byte{database.Stub, 'M', 1, 0, 0, 0}); err != nil || ses.tx.tags != nil ||
+		len(ses.buffer.take().scans) > 0 {
 		t.Errorf("a message: %v; want that no mark is believed, and nothing else", err)
 	}
 	var gap *gapError

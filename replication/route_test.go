@@ -18,8 +18,9 @@ import (
 // docs is a pipeline over a table whose stream has the columns id, title, body, embedding, in that order.
 func docs(change func(p *pipeline.Pipeline)) *pipeline.Pipeline {
 	p := &pipeline.Pipeline{
-		Spec: pipeline.Spec{IntoColumn: "embedding"}, ID: 7, OID: 1, Key: []pipeline.KeyColumn{{Name: "id"}}, Watched: []string{"title", "body"},
-		Stored: pipeline.StoredVector,
+		Spec: pipeline.Spec{IntoColumn: "embedding"}, ID: 7, OID: 1, Key: []pipeline.KeyColumn{{Name: "id"}},
+		Watched: []string{"title", "body"},
+		Stored:  pipeline.StoredVector,
 	}
 	change(p)
 	return p
@@ -84,7 +85,12 @@ func TestRoute_FindsItsColumns(t *testing.T) {
 			[]string{"id", "title", "body", "embedding"},
 			false, true,
 		},
-		"an embedding table": {func(p *pipeline.Pipeline) { p.IntoColumn = "" }, []string{"id", "title", "body"}, false, false},
+		"an embedding table": {
+			func(p *pipeline.Pipeline) { p.IntoColumn = "" },
+			[]string{"id", "title", "body"},
+			false,
+			false,
+		},
 	} {
 		r := newRoute(docs(c.change), announced(c.columns...))
 		if (r == nil) != c.none || r != nil && r.blind != c.blind {
@@ -104,13 +110,29 @@ func TestRoute_UpdatesNameTheirRows(t *testing.T) {
 		keys     []string
 		scan     bool
 	}{
-		"an update":                       {plain, values("1", "t", "b", "[1]"), nil, []string{"1"}, false},
-		"the key moved":                   {plain, values("2", "t", "b", "[1]"), values("1", "NULL", "NULL", "NULL"), []string{"1", "2"}, false},
-		"the old row names the same":      {plain, values("1", "t", "b", "[1]"), values("1", "x", "y", "[1]"), []string{"1"}, false},
-		"a key in TOAST":                  {composite, values("1", "TOAST", "b", "[1]"), values("1", "long", "b", "[1]"), []string{"1|long"}, false},
-		"a key in TOAST, and no old row":  {composite, values("1", "TOAST", "b", "[1]"), nil, nil, true},
-		"a key that is NULL":              {plain, values("NULL", "t", "b", "[1]"), nil, nil, true},
-		"an old row that lacks the key":   {plain, values("1", "t", "b", "[1]"), values("NULL", "x", "NULL", "NULL"), []string{"1"}, true},
+		"an update": {plain, values("1", "t", "b", "[1]"), nil, []string{"1"}, false},
+		"the key moved": {
+			plain, values("2", "t", "b", "[1]"), values("1", "NULL", "NULL", "NULL"),
+			[]string{"1", "2"},
+			false,
+		},
+		"the old row names the same": {
+			plain, values("1", "t", "b", "[1]"), values("1", "x", "y", "[1]"),
+			[]string{"1"},
+			false,
+		},
+		"a key in TOAST": {
+			composite, values("1", "TOAST", "b", "[1]"), values("1", "long", "b", "[1]"),
+			[]string{"1|long"},
+			false,
+		},
+		"a key in TOAST, and no old row": {composite, values("1", "TOAST", "b", "[1]"), nil, nil, true},
+		"a key that is NULL":             {plain, values("NULL", "t", "b", "[1]"), nil, nil, true},
+		"an old row that lacks the key": {
+			plain, values("1", "t", "b", "[1]"), values("NULL", "x", "NULL", "NULL"),
+			[]string{"1"},
+			true,
+		},
 		"a key with the separator within": {composite, values("1", "a|b", "b", "[1]"), nil, []string{`1|a\|b`}, false},
 	} {
 		r, b := newRoute(docs(c.change), announced("id", "title", "body", "embedding")), newBuffer()
@@ -185,19 +207,39 @@ func TestStateOf_SaysWhatTheLedgerMustHold(t *testing.T) {
 		not      []byte
 		whole    bool
 	}{
-		"all is known":         {values("1", "t", "b", "[1,2.5]"), nil, entry(vector, "t", "b"), entry(vector, "t", "c"), true},
-		"NULL is no text":      {values("1", "NULL", "b", "[1,2.5]"), nil, entry(vector, "NULL", "b"), entry(vector, "", "b"), true},
-		"an empty text":        {values("1", "", "b", "[1,2.5]"), nil, entry(vector, "", "b"), entry(vector, "NULL", "b"), true},
-		"no vector":            {values("1", "t", "b", "NULL"), nil, entry(nil, "t", "b"), entry(vector, "t", "b"), true},
-		"a text in TOAST":      {values("1", "t", "TOAST", "[1,2.5]"), nil, entry(vector, "t", "whatever"), entry(vector, "u", "whatever"), false},
-		"TOAST, but known":     {values("1", "t", "TOAST", "[1,2.5]"), values("1", "t", "b", "NULL"), entry(vector, "t", "b"), entry(vector, "t", "c"), true},
-		"a vector in TOAST":    {values("1", "t", "b", "TOAST"), nil, entry([]float32{9}, "t", "b"), entry(vector, "t", "c"), false},
-		"a vector of somebody": {values("1", "t", "b", "garbage"), nil, append(entry(nil, "t", "b")[:32], 1, 0, 0, 0, 0, 0, 0, 0), entry(nil, "t", "b"), true},
+		"all is known": {
+			values("1", "t", "b", "[1,2.5]"), nil, entry(vector, "t", "b"), entry(vector, "t", "c"),
+			true,
+		},
+		"NULL is no text": {
+			values("1", "NULL", "b", "[1,2.5]"), nil, entry(vector, "NULL", "b"), entry(vector, "", "b"),
+			true,
+		},
+		"an empty text": {
+			values("1", "", "b", "[1,2.5]"), nil, entry(vector, "", "b"), entry(vector, "NULL", "b"),
+			true,
+		},
+		"no vector": {values("1", "t", "b", "NULL"), nil, entry(nil, "t", "b"), entry(vector, "t", "b"), true},
+		"a text in TOAST": {
+			values("1", "t", "TOAST", "[1,2.5]"), nil, entry(vector, "t", "whatever"),
+			entry(vector, "u", "whatever"), false,
+		},
+		"TOAST, but known": {
+			values("1", "t", "TOAST", "[1,2.5]"), values("1", "t", "b", "NULL"), entry(vector, "t", "b"),
+			entry(vector, "t", "c"), true,
+		},
+		"a vector in TOAST": {
+			values("1", "t", "b", "TOAST"), nil, entry([]float32{9}, "t", "b"), entry(vector, "t", "c"),
+			false,
+		},
+		"a vector of somebody": {values("1", "t", "b", "garbage"), nil, append(entry(nil, "t", "b")[:32], 1, 0, 0, 0, 0, 0, 0,
+			0), entry(nil, "t", "b"), true},
 	} {
 		r := newRoute(docs(func(*pipeline.Pipeline) {}), announced("id", "title", "body", "embedding"))
 		s := r.stateOf(c.row, c.old)
 		if s.whole != c.whole || !matches(s.pattern, c.fits) || matches(s.pattern, c.not) {
-			t.Errorf("%s: whole %t; it fits what it must: %t, and what it must not: %t", name, s.whole, matches(s.pattern, c.fits), matches(s.pattern, c.not))
+			t.Errorf("%s: whole %t; it fits what it must: %t, and what it must not: %t", name, s.whole,
+				matches(s.pattern, c.fits), matches(s.pattern, c.not))
 		}
 	}
 	table := newRoute(docs(func(p *pipeline.Pipeline) { p.IntoColumn = "" }), announced("id", "title", "body"))
@@ -255,13 +297,15 @@ func TestSession_WhatItReadsOfATransaction(t *testing.T) {
 	if err := ses.commit(&pglogrepl.CommitMessage{TransactionEndLSN: 1010}); err != nil {
 		t.Fatal(err)
 	}
-	if got := ses.buffer.take(); !slices.Equal(keysOf(got.changes), []string{"1"}) || !slices.Equal(got.scans, []int32{7}) || got.upTo != 1010 {
+	if got := ses.buffer.take(); !slices.Equal(keysOf(got.changes), []string{"1"}) ||
+		!slices.Equal(got.scans, []int32{7}) || got.upTo != 1010 {
 		t.Errorf("rows %q, scans %v up to %s", keysOf(got.changes), got.scans, got.upTo)
 	}
 	// The routes are those of the pipelines as they are now.
 	ses.s.SetPipelines(nil)
 	ses.tx = begun()
-	if err := ses.change(1, tupleOf(values("2", "t", "b", "NULL")), nil, true); err != nil || len(ses.buffer.take().changes) != 0 {
+	if err := ses.change(1, tupleOf(values("2", "t", "b", "NULL")), nil, true); err != nil ||
+		len(ses.buffer.take().changes) != 0 {
 		t.Errorf("%v: a change of a table that no pipeline reads was taken", err)
 	}
 	if ses.s.stats.Changes.Load() != 2 || ses.s.stats.Transactions.Load() != 1 {
@@ -275,7 +319,8 @@ func TestSession_SkipsWhatWasHandled(t *testing.T) {
 	ses := opened(docs(func(*pipeline.Pipeline) {}))
 	ses.skip = true
 	if err := errors.Join(
-		ses.change(1, tupleOf(values("1", "t", "b", "NULL")), nil, true), ses.truncate(&pglogrepl.TruncateMessage{RelationIDs: []uint32{1}}),
+		ses.change(1, tupleOf(values("1", "t", "b", "NULL")), nil, true),
+		ses.truncate(&pglogrepl.TruncateMessage{RelationIDs: []uint32{1}}),
 		ses.commit(&pglogrepl.CommitMessage{TransactionEndLSN: 1010}),
 	); err != nil {
 		t.Fatal(err)
@@ -290,9 +335,15 @@ func TestSession_RefusesWhatCannotBe(t *testing.T) {
 	row := tupleOf(values("1", "t", "b", "NULL"))
 	for name, do := range map[string]func(ses *session) error{
 		"a change of a relation that nobody announced": func(ses *session) error { return ses.change(2, row, nil, true) },
-		"a row of another width":                       func(ses *session) error { return ses.change(1, tupleOf(values("1")), nil, true) },
-		"a delete without a key":                       func(ses *session) error { return ses.change(1, nil, nil, false) },
-		"a truncate of nobody's table":                 func(ses *session) error { return ses.truncate(&pglogrepl.TruncateMessage{RelationIDs: []uint32{3}}) },
+		"a row of another width": func(ses *session) error {
+			return ses.change(1, tupleOf(values("1")),
+				nil, true)
+		},
+		"a delete without a key": func(ses *session) error { return ses.change(1, nil, nil, false) },
+		"a truncate of nobody's table": func(ses *session) error {
+			return ses.truncate(
+				&pglogrepl.TruncateMessage{RelationIDs: []uint32{3}})
+		},
 		"a change outside a transaction": func(ses *session) error {
 			ses.tx = nil
 			return ses.change(1, row, nil, true)

@@ -78,7 +78,10 @@ func (s *Stream) session(ctx context.Context) error {
 			return err
 		}
 	}
-	ses := &session{s: s, conn: conn, buffer: newBuffer(), durable: make(chan pglogrepl.LSN, 1), relations: map[uint32]*relation{}}
+	ses := &session{
+		s: s, conn: conn, buffer: newBuffer(), durable: make(chan pglogrepl.LSN, 1),
+		relations: map[uint32]*relation{},
+	}
 	ses.marks = s.needsMarks()
 	if ses.feedback, err = s.feedbackInterval(ctx); err != nil {
 		return err
@@ -86,7 +89,8 @@ func (s *Stream) session(ctx context.Context) error {
 	err = pglogrepl.StartReplication(ctx, conn, quoteSlot(s.o.Slot), st.LSN, pglogrepl.StartReplicationOptions{
 		Mode: pglogrepl.LogicalReplication,
 		PluginArgs: []string{
-			"proto_version '1'", fmt.Sprintf("messages '%t'", ses.marks), "publication_names '" + strings.ReplaceAll(pgx.Identifier{st.Publication}.Sanitize(), "'", "''") + "'",
+			"proto_version '1'", fmt.Sprintf("messages '%t'", ses.marks), "publication_names '" +
+				strings.ReplaceAll(pgx.Identifier{st.Publication}.Sanitize(), "'", "''") + "'",
 		},
 	})
 	if slotBusy(err) {
@@ -117,13 +121,18 @@ func (s *Stream) session(ctx context.Context) error {
 // takeEpoch makes this streamer the only one whose enqueues count, and says what it matches changes with. On a new
 // timeline nothing that was under way counts any more: a worker may hold a text, and a streamer may have stored a
 // position, of which this server knows nothing. Leases end, and every row is compared.
-func (s *Stream) takeEpoch(ctx context.Context, timeline int32, moved bool) (epoch int64, start pglogrepl.LSN, err error) {
+func (s *Stream) takeEpoch(ctx context.Context, timeline int32, moved bool) (epoch int64, start pglogrepl.LSN,
+	err error,
+) {
 	tx, err := s.o.DB.Begin(ctx)
 	if err != nil {
 		return 0, 0, err
 	}
 	defer func() { _ = tx.Rollback(context.WithoutCancel(ctx)) }() // after a commit this does nothing
-	err = tx.QueryRow(ctx, sqlfiles.Query("take_epoch"), pgx.StrictNamedArgs{"slot": s.o.Slot, "timeline": timeline}).Scan(&epoch, &start)
+	err = tx.QueryRow(ctx, sqlfiles.Query("take_epoch"), pgx.StrictNamedArgs{
+		"slot":     s.o.Slot,
+		"timeline": timeline,
+	}).Scan(&epoch, &start)
 	if err != nil {
 		return 0, 0, err
 	}
@@ -209,7 +218,8 @@ func (ses *session) read(ctx context.Context) error {
 				continue
 			}
 		}
-		message, err := ses.conn.ReceiveMessage(context.Background()) //nolint:forbidigo,contextcheck // see above: the deadline is on the socket
+		//nolint:forbidigo,contextcheck // see above: the deadline is on the socket
+		message, err := ses.conn.ReceiveMessage(context.Background())
 		if err != nil {
 			if pgconn.Timeout(err) {
 				continue
@@ -390,7 +400,8 @@ func (ses *session) scanAll(rel *relation) {
 // relation notes a table that the stream announces, and what it may be a partition of.
 func (ses *session) relation(ctx context.Context, m *pglogrepl.RelationMessage) error {
 	// pg_partition_ancestors gives nothing for a plain table, and an error for none at all: hence the look into pg_class.
-	rows, err := ses.s.o.DB.Query(ctx, `SELECT a.relid::oid FROM pg_class AS c CROSS JOIN LATERAL pg_partition_ancestors(c.oid) AS a (relid)
+	rows, err := ses.s.o.DB.Query(ctx,
+		`SELECT a.relid::oid FROM pg_class AS c CROSS JOIN LATERAL pg_partition_ancestors(c.oid) AS a (relid)
 		WHERE c.oid = $1`, m.RelationID)
 	if err != nil {
 		return fmt.Errorf("find the partitioned table of %s.%s: %w", m.Namespace, m.RelationName, err)
@@ -536,14 +547,17 @@ func (ses *session) enqueue(ctx context.Context) error {
 		ses.s.stats.OwnWrites.Add(t.own)
 		if t.tooLong > 0 {
 			ses.s.stats.TooLong.Add(t.tooLong)
-			ses.s.o.Log.WarnContext(ctx, "rows left out: their keys are too long for an index of the queue", "changes", t.tooLong)
+			ses.s.o.Log.WarnContext(ctx, "rows left out: their keys are too long for an index of the queue", "changes",
+				t.tooLong)
 		}
 		work := len(t.changes) > 0 || len(t.scans) > 0
-		if moved := t.upTo > saved; !work && (!moved || !t.hurry && t.upTo < saved+idleBytes && time.Since(savedAt) < idleTime) {
+		if moved := t.upTo > saved; !work && (!moved || !t.hurry && t.upTo < saved+idleBytes &&
+			time.Since(savedAt) < idleTime) {
 			continue
 		}
 		b := queue.Batch{
-			Slot: ses.s.o.Slot, Epoch: ses.epoch, Changes: t.changes, Scans: t.scans, ScanReason: "changes that do not name their rows",
+			Slot: ses.s.o.Slot, Epoch: ses.epoch, Changes: t.changes, Scans: t.scans,
+			ScanReason: "changes that do not name their rows",
 		}
 		if t.upTo > saved {
 			b.Checkpoint = t.upTo

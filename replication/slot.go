@@ -47,7 +47,8 @@ func (s *Stream) slotState(ctx context.Context) (slotState, error) {
 	var st slotState
 	err := s.o.DB.QueryRow(ctx, sqlfiles.Query("slot_state"), pgx.StrictNamedArgs{"slot": s.o.Slot}).Scan(
 		&st.LSN, &st.SystemID, &st.Timeline, &st.Publication, &st.PublicationOID, &st.Epoch, &st.CurrentPublicationOID,
-		&st.SlotExists, &st.Plugin, &st.SameDatabase, &st.Active, &st.ActivePID, &st.ConfirmedFlushLSN, &st.WalStatus, &st.Failover,
+		&st.SlotExists, &st.Plugin, &st.SameDatabase, &st.Active, &st.ActivePID, &st.ConfirmedFlushLSN, &st.WalStatus,
+		&st.Failover,
 		&st.Holder, &st.HolderAddress, &st.WalEnd, &st.Standby, &st.Version)
 	if errors.Is(err, pgx.ErrNoRows) {
 		return st, &FatalError{
@@ -75,7 +76,8 @@ func (s *Stream) standby(ctx context.Context, st slotState) error {
 	} else {
 		s.said = time.Now()
 	}
-	log := s.o.Log.With("slot", s.o.Slot, "pid", value(st.ActivePID), "application", value(st.Holder), "address", value(st.HolderAddress))
+	log := s.o.Log.With("slot", s.o.Slot, "pid", value(st.ActivePID), "application", value(st.Holder), "address",
+		value(st.HolderAddress))
 	if st.ConfirmedFlushLSN != nil {
 		s.stats.Blockers.Store(nil)
 		log.Log(ctx, level, "slot held by another process")
@@ -90,7 +92,8 @@ func (s *Stream) standby(ctx context.Context, st slotState) error {
 	if level > slog.LevelDebug {
 		level = slog.LevelWarn
 	}
-	log.Log(ctx, level, "slot being made by another process, which waits for open transactions", "transactions", strings.Join(database.Named(list), "; "))
+	log.Log(ctx, level, "slot being made by another process, which waits for open transactions", "transactions",
+		strings.Join(database.Named(list), "; "))
 	return errStandby
 }
 
@@ -133,11 +136,13 @@ func (s *Stream) check(ctx context.Context, st slotState, system pglogrepl.Ident
 	case st.ConfirmedFlushLSN != nil && *st.ConfirmedFlushLSN > st.LSN:
 		return &gapError{fmt.Sprintf("the slot was moved to %s, past the checkpoint %s", st.ConfirmedFlushLSN, st.LSN)}
 	case st.LSN > st.WalEnd:
-		return &gapError{fmt.Sprintf("the checkpoint %s is ahead of the server's WAL end %s: the server went back in time", st.LSN, st.WalEnd)}
+		return &gapError{fmt.Sprintf("the checkpoint %s is ahead of the server's WAL end %s: the server went back in time",
+			st.LSN, st.WalEnd)}
 	case st.Timeline != system.Timeline && st.Failover:
 		// A standby was promoted that had a copy of the slot: PostgreSQL drops such a copy itself when it could not decode
 		// all that comes. Whoever takes the slot now ends what was under way on the old timeline.
-		s.o.Log.InfoContext(ctx, "server changed its timeline, and the slot came along", "slot", s.o.Slot, "from", st.Timeline, "to", system.Timeline)
+		s.o.Log.InfoContext(ctx, "server changed its timeline, and the slot came along", "slot", s.o.Slot, "from",
+			st.Timeline, "to", system.Timeline)
 	case st.Timeline != system.Timeline:
 		return &gapError{fmt.Sprintf("the server moved from timeline %d to %d", st.Timeline, system.Timeline)}
 	}
@@ -204,12 +209,16 @@ func (s *Stream) remake(ctx context.Context, reason string) error {
 	}
 	defer func() { _ = tx.Rollback(context.WithoutCancel(ctx)) }()
 	_, err = tx.Exec(ctx, sqlfiles.Query("move_checkpoint"),
-		pgx.StrictNamedArgs{"slot": s.o.Slot, "lsn": point.String(), "system_id": system.SystemID, "timeline": system.Timeline})
+		pgx.StrictNamedArgs{
+			"slot": s.o.Slot, "lsn": point.String(), "system_id": system.SystemID,
+			"timeline": system.Timeline,
+		})
 	if err != nil {
 		return fmt.Errorf("record the new slot: %w", err)
 	}
 	var ids []int32
-	err = tx.QueryRow(ctx, "SELECT array_agg(pipeline_id) FROM embedsidecar.pipeline WHERE slot_name = $1", s.o.Slot).Scan(&ids)
+	err = tx.QueryRow(ctx, "SELECT array_agg(pipeline_id) FROM embedsidecar.pipeline WHERE slot_name = $1",
+		s.o.Slot).Scan(&ids)
 	if err != nil {
 		return fmt.Errorf("record the new slot: %w", err)
 	}
@@ -231,7 +240,8 @@ func (s *Stream) tellBlockers(ctx context.Context) (stop func()) {
 	watched.Go(func() {
 		database.WatchBlockers(watching, s.o.DB, func(list []database.Blocker) {
 			s.stats.Blockers.Store(&list)
-			s.o.Log.WarnContext(watching, "slot creation waits for open transactions", "slot", s.o.Slot, "transactions", strings.Join(database.Named(list), "; "))
+			s.o.Log.WarnContext(watching, "slot creation waits for open transactions", "slot", s.o.Slot, "transactions",
+				strings.Join(database.Named(list), "; "))
 		})
 	})
 	return func() {

@@ -35,24 +35,26 @@ type Options struct {
 	MarkKey []byte                                            // the installation's secret
 	Log     *slog.Logger
 
-	StopOnLost   bool                            // refuse instead of making a lost slot anew
-	Failover     bool                            // a slot made anew is one that standbys keep a copy of, from PostgreSQL 17 on
-	Repair       func(ctx context.Context) error // makes a missing publication again, if the role may; nil: never
-	Prepare      func(ctx context.Context) error // called before each session: hands in the pipelines as they are now; may be nil
-	OnCatalogue  func()                          // called when a pipeline's table or status changed
-	IgnoreMarks  bool                            // do not recognise own writes by their mark; the ledger alone must do
-	Heartbeat    time.Duration                   // between two looks at the catalogue; 0: 10 s
-	StandbyRetry time.Duration                   // between two tries to take a slot that somebody else holds; 0: 3 s
+	StopOnLost bool                            // refuse instead of making a lost slot anew
+	Failover   bool                            // a slot made anew is one that standbys keep a copy of, from PostgreSQL 17 on
+	Repair     func(ctx context.Context) error // makes a missing publication again, if the role may; nil: never
+	// called before each session: hands in the pipelines as they are now; may be nil
+	Prepare      func(ctx context.Context) error
+	OnCatalogue  func()        // called when a pipeline's table or status changed
+	IgnoreMarks  bool          // do not recognise own writes by their mark; the ledger alone must do
+	Heartbeat    time.Duration // between two looks at the catalogue; 0: 10 s
+	StandbyRetry time.Duration // between two tries to take a slot that somebody else holds; 0: 3 s
 }
 
 // Stats counts what a Stream did since it was made. Its fields may be read at any time.
 type Stats struct {
-	Connected      atomic.Bool
-	Streaming      atomic.Bool                        // this sidecar holds the slot
-	Standby        atomic.Bool                        // another one holds it, and the last look at that was a moment ago
-	Making         atomic.Bool                        // the slot is being made anew, by this sidecar
-	Trouble        atomic.Pointer[Trouble]            // since when it tries to stream and does not, or not for long; nil: all is well, or another one streams
-	Blockers       atomic.Pointer[[]database.Blocker] // whom the making of the slot waits for, by whomever; nil: nobody is known
+	Connected atomic.Bool
+	Streaming atomic.Bool             // this sidecar holds the slot
+	Standby   atomic.Bool             // another one holds it, and the last look at that was a moment ago
+	Making    atomic.Bool             // the slot is being made anew, by this sidecar
+	Trouble   atomic.Pointer[Trouble] // since when it tries to stream and does not, or not for long; nil: all is well, or another one streams
+	// whom the making of the slot waits for, by whomever; nil: nobody is known
+	Blockers       atomic.Pointer[[]database.Blocker]
 	Transactions   atomic.Int64
 	Changes        atomic.Int64 // rows changed in published tables
 	Bytes          atomic.Int64
@@ -266,13 +268,15 @@ func (w *wedge) judge(err error, at uint64) error {
 		return err
 	}
 	*w = wedge{}
-	return &gapError{fmt.Sprintf("the server cannot send what comes after %s: %s (SQLSTATE %s)", pglogrepl.LSN(at), pg.Message, pg.Code)}
+	return &gapError{fmt.Sprintf("the server cannot send what comes after %s: %s (SQLSTATE %s)", pglogrepl.LSN(at),
+		pg.Message, pg.Code)}
 }
 
 // forGood reports whether a server that refuses the next message so is likely to do it again.
 func forGood(code string) bool {
 	return pgerrcode.IsDataException(code) || pgerrcode.IsProgramLimitExceeded(code) || pgerrcode.IsInternalError(code) ||
-		slices.Contains([]string{pgerrcode.UndefinedFile, pgerrcode.UndefinedObject, pgerrcode.ObjectNotInPrerequisiteState}, code)
+		slices.Contains([]string{pgerrcode.UndefinedFile, pgerrcode.UndefinedObject, pgerrcode.ObjectNotInPrerequisiteState},
+			code)
 }
 
 // slotBusy reports whether START_REPLICATION or a drop failed because the slot is in use.
@@ -290,7 +294,8 @@ func (s *Stream) recover(ctx context.Context, gap *gapError) error {
 			Way:    "allow a new slot and a scan of all rows: start with --on-lost reconcile",
 		}
 	}
-	s.o.Log.WarnContext(ctx, "gap found: making the slot anew and comparing all rows", "slot", s.o.Slot, "reason", gap.reason)
+	s.o.Log.WarnContext(ctx, "gap found: making the slot anew and comparing all rows", "slot", s.o.Slot, "reason",
+		gap.reason)
 	if err := s.remake(ctx, gap.reason); err != nil {
 		return err
 	}

@@ -36,7 +36,8 @@ func TestWedge_GivesUpThePlaceThatTheServerCannotPass(t *testing.T) {
 		t.Fatalf("got %v, want a gap", err)
 	}
 	for range 2 * patience {
-		if err := w.judge(fmt.Errorf("enqueue: %w", &pgconn.PgError{Code: "XX002", Message: "an index of ours is broken"}), 9); errors.As(err, &gap) {
+		if err := w.judge(fmt.Errorf("enqueue: %w", &pgconn.PgError{Code: "XX002", Message: "an index of ours is broken"}),
+			9); errors.As(err, &gap) {
 			t.Fatal("gave the slot up because a statement of ours was refused")
 		}
 	}
@@ -46,7 +47,10 @@ func TestWedge_GivesUpThePlaceThatTheServerCannotPass(t *testing.T) {
 // past.
 func TestWedge_KnowsWhatStaysAsItIs(t *testing.T) {
 	t.Parallel()
-	for code, want := range map[string]bool{"58P01": true, "42704": true, "55000": true, "22P05": true, "58030": false, "53100": false, "57P01": false} {
+	for code, want := range map[string]bool{
+		"58P01": true, "42704": true, "55000": true, "22P05": true, "58030": false,
+		"53100": false, "57P01": false,
+	} {
 		var w wedge
 		var gap *gapError
 		for range patience - 1 {

@@ -108,7 +108,8 @@ func FindServer(ctx context.Context, major int) (bin string, found int, err erro
 	if major != 0 {
 		want = strconv.Itoa(major)
 	}
-	return "", 0, errors.Join(append([]error{fmt.Errorf("no PostgreSQL %s with pgvector found; run tools/postgres.sh %s, or set PGBIN to a folder with its programs", want, want)}, reasons...)...)
+	return "", 0, errors.Join(append(
+		[]error{fmt.Errorf("no PostgreSQL %s with pgvector found; run tools/postgres.sh %s, or set PGBIN to a folder with its programs", want, want)}, reasons...)...)
 }
 
 // cacheDirs are where tools/postgres.sh puts servers. Root's is readable for all, so everybody may use it.

@@ -32,7 +32,8 @@ func (c *counter) next() string { return fmt.Sprintf("t_%s_%d", here, c.n.Add(1)
 func patiently(ctx context.Context, conn *pgx.Conn, statement string, args ...any) error {
 	for {
 		_, err := conn.Exec(ctx, statement, args...)
-		if !isState(err, pgerrcode.ObjectInUse, pgerrcode.InternalError) || isState(err, pgerrcode.InternalError) && !strings.Contains(err.Error(), "concurrently") {
+		if !isState(err, pgerrcode.ObjectInUse, pgerrcode.InternalError) || isState(err, pgerrcode.InternalError) &&
+			!strings.Contains(err.Error(), "concurrently") {
 			return err
 		}
 		select {
@@ -65,10 +66,12 @@ func Connect(ctx context.Context, dsn string) (*Server, error) {
 	}
 	var errs []error
 	if level != "logical" {
-		errs = append(errs, fmt.Errorf("wal_level is %s: ALTER SYSTEM SET wal_level = logical, then restart the server", level))
+		errs = append(errs, fmt.Errorf("wal_level is %s: ALTER SYSTEM SET wal_level = logical, then restart the server",
+			level))
 	}
 	if !super {
-		errs = append(errs, fmt.Errorf("role %s is no superuser: ALTER ROLE %s SUPERUSER", config.User, pgx.Identifier{config.User}.Sanitize()))
+		errs = append(errs, fmt.Errorf("role %s is no superuser: ALTER ROLE %s SUPERUSER", config.User,
+			pgx.Identifier{config.User}.Sanitize()))
 	}
 	if !vector {
 		errs = append(errs, errors.New("pgvector is not installed"))
@@ -128,7 +131,10 @@ func (s *Server) Template(ctx context.Context) (string, error) {
 		return "", fmt.Errorf("make role %s: %w", Owner, err)
 	}
 	name := fmt.Sprintf("embedsidecar_template_%s_%x", here, migrationsHash())
-	for _, statement := range []string{"DROP DATABASE IF EXISTS " + name, fmt.Sprintf("CREATE DATABASE %s OWNER %s TEMPLATE template0", name, Owner)} {
+	for _, statement := range []string{
+		"DROP DATABASE IF EXISTS " + name,
+		fmt.Sprintf("CREATE DATABASE %s OWNER %s TEMPLATE template0", name, Owner),
+	} {
 		if err := patiently(ctx, conn, statement); err != nil {
 			return "", fmt.Errorf("make the template database: %w", err)
 		}
@@ -216,7 +222,8 @@ func (s *Server) NewDatabase(ctx context.Context, empty bool, encoding string) (
 	if encoding != "" {
 		template += fmt.Sprintf(" ENCODING '%s' LC_COLLATE 'C' LC_CTYPE 'C'", encoding)
 	}
-	if err := patiently(ctx, conn, fmt.Sprintf("CREATE DATABASE %s OWNER %s TEMPLATE %s", name, Owner, template)); err != nil {
+	if err := patiently(ctx, conn, fmt.Sprintf("CREATE DATABASE %s OWNER %s TEMPLATE %s", name, Owner,
+		template)); err != nil {
 		return "", fmt.Errorf("make a test database: %w", err)
 	}
 	if empty {
@@ -289,7 +296,9 @@ func dropSlots(ctx context.Context, conn *pgx.Conn, database string) (int, error
 			statement, arg = `SELECT pg_terminate_backend($1)`, one.PID
 			left++
 		}
-		if _, err := conn.Exec(ctx, statement, arg); err != nil && !isState(err, pgerrcode.ObjectInUse, pgerrcode.UndefinedObject) { // taken, or gone, in between
+		// taken, or gone, in between
+		if _, err := conn.Exec(ctx, statement, arg); err != nil && !isState(err, pgerrcode.ObjectInUse,
+			pgerrcode.UndefinedObject) {
 			return 0, err
 		}
 	}
@@ -299,11 +308,13 @@ func dropSlots(ctx context.Context, conn *pgx.Conn, database string) (int, error
 // endPrepared rolls back what two-phase tests left behind, since a prepared transaction keeps its database alive.
 func (s *Server) endPrepared(ctx context.Context, admin *pgx.Conn, database string) error {
 	var gids []string
-	if err := admin.QueryRow(ctx, `SELECT coalesce(array_agg(gid), '{}') FROM pg_prepared_xacts WHERE database = $1`, database).Scan(&gids); err != nil || len(gids) == 0 {
+	if err := admin.QueryRow(ctx, `SELECT coalesce(array_agg(gid), '{}') FROM pg_prepared_xacts WHERE database = $1`,
+		database).Scan(&gids); err != nil || len(gids) == 0 {
 		return err
 	}
 	// ROLLBACK PREPARED works from inside the database only.
-	if err := patiently(ctx, admin, fmt.Sprintf("ALTER DATABASE %s ALLOW_CONNECTIONS true", pgx.Identifier{database}.Sanitize())); err != nil {
+	if err := patiently(ctx, admin, fmt.Sprintf("ALTER DATABASE %s ALLOW_CONNECTIONS true",
+		pgx.Identifier{database}.Sanitize())); err != nil {
 		return err
 	}
 	inside, err := s.connect(ctx, database)

@@ -41,7 +41,10 @@ func (s *Server) Follow(primary *Server, name, slot string) error {
 	}
 	u.RawQuery += "&application_name=" + url.QueryEscape(name)
 	// The connection names a database because a standby that synchronises slots needs one.
-	if err := s.Configure(map[string]string{"primary_conninfo": u.String(), "primary_slot_name": slot, "hot_standby": "on", "hot_standby_feedback": "on"}); err != nil {
+	if err := s.Configure(map[string]string{
+		"primary_conninfo": u.String(), "primary_slot_name": slot, "hot_standby": "on",
+		"hot_standby_feedback": "on",
+	}); err != nil {
 		return err
 	}
 	// A base backup leaves replication slots behind, a copied folder does not.

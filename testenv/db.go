@@ -288,7 +288,8 @@ func (d *Database) Grant(role string, p pipeline.Pipeline) {
 	if into == "" {
 		into = p.Schema
 	}
-	d.MustExecSuper(fmt.Sprintf("GRANT USAGE ON SCHEMA %s, %s TO %s", pgx.Identifier{p.Schema}.Sanitize(), pgx.Identifier{into}.Sanitize(), role))
+	d.MustExecSuper(fmt.Sprintf("GRANT USAGE ON SCHEMA %s, %s TO %s", pgx.Identifier{p.Schema}.Sanitize(),
+		pgx.Identifier{into}.Sanitize(), role))
 	columns := map[string]bool{}
 	var quoted []string
 	add := func(names ...string) {
@@ -310,7 +311,8 @@ func (d *Database) Grant(role string, p pipeline.Pipeline) {
 		return
 	}
 	add(p.IntoColumn)
-	d.MustExecSuper(fmt.Sprintf("GRANT SELECT (%s), UPDATE (%s) ON %s TO %s", strings.Join(quoted, ", "), pgx.Identifier{p.IntoColumn}.Sanitize(), p.Source(), role))
+	d.MustExecSuper(fmt.Sprintf("GRANT SELECT (%s), UPDATE (%s) ON %s TO %s", strings.Join(quoted, ", "),
+		pgx.Identifier{p.IntoColumn}.Sanitize(), p.Source(), role))
 }
 
 func (d *Database) nextRole() string {

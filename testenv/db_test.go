@@ -18,7 +18,8 @@ func TestDB_IsMigratedAndBelongsToTheOwner(t *testing.T) {
 		t.Helper()
 		t.Parallel()
 		db := testenv.DB(t, testenv.Major(major))
-		if got := testenv.Value[int](db, `SELECT current_setting('server_version_num')::int / 10000`); got != major || db.Server.Major() != major {
+		if got := testenv.Value[int](db, `SELECT current_setting('server_version_num')::int / 10000`); got != major ||
+			db.Server.Major() != major {
 			t.Errorf("server is %d (Major %d), want %d", got, db.Server.Major(), major)
 		}
 		if got := testenv.Value[int](db, `SELECT version FROM embedsidecar.schema_version`); got < 1 {
@@ -31,7 +32,8 @@ func TestDB_IsMigratedAndBelongsToTheOwner(t *testing.T) {
 		if n := db.MustExec(`INSERT INTO docs SELECT i, 'text ' || i, '[1,2,3]' FROM generate_series(1, $1) i`, 5); n != 5 {
 			t.Errorf("inserted %d rows, want 5", n)
 		}
-		if got := testenv.Values[string](db, `SELECT body FROM docs WHERE id > 3 ORDER BY id`); !slices.Equal(got, []string{"text 4", "text 5"}) {
+		if got := testenv.Values[string](db, `SELECT body FROM docs WHERE id > 3 ORDER BY id`); !slices.Equal(got,
+			[]string{"text 4", "text 5"}) {
 			t.Errorf("bodies %q", got)
 		}
 	})
@@ -52,13 +54,16 @@ func TestDB_IsIsolatedAndDropped(t *testing.T) {
 		}
 	})
 	db := testenv.DB(t)
-	if got := testenv.Values[string](db, `SELECT datname::text FROM pg_database WHERE datname = ANY($1)`, names); len(got) > 0 {
+	if got := testenv.Values[string](db, `SELECT datname::text FROM pg_database WHERE datname = ANY($1)`,
+		names); len(got) > 0 {
 		t.Errorf("databases left behind: %q", got)
 	}
-	if got := testenv.Values[string](db, `SELECT slot_name::text FROM pg_replication_slots WHERE slot_name = ANY($1)`, slots); len(got) > 0 {
+	if got := testenv.Values[string](db, `SELECT slot_name::text FROM pg_replication_slots WHERE slot_name = ANY($1)`,
+		slots); len(got) > 0 {
 		t.Errorf("slots left behind: %q", got)
 	}
-	if got := testenv.Values[string](db, `SELECT rolname::text FROM pg_roles WHERE rolname = ANY($1)`, roles); len(got) > 0 {
+	if got := testenv.Values[string](db, `SELECT rolname::text FROM pg_roles WHERE rolname = ANY($1)`,
+		roles); len(got) > 0 {
 		t.Errorf("roles left behind: %q", got)
 	}
 }
@@ -82,7 +87,8 @@ func TestDB_IsDroppedWhileItsSlotStreamsAndATransactionIsPrepared(t *testing.T) 
 		if err != nil {
 			t.Fatal(err)
 		}
-		stream.PgConn().Frontend().SendQuery(queryMessage(`START_REPLICATION SLOT ` + slot + ` LOGICAL 0/0 (proto_version '1', publication_names 'p')`))
+		stream.PgConn().Frontend().SendQuery(queryMessage(`START_REPLICATION SLOT ` + slot +
+			` LOGICAL 0/0 (proto_version '1', publication_names 'p')`))
 		if err := stream.PgConn().Frontend().Flush(); err != nil {
 			t.Fatal(err)
 		}
@@ -105,7 +111,8 @@ func TestDB_IsDroppedWhileItsSlotStreamsAndATransactionIsPrepared(t *testing.T) 
 func TestEmpty_HasNoSchemaOfOurs(t *testing.T) {
 	t.Parallel()
 	db := testenv.DB(t, testenv.Empty())
-	if got := testenv.Values[string](db, `SELECT nspname::text FROM pg_namespace WHERE nspname = 'embedsidecar'`); len(got) > 0 {
+	if got := testenv.Values[string](db, `SELECT nspname::text FROM pg_namespace WHERE nspname = 'embedsidecar'`); len(
+		got) > 0 {
 		t.Error("schema embedsidecar is there")
 	}
 	if got := testenv.Value[string](db, `SELECT '[1,2]'::vector(2)::text`); got != "[1,2]" {
@@ -122,8 +129,14 @@ func TestRunRole_MayDoWhatItsPipelinesNeedAndNoMore(t *testing.T) {
 		CREATE TABLE notes_embedding (id bigint PRIMARY KEY, embedding vector(3))`)
 	key := []pipeline.KeyColumn{{Name: "id"}}
 	role := db.RunRole(
-		pipeline.Pipeline{Spec: pipeline.Spec{Schema: "My Shop", Table: "Docs", Columns: []string{"Title"}, IntoColumn: "embedding"}, Key: key},
-		pipeline.Pipeline{Spec: pipeline.Spec{Schema: "public", Table: "notes", Columns: []string{"body"}, IntoTable: "notes_embedding"}, Key: key},
+		pipeline.Pipeline{Spec: pipeline.Spec{
+			Schema: "My Shop", Table: "Docs", Columns: []string{"Title"},
+			IntoColumn: "embedding",
+		}, Key: key},
+		pipeline.Pipeline{Spec: pipeline.Spec{
+			Schema: "public", Table: "notes", Columns: []string{"body"},
+			IntoTable: "notes_embedding",
+		}, Key: key},
 	)
 	conn, err := pgx.Connect(t.Context(), db.URL(role))
 	if err != nil {
@@ -173,7 +186,10 @@ func TestRunRole_MayDoWhatItsPipelinesNeedAndNoMore(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer func() { _ = streaming.Close(context.Background()) }()
-	for _, sql := range []string{`SELECT id FROM public.notes`, `SELECT count(*) FROM embedsidecar.task`, `SELECT FROM public.notes_embedding`} {
+	for _, sql := range []string{
+		`SELECT id FROM public.notes`, `SELECT count(*) FROM embedsidecar.task`,
+		`SELECT FROM public.notes_embedding`,
+	} {
 		if _, err := streaming.Exec(t.Context(), sql); err == nil {
 			t.Errorf("the role that streams may %s", sql)
 		}

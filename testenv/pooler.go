@@ -85,13 +85,17 @@ func greet(client net.Conn, backend *pgproto3.Backend) bool {
 			known := " user database application_name client_encoding datestyle timezone standard_conforming_strings "
 			for name := range m.Parameters {
 				if !strings.Contains(known, " "+strings.ToLower(name)+" ") {
-					backend.Send(&pgproto3.ErrorResponse{Severity: "FATAL", Code: "08P01", Message: "unsupported startup parameter: " + name})
+					backend.Send(&pgproto3.ErrorResponse{Severity: "FATAL", Code: "08P01", Message: "unsupported startup parameter: " +
+						name})
 					_ = backend.Flush()
 					return false
 				}
 			}
 			backend.Send(&pgproto3.AuthenticationOk{})
-			for name, value := range map[string]string{"server_encoding": "UTF8", "client_encoding": "UTF8", "standard_conforming_strings": "on", "server_version": "18.0"} {
+			for name, value := range map[string]string{
+				"server_encoding": "UTF8", "client_encoding": "UTF8",
+				"standard_conforming_strings": "on", "server_version": "18.0",
+			} {
 				backend.Send(&pgproto3.ParameterStatus{Name: name, Value: value})
 			}
 			backend.Send(&pgproto3.BackendKeyData{ProcessID: 1, SecretKey: []byte{0, 0, 0, 1}})

@@ -67,7 +67,10 @@ func StartProxy(t testing.TB, target string) *Proxy {
 
 // NewProxy is StartProxy without a test; Close ends it.
 func NewProxy(target string) (*Proxy, error) {
-	p := &Proxy{target: target, links: map[*link]struct{}{}, changed: make(chan struct{}), most: wholeChunk, left: [2]int64{-1, -1}}
+	p := &Proxy{
+		target: target, links: map[*link]struct{}{}, changed: make(chan struct{}), most: wholeChunk,
+		left: [2]int64{-1, -1},
+	}
 	reserved, err := reserve(context.Background())
 	if err != nil {
 		return nil, fmt.Errorf("start the proxy: %w", err)

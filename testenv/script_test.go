@@ -50,10 +50,24 @@ func TestPostgresScript_NamesMistakesAndTheWayOut(t *testing.T) {
 	}{
 		{[]string{dir}, nil, []string{"usage:"}},
 		{[]string{dir}, []string{"--what"}, []string{"usage:"}},
-		{[]string{dir}, []string{"13"}, []string{"error: no recipe for PostgreSQL '13'", "hint: or use a PostgreSQL with pgvector of your own: PGBIN="}},
-		{[]string{"EMBEDSIDECAR_PG_DIR=relative"}, []string{"18"}, []string{"error: the cache folder must be an absolute path", "hint: set EMBEDSIDECAR_PG_DIR"}},
-		{[]string{"EMBEDSIDECAR_PG_DIR=/proc/nothing"}, []string{"18"}, []string{"error: cannot write to /proc/nothing", "hint: set EMBEDSIDECAR_PG_DIR"}},
-		{[]string{dir, "PGVECTOR_SRC=/nowhere"}, []string{"--system", "7"}, []string{"error: there is no /usr/lib/postgresql/7/bin/pg_config", "hint: apt-get install postgresql-7"}},
+		{[]string{dir}, []string{"13"}, []string{
+			"error: no recipe for PostgreSQL '13'",
+			"hint: or use a PostgreSQL with pgvector of your own: PGBIN=",
+		}},
+		{
+			[]string{"EMBEDSIDECAR_PG_DIR=relative"},
+			[]string{"18"},
+			[]string{"error: the cache folder must be an absolute path", "hint: set EMBEDSIDECAR_PG_DIR"},
+		},
+		{[]string{"EMBEDSIDECAR_PG_DIR=/proc/nothing"}, []string{"18"}, []string{
+			"error: cannot write to /proc/nothing",
+			"hint: set EMBEDSIDECAR_PG_DIR",
+		}},
+		{
+			[]string{dir, "PGVECTOR_SRC=/nowhere"},
+			[]string{"--system", "7"},
+			[]string{"error: there is no /usr/lib/postgresql/7/bin/pg_config", "hint: apt-get install postgresql-7"},
+		},
 	} {
 		out, err := script(t, test.env, test.args...)
 		if err == nil {

@@ -24,7 +24,8 @@ import (
 )
 
 const (
-	startTimeout = 5 * time.Minute // of initdb and start, and of a database; a busy disk takes seconds, a busy machine more
+	// of initdb and start, and of a database; a busy disk takes seconds, a busy machine more
+	startTimeout = 5 * time.Minute
 	stopTimeout  = 3 * time.Minute
 
 	// Superuser is the first role of a server that Start made.
@@ -91,7 +92,8 @@ func Start(ctx context.Context, o Options) (*Server, error) {
 		return nil, fmt.Errorf("make a folder for the server: %w", err)
 	}
 	s := &Server{
-		major: major, host: "127.0.0.1", admin: Superuser, password: canary.Secret + rand.Text(), roleWord: canary.Secret + rand.Text(), database: "postgres",
+		major: major, host: "127.0.0.1", admin: Superuser, password: canary.Secret + rand.Text(), roleWord: canary.Secret +
+			rand.Text(), database: "postgres",
 		params: "sslmode=disable", bin: bin, dir: dir, lock: lock, port: o.Port,
 	}
 	if err := s.create(ctx, o); err != nil {
@@ -112,7 +114,8 @@ func (s *Server) create(ctx context.Context, o Options) error {
 		return err
 	}
 	// Passwords, not trust: everybody on this machine can reach the port, and a superuser can run programs.
-	initdb := s.command(ctx, "initdb", "-N", "-D", s.data(), "-U", Superuser, "-A", "scram-sha-256", "--pwfile", passwords, "-E", "UTF8", "--locale", "C.UTF-8")
+	initdb := s.command(ctx, "initdb", "-N", "-D", s.data(), "-U", Superuser, "-A", "scram-sha-256", "--pwfile", passwords,
+		"-E", "UTF8", "--locale", "C.UTF-8")
 	if out, err := initdb.CombinedOutput(); err != nil {
 		return fmt.Errorf("initdb of PostgreSQL %d in %s: %w: %s", s.major, s.dir, err, out)
 	}
@@ -194,7 +197,8 @@ func (s *Server) Resume(ctx context.Context) error {
 // port, or the last processes of a killed server are still there.
 func mayPass(err error, newPort bool) bool {
 	return strings.Contains(err.Error(), "Address already in use") && newPort ||
-		strings.Contains(err.Error(), "pre-existing shared memory block") || strings.Contains(err.Error(), `lock file "postmaster.pid" already exists`)
+		strings.Contains(err.Error(), "pre-existing shared memory block") || strings.Contains(err.Error(),
+		`lock file "postmaster.pid" already exists`)
 }
 
 func (s *Server) launch(ctx context.Context) error {
@@ -315,7 +319,10 @@ func (s *Server) URLVia(addr, database, user string) string {
 	if user == "" || user == s.admin {
 		user, password = s.admin, s.password
 	}
-	u := url.URL{Scheme: "postgres", User: url.UserPassword(user, password), Host: addr, Path: "/" + database, RawQuery: s.params}
+	u := url.URL{
+		Scheme: "postgres", User: url.UserPassword(user, password), Host: addr, Path: "/" + database,
+		RawQuery: s.params,
+	}
 	return u.String()
 }
 

@@ -44,7 +44,10 @@ func TestServer_KeepsCommittedRowsThroughEveryWayToStop(t *testing.T) {
 	testenv.EachMajor(t, func(t *testing.T, major int) {
 		t.Helper()
 		t.Parallel()
-		s, err := testenv.Start(t.Context(), testenv.Options{Major: major, Config: map[string]string{"work_mem": "7MB", "cluster_name": "it's mine"}})
+		s, err := testenv.Start(t.Context(), testenv.Options{Major: major, Config: map[string]string{
+			"work_mem":     "7MB",
+			"cluster_name": "it's mine",
+		}})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -54,7 +57,8 @@ func TestServer_KeepsCommittedRowsThroughEveryWayToStop(t *testing.T) {
 			}
 		})
 		db := testenv.DB(t, testenv.On(s))
-		if got := testenv.Value[string](db, `SELECT current_setting('work_mem') || current_setting('wal_level') || current_setting('cluster_name')`); got != "7MBlogicalit's mine" {
+		if got := testenv.Value[string](db,
+			`SELECT current_setting('work_mem') || current_setting('wal_level') || current_setting('cluster_name')`); got != "7MBlogicalit's mine" {
 			t.Errorf("settings are %s", got)
 		}
 		db.MustExec(`CREATE TABLE kept (n int)`)
@@ -65,7 +69,8 @@ func TestServer_KeepsCommittedRowsThroughEveryWayToStop(t *testing.T) {
 			if err := s.Stop(mode); err != nil {
 				t.Fatal(err)
 			}
-			testenv.Eventually(t, waitLimit, func() (bool, string) { // a killed server's last child may hold the port for a moment
+			// a killed server's last child may hold the port for a moment
+			testenv.Eventually(t, waitLimit, func() (bool, string) {
 				conn, err := net.Dial("tcp", addr)
 				if err == nil {
 					_ = conn.Close()
@@ -161,7 +166,8 @@ func TestStart_SaysWhatToRunForAMissingMajor(t *testing.T) {
 
 func TestStart_ShowsTheLogOfAServerThatDoesNotStart(t *testing.T) {
 	t.Parallel()
-	_, err := testenv.Start(t.Context(), testenv.Options{Config: map[string]string{"shared_preload_libraries": "no_such_library"}})
+	_, err := testenv.Start(t.Context(),
+		testenv.Options{Config: map[string]string{"shared_preload_libraries": "no_such_library"}})
 	if err == nil || !strings.Contains(err.Error(), `could not access file "no_such_library"`) {
 		t.Errorf("Start: %v", err)
 	}

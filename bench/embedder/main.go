@@ -112,7 +112,8 @@ func measure(ctx context.Context, o options) error {
 		}
 	}
 	plugin, err := host.New(host.Options{Path: o.plugin, Env: map[string]string{
-		"EMBEDSIDECAR_PLUGIN_MODEL": folder, "EMBEDSIDECAR_PLUGIN_ONNXRUNTIME": library, "EMBEDSIDECAR_PLUGIN_THREADS": fmt.Sprint(o.threads),
+		"EMBEDSIDECAR_PLUGIN_MODEL": folder, "EMBEDSIDECAR_PLUGIN_ONNXRUNTIME": library,
+		"EMBEDSIDECAR_PLUGIN_THREADS": fmt.Sprint(o.threads),
 	}})
 	if err != nil {
 		return err
@@ -120,8 +121,15 @@ func measure(ctx context.Context, o options) error {
 	defer func() { _ = plugin.Close() }()
 
 	fmt.Printf("%d texts, %d threads, ONNX Runtime %s\n", len(texts), o.threads, m.Describe().Library)
-	inside := &contender{name: "plugin onnx, in this process", cpu: ownCPU, run: func() (time.Duration, error) { return embedAll(ctx, m.Embed, texts) }}
-	over := &contender{name: "plugin onnx, over gRPC", cpu: func() time.Duration { return ownCPU() + processCPU(plugin.Pid()) }, run: func() (time.Duration, error) { return embedAll(ctx, plugin.Embed, texts) }}
+	inside := &contender{name: "plugin onnx, in this process", cpu: ownCPU, run: func() (time.Duration,
+		error,
+	) {
+		return embedAll(ctx, m.Embed, texts)
+	}}
+	over := &contender{name: "plugin onnx, over gRPC", cpu: func() time.Duration {
+		return ownCPU() +
+			processCPU(plugin.Pid())
+	}, run: func() (time.Duration, error) { return embedAll(ctx, plugin.Embed, texts) }}
 	var contenders []*contender
 	for _, l := range loops {
 		l.budget, err = best(budgets, func(budget int) (time.Duration, error) { l.budget = budget; return l.all() })
@@ -139,7 +147,10 @@ func measure(ctx context.Context, o options) error {
 			return err
 		}
 		defer st.end()
-		batch, err := best(batches, func(batch int) (time.Duration, error) { return st.encode(texts[:min(sweep, len(texts))], batch) })
+		batch, err := best(batches, func(batch int) (time.Duration, error) {
+			return st.encode(texts[:min(sweep, len(texts))],
+				batch)
+		})
 		if err != nil {
 			return err
 		}
@@ -162,7 +173,8 @@ func measure(ctx context.Context, o options) error {
 		}
 		fmt.Printf(" of the bare loops\n")
 	}
-	fmt.Printf("beside the fastest, %q: %.3f in this process, %.3f over gRPC\n", fastest.name, median(ratios(inside.rate, fastest.rate)), median(ratios(over.rate, fastest.rate)))
+	fmt.Printf("beside the fastest, %q: %.3f in this process, %.3f over gRPC\n", fastest.name,
+		median(ratios(inside.rate, fastest.rate)), median(ratios(over.rate, fastest.rate)))
 	if o.python != "" {
 		st := contenders[len(contenders)-1]
 		fmt.Printf("plugin onnx / sentence-transformers: %.2f in this process, %.2f over gRPC (texts/s), %.2f (CPU)\n",
@@ -185,7 +197,8 @@ func rounds(count int, contenders []*contender, texts int) error {
 			}
 			c.rate = append(c.rate, float64(texts)/took.Seconds())
 			c.cost = append(c.cost, float64((c.cpu()-before).Microseconds())/float64(texts))
-			fmt.Fprintf(os.Stderr, "round %d: %s: %.1f texts/s, %.0f us CPU/text\n", round+1, c.name, c.rate[round], c.cost[round])
+			fmt.Fprintf(os.Stderr, "round %d: %s: %.1f texts/s, %.0f us CPU/text\n", round+1, c.name, c.rate[round],
+				c.cost[round])
 		}
 	}
 	return nil
@@ -249,12 +262,15 @@ func latency(ctx context.Context, plain *bare, m *model.Model, plugin *host.Host
 	if err != nil {
 		return err
 	}
-	fmt.Printf("the same over gRPC while another call of %d texts is always under way, median: %.2f ms\n", len(texts), median(beside))
+	fmt.Printf("the same over gRPC while another call of %d texts is always under way, median: %.2f ms\n", len(texts),
+		median(beside))
 	return nil
 }
 
 // besideBulk measures while large calls follow each other.
-func besideBulk(ctx context.Context, plugin *host.Host, texts []string, measure func() ([]float64, error)) ([]float64, error) {
+func besideBulk(ctx context.Context, plugin *host.Host, texts []string, measure func() ([]float64, error)) ([]float64,
+	error,
+) {
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
 	ended := make(chan error, 1)
@@ -273,7 +289,9 @@ func besideBulk(ctx context.Context, plugin *host.Host, texts []string, measure 
 }
 
 // embedAll embeds texts in calls of the size that the plugin asks for.
-func embedAll(ctx context.Context, with func(context.Context, embed.Kind, []string) ([]embed.Result, error), texts []string) (time.Duration, error) {
+func embedAll(ctx context.Context, with func(context.Context, embed.Kind, []string) ([]embed.Result, error),
+	texts []string,
+) (time.Duration, error) {
 	began := time.Now()
 	for chunk := range slices.Chunk(texts, callTexts) {
 		if _, err := with(ctx, embed.Document, chunk); err != nil {

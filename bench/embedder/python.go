@@ -28,7 +28,8 @@ func startST(ctx context.Context, o options) (*python, error) {
 	if o.weights == "" {
 		return nil, errors.New("--weights is missing: the model's folder for sentence-transformers")
 	}
-	p := &python{command: exec.CommandContext(ctx, o.python, filepath.Join("bench", "embedder", "st.py"), o.weights, strconv.Itoa(o.threads))}
+	p := &python{command: exec.CommandContext(ctx, o.python, filepath.Join("bench", "embedder", "st.py"), o.weights,
+		strconv.Itoa(o.threads))}
 	p.command.Stderr = os.Stderr
 	var err error
 	if p.in, err = p.command.StdinPipe(); err != nil {

@@ -98,8 +98,10 @@ type figure struct {
 func measure(ctx context.Context, o options, out io.Writer) error {
 	fmt.Fprintf(out, "%d CPUs; a replica serves %d requests at a time, each of %d texts in %s: at most %.0f texts/s\n",
 		runtime.NumCPU(), o.slots, o.batch, o.service, o.ideal(1))
-	fmt.Fprintf(out, "%d calls of %d texts at a time, %d dims, %d rounds of %s, medians\n\n", o.callers, o.rows, o.dims, o.rounds, o.length)
-	fmt.Fprintf(out, "%-26s %10s %10s %10s %8s   %s\n", "", "texts/s", "of ideal", "call p50", "failed", "requests of each replica")
+	fmt.Fprintf(out, "%d calls of %d texts at a time, %d dims, %d rounds of %s, medians\n\n", o.callers, o.rows, o.dims,
+		o.rounds, o.length)
+	fmt.Fprintf(out, "%-26s %10s %10s %10s %8s   %s\n", "", "texts/s", "of ideal", "call p50", "failed",
+		"requests of each replica")
 	results := map[int][]figure{}
 	for range o.rounds {
 		for _, n := range o.replicas { // interleaved: what else the machine does falls on all alike
@@ -126,7 +128,8 @@ func measure(ctx context.Context, o options, out io.Writer) error {
 }
 
 func printFigure(out io.Writer, what string, f figure, ideal float64) {
-	fmt.Fprintf(out, "%-26s %10.0f %9.0f%% %10s %8d   %v\n", what, f.rate, 100*f.rate/ideal, f.p50.Round(time.Millisecond), f.failed, f.shares)
+	fmt.Fprintf(out, "%-26s %10.0f %9.0f%% %10s %8d   %v\n", what, f.rate, 100*f.rate/ideal, f.p50.Round(time.Millisecond),
+		f.failed, f.shares)
 }
 
 // ideal is what so many replicas can give.
@@ -140,7 +143,8 @@ func run(ctx context.Context, o options, n int, dies time.Duration) (figure, err
 	var urls []string
 	var served []*atomic.Int64
 	for i := range n {
-		stub, count := &remotetest.Server{Dialect: "openai", Dims: o.dims, Slots: o.slots, Service: o.service}, &atomic.Int64{}
+		stub, count := &remotetest.Server{Dialect: "openai", Dims: o.dims, Slots: o.slots, Service: o.service},
+			&atomic.Int64{}
 		server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			if i == n-1 && dead.Load() {
 				remotetest.Drop(w, r)
@@ -155,7 +159,8 @@ func run(ctx context.Context, o options, n int, dies time.Duration) (figure, err
 	}
 	const prefix = "EMBEDSIDECAR_PLUGIN_REMOTE_"
 	h, err := host.New(host.Options{Path: o.plugin, Env: map[string]string{
-		prefix + "DIALECT": "openai", prefix + "URL": strings.Join(urls, " "), prefix + "MODEL": "stub", prefix + "DIMS": strconv.Itoa(o.dims),
+		prefix + "DIALECT": "openai", prefix + "URL": strings.Join(urls, " "), prefix + "MODEL": "stub",
+		prefix + "DIMS":        strconv.Itoa(o.dims),
 		prefix + "BATCH_TEXTS": strconv.Itoa(o.batch),
 	}})
 	if err != nil {

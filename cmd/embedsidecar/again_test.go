@@ -24,7 +24,8 @@ func TestUninstall_ThenTheQuickStartAgain(t *testing.T) {
 	_, stderr := s.run(0, start...)
 	s.has(stderr, "taken up again")
 	s.run(0, "verify", "--deep", "100")
-	if n := testenv.Value[int](s.db, "SELECT count(*)::int FROM docs_embedding"); n != 35 { // no orphans, and none for the row without text
+	// no orphans, and none for the row without text
+	if n := testenv.Value[int](s.db, "SELECT count(*)::int FROM docs_embedding"); n != 35 {
 		t.Errorf("%d vectors, want 35", n)
 	}
 	s.run(0, "uninstall", "--yes")
@@ -38,10 +39,12 @@ func TestInit_RenamesAPipelineAtWork(t *testing.T) {
 	t.Parallel()
 	s := newStage(t, 10)
 	file := filepath.Join(t.TempDir(), "embedsidecar.yaml")
-	if err := os.WriteFile(file, []byte("version: 1\npipelines:\n  - name: articles\n    table: public.docs\n    columns: [title, body]\n    into: {table: docs_embedding}\n"), 0o600); err != nil {
+	if err := os.WriteFile(file, []byte(
+		"version: 1\npipelines:\n  - name: articles\n    table: public.docs\n    columns: [title, body]\n    into: {table: docs_embedding}\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	d := s.start("--table", "docs", "--columns", "title,body", "--into-table", "docs_embedding", "--http", "127.0.0.1:0", "--no-auth")
+	d := s.start("--table", "docs", "--columns", "title,body", "--into-table", "docs_embedding", "--http", "127.0.0.1:0",
+		"--no-auth")
 	address := d.logged("queries are answered", "address")
 	d.answers(address, searches, question, http.StatusOK, `"key":"7"`)
 	caughtUp := func() { s.run(0, "wait", "--caught-up", "--timeout", patience.String()) }
@@ -90,7 +93,8 @@ func TestInit_RenamesAPipelineAtWork(t *testing.T) {
 	if p := s.state("posts"); p.ScanReason != "the pipeline was changed" {
 		t.Errorf("after a change of name and filter: %+v", p)
 	}
-	if n, left := testenv.Value[int](s.db, paid), testenv.Value[int](s.db, "SELECT count(*)::int FROM docs_embedding"); n != embedded || left != 8 {
+	if n, left := testenv.Value[int](s.db, paid),
+		testenv.Value[int](s.db, "SELECT count(*)::int FROM docs_embedding"); n != embedded || left != 8 {
 		t.Errorf("%d texts were embedded for a change of name and filter, and %d vectors are there, want 8", n-embedded, left)
 	}
 	s.run(0, "verify", "posts", "--deep", "10")
@@ -107,7 +111,8 @@ func TestInit_ARenameResumesNothing(t *testing.T) {
 	configured := func(name, more string) (file string) {
 		t.Helper()
 		file = filepath.Join(t.TempDir(), name+".yaml")
-		content := "version: 1\npipelines:\n  - name: " + name + "\n    table: public.docs\n    columns: [title, body]\n    into: {table: docs_embedding}\n" + more
+		content := "version: 1\npipelines:\n  - name: " + name +
+			"\n    table: public.docs\n    columns: [title, body]\n    into: {table: docs_embedding}\n" + more
 		if err := os.WriteFile(file, []byte(content), 0o600); err != nil {
 			t.Fatal(err)
 		}
@@ -131,7 +136,10 @@ func TestRun_WarnsOnce(t *testing.T) {
 	t.Parallel()
 	s := newStage(t, 3)
 	s.db.MustExec("CREATE TABLE gone (id int PRIMARY KEY, title text)")
-	flags := []string{"run", "--once", "--pipeline", "docs: title, body -> table docs_embedding", "--pipeline", "gone: title -> table gone_embedding"}
+	flags := []string{
+		"run", "--once", "--pipeline", "docs: title, body -> table docs_embedding", "--pipeline",
+		"gone: title -> table gone_embedding",
+	}
 	s.run(0, flags...)
 	s.db.MustExec("ALTER TABLE docs RENAME body TO content")
 	s.db.MustExec("ALTER TABLE gone DROP title")
@@ -157,7 +165,8 @@ func TestStatus_OfATableWhoseNameAnotherHas(t *testing.T) {
 	stdout, _ = s.run(0, "status")
 	s.has(stdout, `its table is called "public"."docs_before" now, and what is called public.docs is another one`)
 	stdout, _ = s.run(0, "status", "-o", "json")
-	if p := decoded[statusDocument](t, stdout).Pipelines[0]; p.Table != "docs_before" || p.ReplacedBy != "public.docs" || p.Rows != 3 {
+	if p := decoded[statusDocument](t, stdout).Pipelines[0]; p.Table != "docs_before" || p.ReplacedBy != "public.docs" ||
+		p.Rows != 3 {
 		t.Errorf("%+v", p.Pipeline)
 	}
 	_, stderr := s.once(0)
@@ -177,7 +186,8 @@ func TestWait_TellsWhatItWaitsFor(t *testing.T) {
 	w := s.background("wait", "--caught-up")
 	quiet := s.background("wait", "--caught-up", "--quiet")
 	testenv.Eventually(t, patience, func() (bool, string) {
-		return strings.Contains(w.text(), "waiting: changes are not read from the slot yet; no sidecar runs for slot "+s.slot), w.text()
+		return strings.Contains(w.text(), "waiting: changes are not read from the slot yet; no sidecar runs for slot "+
+			s.slot), w.text()
 	})
 	s.once(0)
 	w.ends(0)
@@ -200,7 +210,8 @@ func (s *stage) viaVariables(args ...string) (stdout string) {
 	other := *s
 	other.set("EMBEDSIDECAR_DATABASE_URL=")
 	for name, value := range map[string]string{
-		"PGHOST": u.Hostname(), "PGPORT": u.Port(), "PGUSER": u.User.Username(), "PGPASSWORD": password, "PGDATABASE": strings.TrimPrefix(u.Path, "/"),
+		"PGHOST": u.Hostname(), "PGPORT": u.Port(), "PGUSER": u.User.Username(), "PGPASSWORD": password,
+		"PGDATABASE": strings.TrimPrefix(u.Path, "/"),
 	} {
 		other.set(name + "=" + value)
 	}
@@ -218,7 +229,8 @@ func TestRoles_LetARoleRunWhatIsSetUp(t *testing.T) {
 	role, stream := s.db.Role(""), s.db.Role("REPLICATION") // with passwords; the script takes them as they are
 	flags := []string{"--role", role, "--stream-role", stream}
 	script, stderr := s.run(0, append([]string{"roles"}, flags...)...)
-	s.has(script, `-- Pipeline "public.docs":`, `GRANT SELECT ("id", "title", "embedding"), UPDATE ("embedding") ON "public"."docs" TO "`+role+`";`)
+	s.has(script, `-- Pipeline "public.docs":`,
+		`GRANT SELECT ("id", "title", "embedding"), UPDATE ("embedding") ON "public"."docs" TO "`+role+`";`)
 	if stderr != "" || strings.Contains(script, sqlfiles.RunRole) || strings.Contains(script, sqlfiles.StreamRole) {
 		t.Errorf("%s%s", stderr, script)
 	}
@@ -259,7 +271,8 @@ func TestRoles_Yes(t *testing.T) {
 	role, stream := s.db.Role(""), s.db.Role("REPLICATION")
 	flags := []string{"roles", "--yes", "--role", role, "--stream-role", stream}
 	granted := func() bool {
-		return testenv.Value[bool](s.db, "SELECT has_schema_privilege($1::name, 'embedsidecar', 'USAGE') OR has_column_privilege($1::name, 'docs', 'embedding', 'UPDATE')", role)
+		return testenv.Value[bool](s.db,
+			"SELECT has_schema_privilege($1::name, 'embedsidecar', 'USAGE') OR has_column_privilege($1::name, 'docs', 'embedding', 'UPDATE')", role)
 	}
 	_, stderr := s.run(exitPermission, flags...)
 	s.has(stderr, `run the SQL for roles "`+role+`" and "`+stream+`"`)
@@ -271,7 +284,8 @@ func TestRoles_Yes(t *testing.T) {
 	s.at(testenv.StartPooler(t, s.db.URL(testenv.Owner), 1))
 	for _, command := range []string{"status", "check", "run"} {
 		_, stderr := s.run(exitConnect, command)
-		s.has(stderr, "a connection pooler does not pass on the settings", "a role of its own that has them: embedsidecar roles")
+		s.has(stderr, "a connection pooler does not pass on the settings",
+			"a role of its own that has them: embedsidecar roles")
 		if strings.Contains(stderr, "ALTER ROLE") {
 			t.Errorf("%s would have an application's role changed:\n%s", command, stderr)
 		}
@@ -290,7 +304,8 @@ func TestRoles_Yes(t *testing.T) {
 	s.set("EMBEDSIDECAR_STREAM_URL=" + s.db.URL(stream) + "&connect_timeout=300")
 	s.run(0, "run", "--once", "--no-init")
 	s.run(0, "verify", "--deep", "10")
-	if n := testenv.Value[int](s.db, "SELECT count(*)::int FROM pg_db_role_setting WHERE setrole = $1::regrole", testenv.Owner); n != 0 {
+	if n := testenv.Value[int](s.db, "SELECT count(*)::int FROM pg_db_role_setting WHERE setrole = $1::regrole",
+		testenv.Owner); n != 0 {
 		t.Error("the application's role has other settings now")
 	}
 	s.set("EMBEDSIDECAR_DATABASE_URL=")

@@ -23,7 +23,10 @@ func TestStory_AnApplicationAltersItsTables(t *testing.T) {
 	s.db.MustExec(`ALTER TABLE docs ALTER id TYPE int`)
 	s.db.MustExec(`CREATE TABLE notes (id bigint PRIMARY KEY, body text) PARTITION BY RANGE (id); CREATE TABLE notes_a PARTITION OF notes FOR VALUES FROM (0) TO (100);
 		INSERT INTO notes SELECT i, 'note ' || i FROM generate_series(1, 31) AS i`)
-	flags := []string{"--pipeline", "docs: title, body -> embedding", "--pipeline", "docs: body -> table docs_embedding", "--pipeline", "notes: body -> table notes_embedding"}
+	flags := []string{
+		"--pipeline", "docs: title, body -> embedding", "--pipeline", "docs: body -> table docs_embedding",
+		"--pipeline", "notes: body -> table notes_embedding",
+	}
 	d := s.start(append(flags, "--ops-listen", "127.0.0.1:0")...)
 	base := "http://" + d.logged("probes and metrics listen", "address")
 	embedded := func() int {
@@ -66,12 +69,14 @@ func TestStory_AnApplicationAltersItsTables(t *testing.T) {
 	s.has(stdout, `warn   pipeline "public.docs": column "title" of "public"."docs" is now called "heading": name it so in the configuration`, `ok     pipeline "public.docs"`)
 
 	costs("another type", 31, `ALTER TABLE notes ALTER body TYPE varchar USING body || '!'`)
-	costs("a partition that is attached", 19, `CREATE TABLE notes_b (LIKE notes INCLUDING ALL)`, `INSERT INTO notes_b SELECT i, 'note ' || i FROM generate_series(101, 119) AS i`,
+	costs("a partition that is attached", 19, `CREATE TABLE notes_b (LIKE notes INCLUDING ALL)`,
+		`INSERT INTO notes_b SELECT i, 'note ' || i FROM generate_series(101, 119) AS i`,
 		`ALTER TABLE notes ATTACH PARTITION notes_b FOR VALUES FROM (100) TO (200)`)
 
 	// A key becomes wider: the way out that is told keeps what is there.
 	s.db.MustExec("ALTER TABLE docs ALTER id TYPE bigint")
-	s.becomes("public.docs:docs_embedding", health.Misconfigured, `ALTER TABLE "public"."docs_embedding" ALTER COLUMN "id" TYPE bigint`, "embedsidecar init")
+	s.becomes("public.docs:docs_embedding", health.Misconfigured,
+		`ALTER TABLE "public"."docs_embedding" ALTER COLUMN "id" TYPE bigint`, "embedsidecar init")
 	s.run(0, append([]string{"init"}, flags...)...)
 	s.becomes("public.docs:docs_embedding", health.UpToDate)
 	costs("a row with a wider key, in two pipelines", 2, "INSERT INTO docs VALUES (5000000000, 'x', 'y')")
@@ -100,12 +105,14 @@ func TestStory_AnApplicationAltersItsTables(t *testing.T) {
 		t.Fatal(err)
 	}
 	file := filepath.Join(t.TempDir(), "embedsidecar.yaml")
-	config := "version: 1\nplugins: {catalog: [{name: toy, path: " + toy + "}]}\npipelines:\n  - {name: toys, table: docs, columns: [body], plugin: toy, into: {table: toys}}\n"
+	config := "version: 1\nplugins: {catalog: [{name: toy, path: " + toy +
+		"}]}\npipelines:\n  - {name: toys, table: docs, columns: [body], plugin: toy, into: {table: toys}}\n"
 	if err := os.WriteFile(file, []byte(config), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	s.run(0, "init", "--config", file)
-	s.becomes("toys", health.PluginUnknown, `plugin "toy"`, "name it in the configuration of the sidecar, or install it, and start the sidecar again")
+	s.becomes("toys", health.PluginUnknown, `plugin "toy"`,
+		"name it in the configuration of the sidecar, or install it, and start the sidecar again")
 	d.end(syscall.SIGTERM, 0)
 	d = s.start("--config", file)
 	s.becomes("toys", health.UpToDate)

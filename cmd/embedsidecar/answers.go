@@ -53,13 +53,17 @@ type look struct {
 // modelOf is a model as pipelines name it: plugin and model, "" for the defaults.
 type modelOf struct{ plugin, model string }
 
-func newAnswers(env *environment, plugins *embedders, embedder func(ctx context.Context, p *pipeline.Pipeline) (embed.Embedder, error)) *answers {
+func newAnswers(env *environment, plugins *embedders, embedder func(ctx context.Context,
+	p *pipeline.Pipeline) (embed.Embedder, error),
+) *answers {
 	return &answers{env: env, plugins: plugins, embedder: embedder, services: map[modelOf]*embed.Service{}}
 }
 
 // listen answers queries from now on. The function it returns ends that, after the requests under way; it may be
 // called again.
-func (a *answers) listen(ctx context.Context, address string, observe func(handler, method string, status int, took time.Duration)) (finish func() error, err error) {
+func (a *answers) listen(ctx context.Context, address string, observe func(handler, method string, status int,
+	took time.Duration),
+) (finish func() error, err error) {
 	q := a.env.config.Queries
 	o := serve.Options{
 		Listen: address, Cert: q.Cert, Key: q.Key, Backend: a, Observe: observe, Log: a.env.log,
@@ -209,7 +213,8 @@ func (a *answers) Pipeline(ctx context.Context, name string) (*pipeline.Pipeline
 	}
 	p := &all[at]
 	if p.Status != pipeline.Active {
-		return nil, nil, &serve.UnavailableError{Problem: fmt.Sprintf("pipeline %q cannot be searched now: %s", p.Name, p.Status)}
+		return nil, nil, &serve.UnavailableError{Problem: fmt.Sprintf("pipeline %q cannot be searched now: %s", p.Name,
+			p.Status)}
 	}
 	model, err := a.service(ctx, modelOf{p.Plugin, p.Model})
 	if err != nil {
@@ -220,7 +225,8 @@ func (a *answers) Pipeline(ctx context.Context, name string) (*pipeline.Pipeline
 		return nil, nil, err
 	}
 	if !p.MadeBy(about) {
-		return nil, nil, &serve.UnavailableError{Problem: fmt.Sprintf("pipeline %q cannot be searched: its vectors were made by another model than the one that runs here", p.Name)}
+		return nil, nil, &serve.UnavailableError{Problem: fmt.Sprintf(
+			"pipeline %q cannot be searched: its vectors were made by another model than the one that runs here", p.Name)}
 	}
 	return p, model, nil
 }

@@ -79,7 +79,9 @@ func unknownFlag(name string, known map[string]bool) error {
 		if name == "filter" {
 			name = "where"
 		}
-		return fail(exitUsage, err, name+" belongs to a pipeline in a file, named by --config FILE: pipelines: [{table: ..., "+name+": ...}]; the README's chapter Pipelines has one")
+		return fail(exitUsage, err, name+
+			" belongs to a pipeline in a file, named by --config FILE: pipelines: [{table: ..., "+name+
+			": ...}]; the README's chapter Pipelines has one")
 	}
 	var names []string
 	for n := range known {

@@ -10,7 +10,8 @@ import (
 
 func newCacheStats() *command {
 	return &command{
-		name: "cache stats", group: groupObserve, usage: "show how many texts needed no embedder, for each model in running sidecars",
+		name: "cache stats", group: groupObserve,
+		usage:       "show how many texts needed no embedder, for each model in running sidecars",
 		description: "Asks the sidecars of this user on this machine. HITS are texts answered without the embedder: their vector was remembered, in a destination already, or being made for another row. MISSES were sent to it. Counts begin with the sidecar.",
 		settings:    []string{config.GroupOps}, run: cacheStats,
 	}
@@ -36,10 +37,14 @@ func cacheStats(ctx context.Context, env *environment) error {
 		env.say("no sidecar of this user runs here (looked in %s)", env.config.ControlFolder())
 	}
 	return env.show(map[string][]cache{"caches": list}, func() listing {
-		l := listing{header: []string{"sidecar", "plugin", "model", "hits", "misses", "hit rate", "entries", "used", "limit"}, right: []int{3, 4, 5, 6, 7, 8}}
+		l := listing{
+			header: []string{"sidecar", "plugin", "model", "hits", "misses", "hit rate", "entries", "used", "limit"},
+			right:  []int{3, 4, 5, 6, 7, 8},
+		}
 		for _, c := range list {
 			l.rows = append(l.rows, []any{
-				c.Sidecar, c.Plugin, c.Model, c.Hits, c.Misses, fmt.Sprintf("%.1f%%", floor(c.HitRate*100)), c.Entries, size(c.Bytes), size(c.Limit),
+				c.Sidecar, c.Plugin, c.Model, c.Hits, c.Misses, fmt.Sprintf("%.1f%%", floor(c.HitRate*100)), c.Entries,
+				size(c.Bytes), size(c.Limit),
 			})
 		}
 		return l

@@ -18,7 +18,8 @@ type checkCommand struct{}
 func newCheck() *command {
 	c := &checkCommand{}
 	return &command{
-		name: "check", aliases: []string{"doctor"}, group: groupStart, usage: "tell what works, what does not, and the way out",
+		name: "check", aliases: []string{"doctor"}, group: groupStart,
+		usage:       "tell what works, what does not, and the way out",
 		description: "Changes nothing. Ends with status 4 when something would not work.",
 		settings:    []string{config.GroupDatabase, config.GroupEmbedding},
 		pipelines:   true,
@@ -57,8 +58,9 @@ func (c *checkCommand) run(ctx context.Context, env *environment) (err error) {
 	}
 	described, list := c.plugins(ctx, plugins, all)
 	for _, f := range setup.Check(ctx, setup.CheckOptions{
-		Pool: pool, ReplicationDSN: env.config.Database.Stream(), Slot: env.config.Slot.Name, Publication: env.config.Publication.Name,
-		Specs: specs, Descriptions: described,
+		Pool: pool, ReplicationDSN: env.config.Database.Stream(), Slot: env.config.Slot.Name,
+		Publication: env.config.Publication.Name,
+		Specs:       specs, Descriptions: described,
 	}) {
 		list = append(list, finding{f.Name, f.Status, f.Detail, f.Hint})
 	}
@@ -69,7 +71,9 @@ func (c *checkCommand) run(ctx context.Context, env *environment) (err error) {
 }
 
 // plugins starts every embedder that is needed and tells what it is.
-func (c *checkCommand) plugins(ctx context.Context, plugins *embedders, specs []pipeline.Spec) (map[string]embed.Description, []finding) {
+func (c *checkCommand) plugins(ctx context.Context, plugins *embedders,
+	specs []pipeline.Spec,
+) (map[string]embed.Description, []finding) {
 	described := map[string]embed.Description{}
 	var list []finding
 	seen := map[[2]string]error{}
@@ -121,7 +125,8 @@ func (c *checkCommand) show(env *environment, list []finding) error {
 			continue
 		}
 		// A line each, because details are sentences.
-		if err := env.printf("%-5s  %s: %s\n", f.Status, cleanCell(f.Check), env.redact.Text(cleanCell(f.Detail))); err != nil {
+		if err := env.printf("%-5s  %s: %s\n", f.Status, cleanCell(f.Check),
+			env.redact.Text(cleanCell(f.Detail))); err != nil {
 			return err
 		}
 		for _, hint := range f.Hints {

@@ -24,10 +24,15 @@ import (
 )
 
 // call runs the program with commands whose work is replaced by a probe.
-func call(t *testing.T, probe func(ctx context.Context, env *environment) error, environ []string, args ...string) (code int, stdout, stderr string) {
+func call(t *testing.T, probe func(ctx context.Context, env *environment) error, environ []string,
+	args ...string,
+) (code int, stdout, stderr string) {
 	t.Helper()
 	var out, errOut bytes.Buffer
-	p := &program{commands: commands(), stdin: strings.NewReader(""), stdout: &out, stderr: &errOut, environ: environ, hostname: "host", executable: "/nowhere/bin/embedsidecar"}
+	p := &program{
+		commands: commands(), stdin: strings.NewReader(""), stdout: &out, stderr: &errOut, environ: environ,
+		hostname: "host", executable: "/nowhere/bin/embedsidecar",
+	}
 	if probe != nil {
 		for _, c := range p.commands {
 			c.run = probe
@@ -98,9 +103,11 @@ func sample(f cli.Flag) (value string, arrived func(env *environment) error) {
 			continue
 		}
 		value := map[string]string{
-			"database-url": "postgres://h/d", "stream-url": "host=h dbname=d", "database-url-file": "/dev/null", "stream-url-file": "/dev/null", "slot": "other", "on-lost": "stop", "slot-failover": "off",
-			"publication": "Other, with comma", "threads": "3", "workers": "3", "batch-rows": "7", "cache-bytes": "3MiB", "max-attempts": "3",
-			"ops-listen": ":1", "http": "127.0.0.1:1", "log-level": "error", "log-format": "json", "log-output": "stdout",
+			"database-url": "postgres://h/d", "stream-url": "host=h dbname=d", "database-url-file": "/dev/null",
+			"stream-url-file": "/dev/null", "slot": "other", "on-lost": "stop", "slot-failover": "off",
+			"publication": "Other, with comma", "threads": "3", "workers": "3", "batch-rows": "7", "cache-bytes": "3MiB",
+			"max-attempts": "3",
+			"ops-listen":   ":1", "http": "127.0.0.1:1", "log-level": "error", "log-format": "json", "log-output": "stdout",
 			"model-sha256": strings.Repeat("a", 64), "plugin-sha256": strings.Repeat("b", 64),
 		}[name]
 		switch {
@@ -135,7 +142,8 @@ func sample(f cli.Flag) (value string, arrived func(env *environment) error) {
 		return "5m", anything
 	}
 	value, known := map[string]string{
-		"output": "json", "color": "never", "pipeline": `docs: "a, b" -> v`, "plugin-env": "EMBEDSIDECAR_PLUGIN_A=b,c", "lsn": "0/1", "kind": "query", "env": "A=b,c", "only": "order", "lang": "go",
+		"output": "json", "color": "never", "pipeline": `docs: "a, b" -> v`, "plugin-env": "EMBEDSIDECAR_PLUGIN_A=b,c",
+		"lsn": "0/1", "kind": "query", "env": "A=b,c", "only": "order", "lang": "go",
 		"table": "t", "columns": `"a, b"`, "into": "v", "into-table": "w", "into-type": "halfvec", "index": "hnsw",
 		"memory-limit": "1GiB", "call-timeout": "2m", "allow-env": "A",
 	}[name]
@@ -181,7 +189,10 @@ func TestFlags_OfDifferentCommandsMeanTheSame(t *testing.T) {
 }
 
 func TestEnvironment_Variables(t *testing.T) {
-	environ := []string{"EMBEDSIDECAR_SLOT=from_env", "EMBEDSIDECAR_OUTPUT=csv", "EMBEDSIDECAR_QUIET=true", "EMBEDSIDECAR_ONCE=1", "EMBEDSIDECAR_TIMEOUT=1h"}
+	environ := []string{
+		"EMBEDSIDECAR_SLOT=from_env", "EMBEDSIDECAR_OUTPUT=csv", "EMBEDSIDECAR_QUIET=true",
+		"EMBEDSIDECAR_ONCE=1", "EMBEDSIDECAR_TIMEOUT=1h",
+	}
 	code, _, stderr := call(t, func(ctx context.Context, env *environment) error {
 		if env.config.Slot.Name != "from_env" || env.output != "csv" || !env.quiet {
 			return fmt.Errorf("%q, %q, %v", env.config.Slot.Name, env.output, env.quiet)
@@ -203,7 +214,8 @@ func TestEnvironment_Variables(t *testing.T) {
 	if code != exitOK {
 		t.Error(stderr)
 	}
-	if code, _, stderr := call(t, nil, []string{"EMBEDSIDECAR_TIMEOUT=soon"}, "version"); code != exitUsage || !strings.Contains(stderr, "EMBEDSIDECAR_TIMEOUT") {
+	if code, _, stderr := call(t, nil, []string{"EMBEDSIDECAR_TIMEOUT=soon"}, "version"); code != exitUsage ||
+		!strings.Contains(stderr, "EMBEDSIDECAR_TIMEOUT") {
 		t.Errorf("%d: %s", code, stderr)
 	}
 }
@@ -259,7 +271,8 @@ func TestRun_Timeout(t *testing.T) {
 		<-ctx.Done()
 		return fmt.Errorf("wait for the slot: %w", ctx.Err())
 	}, nil, "wait", "--timeout", "1ms")
-	if code != exitTimeout || !strings.Contains(stderr, "embedsidecar: error: wait took longer than --timeout 1ms: wait for the slot") {
+	if code != exitTimeout || !strings.Contains(stderr,
+		"embedsidecar: error: wait took longer than --timeout 1ms: wait for the slot") {
 		t.Errorf("%d: %s", code, stderr)
 	}
 }
@@ -274,8 +287,9 @@ func TestReport_ErrorsAsJSON(t *testing.T) {
 		t.Fatal(err, stderr)
 	}
 	want := map[string]map[string]any{"error": {
-		"message": "read postgres://u:xxxxx@h/db: : permission denied for table docs (SQLSTATE 42501)", "exit_code": 7.0, "sqlstate": "42501",
-		"hints": []any{"GRANT SELECT ON docs TO u;"},
+		"message": "read postgres://u:xxxxx@h/db: : permission denied for table docs (SQLSTATE 42501)", "exit_code": 7.0,
+		"sqlstate": "42501",
+		"hints":    []any{"GRANT SELECT ON docs TO u;"},
 	}}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Error(diff)
@@ -285,7 +299,8 @@ func TestReport_ErrorsAsJSON(t *testing.T) {
 			t.Errorf("%q: %s", line, stderr)
 		}
 	}
-	if _, _, stderr := call(t, nil, []string{"EMBEDSIDECAR_OUTPUT=json"}, "statsu"); !strings.HasPrefix(stderr, `{"error"`) {
+	if _, _, stderr := call(t, nil, []string{"EMBEDSIDECAR_OUTPUT=json"}, "statsu"); !strings.HasPrefix(stderr,
+		`{"error"`) {
 		t.Error(stderr)
 	}
 }
@@ -294,17 +309,20 @@ func TestOutput_HoldsNoPassword(t *testing.T) {
 	const secret = "hunter2hunter2"
 	for _, format := range []string{"text", "json"} {
 		code, stdout, stderr := call(t, func(ctx context.Context, env *environment) error {
-			env.log.ErrorContext(ctx, "cannot connect", "url", env.config.Database.URL, "error", fmt.Errorf("password %q refused", secret),
+			env.log.ErrorContext(ctx, "cannot connect", "url", env.config.Database.URL, "error",
+				fmt.Errorf("password %q refused", secret),
 				"list", []string{secret}, "took", time.Second, "config", env.config.Database, "stringer", stringer(secret))
 			env.log.With("dsn", env.config.Database.URL).WithGroup("g").InfoContext(ctx, "x", "y", secret)
 			env.say("connected to %s", env.config.Database.URL)
 			return fmt.Errorf("connect to %s: %s", env.config.Database.URL, secret)
 		}, []string{"EMBEDSIDECAR_DATABASE_URL=postgres://u:" + secret + "@h/db"}, "status", "--log-format", format, "-v")
-		if code != exitInternal || strings.Contains(stdout+stderr, secret) || !strings.Contains(stderr, "cannot connect") || !strings.Contains(stderr, "took") {
+		if code != exitInternal || strings.Contains(stdout+stderr, secret) || !strings.Contains(stderr, "cannot connect") ||
+			!strings.Contains(stderr, "took") {
 			t.Errorf("%d: %s%s", code, stdout, stderr)
 		}
 	}
-	_, _, stderr := call(t, func(context.Context, *environment) error { return nil }, nil, "status", "--database-url", "postgres://u:"+secret+"@h/db")
+	_, _, stderr := call(t, func(context.Context, *environment) error { return nil }, nil, "status", "--database-url",
+		"postgres://u:"+secret+"@h/db")
 	if !strings.Contains(stderr, "--database-url holds a password") || strings.Contains(stderr, secret) {
 		t.Error(stderr)
 	}
@@ -319,7 +337,8 @@ func TestLogOutput_IsThatOfRunAndServe(t *testing.T) {
 				env.log.WarnContext(ctx, "said once")
 				return nil
 			}, []string{"EMBEDSIDECAR_LOG_OUTPUT=" + output}, command)
-			if got := strings.Contains(stdout, `"msg":"said once"`); got != want || strings.Contains(stderr, `"msg":"said once"`) == got {
+			if got := strings.Contains(stdout, `"msg":"said once"`); got != want ||
+				strings.Contains(stderr, `"msg":"said once"`) == got {
 				t.Errorf("%s logs to %s:\nstdout: %s\nstderr: %s", command, output, stdout, stderr)
 			}
 		}
@@ -349,16 +368,19 @@ func TestShow(t *testing.T) {
 		"json":  "[\n  {\n    \"name\": \"public.docs\",\n    \"rows\": 1204\n  },\n  {\n    \"name\": \"evil\\u001b[31m\\nname\",\n    \"rows\": 3\n  }\n]\n",
 	}
 	for form, text := range want {
-		_, stdout, stderr := call(t, func(_ context.Context, env *environment) error { return env.show(value, rows) }, nil, "status", "-o", form)
+		_, stdout, stderr := call(t, func(_ context.Context, env *environment) error { return env.show(value, rows) }, nil,
+			"status", "-o", form)
 		if stdout != text || stderr != "" {
 			t.Errorf("%s:\n%q\nwant\n%q\n%s", form, stdout, text, stderr)
 		}
 	}
-	_, stdout, _ := call(t, func(_ context.Context, env *environment) error { return env.show(value[:1], rows) }, nil, "status", "-o", "yaml")
+	_, stdout, _ := call(t, func(_ context.Context, env *environment) error { return env.show(value[:1], rows) }, nil,
+		"status", "-o", "yaml")
 	if stdout != "- name: public.docs\n  rows: 1204\n" && stdout != "  - name: public.docs\n    rows: 1204\n" {
 		t.Errorf("yaml: %q", stdout)
 	}
-	_, stdout, _ = call(t, func(_ context.Context, env *environment) error { return env.show(value, rows) }, nil, "status", "--color", "always")
+	_, stdout, _ = call(t, func(_ context.Context, env *environment) error { return env.show(value, rows) }, nil, "status",
+		"--color", "always")
 	if !strings.Contains(stdout, "\x1b[1m") {
 		t.Errorf("no colour: %q", stdout)
 	}
@@ -399,7 +421,10 @@ func TestParseLSN(t *testing.T) {
 			t.Errorf("parseLSN(%q) = %s, %v", in, got, err)
 		}
 	}
-	for _, in := range []string{"", "/", "0", "0/", "/0", "16/B374D848junk", "1/1FFFFFFFF", "1/2/3", "+1/2", "0x1/2", " 0/1", "1_0/1", "-1/0"} {
+	for _, in := range []string{
+		"", "/", "0", "0/", "/0", "16/B374D848junk", "1/1FFFFFFFF", "1/2/3", "+1/2", "0x1/2",
+		" 0/1", "1_0/1", "-1/0",
+	} {
 		if got, err := parseLSN(in); err == nil {
 			t.Errorf("parseLSN(%q) = %s", in, got)
 		}
@@ -423,7 +448,8 @@ func FuzzArrange(f *testing.F) {
 			return
 		}
 		again, err := arrange(a.words()[1:], takes)
-		if err != nil || !slices.Equal(again.flags, a.flags) || !slices.Equal(again.names, a.names) || again.command != a.command {
+		if err != nil || !slices.Equal(again.flags, a.flags) || !slices.Equal(again.names, a.names) ||
+			again.command != a.command {
 			t.Fatalf("%q: %+v, then %+v, %v", words, a, again, err)
 		}
 	})

@@ -48,13 +48,34 @@ func (c *command) allFlags() []cli.Flag {
 func generalFlags(acts bool) []cli.Flag {
 	return []cli.Flag{
 		&cli.StringFlag{Name: "config", Aliases: []string{"c"}, Category: groupGeneral, Usage: "`FILE` settings, in YAML"},
-		&cli.StringFlag{Name: "output", Aliases: []string{"o"}, Category: groupGeneral, Usage: "`FORM` table, json, yaml or csv", DefaultText: "table"},
-		&cli.DurationFlag{Name: "timeout", Category: groupGeneral, Usage: "`DURATION` give up after that, with status 5", DefaultText: "never"},
-		&cli.StringFlag{Name: "color", Category: groupGeneral, Usage: "`WHEN` auto, always or never; NO_COLOR and TERM=dumb mean never", DefaultText: "auto"},
-		&cli.BoolFlag{Name: "quiet", Aliases: []string{"q"}, Category: groupGeneral, Usage: "print nothing but data, warnings and errors", DisableDefaultText: true},
-		&cli.BoolFlag{Name: "verbose", Aliases: []string{"v"}, Category: groupGeneral, Usage: "log at level debug", DisableDefaultText: true},
-		&cli.BoolFlag{Name: "yes", Aliases: []string{"y"}, Category: groupGeneral, Hidden: !acts, Usage: "do what would otherwise only be shown", DisableDefaultText: true},
-		&cli.BoolFlag{Name: "dry-run", Category: groupGeneral, Hidden: !acts, Usage: "show what would be done and do nothing", DisableDefaultText: true},
+		&cli.StringFlag{
+			Name: "output", Aliases: []string{"o"}, Category: groupGeneral,
+			Usage: "`FORM` table, json, yaml or csv", DefaultText: "table",
+		},
+		&cli.DurationFlag{
+			Name: "timeout", Category: groupGeneral, Usage: "`DURATION` give up after that, with status 5",
+			DefaultText: "never",
+		},
+		&cli.StringFlag{
+			Name: "color", Category: groupGeneral,
+			Usage: "`WHEN` auto, always or never; NO_COLOR and TERM=dumb mean never", DefaultText: "auto",
+		},
+		&cli.BoolFlag{
+			Name: "quiet", Aliases: []string{"q"}, Category: groupGeneral,
+			Usage: "print nothing but data, warnings and errors", DisableDefaultText: true,
+		},
+		&cli.BoolFlag{
+			Name: "verbose", Aliases: []string{"v"}, Category: groupGeneral, Usage: "log at level debug",
+			DisableDefaultText: true,
+		},
+		&cli.BoolFlag{
+			Name: "yes", Aliases: []string{"y"}, Category: groupGeneral, Hidden: !acts,
+			Usage: "do what would otherwise only be shown", DisableDefaultText: true,
+		},
+		&cli.BoolFlag{
+			Name: "dry-run", Category: groupGeneral, Hidden: !acts, Usage: "show what would be done and do nothing",
+			DisableDefaultText: true,
+		},
 	}
 }
 
@@ -64,10 +85,16 @@ func settingFlags(visible []string) []cli.Flag {
 	for _, s := range config.Settings() {
 		hidden := !slices.Contains(visible, s.Group) && !strings.HasPrefix(s.Flag, "log-")
 		if s.Placeholder == "" {
-			flags = append(flags, &cli.BoolFlag{Name: s.Flag, Category: s.Group, Usage: s.Usage, DefaultText: s.Default(), Hidden: hidden})
+			flags = append(flags, &cli.BoolFlag{
+				Name: s.Flag, Category: s.Group, Usage: s.Usage, DefaultText: s.Default(),
+				Hidden: hidden,
+			})
 			continue
 		}
-		flags = append(flags, &cli.StringFlag{Name: s.Flag, Category: s.Group, Usage: "`" + s.Placeholder + "` " + s.Usage, DefaultText: s.Default(), Hidden: hidden})
+		flags = append(flags, &cli.StringFlag{
+			Name: s.Flag, Category: s.Group, Usage: "`" + s.Placeholder + "` " + s.Usage,
+			DefaultText: s.Default(), Hidden: hidden,
+		})
 	}
 	return flags
 }
@@ -76,22 +103,50 @@ func pipelineFlags(visible bool) []cli.Flag {
 	const category = config.GroupPipeline
 	hide := !visible
 	return []cli.Flag{
-		&cli.StringFlag{Name: "table", Category: category, Hidden: hide, Usage: "`TABLE` whose rows are embedded: the short form for one pipeline"},
-		&cli.StringSliceFlag{Name: "columns", Category: category, Hidden: hide, Usage: "`COLUMN,...` of --table that are embedded"},
-		&cli.StringFlag{Name: "into", Category: category, Hidden: hide, Usage: "`COLUMN` vector column of --table for the vectors"},
-		&cli.StringFlag{Name: "into-table", Category: category, Hidden: hide, Usage: "`TABLE` embedding table for the vectors, instead of --into"},
-		&cli.StringFlag{Name: "into-type", Category: category, Hidden: hide, DefaultText: "as the model", Usage: "`vector|halfvec|bit|sparsevec` type of destinations that are to be made"},
-		&cli.StringFlag{Name: "index", Category: category, Hidden: hide, DefaultText: "none", Usage: "`hnsw|none` index to build on destinations when their backfill is done"},
-		&cli.StringSliceFlag{Name: "pipeline", Category: category, Hidden: hide, Usage: "`SPEC` the form for several, each with this flag: 'public.docs: title, body -> embedding' or '... -> table docs_embedding'; names are quoted as in SQL"},
-		&cli.BoolFlag{Name: "overwrite", Category: category, Hidden: hide, DisableDefaultText: true, Usage: "take over a destination that holds vectors of somebody else"},
-		&cli.StringSliceFlag{Name: "plugin-env", Category: config.GroupEmbedding, Hidden: hide, Usage: "`NAME=VALUE` variable EMBEDSIDECAR_PLUGIN_... for plugins; again for more"},
+		&cli.StringFlag{
+			Name: "table", Category: category, Hidden: hide,
+			Usage: "`TABLE` whose rows are embedded: the short form for one pipeline",
+		},
+		&cli.StringSliceFlag{
+			Name: "columns", Category: category, Hidden: hide,
+			Usage: "`COLUMN,...` of --table that are embedded",
+		},
+		&cli.StringFlag{
+			Name: "into", Category: category, Hidden: hide,
+			Usage: "`COLUMN` vector column of --table for the vectors",
+		},
+		&cli.StringFlag{
+			Name: "into-table", Category: category, Hidden: hide,
+			Usage: "`TABLE` embedding table for the vectors, instead of --into",
+		},
+		&cli.StringFlag{
+			Name: "into-type", Category: category, Hidden: hide, DefaultText: "as the model",
+			Usage: "`vector|halfvec|bit|sparsevec` type of destinations that are to be made",
+		},
+		&cli.StringFlag{
+			Name: "index", Category: category, Hidden: hide, DefaultText: "none",
+			Usage: "`hnsw|none` index to build on destinations when their backfill is done",
+		},
+		&cli.StringSliceFlag{
+			Name: "pipeline", Category: category, Hidden: hide,
+			Usage: "`SPEC` the form for several, each with this flag: 'public.docs: title, body -> embedding' or '... -> table docs_embedding'; names are quoted as in SQL",
+		},
+		&cli.BoolFlag{
+			Name: "overwrite", Category: category, Hidden: hide, DisableDefaultText: true,
+			Usage: "take over a destination that holds vectors of somebody else",
+		},
+		&cli.StringSliceFlag{
+			Name: "plugin-env", Category: config.GroupEmbedding, Hidden: hide,
+			Usage: "`NAME=VALUE` variable EMBEDSIDECAR_PLUGIN_... for plugins; again for more",
+		},
 	}
 }
 
 // cli turns the command into one of the flag parser's.
 func (c *command) cli(p *program) *cli.Command {
 	return &cli.Command{
-		Name: c.name, Aliases: c.aliases, Usage: c.usage, Description: c.description, Category: c.group, ArgsUsage: c.arguments,
+		Name: c.name, Aliases: c.aliases, Usage: c.usage, Description: c.description, Category: c.group,
+		ArgsUsage:    c.arguments,
 		Flags:        c.allFlags(),
 		HideHelp:     true, // dispatch prints ours
 		OnUsageError: func(_ *cli.Context, err error, _ bool) error { return fail(exitUsage, c.flagError(err)) },
@@ -114,12 +169,14 @@ func (c *command) countArgs(args []string) error {
 			return fail(exitUsage, fmt.Errorf("unexpected argument %q", extra), "switches are written --flag or --flag="+extra)
 		}
 		if c.maxArgs == 0 && c.pipelines {
-			return fail(exitUsage, fmt.Errorf("%s takes no arguments, but there is %q", c.name, extra), "a list has no blanks, or quotes around it: --columns title,body")
+			return fail(exitUsage, fmt.Errorf("%s takes no arguments, but there is %q", c.name, extra),
+				"a list has no blanks, or quotes around it: --columns title,body")
 		}
 		if c.maxArgs == 0 {
 			return misuse("%s takes no arguments, but there is %q", c.name, extra)
 		}
-		return fail(exitUsage, fmt.Errorf("unexpected argument %q: %s takes %s", extra, c.name, c.arguments), "an argument with spaces needs quotes around it")
+		return fail(exitUsage, fmt.Errorf("unexpected argument %q: %s takes %s", extra, c.name, c.arguments),
+			"an argument with spaces needs quotes around it")
 	}
 	return nil
 }

@@ -21,7 +21,10 @@ const fewConns = 4
 
 // options says how this program connects.
 func (e *environment) options(conns int32) database.Options {
-	return database.Options{ApplicationName: e.config.ApplicationName(), MaxConns: conns, TrustedOwners: e.config.Database.TrustedOwners(), Log: e.log}
+	return database.Options{
+		ApplicationName: e.config.ApplicationName(), MaxConns: conns,
+		TrustedOwners: e.config.Database.TrustedOwners(), Log: e.log,
+	}
 }
 
 // namesDatabase reports whether the user said which database to use, here or in the variables that every client of
@@ -99,9 +102,11 @@ func patient[T any](ctx context.Context, e *environment, open func(ctx context.C
 	if limit <= 0 {
 		return open(ctx)
 	}
-	return backoff.Retry(ctx, try, backoff.WithBackOff(pause), backoff.WithMaxElapsedTime(limit), backoff.WithNotify(func(err error, next time.Duration) {
-		e.log.WarnContext(ctx, "no connection to the database yet", "error", err, "ways_out", hintsOf(err), "next_try_in", next.Round(time.Millisecond))
-	}))
+	return backoff.Retry(ctx, try, backoff.WithBackOff(pause), backoff.WithMaxElapsedTime(limit),
+		backoff.WithNotify(func(err error, next time.Duration) {
+			e.log.WarnContext(ctx, "no connection to the database yet", "error", err, "ways_out", hintsOf(err), "next_try_in",
+				next.Round(time.Millisecond))
+		}))
 }
 
 // poolSize is how many connections a running sidecar may need: one for each batch in work and each scan, and a few

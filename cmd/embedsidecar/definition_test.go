@@ -45,7 +45,8 @@ func TestP8_ReplicasOfDifferentAgesDoNotUndoEachOther(t *testing.T) {
 	old.end(syscall.SIGTERM, 0)
 	old = s.start(before...)
 	testenv.Eventually(t, patience, func() (bool, string) {
-		return strings.Contains(old.text(), "is configured here as in version 1 of its definition, and is set up as in version 2, which is newer"), old.text()
+		return strings.Contains(old.text(),
+			"is configured here as in version 1 of its definition, and is set up as in version 2, which is newer"), old.text()
 	})
 	stdout, _ = s.run(0, append([]string{"check"}, before...)...)
 	s.has(stdout, `warn   pipeline "public.docs": it is configured here as in version 1 of its definition, and is set up as in version 2, which is newer: run leaves it as it is set up: columns (it was: title, body)`,
@@ -58,10 +59,12 @@ func TestP8_ReplicasOfDifferentAgesDoNotUndoEachOther(t *testing.T) {
 	is("title")
 	young = s.start(after...)
 	testenv.Eventually(t, patience, func() (bool, string) {
-		return strings.Contains(young.text(), "is configured here as in version 2 of its definition, and is set up as in version 3"), young.text()
+		return strings.Contains(young.text(),
+			"is configured here as in version 2 of its definition, and is set up as in version 3"), young.text()
 	})
 	is("title")
-	if n := testenv.Value[int](s.db, "SELECT count(*)::int FROM embedsidecar.pipeline WHERE definition_version = 3"); n != 1 {
+	if n := testenv.Value[int](s.db,
+		"SELECT count(*)::int FROM embedsidecar.pipeline WHERE definition_version = 3"); n != 1 {
 		t.Error("the definition has another version than 3")
 	}
 	old.end(syscall.SIGTERM, 0)

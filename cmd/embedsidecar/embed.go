@@ -30,7 +30,10 @@ func newEmbed() *command {
 		name: "embed", group: groupSearch, usage: "print the vectors of texts", arguments: "TEXT...", minArgs: 1, maxArgs: -1,
 		description: "Prints one vector a line, as pgvector writes them. The text - reads further texts from standard input, one a line. A text without anything to embed has no vector: its line is empty.",
 		flags: []cli.Flag{
-			&cli.StringFlag{Name: "kind", Destination: &c.kind, Value: "document", Usage: "`KIND` document or query: what the text is to the model"},
+			&cli.StringFlag{
+				Name: "kind", Destination: &c.kind, Value: "document",
+				Usage: "`KIND` document or query: what the text is to the model",
+			},
 		},
 		settings: []string{config.GroupEmbedding},
 		run:      c.run,
@@ -133,7 +136,8 @@ func (e *environment) hostOptions(plugin, model string) (host.Options, config.Em
 		return host.Options{}, found, err
 	}
 	options := host.Options{
-		Name: found.Plugin, Path: found.PluginPath, SHA256: found.PluginSHA256, Env: found.Env, Log: e.log, Redact: e.redact.Text,
+		Name: found.Plugin, Path: found.PluginPath, SHA256: found.PluginSHA256, Env: found.Env, Log: e.log,
+		Redact:    e.redact.Text,
 		Processes: found.Processes, MemoryLimit: uint64(max(found.MemoryLimit, 0)), Canary: canaryInterval,
 	}
 	if found.CallTimeout > 0 {
@@ -159,7 +163,9 @@ func weightsOf(e config.Embedder) string {
 }
 
 // embedAll sends texts in calls of the size the embedder takes.
-func embedAll(ctx context.Context, e embed.Embedder, about embed.Description, kind embed.Kind, texts []string) ([]embed.Result, error) {
+func embedAll(ctx context.Context, e embed.Embedder, about embed.Description, kind embed.Kind,
+	texts []string,
+) ([]embed.Result, error) {
 	const most = 256 // texts in one call where the embedder sets no limit
 	var results []embed.Result
 	for len(texts) > 0 {
@@ -234,7 +240,10 @@ func printVectors(env *environment, about embed.Description, results []embed.Res
 		err = env.show(document{about.Plugin, about.Model, about.Fingerprint, about.Dims, list}, func() listing {
 			l := listing{header: []string{"index", "tokens", "truncated", "empty", "error", "vector"}}
 			for i, p := range list {
-				l.rows = append(l.rows, []any{p.Index, p.Tokens, p.Truncated, p.Empty, p.Error, vectorText(about, results[i].Vector)})
+				l.rows = append(l.rows, []any{
+					p.Index, p.Tokens, p.Truncated, p.Empty, p.Error,
+					vectorText(about, results[i].Vector),
+				})
 			}
 			return l
 		})

@@ -219,7 +219,8 @@ func (e *embedders) tokenizes(ctx context.Context, spec pipeline.Spec) error {
 	}
 	_, err = h.Tokenize(ctx, []string{"token"})
 	if errors.Is(err, embed.ErrNoTokens) {
-		return fail(exitUsage, fmt.Errorf("pipeline %q: the chunking strategy tokens needs the model's tokenizer, and plugin %q does not tell where tokens end", spec.Name, h.plugin),
+		return fail(exitUsage, fmt.Errorf(
+			"pipeline %q: the chunking strategy tokens needs the model's tokenizer, and plugin %q does not tell where tokens end", spec.Name, h.plugin),
 			"strategy: sentences or markdown do with an estimate",
 			"a plugin answers the method Tokenize of the contract: docs/plugins.md")
 	}
@@ -236,7 +237,9 @@ func (e *embedders) matching(ctx context.Context, p *pipeline.Pipeline) (*hosted
 		return nil, err
 	}
 	if !p.MadeBy(d) {
-		return nil, fail(exitUsage, fmt.Errorf("pipeline %q: the embedder is not the one its vectors were made with: its model %q of plugin %q is now another", p.Name, p.Model, p.Plugin),
+		return nil, fail(exitUsage, fmt.Errorf(
+			"pipeline %q: the embedder is not the one its vectors were made with: its model %q of plugin %q is now another",
+			p.Name, p.Model, p.Plugin),
 			"start with the model as it was: --model, --model-dir, --plugin, --plugin-dir",
 			"a new model needs a pipeline with another name and destination")
 	}

@@ -105,7 +105,8 @@ func connectCode(kind database.Kind) int {
 		return exitUsage
 	case database.Permission, database.Untrusted:
 		return exitPermission
-	case database.Unreachable, database.Starting, database.Full, database.Auth, database.NoDatabase, database.TLS, database.Standby,
+	case database.Unreachable, database.Starting, database.Full, database.Auth, database.NoDatabase, database.TLS,
+		database.Standby,
 		database.Pooler, database.Other:
 	}
 	return exitConnect
@@ -124,7 +125,8 @@ func sqlCode(err error) int {
 	switch pg.Code {
 	case pgerrcode.InsufficientPrivilege:
 		return exitPermission
-	case pgerrcode.ObjectInUse, pgerrcode.LockNotAvailable, pgerrcode.ConfigurationLimitExceeded: // all slots or walsenders are taken
+	// all slots or walsenders are taken
+	case pgerrcode.ObjectInUse, pgerrcode.LockNotAvailable, pgerrcode.ConfigurationLimitExceeded:
 		return exitConflict
 	case pgerrcode.ObjectNotInPrerequisiteState: // how the server is configured
 		return exitUsage

@@ -16,7 +16,8 @@ type failedCommand struct{ limit int }
 func newFailed() *command {
 	c := &failedCommand{}
 	return &command{
-		name: "failed", group: groupObserve, usage: "name the rows that could not be embedded, and why", arguments: "[PIPELINE...]", maxArgs: -1,
+		name: "failed", group: groupObserve, usage: "name the rows that could not be embedded, and why",
+		arguments: "[PIPELINE...]", maxArgs: -1,
 		description: "Lists dead letters, which nobody tries again by himself, and rows that failed and will be tried again, with key, class, code and message. embedsidecar retry PIPELINE KEY tries one again. No text of a row is shown.",
 		flags: []cli.Flag{
 			&cli.IntFlag{Name: "limit", Value: 100, Destination: &c.limit, Usage: "`N` rows of each pipeline at most"},
@@ -47,16 +48,24 @@ func (c *failedCommand) run(ctx context.Context, env *environment) error {
 	}
 	hideSecrets(env, list)
 	return env.show(map[string][]report.FailedRow{"rows": list}, func() listing {
-		l := listing{header: []string{"pipeline", "key", "state", "class", "code", "tries", "age", "next try", "message"}, right: []int{5, 6, 7}}
+		l := listing{
+			header: []string{"pipeline", "key", "state", "class", "code", "tries", "age", "next try", "message"},
+			right:  []int{5, 6, 7},
+		}
 		for _, f := range list {
-			l.rows = append(l.rows, []any{f.Pipeline, f.Key, f.State, f.Class, f.Code, f.Attempt, age(f.AgeSeconds), nextTry(&f), f.Message})
+			l.rows = append(l.rows, []any{
+				f.Pipeline, f.Key, f.State, f.Class, f.Code, f.Attempt, age(f.AgeSeconds), nextTry(&f),
+				f.Message,
+			})
 		}
 		return l
 	})
 }
 
 // failures returns the first rows that failed of the pipelines that have some.
-func failures(ctx context.Context, env *environment, pool *pgxpool.Pool, pipelines []report.Pipeline, limit int) ([]report.FailedRow, error) {
+func failures(ctx context.Context, env *environment, pool *pgxpool.Pool, pipelines []report.Pipeline,
+	limit int,
+) ([]report.FailedRow, error) {
 	var names []string
 	for i := range pipelines {
 		if pipelines[i].Failed+pipelines[i].Retrying > 0 {

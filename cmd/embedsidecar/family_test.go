@@ -59,7 +59,8 @@ func TestFamily(t *testing.T) {
 		{"help", "Plugins:\n  dogs bark ", "", 0},
 	} {
 		code, stdout, stderr := dogs(t, strings.Fields(test.line)...)
-		if code != test.code || !strings.Contains(stdout, test.stdout) || !strings.Contains(stderr, test.stderr) || test.stderr == "" && stderr != "" {
+		if code != test.code || !strings.Contains(stdout, test.stdout) || !strings.Contains(stderr, test.stderr) ||
+			test.stderr == "" && stderr != "" {
 			t.Errorf("%s = %d: %s%s", test.line, code, stdout, stderr)
 		}
 	}

@@ -33,7 +33,10 @@ func newHealthcheck() *command {
 		name: "healthcheck", group: groupObserve, usage: "ask the sidecar on this machine whether it is alive, or ready",
 		description: "Asks the listener of --ops-listen, on the loopback address where that names all addresses, and gives up after 3 s unless --timeout says otherwise. Ends with status 0, with 4 when the answer is no, with 5 when there is none in time, and with 6 when nobody listens. For the health check of a container: there the address comes from EMBEDSIDECAR_OPS_LISTEN, which run and healthcheck both read.",
 		flags: []cli.Flag{
-			&cli.BoolFlag{Name: "ready", Destination: &c.ready, DisableDefaultText: true, Usage: "ask whether it is ready; a sidecar whose database is away is alive and not ready"},
+			&cli.BoolFlag{
+				Name: "ready", Destination: &c.ready, DisableDefaultText: true,
+				Usage: "ask whether it is ready; a sidecar whose database is away is alive and not ready",
+			},
 		},
 		settings: []string{config.GroupOps},
 		probe:    true,
@@ -68,7 +71,8 @@ func (c *healthcheckCommand) run(ctx context.Context, env *environment) error {
 		return fail(exitTimeout, fmt.Errorf("ask http://%s%s: %w", address, path, context.Cause(ctx)))
 	case err != nil:
 		return fail(exitConnect, fmt.Errorf("ask http://%s%s: %w", address, path, errors.Unwrap(err)),
-			"run it with the same --ops-listen, or EMBEDSIDECAR_OPS_LISTEN for both; "+env.config.Origin("ops.listen")+" says "+env.config.Ops.Listen)
+			"run it with the same --ops-listen, or EMBEDSIDECAR_OPS_LISTEN for both; "+env.config.Origin("ops.listen")+" says "+
+				env.config.Ops.Listen)
 	}
 	defer func() { _ = response.Body.Close() }()
 	body, err := io.ReadAll(io.LimitReader(response.Body, maxProbe))
@@ -76,7 +80,8 @@ func (c *healthcheckCommand) run(ctx context.Context, env *environment) error {
 		return fail(exitTimeout, fmt.Errorf("read what http://%s%s answers: %w", address, path, err))
 	}
 	if answer := strings.TrimSpace(string(body)); response.StatusCode != http.StatusOK {
-		return fail(exitFailed, fmt.Errorf("%s answers %d: %s", path, response.StatusCode, strings.ReplaceAll(answer, "\n", "; ")))
+		return fail(exitFailed, fmt.Errorf("%s answers %d: %s", path, response.StatusCode, strings.ReplaceAll(answer, "\n",
+			"; ")))
 	}
 	return env.printf("%s", body)
 }

@@ -49,16 +49,19 @@ func TestHealthcheck_Answers(t *testing.T) {
 	hold, held := context.WithCancel(t.Context())
 	defer held()
 	var check atomic.Pointer[ops.Check]
-	server, err := ops.Listen(t.Context(), ops.Options{Listen: "127.0.0.1:0", Ready: func(ctx context.Context) []ops.Check {
-		if found := check.Load(); found != nil {
-			return []ops.Check{*found}
-		}
-		select {
-		case <-hold.Done():
-		case <-ctx.Done():
-		}
-		return nil
-	}})
+	server, err := ops.Listen(t.Context(), ops.Options{
+		Listen: "127.0.0.1:0",
+		Ready: func(ctx context.Context) []ops.Check {
+			if found := check.Load(); found != nil {
+				return []ops.Check{*found}
+			}
+			select {
+			case <-hold.Done():
+			case <-ctx.Done():
+			}
+			return nil
+		},
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -80,7 +83,8 @@ func TestHealthcheck_Answers(t *testing.T) {
 	held()
 	check.Store(&ops.Check{Name: "stream", Err: fmt.Errorf("no connection to the slot")})
 	code, stdout, stderr := call(t, nil, listen, "healthcheck", "--ready", "--timeout", "1m")
-	if want := "/readyz answers 503: [-]stream: no connection to the slot; not ready"; code != exitFailed || stdout != "" || !strings.Contains(stderr, want) {
+	if want := "/readyz answers 503: [-]stream: no connection to the slot; not ready"; code != exitFailed ||
+		stdout != "" || !strings.Contains(stderr, want) {
 		t.Errorf("not ready: status %d, %q, %q lacks %q", code, stdout, stderr, want)
 	}
 	if code, stdout, _ := call(t, nil, listen, "healthcheck"); code != exitOK || stdout != "ok\n" {
@@ -91,7 +95,8 @@ func TestHealthcheck_Answers(t *testing.T) {
 func TestProbeAddress(t *testing.T) {
 	t.Parallel()
 	for listen, want := range map[string]string{
-		":7471": "127.0.0.1:7471", "0.0.0.0:1": "127.0.0.1:1", "[::]:1": "[::1]:1", "127.0.0.2:1": "127.0.0.2:1", "[fe80::1]:1": "[fe80::1]:1", "localhost:1": "localhost:1",
+		":7471": "127.0.0.1:7471", "0.0.0.0:1": "127.0.0.1:1", "[::]:1": "[::1]:1", "127.0.0.2:1": "127.0.0.2:1",
+		"[fe80::1]:1": "[fe80::1]:1", "localhost:1": "localhost:1",
 	} {
 		if got, err := probeAddress(listen); err != nil || got != want {
 			t.Errorf("probeAddress(%q) = %q, %v, want %q", listen, got, err, want)

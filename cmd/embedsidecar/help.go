@@ -13,7 +13,10 @@ import (
 // The order of headings in help texts.
 var (
 	commandGroups = []string{groupStart, groupObserve, groupOperate, groupSearch, groupPlugins, groupModels, groupAdmin}
-	flagGroups    = []string{"", config.GroupPipeline, config.GroupDatabase, config.GroupEmbedding, config.GroupWork, config.GroupQueries, config.GroupOps, groupGeneral}
+	flagGroups    = []string{
+		"", config.GroupPipeline, config.GroupDatabase, config.GroupEmbedding, config.GroupWork,
+		config.GroupQueries, config.GroupOps, groupGeneral,
+	}
 )
 
 const (

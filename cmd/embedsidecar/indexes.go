@@ -75,7 +75,8 @@ func buildIndexes(ctx context.Context, env *environment, pool, direct *pgxpool.P
 		case state == setup.IndexBuilt:
 			env.log.InfoContext(ctx, "index built", "pipeline", spec.Name, "took_seconds", time.Since(began).Seconds())
 		case state == setup.IndexRefused:
-			env.log.WarnContext(ctx, "index left to the owner of the table, as this role is not", "pipeline", spec.Name, "sql", strings.Join(statements, " "))
+			env.log.WarnContext(ctx, "index left to the owner of the table, as this role is not", "pipeline", spec.Name, "sql",
+				strings.Join(statements, " "))
 		}
 	}
 	return finished, errors.Join(problems...)

@@ -25,9 +25,18 @@ func newInit() *command {
 		name: "init", group: groupStart, usage: "set up schema, publication, slot and destinations",
 		description: "Needs the owner of the source tables, not a superuser. What is there already stays; doing it twice does no harm. Each thing made is printed with the SQL to undo it. --dry-run tells what would be done.",
 		flags: []cli.Flag{
-			&cli.BoolFlag{Name: "show-sql", Destination: &c.showSQL, DisableDefaultText: true, Usage: "print the SQL that would be run, and run nothing"},
-			&cli.BoolFlag{Name: "adopt", Destination: &c.adopt, DisableDefaultText: true, Usage: "this database was restored or copied from another and shall live on its own: make a new slot and compare every row"},
-			&cli.BoolFlag{Name: "no-change", Destination: &c.noChange, DisableDefaultText: true, Usage: "leave a pipeline as it is that is set up otherwise than it is configured"},
+			&cli.BoolFlag{
+				Name: "show-sql", Destination: &c.showSQL, DisableDefaultText: true,
+				Usage: "print the SQL that would be run, and run nothing",
+			},
+			&cli.BoolFlag{
+				Name: "adopt", Destination: &c.adopt, DisableDefaultText: true,
+				Usage: "this database was restored or copied from another and shall live on its own: make a new slot and compare every row",
+			},
+			&cli.BoolFlag{
+				Name: "no-change", Destination: &c.noChange, DisableDefaultText: true,
+				Usage: "leave a pipeline as it is that is set up otherwise than it is configured",
+			},
 		},
 		settings:  []string{config.GroupDatabase, config.GroupEmbedding},
 		pipelines: true,

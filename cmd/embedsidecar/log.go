@@ -40,7 +40,8 @@ func redacted(v slog.Value, redact *config.Redactor) slog.Value {
 		if s, ok := v.Any().(interface{ String() string }); ok {
 			return slog.StringValue(redact.Text(s.String()))
 		}
-	case slog.KindBool, slog.KindFloat64, slog.KindInt64, slog.KindTime, slog.KindUint64, slog.KindGroup, slog.KindLogValuer:
+	case slog.KindBool, slog.KindFloat64, slog.KindInt64, slog.KindTime, slog.KindUint64, slog.KindGroup,
+		slog.KindLogValuer:
 	}
 	return v
 }

@@ -39,7 +39,8 @@ var plugins = sync.OnceValues(func() (string, error) {
 		return "", err
 	}
 	_, here, _, _ := runtime.Caller(0)
-	build := exec.CommandContext(context.Background(), "go", "build", "-o", filepath.Join(dir, "embedsidecar-fake"), "./plugins/fake")
+	build := exec.CommandContext(context.Background(), "go", "build", "-o", filepath.Join(dir, "embedsidecar-fake"),
+		"./plugins/fake")
 	build.Dir = filepath.Join(filepath.Dir(here), "..", "..")
 	build.Stderr = os.Stderr
 	return dir, build.Run()

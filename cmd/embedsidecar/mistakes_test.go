@@ -78,7 +78,9 @@ func TestMistakes_TablesAndDestinations(t *testing.T) {
 		s.mistakes([]mistake{{exitUsage, "init|--dry-run|--pipeline|" + pipeline, words}})
 	}
 	unquoted := filepath.Join(t.TempDir(), "unquoted.yaml")
-	if err := os.WriteFile(unquoted, []byte("version: 1\npipelines: [{table: docs, columns: [title], where: title = published, into: {column: e}}]\n"), 0o600); err != nil {
+	if err := os.WriteFile(unquoted,
+		[]byte("version: 1\npipelines: [{table: docs, columns: [title], where: title = published, into: {column: e}}]\n"),
+		0o600); err != nil {
 		t.Fatal(err)
 	}
 	s.mistakes([]mistake{
@@ -86,12 +88,24 @@ func TestMistakes_TablesAndDestinations(t *testing.T) {
 		{exitUsage, "run|--columns|title", []string{"--table is missing"}},
 		{exitUsage, "run|--table|docs|--columns|title", []string{"a destination is missing", "--into-table"}},
 		{exitUsage, "run|--table|docs|--columns|title|--into|a|--into-table|b", []string{"exclude each other"}},
-		{exitUsage, "run|--table|docs|--columns|title|--slto|x|--into|a", []string{"unknown flag --slto", "did you mean --slot?"}},
-		{exitUsage, "run|--table|docs|--columns|title|--into|e|--model|nosuch", []string{`does not offer model "nosuch"`, `"fake"`}},
+		{exitUsage, "run|--table|docs|--columns|title|--slto|x|--into|a", []string{
+			"unknown flag --slto",
+			"did you mean --slot?",
+		}},
+		{exitUsage, "run|--table|docs|--columns|title|--into|e|--model|nosuch", []string{
+			`does not offer model "nosuch"`,
+			`"fake"`,
+		}},
 		{exitUsage, "run|--table|docs|--columns|title|--into|e|--model|fakee", []string{"did you mean fake?"}},
 		{exitUsage, "run|--table|docs|--columns|title|--into|e|--plugin|fkae", []string{"did you mean fake?"}},
-		{exitUsage, "init|--config|" + unquoted, []string{`column "published" does not exist`, "a value is written in single quotes", "write 'published'"}},
-		{exitFailed, "check|--table|docs|--columns|titel|--into|e", []string{`error  pipeline "public.docs": table "public"."docs" has no column "titel"`}},
+		{exitUsage, "init|--config|" + unquoted, []string{
+			`column "published" does not exist`,
+			"a value is written in single quotes", "write 'published'",
+		}},
+		{
+			exitFailed, "check|--table|docs|--columns|titel|--into|e",
+			[]string{`error  pipeline "public.docs": table "public"."docs" has no column "titel"`},
+		},
 	})
 }
 
@@ -105,13 +119,25 @@ func TestMistakes_OfThoseWhoOperate(t *testing.T) {
 		t.Fatal(err)
 	}
 	var list []mistake
-	for _, command := range []string{"pause|public.dosc", "resume|public.dosc", "retry|public.dosc", "verify|public.dosc", "search|public.dosc|x", "similar|public.dosc|1", "uninstall|public.dosc"} {
-		list = append(list, mistake{exitUsage, command, []string{`there is no pipeline "public.dosc"`, "did you mean public.docs?", "there are: public.docs"}})
+	for _, command := range []string{
+		"pause|public.dosc", "resume|public.dosc", "retry|public.dosc", "verify|public.dosc",
+		"search|public.dosc|x", "similar|public.dosc|1", "uninstall|public.dosc",
+	} {
+		list = append(list, mistake{exitUsage, command, []string{
+			`there is no pipeline "public.dosc"`,
+			"did you mean public.docs?", "there are: public.docs",
+		}})
 		short := strings.Replace(command, "public.", "", 1)
-		list = append(list, mistake{exitUsage, short, []string{`there is no pipeline "dosc"`, "did you mean public.docs?", "there are: public.docs"}})
+		list = append(list, mistake{exitUsage, short, []string{
+			`there is no pipeline "dosc"`, "did you mean public.docs?",
+			"there are: public.docs",
+		}})
 	}
 	// By the table's name alone it is found.
-	for _, command := range []string{"verify|docs", "search|docs|title", "similar|docs|1", "failed|docs", "rescan|docs|--dry-run", "uninstall|docs|--dry-run"} {
+	for _, command := range []string{
+		"verify|docs", "search|docs|title", "similar|docs|1", "failed|docs",
+		"rescan|docs|--dry-run", "uninstall|docs|--dry-run",
+	} {
 		s.run(0, strings.Split(command, "|")...)
 	}
 	list = append(list, mistake{0, "check", []string{"FOR UPDATE NOWAIT", "SKIP LOCKED leaves it out"}})
@@ -119,7 +145,10 @@ func TestMistakes_OfThoseWhoOperate(t *testing.T) {
 		{exitUsage, "search|public.docs|x|--filter|nosuch=1", []string{`no column "nosuch"`, "there are: id, title, body"}},
 		{exitUsage, "search|public.docs|x|--filter|id", []string{"expected COLUMN=VALUE"}},
 		{exitUsage, "search|public.docs|x|-k|many", []string{"-k: expected a whole number"}},
-		{exitUsage, "search|public.docs|x|--hybrid|--language|klingon", []string{`"klingon"`, "SELECT cfgname FROM pg_ts_config"}},
+		{
+			exitUsage, "search|public.docs|x|--hybrid|--language|klingon",
+			[]string{`"klingon"`, "SELECT cfgname FROM pg_ts_config"},
+		},
 		{exitNoMatch, "similar|public.docs|99", []string{`key "99"`, "no such row"}},
 		{exitUsage, "similar|public.docs|abc", []string{"does not fit"}},
 		{exitUsage, "wait", []string{"--caught-up", "--lsn LSN"}},
@@ -151,13 +180,25 @@ func TestMistakes_OfConnections(t *testing.T) {
 	good, server := s.db.URL(testenv.Owner), s.db.Server.Addr()
 	from := "the connection string comes from EMBEDSIDECAR_DATABASE_URL"
 	for dsn, m := range map[string]mistake{
-		"postgres://u@" + nobody + "/d":                    {exitConnect, "status", []string{"is the server running at " + nobody, from}},
-		"postgres://u:wrong@" + server + "/" + s.db.Name:   {exitConnect, "status", []string{"password authentication failed", "check role and password", from}},
-		strings.Replace(good, "/"+s.db.Name, "/nosuch", 1): {exitConnect, "status", []string{`database "nosuch" does not exist`, "SELECT datname", from}},
-		"postgres://u@" + server + "/d?sslmode=require":    {exitConnect, "status", []string{"sslmode=disable", from}},
+		"postgres://u@" + nobody + "/d": {
+			exitConnect, "status",
+			[]string{"is the server running at " + nobody, from},
+		},
+		"postgres://u:wrong@" + server + "/" + s.db.Name: {exitConnect, "status", []string{
+			"password authentication failed",
+			"check role and password", from,
+		}},
+		strings.Replace(good, "/"+s.db.Name, "/nosuch", 1): {
+			exitConnect, "status",
+			[]string{`database "nosuch" does not exist`, "SELECT datname", from},
+		},
+		"postgres://u@" + server + "/d?sslmode=require": {exitConnect, "status", []string{"sslmode=disable", from}},
 		"mydb":                          {exitUsage, "status", []string{"neither a URL"}},
 		"postgres://u@localhost:port/d": {exitUsage, "status", []string{"EMBEDSIDECAR_DATABASE_URL"}},
-		"postgres://u@" + server + "/d?sslmode=verify-full&sslrootcert=/nonexistent": {exitUsage, "status", []string{"/nonexistent"}},
+		"postgres://u@" + server + "/d?sslmode=verify-full&sslrootcert=/nonexistent": {
+			exitUsage, "status",
+			[]string{"/nonexistent"},
+		},
 	} {
 		s.at(dsn)
 		s.mistakes([]mistake{m})
@@ -172,10 +213,19 @@ func TestMistakes_OfRolesAndDatabases(t *testing.T) {
 	// A role that may nothing is told what to grant, whatever it tries.
 	s.as(s.db.Role(""))
 	var list []mistake
-	for _, command := range []string{"status", "verify", "wait|--caught-up", "search|public.docs|x", "pause", "retry", "uninstall|--yes", "run|--no-init"} {
-		list = append(list, mistake{exitPermission, command, []string{"GRANT USAGE ON SCHEMA embedsidecar TO", "embedsidecar roles"}})
+	for _, command := range []string{
+		"status", "verify", "wait|--caught-up", "search|public.docs|x", "pause", "retry",
+		"uninstall|--yes", "run|--no-init",
+	} {
+		list = append(list, mistake{exitPermission, command, []string{
+			"GRANT USAGE ON SCHEMA embedsidecar TO",
+			"embedsidecar roles",
+		}})
 	}
-	s.mistakes(append(list, mistake{exitFailed, "check", []string{"error  replication connection", "REPLICATION", "error  schema embedsidecar", "ok     slot"}}))
+	s.mistakes(append(list, mistake{exitFailed, "check", []string{
+		"error  replication connection", "REPLICATION",
+		"error  schema embedsidecar", "ok     slot",
+	}}))
 
 	// Another database of the same server: names of slots are the server's.
 	other := testenv.DB(t, testenv.Empty(), testenv.On(s.db.Server))
@@ -197,6 +247,7 @@ func TestMistakes_OfRolesAndDatabases(t *testing.T) {
 	if major := other.Server.Major(); major >= hides {
 		other.MustExecSuper("ALTER DATABASE " + other.Name + " SET extension_control_path = '/nowhere'")
 		stdout, _ = s.run(exitFailed, "check")
-		s.has(stdout, "error  extension vector: the server does not have it", fmt.Sprintf("such as postgresql-%d-pgvector", major))
+		s.has(stdout, "error  extension vector: the server does not have it", fmt.Sprintf("such as postgresql-%d-pgvector",
+			major))
 	}
 }

@@ -24,7 +24,10 @@ const onnxPlugin = "onnx"
 
 // modelCommands returns the commands of "embedsidecar models", in the order of the help text.
 func modelCommands() []*command {
-	return []*command{newModelsList(), newModelsShow(), newModelsVerify(), newModelsBench(), newModelsImport(), newModelsPull()}
+	return []*command{
+		newModelsList(), newModelsShow(), newModelsVerify(), newModelsBench(), newModelsImport(),
+		newModelsPull(),
+	}
 }
 
 // modelFolders are where models are looked for by name.
@@ -36,7 +39,8 @@ func (e *environment) modelHome() (string, error) {
 		return filepath.Abs(e.config.ModelDir)
 	}
 	if e.find.Cache == "" {
-		return "", fail(exitUsage, errors.New("there is no folder for models: neither --model-dir nor HOME nor XDG_CACHE_HOME is set"))
+		return "", fail(exitUsage, errors.New(
+			"there is no folder for models: neither --model-dir nor HOME nor XDG_CACHE_HOME is set"))
 	}
 	return filepath.Join(e.find.Cache, "models"), nil
 }
@@ -45,7 +49,9 @@ func (e *environment) modelHome() (string, error) {
 type knownModel struct {
 	name   string // that of the configuration, or that of its folder
 	folder string
-	ref    string // what openModel wants: the name of a model that the configuration lists, whose settings then count, or else the folder
+	// what openModel wants: the name of a model that the configuration lists, whose settings then count, or else the
+	// folder
+	ref string
 }
 
 // modelNamed returns the model that was given by name or as a path, or the default one.
@@ -77,7 +83,10 @@ func (e *environment) openModel(ref, precision string) (*host.Host, error) {
 	if precision != "" {
 		env["EMBEDSIDECAR_PLUGIN_PRECISION"] = precision
 	}
-	h, err := host.New(host.Options{Name: found.Plugin, Path: found.PluginPath, SHA256: found.PluginSHA256, Env: env, Log: e.log, Redact: e.redact.Text})
+	h, err := host.New(host.Options{
+		Name: found.Plugin, Path: found.PluginPath, SHA256: found.PluginSHA256, Env: env,
+		Log: e.log, Redact: e.redact.Text,
+	})
 	if err != nil {
 		return nil, fail(exitUsage, err)
 	}
@@ -92,9 +101,15 @@ func newModelsList() *command {
 		run: func(_ context.Context, env *environment) error {
 			list := env.withConfigured(models.List(env.modelFolders()))
 			return env.show(list, func() listing {
-				l := listing{header: []string{"name", "type", "tokenizer", "dims", "int8", "size", "path", "problem"}, right: []int{3, 5}}
+				l := listing{
+					header: []string{"name", "type", "tokenizer", "dims", "int8", "size", "path", "problem"},
+					right:  []int{3, 5},
+				}
 				for _, m := range list {
-					l.rows = append(l.rows, []any{m.Name, m.Type, m.Tokenizer, m.Dims, yesNo(m.Int8), humanize.IBytes(uint64(max(m.Bytes, 0))), m.Path, m.Problem})
+					l.rows = append(l.rows, []any{
+						m.Name, m.Type, m.Tokenizer, m.Dims, yesNo(m.Int8),
+						humanize.IBytes(uint64(max(m.Bytes, 0))), m.Path, m.Problem,
+					})
 				}
 				return l
 			})
@@ -169,7 +184,8 @@ func showModel(ctx context.Context, env *environment) error {
 	if err = errors.Join(err, h.Close()); err != nil {
 		return err
 	}
-	shown.Fingerprint, shown.VectorDims, shown.MaxTokens, shown.Deterministic = about.Fingerprint, about.Dims, about.MaxTokens, about.Deterministic
+	shown.Fingerprint, shown.VectorDims, shown.MaxTokens, shown.Deterministic = about.Fingerprint, about.Dims,
+		about.MaxTokens, about.Deterministic
 	if shown.Int8 {
 		likeness, err := env.compareInt8(ctx, m.ref)
 		if err != nil {
@@ -199,7 +215,8 @@ func showModel(ctx context.Context, env *environment) error {
 
 func newModelsVerify() *command {
 	return &command{
-		name: "models verify", group: groupModels, usage: "compare the files of models with their SHA256SUMS", arguments: "[MODEL]", maxArgs: 1,
+		name: "models verify", group: groupModels, usage: "compare the files of models with their SHA256SUMS",
+		arguments: "[MODEL]", maxArgs: 1,
 		description: "Reads every file of the model, or of all models that are found by name, and ends with status 4 when one is missing, damaged or not listed.",
 		settings:    []string{config.GroupEmbedding},
 		run:         verifyModels,
@@ -246,7 +263,8 @@ func verifyModels(ctx context.Context, env *environment) error {
 		return l
 	})
 	if err == nil && bad > 0 {
-		err = fail(exitFailed, fmt.Errorf("%d of %d models are not what their %s say", bad, len(list), models.SumsFile), "import or pull them again")
+		err = fail(exitFailed, fmt.Errorf("%d of %d models are not what their %s say", bad, len(list), models.SumsFile),
+			"import or pull them again")
 	}
 	return err
 }
@@ -254,7 +272,8 @@ func verifyModels(ctx context.Context, env *environment) error {
 func newModelsImport() *command {
 	c := &importCommand{}
 	return &command{
-		name: "models import", group: groupModels, usage: "make a model folder of published files", arguments: "DIR", minArgs: 1, maxArgs: 1,
+		name: "models import", group: groupModels, usage: "make a model folder of published files", arguments: "DIR",
+		minArgs: 1, maxArgs: 1,
 		description: "Takes a folder as models are published (config.json, tokenizer.json, model.safetensors or model.onnx, and their settings), makes model.onnx of the weights when there is none (with Python 3.8 or newer and nothing else), writes SHA256SUMS, tries the model with the plugin onnx, and puts it among the models in one step.",
 		flags:       c.flags(),
 		settings:    []string{config.GroupEmbedding},
@@ -273,8 +292,17 @@ type importCommand struct {
 func (c *importCommand) flags() []cli.Flag {
 	return []cli.Flag{
 		&cli.StringFlag{Name: "name", Destination: &c.name, Usage: "`NAME` of the new model (default: that of the folder)"},
-		&cli.BoolFlag{Name: "int8", Destination: &c.int8, DisableDefaultText: true, Usage: "make model_int8.onnx too: about twice as fast, for vectors that differ; how much is measured and printed"},
-		&cli.StringFlag{Name: "python", Destination: &c.python, Value: "python3", Usage: "`PROGRAM` that makes ONNX of weights"},
-		&cli.BoolFlag{Name: "untried", Destination: &c.untried, DisableDefaultText: true, Usage: "do not open the model with the plugin onnx"},
+		&cli.BoolFlag{
+			Name: "int8", Destination: &c.int8, DisableDefaultText: true,
+			Usage: "make model_int8.onnx too: about twice as fast, for vectors that differ; how much is measured and printed",
+		},
+		&cli.StringFlag{
+			Name: "python", Destination: &c.python, Value: "python3",
+			Usage: "`PROGRAM` that makes ONNX of weights",
+		},
+		&cli.BoolFlag{
+			Name: "untried", Destination: &c.untried, DisableDefaultText: true,
+			Usage: "do not open the model with the plugin onnx",
+		},
 	}
 }

@@ -38,8 +38,14 @@ func newModelsBench() *command {
 		name: "models bench", group: groupModels, usage: "measure how fast a model is here", arguments: "[MODEL]", maxArgs: 1,
 		description: "Embeds sample texts through the plugin onnx: in large calls for half of the time, then one by one. Texts have one to twenty sentences. Other work on this machine shows in the figures.",
 		flags: []cli.Flag{
-			&cli.DurationFlag{Name: "for", Destination: &c.limit, Value: 10 * time.Second, Usage: "`DURATION` of the measurement"},
-			&cli.StringFlag{Name: "precision", Destination: &c.precision, Usage: "`PRECISION` fp32, or int8 for a model that was imported with --int8"},
+			&cli.DurationFlag{
+				Name: "for", Destination: &c.limit, Value: 10 * time.Second,
+				Usage: "`DURATION` of the measurement",
+			},
+			&cli.StringFlag{
+				Name: "precision", Destination: &c.precision,
+				Usage: "`PRECISION` fp32, or int8 for a model that was imported with --int8",
+			},
 		},
 		settings: []string{config.GroupEmbedding},
 		run:      c.run,
@@ -73,8 +79,12 @@ func (c *benchCommand) run(ctx context.Context, env *environment) (err error) {
 	}
 	return env.show(b, func() listing {
 		return listing{
-			header: []string{"model", "precision", "texts/s", "tokens/s", "one text, p50 ms", "p99 ms", "start s"}, right: []int{2, 3, 4, 5, 6},
-			rows: [][]any{{b.Model, b.Precision, b.TextsPerSecond, b.TokensPerSecond, b.SingleP50, b.SingleP99, b.StartSeconds}},
+			header: []string{"model", "precision", "texts/s", "tokens/s", "one text, p50 ms", "p99 ms", "start s"},
+			right:  []int{2, 3, 4, 5, 6},
+			rows: [][]any{{
+				b.Model, b.Precision, b.TextsPerSecond, b.TokensPerSecond, b.SingleP50, b.SingleP99,
+				b.StartSeconds,
+			}},
 		}
 	})
 }

@@ -21,7 +21,8 @@ const triedTexts = 64
 // run imports a folder.
 func (c *importCommand) run(ctx context.Context, env *environment, from string) error {
 	if info, err := os.Stat(from); err != nil || !info.IsDir() {
-		return fail(exitUsage, fmt.Errorf("import model: there is no folder %s", from), folderHint, "embedsidecar models pull fetches one from a hub")
+		return fail(exitUsage, fmt.Errorf("import model: there is no folder %s", from), folderHint,
+			"embedsidecar models pull fetches one from a hub")
 	}
 	home, err := env.modelHome()
 	if err != nil {
@@ -97,7 +98,9 @@ func (e *environment) compareInt8(ctx context.Context, ref string) (models.Liken
 }
 
 // vectors embeds sample texts with a model, as openModel names it.
-func (e *environment) vectors(ctx context.Context, ref, precision string, count int) (about embed.Description, vectors [][]float32, err error) {
+func (e *environment) vectors(ctx context.Context, ref, precision string, count int) (about embed.Description,
+	vectors [][]float32, err error,
+) {
 	h, err := e.openModel(ref, precision)
 	if err != nil {
 		return about, nil, err

@@ -27,13 +27,26 @@ type pullCommand struct {
 func newModelsPull() *command {
 	c := &pullCommand{}
 	return &command{
-		name: "models pull", group: groupModels, usage: "fetch a model from a hub and import it", arguments: "NAME", minArgs: 1, maxArgs: 1,
+		name: "models pull", group: groupModels, usage: "fetch a model from a hub and import it", arguments: "NAME",
+		minArgs: 1, maxArgs: 1,
 		description: "Fetches AUTHOR/MODEL from the hub and makes a model folder of it as models import does. What is fetched must be what was pinned: by --sha256 (the weights), by --sums (everything), by this program, which knows all files of its default model, and by the first pull, whose sums each later one compares. What was cut off is gone on with, also by the next pull; nothing is in place before it is whole.",
 		flags: append(c.flags(),
-			&cli.StringFlag{Name: "revision", Destination: &c.revision, Usage: "`REVISION` of the model (main, or of a model that this program knows the one it knows)"},
-			&cli.StringFlag{Name: "sha256", Destination: &c.sha256, Usage: "`HEX` what the weights must be: model.safetensors, or onnx/model.onnx"},
-			&cli.StringFlag{Name: "sums", Destination: &c.sums, Usage: "`FILE` in the form of SHA256SUMS with what exactly to fetch, and the sum of each"},
-			&cli.BoolFlag{Name: "unpinned", Destination: &c.unpinned, DisableDefaultText: true, Usage: "take the first time what comes, and print the sums"},
+			&cli.StringFlag{
+				Name: "revision", Destination: &c.revision,
+				Usage: "`REVISION` of the model (main, or of a model that this program knows the one it knows)",
+			},
+			&cli.StringFlag{
+				Name: "sha256", Destination: &c.sha256,
+				Usage: "`HEX` what the weights must be: model.safetensors, or onnx/model.onnx",
+			},
+			&cli.StringFlag{
+				Name: "sums", Destination: &c.sums,
+				Usage: "`FILE` in the form of SHA256SUMS with what exactly to fetch, and the sum of each",
+			},
+			&cli.BoolFlag{
+				Name: "unpinned", Destination: &c.unpinned, DisableDefaultText: true,
+				Usage: "take the first time what comes, and print the sums",
+			},
 		),
 		settings: []string{config.GroupEmbedding},
 		run:      c.pull,
@@ -68,7 +81,8 @@ func (c *pullCommand) pull(ctx context.Context, env *environment) error {
 		}
 		hints := []string{"run it again: what is there is not fetched twice (" + filepath.Dir(o.Into) + ")"}
 		if record != "" {
-			hints = append(hints, "if it has changed with good reason: "+record+" has the sums of the first pull, and without it they are taken anew")
+			hints = append(hints, "if it has changed with good reason: "+record+
+				" has the sums of the first pull, and without it they are taken anew")
 		}
 		return fail(exitFailed, err, hints...)
 	}
@@ -137,7 +151,8 @@ func (c *pullCommand) pin(o *models.PullOptions, home string) (record string, er
 	}
 	if len(o.Pins) == 0 && !c.unpinned {
 		return "", fail(exitUsage, fmt.Errorf("nothing says what the weights of %s must be", o.Name),
-			"--sha256 HEX pins them: the hub shows the sum of each large file", "--unpinned takes them as they come, and prints the sums")
+			"--sha256 HEX pins them: the hub shows the sum of each large file",
+			"--unpinned takes them as they come, and prints the sums")
 	}
 	return record, nil
 }

@@ -77,13 +77,15 @@ func TestModelsPull(t *testing.T) {
 		return names
 	}
 
-	if status, _, stderr := pull("--sha256", strings.Repeat("0", 64)); status != exitFailed || !strings.Contains(stderr, "its pin says 000") || installed() != nil {
+	if status, _, stderr := pull("--sha256", strings.Repeat("0", 64)); status != exitFailed || !strings.Contains(stderr,
+		"its pin says 000") || installed() != nil {
 		t.Errorf("another file than pinned: status %d, %s, installed %v", status, stderr, installed())
 	}
 	breaks.Store(0)
 	sum := sha256.Sum256([]byte(graph))
 	status, stdout, stderr := pull("--sha256", hex.EncodeToString(sum[:]))
-	if status != 0 || !strings.Contains(stdout, "imported") || !strings.Contains(stderr, "download was cut off") || !slices.Equal(installed(), []string{"model"}) {
+	if status != 0 || !strings.Contains(stdout, "imported") || !strings.Contains(stderr, "download was cut off") ||
+		!slices.Equal(installed(), []string{"model"}) {
 		t.Fatalf("status %d, %s%s, installed %v", status, stdout, stderr, installed())
 	}
 	if got, err := os.ReadFile(filepath.Join(home, "model", "model.onnx")); err != nil || string(got) != graph {
@@ -104,7 +106,8 @@ func TestModelsPull(t *testing.T) {
 	record := filepath.Join(home, ".pulled", "author--model@v1")
 	for _, args := range [][]string{nil, {"--unpinned"}, {"--sha256", hex.EncodeToString(sum[:])}} {
 		status, _, stderr := pull(args...)
-		if status != exitFailed || !strings.Contains(stderr, "tokenizer.json: it has sha256") || !strings.Contains(stderr, record) || installed() != nil {
+		if status != exitFailed || !strings.Contains(stderr, "tokenizer.json: it has sha256") || !strings.Contains(stderr,
+			record) || installed() != nil {
 			t.Errorf("%q: another tokenizer than at first: status %d, %s, installed %v", args, status, stderr, installed())
 		}
 	}

@@ -22,7 +22,8 @@ type switchCommand struct {
 func newPause() *command {
 	c := &switchCommand{on: false, done: "paused", already: "already_paused"}
 	return &command{
-		name: "pause", group: groupOperate, usage: "embed nothing until resume; changes are queued meanwhile", arguments: "[PIPELINE...]", maxArgs: -1,
+		name: "pause", group: groupOperate, usage: "embed nothing until resume; changes are queued meanwhile",
+		arguments: "[PIPELINE...]", maxArgs: -1,
 		description: "Without a name it turns the switch that is over all pipelines. What is being embedded at that moment is finished. Doing it twice does no harm; --dry-run tells what would be done.",
 		settings:    databaseGroups, acts: true, run: c.run,
 	}
@@ -68,7 +69,8 @@ func (c *switchCommand) run(ctx context.Context, env *environment) error {
 		return env.showActed(list)
 	}
 	for i := range pipelines {
-		turned, err := turn(ctx, env, pool, "UPDATE embedsidecar.pipeline SET enabled = $1 WHERE enabled <> $1 AND pipeline_id = $2", c.on, pipelines[i].ID)
+		turned, err := turn(ctx, env, pool,
+			"UPDATE embedsidecar.pipeline SET enabled = $1 WHERE enabled <> $1 AND pipeline_id = $2", c.on, pipelines[i].ID)
 		if err != nil {
 			return err
 		}
@@ -117,7 +119,8 @@ type retryCommand struct{}
 func newRetry() *command {
 	c := &retryCommand{}
 	return &command{
-		name: "retry", group: groupOperate, usage: "try rows again that could not be embedded", arguments: "[PIPELINE...] | PIPELINE KEY...", maxArgs: -1,
+		name: "retry", group: groupOperate, usage: "try rows again that could not be embedded",
+		arguments: "[PIPELINE...] | PIPELINE KEY...", maxArgs: -1,
 		description: "Takes the dead letters of these pipelines, or of all, or of these rows alone, which embedsidecar failed names, and puts them back into the queue with all their tries. Rows that wait for their next try anyway do not wait any longer. --dry-run tells how many there are.",
 		settings:    databaseGroups, acts: true, run: c.run,
 	}
@@ -149,7 +152,9 @@ func (c *retryCommand) run(ctx context.Context, env *environment) error {
 
 // retry opens dead letters and due retries again, all or those of some keys, as a change of the row would, and tells
 // how many; a dry run only counts.
-func retry(ctx context.Context, env *environment, pool *pgxpool.Pool, pipelineID int32, keys []string) (n int64, err error) {
+func retry(ctx context.Context, env *environment, pool *pgxpool.Pool, pipelineID int32, keys []string) (n int64,
+	err error,
+) {
 	if env.dryRun {
 		err = pool.QueryRow(ctx, "SELECT count(*) FROM embedsidecar.task WHERE pipeline_id = $1 AND state IN ('failed', 'retrying') AND ($2::text[] IS NULL OR row_key = ANY ($2))", pipelineID, keys).Scan(&n)
 	} else {

@@ -32,7 +32,8 @@ func (e *environment) named(ctx context.Context, pool *pgxpool.Pool, names []str
 	}
 	if len(names) == 0 {
 		if len(all) == 0 {
-			return nil, fail(exitNotSetUp, errors.New("no pipeline is set up in this database"), "embedsidecar init sets them up")
+			return nil, fail(exitNotSetUp, errors.New("no pipeline is set up in this database"),
+				"embedsidecar init sets them up")
 		}
 		return all, nil
 	}
@@ -77,7 +78,9 @@ func (e *environment) aimRows(ctx context.Context) (
 
 // namedRows returns the pipelines of these names, or one pipeline and the keys after it: what stands behind the first
 // name and is no pipeline's is a key.
-func (e *environment) namedRows(ctx context.Context, pool *pgxpool.Pool, words []string) (pipelines []pipeline.Pipeline, keys []string, err error) {
+func (e *environment) namedRows(ctx context.Context, pool *pgxpool.Pool, words []string) (pipelines []pipeline.Pipeline,
+	keys []string, err error,
+) {
 	if len(words) > 1 {
 		all, err := everything(ctx, pool)
 		if err != nil {
@@ -149,7 +152,8 @@ func (e *environment) configured(stored []pipeline.Pipeline) []pipeline.Spec {
 		at := find(stored, spec.Name)
 		if at < 0 { // init renames it
 			at = slices.IndexFunc(stored, func(p pipeline.Pipeline) bool {
-				return sameEnds(p.Spec, *spec) && !slices.ContainsFunc(specs, func(other pipeline.Spec) bool { return other.Name == p.Name })
+				return sameEnds(p.Spec, *spec) && !slices.ContainsFunc(specs,
+					func(other pipeline.Spec) bool { return other.Name == p.Name })
 			})
 		}
 		if at >= 0 && !said("enabled") {
@@ -171,7 +175,8 @@ func replaces(spec, stored pipeline.Spec) bool {
 		return false
 	}
 	// An embedding table whose schema nobody has named may have moved along with the source.
-	return destinationOf(spec) == destinationOf(stored) || spec.IntoSchema == "" && spec.IntoTable != "" && spec.IntoTable == stored.IntoTable
+	return destinationOf(spec) == destinationOf(stored) || spec.IntoSchema == "" && spec.IntoTable != "" &&
+		spec.IntoTable == stored.IntoTable
 }
 
 // destinationOf is where a pipeline leads to: a column of its table, or a table.
@@ -198,7 +203,8 @@ func meant(pipelines []pipeline.Pipeline, name string) int {
 	}
 	found := -1
 	for i := range pipelines {
-		if _, table, is := strings.Cut(pipelines[i].Name, "."); is && table == name && pipelines[i].Name == pipelines[i].Schema+"."+pipelines[i].Table {
+		if _, table, is := strings.Cut(pipelines[i].Name, "."); is && table == name &&
+			pipelines[i].Name == pipelines[i].Schema+"."+pipelines[i].Table {
 			if found >= 0 {
 				return -1
 			}

@@ -22,12 +22,16 @@ type pluginsBenchCommand struct {
 func newPluginsBench() *command {
 	c := &pluginsBenchCommand{}
 	return &command{
-		name: "plugins bench", group: groupPlugins, usage: "measure how fast a plugin is", arguments: "PLUGIN", minArgs: 1, maxArgs: 1,
+		name: "plugins bench", group: groupPlugins, usage: "measure how fast a plugin is", arguments: "PLUGIN", minArgs: 1,
+		maxArgs: 1,
 		description: "Sends made-up texts of usual lengths (20 to 280 bytes, mixed) through the host, one call after the other. Shows " +
 			"texts a second and the time of a call, by texts a call. The first calls are not counted. No database is needed.",
 		flags: []cli.Flag{
 			pluginVariables(&c.env),
-			&cli.DurationFlag{Name: "each", Destination: &c.each, Value: 2 * time.Second, Usage: "`DURATION` how long each size is measured"},
+			&cli.DurationFlag{
+				Name: "each", Destination: &c.each, Value: 2 * time.Second,
+				Usage: "`DURATION` how long each size is measured",
+			},
 		},
 		settings: []string{config.GroupEmbedding},
 		run:      c.run,
@@ -42,7 +46,10 @@ func (c *pluginsBenchCommand) run(ctx context.Context, env *environment) (err er
 	if err != nil {
 		return err
 	}
-	options := host.Options{Name: found.Plugin, Path: found.PluginPath, Env: found.Env, Log: env.log, Redact: env.redact.Text}
+	options := host.Options{
+		Name: found.Plugin, Path: found.PluginPath, Env: found.Env, Log: env.log,
+		Redact: env.redact.Text,
+	}
 	if found.ModelPath == "" {
 		options.Model = found.Model
 	}
@@ -67,7 +74,10 @@ func (c *pluginsBenchCommand) run(ctx context.Context, env *environment) (err er
 		Speeds  []conformance.Speed `json:"speeds"`
 	}
 	return env.show(document{about.Plugin, about.Version, about.Model, about.Dims, speeds}, func() listing {
-		l := listing{header: []string{"texts a call", "texts/s", "us/text", "p50 ms", "p99 ms", "calls"}, right: []int{0, 1, 2, 3, 4, 5}}
+		l := listing{
+			header: []string{"texts a call", "texts/s", "us/text", "p50 ms", "p99 ms", "calls"},
+			right:  []int{0, 1, 2, 3, 4, 5},
+		}
 		for _, s := range speeds {
 			l.rows = append(l.rows, []any{
 				s.Batch, fmt.Sprintf("%.0f", s.TextsPerSecond), fmt.Sprintf("%.1f", 1e6/s.TextsPerSecond),

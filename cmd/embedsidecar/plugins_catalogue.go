@@ -28,14 +28,31 @@ type registerCommand struct {
 func newPluginsRegister() *command {
 	c := &registerCommand{}
 	return &command{
-		name: "plugins register", group: groupPlugins, usage: "pin a plugin: write its file's SHA-256 into the catalogue", arguments: "FILE", minArgs: 1, maxArgs: 1,
+		name: "plugins register", group: groupPlugins, usage: "pin a plugin: write its file's SHA-256 into the catalogue",
+		arguments: "FILE", minArgs: 1, maxArgs: 1,
 		description: "Pipelines name it by its name from then on, and only this file is started. Registering it again takes the file as it is now, and keeps what is not named anew; running sidecars move to it at plugins reload. The catalogue is a file (--plugin-catalog); entries of the configuration file win over it.",
 		flags: []cli.Flag{
-			&cli.StringFlag{Name: "as", Destination: &c.name, Usage: "`NAME` of the plugin (default: the file's without embedsidecar-)"},
-			&cli.IntFlag{Name: "processes", Destination: &c.processes, Usage: "`N` processes for each model, 1 to 64", DefaultText: "1"},
-			&cli.StringFlag{Name: "memory-limit", Destination: &c.memoryLimit, Usage: "`SIZE` of memory above which a process is replaced, such as 2GiB; 0 takes the limit away", DefaultText: "none"},
-			&cli.StringFlag{Name: "call-timeout", Destination: &c.callTimeout, Usage: "`DURATION` after which a call without an answer is given up and the plugin killed, beside what its texts add, 1s to 1h; 0 for what is usual", DefaultText: "30s, or what a remote model's timeout asks for"},
-			&cli.StringSliceFlag{Name: "allow-env", Destination: &c.env, Usage: "`NAME` of a variable that it may see, beside EMBEDSIDECAR_PLUGIN_...; again for more"},
+			&cli.StringFlag{
+				Name: "as", Destination: &c.name,
+				Usage: "`NAME` of the plugin (default: the file's without embedsidecar-)",
+			},
+			&cli.IntFlag{
+				Name: "processes", Destination: &c.processes, Usage: "`N` processes for each model, 1 to 64",
+				DefaultText: "1",
+			},
+			&cli.StringFlag{
+				Name: "memory-limit", Destination: &c.memoryLimit,
+				Usage:       "`SIZE` of memory above which a process is replaced, such as 2GiB; 0 takes the limit away",
+				DefaultText: "none",
+			},
+			&cli.StringFlag{
+				Name: "call-timeout", Destination: &c.callTimeout,
+				Usage: "`DURATION` after which a call without an answer is given up and the plugin killed, beside what its texts add, 1s to 1h; 0 for what is usual", DefaultText: "30s, or what a remote model's timeout asks for",
+			},
+			&cli.StringSliceFlag{
+				Name: "allow-env", Destination: &c.env,
+				Usage: "`NAME` of a variable that it may see, beside EMBEDSIDECAR_PLUGIN_...; again for more",
+			},
 		},
 		settings: []string{config.GroupEmbedding}, acts: true, run: c.run,
 	}
@@ -54,7 +71,8 @@ func (r *registerCommand) run(ctx context.Context, env *environment) error {
 		name = strings.TrimPrefix(filepath.Base(path), "embedsidecar-")
 	}
 	if entry, inFile := env.config.Plugin(name); inFile {
-		return fail(exitConflict, fmt.Errorf("plugin %q has an entry in the configuration file %s, which would win", entry.Name, env.config.File()), "change its sha256 there, or take the entry out")
+		return fail(exitConflict, fmt.Errorf("plugin %q has an entry in the configuration file %s, which would win",
+			entry.Name, env.config.File()), "change its sha256 there, or take the entry out")
 	}
 	sum, err := host.Sum(path)
 	if err != nil {
@@ -89,20 +107,28 @@ func (r *registerCommand) run(ctx context.Context, env *environment) error {
 	}
 	if err := config.ChangeCatalogue(catalogue, change); err != nil && !errors.Is(err, errDryRun) {
 		if errors.Is(err, os.ErrPermission) || errors.Is(err, os.ErrNotExist) {
-			return fail(exitPermission, err, "name a catalogue that this user may write, the same for run: --plugin-catalog FILE")
+			return fail(exitPermission, err,
+				"name a catalogue that this user may write, the same for run: --plugin-catalog FILE")
 		}
 		return err
 	}
 	if env.dryRun && result != "already_registered" {
 		result = "would_be_" + result
 	}
-	return env.show(map[string]string{"plugin": name, "result": result, "path": path, "sha256": sum, "version": entry.Version, "catalogue": catalogue}, func() listing {
-		return listing{header: []string{"plugin", "result", "version", "sha256", "catalogue"}, rows: [][]any{{name, result, entry.Version, sum, catalogue}}}
+	return env.show(map[string]string{
+		"plugin": name, "result": result, "path": path, "sha256": sum,
+		"version": entry.Version, "catalogue": catalogue,
+	}, func() listing {
+		return listing{
+			header: []string{"plugin", "result", "version", "sha256", "catalogue"},
+			rows:   [][]any{{name, result, entry.Version, sum, catalogue}},
+		}
 	})
 }
 
 func same(a, b config.Plugin) bool {
-	return a.Path == b.Path && a.SHA256 == b.SHA256 && a.Version == b.Version && a.Processes == b.Processes && a.MemoryLimit == b.MemoryLimit &&
+	return a.Path == b.Path && a.SHA256 == b.SHA256 && a.Version == b.Version && a.Processes == b.Processes &&
+		a.MemoryLimit == b.MemoryLimit &&
 		a.CallTimeout == b.CallTimeout && slices.Equal(a.Env, b.Env)
 }
 
@@ -144,14 +170,18 @@ func (r *registerCommand) version(ctx context.Context, env *environment, p confi
 	// As if it were in the catalogue already, in the place of what may be there.
 	found, err := env.config.WithRegistered([]config.Plugin{p}).Embedder(env.find, p.Name, "")
 	if missing, ok := errors.AsType[*config.NotFoundError](err); ok {
-		env.say("its version is not noted: the %s %q, without which it does not start, is not there yet", missing.Kind, missing.Name)
+		env.say("its version is not noted: the %s %q, without which it does not start, is not there yet", missing.Kind,
+			missing.Name)
 		return ""
 	}
 	if err != nil {
 		env.say("its version is not noted: %s", err)
 		return ""
 	}
-	h, err := host.New(host.Options{Name: p.Name, Path: p.Path, SHA256: p.SHA256, Env: found.Env, Log: env.log, Redact: env.redact.Text})
+	h, err := host.New(host.Options{
+		Name: p.Name, Path: p.Path, SHA256: p.SHA256, Env: found.Env, Log: env.log,
+		Redact: env.redact.Text,
+	})
 	if err == nil {
 		d, err = h.Describe(ctx)
 		err = errors.Join(err, h.Close())
@@ -166,7 +196,8 @@ func (r *registerCommand) version(ctx context.Context, env *environment, p confi
 
 func newPluginsRemove() *command {
 	return &command{
-		name: "plugins remove", group: groupPlugins, usage: "take a plugin out of the catalogue; its file stays", arguments: "PLUGIN...", minArgs: 1, maxArgs: -1,
+		name: "plugins remove", group: groupPlugins, usage: "take a plugin out of the catalogue; its file stays",
+		arguments: "PLUGIN...", minArgs: 1, maxArgs: -1,
 		description: "Sidecars that run go on with it until plugins reload or their end. Ends with status 9 when it does not have one of them.",
 		settings:    []string{config.GroupEmbedding}, acts: true, run: removePlugins,
 	}
@@ -221,5 +252,6 @@ func removePlugins(_ context.Context, env *environment) error {
 	if len(known) > 0 {
 		hint = "it has: " + strings.Join(known, ", ")
 	}
-	return errors.Join(err, fail(exitNoMatch, fmt.Errorf("not in the catalogue %s: %s", catalogue, strings.Join(unknown, ", ")), hint))
+	return errors.Join(err, fail(exitNoMatch, fmt.Errorf("not in the catalogue %s: %s", catalogue,
+		strings.Join(unknown, ", ")), hint))
 }

@@ -26,14 +26,22 @@ type pluginsTestCommand struct {
 func newPluginsTest() *command {
 	c := &pluginsTestCommand{}
 	return &command{
-		name: "plugins test", group: groupPlugins, usage: "find out whether a plugin keeps the contract", arguments: "PLUGIN", minArgs: 1, maxArgs: 1,
+		name: "plugins test", group: groupPlugins, usage: "find out whether a plugin keeps the contract", arguments: "PLUGIN",
+		minArgs: 1, maxArgs: 1,
 		description: "Starts the plugin as the sidecar would and tries what the contract asks for. PLUGIN is a file, or a name as in --plugin. " +
-			"Ends with status 4 when a check fails. No database is needed. The checks: " + strings.Join(conformance.IDs(), ", ") + ".",
+			"Ends with status 4 when a check fails. No database is needed. The checks: " + strings.Join(conformance.IDs(),
+			", ") + ".",
 		flags: []cli.Flag{
 			pluginVariables(&c.env),
 			&cli.StringSliceFlag{Name: "only", Destination: &c.only, Usage: "`CHECK` run this one only; again for more"},
-			&cli.DurationFlag{Name: "soak", Destination: &c.soak, Value: 10 * time.Second, Usage: "`DURATION` how long memory is watched under load"},
-			&cli.IntFlag{Name: "patience", Destination: &c.patience, Value: 1, Usage: "`TIMES` as long as usual for the plugin to answer, to come back and to end, on a machine that is busy with other things"},
+			&cli.DurationFlag{
+				Name: "soak", Destination: &c.soak, Value: 10 * time.Second,
+				Usage: "`DURATION` how long memory is watched under load",
+			},
+			&cli.IntFlag{
+				Name: "patience", Destination: &c.patience, Value: 1,
+				Usage: "`TIMES` as long as usual for the plugin to answer, to come back and to end, on a machine that is busy with other things",
+			},
 		},
 		settings: []string{config.GroupEmbedding},
 		run:      c.run,
@@ -45,7 +53,10 @@ const mostPatience = 1000
 
 // pluginVariables is the flag for what a plugin under test finds in its environment.
 func pluginVariables(into *cli.StringSlice) cli.Flag {
-	return &cli.StringSliceFlag{Name: "env", Destination: into, Usage: "`NAME=VALUE` variable for the plugin; again for more"}
+	return &cli.StringSliceFlag{
+		Name: "env", Destination: into,
+		Usage: "`NAME=VALUE` variable for the plugin; again for more",
+	}
 }
 
 func (c *pluginsTestCommand) run(ctx context.Context, env *environment) error {
@@ -59,7 +70,10 @@ func (c *pluginsTestCommand) run(ctx context.Context, env *environment) error {
 	if c.patience < 1 || c.patience > mostPatience {
 		return misuse("--patience: expected a number from 1 to %d, not %d", mostPatience, c.patience)
 	}
-	options := conformance.Options{Path: found.PluginPath, Env: found.Env, Only: c.only.Value(), Soak: c.soak, Patience: c.patience}
+	options := conformance.Options{
+		Path: found.PluginPath, Env: found.Env, Only: c.only.Value(), Soak: c.soak,
+		Patience: c.patience,
+	}
 	if found.ModelPath == "" {
 		options.Model = found.Model
 	}
@@ -77,7 +91,8 @@ func (c *pluginsTestCommand) run(ctx context.Context, env *environment) error {
 		return err
 	}
 	if report.Verdict == conformance.Fail {
-		return fail(exitFailed, fmt.Errorf("%s does not keep the contract", filepath.Base(report.Path)), "docs/plugins.md tells what is asked for, and why")
+		return fail(exitFailed, fmt.Errorf("%s does not keep the contract", filepath.Base(report.Path)),
+			"docs/plugins.md tells what is asked for, and why")
 	}
 	return nil
 }
@@ -105,7 +120,10 @@ func (c *pluginsTestCommand) show(env *environment, r *conformance.Report) error
 		return env.show(r, func() listing {
 			l := listing{header: []string{"check", "verdict", "measured", "advice", "seconds"}}
 			for _, check := range r.Checks {
-				l.rows = append(l.rows, []any{check.ID, check.Verdict, check.Measured, check.Advice, fmt.Sprintf("%.3f", check.Seconds)})
+				l.rows = append(l.rows, []any{
+					check.ID, check.Verdict, check.Measured, check.Advice,
+					fmt.Sprintf("%.3f", check.Seconds),
+				})
 			}
 			return l
 		})
@@ -118,13 +136,15 @@ func (c *pluginsTestCommand) show(env *environment, r *conformance.Report) error
 	if n := len(r.LeftOut); n > 0 {
 		left = fmt.Sprintf(", %d left out as it did not start", n)
 	}
-	return env.printf("\n%d passed, %d to look at, %d failed%s\n", counts[conformance.Pass], counts[conformance.Warn], counts[conformance.Fail], left)
+	return env.printf("\n%d passed, %d to look at, %d failed%s\n", counts[conformance.Pass], counts[conformance.Warn],
+		counts[conformance.Fail], left)
 }
 
 // pluginUnderTest finds the plugin of the first argument, by its file or its name, and its environment.
 func (e *environment) pluginUnderTest(variables []string) (config.Embedder, error) {
 	plugin := e.args[0]
-	if info, err := os.Stat(plugin); err == nil && info.Mode().IsRegular() && !strings.ContainsRune(plugin, os.PathSeparator) {
+	if info, err := os.Stat(plugin); err == nil && info.Mode().IsRegular() && !strings.ContainsRune(plugin,
+		os.PathSeparator) {
 		plugin = "." + string(os.PathSeparator) + plugin
 	}
 	found, err := e.config.Embedder(e.find, plugin, "")

@@ -22,8 +22,9 @@ const (
 
 // known is a plugin that can be named, as plugins list shows it.
 type known struct {
-	Plugin      string   `json:"plugin"`
-	Version     string   `json:"version,omitempty"` // as it called itself when it was written down, or calls itself now in a sidecar
+	Plugin string `json:"plugin"`
+	// as it called itself when it was written down, or calls itself now in a sidecar
+	Version     string   `json:"version,omitempty"`
 	Path        string   `json:"path,omitempty"`
 	Pinned      string   `json:"pinned"`
 	SHA256      string   `json:"sha256,omitempty"` // as it was written down
@@ -101,7 +102,8 @@ func describeKnown(c *config.Config, find config.Finder, name string) known {
 	k := known{Plugin: name, Pinned: notPinned, State: "ok", Processes: 1}
 	program := name
 	if entry, inFile := c.Plugin(name); entry != nil {
-		k.Version, k.SHA256, k.Env, k.MemoryLimit, k.Processes = entry.Version, entry.SHA256, entry.Env, entry.MemoryLimit, max(entry.Processes, 1)
+		k.Version, k.SHA256, k.Env, k.MemoryLimit, k.Processes = entry.Version, entry.SHA256, entry.Env, entry.MemoryLimit,
+			max(entry.Processes, 1)
 		k.CallTimeout = entry.CallTimeout.Seconds()
 		if k.SHA256 != "" {
 			k.Pinned = pinnedInCatalog
@@ -139,7 +141,8 @@ func describeKnown(c *config.Config, find config.Finder, name string) known {
 
 func newPluginsInfo() *command {
 	return &command{
-		name: "plugins info", group: groupPlugins, usage: "start a plugin and print what it says of itself", arguments: "PLUGIN [MODEL]", minArgs: 1, maxArgs: 2,
+		name: "plugins info", group: groupPlugins, usage: "start a plugin and print what it says of itself",
+		arguments: "PLUGIN [MODEL]", minArgs: 1, maxArgs: 2,
 		description: "PLUGIN is a name or the path of a program. Without MODEL it is the model that a pipeline would get, or the plugin's only one.",
 		settings:    []string{config.GroupEmbedding}, run: pluginInfo,
 	}
@@ -177,7 +180,10 @@ func pluginInfo(ctx context.Context, env *environment) (err error) {
 		Deterministic bool   `json:"deterministic"`
 		Sparse        bool   `json:"sparse,omitempty"`
 	}
-	value := info{k, d.Plugin, d.Model, d.Fingerprint, d.Dims, d.MaxTokens, d.MaxBatch, d.MaxBatchBytes, d.Deterministic, d.Sparse}
+	value := info{
+		k, d.Plugin, d.Model, d.Fingerprint, d.Dims, d.MaxTokens, d.MaxBatch, d.MaxBatchBytes, d.Deterministic,
+		d.Sparse,
+	}
 	return env.show(value, func() listing {
 		return listing{header: []string{"property", "value"}, rows: [][]any{
 			{"plugin", d.Plugin},

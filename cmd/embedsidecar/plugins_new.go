@@ -26,12 +26,20 @@ type pluginsNewCommand struct {
 func newPluginsNew() *command {
 	c := &pluginsNewCommand{}
 	return &command{
-		name: "plugins new", group: groupPlugins, usage: "write the beginning of a plugin, with its test", arguments: "NAME", minArgs: 1, maxArgs: 1,
+		name: "plugins new", group: groupPlugins, usage: "write the beginning of a plugin, with its test", arguments: "NAME",
+		minArgs: 1, maxArgs: 1,
 		description: "Writes a project that works and keeps the contract, to put a model into. docs/plugins.md is the guide.",
 		flags: []cli.Flag{
-			&cli.StringFlag{Name: "lang", Destination: &c.language, Value: "go", Usage: "`LANGUAGE` " + strings.Join(scaffold.Languages, " or ")},
-			&cli.StringFlag{Name: "dir", Destination: &c.dir, Usage: "`FOLDER` for the project", DefaultText: "embedsidecar-NAME"},
-			&cli.StringFlag{Name: "sdk", Destination: &c.sdk, Usage: "`FOLDER` of a clone of embedsidecar with the SDK", DefaultText: "the released one, or the clone that this program was built in"},
+			&cli.StringFlag{Name: "lang", Destination: &c.language, Value: "go", Usage: "`LANGUAGE` " +
+				strings.Join(scaffold.Languages, " or ")},
+			&cli.StringFlag{
+				Name: "dir", Destination: &c.dir, Usage: "`FOLDER` for the project",
+				DefaultText: "embedsidecar-NAME",
+			},
+			&cli.StringFlag{
+				Name: "sdk", Destination: &c.sdk, Usage: "`FOLDER` of a clone of embedsidecar with the SDK",
+				DefaultText: "the released one, or the clone that this program was built in",
+			},
 		},
 		run: c.run,
 	}
@@ -55,7 +63,8 @@ func (c *pluginsNewCommand) run(_ context.Context, env *environment) error {
 		}
 		project.Checkout, project.Version = checkout, "v0.0.0"
 	case !released:
-		return fail(exitUsage, errors.New("this build is no release, so there is no released SDK that belongs to it"), "name a clone of embedsidecar with --sdk")
+		return fail(exitUsage, errors.New("this build is no release, so there is no released SDK that belongs to it"),
+			"name a clone of embedsidecar with --sdk")
 	}
 	dir := c.dir
 	if dir == "" {

@@ -11,7 +11,9 @@ import (
 
 func newPluginsReload() *command {
 	return &command{
-		name: "plugins reload", group: groupPlugins, usage: "have running sidecars move to a plugin's file and model as they are now", arguments: "[PLUGIN...]", maxArgs: -1,
+		name: "plugins reload", group: groupPlugins,
+		usage: "have running sidecars move to a plugin's file and model as they are now", arguments: "[PLUGIN...]",
+		maxArgs:     -1,
 		description: "Without a name it reloads all. New processes start beside the old ones; they must describe the same fingerprint and give the same vectors; then they take over, and no row fails. Otherwise everything stays as it is, and the reason is told. It reaches the sidecars of this user on this machine; others do the same at SIGHUP.",
 		settings:    []string{config.GroupEmbedding, config.GroupOps}, run: reloadPlugins,
 	}
@@ -24,7 +26,8 @@ func reloadPlugins(ctx context.Context, env *environment) error {
 	}
 	if len(sidecars) == 0 {
 		return fail(exitFailed, fmt.Errorf("no sidecar of this user runs here (looked in %s)", env.config.ControlFolder()),
-			"one of another user, in a container or on another machine reloads its plugins at SIGHUP", "a sidecar that starts takes the files as they are")
+			"one of another user, in a container or on another machine reloads its plugins at SIGHUP",
+			"a sidecar that starts takes the files as they are")
 	}
 	type outcome struct {
 		Sidecar string `json:"sidecar"`
@@ -48,7 +51,8 @@ func reloadPlugins(ctx context.Context, env *environment) error {
 		}
 	}
 	if len(list) == 0 && len(problems) == 0 {
-		return fail(exitFailed, errors.New("no running sidecar uses that plugin"), "embedsidecar plugins list shows what runs")
+		return fail(exitFailed, errors.New("no running sidecar uses that plugin"),
+			"embedsidecar plugins list shows what runs")
 	}
 	err = env.show(map[string][]outcome{"plugins": list}, func() listing {
 		l := listing{header: []string{"sidecar", "pid", "plugin", "model", "result"}, right: []int{1}}

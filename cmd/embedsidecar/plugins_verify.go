@@ -17,7 +17,9 @@ var changedHints = []string{
 
 func newPluginsVerify() *command {
 	return &command{
-		name: "plugins verify", group: groupPlugins, usage: "check files against their pins, start them, and see that they answer in order", arguments: "[PLUGIN...]", maxArgs: -1,
+		name: "plugins verify", group: groupPlugins,
+		usage: "check files against their pins, start them, and see that they answer in order", arguments: "[PLUGIN...]",
+		maxArgs:     -1,
 		description: "Without a name it checks every plugin that is pinned. Changes nothing; ends with status 4 when something is wrong.",
 		settings:    []string{config.GroupEmbedding}, run: verifyPlugins,
 	}
@@ -73,7 +75,8 @@ func verifyPlugins(ctx context.Context, env *environment) error {
 	for _, v := range list {
 		hints = append(hints, v.Hints...)
 	}
-	return errors.Join(err, fail(exitFailed, fmt.Errorf("%s not to be used like this", count(int64(wrong), "plugin")), slices.Compact(hints)...))
+	return errors.Join(err, fail(exitFailed, fmt.Errorf("%s not to be used like this", count(int64(wrong), "plugin")),
+		slices.Compact(hints)...))
 }
 
 func verifyPlugin(ctx context.Context, env *environment, c *config.Config, name string) pluginVerdict {
@@ -95,7 +98,8 @@ func verifyPlugin(ctx context.Context, env *environment, c *config.Config, name 
 	detail := fmt.Sprintf("version %s, model %s, %d wide", d.Version, d.Model, d.Dims)
 	switch {
 	case k.Version != "" && k.Version != d.Version:
-		return pluginVerdict{name, "wrong", fmt.Sprintf("it calls itself version %s, and version %s was written down", d.Version, k.Version), changedHints}
+		return pluginVerdict{name, "wrong", fmt.Sprintf("it calls itself version %s, and version %s was written down",
+			d.Version, k.Version), changedHints}
 	case k.SHA256 == "":
 		detail += "; not pinned"
 	}

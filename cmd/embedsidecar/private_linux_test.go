@@ -47,7 +47,8 @@ func TestTrust_APluginReadsNoSecretsOfTheSidecar(t *testing.T) {
 	if err := testenv.GiveAway(dir); err != nil {
 		t.Fatal(err)
 	}
-	c := exec.CommandContext(t.Context(), filepath.Join(dir, "embedsidecar"), "plugins", "info", "spy", "--plugin-dir", dir)
+	c := exec.CommandContext(t.Context(), filepath.Join(dir, "embedsidecar"), "plugins", "info", "spy", "--plugin-dir",
+		dir)
 	c.Dir, c.SysProcAttr = dir, testenv.Unprivileged()
 	c.Env = []string{
 		"HOME=" + dir, "TMPDIR=" + dir, "GOCOVERDIR=" + dir, "EMBEDSIDECAR_PLUGIN_OUT=" + dir,

@@ -59,7 +59,8 @@ func (p *program) dispatch(ctx context.Context, line []string) error {
 	case has("help", "h"), len(line) == 0:
 		return p.help(append([]string{a.command}, p.member(a)...)...)
 	case a.command == "" && has("version"):
-		a.command, a.flags = "version", slices.DeleteFunc(a.flags, func(f string) bool { return strings.HasSuffix(f, "-version") })
+		a.command, a.flags = "version", slices.DeleteFunc(a.flags,
+			func(f string) bool { return strings.HasSuffix(f, "-version") })
 		a.names = slices.DeleteFunc(a.names, func(n string) bool { return n == "version" })
 	case a.command == "":
 		return fail(exitUsage, errors.New("a command is missing"), "embedsidecar help lists the commands")
@@ -140,7 +141,8 @@ func (p *program) knows(a arranged) error {
 		if len(owners) == 0 {
 			return misuse("%s goes without a command", dashed(name))
 		}
-		return fail(exitUsage, fmt.Errorf("%s is no flag of %s", dashed(name), a.command), "it belongs to "+strings.Join(owners, ", "))
+		return fail(exitUsage, fmt.Errorf("%s is no flag of %s", dashed(name), a.command),
+			"it belongs to "+strings.Join(owners, ", "))
 	}
 	return nil
 }
@@ -204,7 +206,8 @@ func (p *program) execute(cc *cli.Context, c *command) error {
 			}
 		}
 	}
-	cfg, warnings, err := config.Load(config.Source{Flags: given, Environ: p.environ, OtherFlags: append(others, "version", "help"), Hostname: p.hostname, PID: p.pid})
+	cfg, warnings, err := config.Load(config.Source{Flags: given, Environ: p.environ, OtherFlags: append(others, "version",
+		"help"), Hostname: p.hostname, PID: p.pid})
 	p.redact = cfg.Redactor()
 	if c.probe {
 		err = nil
@@ -223,8 +226,10 @@ func (p *program) execute(cc *cli.Context, c *command) error {
 		defer cancel()
 	}
 	if err := c.run(ctx, env); err != nil {
-		if errors.Is(context.Cause(ctx), errTimedOut) && (errors.Is(err, context.DeadlineExceeded) || errors.Is(err, errTimedOut)) {
-			return fail(exitTimeout, fmt.Errorf("%s took longer than --timeout %s: %w", c.name, cc.Duration("timeout"), err), hintsOf(err)...)
+		if errors.Is(context.Cause(ctx), errTimedOut) && (errors.Is(err, context.DeadlineExceeded) ||
+			errors.Is(err, errTimedOut)) {
+			return fail(exitTimeout, fmt.Errorf("%s took longer than --timeout %s: %w", c.name, cc.Duration("timeout"), err),
+				hintsOf(err)...)
 		}
 		return err
 	}

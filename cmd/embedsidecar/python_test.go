@@ -47,15 +47,20 @@ serve_function(embed, name="broken", version="1.0.0", dims=8, fingerprint="broke
 		t.Fatal(err)
 	}
 	c := exec.CommandContext(t.Context(), "embedsidecar", "embed", "--plugin", plugin, "--model", "broken", canary.Text)
-	c.Env = []string{"PATH=" + os.Getenv("PATH"), "HOME=" + t.TempDir(), "TMPDIR=" + filepath.Dir(dir), "GOCOVERDIR=" + t.TempDir()}
+	c.Env = []string{
+		"PATH=" + os.Getenv("PATH"), "HOME=" + t.TempDir(), "TMPDIR=" + filepath.Dir(dir),
+		"GOCOVERDIR=" + t.TempDir(),
+	}
 	out, err := c.CombinedOutput()
 	lines := strings.Split(strings.TrimSpace(string(out)), "\n")
 	last := len(lines) - 1
-	if err == nil || last < 1 || !strings.HasPrefix(lines[last], "embedsidecar: error: ") || !strings.HasSuffix(lines[last], "RuntimeError in embed at embedsidecar-broken:9") {
+	if err == nil || last < 1 || !strings.HasPrefix(lines[last], "embedsidecar: error: ") ||
+		!strings.HasSuffix(lines[last], "RuntimeError in embed at embedsidecar-broken:9") {
 		t.Fatalf("%v\n%s", err, out)
 	}
 	for _, line := range lines[:last] { // one for each try
-		if !strings.Contains(line, `"line":"RuntimeError in embed at embedsidecar-broken:9"`) || !strings.Contains(line, "embedsidecar-broken:13 embed, embedsidecar-broken:9 deeper") {
+		if !strings.Contains(line, `"line":"RuntimeError in embed at embedsidecar-broken:9"`) ||
+			!strings.Contains(line, "embedsidecar-broken:13 embed, embedsidecar-broken:9 deeper") {
 			t.Errorf("a record more: %s", line)
 		}
 	}

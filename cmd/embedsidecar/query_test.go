@@ -14,7 +14,8 @@ func TestSearch_OverAnIndexThatIsBuiltAfterTheBackfill(t *testing.T) {
 	t.Parallel()
 	s := newStage(t, 50)
 	s.once(0, "--into-type", "halfvec", "--index", "hnsw")
-	index := testenv.Value[string](s.db, "SELECT indexdef FROM pg_indexes WHERE tablename = 'docs' AND indexdef LIKE '%hnsw%'")
+	index := testenv.Value[string](s.db,
+		"SELECT indexdef FROM pg_indexes WHERE tablename = 'docs' AND indexdef LIKE '%hnsw%'")
 	s.has(index, "halfvec_cosine_ops")
 	s.run(0, "verify", "--deep", "50")
 
@@ -89,7 +90,8 @@ func TestRun_AKillWhileAnIndexIsBuiltLeavesNothingHalfDone(t *testing.T) {
 	s.db.MustExecSuper("SELECT pg_terminate_backend(pid) FROM pg_stat_progress_create_index WHERE datname = current_database()")
 	becomes("invalid " + ours)
 	stdout, _ := s.run(0, "status")
-	s.has(stdout, "INDEX", "invalid", "! public.docs: the build of index "+ours+" was broken off: REINDEX INDEX CONCURRENTLY")
+	s.has(stdout, "INDEX", "invalid", "! public.docs: the build of index "+ours+
+		" was broken off: REINDEX INDEX CONCURRENTLY")
 	stdout, _ = s.run(0, "status", "-o", "yaml")
 	s.has(stdout, "state: invalid")
 	if err := writer.Commit(t.Context()); err != nil {

@@ -18,7 +18,8 @@ type reembedCommand struct{}
 func newReembed() *command {
 	c := &reembedCommand{}
 	return &command{
-		name: "reembed", group: groupOperate, usage: "embed rows anew though their texts are what they were", arguments: "PIPELINE [KEY...]", minArgs: 1, maxArgs: -1,
+		name: "reembed", group: groupOperate, usage: "embed rows anew though their texts are what they were",
+		arguments: "PIPELINE [KEY...]", minArgs: 1, maxArgs: -1,
 		description: "For vectors that are not believed any more. Every row of the pipeline, or these rows alone, are sent to the embedder again: nothing that is stored or remembered is taken instead. The vectors stay where they are until the new ones come. It happens when a sidecar runs; embedsidecar wait --caught-up waits for it. --dry-run tells how many rows there are.",
 		settings:    databaseGroups, acts: true, run: c.run,
 	}
@@ -49,7 +50,9 @@ func (c *reembedCommand) run(ctx context.Context, env *environment) error {
 }
 
 // anew has rows embedded anew, or every row without keys, and tells how many have a vector; a dry run only counts.
-func anew(ctx context.Context, env *environment, pool *pgxpool.Pool, p *pipeline.Pipeline, keys []string) (n int64, err error) {
+func anew(ctx context.Context, env *environment, pool *pgxpool.Pool, p *pipeline.Pipeline, keys []string) (n int64,
+	err error,
+) {
 	if len(keys) == 0 {
 		keys = nil
 	}

@@ -30,7 +30,8 @@ func (e *embedders) reload(ctx context.Context, names []string) []control.Reload
 			r := control.Reloaded{Plugin: h.plugin, Result: "reloaded"}
 			if err := e.reloadOne(ctx, h); err != nil {
 				r.Result, r.Detail = "refused", e.env.redact.Text(err.Error())
-				e.env.log.ErrorContext(ctx, "plugin not reloaded: it goes on as it was", "plugin", h.plugin, "error", err, "ways_out", hintsOf(err))
+				e.env.log.ErrorContext(ctx, "plugin not reloaded: it goes on as it was", "plugin", h.plugin, "error", err,
+					"ways_out", hintsOf(err))
 			} else {
 				e.env.log.InfoContext(ctx, "plugin reloaded", "plugin", h.plugin, "version", h.Stats().Version)
 			}
@@ -68,8 +69,10 @@ func (e *embedders) states() []control.Plugin {
 		s, model := h.Stats(), h.model()
 		h.mu.Lock()
 		p := control.Plugin{
-			Plugin: h.plugin, Model: model, Version: s.Version, Path: h.path, Circuit: s.Circuit, Reason: s.Reason, RetrySeconds: s.RetryIn.Seconds(),
-			Wanted: s.Wanted, Processes: h.Processes(), Restarts: s.Restarts(), Hangs: s.Hangs, BadAnswers: s.BadAnswers, Calls: s.Calls, Texts: s.Texts,
+			Plugin: h.plugin, Model: model, Version: s.Version, Path: h.path, Circuit: s.Circuit, Reason: s.Reason,
+			RetrySeconds: s.RetryIn.Seconds(),
+			Wanted:       s.Wanted, Processes: h.Processes(), Restarts: s.Restarts(), Hangs: s.Hangs, BadAnswers: s.BadAnswers,
+			Calls: s.Calls, Texts: s.Texts,
 		}
 		h.mu.Unlock()
 		list = append(list, p)
@@ -101,7 +104,8 @@ func (w *watch) steer(ctx context.Context) (stop func()) {
 		Dir: w.env.config.ControlFolder(), State: w.state, Reload: w.plugins.reload, Log: w.env.log,
 	})
 	if err != nil {
-		w.env.log.WarnContext(ctx, "no control socket: plugins reload and cache stats cannot reach this sidecar, SIGHUP does", "error", err)
+		w.env.log.WarnContext(ctx, "no control socket: plugins reload and cache stats cannot reach this sidecar, SIGHUP does",
+			"error", err)
 	} else {
 		wg.Go(func() {
 			if err := server.Run(steering); err != nil && !errors.Is(err, context.Canceled) {

@@ -14,7 +14,8 @@ type rescanCommand struct{}
 func newRescan() *command {
 	c := &rescanCommand{}
 	return &command{
-		name: "rescan", group: groupOperate, usage: "compare every row with what was written for it", arguments: "[PIPELINE...]", maxArgs: -1,
+		name: "rescan", group: groupOperate, usage: "compare every row with what was written for it",
+		arguments: "[PIPELINE...]", maxArgs: -1,
 		description: "Asks for the comparison that a lost slot or an altered table brings by itself. Only rows that differ are embedded. It begins when a sidecar runs; embedsidecar status shows how far it is.",
 		settings:    databaseGroups, acts: true, run: c.run,
 	}

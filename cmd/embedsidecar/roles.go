@@ -27,9 +27,18 @@ func newRoles() *command {
 		name: "roles", group: groupAdmin, usage: "print the SQL for the two roles that run needs: one works, one streams",
 		description: "With a database, the grants for each pipeline that is set up there come last. Runs nothing unless --yes is given: then all of it in one transaction, as the role that connects. The script may be run again, as after init has set up another pipeline.",
 		flags: []cli.Flag{
-			&cli.StringFlag{Name: "role", Destination: &c.role, DefaultText: sqlfiles.RunRole, Usage: "`NAME` of the role that works"},
-			&cli.StringFlag{Name: "stream-role", Destination: &c.stream, DefaultText: sqlfiles.StreamRole, Usage: "`NAME` of the role that streams"},
-			&cli.BoolFlag{Name: "grants", Destination: &c.grants, DisableDefaultText: true, Usage: "print the grants for the pipelines alone"},
+			&cli.StringFlag{
+				Name: "role", Destination: &c.role, DefaultText: sqlfiles.RunRole,
+				Usage: "`NAME` of the role that works",
+			},
+			&cli.StringFlag{
+				Name: "stream-role", Destination: &c.stream, DefaultText: sqlfiles.StreamRole,
+				Usage: "`NAME` of the role that streams",
+			},
+			&cli.BoolFlag{
+				Name: "grants", Destination: &c.grants, DisableDefaultText: true,
+				Usage: "print the grants for the pipelines alone",
+			},
 		},
 		settings: databaseGroups,
 		acts:     true,

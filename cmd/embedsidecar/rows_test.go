@@ -24,15 +24,18 @@ func TestP10_RowsThatFailedAreNamed(t *testing.T) {
 		IF NEW.embedding IS NOT NULL AND NEW.id = 5 THEN RAISE EXCEPTION 'no vectors on mondays for: %', NEW.body; END IF; RETURN NEW; END $$`)
 	s.db.MustExec("CREATE TRIGGER monday BEFORE UPDATE ON docs FOR EACH ROW EXECUTE FUNCTION monday()")
 	s.set("EMBEDSIDECAR_PLUGIN_FAULTS=refuse-on=POISON")
-	_, stderr := s.run(exitFailed, "run", "--once", "--table", "docs", "--columns", "title,body", "--into", "embedding", "--max-attempts", "1")
-	s.has(stderr, "2 rows could not be embedded", "row 3: data refused", "row 5: data write_refused: ", "SQLSTATE P0001: no vectors on mondays for:")
+	_, stderr := s.run(exitFailed, "run", "--once", "--table", "docs", "--columns", "title,body", "--into", "embedding",
+		"--max-attempts", "1")
+	s.has(stderr, "2 rows could not be embedded", "row 3: data refused", "row 5: data write_refused: ",
+		"SQLSTATE P0001: no vectors on mondays for:")
 	stdout, _ := s.run(0, "failed", "docs", "-o", "json") // the table's name will do
 	rows := decoded[map[string][]report.FailedRow](t, stdout)["rows"]
 	if len(rows) != 2 || rows[0].Key != "3" && rows[1].Key != "3" {
 		t.Fatalf("failed: %s", stdout)
 	}
 	for _, r := range rows {
-		if r.Pipeline != "public.docs" || r.State != "failed" || r.Class != "data" || r.Code == "" || r.Message == "" || strings.Contains(r.Message, r.Code+":") || r.Attempt != 1 || r.NextTrySeconds != nil || r.AgeSeconds < 0 {
+		if r.Pipeline != "public.docs" || r.State != "failed" || r.Class != "data" || r.Code == "" || r.Message == "" ||
+			strings.Contains(r.Message, r.Code+":") || r.Attempt != 1 || r.NextTrySeconds != nil || r.AgeSeconds < 0 {
 			t.Errorf("%+v", r)
 		}
 	}
@@ -69,7 +72,8 @@ func TestP10_RowsThatFailedAreNamed(t *testing.T) {
 	stdout, _ = s.run(0, "rescan", "docs")
 	s.has(stdout, "scan_requested")
 	s.run(0, "wait", "--caught-up")
-	if p := s.state("public.docs"); p.ScanSeen != 6 || p.ScanReason != "asked for" || testenv.Value[int](s.db, embedded) != before {
+	if p := s.state("public.docs"); p.ScanSeen != 6 || p.ScanReason != "asked for" ||
+		testenv.Value[int](s.db, embedded) != before {
 		t.Errorf("%+v", p)
 	}
 
@@ -99,7 +103,8 @@ func TestP10_RowsThatFailedAreNamed(t *testing.T) {
 	s.run(0, "wait", "--caught-up")
 	s.db.MustExec("UPDATE embedsidecar.ledger SET vector_hash = '\\x0000000000000001' WHERE row_key = '4'")
 	stdout, _ = s.run(0, "verify", "--repair", "-o", "json")
-	if v := decoded[map[string][]verified](t, stdout)["pipelines"][0]; v.OK || v.Stale != 1 || v.Repairs == nil || v.Repairs.Looks != 1 || v.Repairs.Anew != 0 {
+	if v := decoded[map[string][]verified](t, stdout)["pipelines"][0]; v.OK || v.Stale != 1 || v.Repairs == nil ||
+		v.Repairs.Looks != 1 || v.Repairs.Anew != 0 {
 		t.Errorf("verify --repair: %s", stdout)
 	}
 	s.run(0, "wait", "--caught-up")

@@ -33,11 +33,23 @@ func newRun() *command {
 		name: "run", group: groupStart, usage: "embed rows as they change, until told to stop",
 		description: "Sets up what is missing if the role may (schema, publication, slot, destination) and prints what it made and how to undo it. If the role may not, prints the SQL for an owner to run and ends with status 7. SIGTERM and SIGINT end it in order: what is being embedded is finished or given back; a second signal ends it at once.",
 		flags: []cli.Flag{
-			&cli.BoolFlag{Name: "once", Destination: &c.once, DisableDefaultText: true, Usage: "catch up with all that is committed now, then end"},
-			&cli.BoolFlag{Name: "no-change", Destination: &c.noChange, DisableDefaultText: true, Usage: "leave a pipeline as it is that is set up otherwise than it is configured"},
-			&cli.BoolFlag{Name: "no-init", Destination: &c.noInit, DisableDefaultText: true, Usage: "set nothing up; end with status 3 when something is missing"},
+			&cli.BoolFlag{
+				Name: "once", Destination: &c.once, DisableDefaultText: true,
+				Usage: "catch up with all that is committed now, then end",
+			},
+			&cli.BoolFlag{
+				Name: "no-change", Destination: &c.noChange, DisableDefaultText: true,
+				Usage: "leave a pipeline as it is that is set up otherwise than it is configured",
+			},
+			&cli.BoolFlag{
+				Name: "no-init", Destination: &c.noInit, DisableDefaultText: true,
+				Usage: "set nothing up; end with status 3 when something is missing",
+			},
 		},
-		settings:  []string{config.GroupDatabase, config.GroupEmbedding, config.GroupWork, config.GroupQueries, config.GroupOps},
+		settings: []string{
+			config.GroupDatabase, config.GroupEmbedding, config.GroupWork, config.GroupQueries,
+			config.GroupOps,
+		},
 		pipelines: true,
 		daemon:    true,
 		run:       c.run,
@@ -85,14 +97,20 @@ func (c *runCommand) work(ctx context.Context, env *environment) (err error) {
 	}
 	defer pool.Close()
 	const streamConns = 3 // the streamer's own, the heartbeat's, and one for init
-	direct, err := patient(ctx, env, func(ctx context.Context) (*pgxpool.Pool, error) { return env.server(ctx, pool, streamConns) })
+	direct, err := patient(ctx, env, func(ctx context.Context) (*pgxpool.Pool, error) {
+		return env.server(ctx, pool,
+			streamConns)
+	})
 	if err != nil {
 		return err
 	}
 	defer direct.Close()
 	questions := pool
 	if env.config.Queries.Listen != "" { // searches wait for one another and not for the work, nor it for them
-		if questions, err = patient(ctx, env, func(ctx context.Context) (*pgxpool.Pool, error) { return env.pool(ctx, serveConns) }); err != nil {
+		if questions, err = patient(ctx, env, func(ctx context.Context) (*pgxpool.Pool, error) {
+			return env.pool(ctx,
+				serveConns)
+		}); err != nil {
 			return err
 		}
 		defer questions.Close()
@@ -126,7 +144,10 @@ func (c *runCommand) work(ctx context.Context, env *environment) (err error) {
 		Loops:      env.loops(),
 		BatchRows:  env.config.Workers.BatchRows,
 		Lease:      env.config.Lease,
-		Retry:      worker.Retry{MaxAttempts: env.config.Retry.MaxAttempts, Initial: env.config.Retry.Initial, Max: env.config.Retry.Max},
+		Retry: worker.Retry{
+			MaxAttempts: env.config.Retry.MaxAttempts, Initial: env.config.Retry.Initial,
+			Max: env.config.Retry.Max,
+		},
 		// 0 is the sidecar's own default.
 		DrainTimeout: max(env.config.Workers.DrainTimeout, time.Nanosecond),
 		CacheBytes:   env.config.Workers.CacheBytes,
@@ -148,14 +169,17 @@ func (c *runCommand) work(ctx context.Context, env *environment) (err error) {
 }
 
 // prepare sets up what is missing, unless told not to, and makes sure that there is something to work on.
-func (c *runCommand) prepare(ctx context.Context, env *environment, pool, direct *pgxpool.Pool, plugins *embedders) error {
+func (c *runCommand) prepare(ctx context.Context, env *environment, pool, direct *pgxpool.Pool,
+	plugins *embedders,
+) error {
 	ours, err := stored(ctx, env, pool)
 	if _, missing := errors.AsType[*setup.NotSetUpError](err); err != nil && !missing {
 		return err
 	}
 	specs := env.configured(ours)
 	if len(specs) == 0 && len(ours) == 0 {
-		return fail(exitUsage, fmt.Errorf("there are no pipelines: none is configured, and none is set up for slot %q", env.config.Slot.Name),
+		return fail(exitUsage, fmt.Errorf("there are no pipelines: none is configured, and none is set up for slot %q",
+			env.config.Slot.Name),
 			"name one: --table public.docs --columns title,body --into embedding",
 			"or several in a file: --config FILE", "or "+otherSlots(ctx, pool))
 	}
@@ -202,7 +226,8 @@ func (c *runCommand) prepare(ctx context.Context, env *environment, pool, direct
 	if again != nil {
 		return err
 	}
-	env.log.ErrorContext(ctx, "a pipeline cannot work now: it waits, and the others go on", "error", err, "ways_out", hintsOf(err))
+	env.log.ErrorContext(ctx, "a pipeline cannot work now: it waits, and the others go on", "error", err, "ways_out",
+		hintsOf(err))
 	return nil
 }
 
@@ -220,7 +245,9 @@ func unbroken(specs []pipeline.Spec, stored []pipeline.Pipeline) (able []pipelin
 // describedSpecs asks the embedders of the configured pipelines what they are. One that cannot be had must not keep
 // the others from work: if its pipeline is set up already, it is left out, and works when its embedder does. Not so
 // when a person must mend something and nothing else would work meanwhile.
-func describedSpecs(ctx context.Context, env *environment, plugins *embedders, specs []pipeline.Spec, stored []pipeline.Pipeline) ([]pipeline.Spec, map[string]embed.Description, error) {
+func describedSpecs(ctx context.Context, env *environment, plugins *embedders, specs []pipeline.Spec,
+	stored []pipeline.Pipeline,
+) ([]pipeline.Spec, map[string]embed.Description, error) {
 	described, err := plugins.describe(ctx, specs)
 	if err == nil {
 		return specs, described, nil
@@ -281,7 +308,8 @@ func (c *runCommand) catchUp(ctx context.Context, env *environment, s *sidecar.S
 	cancel()
 	e := <-ended
 	switch {
-	case err != nil && (e.err != nil || !errors.Is(err, context.Canceled)): // others may have done it all before it had begun
+	// others may have done it all before it had begun
+	case err != nil && (e.err != nil || !errors.Is(err, context.Canceled)):
 		return explained(err)
 	case e.err != nil && ctx.Err() != nil:
 		return fmt.Errorf("not caught up with %s: %s: %w", lsn, progress(e.state), ctx.Err())

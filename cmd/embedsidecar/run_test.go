@@ -21,8 +21,10 @@ func TestStory_FromNothingToSearchAndBack(t *testing.T) {
 	t.Parallel()
 	s := newStage(t, 300)
 	_, stderr := s.once(0)
-	s.has(stderr, "made schema embedsidecar", `made column "public"."docs"."embedding"`, "made publication", "made slot", `made pipeline "public.docs"`,
-		`undo: ALTER TABLE "public"."docs" DROP COLUMN "embedding";`, "undo: DROP SCHEMA embedsidecar CASCADE;", "caught up with")
+	s.has(stderr, "made schema embedsidecar", `made column "public"."docs"."embedding"`, "made publication", "made slot",
+		`made pipeline "public.docs"`,
+		`undo: ALTER TABLE "public"."docs" DROP COLUMN "embedding";`, "undo: DROP SCHEMA embedsidecar CASCADE;",
+		"caught up with")
 	if n := testenv.Value[int](s.db, "SELECT count(embedding) FROM docs"); n != 300 {
 		t.Errorf("%d vectors", n)
 	}
@@ -33,7 +35,8 @@ func TestStory_FromNothingToSearchAndBack(t *testing.T) {
 	stdout, _ := s.run(0, "verify", "--deep", "1000", "-o", "json")
 	got := decoded[map[string][]map[string]any](t, stdout)["pipelines"][0]
 	want := map[string]any{
-		"pipeline": "public.docs", "ok": true, "rows": 305.0, "wanted": 305.0, "covered": 305.0, "missing": 0.0, "stale": 0.0, "orphans": 0.0,
+		"pipeline": "public.docs", "ok": true, "rows": 305.0, "wanted": 305.0, "covered": 305.0, "missing": 0.0, "stale": 0.0,
+		"orphans": 0.0,
 		"refused": 0.0, "sampled": 305.0, "differ": 0.0, "examples": []any{},
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
@@ -42,7 +45,8 @@ func TestStory_FromNothingToSearchAndBack(t *testing.T) {
 
 	stdout, _ = s.run(0, "search", "public.docs", "title 7\n\nbody 7", "-k", "3", "-o", "json")
 	hits := decoded[[]search.Hit](t, stdout)
-	if len(hits) != 3 || hits[0].Key != "7" || *hits[0].Distance > 1e-6 || hits[0].Text != "title 7\n\nbody 7" || *hits[1].Distance < *hits[0].Distance {
+	if len(hits) != 3 || hits[0].Key != "7" || *hits[0].Distance > 1e-6 || hits[0].Text != "title 7\n\nbody 7" ||
+		*hits[1].Distance < *hits[0].Distance {
 		t.Errorf("found %+v", hits)
 	}
 	stdout, _ = s.run(0, "search", "public.docs", "title 7\n\nbody 7", "-k", "1")
@@ -50,11 +54,13 @@ func TestStory_FromNothingToSearchAndBack(t *testing.T) {
 
 	stdout, _ = s.run(0, "status", "-o", "json")
 	status := decoded[report.Status](t, stdout)
-	if len(status.Slots) != 1 || len(status.Pipelines) != 1 || status.Slots[0].Name != s.slot || status.Pipelines[0].Rows != 305 || status.Pipelines[0].Coverage != 1 {
+	if len(status.Slots) != 1 || len(status.Pipelines) != 1 || status.Slots[0].Name != s.slot ||
+		status.Pipelines[0].Rows != 305 || status.Pipelines[0].Coverage != 1 {
 		t.Errorf("status %+v", status)
 	}
 	stdout, _ = s.run(0, "status")
-	s.has(stdout, "slot "+s.slot+": nobody streams", "PIPELINE", "public.docs", "100.0%", "no sidecar", "! public.docs: no sidecar runs for slot "+s.slot)
+	s.has(stdout, "slot "+s.slot+": nobody streams", "PIPELINE", "public.docs", "100.0%", "no sidecar",
+		"! public.docs: no sidecar runs for slot "+s.slot)
 
 	stdout, _ = s.run(0, "check", "-o", "json")
 	s.has(stdout, `"check": "wal_level"`, `"check": "embedder fake"`, `"check": "pipeline \"public.docs\""`)
@@ -62,7 +68,8 @@ func TestStory_FromNothingToSearchAndBack(t *testing.T) {
 	s.has(stderr, "nothing to do")
 
 	stdout, stderr = s.run(0, "uninstall", "--drop-embeddings")
-	s.has(stdout, "SELECT pg_drop_replication_slot('"+s.slot+"');", `ALTER TABLE "public"."docs" DROP COLUMN "embedding";`, "DROP SCHEMA embedsidecar CASCADE;")
+	s.has(stdout, "SELECT pg_drop_replication_slot('"+s.slot+"');", `ALTER TABLE "public"."docs" DROP COLUMN "embedding";`,
+		"DROP SCHEMA embedsidecar CASCADE;")
 	s.has(stderr, "nothing was done: --yes does it")
 	s.run(0, "status")
 	_, stderr = s.run(0, "uninstall", "--yes")
@@ -95,7 +102,8 @@ func TestP10_AWaitForNoPipelineIsNotCaughtUp(t *testing.T) {
 func TestRun_UntilTold(t *testing.T) {
 	t.Parallel()
 	s := newStage(t, 50)
-	d := s.start("--pipeline", "docs: title, body -> embedding", "--pipeline", "docs: title -> table docs_embedding", "--ops-listen", "127.0.0.1:0")
+	d := s.start("--pipeline", "docs: title, body -> embedding", "--pipeline", "docs: title -> table docs_embedding",
+		"--ops-listen", "127.0.0.1:0")
 	base := "http://" + d.logged("probes and metrics listen", "address")
 	plugin, err := strconv.Atoi(d.logged("plugin started", "pid"))
 	if err != nil {
@@ -111,13 +119,18 @@ func TestRun_UntilTold(t *testing.T) {
 	}
 	testenv.Eventually(t, patience, func() (bool, string) {
 		code, body := get(t, base+"/readyz?verbose")
-		return code == http.StatusOK && strings.Contains(body, "[+]stream") && strings.Contains(body, "[+]plugin fake"), fmt.Sprintf("readyz: %d %s", code, body)
+		return code == http.StatusOK && strings.Contains(body, "[+]stream") && strings.Contains(body, "[+]plugin fake"),
+			fmt.Sprintf("readyz: %d %s", code, body)
 	})
 	wanted := []string{
-		`embedsidecar_replication_connected{source="` + s.db.Name + `"} 1`, `embedsidecar_plugin_up{plugin="fake",version="1.0.0"} 1`,
-		`embedsidecar_up{source="` + s.db.Name + `"} 1`, `embedsidecar_coverage_ratio{pipeline="public.docs",source="` + s.db.Name + `"} 1`,
-		`embedsidecar_tasks_finished_total{outcome="embedded",pipeline="public.docs:docs_embedding",source="` + s.db.Name + `"} `,
-		`embedsidecar_changes_skipped_total{reason="own_write",source="` + s.db.Name + `"} `, "embedsidecar_freshness_seconds_count", "embedsidecar_embeddings_total",
+		`embedsidecar_replication_connected{source="` + s.db.Name + `"} 1`,
+		`embedsidecar_plugin_up{plugin="fake",version="1.0.0"} 1`,
+		`embedsidecar_up{source="` + s.db.Name + `"} 1`, `embedsidecar_coverage_ratio{pipeline="public.docs",source="` +
+			s.db.Name + `"} 1`,
+		`embedsidecar_tasks_finished_total{outcome="embedded",pipeline="public.docs:docs_embedding",source="` + s.db.Name +
+			`"} `,
+		`embedsidecar_changes_skipped_total{reason="own_write",source="` + s.db.Name + `"} `,
+		"embedsidecar_freshness_seconds_count", "embedsidecar_embeddings_total",
 		`embedsidecar_vector_index_state{pipeline="public.docs",source="` + s.db.Name + `",state="none"} 1`,
 		`embedsidecar_vector_index_state{pipeline="public.docs",source="` + s.db.Name + `",state="ready"} 0`,
 	}
@@ -184,7 +197,8 @@ func TestRun_WaitsForTheServer(t *testing.T) {
 	d := s.start("--table", "docs", "--columns", "title", "--into", "embedding", "--ops-listen", "127.0.0.1:0")
 	base := "http://" + d.logged("probes and metrics listen", "address")
 	d.logged("no connection to the database yet", "error")
-	if code, body := get(t, base+"/readyz?verbose"); code != http.StatusServiceUnavailable || !strings.Contains(body, "starting") {
+	if code, body := get(t, base+"/readyz?verbose"); code != http.StatusServiceUnavailable ||
+		!strings.Contains(body, "starting") {
 		t.Errorf("readyz: %d %s", code, body)
 	}
 	if code, body := get(t, base+"/livez"); code != http.StatusOK {
@@ -197,7 +211,10 @@ func TestRun_WaitsForTheServer(t *testing.T) {
 	d.end(syscall.SIGTERM, 0)
 
 	proxy.Refuse()
-	s.inTime(exitConnect, "--connect-timeout", []string{"run", "--once", "--table", "docs", "--columns", "title", "--into", "embedding"}, "connection refused")
+	s.inTime(exitConnect, "--connect-timeout", []string{
+		"run", "--once", "--table", "docs", "--columns", "title", "--into",
+		"embedding",
+	}, "connection refused")
 	waiting := s.start()
 	waiting.logged("no connection to the database yet", "error")
 	waiting.end(syscall.SIGTERM, 0)
@@ -217,7 +234,8 @@ func TestRun_LeastPrivilegedRole(t *testing.T) {
 	role := s.db.RunRole(loaded...)
 	s.as(role)
 	s.set("EMBEDSIDECAR_STREAM_URL=" + s.db.URL(s.db.StreamRole()))
-	_, stderr := s.run(0, "run", "--once", "--pipeline", "docs: title -> embedding", "--pipeline", "docs: body -> table docs_embedding")
+	_, stderr := s.run(0, "run", "--once", "--pipeline", "docs: title -> embedding", "--pipeline",
+		"docs: body -> table docs_embedding")
 	if strings.Contains(stderr, "made ") {
 		t.Error(stderr)
 	}
@@ -226,7 +244,8 @@ func TestRun_LeastPrivilegedRole(t *testing.T) {
 	s.run(0, "search", "public.docs", "title 1")
 
 	_, stderr = s.run(exitPermission, "run", "--once", "--pipeline", "docs: title -> other")
-	s.has(stderr, role, "let an owner or superuser run:\n", "\nALTER TABLE \"public\".\"docs\" ADD COLUMN \"other\"", "embedsidecar check tells all at once")
+	s.has(stderr, role, "let an owner or superuser run:\n", "\nALTER TABLE \"public\".\"docs\" ADD COLUMN \"other\"",
+		"embedsidecar check tells all at once")
 	_, stderr = s.run(exitPermission, "pause")
 	s.has(stderr, "permission denied")
 	_, stderr = s.run(exitPermission, "uninstall", "--yes")
@@ -255,13 +274,16 @@ func TestRun_ExitStatuses(t *testing.T) {
 	}
 	_, stderr := s.run(exitUsage, "run", "--once")
 	s.has(stderr, "there are no pipelines", "--table public.docs")
-	_, stderr = s.run(exitUsage, "run", "--once", "--enabled=false", "--table", "docs", "--columns", "title", "--into", "embedding")
+	_, stderr = s.run(exitUsage, "run", "--once", "--enabled=false", "--table", "docs", "--columns", "title", "--into",
+		"embedding")
 	s.has(stderr, "--once would wait for ever")
 	_, stderr = s.run(exitUsage, "run", "--once", "--table", "dcos", "--columns", "title", "--into", "embedding")
 	s.has(stderr, "docs")
-	_, stderr = s.run(exitUsage, "run", "--once", "--table", "docs", "--columns", "title", "--into", "embedding", "--plugin", "nope")
+	_, stderr = s.run(exitUsage, "run", "--once", "--table", "docs", "--columns", "title", "--into", "embedding",
+		"--plugin", "nope")
 	s.has(stderr, "plugin", "nope")
-	stdout, _ := s.run(exitFailed, "check", "--table", "docs", "--columns", "title", "--into", "embedding", "--plugin", "nope")
+	stdout, _ := s.run(exitFailed, "check", "--table", "docs", "--columns", "title", "--into", "embedding", "--plugin",
+		"nope")
 	s.has(stdout, "error  embedder nope", "error  schema embedsidecar", "error  slot")
 
 	// Somebody else's slot.
@@ -290,7 +312,11 @@ func TestRun_ExitStatuses(t *testing.T) {
 
 	// Another model.
 	s.set("EMBEDSIDECAR_PLUGIN_DIMS=4")
-	for _, command := range [][]string{{"search", "public.docs", "x"}, {"verify", "--deep", "1"}, {"run", "--once", "--no-init"}} {
+	for _, command := range [][]string{
+		{"search", "public.docs", "x"},
+		{"verify", "--deep", "1"},
+		{"run", "--once", "--no-init"},
+	} {
 		_, stderr = s.run(exitUsage, command...)
 		s.has(stderr, "not the one its vectors were made with")
 	}
@@ -324,7 +350,11 @@ func TestRun_DeadLettersAndRetry(t *testing.T) {
 		stdout, _ := s.run(0, append(args, "-o", "json")...)
 		return decoded[map[string][]acted](t, stdout)["pipelines"]
 	}
-	for i, want := range []acted{{"public.docs", "would_be_retried", 1}, {"public.docs", "retried", 1}, {"public.docs", "nothing_to_retry", 0}} {
+	for i, want := range []acted{
+		{"public.docs", "would_be_retried", 1},
+		{"public.docs", "retried", 1},
+		{"public.docs", "nothing_to_retry", 0},
+	} {
 		args := []string{"retry", "public.docs"}
 		if i == 0 {
 			args = append(args, "--dry-run")
@@ -398,7 +428,8 @@ func TestInit_ShowsAndDoes(t *testing.T) {
 		t.Errorf("output %q", stdout)
 	}
 	stdout, _ = s.run(0, append([]string{"init", "--show-sql"}, flags...)...)
-	s.has(stdout, `CREATE TABLE "public"."docs_embedding" (`, "SELECT pg_create_logical_replication_slot('"+s.slot+"', 'pgoutput');\n")
+	s.has(stdout, `CREATE TABLE "public"."docs_embedding" (`, "SELECT pg_create_logical_replication_slot('"+s.slot+
+		"', 'pgoutput');\n")
 	if testenv.Value[bool](s.db, "SELECT to_regclass('docs_embedding') IS NOT NULL OR to_regnamespace('embedsidecar') IS NOT NULL") {
 		t.Error("something was made")
 	}
@@ -454,7 +485,8 @@ func TestRun_OneBrokenPipelineDoesNotKeepOthersFromWork(t *testing.T) {
 	s.has(stderr, "cannot work")
 
 	// Alone it is worth an error, and so is a mistake in what is configured.
-	_, stderr = s.run(exitUsage, "run", "--once", "--pipeline", "docs: titel -> embedding", "--pipeline", "other: body -> embedding")
+	_, stderr = s.run(exitUsage, "run", "--once", "--pipeline", "docs: titel -> embedding", "--pipeline",
+		"other: body -> embedding")
 	s.has(stderr, "titel")
 	s.db.MustExec("DROP TABLE docs")
 	_, stderr = s.run(exitUsage, both...)

@@ -29,19 +29,32 @@ type searchCommand struct {
 func (c *searchCommand) limited() []cli.Flag {
 	return []cli.Flag{
 		&cli.IntFlag{Name: "k", Destination: &c.limit, Value: 10, Usage: "`N` rows at most"},
-		&cli.StringSliceFlag{Name: "filter", Destination: &c.where, Usage: "`COLUMN=VALUE` only rows of which this is true; again for more"},
+		&cli.StringSliceFlag{
+			Name: "filter", Destination: &c.where,
+			Usage: "`COLUMN=VALUE` only rows of which this is true; again for more",
+		},
 	}
 }
 
 func newSearch() *command {
 	c := &searchCommand{}
 	return &command{
-		name: "search", group: groupSearch, usage: "find the rows of a pipeline that are nearest to a text", arguments: "PIPELINE TEXT", minArgs: 2, maxArgs: 2,
+		name: "search", group: groupSearch, usage: "find the rows of a pipeline that are nearest to a text",
+		arguments: "PIPELINE TEXT", minArgs: 2, maxArgs: 2,
 		description: "Embeds the text with the pipeline's own model, so it cannot be the wrong one. With --hybrid, rows that hold words of the text count as well: both rankings are joined by reciprocal rank fusion.",
 		flags: append(c.limited(),
-			&cli.BoolFlag{Name: "hybrid", Destination: &c.hybrid, DisableDefaultText: true, Usage: "by vector and by full text search"},
-			&cli.StringFlag{Name: "language", Destination: &c.language, DefaultText: "the database's own", Usage: "`NAME` text search configuration of --hybrid"},
-			&cli.BoolFlag{Name: "explain", Destination: &c.explain, DisableDefaultText: true, Usage: "print the statement and the server's plan for it instead"}),
+			&cli.BoolFlag{
+				Name: "hybrid", Destination: &c.hybrid, DisableDefaultText: true,
+				Usage: "by vector and by full text search",
+			},
+			&cli.StringFlag{
+				Name: "language", Destination: &c.language, DefaultText: "the database's own",
+				Usage: "`NAME` text search configuration of --hybrid",
+			},
+			&cli.BoolFlag{
+				Name: "explain", Destination: &c.explain, DisableDefaultText: true,
+				Usage: "print the statement and the server's plan for it instead",
+			}),
 		settings: []string{config.GroupDatabase, config.GroupEmbedding},
 		run:      c.run,
 	}
@@ -50,7 +63,8 @@ func newSearch() *command {
 func newSimilar() *command {
 	c := &searchCommand{}
 	return &command{
-		name: "similar", group: groupSearch, usage: "find the rows of a pipeline that are most similar to one of them", arguments: "PIPELINE KEY", minArgs: 2, maxArgs: 2,
+		name: "similar", group: groupSearch, usage: "find the rows of a pipeline that are most similar to one of them",
+		arguments: "PIPELINE KEY", minArgs: 2, maxArgs: 2,
 		description: "The key is written as search prints it: the values of its columns, joined by | if there are several. Embeds nothing.",
 		flags:       c.limited(),
 		settings:    []string{config.GroupDatabase},
@@ -111,7 +125,10 @@ func (c *searchCommand) run(ctx context.Context, env *environment) (err error) {
 	case results[0].Empty:
 		return misuse("the text to search for holds nothing to embed")
 	}
-	request := search.Request{Vector: results[0].Vector, Text: text, Hybrid: c.hybrid, Language: c.language, Rows: c.limit, Filter: filter}
+	request := search.Request{
+		Vector: results[0].Vector, Text: text, Hybrid: c.hybrid, Language: c.language, Rows: c.limit,
+		Filter: filter,
+	}
 	if c.explain {
 		e, err := search.Explain(ctx, pool, p, request)
 		if err != nil {

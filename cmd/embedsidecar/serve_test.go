@@ -155,8 +155,10 @@ func TestServe_SurvivesWhatHappensToItsPipelines(t *testing.T) {
 	d := s.background("serve", "--log-format", "json", "--http", "127.0.0.1:0", "--no-auth")
 	address := d.logged("queries are answered", "address")
 	d.answers(address, searches, question, http.StatusOK, `"key":"7"`)
-	d.answers(address, searches, `{"text": "x", "filter": {"titel": "y"}}`, http.StatusBadRequest, `no column \"titel\": did you mean title?`)
-	d.answers(address, searches, `{"text": "x", "filter": {"nosuch": "y"}}`, http.StatusBadRequest, `no column \"nosuch\": there are: id, title, body`)
+	d.answers(address, searches, `{"text": "x", "filter": {"titel": "y"}}`, http.StatusBadRequest,
+		`no column \"titel\": did you mean title?`)
+	d.answers(address, searches, `{"text": "x", "filter": {"nosuch": "y"}}`, http.StatusBadRequest,
+		`no column \"nosuch\": there are: id, title, body`)
 
 	// Searches that wait for somebody else end when their clients go, here and in the server.
 	open := s.close()
@@ -167,7 +169,8 @@ func TestServe_SurvivesWhatHappensToItsPipelines(t *testing.T) {
 		clients.Go(func() {
 			// One that waits for too long is told so; it comes again until it is to go.
 			for ctx.Err() == nil {
-				r, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://"+address+searches, strings.NewReader(`{"text": "wait"}`))
+				r, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://"+address+searches,
+					strings.NewReader(`{"text": "wait"}`))
 				if err != nil {
 					t.Error(err)
 					return
@@ -226,13 +229,15 @@ func TestServe_ToLookAtAModelStartsNone(t *testing.T) {
 	address := d.logged("queries are answered", "address")
 	d.answers(address, "/v1/models/fake", "", http.StatusOK, `"dims":8`, `"fingerprint":"`)
 	d.answers(address, "/v1/models", "", http.StatusOK, `"costly"`)
-	if status, answer := d.asked(address, "/v1/models/costly", ""); status != http.StatusOK || !strings.Contains(answer, `"id":"costly"`) || strings.Contains(answer, "dims") {
+	if status, answer := d.asked(address, "/v1/models/costly", ""); status != http.StatusOK || !strings.Contains(answer,
+		`"id":"costly"`) || strings.Contains(answer, "dims") {
 		t.Errorf("a model that nobody has used: %d %s", status, answer)
 	}
 	if _, err := os.Stat(evidence); err == nil {
 		t.Error("the program was started")
 	}
-	if status, answer := d.asked(address, "/v1/embeddings", `{"input": "x", "model": "costly"}`); status < http.StatusInternalServerError {
+	if status, answer := d.asked(address, "/v1/embeddings",
+		`{"input": "x", "model": "costly"}`); status < http.StatusInternalServerError {
 		t.Errorf("a program that is no plugin embedded: %d %s", status, answer)
 	}
 	if _, err := os.Stat(evidence); err != nil {
@@ -285,11 +290,13 @@ func TestServe_EmbedsWhileTheDatabaseHangs(t *testing.T) {
 
 	proxy.Stall()
 	// Until what it said last is too old.
-	d.answers(address, "/v1/embeddings", `{"input": "x", "model": "unheard"}`, http.StatusServiceUnavailable, "the database does not answer")
+	d.answers(address, "/v1/embeddings", `{"input": "x", "model": "unheard"}`, http.StatusServiceUnavailable,
+		"the database does not answer")
 	var clients sync.WaitGroup
 	for range 5 {
 		clients.Go(func() {
-			if status, answer := d.asked(address, "/v1/embeddings", `{"input": "no database is needed for this"}`); status != http.StatusOK {
+			if status, answer := d.asked(address, "/v1/embeddings",
+				`{"input": "no database is needed for this"}`); status != http.StatusOK {
 				t.Errorf("embedding: %d %s", status, answer)
 			}
 		})
@@ -298,7 +305,8 @@ func TestServe_EmbedsWhileTheDatabaseHangs(t *testing.T) {
 	if status, answer := d.asked(address, "/v1/models", ""); status != http.StatusOK || !strings.Contains(answer, "fake") {
 		t.Errorf("models: %d %s", status, answer)
 	}
-	if status, answer := d.asked(address, searches, question); status != http.StatusServiceUnavailable || !strings.Contains(answer, "the database does not answer") {
+	if status, answer := d.asked(address, searches, question); status != http.StatusServiceUnavailable ||
+		!strings.Contains(answer, "the database does not answer") {
 		t.Errorf("a search: %d %s", status, answer)
 	}
 	proxy.Resume()
@@ -318,8 +326,9 @@ func TestServe_FindsItsDatabaseAsOthersDo(t *testing.T) {
 	password, _ := u.User.Password()
 	dir := t.TempDir()
 	for name, content := range map[string]string{
-		"passwords":    fmt.Sprintf("%s:%s:*:%s:%s\n", u.Hostname(), u.Port(), u.User.Username(), password),
-		"services":     fmt.Sprintf("[docs]\nhost=%s\nport=%s\ndbname=%s\nuser=%s\n", u.Hostname(), u.Port(), s.db.Name, u.User.Username()),
+		"passwords": fmt.Sprintf("%s:%s:*:%s:%s\n", u.Hostname(), u.Port(), u.User.Username(), password),
+		"services": fmt.Sprintf("[docs]\nhost=%s\nport=%s\ndbname=%s\nuser=%s\n", u.Hostname(), u.Port(), s.db.Name,
+			u.User.Username()),
 		"serve.yaml":   "database: {url: " + u.String() + "}\n",
 		"partial.yaml": "database: {url: \"postgres://" + u.User.Username() + "@/" + s.db.Name + "\"}\n",
 	} {
@@ -333,14 +342,20 @@ func TestServe_FindsItsDatabaseAsOthersDo(t *testing.T) {
 	whole := append([]string{"PGDATABASE=" + s.db.Name, "PGUSER=" + u.User.Username()}, where...)
 	file := func(name string) string { return "EMBEDSIDECAR_CONFIG=" + filepath.Join(dir, name) }
 	for name, variables := range map[string][]string{
-		"PG*":                            append([]string{"PGPASSWORD=" + password}, whole...),
-		"PG* and the password file":      append([]string{"PGPASSFILE=" + filepath.Join(dir, "passwords")}, whole...),
-		"a service":                      {"PGSERVICE=docs", "PGSERVICEFILE=" + filepath.Join(dir, "services"), "PGPASSWORD=" + password},
-		"a file":                         {file("serve.yaml")},
-		"a file, the rest from PG*":      append([]string{file("partial.yaml"), "PGPASSWORD=" + password}, where...),
-		"a variable before the file":     {"EMBEDSIDECAR_DATABASE_URL=" + u.String(), file("partial.yaml")},
-		"a file before what PG* say":     {file("serve.yaml"), "PGDATABASE=no_such_database", "PGUSER=nobody"},
-		"a variable before what PG* say": {"EMBEDSIDECAR_DATABASE_URL=" + u.String(), "PGDATABASE=no_such_database", "PGPORT=1"},
+		"PG*":                       append([]string{"PGPASSWORD=" + password}, whole...),
+		"PG* and the password file": append([]string{"PGPASSFILE=" + filepath.Join(dir, "passwords")}, whole...),
+		"a service": {
+			"PGSERVICE=docs", "PGSERVICEFILE=" + filepath.Join(dir, "services"),
+			"PGPASSWORD=" + password,
+		},
+		"a file":                     {file("serve.yaml")},
+		"a file, the rest from PG*":  append([]string{file("partial.yaml"), "PGPASSWORD=" + password}, where...),
+		"a variable before the file": {"EMBEDSIDECAR_DATABASE_URL=" + u.String(), file("partial.yaml")},
+		"a file before what PG* say": {file("serve.yaml"), "PGDATABASE=no_such_database", "PGUSER=nobody"},
+		"a variable before what PG* say": {
+			"EMBEDSIDECAR_DATABASE_URL=" + u.String(), "PGDATABASE=no_such_database",
+			"PGPORT=1",
+		},
 	} {
 		s.environ = without
 		for _, v := range variables {
@@ -369,12 +384,15 @@ func TestRun_ASearchGivesUpOnADatabaseThatHangs(t *testing.T) {
 	s := newStage(t, 20)
 	proxy := testenv.StartProxy(t, s.db.Server.Addr())
 	s.at(s.db.URLVia(proxy.Addr(), testenv.Owner))
-	d := s.start("--table", "docs", "--columns", "title,body", "--into", "embedding", "--http", "127.0.0.1:0", "--no-auth", "--search-timeout", "3s")
+	d := s.start("--table", "docs", "--columns", "title,body", "--into", "embedding", "--http", "127.0.0.1:0", "--no-auth",
+		"--search-timeout", "3s")
 	address := d.logged("queries are answered", "address")
 	d.answers(address, searches, question, http.StatusOK, `"key":"7"`)
 	proxy.Stall()
-	for path, body := range map[string]string{searches: question, strings.Replace(searches, "/search", "/similar", 1): `{"key": "7"}`} {
-		if status, answer := d.asked(address, path, body); status != http.StatusServiceUnavailable || !strings.Contains(answer, "did not answer the search within 3s") {
+	for path, body := range map[string]string{searches: question, strings.Replace(searches, "/search", "/similar",
+		1): `{"key": "7"}`} {
+		if status, answer := d.asked(address, path, body); status != http.StatusServiceUnavailable ||
+			!strings.Contains(answer, "did not answer the search within 3s") {
 			t.Errorf("%s: %d %s", path, status, answer)
 		}
 	}
@@ -387,12 +405,14 @@ func TestRun_ASearchGivesUpOnADatabaseThatHangs(t *testing.T) {
 func TestRun_AnswersBesideItsWork(t *testing.T) {
 	t.Parallel()
 	s := newStage(t, 20)
-	d := s.start("--config", s.gated("table: docs_embedding"), "--http", "127.0.0.1:0", "--no-auth", "--drain-timeout", patience.String())
+	d := s.start("--config", s.gated("table: docs_embedding"), "--http", "127.0.0.1:0", "--no-auth", "--drain-timeout",
+		patience.String())
 	address := d.logged("queries are answered", "address")
 	d.answers(address, searches, question, http.StatusOK, `"key":"7"`)
 	var list struct{ Pipelines []struct{ Name string } }
 	_, body := d.asked(address, "/v1/pipelines", "")
-	if err := json.Unmarshal([]byte(body), &list); err != nil || len(list.Pipelines) != 1 || list.Pipelines[0].Name != "public.docs" {
+	if err := json.Unmarshal([]byte(body), &list); err != nil || len(list.Pipelines) != 1 ||
+		list.Pipelines[0].Name != "public.docs" {
 		t.Errorf("pipelines: %s, %v", body, err)
 	}
 	// A search that is under way when the sidecar is told to stop gets its answer: it waits for a lock until then.

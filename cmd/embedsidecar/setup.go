@@ -52,7 +52,8 @@ func pointToCheck(ctx context.Context, err error) error {
 // tellOthers names the pipelines that the configuration does not have: to take one out of a file takes nothing away.
 func (e *environment) tellOthers(names []string) {
 	for _, name := range names {
-		e.say("pipeline %q is set up and not configured: it goes on as it is; embedsidecar uninstall %s takes it away", name, quoted(name))
+		e.say("pipeline %q is set up and not configured: it goes on as it is; embedsidecar uninstall %s takes it away", name,
+			quoted(name))
 	}
 }
 

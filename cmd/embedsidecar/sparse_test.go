@@ -17,12 +17,17 @@ func TestSparse_FromTheCommandLine(t *testing.T) {
 	_, stderr := s.once(2, "--into-type", "vector")
 	s.has(stderr, "vectors are sparse", "of type vector", "hint: sparse vectors are stored as sparsevec")
 	s.once(0, "--index", "hnsw")
-	s.has(testenv.Value[string](s.db, "SELECT indexdef FROM pg_indexes WHERE tablename = 'docs' AND indexdef LIKE '%hnsw%'"), "sparsevec_ip_ops")
-	if got := testenv.Value[string](s.db, "SELECT format_type(atttypid, atttypmod) FROM pg_attribute WHERE attrelid = 'docs'::regclass AND attname = 'embedding'"); got != "sparsevec(30522)" {
+	s.has(testenv.Value[string](s.db,
+		"SELECT indexdef FROM pg_indexes WHERE tablename = 'docs' AND indexdef LIKE '%hnsw%'"), "sparsevec_ip_ops")
+	if got := testenv.Value[string](s.db,
+		"SELECT format_type(atttypid, atttypmod) FROM pg_attribute WHERE attrelid = 'docs'::regclass AND attname = 'embedding'"); got != "sparsevec(30522)" {
 		t.Errorf("the column is of type %s", got)
 	}
 	s.run(0, "verify", "--deep", "50")
-	for _, how := range [][]string{{"search", "public.docs", "title 7 body"}, {"search", "public.docs", "title 7", "--hybrid"}, {"similar", "public.docs", "7"}} {
+	for _, how := range [][]string{{"search", "public.docs", "title 7 body"}, {
+		"search", "public.docs", "title 7",
+		"--hybrid",
+	}, {"similar", "public.docs", "7"}} {
 		stdout, _ := s.run(0, append(how, "-k", "3", "-o", "json")...)
 		hits := decoded[[]search.Hit](t, stdout)
 		if len(hits) != 3 || how[0] == "search" && hits[0].Key != "7" || hits[0].Distance == nil || *hits[0].Distance >= 0 {

@@ -46,8 +46,10 @@ func newStage(t *testing.T, n int, options ...testenv.Option) *stage {
 	}
 	s := &stage{t: t, db: db, slot: db.SlotName()}
 	s.environ = []string{
-		"PATH=" + os.Getenv("PATH"), "HOME=" + t.TempDir(), "TMPDIR=" + filepath.Dir(dir), "EMBEDSIDECAR_PLUGIN=fake", "EMBEDSIDECAR_PLUGIN_DIR=" + dir,
-		"EMBEDSIDECAR_PLUGIN_DIMS=8", "EMBEDSIDECAR_SLOT=" + s.slot, "EMBEDSIDECAR_PUBLICATION=" + db.Name + "_pub", "EMBEDSIDECAR_RETRY_INITIAL=20ms",
+		"PATH=" + os.Getenv("PATH"), "HOME=" + t.TempDir(), "TMPDIR=" + filepath.Dir(dir), "EMBEDSIDECAR_PLUGIN=fake",
+		"EMBEDSIDECAR_PLUGIN_DIR=" + dir,
+		"EMBEDSIDECAR_PLUGIN_DIMS=8", "EMBEDSIDECAR_SLOT=" + s.slot, "EMBEDSIDECAR_PUBLICATION=" + db.Name + "_pub",
+		"EMBEDSIDECAR_RETRY_INITIAL=20ms",
 		"EMBEDSIDECAR_CONNECT_TIMEOUT=" + patience.String(), "EMBEDSIDECAR_SEARCH_TIMEOUT=1m", // on a busy machine, too
 		"GOCOVERDIR=" + t.TempDir(), // under go test -cover this binary would complain of its lack
 	}
@@ -98,7 +100,8 @@ func (s *stage) run(status int, args ...string) (stdout, stderr string) {
 		s.t.Fatal(err)
 	}
 	if got := c.ProcessState.ExitCode(); got != status {
-		s.t.Fatalf("embedsidecar %s: status %d, want %d\n%s%s", strings.Join(args, " "), got, status, out.String(), errOut.String())
+		s.t.Fatalf("embedsidecar %s: status %d, want %d\n%s%s", strings.Join(args, " "), got, status, out.String(),
+			errOut.String())
 	}
 	s.clean(out.String() + errOut.String())
 	return out.String(), errOut.String()
@@ -146,7 +149,10 @@ func (s *stage) has(text string, words ...string) {
 // once catches up, with the pipeline from docs into a column, and more flags.
 func (s *stage) once(status int, args ...string) (stdout, stderr string) {
 	s.t.Helper()
-	return s.run(status, append([]string{"run", "--once", "--table", "docs", "--columns", "title,body", "--into", "embedding"}, args...)...)
+	return s.run(status, append([]string{
+		"run", "--once", "--table", "docs", "--columns", "title,body", "--into",
+		"embedding",
+	}, args...)...)
 }
 
 // daemon is a sidecar that runs.

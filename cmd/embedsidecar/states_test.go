@@ -70,7 +70,8 @@ func TestP10_StatusSaysWhyAPipelineCannotWork(t *testing.T) {
 		t.Errorf("coverage %v with an embedder that has never answered", p.Coverage)
 	}
 	stdout, _ := s.run(0, "failed", "-o", "json")
-	if rows := decoded[map[string][]report.FailedRow](t, stdout)["rows"]; len(rows) > 0 && (rows[0].State != "retrying" || rows[0].NextTrySeconds == nil) {
+	if rows := decoded[map[string][]report.FailedRow](t, stdout)["rows"]; len(rows) > 0 && (rows[0].State != "retrying" ||
+		rows[0].NextTrySeconds == nil) {
 		t.Errorf("rows that are to be tried again: %+v", rows)
 	}
 	// Killed, it leaves no word; its row must not be believed.
@@ -112,13 +113,15 @@ func TestP10_StatusSaysThatAStreamIsStuck(t *testing.T) {
 	s.shows(base, health.UpToDate, "")
 
 	s.db.MustExecSuper("ALTER ROLE " + role + " NOREPLICATION")
-	s.db.MustExecSuper("SELECT pg_terminate_backend(active_pid) FROM pg_replication_slots WHERE slot_name = $1 AND active", s.slot)
+	s.db.MustExecSuper("SELECT pg_terminate_backend(active_pid) FROM pg_replication_slots WHERE slot_name = $1 AND active",
+		s.slot)
 	const words = "cannot stream since"
 	s.becomes("public.docs", health.StreamStuck, words)
 	s.db.MustExec("UPDATE docs SET body = 'unseen' WHERE id = 1")
 	s.shows(base, health.StreamStuck, words)
 	stdout, _ := s.run(0, "status")
-	if !strings.Contains(stdout, "stream stuck") || !strings.Contains(stdout, words) || !strings.Contains(stdout, "nobody streams") {
+	if !strings.Contains(stdout, "stream stuck") || !strings.Contains(stdout, words) || !strings.Contains(stdout,
+		"nobody streams") {
 		t.Errorf("status:\n%s", stdout)
 	}
 	stdout, _ = s.run(exitFailed, "check")
@@ -139,13 +142,15 @@ func (s *stage) shows(base string, code health.Code, words string) {
 	s.t.Helper()
 	testenv.Eventually(s.t, patience, func() (bool, string) {
 		status, body := get(s.t, base+"/readyz?verbose")
-		good := words == "" && status == 200 || words != "" && status == 503 && strings.Contains(body, "[-]pipeline public.docs: "+code.Word()) && strings.Contains(body, words)
+		good := words == "" && status == 200 || words != "" && status == 503 &&
+			strings.Contains(body, "[-]pipeline public.docs: "+code.Word()) && strings.Contains(body, words)
 		return good, fmt.Sprintf("readyz %d %s, want %s", status, body, code)
 	})
 	line := fmt.Sprintf(`embedsidecar_pipeline_state{pipeline="public.docs",source="%s",state="%s"} 1`, s.db.Name, code)
 	testenv.Eventually(s.t, patience, func() (bool, string) {
 		_, body := get(s.t, base+"/metrics")
-		return strings.Contains(body, line) && strings.Count(body, "embedsidecar_pipeline_state{") == len(health.Codes()), line + " is missing in " + body
+		return strings.Contains(body, line) && strings.Count(body, "embedsidecar_pipeline_state{") == len(health.Codes()),
+			line + " is missing in " + body
 	})
 }
 

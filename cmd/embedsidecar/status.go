@@ -28,8 +28,14 @@ func newStatus() *command {
 		name: "status", group: groupObserve, usage: "show where every pipeline stands",
 		description: "Asks the database only, so it also works while no sidecar runs. COVERAGE is the part of the rows whose vector is known to be that of their text now; (est.) says that the number of rows is the server's estimate. What each STATE means is in docs/states.md.",
 		flags: []cli.Flag{
-			&cli.BoolFlag{Name: "watch", Aliases: []string{"w"}, Destination: &c.watch, DisableDefaultText: true, Usage: "show it again and again, until told to stop"},
-			&cli.DurationFlag{Name: "every", Value: 2 * time.Second, Destination: &c.every, Usage: "`TIME` between two looks of --watch"},
+			&cli.BoolFlag{
+				Name: "watch", Aliases: []string{"w"}, Destination: &c.watch, DisableDefaultText: true,
+				Usage: "show it again and again, until told to stop",
+			},
+			&cli.DurationFlag{
+				Name: "every", Value: 2 * time.Second, Destination: &c.every,
+				Usage: "`TIME` between two looks of --watch",
+			},
 		},
 		settings: databaseGroups,
 		run:      c.run,
@@ -142,8 +148,11 @@ func slotLine(s report.Slot) string {
 
 func pipelineListing(pipelines []statusPipeline) listing {
 	l := listing{
-		header: []string{"pipeline", "model", "coverage", "rows", "pending", "running", "retrying", "failed", "oldest", "tokens", "index", "state"},
-		right:  []int{2, 3, 4, 5, 6, 7, 8, 9},
+		header: []string{
+			"pipeline", "model", "coverage", "rows", "pending", "running", "retrying", "failed", "oldest",
+			"tokens", "index", "state",
+		},
+		right: []int{2, 3, 4, 5, 6, 7, 8, 9},
 	}
 	for _, p := range pipelines {
 		coverage := fmt.Sprintf("%.1f%%", floor(p.Coverage*100)) //nolint:mnd // percent
@@ -158,7 +167,10 @@ func pipelineListing(pipelines []statusPipeline) listing {
 		if model == "" {
 			model = p.Plugin
 		}
-		l.rows = append(l.rows, []any{p.Name, model, coverage, p.Rows, p.Pending, p.Running, p.Retrying, p.Failed, oldest, p.Tokens, indexWord(p.Indexes), stateCell(&p.Pipeline)})
+		l.rows = append(l.rows, []any{
+			p.Name, model, coverage, p.Rows, p.Pending, p.Running, p.Retrying, p.Failed, oldest,
+			p.Tokens, indexWord(p.Indexes), stateCell(&p.Pipeline),
+		})
 	}
 	return l
 }
@@ -172,7 +184,8 @@ func stateCell(p *report.Pipeline) string {
 	case p.ScanPhase == "orphans":
 		return word + " 100%"
 	}
-	word += fmt.Sprintf(" %.0f%%", math.Floor(100*min(1, float64(p.ScanSeen)/float64(p.ScanExpected)))) //nolint:mnd // percent
+	//nolint:mnd // percent
+	word += fmt.Sprintf(" %.0f%%", math.Floor(100*min(1, float64(p.ScanSeen)/float64(p.ScanExpected))))
 	if p.ScanRate > 0 {
 		word += fmt.Sprintf(", %.0f/s", p.ScanRate)
 	}
@@ -204,7 +217,8 @@ func remarks(state report.Status) []string {
 	for i := range state.Pipelines {
 		p := &state.Pipelines[i]
 		if left := p.Rows - p.Known; left > 0 && p.State == health.UpToDate && !p.RowsEstimated {
-			list = append(list, fmt.Sprintf("%s: %s not looked at; if that stays so, embedsidecar verify %s tells which and why", p.Name, count(left, "row"), quoted(p.Name)))
+			list = append(list, fmt.Sprintf("%s: %s not looked at; if that stays so, embedsidecar verify %s tells which and why",
+				p.Name, count(left, "row"), quoted(p.Name)))
 		}
 	}
 	return list

@@ -30,7 +30,9 @@ type statusPipeline struct {
 
 // withIndexes looks at the indexes of the pipelines that work. What cannot be looked at is left out: where a pipeline
 // stands is told all the same.
-func withIndexes(ctx context.Context, pool *pgxpool.Pool, pipelines []report.Pipeline, loaded []pipeline.Pipeline, failed []report.FailedRow) []statusPipeline {
+func withIndexes(ctx context.Context, pool *pgxpool.Pool, pipelines []report.Pipeline, loaded []pipeline.Pipeline,
+	failed []report.FailedRow,
+) []statusPipeline {
 	list := make([]statusPipeline, len(pipelines))
 	for i := range pipelines {
 		list[i].Pipeline, list[i].FailedRows = pipelines[i], []report.FailedRow{}
@@ -89,7 +91,8 @@ func indexRemarks(pipelines []statusPipeline) []string {
 				list = append(list, fmt.Sprintf("%s: index %s: %s", p.Name, i.Name, i.Detail))
 			case setup.IndexNone:
 				if i.Large() && sql != "" {
-					list = append(list, fmt.Sprintf("%s: each search reads about %d vectors; when the backfill is done: %s", p.Name, *i.Rows, sql))
+					list = append(list, fmt.Sprintf("%s: each search reads about %d vectors; when the backfill is done: %s", p.Name,
+						*i.Rows, sql))
 				}
 			case setup.IndexBuilding:
 				list = append(list, fmt.Sprintf("%s: index %s is being built%s", p.Name, i.Name, i.Progress()))

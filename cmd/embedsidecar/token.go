@@ -15,7 +15,8 @@ import (
 // tokensFile is the file that the token commands work on.
 func (e *environment) tokensFile() (string, error) {
 	if e.config.Queries.TokensFile == "" {
-		return "", fail(exitUsage, errors.New("which file? no tokens file was named"), "--tokens-file FILE, EMBEDSIDECAR_TOKENS_FILE, or auth.tokens_file in the configuration")
+		return "", fail(exitUsage, errors.New("which file? no tokens file was named"),
+			"--tokens-file FILE, EMBEDSIDECAR_TOKENS_FILE, or auth.tokens_file in the configuration")
 	}
 	return e.config.Queries.TokensFile, nil
 }
@@ -28,10 +29,23 @@ type tokenGrant struct {
 
 func (g *tokenGrant) flags() []cli.Flag {
 	return []cli.Flag{
-		&cli.StringFlag{Name: "role", Destination: &g.role, Value: serve.RoleQuery, Usage: "`ROLE` query embeds texts and searches pipelines; embed only embeds, and sees nothing of the database"},
-		&cli.StringSliceFlag{Name: "only", Destination: &g.pipelines, Usage: "`PIPELINE` that may be searched; again for more", DefaultText: "all"},
-		&cli.StringSliceFlag{Name: "filter", Destination: &g.filter, Usage: "`COLUMN=VALUE` only rows of which this is true are found, whatever is asked for; again for more"},
-		&cli.StringFlag{Name: "database-role", Destination: &g.databaseRole, Usage: "`ROLE` of the database that searches run as, so that its grants and row level security hold", DefaultText: "that of the connection"},
+		&cli.StringFlag{
+			Name: "role", Destination: &g.role, Value: serve.RoleQuery,
+			Usage: "`ROLE` query embeds texts and searches pipelines; embed only embeds, and sees nothing of the database",
+		},
+		&cli.StringSliceFlag{
+			Name: "only", Destination: &g.pipelines,
+			Usage: "`PIPELINE` that may be searched; again for more", DefaultText: "all",
+		},
+		&cli.StringSliceFlag{
+			Name: "filter", Destination: &g.filter,
+			Usage: "`COLUMN=VALUE` only rows of which this is true are found, whatever is asked for; again for more",
+		},
+		&cli.StringFlag{
+			Name: "database-role", Destination: &g.databaseRole,
+			Usage:       "`ROLE` of the database that searches run as, so that its grants and row level security hold",
+			DefaultText: "that of the connection",
+		},
 	}
 }
 
@@ -50,7 +64,8 @@ func (g *tokenGrant) grant() (serve.Grant, error) {
 func newTokenCreate() *command {
 	var asked tokenGrant
 	return &command{
-		name: "token create", group: groupAdmin, usage: "make a token for somebody who may query, and print it once", arguments: "NAME", minArgs: 1, maxArgs: 1,
+		name: "token create", group: groupAdmin, usage: "make a token for somebody who may query, and print it once",
+		arguments: "NAME", minArgs: 1, maxArgs: 1,
 		description: "Adds a line to the tokens file, which is made if it is not there: name, role, the SHA-256 of the token, and what narrows it. The token itself is printed and kept nowhere. Those who answer queries with this file know the token within a few seconds.",
 		flags:       asked.flags(),
 		settings:    []string{config.GroupQueries},
@@ -66,7 +81,9 @@ func newTokenCreate() *command {
 			secret, about, err := serve.CreateToken(path, env.args[0], grant)
 			switch {
 			case errors.Is(err, serve.ErrTokenName):
-				return fail(exitConflict, fmt.Errorf("%s: %w: %q", path, err, env.args[0]), "embedsidecar token revoke takes it out", "choose another name: two may be in force while one takes the other's place")
+				return fail(exitConflict, fmt.Errorf("%s: %w: %q", path, err, env.args[0]),
+					"embedsidecar token revoke takes it out",
+					"choose another name: two may be in force while one takes the other's place")
 			case err != nil:
 				return fail(exitUsage, err)
 			}
@@ -80,7 +97,10 @@ func newTokenCreate() *command {
 				Secret string `json:"token"`
 			}
 			return env.show(created{about, secret}, func() listing {
-				return listing{header: []string{"name", "role", "id", "limits", "token"}, rows: [][]any{{about.Name, about.Role, about.ID, about.Limits(), secret}}}
+				return listing{
+					header: []string{"name", "role", "id", "limits", "token"},
+					rows:   [][]any{{about.Name, about.Role, about.ID, about.Limits(), secret}},
+				}
 			})
 		},
 	}
@@ -88,8 +108,9 @@ func newTokenCreate() *command {
 
 func newTokenList() *command {
 	return &command{
-		name: "token list", group: groupAdmin, usage: "list who may query", description: "ID is the beginning of the token's SHA-256: printf %s TOKEN | sha256sum tells which one somebody has.",
-		settings: []string{config.GroupQueries},
+		name: "token list", group: groupAdmin, usage: "list who may query",
+		description: "ID is the beginning of the token's SHA-256: printf %s TOKEN | sha256sum tells which one somebody has.",
+		settings:    []string{config.GroupQueries},
 		run: func(_ context.Context, env *environment) error {
 			path, err := env.tokensFile()
 			if err != nil {
@@ -112,7 +133,8 @@ func newTokenList() *command {
 
 func newTokenRevoke() *command {
 	return &command{
-		name: "token revoke", group: groupAdmin, usage: "take a token out of the tokens file", arguments: "NAME", minArgs: 1, maxArgs: 1,
+		name: "token revoke", group: groupAdmin, usage: "take a token out of the tokens file", arguments: "NAME", minArgs: 1,
+		maxArgs:     1,
 		description: "Those who answer queries with this file refuse the token within a few seconds, also if it was the last one.",
 		settings:    []string{config.GroupQueries},
 		run: func(_ context.Context, env *environment) error {
@@ -125,7 +147,8 @@ func newTokenRevoke() *command {
 				return tokenFailure(err)
 			}
 			if revoked == 0 {
-				return fail(exitNoMatch, fmt.Errorf("%s holds no token %q", path, env.args[0]), "embedsidecar token list shows those there are")
+				return fail(exitNoMatch, fmt.Errorf("%s holds no token %q", path, env.args[0]),
+					"embedsidecar token list shows those there are")
 			}
 			env.say("%s revoked", count(int64(revoked), "token"))
 			return nil

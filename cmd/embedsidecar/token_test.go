@@ -31,7 +31,8 @@ func TestToken_LetsSomebodyInAndOut(t *testing.T) {
 	if made.Name != "second" || made.Role != "embed" || made.ID == "" || made.Token == secret {
 		t.Errorf("%+v", made)
 	}
-	s.run(0, "token", "create", "narrow", "--only", "docs: all", "--only", "b", "--filter", "tenant=7", "--filter", "tenant=8", "--database-role", "reader")
+	s.run(0, "token", "create", "narrow", "--only", "docs: all", "--only", "b", "--filter", "tenant=7", "--filter",
+		"tenant=8", "--database-role", "reader")
 	_, stderr = s.run(2, "token", "create", "third", "--role", "embed", "--only", "docs")
 	s.has(stderr, "searches nothing")
 	_, stderr = s.run(2, "token", "create", "third", "--role", "admin")
@@ -39,14 +40,18 @@ func TestToken_LetsSomebodyInAndOut(t *testing.T) {
 	_, stderr = s.run(2, "token", "create", "third", "--filter", "tenant")
 	s.has(stderr, "COLUMN=VALUE")
 	stdout, _ = s.run(0, "token", "list")
-	s.has(stdout, "NAME", "LIMITS", "app", "query", "second", "embed", made.ID, "database_role=reader&filter.tenant=7&filter.tenant=8&pipeline=docs%3A+all&pipeline=b")
+	s.has(stdout, "NAME", "LIMITS", "app", "query", "second", "embed", made.ID,
+		"database_role=reader&filter.tenant=7&filter.tenant=8&pipeline=docs%3A+all&pipeline=b")
 	if strings.Contains(stdout, secret) {
 		t.Errorf("a token shows: %s", stdout)
 	}
 
 	d := s.background("serve", "--log-format", "json", "--http", "127.0.0.1:0")
 	address := d.logged("queries are answered", "address")
-	for token, want := range map[string]int{secret: http.StatusOK, made.Token: http.StatusOK, "": http.StatusUnauthorized} {
+	for token, want := range map[string]int{
+		secret: http.StatusOK, made.Token: http.StatusOK,
+		"": http.StatusUnauthorized,
+	} {
 		r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+address+"/v1/models", nil)
 		if err != nil {
 			t.Fatal(err)

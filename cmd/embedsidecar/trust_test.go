@@ -69,7 +69,11 @@ func TestTrust_ARowOfTheDatabaseRunsNoProgram(t *testing.T) {
 	_, stderr := s.run(exitUsage, "search", "public.docs", "x")
 	s.has(stderr, evil, "comes from the database and is a path", "--plugin")
 	for _, command := range [][]string{
-		{"check"}, {"search", "public.docs", "x"}, {"verify", "--deep", "3"}, {"run", "--once", "--no-init"}, {"run", "--once", "--table", "docs", "--columns", "title,body", "--into", "embedding"},
+		{"check"},
+		{"search", "public.docs", "x"},
+		{"verify", "--deep", "3"},
+		{"run", "--once", "--no-init"},
+		{"run", "--once", "--table", "docs", "--columns", "title,body", "--into", "embedding"},
 	} {
 		c := s.command(append(command, "--timeout", "2s")...)
 		out, _ := c.CombinedOutput() // how it ends is another matter: its pipeline cannot work

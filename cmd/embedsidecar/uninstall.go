@@ -19,10 +19,14 @@ type uninstallCommand struct {
 func newUninstall() *command {
 	c := &uninstallCommand{}
 	return &command{
-		name: "uninstall", group: groupAdmin, usage: "take away slot, publication and schema; keeps the vectors unless told", arguments: "[PIPELINE]", maxArgs: 1,
+		name: "uninstall", group: groupAdmin, usage: "take away slot, publication and schema; keeps the vectors unless told",
+		arguments: "[PIPELINE]", maxArgs: 1,
 		description: "Prints the SQL that it would run; --yes runs it. With the name of a pipeline it takes away that one only, and all the others go on.",
 		flags: []cli.Flag{
-			&cli.BoolFlag{Name: "drop-embeddings", Destination: &c.dropEmbeddings, DisableDefaultText: true, Usage: "take away embedding tables and columns that init made, with all vectors in them, also those that an earlier uninstall left"},
+			&cli.BoolFlag{
+				Name: "drop-embeddings", Destination: &c.dropEmbeddings, DisableDefaultText: true,
+				Usage: "take away embedding tables and columns that init made, with all vectors in them, also those that an earlier uninstall left",
+			},
 		},
 		settings: databaseGroups,
 		acts:     true,
@@ -50,14 +54,20 @@ func (c *uninstallCommand) run(ctx context.Context, env *environment) error {
 				name = all[at].Name
 			}
 		}
-		done, err = setup.Remove(ctx, setup.RemoveOptions{Pool: server, Pipeline: name, Embedding: c.dropEmbeddings, DryRun: dry, Log: env.log})
+		done, err = setup.Remove(ctx, setup.RemoveOptions{
+			Pool: server, Pipeline: name, Embedding: c.dropEmbeddings,
+			DryRun: dry, Log: env.log,
+		})
 		if err == nil && !dry {
 			if _, left := queue.DropLeftovers(ctx, server); left != nil {
 				env.say("its tasks and its ledger go later: a sidecar that runs takes them away (%s)", left)
 			}
 		}
 	} else {
-		done, err = setup.Uninstall(ctx, setup.UninstallOptions{Pool: server, Embeddings: c.dropEmbeddings, DryRun: dry, Log: env.log})
+		done, err = setup.Uninstall(ctx, setup.UninstallOptions{
+			Pool: server, Embeddings: c.dropEmbeddings, DryRun: dry,
+			Log: env.log,
+		})
 	}
 	if _, nothing := errors.AsType[*setup.NotSetUpError](err); nothing {
 		env.say("nothing to take away: the database is not set up")

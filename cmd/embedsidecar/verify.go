@@ -27,11 +27,18 @@ type verifyCommand struct {
 func newVerify() *command {
 	c := &verifyCommand{}
 	return &command{
-		name: "verify", group: groupObserve, usage: "prove that every vector is that of its row's text", arguments: "[PIPELINE...]", maxArgs: -1,
+		name: "verify", group: groupObserve, usage: "prove that every vector is that of its row's text",
+		arguments: "[PIPELINE...]", maxArgs: -1,
 		description: "Compares the hash of every row's text with that of its vector, and with --deep embeds a sample again. Ends with status 4 when anything is missing, stale or orphaned, or when a row cannot be read because its text or filter fails: it is named, and the others are judged. With --repair what is found is queued for the sidecars that run, and only what they cannot mend counts; embedsidecar wait --caught-up waits for them.",
 		flags: []cli.Flag{
-			&cli.IntFlag{Name: "deep", Destination: &c.deep, Usage: "`N` rows of each pipeline are embedded again and their vectors compared", DefaultText: "0"},
-			&cli.BoolFlag{Name: "repair", Destination: &c.repair, DisableDefaultText: true, Usage: "queue what is found: rows to look at again, vectors without a row to be taken away, and vectors that differ to be made anew"},
+			&cli.IntFlag{
+				Name: "deep", Destination: &c.deep,
+				Usage: "`N` rows of each pipeline are embedded again and their vectors compared", DefaultText: "0",
+			},
+			&cli.BoolFlag{
+				Name: "repair", Destination: &c.repair, DisableDefaultText: true,
+				Usage: "queue what is found: rows to look at again, vectors without a row to be taken away, and vectors that differ to be made anew",
+			},
 		},
 		settings: []string{config.GroupDatabase, config.GroupEmbedding},
 		run:      c.run,
@@ -128,7 +135,9 @@ func (v *verified) mended() bool {
 	return v.Problem == "" && v.Missing+v.Stale+v.Orphans+v.Refused+v.Differ == v.Repairs.Looks+v.Repairs.Anew
 }
 
-func (c *verifyCommand) verifyOne(ctx context.Context, env *environment, pool *pgxpool.Pool, plugins *embedders, p *pipeline.Pipeline) (verified, error) {
+func (c *verifyCommand) verifyOne(ctx context.Context, env *environment, pool *pgxpool.Pool, plugins *embedders,
+	p *pipeline.Pipeline,
+) (verified, error) {
 	v := verified{Pipeline: p.Name}
 	if p.Status != pipeline.Active {
 		v.Problem = string(p.Status) + ": " + p.Detail
@@ -142,7 +151,10 @@ func (c *verifyCommand) verifyOne(ctx context.Context, env *environment, pool *p
 		}
 		embedder = h
 	}
-	o := worker.Options{Pipeline: p, DB: pool, Queue: queue.New(pool), Service: embed.NewService(embedder, 0), Log: env.log}
+	o := worker.Options{
+		Pipeline: p, DB: pool, Queue: queue.New(pool), Service: embed.NewService(embedder, 0),
+		Log: env.log,
+	}
 	if c.repair {
 		v.Repairs = &repairs{}
 		o.Found = v.Repairs.found
@@ -170,8 +182,11 @@ func (c *verifyCommand) verifyOne(ctx context.Context, env *environment, pool *p
 func (c *verifyCommand) show(env *environment, list []verified) error {
 	err := env.show(map[string][]verified{"pipelines": list}, func() listing {
 		l := listing{
-			header: []string{"pipeline", "rows", "with text", "covered", "missing", "stale", "orphans", "refused", "sampled", "differ", "verdict"},
-			right:  []int{1, 2, 3, 4, 5, 6, 7, 8, 9},
+			header: []string{
+				"pipeline", "rows", "with text", "covered", "missing", "stale", "orphans", "refused", "sampled",
+				"differ", "verdict",
+			},
+			right: []int{1, 2, 3, 4, 5, 6, 7, 8, 9},
 		}
 		for _, v := range list {
 			verdict := "ok"
@@ -183,7 +198,10 @@ func (c *verifyCommand) show(env *environment, list []verified) error {
 			if v.Repairs != nil && v.Repairs.Looks+v.Repairs.Anew > 0 {
 				verdict += fmt.Sprintf(", %d queued", v.Repairs.Looks+v.Repairs.Anew)
 			}
-			l.rows = append(l.rows, []any{v.Pipeline, v.Rows, v.Wanted, v.Covered, v.Missing, v.Stale, v.Orphans, v.Refused, v.Sampled, v.Differ, verdict})
+			l.rows = append(l.rows, []any{
+				v.Pipeline, v.Rows, v.Wanted, v.Covered, v.Missing, v.Stale, v.Orphans, v.Refused,
+				v.Sampled, v.Differ, verdict,
+			})
 		}
 		return l
 	})

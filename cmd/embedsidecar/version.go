@@ -28,7 +28,10 @@ type build struct {
 
 // thisBuild is what the linker was told, and what the Go tool has stamped where nobody told it anything.
 func thisBuild() build {
-	b := build{Version: version, Revision: revision, Go: runtime.Version(), Platform: runtime.GOOS + "/" + runtime.GOARCH, PluginProtocol: pluginpb.ProtocolVersion}
+	b := build{
+		Version: version, Revision: revision, Go: runtime.Version(), Platform: runtime.GOOS + "/" + runtime.GOARCH,
+		PluginProtocol: pluginpb.ProtocolVersion,
+	}
 	info, ok := debug.ReadBuildInfo()
 	if !ok {
 		return b

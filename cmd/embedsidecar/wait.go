@@ -30,7 +30,10 @@ func newWait() *command {
 		name: "wait", group: groupObserve, usage: "wait until vectors have caught up with what is committed",
 		description: "Without --timeout it waits for as long as it takes, and tells what it waits for. Ends with status 5 when --timeout is over. A row that is paused, failed or filtered out is told, not waited for.",
 		flags: []cli.Flag{
-			&cli.BoolFlag{Name: "caught-up", Destination: &c.caughtUp, DisableDefaultText: true, Usage: "with all that is committed now"},
+			&cli.BoolFlag{
+				Name: "caught-up", Destination: &c.caughtUp, DisableDefaultText: true,
+				Usage: "with all that is committed now",
+			},
 			&cli.StringFlag{Name: "lsn", Destination: &c.lsnText, Usage: "`LSN` with all before this one, such as 0/16B3748"},
 		},
 		settings: databaseGroups,
@@ -65,9 +68,11 @@ func (c *waitCommand) wait(ctx context.Context, env *environment) error {
 	stop()
 	switch {
 	case errors.Is(err, report.ErrNoSlot):
-		return fail(exitNotSetUp, fmt.Errorf("slot %q is not set up in this database", env.config.Slot.Name), otherSlots(ctx, pool), "or set it up: embedsidecar init")
+		return fail(exitNotSetUp, fmt.Errorf("slot %q is not set up in this database", env.config.Slot.Name),
+			otherSlots(ctx, pool), "or set it up: embedsidecar init")
 	case errors.Is(err, report.ErrNoPipeline):
-		return fail(exitNotSetUp, fmt.Errorf("no pipeline of slot %q is set up in this database", env.config.Slot.Name), "embedsidecar init sets them up")
+		return fail(exitNotSetUp, fmt.Errorf("no pipeline of slot %q is set up in this database", env.config.Slot.Name),
+			"embedsidecar init sets them up")
 	case err != nil && errors.Is(context.Cause(ctx), errTimedOut):
 		err = tooLate(ctx, env, pool, lsn, state)
 	case err == nil:
@@ -94,7 +99,8 @@ func (c *waitCommand) wait(ctx context.Context, env *environment) error {
 	return errors.Join(env.show(shown, func() listing {
 		return listing{
 			header: []string{"lsn", "caught_up", "decoded", "open", "scans", "failed", "resting", "unrouted"},
-			rows:   [][]any{{lsn, state.Yes(), state.Decoded, state.Open, state.Scans, state.Failed, strings.Join(state.Resting, " "), strings.Join(state.Unrouted, " ")}},
+			rows: [][]any{{lsn, state.Yes(), state.Decoded, state.Open, state.Scans, state.Failed, strings.Join(state.Resting,
+				" "), strings.Join(state.Unrouted, " ")}},
 		}
 	}), err)
 }
@@ -132,7 +138,8 @@ func leftovers(ctx context.Context, env *environment, pool *pgxpool.Pool, state 
 			}
 		}
 	}
-	return fail(exitFailed, errors.New("caught up, but for what waiting does not help: "+strings.Join(left, "; ")), hints...)
+	return fail(exitFailed, errors.New("caught up, but for what waiting does not help: "+strings.Join(left, "; ")),
+		hints...)
 }
 
 // count writes a number with its noun.

@@ -48,7 +48,9 @@ func tellProgress(ctx context.Context, env *environment, pool *pgxpool.Pool, lsn
 }
 
 // tooLate is the error of a wait whose time is over.
-func tooLate(ctx context.Context, env *environment, pool *pgxpool.Pool, lsn pglogrepl.LSN, state report.CaughtUp) error {
+func tooLate(ctx context.Context, env *environment, pool *pgxpool.Pool, lsn pglogrepl.LSN,
+	state report.CaughtUp,
+) error {
 	const limit = 5 * time.Second
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), limit) // to look once more: ctx is over
 	defer cancel()
@@ -57,7 +59,9 @@ func tooLate(ctx context.Context, env *environment, pool *pgxpool.Pool, lsn pglo
 }
 
 // waitsFor words what is left to wait for, what keeps pipelines from it, and what somebody can do about that.
-func waitsFor(ctx context.Context, env *environment, pool *pgxpool.Pool, lsn pglogrepl.LSN, state report.CaughtUp) (why, hint string) {
+func waitsFor(ctx context.Context, env *environment, pool *pgxpool.Pool, lsn pglogrepl.LSN, state report.CaughtUp) (why,
+	hint string,
+) {
 	why, hint = progress(state), "embedsidecar status tells more"
 	loaded, _ := everything(ctx, pool) // what cannot be looked at now is told as it was stored
 	status, err := report.Options{CountUpTo: -1, AtOnce: true, Loaded: loaded}.Read(ctx, pool)
@@ -74,7 +78,8 @@ func waitsFor(ctx context.Context, env *environment, pool *pgxpool.Pool, lsn pgl
 	var reasons []string
 	for i := range status.Pipelines {
 		p := &status.Pipelines[i]
-		if p.Slot != s.Name || p.State == health.Paused || p.State == health.UpToDate || p.State == health.RowsFailed || p.State == health.Working && p.Open() > p.Retrying {
+		if p.Slot != s.Name || p.State == health.Paused || p.State == health.UpToDate || p.State == health.RowsFailed ||
+			p.State == health.Working && p.Open() > p.Retrying {
 			continue
 		}
 		if p.State.NeedsAct() && p.WayOut != "" {

@@ -34,19 +34,28 @@ func TestP10_EveryDoorTellsOneStoryAndItsWayOutWorks(t *testing.T) {
 	}{
 		"the table is dropped and made anew": {
 			change: anew, state: health.Missing, texts: true,
-			words: []string{"the source table was dropped, and what is called public.docs is another one", "embedsidecar init with the pipeline configured, or the next run, takes it over"}, way: []string{"init"}, flags: docs,
+			words: []string{
+				"the source table was dropped, and what is called public.docs is another one",
+				"embedsidecar init with the pipeline configured, or the next run, takes it over",
+			}, way: []string{"init"},
+			flags: docs,
 		},
 		"the embedding table is dropped": {
 			change: `DROP TABLE docs_emb`, state: health.Misconfigured, texts: true,
-			words: []string{`the destination "public"."docs_emb" is gone`, "run embedsidecar init: it makes it anew"}, way: []string{"init"}, flags: docs,
+			words: []string{`the destination "public"."docs_emb" is gone`, "run embedsidecar init: it makes it anew"},
+			way:   []string{"init"}, flags: docs,
 		},
 		"a column is dropped": {
 			change: `ALTER TABLE docs DROP COLUMN body`, state: health.Misconfigured, texts: true,
-			words: []string{`no column "body" any more`, "run embedsidecar init after changing the pipeline"}, way: []string{"init"}, flags: []string{"--table", "docs", "--columns", "title", "--into-table", "docs_emb"},
+			words: []string{`no column "body" any more`, "run embedsidecar init after changing the pipeline"},
+			way:   []string{"init"}, flags: []string{"--table", "docs", "--columns", "title", "--into-table", "docs_emb"},
 		},
 		"another table has the name": {
 			change: `ALTER TABLE docs RENAME TO old; CREATE TABLE docs (LIKE old INCLUDING ALL); INSERT INTO docs VALUES (1, 'title 1', 'body 1'), (2, 'x', 'y')`, state: health.Replaced, texts: true,
-			words: []string{"is another one, whose rows get no vectors", "embedsidecar init with the pipeline configured, or the next run"}, way: []string{"init"}, flags: docs,
+			words: []string{
+				"is another one, whose rows get no vectors",
+				"embedsidecar init with the pipeline configured, or the next run",
+			}, way: []string{"init"}, flags: docs,
 		},
 		"both tables move to another schema, which is renamed": {
 			change: `CREATE SCHEMA app; ALTER TABLE docs SET SCHEMA app; ALTER TABLE docs_emb SET SCHEMA app; ALTER SCHEMA app RENAME TO web`, state: health.NoSidecar,
@@ -54,16 +63,27 @@ func TestP10_EveryDoorTellsOneStoryAndItsWayOutWorks(t *testing.T) {
 		},
 		"another server": {
 			change: `UPDATE embedsidecar.lsn_checkpoint SET system_id = '42'`, state: health.Copied,
-			words: []string{"this server is not the one that was set up", "embedsidecar init --adopt, with its pipelines configured, makes a new slot"}, way: []string{"init", "--adopt"}, flags: docs,
+			words: []string{
+				"this server is not the one that was set up",
+				"embedsidecar init --adopt, with its pipelines configured, makes a new slot",
+			}, way: []string{"init", "--adopt"},
+			flags: docs,
 		},
 		"an older dump restored over it": {
 			older: true, state: health.Missing,
 			change: `UPDATE docs SET body = 'newer ' || id WHERE id <= 5; DELETE FROM docs WHERE id IN (6, 7); INSERT INTO docs VALUES (21, 'new', 'new')`,
-			words:  []string{"the source table was dropped, and what is called public.docs is another one", "embedsidecar init with the pipeline configured, or the next run, takes it over"}, way: []string{"init"}, flags: docs,
+			words: []string{
+				"the source table was dropped, and what is called public.docs is another one",
+				"embedsidecar init with the pipeline configured, or the next run, takes it over",
+			}, way: []string{"init"},
+			flags: docs,
 		},
 		"a dump restored beside the original": {
 			copied: true, state: health.Copied,
-			words: []string{"all databases of a server share the names of slots", "embedsidecar init --adopt --slot embedsidecar_"}, way: []string{"init", "--adopt", "--slot", "{own}"}, flags: docs,
+			words: []string{
+				"all databases of a server share the names of slots",
+				"embedsidecar init --adopt --slot embedsidecar_",
+			}, way: []string{"init", "--adopt", "--slot", "{own}"}, flags: docs,
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -126,7 +146,8 @@ func TestP10_EveryDoorTellsOneStoryAndItsWayOutWorks(t *testing.T) {
 				}
 			}
 			s.run(0, "verify", "--deep", "20")
-			written := testenv.Value[int64](s.db, "SELECT count(*) FROM embedsidecar.history WHERE outcome = 'embedded' AND pipeline_id = 1")
+			written := testenv.Value[int64](s.db,
+				"SELECT count(*) FROM embedsidecar.history WHERE outcome = 'embedded' AND pipeline_id = 1")
 			if !c.texts && written != 20 {
 				t.Errorf("%d texts were embedded for 20", written)
 			}
@@ -155,7 +176,8 @@ func (s *stage) dumped() (restore func()) {
 	s.must(s.dump(file))
 	return func() {
 		s.t.Helper()
-		testenv.Eventually(s.t, patience, func() (bool, string) { // a sidecar that runs has locks, too: the server may choose to break the restore off
+		// a sidecar that runs has locks, too: the server may choose to break the restore off
+		testenv.Eventually(s.t, patience, func() (bool, string) {
 			out, err := s.restoring(file, "--exit-on-error", "--clean", "--if-exists").CombinedOutput()
 			return err == nil, string(out)
 		})
@@ -174,11 +196,15 @@ func (s *stage) restoring(file string, flags ...string) *exec.Cmd {
 	if err != nil {
 		s.t.Fatal(err)
 	}
-	kept := slices.DeleteFunc(strings.Split(string(contents), "\n"), func(line string) bool { return strings.Contains(line, "EXTENSION") })
+	kept := slices.DeleteFunc(strings.Split(string(contents), "\n"), func(line string) bool {
+		return strings.Contains(line,
+			"EXTENSION")
+	})
 	if err := os.WriteFile(list, []byte(strings.Join(kept, "\n")), 0o600); err != nil {
 		s.t.Fatal(err)
 	}
-	return s.client("pg_restore", append(flags, "--use-list="+list, "--no-acl", "--no-owner", "--role="+testenv.Owner, "--dbname="+s.db.URL(testenv.Superuser), file)...)
+	return s.client("pg_restore", append(flags, "--use-list="+list, "--no-acl", "--no-owner", "--role="+testenv.Owner,
+		"--dbname="+s.db.URL(testenv.Superuser), file)...)
 }
 
 // client is a program of the server's.

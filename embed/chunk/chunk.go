@@ -136,7 +136,8 @@ func (c *cutter) overlap(at int) int {
 			break
 		}
 		i -= size
-		if before, _ := utf8.DecodeLastRuneInString(c.text[least:i]); !unicode.IsSpace(r) && (unicode.IsSpace(before) || i == least) {
+		if before, _ := utf8.DecodeLastRuneInString(c.text[least:i]); !unicode.IsSpace(r) && (unicode.IsSpace(before) ||
+			i == least) {
 			from = i
 		}
 	}

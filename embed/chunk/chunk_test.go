@@ -66,7 +66,8 @@ func check(t *testing.T, s chunk.Settings, text, title string) []chunk.Chunk {
 		if c.Start < 0 || c.End > len(text) || c.Start >= c.End {
 			t.Fatalf("chunk %d is bytes %d to %d of %d", i, c.Start, c.End, len(text))
 		}
-		if c.Start > 0 && utf8.ValidString(text) && !utf8.RuneStart(text[c.Start]) || c.End < len(text) && !utf8.RuneStart(text[c.End]) {
+		if c.Start > 0 && utf8.ValidString(text) && !utf8.RuneStart(text[c.Start]) || c.End < len(text) &&
+			!utf8.RuneStart(text[c.End]) {
 			t.Fatalf("chunk %d begins or ends inside a character: %d to %d", i, c.Start, c.End)
 		}
 		if c.Start > covered && strings.TrimSpace(text[covered:c.Start]) != "" {
@@ -117,7 +118,8 @@ func FuzzCut(f *testing.F) {
 		s.Overlap = abs(overlap) % (s.Tokens/2 + 1)
 		for _, s.Strategy = range strategies {
 			check(t, s, text, title)
-			for _, c := range chunk.Cut(s, chunk.Text{Text: text, Ends: chunk.Estimate(text)}, chunk.Text{Text: title, Ends: chunk.Estimate(title)}) {
+			for _, c := range chunk.Cut(s, chunk.Text{Text: text, Ends: chunk.Estimate(text)},
+				chunk.Text{Text: title, Ends: chunk.Estimate(title)}) {
 				if n := len(chunk.Estimate(c.Embedded(text))); n > s.Tokens+2 && s.Strategy != chunk.None {
 					t.Fatalf("a chunk of about %d tokens, more than %d", n, s.Tokens)
 				}
@@ -289,7 +291,8 @@ func BenchmarkCut(b *testing.B) {
 		b.Run(string(strategy), func(b *testing.B) {
 			b.SetBytes(int64(len(text)))
 			for b.Loop() {
-				chunk.Cut(chunk.Settings{Strategy: strategy, Tokens: 256, Overlap: 32}, chunk.Text{Text: text, Ends: ends}, chunk.Text{})
+				chunk.Cut(chunk.Settings{Strategy: strategy, Tokens: 256, Overlap: 32}, chunk.Text{Text: text, Ends: ends},
+					chunk.Text{})
 			}
 		})
 	}

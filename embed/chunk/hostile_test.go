@@ -36,7 +36,8 @@ func TestCut_HostileTextsTakeLittleTime(t *testing.T) {
 	} {
 		for _, strategy := range strategies[1:] {
 			began := worked(t)
-			chunk.Cut(chunk.Settings{Strategy: strategy, Tokens: 64, Overlap: 8}, chunk.Text{Text: text, Ends: chunk.Estimate(text)}, chunk.Text{})
+			chunk.Cut(chunk.Settings{Strategy: strategy, Tokens: 64, Overlap: 8},
+				chunk.Text{Text: text, Ends: chunk.Estimate(text)}, chunk.Text{})
 			if took := worked(t) - began; took > time.Minute {
 				t.Errorf("%s, %s: %s", name, strategy, took)
 			} else if took > time.Second {

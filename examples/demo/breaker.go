@@ -28,7 +28,10 @@ type fault struct {
 var faults = []fault{
 	{"kill -9 of the sidecar; another one is started", (*breaker).sidecarDies},
 	{"kill -9 of the plugin", (*breaker).pluginDies},
-	{"the server restarts (fast)", func(b *breaker, ctx context.Context) error { return b.server.Restart(ctx, testenv.Fast) }},
+	{"the server restarts (fast)", func(b *breaker, ctx context.Context) error {
+		return b.server.Restart(ctx,
+			testenv.Fast)
+	}},
 	{"the server restarts (immediate, it must recover)", func(b *breaker, ctx context.Context) error {
 		return b.server.Restart(ctx, testenv.Immediate)
 	}},

@@ -23,7 +23,8 @@ func startChild(cmd *exec.Cmd) (*child, error) {
 	cmd.SysProcAttr = childAttributes()
 	started := make(chan error)
 	go func() {
-		runtime.LockOSThread() // the kernel watches the thread that starts it; never unlocked, so it lives as long as this goroutine
+		// the kernel watches the thread that starts it; never unlocked, so it lives as long as this goroutine
+		runtime.LockOSThread()
 		err := cmd.Start()
 		started <- err
 		if err != nil {

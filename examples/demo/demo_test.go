@@ -81,7 +81,10 @@ func TestReadTexts_NamesTheLine(t *testing.T) {
 func TestCounters_AddUpOverStarts(t *testing.T) {
 	answer := "# TYPE embedsidecar_writes_total counter\nembedsidecar_writes_total{outcome=\"written\",pipeline=\"p\"} %d\nembedsidecar_writes_total{outcome=\"stale\",pipeline=\"p\"} 1\n"
 	written := 3
-	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintf(w, answer, written) }))
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		fmt.Fprintf(w, answer,
+			written)
+	}))
 	t.Cleanup(server.Close)
 	var c counters
 	look := func(start int) {
@@ -108,8 +111,12 @@ func TestCounters_AddUpOverStarts(t *testing.T) {
 }
 
 func TestCleanEnviron_KeepsWhatNamesPluginsAndModels(t *testing.T) {
-	got := cleanEnviron([]string{"HOME=/h", "PGHOST=h", "EMBEDSIDECAR_SLOT=s", "EMBEDSIDECAR_MODEL_DIR=/m", "EMBEDSIDECAR_PLUGIN_THREADS=1"})
-	if want := []string{"HOME=/h", "EMBEDSIDECAR_MODEL_DIR=/m", "EMBEDSIDECAR_PLUGIN_THREADS=1"}; !slices.Equal(got, want) {
+	got := cleanEnviron([]string{
+		"HOME=/h", "PGHOST=h", "EMBEDSIDECAR_SLOT=s", "EMBEDSIDECAR_MODEL_DIR=/m",
+		"EMBEDSIDECAR_PLUGIN_THREADS=1",
+	})
+	if want := []string{"HOME=/h", "EMBEDSIDECAR_MODEL_DIR=/m", "EMBEDSIDECAR_PLUGIN_THREADS=1"}; !slices.Equal(got,
+		want) {
 		t.Errorf("got %v, want %v", got, want)
 	}
 }
@@ -121,12 +128,18 @@ func TestShell_QuotesWhatAShellWouldRead(t *testing.T) {
 }
 
 func TestNumbers_ReadWell(t *testing.T) {
-	for n, want := range map[int]string{0: "0", 999: "999", 1000: "1,000", 1234567: "1,234,567", -1000: "-1,000", -100: "-100"} {
+	for n, want := range map[int]string{
+		0: "0", 999: "999", 1000: "1,000", 1234567: "1,234,567", -1000: "-1,000",
+		-100: "-100",
+	} {
 		if got := thousands(n); got != want {
 			t.Errorf("thousands(%d): got %s, want %s", n, got, want)
 		}
 	}
-	for d, want := range map[time.Duration]string{1234 * time.Microsecond: "1.2 ms", 56 * time.Millisecond: "56 ms", 1500 * time.Millisecond: "1.50 s"} {
+	for d, want := range map[time.Duration]string{
+		1234 * time.Microsecond: "1.2 ms", 56 * time.Millisecond: "56 ms",
+		1500 * time.Millisecond: "1.50 s",
+	} {
 		if got := span(d); got != want {
 			t.Errorf("span(%s): got %s, want %s", d, got, want)
 		}

@@ -225,7 +225,8 @@ func (l *live) forget(id int32) {
 }
 
 func (l *live) insert(ctx context.Context, conn *pgx.Conn, p pkg, count *int) error {
-	err := l.measured(ctx, conn, p.id, count, "INSERT INTO public.packages (id, name, section, summary) VALUES ($1, $2, $3, $4)",
+	err := l.measured(ctx, conn, p.id, count,
+		"INSERT INTO public.packages (id, name, section, summary) VALUES ($1, $2, $3, $4)",
 		p.id, p.name, p.section, p.summary)
 	if err == nil {
 		l.ids = append(l.ids, p.id)
@@ -260,7 +261,9 @@ func (l *live) measured(ctx context.Context, conn *pgx.Conn, id int32, count *in
 }
 
 // exec makes a change and reports whether there was a row to change.
-func (l *live) exec(ctx context.Context, conn *pgx.Conn, count *int, sql string, args ...any) (changed bool, err error) {
+func (l *live) exec(ctx context.Context, conn *pgx.Conn, count *int, sql string, args ...any) (changed bool,
+	err error,
+) {
 	ctx, cancel := context.WithTimeout(ctx, 20*time.Second)
 	defer cancel()
 	tag, err := conn.Exec(ctx, sql, args...)

@@ -99,7 +99,8 @@ func parse(args, environ []string, stderr io.Writer) (options, error) {
 	flags.BoolVar(&o.broken, "break", false, "keep killing the parts while they work, then verify; so does BREAK=1")
 	flags.IntVar(&o.faults, "faults", 12, "how often --break breaks something")
 	flags.StringVar(&o.bin, "bin", bin, "folder with embedsidecar and plugins/")
-	flags.StringVar(&o.texts, "texts", filepath.Join(filepath.Dir(bin), "examples", "debian-packages.csv"), "the texts, as CSV: id,name,section,summary")
+	flags.StringVar(&o.texts, "texts", filepath.Join(filepath.Dir(bin), "examples", "debian-packages.csv"),
+		"the texts, as CSV: id,name,section,summary")
 	if err := flags.Parse(args); err != nil {
 		return o, err
 	}

@@ -44,7 +44,8 @@ func TestP6_OnlyWhatAWriteBackAskedForCountsAsCausedByIt(t *testing.T) {
 		wantCaused(t, conn, slot, 0, 0)
 
 		// A write-back, with two messages as one of many rows may have.
-		db.MustExec("SELECT pg_logical_emit_message(true, '" + mark.WriteBack + "', 'tags'), pg_logical_emit_message(true, '" + mark.WriteBack + "', 'tags'); UPDATE packages SET summary = 'b'")
+		db.MustExec("SELECT pg_logical_emit_message(true, '" + mark.WriteBack +
+			"', 'tags'), pg_logical_emit_message(true, '" + mark.WriteBack + "', 'tags'); UPDATE packages SET summary = 'b'")
 		wantCaused(t, conn, slot, 1, 0)
 
 		// What the stream would make of its row, did nothing know it again.
@@ -61,6 +62,7 @@ func wantCaused(t *testing.T, conn *pgx.Conn, slot string, writeBacks, tasks int
 	t.Helper()
 	gotWriteBacks, gotTasks, err := causedByWriteBacks(t.Context(), conn, slot)
 	if err != nil || gotWriteBacks != writeBacks || gotTasks != tasks {
-		t.Errorf("got %d write-backs that caused %d tasks (%v), want %d and %d", gotWriteBacks, gotTasks, err, writeBacks, tasks)
+		t.Errorf("got %d write-backs that caused %d tasks (%v), want %d and %d", gotWriteBacks, gotTasks, err, writeBacks,
+			tasks)
 	}
 }

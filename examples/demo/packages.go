@@ -67,7 +67,8 @@ func load(ctx context.Context, conn *pgx.Conn, rows []pkg) error {
 	source := pgx.CopyFromSlice(len(rows), func(i int) ([]any, error) {
 		return []any{rows[i].id, rows[i].name, rows[i].section, rows[i].summary}, nil
 	})
-	if _, err := conn.CopyFrom(ctx, pgx.Identifier{"public", "packages"}, []string{"id", "name", "section", "summary"}, source); err != nil {
+	if _, err := conn.CopyFrom(ctx, pgx.Identifier{"public", "packages"}, []string{"id", "name", "section", "summary"},
+		source); err != nil {
 		return fmt.Errorf("load the texts: %w", err)
 	}
 	_, err := conn.Exec(ctx, "ANALYZE public.packages")

@@ -81,7 +81,8 @@ func show(ctx context.Context, cancel context.CancelCauseFunc, o options, enviro
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, d.server.Close()) }() //nolint:contextcheck // it ends the server also after ctx has ended
+	//nolint:contextcheck // it ends the server also after ctx has ended
+	defer func() { err = errors.Join(err, d.server.Close()) }()
 	password := rand.Text()
 	conn, err := d.makeDatabase(ctx, password)
 	if err != nil {
@@ -92,7 +93,8 @@ func show(ctx context.Context, cancel context.CancelCauseFunc, o options, enviro
 	if err := load(ctx, conn, texts[:o.rows]); err != nil {
 		return err
 	}
-	out.say("  PostgreSQL %d on %s; table public.packages holds %s texts, and has no column for vectors yet", d.server.Major(), address, thousands(o.rows))
+	out.say("  PostgreSQL %d on %s; table public.packages holds %s texts, and has no column for vectors yet",
+		d.server.Major(), address, thousands(o.rows))
 	d.figures.loaded = o.rows
 	d.watch.lap("loading")
 
@@ -155,7 +157,8 @@ func (d *demo) startServer(ctx context.Context) (address string, err error) {
 		var config net.ListenConfig
 		l, err := config.Listen(ctx, "tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(d.o.port)))
 		if err != nil {
-			return "", fail(fmt.Errorf("port %d cannot be used: %w", d.o.port, err), "name another with --port, or none: then a free one is found")
+			return "", fail(fmt.Errorf("port %d cannot be used: %w", d.o.port, err),
+				"name another with --port, or none: then a free one is found")
 		}
 		_ = l.Close()
 	}
@@ -249,7 +252,8 @@ func (d *demo) follow(ctx context.Context, finished func(state) bool) error {
 			conn, err = d.live.connect(ctx)
 		}
 		if err == nil {
-			if err = conn.QueryRow(ctx, stateSQL).Scan(&now.rows, &now.vectors, &now.scanned, &now.open, &now.waiting); err != nil {
+			if err = conn.QueryRow(ctx, stateSQL).Scan(&now.rows, &now.vectors, &now.scanned, &now.open,
+				&now.waiting); err != nil {
 				leave(ctx, conn)
 				conn = nil
 			}
@@ -305,7 +309,8 @@ func (d *demo) fill(ctx context.Context) error {
 // suffer does the same while things break.
 func (d *demo) suffer(ctx context.Context) error {
 	const every = 100 * time.Millisecond
-	d.out.heading("%s texts are embedded, rows change, and %d times something breaks", thousands(d.figures.loaded), d.o.faults)
+	d.out.heading("%s texts are embedded, rows change, and %d times something breaks", thousands(d.figures.loaded),
+		d.o.faults)
 	b := &breaker{server: d.server, sidecar: d.sidecar, out: d.out, vectors: func() int { return int(d.vectors.Load()) }}
 	var calm atomic.Bool
 	// There shall be work for every fault to hit, also on a fast machine.
@@ -392,7 +397,8 @@ func (d *demo) verify(ctx context.Context) error {
 	}
 	d.watch.lap("verifying")
 	if failed != nil || !p.OK || p.Missing+p.Stale+p.Orphans+p.Differ != 0 || p.Covered != p.Wanted {
-		return errors.Join(failed, fmt.Errorf("the vectors are not those of the rows: %s %s; %s", line, p.Problem, strings.Join(p.Examples, "; ")))
+		return errors.Join(failed, fmt.Errorf("the vectors are not those of the rows: %s %s; %s", line, p.Problem,
+			strings.Join(p.Examples, "; ")))
 	}
 	d.out.say("  %s", line)
 	return nil
@@ -446,7 +452,8 @@ func enoughSpace(dir string) error {
 		return nil //nolint:nilerr // then the server will tell
 	}
 	if free := disk.Bavail * uint64(disk.Bsize); free < need {
-		return fail(fmt.Errorf("the disk is full: %d MB are free for temporary files, the server takes %d", free>>20, need>>20),
+		return fail(fmt.Errorf("the disk is full: %d MB are free for temporary files, the server takes %d", free>>20,
+			need>>20),
 			"free some space, or set TMPDIR to a folder on another disk")
 	}
 	return nil

@@ -49,10 +49,12 @@ type sidecar struct {
 func findProgram(bin string) (string, error) {
 	program := filepath.Join(bin, "embedsidecar")
 	if _, err := os.Stat(program); err != nil {
-		return "", fail(fmt.Errorf("the program is missing: %w", err), "build it: make build", "or name the folder it is in: --bin FOLDER")
+		return "", fail(fmt.Errorf("the program is missing: %w", err), "build it: make build",
+			"or name the folder it is in: --bin FOLDER")
 	}
 	if here, err := os.Getwd(); err == nil {
-		if short, err := filepath.Rel(here, program); err == nil && strings.ContainsRune(short, filepath.Separator) && !strings.HasPrefix(short, "..") {
+		if short, err := filepath.Rel(here, program); err == nil && strings.ContainsRune(short, filepath.Separator) &&
+			!strings.HasPrefix(short, "..") {
 			return short, nil
 		}
 	}
@@ -60,12 +62,17 @@ func findProgram(bin string) (string, error) {
 }
 
 // newSidecar prepares it. All its files go into dir.
-func newSidecar(o options, program string, out *console, dir, url, password string, environ []string) (*sidecar, error) {
+func newSidecar(o options, program string, out *console, dir, url, password string, environ []string) (*sidecar,
+	error,
+) {
 	log, err := os.Create(filepath.Join(dir, "sidecar.log"))
 	if err != nil {
 		return nil, fmt.Errorf("make the sidecar's log: %w", err)
 	}
-	s := &sidecar{program: program, url: url, mark: "EMBEDSIDECAR_PLUGIN_DEMO=" + rand.Text(), out: out, log: log, broken: o.broken}
+	s := &sidecar{
+		program: program, url: url, mark: "EMBEDSIDECAR_PLUGIN_DEMO=" + rand.Text(), out: out, log: log,
+		broken: o.broken,
+	}
 	s.environ = append(cleanEnviron(environ), s.mark, "PGPASSWORD="+password, "EMBEDSIDECAR_DATABASE_URL="+url)
 	if len(dir) <= socketsRoom {
 		s.environ = append(s.environ, "TMPDIR="+dir) // what a killed one leaves behind goes with the folder
@@ -78,7 +85,8 @@ func cleanEnviron(environ []string) []string {
 	keep := []string{"EMBEDSIDECAR_PLUGIN", "EMBEDSIDECAR_MODEL", "EMBEDSIDECAR_ONNXRUNTIME", "EMBEDSIDECAR_THREADS"}
 	return slices.DeleteFunc(slices.Clone(environ), func(entry string) bool {
 		return strings.HasPrefix(entry, "PG") ||
-			strings.HasPrefix(entry, "EMBEDSIDECAR_") && !slices.ContainsFunc(keep, func(k string) bool { return strings.HasPrefix(entry, k) })
+			strings.HasPrefix(entry, "EMBEDSIDECAR_") && !slices.ContainsFunc(keep,
+				func(k string) bool { return strings.HasPrefix(entry, k) })
 	})
 }
 
@@ -217,7 +225,8 @@ func (s *sidecar) tail(lines int) string {
 	}
 	all := strings.Split(strings.TrimSpace(string(b)), "\n")
 	all = slices.DeleteFunc(all, func(l string) bool {
-		return !strings.HasPrefix(l, "embedsidecar: ") && !strings.Contains(l, `"level":"WARN"`) && !strings.Contains(l, `"level":"ERROR"`)
+		return !strings.HasPrefix(l, "embedsidecar: ") && !strings.Contains(l, `"level":"WARN"`) &&
+			!strings.Contains(l, `"level":"ERROR"`)
 	})
 	return strings.Join(all[max(0, len(all)-lines):], "\n")
 }

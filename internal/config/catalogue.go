@@ -50,7 +50,8 @@ func ReadCatalogue(path string) ([]Plugin, error) {
 		err = fmt.Errorf("every user of this machine may write it, and so choose what is run here: chmod o-w %s", path)
 	}
 	if err != nil {
-		return nil, &Error{Problems: []Problem{{Place: path, Message: fmt.Sprintf("read the catalogue of plugins: %s", shown(err))}}}
+		return nil, &Error{Problems: []Problem{{Place: path, Message: fmt.Sprintf("read the catalogue of plugins: %s",
+			shown(err))}}}
 	}
 	var list []Plugin
 	root := &schema{}
@@ -103,7 +104,10 @@ func ChangeCatalogue(path string, change func([]Plugin) ([]Plugin, error)) error
 		Plugins []catalogueEntry `yaml:"plugins"`
 	}{Version: 1, Plugins: []catalogueEntry{}}
 	for _, p := range list {
-		e := catalogueEntry{Name: p.Name, Path: p.Path, Version: p.Version, SHA256: p.SHA256, Env: p.Env, Processes: p.Processes}
+		e := catalogueEntry{
+			Name: p.Name, Path: p.Path, Version: p.Version, SHA256: p.SHA256, Env: p.Env,
+			Processes: p.Processes,
+		}
 		if p.MemoryLimit > 0 {
 			e.MemoryLimit = formatSize(p.MemoryLimit)
 		}

@@ -21,7 +21,10 @@ func (c *Config) check() []Problem {
 	fail := func(path, format string, args ...any) {
 		problems = append(problems, Problem{Path: path, Place: c.place(path), Message: fmt.Sprintf(format, args...)})
 	}
-	for _, dsn := range []struct{ path, value string }{{"database.url", c.Database.URL}, {"database.stream_url", c.Database.StreamURL}} {
+	for _, dsn := range []struct{ path, value string }{
+		{"database.url", c.Database.URL},
+		{"database.stream_url", c.Database.StreamURL},
+	} {
 		if dsn.value == "" {
 			continue
 		}
@@ -125,7 +128,8 @@ func (c *Config) checkPipelines(fail func(path, format string, args ...any)) {
 				fail(path+".name", "the name %q is that of %s already", spec.Name, index("pipelines", j))
 			}
 			if sameDestination(spec, other) {
-				fail(path+".into", "%s writes to the same destination: two pipelines would overwrite each other's vectors", index("pipelines", j))
+				fail(path+".into", "%s writes to the same destination: two pipelines would overwrite each other's vectors",
+					index("pipelines", j))
 			}
 		}
 	}

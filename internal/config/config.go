@@ -254,13 +254,19 @@ func Default() *Config {
 		Publication: Publication{Name: "embedsidecar"},
 		Plugins:     Plugins{Default: "onnx"},
 		Hub:         "https://huggingface.co",
-		Workers:     Workers{BatchRows: pipeline.DefaultBatchRows, CacheBytes: pipeline.DefaultCacheBytes, DrainTimeout: pipeline.DefaultDrainTimeout},
-		Queries:     Queries{SearchTimeout: 10 * time.Second},
-		Lease:       pipeline.DefaultLease,
-		Retry:       Retry{MaxAttempts: pipeline.DefaultMaxAttempts, Initial: pipeline.DefaultFirstRetry, Max: pipeline.DefaultLongestRetry},
-		Log:         Log{Level: slog.LevelInfo, Format: "auto", Output: "stderr"},
-		origins:     map[string]string{},
-		env:         &environ{},
+		Workers: Workers{
+			BatchRows: pipeline.DefaultBatchRows, CacheBytes: pipeline.DefaultCacheBytes,
+			DrainTimeout: pipeline.DefaultDrainTimeout,
+		},
+		Queries: Queries{SearchTimeout: 10 * time.Second},
+		Lease:   pipeline.DefaultLease,
+		Retry: Retry{
+			MaxAttempts: pipeline.DefaultMaxAttempts, Initial: pipeline.DefaultFirstRetry,
+			Max: pipeline.DefaultLongestRetry,
+		},
+		Log:     Log{Level: slog.LevelInfo, Format: "auto", Output: "stderr"},
+		origins: map[string]string{},
+		env:     &environ{},
 	}
 }
 

@@ -28,7 +28,8 @@ func ParseDSN(dsn string) (*pgx.ConnConfig, error) {
 // severed reports whether a sign in a password has cut it in two, so that its end stands for a part of the host or
 // the database.
 func severed(dsn string, cfg *pgx.ConnConfig) bool {
-	return unclear(dsn) && (strings.ContainsAny(cfg.Database, "@/") || strings.LastIndexByte(cfg.Host, '@') > 0) // a socket may begin with @
+	// a socket may begin with @
+	return unclear(dsn) && (strings.ContainsAny(cfg.Database, "@/") || strings.LastIndexByte(cfg.Host, '@') > 0)
 }
 
 // unclear reports whether a connection string is a URL whose parts cannot be told apart.

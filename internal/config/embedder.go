@@ -90,7 +90,8 @@ func (c *Config) Embedder(find Finder, plugin, model string) (Embedder, error) {
 	if m := c.model(model); m != nil {
 		if e.Plugin != "" && !c.samePlugin(e.Plugin, m.Plugin) {
 			// Its settings, and a key above all, are for the plugin that the entry names.
-			return e, mistake(fmt.Sprintf("model %q is one of plugin %q, as the configuration has it, not of plugin %q", model, m.Plugin, e.Plugin))
+			return e, mistake(fmt.Sprintf("model %q is one of plugin %q, as the configuration has it, not of plugin %q", model,
+				m.Plugin, e.Plugin))
 		}
 		settings = m.env()
 		e.ModelSHA256 = m.SHA256

@@ -41,7 +41,8 @@ func tree(t *testing.T, names ...string) string {
 }
 
 func TestFinder_Plugin(t *testing.T) {
-	root := tree(t, "bin/embedsidecar", "bin/plugins/embedsidecar-onnx", "-bin/plugins/embedsidecar-flat", "bin/plugins/embedsidecar-dir/", "other/embedsidecar-onnx", "own")
+	root := tree(t, "bin/embedsidecar", "bin/plugins/embedsidecar-onnx", "-bin/plugins/embedsidecar-flat",
+		"bin/plugins/embedsidecar-dir/", "other/embedsidecar-onnx", "own")
 	f := Finder{Executable: filepath.Join(root, "bin/embedsidecar")}
 	for _, test := range []struct{ name, dir, want string }{
 		{"onnx", "", "bin/plugins/embedsidecar-onnx"},
@@ -63,7 +64,10 @@ func TestFinder_Plugin(t *testing.T) {
 	if !errors.As(err, &missing) {
 		t.Fatalf("%v is no *NotFoundError", err)
 	}
-	want := []string{filepath.Join(root, "bin/plugins/embedsidecar-none"), "/usr/lib/embedsidecar/plugins/embedsidecar-none"}
+	want := []string{
+		filepath.Join(root, "bin/plugins/embedsidecar-none"),
+		"/usr/lib/embedsidecar/plugins/embedsidecar-none",
+	}
 	if diff := cmp.Diff(want, missing.Searched); diff != "" {
 		t.Error(diff)
 	}
@@ -78,7 +82,8 @@ func TestFinder_Plugin(t *testing.T) {
 }
 
 func TestFinder_Model(t *testing.T) {
-	root := tree(t, "bin/embedsidecar", "bin/models/a/", "models/a/", "models/b/", "cache/embedsidecar/models/b/", "cache/embedsidecar/models/c/", "-models/file", "x/a/")
+	root := tree(t, "bin/embedsidecar", "bin/models/a/", "models/a/", "models/b/", "cache/embedsidecar/models/b/",
+		"cache/embedsidecar/models/c/", "-models/file", "x/a/")
 	f := NewFinder(filepath.Join(root, "bin/embedsidecar"), []string{"XDG_CACHE_HOME=" + filepath.Join(root, "cache")})
 	for _, test := range []struct{ name, dir, want string }{
 		{"a", "", "bin/models/a"},
@@ -99,7 +104,8 @@ func TestFinder_Model(t *testing.T) {
 }
 
 func TestFinder_Library(t *testing.T) {
-	root := tree(t, "bin/embedsidecar", "-lib/libonnxruntime.so.1.9.0", "-lib/libonnxruntime.so.1.23.2", "-lib/libonnxruntime.so", "-own.so")
+	root := tree(t, "bin/embedsidecar", "-lib/libonnxruntime.so.1.9.0", "-lib/libonnxruntime.so.1.23.2",
+		"-lib/libonnxruntime.so", "-own.so")
 	f := Finder{Executable: filepath.Join(root, "bin/embedsidecar"), Cache: filepath.Join(root, "none")}
 	if got, err := f.Library(""); err != nil || filepath.Base(got) != "libonnxruntime.so.1.23.2" {
 		t.Errorf("%q, %v", got, err)
@@ -133,18 +139,24 @@ func TestNewFinder_Cache(t *testing.T) {
 }
 
 func TestConfig_Embedder(t *testing.T) {
-	root := tree(t, "bin/embedsidecar", "bin/plugins/embedsidecar-onnx", "bin/plugins/embedsidecar-fake", "bin/models/all-MiniLM-L6-v2/", "bin/models/big/", "-bin/lib/libonnxruntime.so", "own/embedsidecar-mine")
+	root := tree(t, "bin/embedsidecar", "bin/plugins/embedsidecar-onnx", "bin/plugins/embedsidecar-fake",
+		"bin/models/all-MiniLM-L6-v2/", "bin/models/big/", "-bin/lib/libonnxruntime.so", "own/embedsidecar-mine")
 	find := Finder{Executable: filepath.Join(root, "bin/embedsidecar")}
 	file := write(t, `
-plugins: {catalog: [{name: mine, path: `+root+`/own/embedsidecar-mine, sha256: `+strings.Repeat("a", 64)+`, env: [OMP_NUM_THREADS, UNSET]}]}
+plugins: {catalog: [{name: mine, path: `+root+`/own/embedsidecar-mine, sha256: `+strings.Repeat("a", 64)+
+		`, env: [OMP_NUM_THREADS, UNSET]}]}
 models:
 - {name: big, threads: 2, sha256: `+strings.Repeat("b", 64)+`}
-- {name: cut, plugin: fake, path: `+root+`/bin/models/big, dims: 64, max_tokens: 100, pooling: last, normalize: false, truncate: left, precision: int8,
+- {name: cut, plugin: fake, path: `+root+
+		`/bin/models/big, dims: 64, max_tokens: 100, pooling: last, normalize: false, truncate: left, precision: int8,
    provider: auto, document_prefix: "", query_prefix: "query: "}
 - {name: else, plugin: mine, path: `+root+`/bin/models/big}
 `)
 	c, _, err := Load(Source{
-		Flags:   map[string][]string{"config": {file}, "plugin-env": {"EMBEDSIDECAR_PLUGIN_COST=5ms"}, "plugin-sha256": {strings.Repeat("c", 64)}, "threads": {"3"}},
+		Flags: map[string][]string{
+			"config": {file}, "plugin-env": {"EMBEDSIDECAR_PLUGIN_COST=5ms"},
+			"plugin-sha256": {strings.Repeat("c", 64)}, "threads": {"3"},
+		},
 		Environ: []string{"OMP_NUM_THREADS=7", "SECRET=x", "EMBEDSIDECAR_PLUGIN_FAULT=nan", "EMBEDSIDECAR_PLUGIN_DIR="},
 	})
 	if err != nil {
@@ -161,14 +173,16 @@ models:
 		want          Embedder
 	}{
 		{"", "", Embedder{
-			Plugin: "onnx", PluginPath: root + "/bin/plugins/embedsidecar-onnx", PluginSHA256: strings.Repeat("c", 64), Model: DefaultONNXModel,
+			Plugin: "onnx", PluginPath: root + "/bin/plugins/embedsidecar-onnx", PluginSHA256: strings.Repeat("c", 64),
+			Model:     DefaultONNXModel,
 			ModelPath: root + "/bin/models/all-MiniLM-L6-v2", Threads: 3, Env: with(map[string]string{
 				"EMBEDSIDECAR_PLUGIN_THREADS": "3",
 				"EMBEDSIDECAR_PLUGIN_MODEL":   root + "/bin/models/all-MiniLM-L6-v2", "EMBEDSIDECAR_PLUGIN_ONNXRUNTIME": library,
 			}),
 		}},
 		{"", "big", Embedder{
-			Plugin: "onnx", PluginPath: root + "/bin/plugins/embedsidecar-onnx", PluginSHA256: strings.Repeat("c", 64), Model: "big",
+			Plugin: "onnx", PluginPath: root + "/bin/plugins/embedsidecar-onnx", PluginSHA256: strings.Repeat("c", 64),
+			Model:     "big",
 			ModelPath: root + "/bin/models/big", ModelSHA256: strings.Repeat("b", 64), Threads: 2, Env: with(map[string]string{
 				"EMBEDSIDECAR_PLUGIN_THREADS": "2", "EMBEDSIDECAR_PLUGIN_MODEL_SHA256": strings.Repeat("b", 64),
 				"EMBEDSIDECAR_PLUGIN_MODEL": root + "/bin/models/big", "EMBEDSIDECAR_PLUGIN_ONNXRUNTIME": library,
@@ -182,12 +196,15 @@ models:
 			}),
 		}},
 		{"", "cut", Embedder{
-			Plugin: "fake", PluginPath: root + "/bin/plugins/embedsidecar-fake", Model: "cut", ModelPath: root + "/bin/models/big", Threads: 3,
+			Plugin: "fake", PluginPath: root + "/bin/plugins/embedsidecar-fake", Model: "cut",
+			ModelPath: root + "/bin/models/big", Threads: 3,
 			Env: with(map[string]string{
 				"EMBEDSIDECAR_PLUGIN_THREADS": "3", "EMBEDSIDECAR_PLUGIN_MODEL": root + "/bin/models/big",
 				"EMBEDSIDECAR_PLUGIN_DIMS": "64", "EMBEDSIDECAR_PLUGIN_MAX_TOKENS": "100", "EMBEDSIDECAR_PLUGIN_POOLING": "last",
-				"EMBEDSIDECAR_PLUGIN_NORMALIZE": "false", "EMBEDSIDECAR_PLUGIN_TRUNCATE": "left", "EMBEDSIDECAR_PLUGIN_PRECISION": "int8",
-				"EMBEDSIDECAR_PLUGIN_PROVIDER": "auto", "EMBEDSIDECAR_PLUGIN_DOCUMENT_PREFIX": "", "EMBEDSIDECAR_PLUGIN_QUERY_PREFIX": "query: ",
+				"EMBEDSIDECAR_PLUGIN_NORMALIZE": "false", "EMBEDSIDECAR_PLUGIN_TRUNCATE": "left",
+				"EMBEDSIDECAR_PLUGIN_PRECISION": "int8",
+				"EMBEDSIDECAR_PLUGIN_PROVIDER":  "auto", "EMBEDSIDECAR_PLUGIN_DOCUMENT_PREFIX": "",
+				"EMBEDSIDECAR_PLUGIN_QUERY_PREFIX": "query: ",
 			}),
 		}},
 		{"fake", "384", Embedder{

@@ -196,7 +196,8 @@ func (s *scanner) ident(expected string) (string, error) {
 		return "", s.fail(expected)
 	}
 	if len(name) > maxIdent {
-		return "", s.failAt(at, fmt.Sprintf("an identifier has at most %d bytes, this one has %d: Postgres would cut it", maxIdent, len(name)))
+		return "", s.failAt(at, fmt.Sprintf("an identifier has at most %d bytes, this one has %d: Postgres would cut it",
+			maxIdent, len(name)))
 	}
 	return name, nil
 }

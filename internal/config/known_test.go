@@ -66,7 +66,8 @@ plugins: {dir: `+dir+`}
 models:
   - {name: served, dialect: openai, url: "https://api.example.com/v1", model: m, api_key_env: PROVIDER_KEY}
   - {name: own, plugin: mine, api_key_env: MY_KEY}
-`, "PROVIDER_KEY=sk-canary-one", "MY_KEY=sk-canary-two", "EMBEDSIDECAR_PLUGIN_REMOTE_API_KEY=sk-canary-three", "EMBEDSIDECAR_PLUGIN_REMOTE_API_KEY_FILE=/sk-canary-four")
+`, "PROVIDER_KEY=sk-canary-one", "MY_KEY=sk-canary-two", "EMBEDSIDECAR_PLUGIN_REMOTE_API_KEY=sk-canary-three",
+		"EMBEDSIDECAR_PLUGIN_REMOTE_API_KEY_FILE=/sk-canary-four")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -110,13 +111,15 @@ func TestTrust_VariablesOfOnePluginAreForItAlone(t *testing.T) {
 		}
 	}
 	variables := map[string]string{ // and who gets them
-		"TOY_API_KEY": "toy", "TOY_REGION": "toy", "TOY_BOX_REGION": "toy-box", "TOY_BOX_TOKEN_FILE": "toy-box", "ACME_COLOUR": "acme", "REMOTE_TIMEOUT": "remote acme",
+		"TOY_API_KEY": "toy", "TOY_REGION": "toy", "TOY_BOX_REGION": "toy-box", "TOY_BOX_TOKEN_FILE": "toy-box",
+		"ACME_COLOUR": "acme", "REMOTE_TIMEOUT": "remote acme",
 		"REMOTE_API_KEY": "remote", "REMOTE_TLS_KEY_FILE": "remote", "REMOTE_PROXY": "remote",
 		"REGION": "toy toy-box acme remote", "MAX_TOKENS": "toy toy-box acme remote", "URL": "toy toy-box acme remote",
 		"API_KEY": "", "ACCESS_TOKEN": "", "SECRET_FILE": "", "LISTED_KEY": "acme", "SERVER": "", "BROKEN_SERVER": "",
 	}
 	values := map[string]string{
-		"REMOTE_PROXY": "http://me:word@127.0.0.1:3128", "SERVER": "https://me:word@127.0.0.1", "BROKEN_SERVER": "https://me:w%rd@127.0.0.1", "URL": "https://127.0.0.1/a",
+		"REMOTE_PROXY": "http://me:word@127.0.0.1:3128", "SERVER": "https://me:word@127.0.0.1",
+		"BROKEN_SERVER": "https://me:w%rd@127.0.0.1", "URL": "https://127.0.0.1/a",
 	}
 	var environ []string
 	for name := range variables {
@@ -150,11 +153,15 @@ func TestTrust_NobodyElseChoosesWhatIsRun(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	folder := filepath.Join(dir, "plugins")
-	file, list, program := filepath.Join(dir, "c.yaml"), filepath.Join(dir, "catalog.yaml"), filepath.Join(folder, "embedsidecar-toy")
+	file, list, program := filepath.Join(dir, "c.yaml"), filepath.Join(dir, "catalog.yaml"),
+		filepath.Join(folder, "embedsidecar-toy")
 	if err := os.Mkdir(folder, 0o755); err != nil {
 		t.Fatal(err)
 	}
-	for path, content := range map[string]string{file: "version: 1\n", list: "version: 1\nplugins: []\n", program: "#!/bin/sh\n"} {
+	for path, content := range map[string]string{
+		file: "version: 1\n", list: "version: 1\nplugins: []\n",
+		program: "#!/bin/sh\n",
+	} {
 		if err := os.WriteFile(path, []byte(content), 0o700); err != nil {
 			t.Fatal(err)
 		}
@@ -189,7 +196,8 @@ func TestTrust_NobodyElseChoosesWhatIsRun(t *testing.T) {
 			t.Fatal(err)
 		}
 		for i, err := range uses() {
-			if refused := err != nil && strings.Contains(err.Error(), "every user of this machine"); refused != (i == tt.refused) || !refused && err != nil {
+			if refused := err != nil && strings.Contains(err.Error(),
+				"every user of this machine"); refused != (i == tt.refused) || !refused && err != nil {
 				t.Errorf("%s with mode %s: use %d: %v", tt.path, tt.mode, i, err)
 			}
 		}

@@ -104,7 +104,8 @@ func (l *loader) file() {
 		return
 	}
 	if open { // no refusal: what some systems mount into a container looks like this, and nobody else is there
-		l.warnings = append(l.warnings, "every user of this machine may write the configuration, and so choose what is run here: chmod o-w "+name)
+		l.warnings = append(l.warnings,
+			"every user of this machine may write the configuration, and so choose what is run here: chmod o-w "+name)
 	}
 	l.cfg.file = name
 	lookup := func(variable string) (string, bool) {
@@ -119,7 +120,10 @@ func (l *loader) file() {
 
 // oneURL refuses a string and a file for the same connection at one place.
 func (l *loader) oneURL(place string, has func(path string) bool) {
-	for _, pair := range [][2]string{{"database.url", "database.url_file"}, {"database.stream_url", "database.stream_url_file"}} {
+	for _, pair := range [][2]string{
+		{"database.url", "database.url_file"},
+		{"database.stream_url", "database.stream_url_file"},
+	} {
 		if has(pair[0]) && has(pair[1]) {
 			l.fail(place, pair[0], fmt.Errorf("it excludes %s: give one of them", pair[1]))
 		}
@@ -188,7 +192,8 @@ func (l *loader) flags() {
 	for _, flag := range []string{"database-url", "stream-url"} {
 		for _, dsn := range l.src.Flags[flag] {
 			if HasPassword(dsn) {
-				l.warnings = append(l.warnings, fmt.Sprintf("--%s holds a password, which every user of this machine can read in the list of processes: give it by %s or --%s-file", flag, EnvName(flag), flag))
+				l.warnings = append(l.warnings,
+					fmt.Sprintf("--%s holds a password, which every user of this machine can read in the list of processes: give it by %s or --%s-file", flag, EnvName(flag), flag))
 			}
 		}
 	}
@@ -259,7 +264,9 @@ func (l *loader) drop(path string) {
 }
 
 // pipelines takes the pipelines of one layer; if there are any, they replace those of the layers below.
-func (l *loader) pipelines(name func(flag string) string, lines []string, table string, columns []string, into, intoTable string) {
+func (l *loader) pipelines(name func(flag string) string, lines []string, table string, columns []string, into,
+	intoTable string,
+) {
 	var specs []pipeline.Spec
 	failed := false
 	for _, line := range lines {
@@ -286,7 +293,8 @@ func (l *loader) pipelines(name func(flag string) string, lines []string, table 
 	}
 	if len(specs) > 0 || failed {
 		if n := len(l.cfg.Pipelines); n > 0 {
-			l.warnings = append(l.warnings, fmt.Sprintf("%s replaces the %d pipelines that were configured before it", name("pipeline"), n))
+			l.warnings = append(l.warnings, fmt.Sprintf("%s replaces the %d pipelines that were configured before it",
+				name("pipeline"), n))
 		}
 		l.cfg.Pipelines, l.cfg.searches = specs, nil
 		maps.DeleteFunc(l.cfg.origins, func(path, _ string) bool { return strings.HasPrefix(path, "pipelines[") })

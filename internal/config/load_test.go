@@ -82,29 +82,41 @@ func write(t *testing.T, content string) string {
 }
 
 func TestLoad_WholeFile(t *testing.T) {
-	c, warnings, err := Load(Source{Flags: map[string][]string{"config": {write(t, wholeFile)}}, Environ: []string{"DATABASE_URL=postgres://u:pw@h/docs"}})
+	c, warnings, err := Load(Source{
+		Flags:   map[string][]string{"config": {write(t, wholeFile)}},
+		Environ: []string{"DATABASE_URL=postgres://u:pw@h/docs"},
+	})
 	if err != nil || len(warnings) > 0 {
 		t.Fatal(err, warnings)
 	}
 	const sum = "0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef"
 	want := &Config{
 		Enabled: false, Instance: "docs-1",
-		Database:     Database{URL: "postgres://u:pw@h/docs", StreamURL: "postgres://stream@db.internal/docs", ConnectTimeout: 90 * time.Second},
+		Database: Database{
+			URL: "postgres://u:pw@h/docs", StreamURL: "postgres://stream@db.internal/docs",
+			ConnectTimeout: 90 * time.Second,
+		},
 		Slot:         Slot{Name: "docs_slot", StopOnLost: true},
 		Publication:  Publication{Name: "docs_pub", ColumnLists: true},
-		DefaultModel: "minilm", ModelDir: "/srv/models", Hub: "https://hub.example.com", ONNXRuntime: "/srv/lib/libonnxruntime.so",
+		DefaultModel: "minilm", ModelDir: "/srv/models", Hub: "https://hub.example.com",
+		ONNXRuntime: "/srv/lib/libonnxruntime.so",
 		Plugins: Plugins{Dir: "/srv/plugins", Default: "onnx", Catalog: []Plugin{
 			{Name: "onnx", SHA256: sum, Env: []string{"OMP_NUM_THREADS"}}, {Name: "own", Path: "/srv/own"},
 		}},
-		Models: []Model{{Name: "minilm", Plugin: "onnx", Path: "/models/minilm", Threads: 4}, {Name: "big", Plugin: "own", SHA256: sum}},
+		Models: []Model{{Name: "minilm", Plugin: "onnx", Path: "/models/minilm", Threads: 4}, {
+			Name: "big", Plugin: "own",
+			SHA256: sum,
+		}},
 		Pipelines: []pipeline.Spec{
 			{
-				Name: "docs", Schema: "public", Table: "docs", Columns: []string{"title", "Body Text"}, Text: "concat_ws(E'\\n', title, $'$')",
+				Name: "docs", Schema: "public", Table: "docs", Columns: []string{"title", "Body Text"},
+				Text:   "concat_ws(E'\\n', title, $'$')",
 				Filter: "status = 'published'", Model: "big", Plugin: "own", IntoColumn: "embedding", Priority: pipeline.Urgent,
 				Enabled: false, Overwrite: true, ColumnLists: true,
 			},
 			{
-				Name: `"Weird Schema"."Doc""s"`, Schema: "Weird Schema", Table: `Doc"s`, Columns: []string{"title", "body"}, IntoSchema: "odd", IntoTable: "t",
+				Name: `"Weird Schema"."Doc""s"`, Schema: "Weird Schema", Table: `Doc"s`, Columns: []string{"title", "body"},
+				IntoSchema: "odd", IntoTable: "t",
 				Model: "minilm", Plugin: "onnx", Priority: pipeline.Normal, Enabled: true, ColumnLists: true,
 			},
 			{
@@ -134,7 +146,10 @@ func TestLoad_WholeFile(t *testing.T) {
 	if got := c.Origin("log.nothing"); got != "default" {
 		t.Errorf("Origin of nothing = %q", got)
 	}
-	for _, shown := range []string{fmt.Sprint(c.Database), fmt.Sprintf("%#v", c.Database), c.Database.LogValue().String(), fmt.Sprintf("%+v", *c)} {
+	for _, shown := range []string{
+		fmt.Sprint(c.Database), fmt.Sprintf("%#v", c.Database), c.Database.LogValue().String(),
+		fmt.Sprintf("%+v", *c),
+	} {
 		if strings.Contains(shown, "pw@") {
 			t.Errorf("the password shows: %s", shown)
 		}
@@ -181,8 +196,18 @@ func TestLoad_ConnectionStringFromFile(t *testing.T) {
 	}{
 		{"flag", map[string][]string{"database-url-file": {secret}}, nil, "postgres://u:from-file@h/db"},
 		{"environment", nil, []string{"EMBEDSIDECAR_DATABASE_URL_FILE=" + secret}, "postgres://u:from-file@h/db"},
-		{"flag over environment's file", map[string][]string{"database-url": {"postgres://flag/db"}}, []string{"EMBEDSIDECAR_DATABASE_URL_FILE=" + secret}, "postgres://flag/db"},
-		{"flag's file over environment", map[string][]string{"database-url-file": {secret}}, []string{"EMBEDSIDECAR_DATABASE_URL=postgres://env/db"}, "postgres://u:from-file@h/db"},
+		{
+			"flag over environment's file",
+			map[string][]string{"database-url": {"postgres://flag/db"}},
+			[]string{"EMBEDSIDECAR_DATABASE_URL_FILE=" + secret},
+			"postgres://flag/db",
+		},
+		{
+			"flag's file over environment",
+			map[string][]string{"database-url-file": {secret}},
+			[]string{"EMBEDSIDECAR_DATABASE_URL=postgres://env/db"},
+			"postgres://u:from-file@h/db",
+		},
 	}
 	for _, test := range tests {
 		c, _, err := Load(Source{Flags: test.flags, Environ: test.environ})
@@ -204,7 +229,10 @@ func TestLoad_ConnectionStringFromFile(t *testing.T) {
 func TestLoad_Pipelines(t *testing.T) {
 	file := write(t, "pipelines:\n- {name: a, table: t, columns: [x], into: {column: v}}\n")
 	c, warnings, err := Load(Source{
-		Flags: map[string][]string{"config": {file}, "pipeline": {"docs: a -> v", "docs: a -> table w"}, "table": {"docs"}, "columns": {"b", "c,d"}, "into": {"u"}, "overwrite": {"true"}},
+		Flags: map[string][]string{
+			"config": {file}, "pipeline": {"docs: a -> v", "docs: a -> table w"}, "table": {"docs"},
+			"columns": {"b", "c,d"}, "into": {"u"}, "overwrite": {"true"},
+		},
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -216,7 +244,10 @@ func TestLoad_Pipelines(t *testing.T) {
 			t.Errorf("%+v", spec)
 		}
 	}
-	want := []string{"public.docs = public.docs: a -> v", "public.docs:w = public.docs: a -> table w", "public.docs:u = public.docs: b, c, d -> u"}
+	want := []string{
+		"public.docs = public.docs: a -> v", "public.docs:w = public.docs: a -> table w",
+		"public.docs:u = public.docs: b, c, d -> u",
+	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Error(diff)
 	}
@@ -224,11 +255,18 @@ func TestLoad_Pipelines(t *testing.T) {
 		t.Errorf("warnings %q", warnings)
 	}
 
-	c, _, err = Load(Source{Environ: []string{"EMBEDSIDECAR_PIPELINE=\n a: b -> c\n\n d: e -> table f\n", "EMBEDSIDECAR_PLUGIN=fake"}})
-	if err != nil || len(c.Pipelines) != 2 || c.Pipelines[1].IntoTable != "f" || c.Pipelines[1].Plugin != "fake" || c.Pipelines[1].Model != "" {
+	c, _, err = Load(Source{Environ: []string{
+		"EMBEDSIDECAR_PIPELINE=\n a: b -> c\n\n d: e -> table f\n",
+		"EMBEDSIDECAR_PLUGIN=fake",
+	}})
+	if err != nil || len(c.Pipelines) != 2 || c.Pipelines[1].IntoTable != "f" || c.Pipelines[1].Plugin != "fake" ||
+		c.Pipelines[1].Model != "" {
 		t.Errorf("%+v, %v", c.Pipelines, err)
 	}
-	c, _, err = Load(Source{Environ: []string{"EMBEDSIDECAR_TABLE=a", "EMBEDSIDECAR_COLUMNS=b,c", "EMBEDSIDECAR_INTO_TABLE=d"}})
+	c, _, err = Load(Source{Environ: []string{
+		"EMBEDSIDECAR_TABLE=a", "EMBEDSIDECAR_COLUMNS=b,c",
+		"EMBEDSIDECAR_INTO_TABLE=d",
+	}})
 	if err != nil || len(c.Pipelines) != 1 || FormatPipeline(c.Pipelines[0]) != "public.a: b, c -> table d" {
 		t.Errorf("%+v, %v", c.Pipelines, err)
 	}
@@ -239,7 +277,8 @@ func TestLoad_Warnings(t *testing.T) {
 		Flags:      map[string][]string{"database-url": {"postgres://u:s3cret@h/db"}},
 		OtherFlags: []string{"verbose"},
 		Environ: []string{
-			"EMBEDSIDECAR_SLOTT=x", "EMBEDSIDECAR_SERVICE_HOST=10.0.0.1", "EMBEDSIDECAR_PORT_80_TCP=x", "EMBEDSIDECAR_PLUGIN_COST=1",
+			"EMBEDSIDECAR_SLOTT=x", "EMBEDSIDECAR_SERVICE_HOST=10.0.0.1", "EMBEDSIDECAR_PORT_80_TCP=x",
+			"EMBEDSIDECAR_PLUGIN_COST=1",
 			"EMBEDSIDECAR_VERBOSE=1", "OTHER=x", "EMBEDSIDECAR_ZZZZZZ=1",
 		},
 	})
@@ -247,7 +286,10 @@ func TestLoad_Warnings(t *testing.T) {
 		t.Fatal(err)
 	}
 	got := strings.Join(warnings, "\n")
-	for _, want := range []string{"EMBEDSIDECAR_SLOTT is unknown and has no effect: did you mean EMBEDSIDECAR_SLOT?", "EMBEDSIDECAR_ZZZZZZ is unknown and has no effect", "--database-url holds a password"} {
+	for _, want := range []string{
+		"EMBEDSIDECAR_SLOTT is unknown and has no effect: did you mean EMBEDSIDECAR_SLOT?",
+		"EMBEDSIDECAR_ZZZZZZ is unknown and has no effect", "--database-url holds a password",
+	} {
 		if !strings.Contains(got, want) {
 			t.Errorf("no warning %q in:\n%s", want, got)
 		}
@@ -293,7 +335,10 @@ pipelines:
   - {columns: [x], into: {table: e}}
 instance: ${NOT_SET}
 `)
-	_, _, err := Load(Source{Flags: map[string][]string{"config": {file}, "threads": {"x"}, "table": nil}, Environ: []string{"EMBEDSIDECAR_MAX_ATTEMPTS=0"}})
+	_, _, err := Load(Source{
+		Flags:   map[string][]string{"config": {file}, "threads": {"x"}, "table": nil},
+		Environ: []string{"EMBEDSIDECAR_MAX_ATTEMPTS=0"},
+	})
 	var all *Error
 	if !errors.As(err, &all) {
 		t.Fatalf("%v is no *Error", err)
@@ -377,10 +422,12 @@ func TestLoad_FileForms(t *testing.T) {
 			t.Errorf("%q: %v, want %q", content, err, want)
 		}
 	}
-	if _, _, err := Load(Source{Flags: map[string][]string{"config": {"/nowhere/x.yaml"}}}); err == nil || !strings.Contains(err.Error(), "--config: read the configuration: open /nowhere/x.yaml") {
+	if _, _, err := Load(Source{Flags: map[string][]string{"config": {"/nowhere/x.yaml"}}}); err == nil ||
+		!strings.Contains(err.Error(), "--config: read the configuration: open /nowhere/x.yaml") {
 		t.Error(err)
 	}
-	if _, _, err := Load(Source{Flags: map[string][]string{"config": {write(t, "# "+strings.Repeat("x", maxFile))}}}); err == nil || !strings.Contains(err.Error(), "larger than 4MiB") {
+	if _, _, err := Load(Source{Flags: map[string][]string{"config": {write(t,
+		"# "+strings.Repeat("x", maxFile))}}}); err == nil || !strings.Contains(err.Error(), "larger than 4MiB") {
 		t.Error(err)
 	}
 }
@@ -414,7 +461,10 @@ func TestLoad_TellsWhatAPipelineSaysItself(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for path, said := range map[string]bool{"pipelines[0].enabled": true, "pipelines[0].name": false, "pipelines[1].enabled": false, "pipelines[1].name": true} {
+	for path, said := range map[string]bool{
+		"pipelines[0].enabled": true, "pipelines[0].name": false,
+		"pipelines[1].enabled": false, "pipelines[1].name": true,
+	} {
 		if got := c.Origin(path) != "default"; got != said {
 			t.Errorf("%s: %v (%s), want %v", path, got, c.Origin(path), said)
 		}

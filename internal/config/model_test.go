@@ -18,7 +18,8 @@ func TestLoad_MistakesInSettingsOfAModel(t *testing.T) {
 		"query_prefix: " + strings.Repeat("x", 5000): "expected at most 4096 bytes, not 5000",
 	} {
 		_, _, err := Load(Source{Flags: map[string][]string{"config": {write(t, "models:\n- name: a\n  "+setting+"\n")}}})
-		if err == nil || !strings.Contains(err.Error(), want) || !strings.Contains(err.Error(), "models[0]."+strings.Split(setting, ":")[0]) {
+		if err == nil || !strings.Contains(err.Error(), want) || !strings.Contains(err.Error(),
+			"models[0]."+strings.Split(setting, ":")[0]) {
 			t.Errorf("%.40s: got %v, want its path and %q", setting, err, want)
 		}
 	}
@@ -38,10 +39,12 @@ models:
 		t.Errorf("here: got %+v", here)
 	}
 	there := c.Models[1]
-	if len(there.env()) != 0 || there.Plugin != "remote" || there.Remote.Settings["DIMS"] != "64" || there.Remote.Settings["TRUNCATE"] != "end" {
+	if len(there.env()) != 0 || there.Plugin != "remote" || there.Remote.Settings["DIMS"] != "64" ||
+		there.Remote.Settings["TRUNCATE"] != "end" {
 		t.Errorf("there: got %+v", there)
 	}
-	_, _, err = Load(Source{Flags: map[string][]string{"config": {write(t, "models:\n- {name: there, dialect: openai, pooling: cls}\n")}}})
+	_, _, err = Load(Source{Flags: map[string][]string{"config": {write(t,
+		"models:\n- {name: there, dialect: openai, pooling: cls}\n")}}})
 	if err == nil || !strings.Contains(err.Error(), "models[0].pooling: it belongs to models of the plugin onnx") {
 		t.Errorf("got %v, want a word about the plugin that pooling is for", err)
 	}

@@ -46,7 +46,8 @@ func ParsePipeline(s string) (pipeline.Spec, error) {
 		if spec.IntoSchema, spec.IntoTable, err = sc.table("the name of an embedding table"); err != nil {
 			return pipeline.Spec{}, err
 		}
-	} else if spec.IntoColumn, err = sc.ident(`a destination: the name of a vector column, or "table" and the name of an embedding table`); err != nil {
+	} else if spec.IntoColumn, err = sc.ident(
+		`a destination: the name of a vector column, or "table" and the name of an embedding table`); err != nil {
 		return pipeline.Spec{}, err
 	}
 	if err = sc.end("the end of the pipeline"); err != nil {
@@ -141,7 +142,8 @@ func tableName(schema, table string) string {
 func conflict(spec pipeline.Spec) string {
 	for _, column := range spec.Columns {
 		if spec.ToColumn() && column == spec.IntoColumn {
-			return "column " + quoteIdent(column) + " is both embedded and the destination: each vector would change the text it was made of"
+			return "column " + quoteIdent(column) +
+				" is both embedded and the destination: each vector would change the text it was made of"
 		}
 	}
 	if !spec.ToColumn() && spec.Table == spec.IntoTable && (spec.IntoSchema == "" || spec.IntoSchema == spec.Schema) {

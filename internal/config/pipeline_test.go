@@ -36,12 +36,14 @@ func TestParsePipeline(t *testing.T) {
 		{"public.docs: title, body -> embedding", spec("public", "docs", []string{"title", "body"}, intoColumn("embedding"))},
 		{"docs:body->v", spec("public", "docs", []string{"body"}, intoColumn("v"))},
 		{"Docs: Title -> Embedding", spec("public", "docs", []string{"title"}, intoColumn("embedding"))},
-		{"public.docs: title -> table docs_embedding", spec("public", "docs", []string{"title"}, intoTable("", "docs_embedding"))},
+		{"public.docs: title -> table docs_embedding", spec("public", "docs", []string{"title"},
+			intoTable("", "docs_embedding"))},
 		{"docs: a -> TABLE other.t", spec("public", "docs", []string{"a"}, intoTable("other", "t"))},
 		{`docs: a -> table"Odd Schema"."t"`, spec("public", "docs", []string{"a"}, intoTable("Odd Schema", "t"))},
 		{`docs: a -> "table"`, spec("public", "docs", []string{"a"}, intoColumn("table"))},
 		{`docs: a -> tables`, spec("public", "docs", []string{"a"}, intoColumn("tables"))},
-		{`"Weird Schema"."Doc""s": "Body Text" -> embedding`, spec("Weird Schema", `Doc"s`, []string{"Body Text"}, intoColumn("embedding"))},
+		{`"Weird Schema"."Doc""s": "Body Text" -> embedding`, spec("Weird Schema", `Doc"s`, []string{"Body Text"},
+			intoColumn("embedding"))},
 		{`"a.b"."c:d->e": "f,g" -> "h"`, spec("a.b", "c:d->e", []string{"f,g"}, intoColumn("h"))},
 		{" \n s . t \t:\r a , b -> c \n", spec("s", "t", []string{"a", "b"}, intoColumn("c"))},
 		{`Übung.ÄRGER: straße -> 向量`, spec("Übung", "Ärger", []string{"straße"}, intoColumn("向量"))},
@@ -130,7 +132,8 @@ pipeline: an identifier has at most 63 bytes, this one has 64: Postgres would cu
 pipeline: expected a column, found "1"
      1 -> v
      ^`},
-		{strings.Repeat("a", 30) + "." + strings.Repeat("b", 40) + ": " + strings.Repeat("c", 50) + "! " + strings.Repeat("d", 50), `
+		{strings.Repeat("a", 30) + "." + strings.Repeat("b", 40) + ": " + strings.Repeat("c", 50) + "! " + strings.Repeat("d",
+			50), `
 pipeline: expected "," and another column, or "->" and a destination, found "!"
     ...bbbbbbbb: cccccccccccccccccccccccccccccccccccccccccccccccccc! dddddddddddddddddddddddddddddddddddddd...
                                                                    ^`},
@@ -159,7 +162,8 @@ func TestShortcut(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if diff := cmp.Diff(spec("public", "Docs", []string{"title", "Body, whole"}, intoTable("x", "docs_embedding")), got); diff != "" {
+	if diff := cmp.Diff(spec("public", "Docs", []string{"title", "Body, whole"}, intoTable("x", "docs_embedding")),
+		got); diff != "" {
 		t.Error(diff)
 	}
 
@@ -189,7 +193,8 @@ func TestShortcut(t *testing.T) {
 func FuzzParsePipeline(f *testing.F) {
 	for _, seed := range []string{
 		"public.docs: title, body -> embedding", "docs:a->v", `"Weird Schema"."Doc""s": "Body Text" -> table "Odd"."t"`,
-		`docs: a -> "table"`, "docs: a -> table x.y", "Übung: ÄB -> 向量", "\"\x00\": a -> b", "a\xff:b->c", "a..b", `"""": "->" -> ":"`,
+		`docs: a -> "table"`, "docs: a -> table x.y", "Übung: ÄB -> 向量", "\"\x00\": a -> b", "a\xff:b->c", "a..b",
+		`"""": "->" -> ":"`,
 		"t: c ->\u00a0v", "t: $ -> v", "t: a,,b -> v", "--", "'; DROP TABLE docs; --", strings.Repeat("a", 64) + ": b -> c",
 	} {
 		f.Add(seed)
@@ -219,7 +224,8 @@ func FuzzParsePipeline(f *testing.F) {
 		if diff := cmp.Diff(got, again); diff != "" {
 			t.Fatalf("%q became %q (-first +second):\n%s", in, line, diff)
 		}
-		short, err := Shortcut(tableName(got.Schema, got.Table), quoteAll(got.Columns), quoteIfSet(got.IntoColumn), formatIfSet(got))
+		short, err := Shortcut(tableName(got.Schema, got.Table), quoteAll(got.Columns), quoteIfSet(got.IntoColumn),
+			formatIfSet(got))
 		if err != nil {
 			t.Fatalf("%q as flags: %v", in, err)
 		}

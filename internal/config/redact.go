@@ -191,7 +191,8 @@ func (r *Redactor) with(secrets ...string) *Redactor {
 
 func secretsOf(dsn string) []string {
 	var found []string
-	public := []string{"postgres", "password", "embedsidecar"} // words of every other message: masking them would only garble
+	// words of every other message: masking them would only garble
+	public := []string{"postgres", "password", "embedsidecar"}
 	add := func(s string) {
 		if len(s) >= minSecret && !slices.Contains(found, s) && !slices.Contains(public, s) {
 			found = append(found, s)

@@ -104,7 +104,8 @@ func TestParseDSN_TakesTheRestFromPGVariables(t *testing.T) {
 }
 
 func TestRedactor(t *testing.T) {
-	r := NewRedactor("postgres://u:hunter22@h/db", "host=h user=u password='two words'", "postgres://postgres:postgres@h/db")
+	r := NewRedactor("postgres://u:hunter22@h/db", "host=h user=u password='two words'",
+		"postgres://postgres:postgres@h/db")
 	tests := []struct{ in, want string }{
 		{`dial "hunter22" refused`, `dial "xxxxx" refused`},
 		{"two words", "xxxxx"},
@@ -142,7 +143,8 @@ func FuzzRedactDSN(f *testing.F) {
 			if strings.Contains(redacted, "QZ7") && !strings.Contains(user+host, "QZ7") {
 				t.Errorf("RedactDSN(%q) = %q", dsn, redacted)
 			}
-			if _, err := ParseDSN(dsn); err != nil && strings.Contains(err.Error(), "QZ7") && !strings.Contains(user+host, "QZ7") {
+			if _, err := ParseDSN(dsn); err != nil && strings.Contains(err.Error(), "QZ7") && !strings.Contains(user+host,
+				"QZ7") {
 				t.Errorf("ParseDSN(%q): %v", dsn, err)
 			}
 		}

@@ -32,8 +32,10 @@ func (r Remote) GoString() string { return "config.Remote{" + r.String() + "}" }
 func remoteFields() map[string]string {
 	return map[string]string{
 		"dialect": "DIALECT", "url": "URL", "model": "MODEL", "dims": "DIMS", "dims_by": "DIMS_BY",
-		"document_prefix": "DOCUMENT_PREFIX", "query_prefix": "QUERY_PREFIX", "truncate": "TRUNCATE", "max_tokens": "MAX_TOKENS",
-		"normalize": "NORMALIZE", "encoding": "ENCODING", "concurrency": "CONCURRENCY", "timeout": "TIMEOUT", "patience": "PATIENCE",
+		"document_prefix": "DOCUMENT_PREFIX", "query_prefix": "QUERY_PREFIX", "truncate": "TRUNCATE",
+		"max_tokens": "MAX_TOKENS",
+		"normalize":  "NORMALIZE", "encoding": "ENCODING", "concurrency": "CONCURRENCY", "timeout": "TIMEOUT",
+		"patience":    "PATIENCE",
 		"batch.texts": "BATCH_TEXTS", "batch.tokens": "BATCH_TOKENS", "batch.bytes": "BATCH_BYTES",
 		"api_key_header": "API_KEY_HEADER", "proxy": "PROXY", "no_proxy": "NO_PROXY", "allow_http": "ALLOW_HTTP",
 	}

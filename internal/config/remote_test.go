@@ -49,7 +49,8 @@ models:
     tls: {ca_file: /etc/ca.pem}
 pipelines:
   - {table: docs, columns: [a], model: small, into: {column: e}}
-`, "PROVIDER_KEY=sk-canary-key", "EMBEDSIDECAR_PLUGIN_REMOTE_API_KEY=another-canary", "EMBEDSIDECAR_PLUGIN_REMOTE_TIMEOUT=7s", "OTHER=x")
+`, "PROVIDER_KEY=sk-canary-key", "EMBEDSIDECAR_PLUGIN_REMOTE_API_KEY=another-canary",
+		"EMBEDSIDECAR_PLUGIN_REMOTE_TIMEOUT=7s", "OTHER=x")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -61,8 +62,9 @@ pipelines:
 		t.Fatal(err)
 	}
 	want := map[string]string{
-		"MODEL": "small", "REMOTE_DIALECT": "openai", "REMOTE_URL": "https://api.example.com/v1", "REMOTE_MODEL": "text-embedder-3",
-		"REMOTE_DIMS": "512", "REMOTE_API_KEY": "sk-canary-key", "REMOTE_QUERY_PREFIX": "query: ", "REMOTE_TIMEOUT": "7s",
+		"MODEL": "small", "REMOTE_DIALECT": "openai", "REMOTE_URL": "https://api.example.com/v1",
+		"REMOTE_MODEL": "text-embedder-3",
+		"REMOTE_DIMS":  "512", "REMOTE_API_KEY": "sk-canary-key", "REMOTE_QUERY_PREFIX": "query: ", "REMOTE_TIMEOUT": "7s",
 	}
 	got := map[string]string{}
 	for name, value := range e.Env {
@@ -75,7 +77,8 @@ pipelines:
 	if err != nil {
 		t.Fatal(err)
 	}
-	if url := many.Env[remotePrefix+"URL"]; url != "http://10.0.0.1:8080\nhttp://10.0.0.2:8080" || many.Env[remotePrefix+"TLS_CA_FILE"] != "/etc/ca.pem" || many.Env[remotePrefix+"BATCH_TEXTS"] != "64" {
+	if url := many.Env[remotePrefix+"URL"]; url != "http://10.0.0.1:8080\nhttp://10.0.0.2:8080" ||
+		many.Env[remotePrefix+"TLS_CA_FILE"] != "/etc/ca.pem" || many.Env[remotePrefix+"BATCH_TEXTS"] != "64" {
 		t.Errorf("got %v", many.Env)
 	}
 	if text := fmt.Sprintf("%v %+v %#v", *cfg, *cfg, *cfg); strings.Contains(text, "canary") {
@@ -93,7 +96,8 @@ func TestKeysAreForTheirPluginAlone(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(dir, "embedsidecar-other"), []byte("#!/bin/sh\n"), 0o755); err != nil {
 		t.Fatal(err)
 	}
-	cfg, err := loadFile(t, "plugins: {dir: "+dir+"}\n", "EMBEDSIDECAR_PLUGIN_REMOTE_API_KEY=canary", "EMBEDSIDECAR_PLUGIN_X=1")
+	cfg, err := loadFile(t, "plugins: {dir: "+dir+"}\n", "EMBEDSIDECAR_PLUGIN_REMOTE_API_KEY=canary",
+		"EMBEDSIDECAR_PLUGIN_X=1")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -166,7 +170,8 @@ func TestRemoteModels_CallsMayTakeAsLongAsRequests(t *testing.T) {
 		{"call_timeout: 2m", "timeout: 24s", nil, 2 * time.Minute},
 		{"call_timeout: 10s", "timeout: 5m", nil, 10 * time.Second},
 	} {
-		file := "plugins: {dir: " + dir + ", catalog: [{name: remote, " + test.plugin + "}]}\nmodels: [{name: m, dialect: tei, url: \"http://127.0.0.1:1\", " + test.model + "}]\n"
+		file := "plugins: {dir: " + dir + ", catalog: [{name: remote, " + test.plugin +
+			"}]}\nmodels: [{name: m, dialect: tei, url: \"http://127.0.0.1:1\", " + test.model + "}]\n"
 		cfg, err := loadFile(t, strings.ReplaceAll(file, ", }", "}"), test.environ...)
 		if err != nil {
 			t.Fatal(err)
@@ -177,7 +182,8 @@ func TestRemoteModels_CallsMayTakeAsLongAsRequests(t *testing.T) {
 		}
 	}
 	for _, bad := range []string{"30", "0s", "2h", "soon"} {
-		if _, err := loadFile(t, "plugins: {catalog: [{name: remote, call_timeout: "+bad+"}]}\n"); err == nil || !strings.Contains(err.Error(), "call_timeout") {
+		if _, err := loadFile(t, "plugins: {catalog: [{name: remote, call_timeout: "+bad+"}]}\n"); err == nil ||
+			!strings.Contains(err.Error(), "call_timeout") {
 			t.Errorf("call_timeout: %s: %v", bad, err)
 		}
 	}

@@ -78,22 +78,28 @@ const (
 // Settings returns every setting, in the order of help texts.
 func Settings() []Setting {
 	return []Setting{
-		text("database.url", "database-url", GroupDatabase, "URL", "connection string, postgres://user@host/database or host=... dbname=...; the PG* variables fill in the rest",
+		text("database.url", "database-url", GroupDatabase, "URL",
+			"connection string, postgres://user@host/database or host=... dbname=...; the PG* variables fill in the rest",
 			func(c *Config) *string { return &c.Database.URL }).secret(),
 		text("database.url_file", "database-url-file", GroupDatabase, "FILE", "file that holds the connection string",
 			func(c *Config) *string { return &c.Database.urlFile }),
-		text("database.stream_url", "stream-url", GroupDatabase, "URL", "connection string for replication, when the other leads through a pooler or another role streams",
+		text("database.stream_url", "stream-url", GroupDatabase, "URL",
+			"connection string for replication, when the other leads through a pooler or another role streams",
 			func(c *Config) *string { return &c.Database.StreamURL }).secret(),
-		text("database.stream_url_file", "stream-url-file", GroupDatabase, "FILE", "file that holds the connection string for replication",
+		text("database.stream_url_file", "stream-url-file", GroupDatabase, "FILE",
+			"file that holds the connection string for replication",
 			func(c *Config) *string { return &c.Database.streamURLFile }),
-		duration("database.connect_timeout", "connect-timeout", "for how long run waits for a server that cannot be reached when it starts", 0, longestTimeout,
+		duration("database.connect_timeout", "connect-timeout",
+			"for how long run waits for a server that cannot be reached when it starts", 0, longestTimeout,
 			func(c *Config) *time.Duration { return &c.Database.ConnectTimeout }).in(GroupDatabase),
-		text("database.trust_owner", "trust-owner", GroupDatabase, "ROLE", "roles, with commas between, whose tables and functions may be used with all that the connecting role may do",
+		text("database.trust_owner", "trust-owner", GroupDatabase, "ROLE",
+			"roles, with commas between, whose tables and functions may be used with all that the connecting role may do",
 			func(c *Config) *string { return &c.Database.TrustOwner }),
 		checked("slot.name", "slot", GroupDatabase, "NAME", "replication slot", checkSlot,
 			func(c *Config) *string { return &c.Slot.Name }),
 		{
-			Path: "slot.on_lost", Flag: "on-lost", Group: GroupDatabase, Placeholder: "reconcile|stop", Usage: "what to do when the slot has a gap: make a new one and compare every row, or stop",
+			Path: "slot.on_lost", Flag: "on-lost", Group: GroupDatabase, Placeholder: "reconcile|stop",
+			Usage: "what to do when the slot has a gap: make a new one and compare every row, or stop",
 			set: func(c *Config, v string) error {
 				choice, err := oneOf(v, "reconcile", "stop")
 				c.Slot.StopOnLost = choice == "stop"
@@ -107,7 +113,8 @@ func Settings() []Setting {
 			},
 		},
 		{
-			Path: "slot.failover", Flag: "slot-failover", Group: GroupDatabase, Placeholder: "auto|off", Usage: "make a slot that standbys may keep a copy of, from PostgreSQL 17 on",
+			Path: "slot.failover", Flag: "slot-failover", Group: GroupDatabase, Placeholder: "auto|off",
+			Usage: "make a slot that standbys may keep a copy of, from PostgreSQL 17 on",
 			set: func(c *Config, v string) error {
 				choice, err := oneOf(v, "auto", "off")
 				c.Slot.NoFailover = choice == "off"
@@ -122,7 +129,8 @@ func Settings() []Setting {
 		},
 		checked("publication.name", "publication", GroupDatabase, "NAME", "publication", checkName,
 			func(c *Config) *string { return &c.Publication.Name }),
-		toggle("publication.column_lists", "column-lists", GroupDatabase, "publish only the columns that are read (PostgreSQL 15 and later; can make a user's own UPDATE or ALTER fail)",
+		toggle("publication.column_lists", "column-lists", GroupDatabase,
+			"publish only the columns that are read (PostgreSQL 15 and later; can make a user's own UPDATE or ALTER fail)",
 			func(c *Config) *bool { return &c.Publication.ColumnLists }),
 
 		text("default_model", "model", GroupEmbedding, "NAME|FOLDER", "model of pipelines that name none",
@@ -135,7 +143,8 @@ func Settings() []Setting {
 		sum("", "plugin-sha256", "SHA256 of the program of --plugin", func(c *Config) *string { return &c.Plugins.SHA256 }),
 		text("plugins.dir", "plugin-dir", GroupEmbedding, "FOLDER", "where plugins are looked for by name",
 			func(c *Config) *string { return &c.Plugins.Dir }),
-		text("plugins.catalog_file", "plugin-catalog", GroupEmbedding, "FILE", "file of registered plugins (default: catalog.yaml in the folder of plugins)",
+		text("plugins.catalog_file", "plugin-catalog", GroupEmbedding, "FILE",
+			"file of registered plugins (default: catalog.yaml in the folder of plugins)",
 			func(c *Config) *string { return &c.Plugins.CatalogFile }),
 		text("hub", "hub", GroupEmbedding, "URL", "where models pull fetches from",
 			func(c *Config) *string { return &c.Hub }),
@@ -146,14 +155,16 @@ func Settings() []Setting {
 
 		toggle("enabled", "enabled", GroupWork, "master switch: when false, changes are queued and nothing is embedded",
 			func(c *Config) *bool { return &c.Enabled }),
-		checked("instance", "instance", GroupWork, "NAME", "name of this sidecar among others (default: the host's name and the process's number)", checkInstance,
+		checked("instance", "instance", GroupWork, "NAME",
+			"name of this sidecar among others (default: the host's name and the process's number)", checkInstance,
 			func(c *Config) *string { return &c.Instance }),
 		auto("workers.count", "workers", GroupWork, "batches that each pipeline works on at a time", maxWorkers,
 			func(c *Config) *int { return &c.Workers.Count }),
 		number("workers.batch_rows", "batch-rows", GroupWork, "rows a worker takes at once", 1, maxBatchRows,
 			func(c *Config) *int { return &c.Workers.BatchRows }),
 		{
-			Path: "workers.cache_bytes", Flag: "cache-bytes", Group: GroupWork, Placeholder: "SIZE", Usage: "memory for vectors of each model that may be needed again",
+			Path: "workers.cache_bytes", Flag: "cache-bytes", Group: GroupWork, Placeholder: "SIZE",
+			Usage: "memory for vectors of each model that may be needed again",
 			set: func(c *Config, v string) (err error) {
 				size, err := parseSize(v, minCacheBytes, maxCacheBytes)
 				if err == nil {
@@ -163,33 +174,41 @@ func Settings() []Setting {
 			},
 			get: func(c *Config) string { return formatSize(c.Workers.CacheBytes) },
 		},
-		duration("workers.drain_timeout", "drain-timeout", "for how long work may be finished after a request to stop", 0, longestTimeout,
+		duration("workers.drain_timeout", "drain-timeout", "for how long work may be finished after a request to stop", 0,
+			longestTimeout,
 			func(c *Config) *time.Duration { return &c.Workers.DrainTimeout }),
 		duration("lease", "lease", "for how long a worker may keep a task without a sign of life", time.Second, time.Hour,
 			func(c *Config) *time.Duration { return &c.Lease }),
-		number("retry.max_attempts", "max-attempts", GroupWork, "failures of one row after which it is a dead letter", 1, maxAttempts,
+		number("retry.max_attempts", "max-attempts", GroupWork, "failures of one row after which it is a dead letter", 1,
+			maxAttempts,
 			func(c *Config) *int { return &c.Retry.MaxAttempts }),
 		duration("retry.initial", "retry-initial", "pause after the first failure", time.Millisecond, longestTimeout,
 			func(c *Config) *time.Duration { return &c.Retry.Initial }),
 		duration("retry.max", "retry-max", "longest pause between two tries", time.Millisecond, longestTimeout,
 			func(c *Config) *time.Duration { return &c.Retry.Max }),
 
-		checked("http.ops.listen", "ops-listen", GroupOps, "HOST:PORT", "address of /livez, /readyz, /metrics and /version (default: none)", checkListen,
+		checked("http.ops.listen", "ops-listen", GroupOps, "HOST:PORT",
+			"address of /livez, /readyz, /metrics and /version (default: none)", checkListen,
 			func(c *Config) *string { return &c.Ops.Listen }),
-		text("control.dir", "control-dir", GroupOps, "FOLDER", "folder of the sockets through which plugins reload and cache stats reach running sidecars (default: embedsidecar in XDG_RUNTIME_DIR, else in the temporary folder)",
+		text("control.dir", "control-dir", GroupOps, "FOLDER",
+			"folder of the sockets through which plugins reload and cache stats reach running sidecars (default: embedsidecar in XDG_RUNTIME_DIR, else in the temporary folder)",
 			func(c *Config) *string { return &c.ControlDir }),
 
-		checked("http.queries.listen", "http", GroupQueries, "HOST:PORT", "address that answers queries: embeddings in the form of OpenAI's API, and searches", checkListen,
+		checked("http.queries.listen", "http", GroupQueries, "HOST:PORT",
+			"address that answers queries: embeddings in the form of OpenAI's API, and searches", checkListen,
 			func(c *Config) *string { return &c.Queries.Listen }),
-		text("auth.tokens_file", "tokens-file", GroupQueries, "FILE", "who may query: a line NAME:ROLE:SHA256 of the token for each; read again when it changes",
+		text("auth.tokens_file", "tokens-file", GroupQueries, "FILE",
+			"who may query: a line NAME:ROLE:SHA256 of the token for each; read again when it changes",
 			func(c *Config) *string { return &c.Queries.TokensFile }),
 		toggle("http.queries.no_auth", "no-auth", GroupQueries, "answer whoever asks; on a loopback address only",
 			func(c *Config) *bool { return &c.Queries.NoAuth }),
-		text("http.queries.cert", "http-cert", GroupQueries, "FILE", "certificate for HTTPS, in PEM; read again when it changes",
+		text("http.queries.cert", "http-cert", GroupQueries, "FILE",
+			"certificate for HTTPS, in PEM; read again when it changes",
 			func(c *Config) *string { return &c.Queries.Cert }),
 		text("http.queries.key", "http-key", GroupQueries, "FILE", "key of the certificate, in PEM",
 			func(c *Config) *string { return &c.Queries.Key }),
-		duration("http.queries.search_timeout", "search-timeout", "for how long the database may work on a search over HTTP", 100*time.Millisecond, time.Minute,
+		duration("http.queries.search_timeout", "search-timeout", "for how long the database may work on a search over HTTP",
+			100*time.Millisecond, time.Minute,
 			func(c *Config) *time.Duration { return &c.Queries.SearchTimeout }).in(GroupQueries),
 		{
 			Path: "log.level", Flag: "log-level", Group: GroupOps, Placeholder: "debug|info|warn|error", Usage: "what is logged",
@@ -203,7 +222,8 @@ func Settings() []Setting {
 			get: func(c *Config) string { return strings.ToLower(c.Log.Level.String()) },
 		},
 		{
-			Path: "log.format", Flag: "log-format", Group: GroupOps, Placeholder: "auto|text|json", Usage: "form of the log; auto is text on a terminal and JSON otherwise",
+			Path: "log.format", Flag: "log-format", Group: GroupOps, Placeholder: "auto|text|json",
+			Usage: "form of the log; auto is text on a terminal and JSON otherwise",
 			set: func(c *Config, v string) error {
 				format, err := oneOf(v, "auto", "text", "json")
 				if err == nil {
@@ -214,7 +234,8 @@ func Settings() []Setting {
 			get: func(c *Config) string { return c.Log.Format },
 		},
 		{
-			Path: "log.output", Flag: "log-output", Group: GroupOps, Placeholder: "stderr|stdout", Usage: "where run and serve log to; other commands always log to stderr",
+			Path: "log.output", Flag: "log-output", Group: GroupOps, Placeholder: "stderr|stdout",
+			Usage: "where run and serve log to; other commands always log to stderr",
 			set: func(c *Config, v string) error {
 				output, err := oneOf(v, "stderr", "stdout")
 				if err == nil {
@@ -241,7 +262,9 @@ func text(path, flag, group, placeholder, usage string, field func(*Config) *str
 	return checked(path, flag, group, placeholder, usage, func(string) error { return nil }, field)
 }
 
-func checked(path, flag, group, placeholder, usage string, check func(string) error, field func(*Config) *string) Setting {
+func checked(path, flag, group, placeholder, usage string, check func(string) error,
+	field func(*Config) *string,
+) Setting {
 	return Setting{
 		Path: path, Flag: flag, Group: group, Placeholder: placeholder, Usage: usage,
 		set: func(c *Config, v string) error {

@@ -7,12 +7,18 @@ import (
 )
 
 func TestParseSize(t *testing.T) {
-	for in, want := range map[string]int64{"1024": 1024, "64MiB": 64 << 20, "1.5GiB": 3 << 29, "100kB": 100000, "2 KiB": 2048, "1MB": 1e6, "1025B": 1025} {
+	for in, want := range map[string]int64{
+		"1024": 1024, "64MiB": 64 << 20, "1.5GiB": 3 << 29, "100kB": 100000,
+		"2 KiB": 2048, "1MB": 1e6, "1025B": 1025,
+	} {
 		if got, err := parseSize(in, 1024, 1<<40); err != nil || got != want {
 			t.Errorf("parseSize(%q) = %d, %v, want %d", in, got, err, want)
 		}
 	}
-	for _, in := range []string{"", "MiB", "x", "-1MiB", "1MiBB", "NaN", "InfGiB", "0x10", "1_000", "1023", "2TiB", "1e400MiB"} {
+	for _, in := range []string{
+		"", "MiB", "x", "-1MiB", "1MiBB", "NaN", "InfGiB", "0x10", "1_000", "1023", "2TiB",
+		"1e400MiB",
+	} {
 		if got, err := parseSize(in, 1024, 1<<40); err == nil {
 			t.Errorf("parseSize(%q) = %d", in, got)
 		}
@@ -20,17 +26,26 @@ func TestParseSize(t *testing.T) {
 }
 
 func TestParseDuration(t *testing.T) {
-	for in, want := range map[string]time.Duration{"30s": 30 * time.Second, "1h30m": 90 * time.Minute, "500ms": time.Second / 2, "0s": 0} {
+	for in, want := range map[string]time.Duration{
+		"30s": 30 * time.Second, "1h30m": 90 * time.Minute,
+		"500ms": time.Second / 2, "0s": 0,
+	} {
 		if got, err := parseDuration(in, 0, time.Hour*24); err != nil || got != want {
 			t.Errorf("parseDuration(%q) = %s, %v", in, got, err)
 		}
 	}
-	for in, want := range map[string]string{"30": "no unit", "-1s": "from 0s to 1h", "2h": "from 0s to 1h", "soon": "expected a duration"} {
+	for in, want := range map[string]string{
+		"30": "no unit", "-1s": "from 0s to 1h", "2h": "from 0s to 1h",
+		"soon": "expected a duration",
+	} {
 		if _, err := parseDuration(in, 0, time.Hour); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("parseDuration(%q): %v, want %q", in, err, want)
 		}
 	}
-	for want, d := range map[string]time.Duration{"5m": 5 * time.Minute, "1h": time.Hour, "1h30m": 90 * time.Minute, "20s": 20 * time.Second, "1m30s": 90 * time.Second, "0s": 0} {
+	for want, d := range map[string]time.Duration{
+		"5m": 5 * time.Minute, "1h": time.Hour, "1h30m": 90 * time.Minute,
+		"20s": 20 * time.Second, "1m30s": 90 * time.Second, "0s": 0,
+	} {
 		if got := formatDuration(d); got != want {
 			t.Errorf("formatDuration(%d) = %q, want %q", d, got, want)
 		}
@@ -63,14 +78,20 @@ func TestSettings(t *testing.T) {
 
 func TestSettings_Values(t *testing.T) {
 	good := map[string][]string{
-		"slot": {"a", "a_1", strings.Repeat("a", 63)}, "publication": {"Docs Pub", "ä"}, "instance": {"docs-1"}, "on-lost": {"stop", "reconcile"},
-		"ops-listen": {":0", "127.0.0.1:7471", "[::1]:80", "localhost:1"}, "workers": {"auto", "1", "0"}, "enabled": {"true", "false", "1", "0"},
-		"log-level": {"debug", "info", "warn", "error"}, "log-format": {"json", "text", "auto"}, "log-output": {"stderr", "stdout"}, "cache-bytes": {"64MiB"},
+		"slot": {"a", "a_1", strings.Repeat("a", 63)}, "publication": {"Docs Pub", "ä"}, "instance": {"docs-1"},
+		"on-lost":    {"stop", "reconcile"},
+		"ops-listen": {":0", "127.0.0.1:7471", "[::1]:80", "localhost:1"}, "workers": {"auto", "1", "0"},
+		"enabled":   {"true", "false", "1", "0"},
+		"log-level": {"debug", "info", "warn", "error"}, "log-format": {"json", "text", "auto"},
+		"log-output": {"stderr", "stdout"}, "cache-bytes": {"64MiB"},
 	}
 	bad := map[string][]string{
-		"slot": {"A", "a-b", "ä", strings.Repeat("a", 64)}, "publication": {strings.Repeat("ä", 32), "\xff"}, "instance": {"a b", "ä", strings.Repeat("a", 51)},
-		"on-lost": {"never"}, "ops-listen": {"7471", "host:http", "a b:1", ":99999"}, "workers": {"-1", "1.5", "9999"}, "enabled": {"yes", ""},
-		"log-level": {"LOUD"}, "log-format": {"xml"}, "log-output": {"/var/log/x"}, "cache-bytes": {"1"}, "model-sha256": {"12"}, "database-url": {"a\x00b"},
+		"slot": {"A", "a-b", "ä", strings.Repeat("a", 64)}, "publication": {strings.Repeat("ä", 32), "\xff"},
+		"instance": {"a b", "ä", strings.Repeat("a", 51)},
+		"on-lost":  {"never"}, "ops-listen": {"7471", "host:http", "a b:1", ":99999"}, "workers": {"-1", "1.5", "9999"},
+		"enabled":   {"yes", ""},
+		"log-level": {"LOUD"}, "log-format": {"xml"}, "log-output": {"/var/log/x"}, "cache-bytes": {"1"},
+		"model-sha256": {"12"}, "database-url": {"a\x00b"},
 	}
 	for _, s := range Settings() {
 		for _, v := range good[s.Flag] {
@@ -90,14 +111,19 @@ func TestExpand(t *testing.T) {
 	env := map[string]string{"A": "a", "EMPTY": "", "B": "${A}"}
 	lookup := func(name string) (string, bool) { v, ok := env[name]; return v, ok }
 	for in, want := range map[string]string{
-		"": "", "x": "x", "${A}": "a", "-${A}${A}-": "-aa-", "${EMPTY}": "", "${EMPTY:-d}": "d", "${UNSET:-}": "", "${UNSET:-d:-e}": "d:-e",
-		"$$": "$", "$$$$": "$$", "$${A}": "${A}", "$5": "$5", "a$": "a$", "$A": "$A", "${B}": "${A}", "$$$${A}": "$${A}",
+		"": "", "x": "x", "${A}": "a", "-${A}${A}-": "-aa-", "${EMPTY}": "", "${EMPTY:-d}": "d", "${UNSET:-}": "",
+		"${UNSET:-d:-e}": "d:-e",
+		"$$":             "$", "$$$$": "$$", "$${A}": "${A}", "$5": "$5", "a$": "a$", "$A": "$A", "${B}": "${A}",
+		"$$$${A}": "$${A}",
 	} {
 		if got, err := expand(in, lookup); err != nil || got != want {
 			t.Errorf("expand(%q) = %q, %v, want %q", in, got, err, want)
 		}
 	}
-	for in, want := range map[string]string{"${UNSET}": "UNSET is not set", "${": "without }", "${1A}": "no variable", "${}": "no variable", "${A:?x}": "no variable"} {
+	for in, want := range map[string]string{
+		"${UNSET}": "UNSET is not set", "${": "without }", "${1A}": "no variable",
+		"${}": "no variable", "${A:?x}": "no variable",
+	} {
 		if _, err := expand(in, lookup); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("expand(%q): %v, want %q", in, err, want)
 		}
@@ -106,7 +132,10 @@ func TestExpand(t *testing.T) {
 
 func TestNearest(t *testing.T) {
 	words := []string{"status", "verify", "version", "uninstall", "run", "init"}
-	for in, want := range map[string]string{"statsu": "status", "verfiy": "verify", "RUN": "run", "unin": "uninstall", "xyz": "", "rn": "run", "": ""} {
+	for in, want := range map[string]string{
+		"statsu": "status", "verfiy": "verify", "RUN": "run", "unin": "uninstall",
+		"xyz": "", "rn": "run", "": "",
+	} {
 		if got := Nearest(in, words); got != want {
 			t.Errorf("Nearest(%q) = %q, want %q", in, got, want)
 		}

@@ -100,7 +100,8 @@ func (r *reader) syntax(err error) {
 		return
 	}
 	message := "the file is no valid YAML: " + located.GetMessage()
-	if n := located.GetToken().Position.Line; n > 0 && n <= len(r.lines) && flowVariable.MatchString(r.lines[n-1]) && strings.ContainsAny(r.lines[n-1], "{[") {
+	if n := located.GetToken().Position.Line; n > 0 && n <= len(r.lines) && flowVariable.MatchString(r.lines[n-1]) &&
+		strings.ContainsAny(r.lines[n-1], "{[") {
 		message += "; inside { } and [ ] a variable needs quotes: \"${NAME}\""
 	}
 	r.fail("", located.GetToken(), message)

@@ -238,7 +238,11 @@ func (s Sidecar) Reload(ctx context.Context, plugins []string) ([]Reloaded, erro
 
 func exchange(ctx context.Context, path, method, action string, body io.Reader, into any) error {
 	var dialer net.Dialer
-	transport := &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) { return dialer.DialContext(ctx, "unix", path) }}
+	transport := &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn,
+		error,
+	) {
+		return dialer.DialContext(ctx, "unix", path)
+	}}
 	defer transport.CloseIdleConnections()
 	req, err := http.NewRequestWithContext(ctx, method, "http://sidecar"+action, body)
 	if err != nil {

@@ -93,7 +93,8 @@ func TestListen_WantsAFolderOfItsOwn(t *testing.T) {
 	if err := os.Chmod(dir, 0o777); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := control.Listen(t.Context(), control.Options{Dir: dir}); err == nil || !strings.Contains(err.Error(), "chmod 700") {
+	if _, err := control.Listen(t.Context(), control.Options{Dir: dir}); err == nil || !strings.Contains(err.Error(),
+		"chmod 700") {
 		t.Errorf("a folder for everybody: %v", err)
 	}
 	if _, err := control.Find(t.Context(), dir); err == nil {

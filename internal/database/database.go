@@ -81,11 +81,15 @@ var conduct = map[string]string{
 	"array_nulls":           "on",
 	"xmloption":             "content",
 	"xmlbinary":             "base64",
-	"statement_timeout":     "0", // a default meant for applications would end what reads a whole table; ours have contexts
+	// a default meant for applications would end what reads a whole table; ours have contexts
+	"statement_timeout": "0",
 }
 
 // tracked are the parameters that PgBouncer carries over to whichever server connection it picks.
-var tracked = map[string]bool{"client_encoding": true, "datestyle": true, "timezone": true, "application_name": true, "standard_conforming_strings": true}
+var tracked = map[string]bool{
+	"client_encoding": true, "datestyle": true, "timezone": true, "application_name": true,
+	"standard_conforming_strings": true,
+}
 
 // Connect opens a pool and proves it with one connection. It returns *Error when no connection can be made.
 //
@@ -201,7 +205,8 @@ func parse(dsn string, o Options) (*pgxpool.Config, error) {
 		if err != nil {
 			return nil, unreadable(err)
 		}
-		c.Host, c.Port, c.Database, c.TLSConfig, c.SSLNegotiation, c.Fallbacks = via.ConnConfig.Host, via.ConnConfig.Port, via.ConnConfig.Database,
+		c.Host, c.Port, c.Database, c.TLSConfig, c.SSLNegotiation, c.Fallbacks = via.ConnConfig.Host, via.ConnConfig.Port,
+			via.ConnConfig.Database,
 			via.ConnConfig.TLSConfig, via.ConnConfig.SSLNegotiation, via.ConnConfig.Fallbacks
 	}
 	configure(&c.Config, o)
@@ -222,7 +227,10 @@ func configure(c *pgconn.Config, o Options) {
 		c.ConnectTimeout = o.ConnectTimeout
 	}
 	// The default of 2 hours would leave a connection to a vanished server looking healthy.
-	dialer := &net.Dialer{KeepAliveConfig: net.KeepAliveConfig{Enable: true, Idle: 10 * time.Second, Interval: 5 * time.Second, Count: 3}}
+	dialer := &net.Dialer{KeepAliveConfig: net.KeepAliveConfig{
+		Enable: true, Idle: 10 * time.Second,
+		Interval: 5 * time.Second, Count: 3,
+	}}
 	c.DialFunc = dialer.DialContext
 	if c.ValidateConnect == nil {
 		// With several hosts in the URL this finds the primary; with one it turns a standby into a clear error.
@@ -279,7 +287,8 @@ func afterConnect(ctx context.Context, conn *pgx.Conn) error {
 		LEFT JOIN pg_catalog.pg_extension e ON e.extname = 'vector'
 		LEFT JOIN pg_catalog.pg_type t ON t.typnamespace = e.extnamespace AND t.typname = 'vector'
 		LEFT JOIN pg_catalog.pg_type s ON s.typnamespace = e.extnamespace AND s.typname = 'sparsevec'`,
-	).Scan(&got[0], &got[1], &got[2], &got[3], &got[4], &got[5], &got[6], &got[7], &got[8], &vector, &array, &sparse, &sparseArray)
+	).Scan(&got[0], &got[1], &got[2], &got[3], &got[4], &got[5], &got[6], &got[7], &got[8], &vector, &array, &sparse,
+		&sparseArray)
 	if err != nil {
 		return fmt.Errorf("read session settings: %w", err)
 	}
@@ -303,7 +312,8 @@ func afterConnect(ctx context.Context, conn *pgx.Conn) error {
 // with the rights of our role.
 func tablesOnly(ctx context.Context, conn *pgx.Conn) error {
 	var before *string
-	err := conn.QueryRow(ctx, "SELECT CASE WHEN pg_catalog.current_setting('"+restriction+"', true) IS NOT NULL THEN pg_catalog.set_config('"+restriction+"', '"+restricted+"', false) END").Scan(&before)
+	err := conn.QueryRow(ctx, "SELECT CASE WHEN pg_catalog.current_setting('"+restriction+
+		"', true) IS NOT NULL THEN pg_catalog.set_config('"+restriction+"', '"+restricted+"', false) END").Scan(&before)
 	if err != nil {
 		return fmt.Errorf("restrict what may stand in the place of tables: %w", err)
 	}
@@ -398,7 +408,9 @@ func verifySession(got [len(checked)]string, ascii bool, role string) error {
 	}
 	sort.Strings(wrong)
 	return &Error{
-		Kind: Pooler, Err: fmt.Errorf("a connection pooler does not pass on the settings %s, and they are no defaults of role %q", strings.Join(wrong, ", "), role),
+		Kind: Pooler, Err: fmt.Errorf(
+			"a connection pooler does not pass on the settings %s, and they are no defaults of role %q",
+			strings.Join(wrong, ", "), role),
 		Hint: []string{
 			"behind a pooler the sidecar needs a role of its own that has them: embedsidecar roles prints the script (changed for an application's role they would break the application)",
 			"then have the pooler open its server connections anew (RECONNECT in PgBouncer's console)",

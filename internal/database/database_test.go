@@ -31,7 +31,10 @@ import (
 const awkward = `SELECT (timestamptz '2024-01-02 03:04:05+05')::text, (date '2024-02-01')::text, (interval '1 day 2 hours')::text,
 	(0.1::float8 + 0.2)::text, ('\x01ff'::bytea)::text, current_setting('search_path'), current_setting('row_security')`
 
-var awkwardText = []string{"2024-01-01 22:04:05+00", "2024-02-01", "1 day 02:00:00", "0.30000000000000004", `\x01ff`, "pg_catalog, pg_temp", "off"}
+var awkwardText = []string{
+	"2024-01-01 22:04:05+00", "2024-02-01", "1 day 02:00:00", "0.30000000000000004", `\x01ff`,
+	"pg_catalog, pg_temp", "off",
+}
 
 // spoil makes every setting of ours wrong by default for the database.
 func spoil(t *testing.T, pool *pgxpool.Pool) {
@@ -40,7 +43,9 @@ func spoil(t *testing.T, pool *pgxpool.Pool) {
 		"datestyle = 'SQL, DMY'", "timezone = 'Asia/Tokyo'", "intervalstyle = 'iso_8601'", "extra_float_digits = -10",
 		"bytea_output = 'escape'", "client_encoding = 'LATIN1'", "search_path = 'public'", "row_security = on",
 	} {
-		if _, err := pool.Exec(t.Context(), "DO $$ BEGIN EXECUTE format('ALTER DATABASE %I SET ', current_database()) || $set$"+set+"$set$; END $$"); err != nil {
+		if _, err := pool.Exec(t.Context(),
+			"DO $$ BEGIN EXECUTE format('ALTER DATABASE %I SET ', current_database()) || $set$"+set+
+				"$set$; END $$"); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -48,7 +53,10 @@ func spoil(t *testing.T, pool *pgxpool.Pool) {
 
 func connect(t *testing.T, dsn string) *pgxpool.Pool {
 	t.Helper()
-	pool, err := database.Connect(t.Context(), dsn, database.Options{ApplicationName: "test", MaxConns: 2, IdleInTransaction: -1})
+	pool, err := database.Connect(t.Context(), dsn, database.Options{
+		ApplicationName: "test", MaxConns: 2,
+		IdleInTransaction: -1,
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -96,7 +104,8 @@ func TestConnect_TransactionsMayLast(t *testing.T) {
 	admin := connect(t, dsn)
 	var version int
 	var name string
-	if err := admin.QueryRow(t.Context(), `SELECT current_setting('server_version_num')::int, current_database()`).Scan(&version, &name); err != nil {
+	if err := admin.QueryRow(t.Context(), `SELECT current_setting('server_version_num')::int, current_database()`).Scan(
+		&version, &name); err != nil {
 		t.Fatal(err)
 	}
 	if version < 170000 {
@@ -161,7 +170,10 @@ func TestConnect_VectorsTravelInBinaryFromAnySchema(t *testing.T) {
 	dsn := newDB(t)
 	pool := connect(t, dsn)
 	ctx := t.Context()
-	for _, sql := range []string{`DROP EXTENSION IF EXISTS vector`, `CREATE SCHEMA "Odd ""schema"`, `CREATE EXTENSION vector SCHEMA "Odd ""schema"`} {
+	for _, sql := range []string{
+		`DROP EXTENSION IF EXISTS vector`, `CREATE SCHEMA "Odd ""schema"`,
+		`CREATE EXTENSION vector SCHEMA "Odd ""schema"`,
+	} {
 		if _, err := pool.Exec(ctx, sql); err != nil {
 			t.Fatal(err)
 		}
@@ -192,7 +204,8 @@ func TestConnect_VectorsTravelInBinaryFromAnySchema(t *testing.T) {
 	sparse := []pipeline.Sparse{{Dims: 30522, Pairs: []float32{0, 0.5, 30521, 2}}, {Dims: 30522, Pairs: []float32{7, -1}}}
 	for _, mode := range []pgx.QueryExecMode{pgx.QueryExecModeCacheStatement, pgx.QueryExecModeCacheDescribe} {
 		var texts []string
-		if err := pool.QueryRow(ctx, `SELECT array_agg(v::text) FROM unnest($1::"Odd ""schema".sparsevec[]) AS v`, mode, sparse).Scan(&texts); err != nil {
+		if err := pool.QueryRow(ctx, `SELECT array_agg(v::text) FROM unnest($1::"Odd ""schema".sparsevec[]) AS v`, mode,
+			sparse).Scan(&texts); err != nil {
 			t.Fatal(err)
 		}
 		if want := []string{"{1:0.5,30522:2}/30522", "{8:-1}/30522"}; !cmp.Equal(texts, want) {
@@ -239,16 +252,28 @@ func TestConnect_Errors(t *testing.T) {
 	}{
 		{"nobody listens", with(func(u *url.URL) { u.Host = deaf }), false, database.Unreachable},
 		{"no answer", with(func(u *url.URL) { u.Host = silent.Addr().String() }), false, database.Unreachable},
-		{"reset while TLS is asked for", with(func(u *url.URL) { u.Host, u.RawQuery = ending, "connect_timeout=120" }), false, database.Unreachable},
-		{"reset while TLS is demanded", with(func(u *url.URL) { u.Host, u.RawQuery = ending, "sslmode=require"+slowly }), false, database.Unreachable},
+		{
+			"reset while TLS is asked for", with(func(u *url.URL) { u.Host, u.RawQuery = ending, "connect_timeout=120" }), false,
+			database.Unreachable,
+		},
+		{
+			"reset while TLS is demanded", with(func(u *url.URL) { u.Host, u.RawQuery = ending, "sslmode=require"+slowly }),
+			false, database.Unreachable,
+		},
 		{"no such host", with(func(u *url.URL) { u.Host = "no-such-host.invalid" }), false, database.Unreachable},
 		{"no such database", with(func(u *url.URL) { u.Path = "/nope" }), false, database.NoDatabase},
 		{"no such database, replication", with(func(u *url.URL) { u.Path = "/nope" }), true, database.NoDatabase},
-		{"no such role", with(func(u *url.URL) { u.User = url.UserPassword("nobody_at_all", "s3cr3t-canary") }), false, database.Auth},
+		{
+			"no such role", with(func(u *url.URL) { u.User = url.UserPassword("nobody_at_all", "s3cr3t-canary") }), false,
+			database.Auth,
+		},
 		{"role may not replicate", db.URL(plain) + slowly, true, database.Permission},
 		{"unreadable", "postgres://u:s3cr3t-canary/x@h:y/db", false, database.BadURL},
 		{"unreadable pairs", "password=s3cr3t-canary port=s3cr3t-canary", false, database.BadURL},
-		{"missing certificate", "host=localhost sslmode=verify-full sslrootcert=/nonexistent password=s3cr3t-canary", false, database.BadURL},
+		{
+			"missing certificate", "host=localhost sslmode=verify-full sslrootcert=/nonexistent password=s3cr3t-canary", false,
+			database.BadURL,
+		},
 		{"no TLS here", with(func(u *url.URL) { u.RawQuery = "sslmode=require" + slowly }), false, database.TLS},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -330,7 +355,8 @@ func refusing(t *testing.T) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return net.JoinHostPort("127.0.0.1", strconv.Itoa(bound.(*syscall.SockaddrInet4).Port)) //nolint:forcetypeassert // as it was bound
+	//nolint:forcetypeassert // as it was bound
+	return net.JoinHostPort("127.0.0.1", strconv.Itoa(bound.(*syscall.SockaddrInet4).Port))
 }
 
 // resetting is a stand-in for a server that is killed: it takes connections, and resets them at their first message.
@@ -381,7 +407,10 @@ func pooler(t *testing.T, dsn string, ignore bool) string {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = l.Close() })
-	known := map[string]bool{"user": true, "database": true, "client_encoding": true, "datestyle": true, "timezone": true, "application_name": true, "standard_conforming_strings": true}
+	known := map[string]bool{
+		"user": true, "database": true, "client_encoding": true, "datestyle": true, "timezone": true,
+		"application_name": true, "standard_conforming_strings": true,
+	}
 	serve := func(client net.Conn) {
 		defer func() { _ = client.Close() }()
 		backend := pgproto3.NewBackend(client, client)
@@ -401,7 +430,8 @@ func pooler(t *testing.T, dsn string, ignore bool) string {
 				delete(startup.Parameters, name)
 				continue
 			}
-			backend.Send(&pgproto3.ErrorResponse{Severity: "FATAL", Code: "08P01", Message: "unsupported startup parameter: " + name})
+			backend.Send(&pgproto3.ErrorResponse{Severity: "FATAL", Code: "08P01", Message: "unsupported startup parameter: " +
+				name})
 			_ = backend.Flush()
 			return
 		}
@@ -452,7 +482,8 @@ func TestConnect_ThroughAPooler(t *testing.T) {
 		if !errors.As(err, &e) || e.Kind != database.Pooler {
 			t.Fatalf("ignore=%v: got %v, want kind pooler", ignore, err)
 		}
-		if got := strings.Join(e.Hint, "\n"); !strings.Contains(got, "embedsidecar roles") || strings.Contains(got, "ALTER ROLE") {
+		if got := strings.Join(e.Hint, "\n"); !strings.Contains(got, "embedsidecar roles") ||
+			strings.Contains(got, "ALTER ROLE") {
 			t.Errorf("ignore=%v: hint %q changes a role that an application may use", ignore, got)
 		}
 		_, err = database.ConnectReplication(t.Context(), through, database.Options{})

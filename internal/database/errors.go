@@ -64,7 +64,8 @@ var directHint = []string{"replication needs a direct connection to the server: 
 // not there.
 func unreadable(err error) error {
 	e := &Error{
-		Kind: BadURL, Err: errors.New("the URL can be read neither as postgres://user:password@host:port/database nor as key=value pairs"),
+		Kind: BadURL, Err: errors.New(
+			"the URL can be read neither as postgres://user:password@host:port/database nor as key=value pairs"),
 		Hint: []string{"write : / ? # @ and % inside a password as %3A %2F %3F %23 %40 and %25"},
 	}
 	if path, ok := errors.AsType[*fs.PathError](err); ok {
@@ -90,7 +91,8 @@ func classify(err error, cfg pgconn.Config) error {
 	if errors.Is(err, context.Canceled) {
 		return err // the caller changed its mind: that is no fault of the database
 	}
-	e := &Error{Kind: Other, Err: fmt.Errorf("role %q, database %q at %s: %w", cfg.User, cfg.Database, address(cfg), cause(err, address(cfg)))}
+	e := &Error{Kind: Other, Err: fmt.Errorf("role %q, database %q at %s: %w", cfg.User, cfg.Database, address(cfg),
+		cause(err, address(cfg)))}
 	var (
 		pg     *pgconn.PgError
 		netErr net.Error
@@ -107,7 +109,8 @@ func classify(err error, cfg pgconn.Config) error {
 		e.Kind = Standby
 	case errors.As(err, &netErr):
 		e.Kind = Unreachable
-	case strings.Contains(text, "unexpected EOF"), strings.Contains(text, "connection reset"), strings.Contains(text, "broken pipe"):
+	case strings.Contains(text, "unexpected EOF"), strings.Contains(text, "connection reset"),
+		strings.Contains(text, "broken pipe"):
 		e.Kind = Unreachable
 	}
 	e.Hint = kindHint(e.Kind, cfg)
@@ -125,7 +128,8 @@ func Passing(err error) bool {
 		return known.Temporary()
 	}
 	if pg, ok := errors.AsType[*pgconn.PgError](err); ok {
-		return pgerrcode.IsOperatorIntervention(pg.Code) || pgerrcode.IsConnectionException(pg.Code) || pgerrcode.IsInsufficientResources(pg.Code) ||
+		return pgerrcode.IsOperatorIntervention(pg.Code) || pgerrcode.IsConnectionException(pg.Code) ||
+			pgerrcode.IsInsufficientResources(pg.Code) ||
 			LockedOut(err) || pgerrcode.IsTransactionRollback(pg.Code)
 	}
 	_, network := errors.AsType[net.Error](err)
@@ -178,7 +182,8 @@ func kindHint(k Kind, cfg pgconn.Config) []string {
 		if cfg.RuntimeParams["replication"] != "" {
 			return []string{fmt.Sprintf("as superuser: ALTER ROLE %s REPLICATION; (RDS: GRANT rds_replication TO ...; Cloud SQL and Azure: ALTER ROLE ... REPLICATION by the admin role)", quote(cfg.User))}
 		}
-		return []string{fmt.Sprintf("as owner of the database: GRANT CONNECT ON DATABASE %s TO %s;", quote(cfg.Database), quote(cfg.User))}
+		return []string{fmt.Sprintf("as owner of the database: GRANT CONNECT ON DATABASE %s TO %s;", quote(cfg.Database),
+			quote(cfg.User))}
 	case TLS:
 		return []string{"check sslmode and sslrootcert of the URL: require encrypts, verify-full also proves the server; a server without TLS needs sslmode=disable"}
 	case Standby:
@@ -205,7 +210,8 @@ func cause(err error, at string) error {
 	if joined, ok := inner.(interface{ Unwrap() []error }); ok {
 		attempts = joined.Unwrap()
 	}
-	if answered := slices.DeleteFunc(slices.Clone(attempts), func(e error) bool { _, ok := errors.AsType[*pgconn.PgError](e); return !ok }); len(answered) > 0 {
+	if answered := slices.DeleteFunc(slices.Clone(attempts),
+		func(e error) bool { _, ok := errors.AsType[*pgconn.PgError](e); return !ok }); len(answered) > 0 {
 		attempts = answered
 	}
 	var texts []string

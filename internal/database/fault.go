@@ -28,7 +28,8 @@ const (
 
 // schemaStates say that something is not what the statement takes it for.
 var schemaStates = []string{
-	pgerrcode.UndefinedColumn, pgerrcode.UndefinedTable, pgerrcode.UndefinedFunction, pgerrcode.UndefinedObject, pgerrcode.InvalidSchemaName,
+	pgerrcode.UndefinedColumn, pgerrcode.UndefinedTable, pgerrcode.UndefinedFunction, pgerrcode.UndefinedObject,
+	pgerrcode.InvalidSchemaName,
 	pgerrcode.DatatypeMismatch,
 	pgerrcode.ObjectNotInPrerequisiteState, // a view stands in the place of a table
 }
@@ -54,8 +55,10 @@ func Judge(err error) Fault {
 		return Forbidden
 	case slices.Contains(schemaStates, pg.Code):
 		return Schema
-	case pgerrcode.IsConnectionException(pg.Code), pgerrcode.IsInvalidTransactionState(pg.Code), pgerrcode.IsInvalidAuthorizationSpecification(pg.Code),
-		pgerrcode.IsInsufficientResources(pg.Code), pgerrcode.IsOperatorIntervention(pg.Code), pgerrcode.IsSystemError(pg.Code):
+	case pgerrcode.IsConnectionException(pg.Code), pgerrcode.IsInvalidTransactionState(pg.Code),
+		pgerrcode.IsInvalidAuthorizationSpecification(pg.Code),
+		pgerrcode.IsInsufficientResources(pg.Code), pgerrcode.IsOperatorIntervention(pg.Code),
+		pgerrcode.IsSystemError(pg.Code):
 		return Unavailable
 	}
 	return Data

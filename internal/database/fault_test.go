@@ -24,7 +24,10 @@ func TestJudge(t *testing.T) {
 		database.Data:        {"22012", "22P02", "23505", "P0001", "39000", "54000", "0A000", "55006", "XX000"},
 	} {
 		for _, code := range codes {
-			for severity, want := range map[string]database.Fault{"": want, "ERROR": want, "FATAL": database.Ended, "PANIC": database.Ended} {
+			for severity, want := range map[string]database.Fault{
+				"": want, "ERROR": want, "FATAL": database.Ended,
+				"PANIC": database.Ended,
+			} {
 				err := fmt.Errorf("a statement: %w", &pgconn.PgError{Code: code, SeverityUnlocalized: severity})
 				if got := database.Judge(err); got != want {
 					t.Errorf("%s %s: fault %d, want %d", severity, code, got, want)

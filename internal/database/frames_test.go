@@ -26,12 +26,14 @@ func TestFrames_ShortenWhatIsTooLarge(t *testing.T) {
 	t.Parallel()
 	small, row := frame(copyData, 'U', 1000), frame(copyData, 'U', 2*LargestMessage)
 	other, big := frame('T', 0, 2*LargestMessage), frame(copyData, message, 2*LargestMessage)
-	stub := append(binary.BigEndian.AppendUint32([]byte{copyData}, 4+dataHeader+stubSize), big[frameHeader:frameHeader+dataHeader]...)
+	stub := append(binary.BigEndian.AppendUint32([]byte{copyData}, 4+dataHeader+stubSize),
+		big[frameHeader:frameHeader+dataHeader]...)
 	stub = append(stub, Stub, message, big[peeked-4], big[peeked-3], big[peeked-2], big[peeked-1])
 	sent := bytes.Join([][]byte{small, row, big, small, other, big}, nil)
 	want := bytes.Join([][]byte{small, row, stub, small, other, stub}, nil)
 	for name, r := range map[string]io.Reader{
-		"at once": bytes.NewReader(sent), "in halves": iotest.HalfReader(bytes.NewReader(sent)), "with its end": iotest.DataErrReader(bytes.NewReader(sent)),
+		"at once": bytes.NewReader(sent), "in halves": iotest.HalfReader(bytes.NewReader(sent)),
+		"with its end": iotest.DataErrReader(bytes.NewReader(sent)),
 	} {
 		got, err := io.ReadAll(newFrames(r))
 		if err != nil || !bytes.Equal(got, want) {

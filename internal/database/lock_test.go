@@ -45,7 +45,8 @@ func TestUntilUnlocked_GivesWayAndTriesAgain(t *testing.T) {
 		t.Errorf("%v after %d tries, want it at once", err, tries)
 	}
 	ended, cancel := context.WithCancel(ctx)
-	if err := database.UntilUnlocked(ended, func() error { cancel(); return database.ErrLocked }); !errors.Is(err, context.Canceled) {
+	if err := database.UntilUnlocked(ended, func() error { cancel(); return database.ErrLocked }); !errors.Is(err,
+		context.Canceled) {
 		t.Errorf("asked to stop: %v", err)
 	}
 }

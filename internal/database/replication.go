@@ -52,7 +52,8 @@ func prove(ctx context.Context, conn *pgconn.PgConn) error {
 	if _, err := conn.Exec(ctx, "IDENTIFY_SYSTEM").ReadAll(); err != nil {
 		var pg *pgconn.PgError
 		if errors.As(err, &pg) && pg.Code == pgerrcode.SyntaxError {
-			return &Error{Kind: Pooler, Err: errors.New("a connection pooler gave an ordinary session where one for replication was asked for"), Hint: directHint}
+			return &Error{Kind: Pooler, Err: errors.New(
+				"a connection pooler gave an ordinary session where one for replication was asked for"), Hint: directHint}
 		}
 		return fmt.Errorf("identify system: %w", err)
 	}

@@ -53,10 +53,12 @@ func tidied(conn *pgx.Conn) bool {
 
 // localConduct says for one transaction what a session behind a pooler was not told. It is one statement, for the
 // batch that begins the transaction; its values are those of formatting and conduct.
-const localConduct = "SELECT pg_catalog.set_config('search_path', '" + OwnPath + "', true), pg_catalog.set_config('lock_timeout', '500ms', true)," +
+const localConduct = "SELECT pg_catalog.set_config('search_path', '" + OwnPath +
+	"', true), pg_catalog.set_config('lock_timeout', '500ms', true)," +
 	" pg_catalog.set_config('idle_in_transaction_session_timeout', '15s', true), pg_catalog.set_config('statement_timeout', '0', true)," +
 	" pg_catalog.set_config('row_security', 'off', true), pg_catalog.set_config('jit', 'off', true)," +
-	" CASE WHEN pg_catalog.current_setting('" + restriction + "', true) IS NOT NULL THEN pg_catalog.set_config('" + restriction + "', '" + restricted + "', true) END"
+	" CASE WHEN pg_catalog.current_setting('" + restriction + "', true) IS NOT NULL THEN pg_catalog.set_config('" +
+	restriction + "', '" + restricted + "', true) END"
 
 // Conduct adds to a batch that begins a transaction, right after its beginning, how the transaction is to behave, if
 // db leads to a pooler: what was said when the session was made is lost there. Without the short lock_timeout a user
@@ -73,7 +75,8 @@ func Begin(ctx context.Context, db interface {
 },
 ) (pgx.Tx, error) {
 	if pool, ok := db.(*pgxpool.Pool); ok && Pooled(pool) {
-		return pool.BeginTx(ctx, pgx.TxOptions{BeginQuery: "BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE; " + localConduct})
+		return pool.BeginTx(ctx, pgx.TxOptions{BeginQuery: "BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE; " +
+			localConduct})
 	}
 	return db.Begin(ctx)
 }
@@ -85,7 +88,8 @@ func PathStatement(own bool) string {
 	if own {
 		kinds = restricted
 	}
-	return "SELECT pg_catalog.set_config('search_path', $1, true), CASE WHEN pg_catalog.current_setting('" + restriction + "', true) IS NOT NULL" +
+	return "SELECT pg_catalog.set_config('search_path', $1, true), CASE WHEN pg_catalog.current_setting('" + restriction +
+		"', true) IS NOT NULL" +
 		" THEN pg_catalog.set_config('" + restriction + "', '" + kinds + "', true) END"
 }
 

@@ -66,7 +66,9 @@ func trust(ctx context.Context, conn *pgx.Conn) error {
 	}
 	role := conn.Config().User
 	return &Error{
-		Kind: Untrusted, Err: fmt.Errorf("it is not safe for role %q to use what is in the schema embedsidecar of this database: %s", role, strings.Join(texts, "; ")),
+		Kind: Untrusted, Err: fmt.Errorf(
+			"it is not safe for role %q to use what is in the schema embedsidecar of this database: %s", role,
+			strings.Join(texts, "; ")),
 		Hint: TrustHint(role, owners),
 	}
 }

@@ -37,7 +37,10 @@ func bigTransaction(t *testing.T, major, rows int) {
 	// A server of its own: a long transaction holds up the making of slots on all of it.
 	db := testenv.DB(t, testenv.On(ownServer(t, major, nil)), testenv.Empty())
 	db.MustExec(`CREATE TABLE public.docs (id bigint PRIMARY KEY, body text)`)
-	r := newRig(t, db, pipeline.Spec{Name: "docs", Schema: "public", Table: "docs", Columns: []string{"body"}, IntoTable: "docs_embedding"})
+	r := newRig(t, db, pipeline.Spec{
+		Name: "docs", Schema: "public", Table: "docs", Columns: []string{"body"},
+		IntoTable: "docs_embedding",
+	})
 	// What the embedder does is another matter: it would only hide how fast tasks are made.
 	db.MustExec(`UPDATE embedsidecar.pipeline SET enabled = false`)
 	db.MustExec(`CREATE TABLE public.moves (lsn pg_lsn, tasks bigint);
@@ -53,14 +56,17 @@ func bigTransaction(t *testing.T, major, rows int) {
 	r.senderTimeout("1min")
 
 	// Parts have up to 2,000 rows each.
-	c := r.start([]string{fmt.Sprintf("%s=queue/after-enqueue-commit=kill@%d", failpoint.Env, rows/3/2000)}, "run", "--no-init")
+	c := r.start([]string{fmt.Sprintf("%s=queue/after-enqueue-commit=kill@%d", failpoint.Env, rows/3/2000)}, "run",
+		"--no-init")
 	r.streaming(c)
 	tx, err := db.Pool.Begin(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer func() { _ = tx.Rollback(t.Context()) }()
-	if _, err := tx.Exec(t.Context(), `INSERT INTO public.docs SELECT i, 'the text of row ' || i FROM generate_series(1, $1::bigint) AS i`, rows); err != nil {
+	if _, err := tx.Exec(t.Context(),
+		`INSERT INTO public.docs SELECT i, 'the text of row ' || i FROM generate_series(1, $1::bigint) AS i`,
+		rows); err != nil {
 		t.Fatal(err)
 	}
 	before := testenv.Value[string](db, `SELECT pg_current_wal_insert_lsn()::text`)
@@ -85,7 +91,8 @@ func bigTransaction(t *testing.T, major, rows int) {
 	c = r.runPlain()
 	testenv.Eventually(t, patience, func() (bool, string) {
 		c.mustLive()
-		return testenv.Value[bool](db, `SELECT lsn > $1::text::pg_lsn FROM embedsidecar.lsn_checkpoint`, before), "the checkpoint has not moved"
+		return testenv.Value[bool](db, `SELECT lsn > $1::text::pg_lsn FROM embedsidecar.lsn_checkpoint`, before),
+			"the checkpoint has not moved"
 	})
 	took := time.Since(begin)
 	if n := made(); n != rows {
@@ -133,7 +140,10 @@ func TestP8_HalfATransactionAgain(t *testing.T) {
 	const rows = 20_000
 	db := testenv.DB(t, testenv.Empty())
 	db.MustExec(`CREATE TABLE public.docs (id bigint PRIMARY KEY, body text, embedding vector(8))`)
-	r := newRig(t, db, pipeline.Spec{Name: "docs", Schema: "public", Table: "docs", Columns: []string{"body"}, IntoColumn: "embedding"})
+	r := newRig(t, db, pipeline.Spec{
+		Name: "docs", Schema: "public", Table: "docs", Columns: []string{"body"},
+		IntoColumn: "embedding",
+	})
 	r.countLost()
 	c := r.run(failpoint.Env + "=queue/after-enqueue-commit=kill@6")
 	r.streaming(c)
@@ -164,7 +174,10 @@ func TestP9_BigRow(t *testing.T) {
 	t.Parallel()
 	db := testenv.DB(t, testenv.Empty())
 	db.MustExec(`CREATE TABLE public.docs (id bigint PRIMARY KEY, body text)`)
-	r := newRig(t, db, pipeline.Spec{Name: "docs", Schema: "public", Table: "docs", Columns: []string{"body"}, IntoTable: "docs_embedding"})
+	r := newRig(t, db, pipeline.Spec{
+		Name: "docs", Schema: "public", Table: "docs", Columns: []string{"body"},
+		IntoTable: "docs_embedding",
+	})
 	r.leisurely()
 	c := r.run()
 	r.streaming(c)
@@ -196,7 +209,10 @@ func TestP9_LargeTexts(t *testing.T) {
 		"table": {Name: "docs", Schema: "public", Table: "docs", Columns: []string{"body"}, IntoTable: "docs_embedding"},
 	}
 	if os.Getenv(bigEnv) != "" {
-		specs["column"] = pipeline.Spec{Name: "docs", Schema: "public", Table: "docs", Columns: []string{"body"}, IntoColumn: "embedding"}
+		specs["column"] = pipeline.Spec{
+			Name: "docs", Schema: "public", Table: "docs", Columns: []string{"body"},
+			IntoColumn: "embedding",
+		}
 	}
 	for name, spec := range specs {
 		t.Run(name, func(t *testing.T) {

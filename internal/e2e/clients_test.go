@@ -56,7 +56,8 @@ func pooled(t *testing.T, db *testenv.Database) *clients {
 		return fmt.Sprintf("host=%s port=%s dbname=%s user=%s password=%s", u.Hostname(), u.Port(), db.Name, role, password)
 	}
 	config := filepath.Join(t.TempDir(), "pgbouncer.ini")
-	body := "[databases]\n" + c.name + " = " + as(testenv.Owner) + "\n[pgbouncer]\nlisten_addr = 127.0.0.1\nlisten_port = " + c.port +
+	body := "[databases]\n" + c.name + " = " + as(testenv.Owner) +
+		"\n[pgbouncer]\nlisten_addr = 127.0.0.1\nlisten_port = " + c.port +
 		"\nunix_socket_dir =\nauth_type = any\npool_mode = transaction\ndefault_pool_size = 5\nmax_client_conn = 200\n"
 	if err := os.WriteFile(config, []byte(body), 0o600); err != nil {
 		t.Fatal(err)
@@ -93,7 +94,8 @@ func pooled(t *testing.T, db *testenv.Database) *clients {
 
 // app returns the application's call.
 func (c *clients) app(args ...string) *exec.Cmd {
-	cmd := exec.CommandContext(c.t.Context(), filepath.Join(c.folder, "venv", "bin", "python3"), append([]string{"app.py"}, args...)...)
+	cmd := exec.CommandContext(c.t.Context(), filepath.Join(c.folder, "venv", "bin", "python3"), append([]string{"app.py"},
+		args...)...)
 	cmd.Dir = filepath.Join("testdata", "clients")
 	cmd.Env = []string{"PATH=/usr/bin:/bin", "PYTHONDONTWRITEBYTECODE=1", "APP_PORT=" + c.port, "APP_DATABASE=" + c.name}
 	return cmd
@@ -146,12 +148,19 @@ func TestClients_AnApplicationInDjango(t *testing.T) {
 	t.Parallel()
 	const rows = 60
 	db := testenv.DB(t, testenv.Empty())
-	db.MustExecSuper("ALTER DATABASE " + pgx.Identifier{db.Name}.Sanitize() + " SET datestyle = 'ISO, MDY'") // psycopg reads no other
+	// psycopg reads no other
+	db.MustExecSuper("ALTER DATABASE " + pgx.Identifier{db.Name}.Sanitize() + " SET datestyle = 'ISO, MDY'")
 	c := pooled(t, db)
 	c.do("migrate", "0001_initial")
 	c.do("fill", strconv.Itoa(rows))
-	article := pipeline.Spec{Name: "articles", Schema: "public", Table: "shop_article", Columns: []string{"title", "body"}, IntoColumn: "embedding", Enabled: true}
-	note := pipeline.Spec{Name: "notes", Schema: "public", Table: "shop_note", Columns: []string{"body"}, IntoTable: "shop_note_embedding", Enabled: true}
+	article := pipeline.Spec{
+		Name: "articles", Schema: "public", Table: "shop_article", Columns: []string{"title", "body"},
+		IntoColumn: "embedding", Enabled: true,
+	}
+	note := pipeline.Spec{
+		Name: "notes", Schema: "public", Table: "shop_note", Columns: []string{"body"},
+		IntoTable: "shop_note_embedding", Enabled: true,
+	}
 	r := newRig(t, db, article, note)
 	r.leisurely()
 	s := r.run()
@@ -203,7 +212,10 @@ func TestClients_AnApplicationInDjango(t *testing.T) {
 
 	node := exec.CommandContext(t.Context(), "node", "nearest.js")
 	node.Dir = filepath.Join("testdata", "clients")
-	node.Env = []string{"PATH=" + os.Getenv("PATH"), "NODE_PATH=" + filepath.Join(c.folder, "node", "node_modules"), "APP_PORT=" + c.port, "APP_DATABASE=" + c.name}
+	node.Env = []string{
+		"PATH=" + os.Getenv("PATH"), "NODE_PATH=" + filepath.Join(c.folder, "node", "node_modules"),
+		"APP_PORT=" + c.port, "APP_DATABASE=" + c.name,
+	}
 	if out, err := node.CombinedOutput(); err != nil {
 		t.Errorf("node-postgres: %v\n%s", err, out)
 	}

@@ -28,12 +28,18 @@ func TestKills_Deployments(t *testing.T) {
 	testenv.EachMajor(t, func(t *testing.T, major int) {
 		t.Helper()
 		t.Parallel()
-		r, shapes := newShapes(t, major, "integers", "texts", "times", "composite", "partitioned", "full", "indexed", "filtered", "tokens")
-		run, err := workload.Start(t.Context(), r.db.URL(testenv.Owner), shapes, workload.Options{Seed: uint64(major + 100*seed), Writers: 2, Pause: 10 * time.Millisecond})
+		r, shapes := newShapes(t, major, "integers", "texts", "times", "composite", "partitioned", "full", "indexed",
+			"filtered", "tokens")
+		run, err := workload.Start(t.Context(), r.db.URL(testenv.Owner), shapes,
+			workload.Options{Seed: uint64(major + 100*seed), Writers: 2, Pause: 10 * time.Millisecond})
 		if err != nil {
 			t.Fatal(err)
 		}
-		d := &deployer{changed: map[string]int{}, killer: killer{rig: r, r: rand.New(rand.NewPCG(uint64(seed), uint64(major)))}, all: shapes, now: slices.Clone(shapes)}
+		d := &deployer{
+			changed: map[string]int{},
+			killer:  killer{rig: r, r: rand.New(rand.NewPCG(uint64(seed), uint64(major)))}, all: shapes,
+			now: slices.Clone(shapes),
+		}
 		c := d.run()
 		for d.kills < kills || len(d.moves) > 0 { // whatever can be changed is, at least once
 			c = d.replace(c)
@@ -42,7 +48,8 @@ func TestKills_Deployments(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		t.Logf("%d kills, %d ends in good order; added %d, changed %v, removed %d; %s; %s", d.kills, d.stops, d.added, d.changed, d.removed, d.prove(c, d.now), done)
+		t.Logf("%d kills, %d ends in good order; added %d, changed %v, removed %d; %s; %s", d.kills, d.stops, d.added,
+			d.changed, d.removed, d.prove(c, d.now), done)
 		if d.added == 0 || d.removed == 0 || len(d.changed) != len(alterations) {
 			t.Errorf("added %d, changed %v, removed %d: the history lacks some of it", d.added, d.changed, d.removed)
 		}
@@ -187,7 +194,10 @@ func (d *deployer) asOwner(args ...string) {
 // grant lets the sidecar's role work what is set up.
 func (d *deployer) grant() {
 	d.t.Helper()
-	pool, err := database.Connect(d.t.Context(), d.login(testenv.Owner), database.Options{MaxConns: 2, Log: slog.New(slog.DiscardHandler)})
+	pool, err := database.Connect(d.t.Context(), d.login(testenv.Owner), database.Options{
+		MaxConns: 2,
+		Log:      slog.New(slog.DiscardHandler),
+	})
 	if err != nil {
 		d.t.Fatal(err)
 	}

@@ -45,7 +45,10 @@ func TestFailpoints(t *testing.T) {
 		for _, place := range places {
 			t.Run(place.name, func(t *testing.T) {
 				r := r.within(t)
-				run, err := workload.Start(t.Context(), r.db.URL(testenv.Owner), shapes, workload.Options{Seed: uint64(major), Writers: 2, Pause: 5 * time.Millisecond})
+				run, err := workload.Start(t.Context(), r.db.URL(testenv.Owner), shapes, workload.Options{
+					Seed:    uint64(major),
+					Writers: 2, Pause: 5 * time.Millisecond,
+				})
 				if err != nil {
 					t.Fatal(err)
 				}

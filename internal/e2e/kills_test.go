@@ -23,7 +23,8 @@ func TestKills(t *testing.T) {
 		r, shapes := newShapes(t, major)
 		r.countVersions(shapes)
 		r.countLost()
-		run, err := workload.Start(t.Context(), r.db.URL(testenv.Owner), shapes, workload.Options{Seed: uint64(major + 100*seed), Writers: 3, Pause: 5 * time.Millisecond})
+		run, err := workload.Start(t.Context(), r.db.URL(testenv.Owner), shapes,
+			workload.Options{Seed: uint64(major + 100*seed), Writers: 3, Pause: 5 * time.Millisecond})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -43,7 +44,8 @@ func TestKills(t *testing.T) {
 		t.Logf("%d kills of the sidecar, %d of the plugin, %d stops in %s; %s; texts embedded %d of %d versions, %d lost; %s",
 			k.kills, k.plugins, k.stops, killing.Round(time.Second), found, sent, versions, lost, done)
 		if most := versions + lost; sent > most {
-			t.Errorf("%d texts were sent to the embedder, want at most %d: %d versions and %d tasks whose lease was lost", sent, most, versions, lost)
+			t.Errorf("%d texts were sent to the embedder, want at most %d: %d versions and %d tasks whose lease was lost", sent,
+				most, versions, lost)
 		}
 	})
 }
@@ -56,7 +58,10 @@ func TestKills_Chunks(t *testing.T) {
 		t.Helper()
 		t.Parallel()
 		r, shapes := newShapes(t, major, "markdowns", "sentences", "tokens")
-		run, err := workload.Start(t.Context(), r.db.URL(testenv.Owner), shapes, workload.Options{Seed: uint64(major), Writers: 2, Pause: 10 * time.Millisecond})
+		run, err := workload.Start(t.Context(), r.db.URL(testenv.Owner), shapes, workload.Options{
+			Seed:    uint64(major),
+			Writers: 2, Pause: 10 * time.Millisecond,
+		})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -69,7 +74,8 @@ func TestKills_Chunks(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		t.Logf("%d kills of the sidecar, %d of the plugin, %d stops; %s; %s", k.kills, k.plugins, k.stops, r.prove(last, shapes), done)
+		t.Logf("%d kills of the sidecar, %d of the plugin, %d stops; %s; %s", k.kills, k.plugins, k.stops,
+			r.prove(last, shapes), done)
 	})
 }
 

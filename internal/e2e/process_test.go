@@ -224,7 +224,8 @@ func (r *rig) plugins() (ids []int) {
 		if err != nil || !bytes.Contains(append(environ, 0), mark) {
 			continue
 		}
-		if program, err := os.ReadFile(filepath.Join("/proc", entry.Name(), "comm")); err == nil && strings.TrimSpace(string(program)) == "embedsidecar" {
+		if program, err := os.ReadFile(filepath.Join("/proc", entry.Name(), "comm")); err == nil &&
+			strings.TrimSpace(string(program)) == "embedsidecar" {
 			continue // the sidecar itself has the variable as well
 		}
 		ids = append(ids, id)

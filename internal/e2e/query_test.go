@@ -102,7 +102,8 @@ func query(t *testing.T, url, bearer string, body any) (status int, answer []byt
 func onnx(t *testing.T) []string {
 	t.Helper()
 	return []string{
-		"EMBEDSIDECAR_PLUGIN_DIMS=", "EMBEDSIDECAR_PLUGIN=onnx", "EMBEDSIDECAR_MODEL=" + onnxtest.Model(t), "EMBEDSIDECAR_ONNXRUNTIME=" + onnxtest.Library(t), "EMBEDSIDECAR_THREADS=1",
+		"EMBEDSIDECAR_PLUGIN_DIMS=", "EMBEDSIDECAR_PLUGIN=onnx", "EMBEDSIDECAR_MODEL=" + onnxtest.Model(t),
+		"EMBEDSIDECAR_ONNXRUNTIME=" + onnxtest.Library(t), "EMBEDSIDECAR_THREADS=1",
 	}
 }
 
@@ -110,7 +111,8 @@ func onnx(t *testing.T) []string {
 // unchanged.
 func TestQueries_OpenAIClient(t *testing.T) {
 	t.Parallel()
-	python, lines := testenv.OpenAI(t), onnxtest.Lines[referenceText](t, "../../plugins/onnx/model/testdata/embeddings.jsonl.gz")
+	python, lines := testenv.OpenAI(t), onnxtest.Lines[referenceText](t,
+		"../../plugins/onnx/model/testdata/embeddings.jsonl.gz")
 	line := lines[0]
 	for _, l := range lines { // one that an environment variable can hold
 		if len(l.IDs) > len(line.IDs) && len(l.Text) < 1000 && !strings.ContainsRune(l.Text, 0) {
@@ -119,11 +121,13 @@ func TestQueries_OpenAIClient(t *testing.T) {
 	}
 	r := &rig{t: t, dir: t.TempDir()}
 	r.calls = filepath.Join(r.dir, "calls")
-	c := r.startPlain(append(onnx(t), "TMPDIR="+programs, "HOME="+r.dir, "EMBEDSIDECAR_PLUGIN_DIR="+programs, "EMBEDSIDECAR_LOG_FORMAT=text"),
+	c := r.startPlain(append(onnx(t), "TMPDIR="+programs, "HOME="+r.dir, "EMBEDSIDECAR_PLUGIN_DIR="+programs,
+		"EMBEDSIDECAR_LOG_FORMAT=text"),
 		"serve", "--http", "127.0.0.1:0", "--tokens-file", r.tokens())
 	client := exec.CommandContext(t.Context(), python, "testdata/openai_client.py")
 	client.Env = []string{
-		"PATH=" + os.Getenv("PATH"), "HOME=" + r.dir, "TEST_URL=" + c.address(), "TEST_TOKEN=" + token, "TEST_MODEL=" + onnxtest.ModelName, "TEST_TEXT=" + line.Text,
+		"PATH=" + os.Getenv("PATH"), "HOME=" + r.dir, "TEST_URL=" + c.address(), "TEST_TOKEN=" + token,
+		"TEST_MODEL=" + onnxtest.ModelName, "TEST_TEXT=" + line.Text,
 	}
 	var said bytes.Buffer
 	client.Stderr = &said
@@ -152,7 +156,8 @@ func TestQueries_FindWhatIsTrueNow(t *testing.T) {
 		r := &rig{t: t, db: db, slot: db.SlotName(), dir: t.TempDir(), url: db.URL(testenv.Owner) + "&connect_timeout=300"}
 		db.MustExec(`CREATE TABLE notes (id int PRIMARY KEY, body text, status text DEFAULT 'open')`)
 		for i, body := range []string{
-			"How to bake sourdough bread", "Repairing a bicycle chain", "The history of the Roman empire", "Growing tomatoes on a balcony",
+			"How to bake sourdough bread", "Repairing a bicycle chain", "The history of the Roman empire",
+			"Growing tomatoes on a balcony",
 			"Playing chess openings", "Tuning a piano", "Error 0x80070057 while saving", "Learning to swim",
 		} {
 			db.MustExec(`INSERT INTO notes VALUES ($1, $2)`, i+1, body)
@@ -168,7 +173,8 @@ pipelines:
 `), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		c := r.start(onnx(t), "run", "--config", settings, "--search-timeout", "1m", "--http", "127.0.0.1:0", "--tokens-file", r.tokens())
+		c := r.start(onnx(t), "run", "--config", settings, "--search-timeout", "1m", "--http", "127.0.0.1:0", "--tokens-file",
+			r.tokens())
 		notes := c.address() + "/v1/pipelines/public.notes/"
 		type found struct {
 			Metric string
@@ -194,7 +200,8 @@ pipelines:
 			t.Helper()
 			testenv.Eventually(t, patience, func() (bool, string) {
 				a := best(question)
-				return len(a.Rows) > 0 && a.Rows[0].Key == key, fmt.Sprintf("%v: %+v, want row %s first\n%s", question, a, key, c.tail())
+				return len(a.Rows) > 0 && a.Rows[0].Key == key, fmt.Sprintf("%v: %+v, want row %s first\n%s", question, a, key,
+					c.tail())
 			})
 		}
 		first("4", map[string]any{"text": "vegetables in pots", "k": 3})
@@ -212,15 +219,18 @@ pipelines:
 		})
 		testenv.Eventually(t, patience, func() (bool, string) {
 			status, body := query(t, notes+"similar", token, map[string]any{"key": "5", "k": 2})
-			return status == http.StatusOK && !bytes.Contains(body, []byte(`"key":"5"`)), fmt.Sprintf("similar: %d %s", status, body)
+			return status == http.StatusOK && !bytes.Contains(body, []byte(`"key":"5"`)), fmt.Sprintf("similar: %d %s", status,
+				body)
 		})
 		for _, bearer := range []string{"", "wrong", token + "x"} {
-			if status, body := query(t, notes+"search", bearer, map[string]any{"text": "chess"}); status != http.StatusUnauthorized {
+			if status, body := query(t, notes+"search", bearer,
+				map[string]any{"text": "chess"}); status != http.StatusUnauthorized {
 				t.Errorf("token %q: %d %s", bearer, status, body)
 			}
 		}
 		large := strings.Repeat("x", 9<<20)
-		if status, body := query(t, notes+"search", token, map[string]any{"text": large}); status != http.StatusRequestEntityTooLarge {
+		if status, body := query(t, notes+"search", token,
+			map[string]any{"text": large}); status != http.StatusRequestEntityTooLarge {
 			t.Errorf("9 MiB: %d %.200s", status, body)
 		}
 		c.terminate()

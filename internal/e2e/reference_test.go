@@ -37,7 +37,8 @@ func TestReference_VectorsInPostgres(t *testing.T) {
 				db.MustExec(`INSERT INTO texts VALUES ($1, $2)`, n, line.Text)
 			}
 		}
-		c := r.start(onnx(t), "run", "--once", "--pipeline", "public.texts: body -> embedding", "--pipeline", "public.texts: body -> table texts_embedding")
+		c := r.start(onnx(t), "run", "--once", "--pipeline", "public.texts: body -> embedding", "--pipeline",
+			"public.texts: body -> table texts_embedding")
 		if s := c.wait(2 * time.Minute); s.ExitStatus() != 0 {
 			t.Fatalf("run --once ended with %v:\n%s", c.cmd.ProcessState, c.tail())
 		}
@@ -70,7 +71,8 @@ func TestReference_VectorsInPostgres(t *testing.T) {
 			}
 			t.Logf("%s: %d vectors, the lowest cosine is %.9f", into, compared, worst)
 			if worst < 0.9999 || compared < 90 {
-				t.Errorf("%s: %d of %d vectors compared, the lowest cosine is %.6f: want at least 90, and 0.9999", into, compared, len(lines), worst)
+				t.Errorf("%s: %d of %d vectors compared, the lowest cosine is %.6f: want at least 90, and 0.9999", into, compared,
+					len(lines), worst)
 			}
 		}
 	})

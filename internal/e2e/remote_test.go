@@ -26,7 +26,9 @@ const providerKey = "sk-" + canary.Secret + "-fedcba9876543210"
 func TestRemote_StormOfRefusals(t *testing.T) {
 	t.Parallel()
 	var storm atomic.Bool
-	provider := &remotetest.Server{Dialect: "openai", Dims: dims, Key: providerKey, Behave: func(w http.ResponseWriter, r *http.Request, c *remotetest.Call) bool {
+	provider := &remotetest.Server{Dialect: "openai", Dims: dims, Key: providerKey, Behave: func(w http.ResponseWriter,
+		r *http.Request, c *remotetest.Call,
+	) bool {
 		if !storm.Load() {
 			return false
 		}
@@ -34,7 +36,8 @@ func TestRemote_StormOfRefusals(t *testing.T) {
 		case 0, 3, 6:
 			return false
 		case 1:
-			remotetest.Send(429, `{"error":{"message":"slow down","type":"requests","code":"rate_limit_exceeded"}}`, "Retry-After", "1")(w, r)
+			remotetest.Send(429, `{"error":{"message":"slow down","type":"requests","code":"rate_limit_exceeded"}}`,
+				"Retry-After", "1")(w, r)
 		case 2:
 			remotetest.Drop(w, r)
 		case 4:
@@ -70,7 +73,8 @@ func TestRemote_StormOfRefusals(t *testing.T) {
 	testenv.Eventually(t, patience, func() (bool, string) {
 		c.mustLive()
 		left := r.count(`SELECT count(*) FROM embedsidecar.task`)
-		return left == 0 && r.count(`SELECT count(*) FROM public.docs_embedding`) == rows-10, fmt.Sprintf("%d tasks left\n%s", left, c.tail())
+		return left == 0 && r.count(`SELECT count(*) FROM public.docs_embedding`) == rows-10, fmt.Sprintf("%d tasks left\n%s",
+			left, c.tail())
 	})
 	if n := r.count(`SELECT count(*) FROM embedsidecar.history WHERE outcome IN ('failed', 'lost')`); n > 0 {
 		t.Errorf("%d tasks failed though only the provider did", n)
@@ -108,14 +112,18 @@ pipelines:
 
 // remote are the variables that lead to the provider.
 func (r *remoteRig) remote() []string {
-	return []string{"EMBEDSIDECAR_CONFIG=" + filepath.Join(r.dir, "c.yaml"), "PROVIDER_KEY=" + providerKey, "EMBEDSIDECAR_LOG_LEVEL=debug"}
+	return []string{
+		"EMBEDSIDECAR_CONFIG=" + filepath.Join(r.dir, "c.yaml"), "PROVIDER_KEY=" + providerKey,
+		"EMBEDSIDECAR_LOG_LEVEL=debug",
+	}
 }
 
 // provenRemote compares every vector with the provider's for the text that the row has now, and lets the program do
 // the same.
 func (r *remoteRig) provenRemote(provider *remotetest.Server) {
 	r.t.Helper()
-	rows := testenv.Values[string](r.db, `SELECT d.body || '|' || (SELECT string_agg(x::text, ',') FROM unnest(e.embedding::real[]) AS x)
+	rows := testenv.Values[string](r.db,
+		`SELECT d.body || '|' || (SELECT string_agg(x::text, ',') FROM unnest(e.embedding::real[]) AS x)
 		FROM public.docs AS d JOIN public.docs_embedding AS e USING (id)`)
 	if want := r.count(`SELECT count(*) FROM public.docs`); len(rows) != want {
 		r.t.Errorf("%d of %d rows have a vector", len(rows), want)
@@ -160,7 +168,8 @@ func (r *remoteRig) keyIsNowhere() {
 			r.t.Errorf("%s holds the key", filepath.Base(log))
 		}
 	}
-	for _, table := range testenv.Values[string](r.db, `SELECT format('%I.%I', schemaname, tablename) FROM pg_tables WHERE schemaname IN ('embedsidecar', 'public')`) {
+	for _, table := range testenv.Values[string](r.db,
+		`SELECT format('%I.%I', schemaname, tablename) FROM pg_tables WHERE schemaname IN ('embedsidecar', 'public')`) {
 		if n := r.count(`SELECT count(*) FROM `+table+` AS t WHERE t::text LIKE '%' || $1 || '%'`, providerKey); n > 0 {
 			r.t.Errorf("%d rows of %s hold the key", n, table)
 		}

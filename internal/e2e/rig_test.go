@@ -66,7 +66,8 @@ func newRig(t *testing.T, db *testenv.Database, specs ...pipeline.Spec) *rig {
 // senderTimeout sets for how long the server waits for a sign of life from a sidecar that starts to stream from now on.
 func (r *rig) senderTimeout(span string) {
 	r.t.Helper()
-	r.db.MustExecSuper(fmt.Sprintf("ALTER DATABASE %s SET wal_sender_timeout = '%s'", pgx.Identifier{r.db.Name}.Sanitize(), span))
+	r.db.MustExecSuper(fmt.Sprintf("ALTER DATABASE %s SET wal_sender_timeout = '%s'", pgx.Identifier{r.db.Name}.Sanitize(),
+		span))
 }
 
 // becomeRunRole loads the pipelines that are set up, and logs in as a role that may run them and nothing else from
@@ -162,8 +163,10 @@ func (r *rig) config(specs []pipeline.Spec) string {
 // environ is what every process of the rig gets.
 func (r *rig) environ() []string {
 	return append([]string{
-		"PATH=/usr/bin:/bin", "EMBEDSIDECAR_LOG_FORMAT=text", "HOME=" + r.dir, "TMPDIR=" + programs, // names of sockets are short; a test's own folder is too deep
-		"EMBEDSIDECAR_DATABASE_URL=" + r.url, "EMBEDSIDECAR_STREAM_URL=" + r.stream, "EMBEDSIDECAR_SLOT=" + r.slot, "EMBEDSIDECAR_PUBLICATION=" + r.db.Name + "_pub",
+		// names of sockets are short; a test's own folder is too deep
+		"PATH=/usr/bin:/bin", "EMBEDSIDECAR_LOG_FORMAT=text", "HOME=" + r.dir, "TMPDIR=" + programs,
+		"EMBEDSIDECAR_DATABASE_URL=" + r.url, "EMBEDSIDECAR_STREAM_URL=" + r.stream, "EMBEDSIDECAR_SLOT=" + r.slot,
+		"EMBEDSIDECAR_PUBLICATION=" + r.db.Name + "_pub",
 		"EMBEDSIDECAR_PLUGIN_DIR=" + programs, "EMBEDSIDECAR_PLUGIN=fake",
 		fmt.Sprintf("EMBEDSIDECAR_PLUGIN_DIMS=%d", dims), "EMBEDSIDECAR_PLUGIN_CALLS=" + r.calls,
 	}, r.also...)
@@ -174,7 +177,8 @@ func (r *rig) do(status int, args ...string) string {
 	r.t.Helper()
 	c := r.start(nil, args...)
 	if s := c.wait(patience); s.ExitStatus() != status {
-		r.t.Fatalf("embedsidecar %s ended with %v, want status %d:\n%s", strings.Join(args, " "), c.cmd.ProcessState, status, c.tail())
+		r.t.Fatalf("embedsidecar %s ended with %v, want status %d:\n%s", strings.Join(args, " "), c.cmd.ProcessState, status,
+			c.tail())
 	}
 	return c.tail()
 }
@@ -190,7 +194,8 @@ func (r *rig) run(environ ...string) *child {
 	if lease == 0 {
 		lease = short
 	}
-	return r.start(environ, "run", "--no-init", "--lease", lease.String(), "--batch-rows", strconv.Itoa(batch), "--workers", strconv.Itoa(loops),
+	return r.start(environ, "run", "--no-init", "--lease", lease.String(), "--batch-rows", strconv.Itoa(batch),
+		"--workers", strconv.Itoa(loops),
 		"--retry-initial", "100ms", "--retry-max", "1s")
 }
 
@@ -257,7 +262,8 @@ func (r *rig) prove(c *child, shapes []workload.Shape) workload.Report {
 	c.terminate()
 	r.nothingLeft()
 	// With a stream that had just broken off there was nobody to tell.
-	if !testenv.Value[bool](r.db, confirmed+`= k.lsn`+ofSlot, r.slot) && c.last("msg=streaming") > c.last("replication interrupted") {
+	if !testenv.Value[bool](r.db, confirmed+`= k.lsn`+ofSlot, r.slot) &&
+		c.last("msg=streaming") > c.last("replication interrupted") {
 		r.t.Error("the slot was not told of all that is durable, though the sidecar ended in good order")
 	}
 	return found
@@ -338,7 +344,8 @@ func (r *rig) nothingLeft() {
 		}
 		return true, ""
 	})
-	slots := testenv.Values[string](r.db, `SELECT slot_name::text FROM pg_replication_slots WHERE database = current_database() OR temporary`)
+	slots := testenv.Values[string](r.db,
+		`SELECT slot_name::text FROM pg_replication_slots WHERE database = current_database() OR temporary`)
 	if len(slots) != 1 || slots[0] != r.slot {
 		r.t.Errorf("slots left: %v, want only %s", slots, r.slot)
 	}

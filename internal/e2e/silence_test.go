@@ -36,7 +36,10 @@ func TestP6_IdleIsSilent(t *testing.T) {
 	}
 	// On a server of its own, for the WAL and the log belong to all of it. What the server itself does in the background
 	// is not ours.
-	server := ownServer(t, 0, map[string]string{"autovacuum": "off", "checkpoint_timeout": "1h", "bgwriter_lru_maxpages": "0"})
+	server := ownServer(t, 0, map[string]string{
+		"autovacuum": "off", "checkpoint_timeout": "1h",
+		"bgwriter_lru_maxpages": "0",
+	})
 	r, shapes := newShapesOn(t, server, "integers", "texts", "partitioned", "filtered")
 	r.db.MustExecSuper(fmt.Sprintf("ALTER ROLE %s SET log_min_duration_statement = 0", r.role))
 	// The rig's 3 s would end the stream of a sidecar that a busy machine forgets for as long: what it then does is no
@@ -44,7 +47,10 @@ func TestP6_IdleIsSilent(t *testing.T) {
 	r.senderTimeout("1min")
 	c := r.run()
 	r.streaming(c)
-	run, err := workload.Start(t.Context(), r.db.URL(testenv.Owner), shapes, workload.Options{Seed: 11, Writers: 1, Steps: 50})
+	run, err := workload.Start(t.Context(), r.db.URL(testenv.Owner), shapes, workload.Options{
+		Seed: 11, Writers: 1,
+		Steps: 50,
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -74,7 +80,8 @@ func TestP6_IdleIsSilent(t *testing.T) {
 		idle := time.Since(begin)
 		statements, total := r.statements(size)
 		mostWritten, mostStatements := int64(1e6*idle.Hours()), connections*int(1+idle/(10*time.Second))
-		t.Logf("%s: %d bytes of WAL, at most %d; %d connections, %d statements, at most %d:\n%s", idle.Round(time.Second), written, mostWritten,
+		t.Logf("%s: %d bytes of WAL, at most %d; %d connections, %d statements, at most %d:\n%s", idle.Round(time.Second),
+			written, mostWritten,
 			connections, total, mostStatements, strings.Join(statements, "\n"))
 		if r.count(scansAsked) == scans && written <= mostWritten && total <= mostStatements {
 			break

@@ -24,7 +24,10 @@ func TestStandby_TakesOver(t *testing.T) {
 		t.Parallel()
 		r, shapes := newShapes(t, major, "integers", "filtered")
 		r.senderTimeout("1min") // the rig's 3 s take the slot from a sidecar that a busy machine forgets for as long
-		run, err := workload.Start(t.Context(), r.db.URL(testenv.Owner), shapes, workload.Options{Seed: uint64(major), Writers: 1, Pause: 10 * time.Millisecond})
+		run, err := workload.Start(t.Context(), r.db.URL(testenv.Owner), shapes, workload.Options{
+			Seed:    uint64(major),
+			Writers: 1, Pause: 10 * time.Millisecond,
+		})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -59,7 +62,10 @@ func TestSigterm_GivesBackWhatItHolds(t *testing.T) {
 	t.Parallel()
 	r, shapes := newShapes(t, 0, "integers", "composite", "texts")
 	r.leisurely()
-	run, err := workload.Start(t.Context(), r.db.URL(testenv.Owner), shapes, workload.Options{Seed: 3, Writers: 2, Pause: 5 * time.Millisecond})
+	run, err := workload.Start(t.Context(), r.db.URL(testenv.Owner), shapes, workload.Options{
+		Seed: 3, Writers: 2,
+		Pause: 5 * time.Millisecond,
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -72,7 +78,8 @@ func TestSigterm_GivesBackWhatItHolds(t *testing.T) {
 		})
 		slowest = max(slowest, c.terminate())
 		// A row that somebody had locked is due again in a moment: that is no failure.
-		held := testenv.Values[string](r.db, `SELECT concat_ws(' ', row_key, state, attempt, losses, lost_leases, error_class, error_code, error_message) FROM embedsidecar.task
+		held := testenv.Values[string](r.db,
+			`SELECT concat_ws(' ', row_key, state, attempt, losses, lost_leases, error_class, error_code, error_message) FROM embedsidecar.task
 			WHERE state NOT IN ('todo', 'retrying') OR error_code <> 'locked' OR attempt > 0 OR losses > 0 OR lost_leases > 0`)
 		if len(held) > 0 && !c.said("leases left to run out") { // a server that does not answer cannot be given anything
 			t.Errorf("after a SIGTERM %d tasks are not as they were: %q\n%s", len(held), held[:min(len(held), 5)], c.tail())
@@ -93,7 +100,10 @@ func TestCrashLoop(t *testing.T) {
 	t.Parallel()
 	crashes := fromEnvironment(t, "EMBEDSIDECAR_KILLS", 8)
 	r, shapes := newShapes(t, 0, "integers", "citexts", "partitioned")
-	run, err := workload.Start(t.Context(), r.db.URL(testenv.Owner), shapes, workload.Options{Seed: 5, Writers: 1, Pause: 10 * time.Millisecond})
+	run, err := workload.Start(t.Context(), r.db.URL(testenv.Owner), shapes, workload.Options{
+		Seed: 5, Writers: 1,
+		Pause: 10 * time.Millisecond,
+	})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -19,8 +19,14 @@ func TestP9_MessagesOfStrangers(t *testing.T) {
 	db := testenv.DB(t, testenv.On(ownServer(t, 18, nil)), testenv.Empty())
 	db.MustExec(`CREATE TABLE public.docs (id bigint PRIMARY KEY, body text); CREATE TABLE public.notes (id bigint PRIMARY KEY, body text)`)
 	r := newRig(
-		t, db, pipeline.Spec{Name: "docs", Schema: "public", Table: "docs", Columns: []string{"body"}, IntoColumn: "embedding"},
-		pipeline.Spec{Name: "notes", Schema: "public", Table: "notes", Columns: []string{"body"}, IntoTable: "notes_embedding"},
+		t, db, pipeline.Spec{
+			Name: "docs", Schema: "public", Table: "docs", Columns: []string{"body"},
+			IntoColumn: "embedding",
+		},
+		pipeline.Spec{
+			Name: "notes", Schema: "public", Table: "notes", Columns: []string{"body"},
+			IntoTable: "notes_embedding",
+		},
 	)
 	r.senderTimeout("1min")
 	c := r.runPlain()

@@ -38,12 +38,16 @@ func TestSwap(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	environ := []string{"EMBEDSIDECAR_PLUGIN_DIR=" + short, "EMBEDSIDECAR_CONTROL_DIR=" + filepath.Join(short, "c"), "EMBEDSIDECAR_PLUGIN_FAULTS=cost=5ms/call"}
+	environ := []string{
+		"EMBEDSIDECAR_PLUGIN_DIR=" + short, "EMBEDSIDECAR_CONTROL_DIR=" + filepath.Join(short, "c"),
+		"EMBEDSIDECAR_PLUGIN_FAULTS=cost=5ms/call",
+	}
 	command := func(status int, args ...string) string {
 		t.Helper()
 		c := r.start(environ, args...)
 		if s := c.wait(patience); s.ExitStatus() != status {
-			t.Fatalf("embedsidecar %s ended with %v, want status %d:\n%s", strings.Join(args, " "), c.cmd.ProcessState, status, c.tail())
+			t.Fatalf("embedsidecar %s ended with %v, want status %d:\n%s", strings.Join(args, " "), c.cmd.ProcessState, status,
+				c.tail())
 		}
 		return c.tail()
 	}
@@ -51,7 +55,10 @@ func TestSwap(t *testing.T) {
 	command(0, "plugins", "register", plugin, "--processes", "2", "--memory-limit", "1GiB")
 	c := r.run(environ...)
 	r.streaming(c)
-	run, err := workload.Start(t.Context(), r.db.URL(testenv.Owner), shapes, workload.Options{Seed: 8, Writers: 2, Pause: 5 * time.Millisecond})
+	run, err := workload.Start(t.Context(), r.db.URL(testenv.Owner), shapes, workload.Options{
+		Seed: 8, Writers: 2,
+		Pause: 5 * time.Millisecond,
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -89,7 +96,8 @@ func TestSwap(t *testing.T) {
 		t.Errorf("a file with another checksum: %s", said)
 	}
 	command(0, "plugins", "register", plugin)
-	if said := command(4, "plugins", "reload"); !strings.Contains(said, "vectors of both must not mix") || !strings.Contains(said, "another pipeline") {
+	if said := command(4, "plugins", "reload"); !strings.Contains(said, "vectors of both must not mix") ||
+		!strings.Contains(said, "another pipeline") {
 		t.Errorf("another embedder: %s", said)
 	}
 	works()
@@ -110,7 +118,8 @@ func TestSwap(t *testing.T) {
 	if n := r.failures(c); n > 0 {
 		t.Errorf("%d failures in the log:\n%s", n, c.tail())
 	}
-	if failed := testenv.Values[string](r.db, `SELECT concat_ws(' ', row_key, state, error_class, error_code, error_message) FROM embedsidecar.task
+	if failed := testenv.Values[string](r.db,
+		`SELECT concat_ws(' ', row_key, state, error_class, error_code, error_message) FROM embedsidecar.task
 		WHERE attempt > 0 OR losses > 0 OR lost_leases > 0 OR error_class = 'configuration'`); len(failed) > 0 {
 		t.Errorf("%d tasks have failed: %q", len(failed), failed[:min(len(failed), 5)])
 	}
@@ -126,7 +135,8 @@ func (r *rig) failures(c *child) (n int) {
 		r.t.Fatal(err)
 	}
 	for line := range strings.Lines(string(log)) {
-		if strings.Contains(line, "embedder failed") || strings.Contains(line, "batch not finished") && !strings.Contains(line, "SQLSTATE") ||
+		if strings.Contains(line, "embedder failed") || strings.Contains(line, "batch not finished") &&
+			!strings.Contains(line, "SQLSTATE") ||
 			strings.Contains(line, `msg="plugin ended"`) && !strings.Contains(line, "level=INFO") {
 			n++
 		}

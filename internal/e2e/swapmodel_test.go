@@ -76,10 +76,14 @@ func TestSwap_Model(t *testing.T) {
 	folder := &modelFolder{t: t, path: filepath.Join(short, "letters")}
 	folder.replace(right, "the first")
 
-	r := &rig{t: t, db: db, slot: db.SlotName(), dir: t.TempDir(), url: db.URL(testenv.Owner) + "&connect_timeout=300", lease: time.Hour, also: []string{
-		"EMBEDSIDECAR_PLUGIN_DIMS=", "EMBEDSIDECAR_PLUGIN=onnx", "EMBEDSIDECAR_MODEL=" + folder.path, "EMBEDSIDECAR_ONNXRUNTIME=" + onnxtest.Library(t),
-		"EMBEDSIDECAR_THREADS=2", "EMBEDSIDECAR_CONTROL_DIR=" + filepath.Join(short, "c"),
-	}}
+	r := &rig{
+		t: t, db: db, slot: db.SlotName(), dir: t.TempDir(), url: db.URL(testenv.Owner) + "&connect_timeout=300",
+		lease: time.Hour, also: []string{
+			"EMBEDSIDECAR_PLUGIN_DIMS=", "EMBEDSIDECAR_PLUGIN=onnx", "EMBEDSIDECAR_MODEL=" + folder.path,
+			"EMBEDSIDECAR_ONNXRUNTIME=" + onnxtest.Library(t),
+			"EMBEDSIDECAR_THREADS=2", "EMBEDSIDECAR_CONTROL_DIR=" + filepath.Join(short, "c"),
+		},
+	}
 	var specs []pipeline.Spec
 	for _, shape := range shapes {
 		spec := shape.Spec()
@@ -90,7 +94,10 @@ func TestSwap_Model(t *testing.T) {
 	r.becomeRunRole()
 	c := r.run()
 	r.streaming(c)
-	run, err := workload.Start(t.Context(), db.URL(testenv.Owner), shapes, workload.Options{Seed: 9, Writers: 2, Pause: 5 * time.Millisecond})
+	run, err := workload.Start(t.Context(), db.URL(testenv.Owner), shapes, workload.Options{
+		Seed: 9, Writers: 2,
+		Pause: 5 * time.Millisecond,
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -113,7 +120,8 @@ func TestSwap_Model(t *testing.T) {
 	}
 
 	folder.replace(wrong, "another model")
-	if said := r.do(4, "plugins", "reload"); !strings.Contains(said, "vectors of both must not mix") || !strings.Contains(said, "another destination") {
+	if said := r.do(4, "plugins", "reload"); !strings.Contains(said, "vectors of both must not mix") ||
+		!strings.Contains(said, "another destination") {
 		t.Errorf("another model: %s", said)
 	}
 	works() // with the one that was loaded before
@@ -124,7 +132,8 @@ func TestSwap_Model(t *testing.T) {
 	if n := r.failures(c); n > 0 {
 		t.Errorf("%d failures in the log:\n%s", n, c.tail())
 	}
-	if failed := testenv.Values[string](db, `SELECT concat_ws(' ', row_key, state, error_class, error_code, error_message) FROM embedsidecar.task
+	if failed := testenv.Values[string](db,
+		`SELECT concat_ws(' ', row_key, state, error_class, error_code, error_message) FROM embedsidecar.task
 		WHERE attempt > 0 OR losses > 0 OR lost_leases > 0 OR error_class = 'configuration'`); len(failed) > 0 {
 		t.Errorf("%d tasks have failed: %q", len(failed), failed[:min(len(failed), 5)])
 	}

@@ -169,7 +169,10 @@ func TestPanic_PanicsWithTheName(t *testing.T) {
 }
 
 func TestEnable_RefusesMistakesAndSetsNothing(t *testing.T) {
-	for _, spec := range []string{"x", "=kill", "x=", "x=sleep", "x=sleep(3)", "x=sleep(3s", "x=kill@", "x=kill@0", "x=kill@-1+", "x=kill@+", "x=Kill"} {
+	for _, spec := range []string{
+		"x", "=kill", "x=", "x=sleep", "x=sleep(3)", "x=sleep(3s", "x=kill@", "x=kill@0",
+		"x=kill@-1+", "x=kill@+", "x=Kill",
+	} {
 		if err := failpoint.Enable("test/good=error;" + spec); err == nil {
 			t.Errorf("Enable(%q) took it", spec)
 		}

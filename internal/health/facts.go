@@ -103,7 +103,8 @@ func inTables(f *Facts) (State, bool) {
 	case f.Slot.Elsewhere != "":
 		return State{
 			Copied, fmt.Sprintf("slot %s is that of database %s, of which this one is a copy: all databases of a server share the names of slots", f.Slot.Name, f.Slot.Elsewhere),
-			"embedsidecar init --adopt --slot " + f.Slot.Own + ", with its pipelines configured, makes one of its own and compares every row",
+			"embedsidecar init --adopt --slot " + f.Slot.Own +
+				", with its pipelines configured, makes one of its own and compares every row",
 		}, true
 	case f.Dropped:
 		return Gone(f.Table, f.ReplacedBy), true
@@ -120,7 +121,8 @@ func inTables(f *Facts) (State, bool) {
 		return Moved(f.Table, f.ReplacedBy), true
 	case !f.Slot.Published:
 		return State{
-			Unpublished, fmt.Sprintf("the publication %q of slot %s does not exist, so changes are not seen", f.Slot.Publication, f.Slot.Name),
+			Unpublished, fmt.Sprintf("the publication %q of slot %s does not exist, so changes are not seen", f.Slot.Publication,
+				f.Slot.Name),
 			"embedsidecar init makes it again",
 		}, true
 	}
@@ -133,7 +135,8 @@ const OtherServer = "this server is not the one that was set up: the data was re
 // Moved is the state of a pipeline whose table has another name now, while another table has the old one.
 func Moved(table, namesake string) State {
 	return State{
-		Replaced, fmt.Sprintf("its table is called %s now, and what is called %s is another one, whose rows get no vectors", table, namesake),
+		Replaced, fmt.Sprintf("its table is called %s now, and what is called %s is another one, whose rows get no vectors",
+			table, namesake),
 		"rename them back, or embedsidecar init with the pipeline configured, or the next run, moves it to the new one",
 	}
 }
@@ -142,10 +145,14 @@ func Moved(table, namesake string) State {
 // there is none.
 func Gone(table, namesake string) State {
 	if namesake == "" {
-		return State{Missing, "the source table " + table + " was dropped", "bring it back, and embedsidecar init, or the next run, takes it over; embedsidecar uninstall takes the pipeline away"}
+		return State{
+			Missing, "the source table " + table + " was dropped",
+			"bring it back, and embedsidecar init, or the next run, takes it over; embedsidecar uninstall takes the pipeline away",
+		}
 	}
 	return State{
-		Missing, "the source table was dropped, and what is called " + namesake + " is another one, whose rows get no vectors",
+		Missing, "the source table was dropped, and what is called " + namesake +
+			" is another one, whose rows get no vectors",
 		"embedsidecar init with the pipeline configured, or the next run, takes it over",
 	}
 }
@@ -157,9 +164,15 @@ func inSlot(f *Facts) (State, bool) {
 		reason := fmt.Sprintf("slot %s is being made, and the server waits for %s", f.Slot.Name, whom(f.Slot.Blockers))
 		return State{SlotWaiting, reason, "let them end, or end them; until then changes are not queued"}, true
 	case !f.Slot.Exists:
-		return State{SlotLost, fmt.Sprintf("slot %s is gone, so changes are not seen", f.Slot.Name), "embedsidecar run makes it again and compares every row"}, true
+		return State{
+			SlotLost, fmt.Sprintf("slot %s is gone, so changes are not seen", f.Slot.Name),
+			"embedsidecar run makes it again and compares every row",
+		}, true
 	case f.Slot.Lost:
-		return State{SlotLost, fmt.Sprintf("slot %s is lost: the server has removed WAL that it needed", f.Slot.Name), "embedsidecar run makes it again and compares every row"}, true
+		return State{
+			SlotLost, fmt.Sprintf("slot %s is lost: the server has removed WAL that it needed", f.Slot.Name),
+			"embedsidecar run makes it again and compares every row",
+		}, true
 	}
 	return State{}, false
 }
@@ -174,9 +187,11 @@ func switched(f *Facts) (State, bool) {
 func inSidecars(f *Facts) (State, bool) {
 	if len(f.Sidecars) == 0 {
 		if f.Slot.Active {
-			return State{StandbyOnly, fmt.Sprintf("slot %s is held by %s, and no sidecar is known to run", f.Slot.Name, cmp.Or(f.Slot.Holder, "somebody")), "embedsidecar run"}, true
+			return State{StandbyOnly, fmt.Sprintf("slot %s is held by %s, and no sidecar is known to run", f.Slot.Name,
+				cmp.Or(f.Slot.Holder, "somebody")), "embedsidecar run"}, true
 		}
-		return State{NoSidecar, fmt.Sprintf("no sidecar runs for slot %s, and the server keeps WAL for it%s", f.Slot.Name, waiting(f)), "embedsidecar run"}, true
+		return State{NoSidecar, fmt.Sprintf("no sidecar runs for slot %s, and the server keeps WAL for it%s", f.Slot.Name,
+			waiting(f)), "embedsidecar run"}, true
 	}
 	is := func(want Stream) int {
 		return slices.IndexFunc(f.Sidecars, func(s Sidecar) bool { return s.Stream == want })
@@ -189,11 +204,15 @@ func inSidecars(f *Facts) (State, bool) {
 		at := max(is(Streaming), is(Starting))
 		switch {
 		case at >= 0 && !f.Slot.Active:
-			return State{StreamStuck, fmt.Sprintf("%s runs, and nobody reads slot %s%s", f.Sidecars[at].Name, f.Slot.Name, waiting(f)), "its log says why"}, true
+			return State{StreamStuck, fmt.Sprintf("%s runs, and nobody reads slot %s%s", f.Sidecars[at].Name, f.Slot.Name,
+				waiting(f)), "its log says why"}, true
 		case at < 0 && f.Slot.Active:
-			return State{StandbyOnly, fmt.Sprintf("every sidecar stands by, because slot %s is held by %s: changes are not queued", f.Slot.Name, cmp.Or(f.Slot.Holder, "somebody else")), "end it"}, true
+			return State{StandbyOnly, fmt.Sprintf(
+				"every sidecar stands by, because slot %s is held by %s: changes are not queued", f.Slot.Name,
+				cmp.Or(f.Slot.Holder, "somebody else")), "end it"}, true
 		case at < 0:
-			return State{NoSidecar, fmt.Sprintf("no sidecar streams from slot %s, and the server keeps WAL for it%s", f.Slot.Name, waiting(f)), "embedsidecar run"}, true
+			return State{NoSidecar, fmt.Sprintf("no sidecar streams from slot %s, and the server keeps WAL for it%s",
+				f.Slot.Name, waiting(f)), "embedsidecar run"}, true
 		}
 	}
 	return problem(f)
@@ -235,9 +254,13 @@ func problem(f *Facts) (State, bool) {
 func inWork(f *Facts) (State, bool) {
 	switch {
 	case f.Unacknowledged:
-		return State{Unacknowledged, "the sidecar that streams has not taken up the pipeline as it is now defined", "wait; within about 10 s it has"}, true
+		return State{
+			Unacknowledged, "the sidecar that streams has not taken up the pipeline as it is now defined",
+			"wait; within about 10 s it has",
+		}, true
 	case f.Scan.Phase == "waiting" && len(f.Scan.Blockers) > 0:
-		return State{ScanWaiting, fmt.Sprintf("rows are to be compared (%s) when what was open then has ended: %s", f.Scan.Reason, whom(f.Scan.Blockers)), "let them end, or end them"}, true
+		return State{ScanWaiting, fmt.Sprintf("rows are to be compared (%s) when what was open then has ended: %s",
+			f.Scan.Reason, whom(f.Scan.Blockers)), "let them end, or end them"}, true
 	case f.Scan.Phase != "done" && f.Scan.Phase != "":
 		code, does := Comparing, "compares every row"
 		if f.Scan.First {
@@ -245,11 +268,13 @@ func inWork(f *Facts) (State, bool) {
 		}
 		return State{code, fmt.Sprintf("%s (%s)%s", does, f.Scan.Reason, f.Scan.progress()), ""}, true
 	case f.Open > 0 && f.Open == f.Retrying:
-		return State{Working, fmt.Sprintf("%s failed and will be tried again", rows(f.Open)), "embedsidecar failed " + Quoted(f.Name) + " shows the errors"}, true
+		return State{Working, fmt.Sprintf("%s failed and will be tried again", rows(f.Open)), "embedsidecar failed " +
+			Quoted(f.Name) + " shows the errors"}, true
 	case f.Open > 0:
 		return State{Working, rows(f.Open) + " left to embed", ""}, true
 	case f.Failed > 0:
-		return State{RowsFailed, rows(f.Failed) + " could not be embedded", "embedsidecar failed " + Quoted(f.Name) + " names them, embedsidecar retry " + Quoted(f.Name) + " tries again"}, true
+		return State{RowsFailed, rows(f.Failed) + " could not be embedded", "embedsidecar failed " + Quoted(f.Name) +
+			" names them, embedsidecar retry " + Quoted(f.Name) + " tries again"}, true
 	}
 	return State{}, false
 }

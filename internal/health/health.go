@@ -68,27 +68,81 @@ type Entry struct {
 
 var table = []Entry{
 	{Copied, "this database was restored or copied from that of another server, or the slot is that of another database here; nobody streams it", "`embedsidecar init --adopt` with the pipelines configured; beside the original `--slot` with another name, too ([runbook](runbook.md#a-restored-or-copied-database))", true},
-	{Missing, "the source table was dropped; another one may have its name by now", "bring the table back, and `embedsidecar init` with the pipeline configured, or the next `run`, takes it over; or remove the pipeline (`embedsidecar uninstall NAME`)", true},
-	{Misconfigured, "a column, the key, a privilege or the destination is not what was set up; the reason names it", "do what the reason says; the pipeline goes on within 10 s", true},
-	{Unpublished, "the table is not in the publication, or the publication is gone: changes are not seen", "as the table's owner: `embedsidecar init`", true},
-	{Replaced, "another table has the name that the pipeline was set up under; its rows get no vectors", "rename the tables back, or `embedsidecar init` with the pipeline configured, or the next `run`, moves it to the new one", true},
-	{SlotWaiting, "the replication slot is being made, and the server waits for every open transaction of the cluster", "let the named transactions end, or end them", false},
-	{SlotLost, "the replication slot is gone or lost: changes are not seen", "`embedsidecar run` makes it anew and compares every row", true},
+	{
+		Missing, "the source table was dropped; another one may have its name by now",
+		"bring the table back, and `embedsidecar init` with the pipeline configured, or the next `run`, takes it over; or remove the pipeline (`embedsidecar uninstall NAME`)", true,
+	},
+	{
+		Misconfigured, "a column, the key, a privilege or the destination is not what was set up; the reason names it",
+		"do what the reason says; the pipeline goes on within 10 s", true,
+	},
+	{
+		Unpublished, "the table is not in the publication, or the publication is gone: changes are not seen",
+		"as the table's owner: `embedsidecar init`", true,
+	},
+	{
+		Replaced, "another table has the name that the pipeline was set up under; its rows get no vectors",
+		"rename the tables back, or `embedsidecar init` with the pipeline configured, or the next `run`, moves it to the new one", true,
+	},
+	{
+		SlotWaiting, "the replication slot is being made, and the server waits for every open transaction of the cluster",
+		"let the named transactions end, or end them", false,
+	},
+	{
+		SlotLost, "the replication slot is gone or lost: changes are not seen",
+		"`embedsidecar run` makes it anew and compares every row", true,
+	},
 	{Paused, "somebody said `embedsidecar pause`: changes are queued, nothing is embedded", "`embedsidecar resume`", true},
-	{NoSidecar, "no sidecar runs: changes wait in the slot, and the server keeps WAL for them", "`embedsidecar run`", true},
+	{
+		NoSidecar, "no sidecar runs: changes wait in the slot, and the server keeps WAL for them", "`embedsidecar run`",
+		true,
+	},
 	{StreamStuck, "a sidecar runs and cannot read the slot; the reason says why", "do what the reason says", true},
-	{StandbyOnly, "every sidecar stands by, because something else holds the slot: changes are not queued", "end what holds the slot", true},
-	{Disabled, "the sidecars that run are switched off by `enabled: false`: changes are queued, nothing is embedded", "start one without it", true},
-	{PluginUnknown, "no sidecar that runs knows the plugin or the model of this pipeline", "name it in the configuration of the sidecar, or install it, and start the sidecar again", true},
-	{PluginDown, "the plugin does not start, or fails again and again; the reason says how", "[the plugin is down](runbook.md#the-plugin-is-down)", true},
-	{OtherModel, "the sidecar's model is not the one that made the vectors: the two must not mix", "start it with the model as it was, or make a second pipeline", true},
-	{Failing, "the last texts of this pipeline all failed, so it rests and tries one now and then", "`embedsidecar failed NAME` shows the errors; mend the cause; it goes on by itself", true},
-	{Unacknowledged, "the pipeline or its definition is new, and the sidecar that streams has not taken it up yet", "wait; within about 10 s it has", false},
-	{ScanWaiting, "rows are to be compared, as soon as the transactions that were open then have ended", "let the named transactions end, or end them", false},
-	{Backfill, "rows that were there before the pipeline are being embedded", "wait; `embedsidecar status --watch` shows how far it is", false},
-	{Comparing, "every row is being compared with what was written for it; only those that differ are embedded", "wait", false},
+	{
+		StandbyOnly, "every sidecar stands by, because something else holds the slot: changes are not queued",
+		"end what holds the slot", true,
+	},
+	{
+		Disabled, "the sidecars that run are switched off by `enabled: false`: changes are queued, nothing is embedded",
+		"start one without it", true,
+	},
+	{
+		PluginUnknown, "no sidecar that runs knows the plugin or the model of this pipeline",
+		"name it in the configuration of the sidecar, or install it, and start the sidecar again", true,
+	},
+	{
+		PluginDown, "the plugin does not start, or fails again and again; the reason says how",
+		"[the plugin is down](runbook.md#the-plugin-is-down)", true,
+	},
+	{
+		OtherModel, "the sidecar's model is not the one that made the vectors: the two must not mix",
+		"start it with the model as it was, or make a second pipeline", true,
+	},
+	{
+		Failing, "the last texts of this pipeline all failed, so it rests and tries one now and then",
+		"`embedsidecar failed NAME` shows the errors; mend the cause; it goes on by itself", true,
+	},
+	{
+		Unacknowledged, "the pipeline or its definition is new, and the sidecar that streams has not taken it up yet",
+		"wait; within about 10 s it has", false,
+	},
+	{
+		ScanWaiting, "rows are to be compared, as soon as the transactions that were open then have ended",
+		"let the named transactions end, or end them", false,
+	},
+	{
+		Backfill, "rows that were there before the pipeline are being embedded",
+		"wait; `embedsidecar status --watch` shows how far it is", false,
+	},
+	{
+		Comparing, "every row is being compared with what was written for it; only those that differ are embedded", "wait",
+		false,
+	},
 	{Working, "rows are waiting or being embedded", "wait", false},
-	{RowsFailed, "all is done but for rows that could not be embedded", "`embedsidecar failed NAME` names them, `embedsidecar retry NAME` tries them again", true},
+	{
+		RowsFailed, "all is done but for rows that could not be embedded",
+		"`embedsidecar failed NAME` names them, `embedsidecar retry NAME` tries them again", true,
+	},
 	{UpToDate, "every row that is known has its vector", "nothing", false},
 }
 

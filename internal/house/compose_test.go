@@ -125,27 +125,35 @@ func TestComposeTrustsNobody(t *testing.T) {
 		file := composeFile(t, paper)
 		for name, s := range file.Services {
 			for variable, value := range s.Environment {
-				if strings.Contains(variable, "PASSWORD") && !strings.HasSuffix(variable, "_FILE") || regexp.MustCompile(`://[^/@]*:[^/@]*@`).MatchString(regexp.MustCompile(`\$\{[^}]*\}`).ReplaceAllString(value, "x")) {
+				if strings.Contains(variable, "PASSWORD") && !strings.HasSuffix(variable, "_FILE") ||
+					regexp.MustCompile(`://[^/@]*:[^/@]*@`).MatchString(regexp.MustCompile(`\$\{[^}]*\}`).ReplaceAllString(value,
+						"x")) {
 					t.Errorf("%s: %s has a password in %s", paper, name, variable)
 				}
-				if strings.HasSuffix(variable, "_URL") && strings.HasPrefix(value, "postgres:") && !strings.Contains(value, "sslmode=") && s.Environment["PGSSLMODE"] == "" {
+				if strings.HasSuffix(variable, "_URL") && strings.HasPrefix(value, "postgres:") &&
+					!strings.Contains(value, "sslmode=") && s.Environment["PGSSLMODE"] == "" {
 					t.Errorf("%s: %s does not say what sslmode %s has", paper, name, variable)
 				}
 			}
 			if !s.ours() {
 				continue
 			}
-			if !s.ReadOnly || !slices.Equal(s.CapDrop, []string{"ALL"}) || !slices.Contains(s.SecurityOpt, "no-new-privileges:true") || s.MemLimit == "" {
+			if !s.ReadOnly || !slices.Equal(s.CapDrop, []string{"ALL"}) || !slices.Contains(s.SecurityOpt,
+				"no-new-privileges:true") || s.MemLimit == "" {
 				t.Errorf("%s: %s may do more than it needs: %+v", paper, name, s)
 			}
 		}
 		for name, secret := range file.Secrets {
-			if !strings.HasPrefix(secret.File, "./deploy/secrets/") || exists(secret.File) && !strings.Contains(read(t, ".gitignore"), "/deploy/secrets/") {
+			if !strings.HasPrefix(secret.File, "./deploy/secrets/") || exists(secret.File) &&
+				!strings.Contains(read(t, ".gitignore"), "/deploy/secrets/") {
 				t.Errorf("%s: the secret %s is in %s, which may be committed", paper, name, secret.File)
 			}
 		}
 		s := file.Services["sidecar"]
-		for variable, role := range map[string]string{"EMBEDSIDECAR_DATABASE_URL": sqlfiles.RunRole, "EMBEDSIDECAR_STREAM_URL": sqlfiles.StreamRole} {
+		for variable, role := range map[string]string{
+			"EMBEDSIDECAR_DATABASE_URL": sqlfiles.RunRole,
+			"EMBEDSIDECAR_STREAM_URL":   sqlfiles.StreamRole,
+		} {
 			if !strings.HasPrefix(s.Environment[variable], "postgres://"+role+"@") {
 				t.Errorf("%s: the sidecar's %s is %s, want the role %s", paper, variable, s.Environment[variable], role)
 			}
@@ -177,7 +185,8 @@ func sidecar(t *testing.T) *config.Config {
 		environ = append(environ, name+"="+usual.ReplaceAllString(value, "$1"))
 	}
 	for _, entry := range environ {
-		if name, _, _ := strings.Cut(entry, "="); strings.HasPrefix(name, "EMBEDSIDECAR_") && !settings[name] && !strings.HasPrefix(name, "EMBEDSIDECAR_PLUGIN_REMOTE_") {
+		if name, _, _ := strings.Cut(entry, "="); strings.HasPrefix(name, "EMBEDSIDECAR_") && !settings[name] &&
+			!strings.HasPrefix(name, "EMBEDSIDECAR_PLUGIN_REMOTE_") {
 			t.Errorf("%s is no variable that the sidecar knows", name)
 		}
 	}
@@ -200,7 +209,8 @@ func TestComposeTable(t *testing.T) {
 	}
 	p := cfg.Pipelines[0]
 	name := p.Schema + "." + p.Table
-	table := regexp.MustCompile(`(?s)CREATE TABLE ` + regexp.QuoteMeta(name) + ` \((.*?)\n\);`).FindStringSubmatch(read(t, "examples/init.sql"))
+	table := regexp.MustCompile(`(?s)CREATE TABLE ` + regexp.QuoteMeta(name) + ` \((.*?)\n\);`).FindStringSubmatch(read(t,
+		"examples/init.sql"))
 	if table == nil {
 		t.Fatalf("examples/init.sql makes no table %s", name)
 	}
@@ -245,7 +255,10 @@ func TestImageLayout(t *testing.T) {
 		}
 		looked[kind] = found
 	}
-	for kind, place := range map[string]string{"plugin": looked["plugin"], "model": path.Dir(looked["model"]), "library": path.Dir(looked["library"])} {
+	for kind, place := range map[string]string{
+		"plugin": looked["plugin"], "model": path.Dir(looked["model"]),
+		"library": path.Dir(looked["library"]),
+	} {
 		if !slices.Contains(places, place) {
 			t.Errorf("the sidecar looks for its %s in %s, the image has %q", kind, place, places)
 		}

@@ -111,9 +111,12 @@ func TestDockerfileCopies(t *testing.T) {
 		"build-onnx": {"/src/bin/plugins/embedsidecar-onnx"},
 		"model":      {"/cache/embedsidecar/onnxruntime/", "/cache/embedsidecar/models/"},
 		"tokenizers": {"/src/plugins/onnx/tokenizers/"},
-		"system":     {"/rootfs/core/", "/rootfs/onnx/", "/rootfs/core/var/lib/dpkg/status.d/", "/rootfs/onnx/var/lib/dpkg/status.d/"},
-		"bill":       {"/bill/"},
-		"bill-onnx":  {"/bill/"},
+		"system": {
+			"/rootfs/core/", "/rootfs/onnx/", "/rootfs/core/var/lib/dpkg/status.d/",
+			"/rootfs/onnx/var/lib/dpkg/status.d/",
+		},
+		"bill":      {"/bill/"},
+		"bill-onnx": {"/bill/"},
 	}
 	for _, tree := range built["system"][:2] {
 		if !strings.Contains(read(t, "tools/rootfs.sh"), strings.TrimSuffix(tree, "/")) {
@@ -125,7 +128,10 @@ func TestDockerfileCopies(t *testing.T) {
 			t.Errorf("the Makefile does not build %s", name)
 		}
 	}
-	for folder, script := range map[string]string{"onnxruntime": "tools/fetch-onnxruntime.sh", "models": "tools/fetch-model.sh"} {
+	for folder, script := range map[string]string{
+		"onnxruntime": "tools/fetch-onnxruntime.sh",
+		"models":      "tools/fetch-model.sh",
+	} {
 		if !strings.Contains(read(t, script), "$cache/"+folder) {
 			t.Errorf("%s does not put anything into the cache's folder %s", script, folder)
 		}
@@ -166,8 +172,10 @@ func TestDockerfileCopies(t *testing.T) {
 	}
 	// What `COPY . .` brings must be all that a build needs.
 	for _, name := range files(t) {
-		needed := strings.HasSuffix(name, ".go") && !strings.HasSuffix(name, "_test.go") && !strings.HasPrefix(name, "examples/") ||
-			strings.HasPrefix(name, "sql/") || name == "go.mod" || name == "go.sum" || name == "Makefile" || slices.Contains([]string{"tools/need.sh", "tools/engine.sh", "tools/retry.sh", "tools/build-tokenizers.sh"}, name) ||
+		needed := strings.HasSuffix(name, ".go") && !strings.HasSuffix(name, "_test.go") &&
+			!strings.HasPrefix(name, "examples/") ||
+			strings.HasPrefix(name, "sql/") || name == "go.mod" || name == "go.sum" || name == "Makefile" ||
+			slices.Contains([]string{"tools/need.sh", "tools/engine.sh", "tools/retry.sh", "tools/build-tokenizers.sh"}, name) ||
 			strings.HasPrefix(name, "plugins/onnx/tokenizers/shim/")
 		if needed && !strings.Contains(name, "testdata/") && ignored(t, name) {
 			t.Errorf(".dockerignore leaves out %s, which the build needs", name)
@@ -227,7 +235,8 @@ func TestDockerfileHasTheTokenizersCrate(t *testing.T) {
 		t.Fatalf("make build-onnx does not run %s, or that does not read EMBEDSIDECAR_TOKENIZERS any more", script)
 	}
 	needs := []string{
-		"FROM --platform=$BUILDPLATFORM ${RUST_IMAGE} AS tokenizers", script, "COPY plugins/onnx/tokenizers/shim/ plugins/onnx/tokenizers/shim/",
+		"FROM --platform=$BUILDPLATFORM ${RUST_IMAGE} AS tokenizers", script,
+		"COPY plugins/onnx/tokenizers/shim/ plugins/onnx/tokenizers/shim/",
 		"EMBEDSIDECAR_TOKENIZERS=must tools/in-image.sh --for \"$TARGETARCH\" " + script,
 		"FROM build AS build-onnx", "COPY --from=tokenizers /src/plugins/onnx/tokenizers/ plugins/onnx/tokenizers/",
 		"EMBEDSIDECAR_TOKENIZERS=built tools/in-image.sh --for \"$TARGETARCH\" make build-onnx",
@@ -241,7 +250,8 @@ func TestDockerfileHasTheTokenizersCrate(t *testing.T) {
 	if len(needs) > 0 {
 		t.Errorf("the Dockerfile lacks, after what comes before it: %q", needs)
 	}
-	release := regexp.MustCompile(`(?m)^ARG (GO|RUST)_IMAGE=\w+:[\d.]+-(\w+)$`).FindAllStringSubmatch(read(t, "Dockerfile"), -1)
+	release := regexp.MustCompile(`(?m)^ARG (GO|RUST)_IMAGE=\w+:[\d.]+-(\w+)$`).FindAllStringSubmatch(read(t,
+		"Dockerfile"), -1)
 	if len(release) != 2 || release[0][2] != release[1][2] {
 		t.Errorf("Go and Rust must be of the same release of Debian: %q", release)
 	}
@@ -318,7 +328,10 @@ func TestDockerfileIsPinnedAndModest(t *testing.T) {
 func TestUnit(t *testing.T) {
 	t.Parallel()
 	unit, packed := read(t, "deploy/packages/embedsidecar.service"), read(t, "deploy/packages/nfpm-core.yaml")
-	for _, path := range []string{"/usr/bin/embedsidecar", "/etc/embedsidecar/embedsidecar.yaml", "/etc/embedsidecar/pgpass"} {
+	for _, path := range []string{
+		"/usr/bin/embedsidecar", "/etc/embedsidecar/embedsidecar.yaml",
+		"/etc/embedsidecar/pgpass",
+	} {
 		if !strings.Contains(unit, path) || !strings.Contains(packed, "dst: "+path+"\n") {
 			t.Errorf("unit and package do not agree on %s", path)
 		}

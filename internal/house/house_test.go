@@ -97,11 +97,15 @@ func nobodys(host string) bool {
 func TestHosts(t *testing.T) {
 	t.Parallel()
 	public := []string{
-		"apache.org", "cohere.com", "datatracker.ietf.org", "editorconfig.org", "example.com", "example.net", "example.org", "github.com", "go.dev",
-		"golang.org", "huggingface.co", "keepachangelog.com", "onnxruntime.ai", "openai.com", "opencontainers.org", "pkg.go.dev", "postgresql.org",
-		"prometheus.io", "protobuf.dev", "semver.org", "unicode.org", "voyageai.com", "wikipedia.org", "yaml.org", "grpc.io", "arxiv.org",
+		"apache.org", "cohere.com", "datatracker.ietf.org", "editorconfig.org", "example.com", "example.net", "example.org",
+		"github.com", "go.dev",
+		"golang.org", "huggingface.co", "keepachangelog.com", "onnxruntime.ai", "openai.com", "opencontainers.org",
+		"pkg.go.dev", "postgresql.org",
+		"prometheus.io", "protobuf.dev", "semver.org", "unicode.org", "voyageai.com", "wikipedia.org", "yaml.org", "grpc.io",
+		"arxiv.org",
 	}
-	local := regexp.MustCompile(`^(localhost|127\.0\.0\.1|\[::1\]|0\.0\.0\.0|[a-z]+)$`) // one word: a service of the compose file, or a made-up host
+	// one word: a service of the compose file, or a made-up host
+	local := regexp.MustCompile(`^(localhost|127\.0\.0\.1|\[::1\]|0\.0\.0\.0|[a-z]+)$`)
 	link := regexp.MustCompile(`https?://[^\s"'` + "`" + `<>)\]},;|\\]+`)
 	for _, path := range files(t) {
 		content := read(t, path)
@@ -114,7 +118,8 @@ func TestHosts(t *testing.T) {
 				continue // a pattern such as http://%s, or a test of bad input
 			}
 			host := target.Hostname()
-			allowed := host == "" || local.MatchString(host) || nobodys(host) || strings.HasSuffix(host, ".example") || strings.ContainsAny(host, "$%{*")
+			allowed := host == "" || local.MatchString(host) || nobodys(host) || strings.HasSuffix(host, ".example") ||
+				strings.ContainsAny(host, "$%{*")
 			for _, name := range public {
 				allowed = allowed || host == name || strings.HasSuffix(host, "."+name)
 			}
@@ -187,7 +192,10 @@ func anchors(paper string) []string {
 func TestLicense(t *testing.T) {
 	t.Parallel()
 	text := read(t, "LICENSE")
-	for _, want := range []string{"Apache License", "Version 2.0, January 2004", "9. Accepting Warranty or Additional Liability.", "END OF TERMS AND CONDITIONS"} {
+	for _, want := range []string{
+		"Apache License", "Version 2.0, January 2004",
+		"9. Accepting Warranty or Additional Liability.", "END OF TERMS AND CONDITIONS",
+	} {
 		if !strings.Contains(text, want) {
 			t.Errorf("LICENSE lacks %q", want)
 		}
@@ -208,7 +216,8 @@ func TestArchitecture_NamesEveryPackage(t *testing.T) {
 	known := strings.FieldsFunc(list, func(r rune) bool { return strings.ContainsRune(" \n,.:;()", r) })
 	for _, path := range files(t) {
 		folder, rest, inside := strings.Cut(path, "/")
-		if !inside || !strings.HasSuffix(path, ".go") || strings.HasSuffix(path, "_test.go") || folder == "plugins" || folder == "tools" || strings.Contains(rest, "/") && folder != "cmd" {
+		if !inside || !strings.HasSuffix(path, ".go") || strings.HasSuffix(path, "_test.go") || folder == "plugins" ||
+			folder == "tools" || strings.Contains(rest, "/") && folder != "cmd" {
 			continue
 		}
 		if folder == "cmd" {

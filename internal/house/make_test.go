@@ -17,7 +17,8 @@ import (
 func targets(t *testing.T) map[string]string {
 	t.Helper()
 	found := map[string]string{}
-	for _, match := range regexp.MustCompile(`(?m)^([a-z-]+):[^=\n]*?(?:## (.*))?$`).FindAllStringSubmatch(read(t, "Makefile"), -1) {
+	for _, match := range regexp.MustCompile(`(?m)^([a-z-]+):[^=\n]*?(?:## (.*))?$`).FindAllStringSubmatch(read(t,
+		"Makefile"), -1) {
 		found[match[1]] = match[2]
 	}
 	return found

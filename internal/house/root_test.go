@@ -9,14 +9,16 @@ import (
 // The files that lie in the root (and .git, in a second work tree), each for somebody who looks for it there.
 // Whatever else lies there was left by mistake.
 var rootFiles = []string{
-	".dockerignore", ".editorconfig", ".gitignore", ".golangci.yml", ".hadolint.yaml", ".yamllint", "CHANGELOG.md", "Dockerfile",
+	".dockerignore", ".editorconfig", ".gitignore", ".golangci.yml", ".hadolint.yaml", ".yamllint", "CHANGELOG.md",
+	"Dockerfile",
 	"LICENSE", "Makefile", "README.md", "docker-compose.existing.yml", "docker-compose.yml", "go.mod", "go.sum",
 }
 
 // The folders of the root: programs, what they are made of by name, what others build on (plugins), and what is no
 // code. All other packages are internal: nobody can import them, so they may change.
 var rootFolders = []string{
-	".ci", "bench", "cmd", "deploy", "docs", "embed", "examples", "internal", "plugins", "queue", "replication", "sql", "testenv", "tools",
+	".ci", "bench", "cmd", "deploy", "docs", "embed", "examples", "internal", "plugins", "queue", "replication", "sql",
+	"testenv", "tools",
 }
 
 func TestRoot_HoldsNothingElse(t *testing.T) {

@@ -13,7 +13,9 @@ import (
 
 // Run answers until ctx ends, then lets requests under way finish for as long as patience, and logs when that was not
 // enough. It returns nil when it was asked to stop.
-func Run(ctx context.Context, server *http.Server, listener net.Listener, patience time.Duration, log *slog.Logger) error {
+func Run(ctx context.Context, server *http.Server, listener net.Listener, patience time.Duration,
+	log *slog.Logger,
+) error {
 	failed := make(chan error, 1)
 	go func() { failed <- server.Serve(listener) }()
 	select {
@@ -25,7 +27,8 @@ func Run(ctx context.Context, server *http.Server, listener net.Listener, patien
 	last, cancel := context.WithTimeout(context.WithoutCancel(ctx), patience)
 	defer cancel()
 	if err := server.Shutdown(last); err != nil {
-		log.WarnContext(ctx, "connections that had not ended in time were cut off", "address", listener.Addr().String(), "timeout", patience.String())
+		log.WarnContext(ctx, "connections that had not ended in time were cut off", "address", listener.Addr().String(),
+			"timeout", patience.String())
 		_ = server.Close()
 	}
 	if err := <-failed; !errors.Is(err, http.ErrServerClosed) {

@@ -22,7 +22,10 @@ type Embedder struct {
 func (m *Metrics) Embedder(model, plugin string) *Embedder {
 	v := m.v
 	return &Embedder{
-		Embeddings:  counters(EmbedOutcomes, func(o string) prometheus.Counter { return v.embeddings.WithLabelValues(model, plugin, o) }),
+		Embeddings: counters(EmbedOutcomes, func(o string) prometheus.Counter {
+			return v.embeddings.WithLabelValues(model,
+				plugin, o)
+		}),
 		Duration:    v.embedDuration.WithLabelValues(model, plugin),
 		BatchRows:   v.batchRows.WithLabelValues(model),
 		Tokens:      v.tokens.WithLabelValues(model),

@@ -106,11 +106,13 @@ func register[C prometheus.Collector](r *prometheus.Registry, c C) C {
 type factory struct{ r *prometheus.Registry }
 
 func (f factory) counter(name, help string, labels ...string) *prometheus.CounterVec {
-	return register(f.r, prometheus.NewCounterVec(prometheus.CounterOpts{Namespace: namespace, Name: name, Help: help}, labels))
+	return register(f.r, prometheus.NewCounterVec(prometheus.CounterOpts{Namespace: namespace, Name: name, Help: help},
+		labels))
 }
 
 func (f factory) gauge(name, help string, labels ...string) *prometheus.GaugeVec {
-	return register(f.r, prometheus.NewGaugeVec(prometheus.GaugeOpts{Namespace: namespace, Name: name, Help: help}, labels))
+	return register(f.r, prometheus.NewGaugeVec(prometheus.GaugeOpts{Namespace: namespace, Name: name, Help: help},
+		labels))
 }
 
 // Scrapers that know native histograms get a resolution of about 10 %, at most this many buckets; others get the

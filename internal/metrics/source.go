@@ -134,7 +134,10 @@ func (m *Metrics) Source(name, slot string) *Source {
 		Reconnects:      v.reconnects.WithLabelValues(name),
 		Gaps:            v.gaps.WithLabelValues(name),
 		TableChanges:    v.tableChanges.WithLabelValues(name),
-		Skipped:         counters(SkipReasons, func(r string) prometheus.Counter { return v.skipped.WithLabelValues(name, r) }),
+		Skipped: counters(SkipReasons, func(r string) prometheus.Counter {
+			return v.skipped.WithLabelValues(name,
+				r)
+		}),
 		Enqueued:        v.made.WithLabelValues(name),
 		Deduplicated:    v.joined.WithLabelValues(name),
 		Workers:         Gauges{Gauge{v.workers, []string{name}}, WorkerStates},
@@ -200,7 +203,10 @@ func (s *Source) Pipeline(name string) *Pipeline {
 func (s *Source) Forget(name string) {
 	labels := prometheus.Labels{"source": s.name, "pipeline": name}
 	v := s.metrics.v
-	for _, vec := range []*prometheus.GaugeVec{v.tasks, v.oldest, v.paused, v.coverage, v.scanRunning, v.scanExpected, v.scanSeen, v.index, v.state} {
+	for _, vec := range []*prometheus.GaugeVec{
+		v.tasks, v.oldest, v.paused, v.coverage, v.scanRunning, v.scanExpected,
+		v.scanSeen, v.index, v.state,
+	} {
 		vec.DeletePartialMatch(labels)
 	}
 	for _, vec := range []*prometheus.CounterVec{v.finished, v.retries, v.lost, v.writes, v.sanitised, v.spent} {

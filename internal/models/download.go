@@ -123,8 +123,10 @@ func (d *download) accept(response *http.Response, have int64) (from int64, err 
 		d.total = response.ContentLength
 	case code == http.StatusPartialContent:
 		var first, last int64
-		if _, err := fmt.Sscanf(response.Header.Get("Content-Range"), "bytes %d-%d/%d", &first, &last, &d.total); err != nil || first != have || d.total <= last {
-			return 0, errors.Join(fmt.Errorf("the server answered with the range %q, not with what comes after byte %d", response.Header.Get("Content-Range"), have), d.drop())
+		if _, err := fmt.Sscanf(response.Header.Get("Content-Range"), "bytes %d-%d/%d", &first, &last,
+			&d.total); err != nil || first != have || d.total <= last {
+			return 0, errors.Join(fmt.Errorf("the server answered with the range %q, not with what comes after byte %d",
+				response.Header.Get("Content-Range"), have), d.drop())
 		}
 		from = first
 	case code == http.StatusRequestedRangeNotSatisfiable:

@@ -150,7 +150,8 @@ func fill(ctx context.Context, o ImportOptions, made string) error {
 	if err != nil {
 		return err
 	}
-	return os.WriteFile(filepath.Join(made, SumsFile), []byte(sums.String()), 0o644) //nolint:gosec // anybody may read a model
+	//nolint:gosec // anybody may read a model
+	return os.WriteFile(filepath.Join(made, SumsFile), []byte(sums.String()), 0o644)
 }
 
 // Files that a model must have, and those that it may have. Other files of a folder are left where they are.
@@ -183,7 +184,8 @@ func fillGraph(ctx context.Context, o ImportOptions, made string) error {
 			return err
 		}
 		for _, data := range externalFiles(filepath.Join(made, graphFile)) {
-			if err := copyFile(o, filepath.Join(folder, data), filepath.Join(made, data)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			if err := copyFile(o, filepath.Join(folder, data), filepath.Join(made, data)); err != nil &&
+				!errors.Is(err, fs.ErrNotExist) {
 				return err
 			}
 		}
@@ -301,7 +303,8 @@ func openPublished(folder, name string) (*os.File, error) {
 		return nil, err
 	}
 	homes := []string{home}
-	if parent := filepath.Dir(home); filepath.Base(parent) == "snapshots" { // MODEL/snapshots/REVISION/FILE -> MODEL/blobs/SUM
+	// MODEL/snapshots/REVISION/FILE -> MODEL/blobs/SUM
+	if parent := filepath.Dir(home); filepath.Base(parent) == "snapshots" {
 		homes = append(homes, filepath.Join(filepath.Dir(parent), "blobs"))
 	}
 	for _, home := range homes {

@@ -27,7 +27,8 @@ open(out, "w").write(" ".join(sys.argv[3:]))
 func published() map[string]string {
 	return map[string]string{
 		"config.json": `{"model_type": "bert", "hidden_size": 8}`, "tokenizer.json": `{"model": {"type": "WordPiece"}}`,
-		"modules.json": `[{"path": ""}, {"path": "1_Pooling"}]`, "1_Pooling/config.json": `{}`, weights: "weights", "training.log": "x",
+		"modules.json": `[{"path": ""}, {"path": "1_Pooling"}]`, "1_Pooling/config.json": `{}`, weights: "weights",
+		"training.log": "x",
 	}
 }
 
@@ -36,7 +37,8 @@ func write(t *testing.T, files map[string]string) string {
 	folder := filepath.Join(t.TempDir(), "published")
 	for name, content := range files {
 		path := filepath.Join(folder, name)
-		if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o755), os.WriteFile(path, []byte(content), 0o600)); err != nil {
+		if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o755), os.WriteFile(path, []byte(content),
+			0o600)); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -45,7 +47,10 @@ func write(t *testing.T, files map[string]string) string {
 
 func importing(t *testing.T, files map[string]string) models.ImportOptions {
 	t.Helper()
-	return models.ImportOptions{From: write(t, files), Name: "new", Into: filepath.Join(t.TempDir(), "models"), Script: []byte(script)}
+	return models.ImportOptions{
+		From: write(t, files), Name: "new", Into: filepath.Join(t.TempDir(), "models"),
+		Script: []byte(script),
+	}
 }
 
 // wantNothing checks that a folder of models holds only those named: nothing half-made, nothing in the way of the next
@@ -78,14 +83,19 @@ func TestImport(t *testing.T) {
 
 	o.Try = nil
 	done, err := models.Import(t.Context(), o)
-	if err != nil || done.Already || !done.Int8 || done.Type != "bert" || done.Dims != 8 || done.Tokenizer != "WordPiece" || done.Problem != "" {
+	if err != nil || done.Already || !done.Int8 || done.Type != "bert" || done.Dims != 8 ||
+		done.Tokenizer != "WordPiece" || done.Problem != "" {
 		t.Fatalf("got %+v, %v", done, err)
 	}
-	want := []string{"1_Pooling/config.json", "config.json", "model.onnx", "model_int8.onnx", "modules.json", "tokenizer.json"}
+	want := []string{
+		"1_Pooling/config.json", "config.json", "model.onnx", "model_int8.onnx", "modules.json",
+		"tokenizer.json",
+	}
 	if !slices.Equal(done.Files, want) {
 		t.Errorf("holds %v, want %v", done.Files, want)
 	}
-	if made, err := os.ReadFile(filepath.Join(done.Path, "model_int8.onnx")); err != nil || string(made) != "--name new --int8" {
+	if made, err := os.ReadFile(filepath.Join(done.Path, "model_int8.onnx")); err != nil ||
+		string(made) != "--name new --int8" {
 		t.Errorf("made with %q (%v)", made, err)
 	}
 	if problems, err := models.Verify(t.Context(), done.Path); err != nil || len(problems) > 0 {
@@ -124,7 +134,8 @@ func TestImport_GraphWithWeightsOfAnyName(t *testing.T) {
 	delete(files, weights)
 	tiny := onnxtest.Letters(4, 1)
 	tiny.External = "parts/first.bin"
-	files["onnx/model.onnx"], files["onnx/parts/first.bin"], files["onnx/other.bin"] = string(tiny.Graph()), string(tiny.Weights()), "not of this graph"
+	files["onnx/model.onnx"], files["onnx/parts/first.bin"], files["onnx/other.bin"] = string(tiny.Graph()),
+		string(tiny.Weights()), "not of this graph"
 	done, err := models.Import(t.Context(), importing(t, files))
 	if err != nil || !slices.Contains(done.Files, "parts/first.bin") || slices.Contains(done.Files, "other.bin") {
 		t.Errorf("got %+v, %v", done, err)
@@ -146,11 +157,34 @@ func TestImport_Refuses(t *testing.T) {
 	}{
 		{"no tokenizer", map[string]string{"tokenizer.json": ""}, nil, "tokenizer.json: no such file"},
 		{"no configuration", map[string]string{"config.json": ""}, nil, "config.json: no such file"},
-		{"no weights", map[string]string{weights: ""}, nil, "there is neither model.onnx nor onnx/model.onnx nor model.safetensors"},
-		{"bad weights", map[string]string{weights: "bad"}, nil, "make ONNX of model.safetensors: exit status 1: make_onnx.py: error: the weights are bad"},
-		{"no weights for int8", map[string]string{weights: "", "model.onnx": "graph"}, func(o *models.ImportOptions) { o.Int8 = true }, "are made of model.safetensors, which is not there"},
-		{"weights that were left on the server", map[string]string{weights: "version https://git-lfs.example/spec/v1\noid sha256:00\n"}, nil, "git lfs pull"},
-		{"a tokenizer that was left there", map[string]string{"tokenizer.json": "version https://git-lfs.example/spec/v1\noid sha256:00\n"}, nil, "tokenizer.json is a pointer"},
+		{
+			"no weights",
+			map[string]string{weights: ""},
+			nil,
+			"there is neither model.onnx nor onnx/model.onnx nor model.safetensors",
+		},
+		{
+			"bad weights",
+			map[string]string{weights: "bad"},
+			nil,
+			"make ONNX of model.safetensors: exit status 1: make_onnx.py: error: the weights are bad",
+		},
+		{
+			"no weights for int8",
+			map[string]string{weights: "", "model.onnx": "graph"},
+			func(o *models.ImportOptions) { o.Int8 = true }, "are made of model.safetensors, which is not there",
+		},
+		{
+			"weights that were left on the server",
+			map[string]string{weights: "version https://git-lfs.example/spec/v1\noid sha256:00\n"},
+			nil, "git lfs pull",
+		},
+		{
+			"a tokenizer that was left there",
+			map[string]string{"tokenizer.json": "version https://git-lfs.example/spec/v1\noid sha256:00\n"},
+			nil,
+			"tokenizer.json is a pointer",
+		},
 		{"bad modules", map[string]string{"modules.json": "{"}, nil, "modules.json"},
 		{"no Python", nil, func(o *models.ImportOptions) { o.Python = "/nonexistent/python" }, "needs Python 3.8 or newer"},
 		{"bad name", nil, func(o *models.ImportOptions) { o.Name = "../new" }, "is no name of a model"},
@@ -177,7 +211,8 @@ func TestImport_StaysInTheFolder(t *testing.T) {
 	files := published()
 	files["modules.json"] = `[{"path": "../secret"}]`
 	o := importing(t, files)
-	if err := errors.Join(os.MkdirAll(filepath.Join(o.From, "../secret"), 0o755), os.WriteFile(filepath.Join(o.From, "../secret/config.json"), []byte("{}"), 0o600)); err != nil {
+	if err := errors.Join(os.MkdirAll(filepath.Join(o.From, "../secret"), 0o755),
+		os.WriteFile(filepath.Join(o.From, "../secret/config.json"), []byte("{}"), 0o600)); err != nil {
 		t.Fatal(err)
 	}
 	done, err := models.Import(t.Context(), o)
@@ -239,9 +274,17 @@ func TestCompare(t *testing.T) {
 		a, b  [][]float32
 		want  string
 	}{
-		{embed.Description{Dims: 2}, [][]float32{{1, 0}, {1, 1}, nil}, [][]float32{{2, 0}, {1, 0}, {1, 0}}, "cosine 0.8536 on average, 0.7071 at least, of 2 texts"},
 		{
-			embed.Description{Dims: 9, Sparse: true}, [][]float32{{3, 2}, {3, 1, 4, 1}}, [][]float32{{3, 1}, {3, 1, 4, 1}}, // pairs of place and number
+			embed.Description{Dims: 2},
+			[][]float32{{1, 0}, {1, 1}, nil},
+			[][]float32{{2, 0}, {1, 0}, {1, 0}},
+			"cosine 0.8536 on average, 0.7071 at least, of 2 texts",
+		},
+		{
+			// pairs of place and number
+			embed.Description{Dims: 9, Sparse: true},
+			[][]float32{{3, 2}, {3, 1, 4, 1}},
+			[][]float32{{3, 1}, {3, 1, 4, 1}},
 			"inner product by the square of the longer one's length 0.7500 on average, 0.5000 at least, of 2 texts",
 		},
 	} {
@@ -264,7 +307,10 @@ func TestImport_FollowsNoLinkOut(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	for _, name := range []string{"tokenizer.json", "config.json", "README.md", weights, "onnx/model.onnx", "1_Pooling/config.json"} {
+	for _, name := range []string{
+		"tokenizer.json", "config.json", "README.md", weights, "onnx/model.onnx",
+		"1_Pooling/config.json",
+	} {
 		files := published()
 		files["onnx/model.onnx"] = "graph"
 		if name == weights {
@@ -287,7 +333,8 @@ func TestImport_FollowsNoLinkOut(t *testing.T) {
 	}
 	cache := t.TempDir()
 	snapshot := filepath.Join(cache, "snapshots", "abc")
-	if err := errors.Join(os.MkdirAll(filepath.Dir(snapshot), 0o755), os.CopyFS(snapshot, os.DirFS(o.From)), os.Mkdir(filepath.Join(cache, "blobs"), 0o755),
+	if err := errors.Join(os.MkdirAll(filepath.Dir(snapshot), 0o755), os.CopyFS(snapshot, os.DirFS(o.From)),
+		os.Mkdir(filepath.Join(cache, "blobs"), 0o755),
 		os.Rename(filepath.Join(snapshot, "own.json"), filepath.Join(cache, "blobs", "123"))); err != nil {
 		t.Fatal(err)
 	}

@@ -125,7 +125,8 @@ func CheckSource(o PullOptions) error {
 		return fmt.Errorf("%q is no revision", o.Revision)
 	}
 	hub, err := url.Parse(o.Hub)
-	if err != nil || hub.Host == "" || hub.Scheme != "https" && hub.Scheme != "http" || hub.RawQuery != "" || hub.User != nil {
+	if err != nil || hub.Host == "" || hub.Scheme != "https" && hub.Scheme != "http" || hub.RawQuery != "" ||
+		hub.User != nil {
 		return fmt.Errorf("%q is no URL of a hub: want an address that begins with https, without a name, a password or a query", o.Hub)
 	}
 	local := slices.Contains([]string{"127.0.0.1", "::1", "localhost"}, hub.Hostname())

@@ -83,7 +83,10 @@ func (h *hub) sums() models.Sums {
 
 func (h *hub) options(t *testing.T) models.PullOptions {
 	t.Helper()
-	return models.PullOptions{Hub: h.URL, Name: "author/model", Into: filepath.Join(t.TempDir(), "new"), Pause: time.Millisecond, Stall: 5 * time.Minute}
+	return models.PullOptions{
+		Hub: h.URL, Name: "author/model", Into: filepath.Join(t.TempDir(), "new"),
+		Pause: time.Millisecond, Stall: 5 * time.Minute,
+	}
 }
 
 // wantPulled checks that exactly the hub's files are there, and nothing half.
@@ -181,7 +184,8 @@ func TestPull_Stalls(t *testing.T) {
 	o.Stall = 2 * time.Second
 	got, err := models.Pull(t.Context(), o)
 	wantPulled(t, h, o, got, err)
-	if got := h.asked[weights]; len(got) < 2 || !strings.HasPrefix(got[1], "bytes=") { // from where it had come, which a busy machine decides
+	// from where it had come, which a busy machine decides
+	if got := h.asked[weights]; len(got) < 2 || !strings.HasPrefix(got[1], "bytes=") {
 		t.Errorf("asked for %v", got)
 	}
 }
@@ -204,7 +208,8 @@ func TestPull_Corrupts(t *testing.T) {
 			wantPulled(t, h, o, got, err)
 			continue
 		}
-		if err == nil || !strings.Contains(err.Error(), "but its pin says "+o.Pins[weights]) || !strings.Contains(err.Error(), "twice") || len(h.asked[weights]) != 2 {
+		if err == nil || !strings.Contains(err.Error(), "but its pin says "+o.Pins[weights]) || !strings.Contains(err.Error(),
+			"twice") || len(h.asked[weights]) != 2 {
 			t.Errorf("got %v after %d tries, want that it is not what is pinned", err, len(h.asked[weights]))
 		}
 		if _, err := os.Stat(filepath.Join(o.Into, weights)); err == nil {
@@ -221,7 +226,8 @@ func TestPull_BelievesTheTagOfTheHub(t *testing.T) {
 		w.Header().Set("X-Linked-Etag", `"`+sumOf("something else")+`"`)
 		return false
 	}
-	if _, err := models.Pull(t.Context(), h.options(t)); err == nil || !strings.Contains(err.Error(), "the hub says "+sumOf("something else")) {
+	if _, err := models.Pull(t.Context(), h.options(t)); err == nil || !strings.Contains(err.Error(),
+		"the hub says "+sumOf("something else")) {
 		t.Errorf("got %v", err)
 	}
 }
@@ -233,18 +239,36 @@ func TestPull_GoesOnInAnotherProcess(t *testing.T) {
 		tag     func(string) string
 		ranges  string // of the first request
 	}{
-		"the same file":    {func(s string) string { return s[:30_000] }, func(s string) string { return `"` + sumOf(s)[:16] + `"` }, "bytes=30000-"},
-		"an older file":    {func(string) string { return strings.Repeat("x", 30_000) }, func(string) string { return `"old"` }, "bytes=30000-"},
-		"no tag":           {func(string) string { return strings.Repeat("x", 30_000) }, func(string) string { return "" }, ""},
-		"the whole file":   {func(s string) string { return s }, func(s string) string { return `"` + sumOf(s)[:16] + `"` }, "bytes=400000-"},
-		"more than a file": {func(s string) string { return s + s }, func(s string) string { return `"` + sumOf(s)[:16] + `"` }, "bytes=800000-"},
+		"the same file": {func(s string) string { return s[:30_000] }, func(s string) string {
+			return `"` + sumOf(s)[:16] +
+				`"`
+		}, "bytes=30000-"},
+		"an older file": {
+			func(string) string { return strings.Repeat("x", 30_000) },
+			func(string) string { return `"old"` }, "bytes=30000-",
+		},
+		"no tag": {
+			func(string) string { return strings.Repeat("x", 30_000) }, func(string) string { return "" },
+			"",
+		},
+		"the whole file": {
+			func(s string) string { return s }, func(s string) string { return `"` + sumOf(s)[:16] + `"` },
+			"bytes=400000-",
+		},
+		"more than a file": {func(s string) string { return s + s }, func(s string) string {
+			return `"` + sumOf(s)[:16] +
+				`"`
+		}, "bytes=800000-"},
 	} {
 		h := newHub(t)
 		o := h.options(t)
 		if err := os.MkdirAll(o.Into, 0o755); err != nil {
 			t.Fatal(err)
 		}
-		for suffix, content := range map[string]string{".part": part.content(h.files[weights]), ".part.tag": part.tag(h.files[weights])} {
+		for suffix, content := range map[string]string{
+			".part":     part.content(h.files[weights]),
+			".part.tag": part.tag(h.files[weights]),
+		} {
 			if err := os.WriteFile(filepath.Join(o.Into, weights+suffix), []byte(content), 0o600); err != nil {
 				t.Fatal(err)
 			}
@@ -276,7 +300,8 @@ func TestPull_Answers(t *testing.T) {
 		o := h.options(t)
 		o.Retries = 3
 		_, err := models.Pull(t.Context(), o)
-		if err == nil || !strings.Contains(err.Error(), test.want) || !strings.Contains(err.Error(), weights) || len(h.asked[weights]) != test.tries {
+		if err == nil || !strings.Contains(err.Error(), test.want) || !strings.Contains(err.Error(), weights) ||
+			len(h.asked[weights]) != test.tries {
 			t.Errorf("%d: got %v after %d tries, want %q after %d", test.code, err, len(h.asked[weights]), test.want, test.tries)
 		}
 	}
@@ -318,7 +343,8 @@ func TestPull_Pinned(t *testing.T) {
 		t.Errorf("got %v", err)
 	}
 	o.Pins = models.Sums{"missing.json": sumOf("")}
-	if _, err := models.Pull(t.Context(), o); err == nil || !strings.Contains(err.Error(), "missing.json: the hub has no such file") {
+	if _, err := models.Pull(t.Context(), o); err == nil || !strings.Contains(err.Error(),
+		"missing.json: the hub has no such file") {
 		t.Errorf("got %v", err)
 	}
 	o.Pins = models.Sums{"../config.json": sumOf("")}
@@ -367,7 +393,8 @@ func TestPull_Graph(t *testing.T) {
 	wantPulled(t, h, o, got, err)
 
 	delete(h.files, "onnx/model.onnx")
-	if _, err := models.Pull(t.Context(), h.options(t)); err == nil || !strings.Contains(err.Error(), "the hub has no model.safetensors") {
+	if _, err := models.Pull(t.Context(), h.options(t)); err == nil || !strings.Contains(err.Error(),
+		"the hub has no model.safetensors") {
 		t.Errorf("got %v", err)
 	}
 }

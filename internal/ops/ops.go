@@ -140,7 +140,10 @@ func Handler(o Options) http.Handler {
 		_, _ = w.Write(append(body, '\n'))
 	})
 	if o.Metrics != nil {
-		metrics := promhttp.HandlerFor(o.Metrics, promhttp.HandlerOpts{MaxRequestsInFlight: 4, ErrorHandling: promhttp.ContinueOnError})
+		metrics := promhttp.HandlerFor(o.Metrics, promhttp.HandlerOpts{
+			MaxRequestsInFlight: 4,
+			ErrorHandling:       promhttp.ContinueOnError,
+		})
 		mux.Handle("GET /metrics", metrics)
 	}
 	mux.HandleFunc("GET /{$}", func(w http.ResponseWriter, _ *http.Request) {

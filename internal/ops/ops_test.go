@@ -28,7 +28,10 @@ func get(t *testing.T, h http.Handler, method, path string) (int, string, http.H
 func TestHandler(t *testing.T) {
 	m := metrics.New(metrics.Build{Version: "1.2.3"})
 	checks := []Check{{Name: "database"}, {Name: "stream"}}
-	h := Handler(Options{Ready: func(context.Context) []Check { return checks }, Metrics: m, Version: map[string]string{"version": "1.2.3"}})
+	h := Handler(Options{
+		Ready: func(context.Context) []Check { return checks }, Metrics: m,
+		Version: map[string]string{"version": "1.2.3"},
+	})
 	tests := []struct {
 		method, path string
 		status       int
@@ -90,7 +93,8 @@ func TestServer_RunsUntilAskedToStop(t *testing.T) {
 	done := make(chan error, 1)
 	go func() { done <- s.Run(ctx) }()
 
-	if _, err := Listen(ctx, Options{Listen: s.Addr().String()}); err == nil || !strings.Contains(err.Error(), "listen for probes and metrics") {
+	if _, err := Listen(ctx, Options{Listen: s.Addr().String()}); err == nil || !strings.Contains(err.Error(),
+		"listen for probes and metrics") {
 		t.Errorf("a taken port: %v", err)
 	}
 	answer := make(chan string, 1)
@@ -164,7 +168,8 @@ func TestServer_WhoOnlyHoldsConnectionsKeepsNobodyOut(t *testing.T) {
 			oldest = conn
 		}
 	}
-	request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+s.Addr().String()+"/livez", http.NoBody)
+	request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+s.Addr().String()+"/livez",
+		http.NoBody)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -195,7 +200,10 @@ func TestServer_OnLoopbackOnlyForThisMachine(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = s.Close() })
-	for host, want := range map[string]int{"127.0.0.1:7471": 200, "localhost": 200, "[::1]:7471": 200, "elsewhere.example": 403, "10.0.0.1:7471": 403, "": 200} {
+	for host, want := range map[string]int{
+		"127.0.0.1:7471": 200, "localhost": 200, "[::1]:7471": 200,
+		"elsewhere.example": 403, "10.0.0.1:7471": 403, "": 200,
+	} {
 		w, r := httptest.NewRecorder(), httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/version", nil)
 		r.Host = host
 		s.http.Handler.ServeHTTP(w, r)

@@ -34,16 +34,17 @@ const (
 
 // Spec is a pipeline as a person writes it, before any database has been asked about it.
 type Spec struct {
-	Name        string // unique; default: the table as written, e.g. "public.docs"
-	Schema      string // of the source table
-	Table       string
-	Columns     []string // in the order of the default text
-	Text        string   // SQL expression over the row; "" means the default text of Columns
-	Filter      string   // SQL expression over the row; "" means every row
-	IntoColumn  string   // either: a vector column of the source table
-	IntoSchema  string   // or: an embedding table; "" means the source table's schema
-	IntoTable   string
-	IntoType    Stored // type of a destination that is to be made, and that one that is there must have; "": what fits the model, and any
+	Name       string // unique; default: the table as written, e.g. "public.docs"
+	Schema     string // of the source table
+	Table      string
+	Columns    []string // in the order of the default text
+	Text       string   // SQL expression over the row; "" means the default text of Columns
+	Filter     string   // SQL expression over the row; "" means every row
+	IntoColumn string   // either: a vector column of the source table
+	IntoSchema string   // or: an embedding table; "" means the source table's schema
+	IntoTable  string
+	// type of a destination that is to be made, and that one that is there must have; "": what fits the model, and any
+	IntoType    Stored
 	Index       string // "hnsw": an index is built when the backfill is done; "": none is
 	Plugin      string // "onnx", "fake" or a path; "" means onnx
 	Model       string // name or folder; "" means the default model
@@ -57,12 +58,13 @@ type Spec struct {
 // Pipeline is a Spec that a database has confirmed.
 type Pipeline struct {
 	Spec
-	ID          int32
-	OID         uint32 // of the source table; it survives renames
-	IntoOID     uint32 // of the embedding table that was looked at; 0: there is none, or it is not known
-	Key         []KeyColumn
-	Watched     []string // columns other than the key that text and filter read, by attribute number; what source_hash covers
-	WatchAll    bool     // what text and filter read is not known: every UPDATE counts as a change
+	ID      int32
+	OID     uint32 // of the source table; it survives renames
+	IntoOID uint32 // of the embedding table that was looked at; 0: there is none, or it is not known
+	Key     []KeyColumn
+	// columns other than the key that text and filter read, by attribute number; what source_hash covers
+	Watched     []string
+	WatchAll    bool // what text and filter read is not known: every UPDATE counts as a change
 	Partitioned bool
 	Triggers    bool   // triggers of the user's may fire on a write-back to a column
 	Dims        int    // width of the destination

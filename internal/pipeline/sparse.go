@@ -80,7 +80,8 @@ func parseSparseBinary(b []byte) ([]float32, error) {
 	places, numbers := b[head:head+4*n], b[head+4*n:]
 	pairs := make([]float32, 0, 2*n)
 	for i := range n {
-		pairs = append(pairs, float32(binary.BigEndian.Uint32(places[4*i:])), math.Float32frombits(binary.BigEndian.Uint32(numbers[4*i:])))
+		pairs = append(pairs, float32(binary.BigEndian.Uint32(places[4*i:])),
+			math.Float32frombits(binary.BigEndian.Uint32(numbers[4*i:])))
 	}
 	return pairs, nil
 }

@@ -49,7 +49,10 @@ func TestSparse_RefusesWhatIsNone(t *testing.T) {
 
 func TestStored_TakesWhatFits(t *testing.T) {
 	t.Parallel()
-	for stored, sparse := range map[Stored]bool{"": false, StoredVector: false, StoredHalfvec: false, StoredBit: false, StoredSparse: true} {
+	for stored, sparse := range map[Stored]bool{
+		"": false, StoredVector: false, StoredHalfvec: false, StoredBit: false,
+		StoredSparse: true,
+	} {
 		if stored.Takes(sparse) == stored.Takes(!sparse) || !stored.Takes(sparse) {
 			t.Errorf("%s takes sparse vectors: %t", stored.Name(), stored.Takes(true))
 		}
@@ -60,7 +63,8 @@ func TestStored_TakesWhatFits(t *testing.T) {
 		t.Error("its own model is another one")
 	}
 	for _, edit := range []func(d *embed.Description){
-		func(d *embed.Description) { d.Sparse = false }, func(d *embed.Description) { d.Dims++ }, func(d *embed.Description) { d.Fingerprint = "g" },
+		func(d *embed.Description) { d.Sparse = false }, func(d *embed.Description) { d.Dims++ },
+		func(d *embed.Description) { d.Fingerprint = "g" },
 	} {
 		other := d
 		if edit(&other); p.MadeBy(other) {

@@ -244,7 +244,8 @@ func toHalf(x float32) uint16 {
 		return sign | mostHalf
 	case exponent-bias > 0:
 		half := uint32(exponent-bias)<<fewBits | fraction>>shortened
-		return sign | uint16(half+roundUp(half, fraction, shortened)) //nolint:gosec // a carry into the exponent is meant to be
+		//nolint:gosec // a carry into the exponent is meant to be
+		return sign | uint16(half+roundUp(half, fraction, shortened))
 	}
 	// A subnormal half counts units of 2^-24.
 	shift := shortened + 1 - (exponent - bias)

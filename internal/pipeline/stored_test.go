@@ -48,7 +48,8 @@ func TestStored_WhatIsHashedIsWhatIsStored(t *testing.T) {
 			t.Fatal(err)
 		}
 		if VectorHash(parsed) != stored.Hash(vector) {
-			t.Errorf("%s: what is printed as %s is %v, what is kept of the vector %v", stored, text, parsed, stored.Canonical(vector))
+			t.Errorf("%s: what is printed as %s is %v, what is kept of the vector %v", stored, text, parsed,
+				stored.Canonical(vector))
 		}
 		if again := stored.Canonical(stored.Given(parsed)); !slices.Equal(again, parsed) {
 			t.Errorf("%s: given again, %v becomes %v", stored, parsed, again)

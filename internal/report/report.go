@@ -26,13 +26,14 @@ const exactRows = 200_000
 
 // Pipeline is the state of one pipeline.
 type Pipeline struct {
-	ID            int32              `json:"pipeline_id"`
-	Name          string             `json:"name"`
-	Slot          string             `json:"slot"`
-	Schema        string             `json:"table_schema"` // as the table is called now
-	Table         string             `json:"table_name"`
-	ReplacedBy    string             `json:"replaced_by,omitempty"` // another table, quoted, that has taken the name which this one is set up under
-	Dropped       bool               `json:"dropped,omitempty"`     // the table is gone
+	ID     int32  `json:"pipeline_id"`
+	Name   string `json:"name"`
+	Slot   string `json:"slot"`
+	Schema string `json:"table_schema"` // as the table is called now
+	Table  string `json:"table_name"`
+	// another table, quoted, that has taken the name which this one is set up under
+	ReplacedBy    string             `json:"replaced_by,omitempty"`
+	Dropped       bool               `json:"dropped,omitempty"` // the table is gone
 	Model         string             `json:"model"`
 	Plugin        string             `json:"plugin"`
 	Generation    int32              `json:"generation"`
@@ -87,9 +88,10 @@ type Slot struct {
 	SavedSecondsAgo   float64 `json:"checkpoint_saved_seconds_ago"`
 	Holder            string  `json:"holder,omitempty"`
 	PublicationExists bool    `json:"publication_exists"`
-	OtherServer       bool    `json:"other_server"`        // it was set up on another one: the data was restored or copied
-	Elsewhere         string  `json:"elsewhere,omitempty"` // the database of this server whose slot it is, if that is another
-	Database          string  `json:"-"`                   // this one
+	OtherServer       bool    `json:"other_server"` // it was set up on another one: the data was restored or copied
+	// the database of this server whose slot it is, if that is another
+	Elsewhere string `json:"elsewhere,omitempty"`
+	Database  string `json:"-"` // this one
 	// Blockers are the transactions that the making of the slot waits for.
 	Blockers []database.Blocker `json:"waits_for,omitempty" db:"-"`
 }
@@ -193,9 +195,14 @@ func (o Options) Read(ctx context.Context, db queue.DB) (Status, error) {
 // changesHands reports whether nobody holds a slot that a sidecar says it reads, or is about to.
 func (st *Status) changesHands() bool {
 	return slices.ContainsFunc(st.Slots, func(slot Slot) bool {
-		return slot.Exists && !slot.Active && slot.WALStatus != "lost" && slices.ContainsFunc(st.Sidecars, func(s Sidecar) bool {
-			return s.Slot == slot.Name && slices.Contains([]health.Stream{health.Streaming, health.Starting, health.Standby}, s.Stream)
-		}) && !slices.ContainsFunc(st.Sidecars, func(s Sidecar) bool { return s.Slot == slot.Name && s.Stream == health.Stuck })
+		return slot.Exists && !slot.Active && slot.WALStatus != "lost" && slices.ContainsFunc(st.Sidecars,
+			func(s Sidecar) bool {
+				return s.Slot == slot.Name && slices.Contains([]health.Stream{health.Streaming, health.Starting, health.Standby},
+					s.Stream)
+			}) && !slices.ContainsFunc(st.Sidecars, func(s Sidecar) bool {
+			return s.Slot == slot.Name &&
+				s.Stream == health.Stuck
+		})
 	})
 }
 
@@ -206,8 +213,10 @@ func pipelines(ctx context.Context, db queue.DB) ([]Pipeline, error) {
 	}
 	list, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (p Pipeline, err error) {
 		var estimate *int64
-		err = row.Scan(&p.ID, &p.Name, &p.Slot, &p.Schema, &p.Table, &p.ReplacedBy, &p.Dropped, &p.Model, &p.Plugin, &p.Generation, &p.Enabled, &p.Status, &p.Detail,
-			&p.Pending, &p.Running, &p.Retrying, &p.Failed, &p.OldestSeconds, &p.ScanPhase, &p.ScanReason, &p.scanFirst, &p.ScanSeen, &p.ScanExpected,
+		err = row.Scan(&p.ID, &p.Name, &p.Slot, &p.Schema, &p.Table, &p.ReplacedBy, &p.Dropped, &p.Model, &p.Plugin,
+			&p.Generation, &p.Enabled, &p.Status, &p.Detail,
+			&p.Pending, &p.Running, &p.Retrying, &p.Failed, &p.OldestSeconds, &p.ScanPhase, &p.ScanReason, &p.scanFirst,
+			&p.ScanSeen, &p.ScanExpected,
 			&p.ScanRate, &p.scanBarrier, &p.unrouted, &p.Tokens, &estimate)
 		if estimate != nil {
 			p.Rows, p.RowsEstimated = *estimate, true
@@ -238,7 +247,8 @@ func (p *Pipeline) count(ctx context.Context, db queue.DB, upTo int64) {
 		} `json:"Plan"`
 	}
 	var text string
-	if err := db.QueryRow(ctx, "EXPLAIN (FORMAT JSON) SELECT FROM "+table, pgx.QueryExecModeSimpleProtocol).Scan(&text); err != nil {
+	if err := db.QueryRow(ctx, "EXPLAIN (FORMAT JSON) SELECT FROM "+table,
+		pgx.QueryExecModeSimpleProtocol).Scan(&text); err != nil {
 		return // a role that may not look gets the estimate of the last ANALYZE
 	}
 	if err := json.Unmarshal([]byte(text), &plan); err == nil && len(plan) == 1 {
@@ -249,7 +259,8 @@ func (p *Pipeline) count(ctx context.Context, db queue.DB, upTo int64) {
 	}
 	// The estimate may be wrong by orders of magnitude: no more than the limit is read.
 	var rows int64
-	if err := db.QueryRow(ctx, "SELECT count(*) FROM (SELECT FROM "+table+" LIMIT $1) AS r", upTo+1).Scan(&rows); err == nil && rows <= upTo {
+	if err := db.QueryRow(ctx, "SELECT count(*) FROM (SELECT FROM "+table+" LIMIT $1) AS r",
+		upTo+1).Scan(&rows); err == nil && rows <= upTo {
 		p.Rows, p.RowsEstimated = rows, false
 	} else if err == nil {
 		p.Rows = max(p.Rows, rows)
@@ -259,16 +270,22 @@ func (p *Pipeline) count(ctx context.Context, db queue.DB, upTo int64) {
 // facts are what the state of a pipeline follows from.
 func (st *Status) facts(p *Pipeline) health.Facts {
 	f := health.Facts{
-		Name: p.Name, ID: p.ID, Status: p.Status, Detail: p.Detail, Table: pgx.Identifier{p.Schema, p.Table}.Sanitize(), ReplacedBy: p.ReplacedBy, Dropped: p.Dropped,
+		Name: p.Name, ID: p.ID, Status: p.Status, Detail: p.Detail, Table: pgx.Identifier{p.Schema, p.Table}.Sanitize(),
+		ReplacedBy: p.ReplacedBy, Dropped: p.Dropped,
 		Paused: !p.Enabled, Unacknowledged: p.unrouted, Open: p.Open(), Retrying: p.Retrying, Failed: p.Failed,
-		Scan: health.Scan{Phase: p.ScanPhase, Reason: p.ScanReason, First: p.scanFirst, Seen: p.ScanSeen, Expected: p.ScanExpected, Rate: p.ScanRate},
+		Scan: health.Scan{
+			Phase: p.ScanPhase, Reason: p.ScanReason, First: p.scanFirst, Seen: p.ScanSeen,
+			Expected: p.ScanExpected, Rate: p.ScanRate,
+		},
 	}
 	f.Scan.Blockers = database.Named(p.ScanBlockers)
 	for _, s := range st.Slots {
 		if s.Name == p.Slot {
 			f.Slot = health.Slot{
-				Name: s.Name, Publication: s.Publication, Exists: s.Exists, Lost: s.WALStatus == "lost", Active: s.Active, Making: s.Making,
-				Holder: s.Holder, Published: s.PublicationExists, Blockers: database.Named(s.Blockers), OtherServer: s.OtherServer, Elsewhere: s.Elsewhere, Own: database.OwnSlot(s.Database),
+				Name: s.Name, Publication: s.Publication, Exists: s.Exists, Lost: s.WALStatus == "lost", Active: s.Active,
+				Making: s.Making,
+				Holder: s.Holder, Published: s.PublicationExists, Blockers: database.Named(s.Blockers), OtherServer: s.OtherServer,
+				Elsewhere: s.Elsewhere, Own: database.OwnSlot(s.Database),
 			}
 		}
 	}
@@ -276,7 +293,10 @@ func (st *Status) facts(p *Pipeline) health.Facts {
 		if s.Slot != p.Slot && s.Slot != "" {
 			continue
 		}
-		f.Sidecars = append(f.Sidecars, health.Sidecar{Name: s.Instance, Stream: s.Stream, Detail: s.StreamDetail, Problems: s.Problems})
+		f.Sidecars = append(f.Sidecars, health.Sidecar{
+			Name: s.Instance, Stream: s.Stream, Detail: s.StreamDetail,
+			Problems: s.Problems,
+		})
 	}
 	return f
 }

@@ -18,10 +18,11 @@ import (
 
 // CaughtUp is how far a slot's pipelines are with everything before an LSN.
 type CaughtUp struct {
-	Decoded bool     `json:"decoded"` // all of it is in the queue or done
-	Open    int64    `json:"open"`    // tasks for it that are not done
-	Scans   int64    `json:"scans"`   // pipelines whose scan is not over
-	Altered int64    `json:"altered"` // pipelines whose table was altered and not looked at since; counted when nothing else is left
+	Decoded bool  `json:"decoded"` // all of it is in the queue or done
+	Open    int64 `json:"open"`    // tasks for it that are not done
+	Scans   int64 `json:"scans"`   // pipelines whose scan is not over
+	// pipelines whose table was altered and not looked at since; counted when nothing else is left
+	Altered int64    `json:"altered"`
 	Failed  int64    `json:"failed"`  // dead letters for it: not waited for
 	Resting []string `json:"resting"` // pipelines that cannot or shall not work now: not waited for
 	// Unrouted are pipelines that the streamer does not know yet as they are now: their changes may pass unseen, and a
@@ -105,7 +106,10 @@ func Now(ctx context.Context, db queue.DB) (pglogrepl.LSN, error) { return ask(c
 // ask makes the streamer persist its position as soon as it reaches an LSN; nil: that of now.
 func ask(ctx context.Context, db queue.DB, lsn *string) (at pglogrepl.LSN, err error) {
 	var setting, notified string
-	err = db.QueryRow(ctx, sqlfiles.Query("ask_streamer"), pgx.StrictNamedArgs{"channel": queue.Waiting, "lsn": lsn}).Scan(&at, &setting, &notified)
+	err = db.QueryRow(ctx, sqlfiles.Query("ask_streamer"), pgx.StrictNamedArgs{
+		"channel": queue.Waiting,
+		"lsn":     lsn,
+	}).Scan(&at, &setting, &notified)
 	if err != nil {
 		return 0, fmt.Errorf("ask the streamer to hurry: %w", err)
 	}

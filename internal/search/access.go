@@ -78,7 +78,8 @@ func (a *Access) enter(ctx context.Context, tx pgx.Tx, p *pipeline.Pipeline) err
 	}
 	var table *string
 	err := tx.QueryRow(ctx, `SELECT min(c.oid::regclass::text) FROM pg_class AS c
-		WHERE (c.oid = $1 OR c.oid = to_regclass(nullif($2, ''))) AND c.relrowsecurity AND NOT row_security_active(c.oid)`, p.OID, into).Scan(&table)
+		WHERE (c.oid = $1 OR c.oid = to_regclass(nullif($2, ''))) AND c.relrowsecurity AND NOT row_security_active(c.oid)`,
+		p.OID, into).Scan(&table)
 	if err != nil {
 		return fmt.Errorf("look for row level security of pipeline %q: %w", p.Name, err)
 	}

@@ -27,7 +27,10 @@ func TestAccess_RowLevelSecurityIsNotPassedByForOthers(t *testing.T) {
 		for _, name := range []string{"table", "column"} {
 			p := r.pipelines[name]
 			find := func(access *search.Access, hybrid bool) ([]string, error) {
-				hits, err := search.Find(t.Context(), r.pool, p, search.Request{Vector: question, Text: "row", Hybrid: hybrid, Rows: 100, Access: access})
+				hits, err := search.Find(t.Context(), r.pool, p, search.Request{
+					Vector: question, Text: "row", Hybrid: hybrid,
+					Rows: 100, Access: access,
+				})
 				return keys(hits), err
 			}
 			r.db.MustExec("ALTER TABLE docs DISABLE ROW LEVEL SECURITY")
@@ -35,7 +38,8 @@ func TestAccess_RowLevelSecurityIsNotPassedByForOthers(t *testing.T) {
 				t.Errorf("%s: a table without policies: %v, %v", name, got, err)
 			}
 			r.db.MustExec("ALTER TABLE docs ENABLE ROW LEVEL SECURITY")
-			if barred, ok := errors.AsType[*search.RowSecurityError](second(find(&search.Access{}, false))); !ok || len(barred.Hints()) == 0 {
+			if barred, ok := errors.AsType[*search.RowSecurityError](second(find(&search.Access{}, false))); !ok ||
+				len(barred.Hints()) == 0 {
 				t.Errorf("%s: policies are passed by without a word", name)
 			}
 			for _, hybrid := range []bool{false, true} {
@@ -45,7 +49,8 @@ func TestAccess_RowLevelSecurityIsNotPassedByForOthers(t *testing.T) {
 					t.Errorf("%s: as a role with a policy, hybrid %v: %v, %v", name, hybrid, got, err)
 				}
 			}
-			if _, err := search.Similar(t.Context(), r.pool, p, "8", search.Request{Rows: 3, Access: &search.Access{Role: reader}}); !errors.Is(err, search.ErrNoRow) {
+			if _, err := search.Similar(t.Context(), r.pool, p, "8",
+				search.Request{Rows: 3, Access: &search.Access{Role: reader}}); !errors.Is(err, search.ErrNoRow) {
 				t.Errorf("%s: similar to a row that the policy hides: %v", name, err)
 			}
 			if got, err := find(&search.Access{PastRowSecurity: true}, false); err != nil || len(got) != 20 {
@@ -73,11 +78,17 @@ func second[T any](_ T, err error) error { return err }
 func TestAccess_FiltersOfATokenHoldBesideThoseOfItsHolder(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, 0, 20)
-	access := &search.Access{Columns: []string{"id", "mood"}, Fixed: map[string]search.Filter{"tenant": {Values: []string{"1", "2"}}, "deleted_at": {Null: true}}}
+	access := &search.Access{
+		Columns: []string{"id", "mood"},
+		Fixed:   map[string]search.Filter{"tenant": {Values: []string{"1", "2"}}, "deleted_at": {Null: true}},
+	}
 	for _, name := range []string{"table", "column"} {
 		p := r.pipelines[name]
 		find := func(filter map[string]search.Filter, hybrid bool) ([]string, error) {
-			hits, err := search.Find(t.Context(), r.pool, p, search.Request{Vector: vector.Of("row 7", dims), Text: "row", Hybrid: hybrid, Rows: 100, Filter: filter, Access: access})
+			hits, err := search.Find(t.Context(), r.pool, p, search.Request{
+				Vector: vector.Of("row 7", dims), Text: "row",
+				Hybrid: hybrid, Rows: 100, Filter: filter, Access: access,
+			})
 			return keys(hits), err
 		}
 		for _, hybrid := range []bool{false, true} {
@@ -87,7 +98,8 @@ func TestAccess_FiltersOfATokenHoldBesideThoseOfItsHolder(t *testing.T) {
 				"id IN (1, 2)":  {"id": {Values: []string{"1", "2"}}},
 			} {
 				got, err := find(filter, hybrid)
-				want := testenv.Values[string](r.db, "SELECT id::text FROM docs WHERE tenant IN (1, 2) AND deleted_at IS NULL AND "+where)
+				want := testenv.Values[string](r.db, "SELECT id::text FROM docs WHERE tenant IN (1, 2) AND deleted_at IS NULL AND "+
+					where)
 				slices.Sort(got)
 				slices.Sort(want)
 				if err != nil || !slices.Equal(got, want) {
@@ -96,15 +108,20 @@ func TestAccess_FiltersOfATokenHoldBesideThoseOfItsHolder(t *testing.T) {
 			}
 		}
 		for _, column := range []string{"tenant", "author", "nonsense"} {
-			if wrong, ok := errors.AsType[*search.BadRequestError](second(find(map[string]search.Filter{column: {Values: []string{"2"}}}, false))); !ok {
+			if wrong, ok := errors.AsType[*search.BadRequestError](
+				second(find(map[string]search.Filter{column: {Values: []string{"2"}}}, false))); !ok {
 				t.Errorf("%s: a filter on %s: %v", name, column, wrong)
 			}
 		}
-		if _, err := search.Similar(t.Context(), r.pool, p, "3", search.Request{Rows: 3, Access: access}); !errors.Is(err, search.ErrNoRow) {
+		if _, err := search.Similar(t.Context(), r.pool, p, "3", search.Request{Rows: 3, Access: access}); !errors.Is(err,
+			search.ErrNoRow) {
 			t.Errorf("%s: similar to a row that the filter hides: %v", name, err)
 		}
 		broken := &search.Access{Fixed: map[string]search.Filter{"no such": {Values: []string{"1"}}}}
-		_, err := search.Find(t.Context(), r.pool, p, search.Request{Vector: vector.Of("row 7", dims), Rows: 1, Access: broken})
+		_, err := search.Find(t.Context(), r.pool, p, search.Request{
+			Vector: vector.Of("row 7", dims), Rows: 1,
+			Access: broken,
+		})
 		if _, blamed := errors.AsType[*search.BadRequestError](err); err == nil || blamed {
 			t.Errorf("%s: a fixed filter on a column that is not there: %v", name, err)
 		}

@@ -55,7 +55,8 @@ func TestFind_TheIndexGoesOnBehindDeadEntries(t *testing.T) {
 		r.db.MustExec("ALTER TABLE docs_embedding SET (autovacuum_enabled = off)")
 		r.db.MustExec("CREATE INDEX CONCURRENTLY near ON docs_embedding USING hnsw (embedding vector_cosine_ops)")
 		for id := 1; id <= rows/4; id++ { // at other places, so that no entry can be kept
-			r.db.MustExec("UPDATE docs_embedding SET embedding = $2::text::vector WHERE id = $1", id, text(vector.Of(fmt.Sprint("anew ", id), dims)))
+			r.db.MustExec("UPDATE docs_embedding SET embedding = $2::text::vector WHERE id = $1", id,
+				text(vector.Of(fmt.Sprint("anew ", id), dims)))
 		}
 		for _, setting := range []string{"enable_seqscan = off", "enable_sort = off"} {
 			r.db.MustExecSuper(fmt.Sprintf(`ALTER DATABASE "%s" SET %s`, r.db.Name, setting))

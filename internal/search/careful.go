@@ -26,7 +26,9 @@ func (e *rowError) Error() string { return e.err.Error() }
 func (e *rowError) Unwrap() error { return e.err }
 
 // looking runs a search: at first as if no row could make it fail, and carefully when one did.
-func looking(ctx context.Context, db DB, p *pipeline.Pipeline, access *Access, f func(tx pgx.Tx, careful bool) ([]Hit, error)) (hits []Hit, err error) {
+func looking(ctx context.Context, db DB, p *pipeline.Pipeline, access *Access, f func(tx pgx.Tx, careful bool) ([]Hit,
+	error),
+) (hits []Hit, err error) {
 	for _, careful := range []bool{false, true} {
 		err = reading(ctx, db, p, access, func(tx pgx.Tx) (err error) {
 			hits, err = f(tx, careful)
@@ -242,7 +244,10 @@ func (s *statement) wordsCarefully(ctx context.Context, tx pgx.Tx) (found []cand
 			todo = append(todo, halves...)
 		}
 	}
-	slices.SortStableFunc(found, func(a, b candidate) int { return cmp.Or(cmp.Compare(b.rank, a.rank), cmp.Compare(a.key, b.key)) })
+	slices.SortStableFunc(found, func(a, b candidate) int {
+		return cmp.Or(cmp.Compare(b.rank, a.rank),
+			cmp.Compare(a.key, b.key))
+	})
 	return found[:min(len(found), s.candidates)], nil
 }
 

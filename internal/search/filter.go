@@ -84,7 +84,9 @@ type filterable struct {
 // conditionsOf turns filters into SQL over a row, to be put behind an alias and a dot, and adds their parameters.
 // Columns are those of the catalogue; nothing of what was asked for becomes part of the statement. Values that do not
 // fit their columns are refused here: what fails afterwards is nothing that whoever asks has given.
-func (s *statement) conditionsOf(ctx context.Context, tx pgx.Tx, p *pipeline.Pipeline, filter map[string]Filter, access *Access) ([]string, error) {
+func (s *statement) conditionsOf(ctx context.Context, tx pgx.Tx, p *pipeline.Pipeline, filter map[string]Filter,
+	access *Access,
+) ([]string, error) {
 	if access == nil {
 		access = &Access{}
 	}
@@ -109,7 +111,8 @@ func (s *statement) conditionsOf(ctx context.Context, tx pgx.Tx, p *pipeline.Pip
 		barred := func(c filterable) bool { return !slices.Contains(access.Columns, c.Name) }
 		for _, c := range columns {
 			if _, asked := filter[c.Name]; asked && barred(c) {
-				return nil, &BadRequestError{Problem: fmt.Sprintf("filter: column %q of %s is none to filter by", c.Name, p.Source()), Hint: []string{
+				return nil, &BadRequestError{Problem: fmt.Sprintf("filter: column %q of %s is none to filter by", c.Name,
+					p.Source()), Hint: []string{
 					"the pipeline's configuration may name more: search: {filterable: [" + c.Name + "]}",
 				}}
 			}
@@ -121,7 +124,9 @@ func (s *statement) conditionsOf(ctx context.Context, tx pgx.Tx, p *pipeline.Pip
 }
 
 // equal adds a condition for each column of a filter.
-func (s *statement) equal(ctx context.Context, tx pgx.Tx, p *pipeline.Pipeline, columns []filterable, filter map[string]Filter) ([]string, error) {
+func (s *statement) equal(ctx context.Context, tx pgx.Tx, p *pipeline.Pipeline, columns []filterable,
+	filter map[string]Filter,
+) ([]string, error) {
 	var (
 		conditions []string
 		fitting    pgx.Batch
@@ -132,7 +137,10 @@ func (s *statement) equal(ctx context.Context, tx pgx.Tx, p *pipeline.Pipeline, 
 		at := slices.IndexFunc(columns, func(c filterable) bool { return c.Name == name })
 		switch {
 		case at < 0:
-			return nil, &BadRequestError{Problem: fmt.Sprintf("filter: %s has no column %q", p.Source(), name), Hint: pipeline.DidYouMean(name, comparables(columns))}
+			return nil, &BadRequestError{
+				Problem: fmt.Sprintf("filter: %s has no column %q", p.Source(), name),
+				Hint:    pipeline.DidYouMean(name, comparables(columns)),
+			}
 		case columns[at].Equal == "":
 			return nil, bad("filter: column %q is of type %s, whose values cannot be compared", name, columns[at].Type)
 		case len(f.Values) > MaxValues:
@@ -151,7 +159,8 @@ func (s *statement) equal(ctx context.Context, tx pgx.Tx, p *pipeline.Pipeline, 
 		checked = append(checked, c)
 		s.args = append(s.args, f.Values)
 		// The alias comes before each condition, so a column comes first in it.
-		conditions = append(conditions, quote(name)+" "+c.Equal+fmt.Sprintf(" ANY (CAST($%d::text[] AS %s[]))", len(s.args), c.Type))
+		conditions = append(conditions, quote(name)+" "+c.Equal+fmt.Sprintf(" ANY (CAST($%d::text[] AS %s[]))", len(s.args),
+			c.Type))
 	}
 	at, err := fits(ctx, tx, &fitting)
 	if database.Judge(err) == database.Data {

@@ -68,7 +68,10 @@ func TestP5_APoisonRowBreaksNoSearch(t *testing.T) {
 			wrong := *p
 			wrong.Text, wrong.Columns = "public.no_such_function(body)", nil
 			for _, hybrid := range []bool{false, true} {
-				_, err := search.Find(t.Context(), r.pool, &wrong, search.Request{Vector: question, Rows: 5, Hybrid: hybrid, Text: "row"})
+				_, err := search.Find(t.Context(), r.pool, &wrong, search.Request{
+					Vector: question, Rows: 5, Hybrid: hybrid,
+					Text: "row",
+				})
 				pg, ok := errors.AsType[*pgconn.PgError](err)
 				if _, blamed := errors.AsType[*search.BadRequestError](err); !ok || blamed || pg.Code != "42883" {
 					t.Errorf("%s: a text that cannot work, hybrid %v: %v", name, hybrid, err)
@@ -85,7 +88,8 @@ func TestP5_APoisonRowOfAPartitionBreaksNoSearch(t *testing.T) {
 	r := newRig(t, 0, 1)
 	r.db.MustExec("CREATE TABLE parted (id bigint PRIMARY KEY, body text, embedding vector(64)) PARTITION BY RANGE (id)")
 	for i := range 3 {
-		r.db.MustExec(fmt.Sprintf("CREATE TABLE parted_%d PARTITION OF parted FOR VALUES FROM (%d) TO (%d)", i, i*100, (i+1)*100))
+		r.db.MustExec(fmt.Sprintf("CREATE TABLE parted_%d PARTITION OF parted FOR VALUES FROM (%d) TO (%d)", i, i*100,
+			(i+1)*100))
 	}
 	r.db.MustExec(`INSERT INTO parted SELECT i, format('{"t": "words %s"}', i), $1::text::vector FROM generate_series(0, 299) AS i`, text(vector.Of("x", dims)))
 	r.db.MustExec("UPDATE parted SET body = 'not json' WHERE id IN (3, 103, 250)")
@@ -112,9 +116,12 @@ func TestFind_BlamesNobodyForWhatHeDidNotGive(t *testing.T) {
 	p := r.pipelines["table"]
 	for name, ask := range map[string]func() error{
 		"filter": func() error {
-			_, err := search.Find(t.Context(), r.pool, p, search.Request{Vector: vector.Of("x", dims), Rows: 1, Filter: map[string]search.Filter{
-				"mood": {Values: []string{"good"}}, "tenant": {Values: []string{"canary"}},
-			}})
+			_, err := search.Find(t.Context(), r.pool, p, search.Request{
+				Vector: vector.Of("x", dims), Rows: 1,
+				Filter: map[string]search.Filter{
+					"mood": {Values: []string{"good"}}, "tenant": {Values: []string{"canary"}},
+				},
+			})
 			return err
 		},
 		"key": func() error {
@@ -123,7 +130,10 @@ func TestFind_BlamesNobodyForWhatHeDidNotGive(t *testing.T) {
 		},
 	} {
 		err := ask()
-		want := map[string]string{"filter": `filter: a value for column "tenant" does not fit its type, integer`, "key": `key: what is given for column "id" does not fit its type, bigint`}[name]
+		want := map[string]string{
+			"filter": `filter: a value for column "tenant" does not fit its type, integer`,
+			"key":    `key: what is given for column "id" does not fit its type, bigint`,
+		}[name]
 		if wrong, ok := errors.AsType[*search.BadRequestError](err); !ok || wrong.Problem != want {
 			t.Errorf("%s: got %v, want %q", name, err, want)
 		}

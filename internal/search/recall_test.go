@@ -25,7 +25,8 @@ func TestFind_FewRowsFitTheFilterOfAnIndexedSearch(t *testing.T) {
 		ask := func(name string, tenant, question int) []string {
 			t.Helper()
 			return keys(r.find(r.pipelines[name], search.Request{
-				Vector: vector.Of(fmt.Sprint("question ", question), dims), Rows: wanted, Filter: map[string]search.Filter{"tenant": {Values: []string{fmt.Sprint(tenant)}}},
+				Vector: vector.Of(fmt.Sprint("question ", question), dims), Rows: wanted,
+				Filter: map[string]search.Filter{"tenant": {Values: []string{fmt.Sprint(tenant)}}},
 			}))
 		}
 		names, tenants := []string{"table", "column"}, map[int]int{100: wanted, 101: 1, 999: 0}
@@ -55,11 +56,15 @@ func TestFind_FewRowsFitTheFilterOfAnIndexedSearch(t *testing.T) {
 		}
 		r.pool.Reset()
 		for _, name := range names {
-			e, err := search.Explain(t.Context(), r.pool, r.pipelines[name], search.Request{Vector: vector.Of("question", dims), Rows: wanted})
+			e, err := search.Explain(t.Context(), r.pool, r.pipelines[name], search.Request{
+				Vector: vector.Of("question", dims),
+				Rows:   wanted,
+			})
 			if err != nil || !strings.Contains(strings.Join(e.Plan, "\n"), "embedding_idx") {
 				t.Fatalf("%s: the index is not used (%v):\n%s", name, err, strings.Join(e.Plan, "\n"))
 			}
-			if plan := strings.Join(e.Plan, "\n"); !strings.Contains(plan, "'...'") || regexp.MustCompile(`[-0-9.,]{100}`).MatchString(plan) {
+			if plan := strings.Join(e.Plan, "\n"); !strings.Contains(plan, "'...'") ||
+				regexp.MustCompile(`[-0-9.,]{100}`).MatchString(plan) {
 				t.Errorf("the plan holds the numbers of the vector:\n%s", plan)
 			}
 		}

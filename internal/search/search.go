@@ -34,13 +34,14 @@ type Request struct {
 
 // Hit is a row that was found.
 type Hit struct {
-	Key      string          `json:"key"`                // as the program writes keys everywhere
-	Columns  json.RawMessage `json:"columns"`            // the key's columns with their values
-	Distance *float64        `json:"distance,omitempty"` // cosine distance, 0 to 2, number of differing bits, or negative inner product; nil: not among the nearest
-	Score    *float64        `json:"score,omitempty"`    // of a hybrid search: larger is better, at most 2/61
-	Text     string          `json:"text"`               // its first characters; of a chunked pipeline the whole chunk, if its text is stored
-	Chunk    *Chunk          `json:"chunk,omitempty"`    // the chunk that is nearest; nil: the text is not cut, or none is near
-	Problem  string          `json:"problem,omitempty"`  // why there is no text: the pipeline's expression fails on this row
+	Key     string          `json:"key"`     // as the program writes keys everywhere
+	Columns json.RawMessage `json:"columns"` // the key's columns with their values
+	// cosine distance, 0 to 2, number of differing bits, or negative inner product; nil: not among the nearest
+	Distance *float64 `json:"distance,omitempty"`
+	Score    *float64 `json:"score,omitempty"`   // of a hybrid search: larger is better, at most 2/61
+	Text     string   `json:"text"`              // its first characters; of a chunked pipeline the whole chunk, if its text is stored
+	Chunk    *Chunk   `json:"chunk,omitempty"`   // the chunk that is nearest; nil: the text is not cut, or none is near
+	Problem  string   `json:"problem,omitempty"` // why there is no text: the pipeline's expression fails on this row
 }
 
 // Chunk is a piece of a row's text.
@@ -117,7 +118,9 @@ func Similar(ctx context.Context, db DB, p *pipeline.Pipeline, key string, r Req
 }
 
 // storedVector returns the vector of one row, and its key as the row prints it.
-func storedVector(ctx context.Context, tx pgx.Tx, p *pipeline.Pipeline, values []string, access *Access) (key string, vector []float32, err error) {
+func storedVector(ctx context.Context, tx pgx.Tx, p *pipeline.Pipeline, values []string, access *Access) (key string,
+	vector []float32, err error,
+) {
 	s := &statement{}
 	params := make([]string, len(values))
 	for i, v := range values {
@@ -152,8 +155,9 @@ func storedVector(ctx context.Context, tx pgx.Tx, p *pipeline.Pipeline, values [
 // Explanation is how a search is done.
 type Explanation struct {
 	Statement string   `json:"statement"`
-	Plan      []string `json:"plan"`            // the server's
-	Index     string   `json:"index,omitempty"` // the statement that makes the index which the words of a hybrid search can use
+	Plan      []string `json:"plan"` // the server's
+	// the statement that makes the index which the words of a hybrid search can use
+	Index string `json:"index,omitempty"`
 }
 
 // Explain returns the statements that find the rows of a search and the plans that the server has for them.

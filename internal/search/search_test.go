@@ -54,7 +54,10 @@ func newRig(t *testing.T, major, rows int) *rig {
 	log := slog.New(slog.DiscardHandler)
 	// A machine that stands still for a while, and other tests' transactions, are not what these tests are about.
 	patience := 10 * time.Minute
-	url, options := db.URL(testenv.Owner)+"&connect_timeout=120", database.Options{MaxConns: 4, IdleInTransaction: -1, Log: log}
+	url, options := db.URL(testenv.Owner)+"&connect_timeout=120", database.Options{
+		MaxConns: 4, IdleInTransaction: -1,
+		Log: log,
+	}
 	pool, err := database.Connect(t.Context(), url, options)
 	if err != nil {
 		t.Fatal(err)
@@ -72,7 +75,8 @@ func newRig(t *testing.T, major, rows int) *rig {
 		described[s.Name] = embed.Description{Plugin: "fake", Model: "fake", Fingerprint: "fake-1", Dims: dims}
 	}
 	done, err := setup.Init(t.Context(), setup.Options{
-		Pool: pool, ReplicationDSN: url, Slot: db.SlotName(), Publication: db.Name + "_pub", Specs: specs, Descriptions: described, Log: log,
+		Pool: pool, ReplicationDSN: url, Slot: db.SlotName(), Publication: db.Name + "_pub", Specs: specs,
+		Descriptions: described, Log: log,
 		SlotTimeout: patience, LockTimeout: patience,
 	})
 	if err != nil {
@@ -102,7 +106,9 @@ func (r *rig) put(p *pipeline.Pipeline, id, chunk int, v []float32) {
 	r.t.Helper()
 	sql := "UPDATE docs SET " + p.IntoColumn + " = " + p.ToStored("$2::"+p.VectorType()) + " WHERE id = $1 AND $3::int = 0"
 	if !p.ToColumn() {
-		sql = "INSERT INTO " + p.Into() + fmt.Sprintf(" (id, chunk_no, generation, text_hash, embedded_at, embedding) VALUES ($1, $3, %d, '', now(), %s)", p.Generation, p.ToStored("$2::"+p.VectorType()))
+		sql = "INSERT INTO " + p.Into() +
+			fmt.Sprintf(" (id, chunk_no, generation, text_hash, embedded_at, embedding) VALUES ($1, $3, %d, '', now(), %s)",
+				p.Generation, p.ToStored("$2::"+p.VectorType()))
 	}
 	sql = strings.Replace(sql, "UPDATE docs", "UPDATE public.docs", 1)
 	if _, err := r.pool.Exec(r.t.Context(), sql, id, pgvector.NewVector(v), chunk); err != nil {
@@ -163,7 +169,8 @@ func TestFind_TheNearestOfEachDestination(t *testing.T) {
 			}
 			for i, h := range hits {
 				own := distance(p.Stored, question, vector.Of("row "+h.Key, dims))
-				if math.Abs(*h.Distance-all[i]) > 1e-5 || math.Abs(*h.Distance-own) > 1e-5 || h.Text != "row "+h.Key || string(h.Columns) != `{"id": `+h.Key+`}` || h.Score != nil {
+				if math.Abs(*h.Distance-all[i]) > 1e-5 || math.Abs(*h.Distance-own) > 1e-5 || h.Text != "row "+h.Key ||
+					string(h.Columns) != `{"id": `+h.Key+`}` || h.Score != nil {
 					t.Errorf("%s: place %d is %+v at %v, want %v", name, i, h, *h.Distance, all[i])
 				}
 			}
@@ -172,7 +179,8 @@ func TestFind_TheNearestOfEachDestination(t *testing.T) {
 			if err != nil || len(similar) != 3 || slices.Contains(keys(similar), "9") {
 				t.Errorf("%s: similar to row 9: %v, %v", name, keys(similar), err)
 			}
-			if _, err := search.Similar(t.Context(), r.pool, p, "9999", search.Request{Rows: 3}); !errors.Is(err, search.ErrNoRow) {
+			if _, err := search.Similar(t.Context(), r.pool, p, "9999", search.Request{Rows: 3}); !errors.Is(err,
+				search.ErrNoRow) {
 				t.Errorf("%s: similar to a row that is not there: %v", name, err)
 			}
 			var wrong *search.BadRequestError
@@ -191,20 +199,23 @@ func TestFind_OnlyWhatIsTrueNow(t *testing.T) {
 	r.db.MustExec("DELETE FROM docs WHERE id = 1")
 	// The text was configured anew: until row 2 is looked at, its vector is the one of the same model that there is.
 	r.db.MustExec("UPDATE docs_embedding SET generation = generation - 1 WHERE id = 2")
-	if got := keys(r.find(p, search.Request{Vector: question, Rows: 30})); len(got) != 19 || slices.Contains(got, "1") || !slices.Contains(got, "2") {
+	if got := keys(r.find(p, search.Request{Vector: question, Rows: 30})); len(got) != 19 || slices.Contains(got, "1") ||
+		!slices.Contains(got, "2") {
 		t.Errorf("found %v: 1 has no row any more, 2 has a vector", got)
 	}
 	// Excluded by the filter, and its vector still there: the sidecar is paused, or busy.
 	filtered := *p
 	filtered.Filter = "id <> 4"
-	if got := keys(r.find(&filtered, search.Request{Vector: question, Rows: 30})); len(got) != 18 || slices.Contains(got, "4") {
+	if got := keys(r.find(&filtered, search.Request{Vector: question, Rows: 30})); len(got) != 18 ||
+		slices.Contains(got, "4") {
 		t.Errorf("found %v: 4 is excluded", got)
 	}
 	// Row 3 has many pieces, all nearer than any other row: it takes one place.
 	for chunk := range 30 {
 		r.put(p, 3, chunk+1, question)
 	}
-	if got := keys(r.find(p, search.Request{Vector: question, Rows: 5})); len(got) != 5 || got[0] != "3" || slices.Index(got[1:], "3") >= 0 {
+	if got := keys(r.find(p, search.Request{Vector: question, Rows: 5})); len(got) != 5 || got[0] != "3" ||
+		slices.Index(got[1:], "3") >= 0 {
 		t.Errorf("found %v, want row 3 once and four others", got)
 	}
 }
@@ -239,7 +250,8 @@ func TestFind_Filters(t *testing.T) {
 			}
 		}
 		for _, filter := range []string{
-			`{"no such": 1}`, `{"tenant": "x"}`, `{"tenant": []}`, `{"place": "(1,2)"}`, `{"ctid": "(0,1)"}`, `{"tableoid": 1}`, `{"id; DROP TABLE docs": 1}`,
+			`{"no such": 1}`, `{"tenant": "x"}`, `{"tenant": []}`, `{"place": "(1,2)"}`, `{"ctid": "(0,1)"}`, `{"tableoid": 1}`,
+			`{"id; DROP TABLE docs": 1}`,
 			`{"tenant": [1, null]}`, `{"mood": "ugly"}`, `{"tenant": 99999999999999}`,
 		} {
 			var f map[string]search.Filter
@@ -247,7 +259,10 @@ func TestFind_Filters(t *testing.T) {
 				t.Fatal(err)
 			}
 			var wrong *search.BadRequestError
-			if hits, err := search.Find(t.Context(), r.pool, p, search.Request{Vector: question, Rows: 5, Filter: f}); !errors.As(err, &wrong) {
+			if hits, err := search.Find(t.Context(), r.pool, p, search.Request{
+				Vector: question, Rows: 5,
+				Filter: f,
+			}); !errors.As(err, &wrong) {
 				t.Errorf("%s: %s: %v, %v, want a bad request", name, filter, keys(hits), err)
 			}
 		}
@@ -262,7 +277,10 @@ func TestFind_Hybrid(t *testing.T) {
 	question := vector.Of("question", dims)
 	for name, p := range r.pipelines {
 		near := keys(r.find(p, search.Request{Vector: question, Rows: 100}))
-		hits := r.find(p, search.Request{Vector: question, Text: "errors zxq0x80070057", Hybrid: true, Language: "english", Rows: 10})
+		hits := r.find(p, search.Request{
+			Vector: question, Text: "errors zxq0x80070057", Hybrid: true, Language: "english",
+			Rows: 10,
+		})
 		if len(hits) != 10 {
 			t.Fatalf("%s: %d rows", name, len(hits))
 		}
@@ -295,13 +313,19 @@ func TestFind_Hybrid(t *testing.T) {
 		}
 	}
 	p := r.pipelines["table"]
-	for _, text := range []string{`a & b | !c:* <-> 'x' \ ''`, `\`, `'`, `"`, "(((", `x' || pg_sleep(10) || '`, "the", "😀", "http://a.example/?b=c&d='e'\\f", strings.Repeat("word ", 5000)} {
+	for _, text := range []string{
+		`a & b | !c:* <-> 'x' \ ''`, `\`, `'`, `"`, "(((", `x' || pg_sleep(10) || '`, "the",
+		"😀", "http://a.example/?b=c&d='e'\\f", strings.Repeat("word ", 5000),
+	} {
 		if hits := r.find(p, search.Request{Vector: question, Text: text, Hybrid: true, Rows: 3}); len(hits) != 3 {
 			t.Errorf("%.40q: %d rows", text, len(hits))
 		}
 	}
 	var wrong *search.BadRequestError
-	if _, err := search.Find(t.Context(), r.pool, p, search.Request{Vector: question, Text: "x", Hybrid: true, Language: "klingon'", Rows: 3}); !errors.As(err, &wrong) {
+	if _, err := search.Find(t.Context(), r.pool, p, search.Request{
+		Vector: question, Text: "x", Hybrid: true,
+		Language: "klingon'", Rows: 3,
+	}); !errors.As(err, &wrong) {
 		t.Errorf("a language that is not there: %v", err)
 	}
 
@@ -314,7 +338,8 @@ func TestFind_Hybrid(t *testing.T) {
 	r.db.MustExec(strings.Replace(e.Index, "CONCURRENTLY ON", "CONCURRENTLY docs_words ON", 1))
 	r.db.MustExec(fmt.Sprintf(`ALTER DATABASE "%s" SET enable_seqscan = off`, r.db.Name))
 	r.pool.Reset()
-	if e, err = search.Explain(t.Context(), r.pool, p, request); err != nil || !strings.Contains(strings.Join(e.Plan, "\n"), "docs_words") {
+	if e, err = search.Explain(t.Context(), r.pool, p, request); err != nil ||
+		!strings.Contains(strings.Join(e.Plan, "\n"), "docs_words") {
 		t.Errorf("the index %s is not used (%v):\n%s", e.Index, err, strings.Join(e.Plan, "\n"))
 	}
 }

@@ -78,9 +78,11 @@ func (s *statement) near(exact bool) string {
 	if exact { // an expression that no index is over
 		order = "(" + distance + ") OPERATOR(pg_catalog.+) 0::float8"
 	}
-	return "WITH embedsidecar_nearest AS MATERIALIZED (\n  SELECT " + selectKeys(p, "s") + ", " + distance + " AS embedsidecar_distance" + chunk + "\n  FROM " + from +
+	return "WITH embedsidecar_nearest AS MATERIALIZED (\n  SELECT " + selectKeys(p, "s") + ", " + distance +
+		" AS embedsidecar_distance" + chunk + "\n  FROM " + from +
 		"\n  WHERE " + where + "\n  ORDER BY " + order + " LIMIT $2)\n" +
-		"SELECT " + keyText(p) + ", pg_catalog.min(embedsidecar_distance), " + best + ", (SELECT pg_catalog.count(*) FROM embedsidecar_nearest)\n" +
+		"SELECT " + keyText(p) + ", pg_catalog.min(embedsidecar_distance), " + best +
+		", (SELECT pg_catalog.count(*) FROM embedsidecar_nearest)\n" +
 		"FROM embedsidecar_nearest GROUP BY " + ownKeys(p) + "\nORDER BY pg_catalog.min(embedsidecar_distance), " + ownKeys(p)
 }
 
@@ -114,7 +116,8 @@ func keyText(p *pipeline.Pipeline) string {
 // and the numbers of their nearest chunks (the last parameter). Only for these rows text and filter are evaluated. A
 // row that the filter excludes by now is not shown, though its vector may still be there.
 func shownSQL(p *pipeline.Pipeline, withText bool) string {
-	arrays, names, keys, columns := make([]string, len(p.Key)), make([]string, len(p.Key)), make([]string, len(p.Key)), make([]string, len(p.Key))
+	arrays, names, keys, columns := make([]string, len(p.Key)), make([]string, len(p.Key)), make([]string, len(p.Key)),
+		make([]string, len(p.Key))
 	for i, k := range p.Key {
 		arrays[i] = fmt.Sprintf("pg_catalog.unnest($%d::text[])", i+1)
 		names[i], keys[i] = own(i), "k."+own(i)
@@ -129,11 +132,14 @@ func shownSQL(p *pipeline.Pipeline, withText bool) string {
 		chunk = "embedsidecar_piece.embedsidecar_about"
 		// In a select of its own: a text of the user's names columns without the table.
 		piece = "\nLEFT JOIN LATERAL (SELECT c.chunk_text AS embedsidecar_text, pg_catalog.jsonb_build_object('number', c.chunk_no, 'start_byte', c.start_byte," +
-			" 'end_byte', c.end_byte, 'context', coalesce(c.context, '')) AS embedsidecar_about FROM " + p.Into() + " AS c WHERE " + p.MatchKey("c", keys) +
+			" 'end_byte', c.end_byte, 'context', coalesce(c.context, '')) AS embedsidecar_about FROM " + p.Into() +
+			" AS c WHERE " + p.MatchKey("c", keys) +
 			" AND c.chunk_no = k.embedsidecar_chunk) AS embedsidecar_piece ON true"
 	}
-	return "SELECT k.embedsidecar_place, " + p.KeyExpression("r") + ", pg_catalog.jsonb_build_object(" + strings.Join(columns, ", ") + "), coalesce(" + text + ", ''), " + chunk +
-		"\nFROM ROWS FROM (" + strings.Join(arrays, ", ") + fmt.Sprintf(", pg_catalog.unnest($%d::integer[])", len(p.Key)+1) + ") WITH ORDINALITY AS k (" + strings.Join(names, ", ") +
+	return "SELECT k.embedsidecar_place, " + p.KeyExpression("r") + ", pg_catalog.jsonb_build_object(" +
+		strings.Join(columns, ", ") + "), coalesce(" + text + ", ''), " + chunk +
+		"\nFROM ROWS FROM (" + strings.Join(arrays, ", ") + fmt.Sprintf(", pg_catalog.unnest($%d::integer[])", len(p.Key)+1) +
+		") WITH ORDINALITY AS k (" + strings.Join(names, ", ") +
 		", embedsidecar_chunk, embedsidecar_place)\nJOIN " + source(p, "r") + " ON " + p.MatchKey("r", keys) + piece +
 		"\nWHERE " + p.FilterExpression() + "\nORDER BY k.embedsidecar_place"
 }
@@ -144,8 +150,10 @@ func shownSQL(p *pipeline.Pipeline, withText bool) string {
 func (s *statement) wording(in part) string {
 	p := s.p
 	document, query := words(p, s.language, "r."), "$1::text::pg_catalog.tsquery"
-	return "SELECT " + p.KeyExpression("r") + ", pg_catalog.ts_rank_cd(" + document + ", " + query + ") AS embedsidecar_rank\nFROM " + partOf(p, in) +
-		"\nWHERE " + document + " OPERATOR(pg_catalog.@@) " + query + " AND " + p.FilterExpression() + and("r", s.conditions) +
+	return "SELECT " + p.KeyExpression("r") + ", pg_catalog.ts_rank_cd(" + document + ", " + query +
+		") AS embedsidecar_rank\nFROM " + partOf(p, in) +
+		"\nWHERE " + document + " OPERATOR(pg_catalog.@@) " + query + " AND " + p.FilterExpression() + and("r",
+		s.conditions) +
 		"\nORDER BY embedsidecar_rank DESC, " + keysOf(p, "r") + " LIMIT $2"
 }
 
@@ -169,7 +177,8 @@ func partOf(p *pipeline.Pipeline, in part) string {
 
 // placed is the condition of being in a part.
 func placed(in part) string {
-	condition := fmt.Sprintf("r.tableoid = %d::oid AND r.ctid >= '(%d,0)'::tid AND r.ctid < '(%d,0)'::tid", in.table, in.from, in.to)
+	condition := fmt.Sprintf("r.tableoid = %d::oid AND r.ctid >= '(%d,0)'::tid AND r.ctid < '(%d,0)'::tid", in.table,
+		in.from, in.to)
 	if in.places != nil {
 		condition += ` AND r.ctid = ANY ('{"` + strings.Join(in.places, `","`) + `"}'::tid[])`
 	}
@@ -203,9 +212,11 @@ func wordsIndex(p *pipeline.Pipeline, language string) string {
 // vectorOf returns the query for the key, as the row prints it, and the vector of one row.
 func vectorOf(p *pipeline.Pipeline, params, conditions []string) string {
 	if p.ToColumn() {
-		return "SELECT " + p.KeyExpression("s") + ", s." + quote(p.IntoColumn) + " FROM " + source(p, "s") + " WHERE " + p.MatchKey("s", params) + and("s", conditions)
+		return "SELECT " + p.KeyExpression("s") + ", s." + quote(p.IntoColumn) + " FROM " + source(p, "s") + " WHERE " +
+			p.MatchKey("s", params) + and("s", conditions)
 	}
-	return "SELECT " + p.KeyExpression("s") + `, v."embedding" FROM ` + joined(p) + " WHERE " + p.MatchKey("s", params) + and("s", conditions) +
+	return "SELECT " + p.KeyExpression("s") + `, v."embedding" FROM ` + joined(p) + " WHERE " + p.MatchKey("s", params) +
+		and("s", conditions) +
 		" ORDER BY v.chunk_no LIMIT 1"
 }
 

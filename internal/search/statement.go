@@ -15,9 +15,10 @@ import (
 
 // statement is a search, ready to run.
 type statement struct {
-	p          *pipeline.Pipeline
-	request    Request
-	args       []any // $1 the vector, $2 candidates, then the values of conditions; a search for words has the lexemes as $1
+	p       *pipeline.Pipeline
+	request Request
+	// $1 the vector, $2 candidates, then the values of conditions; a search for words has the lexemes as $1
+	args       []any
 	conditions []string
 	candidates int    // vectors looked at, and rows with the words
 	indexed    bool   // an index may find the nearest, or some of them
@@ -92,7 +93,8 @@ func (s *statement) tune(ctx context.Context, tx pgx.Tx) error {
 	const usual, most = 40, 1000 // what is beyond the range of the setting is refused
 	var scan bool
 	err := tx.QueryRow(ctx, "SELECT set_config('hnsw.ef_search', $1, true) IS NOT NULL, EXISTS (SELECT FROM pg_extension WHERE extname = 'vector' AND "+
-		"string_to_array(regexp_replace(extversion, '[^0-9.].*', ''), '.')::int[] >= '{0,8}')", strconv.Itoa(min(max(s.candidates, usual), most))).Scan(nil, &scan)
+		"string_to_array(regexp_replace(extversion, '[^0-9.].*', ''), '.')::int[] >= '{0,8}')",
+		strconv.Itoa(min(max(s.candidates, usual), most))).Scan(nil, &scan)
 	if err != nil || !scan {
 		return err
 	}

@@ -101,7 +101,8 @@ func (p *pair) loadLocked() (err error) {
 	}
 	p.loaded, p.stamps = &loaded, found
 	if now := time.Now(); now.Before(loaded.Leaf.NotBefore) || now.After(loaded.Leaf.NotAfter) {
-		p.log.Warn("clients refuse this certificate: it is not valid now", "file", p.cert, "valid_from", loaded.Leaf.NotBefore, "valid_until", loaded.Leaf.NotAfter)
+		p.log.Warn("clients refuse this certificate: it is not valid now", "file", p.cert, "valid_from",
+			loaded.Leaf.NotBefore, "valid_until", loaded.Leaf.NotAfter)
 	}
 	return nil
 }

@@ -27,10 +27,11 @@ var Roles = []string{RoleQuery, RoleEmbed}
 // Grant is what a token lets its holder do. The zero Grant is that of whoever asks where no tokens are wanted:
 // everything.
 type Grant struct {
-	Role         string              `json:"role"`
-	Pipelines    []string            `json:"pipelines,omitempty"`     // that may be searched, and whose models may be asked; none: all
-	Filter       map[string][]string `json:"filter,omitempty"`        // columns and values: only such rows are found, whatever is asked for
-	DatabaseRole string              `json:"database_role,omitempty"` // that searches run as; "": that of the program's connections
+	Role      string              `json:"role"`
+	Pipelines []string            `json:"pipelines,omitempty"` // that may be searched, and whose models may be asked; none: all
+	Filter    map[string][]string `json:"filter,omitempty"`    // columns and values: only such rows are found, whatever is asked for
+	// that searches run as; "": that of the program's connections
+	DatabaseRole string `json:"database_role,omitempty"`
 }
 
 // Names of parameters that write a grant's limits down.
@@ -87,7 +88,8 @@ func (g Grant) check() error {
 	case !slices.Contains(Roles, g.Role):
 		return errors.New("a role is " + strings.Join(Roles, " or "))
 	case g.Role == RoleEmbed && g.Limits() != "":
-		return errors.New("a token with the role " + RoleEmbed + " searches nothing: it takes no pipelines, filter or database role")
+		return errors.New("a token with the role " + RoleEmbed +
+			" searches nothing: it takes no pipelines, filter or database role")
 	case slices.Contains(g.Pipelines, ""):
 		return errors.New("a pipeline's name is empty")
 	}
@@ -119,7 +121,10 @@ type Rules struct {
 
 // access is what the holder of a grant may see of a pipeline.
 func (g Grant) access(p *pipeline.Pipeline, rules Rules) *search.Access {
-	a := &search.Access{Role: g.DatabaseRole, PastRowSecurity: rules.PastRowSecurity, Columns: []string{}, Fixed: map[string]search.Filter{}}
+	a := &search.Access{
+		Role: g.DatabaseRole, PastRowSecurity: rules.PastRowSecurity, Columns: []string{},
+		Fixed: map[string]search.Filter{},
+	}
 	for _, k := range p.Key {
 		a.Columns = append(a.Columns, k.Name)
 	}
@@ -140,5 +145,8 @@ func noPipeline(name string) error {
 
 // mayNot is the answer for a token of another role.
 func mayNot() error {
-	return &problem{status: http.StatusForbidden, kind: permissionError, code: "role", message: fmt.Sprintf("this token has the role %s: it embeds texts and searches nothing", RoleEmbed)}
+	return &problem{
+		status: http.StatusForbidden, kind: permissionError, code: "role",
+		message: fmt.Sprintf("this token has the role %s: it embeds texts and searches nothing", RoleEmbed),
+	}
 }

@@ -49,7 +49,10 @@ func Handler(o Options) http.Handler {
 		_, _ = io.WriteString(w, "ok\n")
 	})))
 	route("other", "/", func(_ http.ResponseWriter, r *http.Request) error {
-		return &problem{status: http.StatusNotFound, kind: invalidRequest, code: "unknown_url", message: fmt.Sprintf("there is no %s %s", r.Method, r.URL.Path) + meant(mux, r)}
+		return &problem{
+			status: http.StatusNotFound, kind: invalidRequest, code: "unknown_url",
+			message: fmt.Sprintf("there is no %s %s", r.Method, r.URL.Path) + meant(mux, r),
+		}
 	})
 	return ownPages(mux)
 }
@@ -80,7 +83,10 @@ func ownPages(h http.Handler) http.Handler {
 		judged := *r
 		judged.Method = http.MethodPost // others are let through unseen
 		if err := protection.Check(&judged); err != nil {
-			(&problem{status: http.StatusForbidden, kind: permissionError, code: "cross_origin", message: "a page of another site may not ask here"}).write(w)
+			(&problem{
+				status: http.StatusForbidden, kind: permissionError, code: "cross_origin",
+				message: "a page of another site may not ask here",
+			}).write(w)
 			return
 		}
 		h.ServeHTTP(w, r)
@@ -126,7 +132,8 @@ func (a *api) measured(name string, h http.Handler) http.Handler {
 			a.Observe(name, method(r.Method), sw.status, took)
 		}
 		if a.Log != nil {
-			a.Log.DebugContext(r.Context(), "query answered", "handler", name, "status", sw.status, "took_seconds", took.Seconds(), "request_id", id)
+			a.Log.DebugContext(r.Context(), "query answered", "handler", name, "status", sw.status, "took_seconds",
+				took.Seconds(), "request_id", id)
 		}
 	})
 }
@@ -153,7 +160,9 @@ func (a *api) handle(name string, h func(w http.ResponseWriter, r *http.Request)
 	}))
 }
 
-func (a *api) admitted(w http.ResponseWriter, r *http.Request, h func(w http.ResponseWriter, r *http.Request) error) (err error) {
+func (a *api) admitted(w http.ResponseWriter, r *http.Request, h func(w http.ResponseWriter,
+	r *http.Request) error,
+) (err error) {
 	grant, err := a.authorize(w, r)
 	if err != nil {
 		return err
@@ -164,7 +173,10 @@ func (a *api) admitted(w http.ResponseWriter, r *http.Request, h func(w http.Res
 		defer func() { <-a.slots }()
 	default:
 		w.Header().Set("Retry-After", "1")
-		return &problem{status: http.StatusServiceUnavailable, kind: serverError, code: "overloaded", message: "too many requests are under way: come again in a second"}
+		return &problem{
+			status: http.StatusServiceUnavailable, kind: serverError, code: "overloaded",
+			message: "too many requests are under way: come again in a second",
+		}
 	}
 	ctx, cancel := context.WithTimeoutCause(r.Context(), a.Limits.Time, errTooSlow)
 	defer cancel()
@@ -205,7 +217,10 @@ var errTooSlow = errors.New("the request took too long")
 func (a *api) authorize(w http.ResponseWriter, r *http.Request) (Grant, error) {
 	if a.Tokens == nil {
 		if !httpserver.NamesThisMachine(r.Host) {
-			return Grant{}, &problem{status: http.StatusForbidden, kind: permissionError, code: "wrong_host", message: "without tokens, only requests to localhost are answered"}
+			return Grant{}, &problem{
+				status: http.StatusForbidden, kind: permissionError, code: "wrong_host",
+				message: "without tokens, only requests to localhost are answered",
+			}
 		}
 		return Grant{}, nil
 	}
@@ -243,10 +258,16 @@ func requestID(given string) string {
 // strict refuses a field that the request does not have: a misspelt filter must not mean none.
 func (a *api) readJSON(r *http.Request, into any, strict bool) error {
 	if kind, _, err := mime.ParseMediaType(r.Header.Get("Content-Type")); err != nil || kind != "application/json" {
-		return &problem{status: http.StatusUnsupportedMediaType, kind: invalidRequest, code: "content_type", message: "the body must be JSON: send Content-Type: application/json"}
+		return &problem{
+			status: http.StatusUnsupportedMediaType, kind: invalidRequest, code: "content_type",
+			message: "the body must be JSON: send Content-Type: application/json",
+		}
 	}
 	if coding := r.Header.Get("Content-Encoding"); coding != "" && !strings.EqualFold(coding, "identity") {
-		return &problem{status: http.StatusUnsupportedMediaType, kind: invalidRequest, code: "content_encoding", message: "the body must not be compressed"}
+		return &problem{
+			status: http.StatusUnsupportedMediaType, kind: invalidRequest, code: "content_encoding",
+			message: "the body must not be compressed",
+		}
 	}
 	body, err := a.readAll(r)
 	if err == nil && !utf8.Valid(body) { // the decoder would put other signs in the place of what is not
@@ -259,7 +280,10 @@ func (a *api) readJSON(r *http.Request, into any, strict bool) error {
 		return nil
 	}
 	if large, ok := errors.AsType[*http.MaxBytesError](err); ok {
-		return &problem{status: http.StatusRequestEntityTooLarge, kind: invalidRequest, code: "request_too_large", message: "the body is larger than " + strconv.FormatInt(large.Limit, 10) + " bytes: send less at a time"}
+		return &problem{
+			status: http.StatusRequestEntityTooLarge, kind: invalidRequest, code: "request_too_large",
+			message: "the body is larger than " + strconv.FormatInt(large.Limit, 10) + " bytes: send less at a time",
+		}
 	}
 	if p, ok := errors.AsType[*problem](err); ok {
 		return p
@@ -280,7 +304,10 @@ func (a *api) readJSON(r *http.Request, into any, strict bool) error {
 		return refuse("", "json", "the body is not JSON: %s at byte %d", syntax, syntax.Offset)
 	}
 	if _, ok := errors.AsType[net.Error](err); ok {
-		return &problem{status: http.StatusRequestTimeout, kind: invalidRequest, code: "timeout", message: "the body did not come in time"}
+		return &problem{
+			status: http.StatusRequestTimeout, kind: invalidRequest, code: "timeout",
+			message: "the body did not come in time",
+		}
 	}
 	return refuse("", "json", "the body cannot be read: %s", err)
 }

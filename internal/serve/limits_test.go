@@ -34,7 +34,8 @@ func TestServer_AClientThatGoesGivesItsPlaceBack(t *testing.T) {
 	defer cancel()
 	gone := make(chan error, 1)
 	go func() {
-		r, err := http.NewRequestWithContext(ctx, http.MethodPost, s.url+"/v1/embeddings", strings.NewReader(`{"input": "hold"}`))
+		r, err := http.NewRequestWithContext(ctx, http.MethodPost, s.url+"/v1/embeddings",
+			strings.NewReader(`{"input": "hold"}`))
 		if err == nil {
 			r.Header.Set("Content-Type", "application/json")
 			var response *http.Response
@@ -105,7 +106,8 @@ func TestServer_WhoOnlyHoldsConnectionsKeepsNobodyOut(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer func() { _ = conn.Close() }()
-		if _, err := io.WriteString(conn, "GET /v1/models HTTP/1.1\r\nHost:"); err != nil && !errors.Is(err, syscall.EPIPE) && !errors.Is(err, syscall.ECONNRESET) {
+		if _, err := io.WriteString(conn, "GET /v1/models HTTP/1.1\r\nHost:"); err != nil && !errors.Is(err, syscall.EPIPE) &&
+			!errors.Is(err, syscall.ECONNRESET) {
 			t.Fatal(err)
 		}
 		silent = append(silent, conn)
@@ -145,7 +147,8 @@ func TestP9_LargeRequestsAreBoundedTogether(t *testing.T) {
 	}()
 	<-s.model.held
 	a := s.do("POST", "/v1/embeddings", strings.Replace(large, "hold", "go", 1))
-	if code, _ := a.problem(t); a.status != http.StatusServiceUnavailable || code != "overloaded" || a.header.Get("Retry-After") == "" {
+	if code, _ := a.problem(t); a.status != http.StatusServiceUnavailable || code != "overloaded" ||
+		a.header.Get("Retry-After") == "" {
 		t.Errorf("a second large request: %d %.200s", a.status, a.body)
 	}
 	if a := s.do("POST", "/v1/embeddings", `{"input": "small"}`); a.status != http.StatusOK {
@@ -166,12 +169,20 @@ func TestP9_LimitsAreLookedAtWhileReading(t *testing.T) {
 	h := serve.Handler(serve.Options{Backend: &backend{&toy{}}})
 	const size = 4 << 20
 	for name, c := range map[string]struct{ path, body, code string }{
-		"texts":      {"/v1/embeddings", `{"input": [` + strings.Repeat(`"a",`, size/4) + `"a"]}`, "too_many_inputs"},
-		"nested":     {"/v1/embeddings", `{"input": [` + strings.Repeat(`[`, 5000) + strings.Repeat(`]`, 5000) + `]}`, "tokens_not_supported"},
-		"values":     {"/v1/pipelines/public.docs/search", `{"text": "x", "filter": {"a": [` + strings.Repeat(`1,`, size/2) + `1]}}`, "json"},
-		"conditions": {"/v1/pipelines/public.docs/search", `{"text": "x", "filter": {` + manyConditions(size/12) + `"z":1}}`, "json"},
+		"texts": {"/v1/embeddings", `{"input": [` + strings.Repeat(`"a",`, size/4) + `"a"]}`, "too_many_inputs"},
+		"nested": {
+			"/v1/embeddings", `{"input": [` + strings.Repeat(`[`, 5000) + strings.Repeat(`]`, 5000) + `]}`,
+			"tokens_not_supported",
+		},
+		"values": {"/v1/pipelines/public.docs/search", `{"text": "x", "filter": {"a": [` + strings.Repeat(`1,`, size/2) +
+			`1]}}`, "json"},
+		"conditions": {
+			"/v1/pipelines/public.docs/search", `{"text": "x", "filter": {` + manyConditions(size/12) + `"z":1}}`,
+			"json",
+		},
 	} {
-		r := httptest.NewRequestWithContext(t.Context(), http.MethodPost, "http://localhost"+c.path, strings.NewReader(c.body))
+		r := httptest.NewRequestWithContext(t.Context(), http.MethodPost, "http://localhost"+c.path,
+			strings.NewReader(c.body))
 		r.Header.Set("Content-Type", "application/json")
 		w := httptest.NewRecorder()
 		var before, after runtime.MemStats
@@ -207,7 +218,8 @@ func (*searchable) Pipelines(context.Context) ([]pipeline.Pipeline, error) {
 }
 
 func (b *searchable) Pipeline(_ context.Context, name string) (*pipeline.Pipeline, serve.Model, error) {
-	return &pipeline.Pipeline{Spec: pipeline.Spec{Name: name}, Dims: dims, Key: []pipeline.KeyColumn{{Name: "id"}}}, b.model, nil
+	return &pipeline.Pipeline{Spec: pipeline.Spec{Name: name}, Dims: dims, Key: []pipeline.KeyColumn{{Name: "id"}}},
+		b.model, nil
 }
 
 func (b *searchable) DB() search.DB { return b }
@@ -231,9 +243,14 @@ func TestTokens_DoNoMoreThanTheyAreFor(t *testing.T) {
 	}
 	all := made("all", serve.Grant{Role: serve.RoleQuery})
 	embeds := made("embeds", serve.Grant{Role: serve.RoleEmbed})
-	pay := made("pay", serve.Grant{Role: serve.RoleQuery, Pipelines: []string{"hr: pay"}, Filter: map[string][]string{"tenant:1": {"a&b", "ü=;"}}, DatabaseRole: "reader"})
+	pay := made("pay", serve.Grant{
+		Role: serve.RoleQuery, Pipelines: []string{"hr: pay"},
+		Filter: map[string][]string{"tenant:1": {"a&b", "ü=;"}}, DatabaseRole: "reader",
+	})
 	list, err := serve.ListTokens(path)
-	if err != nil || len(list) != 3 || !reflect.DeepEqual(list[2].Filter, map[string][]string{"tenant:1": {"a&b", "ü=;"}}) || list[2].DatabaseRole != "reader" || list[2].Pipelines[0] != "hr: pay" {
+	if err != nil || len(list) != 3 || !reflect.DeepEqual(list[2].Filter,
+		map[string][]string{"tenant:1": {"a&b", "ü=;"}}) || list[2].DatabaseRole != "reader" ||
+		list[2].Pipelines[0] != "hr: pay" {
 		t.Fatalf("%+v, %v", list, err)
 	}
 	tokens, err := serve.ReadTokens(path, nil)
@@ -281,14 +298,19 @@ func TestTokens_DoNoMoreThanTheyAreFor(t *testing.T) {
 	if !strings.Contains(log.String(), "row level security") || !strings.Contains(log.String(), "--database-role") {
 		t.Errorf("the log does not tell the way out: %s", log.String())
 	}
-	if a := s.do("GET", "/v1/models", "", "Authorization", "Bearer "+pay); !strings.Contains(string(a.body), `"other/toy"`) || strings.Contains(string(a.body), `"toy"`) {
+	if a := s.do("GET", "/v1/models", "", "Authorization", "Bearer "+pay); !strings.Contains(string(a.body),
+		`"other/toy"`) || strings.Contains(string(a.body), `"toy"`) {
 		t.Errorf("the models of a token for one pipeline: %s", a.body)
 	}
-	if a := s.do("GET", "/v1/pipelines", "", "Authorization", "Bearer "+pay); !strings.Contains(string(a.body), "hr: pay") || strings.Contains(string(a.body), "public.docs") {
+	if a := s.do("GET", "/v1/pipelines", "", "Authorization", "Bearer "+pay); !strings.Contains(string(a.body),
+		"hr: pay") || strings.Contains(string(a.body), "public.docs") {
 		t.Errorf("the pipelines of a token for one: %s", a.body)
 	}
 	sum := all[:0] + strings.Repeat("0", 64)
-	for _, wrong := range []string{"viewer:" + sum, "query:" + sum + ":nonsense=1", "query:" + sum + ":pipeline=", "embed:" + sum + ":pipeline=a", "query:" + sum + ":%zz", "query:" + sum + ":database_role=a&database_role=b"} {
+	for _, wrong := range []string{
+		"viewer:" + sum, "query:" + sum + ":nonsense=1", "query:" + sum + ":pipeline=",
+		"embed:" + sum + ":pipeline=a", "query:" + sum + ":%zz", "query:" + sum + ":database_role=a&database_role=b",
+	} {
 		write(t, path+"2", "app:"+wrong+"\n")
 		if _, err := serve.ReadTokens(path+"2", nil); err == nil || !strings.Contains(err.Error(), "line 1") {
 			t.Errorf("%s: %v", wrong, err)
@@ -369,7 +391,8 @@ func TestServer_WhatTheDatabaseSaysDecidesTheStatus(t *testing.T) {
 		})
 		a := s.do("POST", "/v1/pipelines/public.docs/search", `{"text": "x"}`)
 		_, message := a.problem(t)
-		if again := a.header.Get("Retry-After") != ""; a.status != want.status || again != want.again || !strings.Contains(message, want.words) || strings.Contains(message, "a row's") {
+		if again := a.header.Get("Retry-After") != ""; a.status != want.status || again != want.again ||
+			!strings.Contains(message, want.words) || strings.Contains(message, "a row's") {
 			t.Errorf("SQLSTATE %s: %d, come again %t, %q; want %+v", code, a.status, again, message, want)
 		}
 	}

@@ -53,7 +53,8 @@ func (a *api) embeddings(w http.ResponseWriter, r *http.Request) error {
 	}
 	asBase64 := req.Format == "base64"
 	if !asBase64 && req.Format != "" && req.Format != "float" {
-		return refuse("encoding_format", "invalid_value", "encoding_format: expected float or base64, not %q", cut(req.Format))
+		return refuse("encoding_format", "invalid_value", "encoding_format: expected float or base64, not %q",
+			cut(req.Format))
 	}
 	name, model, err := a.named(r, req.Model)
 	if err != nil {
@@ -64,10 +65,12 @@ func (a *api) embeddings(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	if req.Dimensions != nil && *req.Dimensions != about.Dims {
-		return refuse("dimensions", "invalid_value", "dimensions: the vectors of %s are %d wide and cannot be had otherwise", name, about.Dims)
+		return refuse("dimensions", "invalid_value", "dimensions: the vectors of %s are %d wide and cannot be had otherwise",
+			name, about.Dims)
 	}
 	if about.Sparse {
-		return refuse("model", "sparse_model", "model: the vectors of %s are sparse, which this format cannot hold; a pipeline of this model is searched at /v1/pipelines/NAME/search", name)
+		return refuse("model", "sparse_model",
+			"model: the vectors of %s are sparse, which this format cannot hold; a pipeline of this model is searched at /v1/pipelines/NAME/search", name)
 	}
 	if err := askerOf(r).share.vectors(len(texts), about.Dims); err != nil {
 		return err
@@ -183,7 +186,8 @@ func (a *api) list(input json.RawMessage) (texts []string, err error) {
 	for decoder.More() {
 		i := len(texts)
 		if i == a.Limits.Inputs {
-			return nil, refuse("input", "too_many_inputs", "input has more than %d texts, which are possible: send fewer at a time", a.Limits.Inputs)
+			return nil, refuse("input", "too_many_inputs",
+				"input has more than %d texts, which are possible: send fewer at a time", a.Limits.Inputs)
 		}
 		item, err := decoder.Token()
 		if err != nil {
@@ -210,7 +214,8 @@ func (a *api) list(input json.RawMessage) (texts []string, err error) {
 }
 
 func noTokens() error {
-	return refuse("input", "tokens_not_supported", "input: lists of tokens are not taken, as every model has tokens of its own: send texts")
+	return refuse("input", "tokens_not_supported",
+		"input: lists of tokens are not taken, as every model has tokens of its own: send texts")
 }
 
 // kindOf reads input_type. The words of other providers' APIs are taken, too.

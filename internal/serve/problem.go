@@ -39,7 +39,10 @@ func (p *problem) Error() string { return p.message }
 
 // refuse makes the problem of a request that is wrong.
 func refuse(param, code, format string, args ...any) error {
-	return &problem{status: http.StatusBadRequest, kind: invalidRequest, code: code, param: param, message: fmt.Sprintf(format, args...)}
+	return &problem{
+		status: http.StatusBadRequest, kind: invalidRequest, code: code, param: param,
+		message: fmt.Sprintf(format, args...),
+	}
 }
 
 func (p *problem) write(w http.ResponseWriter) {
@@ -76,28 +79,46 @@ func (a *api) problemOf(ctx context.Context, err error) *problem {
 		return p
 	}
 	if wrong, ok := errors.AsType[*search.BadRequestError](err); ok {
-		return &problem{status: http.StatusBadRequest, kind: invalidRequest, code: "invalid_value", message: strings.Join(append([]string{wrong.Problem}, wrong.Hint...), ": ")}
+		return &problem{
+			status: http.StatusBadRequest, kind: invalidRequest, code: "invalid_value",
+			message: strings.Join(append([]string{wrong.Problem}, wrong.Hint...), ": "),
+		}
 	}
 	if errors.Is(err, search.ErrNoRow) {
-		return &problem{status: http.StatusNotFound, kind: invalidRequest, code: "row_not_found", param: "key", message: err.Error()}
+		return &problem{
+			status: http.StatusNotFound, kind: invalidRequest, code: "row_not_found", param: "key",
+			message: err.Error(),
+		}
 	}
 	if off, ok := errors.AsType[*UnavailableError](err); ok {
-		return &problem{status: http.StatusServiceUnavailable, kind: serverError, code: "unavailable", message: off.Problem, after: 5 * time.Second}
+		return &problem{
+			status: http.StatusServiceUnavailable, kind: serverError, code: "unavailable", message: off.Problem,
+			after: 5 * time.Second,
+		}
 	}
 	switch {
 	case ctx.Err() != nil:
 		return nil // the client has gone
 	case errors.Is(err, errTooSlow), errors.Is(err, context.DeadlineExceeded):
-		return &problem{status: http.StatusGatewayTimeout, kind: serverError, code: "timeout", message: "the request took longer than " + a.Limits.Time.String(), after: time.Second}
+		return &problem{
+			status: http.StatusGatewayTimeout, kind: serverError, code: "timeout",
+			message: "the request took longer than " + a.Limits.Time.String(), after: time.Second,
+		}
 	}
 	ofDB := ofDatabase(err)
 	if barred, ok := errors.AsType[*search.RowSecurityError](err); ok {
 		a.warn(ctx, barred, barred.Hints())
-		return &problem{status: http.StatusForbidden, kind: permissionError, code: "row_security", message: "the table of this pipeline has row level security, whose policies would not hold for this search: the log of the server says what to do"}
+		return &problem{
+			status: http.StatusForbidden, kind: permissionError, code: "row_security",
+			message: "the table of this pipeline has row level security, whose policies would not hold for this search: the log of the server says what to do",
+		}
 	}
 	if barred, ok := errors.AsType[*search.RoleError](err); ok {
 		a.warn(ctx, errors.New("search as the database role of a token: "+strconv.Quote(barred.Role)), barred.Hints())
-		return &problem{status: http.StatusForbidden, kind: permissionError, code: "database_role", message: "the database role of this token cannot be taken: the log of the server says why"}
+		return &problem{
+			status: http.StatusForbidden, kind: permissionError, code: "database_role",
+			message: "the database role of this token cannot be taken: the log of the server says why",
+		}
 	}
 	if a.Log != nil {
 		var said any = err
@@ -112,7 +133,10 @@ func (a *api) problemOf(ctx context.Context, err error) *problem {
 	if whole, ok := errors.AsType[*embed.Error](err); ok {
 		return ofEmbedder(whole)
 	}
-	return &problem{status: http.StatusInternalServerError, kind: serverError, code: "internal", message: "the request failed; the log of the server says why"}
+	return &problem{
+		status: http.StatusInternalServerError, kind: serverError, code: "internal",
+		message: "the request failed; the log of the server says why",
+	}
 }
 
 // warn logs an error with its ways out.
@@ -149,7 +173,10 @@ func ofDatabase(err error) *problem {
 
 // ofEmbedder tells a client whether to come again.
 func ofEmbedder(e *embed.Error) *problem {
-	p := &problem{status: http.StatusServiceUnavailable, kind: serverError, code: e.Code, after: max(e.RetryAfter, time.Second)}
+	p := &problem{
+		status: http.StatusServiceUnavailable, kind: serverError, code: e.Code,
+		after: max(e.RetryAfter, time.Second),
+	}
 	switch e.Class {
 	case embed.Configuration:
 		p.status, p.after = http.StatusInternalServerError, 0

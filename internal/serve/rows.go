@@ -145,7 +145,8 @@ func (a *api) search(w http.ResponseWriter, r *http.Request) error {
 	}
 	hits, err := a.found(r.Context(), access, func(ctx context.Context) ([]search.Hit, error) {
 		return search.Find(ctx, a.Backend.DB(), p, search.Request{
-			Vector: results[0].Vector, Text: req.Text, Hybrid: req.Hybrid, Language: req.Language, Rows: req.K, Filter: req.Filter, Access: access,
+			Vector: results[0].Vector, Text: req.Text, Hybrid: req.Hybrid, Language: req.Language, Rows: req.K,
+			Filter: req.Filter, Access: access,
 		})
 	})
 	if err != nil {
@@ -171,7 +172,10 @@ func (a *api) similar(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	hits, err := a.found(r.Context(), access, func(ctx context.Context) ([]search.Hit, error) {
-		return search.Similar(ctx, a.Backend.DB(), p, req.Key, search.Request{Rows: req.K, Filter: req.Filter, Access: access})
+		return search.Similar(ctx, a.Backend.DB(), p, req.Key, search.Request{
+			Rows: req.K, Filter: req.Filter,
+			Access: access,
+		})
 	})
 	if err != nil {
 		return err
@@ -181,7 +185,9 @@ func (a *api) similar(w http.ResponseWriter, r *http.Request) error {
 
 // found has the database look for rows, and gives up when it takes too long: whoever waits for an answer is told so,
 // and a database that hangs must not hold the places of others.
-func (a *api) found(ctx context.Context, access *search.Access, look func(ctx context.Context) ([]search.Hit, error)) ([]search.Hit, error) {
+func (a *api) found(ctx context.Context, access *search.Access, look func(ctx context.Context) ([]search.Hit,
+	error),
+) ([]search.Hit, error) {
 	limited, cancel := context.WithTimeout(ctx, a.Limits.Search)
 	defer cancel()
 	hits, err := look(limited)
@@ -189,8 +195,12 @@ func (a *api) found(ctx context.Context, access *search.Access, look func(ctx co
 		return nil, &UnavailableError{Problem: fmt.Sprintf(
 			"the database did not answer the search within %s: come again; if searches take that long there, an index makes them faster", a.Limits.Search)}
 	}
-	if pg, ok := errors.AsType[*pgconn.PgError](err); ok && pg.Code == pgerrcode.InsufficientPrivilege && access.Role != "" {
-		return nil, &problem{status: http.StatusForbidden, kind: permissionError, code: "database_role", message: "the database role of this token may not read what this pipeline is made of"}
+	if pg, ok := errors.AsType[*pgconn.PgError](err); ok && pg.Code == pgerrcode.InsufficientPrivilege &&
+		access.Role != "" {
+		return nil, &problem{
+			status: http.StatusForbidden, kind: permissionError, code: "database_role",
+			message: "the database role of this token may not read what this pipeline is made of",
+		}
 	}
 	return hits, err
 }
@@ -219,7 +229,12 @@ func (a *api) pipelines(w http.ResponseWriter, r *http.Request) error {
 	list := make([]entry, len(all))
 	for i := range all {
 		p := &all[i]
-		list[i] = entry{p.Name, p.Schema + "." + p.Table, []string{}, p.Dims, p.Stored.Name(), p.Stored.Metric(), p.Status, p.Model}
+		list[i] = entry{
+			p.Name, p.Schema + "." + p.Table,
+			[]string{},
+			p.Dims, p.Stored.Name(), p.Stored.Metric(), p.Status,
+			p.Model,
+		}
 		for _, k := range p.Key {
 			list[i].Key = append(list[i].Key, k.Name)
 		}

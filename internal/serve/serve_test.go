@@ -62,7 +62,10 @@ func (m *toy) Ask(ctx context.Context, kind embed.Kind, texts []string) ([]embed
 	for i, text := range texts {
 		switch text {
 		case "down":
-			return nil, &embed.Error{Class: embed.Transient, Code: "unavailable", RetryAfter: 7 * time.Second, Err: errors.New("secret detail")}
+			return nil, &embed.Error{
+				Class: embed.Transient, Code: "unavailable", RetryAfter: 7 * time.Second,
+				Err: errors.New("secret detail"),
+			}
 		case "broken":
 			return nil, &embed.Error{Class: embed.Configuration, Code: "checksum", Err: errors.New("secret detail")}
 		case "panic":
@@ -81,7 +84,10 @@ func (m *toy) Ask(ctx context.Context, kind embed.Kind, texts []string) ([]embed
 			results[i].Empty = true
 			continue
 		}
-		results[i] = embed.Result{Vector: vector.Of(kind.String()+" "+text, dims), Tokens: len(strings.Fields(text)), Truncated: strings.HasPrefix(text, "long")}
+		results[i] = embed.Result{
+			Vector: vector.Of(kind.String()+" "+text, dims), Tokens: len(strings.Fields(text)),
+			Truncated: strings.HasPrefix(text, "long"),
+		}
 	}
 	return results, nil
 }
@@ -113,7 +119,10 @@ func (b *backend) Known(ctx context.Context, only []string, name string) (*embed
 }
 
 func (*backend) Pipelines(context.Context) ([]pipeline.Pipeline, error) {
-	return []pipeline.Pipeline{{Spec: pipeline.Spec{Name: "public.docs", Schema: "public", Table: "docs"}, Status: pipeline.Missing}}, nil
+	return []pipeline.Pipeline{{
+		Spec:   pipeline.Spec{Name: "public.docs", Schema: "public", Table: "docs"},
+		Status: pipeline.Missing,
+	}}, nil
 }
 
 func (*backend) Pipeline(_ context.Context, name string) (*pipeline.Pipeline, serve.Model, error) {
@@ -144,7 +153,8 @@ func start(t *testing.T, edit func(o *serve.Options)) *server {
 		edit(&o)
 	}
 	// Only those limits are short that the test is about.
-	o.Limits.Time, o.Limits.Header, o.Limits.Stop = cmp.Or(o.Limits.Time, patience), cmp.Or(o.Limits.Header, patience), patience
+	o.Limits.Time, o.Limits.Header, o.Limits.Stop = cmp.Or(o.Limits.Time, patience), cmp.Or(o.Limits.Header, patience),
+		patience
 	s, err := serve.Listen(t.Context(), o)
 	if err != nil {
 		t.Fatal(err)
@@ -240,12 +250,15 @@ func TestEmbeddings_InBothForms(t *testing.T) {
 	}
 	for _, format := range []string{"", "float", "base64"} {
 		for _, kind := range []string{"", "document", "query"} {
-			a := s.do("POST", "/v1/embeddings", fmt.Sprintf(`{"input": ["one two", "three"], "model": "toy", "encoding_format": %q, "input_type": %q, "user": "x"}`, format, kind))
+			a := s.do("POST", "/v1/embeddings",
+				fmt.Sprintf(`{"input": ["one two", "three"], "model": "toy", "encoding_format": %q, "input_type": %q, "user": "x"}`,
+					format, kind))
 			var got body
 			if err := json.Unmarshal(a.body, &got); err != nil || a.status != http.StatusOK {
 				t.Fatalf("%d %s: %v", a.status, a.body, err)
 			}
-			if got.Object != "list" || got.Model != "toy" || len(got.Data) != 2 || got.Usage.Prompt != 3 || got.Usage.Total != 3 {
+			if got.Object != "list" || got.Model != "toy" || len(got.Data) != 2 || got.Usage.Prompt != 3 ||
+				got.Usage.Total != 3 {
 				t.Errorf("%s", a.body)
 			}
 			word := kind
@@ -266,7 +279,8 @@ func TestEmbeddings_InBothForms(t *testing.T) {
 			}
 		}
 	}
-	if a := s.do("POST", "/v1/embeddings", `{"input": "long text", "dimensions": 4}`); a.status != http.StatusOK || a.header.Get("X-Embedsidecar-Truncated") != "1" {
+	if a := s.do("POST", "/v1/embeddings", `{"input": "long text", "dimensions": 4}`); a.status != http.StatusOK ||
+		a.header.Get("X-Embedsidecar-Truncated") != "1" {
 		t.Errorf("%d %s %v", a.status, a.body, a.header)
 	}
 }
@@ -357,13 +371,16 @@ func TestRequests_ThatAreWrong(t *testing.T) {
 			t.Errorf("%s %.60s: no Retry-After", c.path, c.body)
 		}
 	}
-	if a := s.do("POST", embeddings, `{"input":"x"}`, "Content-Type", "text/plain"); a.status != http.StatusUnsupportedMediaType {
+	if a := s.do("POST", embeddings, `{"input":"x"}`, "Content-Type",
+		"text/plain"); a.status != http.StatusUnsupportedMediaType {
 		t.Errorf("a body of another type: %d %s", a.status, a.body)
 	}
-	if a := s.do("POST", embeddings, "\x1f\x8b\x08", "Content-Encoding", "gzip"); a.status != http.StatusUnsupportedMediaType {
+	if a := s.do("POST", embeddings, "\x1f\x8b\x08", "Content-Encoding",
+		"gzip"); a.status != http.StatusUnsupportedMediaType {
 		t.Errorf("a compressed body: %d %s", a.status, a.body)
 	}
-	if a := s.do("POST", embeddings, `{"input":"x"}`, "Origin", "https://elsewhere.example", "Sec-Fetch-Site", "cross-site"); a.status != http.StatusForbidden {
+	if a := s.do("POST", embeddings, `{"input":"x"}`, "Origin", "https://elsewhere.example", "Sec-Fetch-Site",
+		"cross-site"); a.status != http.StatusForbidden {
 		t.Errorf("a page from elsewhere asks: %d %s", a.status, a.body)
 	}
 	for _, site := range []string{"cross-site", "same-site"} { // another port of this machine is the same site
@@ -380,7 +397,8 @@ func TestRequests_ThatAreWrong(t *testing.T) {
 	if a := s.do("GET", "/v1/models", "", "X-Request-Id", "mine-7"); a.header.Get("X-Request-Id") != "mine-7" {
 		t.Errorf("request id %q", a.header.Get("X-Request-Id"))
 	}
-	if a := s.do("GET", "/v1/models/other/toy", ""); a.status != http.StatusOK || !bytes.Contains(a.body, []byte(`"dims":4`)) {
+	if a := s.do("GET", "/v1/models/other/toy", ""); a.status != http.StatusOK ||
+		!bytes.Contains(a.body, []byte(`"dims":4`)) {
 		t.Errorf("%d %s", a.status, a.body)
 	}
 }
@@ -390,7 +408,8 @@ func TestEmbeddings_ASparseModelHasNone(t *testing.T) {
 	s := start(t, nil)
 	s.model.sparse = true
 	a := s.do("POST", "/v1/embeddings", `{"input": "x"}`)
-	if code, message := a.problem(t); a.status != 400 || code != "sparse_model" || !strings.Contains(message, "/v1/pipelines/NAME/search") {
+	if code, message := a.problem(t); a.status != 400 || code != "sparse_model" || !strings.Contains(message,
+		"/v1/pipelines/NAME/search") {
 		t.Errorf("%d %s", a.status, a.body)
 	}
 	if a := s.do("GET", "/v1/models/toy", ""); !bytes.Contains(a.body, []byte(`"sparse":true`)) {
@@ -434,7 +453,8 @@ func TestTokens_OnlyThoseOfTheFile(t *testing.T) {
 	}
 	sum := sha256.Sum256([]byte("first token"))
 	for header, want := range map[string]int{
-		"Bearer first token": 200, "bearer first token": 200, "Bearer second": 401, "Bearer ": 401, "": 401, "Basic Zmlyc3Q6dG9rZW4=": 401,
+		"Bearer first token": 200, "bearer first token": 200, "Bearer second": 401, "Bearer ": 401, "": 401,
+		"Basic Zmlyc3Q6dG9rZW4=":               401,
 		"Bearer " + hex.EncodeToString(sum[:]): 401, "first token": 401,
 	} {
 		if got := asks(header); got != want {
@@ -552,7 +572,8 @@ func TestServer_OneTooManyIsToldToComeAgain(t *testing.T) {
 		<-s.model.held
 	}
 	a := s.do("GET", "/v1/models", "")
-	if code, _ := a.problem(t); a.status != http.StatusServiceUnavailable || code != "overloaded" || a.header.Get("Retry-After") == "" {
+	if code, _ := a.problem(t); a.status != http.StatusServiceUnavailable || code != "overloaded" ||
+		a.header.Get("Retry-After") == "" {
 		t.Errorf("%d %s %v", a.status, a.body, a.header)
 	}
 	close(s.model.hold)
@@ -563,7 +584,8 @@ func TestServer_OneTooManyIsToldToComeAgain(t *testing.T) {
 	testenv.Eventually(t, patience, func() (bool, string) { // a client may have its answer before it is counted
 		mu.Lock()
 		defer mu.Unlock()
-		return seen["models GET 503"] == 1 && seen["embeddings POST 200"] == 2 && seen["models GET 200"] == 1 && len(seen) == 3, fmt.Sprintf("counted %v", seen)
+		return seen["models GET 503"] == 1 && seen["embeddings POST 200"] == 2 && seen["models GET 200"] == 1 &&
+			len(seen) == 3, fmt.Sprintf("counted %v", seen)
 	})
 }
 
@@ -582,7 +604,10 @@ func TestServer_TimesOutAndStopsInOrder(t *testing.T) {
 	// A request under way when the server is told to stop gets its answer.
 	model := &toy{hold: make(chan struct{}), held: make(chan struct{}, 1)}
 	stopping, err := serve.Listen(t.Context(), serve.Options{
-		Listen: "127.0.0.1:0", Backend: &backend{model}, Limits: serve.Limits{Time: patience, Header: patience, Stop: patience},
+		Listen: "127.0.0.1:0", Backend: &backend{model}, Limits: serve.Limits{
+			Time: patience, Header: patience,
+			Stop: patience,
+		},
 	})
 	if err != nil {
 		t.Fatal(err)

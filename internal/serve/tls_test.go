@@ -35,8 +35,10 @@ func pairOf(t *testing.T, serial int64, host string, until time.Time) (cert, key
 		t.Fatal(err)
 	}
 	about := &x509.Certificate{
-		SerialNumber: big.NewInt(serial), Subject: pkix.Name{CommonName: host}, NotBefore: until.Add(-48 * time.Hour), NotAfter: until,
-		KeyUsage: x509.KeyUsageDigitalSignature | x509.KeyUsageCertSign, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth}, IsCA: true, BasicConstraintsValid: true,
+		SerialNumber: big.NewInt(serial), Subject: pkix.Name{CommonName: host}, NotBefore: until.Add(-48 * time.Hour),
+		NotAfter:    until,
+		KeyUsage:    x509.KeyUsageDigitalSignature | x509.KeyUsageCertSign,
+		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth}, IsCA: true, BasicConstraintsValid: true,
 	}
 	if ip := net.ParseIP(host); ip != nil {
 		about.IPAddresses = []net.IP{ip}
@@ -51,7 +53,8 @@ func pairOf(t *testing.T, serial int64, host string, until time.Time) (cert, key
 	if err != nil {
 		t.Fatal(err)
 	}
-	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}), pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: bare})
+	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}),
+		pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: bare})
 }
 
 // logged is a log that a test reads.
@@ -102,7 +105,10 @@ func (s *secure) get(trusted []byte, most uint16) (serial int64, err error) {
 	if !roots.AppendCertsFromPEM(trusted) {
 		s.t.Fatal("no certificate to trust")
 	}
-	transport := &http.Transport{DisableKeepAlives: true, TLSClientConfig: &tls.Config{RootCAs: roots, MinVersion: tls.VersionTLS10, MaxVersion: most}}
+	transport := &http.Transport{DisableKeepAlives: true, TLSClientConfig: &tls.Config{
+		RootCAs:    roots,
+		MinVersion: tls.VersionTLS10, MaxVersion: most,
+	}}
 	defer transport.CloseIdleConnections()
 	ctx, cancel := context.WithTimeout(s.t.Context(), patience)
 	defer cancel()
@@ -239,7 +245,10 @@ func TestTLS_FilesThatAreOfNoUse(t *testing.T) {
 		"only one of them is told": {cert, []byte("untold"), "belong together"},
 	} {
 		dir := t.TempDir()
-		o := serve.Options{Listen: "127.0.0.1:0", Backend: &backend{}, Cert: filepath.Join(dir, "cert.pem"), Key: filepath.Join(dir, "key.pem")}
+		o := serve.Options{
+			Listen: "127.0.0.1:0", Backend: &backend{}, Cert: filepath.Join(dir, "cert.pem"),
+			Key: filepath.Join(dir, "key.pem"),
+		}
 		write(t, o.Cert, string(c.cert))
 		write(t, o.Key, string(c.key))
 		switch string(c.key) {
@@ -261,7 +270,10 @@ func TestTLS_FilesThatAreOfNoUse(t *testing.T) {
 
 	// A certificate proves who answers, and not who asks.
 	dir := t.TempDir()
-	o := serve.Options{Listen: "0.0.0.0:0", Backend: &backend{}, Cert: filepath.Join(dir, "cert.pem"), Key: filepath.Join(dir, "key.pem")}
+	o := serve.Options{
+		Listen: "0.0.0.0:0", Backend: &backend{}, Cert: filepath.Join(dir, "cert.pem"),
+		Key: filepath.Join(dir, "key.pem"),
+	}
 	write(t, o.Cert, string(cert))
 	write(t, o.Key, string(key))
 	var open *serve.OpenError
@@ -278,7 +290,8 @@ func TestTLS_ASlowHandshakeEnds(t *testing.T) {
 	write(t, filepath.Join(dir, "cert.pem"), string(cert))
 	write(t, filepath.Join(dir, "key.pem"), string(key))
 	s := start(t, func(o *serve.Options) {
-		o.Cert, o.Key, o.Limits = filepath.Join(dir, "cert.pem"), filepath.Join(dir, "key.pem"), serve.Limits{Header: 200 * time.Millisecond}
+		o.Cert, o.Key, o.Limits = filepath.Join(dir, "cert.pem"), filepath.Join(dir, "key.pem"),
+			serve.Limits{Header: 200 * time.Millisecond}
 	})
 	var dialer net.Dialer
 	conn, err := dialer.DialContext(t.Context(), "tcp", s.addr)

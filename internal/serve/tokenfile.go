@@ -36,7 +36,8 @@ const TokenPrefix = "embedsidecar_"
 // ErrTokenName.
 func CreateToken(path, name string, grant Grant) (secret string, about Token, err error) {
 	const longest = 100
-	if name == "" || len(name) > longest || strings.HasPrefix(name, "#") || strings.ContainsFunc(name, func(r rune) bool { return r <= ' ' || r == ':' || r == 0x7f || r == '\uFFFD' }) {
+	if name == "" || len(name) > longest || strings.HasPrefix(name, "#") || strings.ContainsFunc(name,
+		func(r rune) bool { return r <= ' ' || r == ':' || r == 0x7f || r == '\uFFFD' }) {
 		return "", about, fmt.Errorf("create token: a name has up to %d characters, no spaces and no colon, and does not begin with #", longest)
 	}
 	if err := grant.check(); err != nil {
@@ -172,7 +173,8 @@ func checkWriters(path string) error {
 	const others = 0o022
 	info, err := os.Stat(path)
 	if err == nil && info.Mode().Perm()&others != 0 {
-		err = fmt.Errorf("%s may be written by others than its owner (%s), who could let themselves in: chmod go-w %s", path, info.Mode().Perm(), path)
+		err = fmt.Errorf("%s may be written by others than its owner (%s), who could let themselves in: chmod go-w %s", path,
+			info.Mode().Perm(), path)
 	}
 	return err
 }

@@ -30,7 +30,8 @@ func TestTokenFile_FromTheFirstTokenToNone(t *testing.T) {
 		t.Errorf("the new file: %v, %v", info.Mode(), err)
 	}
 	content, err := os.ReadFile(path)
-	if err != nil || strings.Contains(string(content), first) || string(content) != strings.Replace(line("app", first), ":query:", ":"+about.Role+":", 1) {
+	if err != nil || strings.Contains(string(content), first) || string(content) != strings.Replace(line("app", first),
+		":query:", ":"+about.Role+":", 1) {
 		t.Errorf("%q, %v", content, err)
 	}
 	var log logged
@@ -58,7 +59,8 @@ func TestTokenFile_FromTheFirstTokenToNone(t *testing.T) {
 	if err := os.Chmod(path, 0o640); err != nil {
 		t.Fatal(err)
 	}
-	if err := os.WriteFile(path, append([]byte("# who may ask\n\n"), content[:len(content)-1]...), 0o600); err != nil { // no end of line
+	// no end of line
+	if err := os.WriteFile(path, append([]byte("# who may ask\n\n"), content[:len(content)-1]...), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	link := filepath.Join(t.TempDir(), "link")
@@ -84,7 +86,8 @@ func TestTokenFile_FromTheFirstTokenToNone(t *testing.T) {
 		t.Errorf("a name that is taken: %v", err)
 	}
 	list, err := serve.ListTokens(path)
-	if err != nil || len(list) != 2 || !reflect.DeepEqual(list[0], about) || list[1].Name != "other" || list[1].Role != serve.RoleEmbed {
+	if err != nil || len(list) != 2 || !reflect.DeepEqual(list[0], about) || list[1].Name != "other" ||
+		list[1].Role != serve.RoleEmbed {
 		t.Errorf("%+v, %v", list, err)
 	}
 
@@ -108,7 +111,8 @@ func TestTokenFile_FromTheFirstTokenToNone(t *testing.T) {
 	}
 	// A start after that lets nobody in, and says so: what else the program does goes on.
 	var restarted logged
-	if later, err := serve.ReadTokens(path, restarted.logger()); err != nil || !strings.Contains(restarted.String(), "nobody may query") {
+	if later, err := serve.ReadTokens(path, restarted.logger()); err != nil || !strings.Contains(restarted.String(),
+		"nobody may query") {
 		t.Errorf("a start without a token: %v; %s", err, restarted.String())
 	} else if who, known := later.Who(second); known {
 		t.Errorf("a start without a token lets %s in", who.Name)
@@ -167,7 +171,8 @@ func TestTokenFile_WhatIsWrongIsToldOnceUntilItIsMended(t *testing.T) {
 			if _, known := tokens.Who("first"); !known {
 				t.Fatalf("the token from before is not in force any more: %s", log.String())
 			}
-			return strings.Count(log.String(), what) >= times, fmt.Sprintf("%q is not told %d times: %s", what, times, log.String())
+			return strings.Count(log.String(), what) >= times, fmt.Sprintf("%q is not told %d times: %s", what, times,
+				log.String())
 		})
 	}
 	write(t, path, "nonsense\n")
@@ -210,10 +215,14 @@ func TestTokenFile_WhatIsRefused(t *testing.T) {
 	if _, _, err := serve.CreateToken(path, "app", serve.Grant{Role: "king"}); err == nil {
 		t.Error("the role king was taken")
 	}
-	if _, _, err := serve.CreateToken(filepath.Join(dir, "none", "tokens"), "app", query); !errors.Is(err, fs.ErrNotExist) {
+	if _, _, err := serve.CreateToken(filepath.Join(dir, "none", "tokens"), "app", query); !errors.Is(err,
+		fs.ErrNotExist) {
 		t.Errorf("a folder that is not there: %v", err)
 	}
-	for what, err := range map[string]error{"list": second(serve.ListTokens(path)), "revoke": second(serve.RevokeTokens(path, "app"))} {
+	for what, err := range map[string]error{
+		"list":   second(serve.ListTokens(path)),
+		"revoke": second(serve.RevokeTokens(path, "app")),
+	} {
 		if !errors.Is(err, fs.ErrNotExist) {
 			t.Errorf("%s without a file: %v", what, err)
 		}

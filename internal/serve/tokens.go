@@ -62,7 +62,8 @@ func (t *Tokens) loadLocked() error {
 	list, err := parseTokens(data)
 	if errors.Is(err, errNobody) && len(bytes.TrimSpace(data)) > 0 {
 		if list, err = []token{}, nil; t.log != nil {
-			t.log.Warn("no token is left: nobody may query before there is one, which embedsidecar token create makes", "file", t.path)
+			t.log.Warn("no token is left: nobody may query before there is one, which embedsidecar token create makes", "file",
+				t.path)
 		}
 	}
 	if err != nil {

@@ -38,8 +38,10 @@ func TestInit_ACopyOnTheSameServerGetsASlotOfItsOwn(t *testing.T) {
 	b.init(o)
 	b.MustExec("UPDATE embedsidecar.scan SET phase = 'done', started = requested")
 	for _, sql := range []string{ // as CREATE DATABASE ... TEMPLATE leaves it: with the slot of the original
-		"INSERT INTO embedsidecar.lsn_checkpoint SELECT '" + theirs.Slot + "', publication, publication_oid, system_id, timeline, consistent_point, lsn FROM embedsidecar.lsn_checkpoint",
-		"UPDATE embedsidecar.pipeline SET slot_name = '" + theirs.Slot + "'", "DELETE FROM embedsidecar.lsn_checkpoint WHERE slot_name = '" + o.Slot + "'",
+		"INSERT INTO embedsidecar.lsn_checkpoint SELECT '" + theirs.Slot +
+			"', publication, publication_oid, system_id, timeline, consistent_point, lsn FROM embedsidecar.lsn_checkpoint",
+		"UPDATE embedsidecar.pipeline SET slot_name = '" + theirs.Slot + "'",
+		"DELETE FROM embedsidecar.lsn_checkpoint WHERE slot_name = '" + o.Slot + "'",
 		"SELECT pg_drop_replication_slot('" + o.Slot + "')",
 	} {
 		b.MustExec(sql)
@@ -53,7 +55,8 @@ func TestInit_ACopyOnTheSameServerGetsASlotOfItsOwn(t *testing.T) {
 	o.Adopt = true
 	only := o
 	only.Specs = o.Specs[:1] // the other one goes along
-	want := []string{`slot "` + o.Slot + `"`, `slot "` + o.Slot + `" that of the pipelines of "` + theirs.Slot + `", with a scan of each`}
+	want := []string{`slot "` + o.Slot + `"`, `slot "` + o.Slot + `" that of the pipelines of "` + theirs.Slot +
+		`", with a scan of each`}
 	if diff := cmp.Diff(want, whats(b.init(only))); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
@@ -90,8 +93,10 @@ func TestInit_ACopyIntoAnotherPublicationTakesItsTablesAlong(t *testing.T) {
 	o := b.options(b.SlotName(), specs...)
 	b.init(o)
 	for _, sql := range []string{
-		"INSERT INTO embedsidecar.lsn_checkpoint SELECT '" + theirs.Slot + "', publication, publication_oid, system_id, timeline, consistent_point, lsn FROM embedsidecar.lsn_checkpoint",
-		"UPDATE embedsidecar.pipeline SET slot_name = '" + theirs.Slot + "'", "DELETE FROM embedsidecar.lsn_checkpoint WHERE slot_name = '" + o.Slot + "'",
+		"INSERT INTO embedsidecar.lsn_checkpoint SELECT '" + theirs.Slot +
+			"', publication, publication_oid, system_id, timeline, consistent_point, lsn FROM embedsidecar.lsn_checkpoint",
+		"UPDATE embedsidecar.pipeline SET slot_name = '" + theirs.Slot + "'",
+		"DELETE FROM embedsidecar.lsn_checkpoint WHERE slot_name = '" + o.Slot + "'",
 		"SELECT pg_drop_replication_slot('" + o.Slot + "')", "CREATE PUBLICATION another FOR TABLE ONLY notes",
 	} {
 		b.MustExec(sql)
@@ -133,10 +138,12 @@ func TestInit_ADumpIsNotTakenForACopyOfTheFiles(t *testing.T) {
 	}
 	o.Adopt = true
 	b.init(o)
-	if got := testenv.Value[string](b.Database, "SELECT table_oid::regclass::text FROM embedsidecar.pipeline WHERE name = 'notes'"); got != "notes" {
+	if got := testenv.Value[string](b.Database,
+		"SELECT table_oid::regclass::text FROM embedsidecar.pipeline WHERE name = 'notes'"); got != "notes" {
 		t.Errorf("its table is %s", got)
 	}
-	if n := testenv.Value[int64](b.Database, "SELECT count(*) FROM pg_publication_tables WHERE tablename = 'payroll'"); n != 0 {
+	if n := testenv.Value[int64](b.Database,
+		"SELECT count(*) FROM pg_publication_tables WHERE tablename = 'payroll'"); n != 0 {
 		t.Error("another table is published")
 	}
 }

@@ -62,7 +62,11 @@ func Check(ctx context.Context, o CheckOptions) []Finding {
 			"GRANT CREATE ON DATABASE "+quote(c.database)+" TO "+quote(c.role)+";", "or run init as the owner of the database")
 	}
 	before := c.findings
-	if err := patiently(ctx, o.Pool, func(tx pgx.Tx) error { c.findings = before; return c.checkSlot(ctx, tx) }); err != nil {
+	if err := patiently(ctx, o.Pool, func(tx pgx.Tx) error {
+		c.findings = before
+		return c.checkSlot(ctx,
+			tx)
+	}); err != nil {
 		c.failed("slot", err)
 	}
 	c.checkPipelines(ctx)
@@ -117,7 +121,8 @@ func (c *checker) checkServer(ctx context.Context) {
 		EXISTS (SELECT FROM pg_roles m WHERE m.rolname IN ('rds_replication', 'azure_replication') AND pg_has_role(m.oid, 'MEMBER')),
 		has_database_privilege(current_database(), 'CREATE'), current_setting('restrict_nonsystem_relation_kind', true) IS NOT NULL
 		FROM pg_roles r WHERE r.rolname = current_user`, c.o.Slot).
-		Scan(&c.version, &level, &standby, &keep, &keepMB, &slots, &maxSlots, &senders, &maxSenders, &exists, &ours, &vectorVersion, &vectorAvailable,
+		Scan(&c.version, &level, &standby, &keep, &keepMB, &slots, &maxSlots, &senders, &maxSenders, &exists, &ours,
+			&vectorVersion, &vectorAvailable,
 			&c.database, &role, &replication, &super, &bypass, &isManaged, &c.create, &tablesOnly)
 	if err != nil {
 		c.failed(name, err)
@@ -140,7 +145,8 @@ func (c *checker) checkServer(ctx context.Context) {
 		c.add("wal_level", OK, level)
 	}
 	if !exists && slots >= maxSlots {
-		c.add("max_replication_slots", Wrong, fmt.Sprintf("all %d are in use", maxSlots), "raise it and restart the server, or drop one that nobody reads: SELECT slot_name, active FROM pg_replication_slots;")
+		c.add("max_replication_slots", Wrong, fmt.Sprintf("all %d are in use", maxSlots),
+			"raise it and restart the server, or drop one that nobody reads: SELECT slot_name, active FROM pg_replication_slots;")
 	} else {
 		c.add("max_replication_slots", OK, fmt.Sprintf("%d of %d in use", slots, maxSlots))
 	}
@@ -152,9 +158,12 @@ func (c *checker) checkServer(ctx context.Context) {
 	const small = 1024
 	switch {
 	case keepMB < 0:
-		c.add("max_slot_wal_keep_size", Warn, "no limit: a slot that nobody reads fills the disk", "ALTER SYSTEM SET max_slot_wal_keep_size = '50GB'; SELECT pg_reload_conf(); (as much as the disk has to spare)")
+		c.add("max_slot_wal_keep_size", Warn, "no limit: a slot that nobody reads fills the disk",
+			"ALTER SYSTEM SET max_slot_wal_keep_size = '50GB'; SELECT pg_reload_conf(); (as much as the disk has to spare)")
 	case keepMB < small:
-		c.add("max_slot_wal_keep_size", Warn, keep+": a short pause of the sidecar can cost the slot, and then every row is compared", "ALTER SYSTEM SET max_slot_wal_keep_size = '50GB'; SELECT pg_reload_conf();")
+		c.add("max_slot_wal_keep_size", Warn,
+			keep+": a short pause of the sidecar can cost the slot, and then every row is compared",
+			"ALTER SYSTEM SET max_slot_wal_keep_size = '50GB'; SELECT pg_reload_conf();")
 	default:
 		c.add("max_slot_wal_keep_size", OK, keep)
 	}
@@ -162,21 +171,26 @@ func (c *checker) checkServer(ctx context.Context) {
 	case vectorVersion != "":
 		c.add("extension vector", OK, vectorVersion)
 	case vectorAvailable != "":
-		c.add("extension vector", Wrong, "not installed in this database; the server has "+vectorAvailable, "CREATE EXTENSION vector; (superuser, or the owner of the database where the server trusts it); embedsidecar init does it")
+		c.add("extension vector", Wrong, "not installed in this database; the server has "+vectorAvailable,
+			"CREATE EXTENSION vector; (superuser, or the owner of the database where the server trusts it); embedsidecar init does it")
 	default:
-		c.add("extension vector", Wrong, "the server does not have it", fmt.Sprintf("install the server's package pgvector, such as postgresql-%d-pgvector", major))
+		c.add("extension vector", Wrong, "the server does not have it",
+			fmt.Sprintf("install the server's package pgvector, such as postgresql-%d-pgvector", major))
 	}
 	if database.Pooled(c.o.Pool) {
-		c.add("connection pooler", Warn, "queries go through a pooler", "that works; init and the stream need the server itself: --stream-url")
+		c.add("connection pooler", Warn, "queries go through a pooler",
+			"that works; init and the stream need the server itself: --stream-url")
 	}
 	c.role = role
 	if !tablesOnly {
-		c.add("views in the place of tables", Warn, "this minor release of PostgreSQL cannot be told to refuse them: who owns a source table could have functions run with the rights of this role",
+		c.add("views in the place of tables", Warn,
+			"this minor release of PostgreSQL cannot be told to refuse them: who owns a source table could have functions run with the rights of this role",
 			"update to the last minor release of the server (14.13, 15.8, 16.4 or newer)")
 	}
 	switch {
 	case super:
-		c.add("role", Warn, fmt.Sprintf("%q is a superuser: running needs no such rights", role), "embedsidecar roles prints a role that has just what running needs")
+		c.add("role", Warn, fmt.Sprintf("%q is a superuser: running needs no such rights", role),
+			"embedsidecar roles prints a role that has just what running needs")
 	default:
 		c.add("role", OK, fmt.Sprintf("%q", role))
 	}
@@ -185,7 +199,8 @@ func (c *checker) checkServer(ctx context.Context) {
 // checkReplication opens the connection that the stream will use and sees whether it leads to the same place.
 func (c *checker) checkReplication(ctx context.Context) {
 	const name = "replication connection"
-	conn, err := database.ConnectReplication(ctx, c.o.ReplicationDSN, database.Options{ApplicationName: "embedsidecar check"})
+	conn, err := database.ConnectReplication(ctx, c.o.ReplicationDSN,
+		database.Options{ApplicationName: "embedsidecar check"})
 	if err != nil {
 		c.failed(name, err)
 		return
@@ -205,7 +220,8 @@ func (c *checker) checkReplication(ctx context.Context) {
 	}
 	c.add(name, OK, "the role may replicate, and nothing is in between")
 	var stored string
-	err = c.o.Pool.QueryRow(ctx, "SELECT system_id FROM embedsidecar.lsn_checkpoint WHERE slot_name = $1", c.o.Slot).Scan(&stored)
+	err = c.o.Pool.QueryRow(ctx, "SELECT system_id FROM embedsidecar.lsn_checkpoint WHERE slot_name = $1",
+		c.o.Slot).Scan(&stored)
 	if c.copied = err == nil && stored != system.SystemID; c.copied {
 		c.add("system id", Wrong, fmt.Sprintf("%s (system id %s, it was %s)", health.OtherServer, system.SystemID, stored),
 			"if this copy shall live on its own, embedsidecar init --adopt, with its pipelines configured, makes a new slot and compares every row")
@@ -229,7 +245,8 @@ func (c *checker) checkSchema(ctx context.Context) {
 		return
 	}
 	if !enabled {
-		c.add(name, Warn, "everything is switched off (installation.enabled): changes are queued and nothing is embedded", "UPDATE embedsidecar.installation SET enabled = true;")
+		c.add(name, Warn, "everything is switched off (installation.enabled): changes are queued and nothing is embedded",
+			"UPDATE embedsidecar.installation SET enabled = true;")
 		return
 	}
 	c.add(name, OK, "there, in the version of this program")
@@ -242,7 +259,8 @@ func (c *checker) checkSlot(ctx context.Context, tx pgx.Tx) error {
 	}
 	publication := c.o.Publication
 	if s.Checkpoint { // the slot was set up with one, and that is what the stream asks for
-		if err := tx.QueryRow(ctx, `SELECT publication::text FROM embedsidecar.lsn_checkpoint WHERE slot_name = $1`, c.o.Slot).Scan(&publication); err != nil {
+		if err := tx.QueryRow(ctx, `SELECT publication::text FROM embedsidecar.lsn_checkpoint WHERE slot_name = $1`,
+			c.o.Slot).Scan(&publication); err != nil {
 			return fmt.Errorf("look up the publication of slot %q: %w", c.o.Slot, err)
 		}
 	}
@@ -269,13 +287,16 @@ func (c *checker) checkSlot(ctx context.Context, tx pgx.Tx) error {
 	case !s.Exists && c.copied:
 		return nil // it is the other server's
 	case !s.Exists:
-		c.add(name, Wrong, fmt.Sprintf("%q is gone", c.o.Slot), "embedsidecar run and embedsidecar init make it anew and compare every row")
+		c.add(name, Wrong, fmt.Sprintf("%q is gone", c.o.Slot),
+			"embedsidecar run and embedsidecar init make it anew and compare every row")
 		return nil
 	case !s.Checkpoint && !c.hidden:
 		c.add(name, Wrong, fmt.Sprintf("%q is not ours", c.o.Slot), "choose another name with --slot")
 		return nil
 	case s.WALStatus == "lost":
-		c.add(name, Wrong, fmt.Sprintf("%q is lost: the server removed WAL it still needed", c.o.Slot), "embedsidecar run and embedsidecar init make it anew and compare every row", "raise max_slot_wal_keep_size to prevent it")
+		c.add(name, Wrong, fmt.Sprintf("%q is lost: the server removed WAL it still needed", c.o.Slot),
+			"embedsidecar run and embedsidecar init make it anew and compare every row",
+			"raise max_slot_wal_keep_size to prevent it")
 		return nil
 	case s.Making:
 		list, err := database.Blockers(ctx, tx, "")
@@ -283,10 +304,12 @@ func (c *checker) checkSlot(ctx context.Context, tx pgx.Tx) error {
 			return err
 		}
 		hint := []string{"until then changes are not queued: let these transactions end, or end them"}
-		c.add(name, Wrong, fmt.Sprintf("%q is being made by %s: the server waits for every open transaction of the cluster", c.o.Slot, s.Holder), append(hint, database.Named(list)...)...)
+		c.add(name, Wrong, fmt.Sprintf("%q is being made by %s: the server waits for every open transaction of the cluster",
+			c.o.Slot, s.Holder), append(hint, database.Named(list)...)...)
 		return nil
 	case pub != nil && s.Checkpoint && s.PublishedBy != pub.OID:
-		c.add(name, Wrong, "the publication was dropped and made again: changes in between are lost", "embedsidecar run and embedsidecar init make the slot anew and compare every row")
+		c.add(name, Wrong, "the publication was dropped and made again: changes in between are lost",
+			"embedsidecar run and embedsidecar init make the slot anew and compare every row")
 		return nil
 	}
 	var kept, safe *int64
@@ -307,7 +330,8 @@ func (c *checker) checkSlot(ctx context.Context, tx pgx.Tx) error {
 	case stuck != "":
 		c.add(name, Wrong, detail+"; "+stuck, "until then changes are not queued")
 	case safe != nil && kept != nil && *safe < (*kept+*safe)/4:
-		c.add(name, Warn, fmt.Sprintf("%s, and is lost after %d MB more", detail, *safe>>20), "run embedsidecar, or raise max_slot_wal_keep_size")
+		c.add(name, Warn, fmt.Sprintf("%s, and is lost after %d MB more", detail, *safe>>20),
+			"run embedsidecar, or raise max_slot_wal_keep_size")
 	default:
 		c.add(name, OK, detail)
 	}
@@ -359,7 +383,8 @@ func (c *checker) checkIndexes(ctx context.Context, p *pipeline.Pipeline) {
 		case IndexBuilding:
 			c.add(name, OK, fmt.Sprintf("%s over %s is being built%s", i.Name, i.Table, i.Progress()))
 		case IndexInvalid:
-			c.add(name, Warn, fmt.Sprintf("%s over %s: %s", i.Name, i.Table, i.Detail), append([]string{"as the owner of the table (index: hnsw has the sidecar do it, if the name is the one that it gives):"}, i.SQL...)...)
+			c.add(name, Warn, fmt.Sprintf("%s over %s: %s", i.Name, i.Table, i.Detail),
+				append([]string{"as the owner of the table (index: hnsw has the sidecar do it, if the name is the one that it gives):"}, i.SQL...)...)
 		case IndexOther:
 			c.add(name, OK, fmt.Sprintf("%s over %s: %s", i.Name, i.Table, i.Detail))
 		}
@@ -388,11 +413,13 @@ func (c *checker) checkTable(ctx context.Context, name string, p *pipeline.Pipel
 				"while it holds rows, at most 64 at a time, FOR UPDATE NOWAIT of one of them fails and SKIP LOCKED leaves it out",
 				"writers in READ COMMITTED wait at most one short write-back; an embedding table (into: {table: ...}) never touches the row")
 			if len(triggers) > 0 {
-				c.add(name, Warn, "these triggers fire on a write-back: "+strings.Join(triggers, ", "), "let them name their columns (UPDATE OF ...), or use an embedding table")
+				c.add(name, Warn, "these triggers fire on a write-back: "+strings.Join(triggers, ", "),
+					"let them name their columns (UPDATE OF ...), or use an embedding table")
 			}
 		}
 		if identity == "f" {
-			c.add(name, Warn, "REPLICA IDENTITY FULL writes every old row to the WAL", "ALTER TABLE "+p.Source()+" REPLICA IDENTITY DEFAULT; unless somebody else needs it")
+			c.add(name, Warn, "REPLICA IDENTITY FULL writes every old row to the WAL", "ALTER TABLE "+p.Source()+
+				" REPLICA IDENTITY DEFAULT; unless somebody else needs it")
 		}
 		for _, reader := range readers {
 			if !slices.Contains(c.readers[reader], p.Source()) {
@@ -414,7 +441,9 @@ func (c *checker) tellReaders() {
 		told = append(told, fmt.Sprintf("%s (%s)", role, strings.Join(c.readers[role], ", ")))
 	}
 	if len(told) > 0 {
-		c.add("roles that may replicate", Warn, "these may not read all of these tables, yet they may replicate, and so read what is published of them: "+strings.Join(told, "; "),
+		c.add("roles that may replicate", Warn,
+			"these may not read all of these tables, yet they may replicate, and so read what is published of them: "+
+				strings.Join(told, "; "),
 			"publish fewer columns (column_lists: true), or take REPLICATION away from who does not need it")
 	}
 }

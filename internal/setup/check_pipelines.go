@@ -50,7 +50,9 @@ func (c *checker) checkPipelines(ctx context.Context) {
 
 // checkConfigured looks at a configured pipeline as a sidecar that starts would take it, and returns the name by
 // which that is set up.
-func (c *checker) checkConfigured(ctx context.Context, configured pipeline.Spec, set map[string]pipeline.Pipeline) (setUpAs string) {
+func (c *checker) checkConfigured(ctx context.Context, configured pipeline.Spec,
+	set map[string]pipeline.Pipeline,
+) (setUpAs string) {
 	name, d := fmt.Sprintf("pipeline %q", configured.Name), c.o.Descriptions[configured.Name]
 	spec, otherwise, err := c.compare(ctx, configured)
 	if err != nil {
@@ -59,7 +61,8 @@ func (c *checker) checkConfigured(ctx context.Context, configured pipeline.Spec,
 	}
 	p, warnings, err := resolve(ctx, c.o.Pool, spec, Vectors{Dims: d.Dims, Sparse: d.Sparse})
 	stored, ok := set[spec.Name]
-	if ok && stored.Status != pipeline.Active && stored.Status != pipeline.Locked && !c.copied && sameDefinition(&spec, &stored.Spec) {
+	if ok && stored.Status != pipeline.Active && stored.Status != pipeline.Locked && !c.copied &&
+		sameDefinition(&spec, &stored.Spec) {
 		c.add(name, Wrong, stored.Detail) // as status has it
 		return spec.Name
 	}
@@ -81,9 +84,11 @@ func (c *checker) checkConfigured(ctx context.Context, configured pipeline.Spec,
 		moved := health.Moved(stored.Source(), p.Source())
 		c.add(name, Wrong, moved.Reason, moved.WayOut)
 	case d.Fingerprint != "" && d.Fingerprint != stored.Fingerprint:
-		c.add(name, Wrong, "its vectors were made by another model than the configured one", "embedsidecar init says what can be done")
+		c.add(name, Wrong, "its vectors were made by another model than the configured one",
+			"embedsidecar init says what can be done")
 	case otherwise != "":
-		c.add(name, Warn, "it is configured otherwise than it is set up: "+otherwise, "run embedsidecar init, or the next run: it takes over what is configured here")
+		c.add(name, Warn, "it is configured otherwise than it is set up: "+otherwise,
+			"run embedsidecar init, or the next run: it takes over what is configured here")
 	default:
 		c.add(name, OK, c.describe(&p))
 	}
@@ -97,7 +102,9 @@ func (c *checker) checkConfigured(ctx context.Context, configured pipeline.Spec,
 // compare returns a pipeline as a sidecar that starts takes it: with the names that columns have now and, where what
 // is set up is newer than what is configured here, as it is set up. Both are findings. otherwise tells how it is set
 // up if init would change that.
-func (c *checker) compare(ctx context.Context, configured pipeline.Spec) (spec pipeline.Spec, otherwise string, err error) {
+func (c *checker) compare(ctx context.Context, configured pipeline.Spec) (spec pipeline.Spec, otherwise string,
+	err error,
+) {
 	spec = configured
 	if !c.installed {
 		return spec, "", nil
@@ -175,7 +182,8 @@ func (c *checker) toSetUp(p *pipeline.Pipeline, set map[string]pipeline.Pipeline
 		switch {
 		case other.OID != p.OID || destinationName(other.Spec) != destinationName(p.Spec):
 		case !configured && onlyRenamed(p, cmp.Or(c.o.Descriptions[p.Name].Fingerprint, other.Fingerprint), &other):
-			return fmt.Sprintf("it is set up as %q: embedsidecar init gives it the new name, and embeds nothing again", other.Name)
+			return fmt.Sprintf("it is set up as %q: embedsidecar init gives it the new name, and embeds nothing again",
+				other.Name)
 		case !configured && cmp.Or(c.o.Descriptions[p.Name].Fingerprint, other.Fingerprint) == other.Fingerprint:
 			return fmt.Sprintf("its destination is that of pipeline %q: if this is its new name, embedsidecar init gives it that, and takes over what else was changed; otherwise name another destination", other.Name)
 		default:

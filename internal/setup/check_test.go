@@ -17,7 +17,8 @@ import (
 func (b *base) check(o setup.Options) []setup.Finding {
 	b.t.Helper()
 	return setup.Check(b.t.Context(), setup.CheckOptions{
-		Pool: o.Pool, ReplicationDSN: o.ReplicationDSN, Slot: o.Slot, Publication: o.Publication, Specs: o.Specs, Descriptions: o.Descriptions,
+		Pool: o.Pool, ReplicationDSN: o.ReplicationDSN, Slot: o.Slot, Publication: o.Publication, Specs: o.Specs,
+		Descriptions: o.Descriptions,
 	})
 }
 
@@ -33,7 +34,10 @@ func TestCheck_BeforeAndAfterInit(t *testing.T) {
 	b := newBase(t, plainDocs)
 	o := b.options(b.SlotName(), docs(), side())
 	before := b.check(o)
-	for _, word := range []string{"publication: ", "slot: ", "schema embedsidecar: ", `pipeline "docs": `, `pipeline "side": `} {
+	for _, word := range []string{
+		"publication: ", "slot: ", "schema embedsidecar: ", `pipeline "docs": `,
+		`pipeline "side": `,
+	} {
 		if len(find(before, setup.Wrong, word)) == 0 {
 			t.Errorf("before init nothing says that %sis missing", word)
 		}
@@ -69,7 +73,8 @@ func TestCheck_FindsWhatIsWrong(t *testing.T) {
 		"CREATE TRIGGER of_the_vector AFTER INSERT OR UPDATE OF embedding ON docs FOR EACH ROW EXECUTE FUNCTION touch()",
 		"CREATE TRIGGER of_the_title BEFORE UPDATE OF title ON docs FOR EACH ROW EXECUTE FUNCTION touch()",
 		"CREATE TRIGGER on_insert BEFORE INSERT ON docs FOR EACH ROW EXECUTE FUNCTION touch()",
-		"CREATE TRIGGER off BEFORE UPDATE ON docs FOR EACH ROW EXECUTE FUNCTION touch()", "ALTER TABLE docs DISABLE TRIGGER off",
+		"CREATE TRIGGER off BEFORE UPDATE ON docs FOR EACH ROW EXECUTE FUNCTION touch()",
+		"ALTER TABLE docs DISABLE TRIGGER off",
 		"ALTER TABLE docs REPLICA IDENTITY FULL",
 		"UPDATE embedsidecar.installation SET enabled = false",
 	} {
@@ -114,12 +119,14 @@ func TestCheck_FindsWhatIsWrong(t *testing.T) {
 // stream takes a slot as a sidecar does, until the test ends.
 func (b *base) stream(slot string) {
 	b.t.Helper()
-	conn, err := database.ConnectReplication(b.t.Context(), b.URL(testenv.Owner)+"&wal_sender_timeout=0", database.Options{ApplicationName: "a sidecar"})
+	conn, err := database.ConnectReplication(b.t.Context(), b.URL(testenv.Owner)+"&wal_sender_timeout=0",
+		database.Options{ApplicationName: "a sidecar"})
 	if err != nil {
 		b.t.Fatal(err)
 	}
 	b.t.Cleanup(func() { _ = conn.Close(context.Background()) })
-	reader := conn.Exec(b.t.Context(), "START_REPLICATION SLOT \""+slot+"\" LOGICAL 0/0 (proto_version '1', publication_names 'embedsidecar')")
+	reader := conn.Exec(b.t.Context(), "START_REPLICATION SLOT \""+slot+
+		"\" LOGICAL 0/0 (proto_version '1', publication_names 'embedsidecar')")
 	_ = reader // the copy has begun once the slot is active
 	testenv.Eventually(b.t, waitFor, func() (bool, string) {
 		active := testenv.Values[bool](b.Database, "SELECT active FROM pg_replication_slots WHERE slot_name = $1", slot)
@@ -163,7 +170,8 @@ func TestUninstall_TakesAwayWhatInitMade(t *testing.T) {
 		t.Errorf("a dry run changed something (-before +after):\n%s", diff)
 	}
 	want := []string{
-		"SELECT pg_drop_replication_slot('" + o.Slot + "');", `DROP PUBLICATION "embedsidecar";`, `ALTER TABLE "public"."docs" DROP COLUMN "embedding";`,
+		"SELECT pg_drop_replication_slot('" + o.Slot + "');", `DROP PUBLICATION "embedsidecar";`,
+		`ALTER TABLE "public"."docs" DROP COLUMN "embedding";`,
 		`DROP TABLE "public"."docs_embedding";`, "DROP SCHEMA embedsidecar CASCADE;",
 	}
 	if diff := cmp.Diff(want, planned.SQL); diff != "" {
@@ -213,7 +221,11 @@ func TestRemove_TakesAwayOnePipeline(t *testing.T) {
 		want []string
 	}{
 		{"side", []string{"DELETE FROM embedsidecar.pipeline WHERE name = 'side';", `DROP TABLE "public"."docs_embedding";`}},
-		{"docs", []string{"DELETE FROM embedsidecar.pipeline WHERE name = 'docs';", `ALTER PUBLICATION "embedsidecar" DROP TABLE ONLY "public"."docs";`, `ALTER TABLE "public"."docs" DROP COLUMN "embedding";`}},
+		{"docs", []string{
+			"DELETE FROM embedsidecar.pipeline WHERE name = 'docs';",
+			`ALTER PUBLICATION "embedsidecar" DROP TABLE ONLY "public"."docs";`,
+			`ALTER TABLE "public"."docs" DROP COLUMN "embedding";`,
+		}},
 	} {
 		got, err := setup.Remove(t.Context(), setup.RemoveOptions{Pool: b.pool, Pipeline: tt.name, Embedding: true})
 		if err != nil {

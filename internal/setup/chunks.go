@@ -57,7 +57,11 @@ func (f *findings) foreign() error {
 	for _, sql := range f.addChunkColumns() {
 		hint = append(hint, sql+";")
 	}
-	return &ConfigError{Pipeline: f.pipeline.Name, Problem: fmt.Sprintf("the embedding table %s has no columns for chunks, and init did not make it", f.pipeline.Into()), Hint: hint}
+	return &ConfigError{
+		Pipeline: f.pipeline.Name,
+		Problem:  fmt.Sprintf("the embedding table %s has no columns for chunks, and init did not make it", f.pipeline.Into()),
+		Hint:     hint,
+	}
 }
 
 // chunkable returns *ConfigError when texts shall be cut and the embedding table has no place for chunks.
@@ -66,7 +70,8 @@ func (f *findings) chunkable() error {
 		return nil
 	}
 	return &ConfigError{
-		Pipeline: f.pipeline.Name, Problem: fmt.Sprintf("the embedding table %s has no columns for chunks", f.pipeline.Into()),
+		Pipeline: f.pipeline.Name, Problem: fmt.Sprintf("the embedding table %s has no columns for chunks",
+			f.pipeline.Into()),
 		Hint: []string{"run embedsidecar init: it adds them"},
 	}
 }

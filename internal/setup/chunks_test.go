@@ -24,11 +24,16 @@ func TestInit_MakesTablesOfChunks(t *testing.T) {
 	slot := b.SlotName()
 	r := b.init(b.options(slot, pieces()))
 	p := r.Pipelines[0]
-	if !p.Chunked || !p.HashIndexed || p.Chunking != pieces().Chunking || !slices.Equal(p.Watched, []string{"title", "body"}) {
+	if !p.Chunked || !p.HashIndexed || p.Chunking != pieces().Chunking ||
+		!slices.Equal(p.Watched, []string{"title", "body"}) {
 		t.Errorf("confirmed as %+v", p)
 	}
-	columns := testenv.Values[string](b.Database, `SELECT attname::text FROM pg_attribute WHERE attrelid = 'public.docs_embedding'::regclass AND attnum > 0 ORDER BY attnum`)
-	want := []string{"id", "chunk_no", "generation", "text_hash", "embedded_at", "embedding", "start_byte", "end_byte", "context", "chunk_text"}
+	columns := testenv.Values[string](b.Database,
+		`SELECT attname::text FROM pg_attribute WHERE attrelid = 'public.docs_embedding'::regclass AND attnum > 0 ORDER BY attnum`)
+	want := []string{
+		"id", "chunk_no", "generation", "text_hash", "embedded_at", "embedding", "start_byte", "end_byte",
+		"context", "chunk_text",
+	}
 	if !slices.Equal(columns, want) {
 		t.Errorf("columns %v, want %v", columns, want)
 	}
@@ -48,7 +53,8 @@ func TestInit_MakesATableOfWholeTextsOneOfChunksAndBack(t *testing.T) {
 		t.Error("a table of whole texts was made with columns for chunks")
 	}
 	r := b.init(b.options(slot, pieces()))
-	if got := whats(r); len(got) != 2 || got[0] != `columns and index of chunks in "public"."docs_embedding"` || !strings.Contains(got[1], "chunking") || !strings.Contains(got[1], "with a scan") {
+	if got := whats(r); len(got) != 2 || got[0] != `columns and index of chunks in "public"."docs_embedding"` ||
+		!strings.Contains(got[1], "chunking") || !strings.Contains(got[1], "with a scan") {
 		t.Errorf("steps %q", got)
 	}
 	p := r.Pipelines[0]
@@ -80,17 +86,44 @@ func TestInit_RefusesChunks(t *testing.T) {
 		spec  pipeline.Spec
 		words []string
 	}{
-		"a column":           {change(func(s *pipeline.Spec) { s.IntoColumn, s.IntoTable = "embedding", "" }), []string{"chunks need an embedding table"}},
-		"no such strategy":   {change(func(s *pipeline.Spec) { s.Chunking.Strategy = "pages" }), []string{`no chunking strategy "pages"`}},
-		"no strategy":        {change(func(s *pipeline.Spec) { s.Chunking.Strategy = "" }), []string{"no strategy"}},
-		"few tokens":         {change(func(s *pipeline.Spec) { s.Chunking.Tokens = 3 }), []string{"3 tokens", "16 to 8192"}},
-		"much overlap":       {change(func(s *pipeline.Spec) { s.Chunking.Overlap = 129 }), []string{"129 tokens", "half of the 256"}},
-		"no such context":    {change(func(s *pipeline.Spec) { s.Chunking.Context = "titel" }), []string{"chunking context", "titel"}},
-		"no text":            {change(func(s *pipeline.Spec) { s.Chunking.Context = "n" }), []string{"chunking context is of type integer, want text"}},
-		"a sub-select":       {change(func(s *pipeline.Spec) { s.Chunking.Context = "(SELECT title)" }), []string{"chunking context has a sub-select"}},
-		"two expressions":    {change(func(s *pipeline.Spec) { s.Chunking.Context = "title), (body" }), []string{"chunking context"}},
-		"somebody's table":   {change(func(s *pipeline.Spec) { s.IntoTable = "foreign_embedding" }), []string{"no columns for chunks", `ADD COLUMN IF NOT EXISTS "chunk_text" text`, "CREATE INDEX ON"}},
-		"a key of that name": {change(func(s *pipeline.Spec) { s.Table, s.Chunking.Context = "keyed", "" }), []string{`"start_byte"`, "needs for itself"}},
+		"a column": {
+			change(func(s *pipeline.Spec) { s.IntoColumn, s.IntoTable = "embedding", "" }),
+			[]string{"chunks need an embedding table"},
+		},
+		"no such strategy": {
+			change(func(s *pipeline.Spec) { s.Chunking.Strategy = "pages" }),
+			[]string{`no chunking strategy "pages"`},
+		},
+		"no strategy": {change(func(s *pipeline.Spec) { s.Chunking.Strategy = "" }), []string{"no strategy"}},
+		"few tokens":  {change(func(s *pipeline.Spec) { s.Chunking.Tokens = 3 }), []string{"3 tokens", "16 to 8192"}},
+		"much overlap": {
+			change(func(s *pipeline.Spec) { s.Chunking.Overlap = 129 }),
+			[]string{"129 tokens", "half of the 256"},
+		},
+		"no such context": {change(func(s *pipeline.Spec) { s.Chunking.Context = "titel" }), []string{
+			"chunking context",
+			"titel",
+		}},
+		"no text": {
+			change(func(s *pipeline.Spec) { s.Chunking.Context = "n" }),
+			[]string{"chunking context is of type integer, want text"},
+		},
+		"a sub-select": {
+			change(func(s *pipeline.Spec) { s.Chunking.Context = "(SELECT title)" }),
+			[]string{"chunking context has a sub-select"},
+		},
+		"two expressions": {
+			change(func(s *pipeline.Spec) { s.Chunking.Context = "title), (body" }),
+			[]string{"chunking context"},
+		},
+		"somebody's table": {
+			change(func(s *pipeline.Spec) { s.IntoTable = "foreign_embedding" }),
+			[]string{"no columns for chunks", `ADD COLUMN IF NOT EXISTS "chunk_text" text`, "CREATE INDEX ON"},
+		},
+		"a key of that name": {
+			change(func(s *pipeline.Spec) { s.Table, s.Chunking.Context = "keyed", "" }),
+			[]string{`"start_byte"`, "needs for itself"},
+		},
 	} {
 		_, err := setup.Init(t.Context(), b.options(slot, tt.spec))
 		t.Run(name, func(t *testing.T) { wantError[*setup.ConfigError](t, err, tt.words...) })
@@ -107,7 +140,8 @@ func TestLoad_ATableThatLostItsColumnsWaitsForInit(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if p := loaded[0]; p.Status != pipeline.Misconfigured || !strings.Contains(p.Detail, "no columns for chunks") || !strings.Contains(p.Detail, "embedsidecar init") {
+	if p := loaded[0]; p.Status != pipeline.Misconfigured || !strings.Contains(p.Detail, "no columns for chunks") ||
+		!strings.Contains(p.Detail, "embedsidecar init") {
 		t.Errorf("loaded as %s: %s", p.Status, p.Detail)
 	}
 	if p := b.init(b.options(slot, pieces())).Pipelines[0]; p.Status != pipeline.Active || !p.Chunked {

@@ -19,7 +19,8 @@ import (
 // digest tells two definitions apart.
 func digest(spec pipeline.Spec) string {
 	b, err := json.Marshal([]any{
-		spec.Name, append([]string{}, spec.Columns...), spec.Text, spec.Filter, spec.Chunking, spec.Priority, pluginOf(spec), spec.Model,
+		spec.Name, append([]string{}, spec.Columns...), spec.Text, spec.Filter, spec.Chunking, spec.Priority, pluginOf(spec),
+		spec.Model,
 	})
 	if err != nil {
 		panic(err) // strings and numbers alone
@@ -83,18 +84,21 @@ func (in *initializer) keep(configured, spec pipeline.Spec, s *storedPipeline) (
 	case in.o.NoChange:
 		return true, fmt.Sprintf("pipeline %q is set up otherwise than it is configured here, and left as it is set up (--no-change): %s", spec.Name, d.was)
 	case d.older && in.o.Starting:
-		return true, fmt.Sprintf("pipeline %q %s: it is left as it is set up: %s; %s", spec.Name, d.newer(), d.was, wayToNewer)
+		return true, fmt.Sprintf("pipeline %q %s: it is left as it is set up: %s; %s", spec.Name, d.newer(), d.was,
+			wayToNewer)
 	case d.older:
 		return false, fmt.Sprintf("pipeline %q goes back to version %d of its definition, as version %d: %s; a sidecar that starts with the newer configuration does not change that", spec.Name, d.configured, d.now+1, d.was)
 	}
 	return false, fmt.Sprintf("pipeline %q was set up otherwise, and is changed to what is configured here, as version %d of its definition: %s; "+
-		"a sidecar that starts with the configuration of before leaves it so: give all of them this one", spec.Name, d.now+1, d.was)
+		"a sidecar that starts with the configuration of before leaves it so: give all of them this one", spec.Name, d.now+1,
+		d.was)
 }
 
 // asSetUp is a configured pipeline with the definition that is set up.
 func (s *storedPipeline) asSetUp(configured pipeline.Spec) pipeline.Spec {
 	spec := configured
-	spec.Name, spec.Columns, spec.Text, spec.Filter, spec.Chunking = s.Name, s.SourceColumns, s.TextExpression, s.FilterExpression, s.Chunking
+	spec.Name, spec.Columns, spec.Text, spec.Filter, spec.Chunking = s.Name, s.SourceColumns, s.TextExpression,
+		s.FilterExpression, s.Chunking
 	spec.Priority, spec.Plugin, spec.Model = s.Lane, s.Plugin, s.Model
 	return spec
 }

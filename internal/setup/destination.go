@@ -61,7 +61,10 @@ func findVector(ctx context.Context, q querier) (vectorType, error) {
 		coalesce(max(t.oid::bigint) FILTER (WHERE t.typname = 'halfvec'), 0)::oid, coalesce(max(t.oid::bigint) FILTER (WHERE t.typname = 'sparsevec'), 0)::oid
 		FROM pg_extension e JOIN pg_namespace n ON n.oid = e.extnamespace LEFT JOIN pg_type t ON t.typnamespace = e.extnamespace
 		WHERE e.extname = 'vector' GROUP BY 1, 2`).Scan(&v.Schema, &v.Version, &vector, &half, &sparse)
-	v.OIDs = map[pipeline.Stored]uint32{pipeline.StoredVector: vector, pipeline.StoredHalfvec: half, pipeline.StoredSparse: sparse}
+	v.OIDs = map[pipeline.Stored]uint32{
+		pipeline.StoredVector: vector, pipeline.StoredHalfvec: half,
+		pipeline.StoredSparse: sparse,
+	}
 	if half != 0 { // binary_quantize came with it
 		v.OIDs[pipeline.StoredBit] = pgtype.BitOID
 	}
@@ -86,12 +89,14 @@ func (v vectorType) unknown(stored pipeline.Stored) (problem string, hint []stri
 		return fmt.Sprintf("a destination of type %s needs pgvector 0.7 or newer; this database has %s", stored, v.Version),
 			[]string{"ALTER EXTENSION vector UPDATE; (after installing a newer one on the server)"}
 	}
-	return fmt.Sprintf("a destination cannot be of type %s", stored), []string{"vector, halfvec, bit and sparsevec are possible"}
+	return fmt.Sprintf("a destination cannot be of type %s", stored),
+		[]string{"vector, halfvec, bit and sparsevec are possible"}
 }
 
 // notVector says what is wrong with a column whose type is none of ours.
 func (v vectorType) notVector(what string, c column) (problem string, hint []string) {
-	return fmt.Sprintf("%s is of type %s, not %s", what, c.TypeName, quote(v.Schema, "vector")), []string{"name another column: one that is not there yet is added"}
+	return fmt.Sprintf("%s is of type %s, not %s", what, c.TypeName, quote(v.Schema, "vector")),
+		[]string{"name another column: one that is not there yet is added"}
 }
 
 // destination is where a pipeline's vectors go and whether it is there yet.
@@ -114,7 +119,9 @@ type destination struct {
 
 // findDestination looks at the destination of a pipeline whose table and key are known, for a model's vectors; a
 // width that is not known is taken to be the one there is.
-func findDestination(ctx context.Context, q pgx.Tx, spec pipeline.Spec, t *table, v vectorType, model Vectors) (d destination, problem string, hint []string, err error) {
+func findDestination(ctx context.Context, q pgx.Tx, spec pipeline.Spec, t *table, v vectorType,
+	model Vectors,
+) (d destination, problem string, hint []string, err error) {
 	if problem, hint := v.unknown(spec.IntoType); problem != "" {
 		return d, problem, hint, nil
 	}
@@ -137,7 +144,8 @@ func findDestination(ctx context.Context, q pgx.Tx, spec pipeline.Spec, t *table
 		return d, problem, hint, nil
 	}
 	if spec.IntoType != "" && spec.IntoType != d.Stored {
-		return d, fmt.Sprintf("the destination %s is of type %s, not %s as configured", destinationName(spec), d.Stored, spec.IntoType),
+		return d, fmt.Sprintf("the destination %s is of type %s, not %s as configured", destinationName(spec), d.Stored,
+				spec.IntoType),
 			[]string{"leave the type out to take the destination as it is, or name another destination: one that is not there yet is made"}, nil
 	}
 	problem, hint = d.unfit(spec, model)
@@ -153,7 +161,8 @@ func (d destination) unfit(spec pipeline.Spec, model Vectors) (problem string, h
 	switch {
 	case model.Dims == 0:
 	case sparse && !d.Stored.Takes(true):
-		return fmt.Sprintf("the model's vectors are sparse, and the destination %s is of type %s", destinationName(spec), d.Stored),
+		return fmt.Sprintf("the model's vectors are sparse, and the destination %s is of type %s", destinationName(spec),
+				d.Stored),
 			[]string{"sparse vectors are stored as sparsevec: leave the type out, and name a destination that is not there yet: it is made so", "or choose a model of dense vectors"}
 	case !model.either && !d.Stored.Takes(model.Sparse):
 		return fmt.Sprintf("the model's vectors are dense, and the destination %s is of type sparsevec, as which they would only be larger", destinationName(spec)),
@@ -161,7 +170,8 @@ func (d destination) unfit(spec pipeline.Spec, model Vectors) (problem string, h
 	case model.Dims > widest:
 		return fmt.Sprintf("the model's vectors are %d wide; pgvector stores up to %d", model.Dims, widest), nil
 	case d.Dims != 0 && d.Dims != model.Dims:
-		return fmt.Sprintf("the model's vectors are %d wide, those of the destination %s %d", model.Dims, destinationName(spec), d.Dims),
+		return fmt.Sprintf("the model's vectors are %d wide, those of the destination %s %d", model.Dims,
+				destinationName(spec), d.Dims),
 			[]string{"choose a model of that width, or another destination"}
 	}
 	return "", nil
@@ -174,7 +184,9 @@ func destinationName(spec pipeline.Spec) string {
 	return spec.Into()
 }
 
-func findColumn(ctx context.Context, q querier, spec pipeline.Spec, t *table, v vectorType) (d destination, problem string, hint []string, err error) {
+func findColumn(ctx context.Context, q querier, spec pipeline.Spec, t *table, v vectorType) (d destination,
+	problem string, hint []string, err error,
+) {
 	c, ok := t.column(spec.IntoColumn)
 	if !ok {
 		return d, "", nil, nil
@@ -252,7 +264,9 @@ func embeddingTable(spec pipeline.Spec, t *table, v vectorType, stored pipeline.
 
 // findEmbeddingTable looks at the embedding table. One that is there must have our shape; columns of the user's
 // beside ours are fine as long as we need not fill them.
-func findEmbeddingTable(ctx context.Context, q pgx.Tx, spec pipeline.Spec, t *table, v vectorType) (d destination, problem string, hint []string, err error) {
+func findEmbeddingTable(ctx context.Context, q pgx.Tx, spec pipeline.Spec, t *table, v vectorType) (d destination,
+	problem string, hint []string, err error,
+) {
 	for _, c := range append(ownColumns(v, "", 1), chunkColumns...) {
 		if slices.Contains(keyNames(t.Key), c.name) && (spec.Chunking.On() || !slices.Contains(chunkColumns, c)) {
 			return d, fmt.Sprintf("the key of %s has a column %q, as the embedding table needs for itself", t.quoted(), c.name),
@@ -305,13 +319,16 @@ func findEmbeddingTable(ctx context.Context, q pgx.Tx, spec pipeline.Spec, t *ta
 		return d, fmt.Sprintf("%s is not an embedding table for %s: %s", name, t.quoted(), problem), other, nil
 	}
 	if want := append(keyNames(t.Key), "chunk_no"); !slices.Equal(key, want) {
-		return d, fmt.Sprintf("%s is not an embedding table for %s: its primary key is (%s), want (%s)", name, t.quoted(), quoteAll(key), quoteAll(want)), other, nil
+		return d, fmt.Sprintf("%s is not an embedding table for %s: its primary key is (%s), want (%s)", name, t.quoted(),
+			quoteAll(key), quoteAll(want)), other, nil
 	}
 	if into.RowSecurity {
-		return d, fmt.Sprintf("the embedding table %s has row-level security that hides rows from this role", name), into.bypass(), nil
+		return d, fmt.Sprintf("the embedding table %s has row-level security that hides rows from this role", name),
+			into.bypass(), nil
 	}
 	if err := q.QueryRow(ctx, `SELECT EXISTS (SELECT FROM pg_index i JOIN pg_attribute a ON a.attrelid = i.indrelid AND a.attnum = i.indkey[0]
-		WHERE i.indrelid = $1 AND a.attname = 'text_hash' AND i.indisvalid AND i.indpred IS NULL)`, into.OID).Scan(&d.Indexed); err != nil {
+		WHERE i.indrelid = $1 AND a.attname = 'text_hash' AND i.indisvalid AND i.indpred IS NULL)`,
+		into.OID).Scan(&d.Indexed); err != nil {
 		return d, "", nil, fmt.Errorf("look up indexes of %s: %w", name, err)
 	}
 	d.Chunked = into.hasColumns(chunkColumns)
@@ -325,22 +342,26 @@ func findEmbeddingTable(ctx context.Context, q pgx.Tx, spec pipeline.Spec, t *ta
 func (t *table) durable(ctx context.Context, q querier) (problem string, hint []string, err error) {
 	var name *string
 	err = q.QueryRow(ctx, `SELECT min(format('%I.%I', n.nspname, c.relname)) FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
-		WHERE c.relpersistence <> 'p' AND (c.oid = $1 OR c.oid IN (SELECT relid FROM pg_partition_tree($1::oid::regclass)))`, t.OID).Scan(&name)
+		WHERE c.relpersistence <> 'p' AND (c.oid = $1 OR c.oid IN (SELECT relid FROM pg_partition_tree($1::oid::regclass)))`,
+		t.OID).Scan(&name)
 	if err != nil {
 		return "", nil, fmt.Errorf("look up embedding table %s: %w", t.quoted(), err)
 	}
 	if name == nil {
 		return "", nil, nil
 	}
-	return fmt.Sprintf("the embedding table %s is unlogged: after a crash the server empties it without a word", *name), []string{"ALTER TABLE " + *name + " SET LOGGED;"}, nil
+	return fmt.Sprintf("the embedding table %s is unlogged: after a crash the server empties it without a word", *name),
+		[]string{"ALTER TABLE " + *name + " SET LOGGED;"}, nil
 }
 
 // room looks at the schema in which an embedding table is to be made.
 func (d *destination) room(ctx context.Context, q querier, schema string) (problem string, hint []string, err error) {
 	d.Schema = schema
-	err = q.QueryRow(ctx, "SELECT has_schema_privilege(oid, 'CREATE') FROM pg_namespace WHERE nspname = $1", schema).Scan(&d.MayMake)
+	err = q.QueryRow(ctx, "SELECT has_schema_privilege(oid, 'CREATE') FROM pg_namespace WHERE nspname = $1",
+		schema).Scan(&d.MayMake)
 	if errors.Is(err, pgx.ErrNoRows) {
-		return fmt.Sprintf("there is no schema %s for the embedding table", quote(schema)), []string{"CREATE SCHEMA " + quote(schema) + ";"}, nil
+		return fmt.Sprintf("there is no schema %s for the embedding table", quote(schema)),
+			[]string{"CREATE SCHEMA " + quote(schema) + ";"}, nil
 	}
 	if err != nil {
 		return "", nil, fmt.Errorf("look up schema %s: %w", quote(schema), err)
@@ -393,7 +414,8 @@ func widens(from, to column) bool {
 	case pgtype.Int4OID:
 		return to.Type == pgtype.Int8OID
 	case pgtype.VarcharOID:
-		return to.Type == pgtype.TextOID || to.Type == from.Type && from.Modifier >= 0 && (to.Modifier < 0 || to.Modifier > from.Modifier)
+		return to.Type == pgtype.TextOID || to.Type == from.Type && from.Modifier >= 0 &&
+			(to.Modifier < 0 || to.Modifier > from.Modifier)
 	}
 	return false
 }
@@ -426,7 +448,9 @@ func (f *findings) retyped() error {
 		return nil
 	}
 	return &ConfigError{
-		Pipeline: f.pipeline.Name, Problem: fmt.Sprintf("the key of %s was given another type, which its embedding table %s does not have", f.table.quoted(), f.pipeline.Into()),
+		Pipeline: f.pipeline.Name, Problem: fmt.Sprintf(
+			"the key of %s was given another type, which its embedding table %s does not have", f.table.quoted(),
+			f.pipeline.Into()),
 		Hint: []string{"run embedsidecar init as the owner of the embedding table: it alters the key there, and embeds nothing again", "or alter it yourself: " + f.destination.Retype[0] + ";"},
 	}
 }
@@ -434,7 +458,8 @@ func (f *findings) retyped() error {
 // retype plans to give the key of an embedding table the types that its source's has.
 func retype(f *findings) (a action, needed bool) {
 	return action{
-		Step:    Step{What: "type of the key in " + f.pipeline.Into() + " as that of " + f.table.quoted() + " (the table is rewritten; searches wait for it)", SQL: f.destination.Retype},
+		Step: Step{What: "type of the key in " + f.pipeline.Into() + " as that of " + f.table.quoted() +
+			" (the table is rewritten; searches wait for it)", SQL: f.destination.Retype},
 		allowed: true, tables: []uint32{f.destination.OID}, // the server says so if not
 	}, f.destination.Retype != nil
 }

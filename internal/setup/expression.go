@@ -31,7 +31,9 @@ type reading struct {
 
 // readExpression makes sure that an expression is one expression over one row of the table, and finds out what it
 // reads. A problem is the user's to mend; err is a failure to find out. Nothing stays in the database.
-func readExpression(ctx context.Context, tx pgx.Tx, t *table, word, expression string) (r reading, problem string, hint []string, err error) {
+func readExpression(ctx context.Context, tx pgx.Tx, t *table, word, expression string) (r reading, problem string,
+	hint []string, err error,
+) {
 	err = rolledBack(ctx, tx, func(tx pgx.Tx) error {
 		problem, hint, err = parseExpression(ctx, tx, t, word, expression)
 		return err
@@ -40,7 +42,8 @@ func readExpression(ctx context.Context, tx pgx.Tx, t *table, word, expression s
 		return r, problem, hint, err
 	}
 	var mayTemp bool
-	if err := tx.QueryRow(ctx, "SELECT has_database_privilege(current_database(), 'TEMPORARY')").Scan(&mayTemp); err != nil {
+	if err := tx.QueryRow(ctx, "SELECT has_database_privilege(current_database(), 'TEMPORARY')").Scan(
+		&mayTemp); err != nil {
 		return r, "", nil, fmt.Errorf("look up privilege: %w", err)
 	}
 	err = rolledBack(ctx, tx, func(tx pgx.Tx) error {
@@ -48,7 +51,8 @@ func readExpression(ctx context.Context, tx pgx.Tx, t *table, word, expression s
 			r, problem, err = analyse(ctx, tx, t, expression)
 		} else {
 			r.Unknown = true
-			r.Warnings = []string{"the role lacks the privilege TEMPORARY on the database, so nobody can tell what " + word + " reads and calls: every UPDATE counts as a change, and a function that is replaced goes unnoticed until embedsidecar rescan"}
+			r.Warnings = []string{"the role lacks the privilege TEMPORARY on the database, so nobody can tell what " + word +
+				" reads and calls: every UPDATE counts as a change, and a function that is replaced goes unnoticed until embedsidecar rescan"}
 			problem, err = explain(ctx, tx, t, expression)
 		}
 		return err
@@ -79,7 +83,9 @@ func rolledBack(ctx context.Context, tx pgx.Tx, f func(tx pgx.Tx) error) error {
 
 // parseExpression has Postgres parse the expression between round brackets and between square ones. What closes a
 // bracket that it did not open cannot pass both, so that what passes is one expression and nothing more.
-func parseExpression(ctx context.Context, tx pgx.Tx, t *table, word, expression string) (problem string, hint []string, err error) {
+func parseExpression(ctx context.Context, tx pgx.Tx, t *table, word, expression string) (problem string, hint []string,
+	err error,
+) {
 	if strings.TrimSpace(expression) == "" {
 		return word + " is blank", nil, nil
 	}
@@ -100,7 +106,8 @@ func parseExpression(ctx context.Context, tx pgx.Tx, t *table, word, expression 
 	}
 	var category, name string
 	oid := round.Fields[0].DataTypeOID
-	if err := tx.QueryRow(ctx, "SELECT typcategory::text, format_type(oid, -1) FROM pg_type WHERE oid = $1", oid).Scan(&category, &name); err != nil {
+	if err := tx.QueryRow(ctx, "SELECT typcategory::text, format_type(oid, -1) FROM pg_type WHERE oid = $1",
+		oid).Scan(&category, &name); err != nil {
 		return "", nil, fmt.Errorf("look up type of %s: %w", word, err)
 	}
 	switch {
@@ -132,9 +139,11 @@ func badExpression(word string, err error) (problem string, hint []string, _ err
 		hint = append(hint, pg.Hint)
 	}
 	if name := unknownColumn.FindStringSubmatch(pg.Message); pg.Code == pgerrcode.UndefinedColumn && name != nil {
-		hint = append(hint, fmt.Sprintf("a value is written in single quotes, a name without: if %s is a value, write '%s'", name[1], name[1]))
+		hint = append(hint, fmt.Sprintf("a value is written in single quotes, a name without: if %s is a value, write '%s'",
+			name[1], name[1]))
 	}
-	if strings.Contains(pg.Message, "function") || strings.Contains(pg.Message, "type") || strings.Contains(pg.Message, "operator") {
+	if strings.Contains(pg.Message, "function") || strings.Contains(pg.Message, "type") || strings.Contains(pg.Message,
+		"operator") {
 		hint = append(hint, "search_path is pg_catalog: what is elsewhere needs its schema in front, as in public.unaccent(title)")
 	}
 	return word + " is no expression over a row of the table: " + pg.Message, hint, nil
@@ -144,12 +153,14 @@ func badExpression(word string, err error) (problem string, hint []string, _ err
 // on, and the caller rolls it back. A view that stayed would stand in the way of the user's DROP COLUMN.
 func analyse(ctx context.Context, tx pgx.Tx, t *table, expression string) (r reading, problem string, err error) {
 	const name = "embedsidecar_probe"
-	if err := extended(ctx, tx, "CREATE TEMPORARY VIEW "+name+" AS SELECT "+enclose(expression)+" AS e FROM "+t.quoted()+" AS r"); err != nil {
+	if err := extended(ctx, tx, "CREATE TEMPORARY VIEW "+name+" AS SELECT "+enclose(expression)+" AS e FROM "+t.quoted()+
+		" AS r"); err != nil {
 		return r, "", fmt.Errorf("make temporary view: %w", err)
 	}
 	var rule uint32
 	var tree string
-	err = tx.QueryRow(ctx, "SELECT oid, ev_action::text FROM pg_rewrite WHERE ev_class = ('pg_temp."+name+"')::regclass").Scan(&rule, &tree)
+	err = tx.QueryRow(ctx, "SELECT oid, ev_action::text FROM pg_rewrite WHERE ev_class = ('pg_temp."+name+
+		"')::regclass").Scan(&rule, &tree)
 	if err != nil {
 		return r, "", fmt.Errorf("read temporary view: %w", err)
 	}
@@ -268,7 +279,8 @@ func unsteady(ctx context.Context, q querier, tree string, oids []uint32) ([]str
 
 // explain finds what forbidden finds by way of the plan, for a role that may not make a temporary view.
 func explain(ctx context.Context, tx pgx.Tx, t *table, expression string) (problem string, err error) {
-	rows, err := tx.Query(ctx, "EXPLAIN (VERBOSE, COSTS OFF) SELECT "+enclose(expression)+" FROM "+t.quoted()+" AS r", pgx.QueryExecModeExec)
+	rows, err := tx.Query(ctx, "EXPLAIN (VERBOSE, COSTS OFF) SELECT "+enclose(expression)+" FROM "+t.quoted()+" AS r",
+		pgx.QueryExecModeExec)
 	if err != nil {
 		return "", fmt.Errorf("explain expression: %w", err)
 	}

@@ -106,11 +106,13 @@ func (n needs) missing(ctx context.Context, q querier, role string) ([]string, e
 	var err error
 	if n.whole {
 		err = q.QueryRow(ctx, `SELECT has_table_privilege($1, $2::oid, 'SELECT') AND has_table_privilege($1, $2::oid, 'INSERT')
-			AND has_table_privilege($1, $2::oid, 'UPDATE') AND has_table_privilege($1, $2::oid, 'DELETE')`, role, n.oid).Scan(&ok)
+			AND has_table_privilege($1, $2::oid, 'UPDATE') AND has_table_privilege($1, $2::oid, 'DELETE')`, role,
+			n.oid).Scan(&ok)
 	} else {
 		err = q.QueryRow(ctx, `SELECT coalesce(bool_and(has_column_privilege($1, $2::oid, a.attnum, 'SELECT')) FILTER (WHERE $3::text[] IS NULL OR a.attname = ANY ($3)), true)
 				AND coalesce(bool_and(has_column_privilege($1, $2::oid, a.attnum, 'UPDATE')) FILTER (WHERE a.attname = ANY ($4)), true)
-			FROM pg_attribute a WHERE a.attrelid = $2 AND a.attnum > 0 AND NOT a.attisdropped`, role, n.oid, n.read, n.write).Scan(&ok)
+			FROM pg_attribute a WHERE a.attrelid = $2 AND a.attnum > 0 AND NOT a.attisdropped`, role, n.oid, n.read,
+			n.write).Scan(&ok)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("look up privileges on %s: %w", n.name, err)

@@ -24,7 +24,8 @@ func TestInit_AnOwnerWhoMayCreateNothing(t *testing.T) {
 
 	dry := o
 	dry.DryRun = true
-	if r := b.init(dry); len(r.Warnings) != 1 || !strings.Contains(r.Warnings[0], "may not") || !strings.Contains(r.Warnings[0], "GRANT CREATE ON SCHEMA") {
+	if r := b.init(dry); len(r.Warnings) != 1 || !strings.Contains(r.Warnings[0], "may not") ||
+		!strings.Contains(r.Warnings[0], "GRANT CREATE ON SCHEMA") {
 		t.Errorf("the dry run warns of %q", r.Warnings)
 	}
 	_, err := setup.Init(t.Context(), o)

@@ -50,7 +50,10 @@ func (b *base) connect(user string) *pgxpool.Pool {
 	if user == testenv.Superuser { // over tables of the owner, which takes a word
 		trusted = []string{testenv.Owner}
 	}
-	pool, err := database.Connect(b.t.Context(), b.URL(user), database.Options{MaxConns: 4, IdleInTransaction: -1, TrustedOwners: trusted})
+	pool, err := database.Connect(b.t.Context(), b.URL(user), database.Options{
+		MaxConns: 4, IdleInTransaction: -1,
+		TrustedOwners: trusted,
+	})
 	if err != nil {
 		b.t.Fatal(err)
 	}
@@ -60,7 +63,10 @@ func (b *base) connect(user string) *pgxpool.Pool {
 
 // docs is the pipeline that most tests begin with.
 func docs() pipeline.Spec {
-	return pipeline.Spec{Name: "docs", Schema: "public", Table: "docs", Columns: []string{"title", "body"}, IntoColumn: "embedding", Priority: pipeline.Normal, Enabled: true}
+	return pipeline.Spec{
+		Name: "docs", Schema: "public", Table: "docs", Columns: []string{"title", "body"},
+		IntoColumn: "embedding", Priority: pipeline.Normal, Enabled: true,
+	}
 }
 
 // waitFor bounds every wait of a test.

@@ -20,13 +20,17 @@ func TestLoad_AnEmbeddingTableThatACrashEmpties(t *testing.T) {
 	for _, step := range []struct {
 		sql    string
 		status pipeline.Status
-	}{{`ALTER TABLE docs_embedding SET UNLOGGED`, pipeline.Misconfigured}, {`ALTER TABLE docs_embedding SET LOGGED`, pipeline.Active}} {
+	}{{`ALTER TABLE docs_embedding SET UNLOGGED`, pipeline.Misconfigured}, {
+		`ALTER TABLE docs_embedding SET LOGGED`,
+		pipeline.Active,
+	}} {
 		b.MustExec(step.sql)
 		got, err := setup.Load(t.Context(), b.pool, o.Slot)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if got[0].Status != step.status || (step.status != pipeline.Active) != strings.Contains(got[0].Detail, "ALTER TABLE public.docs_embedding SET LOGGED") {
+		if got[0].Status != step.status || (step.status != pipeline.Active) != strings.Contains(got[0].Detail,
+			"ALTER TABLE public.docs_embedding SET LOGGED") {
 			t.Errorf("after %s: %s %s", step.sql, got[0].Status, got[0].Detail)
 		}
 	}
@@ -43,7 +47,8 @@ func TestResolve_AColumnNeedsToKnowWhatTheTextReads(t *testing.T) {
 	}
 	spec.Columns, spec.Text = nil, "title || body"
 	_, err := setup.Resolve(t.Context(), b.pool, spec, setup.Vectors{Dims: 3})
-	wantError[*setup.ConfigError](t, err, "TEMPORARY", fmt.Sprintf(`GRANT TEMPORARY ON DATABASE %q TO %q;`, b.Name, testenv.Owner))
+	wantError[*setup.ConfigError](t, err, "TEMPORARY", fmt.Sprintf(`GRANT TEMPORARY ON DATABASE %q TO %q;`, b.Name,
+		testenv.Owner))
 }
 
 // TestLoad_AFilterOnAPartition: the entry of a partition holds for it, whatever the one of its partitioned table says.
@@ -116,7 +121,10 @@ func TestInit_ARoleThatActsAsAnother(t *testing.T) {
 	o.Pool, o.ReplicationDSN = b.connect(login), b.URL(login)
 	b.init(o)
 	b.MustExecSuper(`DROP PUBLICATION embedsidecar`)
-	if got := whats(b.init(o)); !slices.ContainsFunc(got, func(what string) bool { return strings.Contains(what, "anew") }) {
+	if got := whats(b.init(o)); !slices.ContainsFunc(got, func(what string) bool {
+		return strings.Contains(what,
+			"anew")
+	}) {
 		t.Errorf("made %v, want the slot anew", got)
 	}
 }

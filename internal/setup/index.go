@@ -23,11 +23,13 @@ func unindexable(spec pipeline.Spec, stored pipeline.Stored, dims int) (problem 
 	hint = []string{"leave index out: searches then read every vector"}
 	for _, other := range []pipeline.Stored{pipeline.StoredHalfvec, pipeline.StoredBit} {
 		if dims <= other.Indexable() {
-			hint = append([]string{fmt.Sprintf("store them as %s, which is indexed up to %d dimensions: into: {..., type: %s}", other, other.Indexable(), other)}, hint...)
+			hint = append([]string{fmt.Sprintf("store them as %s, which is indexed up to %d dimensions: into: {..., type: %s}",
+				other, other.Indexable(), other)}, hint...)
 			break
 		}
 	}
-	return fmt.Sprintf("vectors of type %s are indexed up to %d dimensions; the model's have %d", stored.Name(), stored.Indexable(), dims), hint
+	return fmt.Sprintf("vectors of type %s are indexed up to %d dimensions; the model's have %d", stored.Name(),
+		stored.Indexable(), dims), hint
 }
 
 // IndexState is what became of an index.
@@ -44,7 +46,9 @@ const (
 // BuildIndex builds the HNSW index of a pipeline's destination, concurrently, once its backfill is done, unless there
 // is one that fits. With IndexRefused come the statements for the owner. The pool must lead straight to the server; a
 // build that is broken off is begun anew the next time.
-func BuildIndex(ctx context.Context, pool *pgxpool.Pool, p *pipeline.Pipeline) (state IndexState, statements []string, err error) {
+func BuildIndex(ctx context.Context, pool *pgxpool.Pool, p *pipeline.Pipeline) (state IndexState, statements []string,
+	err error,
+) {
 	conn, err := pool.Acquire(ctx)
 	if err != nil {
 		return "", nil, fmt.Errorf("build index of pipeline %q: %w", p.Name, err)
@@ -73,12 +77,15 @@ func BuildIndex(ctx context.Context, pool *pgxpool.Pool, p *pipeline.Pipeline) (
 	}
 	// Another sidecar may be building it: what it has begun looks just like what a build that was broken off has left.
 	var mine bool
-	if err := conn.QueryRow(ctx, "SELECT pg_try_advisory_lock(hashtext('embedsidecar index'), $1)", p.ID).Scan(&mine); err != nil || !mine {
+	if err := conn.QueryRow(ctx, "SELECT pg_try_advisory_lock(hashtext('embedsidecar index'), $1)",
+		p.ID).Scan(&mine); err != nil || !mine {
 		return IndexWaits, nil, err
 	}
 	defer func() { // the connection goes back to others
-		_, unlockErr := conn.Exec(context.WithoutCancel(ctx), "SELECT pg_advisory_unlock(hashtext('embedsidecar index'), $1)", p.ID)
-		_, resetErr := conn.Exec(context.WithoutCancel(ctx), "SELECT set_config('lock_timeout', reset_val, false) FROM pg_settings WHERE name = 'lock_timeout'")
+		_, unlockErr := conn.Exec(context.WithoutCancel(ctx), "SELECT pg_advisory_unlock(hashtext('embedsidecar index'), $1)",
+			p.ID)
+		_, resetErr := conn.Exec(context.WithoutCancel(ctx),
+			"SELECT set_config('lock_timeout', reset_val, false) FROM pg_settings WHERE name = 'lock_timeout'")
 		if unlockErr != nil || resetErr != nil {
 			_ = conn.Conn().Close(context.WithoutCancel(ctx))
 		}
@@ -108,7 +115,8 @@ type indexedTable struct {
 }
 
 func (t *indexedTable) create(p *pipeline.Pipeline) string {
-	return fmt.Sprintf("CREATE INDEX CONCURRENTLY %s ON %s USING hnsw (%s %s.%s);", quote(t.Taken), quote(t.Schema, t.Name), quote(vectorColumn(p)), p.Extension, p.Stored.OperatorClass())
+	return fmt.Sprintf("CREATE INDEX CONCURRENTLY %s ON %s USING hnsw (%s %s.%s);", quote(t.Taken),
+		quote(t.Schema, t.Name), quote(vectorColumn(p)), p.Extension, p.Stored.OperatorClass())
 }
 
 func (t *indexedTable) build(ctx context.Context, conn *pgxpool.Conn, p *pipeline.Pipeline) error {
@@ -124,7 +132,9 @@ func (t *indexedTable) build(ctx context.Context, conn *pgxpool.Conn, p *pipelin
 	var pg *pgconn.PgError
 	if errors.As(err, &pg) && pg.Code == pgerrcode.ProgramLimitExceeded && p.Stored == pipeline.StoredSparse {
 		return &ConfigError{
-			Pipeline: p.Name, Problem: fmt.Sprintf("an HNSW index takes sparse vectors with up to %d numbers that are not zero, and %s has some with more", pipeline.MaxSparseIndexed, destinationName(p.Spec)),
+			Pipeline: p.Name, Problem: fmt.Sprintf(
+				"an HNSW index takes sparse vectors with up to %d numbers that are not zero, and %s has some with more",
+				pipeline.MaxSparseIndexed, destinationName(p.Spec)),
 			Hint: []string{"leave index out: searches then read every vector", "or have the model keep fewer numbers"},
 		}
 	}
@@ -162,7 +172,8 @@ func indexedTables(ctx context.Context, conn *pgxpool.Conn, p *pipeline.Pipeline
 		LEFT JOIN (pg_index i JOIN pg_class x ON x.oid = i.indexrelid JOIN pg_am m ON m.oid = x.relam AND m.amname IN ('hnsw', 'ivfflat')
 			JOIN pg_opclass o ON o.oid = i.indclass[0]) ON i.indrelid = c.oid AND i.indkey[0] = a.attnum AND o.opcname = $3
 			AND `+everySearch+`
-		GROUP BY n.nspname, c.relname, c.relowner, k.name ORDER BY 1, 2`, destinationTable(p), vectorColumn(p), p.Stored.OperatorClass())
+		GROUP BY n.nspname, c.relname, c.relowner, k.name ORDER BY 1, 2`, destinationTable(p), vectorColumn(p),
+		p.Stored.OperatorClass())
 	if err != nil {
 		return nil, err
 	}

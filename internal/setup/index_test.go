@@ -15,14 +15,17 @@ func TestBuildIndex_FitsItsDestination(t *testing.T) {
 	testenv.EachMajor(t, func(t *testing.T, major int) {
 		t.Helper()
 		t.Parallel()
-		b := baseOn(t, testenv.DB(t, testenv.Major(major), testenv.Empty()), "CREATE TABLE docs (id bigint PRIMARY KEY, title text, body text)",
+		b := baseOn(t, testenv.DB(t, testenv.Major(major), testenv.Empty()),
+			"CREATE TABLE docs (id bigint PRIMARY KEY, title text, body text)",
 			"CREATE TABLE parts (region text, id bigint, title text, body text, PRIMARY KEY (region, id)) PARTITION BY LIST (region)",
-			"CREATE TABLE parts_north PARTITION OF parts FOR VALUES IN ('north')", "CREATE TABLE parts_rest PARTITION OF parts DEFAULT")
+			"CREATE TABLE parts_north PARTITION OF parts FOR VALUES IN ('north')",
+			"CREATE TABLE parts_rest PARTITION OF parts DEFAULT")
 		specs := []pipeline.Spec{}
 		for i, stored := range []pipeline.Stored{pipeline.StoredVector, pipeline.StoredHalfvec, pipeline.StoredBit} {
 			column, table := docs(), docs()
 			column.Name, column.IntoColumn, column.IntoType = fmt.Sprint("column ", i), fmt.Sprint("Vector ", i), stored
-			table.Name, table.IntoColumn, table.IntoTable, table.IntoType = fmt.Sprint("table ", i), "", fmt.Sprint("docs_", i), stored
+			table.Name, table.IntoColumn, table.IntoTable, table.IntoType = fmt.Sprint("table ", i), "", fmt.Sprint("docs_", i),
+				stored
 			specs = append(specs, column, table)
 		}
 		parts := docs()
@@ -43,7 +46,8 @@ func TestBuildIndex_FitsItsDestination(t *testing.T) {
 
 		role := b.connect(b.RunRole(made.Pipelines...))
 		state, statements, err := setup.BuildIndex(t.Context(), role, first)
-		if err != nil || state != setup.IndexRefused || len(statements) != 1 || !strings.Contains(statements[0], "CREATE INDEX CONCURRENTLY") {
+		if err != nil || state != setup.IndexRefused || len(statements) != 1 || !strings.Contains(statements[0],
+			"CREATE INDEX CONCURRENTLY") {
 			t.Errorf("as a role that does not own the table: %s, %q, %v", state, statements, err)
 		}
 		for i := range made.Pipelines {
@@ -51,7 +55,8 @@ func TestBuildIndex_FitsItsDestination(t *testing.T) {
 			build(p, setup.IndexBuilt)
 			build(p, setup.IndexThere)
 		}
-		valid := testenv.Values[string](b.Database, `SELECT c.relname || ': ' || o.opcname FROM pg_index i JOIN pg_class x ON x.oid = i.indexrelid JOIN pg_class c ON c.oid = i.indrelid
+		valid := testenv.Values[string](b.Database,
+			`SELECT c.relname || ': ' || o.opcname FROM pg_index i JOIN pg_class x ON x.oid = i.indexrelid JOIN pg_class c ON c.oid = i.indrelid
 			JOIN pg_am m ON m.oid = x.relam JOIN pg_opclass o ON o.oid = i.indclass[0] WHERE m.amname = 'hnsw' AND i.indisvalid ORDER BY 1`)
 		want := "docs: bit_hamming_ops, docs: halfvec_cosine_ops, docs: vector_cosine_ops, docs_0: vector_cosine_ops, docs_1: halfvec_cosine_ops, docs_2: bit_hamming_ops, " +
 			"parts_north: vector_cosine_ops, parts_rest: vector_cosine_ops"

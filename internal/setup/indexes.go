@@ -118,7 +118,8 @@ const indexesSQL = `SELECT c.oid, n.nspname::text AS schema, c.relname::text AS 
 		UNION SELECT $1::regclass::oid WHERE NOT EXISTS (SELECT FROM pg_partitioned_table WHERE partrelid = $1::regclass)) AS leaf
 	JOIN pg_class c ON c.oid = leaf.relid JOIN pg_namespace n ON n.oid = c.relnamespace
 	JOIN pg_attribute a ON a.attrelid = c.oid AND a.attname = $2
-	LEFT JOIN LATERAL (SELECT r.oid, r.relname, m.amname::text AS method, o.opcname, i.indisvalid, NOT ` + everySearch + ` AS partial, ` + tooNew + ` AS early
+	LEFT JOIN LATERAL (SELECT r.oid, r.relname, m.amname::text AS method, o.opcname, i.indisvalid, NOT ` + everySearch +
+	` AS partial, ` + tooNew + ` AS early
 		FROM pg_index i JOIN pg_class r ON r.oid = i.indexrelid JOIN pg_am m ON m.oid = r.relam AND m.amname IN ('hnsw', 'ivfflat')
 		JOIN pg_opclass o ON o.oid = i.indclass[0] WHERE i.indrelid = c.oid AND i.indkey[0] = a.attnum) AS x ON true
 	LEFT JOIN pg_stat_progress_create_index AS g ON g.index_relid = x.oid
@@ -153,7 +154,8 @@ func ofTable(p *pipeline.Pipeline, found []foundIndex) []Index {
 	}
 	none := Index{Table: quote(first.Schema, first.Table), State: IndexNone, Rows: first.Rows}
 	if p.Dims > p.Stored.Indexable() {
-		none.Detail = fmt.Sprintf("vectors of type %s are indexed up to %d dimensions; these have %d", p.Stored.Name(), p.Stored.Indexable(), p.Dims)
+		none.Detail = fmt.Sprintf("vectors of type %s are indexed up to %d dimensions; these have %d", p.Stored.Name(),
+			p.Stored.Indexable(), p.Dims)
 	} else {
 		next := indexedTable{Schema: first.Schema, Name: first.Table, Taken: first.Taken}
 		none.SQL = []string{next.create(p)}
@@ -163,11 +165,16 @@ func ofTable(p *pipeline.Pipeline, found []foundIndex) []Index {
 
 // about words one index.
 func (f *foundIndex) about(p *pipeline.Pipeline) Index {
-	i := Index{Table: quote(f.Schema, f.Table), Name: f.Index, Method: f.Method, OperatorClass: f.OperatorClass, Rows: f.Rows, State: IndexReady}
+	i := Index{
+		Table: quote(f.Schema, f.Table), Name: f.Index, Method: f.Method, OperatorClass: f.OperatorClass,
+		Rows: f.Rows, State: IndexReady,
+	}
 	want := p.Stored.OperatorClass()
 	switch {
 	case f.OperatorClass != want:
-		i.State, i.Detail = IndexOther, fmt.Sprintf("its operator class is %s; searches are by %s distance, need %s and do not use it", f.OperatorClass, p.Stored.Metric(), want)
+		i.State, i.Detail = IndexOther,
+			fmt.Sprintf("its operator class is %s; searches are by %s distance, need %s and do not use it", f.OperatorClass,
+				p.Stored.Metric(), want)
 	case f.Partial:
 		i.State, i.Detail = IndexOther, "it has a condition (WHERE); searches without that condition do not use it"
 	case f.Building, !f.Valid && f.Hidden:

@@ -50,9 +50,11 @@ func TestIndexes_TellWhatIsThereAndHowToMendIt(t *testing.T) {
 	testenv.EachMajor(t, func(t *testing.T, major int) {
 		t.Helper()
 		t.Parallel()
-		b := baseOn(t, testenv.DB(t, testenv.Major(major), testenv.Empty()), "CREATE TABLE docs (id bigint PRIMARY KEY, title text, body text)",
+		b := baseOn(t, testenv.DB(t, testenv.Major(major), testenv.Empty()),
+			"CREATE TABLE docs (id bigint PRIMARY KEY, title text, body text)",
 			"CREATE TABLE parts (region text, id bigint, title text, body text, PRIMARY KEY (region, id)) PARTITION BY LIST (region)",
-			"CREATE TABLE parts_north PARTITION OF parts FOR VALUES IN ('north')", "CREATE TABLE parts_rest PARTITION OF parts DEFAULT")
+			"CREATE TABLE parts_north PARTITION OF parts FOR VALUES IN ('north')",
+			"CREATE TABLE parts_rest PARTITION OF parts DEFAULT")
 		spec, parts := docs(), docs()
 		spec.IntoColumn, spec.IntoTable = "", "docs_embedding"
 		parts.Name, parts.Table = "parts", "parts"
@@ -77,7 +79,8 @@ func TestIndexes_TellWhatIsThereAndHowToMendIt(t *testing.T) {
 		b.MustExec(`CREATE INDEX euclid ON docs_embedding USING hnsw (embedding vector_l2_ops)`)
 		b.MustExec(`CREATE INDEX partly ON docs_embedding USING ivfflat (embedding vector_cosine_ops) WITH (lists = 1) WHERE id > 10`)
 		other := b.are(p, true, "other euclid", "other partly", "none")
-		if !strings.Contains(other[0].Detail, "vector_l2_ops") || !strings.Contains(other[1].Detail, "WHERE") || other[0].SQL != nil || other[1].SQL != nil {
+		if !strings.Contains(other[0].Detail, "vector_l2_ops") || !strings.Contains(other[1].Detail, "WHERE") ||
+			other[0].SQL != nil || other[1].SQL != nil {
 			t.Errorf("those for other questions: %+v", other)
 		}
 		b.are(p, false, "ready "+ours, "other euclid", "other partly")
@@ -105,11 +108,13 @@ func TestIndexes_TellWhatIsThereAndHowToMendIt(t *testing.T) {
 			t.Fatal("a build whose session was ended did not fail")
 		}
 		testenv.Eventually(t, waitFor, func() (bool, string) { // the session itself ends a moment later
-			n := testenv.Value[int](b.Database, "SELECT count(*) FROM pg_stat_progress_create_index WHERE datname = current_database()")
+			n := testenv.Value[int](b.Database,
+				"SELECT count(*) FROM pg_stat_progress_create_index WHERE datname = current_database()")
 			return n == 0, "it still builds"
 		})
 		for _, pool := range []*pgxpool.Pool{b.pool, role} {
-			if found, words := b.indexes(pool, p); !slices.Equal(words, []string{"invalid " + ours}) || !strings.HasPrefix(found[0].SQL[0], "REINDEX INDEX CONCURRENTLY") {
+			if found, words := b.indexes(pool, p); !slices.Equal(words, []string{"invalid " + ours}) ||
+				!strings.HasPrefix(found[0].SQL[0], "REINDEX INDEX CONCURRENTLY") {
 				t.Errorf("after it was broken off: %+v", found)
 			}
 		}
@@ -152,7 +157,8 @@ func TestIndexes_WaitForOlderTransactions(t *testing.T) {
 				if _, err := tx.Exec(t.Context(), "SET LOCAL enable_seqscan = off; SET LOCAL enable_sort = off"); err != nil {
 					return err
 				}
-				rows, err := tx.Query(t.Context(), "EXPLAIN SELECT id FROM public.docs WHERE embedding IS NOT NULL ORDER BY embedding OPERATOR(public.<=>) '[1,2,3]' LIMIT 1")
+				rows, err := tx.Query(t.Context(),
+					"EXPLAIN SELECT id FROM public.docs WHERE embedding IS NOT NULL ORDER BY embedding OPERATOR(public.<=>) '[1,2,3]' LIMIT 1")
 				if err != nil {
 					return err
 				}
@@ -191,13 +197,15 @@ func TestIndexes_OverTheRowsThatHaveAVector(t *testing.T) {
 		b.MustExec("UPDATE embedsidecar.scan SET phase = 'done'")
 		for i, table := range []string{"docs", "docs_embedding"} {
 			p := &made.Pipelines[i]
-			b.MustExec("CREATE INDEX filled" + table + " ON " + table + " USING hnsw (embedding vector_cosine_ops) WHERE embedding IS NOT NULL")
+			b.MustExec("CREATE INDEX filled" + table + " ON " + table +
+				" USING hnsw (embedding vector_cosine_ops) WHERE embedding IS NOT NULL")
 			var plan []string
 			err := pgx.BeginFunc(t.Context(), b.pool, func(tx pgx.Tx) error {
 				if _, err := tx.Exec(t.Context(), "SET LOCAL enable_seqscan = off"); err != nil {
 					return err
 				}
-				rows, err := tx.Query(t.Context(), "EXPLAIN SELECT id FROM public."+table+" WHERE embedding IS NOT NULL ORDER BY embedding OPERATOR(public.<=>) '[1,2,3]'::public.vector LIMIT 1")
+				rows, err := tx.Query(t.Context(), "EXPLAIN SELECT id FROM public."+table+
+					" WHERE embedding IS NOT NULL ORDER BY embedding OPERATOR(public.<=>) '[1,2,3]'::public.vector LIMIT 1")
 				if err != nil {
 					return err
 				}

@@ -101,7 +101,8 @@ func Init(ctx context.Context, o Options) (Report, error) {
 		return in.report, err
 	}
 	defer unlock()
-	if in.repl, err = database.ConnectReplication(ctx, o.ReplicationDSN, database.Options{ApplicationName: "embedsidecar init"}); err != nil {
+	if in.repl, err = database.ConnectReplication(ctx, o.ReplicationDSN,
+		database.Options{ApplicationName: "embedsidecar init"}); err != nil {
 		return in.report, err
 	}
 	defer func() {
@@ -132,7 +133,8 @@ func sameServer(ctx context.Context, q querier, repl *pgconn.PgConn) error {
 		return errors.Join(errors.New("compare servers"), err)
 	}
 	if got := string(results[0].Rows[0][0]); got != want {
-		return &ConfigError{Problem: fmt.Sprintf("the URLs lead to different databases: %s, and for the stream %s", want, got), Hint: []string{"let --stream-url name the same server and database as --database-url"}}
+		return &ConfigError{Problem: fmt.Sprintf("the URLs lead to different databases: %s, and for the stream %s", want,
+			got), Hint: []string{"let --stream-url name the same server and database as --database-url"}}
 	}
 	return nil
 }
@@ -174,9 +176,13 @@ type serverFacts struct {
 func (in *initializer) validate() error {
 	switch {
 	case database.Pooled(in.o.Pool):
-		return &database.Error{Kind: database.Pooler, Err: errors.New("init needs a session of its own"), Hint: []string{"give --database-url the address of the server itself"}}
+		return &database.Error{
+			Kind: database.Pooler, Err: errors.New("init needs a session of its own"),
+			Hint: []string{"give --database-url the address of the server itself"},
+		}
 	case !slotName.MatchString(in.o.Slot):
-		return &ConfigError{Problem: fmt.Sprintf("slot name %q: lower case letters, digits and underscores are allowed, up to 63", in.o.Slot)}
+		return &ConfigError{Problem: fmt.Sprintf(
+			"slot name %q: lower case letters, digits and underscores are allowed, up to 63", in.o.Slot)}
 	case badName(in.o.Publication) != "":
 		return &ConfigError{Problem: "the name of the publication " + badName(in.o.Publication)}
 	}
@@ -189,7 +195,10 @@ func (in *initializer) validate() error {
 		}
 		names[spec.Name] = true
 		if other, taken := destinations[destinationName(spec)]; taken {
-			mistakes = append(mistakes, &ConfigError{Pipeline: spec.Name, Problem: fmt.Sprintf("its destination %s is also that of pipeline %q", destinationName(spec), other)})
+			mistakes = append(mistakes, &ConfigError{
+				Pipeline: spec.Name,
+				Problem:  fmt.Sprintf("its destination %s is also that of pipeline %q", destinationName(spec), other),
+			})
 		}
 		destinations[destinationName(spec)] = spec.Name
 		if d, ok := in.o.Descriptions[spec.Name]; !ok || d.Dims <= 0 || d.Fingerprint == "" {
@@ -287,7 +296,8 @@ func (in *initializer) perform(ctx context.Context, plan []action) error {
 	case refused != nil && !in.o.DryRun:
 		return refused
 	case refused != nil:
-		in.report.Warnings = append(in.report.Warnings, refused.Error()+"; an owner or superuser may let it: "+strings.Join(refused.SQL, " "))
+		in.report.Warnings = append(in.report.Warnings, refused.Error()+"; an owner or superuser may let it: "+
+			strings.Join(refused.SQL, " "))
 	}
 	for _, a := range plan {
 		if !in.o.DryRun {
@@ -345,10 +355,14 @@ func (in *initializer) execute(ctx context.Context, a action) error {
 		if lookErr != nil {
 			return errors.Join(err, lookErr)
 		}
-		in.log.WarnContext(ctx, "waiting for a lock", "what", a.What, "attempt", attempt, "holders", strings.Join(holders, "; "))
+		in.log.WarnContext(ctx, "waiting for a lock", "what", a.What, "attempt", attempt, "holders",
+			strings.Join(holders, "; "))
 		if attempt == lockAttempts {
 			hint := append([]string{"wait for the sessions that hold locks, and run embedsidecar init again"}, holders...)
-			return &ConflictError{Problem: fmt.Sprintf("no lock within %d tries of %s", lockAttempts, in.o.LockTimeout), Hint: hint, Err: err}
+			return &ConflictError{
+				Problem: fmt.Sprintf("no lock within %d tries of %s", lockAttempts, in.o.LockTimeout),
+				Hint:    hint, Err: err,
+			}
 		}
 		pause := time.NewTimer(in.o.LockTimeout/4 + rand.N(in.o.LockTimeout/2)) //nolint:gosec // jitter is no secret
 		select {

@@ -27,8 +27,9 @@ func (b *base) options(slot string, specs ...pipeline.Spec) setup.Options {
 		d[s.Name] = embed.Description{Plugin: "fake", Model: "m", Fingerprint: "f1", Dims: 3}
 	}
 	return setup.Options{
-		Pool: b.pool, ReplicationDSN: b.URL(testenv.Owner), Slot: slot, Publication: "embedsidecar", Specs: specs, Descriptions: d,
-		LockTimeout: waitFor, SlotTimeout: waitFor, // other tests have transactions, too
+		Pool: b.pool, ReplicationDSN: b.URL(testenv.Owner), Slot: slot, Publication: "embedsidecar", Specs: specs,
+		Descriptions: d,
+		LockTimeout:  waitFor, SlotTimeout: waitFor, // other tests have transactions, too
 	}
 }
 
@@ -70,7 +71,8 @@ const plainDocs = "CREATE TABLE public.docs (id bigint PRIMARY KEY, title text, 
 
 // catalogue lists all that somebody could notice of an init.
 func (b *base) catalogue() []string {
-	return testenv.Values[string](b.Database, `SELECT 'relation ' || c.oid::regclass || ' ' || coalesce((SELECT string_agg(attname, ',') FROM pg_attribute WHERE attrelid = c.oid AND attnum > 0 AND NOT attisdropped), '')
+	return testenv.Values[string](b.Database,
+		`SELECT 'relation ' || c.oid::regclass || ' ' || coalesce((SELECT string_agg(attname, ',') FROM pg_attribute WHERE attrelid = c.oid AND attnum > 0 AND NOT attisdropped), '')
 			FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace WHERE n.nspname NOT IN ('pg_catalog', 'information_schema', 'pg_toast')
 		UNION ALL SELECT 'schema ' || nspname FROM pg_namespace WHERE nspname !~ '^pg_'
 		UNION ALL SELECT 'publication ' || pubname FROM pg_publication
@@ -81,7 +83,8 @@ func TestInit_MakesEverythingOnceAndUndoTakesItBack(t *testing.T) {
 	t.Parallel()
 	testenv.EachMajor(t, func(t *testing.T, major int) {
 		t.Helper()
-		b := baseOn(t, testenv.DB(t, testenv.Empty(), testenv.Major(major)), plainDocs, "INSERT INTO docs VALUES (1, 'a', 'b')")
+		b := baseOn(t, testenv.DB(t, testenv.Empty(), testenv.Major(major)), plainDocs,
+			"INSERT INTO docs VALUES (1, 'a', 'b')")
 		before := b.catalogue()
 		o := b.options(b.SlotName(), docs(), side())
 
@@ -93,7 +96,8 @@ func TestInit_MakesEverythingOnceAndUndoTakesItBack(t *testing.T) {
 		}
 		r := b.init(o)
 		want := []string{
-			schemaStep(), `column "public"."docs"."embedding"`, `embedding table "public"."docs_embedding"`, `publication "embedsidecar"`,
+			schemaStep(), `column "public"."docs"."embedding"`, `embedding table "public"."docs_embedding"`,
+			`publication "embedsidecar"`,
 			`slot "` + o.Slot + `"`, `pipeline "docs", and its backfill`, `pipeline "side", and its backfill`,
 		}
 		if diff := cmp.Diff(want, whats(r)); diff != "" {
@@ -102,7 +106,8 @@ func TestInit_MakesEverythingOnceAndUndoTakesItBack(t *testing.T) {
 		if diff := cmp.Diff(planned.Steps, r.Steps); diff != "" {
 			t.Errorf("the dry run said something else (-dry +done):\n%s", diff)
 		}
-		if len(r.Pipelines) != 2 || r.Pipelines[0].Status != pipeline.Active || r.Pipelines[0].ID == 0 || r.Pipelines[1].Generation != 1 || r.Pipelines[1].Fingerprint != "f1" {
+		if len(r.Pipelines) != 2 || r.Pipelines[0].Status != pipeline.Active || r.Pipelines[0].ID == 0 ||
+			r.Pipelines[1].Generation != 1 || r.Pipelines[1].Fingerprint != "f1" {
 			t.Errorf("pipelines: %+v", r.Pipelines)
 		}
 		if again := b.init(o); len(again.Steps) != 0 || len(again.Pipelines) != 2 {
@@ -119,7 +124,11 @@ func TestInit_MakesEverythingOnceAndUndoTakesItBack(t *testing.T) {
 		for name, sql := range checks {
 			got[name] = testenv.Value[string](b.Database, sql)
 		}
-		if diff := cmp.Diff(map[string]string{"key of marks": "32", "checkpoint of the slot": "true", "oid of the publication": "true", "scans": "waiting1backfill waiting1backfill", "via root": "false"}, got); diff != "" {
+		if diff := cmp.Diff(map[string]string{
+			"key of marks": "32", "checkpoint of the slot": "true",
+			"oid of the publication": "true", "scans": "waiting1backfill waiting1backfill", "via root": "false",
+		},
+			got); diff != "" {
 			t.Errorf("(-want +got):\n%s", diff)
 		}
 		for _, s := range slices.Backward(r.Steps) {
@@ -138,7 +147,8 @@ func TestInit_PublishesBeforeTheSlotAndScansAfterIt(t *testing.T) {
 	b := newBase(t, plainDocs)
 	b.init(b.options(b.SlotName(), docs()))
 	// The barrier of the scan lies after every transaction that could have begun before the slot was there.
-	if !testenv.Value[bool](b.Database, "SELECT barrier <= pg_snapshot_xmax(pg_current_snapshot()) AND barrier > '3'::xid8 FROM embedsidecar.scan") {
+	if !testenv.Value[bool](b.Database,
+		"SELECT barrier <= pg_snapshot_xmax(pg_current_snapshot()) AND barrier > '3'::xid8 FROM embedsidecar.scan") {
 		t.Error("the scan's barrier is not in the past")
 	}
 }
@@ -153,7 +163,10 @@ func TestInit_GoesOnWhereAKilledOneStopped(t *testing.T) {
 	b.MustExec("DELETE FROM embedsidecar.pipeline")
 	b.MustExec("UPDATE embedsidecar.lsn_checkpoint SET consistent_point = '0/0', lsn = '0/0'")
 	b.MustExec("DELETE FROM embedsidecar.installation")
-	want := []string{schemaStep(), `slot "` + o.Slot + `" anew (making it was interrupted), and a scan of every pipeline`, `pipeline "docs", and its backfill`}
+	want := []string{
+		schemaStep(), `slot "` + o.Slot + `" anew (making it was interrupted), and a scan of every pipeline`,
+		`pipeline "docs", and its backfill`,
+	}
 	o.Specs[0].Overwrite = true
 	if diff := cmp.Diff(want, whats(b.init(o))); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
@@ -190,8 +203,14 @@ func TestInit_MakesALostSlotAnew(t *testing.T) {
 		damage func(b *base, o setup.Options)
 		reason string
 	}{
-		"slot dropped":        {func(b *base, o setup.Options) { b.MustExec("SELECT pg_drop_replication_slot($1)", o.Slot) }, "it is gone"},
-		"publication dropped": {func(b *base, _ setup.Options) { b.MustExec("DROP PUBLICATION embedsidecar") }, "its publication was missing"},
+		"slot dropped": {
+			func(b *base, o setup.Options) { b.MustExec("SELECT pg_drop_replication_slot($1)", o.Slot) },
+			"it is gone",
+		},
+		"publication dropped": {
+			func(b *base, _ setup.Options) { b.MustExec("DROP PUBLICATION embedsidecar") },
+			"its publication was missing",
+		},
 		"publication made again": {func(b *base, _ setup.Options) {
 			b.MustExec("DROP PUBLICATION embedsidecar")
 			b.MustExec("CREATE PUBLICATION embedsidecar FOR TABLE docs")
@@ -248,7 +267,8 @@ func TestInit_TakesOverWhatWasChanged(t *testing.T) {
 	b.init(o)
 	b.MustExec("UPDATE embedsidecar.scan SET phase = 'done', started = requested")
 	state := func() string {
-		return testenv.Value[string](b.Database, `SELECT format('generation %s, scan %s, ledger %s', p.generation, s.phase, (SELECT count(*) FROM embedsidecar.ledger AS l WHERE l.pipeline_id = p.pipeline_id))
+		return testenv.Value[string](b.Database,
+			`SELECT format('generation %s, scan %s, ledger %s', p.generation, s.phase, (SELECT count(*) FROM embedsidecar.ledger AS l WHERE l.pipeline_id = p.pipeline_id))
 			FROM embedsidecar.pipeline p JOIN embedsidecar.scan s USING (pipeline_id)`)
 	}
 	fill := func() {
@@ -261,17 +281,42 @@ func TestInit_TakesOverWhatWasChanged(t *testing.T) {
 		what   string
 		state  string
 	}{
-		{"priority", func() { o.Specs[0].Priority = pipeline.High }, "changes of pipeline \"docs\": priority", "generation 1, scan done, ledger 1"},
-		{"enabled", func() { o.Specs[0].Enabled = false }, "changes of pipeline \"docs\": enabled", "generation 1, scan done, ledger 1"},
-		{"model's place", func() { o.Specs[0].Model = "/elsewhere" }, "changes of pipeline \"docs\": model's place", "generation 1, scan done, ledger 1"},
-		{"columns", func() { o.Specs[0].Columns = []string{"title"} }, "changes of pipeline \"docs\": columns, watched columns; with a scan", "generation 2, scan waiting, ledger 1"},
-		{"text", func() { o.Specs[0].Text = "title || '!'" }, "changes of pipeline \"docs\": text; with a scan", "generation 3, scan waiting, ledger 1"},
-		{"filter", func() { o.Specs[0].Filter = "n > 1" }, "changes of pipeline \"docs\": filter, watched columns; with a scan", "generation 4, scan waiting, ledger 1"},
+		{
+			"priority", func() { o.Specs[0].Priority = pipeline.High }, "changes of pipeline \"docs\": priority",
+			"generation 1, scan done, ledger 1",
+		},
+		{
+			"enabled", func() { o.Specs[0].Enabled = false }, "changes of pipeline \"docs\": enabled",
+			"generation 1, scan done, ledger 1",
+		},
+		{
+			"model's place", func() { o.Specs[0].Model = "/elsewhere" }, "changes of pipeline \"docs\": model's place",
+			"generation 1, scan done, ledger 1",
+		},
+		{
+			"columns", func() { o.Specs[0].Columns = []string{"title"} },
+			"changes of pipeline \"docs\": columns, watched columns; with a scan", "generation 2, scan waiting, ledger 1",
+		},
+		{
+			"text", func() { o.Specs[0].Text = "title || '!'" }, "changes of pipeline \"docs\": text; with a scan",
+			"generation 3, scan waiting, ledger 1",
+		},
+		{
+			"filter", func() { o.Specs[0].Filter = "n > 1" },
+			"changes of pipeline \"docs\": filter, watched columns; with a scan", "generation 4, scan waiting, ledger 1",
+		},
 		{"key", func() {
 			b.MustExec("ALTER TABLE docs DROP CONSTRAINT docs_pkey, ADD PRIMARY KEY (id, title)")
 		}, "changes of pipeline \"docs\": key, watched columns; with a scan", "generation 5, scan waiting, ledger 0"},
-		{"destination", func() { b.MustExec("ALTER TABLE docs DROP COLUMN embedding") }, "changes of pipeline \"docs\": destination made anew; with a scan", "generation 6, scan waiting, ledger 1"},
-		{"table", func() { b.MustExec("DROP TABLE docs"); b.MustExec(plainDocs) }, "changes of pipeline \"docs\": table made anew, key, watched columns, destination made anew; with a scan", "generation 7, scan waiting, ledger 0"},
+		{
+			"destination", func() { b.MustExec("ALTER TABLE docs DROP COLUMN embedding") },
+			"changes of pipeline \"docs\": destination made anew; with a scan", "generation 6, scan waiting, ledger 1",
+		},
+		{
+			"table", func() { b.MustExec("DROP TABLE docs"); b.MustExec(plainDocs) },
+			"changes of pipeline \"docs\": table made anew, key, watched columns, destination made anew; with a scan",
+			"generation 7, scan waiting, ledger 0",
+		},
 	} {
 		fill()
 		tt.change()
@@ -305,9 +350,12 @@ func TestInit_RefusesWhatCannotBeTakenOver(t *testing.T) {
 	wantError[*setup.ConfigError](t, change(func(o *setup.Options) {
 		o.Descriptions["docs"] = embed.Description{Fingerprint: "f1", Dims: 4}
 	}), "4 wide", "3")
-	wantError[*setup.ConfigError](t, change(func(o *setup.Options) { o.Specs[0].IntoColumn = "second" }), "cannot become", "second pipeline")
-	wantError[*setup.ConfigError](t, change(func(o *setup.Options) { o.Publication = "second" }), "was set up with publication")
-	wantError[*setup.ConfigError](t, change(func(o *setup.Options) { o.Specs = append(o.Specs, o.Specs[0]) }), "two pipelines of this name")
+	wantError[*setup.ConfigError](t, change(func(o *setup.Options) { o.Specs[0].IntoColumn = "second" }), "cannot become",
+		"second pipeline")
+	wantError[*setup.ConfigError](t, change(func(o *setup.Options) { o.Publication = "second" }),
+		"was set up with publication")
+	wantError[*setup.ConfigError](t, change(func(o *setup.Options) { o.Specs = append(o.Specs, o.Specs[0]) }),
+		"two pipelines of this name")
 	wantError[*setup.ConfigError](t, change(func(o *setup.Options) { o.Descriptions = nil }), "has not said")
 	second := docs()
 	second.Name = "second"
@@ -341,14 +389,18 @@ func TestInit_AddsPipelinesAndTablesLater(t *testing.T) {
 	other.Name, other.Table = "parts", "parts"
 	o2 := b.options(o.Slot, other)
 	r := b.init(o2)
-	want := []string{`column "public"."parts"."embedding"`, `table "public"."parts" in publication "embedsidecar"`, `pipeline "parts", and its backfill`}
+	want := []string{
+		`column "public"."parts"."embedding"`, `table "public"."parts" in publication "embedsidecar"`,
+		`pipeline "parts", and its backfill`,
+	}
 	if diff := cmp.Diff(want, whats(r)); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
 	if !slices.Equal(r.Others, []string{"docs"}) {
 		t.Errorf("left as they are: %q", r.Others)
 	}
-	got := testenv.Values[string](b.Database, "SELECT tablename::text FROM pg_publication_tables WHERE pubname = 'embedsidecar' ORDER BY 1")
+	got := testenv.Values[string](b.Database,
+		"SELECT tablename::text FROM pg_publication_tables WHERE pubname = 'embedsidecar' ORDER BY 1")
 	if diff := cmp.Diff([]string{"docs", "parts_1"}, got); diff != "" {
 		t.Errorf("published (-want +got):\n%s", diff)
 	}
@@ -376,7 +428,8 @@ func TestInit_ColumnLists(t *testing.T) {
 	}
 	b.init(o)
 	columns := func() string {
-		return testenv.Value[string](b.Database, "SELECT coalesce(array_to_string(attnames, ','), '') FROM pg_publication_tables WHERE pubname = 'embedsidecar'")
+		return testenv.Value[string](b.Database,
+			"SELECT coalesce(array_to_string(attnames, ','), '') FROM pg_publication_tables WHERE pubname = 'embedsidecar'")
 	}
 	if got := columns(); got != "id,title,body,embedding" {
 		t.Errorf("published %s", got)
@@ -407,7 +460,8 @@ func TestInit_WithoutRightsPrintsWhatAnOwnerRuns(t *testing.T) {
 	o := b.options(b.SlotName(), docs(), side())
 	o.Pool, o.ReplicationDSN = b.connect(role), b.URL(role)
 	_, err := setup.Init(t.Context(), o)
-	e := caught[*setup.PermissionError](t, err, role, "GRANT CREATE ON DATABASE", `ADD COLUMN "embedding"`, `CREATE PUBLICATION "embedsidecar" FOR TABLE ONLY "public"."docs"`)
+	e := caught[*setup.PermissionError](t, err, role, "GRANT CREATE ON DATABASE", `ADD COLUMN "embedding"`,
+		`CREATE PUBLICATION "embedsidecar" FOR TABLE ONLY "public"."docs"`)
 	if diff := cmp.Diff(before, b.catalogue()); diff != "" {
 		t.Errorf("something was changed (-before +after):\n%s", diff)
 	}

@@ -101,7 +101,8 @@ func storedPipelines(ctx context.Context, q querier, where string, args ...any) 
 
 func (s *storedPipeline) spec() pipeline.Spec {
 	return pipeline.Spec{
-		Name: s.Name, Schema: s.TableSchema, Table: s.TableName, Columns: s.SourceColumns, Text: s.TextExpression, Filter: s.FilterExpression,
+		Name: s.Name, Schema: s.TableSchema, Table: s.TableName, Columns: s.SourceColumns, Text: s.TextExpression,
+		Filter:     s.FilterExpression,
 		IntoColumn: s.DestinationColumn, IntoSchema: s.DestinationSchema, IntoTable: s.DestinationTable,
 		Plugin: s.Plugin, Model: s.Model, Priority: s.Lane, Enabled: s.Enabled, Chunking: s.Chunking,
 	}
@@ -139,11 +140,13 @@ func (f *findings) recall(ctx context.Context, tx pgx.Tx, s *storedPipeline) err
 	}
 	const again = "run embedsidecar init after changing the pipeline: it takes over what changed"
 	if keys := keyNames(t.Key); !slices.Equal(keys, s.KeyColumns) {
-		return fail(fmt.Sprintf("the key of %s is now (%s) and was (%s)", t.quoted(), quoteAll(keys), quoteAll(s.KeyColumns)), again)
+		return fail(fmt.Sprintf("the key of %s is now (%s) and was (%s)", t.quoted(), quoteAll(keys), quoteAll(s.KeyColumns)),
+			again)
 	}
 	for _, name := range slices.Concat(s.WatchedColumns, columnsOfText(s)) {
 		if _, ok := t.column(name); !ok {
-			return fail(fmt.Sprintf("table %s has no column %q any more", t.quoted(), name), append(pipeline.DidYouMean(name, t.columnNames()), again)...)
+			return fail(fmt.Sprintf("table %s has no column %q any more", t.quoted(), name),
+				append(pipeline.DidYouMean(name, t.columnNames()), again)...)
 		}
 	}
 	p.ID, p.Generation, p.Fingerprint = s.PipelineID, s.Generation, s.Fingerprint
@@ -159,7 +162,8 @@ func (f *findings) recall(ctx context.Context, tx pgx.Tx, s *storedPipeline) err
 	default:
 		// What a generated column is made of was found out by init, for expressions that may read any.
 		if p.ToColumn() {
-			return fail("a generated column of "+t.quoted()+" is made in another way than before: what the text reads must be found out anew", "run embedsidecar init")
+			return fail("a generated column of "+t.quoted()+
+				" is made in another way than before: what the text reads must be found out anew", "run embedsidecar init")
 		}
 		p.Watched, p.WatchAll = nil, true
 	}
@@ -286,7 +290,10 @@ func load(ctx context.Context, tx pgx.Tx, s *storedPipeline) (pipeline.Pipeline,
 		denied  *PermissionError
 	)
 	if err == nil && !f.destination.Exists {
-		err = &ConfigError{Problem: "the destination " + destinationName(f.pipeline.Spec) + " is gone", Hint: []string{"run embedsidecar init: it makes it anew"}}
+		err = &ConfigError{
+			Problem: "the destination " + destinationName(f.pipeline.Spec) + " is gone",
+			Hint:    []string{"run embedsidecar init: it makes it anew"},
+		}
 	}
 	if err == nil {
 		err = f.chunkable()
@@ -314,7 +321,8 @@ func load(ctx context.Context, tx pgx.Tx, s *storedPipeline) (pipeline.Pipeline,
 	case !s.Published:
 		off = f.pipeline
 		off.Status = pipeline.Unpublished
-		off.Detail = detail(f.table.quoted()+" is not in the publication, or not with all of its changes", []string{"run embedsidecar init as its owner"})
+		off.Detail = detail(f.table.quoted()+" is not in the publication, or not with all of its changes",
+			[]string{"run embedsidecar init as its owner"})
 	default:
 		return f.pipeline, nil
 	}
@@ -332,7 +340,8 @@ func detail(problem string, hint []string) string {
 // and runs them over no row at all. The server then looks up names and privileges as it will when it matters. All of
 // it goes by the extended protocol, in which the server refuses several statements.
 func runnable(ctx context.Context, tx pgx.Tx, f *findings) error {
-	sql := "SELECT " + TextExpression(&f.pipeline) + ", " + f.pipeline.ContextExpression() + ", " + FilterExpression(&f.pipeline) + " FROM " + f.pipeline.Source() + " AS r LIMIT 0"
+	sql := "SELECT " + TextExpression(&f.pipeline) + ", " + f.pipeline.ContextExpression() + ", " +
+		FilterExpression(&f.pipeline) + " FROM " + f.pipeline.Source() + " AS r LIMIT 0"
 	var problem string
 	var hint []string
 	err := rolledBack(ctx, tx, func(tx pgx.Tx) (err error) {
@@ -398,7 +407,11 @@ func extended(ctx context.Context, tx pgx.Tx, sql string) error {
 // parseStored has the server parse each expression of a stored pipeline, and run none.
 func parseStored(ctx context.Context, tx pgx.Tx, f *findings) (problem string, hint []string, err error) {
 	p := &f.pipeline
-	for _, e := range []struct{ word, expression string }{{textWord, p.Text}, {filterWord, p.Filter}, {contextWord, p.Chunking.Context}} {
+	for _, e := range []struct{ word, expression string }{
+		{textWord, p.Text},
+		{filterWord, p.Filter},
+		{contextWord, p.Chunking.Context},
+	} {
 		if strings.TrimSpace(e.expression) == "" {
 			continue
 		}

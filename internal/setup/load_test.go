@@ -14,7 +14,8 @@ func TestLoad_AsTheLeastPrivilegedRole(t *testing.T) {
 	t.Parallel()
 	b := newBase(t, `CREATE TABLE docs (id bigint PRIMARY KEY, title text, body text, n int, made text GENERATED ALWAYS AS (lower(body)) STORED, secret text)`)
 	plain, expression, table := docs(), docs(), side()
-	expression.Name, expression.IntoColumn, expression.Text, expression.Filter, expression.Columns = "expression", "e2", "title || made", "n > 0", nil
+	expression.Name, expression.IntoColumn, expression.Text, expression.Filter, expression.Columns = "expression", "e2",
+		"title || made", "n > 0", nil
 	o := b.options(b.SlotName(), plain, expression, table)
 	made := b.init(o)
 	role := b.RunRole(made.Pipelines...)
@@ -55,10 +56,12 @@ func TestLoad_AsTheLeastPrivilegedRole(t *testing.T) {
 	if got[0].Status != pipeline.Active {
 		t.Errorf("docs: %s %s", got[0].Status, got[0].Detail)
 	}
-	if got[1].Status != pipeline.Misconfigured || !strings.Contains(got[1].Detail, `GRANT SELECT ("made") ON "public"."docs" TO "`+role+`"`) {
+	if got[1].Status != pipeline.Misconfigured || !strings.Contains(got[1].Detail,
+		`GRANT SELECT ("made") ON "public"."docs" TO "`+role+`"`) {
 		t.Errorf("expression: %s %s", got[1].Status, got[1].Detail)
 	}
-	if got[2].Status != pipeline.Misconfigured || !strings.Contains(got[2].Detail, `GRANT SELECT, INSERT, UPDATE, DELETE ON "public"."docs_embedding" TO "`+role+`"`) {
+	if got[2].Status != pipeline.Misconfigured || !strings.Contains(got[2].Detail,
+		`GRANT SELECT, INSERT, UPDATE, DELETE ON "public"."docs_embedding" TO "`+role+`"`) {
 		t.Errorf("side: %s %s", got[2].Status, got[2].Detail)
 	}
 }
@@ -70,21 +73,49 @@ func TestLoad_TellsWhatIsWrongWithAPipelineAndGoesOn(t *testing.T) {
 		status pipeline.Status
 		detail []string
 	}{
-		"nothing":             {nil, pipeline.Active, nil},
-		"table renamed":       {[]string{"ALTER TABLE docs RENAME TO renamed"}, pipeline.Active, nil},
-		"table moved":         {[]string{"CREATE SCHEMA s", "ALTER TABLE docs SET SCHEMA s"}, pipeline.Active, nil},
-		"table dropped":       {[]string{"DROP TABLE docs"}, pipeline.Missing, []string{"was dropped"}},
-		"table made again":    {[]string{"DROP TABLE docs", plainDocs}, pipeline.Missing, []string{"was dropped", "init"}},
-		"column renamed":      {[]string{"ALTER TABLE docs RENAME title TO heading"}, pipeline.Active, nil},
-		"column dropped":      {[]string{"ALTER TABLE docs DROP title"}, pipeline.Misconfigured, []string{`no column "title" any more`}},
-		"key changed":         {[]string{"ALTER TABLE docs DROP CONSTRAINT docs_pkey, ADD PRIMARY KEY (id, n)"}, pipeline.Misconfigured, []string{"the key of", `"id", "n"`, "init"}},
-		"key dropped":         {[]string{"ALTER TABLE docs DROP CONSTRAINT docs_pkey"}, pipeline.Misconfigured, []string{"no primary key"}},
-		"key renamed":         {[]string{"ALTER TABLE docs RENAME id TO no"}, pipeline.Active, nil},
-		"destination dropped": {[]string{"ALTER TABLE docs DROP embedding"}, pipeline.Misconfigured, []string{"is gone", "init"}},
-		"destination widened": {[]string{"ALTER TABLE docs ALTER embedding TYPE vector(4)"}, pipeline.Misconfigured, []string{"3 wide", "4"}},
-		"unpublished":         {[]string{"ALTER PUBLICATION embedsidecar DROP TABLE docs"}, pipeline.Unpublished, []string{"not in the publication"}},
-		"identity":            {[]string{"ALTER TABLE docs REPLICA IDENTITY NOTHING"}, pipeline.Misconfigured, []string{"NOTHING"}},
-		"function dropped":    {[]string{"UPDATE embedsidecar.pipeline SET text_expression = 'public.gone(title)' WHERE name = 'docs'"}, pipeline.Misconfigured, []string{"gone"}},
+		"nothing":          {nil, pipeline.Active, nil},
+		"table renamed":    {[]string{"ALTER TABLE docs RENAME TO renamed"}, pipeline.Active, nil},
+		"table moved":      {[]string{"CREATE SCHEMA s", "ALTER TABLE docs SET SCHEMA s"}, pipeline.Active, nil},
+		"table dropped":    {[]string{"DROP TABLE docs"}, pipeline.Missing, []string{"was dropped"}},
+		"table made again": {[]string{"DROP TABLE docs", plainDocs}, pipeline.Missing, []string{"was dropped", "init"}},
+		"column renamed":   {[]string{"ALTER TABLE docs RENAME title TO heading"}, pipeline.Active, nil},
+		"column dropped": {
+			[]string{"ALTER TABLE docs DROP title"},
+			pipeline.Misconfigured,
+			[]string{`no column "title" any more`},
+		},
+		"key changed": {
+			[]string{"ALTER TABLE docs DROP CONSTRAINT docs_pkey, ADD PRIMARY KEY (id, n)"},
+			pipeline.Misconfigured,
+			[]string{"the key of", `"id", "n"`, "init"},
+		},
+		"key dropped": {
+			[]string{"ALTER TABLE docs DROP CONSTRAINT docs_pkey"},
+			pipeline.Misconfigured,
+			[]string{"no primary key"},
+		},
+		"key renamed": {[]string{"ALTER TABLE docs RENAME id TO no"}, pipeline.Active, nil},
+		"destination dropped": {
+			[]string{"ALTER TABLE docs DROP embedding"},
+			pipeline.Misconfigured,
+			[]string{"is gone", "init"},
+		},
+		"destination widened": {
+			[]string{"ALTER TABLE docs ALTER embedding TYPE vector(4)"},
+			pipeline.Misconfigured,
+			[]string{"3 wide", "4"},
+		},
+		"unpublished": {
+			[]string{"ALTER PUBLICATION embedsidecar DROP TABLE docs"},
+			pipeline.Unpublished,
+			[]string{"not in the publication"},
+		},
+		"identity": {
+			[]string{"ALTER TABLE docs REPLICA IDENTITY NOTHING"},
+			pipeline.Misconfigured,
+			[]string{"NOTHING"},
+		},
+		"function dropped": {[]string{"UPDATE embedsidecar.pipeline SET text_expression = 'public.gone(title)' WHERE name = 'docs'"}, pipeline.Misconfigured, []string{"gone"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -164,7 +195,8 @@ func TestRepublish_MakesAMissingPublicationAgain(t *testing.T) {
 		t.Fatal(err)
 	}
 	got, err := setup.Load(t.Context(), b.pool, o.Slot)
-	if err != nil || got[0].Status != pipeline.Active || got[1].Status != pipeline.Active || got[2].Status != pipeline.Missing {
+	if err != nil || got[0].Status != pipeline.Active || got[1].Status != pipeline.Active ||
+		got[2].Status != pipeline.Missing {
 		t.Errorf("got %v, %v", got, err)
 	}
 }

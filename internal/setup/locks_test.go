@@ -22,14 +22,19 @@ func (b *base) while(table string, do func()) {
 	}()
 	waiting := func() (who string) {
 		b.t.Helper()
-		err := b.Super().QueryRow(b.t.Context(), `SELECT pid || ' ' || xact_start FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock' LIMIT 1`).Scan(&who)
+		err := b.Super().QueryRow(b.t.Context(),
+			`SELECT pid || ' ' || xact_start FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock' LIMIT 1`).Scan(&who)
 		if err != nil && err != pgx.ErrNoRows { //nolint:errorlint // Scan gives it as it is
 			b.t.Fatal(err)
 		}
 		return who
 	}
 	first := ""
-	testenv.Eventually(b.t, waitFor, func() (bool, string) { first = waiting(); return first != "", "nobody waits for the lock" })
+	testenv.Eventually(b.t, waitFor, func() (bool, string) {
+		first = waiting()
+		return first != "",
+			"nobody waits for the lock"
+	})
 	testenv.Eventually(b.t, waitFor, func() (bool, string) {
 		now := waiting()
 		return now != "" && now != first, "it does not try again"
@@ -47,7 +52,8 @@ func TestCommands_WaitForLockedTables(t *testing.T) {
 	b := newBase(t, plainDocs)
 	o := b.options(b.SlotName(), docs(), side())
 	b.while("docs", func() {
-		if r, err := setup.Init(t.Context(), o); err != nil || len(r.Steps) != 7 || len(r.Warnings) != 0 || len(r.Pipelines) != 2 {
+		if r, err := setup.Init(t.Context(), o); err != nil || len(r.Steps) != 7 || len(r.Warnings) != 0 ||
+			len(r.Pipelines) != 2 {
 			t.Errorf("init: %q, %q, %v", whats(r), r.Warnings, err)
 		}
 	})
@@ -66,7 +72,8 @@ func TestCommands_WaitForLockedTables(t *testing.T) {
 		}
 	})
 	b.while("embedsidecar.lsn_checkpoint", func() {
-		if done, err := setup.Uninstall(t.Context(), setup.UninstallOptions{Pool: b.pool, DryRun: true}); err != nil || len(done.SQL) != 3 {
+		if done, err := setup.Uninstall(t.Context(), setup.UninstallOptions{Pool: b.pool, DryRun: true}); err != nil ||
+			len(done.SQL) != 3 {
 			t.Errorf("uninstall: %q, %v", done.SQL, err)
 		}
 	})

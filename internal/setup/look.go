@@ -97,7 +97,8 @@ func sameTable(ctx context.Context, q querier, s *storedPipeline) error {
 	err := q.QueryRow(ctx, `SELECT coalesce((SELECT format('%I.%I', n.nspname, c.relname) FROM pg_class AS c JOIN pg_namespace AS n ON n.oid = c.relnamespace
 			WHERE c.oid = $1 AND (n.nspname, c.relname) <> ($2, $3)),
 		(SELECT 'nothing' FROM pg_class AS c JOIN pg_namespace AS n ON n.oid = c.relnamespace
-			WHERE (n.nspname, c.relname) = ($2, $3) AND NOT EXISTS (SELECT FROM pg_class AS o WHERE o.oid = $1)), '')`, s.TableOID, s.TableSchema, s.TableName).Scan(&other)
+			WHERE (n.nspname, c.relname) = ($2, $3) AND NOT EXISTS (SELECT FROM pg_class AS o WHERE o.oid = $1)), '')`,
+		s.TableOID, s.TableSchema, s.TableName).Scan(&other)
 	if err != nil {
 		return fmt.Errorf("look up the table of pipeline %q: %w", s.Name, err)
 	}
@@ -105,8 +106,13 @@ func sameTable(ctx context.Context, q querier, s *storedPipeline) error {
 		return nil
 	}
 	return &ConfigError{
-		Pipeline: s.Name, Problem: fmt.Sprintf("its table was %s, and the number by which that was known is that of %s here: the database was dumped and restored", quote(s.TableSchema, s.TableName), other),
-		Hint: []string{"configure this pipeline, too: its table is then found by its name", "or take it away first: embedsidecar uninstall " + s.Name},
+		Pipeline: s.Name, Problem: fmt.Sprintf(
+			"its table was %s, and the number by which that was known is that of %s here: the database was dumped and restored",
+			quote(s.TableSchema, s.TableName), other),
+		Hint: []string{
+			"configure this pipeline, too: its table is then found by its name",
+			"or take it away first: embedsidecar uninstall " + s.Name,
+		},
 	}
 }
 
@@ -131,7 +137,9 @@ func (in *initializer) takeAlong(ctx context.Context, tx pgx.Tx, stored []stored
 
 // lookAtPipeline inspects one configured pipeline and compares it with its row, if there is one. taken are the names
 // of stored pipelines that are configured themselves.
-func (in *initializer) lookAtPipeline(ctx context.Context, tx pgx.Tx, spec pipeline.Spec, all []storedPipeline, taken map[string]bool) (*findings, *storedPipeline, error) {
+func (in *initializer) lookAtPipeline(ctx context.Context, tx pgx.Tx, spec pipeline.Spec, all []storedPipeline,
+	taken map[string]bool,
+) (*findings, *storedPipeline, error) {
 	description := in.o.Descriptions[spec.Name]
 	fail := func(problem string, hint ...string) error {
 		return &ConfigError{Pipeline: spec.Name, Problem: problem, Hint: hint}
@@ -191,13 +199,17 @@ func (in *initializer) lookAtPipeline(ctx context.Context, tx pgx.Tx, spec pipel
 	if stored != nil {
 		switch {
 		case stored.SlotName != in.o.Slot:
-			return nil, nil, fail(fmt.Sprintf("a pipeline of this name is set up with slot %q", stored.SlotName), "choose another name, or the same --slot",
+			return nil, nil, fail(fmt.Sprintf("a pipeline of this name is set up with slot %q", stored.SlotName),
+				"choose another name, or the same --slot",
 				"or, if this database is a copy and that slot is the original's: embedsidecar init --adopt, with this --slot")
 		case destinationName(stored.spec()) != destinationName(f.pipeline.Spec) && stored.TableOID == f.table.OID:
-			return nil, nil, fail(fmt.Sprintf("its destination is %s and cannot become %s", destinationName(stored.spec()), destinationName(f.pipeline.Spec)),
+			return nil, nil, fail(fmt.Sprintf("its destination is %s and cannot become %s", destinationName(stored.spec()),
+				destinationName(f.pipeline.Spec)),
 				"set up a second pipeline with another name for the new destination, and remove the old one when it is no longer read")
 		case stored.Fingerprint != description.Fingerprint:
-			return nil, nil, fail(fmt.Sprintf("its vectors were made by another model (%s) than the configured one (%s): the two must not mix", brief(stored.Fingerprint), brief(description.Fingerprint)),
+			return nil, nil, fail(fmt.Sprintf(
+				"its vectors were made by another model (%s) than the configured one (%s): the two must not mix",
+				brief(stored.Fingerprint), brief(description.Fingerprint)),
 				"go back to the model the vectors were made with ("+stored.Model+")",
 				"or set up a second pipeline with another name and destination, and remove this one when it is no longer read",
 				"or remove this pipeline and set it up again with --overwrite, which makes every vector anew")
@@ -227,7 +239,8 @@ func (s *storedPipeline) follow(spec pipeline.Spec, t *table) (now pipeline.Spec
 		if _, there := t.column(old); there || s.nameNow(old) == old {
 			return old
 		}
-		warnings = append(warnings, fmt.Sprintf("column %q of %s is now called %q: name it so in the configuration", old, t.quoted(), s.nameNow(old)))
+		warnings = append(warnings, fmt.Sprintf("column %q of %s is now called %q: name it so in the configuration", old,
+			t.quoted(), s.nameNow(old)))
 		return s.nameNow(old)
 	}
 	spec.Columns = slices.Clone(spec.Columns)
@@ -265,11 +278,14 @@ func (in *initializer) oneColumn(ctx context.Context, tx pgx.Tx, f *findings, al
 		return fmt.Errorf("look for partitions of %s: %w", f.table.quoted(), err)
 	}
 	same := func(name, column string, table uint32) error {
-		if name == f.pipeline.Name || column != f.pipeline.IntoColumn || table == f.table.OID || !slices.Contains(tree, table) {
+		if name == f.pipeline.Name || column != f.pipeline.IntoColumn || table == f.table.OID ||
+			!slices.Contains(tree, table) {
 			return nil
 		}
 		return &ConfigError{
-			Pipeline: f.pipeline.Name, Problem: fmt.Sprintf("its destination %s is in part also that of pipeline %q: one table is a partition of the other", destinationName(f.pipeline.Spec), name),
+			Pipeline: f.pipeline.Name, Problem: fmt.Sprintf(
+				"its destination %s is in part also that of pipeline %q: one table is a partition of the other",
+				destinationName(f.pipeline.Spec), name),
 			Hint: []string{"name another destination, or take that pipeline away first: embedsidecar uninstall " + name},
 		}
 	}
@@ -316,7 +332,8 @@ func (in *initializer) noCircle(f *findings, all []storedPipeline, taken map[str
 			}
 			if slices.Contains(f.reads, o.into) || slices.Contains(f.pipeline.Watched, o.into) {
 				return &ConfigError{
-					Pipeline: f.pipeline.Name, Problem: fmt.Sprintf("its text or filter reads %q, the destination of pipeline %q, whose own depends on %q in turn: they would make vectors for ever", o.into, o.name, f.pipeline.IntoColumn),
+					Pipeline: f.pipeline.Name, Problem: fmt.Sprintf(
+						"its text or filter reads %q, the destination of pipeline %q, whose own depends on %q in turn: they would make vectors for ever", o.into, o.name, f.pipeline.IntoColumn),
 					Hint: []string{"take one of these columns out of text and filter, or give one of the pipelines an embedding table"},
 				}
 			}
@@ -347,7 +364,8 @@ func onlyRenamed(p *pipeline.Pipeline, fingerprint string, old *pipeline.Pipelin
 // shared is the error of a destination that another pipeline writes to.
 func (in *initializer) shared(f *findings, other *storedPipeline) error {
 	e := &ConfigError{
-		Pipeline: f.pipeline.Name, Problem: fmt.Sprintf("its destination %s is also that of pipeline %q", destinationName(f.pipeline.Spec), other.Name),
+		Pipeline: f.pipeline.Name, Problem: fmt.Sprintf("its destination %s is also that of pipeline %q",
+			destinationName(f.pipeline.Spec), other.Name),
 		Hint: []string{"name another destination, or take that pipeline away first: embedsidecar uninstall " + other.Name},
 	}
 	switch {

@@ -35,7 +35,8 @@ func (in *initializer) comment(f *findings) string {
 	if f.pipeline.ToColumn() {
 		what = "COLUMN "
 	}
-	return "COMMENT ON " + what + destinationName(f.pipeline.Spec) + " IS " + literal(markOf(f.table, in.o.Descriptions[f.pipeline.Name].Fingerprint))
+	return "COMMENT ON " + what + destinationName(f.pipeline.Spec) + " IS " +
+		literal(markOf(f.table, in.o.Descriptions[f.pipeline.Name].Fingerprint))
 }
 
 // markAnew plans a new comment for a destination of ours that another embedder takes over.
@@ -44,7 +45,10 @@ func (in *initializer) markAnew(f *findings) (a action, needed bool) {
 	if now == want || !strings.HasPrefix(now, markOf(f.table, "")) || !f.destination.Owned {
 		return a, false
 	}
-	return action{Step: Step{What: "comment on " + destinationName(f.pipeline.Spec), SQL: []string{in.comment(f)}}, allowed: true}, true
+	return action{
+		Step:    Step{What: "comment on " + destinationName(f.pipeline.Spec), SQL: []string{in.comment(f)}},
+		allowed: true,
+	}, true
 }
 
 // takesUp reports whether a destination that holds vectors may be taken over without --overwrite: an embedding table
@@ -65,11 +69,14 @@ func (in *initializer) occupied(f *findings) error {
 	switch {
 	case !ours:
 	case f.pipeline.ToColumn() && source == f.table.quoted():
-		e.Problem = "the destination " + name + " holds vectors that an earlier set-up left, unless somebody else has written there since"
+		e.Problem = "the destination " + name +
+			" holds vectors that an earlier set-up left, unless somebody else has written there since"
 	case source != f.table.quoted():
-		e.Problem = fmt.Sprintf("the destination %s holds vectors that an earlier set-up left, of the rows of %s", name, source)
+		e.Problem = fmt.Sprintf("the destination %s holds vectors that an earlier set-up left, of the rows of %s", name,
+			source)
 	default:
-		e.Problem = fmt.Sprintf("the destination %s holds vectors that an earlier set-up left, made by another model (%s)", name, brief(fingerprint))
+		e.Problem = fmt.Sprintf("the destination %s holds vectors that an earlier set-up left, made by another model (%s)",
+			name, brief(fingerprint))
 	}
 	return e
 }

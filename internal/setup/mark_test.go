@@ -81,7 +81,8 @@ func TestUninstall_TakesAwayWhatAnEarlierOneLeft(t *testing.T) {
 	t.Parallel()
 	testenv.EachMajor(t, func(t *testing.T, major int) {
 		t.Helper()
-		b := baseOn(t, testenv.DB(t, testenv.Empty(), testenv.Major(major)), plainDocs, `CREATE TABLE "odd "" name" (id int PRIMARY KEY, title text, body text)`)
+		b := baseOn(t, testenv.DB(t, testenv.Empty(), testenv.Major(major)), plainDocs,
+			`CREATE TABLE "odd "" name" (id int PRIMARY KEY, title text, body text)`)
 		before := b.catalogue()
 		odd := docs()
 		odd.Name, odd.Table = "odd", `odd " name`
@@ -193,7 +194,8 @@ func TestRemove_SparesTheVectorsOfTablesThatInherit(t *testing.T) {
 	t.Parallel()
 	testenv.EachMajor(t, func(t *testing.T, major int) {
 		t.Helper()
-		b := baseOn(t, testenv.DB(t, testenv.Empty(), testenv.Major(major)), plainDocs, "CREATE TABLE kid (PRIMARY KEY (id)) INHERITS (docs)", "CREATE TABLE idle () INHERITS (docs)")
+		b := baseOn(t, testenv.DB(t, testenv.Empty(), testenv.Major(major)), plainDocs,
+			"CREATE TABLE kid (PRIMARY KEY (id)) INHERITS (docs)", "CREATE TABLE idle () INHERITS (docs)")
 		kid := docs()
 		kid.Name, kid.Table = "kid", "kid"
 		o := b.options(b.SlotName(), docs())
@@ -208,7 +210,8 @@ func TestRemove_SparesTheVectorsOfTablesThatInherit(t *testing.T) {
 		if got := testenv.Value[string](b.Database, "SELECT embedding::text FROM kid"); got != "[1,2,3]" {
 			t.Errorf("kid has %s after %q", got, done.SQL)
 		}
-		if testenv.Value[bool](b.Database, "SELECT EXISTS (SELECT FROM pg_attribute WHERE attrelid = 'docs'::regclass AND attname = 'embedding')") {
+		if testenv.Value[bool](b.Database,
+			"SELECT EXISTS (SELECT FROM pg_attribute WHERE attrelid = 'docs'::regclass AND attname = 'embedding')") {
 			t.Errorf("docs has its column still, after %q", done.SQL)
 		}
 
@@ -220,7 +223,8 @@ func TestRemove_SparesTheVectorsOfTablesThatInherit(t *testing.T) {
 		b.init(b.options(o.Slot, kid))
 		b.init(both)
 		b.uninstall(setup.UninstallOptions{Embeddings: true})
-		if left := testenv.Values[string](b.Database, "SELECT attrelid::regclass::text FROM pg_attribute WHERE attname = 'embedding' AND attrelid >= 16384 AND NOT attisdropped"); len(left) != 0 {
+		if left := testenv.Values[string](b.Database,
+			"SELECT attrelid::regclass::text FROM pg_attribute WHERE attname = 'embedding' AND attrelid >= 16384 AND NOT attisdropped"); len(left) != 0 {
 			t.Errorf("%q have a column still", left)
 		}
 	})

@@ -16,10 +16,14 @@ import (
 
 // hostile are names that break what is not quoted, or not quoted well.
 var hostile = []string{
-	`"`, `""`, `'`, `''`, `\`, `\\`, `a"b`, `a'b`, `a\b`, `a;b`, `--`, `/*`, `*/`, `$1`, `$$`, `$x$`, `%s`, `%I`, `%`, `@name`, `:name`, `?`, `{}`, `()`, `[]`, `,`, `.`, `a.b`,
-	`"; DROP TABLE public.sentinel; --`, `'; DROP TABLE public.sentinel; --`, `$1; DROP TABLE public.sentinel`, "a\nb", "a\tb", "\r", " ", " a ", "select", "table", "user", "NULL", "r", "k", "embedding2",
-	"k1", "place", "row_key", "chunk", "Title", "title", "TITLE", "é", "ü", "日本語", "👩‍👩‍👧", "\u202e", "\ufeff", "ß", "ﬁ", "İ", "ǅ", "{SUBLINK", ":varattno 0 ", ":hasSubLinks true", "<>", "=", "0", "1a", "-1",
-	strings.Repeat("x", 63), strings.Repeat("é", 31), strings.Repeat(`"`, 31), strings.Repeat(`\`, 63), "E'", "U&\"", "pg_catalog", "public", "oid", "xmin_", "tableoid_", "embedsidecar",
+	`"`, `""`, `'`, `''`, `\`, `\\`, `a"b`, `a'b`, `a\b`, `a;b`, `--`, `/*`, `*/`, `$1`, `$$`, `$x$`, `%s`, `%I`, `%`,
+	`@name`, `:name`, `?`, `{}`, `()`, `[]`, `,`, `.`, `a.b`,
+	`"; DROP TABLE public.sentinel; --`, `'; DROP TABLE public.sentinel; --`, `$1; DROP TABLE public.sentinel`, "a\nb",
+	"a\tb", "\r", " ", " a ", "select", "table", "user", "NULL", "r", "k", "embedding2",
+	"k1", "place", "row_key", "chunk", "Title", "title", "TITLE", "é", "ü", "日本語", "👩‍👩‍👧", "\u202e",
+	"\ufeff", "ß", "ﬁ", "İ", "ǅ", "{SUBLINK", ":varattno 0 ", ":hasSubLinks true", "<>", "=", "0", "1a", "-1",
+	strings.Repeat("x", 63), strings.Repeat("é", 31), strings.Repeat(`"`, 31), strings.Repeat(`\`, 63), "E'", "U&\"",
+	"pg_catalog", "public", "oid", "xmin_", "tableoid_", "embedsidecar",
 }
 
 // anyName makes a name of up to 63 bytes of anything Postgres allows.
@@ -70,10 +74,14 @@ func TestNames_AnyNameIsJustAName(t *testing.T) {
 			selected = append(selected, fmt.Sprintf("'%d'", j))
 		}
 		b.MustExec("CREATE SCHEMA " + q(schema))
-		b.MustExec("CREATE TABLE " + q(schema, table) + " (" + q(key) + " text PRIMARY KEY, " + strings.Join(definitions, ", ") + ")")
+		b.MustExec("CREATE TABLE " + q(schema, table) + " (" + q(key) + " text PRIMARY KEY, " + strings.Join(definitions,
+			", ") + ")")
 		b.MustExec("INSERT INTO "+q(schema, table)+" VALUES ($1, "+strings.Join(selected, ", ")+")", key)
 
-		column := pipeline.Spec{Name: name, Schema: schema, Table: table, Columns: sources, IntoColumn: destination, Enabled: true}
+		column := pipeline.Spec{
+			Name: name, Schema: schema, Table: table, Columns: sources, IntoColumn: destination,
+			Enabled: true,
+		}
 		written := column
 		written.Name, written.Columns, written.IntoColumn, written.IntoTable = name+" too", nil, "", into
 		written.Text, written.Filter = "concat_ws('|', "+strings.Join(quotedAll(sources), ", ")+")", q(sources[0])+" = '0'"
@@ -88,7 +96,8 @@ func TestNames_AnyNameIsJustAName(t *testing.T) {
 		for n, p := range r.Pipelines {
 			var got, rowKey string
 			var keep bool
-			sql := "SELECT " + p.KeyExpression("r") + ", " + setup.TextExpression(&p) + ", " + setup.FilterExpression(&p) + " FROM " + p.Source() + " AS r WHERE " + p.MatchKey("r", []string{"$1::text"})
+			sql := "SELECT " + p.KeyExpression("r") + ", " + setup.TextExpression(&p) + ", " + setup.FilterExpression(&p) +
+				" FROM " + p.Source() + " AS r WHERE " + p.MatchKey("r", []string{"$1::text"})
 			if err := b.pool.QueryRow(t.Context(), sql, key).Scan(&rowKey, &got, &keep); err != nil {
 				t.Fatalf("%s: %v", sql, err)
 			}
@@ -101,7 +110,10 @@ func TestNames_AnyNameIsJustAName(t *testing.T) {
 			t.Fatalf("check: %+v", wrong)
 		}
 		for _, p := range r.Pipelines {
-			if _, err := setup.Remove(t.Context(), setup.RemoveOptions{Pool: b.pool, Pipeline: p.Name, Embedding: true}); err != nil {
+			if _, err := setup.Remove(t.Context(), setup.RemoveOptions{
+				Pool: b.pool, Pipeline: p.Name,
+				Embedding: true,
+			}); err != nil {
 				t.Fatalf("remove %q: %v", p.Name, err)
 			}
 		}

@@ -24,14 +24,17 @@ func TestInit_SaysWhatItChanges(t *testing.T) {
 	o.Specs[0].Columns = []string{"body"}
 	o.NoChange = true
 	r := b.init(o)
-	if warnings := strings.Join(r.Warnings, "; "); !strings.Contains(warnings, "left as it is set up (--no-change): columns (it was: "+strings.ReplaceAll(before, " ", ", ")) {
+	if warnings := strings.Join(r.Warnings, "; "); !strings.Contains(warnings,
+		"left as it is set up (--no-change): columns (it was: "+strings.ReplaceAll(before, " ", ", ")) {
 		t.Errorf("--no-change: %s", warnings)
 	}
 	if got := columns(); got != before || len(r.Steps) != 0 {
 		t.Errorf("--no-change changed %s to %s: %v", before, got, whats(r))
 	}
 	o.NoChange = false
-	if warnings := strings.Join(b.init(o).Warnings, "; "); !strings.Contains(warnings, "is changed to what is configured here, as version 2 of its definition: columns (it was: "+strings.ReplaceAll(before, " ", ", ")) {
+	if warnings := strings.Join(b.init(o).Warnings, "; "); !strings.Contains(warnings,
+		"is changed to what is configured here, as version 2 of its definition: columns (it was: "+strings.ReplaceAll(before,
+			" ", ", ")) {
 		t.Errorf("a change: %s", warnings)
 	}
 	if got := columns(); got != "body" {
@@ -55,7 +58,8 @@ func TestInit_AnOlderDefinitionTurnsNothingBack(t *testing.T) {
 	// The third knows the pipeline by another name, and what it reads was there for none of the others.
 	first, second, third := version("side", "title"), version("side", "title", "body"), version("docs", "extra", "body")
 	now := func() string {
-		return testenv.Value[string](b.Database, "SELECT concat_ws(' ', name, definition_version, array_to_string(source_columns, ',')) FROM embedsidecar.pipeline")
+		return testenv.Value[string](b.Database,
+			"SELECT concat_ws(' ', name, definition_version, array_to_string(source_columns, ',')) FROM embedsidecar.pipeline")
 	}
 	is := func(what string, o setup.Options, want string, warned ...string) {
 		t.Helper()
@@ -80,18 +84,24 @@ func TestInit_AnOlderDefinitionTurnsNothingBack(t *testing.T) {
 	is("set up", first, "side 1 title")
 	is("again", first, "side 1 title")
 	is("forward", second, "side 2 title,body", "as version 2 of its definition: columns (it was: title)")
-	is("the older replica starts again", first, "side 2 title,body", "configured here as in version 1", "as in version 2, which is newer", "embedsidecar init")
+	is("the older replica starts again", first, "side 2 title,body", "configured here as in version 1",
+		"as in version 2, which is newer", "embedsidecar init")
 	is("the newer one starts again", second, "side 2 title,body")
 	b.MustExec("ALTER TABLE docs RENAME title TO heading")
-	is("and after a column was renamed", first, "side 2 heading,body", "configured here as in version 1 of its definition, and is set up as in version 2, which is newer: it is left as it is set up: columns (it was: heading, body)")
+	is("and after a column was renamed", first, "side 2 heading,body",
+		"configured here as in version 1 of its definition, and is set up as in version 2, which is newer: it is left as it is set up: columns (it was: heading, body)")
 	b.MustExec("ALTER TABLE docs RENAME heading TO title")
 	is("back, by hand", byHand(first), "side 3 title", "goes back to version 1 of its definition, as version 3")
-	is("the newer replica is now the older one", second, "side 3 title", "configured here as in version 2", "as in version 3")
+	is("the newer replica is now the older one", second, "side 3 title", "configured here as in version 2",
+		"as in version 3")
 	_, err := setup.Init(t.Context(), third)
-	wantError[*setup.ConfigError](t, err, `also that of pipeline "side"`, "embedsidecar init gives it the name, and takes over what else was changed")
-	is("a name and a text at once, by hand", byHand(third), "docs 4 extra,body", "as version 4 of its definition: name (it was: side), columns (it was: title)")
+	wantError[*setup.ConfigError](t, err, `also that of pipeline "side"`,
+		"embedsidecar init gives it the name, and takes over what else was changed")
+	is("a name and a text at once, by hand", byHand(third), "docs 4 extra,body",
+		"as version 4 of its definition: name (it was: side), columns (it was: title)")
 	b.MustExec("ALTER TABLE docs DROP title")
-	is("an older one, of another name, that names a column that is gone", first, "docs 4 extra,body", "configured here as in version 3", "as in version 4")
+	is("an older one, of another name, that names a column that is gone", first, "docs 4 extra,body",
+		"configured here as in version 3", "as in version 4")
 	if n := testenv.Value[int](b.Database, "SELECT count(*)::int FROM embedsidecar.pipeline"); n != 1 {
 		t.Errorf("there are %d pipelines", n)
 	}
@@ -117,10 +127,12 @@ func TestInit_ADefinitionFromBeforeVersionsIsTheFirst(t *testing.T) {
 		young.Specs[0].Filter = "id > " + strings.Repeat("1", i%20+1) + strings.Repeat(" ", i/20)
 		b.init(young)
 	}
-	if n := testenv.Value[int](b.Database, "SELECT count(*)::int FROM embedsidecar.pipeline AS p, jsonb_object_keys(p.definitions)"); n != 50 {
+	if n := testenv.Value[int](b.Database,
+		"SELECT count(*)::int FROM embedsidecar.pipeline AS p, jsonb_object_keys(p.definitions)"); n != 50 {
 		t.Errorf("%d definitions are remembered, want 50", n)
 	}
-	if got := testenv.Value[bool](b.Database, "SELECT definition_version = (SELECT max(v.value::int) FROM jsonb_each_text(definitions) AS v) FROM embedsidecar.pipeline"); !got {
+	if got := testenv.Value[bool](b.Database,
+		"SELECT definition_version = (SELECT max(v.value::int) FROM jsonb_each_text(definitions) AS v) FROM embedsidecar.pipeline"); !got {
 		t.Error("the definition that is set up is not remembered")
 	}
 }

@@ -26,8 +26,9 @@ func (in *initializer) proveEmpty(ctx context.Context) error {
 		case holds && !in.takesUp(f):
 			mistakes = append(mistakes, in.occupied(f))
 		case holds:
-			in.report.Warnings = append(in.report.Warnings, fmt.Sprintf("pipeline %q: the embedding table %s is taken up again as an earlier set-up left it: every vector in it is made anew",
-				f.pipeline.Name, destinationName(f.pipeline.Spec)))
+			in.report.Warnings = append(in.report.Warnings,
+				fmt.Sprintf("pipeline %q: the embedding table %s is taken up again as an earlier set-up left it: every vector in it is made anew",
+					f.pipeline.Name, destinationName(f.pipeline.Spec)))
 		}
 	}
 	return errors.Join(mistakes...)
@@ -67,7 +68,8 @@ func holdsVectors(ctx context.Context, db DB, p *pipeline.Pipeline, table uint32
 	}
 	for _, l := range leaves {
 		for block := int64(0); block <= l.Blocks && !holds; block += vectorBlocks {
-			sql := fmt.Sprintf("SELECT EXISTS (SELECT FROM ONLY %s AS r WHERE r.ctid >= '(%d,0)' AND r.ctid < '(%d,0)'%s)", l.Name, block, block+vectorBlocks, where)
+			sql := fmt.Sprintf("SELECT EXISTS (SELECT FROM ONLY %s AS r WHERE r.ctid >= '(%d,0)' AND r.ctid < '(%d,0)'%s)",
+				l.Name, block, block+vectorBlocks, where)
 			err := patiently(ctx, db, func(tx pgx.Tx) error { return tx.QueryRow(ctx, sql).Scan(&holds) })
 			if denied(err) {
 				// A role that may read this column and no other cannot say which blocks.

@@ -50,8 +50,9 @@ func (in *initializer) makePlan() ([]action, error) {
 	plan = append(plan, published...)
 	if in.slot.Checkpoint && in.slot.Publication != in.o.Publication {
 		return nil, &ConfigError{
-			Problem: fmt.Sprintf("slot %q was set up with publication %q, not %q", in.o.Slot, in.slot.Publication, in.o.Publication),
-			Hint:    []string{"use that publication, or another slot"},
+			Problem: fmt.Sprintf("slot %q was set up with publication %q, not %q", in.o.Slot, in.slot.Publication,
+				in.o.Publication),
+			Hint: []string{"use that publication, or another slot"},
 		}
 	}
 	reason, err := in.slot.renewal(in.o.Slot, in.server.Database, in.system.SystemID, in.pub, in.o.Adopt)
@@ -79,7 +80,8 @@ func (in *initializer) makeDestination(f *findings) action {
 	spec, comment := f.pipeline.Spec, in.comment(f)
 	if spec.ToColumn() {
 		alter := "ALTER TABLE " + f.table.quoted()
-		column := alter + " ADD COLUMN " + quote(spec.IntoColumn) + " " + f.vector.definition(f.destination.Stored, f.pipeline.Dims)
+		column := alter + " ADD COLUMN " + quote(spec.IntoColumn) + " " + f.vector.definition(f.destination.Stored,
+			f.pipeline.Dims)
 		return action{
 			Step: Step{
 				What: "column " + destinationName(spec),
@@ -90,8 +92,10 @@ func (in *initializer) makeDestination(f *findings) action {
 		}
 	}
 	return action{
-		Step:    Step{What: "embedding table " + spec.Into(), SQL: append(embeddingTable(spec, f.table, f.vector, f.destination.Stored, f.pipeline.Dims), comment), Undo: []string{"DROP TABLE " + spec.Into() + ";"}},
-		allowed: f.destination.MayMake, grant: "GRANT CREATE ON SCHEMA " + quote(f.destination.Schema) + " TO " + quote(in.server.Role),
+		Step: Step{What: "embedding table " + spec.Into(), SQL: append(embeddingTable(spec, f.table, f.vector,
+			f.destination.Stored, f.pipeline.Dims), comment), Undo: []string{"DROP TABLE " + spec.Into() + ";"}},
+		allowed: f.destination.MayMake, grant: "GRANT CREATE ON SCHEMA " + quote(f.destination.Schema) + " TO " +
+			quote(in.server.Role),
 	}
 }
 
@@ -166,7 +170,10 @@ func (in *initializer) makeSlot(reason string) action {
 		Step: Step{
 			What: "slot " + quote(in.o.Slot),
 			SQL:  []string{fmt.Sprintf("SELECT pg_create_logical_replication_slot(%s, 'pgoutput');", literal(in.o.Slot))},
-			Undo: []string{fmt.Sprintf("SELECT pg_drop_replication_slot(%s);", literal(in.o.Slot)), "DELETE FROM embedsidecar.lsn_checkpoint WHERE slot_name = " + literal(in.o.Slot) + ";"},
+			Undo: []string{
+				fmt.Sprintf("SELECT pg_drop_replication_slot(%s);", literal(in.o.Slot)),
+				"DELETE FROM embedsidecar.lsn_checkpoint WHERE slot_name = " + literal(in.o.Slot) + ";",
+			},
 		},
 		allowed: true,
 	}
@@ -199,10 +206,14 @@ func (in *initializer) move() action {
 				if _, err := tx.Exec(ctx, "DELETE FROM embedsidecar.route WHERE pipeline_id = ANY ($1)", ids); err != nil {
 					return fmt.Errorf("forget what the original matches: %w", err)
 				}
-				if _, err := tx.Exec(ctx, "DELETE FROM embedsidecar.lsn_checkpoint WHERE slot_name = ANY ($1)", in.moved); err != nil {
+				if _, err := tx.Exec(ctx, "DELETE FROM embedsidecar.lsn_checkpoint WHERE slot_name = ANY ($1)",
+					in.moved); err != nil {
 					return fmt.Errorf("forget the slots of the original: %w", err)
 				}
-				if _, err := tx.Exec(ctx, sqlfiles.Query("request_scan"), pgx.StrictNamedArgs{"pipeline_ids": ids, "reason": "the database is a copy"}); err != nil {
+				if _, err := tx.Exec(ctx, sqlfiles.Query("request_scan"), pgx.StrictNamedArgs{
+					"pipeline_ids": ids,
+					"reason":       "the database is a copy",
+				}); err != nil {
 					return fmt.Errorf("request a scan: %w", err)
 				}
 				return nil
@@ -215,7 +226,8 @@ func (in *initializer) move() action {
 // is killed in between leaves a slot that the next one knows to be its own.
 func (in *initializer) createSlot(ctx context.Context, reason string) error {
 	_, err := in.o.Pool.Exec(ctx, `INSERT INTO embedsidecar.lsn_checkpoint (slot_name, publication, publication_oid, system_id, timeline, consistent_point, lsn)
-		VALUES ($1, $2, 0, $3, $4, '0/0', '0/0') ON CONFLICT (slot_name) DO NOTHING`, in.o.Slot, in.o.Publication, in.system.SystemID, in.system.Timeline)
+		VALUES ($1, $2, 0, $3, $4, '0/0', '0/0') ON CONFLICT (slot_name) DO NOTHING`, in.o.Slot, in.o.Publication,
+		in.system.SystemID, in.system.Timeline)
 	if err != nil {
 		return fmt.Errorf("write checkpoint: %w", err)
 	}
@@ -234,7 +246,8 @@ func (in *initializer) createSlot(ctx context.Context, reason string) error {
 	}
 	if err := in.recordSlot(ctx, lsn, reason); err != nil {
 		// Nobody would read from it, and the server would keep its WAL for ever.
-		_, dropErr := in.repl.Exec(context.WithoutCancel(ctx), "SELECT pg_drop_replication_slot("+literal(in.o.Slot)+")").ReadAll()
+		_, dropErr := in.repl.Exec(context.WithoutCancel(ctx), "SELECT pg_drop_replication_slot("+literal(in.o.Slot)+
+			")").ReadAll()
 		return errors.Join(err, dropErr)
 	}
 	return nil
@@ -255,7 +268,10 @@ func (in *initializer) recordSlot(ctx context.Context, lsn pglogrepl.LSN, reason
 			return fmt.Errorf("write checkpoint: %w", err)
 		}
 		_, err := tx.Exec(ctx, sqlfiles.Query("move_checkpoint"),
-			pgx.StrictNamedArgs{"slot": in.o.Slot, "lsn": lsn.String(), "system_id": in.system.SystemID, "timeline": in.system.Timeline})
+			pgx.StrictNamedArgs{
+				"slot": in.o.Slot, "lsn": lsn.String(), "system_id": in.system.SystemID,
+				"timeline": in.system.Timeline,
+			})
 		if err != nil {
 			return fmt.Errorf("write checkpoint: %w", err)
 		}
@@ -273,7 +289,10 @@ func (in *initializer) recordSlot(ctx context.Context, lsn pglogrepl.LSN, reason
 		for _, s := range in.others {
 			ids = append(ids, s.PipelineID)
 		}
-		if _, err := tx.Exec(ctx, sqlfiles.Query("request_scan"), pgx.StrictNamedArgs{"pipeline_ids": ids, "reason": "the slot was made anew: " + reason}); err != nil {
+		if _, err := tx.Exec(ctx, sqlfiles.Query("request_scan"), pgx.StrictNamedArgs{
+			"pipeline_ids": ids,
+			"reason":       "the slot was made anew: " + reason,
+		}); err != nil {
 			return fmt.Errorf("request a scan: %w", err)
 		}
 		return nil
@@ -296,7 +315,10 @@ func (in *initializer) writePipeline(f *findings, stored *storedPipeline) (a act
 	if len(changed.changes) == 0 {
 		return a, false
 	}
-	a.Step = Step{What: fmt.Sprintf("changes of pipeline %q: %s", p.Name, strings.Join(changed.changes, ", ")), SQL: []string{"-- its row in embedsidecar.pipeline"}}
+	a.Step = Step{
+		What: fmt.Sprintf("changes of pipeline %q: %s", p.Name, strings.Join(changed.changes, ", ")),
+		SQL:  []string{"-- its row in embedsidecar.pipeline"},
+	}
 	if changed.texts {
 		a.What += "; with a scan"
 	}
@@ -347,10 +369,13 @@ func drift(f *findings, s *storedPipeline) (d drifted) {
 func (in *initializer) rowOf(f *findings, d embed.Description) pgx.StrictNamedArgs {
 	p := &f.pipeline
 	args := pgx.StrictNamedArgs{
-		"name": p.Name, "slot": in.o.Slot, "oid": p.OID, "schema": p.Schema, "table": p.Table, "columns": append([]string{}, p.Columns...),
-		"text": nullable(p.Text), "filter": nullable(p.Filter), "keys": keyNames(p.Key), "watched": append([]string{}, p.Watched...),
+		"name": p.Name, "slot": in.o.Slot, "oid": p.OID, "schema": p.Schema, "table": p.Table, "columns": append([]string{},
+			p.Columns...),
+		"text": nullable(p.Text), "filter": nullable(p.Filter), "keys": keyNames(p.Key), "watched": append([]string{},
+			p.Watched...),
 		"into_column": nullable(p.IntoColumn), "into_schema": nil, "into_table": nullable(p.IntoTable), "dims": p.Dims,
-		"plugin": pluginOf(p.Spec), "model": p.Model, "chunking": p.Chunking, "fingerprint": d.Fingerprint, "lane": p.Priority, "enabled": p.Enabled,
+		"plugin": pluginOf(p.Spec), "model": p.Model, "chunking": p.Chunking, "fingerprint": d.Fingerprint,
+		"lane": p.Priority, "enabled": p.Enabled,
 	}
 	if p.WatchAll {
 		args["watched"] = nil
@@ -415,7 +440,10 @@ func markCatalogue(ctx context.Context, tx pgx.Tx, slot string, id int32) error 
 }
 
 func requestScan(ctx context.Context, tx pgx.Tx, id int32, reason string) error {
-	if _, err := tx.Exec(ctx, sqlfiles.Query("request_scan"), pgx.StrictNamedArgs{"pipeline_ids": []int32{id}, "reason": reason}); err != nil {
+	if _, err := tx.Exec(ctx, sqlfiles.Query("request_scan"), pgx.StrictNamedArgs{
+		"pipeline_ids": []int32{id},
+		"reason":       reason,
+	}); err != nil {
 		return fmt.Errorf("request a scan: %w", err)
 	}
 	return nil

@@ -88,9 +88,11 @@ func findPublication(ctx context.Context, q querier, name string, version int) (
 func (p *publication) unfit(name string) (problem string, hint []string) {
 	switch {
 	case p.AllTables:
-		return fmt.Sprintf("publication %q publishes all tables: what we write would come back as changes", name), []string{"choose another name for the publication"}
+		return fmt.Sprintf("publication %q publishes all tables: what we write would come back as changes", name),
+			[]string{"choose another name for the publication"}
 	case p.ViaRoot:
-		return fmt.Sprintf("publication %q has publish_via_partition_root: the TRUNCATE of a partition would go unnoticed", name),
+		return fmt.Sprintf("publication %q has publish_via_partition_root: the TRUNCATE of a partition would go unnoticed",
+				name),
 			[]string{"ALTER PUBLICATION " + quote(name) + " SET (publish_via_partition_root = false);"}
 	case !p.AllKinds:
 		return fmt.Sprintf("publication %q leaves out some kinds of changes", name),
@@ -121,12 +123,17 @@ func (p *publication) has(want publishedAs) bool {
 
 // publish plans what makes the publication send the tables. now is nil when there is none; then grant lets the role
 // make it.
-func publish(name string, now *publication, want []publishedAs, mayCreate bool, grant string) (steps []action, err error) {
+func publish(name string, now *publication, want []publishedAs, mayCreate bool, grant string) (steps []action,
+	err error,
+) {
 	if len(want) == 0 {
 		return nil, nil
 	}
 	if now == nil {
-		a := action{Step: Step{What: "publication " + quote(name), Undo: []string{"DROP PUBLICATION " + quote(name) + ";"}}, allowed: mayCreate}
+		a := action{
+			Step:    Step{What: "publication " + quote(name), Undo: []string{"DROP PUBLICATION " + quote(name) + ";"}},
+			allowed: mayCreate,
+		}
 		list, own := make([]string, len(want)), true
 		for i, w := range want {
 			list[i] = w.sql()
@@ -150,8 +157,9 @@ func publish(name string, now *publication, want []publishedAs, mayCreate bool, 
 		for oid, e := range now.entries {
 			if e.Filtered && (oid == w.table.OID || slices.Contains(e.Above, w.table.OID)) {
 				return nil, &ConfigError{
-					Problem: fmt.Sprintf("publication %q has a row filter on %s: changes of other rows would go unnoticed", name, e.Name),
-					Hint:    []string{alter + " DROP TABLE " + e.Name + "; then run embedsidecar init"},
+					Problem: fmt.Sprintf("publication %q has a row filter on %s: changes of other rows would go unnoticed", name,
+						e.Name),
+					Hint: []string{alter + " DROP TABLE " + e.Name + "; then run embedsidecar init"},
 				}
 			}
 		}
@@ -232,7 +240,8 @@ func Republish(ctx context.Context, db DB, slot string) error {
 		return err
 	}
 	for _, a := range steps {
-		for _, sql := range append([]string{fmt.Sprintf("SET LOCAL lock_timeout = %d", lockTimeout.Milliseconds())}, a.SQL...) {
+		for _, sql := range append([]string{fmt.Sprintf("SET LOCAL lock_timeout = %d", lockTimeout.Milliseconds())},
+			a.SQL...) {
 			_, err := tx.Exec(ctx, sql)
 			if denied(err) {
 				return &PermissionError{What: "make " + a.What, Role: tx.Conn().Config().User, SQL: a.SQL, Err: err}

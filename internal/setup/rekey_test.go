@@ -39,7 +39,8 @@ func TestP5_AnotherKeyStopsNobody(t *testing.T) {
 	if got := testenv.Values[string](b.Database, state); !slices.Equal(got, want) {
 		t.Errorf("there is %q, want %q", got, want)
 	}
-	if n := testenv.Value[int](b.Database, `SELECT count(*) FROM embedsidecar.pipeline WHERE pipeline_id = $1`, old[0]); n != 0 {
+	if n := testenv.Value[int](b.Database, `SELECT count(*) FROM embedsidecar.pipeline WHERE pipeline_id = $1`,
+		old[0]); n != 0 {
 		t.Error("the pipeline has its old number: what is known of old keys counts")
 	}
 	if rows, err := queue.DropLeftovers(t.Context(), b.pool); err != nil || rows != 6100 {

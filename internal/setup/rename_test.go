@@ -42,7 +42,8 @@ func TestInit_ARenameChangesNothingElseUnlessAskedFor(t *testing.T) {
 		_, err := setup.Init(t.Context(), asked)
 		wantError[*setup.ConfigError](t, err, `also that of pipeline "docs"`, hint)
 		for _, f := range b.check(asked) {
-			if f.Name == `pipeline "titles"` && (f.Status != setup.Wrong || !strings.Contains(strings.Join(f.Hint, " "), found)) {
+			if f.Name == `pipeline "titles"` && (f.Status != setup.Wrong || !strings.Contains(strings.Join(f.Hint, " "),
+				found)) {
 				t.Errorf("%s: check says %+v", what, f)
 			}
 		}
@@ -56,7 +57,8 @@ func TestInit_ARenameChangesNothingElseUnlessAskedFor(t *testing.T) {
 	if got := whats(r); len(got) != 1 || !strings.Contains(got[0], `name (it was "docs"), filter, columns`) {
 		t.Errorf("made %v", got)
 	}
-	if got := testenv.Value[string](b.Database, "SELECT string_agg(name || ' ' || filter_expression, ',') FROM embedsidecar.pipeline"); got != "titles n > 1" {
+	if got := testenv.Value[string](b.Database,
+		"SELECT string_agg(name || ' ' || filter_expression, ',') FROM embedsidecar.pipeline"); got != "titles n > 1" {
 		t.Errorf("pipelines: %s", got)
 	}
 }
@@ -74,7 +76,10 @@ func TestP6_PipelinesThatReadEachOthersVectorsAreRefused(t *testing.T) {
 	slot := b.SlotName()
 	b.init(b.options(slot, a, second, third)) // a chain ends
 	circle := spec("a", "body || coalesce(c::text, '')", "")
-	for name, o := range map[string]setup.Options{"configured": b.options(slot, circle, second, third), "stored": b.options(slot, circle)} {
+	for name, o := range map[string]setup.Options{
+		"configured": b.options(slot, circle, second, third),
+		"stored":     b.options(slot, circle),
+	} {
 		_, err := setup.Init(t.Context(), o)
 		if wantError[*setup.ConfigError](t, err, `pipeline "`, "for ever"); t.Failed() {
 			t.Fatal(name)
@@ -85,7 +90,8 @@ func TestP6_PipelinesThatReadEachOthersVectorsAreRefused(t *testing.T) {
 func TestInit_OneColumnThroughAPartitionIsOneDestination(t *testing.T) {
 	t.Parallel()
 	b := newBase(t, "CREATE TABLE parts (region text, id bigint, title text, body text, embedding public.vector(3), own public.vector(3), PRIMARY KEY (region, id)) PARTITION BY LIST (region)",
-		"CREATE TABLE north PARTITION OF parts FOR VALUES IN ('north') PARTITION BY LIST (id)", "CREATE TABLE north_one PARTITION OF north FOR VALUES IN (1)")
+		"CREATE TABLE north PARTITION OF parts FOR VALUES IN ('north') PARTITION BY LIST (id)",
+		"CREATE TABLE north_one PARTITION OF north FOR VALUES IN (1)")
 	root, leaf := docs(), docs()
 	root.Name, root.Table = "root", "parts"
 	leaf.Name, leaf.Table = "leaf", "north_one"
@@ -95,7 +101,8 @@ func TestInit_OneColumnThroughAPartitionIsOneDestination(t *testing.T) {
 	for _, pair := range [][2]pipeline.Spec{{root, leaf}, {leaf, root}} {
 		b.init(b.options(slot, pair[0]))
 		_, err = setup.Init(t.Context(), b.options(slot, pair[1]))
-		wantError[*setup.ConfigError](t, err, fmt.Sprintf("pipeline %q", pair[1].Name), fmt.Sprintf("also that of pipeline %q", pair[0].Name))
+		wantError[*setup.ConfigError](t, err, fmt.Sprintf("pipeline %q", pair[1].Name),
+			fmt.Sprintf("also that of pipeline %q", pair[0].Name))
 		// A column of its own is nobody else's.
 		other := pair[1]
 		other.IntoColumn = "own"

@@ -40,7 +40,9 @@ func Resolve(ctx context.Context, db DB, spec pipeline.Spec, model Vectors) (pip
 }
 
 // resolve is Resolve with what is worth a warning.
-func resolve(ctx context.Context, db DB, spec pipeline.Spec, model Vectors) (p pipeline.Pipeline, warnings []string, err error) {
+func resolve(ctx context.Context, db DB, spec pipeline.Spec, model Vectors) (p pipeline.Pipeline, warnings []string,
+	err error,
+) {
 	err = patiently(ctx, db, func(tx pgx.Tx) error {
 		f, err := inspect(ctx, tx, spec, model, nil)
 		if err != nil {
@@ -48,7 +50,8 @@ func resolve(ctx context.Context, db DB, spec pipeline.Spec, model Vectors) (p p
 		}
 		p, warnings = f.pipeline, f.warnings
 		if !f.destination.Exists {
-			return &ConfigError{Pipeline: spec.Name, Problem: "the destination " + destinationName(f.pipeline.Spec) + " does not exist", Hint: []string{"run embedsidecar init: it makes it"}}
+			return &ConfigError{Pipeline: spec.Name, Problem: "the destination " + destinationName(f.pipeline.Spec) +
+				" does not exist", Hint: []string{"run embedsidecar init: it makes it"}}
 		}
 		if err := f.chunkable(); err != nil {
 			return err
@@ -90,7 +93,9 @@ func permitted(ctx context.Context, q querier, f *findings) error {
 
 // inspect looks at everything but privileges. stored is the pipeline's row if it has one: then the table is found by
 // its number, whatever it is called now, and what text and filter read is taken from there.
-func inspect(ctx context.Context, tx pgx.Tx, spec pipeline.Spec, model Vectors, stored *storedPipeline) (*findings, error) {
+func inspect(ctx context.Context, tx pgx.Tx, spec pipeline.Spec, model Vectors, stored *storedPipeline) (*findings,
+	error,
+) {
 	fail := func(problem string, hint []string) error {
 		return &ConfigError{Pipeline: spec.Name, Problem: problem, Hint: hint}
 	}
@@ -128,9 +133,13 @@ func inspect(ctx context.Context, tx pgx.Tx, spec pipeline.Spec, model Vectors, 
 			return nil, either(fail(problem, hint), err)
 		}
 	}
-	f := &findings{table: t, pipeline: pipeline.Pipeline{Spec: spec, OID: t.OID, Key: t.Key, Partitioned: t.Kind == "p", Triggers: t.Triggers, Status: pipeline.Active}}
+	f := &findings{table: t, pipeline: pipeline.Pipeline{
+		Spec: spec, OID: t.OID, Key: t.Key, Partitioned: t.Kind == "p",
+		Triggers: t.Triggers, Status: pipeline.Active,
+	}}
 	if t.Children {
-		f.warnings = append(f.warnings, "tables that inherit from "+t.quoted()+" are left out: only its own rows get a vector")
+		f.warnings = append(f.warnings, "tables that inherit from "+t.quoted()+
+			" are left out: only its own rows get a vector")
 	}
 	if f.vector, err = findVector(ctx, tx); err != nil {
 		return nil, about(spec.Name, err)
@@ -151,7 +160,8 @@ func inspect(ctx context.Context, tx pgx.Tx, spec pipeline.Spec, model Vectors, 
 		return nil, either(fail(problem, hint), err)
 	}
 	f.pipeline.Chunked, f.pipeline.HashIndexed = d.Chunked || !d.Exists && spec.Chunking.On(), d.Indexed
-	if spec.ToColumn() && (slices.Contains(f.reads, spec.IntoColumn) || slices.Contains(f.pipeline.Watched, spec.IntoColumn)) {
+	if spec.ToColumn() && (slices.Contains(f.reads, spec.IntoColumn) || slices.Contains(f.pipeline.Watched,
+		spec.IntoColumn)) {
 		return nil, fail(fmt.Sprintf("the destination %q is among the columns that the text is made of: every vector would ask for another", spec.IntoColumn), nil)
 	}
 	f.pipeline.Dims = model.Dims
@@ -171,11 +181,15 @@ func inspect(ctx context.Context, tx pgx.Tx, spec pipeline.Spec, model Vectors, 
 func usable(ctx context.Context, q querier, t *table) error {
 	var role string
 	var usage bool
-	if err := q.QueryRow(ctx, "SELECT current_user::text, has_schema_privilege($1, 'USAGE')", t.Schema).Scan(&role, &usage); err != nil {
+	if err := q.QueryRow(ctx, "SELECT current_user::text, has_schema_privilege($1, 'USAGE')", t.Schema).Scan(&role,
+		&usage); err != nil {
 		return fmt.Errorf("look up privileges on schema %s: %w", quote(t.Schema), err)
 	}
 	if !usage {
-		return &PermissionError{What: "look at table " + t.quoted(), Role: role, SQL: []string{"GRANT USAGE ON SCHEMA " + quote(t.Schema) + " TO " + quote(role) + ";"}}
+		return &PermissionError{
+			What: "look at table " + t.quoted(), Role: role,
+			SQL: []string{"GRANT USAGE ON SCHEMA " + quote(t.Schema) + " TO " + quote(role) + ";"},
+		}
 	}
 	return nil
 }
@@ -204,8 +218,9 @@ func about(name string, err error) error {
 // malformed returns what no database is needed to see.
 func malformed(spec pipeline.Spec) string {
 	for what, name := range map[string]string{
-		"schema": spec.Schema, "table": spec.Table, "destination column": spec.IntoColumn, "schema of the embedding table": spec.IntoSchema,
-		"embedding table": spec.IntoTable,
+		"schema": spec.Schema, "table": spec.Table, "destination column": spec.IntoColumn,
+		"schema of the embedding table": spec.IntoSchema,
+		"embedding table":               spec.IntoTable,
 	} {
 		if problem := badName(name); problem != "" && name != "" {
 			return fmt.Sprintf("the name of the %s %s", what, problem)
@@ -264,7 +279,11 @@ func (f *findings) readColumns(ctx context.Context, tx pgx.Tx) error {
 		text = TextExpression(p)
 	}
 	read, unknown := map[string]bool{}, false
-	for _, e := range []struct{ word, expression string }{{textWord, text}, {filterWord, p.Filter}, {contextWord, p.Chunking.Context}} {
+	for _, e := range []struct{ word, expression string }{
+		{textWord, text},
+		{filterWord, p.Filter},
+		{contextWord, p.Chunking.Context},
+	} {
 		if e.expression == "" && e.word != textWord {
 			continue
 		}
@@ -293,7 +312,10 @@ func (f *findings) readColumns(ctx context.Context, tx pgx.Tx) error {
 			return fmt.Errorf("look up role: %w", err)
 		}
 		return fail("what its text and filter read cannot be found out without the privilege TEMPORARY on the database, and a vector written into the row might change it",
-			[]string{"GRANT TEMPORARY ON DATABASE " + quote(database) + " TO " + quote(role) + "; (for init alone)", "or use an embedding table as destination"})
+			[]string{
+				"GRANT TEMPORARY ON DATABASE " + quote(database) + " TO " + quote(role) + "; (for init alone)",
+				"or use an embedding table as destination",
+			})
 	}
 	if len(read) == 0 {
 		f.warnings = append(f.warnings, "neither text nor filter reads a column: every row has the same text")

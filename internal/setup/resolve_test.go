@@ -23,13 +23,18 @@ func TestResolve_DefaultText(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := pipeline.Pipeline{
-		Spec: spec, OID: p.OID, Watched: []string{"title", "body"}, Dims: 3, Extension: `"public"`, Stored: pipeline.StoredVector, Status: pipeline.Active,
-		Key: []pipeline.KeyColumn{{Name: "id", Type: "bigint", Equal: `OPERATOR("pg_catalog".=)`, Greater: `OPERATOR("pg_catalog".>)`}},
+		Spec: spec, OID: p.OID, Watched: []string{"title", "body"}, Dims: 3, Extension: `"public"`,
+		Stored: pipeline.StoredVector, Status: pipeline.Active,
+		Key: []pipeline.KeyColumn{{
+			Name: "id", Type: "bigint", Equal: `OPERATOR("pg_catalog".=)`,
+			Greater: `OPERATOR("pg_catalog".>)`,
+		}},
 	}
 	if diff := cmp.Diff(want, p); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
-	got := testenv.Values[string](b.Database, "SELECT "+setup.TextExpression(&p)+" FROM docs AS r WHERE "+setup.FilterExpression(&p)+" ORDER BY id")
+	got := testenv.Values[string](b.Database, "SELECT "+setup.TextExpression(&p)+" FROM docs AS r WHERE "+
+		setup.FilterExpression(&p)+" ORDER BY id")
 	if diff := cmp.Diff([]string{"a", "b", "b\n\na"}, got); diff != "" {
 		t.Errorf("texts (-want +got):\n%s", diff)
 	}
@@ -79,9 +84,13 @@ func TestResolve_KeysOfManyTypes(t *testing.T) {
 		} {
 			name := fmt.Sprintf("k%d", i)
 			public := "public." + name
-			b.MustExec(fmt.Sprintf("CREATE TABLE %s (%s, body text, embedding vector(3), PRIMARY KEY (%s))", name, tt.columns, tt.key))
+			b.MustExec(fmt.Sprintf("CREATE TABLE %s (%s, body text, embedding vector(3), PRIMARY KEY (%s))", name, tt.columns,
+				tt.key))
 			b.MustExec(fmt.Sprintf("INSERT INTO %s VALUES (%s, 'low'), (%s, 'high')", name, tt.low, tt.high))
-			p, err := setup.Resolve(t.Context(), b.pool, pipeline.Spec{Name: name, Schema: "public", Table: name, Columns: []string{"body"}, IntoColumn: "embedding"}, setup.Vectors{Dims: 3})
+			p, err := setup.Resolve(t.Context(), b.pool, pipeline.Spec{
+				Name: name, Schema: "public", Table: name,
+				Columns: []string{"body"}, IntoColumn: "embedding",
+			}, setup.Vectors{Dims: 3})
 			if err != nil {
 				t.Errorf("%s: %v", tt.columns, err)
 				continue
@@ -112,7 +121,8 @@ func TestResolve_KeysOfManyTypes(t *testing.T) {
 					texts, args = append(texts, fmt.Sprintf("$%d::text", j+1)), append(args, v)
 				}
 				var got string
-				if err := b.pool.QueryRow(t.Context(), "SELECT body FROM "+public+" AS r WHERE "+p.MatchKey("r", texts), args...).Scan(&got); err != nil || got != body {
+				if err := b.pool.QueryRow(t.Context(), "SELECT body FROM "+public+" AS r WHERE "+p.MatchKey("r", texts),
+					args...).Scan(&got); err != nil || got != body {
 					t.Errorf("%s: row %s of key %q: got %q, %v", tt.columns, body, key, got, err)
 				}
 			}
@@ -120,7 +130,8 @@ func TestResolve_KeysOfManyTypes(t *testing.T) {
 				continue
 			}
 			var larger string
-			err = b.pool.QueryRow(t.Context(), "SELECT body FROM "+public+" AS r WHERE r.id "+p.Key[0].Greater+" "+p.Key[0].Value("$1::text"), keys["low"]).Scan(&larger)
+			err = b.pool.QueryRow(t.Context(), "SELECT body FROM "+public+" AS r WHERE r.id "+p.Key[0].Greater+" "+
+				p.Key[0].Value("$1::text"), keys["low"]).Scan(&larger)
 			if err != nil || larger != "high" {
 				t.Errorf("%s: after %q comes %q, %v", tt.columns, keys["low"], larger, err)
 			}
@@ -135,9 +146,11 @@ func TestResolve_TablesThatCannotBeSources(t *testing.T) {
 		"CREATE UNLOGGED TABLE unlogged (id int PRIMARY KEY, body text, embedding vector(3))",
 		"CREATE TABLE keyless (body text, embedding vector(3))",
 		"CREATE TABLE deferred (id int PRIMARY KEY DEFERRABLE, body text, embedding vector(3))",
-		"CREATE TABLE nothing (id int PRIMARY KEY, body text, embedding vector(3))", "ALTER TABLE nothing REPLICA IDENTITY NOTHING",
+		"CREATE TABLE nothing (id int PRIMARY KEY, body text, embedding vector(3))",
+		"ALTER TABLE nothing REPLICA IDENTITY NOTHING",
 		"CREATE TABLE full_keyless (body text, embedding vector(3))", "ALTER TABLE full_keyless REPLICA IDENTITY FULL",
-		"CREATE TABLE gone_index (id int NOT NULL, body text, embedding vector(3))", "CREATE UNIQUE INDEX gone ON gone_index (id)",
+		"CREATE TABLE gone_index (id int NOT NULL, body text, embedding vector(3))",
+		"CREATE UNIQUE INDEX gone ON gone_index (id)",
 		"ALTER TABLE gone_index REPLICA IDENTITY USING INDEX gone", "DROP INDEX gone",
 		"CREATE TABLE made (body text, id text GENERATED ALWAYS AS (lower(body)) STORED PRIMARY KEY, embedding vector(3))",
 		"CREATE TABLE parts (id int PRIMARY KEY, body text, embedding vector(3)) PARTITION BY RANGE (id)",
@@ -159,7 +172,10 @@ func TestResolve_TablesThatCannotBeSources(t *testing.T) {
 		"parts2":       {`partition "public"."parts2_1" is unlogged`},
 		"dcos":         {"no table", "did you mean public.docs?"},
 	} {
-		_, err := setup.Resolve(t.Context(), b.pool, pipeline.Spec{Name: table, Schema: "public", Table: table, Columns: []string{"body"}, IntoColumn: "embedding"}, setup.Vectors{Dims: 3})
+		_, err := setup.Resolve(t.Context(), b.pool, pipeline.Spec{
+			Name: table, Schema: "public", Table: table,
+			Columns: []string{"body"}, IntoColumn: "embedding",
+		}, setup.Vectors{Dims: 3})
 		if err == nil {
 			t.Errorf("%s: no error", table)
 			continue
@@ -170,28 +186,39 @@ func TestResolve_TablesThatCannotBeSources(t *testing.T) {
 		}
 		wantError[*setup.ConfigError](t, err, append(words, `pipeline "`+table+`"`)...)
 	}
-	_, err := setup.Resolve(t.Context(), b.pool, pipeline.Spec{Name: "x", Schema: "pg_catalog", Table: "pg_class", Columns: []string{"relname"}, IntoColumn: "e"}, setup.Vectors{Dims: 3})
+	_, err := setup.Resolve(t.Context(), b.pool, pipeline.Spec{
+		Name: "x", Schema: "pg_catalog", Table: "pg_class",
+		Columns: []string{"relname"}, IntoColumn: "e",
+	}, setup.Vectors{Dims: 3})
 	wantError[*setup.ConfigError](t, err, "table of the system")
 }
 
 func TestResolve_ReplicaIdentities(t *testing.T) {
 	t.Parallel()
 	b := newBase(t,
-		"CREATE TABLE full_keyed (id int PRIMARY KEY, body text, embedding vector(3))", "ALTER TABLE full_keyed REPLICA IDENTITY FULL",
+		"CREATE TABLE full_keyed (id int PRIMARY KEY, body text, embedding vector(3))",
+		"ALTER TABLE full_keyed REPLICA IDENTITY FULL",
 		"CREATE TABLE indexed (id int PRIMARY KEY, a text NOT NULL COLLATE \"C\", b int NOT NULL, c int, body text, embedding vector(3))",
-		"CREATE UNIQUE INDEX by_ba ON indexed (b DESC, a) INCLUDE (c)", "ALTER TABLE indexed REPLICA IDENTITY USING INDEX by_ba",
+		"CREATE UNIQUE INDEX by_ba ON indexed (b DESC, a) INCLUDE (c)",
+		"ALTER TABLE indexed REPLICA IDENTITY USING INDEX by_ba",
 		"CREATE TABLE parts (id int, day date, body text, embedding vector(3), PRIMARY KEY (day, id)) PARTITION BY RANGE (day)",
 		"CREATE TABLE parts_1 PARTITION OF parts FOR VALUES FROM ('2024-01-01') TO ('2025-01-01') PARTITION BY RANGE (id)",
-		"CREATE TABLE parts_1_1 PARTITION OF parts_1 FOR VALUES FROM (0) TO (10)", "ALTER TABLE parts_1_1 REPLICA IDENTITY FULL",
+		"CREATE TABLE parts_1_1 PARTITION OF parts_1 FOR VALUES FROM (0) TO (10)",
+		"ALTER TABLE parts_1_1 REPLICA IDENTITY FULL",
 		"CREATE TABLE parts_2 PARTITION OF parts FOR VALUES FROM ('2025-01-01') TO ('2026-01-01')",
-		"CREATE TABLE pattern (a text NOT NULL, body text, embedding vector(3))", "CREATE UNIQUE INDEX by_pattern ON pattern (a text_pattern_ops)",
+		"CREATE TABLE pattern (a text NOT NULL, body text, embedding vector(3))",
+		"CREATE UNIQUE INDEX by_pattern ON pattern (a text_pattern_ops)",
 		"ALTER TABLE pattern REPLICA IDENTITY USING INDEX by_pattern",
 		"CREATE TABLE parent (id int PRIMARY KEY, body text, embedding vector(3))", "CREATE TABLE child () INHERITS (parent)",
 	)
 	for table, want := range map[string][]string{
-		"full_keyed": {"id"}, "indexed": {"b", "a"}, "parts": {"day", "id"}, "pattern": {"a"}, "parts_1_1": {"day", "id"}, "parent": {"id"},
+		"full_keyed": {"id"}, "indexed": {"b", "a"}, "parts": {"day", "id"}, "pattern": {"a"}, "parts_1_1": {"day", "id"},
+		"parent": {"id"},
 	} {
-		p, err := setup.Resolve(t.Context(), b.pool, pipeline.Spec{Name: table, Schema: "public", Table: table, Columns: []string{"body"}, IntoColumn: "embedding"}, setup.Vectors{Dims: 3})
+		p, err := setup.Resolve(t.Context(), b.pool, pipeline.Spec{
+			Name: table, Schema: "public", Table: table,
+			Columns: []string{"body"}, IntoColumn: "embedding",
+		}, setup.Vectors{Dims: 3})
 		if err != nil {
 			t.Errorf("%s: %v", table, err)
 			continue
@@ -227,7 +254,8 @@ func TestResolve_Expressions(t *testing.T) {
 		`CREATE TABLE docs_embedding (id bigint, chunk_no int DEFAULT 0, generation int NOT NULL, text_hash bytea NOT NULL, embedded_at timestamptz NOT NULL, embedding vector(3) NOT NULL, PRIMARY KEY (id, chunk_no))`,
 	)
 	poor := b.Role("")
-	b.MustExecSuper(`GRANT SELECT ON docs TO ` + poor + `; GRANT ALL ON docs_embedding TO ` + poor + `; GRANT ` + poor + ` TO ` + testenv.Owner + `; DO $$ BEGIN EXECUTE format('REVOKE TEMPORARY ON DATABASE %I FROM PUBLIC', current_database()); END $$`)
+	b.MustExecSuper(`GRANT SELECT ON docs TO ` + poor + `; GRANT ALL ON docs_embedding TO ` + poor + `; GRANT ` + poor +
+		` TO ` + testenv.Owner + `; DO $$ BEGIN EXECUTE format('REVOKE TEMPORARY ON DATABASE %I FROM PUBLIC', current_database()); END $$`)
 	noTemp := b.connect(poor)
 	for _, tt := range []struct {
 		text, filter string
@@ -313,7 +341,8 @@ func TestResolve_Expressions(t *testing.T) {
 			t.Errorf("without TEMPORARY: %q / %q: watched %q", tt.text, tt.filter, p.Watched)
 		}
 	}
-	if n := testenv.Value[int](b.Database, "SELECT count(*)::int FROM pg_class WHERE relname LIKE 'embedsidecar%' OR relname = 'docs'"); n != 1 {
+	if n := testenv.Value[int](b.Database,
+		"SELECT count(*)::int FROM pg_class WHERE relname LIKE 'embedsidecar%' OR relname = 'docs'"); n != 1 {
 		t.Errorf("%d relations are left, want docs alone", n)
 	}
 }
@@ -326,7 +355,8 @@ func TestResolve_Destinations(t *testing.T) {
 		"CREATE TABLE shapeless (id bigint PRIMARY KEY)",
 		"CREATE TABLE good (id bigint, chunk_no int NOT NULL DEFAULT 0, generation int NOT NULL, text_hash bytea NOT NULL, embedded_at timestamptz NOT NULL, embedding vector(3) NOT NULL, note text, PRIMARY KEY (id, chunk_no))",
 		"CREATE TABLE wrong_key (LIKE good INCLUDING DEFAULTS, PRIMARY KEY (chunk_no, id))",
-		"CREATE TABLE wrong_type (LIKE good INCLUDING DEFAULTS, PRIMARY KEY (id, chunk_no))", "ALTER TABLE wrong_type ALTER id TYPE int",
+		"CREATE TABLE wrong_type (LIKE good INCLUDING DEFAULTS, PRIMARY KEY (id, chunk_no))",
+		"ALTER TABLE wrong_type ALTER id TYPE int",
 		"CREATE TABLE extra (LIKE good INCLUDING DEFAULTS, needed int NOT NULL, PRIMARY KEY (id, chunk_no))",
 		"CREATE VIEW seen AS SELECT * FROM good",
 	)
@@ -340,15 +370,30 @@ func TestResolve_Destinations(t *testing.T) {
 		{"width", func(s *pipeline.Spec) { s.IntoColumn = "v4" }, 3, []string{"3 wide", "4"}},
 		{"right width", func(s *pipeline.Spec) { s.IntoColumn = "v4" }, 4, nil},
 		{"any width", func(s *pipeline.Spec) { s.IntoColumn = "any_width" }, 7, nil},
-		{"unknown width", func(s *pipeline.Spec) { s.IntoColumn = "any_width" }, 0, []string{"width of the vectors is not known"}},
+		{
+			"unknown width", func(s *pipeline.Spec) { s.IntoColumn = "any_width" }, 0,
+			[]string{"width of the vectors is not known"},
+		},
 		{"width of the column", func(s *pipeline.Spec) { s.IntoColumn = "v4" }, 0, nil},
 		{"half", func(s *pipeline.Spec) { s.IntoColumn = "half" }, 3, nil},
 		{"half of another width", func(s *pipeline.Spec) { s.IntoColumn = "half" }, 4, []string{"4 wide", "3"}},
-		{"half, but vector is configured", func(s *pipeline.Spec) { s.IntoColumn, s.IntoType = "half", pipeline.StoredVector }, 3, []string{"of type halfvec, not vector as configured"}},
+		{"half, but vector is configured", func(s *pipeline.Spec) {
+			s.IntoColumn, s.IntoType = "half",
+				pipeline.StoredVector
+		}, 3, []string{"of type halfvec, not vector as configured"}},
 		{"bits", func(s *pipeline.Spec) { s.IntoColumn, s.IntoType = "bits", pipeline.StoredBit }, 3, nil},
-		{"too wide for an index", func(s *pipeline.Spec) { s.IntoColumn, s.Index = "any_width", "hnsw" }, 3000, []string{"indexed up to 2000 dimensions", "have 3000", "type: halfvec"}},
-		{"much too wide for an index", func(s *pipeline.Spec) { s.IntoColumn, s.Index = "any_width", "hnsw" }, 5000, []string{"type: bit"}},
-		{"odd type", func(s *pipeline.Spec) { s.IntoColumn, s.IntoType = "half", "circle" }, 3, []string{"vector, halfvec, bit and sparsevec"}},
+		{
+			"too wide for an index", func(s *pipeline.Spec) { s.IntoColumn, s.Index = "any_width", "hnsw" }, 3000,
+			[]string{"indexed up to 2000 dimensions", "have 3000", "type: halfvec"},
+		},
+		{
+			"much too wide for an index", func(s *pipeline.Spec) { s.IntoColumn, s.Index = "any_width", "hnsw" }, 5000,
+			[]string{"type: bit"},
+		},
+		{
+			"odd type", func(s *pipeline.Spec) { s.IntoColumn, s.IntoType = "half", "circle" }, 3,
+			[]string{"vector, halfvec, bit and sparsevec"},
+		},
 		{"text", func(s *pipeline.Spec) { s.IntoColumn = "words" }, 3, []string{"of type text"}},
 		{"not null", func(s *pipeline.Spec) { s.IntoColumn = "must" }, 3, []string{"DROP NOT NULL"}},
 		{"key", func(s *pipeline.Spec) { s.IntoColumn = "id" }, 3, []string{"column of the key"}},
@@ -356,9 +401,15 @@ func TestResolve_Destinations(t *testing.T) {
 		{"table missing", func(s *pipeline.Spec) { s.IntoColumn, s.IntoTable = "", "nope" }, 3, []string{"does not exist"}},
 		{"table", func(s *pipeline.Spec) { s.IntoColumn, s.IntoTable = "", "good" }, 3, nil},
 		{"table of another width", func(s *pipeline.Spec) { s.IntoColumn, s.IntoTable = "", "good" }, 4, []string{"4 wide"}},
-		{"shapeless", func(s *pipeline.Spec) { s.IntoColumn, s.IntoTable = "", "shapeless" }, 3, []string{`no column "chunk_no"`}},
+		{
+			"shapeless", func(s *pipeline.Spec) { s.IntoColumn, s.IntoTable = "", "shapeless" }, 3,
+			[]string{`no column "chunk_no"`},
+		},
 		{"wrong key", func(s *pipeline.Spec) { s.IntoColumn, s.IntoTable = "", "wrong_key" }, 3, []string{"primary key is"}},
-		{"wrong type", func(s *pipeline.Spec) { s.IntoColumn, s.IntoTable = "", "wrong_type" }, 3, []string{`"id" is of type integer, want bigint`}},
+		{
+			"wrong type", func(s *pipeline.Spec) { s.IntoColumn, s.IntoTable = "", "wrong_type" }, 3,
+			[]string{`"id" is of type integer, want bigint`},
+		},
 		{"extra", func(s *pipeline.Spec) { s.IntoColumn, s.IntoTable = "", "extra" }, 3, []string{`"needed" is NOT NULL`}},
 		{"view", func(s *pipeline.Spec) { s.IntoColumn, s.IntoTable = "", "seen" }, 3, []string{"a view"}},
 		{"itself", func(s *pipeline.Spec) { s.IntoColumn, s.IntoTable = "", "docs" }, 3, []string{"is the source table"}},
@@ -366,8 +417,14 @@ func TestResolve_Destinations(t *testing.T) {
 			s.Table, s.Columns, s.IntoColumn, s.IntoTable = "clash", []string{"body"}, "", "clash_embedding"
 		}, 3, []string{`a column "chunk_no"`}},
 		{"both", func(s *pipeline.Spec) { s.IntoTable = "good" }, 3, []string{"one destination"}},
-		{"unknown column", func(s *pipeline.Spec) { s.Columns, s.IntoColumn = []string{"titel"}, "v4" }, 4, []string{"titel", "did you mean title?"}},
-		{"twice", func(s *pipeline.Spec) { s.Columns, s.IntoColumn = []string{"title", "title"}, "v4" }, 4, []string{"twice"}},
+		{
+			"unknown column", func(s *pipeline.Spec) { s.Columns, s.IntoColumn = []string{"titel"}, "v4" }, 4,
+			[]string{"titel", "did you mean title?"},
+		},
+		{
+			"twice", func(s *pipeline.Spec) { s.Columns, s.IntoColumn = []string{"title", "title"}, "v4" }, 4,
+			[]string{"twice"},
+		},
 		{"long name", func(s *pipeline.Spec) { s.IntoColumn = strings.Repeat("é", 32) }, 3, []string{"64 bytes"}},
 	} {
 		spec := docs()
@@ -391,7 +448,8 @@ func TestResolve_Destinations(t *testing.T) {
 
 func TestResolve_Privileges(t *testing.T) {
 	t.Parallel()
-	b := newBase(t, `CREATE SCHEMA "S"`, `CREATE TABLE "S".docs (id bigint PRIMARY KEY, title text, body text, secret text, embedding vector(3))`)
+	b := newBase(t, `CREATE SCHEMA "S"`,
+		`CREATE TABLE "S".docs (id bigint PRIMARY KEY, title text, body text, secret text, embedding vector(3))`)
 	spec := docs()
 	spec.Schema = "S"
 	role := b.Role("")

@@ -22,12 +22,14 @@ const versionTable = sqlfiles.Schema + ".schema_version"
 // lookAtServer reads what the rest depends on and refuses servers that cannot work.
 func (in *initializer) lookAtServer(ctx context.Context) error {
 	s := &in.server
-	err := in.o.Pool.QueryRow(ctx, `SELECT current_setting('server_version_num')::int, current_setting('wal_level'), pg_is_in_recovery(),
+	err := in.o.Pool.QueryRow(ctx,
+		`SELECT current_setting('server_version_num')::int, current_setting('wal_level'), pg_is_in_recovery(),
 		current_database()::text, current_user::text, (SELECT rolsuper FROM pg_roles WHERE rolname = current_user),
 		has_database_privilege(current_database(), 'CREATE'),
 		coalesce((SELECT pg_has_role(nspowner, 'USAGE') FROM pg_namespace WHERE nspname = 'embedsidecar'), false),
 		EXISTS (SELECT FROM pg_extension WHERE extname = 'vector'), EXISTS (SELECT FROM pg_namespace WHERE nspname = 'public'), EXISTS (SELECT FROM pg_namespace WHERE nspname = 'embedsidecar')`).
-		Scan(&s.Version, &s.WALLevel, &s.Standby, &s.Database, &s.Role, &s.Superuser, &s.MayCreate, &s.Owns, &s.Vector, &s.HasPublic, &s.HasSchema)
+		Scan(&s.Version, &s.WALLevel, &s.Standby, &s.Database, &s.Role, &s.Superuser, &s.MayCreate, &s.Owns, &s.Vector,
+			&s.HasPublic, &s.HasSchema)
 	if err != nil {
 		return fmt.Errorf("look at the server: %w", err)
 	}
@@ -36,7 +38,8 @@ func (in *initializer) lookAtServer(ctx context.Context) error {
 	}
 	if s.Schema > 0 {
 		// An init that was killed may have left the tables without it.
-		if err := in.o.Pool.QueryRow(ctx, "SELECT EXISTS (SELECT FROM embedsidecar.installation)").Scan(&s.Installed); err != nil {
+		if err := in.o.Pool.QueryRow(ctx, "SELECT EXISTS (SELECT FROM embedsidecar.installation)").Scan(
+			&s.Installed); err != nil {
 			return fmt.Errorf("look at the installation: %w", err)
 		}
 	}
@@ -46,9 +49,13 @@ func (in *initializer) lookAtServer(ctx context.Context) error {
 	case s.Standby:
 		return &ConfigError{Problem: "the server is a standby", Hint: []string{"give the URL of the primary"}}
 	case s.WALLevel != "logical":
-		return &ConfigError{Problem: fmt.Sprintf("the server's wal_level is %s, want logical", s.WALLevel), Hint: walLevelHint}
+		return &ConfigError{
+			Problem: fmt.Sprintf("the server's wal_level is %s, want logical", s.WALLevel),
+			Hint:    walLevelHint,
+		}
 	case s.Version >= maxVersion:
-		in.report.Warnings = append(in.report.Warnings, fmt.Sprintf("the server is PostgreSQL %d, newer than what was tested", s.Version/10000))
+		in.report.Warnings = append(in.report.Warnings, fmt.Sprintf("the server is PostgreSQL %d, newer than what was tested",
+			s.Version/10000))
 	}
 	return nil
 }
@@ -74,7 +81,8 @@ func schemaVersion(ctx context.Context, q querier) (int, error) {
 	err = q.QueryRow(ctx, "SELECT version FROM "+versionTable).Scan(&version)
 	if denied(err) {
 		return 0, &PermissionError{What: "look at the schema embedsidecar", Role: role, Err: err, SQL: []string{
-			"GRANT USAGE ON SCHEMA embedsidecar TO " + quote(role) + ";", "GRANT SELECT ON ALL TABLES IN SCHEMA embedsidecar TO " + quote(role) + ";",
+			"GRANT USAGE ON SCHEMA embedsidecar TO " + quote(role) + ";",
+			"GRANT SELECT ON ALL TABLES IN SCHEMA embedsidecar TO " + quote(role) + ";",
 			"-- and the rest of what `embedsidecar roles` prints",
 		}}
 	}
@@ -99,7 +107,10 @@ func (in *initializer) extension() action {
 		run: func(ctx context.Context) error {
 			err := in.execute(ctx, action{Step: Step{SQL: sql}})
 			if hasCode(err, "58P01", "0A000", "22023") { // no such file: the package is not installed on the server
-				return &ConfigError{Problem: "pgvector is not installed on the server", Hint: []string{fmt.Sprintf("install the server's package pgvector (such as postgresql-%d-pgvector), then run embedsidecar init again", in.server.Version/10000)}}
+				return &ConfigError{
+					Problem: "pgvector is not installed on the server",
+					Hint:    []string{fmt.Sprintf("install the server's package pgvector (such as postgresql-%d-pgvector), then run embedsidecar init again", in.server.Version/10000)},
+				}
 			}
 			return err
 		},
@@ -116,7 +127,9 @@ func (in *initializer) schema() ([]action, error) {
 	case in.server.Schema == len(names) && in.server.Installed:
 		return nil, nil
 	case in.server.Schema > len(names) && in.server.Installed:
-		in.report.Warnings = append(in.report.Warnings, fmt.Sprintf("the schema embedsidecar has version %d, newer than this program's %d: it is left as it is", in.server.Schema, len(names)))
+		in.report.Warnings = append(in.report.Warnings,
+			fmt.Sprintf("the schema embedsidecar has version %d, newer than this program's %d: it is left as it is",
+				in.server.Schema, len(names)))
 		return nil, nil
 	}
 	a := action{words: true, run: in.migrate, allowed: in.server.Owns || in.server.MayCreate || in.server.Superuser}

@@ -14,12 +14,14 @@ func TestLoad_TypesInSchemasOfTheirOwn(t *testing.T) {
 	t.Parallel()
 	b := newBase(t)
 	for _, sql := range []string{
-		`DROP EXTENSION IF EXISTS vector`, `CREATE SCHEMA "Ext"`, `CREATE EXTENSION vector SCHEMA "Ext"`, `GRANT USAGE ON SCHEMA "Ext" TO ` + testenv.Owner,
+		`DROP EXTENSION IF EXISTS vector`, `CREATE SCHEMA "Ext"`, `CREATE EXTENSION vector SCHEMA "Ext"`,
+		`GRANT USAGE ON SCHEMA "Ext" TO ` + testenv.Owner,
 	} {
 		b.MustExecSuper(sql)
 	}
 	for _, sql := range []string{
-		`CREATE SCHEMA kinds`, `CREATE TYPE kinds.colour AS ENUM ('red', 'blue')`, `CREATE TABLE docs (id kinds.colour PRIMARY KEY, title text, body text)`,
+		`CREATE SCHEMA kinds`, `CREATE TYPE kinds.colour AS ENUM ('red', 'blue')`,
+		`CREATE TABLE docs (id kinds.colour PRIMARY KEY, title text, body text)`,
 	} {
 		b.MustExec(sql)
 	}
@@ -32,7 +34,8 @@ func TestLoad_TypesInSchemasOfTheirOwn(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, schema := range []string{"Ext", "kinds"} {
-		if want := `GRANT USAGE ON SCHEMA "` + schema + `" TO "` + role + `"`; got[0].Status != pipeline.Misconfigured || !strings.Contains(got[0].Detail, want) {
+		if want := `GRANT USAGE ON SCHEMA "` + schema + `" TO "` + role + `"`; got[0].Status != pipeline.Misconfigured ||
+			!strings.Contains(got[0].Detail, want) {
 			t.Errorf("%s: %s (%s), want %s", schema, got[0].Status, got[0].Detail, want)
 		}
 	}
@@ -62,7 +65,8 @@ func TestLoad_AnEmbeddingTableWithHiddenRows(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if p := got[0]; p.Status != pipeline.Misconfigured || !strings.Contains(p.Detail, `"public"."docs_embedding"`) || !strings.Contains(p.Detail, "BYPASSRLS") {
+	if p := got[0]; p.Status != pipeline.Misconfigured || !strings.Contains(p.Detail, `"public"."docs_embedding"`) ||
+		!strings.Contains(p.Detail, "BYPASSRLS") {
 		t.Errorf("got %s (%s)", p.Status, p.Detail)
 	}
 }

@@ -15,7 +15,10 @@ import (
 func TestInit_ServersThatAreNotReady(t *testing.T) {
 	t.Parallel()
 	ctx := t.Context()
-	server, err := testenv.Start(ctx, testenv.Options{Config: map[string]string{"wal_level": "replica", "max_replication_slots": "1"}})
+	server, err := testenv.Start(ctx, testenv.Options{Config: map[string]string{
+		"wal_level":             "replica",
+		"max_replication_slots": "1",
+	}})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -52,7 +52,8 @@ func findSlot(ctx context.Context, q querier, name string, installed bool) (slot
 		return s, nil
 	}
 	err = q.QueryRow(ctx, `SELECT publication::text, publication_oid, system_id, consistent_point = '0/0'
-		FROM embedsidecar.lsn_checkpoint WHERE slot_name = $1`, name).Scan(&s.Publication, &s.PublishedBy, &s.SystemID, &s.Begun)
+		FROM embedsidecar.lsn_checkpoint WHERE slot_name = $1`, name).Scan(&s.Publication, &s.PublishedBy, &s.SystemID,
+		&s.Begun)
 	if err != nil && !errors.Is(err, pgx.ErrNoRows) {
 		return s, fmt.Errorf("look up checkpoint of slot %q: %w", name, err)
 	}
@@ -63,17 +64,26 @@ func findSlot(ctx context.Context, q querier, name string, installed bool) (slot
 // renewal says why a slot must be made (anew), or "" if the one there is good. Making it anew means comparing every
 // row.
 func (s *slotState) renewal(name, database, systemID string, now *publication, adopt bool) (reason string, err error) {
-	inUse := &ConflictError{Problem: fmt.Sprintf("slot %q is in use by %s", name, s.Holder), Hint: []string{"stop it first, and run embedsidecar init again"}}
+	inUse := &ConflictError{
+		Problem: fmt.Sprintf("slot %q is in use by %s", name, s.Holder),
+		Hint:    []string{"stop it first, and run embedsidecar init again"},
+	}
 	switch {
 	case !s.Exists && !s.Checkpoint:
 		return "it does not exist", nil
 	case s.Exists && s.Database != database:
 		return "", s.elsewhere(name, database)
 	case s.Exists && !s.Checkpoint:
-		hint := []string{"choose another name with --slot", fmt.Sprintf("or, if nobody needs it: SELECT pg_drop_replication_slot(%s);", literal(name))}
+		hint := []string{
+			"choose another name with --slot",
+			fmt.Sprintf("or, if nobody needs it: SELECT pg_drop_replication_slot(%s);", literal(name)),
+		}
 		return "", &ConflictError{Problem: fmt.Sprintf("there is a slot %q that is not ours", name), Hint: hint}
 	case s.Exists && s.Plugin != "pgoutput":
-		return "", &ConflictError{Problem: fmt.Sprintf("slot %q belongs to plugin %q", name, s.Plugin), Hint: []string{"choose another name with --slot"}}
+		return "", &ConflictError{
+			Problem: fmt.Sprintf("slot %q belongs to plugin %q", name, s.Plugin),
+			Hint:    []string{"choose another name with --slot"},
+		}
 	case s.SystemID != systemID && !s.Begun && !adopt:
 		return "", &ConfigError{
 			Problem: fmt.Sprintf("%s (system id %s, it was %s)", health.OtherServer, systemID, s.SystemID),
@@ -111,10 +121,12 @@ func (s *slotState) elsewhere(name, here string) error {
 	}
 	e := &ConflictError{
 		Problem: fmt.Sprintf("slot %q %s, not of %q: all databases of a server share the names of slots", name, of, here),
-		Hint:    []string{fmt.Sprintf("give this database a slot of its own, in every command: --slot %s, or EMBEDSIDECAR_SLOT", own)},
+		Hint: []string{fmt.Sprintf(
+			"give this database a slot of its own, in every command: --slot %s, or EMBEDSIDECAR_SLOT", own)},
 	}
 	if s.Checkpoint {
-		e.Hint = append(e.Hint, fmt.Sprintf("it is a copy of the other, and its pipelines must go to that slot first: embedsidecar init --adopt --slot %s", own))
+		e.Hint = append(e.Hint, fmt.Sprintf(
+			"it is a copy of the other, and its pipelines must go to that slot first: embedsidecar init --adopt --slot %s", own))
 	}
 	return e
 }
@@ -141,7 +153,8 @@ func (m *slotMaker) create(ctx context.Context) (pglogrepl.LSN, error) {
 	go func() {
 		defer close(watched)
 		database.WatchBlockers(watching, m.pool, func(list []database.Blocker) {
-			m.log.WarnContext(watching, "slot creation waits for open transactions", "slot", m.name, "transactions", strings.Join(database.Named(list), "; "))
+			m.log.WarnContext(watching, "slot creation waits for open transactions", "slot", m.name, "transactions",
+				strings.Join(database.Named(list), "; "))
 		})
 	}()
 	defer func() { stop(); <-watched }()
@@ -154,7 +167,10 @@ func (m *slotMaker) create(ctx context.Context) (pglogrepl.LSN, error) {
 		return 0, m.waited(ctx, err)
 	case denied(err):
 		role := m.conn.ParameterStatus("session_authorization")
-		return 0, &PermissionError{What: fmt.Sprintf("create slot %q", m.name), Role: role, SQL: []string{"ALTER ROLE " + quote(role) + " REPLICATION;"}, Err: err}
+		return 0, &PermissionError{
+			What: fmt.Sprintf("create slot %q", m.name), Role: role,
+			SQL: []string{"ALTER ROLE " + quote(role) + " REPLICATION;"}, Err: err,
+		}
 	case err != nil:
 		return 0, fmt.Errorf("create slot %q: %w", m.name, err)
 	}
@@ -178,7 +194,9 @@ func (m *slotMaker) waited(ctx context.Context, cause error) error {
 	for _, b := range blockers {
 		hint = append(hint, "running: "+b)
 	}
-	return &ConflictError{Problem: fmt.Sprintf("slot %q could not be made within %s: the server waits for every transaction of the cluster that is running", m.name, m.timeout), Hint: hint, Err: cause}
+	return &ConflictError{Problem: fmt.Sprintf(
+		"slot %q could not be made within %s: the server waits for every transaction of the cluster that is running", m.name,
+		m.timeout), Hint: hint, Err: cause}
 }
 
 // lockHolders describes the sessions that hold a lock on one of the tables, at most ten.

@@ -21,20 +21,47 @@ func TestResolve_TheTypeFollowsTheModel(t *testing.T) {
 		model                setup.Vectors
 		words                []string
 	}{
-		"sparse":                  {column: "wide", typ: "sparsevec", model: setup.Vectors{Dims: 30522, Sparse: true}},
-		"into a table":            {table: "places", model: setup.Vectors{Dims: 30522, Sparse: true}},
-		"of any width":            {column: "any_sparse", model: setup.Vectors{Dims: 1 << 24, Sparse: true}},
-		"wider than any":          {column: "any_sparse", model: setup.Vectors{Dims: 1<<24 + 1, Sparse: true}, words: []string{"16777216"}},
-		"to be indexed":           {column: "wide", index: "hnsw", model: setup.Vectors{Dims: 30522, Sparse: true}},
-		"of another width":        {column: "sparse", model: setup.Vectors{Dims: 30522, Sparse: true}, words: []string{"30522 wide", "3"}},
-		"into vector":             {column: "dense", model: setup.Vectors{Dims: 3, Sparse: true}, words: []string{"vectors are sparse", "of type vector", "as sparsevec"}},
-		"into half":               {column: "half", typ: "halfvec", model: setup.Vectors{Dims: 3, Sparse: true}, words: []string{"vectors are sparse", "of type halfvec"}},
-		"into bits to be made":    {column: "nope", typ: "bit", model: setup.Vectors{Dims: 3, Sparse: true}, words: []string{"vectors are sparse", "of type bit"}},
-		"to be made":              {column: "nope", model: setup.Vectors{Dims: 30522, Sparse: true}, words: []string{"does not exist", "init"}},
-		"vector is configured":    {column: "wide", typ: "vector", model: setup.Vectors{Dims: 30522, Sparse: true}, words: []string{"of type sparsevec, not vector as configured"}},
-		"dense into it":           {column: "sparse", model: setup.Vectors{Dims: 3}, words: []string{"vectors are dense", "of type sparsevec", "vector, halfvec or bit"}},
-		"dense into a table":      {table: "places", model: setup.Vectors{Dims: 3}, words: []string{"vectors are dense"}},
-		"dense into what will be": {column: "nope", typ: "sparsevec", model: setup.Vectors{Dims: 3}, words: []string{"vectors are dense"}},
+		"sparse":       {column: "wide", typ: "sparsevec", model: setup.Vectors{Dims: 30522, Sparse: true}},
+		"into a table": {table: "places", model: setup.Vectors{Dims: 30522, Sparse: true}},
+		"of any width": {column: "any_sparse", model: setup.Vectors{Dims: 1 << 24, Sparse: true}},
+		"wider than any": {
+			column: "any_sparse", model: setup.Vectors{Dims: 1<<24 + 1, Sparse: true},
+			words: []string{"16777216"},
+		},
+		"to be indexed": {column: "wide", index: "hnsw", model: setup.Vectors{Dims: 30522, Sparse: true}},
+		"of another width": {
+			column: "sparse", model: setup.Vectors{Dims: 30522, Sparse: true},
+			words: []string{"30522 wide", "3"},
+		},
+		"into vector": {
+			column: "dense", model: setup.Vectors{Dims: 3, Sparse: true},
+			words: []string{"vectors are sparse", "of type vector", "as sparsevec"},
+		},
+		"into half": {
+			column: "half", typ: "halfvec", model: setup.Vectors{Dims: 3, Sparse: true},
+			words: []string{"vectors are sparse", "of type halfvec"},
+		},
+		"into bits to be made": {
+			column: "nope", typ: "bit", model: setup.Vectors{Dims: 3, Sparse: true},
+			words: []string{"vectors are sparse", "of type bit"},
+		},
+		"to be made": {
+			column: "nope", model: setup.Vectors{Dims: 30522, Sparse: true},
+			words: []string{"does not exist", "init"},
+		},
+		"vector is configured": {
+			column: "wide", typ: "vector", model: setup.Vectors{Dims: 30522, Sparse: true},
+			words: []string{"of type sparsevec, not vector as configured"},
+		},
+		"dense into it": {column: "sparse", model: setup.Vectors{Dims: 3}, words: []string{
+			"vectors are dense",
+			"of type sparsevec", "vector, halfvec or bit",
+		}},
+		"dense into a table": {table: "places", model: setup.Vectors{Dims: 3}, words: []string{"vectors are dense"}},
+		"dense into what will be": {
+			column: "nope", typ: "sparsevec", model: setup.Vectors{Dims: 3},
+			words: []string{"vectors are dense"},
+		},
 	} {
 		spec := docs()
 		spec.IntoColumn, spec.IntoTable, spec.IntoType, spec.Index = tt.column, tt.table, tt.typ, tt.index
@@ -56,7 +83,8 @@ func TestResolve_SparseNeedsANewerPgvector(t *testing.T) {
 	spec.IntoColumn = "embedding"
 	_, err := setup.Resolve(t.Context(), b.pool, spec, setup.Vectors{Dims: 30522, Sparse: true})
 	wantError[*setup.ConfigError](t, err, "sparsevec needs pgvector 0.7 or newer", "ALTER EXTENSION vector UPDATE")
-	if _, err := setup.Resolve(t.Context(), b.pool, spec, setup.Vectors{Dims: 3}); err == nil || strings.Contains(err.Error(), "0.7") {
+	if _, err := setup.Resolve(t.Context(), b.pool, spec, setup.Vectors{Dims: 3}); err == nil ||
+		strings.Contains(err.Error(), "0.7") {
 		t.Errorf("a dense model: %v", err)
 	}
 }
@@ -85,7 +113,8 @@ func TestBuildIndex_OfSparseVectors(t *testing.T) {
 			t.Errorf("%s of type %s: no index", p.Name, p.Stored)
 		}
 	}
-	if got := testenv.Values[string](b.Database, "SELECT o.opcname::text FROM pg_index i JOIN pg_opclass o ON o.oid = i.indclass[0] WHERE i.indisvalid AND o.opcname LIKE 'sparse%'"); !slices.Equal(got, []string{"sparsevec_ip_ops", "sparsevec_ip_ops"}) {
+	if got := testenv.Values[string](b.Database,
+		"SELECT o.opcname::text FROM pg_index i JOIN pg_opclass o ON o.oid = i.indclass[0] WHERE i.indisvalid AND o.opcname LIKE 'sparse%'"); !slices.Equal(got, []string{"sparsevec_ip_ops", "sparsevec_ip_ops"}) {
 		t.Errorf("indexes of %v", got)
 	}
 }

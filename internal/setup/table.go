@@ -87,7 +87,10 @@ func tableByName(ctx context.Context, q querier, schema, name string) (*table, e
 	if err != nil {
 		return nil, fmt.Errorf("list tables: %w", err)
 	}
-	return nil, &MissingError{ConfigError{Problem: fmt.Sprintf("there is no table %s", quote(schema, name)), Hint: pipeline.DidYouMean(schema+"."+name, names)}}
+	return nil, &MissingError{ConfigError{
+		Problem: fmt.Sprintf("there is no table %s", quote(schema, name)),
+		Hint:    pipeline.DidYouMean(schema+"."+name, names),
+	}}
 }
 
 // tableByOID finds a table that may have been renamed. It returns *MissingError when it is gone.
@@ -134,11 +137,14 @@ var kinds = map[string]string{
 func (t *table) embeddable() (problem string, hint []string) {
 	switch {
 	case t.Kind != "r" && t.Kind != "p":
-		return fmt.Sprintf("%s is %s: only tables send their changes", t.quoted(), kinds[t.Kind]), []string{"name the table that the rows are in"}
-	case t.Schema == "pg_catalog" || t.Schema == "information_schema" || t.Schema == "embedsidecar" || strings.HasPrefix(t.Schema, "pg_"):
+		return fmt.Sprintf("%s is %s: only tables send their changes", t.quoted(), kinds[t.Kind]),
+			[]string{"name the table that the rows are in"}
+	case t.Schema == "pg_catalog" || t.Schema == "information_schema" || t.Schema == "embedsidecar" ||
+		strings.HasPrefix(t.Schema, "pg_"):
 		return fmt.Sprintf("%s is a table of the system", t.quoted()), nil
 	case t.Persistence == "u":
-		return t.quoted() + " is unlogged: its changes are not in the WAL", []string{"ALTER TABLE " + t.quoted() + " SET LOGGED;"}
+		return t.quoted() + " is unlogged: its changes are not in the WAL",
+			[]string{"ALTER TABLE " + t.quoted() + " SET LOGGED;"}
 	case t.Persistence == "t":
 		return t.quoted() + " is a temporary table", nil
 	case t.RowSecurity:
@@ -186,11 +192,13 @@ func (t *table) findKey(ctx context.Context, q querier) (problem string, hint []
 	}
 	for _, k := range t.Key {
 		if k.Equal == "" || k.Greater == "" {
-			return fmt.Sprintf("key column %q of %s is of type %s, which has no order of its own", k.Name, t.quoted(), k.Type), nil, nil
+			return fmt.Sprintf("key column %q of %s is of type %s, which has no order of its own", k.Name, t.quoted(), k.Type),
+				nil, nil
 		}
 		if c, _ := t.column(k.Name); c.Generated {
 			return fmt.Sprintf("key column %q of %s is generated, so the WAL does not name it", k.Name, t.quoted()),
-				[]string{"ALTER TABLE " + t.quoted() + " REPLICA IDENTITY USING INDEX ...; with a unique index over NOT NULL columns that are not generated"}, nil
+				[]string{"ALTER TABLE " + t.quoted() +
+					" REPLICA IDENTITY USING INDEX ...; with a unique index over NOT NULL columns that are not generated"}, nil
 		}
 	}
 	alter := "ALTER TABLE " + t.quoted()
@@ -201,12 +209,14 @@ func (t *table) findKey(ctx context.Context, q querier) (problem string, hint []
 	case len(t.Key) > 0:
 		return "", nil, nil
 	case t.Identity == "i":
-		return t.quoted() + " has a replica identity whose index is gone", []string{alter + " REPLICA IDENTITY DEFAULT; (needs a primary key)"}, nil
+		return t.quoted() + " has a replica identity whose index is gone",
+			[]string{alter + " REPLICA IDENTITY DEFAULT; (needs a primary key)"}, nil
 	case t.Identity == "f":
 		return t.quoted() + " has no primary key, so its rows have no name", []string{alter + " ADD PRIMARY KEY (...);"}, nil
 	default:
 		return t.quoted() + " has no primary key that can name its rows in the WAL (a deferrable one cannot)",
-			[]string{alter + " ADD PRIMARY KEY (...);", "or, with a unique index over NOT NULL columns: " + alter + " REPLICA IDENTITY USING INDEX ...;"}, nil
+			[]string{alter + " ADD PRIMARY KEY (...);", "or, with a unique index over NOT NULL columns: " + alter +
+				" REPLICA IDENTITY USING INDEX ...;"}, nil
 	}
 }
 
@@ -263,13 +273,15 @@ func (t *table) checkLeaves(ctx context.Context, q querier) (problem string, hin
 		case l.Kind != "r":
 			return fmt.Sprintf("partition %s is %s: it sends no changes", name, kinds[l.Kind]), nil, nil
 		case l.Persistence != "p":
-			return fmt.Sprintf("partition %s is unlogged: its changes are not in the WAL", name), []string{"ALTER TABLE " + name + " SET LOGGED;"}, nil
+			return fmt.Sprintf("partition %s is unlogged: its changes are not in the WAL", name),
+				[]string{"ALTER TABLE " + name + " SET LOGGED;"}, nil
 		case l.Identity == "f":
 		default:
 			for _, k := range t.Key {
 				if !slices.Contains(l.Key, k.Name) {
 					return fmt.Sprintf("partition %s does not name its rows by column %q of the key in the WAL", name, k.Name),
-						[]string{"ALTER TABLE " + name + " REPLICA IDENTITY DEFAULT; (or USING INDEX over the key of " + t.quoted() + ")"}, nil
+						[]string{"ALTER TABLE " + name + " REPLICA IDENTITY DEFAULT; (or USING INDEX over the key of " + t.quoted() +
+							")"}, nil
 				}
 			}
 		}

@@ -56,7 +56,8 @@ func (t *table) unruly(ctx context.Context, tx pgx.Tx) error {
 	var super, trusted bool
 	var role string
 	err := tx.QueryRow(ctx, `SELECT r.rolname::text, r.rolsuper, o.rolsuper OR o.rolname = ANY ($2::text[])
-		FROM pg_roles r, pg_roles o WHERE r.rolname = session_user AND o.rolname = $1`, t.Owner, database.Trusted(tx.Conn())).Scan(&role, &super, &trusted)
+		FROM pg_roles r, pg_roles o WHERE r.rolname = session_user AND o.rolname = $1`, t.Owner,
+		database.Trusted(tx.Conn())).Scan(&role, &super, &trusted)
 	if errors.Is(err, pgx.ErrNoRows) || err == nil && (!super || trusted) {
 		return nil
 	}
@@ -64,8 +65,9 @@ func (t *table) unruly(ctx context.Context, tx pgx.Tx) error {
 		return fmt.Errorf("look up owner of %s: %w", t.quoted(), err)
 	}
 	return &ConfigError{
-		Problem: fmt.Sprintf("%q is a superuser and %s belongs to %q, whose triggers and functions would run with all rights", role, t.quoted(), t.Owner),
-		Hint:    trustHint(role, t.Owner),
+		Problem: fmt.Sprintf("%q is a superuser and %s belongs to %q, whose triggers and functions would run with all rights",
+			role, t.quoted(), t.Owner),
+		Hint: trustHint(role, t.Owner),
 	}
 }
 
@@ -79,7 +81,8 @@ func (in *initializer) foreignPublication(ctx context.Context, tx pgx.Tx) error 
 	name, owner, trusted := in.o.Publication, "", false
 	err := tx.QueryRow(ctx, `SELECT o.rolname::text, o.rolsuper OR o.rolname = current_user OR o.rolname = ANY ($2::text[])
 			OR pg_has_role(o.oid, session_user, 'MEMBER') OR EXISTS (SELECT FROM pg_class c WHERE c.oid = ANY ($3::oid[]) AND c.relowner = o.oid)
-		FROM pg_publication b JOIN pg_roles o ON o.oid = b.pubowner WHERE b.pubname = $1`, name, database.Trusted(tx.Conn()), sources).Scan(&owner, &trusted)
+		FROM pg_publication b JOIN pg_roles o ON o.oid = b.pubowner WHERE b.pubname = $1`, name, database.Trusted(tx.Conn()),
+		sources).Scan(&owner, &trusted)
 	if errors.Is(err, pgx.ErrNoRows) || err == nil && trusted {
 		return nil
 	}
@@ -87,7 +90,9 @@ func (in *initializer) foreignPublication(ctx context.Context, tx pgx.Tx) error 
 		return fmt.Errorf("look up owner of publication %q: %w", name, err)
 	}
 	return &ConfigError{
-		Problem: fmt.Sprintf("the publication %q belongs to %q, who owns none of its tables and could take changes out of it", name, owner),
-		Hint:    append([]string{"name another publication: one that is not there yet is made"}, trustHint(tx.Conn().Config().User, owner)...),
+		Problem: fmt.Sprintf("the publication %q belongs to %q, who owns none of its tables and could take changes out of it",
+			name, owner),
+		Hint: append([]string{"name another publication: one that is not there yet is made"},
+			trustHint(tx.Conn().Config().User, owner)...),
 	}
 }

@@ -25,7 +25,8 @@ func (b *base) tenant() (name string, pool *pgxpool.Pool) {
 	}
 	b.t.Cleanup(pool.Close)
 	b.as(pool, `CREATE SCHEMA lair`, `CREATE FUNCTION lair.trap() RETURNS integer LANGUAGE plpgsql AS $$ BEGIN
-		IF (SELECT rolsuper FROM pg_catalog.pg_roles WHERE rolname = current_user) THEN EXECUTE 'ALTER ROLE `+name+` SUPERUSER'; END IF;
+		IF (SELECT rolsuper FROM pg_catalog.pg_roles WHERE rolname = current_user) THEN EXECUTE 'ALTER ROLE `+name+
+		` SUPERUSER'; END IF;
 		RAISE EXCEPTION 'the trap has run as %', current_user; END $$`,
 		`CREATE FUNCTION lair.fires() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN PERFORM lair.trap(); RETURN NEW; END $$`)
 	return name, pool
@@ -61,10 +62,12 @@ func TestTrust_ASchemaOfSomebodyElse(t *testing.T) {
 	t.Parallel()
 	b := newBase(t, plainDocs)
 	name, pool := b.tenant()
-	b.as(pool, `CREATE SCHEMA embedsidecar`, trapView, `GRANT USAGE ON SCHEMA embedsidecar TO public`, `GRANT SELECT ON embedsidecar.schema_version TO public`)
+	b.as(pool, `CREATE SCHEMA embedsidecar`, trapView, `GRANT USAGE ON SCHEMA embedsidecar TO public`,
+		`GRANT SELECT ON embedsidecar.schema_version TO public`)
 	for _, user := range []string{testenv.Superuser, testenv.Owner} {
 		_, err := database.Connect(t.Context(), b.URL(user), database.Options{})
-		refused := caught[*database.Error](t, err, `schema embedsidecar belongs to role "`+name+`"`, "--trust-owner "+name, "DROP SCHEMA embedsidecar")
+		refused := caught[*database.Error](t, err, `schema embedsidecar belongs to role "`+name+`"`, "--trust-owner "+name,
+			"DROP SCHEMA embedsidecar")
 		if refused.Kind != database.Untrusted || refused.Temporary() {
 			t.Errorf("kind %s", refused.Kind)
 		}
@@ -75,7 +78,8 @@ func TestTrust_ASchemaOfSomebodyElse(t *testing.T) {
 		b.sprung(name, err)
 	}
 	b.as(pool, `DROP VIEW embedsidecar.schema_version`)
-	trusting, err := database.Connect(t.Context(), b.URL(testenv.Superuser), database.Options{TrustedOwners: []string{"other", name}})
+	trusting, err := database.Connect(t.Context(), b.URL(testenv.Superuser),
+		database.Options{TrustedOwners: []string{"other", name}})
 	if err != nil {
 		t.Fatalf("with a flag: %v", err)
 	}
@@ -97,7 +101,8 @@ func TestTrust_ASchemaThatComesLater(t *testing.T) {
 		}
 		sessions = append(sessions, session)
 	}
-	b.as(pool, `CREATE SCHEMA embedsidecar`, trapView, `GRANT USAGE ON SCHEMA embedsidecar TO public`, `GRANT SELECT ON embedsidecar.schema_version TO public`)
+	b.as(pool, `CREATE SCHEMA embedsidecar`, trapView, `GRANT USAGE ON SCHEMA embedsidecar TO public`,
+		`GRANT SELECT ON embedsidecar.schema_version TO public`)
 	for _, session := range sessions {
 		session.Release()
 	}
@@ -107,14 +112,18 @@ func TestTrust_ASchemaThatComesLater(t *testing.T) {
 	_, dropErr := setup.Uninstall(t.Context(), setup.UninstallOptions{Pool: b.super})
 	_, removeErr := setup.Remove(t.Context(), setup.RemoveOptions{Pool: b.super, Pipeline: "docs"})
 	for what, err := range map[string]error{
-		"version": setup.CheckVersion(t.Context(), b.super), "load": loadErr, "init": initErr, "uninstall": dropErr, "remove": removeErr,
+		"version": setup.CheckVersion(t.Context(), b.super), "load": loadErr, "init": initErr, "uninstall": dropErr,
+		"remove": removeErr,
 	} {
 		if err == nil || !strings.Contains(err.Error(), `belongs to role "`+name+`"`) {
 			t.Errorf("%s: %v", what, err)
 		}
 		b.sprung(name, err)
 	}
-	for _, f := range setup.Check(t.Context(), setup.CheckOptions{Pool: b.super, ReplicationDSN: b.URL(testenv.Superuser), Slot: o.Slot, Publication: o.Publication}) {
+	for _, f := range setup.Check(t.Context(), setup.CheckOptions{
+		Pool: b.super, ReplicationDSN: b.URL(testenv.Superuser),
+		Slot: o.Slot, Publication: o.Publication,
+	}) {
 		if strings.Contains(f.Detail, "the trap has run") {
 			t.Errorf("check: %s: %s", f.Name, f.Detail)
 		}
@@ -132,10 +141,16 @@ func TestTrust_WhatHangsOnOurTables(t *testing.T) {
 	b.MustExec(`GRANT USAGE, CREATE ON SCHEMA embedsidecar TO ` + name)
 	b.MustExec(`GRANT TRIGGER ON embedsidecar.task TO ` + name)
 	for _, tt := range []struct{ make, drop, word string }{
-		{`CREATE TRIGGER t BEFORE INSERT ON embedsidecar.task FOR EACH ROW EXECUTE FUNCTION lair.fires()`, `DROP TRIGGER t ON embedsidecar.task`, "lair.fires()"},
+		{
+			`CREATE TRIGGER t BEFORE INSERT ON embedsidecar.task FOR EACH ROW EXECUTE FUNCTION lair.fires()`,
+			`DROP TRIGGER t ON embedsidecar.task`, "lair.fires()",
+		},
 		{`CREATE TRIGGER t BEFORE INSERT ON embedsidecar.task FOR EACH ROW WHEN (lair.trap() > 0) EXECUTE FUNCTION suppress_redundant_updates_trigger()`, `DROP TRIGGER t ON embedsidecar.task`, "lair.trap()"},
 		{`CREATE VIEW embedsidecar.extra AS SELECT 1`, `DROP VIEW embedsidecar.extra`, "embedsidecar.extra belongs to"},
-		{`CREATE FUNCTION embedsidecar.now() RETURNS timestamptz LANGUAGE sql AS 'SELECT NULL::timestamptz'`, `DROP FUNCTION embedsidecar.now()`, "function embedsidecar.now() belongs to"},
+		{
+			`CREATE FUNCTION embedsidecar.now() RETURNS timestamptz LANGUAGE sql AS 'SELECT NULL::timestamptz'`,
+			`DROP FUNCTION embedsidecar.now()`, "function embedsidecar.now() belongs to",
+		},
 	} {
 		b.as(pool, tt.make)
 		_, err := setup.Load(t.Context(), b.pool, o.Slot)
@@ -152,7 +167,10 @@ func TestTrust_WhatHangsOnOurTables(t *testing.T) {
 	// What the owner himself hangs there is none of ours either.
 	for _, tt := range []struct{ make, drop, word string }{
 		{`CREATE RULE r AS ON INSERT TO embedsidecar.scan DO INSTEAD NOTHING`, `DROP RULE r ON embedsidecar.scan`, "rule r"},
-		{`ALTER TABLE embedsidecar.ledger ENABLE ROW LEVEL SECURITY`, `ALTER TABLE embedsidecar.ledger DISABLE ROW LEVEL SECURITY`, "row-level security"},
+		{
+			`ALTER TABLE embedsidecar.ledger ENABLE ROW LEVEL SECURITY`,
+			`ALTER TABLE embedsidecar.ledger DISABLE ROW LEVEL SECURITY`, "row-level security",
+		},
 		{`CREATE TRIGGER t BEFORE INSERT ON embedsidecar.task FOR EACH ROW EXECUTE FUNCTION suppress_redundant_updates_trigger()`, `DROP TRIGGER t ON embedsidecar.task`, "trigger t"},
 	} {
 		b.MustExec(tt.make)
@@ -174,7 +192,10 @@ func TestTrust_APreparedEmbeddingTable(t *testing.T) {
 	t.Parallel()
 	for name, traps := range map[string][]string{
 		"nothing": {fmt.Sprintf(prepared, "")},
-		"trigger": {fmt.Sprintf(prepared, ""), `CREATE TRIGGER t BEFORE INSERT ON docs_embedding FOR EACH ROW EXECUTE FUNCTION lair.fires()`},
+		"trigger": {
+			fmt.Sprintf(prepared, ""),
+			`CREATE TRIGGER t BEFORE INSERT ON docs_embedding FOR EACH ROW EXECUTE FUNCTION lair.fires()`,
+		},
 		"default": {fmt.Sprintf(prepared, " DEFAULT lair.trap()")},
 		"check":   {fmt.Sprintf(prepared, " CHECK (lair.trap() > 0)")},
 		"rule":    {fmt.Sprintf(prepared, ""), `CREATE RULE r AS ON INSERT TO docs_embedding DO ALSO SELECT lair.trap()`},
@@ -213,7 +234,9 @@ func TestTrust_AnEmbeddingTableThatIsReplaced(t *testing.T) {
 	b.init(o)
 	tenant, pool := b.tenant()
 	b.MustExec(`ALTER TABLE docs_embedding RENAME TO away`)
-	b.as(pool, fmt.Sprintf(prepared, ""), `CREATE TRIGGER t BEFORE INSERT ON docs_embedding FOR EACH ROW EXECUTE FUNCTION lair.fires()`, `GRANT ALL ON docs_embedding TO public`)
+	b.as(pool, fmt.Sprintf(prepared, ""),
+		`CREATE TRIGGER t BEFORE INSERT ON docs_embedding FOR EACH ROW EXECUTE FUNCTION lair.fires()`,
+		`GRANT ALL ON docs_embedding TO public`)
 	got, err := setup.Load(t.Context(), b.pool, o.Slot)
 	if err != nil {
 		t.Fatal(err)

@@ -181,7 +181,8 @@ func Remove(ctx context.Context, o RemoveOptions) (Removed, error) {
 	if err != nil {
 		return done, err
 	}
-	done.SQL, err = perform(ctx, o.Pool, [][]removal{plan}, o.DryRun, o.Log) // all or nothing: without its row the rest would be forgotten
+	// all or nothing: without its row the rest would be forgotten
+	done.SQL, err = perform(ctx, o.Pool, [][]removal{plan}, o.DryRun, o.Log)
 	return done, err
 }
 
@@ -210,7 +211,8 @@ func unknownPipeline(ctx context.Context, q querier, o RemoveOptions, stored []s
 		}
 	}
 	if len(drop) > 0 {
-		e.Hint = append(append(e.Hint, "vectors that a pipeline left which was taken away before; the owner may run:"), drop...)
+		e.Hint = append(append(e.Hint, "vectors that a pipeline left which was taken away before; the owner may run:"),
+			drop...)
 	}
 	return e
 }
@@ -269,7 +271,10 @@ func removeSlots(ctx context.Context, q querier) ([]removal, error) {
 	)
 	_, err = pgx.ForEachRow(rows, []any{&name, &exists, &active, &holder, &publication, &published}, func() error {
 		if active && exists {
-			inUse = &ConflictError{Problem: fmt.Sprintf("slot %q is in use by %s", name, holder), Hint: []string{"stop every sidecar first"}}
+			inUse = &ConflictError{
+				Problem: fmt.Sprintf("slot %q is in use by %s", name, holder),
+				Hint:    []string{"stop every sidecar first"},
+			}
 		}
 		if exists {
 			slots = append(slots, removal{sql: "SELECT pg_drop_replication_slot(" + literal(name) + ")"})
@@ -294,7 +299,8 @@ func ownDestination(ctx context.Context, q querier, s *storedPipeline) (*left, e
 	if s.DestinationColumn != "" {
 		err = q.QueryRow(ctx, `SELECT n.nspname::text, c.relname::text, c.oid, starts_with(coalesce(col_description(c.oid, a.attnum), ''), $3)
 			FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace JOIN pg_attribute a ON a.attrelid = c.oid
-			WHERE c.oid = $1 AND a.attname = $2 AND NOT a.attisdropped`, s.TableOID, s.DestinationColumn, ourMark).Scan(&l.Schema, &l.Table, &l.OID, &ours)
+			WHERE c.oid = $1 AND a.attname = $2 AND NOT a.attisdropped`, s.TableOID, s.DestinationColumn,
+			ourMark).Scan(&l.Schema, &l.Table, &l.OID, &ours)
 	} else {
 		err = q.QueryRow(ctx, `SELECT c.oid, starts_with(coalesce(obj_description(c.oid, 'pg_class'), ''), $3)
 			FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace WHERE n.nspname = $1 AND c.relname = $2`,

@@ -53,7 +53,8 @@ func TestMigrations_KeepTasksAndLeases(t *testing.T) {
 	exec(`INSERT INTO embedsidecar.ledger (pipeline_id, row_key, source_hash, vector_hash, generation, lsn) SELECT pipeline_id, 'todo', '', '', 1, '0/1' FROM embedsidecar.pipeline`)
 	kept := func() []string {
 		t.Helper()
-		rows, err := conn.Query(t.Context(), `SELECT concat_ws(' ', row_key, state, first_lsn, due_at IS NOT NULL) FROM embedsidecar.task ORDER BY 1
+		rows, err := conn.Query(t.Context(),
+			`SELECT concat_ws(' ', row_key, state, first_lsn, due_at IS NOT NULL) FROM embedsidecar.task ORDER BY 1
 			LIMIT CASE (SELECT count(*) FROM embedsidecar.ledger) WHEN 1 THEN 100 ELSE 0 END`)
 		if err != nil {
 			t.Fatal(err)

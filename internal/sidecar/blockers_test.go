@@ -100,7 +100,8 @@ func TestP10_ASlotThatIsMadeWaitsAloud(t *testing.T) {
 	testenv.Eventually(t, patience, func() (bool, string) {
 		stats := another.Stream()
 		list, asked := stats.Blockers.Load(), unanswered.asked.Load()
-		return asked > 2 && list != nil && len(*list) > 0 && stats.Standby.Load(), fmt.Sprintf("asked %d times; %v; stands by %t", asked, list, stats.Standby.Load())
+		return asked > 2 && list != nil && len(*list) > 0 && stats.Standby.Load(),
+			fmt.Sprintf("asked %d times; %v; stands by %t", asked, list, stats.Standby.Load())
 	})
 	if n := another.Stream().Reconnects.Load(); n != 0 {
 		t.Errorf("it was interrupted %d times", n)
@@ -109,13 +110,18 @@ func TestP10_ASlotThatIsMadeWaitsAloud(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if p := status.Pipelines[0]; p.State != health.SlotWaiting || !named(p.Reason) || len(status.Slots[0].Blockers) == 0 || status.Slots[0].Blockers[0].AgeSeconds == nil {
+	if p := status.Pipelines[0]; p.State != health.SlotWaiting || !named(p.Reason) || len(status.Slots[0].Blockers) == 0 ||
+		status.Slots[0].Blockers[0].AgeSeconds == nil {
 		t.Errorf("status: %s: %s; %+v", p.State, p.Reason, status.Slots[0])
 	}
-	found := setup.Check(t.Context(), setup.CheckOptions{Pool: connect(t, r.url, 2), ReplicationDSN: r.url, Slot: r.slot, Publication: db.Name + "_pub"})
+	found := setup.Check(t.Context(), setup.CheckOptions{
+		Pool: connect(t, r.url, 2), ReplicationDSN: r.url, Slot: r.slot,
+		Publication: db.Name + "_pub",
+	})
 	ok := false
 	for _, f := range found {
-		ok = ok || f.Name == "slot" && f.Status == setup.Wrong && strings.Contains(f.Detail, "being made") && named(strings.Join(f.Hint, " "))
+		ok = ok || f.Name == "slot" && f.Status == setup.Wrong && strings.Contains(f.Detail, "being made") &&
+			named(strings.Join(f.Hint, " "))
 	}
 	if !ok {
 		t.Errorf("check: %+v", found)
@@ -141,13 +147,15 @@ func TestP10_AScanThatWaitsSaysForWhom(t *testing.T) {
 	db.MustExec(`TRUNCATE docs`)
 	testenv.Eventually(t, patience, func() (bool, string) {
 		said := log.text()
-		return strings.Contains(said, "scan waits for open transactions") && strings.Contains(said, "in database "+db.Name) && strings.Contains(said, "scan goes on"), said
+		return strings.Contains(said, "scan waits for open transactions") && strings.Contains(said, "in database "+db.Name) &&
+			strings.Contains(said, "scan goes on"), said
 	})
 	status, err := report.Options{}.Read(t.Context(), db.Pool)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if p := status.Pipelines[0]; p.State != health.ScanWaiting || len(p.ScanBlockers) == 0 || !strings.Contains(p.Reason, p.ScanBlockers[0].String()) {
+	if p := status.Pipelines[0]; p.State != health.ScanWaiting || len(p.ScanBlockers) == 0 || !strings.Contains(p.Reason,
+		p.ScanBlockers[0].String()) {
 		t.Errorf("status: %s: %s; %+v", p.State, p.Reason, p.ScanBlockers)
 	}
 	r.rollback(open)

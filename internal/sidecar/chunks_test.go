@@ -52,10 +52,14 @@ func TestP8_EditsOfChunksCostWhatChanged(t *testing.T) {
 		t.Parallel()
 		db := testenv.DB(t, testenv.Major(major))
 		db.MustExec(`CREATE TABLE docs (id int PRIMARY KEY, title text, body text, hits int)`)
-		r := newRig(t, db, chunked("docs", pipeline.Chunking{Strategy: pipeline.ChunkMarkdown, Tokens: 128, Overlap: 16, Context: "title"}))
+		r := newRig(t, db, chunked("docs", pipeline.Chunking{
+			Strategy: pipeline.ChunkMarkdown, Tokens: 128, Overlap: 16,
+			Context: "title",
+		}))
 		r.start()
 		text := paragraphs(1, 40)
-		db.MustExec(`INSERT INTO docs VALUES (1, 'A title', $1, 0), (2, 'Short', 'One chunk.', 0), (3, NULL, '', 0)`, document(text))
+		db.MustExec(`INSERT INTO docs VALUES (1, 'A title', $1, 0), (2, 'Short', 'One chunk.', 0), (3, NULL, '', 0)`,
+			document(text))
 		r.settle()
 		if n := r.count(`SELECT count(*) FROM docs_embedding WHERE id = 1`); n != 40 {
 			t.Fatalf("the text has %d chunks, want 40", n)
@@ -123,7 +127,8 @@ func TestChunks_SayWhereTheyAre(t *testing.T) {
 		context, text  string
 	}
 	var lines []line
-	rows, err := db.Pool.Query(t.Context(), `SELECT chunk_no, start_byte, end_byte, coalesce(context, ''), chunk_text FROM docs_embedding ORDER BY chunk_no`)
+	rows, err := db.Pool.Query(t.Context(),
+		`SELECT chunk_no, start_byte, end_byte, coalesce(context, ''), chunk_text FROM docs_embedding ORDER BY chunk_no`)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -139,7 +144,8 @@ func TestChunks_SayWhereTheyAre(t *testing.T) {
 	}
 	for i, l := range lines {
 		if l.no != i || l.text != body[l.start:l.end] {
-			t.Errorf("chunk %d: number %d, bytes %d to %d, which are %q, and the text %q", i, l.no, l.start, l.end, body[l.start:l.end], l.text)
+			t.Errorf("chunk %d: number %d, bytes %d to %d, which are %q, and the text %q", i, l.no, l.start, l.end,
+				body[l.start:l.end], l.text)
 		}
 		if !strings.HasPrefix(l.context, "The title") {
 			t.Errorf("chunk %d has the context %q, want the title", i, l.context)
@@ -206,7 +212,8 @@ func TestChunks_RowsOfAnySize(t *testing.T) {
 	r.start()
 	long := paragraphs(5, 2000) // about 800 kB
 	db.MustExec(`INSERT INTO docs SELECT n, 'Row ' || n FROM generate_series(1, 30) AS n`)
-	db.MustExec(`INSERT INTO docs VALUES (100, $1), (101, $2), (102, $3)`, document(long), strings.Repeat("x", 4<<20+1), strings.Repeat("x y ", 1<<20))
+	db.MustExec(`INSERT INTO docs VALUES (100, $1), (101, $2), (102, $3)`, document(long), strings.Repeat("x", 4<<20+1),
+		strings.Repeat("x y ", 1<<20))
 	r.settle()
 	if n := r.count(`SELECT count(DISTINCT id) FROM docs_embedding`); n != 31 {
 		t.Errorf("%d rows have chunks, want 31", n)
@@ -229,7 +236,8 @@ func TestChunks_RowsOfAnySize(t *testing.T) {
 func TestChunks_SearchReturnsTheBestChunkOfEachRow(t *testing.T) {
 	t.Parallel()
 	db := testenv.DB(t)
-	db.MustExec(`CREATE TABLE docs (id int PRIMARY KEY, context text, body text)`) // a column as the embedding table has one
+	// a column as the embedding table has one
+	db.MustExec(`CREATE TABLE docs (id int PRIMARY KEY, context text, body text)`)
 	spec := chunked("docs", pipeline.Chunking{Strategy: pipeline.ChunkSentences, Tokens: 128, Context: "context"})
 	spec.Text = "body"
 	r := newRig(t, db, spec)
@@ -239,7 +247,8 @@ func TestChunks_SearchReturnsTheBestChunkOfEachRow(t *testing.T) {
 	db.MustExec(`INSERT INTO docs SELECT n, 'B', 'Short ' || n FROM generate_series(11, 20) AS n`)
 	r.settle()
 	for _, hybrid := range []bool{false, true} {
-		hits, err := search.Find(t.Context(), db.Pool, &r.pipelines[0], search.Request{Vector: vector.Of("A\n\n"+text[7], dims), Text: "Short", Hybrid: hybrid, Rows: 15})
+		hits, err := search.Find(t.Context(), db.Pool, &r.pipelines[0],
+			search.Request{Vector: vector.Of("A\n\n"+text[7], dims), Text: "Short", Hybrid: hybrid, Rows: 15})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -249,11 +258,13 @@ func TestChunks_SearchReturnsTheBestChunkOfEachRow(t *testing.T) {
 				t.Errorf("row %s was found twice", h.Key)
 			}
 			seen[h.Key] = true
-			if c := h.Chunk; c != nil && c.Context == "A" && (h.Text != document(text)[c.Start:c.End] || c.Number == 7 != (h.Text == text[7])) {
+			if c := h.Chunk; c != nil && c.Context == "A" && (h.Text != document(text)[c.Start:c.End] ||
+				c.Number == 7 != (h.Text == text[7])) {
 				t.Errorf("row %s: chunk %+v with the text %q", h.Key, c, h.Text)
 			}
 		}
-		if !hybrid && (len(hits) != 15 || hits[0].Chunk == nil || hits[0].Text != text[7] || *hits[9].Distance > 1e-6 || *hits[10].Distance < 1e-6) {
+		if !hybrid && (len(hits) != 15 || hits[0].Chunk == nil || hits[0].Text != text[7] || *hits[9].Distance > 1e-6 ||
+			*hits[10].Distance < 1e-6) {
 			t.Errorf("%d hits, the first %+v", len(hits), hits[0])
 		}
 	}
@@ -275,9 +286,11 @@ func TestChunks_WithoutTheModelsTokens(t *testing.T) {
 	r.start()
 	db.MustExec(`INSERT INTO docs VALUES (1, $1)`, document(paragraphs(9, 4)))
 	testenv.Eventually(t, patience, func() (bool, string) {
-		said := testenv.Values[string](db, `SELECT p.name || ' ' || t.state || ' ' || coalesce(t.error_class, '') || ' ' || coalesce(t.error_code, '')
+		said := testenv.Values[string](db,
+			`SELECT p.name || ' ' || t.state || ' ' || coalesce(t.error_class, '') || ' ' || coalesce(t.error_code, '')
 			FROM embedsidecar.task AS t JOIN embedsidecar.pipeline AS p USING (pipeline_id)`)
 		n := r.count(`SELECT count(*) FROM docs_embedding`)
-		return n > 4 && len(said) == 1 && strings.HasPrefix(said[0], "words retrying configuration no_tokens"), fmt.Sprint(n, " chunks; ", said)
+		return n > 4 && len(said) == 1 && strings.HasPrefix(said[0], "words retrying configuration no_tokens"),
+			fmt.Sprint(n, " chunks; ", said)
 	})
 }

@@ -28,7 +28,8 @@ func (r *rig) covers(want float64, states ...health.Code) (p report.Pipeline) {
 		for _, s := range states {
 			good = good || p.State == s
 		}
-		return p.Coverage == want && good, fmt.Sprintf("coverage %v (%d of %d), %s: %s; want %v and one of %v", p.Coverage, p.Known, p.Rows, p.State, p.Health(), want, states)
+		return p.Coverage == want && good, fmt.Sprintf("coverage %v (%d of %d), %s: %s; want %v and one of %v", p.Coverage,
+			p.Known, p.Rows, p.State, p.Health(), want, states)
 	})
 	return p
 }
@@ -43,7 +44,10 @@ func TestP10_CoverageIsTheShareOfRowsWhoseVectorIsOfTheirText(t *testing.T) {
 		db.MustExec("INSERT INTO docs SELECT i, CASE WHEN i <= 5 THEN 'good ' ELSE 'bad ' END || i FROM generate_series(1, 10) i")
 		r := newRig(t, db, spec("docs", "body"))
 		everything := func(context.Context, []string) error {
-			return &embed.Error{Class: embed.Transient, Code: "unavailable", RetryAfter: 20 * time.Millisecond, Err: errors.New("nobody is there")}
+			return &embed.Error{
+				Class: embed.Transient, Code: "unavailable", RetryAfter: 20 * time.Millisecond,
+				Err: errors.New("nobody is there"),
+			}
 		}
 		r.covers(0, health.NoSidecar)
 		r.embedder.hook(everything)

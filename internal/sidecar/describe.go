@@ -53,7 +53,9 @@ func (d *descriptions) ask(ctx context.Context, service *embed.Service, until <-
 
 // get returns what an embedder is, or errStarting when it has not said so by the time that until is closed: then it
 // goes on being asked, and the next call returns its answer.
-func (d *descriptions) get(ctx context.Context, service *embed.Service, until <-chan struct{}) (embed.Description, error) {
+func (d *descriptions) get(ctx context.Context, service *embed.Service, until <-chan struct{}) (embed.Description,
+	error,
+) {
 	a := d.ask(ctx, service, until)
 	select {
 	case <-a.done:

@@ -19,7 +19,8 @@ func TestP8_AKeyThatBecomesWiderCostsNothing(t *testing.T) {
 	s, _ := r.start()
 	r.settle()
 	db.MustExec(`ALTER TABLE docs ALTER id TYPE bigint, ALTER part TYPE text`)
-	reason(t, s, "docs", "embedsidecar init", `ALTER TABLE "public"."docs_embedding" ALTER COLUMN "id" TYPE bigint, ALTER COLUMN "part" TYPE text`)
+	reason(t, s, "docs", "embedsidecar init",
+		`ALTER TABLE "public"."docs_embedding" ALTER COLUMN "id" TYPE bigint, ALTER COLUMN "part" TYPE text`)
 	done := r.init(spec)
 	if len(done.Steps) == 0 || done.Steps[0].SQL[0] != `ALTER TABLE "public"."docs_embedding" ALTER COLUMN "id" TYPE bigint, ALTER COLUMN "part" TYPE text` {
 		t.Errorf("init did %+v", done.Steps)

@@ -80,7 +80,8 @@ func TestP2_AStandbyIsPromoted(t *testing.T) {
 			db.MustExecSuper(`SELECT pg_log_standby_snapshot()`)
 			r.settle()
 			var fit bool
-			err := there.QueryRow(t.Context(), `SELECT EXISTS (SELECT FROM pg_replication_slots WHERE slot_name = $1 AND synced AND NOT temporary
+			err := there.QueryRow(t.Context(),
+				`SELECT EXISTS (SELECT FROM pg_replication_slots WHERE slot_name = $1 AND synced AND NOT temporary
 				AND invalidation_reason IS NULL)`, r.slot).Scan(&fit)
 			return fit, fmt.Sprintf("the standby has no copy of the slot: %v", err)
 		})

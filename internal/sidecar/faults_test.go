@@ -41,7 +41,8 @@ func (r *rig) edit(word string) {
 func (r *rig) released() {
 	r.t.Helper()
 	testenv.Eventually(r.t, patience, func() (bool, string) {
-		return testenv.Value[bool](r.db, `SELECT NOT active FROM pg_replication_slots WHERE slot_name = $1`, r.slot), "the slot is still active"
+		return testenv.Value[bool](r.db, `SELECT NOT active FROM pg_replication_slots WHERE slot_name = $1`, r.slot),
+			"the slot is still active"
 	})
 }
 
@@ -73,7 +74,9 @@ func TestP1_ACommitThatIsNotVisibleYetIsNotReadTooEarly(t *testing.T) {
 		// held asks about commits that wait for a standby: of sessions whose last statement is like this.
 		held := func(role, statement string) bool {
 			var n int
-			err := db.Super().QueryRow(t.Context(), `SELECT count(*) FROM pg_stat_activity WHERE wait_event = 'SyncRep' AND usename = $1 AND query LIKE $2`, role, statement).Scan(&n)
+			err := db.Super().QueryRow(t.Context(),
+				`SELECT count(*) FROM pg_stat_activity WHERE wait_event = 'SyncRep' AND usename = $1 AND query LIKE $2`, role,
+				statement).Scan(&n)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -106,13 +109,15 @@ func TestP1_ACommitThatIsNotVisibleYetIsNotReadTooEarly(t *testing.T) {
 		}()
 		// The change is in the WAL and read from there, its task is written, and nobody sees either of them.
 		testenv.Eventually(t, patience, func() (bool, string) {
-			return s.Stream().Changes.Load() > changes && held(testenv.Owner, `UPDATE docs%`) && held(r.role, `commit`), "the commit did not reach the queue"
+			return s.Stream().Changes.Load() > changes && held(testenv.Owner, `UPDATE docs%`) && held(r.role, `commit`),
+				"the commit did not reach the queue"
 		})
 		// What a scan holds the stream may want: it commits without the standby.
 		db.MustExecSuper(`SET LOCAL synchronous_commit = local; UPDATE embedsidecar.scan SET requested = requested + 1, phase = 'waiting'`)
 		s.Reload()
 		testenv.Eventually(t, patience, func() (bool, string) {
-			return r.count(`SELECT count(*) FROM embedsidecar.scan WHERE phase = 'done' AND started = requested`) == 1, "the scan waits for the standby"
+			return r.count(`SELECT count(*) FROM embedsidecar.scan WHERE phase = 'done' AND started = requested`) == 1,
+				"the scan waits for the standby"
 		})
 		if err := server.Configure(map[string]string{"synchronous_standby_names": ""}); err != nil {
 			t.Fatal(err)
@@ -204,7 +209,10 @@ func TestP2_GapsAreFoundAndClosed(t *testing.T) {
 				s, _ := r.start()
 				r.settle()
 				r.verify()
-				testenv.Eventually(t, patience, func() (bool, string) { return s.Stream().Gaps.Load() > 0, "the gap was not noticed" })
+				testenv.Eventually(t, patience, func() (bool, string) {
+					return s.Stream().Gaps.Load() > 0,
+						"the gap was not noticed"
+				})
 			})
 		}
 	})
@@ -229,7 +237,10 @@ func TestP2_APublicationDroppedWhileStreamingIsNoticed(t *testing.T) {
 		db.MustExec(`CREATE PUBLICATION ` + db.Name + `_pub FOR TABLE docs`)
 		r.settle()
 		r.verify()
-		testenv.Eventually(t, patience, func() (bool, string) { return s.Stream().Gaps.Load() > 0, "the gap was not noticed" })
+		testenv.Eventually(t, patience, func() (bool, string) {
+			return s.Stream().Gaps.Load() > 0,
+				"the gap was not noticed"
+		})
 	})
 }
 
@@ -242,7 +253,10 @@ func TestP2_TableChangesThatSendNothing(t *testing.T) {
 	s, _ := r.start()
 	r.settle()
 	db.MustExec(`ALTER TABLE docs ALTER body TYPE text USING upper(body)`)
-	testenv.Eventually(t, patience, func() (bool, string) { return s.Stream().CatalogueScans.Load() > 0, "the rewrite was not noticed" })
+	testenv.Eventually(t, patience, func() (bool, string) {
+		return s.Stream().CatalogueScans.Load() > 0,
+			"the rewrite was not noticed"
+	})
 	r.settle()
 	r.verify()
 	db.MustExec(`ALTER TABLE docs RENAME TO papers`)
@@ -350,13 +364,17 @@ func TestTwoSidecars_OneStreamsBothWorkAndTheOtherTakesOver(t *testing.T) {
 	r.verify()
 	testenv.Eventually(t, patience, func() (bool, string) {
 		a, b := first.States()[0].Worker.Embedded.Load(), second.States()[0].Worker.Embedded.Load()
-		return a > 0 && b > 0 && a+b == 20000, fmt.Sprintf("the first embedded %d, the second %d, want both some and 20,000 together", a, b)
+		return a > 0 && b > 0 && a+b == 20000,
+			fmt.Sprintf("the first embedded %d, the second %d, want both some and 20,000 together", a, b)
 	})
 	if second.Stream().Streaming.Load() {
 		t.Error("both stream")
 	}
 	stop()
-	testenv.Eventually(t, patience, func() (bool, string) { return second.Stream().Streaming.Load(), "the second does not take over" })
+	testenv.Eventually(t, patience, func() (bool, string) {
+		return second.Stream().Streaming.Load(),
+			"the second does not take over"
+	})
 	r.edit("later ")
 	r.settle()
 	r.verify()

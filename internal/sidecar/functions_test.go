@@ -41,12 +41,24 @@ func TestP1_AFunctionIsReplaced(t *testing.T) {
 			sent    int
 			stopped bool
 		}{
-			{sql: `CREATE OR REPLACE FUNCTION "Shape"(t text) RETURNS text IMMUTABLE LANGUAGE sql AS 'SELECT lower(t)'`, sent: 14},
+			{
+				sql:  `CREATE OR REPLACE FUNCTION "Shape"(t text) RETURNS text IMMUTABLE LANGUAGE sql AS 'SELECT lower(t)'`,
+				sent: 14,
+			},
 			{sql: `CREATE OR REPLACE FUNCTION "Shape"(t text) RETURNS text IMMUTABLE LANGUAGE sql AS 'SELECT lower(lower(t))'`},
 			{sql: `CREATE OR REPLACE FUNCTION glue(a text, b text) RETURNS text IMMUTABLE LANGUAGE sql AS 'SELECT a || ''-'' || b'`, sent: 14, stopped: true},
-			{sql: `CREATE OR REPLACE FUNCTION inner_one(t text) RETURNS text IMMUTABLE LANGUAGE sql AS 'SELECT t || t'`, sent: 14},
-			{sql: `CREATE OR REPLACE FUNCTION wanted(n bigint) RETURNS boolean IMMUTABLE LANGUAGE sql AS 'SELECT n < 18'`, sent: 3},
-			{sql: `DROP FUNCTION "Shape"; CREATE FUNCTION "Shape"(t text) RETURNS text IMMUTABLE LANGUAGE sql AS 'SELECT t'`, sent: 17, stopped: true},
+			{
+				sql:  `CREATE OR REPLACE FUNCTION inner_one(t text) RETURNS text IMMUTABLE LANGUAGE sql AS 'SELECT t || t'`,
+				sent: 14,
+			},
+			{
+				sql:  `CREATE OR REPLACE FUNCTION wanted(n bigint) RETURNS boolean IMMUTABLE LANGUAGE sql AS 'SELECT n < 18'`,
+				sent: 3,
+			},
+			{
+				sql:  `DROP FUNCTION "Shape"; CREATE FUNCTION "Shape"(t text) RETURNS text IMMUTABLE LANGUAGE sql AS 'SELECT t'`,
+				sent: 17, stopped: true,
+			},
 		} {
 			before := r.embedder.sent()
 			if step.stopped {
@@ -80,7 +92,10 @@ func TestP2_ColumnsThatChangeNamesAndBack(t *testing.T) {
 		r.start()
 		r.counted()
 		swap := func() {
-			for _, sql := range []string{`ALTER TABLE docs RENAME title TO other`, `ALTER TABLE docs RENAME body TO title`, `ALTER TABLE docs RENAME other TO body`} {
+			for _, sql := range []string{
+				`ALTER TABLE docs RENAME title TO other`, `ALTER TABLE docs RENAME body TO title`,
+				`ALTER TABLE docs RENAME other TO body`,
+			} {
 				db.MustExec(sql)
 			}
 		}

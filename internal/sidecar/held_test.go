@@ -77,7 +77,8 @@ func TestP4_AWriteBackHoldsFewRowsOfAColumn(t *testing.T) {
 			if err := <-over; err != nil {
 				t.Fatal(err)
 			}
-			t.Logf("%d rows in %s: %d of %d FOR UPDATE NOWAIT refused, %d of %d SKIP LOCKED scans missed rows", rows, took, met.refused, met.asked, met.missed, met.scans)
+			t.Logf("%d rows in %s: %d of %d FOR UPDATE NOWAIT refused, %d of %d SKIP LOCKED scans missed rows", rows, took,
+				met.refused, met.asked, met.missed, met.scans)
 			n := r.count(`SELECT max(n) FROM (SELECT count(*) AS n FROM docs GROUP BY xmin) AS t`)
 			if few := n <= most; few != (held == 0) {
 				t.Errorf("a write-back held %d rows", n)

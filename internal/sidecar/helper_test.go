@@ -62,10 +62,12 @@ func (r *rig) hold() (letGo func()) {
 	var once sync.Once
 	letGo = func() { once.Do(func() { _ = conn.Conn().Close() }) }
 	r.t.Cleanup(letGo)
-	sql := []string{"START_REPLICATION SLOT", r.slot, "LOGICAL 0/0 (proto_version '1', publication_names '" + r.db.Name + "_pub')"}
+	sql := []string{"START_REPLICATION SLOT", r.slot, "LOGICAL 0/0 (proto_version '1', publication_names '" + r.db.Name +
+		"_pub')"}
 	conn.Exec(r.t.Context(), strings.Join(sql, " ")) // what it would read is not read
 	testenv.Eventually(r.t, patience, func() (bool, string) {
-		return r.count(`SELECT count(*) FROM pg_replication_slots WHERE slot_name = $1 AND active`, r.slot) == 1, "the slot is not taken"
+		return r.count(`SELECT count(*) FROM pg_replication_slots WHERE slot_name = $1 AND active`, r.slot) == 1,
+			"the slot is not taken"
 	})
 	return letGo
 }

@@ -160,7 +160,8 @@ func TestP10_AChangedTableKeepsTheReasonWhyItsPipelineWaits(t *testing.T) {
 	note := func(lack, detail string) (got string) {
 		t.Helper()
 		var id int32
-		if err := super.QueryRow(t.Context(), `UPDATE embedsidecar.pipeline SET catalogue = '{}' RETURNING pipeline_id`).Scan(&id); err != nil {
+		if err := super.QueryRow(t.Context(), `UPDATE embedsidecar.pipeline SET catalogue = '{}' RETURNING pipeline_id`).Scan(
+			&id); err != nil {
 			t.Fatal(err)
 		}
 		_, err := super.Exec(t.Context(), sqlfiles.Query("note_catalogue"), pgx.StrictNamedArgs{
@@ -207,11 +208,13 @@ func TestMark_AForgedOneHidesNothing(t *testing.T) {
 			t.Fatal(err)
 		}
 		for _, old := range marks { // all that was ever said, too
-			if _, err := tx.Exec(t.Context(), `SELECT pg_logical_emit_message(true, 'embedsidecar', $1::bytea)`, old); err != nil {
+			if _, err := tx.Exec(t.Context(), `SELECT pg_logical_emit_message(true, 'embedsidecar', $1::bytea)`,
+				old); err != nil {
 				t.Fatal(err)
 			}
 		}
-		if _, err := tx.Exec(t.Context(), `SELECT pg_logical_emit_message(true, 'embedsidecar', $1::bytea)`, content); err != nil {
+		if _, err := tx.Exec(t.Context(), `SELECT pg_logical_emit_message(true, 'embedsidecar', $1::bytea)`,
+			content); err != nil {
 			t.Fatal(err)
 		}
 		if _, err := tx.Exec(t.Context(), `UPDATE docs SET body = $1 || id`, fmt.Sprint("forged ", i, " ")); err != nil {
@@ -231,7 +234,8 @@ func TestMark_AForgedOneHidesNothing(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, old := range marks {
-		if _, err := tx.Exec(t.Context(), `SELECT pg_logical_emit_message(true, 'embedsidecar', $1::bytea)`, old); err != nil {
+		if _, err := tx.Exec(t.Context(), `SELECT pg_logical_emit_message(true, 'embedsidecar', $1::bytea)`,
+			old); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -283,7 +287,8 @@ func TestP2_ACopiedMarkHidesNoStaleVector(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, old := range marks {
-		if _, err := tx.Exec(t.Context(), `SELECT pg_logical_emit_message(true, 'embedsidecar', $1::bytea)`, old); err != nil {
+		if _, err := tx.Exec(t.Context(), `SELECT pg_logical_emit_message(true, 'embedsidecar', $1::bytea)`,
+			old); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -59,7 +59,8 @@ func TestP5_PluginsThatMisbehaveHarmOnlyTheirOwn(t *testing.T) {
 			limit = patience // however slow the machine, it is not the plugin's fault
 		}
 		h, err := host.New(host.Options{
-			Name: name, Path: path, RestartDelay: 10 * time.Millisecond, RestartDelayMax: 200 * time.Millisecond, Canary: time.Minute, Log: logger(t),
+			Name: name, Path: path, RestartDelay: 10 * time.Millisecond, RestartDelayMax: 200 * time.Millisecond,
+			Canary: time.Minute, Log: logger(t),
 			CallTimeout: func(int, int) time.Duration { return limit }, StartTimeout: patience, MemoryLimit: 256 << 20,
 			Env: map[string]string{
 				"EMBEDSIDECAR_PLUGIN_DIMS": fmt.Sprint(dims), "EMBEDSIDECAR_PLUGIN_FAULTS": m.faults,
@@ -90,7 +91,8 @@ func TestP5_PluginsThatMisbehaveHarmOnlyTheirOwn(t *testing.T) {
 	r.start()
 	const rows = 100
 	for name := range misbehaviour {
-		db.MustExec(`INSERT INTO bad_`+name+` SELECT i, 'row ' || i || ' of ' || $1 FROM generate_series(1, $2::int) AS i`, name, rows)
+		db.MustExec(`INSERT INTO bad_`+name+` SELECT i, 'row ' || i || ' of ' || $1 FROM generate_series(1, $2::int) AS i`,
+			name, rows)
 	}
 	// The others work while all of that happens, in one go and row by row.
 	db.MustExec(`INSERT INTO docs SELECT i, 'body ' || i FROM generate_series(1, $1::int) AS i`, rows)
@@ -107,7 +109,8 @@ func TestP5_PluginsThatMisbehaveHarmOnlyTheirOwn(t *testing.T) {
 		if !m.never {
 			testenv.Eventually(t, patience, func() (bool, string) {
 				tried := hosts[name].Stats()
-				return tried.FailedCalls > 0 || tried.Calls > 0 && name == "nan", fmt.Sprintf("plugin %s has not failed yet: %+v", name, tried)
+				return tried.FailedCalls > 0 || tried.Calls > 0 && name == "nan", fmt.Sprintf("plugin %s has not failed yet: %+v",
+					name, tried)
 			})
 		}
 		if n := r.count(`SELECT count(embedding) FROM bad_` + name); n != 0 {
@@ -128,7 +131,8 @@ func TestP5_PluginsThatMisbehaveHarmOnlyTheirOwn(t *testing.T) {
 			}
 		}
 	}
-	if left := testenv.Values[string](db, `SELECT p.name || ' ' || t.row_key FROM embedsidecar.task AS t JOIN embedsidecar.pipeline AS p USING (pipeline_id)
+	if left := testenv.Values[string](db,
+		`SELECT p.name || ' ' || t.row_key FROM embedsidecar.task AS t JOIN embedsidecar.pipeline AS p USING (pipeline_id)
 		WHERE p.plugin = 'counter'`); len(left) != 0 {
 		t.Errorf("pipelines of good plugins have open tasks: %s", strings.Join(left, ", "))
 	}

@@ -26,23 +26,47 @@ var keyKinds = []keyKind{
 	{typ: `date`, values: []string{`2024-02-29`, `infinity`, `-infinity`, `0044-03-15 BC`, `99999-01-01`, `1970-01-01`}},
 	{typ: `time`, values: []string{`00:00`, `24:00`, `12:34:56.000001`, `01:00`, `02:00`, `03:00`}},
 	{typ: `timetz`, values: []string{`12:00+02`, `12:00+03:30`, `00:00-12`, `12:00Z`, `23:59:59.999999+00`, `01:00+01`}},
-	{typ: `timestamp`, values: []string{`2024-02-29 00:00`, `infinity`, `4713-01-01 00:00 BC`, `2000-01-01 00:00:00.1`, `1999-12-31`, `2001-01-01`}},
-	{typ: `interval`, values: []string{`1 mon`, `-1 day`, `00:00:00.000001`, `1 year 2 mons 3 days 04:05:06`, `0`, `-3 mons 2 days`}, again: []string{`30 days`, `-24:00`}},
+	{typ: `timestamp`, values: []string{
+		`2024-02-29 00:00`, `infinity`, `4713-01-01 00:00 BC`, `2000-01-01 00:00:00.1`,
+		`1999-12-31`, `2001-01-01`,
+	}},
+	{typ: `interval`, values: []string{
+		`1 mon`, `-1 day`, `00:00:00.000001`, `1 year 2 mons 3 days 04:05:06`, `0`,
+		`-3 mons 2 days`,
+	}, again: []string{`30 days`, `-24:00`}},
 	{typ: `char(6)`, values: []string{`a`, `ab`, `ab c`, ``, `é|\`, `abcdef`}, again: []string{`a   `}},
 	{typ: `"char"`, values: []string{`a`, `|`, `\`, `z`, ` `, `'`}},
 	{typ: `name`, values: []string{`a`, `A`, `with space`, `quo"ted`, `é`, ``}},
 	{typ: `text COLLATE "C"`, values: []string{`b`, `a`, `B`, `é`, ``, ` `}},
-	{typ: `varchar(200)`, values: []string{"tab\tnew\nline", `{"a","b"}`, `NULL`, `'; DROP TABLE docs; --`, `%_\`, strings.Repeat(`x`, 200)}},
+	{typ: `varchar(200)`, values: []string{
+		"tab\tnew\nline", `{"a","b"}`, `NULL`, `'; DROP TABLE docs; --`, `%_\`,
+		strings.Repeat(`x`, 200),
+	}},
 	{
 		typ: `colour`, values: []string{`red`, `dark | blue`, `"`, `NULL`, `Rot`, `grün`},
 		before: `CREATE TYPE colour AS ENUM ('red', 'dark | blue', '"', 'NULL', 'Rot', 'grün')`,
 	},
-	{typ: `mail`, values: []string{`a@b`, `A@b`, `c@d|e`, `f@g\`, `h@i`, `j@k`}, before: `CREATE DOMAIN mail AS text CHECK (value LIKE '%@%')`},
-	{typ: `even`, values: []string{`0`, `2`, `-4`, `1000000`, `6`, `8`}, before: `CREATE DOMAIN even AS bigint CHECK (value % 2 = 0)`},
-	{typ: `inet`, values: []string{`10.0.0.1`, `10.0.0.1/8`, `::1`, `fe80::1/64`, `0.0.0.0`, `255.255.255.255`}, again: []string{`10.0.0.1/32`}},
+	{
+		typ: `mail`, values: []string{`a@b`, `A@b`, `c@d|e`, `f@g\`, `h@i`, `j@k`},
+		before: `CREATE DOMAIN mail AS text CHECK (value LIKE '%@%')`,
+	},
+	{
+		typ: `even`, values: []string{`0`, `2`, `-4`, `1000000`, `6`, `8`},
+		before: `CREATE DOMAIN even AS bigint CHECK (value % 2 = 0)`,
+	},
+	{
+		typ: `inet`, values: []string{`10.0.0.1`, `10.0.0.1/8`, `::1`, `fe80::1/64`, `0.0.0.0`, `255.255.255.255`},
+		again: []string{`10.0.0.1/32`},
+	},
 	{typ: `cidr`, values: []string{`10.0.0.0/8`, `192.168.0.0/16`, `::/0`, `0.0.0.0/0`, `1.2.3.4/32`, `2001:db8::/32`}},
-	{typ: `macaddr`, values: []string{`08:00:2b:01:02:03`, `00:00:00:00:00:00`, `ff:ff:ff:ff:ff:ff`, `08:00:2b:01:02:04`}, again: []string{`08-00-2B-01-02-03`}},
-	{typ: `float8`, values: []string{`0`, `0.1`, `NaN`, `Infinity`, `1e-300`, `3.0000000000000004`}, again: []string{`-0`}},
+	{
+		typ: `macaddr`, values: []string{`08:00:2b:01:02:03`, `00:00:00:00:00:00`, `ff:ff:ff:ff:ff:ff`, `08:00:2b:01:02:04`},
+		again: []string{`08-00-2B-01-02-03`},
+	},
+	{
+		typ: `float8`, values: []string{`0`, `0.1`, `NaN`, `Infinity`, `1e-300`, `3.0000000000000004`},
+		again: []string{`-0`},
+	},
 	{typ: `float4`, values: []string{`0`, `0.1`, `NaN`, `-Infinity`, `1e-30`, `16777216`}, again: []string{`-0`}},
 	{typ: `money`, values: []string{`0`, `-1.50`, `1000.01`, `2`, `3`, `4`}},
 	{typ: `oid`, values: []string{`0`, `4294967295`, `1`, `2`, `3`, `4`}},
@@ -51,15 +75,27 @@ var keyKinds = []keyKind{
 	{typ: `bit varying`, values: []string{``, `0`, `00`, `1`, `10`, `11`}},
 	{typ: `integer[]`, values: []string{`{}`, `{1,2}`, `{{1,2},{3,4}}`, `{NULL}`, `{-1}`, `{7}`}},
 	{typ: `text[]`, values: []string{`{}`, `{"a|b","c\\"}`, `{NULL,"NULL",""}`, `{"{}"}`, `{a}`, `{b}`}},
-	{typ: `int4range`, values: []string{`empty`, `[1,5)`, `(,)`, `[7,7]`, `(,3)`, `[9,)`}, again: []string{`[1,1)`, `[1,4]`}},
+	{
+		typ: `int4range`, values: []string{`empty`, `[1,5)`, `(,)`, `[7,7]`, `(,3)`, `[9,)`},
+		again: []string{`[1,1)`, `[1,4]`},
+	},
 	{typ: `jsonb`, values: []string{`{"a": [1, null]}`, `"x|y\\"`, `null`, `1.50`, `[]`, `{}`}},
 	{
 		typ: `pair`, values: []string{`(1,a)`, `(1,"b,c")`, `(2,"""")`, `(2,"|\\\\")`, `(3,)`, `(4,"")`},
 		before: `CREATE TYPE pair AS (a int, b text)`,
 	},
-	{typ: `numeric(6,2)`, values: []string{`0`, `1.5`, `-1.5`, `NaN`, `9999.99`, `2`}, after: `ALTER TABLE %[1]s REPLICA IDENTITY FULL`},
-	{typ: `timestamptz`, values: []string{`2024-03-31 02:30+01`, `infinity`, `1900-01-01`, `2024-01-01`, `2024-01-02`, `2024-01-03`}, after: `ALTER TABLE %[1]s REPLICA IDENTITY USING INDEX %[1]s_pkey`},
-	{typ: `text COLLATE loose`, values: []string{`a`, `b`, `é`, `c`, `d`, `|`}, again: []string{`A`, `B`, `É`}, before: `CREATE COLLATION loose (provider = icu, locale = 'und-u-ks-level2', deterministic = false)`},
+	{
+		typ: `numeric(6,2)`, values: []string{`0`, `1.5`, `-1.5`, `NaN`, `9999.99`, `2`},
+		after: `ALTER TABLE %[1]s REPLICA IDENTITY FULL`,
+	},
+	{typ: `timestamptz`, values: []string{
+		`2024-03-31 02:30+01`, `infinity`, `1900-01-01`, `2024-01-01`, `2024-01-02`,
+		`2024-01-03`,
+	}, after: `ALTER TABLE %[1]s REPLICA IDENTITY USING INDEX %[1]s_pkey`},
+	{
+		typ: `text COLLATE loose`, values: []string{`a`, `b`, `é`, `c`, `d`, `|`}, again: []string{`A`, `B`, `É`},
+		before: `CREATE COLLATION loose (provider = icu, locale = 'und-u-ks-level2', deterministic = false)`,
+	},
 }
 
 func TestP1_KeysOfAnyType(t *testing.T) {
@@ -86,7 +122,8 @@ func TestP1_KeysOfAnyType(t *testing.T) {
 				db.MustExec(fmt.Sprintf(kind.after, table))
 			}
 			for j, v := range kind.values[:len(kind.values)-1] { // the last is for later
-				db.MustExec(fmt.Sprintf(`INSERT INTO %s VALUES ($1::text::%s, $2)`, table, cast(kind.typ)), v, fmt.Sprintf("body %d of %s", j, table))
+				db.MustExec(fmt.Sprintf(`INSERT INTO %s VALUES ($1::text::%s, $2)`, table, cast(kind.typ)), v,
+					fmt.Sprintf("body %d of %s", j, table))
 			}
 			spec := column(table, "body")
 			if (i+major)%2 == 0 {
@@ -115,7 +152,8 @@ func TestP1_KeysOfAnyType(t *testing.T) {
 				continue
 			}
 			run(`DELETE FROM {t} WHERE k = $1::text::{k}`, kind.values[n-2])
-			run(`UPDATE {t} SET k = $1::text::{k} WHERE k = $2::text::{k}`, kind.values[n-2], kind.values[n-3]) // to a place that was free'd
+			// to a place that was free'd
+			run(`UPDATE {t} SET k = $1::text::{k} WHERE k = $2::text::{k}`, kind.values[n-2], kind.values[n-3])
 			run(`WITH gone AS (DELETE FROM {t} WHERE k = $1::text::{k} RETURNING k) INSERT INTO {t} SELECT $2::text::{k}, 'moved' FROM gone`,
 				kind.values[n-1], kind.values[n-3])
 		}
@@ -176,7 +214,8 @@ func TestP1_KeysWithHostileNames(t *testing.T) {
 		db.MustExec(insert, 1, 50)
 		own := spec("k", text...)
 		custom := intoTable("k")
-		custom.Name, custom.IntoTable, custom.Text, custom.Filter = "custom", "l", `row_key || place || "k1" || "body" || "keep"`, `place <> '1'`
+		custom.Name, custom.IntoTable, custom.Text, custom.Filter = "custom", "l",
+			`row_key || place || "k1" || "body" || "keep"`, `place <> '1'`
 		r := newRig(t, db, own, custom)
 		r.start()
 		r.settle()
@@ -187,7 +226,8 @@ func TestP1_KeysWithHostileNames(t *testing.T) {
 		db.MustExec(`DELETE FROM "k" WHERE "r" = '3'`)
 		r.settle()
 		r.verify()
-		if n, want := r.count(`SELECT count(*) FROM l`), r.count(`SELECT count(*) FROM "k" WHERE place <> '1'`); n != want || want == 0 {
+		if n, want := r.count(`SELECT count(*) FROM l`), r.count(`SELECT count(*) FROM "k" WHERE place <> '1'`); n != want ||
+			want == 0 {
 			t.Errorf("%d vectors of %d rows", n, want)
 		}
 	})
@@ -244,7 +284,8 @@ func TestP5_AKeyTooLongForTheQueue(t *testing.T) {
 		}
 		if found := r.reports()[0]; found.Missing != 1 || found.Covered != 22 || found.Stale != 0 || found.Orphans != 0 {
 			t.Errorf("%+v, want the one row to be missing", found)
-		} else if len(found.Examples) != 1 || !strings.Contains(found.Examples[0], "its key has 2690 bytes, and 2500 is the most") {
+		} else if len(found.Examples) != 1 || !strings.Contains(found.Examples[0],
+			"its key has 2690 bytes, and 2500 is the most") {
 			t.Errorf("examples %q do not say why", found.Examples)
 		}
 		db.MustExec(`DELETE FROM docs WHERE length(code) > $1`, pipeline.MaxKey)

@@ -44,7 +44,8 @@ func TestP5_ATableLockedForAWhile(t *testing.T) {
 			db := testenv.DB(t)
 			db.MustExec(docs)
 			db.MustExec(notes)
-			db.MustExec(`ALTER TABLE docs ADD loud text GENERATED ALWAYS AS (upper(body)) STORED`) // to say how it is made locks the table
+			// to say how it is made locks the table
+			db.MustExec(`ALTER TABLE docs ADD loud text GENERATED ALWAYS AS (upper(body)) STORED`)
 			r := newRig(t, db, column("docs", "loud"), intoTable("notes", "body"))
 			var s *sidecar.Sidecar
 			if running {
@@ -71,16 +72,19 @@ func TestP5_ATableLockedForAWhile(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if state, err := report.At(t.Context(), db.Super(), r.slot, lsn); err != nil || state.Yes() || len(state.Resting) != 0 {
+			if state, err := report.At(t.Context(), db.Super(), r.slot, lsn); err != nil || state.Yes() ||
+				len(state.Resting) != 0 {
 				t.Errorf("while the table is locked: %+v, %v, want that there is something to wait for", state, err)
 			}
 			r.rollback(lock)
 			r.settle()
 			r.verify()
-			if n := r.count(`SELECT max(requested) FROM embedsidecar.scan`); n > 2 { // by init, and by the stream that did not know them
+			// by init, and by the stream that did not know them
+			if n := r.count(`SELECT max(requested) FROM embedsidecar.scan`); n > 2 {
 				t.Errorf("%d scans were asked for: a lock is no reason for one", n)
 			}
-			if got := testenv.Value[string](db, `SELECT status FROM embedsidecar.pipeline WHERE name = 'docs'`); got != string(pipeline.Active) {
+			if got := testenv.Value[string](db, `SELECT status FROM embedsidecar.pipeline WHERE name = 'docs'`); got != string(
+				pipeline.Active) {
 				t.Errorf("then it is %s", got)
 			}
 		})
@@ -96,7 +100,10 @@ func TestP5_TablesOfOursLockedAtTheStart(t *testing.T) {
 	r.options = func(o *sidecar.Options) { o.Log = log.logger() }
 	lock := r.locking(`LOCK TABLE embedsidecar.installation IN ACCESS EXCLUSIVE MODE`)
 	r.start()
-	testenv.Eventually(t, patience, func() (bool, string) { return strings.Contains(log.text(), "not started yet"), log.text() })
+	testenv.Eventually(t, patience, func() (bool, string) {
+		return strings.Contains(log.text(), "not started yet"),
+			log.text()
+	})
 	r.rollback(lock)
 	r.edit("after ")
 	r.settle()
@@ -119,13 +126,19 @@ func TestP10_AScanCountsWhenItIsAskedFor(t *testing.T) {
 	lock := r.locking(`SELECT pg_advisory_xact_lock(` + key + `)`) // its commit waits for this, and gives up
 	tries := s.Stream().Heartbeats.Load()
 	db.MustExec(`ALTER TABLE docs ALTER body TYPE text USING upper(body)`)
-	testenv.Eventually(t, patience, func() (bool, string) { return s.Stream().Heartbeats.Load() > tries, "it does not try" })
+	testenv.Eventually(t, patience, func() (bool, string) {
+		return s.Stream().Heartbeats.Load() > tries,
+			"it does not try"
+	})
 	if n := s.Stream().CatalogueScans.Load(); n != 0 {
 		t.Errorf("%d scans are said to have been asked for, and none could be", n)
 	}
 	db.MustExecSuper(`DROP TRIGGER hold_up ON embedsidecar.scan`) // new connections would not stand it
 	r.rollback(lock)
-	testenv.Eventually(t, patience, func() (bool, string) { return s.Stream().CatalogueScans.Load() > 0, "the rewrite was not noticed" })
+	testenv.Eventually(t, patience, func() (bool, string) {
+		return s.Stream().CatalogueScans.Load() > 0,
+			"the rewrite was not noticed"
+	})
 	r.settle()
 	r.verify()
 }

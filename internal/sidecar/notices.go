@@ -49,7 +49,8 @@ func (s *Sidecar) troubleOf(state *State) *health.Problem {
 	const hiccups = 3
 	if state.service != nil {
 		if trouble := state.service.Trouble(); trouble.Failures >= hiccups {
-			return &health.Problem{Code: health.PluginDown, Detail: "the embedder gives no answer; the last error: " + s.shown(trouble.Err)}
+			return &health.Problem{Code: health.PluginDown, Detail: "the embedder gives no answer; the last error: " +
+				s.shown(trouble.Err)}
 		}
 	}
 	if state.Worker != nil {
@@ -125,8 +126,12 @@ func (s *Sidecar) Health() map[string]health.State {
 			self.Problems[state.Pipeline.ID] = *state.Problem
 		}
 		f := health.Facts{
-			Name: state.Pipeline.Name, ID: state.Pipeline.ID, Status: string(state.Pipeline.Status), Detail: state.Pipeline.Detail, Paused: !state.Pipeline.Enabled,
-			Slot: health.Slot{Name: s.o.Slot, Exists: true, Published: true, Active: true, Making: stream == health.Making, Blockers: s.blockers()}, Sidecars: []health.Sidecar{self},
+			Name: state.Pipeline.Name, ID: state.Pipeline.ID, Status: string(state.Pipeline.Status),
+			Detail: state.Pipeline.Detail, Paused: !state.Pipeline.Enabled,
+			Slot: health.Slot{
+				Name: s.o.Slot, Exists: true, Published: true, Active: true, Making: stream == health.Making,
+				Blockers: s.blockers(),
+			}, Sidecars: []health.Sidecar{self},
 		}
 		if stream == health.Standby || stream == health.NoStream { // another one streams
 			f.Sidecars[0].Stream = health.Streaming
@@ -148,7 +153,8 @@ type notice struct {
 
 // same reports whether two notices say the same; told apart from wording, which changes with each try.
 func (n *notice) same(o *notice) (states, words bool) {
-	states = n.stream == o.stream && maps.EqualFunc(n.problems, o.problems, func(a, b health.Problem) bool { return a.Code == b.Code })
+	states = n.stream == o.stream && maps.EqualFunc(n.problems, o.problems,
+		func(a, b health.Problem) bool { return a.Code == b.Code })
 	return states, states && n.detail == o.detail && maps.Equal(n.problems, o.problems)
 }
 

@@ -11,7 +11,10 @@ import (
 func TestNotice_Same(t *testing.T) {
 	t.Parallel()
 	down := func(detail string) *notice {
-		return &notice{stream: health.Streaming, problems: map[int32]health.Problem{1: {Code: health.PluginDown, Detail: detail}}}
+		return &notice{stream: health.Streaming, problems: map[int32]health.Problem{1: {
+			Code:   health.PluginDown,
+			Detail: detail,
+		}}}
 	}
 	for _, c := range []struct {
 		a, b          *notice

@@ -14,16 +14,20 @@ func TestP2_ChangesOfATimeWhenTheTableWasAnother(t *testing.T) {
 	t.Parallel()
 	for name, meanwhile := range map[string][]string{
 		"identity": {
-			`ALTER TABLE docs REPLICA IDENTITY USING INDEX docs_code`, `DELETE FROM docs WHERE id = '1'`, `UPDATE docs SET code = 'new ' || id WHERE id = '2'`,
+			`ALTER TABLE docs REPLICA IDENTITY USING INDEX docs_code`, `DELETE FROM docs WHERE id = '1'`,
+			`UPDATE docs SET code = 'new ' || id WHERE id = '2'`,
 			`ALTER TABLE docs REPLICA IDENTITY DEFAULT`, `UPDATE docs SET body = 'other' WHERE id = '3'`,
 		},
 		"no key": {
-			`ALTER TABLE docs REPLICA IDENTITY FULL`, `ALTER TABLE docs DROP CONSTRAINT docs_pkey`, `ALTER TABLE docs ALTER id DROP NOT NULL`,
-			`INSERT INTO docs VALUES (NULL, 'n', 'nobody')`, `UPDATE docs SET id = NULL, body = 'nobody' WHERE id = '4'`, `DELETE FROM docs WHERE id IS NULL`, `INSERT INTO docs VALUES ('99', 'c99', 'new')`,
+			`ALTER TABLE docs REPLICA IDENTITY FULL`, `ALTER TABLE docs DROP CONSTRAINT docs_pkey`,
+			`ALTER TABLE docs ALTER id DROP NOT NULL`,
+			`INSERT INTO docs VALUES (NULL, 'n', 'nobody')`, `UPDATE docs SET id = NULL, body = 'nobody' WHERE id = '4'`,
+			`DELETE FROM docs WHERE id IS NULL`, `INSERT INTO docs VALUES ('99', 'c99', 'new')`,
 			`ALTER TABLE docs ADD PRIMARY KEY (id)`, `ALTER TABLE docs REPLICA IDENTITY DEFAULT`,
 		},
 		"type of the key": {
-			`INSERT INTO docs VALUES ('no number', 'c', 'gone')`, `DELETE FROM docs WHERE id IN ('no number', '5')`, `UPDATE docs SET id = '06' WHERE id = '6'`,
+			`INSERT INTO docs VALUES ('no number', 'c', 'gone')`, `DELETE FROM docs WHERE id IN ('no number', '5')`,
+			`UPDATE docs SET id = '06' WHERE id = '6'`,
 			`ALTER TABLE docs ALTER id TYPE int USING id::int`, `UPDATE docs SET body = 'other' WHERE id = 7`,
 		},
 	} {
@@ -49,7 +53,8 @@ func TestP2_ChangesOfATimeWhenTheTableWasAnother(t *testing.T) {
 				r.settle()
 				r.verify()
 				if n := r.count(`SELECT count(*) FROM embedsidecar.task`); n != 0 {
-					t.Errorf("%d tasks left: %v", n, testenv.Values[string](db, `SELECT concat_ws(' ', row_key, state, error_code, error_message) FROM embedsidecar.task`))
+					t.Errorf("%d tasks left: %v", n, testenv.Values[string](db,
+						`SELECT concat_ws(' ', row_key, state, error_code, error_message) FROM embedsidecar.task`))
 				}
 				if n, want := r.count(vectors(spec("docs"))), r.count(`SELECT count(*) FROM docs`); n != want {
 					t.Errorf("%d vectors of %d rows", n, want)
@@ -92,7 +97,9 @@ func TestP2_AValueThatTheServerCannotSend(t *testing.T) {
 		return s.Stream().Gaps.Load() > 0, fmt.Sprintf("%d reconnects and no new slot", s.Stream().Reconnects.Load())
 	})
 	r.settle()
-	if got := testenv.Values[string](db, `SELECT row_key || ' ' || state || ' ' || error_code FROM embedsidecar.task`); fmt.Sprint(got) != "[99 failed unreadable]" {
+	if got := testenv.Values[string](db,
+		`SELECT row_key || ' ' || state || ' ' || error_code FROM embedsidecar.task`); fmt.Sprint(
+		got) != "[99 failed unreadable]" {
 		t.Errorf("tasks %v, want the one row to be named", got)
 	}
 	db.MustExec(`DELETE FROM docs WHERE id = 99`)

@@ -31,9 +31,10 @@ func fakePlugin(t *testing.T) string {
 func (r *rig) withPlugin(path, faults string, limit time.Duration) *host.Host {
 	r.t.Helper()
 	h, err := host.New(host.Options{
-		Path: path, RestartDelay: 10 * time.Millisecond, RestartDelayMax: 200 * time.Millisecond, Log: logger(r.t), StartTimeout: patience,
-		CallTimeout: func(int, int) time.Duration { return limit },
-		Env:         map[string]string{"EMBEDSIDECAR_PLUGIN_DIMS": fmt.Sprint(dims), "EMBEDSIDECAR_PLUGIN_FAULTS": faults},
+		Path: path, RestartDelay: 10 * time.Millisecond, RestartDelayMax: 200 * time.Millisecond, Log: logger(r.t),
+		StartTimeout: patience,
+		CallTimeout:  func(int, int) time.Duration { return limit },
+		Env:          map[string]string{"EMBEDSIDECAR_PLUGIN_DIMS": fmt.Sprint(dims), "EMBEDSIDECAR_PLUGIN_FAULTS": faults},
 	})
 	if err != nil {
 		r.t.Fatal(err)
@@ -47,7 +48,8 @@ func (r *rig) withPlugin(path, faults string, limit time.Duration) *host.Host {
 	if err != nil {
 		r.t.Fatal(err)
 	}
-	r.db.MustExec(`UPDATE embedsidecar.pipeline SET plugin = 'fake', model = 'fake', fingerprint = $1 WHERE name = 'docs'`, d.Fingerprint)
+	r.db.MustExec(`UPDATE embedsidecar.pipeline SET plugin = 'fake', model = 'fake', fingerprint = $1 WHERE name = 'docs'`,
+		d.Fingerprint)
 	r.options = func(o *sidecar.Options) {
 		quick(o)
 		o.Embedder = func(_ context.Context, p *pipeline.Pipeline) (embed.Embedder, error) {
@@ -65,7 +67,8 @@ func TestP5_APoisonedPluginStaysAlone(t *testing.T) {
 	t.Parallel()
 	path := fakePlugin(t)
 	poisons := map[string]string{ // token: class of the dead letter
-		"KILLS": "crash", "PANICS": "", "HANGS": "crash", "NAN": "data", "INFINITE": "data", "ZERO": "data", "REFUSED": "data", "INVALID": "data",
+		"KILLS": "crash", "PANICS": "", "HANGS": "crash", "NAN": "data", "INFINITE": "data", "ZERO": "data",
+		"REFUSED": "data", "INVALID": "data",
 	}
 	faults := "crash-on=KILLS;panic-on=PANICS;hang-on=HANGS;nan-on=NAN;inf-on=INFINITE;zero-on=ZERO;refuse-on=REFUSED;invalid-on=INVALID"
 	for token, class := range poisons {
@@ -128,7 +131,8 @@ func TestP5_APluginThatLiesNowAndThen(t *testing.T) {
 	db.MustExec(`INSERT INTO notes VALUES (1, 'a note')`)
 	r.has(1, `SELECT count(*) FROM notes_embedding`)
 	r.settle()
-	if left := testenv.Values[string](db, `SELECT row_key || ' ' || error_message FROM embedsidecar.task LIMIT 5`); len(left) != 0 {
+	if left := testenv.Values[string](db, `SELECT row_key || ' ' || error_message FROM embedsidecar.task LIMIT 5`); len(
+		left) != 0 {
 		t.Errorf("dead letters for what the plugin did, not the texts: %q", left)
 	}
 	r.verify() // the counter makes the same vectors, and tells the truth
@@ -184,7 +188,10 @@ func (p patient) Embed(ctx context.Context, kind embed.Kind, texts []string) ([]
 	results, err := p.Embedder.Embed(ctx, kind, texts)
 	for i := range results {
 		if strings.Contains(texts[i], p.token) {
-			results[i] = embed.Result{Err: &embed.TextError{Class: embed.Transient, Code: "retry_later", Message: "not now", RetryAfter: p.after}}
+			results[i] = embed.Result{Err: &embed.TextError{
+				Class: embed.Transient, Code: "retry_later", Message: "not now",
+				RetryAfter: p.after,
+			}}
 		}
 	}
 	return results, err

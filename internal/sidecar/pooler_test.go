@@ -25,7 +25,8 @@ func TestPooler_TransactionsInAnySession(t *testing.T) {
 		// Through a role that lacks the settings as defaults nothing is touched, and no application's role is to be changed.
 		_, err := database.Connect(t.Context(), testenv.StartPooler(t, db.URL(testenv.Owner), 1), database.Options{})
 		var refused *database.Error
-		if !errors.As(err, &refused) || refused.Kind != database.Pooler || strings.Contains(strings.Join(refused.Hint, " "), "ALTER ROLE") {
+		if !errors.As(err, &refused) || refused.Kind != database.Pooler || strings.Contains(strings.Join(refused.Hint, " "),
+			"ALTER ROLE") {
 			t.Fatalf("got %v, want an error of kind pooler, and a hint on a role of its own", err)
 		}
 		p := testenv.StartPooler(t, r.url, 3)

@@ -98,10 +98,12 @@ func TestP3_ALateWorkerIsFenced(t *testing.T) {
 		close(wake)
 		testenv.Eventually(t, patience, func() (bool, string) {
 			states := s.States()
-			return len(states) == 1 && states[0].Worker != nil && states[0].Worker.Lost.Load() > 0, "the late write was not fenced"
+			return len(states) == 1 && states[0].Worker != nil && states[0].Worker.Lost.Load() > 0,
+				"the late write was not fenced"
 		})
 		if w := s.States()[0].Worker; w.Lost.Load() != 1 || w.Fenced.Load() < 2 || w.Crashed.Load() != 0 {
-			t.Errorf("%d leases lost with %d rows, %d rows held by an embedder that died: want one with two, and none", w.Lost.Load(), w.Fenced.Load(), w.Crashed.Load())
+			t.Errorf("%d leases lost with %d rows, %d rows held by an embedder that died: want one with two, and none",
+				w.Lost.Load(), w.Fenced.Load(), w.Crashed.Load())
 		}
 		r.verify()
 	})
@@ -129,7 +131,10 @@ func TestP4_AnEmbeddingTableNeverMakesTheUserWait(t *testing.T) {
 	<-working
 	err := pgx.BeginTxFunc(t.Context(), db.Pool, pgx.TxOptions{IsoLevel: pgx.Serializable}, func(tx pgx.Tx) error {
 		_, err := tx.Exec(t.Context(), `SET LOCAL lock_timeout = '1min'`)
-		for _, sql := range []string{`UPDATE docs SET body = body || '.' WHERE id = 2000`, `LOCK TABLE docs IN ACCESS EXCLUSIVE MODE`} {
+		for _, sql := range []string{
+			`UPDATE docs SET body = body || '.' WHERE id = 2000`,
+			`LOCK TABLE docs IN ACCESS EXCLUSIVE MODE`,
+		} {
 			if err == nil {
 				_, err = tx.Exec(t.Context(), sql)
 			}
@@ -219,9 +224,11 @@ func TestP5_APoisonedTextStaysAlone(t *testing.T) {
 	s, _ := r.start()
 	r.settle()
 	if w := s.States()[0].Worker; w.Crashed.Load() == 0 || w.Lost.Load() != 0 {
-		t.Errorf("%d rows held by an embedder that died, %d leases lost: want some, and none", w.Crashed.Load(), w.Lost.Load())
+		t.Errorf("%d rows held by an embedder that died, %d leases lost: want some, and none", w.Crashed.Load(),
+			w.Lost.Load())
 	}
-	if got := testenv.Values[string](db, `SELECT row_key FROM embedsidecar.task WHERE state = 'failed' ORDER BY row_key`); fmt.Sprint(got) != "[150 77]" {
+	if got := testenv.Values[string](db,
+		`SELECT row_key FROM embedsidecar.task WHERE state = 'failed' ORDER BY row_key`); fmt.Sprint(got) != "[150 77]" {
 		t.Errorf("dead letters %v, want 150 and 77", got)
 	}
 	found := r.reports()[0]
@@ -292,7 +299,8 @@ func TestP6_ARowChangedWhileItIsEmbeddedMakesOneTask(t *testing.T) {
 	if got := stats.OwnWrites.Load(); got != 3 {
 		t.Errorf("%d own writes were known, want 3", got)
 	}
-	if made, joined, dropped := stats.Made.Load(), stats.Joined.Load(), stats.Dropped.Load(); made != 1 || joined != 1 || dropped != 0 {
+	if made, joined, dropped := stats.Made.Load(), stats.Joined.Load(), stats.Dropped.Load(); made != 1 || joined != 1 ||
+		dropped != 0 {
 		t.Errorf("%d tasks made, %d joined, %d changes dropped; want 1, 1 and 0", made, joined, dropped)
 	}
 	r.verify()
@@ -402,7 +410,8 @@ func TestP8_ThereAndBackAtTheWorstMoment(t *testing.T) {
 		changes := s.Stream().Changes.Load()
 		db.MustExec(`UPDATE docs SET body = 'A'`)
 		testenv.Eventually(t, patience, func() (bool, string) {
-			return s.Stream().Changes.Load() > changes && r.count(`SELECT gen FROM embedsidecar.task`) > 1, "the way back was not queued"
+			return s.Stream().Changes.Load() > changes && r.count(`SELECT gen FROM embedsidecar.task`) > 1,
+				"the way back was not queued"
 		})
 		close(goOn)
 		r.settle()

@@ -12,7 +12,10 @@ import (
 // TestP1_WhatATextReadsIsNotKnown: a role that may make no temporary view cannot find out which columns a text reads.
 func TestP1_WhatATextReadsIsNotKnown(t *testing.T) {
 	t.Parallel()
-	for name, chunking := range map[string]pipeline.Chunking{"whole": {}, "chunked": {Strategy: pipeline.ChunkSentences, Tokens: 32}} {
+	for name, chunking := range map[string]pipeline.Chunking{"whole": {}, "chunked": {
+		Strategy: pipeline.ChunkSentences,
+		Tokens:   32,
+	}} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			db := testenv.DB(t)
@@ -39,7 +42,8 @@ func TestP1_WhatATextReadsIsNotKnown(t *testing.T) {
 			db.MustExec(`UPDATE docs SET body = repeat('long text. ', 5000) || id WHERE id = 4`)
 			r.settle()
 			r.verify()
-			if n, want := r.count(`SELECT count(DISTINCT id) FROM docs_embedding`), r.count(`SELECT count(*) FROM docs WHERE n < 2`); n != want {
+			if n, want := r.count(`SELECT count(DISTINCT id) FROM docs_embedding`),
+				r.count(`SELECT count(*) FROM docs WHERE n < 2`); n != want {
 				t.Errorf("%d rows have vectors, want %d", n, want)
 			}
 			db.MustExec(`UPDATE docs SET body = body || '?' WHERE id = 4`)
@@ -81,31 +85,48 @@ func TestP1_WhatATextReadsChanges(t *testing.T) {
 		},
 		"generated of something else": {
 			since: 17, before: []string{generated, fill}, spec: column("docs", "body"),
-			change: `ALTER TABLE docs ALTER body SET EXPRESSION AS (upper(b))`, after: `UPDATE docs SET b = 'now ' || id WHERE id < 20`,
+			change: `ALTER TABLE docs ALTER body SET EXPRESSION AS (upper(b))`,
+			after:  `UPDATE docs SET b = 'now ' || id WHERE id < 20`,
 		},
 		"generated of something else, an expression": {
 			since: 17, before: []string{generated, fill}, spec: custom(intoTable("docs")),
-			change: `ALTER TABLE docs ALTER body SET EXPRESSION AS (upper(b))`, after: `UPDATE docs SET b = 'now ' || id WHERE id < 20`,
+			change: `ALTER TABLE docs ALTER body SET EXPRESSION AS (upper(b))`,
+			after:  `UPDATE docs SET b = 'now ' || id WHERE id < 20`,
 		},
 		"label of an enum": {
-			before: []string{`CREATE TYPE state AS ENUM ('open', 'closed')`, `CREATE DOMAIN states AS state[]`, `CREATE TABLE docs (id bigint PRIMARY KEY, body states)`, `INSERT INTO docs SELECT i, '{open,closed}' FROM generate_series(1, 20) AS i`},
+			before: []string{
+				`CREATE TYPE state AS ENUM ('open', 'closed')`, `CREATE DOMAIN states AS state[]`,
+				`CREATE TABLE docs (id bigint PRIMARY KEY, body states)`,
+				`INSERT INTO docs SELECT i, '{open,closed}' FROM generate_series(1, 20) AS i`,
+			},
 			spec:   column("docs", "body"),
 			change: `ALTER TYPE state RENAME VALUE 'open' TO 'opened'`, after: `UPDATE docs SET body = '{opened}' WHERE id = 7`,
 		},
 		"label of an enum in the key": {
-			before: []string{`CREATE TYPE state AS ENUM ('open', 'closed', 'third')`, `CREATE TABLE docs (id int, state state, body text, PRIMARY KEY (id, state))`, `INSERT INTO docs SELECT i, 'open', 'body ' || i FROM generate_series(1, 20) AS i`},
+			before: []string{
+				`CREATE TYPE state AS ENUM ('open', 'closed', 'third')`,
+				`CREATE TABLE docs (id int, state state, body text, PRIMARY KEY (id, state))`,
+				`INSERT INTO docs SELECT i, 'open', 'body ' || i FROM generate_series(1, 20) AS i`,
+			},
 			spec:   intoTable("docs", "body"),
 			change: `ALTER TYPE state RENAME VALUE 'open' TO 'opened'`, after: `UPDATE docs SET state = 'third' WHERE id = 7`,
 		},
 		"attribute of a composite type": {
-			before: []string{`CREATE TYPE person AS (name text)`, `CREATE TABLE docs (id bigint PRIMARY KEY, body person)`, `INSERT INTO docs SELECT i, ROW('Ann ' || i)::person FROM generate_series(1, 20) AS i`},
+			before: []string{
+				`CREATE TYPE person AS (name text)`, `CREATE TABLE docs (id bigint PRIMARY KEY, body person)`,
+				`INSERT INTO docs SELECT i, ROW('Ann ' || i)::person FROM generate_series(1, 20) AS i`,
+			},
 			spec:   column("docs", "body"),
 			change: `ALTER TYPE person ADD ATTRIBUTE born int`, after: `UPDATE docs SET body.born = 1 WHERE id = 7`,
 		},
 		"constraint of a domain": {
-			before: []string{`CREATE DOMAIN code AS text`, `CREATE TABLE docs (id code PRIMARY KEY, body text)`, `INSERT INTO docs SELECT 'c' || i, 'body ' || i FROM generate_series(1, 20) AS i`},
+			before: []string{
+				`CREATE DOMAIN code AS text`, `CREATE TABLE docs (id code PRIMARY KEY, body text)`,
+				`INSERT INTO docs SELECT 'c' || i, 'body ' || i FROM generate_series(1, 20) AS i`,
+			},
 			spec:   column("docs", "body"),
-			change: `ALTER DOMAIN code ADD CONSTRAINT short CHECK (length(VALUE) < 3) NOT VALID`, after: `UPDATE docs SET body = 'other' WHERE id = 'c1'`,
+			change: `ALTER DOMAIN code ADD CONSTRAINT short CHECK (length(VALUE) < 3) NOT VALID`,
+			after:  `UPDATE docs SET body = 'other' WHERE id = 'c1'`,
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -126,7 +147,10 @@ func TestP1_WhatATextReadsChanges(t *testing.T) {
 			noticed := s.Stream().CatalogueScans.Load()
 			db.MustExec(test.change)
 			if name != "constraint of a domain" { // what a constraint says of new rows is nothing to us
-				testenv.Eventually(t, 2*time.Minute, func() (bool, string) { return s.Stream().CatalogueScans.Load() > noticed, "the change was not noticed" })
+				testenv.Eventually(t, 2*time.Minute, func() (bool, string) {
+					return s.Stream().CatalogueScans.Load() > noticed,
+						"the change was not noticed"
+				})
 			}
 			if test.init {
 				reason(t, s, "docs", "run embedsidecar init")
@@ -138,7 +162,8 @@ func TestP1_WhatATextReadsChanges(t *testing.T) {
 			r.settle()
 			r.verify()
 			if n := r.count(`SELECT count(*) FROM embedsidecar.task`); n != 0 {
-				t.Errorf("%d tasks left: %v", n, testenv.Values[string](db, `SELECT concat_ws(' ', row_key, state, error_code, error_message) FROM embedsidecar.task`))
+				t.Errorf("%d tasks left: %v", n, testenv.Values[string](db,
+					`SELECT concat_ws(' ', row_key, state, error_code, error_message) FROM embedsidecar.task`))
 			}
 		})
 	}

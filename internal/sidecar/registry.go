@@ -17,7 +17,8 @@ func (s *Sidecar) me() *registration { return s.registered.Load() }
 func (s *Sidecar) register(ctx context.Context) error {
 	var r registration
 	err := s.o.Pool.QueryRow(ctx, `INSERT INTO embedsidecar.worker (instance, version, slot_name, session_name)
-		VALUES ($1, $2, $3, current_setting('application_name')) RETURNING worker_id, tableoid`, s.o.Instance, s.o.Version, s.o.Slot).Scan(&r.id, &r.table)
+		VALUES ($1, $2, $3, current_setting('application_name')) RETURNING worker_id, tableoid`, s.o.Instance, s.o.Version,
+		s.o.Slot).Scan(&r.id, &r.table)
 	if err != nil {
 		return fmt.Errorf("register as a worker: %w", err)
 	}
@@ -32,7 +33,8 @@ func (s *Sidecar) stillKnown(ctx context.Context) error {
 	before := s.me()
 	var gone bool
 	err := s.o.Pool.QueryRow(ctx, `SELECT NOT EXISTS (SELECT FROM embedsidecar.worker AS w WHERE w.worker_id = $1 AND w.tableoid = $2)
-		AND EXISTS (SELECT FROM pg_index AS i WHERE i.indrelid = 'embedsidecar.worker'::regclass AND i.indisprimary)`, before.id, before.table).Scan(&gone)
+		AND EXISTS (SELECT FROM pg_index AS i WHERE i.indrelid = 'embedsidecar.worker'::regclass AND i.indisprimary)`,
+		before.id, before.table).Scan(&gone)
 	if err != nil || !gone {
 		return err
 	}
@@ -41,6 +43,7 @@ func (s *Sidecar) stillKnown(ctx context.Context) error {
 	if err := s.register(ctx); err != nil {
 		return err
 	}
-	s.o.Log.WarnContext(ctx, "this sidecar is not in the registry any more, as after a restore: it begins anew", "was", before.id, "now", s.me().id)
+	s.o.Log.WarnContext(ctx, "this sidecar is not in the registry any more, as after a restore: it begins anew", "was",
+		before.id, "now", s.me().id)
 	return nil
 }

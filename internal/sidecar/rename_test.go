@@ -30,7 +30,8 @@ func TestP8_ARenamedColumnCostsNothing(t *testing.T) {
 		if spec.ToColumn() {
 			written = `SELECT string_agg(xmin::text, ',' ORDER BY id) FROM docs`
 		}
-		before, generation := testenv.Value[string](db, written), r.count(`SELECT generation::bigint FROM embedsidecar.pipeline`)
+		before, generation := testenv.Value[string](db, written),
+			r.count(`SELECT generation::bigint FROM embedsidecar.pipeline`)
 		unchanged := func(when string) {
 			t.Helper()
 			r.noticed()

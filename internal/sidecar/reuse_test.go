@@ -71,8 +71,9 @@ func TestP8_VectorsAreFoundWhereTheyAre(t *testing.T) {
 			r.options = func(o *sidecar.Options) { o.CacheBytes = 1 }
 			r.start()
 			r.settle()
-			db.MustExec(`INSERT INTO notes SELECT i, 'text ' || i FROM generate_series(1, 300) AS i`)                   // the other's
-			db.MustExec(`INSERT INTO docs SELECT 1000 + i, 'text ' || (i % 300 + 1) FROM generate_series(1, 900) AS i`) // its own
+			db.MustExec(`INSERT INTO notes SELECT i, 'text ' || i FROM generate_series(1, 300) AS i`) // the other's
+			// its own
+			db.MustExec(`INSERT INTO docs SELECT 1000 + i, 'text ' || (i % 300 + 1) FROM generate_series(1, 900) AS i`)
 			r.settle()
 			if got := r.embedder.sent(); got != 300 {
 				t.Errorf("%d texts were sent, want 300", got)
@@ -120,7 +121,10 @@ func TestP8_AChangedFilterPaysForNewRowsOnly(t *testing.T) {
 		spec.Chunking = pipeline.Chunking{Strategy: pipeline.ChunkTokens, Tokens: 16}
 		return spec
 	}
-	for name, into := range map[string]func(string, ...string) pipeline.Spec{"column": column, "table": intoTable, "chunks": chunked} {
+	for name, into := range map[string]func(string, ...string) pipeline.Spec{
+		"column": column, "table": intoTable,
+		"chunks": chunked,
+	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			db := testenv.DB(t)
@@ -169,7 +173,8 @@ func TestAnew_SendsEveryTextAgain(t *testing.T) {
 	specs := []pipeline.Spec{column("docs", "body"), chunked, intoTable("pages", "body")}
 	for _, spec := range specs {
 		db.MustExec(`CREATE TABLE ` + spec.Table + ` (id bigint PRIMARY KEY, body text)`)
-		db.MustExec(`INSERT INTO ` + spec.Table + ` SELECT i, CASE WHEN i < 20 THEN '` + spec.Table + ` ' || i % 10 ELSE '' END FROM generate_series(1, 20) AS i`)
+		db.MustExec(`INSERT INTO ` + spec.Table + ` SELECT i, CASE WHEN i < 20 THEN '` + spec.Table +
+			` ' || i % 10 ELSE '' END FROM generate_series(1, 20) AS i`)
 	}
 	r := newRig(t, db, specs...)
 	r.start()

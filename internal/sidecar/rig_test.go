@@ -60,9 +60,15 @@ func (c *counter) counts() map[string]int {
 
 func (c *counter) Describe(context.Context) (embed.Description, error) {
 	if c.sparse {
-		return embed.Description{Plugin: "counter", Model: "counter", Fingerprint: "counter-sparse", Dims: vector.SparseDims, Deterministic: true, Sparse: true}, nil
+		return embed.Description{
+			Plugin: "counter", Model: "counter", Fingerprint: "counter-sparse", Dims: vector.SparseDims,
+			Deterministic: true, Sparse: true,
+		}, nil
 	}
-	return embed.Description{Plugin: "counter", Model: "counter", Fingerprint: "counter-1", Dims: dims, Deterministic: true}, nil
+	return embed.Description{
+		Plugin: "counter", Model: "counter", Fingerprint: "counter-1", Dims: dims,
+		Deterministic: true,
+	}, nil
 }
 
 func (c *counter) hook(before func(ctx context.Context, texts []string) error) {
@@ -150,7 +156,8 @@ func newRigWith(t *testing.T, db *testenv.Database, embedder *counter, specs ...
 	// The grants gave the columns other versions than those that init has seen. These tests are about what happens after
 	// that.
 	sql, args := r.catalogue()
-	db.MustExecSuper(`UPDATE embedsidecar.pipeline AS p SET catalogue = c.current FROM (`+sql+`) AS c WHERE c.pipeline_id = p.pipeline_id`, args...)
+	db.MustExecSuper(`UPDATE embedsidecar.pipeline AS p SET catalogue = c.current FROM (`+sql+
+		`) AS c WHERE c.pipeline_id = p.pipeline_id`, args...)
 	return r
 }
 
@@ -180,7 +187,8 @@ func (r *rig) init(specs ...pipeline.Spec) setup.Report {
 	owner := r.db.URL(testenv.Owner)
 	pool := connect(r.t, owner, 4)
 	done, err := setup.Init(r.t.Context(), setup.Options{
-		Pool: pool, ReplicationDSN: slowly(owner), Slot: r.slot, Publication: r.db.Name + "_pub", Specs: specs, Descriptions: described, Failover: true, Log: logger(r.t),
+		Pool: pool, ReplicationDSN: slowly(owner), Slot: r.slot, Publication: r.db.Name + "_pub", Specs: specs,
+		Descriptions: described, Failover: true, Log: logger(r.t),
 		SlotTimeout: patience, LockTimeout: patience,
 	})
 	if err != nil {
@@ -192,7 +200,10 @@ func (r *rig) init(specs ...pipeline.Spec) setup.Report {
 
 func connect(t *testing.T, url string, n int32) *pgxpool.Pool {
 	t.Helper()
-	pool, err := database.Connect(t.Context(), slowly(url), database.Options{MaxConns: n, IdleInTransaction: -1, Log: logger(t)})
+	pool, err := database.Connect(t.Context(), slowly(url), database.Options{
+		MaxConns: n, IdleInTransaction: -1,
+		Log: logger(t),
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -300,7 +311,8 @@ func (r *rig) noticed() {
 	type mark struct{ Known, Current string }
 	sql, args := r.catalogue()
 	testenv.Eventually(r.t, patience, func() (bool, string) {
-		marks := testenv.Rows[mark](r.db, "SELECT coalesce(known::text, '') AS known, current::text FROM ("+sql+") AS c", args...)
+		marks := testenv.Rows[mark](r.db, "SELECT coalesce(known::text, '') AS known, current::text FROM ("+sql+") AS c",
+			args...)
 		return !slices.ContainsFunc(marks, func(m mark) bool { return m.Known != m.Current }), fmt.Sprint(marks)
 	})
 }
@@ -327,13 +339,17 @@ func (r *rig) reports() []worker.Report {
 		if loaded, err = setup.Load(r.t.Context(), pool, r.slot); err != nil {
 			r.t.Fatal(err)
 		}
-		return !slices.ContainsFunc(loaded, func(p pipeline.Pipeline) bool { return p.Status == pipeline.Locked }), "a table is locked"
+		return !slices.ContainsFunc(loaded, func(p pipeline.Pipeline) bool { return p.Status == pipeline.Locked }),
+			"a table is locked"
 	})
 	r.pipelines = loaded
 	reports := make([]worker.Report, len(loaded))
 	for i := range loaded {
 		var err error
-		w := worker.New(worker.Options{Pipeline: &loaded[i], DB: pool, Queue: queue.New(pool), Service: embed.NewService(r.embedder, 0), Log: logger(r.t)})
+		w := worker.New(worker.Options{
+			Pipeline: &loaded[i], DB: pool, Queue: queue.New(pool),
+			Service: embed.NewService(r.embedder, 0), Log: logger(r.t),
+		})
 		if reports[i], err = w.Verify(r.t.Context(), 1<<30); err != nil {
 			r.t.Fatal(err)
 		}

@@ -25,10 +25,12 @@ func TestP2_ARollingDeployment(t *testing.T) {
 		change        string       // seen by nobody but the old one
 	}{
 		"a pipeline is added": {
-			before: both[:1], after: both, change: `UPDATE notes SET body = 'changed' WHERE id = 1; INSERT INTO notes VALUES (3, 'new'); DELETE FROM notes WHERE id = 2`,
+			before: both[:1], after: both,
+			change: `UPDATE notes SET body = 'changed' WHERE id = 1; INSERT INTO notes VALUES (3, 'new'); DELETE FROM notes WHERE id = 2`,
 		},
 		"other columns": {
-			before: both, after: []pipeline.Spec{intoTable("docs", "body"), both[1]}, change: `UPDATE docs SET body = 'there is a text now'`,
+			before: both, after: []pipeline.Spec{intoTable("docs", "body"), both[1]},
+			change: `UPDATE docs SET body = 'there is a text now'`,
 		},
 		"a pipeline is removed and added": {
 			before: both, after: both, change: `UPDATE notes SET body = 'changed' WHERE id = 1; INSERT INTO notes VALUES (3, 'new'); DELETE FROM notes WHERE id = 2`,
@@ -63,7 +65,10 @@ func TestP2_ARollingDeployment(t *testing.T) {
 				}
 				r.options = nil
 				young, stopYoung := r.start()
-				testenv.Eventually(t, patience, func() (bool, string) { return len(young.States()) == len(story.after), "the new one is not up" })
+				testenv.Eventually(t, patience, func() (bool, string) {
+					return len(young.States()) == len(story.after),
+						"the new one is not up"
+				})
 				db.MustExec(story.change)
 				if state := r.decoded(); state.Yes() || len(state.Unrouted) != 1 {
 					t.Errorf("the streamer does not know what was set up, and yet: %+v", state)
@@ -75,7 +80,10 @@ func TestP2_ARollingDeployment(t *testing.T) {
 				if newDiesFirst {
 					young, _ = r.start()
 				}
-				testenv.Eventually(t, patience, func() (bool, string) { return young.Stream() != nil && young.Stream().Streaming.Load(), "no takeover" })
+				testenv.Eventually(t, patience, func() (bool, string) {
+					return young.Stream() != nil &&
+						young.Stream().Streaming.Load(), "no takeover"
+				})
 				r.settle()
 				r.verify()
 			})
@@ -106,7 +114,10 @@ func (r *rig) decoded() (state report.CaughtUp) {
 // remove takes a pipeline away as its owner.
 func (r *rig) remove(name string) {
 	r.t.Helper()
-	if _, err := setup.Remove(r.t.Context(), setup.RemoveOptions{Pool: connect(r.t, r.db.URL(testenv.Owner), 2), Pipeline: name, Log: logger(r.t)}); err != nil {
+	if _, err := setup.Remove(r.t.Context(), setup.RemoveOptions{
+		Pool:     connect(r.t, r.db.URL(testenv.Owner), 2),
+		Pipeline: name, Log: logger(r.t),
+	}); err != nil {
 		r.t.Fatal(err)
 	}
 }

@@ -52,7 +52,8 @@ func TestTrust_WhatATriggerLeavesInASession(t *testing.T) {
 	}
 	for _, c := range sessions {
 		var left string
-		err := c.QueryRow(t.Context(), `SELECT concat_ws(', ', nullif(current_setting('lock_timeout'), '500ms'), nullif(current_setting('datestyle'), 'ISO, MDY'),
+		err := c.QueryRow(t.Context(),
+			`SELECT concat_ws(', ', nullif(current_setting('lock_timeout'), '500ms'), nullif(current_setting('datestyle'), 'ISO, MDY'),
 			nullif(current_setting('litter.left', true), ''), to_regclass('pg_temp.litter')::text, (SELECT 'a statement' FROM pg_prepared_statements WHERE name = 'litter'),
 			nullif(current_setting('search_path'), 'pg_catalog, pg_temp'))`).Scan(&left)
 		if err != nil {

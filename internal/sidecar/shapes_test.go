@@ -51,8 +51,10 @@ func TestP1_UnusualTables(t *testing.T) {
 				CREATE TABLE reordered_0 PARTITION OF reordered DEFAULT`,
 			before: []string{`INSERT INTO reordered (id, part, body) SELECT i, i % 4, 'body ' || i FROM generate_series(1, 40) AS i`},
 			while: []string{
-				`UPDATE reordered SET part = 1, body = body || '!' WHERE part = 2 AND id < 10`, `UPDATE reordered SET part = 2 WHERE part = 3`,
-				`UPDATE reordered SET id = id + 5 WHERE part = 2 AND id = 3`, `DELETE FROM ONLY reordered_1 WHERE id = 5`, `TRUNCATE reordered_0`,
+				`UPDATE reordered SET part = 1, body = body || '!' WHERE part = 2 AND id < 10`,
+				`UPDATE reordered SET part = 2 WHERE part = 3`,
+				`UPDATE reordered SET id = id + 5 WHERE part = 2 AND id = 3`, `DELETE FROM ONLY reordered_1 WHERE id = 5`,
+				`TRUNCATE reordered_0`,
 				`INSERT INTO reordered_2b (id, part, body) VALUES (1000, 2, 'straight into a leaf')`,
 			},
 			rows: 30,
@@ -63,24 +65,32 @@ func TestP1_UnusualTables(t *testing.T) {
 				CREATE TABLE documents (id uuid PRIMARY KEY, a json, b tsvector, c person, d person[], e bytea, f point)`,
 			before: []string{`INSERT INTO documents SELECT gen_random_uuid(), '{"a": 1}', 'fat:2 cat:3', ROW('Ann', '2000-01-01')::person, ARRAY[ROW('B', NULL)::person], '\x00ff', '(1,2)' FROM generate_series(1, 10)`},
 			while: []string{
-				`UPDATE documents SET a = '{ "a" : 1 }'`, `UPDATE documents SET b = NULL, d = '{}'`, `UPDATE documents SET f = '(2,1)'`,
+				`UPDATE documents SET a = '{ "a" : 1 }'`, `UPDATE documents SET b = NULL, d = '{}'`,
+				`UPDATE documents SET f = '(2,1)'`,
 				`UPDATE documents SET c.name = 'Zoe', e = '\x'`,
 			},
 			rows: 10,
 		},
 		{
-			name:   "parent", // inheritance that is no partitioning: the child's rows are not the parent's
-			make:   `CREATE TABLE parent (id int PRIMARY KEY, body text); CREATE TABLE child (extra text, PRIMARY KEY (id)) INHERITS (parent)`,
-			before: []string{`INSERT INTO parent SELECT i, 'parent ' || i FROM generate_series(1, 5) AS i`, `INSERT INTO child SELECT i, 'child ' || i, 'x' FROM generate_series(1, 5) AS i`},
-			while:  []string{`UPDATE parent SET body = body || '.'`, `DELETE FROM parent WHERE id = 1`, `INSERT INTO child VALUES (9, 'nine', '')`},
-			rows:   4,
+			name: "parent", // inheritance that is no partitioning: the child's rows are not the parent's
+			make: `CREATE TABLE parent (id int PRIMARY KEY, body text); CREATE TABLE child (extra text, PRIMARY KEY (id)) INHERITS (parent)`,
+			before: []string{
+				`INSERT INTO parent SELECT i, 'parent ' || i FROM generate_series(1, 5) AS i`,
+				`INSERT INTO child SELECT i, 'child ' || i, 'x' FROM generate_series(1, 5) AS i`,
+			},
+			while: []string{
+				`UPDATE parent SET body = body || '.'`, `DELETE FROM parent WHERE id = 1`,
+				`INSERT INTO child VALUES (9, 'nine', '')`,
+			},
+			rows: 4,
 		},
 		{
 			name: "toasted", // values that an UPDATE does not touch are not in the WAL
 			make: `CREATE TABLE toasted (id int PRIMARY KEY, body text, big text, hits int DEFAULT 0); ALTER TABLE toasted ALTER big SET STORAGE EXTERNAL`, columns: []string{"body", "big"},
 			before: []string{`INSERT INTO toasted SELECT i, 'body ' || i, repeat(i::text, 5000) FROM generate_series(1, 10) AS i`},
 			while: []string{
-				`UPDATE toasted SET hits = hits + 1`, `UPDATE toasted SET body = body || '!' WHERE id < 5`, `UPDATE toasted SET big = repeat('z', 9000) WHERE id = 7`,
+				`UPDATE toasted SET hits = hits + 1`, `UPDATE toasted SET body = body || '!' WHERE id < 5`,
+				`UPDATE toasted SET big = repeat('z', 9000) WHERE id = 7`,
 				`UPDATE toasted SET id = id + 50 WHERE id > 8`,
 			},
 			rows: 10,
@@ -106,8 +116,11 @@ func TestP1_UnusualTables(t *testing.T) {
 				return sql + `)`
 			}(),
 			before: []string{`INSERT INTO wide (id, c2, c1500) SELECT i, 'two', 'fifteen' || i FROM generate_series(1, 5) AS i`},
-			while:  []string{`UPDATE wide SET c1500 = 'changed' WHERE id = 2`, `UPDATE wide SET c7 = 'seven'`, `UPDATE wide SET c2 = NULL WHERE id = 4`},
-			rows:   4,
+			while: []string{
+				`UPDATE wide SET c1500 = 'changed' WHERE id = 2`, `UPDATE wide SET c7 = 'seven'`,
+				`UPDATE wide SET c2 = NULL WHERE id = 4`,
+			},
+			rows: 4,
 		},
 	}
 	testenv.EachMajor(t, func(t *testing.T, major int) {
@@ -162,7 +175,8 @@ func TestP1_UnusualTables(t *testing.T) {
 				at++
 			}
 			if n := r.count(`SELECT count(*) FROM embedsidecar.task`); n != 0 {
-				t.Errorf("%d tasks left: %v", n, testenv.Values[string](db, `SELECT concat_ws(' ', pipeline_id, row_key, state, error_code, error_message) FROM embedsidecar.task`))
+				t.Errorf("%d tasks left: %v", n, testenv.Values[string](db,
+					`SELECT concat_ws(' ', pipeline_id, row_key, state, error_code, error_message) FROM embedsidecar.task`))
 			}
 		})
 	})

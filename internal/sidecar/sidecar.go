@@ -126,7 +126,8 @@ func New(o Options) *Sidecar {
 	}
 	s := &Sidecar{
 		o: o, queue: queue.New(o.Pool), reload: make(chan struct{}, 1),
-		services: map[string]*embed.Service{}, shared: map[embed.Embedder]*embed.Service{}, running: map[int32]*running{}, spent: map[int32]int64{},
+		services: map[string]*embed.Service{}, shared: map[embed.Embedder]*embed.Service{}, running: map[int32]*running{},
+		spent:   map[int32]int64{},
 		waiting: map[string]health.Problem{},
 		budget:  worker.NewBudget(0),
 	}
@@ -178,7 +179,8 @@ func (s *Sidecar) Run(ctx context.Context) error {
 		defer t.Stop()
 		select {
 		case <-t.C:
-			s.o.Log.WarnContext(hard, "drain timeout: batches in work are broken off, their tasks given back", "timeout", s.o.DrainTimeout.String())
+			s.o.Log.WarnContext(hard, "drain timeout: batches in work are broken off, their tasks given back", "timeout",
+				s.o.DrainTimeout.String())
 			cancelHard()
 		case <-hard.Done():
 		}

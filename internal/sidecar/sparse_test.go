@@ -73,7 +73,8 @@ func TestP1_SparseVectors(t *testing.T) {
 			r.sparseRows(spec)
 
 			sent := embedder.sent()
-			db.MustExec(`INSERT INTO docs SELECT 1000 + i, 'common word' || i || ' Word' || i % 7 FROM generate_series(1, 50) AS i`) // known texts
+			// known texts
+			db.MustExec(`INSERT INTO docs SELECT 1000 + i, 'common word' || i || ' Word' || i % 7 FROM generate_series(1, 50) AS i`)
 			db.MustExec(`UPDATE docs SET id = id + 5000 WHERE id BETWEEN 10 AND 20`)
 			r.settle()
 			if again := embedder.sent() - sent; again != 0 {
@@ -89,18 +90,26 @@ func TestP1_SparseVectors(t *testing.T) {
 			pool := connect(t, r.url, 2)
 			p := &r.pipelines[0]
 			hits, err := search.Find(t.Context(), pool, p, search.Request{Vector: sparseOf("word77"), Rows: 3})
-			if err != nil || len(hits) != 3 || hits[0].Key != "77" || hits[0].Distance == nil || *hits[0].Distance >= 0 || *hits[1].Distance != 0 {
+			if err != nil || len(hits) != 3 || hits[0].Key != "77" || hits[0].Distance == nil || *hits[0].Distance >= 0 ||
+				*hits[1].Distance != 0 {
 				t.Errorf("found %+v, %v", hits, err)
 			}
-			hits, err = search.Find(t.Context(), pool, p, search.Request{Vector: sparseOf("edited word40"), Text: "word40", Hybrid: true, Rows: 2})
+			hits, err = search.Find(t.Context(), pool, p, search.Request{
+				Vector: sparseOf("edited word40"), Text: "word40",
+				Hybrid: true, Rows: 2,
+			})
 			if err != nil || len(hits) != 2 || hits[0].Key != "40" || hits[0].Score == nil {
 				t.Errorf("hybrid: found %+v, %v", hits, err)
 			}
 			// Row 1007 has the text of row 7.
-			if hits, err = search.Similar(t.Context(), pool, p, "7", search.Request{Rows: 1}); err != nil || len(hits) != 1 || hits[0].Key != "1007" {
+			if hits, err = search.Similar(t.Context(), pool, p, "7", search.Request{Rows: 1}); err != nil || len(hits) != 1 ||
+				hits[0].Key != "1007" {
 				t.Errorf("similar: found %+v, %v", hits, err)
 			}
-			for name, v := range map[string][]float32{"dense": make([]float32, vector.SparseDims), "too wide": {vector.SparseDims, 1}, "nothing": nil} {
+			for name, v := range map[string][]float32{
+				"dense":    make([]float32, vector.SparseDims),
+				"too wide": {vector.SparseDims, 1}, "nothing": nil,
+			} {
 				if _, err := search.Find(t.Context(), pool, p, search.Request{Vector: v, Rows: 1}); err == nil {
 					t.Errorf("%s: a vector that is none was searched for", name)
 				}
@@ -130,8 +139,10 @@ func TestP1_SparseChunks(t *testing.T) {
 		t.Errorf("%d chunks were sent again", again)
 	}
 	r.verify()
-	hits, err := search.Find(t.Context(), connect(t, r.url, 2), &r.pipelines[0], search.Request{Vector: sparseOf("word7x149"), Rows: 1})
-	if err != nil || len(hits) != 1 || hits[0].Key != "7" || hits[0].Chunk == nil || !strings.Contains(hits[0].Text, "word7x149") {
+	hits, err := search.Find(t.Context(), connect(t, r.url, 2), &r.pipelines[0],
+		search.Request{Vector: sparseOf("word7x149"), Rows: 1})
+	if err != nil || len(hits) != 1 || hits[0].Key != "7" || hits[0].Chunk == nil || !strings.Contains(hits[0].Text,
+		"word7x149") {
 		t.Errorf("found %+v, %v", hits, err)
 	}
 }
@@ -153,8 +164,10 @@ func TestP5_ASparseVectorThatNoIndexTakes(t *testing.T) {
 	if got := r.count(`SELECT count(*) FROM docs WHERE embedding IS NOT NULL`); got != 21 {
 		t.Errorf("%d rows have a vector, want all but one", got)
 	}
-	got := testenv.Value[string](db, `SELECT row_key || ' ' || error_code || ' ' || error_message FROM embedsidecar.task WHERE state = 'failed'`)
-	if !strings.HasPrefix(got, "22 write_refused") || !strings.Contains(got, "1001 numbers of its sparse vector are not zero, and an HNSW index takes 1000") {
+	got := testenv.Value[string](db,
+		`SELECT row_key || ' ' || error_code || ' ' || error_message FROM embedsidecar.task WHERE state = 'failed'`)
+	if !strings.HasPrefix(got, "22 write_refused") ||
+		!strings.Contains(got, "1001 numbers of its sparse vector are not zero, and an HNSW index takes 1000") {
 		t.Errorf("failed: %s", got)
 	}
 }

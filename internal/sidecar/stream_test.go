@@ -36,10 +36,19 @@ func TestP5_TheStreamWaitsForNoWriteBack(t *testing.T) {
 		spec    pipeline.Spec
 		trigger string
 	}{
-		"embedding table": {intoTable("docs", "body"), `CREATE TRIGGER slow BEFORE INSERT OR UPDATE ON docs_embedding FOR EACH ROW EXECUTE FUNCTION wait_at_gate()`},
-		"column":          {column("docs", "body"), `CREATE TRIGGER slow BEFORE UPDATE OF embedding ON docs FOR EACH ROW EXECUTE FUNCTION wait_at_gate()`},
-		"at the commit": {column("docs", "body"), `CREATE CONSTRAINT TRIGGER slow AFTER UPDATE OF embedding ON docs DEFERRABLE INITIALLY DEFERRED
-			FOR EACH ROW EXECUTE FUNCTION wait_at_gate()`},
+		"embedding table": {
+			intoTable("docs", "body"),
+			`CREATE TRIGGER slow BEFORE INSERT OR UPDATE ON docs_embedding FOR EACH ROW EXECUTE FUNCTION wait_at_gate()`,
+		},
+		"column": {
+			column("docs", "body"),
+			`CREATE TRIGGER slow BEFORE UPDATE OF embedding ON docs FOR EACH ROW EXECUTE FUNCTION wait_at_gate()`,
+		},
+		"at the commit": {
+			column("docs", "body"),
+			`CREATE CONSTRAINT TRIGGER slow AFTER UPDATE OF embedding ON docs DEFERRABLE INITIALLY DEFERRED
+			FOR EACH ROW EXECUTE FUNCTION wait_at_gate()`,
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -57,7 +66,9 @@ func TestP5_TheStreamWaitsForNoWriteBack(t *testing.T) {
 			db.MustExec(`INSERT INTO docs SELECT i, 'body ' || i FROM generate_series(1, 20) AS i`)
 			testenv.Eventually(t, patience, func() (bool, string) {
 				var stands bool
-				err := db.Super().QueryRow(t.Context(), `SELECT EXISTS (SELECT FROM pg_stat_activity WHERE datname = current_database() AND wait_event = 'PgSleep')`).Scan(&stands)
+				err := db.Super().QueryRow(t.Context(),
+					`SELECT EXISTS (SELECT FROM pg_stat_activity WHERE datname = current_database() AND wait_event = 'PgSleep')`).Scan(
+					&stands)
 				return stands && err == nil, fmt.Sprintf("no write-back stands in the trigger: %v", err)
 			})
 			reconnects, gens := s.Stream().Reconnects.Load(), r.count(`SELECT sum(gen) FROM embedsidecar.task`)
@@ -96,8 +107,12 @@ func TestP5_TheStreamWaitsForNoWriteBack(t *testing.T) {
 
 // Wherever in its write-back a worker stands still, nothing that the stream writes is locked.
 func TestP5_AWorkerThatStandsStillHoldsNoTask(t *testing.T) {
-	for _, place := range []string{"worker/after-read", "worker/after-embed", "worker/after-fence", "worker/before-commit", "worker/after-commit"} {
-		for destination, spec := range map[string]pipeline.Spec{"column": column("docs", "body"), "table": intoTable("docs", "body")} {
+	for _, place := range []string{
+		"worker/after-read", "worker/after-embed", "worker/after-fence", "worker/before-commit",
+		"worker/after-commit",
+	} {
+		for destination, spec := range map[string]pipeline.Spec{"column": column("docs", "body"), "table": intoTable("docs",
+			"body")} {
 			t.Run(place+"/"+destination, func(t *testing.T) {
 				db := testenv.DB(t)
 				db.MustExec(docs)
@@ -190,6 +205,7 @@ func TestP8_AnEmbedderThatRefusesAllIsNotSentAll(t *testing.T) {
 	r.verify()
 	testenv.Eventually(t, patience, func() (bool, string) {
 		here, there := states()
-		return here.Code == health.UpToDate && there.Code == health.UpToDate, fmt.Sprintf("it is still %s here and %s in the tables", here, there)
+		return here.Code == health.UpToDate && there.Code == health.UpToDate,
+			fmt.Sprintf("it is still %s here and %s in the tables", here, there)
 	})
 }

@@ -27,7 +27,8 @@ func (r *rig) told(s *sidecar.Sidecar, code health.Code, words string) {
 		}
 		here, there := s.Health()["docs"], status.Pipelines[0].Health()
 		is := func(s health.State) bool { return s.Code == code && strings.Contains(s.Reason, words) }
-		return is(here) && is(there), fmt.Sprintf("%s here: %s; %s in the tables: %s; want %s", here.Code, here, there.Code, there, code)
+		return is(here) && is(there), fmt.Sprintf("%s here: %s; %s in the tables: %s; want %s", here.Code, here, there.Code,
+			there, code)
 	})
 }
 

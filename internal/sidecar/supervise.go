@@ -78,7 +78,10 @@ func (s *Sidecar) note(ctx context.Context, pipelines []pipeline.Pipeline) bool 
 	for i, p := range pipelines {
 		ids[i], statuses[i], details[i] = p.ID, string(p.Status), p.Detail
 	}
-	_, err := s.o.Pool.Exec(ctx, sqlfiles.Query("note_status"), pgx.StrictNamedArgs{"pipeline_ids": ids, "statuses": statuses, "details": details})
+	_, err := s.o.Pool.Exec(ctx, sqlfiles.Query("note_status"), pgx.StrictNamedArgs{
+		"pipeline_ids": ids,
+		"statuses":     statuses, "details": details,
+	})
 	if err != nil && ctx.Err() == nil {
 		s.o.Log.WarnContext(ctx, "status of pipelines not stored", "error", err)
 	}
@@ -209,10 +212,12 @@ func (s *Sidecar) start(ctx, hard context.Context, until <-chan struct{}, p pipe
 		return fmt.Errorf("ask the embedder what it is: %w", err)
 	}
 	if !p.Stored.Takes(d.Sparse) {
-		return &otherModelError{fmt.Sprintf("the destination is of type %s, which cannot hold the vectors of model %q (sparse: %t): make it as it was, or make a new pipeline", p.Stored, d.Model, d.Sparse)}
+		return &otherModelError{fmt.Sprintf(
+			"the destination is of type %s, which cannot hold the vectors of model %q (sparse: %t): make it as it was, or make a new pipeline", p.Stored, d.Model, d.Sparse)}
 	}
 	if !p.MadeBy(d) {
-		return &otherModelError{fmt.Sprintf("the embedder is not the one its vectors were made with (%s, %d wide; now %s, %d wide)",
+		return &otherModelError{fmt.Sprintf(
+			"the embedder is not the one its vectors were made with (%s, %d wide; now %s, %d wide)",
 			short(p.Fingerprint), p.Dims, short(d.Fingerprint), d.Dims)}
 	}
 	rctx, cancel := context.WithCancel(ctx)
@@ -224,8 +229,10 @@ func (s *Sidecar) start(ctx, hard context.Context, until <-chan struct{}, p pipe
 	}
 	r.worker = worker.New(worker.Options{
 		Pipeline: &kept, DB: s.o.Pool, Queue: s.queue, Service: service, ID: s.me().id, MarkKey: s.markKey, Log: s.o.Log,
-		Loops: s.o.Loops, BatchRows: s.o.BatchRows, HeldRows: s.o.HeldRows, Lease: s.o.Lease, Retry: s.o.Retry, UserPath: s.userPath, NoMarks: s.o.NoMarks,
-		Fresh: fresh, Broken: func(*pipeline.Pipeline) { s.Reload() }, Siblings: func() []pipeline.Pipeline { return s.siblings(&kept, service) }, Budget: s.budget,
+		Loops: s.o.Loops, BatchRows: s.o.BatchRows, HeldRows: s.o.HeldRows, Lease: s.o.Lease, Retry: s.o.Retry,
+		UserPath: s.userPath, NoMarks: s.o.NoMarks,
+		Fresh: fresh, Broken: func(*pipeline.Pipeline) { s.Reload() },
+		Siblings: func() []pipeline.Pipeline { return s.siblings(&kept, service) }, Budget: s.budget,
 	})
 	var wg sync.WaitGroup
 	wg.Go(func() { _ = r.worker.Run(rctx, hard) })
@@ -244,7 +251,8 @@ func (s *Sidecar) siblings(p *pipeline.Pipeline, service *embed.Service) []pipel
 	defer s.mu.Unlock()
 	var list []pipeline.Pipeline
 	for id, r := range s.running {
-		if id != p.ID && r.pipeline.Fingerprint == p.Fingerprint && s.services[r.pipeline.Plugin+"\x00"+r.pipeline.Model] == service {
+		if id != p.ID && r.pipeline.Fingerprint == p.Fingerprint &&
+			s.services[r.pipeline.Plugin+"\x00"+r.pipeline.Model] == service {
 			list = append(list, r.pipeline)
 		}
 	}

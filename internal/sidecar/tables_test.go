@@ -143,8 +143,10 @@ func TestP5_TablesChangeWhileItRuns(t *testing.T) {
 			r.settle() // which waits for nothing that cannot be
 			r.has(2, `SELECT count(*) FROM notes_embedding`)
 			test.mend(r, test.spec)
-			db.MustExec(`INSERT INTO docs (` + testenv.Value[string](db, `SELECT string_agg(quote_ident(attname), ', ' ORDER BY attnum)
-				FROM pg_attribute WHERE attrelid = 'docs'::regclass AND attname IN ('id', 'body', 'n')`) + `) SELECT i, 'late ' || i, 1 FROM generate_series(60, 70) AS i`)
+			db.MustExec(`INSERT INTO docs (` + testenv.Value[string](db,
+				`SELECT string_agg(quote_ident(attname), ', ' ORDER BY attnum)
+				FROM pg_attribute WHERE attrelid = 'docs'::regclass AND attname IN ('id', 'body', 'n')`) +
+				`) SELECT i, 'late ' || i, 1 FROM generate_series(60, 70) AS i`)
 			r.noticed()
 			r.status("docs", pipeline.Active)
 			r.works(s, "docs")
@@ -176,7 +178,10 @@ func TestP2_TypesChangeWhileItRuns(t *testing.T) {
 			r.settle()
 			db.MustExec(sql)
 			db.MustExec(`UPDATE docs SET body = body || '!' WHERE body LIKE '%7'`)
-			testenv.Eventually(t, patience, func() (bool, string) { return s.Stream().CatalogueScans.Load() > 0, "the change was not noticed" })
+			testenv.Eventually(t, patience, func() (bool, string) {
+				return s.Stream().CatalogueScans.Load() > 0,
+					"the change was not noticed"
+			})
 			r.settle()
 			r.verify()
 		})

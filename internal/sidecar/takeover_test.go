@@ -31,7 +31,10 @@ func TestP2_AStandbyThatTakesOverKnowsPipelinesAddedMeanwhile(t *testing.T) {
 	for _, p := range r.pipelines {
 		db.Grant(r.role, p)
 	}
-	testenv.Eventually(t, patience, func() (bool, string) { return len(streamer.States()) == 2, "the new pipeline is not seen" })
+	testenv.Eventually(t, patience, func() (bool, string) {
+		return len(streamer.States()) == 2,
+			"the new pipeline is not seen"
+	})
 	r.settle()
 	stop()
 	testenv.Eventually(t, patience, func() (bool, string) { return standby.Stream().Streaming.Load(), "no takeover" })
@@ -91,7 +94,10 @@ func TestP2_APartitionThatWasAwayForAWhile(t *testing.T) {
 	r.settle()
 	scans := s.Stream().CatalogueScans.Load()
 	r.db.MustExec(partitionAway)
-	testenv.Eventually(t, patience, func() (bool, string) { return s.Stream().CatalogueScans.Load() > scans, "it was not noticed" })
+	testenv.Eventually(t, patience, func() (bool, string) {
+		return s.Stream().CatalogueScans.Load() > scans,
+			"it was not noticed"
+	})
 	r.settle()
 	r.verify()
 }
@@ -102,11 +108,15 @@ func TestP2_APartitionThatWasAwayBeforeAnybodyStreamed(t *testing.T) {
 	letGo := r.hold()
 	s, _ := r.start()
 	testenv.Eventually(t, patience, func() (bool, string) {
-		return r.count(`SELECT count(*) FROM embedsidecar.scan WHERE phase <> 'done'`) == 0 && r.count(`SELECT count(*) FROM docs_embedding`) == 20, "no backfill"
+		return r.count(`SELECT count(*) FROM embedsidecar.scan WHERE phase <> 'done'`) == 0 &&
+			r.count(`SELECT count(*) FROM docs_embedding`) == 20, "no backfill"
 	})
 	r.db.MustExec(partitionAway)
 	letGo()
-	testenv.Eventually(t, patience, func() (bool, string) { return s.Stream().CatalogueScans.Load() > 0, "it was not noticed" })
+	testenv.Eventually(t, patience, func() (bool, string) {
+		return s.Stream().CatalogueScans.Load() > 0,
+			"it was not noticed"
+	})
 	r.settle()
 	r.verify()
 }
@@ -150,7 +160,9 @@ func TestP5_OneRowsRefusalParksNobody(t *testing.T) {
 	if n := r.count(`SELECT count(*) FROM docs WHERE embedding IS NOT NULL`); n != 19 {
 		t.Errorf("%d of 19 innocent rows have a vector", n)
 	}
-	if got := testenv.Values[string](db, `SELECT row_key || ' ' || error_code || ' ' || error_message FROM embedsidecar.task`); fmt.Sprint(got) != "[7 write_refused SQLSTATE 42501]" {
+	if got := testenv.Values[string](db,
+		`SELECT row_key || ' ' || error_code || ' ' || error_message FROM embedsidecar.task`); fmt.Sprint(
+		got) != "[7 write_refused SQLSTATE 42501]" {
 		t.Errorf("tasks %v", got)
 	}
 }
@@ -204,10 +216,13 @@ func TestP2_AlteredAndAlteredBack(t *testing.T) {
 	publish := func(what string) string { return `ALTER PUBLICATION {pub} SET (publish = '` + what + `')` }
 	meanwhile := []string{`UPDATE docs SET body = body || '!' WHERE id < 5`, `DELETE FROM docs WHERE id > 45`}
 	for name, story := range map[string][]string{
-		"kinds of changes": slices.Concat([]string{publish("insert")}, meanwhile, []string{publish("insert, update, delete, truncate")}),
-		"the table":        slices.Concat([]string{`ALTER PUBLICATION {pub} DROP TABLE docs`}, meanwhile, []string{`ALTER PUBLICATION {pub} ADD TABLE docs`}),
+		"kinds of changes": slices.Concat([]string{publish("insert")}, meanwhile,
+			[]string{publish("insert, update, delete, truncate")}),
+		"the table": slices.Concat([]string{`ALTER PUBLICATION {pub} DROP TABLE docs`}, meanwhile,
+			[]string{`ALTER PUBLICATION {pub} ADD TABLE docs`}),
 		"a label": {
-			`ALTER TYPE mood RENAME VALUE 'glad' TO 'sad'`, `UPDATE docs SET body = 'x' WHERE id = 5`, `embedded`, `ALTER TYPE mood RENAME VALUE 'sad' TO 'glad'`,
+			`ALTER TYPE mood RENAME VALUE 'glad' TO 'sad'`, `UPDATE docs SET body = 'x' WHERE id = 5`, `embedded`,
+			`ALTER TYPE mood RENAME VALUE 'sad' TO 'glad'`,
 		},
 	} {
 		for _, running := range []bool{true, false} {

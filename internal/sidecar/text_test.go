@@ -15,9 +15,12 @@ import (
 
 // hostileTexts are what a column of type text can hold and programs trip over. None is empty.
 var hostileTexts = []string{
-	"\u202eright to left\u202c and back", "שלום العربية", "e\u0301\u0323\u0308 combined", "👩‍👩‍👧‍👦🏳️‍🌈", "\u0001\u0007\u001b[31mred\u007f", "\ufeffwith a mark",
-	"\ufffd replaced", "\U0010ffff the last", "\ue000 private", "\ufffe\uffff no characters", "ＦＵＬＬ width", "İIıi ß ẞ", "\u2028line\u2029paragraph", "\u200b\u200d\u2060joined",
-	strings.Repeat("Z͑ͫ̓ͪ̂ͫ̽͏̴̙̤̞͉͚̯̞̠͍", 50), "'; DROP TABLE docs; --", "%s %d %n", "{{.}} ${HOME} $(id) `id`", "\\x00 \\u0000 \\", "NULL", "null", "[1,2,3]",
+	"\u202eright to left\u202c and back", "שלום العربية", "e\u0301\u0323\u0308 combined",
+	"👩‍👩‍👧‍👦🏳️‍🌈", "\u0001\u0007\u001b[31mred\u007f", "\ufeffwith a mark",
+	"\ufffd replaced", "\U0010ffff the last", "\ue000 private", "\ufffe\uffff no characters", "ＦＵＬＬ width",
+	"İIıi ß ẞ", "\u2028line\u2029paragraph", "\u200b\u200d\u2060joined",
+	strings.Repeat("Z͑ͫ̓ͪ̂ͫ̽͏̴̙̤̞͉͚̯̞̠͍", 50), "'; DROP TABLE docs; --", "%s %d %n",
+	"{{.}} ${HOME} $(id) `id`", "\\x00 \\u0000 \\", "NULL", "null", "[1,2,3]",
 	strings.Repeat("a", 10_000), strings.Repeat("word ", 20_000), "\t\r\n\v\f x", "0", "-1e309", "NaN",
 }
 
@@ -77,7 +80,8 @@ func TestP1_BytesThatAreNoText(t *testing.T) {
 		db.MustExec(`CREATE TABLE docs (code text PRIMARY KEY, body text)`)
 		raw := func(expression string) string { return `convert_from(` + expression + `, 'SQL_ASCII')` }
 		db.MustExec(`INSERT INTO docs SELECT 'plain ' || i, 'body ' || i FROM generate_series(1, 20) AS i`)
-		db.MustExec(`INSERT INTO docs VALUES ('latin', ` + raw(`'\x636166e9'`) + `), ('half', ` + raw(`'\x61c3'`) + `), ('all', ` + raw(`'\xfffefdfc'`) + `)`)
+		db.MustExec(`INSERT INTO docs VALUES ('latin', ` + raw(`'\x636166e9'`) + `), ('half', ` + raw(`'\x61c3'`) +
+			`), ('all', ` + raw(`'\xfffefdfc'`) + `)`)
 		r := newRig(t, db, spec("docs", "body"))
 		s, _ := r.start()
 		r.settle()
@@ -86,7 +90,8 @@ func TestP1_BytesThatAreNoText(t *testing.T) {
 		}
 		r.verify()
 		// Through the slot, with keys that are no text either.
-		db.MustExec(`INSERT INTO docs SELECT ` + raw(`'\xe97c5c'::bytea || set_byte('\x00', 0, i)`) + `, 'odd key ' || i FROM generate_series(128, 255) AS i`)
+		db.MustExec(`INSERT INTO docs SELECT ` + raw(`'\xe97c5c'::bytea || set_byte('\x00', 0, i)`) +
+			`, 'odd key ' || i FROM generate_series(128, 255) AS i`)
 		db.MustExec(`UPDATE docs SET body = body || ` + raw(`'\xff'`) + ` WHERE code LIKE 'plain 1%'`)
 		db.MustExec(`UPDATE docs SET body = 'clean' WHERE code = 'latin'`)
 		db.MustExec(`DELETE FROM docs WHERE code = ` + raw(`'\xe97c5cff'`))
@@ -173,7 +178,8 @@ func TestP5_ATextExpressionThatFailsOnSomeRows(t *testing.T) {
 	r.start()
 	r.settle()
 	type failed struct{ Key, Class, Message string }
-	got := testenv.Rows[failed](db, `SELECT row_key, error_class, error_message FROM embedsidecar.task WHERE state = 'failed' ORDER BY row_key::int`)
+	got := testenv.Rows[failed](db,
+		`SELECT row_key, error_class, error_message FROM embedsidecar.task WHERE state = 'failed' ORDER BY row_key::int`)
 	var keys []string
 	for _, f := range got {
 		keys = append(keys, f.Key)

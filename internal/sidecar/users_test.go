@@ -37,7 +37,8 @@ func TestP5_RowsThatTheTableDoesNotLetUsWrite(t *testing.T) {
 	r.options = quick
 	r.start()
 	r.settle()
-	if got := testenv.Values[string](db, `SELECT row_key FROM embedsidecar.task ORDER BY row_key::int`); fmt.Sprint(got) != "[7 8 9 10 11]" {
+	if got := testenv.Values[string](db, `SELECT row_key FROM embedsidecar.task ORDER BY row_key::int`); fmt.Sprint(
+		got) != "[7 8 9 10 11]" {
 		t.Errorf("dead letters %v, want 7 to 11", got)
 	}
 	if n := r.count(`SELECT count(*) FROM embedsidecar.task WHERE error_message LIKE '%body%'`); n != 0 {
@@ -46,7 +47,10 @@ func TestP5_RowsThatTheTableDoesNotLetUsWrite(t *testing.T) {
 	if n := r.count(`SELECT count(embedding) FROM docs`); n != 295 {
 		t.Errorf("%d vectors, want 295", n)
 	}
-	for _, sql := range []string{`DROP TRIGGER before_it ON docs`, `DROP TRIGGER at_commit ON docs`, `ALTER TABLE docs DROP CONSTRAINT eleven`} {
+	for _, sql := range []string{
+		`DROP TRIGGER before_it ON docs`, `DROP TRIGGER at_commit ON docs`,
+		`ALTER TABLE docs DROP CONSTRAINT eleven`,
+	} {
 		db.MustExec(sql)
 	}
 	db.MustExec(`UPDATE docs SET body = body || '.' WHERE id BETWEEN 7 AND 11`)
@@ -64,7 +68,10 @@ func TestP4_AColumnCanCostASerializableWriterAConflict(t *testing.T) {
 	r := newRig(t, db, column("docs", "body"))
 	r.start()
 	r.settle()
-	for isolation, want := range map[string]string{"READ COMMITTED": "", "REPEATABLE READ": "40001", "SERIALIZABLE": "40001"} {
+	for isolation, want := range map[string]string{
+		"READ COMMITTED": "", "REPEATABLE READ": "40001",
+		"SERIALIZABLE": "40001",
+	} {
 		r.settle() // what was written before is no news to this one
 		tx, err := db.Pool.Begin(t.Context())
 		if err != nil {
@@ -126,10 +133,15 @@ func TestP1_DefaultsOfTheRoleChangeNothing(t *testing.T) {
 			db.MustExec(sql)
 		}
 		for name, value := range map[string]string{
-			"search_path": "evil, pg_catalog", "datestyle": "SQL, DMY", "timezone": "Asia/Kathmandu", "intervalstyle": "sql_standard", "bytea_output": "escape",
-			"extra_float_digits": "-3", "statement_timeout": "1ms", "lock_timeout": "1ms", "idle_in_transaction_session_timeout": "1ms",
-			"default_transaction_isolation": "serializable", "default_transaction_read_only": "on", "synchronous_commit": "off", "client_encoding": "LATIN1",
-			"standard_conforming_strings": "off", "backslash_quote": "off", "enable_seqscan": "off", "enable_indexscan": "off", "row_security": "on",
+			"search_path": "evil, pg_catalog", "datestyle": "SQL, DMY", "timezone": "Asia/Kathmandu",
+			"intervalstyle": "sql_standard", "bytea_output": "escape",
+			"extra_float_digits": "-3", "statement_timeout": "1ms", "lock_timeout": "1ms",
+			"idle_in_transaction_session_timeout": "1ms",
+			"default_transaction_isolation":       "serializable", "default_transaction_read_only": "on",
+			"synchronous_commit":          "off",
+			"client_encoding":             "LATIN1",
+			"standard_conforming_strings": "off", "backslash_quote": "off", "enable_seqscan": "off", "enable_indexscan": "off",
+			"row_security":          "on",
 			"check_function_bodies": "off", "lc_monetary": "C", "xmlbinary": "hex", "plan_cache_mode": "force_generic_plan",
 			"quote_all_identifiers": "on", "transform_null_equals": "on", "array_nulls": "off", "xmloption": "document",
 		} {
@@ -225,7 +237,8 @@ var states = []string{
 // Whatever is raised for some rows, by whatever means, the others get their vectors.
 func TestP5_WhateverIsRaisedForOneRow(t *testing.T) {
 	t.Parallel()
-	raise := `CREATE FUNCTION raise(id bigint) RETURNS text LANGUAGE plpgsql AS $$ DECLARE states text[] := '{` + strings.Join(states, ",") + `}'; BEGIN
+	raise := `CREATE FUNCTION raise(id bigint) RETURNS text LANGUAGE plpgsql AS $$ DECLARE states text[] := '{` +
+		strings.Join(states, ",") + `}'; BEGIN
 		IF id <= cardinality(states) THEN RAISE EXCEPTION 'not this one' USING ERRCODE = states[id]; END IF; RETURN ''; END $$`
 	text := intoTable("docs", "body")
 	text.Columns, text.Text = nil, `body || public.raise(id)`

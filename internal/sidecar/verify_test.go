@@ -41,12 +41,16 @@ func TestP5_VerifyNamesTheRowThatCannotBeRead(t *testing.T) {
 			check := func(missing int64, examples ...string) {
 				t.Helper()
 				found := r.reports()[0]
-				want := worker.Report{Rows: 700, Wanted: 698, Covered: 698 - missing, Missing: missing, Refused: 2, Sampled: 698 - missing, Examples: examples}
+				want := worker.Report{
+					Rows: 700, Wanted: 698, Covered: 698 - missing, Missing: missing, Refused: 2,
+					Sampled: 698 - missing, Examples: examples,
+				}
 				if fmt.Sprint(found) != fmt.Sprint(want) || found.OK() {
 					t.Errorf("verify found %+v, want %+v", found, want)
 				}
 			}
-			const division, json = "555: its text or filter fails: SQLSTATE 22012", "77: its text or filter fails: SQLSTATE 22P02"
+			const division, json = "555: its text or filter fails: SQLSTATE 22012",
+				"77: its text or filter fails: SQLSTATE 22P02"
 			check(1, division, json, "13: no vector")
 			sent := r.embedder.sent()
 			db.MustExecSuper(`UPDATE embedsidecar.scan SET phase = 'waiting', requested = requested + 1`)

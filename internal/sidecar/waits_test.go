@@ -19,7 +19,8 @@ func TestP10_AWaitKnowsOfAlteredTables(t *testing.T) {
 	for name, change := range map[string][]string{
 		"another type": {`ALTER TABLE docs ALTER body TYPE varchar USING body || '!'`},
 		"a partition that is attached": {
-			`CREATE TABLE docs_b (LIKE docs INCLUDING ALL)`, `INSERT INTO docs_b (id, body) SELECT i, 'body ' || i FROM generate_series(101, 119) AS i`,
+			`CREATE TABLE docs_b (LIKE docs INCLUDING ALL)`,
+			`INSERT INTO docs_b (id, body) SELECT i, 'body ' || i FROM generate_series(101, 119) AS i`,
 			`ALTER TABLE docs ATTACH PARTITION docs_b FOR VALUES FROM (100) TO (200)`,
 		},
 		"a partition that is detached": {`ALTER TABLE docs DETACH PARTITION docs_a`, `DROP TABLE docs_a`},

@@ -44,7 +44,10 @@ func converge(t *testing.T, wanted []workload.Shape, steps int) {
 		}
 		r := newRig(t, db, specs...)
 		s, _ := r.start()
-		run, err := workload.Start(t.Context(), db.URL(testenv.Owner), shapes, workload.Options{Seed: 7, Writers: 4, Steps: steps})
+		run, err := workload.Start(t.Context(), db.URL(testenv.Owner), shapes, workload.Options{
+			Seed: 7, Writers: 4,
+			Steps: steps,
+		})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -60,7 +63,8 @@ func converge(t *testing.T, wanted []workload.Shape, steps int) {
 		}
 		r.verify()
 		stream := s.Stream()
-		t.Logf("changes %d, tasks %d, joined %d, dropped %d, own writes %d, texts %d", stream.Changes.Load(), stream.Made.Load(),
+		t.Logf("changes %d, tasks %d, joined %d, dropped %d, own writes %d, texts %d", stream.Changes.Load(),
+			stream.Made.Load(),
 			stream.Joined.Load(), stream.Dropped.Load(), stream.OwnWrites.Load(), r.embedder.sent())
 	})
 }

@@ -19,7 +19,10 @@ func Anew(ctx context.Context, db queue.DB, p *pipeline.Pipeline, keys []string)
 	for after := ""; ; {
 		var n int64
 		err := database.UntilUnlocked(ctx, func() error {
-			return db.QueryRow(ctx, sqlfiles.Query("forget_vectors"), pgx.StrictNamedArgs{"pipeline_id": p.ID, "after": after, "row_keys": keys}).Scan(&n, &after)
+			return db.QueryRow(ctx, sqlfiles.Query("forget_vectors"), pgx.StrictNamedArgs{
+				"pipeline_id": p.ID, "after": after,
+				"row_keys": keys,
+			}).Scan(&n, &after)
 		})
 		if err != nil {
 			return rows, fmt.Errorf("have rows embedded anew: %w", err)

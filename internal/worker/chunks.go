@@ -149,7 +149,8 @@ func (w *Worker) groupFailed(ctx context.Context, group, rest []item, err error)
 	if len(rest) > 0 && ctx.Err() == nil {
 		// These were not in the embedder.
 		_, code := embed.Classify(err)
-		if err := w.postpone(ctx, tasksOf(rest), embed.Transient, code, "the embedder failed on other rows of the batch", max(w.o.Service.Rest(), w.o.Retry.Initial/4)); err != nil {
+		if err := w.postpone(ctx, tasksOf(rest), embed.Transient, code, "the embedder failed on other rows of the batch",
+			max(w.o.Service.Rest(), w.o.Retry.Initial/4)); err != nil {
 			return err
 		}
 	}
@@ -207,7 +208,10 @@ func (w *Worker) cut(ctx context.Context, items []item, alone bool) error {
 	if class, code := embed.Classify(err); err == nil || class != embed.Data {
 		return err
 	} else if len(cutting) == 1 {
-		cutting[0].action, cutting[0].err = broken, &embed.TextError{Class: class, Code: code, Message: "the embedder did not say where the tokens of this text end"}
+		cutting[0].action, cutting[0].err = broken, &embed.TextError{
+			Class: class, Code: code,
+			Message: "the embedder did not say where the tokens of this text end",
+		}
 		return nil
 	}
 	for i := range items {
@@ -292,7 +296,8 @@ func (w *Worker) tokens(ctx context.Context, items []*item, alone bool) (chunk.S
 func cutOne(s chunk.Settings, text, title chunk.Text) (chunks []chunk.Chunk, err error) {
 	defer func() {
 		if p := recover(); p != nil { // what was panicked with may hold the text
-			err = &embed.TextError{Class: embed.Data, Code: "not_cut", Message: fmt.Sprintf("cutting it into chunks failed (%T)", p)}
+			err = &embed.TextError{Class: embed.Data, Code: "not_cut", Message: fmt.Sprintf("cutting it into chunks failed (%T)",
+				p)}
 		}
 	}()
 	return chunk.Cut(s, text, title), nil

@@ -53,7 +53,8 @@ func TestMatch_TakesWhatIsStoredOnce(t *testing.T) {
 				from = p.from.no
 			}
 			if from != c.from[i] || p.stays != c.stays[i] || p.unknown() != (c.from[i] < 0) {
-				t.Errorf("%q after %q: piece %d comes from %d and stays: %t, want %d, %t", c.now, c.before, i, from, p.stays, c.from[i], c.stays[i])
+				t.Errorf("%q after %q: piece %d comes from %d and stays: %t, want %d, %t", c.now, c.before, i, from, p.stays,
+					c.from[i], c.stays[i])
 			}
 		}
 	}

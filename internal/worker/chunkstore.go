@@ -41,25 +41,35 @@ func (s *statements) buildChunks(p *pipeline.Pipeline, list func(...string) stri
 	}
 	s.chunks = chunkStatements{
 		stored: "SELECT k.place, d.chunk_no, d.start_byte, d.end_byte, d.generation, d.text_hash, num_nonnulls(d.chunk_text) = 1, " +
-			p.KeyExpression("d") + " <> k.row_key" + from("row_key text") + " WHERE d.chunk_no >= 0 ORDER BY k.place, d.chunk_no",
-		vectors: "SELECT k.place, d.embedding" + from("chunk_no integer", "text_hash bytea") + " AND d.chunk_no = k.chunk_no AND d.text_hash = k.text_hash",
+			p.KeyExpression("d") + " <> k.row_key" + from("row_key text") +
+			" WHERE d.chunk_no >= 0 ORDER BY k.place, d.chunk_no",
+		vectors: "SELECT k.place, d.embedding" + from("chunk_no integer", "text_hash bytea") +
+			" AND d.chunk_no = k.chunk_no AND d.text_hash = k.text_hash",
 		shift: "UPDATE " + p.Into() + " AS d SET start_byte = k.start_byte, end_byte = k.end_byte, chunk_text = " + text +
-			fmt.Sprintf(", generation = %d FROM ", p.Generation) + list("chunk_no integer", "text_hash bytea", "start_byte integer", "end_byte integer", "chunk_text text") +
+			fmt.Sprintf(", generation = %d FROM ", p.Generation) + list("chunk_no integer", "text_hash bytea",
+			"start_byte integer", "end_byte integer", "chunk_text text") +
 			" WHERE " + match + " AND d.chunk_no = k.chunk_no AND d.text_hash = k.text_hash",
-		put: "INSERT INTO " + p.Into() + " AS d (" + keys + ", chunk_no, generation, text_hash, embedded_at, start_byte, end_byte, context, chunk_text, embedding) SELECT " +
-			strings.Join(values, ", ") + fmt.Sprintf(", k.chunk_no, %d, k.text_hash, now(), k.start_byte, k.end_byte, nullif(k.context, ''), k.chunk_text, %s FROM ", p.Generation, p.ToStored("k.vector")) +
-			list("chunk_no integer", "text_hash bytea", "start_byte integer", "end_byte integer", "context text", "chunk_text text", "vector "+p.VectorType()) +
-			" ON CONFLICT (" + keys + ", chunk_no) DO UPDATE SET " + strings.Join(respell, ", ") + ", generation = excluded.generation, text_hash = excluded.text_hash," +
+		put: "INSERT INTO " + p.Into() + " AS d (" + keys +
+			", chunk_no, generation, text_hash, embedded_at, start_byte, end_byte, context, chunk_text, embedding) SELECT " +
+			strings.Join(values, ", ") + fmt.Sprintf(
+			", k.chunk_no, %d, k.text_hash, now(), k.start_byte, k.end_byte, nullif(k.context, ''), k.chunk_text, %s FROM ",
+			p.Generation, p.ToStored("k.vector")) +
+			list("chunk_no integer", "text_hash bytea", "start_byte integer", "end_byte integer", "context text",
+				"chunk_text text", "vector "+p.VectorType()) +
+			" ON CONFLICT (" + keys + ", chunk_no) DO UPDATE SET " + strings.Join(respell, ", ") +
+			", generation = excluded.generation, text_hash = excluded.text_hash," +
 			" embedded_at = excluded.embedded_at, start_byte = excluded.start_byte, end_byte = excluded.end_byte, context = excluded.context," +
 			" chunk_text = excluded.chunk_text, embedding = excluded.embedding",
-		end:  "DELETE FROM " + p.Into() + " AS d USING " + list("chunks integer") + " WHERE " + match + " AND (d.chunk_no >= k.chunks OR d.chunk_no < 0)",
+		end: "DELETE FROM " + p.Into() + " AS d USING " + list("chunks integer") + " WHERE " + match +
+			" AND (d.chunk_no >= k.chunks OR d.chunk_no < 0)",
 		deep: "SELECT coalesce(d.start_byte, 0), coalesce(d.end_byte, 0), coalesce(d.context, ''), d.chunk_text, d.text_hash" + from() + " ORDER BY k.place, d.chunk_no",
 		all:  "SELECT k.place, d.embedding" + from() + " ORDER BY k.place, d.chunk_no",
 	}
 	if p.HashIndexed {
 		// Only rows in the ledger are known to be ours.
 		s.chunks.known = "SELECT h.place, f.embedding FROM unnest($1::bytea[]) WITH ORDINALITY AS h (text_hash, place) CROSS JOIN LATERAL (SELECT d.embedding FROM " + p.Into() +
-			" AS d WHERE d.text_hash = h.text_hash AND EXISTS (SELECT FROM embedsidecar.ledger AS l WHERE l.pipeline_id = " + fmt.Sprint(p.ID) +
+			" AS d WHERE d.text_hash = h.text_hash AND EXISTS (SELECT FROM embedsidecar.ledger AS l WHERE l.pipeline_id = " +
+			fmt.Sprint(p.ID) +
 			" AND l.row_key = " + p.KeyExpression("d") + " AND l.text_hash IS NOT NULL OFFSET 0) LIMIT 1) AS f"
 	}
 }
@@ -94,17 +104,18 @@ func (w *Worker) matchStored(ctx context.Context, items []item) error {
 		c          storedChunk
 	)
 	stored := make([][]storedChunk, len(owners))
-	_, err = pgx.ForEachRow(rows, []any{&place, &c.no, &start, &end, &c.generation, &hash, &c.text, &c.respell}, func() error {
-		if len(hash) != sha256.Size {
+	_, err = pgx.ForEachRow(rows, []any{&place, &c.no, &start, &end, &c.generation, &hash, &c.text, &c.respell},
+		func() error {
+			if len(hash) != sha256.Size {
+				return nil
+			}
+			c.hash, c.start, c.end = [sha256.Size]byte(hash), -1, -1
+			if start != nil && end != nil {
+				c.start, c.end = *start, *end
+			}
+			stored[place-1] = append(stored[place-1], c)
 			return nil
-		}
-		c.hash, c.start, c.end = [sha256.Size]byte(hash), -1, -1
-		if start != nil && end != nil {
-			c.start, c.end = *start, *end
-		}
-		stored[place-1] = append(stored[place-1], c)
-		return nil
-	})
+		})
 	if err != nil {
 		return fmt.Errorf("read stored chunks: %w", err)
 	}
@@ -176,7 +187,9 @@ func (w *Worker) reuseChunks(ctx context.Context, items []item) error {
 
 // eachVector runs a query for places and stored vectors and calls f for each, with what may be sent again to store
 // the same.
-func (w *Worker) eachVector(ctx context.Context, sql string, args []any, f func(place int, vector []float32) error) error {
+func (w *Worker) eachVector(ctx context.Context, sql string, args []any,
+	f func(place int, vector []float32) error,
+) error {
 	formats := pgx.QueryResultFormats{pgx.TextFormatCode, pgx.BinaryFormatCode}
 	rows, err := w.o.DB.Query(ctx, sql, append([]any{formats}, args...)...)
 	if err != nil {
@@ -265,7 +278,8 @@ func (w *Worker) writeChunks(ctx context.Context, tx pgx.Tx, items []*item) erro
 			if !p.stays {
 				put.add(it, no, !w.o.Pipeline.Chunking.NoText)
 				it.written++
-			} else if f := p.from; f.start != p.Start || f.end != p.End || f.generation != w.o.Pipeline.Generation || f.text == w.o.Pipeline.Chunking.NoText {
+			} else if f := p.from; f.start != p.Start || f.end != p.End || f.generation != w.o.Pipeline.Generation ||
+				f.text == w.o.Pipeline.Chunking.NoText {
 				shifted.add(it, no, !w.o.Pipeline.Chunking.NoText && !f.text)
 			}
 		}
@@ -297,7 +311,8 @@ func (w *Worker) writeChunks(ctx context.Context, tx pgx.Tx, items []*item) erro
 		if err != nil {
 			return err
 		}
-		if _, err := tx.Exec(ctx, w.sql.chunks.put, append(args, r.nos, r.hashes, r.starts, r.ends, r.contexts, r.texts, parameter(w.o.Pipeline, r.vectors))...); err != nil {
+		if _, err := tx.Exec(ctx, w.sql.chunks.put, append(args, r.nos, r.hashes, r.starts, r.ends, r.contexts, r.texts,
+			parameter(w.o.Pipeline, r.vectors))...); err != nil {
 			return err
 		}
 	}
@@ -318,7 +333,8 @@ func (r *chunkRows) add(it *item, no int, text bool) {
 	p := &it.pieces[no]
 	r.keys, r.nos = append(r.keys, it.task.RowKey), append(r.nos, no)
 	r.starts, r.ends = append(r.starts, p.Start), append(r.ends, p.End)
-	r.hashes, r.contexts, r.vectors = append(r.hashes, p.hash[:]), append(r.contexts, p.Context), append(r.vectors, p.vector)
+	r.hashes, r.contexts, r.vectors = append(r.hashes, p.hash[:]), append(r.contexts, p.Context),
+		append(r.vectors, p.vector)
 	var stored *string
 	if text {
 		piece := it.row.text[p.Start:p.End]
@@ -331,6 +347,7 @@ func (r *chunkRows) add(it *item, no int, text bool) {
 func (r *chunkRows) window(at int) chunkRows {
 	end := min(at+chunkWindow, len(r.keys))
 	return chunkRows{
-		r.keys[at:end], r.nos[at:end], r.starts[at:end], r.ends[at:end], r.hashes[at:end], r.contexts[at:end], r.texts[at:end], r.vectors[at:end],
+		r.keys[at:end], r.nos[at:end], r.starts[at:end], r.ends[at:end], r.hashes[at:end], r.contexts[at:end],
+		r.texts[at:end], r.vectors[at:end],
 	}
 }

@@ -19,8 +19,9 @@ func known(p *pipeline.Pipeline) row {
 	r := row{
 		key: "1", found: true, actual: "1", keep: true, text: text, bytes: len(text), hashed: true,
 		source: pipeline.SourceHash("source"), textHash: hash,
-		ledger: true, ledgerSource: []byte("source"), ledgerText: hash[:], ledgerVector: vector[:], ledgerGeneration: p.Generation,
-		stored: true, storedHash: vector[:], storedGeneration: p.Generation,
+		ledger: true, ledgerSource: []byte("source"), ledgerText: hash[:], ledgerVector: vector[:],
+		ledgerGeneration: p.Generation,
+		stored:           true, storedHash: vector[:], storedGeneration: p.Generation,
 	}
 	if !p.ToColumn() {
 		r.storedHash = hash[:]
@@ -48,7 +49,10 @@ func TestDecide_SaysWhatEachRowNeeds(t *testing.T) {
 		{"another text", func(r *row) { r.source, r.textHash = pipeline.SourceHash("new"), other }, vectorIn, vectorIn},
 		{"another column, the same text", func(r *row) { r.source = pipeline.SourceHash("new") }, relabel, relabel},
 		{"another text of the same columns", func(r *row) { r.textHash = other }, vectorIn, vectorIn},
-		{"an older generation, the same text", func(r *row) { r.ledgerGeneration, r.storedGeneration = 1, 1 }, relabel, relabel},
+		{
+			"an older generation, the same text", func(r *row) { r.ledgerGeneration, r.storedGeneration = 1, 1 }, relabel,
+			relabel,
+		},
 		{"only the destination's generation is older", func(r *row) { r.storedGeneration = 1 }, nothing, relabel},
 		{"the vector was taken away", func(r *row) { r.stored, r.storedHash = false, nil }, vectorIn, vectorIn},
 		{"somebody wrote another vector", func(r *row) { r.storedHash = make([]byte, 32) }, vectorIn, vectorIn},
@@ -115,7 +119,10 @@ func TestFailure_OnlyTheRowsOwnFaultCounts(t *testing.T) {
 func TestBackoff_DoublesUpToItsMost(t *testing.T) {
 	t.Parallel()
 	w := New(Options{Pipeline: &pipeline.Pipeline{}, Retry: Retry{MaxAttempts: 3, Initial: time.Second, Max: time.Minute}})
-	for attempt, most := range map[int]time.Duration{0: time.Second, 1: time.Second, 2: 2 * time.Second, 5: 16 * time.Second, 7: time.Minute, 1000: time.Minute} {
+	for attempt, most := range map[int]time.Duration{
+		0: time.Second, 1: time.Second, 2: 2 * time.Second,
+		5: 16 * time.Second, 7: time.Minute, 1000: time.Minute,
+	} {
 		for range 100 {
 			if d := w.backoff(attempt); d < most/2 || d > most {
 				t.Fatalf("attempt %d: %s, want %s to %s", attempt, d, most/2, most)
@@ -128,7 +135,8 @@ func TestLockedDelay_IsShortAtFirst(t *testing.T) {
 	t.Parallel()
 	now := time.Now()
 	for age, want := range map[time.Duration]time.Duration{
-		0: 50 * time.Millisecond, time.Second: 100 * time.Millisecond, time.Hour: 5 * time.Second, -time.Hour: 50 * time.Millisecond,
+		0: 50 * time.Millisecond, time.Second: 100 * time.Millisecond, time.Hour: 5 * time.Second,
+		-time.Hour: 50 * time.Millisecond,
 	} {
 		if got := lockedDelay(queue.Task{EnqueuedAt: now.Add(-age)}, now); got != want {
 			t.Errorf("after %s: %s, want %s", age, got, want)
@@ -145,7 +153,10 @@ func item1(id int64, a action, stored bool) item {
 func TestPortion_CountsRowsThatAreHeld(t *testing.T) {
 	t.Parallel()
 	column := New(Options{Pipeline: &pipeline.Pipeline{Spec: pipeline.Spec{IntoColumn: "embedding"}}, HeldRows: 2})
-	items := []item{item1(1, vectorIn, false), item1(2, nothing, true), item1(3, empty, true), item1(4, empty, false), item1(5, gone, true), item1(6, vectorIn, true)}
+	items := []item{
+		item1(1, vectorIn, false), item1(2, nothing, true), item1(3, empty, true), item1(4, empty, false),
+		item1(5, gone, true), item1(6, vectorIn, true),
+	}
 	if got := column.portion(items); got != 5 {
 		t.Errorf("a column's portion is %d items, want 5: the sixth is the third that is held", got)
 	}
@@ -196,6 +207,7 @@ func TestSortItems_LeavesOutWhatIsThereAlready(t *testing.T) {
 		item1(8, alias, true), item1(9, nothing, true),
 	}, 2)
 	if len(c.write) != 1 || len(c.empty) != 1 || len(c.remove) != 1 || len(c.adopt) != 1 || c.adopt[0].task.TaskID != 4 {
-		t.Errorf("%d to write, %d to empty, %d to remove, %d to adopt, want one of each", len(c.write), len(c.empty), len(c.remove), len(c.adopt))
+		t.Errorf("%d to write, %d to empty, %d to remove, %d to adopt, want one of each", len(c.write), len(c.empty),
+			len(c.remove), len(c.adopt))
 	}
 }

@@ -24,7 +24,8 @@ func (w *Worker) queueGuard(batch *pgx.Batch) {
 		return
 	}
 	batch.Queue("LOCK TABLE " + p.Into() + " IN ROW EXCLUSIVE MODE") // what writing takes anyway
-	batch.Queue("SELECT coalesce(pg_catalog.to_regclass($1)::oid = $2, false)", p.Into(), p.IntoOID).QueryRow(func(row pgx.Row) error {
+	batch.Queue("SELECT coalesce(pg_catalog.to_regclass($1)::oid = $2, false)", p.Into(),
+		p.IntoOID).QueryRow(func(row pgx.Row) error {
 		var same bool
 		if err := row.Scan(&same); err != nil {
 			return err

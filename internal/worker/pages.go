@@ -102,7 +102,9 @@ func (p *pages) keys(ctx context.Context, s pageStatements, after *string) (keys
 
 // read looks at the rows of keys and hands them on, without their texts: there are only the hashes. A row whose text
 // or filter fails is found by halving, and refused gets its key and the error; so is a key that no row can have.
-func (p *pages) read(ctx context.Context, keys []string, each func(rows []row), refused func(key string, err error)) error {
+func (p *pages) read(ctx context.Context, keys []string, each func(rows []row),
+	refused func(key string, err error),
+) error {
 	for len(keys) > 0 {
 		var found []row
 		most := min(len(keys), p.vectorRows())

@@ -52,7 +52,10 @@ func (w *Worker) process(ctx context.Context, tasks []queue.Task) error {
 	}
 	if len(tasks) == 1 {
 		w.o.Log.WarnContext(ctx, "row refused", "pipeline", w.o.Pipeline.Name, "error", quiet(err))
-		it := item{task: tasks[0], action: broken, err: &embed.TextError{Class: embed.Data, Code: "refused", Message: sqlState(err)}}
+		it := item{task: tasks[0], action: broken, err: &embed.TextError{
+			Class: embed.Data, Code: "refused",
+			Message: sqlState(err),
+		}}
 		return w.end(ctx, tasks[0].Lease, []queue.Outcome{w.failure(&it)})
 	}
 	half := len(tasks) / 2
@@ -95,7 +98,8 @@ func (w *Worker) attempt(ctx context.Context, tasks []queue.Task) error {
 func (w *Worker) lookFailed(ctx context.Context, tasks []queue.Task, err error) error {
 	switch {
 	case faultOf(err) == database.Locked:
-		return w.postpone(ctx, tasks, embed.Transient, "locked", "the table is locked by somebody", lockedDelay(tasks[0], time.Now()))
+		return w.postpone(ctx, tasks, embed.Transient, "locked", "the table is locked by somebody",
+			lockedDelay(tasks[0], time.Now()))
 	case unfits(err):
 		return w.park(ctx, tasks, err)
 	}
@@ -247,9 +251,11 @@ func (w *Worker) embedderFailed(ctx context.Context, tasks []queue.Task, err err
 		return err
 	}
 	class, code := embed.Classify(err)
-	w.o.Log.WarnContext(ctx, "embedder failed", "pipeline", w.o.Pipeline.Name, "class", string(class), "code", code, "tasks", len(tasks), "error", err)
+	w.o.Log.WarnContext(ctx, "embedder failed", "pipeline", w.o.Pipeline.Name, "class", string(class), "code", code,
+		"tasks", len(tasks), "error", err)
 	if class != embed.Crash {
-		return w.postpone(ctx, tasks, class, code, "the embedder did not answer: "+oneLine(err.Error(), longestMessage), max(w.o.Service.Rest(), w.o.Retry.Initial/4))
+		return w.postpone(ctx, tasks, class, code, "the embedder did not answer: "+oneLine(err.Error(), longestMessage),
+			max(w.o.Service.Rest(), w.o.Retry.Initial/4))
 	}
 	outcomes := make([]queue.Outcome, len(tasks))
 	for i, t := range tasks {
@@ -267,7 +273,9 @@ func (w *Worker) embedderFailed(ctx context.Context, tasks []queue.Task, err err
 }
 
 // postpone ends leases for a reason that is not the rows': it burns no attempt.
-func (w *Worker) postpone(ctx context.Context, tasks []queue.Task, class embed.Class, code, message string, delay time.Duration) error {
+func (w *Worker) postpone(ctx context.Context, tasks []queue.Task, class embed.Class, code, message string,
+	delay time.Duration,
+) error {
 	outcomes := make([]queue.Outcome, len(tasks))
 	for i, t := range tasks {
 		outcomes[i] = queue.Outcome{

@@ -24,14 +24,16 @@ func (s *Scan) tell(ctx context.Context, every time.Duration) {
 	p := s.w.o.Pipeline
 	var phase string
 	var seen, expected int64
-	err := s.w.o.DB.QueryRow(ctx, "SELECT phase, rows_seen, rows_expected FROM embedsidecar.scan WHERE pipeline_id = $1", p.ID).Scan(&phase, &seen, &expected)
+	err := s.w.o.DB.QueryRow(ctx, "SELECT phase, rows_seen, rows_expected FROM embedsidecar.scan WHERE pipeline_id = $1",
+		p.ID).Scan(&phase, &seen, &expected)
 	if err != nil {
 		return // the next step meets it as well
 	}
 	rate := float64(max(seen-s.progress.seen, 0)) / since.Seconds()
 	args := []any{"pipeline", p.Name, "phase", phase, "rows_seen", seen, "rows_per_second", int64(rate)}
 	if expected > seen && rate > 0 {
-		args = append(args, "rows_expected", expected, "left", (time.Duration(float64(expected-seen)/rate) * time.Second).String())
+		args = append(args, "rows_expected", expected, "left",
+			(time.Duration(float64(expected-seen)/rate) * time.Second).String())
 	}
 	s.w.o.Log.InfoContext(ctx, "scan goes on", args...)
 	s.progress = progress{time.Now(), seen}

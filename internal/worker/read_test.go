@@ -25,10 +25,15 @@ func TestScanRow_TakesWhatTheServerSays(t *testing.T) {
 	long := strings.Repeat("x", 32)
 	for _, raw := range [][][]byte{
 		line(map[int]string{
-			readPlace: "1", readKey: "01", readKeep: "t", readText: "a\xffb", readBytes: "3", readSource: "s", readLedgerSource: "s", readLedgerText: long,
-			readLedgerVector: "v", readLedgerGeneration: "4", readLedgerVersion: "77", readStored: long, readStoredGeneration: "3",
+			readPlace: "1", readKey: "01", readKeep: "t", readText: "a\xffb", readBytes: "3", readSource: "s",
+			readLedgerSource: "s", readLedgerText: long,
+			readLedgerVector: "v", readLedgerGeneration: "4", readLedgerVersion: "77", readStored: long,
+			readStoredGeneration: "3",
 		}),
-		line(map[int]string{readPlace: "2", readKey: "2", readKeep: "f", readBytes: "5000000", readSum: long, readSource: "s"}),
+		line(map[int]string{
+			readPlace: "2", readKey: "2", readKeep: "f", readBytes: "5000000", readSum: long,
+			readSource: "s",
+		}),
 		line(map[int]string{readPlace: "3"}),
 	} {
 		if err := w.scanRow(raw, keys, found); err != nil {
@@ -36,8 +41,10 @@ func TestScanRow_TakesWhatTheServerSays(t *testing.T) {
 		}
 	}
 	first, second, third := &found[0], &found[1], &found[2]
-	if !first.found || first.actual != "01" || !first.keep || first.text != "a\uFFFDb" || !first.broken || !first.ledger || first.ledgerGeneration != 4 ||
-		first.ledgerVersion != "77" || !first.stored || first.storedGeneration != 3 || first.textHash != pipeline.TextHash("a\uFFFDb") {
+	if !first.found || first.actual != "01" || !first.keep || first.text != "a\uFFFDb" || !first.broken || !first.ledger ||
+		first.ledgerGeneration != 4 ||
+		first.ledgerVersion != "77" || !first.stored || first.storedGeneration != 3 ||
+		first.textHash != pipeline.TextHash("a\uFFFDb") {
 		t.Errorf("the first row is %+v", first)
 	}
 	if !second.leftOut() || !second.hashed || string(second.textHash[:]) != long || second.keep || second.wanted() {
@@ -84,7 +91,10 @@ func TestIntact_WhatTheDestinationMustHold(t *testing.T) {
 	t.Parallel()
 	chunked := &pipeline.Pipeline{Spec: pipeline.Spec{IntoTable: "t"}, Chunked: true, Generation: 1}
 	hash := pipeline.TextHash("all chunks")
-	r := row{ledger: true, ledgerText: []byte("text"), ledgerVector: hash[:pipeline.VectorHashSize], ledgerGeneration: 1, stored: true, storedHash: hash[:], storedGeneration: 1}
+	r := row{
+		ledger: true, ledgerText: []byte("text"), ledgerVector: hash[:pipeline.VectorHashSize], ledgerGeneration: 1,
+		stored: true, storedHash: hash[:], storedGeneration: 1,
+	}
 	if !r.intact(chunked) {
 		t.Error("the chunks that were written are not taken for such")
 	}

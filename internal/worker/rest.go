@@ -105,7 +105,8 @@ func (w *Worker) noteFate(ctx context.Context, items []item) {
 	case began:
 		why := fmt.Sprintf("the last %d texts all failed: %s", restAfter, reason)
 		w.stats.Rest.Store(&why)
-		w.o.Log.WarnContext(ctx, "pipeline rests: its last texts all failed", "pipeline", w.o.Pipeline.Name, "texts", restAfter, "code", reason)
+		w.o.Log.WarnContext(ctx, "pipeline rests: its last texts all failed", "pipeline", w.o.Pipeline.Name, "texts",
+			restAfter, "code", reason)
 	case ended:
 		w.stats.Rest.Store(nil)
 		w.o.Log.InfoContext(ctx, "pipeline goes on", "pipeline", w.o.Pipeline.Name)

@@ -122,7 +122,9 @@ type place struct {
 }
 
 // places asks the ledger which rows were made of these texts, by pipeline; the pipeline's own are under 0.
-func (w *Worker) places(ctx context.Context, query string, wanted map[[32]byte]bool, args pgx.StrictNamedArgs) (map[int32][]place, error) {
+func (w *Worker) places(ctx context.Context, query string, wanted map[[32]byte]bool,
+	args pgx.StrictNamedArgs,
+) (map[int32][]place, error) {
 	hashes := make([][]byte, 0, len(wanted))
 	for hash := range wanted {
 		hashes = append(hashes, append([]byte(nil), hash[:]...))

@@ -103,7 +103,10 @@ const (
 func (s *Scan) step(ctx context.Context) (step, error) {
 	p := s.w.o.Pipeline
 	var st scanState
-	err := s.w.o.DB.QueryRow(ctx, sqlfiles.Query("read_scan"), pgx.StrictNamedArgs{"pipeline_id": p.ID, "generation": p.Generation}).
+	err := s.w.o.DB.QueryRow(ctx, sqlfiles.Query("read_scan"), pgx.StrictNamedArgs{
+		"pipeline_id": p.ID,
+		"generation":  p.Generation,
+	}).
 		Scan(&st.Phase, &st.Reason, &st.AfterKey, &st.Requested, &st.Started, &st.MayStart, &st.Barrier, &st.Routed)
 	if errors.Is(err, pgx.ErrNoRows) {
 		return stepIdle, nil
@@ -180,14 +183,17 @@ func (s *Scan) tellBlockers(ctx context.Context, barrier string) {
 	}
 	s.waits = now.Add(again)
 	if list, err := database.Blockers(ctx, s.w.o.DB, barrier); err == nil && len(list) > 0 {
-		s.w.o.Log.WarnContext(ctx, "scan waits for open transactions", "pipeline", s.w.o.Pipeline.Name, "transactions", strings.Join(database.Named(list), "; "))
+		s.w.o.Log.WarnContext(ctx, "scan waits for open transactions", "pipeline", s.w.o.Pipeline.Name, "transactions",
+			strings.Join(database.Named(list), "; "))
 	}
 }
 
 // save makes a page's tasks and the scan's progress durable together, in one transaction that is sent with its
 // commit: the stream would wait for who holds either. It returns false if somebody else moved the scan since it was
 // read as before: then the page is theirs.
-func (s *Scan) save(ctx context.Context, before, after scanState, begin bool, seen int, look []string) (saved bool, err error) {
+func (s *Scan) save(ctx context.Context, before, after scanState, begin bool, seen int, look []string) (saved bool,
+	err error,
+) {
 	p := s.w.o.Pipeline
 	if err := failpoint.Hit("worker/before-scan-commit"); err != nil {
 		return false, err
@@ -197,7 +203,8 @@ func (s *Scan) save(ctx context.Context, before, after scanState, begin bool, se
 	batch.Queue(sqlfiles.Query("save_scan"), pgx.StrictNamedArgs{
 		"pipeline_id": p.ID, "phase": after.Phase, "after_key": after.AfterKey, "started": after.Started, "begin": begin,
 		"seen": seen, "made": len(look), "table": p.OID, "generation": p.Generation,
-		"old_phase": before.Phase, "old_after_key": before.AfterKey, "old_requested": before.Requested, "old_started": before.Started,
+		"old_phase": before.Phase, "old_after_key": before.AfterKey, "old_requested": before.Requested,
+		"old_started": before.Started,
 	}).Exec(func(tag pgconn.CommandTag) error { saved = tag.RowsAffected() > 0; return nil })
 	if len(look) > 0 {
 		queue.QueueAdd(batch, p.ID, pipeline.Low, look, true)
@@ -238,7 +245,8 @@ func (s *Scan) rows(ctx context.Context, after *string) (keys, look []string, er
 	var compare []string
 	for i, key := range keys {
 		if len(key) > pipeline.MaxKey {
-			s.w.o.Log.WarnContext(ctx, "row left out: its key is too long for an index of the queue", "pipeline", s.w.o.Pipeline.Name, "bytes", len(key))
+			s.w.o.Log.WarnContext(ctx, "row left out: its key is too long for an index of the queue", "pipeline",
+				s.w.o.Pipeline.Name, "bytes", len(key))
 		} else if known[i] {
 			compare = append(compare, key)
 		} else {

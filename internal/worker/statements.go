@@ -65,7 +65,8 @@ func newStatements(p *pipeline.Pipeline) statements {
 			arrays = append(arrays, fmt.Sprintf("pg_catalog.unnest($%d::%s[])", n+1+i, typ))
 			columns = append(columns, name)
 		}
-		return "ROWS FROM (" + strings.Join(arrays, ", ") + ") WITH ORDINALITY AS k (" + strings.Join(columns, ", ") + ", place)"
+		return "ROWS FROM (" + strings.Join(arrays, ", ") + ") WITH ORDINALITY AS k (" + strings.Join(columns, ", ") +
+			", place)"
 	}
 	match := p.MatchKey("r", names)
 	values := make([]string, n)
@@ -115,16 +116,22 @@ const blanks = `E' \t\n\f\r\x0b'`
 func (s *statements) buildRead(p *pipeline.Pipeline, list func(...string) string, match string) {
 	n := len(p.Key)
 	limit := fmt.Sprintf("$%d::bigint", n+2)
-	inner := []string{p.KeyExpression("r") + " AS row_key", p.FilterExpression() + " AS keep", sourceHash(p) + " AS source"}
-	send, hash, title := "(sum(octet_length(f.body)) OVER (ORDER BY k.place) <= "+limit+" OR pg_client_encoding() = 'SQL_ASCII')",
+	inner := []string{
+		p.KeyExpression("r") + " AS row_key", p.FilterExpression() + " AS keep",
+		sourceHash(p) + " AS source",
+	}
+	send, hash, title := "(sum(octet_length(f.body)) OVER (ORDER BY k.place) <= "+limit+
+		" OR pg_client_encoding() = 'SQL_ASCII')",
 		"sha256(convert_to(f.body, pg_client_encoding()::name))", "NULL::text"
 	if p.Chunked {
 		inner = append(inner, fmt.Sprintf("CASE WHEN %s THEN %s END AS body", p.FilterExpression(), p.TextExpression()),
 			fmt.Sprintf("CASE WHEN %s THEN left(%s, %d) END AS title", p.FilterExpression(), p.ContextExpression(), maxTitle))
 		send, title = "octet_length(f.body) <= "+limit, "f.title"
-		hash = "CASE WHEN pg_client_encoding() <> 'SQL_ASCII' THEN " + p.Chunking.ChunkedHashExpression("f.body", "f.title") + " END"
+		hash = "CASE WHEN pg_client_encoding() <> 'SQL_ASCII' THEN " + p.Chunking.ChunkedHashExpression("f.body", "f.title") +
+			" END"
 	} else {
-		inner = append(inner, fmt.Sprintf("CASE WHEN %s THEN left(%s, %d) END AS body", p.FilterExpression(), p.TextExpression(), maxText))
+		inner = append(inner, fmt.Sprintf("CASE WHEN %s THEN left(%s, %d) END AS body", p.FilterExpression(),
+			p.TextExpression(), maxText))
 	}
 	body := fmt.Sprintf("CASE WHEN %s THEN f.body END, CASE WHEN btrim(f.body, %s) <> '' THEN octet_length(f.body) END, CASE WHEN NOT %s THEN %s END, %s",
 		send, blanks, send, hash, title)
@@ -147,11 +154,14 @@ func (s *statements) buildRead(p *pipeline.Pipeline, list func(...string) string
 		for i := range n {
 			texts[i] = fmt.Sprintf("k.k%d", i+1)
 		}
-		join = "\nLEFT JOIN LATERAL (SELECT " + found + " FROM " + p.Into() + " AS e WHERE " + p.MatchKey("e", texts) + which + ") AS d ON true"
+		join = "\nLEFT JOIN LATERAL (SELECT " + found + " FROM " + p.Into() + " AS e WHERE " + p.MatchKey("e", texts) +
+			which + ") AS d ON true"
 	}
-	s.read = "SELECT k.place, f.row_key, f.keep, " + body + ", f.source, l.source_hash, l.text_hash, l.vector_hash, l.generation, l.version, " + stored +
+	s.read = "SELECT k.place, f.row_key, f.keep, " + body +
+		", f.source, l.source_hash, l.text_hash, l.vector_hash, l.generation, l.version, " + stored +
 		"\nFROM " + list("row_key text") +
-		"\nLEFT JOIN LATERAL (SELECT " + strings.Join(inner, ", ") + " FROM " + source(p) + " WHERE " + match + " LIMIT 1) AS f ON true" +
+		"\nLEFT JOIN LATERAL (SELECT " + strings.Join(inner, ", ") + " FROM " + source(p) + " WHERE " + match +
+		" LIMIT 1) AS f ON true" +
 		fmt.Sprintf("\nLEFT JOIN LATERAL (SELECT g.source_hash, g.text_hash, g.vector_hash, g.generation, g.xmin::text AS version FROM embedsidecar.ledger AS g"+
 			" WHERE g.pipeline_id = %d AND g.row_key = k.row_key OFFSET 0) AS l ON true", p.ID) + join +
 		"\nORDER BY k.place"
@@ -159,9 +169,11 @@ func (s *statements) buildRead(p *pipeline.Pipeline, list func(...string) string
 
 // buildScan makes the statements of a scan.
 func (s *statements) buildScan(p *pipeline.Pipeline, list func(...string) string, match string) {
-	s.rows = buildPages(p, source(p), fmt.Sprintf("EXISTS (SELECT FROM embedsidecar.ledger AS l WHERE l.pipeline_id = %d AND l.row_key = %s OFFSET 0)",
-		p.ID, p.KeyExpression("f")))
-	s.gone = "SELECT k.row_key FROM " + list("row_key text") + " WHERE NOT EXISTS (SELECT FROM " + source(p) + " WHERE " + match +
+	s.rows = buildPages(p, source(p),
+		fmt.Sprintf("EXISTS (SELECT FROM embedsidecar.ledger AS l WHERE l.pipeline_id = %d AND l.row_key = %s OFFSET 0)",
+			p.ID, p.KeyExpression("f")))
+	s.gone = "SELECT k.row_key FROM " + list("row_key text") + " WHERE NOT EXISTS (SELECT FROM " + source(p) + " WHERE " +
+		match +
 		" AND " + p.KeyExpression("r") + " = k.row_key OFFSET 0)"
 	if p.ToColumn() {
 		return
@@ -171,7 +183,8 @@ func (s *statements) buildScan(p *pipeline.Pipeline, list func(...string) string
 	for i, k := range p.Key {
 		parts[i] = "r." + ident(k.Name) + " " + k.Equal + " f." + ident(k.Name)
 	}
-	s.vectors = buildPages(p, p.Into()+" AS r", "NOT EXISTS (SELECT FROM "+source(p)+" WHERE "+strings.Join(parts, " AND ")+" OFFSET 0)")
+	s.vectors = buildPages(p, p.Into()+" AS r", "NOT EXISTS (SELECT FROM "+source(p)+" WHERE "+strings.Join(parts,
+		" AND ")+" OFFSET 0)")
 }
 
 // buildPages makes the statements that give the keys of a table, which is called r, with a question about each, which
@@ -206,7 +219,8 @@ func buildPages(p *pipeline.Pipeline, table, question string) pageStatements {
 		after = "(" + strings.Join(ways, " OR ") + ")"
 	}
 	page := func(where string) string {
-		return "SELECT g.row_key, g.answer FROM (SELECT " + p.KeyExpression("f") + " AS row_key, " + question + " AS answer, row_number() OVER () AS place" +
+		return "SELECT g.row_key, g.answer FROM (SELECT " + p.KeyExpression("f") + " AS row_key, " + question +
+			" AS answer, row_number() OVER () AS place" +
 			" FROM (SELECT " + strings.Join(keys, ", ") + " FROM " + table + where + " ORDER BY " + strings.Join(order, ", ") +
 			" LIMIT $1) AS f) AS g ORDER BY g.place"
 	}
@@ -220,7 +234,8 @@ func sourceHash(p *pipeline.Pipeline) string {
 		c := "r." + ident(w)
 		// num_nulls and not IS NULL, which a composite value of nothing but NULLs also satisfies.
 		parts = append(parts, fmt.Sprintf("CASE WHEN num_nulls(%s) = 1 THEN decode(repeat('00', %d), 'hex')"+
-			" ELSE substr(sha256(convert_to(format('%%s', %s), pg_client_encoding()::name)), 1, %d) END", c, pipeline.ColumnHashSize, c, pipeline.ColumnHashSize))
+			" ELSE substr(sha256(convert_to(format('%%s', %s), pg_client_encoding()::name)), 1, %d) END", c,
+			pipeline.ColumnHashSize, c, pipeline.ColumnHashSize))
 	}
 	return strings.Join(parts, " || ")
 }
@@ -228,22 +243,27 @@ func sourceHash(p *pipeline.Pipeline) string {
 func (s *statements) buildColumn(p *pipeline.Pipeline, list func(...string) string, match string) {
 	column := ident(p.IntoColumn)
 	// FOR NO KEY UPDATE needs no more than UPDATE on the one column, and readers of foreign keys do not wait for it.
-	s.lock = "SELECT k.place, f.source FROM " + list() + " CROSS JOIN LATERAL (SELECT " + sourceHash(p) + " AS source FROM " + source(p) +
+	s.lock = "SELECT k.place, f.source FROM " + list() + " CROSS JOIN LATERAL (SELECT " + sourceHash(p) +
+		" AS source FROM " + source(p) +
 		" WHERE " + match + " FOR NO KEY UPDATE SKIP LOCKED) AS f"
 	target := "ONLY " + p.Source()
 	if p.Partitioned {
 		target = p.Source()
 	}
-	s.write = "UPDATE " + target + " AS r SET " + column + " = " + p.ToStored("k.vector") + " FROM " + list("vector "+p.VectorType()) +
+	s.write = "UPDATE " + target + " AS r SET " + column + " = " + p.ToStored("k.vector") + " FROM " +
+		list("vector "+p.VectorType()) +
 		" WHERE " + match + " RETURNING k.place"
 	equal := "OPERATOR(" + p.Extension + ".=)"
 	if p.Stored == pipeline.StoredBit {
 		equal = "OPERATOR(pg_catalog.=)"
 	}
-	s.after = "SELECT k.place, coalesce(r." + column + " " + equal + " " + p.ToStored("k.vector") + ", false), " + sourceHash(p) +
+	s.after = "SELECT k.place, coalesce(r." + column + " " + equal + " " + p.ToStored("k.vector") + ", false), " +
+		sourceHash(p) +
 		" FROM " + list("vector "+p.VectorType()) + " JOIN " + source(p) + " ON " + match
-	s.empty = "UPDATE " + target + " AS r SET " + column + " = NULL FROM " + list() + " WHERE " + match + " RETURNING k.place"
-	s.reuse = "SELECT k.place, r." + column + " FROM " + list() + " JOIN " + source(p) + " ON " + match + " WHERE r." + column + " IS NOT NULL"
+	s.empty = "UPDATE " + target + " AS r SET " + column + " = NULL FROM " + list() + " WHERE " + match +
+		" RETURNING k.place"
+	s.reuse = "SELECT k.place, r." + column + " FROM " + list() + " JOIN " + source(p) + " ON " + match + " WHERE r." +
+		column + " IS NOT NULL"
 }
 
 func (s *statements) buildTable(p *pipeline.Pipeline, list func(...string) string, names []string) {
@@ -254,14 +274,19 @@ func (s *statements) buildTable(p *pipeline.Pipeline, list func(...string) strin
 	}
 	keys := strings.Join(columns, ", ")
 	match := p.MatchKey("d", names)
-	s.write = "INSERT INTO " + p.Into() + " AS d (" + keys + ", chunk_no, generation, text_hash, embedded_at, embedding) SELECT " +
-		strings.Join(values, ", ") + fmt.Sprintf(", 0, %d, k.text_hash, now(), %s FROM ", p.Generation, p.ToStored("k.vector")) +
-		list("text_hash bytea", "vector "+p.VectorType()) + " ON CONFLICT (" + keys + ", chunk_no) DO UPDATE SET " + strings.Join(respell, ", ") + ", generation = excluded.generation," +
+	s.write = "INSERT INTO " + p.Into() + " AS d (" + keys +
+		", chunk_no, generation, text_hash, embedded_at, embedding) SELECT " +
+		strings.Join(values, ", ") + fmt.Sprintf(", 0, %d, k.text_hash, now(), %s FROM ", p.Generation,
+		p.ToStored("k.vector")) +
+		list("text_hash bytea", "vector "+p.VectorType()) + " ON CONFLICT (" + keys + ", chunk_no) DO UPDATE SET " +
+		strings.Join(respell, ", ") + ", generation = excluded.generation," +
 		" text_hash = excluded.text_hash, embedded_at = excluded.embedded_at, embedding = excluded.embedding"
 	s.adopt = fmt.Sprintf("UPDATE %s AS d SET generation = %d FROM ", p.Into(), p.Generation) + list() + " WHERE " + match
 	s.empty = "DELETE FROM " + p.Into() + " AS d USING " + list() + " WHERE " + match
 	// Of a row that is gone the key must also be spelled alike: by the time that is known, a row of another spelling
 	// that is equal to it (citext, numeric) may have come and got its vector.
-	s.remove = "DELETE FROM " + p.Into() + " AS d USING " + list("row_key text") + " WHERE " + match + " AND " + p.KeyExpression("d") + " = k.row_key"
-	s.reuse = "SELECT k.place, d.embedding FROM " + list() + " JOIN " + p.Into() + " AS d ON " + match + " WHERE d.chunk_no = 0"
+	s.remove = "DELETE FROM " + p.Into() + " AS d USING " + list("row_key text") + " WHERE " + match + " AND " +
+		p.KeyExpression("d") + " = k.row_key"
+	s.reuse = "SELECT k.place, d.embedding FROM " + list() + " JOIN " + p.Into() + " AS d ON " + match +
+		" WHERE d.chunk_no = 0"
 }

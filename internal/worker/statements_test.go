@@ -16,15 +16,20 @@ var update = flag.Bool("update", false, "rewrite testdata/*.sql")
 
 // shapes are pipelines that need different statements.
 func shapes() map[string]*pipeline.Pipeline {
-	bigint := pipeline.KeyColumn{Name: "id", Type: "bigint", Equal: `OPERATOR("pg_catalog".=)`, Greater: `OPERATOR("pg_catalog".>)`}
+	bigint := pipeline.KeyColumn{
+		Name: "id", Type: "bigint", Equal: `OPERATOR("pg_catalog".=)`,
+		Greater: `OPERATOR("pg_catalog".>)`,
+	}
 	citext := pipeline.KeyColumn{
-		Name: `a "b"`, Type: `"ext"."citext"`, Collation: `"pg_catalog"."default"`, Equal: `OPERATOR("ext".=)`, Greater: `OPERATOR("ext".>)`,
+		Name: `a "b"`, Type: `"ext"."citext"`, Collation: `"pg_catalog"."default"`, Equal: `OPERATOR("ext".=)`,
+		Greater: `OPERATOR("ext".>)`,
 	}
 	over := func(change func(p *pipeline.Pipeline)) *pipeline.Pipeline {
 		p := &pipeline.Pipeline{
 			Spec: pipeline.Spec{Name: "docs", Schema: "public", Table: "docs", Columns: []string{"title", "body"}},
-			ID:   7, OID: 16401, Key: []pipeline.KeyColumn{bigint}, Watched: []string{"title", "body"}, Dims: 3, Extension: `"public"`,
-			Stored: pipeline.StoredVector, Generation: 4,
+			ID:   7, OID: 16401, Key: []pipeline.KeyColumn{bigint}, Watched: []string{"title", "body"}, Dims: 3,
+			Extension: `"public"`,
+			Stored:    pipeline.StoredVector, Generation: 4,
 		}
 		change(p)
 		return p
@@ -47,7 +52,10 @@ func shapes() map[string]*pipeline.Pipeline {
 		}),
 		"table_composite_key": table(func(p *pipeline.Pipeline) { p.Key = []pipeline.KeyColumn{bigint, citext} }),
 		"chunks": table(func(p *pipeline.Pipeline) {
-			p.Chunked, p.HashIndexed, p.Chunking = true, true, pipeline.Chunking{Strategy: pipeline.ChunkTokens, Tokens: 200, Context: "title"}
+			p.Chunked, p.HashIndexed, p.Chunking = true, true, pipeline.Chunking{
+				Strategy: pipeline.ChunkTokens, Tokens: 200,
+				Context: "title",
+			}
 		}),
 		"chunks_without_text": table(func(p *pipeline.Pipeline) {
 			p.Chunked, p.Chunking = true, pipeline.Chunking{Strategy: pipeline.ChunkTokens, Tokens: 200, NoText: true}
@@ -56,7 +64,8 @@ func shapes() map[string]*pipeline.Pipeline {
 }
 
 // clause is where a statement is broken into lines.
-var clause = regexp.MustCompile(`^\s(FROM|USING ROWS FROM|(LEFT |CROSS )?JOIN|WHERE|ON CONFLICT|SET|SELECT|ORDER BY|RETURNING|LIMIT)\b`)
+var clause = regexp.MustCompile(
+	`^\s(FROM|USING ROWS FROM|(LEFT |CROSS )?JOIN|WHERE|ON CONFLICT|SET|SELECT|ORDER BY|RETURNING|LIMIT)\b`)
 
 // readable breaks a statement into lines, each as far in as its brackets are deep.
 func readable(sql string) string {
@@ -117,7 +126,8 @@ func TestStatements_AreTheGoldenOnes(t *testing.T) {
 			t.Fatal(err)
 		}
 		if string(want) != b.String() {
-			t.Errorf("%s: the statements are not those of %s: look at what differs after go test ./internal/worker -update", name, path)
+			t.Errorf("%s: the statements are not those of %s: look at what differs after go test ./internal/worker -update",
+				name, path)
 		}
 	}
 }

@@ -47,7 +47,10 @@ func (s *Scan) withoutTask(ctx context.Context, keys []string) ([]string, error)
 	if len(keys) == 0 {
 		return nil, nil
 	}
-	rows, err := s.w.o.DB.Query(ctx, sqlfiles.Query("without_task"), pgx.StrictNamedArgs{"pipeline_id": s.w.o.Pipeline.ID, "row_keys": keys})
+	rows, err := s.w.o.DB.Query(ctx, sqlfiles.Query("without_task"), pgx.StrictNamedArgs{
+		"pipeline_id": s.w.o.Pipeline.ID,
+		"row_keys":    keys,
+	})
 	if err != nil {
 		return nil, err
 	}

@@ -41,7 +41,8 @@ func (r *restless) moves(key string) int {
 func (r *restless) note(written []*item, moved *[]int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	const enough = 100_000 // of keys in memory; more can only be the fault of a trigger that touches all rows, and begin again
+	// of keys in memory; more can only be the fault of a trigger that touches all rows, and begin again
+	const enough = 100_000
 	if r.rows == nil || len(r.rows) > enough {
 		r.rows = map[string]int{}
 	}

@@ -73,7 +73,8 @@ func (w *Worker) Verify(ctx context.Context, deep int) (Report, error) {
 		err = database.UntilUnlocked(ctx, func() error {
 			some := report // what is counted before a lock is met is counted again
 			found = found[:0]
-			err := p.read(ctx, keys, func(rows []row) { found = append(found, rows...) }, func(key string, err error) { some.Rows++; some.refuse(key, err) })
+			err := p.read(ctx, keys, func(rows []row) { found = append(found, rows...) },
+				func(key string, err error) { some.Rows++; some.refuse(key, err) })
 			if err == nil {
 				report = some
 			}
@@ -102,7 +103,9 @@ func (w *Worker) Verify(ctx context.Context, deep int) (Report, error) {
 }
 
 // verifying is pages.keys for somebody who waits for locks.
-func verifying(ctx context.Context, p *pages, s pageStatements, after *string) (keys []string, answers []bool, err error) {
+func verifying(ctx context.Context, p *pages, s pageStatements, after *string) (keys []string, answers []bool,
+	err error,
+) {
 	err = database.UntilUnlocked(ctx, func() (err error) { keys, answers, err = p.keys(ctx, s, after); return err })
 	return keys, answers, err
 }
@@ -140,7 +143,8 @@ func (w *Worker) verifyRow(report *Report, r *row) bool {
 		return false // gone since its key was read
 	}
 	report.Rows++
-	tokenless := r.wanted() && !r.stored && r.ledger && r.ledgerText == nil && r.ledgerGeneration == p.Generation && r.unchanged(p)
+	tokenless := r.wanted() && !r.stored && r.ledger && r.ledgerText == nil && r.ledgerGeneration == p.Generation &&
+		r.unchanged(p)
 	switch {
 	case !r.wanted() || tokenless:
 		if r.stored {
@@ -153,7 +157,8 @@ func (w *Worker) verifyRow(report *Report, r *row) bool {
 		report.Missing++
 		if n := len(r.key); n > pipeline.MaxKey {
 			const enough = 40
-			report.example(strings.ToValidUTF8(r.key[:enough], "")+"...", fmt.Sprintf("no vector: its key has %d bytes, and %d is the most", n, pipeline.MaxKey))
+			report.example(strings.ToValidUTF8(r.key[:enough], "")+"...",
+				fmt.Sprintf("no vector: its key has %d bytes, and %d is the most", n, pipeline.MaxKey))
 			return false
 		}
 		w.found(report, r.key, "no vector")
@@ -262,7 +267,9 @@ func (r *reservoir) offer(key string) {
 
 // storedVectors returns the vectors that rows of a pipeline have now, by the place of their key. The statement is its
 // reuse.
-func (w *Worker) storedVectors(ctx context.Context, p *pipeline.Pipeline, sql string, keys []string) (map[int][]float32, error) {
+func (w *Worker) storedVectors(ctx context.Context, p *pipeline.Pipeline, sql string, keys []string) (map[int][]float32,
+	error,
+) {
 	args, err := keyArrays(p, keys)
 	if err != nil {
 		return nil, err

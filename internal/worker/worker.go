@@ -60,13 +60,15 @@ type Options struct {
 type Stats struct {
 	Embedded, Reused, Unchanged, Emptied, Removed atomic.Int64 // rows, by how their task ended
 	Failed, Retried, Locked, Fenced               atomic.Int64 // rows
-	Lost                                          atomic.Int64 // leases that were over, or somebody else's, when their work was to be written
-	Crashed                                       atomic.Int64 // rows that an embedder held when it died
-	Written                                       atomic.Int64 // vectors
-	Tokens                                        atomic.Int64 // that the embedder saw for this pipeline, as far as it says how many
-	Sanitised                                     atomic.Int64 // texts with bytes that are no UTF-8
-	Batches                                       atomic.Int64
-	Busy                                          atomic.Int64 // loops at work now
+	// leases that were over, or somebody else's, when their work was to be written
+	Lost    atomic.Int64
+	Crashed atomic.Int64 // rows that an embedder held when it died
+	Written atomic.Int64 // vectors
+	// that the embedder saw for this pipeline, as far as it says how many
+	Tokens    atomic.Int64
+	Sanitised atomic.Int64 // texts with bytes that are no UTF-8
+	Batches   atomic.Int64
+	Busy      atomic.Int64 // loops at work now
 
 	Rest atomic.Pointer[string] // why the pipeline rests: its last texts all failed; nil: it does not
 }
@@ -204,7 +206,8 @@ func (w *Worker) once(ctx, hard context.Context, who queue.Who, probe bool) (int
 	}
 	// Whoever stops this worker does not break off the statement: it may have leased tasks, and nobody would know of it.
 	tasks, err := w.o.Queue.Lease(hard, queue.Claim{
-		PipelineID: w.o.Pipeline.ID, Generation: w.o.Pipeline.Generation, Who: who, Worker: w.o.ID, Max: rows, Lease: w.o.Lease,
+		PipelineID: w.o.Pipeline.ID, Generation: w.o.Pipeline.Generation, Who: who, Worker: w.o.ID, Max: rows,
+		Lease:    w.o.Lease,
 		Anywhere: probe,
 	})
 	if err != nil || len(tasks) == 0 {

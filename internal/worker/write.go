@@ -54,7 +54,8 @@ func (w *Worker) finishParts(ctx context.Context, items []item, locked *int) err
 			// Somebody alters the table or builds an index on it, or what a trigger waits for is held: smaller batches would
 			// wait just as long.
 			delay := lockedDelay(items[0].task, time.Now())
-			return w.postpone(ctx, tasksOf(items), embed.Transient, "locked", "the table, or what a trigger of it waits for, is locked by somebody", delay)
+			return w.postpone(ctx, tasksOf(items), embed.Transient, "locked",
+				"the table, or what a trigger of it waits for, is locked by somebody", delay)
 		case unfits(all):
 			return w.park(ctx, tasksOf(items), all)
 		case all != nil:
@@ -142,7 +143,8 @@ func (w *Worker) writeBack(ctx context.Context, items []item) error {
 	}
 	tx, held, locked, passed, err := w.begin(ctx, items)
 	if tx != nil {
-		defer func() { _ = tx.Rollback(context.WithoutCancel(ctx)) }() // it is over, or to be undone: this gives the connection back
+		// it is over, or to be undone: this gives the connection back
+		defer func() { _ = tx.Rollback(context.WithoutCancel(ctx)) }()
 	}
 	if err != nil {
 		return fmt.Errorf("write back %s: %w", w.describe(len(items)), err)
@@ -171,7 +173,8 @@ func (w *Worker) writeBack(ctx context.Context, items []item) error {
 	}
 	var done queue.Finished
 	batch := &pgx.Batch{}
-	batch.Queue(sqlfiles.Query("finish_tasks"), queue.FinishArgs(w.o.ID, items[0].task.Lease, w.o.Pipeline.Generation, outcomes)).
+	batch.Queue(sqlfiles.Query("finish_tasks"), queue.FinishArgs(w.o.ID, items[0].task.Lease, w.o.Pipeline.Generation,
+		outcomes)).
 		Query(func(rows pgx.Rows) (err error) { done, err = queue.CollectFinished(rows); return err })
 	batch.Queue("COMMIT AND CHAIN") // the transaction that begins is what the driver still has to end
 	if err := tx.SendBatch(ctx, batch).Close(); err != nil {
@@ -226,10 +229,16 @@ func (w *Worker) judge(items []item, locked *rowLocks, passed map[string]bool) (
 		case it.action != nothing && !passed[it.task.RowKey]:
 			// Somebody has written of the row since it was read. Perhaps it was of a newer text.
 			w.stats.Fenced.Add(1)
-			outcomes = append(outcomes, queue.Outcome{Task: it.task, Action: queue.Again, What: "overtaken", Attempt: it.task.Attempt, Losses: it.task.Losses})
+			outcomes = append(outcomes, queue.Outcome{
+				Task: it.task, Action: queue.Again, What: "overtaken",
+				Attempt: it.task.Attempt, Losses: it.task.Losses,
+			})
 		default:
 			mine = append(mine, it)
-			outcomes = append(outcomes, queue.Outcome{Task: it.task, Action: queue.Done, What: it.word(), Attempt: it.task.Attempt + 1})
+			outcomes = append(outcomes, queue.Outcome{
+				Task: it.task, Action: queue.Done, What: it.word(),
+				Attempt: it.task.Attempt + 1,
+			})
 		}
 	}
 	return mine, outcomes
@@ -241,7 +250,9 @@ func (it *item) barred(locked *rowLocks) bool {
 }
 
 // write brings the destination up to date. It returns the places of rows whose text a trigger changed meanwhile.
-func (w *Worker) write(ctx context.Context, tx pgx.Tx, mine []item, c change, locked *rowLocks) (moved *[]int, err error) {
+func (w *Worker) write(ctx context.Context, tx pgx.Tx, mine []item, c change, locked *rowLocks) (moved *[]int,
+	err error,
+) {
 	p := w.o.Pipeline
 	if p.Chunked && len(c.write) > 0 {
 		if err := w.writeChunks(ctx, tx, c.write); err != nil {
@@ -274,13 +285,16 @@ type rowLocks struct {
 // begin begins the transaction, which the caller ends. It reports whether the lease is still ours and, for a column,
 // which rows are now locked (nil for an embedding table, whose rows nobody else writes). Those that are locked by
 // others are left out. For an embedding table the fence is passed on the way, and the keys that passed are returned.
-func (w *Worker) begin(ctx context.Context, items []item) (tx pgx.Tx, held bool, locked *rowLocks, passed map[string]bool, err error) {
+func (w *Worker) begin(ctx context.Context, items []item) (tx pgx.Tx, held bool, locked *rowLocks,
+	passed map[string]bool, err error,
+) {
 	p := w.o.Pipeline
 	batch := &pgx.Batch{}
 	batch.BeginTx(database.Isolation) // one round trip for all of it
 	database.Conduct(w.o.DB, batch)
 	w.queueGuard(batch)
-	batch.Queue(sqlfiles.Query("hold_lease"), queue.HoldArgs(items[0].task.Lease, p.Generation)).Query(func(r pgx.Rows) error {
+	batch.Queue(sqlfiles.Query("hold_lease"), queue.HoldArgs(items[0].task.Lease,
+		p.Generation)).Query(func(r pgx.Rows) error {
 		held = r.Next()
 		return nil
 	})
@@ -469,7 +483,8 @@ func (w *Worker) queueFence(batch *pgx.Batch, items []item, locked *rowLocks) (p
 		return passed
 	}
 	batch.Queue(sqlfiles.Query("write_ledger"), pgx.StrictNamedArgs{
-		"pipeline_id": p.ID, "generation": p.Generation, "place": items[0].task.Lease.Place, "row_keys": keys, "versions": versions, "gone": gones,
+		"pipeline_id": p.ID, "generation": p.Generation, "place": items[0].task.Lease.Place, "row_keys": keys,
+		"versions": versions, "gone": gones,
 		"source_hashes": sources, "text_hashes": texts, "vector_hashes": vectors, "lsns": lsns,
 	}).Query(func(rows pgx.Rows) error {
 		var key string

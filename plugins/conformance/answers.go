@@ -9,9 +9,18 @@ import (
 
 func answerChecks() []check {
 	return []check{
-		{id: "order", run: checkOrder, title: "answers come in the order of the texts, and different texts have different vectors"},
-		{id: "determinism", run: checkDeterminism, title: "the same text has the same vector each time, also after a restart"},
-		{id: "batch-invariance", run: checkBatchInvariance, title: "a text has the same vector whatever else is in the batch"},
+		{
+			id: "order", run: checkOrder,
+			title: "answers come in the order of the texts, and different texts have different vectors",
+		},
+		{
+			id: "determinism", run: checkDeterminism,
+			title: "the same text has the same vector each time, also after a restart",
+		},
+		{
+			id: "batch-invariance", run: checkBatchInvariance,
+			title: "a text has the same vector whatever else is in the batch",
+		},
 		{id: "kinds", run: checkKinds, title: "documents and queries are told apart as described"},
 	}
 }
@@ -64,7 +73,8 @@ func checkOrder(ctx context.Context, t *tester) (finding, error) {
 		return fail("compute vectors from the texts", "%d different texts all have the same vector", len(alone)), nil
 	}
 	if equal > 0 {
-		return warn("such a model cannot tell these texts apart", "%d of %d different texts have the same vector", equal+1, len(alone)), nil
+		return warn("such a model cannot tell these texts apart", "%d of %d different texts have the same vector", equal+1,
+			len(alone)), nil
 	}
 	return pass("%d texts, each twice, backwards", len(usualTexts)), nil
 }
@@ -86,9 +96,11 @@ func (t *tester) judge(where string, a, b [][]float32, advice string) finding {
 	case identical:
 		return pass("%s: bit for bit the same", where)
 	case farthest > small:
-		return fail(advice, "%s: vectors differ by up to %.3g of their length (cosine about %.5f)", where, farthest, 1-farthest*farthest/2)
+		return fail(advice, "%s: vectors differ by up to %.3g of their length (cosine about %.5f)", where, farthest,
+			1-farthest*farthest/2)
 	case t.about.Deterministic:
-		return fail("describe deterministic = false, or make it true: "+advice, "%s: described as deterministic, but vectors differ by up to %.3g of their length", where, farthest)
+		return fail("describe deterministic = false, or make it true: "+advice,
+			"%s: described as deterministic, but vectors differ by up to %.3g of their length", where, farthest)
 	case farthest > tiny:
 		return warn(advice, "%s: vectors differ by up to %.3g of their length", where, farthest)
 	}
@@ -104,7 +116,8 @@ func checkDeterminism(ctx context.Context, t *tester) (finding, error) {
 	if err != nil {
 		return finding{}, err
 	}
-	if f := t.judge("the same call twice", first, second, "switch off dropout and sampling (evaluation mode), set seeds, fix the number of threads"); f.verdict != Pass {
+	if f := t.judge("the same call twice", first, second,
+		"switch off dropout and sampling (evaluation mode), set seeds, fix the number of threads"); f.verdict != Pass {
 		return f, nil
 	}
 	t.stop()
@@ -112,7 +125,8 @@ func checkDeterminism(ctx context.Context, t *tester) (finding, error) {
 	if err != nil {
 		return finding{}, err
 	}
-	return t.judge("the same call after a restart", first, third, "nothing that a start makes anew (weights, seeds, hash seeds of the language) may reach a vector"), nil
+	return t.judge("the same call after a restart", first, third,
+		"nothing that a start makes anew (weights, seeds, hash seeds of the language) may reach a vector"), nil
 }
 
 func checkBatchInvariance(ctx context.Context, t *tester) (finding, error) {
@@ -148,9 +162,11 @@ func checkKinds(ctx context.Context, t *tester) (finding, error) {
 	farthest, _ := t.compared(documents, queries)
 	switch {
 	case t.symmetric && farthest > small:
-		return fail("describe symmetric = false", "described as symmetric, but queries have other vectors than documents"), nil
+		return fail("describe symmetric = false", "described as symmetric, but queries have other vectors than documents"),
+			nil
 	case !t.symmetric && farthest < 1e-6:
-		return warn("describe symmetric = true, or use the kind (a prefix, for most models)", "described as not symmetric, but queries have the vectors of documents"), nil
+		return warn("describe symmetric = true, or use the kind (a prefix, for most models)",
+			"described as not symmetric, but queries have the vectors of documents"), nil
 	case t.symmetric:
 		return pass("symmetric, as described"), nil
 	}

@@ -70,6 +70,7 @@ func bench(ctx context.Context, e embed.Embedder, size int, each time.Duration) 
 		return float64(took[int(share*float64(len(took)-1))]) / float64(time.Millisecond)
 	}
 	return Speed{
-		Batch: size, Calls: len(took), TextsPerSecond: float64(size*len(took)) / total.Seconds(), P50Milliseconds: at(0.5), P99Milliseconds: at(0.99),
+		Batch: size, Calls: len(took), TextsPerSecond: float64(size*len(took)) / total.Seconds(), P50Milliseconds: at(0.5),
+		P99Milliseconds: at(0.99),
 	}, nil
 }

@@ -116,9 +116,13 @@ func (t *tester) vectors(ctx context.Context, kind embed.Kind, texts []string) (
 	for i, r := range results {
 		switch {
 		case r.Err != nil:
-			return nil, &callError{what: fmt.Sprintf("text %d of %d, an ordinary one, has no vector: %s", i+1, len(texts), r.Err), advice: "vectors must be finite and not all zero; ordinary words must have one"}
+			return nil, &callError{what: fmt.Sprintf("text %d of %d, an ordinary one, has no vector: %s", i+1, len(texts),
+				r.Err), advice: "vectors must be finite and not all zero; ordinary words must have one"}
 		case r.Empty:
-			return nil, &callError{what: fmt.Sprintf("text %d of %d, an ordinary one, is called empty", i+1, len(texts)), advice: "empty is for texts without any token"}
+			return nil, &callError{
+				what:   fmt.Sprintf("text %d of %d, an ordinary one, is called empty", i+1, len(texts)),
+				advice: "empty is for texts without any token",
+			}
 		}
 		vectors[i] = r.Vector
 	}

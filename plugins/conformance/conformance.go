@@ -110,7 +110,8 @@ func IDs() []string {
 }
 
 func all() []check {
-	return slices.Concat(startChecks(), descriptionChecks(), answerChecks(), textChecks(), tokenChecks(), loadChecks(), endChecks())
+	return slices.Concat(startChecks(), descriptionChecks(), answerChecks(), textChecks(), tokenChecks(), loadChecks(),
+		endChecks())
 }
 
 // Run runs the checks. What is wrong with the plugin is in the report; an error is a mistake in the options or the
@@ -153,7 +154,8 @@ func Run(ctx context.Context, opts Options) (*Report, error) {
 		}
 	}
 	d := t.about
-	report.Plugin, report.Version, report.Model, report.Fingerprint, report.Dims = d.Plugin, d.Version, d.Model, d.Fingerprint, d.Dims
+	report.Plugin, report.Version, report.Model, report.Fingerprint, report.Dims = d.Plugin, d.Version, d.Model,
+		d.Fingerprint, d.Dims
 	return report, nil
 }
 
@@ -186,7 +188,10 @@ func (t *tester) check(ctx context.Context, c check) Check {
 		}
 		f = fail(advice, "%s", err)
 	}
-	return Check{ID: c.id, Title: c.title, Verdict: f.verdict, Measured: f.measured, Advice: f.advice, Seconds: time.Since(began).Seconds()}
+	return Check{
+		ID: c.id, Title: c.title, Verdict: f.verdict, Measured: f.measured, Advice: f.advice,
+		Seconds: time.Since(began).Seconds(),
+	}
 }
 
 // plugin returns the running plugin, started anew when it is gone.

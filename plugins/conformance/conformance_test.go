@@ -60,10 +60,16 @@ func TestRun_GoodPluginsPass(t *testing.T) {
 	for name, o := range map[string]conformance.Options{
 		"fake":         {},
 		"next version": {Env: map[string]string{"EMBEDSIDECAR_PLUGIN_FAULTS": "next-version"}},
-		"sparse":       {Env: map[string]string{"EMBEDSIDECAR_PLUGIN_SPARSE": "true", "EMBEDSIDECAR_PLUGIN_DIMS": "384", "EMBEDSIDECAR_PLUGIN_FAULTS": "next-version"}},
-		"slow":         {Env: map[string]string{"EMBEDSIDECAR_PLUGIN_FAULTS": "cost=200us/text"}},
-		"no tokens":    {Env: map[string]string{"EMBEDSIDECAR_PLUGIN_FAULTS": "no-tokens"}},
-		"small calls":  {Env: map[string]string{"EMBEDSIDECAR_PLUGIN_MAX_BATCH": "3", "EMBEDSIDECAR_PLUGIN_MAX_BATCH_BYTES": "20000"}},
+		"sparse": {Env: map[string]string{
+			"EMBEDSIDECAR_PLUGIN_SPARSE": "true", "EMBEDSIDECAR_PLUGIN_DIMS": "384",
+			"EMBEDSIDECAR_PLUGIN_FAULTS": "next-version",
+		}},
+		"slow":      {Env: map[string]string{"EMBEDSIDECAR_PLUGIN_FAULTS": "cost=200us/text"}},
+		"no tokens": {Env: map[string]string{"EMBEDSIDECAR_PLUGIN_FAULTS": "no-tokens"}},
+		"small calls": {Env: map[string]string{
+			"EMBEDSIDECAR_PLUGIN_MAX_BATCH":       "3",
+			"EMBEDSIDECAR_PLUGIN_MAX_BATCH_BYTES": "20000",
+		}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -75,7 +81,8 @@ func TestRun_GoodPluginsPass(t *testing.T) {
 					t.Errorf("%+v", c)
 				}
 			}
-			if !slices.Equal(ids, conformance.IDs()) || report.Verdict != conformance.Pass || report.Plugin != "fake" || report.Dims != 384 {
+			if !slices.Equal(ids, conformance.IDs()) || report.Verdict != conformance.Pass || report.Plugin != "fake" ||
+				report.Dims != 384 {
 				t.Errorf("checks %q of %s with %d dims: %s", ids, report.Plugin, report.Dims, report.Verdict)
 			}
 		})
@@ -89,7 +96,10 @@ func TestRun_EveryCheckCanFail(t *testing.T) {
 		return conformance.Options{Env: map[string]string{"EMBEDSIDECAR_PLUGIN_FAULTS": list}}
 	}
 	sparse := func(list string) conformance.Options {
-		return conformance.Options{Env: map[string]string{"EMBEDSIDECAR_PLUGIN_FAULTS": list, "EMBEDSIDECAR_PLUGIN_SPARSE": "true"}}
+		return conformance.Options{Env: map[string]string{
+			"EMBEDSIDECAR_PLUGIN_FAULTS": list,
+			"EMBEDSIDECAR_PLUGIN_SPARSE": "true",
+		}}
 	}
 	waitedFor := func(o conformance.Options) conformance.Options {
 		o.Patience = 1
@@ -112,7 +122,10 @@ func TestRun_EveryCheckCanFail(t *testing.T) {
 		{"cookie", "says nothing", bare(t, "silent"), conformance.Warn, "no word"},
 		{"version", "claims any", bare(t, "any-version"), conformance.Fail, "claims to speak version 1000"},
 		{"strangers", "serves them", bare(t, "open"), conformance.Fail, "is served"},
-		{"describe", "another fingerprint each time", faults("new-fingerprint"), conformance.Fail, "describes itself differently"},
+		{
+			"describe", "another fingerprint each time", faults("new-fingerprint"), conformance.Fail,
+			"describes itself differently",
+		},
 		{"health", "never answers", waitedFor(faults("health-hangs")), conformance.Fail, "no answer within 2s"},
 		{"health", "not ready", faults("not-ready"), conformance.Fail, "told not to be"},
 		{"unknown", "serves any model", faults("any-model"), conformance.Fail, "does not exist was served"},
@@ -137,11 +150,20 @@ func TestRun_EveryCheckCanFail(t *testing.T) {
 		{"tokens", "cuts", faults("tokens-cut"), conformance.Fail, "the last words of one text"},
 		{"tokens", "dies", faults("tokens-die"), conformance.Fail, "a byte order mark"},
 		{"tokens", "serves any model", faults("any-model"), conformance.Fail, "does not exist"},
-		{"tokens", "is not cut where it says", faults("never-truncates"), conformance.Fail, "9 tokens, with 0 around it, is not cut at max_tokens 8"},
+		{
+			"tokens", "is not cut where it says", faults("never-truncates"), conformance.Fail,
+			"9 tokens, with 0 around it, is not cut at max_tokens 8",
+		},
 		{"tokens", "not offered", faults("no-tokens"), conformance.Pass, "not offered"},
 		{"tokens", "counts others", faults("tokens-around"), conformance.Warn, "here it has"},
-		{"concurrency", "mixes up", faults("reversed-when-busy;cost=100ms/call"), conformance.Fail, "differ from those of calls one by one"},
-		{"cancellation", "stuck", hasty(faults("stuck-after-cancel;cost=500ms/call")), conformance.Fail, "no answer within 2s"},
+		{
+			"concurrency", "mixes up", faults("reversed-when-busy;cost=100ms/call"), conformance.Fail,
+			"differ from those of calls one by one",
+		},
+		{
+			"cancellation", "stuck", hasty(faults("stuck-after-cancel;cost=500ms/call")), conformance.Fail,
+			"no answer within 2s",
+		},
 		{"deadline", "stuck", hasty(faults("stuck-after-deadline;cost=500ms/call")), conformance.Fail, "no answer within 2s"},
 		{"throughput", "slow", hasty(faults("cost=1500ms/call")), conformance.Fail, "2s"},
 		{"memory", "leaks", faults("leak=4MiB/call"), conformance.Fail, "grew to"},
@@ -164,7 +186,8 @@ func TestRun_EveryCheckCanFail(t *testing.T) {
 			o.Only = []string{test.check}
 			report := run(t, o)
 			got := verdict(t, report, test.check)
-			if got.Verdict != test.verdict || !strings.Contains(got.Measured, test.says) || (got.Advice == "") != (test.verdict == conformance.Pass) {
+			if got.Verdict != test.verdict || !strings.Contains(got.Measured, test.says) ||
+				(got.Advice == "") != (test.verdict == conformance.Pass) {
 				t.Errorf("%+v", got)
 			}
 			if strings.Contains(got.Measured, "Quetzalcoatlus") {
@@ -182,14 +205,16 @@ func TestRun_EveryCheckCanFail(t *testing.T) {
 func TestRun_TellsWhatItLeftOut(t *testing.T) {
 	t.Parallel()
 	report := run(t, conformance.Options{Env: map[string]string{"EMBEDSIDECAR_PLUGIN_FAULTS": "exit-at-start"}})
-	if report.Verdict != conformance.Fail || len(report.LeftOut)+len(report.Checks) != len(conformance.IDs()) || len(report.LeftOut) < 15 {
+	if report.Verdict != conformance.Fail || len(report.LeftOut)+len(report.Checks) != len(conformance.IDs()) ||
+		len(report.LeftOut) < 15 {
 		t.Errorf("%+v", report)
 	}
 }
 
 func TestRun_Mistakes(t *testing.T) {
 	t.Parallel()
-	if _, err := conformance.Run(t.Context(), conformance.Options{Path: fake, Only: []string{"odrer"}}); err == nil || !strings.Contains(err.Error(), `"odrer"`) {
+	if _, err := conformance.Run(t.Context(), conformance.Options{Path: fake, Only: []string{"odrer"}}); err == nil ||
+		!strings.Contains(err.Error(), `"odrer"`) {
 		t.Errorf("unknown check: %v", err)
 	}
 	if _, err := conformance.Run(t.Context(), conformance.Options{Path: fake + "-not"}); !errors.Is(err, os.ErrNotExist) {

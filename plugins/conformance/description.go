@@ -24,9 +24,15 @@ const (
 func descriptionChecks() []check {
 	return []check{
 		{id: "describe", run: checkDescribe, title: "its description is valid for every model, and the same each time"},
-		{id: "health", run: checkHealth, title: "it says that it is ready, at once, also while it embeds", advice: "serve Health beside Embed, on a thread of its own"},
+		{
+			id: "health", run: checkHealth, title: "it says that it is ready, at once, also while it embeds",
+			advice: "serve Health beside Embed, on a thread of its own",
+		},
 		{id: "unknown", run: checkUnknown, title: "it refuses models and kinds that it does not know, by the right status"},
-		{id: "future", run: checkFuture, title: "it lives with fields and methods of a later version of the contract", advice: "ignore fields that you do not know; do not validate for their absence"},
+		{
+			id: "future", run: checkFuture, title: "it lives with fields and methods of a later version of the contract",
+			advice: "ignore fields that you do not know; do not validate for their absence",
+		},
 	}
 }
 
@@ -52,8 +58,10 @@ func checkDescribe(ctx context.Context, t *tester) (finding, error) {
 		switch {
 		case m.GetDims() < 1 || m.GetDims() > pluginpb.MaxDims && !m.GetSparse() || m.GetDims() > pluginpb.MaxSparseDims:
 			return fail("dims is the width of every vector, 1 to 16,000; of a sparse model the size of its vocabulary, 1 to 16,777,216", "model %q has %d dims", m.GetName(), m.GetDims()), nil
-		case fingerprint == "" || len(fingerprint) > 256 || strings.ContainsFunc(fingerprint, func(r rune) bool { return r < ' ' || r > '~' }):
-			return fail("a fingerprint is 1 to 256 printable ASCII characters", "model %q has a fingerprint that is none", m.GetName()), nil
+		case fingerprint == "" || len(fingerprint) > 256 || strings.ContainsFunc(fingerprint,
+			func(r rune) bool { return r < ' ' || r > '~' }):
+			return fail("a fingerprint is 1 to 256 printable ASCII characters", "model %q has a fingerprint that is none",
+				m.GetName()), nil
 		case len(fingerprint) < 8:
 			short = append(short, fmt.Sprintf("%q", fingerprint))
 		}
@@ -90,7 +98,10 @@ func checkHealth(ctx context.Context, t *tester) (finding, error) {
 	go func() {
 		defer close(done)
 		// What becomes of it does not matter here.
-		_, _ = p.Client().Embed(working, &pluginpb.EmbedRequest{Model: t.about.Model, Kind: pluginpb.Kind_KIND_DOCUMENT, Texts: sentences(2, t.batch(256))})
+		_, _ = p.Client().Embed(working, &pluginpb.EmbedRequest{
+			Model: t.about.Model, Kind: pluginpb.Kind_KIND_DOCUMENT,
+			Texts: sentences(2, t.batch(256)),
+		})
 	}()
 	defer func() { cancel(); <-done }()
 	var longest time.Duration
@@ -103,16 +114,19 @@ func checkHealth(ctx context.Context, t *tester) (finding, error) {
 		longest = max(longest, time.Since(began))
 		switch {
 		case status.Code(err) == codes.DeadlineExceeded:
-			return fail("serve Health on a thread that Embed never occupies: a plugin without an answer is killed", "no answer within %s while a call was under way", patience), nil
+			return fail("serve Health on a thread that Embed never occupies: a plugin without an answer is killed",
+				"no answer within %s while a call was under way", patience), nil
 		case err != nil:
 			return finding{}, t.explain(ctx, err, "Health", patience)
 		case !answer.GetReady():
 			t.said.heard("the message of Health", answer.GetMessage())
-			return fail("ready means that calls can be taken: after Describe they must be", "it is not ready: %s", answer.GetMessage()), nil
+			return fail("ready means that calls can be taken: after Describe they must be", "it is not ready: %s",
+				answer.GetMessage()), nil
 		}
 	}
 	if longest > t.patience(healthSlow) {
-		return warn("serve Health on a thread that Embed never occupies", "it took up to %s while a call was under way", milliseconds(longest)), nil
+		return warn("serve Health on a thread that Embed never occupies", "it took up to %s while a call was under way",
+			milliseconds(longest)), nil
 	}
 	return pass("at most %s while a call was under way", milliseconds(longest)), nil
 }
@@ -123,7 +137,10 @@ func checkUnknown(ctx context.Context, t *tester) (finding, error) {
 		return finding{}, err
 	}
 	texts := usualTexts[:1]
-	_, err = p.Client().Embed(ctx, &pluginpb.EmbedRequest{Model: "no-such-" + t.about.Model, Kind: pluginpb.Kind_KIND_DOCUMENT, Texts: texts})
+	_, err = p.Client().Embed(ctx, &pluginpb.EmbedRequest{
+		Model: "no-such-" + t.about.Model,
+		Kind:  pluginpb.Kind_KIND_DOCUMENT, Texts: texts,
+	})
 	t.said.heard("the refusal of a model", status.Convert(err).Message())
 	modelCode := status.Code(err)
 	switch modelCode {
@@ -131,7 +148,8 @@ func checkUnknown(ctx context.Context, t *tester) (finding, error) {
 	case codes.OK:
 		return fail("refuse a model that Describe does not name with NOT_FOUND: vectors of another model than asked for are worse than none", "a model that does not exist was served"), nil
 	default:
-		return fail("use NOT_FOUND: other codes mean \"again\" or \"these texts are the matter\"", "a model that does not exist was refused with %s", modelCode), nil
+		return fail("use NOT_FOUND: other codes mean \"again\" or \"these texts are the matter\"",
+			"a model that does not exist was refused with %s", modelCode), nil
 	}
 	_, err = p.Client().Embed(ctx, &pluginpb.EmbedRequest{Model: t.about.Model, Kind: 99, Texts: texts})
 	t.said.heard("the refusal of a kind", status.Convert(err).Message())
@@ -139,7 +157,8 @@ func checkUnknown(ctx context.Context, t *tester) (finding, error) {
 	case codes.InvalidArgument, codes.Unimplemented:
 		return pass("model: %s, kind: %s", modelCode, code), nil
 	case codes.OK:
-		return warn("refuse kinds that are neither document nor query with INVALID_ARGUMENT", "a kind that does not exist was served"), nil
+		return warn("refuse kinds that are neither document nor query with INVALID_ARGUMENT",
+			"a kind that does not exist was served"), nil
 	default:
 		return warn("use INVALID_ARGUMENT", "a kind that does not exist was refused with %s", code), nil
 	}
@@ -160,9 +179,11 @@ func checkFuture(ctx context.Context, t *tester) (finding, error) {
 	if _, err := p.Read(resp, t.about, req.GetTexts()); err != nil {
 		return finding{}, err
 	}
-	err = p.Conn().Invoke(ctx, "/embedsidecar.plugin.v1.Embedder/MethodOfALaterVersion", &pluginpb.HealthRequest{}, &pluginpb.HealthResponse{})
+	err = p.Conn().Invoke(ctx, "/embedsidecar.plugin.v1.Embedder/MethodOfALaterVersion", &pluginpb.HealthRequest{},
+		&pluginpb.HealthResponse{})
 	if code := status.Code(err); code != codes.Unimplemented {
-		return fail("answer methods that you do not know with UNIMPLEMENTED, as gRPC servers do by themselves", "a method of a later version was answered with %s", code), nil
+		return fail("answer methods that you do not know with UNIMPLEMENTED, as gRPC servers do by themselves",
+			"a method of a later version was answered with %s", code), nil
 	}
 	if _, err := t.vectors(ctx, embed.Document, usualTexts[:1]); err != nil {
 		return finding{}, err

@@ -11,9 +11,19 @@ import (
 
 func textChecks() []check {
 	return []check{
-		{id: "unicode", run: checkUnicode, title: "no valid UTF-8 breaks a call", advice: "one strange text must not fail the call: give it a vector, call it empty, or give it an error of its own"},
-		{id: "empty", run: checkEmpty, title: "texts without content are empty or have a vector, and their neighbours do not suffer", advice: "mark such a text as empty in its outcome; never fail the call"},
-		{id: "huge", run: checkHuge, title: "the largest text and the largest batch that it described are taken", advice: "take what you described (max_batch, max_batch_bytes), or describe less; cut a text at max_tokens before you work on it"},
+		{
+			id: "unicode", run: checkUnicode, title: "no valid UTF-8 breaks a call",
+			advice: "one strange text must not fail the call: give it a vector, call it empty, or give it an error of its own",
+		},
+		{
+			id: "empty", run: checkEmpty,
+			title:  "texts without content are empty or have a vector, and their neighbours do not suffer",
+			advice: "mark such a text as empty in its outcome; never fail the call",
+		},
+		{
+			id: "huge", run: checkHuge, title: "the largest text and the largest batch that it described are taken",
+			advice: "take what you described (max_batch, max_batch_bytes), or describe less; cut a text at max_tokens before you work on it",
+		},
 		{id: "truncation", run: checkTruncation, title: "a text above max_tokens is cut and reported as truncated"},
 	}
 }
@@ -38,7 +48,8 @@ func checkUnicode(ctx context.Context, t *tester) (finding, error) {
 		}
 	}
 	if len(without) > 0 {
-		return warn("such texts occur in every table: give each a vector, as their rows stay without one", "no vector for %s", strings.Join(without, ", ")), nil
+		return warn("such texts occur in every table: give each a vector, as their rows stay without one", "no vector for %s",
+			strings.Join(without, ", ")), nil
 	}
 	return pass("%d kinds of strange text", len(strange)), nil
 }
@@ -81,7 +92,8 @@ func checkEmpty(ctx context.Context, t *tester) (finding, error) {
 			at++
 			switch {
 			case ordinary && (r.Vector == nil || t.distance(alone[i], r.Vector) > small):
-				return fail("keep the place of a text without content, filled with zeros", "the neighbour of a text without content lost its vector"), nil
+				return fail("keep the place of a text without content, filled with zeros",
+					"the neighbour of a text without content lost its vector"), nil
 			case ordinary:
 			case r.Err != nil:
 				return fail("mark such a text as empty in its outcome: its row then has no vector, which is right, instead of an error",
@@ -139,17 +151,22 @@ func checkTruncation(ctx context.Context, t *tester) (finding, error) {
 	short, cut := results[0], results[1]
 	switch {
 	case short.Truncated:
-		return fail("truncated is for texts that lost a part", "a text of a few words is called truncated, with max_tokens %d", most), nil
+		return fail("truncated is for texts that lost a part",
+			"a text of a few words is called truncated, with max_tokens %d", most), nil
 	case cut.Tokens > most:
-		return fail("tokens counts what the model saw, after cutting", "%d tokens of a text are reported, with max_tokens %d", cut.Tokens, most), nil
+		return fail("tokens counts what the model saw, after cutting", "%d tokens of a text are reported, with max_tokens %d",
+			cut.Tokens, most), nil
 	case cut.Err != nil && strings.Contains(cut.Err.Error(), "too_long"):
-		return warn("cut at max_tokens if you can: the row stays without a vector", "a text above max_tokens is refused as too long"), nil
+		return warn("cut at max_tokens if you can: the row stays without a vector",
+			"a text above max_tokens is refused as too long"), nil
 	case cut.Err != nil:
 		return fail("cut it, or give it an error of the class TOO_LONG", "a text above max_tokens: %s", cut.Err), nil
 	case !cut.Truncated && bytes == most*16+1<<10:
-		return fail("set truncated in the text's outcome: operators want to know", "a text far above max_tokens (%d) is not reported as truncated", most), nil
+		return fail("set truncated in the text's outcome: operators want to know",
+			"a text far above max_tokens (%d) is not reported as truncated", most), nil
 	case cut.Tokens == 0:
-		return warn("report tokens if the tokenizer tells them: they are counted in the metrics", "a text above max_tokens is truncated; its tokens are not reported"), nil
+		return warn("report tokens if the tokenizer tells them: they are counted in the metrics",
+			"a text above max_tokens is truncated; its tokens are not reported"), nil
 	}
 	return pass("cut at %d of %d tokens", cut.Tokens, most), nil
 }

@@ -24,9 +24,18 @@ const (
 func loadChecks() []check {
 	return []check{
 		{id: "concurrency", run: checkConcurrency, title: "calls at the same time do not mix up"},
-		{id: "cancellation", run: checkCancellation, title: "a call that was cancelled leaves nothing behind that keeps the next from its answer"},
-		{id: "deadline", run: checkDeadline, title: "a call whose deadline is over leaves nothing behind that keeps the next from its answer"},
-		{id: "throughput", run: checkThroughput, title: "a full call is answered well within the time that the sidecar allows"},
+		{
+			id: "cancellation", run: checkCancellation,
+			title: "a call that was cancelled leaves nothing behind that keeps the next from its answer",
+		},
+		{
+			id: "deadline", run: checkDeadline,
+			title: "a call whose deadline is over leaves nothing behind that keeps the next from its answer",
+		},
+		{
+			id: "throughput", run: checkThroughput,
+			title: "a full call is answered well within the time that the sidecar allows",
+		},
 		{id: "memory", run: checkMemory, title: "memory does not grow with the number of texts"},
 	}
 }
@@ -88,7 +97,8 @@ func checkConcurrency(ctx context.Context, t *tester) (finding, error) {
 	case mixed > 0:
 		return fail(advice, "of %d vectors, %d differ from those of calls one by one", answered, mixed), nil
 	}
-	return pass("%d calls at the same time: right, in %s; one by one they took %s", parallel, milliseconds(took), milliseconds(single)), nil
+	return pass("%d calls at the same time: right, in %s; one by one they took %s", parallel, milliseconds(took),
+		milliseconds(single)), nil
 }
 
 // parallelVectors is vectors for several goroutines: it starts and stops nothing.
@@ -120,7 +130,9 @@ func (t *tester) parallelVectors(ctx context.Context, kind embed.Kind, texts []s
 }
 
 func checkCancellation(ctx context.Context, t *tester) (finding, error) {
-	return t.interrupted(ctx, "cancelled", func(ctx context.Context, after time.Duration) (context.Context, context.CancelFunc) {
+	return t.interrupted(ctx, "cancelled", func(ctx context.Context, after time.Duration) (context.Context,
+		context.CancelFunc,
+	) {
 		ctx, cancel := context.WithCancel(ctx)
 		timer := time.AfterFunc(after, cancel)
 		return ctx, func() { timer.Stop(); cancel() }
@@ -132,7 +144,9 @@ func checkDeadline(ctx context.Context, t *tester) (finding, error) {
 }
 
 // interrupted gives up several large calls at once and measures how long the plugin then takes to answer a small one.
-func (t *tester) interrupted(ctx context.Context, how string, giveUp func(context.Context, time.Duration) (context.Context, context.CancelFunc)) (finding, error) {
+func (t *tester) interrupted(ctx context.Context, how string, giveUp func(context.Context,
+	time.Duration) (context.Context, context.CancelFunc),
+) (finding, error) {
 	p, err := t.plugin(ctx)
 	if err != nil {
 		return finding{}, err
@@ -149,7 +163,10 @@ func (t *tester) interrupted(ctx context.Context, how string, giveUp func(contex
 		wg.Go(func() {
 			ctx, cancel := giveUp(ctx, after)
 			defer cancel()
-			_, err := p.Client().Embed(ctx, &pluginpb.EmbedRequest{Model: t.about.Model, Kind: pluginpb.Kind_KIND_DOCUMENT, Texts: texts})
+			_, err := p.Client().Embed(ctx, &pluginpb.EmbedRequest{
+				Model: t.about.Model, Kind: pluginpb.Kind_KIND_DOCUMENT,
+				Texts: texts,
+			})
 			code := status.Code(err)
 			cut[i] = code == codes.Canceled || code == codes.DeadlineExceeded
 		})
@@ -172,11 +189,13 @@ func (t *tester) interrupted(ctx context.Context, how string, giveUp func(contex
 	switch {
 	case took > t.patience(comeBack):
 		return warn("look at the call's context between texts and stop when it has ended: the work is for nobody",
-			"of %d calls of %d texts, %d were %s; the next small call was answered after %s", interrupts, len(texts), n, how, took.Round(time.Millisecond)), nil
+			"of %d calls of %d texts, %d were %s; the next small call was answered after %s", interrupts, len(texts), n, how,
+			took.Round(time.Millisecond)), nil
 	case n == 0:
 		return pass("it is so fast that none of %d calls could be %s", interrupts, how), nil
 	}
-	return pass("of %d calls of %d texts, %d were %s; the next small call was answered after %s", interrupts, len(texts), n, how, milliseconds(took)), nil
+	return pass("of %d calls of %d texts, %d were %s; the next small call was answered after %s", interrupts, len(texts),
+		n, how, milliseconds(took)), nil
 }
 
 func checkThroughput(ctx context.Context, t *tester) (finding, error) {
@@ -198,7 +217,8 @@ func checkThroughput(ctx context.Context, t *tester) (finding, error) {
 		done += len(texts)
 	}
 	rate := float64(done) / time.Since(began).Seconds()
-	measured := fmt.Sprintf("%.0f texts/s at %d a call; the longest call took %s of the %s allowed", rate, len(texts), milliseconds(longest), limit.Round(time.Millisecond))
+	measured := fmt.Sprintf("%.0f texts/s at %d a call; the longest call took %s of the %s allowed", rate, len(texts),
+		milliseconds(longest), limit.Round(time.Millisecond))
 	const advice = "describe a lower max_batch, so that a call is short; a call beyond the limit gets the plugin killed"
 	switch {
 	case longest > limit/2:

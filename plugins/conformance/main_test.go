@@ -60,13 +60,19 @@ func TestMain(m *testing.M) {
 type lengths struct{}
 
 func (lengths) Describe(context.Context) (sdk.Info, error) {
-	return sdk.Info{Name: "bare", Version: "1", Models: []sdk.Model{{Name: "lengths", Fingerprint: "lengths:1", Dims: 2, Symmetric: true, Deterministic: true}}}, nil
+	return sdk.Info{Name: "bare", Version: "1", Models: []sdk.Model{{
+		Name: "lengths", Fingerprint: "lengths:1", Dims: 2,
+		Symmetric: true, Deterministic: true,
+	}}}, nil
 }
 
 func (lengths) Embed(_ context.Context, _ string, _ sdk.Kind, texts []string) ([]sdk.Answer, error) {
 	answers := make([]sdk.Answer, len(texts))
 	for i, text := range texts {
-		answers[i] = sdk.Answer{Vector: []float32{float32(len(text)), float32(strings.Count(text, "e") + 1)}, Empty: text == ""}
+		answers[i] = sdk.Answer{
+			Vector: []float32{float32(len(text)), float32(strings.Count(text, "e") + 1)},
+			Empty:  text == "",
+		}
 	}
 	return answers, nil
 }
@@ -94,12 +100,18 @@ func beBare(vices string) error {
 	if err != nil {
 		return err
 	}
-	template := &x509.Certificate{SerialNumber: big.NewInt(1), DNSNames: []string{"localhost"}, NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour), IsCA: true, BasicConstraintsValid: true}
+	template := &x509.Certificate{
+		SerialNumber: big.NewInt(1), DNSNames: []string{"localhost"},
+		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour), IsCA: true, BasicConstraintsValid: true,
+	}
 	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
 	if err != nil {
 		return err
 	}
-	config := &tls.Config{Certificates: []tls.Certificate{{Certificate: [][]byte{der}, PrivateKey: key}}, ClientCAs: x509.NewCertPool(), ClientAuth: tls.RequireAndVerifyClientCert}
+	config := &tls.Config{
+		Certificates: []tls.Certificate{{Certificate: [][]byte{der}, PrivateKey: key}},
+		ClientCAs:    x509.NewCertPool(), ClientAuth: tls.RequireAndVerifyClientCert,
+	}
 	config.ClientCAs.AppendCertsFromPEM([]byte(os.Getenv("PLUGIN_CLIENT_CERT")))
 	if has("open") {
 		config.ClientAuth = tls.NoClientCert

@@ -49,7 +49,8 @@ func checkMemory(ctx context.Context, t *tester) (finding, error) {
 		done += len(round)
 	}
 	quarter := len(samples) / 4
-	second, third, last := median(samples[quarter:2*quarter]), median(samples[2*quarter:3*quarter]), median(samples[3*quarter:])
+	second, third, last := median(samples[quarter:2*quarter]), median(samples[2*quarter:3*quarter]),
+		median(samples[3*quarter:])
 	growth := last - second
 	const advice = "something keeps memory for each call: look for lists that grow, caches without a limit, tensors that are never freed"
 	report := func(as func(string, string, ...any) finding) finding {

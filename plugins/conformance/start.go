@@ -38,7 +38,10 @@ func startChecks() []check {
 	return []check{
 		{id: "start", bare: true, run: checkStart, title: "it starts, shakes hands and describes itself"},
 		{id: "cookie", bare: true, run: checkCookie, title: "it refuses to be started by hand, and says why"},
-		{id: "version", bare: true, run: checkVersion, title: "it does not go along with a version of the protocol that it does not know"},
+		{
+			id: "version", bare: true, run: checkVersion,
+			title: "it does not go along with a version of the protocol that it does not know",
+		},
 		{id: "strangers", run: checkStrangers, title: "it talks to its host only (TLS on both sides)"},
 	}
 }
@@ -47,7 +50,8 @@ func checkStart(ctx context.Context, t *tester) (finding, error) {
 	began := time.Now()
 	p, err := t.plugin(ctx)
 	if err != nil {
-		return fail("this is what the sidecar says to its user: mend what it names", "%s", err), nil //nolint:nilerr // the report tells it
+		//nolint:nilerr // the report tells it
+		return fail("this is what the sidecar says to its user: mend what it names", "%s", err), nil
 	}
 	took := time.Since(began)
 	t.started, t.about = true, p.Description()
@@ -63,7 +67,8 @@ func checkStart(ctx context.Context, t *tester) (finding, error) {
 		return warn("the host waits 60 s unless configured: load less before the handshake, or cache what is computed at each start",
 			"it took %s", took.Round(time.Millisecond)), nil
 	}
-	return pass("%s %s, model %s with %d dims, after %s", d.Plugin, d.Version, d.Model, d.Dims, took.Round(time.Millisecond)), nil
+	return pass("%s %s, model %s with %d dims, after %s", d.Plugin, d.Version, d.Model, d.Dims,
+		took.Round(time.Millisecond)), nil
 }
 
 // bareRun is how a program behaved that was started without a host.
@@ -174,7 +179,8 @@ func checkVersion(ctx context.Context, t *tester) (finding, error) {
 		return finding{}, err
 	}
 	defer func() { _ = os.RemoveAll(dir) }()
-	run, err := t.bare(ctx, pluginpb.MagicCookieKey+"="+pluginpb.MagicCookieValue, pluginpb.LifelineKey+"="+pluginpb.LifelineStdin,
+	run, err := t.bare(ctx, pluginpb.MagicCookieKey+"="+pluginpb.MagicCookieValue, pluginpb.LifelineKey+"="+
+		pluginpb.LifelineStdin,
 		"PLUGIN_PROTOCOL_VERSIONS="+unknownVersion, "PLUGIN_CLIENT_CERT="+string(cert), "PLUGIN_UNIX_SOCKET_DIR="+dir)
 	if err != nil {
 		return finding{}, err
@@ -186,7 +192,8 @@ func checkVersion(ctx context.Context, t *tester) (finding, error) {
 	case len(parts) > 1 && parts[1] == unknownVersion:
 		return fail(advice, "it claims to speak version %s", unknownVersion), nil
 	case len(parts) > 1:
-		return pass("offered version %s only, it answers with version %s, which such a host refuses", unknownVersion, parts[1]), nil
+		return pass("offered version %s only, it answers with version %s, which such a host refuses", unknownVersion,
+			parts[1]), nil
 	case !run.ended:
 		return fail(advice, "offered version %s only, it neither ended nor said anything", unknownVersion), nil
 	case run.stderr == "" || run.status == 0:
@@ -206,7 +213,8 @@ func checkStrangers(ctx context.Context, t *tester) (finding, error) {
 	}
 	advice := "serve with TLS, require a client certificate, and accept the one in PLUGIN_CLIENT_CERT only"
 	connect := func(mine ...tls.Certificate) credentials.TransportCredentials {
-		return credentials.NewTLS(&tls.Config{InsecureSkipVerify: true, Certificates: mine}) //nolint:gosec // who the plugin is does not matter here
+		//nolint:gosec // who the plugin is does not matter here
+		return credentials.NewTLS(&tls.Config{InsecureSkipVerify: true, Certificates: mine})
 	}
 	for how, creds := range map[string]credentials.TransportCredentials{
 		"without TLS":                insecure.NewCredentials(),

@@ -23,7 +23,8 @@ var errNotOffered = errors.New("the plugin does not tell where tokens end")
 
 func tokenChecks() []check {
 	return []check{{
-		id: "tokens", run: checkTokens, title: "where it tells that tokens end agrees with what the model reads, or it does not tell",
+		id: "tokens", run: checkTokens,
+		title:  "where it tells that tokens end agrees with what the model reads, or it does not tell",
 		advice: "no valid text may fail this call; a plugin that cannot tell leaves the method out (UNIMPLEMENTED), and the sidecar estimates",
 	}}
 }
@@ -60,7 +61,8 @@ func (t *tester) askTokens(ctx context.Context, texts []string) (embed.Tokens, e
 	limit := t.opts.CallTimeout(len(texts), bytes)
 	callCtx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
-	resp, err := p.Client().Tokenize(callCtx, &pluginpb.TokenizeRequest{Model: t.about.Model, Texts: texts}, grpc.MaxCallRecvMsgSize(pluginpb.MaxMessageBytes))
+	resp, err := p.Client().Tokenize(callCtx, &pluginpb.TokenizeRequest{Model: t.about.Model, Texts: texts},
+		grpc.MaxCallRecvMsgSize(pluginpb.MaxMessageBytes))
 	if status.Code(err) == codes.Unimplemented {
 		return embed.Tokens{}, errNotOffered
 	}
@@ -70,12 +72,17 @@ func (t *tester) askTokens(ctx context.Context, texts []string) (embed.Tokens, e
 	const advice = "tell, for each text in order, the bytes of UTF-8 up to the end of each token: not the characters, not decreasing, never inside of a character"
 	told, err := p.ReadTokens(resp, texts)
 	if err != nil {
-		return told, &callError{what: fmt.Sprintf("a call for the tokens of %s was answered by what the sidecar must refuse: %s", size(len(texts), bytes), err), advice: advice}
+		return told, &callError{
+			what: fmt.Sprintf(
+				"a call for the tokens of %s was answered by what the sidecar must refuse: %s", size(len(texts), bytes), err),
+			advice: advice,
+		}
 	}
 	for i, ends := range told.Ends {
 		for _, end := range ends {
 			if end < len(texts[i]) && !utf8.RuneStart(texts[i][end]) {
-				return told, &callError{what: fmt.Sprintf("a token ends inside of a character, at byte %d of a text of %d", end, len(texts[i])), advice: advice}
+				return told, &callError{what: fmt.Sprintf("a token ends inside of a character, at byte %d of a text of %d", end,
+					len(texts[i])), advice: advice}
 			}
 		}
 	}
@@ -130,7 +137,8 @@ func tokensAgain(ctx context.Context, t *tester, texts []string, told embed.Toke
 	slices.Reverse(again.Ends)
 	for i := range texts {
 		if !slices.Equal(told.Ends[i], again.Ends[i]) {
-			return fail(advice, "text %d of %d has other tokens when the call is made again, in the opposite order", i+1, len(texts)), nil
+			return fail(advice, "text %d of %d has other tokens when the call is made again, in the opposite order", i+1,
+				len(texts)), nil
 		}
 	}
 	for i, text := range usualTexts {
@@ -149,7 +157,8 @@ func tokensAgain(ctx context.Context, t *tester, texts []string, told embed.Toke
 func tokensOfAll(ctx context.Context, t *tester, texts []string, told embed.Tokens) (finding, error) {
 	for i, text := range texts {
 		if text == "" && len(told.Ends[i]) > 0 {
-			return fail("leave out the tokens that the model puts around a text: their number is around", `the text "" has %d tokens`, len(told.Ends[i])), nil
+			return fail("leave out the tokens that the model puts around a text: their number is around",
+				`the text "" has %d tokens`, len(told.Ends[i])), nil
 		}
 	}
 	usual := told.Ends[:len(usualTexts)]
@@ -175,15 +184,20 @@ func tokensOfAll(ctx context.Context, t *tester, texts []string, told embed.Toke
 func tokensOfModel(ctx context.Context, t *tester, _ []string, _ embed.Tokens) (finding, error) {
 	ctx, cancel := context.WithTimeout(ctx, t.opts.CallTimeout(1, len(usualTexts[0])))
 	defer cancel()
-	_, err := t.run.Client().Tokenize(ctx, &pluginpb.TokenizeRequest{Model: "no-such-" + t.about.Model, Texts: usualTexts[:1]})
+	_, err := t.run.Client().Tokenize(ctx, &pluginpb.TokenizeRequest{
+		Model: "no-such-" + t.about.Model,
+		Texts: usualTexts[:1],
+	})
 	t.said.heard("the refusal of a model", status.Convert(err).Message())
 	switch code := status.Code(err); code {
 	case codes.NotFound, codes.FailedPrecondition, codes.Unimplemented:
 		return finding{}, nil
 	case codes.OK:
-		return fail("refuse a model that Describe does not name with NOT_FOUND", "tokens of a model that does not exist were told"), nil
+		return fail("refuse a model that Describe does not name with NOT_FOUND",
+			"tokens of a model that does not exist were told"), nil
 	default:
-		return fail("use NOT_FOUND: other codes mean \"again\" or \"these texts are the matter\"", "a model that does not exist was refused with %s", code), nil
+		return fail("use NOT_FOUND: other codes mean \"again\" or \"these texts are the matter\"",
+			"a model that does not exist was refused with %s", code), nil
 	}
 }
 
@@ -215,7 +229,8 @@ func tokensUpToLimit(ctx context.Context, t *tester, _ []string, told embed.Toke
 	}
 	room := most - told.Around
 	if room < 1 {
-		return fail("max_tokens counts the tokens around a text, too", "of max_tokens %d, %d are around a text", most, told.Around), nil
+		return fail("max_tokens counts the tokens around a text, too", "of max_tokens %d, %d are around a text", most,
+			told.Around), nil
 	}
 	text := long(t.bytes(most*16 + 1<<10))
 	whole, err := t.tokens(ctx, []string{text})

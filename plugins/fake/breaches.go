@@ -50,9 +50,12 @@ import (
 //	tokens-around        tells of two tokens around a text that no text has
 //	next-version         speaks version 1 with fields of a later one in every message; no fault
 var breaches = []string{
-	"any-model", "refuses-unknown", "query-differs", "same-vector", "reversed", "reversed-when-busy", "noise", "batch-noise", "unsorted",
-	"zero-for-empty", "never-truncates", "long-kills", "stuck-after-cancel", "stuck-after-deadline", "health-hangs", "not-ready",
-	"prints-texts", "outlives-host", "tokens-in-characters", "tokens-vary", "tokens-cut", "tokens-die", "tokens-around", "next-version",
+	"any-model", "refuses-unknown", "query-differs", "same-vector", "reversed", "reversed-when-busy", "noise",
+	"batch-noise", "unsorted",
+	"zero-for-empty", "never-truncates", "long-kills", "stuck-after-cancel", "stuck-after-deadline", "health-hangs",
+	"not-ready",
+	"prints-texts", "outlives-host", "tokens-in-characters", "tokens-vary", "tokens-cut", "tokens-die", "tokens-around",
+	"next-version",
 }
 
 // breaker stands between the host and everything else, and breaks what it is told to.

@@ -28,7 +28,8 @@ func (l *liar) Embed(ctx context.Context, req *pluginpb.EmbedRequest) (*pluginpb
 	case due(f.permute) && len(req.GetTexts()) > 1 && resp.Sparse != nil:
 		s := resp.Sparse
 		row = int(s.Counts[0]) * 4
-		s.Counts, s.Indices, s.Values = append(s.Counts[1:], s.Counts[0]), append(s.Indices[row:], s.Indices[:row]...), append(s.Values[row:], s.Values[:row]...)
+		s.Counts, s.Indices, s.Values = append(s.Counts[1:], s.Counts[0]), append(s.Indices[row:], s.Indices[:row]...),
+			append(s.Values[row:], s.Values[:row]...)
 	case due(f.permute) && len(req.GetTexts()) > 1:
 		resp.Vectors = append(resp.Vectors[row:], resp.Vectors[:row]...)
 	case due(f.unavailable):

@@ -40,7 +40,10 @@ func main() {
 		os.Exit(2)
 	}
 	e.faults.atStart()
-	sdk.ServeServer(&breaker{EmbedderServer: &liar{EmbedderServer: sdk.NewServer(e, os.Stderr), embedder: e}, does: e.faults.breaches, calls: map[context.Context]bool{}})
+	sdk.ServeServer(&breaker{
+		EmbedderServer: &liar{EmbedderServer: sdk.NewServer(e, os.Stderr), embedder: e},
+		does:           e.faults.breaches, calls: map[context.Context]bool{},
+	})
 }
 
 // embedder is the honest part.

@@ -15,7 +15,8 @@ func (b *breaker) Tokenize(ctx context.Context, req *pluginpb.TokenizeRequest) (
 	if b.does["any-model"] {
 		req.Model = "fake"
 	}
-	if b.does["tokens-die"] && slices.ContainsFunc(req.GetTexts(), func(text string) bool { return strings.ContainsRune(text, '\ufeff') }) {
+	if b.does["tokens-die"] && slices.ContainsFunc(req.GetTexts(),
+		func(text string) bool { return strings.ContainsRune(text, '\ufeff') }) {
 		die(syscall.SIGKILL)
 	}
 	resp, err := b.EmbedderServer.Tokenize(ctx, req)

@@ -16,11 +16,14 @@ func readAnswer(resp *pluginpb.EmbedResponse, d embed.Description, b *batch, res
 	count, dims := len(b.texts), d.Dims
 	switch raw, want := resp.GetVectors(), count*dims*4; {
 	case resp.GetDims() != uint32(dims):
-		return badAnswer("wrong_dims", "the plugin answered with vectors of %d dims, it had described %d", resp.GetDims(), dims)
+		return badAnswer("wrong_dims", "the plugin answered with vectors of %d dims, it had described %d", resp.GetDims(),
+			dims)
 	case !d.Sparse && len(raw) != want:
-		return badAnswer("wrong_count", "the plugin answered %d texts with %d bytes of vectors, want %d", count, len(raw), want)
+		return badAnswer("wrong_count", "the plugin answered %d texts with %d bytes of vectors, want %d", count, len(raw),
+			want)
 	case !d.Sparse && resp.GetSparse() != nil:
-		return badAnswer("bad_answer", "the plugin answered with sparse vectors for a model that it had not described as sparse")
+		return badAnswer("bad_answer",
+			"the plugin answered with sparse vectors for a model that it had not described as sparse")
 	case len(resp.GetTokens()) != 0 && len(resp.GetTokens()) != count:
 		return badAnswer("bad_answer", "the plugin answered %d texts with %d numbers of tokens", count, len(resp.GetTokens()))
 	case len(resp.GetOutcomes()) > count:
@@ -87,7 +90,10 @@ func checkVector(v []float32) error {
 		bits |= math.Float32bits(x) << 1 // -0 is zero as well
 	}
 	if odd != 0 { // NaN
-		return &embed.TextError{Class: embed.Data, Code: "not_finite", Message: "the model's vector holds a number that is not finite"}
+		return &embed.TextError{
+			Class: embed.Data, Code: "not_finite",
+			Message: "the model's vector holds a number that is not finite",
+		}
 	}
 	if bits == 0 {
 		return &embed.TextError{Class: embed.Data, Code: "zero_vector", Message: "the model's vector is all zero"}
@@ -105,7 +111,8 @@ func decode(raw []byte) []float32 {
 		return out
 	}
 	if littleEndian {
-		copy(unsafe.Slice((*byte)(unsafe.Pointer(&out[0])), len(raw)), raw) //nolint:gosec // out has len(raw)/4 numbers of 4 bytes
+		//nolint:gosec // out has len(raw)/4 numbers of 4 bytes
+		copy(unsafe.Slice((*byte)(unsafe.Pointer(&out[0])), len(raw)), raw)
 		return out
 	}
 	for i := range out {

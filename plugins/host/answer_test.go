@@ -48,20 +48,28 @@ func TestReadAnswer_RefusesWhatBreaksTheContract(t *testing.T) {
 		spoil func(*pluginpb.EmbedResponse)
 		code  string
 	}{
-		"good":          {func(*pluginpb.EmbedResponse) {}, ""},
-		"no tokens":     {func(r *pluginpb.EmbedResponse) { r.Tokens = nil }, ""},
-		"dims":          {func(r *pluginpb.EmbedResponse) { r.Dims = 4 }, "wrong_dims"},
-		"no dims":       {func(r *pluginpb.EmbedResponse) { r.Dims = 0 }, "wrong_dims"},
-		"one too few":   {func(r *pluginpb.EmbedResponse) { r.Vectors = r.Vectors[8:] }, "wrong_count"},
-		"one too many":  {func(r *pluginpb.EmbedResponse) { r.Vectors = append(r.Vectors, r.Vectors...) }, "wrong_count"},
-		"a byte short":  {func(r *pluginpb.EmbedResponse) { r.Vectors = r.Vectors[1:] }, "wrong_count"},
-		"nothing":       {func(r *pluginpb.EmbedResponse) { r.Vectors = nil }, "wrong_count"},
-		"tokens":        {func(r *pluginpb.EmbedResponse) { r.Tokens = []uint32{1} }, "bad_answer"},
-		"index":         {func(r *pluginpb.EmbedResponse) { r.Outcomes = []*pluginpb.Outcome{{Index: 2}} }, "bad_answer"},
-		"twice":         {func(r *pluginpb.EmbedResponse) { r.Outcomes = []*pluginpb.Outcome{{Index: 1}, {Index: 1}} }, "bad_answer"},
-		"too many":      {func(r *pluginpb.EmbedResponse) { r.Outcomes = make([]*pluginpb.Outcome, 3) }, "bad_answer"},
-		"empty and cut": {func(r *pluginpb.EmbedResponse) { r.Outcomes = []*pluginpb.Outcome{{Empty: true, Truncated: true}} }, "bad_answer"},
-		"sparse":        {func(r *pluginpb.EmbedResponse) { r.Sparse = &pluginpb.SparseVectors{} }, "bad_answer"},
+		"good":         {func(*pluginpb.EmbedResponse) {}, ""},
+		"no tokens":    {func(r *pluginpb.EmbedResponse) { r.Tokens = nil }, ""},
+		"dims":         {func(r *pluginpb.EmbedResponse) { r.Dims = 4 }, "wrong_dims"},
+		"no dims":      {func(r *pluginpb.EmbedResponse) { r.Dims = 0 }, "wrong_dims"},
+		"one too few":  {func(r *pluginpb.EmbedResponse) { r.Vectors = r.Vectors[8:] }, "wrong_count"},
+		"one too many": {func(r *pluginpb.EmbedResponse) { r.Vectors = append(r.Vectors, r.Vectors...) }, "wrong_count"},
+		"a byte short": {func(r *pluginpb.EmbedResponse) { r.Vectors = r.Vectors[1:] }, "wrong_count"},
+		"nothing":      {func(r *pluginpb.EmbedResponse) { r.Vectors = nil }, "wrong_count"},
+		"tokens":       {func(r *pluginpb.EmbedResponse) { r.Tokens = []uint32{1} }, "bad_answer"},
+		"index":        {func(r *pluginpb.EmbedResponse) { r.Outcomes = []*pluginpb.Outcome{{Index: 2}} }, "bad_answer"},
+		"twice": {
+			func(r *pluginpb.EmbedResponse) { r.Outcomes = []*pluginpb.Outcome{{Index: 1}, {Index: 1}} },
+			"bad_answer",
+		},
+		"too many": {func(r *pluginpb.EmbedResponse) { r.Outcomes = make([]*pluginpb.Outcome, 3) }, "bad_answer"},
+		"empty and cut": {func(r *pluginpb.EmbedResponse) {
+			r.Outcomes = []*pluginpb.Outcome{{
+				Empty:     true,
+				Truncated: true,
+			}}
+		}, "bad_answer"},
+		"sparse": {func(r *pluginpb.EmbedResponse) { r.Sparse = &pluginpb.SparseVectors{} }, "bad_answer"},
 		"error and else": {func(r *pluginpb.EmbedResponse) {
 			r.Outcomes = []*pluginpb.Outcome{{Empty: true, Error: &pluginpb.Error{}}}
 		}, "bad_answer"},
@@ -101,7 +109,8 @@ func TestReadAnswer_JudgesEachVector(t *testing.T) {
 		{[]float32{0, nan}, "not_finite"},
 	} {
 		results := make([]embed.Result, 1)
-		if err := readAnswer(&pluginpb.EmbedResponse{Dims: 2, Vectors: packed(tt.v...)}, embed.Description{Dims: 2}, batchOf("a"), results); err != nil {
+		if err := readAnswer(&pluginpb.EmbedResponse{Dims: 2, Vectors: packed(tt.v...)}, embed.Description{Dims: 2},
+			batchOf("a"), results); err != nil {
 			t.Errorf("%v: %v", tt.v, err)
 			continue
 		}
@@ -109,7 +118,8 @@ func TestReadAnswer_JudgesEachVector(t *testing.T) {
 		switch {
 		case tt.code == "" && (results[0].Err != nil || len(results[0].Vector) != 2):
 			t.Errorf("%v: %+v, want it as it is", tt.v, results[0])
-		case tt.code != "" && (!errors.As(results[0].Err, &text) || text.Code != tt.code || text.Class != embed.Data || results[0].Vector != nil):
+		case tt.code != "" && (!errors.As(results[0].Err, &text) || text.Code != tt.code || text.Class != embed.Data ||
+			results[0].Vector != nil):
 			t.Errorf("%v: %+v, want %s", tt.v, results[0], tt.code)
 		}
 	}
@@ -120,7 +130,10 @@ func TestReadAnswer_JudgesEachVector(t *testing.T) {
 func FuzzReadAnswer(f *testing.F) {
 	seed, err := proto.Marshal(&pluginpb.EmbedResponse{
 		Dims: 2, Vectors: packed(1, 2, 0, 0, 5, 6), Tokens: []uint32{1, 2, 3},
-		Outcomes: []*pluginpb.Outcome{{Index: 1, Empty: true}, {Index: 2, Error: &pluginpb.Error{Class: 1, DelayMs: math.MaxUint32, Message: "ccc"}}},
+		Outcomes: []*pluginpb.Outcome{
+			{Index: 1, Empty: true},
+			{Index: 2, Error: &pluginpb.Error{Class: 1, DelayMs: math.MaxUint32, Message: "ccc"}},
+		},
 	})
 	if err != nil {
 		f.Fatal(err)
@@ -129,7 +142,10 @@ func FuzzReadAnswer(f *testing.F) {
 	f.Add([]byte{})
 	seed, err = proto.Marshal(&pluginpb.EmbedResponse{
 		Dims: 2, Outcomes: []*pluginpb.Outcome{{Index: 1, Empty: true}},
-		Sparse: &pluginpb.SparseVectors{Counts: []uint32{2, 0, 1}, Indices: []byte{0, 0, 0, 0, 1, 0, 0, 0, 1, 0, 0, 0}, Values: packed(1, 2, 3)},
+		Sparse: &pluginpb.SparseVectors{
+			Counts: []uint32{2, 0, 1}, Indices: []byte{0, 0, 0, 0, 1, 0, 0, 0, 1, 0, 0, 0},
+			Values: packed(1, 2, 3),
+		},
 	})
 	if err != nil {
 		f.Fatal(err)
@@ -157,7 +173,8 @@ func FuzzReadAnswer(f *testing.F) {
 				}
 			}
 			var text *embed.TextError
-			if n != 1 || r.Vector != nil && (d.Sparse && embed.CheckPairs(r.Vector, 2) != nil || !d.Sparse && len(r.Vector) != 2) || r.Err != nil && !errors.As(r.Err, &text) || r.Tokens < 0 {
+			if n != 1 || r.Vector != nil && (d.Sparse && embed.CheckPairs(r.Vector, 2) != nil || !d.Sparse &&
+				len(r.Vector) != 2) || r.Err != nil && !errors.As(r.Err, &text) || r.Tokens < 0 {
 				t.Errorf("%+v", r)
 			}
 		}
@@ -177,21 +194,45 @@ func TestDescribe_RefusesWhatBreaksTheContract(t *testing.T) {
 		model string
 		code  string
 	}{
-		"good":             {&pluginpb.DescribeResponse{Name: "p", Models: fine}, "", ""},
-		"by name":          {&pluginpb.DescribeResponse{Name: "p", Models: append(model(func(m *pluginpb.Model) { m.Name = "n" }), fine...)}, "m", ""},
-		"several":          {&pluginpb.DescribeResponse{Name: "p", Models: append(model(func(m *pluginpb.Model) { m.Name = "n" }), fine...)}, "", "unknown_model"},
-		"other":            {&pluginpb.DescribeResponse{Name: "p", Models: fine}, "n", "unknown_model"},
-		"no name":          {&pluginpb.DescribeResponse{Models: fine}, "", "describe"},
-		"control":          {&pluginpb.DescribeResponse{Name: "a\nb", Models: fine}, "", "describe"},
-		"long version":     {&pluginpb.DescribeResponse{Name: "p", Version: strings.Repeat("1", 65), Models: fine}, "", "describe"},
-		"no models":        {&pluginpb.DescribeResponse{Name: "p"}, "", "describe"},
-		"too many":         {&pluginpb.DescribeResponse{Name: "p", Models: make([]*pluginpb.Model, 1001)}, "", "describe"},
-		"twice":            {&pluginpb.DescribeResponse{Name: "p", Models: append(fine, fine...)}, "m", "describe"},
-		"no fingerprint":   {&pluginpb.DescribeResponse{Name: "p", Models: model(func(m *pluginpb.Model) { m.Fingerprint = "" })}, "", "describe"},
-		"long fingerprint": {&pluginpb.DescribeResponse{Name: "p", Models: model(func(m *pluginpb.Model) { m.Fingerprint = strings.Repeat("f", 257) })}, "", "describe"},
-		"no dims":          {&pluginpb.DescribeResponse{Name: "p", Models: model(func(m *pluginpb.Model) { m.Dims = 0 })}, "", "describe"},
-		"wide":             {&pluginpb.DescribeResponse{Name: "p", Models: model(func(m *pluginpb.Model) { m.Dims = 16001 })}, "", "describe"},
-		"limit":            {&pluginpb.DescribeResponse{Name: "p", Models: model(func(m *pluginpb.Model) { m.MaxBatch = 1 << 31 })}, "", "describe"},
+		"good": {&pluginpb.DescribeResponse{Name: "p", Models: fine}, "", ""},
+		"by name": {&pluginpb.DescribeResponse{
+			Name:   "p",
+			Models: append(model(func(m *pluginpb.Model) { m.Name = "n" }), fine...),
+		}, "m", ""},
+		"several": {&pluginpb.DescribeResponse{
+			Name:   "p",
+			Models: append(model(func(m *pluginpb.Model) { m.Name = "n" }), fine...),
+		}, "", "unknown_model"},
+		"other":   {&pluginpb.DescribeResponse{Name: "p", Models: fine}, "n", "unknown_model"},
+		"no name": {&pluginpb.DescribeResponse{Models: fine}, "", "describe"},
+		"control": {&pluginpb.DescribeResponse{Name: "a\nb", Models: fine}, "", "describe"},
+		"long version": {
+			&pluginpb.DescribeResponse{Name: "p", Version: strings.Repeat("1", 65), Models: fine}, "",
+			"describe",
+		},
+		"no models": {&pluginpb.DescribeResponse{Name: "p"}, "", "describe"},
+		"too many":  {&pluginpb.DescribeResponse{Name: "p", Models: make([]*pluginpb.Model, 1001)}, "", "describe"},
+		"twice":     {&pluginpb.DescribeResponse{Name: "p", Models: append(fine, fine...)}, "m", "describe"},
+		"no fingerprint": {&pluginpb.DescribeResponse{
+			Name:   "p",
+			Models: model(func(m *pluginpb.Model) { m.Fingerprint = "" }),
+		}, "", "describe"},
+		"long fingerprint": {&pluginpb.DescribeResponse{
+			Name:   "p",
+			Models: model(func(m *pluginpb.Model) { m.Fingerprint = strings.Repeat("f", 257) }),
+		}, "", "describe"},
+		"no dims": {
+			&pluginpb.DescribeResponse{Name: "p", Models: model(func(m *pluginpb.Model) { m.Dims = 0 })}, "",
+			"describe",
+		},
+		"wide": {
+			&pluginpb.DescribeResponse{Name: "p", Models: model(func(m *pluginpb.Model) { m.Dims = 16001 })},
+			"", "describe",
+		},
+		"limit": {&pluginpb.DescribeResponse{
+			Name:   "p",
+			Models: model(func(m *pluginpb.Model) { m.MaxBatch = 1 << 31 }),
+		}, "", "describe"},
 	} {
 		got, err := describe(tt.resp, tt.model)
 		if tt.code == "" {
@@ -209,14 +250,20 @@ func TestDescribe_RefusesWhatBreaksTheContract(t *testing.T) {
 func TestFromStatus_FollowsTheContract(t *testing.T) {
 	t.Parallel()
 	for code, want := range map[codes.Code]string{
-		codes.Canceled: "transient unavailable", codes.Unknown: "transient unavailable", codes.InvalidArgument: "data invalid",
-		codes.DeadlineExceeded: "transient deadline", codes.NotFound: "configuration misconfigured", codes.AlreadyExists: "transient unavailable",
+		codes.Canceled: "transient unavailable", codes.Unknown: "transient unavailable",
+		codes.InvalidArgument:  "data invalid",
+		codes.DeadlineExceeded: "transient deadline", codes.NotFound: "configuration misconfigured",
+		codes.AlreadyExists:    "transient unavailable",
 		codes.PermissionDenied: "configuration misconfigured", codes.ResourceExhausted: "resource resource",
-		codes.FailedPrecondition: "configuration misconfigured", codes.Aborted: "transient unavailable", codes.OutOfRange: "data invalid",
-		codes.Unimplemented: "configuration misconfigured", codes.Internal: "data internal", codes.Unavailable: "transient unavailable",
-		codes.DataLoss: "data internal", codes.Unauthenticated: "configuration misconfigured", codes.Code(99): "transient unknown",
+		codes.FailedPrecondition: "configuration misconfigured", codes.Aborted: "transient unavailable",
+		codes.OutOfRange:    "data invalid",
+		codes.Unimplemented: "configuration misconfigured", codes.Internal: "data internal",
+		codes.Unavailable: "transient unavailable",
+		codes.DataLoss:    "data internal", codes.Unauthenticated: "configuration misconfigured",
+		codes.Code(99): "transient unknown",
 	} {
-		st, err := status.New(code, "a message").WithDetails(&errdetails.RetryInfo{RetryDelay: durationpb.New(48 * time.Hour)})
+		st, err := status.New(code, "a message").WithDetails(
+			&errdetails.RetryInfo{RetryDelay: durationpb.New(48 * time.Hour)})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -240,7 +287,11 @@ func TestWithoutTexts(t *testing.T) {
 	}{
 		{"fine", []string{"a text"}, "fine"},
 		{"cannot embed a text", []string{"x", "a text"}, "(message withheld: it quotes the text)"},
-		{"bad: the beginning of it...", []string{"the beginning of it and its end"}, "(message withheld: it quotes the text)"},
+		{
+			"bad: the beginning of it...",
+			[]string{"the beginning of it and its end"},
+			"(message withheld: it quotes the text)",
+		},
 		{"the", []string{"the"}, "the"},
 		{"two\nlines\x7f \xff", nil, "two lines  ?"},
 		{strings.Repeat("x", 400), nil, strings.Repeat("x", 300) + "..."},
@@ -254,7 +305,8 @@ func TestWithoutTexts(t *testing.T) {
 func TestOutput_IsBoundedAndKeepsTheLastLines(t *testing.T) {
 	t.Parallel()
 	var logged bytes.Buffer
-	out := newOutput(slog.New(slog.NewTextHandler(&logged, &slog.HandlerOptions{Level: slog.LevelDebug})), redactor(nil, nil))
+	out := newOutput(slog.New(slog.NewTextHandler(&logged, &slog.HandlerOptions{Level: slog.LevelDebug})),
+		redactor(nil, nil))
 	now := time.Unix(1000, 0)
 	out.now = func() time.Time { return now }
 	lines := &splitter{to: out}
@@ -267,10 +319,14 @@ func TestOutput_IsBoundedAndKeepsTheLastLines(t *testing.T) {
 	write("first ")
 	write("line\r\n\n  \nsecond line\n")
 	write(strings.Repeat("x", 3<<20) + "\n")
-	write(`{"level":"ERROR","msg":"slog"}` + "\n" + `{"@level":"warn","@message":"hclog"}` + "\n" + `{"@message":1}` + "\n" + `{"level":"DEBUG","msg":"m"}` + "\n")
+	write(`{"level":"ERROR","msg":"slog"}` + "\n" + `{"@level":"warn","@message":"hclog"}` + "\n" + `{"@message":1}` +
+		"\n" + `{"level":"DEBUG","msg":"m"}` + "\n")
 	write("no end")
 	lines.flush()
-	want := []string{"first line", "second line", strings.Repeat("x", maxLine), "slog", "hclog", `{"@message":1}`, "m", "no end"}
+	want := []string{
+		"first line", "second line", strings.Repeat("x", maxLine), "slog", "hclog", `{"@message":1}`, "m",
+		"no end",
+	}
 	if diff := cmp.Diff(want, out.Last()); diff != "" {
 		t.Errorf("last lines (-want +got):\n%s", diff)
 	}

@@ -220,7 +220,11 @@ func (h *Host) explainCall(ctx context.Context, inst *instance, texts []string, 
 		p.kill(fmt.Sprintf("no answer within %s", call.limit))
 		waitExit(p)
 		h.retire(inst)
-		return &embed.Error{Class: embed.Crash, Code: "deadline", Err: fmt.Errorf("plugin %q did not answer %d texts within %s and was killed", inst.seat.opts.Name, len(texts), call.limit)}
+		return &embed.Error{
+			Class: embed.Crash, Code: "deadline",
+			Err: fmt.Errorf("plugin %q did not answer %d texts within %s and was killed", inst.seat.opts.Name, len(texts),
+				call.limit),
+		}
 	}
 	// Only the plugin itself says when to come again: then it lives.
 	if (code == codes.Unavailable || code == codes.Canceled) && retryDelay(status.Convert(err)) == 0 {
@@ -295,11 +299,15 @@ func explainEnd(inst *instance, texts int, call sent) error {
 	reason := p.killedFor()
 	switch {
 	case reason != "" && p.greedy() && call.memory > 0 && call.memory <= int64(inst.seat.opts.MemoryLimit/2):
-		return &embed.Error{Class: embed.Crash, Code: "memory", Err: fmt.Errorf("plugin %q was ended while it held %d texts: %s", name, texts, reason)}
+		return &embed.Error{
+			Class: embed.Crash, Code: "memory",
+			Err: fmt.Errorf("plugin %q was ended while it held %d texts: %s", name, texts, reason),
+		}
 	case reason != "":
 		return unavailable(0, fmt.Errorf("plugin %q was ended during the call: %s", name, reason))
 	case died.Before(call.at):
 		return unavailable(0, fmt.Errorf("plugin %q had just ended: %s", name, state))
 	}
-	return &embed.Error{Class: embed.Crash, Code: "crashed", Err: fmt.Errorf("plugin %q died while it held %d texts: %s", name, texts, state)}
+	return &embed.Error{Class: embed.Crash, Code: "crashed", Err: fmt.Errorf("plugin %q died while it held %d texts: %s",
+		name, texts, state)}
 }

@@ -54,7 +54,8 @@ func (i *instance) prove(ctx context.Context) error {
 	}
 	limit := int64(i.seat.opts.MemoryLimit)
 	if used := groupMemory(i.process.pid); limit > 0 && used > limit {
-		return configuration("memory", fmt.Errorf("it uses %s of memory right after its start, and its memory_limit is %s: raise that, or choose a smaller model", mebibytes(used), mebibytes(limit)))
+		return configuration("memory",
+			fmt.Errorf("it uses %s of memory right after its start, and its memory_limit is %s: raise that, or choose a smaller model", mebibytes(used), mebibytes(limit)))
 	}
 	return nil
 }
@@ -120,12 +121,14 @@ func (i *instance) judge(got []float32, known [][]float32, which int) error {
 			continue
 		}
 		if c := i.desc.Likeness(got, known[other]); c >= least && c > own+canaryMargin {
-			return configuration("order", errors.New("it answers texts in another order than it is asked, so its vectors would go to the wrong rows: mend the plugin; it must undo whatever sorting it does"))
+			return configuration("order", errors.New(
+				"it answers texts in another order than it is asked, so its vectors would go to the wrong rows: mend the plugin; it must undo whatever sorting it does"))
 		}
 	}
 	if own < least {
-		return configuration("drift", fmt.Errorf("its vectors are not those that its fingerprint %q stands for: the likeness to what it gave before is %.4f, want %.4f. "+
-			"Another model needs another fingerprint, and a pipeline of its own", i.desc.Fingerprint, own, least))
+		return configuration("drift", fmt.Errorf(
+			"its vectors are not those that its fingerprint %q stands for: the likeness to what it gave before is %.4f, want %.4f. "+
+				"Another model needs another fingerprint, and a pipeline of its own", i.desc.Fingerprint, own, least))
 	}
 	return nil
 }

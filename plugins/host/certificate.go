@@ -28,7 +28,8 @@ func NewCertificate() (tls.Certificate, []byte, error) {
 	}
 	now := time.Now()
 	template := &x509.Certificate{
-		SerialNumber: serial, Subject: pkix.Name{CommonName: "localhost", Organization: []string{"embedsidecar"}}, DNSNames: []string{"localhost"},
+		SerialNumber: serial, Subject: pkix.Name{CommonName: "localhost", Organization: []string{"embedsidecar"}},
+		DNSNames:  []string{"localhost"},
 		NotBefore: now.Add(-time.Hour), NotAfter: now.AddDate(30, 0, 0), // as long as a host may run
 		IsCA: true, BasicConstraintsValid: true, // it is its own authority
 		KeyUsage:    x509.KeyUsageDigitalSignature | x509.KeyUsageCertSign,
@@ -38,5 +39,8 @@ func NewCertificate() (tls.Certificate, []byte, error) {
 	if err != nil {
 		return tls.Certificate{}, nil, err
 	}
-	return tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key}, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}), nil
+	return tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key}, pem.EncodeToMemory(&pem.Block{
+		Type:  "CERTIFICATE",
+		Bytes: der,
+	}), nil
 }

@@ -20,10 +20,12 @@ const (
 // describe checks a plugin's description and returns the part about the wanted model; "" means its only one.
 func describe(resp *pluginpb.DescribeResponse, model string) (embed.Description, error) {
 	wrong := func(format string, args ...any) (embed.Description, error) {
-		return embed.Description{}, configuration("describe", fmt.Errorf("its description breaks the contract: "+format, args...))
+		return embed.Description{}, configuration("describe", fmt.Errorf("its description breaks the contract: "+format,
+			args...))
 	}
 	if !printable(resp.GetName(), 1, maxName) || !printable(resp.GetVersion(), 0, maxName) {
-		return wrong("name %q or version %q is empty, too long or not printable", clip(resp.GetName()), clip(resp.GetVersion()))
+		return wrong("name %q or version %q is empty, too long or not printable", clip(resp.GetName()),
+			clip(resp.GetVersion()))
 	}
 	if n := len(resp.GetModels()); n < 1 || n > maxModels {
 		return wrong("it offers %d models, want 1 to %d", n, maxModels)
@@ -43,11 +45,13 @@ func describe(resp *pluginpb.DescribeResponse, model string) (embed.Description,
 	}
 	switch {
 	case model == "" && len(names) > 1:
-		return embed.Description{}, configuration("unknown_model", fmt.Errorf("it offers several models and none was chosen: choose one of %s", list(names)))
+		return embed.Description{}, configuration("unknown_model",
+			fmt.Errorf("it offers several models and none was chosen: choose one of %s", list(names)))
 	case chosen == nil:
 		return embed.Description{}, configuration("unknown_model", &UnknownModelError{Model: model, Offered: names})
 	case !printable(chosen.GetFingerprint(), 1, maxFingerprint):
-		return wrong("the fingerprint %q of model %q is empty, too long or not printable", clip(chosen.GetFingerprint()), chosen.GetName())
+		return wrong("the fingerprint %q of model %q is empty, too long or not printable", clip(chosen.GetFingerprint()),
+			chosen.GetName())
 	case chosen.GetDims() < 1 || chosen.GetDims() > maxDims(chosen):
 		return wrong("model %q has %d dims, want 1 to %d", chosen.GetName(), chosen.GetDims(), maxDims(chosen))
 	case max(chosen.GetMaxTokens(), chosen.GetMaxBatch(), chosen.GetMaxBatchBytes()) > maxInt32:
@@ -79,7 +83,8 @@ func maxDims(m *pluginpb.Model) uint32 {
 
 // printable reports whether a name has an allowed length and nothing but visible characters and spaces.
 func printable(s string, from, to int) bool {
-	return len(s) >= from && len(s) <= to && utf8.ValidString(s) && !strings.ContainsFunc(s, func(r rune) bool { return r < ' ' || r == 0x7f })
+	return len(s) >= from && len(s) <= to && utf8.ValidString(s) &&
+		!strings.ContainsFunc(s, func(r rune) bool { return r < ' ' || r == 0x7f })
 }
 
 func clip(s string) string { return withoutTexts(s[:min(len(s), maxFingerprint)], nil) }

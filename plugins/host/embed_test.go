@@ -25,7 +25,10 @@ func TestEmbed_AnswersInOrder(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := embed.Description{Plugin: "fake", Version: "1.0.0", Model: "fake", Fingerprint: "fake-1-splitmix64-sha256-dims7", Dims: 7, Deterministic: true}
+	want := embed.Description{
+		Plugin: "fake", Version: "1.0.0", Model: "fake",
+		Fingerprint: "fake-1-splitmix64-sha256-dims7", Dims: 7, Deterministic: true,
+	}
 	if diff := cmp.Diff(want, desc); diff != "" {
 		t.Errorf("description (-want +got):\n%s", diff)
 	}
@@ -59,7 +62,8 @@ func TestEmbed_AnswersInOrder(t *testing.T) {
 	if diff := cmp.Diff([]vector.Call{wantCall}, recorded); diff != "" {
 		t.Errorf("calls (-want +got):\n%s", diff)
 	}
-	if s := h.Stats(); !s.Up || s.Calls != 1 || s.Texts != 6 || s.FailedCalls != 0 || s.Starts != 1 || s.Restarts() != 0 || s.Version != "1.0.0" {
+	if s := h.Stats(); !s.Up || s.Calls != 1 || s.Texts != 6 || s.FailedCalls != 0 || s.Starts != 1 || s.Restarts() != 0 ||
+		s.Version != "1.0.0" {
 		t.Errorf("stats: %+v", s)
 	}
 }
@@ -72,7 +76,10 @@ func TestEmbed_SplitsLargeCalls(t *testing.T) {
 	}{
 		"texts": {map[string]string{"EMBEDSIDECAR_PLUGIN_MAX_BATCH": "4"}, []int{4, 4, 2}},
 		"bytes": {map[string]string{"EMBEDSIDECAR_PLUGIN_MAX_BATCH_BYTES": "30"}, []int{3, 3, 3, 1}},
-		"both":  {map[string]string{"EMBEDSIDECAR_PLUGIN_MAX_BATCH": "2", "EMBEDSIDECAR_PLUGIN_MAX_BATCH_BYTES": "30"}, []int{2, 2, 2, 2, 2}},
+		"both": {
+			map[string]string{"EMBEDSIDECAR_PLUGIN_MAX_BATCH": "2", "EMBEDSIDECAR_PLUGIN_MAX_BATCH_BYTES": "30"},
+			[]int{2, 2, 2, 2, 2},
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -106,7 +113,10 @@ func TestEmbed_SplitsLargeCalls(t *testing.T) {
 func TestEmbed_KeepsBadTextsToItself(t *testing.T) {
 	t.Parallel()
 	calls := filepath.Join(t.TempDir(), "calls")
-	h := open(t, options(map[string]string{"EMBEDSIDECAR_PLUGIN_CALLS": calls, "EMBEDSIDECAR_PLUGIN_MAX_BATCH_BYTES": "100"}))
+	h := open(t, options(map[string]string{
+		"EMBEDSIDECAR_PLUGIN_CALLS":           calls,
+		"EMBEDSIDECAR_PLUGIN_MAX_BATCH_BYTES": "100",
+	}))
 	got := mustEmbed(t, h, "good", "bad \xff", strings.Repeat("x", 101), "fine")
 	for i, want := range []string{"", "invalid", "too_long", ""} {
 		checkText(t, got[i], want, embed.Data)
@@ -115,7 +125,8 @@ func TestEmbed_KeepsBadTextsToItself(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if diff := cmp.Diff([]vector.Call{{Kind: "document", Hashes: []string{vector.Hash("good"), vector.Hash("fine")}}}, recorded); diff != "" {
+	if diff := cmp.Diff([]vector.Call{{Kind: "document", Hashes: []string{vector.Hash("good"), vector.Hash("fine")}}},
+		recorded); diff != "" {
 		t.Errorf("calls (-want +got):\n%s", diff)
 	}
 	// Nothing at all is left to send.
@@ -140,8 +151,12 @@ func checkText(t *testing.T, r embed.Result, code string, class embed.Class) {
 func TestEmbed_ReportsOutcomesOfSingleTexts(t *testing.T) {
 	t.Parallel()
 	h := faulty(t, "nan-on=NAN;inf-on=INF;zero-on=ZERO;refuse-on=REFUSE;too-long-on=LONG;invalid-on=INVALID;retry-on=RETRY")
-	got := mustEmbed(t, h, "a", "has NAN", "has INF", "has ZERO", "has REFUSE", "has LONG", "has INVALID and a secret", "has RETRY", "z")
-	for i, want := range []string{"", "not_finite", "not_finite", "zero_vector", "refused", "too_long", "invalid", "retry_later", ""} {
+	got := mustEmbed(t, h, "a", "has NAN", "has INF", "has ZERO", "has REFUSE", "has LONG", "has INVALID and a secret",
+		"has RETRY", "z")
+	for i, want := range []string{
+		"", "not_finite", "not_finite", "zero_vector", "refused", "too_long", "invalid",
+		"retry_later", "",
+	} {
 		class := embed.Data
 		if want == "retry_later" {
 			class = embed.Transient
@@ -263,7 +278,11 @@ func TestEmbed_StartsOneProcessForAll(t *testing.T) {
 					t.Error(err)
 					return
 				}
-				want := []embed.Result{{Vector: vector.Of(texts[0], 384), Tokens: 2}, {Empty: true}, {Vector: vector.Of(texts[2], 384), Tokens: got[2].Tokens}}
+				want := []embed.Result{
+					{Vector: vector.Of(texts[0], 384), Tokens: 2},
+					{Empty: true},
+					{Vector: vector.Of(texts[2], 384), Tokens: got[2].Tokens},
+				}
 				if diff := cmp.Diff(want, got); diff != "" {
 					t.Errorf("results (-want +got):\n%s", diff)
 				}
@@ -284,7 +303,8 @@ func BenchmarkEmbed64(b *testing.B) {
 	defer func() { _ = h.Close() }()
 	var texts []string
 	for i := range 64 {
-		texts = append(texts, fmt.Sprintf("text %d of about a hundred bytes, which is what a one-line description of a package has, more or less", i))
+		texts = append(texts, fmt.Sprintf(
+			"text %d of about a hundred bytes, which is what a one-line description of a package has, more or less", i))
 	}
 	for b.Loop() {
 		if _, err := h.Embed(b.Context(), embed.Document, texts); err != nil {

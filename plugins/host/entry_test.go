@@ -27,10 +27,16 @@ func TestOutput_StructuredLinesBecomeOurs(t *testing.T) {
 			`{"level":"ERROR","msg":"plugin output","plugin":"toy","line":"no\nmodel","fields":{"caller":"x.go:1","module":"a.b"}}`,
 			"no model caller=x.go:1 module=a.b",
 		},
-		{`{"level":"info","message":"from elsewhere"}`, `{"level":"INFO","msg":"plugin output","plugin":"toy","line":"from elsewhere"}`, "from elsewhere"},
+		{
+			`{"level":"info","message":"from elsewhere"}`,
+			`{"level":"INFO","msg":"plugin output","plugin":"toy","line":"from elsewhere"}`, "from elsewhere",
+		},
 		{`{"level":"ERROR+2","msg":"x"}`, `{"level":"ERROR","msg":"plugin output","plugin":"toy","line":"x"}`, "x"},
 		{`{"level":"DEBUG-4","msg":"far below"}`, "", "far below"},
-		{`{"level":7,"msg":"x"}`, `{"level":"INFO","msg":"plugin output","plugin":"toy","line":"x","fields":{"level":7}}`, "x level=7"},
+		{
+			`{"level":7,"msg":"x"}`, `{"level":"INFO","msg":"plugin output","plugin":"toy","line":"x","fields":{"level":7}}`,
+			"x level=7",
+		},
 		{`{"level":"debug","msg":"below what is logged"}`, "", "below what is logged"},
 		{ // groups and lists stay text, numbers that do not fit, too
 			`{"msg":"x","group":{"msg":"y","a":{"b":1}},"list":[1],"huge":1e999,"long":123456789012345678901}`,
@@ -44,11 +50,16 @@ func TestOutput_StructuredLinesBecomeOurs(t *testing.T) {
 		},
 		{`{"msg":"cut`, `{"level":"INFO","msg":"plugin output","plugin":"toy","line":"{\"msg\":\"cut"}`, `{"msg":"cut`},
 		{`{"msg":""}`, `{"level":"INFO","msg":"plugin output","plugin":"toy","line":"{\"msg\":\"\"}"}`, `{"msg":""}`},
-		{`{"msg":["x"]}`, `{"level":"INFO","msg":"plugin output","plugin":"toy","line":"{\"msg\":[\"x\"]}"}`, `{"msg":["x"]}`},
+		{
+			`{"msg":["x"]}`, `{"level":"INFO","msg":"plugin output","plugin":"toy","line":"{\"msg\":[\"x\"]}"}`,
+			`{"msg":["x"]}`,
+		},
 		{`{}`, `{"level":"INFO","msg":"plugin output","plugin":"toy","line":"{}"}`, `{}`},
 	} {
 		var logged bytes.Buffer
-		log := slog.New(slog.NewJSONHandler(&logged, &slog.HandlerOptions{ReplaceAttr: func(groups []string, a slog.Attr) slog.Attr {
+		log := slog.New(slog.NewJSONHandler(&logged, &slog.HandlerOptions{ReplaceAttr: func(groups []string,
+			a slog.Attr,
+		) slog.Attr {
 			if len(groups) == 0 && a.Key == slog.TimeKey {
 				return slog.Attr{}
 			}
@@ -76,8 +87,10 @@ func TestOutput_AHostileLineGrowsByItsEscapesOnly(t *testing.T) {
 	}
 	const most = 8 * maxLine // a control character becomes \u0001, and quotes around it may be escaped once more
 	for _, line := range []string{
-		many.String() + "}", strings.Repeat(`{"msg":"x","a":`, maxLine/15), `{"msg":"x","a":` + strings.Repeat("[", maxLine/3) + strings.Repeat("]", maxLine/3) + `}`,
-		`{"msg":"x","` + strings.Repeat("k", maxLine-100) + `":{"a":1,"b":2}}`, `{"msg":"` + strings.Repeat(`\u0001`, maxLine/6-10) + `"}`, strings.Repeat("\x01", maxLine),
+		many.String() + "}", strings.Repeat(`{"msg":"x","a":`, maxLine/15), `{"msg":"x","a":` + strings.Repeat("[",
+			maxLine/3) + strings.Repeat("]", maxLine/3) + `}`,
+		`{"msg":"x","` + strings.Repeat("k", maxLine-100) + `":{"a":1,"b":2}}`, `{"msg":"` + strings.Repeat(`\u0001`,
+			maxLine/6-10) + `"}`, strings.Repeat("\x01", maxLine),
 	} {
 		var logged bytes.Buffer
 		for _, handler := range []slog.Handler{slog.NewTextHandler(&logged, nil), slog.NewJSONHandler(&logged, nil)} {
@@ -85,7 +98,8 @@ func TestOutput_AHostileLineGrowsByItsEscapesOnly(t *testing.T) {
 			out := newOutput(slog.New(handler), redactor(nil, nil))
 			out.line([]byte(line)[:min(len(line), maxLine)]) // as the splitter cuts it
 			if logged.Len() == 0 || logged.Len() > most || bytes.Count(logged.Bytes(), []byte("\n")) != 1 {
-				t.Errorf("%.40s...: %d bytes became %d in %d lines", line, len(line), logged.Len(), bytes.Count(logged.Bytes(), []byte("\n")))
+				t.Errorf("%.40s...: %d bytes became %d in %d lines", line, len(line), logged.Len(), bytes.Count(logged.Bytes(),
+					[]byte("\n")))
 			}
 			if got := out.Last(); len(got) != 1 || len(got[0]) > most {
 				t.Errorf("%.40s...: %d lines are kept", line, len(got))
@@ -96,7 +110,8 @@ func TestOutput_AHostileLineGrowsByItsEscapesOnly(t *testing.T) {
 
 func FuzzParseLine(f *testing.F) {
 	for _, s := range []string{
-		"plain", `{"@message":1}`, `{"level":"ERROR","msg":"x"}`, `{`, "{\"@level\":[]}", "\xff{", `{"msg":"x","a":{"b":[1,"\u0000"]},"n":-0,"f":1e309}`, `{"msg":"a\nb"}`,
+		"plain", `{"@message":1}`, `{"level":"ERROR","msg":"x"}`, `{`, "{\"@level\":[]}", "\xff{",
+		`{"msg":"x","a":{"b":[1,"\u0000"]},"n":-0,"f":1e309}`, `{"msg":"a\nb"}`,
 	} {
 		f.Add([]byte(s))
 	}
@@ -105,7 +120,8 @@ func FuzzParseLine(f *testing.F) {
 			return // where the splitter cuts
 		}
 		var logged bytes.Buffer
-		out := newOutput(slog.New(slog.NewJSONHandler(&logged, &slog.HandlerOptions{Level: slog.LevelDebug})), redactor(nil, nil))
+		out := newOutput(slog.New(slog.NewJSONHandler(&logged, &slog.HandlerOptions{Level: slog.LevelDebug})),
+			redactor(nil, nil))
 		out.line(line)
 		if got := out.Last(); len(got) > 1 || len(got) == 1 && strings.ContainsRune(got[0], '\n') {
 			t.Errorf("kept: %q", got)

@@ -51,7 +51,10 @@ func badAnswer(code, format string, args ...any) *embed.Error {
 
 // isResource reports whether an error of the system says that something has run out.
 func isResource(err error) bool {
-	for _, e := range []error{syscall.EAGAIN, syscall.ENOMEM, syscall.EMFILE, syscall.ENFILE, syscall.ENOSPC, syscall.EDQUOT} {
+	for _, e := range []error{
+		syscall.EAGAIN, syscall.ENOMEM, syscall.EMFILE, syscall.ENFILE, syscall.ENOSPC,
+		syscall.EDQUOT,
+	} {
 		if errors.Is(err, e) {
 			return true
 		}
@@ -62,7 +65,8 @@ func isResource(err error) bool {
 // fromStatus gives the answer of a living plugin the class that the contract assigns to its status code.
 func fromStatus(err error, texts []string) *embed.Error {
 	st := status.Convert(err)
-	out := &embed.Error{RetryAfter: retryDelay(st), Err: fmt.Errorf("the plugin answered %s: %s", st.Code(), withoutTexts(st.Message(), texts))}
+	out := &embed.Error{RetryAfter: retryDelay(st), Err: fmt.Errorf("the plugin answered %s: %s", st.Code(),
+		withoutTexts(st.Message(), texts))}
 	switch st.Code() {
 	case codes.FailedPrecondition, codes.NotFound, codes.Unimplemented, codes.PermissionDenied, codes.Unauthenticated:
 		out.Class, out.Code = embed.Configuration, "misconfigured"

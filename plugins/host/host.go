@@ -168,7 +168,8 @@ func (h *Host) acquire(ctx context.Context) (p permit, err error) {
 			h.mu.Lock()
 		case <-ctx.Done():
 			h.mu.Lock()
-			return p, &embed.Error{Class: embed.Transient, Code: "canceled", Err: fmt.Errorf("wait for plugin %q to start: %w", h.opts.Name, context.Cause(ctx))}
+			return p, &embed.Error{Class: embed.Transient, Code: "canceled", Err: fmt.Errorf("wait for plugin %q to start: %w",
+				h.opts.Name, context.Cause(ctx))}
 		}
 	}
 }
@@ -254,7 +255,8 @@ func (h *Host) downLocked() error {
 		again.RetryAfter = max(wait, whole.RetryAfter)
 		return &again
 	}
-	return unavailable(wait, fmt.Errorf("plugin %q has ended and starts again in %s", h.opts.Name, wait.Round(time.Millisecond)))
+	return unavailable(wait, fmt.Errorf("plugin %q has ended and starts again in %s", h.opts.Name,
+		wait.Round(time.Millisecond)))
 }
 
 // restingLocked is what calls get while the circuit is open.
@@ -269,7 +271,8 @@ func (h *Host) restingLocked(wait time.Duration) error {
 		}
 	}
 	return &embed.Error{Class: embed.Transient, Code: "circuit_open", RetryAfter: wait, Err: fmt.Errorf(
-		"plugin %q failed %d times in a row and is left alone for %s; last: %s", h.opts.Name, h.breaker.failures, wait.Round(time.Millisecond), h.breaker.reason)}
+		"plugin %q failed %d times in a row and is left alone for %s; last: %s", h.opts.Name, h.breaker.failures,
+		wait.Round(time.Millisecond), h.breaker.reason)}
 }
 
 // failedLocked counts a failure of the plugin as a whole.
@@ -280,7 +283,8 @@ func (h *Host) failedLocked(reason string) {
 }
 
 func (h *Host) openedLocked(pause time.Duration) {
-	h.log.Error("plugin is left alone: the circuit is open", "tried_again_in", pause, "failures_in_a_row", h.breaker.failures, "last", h.breaker.reason)
+	h.log.Error("plugin is left alone: the circuit is open", "tried_again_in", pause, "failures_in_a_row",
+		h.breaker.failures, "last", h.breaker.reason)
 }
 
 // trip opens the circuit at once.

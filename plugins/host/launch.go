@@ -74,7 +74,8 @@ func (s *seat) tryLaunch(ctx context.Context) (*instance, error) {
 	var startErr error // what the system said to the program's start; go-plugin passes on no more than a text
 	inst.client = goplugin.NewClient(&goplugin.ClientConfig{
 		HandshakeConfig: goplugin.HandshakeConfig{
-			ProtocolVersion: pluginpb.ProtocolVersion, MagicCookieKey: pluginpb.MagicCookieKey, MagicCookieValue: pluginpb.MagicCookieValue,
+			ProtocolVersion: pluginpb.ProtocolVersion, MagicCookieKey: pluginpb.MagicCookieKey,
+			MagicCookieValue: pluginpb.MagicCookieValue,
 		},
 		Plugins: goplugin.PluginSet{pluginpb.PluginName: &clientPlugin{}},
 		RunnerFunc: func(_ hclog.Logger, spec *exec.Cmd, socketDir string) (runner.Runner, error) {
@@ -90,7 +91,10 @@ func (s *seat) tryLaunch(ctx context.Context) (*instance, error) {
 		},
 		AllowedProtocols: []goplugin.Protocol{goplugin.ProtocolGRPC},
 		// What AutoMTLS does, with another certificate; go-plugin adds the one that the plugin names.
-		TLSConfig:        &tls.Config{Certificates: []tls.Certificate{certificate}, ServerName: "localhost", MinVersion: tls.VersionTLS12},
+		TLSConfig: &tls.Config{
+			Certificates: []tls.Certificate{certificate}, ServerName: "localhost",
+			MinVersion: tls.VersionTLS12,
+		},
 		SkipHostEnv:      true,
 		StartTimeout:     s.opts.StartTimeout,
 		Logger:           hclog.NewNullLogger(), // this package logs the same events
@@ -183,11 +187,14 @@ func systemError(err, wrapped error) error {
 	case errors.Is(err, syscall.ETXTBSY):
 		return unavailable(0, fmt.Errorf("the file is being written: %w", err))
 	case errors.Is(err, os.ErrNotExist):
-		return configuration("not_executable", fmt.Errorf("the file is there, but not the interpreter or loader that it names: %w", err))
+		return configuration("not_executable",
+			fmt.Errorf("the file is there, but not the interpreter or loader that it names: %w", err))
 	case errors.Is(err, syscall.ENOEXEC):
-		return configuration("not_executable", fmt.Errorf("the file is no program for this machine; a script names its interpreter in full in its first line, as #!/opt/my-model/.venv/bin/python: %w", err))
+		return configuration("not_executable",
+			fmt.Errorf("the file is no program for this machine; a script names its interpreter in full in its first line, as #!/opt/my-model/.venv/bin/python: %w", err))
 	}
-	return configuration("not_executable", fmt.Errorf("the file cannot be run; is it on a file system that allows that?: %w", err))
+	return configuration("not_executable",
+		fmt.Errorf("the file cannot be run; is it on a file system that allows that?: %w", err))
 }
 
 // explainStart says why a program that was started came to no handshake.
@@ -236,10 +243,12 @@ func checkHello(line string) error {
 	parts := strings.Split(line, "|")
 	switch {
 	case len(parts) < 5:
-		return configuration("handshake", fmt.Errorf("it printed %q instead of go-plugin's handshake: is it a plugin? If so, something in it prints to standard output too early", withoutTexts(line, nil)))
+		return configuration("handshake",
+			fmt.Errorf("it printed %q instead of go-plugin's handshake: is it a plugin? If so, something in it prints to standard output too early", withoutTexts(line, nil)))
 	case parts[1] != fmt.Sprint(pluginpb.ProtocolVersion):
-		return configuration("protocol_version", fmt.Errorf("it speaks version %s of the protocol, this program version %d: install the plugin that belongs to this program",
-			withoutTexts(parts[1], nil), pluginpb.ProtocolVersion))
+		return configuration("protocol_version",
+			fmt.Errorf("it speaks version %s of the protocol, this program version %d: install the plugin that belongs to this program",
+				withoutTexts(parts[1], nil), pluginpb.ProtocolVersion))
 	case parts[4] != string(goplugin.ProtocolGRPC):
 		return configuration("handshake", fmt.Errorf("it speaks %q, want gRPC", withoutTexts(parts[4], nil)))
 	case len(parts) < 6 || len(parts[5]) <= 50: // go-plugin's own measure
@@ -262,9 +271,10 @@ func (s *seat) describe(ctx context.Context, inst *instance) (embed.Description,
 	first := s.host.first
 	s.host.mu.Unlock()
 	if first != nil && (first.Fingerprint != desc.Fingerprint || first.Dims != desc.Dims || first.Sparse != desc.Sparse) {
-		return embed.Description{}, configuration("fingerprint", fmt.Errorf("model %q was %s with %d dims and is now %s with %d dims: "+
-			"vectors of both must not mix; put the former plugin and model back; the new ones need a pipeline with another destination",
-			desc.Model, first.Fingerprint, first.Dims, desc.Fingerprint, desc.Dims))
+		return embed.Description{}, configuration("fingerprint",
+			fmt.Errorf("model %q was %s with %d dims and is now %s with %d dims: "+
+				"vectors of both must not mix; put the former plugin and model back; the new ones need a pipeline with another destination",
+				desc.Model, first.Fingerprint, first.Dims, desc.Fingerprint, desc.Dims))
 	}
 	return desc, nil
 }

@@ -71,7 +71,10 @@ func TestLife_IsUnavailableWhileItWaitsToRestart(t *testing.T) {
 func TestLife_SurvivesKillsFromOutside(t *testing.T) {
 	t.Parallel()
 	calls := filepath.Join(t.TempDir(), "calls")
-	h := open(t, options(map[string]string{"EMBEDSIDECAR_PLUGIN_CALLS": calls, "EMBEDSIDECAR_PLUGIN_FAULTS": "cost=2ms/call"}))
+	h := open(t, options(map[string]string{
+		"EMBEDSIDECAR_PLUGIN_CALLS":  calls,
+		"EMBEDSIDECAR_PLUGIN_FAULTS": "cost=2ms/call",
+	}))
 	mustEmbed(t, h, "a")
 	stop := make(chan struct{})
 	var wg sync.WaitGroup
@@ -90,7 +93,8 @@ func TestLife_SurvivesKillsFromOutside(t *testing.T) {
 				if got[0].Vector[0] != vector.Of("text", 384)[0] {
 					t.Error("a wrong vector")
 				}
-			case class == embed.Crash && code == "crashed", class == embed.Transient && (code == "unavailable" || code == "circuit_open"):
+			case class == embed.Crash && code == "crashed", class == embed.Transient && (code == "unavailable" ||
+				code == "circuit_open"):
 			default:
 				t.Errorf("unexpected error: %v", err)
 			}
@@ -169,7 +173,10 @@ func TestLife_HangOfOneIsNotHeldAgainstOthers(t *testing.T) {
 
 func TestLife_CloseEndsCallsAndProcess(t *testing.T) {
 	t.Parallel()
-	for name, faults := range map[string]string{"slow": "cost=1h/call", "hanging": "hang-on=text", "frozen": "freeze-on=text"} {
+	for name, faults := range map[string]string{
+		"slow": "cost=1h/call", "hanging": "hang-on=text",
+		"frozen": "freeze-on=text",
+	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			calls, temp := filepath.Join(t.TempDir(), "calls"), shortTemp(t)

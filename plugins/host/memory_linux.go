@@ -84,7 +84,8 @@ func killStraysOnce(dir string) (killed int) {
 // below it.
 func names(environ []byte, dir string) bool {
 	for entry := range strings.SplitSeq(string(environ), "\x00") {
-		if value, ok := strings.CutPrefix(entry, "PLUGIN_UNIX_SOCKET_DIR="); ok && (value == dir || strings.HasPrefix(value, dir+"/")) {
+		if value, ok := strings.CutPrefix(entry, "PLUGIN_UNIX_SOCKET_DIR="); ok &&
+			(value == dir || strings.HasPrefix(value, dir+"/")) {
 			return true
 		}
 	}

@@ -352,7 +352,8 @@ func (p *process) Diagnose(context.Context) string { return "" }
 // PluginToHost accepts sockets in the folder made for this run only.
 func (p *process) PluginToHost(network, address string) (string, string, error) {
 	if network != "unix" || filepath.Dir(filepath.Clean(address)) != p.socketDir {
-		return "", "", fmt.Errorf("it listens on %s %q, want a Unix socket in the folder PLUGIN_UNIX_SOCKET_DIR", network, withoutTexts(p.opts.Redact(address), nil))
+		return "", "", fmt.Errorf("it listens on %s %q, want a Unix socket in the folder PLUGIN_UNIX_SOCKET_DIR", network,
+			withoutTexts(p.opts.Redact(address), nil))
 	}
 	return network, address, nil
 }

@@ -320,7 +320,8 @@ func TestMemory_AReplacementThatFailsIsTriedAgainAfterPauses(t *testing.T) {
 	}
 	seen := &attempts{}
 	o := options(map[string]string{"EMBEDSIDECAR_PLUGIN_FAULTS": "leak=1MiB/call"})
-	o.Path, o.Log, o.MemoryLimit, o.RestartDelayMax = filepath.Join(t.TempDir(), "embedsidecar-fake"), slog.New(seen), 256<<20, time.Hour
+	o.Path, o.Log, o.MemoryLimit, o.RestartDelayMax = filepath.Join(t.TempDir(), "embedsidecar-fake"), slog.New(seen),
+		256<<20, time.Hour
 	if err := program.Write(o.Path, content); err != nil {
 		t.Fatal(err)
 	}

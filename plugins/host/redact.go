@@ -32,7 +32,8 @@ func redactor(env map[string]string, more func(string) string) func(string) stri
 			secrets = append(secrets, writtenForms(value)...)
 		}
 	}
-	slices.SortFunc(secrets, func(a, b string) int { return len(b) - len(a) }) // one that begins with another is masked whole
+	// one that begins with another is masked whole
+	slices.SortFunc(secrets, func(a, b string) int { return len(b) - len(a) })
 	return func(s string) string {
 		for _, known := range secrets {
 			s = strings.ReplaceAll(s, known, secret.Mask)
@@ -46,7 +47,10 @@ func redactor(env map[string]string, more func(string) string) func(string) stri
 
 // writtenForms are the ways in which a secret may stand in a message: as it is, quoted, in JSON, and in a URL.
 func writtenForms(secret string) []string {
-	forms := []string{secret, inside(strconv.Quote(secret)), inside(strconv.QuoteToASCII(secret)), url.QueryEscape(secret), url.PathEscape(secret)}
+	forms := []string{
+		secret, inside(strconv.Quote(secret)), inside(strconv.QuoteToASCII(secret)), url.QueryEscape(secret),
+		url.PathEscape(secret),
+	}
 	if encoded, err := json.Marshal(secret); err == nil {
 		forms = append(forms, inside(string(encoded)))
 	}
@@ -59,7 +63,9 @@ func inside(quoted string) string { return quoted[1 : len(quoted)-1] }
 
 // redacting is an interceptor that takes secrets out of answers and of errors.
 func redacting(redact func(string) string) grpc.UnaryClientInterceptor {
-	return func(ctx context.Context, method string, request, reply any, conn *grpc.ClientConn, invoke grpc.UnaryInvoker, options ...grpc.CallOption) error {
+	return func(ctx context.Context, method string, request, reply any, conn *grpc.ClientConn, invoke grpc.UnaryInvoker,
+		options ...grpc.CallOption,
+	) error {
 		if err := invoke(ctx, method, request, reply, conn, options...); err != nil {
 			said := status.Convert(err).Proto()
 			said.Message = redact(said.GetMessage())

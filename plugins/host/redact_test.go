@@ -36,7 +36,10 @@ func TestHost_TakesSecretsOutOfWhatPluginsSay(t *testing.T) {
 	t.Parallel()
 	const canary = `canary-"4711"-änd-password` // in JSON and quoted it is written in other ways
 	const known = "canary-of-the-sidecar"
-	for _, faults := range []string{"exit-at-start", "garbage-at-start", "describe-fails", "refuse-on=X", "unavailable-every=1", "flood=3/call"} {
+	for _, faults := range []string{
+		"exit-at-start", "garbage-at-start", "describe-fails", "refuse-on=X",
+		"unavailable-every=1", "flood=3/call",
+	} {
 		t.Run(faults, func(t *testing.T) {
 			t.Parallel()
 			var logged lockedBuffer

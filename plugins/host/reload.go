@@ -132,7 +132,10 @@ func (s *seat) rehearse(ctx context.Context, canaries bool) error {
 		if err = inst.compare(ctx, startPatience); err != nil {
 			inst.process.kill("its answers are not those of its texts")
 			inst.client.Kill()
-			err = &embed.Error{Class: embed.Configuration, Code: codeOf(err), Err: &StartError{Plugin: s.opts.Name, Path: s.opts.Path, Err: err}}
+			err = &embed.Error{Class: embed.Configuration, Code: codeOf(err), Err: &StartError{
+				Plugin: s.opts.Name,
+				Path:   s.opts.Path, Err: err,
+			}}
 		}
 	}
 	h.mu.Lock()

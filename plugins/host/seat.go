@@ -65,7 +65,8 @@ func (h *Host) newSeats(o Options) []*seat {
 		}
 		one := o
 		one.Log = log
-		seats[i] = &seat{host: h, opts: one, out: newOutput(log, o.Redact), delays: newDelays(o.RestartDelay, o.RestartDelayMax)}
+		seats[i] = &seat{host: h, opts: one, out: newOutput(log, o.Redact), delays: newDelays(o.RestartDelay,
+			o.RestartDelayMax)}
 	}
 	return seats
 }

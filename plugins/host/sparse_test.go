@@ -33,21 +33,27 @@ func TestReadSparse_RefusesWhatBreaksTheContract(t *testing.T) {
 		spoil func(*pluginpb.EmbedResponse)
 		code  string
 	}{
-		"good":            {func(*pluginpb.EmbedResponse) {}, ""},
-		"dims":            {func(r *pluginpb.EmbedResponse) { r.Dims = 30521 }, "wrong_dims"},
-		"dense":           {func(r *pluginpb.EmbedResponse) { r.Sparse, r.Vectors = nil, make([]byte, 3*4*30522) }, "bad_answer"},
-		"dense as well":   {func(r *pluginpb.EmbedResponse) { r.Vectors = packed(1) }, "bad_answer"},
-		"nothing":         {func(r *pluginpb.EmbedResponse) { r.Sparse = nil }, "wrong_count"},
-		"one too few":     {func(r *pluginpb.EmbedResponse) { r.Sparse.Counts = []uint32{2, 1} }, "wrong_count"},
-		"more counted":    {func(r *pluginpb.EmbedResponse) { r.Sparse.Counts[0] = 3 }, "wrong_count"},
-		"many counted":    {func(r *pluginpb.EmbedResponse) { r.Sparse.Counts[0] = math.MaxUint32 }, "wrong_count"},
-		"a byte short":    {func(r *pluginpb.EmbedResponse) { r.Sparse.Values = r.Sparse.Values[1:] }, "wrong_count"},
-		"a place short":   {func(r *pluginpb.EmbedResponse) { r.Sparse.Indices = r.Sparse.Indices[4:] }, "wrong_count"},
-		"out of range":    {func(r *pluginpb.EmbedResponse) { r.Sparse.Indices = places(0, 30522, 7) }, "bad_answer"},
-		"unsorted":        {func(r *pluginpb.EmbedResponse) { r.Sparse.Indices = places(9, 8, 7) }, "bad_answer"},
-		"twice":           {func(r *pluginpb.EmbedResponse) { r.Sparse.Indices = places(8, 8, 7) }, "bad_answer"},
-		"zero":            {func(r *pluginpb.EmbedResponse) { r.Sparse.Values = packed(1, 0, 1) }, "bad_answer"},
-		"negative zero":   {func(r *pluginpb.EmbedResponse) { r.Sparse.Values = packed(1, float32(math.Copysign(0, -1)), 1) }, "bad_answer"},
+		"good": {func(*pluginpb.EmbedResponse) {}, ""},
+		"dims": {func(r *pluginpb.EmbedResponse) { r.Dims = 30521 }, "wrong_dims"},
+		"dense": {
+			func(r *pluginpb.EmbedResponse) { r.Sparse, r.Vectors = nil, make([]byte, 3*4*30522) },
+			"bad_answer",
+		},
+		"dense as well": {func(r *pluginpb.EmbedResponse) { r.Vectors = packed(1) }, "bad_answer"},
+		"nothing":       {func(r *pluginpb.EmbedResponse) { r.Sparse = nil }, "wrong_count"},
+		"one too few":   {func(r *pluginpb.EmbedResponse) { r.Sparse.Counts = []uint32{2, 1} }, "wrong_count"},
+		"more counted":  {func(r *pluginpb.EmbedResponse) { r.Sparse.Counts[0] = 3 }, "wrong_count"},
+		"many counted":  {func(r *pluginpb.EmbedResponse) { r.Sparse.Counts[0] = math.MaxUint32 }, "wrong_count"},
+		"a byte short":  {func(r *pluginpb.EmbedResponse) { r.Sparse.Values = r.Sparse.Values[1:] }, "wrong_count"},
+		"a place short": {func(r *pluginpb.EmbedResponse) { r.Sparse.Indices = r.Sparse.Indices[4:] }, "wrong_count"},
+		"out of range":  {func(r *pluginpb.EmbedResponse) { r.Sparse.Indices = places(0, 30522, 7) }, "bad_answer"},
+		"unsorted":      {func(r *pluginpb.EmbedResponse) { r.Sparse.Indices = places(9, 8, 7) }, "bad_answer"},
+		"twice":         {func(r *pluginpb.EmbedResponse) { r.Sparse.Indices = places(8, 8, 7) }, "bad_answer"},
+		"zero":          {func(r *pluginpb.EmbedResponse) { r.Sparse.Values = packed(1, 0, 1) }, "bad_answer"},
+		"negative zero": {
+			func(r *pluginpb.EmbedResponse) { r.Sparse.Values = packed(1, float32(math.Copysign(0, -1)), 1) },
+			"bad_answer",
+		},
 		"empty with some": {func(r *pluginpb.EmbedResponse) { r.Outcomes[0].Index = 2 }, "bad_answer"},
 	} {
 		resp := good()
@@ -55,7 +61,8 @@ func TestReadSparse_RefusesWhatBreaksTheContract(t *testing.T) {
 		results := make([]embed.Result, 3)
 		err := readAnswer(resp, embed.Description{Dims: 30522, Sparse: true}, batchOf("a", "b", "c"), results)
 		if tt.code == "" {
-			if err != nil || !cmp.Equal(results[0].Vector, []float32{0, 0.5, 30521, -2}) || !results[1].Empty || !cmp.Equal(results[2].Vector, []float32{7, 3}) {
+			if err != nil || !cmp.Equal(results[0].Vector, []float32{0, 0.5, 30521, -2}) || !results[1].Empty ||
+				!cmp.Equal(results[2].Vector, []float32{7, 3}) {
 				t.Errorf("%s: %v, %v", name, results, err)
 			}
 			continue
@@ -116,7 +123,10 @@ func TestReadSparse_JudgesEachVector(t *testing.T) {
 		{[]uint32{3, 5}, []float32{1, float32(math.Inf(-1))}, "not_finite"},
 	} {
 		results := make([]embed.Result, 1)
-		resp := &pluginpb.EmbedResponse{Dims: 30522, Sparse: &pluginpb.SparseVectors{Counts: []uint32{uint32(len(tt.at))}, Indices: places(tt.at...), Values: packed(tt.v...)}}
+		resp := &pluginpb.EmbedResponse{Dims: 30522, Sparse: &pluginpb.SparseVectors{
+			Counts:  []uint32{uint32(len(tt.at))},
+			Indices: places(tt.at...), Values: packed(tt.v...),
+		}}
 		if err := readAnswer(resp, embed.Description{Dims: 30522, Sparse: true}, batchOf("a"), results); err != nil {
 			t.Errorf("%d numbers: %v", len(tt.v), err)
 			continue
@@ -125,7 +135,8 @@ func TestReadSparse_JudgesEachVector(t *testing.T) {
 		switch {
 		case tt.code == "" && (results[0].Err != nil || !cmp.Equal(results[0].Vector, embed.Pairs(tt.at, tt.v))):
 			t.Errorf("%d numbers: %+v, want them as they are", len(tt.v), results[0])
-		case tt.code != "" && (!errors.As(results[0].Err, &text) || text.Code != tt.code || text.Class != embed.Data || results[0].Vector != nil):
+		case tt.code != "" && (!errors.As(results[0].Err, &text) || text.Code != tt.code || text.Class != embed.Data ||
+			results[0].Vector != nil):
 			t.Errorf("%d numbers: %+v, want %s", len(tt.v), results[0].Err, tt.code)
 		}
 	}
@@ -137,11 +148,15 @@ func TestLimits_ALargeSparseAnswerIsLetThrough(t *testing.T) {
 	for _, dims := range []int{1, 16000, 30522, pluginpb.MaxSparseDims} {
 		d := embed.Description{Dims: dims, Sparse: true}
 		texts, numbers := limitsOf(d).texts, min(dims, pluginpb.MaxSparseNumbers)
-		sparse := &pluginpb.SparseVectors{Counts: make([]uint32, texts), Indices: make([]byte, 4*texts*numbers), Values: make([]byte, 4*texts*numbers)}
+		sparse := &pluginpb.SparseVectors{
+			Counts: make([]uint32, texts), Indices: make([]byte, 4*texts*numbers),
+			Values: make([]byte, 4*texts*numbers),
+		}
 		for i := range sparse.Counts {
 			sparse.Counts[i] = uint32(numbers)
 		}
-		if size := proto.Size(&pluginpb.EmbedResponse{Dims: uint32(dims), Sparse: sparse}); size > answerLimit(texts, d) || size > pluginpb.MaxMessageBytes {
+		if size := proto.Size(&pluginpb.EmbedResponse{Dims: uint32(dims), Sparse: sparse}); size > answerLimit(texts, d) ||
+			size > pluginpb.MaxMessageBytes {
 			t.Errorf("%d dims: %d texts are %d bytes, %d are let through", dims, texts, size, answerLimit(texts, d))
 		}
 	}
@@ -151,10 +166,14 @@ func TestLimits_ALargeSparseAnswerIsLetThrough(t *testing.T) {
 // answer.
 func TestReadSparse_OlderHostsRefuseIt(t *testing.T) {
 	t.Parallel()
-	if _, err := describe(&pluginpb.DescribeResponse{Name: "p", Models: []*pluginpb.Model{{Name: "m", Fingerprint: "f", Dims: 30522}}}, ""); err == nil {
+	if _, err := describe(&pluginpb.DescribeResponse{Name: "p", Models: []*pluginpb.Model{{
+		Name: "m", Fingerprint: "f",
+		Dims: 30522,
+	}}}, ""); err == nil {
 		t.Error("30522 dense numbers passed")
 	}
-	err := readAnswer(&pluginpb.EmbedResponse{Dims: 100}, embed.Description{Dims: 100}, batchOf("a"), make([]embed.Result, 1))
+	err := readAnswer(&pluginpb.EmbedResponse{Dims: 100}, embed.Description{Dims: 100}, batchOf("a"),
+		make([]embed.Result, 1))
 	if _, code := embed.Classify(err); code != "wrong_count" {
 		t.Errorf("an answer without its sparse vectors: %v", err)
 	}

@@ -67,27 +67,61 @@ func TestStart_RefusesWhatAPersonMustMend(t *testing.T) {
 		code                string
 		says                []string
 	}{
-		"missing":           {path: filepath.Join(dir, "nowhere"), code: "missing", says: []string{"nowhere"}},
-		"folder":            {path: dir, code: "not_executable"},
-		"mode":              {path: write("mode", "#!/bin/sh\n", 0o644), code: "not_executable", says: []string{"chmod +x"}},
-		"not a program":     {path: write("text", "hello", 0o755), code: "not_executable", says: []string{"first line", "#!"}},
-		"no interpreter":    {path: write("interpreter", "#!/no/such/interpreter\n", 0o755), code: "not_executable", says: []string{"interpreter"}},
-		"exits":             {faults: "exit-at-start", code: "start", says: []string{"exit status 3", "line 30", "line 11\n"}},
-		"bad faults":        {faults: "no-such-fault", code: "start", says: []string{"exit status 2", `item "no-such-fault": unknown`}},
-		"describe fails":    {faults: "describe-fails", code: "describe", says: []string{"told to find no model"}},
-		"describe exits":    {faults: "describe-exits", code: "start", says: []string{"exit status 4", "told to exit"}},
-		"no handshake":      {faults: "garbage-at-start", code: "handshake", says: []string{"Segmentation fault (not really)"}},
-		"empty line":        {path: script(t, "echo; exec /bin/sleep 1000\n"), code: "handshake"},
-		"endless line":      {path: script(t, "exec /bin/cat /dev/zero\n"), code: "handshake"},
-		"protocol version":  {path: script(t, `echo "1|2|unix|/tmp/x|grpc|`+cert+`"; exec /bin/sleep 1000`), code: "protocol_version", says: []string{"version 2", "version 1"}},
-		"old go-plugin":     {path: script(t, `echo "1|1|unix|/tmp/x"; exec /bin/sleep 1000`), code: "handshake"},
-		"core version":      {path: script(t, `echo "9|1|unix|$PLUGIN_UNIX_SOCKET_DIR/x|grpc|`+cert+`"; exec /bin/sleep 1000`), code: "handshake"},
-		"net/rpc":           {path: script(t, `echo "1|1|unix|/tmp/x|netrpc|`+cert+`"; exec /bin/sleep 1000`), code: "handshake", says: []string{"gRPC"}},
-		"no certificate":    {path: script(t, `echo "1|1|unix|$PLUGIN_UNIX_SOCKET_DIR/x|grpc|"; exec /bin/sleep 1000`), code: "handshake", says: []string{"certificate"}},
-		"tcp":               {path: script(t, `echo "1|1|tcp|127.0.0.1:1|grpc|`+cert+`"; exec /bin/sleep 1000`), code: "handshake", says: []string{"Unix socket"}},
-		"socket elsewhere":  {path: script(t, `echo "1|1|unix|/tmp/x|grpc|`+cert+`"; exec /bin/sleep 1000`), code: "handshake", says: []string{"PLUGIN_UNIX_SOCKET_DIR"}},
-		"unknown model":     {model: "other", code: "unknown_model", says: []string{`"other"`, `["fake"]`}},
-		"wide":              {env: map[string]string{"EMBEDSIDECAR_PLUGIN_DIMS": "16001"}, code: "start", says: []string{"16000"}},
+		"missing": {path: filepath.Join(dir, "nowhere"), code: "missing", says: []string{"nowhere"}},
+		"folder":  {path: dir, code: "not_executable"},
+		"mode":    {path: write("mode", "#!/bin/sh\n", 0o644), code: "not_executable", says: []string{"chmod +x"}},
+		"not a program": {path: write("text", "hello", 0o755), code: "not_executable", says: []string{
+			"first line",
+			"#!",
+		}},
+		"no interpreter": {
+			path: write("interpreter", "#!/no/such/interpreter\n", 0o755), code: "not_executable",
+			says: []string{"interpreter"},
+		},
+		"exits": {faults: "exit-at-start", code: "start", says: []string{
+			"exit status 3", "line 30",
+			"line 11\n",
+		}},
+		"bad faults": {faults: "no-such-fault", code: "start", says: []string{
+			"exit status 2",
+			`item "no-such-fault": unknown`,
+		}},
+		"describe fails": {faults: "describe-fails", code: "describe", says: []string{"told to find no model"}},
+		"describe exits": {faults: "describe-exits", code: "start", says: []string{"exit status 4", "told to exit"}},
+		"no handshake": {
+			faults: "garbage-at-start", code: "handshake",
+			says: []string{"Segmentation fault (not really)"},
+		},
+		"empty line":   {path: script(t, "echo; exec /bin/sleep 1000\n"), code: "handshake"},
+		"endless line": {path: script(t, "exec /bin/cat /dev/zero\n"), code: "handshake"},
+		"protocol version": {
+			path: script(t, `echo "1|2|unix|/tmp/x|grpc|`+cert+`"; exec /bin/sleep 1000`),
+			code: "protocol_version", says: []string{"version 2", "version 1"},
+		},
+		"old go-plugin": {path: script(t, `echo "1|1|unix|/tmp/x"; exec /bin/sleep 1000`), code: "handshake"},
+		"core version": {path: script(t, `echo "9|1|unix|$PLUGIN_UNIX_SOCKET_DIR/x|grpc|`+cert+
+			`"; exec /bin/sleep 1000`), code: "handshake"},
+		"net/rpc": {
+			path: script(t, `echo "1|1|unix|/tmp/x|netrpc|`+cert+`"; exec /bin/sleep 1000`),
+			code: "handshake", says: []string{"gRPC"},
+		},
+		"no certificate": {
+			path: script(t, `echo "1|1|unix|$PLUGIN_UNIX_SOCKET_DIR/x|grpc|"; exec /bin/sleep 1000`),
+			code: "handshake", says: []string{"certificate"},
+		},
+		"tcp": {
+			path: script(t, `echo "1|1|tcp|127.0.0.1:1|grpc|`+cert+`"; exec /bin/sleep 1000`),
+			code: "handshake", says: []string{"Unix socket"},
+		},
+		"socket elsewhere": {
+			path: script(t, `echo "1|1|unix|/tmp/x|grpc|`+cert+`"; exec /bin/sleep 1000`),
+			code: "handshake", says: []string{"PLUGIN_UNIX_SOCKET_DIR"},
+		},
+		"unknown model": {model: "other", code: "unknown_model", says: []string{`"other"`, `["fake"]`}},
+		"wide": {
+			env: map[string]string{"EMBEDSIDECAR_PLUGIN_DIMS": "16001"}, code: "start",
+			says: []string{"16000"},
+		},
 		"no temporary room": {env: map[string]string{"temp": "/proc/none"}, code: "sockets"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -168,7 +202,8 @@ func TestStart_ChecksSums(t *testing.T) {
 			}
 			_, err := open(t, o).Describe(t.Context())
 			wantError(t, err, embed.Configuration, tt.code)
-			if tt.code == "checksum" && (!strings.Contains(err.Error(), "expected "+bad) || strings.Count(err.Error(), bad) != 1) {
+			if tt.code == "checksum" && (!strings.Contains(err.Error(), "expected "+bad) || strings.Count(err.Error(),
+				bad) != 1) {
 				t.Errorf("the error does not say got and expected: %v", err)
 			}
 		})
@@ -230,7 +265,8 @@ func TestStart_LeaksNoEnvironment(t *testing.T) {
 	}
 	slices.Sort(keys)
 	want := []string{
-		"EMBEDSIDECAR_PLUGIN_COOKIE", "EMBEDSIDECAR_PLUGIN_DIMS", "EMBEDSIDECAR_PLUGIN_LIFELINE", "EMBEDSIDECAR_PLUGIN_THREADS",
+		"EMBEDSIDECAR_PLUGIN_COOKIE", "EMBEDSIDECAR_PLUGIN_DIMS", "EMBEDSIDECAR_PLUGIN_LIFELINE",
+		"EMBEDSIDECAR_PLUGIN_THREADS",
 		"PLUGIN_CLIENT_CERT", "PLUGIN_MAX_PORT", "PLUGIN_MIN_PORT", "PLUGIN_PROTOCOL_VERSIONS", "PLUGIN_UNIX_SOCKET_DIR",
 	}
 	if diff := cmp.Diff(want, keys); diff != "" {

@@ -53,8 +53,9 @@ func (s Stats) Restarts() uint64 { return min(s.Ends, max(s.Starts, 1)-1) }
 // Stats returns what the host has done so far. It is cheap.
 func (h *Host) Stats() Stats {
 	s := Stats{
-		Calls: h.stats.calls.Load(), Texts: h.stats.texts.Load(), FailedCalls: h.stats.failed.Load(), BadAnswers: h.stats.bad.Load(),
-		Hangs: h.stats.hangs.Load(), Ends: h.stats.ends.Load(), Starts: h.stats.starts.Load(),
+		Calls: h.stats.calls.Load(), Texts: h.stats.texts.Load(), FailedCalls: h.stats.failed.Load(),
+		BadAnswers: h.stats.bad.Load(),
+		Hangs:      h.stats.hangs.Load(), Ends: h.stats.ends.Load(), Starts: h.stats.starts.Load(),
 	}
 	h.mu.Lock()
 	defer h.mu.Unlock()

@@ -63,7 +63,8 @@ func (h *Host) tokenize(ctx context.Context, p *permit, b *batch) (embed.Tokens,
 	limit := inst.seat.opts.CallTimeout(int(inFlight), int(inFlightBytes))
 	call := sent{time.Now(), limit, inst.memory.Load()}
 	callCtx, cancel := context.WithTimeout(ctx, limit)
-	resp, err := inst.rpc.Tokenize(callCtx, &pluginpb.TokenizeRequest{Model: inst.desc.Model, Texts: b.texts}, grpc.MaxCallRecvMsgSize(tokensLimit(b)))
+	resp, err := inst.rpc.Tokenize(callCtx, &pluginpb.TokenizeRequest{Model: inst.desc.Model, Texts: b.texts},
+		grpc.MaxCallRecvMsgSize(tokensLimit(b)))
 	cancel()
 	if status.Code(err) == codes.Unimplemented {
 		return embed.Tokens{}, configuration("no_tokens", fmt.Errorf("plugin %q: %w", inst.seat.opts.Name, embed.ErrNoTokens))
@@ -99,7 +100,9 @@ func readTokens(resp *pluginpb.TokenizeResponse, texts []string) (embed.Tokens, 
 		ends, last := make([]int, len(told)), 0
 		for k, end := range told {
 			if int64(end) < int64(last) || int64(end) > int64(len(text)) {
-				return embed.Tokens{}, badAnswer("bad_answer", "the plugin told of a token that ends at byte %d, after one that ends at %d, in a text of %d bytes", end, last, len(text))
+				return embed.Tokens{}, badAnswer("bad_answer",
+					"the plugin told of a token that ends at byte %d, after one that ends at %d, in a text of %d bytes", end, last,
+					len(text))
 			}
 			last = int(end)
 			ends[k] = last

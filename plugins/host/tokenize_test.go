@@ -12,7 +12,10 @@ import (
 
 func TestTokenize_AnswersInOrderAndSplitsLargeCalls(t *testing.T) {
 	t.Parallel()
-	h := open(t, options(map[string]string{"EMBEDSIDECAR_PLUGIN_MAX_BATCH": "2", "EMBEDSIDECAR_PLUGIN_MAX_BATCH_BYTES": "20"}))
+	h := open(t, options(map[string]string{
+		"EMBEDSIDECAR_PLUGIN_MAX_BATCH":       "2",
+		"EMBEDSIDECAR_PLUGIN_MAX_BATCH_BYTES": "20",
+	}))
 	got, err := h.Tokenize(t.Context(), []string{"two words", "", " \n", "ünï çødé", "a"})
 	if err != nil {
 		t.Fatal(err)
@@ -36,7 +39,8 @@ func TestTokenize_AnOldPluginSaysThatItCannot(t *testing.T) {
 	t.Parallel()
 	h := faulty(t, "no-tokens")
 	_, err := h.Tokenize(t.Context(), []string{"a"})
-	if class, code := embed.Classify(err); !errors.Is(err, embed.ErrNoTokens) || class != embed.Configuration || code != "no_tokens" {
+	if class, code := embed.Classify(err); !errors.Is(err, embed.ErrNoTokens) || class != embed.Configuration ||
+		code != "no_tokens" {
 		t.Errorf("got %v, want the configuration error no_tokens", err)
 	}
 	mustEmbed(t, h, "it goes on embedding")

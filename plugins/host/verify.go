@@ -19,7 +19,8 @@ func openVerified(o Options) (*os.File, error) {
 	f, err := os.Open(o.Path)
 	if err != nil {
 		if errors.Is(err, fs.ErrNotExist) {
-			return nil, configuration("missing", fmt.Errorf("there is no file %s: install the plugin there, or name its folder", o.Path))
+			return nil, configuration("missing", fmt.Errorf("there is no file %s: install the plugin there, or name its folder",
+				o.Path))
 		}
 		return nil, fileError(err)
 	}
@@ -29,7 +30,9 @@ func openVerified(o Options) (*os.File, error) {
 			return fileError(err)
 		}
 		if !info.Mode().IsRegular() || info.Mode().Perm()&0o111 == 0 {
-			return configuration("not_executable", fmt.Errorf("%s is not an executable file (mode %s): make it one with chmod +x, or name the right file", o.Path, info.Mode()))
+			return configuration("not_executable",
+				fmt.Errorf("%s is not an executable file (mode %s): make it one with chmod +x, or name the right file", o.Path,
+					info.Mode()))
 		}
 		if o.SHA256 != "" {
 			if err := checkSum(f, o.Path, o.SHA256); err != nil {
@@ -88,8 +91,9 @@ func checkSum(f *os.File, path, want string) error {
 		return fileError(err)
 	}
 	if got != strings.ToLower(want) {
-		return configuration("checksum", fmt.Errorf("sha256 of %s is %s, expected %s: put the expected file back, or, if this one is meant, "+
-			"pin it (embedsidecar plugins register, or its sha256 in the configuration)", path, got, strings.ToLower(want)))
+		return configuration("checksum",
+			fmt.Errorf("sha256 of %s is %s, expected %s: put the expected file back, or, if this one is meant, "+
+				"pin it (embedsidecar plugins register, or its sha256 in the configuration)", path, got, strings.ToLower(want)))
 	}
 	return nil
 }

@@ -79,8 +79,10 @@ func (e *embedder) open(ctx context.Context) (*model.Model, error) {
 		return nil, err
 	}
 	about := e.model.Describe()
-	e.log.InfoContext(ctx, "model opened", "model", about.Name, "precision", about.Precision, "dims", about.Dims, "max_tokens", about.MaxTokens,
-		"provider", about.Provider, "threads", about.Threads, "runs", about.Runs, "alone", about.Alone, "onnxruntime", about.Library, "deterministic", about.Deterministic)
+	e.log.InfoContext(ctx, "model opened", "model", about.Name, "precision", about.Precision, "dims", about.Dims,
+		"max_tokens", about.MaxTokens,
+		"provider", about.Provider, "threads", about.Threads, "runs", about.Runs, "alone", about.Alone, "onnxruntime",
+		about.Library, "deterministic", about.Deterministic)
 	return e.model, nil
 }
 

@@ -38,7 +38,10 @@ func TestMain(m *testing.M) {
 // start runs the plugin under the sidecar's own host.
 func start(t *testing.T, env map[string]string) *host.Host {
 	t.Helper()
-	h, err := host.New(host.Options{Path: program, Env: env, StartTimeout: time.Hour, CallTimeout: func(int, int) time.Duration { return time.Hour }})
+	h, err := host.New(host.Options{
+		Path: program, Env: env, StartTimeout: time.Hour,
+		CallTimeout: func(int, int) time.Duration { return time.Hour },
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -56,7 +59,8 @@ func TestPlugin_DescribesAndEmbeds(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if about.Plugin != "onnx" || about.Model != onnxtest.ModelName || about.Dims != 384 || about.MaxTokens != 256 || about.MaxBatch != maxBatch {
+	if about.Plugin != "onnx" || about.Model != onnxtest.ModelName || about.Dims != 384 || about.MaxTokens != 256 ||
+		about.MaxBatch != maxBatch {
 		t.Errorf("described as %+v", about)
 	}
 	type line struct {
@@ -97,9 +101,17 @@ func TestPlugin_ConfigurationErrors(t *testing.T) {
 		{"no model", map[string]string{libraryKey: library}, modelKey + " is not set"},
 		{"no folder", map[string]string{modelKey: "/nonexistent", libraryKey: library}, "/nonexistent"},
 		{"no library", map[string]string{modelKey: folder, libraryKey: t.TempDir()}, "find ONNX Runtime: no libonnxruntime"},
-		{"wrong library", map[string]string{modelKey: folder, libraryKey: filepath.Join(folder, "vocab.txt")}, "load ONNX Runtime"},
+		{
+			"wrong library",
+			map[string]string{modelKey: folder, libraryKey: filepath.Join(folder, "vocab.txt")},
+			"load ONNX Runtime",
+		},
 		{"threads", map[string]string{modelKey: folder, libraryKey: library, threadsKey: "many"}, threadsKey + `="many"`},
-		{"too many threads", map[string]string{modelKey: folder, libraryKey: library, threadsKey: "257"}, threadsKey + `="257": want a number from 0 to 256`},
+		{
+			"too many threads",
+			map[string]string{modelKey: folder, libraryKey: library, threadsKey: "257"},
+			threadsKey + `="257": want a number from 0 to 256`,
+		},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			_, err := start(t, test.env).Describe(t.Context())

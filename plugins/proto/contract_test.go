@@ -40,7 +40,8 @@ func describe(file protoreflect.FileDescriptor) []string {
 		service := file.Services().Get(i)
 		for j := range service.Methods().Len() {
 			m := service.Methods().Get(j)
-			add("method /%s/%s %s -> %s, streaming %v %v", service.FullName(), m.Name(), m.Input().FullName(), m.Output().FullName(), m.IsStreamingClient(), m.IsStreamingServer())
+			add("method /%s/%s %s -> %s, streaming %v %v", service.FullName(), m.Name(), m.Input().FullName(),
+				m.Output().FullName(), m.IsStreamingClient(), m.IsStreamingServer())
 		}
 	}
 	for i := range file.Messages().Len() {
@@ -70,8 +71,10 @@ func describe(file protoreflect.FileDescriptor) []string {
 // added to the file, for what is added to the contract; none may be changed or removed.
 func TestContract_IsFrozen(t *testing.T) {
 	t.Parallel()
-	if pluginpb.ProtocolVersion != 1 || pluginpb.MagicCookieKey != "EMBEDSIDECAR_PLUGIN_COOKIE" || pluginpb.MagicCookieValue != "started-by-embedsidecar" ||
-		pluginpb.LifelineKey != "EMBEDSIDECAR_PLUGIN_LIFELINE" || pluginpb.LifelineStdin != "stdin" || pluginpb.MaxCallBytes != 32<<20 || pluginpb.MaxDims != 16000 ||
+	if pluginpb.ProtocolVersion != 1 || pluginpb.MagicCookieKey != "EMBEDSIDECAR_PLUGIN_COOKIE" ||
+		pluginpb.MagicCookieValue != "started-by-embedsidecar" ||
+		pluginpb.LifelineKey != "EMBEDSIDECAR_PLUGIN_LIFELINE" || pluginpb.LifelineStdin != "stdin" ||
+		pluginpb.MaxCallBytes != 32<<20 || pluginpb.MaxDims != 16000 ||
 		pluginpb.MaxSparseDims != 16777216 || pluginpb.MaxSparseNumbers != 16000 {
 		t.Error("a part of the handshake or a limit has changed, which plugins know by heart")
 	}
@@ -93,18 +96,37 @@ func samples() map[string]proto.Message {
 	return map[string]proto.Message{
 		"DescribeRequest": &pluginpb.DescribeRequest{},
 		"DescribeResponse": &pluginpb.DescribeResponse{Name: "onnx", Version: "1.4.0", Models: []*pluginpb.Model{{
-			Name: "m", Fingerprint: "f:1", Dims: 384, MaxTokens: 256, Symmetric: true, MaxBatch: 64, MaxBatchBytes: 1 << 20, Deterministic: true,
+			Name: "m", Fingerprint: "f:1", Dims: 384, MaxTokens: 256, Symmetric: true, MaxBatch: 64, MaxBatchBytes: 1 << 20,
+			Deterministic: true,
 		}}},
-		"EmbedRequest": &pluginpb.EmbedRequest{Model: "m", Kind: pluginpb.Kind_KIND_QUERY, Texts: []string{"a", "", "\u00e4"}},
-		"EmbedResponse": &pluginpb.EmbedResponse{Dims: 2, Vectors: []byte{0, 0, 128, 63, 0, 0, 0, 192}, Tokens: []uint32{3, 300}, Outcomes: []*pluginpb.Outcome{
-			{Index: 1, Empty: true},
-			{Index: 2, Truncated: true},
-			{Index: 3, Error: &pluginpb.Error{Class: pluginpb.ErrorClass_ERROR_CLASS_RETRY_LATER, DelayMs: 1500, Message: "busy"}},
-		}},
-		"DescribeResponse_sparse": &pluginpb.DescribeResponse{Name: "splade", Models: []*pluginpb.Model{{Name: "m", Fingerprint: "f:2", Dims: 30522, Sparse: true}}},
-		"EmbedResponse_sparse": &pluginpb.EmbedResponse{Dims: 30522, Outcomes: []*pluginpb.Outcome{{Index: 1, Empty: true}}, Sparse: &pluginpb.SparseVectors{
-			Counts: []uint32{2, 0, 1}, Indices: []byte{1, 0, 0, 0, 0x39, 0x30, 0, 0, 7, 0, 0, 0}, Values: []byte{0, 0, 128, 63, 0, 0, 0, 64, 0, 0, 0, 63},
-		}},
+		"EmbedRequest": &pluginpb.EmbedRequest{
+			Model: "m", Kind: pluginpb.Kind_KIND_QUERY,
+			Texts: []string{"a", "", "\u00e4"},
+		},
+		"EmbedResponse": &pluginpb.EmbedResponse{
+			Dims: 2, Vectors: []byte{0, 0, 128, 63, 0, 0, 0, 192},
+			Tokens: []uint32{3, 300}, Outcomes: []*pluginpb.Outcome{
+				{Index: 1, Empty: true},
+				{Index: 2, Truncated: true},
+				{Index: 3, Error: &pluginpb.Error{
+					Class: pluginpb.ErrorClass_ERROR_CLASS_RETRY_LATER, DelayMs: 1500,
+					Message: "busy",
+				}},
+			},
+		},
+		"DescribeResponse_sparse": &pluginpb.DescribeResponse{
+			Name:   "splade",
+			Models: []*pluginpb.Model{{Name: "m", Fingerprint: "f:2", Dims: 30522, Sparse: true}},
+		},
+		"EmbedResponse_sparse": &pluginpb.EmbedResponse{
+			Dims: 30522, Outcomes: []*pluginpb.Outcome{{Index: 1, Empty: true}},
+			Sparse: &pluginpb.SparseVectors{
+				Counts: []uint32{2, 0, 1}, Indices: []byte{1, 0, 0, 0, 0x39, 0x30, 0, 0, 7, 0, 0, 0}, Values: []byte{
+					0, 0, 128, 63,
+					0, 0, 0, 64, 0, 0, 0, 63,
+				},
+			},
+		},
 		"HealthRequest":    &pluginpb.HealthRequest{},
 		"HealthResponse":   &pluginpb.HealthResponse{Ready: true, Message: "well"},
 		"TokenizeRequest":  &pluginpb.TokenizeRequest{Model: "m", Texts: []string{"a b"}},

@@ -16,7 +16,8 @@ func sameDescriptor(content []byte) error {
 	if err := proto.Unmarshal(content, &set); err != nil {
 		return err
 	}
-	if len(set.GetFile()) != 1 || !proto.Equal(set.GetFile()[0], protodesc.ToFileDescriptorProto(pluginpb.File_embedder_proto)) {
+	if len(set.GetFile()) != 1 || !proto.Equal(set.GetFile()[0],
+		protodesc.ToFileDescriptorProto(pluginpb.File_embedder_proto)) {
 		return errors.New("contract.binpb is not embedder.proto")
 	}
 	return nil

@@ -59,9 +59,11 @@ func TestHabits(t *testing.T) {
 		}
 	}
 	for text, want := range map[string]string{
-		"exit": "SystemExit in embed", "interrupt": "KeyboardInterrupt in embed", "async exit": "SystemExit in an async function",
-		"gives none": "embed returned nothing, want one answer for each of the 1 texts", "gives pairs": "embed returned a dict",
-		"one vector": "embed returned a float as a vector, want 2 numbers", "nested": "a vector of 1 numbers, want 2",
+		"exit": "SystemExit in embed", "interrupt": "KeyboardInterrupt in embed",
+		"async exit":  "SystemExit in an async function",
+		"gives none":  "embed returned nothing, want one answer for each of the 1 texts",
+		"gives pairs": "embed returned a dict",
+		"one vector":  "embed returned a float as a vector, want 2 numbers", "nested": "a vector of 1 numbers, want 2",
 		"words": "a vector that holds a str", "more": "2 answers to 1 texts",
 	} {
 		_, err := h.Embed(t.Context(), embed.Document, []string{text})
@@ -86,7 +88,8 @@ func TestHabits_ExitInDescribe(t *testing.T) {
 	}
 	defer func() { _ = h.Close() }()
 	_, err = h.Describe(t.Context())
-	if class, code := embed.Classify(err); class != embed.Configuration || code != "describe" || !strings.Contains(err.Error(), "SystemExit in describe") {
+	if class, code := embed.Classify(err); class != embed.Configuration || code != "describe" ||
+		!strings.Contains(err.Error(), "SystemExit in describe") {
 		t.Errorf("got %v", err)
 	}
 }

@@ -46,7 +46,8 @@ var site = sync.OnceValues(func() (string, error) {
 	if err := os.CopyFS(source, os.DirFS(".")); err != nil {
 		return "", err
 	}
-	pip := exec.Command(filepath.Join(python, "bin", "python3"), "-m", "pip", "install", "--quiet", "--disable-pip-version-check",
+	pip := exec.Command(filepath.Join(python, "bin", "python3"), "-m", "pip", "install", "--quiet",
+		"--disable-pip-version-check",
 		"--no-deps", "--no-build-isolation", "--target", filepath.Join(dir, "site"), source)
 	if out, err := pip.CombinedOutput(); err != nil {
 		return "", fmt.Errorf("install the package: %w\n%s", err, out)
@@ -86,7 +87,10 @@ func program(t *testing.T, source string) (path string, env map[string]string) {
 
 // options are for programs that no machine is too slow for.
 func options(path string, env map[string]string) host.Options {
-	return host.Options{Path: path, Env: env, StartTimeout: time.Hour, CallTimeout: func(int, int) time.Duration { return time.Hour }}
+	return host.Options{
+		Path: path, Env: env, StartTimeout: time.Hour,
+		CallTimeout: func(int, int) time.Duration { return time.Hour },
+	}
 }
 
 func TestExample_KeepsTheContract(t *testing.T) {
@@ -96,7 +100,10 @@ func TestExample_KeepsTheContract(t *testing.T) {
 		t.Fatal(err)
 	}
 	path, env := program(t, string(source))
-	report, err := conformance.Run(t.Context(), conformance.Options{Path: path, Env: env, Soak: time.Second, Patience: 100})
+	report, err := conformance.Run(t.Context(), conformance.Options{
+		Path: path, Env: env, Soak: time.Second,
+		Patience: 100,
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -128,7 +135,10 @@ func TestByHand_KeepsTheContract(t *testing.T) {
 		t.Fatal(err)
 	}
 	path, _ := program(t, string(source))
-	report, err := conformance.Run(t.Context(), conformance.Options{Path: path, Env: map[string]string{"PYTHONPATH": messages}, Soak: time.Second, Patience: 100})
+	report, err := conformance.Run(t.Context(), conformance.Options{
+		Path: path,
+		Env:  map[string]string{"PYTHONPATH": messages}, Soak: time.Second, Patience: 100,
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -200,7 +210,8 @@ func TestAnswersAndFailures(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if about.Plugin != "tester" || about.Version != "2" || about.Dims != 2 || about.MaxTokens != 9 || about.MaxBatch != 16 || about.Deterministic {
+	if about.Plugin != "tester" || about.Version != "2" || about.Dims != 2 || about.MaxTokens != 9 ||
+		about.MaxBatch != 16 || about.Deterministic {
 		t.Errorf("%+v", about)
 	}
 	results, err := h.Embed(t.Context(), embed.Query, []string{"four", "", "cut", "refused", "later"})
@@ -232,7 +243,8 @@ func TestAnswersAndFailures(t *testing.T) {
 		_, err := h.Embed(t.Context(), embed.Document, []string{text})
 		class, _ := embed.Classify(err)
 		whole, ok := err.(*embed.Error) //nolint:errorlint // the host returns it bare
-		if !ok || class != want.class || whole.RetryAfter != want.after || !strings.Contains(err.Error(), want.says) || strings.Contains(err.Error(), "bug: ") {
+		if !ok || class != want.class || whole.RetryAfter != want.after || !strings.Contains(err.Error(), want.says) ||
+			strings.Contains(err.Error(), "bug: ") {
 			t.Errorf("%s: %v, want %s after %s", text, err, want.class, want.after)
 		}
 	}
@@ -257,7 +269,8 @@ func TestTokens(t *testing.T) {
 		"too many": embed.Data, "beyond": embed.Data, "before": embed.Data, "down": embed.Data,
 	} {
 		_, err := h.Tokenize(t.Context(), []string{text})
-		if class, _ := embed.Classify(err); err == nil || class != want || errors.Is(err, embed.ErrNoTokens) != (text == "cannot") {
+		if class, _ := embed.Classify(err); err == nil || class != want ||
+			errors.Is(err, embed.ErrNoTokens) != (text == "cannot") {
 			t.Errorf("%s: %v, want class %s", text, err, want)
 		}
 	}
@@ -295,7 +308,10 @@ serve_function(embed, name="endless", version="1", dims=2, fingerprint="endless:
 	ctx, giveUp := context.WithCancel(t.Context())
 	call := make(chan error, 1)
 	go func() {
-		_, err := run.Client().Embed(ctx, &pluginpb.EmbedRequest{Model: "endless", Kind: pluginpb.Kind_KIND_DOCUMENT, Texts: []string{"a"}})
+		_, err := run.Client().Embed(ctx, &pluginpb.EmbedRequest{
+			Model: "endless", Kind: pluginpb.Kind_KIND_DOCUMENT,
+			Texts: []string{"a"},
+		})
 		call <- err
 	}()
 	testenv.Eventually(t, 5*time.Minute, func() (bool, string) {

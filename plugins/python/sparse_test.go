@@ -39,7 +39,10 @@ serve_function(embed, name="sparse", version="1", dims=30522, fingerprint="spars
 func TestSparse_KeepsTheContract(t *testing.T) {
 	t.Parallel()
 	path, env := program(t, sparseWords)
-	report, err := conformance.Run(t.Context(), conformance.Options{Path: path, Env: env, Soak: time.Second, Patience: 100})
+	report, err := conformance.Run(t.Context(), conformance.Options{
+		Path: path, Env: env, Soak: time.Second,
+		Patience: 100,
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -61,7 +64,8 @@ func TestSparse_KeepsTheContract(t *testing.T) {
 		"outside": "ValueError in embed: a place of a sparse vector is not from 0 to 30521",
 		"twice":   "ValueError in embed: two keys of a sparse vector are the place 7",
 	} {
-		if _, err = h.Embed(t.Context(), embed.Document, []string{text, "b"}); err == nil || !strings.Contains(err.Error(), want) {
+		if _, err = h.Embed(t.Context(), embed.Document, []string{text, "b"}); err == nil || !strings.Contains(err.Error(),
+			want) {
 			t.Errorf("%s: %v, want %q", text, err, want)
 		}
 	}
@@ -74,7 +78,8 @@ func TestSparse_KeepsTheContract(t *testing.T) {
 	if got := results[0].Vector; !slices.Equal(got, []float32{5, 0.1, 9, 1e-45}) {
 		t.Errorf("numbers that are zero in single precision: %v", got)
 	}
-	if results[0].Err != nil || results[1].Err != nil || results[2].Err == nil || results[3].Err == nil || results[4].Err == nil {
+	if results[0].Err != nil || results[1].Err != nil || results[2].Err == nil || results[3].Err == nil ||
+		results[4].Err == nil {
 		t.Errorf("%+v", results)
 	}
 }

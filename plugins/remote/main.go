@@ -62,7 +62,8 @@ func (e *embedder) Describe(ctx context.Context) (sdk.Info, error) {
 		return sdk.Info{}, err
 	}
 	return sdk.Info{Name: "remote", Version: version, Models: []sdk.Model{{
-		Name: e.name, Fingerprint: m.Fingerprint, Dims: m.Dims, MaxTokens: m.MaxTokens, Symmetric: m.Symmetric, Sparse: m.Sparse,
+		Name: e.name, Fingerprint: m.Fingerprint, Dims: m.Dims, MaxTokens: m.MaxTokens, Symmetric: m.Symmetric,
+		Sparse: m.Sparse,
 	}}}, nil
 }
 

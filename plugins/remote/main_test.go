@@ -62,7 +62,10 @@ func open(t *testing.T, env ...string) (*host.Host, func() string) {
 		vars[prefix+env[i]] = env[i+1]
 	}
 	log := &lines{}
-	h, err := host.New(host.Options{Path: program, Env: vars, Model: "docs-model", Log: slog.New(slog.NewTextHandler(log, &slog.HandlerOptions{Level: slog.LevelDebug}))})
+	h, err := host.New(host.Options{
+		Path: program, Env: vars, Model: "docs-model",
+		Log: slog.New(slog.NewTextHandler(log, &slog.HandlerOptions{Level: slog.LevelDebug})),
+	})
 	if err != nil {
 		t.Fatal(err)
 	}

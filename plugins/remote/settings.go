@@ -201,7 +201,8 @@ func (k *keyFile) read() (string, error) {
 	if err != nil {
 		return "", fmt.Errorf("read the key: %w", err)
 	}
-	if k.info != nil && os.SameFile(info, k.info) && info.ModTime().Equal(k.info.ModTime()) && info.Size() == k.info.Size() {
+	if k.info != nil && os.SameFile(info, k.info) && info.ModTime().Equal(k.info.ModTime()) &&
+		info.Size() == k.info.Size() {
 		return k.key, nil
 	}
 	data, err := readStart(k.path)

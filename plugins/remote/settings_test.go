@@ -56,14 +56,16 @@ func TestSettingsThatAreWrong(t *testing.T) {
 		env := maps.Clone(good)
 		env[test.name] = test.value
 		_, err := readSettings(from(env))
-		if err == nil || !strings.Contains(err.Error(), test.want) || !strings.Contains(err.Error(), prefix+test.name) && test.name != "API_KEY_FILE" {
+		if err == nil || !strings.Contains(err.Error(), test.want) || !strings.Contains(err.Error(), prefix+test.name) &&
+			test.name != "API_KEY_FILE" {
 			t.Errorf("%s=%q: got %v, want %q", test.name, test.value, err, test.want)
 		}
 		if err != nil && strings.Contains(err.Error(), key) {
 			t.Errorf("%s=%q: the message holds the key", test.name, test.value)
 		}
 	}
-	if _, err := readSettings(from(map[string]string{"DIALECT": "tei"})); err == nil || !strings.Contains(err.Error(), "address of its own") {
+	if _, err := readSettings(from(map[string]string{"DIALECT": "tei"})); err == nil || !strings.Contains(err.Error(),
+		"address of its own") {
 		t.Errorf("tei without a URL: %v", err)
 	}
 	sparse := map[string]string{"DIALECT": "tei-sparse", "URL": "http://127.0.0.1:8080", "DIMS": "30522"}
@@ -75,11 +77,13 @@ func TestSettingsThatAreWrong(t *testing.T) {
 	} {
 		env := maps.Clone(sparse)
 		env[name] = test[0]
-		if _, err := readSettings(from(env)); err == nil || !strings.Contains(err.Error(), test[1]) || !strings.Contains(err.Error(), prefix+name) {
+		if _, err := readSettings(from(env)); err == nil || !strings.Contains(err.Error(), test[1]) ||
+			!strings.Contains(err.Error(), prefix+name) {
 			t.Errorf("sparse with %s=%q: %v", name, test[0], err)
 		}
 	}
-	if _, err := readSettings(from(map[string]string{"DIALECT": "voyage", "MODEL": "m"})); err == nil || !strings.Contains(err.Error(), "without a key") {
+	if _, err := readSettings(from(map[string]string{"DIALECT": "voyage", "MODEL": "m"})); err == nil ||
+		!strings.Contains(err.Error(), "without a key") {
 		t.Errorf("voyage without a key: %v", err)
 	}
 	_, err := readSettings(from(map[string]string{"DIMS": "x", "TIMEOUT": "y", "TRUNCATE": "z"}))
@@ -91,14 +95,17 @@ func TestSettingsThatAreWrong(t *testing.T) {
 func TestSettingsThatAreMeant(t *testing.T) {
 	t.Parallel()
 	s, err := readSettings(from(map[string]string{
-		"DIALECT": "tei", "URL": "http://10.0.0.1:8080 http://10.0.0.2:8080,\nhttp://10.0.0.3:8080", "ALLOW_HTTP": "true", "DIMS": "64", "DIMS_BY": "cut",
-		"QUERY_PREFIX": "query: ", "BATCH_BYTES": "1000", "ALLOW_ADDRESSES": "fd00::/8, 169.254.1.1", "TIMEOUT": "3s", modelKey: "",
+		"DIALECT": "tei", "URL": "http://10.0.0.1:8080 http://10.0.0.2:8080,\nhttp://10.0.0.3:8080", "ALLOW_HTTP": "true",
+		"DIMS": "64", "DIMS_BY": "cut",
+		"QUERY_PREFIX": "query: ", "BATCH_BYTES": "1000", "ALLOW_ADDRESSES": "fd00::/8, 169.254.1.1", "TIMEOUT": "3s",
+		modelKey: "",
 	}))
 	if err != nil {
 		t.Fatal(err)
 	}
 	o := s.options
-	if len(o.URLs) != 3 || o.Limits.Bytes != 1000 || o.Limits.Texts != 32 || o.Prefixes[1] != "query: " || len(s.network.Allow) != 2 || o.Timeout != 3*time.Second || s.name != "tei" {
+	if len(o.URLs) != 3 || o.Limits.Bytes != 1000 || o.Limits.Texts != 32 || o.Prefixes[1] != "query: " ||
+		len(s.network.Allow) != 2 || o.Timeout != 3*time.Second || s.name != "tei" {
 		t.Errorf("got %+v, network %+v, name %q", o, s.network, s.name)
 	}
 }
@@ -137,7 +144,9 @@ func TestTheKeyCanBeReplaced(t *testing.T) {
 func TestWhatIsWrongReachesTheUser(t *testing.T) {
 	t.Parallel()
 	echo := remotetest.Send(401, `{"error":{"message":"Incorrect API key provided: `+key+`","code":"invalid_api_key"}}`)
-	url := serve(t, &remotetest.Server{Dialect: "openai", Dims: dims, Behave: func(w http.ResponseWriter, r *http.Request, _ *remotetest.Call) bool {
+	url := serve(t, &remotetest.Server{Dialect: "openai", Dims: dims, Behave: func(w http.ResponseWriter, r *http.Request,
+		_ *remotetest.Call,
+	) bool {
 		echo(w, r)
 		return true
 	}})

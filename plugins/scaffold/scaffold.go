@@ -46,7 +46,8 @@ func Write(dir string, p Project) ([]string, error) {
 	root := path.Join("templates", p.Language)
 	entries, err := templates.ReadDir(root)
 	if err != nil {
-		return nil, fmt.Errorf("%q is no language that there is a template for: choose from %s", p.Language, strings.Join(Languages, ", "))
+		return nil, fmt.Errorf("%q is no language that there is a template for: choose from %s", p.Language,
+			strings.Join(Languages, ", "))
 	}
 	existing, err := os.ReadDir(dir)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -90,7 +91,8 @@ func writeExample(dir string, p Project) (files []string, err error) {
 		if err != nil {
 			return nil, err
 		}
-		err = os.WriteFile(filepath.Join(dir, entry.Name()), []byte(renamed.Replace(string(source))), 0o644) //nolint:gosec // sources, for everybody
+		//nolint:gosec // sources, for everybody
+		err = os.WriteFile(filepath.Join(dir, entry.Name()), []byte(renamed.Replace(string(source))), 0o644)
 		if err != nil {
 			return nil, err
 		}

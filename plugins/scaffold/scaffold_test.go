@@ -56,7 +56,10 @@ func passes(t *testing.T, options conformance.Options) {
 func TestWrite_Go(t *testing.T) {
 	t.Parallel()
 	dir := filepath.Join(t.TempDir(), "new")
-	files, err := scaffold.Write(dir, scaffold.Project{Name: "my-model", Language: "go", Version: "v0.0.0", Checkout: checkout(t), Go: "1.26"})
+	files, err := scaffold.Write(dir, scaffold.Project{
+		Name: "my-model", Language: "go", Version: "v0.0.0",
+		Checkout: checkout(t), Go: "1.26",
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -82,18 +85,25 @@ func TestWrite_Python(t *testing.T) {
 	python := filepath.Join(venv, "bin", "python3")
 	dir := t.TempDir()
 	project, site := filepath.Join(dir, "new"), filepath.Join(dir, "site")
-	if _, err := scaffold.Write(project, scaffold.Project{Name: "my-model", Language: "python", Checkout: checkout(t)}); err != nil {
+	if _, err := scaffold.Write(project, scaffold.Project{
+		Name: "my-model", Language: "python",
+		Checkout: checkout(t),
+	}); err != nil {
 		t.Fatal(err)
 	}
 	sources := filepath.Join(dir, "package")
 	if err := os.CopyFS(sources, os.DirFS("../python")); err != nil {
 		t.Fatal(err)
 	}
-	command(t, dir, python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-deps", "--no-build-isolation", "--target", site, sources, project)
+	command(t, dir, python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-deps",
+		"--no-build-isolation", "--target", site, sources, project)
 	t.Run("its own test", func(t *testing.T) {
 		command(t, project, "env", "PYTHONPATH="+site, python, "-m", "unittest")
 	})
-	passes(t, conformance.Options{Path: filepath.Join(site, "bin", "embedsidecar-my-model"), Env: map[string]string{"PYTHONPATH": site}})
+	passes(t, conformance.Options{
+		Path: filepath.Join(site, "bin", "embedsidecar-my-model"),
+		Env:  map[string]string{"PYTHONPATH": site},
+	})
 }
 
 func TestWrite_Mistakes(t *testing.T) {

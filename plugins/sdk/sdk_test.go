@@ -34,7 +34,10 @@ func (s *stub) Embed(_ context.Context, _ string, kind Kind, texts []string) ([]
 }
 
 func twoDims() Info {
-	return Info{Name: "stub", Version: "1", Models: []Model{{Name: "m", Fingerprint: "f", Dims: 2, MaxTokens: 3, MaxBatch: 4, MaxBatchBytes: 5, Symmetric: true, Deterministic: true}}}
+	return Info{Name: "stub", Version: "1", Models: []Model{{
+		Name: "m", Fingerprint: "f", Dims: 2, MaxTokens: 3,
+		MaxBatch: 4, MaxBatchBytes: 5, Symmetric: true, Deterministic: true,
+	}}}
 }
 
 func TestServer_Describe(t *testing.T) {
@@ -44,7 +47,8 @@ func TestServer_Describe(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := &pluginpb.DescribeResponse{Name: "stub", Version: "1", Models: []*pluginpb.Model{{
-		Name: "m", Fingerprint: "f", Dims: 2, MaxTokens: 3, MaxBatch: 4, MaxBatchBytes: 5, Symmetric: true, Deterministic: true,
+		Name: "m", Fingerprint: "f", Dims: 2, MaxTokens: 3, MaxBatch: 4, MaxBatchBytes: 5, Symmetric: true,
+		Deterministic: true,
 	}}}
 	if diff := cmp.Diff(want, got, protocmp.Transform()); diff != "" {
 		t.Errorf("description (-want +got):\n%s", diff)
@@ -86,14 +90,20 @@ func TestServer_PacksAnswers(t *testing.T) {
 			{Err: &TextError{Class: RetryLater, Delay: 2 * time.Hour, Message: "later"}},
 		}, nil
 	}}, t.Output())
-	got, err := srv.Embed(t.Context(), &pluginpb.EmbedRequest{Model: "m", Kind: pluginpb.Kind_KIND_QUERY, Texts: []string{"a", "b", "c", "d"}})
+	got, err := srv.Embed(t.Context(), &pluginpb.EmbedRequest{
+		Model: "m", Kind: pluginpb.Kind_KIND_QUERY,
+		Texts: []string{"a", "b", "c", "d"},
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
 	want := &pluginpb.EmbedResponse{Dims: 2, Tokens: []uint32{7, 0, 0, 0}, Outcomes: []*pluginpb.Outcome{
 		{Index: 1, Empty: true},
 		{Index: 2, Truncated: true},
-		{Index: 3, Error: &pluginpb.Error{Class: pluginpb.ErrorClass_ERROR_CLASS_RETRY_LATER, DelayMs: 3600000, Message: "later"}},
+		{Index: 3, Error: &pluginpb.Error{
+			Class: pluginpb.ErrorClass_ERROR_CLASS_RETRY_LATER, DelayMs: 3600000,
+			Message: "later",
+		}},
 	}}
 	for _, x := range []float32{1, -2.5, 0, 0, 3, 4, 0, 0} {
 		want.Vectors = binary.LittleEndian.AppendUint32(want.Vectors, math.Float32bits(x))
@@ -121,7 +131,10 @@ func TestServer_PacksSparseAnswers(t *testing.T) {
 	if err != nil || !about.Models[0].Sparse {
 		t.Fatalf("%v, %v", about, err)
 	}
-	got, err := srv.Embed(t.Context(), &pluginpb.EmbedRequest{Model: "m", Kind: pluginpb.Kind_KIND_QUERY, Texts: []string{"a", "b", "c", "d"}})
+	got, err := srv.Embed(t.Context(), &pluginpb.EmbedRequest{
+		Model: "m", Kind: pluginpb.Kind_KIND_QUERY,
+		Texts: []string{"a", "b", "c", "d"},
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -129,7 +142,10 @@ func TestServer_PacksSparseAnswers(t *testing.T) {
 		{Index: 1, Empty: true},
 		{Index: 2, Truncated: true},
 		{Index: 3, Error: &pluginpb.Error{Class: pluginpb.ErrorClass_ERROR_CLASS_REFUSED}},
-	}, Sparse: &pluginpb.SparseVectors{Counts: []uint32{2, 0, 1, 0}, Indices: []byte{0, 0, 0, 0, 0x39, 0x77, 0, 0, 2, 1, 0, 0}}}
+	}, Sparse: &pluginpb.SparseVectors{Counts: []uint32{2, 0, 1, 0}, Indices: []byte{
+		0, 0, 0, 0, 0x39, 0x77, 0, 0, 2, 1, 0,
+		0,
+	}}}
 	for _, x := range []float32{1, -2.5, 3} {
 		want.Sparse.Values = binary.LittleEndian.AppendUint32(want.Sparse.Values, math.Float32bits(x))
 	}
@@ -148,8 +164,12 @@ func TestServer_TellsTheAuthorOfSparseMistakes(t *testing.T) {
 		"twice":        {Vector: []float32{1, 2}, Indices: []uint32{2, 2}},
 		"zero":         {Vector: []float32{1, 0}, Indices: []uint32{1, 2}},
 	} {
-		srv := NewServer(&stub{info: sparse(), embed: func(Kind, []string) ([]Answer, error) { return []Answer{a}, nil }}, t.Output())
-		_, err := srv.Embed(t.Context(), &pluginpb.EmbedRequest{Model: "m", Kind: pluginpb.Kind_KIND_QUERY, Texts: []string{"a"}})
+		srv := NewServer(&stub{info: sparse(), embed: func(Kind, []string) ([]Answer, error) { return []Answer{a}, nil }},
+			t.Output())
+		_, err := srv.Embed(t.Context(), &pluginpb.EmbedRequest{
+			Model: "m", Kind: pluginpb.Kind_KIND_QUERY,
+			Texts: []string{"a"},
+		})
 		if status.Code(err) != codes.Internal || !strings.Contains(err.Error(), "indices") {
 			t.Errorf("%s: %v", name, err)
 		}
@@ -167,19 +187,55 @@ func TestServer_ErrorsHaveTheCodesOfTheContract(t *testing.T) {
 		delay   time.Duration
 		message string
 	}{
-		"plain":         {embed: func(Kind, []string) ([]Answer, error) { return nil, cause }, code: codes.Unknown, message: "cause"},
-		"again":         {embed: func(Kind, []string) ([]Answer, error) { return nil, Again(cause, time.Second) }, code: codes.Unavailable, delay: time.Second},
-		"misconfigured": {embed: func(Kind, []string) ([]Answer, error) { return nil, fmt.Errorf("x: %w", Misconfigured(cause)) }, code: codes.FailedPrecondition, message: "x: cause"},
-		"resources":     {embed: func(Kind, []string) ([]Answer, error) { return nil, OutOfResources(cause, 0) }, code: codes.ResourceExhausted},
-		"context":       {embed: func(Kind, []string) ([]Answer, error) { return nil, context.DeadlineExceeded }, code: codes.DeadlineExceeded},
-		"status":        {embed: func(Kind, []string) ([]Answer, error) { return nil, status.Error(codes.DataLoss, "x") }, code: codes.DataLoss},
-		"panic":         {embed: func(Kind, []string) ([]Answer, error) { panic("a secret") }, code: codes.Internal, message: "panic in Embed: string"},
-		"runtime panic": {embed: func(Kind, []string) ([]Answer, error) { _ = none[0]; return nil, nil }, code: codes.Internal, message: "index out of range"},
-		"count":         {embed: func(Kind, []string) ([]Answer, error) { return nil, nil }, code: codes.Internal, message: "0 answers for 1 texts"},
-		"width":         {embed: func(Kind, []string) ([]Answer, error) { return []Answer{{Vector: []float32{1}}}, nil }, code: codes.Internal, message: "1 dims"},
-		"model":         {req: &pluginpb.EmbedRequest{Model: "other", Kind: pluginpb.Kind_KIND_QUERY, Texts: []string{"a"}}, code: codes.NotFound},
-		"kind":          {req: &pluginpb.EmbedRequest{Model: "m", Texts: []string{"a"}}, code: codes.InvalidArgument},
-		"no texts":      {req: &pluginpb.EmbedRequest{Model: "m", Kind: pluginpb.Kind_KIND_QUERY}, code: codes.InvalidArgument},
+		"plain": {
+			embed: func(Kind, []string) ([]Answer, error) { return nil, cause }, code: codes.Unknown,
+			message: "cause",
+		},
+		"again": {
+			embed: func(Kind, []string) ([]Answer, error) { return nil, Again(cause, time.Second) },
+			code:  codes.Unavailable, delay: time.Second,
+		},
+		"misconfigured": {embed: func(Kind, []string) ([]Answer, error) {
+			return nil,
+				fmt.Errorf("x: %w", Misconfigured(cause))
+		}, code: codes.FailedPrecondition, message: "x: cause"},
+		"resources": {
+			embed: func(Kind, []string) ([]Answer, error) { return nil, OutOfResources(cause, 0) },
+			code:  codes.ResourceExhausted,
+		},
+		"context": {
+			embed: func(Kind, []string) ([]Answer, error) { return nil, context.DeadlineExceeded },
+			code:  codes.DeadlineExceeded,
+		},
+		"status": {
+			embed: func(Kind, []string) ([]Answer, error) { return nil, status.Error(codes.DataLoss, "x") },
+			code:  codes.DataLoss,
+		},
+		"panic": {
+			embed: func(Kind, []string) ([]Answer, error) { panic("a secret") }, code: codes.Internal,
+			message: "panic in Embed: string",
+		},
+		"runtime panic": {
+			embed: func(Kind, []string) ([]Answer, error) { _ = none[0]; return nil, nil },
+			code:  codes.Internal, message: "index out of range",
+		},
+		"count": {
+			embed: func(Kind, []string) ([]Answer, error) { return nil, nil }, code: codes.Internal,
+			message: "0 answers for 1 texts",
+		},
+		"width": {
+			embed: func(Kind, []string) ([]Answer, error) { return []Answer{{Vector: []float32{1}}}, nil },
+			code:  codes.Internal, message: "1 dims",
+		},
+		"model": {
+			req:  &pluginpb.EmbedRequest{Model: "other", Kind: pluginpb.Kind_KIND_QUERY, Texts: []string{"a"}},
+			code: codes.NotFound,
+		},
+		"kind": {req: &pluginpb.EmbedRequest{Model: "m", Texts: []string{"a"}}, code: codes.InvalidArgument},
+		"no texts": {
+			req:  &pluginpb.EmbedRequest{Model: "m", Kind: pluginpb.Kind_KIND_QUERY},
+			code: codes.InvalidArgument,
+		},
 	} {
 		req := tt.req
 		if req == nil {

@@ -76,7 +76,8 @@ func agree(offered string) error {
 		}
 	}
 	return fmt.Errorf("this plugin speaks version %d of the plugin protocol, the program that started it only %q: "+
-		"install the plugin that belongs to that program, or the program that belongs to this plugin", pluginpb.ProtocolVersion, offered)
+		"install the plugin that belongs to that program, or the program that belongs to this plugin",
+		pluginpb.ProtocolVersion, offered)
 }
 
 // keepOutput gives standard output and error back to the program at the first call. go-plugin replaces them, before

@@ -53,7 +53,10 @@ func TestServe_RefusesToBeStartedByHand(t *testing.T) {
 // A host of a later version may still speak this one; if not, the plugin says so and ends.
 func TestServe_AgreesOnAVersion(t *testing.T) {
 	t.Parallel()
-	for offered, agrees := range map[string]bool{"1": true, "2,1": true, "3, 1 ,2": true, "": true, "2": false, "2,3": false, "11": false, "x": false} {
+	for offered, agrees := range map[string]bool{
+		"1": true, "2,1": true, "3, 1 ,2": true, "": true, "2": false,
+		"2,3": false, "11": false, "x": false,
+	} {
 		cmd := exec.Command(fake)
 		cmd.Env = []string{cookie, "PLUGIN_PROTOCOL_VERSIONS=" + offered, "PLUGIN_UNIX_SOCKET_DIR=" + t.TempDir()}
 		var stderr strings.Builder
@@ -71,7 +74,8 @@ func TestServe_AgreesOnAVersion(t *testing.T) {
 		if got := strings.HasPrefix(line, "1|1|unix|"); got != agrees {
 			t.Errorf("offered %q: handshake %q, %s", offered, line, &stderr)
 		}
-		if refusal := fmt.Sprintf("speaks version 1 of the plugin protocol, the program that started it only %q", offered); !agrees && !strings.Contains(stderr.String(), refusal) {
+		if refusal := fmt.Sprintf("speaks version 1 of the plugin protocol, the program that started it only %q",
+			offered); !agrees && !strings.Contains(stderr.String(), refusal) {
 			t.Errorf("offered %q: %q", offered, &stderr)
 		}
 	}
@@ -80,7 +84,8 @@ func TestServe_AgreesOnAVersion(t *testing.T) {
 func TestServe_EndsWithItsLifeline(t *testing.T) {
 	t.Parallel()
 	cmd := exec.Command(fake)
-	cmd.Env = []string{cookie, pluginpb.LifelineKey + "=" + pluginpb.LifelineStdin, "PLUGIN_UNIX_SOCKET_DIR=" + t.TempDir()}
+	cmd.Env = []string{cookie, pluginpb.LifelineKey + "=" + pluginpb.LifelineStdin, "PLUGIN_UNIX_SOCKET_DIR=" +
+		t.TempDir()}
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	lifeline, err := cmd.StdinPipe()
 	if err != nil {

@@ -37,7 +37,9 @@ func NewServer(impl Embedder, stderr io.Writer) pluginpb.EmbedderServer {
 	return &server{impl: impl, stderr: stderr}
 }
 
-func (s *server) Describe(ctx context.Context, _ *pluginpb.DescribeRequest) (resp *pluginpb.DescribeResponse, err error) {
+func (s *server) Describe(ctx context.Context, _ *pluginpb.DescribeRequest) (resp *pluginpb.DescribeResponse,
+	err error,
+) {
 	defer s.recovered("Describe", &err)
 	info, err := s.describe(ctx)
 	if err != nil {
@@ -168,7 +170,8 @@ func pack(m Model, count int, answers []Answer) (*pluginpb.EmbedResponse, error)
 			continue
 		}
 		if len(a.Vector) != m.Dims || a.Indices != nil {
-			return nil, status.Errorf(codes.Internal, "the embedder gave a vector of %d dims for text %d, want %d", len(a.Vector), i, m.Dims)
+			return nil, status.Errorf(codes.Internal, "the embedder gave a vector of %d dims for text %d, want %d",
+				len(a.Vector), i, m.Dims)
 		}
 		row := resp.Vectors[i*m.Dims*4 : (i+1)*m.Dims*4]
 		for j, x := range a.Vector {
@@ -181,12 +184,14 @@ func pack(m Model, count int, answers []Answer) (*pluginpb.EmbedResponse, error)
 // packSparse adds a sparse vector to the message.
 func packSparse(into *pluginpb.SparseVectors, m Model, i int, a *Answer) error {
 	if len(a.Vector) != len(a.Indices) {
-		return status.Errorf(codes.Internal, "the embedder gave %d numbers and %d indices for text %d", len(a.Vector), len(a.Indices), i)
+		return status.Errorf(codes.Internal, "the embedder gave %d numbers and %d indices for text %d", len(a.Vector),
+			len(a.Indices), i)
 	}
 	into.Counts[i] = uint32(len(a.Vector))
 	for j, at := range a.Indices {
 		if at >= uint32(m.Dims) || j > 0 && at <= a.Indices[j-1] || a.Vector[j] == 0 {
-			return status.Errorf(codes.Internal, "the embedder gave the number %v for index %d of text %d: indices rise from 0 and are below %d, and no number is zero", a.Vector[j], at, i, m.Dims)
+			return status.Errorf(codes.Internal,
+				"the embedder gave the number %v for index %d of text %d: indices rise from 0 and are below %d, and no number is zero", a.Vector[j], at, i, m.Dims)
 		}
 		into.Indices = binary.LittleEndian.AppendUint32(into.Indices, at)
 		into.Values = binary.LittleEndian.AppendUint32(into.Values, math.Float32bits(a.Vector[j]))

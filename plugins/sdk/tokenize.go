@@ -23,7 +23,9 @@ type Tokenizer interface {
 }
 
 // Tokenize answers for an Embedder that is a Tokenizer.
-func (s *server) Tokenize(ctx context.Context, req *pluginpb.TokenizeRequest) (resp *pluginpb.TokenizeResponse, err error) {
+func (s *server) Tokenize(ctx context.Context, req *pluginpb.TokenizeRequest) (resp *pluginpb.TokenizeResponse,
+	err error,
+) {
 	defer s.recovered("Tokenize", &err)
 	impl, ok := s.impl.(Tokenizer)
 	if !ok {
@@ -41,14 +43,19 @@ func (s *server) Tokenize(ctx context.Context, req *pluginpb.TokenizeRequest) (r
 		return nil, Status(err)
 	}
 	if len(tokens.Ends) != len(req.GetTexts()) {
-		return nil, status.Errorf(codes.Internal, "the embedder told the tokens of %d texts, want %d", len(tokens.Ends), len(req.GetTexts()))
+		return nil, status.Errorf(codes.Internal, "the embedder told the tokens of %d texts, want %d", len(tokens.Ends),
+			len(req.GetTexts()))
 	}
-	resp = &pluginpb.TokenizeResponse{Tokens: make([]*pluginpb.Tokens, len(tokens.Ends)), Around: uint32(max(tokens.Around, 0))}
+	resp = &pluginpb.TokenizeResponse{
+		Tokens: make([]*pluginpb.Tokens, len(tokens.Ends)),
+		Around: uint32(max(tokens.Around, 0)),
+	}
 	for i, ends := range tokens.Ends {
 		packed := make([]uint32, len(ends))
 		for k, end := range ends {
 			if end < 0 || end > len(req.GetTexts()[i]) || k > 0 && end < ends[k-1] {
-				return nil, status.Errorf(codes.Internal, "the embedder told of a token that ends at byte %d of a text of %d bytes", end, len(req.GetTexts()[i]))
+				return nil, status.Errorf(codes.Internal, "the embedder told of a token that ends at byte %d of a text of %d bytes",
+					end, len(req.GetTexts()[i]))
 			}
 			packed[k] = uint32(end)
 		}

@@ -52,14 +52,20 @@ func TestServer_TokenizeErrorsHaveTheCodesOfTheContract(t *testing.T) {
 		tokens func([]string) (Tokens, error)
 		want   codes.Code
 	}{
-		"no texts":        {&pluginpb.TokenizeRequest{Model: "m"}, answer(), codes.InvalidArgument},
-		"no such model":   {&pluginpb.TokenizeRequest{Model: "x", Texts: one.Texts}, answer(), codes.NotFound},
-		"one too many":    {one, func([]string) (Tokens, error) { return Tokens{Ends: make([][]int, 2)}, nil }, codes.Internal},
+		"no texts":      {&pluginpb.TokenizeRequest{Model: "m"}, answer(), codes.InvalidArgument},
+		"no such model": {&pluginpb.TokenizeRequest{Model: "x", Texts: one.Texts}, answer(), codes.NotFound},
+		"one too many": {
+			one, func([]string) (Tokens, error) { return Tokens{Ends: make([][]int, 2)}, nil },
+			codes.Internal,
+		},
 		"beyond the text": {one, answer(4), codes.Internal},
 		"before it":       {one, answer(-1), codes.Internal},
 		"going down":      {one, answer(2, 1), codes.Internal},
 		"panic":           {one, func([]string) (Tokens, error) { panic("secret text") }, codes.Internal},
-		"misconfigured":   {one, func([]string) (Tokens, error) { return Tokens{}, Misconfigured(errors.New("no file")) }, codes.FailedPrecondition},
+		"misconfigured": {
+			one, func([]string) (Tokens, error) { return Tokens{}, Misconfigured(errors.New("no file")) },
+			codes.FailedPrecondition,
+		},
 	} {
 		_, err := NewServer(&tokenStub{stub{info: twoDims()}, tt.tokens}, t.Output()).Tokenize(t.Context(), tt.req)
 		if status.Code(err) != tt.want {

@@ -51,7 +51,8 @@ func (c *cage) search(source string, output []byte) bool {
 		if c.found == nil {
 			c.found = map[string]string{}
 		}
-		c.found[source] = fmt.Sprintf("%s in the output of %s: ...%s...", word, source, output[max(0, at-around):min(len(output), at+len(word)+around)])
+		c.found[source] = fmt.Sprintf("%s in the output of %s: ...%s...", word, source,
+			output[max(0, at-around):min(len(output), at+len(word)+around)])
 		return false
 	}
 	return true

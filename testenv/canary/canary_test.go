@@ -14,7 +14,8 @@ func TestSearch_FindsWhatNoOutputMayHold(t *testing.T) {
 		for _, h := range []slog.Handler{slog.NewTextHandler(&text, nil), slog.NewJSONHandler(&json, nil)} {
 			slog.New(h).Info("cannot connect", "url", `postgres://app:"`+word+`"@h/d`)
 		}
-		for _, output := range []string{word, "x" + word + "y\n", text.String(), json.String(), strings.Repeat("long ", 1e5) + word} {
+		for _, output := range []string{word, "x" + word + "y\n", text.String(), json.String(), strings.Repeat("long ", 1e5) +
+			word} {
 			var c cage
 			if c.search("a program", []byte(output)) {
 				t.Errorf("not found in %.100q", output)

@@ -20,7 +20,8 @@ func Chunked(dims int) []Shape {
 	number := func(r *rand.Rand, rows int) []string { return []string{strconv.Itoa(r.IntN(rows))} }
 	shapes := []Shape{
 		{
-			Name: "markdowns", Table: "markdowns", Key: []Column{{"tenant", "integer"}, {"email", "citext"}}, Columns: []string{"title", "body"}, Text: "body",
+			Name: "markdowns", Table: "markdowns", Key: []Column{{"tenant", "integer"}, {"email", "citext"}},
+			Columns: []string{"title", "body"}, Text: "body",
 			IntoTable: "markdowns_chunk", requires: "citext",
 			Chunking: pipeline.Chunking{Strategy: pipeline.ChunkMarkdown, Tokens: 32, Overlap: 4, Context: "title"},
 			newKey: func(r *rand.Rand, rows int) []string {
@@ -34,11 +35,13 @@ func Chunked(dims int) []Shape {
 			},
 		},
 		{
-			Name: "sentences", Table: "sentences", Key: []Column{{"id", "bigint"}}, Columns: []string{"title", "body"}, IntoTable: "sentences_chunk", Long: true,
+			Name: "sentences", Table: "sentences", Key: []Column{{"id", "bigint"}}, Columns: []string{"title", "body"},
+			IntoTable: "sentences_chunk", Long: true,
 			Chunking: pipeline.Chunking{Strategy: pipeline.ChunkSentences, Tokens: 24, NoText: true}, newKey: number,
 		},
 		{
-			Name: "tokens", Table: "tokens", Key: []Column{{"id", "bigint"}}, Columns: []string{"title", "body"}, Text: "coalesce(title, '') || coalesce(body, '')",
+			Name: "tokens", Table: "tokens", Key: []Column{{"id", "bigint"}}, Columns: []string{"title", "body"},
+			Text:   "coalesce(title, '') || coalesce(body, '')",
 			Filter: "published", Flag: "published", IntoTable: "tokens_chunk", Stored: pipeline.StoredHalfvec,
 			Chunking: pipeline.Chunking{Strategy: pipeline.ChunkTokens, Tokens: 16, Overlap: 3}, newKey: number,
 		},
@@ -89,7 +92,8 @@ func rearrange(ctx context.Context, s *step) error {
 		case 2: // the first go
 			body = fmt.Sprintf(`array_to_string((%s)[%d:], E'\n\n')`, split, at)
 		default: // a new one somewhere
-			body = fmt.Sprintf(`array_to_string((%s)[:%d] || %s || (%s)[%d:], E'\n\n')`, split, at, p.add(sentence(s.r), "text"), split, at+1)
+			body = fmt.Sprintf(`array_to_string((%s)[:%d] || %s || (%s)[%d:], E'\n\n')`, split, at, p.add(sentence(s.r), "text"),
+				split, at+1)
 		}
 		return "UPDATE {table} SET body = " + body
 	})
@@ -152,12 +156,16 @@ func (r *Report) compareChunks(ctx context.Context, tx pgx.Tx, s Shape, embed Em
 
 func (r *Report) judgeChunks(s Shape, key, text, title string, stored []storedChunk, embed Embed) {
 	r.Rows++
-	settings := chunk.Settings{Strategy: chunk.Strategy(s.Chunking.Strategy), Tokens: s.Chunking.Tokens, Overlap: s.Chunking.Overlap}
+	settings := chunk.Settings{
+		Strategy: chunk.Strategy(s.Chunking.Strategy), Tokens: s.Chunking.Tokens,
+		Overlap: s.Chunking.Overlap,
+	}
 	no := 0
 	note := func(list *[]Finding, format string, args ...any) {
 		*list = append(*list, Finding{s.Name, key, fmt.Sprintf("chunk %d: ", no) + fmt.Sprintf(format, args...)})
 	}
-	for _, c := range chunk.Cut(settings, chunk.Text{Text: text, Ends: vector.TokenEnds(text)}, chunk.Text{Text: title, Ends: vector.TokenEnds(title)}) {
+	for _, c := range chunk.Cut(settings, chunk.Text{Text: text, Ends: vector.TokenEnds(text)},
+		chunk.Text{Text: title, Ends: vector.TokenEnds(title)}) {
 		want, empty := embed(c.Embedded(text))
 		if empty {
 			continue
@@ -170,7 +178,8 @@ func (r *Report) judgeChunks(s Shape, key, text, title string, stored []storedCh
 		piece := text[c.Start:c.End]
 		switch {
 		case got.No != no || got.Start != c.Start || got.End != c.End || got.Context != c.Context:
-			note(&r.Stale, "it is chunk %d, bytes %d to %d, context %q; want %d to %d, %q", got.No, got.Start, got.End, got.Context, c.Start, c.End, c.Context)
+			note(&r.Stale, "it is chunk %d, bytes %d to %d, context %q; want %d to %d, %q", got.No, got.Start, got.End,
+				got.Context, c.Start, c.End, c.Context)
 		case s.Chunking.NoText && got.Text != nil || !s.Chunking.NoText && (got.Text == nil || *got.Text != piece):
 			note(&r.Stale, "another text is stored than the %d bytes of the chunk", len(piece))
 		case !near(s.Stored, got.Vector, want):
@@ -201,7 +210,8 @@ func (s Shape) chunksSQL() string {
 	}
 	return fmt.Sprintf(`SELECT CASE WHEN s.%s IS NOT NULL THEN %s END, %s, e.chunk_no, coalesce(e.start_byte, -1), coalesce(e.end_byte, -1), coalesce(e.context, ''), e.chunk_text, %s
 		FROM %s AS e LEFT JOIN %s AS s ON %s ORDER BY 1, e.chunk_no`,
-		quote(s.Counter), s.shownKey("s."), s.shownKey("e."), s.numbers("e.embedding"), s.Into(), s.Source(), strings.Join(on, " AND "))
+		quote(s.Counter), s.shownKey("s."), s.shownKey("e."), s.numbers("e.embedding"), s.Into(), s.Source(),
+		strings.Join(on, " AND "))
 }
 
 // shownKey writes a key for people.

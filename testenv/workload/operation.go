@@ -48,7 +48,10 @@ func Operations() []string {
 }
 
 func chosen(without []string) []operation {
-	return slices.DeleteFunc(slices.Clone(operations), func(op operation) bool { return slices.Contains(without, op.name) })
+	return slices.DeleteFunc(slices.Clone(operations), func(op operation) bool {
+		return slices.Contains(without,
+			op.name)
+	})
 }
 
 // step is an operation at work: a table inside a transaction.
@@ -94,7 +97,8 @@ func (s *step) anyKey(ctx context.Context) ([]string, error) {
 		columns[i] = quote(c.Name) + "::text"
 	}
 	var key []string
-	err := s.tx.QueryRow(ctx, fmt.Sprintf("SELECT ARRAY[%s] FROM %s ORDER BY %s OFFSET (SELECT $1::bigint %% greatest(count(*), 1) FROM %s) LIMIT 1",
+	err := s.tx.QueryRow(ctx, fmt.Sprintf(
+		"SELECT ARRAY[%s] FROM %s ORDER BY %s OFFSET (SELECT $1::bigint %% greatest(count(*), 1) FROM %s) LIMIT 1",
 		strings.Join(columns, ", "), s.shape.Source(), s.shape.keyList(), s.shape.Source()), s.r.Int64N(1<<40)).Scan(&key)
 	if errors.Is(err, pgx.ErrNoRows) {
 		return nil, nil
@@ -145,7 +149,8 @@ func upsert(ctx context.Context, s *step) error {
 	var p params
 	columns, values := s.row(&p, s.newKey())
 	column := s.anyColumn()
-	return s.exec(ctx, fmt.Sprintf("INSERT INTO {table} (%s) VALUES (%s) ON CONFLICT (%s) DO UPDATE SET %s = excluded.%s", columns, values, s.shape.keyList(), column, column), p)
+	return s.exec(ctx, fmt.Sprintf("INSERT INTO {table} (%s) VALUES (%s) ON CONFLICT (%s) DO UPDATE SET %s = excluded.%s",
+		columns, values, s.shape.keyList(), column, column), p)
 }
 
 // bulk loads rows with one statement, up to what the table may hold.
@@ -164,7 +169,8 @@ func (s *step) fill(ctx context.Context, most int) error {
 		columns, values = s.row(&p, s.newKey())
 		lines = append(lines, "("+values+")")
 	}
-	return s.exec(ctx, fmt.Sprintf("INSERT INTO {table} (%s) VALUES %s ON CONFLICT DO NOTHING", columns, strings.Join(lines, ", ")), p)
+	return s.exec(ctx, fmt.Sprintf("INSERT INTO {table} (%s) VALUES %s ON CONFLICT DO NOTHING", columns,
+		strings.Join(lines, ", ")), p)
 }
 
 func change(ctx context.Context, s *step) error {
@@ -183,8 +189,10 @@ func change(ctx context.Context, s *step) error {
 func changeMany(ctx context.Context, s *step) error {
 	var p params
 	column := s.anyColumn()
-	return s.exec(ctx, fmt.Sprintf("UPDATE {table} SET %s = left(%s, 1000) || %s WHERE (%s) IN (SELECT %s FROM {table} ORDER BY %s LIMIT %d)",
-		column, column, p.add(" "+words[s.r.IntN(len(words))], "text"), s.shape.keyList(), s.shape.keyList(), s.shape.keyList(), 5+s.r.IntN(30)), p)
+	return s.exec(ctx, fmt.Sprintf(
+		"UPDATE {table} SET %s = left(%s, 1000) || %s WHERE (%s) IN (SELECT %s FROM {table} ORDER BY %s LIMIT %d)",
+		column, column, p.add(" "+words[s.r.IntN(len(words))], "text"), s.shape.keyList(), s.shape.keyList(),
+		s.shape.keyList(), 5+s.r.IntN(30)), p)
 }
 
 // thereAndBack changes a text and changes it back: the row ends as it was, but somebody may have looked in between.
@@ -196,7 +204,8 @@ func thereAndBack(ctx context.Context, s *step) error {
 	column := s.anyColumn()
 	var p params
 	var before *string
-	err = s.tx.QueryRow(ctx, fmt.Sprintf("SELECT %s FROM %s WHERE %s", column, s.shape.Source(), s.where(&p, key)), p...).Scan(&before)
+	err = s.tx.QueryRow(ctx, fmt.Sprintf("SELECT %s FROM %s WHERE %s", column, s.shape.Source(), s.where(&p, key)),
+		p...).Scan(&before)
 	if errors.Is(err, pgx.ErrNoRows) {
 		return nil // deleted in between
 	}
@@ -232,7 +241,8 @@ func flag(ctx context.Context, s *step) error {
 		return count(ctx, s)
 	}
 	return s.onRow(ctx, func(p *params, _ []string) string {
-		return "UPDATE {table} SET " + quote(s.shape.Flag) + " = " + p.add([]any{"true", "false", nil}[s.r.IntN(3)], "boolean")
+		return "UPDATE {table} SET " + quote(s.shape.Flag) + " = " + p.add([]any{"true", "false", nil}[s.r.IntN(3)],
+			"boolean")
 	})
 }
 

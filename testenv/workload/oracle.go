@@ -53,7 +53,8 @@ func (r Report) OK() bool {
 // String tells the counts and the first findings of each kind.
 func (r Report) String() string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "%d rows, %d vectors right, %d missing, %d stale, %d unwanted, %d orphans; tasks", r.Rows, r.Vectors, len(r.Missing), len(r.Stale), len(r.Unwanted), len(r.Orphans))
+	fmt.Fprintf(&b, "%d rows, %d vectors right, %d missing, %d stale, %d unwanted, %d orphans; tasks", r.Rows, r.Vectors,
+		len(r.Missing), len(r.Stale), len(r.Unwanted), len(r.Orphans))
 	if len(r.Tasks) == 0 {
 		b.WriteString(" none")
 	}
@@ -80,7 +81,10 @@ func Check(ctx context.Context, pool *pgxpool.Pool, shapes []Shape, embed Embed)
 		return r, fmt.Errorf("check vectors: %w", err)
 	}
 	defer func() { _ = tx.Rollback(context.WithoutCancel(ctx)) }()
-	for _, setting := range []string{"datestyle = 'ISO, MDY'", "timezone = 'UTC'", "intervalstyle = 'postgres'", "extra_float_digits = 3", "bytea_output = 'hex'"} {
+	for _, setting := range []string{
+		"datestyle = 'ISO, MDY'", "timezone = 'UTC'", "intervalstyle = 'postgres'",
+		"extra_float_digits = 3", "bytea_output = 'hex'",
+	} {
 		if _, err := tx.Exec(ctx, "SET LOCAL "+setting); err != nil {
 			return r, fmt.Errorf("check vectors: %w", err)
 		}
@@ -151,7 +155,8 @@ func (r *Report) judge(s Shape, f found, embed Embed) {
 	case f.Vector == nil:
 		note(&r.Missing, "its text has %d bytes", len(*f.Text))
 	case f.Chunk != 0 || !near(s.Stored, f.Vector, want):
-		note(&r.Stale, "chunk %d begins with %v, want %v; its text has %d bytes", f.Chunk, f.Vector[:min(3, len(f.Vector))], want[:min(3, len(want))], len(*f.Text))
+		note(&r.Stale, "chunk %d begins with %v, want %v; its text has %d bytes", f.Chunk, f.Vector[:min(3, len(f.Vector))],
+			want[:min(3, len(want))], len(*f.Text))
 	default:
 		r.Vectors++
 	}
@@ -196,7 +201,8 @@ func (s Shape) compareSQL() string {
 	source := fmt.Sprintf("SELECT *, (%s) AS workload_text, %s AS workload_wanted FROM %s", text, wanted, s.Source())
 	shown := "concat_ws(' | ', " + strings.Join(key, ", ") + ")"
 	if s.IntoColumn != "" {
-		return fmt.Sprintf("SELECT %s, true, s.workload_text, s.workload_wanted, %s, 0 FROM (%s) AS s", shown, s.numbers("s."+quote(s.IntoColumn)), source)
+		return fmt.Sprintf("SELECT %s, true, s.workload_text, s.workload_wanted, %s, 0 FROM (%s) AS s", shown,
+			s.numbers("s."+quote(s.IntoColumn)), source)
 	}
 	return fmt.Sprintf(`SELECT %s, s.workload_wanted IS NOT NULL, s.workload_text, coalesce(s.workload_wanted, false), %s, coalesce(e.chunk_no, 0)
 		FROM (%s) AS s FULL JOIN %s AS e ON %s`, shown, s.numbers("e.embedding"), source, s.Into(), strings.Join(on, " AND "))

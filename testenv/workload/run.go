@@ -37,7 +37,8 @@ type Stats struct {
 
 func (s Stats) String() string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "%d committed, %d rolled back, %d conflicts, %d connections lost;", s.Committed, s.RolledBack, s.Conflicts, s.Lost)
+	fmt.Fprintf(&b, "%d committed, %d rolled back, %d conflicts, %d connections lost;", s.Committed, s.RolledBack,
+		s.Conflicts, s.Lost)
 	for _, name := range slices.Sorted(maps.Keys(s.Operations)) {
 		fmt.Fprintf(&b, " %s %d", name, s.Operations[name])
 	}
@@ -266,7 +267,8 @@ func (w *writer) savepoint(ctx context.Context, tx pgx.Tx, shape Shape, op opera
 		if keep {
 			return nil
 		}
-		if err := pgx.BeginFunc(ctx, inner, func(deeper pgx.Tx) error { return insert(ctx, &step{w, deeper, shape}) }); err != nil {
+		if err := pgx.BeginFunc(ctx, inner,
+			func(deeper pgx.Tx) error { return insert(ctx, &step{w, deeper, shape}) }); err != nil {
 			return err
 		}
 		return errOnPurpose

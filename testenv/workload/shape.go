@@ -55,7 +55,8 @@ func (s Shape) Into() string { return pgx.Identifier{s.Schema, s.IntoTable}.Sani
 func (s Shape) Spec() pipeline.Spec {
 	return pipeline.Spec{
 		Name: s.Name, Schema: s.Schema, Table: s.Table, Columns: s.Columns, Text: s.Text, Filter: s.Filter,
-		IntoColumn: s.IntoColumn, IntoTable: s.IntoTable, IntoType: s.Stored, Plugin: "fake", Priority: pipeline.Normal, Enabled: true,
+		IntoColumn: s.IntoColumn, IntoTable: s.IntoTable, IntoType: s.Stored, Plugin: "fake", Priority: pipeline.Normal,
+		Enabled:  true,
 		Chunking: s.Chunking,
 	}
 }
@@ -65,11 +66,13 @@ func (s Shape) Spec() pipeline.Spec {
 func Shapes(dims int) []Shape {
 	shapes := []Shape{
 		{
-			Name: "integers", Table: "integers", Key: []Column{{"id", "bigint"}}, Columns: []string{"title", "body"}, IntoColumn: "embedding",
-			newKey: func(r *rand.Rand, rows int) []string { return []string{strconv.Itoa(r.IntN(2*rows) - rows/2)} },
+			Name: "integers", Table: "integers", Key: []Column{{"id", "bigint"}}, Columns: []string{"title", "body"},
+			IntoColumn: "embedding",
+			newKey:     func(r *rand.Rand, rows int) []string { return []string{strconv.Itoa(r.IntN(2*rows) - rows/2)} },
 		},
 		{
-			Name: "texts", Table: "texts", Key: []Column{{"code", "text"}}, Columns: []string{"body"}, IntoTable: "texts_embedding",
+			Name: "texts", Table: "texts", Key: []Column{{"code", "text"}}, Columns: []string{"body"},
+			IntoTable: "texts_embedding",
 			newKey: func(r *rand.Rand, rows int) []string {
 				return []string{hostile[r.IntN(len(hostile))] + strconv.Itoa(r.IntN(rows))}
 			},
@@ -79,7 +82,8 @@ func Shapes(dims int) []Shape {
 			newKey: func(r *rand.Rand, _ int) []string { return []string{fmt.Sprintf("%016x%016x", r.Uint64(), r.Uint64())} },
 		},
 		{
-			Name: "times", Table: "times", Key: []Column{{"at", "timestamptz"}}, Columns: []string{"body"}, IntoTable: "times_embedding",
+			Name: "times", Table: "times", Key: []Column{{"at", "timestamptz"}}, Columns: []string{"body"},
+			IntoTable: "times_embedding",
 			newKey: func(r *rand.Rand, rows int) []string {
 				if r.IntN(50) == 0 {
 					return []string{"infinity"}
@@ -88,7 +92,8 @@ func Shapes(dims int) []Shape {
 			},
 		},
 		{
-			Name: "numerics", Table: "numerics", Key: []Column{{"amount", "numeric"}}, Columns: []string{"body"}, IntoColumn: "embedding",
+			Name: "numerics", Table: "numerics", Key: []Column{{"amount", "numeric"}}, Columns: []string{"body"},
+			IntoColumn: "embedding",
 			newKey: func(r *rand.Rand, rows int) []string {
 				return []string{strconv.FormatFloat(float64(r.IntN(2*rows))/4, 'f', -1, 64)}
 			},
@@ -104,7 +109,8 @@ func Shapes(dims int) []Shape {
 			},
 		},
 		{
-			Name: "citexts", Table: "citexts", Key: []Column{{"email", "citext"}}, Columns: []string{"body"}, IntoTable: "citexts_embedding", requires: "citext",
+			Name: "citexts", Table: "citexts", Key: []Column{{"email", "citext"}}, Columns: []string{"body"},
+			IntoTable: "citexts_embedding", requires: "citext",
 			newKey: func(r *rand.Rand, rows int) []string {
 				return []string{fmt.Sprintf("User%d@Example.org", r.IntN(2*rows))}
 			},
@@ -116,18 +122,27 @@ func Shapes(dims int) []Shape {
 			},
 		},
 		{
-			Name: "composite", Table: "composite", Key: []Column{{"tenant", "integer"}, {"code", "character varying(40)"}, {"day", "date"}},
+			Name: "composite", Table: "composite", Key: []Column{
+				{"tenant", "integer"},
+				{"code", "character varying(40)"},
+				{"day", "date"},
+			},
 			Columns: []string{"title", "body"}, IntoColumn: "embedding",
 			newKey: func(r *rand.Rand, rows int) []string {
-				return []string{strconv.Itoa(r.IntN(3)), []string{`a|b`, `a\`, `|`, `\|`, ``}[r.IntN(5)], time.Unix(86400*r.Int64N(int64(rows)/8+1), 0).UTC().Format(time.DateOnly)}
+				return []string{
+					strconv.Itoa(r.IntN(3)), []string{`a|b`, `a\`, `|`, `\|`, ``}[r.IntN(5)],
+					time.Unix(86400*r.Int64N(int64(rows)/8+1), 0).UTC().Format(time.DateOnly),
+				}
 			},
 		},
 		{
-			Name: "quoted", Schema: `Mixed "Case"`, Table: `Döcs; DROP`, Key: []Column{{`Id"`, "bigint"}}, Columns: []string{`select`, `Tïtle $1`}, IntoColumn: `The Vector`,
+			Name: "quoted", Schema: `Mixed "Case"`, Table: `Döcs; DROP`, Key: []Column{{`Id"`, "bigint"}},
+			Columns: []string{`select`, `Tïtle $1`}, IntoColumn: `The Vector`,
 			newKey: func(r *rand.Rand, rows int) []string { return []string{strconv.Itoa(r.IntN(2 * rows))} },
 		},
 		{
-			Name: "partitioned", Table: "partitioned", Key: []Column{{"region", "text"}, {"id", "bigint"}}, Columns: []string{"body"}, IntoColumn: "embedding",
+			Name: "partitioned", Table: "partitioned", Key: []Column{{"region", "text"}, {"id", "bigint"}},
+			Columns: []string{"body"}, IntoColumn: "embedding",
 			partition: "PARTITION BY LIST (region)",
 			after: []string{
 				"CREATE TABLE {schema}.partitioned_north PARTITION OF {table} FOR VALUES IN ('north')",
@@ -141,38 +156,46 @@ func Shapes(dims int) []Shape {
 			},
 		},
 		{
-			Name: "toasted", Table: "toasted", Key: []Column{{"id", "integer"}}, Columns: []string{"title", "body"}, IntoTable: "toasted_embedding", Long: true,
+			Name: "toasted", Table: "toasted", Key: []Column{{"id", "integer"}}, Columns: []string{"title", "body"},
+			IntoTable: "toasted_embedding", Long: true,
 			after:  []string{"ALTER TABLE {table} ALTER COLUMN body SET STORAGE EXTERNAL"},
 			newKey: func(r *rand.Rand, rows int) []string { return []string{strconv.Itoa(r.IntN(2 * rows))} },
 		},
 		{
-			Name: "full", Table: "full_identity", Key: []Column{{"id", "smallint"}}, Columns: []string{"title", "body"}, IntoColumn: "embedding", Long: true,
+			Name: "full", Table: "full_identity", Key: []Column{{"id", "smallint"}}, Columns: []string{"title", "body"},
+			IntoColumn: "embedding", Long: true,
 			after:  []string{"ALTER TABLE {table} REPLICA IDENTITY FULL"},
 			newKey: func(r *rand.Rand, rows int) []string { return []string{strconv.Itoa(r.IntN(min(2*rows, 30000)))} },
 		},
 		{
-			Name: "indexed", Table: "indexed", Key: []Column{{"id", "integer"}}, Columns: []string{"title", "body"}, IntoColumn: "embedding", Long: true,
+			Name: "indexed", Table: "indexed", Key: []Column{{"id", "integer"}}, Columns: []string{"title", "body"},
+			IntoColumn: "embedding", Long: true,
 			after: []string{ // no primary key at all
-				"CREATE UNIQUE INDEX indexed_identity ON {table} (id)", "ALTER TABLE {table} REPLICA IDENTITY USING INDEX indexed_identity",
+				"CREATE UNIQUE INDEX indexed_identity ON {table} (id)",
+				"ALTER TABLE {table} REPLICA IDENTITY USING INDEX indexed_identity",
 				"ALTER TABLE {table} DROP CONSTRAINT indexed_pkey, ALTER id SET NOT NULL",
 			},
 			newKey: func(r *rand.Rand, rows int) []string { return []string{strconv.Itoa(r.IntN(2 * rows))} },
 		},
 		{
-			Name: "filtered", Table: "filtered", Key: []Column{{"id", "bigint"}}, Columns: []string{"title", "body"}, IntoTable: "filtered_embedding",
-			Text: `title || ': ' || coalesce(body, '')`, Filter: `published`, Flag: "published",
+			Name: "filtered", Table: "filtered", Key: []Column{{"id", "bigint"}}, Columns: []string{"title", "body"},
+			IntoTable: "filtered_embedding",
+			Text:      `title || ': ' || coalesce(body, '')`, Filter: `published`, Flag: "published",
 			newKey: func(r *rand.Rand, rows int) []string { return []string{strconv.Itoa(r.IntN(2 * rows))} },
 		},
 		{
-			Name: "halves", Table: "halves", Key: []Column{{"id", "bigint"}}, Columns: []string{"body"}, IntoColumn: "embedding", Stored: pipeline.StoredHalfvec,
+			Name: "halves", Table: "halves", Key: []Column{{"id", "bigint"}}, Columns: []string{"body"}, IntoColumn: "embedding",
+			Stored: pipeline.StoredHalfvec,
 			newKey: func(r *rand.Rand, rows int) []string { return []string{strconv.Itoa(r.IntN(2 * rows))} },
 		},
 		{
-			Name: "bits", Table: "bits", Key: []Column{{"id", "bigint"}}, Columns: []string{"body"}, IntoColumn: "embedding", Stored: pipeline.StoredBit,
+			Name: "bits", Table: "bits", Key: []Column{{"id", "bigint"}}, Columns: []string{"body"}, IntoColumn: "embedding",
+			Stored: pipeline.StoredBit,
 			newKey: func(r *rand.Rand, rows int) []string { return []string{strconv.Itoa(r.IntN(2 * rows))} },
 		},
 		{
-			Name: "half_table", Table: "half_table", Key: []Column{{"id", "bigint"}}, Columns: []string{"body"}, IntoTable: "half_table_embedding", Stored: pipeline.StoredHalfvec,
+			Name: "half_table", Table: "half_table", Key: []Column{{"id", "bigint"}}, Columns: []string{"body"},
+			IntoTable: "half_table_embedding", Stored: pipeline.StoredHalfvec,
 			newKey: func(r *rand.Rand, rows int) []string { return []string{strconv.Itoa(r.IntN(2 * rows))} },
 		},
 	}
@@ -210,7 +233,8 @@ func Create(ctx context.Context, db *testenv.Database, shapes []Shape) ([]Shape,
 	for _, s := range shapes {
 		if s.requires != "" {
 			var there bool
-			if err := db.Pool.QueryRow(ctx, `SELECT EXISTS (SELECT FROM pg_available_extensions WHERE name = $1)`, s.requires).Scan(&there); err != nil {
+			if err := db.Pool.QueryRow(ctx, `SELECT EXISTS (SELECT FROM pg_available_extensions WHERE name = $1)`,
+				s.requires).Scan(&there); err != nil {
 				return nil, fmt.Errorf("create shape %s: %w", s.Name, err)
 			}
 			if !there {
@@ -250,7 +274,8 @@ func (s Shape) ddl() []string {
 		columns = append(columns, fmt.Sprintf("%s %s(%d)", quote(s.IntoColumn), s.Stored.Name(), s.Dims))
 	}
 	columns = append(columns, "PRIMARY KEY ("+s.keyList()+")")
-	ddl = append(ddl, strings.TrimSpace(fmt.Sprintf("CREATE TABLE %s (%s) %s", s.Source(), strings.Join(columns, ", "), s.partition)))
+	ddl = append(ddl, strings.TrimSpace(fmt.Sprintf("CREATE TABLE %s (%s) %s", s.Source(), strings.Join(columns, ", "),
+		s.partition)))
 	for _, statement := range s.after {
 		ddl = append(ddl, strings.NewReplacer("{table}", s.Source(), "{schema}", schema).Replace(statement))
 	}

@@ -9,7 +9,8 @@ import (
 
 // hostile are texts that something somewhere gets wrong.
 var hostile = []string{
-	`'`, `"`, `\`, `\\`, `|`, `\|`, `$1`, `%s`, `--`, `/*`, `;`, `{}`, `{"a":null}`, `NULL`, `null`, `\N`, `\x00`, `\u0000`, `E'\n'`, `::text`,
+	`'`, `"`, `\`, `\\`, `|`, `\|`, `$1`, `%s`, `--`, `/*`, `;`, `{}`, `{"a":null}`, `NULL`, `null`, `\N`, `\x00`,
+	`\u0000`, `E'\n'`, `::text`,
 	"a\nb", "a\r\nb", "a\n\nb", "\ttab", " lead", "trail ", "\v\f", "\u0001\u001b[31m", "\u007f",
 	"Ünïcödé", "e\u0301", "é", "ﬁ", "ß", "İı", "Ǆ", "数据库", "データベース", "한국어", "עברית", "العربية", "हिन्दी", "ไทย",
 	"\u202eright to left\u202c", "zero\u200bwidth", "\ufefffeff", "\u2028line", "\ufffd", "\ufffe", "\U0010ffff", "\ue000",
@@ -20,7 +21,8 @@ var hostile = []string{
 var blank = []string{"", " ", "  \t ", "\n", "\n\n", "\r\n", "\u00a0", "\u2003\u3000"}
 
 var words = strings.Fields(`the a of and to in is was for on with by from at this that row table index page lock queue worker
-	vector distance model token night river stone copper ` + canary.Text + ` harbour engine garden winter silver paper window bridge forest`)
+	vector distance model token night river stone copper ` + canary.Text +
+	` harbour engine garden winter silver paper window bridge forest`)
 
 // text makes the value of a text column; nil is NULL. Few texts are common to many rows, because the same text must
 // be embedded only once.

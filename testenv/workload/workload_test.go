@@ -77,7 +77,8 @@ func embedAll(t *testing.T, db *testenv.Database, shapes []workload.Shape) {
 		list := strings.Join(names, ", ")
 		var from []string
 		var vectors []any
-		for i, text := range testenv.Values[*string](db, fmt.Sprintf("SELECT %s FROM %s ORDER BY %s", text, s.Source(), list)) {
+		for i, text := range testenv.Values[*string](db, fmt.Sprintf("SELECT %s FROM %s ORDER BY %s", text, s.Source(),
+			list)) {
 			var vector []float32
 			if text != nil {
 				vector, _ = embed(*text)
@@ -88,14 +89,19 @@ func embedAll(t *testing.T, db *testenv.Database, shapes []workload.Shape) {
 		if len(vectors) == 0 {
 			continue
 		}
-		stored := map[string]string{"vector": "v.vector", "halfvec": "v.vector::halfvec", "bit": "binary_quantize(v.vector)"}[s.Stored.Name()]
+		stored := map[string]string{
+			"vector": "v.vector", "halfvec": "v.vector::halfvec",
+			"bit": "binary_quantize(v.vector)",
+		}[s.Stored.Name()]
 		rows := fmt.Sprintf("(SELECT %s, row_number() OVER (ORDER BY %s) AS n FROM %s) AS k JOIN (VALUES %s) AS v (n, vector) USING (n)", list, list, s.Source(), strings.Join(from, ", "))
 		if s.IntoTable == "" {
-			db.MustExec(fmt.Sprintf("UPDATE %s AS s SET %s = %s FROM %s WHERE %s", s.Source(), pgx.Identifier{s.IntoColumn}.Sanitize(), stored, rows, strings.Join(joins, " AND ")), vectors...)
+			db.MustExec(fmt.Sprintf("UPDATE %s AS s SET %s = %s FROM %s WHERE %s", s.Source(),
+				pgx.Identifier{s.IntoColumn}.Sanitize(), stored, rows, strings.Join(joins, " AND ")), vectors...)
 			continue
 		}
 		db.MustExec("DELETE FROM " + s.Into())
-		db.MustExec(fmt.Sprintf("INSERT INTO %s (%s, embedding) SELECT k.%s, %s FROM %s WHERE v.vector IS NOT NULL", s.Into(), list, strings.Join(names, ", k."), stored, rows), vectors...)
+		db.MustExec(fmt.Sprintf("INSERT INTO %s (%s, embedding) SELECT k.%s, %s FROM %s WHERE v.vector IS NOT NULL", s.Into(),
+			list, strings.Join(names, ", k."), stored, rows), vectors...)
 	}
 }
 
@@ -106,7 +112,10 @@ func TestWorkload_DoesEverythingOnEveryShapeAndTheOracleAgrees(t *testing.T) {
 		t.Parallel()
 		db := testenv.DB(t, testenv.Major(major))
 		shapes := create(t, db, workload.Shapes(dims))
-		run, err := workload.Start(t.Context(), db.URL(testenv.Owner), shapes, workload.Options{Seed: 1, Writers: 3, Steps: 500, Rows: 60})
+		run, err := workload.Start(t.Context(), db.URL(testenv.Owner), shapes, workload.Options{
+			Seed: 1, Writers: 3,
+			Steps: 500, Rows: 60,
+		})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -200,14 +209,18 @@ func TestWorkload_IsTheSameFromTheSameSeed(t *testing.T) {
 		shapes := create(t, db, workload.Named(workload.Shapes(dims), "integers", "composite"))
 		// It may hold up a TRUNCATE for longer than a workload waits for a lock.
 		db.MustExec(`ALTER TABLE integers SET (autovacuum_enabled = false); ALTER TABLE composite SET (autovacuum_enabled = false)`)
-		run, err := workload.Start(t.Context(), db.URL(testenv.Owner), shapes, workload.Options{Seed: 7, Writers: 1, Steps: 150})
+		run, err := workload.Start(t.Context(), db.URL(testenv.Owner), shapes, workload.Options{
+			Seed: 7, Writers: 1,
+			Steps: 150,
+		})
 		if err != nil {
 			t.Fatal(err)
 		}
 		if _, err := run.Wait(); err != nil {
 			t.Fatal(err)
 		}
-		seen = append(seen, testenv.Values[string](db, `SELECT r::text FROM integers r UNION ALL SELECT r::text FROM composite r ORDER BY 1`))
+		seen = append(seen, testenv.Values[string](db,
+			`SELECT r::text FROM integers r UNION ALL SELECT r::text FROM composite r ORDER BY 1`))
 	}
 	if len(seen[0]) == 0 || !slices.Equal(seen[0], seen[1]) {
 		t.Errorf("two runs from one seed left %d and %d rows that differ", len(seen[0]), len(seen[1]))

@@ -32,5 +32,6 @@ func run(command []string) error {
 	if onnxtest.AMX() {
 		return fmt.Errorf("AMX is there all the same")
 	}
-	return syscall.Exec(path, command, os.Environ()) //nolint:gosec,forbidigo // it is asked to; what it starts gets all of the environment
+	//nolint:gosec,forbidigo // it is asked to; what it starts gets all of the environment
+	return syscall.Exec(path, command, os.Environ())
 }

@@ -34,7 +34,10 @@ type inventory map[string]cyclonedx.Component
 
 // add notes a library by its package URL.
 func (i inventory) add(purl, name, version string, hashes ...cyclonedx.Hash) {
-	c := cyclonedx.Component{BOMRef: purl, Type: cyclonedx.ComponentTypeLibrary, Name: name, Version: version, PackageURL: purl}
+	c := cyclonedx.Component{
+		BOMRef: purl, Type: cyclonedx.ComponentTypeLibrary, Name: name, Version: version,
+		PackageURL: purl,
+	}
 	if len(hashes) > 0 {
 		c.Hashes = &hashes
 	}
@@ -66,7 +69,8 @@ func run(args []string, out io.Writer) error {
 		Licenses: &cyclonedx.Licenses{{License: &cyclonedx.License{ID: "Apache-2.0"}}},
 	}}
 	bom.Components = &components
-	return cyclonedx.NewBOMEncoder(out, cyclonedx.BOMFileFormatJSON).SetPretty(true).EncodeVersion(bom, cyclonedx.SpecVersion1_6)
+	return cyclonedx.NewBOMEncoder(out, cyclonedx.BOMFileFormatJSON).SetPretty(true).EncodeVersion(bom,
+		cyclonedx.SpecVersion1_6)
 }
 
 // look adds what a path holds.
@@ -115,7 +119,8 @@ func (i inventory) crates(path string) error {
 		if of["source"] == "" {
 			continue // our own
 		}
-		i.add("pkg:cargo/"+of["name"]+"@"+of["version"], of["name"], of["version"], cyclonedx.Hash{Algorithm: cyclonedx.HashAlgoSHA256, Value: of["checksum"]})
+		i.add("pkg:cargo/"+of["name"]+"@"+of["version"], of["name"], of["version"],
+			cyclonedx.Hash{Algorithm: cyclonedx.HashAlgoSHA256, Value: of["checksum"]})
 	}
 	return nil
 }
@@ -137,7 +142,8 @@ func (i inventory) debian(dir, arch string) error {
 		if name == "" || version == "" {
 			return fmt.Errorf("%s tells of no package", file)
 		}
-		i.add("pkg:deb/debian/"+name+"@"+strings.ReplaceAll(version, "+", "%2B")+"?arch="+cmp.Or(of["Architecture"], arch), name, version)
+		i.add("pkg:deb/debian/"+name+"@"+strings.ReplaceAll(version, "+", "%2B")+"?arch="+cmp.Or(of["Architecture"], arch),
+			name, version)
 	}
 	return nil
 }

@@ -16,14 +16,18 @@ func TestRun(t *testing.T) {
 	if err := os.Mkdir(status, 0o700); err != nil {
 		t.Fatal(err)
 	}
-	if err := os.WriteFile(filepath.Join(status, "libc6"), []byte("Package: libc6\nVersion: 2.36-9+deb12u9\nArchitecture: arm64\nDescription: a\n b: c\n"), 0o600); err != nil {
+	if err := os.WriteFile(filepath.Join(status, "libc6"),
+		[]byte("Package: libc6\nVersion: 2.36-9+deb12u9\nArchitecture: arm64\nDescription: a\n b: c\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	self, err := os.Executable()
 	if err != nil {
 		t.Fatal(err)
 	}
-	args := []string{"-name", "image", "-version", "1", self, "../../plugins/onnx/tokenizers/shim/Cargo.lock", status, "generic/onnxruntime@1.2.3"}
+	args := []string{
+		"-name", "image", "-version", "1", self, "../../plugins/onnx/tokenizers/shim/Cargo.lock", status,
+		"generic/onnxruntime@1.2.3",
+	}
 	var first, second bytes.Buffer
 	for _, out := range []*bytes.Buffer{&first, &second} {
 		if err := run(args, out); err != nil {
@@ -43,8 +47,10 @@ func TestRun(t *testing.T) {
 	}
 	for name, purl := range map[string]string{
 		"libc6": "pkg:deb/debian/libc6@2.36-9%2Bdeb12u9?arch=arm64", "onnxruntime": "pkg:generic/onnxruntime@1.2.3",
-		"tokenizers": "pkg:cargo/tokenizers@" + found["tokenizers"].Version, "stdlib": "pkg:golang/stdlib@" + found["stdlib"].Version,
-		"github.com/CycloneDX/cyclonedx-go": "pkg:golang/github.com/CycloneDX/cyclonedx-go@" + found["github.com/CycloneDX/cyclonedx-go"].Version,
+		"tokenizers": "pkg:cargo/tokenizers@" + found["tokenizers"].Version, "stdlib": "pkg:golang/stdlib@" +
+			found["stdlib"].Version,
+		"github.com/CycloneDX/cyclonedx-go": "pkg:golang/github.com/CycloneDX/cyclonedx-go@" +
+			found["github.com/CycloneDX/cyclonedx-go"].Version,
 	} {
 		if c := found[name]; c.PackageURL != purl || c.Version == "" {
 			t.Errorf("%s is %q of version %q, want %q", name, c.PackageURL, c.Version, purl)

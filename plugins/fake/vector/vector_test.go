@@ -43,7 +43,10 @@ func TestOf_IsUnitAndDiffers(t *testing.T) {
 }
 
 func TestEmpty(t *testing.T) {
-	for text, want := range map[string]bool{"": true, " \t\n\u00a0\u2003": true, "x": false, " x ": false, "\u200b": false} {
+	for text, want := range map[string]bool{
+		"": true, " \t\n\u00a0\u2003": true, "x": false, " x ": false,
+		"\u200b": false,
+	} {
 		if got := Empty(text); got != want {
 			t.Errorf("Empty(%q) = %v, want %v", text, got, want)
 		}

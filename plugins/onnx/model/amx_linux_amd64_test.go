@@ -49,7 +49,8 @@ func TestOpen_RefusesALibraryThatIsWrongOnThisCPU(t *testing.T) {
 		if err != nil {
 			t.Fatalf("%s: %v\n%s", name, err, out)
 		}
-		if refused := strings.Contains(string(out), "ONNX Runtime 1.24.1 computes wrongly on this CPU"); refused != c.refused || !refused && string(out) != "<nil>" {
+		if refused := strings.Contains(string(out),
+			"ONNX Runtime 1.24.1 computes wrongly on this CPU"); refused != c.refused || !refused && string(out) != "<nil>" {
 			t.Errorf("%s, AMX here %t: got %s, refused want %t", name, amx, out, c.refused)
 		}
 	}

@@ -27,7 +27,10 @@ func imported(t *testing.T, name string, short bool) (folder string, err error) 
 
 // Vectors of each architecture as transformers computes them, from weights to the mean of the tokens.
 func TestOpen_Architectures(t *testing.T) {
-	for _, name := range []string{"bert", "bert_fp16", "bert_bf16", "roberta", "xlm-roberta", "camembert", "distilbert", "mpnet"} {
+	for _, name := range []string{
+		"bert", "bert_fp16", "bert_bf16", "roberta", "xlm-roberta", "camembert", "distilbert",
+		"mpnet",
+	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			withInt8 := name != "mpnet"
@@ -48,7 +51,10 @@ func TestOpen_Architectures(t *testing.T) {
 			}
 			check := func(precision string, threads int, least float64) {
 				t.Helper()
-				m, err := model.Open(t.Context(), model.Options{Folder: folder, Library: onnxtest.Library(t), Threads: threads, Precision: precision})
+				m, err := model.Open(t.Context(), model.Options{
+					Folder: folder, Library: onnxtest.Library(t), Threads: threads,
+					Precision: precision,
+				})
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -93,11 +99,15 @@ func TestImport_PadsInt8(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		changed := strings.Replace(string(config), `"num_attention_heads": 3`, fmt.Sprintf(`"num_attention_heads": %d`, heads), 1)
+		changed := strings.Replace(string(config), `"num_attention_heads": 3`, fmt.Sprintf(`"num_attention_heads": %d`,
+			heads), 1)
 		if err := os.WriteFile(filepath.Join(from, "config.json"), []byte(changed), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		done, err := models.Import(t.Context(), models.ImportOptions{From: from, Name: "bert", Into: t.TempDir(), Int8: true, Script: tools.MakeONNX})
+		done, err := models.Import(t.Context(), models.ImportOptions{
+			From: from, Name: "bert", Into: t.TempDir(), Int8: true,
+			Script: tools.MakeONNX,
+		})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -120,7 +130,10 @@ func TestImport_PadsInt8(t *testing.T) {
 		texts := []string{"a", "hello world", "the quick brown fox jumps over the lazy dog", strings.Repeat("zz ", 30)}
 		var vectors [2][]embed.Result
 		for i, precision := range []string{"fp32", "int8"} {
-			m, err := model.Open(t.Context(), model.Options{Folder: done.Path, Library: onnxtest.Library(t), Threads: 2, Precision: precision})
+			m, err := model.Open(t.Context(), model.Options{
+				Folder: done.Path, Library: onnxtest.Library(t), Threads: 2,
+				Precision: precision,
+			})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -138,7 +151,8 @@ func TestImport_PadsInt8(t *testing.T) {
 }
 
 func TestImport_Int8OfMPNet(t *testing.T) {
-	if _, err := imported(t, "mpnet", true); err == nil || !strings.Contains(err.Error(), "int8 is not supported for mpnet") {
+	if _, err := imported(t, "mpnet", true); err == nil || !strings.Contains(err.Error(),
+		"int8 is not supported for mpnet") {
 		t.Errorf("got %v", err)
 	}
 }

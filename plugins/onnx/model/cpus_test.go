@@ -29,7 +29,8 @@ func TestCgroupCPUs(t *testing.T) {
 			err := os.WriteFile(self, []byte(test.self), 0o600)
 			for folder, limit := range test.limits {
 				folder = filepath.Join(mount, folder)
-				err = errors.Join(err, os.MkdirAll(folder, 0o755), os.WriteFile(filepath.Join(folder, "cpu.max"), []byte(limit), 0o600))
+				err = errors.Join(err, os.MkdirAll(folder, 0o755), os.WriteFile(filepath.Join(folder, "cpu.max"), []byte(limit),
+					0o600))
 			}
 			if err != nil {
 				t.Fatal(err)

@@ -45,7 +45,8 @@ func TestOpen_TokenizerOfTheCrate(t *testing.T) {
 	}
 
 	// What is not known stands for something, also where the file calls its token a special one.
-	unknown := strings.Replace(bpe, `"added_tokens": [`, `"added_tokens": [{"id": 1, "content": "<unk>", "single_word": false, "lstrip": false, "rstrip": false, "normalized": false, "special": true}, `, 1)
+	unknown := strings.Replace(bpe, `"added_tokens": [`,
+		`"added_tokens": [{"id": 1, "content": "<unk>", "single_word": false, "lstrip": false, "rstrip": false, "normalized": false, "special": true}, `, 1)
 	if m, err = openTiny(t, map[string]string{"tokenizer.json": unknown}); err != nil {
 		t.Fatal(err)
 	}
@@ -60,16 +61,21 @@ func TestOpen_TokenizerOfTheCrate(t *testing.T) {
 		return m
 	}
 	rightSide, leftSide := side("right"), side("left")
-	for _, middle := range []string{"b ", strings.Repeat("bb ", 1000), strings.Repeat("b", 100_000) + " ", strings.Repeat("  b", 100_000) + " "} {
+	for _, middle := range []string{
+		"b ", strings.Repeat("bb ", 1000), strings.Repeat("b", 100_000) + " ",
+		strings.Repeat("  b", 100_000) + " ",
+	} {
 		for _, got := range []embed.Result{
-			mustEmbed(t, rightSide, "a "+middle)[0], mustEmbed(t, rightSide, "a"+middle+"b")[0], mustEmbed(t, leftSide, middle+"a")[0],
+			mustEmbed(t, rightSide, "a "+middle)[0], mustEmbed(t, rightSide, "a"+middle+"b")[0],
+			mustEmbed(t, leftSide, middle+"a")[0],
 		} {
 			if !slices.Equal(got.Vector, []float32{5. / 3, 2. / 3, 1. / 3}) || !got.Truncated || got.Tokens != 3 {
 				t.Errorf("a text of %d bytes: got %+v, want that of a, truncated", len(middle), got)
 			}
 		}
 	}
-	if got := mustEmbed(t, rightSide, strings.Repeat(" ", 1<<20)+"a"+strings.Repeat(" ", 1<<20))[0]; got.Truncated || got.Tokens != 3 {
+	if got := mustEmbed(t, rightSide, strings.Repeat(" ", 1<<20)+"a"+strings.Repeat(" ", 1<<20))[0]; got.Truncated ||
+		got.Tokens != 3 {
 		t.Errorf("spaces: got %+v", got)
 	}
 }
@@ -79,12 +85,16 @@ func TestOpen_TokensOfSeveralTypes(t *testing.T) {
 		t.Log("only the crate reads such tokenizers: this build says that it has none, see TestOpen_TokenizerOfTheCrate")
 		return
 	}
-	typed := strings.Replace(bpe, `{"type": "BertProcessing", "cls": ["<s>", 2], "sep": ["</s>", 3]}`, `{"type": "TemplateProcessing",
+	typed := strings.Replace(bpe, `{"type": "BertProcessing", "cls": ["<s>", 2], "sep": ["</s>", 3]}`,
+		`{"type": "TemplateProcessing",
 		"single": [{"Sequence": {"id": "A", "type_id": 0}}, {"SpecialToken": {"id": "<s>", "type_id": 2}}], "pair": [{"Sequence": {"id": "A", "type_id": 0}}, {"Sequence": {"id": "B", "type_id": 1}}],
 		"special_tokens": {"<s>": {"id": "<s>", "ids": [2], "tokens": ["<s>"]}}}`, 1)
 	if _, err := openTiny(t, map[string]string{"tokenizer.json": typed}); err != nil {
 		t.Errorf("the graph takes no types: %v", err)
 	}
-	_, err := openTiny(t, map[string]string{"tokenizer.json": typed, "model.onnx": tinyWith(func(m *onnxtest.Tiny) { m.Input = "token_type_ids" })})
+	_, err := openTiny(t, map[string]string{
+		"tokenizer.json": typed,
+		"model.onnx":     tinyWith(func(m *onnxtest.Tiny) { m.Input = "token_type_ids" }),
+	})
 	wantError(t, err, "tokens of other types than 0")
 }

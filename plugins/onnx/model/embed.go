@@ -114,22 +114,23 @@ func (m *Model) embed(ctx context.Context, b *batch, results []embed.Result) err
 					return nil
 				}
 				p := pieces[k]
-				err := m.run(ctx, came, int(left.Load()), len(pieces) == 1, b.sorted[p.first:p.end], p.width, func(i int, v []float32) {
-					place := p.first + i
-					if m.about.Sparse {
-						if m.settings.normalize {
-							normalizePairs(v)
+				err := m.run(ctx, came, int(left.Load()), len(pieces) == 1, b.sorted[p.first:p.end], p.width,
+					func(i int, v []float32) {
+						place := p.first + i
+						if m.about.Sparse {
+							if m.settings.normalize {
+								normalizePairs(v)
+							}
+							results[b.order[place]].Vector = v
+							return
 						}
-						results[b.order[place]].Vector = v
-						return
-					}
-					vector := vectors[place*dims : (place+1)*dims : (place+1)*dims]
-					copy(vector, v) // the first of them
-					if m.settings.normalize {
-						normalize(vector)
-					}
-					results[b.order[place]].Vector = vector
-				})
+						vector := vectors[place*dims : (place+1)*dims : (place+1)*dims]
+						copy(vector, v) // the first of them
+						if m.settings.normalize {
+							normalize(vector)
+						}
+						results[b.order[place]].Vector = vector
+					})
 				if err != nil {
 					return fmt.Errorf("embed %d texts: %w", p.end-p.first, err)
 				}

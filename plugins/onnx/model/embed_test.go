@@ -17,7 +17,8 @@ func TestEmbed_EmptyTexts(t *testing.T) {
 	m := open(t)
 	for i, result := range mustEmbed(t, m, "", " \n\t", "\x00\u200b", "[CLS] [SEP][PAD]", "x", "\u0301") {
 		if want := i != 4; result.Empty != want || (result.Vector == nil) != want || result.Err != nil {
-			t.Errorf("text %d: got empty %t, %d numbers, error %v, want empty %t", i, result.Empty, len(result.Vector), result.Err, want)
+			t.Errorf("text %d: got empty %t, %d numbers, error %v, want empty %t", i, result.Empty, len(result.Vector),
+				result.Err, want)
 		}
 	}
 	if results := mustEmbed(t, m); len(results) != 0 {
@@ -30,7 +31,8 @@ func TestEmbed_EmptyTexts(t *testing.T) {
 
 func TestEmbed_HugeTexts(t *testing.T) {
 	m := open(t)
-	results := mustEmbed(t, m, strings.Repeat("word ", 1<<19), strings.Repeat("x", 4<<20), "word "+strings.Repeat(" ", 4<<20))
+	results := mustEmbed(t, m, strings.Repeat("word ", 1<<19), strings.Repeat("x", 4<<20), "word "+strings.Repeat(" ",
+		4<<20))
 	for i, want := range []struct {
 		tokens    int
 		truncated bool

@@ -95,7 +95,8 @@ func (f *folder) readSums() error {
 	data, err := f.readAll(sumsFile, maxSettingsBytes)
 	if errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("there is no %s, so its files cannot be verified; if you trust them, make it: "+
-			"cd %s && find . -type f ! -name %s | sed 's|^./||' | sort | xargs sha256sum > %s", sumsFile, f.path, sumsFile, sumsFile)
+			"cd %s && find . -type f ! -name %s | sed 's|^./||' | sort | xargs sha256sum > %s", sumsFile, f.path, sumsFile,
+			sumsFile)
 	}
 	if err != nil {
 		return err

@@ -37,7 +37,8 @@ func TestFolder_WhatIsLoadedIsWhatWasCompared(t *testing.T) {
 	}
 	write(home, "model.onnx", "right")
 	write(home, "weights.bin", "right")
-	write(home, sumsFile, fmt.Sprintf("%x  model.onnx\n%x  ./weights.bin\n", sha256.Sum256([]byte("right")), sha256.Sum256([]byte("right"))))
+	write(home, sumsFile, fmt.Sprintf("%x  model.onnx\n%x  ./weights.bin\n", sha256.Sum256([]byte("right")),
+		sha256.Sum256([]byte("right"))))
 	f, err := openFolder(home)
 	if err != nil {
 		t.Fatal(err)

@@ -44,7 +44,8 @@ func TestOpen_VerifiesListedFilesItDoesNotUse(t *testing.T) {
 	folder := writeFolder(t, map[string]string{"README.md": "one"})
 	for name, content := range tiny.Files() {
 		path := filepath.Join(folder, name)
-		if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o755), os.WriteFile(path, []byte(content), 0o600)); err != nil {
+		if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o755), os.WriteFile(path, []byte(content),
+			0o600)); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -63,7 +64,10 @@ func TestOpen_NeedsSums(t *testing.T) {
 	_, err := openFolder(t, folder)
 	wantError(t, err, "there is no SHA256SUMS", "sha256sum > SHA256SUMS")
 
-	for _, line := range []string{"not a sum", "abcd  model.onnx", strings.Repeat("0", 64) + "  ../model.onnx", strings.Repeat("0", 64)} {
+	for _, line := range []string{
+		"not a sum", "abcd  model.onnx", strings.Repeat("0", 64) + "  ../model.onnx",
+		strings.Repeat("0", 64),
+	} {
 		if err := os.WriteFile(filepath.Join(folder, "SHA256SUMS"), []byte(line+"\n"), 0o600); err != nil {
 			t.Fatal(err)
 		}
@@ -120,7 +124,10 @@ func TestOpen_WeightsThatArePinned(t *testing.T) {
 	folder := writeFolder(t, tiny.Files())
 	sum := fmt.Sprintf("%X", sha256.Sum256([]byte(tiny.Files()["model.onnx"])))
 	for pin, want := range map[string]string{sum: "", strings.Repeat("0", 64): "is to have 000"} {
-		m, err := model.Open(t.Context(), model.Options{Folder: folder, Weights: pin, Library: onnxtest.Library(t), Threads: 1})
+		m, err := model.Open(t.Context(), model.Options{
+			Folder: folder, Weights: pin, Library: onnxtest.Library(t),
+			Threads: 1,
+		})
 		if err == nil {
 			err = m.Close()
 		}

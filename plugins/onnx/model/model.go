@@ -115,7 +115,8 @@ func open(ctx context.Context, f *folder, options Options) (*Model, error) {
 	if want := options.Weights; want != "" && !strings.EqualFold(want, f.sums[g.file]) {
 		return nil, fmt.Errorf("%s has sha256 %s, and is to have %s", g.file, f.sums[g.file], want)
 	}
-	if m.tokenizer.typed() && slices.ContainsFunc(g.Inputs, func(in onnxfile.Port) bool { return in.Name == "token_type_ids" }) {
+	if m.tokenizer.typed() && slices.ContainsFunc(g.Inputs,
+		func(in onnxfile.Port) bool { return in.Name == "token_type_ids" }) {
 		return nil, fmt.Errorf("%s: tokens of other types than 0 are not supported", tokenizerFile)
 	}
 	if err := f.verifyRest(g.file, tokenizerFile); err != nil {
@@ -145,7 +146,8 @@ func open(ctx context.Context, f *folder, options Options) (*Model, error) {
 		name = filepath.Base(f.path)
 	}
 	m.about = Description{
-		Name: name, Fingerprint: fingerprint(f, g, m.settings, m.network.dims), Dims: m.settings.kept(m.network.dims), Provider: m.network.provider, Sparse: m.network.pooling == poolSplade,
+		Name: name, Fingerprint: fingerprint(f, g, m.settings, m.network.dims), Dims: m.settings.kept(m.network.dims),
+		Provider: m.network.provider, Sparse: m.network.pooling == poolSplade,
 		MaxTokens: m.settings.maxTokens, Precision: g.Precision, Library: ort.GetVersion(), Threads: threads(options),
 		Symmetric: m.settings.prefixes[embed.Document] == m.settings.prefixes[embed.Query],
 	}
@@ -202,7 +204,9 @@ func (m *Model) Close() error {
 
 // run waits for a turn, sends one piece through the network and makes vectors of what comes out. whole says that the
 // piece is all of its call.
-func (m *Model) run(ctx context.Context, came, left int, whole bool, texts [][]int32, width int, vector func(int, []float32)) error {
+func (m *Model) run(ctx context.Context, came, left int, whole bool, texts [][]int32, width int,
+	vector func(int, []float32),
+) error {
 	mine, err := m.turns.take(ctx, came, left)
 	if err != nil {
 		return err

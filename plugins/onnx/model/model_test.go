@@ -29,7 +29,10 @@ func open(t testing.TB) *model.Model {
 	t.Helper()
 	folder, library := onnxtest.Model(t), onnxtest.Library(t)
 	shared.once.Do(func() {
-		shared.model, shared.err = model.Open(context.Background(), model.Options{Folder: folder, Library: library, Threads: 2})
+		shared.model, shared.err = model.Open(context.Background(), model.Options{
+			Folder: folder, Library: library,
+			Threads: 2,
+		})
 	})
 	if shared.err != nil {
 		t.Fatal(shared.err)
@@ -118,7 +121,8 @@ func TestEmbed_VectorDoesNotDependOnTheBatch(t *testing.T) {
 	want := mustEmbed(t, m, texts...)
 	check := func(name string, text int, got embed.Result) {
 		t.Helper()
-		if m.Describe().Deterministic && !slices.Equal(got.Vector, want[text].Vector) || distance(got.Vector, want[text].Vector) > near {
+		if m.Describe().Deterministic && !slices.Equal(got.Vector, want[text].Vector) ||
+			distance(got.Vector, want[text].Vector) > near {
 			t.Errorf("%s: text %d has another vector, off by %g", name, text, distance(got.Vector, want[text].Vector))
 		}
 	}
@@ -175,7 +179,8 @@ func TestOpen_ModelThatTakesMuchMemoryIsHeldOnce(t *testing.T) {
 		texts := slices.Repeat([]string{"a", "b a", "query b", "a b a b a b"}, 30)
 		for i, result := range mustEmbed(t, m, texts...) {
 			if alone := mustEmbed(t, m, texts[i])[0]; !slices.Equal(alone.Vector, result.Vector) {
-				t.Errorf("%d bytes of weights, %d tokens, text %d: %v among others, %v alone", c.bytes, c.tokens, i, result.Vector, alone.Vector)
+				t.Errorf("%d bytes of weights, %d tokens, text %d: %v among others, %v alone", c.bytes, c.tokens, i, result.Vector,
+					alone.Vector)
 			}
 		}
 		if err := m.Close(); err != nil {
@@ -214,7 +219,8 @@ func addWeights(t *testing.T, folder string, bytes int64) {
 
 func TestDescribe(t *testing.T) {
 	got := open(t).Describe()
-	if got.Name != onnxtest.ModelName || got.Dims != 384 || got.MaxTokens != 256 || !got.Symmetric || got.Precision != "fp32" {
+	if got.Name != onnxtest.ModelName || got.Dims != 384 || got.MaxTokens != 256 || !got.Symmetric ||
+		got.Precision != "fp32" {
 		t.Errorf("got %+v", got)
 	}
 	// Of the model that tools/fetch-model.sh makes. When this changes, every user has to embed everything again.

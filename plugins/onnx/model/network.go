@@ -90,7 +90,8 @@ func newNetwork(f *folder, g *graph, s *settings, o Options) (*network, error) {
 			return nil, fmt.Errorf("%s: input %s is not supported: want input_ids, and perhaps attention_mask, token_type_ids and position_ids, all of int64", g.file, in)
 		}
 		if len(in.Dims) != 2 || in.Dims[1] > 0 || in.Dims[0] > 1 {
-			return nil, fmt.Errorf("%s: input %s is not for any number of texts and tokens: export the model with dynamic axes", g.file, in)
+			return nil, fmt.Errorf("%s: input %s is not for any number of texts and tokens: export the model with dynamic axes",
+				g.file, in)
 		}
 		n.alone = n.alone || in.Dims[0] == 1
 		inputs, n.fill = append(inputs, in.Name), append(n.fill, fill)
@@ -130,7 +131,8 @@ func newNetwork(f *folder, g *graph, s *settings, o Options) (*network, error) {
 		return nil, fmt.Errorf("load %s: %s", g.file, withoutSource(err))
 	}
 	// What a run of a sparse model gives takes too much memory for one on each thread.
-	if threads(o) > 1 && n.provider == providerCPU && g.bytes <= maxTwice && s.maxTokens <= maxNarrow && n.pooling != poolSplade {
+	if threads(o) > 1 && n.provider == providerCPU && g.bytes <= maxTwice && s.maxTokens <= maxNarrow &&
+		n.pooling != poolSplade {
 		if n.narrow, err = open(1); err != nil {
 			return nil, errors.Join(fmt.Errorf("load %s: %s", g.file, withoutSource(err)), n.close())
 		}
@@ -148,7 +150,9 @@ var source = regexp.MustCompile(`Load model from .* failed: ?|/onnxruntime_src/\
 func withoutSource(err error) string { return source.ReplaceAllString(err.Error(), "") }
 
 // open makes a session of so many threads, and notes what computes.
-func (n *network) open(path string, inputs []string, output string, threads int, o Options) (*ort.DynamicAdvancedSession, error) {
+func (n *network) open(path string, inputs []string, output string, threads int,
+	o Options,
+) (*ort.DynamicAdvancedSession, error) {
 	options, err := sessionOptions(threads)
 	if err != nil {
 		return nil, err
@@ -197,13 +201,16 @@ func chooseOutput(g *graph, s *settings) (onnxfile.Port, error) {
 		}
 	}
 	if s.pooling == poolSplade {
-		return onnxfile.Port{}, fmt.Errorf("%s: no float32 output named logits for each token, only %s: sparse vectors are made by a model with a head for masked words", g.file, onnxfile.List(g.Outputs))
+		return onnxfile.Port{}, fmt.Errorf(
+			"%s: no float32 output named logits for each token, only %s: sparse vectors are made by a model with a head for masked words", g.file, onnxfile.List(g.Outputs))
 	}
 	more := ""
 	if slices.ContainsFunc(g.Outputs, func(out onnxfile.Port) bool { return out.Name == "logits" }) {
 		more = "; logits is what a sparse model gives: pooling splade"
 	}
-	return onnxfile.Port{}, fmt.Errorf("%s: no float32 output named sentence_embedding, last_hidden_state or token_embeddings, only %s%s", g.file, onnxfile.List(g.Outputs), more)
+	return onnxfile.Port{}, fmt.Errorf(
+		"%s: no float32 output named sentence_embedding, last_hidden_state or token_embeddings, only %s%s", g.file,
+		onnxfile.List(g.Outputs), more)
 }
 
 func sessionOptions(threads int) (*ort.SessionOptions, error) {

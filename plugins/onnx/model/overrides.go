@@ -35,7 +35,8 @@ func (s *settings) override(by Settings) error {
 	case poolMean, poolFirst, poolLast, poolSplade:
 		s.pooling, s.poolingSet = by.Pooling, true
 	default:
-		return fmt.Errorf("pooling %q is not known: want %s, %s, %s or %s", by.Pooling, poolMean, poolFirst, poolLast, poolSplade)
+		return fmt.Errorf("pooling %q is not known: want %s, %s, %s or %s", by.Pooling, poolMean, poolFirst, poolLast,
+			poolSplade)
 	}
 	if by.Normalize != nil {
 		s.normalize = *by.Normalize

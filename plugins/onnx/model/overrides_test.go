@@ -39,21 +39,87 @@ func TestOpen_Overrides(t *testing.T) {
 		want     []float32
 	}{
 		{"last token", model.Settings{Pooling: "last"}, nil, embed.Document, "a", []float32{0, 1, 1}},
-		{"last token, said by the folder", model.Settings{}, map[string]string{"1_Pooling/config.json": `{"pooling_mode_lasttoken": true}`}, embed.Document, "a", []float32{0, 1, 1}},
-		{"a name for the way", model.Settings{}, map[string]string{"1_Pooling/config.json": `{"pooling_mode": "cls"}`}, embed.Document, "a", []float32{1, 1, 0}},
-		{"a list of one name", model.Settings{}, map[string]string{"1_Pooling/config.json": `{"pooling_mode": ["lasttoken"]}`}, embed.Document, "a", []float32{0, 1, 1}},
+		{
+			"last token, said by the folder",
+			model.Settings{},
+			map[string]string{"1_Pooling/config.json": `{"pooling_mode_lasttoken": true}`},
+			embed.Document, "a",
+			[]float32{0, 1, 1},
+		},
+		{
+			"a name for the way",
+			model.Settings{},
+			map[string]string{"1_Pooling/config.json": `{"pooling_mode": "cls"}`},
+			embed.Document, "a",
+			[]float32{1, 1, 0},
+		},
+		{
+			"a list of one name",
+			model.Settings{},
+			map[string]string{"1_Pooling/config.json": `{"pooling_mode": ["lasttoken"]}`},
+			embed.Document, "a",
+			[]float32{0, 1, 1},
+		},
 		{"first token", model.Settings{Pooling: "cls"}, nil, embed.Document, "a", []float32{1, 1, 0}},
-		{"mean", model.Settings{Pooling: "mean"}, map[string]string{"1_Pooling/config.json": clsPooling}, embed.Document, "a", []float32{5. / 3, 2. / 3, 1. / 3}},
-		{"length 1", model.Settings{Pooling: "cls", Normalize: &yes}, nil, embed.Document, "a", []float32{0.70710677, 0.70710677, 0}},
-		{"length as it is", model.Settings{Pooling: "cls", Normalize: &no}, map[string]string{"modules.json": normalized}, embed.Document, "a", []float32{1, 1, 0}},
+		{
+			"mean",
+			model.Settings{Pooling: "mean"},
+			map[string]string{"1_Pooling/config.json": clsPooling},
+			embed.Document, "a",
+			[]float32{5. / 3, 2. / 3, 1. / 3},
+		},
+		{
+			"length 1",
+			model.Settings{Pooling: "cls", Normalize: &yes},
+			nil, embed.Document, "a",
+			[]float32{0.70710677, 0.70710677, 0},
+		},
+		{
+			"length as it is",
+			model.Settings{Pooling: "cls", Normalize: &no},
+			map[string]string{"modules.json": normalized},
+			embed.Document, "a",
+			[]float32{1, 1, 0},
+		},
 		{"fewer dims", model.Settings{Dims: 2}, nil, embed.Document, "a", []float32{5. / 3, 2. / 3}},
-		{"fewer dims of length 1", model.Settings{Pooling: "last", Normalize: &yes, Dims: 2}, nil, embed.Document, "a", []float32{0, 1}},
+		{
+			"fewer dims of length 1",
+			model.Settings{Pooling: "last", Normalize: &yes, Dims: 2},
+			nil, embed.Document, "a",
+			[]float32{0, 1},
+		},
 		{"query prefix", model.Settings{QueryPrefix: &query}, nil, embed.Query, "a", []float32{5. / 4, 2. / 4, 13. / 4}},
-		{"query prefix, document", model.Settings{QueryPrefix: &query}, nil, embed.Document, "a", []float32{5. / 3, 2. / 3, 1. / 3}},
-		{"no document prefix", model.Settings{DocumentPrefix: &none}, map[string]string{"config_sentence_transformers.json": prompts}, embed.Document, "a", []float32{5. / 3, 2. / 3, 1. / 3}},
-		{"the end is cut off", model.Settings{MaxTokens: 3}, nil, embed.Document, "a b b b", []float32{5. / 3, 2. / 3, 1. / 3}},
-		{"the beginning is cut off", model.Settings{MaxTokens: 3, Truncate: "left"}, nil, embed.Document, "b b b a", []float32{5. / 3, 2. / 3, 1. / 3}},
-		{"the same, said by the folder", model.Settings{MaxTokens: 3}, map[string]string{"tokenizer_config.json": `{"truncation_side": "left"}`}, embed.Document, "b b b a", []float32{5. / 3, 2. / 3, 1. / 3}},
+		{"query prefix, document", model.Settings{QueryPrefix: &query}, nil, embed.Document, "a", []float32{
+			5. / 3, 2. / 3,
+			1. / 3,
+		}},
+		{
+			"no document prefix",
+			model.Settings{DocumentPrefix: &none},
+			map[string]string{"config_sentence_transformers.json": prompts},
+			embed.Document, "a",
+			[]float32{
+				5. / 3, 2. / 3,
+				1. / 3,
+			},
+		},
+		{"the end is cut off", model.Settings{MaxTokens: 3}, nil, embed.Document, "a b b b", []float32{
+			5. / 3, 2. / 3,
+			1. / 3,
+		}},
+		{
+			"the beginning is cut off",
+			model.Settings{MaxTokens: 3, Truncate: "left"},
+			nil, embed.Document, "b b b a",
+			[]float32{5. / 3, 2. / 3, 1. / 3},
+		},
+		{
+			"the same, said by the folder",
+			model.Settings{MaxTokens: 3},
+			map[string]string{"tokenizer_config.json": `{"truncation_side": "left"}`},
+			embed.Document, "b b b a",
+			[]float32{5. / 3, 2. / 3, 1. / 3},
+		},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			m, err := tryTiny(t, model.Options{Settings: test.settings}, test.changes)
@@ -73,13 +139,19 @@ func TestOpen_RefusesOverrides(t *testing.T) {
 		options model.Options
 		want    string
 	}{
-		{model.Options{Settings: model.Settings{Pooling: "max"}}, `pooling "max" is not known: want mean, cls, last or splade`},
+		{
+			model.Options{Settings: model.Settings{Pooling: "max"}},
+			`pooling "max" is not known: want mean, cls, last or splade`,
+		},
 		{model.Options{Settings: model.Settings{Truncate: "middle"}}, `truncation side "middle" is not known`},
 		{model.Options{Settings: model.Settings{MaxTokens: 65}}, "limit of 65 tokens is not between 3 and 64"},
 		{model.Options{Settings: model.Settings{MaxTokens: 2}}, "limit of 2 tokens is not between 3 and 64"},
 		{model.Options{Settings: model.Settings{Dims: 4}}, "4 dims are to be kept, but the model's vectors have 3"},
 		{model.Options{Settings: model.Settings{Dims: -1}}, "-1 dims"},
-		{model.Options{Precision: "int8"}, "precision int8: there is no model_int8.onnx, and model.onnx holds fp32 weights; embedsidecar models import --int8 makes it"},
+		{
+			model.Options{Precision: "int8"},
+			"precision int8: there is no model_int8.onnx, and model.onnx holds fp32 weights; embedsidecar models import --int8 makes it",
+		},
 		{model.Options{Precision: "fp64"}, `precision "fp64": model.onnx holds fp32 weights`},
 		{model.Options{Provider: "gpu"}, `provider "gpu" is not known: want auto, cpu, cuda`},
 		{model.Options{Provider: "tensorrt"}, "has only cpu; use one that was built for tensorrt"},
@@ -133,7 +205,8 @@ func TestOpen_FingerprintOfOverrides(t *testing.T) {
 	yes, prefix, none := true, "query ", ""
 	seen := map[string]string{mustOpenTiny(t, nil).Describe().Fingerprint: "nothing"}
 	for name, settings := range map[string]model.Settings{
-		"pooling": {Pooling: "last"}, "normalize": {Normalize: &yes}, "max tokens": {MaxTokens: 5}, "side": {Truncate: "left"},
+		"pooling": {Pooling: "last"}, "normalize": {Normalize: &yes}, "max tokens": {MaxTokens: 5},
+		"side": {Truncate: "left"},
 		"dims": {Dims: 2}, "document prefix": {DocumentPrefix: &prefix}, "query prefix": {QueryPrefix: &prefix},
 	} {
 		m, err := tryTiny(t, model.Options{Settings: settings}, nil)

@@ -77,7 +77,8 @@ func TestBudget_GivesEveryPlaceSomething(t *testing.T) {
 		{nil, 512, 8, 0},
 	} {
 		if got := len(cut(c.lengths, budget(c.lengths, c.most, c.places))); got != c.want {
-			t.Errorf("%d texts, at most %d tokens, %d places: got %d pieces, want %d", len(c.lengths), c.most, c.places, got, c.want)
+			t.Errorf("%d texts, at most %d tokens, %d places: got %d pieces, want %d", len(c.lengths), c.most, c.places, got,
+				c.want)
 		}
 	}
 }

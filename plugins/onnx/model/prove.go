@@ -30,7 +30,8 @@ func (e *WrongError) Error() string {
 // Products are proven with matrices of at most so many rows and columns: kernels repeat long before.
 const (
 	maxProven = 2048
-	kernelEnd = 64 // no kernel takes more columns or rows of a matrix at a time, so what is left over behind them is that of the whole
+	// no kernel takes more columns or rows of a matrix at a time, so what is left over behind them is that of the whole
+	kernelEnd = 64
 )
 
 // provenRows are how many rows the left side has: kernels differ for one, for less than a block of 32, for blocks,

@@ -31,7 +31,11 @@ func (f faulty) run(rows int, left [][]float32) ([][]float32, error) {
 }
 
 func TestProof_FindsWhatIsWrong(t *testing.T) {
-	shapes := []onnxfile.Product{{Rows: 24, Columns: 24, Elements: onnxfile.Int8s}, {Rows: 64, Columns: 40, Elements: onnxfile.Float32}, {Rows: 33, Columns: 5000, Elements: onnxfile.Float16}}
+	shapes := []onnxfile.Product{
+		{Rows: 24, Columns: 24, Elements: onnxfile.Int8s},
+		{Rows: 64, Columns: 40, Elements: onnxfile.Float32},
+		{Rows: 33, Columns: 5000, Elements: onnxfile.Float16},
+	}
 	for name, c := range map[string]struct {
 		spoil func(rows, columns, column int, x float32) float32
 		right bool
@@ -80,7 +84,8 @@ func TestProof_TellsPrecisionsApart(t *testing.T) {
 		for k := range 384 {
 			for column := range 48 {
 				at := 4 * (k*48 + column)
-				bits := uint32(p.matrices[0][at]) | uint32(p.matrices[0][at+1])<<8 | uint32(p.matrices[0][at+2])<<16 | uint32(p.matrices[0][at+3])<<24
+				bits := uint32(p.matrices[0][at]) | uint32(p.matrices[0][at+1])<<8 | uint32(p.matrices[0][at+2])<<16 | uint32(
+					p.matrices[0][at+3])<<24
 				right[pattern*48+column] += rounded(p.left[0][pattern*384+k]) * rounded(math.Float32frombits(bits))
 			}
 		}

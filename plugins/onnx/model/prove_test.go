@@ -36,7 +36,10 @@ func TestOpen_RefusesAFaultyNetwork(t *testing.T) {
 	}{
 		"right": {0, false}, "wrong from 32 rows on": {32, true}, "wrong from 60 rows on": {60, true},
 	} {
-		m, err := model.Open(t.Context(), model.Options{Folder: short(t, 24, c.wrongFrom), Library: onnxtest.Library(t), Threads: 2, Precision: "int8"})
+		m, err := model.Open(t.Context(), model.Options{
+			Folder: short(t, 24, c.wrongFrom), Library: onnxtest.Library(t),
+			Threads: 2, Precision: "int8",
+		})
 		if err == nil {
 			if err := m.Close(); err != nil {
 				t.Error(err)
@@ -46,7 +49,8 @@ func TestOpen_RefusesAFaultyNetwork(t *testing.T) {
 		if errors.As(err, &wrong) != c.refused || !c.refused && err != nil {
 			t.Errorf("%s: got %v", name, err)
 		}
-		if c.refused && (!strings.Contains(err.Error(), "use ONNX Runtime "+model.KnownRight) || !strings.Contains(err.Error(), "precision fp32")) {
+		if c.refused && (!strings.Contains(err.Error(), "use ONNX Runtime "+model.KnownRight) ||
+			!strings.Contains(err.Error(), "precision fp32")) {
 			t.Errorf("%s: the way out is missing: %v", name, err)
 		}
 	}

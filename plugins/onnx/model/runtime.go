@@ -33,7 +33,10 @@ func FindLibrary(given, program string) (string, error) {
 	folders := []string{"/usr/lib/embedsidecar"}
 	if program != "" {
 		beside := filepath.Dir(program)
-		folders = []string{filepath.Join(beside, "lib"), filepath.Join(beside, "../lib"), filepath.Join(beside, "../../lib"), folders[0]}
+		folders = []string{
+			filepath.Join(beside, "lib"), filepath.Join(beside, "../lib"), filepath.Join(beside, "../../lib"),
+			folders[0],
+		}
 	}
 	for _, folder := range folders {
 		if path := libraryIn(folder); path != "" {

@@ -94,7 +94,10 @@ func compile(t *testing.T, source string) string {
 
 func TestOpen_OneLibraryInAProcess(t *testing.T) {
 	open(t)
-	_, err := model.Open(t.Context(), model.Options{Folder: writeFolder(t, tiny.Files()), Library: "/another/libonnxruntime.so"})
+	_, err := model.Open(t.Context(), model.Options{
+		Folder:  writeFolder(t, tiny.Files()),
+		Library: "/another/libonnxruntime.so",
+	})
 	wantError(t, err, "has loaded", "already")
 }
 
@@ -121,7 +124,8 @@ func TestFindLibrary(t *testing.T) {
 	}
 	// Nothing there yet: the error names the folders and the way out, unless this machine has the sidecar installed.
 	if got := find(""); !strings.HasPrefix(got, "/usr/lib/embedsidecar/") &&
-		(!strings.Contains(got, filepath.Join(root, "a/lib")+", /usr/lib/embedsidecar") || !strings.Contains(got, "fetch-onnxruntime.sh")) {
+		(!strings.Contains(got, filepath.Join(root, "a/lib")+", /usr/lib/embedsidecar") ||
+			!strings.Contains(got, "fetch-onnxruntime.sh")) {
 		t.Errorf("nothing there: got %q", got)
 	}
 	// Each of these is found before those above it.

@@ -103,7 +103,8 @@ func (s *settings) readLimits(f *folder) error {
 	switch {
 	case sentence.MaxTokens != nil:
 		s.maxTokens = *sentence.MaxTokens
-	case tokenizer.MaxTokens > 0 && (tokenizer.MaxTokens <= float64(s.positions) || s.positions == 0 && tokenizer.MaxTokens <= MaxTokensLimit):
+	case tokenizer.MaxTokens > 0 && (tokenizer.MaxTokens <= float64(s.positions) || s.positions == 0 &&
+		tokenizer.MaxTokens <= MaxTokensLimit):
 		s.maxTokens = int(tokenizer.MaxTokens)
 	default:
 		s.maxTokens = s.positions
@@ -120,7 +121,10 @@ func (s *settings) readLimits(f *folder) error {
 
 // countsFromPad are the models whose first position is not 0 but the one behind the padding's: so many fewer tokens
 // fit.
-var countsFromPad = []string{"roberta", "xlm-roberta", "xlm-roberta-xl", "camembert", "roberta-prelayernorm", "mpnet", "data2vec-text"}
+var countsFromPad = []string{
+	"roberta", "xlm-roberta", "xlm-roberta-xl", "camembert", "roberta-prelayernorm", "mpnet",
+	"data2vec-text",
+}
 
 func (s *settings) checkLimit() error {
 	most := MaxTokensLimit
@@ -155,7 +159,10 @@ func (s *settings) readModules(f *folder) error {
 	if slices.Equal(kinds, []string{"MLMTransformer", "SpladePooling"}) {
 		return s.readSplade(f, path.Join(modules[1].Path, "config.json"))
 	}
-	if !slices.Equal(kinds, []string{"Transformer", "Pooling"}) && !slices.Equal(kinds, []string{"Transformer", "Pooling", "Normalize"}) {
+	if !slices.Equal(kinds, []string{"Transformer", "Pooling"}) && !slices.Equal(kinds, []string{
+		"Transformer", "Pooling",
+		"Normalize",
+	}) {
 		return fmt.Errorf("modules.json: %s is not supported, only Transformer, Pooling and perhaps Normalize, or MLMTransformer and SpladePooling", strings.Join(kinds, ", "))
 	}
 	s.normalize = len(kinds) == 3

@@ -32,7 +32,8 @@ func wantVector(t testing.TB, m *model.Model, kind embed.Kind, text string, want
 }
 
 // cased tells letters from capitals, unless tokenizer_config.json says otherwise.
-var cased = strings.Replace(tiny.Files()["tokenizer.json"], `"lowercase": true`, `"strip_accents": null, "lowercase": false`, 1)
+var cased = strings.Replace(tiny.Files()["tokenizer.json"], `"lowercase": true`,
+	`"strip_accents": null, "lowercase": false`, 1)
 
 const (
 	clsPooling = `{"pooling_mode_cls_token": true}`
@@ -55,7 +56,8 @@ func TestOpen_FollowsTheSettings(t *testing.T) {
 		wantVector(t, mustOpenTiny(t, map[string]string{"modules.json": ""}), embed.Document, "a", 5./3, 2./3, 1./3)
 	})
 	t.Run("first token", func(t *testing.T) {
-		wantVector(t, mustOpenTiny(t, map[string]string{"1_Pooling/config.json": clsPooling}), embed.Document, "a b a b", 1, 1, 0)
+		wantVector(t, mustOpenTiny(t, map[string]string{"1_Pooling/config.json": clsPooling}), embed.Document, "a b a b", 1,
+			1, 0)
 	})
 	t.Run("pooled by the graph", func(t *testing.T) {
 		m := mustOpenTiny(t, map[string]string{"modules.json": "", "model.onnx": tinyWith(pooled)})
@@ -88,7 +90,8 @@ func TestOpen_FollowsTheSettings(t *testing.T) {
 			m := mustOpenTiny(t, changes)
 			result := mustEmbed(t, m, strings.Repeat("a ", 100))[0]
 			if m.Describe().MaxTokens != want || result.Tokens != want || !result.Truncated {
-				t.Errorf("%v: limit %d, saw %d tokens, truncated %t, want %d", changes, m.Describe().MaxTokens, result.Tokens, result.Truncated, want)
+				t.Errorf("%v: limit %d, saw %d tokens, truncated %t, want %d", changes, m.Describe().MaxTokens, result.Tokens,
+					result.Truncated, want)
 			}
 		}
 	})
@@ -102,21 +105,36 @@ func TestOpen_RefusesSettingsItWouldNotFollow(t *testing.T) {
 		{"sentence_bert_config.json", `{`, "parse sentence_bert_config.json"},
 		{"modules.json", `[{"path": "", "type": "x.Transformer"}, {"path": "1_Pooling", "type": "x.Pooling"}, {"path": "2", "type": "x.Dense"}]`, "Dense is not supported"},
 		{"modules.json", `[]`, "modules.json"},
-		{"modules.json", `[{"path": "", "type": "x.Transformer"}, {"path": "../../etc", "type": "x.Pooling"}]`, "../../etc/config.json"},
+		{
+			"modules.json", `[{"path": "", "type": "x.Transformer"}, {"path": "../../etc", "type": "x.Pooling"}]`,
+			"../../etc/config.json",
+		},
 		{"1_Pooling/config.json", `{"pooling_mode_max_tokens": true}`, `pooling ["max_tokens"] is none of`},
-		{"1_Pooling/config.json", `{"pooling_mode_mean_tokens": true, "pooling_mode_cls_token": true}`, `pooling ["cls_token" "mean_tokens"]`},
+		{
+			"1_Pooling/config.json", `{"pooling_mode_mean_tokens": true, "pooling_mode_cls_token": true}`,
+			`pooling ["cls_token" "mean_tokens"]`,
+		},
 		{"1_Pooling/config.json", `{"pooling_mode_mean_tokens": true, "include_prompt": false}`, "include_prompt=false"},
 		{"1_Pooling/config.json", "", "1_Pooling/config.json"},
-		{"config.json", `{"max_position_embeddings": 64, "vocab_size": 7, "hidden_size": 3}`, "tokens up to 7, the model knows 7"},
+		{
+			"config.json", `{"max_position_embeddings": 64, "vocab_size": 7, "hidden_size": 3}`,
+			"tokens up to 7, the model knows 7",
+		},
 		{"tokenizer.json", `{"model": {"type": "Unigram"}}`, "read tokenizer.json"},
 		{"tokenizer_config.json", `{"truncation_side": "middle"}`, `truncation_side "middle"`},
 		{"tokenizer.json", "", "tokenizer.json"},
 		{"model.onnx", "", "model.onnx"},
 		{"model.onnx", "no graph", "parse ONNX"},
 		{"model.onnx", tinyWith(func(m *onnxtest.Tiny) { m.Input = "pixel_values" }), `input "pixel_values" (int64[?,?])`},
-		{"model.onnx", tinyWith(func(m *onnxtest.Tiny) { m.Output = "logits" }), `only "logits" (float32[?,?,3]); logits is what a sparse model gives`},
+		{
+			"model.onnx", tinyWith(func(m *onnxtest.Tiny) { m.Output = "logits" }),
+			`only "logits" (float32[?,?,3]); logits is what a sparse model gives`,
+		},
 		{"model.onnx", tinyWith(func(m *onnxtest.Tiny) { m.Type = 10 }), `only "last_hidden_state" (float16[?,?,3])`},
-		{"model.onnx", tinyWith(func(m *onnxtest.Tiny) { m.Tokens = 16 }), `input "input_ids" (int64[?,16]) is not for any number of texts and tokens`},
+		{
+			"model.onnx", tinyWith(func(m *onnxtest.Tiny) { m.Tokens = 16 }),
+			`input "input_ids" (int64[?,16]) is not for any number of texts and tokens`,
+		},
 		{"model.onnx", tinyWith(func(m *onnxtest.Tiny) { m.Texts = 8 }), `(int64[8,?]) is not for any number`},
 	} {
 		_, err := openTiny(t, map[string]string{test.file: test.content})
@@ -129,7 +147,8 @@ func TestOpen_RefusesSettingsItWouldNotFollow(t *testing.T) {
 // Whatever can change a vector changes the fingerprint, and nothing else does.
 func TestOpen_Fingerprint(t *testing.T) {
 	seen := map[string]string{mustOpenTiny(t, nil).Describe().Fingerprint: "as it is"}
-	if len(seen) != 1 || seen[mustOpenTiny(t, map[string]string{"README.md": "other words"}).Describe().Fingerprint] == "" {
+	if len(seen) != 1 || seen[mustOpenTiny(t,
+		map[string]string{"README.md": "other words"}).Describe().Fingerprint] == "" {
 		t.Error("a file that no vector depends on changes the fingerprint")
 	}
 	for name, changes := range map[string]map[string]string{
@@ -151,23 +170,38 @@ func TestOpen_Fingerprint(t *testing.T) {
 
 // transformers follows tokenizer_config.json where the two files disagree.
 func TestOpen_TokenizerConfigWins(t *testing.T) {
-	for _, config := range []string{lowercase, `{"do_lower_case": true, "strip_accents": null, "tokenize_chinese_chars": true}`, `{"tokenizer_class": "BertTokenizerFast"}`} {
+	for _, config := range []string{
+		lowercase,
+		`{"do_lower_case": true, "strip_accents": null, "tokenize_chinese_chars": true}`,
+		`{"tokenizer_class": "BertTokenizerFast"}`,
+	} {
 		m := mustOpenTiny(t, map[string]string{"tokenizer.json": cased, "tokenizer_config.json": config})
 		wantVector(t, m, embed.Document, "\u00c1", 5./3, 2./3, 1./3) // a, and nothing of the accent
 	}
 	typed := func(kind string) string {
 		return strings.Replace(tiny.Files()["config.json"], "{", `{"model_type": "`+kind+`", `, 1)
 	}
-	m := mustOpenTiny(t, map[string]string{"tokenizer.json": cased, "tokenizer_config.json": `{}`, "config.json": typed("bert")}) // which names the class
+	// which names the class
+	m := mustOpenTiny(t, map[string]string{
+		"tokenizer.json": cased, "tokenizer_config.json": `{}`,
+		"config.json": typed("bert"),
+	})
 	wantVector(t, m, embed.Document, "\u00c1", 5./3, 2./3, 1./3)
 	same := mustOpenTiny(t, nil).Describe().Fingerprint
-	for kind, config := range map[string]string{"modernbert": `{"do_lower_case": false}`, "bert": `{}`, "roberta": `{"tokenizer_class": "ConvBertTokenizer", "do_lower_case": false}`} {
-		m := mustOpenTiny(t, map[string]string{"tokenizer_config.json": config, "config.json": strings.Replace(typed(kind), "64", "66", 1)})
+	for kind, config := range map[string]string{
+		"modernbert": `{"do_lower_case": false}`, "bert": `{}`,
+		"roberta": `{"tokenizer_class": "ConvBertTokenizer", "do_lower_case": false}`,
+	} {
+		m := mustOpenTiny(t, map[string]string{"tokenizer_config.json": config, "config.json": strings.Replace(typed(kind),
+			"64", "66", 1)})
 		if got := m.Describe().Fingerprint; got != same {
 			t.Errorf("%s with %s changes nothing and gives another fingerprint", kind, config)
 		}
 	}
-	for _, config := range []string{lowercase, `{"strip_accents": true}`, `{"do_lower_case": false, "tokenizer_class": "PreTrainedTokenizerFast"}`, `{"add_prefix_space": true}`} {
+	for _, config := range []string{
+		lowercase, `{"strip_accents": true}`,
+		`{"do_lower_case": false, "tokenizer_class": "PreTrainedTokenizerFast"}`, `{"add_prefix_space": true}`,
+	} {
 		if got := mustOpenTiny(t, map[string]string{"tokenizer_config.json": config}).Describe().Fingerprint; got != same {
 			t.Errorf("%s changes nothing and gives another fingerprint", config)
 		}

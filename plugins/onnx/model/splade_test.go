@@ -33,7 +33,8 @@ const (
 // sparseFiles make a sparse model of the tiny one.
 func sparseFiles() map[string]string {
 	return map[string]string{
-		"model.onnx": tinyWith(func(m *onnxtest.Tiny) { m.Output, m.Table = "logits", tinyLogits }), "modules.json": sparseModules,
+		"model.onnx":                  tinyWith(func(m *onnxtest.Tiny) { m.Output, m.Table = "logits", tinyLogits }),
+		"modules.json":                sparseModules,
 		"1_SpladePooling/config.json": sparsePooling, "1_Pooling/config.json": "",
 	}
 }
@@ -60,7 +61,10 @@ func TestSplade_IsTheLargestOfEachWord(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for i, want := range [][]float32{logs(2, 0.5, 4, 3, 5, 1), logs(2, 0.5, 4, 1, 5, 7), nil, logs(2, 0.5, 4, 1, 5, 7), logs(2, 0.5, 4, float32(math.Inf(1)), 7, 2)} {
+	for i, want := range [][]float32{
+		logs(2, 0.5, 4, 3, 5, 1), logs(2, 0.5, 4, 1, 5, 7), nil, logs(2, 0.5, 4, 1, 5, 7),
+		logs(2, 0.5, 4, float32(math.Inf(1)), 7, 2),
+	} {
 		got := results[i].Vector
 		if len(got) != len(want) || results[i].Empty != (want == nil) {
 			t.Fatalf("text %d: %+v, want %v", i, results[i], want)
@@ -98,7 +102,8 @@ func TestSplade_OpensAnyWidth(t *testing.T) {
 		}
 		end := float32(test.words - 1)
 		wantVector(t, m, embed.Document, "a b", logs(2, 1, 3, 1, 4, 1, 5, 1, end-5, 2, end-4, 2, end-3, 2, end-2, 2)...)
-		wantVector(t, m, embed.Document, strings.Repeat("a ", test.limit+9), logs(2, 1, 3, 1, 4, 1, end-4, 2, end-3, 2, end-2, 2)...)
+		wantVector(t, m, embed.Document, strings.Repeat("a ", test.limit+9), logs(2, 1, 3, 1, 4, 1, end-4, 2, end-3, 2, end-2,
+			2)...)
 	}
 }
 
@@ -134,7 +139,8 @@ func TestSplade_FollowsTheSettings(t *testing.T) {
 		return files
 	}
 	t.Run("numbers that are kept", func(t *testing.T) {
-		m := mustOpenTiny(t, with("config_sentence_transformers.json", `{"model_type": "SparseEncoder", "max_active_dims": 2}`))
+		m := mustOpenTiny(t, with("config_sentence_transformers.json",
+			`{"model_type": "SparseEncoder", "max_active_dims": 2}`))
 		wantVector(t, m, embed.Document, "a b", logs(4, 3, 5, 7)...)
 		if m.Describe().Dims != 8 || m.Describe().Fingerprint == mustOpenTiny(t, sparseFiles()).Describe().Fingerprint {
 			t.Errorf("described as %+v", m.Describe())
@@ -151,7 +157,10 @@ func TestSplade_FollowsTheSettings(t *testing.T) {
 		}
 		on := true
 		m, err := model.Open(t.Context(), model.Options{
-			Folder: writeFolder(t, all), Library: onnxtest.Library(t), Threads: 2, Settings: model.Settings{Pooling: "splade", Dims: 1, Normalize: &on},
+			Folder: writeFolder(t, all), Library: onnxtest.Library(t), Threads: 2, Settings: model.Settings{
+				Pooling: "splade",
+				Dims:    1, Normalize: &on,
+			},
 		})
 		if err != nil {
 			t.Fatal(err)
@@ -165,10 +174,16 @@ func TestSplade_FollowsTheSettings(t *testing.T) {
 	})
 	for _, test := range []struct{ file, content, want string }{
 		{"1_SpladePooling/config.json", `{"pooling_strategy": "sum"}`, `pooling_strategy "sum" is not max`},
-		{"1_SpladePooling/config.json", `{"activation_function": "log1p_relu"}`, `activation_function "log1p_relu" is not relu`},
+		{
+			"1_SpladePooling/config.json", `{"activation_function": "log1p_relu"}`,
+			`activation_function "log1p_relu" is not relu`,
+		},
 		{"1_SpladePooling/config.json", "", "read pooling settings 1_SpladePooling/config.json"},
 		{"config_sentence_transformers.json", `{"max_active_dims": 9}`, "9 dims are to be kept"},
-		{"modules.json", strings.Replace(sparseModules, "SpladePooling", "SparseAutoEncoder", 2), "SparseAutoEncoder is not supported"},
+		{
+			"modules.json", strings.Replace(sparseModules, "SpladePooling", "SparseAutoEncoder", 2),
+			"SparseAutoEncoder is not supported",
+		},
 		{"model.onnx", string(tiny.Graph()), "a head for masked words"},
 	} {
 		if _, err := openTiny(t, with(test.file, test.content)); err == nil || !strings.Contains(err.Error(), test.want) {

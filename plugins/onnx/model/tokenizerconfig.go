@@ -26,7 +26,8 @@ var generic = []string{"PreTrainedTokenizer", "TokenizersBackend", "ConvBertToke
 // berts are the classes that say lowercase, no word about accents, and Chinese signs apart, where
 // tokenizer_config.json says nothing.
 var berts = []string{
-	"BertTokenizer", "DistilBertTokenizer", "ElectraTokenizer", "MPNetTokenizer", "MobileBertTokenizer", "SqueezeBertTokenizer", "LayoutLMTokenizer", "SplinterTokenizer",
+	"BertTokenizer", "DistilBertTokenizer", "ElectraTokenizer", "MPNetTokenizer", "MobileBertTokenizer",
+	"SqueezeBertTokenizer", "LayoutLMTokenizer", "SplinterTokenizer",
 }
 
 // robertas are those that say no space before a text, where it says nothing.
@@ -34,10 +35,13 @@ var robertas = []string{"RobertaTokenizer", "GPT2Tokenizer", "BartTokenizer", "L
 
 // classes are those of models, by model_type of config.json, where tokenizer_config.json names none.
 var classes = map[string]string{
-	"bert": "BertTokenizer", "distilbert": "BertTokenizer", "electra": "BertTokenizer", "mobilebert": "BertTokenizer", "squeezebert": "BertTokenizer",
-	"convbert": "BertTokenizer", "layoutlm": "BertTokenizer", "nomic_bert": "BertTokenizer", "ernie": "BertTokenizer", "megatron-bert": "BertTokenizer",
-	"splinter": "SplinterTokenizer", "mpnet": "MPNetTokenizer", "roberta": "RobertaTokenizer", "roberta-prelayernorm": "RobertaTokenizer",
-	"data2vec-text": "RobertaTokenizer", "longformer": "RobertaTokenizer", "modernbert": "TokenizersBackend",
+	"bert": "BertTokenizer", "distilbert": "BertTokenizer", "electra": "BertTokenizer", "mobilebert": "BertTokenizer",
+	"squeezebert": "BertTokenizer",
+	"convbert":    "BertTokenizer", "layoutlm": "BertTokenizer", "nomic_bert": "BertTokenizer", "ernie": "BertTokenizer",
+	"megatron-bert": "BertTokenizer",
+	"splinter":      "SplinterTokenizer", "mpnet": "MPNetTokenizer", "roberta": "RobertaTokenizer",
+	"roberta-prelayernorm": "RobertaTokenizer",
+	"data2vec-text":        "RobertaTokenizer", "longformer": "RobertaTokenizer", "modernbert": "TokenizersBackend",
 }
 
 // apply returns a tokenizer.json that says what both files say together. Nothing is changed where they agree.
@@ -59,7 +63,10 @@ func (c *tokenizerConfig) apply(data []byte) ([]byte, error) {
 		return data, nil // who reads all of it says what is wrong
 	}
 	for part, wants := range map[string]map[string]json.RawMessage{
-		"normalizer":    {"lowercase": truth(c.Lowercase), "strip_accents": c.StripAccents, "handle_chinese_chars": truth(c.Chinese)},
+		"normalizer": {
+			"lowercase": truth(c.Lowercase), "strip_accents": c.StripAccents,
+			"handle_chinese_chars": truth(c.Chinese),
+		},
 		"pre_tokenizer": {"add_prefix_space": truth(c.PrefixSpace)},
 	} {
 		if changed := override(file[part], wants); changed != nil {
@@ -118,5 +125,8 @@ func effective(all map[string]json.RawMessage) string {
 	if strip == "null" || strip == "" {
 		strip = string(all["lowercase"])
 	}
-	return strings.Join([]string{string(all["lowercase"]), strip, string(all["handle_chinese_chars"]), string(all["add_prefix_space"])}, " ")
+	return strings.Join([]string{
+		string(all["lowercase"]), strip, string(all["handle_chinese_chars"]),
+		string(all["add_prefix_space"]),
+	}, " ")
 }

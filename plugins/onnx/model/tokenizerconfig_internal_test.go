@@ -34,8 +34,10 @@ func TestTokenizerConfig_ByClass(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if changed := string(got) != test.file; changed != (test.want != "") || !strings.Contains(string(got), test.want) || changed != (test.config.changed != "") {
-			t.Errorf("%s of %s: %s, noted as %q, want %q in it", test.config.Class, test.file, got, test.config.changed, test.want)
+		if changed := string(got) != test.file; changed != (test.want != "") || !strings.Contains(string(got), test.want) ||
+			changed != (test.config.changed != "") {
+			t.Errorf("%s of %s: %s, noted as %q, want %q in it", test.config.Class, test.file, got, test.config.changed,
+				test.want)
 		}
 	}
 }

@@ -19,7 +19,8 @@ func TestMinimum_IsWhatTheBindingAsksFor(t *testing.T) {
 		t.Fatal(err)
 	}
 	for file, want := range map[string]string{
-		filepath.Join(strings.TrimSpace(string(dir)), "onnxruntime_c_api.h"): fmt.Sprintf("#define ORT_API_VERSION %d\n", minimumMinor),
+		filepath.Join(strings.TrimSpace(string(dir)), "onnxruntime_c_api.h"): fmt.Sprintf("#define ORT_API_VERSION %d\n",
+			minimumMinor),
 		"../main.go":                          fmt.Sprintf("ONNX Runtime %d.%d or newer", minimumMajor, minimumMinor),
 		"../../../tools/fetch-onnxruntime.sh": fmt.Sprintf("(%d.%d does, but", minimumMajor, minimumMinor),
 	} {

@@ -101,8 +101,11 @@ func (m *Model) compareCopies(ctx context.Context, texts [][]int32, alone [][]fl
 		}
 		for k, vector := range copies {
 			if like := m.about.likeness(vector, alone[i]); !(like >= sameInt8) {
-				return &WrongError{m.about.Library, fmt.Sprintf("%s: a text of %d tokens has another vector alone than as number %d of %d copies (likeness %.4f)",
-					onnxfile.Int8, len(text), k+1, count, like)}
+				return &WrongError{
+					m.about.Library,
+					fmt.Sprintf("%s: a text of %d tokens has another vector alone than as number %d of %d copies (likeness %.4f)",
+						onnxfile.Int8, len(text), k+1, count, like),
+				}
 			}
 		}
 	}

@@ -52,7 +52,8 @@ const (
 
 // elementNames are the types that inputs and outputs of encoders may have, whether they are supported or not.
 var elementNames = map[int32]string{
-	Float32: "float32", Int64: "int64", elementFloat16: "float16", elementBF16: "bfloat16", elementInt8: "int8", elementUint8: "uint8", 6: "int32", 9: "bool", 11: "float64",
+	Float32: "float32", Int64: "int64", elementFloat16: "float16", elementBF16: "bfloat16", elementInt8: "int8",
+	elementUint8: "uint8", 6: "int32", 9: "bool", 11: "float64",
 }
 
 // ElementName returns the name of a type of elements.

@@ -136,7 +136,14 @@ func TestParse_Products(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := []Product{
-		{8, 9, Float32}, {8, 10, Float16}, {8, 11, Float32}, {8, 2, Int8s}, {8, 7, Uint8}, {8, 7, Float32}, {6, 8, Float32}, {3, 5, Float32},
+		{8, 9, Float32},
+		{8, 10, Float16},
+		{8, 11, Float32},
+		{8, 2, Int8s},
+		{8, 7, Uint8},
+		{8, 7, Float32},
+		{6, 8, Float32},
+		{3, 5, Float32},
 	}
 	if !slices.Equal(g.Products, want) {
 		t.Errorf("products %v, want %v", g.Products, want)
@@ -151,7 +158,8 @@ func TestParse_RefusesContentThatIsNoFile(t *testing.T) {
 		location("*/_ORT_MEM_ADDR_/*"), location("x/../*/_ORT_MEM_ADDR_/*"), location("w.bin") + location("other.bin"),
 	} {
 		for _, graph := range []string{
-			field(5, tensor), field(15, field(1, tensor)), field(1, field(5, field(5, tensor))), field(1, field(5, field(6, field(5, tensor)))),
+			field(5, tensor), field(15, field(1, tensor)), field(1, field(5, field(5, tensor))),
+			field(1, field(5, field(6, field(5, tensor)))),
 		} {
 			if g, err := Parse([]byte(field(7, ports(), graph))); err == nil {
 				t.Errorf("%q is taken: %+v", tensor, g)

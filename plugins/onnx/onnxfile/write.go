@@ -52,7 +52,8 @@ func WriteProducts(products []Product, content func(i int) []byte) []byte {
 	for i, p := range products {
 		x, y := Factors(i)
 		own := func(name string) string { return fmt.Sprint(name, i) }
-		parts = append(parts, port(11, x, p.Rows), port(12, y, p.Columns), Message(5, Number(1, int(p.Rows)), Number(1, int(p.Columns)),
+		parts = append(parts, port(11, x, p.Rows), port(12, y, p.Columns), Message(5, Number(1, int(p.Rows)),
+			Number(1, int(p.Columns)),
 			Number(2, int(p.Elements)), Text(8, own("w")), Message(9, content(i))))
 		to := func(elements int) []byte { return Message(5, Text(1, "to"), Number(3, elements), Number(20, 2)) }
 		switch p.Elements {

@@ -18,14 +18,16 @@ const ModelName = "all-MiniLM-L6-v2"
 // Model returns the folder of the default model: EMBEDSIDECAR_PLUGIN_MODEL, or where tools/fetch-model.sh puts it.
 func Model(t testing.TB) string {
 	t.Helper()
-	return need(t, "EMBEDSIDECAR_PLUGIN_MODEL", filepath.Join("models", ModelName, "model.onnx"), true, "tools/fetch-model.sh")
+	return need(t, "EMBEDSIDECAR_PLUGIN_MODEL", filepath.Join("models", ModelName, "model.onnx"), true,
+		"tools/fetch-model.sh")
 }
 
 // Library returns the shared library of ONNX Runtime: EMBEDSIDECAR_PLUGIN_ONNXRUNTIME, or where
 // tools/fetch-onnxruntime.sh puts it.
 func Library(t testing.TB) string {
 	t.Helper()
-	return need(t, "EMBEDSIDECAR_PLUGIN_ONNXRUNTIME", filepath.Join("onnxruntime", "libonnxruntime.*"), false, "tools/fetch-onnxruntime.sh")
+	return need(t, "EMBEDSIDECAR_PLUGIN_ONNXRUNTIME", filepath.Join("onnxruntime", "libonnxruntime.*"), false,
+		"tools/fetch-onnxruntime.sh")
 }
 
 func need(t testing.TB, variable, pattern string, folder bool, command string) string {

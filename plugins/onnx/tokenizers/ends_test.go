@@ -86,7 +86,8 @@ func TestEnds_AgreeWithTokens(t *testing.T) {
 				}
 				for _, end := range ends {
 					if end > len(line.Text) || end < len(line.Text) && !utf8.RuneStart(line.Text[end]) {
-						t.Fatalf("text %d (%.60q): a token ends at byte %d of %d, or inside a character", i, line.Text, end, len(line.Text))
+						t.Fatalf("text %d (%.60q): a token ends at byte %d of %d, or inside a character", i, line.Text, end,
+							len(line.Text))
 					}
 				}
 				if content := strings.TrimRightFunc(line.Text, unicode.IsSpace); len(ends) > 0 && ends[len(ends)-1] < len(content) {
@@ -123,7 +124,8 @@ func TestEnds_OfBytesAddUp(t *testing.T) {
 	}
 	made := load(t, "byte_bpe")
 	for _, text := range []string{
-		"plain words", " \u00e9\u00e9 \u4f60\u597d \U0001f642\U0001f642", "e\u0301\u0301 \u1112\u1161", strings.Repeat("\u0bb5\u0ba3\u0b95 ", 500), "\x00\x01\t\n\r",
+		"plain words", " \u00e9\u00e9 \u4f60\u597d \U0001f642\U0001f642", "e\u0301\u0301 \u1112\u1161",
+		strings.Repeat("\u0bb5\u0ba3\u0b95 ", 500), "\x00\x01\t\n\r",
 	} {
 		ends, err := made.Ends(text)
 		encoded, err2 := made.Encode(text)

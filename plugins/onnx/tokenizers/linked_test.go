@@ -94,7 +94,10 @@ func TestEncode_Content(t *testing.T) {
 }
 
 func TestNew_Refuses(t *testing.T) {
-	for _, json := range []string{"", "{", "[]", `{"model": {"type": "Other"}}`, "\xff", `{"version": "1.0", "model": {"type": "BPE", "vocab": {}, "merges": []}}`} {
+	for _, json := range []string{
+		"", "{", "[]", `{"model": {"type": "Other"}}`, "\xff",
+		`{"version": "1.0", "model": {"type": "BPE", "vocab": {}, "merges": []}}`,
+	} {
 		if made, err := tokenizers.New([]byte(json)); err == nil || !strings.Contains(err.Error(), "tokenizers crate") {
 			t.Errorf("%q: got %v, %v, want an error of the crate", json, made, err)
 		}

@@ -145,7 +145,8 @@ func (f *file) checkAddedTokens() error {
 		case a.ID < 0 || a.ID > maxTokenID:
 			return fmt.Errorf("added_tokens: id %d of %q is not between 0 and %d", a.ID, a.Content, maxTokenID)
 		case a.SingleWord || a.LeftStrip || a.RightStrip || a.Normalized:
-			return fmt.Errorf("added_tokens: %q has single_word, lstrip, rstrip or normalized set: that is not supported", a.Content)
+			return fmt.Errorf("added_tokens: %q has single_word, lstrip, rstrip or normalized set: that is not supported",
+				a.Content)
 		}
 	}
 	return nil
@@ -195,7 +196,8 @@ func (f *file) around() (before, after []int32, err error) {
 			case piece.SpecialToken != nil && piece.SpecialToken.TypeID == 0:
 				for _, id := range p.SpecialTokens[piece.SpecialToken.ID].IDs {
 					if id < 0 || id > maxTokenID {
-						return nil, nil, fmt.Errorf("post_processor: id %d of %q is not between 0 and %d", id, piece.SpecialToken.ID, maxTokenID)
+						return nil, nil, fmt.Errorf("post_processor: id %d of %q is not between 0 and %d", id, piece.SpecialToken.ID,
+							maxTokenID)
 					}
 					*into = append(*into, int32(id))
 				}

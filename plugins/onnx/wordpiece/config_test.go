@@ -71,7 +71,8 @@ func TestNew_RefusesWhatItWouldNotTokenizeExactly(t *testing.T) {
 }
 
 func TestLoad_NamesTheFile(t *testing.T) {
-	if _, err := wordpiece.Load("testdata/missing.json"); err == nil || !strings.Contains(err.Error(), "testdata/missing.json") {
+	if _, err := wordpiece.Load("testdata/missing.json"); err == nil || !strings.Contains(err.Error(),
+		"testdata/missing.json") {
 		t.Errorf("got %v, want an error that names the file", err)
 	}
 }

@@ -231,7 +231,8 @@ func TestEnds_AgreeWithTokens(t *testing.T) {
 			}
 			head, tail := tok.Ends(line.Text[:end]), tok.Ends(line.Text[end:])
 			if len(head) != n+1 || len(tail) != len(ends)-n-1 {
-				t.Fatalf("text %d (%.60q) cut at byte %d: %d and %d tokens, want %d and %d", i, line.Text, end, len(head), len(tail), n+1, len(ends)-n-1)
+				t.Fatalf("text %d (%.60q) cut at byte %d: %d and %d tokens, want %d and %d", i, line.Text, end, len(head),
+					len(tail), n+1, len(ends)-n-1)
 			}
 		}
 	}

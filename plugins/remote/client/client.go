@@ -99,7 +99,8 @@ func (c *Client) Describe(ctx context.Context) (Model, error) {
 	if known != nil {
 		return *known, nil
 	}
-	m := Model{Dims: c.o.Dims, MaxTokens: c.o.MaxTokens, Sparse: c.o.Dialect.Sparse, Symmetric: !c.o.Dialect.Kinds && c.o.Prefixes[0] == c.o.Prefixes[1]}
+	m := Model{Dims: c.o.Dims, MaxTokens: c.o.MaxTokens, Sparse: c.o.Dialect.Sparse, Symmetric: !c.o.Dialect.Kinds &&
+		c.o.Prefixes[0] == c.o.Prefixes[1]}
 	identity := c.o.Model
 	if c.o.Dialect.InfoPath != "" {
 		info, f := c.info(ctx)
@@ -160,7 +161,8 @@ func (c *Client) Embed(ctx context.Context, kind sdk.Kind, texts []string) ([]sd
 		ctx, cancel = context.WithDeadline(ctx, deadline.Add(-min(time.Until(deadline)/5, 10*time.Second)))
 		defer cancel()
 	}
-	j := &job{client: c, query: kind == sdk.Query, texts: make([]string, len(texts)), answers: make([]sdk.Answer, len(texts))}
+	j := &job{client: c, query: kind == sdk.Query, texts: make([]string, len(texts)), answers: make([]sdk.Answer,
+		len(texts))}
 	var places []int
 	for i, text := range texts {
 		if strings.TrimSpace(text) == "" {

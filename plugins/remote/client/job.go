@@ -130,7 +130,8 @@ func (j *job) shorten(ctx context.Context, batch []int, f *fault) *fault {
 	}
 	const enough = 40 // three quarters each time: from 1 MB to some bytes
 	most := len(j.texts[i])
-	if c.o.MaxTokens > 0 && !c.o.Dialect.CutsItself(how) { // where it cuts itself the fingerprint does not know of the limit here
+	// where it cuts itself the fingerprint does not know of the limit here
+	if c.o.MaxTokens > 0 && !c.o.Dialect.CutsItself(how) {
 		most = min(most, c.o.MaxTokens*8)
 	}
 	for range enough {

@@ -88,28 +88,43 @@ func TestFailuresThatLast(t *testing.T) {
 		want    codes.Code
 		endless bool // no answer ever ends
 	}{
-		"drop":               {remotetest.Drop, codes.Unavailable, false},
-		"stall":              {remotetest.Stall, codes.Unavailable, true},
-		"slow loris":         {remotetest.Trickle, codes.Unavailable, true},
-		"flood":              {remotetest.Flood, codes.Unavailable, true},
-		"500":                {echo(500), codes.Unavailable, false},
-		"502":                {echo(502), codes.Unavailable, false},
-		"429":                {echo(429), codes.ResourceExhausted, false},
-		"429 for a minute":   {remotetest.Send(429, `{}`, "Retry-After", "60"), codes.ResourceExhausted, false},
-		"no quota left":      {remotetest.Send(429, `{"error":{"message":"pay","code":"insufficient_quota"}}`), codes.FailedPrecondition, false},
-		"400":                {echo(400), codes.FailedPrecondition, false},
-		"401":                {echo(401), codes.FailedPrecondition, false},
-		"402":                {echo(402), codes.FailedPrecondition, false},
-		"403":                {echo(403), codes.FailedPrecondition, false},
-		"404":                {echo(404), codes.FailedPrecondition, false},
-		"redirect":           {remotetest.Send(307, ``, "Location", "http://169.254.169.254/latest/meta-data"), codes.FailedPrecondition, false},
-		"redirect elsewhere": {remotetest.Send(301, ``, "Location", "https://example.com/v1/embeddings"), codes.FailedPrecondition, false},
-		"page":               {remotetest.Page(200), codes.Unavailable, false},
-		"json of others":     {remotetest.Send(200, `{"hello":"world"}`), codes.Unavailable, false},
-		"no HTTP":            {parrot, codes.Unavailable, false},
-		"all too large":      {remotetest.Send(400, `{"error":"the maximum number of tokens is 0"}`), codes.FailedPrecondition, false},
-		"null":               {remotetest.Send(200, `null`), codes.Unavailable, false},
-		"bare NaN":           {remotetest.Send(200, `{"data":[{"embedding":[NaN]}],"embeddings":[[NaN]]}`), codes.Unavailable, false},
+		"drop":             {remotetest.Drop, codes.Unavailable, false},
+		"stall":            {remotetest.Stall, codes.Unavailable, true},
+		"slow loris":       {remotetest.Trickle, codes.Unavailable, true},
+		"flood":            {remotetest.Flood, codes.Unavailable, true},
+		"500":              {echo(500), codes.Unavailable, false},
+		"502":              {echo(502), codes.Unavailable, false},
+		"429":              {echo(429), codes.ResourceExhausted, false},
+		"429 for a minute": {remotetest.Send(429, `{}`, "Retry-After", "60"), codes.ResourceExhausted, false},
+		"no quota left": {
+			remotetest.Send(429, `{"error":{"message":"pay","code":"insufficient_quota"}}`),
+			codes.FailedPrecondition, false,
+		},
+		"400": {echo(400), codes.FailedPrecondition, false},
+		"401": {echo(401), codes.FailedPrecondition, false},
+		"402": {echo(402), codes.FailedPrecondition, false},
+		"403": {echo(403), codes.FailedPrecondition, false},
+		"404": {echo(404), codes.FailedPrecondition, false},
+		"redirect": {
+			remotetest.Send(307, ``, "Location", "http://169.254.169.254/latest/meta-data"),
+			codes.FailedPrecondition, false,
+		},
+		"redirect elsewhere": {
+			remotetest.Send(301, ``, "Location", "https://example.com/v1/embeddings"),
+			codes.FailedPrecondition, false,
+		},
+		"page":           {remotetest.Page(200), codes.Unavailable, false},
+		"json of others": {remotetest.Send(200, `{"hello":"world"}`), codes.Unavailable, false},
+		"no HTTP":        {parrot, codes.Unavailable, false},
+		"all too large": {
+			remotetest.Send(400, `{"error":"the maximum number of tokens is 0"}`),
+			codes.FailedPrecondition, false,
+		},
+		"null": {remotetest.Send(200, `null`), codes.Unavailable, false},
+		"bare NaN": {
+			remotetest.Send(200, `{"data":[{"embedding":[NaN]}],"embeddings":[[NaN]]}`), codes.Unavailable,
+			false,
+		},
 	} {
 		t.Run(what, func(t *testing.T) {
 			t.Parallel()
@@ -230,14 +245,18 @@ func TestOneTextThatBreaksItsRequestIsFound(t *testing.T) {
 		return false
 	}
 	for what, h := range map[string]handler{
-		"400": remotetest.Send(400, `{"error":"what is this"}`), "500": remotetest.Page(500), "nonsense": remotetest.Send(200, `[[NaN]]`),
-		"refused": remotetest.Send(400, `{"error":{"code":"content_filter","message":"no"},"message":"flagged by the content policy"}`),
+		"400": remotetest.Send(400, `{"error":"what is this"}`), "500": remotetest.Page(500), "nonsense": remotetest.Send(200,
+			`[[NaN]]`),
+		"refused": remotetest.Send(400,
+			`{"error":{"code":"content_filter","message":"no"},"message":"flagged by the content policy"}`),
 	} {
 		t.Run(what, func(t *testing.T) {
 			t.Parallel()
 			everyDialect(t, func(t *testing.T, name string) {
 				t.Helper()
-				s := &remotetest.Server{Dialect: name, Behave: func(w http.ResponseWriter, r *http.Request, c *remotetest.Call) bool {
+				s := &remotetest.Server{Dialect: name, Behave: func(w http.ResponseWriter, r *http.Request,
+					c *remotetest.Call,
+				) bool {
 					if is(c) {
 						h(w, r)
 					}
@@ -310,7 +329,9 @@ func TestTheCallerGoesAway(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	var stalled atomic.Int32
-	s := &remotetest.Server{Dialect: "openai", Behave: func(w http.ResponseWriter, r *http.Request, c *remotetest.Call) bool {
+	s := &remotetest.Server{Dialect: "openai", Behave: func(w http.ResponseWriter, r *http.Request,
+		c *remotetest.Call,
+	) bool {
 		if c.N == 2 {
 			stalled.Add(1)
 			cancel()

@@ -34,12 +34,18 @@ import (
 func TestURLs(t *testing.T) {
 	t.Parallel()
 	for text, want := range map[string]string{
-		"https://example.com/v1": "", "http://127.0.0.1:8080": "", "http://localhost:11434": "", "http://[::1]/": "", "https://10.1.2.3": "",
-		"http://example.com": "in the clear", "http://10.1.2.3": "in the clear", "http://localhost.example.com": "in the clear",
-		"ftp://example.com": "expected https", "https://": "no host", "https://user:pass@example.com": "user", "https://example.com/#x": "fragment",
-		"https://169.254.169.254/latest": "metadata", "https://[fe80::1]/": "metadata", "https://[fd00:ec2::254]/": "metadata",
-		"https://[::ffff:169.254.169.254]/": "metadata", "https://[64:ff9b::a9fe:a9fe]/": "metadata", "https://0.0.0.0/": "metadata",
-		"https://" + "100.100.100.200": "metadata", "https://" + "168.63.129.16": "metadata", "https://[::]": "metadata", "https://[2002:a9fe:a9fe::]/": "metadata",
+		"https://example.com/v1": "", "http://127.0.0.1:8080": "", "http://localhost:11434": "", "http://[::1]/": "",
+		"https://10.1.2.3":   "",
+		"http://example.com": "in the clear", "http://10.1.2.3": "in the clear",
+		"http://localhost.example.com": "in the clear",
+		"ftp://example.com":            "expected https", "https://": "no host", "https://user:pass@example.com": "user",
+		"https://example.com/#x":         "fragment",
+		"https://169.254.169.254/latest": "metadata", "https://[fe80::1]/": "metadata",
+		"https://[fd00:ec2::254]/":          "metadata",
+		"https://[::ffff:169.254.169.254]/": "metadata", "https://[64:ff9b::a9fe:a9fe]/": "metadata",
+		"https://0.0.0.0/":             "metadata",
+		"https://" + "100.100.100.200": "metadata", "https://" + "168.63.129.16": "metadata", "https://[::]": "metadata",
+		"https://[2002:a9fe:a9fe::]/": "metadata",
 	} {
 		u, err := url.Parse(text)
 		if err != nil {
@@ -273,7 +279,10 @@ func TestProxy(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	excepted := open(t, "openai", func(o *Options) { o.HTTP, o.Timeout, o.Patience = direct, 300*time.Millisecond, 300*time.Millisecond }, target)
+	excepted := open(t, "openai", func(o *Options) {
+		o.HTTP, o.Timeout, o.Patience = direct, 300*time.Millisecond,
+			300*time.Millisecond
+	}, target)
 	if _, err := excepted.Embed(t.Context(), sdk.Document, corpus(1)); err == nil {
 		t.Error("a host that is excepted was reached without the proxy, where nobody listens")
 	}
@@ -292,7 +301,8 @@ func TestProxyThatWantsAPassword(t *testing.T) {
 	}))
 	t.Cleanup(proxy.Close)
 	target, _ := url.Parse("https://api.example.com/v1")
-	for user, want := range map[string]string{"": "", "me:" + secret + "@": "Basic " + base64.StdEncoding.EncodeToString([]byte("me:"+secret))} {
+	for user, want := range map[string]string{"": "", "me:" + secret + "@": "Basic " +
+		base64.StdEncoding.EncodeToString([]byte("me:"+secret))} {
 		c := over(t, &Network{Proxy: strings.Replace(proxy.URL, "://", "://"+user, 1)}, target)
 		_, err := c.Embed(t.Context(), sdk.Document, corpus(1))
 		wantCode(t, err, codes.FailedPrecondition)

@@ -12,7 +12,10 @@ const (
 // quiet makes a server's message fit to be shown: one printable line, or nothing at all when it repeats a piece of a
 // text or of the key.
 func quiet(message, key string, texts []string) string {
-	message = strings.Join(strings.FieldsFunc(strings.ToValidUTF8(message, "?"), func(r rune) bool { return r <= ' ' || r == 0x7f }), " ")
+	message = strings.Join(strings.FieldsFunc(strings.ToValidUTF8(message, "?"), func(r rune) bool {
+		return r <= ' ' ||
+			r == 0x7f
+	}), " ")
 	if message == "" {
 		return ""
 	}

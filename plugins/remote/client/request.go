@@ -28,8 +28,13 @@ const (
 )
 
 // request makes one call. asked is the pause that the server wants. width 0: not known yet.
-func (c *Client) request(ctx context.Context, l *lease, query bool, texts []string, width int) (a dialect.Answer, asked time.Duration, f *fault) {
-	r := dialect.Request{Model: c.o.Model, Query: query, Texts: texts, Truncate: c.o.Truncate, Normalize: c.o.Normalize, Float: c.o.Float}
+func (c *Client) request(ctx context.Context, l *lease, query bool, texts []string, width int) (a dialect.Answer,
+	asked time.Duration, f *fault,
+) {
+	r := dialect.Request{
+		Model: c.o.Model, Query: query, Texts: texts, Truncate: c.o.Truncate, Normalize: c.o.Normalize,
+		Float: c.o.Float,
+	}
 	if c.o.DimsBy == ByProvider {
 		r.Dims = c.o.Dims
 	}
@@ -65,7 +70,9 @@ func (c *Client) request(ctx context.Context, l *lease, query bool, texts []stri
 }
 
 // exchange sends a body to a path of a URL and returns what came back with status 200.
-func (c *Client) exchange(ctx context.Context, l *lease, method, path string, body []byte, limit int64, texts []string) ([]byte, time.Duration, *fault) {
+func (c *Client) exchange(ctx context.Context, l *lease, method, path string, body []byte, limit int64,
+	texts []string,
+) ([]byte, time.Duration, *fault) {
 	key, err := c.o.Key()
 	if err != nil {
 		return nil, 0, &fault{class: dialect.Misconfigured, err: err}
@@ -108,7 +115,8 @@ func (c *Client) exchange(ctx context.Context, l *lease, method, path string, bo
 	case err != nil:
 		return nil, 0, unreached(ctx, l, err, key, texts)
 	case int64(len(data)) > limit:
-		return nil, 0, &fault{class: dialect.Broken, err: fmt.Errorf("%s: the answer to %d texts is longer than %d bytes", l.name, len(texts), limit)}
+		return nil, 0, &fault{class: dialect.Broken, err: fmt.Errorf("%s: the answer to %d texts is longer than %d bytes",
+			l.name, len(texts), limit)}
 	}
 	return data, 0, nil
 }
@@ -132,7 +140,8 @@ func unreached(ctx context.Context, l *lease, err error, key string, texts []str
 		noName  *net.DNSError
 	)
 	switch {
-	case errors.Is(err, errProxyAuth), errors.As(err, &address), errors.As(err, &unknown), errors.As(err, &name), errors.As(err, &invalid), errors.As(err, &alert):
+	case errors.Is(err, errProxyAuth), errors.As(err, &address), errors.As(err, &unknown), errors.As(err, &name),
+		errors.As(err, &invalid), errors.As(err, &alert):
 		f.class = dialect.Misconfigured
 	case errors.As(err, &noName) && noName.IsNotFound:
 		f.err = fmt.Errorf("%s: there is no such host", l.name)
@@ -149,9 +158,11 @@ func explain(l *lease, status int, body []byte, header http.Header, key string, 
 		msg += " " + said.Code
 	}
 	switch status {
-	case http.StatusUnauthorized, http.StatusForbidden, http.StatusProxyAuthRequired: // these messages like to repeat the key
+	// these messages like to repeat the key
+	case http.StatusUnauthorized, http.StatusForbidden, http.StatusProxyAuthRequired:
 		msg += ": the key is missing, wrong, or not good for this model"
-	case http.StatusMovedPermanently, http.StatusFound, http.StatusSeeOther, http.StatusTemporaryRedirect, http.StatusPermanentRedirect:
+	case http.StatusMovedPermanently, http.StatusFound, http.StatusSeeOther, http.StatusTemporaryRedirect,
+		http.StatusPermanentRedirect:
 		msg += ": it sends elsewhere, which is not followed: give the URL that answers itself"
 	default:
 		if m := quiet(said.Message, key, texts); m != "" {
@@ -161,7 +172,9 @@ func explain(l *lease, status int, body []byte, header http.Header, key string, 
 		}
 	}
 	lower := strings.ToLower(said.Message)
-	f.byCount = said.Class == dialect.TooLarge && strings.Contains(lower, "batch size") && !strings.Contains(lower, "physical batch size") // that one is in tokens
+	// that one is in tokens
+	f.byCount = said.Class == dialect.TooLarge && strings.Contains(lower, "batch size") &&
+		!strings.Contains(lower, "physical batch size")
 	f.err = errors.New(msg)
 	return f
 }

@@ -21,7 +21,10 @@ import (
 
 // sent are the calls that held texts, without probes.
 func sent(s *remotetest.Server) []*remotetest.Call {
-	return slices.DeleteFunc(s.Calls(), func(c *remotetest.Call) bool { return strings.Contains(c.Texts[0], "lighthouse") })
+	return slices.DeleteFunc(s.Calls(), func(c *remotetest.Call) bool {
+		return strings.Contains(c.Texts[0],
+			"lighthouse")
+	})
 }
 
 func TestRequestsKeepTheLimits(t *testing.T) {
@@ -32,9 +35,19 @@ func TestRequestsKeepTheLimits(t *testing.T) {
 		most   func(c *remotetest.Call) int
 		limit  int
 	}{
-		"texts":  {dialect.Limits{Texts: 7, Tokens: 1e6, Bytes: 1e6}, func(c *remotetest.Call) int { return len(c.Texts) }, 7},
-		"tokens": {dialect.Limits{Texts: 1e6, Tokens: 100, Bytes: 1e6}, func(c *remotetest.Call) int { return sum(c.Texts, tokens) }, 100},
-		"bytes":  {dialect.Limits{Texts: 1e6, Tokens: 1e6, Bytes: 400}, func(c *remotetest.Call) int { return sum(c.Texts, func(s string) int { return len(s) }) }, 400},
+		"texts": {
+			dialect.Limits{Texts: 7, Tokens: 1e6, Bytes: 1e6},
+			func(c *remotetest.Call) int { return len(c.Texts) },
+			7,
+		},
+		"tokens": {dialect.Limits{Texts: 1e6, Tokens: 100, Bytes: 1e6}, func(c *remotetest.Call) int {
+			return sum(c.Texts,
+				tokens)
+		}, 100},
+		"bytes": {dialect.Limits{Texts: 1e6, Tokens: 1e6, Bytes: 400}, func(c *remotetest.Call) int {
+			return sum(c.Texts,
+				func(s string) int { return len(s) })
+		}, 400},
 	} {
 		t.Run(what, func(t *testing.T) {
 			t.Parallel()
@@ -79,11 +92,16 @@ func TestTooLargeIsHalvedAndLearned(t *testing.T) {
 		large func(c *remotetest.Call) bool
 	}{
 		"bytes": {"nginx says no", func(c *remotetest.Call) bool { return len(c.Body) > 3000 }},
-		"count": {`{"error":"batch size 128 > maximum allowed batch size 20","error_type":"Validation"}`, func(c *remotetest.Call) bool { return len(c.Texts) > 20 }},
+		"count": {
+			`{"error":"batch size 128 > maximum allowed batch size 20","error_type":"Validation"}`,
+			func(c *remotetest.Call) bool { return len(c.Texts) > 20 },
+		},
 	} {
 		t.Run(what, func(t *testing.T) {
 			t.Parallel()
-			s := &remotetest.Server{Dialect: "openai", Behave: func(w http.ResponseWriter, r *http.Request, c *remotetest.Call) bool {
+			s := &remotetest.Server{Dialect: "openai", Behave: func(w http.ResponseWriter, r *http.Request,
+				c *remotetest.Call,
+			) bool {
 				if test.large(c) {
 					remotetest.Send(http.StatusRequestEntityTooLarge, test.body)(w, r)
 				}
@@ -108,7 +126,8 @@ func window(words int) func(w http.ResponseWriter, r *http.Request, c *remotetes
 	return func(w http.ResponseWriter, r *http.Request, c *remotetest.Call) bool {
 		for _, text := range c.Texts {
 			if n := len(strings.Fields(text)); n > words {
-				remotetest.Send(400, fmt.Sprintf(`{"error":{"message":"This model's maximum context length is %d tokens, however you requested %d","code":"context_length_exceeded"}}`, words, n))(w, r)
+				remotetest.Send(400, fmt.Sprintf(
+					`{"error":{"message":"This model's maximum context length is %d tokens, however you requested %d","code":"context_length_exceeded"}}`, words, n))(w, r)
 				return true
 			}
 		}
@@ -120,7 +139,10 @@ func TestTooLongTexts(t *testing.T) {
 	t.Parallel()
 	long := "First " + strings.Repeat("and so on ", 500) + "last"
 	texts := append(corpus(6), long)
-	for how, keeps := range map[dialect.Truncate]string{dialect.CutEnd: "First", dialect.CutStart: "last", dialect.CutNever: ""} {
+	for how, keeps := range map[dialect.Truncate]string{
+		dialect.CutEnd: "First", dialect.CutStart: "last",
+		dialect.CutNever: "",
+	} {
 		t.Run(string(how), func(t *testing.T) {
 			t.Parallel()
 			s := &remotetest.Server{Dialect: "openai", Behave: window(100)}
@@ -160,7 +182,9 @@ func TestTooLongTexts_CutTheSameForOneFingerprint(t *testing.T) {
 	text := strings.Repeat("and so on ", 300)
 	vectors, fingerprints := map[string]bool{}, map[string]bool{}
 	for _, limit := range []int{0, 10, 200} {
-		s := &remotetest.Server{Dialect: "ollama", Behave: func(w http.ResponseWriter, r *http.Request, c *remotetest.Call) bool {
+		s := &remotetest.Server{Dialect: "ollama", Behave: func(w http.ResponseWriter, r *http.Request,
+			c *remotetest.Call,
+		) bool {
 			if slices.ContainsFunc(c.Texts, func(text string) bool { return len(text) > 1000 }) {
 				remotetest.Send(400, `{"error":"the input length exceeds the context length"}`)(w, r)
 				return true
@@ -187,9 +211,11 @@ func TestTooLongTexts_CutTheSameForOneFingerprint(t *testing.T) {
 func TestTooLongTexts_InEveryForm(t *testing.T) {
 	t.Parallel()
 	for name, refuse := range map[string]handler{
-		"ollama":        remotetest.Send(400, `{"error":"the input length exceeds the context length"}`), // though it was asked to cut
-		"plain":         remotetest.Send(400, "This model's maximum context length is 512 tokens"),
-		"status 500":    remotetest.Send(500, `{"error":{"code":500,"message":"input is too large to process. increase the physical batch size (current batch size: 512)","type":"server_error"}}`),
+		// though it was asked to cut
+		"ollama": remotetest.Send(400, `{"error":"the input length exceeds the context length"}`),
+		"plain":  remotetest.Send(400, "This model's maximum context length is 512 tokens"),
+		"status 500": remotetest.Send(500,
+			`{"error":{"code":500,"message":"input is too large to process. increase the physical batch size (current batch size: 512)","type":"server_error"}}`),
 		"inside of 200": remotetest.Send(200, `{"error":{"message":"maximum context length is 512 tokens","code":400}}`),
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -265,7 +291,8 @@ func sparseDims(t *testing.T) {
 	if got, want := embed.Pairs(a.Indices, a.Vector), s.Sparse(corpus(1)[0]); !slices.Equal(got, want) {
 		t.Errorf("got %v, want %v", got, want)
 	}
-	_, err := open(t, "tei-sparse", func(o *Options) { o.Dims, o.DimsBy = 4, ByModel }, u).Embed(t.Context(), sdk.Document, corpus(3))
+	_, err := open(t, "tei-sparse", func(o *Options) { o.Dims, o.DimsBy = 4, ByModel }, u).Embed(t.Context(), sdk.Document,
+		corpus(3))
 	wantCode(t, err, codes.FailedPrecondition, "")
 	if err == nil || !strings.Contains(err.Error(), "dims, want 4") {
 		t.Errorf("too narrow: %v", err)
@@ -336,7 +363,8 @@ func TestFingerprint(t *testing.T) {
 		}
 	}
 	for what, change := range map[string]func(*Options){
-		"model": func(o *Options) { o.Model = "other" }, "dims": func(o *Options) { o.Dims = 8 }, "by": func(o *Options) { o.DimsBy = ByCut },
+		"model": func(o *Options) { o.Model = "other" }, "dims": func(o *Options) { o.Dims = 8 },
+		"by":     func(o *Options) { o.DimsBy = ByCut },
 		"prefix": func(o *Options) { o.Prefixes[1] = "q: " }, "normalize": func(o *Options) { o.Normalize = false },
 		"truncate": func(o *Options) { o.Truncate = dialect.CutStart }, "cut at": func(o *Options) { o.MaxTokens = 100 },
 	} {
@@ -441,7 +469,8 @@ func TestRememberedProbe(t *testing.T) {
 		t.Errorf("the file was changed by another model: %v", err)
 	}
 	broken := writeFile(t, "probe.json", "{}")
-	_, err := open(t, "openai", func(o *Options) { o.Remembered = broken }, listen(t, &remotetest.Server{Dialect: "openai"})).Describe(t.Context())
+	_, err := open(t, "openai", func(o *Options) { o.Remembered = broken },
+		listen(t, &remotetest.Server{Dialect: "openai"})).Describe(t.Context())
 	wantCode(t, err, codes.FailedPrecondition)
 }
 
@@ -453,7 +482,13 @@ func TestRememberedProbe_KnowsTheLengthOfSparseVectors(t *testing.T) {
 	for _, test := range []struct {
 		v    []float32
 		same bool
-	}{{first, true}, {[]float32{3, 1.501, 9, 0.5}, true}, {[]float32{3, 0.15, 9, 0.05}, false}, {[]float32{3, 15, 9, 5}, false}, {first, true}} {
+	}{
+		{first, true},
+		{[]float32{3, 1.501, 9, 0.5}, true},
+		{[]float32{3, 0.15, 9, 0.05}, false},
+		{[]float32{3, 15, 9, 5}, false},
+		{first, true},
+	} {
 		if err := c.compare(test.v); (err == nil) != test.same {
 			t.Errorf("%v after %v: %v", test.v, first, err)
 		}
@@ -478,7 +513,10 @@ func TestRetryAfter(t *testing.T) {
 		{http.Header{"Retry-After": {"9"}, "Retry-After-Ms": {"40"}}, 40 * time.Millisecond},
 		{http.Header{"Retry-After": {"Wed, 21 Oct 2026 07:28:30 GMT"}}, 30 * time.Second},
 		{http.Header{"Retry-After": {"Wed, 21 Oct 2026 07:27:00 GMT"}}, 0},
-		{http.Header{"Retry-After": {"Wed, 21 Oct 2026 09:28:30 GMT"}, "Date": {"Wed, 21 Oct 2026 09:28:00 GMT"}}, 30 * time.Second},
+		{
+			http.Header{"Retry-After": {"Wed, 21 Oct 2026 09:28:30 GMT"}, "Date": {"Wed, 21 Oct 2026 09:28:00 GMT"}},
+			30 * time.Second,
+		},
 	} {
 		if got := retryAfter(test.header, now); got != test.want {
 			t.Errorf("%v: %s, want %s", test.header, got, test.want)

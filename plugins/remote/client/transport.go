@@ -30,10 +30,14 @@ type Network struct {
 
 // Addresses that nobody embeds at: metadata services of clouds give out credentials there to whoever asks.
 var refused = []netip.Prefix{
-	netip.MustParsePrefix("0.0.0.0/8"), netip.MustParsePrefix("169.254.0.0/16"), netip.MustParsePrefix("100.100.100.200/32"),
-	netip.MustParsePrefix("168.63.129.16/32"), netip.MustParsePrefix("192.0.0.192/32"), netip.MustParsePrefix("224.0.0.0/4"), netip.MustParsePrefix("240.0.0.0/4"),
-	netip.MustParsePrefix("::/128"), netip.MustParsePrefix("fe80::/10"), netip.MustParsePrefix("fc00::/7"), netip.MustParsePrefix("ff00::/8"),
-	netip.MustParsePrefix("64:ff9b::/96"), netip.MustParsePrefix("64:ff9b:1::/48"), netip.MustParsePrefix("2002::/16"), // IPv4 in disguise
+	netip.MustParsePrefix("0.0.0.0/8"), netip.MustParsePrefix("169.254.0.0/16"),
+	netip.MustParsePrefix("100.100.100.200/32"),
+	netip.MustParsePrefix("168.63.129.16/32"), netip.MustParsePrefix("192.0.0.192/32"),
+	netip.MustParsePrefix("224.0.0.0/4"), netip.MustParsePrefix("240.0.0.0/4"),
+	netip.MustParsePrefix("::/128"), netip.MustParsePrefix("fe80::/10"), netip.MustParsePrefix("fc00::/7"),
+	netip.MustParsePrefix("ff00::/8"),
+	// IPv4 in disguise
+	netip.MustParsePrefix("64:ff9b::/96"), netip.MustParsePrefix("64:ff9b:1::/48"), netip.MustParsePrefix("2002::/16"),
 }
 
 // addressError says that an address must not be called. It lasts until a person changes something.
@@ -85,9 +89,15 @@ func (n *Network) check(host string, addr netip.Addr) error {
 	case slices.ContainsFunc(n.Allow, in):
 		return nil
 	case slices.ContainsFunc(refused, in):
-		return &addressError{host, addr, "which is link-local, a metadata service, or no address of one server: it is refused unless it is allowed by name"}
+		return &addressError{
+			host, addr,
+			"which is link-local, a metadata service, or no address of one server: it is refused unless it is allowed by name",
+		}
 	case addr.IsLoopback() != isLocal(host):
-		return &addressError{host, addr, "though one of the two is this machine and the other is not: it is refused unless the address is allowed"}
+		return &addressError{
+			host, addr,
+			"though one of the two is this machine and the other is not: it is refused unless the address is allowed",
+		}
 	}
 	return nil
 }

@@ -60,7 +60,10 @@ var voyage = Dialect{
 	Limits: Limits{Texts: 1000, Tokens: 120_000, Bytes: 8 << 20}, // the least of its models' limits
 	Kinds:  true, AsksDims: true, Keyed: true, Cuts: []Truncate{CutEnd},
 	body: func(r Request) any {
-		b := voyageRequest{Model: r.Model, Input: r.Texts, InputType: "document", Truncation: r.Truncate != CutNever, Dimension: r.Dims, Format: "base64"}
+		b := voyageRequest{
+			Model: r.Model, Input: r.Texts, InputType: "document", Truncation: r.Truncate != CutNever,
+			Dimension: r.Dims, Format: "base64",
+		}
 		if r.Query {
 			b.InputType = "query"
 		}
@@ -87,7 +90,10 @@ var cohere = Dialect{
 	Limits: Limits{Texts: 96, Tokens: 128_000, Bytes: 8 << 20},
 	Kinds:  true, AsksDims: true, Keyed: true, Cuts: []Truncate{CutEnd, CutStart},
 	body: func(r Request) any {
-		b := cohereRequest{Model: r.Model, Texts: r.Texts, InputType: "search_document", Types: []string{"float"}, Truncate: "END", Dimension: r.Dims}
+		b := cohereRequest{
+			Model: r.Model, Texts: r.Texts, InputType: "search_document", Types: []string{"float"},
+			Truncate: "END", Dimension: r.Dims,
+		}
 		if r.Query {
 			b.InputType = "search_query"
 		}
@@ -156,7 +162,10 @@ var tei = Dialect{
 	Limits:   Limits{Texts: 32, Tokens: 100_000, Bytes: 1 << 20},
 	AsksDims: true, Cuts: []Truncate{CutEnd, CutStart},
 	body: func(r Request) any {
-		b := teiRequest{Inputs: r.Texts, Normalize: r.Normalize, Truncate: r.Truncate != CutNever, Direction: "Right", Dimensions: r.Dims}
+		b := teiRequest{
+			Inputs: r.Texts, Normalize: r.Normalize, Truncate: r.Truncate != CutNever, Direction: "Right",
+			Dimensions: r.Dims,
+		}
 		if r.Truncate == CutStart {
 			b.Direction = "Left"
 		}

@@ -95,7 +95,8 @@ func TestVectors(t *testing.T) {
 	t.Parallel()
 	inf, nan := float32(math.Inf(1)), float32(math.NaN())
 	for text, want := range map[string]Vector{
-		`[]`: {}, `[ ]`: {}, `null`: nil, `[1,null,-1e99]`: {1, nan, -inf}, `""`: {}, `"AACAPw=="`: {1}, `"\/\/\/\/fw=="`: nil, `"AAA"`: nil, `"AAAA"`: nil,
+		`[]`: {}, `[ ]`: {}, `null`: nil, `[1,null,-1e99]`: {1, nan, -inf}, `""`: {}, `"AACAPw=="`: {1},
+		`"\/\/\/\/fw=="`: nil, `"AAA"`: nil, `"AAAA"`: nil,
 		`["1"]`: nil, `[[1]]`: nil, `{"a":1}`: nil, `7`: nil, `true`: nil, `[1e-99]`: {0},
 	} {
 		var got Vector
@@ -128,18 +129,27 @@ func TestExplain(t *testing.T) {
 		class  Class
 		code   string
 	}{
-		{429, `{"error":{"message":"Rate limit reached","type":"requests","param":null,"code":"rate_limit_exceeded"}}`, Overloaded, "rate_limit_exceeded"},
+		{
+			429, `{"error":{"message":"Rate limit reached","type":"requests","param":null,"code":"rate_limit_exceeded"}}`,
+			Overloaded, "rate_limit_exceeded",
+		},
 		{429, `{"error":{"message":"You exceeded your current quota","type":"insufficient_quota","code":"insufficient_quota"}}`, Misconfigured, "insufficient_quota"},
 		{429, `{"error":"Model is overloaded","error_type":"Overloaded"}`, Overloaded, "Overloaded"},
 		{503, `{"error":"server busy, please try again.  maximum pending requests exceeded"}`, Overloaded, ""},
-		{401, `{"error":{"message":"Incorrect API key provided","type":"invalid_request_error","code":"invalid_api_key"}}`, Misconfigured, "invalid_api_key"},
+		{
+			401, `{"error":{"message":"Incorrect API key provided","type":"invalid_request_error","code":"invalid_api_key"}}`,
+			Misconfigured, "invalid_api_key",
+		},
 		{404, `{"error":"model \"x\" not found, try pulling it first"}`, Misconfigured, ""},
 		{400, `{"error":{"message":"This model's maximum context length is 8192 tokens, however you requested 9000 tokens","type":"invalid_request_error"}}`, TooLarge, "invalid_request_error"},
 		{400, `{"error":"the input length exceeds the context length"}`, TooLarge, ""},
 		{413, `{"error":"Input validation error: inputs must have less than 512 tokens. Given: 600","error_type":"Validation"}`, TooLarge, "Validation"},
 		{422, `{"error":"batch size 64 > maximum allowed batch size 32","error_type":"Validation"}`, TooLarge, "Validation"},
 		{400, `{"message":"invalid request: total number of texts must be at most 96 - received 97"}`, Rejected, ""},
-		{400, `{"detail":"Request to model 'voyage-2' failed. The max allowed tokens per submitted batch is 320000."}`, TooLarge, ""},
+		{
+			400, `{"detail":"Request to model 'voyage-2' failed. The max allowed tokens per submitted batch is 320000."}`,
+			TooLarge, "",
+		},
 		{422, `{"detail":[{"loc":["body","input"],"msg":"field required","type":"value_error.missing"}]}`, Rejected, ""},
 		{400, `{"error":{"message":"filtered","code":"content_filter"}}`, Refused, "content_filter"},
 		{424, `{"error":"inference failed","error_type":"Backend"}`, Broken, "Backend"},
@@ -154,7 +164,10 @@ func TestExplain(t *testing.T) {
 		{400, "This model's maximum context length is 512 tokens\n", TooLarge, ""},
 		{400, `<html>maximum context length</html>`, Rejected, ""},
 		{400, `{"errors":[{"message":"context length exceeded","code":5006}],"success":false}`, TooLarge, ""},
-		{400, "\xef\xbb\xbf" + `[{"error":{"code":400,"message":"the input is too long","status":"INVALID_ARGUMENT"}}]`, TooLarge, ""},
+		{
+			400, "\xef\xbb\xbf" + `[{"error":{"code":400,"message":"the input is too long","status":"INVALID_ARGUMENT"}}]`,
+			TooLarge, "",
+		},
 		{500, `{"error":{"code":500,"message":"input is too large to process. increase the physical batch size","type":"server_error"}}`, TooLarge, "server_error"},
 		{500, `{"error":"too many open files"}`, Broken, ""},
 		{500, "out of memory", Broken, ""},
@@ -173,9 +186,12 @@ func TestExplain(t *testing.T) {
 func TestInside(t *testing.T) {
 	t.Parallel()
 	for body, want := range map[string]int{
-		`{"error":{"message":"slow down","code":429}}`: 429, `{"error":{"message":"no","status":401,"code":"x"}}`: 401, `{"error":"boom"}`: 500, `{"error":{"code":7}}`: 500,
-		`{"error":{"message":"maximum context length is 512 tokens","code":"x"}}`: 400, `{"error":{"code":"content_filter"}}`: 400,
-		`{"error":null,"data":[]}`: 0, `{"data":[]}`: 0, `[]`: 0, `error`: 0, ``: 0,
+		`{"error":{"message":"slow down","code":429}}`: 429, `{"error":{"message":"no","status":401,"code":"x"}}`: 401,
+		`{"error":"boom"}`: 500, `{"error":{"code":7}}`: 500,
+		`{"error":{"message":"maximum context length is 512 tokens","code":"x"}}`: 400,
+		`{"error":{"code":"content_filter"}}`:                                     400,
+		`{"error":null,"data":[]}`:                                                0, `{"data":[]}`: 0, `[]`: 0, `error`: 0,
+		``: 0,
 	} {
 		if status, found := Inside([]byte(body)); status != want || found != (want != 0) {
 			t.Errorf("%s: %d, %t, want %d", body, status, found, want)
@@ -185,7 +201,10 @@ func TestInside(t *testing.T) {
 
 // FuzzDecode: whatever a server sends is an error or the right number of vectors, and no error repeats it.
 func FuzzDecode(f *testing.F) {
-	for _, seed := range []string{`[[1,2]]`, `{"data":[{"index":0,"embedding":"AACAPw=="}]}`, `{"embeddings":{"float":[[null]]}}`, `{"embeddings":[[1e999]]}`, `{"error":{"message":"canary-canary"}}`} {
+	for _, seed := range []string{
+		`[[1,2]]`, `{"data":[{"index":0,"embedding":"AACAPw=="}]}`,
+		`{"embeddings":{"float":[[null]]}}`, `{"embeddings":[[1e999]]}`, `{"error":{"message":"canary-canary"}}`,
+	} {
 		f.Add([]byte(seed), 1)
 	}
 	f.Fuzz(func(t *testing.T, body []byte, count int) {

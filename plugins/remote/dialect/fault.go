@@ -50,9 +50,11 @@ func Explain(status int, body []byte) Fault {
 	switch {
 	case slices.Contains([]string{"insufficient_quota", "billing_not_active", "billing_hard_limit_reached"}, lower):
 		f.Class = Misconfigured
-	case status == http.StatusTooManyRequests, status == http.StatusServiceUnavailable, status == http.StatusTooEarly, status == 529:
+	case status == http.StatusTooManyRequests, status == http.StatusServiceUnavailable, status == http.StatusTooEarly,
+		status == 529:
 		f.Class = Overloaded
-	case status == http.StatusRequestTimeout, status == http.StatusBadGateway, status == http.StatusGatewayTimeout, status >= 520 && status <= 524:
+	case status == http.StatusRequestTimeout, status == http.StatusBadGateway, status == http.StatusGatewayTimeout,
+		status >= 520 && status <= 524:
 		f.Class = Down
 	case status == http.StatusInternalServerError && longer.MatchString(f.Message):
 		f.Class = TooLarge
@@ -61,11 +63,14 @@ func Explain(status int, body []byte) Fault {
 	case status == http.StatusRequestEntityTooLarge:
 		f.Class = TooLarge
 	case status == http.StatusUnauthorized, status == http.StatusForbidden, status == http.StatusPaymentRequired,
-		status == http.StatusNotFound, status == http.StatusMethodNotAllowed, status == http.StatusGone, status == http.StatusProxyAuthRequired:
+		status == http.StatusNotFound, status == http.StatusMethodNotAllowed, status == http.StatusGone,
+		status == http.StatusProxyAuthRequired:
 		f.Class = Misconfigured
-	case status >= 400 && (lower == "content_filter" || lower == "content_policy_violation" || policy.MatchString(f.Message)):
+	case status >= 400 && (lower == "content_filter" || lower == "content_policy_violation" ||
+		policy.MatchString(f.Message)):
 		f.Class = Refused
-	case status >= 400 && (lower == "context_length_exceeded" || lower == "string_above_max_length" || lower == "array_above_max_length" || tooLong.MatchString(f.Message)):
+	case status >= 400 && (lower == "context_length_exceeded" || lower == "string_above_max_length" ||
+		lower == "array_above_max_length" || tooLong.MatchString(f.Message)):
 		f.Class = TooLarge
 	case status >= 400:
 		f.Class = Rejected

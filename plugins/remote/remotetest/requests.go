@@ -89,13 +89,15 @@ func (s *Server) read(r *http.Request) (*Call, error) {
 		err = c.fill(body, &b, func() (json.RawMessage, *int) { return b.Input, b.OutputDimension })
 		c.Base64 = b.EncodingFormat != nil
 		c.Query = b.InputType != nil && *b.InputType == "query"
-		err = errors.Join(err, need(b.Model != "", "model"), oneOf(b.EncodingFormat, "base64"), oneOf(b.InputType, "query", "document"))
+		err = errors.Join(err, need(b.Model != "", "model"), oneOf(b.EncodingFormat, "base64"), oneOf(b.InputType, "query",
+			"document"))
 	case "cohere":
 		var b cohereBody
 		err = c.fill(body, &b, func() (json.RawMessage, *int) { return nil, b.OutputDimension })
 		c.Texts, c.Query = b.Texts, b.InputType == "search_query"
 		err = errors.Join(err, need(b.Model != "", "model"), need(len(b.Texts) > 0 && len(b.Texts) <= 96, "1 to 96 texts"),
-			oneOf(&b.InputType, "search_document", "search_query", "classification", "clustering"), oneOf(b.Truncate, "NONE", "START", "END"),
+			oneOf(&b.InputType, "search_document", "search_query", "classification", "clustering"), oneOf(b.Truncate, "NONE",
+				"START", "END"),
 			need(len(b.EmbeddingTypes) == 1 && b.EmbeddingTypes[0] == "float", "embedding_types"))
 	case "ollama":
 		var b ollamaBody
@@ -104,11 +106,13 @@ func (s *Server) read(r *http.Request) (*Call, error) {
 	case "tei":
 		var b teiBody
 		err = c.fill(body, &b, func() (json.RawMessage, *int) { return b.Inputs, b.Dimensions })
-		err = errors.Join(err, oneOf(b.TruncationDirection, "Left", "Right"), need(len(c.Texts) <= 32, "batch size of at most 32"))
+		err = errors.Join(err, oneOf(b.TruncationDirection, "Left", "Right"),
+			need(len(c.Texts) <= 32, "batch size of at most 32"))
 	case "tei-sparse":
 		var b teiSparseBody
 		err = c.fill(body, &b, func() (json.RawMessage, *int) { return b.Inputs, nil })
-		err = errors.Join(err, oneOf(b.TruncationDirection, "Left", "Right"), need(len(c.Texts) <= 32, "batch size of at most 32"))
+		err = errors.Join(err, oneOf(b.TruncationDirection, "Left", "Right"),
+			need(len(c.Texts) <= 32, "batch size of at most 32"))
 	default:
 		err = fmt.Errorf("no dialect %q", s.Dialect)
 	}

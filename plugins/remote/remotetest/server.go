@@ -108,7 +108,10 @@ func (s *Server) Sparse(text string) []float32 {
 }
 
 // paths of the dialects.
-var paths = map[string]string{"openai": "/v1/embeddings", "voyage": "/v1/embeddings", "cohere": "/v2/embed", "ollama": "/api/embed", "tei": "/embed", "tei-sparse": "/embed_sparse"}
+var paths = map[string]string{
+	"openai": "/v1/embeddings", "voyage": "/v1/embeddings", "cohere": "/v2/embed",
+	"ollama": "/api/embed", "tei": "/embed", "tei-sparse": "/embed_sparse",
+}
 
 // Base is what is configured as the URL of a server at root.
 func (s *Server) Base(root string) string {
@@ -124,7 +127,8 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		s.write(w, http.StatusOK, map[string]any{
 			"model_id": "remotetest/" + s.Salt, "model_sha": "0123abcd", "model_dtype": "float32",
 			"model_type": map[string]any{"embedding": map[string]any{"pooling": "mean"}}, "max_concurrent_requests": 512,
-			"max_input_length": 512, "max_batch_tokens": 16384, "max_client_batch_size": 32, "tokenization_workers": 2, "version": "1.8.0",
+			"max_input_length": 512, "max_batch_tokens": 16384, "max_client_batch_size": 32, "tokenization_workers": 2,
+			"version": "1.8.0",
 		})
 		return
 	}
@@ -234,10 +238,16 @@ func (s *Server) answer(c *Call) any {
 	case "cohere":
 		return map[string]any{
 			"id": "5807ee2e-0cda-445a-9ec8-864c60a06606", "texts": c.Texts, "embeddings": map[string]any{"float": rows},
-			"meta": map[string]any{"api_version": map[string]any{"version": "2"}, "billed_units": map[string]any{"input_tokens": tokens}},
+			"meta": map[string]any{
+				"api_version":  map[string]any{"version": "2"},
+				"billed_units": map[string]any{"input_tokens": tokens},
+			},
 		}
 	case "ollama":
-		return map[string]any{"model": "m", "embeddings": rows, "total_duration": 14143917, "load_duration": 1019500, "prompt_eval_count": tokens}
+		return map[string]any{
+			"model": "m", "embeddings": rows, "total_duration": 14143917, "load_duration": 1019500,
+			"prompt_eval_count": tokens,
+		}
 	}
 	if s.Dialect == "tei-sparse" {
 		for i, numbers := range c.Numbers {
