@@ -223,7 +223,8 @@ func (s *sidecar) clear(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	for {
-		_, err := s.pool.Exec(ctx, `DELETE FROM embedsidecar.task WHERE task_id IN (SELECT t.task_id FROM embedsidecar.task AS t
+		_, err := s.pool.Exec(ctx, `DELETE FROM embedsidecar.task WHERE task_id IN (SELECT t.task_id
+			FROM embedsidecar.task AS t
 			JOIN embedsidecar.pipeline AS p USING (pipeline_id) WHERE p.plugin <> 'mine' FOR UPDATE OF t SKIP LOCKED)`)
 		var left bool
 		if err == nil {
@@ -327,7 +328,8 @@ func (s *sidecar) mine(ctx context.Context, since time.Time) (time.Time, error) 
 	defer cancel()
 	for {
 		done := 0
-		err := s.pool.QueryRow(ctx, `SELECT count(*) FROM embedsidecar.ledger AS l JOIN embedsidecar.pipeline AS p USING (pipeline_id)
+		err := s.pool.QueryRow(ctx, `SELECT count(*) FROM embedsidecar.ledger AS l
+			JOIN embedsidecar.pipeline AS p USING (pipeline_id)
 			WHERE p.plugin = 'mine' AND l.written_at > $1`, since).Scan(&done)
 		now := time.Now()
 		if err == nil && done >= isolatedRows {

@@ -89,7 +89,8 @@ func (p *place) docs(ctx context.Context, name string, rows int) (*pgxpool.Pool,
 // bulk writes ready vectors into a table like ours: in binary by INSERT from arrays, which is what a careful program
 // would do, and by COPY.
 func (p *place) bulk(ctx context.Context, pool *pgxpool.Pool, f *figures) error {
-	_, err := pool.Exec(ctx, `CREATE TABLE public.bulk (id bigint NOT NULL, chunk_no int NOT NULL DEFAULT 0, generation int NOT NULL,
+	_, err := pool.Exec(ctx, `CREATE TABLE public.bulk (id bigint NOT NULL, chunk_no int NOT NULL DEFAULT 0,
+		generation int NOT NULL,
 		text_hash bytea NOT NULL, embedded_at timestamptz NOT NULL DEFAULT now(), embedding public.vector(384) NOT NULL, PRIMARY KEY (id, chunk_no))`)
 	if err != nil {
 		return fmt.Errorf("make a table for the bulk write: %w", err)

@@ -25,12 +25,14 @@ type toy struct {
 
 func startToy(ctx context.Context, pool *pgxpool.Pool) (*toy, error) {
 	_, err := pool.Exec(ctx, `
-		CREATE TABLE public.docs_embedding (id bigint PRIMARY KEY, text_hash bytea NOT NULL, embedding public.vector(384) NOT NULL)`)
+		CREATE TABLE public.docs_embedding (id bigint PRIMARY KEY, text_hash bytea NOT NULL,
+		embedding public.vector(384) NOT NULL)`)
 	if err != nil {
 		return nil, fmt.Errorf("make the toy's table: %w", err)
 	}
 	_, err = pool.Exec(ctx, `
-		CREATE FUNCTION public.tell() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN PERFORM pg_notify('toy', NEW.id::text); RETURN NULL; END $$`)
+		CREATE FUNCTION public.tell() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN PERFORM pg_notify('toy', NEW.id::text);
+		RETURN NULL; END $$`)
 	if err != nil {
 		return nil, fmt.Errorf("make the toy's function: %w", err)
 	}

@@ -238,7 +238,8 @@ func (fl *floor) caughtUp(ctx context.Context) error {
 	}
 	for {
 		var done bool
-		err := fl.pool.QueryRow(ctx, `SELECT EXISTS (SELECT FROM pg_stat_replication AS r JOIN pg_replication_slots AS s ON s.active_pid = r.pid
+		err := fl.pool.QueryRow(ctx, `SELECT EXISTS (SELECT FROM pg_stat_replication AS r
+			JOIN pg_replication_slots AS s ON s.active_pid = r.pid
 			WHERE s.slot_name = $1 AND r.sent_lsn >= $2::text::pg_lsn)`, fl.slot, lsn).Scan(&done)
 		if err != nil {
 			return fmt.Errorf("wait for pg_recvlogical: %w", err)

@@ -218,8 +218,8 @@ func inline(paper string) []string {
 	return found
 }
 
-// TestPluginGuide: the plugin that the guide shows is the SDK's example, which goes through every check of the contract beside its
-// source, and it answers as the guide calls it.
+// TestPluginGuide: the plugin that the guide shows is the SDK's example, which goes through every check of the
+// contract beside its source, and it answers as the guide calls it.
 func TestPluginGuide(t *testing.T) {
 	t.Parallel()
 	sources := blocks(read(t, "plugins.md"), "go")
@@ -241,8 +241,8 @@ func TestPluginGuide(t *testing.T) {
 	}
 }
 
-// TestQuickStart runs the README's three commands as they are written, on a table as it describes. Only the database is another,
-// the embedder the fake one, and run ends by itself.
+// TestQuickStart runs the README's three commands as they are written, on a table as it describes. Only the database
+// is another, the embedder the fake one, and run ends by itself.
 func TestQuickStart(t *testing.T) {
 	t.Parallel()
 	const first = "export EMBEDSIDECAR_DATABASE_URL="
@@ -258,7 +258,8 @@ func TestQuickStart(t *testing.T) {
 	}
 	db := testenv.DB(t, testenv.Empty())
 	db.MustExec(`CREATE TABLE public.docs (id bigint PRIMARY KEY, title text, body text)`)
-	db.MustExec(`INSERT INTO public.docs VALUES (1, 'Password', 'how to reset it'), (2, 'Invoices', 'where they are'), (3, '', NULL)`)
+	db.MustExec(`INSERT INTO public.docs VALUES (1, 'Password', 'how to reset it'), (2, 'Invoices', 'where they are'), (3,
+	'', NULL)`)
 	command := exec.Command("sh", "-eu", "-c", strings.Replace(script[begin:], run, run+"--once ", 1))
 	command.Dir = programs
 	command.Env = append(os.Environ(), "EMBEDSIDECAR_DATABASE_URL="+db.URL(""), "EMBEDSIDECAR_PLUGIN=fake",

@@ -338,7 +338,8 @@ func (r *reader) inline(paper, begin string) string {
 	return ""
 }
 
-// curl sends the request of a curl command, which the shell takes apart, and compares the form of the answer with the one that is shown.
+// curl sends the request of a curl command, which the shell takes apart, and compares the form of the answer with the
+// one that is shown.
 func (r *reader) curl(command, shown, url, token string) {
 	r.t.Helper()
 	words := strings.Split(r.sh(`curl() { for word; do printf '%s\0' "$word"; done; }`+"\n"+command, "token="+token),
@@ -422,8 +423,8 @@ func TestSearching_TypesAndIndexes(t *testing.T) {
 		`{"input": "some words"}`), "sparse_model")
 }
 
-// TestReadme_AfterTheQuickStart runs what the README shows beside its three commands: the query, the index, what shows that all is well, and
-// the way to be rid of it.
+// TestReadme_AfterTheQuickStart runs what the README shows beside its three commands: the query, the index, what
+// shows that all is well, and the way to be rid of it.
 func TestReadme_AfterTheQuickStart(t *testing.T) {
 	t.Parallel()
 	r := newReader(t)

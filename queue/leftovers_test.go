@@ -68,6 +68,7 @@ func TestP5_RemovingAPipelineStopsNoOther(t *testing.T) {
 // left counts what there is of a pipeline.
 func (f *fixture) left(id int32) int64 {
 	return testenv.Value[int64](f.db,
-		`SELECT (SELECT count(*) FROM embedsidecar.ledger WHERE pipeline_id = $1) + (SELECT count(*) FROM embedsidecar.task WHERE pipeline_id = $1)
+		`SELECT (SELECT count(*) FROM embedsidecar.ledger WHERE pipeline_id = $1) + (SELECT count(*) FROM embedsidecar.task
+			WHERE pipeline_id = $1)
 		+ (SELECT count(*) FROM embedsidecar.lease WHERE pipeline_id = $1)`, id)
 }

@@ -48,7 +48,8 @@ func TestQuery_IndexesAreThereAndFit(t *testing.T) {
 	}
 	first := map[string]string{}
 	for _, s := range testenv.Values[string](f.db,
-		`SELECT c.relname || ' ' || pg_get_indexdef(c.oid, 1, false) FROM pg_index AS i JOIN pg_class AS c ON c.oid = i.indexrelid
+		`SELECT c.relname || ' ' || pg_get_indexdef(c.oid, 1, false) FROM pg_index AS i
+			JOIN pg_class AS c ON c.oid = i.indexrelid
 		WHERE c.relnamespace = 'embedsidecar'::regnamespace`) {
 		index, column, _ := strings.Cut(s, " ")
 		first[index] = column

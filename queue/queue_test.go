@@ -34,7 +34,8 @@ func newFixture(t *testing.T) *fixture {
 	db := testenv.DB(t)
 	db.MustExec(`CREATE TABLE docs (id bigint PRIMARY KEY, body text)`)
 	db.MustExec(`INSERT INTO embedsidecar.installation (mark_key) VALUES ('\x00') ON CONFLICT DO NOTHING`)
-	db.MustExec(`INSERT INTO embedsidecar.lsn_checkpoint (slot_name, publication, publication_oid, system_id, timeline, consistent_point, lsn)
+	db.MustExec(`INSERT INTO embedsidecar.lsn_checkpoint (slot_name, publication, publication_oid, system_id, timeline,
+		consistent_point, lsn)
 		VALUES ('slot', 'pub', 0, '0', 1, '0/1', '0/1')`)
 	id := testenv.Value[int32](db,
 		`INSERT INTO embedsidecar.pipeline (name, slot_name, table_oid, table_schema, table_name, source_columns, key_columns,

@@ -28,16 +28,18 @@ import (
 
 // Options are what a Stream needs. All fields but the last group are required.
 type Options struct {
-	Slot    string
-	Queue   *queue.Queue
-	DB      *pgxpool.Pool                                     // straight to the server, with the session settings of package database
+	Slot  string
+	Queue *queue.Queue
+	// straight to the server, with the session settings of package database
+	DB      *pgxpool.Pool
 	Dial    func(ctx context.Context) (*pgconn.PgConn, error) // opens a replication connection with the same settings
 	MarkKey []byte                                            // the installation's secret
 	Log     *slog.Logger
 
-	StopOnLost bool                            // refuse instead of making a lost slot anew
-	Failover   bool                            // a slot made anew is one that standbys keep a copy of, from PostgreSQL 17 on
-	Repair     func(ctx context.Context) error // makes a missing publication again, if the role may; nil: never
+	StopOnLost bool // refuse instead of making a lost slot anew
+	// a slot made anew is one that standbys keep a copy of, from PostgreSQL 17 on
+	Failover bool
+	Repair   func(ctx context.Context) error // makes a missing publication again, if the role may; nil: never
 	// called before each session: hands in the pipelines as they are now; may be nil
 	Prepare      func(ctx context.Context) error
 	OnCatalogue  func()        // called when a pipeline's table or status changed
@@ -49,10 +51,11 @@ type Options struct {
 // Stats counts what a Stream did since it was made. Its fields may be read at any time.
 type Stats struct {
 	Connected atomic.Bool
-	Streaming atomic.Bool             // this sidecar holds the slot
-	Standby   atomic.Bool             // another one holds it, and the last look at that was a moment ago
-	Making    atomic.Bool             // the slot is being made anew, by this sidecar
-	Trouble   atomic.Pointer[Trouble] // since when it tries to stream and does not, or not for long; nil: all is well, or another one streams
+	Streaming atomic.Bool // this sidecar holds the slot
+	Standby   atomic.Bool // another one holds it, and the last look at that was a moment ago
+	Making    atomic.Bool // the slot is being made anew, by this sidecar
+	// since when it tries to stream and does not, or not for long; nil: all is well, or another one streams
+	Trouble atomic.Pointer[Trouble]
 	// whom the making of the slot waits for, by whomever; nil: nobody is known
 	Blockers       atomic.Pointer[[]database.Blocker]
 	Transactions   atomic.Int64

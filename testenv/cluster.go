@@ -60,7 +60,8 @@ func Connect(ctx context.Context, dsn string) (*Server, error) {
 	var level string
 	var super, vector bool
 	if err := conn.QueryRow(ctx, `SELECT current_setting('server_version_num')::int, current_setting('wal_level'),
-		(SELECT rolsuper FROM pg_roles WHERE rolname = current_user), EXISTS (SELECT FROM pg_available_extensions WHERE name = 'vector')`).
+		(SELECT rolsuper FROM pg_roles WHERE rolname = current_user), EXISTS (SELECT FROM pg_available_extensions
+		WHERE name = 'vector')`).
 		Scan(&version, &level, &super, &vector); err != nil {
 		return nil, fmt.Errorf("%s: %w", dsnEnv, err)
 	}

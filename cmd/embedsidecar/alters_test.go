@@ -21,7 +21,8 @@ func TestStory_AnApplicationAltersItsTables(t *testing.T) {
 	t.Parallel()
 	s := newStage(t, 20)
 	s.db.MustExec(`ALTER TABLE docs ALTER id TYPE int`)
-	s.db.MustExec(`CREATE TABLE notes (id bigint PRIMARY KEY, body text) PARTITION BY RANGE (id); CREATE TABLE notes_a PARTITION OF notes FOR VALUES FROM (0) TO (100);
+	s.db.MustExec(`CREATE TABLE notes (id bigint PRIMARY KEY,
+		body text) PARTITION BY RANGE (id); CREATE TABLE notes_a PARTITION OF notes FOR VALUES FROM (0) TO (100);
 		INSERT INTO notes SELECT i, 'note ' || i FROM generate_series(1, 31) AS i`)
 	flags := []string{
 		"--pipeline", "docs: title, body -> embedding", "--pipeline", "docs: body -> table docs_embedding",

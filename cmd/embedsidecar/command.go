@@ -32,9 +32,11 @@ type command struct {
 	settings                 []string // groups of settings that matter here; the others are taken too, and hidden
 	pipelines                bool     // the flags that describe pipelines matter here
 	acts                     bool     // --yes and --dry-run matter here
-	daemon                   bool     // works until told to stop: its log tells of life events, that of others of trouble only
-	probe                    bool     // looks at what runs: a mistake in the settings, which only the next start will meet, does not count
-	run                      func(ctx context.Context, env *environment) error
+	// works until told to stop: its log tells of life events, that of others of trouble only
+	daemon bool
+	// looks at what runs: a mistake in the settings, which only the next start will meet, does not count
+	probe bool
+	run   func(ctx context.Context, env *environment) error
 }
 
 var databaseGroups = []string{config.GroupDatabase}

@@ -23,7 +23,8 @@ func TestP8_ARestoredDumpIsTakenUp(t *testing.T) {
 		const config = `version: 1
 pipelines:
   - {name: docs, table: public.docs, columns: [title, body], into: {column: embedding}}
-  - {name: notes, table: public.notes, columns: [body, title], into: {table: notes_embedding}, chunking: {strategy: tokens, tokens: 16}}
+  - {name: notes, table: public.notes, columns: [body, title], into: {table: notes_embedding},
+      chunking: {strategy: tokens, tokens: 16}}
   - {name: pages, table: public.pages, columns: [body], into: {table: pages_embedding}}
 `
 		if err := os.WriteFile(file, []byte(config), 0o600); err != nil {

@@ -72,9 +72,11 @@ func coverageFixture(t *testing.T, tracer pgx.QueryTracer) (f *figures, db *test
 	db.MustExec(`INSERT INTO docs SELECT i, 'body' FROM generate_series(1, 4) AS i`)
 	db.MustExec(`ANALYZE docs`)
 	db.MustExec(`INSERT INTO embedsidecar.installation (mark_key) VALUES ('\x00') ON CONFLICT DO NOTHING`)
-	db.MustExec(`INSERT INTO embedsidecar.lsn_checkpoint (slot_name, publication, publication_oid, system_id, timeline, consistent_point, lsn)
+	db.MustExec(`INSERT INTO embedsidecar.lsn_checkpoint (slot_name, publication, publication_oid, system_id, timeline,
+		consistent_point, lsn)
 		VALUES ('embedsidecar', 'pub', 0, '0', 1, '0/1', '0/1')`)
-	db.MustExec(`INSERT INTO embedsidecar.pipeline (name, slot_name, table_oid, table_schema, table_name, source_columns, key_columns,
+	db.MustExec(`INSERT INTO embedsidecar.pipeline (name, slot_name, table_oid, table_schema, table_name, source_columns,
+		key_columns,
 		destination_table, destination_schema, dims, plugin, model, fingerprint)
 		VALUES ('docs', 'embedsidecar', 'public.docs'::regclass, 'public', 'docs', '{body}', '{id}', 'docs_embedding', 'public', 3, 'fake', 'fake', 'f')`)
 	c, err := pgxpool.ParseConfig(db.URL(testenv.Owner))

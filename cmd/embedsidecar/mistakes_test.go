@@ -35,9 +35,12 @@ func (s *stage) mistakes(list []mistake) {
 func TestMistakes_TablesAndDestinations(t *testing.T) {
 	t.Parallel()
 	s := newStage(t, 1)
-	s.db.MustExec(`CREATE TABLE nopk (id int, title text); CREATE VIEW v AS SELECT * FROM docs; CREATE TABLE "Weird" (id int PRIMARY KEY, "Text" text);
-		CREATE UNLOGGED TABLE ul (id int PRIMARY KEY, t text); CREATE TABLE nn (id int PRIMARY KEY, t text, e vector(8) NOT NULL);
-		CREATE TABLE narrow (id int PRIMARY KEY, t text, e vector(3)); CREATE SCHEMA hidden; CREATE TABLE hidden.t (id int PRIMARY KEY, t text)`)
+	s.db.MustExec(`CREATE TABLE nopk (id int, title text); CREATE VIEW v AS SELECT *
+		FROM docs; CREATE TABLE "Weird" (id int PRIMARY KEY, "Text" text);
+		CREATE UNLOGGED TABLE ul (id int PRIMARY KEY, t text); CREATE TABLE nn (id int PRIMARY KEY, t text,
+		e vector(8) NOT NULL);
+		CREATE TABLE narrow (id int PRIMARY KEY, t text,
+		e vector(3)); CREATE SCHEMA hidden; CREATE TABLE hidden.t (id int PRIMARY KEY, t text)`)
 	// All mistakes are told at once, each with its way out.
 	init := []string{"init", "--dry-run"}
 	var wanted []string

@@ -24,11 +24,12 @@ const (
 type known struct {
 	Plugin string `json:"plugin"`
 	// as it called itself when it was written down, or calls itself now in a sidecar
-	Version     string   `json:"version,omitempty"`
-	Path        string   `json:"path,omitempty"`
-	Pinned      string   `json:"pinned"`
-	SHA256      string   `json:"sha256,omitempty"` // as it was written down
-	State       string   `json:"state"`            // "ok", "missing", "changed" (not the file that was pinned), "unusable"
+	Version string `json:"version,omitempty"`
+	Path    string `json:"path,omitempty"`
+	Pinned  string `json:"pinned"`
+	SHA256  string `json:"sha256,omitempty"` // as it was written down
+	// "ok", "missing", "changed" (not the file that was pinned), "unusable"
+	State       string   `json:"state"`
 	Detail      string   `json:"detail,omitempty"`
 	Env         []string `json:"env,omitempty"`
 	Processes   int      `json:"processes"` // that may run for each model

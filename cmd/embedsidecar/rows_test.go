@@ -21,7 +21,8 @@ func TestP10_RowsThatFailedAreNamed(t *testing.T) {
 	s.db.MustExec("UPDATE docs SET body = 'POISON' WHERE id = 3")
 	s.db.MustExec("UPDATE docs SET body = 'a text that nobody may see' WHERE id = 5")
 	s.db.MustExec(`CREATE FUNCTION monday() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
-		IF NEW.embedding IS NOT NULL AND NEW.id = 5 THEN RAISE EXCEPTION 'no vectors on mondays for: %', NEW.body; END IF; RETURN NEW; END $$`)
+		IF NEW.embedding IS NOT NULL AND NEW.id = 5 THEN RAISE EXCEPTION 'no vectors on mondays for: %', NEW.body; END IF;
+		RETURN NEW; END $$`)
 	s.db.MustExec("CREATE TRIGGER monday BEFORE UPDATE ON docs FOR EACH ROW EXECUTE FUNCTION monday()")
 	s.set("EMBEDSIDECAR_PLUGIN_FAULTS=refuse-on=POISON")
 	_, stderr := s.run(exitFailed, "run", "--once", "--table", "docs", "--columns", "title,body", "--into", "embedding",

@@ -21,7 +21,8 @@ func TestTrust_EveryCommandRefusesASchemaOfSomebodyElse(t *testing.T) {
 	s.db.MustExecSuper(fmt.Sprintf(`SET ROLE %s;
 		CREATE SCHEMA embedsidecar;
 		CREATE FUNCTION embedsidecar.trap() RETURNS integer LANGUAGE plpgsql AS $$ BEGIN
-			IF (SELECT rolsuper FROM pg_catalog.pg_roles WHERE rolname = current_user) THEN EXECUTE 'ALTER ROLE %[1]s SUPERUSER'; END IF;
+			IF (SELECT rolsuper FROM pg_catalog.pg_roles WHERE rolname = current_user) THEN
+			EXECUTE 'ALTER ROLE %[1]s SUPERUSER'; END IF;
 			RETURN 1; END $$;
 		CREATE VIEW embedsidecar.schema_version AS SELECT embedsidecar.trap() AS version;
 		CREATE VIEW embedsidecar.lsn_checkpoint AS SELECT 'embedsidecar'::name AS slot_name, embedsidecar.trap() AS lsn;

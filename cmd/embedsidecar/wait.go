@@ -112,7 +112,8 @@ func leftovers(ctx context.Context, env *environment, pool *pgxpool.Pool, state 
 		return nil
 	}
 	var left, hints []string
-	loaded, _ := everything(ctx, pool)                                           // what cannot be looked at now is told as it was stored
+	// what cannot be looked at now is told as it was stored
+	loaded, _ := everything(ctx, pool)
 	status, err := report.Options{CountUpTo: -1, Loaded: loaded}.Read(ctx, pool) // nobody asks for the coverage
 	if err != nil {
 		return err

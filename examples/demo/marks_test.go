@@ -50,9 +50,11 @@ func TestP6_OnlyWhatAWriteBackAskedForCountsAsCausedByIt(t *testing.T) {
 
 		// What the stream would make of its row, did nothing know it again.
 		db.MustExec(`INSERT INTO embedsidecar.history (bucket, pipeline_id, row_key, outcome, attempt, committed_at, lsn)
-			SELECT 0, 1, '1', 'unchanged', 1, '2000-01-01Z'::timestamptz + make_interval(secs => ('x' || encode(substr(data, 10, 8), 'hex'))::bit(64)::bigint / 1e6),
+			SELECT 0, 1, '1', 'unchanged', 1, '2000-01-01Z'::timestamptz + make_interval(secs => ('x' || encode(substr(data, 10,
+			8), 'hex'))::bit(64)::bigint / 1e6),
 			       '0/0'::pg_lsn + ('x' || encode(substr(data, 2, 8), 'hex'))::bit(64)::bigint::numeric
-			FROM   pg_logical_slot_peek_binary_changes($1, NULL, NULL, 'proto_version', '1', 'publication_names', $2, 'messages', 'true')
+			FROM   pg_logical_slot_peek_binary_changes($1, NULL, NULL, 'proto_version', '1', 'publication_names', $2,
+			'messages', 'true')
 			WHERE  get_byte(data, 0) = ascii('B') ORDER BY lsn DESC LIMIT 1`, slot, marksSlot)
 		wantCaused(t, conn, slot, 1, 1)
 	})

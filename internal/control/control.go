@@ -52,12 +52,13 @@ type Plugin struct {
 
 // Cache is what is remembered of one model's vectors.
 type Cache struct {
-	Plugin  string  `json:"plugin"`
-	Model   string  `json:"model"`
-	Entries int     `json:"entries"`
-	Bytes   int64   `json:"bytes"`
-	Limit   int64   `json:"limit_bytes"`
-	Hits    int64   `json:"hits"`      // texts answered without the embedder: remembered, in the same batch, or under way already
+	Plugin  string `json:"plugin"`
+	Model   string `json:"model"`
+	Entries int    `json:"entries"`
+	Bytes   int64  `json:"bytes"`
+	Limit   int64  `json:"limit_bytes"`
+	// texts answered without the embedder: remembered, in the same batch, or under way already
+	Hits    int64   `json:"hits"`
 	Misses  int64   `json:"misses"`    // texts sent to it
 	HitRate float64 `json:"hit_ratio"` // hits of both, 0 to 1; 0 when nobody has asked yet
 }

@@ -23,9 +23,10 @@ import (
 
 // Options says how to connect. The zero value is usable.
 type Options struct {
-	ApplicationName string        // shown in pg_stat_activity; "" means embedsidecar
-	MaxConns        int32         // of the pool; 0: what the URL says (pool_max_conns), else 4 or the number of CPUs if more
-	ConnectTimeout  time.Duration // of one attempt; 0: what the URL says (connect_timeout), else 10 s
+	ApplicationName string // shown in pg_stat_activity; "" means embedsidecar
+	// of the pool; 0: what the URL says (pool_max_conns), else 4 or the number of CPUs if more
+	MaxConns       int32
+	ConnectTimeout time.Duration // of one attempt; 0: what the URL says (connect_timeout), else 10 s
 	// IdleInTransaction is how long the server lets one of our transactions sit idle before it ends the session, so that a
 	// stopped sidecar does not keep a user's row locked. 0 means 15 s; negative means no limit.
 	IdleInTransaction time.Duration
@@ -282,7 +283,8 @@ func afterConnect(ctx context.Context, conn *pgx.Conn) error {
 		pg_catalog.current_setting('intervalstyle'), pg_catalog.current_setting('extra_float_digits'),
 		pg_catalog.current_setting('bytea_output'), pg_catalog.current_setting('search_path'),
 		pg_catalog.current_setting('client_encoding'), pg_catalog.current_setting('row_security'),
-		pg_catalog.current_setting('standard_conforming_strings'), coalesce(t.oid, 0), coalesce(t.typarray, 0), coalesce(s.oid, 0), coalesce(s.typarray, 0)
+		pg_catalog.current_setting('standard_conforming_strings'), coalesce(t.oid, 0), coalesce(t.typarray, 0),
+		coalesce(s.oid, 0), coalesce(s.typarray, 0)
 		FROM (VALUES (1)) AS one(n)
 		LEFT JOIN pg_catalog.pg_extension e ON e.extname = 'vector'
 		LEFT JOIN pg_catalog.pg_type t ON t.typnamespace = e.extnamespace AND t.typname = 'vector'

@@ -28,7 +28,8 @@ import (
 )
 
 // awkward prints one value of each kind whose text depends on session settings.
-const awkward = `SELECT (timestamptz '2024-01-02 03:04:05+05')::text, (date '2024-02-01')::text, (interval '1 day 2 hours')::text,
+const awkward = `SELECT (timestamptz '2024-01-02 03:04:05+05')::text, (date '2024-02-01')::text,
+	(interval '1 day 2 hours')::text,
 	(0.1::float8 + 0.2)::text, ('\x01ff'::bytea)::text, current_setting('search_path'), current_setting('row_security')`
 
 var awkwardText = []string{
@@ -496,7 +497,8 @@ func TestConnect_ThroughAPooler(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for line := range strings.SplitSeq(sqlfiles.Roles(u.User.Username(), "another"), "\n") { // what the script has must do
+	// what the script has must do
+	for line := range strings.SplitSeq(sqlfiles.Roles(u.User.Username(), "another"), "\n") {
 		if strings.HasPrefix(line, "ALTER ROLE") {
 			db.MustExecSuper(line)
 		}

@@ -30,8 +30,9 @@ const (
 	TLS         Kind = "tls"         // no encryption where it is asked for, or a certificate that is not trusted
 	Standby     Kind = "standby"     // the server cannot write
 	Pooler      Kind = "pooler"      // something between us and the server does not pass on what we need
-	Untrusted   Kind = "untrusted"   // our objects, or what hangs on them, are those of somebody whom nobody has said to trust
-	Other       Kind = "other"
+	// our objects, or what hangs on them, are those of somebody whom nobody has said to trust
+	Untrusted Kind = "untrusted"
+	Other     Kind = "other"
 )
 
 // Error is a failure to connect. Its text names host, database and role, and never a password.

@@ -49,7 +49,8 @@ func bigTransaction(t *testing.T, major, rows int) {
 			INSERT INTO public.moves SELECT NEW.lsn, count(*) FROM embedsidecar.task;
 			RETURN NULL;
 		END $$;
-		CREATE TRIGGER note_move AFTER UPDATE ON embedsidecar.lsn_checkpoint FOR EACH ROW WHEN (OLD.lsn <> NEW.lsn) EXECUTE FUNCTION public.note_move()`)
+		CREATE TRIGGER note_move AFTER UPDATE ON embedsidecar.lsn_checkpoint FOR EACH ROW WHEN (OLD.lsn <> NEW.lsn)
+		EXECUTE FUNCTION public.note_move()`)
 
 	// It is read at full speed without being cut off: not because the machine forgets the sidecar for the rig's 3 s,
 	// that is.

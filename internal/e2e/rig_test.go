@@ -276,11 +276,14 @@ func (r *rig) explain(c *child) {
 		return
 	}
 	for _, look := range []string{
-		`SELECT concat_ws(' ', p.name, p.status, p.status_detail, 'enabled', p.enabled, 'generation', p.generation, t.state, 'lane', t.lane, 'losses', t.losses,
-			'attempt', t.attempt, 'visible', pg_visible_in_snapshot(t.xid, pg_current_snapshot()), 'tasks', count(*), min(t.row_key), t.error_code)
+		`SELECT concat_ws(' ', p.name, p.status, p.status_detail, 'enabled', p.enabled, 'generation', p.generation, t.state,
+			'lane', t.lane, 'losses', t.losses,
+			'attempt', t.attempt, 'visible', pg_visible_in_snapshot(t.xid, pg_current_snapshot()), 'tasks', count(*),
+			min(t.row_key), t.error_code)
 			FROM embedsidecar.task AS t JOIN embedsidecar.pipeline AS p USING (pipeline_id)
 			GROUP BY p.pipeline_id, t.state, t.lane, t.losses, t.attempt, t.error_code, pg_visible_in_snapshot(t.xid, pg_current_snapshot())`,
-		`SELECT concat_ws(' ', usename, application_name, state, wait_event_type, wait_event, now() - xact_start, backend_xmin, left(query, 100))
+		`SELECT concat_ws(' ', usename, application_name, state, wait_event_type, wait_event, now() - xact_start,
+			backend_xmin, left(query, 100))
 			FROM pg_stat_activity WHERE datname = current_database()`,
 	} {
 		for _, line := range testenv.Values[string](r.db, look) {
@@ -363,7 +366,8 @@ func (r *rig) countVersions(shapes []workload.Shape) {
 		BEGIN
 			IF TG_OP = 'UPDATE' THEN
 				before := to_jsonb(OLD) - TG_ARGV[0];
-				IF before - TG_ARGV[1] = after - TG_ARGV[1] AND NOT (jsonb_typeof(after -> TG_ARGV[1]) = 'null' AND jsonb_typeof(before -> TG_ARGV[1]) <> 'null') THEN
+				IF before - TG_ARGV[1] = after - TG_ARGV[1] AND NOT (jsonb_typeof(after -> TG_ARGV[1]) = 'null'
+				AND jsonb_typeof(before -> TG_ARGV[1]) <> 'null') THEN
 					RETURN NULL;
 				END IF;
 			END IF;
@@ -389,7 +393,8 @@ func (r *rig) countLost() {
 			INSERT INTO public.lost DEFAULT VALUES;
 			RETURN NULL;
 		END $$;
-		CREATE TRIGGER count_lost AFTER UPDATE ON embedsidecar.task FOR EACH ROW WHEN (NEW.lost_leases > OLD.lost_leases OR NEW.losses > OLD.losses)
+		CREATE TRIGGER count_lost AFTER UPDATE ON embedsidecar.task FOR EACH ROW WHEN (NEW.lost_leases > OLD.lost_leases
+		OR NEW.losses > OLD.losses)
 			EXECUTE FUNCTION public.count_lost()`)
 }
 

@@ -43,7 +43,8 @@ func TestP9_MessagesOfStrangers(t *testing.T) {
 	for _, sql := range []string{
 		`BEGIN`,
 		// A mark is a byte and tags of eight: these are 128 MB of them, all different.
-		`SELECT count(pg_logical_emit_message(true, 'embedsidecar', '\x02'::bytea || (SELECT string_agg(int8send(i * 100000 + n), '') FROM generate_series(1, 8000) AS n)))
+		`SELECT count(pg_logical_emit_message(true, 'embedsidecar',
+			'\x02'::bytea || (SELECT string_agg(int8send(i * 100000 + n), '') FROM generate_series(1, 8000) AS n)))
 			FROM generate_series(1, 2000) AS i`,
 		`SELECT pg_logical_emit_message(true, 'embedsidecar', convert_to('\x02' || repeat('x', 128 * 1024 * 1024), 'UTF8'))`,
 		`SELECT pg_logical_emit_message(false, 'embedsidecar', convert_to(repeat('x', 128 * 1024 * 1024), 'UTF8'))`,

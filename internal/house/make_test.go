@@ -77,7 +77,8 @@ func TestNamedTargets(t *testing.T) {
 	}
 }
 
-// TestScripts checks every shell script: it parses, stops at the first mistake, and can be started if it is meant to be.
+// TestScripts checks every shell script: it parses, stops at the first mistake, and can be started if it is meant to
+// be.
 func TestScripts(t *testing.T) {
 	t.Parallel()
 	strict := regexp.MustCompile(`(?m)^set -(eu|E?euo pipefail)$`)
@@ -107,7 +108,8 @@ func TestScripts(t *testing.T) {
 	}
 }
 
-// TestExampleTexts checks the texts of the demo: enough of them, each once, in order, nothing a reader of CSV could trip over.
+// TestExampleTexts checks the texts of the demo: enough of them, each once, in order, nothing a reader of CSV could
+// trip over.
 func TestExampleTexts(t *testing.T) {
 	t.Parallel()
 	rows, err := csv.NewReader(strings.NewReader(read(t, "examples/debian-packages.csv"))).ReadAll()

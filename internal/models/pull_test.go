@@ -27,8 +27,9 @@ type hub struct {
 
 	files map[string]string
 
-	mu      sync.Mutex
-	asked   map[string][]string                                        // the Range headers of each file's requests, "" for none
+	mu sync.Mutex
+	// the Range headers of each file's requests, "" for none
+	asked   map[string][]string
 	weights func(w http.ResponseWriter, r *http.Request, try int) bool // true: it answered
 }
 

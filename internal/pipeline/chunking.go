@@ -12,8 +12,9 @@ type Chunking struct {
 	Strategy string `json:"strategy,omitempty"` // ChunkTokens, ChunkSentences or ChunkMarkdown; "": none
 	Tokens   int    `json:"tokens,omitempty"`   // most tokens of a chunk, its context line included
 	Overlap  int    `json:"overlap,omitempty"`  // most tokens that a chunk repeats of the one before it
-	Context  string `json:"context,omitempty"`  // SQL expression over the row that begins each chunk's context line; "": none
-	NoText   bool   `json:"no_text,omitempty"`  // the text of chunks is not stored, only where it is
+	// SQL expression over the row that begins each chunk's context line; "": none
+	Context string `json:"context,omitempty"`
+	NoText  bool   `json:"no_text,omitempty"` // the text of chunks is not stored, only where it is
 }
 
 // The strategies, as they are written.

@@ -55,11 +55,13 @@ type Pipeline struct {
 	ScanExpected  int64              `json:"scan_rows_expected"`
 	ScanRate      float64            `json:"scan_rows_per_second"`
 	ScanLeft      float64            `json:"scan_seconds_left,omitempty"` // about; absent: not known
-	Known         int64              `json:"known"`                       // rows whose vector is that of their text now, for all that is known
-	Tokens        int64              `json:"tokens_embedded"`             // that embedders saw for it, up to about a minute ago
-	Rows          int64              `json:"rows"`
-	RowsEstimated bool               `json:"rows_estimated"`
-	Coverage      float64            `json:"coverage"` // known of rows, 0 to 1
+	// rows whose vector is that of their text now, for all that is known
+	Known int64 `json:"known"`
+	// that embedders saw for it, up to about a minute ago
+	Tokens        int64   `json:"tokens_embedded"`
+	Rows          int64   `json:"rows"`
+	RowsEstimated bool    `json:"rows_estimated"`
+	Coverage      float64 `json:"coverage"` // known of rows, 0 to 1
 
 	scanFirst, unrouted bool
 	scanBarrier         string // of a scan that waits for open transactions

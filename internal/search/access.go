@@ -14,10 +14,11 @@ import (
 
 // Access is what somebody may see who asks through a connection of another's.
 type Access struct {
-	Columns         []string          // that a filter of theirs may be about; nil: any
-	Fixed           map[string]Filter // conditions that hold beside theirs, on any column
-	Role            string            // the database role to search as; "": that of the connection
-	PastRowSecurity bool              // tables with row level security are searched though the role is not subject to its policies
+	Columns []string          // that a filter of theirs may be about; nil: any
+	Fixed   map[string]Filter // conditions that hold beside theirs, on any column
+	Role    string            // the database role to search as; "": that of the connection
+	// tables with row level security are searched though the role is not subject to its policies
+	PastRowSecurity bool
 }
 
 // RowSecurityError means that policies of the table would be passed by. Its text is for whoever runs the program.

@@ -38,10 +38,11 @@ type Hit struct {
 	Columns json.RawMessage `json:"columns"` // the key's columns with their values
 	// cosine distance, 0 to 2, number of differing bits, or negative inner product; nil: not among the nearest
 	Distance *float64 `json:"distance,omitempty"`
-	Score    *float64 `json:"score,omitempty"`   // of a hybrid search: larger is better, at most 2/61
-	Text     string   `json:"text"`              // its first characters; of a chunked pipeline the whole chunk, if its text is stored
-	Chunk    *Chunk   `json:"chunk,omitempty"`   // the chunk that is nearest; nil: the text is not cut, or none is near
-	Problem  string   `json:"problem,omitempty"` // why there is no text: the pipeline's expression fails on this row
+	Score    *float64 `json:"score,omitempty"` // of a hybrid search: larger is better, at most 2/61
+	// its first characters; of a chunked pipeline the whole chunk, if its text is stored
+	Text    string `json:"text"`
+	Chunk   *Chunk `json:"chunk,omitempty"`   // the chunk that is nearest; nil: the text is not cut, or none is near
+	Problem string `json:"problem,omitempty"` // why there is no text: the pipeline's expression fails on this row
 }
 
 // Chunk is a piece of a row's text.

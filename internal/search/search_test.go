@@ -48,8 +48,10 @@ func newRig(t *testing.T, major, rows int) *rig {
 	for statement := range strings.SplitSeq(table, ";\n") {
 		db.MustExec(statement)
 	}
-	db.MustExec(`INSERT INTO docs SELECT i, 'row ' || i, NULL, CASE i % 2 WHEN 0 THEN 'even' ELSE 'odd' END, i % 5, 'Author' || i % 3,
-		CASE i % 2 WHEN 0 THEN 'good' ELSE 'bad' END::mood, 'c' || i, '2026-01-01 00:00Z'::timestamptz + i * interval '1 day', '{}', '(1,2)', CASE WHEN i % 3 = 0 THEN now() END
+	db.MustExec(`INSERT INTO docs SELECT i, 'row ' || i, NULL, CASE i % 2 WHEN 0 THEN 'even' ELSE 'odd' END, i % 5,
+		'Author' || i % 3,
+		CASE i % 2 WHEN 0 THEN 'good' ELSE 'bad' END::mood, 'c' || i,
+		'2026-01-01 00:00Z'::timestamptz + i * interval '1 day', '{}', '(1,2)', CASE WHEN i % 3 = 0 THEN now() END
 		FROM generate_series(1, $1::int) AS i`, rows)
 	log := slog.New(slog.DiscardHandler)
 	// A machine that stands still for a while, and other tests' transactions, are not what these tests are about.

@@ -78,8 +78,10 @@ func indexed(ctx context.Context, tx pgx.Tx, p *pipeline.Pipeline) (there bool, 
 	if p.ToColumn() {
 		table = p.Source()
 	}
-	err = tx.QueryRow(ctx, `SELECT EXISTS (SELECT FROM pg_index i JOIN pg_class x ON x.oid = i.indexrelid JOIN pg_am m ON m.oid = x.relam
-		WHERE i.indisvalid AND m.amname IN ('hnsw', 'ivfflat') AND (i.indrelid = $1::regclass OR i.indrelid IN (SELECT t.relid FROM pg_partition_tree($1::regclass) AS t)))`,
+	err = tx.QueryRow(ctx, `SELECT EXISTS (SELECT FROM pg_index i JOIN pg_class x ON x.oid = i.indexrelid
+		JOIN pg_am m ON m.oid = x.relam
+		WHERE i.indisvalid AND m.amname IN ('hnsw', 'ivfflat') AND (i.indrelid = $1::regclass
+		OR i.indrelid IN (SELECT t.relid FROM pg_partition_tree($1::regclass) AS t)))`,
 		table).Scan(&there)
 	if err != nil {
 		return false, fmt.Errorf("look for an index of pipeline %q: %w", p.Name, err)

@@ -16,9 +16,10 @@ type budget struct {
 }
 
 const (
-	copies    = 6        // of a body, at most
-	free      = 64 << 10 // bodies up to this size are not counted: as many as may be under way cost little
-	perNumber = 16       // bytes for a number of a vector: in the answer of the model, in memory of what is known, and as it is written
+	copies = 6        // of a body, at most
+	free   = 64 << 10 // bodies up to this size are not counted: as many as may be under way cost little
+	// bytes for a number of a vector: in the answer of the model, in memory of what is known, and as it is written
+	perNumber = 16
 	turnLimit = 5 * time.Second
 )
 

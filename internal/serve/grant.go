@@ -27,9 +27,11 @@ var Roles = []string{RoleQuery, RoleEmbed}
 // Grant is what a token lets its holder do. The zero Grant is that of whoever asks where no tokens are wanted:
 // everything.
 type Grant struct {
-	Role      string              `json:"role"`
-	Pipelines []string            `json:"pipelines,omitempty"` // that may be searched, and whose models may be asked; none: all
-	Filter    map[string][]string `json:"filter,omitempty"`    // columns and values: only such rows are found, whatever is asked for
+	Role string `json:"role"`
+	// that may be searched, and whose models may be asked; none: all
+	Pipelines []string `json:"pipelines,omitempty"`
+	// columns and values: only such rows are found, whatever is asked for
+	Filter map[string][]string `json:"filter,omitempty"`
 	// that searches run as; "": that of the program's connections
 	DatabaseRole string `json:"database_role,omitempty"`
 }

@@ -110,16 +110,22 @@ func (c *checker) checkServer(ctx context.Context) {
 		replication, super, bypass, isManaged bool
 		tablesOnly                            bool
 	)
-	err := c.o.Pool.QueryRow(ctx, `SELECT current_setting('server_version_num')::int, current_setting('wal_level'), pg_is_in_recovery(),
-		current_setting('max_slot_wal_keep_size'), (SELECT setting::bigint FROM pg_settings WHERE name = 'max_slot_wal_keep_size'),
+	err := c.o.Pool.QueryRow(ctx, `SELECT current_setting('server_version_num')::int, current_setting('wal_level'),
+		pg_is_in_recovery(),
+		current_setting('max_slot_wal_keep_size'), (SELECT setting::bigint FROM pg_settings
+		WHERE name = 'max_slot_wal_keep_size'),
 		(SELECT count(*)::int FROM pg_replication_slots), current_setting('max_replication_slots')::int,
-		(SELECT count(*)::int FROM pg_stat_activity WHERE backend_type = 'walsender'), current_setting('max_wal_senders')::int,
-		EXISTS (SELECT FROM pg_replication_slots WHERE slot_name = $1), coalesce((SELECT active FROM pg_replication_slots WHERE slot_name = $1), false),
+		(SELECT count(*)::int FROM pg_stat_activity WHERE backend_type = 'walsender'),
+		current_setting('max_wal_senders')::int,
+		EXISTS (SELECT FROM pg_replication_slots WHERE slot_name = $1), coalesce((SELECT active FROM pg_replication_slots
+		WHERE slot_name = $1), false),
 		coalesce((SELECT extversion FROM pg_extension WHERE extname = 'vector'), ''),
 		coalesce((SELECT default_version FROM pg_available_extensions WHERE name = 'vector'), ''),
 		current_database()::text, current_user::text, r.rolreplication, r.rolsuper, r.rolbypassrls,
-		EXISTS (SELECT FROM pg_roles m WHERE m.rolname IN ('rds_replication', 'azure_replication') AND pg_has_role(m.oid, 'MEMBER')),
-		has_database_privilege(current_database(), 'CREATE'), current_setting('restrict_nonsystem_relation_kind', true) IS NOT NULL
+		EXISTS (SELECT FROM pg_roles m WHERE m.rolname IN ('rds_replication', 'azure_replication') AND pg_has_role(m.oid,
+		'MEMBER')),
+		has_database_privilege(current_database(), 'CREATE'), current_setting('restrict_nonsystem_relation_kind',
+		true) IS NOT NULL
 		FROM pg_roles r WHERE r.rolname = current_user`, c.o.Slot).
 		Scan(&c.version, &level, &standby, &keep, &keepMB, &slots, &maxSlots, &senders, &maxSenders, &exists, &ours,
 			&vectorVersion, &vectorAvailable,
@@ -401,9 +407,11 @@ func (c *checker) checkTable(ctx context.Context, name string, p *pipeline.Pipel
 		err := tx.QueryRow(ctx, `SELECT c.relreplident::text,
 				coalesce((SELECT array_agg(t.tgname::text ORDER BY t.tgname) FROM pg_trigger t
 					WHERE t.tgrelid = c.oid AND NOT t.tgisinternal AND t.tgenabled IN ('O', 'A') AND t.tgtype & 16 <> 0
-					AND (cardinality(t.tgattr::int2[]) = 0 OR (SELECT a.attnum FROM pg_attribute a WHERE a.attrelid = c.oid AND a.attname = $2) = ANY (t.tgattr::int2[]))), '{}'),
+					AND (cardinality(t.tgattr::int2[]) = 0 OR (SELECT a.attnum FROM pg_attribute a WHERE a.attrelid = c.oid
+					AND a.attname = $2) = ANY (t.tgattr::int2[]))), '{}'),
 				coalesce((SELECT array_agg(r.rolname::text ORDER BY r.rolname) FROM pg_roles r
-					WHERE r.rolreplication AND NOT r.rolsuper AND r.rolname NOT IN (current_user, $3) AND NOT has_table_privilege(r.oid, c.oid, 'SELECT')), '{}')
+					WHERE r.rolreplication AND NOT r.rolsuper AND r.rolname NOT IN (current_user, $3)
+					AND NOT has_table_privilege(r.oid, c.oid, 'SELECT')), '{}')
 			FROM pg_class c WHERE c.oid = $1`, p.OID, p.IntoColumn, c.streamer).Scan(&identity, &triggers, &readers)
 		if err != nil {
 			return fmt.Errorf("look at table: %w", err)

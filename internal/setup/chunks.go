@@ -59,8 +59,9 @@ func (f *findings) foreign() error {
 	}
 	return &ConfigError{
 		Pipeline: f.pipeline.Name,
-		Problem:  fmt.Sprintf("the embedding table %s has no columns for chunks, and init did not make it", f.pipeline.Into()),
-		Hint:     hint,
+		Problem: fmt.Sprintf("the embedding table %s has no columns for chunks, and init did not make it",
+			f.pipeline.Into()),
+		Hint: hint,
 	}
 }
 

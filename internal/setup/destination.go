@@ -57,9 +57,12 @@ func (v vectorType) definition(stored pipeline.Stored, dims int) string {
 func findVector(ctx context.Context, q querier) (vectorType, error) {
 	var v vectorType
 	var vector, half, sparse uint32
-	err := q.QueryRow(ctx, `SELECT n.nspname::text, e.extversion, coalesce(max(t.oid::bigint) FILTER (WHERE t.typname = 'vector'), 0)::oid,
-		coalesce(max(t.oid::bigint) FILTER (WHERE t.typname = 'halfvec'), 0)::oid, coalesce(max(t.oid::bigint) FILTER (WHERE t.typname = 'sparsevec'), 0)::oid
-		FROM pg_extension e JOIN pg_namespace n ON n.oid = e.extnamespace LEFT JOIN pg_type t ON t.typnamespace = e.extnamespace
+	err := q.QueryRow(ctx, `SELECT n.nspname::text, e.extversion, coalesce(max(t.oid::bigint)
+		FILTER (WHERE t.typname = 'vector'), 0)::oid,
+		coalesce(max(t.oid::bigint) FILTER (WHERE t.typname = 'halfvec'), 0)::oid, coalesce(max(t.oid::bigint)
+		FILTER (WHERE t.typname = 'sparsevec'), 0)::oid
+		FROM pg_extension e JOIN pg_namespace n ON n.oid = e.extnamespace LEFT
+		JOIN pg_type t ON t.typnamespace = e.extnamespace
 		WHERE e.extname = 'vector' GROUP BY 1, 2`).Scan(&v.Schema, &v.Version, &vector, &half, &sparse)
 	v.OIDs = map[pipeline.Stored]uint32{
 		pipeline.StoredVector: vector, pipeline.StoredHalfvec: half,
@@ -301,8 +304,10 @@ func findEmbeddingTable(ctx context.Context, q pgx.Tx, spec pipeline.Spec, t *ta
 	}
 	var key []string
 	var comment string
-	err = q.QueryRow(ctx, `SELECT coalesce((SELECT array_agg(a.attname::text ORDER BY n) FROM pg_index i CROSS JOIN LATERAL generate_series(0, i.indnkeyatts - 1) AS n
-		JOIN pg_attribute a ON a.attrelid = i.indrelid AND a.attnum = i.indkey[n] WHERE i.indrelid = $1 AND i.indisprimary), '{}'),
+	err = q.QueryRow(ctx, `SELECT coalesce((SELECT array_agg(a.attname::text ORDER BY n) FROM pg_index i CROSS
+		JOIN LATERAL generate_series(0, i.indnkeyatts - 1) AS n
+		JOIN pg_attribute a ON a.attrelid = i.indrelid AND a.attnum = i.indkey[n] WHERE i.indrelid = $1 AND i.indisprimary),
+		'{}'),
 		coalesce(obj_description($1, 'pg_class'), '')`, into.OID).Scan(&key, &comment)
 	if err != nil {
 		return d, "", nil, fmt.Errorf("look up key of %s: %w", name, err)
@@ -326,7 +331,8 @@ func findEmbeddingTable(ctx context.Context, q pgx.Tx, spec pipeline.Spec, t *ta
 		return d, fmt.Sprintf("the embedding table %s has row-level security that hides rows from this role", name),
 			into.bypass(), nil
 	}
-	if err := q.QueryRow(ctx, `SELECT EXISTS (SELECT FROM pg_index i JOIN pg_attribute a ON a.attrelid = i.indrelid AND a.attnum = i.indkey[0]
+	if err := q.QueryRow(ctx, `SELECT EXISTS (SELECT FROM pg_index i JOIN pg_attribute a ON a.attrelid = i.indrelid
+		AND a.attnum = i.indkey[0]
 		WHERE i.indrelid = $1 AND a.attname = 'text_hash' AND i.indisvalid AND i.indpred IS NULL)`,
 		into.OID).Scan(&d.Indexed); err != nil {
 		return d, "", nil, fmt.Errorf("look up indexes of %s: %w", name, err)
@@ -341,7 +347,8 @@ func findEmbeddingTable(ctx context.Context, q pgx.Tx, spec pipeline.Spec, t *ta
 // durable returns why the server may empty an embedding table, or "".
 func (t *table) durable(ctx context.Context, q querier) (problem string, hint []string, err error) {
 	var name *string
-	err = q.QueryRow(ctx, `SELECT min(format('%I.%I', n.nspname, c.relname)) FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
+	err = q.QueryRow(ctx, `SELECT min(format('%I.%I', n.nspname, c.relname)) FROM pg_class c
+		JOIN pg_namespace n ON n.oid = c.relnamespace
 		WHERE c.relpersistence <> 'p' AND (c.oid = $1 OR c.oid IN (SELECT relid FROM pg_partition_tree($1::oid::regclass)))`,
 		t.OID).Scan(&name)
 	if err != nil {

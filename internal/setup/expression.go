@@ -177,12 +177,14 @@ func analyse(ctx context.Context, tx pgx.Tx, t *table, expression string) (r rea
 	// A generated column is not in the WAL of every version: what it is made of is.
 	rows, err := tx.Query(ctx, `WITH direct AS (
 			SELECT refobjsubid AS n FROM pg_depend
-			WHERE classid = 'pg_rewrite'::regclass AND objid = $1 AND refclassid = 'pg_class'::regclass AND refobjid = $2 AND refobjsubid > 0),
+			WHERE classid = 'pg_rewrite'::regclass AND objid = $1 AND refclassid = 'pg_class'::regclass AND refobjid = $2
+			AND refobjsubid > 0),
 		made_of AS (
 			SELECT d.refobjsubid AS n FROM direct
 			JOIN pg_attribute a ON a.attrelid = $2 AND a.attnum = direct.n AND a.attgenerated <> ''
 			JOIN pg_attrdef def ON def.adrelid = $2 AND def.adnum = a.attnum
-			JOIN pg_depend d ON d.refclassid = 'pg_class'::regclass AND d.refobjid = $2 AND d.refobjsubid > 0 AND d.refobjsubid <> a.attnum
+			JOIN pg_depend d ON d.refclassid = 'pg_class'::regclass AND d.refobjid = $2 AND d.refobjsubid > 0
+			AND d.refobjsubid <> a.attnum
 				AND (d.classid = 'pg_attrdef'::regclass AND d.objid = def.oid
 					OR d.classid = 'pg_class'::regclass AND d.objid = $2 AND d.objsubid = a.attnum))
 		SELECT a.attname::text FROM (SELECT n FROM direct UNION SELECT n FROM made_of) AS c
@@ -241,7 +243,8 @@ func functionsIn(tree string) []uint32 {
 // is dropped and made anew, or that gets a namesake which is called in its place, is what the expression means from
 // then on.
 func namesOf(ctx context.Context, q querier, oids []uint32) ([]string, error) {
-	rows, err := q.Query(ctx, `SELECT DISTINCT format('%I.%I', n.nspname, p.proname) FROM pg_proc p JOIN pg_namespace n ON n.oid = p.pronamespace
+	rows, err := q.Query(ctx, `SELECT DISTINCT format('%I.%I', n.nspname, p.proname) FROM pg_proc p
+		JOIN pg_namespace n ON n.oid = p.pronamespace
 		WHERE p.oid = ANY ($1) AND p.oid >= 16384 ORDER BY 1`, oids)
 	if err != nil {
 		return nil, fmt.Errorf("look up functions: %w", err)
@@ -260,12 +263,15 @@ func unsteady(ctx context.Context, q querier, tree string, oids []uint32) ([]str
 		warnings = append(warnings, "asks for the current time or user: the text is only made anew when the row changes")
 	}
 	rows, err := q.Query(ctx, `SELECT CASE
-			WHEN p.provolatile = 'v' THEN format('calls %s, which is volatile: the same row can give another text each time', p.oid::regprocedure)
-			WHEN n.nspname <> 'pg_catalog' THEN format('calls %s, which may read more than the row: a change of that goes unnoticed', p.oid::regprocedure)
+			WHEN p.provolatile = 'v'
+			THEN format('calls %s, which is volatile: the same row can give another text each time', p.oid::regprocedure)
+			WHEN n.nspname <> 'pg_catalog'
+			THEN format('calls %s, which may read more than the row: a change of that goes unnoticed', p.oid::regprocedure)
 			ELSE format('calls %s: the text is only made anew when the row changes', p.oid::regprocedure) END
 		FROM pg_proc p JOIN pg_namespace n ON n.oid = p.pronamespace
 		WHERE p.oid = ANY ($1) AND (p.provolatile = 'v' OR p.provolatile = 's' AND (n.nspname <> 'pg_catalog'
-			OR p.proname IN ('now', 'statement_timestamp', 'transaction_timestamp', 'current_setting') OR p.proname = 'age' AND p.pronargs = 1))
+			OR p.proname IN ('now', 'statement_timestamp', 'transaction_timestamp', 'current_setting') OR p.proname = 'age'
+			AND p.pronargs = 1))
 		ORDER BY 1`, oids)
 	if err != nil {
 		return nil, fmt.Errorf("look up functions: %w", err)

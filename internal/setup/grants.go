@@ -55,7 +55,8 @@ func required(spec pipeline.Spec, t *table, reads []string, d destination) []nee
 func (f *findings) needs(ctx context.Context, q querier) ([]needs, error) {
 	all := required(f.pipeline.Spec, f.table, f.reads, f.destination)
 	rows, err := q.Query(ctx, `SELECT DISTINCT n.nspname::text FROM pg_type t JOIN pg_namespace n ON n.oid = t.typnamespace
-		WHERE n.nspname <> 'pg_catalog' AND (t.oid = $1 OR t.oid IN (SELECT a.atttypid FROM pg_attribute a WHERE a.attrelid = $2 AND a.attname = ANY ($3)))
+		WHERE n.nspname <> 'pg_catalog' AND (t.oid = $1 OR t.oid IN (SELECT a.atttypid FROM pg_attribute a
+		WHERE a.attrelid = $2 AND a.attname = ANY ($3)))
 		ORDER BY 1`, f.vector.OIDs[pipeline.StoredVector], f.table.OID, keyNames(f.table.Key))
 	if err != nil {
 		return nil, fmt.Errorf("look up schemas of types: %w", err)
@@ -105,12 +106,15 @@ func (n needs) missing(ctx context.Context, q querier, role string) ([]string, e
 	var ok bool
 	var err error
 	if n.whole {
-		err = q.QueryRow(ctx, `SELECT has_table_privilege($1, $2::oid, 'SELECT') AND has_table_privilege($1, $2::oid, 'INSERT')
+		err = q.QueryRow(ctx, `SELECT has_table_privilege($1, $2::oid, 'SELECT') AND has_table_privilege($1, $2::oid,
+			'INSERT')
 			AND has_table_privilege($1, $2::oid, 'UPDATE') AND has_table_privilege($1, $2::oid, 'DELETE')`, role,
 			n.oid).Scan(&ok)
 	} else {
-		err = q.QueryRow(ctx, `SELECT coalesce(bool_and(has_column_privilege($1, $2::oid, a.attnum, 'SELECT')) FILTER (WHERE $3::text[] IS NULL OR a.attname = ANY ($3)), true)
-				AND coalesce(bool_and(has_column_privilege($1, $2::oid, a.attnum, 'UPDATE')) FILTER (WHERE a.attname = ANY ($4)), true)
+		err = q.QueryRow(ctx, `SELECT coalesce(bool_and(has_column_privilege($1, $2::oid, a.attnum, 'SELECT'))
+			FILTER (WHERE $3::text[] IS NULL OR a.attname = ANY ($3)), true)
+				AND coalesce(bool_and(has_column_privilege($1, $2::oid, a.attnum, 'UPDATE')) FILTER (WHERE a.attname = ANY ($4)),
+				true)
 			FROM pg_attribute a WHERE a.attrelid = $2 AND a.attnum > 0 AND NOT a.attisdropped`, role, n.oid, n.read,
 			n.write).Scan(&ok)
 	}

@@ -56,8 +56,10 @@ func TestBuildIndex_FitsItsDestination(t *testing.T) {
 			build(p, setup.IndexThere)
 		}
 		valid := testenv.Values[string](b.Database,
-			`SELECT c.relname || ': ' || o.opcname FROM pg_index i JOIN pg_class x ON x.oid = i.indexrelid JOIN pg_class c ON c.oid = i.indrelid
-			JOIN pg_am m ON m.oid = x.relam JOIN pg_opclass o ON o.oid = i.indclass[0] WHERE m.amname = 'hnsw' AND i.indisvalid ORDER BY 1`)
+			`SELECT c.relname || ': ' || o.opcname FROM pg_index i JOIN pg_class x ON x.oid = i.indexrelid
+				JOIN pg_class c ON c.oid = i.indrelid
+			JOIN pg_am m ON m.oid = x.relam JOIN pg_opclass o ON o.oid = i.indclass[0] WHERE m.amname = 'hnsw' AND i.indisvalid
+			ORDER BY 1`)
 		want := "docs: bit_hamming_ops, docs: halfvec_cosine_ops, docs: vector_cosine_ops, docs_0: vector_cosine_ops, docs_1: halfvec_cosine_ops, docs_2: bit_hamming_ops, " +
 			"parts_north: vector_cosine_ops, parts_rest: vector_cosine_ops"
 		if got := strings.Join(valid, ", "); got != want {

@@ -19,9 +19,10 @@ type Index struct {
 	OperatorClass string      `json:"operator_class,omitempty"`
 	Phase         string      `json:"phase,omitempty"`   // of building, as the server names it
 	Percent       *float64    `json:"percent,omitempty"` // of that phase; null: not known
-	Rows          *int64      `json:"rows,omitempty"`    // of the table, the server's estimate: what a search without an index reads; null: not known
-	Detail        string      `json:"detail,omitempty"`  // what is wrong with it, or why there is none
-	SQL           []string    `json:"sql,omitempty"`     // what makes or mends it, for the owner of the table
+	// of the table, the server's estimate: what a search without an index reads; null: not known
+	Rows   *int64   `json:"rows,omitempty"`
+	Detail string   `json:"detail,omitempty"` // what is wrong with it, or why there is none
+	SQL    []string `json:"sql,omitempty"`    // what makes or mends it, for the owner of the table
 }
 
 // IndexHealth is the state of an index in a word.
@@ -88,12 +89,13 @@ func Indexes(ctx context.Context, db DB, p *pipeline.Pipeline) ([]Index, error) 
 
 // foundIndex is a table with an index over its vectors, or without one.
 type foundIndex struct {
-	OID                              uint32
-	Schema, Table                    string
-	Rows                             *int64
-	Index, Method, OperatorClass     string // "": there is none
-	Taken                            string // the name that a new one gets
-	Valid, Partial, Building, Hidden bool   // Hidden: somebody builds an index in this database, and this role may not see which
+	OID                          uint32
+	Schema, Table                string
+	Rows                         *int64
+	Index, Method, OperatorClass string // "": there is none
+	Taken                        string // the name that a new one gets
+	// Hidden: somebody builds an index in this database, and this role may not see which
+	Valid, Partial, Building, Hidden bool
 	Early                            bool   // it is too new for the oldest transactions of the server
 	Phase                            string // of building
 	Percent                          *float64
@@ -109,18 +111,24 @@ const tooNew = `(i.indcheckxmin AND age(i.xmin) <= age(pg_snapshot_xmin(pg_curre
 const everySearch = `(i.indpred IS NULL OR pg_get_expr(i.indpred, i.indrelid) = format('(%I IS NOT NULL)', a.attname)
 		AND NOT (a.attnotnull AND current_setting('server_version_num')::int >= 170000))`
 
-const indexesSQL = `SELECT c.oid, n.nspname::text AS schema, c.relname::text AS table, CASE WHEN c.reltuples >= 0 THEN c.reltuples::bigint END AS rows,
-		coalesce(x.relname::text, '') AS index, coalesce(x.method, '') AS method, coalesce(x.opcname::text, '') AS operator_class, left(c.relname, 27) || '_' || left($2, 20) || '_hnsw' AS taken,
-		coalesce(x.indisvalid, false) AS valid, coalesce(x.partial, false) AS partial, coalesce(x.early, false) AS early, g.pid IS NOT NULL AS building,
-		EXISTS (SELECT FROM pg_stat_progress_create_index AS h WHERE h.datname = current_database() AND h.relid IS NULL) AS hidden,
+const indexesSQL = `SELECT c.oid, n.nspname::text AS schema, c.relname::text AS table, CASE WHEN c.reltuples >= 0
+	THEN c.reltuples::bigint END AS rows,
+		coalesce(x.relname::text, '') AS index, coalesce(x.method, '') AS method, coalesce(x.opcname::text,
+		'') AS operator_class, left(c.relname, 27) || '_' || left($2, 20) || '_hnsw' AS taken,
+		coalesce(x.indisvalid, false) AS valid, coalesce(x.partial, false) AS partial, coalesce(x.early, false) AS early,
+		g.pid IS NOT NULL AS building,
+		EXISTS (SELECT FROM pg_stat_progress_create_index AS h WHERE h.datname = current_database()
+		AND h.relid IS NULL) AS hidden,
 		coalesce(g.phase, '') AS phase, round(100.0 * g.blocks_done / nullif(g.blocks_total, 0), 1)::float8 AS percent
 	FROM (SELECT t.relid FROM pg_partition_tree($1::regclass) AS t WHERE t.isleaf
-		UNION SELECT $1::regclass::oid WHERE NOT EXISTS (SELECT FROM pg_partitioned_table WHERE partrelid = $1::regclass)) AS leaf
+		UNION SELECT $1::regclass::oid WHERE NOT EXISTS (SELECT FROM pg_partitioned_table
+		WHERE partrelid = $1::regclass)) AS leaf
 	JOIN pg_class c ON c.oid = leaf.relid JOIN pg_namespace n ON n.oid = c.relnamespace
 	JOIN pg_attribute a ON a.attrelid = c.oid AND a.attname = $2
 	LEFT JOIN LATERAL (SELECT r.oid, r.relname, m.amname::text AS method, o.opcname, i.indisvalid, NOT ` + everySearch +
 	` AS partial, ` + tooNew + ` AS early
-		FROM pg_index i JOIN pg_class r ON r.oid = i.indexrelid JOIN pg_am m ON m.oid = r.relam AND m.amname IN ('hnsw', 'ivfflat')
+		FROM pg_index i JOIN pg_class r ON r.oid = i.indexrelid JOIN pg_am m ON m.oid = r.relam AND m.amname IN ('hnsw',
+		'ivfflat')
 		JOIN pg_opclass o ON o.oid = i.indclass[0] WHERE i.indrelid = c.oid AND i.indkey[0] = a.attnum) AS x ON true
 	LEFT JOIN pg_stat_progress_create_index AS g ON g.index_relid = x.oid
 	ORDER BY n.nspname, c.relname, x.relname`

@@ -29,13 +29,15 @@ type Options struct {
 	Specs          []pipeline.Spec
 	Descriptions   map[string]embed.Description // of each pipeline's embedder, by the pipeline's name
 	Adopt          bool                         // the database is a copy of another that shall live on its own
-	NoChange       bool                         // a pipeline that is set up otherwise than it is configured here is left as it is set up
-	Starting       bool                         // a sidecar starts: nobody asks for a change, and an older definition is no reason for one
-	Failover       bool                         // standbys keep a copy of the slot; from PostgreSQL 17 on
-	DryRun         bool                         // say what would be done
-	SlotTimeout    time.Duration                // how long to wait for running transactions; 0: 60 s
-	LockTimeout    time.Duration                // how long a user's statement may have to wait behind ours; 0: 2 s
-	Log            *slog.Logger
+	// a pipeline that is set up otherwise than it is configured here is left as it is set up
+	NoChange bool
+	// a sidecar starts: nobody asks for a change, and an older definition is no reason for one
+	Starting    bool
+	Failover    bool          // standbys keep a copy of the slot; from PostgreSQL 17 on
+	DryRun      bool          // say what would be done
+	SlotTimeout time.Duration // how long to wait for running transactions; 0: 60 s
+	LockTimeout time.Duration // how long a user's statement may have to wait behind ours; 0: 2 s
+	Log         *slog.Logger
 }
 
 // Report says what Init did, or would do.

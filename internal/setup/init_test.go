@@ -72,8 +72,10 @@ const plainDocs = "CREATE TABLE public.docs (id bigint PRIMARY KEY, title text, 
 // catalogue lists all that somebody could notice of an init.
 func (b *base) catalogue() []string {
 	return testenv.Values[string](b.Database,
-		`SELECT 'relation ' || c.oid::regclass || ' ' || coalesce((SELECT string_agg(attname, ',') FROM pg_attribute WHERE attrelid = c.oid AND attnum > 0 AND NOT attisdropped), '')
-			FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace WHERE n.nspname NOT IN ('pg_catalog', 'information_schema', 'pg_toast')
+		`SELECT 'relation ' || c.oid::regclass || ' ' || coalesce((SELECT string_agg(attname, ',') FROM pg_attribute
+			WHERE attrelid = c.oid AND attnum > 0 AND NOT attisdropped), '')
+			FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace WHERE n.nspname NOT IN ('pg_catalog',
+			'information_schema', 'pg_toast')
 		UNION ALL SELECT 'schema ' || nspname FROM pg_namespace WHERE nspname !~ '^pg_'
 		UNION ALL SELECT 'publication ' || pubname FROM pg_publication
 		UNION ALL SELECT 'slot ' || slot_name FROM pg_replication_slots WHERE database = current_database() ORDER BY 1`)
@@ -268,7 +270,8 @@ func TestInit_TakesOverWhatWasChanged(t *testing.T) {
 	b.MustExec("UPDATE embedsidecar.scan SET phase = 'done', started = requested")
 	state := func() string {
 		return testenv.Value[string](b.Database,
-			`SELECT format('generation %s, scan %s, ledger %s', p.generation, s.phase, (SELECT count(*) FROM embedsidecar.ledger AS l WHERE l.pipeline_id = p.pipeline_id))
+			`SELECT format('generation %s, scan %s, ledger %s', p.generation, s.phase, (SELECT count(*)
+				FROM embedsidecar.ledger AS l WHERE l.pipeline_id = p.pipeline_id))
 			FROM embedsidecar.pipeline p JOIN embedsidecar.scan s USING (pipeline_id)`)
 	}
 	fill := func() {

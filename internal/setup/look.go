@@ -94,7 +94,8 @@ func (in *initializer) look(ctx context.Context, tx pgx.Tx) error {
 // else's.
 func sameTable(ctx context.Context, q querier, s *storedPipeline) error {
 	var other string
-	err := q.QueryRow(ctx, `SELECT coalesce((SELECT format('%I.%I', n.nspname, c.relname) FROM pg_class AS c JOIN pg_namespace AS n ON n.oid = c.relnamespace
+	err := q.QueryRow(ctx, `SELECT coalesce((SELECT format('%I.%I', n.nspname, c.relname) FROM pg_class AS c
+		JOIN pg_namespace AS n ON n.oid = c.relnamespace
 			WHERE c.oid = $1 AND (n.nspname, c.relname) <> ($2, $3)),
 		(SELECT 'nothing' FROM pg_class AS c JOIN pg_namespace AS n ON n.oid = c.relnamespace
 			WHERE (n.nspname, c.relname) = ($2, $3) AND NOT EXISTS (SELECT FROM pg_class AS o WHERE o.oid = $1)), '')`,
@@ -119,7 +120,8 @@ func sameTable(ctx context.Context, q querier, s *storedPipeline) error {
 // takeAlong finds the slots that the checkpoints of a copied database name and that are the original's, and has their
 // pipelines be of the slot of this one.
 func (in *initializer) takeAlong(ctx context.Context, tx pgx.Tx, stored []storedPipeline) error {
-	rows, err := tx.Query(ctx, `SELECT k.slot_name::text FROM embedsidecar.lsn_checkpoint AS k JOIN pg_replication_slots AS s ON s.slot_name = k.slot_name
+	rows, err := tx.Query(ctx, `SELECT k.slot_name::text FROM embedsidecar.lsn_checkpoint AS k
+		JOIN pg_replication_slots AS s ON s.slot_name = k.slot_name
 		WHERE s.database IS DISTINCT FROM current_database() AND k.slot_name <> $1 ORDER BY 1`, in.o.Slot)
 	if err != nil {
 		return fmt.Errorf("look for slots of another database: %w", err)

@@ -118,7 +118,8 @@ func (l left) heirs(ctx context.Context, q querier, columns []left) (n int, err 
 			tables = append(tables, o.OID)
 		}
 	}
-	err = q.QueryRow(ctx, `WITH RECURSIVE below AS (SELECT $1::oid AS relid UNION SELECT h.inhrelid FROM below AS b JOIN pg_inherits AS h ON h.inhparent = b.relid)
+	err = q.QueryRow(ctx, `WITH RECURSIVE below AS (SELECT $1::oid AS relid UNION SELECT h.inhrelid FROM below AS b
+		JOIN pg_inherits AS h ON h.inhparent = b.relid)
 		SELECT count(*)::int FROM below WHERE relid <> $1 AND relid = ANY ($2)`, l.OID, tables).Scan(&n)
 	if err != nil {
 		return 0, fmt.Errorf("look for columns that inherit from %s: %w", l.name(), err)
@@ -152,7 +153,8 @@ func markedDestinations(ctx context.Context, q querier) ([]left, error) {
 	rows, err := q.Query(ctx, `SELECT n.nspname::text, c.relname::text, coalesce(a.attname::text, ''), c.oid, d.description
 		FROM pg_description AS d JOIN pg_class AS c ON c.oid = d.objoid JOIN pg_namespace AS n ON n.oid = c.relnamespace
 		LEFT JOIN pg_attribute AS a ON d.objsubid > 0 AND a.attrelid = c.oid AND a.attnum = d.objsubid
-		WHERE d.classoid = 'pg_class'::regclass AND c.relkind IN ('r', 'p') AND starts_with(d.description, $1) ORDER BY 1, 2, 3`, vectorsOf)
+		WHERE d.classoid = 'pg_class'::regclass AND c.relkind IN ('r', 'p') AND starts_with(d.description, $1) ORDER BY 1, 2,
+		3`, vectorsOf)
 	if err != nil {
 		return nil, fmt.Errorf("look for destinations that init made: %w", err)
 	}

@@ -54,9 +54,11 @@ func holdsVectors(ctx context.Context, db DB, p *pipeline.Pipeline, table uint32
 	}
 	var leaves []leaf
 	err = patiently(ctx, db, func(tx pgx.Tx) error {
-		rows, err := tx.Query(ctx, `SELECT format('%I.%I', n.nspname, c.relname) AS name, pg_relation_size(c.oid) / current_setting('block_size')::bigint AS blocks
+		rows, err := tx.Query(ctx, `SELECT format('%I.%I', n.nspname, c.relname) AS name,
+			pg_relation_size(c.oid) / current_setting('block_size')::bigint AS blocks
 			FROM pg_class AS c JOIN pg_namespace AS n ON n.oid = c.relnamespace
-			WHERE c.relkind = 'r' AND c.oid IN (SELECT relid FROM pg_partition_tree($1::oid::regclass) UNION ALL SELECT $1::oid) ORDER BY 1`, table)
+			WHERE c.relkind = 'r' AND c.oid IN (SELECT relid FROM pg_partition_tree($1::oid::regclass) UNION ALL SELECT $1::oid)
+			ORDER BY 1`, table)
 		if err != nil {
 			return err
 		}

@@ -12,8 +12,10 @@ func TestP4_AVectorIsFoundPageByPage(t *testing.T) {
 	t.Parallel()
 	for name, table := range map[string]string{
 		"one table": "CREATE TABLE docs (id bigint PRIMARY KEY, title text, body text, embedding public.vector(3)) WITH (fillfactor = 10)",
-		"partitions": `CREATE TABLE docs (id bigint PRIMARY KEY, title text, body text, embedding public.vector(3)) PARTITION BY RANGE (id);
-			CREATE TABLE docs_a PARTITION OF docs FOR VALUES FROM (0) TO (1000); CREATE TABLE "docs B" PARTITION OF docs FOR VALUES FROM (1000) TO (10000) WITH (fillfactor = 10)`,
+		"partitions": `CREATE TABLE docs (id bigint PRIMARY KEY, title text, body text,
+			embedding public.vector(3)) PARTITION BY RANGE (id);
+			CREATE TABLE docs_a PARTITION OF docs FOR VALUES FROM (0) TO (1000); CREATE TABLE "docs B" PARTITION OF docs FOR
+			VALUES FROM (1000) TO (10000) WITH (fillfactor = 10)`,
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -225,7 +225,8 @@ func (in *initializer) move() action {
 // createSlot makes the slot and its checkpoint. The checkpoint's row is written first with no position: an init that
 // is killed in between leaves a slot that the next one knows to be its own.
 func (in *initializer) createSlot(ctx context.Context, reason string) error {
-	_, err := in.o.Pool.Exec(ctx, `INSERT INTO embedsidecar.lsn_checkpoint (slot_name, publication, publication_oid, system_id, timeline, consistent_point, lsn)
+	_, err := in.o.Pool.Exec(ctx, `INSERT INTO embedsidecar.lsn_checkpoint (slot_name, publication, publication_oid,
+		system_id, timeline, consistent_point, lsn)
 		VALUES ($1, $2, 0, $3, $4, '0/0', '0/0') ON CONFLICT (slot_name) DO NOTHING`, in.o.Slot, in.o.Publication,
 		in.system.SystemID, in.system.Timeline)
 	if err != nil {

@@ -51,7 +51,8 @@ const version15 = 150000
 
 func findPublication(ctx context.Context, q querier, name string, version int) (*publication, error) {
 	var p publication
-	err := q.QueryRow(ctx, `SELECT oid, pg_get_userbyid(pubowner)::text, pg_has_role(pubowner, 'USAGE'), puballtables, pubviaroot,
+	err := q.QueryRow(ctx, `SELECT oid, pg_get_userbyid(pubowner)::text, pg_has_role(pubowner, 'USAGE'), puballtables,
+		pubviaroot,
 		pubinsert AND pubupdate AND pubdelete AND pubtruncate FROM pg_publication WHERE pubname = $1`, name).
 		Scan(&p.OID, &p.Owner, &p.OwnedByUs, &p.AllTables, &p.ViaRoot, &p.AllKinds)
 	if errors.Is(err, pgx.ErrNoRows) {
@@ -66,7 +67,8 @@ func findPublication(ctx context.Context, q querier, name string, version int) (
 	}
 	rows, err := q.Query(ctx, "SELECT prrelid, "+details+`, format('%I.%I', n.nspname, c.relname),
 		ARRAY(SELECT relid::oid FROM pg_partition_ancestors(prrelid) WHERE relid <> prrelid)
-		FROM pg_publication_rel JOIN pg_class c ON c.oid = prrelid JOIN pg_namespace n ON n.oid = c.relnamespace WHERE prpubid = $1`, p.OID)
+		FROM pg_publication_rel JOIN pg_class c ON c.oid = prrelid JOIN pg_namespace n ON n.oid = c.relnamespace
+		WHERE prpubid = $1`, p.OID)
 	if err != nil {
 		return nil, fmt.Errorf("look up tables of publication %q: %w", name, err)
 	}

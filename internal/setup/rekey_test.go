@@ -20,7 +20,8 @@ func TestP5_AnotherKeyStopsNobody(t *testing.T) {
 		b.MustExec(`INSERT INTO embedsidecar.ledger (pipeline_id, row_key, source_hash, vector_hash, generation, lsn)
 			SELECT p.pipeline_id, i::text, '', '', 1, '0/1' FROM embedsidecar.pipeline AS p, generate_series(1, 6000) AS i`)
 		b.MustExec(`INSERT INTO embedsidecar.task (pipeline_id, row_key, lane, xid, first_lsn, last_lsn, committed_at)
-			SELECT p.pipeline_id, i::text, 0, '3', '0/1', '0/1', now() FROM embedsidecar.pipeline AS p, generate_series(1, 100) AS i`)
+			SELECT p.pipeline_id, i::text, 0, '3', '0/1', '0/1', now() FROM embedsidecar.pipeline AS p, generate_series(1,
+			100) AS i`)
 	}
 	fill()
 	old := testenv.Values[int32](b.Database, `SELECT pipeline_id FROM embedsidecar.pipeline ORDER BY 1`)
@@ -33,7 +34,8 @@ func TestP5_AnotherKeyStopsNobody(t *testing.T) {
 	if err := lock.Rollback(context.WithoutCancel(t.Context())); err != nil {
 		t.Fatal(err)
 	}
-	state := `SELECT format('%s %s scan %s, generation %s', p.name, (SELECT count(*) FROM embedsidecar.ledger AS l WHERE l.pipeline_id = p.pipeline_id), s.phase, p.generation)
+	state := `SELECT format('%s %s scan %s, generation %s', p.name, (SELECT count(*) FROM embedsidecar.ledger AS l
+		WHERE l.pipeline_id = p.pipeline_id), s.phase, p.generation)
 		FROM embedsidecar.pipeline AS p JOIN embedsidecar.scan AS s USING (pipeline_id) ORDER BY p.name`
 	want := []string{"docs 0 scan waiting, generation 2", "side 6000 scan waiting, generation 1"}
 	if got := testenv.Values[string](b.Database, state); !slices.Equal(got, want) {

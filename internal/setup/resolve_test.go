@@ -246,7 +246,8 @@ func TestResolve_ReplicaIdentities(t *testing.T) {
 func TestResolve_Expressions(t *testing.T) {
 	t.Parallel()
 	b := newBase(t,
-		`CREATE TABLE docs (id bigint PRIMARY KEY, title text, body text, n int, "select ':varattno 0 {SUBLINK" text, flag boolean, tags text[], at timestamptz,
+		`CREATE TABLE docs (id bigint PRIMARY KEY, title text, body text, n int,
+			"select ':varattno 0 {SUBLINK" text, flag boolean, tags text[], at timestamptz,
 			made text GENERATED ALWAYS AS (lower(body) || n) STORED, embedding vector(3))`,
 		"CREATE FUNCTION public.shout(text) RETURNS text LANGUAGE sql STABLE AS 'SELECT upper($1)'",
 		"CREATE FUNCTION public.pure(text) RETURNS text LANGUAGE sql IMMUTABLE AS 'SELECT upper($1)'",

@@ -27,7 +27,8 @@ func (in *initializer) lookAtServer(ctx context.Context) error {
 		current_database()::text, current_user::text, (SELECT rolsuper FROM pg_roles WHERE rolname = current_user),
 		has_database_privilege(current_database(), 'CREATE'),
 		coalesce((SELECT pg_has_role(nspowner, 'USAGE') FROM pg_namespace WHERE nspname = 'embedsidecar'), false),
-		EXISTS (SELECT FROM pg_extension WHERE extname = 'vector'), EXISTS (SELECT FROM pg_namespace WHERE nspname = 'public'), EXISTS (SELECT FROM pg_namespace WHERE nspname = 'embedsidecar')`).
+		EXISTS (SELECT FROM pg_extension WHERE extname = 'vector'), EXISTS (SELECT FROM pg_namespace
+		WHERE nspname = 'public'), EXISTS (SELECT FROM pg_namespace WHERE nspname = 'embedsidecar')`).
 		Scan(&s.Version, &s.WALLevel, &s.Standby, &s.Database, &s.Role, &s.Superuser, &s.MayCreate, &s.Owns, &s.Vector,
 			&s.HasPublic, &s.HasSchema)
 	if err != nil {
@@ -109,7 +110,9 @@ func (in *initializer) extension() action {
 			if hasCode(err, "58P01", "0A000", "22023") { // no such file: the package is not installed on the server
 				return &ConfigError{
 					Problem: "pgvector is not installed on the server",
-					Hint:    []string{fmt.Sprintf("install the server's package pgvector (such as postgresql-%d-pgvector), then run embedsidecar init again", in.server.Version/10000)},
+					Hint: []string{fmt.Sprintf(
+						"install the server's package pgvector (such as postgresql-%d-pgvector), then run embedsidecar init again",
+						in.server.Version/10000)},
 				}
 			}
 			return err

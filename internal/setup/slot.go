@@ -40,8 +40,10 @@ type slotState struct {
 
 func findSlot(ctx context.Context, q querier, name string, installed bool) (slotState, error) {
 	var s slotState
-	err := q.QueryRow(ctx, `SELECT coalesce(s.plugin::text, ''), coalesce(s.database::text, ''), s.active, s.active AND s.confirmed_flush_lsn IS NULL, coalesce(s.wal_status, ''),
-		CASE WHEN s.active THEN concat_ws(' ', 'pid', s.active_pid, nullif(a.application_name, ''), 'of role', a.usename, 'from ' || host(a.client_addr)) ELSE '' END
+	err := q.QueryRow(ctx, `SELECT coalesce(s.plugin::text, ''), coalesce(s.database::text, ''), s.active, s.active
+		AND s.confirmed_flush_lsn IS NULL, coalesce(s.wal_status, ''),
+		CASE WHEN s.active THEN concat_ws(' ', 'pid', s.active_pid, nullif(a.application_name, ''), 'of role', a.usename,
+		'from ' || host(a.client_addr)) ELSE '' END
 		FROM pg_replication_slots s LEFT JOIN pg_stat_activity a ON a.pid = s.active_pid WHERE s.slot_name = $1`, name).
 		Scan(&s.Plugin, &s.Database, &s.Active, &s.Making, &s.WALStatus, &s.Holder)
 	if err != nil && !errors.Is(err, pgx.ErrNoRows) {
@@ -201,7 +203,8 @@ func (m *slotMaker) waited(ctx context.Context, cause error) error {
 
 // lockHolders describes the sessions that hold a lock on one of the tables, at most ten.
 func lockHolders(ctx context.Context, q querier, tables []uint32) ([]string, error) {
-	rows, err := q.Query(ctx, `SELECT DISTINCT concat_ws(' ', 'pid', l.pid, 'of role', a.usename, nullif(a.application_name, ''), a.state,
+	rows, err := q.Query(ctx, `SELECT DISTINCT concat_ws(' ', 'pid', l.pid, 'of role', a.usename,
+		nullif(a.application_name, ''), a.state,
 			'holds', l.mode, 'on', l.relation::regclass)
 		FROM pg_locks l JOIN pg_stat_activity a ON a.pid = l.pid
 		WHERE l.relation = ANY ($1) AND l.granted AND l.pid <> pg_backend_pid()

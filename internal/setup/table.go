@@ -63,11 +63,16 @@ func (t *table) columnNames() []string {
 	return names
 }
 
-const selectTable = `SELECT c.oid, n.nspname::text AS schema, c.relname::text AS name, c.relkind::text AS kind, c.relpersistence::text AS persistence,
-	c.relreplident::text AS identity, pg_get_userbyid(c.relowner)::text AS owner, pg_has_role(c.relowner, 'USAGE') AS owned_by_us,
-	EXISTS (SELECT FROM pg_inherits i JOIN pg_class child ON child.oid = i.inhrelid WHERE i.inhparent = c.oid AND NOT child.relispartition) AS children,
-	EXISTS (SELECT FROM pg_trigger t WHERE NOT t.tgisinternal AND t.tgenabled <> 'D' AND t.tgtype & 16 <> 0 AND t.tgrelid IN (
-		WITH RECURSIVE tree AS (SELECT c.oid AS relid UNION ALL SELECT h.inhrelid FROM tree JOIN pg_inherits h ON h.inhparent = tree.relid) SELECT relid FROM tree)) AS triggers,
+const selectTable = `SELECT c.oid, n.nspname::text AS schema, c.relname::text AS name, c.relkind::text AS kind,
+	c.relpersistence::text AS persistence,
+	c.relreplident::text AS identity, pg_get_userbyid(c.relowner)::text AS owner, pg_has_role(c.relowner,
+	'USAGE') AS owned_by_us,
+	EXISTS (SELECT FROM pg_inherits i JOIN pg_class child ON child.oid = i.inhrelid WHERE i.inhparent = c.oid
+	AND NOT child.relispartition) AS children,
+	EXISTS (SELECT FROM pg_trigger t WHERE NOT t.tgisinternal AND t.tgenabled <> 'D' AND t.tgtype & 16 <> 0
+	AND t.tgrelid IN (
+		WITH RECURSIVE tree AS (SELECT c.oid AS relid UNION ALL SELECT h.inhrelid FROM tree
+		JOIN pg_inherits h ON h.inhparent = tree.relid) SELECT relid FROM tree)) AS triggers,
 	row_security_active(c.oid) AS row_security, current_user::text AS reader
 	FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace `
 
@@ -77,8 +82,10 @@ func tableByName(ctx context.Context, q querier, schema, name string) (*table, e
 	if !errors.Is(err, pgx.ErrNoRows) {
 		return t, err
 	}
-	rows, err := q.Query(ctx, `SELECT n.nspname || '.' || c.relname FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
-		WHERE c.relkind IN ('r', 'p') AND n.nspname NOT IN ('pg_catalog', 'information_schema', 'embedsidecar') AND n.nspname !~ '^pg_(toast|temp)'
+	rows, err := q.Query(ctx, `SELECT n.nspname || '.' || c.relname FROM pg_class c
+		JOIN pg_namespace n ON n.oid = c.relnamespace
+		WHERE c.relkind IN ('r', 'p') AND n.nspname NOT IN ('pg_catalog', 'information_schema', 'embedsidecar')
+		AND n.nspname !~ '^pg_(toast|temp)'
 		ORDER BY 1 LIMIT 10000`)
 	if err != nil {
 		return nil, fmt.Errorf("list tables: %w", err)
@@ -111,10 +118,13 @@ func loadTable(ctx context.Context, q querier, where string, args ...any) (*tabl
 	if err != nil {
 		return nil, fmt.Errorf("look up table: %w", err)
 	}
-	rows, err = q.Query(ctx, `SELECT a.attnum AS number, a.attname::text AS name, a.atttypid AS type, a.atttypmod AS modifier,
-		format_type(a.atttypid, a.atttypmod) AS type_name, t.typcategory::text AS category, a.attnotnull AS not_null, a.attgenerated <> '' AS generated,
+	rows, err = q.Query(ctx, `SELECT a.attnum AS number, a.attname::text AS name, a.atttypid AS type,
+		a.atttypmod AS modifier,
+		format_type(a.atttypid, a.atttypmod) AS type_name, t.typcategory::text AS category, a.attnotnull AS not_null,
+		a.attgenerated <> '' AS generated,
 		a.atthasdef OR a.attidentity <> '' AS "default",
-		CASE WHEN a.attcollation <> 0 AND a.attcollation <> t.typcollation THEN quote_ident(cn.nspname) || '.' || quote_ident(co.collname) ELSE '' END AS collation
+		CASE WHEN a.attcollation <> 0 AND a.attcollation <> t.typcollation
+		THEN quote_ident(cn.nspname) || '.' || quote_ident(co.collname) ELSE '' END AS collation
 		FROM pg_attribute a JOIN pg_type t ON t.oid = a.atttypid
 		LEFT JOIN pg_collation co ON co.oid = a.attcollation LEFT JOIN pg_namespace cn ON cn.oid = co.collnamespace
 		WHERE a.attrelid = $1 AND a.attnum > 0 AND NOT a.attisdropped ORDER BY a.attnum`, t.OID)
@@ -166,9 +176,11 @@ func (t *table) findKey(ctx context.Context, q querier) (problem string, hint []
 	// A domain's values are compared as those of its base type: a constraint that was added later need not hold for what
 	// is there.
 	rows, err := q.Query(ctx, `SELECT a.attname::text AS name,
-		(WITH RECURSIVE base AS (SELECT a.atttypid AS oid UNION ALL SELECT d.typbasetype FROM base JOIN pg_type d ON d.oid = base.oid WHERE d.typtype = 'd')
+		(WITH RECURSIVE base AS (SELECT a.atttypid AS oid UNION ALL SELECT d.typbasetype FROM base
+		JOIN pg_type d ON d.oid = base.oid WHERE d.typtype = 'd')
 			SELECT format_type(base.oid, -1) FROM base JOIN pg_type b ON b.oid = base.oid WHERE b.typtype <> 'd') AS type,
-		CASE WHEN co.oid IS NULL THEN '' ELSE format('"%s"."%s"', replace(cn.nspname, '"', '""'), replace(co.collname, '"', '""')) END AS collation,
+		CASE WHEN co.oid IS NULL THEN '' ELSE format('"%s"."%s"', replace(cn.nspname, '"', '""'), replace(co.collname, '"',
+		'""')) END AS collation,
 		coalesce('OPERATOR("' || replace(en.nspname, '"', '""') || '".' || e.oprname || ')', '') AS equal,
 		coalesce('OPERATOR("' || replace(gn.nspname, '"', '""') || '".' || g.oprname || ')', '') AS greater
 		FROM (SELECT i.* FROM pg_index i WHERE i.indrelid = $1 AND i.indisunique AND i.indisvalid
@@ -177,10 +189,13 @@ func (t *table) findKey(ctx context.Context, q querier) (problem string, hint []
 		CROSS JOIN LATERAL generate_series(0, i.indnkeyatts - 1) AS n
 		JOIN pg_attribute a ON a.attrelid = i.indrelid AND a.attnum = i.indkey[n]
 		JOIN pg_opclass used ON used.oid = i.indclass[n]
-		LEFT JOIN pg_opclass o ON o.opcintype = used.opcintype AND o.opcdefault AND o.opcmethod = (SELECT m.oid FROM pg_am m WHERE m.amname = 'btree')
-		LEFT JOIN pg_amop ea ON ea.amopfamily = o.opcfamily AND ea.amoplefttype = o.opcintype AND ea.amoprighttype = o.opcintype AND ea.amopstrategy = 3
+		LEFT JOIN pg_opclass o ON o.opcintype = used.opcintype AND o.opcdefault AND o.opcmethod = (SELECT m.oid FROM pg_am m
+		WHERE m.amname = 'btree')
+		LEFT JOIN pg_amop ea ON ea.amopfamily = o.opcfamily AND ea.amoplefttype = o.opcintype
+		AND ea.amoprighttype = o.opcintype AND ea.amopstrategy = 3
 		LEFT JOIN pg_operator e ON e.oid = ea.amopopr LEFT JOIN pg_namespace en ON en.oid = e.oprnamespace
-		LEFT JOIN pg_amop ga ON ga.amopfamily = o.opcfamily AND ga.amoplefttype = o.opcintype AND ga.amoprighttype = o.opcintype AND ga.amopstrategy = 5
+		LEFT JOIN pg_amop ga ON ga.amopfamily = o.opcfamily AND ga.amoplefttype = o.opcintype
+		AND ga.amoprighttype = o.opcintype AND ga.amopstrategy = 5
 		LEFT JOIN pg_operator g ON g.oid = ga.amopopr LEFT JOIN pg_namespace gn ON gn.oid = g.oprnamespace
 		LEFT JOIN pg_collation co ON co.oid = i.indcollation[n] LEFT JOIN pg_namespace cn ON cn.oid = co.collnamespace
 		ORDER BY n`, t.OID, t.Identity)
@@ -248,12 +263,16 @@ func Leaves(ctx context.Context, q interface {
 
 // checkLeaves makes sure that a change of any partition names its row by the key of the root.
 func (t *table) checkLeaves(ctx context.Context, q querier) (problem string, hint []string, err error) {
-	rows, err := q.Query(ctx, `SELECT n.nspname::text AS schema, c.relname::text AS name, c.relkind::text AS kind, c.relpersistence::text AS persistence,
+	rows, err := q.Query(ctx, `SELECT n.nspname::text AS schema, c.relname::text AS name, c.relkind::text AS kind,
+		c.relpersistence::text AS persistence,
 		c.relreplident::text AS identity,
-		coalesce((SELECT array_agg(a.attname::text) FROM pg_index i JOIN pg_attribute a ON a.attrelid = i.indrelid AND a.attnum = ANY (i.indkey::int2[])
+		coalesce((SELECT array_agg(a.attname::text) FROM pg_index i JOIN pg_attribute a ON a.attrelid = i.indrelid
+		AND a.attnum = ANY (i.indkey::int2[])
 			WHERE i.indrelid = c.oid AND i.indisunique AND i.indimmediate AND i.indisvalid
-			AND CASE WHEN c.relreplident = 'i' THEN i.indisreplident ELSE c.relreplident = 'd' AND i.indisprimary END), '{}') AS key
-		FROM pg_partition_tree($1::oid::regclass) AS p JOIN pg_class c ON c.oid = p.relid JOIN pg_namespace n ON n.oid = c.relnamespace
+			AND CASE WHEN c.relreplident = 'i' THEN i.indisreplident ELSE c.relreplident = 'd' AND i.indisprimary END),
+			'{}') AS key
+		FROM pg_partition_tree($1::oid::regclass) AS p JOIN pg_class c ON c.oid = p.relid
+		JOIN pg_namespace n ON n.oid = c.relnamespace
 		WHERE p.isleaf ORDER BY 1, 2`, t.OID)
 	if err != nil {
 		return "", nil, fmt.Errorf("look up partitions of %s: %w", t.quoted(), err)

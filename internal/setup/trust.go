@@ -80,7 +80,8 @@ func (in *initializer) foreignPublication(ctx context.Context, tx pgx.Tx) error 
 	}
 	name, owner, trusted := in.o.Publication, "", false
 	err := tx.QueryRow(ctx, `SELECT o.rolname::text, o.rolsuper OR o.rolname = current_user OR o.rolname = ANY ($2::text[])
-			OR pg_has_role(o.oid, session_user, 'MEMBER') OR EXISTS (SELECT FROM pg_class c WHERE c.oid = ANY ($3::oid[]) AND c.relowner = o.oid)
+			OR pg_has_role(o.oid, session_user, 'MEMBER') OR EXISTS (SELECT FROM pg_class c WHERE c.oid = ANY ($3::oid[])
+			AND c.relowner = o.oid)
 		FROM pg_publication b JOIN pg_roles o ON o.oid = b.pubowner WHERE b.pubname = $1`, name, database.Trusted(tx.Conn()),
 		sources).Scan(&owner, &trusted)
 	if errors.Is(err, pgx.ErrNoRows) || err == nil && trusted {

@@ -184,7 +184,8 @@ func TestTrust_WhatHangsOnOurTables(t *testing.T) {
 }
 
 // prepared is an embedding table for docs as anybody who knows it can write it down.
-const prepared = `CREATE TABLE public.docs_embedding (id bigint, chunk_no integer NOT NULL DEFAULT 0, generation integer NOT NULL, text_hash bytea NOT NULL,
+const prepared = `CREATE TABLE public.docs_embedding (id bigint, chunk_no integer NOT NULL DEFAULT 0,
+	generation integer NOT NULL, text_hash bytea NOT NULL,
 	embedded_at timestamptz NOT NULL, embedding public.vector(3) NOT NULL, extra integer%s, PRIMARY KEY (id, chunk_no))`
 
 // TestTrust_APreparedEmbeddingTable: it has the right shape, and somebody else's code on it.

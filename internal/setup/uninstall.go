@@ -256,10 +256,12 @@ func perform(ctx context.Context, pool *pgxpool.Pool, steps [][]removal, dry boo
 
 // removeSlots plans the end of every slot of ours that is on this server, and of its publication.
 func removeSlots(ctx context.Context, q querier) ([]removal, error) {
-	rows, err := q.Query(ctx, `SELECT k.slot_name::text, s.slot_name IS NOT NULL AND s.database = current_database(), coalesce(s.active, false),
+	rows, err := q.Query(ctx, `SELECT k.slot_name::text, s.slot_name IS NOT NULL AND s.database = current_database(),
+		coalesce(s.active, false),
 		concat_ws(' ', 'pid', s.active_pid, nullif(a.application_name, '')), k.publication::text, b.oid IS NOT NULL
 		FROM embedsidecar.lsn_checkpoint k LEFT JOIN pg_replication_slots s ON s.slot_name = k.slot_name
-		LEFT JOIN pg_stat_activity a ON a.pid = s.active_pid LEFT JOIN pg_publication b ON b.pubname = k.publication ORDER BY 1`)
+		LEFT JOIN pg_stat_activity a ON a.pid = s.active_pid LEFT JOIN pg_publication b ON b.pubname = k.publication
+		ORDER BY 1`)
 	if err != nil {
 		return nil, fmt.Errorf("look up slots: %w", err)
 	}
@@ -297,7 +299,8 @@ func ownDestination(ctx context.Context, q querier, s *storedPipeline) (*left, e
 	var ours bool
 	var err error
 	if s.DestinationColumn != "" {
-		err = q.QueryRow(ctx, `SELECT n.nspname::text, c.relname::text, c.oid, starts_with(coalesce(col_description(c.oid, a.attnum), ''), $3)
+		err = q.QueryRow(ctx, `SELECT n.nspname::text, c.relname::text, c.oid, starts_with(coalesce(col_description(c.oid,
+			a.attnum), ''), $3)
 			FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace JOIN pg_attribute a ON a.attrelid = c.oid
 			WHERE c.oid = $1 AND a.attname = $2 AND NOT a.attisdropped`, s.TableOID, s.DestinationColumn,
 			ourMark).Scan(&l.Schema, &l.Table, &l.OID, &ours)

@@ -43,11 +43,15 @@ func TestMigrations_KeepTasksAndLeases(t *testing.T) {
 	}
 	to(1)
 	exec(`INSERT INTO embedsidecar.lsn_checkpoint (slot_name, publication, publication_oid, system_id, timeline, consistent_point, lsn) VALUES ('slot', 'pub', 0, '0', 1, '0/1', '0/1')`)
-	exec(`INSERT INTO embedsidecar.pipeline (name, slot_name, table_oid, table_schema, table_name, source_columns, key_columns, destination_table, destination_schema, dims, plugin, model, fingerprint)
+	exec(`INSERT INTO embedsidecar.pipeline (name, slot_name, table_oid, table_schema, table_name, source_columns,
+		key_columns, destination_table, destination_schema, dims, plugin, model, fingerprint)
 		VALUES ('docs', 'slot', 1, 'public', 'docs', '{body}', '{id}', 'docs_embedding', 'public', 3, 'fake', 'fake', 'f')`)
-	exec(`INSERT INTO embedsidecar.task (pipeline_id, row_key, state, lane, xid, first_lsn, last_lsn, next_lsn, committed_at, due_at, lease_token, leased_by, leased_until)
-		SELECT p.pipeline_id, s.state, s.state::embedsidecar.task_state, 1, '3', '0/10', '0/20', CASE s.state WHEN 'in_progress' THEN '0/20'::pg_lsn END, now(),
-			CASE s.state WHEN 'retrying' THEN now() + interval '1 h' END, CASE s.state WHEN 'in_progress' THEN 7 END, CASE s.state WHEN 'in_progress' THEN 1 END,
+	exec(`INSERT INTO embedsidecar.task (pipeline_id, row_key, state, lane, xid, first_lsn, last_lsn, next_lsn,
+		committed_at, due_at, lease_token, leased_by, leased_until)
+		SELECT p.pipeline_id, s.state, s.state::embedsidecar.task_state, 1, '3', '0/10', '0/20', CASE s.state
+		WHEN 'in_progress' THEN '0/20'::pg_lsn END, now(),
+			CASE s.state WHEN 'retrying' THEN now() + interval '1 h' END, CASE s.state WHEN 'in_progress' THEN 7 END,
+			CASE s.state WHEN 'in_progress' THEN 1 END,
 			CASE s.state WHEN 'in_progress' THEN now() + interval '1 h' END
 		FROM embedsidecar.pipeline AS p, unnest('{todo,in_progress,retrying,failed}'::text[]) AS s (state)`)
 	exec(`INSERT INTO embedsidecar.ledger (pipeline_id, row_key, source_hash, vector_hash, generation, lsn) SELECT pipeline_id, 'todo', '', '', 1, '0/1' FROM embedsidecar.pipeline`)

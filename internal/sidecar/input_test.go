@@ -306,7 +306,8 @@ func TestP2_ACopiedMarkHidesNoStaleVector(t *testing.T) {
 // marksInWAL gives the marks of write-backs that a slot shows to a publication's reader: what comes after kind,
 // flags, LSN, prefix and length.
 const marksInWAL = `SELECT substr(data, 28)
-	FROM pg_logical_slot_peek_binary_changes($1, NULL, NULL, 'proto_version', '1', 'publication_names', $2, 'messages', 'true')
+	FROM pg_logical_slot_peek_binary_changes($1, NULL, NULL, 'proto_version', '1', 'publication_names', $2, 'messages',
+	'true')
 	WHERE get_byte(data, 0) = ascii('M') AND substr(data, 11, 13) = 'embedsidecar\000'::bytea`
 
 // spy makes a second slot, for somebody who reads what we send.
@@ -377,7 +378,8 @@ func TestP1_SavepointsByTheThousands(t *testing.T) {
 	db.MustExec(`DO $$ BEGIN FOR i IN 1..3000 LOOP
 		BEGIN
 			INSERT INTO docs VALUES (1000 + i, 'save ' || i);
-			BEGIN UPDATE docs SET body = 'undone ' || i WHERE id = 1000 + i; RAISE SQLSTATE 'ZZ001'; EXCEPTION WHEN SQLSTATE 'ZZ001' THEN NULL; END;
+			BEGIN UPDATE docs SET body = 'undone ' || i WHERE id = 1000 + i; RAISE SQLSTATE 'ZZ001'; EXCEPTION
+			WHEN SQLSTATE 'ZZ001' THEN NULL; END;
 			IF i % 2 = 0 THEN RAISE SQLSTATE 'ZZ002'; END IF;
 		EXCEPTION WHEN SQLSTATE 'ZZ002' THEN NULL; END;
 	END LOOP; END $$`)

@@ -82,7 +82,8 @@ func TestP5_APoisonedPluginStaysAlone(t *testing.T) {
 			r := newRig(t, db, column("docs", "body"), intoTable("notes", "body"))
 			limit := patience
 			if token == "HANGS" {
-				limit = 2 * time.Second // five times; to make an innocent row fail, it would have to be as slow five times in a row
+				// five times; to make an innocent row fail, it would have to be as slow five times in a row
+				limit = 2 * time.Second
 			}
 			h := r.withPlugin(path, faults, limit)
 			r.start()

@@ -311,7 +311,8 @@ func TestP6_ATriggerInOurWriteBackIsEmbedded(t *testing.T) {
 	db := testenv.DB(t)
 	db.MustExec(`CREATE TABLE docs (id bigint PRIMARY KEY, body text, embedding vector(8))`)
 	db.MustExec(`CREATE FUNCTION shout() RETURNS trigger LANGUAGE plpgsql AS $$
-		BEGIN IF new.embedding IS DISTINCT FROM old.embedding AND new.body NOT LIKE '%!' THEN new.body := new.body || '!'; END IF; RETURN new; END $$`)
+		BEGIN IF new.embedding IS DISTINCT FROM old.embedding AND new.body NOT LIKE '%!'
+		THEN new.body := new.body || '!'; END IF; RETURN new; END $$`)
 	db.MustExec(`CREATE TRIGGER shout BEFORE UPDATE ON docs FOR EACH ROW EXECUTE FUNCTION shout()`)
 	db.MustExec(`INSERT INTO docs SELECT i, 'body ' || i FROM generate_series(1, 100) AS i`)
 	r := newRig(t, db, column("docs", "body"))

@@ -32,7 +32,8 @@ func (s *Sidecar) register(ctx context.Context) error {
 func (s *Sidecar) stillKnown(ctx context.Context) error {
 	before := s.me()
 	var gone bool
-	err := s.o.Pool.QueryRow(ctx, `SELECT NOT EXISTS (SELECT FROM embedsidecar.worker AS w WHERE w.worker_id = $1 AND w.tableoid = $2)
+	err := s.o.Pool.QueryRow(ctx, `SELECT NOT EXISTS (SELECT FROM embedsidecar.worker AS w WHERE w.worker_id = $1
+		AND w.tableoid = $2)
 		AND EXISTS (SELECT FROM pg_index AS i WHERE i.indrelid = 'embedsidecar.worker'::regclass AND i.indisprimary)`,
 		before.id, before.table).Scan(&gone)
 	if err != nil || !gone {

@@ -129,7 +129,8 @@ func TestP8_AChangedFilterPaysForNewRowsOnly(t *testing.T) {
 			t.Parallel()
 			db := testenv.DB(t)
 			db.MustExec(`CREATE TABLE docs (id int PRIMARY KEY, body text, status text)`)
-			db.MustExec(`INSERT INTO docs SELECT i, 'text ' || i, CASE WHEN i <= $1::int THEN 'published' WHEN i <= $1::int + $2::int THEN 'archived' ELSE 'draft' END
+			db.MustExec(`INSERT INTO docs SELECT i, 'text ' || i, CASE WHEN i <= $1::int THEN 'published'
+				WHEN i <= $1::int + $2::int THEN 'archived' ELSE 'draft' END
 				FROM generate_series(1, $1::int + $2::int + $3::int) AS i`, published, archived, drafts)
 			spec := into("docs", "body")
 			spec.Filter = `status = 'published'`

@@ -21,10 +21,13 @@ func TestTrust_WhatATriggerLeavesInASession(t *testing.T) {
 	db.MustExec(docs)
 	db.MustExec(`ALTER TABLE docs ADD embedding vector(8)`)
 	db.MustExec(`CREATE FUNCTION litter() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
-		IF current_user <> session_user OR current_user NOT LIKE 't\_%' THEN RETURN NULL; END IF; -- in the sessions of the user
-		PERFORM set_config('lock_timeout', '1h', false), set_config('datestyle', 'SQL, DMY', false), set_config('litter.left', 'yes', false);
+		IF current_user <> session_user OR current_user NOT LIKE 't\_%' THEN RETURN NULL; END IF;
+		-- in the sessions of the user
+		PERFORM set_config('lock_timeout', '1h', false), set_config('datestyle', 'SQL, DMY', false),
+		set_config('litter.left', 'yes', false);
 		PERFORM pg_try_advisory_lock(4711);
-		IF NOT EXISTS (SELECT FROM pg_prepared_statements WHERE name = 'litter') THEN EXECUTE 'PREPARE litter AS SELECT 1'; END IF;
+		IF NOT EXISTS (SELECT FROM pg_prepared_statements WHERE name = 'litter') THEN
+		EXECUTE 'PREPARE litter AS SELECT 1'; END IF;
 		CREATE TEMPORARY TABLE IF NOT EXISTS litter (id int);
 		RETURN NULL; END $$`)
 	db.MustExec(`CREATE TRIGGER litter AFTER UPDATE ON docs FOR EACH ROW EXECUTE FUNCTION litter()`)
@@ -53,8 +56,10 @@ func TestTrust_WhatATriggerLeavesInASession(t *testing.T) {
 	for _, c := range sessions {
 		var left string
 		err := c.QueryRow(t.Context(),
-			`SELECT concat_ws(', ', nullif(current_setting('lock_timeout'), '500ms'), nullif(current_setting('datestyle'), 'ISO, MDY'),
-			nullif(current_setting('litter.left', true), ''), to_regclass('pg_temp.litter')::text, (SELECT 'a statement' FROM pg_prepared_statements WHERE name = 'litter'),
+			`SELECT concat_ws(', ', nullif(current_setting('lock_timeout'), '500ms'), nullif(current_setting('datestyle'),
+				'ISO, MDY'),
+			nullif(current_setting('litter.left', true), ''), to_regclass('pg_temp.litter')::text, (SELECT 'a statement'
+			FROM pg_prepared_statements WHERE name = 'litter'),
 			nullif(current_setting('search_path'), 'pg_catalog, pg_temp'))`).Scan(&left)
 		if err != nil {
 			t.Fatal(err)
@@ -68,8 +73,10 @@ func TestTrust_WhatATriggerLeavesInASession(t *testing.T) {
 
 // evidence is a table that anybody may write to, and a trap that does.
 const evidence = `CREATE TABLE evidence (who text); GRANT INSERT ON evidence TO public;
-	CREATE FUNCTION trap() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN INSERT INTO public.evidence VALUES (current_user); RETURN NEW; END $$;
-	CREATE FUNCTION peek(text) RETURNS text LANGUAGE plpgsql AS $$ BEGIN INSERT INTO public.evidence VALUES (current_user); RETURN $1; END $$`
+	CREATE FUNCTION trap() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN INSERT INTO public.evidence VALUES (current_user);
+	RETURN NEW; END $$;
+	CREATE FUNCTION peek(text) RETURNS text LANGUAGE plpgsql AS $$ BEGIN INSERT INTO public.evidence
+	VALUES (current_user); RETURN $1; END $$`
 
 // TestTrust_AnEmbeddingTableThatIsReplacedWithinAHeartbeat: nothing is written into another table than the one that
 // was looked at.
@@ -84,7 +91,8 @@ func TestTrust_AnEmbeddingTableThatIsReplacedWithinAHeartbeat(t *testing.T) {
 	s, _ := r.start()
 	r.settle()
 	db.MustExecSuper(`BEGIN; ALTER TABLE docs_embedding RENAME TO away; CREATE TABLE docs_embedding (LIKE away INCLUDING ALL); GRANT ALL ON docs_embedding TO public;
-		CREATE TRIGGER trap BEFORE INSERT OR UPDATE OR DELETE ON docs_embedding FOR EACH STATEMENT EXECUTE FUNCTION trap(); COMMIT`)
+		CREATE TRIGGER trap BEFORE INSERT OR UPDATE OR DELETE ON docs_embedding FOR EACH STATEMENT
+		EXECUTE FUNCTION trap(); COMMIT`)
 	db.MustExecSuper(`ALTER TABLE docs_embedding OWNER TO ` + db.Role(""))
 	db.MustExec(`UPDATE docs SET body = 'b ' || id; DELETE FROM docs WHERE id = 1`)
 	reason(t, s, "docs", "docs_embedding")

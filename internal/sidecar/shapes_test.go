@@ -40,7 +40,8 @@ func TestP1_UnusualTables(t *testing.T) {
 		},
 		{
 			name: "reordered", // partitions with columns in another order, and dropped ones
-			make: `CREATE TABLE reordered (gone int, id int, part int, body text, PRIMARY KEY (part, id)) PARTITION BY LIST (part);
+			make: `CREATE TABLE reordered (gone int, id int, part int, body text, PRIMARY KEY (part,
+				id)) PARTITION BY LIST (part);
 				ALTER TABLE reordered DROP COLUMN gone;
 				CREATE TABLE reordered_1 (body text, junk int, part int NOT NULL, id int NOT NULL);
 				ALTER TABLE reordered_1 DROP COLUMN junk;
@@ -98,7 +99,8 @@ func TestP1_UnusualTables(t *testing.T) {
 		{
 			name: "guarded", // rules and triggers that think they know better
 			make: `CREATE TABLE guarded (id int PRIMARY KEY, body text, at timestamptz DEFAULT now());
-				CREATE FUNCTION touch() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN NEW.at := clock_timestamp(); RETURN NEW; END $$;
+				CREATE FUNCTION touch() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN NEW.at := clock_timestamp();
+				RETURN NEW; END $$;
 				CREATE TRIGGER touch BEFORE UPDATE ON guarded FOR EACH ROW EXECUTE FUNCTION touch();
 				CREATE TRIGGER same BEFORE UPDATE ON guarded FOR EACH ROW EXECUTE FUNCTION suppress_redundant_updates_trigger();
 				CREATE RULE keep AS ON DELETE TO guarded WHERE old.id = 3 DO INSTEAD NOTHING`,

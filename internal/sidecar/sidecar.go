@@ -36,7 +36,8 @@ type Options struct {
 	Direct   *pgxpool.Pool // straight to the server, for the streamer; two connections do
 	Dial     func(ctx context.Context) (*pgconn.PgConn, error)
 	Load     func(ctx context.Context) ([]pipeline.Pipeline, error) // the slot's pipelines as they are now
-	Repair   func(ctx context.Context) error                        // makes a missing publication again, if the role may; may be nil
+	// makes a missing publication again, if the role may; may be nil
+	Repair func(ctx context.Context) error
 	// Embedder returns the embedder of a pipeline: the same value, comparable with ==, for pipelines that share one.
 	// What it has embedded for one of them is then not embedded again for another.
 	Embedder func(ctx context.Context, p *pipeline.Pipeline) (embed.Embedder, error)
@@ -55,9 +56,10 @@ type Options struct {
 	DrainTimeout time.Duration       // for batches in work at shutdown; 0: pipeline.DefaultDrainTimeout
 	Redact       func(string) string // takes passwords out of what is stored of errors; nil: there are none
 	CacheBytes   int64               // vectors remembered per model; 0: pipeline.DefaultCacheBytes
-	Patience     time.Duration       // with a commit that is not visible yet, before what may have changed nothing becomes a task; 0: 1 s
-	NoMarks      bool
-	Fresh        func(p *pipeline.Pipeline, d time.Duration)
+	// with a commit that is not visible yet, before what may have changed nothing becomes a task; 0: 1 s
+	Patience time.Duration
+	NoMarks  bool
+	Fresh    func(p *pipeline.Pipeline, d time.Duration)
 }
 
 // Sidecar runs once.
@@ -318,7 +320,8 @@ func (s *Sidecar) housekeeping(ctx context.Context) error {
 			}
 			pruned = time.Now()
 		}
-		_, err := s.o.Pool.Exec(ctx, `WITH dead AS (DELETE FROM embedsidecar.worker WHERE last_seen_at < now() - interval '1 day')
+		_, err := s.o.Pool.Exec(ctx, `WITH dead AS (DELETE FROM embedsidecar.worker
+			WHERE last_seen_at < now() - interval '1 day')
 			UPDATE embedsidecar.worker SET last_seen_at = now() WHERE worker_id = $1`, s.me().id)
 		if err != nil && ctx.Err() == nil {
 			s.o.Log.WarnContext(ctx, "no sign of life written", "error", err)

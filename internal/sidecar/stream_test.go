@@ -83,7 +83,8 @@ func TestP5_TheStreamWaitsForNoWriteBack(t *testing.T) {
 					return err == nil, fmt.Sprintf("%s: %v", sql, err)
 				})
 			}
-			if !test.spec.ToColumn() { // a row that is being written into is locked: its writer waits, and so there is no change
+			// a row that is being written into is locked: its writer waits, and so there is no change
+			if !test.spec.ToColumn() {
 				db.MustExec(`UPDATE docs SET body = body || '!'`)
 				testenv.Eventually(t, patience, func() (bool, string) {
 					now := r.count(`SELECT sum(gen) FROM embedsidecar.task`)

@@ -25,7 +25,8 @@ func TestP5_RowsThatTheTableDoesNotLetUsWrite(t *testing.T) {
 	r := newRig(t, db, column("docs", "body"))
 	for _, sql := range []string{
 		`CREATE FUNCTION before_it() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
-			IF old.id = 7 THEN RAISE EXCEPTION 'not this one: %', old.body; ELSIF old.id = 8 THEN RETURN NULL; ELSIF old.id = 9 THEN PERFORM 1 / 0; END IF;
+			IF old.id = 7 THEN RAISE EXCEPTION 'not this one: %', old.body; ELSIF old.id = 8 THEN RETURN NULL;
+			ELSIF old.id = 9 THEN PERFORM 1 / 0; END IF;
 			RETURN new; END $$`,
 		`CREATE FUNCTION at_commit() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN IF new.id = 10 THEN RAISE EXCEPTION 'too late'; END IF; RETURN NULL; END $$`,
 		`CREATE TRIGGER before_it BEFORE UPDATE ON docs FOR EACH ROW EXECUTE FUNCTION before_it()`,
@@ -118,7 +119,8 @@ func TestP1_DefaultsOfTheRoleChangeNothing(t *testing.T) {
 		t.Helper()
 		db := testenv.DB(t)
 		db.MustExec(`CREATE TABLE docs (at timestamptz, part float8, body text, price numeric, day date, raw bytea, span interval, PRIMARY KEY (at, part))`)
-		db.MustExec(`INSERT INTO docs SELECT now() + i * interval '1 h', i / 3.0, 'body ' || i, i / 7.0, current_date + i, decode(md5(i::text), 'hex'), i * interval '1 h'
+		db.MustExec(`INSERT INTO docs SELECT now() + i * interval '1 h', i / 3.0, 'body ' || i, i / 7.0, current_date + i,
+			decode(md5(i::text), 'hex'), i * interval '1 h'
 			FROM generate_series(1, 50) AS i`)
 		r := newRig(t, db, spec("docs", "body", "at", "price", "day", "raw", "span"))
 		for _, sql := range []string{

@@ -18,14 +18,15 @@ const maxText = 1 << 20
 type statements struct {
 	read    string // rows by key; the last parameter says how many bytes of texts to send
 	formats pgx.QueryResultFormats
-	gone    string         // which of some keys have no source row
-	spell   string         // keys as values of the key columns: it fails if one is none
-	write   string         // vectors to the destination
-	empty   string         // take vectors away from rows that have no text
-	adopt   string         // an embedding table's vectors of an older generation become those of this one
-	remove  string         // vectors of rows that are gone; "" with a column, which went with its row
-	lock    string         // a column's rows, skipping locked ones, with their source hash; "" with an embedding table
-	after   string         // what triggers have left of a column's rows: whether the vector is what was written, and the source hash
+	gone    string // which of some keys have no source row
+	spell   string // keys as values of the key columns: it fails if one is none
+	write   string // vectors to the destination
+	empty   string // take vectors away from rows that have no text
+	adopt   string // an embedding table's vectors of an older generation become those of this one
+	remove  string // vectors of rows that are gone; "" with a column, which went with its row
+	lock    string // a column's rows, skipping locked ones, with their source hash; "" with an embedding table
+	// what triggers have left of a column's rows: whether the vector is what was written, and the source hash
+	after   string
 	reuse   string         // vectors by key
 	vectors pageStatements // keys of an embedding table, and whether they have no source row; empty with a column
 	rows    pageStatements // keys of the source table, and whether the ledger knows them
@@ -101,8 +102,9 @@ const (
 	readLedgerText
 	readLedgerVector
 	readLedgerGeneration
-	readLedgerVersion    // xmin of the entry: what a write-back compares
-	readStored           // column: the vector; table: the text hash of the stored row; chunked: the hash of those of all chunks
+	readLedgerVersion // xmin of the entry: what a write-back compares
+	// column: the vector; table: the text hash of the stored row; chunked: the hash of those of all chunks
+	readStored
 	readStoredGeneration // table only
 	readColumns
 )

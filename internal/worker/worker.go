@@ -39,7 +39,8 @@ type Options struct {
 	MarkKey  []byte
 	Log      *slog.Logger
 
-	Loops     int           // batches in work at once: one may be read or written while another is embedded; 0: pipeline.DefaultLoops
+	// batches in work at once: one may be read or written while another is embedded; 0: pipeline.DefaultLoops
+	Loops     int
 	BatchRows int           // rows per batch; 0: pipeline.DefaultBatchRows
 	HeldRows  int           // rows of a column that one write-back holds at most; 0: 64; below 0: the whole batch
 	Lease     time.Duration // 0: pipeline.DefaultLease

@@ -10,7 +10,8 @@ import (
 const canary = "Quetzalcoatlus"
 
 var words = strings.Fields(`the a of river and mountain green slow engine table window people letter morning invoice password
-	account winter bread small old bright carries reads opens under over between second third city harbour ship yellow paper
+	account winter bread small old bright carries reads opens under over between second third city harbour ship yellow
+	paper
 	machine question answer doctor garden music silence number seven eleven never always because although`)
 
 // sentence makes an ordinary text of so many words; the same seed makes the same.

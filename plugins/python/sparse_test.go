@@ -30,10 +30,12 @@ def embed(texts):
         for word in text.split():
             place = sum(ord(c) * 31 ** i for i, c in enumerate(word)) % 30522
             numbers[place] = numbers.get(place, 0) + 1.5
-        answers.append(odd[text] if text in odd else Answer(numbers, tokens=len(numbers)) if numbers else Answer(empty=True))
+        answer = Answer(numbers, tokens=len(numbers)) if numbers else Answer(empty=True)
+        answers.append(odd[text] if text in odd else answer)
     return answers
 
-serve_function(embed, name="sparse", version="1", dims=30522, fingerprint="sparse-words:1", deterministic=True, sparse=True)
+serve_function(embed, name="sparse", version="1", dims=30522, fingerprint="sparse-words:1", deterministic=True,
+  sparse=True)
 `
 
 func TestSparse_KeepsTheContract(t *testing.T) {

@@ -50,11 +50,12 @@ type Model struct {
 
 // Answer is the answer for one text: a vector, Empty, or Err.
 type Answer struct {
-	Vector    []float32 // exactly Dims wide, finite, not all zero; nil when Empty or Err is set
-	Indices   []uint32  // sparse models: the place of each number of Vector, from 0, rising; then Vector has 1 to 16,000 numbers, none zero
-	Empty     bool      // the text holds no token but special ones
-	Truncated bool      // the text was longer than MaxTokens and cut
-	Tokens    int       // tokens the model saw; 0 when unknown
+	Vector []float32 // exactly Dims wide, finite, not all zero; nil when Empty or Err is set
+	// sparse models: the place of each number of Vector, from 0, rising; then Vector has 1 to 16,000 numbers, none zero
+	Indices   []uint32
+	Empty     bool // the text holds no token but special ones
+	Truncated bool // the text was longer than MaxTokens and cut
+	Tokens    int  // tokens the model saw; 0 when unknown
 	Err       *TextError
 }
 

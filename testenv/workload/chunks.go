@@ -208,7 +208,8 @@ func (s Shape) chunksSQL() string {
 	for i, c := range s.Key {
 		on[i] = fmt.Sprintf("s.%s = e.%s", quote(c.Name), quote(c.Name))
 	}
-	return fmt.Sprintf(`SELECT CASE WHEN s.%s IS NOT NULL THEN %s END, %s, e.chunk_no, coalesce(e.start_byte, -1), coalesce(e.end_byte, -1), coalesce(e.context, ''), e.chunk_text, %s
+	return fmt.Sprintf(`SELECT CASE WHEN s.%s IS NOT NULL THEN %s END, %s, e.chunk_no, coalesce(e.start_byte, -1),
+		coalesce(e.end_byte, -1), coalesce(e.context, ''), e.chunk_text, %s
 		FROM %s AS e LEFT JOIN %s AS s ON %s ORDER BY 1, e.chunk_no`,
 		quote(s.Counter), s.shownKey("s."), s.shownKey("e."), s.numbers("e.embedding"), s.Into(), s.Source(),
 		strings.Join(on, " AND "))

@@ -204,7 +204,8 @@ func (s Shape) compareSQL() string {
 		return fmt.Sprintf("SELECT %s, true, s.workload_text, s.workload_wanted, %s, 0 FROM (%s) AS s", shown,
 			s.numbers("s."+quote(s.IntoColumn)), source)
 	}
-	return fmt.Sprintf(`SELECT %s, s.workload_wanted IS NOT NULL, s.workload_text, coalesce(s.workload_wanted, false), %s, coalesce(e.chunk_no, 0)
+	return fmt.Sprintf(`SELECT %s, s.workload_wanted IS NOT NULL, s.workload_text, coalesce(s.workload_wanted, false), %s,
+		coalesce(e.chunk_no, 0)
 		FROM (%s) AS s FULL JOIN %s AS e ON %s`, shown, s.numbers("e.embedding"), source, s.Into(), strings.Join(on, " AND "))
 }
 

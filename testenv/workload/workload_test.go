@@ -191,7 +191,8 @@ func TestCheck_CountsOpenTasks(t *testing.T) {
 	db := testenv.DB(t)
 	// Without a pipeline there can be no task; this is only about counting.
 	db.MustExec(`INSERT INTO embedsidecar.task (pipeline_id, row_key, state, lane, xid, first_lsn, last_lsn, committed_at)
-		SELECT 1, i::text, (ARRAY['todo','failed','retrying'])[1 + i % 3]::embedsidecar.task_state, 1, '1', '0/1', '0/1', now() FROM generate_series(1, 6) i`)
+		SELECT 1, i::text, (ARRAY['todo','failed','retrying'])[1 + i % 3]::embedsidecar.task_state, 1, '1', '0/1', '0/1',
+		now() FROM generate_series(1, 6) i`)
 	report, err := workload.Check(t.Context(), db.Pool, nil, embed)
 	if err != nil {
 		t.Fatal(err)

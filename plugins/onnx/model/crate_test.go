@@ -15,11 +15,14 @@ import (
 // bpe is a tokenizer that only the crate reads: words and their letters, <s> text </s>. {1,1,0} is the vector of <s>,
 // {0,1,1} that of </s>, {4,0,0} that of a and {0,8,0} that of b.
 const bpe = `{"version": "1.0", "truncation": {"direction": "Left", "max_length": 4, "strategy": "LongestFirst", "stride": 0},
-	"padding": {"strategy": {"Fixed": 64}, "direction": "Right", "pad_to_multiple_of": null, "pad_id": 0, "pad_type_id": 0, "pad_token": "<pad>"},
-	"added_tokens": [{"id": 2, "content": "<s>", "single_word": false, "lstrip": false, "rstrip": false, "normalized": false, "special": true}],
+	"padding": {"strategy": {"Fixed": 64}, "direction": "Right", "pad_to_multiple_of": null, "pad_id": 0,
+	"pad_type_id": 0, "pad_token": "<pad>"},
+	"added_tokens": [{"id": 2, "content": "<s>", "single_word": false, "lstrip": false, "rstrip": false,
+	"normalized": false, "special": true}],
 	"normalizer": null, "pre_tokenizer": {"type": "WhitespaceSplit"}, "decoder": null,
 	"post_processor": {"type": "BertProcessing", "cls": ["<s>", 2], "sep": ["</s>", 3]},
-	"model": {"type": "BPE", "dropout": null, "unk_token": "<unk>", "continuing_subword_prefix": null, "end_of_word_suffix": null,
+	"model": {"type": "BPE", "dropout": null, "unk_token": "<unk>", "continuing_subword_prefix": null,
+	"end_of_word_suffix": null,
 		"fuse_unk": false, "byte_fallback": false, "vocab": {"<pad>": 0, "<unk>": 1, "<s>": 2, "</s>": 3, "a": 4, "b": 5}, "merges": []}}`
 
 func TestOpen_TokenizerOfTheCrate(t *testing.T) {
@@ -87,7 +90,8 @@ func TestOpen_TokensOfSeveralTypes(t *testing.T) {
 	}
 	typed := strings.Replace(bpe, `{"type": "BertProcessing", "cls": ["<s>", 2], "sep": ["</s>", 3]}`,
 		`{"type": "TemplateProcessing",
-		"single": [{"Sequence": {"id": "A", "type_id": 0}}, {"SpecialToken": {"id": "<s>", "type_id": 2}}], "pair": [{"Sequence": {"id": "A", "type_id": 0}}, {"Sequence": {"id": "B", "type_id": 1}}],
+		"single": [{"Sequence": {"id": "A", "type_id": 0}}, {"SpecialToken": {"id": "<s>", "type_id": 2}}],
+		"pair": [{"Sequence": {"id": "A", "type_id": 0}}, {"Sequence": {"id": "B", "type_id": 1}}],
 		"special_tokens": {"<s>": {"id": "<s>", "ids": [2], "tokens": ["<s>"]}}}`, 1)
 	if _, err := openTiny(t, map[string]string{"tokenizer.json": typed}); err != nil {
 		t.Errorf("the graph takes no types: %v", err)

@@ -33,8 +33,9 @@ type Tiny struct {
 	Texts    int    // the only number of texts that it takes; 0: any
 	Tokens   int    // the only number of tokens that it takes of each; 0: any
 
-	Times     [][]int8 // what the table's vectors are multiplied by, in 8 bits; nil: nothing. Not with Pooled
-	WrongFrom int      // tokens of a run from which on all vectors are wrong, as of a library that computes wrongly; 0: they never are
+	Times [][]int8 // what the table's vectors are multiplied by, in 8 bits; nil: nothing. Not with Pooled
+	// tokens of a run from which on all vectors are wrong, as of a library that computes wrongly; 0: they never are
+	WrongFrom int
 }
 
 // TinyTokens is how many tokens of a text it reads, [CLS] and [SEP] included.
@@ -74,7 +75,8 @@ func (m Tiny) Files() map[string]string {
 		"tokenizer.json": `{"added_tokens": [], "normalizer": {"type": "BertNormalizer", "clean_text": true, "handle_chinese_chars": true, "lowercase": true},
 			"pre_tokenizer": {"type": "BertPreTokenizer"},
 			"post_processor": {"type": "BertProcessing", "cls": ["[CLS]", 2], "sep": ["[SEP]", 3]},
-			"model": {"type": "WordPiece", "unk_token": "[UNK]", "continuing_subword_prefix": "##", "max_input_chars_per_word": 100,
+			"model": {"type": "WordPiece", "unk_token": "[UNK]", "continuing_subword_prefix": "##",
+			"max_input_chars_per_word": 100,
 				"vocab": ` + string(words) + `}}`,
 		"config.json": fmt.Sprintf(`{"max_position_embeddings": 64, "vocab_size": %d, "hidden_size": %d}`,
 			len(m.Table), len(m.Table[0])),

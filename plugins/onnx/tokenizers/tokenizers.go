@@ -12,6 +12,7 @@ var ErrNotBuilt = errors.New("this build of the plugin has no tokenizers crate, 
 
 // Encoded is what a text became.
 type Encoded struct {
-	IDs     []int32 // without the special tokens that stand around every text
-	Content int     // how many of them are no special tokens; the one for what is not known counts, it stands for something in the text
+	IDs []int32 // without the special tokens that stand around every text
+	// how many of them are no special tokens; the one for what is not known counts, it stands for something in the text
+	Content int
 }

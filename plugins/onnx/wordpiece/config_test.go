@@ -11,12 +11,15 @@ import (
 const small = `{
 	"truncation": {"max_length": 2}, "padding": {"strategy": {"Fixed": 128}},
 	"added_tokens": [{"id": 1, "content": "[CLS]", "special": true}, {"id": 2, "content": "[SEP]", "special": true}],
-	"normalizer": {"type": "BertNormalizer", "clean_text": true, "handle_chinese_chars": true, "strip_accents": null, "lowercase": true},
+	"normalizer": {"type": "BertNormalizer", "clean_text": true, "handle_chinese_chars": true, "strip_accents": null,
+	"lowercase": true},
 	"pre_tokenizer": {"type": "BertPreTokenizer"},
 	"post_processor": {"type": "TemplateProcessing",
-		"single": [{"SpecialToken": {"id": "[CLS]", "type_id": 0}}, {"Sequence": {"id": "A", "type_id": 0}}, {"SpecialToken": {"id": "[SEP]", "type_id": 0}}],
+		"single": [{"SpecialToken": {"id": "[CLS]", "type_id": 0}}, {"Sequence": {"id": "A", "type_id": 0}},
+		{"SpecialToken": {"id": "[SEP]", "type_id": 0}}],
 		"special_tokens": {"[CLS]": {"id": "[CLS]", "ids": [1]}, "[SEP]": {"id": "[SEP]", "ids": [2]}}},
-	"model": {"type": "WordPiece", "unk_token": "[UNK]", "continuing_subword_prefix": "##", "max_input_chars_per_word": 100,
+	"model": {"type": "WordPiece", "unk_token": "[UNK]", "continuing_subword_prefix": "##",
+	"max_input_chars_per_word": 100,
 		"vocab": {"[UNK]": 0, "[CLS]": 1, "[SEP]": 2, "a": 3}}}`
 
 func TestNew_IgnoresTruncationAndPadding(t *testing.T) {
