@@ -15,6 +15,7 @@ import (
 	"github.com/embedsidecar/embedsidecar/embed"
 	"github.com/embedsidecar/embedsidecar/internal/config"
 	"github.com/embedsidecar/embedsidecar/internal/pipeline"
+	"github.com/embedsidecar/embedsidecar/internal/problem"
 	"github.com/embedsidecar/embedsidecar/internal/search"
 	"github.com/embedsidecar/embedsidecar/internal/serve"
 	"github.com/embedsidecar/embedsidecar/internal/setup"
@@ -81,7 +82,7 @@ func (a *answers) listen(ctx context.Context, address string, observe func(handl
 	}
 	server, err := serve.Listen(ctx, o)
 	if err != nil {
-		return nil, fail(exitUsage, err, hintsOf(err)...)
+		return nil, fail(exitUsage, err, problem.Hints(err)...)
 	}
 	if o.Tokens != nil && q.Cert == "" && !isLoopback(server.Addr()) {
 		a.env.log.WarnContext(ctx, "tokens and texts travel unencrypted: give --http-cert and --http-key, or have something in front that does", "address", server.Addr().String())

@@ -9,6 +9,7 @@ import (
 	"github.com/embedsidecar/embedsidecar/embed"
 	"github.com/embedsidecar/embedsidecar/internal/config"
 	"github.com/embedsidecar/embedsidecar/internal/pipeline"
+	"github.com/embedsidecar/embedsidecar/internal/problem"
 	"github.com/embedsidecar/embedsidecar/internal/setup"
 )
 
@@ -86,7 +87,7 @@ func (c *checkCommand) plugins(ctx context.Context, plugins *embedders,
 		d, err := plugins.describeOne(ctx, spec)
 		seen[key] = err
 		if err != nil {
-			list = append(list, finding{"embedder " + spec.Plugin, setup.Wrong, err.Error(), hintsOf(err)})
+			list = append(list, finding{"embedder " + spec.Plugin, setup.Wrong, err.Error(), problem.Hints(err)})
 			continue
 		}
 		described[spec.Name] = d

@@ -14,6 +14,7 @@ import (
 	"github.com/embedsidecar/embedsidecar/internal/config"
 	"github.com/embedsidecar/embedsidecar/internal/database"
 	"github.com/embedsidecar/embedsidecar/internal/pipeline"
+	"github.com/embedsidecar/embedsidecar/internal/problem"
 )
 
 // fewConns is enough for a command that asks one thing after the other.
@@ -104,7 +105,7 @@ func patient[T any](ctx context.Context, e *environment, open func(ctx context.C
 	}
 	return backoff.Retry(ctx, try, backoff.WithBackOff(pause), backoff.WithMaxElapsedTime(limit),
 		backoff.WithNotify(func(err error, next time.Duration) {
-			e.log.WarnContext(ctx, "no connection to the database yet", "error", err, "ways_out", hintsOf(err), "next_try_in",
+			e.log.WarnContext(ctx, "no connection to the database yet", "error", err, "ways_out", problem.Hints(err), "next_try_in",
 				next.Round(time.Millisecond))
 		}))
 }

@@ -6,18 +6,12 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"slices"
 	"strings"
 
-	"github.com/jackc/pgerrcode"
 	"github.com/jackc/pgx/v5/pgconn"
 
-	"github.com/embedsidecar/embedsidecar/embed"
 	"github.com/embedsidecar/embedsidecar/internal/config"
-	"github.com/embedsidecar/embedsidecar/internal/database"
-	"github.com/embedsidecar/embedsidecar/internal/pipeline"
-	"github.com/embedsidecar/embedsidecar/internal/setup"
-	"github.com/embedsidecar/embedsidecar/plugins/host"
+	"github.com/embedsidecar/embedsidecar/internal/problem"
 )
 
 // The exit statuses.
@@ -67,87 +61,30 @@ func exitCode(ctx context.Context, err error) int {
 	if errors.As(err, &own) {
 		return own.ExitCode()
 	}
+	if known, ok := errors.AsType[*problem.Error](err); ok {
+		return statuses[known.Class]
+	}
 	switch cause := context.Cause(ctx); {
 	case errors.Is(err, errInterrupted), errors.Is(cause, errInterrupted) && errors.Is(err, context.Canceled):
 		return exitInterrupted
 	case errors.Is(cause, errTimedOut):
 		return exitTimeout
 	}
-	var (
-		permission *setup.PermissionError
-		conflict   *setup.ConflictError
-		missing    *setup.MissingError
-		wrong      *setup.ConfigError
-		notSetUp   *setup.NotSetUpError
-		connect    *database.Error
-		embedder   *embed.Error
-	)
-	switch {
-	case errors.As(err, &notSetUp):
-		return exitNotSetUp
-	case errors.As(err, &permission):
-		return exitPermission
-	case errors.As(err, &conflict):
-		return exitConflict
-	case errors.As(err, &missing), errors.As(err, &wrong):
-		return exitUsage
-	case errors.As(err, &connect):
-		return connectCode(connect.Kind)
-	case errors.As(err, &embedder) && embedder.Class == embed.Configuration:
-		return exitUsage
-	}
-	return sqlCode(err)
+	return statuses[problem.Of(err)]
 }
 
-func connectCode(kind database.Kind) int {
-	switch kind {
-	case database.BadURL:
-		return exitUsage
-	case database.Permission, database.Untrusted:
-		return exitPermission
-	case database.Unreachable, database.Starting, database.Full, database.Auth, database.NoDatabase, database.TLS,
-		database.Standby,
-		database.Pooler, database.Other:
-	}
-	return exitConnect
-}
-
-// sqlCode finds the exit status of an answer of the server that nobody on the way has explained.
-func sqlCode(err error) int {
-	var connect *pgconn.ConnectError
-	var pg *pgconn.PgError
-	switch {
-	case errors.As(err, &connect):
-		return exitConnect
-	case !errors.As(err, &pg):
-		return exitInternal
-	}
-	switch pg.Code {
-	case pgerrcode.InsufficientPrivilege:
-		return exitPermission
-	// all slots or walsenders are taken
-	case pgerrcode.ObjectInUse, pgerrcode.LockNotAvailable, pgerrcode.ConfigurationLimitExceeded:
-		return exitConflict
-	case pgerrcode.ObjectNotInPrerequisiteState: // how the server is configured
-		return exitUsage
-	case pgerrcode.InvalidSchemaName:
-		return exitNotSetUp
-	case pgerrcode.UndefinedTable:
-		if strings.Contains(pg.Message, "embedsidecar.") {
-			return exitNotSetUp
-		}
-	}
-	if pgerrcode.IsConnectionException(pg.Code) || pgerrcode.IsInvalidAuthorizationSpecification(pg.Code) {
-		return exitConnect
-	}
-	return exitInternal
+// statuses are the exit statuses of what kind of trouble an error is.
+var statuses = map[problem.Class]int{
+	problem.Internal: exitInternal, problem.Usage: exitUsage, problem.NotSetUp: exitNotSetUp,
+	problem.Failed: exitFailed, problem.Connect: exitConnect, problem.Permission: exitPermission,
+	problem.Conflict: exitConflict,
 }
 
 // complain prints an error for a person, or as one JSON object for a program. Neither form holds a password.
 func complain(w io.Writer, asJSON bool, redact *config.Redactor, code int, err error) {
 	message := redact.Text(err.Error())
 	var hints []string
-	for _, hint := range hintsOf(err) {
+	for _, hint := range problem.Hints(err) {
 		hints = append(hints, redact.Text(hint))
 	}
 	if asJSON {
@@ -180,39 +117,4 @@ func complain(w io.Writer, asJSON bool, redact *config.Redactor, code int, err e
 func isSQL(hint string) bool {
 	first, _, _ := strings.Cut(hint, " ")
 	return strings.HasPrefix(hint, "-- ") || strings.HasSuffix(hint, ";") && first == strings.ToUpper(first)
-}
-
-// hintsOf collects the ways out that an error brings along, of each of several, or that are known for what the server
-// said.
-func hintsOf(err error) []string {
-	if own := ownHints(err); len(own) > 0 {
-		return own
-	}
-	return database.Hint(err)
-}
-
-func ownHints(err error) []string {
-	if unknown, ok := err.(*host.UnknownModelError); ok { //nolint:errorlint // one step at a time
-		if near := pipeline.Nearest(unknown.Model, unknown.Offered); len(near) > 0 {
-			return []string{"did you mean " + strings.Join(near, " or ") + "?"}
-		}
-	}
-	if hinted, ok := err.(interface{ Hints() []string }); ok && len(hinted.Hints()) > 0 {
-		return hinted.Hints()
-	}
-	switch wrapped := err.(type) { //nolint:errorlint // one step at a time
-	case interface{ Unwrap() error }:
-		return ownHints(wrapped.Unwrap())
-	case interface{ Unwrap() []error }:
-		var all []string
-		for _, e := range wrapped.Unwrap() {
-			for _, hint := range ownHints(e) {
-				if !slices.Contains(all, hint) {
-					all = append(all, hint)
-				}
-			}
-		}
-		return all
-	}
-	return nil
 }

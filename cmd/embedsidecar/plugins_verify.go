@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"github.com/embedsidecar/embedsidecar/internal/config"
+	"github.com/embedsidecar/embedsidecar/internal/problem"
 )
 
 // The hints about a file that is not the pinned one.
@@ -89,11 +90,11 @@ func verifyPlugin(ctx context.Context, env *environment, c *config.Config, name 
 	}
 	h, _, err := env.embedder(name, "")
 	if err != nil {
-		return pluginVerdict{name, "wrong", env.redact.Text(err.Error()), hintsOf(err)}
+		return pluginVerdict{name, "wrong", env.redact.Text(err.Error()), problem.Hints(err)}
 	}
 	d, err := h.Describe(ctx) // its start asks the texts whose order is known
 	if err := errors.Join(err, h.Close()); err != nil {
-		return pluginVerdict{name, "wrong", env.redact.Text(err.Error()), hintsOf(err)}
+		return pluginVerdict{name, "wrong", env.redact.Text(err.Error()), problem.Hints(err)}
 	}
 	detail := fmt.Sprintf("version %s, model %s, %d wide", d.Version, d.Model, d.Dims)
 	switch {

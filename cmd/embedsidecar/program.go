@@ -14,6 +14,7 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"github.com/embedsidecar/embedsidecar/internal/config"
+	"github.com/embedsidecar/embedsidecar/internal/problem"
 )
 
 // program is one call of the program: its commands and the world around it.
@@ -229,7 +230,7 @@ func (p *program) execute(cc *cli.Context, c *command) error {
 		if errors.Is(context.Cause(ctx), errTimedOut) && (errors.Is(err, context.DeadlineExceeded) ||
 			errors.Is(err, errTimedOut)) {
 			return fail(exitTimeout, fmt.Errorf("%s took longer than --timeout %s: %w", c.name, cc.Duration("timeout"), err),
-				hintsOf(err)...)
+				problem.Hints(err)...)
 		}
 		return err
 	}

@@ -13,6 +13,7 @@ import (
 
 	"github.com/embedsidecar/embedsidecar/embed"
 	"github.com/embedsidecar/embedsidecar/internal/control"
+	"github.com/embedsidecar/embedsidecar/internal/problem"
 	"github.com/embedsidecar/embedsidecar/internal/sidecar"
 )
 
@@ -31,7 +32,7 @@ func (e *embedders) reload(ctx context.Context, names []string) []control.Reload
 			if err := e.reloadOne(ctx, h); err != nil {
 				r.Result, r.Detail = "refused", e.env.redact.Text(err.Error())
 				e.env.log.ErrorContext(ctx, "plugin not reloaded: it goes on as it was", "plugin", h.plugin, "error", err,
-					"ways_out", hintsOf(err))
+					"ways_out", problem.Hints(err))
 			} else {
 				e.env.log.InfoContext(ctx, "plugin reloaded", "plugin", h.plugin, "version", h.Stats().Version)
 			}

@@ -14,6 +14,7 @@ import (
 	"github.com/embedsidecar/embedsidecar/internal/config"
 	"github.com/embedsidecar/embedsidecar/internal/database"
 	"github.com/embedsidecar/embedsidecar/internal/pipeline"
+	"github.com/embedsidecar/embedsidecar/internal/problem"
 	"github.com/embedsidecar/embedsidecar/internal/report"
 	"github.com/embedsidecar/embedsidecar/internal/setup"
 	"github.com/embedsidecar/embedsidecar/internal/sidecar"
@@ -227,7 +228,7 @@ func (c *runCommand) prepare(ctx context.Context, env *environment, pool, direct
 		return err
 	}
 	env.log.ErrorContext(ctx, "a pipeline cannot work now: it waits, and the others go on", "error", err, "ways_out",
-		hintsOf(err))
+		problem.Hints(err))
 	return nil
 }
 
@@ -264,7 +265,7 @@ func describedSpecs(ctx context.Context, env *environment, plugins *embedders, s
 	if !known || ctx.Err() != nil || len(able) == 0 && exitCode(ctx, err) == exitUsage {
 		return nil, nil, err
 	}
-	env.log.ErrorContext(ctx, "an embedder cannot be had: its pipelines wait", "error", err, "ways_out", hintsOf(err))
+	env.log.ErrorContext(ctx, "an embedder cannot be had: its pipelines wait", "error", err, "ways_out", problem.Hints(err))
 	return able, described, nil
 }
 

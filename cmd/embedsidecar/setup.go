@@ -9,6 +9,7 @@ import (
 	"github.com/cenkalti/backoff/v5"
 
 	"github.com/embedsidecar/embedsidecar/internal/database"
+	"github.com/embedsidecar/embedsidecar/internal/problem"
 	"github.com/embedsidecar/embedsidecar/internal/setup"
 	"github.com/embedsidecar/embedsidecar/replication"
 )
@@ -44,7 +45,7 @@ func pointToCheck(ctx context.Context, err error) error {
 	wrong, config := errors.AsType[*setup.ConfigError](err)
 	connect, connection := errors.AsType[*database.Error](err)
 	if permission || config && wrong.Pipeline == "" || connection && connect.Kind == database.Permission {
-		return fail(exitCode(ctx, err), err, append(hintsOf(err), "embedsidecar check tells all at once that is missing")...)
+		return fail(exitCode(ctx, err), err, append(problem.Hints(err), "embedsidecar check tells all at once that is missing")...)
 	}
 	return err
 }
