@@ -1,6 +1,8 @@
 package house
 
 import (
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -34,6 +36,20 @@ func TestRoot_HoldsNothingElse(t *testing.T) {
 	for _, name := range slices.Concat(rootFiles, rootFolders) {
 		if !exists(name) {
 			t.Errorf("there is no %s in the root any more: take it out of the list of this test", name)
+		}
+	}
+}
+
+// TestFiles_AreSources: what somebody built lies outside of the repository, or .gitignore names it.
+func TestFiles_AreSources(t *testing.T) {
+	const most = 1 << 20
+	for _, name := range files(t) {
+		info, err := os.Stat(filepath.Join(root, filepath.FromSlash(name)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if info.Size() > most {
+			t.Errorf("%s has %d bytes: what is built, fetched or measured does not lie beside its sources", name, info.Size())
 		}
 	}
 }
