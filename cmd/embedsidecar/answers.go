@@ -14,6 +14,8 @@ import (
 
 	"github.com/embedsidecar/embedsidecar/embed"
 	"github.com/embedsidecar/embedsidecar/internal/config"
+	"github.com/embedsidecar/embedsidecar/internal/node/embedders"
+	"github.com/embedsidecar/embedsidecar/internal/node/lookup"
 	"github.com/embedsidecar/embedsidecar/internal/pipeline"
 	"github.com/embedsidecar/embedsidecar/internal/problem"
 	"github.com/embedsidecar/embedsidecar/internal/search"
@@ -26,7 +28,7 @@ import (
 // it shares the embedders that work there, so that queries go ahead of them.
 type answers struct {
 	env      *environment
-	plugins  *embedders
+	plugins  *embedders.Pool
 	embedder func(ctx context.Context, p *pipeline.Pipeline) (embed.Embedder, error)
 	database bool // there is one, or will be
 
@@ -35,7 +37,7 @@ type answers struct {
 	pool    *pgxpool.Pool    // for searches; nil without a database, and until it is connected
 
 	making   sync.Mutex
-	services map[modelOf]*embed.Service // those that no sidecar has
+	services map[embedders.ModelOf]*embed.Service // those that no sidecar has
 
 	loading  sync.Mutex          // not held while the database is asked
 	loaded   []pipeline.Pipeline // without a sidecar
@@ -51,13 +53,10 @@ type look struct {
 	err       error
 }
 
-// modelOf is a model as pipelines name it: plugin and model, "" for the defaults.
-type modelOf struct{ plugin, model string }
-
-func newAnswers(env *environment, plugins *embedders, embedder func(ctx context.Context,
+func newAnswers(env *environment, plugins *embedders.Pool, embedder func(ctx context.Context,
 	p *pipeline.Pipeline) (embed.Embedder, error),
 ) *answers {
-	return &answers{env: env, plugins: plugins, embedder: embedder, services: map[modelOf]*embed.Service{}}
+	return &answers{env: env, plugins: plugins, embedder: embedder, services: map[embedders.ModelOf]*embed.Service{}}
 }
 
 // listen answers queries from now on. The function it returns ends that, after the requests under way; it may be
@@ -190,7 +189,7 @@ func errNoAnswer() error {
 func (a *answers) ask(ctx context.Context, pool *pgxpool.Pool, l *look) {
 	ctx, cancel := context.WithTimeout(ctx, lookLimit)
 	defer cancel()
-	l.pipelines, l.err = everything(ctx, pool)
+	l.pipelines, l.err = lookup.All(ctx, pool)
 	if l.err != nil && ctx.Err() != nil {
 		l.err = errNoAnswer()
 	}
@@ -208,7 +207,7 @@ func (a *answers) Pipeline(ctx context.Context, name string) (*pipeline.Pipeline
 	if err != nil {
 		return nil, nil, err
 	}
-	at := meant(all, name)
+	at := lookup.Meant(all, name)
 	if at < 0 {
 		return nil, nil, serve.ErrUnknown
 	}
@@ -217,7 +216,7 @@ func (a *answers) Pipeline(ctx context.Context, name string) (*pipeline.Pipeline
 		return nil, nil, &serve.UnavailableError{Problem: fmt.Sprintf("pipeline %q cannot be searched now: %s", p.Name,
 			p.Status)}
 	}
-	model, err := a.service(ctx, modelOf{p.Plugin, p.Model})
+	model, err := a.service(ctx, embedders.ModelOf{Plugin: p.Plugin, Model: p.Model})
 	if err != nil {
 		return nil, nil, err
 	}
@@ -250,7 +249,7 @@ func (a *answers) Model(ctx context.Context, only []string, name string) (serve.
 	models, err := a.models(ctx, only)
 	for _, m := range models {
 		if m.name == name || slices.Contains(m.others, name) {
-			return a.service(ctx, m.modelOf)
+			return a.service(ctx, m.ModelOf)
 		}
 	}
 	if err != nil { // it may be that of a pipeline
@@ -267,7 +266,7 @@ func (a *answers) Known(ctx context.Context, only []string, name string) (*embed
 			continue
 		}
 		for _, key := range m.keys {
-			if about := a.plugins.described(key); about != nil {
+			if about := a.plugins.Described(key); about != nil {
 				return about, nil
 			}
 		}
@@ -281,10 +280,10 @@ func (a *answers) Known(ctx context.Context, only []string, name string) (*embed
 
 // namedModel is a model with the names it goes by.
 type namedModel struct {
-	modelOf
+	embedders.ModelOf
 	name   string
 	others []string
-	keys   []modelOf // all that it is called by, modelOf first
+	keys   []embedders.ModelOf // all that it is called by, ModelOf first
 }
 
 // models lists what may be asked for: the default, what the pipelines use, and what the configuration names; or what
@@ -311,14 +310,14 @@ func (a *answers) models(ctx context.Context, only []string) ([]namedModel, erro
 
 // modelKeys returns how the configuration and pipelines call their models: all of them, or those of the named
 // pipelines.
-func (a *answers) modelKeys(pipelines []pipeline.Pipeline, only []string) (keys []modelOf) {
+func (a *answers) modelKeys(pipelines []pipeline.Pipeline, only []string) (keys []embedders.ModelOf) {
 	all := len(only) == 0
 	if all && len(pipelines)+len(a.env.config.Pipelines) == 0 {
-		keys = append(keys, modelOf{})
+		keys = append(keys, embedders.ModelOf{})
 	}
 	add := func(s *pipeline.Spec) {
 		if all || slices.Contains(only, s.Name) {
-			keys = append(keys, modelOf{s.Plugin, s.Model})
+			keys = append(keys, embedders.ModelOf{Plugin: s.Plugin, Model: s.Model})
 		}
 	}
 	for i := range a.env.config.Pipelines {
@@ -329,20 +328,20 @@ func (a *answers) modelKeys(pipelines []pipeline.Pipeline, only []string) (keys 
 	}
 	for _, m := range a.env.config.Models {
 		if all {
-			keys = append(keys, modelOf{"", m.Name})
+			keys = append(keys, embedders.ModelOf{Model: m.Name})
 		}
 	}
 	return keys
 }
 
 // naming finds the names of a model without starting it: as it describes itself if it runs, and as it is configured.
-func (a *answers) naming(key modelOf) namedModel {
-	m := namedModel{modelOf: key, keys: []modelOf{key}}
-	configured := key.model
+func (a *answers) naming(key embedders.ModelOf) namedModel {
+	m := namedModel{ModelOf: key, keys: []embedders.ModelOf{key}}
+	configured := key.Model
 	if configured == "" {
 		configured = a.env.config.DefaultModel
 	}
-	plugin := key.plugin
+	plugin := key.Plugin
 	if plugin == "" {
 		plugin = a.env.config.Plugins.Default
 	}
@@ -356,19 +355,19 @@ func (a *answers) naming(key modelOf) namedModel {
 	if strings.ContainsRune(configured, filepath.Separator) {
 		m.name = filepath.Base(configured) // where it lies is nobody's business
 	}
-	if about := a.plugins.described(key); about != nil && about.Model != "" && about.Model != m.name {
+	if about := a.plugins.Described(key); about != nil && about.Model != "" && about.Model != m.name {
 		m.others = append(m.others, about.Model)
 	}
 	return m
 }
 
 // service returns what embeds with a model: the sidecar's own where there is one, so that it knows who waits.
-func (a *answers) service(ctx context.Context, key modelOf) (*embed.Service, error) {
+func (a *answers) service(ctx context.Context, key embedders.ModelOf) (*embed.Service, error) {
 	a.mu.Lock()
 	working := a.sidecar
 	a.mu.Unlock()
 	if working != nil {
-		if s := working.Service(key.plugin, key.model); s != nil {
+		if s := working.Service(key.Plugin, key.Model); s != nil {
 			return s, nil
 		}
 	}
@@ -377,7 +376,7 @@ func (a *answers) service(ctx context.Context, key modelOf) (*embed.Service, err
 	if s, ok := a.services[key]; ok {
 		return s, nil
 	}
-	e, err := a.embedder(ctx, &pipeline.Pipeline{Spec: pipeline.Spec{Plugin: key.plugin, Model: key.model}})
+	e, err := a.embedder(ctx, &pipeline.Pipeline{Spec: pipeline.Spec{Plugin: key.Plugin, Model: key.Model}})
 	if err != nil {
 		return nil, err
 	}

@@ -8,6 +8,8 @@ import (
 
 	"github.com/embedsidecar/embedsidecar/embed"
 	"github.com/embedsidecar/embedsidecar/internal/config"
+	"github.com/embedsidecar/embedsidecar/internal/node/embedders"
+	"github.com/embedsidecar/embedsidecar/internal/node/lookup"
 	"github.com/embedsidecar/embedsidecar/internal/pipeline"
 	"github.com/embedsidecar/embedsidecar/internal/problem"
 	"github.com/embedsidecar/embedsidecar/internal/setup"
@@ -42,15 +44,15 @@ func (c *checkCommand) run(ctx context.Context, env *environment) (err error) {
 		return err
 	}
 	defer pool.Close()
-	plugins := newEmbedders(env)
+	plugins := embedders.New(env.embedders())
 	defer func() { err = errors.Join(err, plugins.Close()) }()
 
 	// What is set up is worked on too. Whether anything is, is a finding of setup's.
-	loaded, err := stored(ctx, env, pool)
+	loaded, err := lookup.Stored(ctx, pool, env.config.Slot.Name)
 	if err != nil {
 		loaded = nil
 	}
-	specs := env.configured(loaded)
+	specs := lookup.Configured(env.config, loaded)
 	all := slices.Clone(specs)
 	for i := range loaded {
 		if !slices.ContainsFunc(specs, func(spec pipeline.Spec) bool { return spec.Name == loaded[i].Name }) {
@@ -72,7 +74,7 @@ func (c *checkCommand) run(ctx context.Context, env *environment) (err error) {
 }
 
 // plugins starts every embedder that is needed and tells what it is.
-func (c *checkCommand) plugins(ctx context.Context, plugins *embedders,
+func (c *checkCommand) plugins(ctx context.Context, plugins *embedders.Pool,
 	specs []pipeline.Spec,
 ) (map[string]embed.Description, []finding) {
 	described := map[string]embed.Description{}
@@ -84,7 +86,7 @@ func (c *checkCommand) plugins(ctx context.Context, plugins *embedders,
 		if err != nil {
 			continue
 		}
-		d, err := plugins.describeOne(ctx, spec)
+		d, err := plugins.DescribeOne(ctx, spec)
 		seen[key] = err
 		if err != nil {
 			list = append(list, finding{"embedder " + spec.Plugin, setup.Wrong, err.Error(), problem.Hints(err)})

@@ -6,17 +6,13 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
-	"path/filepath"
 	"strings"
-	"time"
 
 	"github.com/urfave/cli/v2"
 
 	"github.com/embedsidecar/embedsidecar/embed"
 	"github.com/embedsidecar/embedsidecar/internal/config"
 	"github.com/embedsidecar/embedsidecar/internal/pipeline"
-	"github.com/embedsidecar/embedsidecar/plugins/host"
 )
 
 // embedCommand embeds texts of the command line.
@@ -53,7 +49,7 @@ func (c *embedCommand) run(ctx context.Context, env *environment) (err error) {
 	if err != nil {
 		return err
 	}
-	embedder, _, err := env.embedder("", "")
+	embedder, _, err := env.embedders().Host("", "")
 	if err != nil {
 		return err
 	}
@@ -97,69 +93,6 @@ func (e *environment) texts() ([]string, error) {
 		}
 	}
 	return texts, nil
-}
-
-// embedder starts nothing yet: it finds the plugin and the model, and returns the host that starts the plugin when it
-// is first used. Empty names mean the defaults. The caller closes it.
-func (e *environment) embedder(plugin, model string) (*host.Host, config.Embedder, error) {
-	options, found, err := e.hostOptions(plugin, model)
-	if err != nil {
-		return nil, found, err
-	}
-	h, err := host.New(options)
-	if err != nil {
-		return nil, found, fail(exitUsage, err)
-	}
-	return h, found, nil
-}
-
-// canaryInterval is how often plugins are asked texts whose vectors are known.
-const canaryInterval = 5 * time.Minute
-
-// catalogued returns the configuration with the plugins that are registered now.
-func (e *environment) catalogued() (*config.Config, error) {
-	list, err := config.ReadCatalogue(e.find.Catalogue(e.config))
-	if err != nil {
-		return nil, err
-	}
-	return e.config.WithRegistered(list), nil
-}
-
-// hostOptions are what a host needs for the plugin and the model that a pipeline names.
-func (e *environment) hostOptions(plugin, model string) (host.Options, config.Embedder, error) {
-	c, err := e.catalogued()
-	if err != nil {
-		return host.Options{}, config.Embedder{}, err
-	}
-	found, err := c.Embedder(e.find, plugin, model)
-	if err != nil {
-		return host.Options{}, found, err
-	}
-	options := host.Options{
-		Name: found.Plugin, Path: found.PluginPath, SHA256: found.PluginSHA256, Env: found.Env, Log: e.log,
-		Redact:    e.redact.Text,
-		Processes: found.Processes, MemoryLimit: uint64(max(found.MemoryLimit, 0)), Canary: canaryInterval,
-	}
-	if found.CallTimeout > 0 {
-		options.CallTimeout = host.CallTimeout(found.CallTimeout)
-	}
-	if found.ModelPath == "" {
-		options.Model = found.Model // a name the plugin knows
-	}
-	if found.ModelSHA256 != "" && found.ModelPath != "" {
-		options.Files = map[string]string{filepath.Join(found.ModelPath, weightsOf(found)): found.ModelSHA256}
-	}
-	return options, found, nil
-}
-
-// weightsOf is the file of a model folder whose sum a user may have pinned: the one that is used.
-func weightsOf(e config.Embedder) string {
-	if e.Env["EMBEDSIDECAR_PLUGIN_PRECISION"] == "int8" {
-		if _, err := os.Stat(filepath.Join(e.ModelPath, "model_int8.onnx")); err == nil {
-			return "model_int8.onnx"
-		}
-	}
-	return "model.onnx"
 }
 
 // embedAll sends texts in calls of the size the embedder takes.

@@ -13,6 +13,8 @@ import (
 	"github.com/embedsidecar/embedsidecar/embed"
 	"github.com/embedsidecar/embedsidecar/internal/config"
 	"github.com/embedsidecar/embedsidecar/internal/metrics"
+	"github.com/embedsidecar/embedsidecar/internal/node/connection"
+	"github.com/embedsidecar/embedsidecar/internal/node/embedders"
 	"github.com/embedsidecar/embedsidecar/internal/pipeline"
 	"github.com/embedsidecar/embedsidecar/internal/report"
 	"github.com/embedsidecar/embedsidecar/internal/setup"
@@ -33,7 +35,7 @@ const (
 // database knows is asked for after a scrape that found it old: who does not scrape pays nothing.
 type figures struct {
 	env     *environment
-	plugins *embedders
+	plugins *embedders.Pool
 	metrics *metrics.Metrics
 	source  *metrics.Source
 
@@ -58,7 +60,7 @@ type tally struct {
 	counted map[prometheus.Counter]int64 // of worker
 }
 
-func newFigures(env *environment, plugins *embedders) *figures {
+func newFigures(env *environment, plugins *embedders.Pool) *figures {
 	b := thisBuild()
 	f := &figures{
 		env: env, plugins: plugins, metrics: metrics.New(metrics.Build{Version: b.Version, Revision: b.Revision}),
@@ -158,7 +160,7 @@ func (f *figures) worked(states []sidecar.State) {
 		}
 		if state.Worker != nil {
 			busy += float64(state.Worker.Busy.Load())
-			loops += float64(f.env.loops())
+			loops += float64(connection.Loops(f.env.config))
 		}
 		if state.Service != nil && !f.services[state.Service] {
 			f.services[state.Service] = true
@@ -206,21 +208,21 @@ func (t *tally) count() {
 
 // serve follows what is remembered for one model, whichever pipeline uses it.
 func (f *figures) serve(state sidecar.State) {
-	h, err := f.plugins.get(state.Pipeline.Plugin, state.Pipeline.Model)
+	h, err := f.plugins.Get(state.Pipeline.Plugin, state.Pipeline.Model)
 	if err != nil {
 		return // it is being worked, so this cannot be
 	}
-	m := f.metrics.Embedder(h.model(), h.plugin)
+	m := f.metrics.Embedder(h.Model(), h.Plugin)
 	f.metrics.Follow(m.CacheHits, state.Service.Saved.Load)
 	f.metrics.Follow(m.CacheMisses, state.Service.Missed.Load)
 }
 
 func (f *figures) plugged() {
-	for _, h := range f.plugins.all() {
-		stats, m := h.Stats(), f.metrics.Plugin(h.plugin)
+	for _, h := range f.plugins.All() {
+		stats, m := h.Stats(), f.metrics.Plugin(h.Plugin)
 		m.Up(stats.Up, stats.Version)
 		m.CircuitOpen.Set(metrics.Bool(stats.CircuitOpen))
-		h.counted(stats, m)
+		h.Count(stats, m)
 	}
 }
 
@@ -368,42 +370,4 @@ func (f *figures) told(state report.Status, worked []sidecar.State) {
 			delete(f.pipelines, name)
 		}
 	}
-}
-
-// measured is a plugin that counts and takes the time. What else it can do goes through as it is.
-type measured struct {
-	*hosted
-	m *metrics.Embedder
-}
-
-var _ interface {
-	embed.Embedder
-	embed.Tokenizer
-} = (*measured)(nil)
-
-// Embed implements embed.Embedder.
-func (e *measured) Embed(ctx context.Context, kind embed.Kind, texts []string) ([]embed.Result, error) {
-	began := time.Now()
-	results, err := e.hosted.Embed(ctx, kind, texts)
-	e.m.Duration.Observe(time.Since(began).Seconds())
-	e.m.BatchRows.Observe(float64(len(texts)))
-	if err != nil {
-		e.m.Embeddings.At("failed").Add(float64(len(texts)))
-		return results, err
-	}
-	for _, r := range results {
-		outcome := "ok"
-		switch {
-		case r.Err != nil:
-			outcome = "failed"
-		case r.Empty:
-			outcome = "empty"
-		}
-		e.m.Embeddings.At(outcome).Inc()
-		e.m.Tokens.Add(float64(r.Tokens))
-		if r.Truncated {
-			e.m.Truncated.Inc()
-		}
-	}
-	return results, nil
 }

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/embedsidecar/embedsidecar/internal/config"
+	"github.com/embedsidecar/embedsidecar/internal/node/embedders"
 	"github.com/embedsidecar/embedsidecar/internal/ops"
 	"github.com/embedsidecar/embedsidecar/testenv"
 )
@@ -201,7 +202,7 @@ func TestServe_TellsSystemd(t *testing.T) {
 func TestWatch_ALockThatNobodyGivesBackStarvesTheWatchdog(t *testing.T) {
 	t.Parallel()
 	env := &environment{config: &config.Config{}}
-	w := newWatch(env, newEmbedders(env))
+	w := newWatch(env, embedders.New(env.embedders()))
 	w.only = true
 	w.mu.Lock()
 	answered := make(chan struct{})

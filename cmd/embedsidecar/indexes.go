@@ -9,6 +9,7 @@ import (
 
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/embedsidecar/embedsidecar/internal/node/lookup"
 	"github.com/embedsidecar/embedsidecar/internal/pipeline"
 	"github.com/embedsidecar/embedsidecar/internal/setup"
 )
@@ -54,14 +55,14 @@ func buildIndexes(ctx context.Context, env *environment, pool, direct *pgxpool.P
 	if !slices.ContainsFunc(env.config.Pipelines, func(s pipeline.Spec) bool { return s.Index != "" }) {
 		return true, nil
 	}
-	known, err := stored(ctx, env, pool)
+	known, err := lookup.Stored(ctx, pool, env.config.Slot.Name)
 	if err != nil {
 		return false, err
 	}
 	finished = true
 	var problems []error
-	for _, spec := range env.configured(known) {
-		at := find(known, spec.Name)
+	for _, spec := range lookup.Configured(env.config, known) {
+		at := lookup.Find(known, spec.Name)
 		if spec.Index == "" || at < 0 || known[at].Status != pipeline.Active {
 			continue
 		}

@@ -8,6 +8,9 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"github.com/embedsidecar/embedsidecar/internal/config"
+	"github.com/embedsidecar/embedsidecar/internal/node/connection"
+	"github.com/embedsidecar/embedsidecar/internal/node/embedders"
+	"github.com/embedsidecar/embedsidecar/internal/node/lookup"
 	"github.com/embedsidecar/embedsidecar/internal/pipeline"
 	"github.com/embedsidecar/embedsidecar/internal/setup"
 )
@@ -51,25 +54,25 @@ func (c *initCommand) run(ctx context.Context, env *environment) (err error) {
 		return err
 	}
 	defer pool.Close()
-	server, err := env.server(ctx, pool, fewConns)
+	server, err := env.connections().Server(ctx, pool, connection.Few)
 	if err != nil {
 		return err
 	}
 	defer server.Close()
-	plugins := newEmbedders(env)
+	plugins := embedders.New(env.embedders())
 	defer func() { err = errors.Join(err, plugins.Close()) }()
 	known := func() ([]pipeline.Pipeline, error) {
 		if c.adopt { // pipelines may come from the slot of the original
-			return everything(ctx, pool)
+			return lookup.All(ctx, pool)
 		}
-		return stored(ctx, env, pool)
+		return lookup.Stored(ctx, pool, env.config.Slot.Name)
 	}
 	already, err := known()
 	if _, missing := errors.AsType[*setup.NotSetUpError](err); err != nil && !missing {
 		return err
 	}
-	specs := env.configured(already)
-	described, err := plugins.describe(ctx, specs)
+	specs := lookup.Configured(env.config, already)
+	described, err := plugins.Describe(ctx, specs)
 	if err != nil {
 		return err
 	}

@@ -63,7 +63,7 @@ func listPlugins(ctx context.Context, env *environment) error {
 
 // knownPlugins finds every plugin that a pipeline could name.
 func knownPlugins(ctx context.Context, env *environment) ([]known, error) {
-	c, err := env.catalogued()
+	c, err := env.embedders().Registered()
 	if err != nil {
 		return nil, err
 	}
@@ -150,7 +150,7 @@ func newPluginsInfo() *command {
 }
 
 func pluginInfo(ctx context.Context, env *environment) (err error) {
-	c, err := env.catalogued()
+	c, err := env.embedders().Registered()
 	if err != nil {
 		return err
 	}
@@ -158,7 +158,7 @@ func pluginInfo(ctx context.Context, env *environment) (err error) {
 	if len(env.args) > 1 {
 		model = env.args[1]
 	}
-	h, found, err := env.embedder(env.args[0], model)
+	h, found, err := env.embedders().Host(env.args[0], model)
 	if err != nil {
 		return err
 	}

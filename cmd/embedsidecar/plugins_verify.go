@@ -35,7 +35,7 @@ type pluginVerdict struct {
 }
 
 func verifyPlugins(ctx context.Context, env *environment) error {
-	c, err := env.catalogued()
+	c, err := env.embedders().Registered()
 	if err != nil {
 		return err
 	}
@@ -88,7 +88,7 @@ func verifyPlugin(ctx context.Context, env *environment, c *config.Config, name 
 	case "missing", "unusable":
 		return pluginVerdict{name, "wrong", k.Detail, nil}
 	}
-	h, _, err := env.embedder(name, "")
+	h, _, err := env.embedders().Host(name, "")
 	if err != nil {
 		return pluginVerdict{name, "wrong", env.redact.Text(err.Error()), problem.Hints(err)}
 	}

@@ -8,6 +8,7 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/embedsidecar/embedsidecar/internal/node/lookup"
 	"github.com/embedsidecar/embedsidecar/internal/pipeline"
 	"github.com/embedsidecar/embedsidecar/internal/worker"
 )
@@ -31,7 +32,7 @@ func (c *reembedCommand) run(ctx context.Context, env *environment) error {
 		return err
 	}
 	defer pool.Close()
-	pipelines, err := env.named(ctx, pool, env.args[:1])
+	pipelines, err := lookup.Named(ctx, pool, env.args[:1])
 	if err != nil {
 		return err
 	}

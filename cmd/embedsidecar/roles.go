@@ -10,6 +10,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/urfave/cli/v2"
 
+	"github.com/embedsidecar/embedsidecar/internal/node/lookup"
 	"github.com/embedsidecar/embedsidecar/internal/pipeline"
 	"github.com/embedsidecar/embedsidecar/internal/setup"
 	sqlfiles "github.com/embedsidecar/embedsidecar/sql"
@@ -103,7 +104,7 @@ func (c *rolesCommand) pipelines(ctx context.Context, env *environment) (string,
 		return "", err
 	}
 	defer pool.Close()
-	pipelines, err := everything(ctx, pool)
+	pipelines, err := lookup.All(ctx, pool)
 	if err != nil {
 		return "", err
 	}

@@ -13,6 +13,9 @@ import (
 	"github.com/embedsidecar/embedsidecar/embed"
 	"github.com/embedsidecar/embedsidecar/internal/config"
 	"github.com/embedsidecar/embedsidecar/internal/database"
+	"github.com/embedsidecar/embedsidecar/internal/node/connection"
+	"github.com/embedsidecar/embedsidecar/internal/node/embedders"
+	"github.com/embedsidecar/embedsidecar/internal/node/lookup"
 	"github.com/embedsidecar/embedsidecar/internal/pipeline"
 	"github.com/embedsidecar/embedsidecar/internal/problem"
 	"github.com/embedsidecar/embedsidecar/internal/report"
@@ -70,7 +73,7 @@ func (c *runCommand) run(ctx context.Context, env *environment) error {
 
 // work starts the parts in their order, runs them, and ends them the other way round.
 func (c *runCommand) work(ctx context.Context, env *environment) (err error) {
-	plugins := newEmbedders(env)
+	plugins := embedders.New(env.embedders())
 	defer func() { err = errors.Join(err, plugins.Close()) }()
 	w := newWatch(env, plugins)
 	stop, err := w.listen(ctx)
@@ -90,17 +93,17 @@ func (c *runCommand) work(ctx context.Context, env *environment) (err error) {
 		defer func() { err = errors.Join(err, finish()) }()
 	}
 
-	pool, err := patient(ctx, env, func(ctx context.Context) (*pgxpool.Pool, error) {
-		return env.pool(ctx, env.poolSize(len(env.config.Pipelines)))
+	pool, err := connection.Retry(ctx, env.connections(), func(ctx context.Context) (*pgxpool.Pool, error) {
+		return env.connections().Pool(ctx, env.connections().WorkConns(len(env.config.Pipelines)))
 	})
 	if err != nil {
 		return err
 	}
 	defer pool.Close()
-	const streamConns = 3 // the streamer's own, the heartbeat's, and one for init
-	direct, err := patient(ctx, env, func(ctx context.Context) (*pgxpool.Pool, error) {
-		return env.server(ctx, pool,
-			streamConns)
+
+	direct, err := connection.Retry(ctx, env.connections(), func(ctx context.Context) (*pgxpool.Pool, error) {
+		return env.connections().Server(ctx, pool,
+			connection.Stream)
 	})
 	if err != nil {
 		return err
@@ -108,9 +111,9 @@ func (c *runCommand) work(ctx context.Context, env *environment) (err error) {
 	defer direct.Close()
 	questions := pool
 	if env.config.Queries.Listen != "" { // searches wait for one another and not for the work, nor it for them
-		if questions, err = patient(ctx, env, func(ctx context.Context) (*pgxpool.Pool, error) {
-			return env.pool(ctx,
-				serveConns)
+		if questions, err = connection.Retry(ctx, env.connections(), func(ctx context.Context) (*pgxpool.Pool, error) {
+			return env.connections().Pool(ctx,
+				connection.Queries)
 		}); err != nil {
 			return err
 		}
@@ -121,7 +124,7 @@ func (c *runCommand) work(ctx context.Context, env *environment) (err error) {
 	prepare := func(ctx context.Context) (struct{}, error) {
 		return struct{}{}, c.prepare(ctx, env, pool, direct, plugins)
 	}
-	if _, err := patient(ctx, env, prepare); err != nil {
+	if _, err := connection.Retry(ctx, env.connections(), prepare); err != nil {
 		return err
 	}
 	if c.once {
@@ -132,7 +135,7 @@ func (c *runCommand) work(ctx context.Context, env *environment) (err error) {
 
 	s := sidecar.New(sidecar.Options{
 		Slot: env.config.Slot.Name, Instance: env.config.Instance, Version: thisBuild().Version,
-		Pool: pool, Direct: direct, Dial: env.dial,
+		Pool: pool, Direct: direct, Dial: env.connections().Dial,
 		Load: func(ctx context.Context) ([]pipeline.Pipeline, error) {
 			return setup.Load(ctx, pool, env.config.Slot.Name)
 		},
@@ -142,7 +145,7 @@ func (c *runCommand) work(ctx context.Context, env *environment) (err error) {
 		Disabled:   !env.config.Enabled,
 		StopOnLost: env.config.Slot.StopOnLost,
 		Failover:   !env.config.Slot.NoFailover,
-		Loops:      env.loops(),
+		Loops:      connection.Loops(env.config),
 		BatchRows:  env.config.Workers.BatchRows,
 		Lease:      env.config.Lease,
 		Retry: worker.Retry{
@@ -171,29 +174,29 @@ func (c *runCommand) work(ctx context.Context, env *environment) (err error) {
 
 // prepare sets up what is missing, unless told not to, and makes sure that there is something to work on.
 func (c *runCommand) prepare(ctx context.Context, env *environment, pool, direct *pgxpool.Pool,
-	plugins *embedders,
+	plugins *embedders.Pool,
 ) error {
-	ours, err := stored(ctx, env, pool)
+	ours, err := lookup.Stored(ctx, pool, env.config.Slot.Name)
 	if _, missing := errors.AsType[*setup.NotSetUpError](err); err != nil && !missing {
 		return err
 	}
-	specs := env.configured(ours)
+	specs := lookup.Configured(env.config, ours)
 	if len(specs) == 0 && len(ours) == 0 {
 		return fail(exitUsage, fmt.Errorf("there are no pipelines: none is configured, and none is set up for slot %q",
 			env.config.Slot.Name),
 			"name one: --table public.docs --columns title,body --into embedding",
-			"or several in a file: --config FILE", "or "+otherSlots(ctx, pool))
+			"or several in a file: --config FILE", "or "+lookup.OtherSlots(ctx, pool))
 	}
 	if c.noInit {
 		if err != nil {
 			return err
 		}
 		for _, spec := range specs {
-			if find(ours, spec.Name) >= 0 {
+			if lookup.Find(ours, spec.Name) >= 0 {
 				continue
 			}
 			hint := "run embedsidecar init, or run without --no-init"
-			if at := slices.IndexFunc(ours, func(p pipeline.Pipeline) bool { return sameEnds(p.Spec, spec) }); at >= 0 {
+			if at := slices.IndexFunc(ours, func(p pipeline.Pipeline) bool { return lookup.SameEnds(p.Spec, spec) }); at >= 0 {
 				hint = fmt.Sprintf("it is set up as %q: embedsidecar init gives it the new name", ours[at].Name)
 			}
 			return fail(exitNotSetUp, fmt.Errorf("pipeline %q is not set up for slot %q", spec.Name, env.config.Slot.Name), hint)
@@ -235,7 +238,7 @@ func (c *runCommand) prepare(ctx context.Context, env *environment, pool, direct
 // unbroken leaves out the pipelines that are set up but cannot work now. others reports whether there is one that can.
 func unbroken(specs []pipeline.Spec, stored []pipeline.Pipeline) (able []pipeline.Spec, others bool) {
 	for _, spec := range specs {
-		if at := find(stored, spec.Name); at < 0 || stored[at].Status == pipeline.Active {
+		if at := lookup.Find(stored, spec.Name); at < 0 || stored[at].Status == pipeline.Active {
 			able = append(able, spec)
 		}
 	}
@@ -246,10 +249,10 @@ func unbroken(specs []pipeline.Spec, stored []pipeline.Pipeline) (able []pipelin
 // describedSpecs asks the embedders of the configured pipelines what they are. One that cannot be had must not keep
 // the others from work: if its pipeline is set up already, it is left out, and works when its embedder does. Not so
 // when a person must mend something and nothing else would work meanwhile.
-func describedSpecs(ctx context.Context, env *environment, plugins *embedders, specs []pipeline.Spec,
+func describedSpecs(ctx context.Context, env *environment, plugins *embedders.Pool, specs []pipeline.Spec,
 	stored []pipeline.Pipeline,
 ) ([]pipeline.Spec, map[string]embed.Description, error) {
-	described, err := plugins.describe(ctx, specs)
+	described, err := plugins.Describe(ctx, specs)
 	if err == nil {
 		return specs, described, nil
 	}
@@ -259,7 +262,7 @@ func describedSpecs(ctx context.Context, env *environment, plugins *embedders, s
 		if _, ok := described[spec.Name]; ok {
 			able = append(able, spec)
 		} else {
-			known = known && find(stored, spec.Name) >= 0
+			known = known && lookup.Find(stored, spec.Name) >= 0
 		}
 	}
 	if !known || ctx.Err() != nil || len(able) == 0 && exitCode(ctx, err) == exitUsage {
@@ -271,8 +274,8 @@ func describedSpecs(ctx context.Context, env *environment, plugins *embedders, s
 
 // workable looks for a pipeline whose embedder is not the one its vectors were made with, or cannot be had. A sidecar
 // lets such a pipeline wait until somebody acts; one that is to catch up and end would wait for ever.
-func workable(ctx context.Context, env *environment, pool *pgxpool.Pool, plugins *embedders) error {
-	pipelines, err := stored(ctx, env, pool)
+func workable(ctx context.Context, env *environment, pool *pgxpool.Pool, plugins *embedders.Pool) error {
+	pipelines, err := lookup.Stored(ctx, pool, env.config.Slot.Name)
 	if err != nil {
 		return err
 	}
@@ -280,7 +283,7 @@ func workable(ctx context.Context, env *environment, pool *pgxpool.Pool, plugins
 		if !pipelines[i].Enabled || pipelines[i].Status != pipeline.Active {
 			continue // told at the end, not waited for
 		}
-		if _, err := plugins.matching(ctx, &pipelines[i]); exitCode(ctx, err) == exitUsage {
+		if _, err := plugins.Matching(ctx, &pipelines[i]); exitCode(ctx, err) == exitUsage {
 			return err
 		}
 	}

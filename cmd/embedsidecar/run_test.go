@@ -12,6 +12,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/embedsidecar/embedsidecar/internal/node/lookup"
 	"github.com/embedsidecar/embedsidecar/internal/report"
 	"github.com/embedsidecar/embedsidecar/internal/search"
 	"github.com/embedsidecar/embedsidecar/testenv"
@@ -227,7 +228,7 @@ func TestRun_LeastPrivilegedRole(t *testing.T) {
 	t.Parallel()
 	s := newStage(t, 20)
 	s.run(0, "init", "--pipeline", "docs: title -> embedding", "--pipeline", "docs: body -> table docs_embedding")
-	loaded, err := everything(t.Context(), s.db.Pool)
+	loaded, err := lookup.All(t.Context(), s.db.Pool)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -12,6 +12,8 @@ import (
 
 	"github.com/embedsidecar/embedsidecar/embed"
 	"github.com/embedsidecar/embedsidecar/internal/config"
+	"github.com/embedsidecar/embedsidecar/internal/node/embedders"
+	"github.com/embedsidecar/embedsidecar/internal/node/lookup"
 	"github.com/embedsidecar/embedsidecar/internal/pipeline"
 	"github.com/embedsidecar/embedsidecar/internal/search"
 )
@@ -110,9 +112,9 @@ func (c *searchCommand) run(ctx context.Context, env *environment) (err error) {
 		return err
 	}
 	defer pool.Close()
-	plugins := newEmbedders(env)
+	plugins := embedders.New(env.embedders())
 	defer func() { err = errors.Join(err, plugins.Close()) }()
-	embedder, err := plugins.matching(ctx, p)
+	embedder, err := plugins.Matching(ctx, p)
 	if err != nil {
 		return err
 	}
@@ -177,7 +179,7 @@ func (*searchCommand) pipeline(ctx context.Context, env *environment) (*pgxpool.
 	if err != nil {
 		return nil, nil, err
 	}
-	found, err := env.named(ctx, pool, env.args[:1])
+	found, err := lookup.Named(ctx, pool, env.args[:1])
 	if err != nil {
 		pool.Close()
 		return nil, nil, err

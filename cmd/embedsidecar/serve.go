@@ -8,6 +8,8 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/embedsidecar/embedsidecar/internal/config"
+	"github.com/embedsidecar/embedsidecar/internal/node/connection"
+	"github.com/embedsidecar/embedsidecar/internal/node/embedders"
 )
 
 // serveListen is where serve listens unless told otherwise.
@@ -32,7 +34,7 @@ func runServe(ctx context.Context, env *environment) error {
 }
 
 func serveQueries(ctx context.Context, env *environment) (err error) {
-	plugins := newEmbedders(env)
+	plugins := embedders.New(env.embedders())
 	defer func() { err = errors.Join(err, plugins.Close()) }()
 	w := newWatch(env, plugins)
 	w.only = true
@@ -59,7 +61,9 @@ func serveQueries(ctx context.Context, env *environment) (err error) {
 	}
 	defer func() { err = errors.Join(err, finish()) }()
 	if a.database {
-		pool, err := patient(ctx, env, func(ctx context.Context) (*pgxpool.Pool, error) { return env.pool(ctx, serveConns) })
+		pool, err := connection.Retry(ctx, env.connections(), func(ctx context.Context) (*pgxpool.Pool, error) {
+			return env.connections().Pool(ctx, connection.Queries)
+		})
 		if err != nil {
 			return err
 		}
@@ -68,7 +72,7 @@ func serveQueries(ctx context.Context, env *environment) (err error) {
 		a.follow(nil, pool)
 	}
 	// A model that cannot be used is known before long, and the first who asks for it need not wait for its start.
-	model, err := a.service(ctx, modelOf{})
+	model, err := a.service(ctx, embedders.ModelOf{})
 	if err != nil {
 		return err
 	}
@@ -79,9 +83,6 @@ func serveQueries(ctx context.Context, env *environment) (err error) {
 	<-ctx.Done()
 	return ctx.Err()
 }
-
-// serveConns is how many searches may run at a time.
-const serveConns = 8
 
 func isLoopback(a net.Addr) bool {
 	tcp, ok := a.(*net.TCPAddr)

@@ -18,6 +18,8 @@ import (
 	"testing"
 
 	"github.com/embedsidecar/embedsidecar/internal/config"
+	"github.com/embedsidecar/embedsidecar/internal/node/connection"
+	"github.com/embedsidecar/embedsidecar/internal/node/embedders"
 	"github.com/embedsidecar/embedsidecar/internal/pipeline"
 	"github.com/embedsidecar/embedsidecar/internal/serve"
 	"github.com/embedsidecar/embedsidecar/testenv"
@@ -165,7 +167,7 @@ func TestServe_SurvivesWhatHappensToItsPipelines(t *testing.T) {
 	ctx, leave := context.WithCancel(t.Context())
 	defer leave()
 	var clients sync.WaitGroup
-	for range serveConns {
+	for range connection.Queries {
 		clients.Go(func() {
 			// One that waits for too long is told so; it comes again until it is to go.
 			for ctx.Err() == nil {
@@ -192,7 +194,7 @@ func TestServe_SurvivesWhatHappensToItsPipelines(t *testing.T) {
 			return n == want, fmt.Sprintf("%d searches wait for the lock, want %d", n, want)
 		})
 	}
-	waiting(serveConns)
+	waiting(connection.Queries)
 	leave()
 	clients.Wait()
 	waiting(0)
@@ -255,7 +257,7 @@ func TestTokens_OfAPipelineAskItsModelsAlone(t *testing.T) {
 	a := newAnswers(&environment{config: &config.Config{
 		Pipelines: []pipeline.Spec{spec("docs", "onnx", "small"), spec("pay", "remote", "costly")},
 		Models:    []config.Model{{Name: "unused"}},
-	}}, &embedders{}, nil)
+	}}, &embedders.Pool{}, nil)
 	for _, c := range []struct{ only, want []string }{
 		{nil, []string{"small", "costly", "unused"}},
 		{[]string{"docs"}, []string{"small"}},

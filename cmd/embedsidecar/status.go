@@ -11,6 +11,7 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"github.com/embedsidecar/embedsidecar/internal/health"
+	"github.com/embedsidecar/embedsidecar/internal/node/lookup"
 	"github.com/embedsidecar/embedsidecar/internal/report"
 	"github.com/embedsidecar/embedsidecar/internal/setup"
 )
@@ -78,7 +79,7 @@ func (c *statusCommand) run(ctx context.Context, env *environment) error {
 const shownFailures = 5
 
 func (c *statusCommand) once(ctx context.Context, env *environment, pool *pgxpool.Pool) error {
-	loaded, _ := everything(ctx, pool) // what cannot be looked at now is told as it was stored
+	loaded, _ := lookup.All(ctx, pool) // what cannot be looked at now is told as it was stored
 	state, err := report.Options{Loaded: loaded, Counts: c.counts}.Read(ctx, pool)
 	if err != nil {
 		return err

@@ -7,6 +7,8 @@ import (
 
 	"github.com/urfave/cli/v2"
 
+	"github.com/embedsidecar/embedsidecar/internal/node/connection"
+	"github.com/embedsidecar/embedsidecar/internal/node/lookup"
 	"github.com/embedsidecar/embedsidecar/internal/setup"
 	"github.com/embedsidecar/embedsidecar/queue"
 )
@@ -40,7 +42,7 @@ func (c *uninstallCommand) run(ctx context.Context, env *environment) error {
 		return err
 	}
 	defer pool.Close()
-	server, err := env.server(ctx, pool, fewConns)
+	server, err := env.connections().Server(ctx, pool, connection.Few)
 	if err != nil {
 		return err
 	}
@@ -49,8 +51,8 @@ func (c *uninstallCommand) run(ctx context.Context, env *environment) error {
 	var done setup.Removed
 	if len(env.args) > 0 {
 		name := env.args[0]
-		if all, err := everything(ctx, pool); err == nil {
-			if at := meant(all, name); at >= 0 {
+		if all, err := lookup.All(ctx, pool); err == nil {
+			if at := lookup.Meant(all, name); at >= 0 {
 				name = all[at].Name
 			}
 		}

@@ -13,6 +13,7 @@ import (
 
 	"github.com/embedsidecar/embedsidecar/embed"
 	"github.com/embedsidecar/embedsidecar/internal/config"
+	"github.com/embedsidecar/embedsidecar/internal/node/embedders"
 	"github.com/embedsidecar/embedsidecar/internal/pipeline"
 	"github.com/embedsidecar/embedsidecar/internal/worker"
 	"github.com/embedsidecar/embedsidecar/queue"
@@ -110,7 +111,7 @@ func (c *verifyCommand) verify(ctx context.Context, env *environment) (err error
 		return err
 	}
 	defer pool.Close()
-	plugins := newEmbedders(env)
+	plugins := embedders.New(env.embedders())
 	defer func() { err = errors.Join(err, plugins.Close()) }()
 	var list []verified
 	var bad []string
@@ -135,7 +136,7 @@ func (v *verified) mended() bool {
 	return v.Problem == "" && v.Missing+v.Stale+v.Orphans+v.Refused+v.Differ == v.Repairs.Looks+v.Repairs.Anew
 }
 
-func (c *verifyCommand) verifyOne(ctx context.Context, env *environment, pool *pgxpool.Pool, plugins *embedders,
+func (c *verifyCommand) verifyOne(ctx context.Context, env *environment, pool *pgxpool.Pool, plugins *embedders.Pool,
 	p *pipeline.Pipeline,
 ) (verified, error) {
 	v := verified{Pipeline: p.Name}
@@ -145,7 +146,7 @@ func (c *verifyCommand) verifyOne(ctx context.Context, env *environment, pool *p
 	}
 	var embedder embed.Embedder // not asked for anything unless deep
 	if c.deep > 0 {
-		h, err := plugins.matching(ctx, p)
+		h, err := plugins.Matching(ctx, p)
 		if err != nil {
 			return v, err
 		}

@@ -13,6 +13,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/urfave/cli/v2"
 
+	"github.com/embedsidecar/embedsidecar/internal/node/lookup"
 	"github.com/embedsidecar/embedsidecar/internal/report"
 	"github.com/embedsidecar/embedsidecar/internal/setup"
 )
@@ -69,7 +70,7 @@ func (c *waitCommand) wait(ctx context.Context, env *environment) error {
 	switch {
 	case errors.Is(err, report.ErrNoSlot):
 		return fail(exitNotSetUp, fmt.Errorf("slot %q is not set up in this database", env.config.Slot.Name),
-			otherSlots(ctx, pool), "or set it up: embedsidecar init")
+			lookup.OtherSlots(ctx, pool), "or set it up: embedsidecar init")
 	case errors.Is(err, report.ErrNoPipeline):
 		return fail(exitNotSetUp, fmt.Errorf("no pipeline of slot %q is set up in this database", env.config.Slot.Name),
 			"embedsidecar init sets them up")
@@ -113,7 +114,7 @@ func leftovers(ctx context.Context, env *environment, pool *pgxpool.Pool, state 
 	}
 	var left, hints []string
 	// what cannot be looked at now is told as it was stored
-	loaded, _ := everything(ctx, pool)
+	loaded, _ := lookup.All(ctx, pool)
 	status, err := report.Options{CountUpTo: -1, Loaded: loaded}.Read(ctx, pool) // nobody asks for the coverage
 	if err != nil {
 		return err

@@ -11,6 +11,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/embedsidecar/embedsidecar/internal/health"
+	"github.com/embedsidecar/embedsidecar/internal/node/lookup"
 	"github.com/embedsidecar/embedsidecar/internal/report"
 )
 
@@ -63,7 +64,7 @@ func waitsFor(ctx context.Context, env *environment, pool *pgxpool.Pool, lsn pgl
 	hint string,
 ) {
 	why, hint = progress(state), "embedsidecar status tells more"
-	loaded, _ := everything(ctx, pool) // what cannot be looked at now is told as it was stored
+	loaded, _ := lookup.All(ctx, pool) // what cannot be looked at now is told as it was stored
 	status, err := report.Options{CountUpTo: -1, AtOnce: true, Loaded: loaded}.Read(ctx, pool)
 	at := slices.IndexFunc(status.Slots, func(s report.Slot) bool { return s.Name == env.config.Slot.Name })
 	if err != nil || at < 0 {

@@ -13,6 +13,7 @@ import (
 
 	"github.com/embedsidecar/embedsidecar/embed"
 	"github.com/embedsidecar/embedsidecar/internal/health"
+	"github.com/embedsidecar/embedsidecar/internal/node/embedders"
 	"github.com/embedsidecar/embedsidecar/internal/ops"
 	"github.com/embedsidecar/embedsidecar/internal/pipeline"
 	"github.com/embedsidecar/embedsidecar/internal/sidecar"
@@ -21,7 +22,7 @@ import (
 // watch is what a running sidecar shows of itself: probes and metrics. Without a listener it does nothing.
 type watch struct {
 	env     *environment
-	plugins *embedders
+	plugins *embedders.Pool
 	figures *figures // nil without a listener
 
 	mu      sync.Mutex
@@ -29,7 +30,7 @@ type watch struct {
 	only    bool             // there is no sidecar: queries are answered and nothing else
 }
 
-func newWatch(env *environment, plugins *embedders) *watch {
+func newWatch(env *environment, plugins *embedders.Pool) *watch {
 	return &watch{env: env, plugins: plugins}
 }
 
@@ -57,7 +58,7 @@ func (w *watch) listen(ctx context.Context) (stop func() error, err error) {
 
 // embedder returns the embedder of a pipeline, measured if anybody listens.
 func (w *watch) embedder(ctx context.Context, p *pipeline.Pipeline) (embed.Embedder, error) {
-	h, err := w.plugins.get(p.Plugin, p.Model)
+	h, err := w.plugins.Get(p.Plugin, p.Model)
 	if err != nil {
 		return nil, err
 	}
@@ -68,7 +69,7 @@ func (w *watch) embedder(ctx context.Context, p *pipeline.Pipeline) (embed.Embed
 	if err != nil {
 		return nil, err
 	}
-	return h.measure(w.figures.metrics.Embedder(d.Model, h.plugin)), nil
+	return h.Measure(w.figures.metrics.Embedder(d.Model, h.Plugin)), nil
 }
 
 // fresh returns what notes how long rows have waited, or nil if nobody listens.
@@ -135,8 +136,8 @@ func readyPipelines(states map[string]health.State) []ops.Check {
 
 // readyPlugins adds the plugins to what must be so.
 func (w *watch) readyPlugins(checks []ops.Check) []ops.Check {
-	for _, h := range w.plugins.all() {
-		check := ops.Check{Name: "plugin " + h.plugin}
+	for _, h := range w.plugins.All() {
+		check := ops.Check{Name: "plugin " + h.Plugin}
 		switch stats := h.Stats(); {
 		case stats.CircuitOpen:
 			check.Err = fmt.Errorf("its circuit is %s: it fails again and again; last: %s", stats.Circuit, stats.Reason)

@@ -1,4 +1,6 @@
-package main
+// Package lookup finds the pipelines that somebody means: those that are set up in the database, and those that the
+// configuration has.
+package lookup
 
 import (
 	"context"
@@ -12,27 +14,28 @@ import (
 
 	"github.com/embedsidecar/embedsidecar/internal/config"
 	"github.com/embedsidecar/embedsidecar/internal/pipeline"
+	"github.com/embedsidecar/embedsidecar/internal/problem"
 	"github.com/embedsidecar/embedsidecar/internal/report"
 	"github.com/embedsidecar/embedsidecar/internal/setup"
 )
 
-// stored returns the pipelines that are set up for the slot.
-func stored(ctx context.Context, env *environment, pool *pgxpool.Pool) ([]pipeline.Pipeline, error) {
+// Stored returns the pipelines that are set up for a slot.
+func Stored(ctx context.Context, pool *pgxpool.Pool, slot string) ([]pipeline.Pipeline, error) {
 	if err := setup.CheckVersion(ctx, pool); err != nil {
 		return nil, err
 	}
-	return setup.Load(ctx, pool, env.config.Slot.Name)
+	return setup.Load(ctx, pool, slot)
 }
 
-// named returns the pipelines of these names, or all when there are none, whatever their slot.
-func (e *environment) named(ctx context.Context, pool *pgxpool.Pool, names []string) ([]pipeline.Pipeline, error) {
-	all, err := everything(ctx, pool)
+// Named returns the pipelines of these names, or all when there are none, whatever their slot.
+func Named(ctx context.Context, pool *pgxpool.Pool, names []string) ([]pipeline.Pipeline, error) {
+	all, err := All(ctx, pool)
 	if err != nil {
 		return nil, err
 	}
 	if len(names) == 0 {
 		if len(all) == 0 {
-			return nil, fail(exitNotSetUp, errors.New("no pipeline is set up in this database"),
+			return nil, problem.New(problem.NotSetUp, errors.New("no pipeline is set up in this database"),
 				"embedsidecar init sets them up")
 		}
 		return all, nil
@@ -43,7 +46,7 @@ func (e *environment) named(ctx context.Context, pool *pgxpool.Pool, names []str
 	}
 	var found []pipeline.Pipeline
 	for _, name := range names {
-		at := meant(all, name)
+		at := Meant(all, name)
 		if at < 0 {
 			return nil, setup.UnknownPipeline(name, known)
 		}
@@ -52,50 +55,26 @@ func (e *environment) named(ctx context.Context, pool *pgxpool.Pool, names []str
 	return found, nil
 }
 
-// aim connects and returns the pipelines that the arguments name, or all. The caller closes the pool.
-func (e *environment) aim(ctx context.Context) (pool *pgxpool.Pool, pipelines []pipeline.Pipeline, err error) {
-	if pool, err = e.connect(ctx); err != nil {
-		return nil, nil, err
-	}
-	if pipelines, err = e.named(ctx, pool, e.args); err != nil {
-		pool.Close()
-	}
-	return pool, pipelines, err
-}
-
-// aimRows is aim for a command that also takes one pipeline and keys of its rows.
-func (e *environment) aimRows(ctx context.Context) (
-	pool *pgxpool.Pool, pipelines []pipeline.Pipeline, keys []string, err error,
-) {
-	if pool, err = e.connect(ctx); err != nil {
-		return nil, nil, nil, err
-	}
-	if pipelines, keys, err = e.namedRows(ctx, pool, e.args); err != nil {
-		pool.Close()
-	}
-	return pool, pipelines, keys, err
-}
-
-// namedRows returns the pipelines of these names, or one pipeline and the keys after it: what stands behind the first
+// NamedRows returns the pipelines of these names, or one pipeline and the keys after it: what stands behind the first
 // name and is no pipeline's is a key.
-func (e *environment) namedRows(ctx context.Context, pool *pgxpool.Pool, words []string) (pipelines []pipeline.Pipeline,
+func NamedRows(ctx context.Context, pool *pgxpool.Pool, words []string) (pipelines []pipeline.Pipeline,
 	keys []string, err error,
 ) {
 	if len(words) > 1 {
-		all, err := everything(ctx, pool)
+		all, err := All(ctx, pool)
 		if err != nil {
 			return nil, nil, err
 		}
-		if !slices.ContainsFunc(words[1:], func(w string) bool { return meant(all, w) >= 0 }) {
+		if !slices.ContainsFunc(words[1:], func(w string) bool { return Meant(all, w) >= 0 }) {
 			words, keys = words[:1], words[1:]
 		}
 	}
-	pipelines, err = e.named(ctx, pool, words)
+	pipelines, err = Named(ctx, pool, words)
 	return pipelines, keys, err
 }
 
-// otherSlots tells how to name a slot that is set up.
-func otherSlots(ctx context.Context, pool *pgxpool.Pool) string {
+// OtherSlots tells how to name a slot that is set up.
+func OtherSlots(ctx context.Context, pool *pgxpool.Pool) string {
 	const hint = "name the slot of the pipelines that are set up: --slot NAME, or EMBEDSIDECAR_SLOT"
 	slots, err := report.Slots(ctx, pool)
 	if err != nil || len(slots) == 0 { // not set up: there is none to name
@@ -108,8 +87,8 @@ func otherSlots(ctx context.Context, pool *pgxpool.Pool) string {
 	return hint + "; there are: " + strings.Join(names, ", ")
 }
 
-// everything returns the pipelines of all slots.
-func everything(ctx context.Context, pool *pgxpool.Pool) ([]pipeline.Pipeline, error) {
+// All returns the pipelines of all slots.
+func All(ctx context.Context, pool *pgxpool.Pool) ([]pipeline.Pipeline, error) {
 	if err := setup.CheckVersion(ctx, pool); err != nil {
 		return nil, err
 	}
@@ -132,16 +111,16 @@ func everything(ctx context.Context, pool *pgxpool.Pool) ([]pipeline.Pipeline, e
 	return all, nil
 }
 
-// configured returns the pipelines of the configuration. Where it is silent, what is set up already decides: the name
+// Configured returns the pipelines of the configuration. Where it is silent, what is set up already decides: the name
 // of a pipeline with the same table and destination, and whether somebody has paused it.
-func (e *environment) configured(stored []pipeline.Pipeline) []pipeline.Spec {
-	specs := slices.Clone(e.config.Pipelines)
+func Configured(c *config.Config, stored []pipeline.Pipeline) []pipeline.Spec {
+	specs := slices.Clone(c.Pipelines)
 	for i := range specs {
 		spec := &specs[i]
-		said := func(key string) bool { return e.config.Origin(fmt.Sprintf("pipelines[%d].%s", i, key)) != "default" }
+		said := func(key string) bool { return c.Origin(fmt.Sprintf("pipelines[%d].%s", i, key)) != "default" }
 		if !said("name") {
-			same := slices.IndexFunc(stored, func(p pipeline.Pipeline) bool { return sameEnds(p.Spec, *spec) })
-			namesake := find(stored, spec.Name)
+			same := slices.IndexFunc(stored, func(p pipeline.Pipeline) bool { return SameEnds(p.Spec, *spec) })
+			namesake := Find(stored, spec.Name)
 			switch {
 			case same >= 0:
 				spec.Name = stored[same].Name
@@ -149,10 +128,10 @@ func (e *environment) configured(stored []pipeline.Pipeline) []pipeline.Spec {
 				spec.Name = config.LongName(*spec)
 			}
 		}
-		at := find(stored, spec.Name)
+		at := Find(stored, spec.Name)
 		if at < 0 { // init renames it
 			at = slices.IndexFunc(stored, func(p pipeline.Pipeline) bool {
-				return sameEnds(p.Spec, *spec) && !slices.ContainsFunc(specs,
+				return SameEnds(p.Spec, *spec) && !slices.ContainsFunc(specs,
 					func(other pipeline.Spec) bool { return other.Name == p.Name })
 			})
 		}
@@ -163,8 +142,8 @@ func (e *environment) configured(stored []pipeline.Pipeline) []pipeline.Spec {
 	return specs
 }
 
-// sameEnds reports whether two pipelines lead from the same table to the same destination.
-func sameEnds(a, b pipeline.Spec) bool {
+// SameEnds reports whether two pipelines lead from the same table to the same destination.
+func SameEnds(a, b pipeline.Spec) bool {
 	return a.Schema == b.Schema && a.Table == b.Table && destinationOf(a) == destinationOf(b)
 }
 
@@ -190,15 +169,15 @@ func destinationOf(s pipeline.Spec) [3]string {
 	return [3]string{"", s.IntoSchema, s.IntoTable}
 }
 
-// find returns the place of a pipeline, by its name, or -1.
-func find(pipelines []pipeline.Pipeline, name string) int {
+// Find returns the place of a pipeline, by its name, or -1.
+func Find(pipelines []pipeline.Pipeline, name string) int {
 	return slices.IndexFunc(pipelines, func(p pipeline.Pipeline) bool { return p.Name == name })
 }
 
-// meant returns the place of the pipeline that somebody means, or -1: one by this name, or else the only one that was
+// Meant returns the place of the pipeline that somebody means, or -1: one by this name, or else the only one that was
 // named after a table of this name, whose schema nobody types.
-func meant(pipelines []pipeline.Pipeline, name string) int {
-	if at := find(pipelines, name); at >= 0 {
+func Meant(pipelines []pipeline.Pipeline, name string) int {
+	if at := Find(pipelines, name); at >= 0 {
 		return at
 	}
 	found := -1

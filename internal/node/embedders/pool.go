@@ -1,4 +1,4 @@
-package main
+package embedders
 
 import (
 	"context"
@@ -12,34 +12,35 @@ import (
 	"github.com/embedsidecar/embedsidecar/internal/config"
 	"github.com/embedsidecar/embedsidecar/internal/metrics"
 	"github.com/embedsidecar/embedsidecar/internal/pipeline"
+	"github.com/embedsidecar/embedsidecar/internal/problem"
 	"github.com/embedsidecar/embedsidecar/plugins/host"
 )
 
-// embedders are the plugins in use, one process for each plugin and model, however many pipelines use it. It is safe
-// for concurrent use.
-type embedders struct {
-	env *environment
+// Pool is the plugins in use, one process for each plugin and model, however many pipelines use it. It is safe for
+// concurrent use.
+type Pool struct {
+	source Source
 
 	mu    sync.Mutex
-	hosts map[[2]string]*hosted // by plugin and model, as pipelines name them
+	hosts map[[2]string]*Hosted // by plugin and model, as pipelines name them
 }
 
-// hosted is a plugin with a model.
-type hosted struct {
+// Hosted is a plugin with a model.
+type Hosted struct {
 	*host.Host
-	plugin string    // its name
+	Plugin string    // its name
 	key    [2]string // plugin and model, as the first pipeline names them
 	found  config.Embedder
 
 	mu    sync.Mutex
-	meter *measured          // nil: nobody measures
+	meter *Measured          // nil: nobody measures
 	path  string             // of its program
 	seen  host.Stats         // as last counted
 	about *embed.Description // of the model, by itself; nil before it was asked
 }
 
 // Describe remembers what the model says of itself.
-func (h *hosted) Describe(ctx context.Context) (embed.Description, error) {
+func (h *Hosted) Describe(ctx context.Context) (embed.Description, error) {
 	d, err := h.Host.Describe(ctx)
 	if err == nil {
 		h.mu.Lock()
@@ -49,33 +50,33 @@ func (h *hosted) Describe(ctx context.Context) (embed.Description, error) {
 	return d, err
 }
 
-// described returns what the model said of itself, nil before it was asked.
-func (h *hosted) described() *embed.Description {
+// Described returns what the model said of itself, nil before it was asked.
+func (h *Hosted) Described() *embed.Description {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return h.about
 }
 
-// model returns the model's name, or "" before it was described.
-func (h *hosted) model() string {
-	if about := h.described(); about != nil {
+// Model returns the model's name, or "" before it was described.
+func (h *Hosted) Model() string {
+	if about := h.Described(); about != nil {
 		return about.Model
 	}
 	return ""
 }
 
-// measure returns the embedder with its measure taken; the same one each time.
-func (h *hosted) measure(m *metrics.Embedder) *measured {
+// Measure returns the embedder with its measure taken; the same one each time.
+func (h *Hosted) Measure(m *metrics.Embedder) *Measured {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.meter == nil {
-		h.meter = &measured{hosted: h, m: m}
+		h.meter = &Measured{Hosted: h, m: m}
 	}
 	return h.meter
 }
 
-// counted adds what the plugin did since the last look.
-func (h *hosted) counted(now host.Stats, m *metrics.Plugin) {
+// Count adds what the plugin did since the last look.
+func (h *Hosted) Count(now host.Stats, m *metrics.Plugin) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	m.Restarts.Add(float64(max(now.Restarts(), h.seen.Restarts()) - h.seen.Restarts()))
@@ -83,27 +84,28 @@ func (h *hosted) counted(now host.Stats, m *metrics.Plugin) {
 	h.seen = now
 }
 
-func newEmbedders(env *environment) *embedders {
-	return &embedders{env: env, hosts: map[[2]string]*hosted{}}
+// New makes a pool. Nothing is started before its first use; the caller closes it.
+func New(source Source) *Pool {
+	return &Pool{source: source, hosts: map[[2]string]*Hosted{}}
 }
 
-// get returns the embedder that a pipeline names, which may be one that the database has: its names must be known
+// Get returns the embedder that a pipeline names, which may be one that the database has: its names must be known
 // here. Nothing is started before its first use.
-func (e *embedders) get(plugin, model string) (*hosted, error) {
+func (e *Pool) Get(plugin, model string) (*Hosted, error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	key := [2]string{plugin, model}
 	if h, ok := e.hosts[key]; ok {
 		return h, nil
 	}
-	c, err := e.env.catalogued()
+	c, err := e.source.Registered()
 	if err != nil {
 		return nil, err
 	}
 	if err := c.Known(plugin, model); err != nil {
 		return nil, err
 	}
-	h, found, err := e.env.embedder(plugin, model)
+	h, found, err := e.source.Host(plugin, model)
 	if err != nil {
 		return nil, err
 	}
@@ -113,7 +115,7 @@ func (e *embedders) get(plugin, model string) (*hosted, error) {
 			return other, h.Close()
 		}
 	}
-	e.hosts[key] = &hosted{Host: h, plugin: found.Plugin, key: key, found: found, path: found.PluginPath}
+	e.hosts[key] = &Hosted{Host: h, Plugin: found.Plugin, key: key, found: found, path: found.PluginPath}
 	return e.hosts[key], nil
 }
 
@@ -126,22 +128,22 @@ func sameEmbedder(a, b config.Embedder) bool {
 	return reflect.DeepEqual(a, b)
 }
 
-// described returns what a model said of itself, nil if nobody has asked for it yet. Nothing is started.
-func (e *embedders) described(key modelOf) *embed.Description {
+// Described returns what a model said of itself, nil if nobody has asked for it yet. Nothing is started.
+func (e *Pool) Described(key ModelOf) *embed.Description {
 	e.mu.Lock()
-	h := e.hosts[[2]string{key.plugin, key.model}]
+	h := e.hosts[[2]string{key.Plugin, key.Model}]
 	e.mu.Unlock()
 	if h == nil {
 		return nil
 	}
-	return h.described()
+	return h.Described()
 }
 
-// all returns the embedders that were asked for so far.
-func (e *embedders) all() []*hosted {
+// All returns the embedders that were asked for so far.
+func (e *Pool) All() []*Hosted {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	list := make([]*hosted, 0, len(e.hosts))
+	list := make([]*Hosted, 0, len(e.hosts))
 	for _, h := range e.hosts {
 		if !slices.Contains(list, h) {
 			list = append(list, h)
@@ -150,9 +152,9 @@ func (e *embedders) all() []*hosted {
 	return list
 }
 
-// describe asks the embedder of each pipeline what it is. What went wrong is joined; the others are answered all the
+// Describe asks the embedder of each pipeline what it is. What went wrong is joined; the others are answered all the
 // same.
-func (e *embedders) describe(ctx context.Context, specs []pipeline.Spec) (map[string]embed.Description, error) {
+func (e *Pool) Describe(ctx context.Context, specs []pipeline.Spec) (map[string]embed.Description, error) {
 	described := map[string]embed.Description{}
 	answers := e.describeAll(ctx, specs)
 	var problems []error
@@ -180,7 +182,7 @@ type description struct {
 }
 
 // describeAll asks every embedder once, all at a time: they take seconds to start.
-func (e *embedders) describeAll(ctx context.Context, specs []pipeline.Spec) map[[2]string]*description {
+func (e *Pool) describeAll(ctx context.Context, specs []pipeline.Spec) map[[2]string]*description {
 	answers := map[[2]string]*description{}
 	var asking sync.WaitGroup
 	for _, spec := range specs {
@@ -190,14 +192,15 @@ func (e *embedders) describeAll(ctx context.Context, specs []pipeline.Spec) map[
 		}
 		answer := &description{asker: spec.Name}
 		answers[key] = answer
-		asking.Go(func() { answer.d, answer.err = e.describeOne(ctx, spec) })
+		asking.Go(func() { answer.d, answer.err = e.DescribeOne(ctx, spec) })
 	}
 	asking.Wait()
 	return answers
 }
 
-func (e *embedders) describeOne(ctx context.Context, spec pipeline.Spec) (embed.Description, error) {
-	h, err := e.get(spec.Plugin, spec.Model)
+// DescribeOne asks the embedder of one pipeline.
+func (e *Pool) DescribeOne(ctx context.Context, spec pipeline.Spec) (embed.Description, error) {
+	h, err := e.Get(spec.Plugin, spec.Model)
 	if err != nil {
 		return embed.Description{}, fmt.Errorf("the embedder of pipeline %q: %w", spec.Name, err)
 	}
@@ -209,18 +212,18 @@ func (e *embedders) describeOne(ctx context.Context, spec pipeline.Spec) (embed.
 }
 
 // tokenizes makes sure that the embedder knows tokens where texts are to be cut by nothing else.
-func (e *embedders) tokenizes(ctx context.Context, spec pipeline.Spec) error {
+func (e *Pool) tokenizes(ctx context.Context, spec pipeline.Spec) error {
 	if spec.Chunking.Strategy != pipeline.ChunkTokens {
 		return nil
 	}
-	h, err := e.get(spec.Plugin, spec.Model)
+	h, err := e.Get(spec.Plugin, spec.Model)
 	if err != nil {
 		return fmt.Errorf("the embedder of pipeline %q: %w", spec.Name, err)
 	}
 	_, err = h.Tokenize(ctx, []string{"token"})
 	if errors.Is(err, embed.ErrNoTokens) {
-		return fail(exitUsage, fmt.Errorf(
-			"pipeline %q: the chunking strategy tokens needs the model's tokenizer, and plugin %q does not tell where tokens end", spec.Name, h.plugin),
+		return problem.New(problem.Usage, fmt.Errorf(
+			"pipeline %q: the chunking strategy tokens needs the model's tokenizer, and plugin %q does not tell where tokens end", spec.Name, h.Plugin),
 			"strategy: sentences or markdown do with an estimate",
 			"a plugin answers the method Tokenize of the contract: docs/plugins.md")
 	}
@@ -230,26 +233,26 @@ func (e *embedders) tokenizes(ctx context.Context, spec pipeline.Spec) error {
 	return nil
 }
 
-// matching returns the embedder of a pipeline that is set up, if its vectors were made with it.
-func (e *embedders) matching(ctx context.Context, p *pipeline.Pipeline) (*hosted, error) {
-	d, err := e.describeOne(ctx, p.Spec)
+// Matching returns the embedder of a pipeline that is set up, if its vectors were made with it.
+func (e *Pool) Matching(ctx context.Context, p *pipeline.Pipeline) (*Hosted, error) {
+	d, err := e.DescribeOne(ctx, p.Spec)
 	if err != nil {
 		return nil, err
 	}
 	if !p.MadeBy(d) {
-		return nil, fail(exitUsage, fmt.Errorf(
+		return nil, problem.New(problem.Usage, fmt.Errorf(
 			"pipeline %q: the embedder is not the one its vectors were made with: its model %q of plugin %q is now another",
 			p.Name, p.Model, p.Plugin),
 			"start with the model as it was: --model, --model-dir, --plugin, --plugin-dir",
 			"a new model needs a pipeline with another name and destination")
 	}
-	return e.get(p.Plugin, p.Model)
+	return e.Get(p.Plugin, p.Model)
 }
 
 // Close ends every plugin and waits until their processes are gone.
-func (e *embedders) Close() error {
+func (e *Pool) Close() error {
 	var wg sync.WaitGroup
-	list := e.all()
+	list := e.All()
 	problems := make([]error, len(list))
 	for i, h := range list {
 		wg.Go(func() { problems[i] = h.Close() })

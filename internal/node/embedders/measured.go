@@ -1,0 +1,47 @@
+package embedders
+
+import (
+	"context"
+	"time"
+
+	"github.com/embedsidecar/embedsidecar/embed"
+	"github.com/embedsidecar/embedsidecar/internal/metrics"
+)
+
+// Measured is a plugin that counts and takes the time. What else it can do goes through as it is.
+type Measured struct {
+	*Hosted
+	m *metrics.Embedder
+}
+
+var _ interface {
+	embed.Embedder
+	embed.Tokenizer
+} = (*Measured)(nil)
+
+// Embed implements embed.Embedder.
+func (e *Measured) Embed(ctx context.Context, kind embed.Kind, texts []string) ([]embed.Result, error) {
+	began := time.Now()
+	results, err := e.Hosted.Embed(ctx, kind, texts)
+	e.m.Duration.Observe(time.Since(began).Seconds())
+	e.m.BatchRows.Observe(float64(len(texts)))
+	if err != nil {
+		e.m.Embeddings.At("failed").Add(float64(len(texts)))
+		return results, err
+	}
+	for _, r := range results {
+		outcome := "ok"
+		switch {
+		case r.Err != nil:
+			outcome = "failed"
+		case r.Empty:
+			outcome = "empty"
+		}
+		e.m.Embeddings.At(outcome).Inc()
+		e.m.Tokens.Add(float64(r.Tokens))
+		if r.Truncated {
+			e.m.Truncated.Inc()
+		}
+	}
+	return results, nil
+}

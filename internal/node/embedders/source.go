@@ -1,0 +1,88 @@
+// Package embedders has the plugins in use: it finds them, starts each once for all pipelines that name it, has them
+// reloaded, and measures what they do.
+package embedders
+
+import (
+	"log/slog"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/embedsidecar/embedsidecar/internal/config"
+	"github.com/embedsidecar/embedsidecar/internal/problem"
+	"github.com/embedsidecar/embedsidecar/plugins/host"
+)
+
+// Source finds plugins and models by the names that pipelines have for them.
+type Source struct {
+	Config *config.Config
+	Find   config.Finder
+	Log    *slog.Logger
+	Redact func(string) string // takes what is secret out of a text
+}
+
+// ModelOf is a model as pipelines name it: plugin and model, "" for the defaults.
+type ModelOf struct{ Plugin, Model string }
+
+// Host starts nothing yet: it finds the plugin and the model, and returns the host that starts the plugin when it
+// is first used. Empty names mean the defaults. The caller closes it.
+func (s Source) Host(plugin, model string) (*host.Host, config.Embedder, error) {
+	options, found, err := s.Options(plugin, model)
+	if err != nil {
+		return nil, found, err
+	}
+	h, err := host.New(options)
+	if err != nil {
+		return nil, found, problem.New(problem.Usage, err)
+	}
+	return h, found, nil
+}
+
+// canaryInterval is how often plugins are asked texts whose vectors are known.
+const canaryInterval = 5 * time.Minute
+
+// Registered returns the configuration with the plugins that are registered now.
+func (s Source) Registered() (*config.Config, error) {
+	list, err := config.ReadCatalogue(s.Find.Catalogue(s.Config))
+	if err != nil {
+		return nil, err
+	}
+	return s.Config.WithRegistered(list), nil
+}
+
+// Options are what a host needs for the plugin and the model that a pipeline names.
+func (s Source) Options(plugin, model string) (host.Options, config.Embedder, error) {
+	c, err := s.Registered()
+	if err != nil {
+		return host.Options{}, config.Embedder{}, err
+	}
+	found, err := c.Embedder(s.Find, plugin, model)
+	if err != nil {
+		return host.Options{}, found, err
+	}
+	options := host.Options{
+		Name: found.Plugin, Path: found.PluginPath, SHA256: found.PluginSHA256, Env: found.Env, Log: s.Log,
+		Redact:    s.Redact,
+		Processes: found.Processes, MemoryLimit: uint64(max(found.MemoryLimit, 0)), Canary: canaryInterval,
+	}
+	if found.CallTimeout > 0 {
+		options.CallTimeout = host.CallTimeout(found.CallTimeout)
+	}
+	if found.ModelPath == "" {
+		options.Model = found.Model // a name the plugin knows
+	}
+	if found.ModelSHA256 != "" && found.ModelPath != "" {
+		options.Files = map[string]string{filepath.Join(found.ModelPath, weightsOf(found)): found.ModelSHA256}
+	}
+	return options, found, nil
+}
+
+// weightsOf is the file of a model folder whose sum a user may have pinned: the one that is used.
+func weightsOf(e config.Embedder) string {
+	if e.Env["EMBEDSIDECAR_PLUGIN_PRECISION"] == "int8" {
+		if _, err := os.Stat(filepath.Join(e.ModelPath, "model_int8.onnx")); err == nil {
+			return "model_int8.onnx"
+		}
+	}
+	return "model.onnx"
+}
