@@ -10,7 +10,7 @@ import (
 
 func newCacheStats() *command {
 	return &command{
-		name: "cache stats", group: groupObserve,
+		name: "stats", group: groupObserve,
 		usage:       "show how many texts needed no embedder, for each model in running sidecars",
 		description: "Asks the sidecars of this user on this machine. HITS are texts answered without the embedder: their vector was remembered, in a destination already, or being made for another row. MISSES were sent to it. Counts begin with the sidecar.",
 		settings:    []string{config.GroupOps}, run: cacheStats,

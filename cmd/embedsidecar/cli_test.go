@@ -34,7 +34,7 @@ func call(t *testing.T, probe func(ctx context.Context, env *environment) error,
 		hostname: "host", executable: "/nowhere/bin/embedsidecar",
 	}
 	if probe != nil {
-		for _, c := range p.commands {
+		for _, c := range leaves(p.commands) {
 			c.run = probe
 		}
 	}
@@ -49,7 +49,7 @@ func TestFlags_MayStandAnywhere(t *testing.T) {
 		{"into-table", "database-url-file", "stream-url-file", "dry-run", "config", "no-auth"},
 		{"into", "database-url", "stream-url", "yes", "config", "tokens-file"},
 	}
-	for _, c := range commands() {
+	for _, c := range leaves(commands()) {
 		var args []string
 		for i := range c.minArgs {
 			args = append(args, fmt.Sprint("argument", i))
@@ -70,9 +70,9 @@ func TestFlags_MayStandAnywhere(t *testing.T) {
 				}
 			}
 			for where, line := range map[string][]string{
-				"before": slices.Concat(flags, strings.Fields(c.name), args),
-				"after":  slices.Concat(strings.Fields(c.name), flags, args),
-				"behind": slices.Concat(strings.Fields(c.name), args, flags),
+				"before": slices.Concat(flags, strings.Fields(c.path()), args),
+				"after":  slices.Concat(strings.Fields(c.path()), flags, args),
+				"behind": slices.Concat(strings.Fields(c.path()), args, flags),
 			} {
 				ran := false
 				code, _, stderr := call(t, func(_ context.Context, env *environment) error {
@@ -87,7 +87,7 @@ func TestFlags_MayStandAnywhere(t *testing.T) {
 					return errors.Join(errs...)
 				}, nil, line...)
 				if code != exitOK || !ran {
-					t.Errorf("%s %s: %q = %d: %s", c.name, where, line, code, stderr)
+					t.Errorf("%s %s: %q = %d: %s", c.path(), where, line, code, stderr)
 				}
 			}
 		}
@@ -170,12 +170,12 @@ func TestFlags_CommasAreNoSeparators(t *testing.T) {
 
 func TestFlags_OfDifferentCommandsMeanTheSame(t *testing.T) {
 	kinds := map[string]string{}
-	for _, c := range commands() {
+	for _, c := range leaves(commands()) {
 		seen := map[string]bool{}
 		for _, f := range c.allFlags() {
 			for _, name := range f.Names() {
 				if seen[name] {
-					t.Errorf("%s has --%s twice", c.name, name)
+					t.Errorf("%s has --%s twice", c.path(), name)
 				}
 				seen[name] = true
 				kind := fmt.Sprintf("%T", f)
@@ -431,26 +431,29 @@ func TestParseLSN(t *testing.T) {
 	}
 }
 
-func FuzzArrange(f *testing.F) {
+func FuzzApart(f *testing.F) {
 	f.Add("run --slot x -- -y")
 	f.Add("-o json status - --")
 	f.Add("--slot")
 	f.Add("--=x -= ---")
 	f.Add("-- -0")
-	takes := arity(commands())
-	f.Fuzz(func(t *testing.T, line string) {
-		words := strings.Fields(line)
-		a, err := arrange(words, takes)
+	takes := arity(leaves(commands()))
+	f.Fuzz(func(t *testing.T, text string) {
+		args := strings.Fields(text)
+		l, err := apart(args, takes)
 		if err != nil {
 			if exitCode(t.Context(), err) != exitUsage {
 				t.Fatal(err)
 			}
 			return
 		}
-		again, err := arrange(a.words()[1:], takes)
-		if err != nil || !slices.Equal(again.flags, a.flags) || !slices.Equal(again.names, a.names) ||
-			again.command != a.command {
-			t.Fatalf("%q: %+v, then %+v, %v", words, a, again, err)
+		var ordered []string
+		for _, f := range l.flags {
+			ordered = append(ordered, dashed(f.name)+"="+f.value)
+		}
+		again, err := apart(slices.Concat(ordered, []string{"--"}, l.words), takes)
+		if err != nil || !slices.Equal(again.flags, l.flags) || !slices.Equal(again.words, l.words) {
+			t.Fatalf("%q: %+v, then %+v, %v", args, l, again, err)
 		}
 	})
 }

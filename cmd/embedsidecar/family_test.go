@@ -17,16 +17,16 @@ func dogs(t *testing.T, args ...string) (code int, stdout, stderr string) {
 	member := func(name string, maxArgs int) *command {
 		loud := false
 		return &command{
-			name: name, group: groupPlugins, usage: "what " + name + " does", maxArgs: maxArgs, arguments: "[WORD]",
+			name: name, group: groupPlugins, usage: "what dogs " + name + " does", maxArgs: maxArgs, arguments: "[WORD]",
 			flags: []cli.Flag{&cli.BoolFlag{Name: "loud", Destination: &loud}},
 			run: func(_ context.Context, env *environment) error {
-				_, err := fmt.Fprintf(env.stdout, "%s%v%v", name, env.args, loud)
+				_, err := fmt.Fprintf(env.stdout, "dogs %s%v%v", name, env.args, loud)
 				return err
 			},
 		}
 	}
 	p := &program{
-		commands: []*command{member("dogs bark", 1), member("dogs fetch", 0), newVersion()},
+		commands: []*command{newFamily("dogs", member("bark", 1), member("fetch", 0)), newVersion()},
 		stdin:    strings.NewReader(""), stdout: &out, stderr: &errOut,
 	}
 	code = p.run(t.Context(), append([]string{"embedsidecar"}, args...))

@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"io"
 	"slices"
 	"strings"
 
@@ -25,6 +26,36 @@ const (
 	helpIndent   = 28 // where explanations begin
 )
 
+// help prints what a person asked for with the words behind help.
+func (p *program) help(words []string) error {
+	if slices.Equal(words, []string{"help"}) {
+		words = nil
+	}
+	found, rest := p.root().lookup(words)
+	if len(rest) > 1 || len(rest) == 1 && len(found.members) == 0 {
+		return misuse("help takes one command, not %d", len(words))
+	}
+	return p.helpOf(found, rest)
+}
+
+// helpOf prints the help of a command, of a family or of the program, to standard output. rest are words that it does
+// not know.
+func (p *program) helpOf(c *command, rest []string) error {
+	var text string
+	switch {
+	case len(rest) > 0:
+		return c.choose(rest)
+	case c.name == "":
+		text = programHelp(leaves(p.commands))
+	case len(c.members) > 0:
+		text = c.familyHelp()
+	default:
+		text = c.help()
+	}
+	_, err := io.WriteString(p.stdout, text)
+	return err
+}
+
 // programHelp is the text of embedsidecar --help.
 func programHelp(commands []*command) string {
 	var b strings.Builder
@@ -35,7 +66,7 @@ func programHelp(commands []*command) string {
 		var entries strings.Builder
 		for _, c := range commands {
 			if c.group == group {
-				entry(&entries, strings.Join(append([]string{c.name}, c.aliases...), ", "), c.usage)
+				entry(&entries, strings.Join(append([]string{c.path()}, c.aliases...), ", "), c.usage)
 			}
 		}
 		if entries.Len() > 0 {
@@ -52,10 +83,21 @@ func programHelp(commands []*command) string {
 	return b.String()
 }
 
+// familyHelp is the text of embedsidecar help FAMILY.
+func (c *command) familyHelp() string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "embedsidecar %s COMMAND [flags] [arguments]\n\n", c.name)
+	for _, m := range c.members {
+		entry(&b, strings.TrimSpace(m.path()+" "+m.arguments), m.usage)
+	}
+	fmt.Fprintf(&b, "\nembedsidecar help %s COMMAND tells more.\n", c.name)
+	return b.String()
+}
+
 // help is the text of embedsidecar help COMMAND.
 func (c *command) help() string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "embedsidecar %s: %s\n\n  embedsidecar %s [flags]", c.name, c.usage, c.name)
+	fmt.Fprintf(&b, "embedsidecar %s: %s\n\n  embedsidecar %s [flags]", c.path(), c.usage, c.path())
 	if c.arguments != "" {
 		b.WriteString(" " + c.arguments)
 	}

@@ -9,7 +9,6 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"slices"
 )
 
 // Set by the linker: -X main.version=... -X main.revision=...
@@ -46,12 +45,15 @@ func run(args []string, stdout, stderr io.Writer) int {
 
 // commands returns every command, in the order of the help text, each made anew: flags keep state.
 func commands() []*command {
-	return slices.Concat([]*command{
+	return []*command{
 		newRun(), newServe(), newInit(), newCheck(), newUninstall(),
-		newStatus(), newFailed(), newHealthcheck(), newWait(), newVerify(), newCacheStats(),
+		newStatus(), newFailed(), newHealthcheck(), newWait(), newVerify(), newFamily("cache", newCacheStats()),
 		newPause(), newResume(), newRetry(), newRescan(), newReembed(),
 		newSearch(), newSimilar(), newEmbed(),
-	}, pluginCommands(), modelCommands(), []*command{
-		newTokenCreate(), newTokenList(), newTokenRevoke(), newRoles(), newVersion(),
-	})
+		newFamily("plugins", newPluginsList(), newPluginsInfo(), newPluginsVerify(), newPluginsRegister(),
+			newPluginsRemove(), newPluginsReload(), newPluginsNew(), newPluginsTest(), newPluginsBench()),
+		newFamily("models", newModelsList(), newModelsShow(), newModelsVerify(), newModelsBench(), newModelsImport(),
+			newModelsPull()),
+		newFamily("token", newTokenCreate(), newTokenList(), newTokenRevoke()), newRoles(), newVersion(),
+	}
 }

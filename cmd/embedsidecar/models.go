@@ -17,18 +17,7 @@ import (
 	"github.com/embedsidecar/embedsidecar/plugins/host"
 )
 
-// groupModels is the heading of what is done with model folders.
-const groupModels = "Models"
-
 const onnxPlugin = "onnx"
-
-// modelCommands returns the commands of "embedsidecar models", in the order of the help text.
-func modelCommands() []*command {
-	return []*command{
-		newModelsList(), newModelsShow(), newModelsVerify(), newModelsBench(), newModelsImport(),
-		newModelsPull(),
-	}
-}
 
 // modelFolders are where models are looked for by name.
 func (e *environment) modelFolders() []string { return e.find.Models(e.config.ModelDir) }
@@ -95,7 +84,7 @@ func (e *environment) openModel(ref, precision string) (*host.Host, error) {
 
 func newModelsList() *command {
 	return &command{
-		name: "models list", group: groupModels, usage: "show the models that are found by name",
+		name: "list", group: groupModels, usage: "show the models that are found by name",
 		description: "Lists model folders of --model-dir or, without it, of the usual places, and the models of the configuration. Their files are not verified: models verify does that.",
 		settings:    []string{config.GroupEmbedding},
 		run: func(_ context.Context, env *environment) error {
@@ -162,7 +151,7 @@ type shownModel struct {
 
 func newModelsShow() *command {
 	return &command{
-		name: "models show", group: groupModels, usage: "tell what a model is", arguments: "[MODEL]", maxArgs: 1,
+		name: "show", group: groupModels, usage: "tell what a model is", arguments: "[MODEL]", maxArgs: 1,
 		description: "Opens the model with the plugin onnx and the settings of the configuration, and prints what it says of itself. Of a model with int8 weights besides, it also prints how near their vectors come to those in 32 bits: the mean and the least cosine of some texts (of a sparse model, the inner product by the square of the longer one's length).",
 		settings:    []string{config.GroupEmbedding},
 		run:         showModel,
@@ -215,7 +204,7 @@ func showModel(ctx context.Context, env *environment) error {
 
 func newModelsVerify() *command {
 	return &command{
-		name: "models verify", group: groupModels, usage: "compare the files of models with their SHA256SUMS",
+		name: "verify", group: groupModels, usage: "compare the files of models with their SHA256SUMS",
 		arguments: "[MODEL]", maxArgs: 1,
 		description: "Reads every file of the model, or of all models that are found by name, and ends with status 4 when one is missing, damaged or not listed.",
 		settings:    []string{config.GroupEmbedding},
@@ -272,7 +261,7 @@ func verifyModels(ctx context.Context, env *environment) error {
 func newModelsImport() *command {
 	c := &importCommand{}
 	return &command{
-		name: "models import", group: groupModels, usage: "make a model folder of published files", arguments: "DIR",
+		name: "import", group: groupModels, usage: "make a model folder of published files", arguments: "DIR",
 		minArgs: 1, maxArgs: 1,
 		description: "Takes a folder as models are published (config.json, tokenizer.json, model.safetensors or model.onnx, and their settings), makes model.onnx of the weights when there is none (with Python 3.8 or newer and nothing else), writes SHA256SUMS, tries the model with the plugin onnx, and puts it among the models in one step.",
 		flags:       c.flags(),

@@ -35,7 +35,7 @@ type benched struct {
 func newModelsBench() *command {
 	c := &benchCommand{}
 	return &command{
-		name: "models bench", group: groupModels, usage: "measure how fast a model is here", arguments: "[MODEL]", maxArgs: 1,
+		name: "bench", group: groupModels, usage: "measure how fast a model is here", arguments: "[MODEL]", maxArgs: 1,
 		description: "Embeds sample texts through the plugin onnx: in large calls for half of the time, then one by one. Texts have one to twenty sentences. Other work on this machine shows in the figures.",
 		flags: []cli.Flag{
 			&cli.DurationFlag{

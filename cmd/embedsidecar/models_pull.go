@@ -27,7 +27,7 @@ type pullCommand struct {
 func newModelsPull() *command {
 	c := &pullCommand{}
 	return &command{
-		name: "models pull", group: groupModels, usage: "fetch a model from a hub and import it", arguments: "NAME",
+		name: "pull", group: groupModels, usage: "fetch a model from a hub and import it", arguments: "NAME",
 		minArgs: 1, maxArgs: 1,
 		description: "Fetches AUTHOR/MODEL from the hub and makes a model folder of it as models import does. What is fetched must be what was pinned: by --sha256 (the weights), by --sums (everything), by this program, which knows all files of its default model, and by the first pull, whose sums each later one compares. What was cut off is gone on with, also by the next pull; nothing is in place before it is whole.",
 		flags: append(c.flags(),

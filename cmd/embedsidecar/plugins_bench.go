@@ -22,7 +22,7 @@ type pluginsBenchCommand struct {
 func newPluginsBench() *command {
 	c := &pluginsBenchCommand{}
 	return &command{
-		name: "plugins bench", group: groupPlugins, usage: "measure how fast a plugin is", arguments: "PLUGIN", minArgs: 1,
+		name: "bench", group: groupPlugins, usage: "measure how fast a plugin is", arguments: "PLUGIN", minArgs: 1,
 		maxArgs: 1,
 		description: "Sends made-up texts of usual lengths (20 to 280 bytes, mixed) through the host, one call after the other. Shows " +
 			"texts a second and the time of a call, by texts a call. The first calls are not counted. No database is needed.",

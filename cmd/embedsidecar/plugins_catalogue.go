@@ -28,7 +28,7 @@ type registerCommand struct {
 func newPluginsRegister() *command {
 	c := &registerCommand{}
 	return &command{
-		name: "plugins register", group: groupPlugins, usage: "pin a plugin: write its file's SHA-256 into the catalogue",
+		name: "register", group: groupPlugins, usage: "pin a plugin: write its file's SHA-256 into the catalogue",
 		arguments: "FILE", minArgs: 1, maxArgs: 1,
 		description: "Pipelines name it by its name from then on, and only this file is started. Registering it again takes the file as it is now, and keeps what is not named anew; running sidecars move to it at plugins reload. The catalogue is a file (--plugin-catalog); entries of the configuration file win over it.",
 		flags: []cli.Flag{
@@ -196,7 +196,7 @@ func (r *registerCommand) version(ctx context.Context, env *environment, p confi
 
 func newPluginsRemove() *command {
 	return &command{
-		name: "plugins remove", group: groupPlugins, usage: "take a plugin out of the catalogue; its file stays",
+		name: "remove", group: groupPlugins, usage: "take a plugin out of the catalogue; its file stays",
 		arguments: "PLUGIN...", minArgs: 1, maxArgs: -1,
 		description: "Sidecars that run go on with it until plugins reload or their end. Ends with status 9 when it does not have one of them.",
 		settings:    []string{config.GroupEmbedding}, acts: true, run: removePlugins,

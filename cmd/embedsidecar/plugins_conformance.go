@@ -26,7 +26,7 @@ type pluginsTestCommand struct {
 func newPluginsTest() *command {
 	c := &pluginsTestCommand{}
 	return &command{
-		name: "plugins test", group: groupPlugins, usage: "find out whether a plugin keeps the contract", arguments: "PLUGIN",
+		name: "test", group: groupPlugins, usage: "find out whether a plugin keeps the contract", arguments: "PLUGIN",
 		minArgs: 1, maxArgs: 1,
 		description: "Starts the plugin as the sidecar would and tries what the contract asks for. PLUGIN is a file, or a name as in --plugin. " +
 			"Ends with status 4 when a check fails. No database is needed. The checks: " + strings.Join(conformance.IDs(),

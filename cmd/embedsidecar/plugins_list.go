@@ -41,7 +41,7 @@ type known struct {
 
 func newPluginsList() *command {
 	return &command{
-		name: "plugins list", group: groupPlugins, usage: "list the plugins that can be named, and what runs of them",
+		name: "list", group: groupPlugins, usage: "list the plugins that can be named, and what runs of them",
 		description: "Plugins of the configuration file, of the catalogue of registered ones, and the programs in the folder of plugins. STATE says whether the file is the one that was pinned; RUNNING counts the processes in the sidecars of this user on this machine.",
 		settings:    []string{config.GroupEmbedding}, run: listPlugins,
 	}
@@ -142,7 +142,7 @@ func describeKnown(c *config.Config, find config.Finder, name string) known {
 
 func newPluginsInfo() *command {
 	return &command{
-		name: "plugins info", group: groupPlugins, usage: "start a plugin and print what it says of itself",
+		name: "info", group: groupPlugins, usage: "start a plugin and print what it says of itself",
 		arguments: "PLUGIN [MODEL]", minArgs: 1, maxArgs: 2,
 		description: "PLUGIN is a name or the path of a program. Without MODEL it is the model that a pipeline would get, or the plugin's only one.",
 		settings:    []string{config.GroupEmbedding}, run: pluginInfo,

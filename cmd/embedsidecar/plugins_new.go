@@ -26,7 +26,7 @@ type pluginsNewCommand struct {
 func newPluginsNew() *command {
 	c := &pluginsNewCommand{}
 	return &command{
-		name: "plugins new", group: groupPlugins, usage: "write the beginning of a plugin, with its test", arguments: "NAME",
+		name: "new", group: groupPlugins, usage: "write the beginning of a plugin, with its test", arguments: "NAME",
 		minArgs: 1, maxArgs: 1,
 		description: "Writes a project that works and keeps the contract, to put a model into. docs/plugins.md is the guide.",
 		flags: []cli.Flag{

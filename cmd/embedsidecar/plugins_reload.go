@@ -11,7 +11,7 @@ import (
 
 func newPluginsReload() *command {
 	return &command{
-		name: "plugins reload", group: groupPlugins,
+		name: "reload", group: groupPlugins,
 		usage: "have running sidecars move to a plugin's file and model as they are now", arguments: "[PLUGIN...]",
 		maxArgs:     -1,
 		description: "Without a name it reloads all. New processes start beside the old ones; they must describe the same fingerprint and give the same vectors; then they take over, and no row fails. Otherwise everything stays as it is, and the reason is told. It reaches the sidecars of this user on this machine; others do the same at SIGHUP.",

@@ -18,7 +18,7 @@ var changedHints = []string{
 
 func newPluginsVerify() *command {
 	return &command{
-		name: "plugins verify", group: groupPlugins,
+		name: "verify", group: groupPlugins,
 		usage: "check files against their pins, start them, and see that they answer in order", arguments: "[PLUGIN...]",
 		maxArgs:     -1,
 		description: "Without a name it checks every plugin that is pinned. Changes nothing; ends with status 4 when something is wrong.",

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -27,6 +28,7 @@ type program struct {
 	pid            int
 	executable     string
 
+	line   line             // the command line
 	redact *config.Redactor // knows no password until the configuration is read
 	json   bool             // errors are printed as JSON
 }
@@ -45,126 +47,39 @@ func (p *program) run(ctx context.Context, args []string) int {
 	return code
 }
 
-func (p *program) dispatch(ctx context.Context, line []string) error {
-	p.json = wantsJSON(line, p.variable("output")) // also for what goes wrong before flags are read
-	a, err := arrange(line, arity(p.commands))
+func (p *program) dispatch(ctx context.Context, args []string) error {
+	l, err := apart(args, arity(leaves(p.commands)))
+	p.json = cmp.Or(l.last("output", "o"), p.variable("output")) == "json" // also for what goes wrong before it is read
 	if err != nil {
 		return err
 	}
-	has := func(names ...string) bool {
-		return slices.ContainsFunc(a.names, func(n string) bool { return slices.Contains(names, n) })
-	}
+	found, rest := p.root().lookup(l.words)
 	switch {
-	case a.command == "help":
-		return p.help(a.args...)
-	case has("help", "h"), len(line) == 0:
-		return p.help(append([]string{a.command}, p.member(a)...)...)
-	case a.command == "" && has("version"):
-		a.command, a.flags = "version", slices.DeleteFunc(a.flags,
-			func(f string) bool { return strings.HasSuffix(f, "-version") })
-		a.names = slices.DeleteFunc(a.names, func(n string) bool { return n == "version" })
-	case a.command == "":
-		return fail(exitUsage, errors.New("a command is missing"), "embedsidecar help lists the commands")
-	}
-	if a, err = p.joined(a); err != nil {
-		return err
-	}
-	if err := p.knows(a); err != nil {
-		return err
-	}
-	return p.app().RunContext(ctx, a.words()) //nolint:contextcheck // the actions get ctx through cli.Context
-}
-
-// helpOf prints the help of the program, for "", or of a command.
-func (p *program) helpOf(name string) error {
-	var text string
-	switch c, err := p.find(name); {
-	case name == "" || name == "help":
-		text = programHelp(p.commands)
-	case err != nil:
-		return err
-	default:
-		text = c.help()
-	}
-	_, err := io.WriteString(p.stdout, text)
-	return err
-}
-
-// find returns a command by its name.
-func (p *program) find(name string) (*command, error) {
-	var names []string
-	for _, c := range p.commands {
-		if c.name == name || slices.Contains(c.aliases, name) {
-			return c, nil
+	case len(l.words) > 0 && l.words[0] == "help":
+		return p.help(l.words[1:])
+	case l.has("help", "h"), len(args) == 0:
+		if len(found.members) == 0 {
+			rest = nil
 		}
-		names = append(append(names, c.name), c.aliases...)
+		return p.helpOf(found, rest)
+	case len(l.words) == 0 && l.has("version"):
+		l.words = []string{"version"}
+		l.flags = slices.DeleteFunc(l.flags, func(f flagValue) bool { return f.name == "version" })
 	}
-	err := fmt.Errorf("unknown command %q", name)
-	if near := config.Nearest(name, append(names, "help")); near != "" {
-		return nil, fail(exitUsage, err, "did you mean "+near+"?")
-	}
-	return nil, fail(exitUsage, err, "embedsidecar help lists the commands")
-}
-
-// wantsJSON looks for the output form without understanding the rest of the line.
-func wantsJSON(line []string, fallback string) bool {
-	form := fallback
-	for i, word := range line {
-		for _, name := range []string{"-o", "--o", "-output", "--output"} {
-			if word == name && i+1 < len(line) {
-				form = line[i+1]
-			} else if value, ok := strings.CutPrefix(word, name+"="); ok {
-				form = value
-			}
-		}
-	}
-	return form == "json"
-}
-
-// knows refuses commands that do not exist and flags of other commands.
-func (p *program) knows(a arranged) error {
-	c, err := p.find(a.command)
-	if err != nil {
-		return err
-	}
-	own := arity([]*command{c})
-	delete(own, "version")
-	for _, name := range a.names {
-		if _, ok := own[name]; ok {
-			continue
-		}
-		var owners []string
-		for _, c := range p.commands {
-			if _, ok := arity([]*command{c})[name]; ok && name != "version" {
-				owners = append(owners, c.name)
-			}
-		}
-		if len(owners) == 0 {
-			return misuse("%s goes without a command", dashed(name))
-		}
-		return fail(exitUsage, fmt.Errorf("%s is no flag of %s", dashed(name), a.command),
-			"it belongs to "+strings.Join(owners, ", "))
-	}
-	return nil
-}
-
-func (p *program) app() *cli.App {
-	app := &cli.App{
-		Name:           "embedsidecar",
-		HideVersion:    true, // its flag would take -v
-		HideHelp:       true, // dispatch prints ours
-		Writer:         p.stdout,
-		ErrWriter:      p.stderr,
-		Reader:         p.stdin,
+	p.line = l
+	app := p.root().cli(p)
+	return (&cli.App{
+		Name: "embedsidecar", Commands: app.Subcommands, Action: app.Action, SkipFlagParsing: true,
+		HideVersion:    true,                         // its flag would take -v
+		HideHelp:       true,                         // ours was printed above
 		ExitErrHandler: func(*cli.Context, error) {}, // run reports and returns the status
 		// A text or a pipeline may hold a comma.
 		DisableSliceFlagSeparator: true,
-	}
-	for _, c := range p.commands {
-		app.Commands = append(app.Commands, c.cli(p))
-	}
-	return app
+	}).RunContext(ctx, append([]string{"embedsidecar"}, l.words...)) //nolint:contextcheck // actions have it in cli.Context
 }
+
+// root is the program as the family of its commands.
+func (p *program) root() *command { return &command{members: p.commands} }
 
 // variable returns the environment variable that stands for a flag.
 func (p *program) variable(flag string) string {
@@ -179,6 +94,12 @@ func (p *program) variable(flag string) string {
 
 // execute merges the settings and runs a command.
 func (p *program) execute(cc *cli.Context, c *command) error {
+	if err := p.line.set(cc, c, leaves(p.commands)); err != nil {
+		return err
+	}
+	if err := c.countArgs(cc.Args().Slice()); err != nil {
+		return err
+	}
 	given := map[string][]string{}
 	var others []string
 	settings := map[string]bool{"plugin-env": true, "config": true}
@@ -188,7 +109,7 @@ func (p *program) execute(cc *cli.Context, c *command) error {
 	for _, name := range config.PipelineFlags() {
 		settings[name] = true
 	}
-	for _, other := range p.commands {
+	for _, other := range leaves(p.commands) {
 		for _, f := range other.allFlags() {
 			if !settings[f.Names()[0]] {
 				others = append(others, f.Names()[0])
@@ -229,7 +150,7 @@ func (p *program) execute(cc *cli.Context, c *command) error {
 	if err := c.run(ctx, env); err != nil {
 		if errors.Is(context.Cause(ctx), errTimedOut) && (errors.Is(err, context.DeadlineExceeded) ||
 			errors.Is(err, errTimedOut)) {
-			return fail(exitTimeout, fmt.Errorf("%s took longer than --timeout %s: %w", c.name, cc.Duration("timeout"), err),
+			return fail(exitTimeout, fmt.Errorf("%s took longer than --timeout %s: %w", c.path(), cc.Duration("timeout"), err),
 				problem.Hints(err)...)
 		}
 		return err

@@ -45,7 +45,7 @@ func TestRun_Interrupted(t *testing.T) {
 	ctx, cancel := context.WithCancelCause(t.Context())
 	defer cancel(nil)
 	p := &program{commands: commands(), stdout: os.Stderr, stderr: discard{}, hostname: "h", executable: "/x"}
-	for _, c := range p.commands {
+	for _, c := range leaves(p.commands) {
 		c.run = func(ctx context.Context, _ *environment) error {
 			cancel(errInterrupted)
 			<-ctx.Done()

@@ -64,7 +64,7 @@ func (g *tokenGrant) grant() (serve.Grant, error) {
 func newTokenCreate() *command {
 	var asked tokenGrant
 	return &command{
-		name: "token create", group: groupAdmin, usage: "make a token for somebody who may query, and print it once",
+		name: "create", group: groupAdmin, usage: "make a token for somebody who may query, and print it once",
 		arguments: "NAME", minArgs: 1, maxArgs: 1,
 		description: "Adds a line to the tokens file, which is made if it is not there: name, role, the SHA-256 of the token, and what narrows it. The token itself is printed and kept nowhere. Those who answer queries with this file know the token within a few seconds.",
 		flags:       asked.flags(),
@@ -108,7 +108,7 @@ func newTokenCreate() *command {
 
 func newTokenList() *command {
 	return &command{
-		name: "token list", group: groupAdmin, usage: "list who may query",
+		name: "list", group: groupAdmin, usage: "list who may query",
 		description: "ID is the beginning of the token's SHA-256: printf %s TOKEN | sha256sum tells which one somebody has.",
 		settings:    []string{config.GroupQueries},
 		run: func(_ context.Context, env *environment) error {
@@ -133,7 +133,7 @@ func newTokenList() *command {
 
 func newTokenRevoke() *command {
 	return &command{
-		name: "token revoke", group: groupAdmin, usage: "take a token out of the tokens file", arguments: "NAME", minArgs: 1,
+		name: "revoke", group: groupAdmin, usage: "take a token out of the tokens file", arguments: "NAME", minArgs: 1,
 		maxArgs:     1,
 		description: "Those who answer queries with this file refuse the token within a few seconds, also if it was the last one.",
 		settings:    []string{config.GroupQueries},

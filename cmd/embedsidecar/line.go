@@ -1,0 +1,159 @@
+package main
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/urfave/cli/v2"
+
+	"github.com/embedsidecar/embedsidecar/internal/config"
+)
+
+// line is a command line taken apart. The flag parser would stop at the first argument, silently take all that follows,
+// flags included, for arguments, and refuse a flag before the command that belongs to the command.
+type line struct {
+	words []string // the command and its arguments
+	flags []flagValue
+}
+
+// flagValue is a flag as it was given: by any of its names, without dashes.
+type flagValue struct{ name, value string }
+
+// has reports whether a flag was given.
+func (l *line) has(names ...string) bool {
+	return slices.ContainsFunc(l.flags, func(f flagValue) bool { return slices.Contains(names, f.name) })
+}
+
+// last returns the value that a flag was given last, "" for none.
+func (l *line) last(names ...string) string {
+	value := ""
+	for _, f := range l.flags {
+		if slices.Contains(names, f.name) {
+			value = f.value
+		}
+	}
+	return value
+}
+
+// apart takes a command line apart. A flag may stand anywhere: before the command, after it, behind arguments. What
+// follows "--" is an argument even with dashes, and so is "-" alone.
+// The rest of the line is there also beside an error.
+func apart(args []string, takesValue map[string]bool) (l line, err error) {
+	for i := 0; i < len(args); i++ {
+		word := args[i]
+		if word == "--" {
+			l.words = append(l.words, args[i+1:]...)
+			break
+		}
+		if len(word) < 2 || word[0] != '-' {
+			l.words = append(l.words, word)
+			continue
+		}
+		name, value, hasValue := strings.Cut(strings.TrimPrefix(word[1:], "-"), "=")
+		takes, known := takesValue[name]
+		switch {
+		case !known:
+			err = cmp.Or(err, unknownFlag(name, takesValue))
+			continue
+		case !takes && !hasValue:
+			value = "true"
+		case !hasValue && i+1 == len(args):
+			return l, cmp.Or(err, misuse("the flag %s needs a value", dashed(name)))
+		case !hasValue:
+			i++
+			value = args[i]
+		}
+		l.flags = append(l.flags, flagValue{name, value})
+	}
+	return l, err
+}
+
+func unknownFlag(name string, known map[string]bool) error {
+	err := misuse("unknown flag %s", dashed(name))
+	if slices.Contains([]string{"where", "filter", "text", "priority", "name", "chunking"}, name) {
+		if name == "filter" {
+			name = "where"
+		}
+		return fail(exitUsage, err, name+
+			" belongs to a pipeline in a file, named by --config FILE: pipelines: [{table: ..., "+name+
+			": ...}]; the README's chapter Pipelines has one")
+	}
+	if near := config.Nearest(name, slices.Sorted(maps.Keys(known))); near != "" {
+		return fail(exitUsage, err, "did you mean "+dashed(near)+"?")
+	}
+	return fail(exitUsage, err, "embedsidecar help COMMAND lists the flags; an argument that begins with a dash goes behind --")
+}
+
+func dashed(name string) string {
+	if len(name) == 1 {
+		return "-" + name
+	}
+	return "--" + name
+}
+
+// arity tells of every flag of every command whether it takes a value. A name means the same kind of flag everywhere.
+func arity(commands []*command) map[string]bool {
+	takes := map[string]bool{"help": false, "h": false, "version": false}
+	for _, c := range commands {
+		for _, f := range c.allFlags() {
+			doc, ok := f.(cli.DocGenerationFlag)
+			for _, name := range f.Names() {
+				takes[name] = !ok || doc.TakesValue()
+			}
+		}
+	}
+	return takes
+}
+
+// set gives the flags of a line to the command that they were meant for.
+func (l *line) set(cc *cli.Context, c *command, all []*command) error {
+	own := map[string]cli.Flag{}
+	for _, f := range c.allFlags() {
+		for _, name := range f.Names() {
+			own[name] = f
+		}
+	}
+	for _, f := range l.flags {
+		if own[f.name] == nil {
+			return foreignFlag(f.name, c, all)
+		}
+	}
+	for _, f := range l.flags {
+		if cc.Set(own[f.name].Names()[0], f.value) != nil {
+			return badValue(f, own[f.name])
+		}
+	}
+	return nil
+}
+
+// foreignFlag is the error of a flag that only other commands have.
+func foreignFlag(name string, c *command, all []*command) error {
+	var owners []string
+	for _, other := range all {
+		if slices.ContainsFunc(other.allFlags(), func(f cli.Flag) bool { return slices.Contains(f.Names(), name) }) {
+			owners = append(owners, other.path())
+		}
+	}
+	if len(owners) == 0 {
+		return misuse("%s goes without a command", dashed(name))
+	}
+	return fail(exitUsage, fmt.Errorf("%s is no flag of %s", dashed(name), c.path()),
+		"it belongs to "+strings.Join(owners, ", "))
+}
+
+// badValue is the error of a flag that does not take its value.
+func badValue(given flagValue, f cli.Flag) error {
+	want := "another value"
+	switch f.(type) {
+	case *cli.DurationFlag:
+		want = "a duration such as 500ms, 30s or 5m"
+	case *cli.IntFlag, *cli.Int64Flag, *cli.UintFlag:
+		want = "a whole number"
+	case *cli.BoolFlag:
+		want = "true or false"
+	}
+	return misuse("%s: expected %s, not %q", dashed(given.name), want, given.value)
+}
