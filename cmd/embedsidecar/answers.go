@@ -18,9 +18,9 @@ import (
 	"github.com/embedsidecar/embedsidecar/internal/node/lookup"
 	"github.com/embedsidecar/embedsidecar/internal/pipeline"
 	"github.com/embedsidecar/embedsidecar/internal/problem"
+	"github.com/embedsidecar/embedsidecar/internal/refusal"
 	"github.com/embedsidecar/embedsidecar/internal/search"
 	"github.com/embedsidecar/embedsidecar/internal/serve"
-	"github.com/embedsidecar/embedsidecar/internal/setup"
 	"github.com/embedsidecar/embedsidecar/internal/sidecar"
 )
 
@@ -141,7 +141,7 @@ func (a *answers) pipelines(ctx context.Context, limit time.Duration) ([]pipelin
 		return nil, nil
 	}
 	list, err := a.load(ctx, pool, limit)
-	if _, missing := errors.AsType[*setup.NotSetUpError](err); missing {
+	if _, missing := errors.AsType[*refusal.NotSetUpError](err); missing {
 		err = &serve.UnavailableError{Problem: "nothing is set up in the database, or not any more: embedsidecar init and run set pipelines up"}
 	}
 	return list, err

@@ -20,7 +20,7 @@ import (
 	"github.com/embedsidecar/embedsidecar/embed"
 	"github.com/embedsidecar/embedsidecar/internal/config"
 	"github.com/embedsidecar/embedsidecar/internal/database"
-	"github.com/embedsidecar/embedsidecar/internal/setup"
+	"github.com/embedsidecar/embedsidecar/internal/refusal"
 )
 
 // call runs the program with commands whose work is replaced by a probe.
@@ -236,11 +236,11 @@ func TestExitCode(t *testing.T) {
 		{t.Context(), misuse("x"), 2},
 		{t.Context(), fmt.Errorf("run: %w", &config.Error{}), 2},
 		{t.Context(), &config.NotFoundError{}, 2},
-		{t.Context(), &setup.ConfigError{}, 2},
-		{t.Context(), &setup.MissingError{}, 2},
-		{t.Context(), &setup.NotSetUpError{}, 3},
-		{t.Context(), &setup.PermissionError{}, 7},
-		{t.Context(), &setup.ConflictError{}, 8},
+		{t.Context(), &refusal.ConfigError{}, 2},
+		{t.Context(), &refusal.MissingError{}, 2},
+		{t.Context(), &refusal.NotSetUpError{}, 3},
+		{t.Context(), &refusal.PermissionError{}, 7},
+		{t.Context(), &refusal.ConflictError{}, 8},
 		{t.Context(), &embed.Error{Class: embed.Configuration, Err: io.EOF}, 2},
 		{t.Context(), &embed.Error{Class: embed.Transient, Err: io.EOF}, 1},
 		{t.Context(), &database.Error{Kind: database.Unreachable, Err: io.EOF}, 6},

@@ -12,6 +12,7 @@ import (
 	"github.com/embedsidecar/embedsidecar/internal/node/embedders"
 	"github.com/embedsidecar/embedsidecar/internal/node/lookup"
 	"github.com/embedsidecar/embedsidecar/internal/pipeline"
+	"github.com/embedsidecar/embedsidecar/internal/refusal"
 	"github.com/embedsidecar/embedsidecar/internal/setup"
 )
 
@@ -68,7 +69,7 @@ func (c *initCommand) run(ctx context.Context, env *environment) (err error) {
 		return lookup.Stored(ctx, pool, env.config.Slot.Name)
 	}
 	already, err := known()
-	if _, missing := errors.AsType[*setup.NotSetUpError](err); err != nil && !missing {
+	if _, missing := errors.AsType[*refusal.NotSetUpError](err); err != nil && !missing {
 		return err
 	}
 	specs := lookup.Configured(env.config, already)

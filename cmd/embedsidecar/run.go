@@ -18,6 +18,7 @@ import (
 	"github.com/embedsidecar/embedsidecar/internal/node/lookup"
 	"github.com/embedsidecar/embedsidecar/internal/pipeline"
 	"github.com/embedsidecar/embedsidecar/internal/problem"
+	"github.com/embedsidecar/embedsidecar/internal/refusal"
 	"github.com/embedsidecar/embedsidecar/internal/report"
 	"github.com/embedsidecar/embedsidecar/internal/setup"
 	"github.com/embedsidecar/embedsidecar/internal/sidecar"
@@ -177,7 +178,7 @@ func (c *runCommand) prepare(ctx context.Context, env *environment, pool, direct
 	plugins *embedders.Pool,
 ) error {
 	ours, err := lookup.Stored(ctx, pool, env.config.Slot.Name)
-	if _, missing := errors.AsType[*setup.NotSetUpError](err); err != nil && !missing {
+	if _, missing := errors.AsType[*refusal.NotSetUpError](err); err != nil && !missing {
 		return err
 	}
 	specs := lookup.Configured(env.config, ours)

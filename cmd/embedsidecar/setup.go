@@ -10,6 +10,7 @@ import (
 
 	"github.com/embedsidecar/embedsidecar/internal/database"
 	"github.com/embedsidecar/embedsidecar/internal/problem"
+	"github.com/embedsidecar/embedsidecar/internal/refusal"
 	"github.com/embedsidecar/embedsidecar/internal/setup"
 	"github.com/embedsidecar/embedsidecar/replication"
 )
@@ -41,8 +42,8 @@ func initialize(ctx context.Context, env *environment, o setup.Options) (setup.R
 
 // pointToCheck adds to a refusal by the server, of which there may be more behind the first, who tells them all.
 func pointToCheck(ctx context.Context, err error) error {
-	_, permission := errors.AsType[*setup.PermissionError](err)
-	wrong, config := errors.AsType[*setup.ConfigError](err)
+	_, permission := errors.AsType[*refusal.PermissionError](err)
+	wrong, config := errors.AsType[*refusal.ConfigError](err)
 	connect, connection := errors.AsType[*database.Error](err)
 	if permission || config && wrong.Pipeline == "" || connection && connect.Kind == database.Permission {
 		return fail(exitCode(ctx, err), err, append(problem.Hints(err), "embedsidecar check tells all at once that is missing")...)

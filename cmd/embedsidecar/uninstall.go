@@ -9,6 +9,7 @@ import (
 
 	"github.com/embedsidecar/embedsidecar/internal/node/connection"
 	"github.com/embedsidecar/embedsidecar/internal/node/lookup"
+	"github.com/embedsidecar/embedsidecar/internal/refusal"
 	"github.com/embedsidecar/embedsidecar/internal/setup"
 	"github.com/embedsidecar/embedsidecar/queue"
 )
@@ -71,7 +72,7 @@ func (c *uninstallCommand) run(ctx context.Context, env *environment) error {
 			Log: env.log,
 		})
 	}
-	if _, nothing := errors.AsType[*setup.NotSetUpError](err); nothing {
+	if _, nothing := errors.AsType[*refusal.NotSetUpError](err); nothing {
 		env.say("nothing to take away: the database is not set up")
 		err = nil
 	}

@@ -181,10 +181,10 @@ func kindHint(k Kind, cfg pgconn.Config) []string {
 		return []string{"list the databases there are: SELECT datname FROM pg_database;"}
 	case Permission:
 		if cfg.RuntimeParams["replication"] != "" {
-			return []string{fmt.Sprintf("as superuser: ALTER ROLE %s REPLICATION; (RDS: GRANT rds_replication TO ...; Cloud SQL and Azure: ALTER ROLE ... REPLICATION by the admin role)", quote(cfg.User))}
+			return []string{fmt.Sprintf("as superuser: ALTER ROLE %s REPLICATION; (RDS: GRANT rds_replication TO ...; Cloud SQL and Azure: ALTER ROLE ... REPLICATION by the admin role)", Quote(cfg.User))}
 		}
-		return []string{fmt.Sprintf("as owner of the database: GRANT CONNECT ON DATABASE %s TO %s;", quote(cfg.Database),
-			quote(cfg.User))}
+		return []string{fmt.Sprintf("as owner of the database: GRANT CONNECT ON DATABASE %s TO %s;", Quote(cfg.Database),
+			Quote(cfg.User))}
 	case TLS:
 		return []string{"check sslmode and sslrootcert of the URL: require encrypts, verify-full also proves the server; a server without TLS needs sslmode=disable"}
 	case Standby:

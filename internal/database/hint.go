@@ -5,11 +5,8 @@ import (
 	"strings"
 
 	"github.com/jackc/pgerrcode"
-	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 )
-
-func quote(name string) string { return pgx.Identifier{name}.Sanitize() }
 
 // Hint returns ways out of an error that came from Postgres, each a sentence or a statement, or nil when none is known.
 // Errors that carry their own ways out (*Error here, those of package setup) answer for themselves.

@@ -89,7 +89,7 @@ func TrustHint(role string, owners []string) []string {
 		TrustOwners(role, owners...),
 	}
 	for _, owner := range owners {
-		hint = append(hint, fmt.Sprintf("or, if %s may act as %q: GRANT %s TO %s;", owner, role, quote(role), quote(owner)))
+		hint = append(hint, fmt.Sprintf("or, if %s may act as %q: GRANT %s TO %s;", owner, role, Quote(role), Quote(owner)))
 	}
 	return append(hint, "if nobody knows what it is, an owner may look at it and drop it: DROP SCHEMA embedsidecar CASCADE; (what is in it is gone then)")
 }

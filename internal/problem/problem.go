@@ -14,7 +14,7 @@ import (
 	"github.com/embedsidecar/embedsidecar/internal/config"
 	"github.com/embedsidecar/embedsidecar/internal/database"
 	"github.com/embedsidecar/embedsidecar/internal/pipeline"
-	"github.com/embedsidecar/embedsidecar/internal/setup"
+	"github.com/embedsidecar/embedsidecar/internal/refusal"
 	"github.com/embedsidecar/embedsidecar/plugins/host"
 )
 
@@ -58,11 +58,11 @@ func Of(err error) Class {
 		return own.Class
 	}
 	var (
-		permission *setup.PermissionError
-		conflict   *setup.ConflictError
-		missing    *setup.MissingError
-		wrong      *setup.ConfigError
-		notSetUp   *setup.NotSetUpError
+		permission *refusal.PermissionError
+		conflict   *refusal.ConflictError
+		missing    *refusal.MissingError
+		wrong      *refusal.ConfigError
+		notSetUp   *refusal.NotSetUpError
 		connect    *database.Error
 		embedder   *embed.Error
 		settings   *config.Error

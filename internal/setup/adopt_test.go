@@ -7,6 +7,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/embedsidecar/embedsidecar/internal/pipeline"
+	"github.com/embedsidecar/embedsidecar/internal/refusal"
 	"github.com/embedsidecar/embedsidecar/internal/setup"
 	"github.com/embedsidecar/embedsidecar/testenv"
 )
@@ -18,7 +19,7 @@ func TestInit_ACopyOfADatabaseIsAdoptedOnlyWhenTold(t *testing.T) {
 	b.init(o)
 	b.MustExec("UPDATE embedsidecar.lsn_checkpoint SET system_id = '42'")
 	_, err := setup.Init(t.Context(), o)
-	wantError[*setup.ConfigError](t, err, "not the one that was set up", "--adopt")
+	wantError[*refusal.ConfigError](t, err, "not the one that was set up", "--adopt")
 	o.Adopt = true
 	if got := whats(b.init(o)); len(got) != 1 || !strings.Contains(got[0], "another server") {
 		t.Errorf("made %v", got)
@@ -49,9 +50,9 @@ func TestInit_ACopyOnTheSameServerGetsASlotOfItsOwn(t *testing.T) {
 	copied := o
 	copied.Slot = theirs.Slot
 	_, err := setup.Init(t.Context(), copied)
-	wantError[*setup.ConflictError](t, err, "share the names of slots", "init --adopt --slot")
+	wantError[*refusal.ConflictError](t, err, "share the names of slots", "init --adopt --slot")
 	_, err = setup.Init(t.Context(), o)
-	wantError[*setup.ConfigError](t, err, "is set up with slot", "--adopt")
+	wantError[*refusal.ConfigError](t, err, "is set up with slot", "--adopt")
 	o.Adopt = true
 	only := o
 	only.Specs = o.Specs[:1] // the other one goes along
@@ -134,7 +135,7 @@ func TestInit_ADumpIsNotTakenForACopyOfTheFiles(t *testing.T) {
 		only := o
 		only.Adopt, only.Specs = true, o.Specs[:1]
 		_, err := setup.Init(t.Context(), only)
-		wantError[*setup.ConfigError](t, err, `"public"."notes"`, "dumped and restored", "configure this pipeline")
+		wantError[*refusal.ConfigError](t, err, `"public"."notes"`, "dumped and restored", "configure this pipeline")
 	}
 	o.Adopt = true
 	b.init(o)

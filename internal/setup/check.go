@@ -17,6 +17,7 @@ import (
 	"github.com/embedsidecar/embedsidecar/internal/database"
 	"github.com/embedsidecar/embedsidecar/internal/health"
 	"github.com/embedsidecar/embedsidecar/internal/pipeline"
+	"github.com/embedsidecar/embedsidecar/internal/refusal"
 	"github.com/embedsidecar/embedsidecar/internal/report"
 )
 
@@ -59,10 +60,10 @@ func Check(ctx context.Context, o CheckOptions) []Finding {
 	c.checkSchema(ctx)
 	if !c.installed && !c.hidden && c.database != "" && !c.create { // the schema and the publication are init's to make
 		c.add("role", Wrong, fmt.Sprintf("%q may not create in the database, as init must", c.role),
-			"GRANT CREATE ON DATABASE "+quote(c.database)+" TO "+quote(c.role)+";", "or run init as the owner of the database")
+			"GRANT CREATE ON DATABASE "+database.Quote(c.database)+" TO "+database.Quote(c.role)+";", "or run init as the owner of the database")
 	}
 	before := c.findings
-	if err := patiently(ctx, o.Pool, func(tx pgx.Tx) error {
+	if err := database.Patiently(ctx, o.Pool, func(tx pgx.Tx) error {
 		c.findings = before
 		return c.checkSlot(ctx,
 			tx)
@@ -238,8 +239,8 @@ func (c *checker) checkSchema(ctx context.Context) {
 	const name = "schema embedsidecar"
 	if err := CheckVersion(ctx, c.o.Pool); err != nil {
 		c.failed(name, err)
-		var missing *NotSetUpError
-		var denied *PermissionError
+		var missing *refusal.NotSetUpError
+		var denied *refusal.PermissionError
 		c.installed = errors.As(err, &missing) && missing.Err != nil
 		c.hidden = errors.As(err, &denied)
 		return
@@ -400,7 +401,7 @@ func (c *checker) checkIndexes(ctx context.Context, p *pipeline.Pipeline) {
 // checkTable tells what users of the source table may notice.
 func (c *checker) checkTable(ctx context.Context, name string, p *pipeline.Pipeline) {
 	before := c.findings
-	err := patiently(ctx, c.o.Pool, func(tx pgx.Tx) error {
+	err := database.Patiently(ctx, c.o.Pool, func(tx pgx.Tx) error {
 		c.findings = before
 		var identity string
 		var triggers, readers []string

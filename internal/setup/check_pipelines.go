@@ -10,8 +10,10 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/embedsidecar/embedsidecar/internal/database"
 	"github.com/embedsidecar/embedsidecar/internal/health"
 	"github.com/embedsidecar/embedsidecar/internal/pipeline"
+	"github.com/embedsidecar/embedsidecar/internal/refusal"
 )
 
 // checkPipelines looks at what is configured and at what is set up.
@@ -110,7 +112,7 @@ func (c *checker) compare(ctx context.Context, configured pipeline.Spec) (spec p
 		return spec, "", nil
 	}
 	before, name := c.findings, fmt.Sprintf("pipeline %q", configured.Name)
-	err = patiently(ctx, c.o.Pool, func(tx pgx.Tx) error {
+	err = database.Patiently(ctx, c.o.Pool, func(tx pgx.Tx) error {
 		spec, otherwise, c.findings = configured, "", before
 		all, err := storedPipelines(ctx, tx, "WHERE p.slot_name = $1", c.o.Slot)
 		if err != nil {
@@ -120,7 +122,7 @@ func (c *checker) compare(ctx context.Context, configured pipeline.Spec) (spec p
 		if stored == nil {
 			return nil
 		}
-		var missing *MissingError
+		var missing *refusal.MissingError
 		t, err := tableByName(ctx, tx, spec.Schema, spec.Table)
 		switch {
 		case errors.As(err, &missing), err == nil && t.OID != stored.TableOID: // who looks at the table tells of it
@@ -168,7 +170,7 @@ func sameDefinition(a, b *pipeline.Spec) bool {
 
 // nowCalled adds to the error of a table that is not there what the pipeline's table is called now.
 func nowCalled(err error, name string, set map[string]pipeline.Pipeline) error {
-	missing, is := errors.AsType[*MissingError](err)
+	missing, is := errors.AsType[*refusal.MissingError](err)
 	if p, ok := set[name]; is && ok && (p.Status == pipeline.Active || p.Status == pipeline.Unpublished) {
 		missing.Hint = renamedTo(p.Source())
 	}

@@ -9,6 +9,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/embedsidecar/embedsidecar/internal/database"
+	"github.com/embedsidecar/embedsidecar/internal/refusal"
 	"github.com/embedsidecar/embedsidecar/internal/setup"
 	"github.com/embedsidecar/embedsidecar/testenv"
 )
@@ -144,10 +145,10 @@ func TestCheck_NamesWhoHoldsTheSlot(t *testing.T) {
 		t.Errorf("slot: %+v", find(b.check(o), setup.OK, "slot"))
 	}
 	_, err := setup.Uninstall(t.Context(), setup.UninstallOptions{Pool: b.pool})
-	wantError[*setup.ConflictError](t, err, "a sidecar", "stop every sidecar")
+	wantError[*refusal.ConflictError](t, err, "a sidecar", "stop every sidecar")
 	b.MustExec("DROP PUBLICATION embedsidecar")
 	_, err = setup.Init(t.Context(), o)
-	wantError[*setup.ConflictError](t, err, "in use by pid")
+	wantError[*refusal.ConflictError](t, err, "in use by pid")
 }
 
 func TestUninstall_TakesAwayWhatInitMade(t *testing.T) {
@@ -189,7 +190,7 @@ func TestUninstall_TakesAwayWhatInitMade(t *testing.T) {
 		t.Errorf("left (-before +after):\n%s", diff)
 	}
 	_, err = setup.Uninstall(t.Context(), all)
-	wantError[*setup.NotSetUpError](t, err)
+	wantError[*refusal.NotSetUpError](t, err)
 }
 
 func TestUninstall_KeepsVectorsUnlessTold(t *testing.T) {
@@ -206,7 +207,7 @@ func TestUninstall_KeepsVectorsUnlessTold(t *testing.T) {
 	}
 	// They may be somebody else's now: nobody can tell who has written into a column since.
 	_, err := setup.Init(t.Context(), o)
-	wantError[*setup.ConfigError](t, err, "an earlier set-up left", "somebody else", "--overwrite")
+	wantError[*refusal.ConfigError](t, err, "an earlier set-up left", "somebody else", "--overwrite")
 }
 
 func TestRemove_TakesAwayOnePipeline(t *testing.T) {
@@ -215,7 +216,7 @@ func TestRemove_TakesAwayOnePipeline(t *testing.T) {
 	o := b.options(b.SlotName(), docs(), side())
 	b.init(o)
 	_, err := setup.Remove(t.Context(), setup.RemoveOptions{Pool: b.pool, Pipeline: "dosc"})
-	wantError[*setup.ConfigError](t, err, "did you mean docs?")
+	wantError[*refusal.ConfigError](t, err, "did you mean docs?")
 	for _, tt := range []struct {
 		name string
 		want []string

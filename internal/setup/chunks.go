@@ -3,6 +3,9 @@ package setup
 import (
 	"fmt"
 	"strings"
+
+	"github.com/embedsidecar/embedsidecar/internal/database"
+	"github.com/embedsidecar/embedsidecar/internal/refusal"
 )
 
 // hasColumns reports whether a table has some columns of ours with their types.
@@ -26,7 +29,7 @@ func (f *findings) addChunkColumns() []string {
 	if !f.destination.Chunked {
 		columns := make([]string, len(chunkColumns))
 		for i, c := range chunkColumns {
-			columns[i] = "ADD COLUMN IF NOT EXISTS " + quote(c.name) + " " + c.definition
+			columns[i] = "ADD COLUMN IF NOT EXISTS " + database.Quote(c.name) + " " + c.definition
 		}
 		sql = append(sql, "ALTER TABLE "+f.pipeline.Into()+" "+strings.Join(columns, ", "))
 	}
@@ -57,7 +60,7 @@ func (f *findings) foreign() error {
 	for _, sql := range f.addChunkColumns() {
 		hint = append(hint, sql+";")
 	}
-	return &ConfigError{
+	return &refusal.ConfigError{
 		Pipeline: f.pipeline.Name,
 		Problem: fmt.Sprintf("the embedding table %s has no columns for chunks, and init did not make it",
 			f.pipeline.Into()),
@@ -70,7 +73,7 @@ func (f *findings) chunkable() error {
 	if !f.pipeline.Chunking.On() || f.pipeline.Chunked {
 		return nil
 	}
-	return &ConfigError{
+	return &refusal.ConfigError{
 		Pipeline: f.pipeline.Name, Problem: fmt.Sprintf("the embedding table %s has no columns for chunks",
 			f.pipeline.Into()),
 		Hint: []string{"run embedsidecar init: it adds them"},

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/embedsidecar/embedsidecar/internal/pipeline"
+	"github.com/embedsidecar/embedsidecar/internal/refusal"
 	"github.com/embedsidecar/embedsidecar/internal/setup"
 	"github.com/embedsidecar/embedsidecar/testenv"
 )
@@ -126,7 +127,7 @@ func TestInit_RefusesChunks(t *testing.T) {
 		},
 	} {
 		_, err := setup.Init(t.Context(), b.options(slot, tt.spec))
-		t.Run(name, func(t *testing.T) { wantError[*setup.ConfigError](t, err, tt.words...) })
+		t.Run(name, func(t *testing.T) { wantError[*refusal.ConfigError](t, err, tt.words...) })
 	}
 }
 

@@ -11,7 +11,9 @@ import (
 	"github.com/jackc/pgx/v5/pgtype"
 
 	"github.com/embedsidecar/embedsidecar/embed"
+	"github.com/embedsidecar/embedsidecar/internal/database"
 	"github.com/embedsidecar/embedsidecar/internal/pipeline"
+	"github.com/embedsidecar/embedsidecar/internal/refusal"
 )
 
 // maxDims is the widest dense vector that pgvector stores.
@@ -33,7 +35,7 @@ type vectorType struct {
 }
 
 // extension returns the schema, quoted.
-func (v vectorType) extension() string { return quote(v.Schema) }
+func (v vectorType) extension() string { return database.Quote(v.Schema) }
 
 // stored returns which type a number stands for, or "".
 func (v vectorType) stored(oid uint32) pipeline.Stored {
@@ -50,11 +52,11 @@ func (v vectorType) definition(stored pipeline.Stored, dims int) string {
 	if stored == pipeline.StoredBit {
 		return fmt.Sprintf("bit(%d)", dims)
 	}
-	return fmt.Sprintf("%s(%d)", quote(v.Schema, stored.Name()), dims)
+	return fmt.Sprintf("%s(%d)", database.Quote(v.Schema, stored.Name()), dims)
 }
 
 // findVector looks up the types. It returns *ConfigError when the extension is not installed.
-func findVector(ctx context.Context, q querier) (vectorType, error) {
+func findVector(ctx context.Context, q database.Querier) (vectorType, error) {
 	var v vectorType
 	var vector, half, sparse uint32
 	err := q.QueryRow(ctx, `SELECT n.nspname::text, e.extversion, coalesce(max(t.oid::bigint)
@@ -72,7 +74,7 @@ func findVector(ctx context.Context, q querier) (vectorType, error) {
 		v.OIDs[pipeline.StoredBit] = pgtype.BitOID
 	}
 	if errors.Is(err, pgx.ErrNoRows) {
-		return v, &ConfigError{
+		return v, &refusal.ConfigError{
 			Problem: "the extension vector is not installed in this database",
 			Hint:    []string{"CREATE EXTENSION vector; (superuser, or the owner of the database where the server trusts the extension)"},
 		}
@@ -98,7 +100,7 @@ func (v vectorType) unknown(stored pipeline.Stored) (problem string, hint []stri
 
 // notVector says what is wrong with a column whose type is none of ours.
 func (v vectorType) notVector(what string, c column) (problem string, hint []string) {
-	return fmt.Sprintf("%s is of type %s, not %s", what, c.TypeName, quote(v.Schema, "vector")),
+	return fmt.Sprintf("%s is of type %s, not %s", what, c.TypeName, database.Quote(v.Schema, "vector")),
 		[]string{"name another column: one that is not there yet is added"}
 }
 
@@ -182,12 +184,12 @@ func (d destination) unfit(spec pipeline.Spec, model Vectors) (problem string, h
 
 func destinationName(spec pipeline.Spec) string {
 	if spec.ToColumn() {
-		return spec.Source() + "." + quote(spec.IntoColumn)
+		return spec.Source() + "." + database.Quote(spec.IntoColumn)
 	}
 	return spec.Into()
 }
 
-func findColumn(ctx context.Context, q querier, spec pipeline.Spec, t *table, v vectorType) (d destination,
+func findColumn(ctx context.Context, q database.Querier, spec pipeline.Spec, t *table, v vectorType) (d destination,
 	problem string, hint []string, err error,
 ) {
 	c, ok := t.column(spec.IntoColumn)
@@ -205,7 +207,7 @@ func findColumn(ctx context.Context, q querier, spec pipeline.Spec, t *table, v 
 		return d, fmt.Sprintf("the destination %s is a generated column", name), nil, nil
 	case c.NotNull:
 		return d, fmt.Sprintf("the destination %s is NOT NULL: rows without a text could not be stored, and new rows not be inserted", name),
-			[]string{fmt.Sprintf("ALTER TABLE %s ALTER COLUMN %s DROP NOT NULL;", t.quoted(), quote(c.Name))}, nil
+			[]string{fmt.Sprintf("ALTER TABLE %s ALTER COLUMN %s DROP NOT NULL;", t.quoted(), database.Quote(c.Name))}, nil
 	}
 	d.Exists, d.Dims, d.Stored = true, max(int(c.Modifier), 0), v.stored(c.Type)
 	d.Owned = t.OwnedByUs
@@ -244,7 +246,7 @@ func embeddingTable(spec pipeline.Spec, t *table, v vectorType, stored pipeline.
 	var lines []string
 	for _, k := range t.Key {
 		c, _ := t.column(k.Name)
-		line := quote(k.Name) + " " + c.TypeName
+		line := database.Quote(k.Name) + " " + c.TypeName
 		if c.Collation != "" {
 			line += " COLLATE " + c.Collation
 		}
@@ -255,9 +257,9 @@ func embeddingTable(spec pipeline.Spec, t *table, v vectorType, stored pipeline.
 		own = append(own, chunkColumns...)
 	}
 	for _, c := range own {
-		lines = append(lines, quote(c.name)+" "+c.definition)
+		lines = append(lines, database.Quote(c.name)+" "+c.definition)
 	}
-	lines = append(lines, "PRIMARY KEY ("+quoteAll(keyNames(t.Key))+`, "chunk_no")`)
+	lines = append(lines, "PRIMARY KEY ("+database.QuoteAll(keyNames(t.Key))+`, "chunk_no")`)
 	sql := []string{"CREATE TABLE " + spec.Into() + " (\n    " + strings.Join(lines, ",\n    ") + "\n)"}
 	if spec.Chunking.On() {
 		sql = append(sql, hashIndex(spec))
@@ -281,7 +283,7 @@ func findEmbeddingTable(ctx context.Context, q pgx.Tx, spec pipeline.Spec, t *ta
 		schema = spec.Schema
 	}
 	into, err := tableByName(ctx, q, schema, spec.IntoTable)
-	if _, ok := errors.AsType[*MissingError](err); ok {
+	if _, ok := errors.AsType[*refusal.MissingError](err); ok {
 		problem, hint, err = d.room(ctx, q, schema)
 		return d, problem, hint, err
 	}
@@ -297,7 +299,7 @@ func findEmbeddingTable(ctx context.Context, q pgx.Tx, spec pipeline.Spec, t *ta
 		return d, fmt.Sprintf("%s is %s, not an embedding table", name, kinds[into.Kind]), other, nil
 	}
 	if err := untrusted(ctx, q, into.OID); err != nil {
-		return d, "", nil, about(spec.Name, err)
+		return d, "", nil, refusal.About(spec.Name, err)
 	}
 	if problem, hint, err := into.durable(ctx, q); problem != "" || err != nil {
 		return d, problem, hint, err
@@ -325,7 +327,7 @@ func findEmbeddingTable(ctx context.Context, q pgx.Tx, spec pipeline.Spec, t *ta
 	}
 	if want := append(keyNames(t.Key), "chunk_no"); !slices.Equal(key, want) {
 		return d, fmt.Sprintf("%s is not an embedding table for %s: its primary key is (%s), want (%s)", name, t.quoted(),
-			quoteAll(key), quoteAll(want)), other, nil
+			database.QuoteAll(key), database.QuoteAll(want)), other, nil
 	}
 	if into.RowSecurity {
 		return d, fmt.Sprintf("the embedding table %s has row-level security that hides rows from this role", name),
@@ -345,7 +347,7 @@ func findEmbeddingTable(ctx context.Context, q pgx.Tx, spec pipeline.Spec, t *ta
 }
 
 // durable returns why the server may empty an embedding table, or "".
-func (t *table) durable(ctx context.Context, q querier) (problem string, hint []string, err error) {
+func (t *table) durable(ctx context.Context, q database.Querier) (problem string, hint []string, err error) {
 	var name *string
 	err = q.QueryRow(ctx, `SELECT min(format('%I.%I', n.nspname, c.relname)) FROM pg_class c
 		JOIN pg_namespace n ON n.oid = c.relnamespace
@@ -362,16 +364,16 @@ func (t *table) durable(ctx context.Context, q querier) (problem string, hint []
 }
 
 // room looks at the schema in which an embedding table is to be made.
-func (d *destination) room(ctx context.Context, q querier, schema string) (problem string, hint []string, err error) {
+func (d *destination) room(ctx context.Context, q database.Querier, schema string) (problem string, hint []string, err error) {
 	d.Schema = schema
 	err = q.QueryRow(ctx, "SELECT has_schema_privilege(oid, 'CREATE') FROM pg_namespace WHERE nspname = $1",
 		schema).Scan(&d.MayMake)
 	if errors.Is(err, pgx.ErrNoRows) {
-		return fmt.Sprintf("there is no schema %s for the embedding table", quote(schema)),
-			[]string{"CREATE SCHEMA " + quote(schema) + ";"}, nil
+		return fmt.Sprintf("there is no schema %s for the embedding table", database.Quote(schema)),
+			[]string{"CREATE SCHEMA " + database.Quote(schema) + ";"}, nil
 	}
 	if err != nil {
-		return "", nil, fmt.Errorf("look up schema %s: %w", quote(schema), err)
+		return "", nil, fmt.Errorf("look up schema %s: %w", database.Quote(schema), err)
 	}
 	return "", nil, nil
 }
@@ -437,7 +439,7 @@ func (t *table) widening(source *table) []string {
 		if !ok || !widens(got, want) {
 			continue
 		}
-		change := "ALTER COLUMN " + quote(k.Name) + " TYPE " + want.TypeName
+		change := "ALTER COLUMN " + database.Quote(k.Name) + " TYPE " + want.TypeName
 		if want.Collation != "" {
 			change += " COLLATE " + want.Collation
 		}
@@ -454,7 +456,7 @@ func (f *findings) retyped() error {
 	if f.destination.Retype == nil {
 		return nil
 	}
-	return &ConfigError{
+	return &refusal.ConfigError{
 		Pipeline: f.pipeline.Name, Problem: fmt.Sprintf(
 			"the key of %s was given another type, which its embedding table %s does not have", f.table.quoted(),
 			f.pipeline.Into()),

@@ -12,6 +12,8 @@ import (
 	"github.com/jackc/pgerrcode"
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/embedsidecar/embedsidecar/internal/database"
 )
 
 // What an expression of the user's is called in messages.
@@ -34,7 +36,7 @@ type reading struct {
 func readExpression(ctx context.Context, tx pgx.Tx, t *table, word, expression string) (r reading, problem string,
 	hint []string, err error,
 ) {
-	err = rolledBack(ctx, tx, func(tx pgx.Tx) error {
+	err = database.RolledBack(ctx, tx, func(tx pgx.Tx) error {
 		problem, hint, err = parseExpression(ctx, tx, t, word, expression)
 		return err
 	})
@@ -46,7 +48,7 @@ func readExpression(ctx context.Context, tx pgx.Tx, t *table, word, expression s
 		&mayTemp); err != nil {
 		return r, "", nil, fmt.Errorf("look up privilege: %w", err)
 	}
-	err = rolledBack(ctx, tx, func(tx pgx.Tx) error {
+	err = database.RolledBack(ctx, tx, func(tx pgx.Tx) error {
 		if mayTemp {
 			r, problem, err = analyse(ctx, tx, t, expression)
 		} else {
@@ -66,19 +68,6 @@ func readExpression(ctx context.Context, tx pgx.Tx, t *table, word, expression s
 		}
 	}
 	return r, problem, hint, err
-}
-
-// rolledBack runs f inside a savepoint and undoes what it did.
-func rolledBack(ctx context.Context, tx pgx.Tx, f func(tx pgx.Tx) error) error {
-	savepoint, err := tx.Begin(ctx)
-	if err != nil {
-		return fmt.Errorf("begin savepoint: %w", err)
-	}
-	err = f(savepoint)
-	if rollback := savepoint.Rollback(ctx); rollback != nil && err == nil {
-		return fmt.Errorf("roll back savepoint: %w", rollback)
-	}
-	return err
 }
 
 // parseExpression has Postgres parse the expression between round brackets and between square ones. What closes a
@@ -128,7 +117,7 @@ var unknownColumn = regexp.MustCompile(`^column "([^".]+)" does not exist$`)
 // badExpression turns what the parser says into a problem of the user's.
 func badExpression(word string, err error) (problem string, hint []string, _ error) {
 	var pg *pgconn.PgError
-	if !errors.As(err, &pg) || denied(err) {
+	if !errors.As(err, &pg) || database.Denied(err) {
 		return "", nil, fmt.Errorf("parse %s: %w", word, err)
 	}
 	// Class 42 is syntax and names, 0A is what is not supported, 22 a constant that is no value of its type.
@@ -153,7 +142,7 @@ func badExpression(word string, err error) (problem string, hint []string, _ err
 // on, and the caller rolls it back. A view that stayed would stand in the way of the user's DROP COLUMN.
 func analyse(ctx context.Context, tx pgx.Tx, t *table, expression string) (r reading, problem string, err error) {
 	const name = "embedsidecar_probe"
-	if err := extended(ctx, tx, "CREATE TEMPORARY VIEW "+name+" AS SELECT "+enclose(expression)+" AS e FROM "+t.quoted()+
+	if err := database.Extended(ctx, tx, "CREATE TEMPORARY VIEW "+name+" AS SELECT "+enclose(expression)+" AS e FROM "+t.quoted()+
 		" AS r"); err != nil {
 		return r, "", fmt.Errorf("make temporary view: %w", err)
 	}
@@ -242,7 +231,7 @@ func functionsIn(tree string) []uint32 {
 // namesOf returns the names of those functions that somebody may replace. By name and not by number, because one that
 // is dropped and made anew, or that gets a namesake which is called in its place, is what the expression means from
 // then on.
-func namesOf(ctx context.Context, q querier, oids []uint32) ([]string, error) {
+func namesOf(ctx context.Context, q database.Querier, oids []uint32) ([]string, error) {
 	rows, err := q.Query(ctx, `SELECT DISTINCT format('%I.%I', n.nspname, p.proname) FROM pg_proc p
 		JOIN pg_namespace n ON n.oid = p.pronamespace
 		WHERE p.oid = ANY ($1) AND p.oid >= 16384 ORDER BY 1`, oids)
@@ -257,7 +246,7 @@ func namesOf(ctx context.Context, q querier, oids []uint32) ([]string, error) {
 }
 
 // unsteady warns of what may give another text for the same row.
-func unsteady(ctx context.Context, q querier, tree string, oids []uint32) ([]string, error) {
+func unsteady(ctx context.Context, q database.Querier, tree string, oids []uint32) ([]string, error) {
 	var warnings []string
 	if clock.MatchString(tree) {
 		warnings = append(warnings, "asks for the current time or user: the text is only made anew when the row changes")
@@ -291,7 +280,7 @@ func explain(ctx context.Context, tx pgx.Tx, t *table, expression string) (probl
 		return "", fmt.Errorf("explain expression: %w", err)
 	}
 	lines, err := pgx.CollectRows(rows, pgx.RowTo[string])
-	if denied(err) {
+	if database.Denied(err) {
 		return "", nil // what the role lacks is told in its own place
 	}
 	if err != nil {

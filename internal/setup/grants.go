@@ -7,6 +7,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/embedsidecar/embedsidecar/internal/database"
 	"github.com/embedsidecar/embedsidecar/internal/pipeline"
 )
 
@@ -52,7 +53,7 @@ func required(spec pipeline.Spec, t *table, reads []string, d destination) []nee
 }
 
 // needs lists what a role needs to run the pipeline: its tables, and the schemas of the types that statements name.
-func (f *findings) needs(ctx context.Context, q querier) ([]needs, error) {
+func (f *findings) needs(ctx context.Context, q database.Querier) ([]needs, error) {
 	all := required(f.pipeline.Spec, f.table, f.reads, f.destination)
 	rows, err := q.Query(ctx, `SELECT DISTINCT n.nspname::text FROM pg_type t JOIN pg_namespace n ON n.oid = t.typnamespace
 		WHERE n.nspname <> 'pg_catalog' AND (t.oid = $1 OR t.oid IN (SELECT a.atttypid FROM pg_attribute a
@@ -73,7 +74,7 @@ func (f *findings) needs(ctx context.Context, q querier) ([]needs, error) {
 
 // grants returns the statements that give a role what it needs, whether or not it has it.
 func (n needs) grants(role string) []string {
-	to := " TO " + quote(role) + ";"
+	to := " TO " + database.Quote(role) + ";"
 	if n.name == "" {
 		return nil
 	}
@@ -82,23 +83,23 @@ func (n needs) grants(role string) []string {
 	}
 	what := "SELECT"
 	if n.read != nil {
-		what += " (" + quoteAll(n.read) + ")"
+		what += " (" + database.QuoteAll(n.read) + ")"
 	}
 	if len(n.write) > 0 {
-		what += ", UPDATE (" + quoteAll(n.write) + ")"
+		what += ", UPDATE (" + database.QuoteAll(n.write) + ")"
 	}
 	return []string{"GRANT " + what + " ON " + n.name + to}
 }
 
 // missing returns those statements of grants that the role still needs.
-func (n needs) missing(ctx context.Context, q querier, role string) ([]string, error) {
+func (n needs) missing(ctx context.Context, q database.Querier, role string) ([]string, error) {
 	var statements []string
 	var usage bool
 	if err := q.QueryRow(ctx, "SELECT has_schema_privilege($1, $2, 'USAGE')", role, n.schema).Scan(&usage); err != nil {
-		return nil, fmt.Errorf("look up privileges on schema %s: %w", quote(n.schema), err)
+		return nil, fmt.Errorf("look up privileges on schema %s: %w", database.Quote(n.schema), err)
 	}
 	if !usage {
-		statements = append(statements, "GRANT USAGE ON SCHEMA "+quote(n.schema)+" TO "+quote(role)+";")
+		statements = append(statements, "GRANT USAGE ON SCHEMA "+database.Quote(n.schema)+" TO "+database.Quote(role)+";")
 	}
 	if n.name == "" {
 		return statements, nil
@@ -129,9 +130,9 @@ func (n needs) missing(ctx context.Context, q querier, role string) ([]string, e
 
 // Grants returns the statements that let a role run a confirmed pipeline, for an owner of its tables to run. What the
 // role needs besides is in sql/roles.sql.
-func Grants(ctx context.Context, db DB, p *pipeline.Pipeline, role string) ([]string, error) {
+func Grants(ctx context.Context, db database.DB, p *pipeline.Pipeline, role string) ([]string, error) {
 	var statements []string
-	err := patiently(ctx, db, func(tx pgx.Tx) error {
+	err := database.Patiently(ctx, db, func(tx pgx.Tx) error {
 		statements = nil
 		f, err := inspect(ctx, tx, p.Spec, Vectors{Dims: p.Dims, either: true}, nil)
 		if err != nil {
@@ -145,7 +146,7 @@ func Grants(ctx context.Context, db DB, p *pipeline.Pipeline, role string) ([]st
 		for _, n := range all {
 			if !schemas[n.schema] {
 				schemas[n.schema] = true
-				statements = append(statements, "GRANT USAGE ON SCHEMA "+quote(n.schema)+" TO "+quote(role)+";")
+				statements = append(statements, "GRANT USAGE ON SCHEMA "+database.Quote(n.schema)+" TO "+database.Quote(role)+";")
 			}
 			statements = append(statements, n.grants(role)...)
 		}
@@ -155,7 +156,7 @@ func Grants(ctx context.Context, db DB, p *pipeline.Pipeline, role string) ([]st
 }
 
 // missingGrants returns what the current role lacks for a pipeline.
-func missingGrants(ctx context.Context, q querier, f *findings) (role string, statements []string, err error) {
+func missingGrants(ctx context.Context, q database.Querier, f *findings) (role string, statements []string, err error) {
 	if err := q.QueryRow(ctx, "SELECT current_user::text").Scan(&role); err != nil {
 		return "", nil, fmt.Errorf("look up role: %w", err)
 	}

@@ -6,6 +6,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/embedsidecar/embedsidecar/internal/refusal"
 	"github.com/embedsidecar/embedsidecar/internal/setup"
 )
 
@@ -29,7 +30,7 @@ func TestInit_AnOwnerWhoMayCreateNothing(t *testing.T) {
 		t.Errorf("the dry run warns of %q", r.Warnings)
 	}
 	_, err := setup.Init(t.Context(), o)
-	e := caught[*setup.PermissionError](t, err)
+	e := caught[*refusal.PermissionError](t, err)
 	want := []string{
 		`GRANT CREATE ON DATABASE "` + b.Name + `" TO "` + role + `";`,
 		`GRANT CREATE ON SCHEMA "vectors" TO "` + role + `";`,

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/embedsidecar/embedsidecar/internal/pipeline"
+	"github.com/embedsidecar/embedsidecar/internal/refusal"
 	"github.com/embedsidecar/embedsidecar/internal/setup"
 	"github.com/embedsidecar/embedsidecar/testenv"
 )
@@ -47,7 +48,7 @@ func TestResolve_AColumnNeedsToKnowWhatTheTextReads(t *testing.T) {
 	}
 	spec.Columns, spec.Text = nil, "title || body"
 	_, err := setup.Resolve(t.Context(), b.pool, spec, setup.Vectors{Dims: 3})
-	wantError[*setup.ConfigError](t, err, "TEMPORARY", fmt.Sprintf(`GRANT TEMPORARY ON DATABASE %q TO %q;`, b.Name,
+	wantError[*refusal.ConfigError](t, err, "TEMPORARY", fmt.Sprintf(`GRANT TEMPORARY ON DATABASE %q TO %q;`, b.Name,
 		testenv.Owner))
 }
 
@@ -76,7 +77,7 @@ func TestLoad_AFilterOnAPartition(t *testing.T) {
 		t.Errorf("%s %s, want it to be unpublished", p.Status, p.Detail)
 	}
 	_, err := setup.Init(t.Context(), o)
-	wantError[*setup.ConfigError](t, err, "row filter on public.part", "DROP TABLE public.part")
+	wantError[*refusal.ConfigError](t, err, "row filter on public.part", "DROP TABLE public.part")
 	b.MustExec(`ALTER PUBLICATION "` + o.Publication + `" DROP TABLE part`)
 	if p := load(); p.Status != pipeline.Active {
 		t.Errorf("%s %s", p.Status, p.Detail)

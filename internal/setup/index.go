@@ -11,7 +11,9 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/embedsidecar/embedsidecar/internal/database"
 	"github.com/embedsidecar/embedsidecar/internal/pipeline"
+	"github.com/embedsidecar/embedsidecar/internal/refusal"
 	sqlfiles "github.com/embedsidecar/embedsidecar/sql"
 )
 
@@ -115,8 +117,8 @@ type indexedTable struct {
 }
 
 func (t *indexedTable) create(p *pipeline.Pipeline) string {
-	return fmt.Sprintf("CREATE INDEX CONCURRENTLY %s ON %s USING hnsw (%s %s.%s);", quote(t.Taken),
-		quote(t.Schema, t.Name), quote(vectorColumn(p)), p.Extension, p.Stored.OperatorClass())
+	return fmt.Sprintf("CREATE INDEX CONCURRENTLY %s ON %s USING hnsw (%s %s.%s);", database.Quote(t.Taken),
+		database.Quote(t.Schema, t.Name), database.Quote(vectorColumn(p)), p.Extension, p.Stored.OperatorClass())
 }
 
 func (t *indexedTable) build(ctx context.Context, conn *pgxpool.Conn, p *pipeline.Pipeline) error {
@@ -131,7 +133,7 @@ func (t *indexedTable) build(ctx context.Context, conn *pgxpool.Conn, p *pipelin
 	_, err := conn.Exec(ctx, t.create(p))
 	var pg *pgconn.PgError
 	if errors.As(err, &pg) && pg.Code == pgerrcode.ProgramLimitExceeded && p.Stored == pipeline.StoredSparse {
-		return &ConfigError{
+		return &refusal.ConfigError{
 			Pipeline: p.Name, Problem: fmt.Sprintf(
 				"an HNSW index takes sparse vectors with up to %d numbers that are not zero, and %s has some with more",
 				pipeline.MaxSparseIndexed, destinationName(p.Spec)),
@@ -139,7 +141,7 @@ func (t *indexedTable) build(ctx context.Context, conn *pgxpool.Conn, p *pipelin
 		}
 	}
 	if errors.As(err, &pg) && pg.Code == pgerrcode.DuplicateTable {
-		return fmt.Errorf("there is something else called %s: %w", quote(t.Schema, t.Taken), err)
+		return fmt.Errorf("there is something else called %s: %w", database.Quote(t.Schema, t.Taken), err)
 	}
 	return err
 }

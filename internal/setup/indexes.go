@@ -7,6 +7,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/embedsidecar/embedsidecar/internal/database"
 	"github.com/embedsidecar/embedsidecar/internal/pipeline"
 )
 
@@ -62,9 +63,9 @@ func (i *Index) Large() bool {
 }
 
 // Indexes looks at the indexes over the vectors of an active pipeline. It returns at least one Index for each table.
-func Indexes(ctx context.Context, db DB, p *pipeline.Pipeline) ([]Index, error) {
+func Indexes(ctx context.Context, db database.DB, p *pipeline.Pipeline) ([]Index, error) {
 	var found []foundIndex
-	err := patiently(ctx, db, func(tx pgx.Tx) error {
+	err := database.Patiently(ctx, db, func(tx pgx.Tx) error {
 		rows, err := tx.Query(ctx, indexesSQL, destinationTable(p), vectorColumn(p))
 		if err != nil {
 			return err
@@ -148,7 +149,7 @@ func ofTable(p *pipeline.Pipeline, found []foundIndex) []Index {
 	first := found[0]
 	for k := range list {
 		i := &list[k]
-		name := quote(first.Schema, i.Name)
+		name := database.Quote(first.Schema, i.Name)
 		switch {
 		case i.State == IndexInvalid && !helped: // one that fits, but for being done
 			i.SQL = []string{"REINDEX INDEX CONCURRENTLY " + name + ";"}
@@ -160,7 +161,7 @@ func ofTable(p *pipeline.Pipeline, found []foundIndex) []Index {
 	if helped {
 		return list
 	}
-	none := Index{Table: quote(first.Schema, first.Table), State: IndexNone, Rows: first.Rows}
+	none := Index{Table: database.Quote(first.Schema, first.Table), State: IndexNone, Rows: first.Rows}
 	if p.Dims > p.Stored.Indexable() {
 		none.Detail = fmt.Sprintf("vectors of type %s are indexed up to %d dimensions; these have %d", p.Stored.Name(),
 			p.Stored.Indexable(), p.Dims)
@@ -174,7 +175,7 @@ func ofTable(p *pipeline.Pipeline, found []foundIndex) []Index {
 // about words one index.
 func (f *foundIndex) about(p *pipeline.Pipeline) Index {
 	i := Index{
-		Table: quote(f.Schema, f.Table), Name: f.Index, Method: f.Method, OperatorClass: f.OperatorClass,
+		Table: database.Quote(f.Schema, f.Table), Name: f.Index, Method: f.Method, OperatorClass: f.OperatorClass,
 		Rows: f.Rows, State: IndexReady,
 	}
 	want := p.Stored.OperatorClass()

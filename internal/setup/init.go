@@ -18,6 +18,7 @@ import (
 	"github.com/embedsidecar/embedsidecar/embed"
 	"github.com/embedsidecar/embedsidecar/internal/database"
 	"github.com/embedsidecar/embedsidecar/internal/pipeline"
+	"github.com/embedsidecar/embedsidecar/internal/refusal"
 )
 
 // Options says what Init shall make.
@@ -124,7 +125,7 @@ func Init(ctx context.Context, o Options) (Report, error) {
 
 // sameServer makes sure that both connections lead to one database of one server: the second may be given a URL of
 // its own.
-func sameServer(ctx context.Context, q querier, repl *pgconn.PgConn) error {
+func sameServer(ctx context.Context, q database.Querier, repl *pgconn.PgConn) error {
 	const sql = "SELECT current_database() || ' of the server started at ' || pg_postmaster_start_time()"
 	var want string
 	if err := q.QueryRow(ctx, sql).Scan(&want); err != nil {
@@ -135,7 +136,7 @@ func sameServer(ctx context.Context, q querier, repl *pgconn.PgConn) error {
 		return errors.Join(errors.New("compare servers"), err)
 	}
 	if got := string(results[0].Rows[0][0]); got != want {
-		return &ConfigError{Problem: fmt.Sprintf("the URLs lead to different databases: %s, and for the stream %s", want,
+		return &refusal.ConfigError{Problem: fmt.Sprintf("the URLs lead to different databases: %s, and for the stream %s", want,
 			got), Hint: []string{"let --stream-url name the same server and database as --database-url"}}
 	}
 	return nil
@@ -183,28 +184,28 @@ func (in *initializer) validate() error {
 			Hint: []string{"give --database-url the address of the server itself"},
 		}
 	case !slotName.MatchString(in.o.Slot):
-		return &ConfigError{Problem: fmt.Sprintf(
+		return &refusal.ConfigError{Problem: fmt.Sprintf(
 			"slot name %q: lower case letters, digits and underscores are allowed, up to 63", in.o.Slot)}
 	case badName(in.o.Publication) != "":
-		return &ConfigError{Problem: "the name of the publication " + badName(in.o.Publication)}
+		return &refusal.ConfigError{Problem: "the name of the publication " + badName(in.o.Publication)}
 	}
 	var mistakes []error
 	names, destinations := map[string]bool{}, map[string]string{}
 	for _, spec := range in.o.Specs {
 		if names[spec.Name] {
-			mistakes = append(mistakes, &ConfigError{Pipeline: spec.Name, Problem: "there are two pipelines of this name"})
+			mistakes = append(mistakes, &refusal.ConfigError{Pipeline: spec.Name, Problem: "there are two pipelines of this name"})
 			continue
 		}
 		names[spec.Name] = true
 		if other, taken := destinations[destinationName(spec)]; taken {
-			mistakes = append(mistakes, &ConfigError{
+			mistakes = append(mistakes, &refusal.ConfigError{
 				Pipeline: spec.Name,
 				Problem:  fmt.Sprintf("its destination %s is also that of pipeline %q", destinationName(spec), other),
 			})
 		}
 		destinations[destinationName(spec)] = spec.Name
 		if d, ok := in.o.Descriptions[spec.Name]; !ok || d.Dims <= 0 || d.Fingerprint == "" {
-			mistakes = append(mistakes, &ConfigError{Pipeline: spec.Name, Problem: "its embedder has not said what it is"})
+			mistakes = append(mistakes, &refusal.ConfigError{Pipeline: spec.Name, Problem: "its embedder has not said what it is"})
 		}
 	}
 	return errors.Join(mistakes...)
@@ -226,7 +227,7 @@ func lockInit(ctx context.Context, pool *pgxpool.Pool) (unlock func(), err error
 	}
 	if !got {
 		conn.Release()
-		return nil, &ConflictError{Problem: "begin init", Err: ErrInitRunning, Hint: []string{"wait for it to end"}}
+		return nil, &refusal.ConflictError{Problem: "begin init", Err: ErrInitRunning, Hint: []string{"wait for it to end"}}
 	}
 	return func() {
 		closing, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
@@ -239,7 +240,7 @@ func lockInit(ctx context.Context, pool *pgxpool.Pool) (unlock func(), err error
 }
 
 func (in *initializer) all(ctx context.Context) error {
-	if err := readOnly(ctx, in.o.Pool, func(tx pgx.Tx) error { return untrusted(ctx, tx) }); err != nil {
+	if err := database.ReadOnly(ctx, in.o.Pool, func(tx pgx.Tx) error { return untrusted(ctx, tx) }); err != nil {
 		return err
 	}
 	if err := in.lookAtServer(ctx); err != nil {
@@ -254,7 +255,7 @@ func (in *initializer) all(ctx context.Context) error {
 		in.o.Pool.Reset() // so that connections know the type
 	}
 	before := in.report
-	if err := patiently(ctx, in.o.Pool, func(tx pgx.Tx) error {
+	if err := database.Patiently(ctx, in.o.Pool, func(tx pgx.Tx) error {
 		in.found, in.stored, in.others, in.unpublished, in.moved, in.report = nil, nil, nil, nil, nil, before
 		return in.look(ctx, tx)
 	}); err != nil {
@@ -276,13 +277,13 @@ func (in *initializer) all(ctx context.Context) error {
 
 // perform does what is planned, or says that the role may not, before anything is done.
 func (in *initializer) perform(ctx context.Context, plan []action) error {
-	var refused *PermissionError
+	var refused *refusal.PermissionError
 	for _, a := range plan {
 		if a.allowed {
 			continue
 		}
 		if refused == nil {
-			refused = &PermissionError{What: "make " + a.What, Role: in.server.Role}
+			refused = &refusal.PermissionError{What: "make " + a.What, Role: in.server.Role}
 		}
 		statements := a.SQL
 		if a.grant != "" {
@@ -320,9 +321,9 @@ func (in *initializer) do(ctx context.Context, a action) error {
 	} else {
 		err = in.execute(ctx, a)
 	}
-	if denied(err) {
-		e := &PermissionError{What: "make " + a.What, Role: in.server.Role, Err: err}
-		if inner, ok := errors.AsType[*PermissionError](err); ok { // it knows better what is missing
+	if database.Denied(err) {
+		e := &refusal.PermissionError{What: "make " + a.What, Role: in.server.Role, Err: err}
+		if inner, ok := errors.AsType[*refusal.PermissionError](err); ok { // it knows better what is missing
 			e.Role, e.SQL, e.Err = inner.Role, inner.SQL, inner.Err
 		} else if !a.words {
 			e.SQL = a.SQL
@@ -361,7 +362,7 @@ func (in *initializer) execute(ctx context.Context, a action) error {
 			strings.Join(holders, "; "))
 		if attempt == lockAttempts {
 			hint := append([]string{"wait for the sessions that hold locks, and run embedsidecar init again"}, holders...)
-			return &ConflictError{
+			return &refusal.ConflictError{
 				Problem: fmt.Sprintf("no lock within %d tries of %s", lockAttempts, in.o.LockTimeout),
 				Hint:    hint, Err: err,
 			}
@@ -394,7 +395,7 @@ func (in *initializer) confirmed(ctx context.Context) ([]pipeline.Pipeline, erro
 				continue
 			}
 			if p.Status != pipeline.Active && p.Enabled {
-				return nil, &ConfigError{Pipeline: p.Name, Problem: "is set up but cannot work: " + p.Detail}
+				return nil, &refusal.ConfigError{Pipeline: p.Name, Problem: "is set up but cannot work: " + p.Detail}
 			}
 			ours = append(ours, p)
 		}

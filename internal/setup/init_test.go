@@ -15,6 +15,7 @@ import (
 	"github.com/embedsidecar/embedsidecar/embed"
 	"github.com/embedsidecar/embedsidecar/internal/database"
 	"github.com/embedsidecar/embedsidecar/internal/pipeline"
+	"github.com/embedsidecar/embedsidecar/internal/refusal"
 	"github.com/embedsidecar/embedsidecar/internal/setup"
 	sqlfiles "github.com/embedsidecar/embedsidecar/sql"
 	"github.com/embedsidecar/embedsidecar/testenv"
@@ -187,7 +188,7 @@ func TestInit_ASlotOfSomebodyElseIsLeftAlone(t *testing.T) {
 	before := b.catalogue()
 	o := b.options(b.Slot(), docs())
 	_, err := setup.Init(t.Context(), o)
-	wantError[*setup.ConflictError](t, err, o.Slot, "not ours", "--slot")
+	wantError[*refusal.ConflictError](t, err, o.Slot, "not ours", "--slot")
 	after := slices.DeleteFunc(b.catalogue(), func(s string) bool { return strings.HasPrefix(s, "slot ") })
 	if diff := cmp.Diff(before, after); diff != "" {
 		t.Errorf("(-before +after):\n%s", diff)
@@ -195,7 +196,7 @@ func TestInit_ASlotOfSomebodyElseIsLeftAlone(t *testing.T) {
 	for _, name := range []string{"Upper", "with-dash", "", strings.Repeat("x", 64)} {
 		o.Slot = name
 		_, err = setup.Init(t.Context(), o)
-		wantError[*setup.ConfigError](t, err, "slot name")
+		wantError[*refusal.ConfigError](t, err, "slot name")
 	}
 }
 
@@ -249,7 +250,7 @@ func TestInit_VectorsOfOthersAreSafe(t *testing.T) {
 		"INSERT INTO docs_embedding VALUES (1, 0, 1, '', now(), '[1,2,3]')")
 	o := b.options(b.SlotName(), docs(), side())
 	_, err := setup.Init(t.Context(), o)
-	e := caught[*setup.ConfigError](t, err, "did not write", "--overwrite")
+	e := caught[*refusal.ConfigError](t, err, "did not write", "--overwrite")
 	if !strings.Contains(err.Error(), `"docs"`) || !strings.Contains(err.Error(), `"side"`) {
 		t.Errorf("%v names not both (%v)", err, e)
 	}
@@ -347,28 +348,28 @@ func TestInit_RefusesWhatCannotBeTakenOver(t *testing.T) {
 		_, err := setup.Init(t.Context(), changed)
 		return err
 	}
-	wantError[*setup.ConfigError](t, change(func(o *setup.Options) {
+	wantError[*refusal.ConfigError](t, change(func(o *setup.Options) {
 		o.Descriptions["docs"] = embed.Description{Fingerprint: "f2", Dims: 3}
 	}), "another model (f1)", "(f2)", "--overwrite")
-	wantError[*setup.ConfigError](t, change(func(o *setup.Options) {
+	wantError[*refusal.ConfigError](t, change(func(o *setup.Options) {
 		o.Descriptions["docs"] = embed.Description{Fingerprint: "f1", Dims: 4}
 	}), "4 wide", "3")
-	wantError[*setup.ConfigError](t, change(func(o *setup.Options) { o.Specs[0].IntoColumn = "second" }), "cannot become",
+	wantError[*refusal.ConfigError](t, change(func(o *setup.Options) { o.Specs[0].IntoColumn = "second" }), "cannot become",
 		"second pipeline")
-	wantError[*setup.ConfigError](t, change(func(o *setup.Options) { o.Publication = "second" }),
+	wantError[*refusal.ConfigError](t, change(func(o *setup.Options) { o.Publication = "second" }),
 		"was set up with publication")
-	wantError[*setup.ConfigError](t, change(func(o *setup.Options) { o.Specs = append(o.Specs, o.Specs[0]) }),
+	wantError[*refusal.ConfigError](t, change(func(o *setup.Options) { o.Specs = append(o.Specs, o.Specs[0]) }),
 		"two pipelines of this name")
-	wantError[*setup.ConfigError](t, change(func(o *setup.Options) { o.Descriptions = nil }), "has not said")
+	wantError[*refusal.ConfigError](t, change(func(o *setup.Options) { o.Descriptions = nil }), "has not said")
 	second := docs()
 	second.Name = "second"
-	wantError[*setup.ConfigError](t, change(func(o *setup.Options) {
+	wantError[*refusal.ConfigError](t, change(func(o *setup.Options) {
 		o.Specs = append(o.Specs, second)
 		o.Descriptions["second"] = o.Descriptions["docs"]
 	}), `also that of pipeline "docs"`)
 	b.MustExec("ALTER TABLE docs RENAME TO renamed")
-	wantError[*setup.MissingError](t, change(func(*setup.Options) {}), `now called "public"."renamed"`)
-	wantError[*setup.ConfigError](t, change(func(o *setup.Options) {
+	wantError[*refusal.MissingError](t, change(func(*setup.Options) {}), `now called "public"."renamed"`)
+	wantError[*refusal.ConfigError](t, change(func(o *setup.Options) {
 		o.ReplicationDSN = testenv.DB(t, testenv.Empty(), testenv.On(b.Server)).URL(testenv.Owner)
 	}), "different databases", "--stream-url")
 	b.MustExec("ALTER TABLE renamed RENAME TO docs")
@@ -377,7 +378,7 @@ func TestInit_RefusesWhatCannotBeTakenOver(t *testing.T) {
 		"ALTER PUBLICATION embedsidecar SET (publish = 'insert')":                "leaves out some kinds",
 	} {
 		b.MustExec(sql)
-		wantError[*setup.ConfigError](t, change(func(*setup.Options) {}), word)
+		wantError[*refusal.ConfigError](t, change(func(*setup.Options) {}), word)
 		b.MustExec("ALTER PUBLICATION embedsidecar SET (publish_via_partition_root = false, publish = 'insert, update, delete, truncate')")
 	}
 }
@@ -426,7 +427,7 @@ func TestInit_ColumnLists(t *testing.T) {
 	o := b.options(b.SlotName(), spec)
 	if !b.columnLists() {
 		_, err := setup.Init(t.Context(), o)
-		wantError[*setup.ConfigError](t, err, "PostgreSQL 15")
+		wantError[*refusal.ConfigError](t, err, "PostgreSQL 15")
 		return
 	}
 	b.init(o)
@@ -463,7 +464,7 @@ func TestInit_WithoutRightsPrintsWhatAnOwnerRuns(t *testing.T) {
 	o := b.options(b.SlotName(), docs(), side())
 	o.Pool, o.ReplicationDSN = b.connect(role), b.URL(role)
 	_, err := setup.Init(t.Context(), o)
-	e := caught[*setup.PermissionError](t, err, role, "GRANT CREATE ON DATABASE", `ADD COLUMN "embedding"`,
+	e := caught[*refusal.PermissionError](t, err, role, "GRANT CREATE ON DATABASE", `ADD COLUMN "embedding"`,
 		`CREATE PUBLICATION "embedsidecar" FOR TABLE ONLY "public"."docs"`)
 	if diff := cmp.Diff(before, b.catalogue()); diff != "" {
 		t.Errorf("something was changed (-before +after):\n%s", diff)
@@ -479,7 +480,7 @@ func TestInit_WithoutRightsPrintsWhatAnOwnerRuns(t *testing.T) {
 			}
 			break
 		}
-		e = caught[*setup.PermissionError](t, err)
+		e = caught[*refusal.PermissionError](t, err)
 		for _, sql := range e.SQL {
 			b.MustExec(sql)
 		}
@@ -537,7 +538,7 @@ func TestInit_NamesWhoStandsInTheWay(t *testing.T) {
 	reader := b.hold("SELECT * FROM docs")
 	pid := testenv.Value[int](b.Database, "SELECT pid FROM pg_stat_activity WHERE query = 'SELECT * FROM docs'")
 	_, err = setup.Init(t.Context(), hasty)
-	wantError[*setup.ConflictError](t, err, fmt.Sprintf("pid %d", pid), "docs")
+	wantError[*refusal.ConflictError](t, err, fmt.Sprintf("pid %d", pid), "docs")
 	if err := reader.Rollback(t.Context()); err != nil {
 		t.Fatal(err)
 	}
@@ -546,7 +547,7 @@ func TestInit_NamesWhoStandsInTheWay(t *testing.T) {
 	pid = testenv.Value[int](b.Database, "SELECT pid FROM pg_stat_activity WHERE query LIKE 'INSERT INTO elsewhere%'")
 	hasty.LockTimeout = waitFor // what it needs now is free
 	r, err := setup.Init(t.Context(), hasty)
-	wantError[*setup.ConflictError](t, err, fmt.Sprintf("pid %d", pid), "within 500ms")
+	wantError[*refusal.ConflictError](t, err, fmt.Sprintf("pid %d", pid), "within 500ms")
 	if len(r.Steps) == 0 {
 		t.Error("the report does not say what was made before")
 	}
@@ -589,7 +590,7 @@ func TestInit_TwoAtOnce(t *testing.T) {
 		if err := <-errs; err == nil {
 			done++
 		} else {
-			wantError[*setup.ConflictError](t, err, "another init")
+			wantError[*refusal.ConflictError](t, err, "another init")
 		}
 	}
 	if done == 0 {

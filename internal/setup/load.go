@@ -12,6 +12,7 @@ import (
 	"github.com/embedsidecar/embedsidecar/internal/database"
 	"github.com/embedsidecar/embedsidecar/internal/health"
 	"github.com/embedsidecar/embedsidecar/internal/pipeline"
+	"github.com/embedsidecar/embedsidecar/internal/refusal"
 )
 
 // storedPipeline is a row of embedsidecar.pipeline.
@@ -97,7 +98,7 @@ const selectStored = `SELECT p.pipeline_id, p.name, p.table_oid, p.table_schema:
 		JOIN pg_namespace m ON m.oid = o.relnamespace
 			WHERE m.nspname = p.destination_schema AND o.relname = p.destination_table)) AS d ON true `
 
-func storedPipelines(ctx context.Context, q querier, where string, args ...any) ([]storedPipeline, error) {
+func storedPipelines(ctx context.Context, q database.Querier, where string, args ...any) ([]storedPipeline, error) {
 	rows, err := q.Query(ctx, selectStored+where+" ORDER BY p.pipeline_id", args...)
 	if err != nil {
 		return nil, fmt.Errorf("read pipelines: %w", err)
@@ -149,11 +150,11 @@ func (s *storedPipeline) nameNow(name string) string {
 func (f *findings) recall(ctx context.Context, tx pgx.Tx, s *storedPipeline) error {
 	p, t := &f.pipeline, f.table
 	fail := func(problem string, hint ...string) error {
-		return &ConfigError{Pipeline: s.Name, Problem: problem, Hint: hint}
+		return &refusal.ConfigError{Pipeline: s.Name, Problem: problem, Hint: hint}
 	}
 	const again = "run embedsidecar init after changing the pipeline: it takes over what changed"
 	if keys := keyNames(t.Key); !slices.Equal(keys, s.KeyColumns) {
-		return fail(fmt.Sprintf("the key of %s is now (%s) and was (%s)", t.quoted(), quoteAll(keys), quoteAll(s.KeyColumns)),
+		return fail(fmt.Sprintf("the key of %s is now (%s) and was (%s)", t.quoted(), database.QuoteAll(keys), database.QuoteAll(s.KeyColumns)),
 			again)
 	}
 	for _, name := range slices.Concat(s.WatchedColumns, columnsOfText(s)) {
@@ -194,7 +195,7 @@ func (f *findings) recall(ctx context.Context, tx pgx.Tx, s *storedPipeline) err
 
 // watchedOf returns the columns to watch, other than those of the key, for a text of columns: themselves, or what
 // they are generated from.
-func watchedOf(ctx context.Context, q querier, t *table, columns []string) ([]string, error) {
+func watchedOf(ctx context.Context, q database.Querier, t *table, columns []string) ([]string, error) {
 	rows, err := q.Query(ctx, `WITH text AS (SELECT attnum, attgenerated FROM pg_attribute WHERE attrelid = $1
 		AND attname = ANY ($2::text[]))
 		SELECT a.attname::text FROM pg_attribute a WHERE a.attrelid = $1 AND a.attgenerated = ''
@@ -228,14 +229,14 @@ func columnsOfText(s *storedPipeline) []string {
 // that cannot work is returned with a status other than active and a detail that says why; then only its spec, ID,
 // OID, generation, fingerprint, width and watched columns are certain, and of one whose table is locked the names of
 // its key. It returns *NotSetUpError when the database has no schema of ours.
-func Load(ctx context.Context, db DB, slot string) ([]pipeline.Pipeline, error) {
+func Load(ctx context.Context, db database.DB, slot string) ([]pipeline.Pipeline, error) {
 	var stored []storedPipeline
-	err := patiently(ctx, db, func(tx pgx.Tx) (err error) {
+	err := database.Patiently(ctx, db, func(tx pgx.Tx) (err error) {
 		if err := untrusted(ctx, tx); err != nil {
 			return err
 		}
 		stored, err = storedPipelines(ctx, tx, "WHERE p.slot_name = $1", slot)
-		return notSetUp(err)
+		return refusal.NotSetUp(err)
 	})
 	if err != nil {
 		return nil, err
@@ -244,7 +245,7 @@ func Load(ctx context.Context, db DB, slot string) ([]pipeline.Pipeline, error) 
 	for i := range stored {
 		// A transaction for each: one that held the locks of several tables, however weak, could deadlock with a user who
 		// truncates them.
-		err := readOnly(ctx, db, func(tx pgx.Tx) (err error) {
+		err := database.ReadOnly(ctx, db, func(tx pgx.Tx) (err error) {
 			pipelines[i], err = load(ctx, tx, stored[i].renamed())
 			return err
 		})
@@ -260,7 +261,7 @@ func Load(ctx context.Context, db DB, slot string) ([]pipeline.Pipeline, error) 
 }
 
 // settled is Load for somebody who looks once: it looks again while a table is locked.
-func settled(ctx context.Context, db DB, slot string) (pipelines []pipeline.Pipeline, err error) {
+func settled(ctx context.Context, db database.DB, slot string) (pipelines []pipeline.Pipeline, err error) {
 	var failed error // Load has been patient itself
 	err = database.UntilUnlocked(ctx, func() error {
 		pipelines, failed = Load(ctx, db, slot)
@@ -301,12 +302,12 @@ func load(ctx context.Context, tx pgx.Tx, s *storedPipeline) (pipeline.Pipeline,
 	off := off(s)
 	f, err := inspect(ctx, tx, s.spec(), Vectors{Dims: s.Dims, either: true}, s)
 	var (
-		missing *MissingError
-		config  *ConfigError
-		denied  *PermissionError
+		missing *refusal.MissingError
+		config  *refusal.ConfigError
+		denied  *refusal.PermissionError
 	)
 	if err == nil && !f.destination.Exists {
-		err = &ConfigError{
+		err = &refusal.ConfigError{
 			Problem: "the destination " + destinationName(f.pipeline.Spec) + " is gone",
 			Hint:    []string{"run embedsidecar init: it makes it anew"},
 		}
@@ -328,7 +329,7 @@ func load(ctx context.Context, tx pgx.Tx, s *storedPipeline) (pipeline.Pipeline,
 			WHERE n.nspname = $1 AND c.relname = $2), '')`, s.TableSchema, s.TableName).Scan(&namesake); err != nil {
 			return off, fmt.Errorf("load pipeline %q: %w", s.Name, err)
 		}
-		off.Status, off.Detail = pipeline.Missing, health.Gone(quote(s.TableSchema, s.TableName), namesake).String()
+		off.Status, off.Detail = pipeline.Missing, health.Gone(database.Quote(s.TableSchema, s.TableName), namesake).String()
 	case errors.As(err, &config):
 		off.Detail = detail(config.Problem, config.Hint)
 	case errors.As(err, &denied):
@@ -361,33 +362,33 @@ func runnable(ctx context.Context, tx pgx.Tx, f *findings) error {
 		FilterExpression(&f.pipeline) + " FROM " + f.pipeline.Source() + " AS r LIMIT 0"
 	var problem string
 	var hint []string
-	err := rolledBack(ctx, tx, func(tx pgx.Tx) (err error) {
+	err := database.RolledBack(ctx, tx, func(tx pgx.Tx) (err error) {
 		if problem, hint, err = parseStored(ctx, tx, f); problem != "" || err != nil {
 			return err
 		}
-		return extended(ctx, tx, sql)
+		return database.Extended(ctx, tx, sql)
 	})
-	if denied(err) {
+	if database.Denied(err) {
 		if missing := permitted(ctx, tx, f); missing != nil {
 			return missing
 		}
 		if missing := unreadable(ctx, tx, f); missing != nil {
 			return missing
 		}
-		return &ConfigError{Pipeline: f.pipeline.Name, Problem: "read " + f.table.quoted() + ": " + err.Error()}
+		return &refusal.ConfigError{Pipeline: f.pipeline.Name, Problem: "read " + f.table.quoted() + ": " + err.Error()}
 	}
 	if problem == "" && err != nil {
 		problem, hint, err = badExpression(textWord, err)
 	}
 	if problem != "" || err != nil {
-		return either(&ConfigError{Pipeline: f.pipeline.Name, Problem: problem, Hint: hint}, err)
+		return refusal.Either(&refusal.ConfigError{Pipeline: f.pipeline.Name, Problem: problem, Hint: hint}, err)
 	}
 	return permitted(ctx, tx, f)
 }
 
 // unreadable returns *PermissionError for columns that the expressions of the user's seem to name and that the role
 // may not read, or nil.
-func unreadable(ctx context.Context, q querier, f *findings) error {
+func unreadable(ctx context.Context, q database.Querier, f *findings) error {
 	p := &f.pipeline
 	rows, err := q.Query(ctx, `SELECT a.attname::text FROM pg_attribute a WHERE a.attrelid = $1 AND a.attnum > 0
 		AND NOT a.attisdropped
@@ -405,21 +406,10 @@ func unreadable(ctx context.Context, q querier, f *findings) error {
 	if len(hidden) == 0 || q.QueryRow(ctx, "SELECT current_user::text").Scan(&role) != nil {
 		return nil
 	}
-	return &PermissionError{
-		What: fmt.Sprintf("run pipeline %q: read column %s of %s", p.Name, quoteAll(hidden), f.table.quoted()), Role: role,
-		SQL: []string{"GRANT SELECT (" + quoteAll(hidden) + ") ON " + f.table.quoted() + " TO " + quote(role) + ";"},
+	return &refusal.PermissionError{
+		What: fmt.Sprintf("run pipeline %q: read column %s of %s", p.Name, database.QuoteAll(hidden), f.table.quoted()), Role: role,
+		SQL: []string{"GRANT SELECT (" + database.QuoteAll(hidden) + ") ON " + f.table.quoted() + " TO " + database.Quote(role) + ";"},
 	}
-}
-
-// extended runs one statement by the extended protocol. Exec without arguments would take the simple one, which runs
-// several.
-func extended(ctx context.Context, tx pgx.Tx, sql string) error {
-	rows, err := tx.Query(ctx, sql, pgx.QueryExecModeExec)
-	if err != nil {
-		return err
-	}
-	rows.Close()
-	return rows.Err()
 }
 
 // parseStored has the server parse each expression of a stored pipeline, and run none.

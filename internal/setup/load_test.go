@@ -7,6 +7,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/embedsidecar/embedsidecar/internal/pipeline"
+	"github.com/embedsidecar/embedsidecar/internal/refusal"
 	"github.com/embedsidecar/embedsidecar/internal/setup"
 )
 
@@ -165,8 +166,8 @@ func TestLoad_ADatabaseThatIsNotSetUp(t *testing.T) {
 	t.Parallel()
 	b := newBase(t)
 	_, err := setup.Load(t.Context(), b.pool, "s")
-	wantError[*setup.NotSetUpError](t, err, "init")
-	wantError[*setup.NotSetUpError](t, setup.CheckVersion(t.Context(), b.pool), "init")
+	wantError[*refusal.NotSetUpError](t, err, "init")
+	wantError[*refusal.NotSetUpError](t, setup.CheckVersion(t.Context(), b.pool), "init")
 	b.init(b.options(b.SlotName()))
 	if err := setup.CheckVersion(t.Context(), b.pool); err != nil {
 		t.Error(err)
@@ -190,7 +191,7 @@ func TestRepublish_MakesAMissingPublicationAgain(t *testing.T) {
 	b.MustExec("DROP PUBLICATION embedsidecar")
 	role := b.RunRole()
 	err := setup.Republish(t.Context(), b.connect(role), o.Slot)
-	wantError[*setup.PermissionError](t, err, "CREATE PUBLICATION")
+	wantError[*refusal.PermissionError](t, err, "CREATE PUBLICATION")
 	if err := setup.Republish(t.Context(), b.pool, o.Slot); err != nil {
 		t.Fatal(err)
 	}

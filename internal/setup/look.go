@@ -9,7 +9,9 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/embedsidecar/embedsidecar/internal/database"
 	"github.com/embedsidecar/embedsidecar/internal/pipeline"
+	"github.com/embedsidecar/embedsidecar/internal/refusal"
 )
 
 // look reads all that planning needs, in one transaction.
@@ -40,8 +42,8 @@ func (in *initializer) look(ctx context.Context, tx pgx.Tx) error {
 	var mistakes []error
 	for _, spec := range in.o.Specs {
 		f, s, err := in.lookAtPipeline(ctx, tx, spec, stored, taken)
-		var config *ConfigError
-		var missing *MissingError
+		var config *refusal.ConfigError
+		var missing *refusal.MissingError
 		switch {
 		case errors.As(err, &config), errors.As(err, &missing):
 			mistakes = append(mistakes, err)
@@ -92,7 +94,7 @@ func (in *initializer) look(ctx context.Context, tx pgx.Tx) error {
 // sameTable makes sure that the oid of a pipeline's table means that table here. It does in a copy of the files; in a
 // database that was dumped and restored the tables have other oids, and the one of ours may by now be somebody
 // else's.
-func sameTable(ctx context.Context, q querier, s *storedPipeline) error {
+func sameTable(ctx context.Context, q database.Querier, s *storedPipeline) error {
 	var other string
 	err := q.QueryRow(ctx, `SELECT coalesce((SELECT format('%I.%I', n.nspname, c.relname) FROM pg_class AS c
 		JOIN pg_namespace AS n ON n.oid = c.relnamespace
@@ -106,10 +108,10 @@ func sameTable(ctx context.Context, q querier, s *storedPipeline) error {
 	if other == "" {
 		return nil
 	}
-	return &ConfigError{
+	return &refusal.ConfigError{
 		Pipeline: s.Name, Problem: fmt.Sprintf(
 			"its table was %s, and the number by which that was known is that of %s here: the database was dumped and restored",
-			quote(s.TableSchema, s.TableName), other),
+			database.Quote(s.TableSchema, s.TableName), other),
 		Hint: []string{
 			"configure this pipeline, too: its table is then found by its name",
 			"or take it away first: embedsidecar uninstall " + s.Name,
@@ -144,7 +146,7 @@ func (in *initializer) lookAtPipeline(ctx context.Context, tx pgx.Tx, spec pipel
 ) (*findings, *storedPipeline, error) {
 	description := in.o.Descriptions[spec.Name]
 	fail := func(problem string, hint ...string) error {
-		return &ConfigError{Pipeline: spec.Name, Problem: problem, Hint: hint}
+		return &refusal.ConfigError{Pipeline: spec.Name, Problem: problem, Hint: hint}
 	}
 	var stored *storedPipeline
 	for i := range all {
@@ -173,7 +175,7 @@ func (in *initializer) lookAtPipeline(ctx context.Context, tx pgx.Tx, spec pipel
 		}
 	}
 	f, err := inspect(ctx, tx, spec, Vectors{Dims: description.Dims, Sparse: description.Sparse}, nil)
-	var missing *MissingError
+	var missing *refusal.MissingError
 	if errors.As(err, &missing) && stored != nil {
 		if t, lookErr := tableByOID(ctx, tx, stored.TableOID); lookErr == nil {
 			missing.Hint = renamedTo(t.quoted())
@@ -284,7 +286,7 @@ func (in *initializer) oneColumn(ctx context.Context, tx pgx.Tx, f *findings, al
 			!slices.Contains(tree, table) {
 			return nil
 		}
-		return &ConfigError{
+		return &refusal.ConfigError{
 			Pipeline: f.pipeline.Name, Problem: fmt.Sprintf(
 				"its destination %s is in part also that of pipeline %q: one table is a partition of the other",
 				destinationName(f.pipeline.Spec), name),
@@ -333,7 +335,7 @@ func (in *initializer) noCircle(f *findings, all []storedPipeline, taken map[str
 				continue
 			}
 			if slices.Contains(f.reads, o.into) || slices.Contains(f.pipeline.Watched, o.into) {
-				return &ConfigError{
+				return &refusal.ConfigError{
 					Pipeline: f.pipeline.Name, Problem: fmt.Sprintf(
 						"its text or filter reads %q, the destination of pipeline %q, whose own depends on %q in turn: they would make vectors for ever", o.into, o.name, f.pipeline.IntoColumn),
 					Hint: []string{"take one of these columns out of text and filter, or give one of the pipelines an embedding table"},
@@ -365,7 +367,7 @@ func onlyRenamed(p *pipeline.Pipeline, fingerprint string, old *pipeline.Pipelin
 
 // shared is the error of a destination that another pipeline writes to.
 func (in *initializer) shared(f *findings, other *storedPipeline) error {
-	e := &ConfigError{
+	e := &refusal.ConfigError{
 		Pipeline: f.pipeline.Name, Problem: fmt.Sprintf("its destination %s is also that of pipeline %q",
 			destinationName(f.pipeline.Spec), other.Name),
 		Hint: []string{"name another destination, or take that pipeline away first: embedsidecar uninstall " + other.Name},

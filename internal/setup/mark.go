@@ -6,6 +6,9 @@ import (
 	"strings"
 
 	"github.com/jackc/pgx/v5"
+
+	"github.com/embedsidecar/embedsidecar/internal/database"
+	"github.com/embedsidecar/embedsidecar/internal/refusal"
 )
 
 // ourMark begins the comment on a destination that init made, so that it can be told from what was there before. The
@@ -36,7 +39,7 @@ func (in *initializer) comment(f *findings) string {
 		what = "COLUMN "
 	}
 	return "COMMENT ON " + what + destinationName(f.pipeline.Spec) + " IS " +
-		literal(markOf(f.table, in.o.Descriptions[f.pipeline.Name].Fingerprint))
+		database.Literal(markOf(f.table, in.o.Descriptions[f.pipeline.Name].Fingerprint))
 }
 
 // markAnew plans a new comment for a destination of ours that another embedder takes over.
@@ -61,7 +64,7 @@ func (in *initializer) takesUp(f *findings) bool {
 // occupied is the error of a destination that holds vectors and is not taken up.
 func (in *initializer) occupied(f *findings) error {
 	name := destinationName(f.pipeline.Spec)
-	e := &ConfigError{
+	e := &refusal.ConfigError{
 		Pipeline: f.pipeline.Name, Problem: "the destination " + name + " holds vectors that this pipeline did not write",
 		Hint: []string{"name another destination, or take it over with --overwrite: every vector in it is then made anew"},
 	}
@@ -90,25 +93,25 @@ type left struct {
 
 func (l left) name() string {
 	if l.Column == "" {
-		return quote(l.Schema, l.Table)
+		return database.Quote(l.Schema, l.Table)
 	}
-	return quote(l.Schema, l.Table, l.Column)
+	return database.Quote(l.Schema, l.Table, l.Column)
 }
 
 // removal plans its end.
 func (l left) removal() removal {
 	if l.Column == "" {
-		return removal{"DROP TABLE " + quote(l.Schema, l.Table), []uint32{l.OID}}
+		return removal{"DROP TABLE " + database.Quote(l.Schema, l.Table), []uint32{l.OID}}
 	}
 	alter := "ALTER TABLE "
 	if l.Only {
 		alter += "ONLY "
 	}
-	return removal{alter + quote(l.Schema, l.Table) + " DROP COLUMN " + quote(l.Column), []uint32{l.OID}}
+	return removal{alter + database.Quote(l.Schema, l.Table) + " DROP COLUMN " + database.Quote(l.Column), []uint32{l.OID}}
 }
 
 // heirs counts those of the columns that inherit from this one.
-func (l left) heirs(ctx context.Context, q querier, columns []left) (n int, err error) {
+func (l left) heirs(ctx context.Context, q database.Querier, columns []left) (n int, err error) {
 	if l.Column == "" {
 		return 0, nil
 	}
@@ -129,7 +132,7 @@ func (l left) heirs(ctx context.Context, q querier, columns []left) (n int, err 
 
 // spare keeps the end of a column from being that of the columns that inherit from it, where a pipeline writes to one
 // of those.
-func (l *left) spare(ctx context.Context, q querier, stored []storedPipeline) error {
+func (l *left) spare(ctx context.Context, q database.Querier, stored []storedPipeline) error {
 	n, err := l.heirs(ctx, q, columns(stored))
 	l.Only = n > 0
 	return err
@@ -149,7 +152,7 @@ func columns(stored []storedPipeline) []left {
 // markedDestinations returns the destinations that init made, whether or not a pipeline still writes to them. The
 // comment on a column counts if it names the column's own table: CREATE TABLE ... (LIKE ... INCLUDING COMMENTS)
 // copies it to tables that are not ours.
-func markedDestinations(ctx context.Context, q querier) ([]left, error) {
+func markedDestinations(ctx context.Context, q database.Querier) ([]left, error) {
 	rows, err := q.Query(ctx, `SELECT n.nspname::text, c.relname::text, coalesce(a.attname::text, ''), c.oid, d.description
 		FROM pg_description AS d JOIN pg_class AS c ON c.oid = d.objoid JOIN pg_namespace AS n ON n.oid = c.relnamespace
 		LEFT JOIN pg_attribute AS a ON d.objsubid > 0 AND a.attrelid = c.oid AND a.attnum = d.objsubid

@@ -6,6 +6,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/embedsidecar/embedsidecar/embed"
+	"github.com/embedsidecar/embedsidecar/internal/refusal"
 	"github.com/embedsidecar/embedsidecar/internal/setup"
 	"github.com/embedsidecar/embedsidecar/testenv"
 )
@@ -36,11 +37,11 @@ func TestInit_TakesUpTheEmbeddingTableThatUninstallLeft(t *testing.T) {
 	other := b.options(o.Slot, side())
 	other.Descriptions["side"] = embed.Description{Fingerprint: "f2", Dims: 3}
 	_, err := setup.Init(t.Context(), other)
-	wantError[*setup.ConfigError](t, err, "made by another model (f1)", "--overwrite")
+	wantError[*refusal.ConfigError](t, err, "made by another model (f1)", "--overwrite")
 	elsewhere := side()
 	elsewhere.Table = "others"
 	_, err = setup.Init(t.Context(), b.options(o.Slot, elsewhere))
-	wantError[*setup.ConfigError](t, err, `of the rows of "public"."docs"`, "--overwrite")
+	wantError[*refusal.ConfigError](t, err, `of the rows of "public"."docs"`, "--overwrite")
 
 	r := b.init(o)
 	if len(r.Warnings) != 1 || len(r.Pipelines) != 1 {
@@ -59,7 +60,7 @@ func TestInit_TakesUpTheEmbeddingTableThatUninstallLeft(t *testing.T) {
 	b.init(other)
 	b.uninstall(setup.UninstallOptions{})
 	_, err = setup.Init(t.Context(), o)
-	wantError[*setup.ConfigError](t, err, "made by another model (f2)")
+	wantError[*refusal.ConfigError](t, err, "made by another model (f2)")
 }
 
 func TestInit_DoesNotTakeUpATableWithoutItsMark(t *testing.T) {
@@ -71,7 +72,7 @@ func TestInit_DoesNotTakeUpATableWithoutItsMark(t *testing.T) {
 	b.uninstall(setup.UninstallOptions{})
 	b.MustExec("COMMENT ON TABLE docs_embedding IS 'mine now'")
 	_, err := setup.Init(t.Context(), o)
-	wantError[*setup.ConfigError](t, err, "did not write", "--overwrite")
+	wantError[*refusal.ConfigError](t, err, "did not write", "--overwrite")
 	if _, err := setup.Uninstall(t.Context(), setup.UninstallOptions{Pool: b.pool, Embeddings: true}); err == nil {
 		t.Error("uninstall found something to take away")
 	}
@@ -94,7 +95,7 @@ func TestUninstall_TakesAwayWhatAnEarlierOneLeft(t *testing.T) {
 			t.Errorf("kept (-want +got):\n%s", diff)
 		}
 		_, err := setup.Uninstall(t.Context(), setup.UninstallOptions{Pool: b.pool})
-		wantError[*setup.NotSetUpError](t, err)
+		wantError[*refusal.NotSetUpError](t, err)
 
 		b.MustExec("CREATE TABLE copy (LIKE docs INCLUDING COMMENTS)") // its column has the comment, and is not ours
 		done := b.uninstall(setup.UninstallOptions{Embeddings: true})
@@ -125,10 +126,10 @@ func TestRemove_TellsHowToDropWhatItHasLeft(t *testing.T) {
 		t.Errorf("kept (-want +got):\n%s", diff)
 	}
 	_, err = setup.Remove(t.Context(), o)
-	wantError[*setup.ConfigError](t, err, `there is no pipeline "side"`, "there are: docs")
+	wantError[*refusal.ConfigError](t, err, `there is no pipeline "side"`, "there are: docs")
 	o.Embedding = true
 	_, err = setup.Remove(t.Context(), o)
-	e := caught[*setup.ConfigError](t, err, `DROP TABLE "public"."docs_embedding";`)
+	e := caught[*refusal.ConfigError](t, err, `DROP TABLE "public"."docs_embedding";`)
 	for _, hint := range e.Hints() {
 		if hint == `ALTER TABLE "public"."docs" DROP COLUMN "embedding";` {
 			t.Error("the vectors of a pipeline at work are offered, too")
@@ -180,13 +181,13 @@ func TestInit_RenamesAPipeline(t *testing.T) {
 	swapped := docs()
 	swapped.Name = "side"
 	_, err = setup.Init(t.Context(), b.options(o.Slot, swapped))
-	wantError[*setup.ConfigError](t, err, `also that of pipeline "docs"`, "embedsidecar uninstall docs")
+	wantError[*refusal.ConfigError](t, err, `also that of pipeline "docs"`, "embedsidecar uninstall docs")
 	// Nor is a pipeline of another slot taken over.
 	foreign := b.options(o.Slot+"_2", swapped)
 	foreign.Specs[0].Name = "new"
 	foreign.Descriptions["new"] = foreign.Descriptions["side"]
 	_, err = setup.Init(t.Context(), foreign)
-	wantError[*setup.ConfigError](t, err, `also that of pipeline "docs"`, `of slot "`+o.Slot+`"`)
+	wantError[*refusal.ConfigError](t, err, `also that of pipeline "docs"`, `of slot "`+o.Slot+`"`)
 }
 
 // A table that inherits has its own column of the name, and a pipeline of its own may write there.

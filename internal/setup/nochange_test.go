@@ -5,6 +5,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/embedsidecar/embedsidecar/internal/refusal"
 	"github.com/embedsidecar/embedsidecar/internal/setup"
 	"github.com/embedsidecar/embedsidecar/testenv"
 )
@@ -95,7 +96,7 @@ func TestInit_AnOlderDefinitionTurnsNothingBack(t *testing.T) {
 	is("the newer replica is now the older one", second, "side 3 title", "configured here as in version 2",
 		"as in version 3")
 	_, err := setup.Init(t.Context(), third)
-	wantError[*setup.ConfigError](t, err, `also that of pipeline "side"`,
+	wantError[*refusal.ConfigError](t, err, `also that of pipeline "side"`,
 		"embedsidecar init gives it the name, and takes over what else was changed")
 	is("a name and a text at once, by hand", byHand(third), "docs 4 extra,body",
 		"as version 4 of its definition: name (it was: side), columns (it was: title)")

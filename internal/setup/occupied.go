@@ -7,7 +7,9 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/embedsidecar/embedsidecar/internal/database"
 	"github.com/embedsidecar/embedsidecar/internal/pipeline"
+	"github.com/embedsidecar/embedsidecar/internal/refusal"
 )
 
 // proveEmpty makes sure that destinations which are there hold no vectors of somebody else. It comes after everything
@@ -22,7 +24,7 @@ func (in *initializer) proveEmpty(ctx context.Context) error {
 		holds, err := holdsVectors(ctx, in.o.Pool, &f.pipeline, f.destination.OID)
 		switch {
 		case err != nil:
-			return about(f.pipeline.Name, err)
+			return refusal.About(f.pipeline.Name, err)
 		case holds && !in.takesUp(f):
 			mistakes = append(mistakes, in.occupied(f))
 		case holds:
@@ -40,10 +42,10 @@ const vectorBlocks = 2048
 
 // holdsVectors reports whether the destination holds a vector at all. A number other than 0 is that of an embedding
 // table.
-func holdsVectors(ctx context.Context, db DB, p *pipeline.Pipeline, table uint32) (holds bool, err error) {
+func holdsVectors(ctx context.Context, db database.DB, p *pipeline.Pipeline, table uint32) (holds bool, err error) {
 	where := ""
 	if p.ToColumn() {
-		table, where = p.OID, " AND r."+quote(p.IntoColumn)+" IS NOT NULL"
+		table, where = p.OID, " AND r."+database.Quote(p.IntoColumn)+" IS NOT NULL"
 	}
 	type leaf struct {
 		Name   string
@@ -53,7 +55,7 @@ func holdsVectors(ctx context.Context, db DB, p *pipeline.Pipeline, table uint32
 		return false, fmt.Errorf("look for vectors in %s: %w", destinationName(p.Spec), err)
 	}
 	var leaves []leaf
-	err = patiently(ctx, db, func(tx pgx.Tx) error {
+	err = database.Patiently(ctx, db, func(tx pgx.Tx) error {
 		rows, err := tx.Query(ctx, `SELECT format('%I.%I', n.nspname, c.relname) AS name,
 			pg_relation_size(c.oid) / current_setting('block_size')::bigint AS blocks
 			FROM pg_class AS c JOIN pg_namespace AS n ON n.oid = c.relnamespace
@@ -72,12 +74,12 @@ func holdsVectors(ctx context.Context, db DB, p *pipeline.Pipeline, table uint32
 		for block := int64(0); block <= l.Blocks && !holds; block += vectorBlocks {
 			sql := fmt.Sprintf("SELECT EXISTS (SELECT FROM ONLY %s AS r WHERE r.ctid >= '(%d,0)' AND r.ctid < '(%d,0)'%s)",
 				l.Name, block, block+vectorBlocks, where)
-			err := patiently(ctx, db, func(tx pgx.Tx) error { return tx.QueryRow(ctx, sql).Scan(&holds) })
-			if denied(err) {
+			err := database.Patiently(ctx, db, func(tx pgx.Tx) error { return tx.QueryRow(ctx, sql).Scan(&holds) })
+			if database.Denied(err) {
 				// A role that may read this column and no other cannot say which blocks.
 				sql = "SELECT EXISTS (SELECT FROM ONLY " + l.Name + " AS r WHERE true" + where + ")"
 				block = l.Blocks
-				err = patiently(ctx, db, func(tx pgx.Tx) error { return tx.QueryRow(ctx, sql).Scan(&holds) })
+				err = database.Patiently(ctx, db, func(tx pgx.Tx) error { return tx.QueryRow(ctx, sql).Scan(&holds) })
 			}
 			if err != nil {
 				return fail(err)

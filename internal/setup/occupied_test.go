@@ -3,6 +3,7 @@ package setup_test
 import (
 	"testing"
 
+	"github.com/embedsidecar/embedsidecar/internal/refusal"
 	"github.com/embedsidecar/embedsidecar/internal/setup"
 )
 
@@ -26,7 +27,7 @@ func TestP4_AVectorIsFoundPageByPage(t *testing.T) {
 			b.init(o) // there is none
 			b.MustExec("UPDATE docs SET embedding = '[1,2,3]' WHERE id = 4990")
 			_, err := setup.Init(t.Context(), o)
-			wantError[*setup.ConfigError](t, err, "holds vectors that this pipeline did not write")
+			wantError[*refusal.ConfigError](t, err, "holds vectors that this pipeline did not write")
 		})
 	}
 }

@@ -11,7 +11,9 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/embedsidecar/embedsidecar/embed"
+	"github.com/embedsidecar/embedsidecar/internal/database"
 	"github.com/embedsidecar/embedsidecar/internal/pipeline"
+	"github.com/embedsidecar/embedsidecar/internal/refusal"
 	sqlfiles "github.com/embedsidecar/embedsidecar/sql"
 )
 
@@ -49,7 +51,7 @@ func (in *initializer) makePlan() ([]action, error) {
 	}
 	plan = append(plan, published...)
 	if in.slot.Checkpoint && in.slot.Publication != in.o.Publication {
-		return nil, &ConfigError{
+		return nil, &refusal.ConfigError{
 			Problem: fmt.Sprintf("slot %q was set up with publication %q, not %q", in.o.Slot, in.slot.Publication,
 				in.o.Publication),
 			Hint: []string{"use that publication, or another slot"},
@@ -80,13 +82,13 @@ func (in *initializer) makeDestination(f *findings) action {
 	spec, comment := f.pipeline.Spec, in.comment(f)
 	if spec.ToColumn() {
 		alter := "ALTER TABLE " + f.table.quoted()
-		column := alter + " ADD COLUMN " + quote(spec.IntoColumn) + " " + f.vector.definition(f.destination.Stored,
+		column := alter + " ADD COLUMN " + database.Quote(spec.IntoColumn) + " " + f.vector.definition(f.destination.Stored,
 			f.pipeline.Dims)
 		return action{
 			Step: Step{
 				What: "column " + destinationName(spec),
 				SQL:  []string{column, comment},
-				Undo: []string{alter + " DROP COLUMN " + quote(spec.IntoColumn) + ";"},
+				Undo: []string{alter + " DROP COLUMN " + database.Quote(spec.IntoColumn) + ";"},
 			},
 			allowed: f.table.OwnedByUs, tables: []uint32{f.table.OID},
 		}
@@ -94,8 +96,8 @@ func (in *initializer) makeDestination(f *findings) action {
 	return action{
 		Step: Step{What: "embedding table " + spec.Into(), SQL: append(embeddingTable(spec, f.table, f.vector,
 			f.destination.Stored, f.pipeline.Dims), comment), Undo: []string{"DROP TABLE " + spec.Into() + ";"}},
-		allowed: f.destination.MayMake, grant: "GRANT CREATE ON SCHEMA " + quote(f.destination.Schema) + " TO " +
-			quote(in.server.Role),
+		allowed: f.destination.MayMake, grant: "GRANT CREATE ON SCHEMA " + database.Quote(f.destination.Schema) + " TO " +
+			database.Quote(in.server.Role),
 	}
 }
 
@@ -168,11 +170,11 @@ func (in *initializer) columnList(t *table) []string {
 func (in *initializer) makeSlot(reason string) action {
 	a := action{
 		Step: Step{
-			What: "slot " + quote(in.o.Slot),
-			SQL:  []string{fmt.Sprintf("SELECT pg_create_logical_replication_slot(%s, 'pgoutput');", literal(in.o.Slot))},
+			What: "slot " + database.Quote(in.o.Slot),
+			SQL:  []string{fmt.Sprintf("SELECT pg_create_logical_replication_slot(%s, 'pgoutput');", database.Literal(in.o.Slot))},
 			Undo: []string{
-				fmt.Sprintf("SELECT pg_drop_replication_slot(%s);", literal(in.o.Slot)),
-				"DELETE FROM embedsidecar.lsn_checkpoint WHERE slot_name = " + literal(in.o.Slot) + ";",
+				fmt.Sprintf("SELECT pg_drop_replication_slot(%s);", database.Literal(in.o.Slot)),
+				"DELETE FROM embedsidecar.lsn_checkpoint WHERE slot_name = " + database.Literal(in.o.Slot) + ";",
 			},
 		},
 		allowed: true,
@@ -188,7 +190,7 @@ func (in *initializer) makeSlot(reason string) action {
 func (in *initializer) move() action {
 	return action{
 		Step: Step{
-			What: fmt.Sprintf("slot %s that of the pipelines of %s, with a scan of each", quote(in.o.Slot), quoteAll(in.moved)),
+			What: fmt.Sprintf("slot %s that of the pipelines of %s, with a scan of each", database.Quote(in.o.Slot), database.QuoteAll(in.moved)),
 			SQL:  []string{"-- their rows in embedsidecar.pipeline and embedsidecar.lsn_checkpoint"},
 		},
 		allowed: true, words: true,
@@ -233,7 +235,7 @@ func (in *initializer) createSlot(ctx context.Context, reason string) error {
 		return fmt.Errorf("write checkpoint: %w", err)
 	}
 	if in.slot.Exists {
-		if _, err := in.repl.Exec(ctx, "SELECT pg_drop_replication_slot("+literal(in.o.Slot)+")").ReadAll(); err != nil {
+		if _, err := in.repl.Exec(ctx, "SELECT pg_drop_replication_slot("+database.Literal(in.o.Slot)+")").ReadAll(); err != nil {
 			return fmt.Errorf("drop the old slot: %w", err)
 		}
 	}
@@ -247,7 +249,7 @@ func (in *initializer) createSlot(ctx context.Context, reason string) error {
 	}
 	if err := in.recordSlot(ctx, lsn, reason); err != nil {
 		// Nobody would read from it, and the server would keep its WAL for ever.
-		_, dropErr := in.repl.Exec(context.WithoutCancel(ctx), "SELECT pg_drop_replication_slot("+literal(in.o.Slot)+
+		_, dropErr := in.repl.Exec(context.WithoutCancel(ctx), "SELECT pg_drop_replication_slot("+database.Literal(in.o.Slot)+
 			")").ReadAll()
 		return errors.Join(err, dropErr)
 	}
@@ -307,7 +309,7 @@ func (in *initializer) writePipeline(f *findings, stored *storedPipeline) (a act
 	if stored == nil {
 		a.Step = Step{
 			What: fmt.Sprintf("pipeline %q, and its backfill", p.Name), SQL: []string{"-- a row in embedsidecar.pipeline"},
-			Undo: []string{"DELETE FROM embedsidecar.pipeline WHERE name = " + literal(p.Name) + ";"},
+			Undo: []string{"DELETE FROM embedsidecar.pipeline WHERE name = " + database.Literal(p.Name) + ";"},
 		}
 		a.run = func(ctx context.Context) error { return in.insertPipeline(ctx, f, d) }
 		return a, true

@@ -8,6 +8,9 @@ import (
 	"strings"
 
 	"github.com/jackc/pgx/v5"
+
+	"github.com/embedsidecar/embedsidecar/internal/database"
+	"github.com/embedsidecar/embedsidecar/internal/refusal"
 )
 
 // publication is what the catalogue says of ours.
@@ -43,13 +46,13 @@ func (p publishedAs) sql() string {
 	if p.columns == nil {
 		return only + p.table.quoted()
 	}
-	return only + p.table.quoted() + " (" + quoteAll(p.columns) + ")"
+	return only + p.table.quoted() + " (" + database.QuoteAll(p.columns) + ")"
 }
 
 // version15 is the first server with column lists and row filters in publications.
 const version15 = 150000
 
-func findPublication(ctx context.Context, q querier, name string, version int) (*publication, error) {
+func findPublication(ctx context.Context, q database.Querier, name string, version int) (*publication, error) {
 	var p publication
 	err := q.QueryRow(ctx, `SELECT oid, pg_get_userbyid(pubowner)::text, pg_has_role(pubowner, 'USAGE'), puballtables,
 		pubviaroot,
@@ -95,10 +98,10 @@ func (p *publication) unfit(name string) (problem string, hint []string) {
 	case p.ViaRoot:
 		return fmt.Sprintf("publication %q has publish_via_partition_root: the TRUNCATE of a partition would go unnoticed",
 				name),
-			[]string{"ALTER PUBLICATION " + quote(name) + " SET (publish_via_partition_root = false);"}
+			[]string{"ALTER PUBLICATION " + database.Quote(name) + " SET (publish_via_partition_root = false);"}
 	case !p.AllKinds:
 		return fmt.Sprintf("publication %q leaves out some kinds of changes", name),
-			[]string{"ALTER PUBLICATION " + quote(name) + " SET (publish = 'insert, update, delete, truncate');"}
+			[]string{"ALTER PUBLICATION " + database.Quote(name) + " SET (publish = 'insert, update, delete, truncate');"}
 	}
 	return "", nil
 }
@@ -133,7 +136,7 @@ func publish(name string, now *publication, want []publishedAs, mayCreate bool, 
 	}
 	if now == nil {
 		a := action{
-			Step:    Step{What: "publication " + quote(name), Undo: []string{"DROP PUBLICATION " + quote(name) + ";"}},
+			Step:    Step{What: "publication " + database.Quote(name), Undo: []string{"DROP PUBLICATION " + database.Quote(name) + ";"}},
 			allowed: mayCreate,
 		}
 		list, own := make([]string, len(want)), true
@@ -143,7 +146,7 @@ func publish(name string, now *publication, want []publishedAs, mayCreate bool, 
 			own = own && w.table.OwnedByUs
 			a.tables = append(a.tables, w.table.OID)
 		}
-		a.SQL = []string{"CREATE PUBLICATION " + quote(name) + " FOR TABLE " + strings.Join(list, ", ") +
+		a.SQL = []string{"CREATE PUBLICATION " + database.Quote(name) + " FOR TABLE " + strings.Join(list, ", ") +
 			" WITH (publish_via_partition_root = false, publish = 'insert, update, delete, truncate')"}
 		if own { // one that somebody else made could not be altered later
 			a.grant = grant
@@ -151,14 +154,14 @@ func publish(name string, now *publication, want []publishedAs, mayCreate bool, 
 		return []action{a}, nil
 	}
 	if problem, hint := now.unfit(name); problem != "" {
-		return nil, &ConfigError{Problem: problem, Hint: hint}
+		return nil, &refusal.ConfigError{Problem: problem, Hint: hint}
 	}
-	alter := "ALTER PUBLICATION " + quote(name)
+	alter := "ALTER PUBLICATION " + database.Quote(name)
 	for _, w := range want {
 		entry, in := now.entries[w.table.OID]
 		for oid, e := range now.entries {
 			if e.Filtered && (oid == w.table.OID || slices.Contains(e.Above, w.table.OID)) {
-				return nil, &ConfigError{
+				return nil, &refusal.ConfigError{
 					Problem: fmt.Sprintf("publication %q has a row filter on %s: changes of other rows would go unnoticed", name,
 						e.Name),
 					Hint: []string{alter + " DROP TABLE " + e.Name + "; then run embedsidecar init"},
@@ -169,7 +172,7 @@ func publish(name string, now *publication, want []publishedAs, mayCreate bool, 
 			continue
 		}
 		a := action{
-			Step:    Step{What: "table " + w.table.quoted() + " in publication " + quote(name)},
+			Step:    Step{What: "table " + w.table.quoted() + " in publication " + database.Quote(name)},
 			allowed: now.OwnedByUs && w.table.OwnedByUs, tables: []uint32{w.table.OID},
 		}
 		remove := alter + " DROP TABLE " + publishedAs{table: w.table}.sql()
@@ -193,14 +196,14 @@ func publish(name string, now *publication, want []publishedAs, mayCreate bool, 
 }
 
 // sources returns the tables of stored pipelines as they are published, each once; those that are gone are left out.
-func sources(ctx context.Context, q querier, stored []storedPipeline) ([]publishedAs, error) {
+func sources(ctx context.Context, q database.Querier, stored []storedPipeline) ([]publishedAs, error) {
 	var all []publishedAs
 	for _, s := range stored {
 		if slices.ContainsFunc(all, func(w publishedAs) bool { return w.table.OID == s.TableOID }) {
 			continue
 		}
 		t, err := tableByOID(ctx, q, s.TableOID)
-		if _, ok := errors.AsType[*MissingError](err); ok {
+		if _, ok := errors.AsType[*refusal.MissingError](err); ok {
 			continue
 		}
 		if err != nil {
@@ -213,7 +216,7 @@ func sources(ctx context.Context, q querier, stored []storedPipeline) ([]publish
 
 // Republish makes a missing publication of a slot again, for a role that may. Changes made while it was missing are
 // lost to the slot: the caller must make the slot anew and compare every row.
-func Republish(ctx context.Context, db DB, slot string) error {
+func Republish(ctx context.Context, db database.DB, slot string) error {
 	tx, err := db.Begin(ctx)
 	if err != nil {
 		return fmt.Errorf("begin transaction: %w", err)
@@ -245,8 +248,8 @@ func Republish(ctx context.Context, db DB, slot string) error {
 		for _, sql := range append([]string{fmt.Sprintf("SET LOCAL lock_timeout = %d", lockTimeout.Milliseconds())},
 			a.SQL...) {
 			_, err := tx.Exec(ctx, sql)
-			if denied(err) {
-				return &PermissionError{What: "make " + a.What, Role: tx.Conn().Config().User, SQL: a.SQL, Err: err}
+			if database.Denied(err) {
+				return &refusal.PermissionError{What: "make " + a.What, Role: tx.Conn().Config().User, SQL: a.SQL, Err: err}
 			}
 			if err != nil {
 				return fmt.Errorf("make %s: %w", a.What, err)

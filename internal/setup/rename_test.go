@@ -7,6 +7,7 @@ import (
 
 	"github.com/embedsidecar/embedsidecar/embed"
 	"github.com/embedsidecar/embedsidecar/internal/pipeline"
+	"github.com/embedsidecar/embedsidecar/internal/refusal"
 	"github.com/embedsidecar/embedsidecar/internal/setup"
 	"github.com/embedsidecar/embedsidecar/testenv"
 )
@@ -36,11 +37,11 @@ func TestInit_ARenameChangesNothingElseUnlessAskedFor(t *testing.T) {
 		if what == "model" {
 			hint, found = "leave the model as it is", "which is another"
 			_, err := setup.Init(t.Context(), asked)
-			wantError[*setup.ConfigError](t, err, `also that of pipeline "docs"`, hint)
+			wantError[*refusal.ConfigError](t, err, `also that of pipeline "docs"`, hint)
 		}
 		asked.Starting = true
 		_, err := setup.Init(t.Context(), asked)
-		wantError[*setup.ConfigError](t, err, `also that of pipeline "docs"`, hint)
+		wantError[*refusal.ConfigError](t, err, `also that of pipeline "docs"`, hint)
 		for _, f := range b.check(asked) {
 			if f.Name == `pipeline "titles"` && (f.Status != setup.Wrong || !strings.Contains(strings.Join(f.Hint, " "),
 				found)) {
@@ -81,7 +82,7 @@ func TestP6_PipelinesThatReadEachOthersVectorsAreRefused(t *testing.T) {
 		"stored":     b.options(slot, circle),
 	} {
 		_, err := setup.Init(t.Context(), o)
-		if wantError[*setup.ConfigError](t, err, `pipeline "`, "for ever"); t.Failed() {
+		if wantError[*refusal.ConfigError](t, err, `pipeline "`, "for ever"); t.Failed() {
 			t.Fatal(name)
 		}
 	}
@@ -97,11 +98,11 @@ func TestInit_OneColumnThroughAPartitionIsOneDestination(t *testing.T) {
 	leaf.Name, leaf.Table = "leaf", "north_one"
 	slot := b.SlotName()
 	_, err := setup.Init(t.Context(), b.options(slot, root, leaf))
-	wantError[*setup.ConfigError](t, err, `pipeline "leaf"`, `also that of pipeline "root"`, "partition of the other")
+	wantError[*refusal.ConfigError](t, err, `pipeline "leaf"`, `also that of pipeline "root"`, "partition of the other")
 	for _, pair := range [][2]pipeline.Spec{{root, leaf}, {leaf, root}} {
 		b.init(b.options(slot, pair[0]))
 		_, err = setup.Init(t.Context(), b.options(slot, pair[1]))
-		wantError[*setup.ConfigError](t, err, fmt.Sprintf("pipeline %q", pair[1].Name),
+		wantError[*refusal.ConfigError](t, err, fmt.Sprintf("pipeline %q", pair[1].Name),
 			fmt.Sprintf("also that of pipeline %q", pair[0].Name))
 		// A column of its own is nobody else's.
 		other := pair[1]

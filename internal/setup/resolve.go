@@ -10,6 +10,7 @@ import (
 
 	"github.com/embedsidecar/embedsidecar/internal/database"
 	"github.com/embedsidecar/embedsidecar/internal/pipeline"
+	"github.com/embedsidecar/embedsidecar/internal/refusal"
 )
 
 // maxName is how long a name may be; Postgres would cut a longer one without an error.
@@ -34,23 +35,23 @@ type findings struct {
 //
 // It returns *ConfigError (also as *MissingError) for what a person must change and *PermissionError with the grants
 // to run. Nothing changes in the database. The destination must exist; init makes it.
-func Resolve(ctx context.Context, db DB, spec pipeline.Spec, model Vectors) (pipeline.Pipeline, error) {
+func Resolve(ctx context.Context, db database.DB, spec pipeline.Spec, model Vectors) (pipeline.Pipeline, error) {
 	p, _, err := resolve(ctx, db, spec, model)
 	return p, err
 }
 
 // resolve is Resolve with what is worth a warning.
-func resolve(ctx context.Context, db DB, spec pipeline.Spec, model Vectors) (p pipeline.Pipeline, warnings []string,
+func resolve(ctx context.Context, db database.DB, spec pipeline.Spec, model Vectors) (p pipeline.Pipeline, warnings []string,
 	err error,
 ) {
-	err = patiently(ctx, db, func(tx pgx.Tx) error {
+	err = database.Patiently(ctx, db, func(tx pgx.Tx) error {
 		f, err := inspect(ctx, tx, spec, model, nil)
 		if err != nil {
 			return err
 		}
 		p, warnings = f.pipeline, f.warnings
 		if !f.destination.Exists {
-			return &ConfigError{Pipeline: spec.Name, Problem: "the destination " + destinationName(f.pipeline.Spec) +
+			return &refusal.ConfigError{Pipeline: spec.Name, Problem: "the destination " + destinationName(f.pipeline.Spec) +
 				" does not exist", Hint: []string{"run embedsidecar init: it makes it"}}
 		}
 		if err := f.chunkable(); err != nil {
@@ -64,29 +65,14 @@ func resolve(ctx context.Context, db DB, spec pipeline.Spec, model Vectors) (p p
 	return p, warnings, err
 }
 
-// readOnly runs f in a transaction that is rolled back, whatever it did.
-func readOnly(ctx context.Context, db DB, f func(tx pgx.Tx) error) error {
-	tx, err := database.Begin(ctx, db)
-	if err != nil {
-		return fmt.Errorf("begin transaction: %w", err)
-	}
-	defer func() { _ = tx.Rollback(context.WithoutCancel(ctx)) }()
-	return f(tx)
-}
-
-// patiently is readOnly, again while it loses against somebody's lock; each time f begins anew.
-func patiently(ctx context.Context, db DB, f func(tx pgx.Tx) error) error {
-	return database.UntilUnlocked(ctx, func() error { return readOnly(ctx, db, f) })
-}
-
 // permitted returns *PermissionError when the current role lacks a privilege that running the pipeline needs.
-func permitted(ctx context.Context, q querier, f *findings) error {
+func permitted(ctx context.Context, q database.Querier, f *findings) error {
 	role, statements, err := missingGrants(ctx, q, f)
 	if err != nil {
 		return err
 	}
 	if len(statements) > 0 {
-		return &PermissionError{What: fmt.Sprintf("run pipeline %q", f.pipeline.Name), Role: role, SQL: statements}
+		return &refusal.PermissionError{What: fmt.Sprintf("run pipeline %q", f.pipeline.Name), Role: role, SQL: statements}
 	}
 	return nil
 }
@@ -97,7 +83,7 @@ func inspect(ctx context.Context, tx pgx.Tx, spec pipeline.Spec, model Vectors, 
 	error,
 ) {
 	fail := func(problem string, hint []string) error {
-		return &ConfigError{Pipeline: spec.Name, Problem: problem, Hint: hint}
+		return &refusal.ConfigError{Pipeline: spec.Name, Problem: problem, Hint: hint}
 	}
 	if problem := malformed(spec); problem != "" {
 		return nil, fail(problem, nil)
@@ -110,7 +96,7 @@ func inspect(ctx context.Context, tx pgx.Tx, spec pipeline.Spec, model Vectors, 
 		t, err = tableByName(ctx, tx, spec.Schema, spec.Table)
 	}
 	if err != nil {
-		return nil, about(spec.Name, err)
+		return nil, refusal.About(spec.Name, err)
 	}
 	if stored != nil && spec.IntoSchema == "" {
 		spec.IntoSchema = spec.Schema // the embedding table did not move with the source
@@ -123,14 +109,14 @@ func inspect(ctx context.Context, tx pgx.Tx, spec pipeline.Spec, model Vectors, 
 		return nil, err
 	}
 	if err := t.unruly(ctx, tx); err != nil {
-		return nil, about(spec.Name, err)
+		return nil, refusal.About(spec.Name, err)
 	}
 	if problem, hint, err := t.findKey(ctx, tx); problem != "" || err != nil {
-		return nil, either(fail(problem, hint), err)
+		return nil, refusal.Either(fail(problem, hint), err)
 	}
 	if t.Kind == "p" {
 		if problem, hint, err := t.checkLeaves(ctx, tx); problem != "" || err != nil {
-			return nil, either(fail(problem, hint), err)
+			return nil, refusal.Either(fail(problem, hint), err)
 		}
 	}
 	f := &findings{table: t, pipeline: pipeline.Pipeline{
@@ -142,7 +128,7 @@ func inspect(ctx context.Context, tx pgx.Tx, spec pipeline.Spec, model Vectors, 
 			" are left out: only its own rows get a vector")
 	}
 	if f.vector, err = findVector(ctx, tx); err != nil {
-		return nil, about(spec.Name, err)
+		return nil, refusal.About(spec.Name, err)
 	}
 	f.pipeline.Extension = f.vector.extension()
 	if stored != nil {
@@ -157,7 +143,7 @@ func inspect(ctx context.Context, tx pgx.Tx, spec pipeline.Spec, model Vectors, 
 	f.destination, f.pipeline.IntoOID = d, d.OID
 	f.pipeline.Stored = d.Stored
 	if problem != "" || err != nil {
-		return nil, either(fail(problem, hint), err)
+		return nil, refusal.Either(fail(problem, hint), err)
 	}
 	f.pipeline.Chunked, f.pipeline.HashIndexed = d.Chunked || !d.Exists && spec.Chunking.On(), d.Indexed
 	if spec.ToColumn() && (slices.Contains(f.reads, spec.IntoColumn) || slices.Contains(f.pipeline.Watched,
@@ -178,41 +164,20 @@ func inspect(ctx context.Context, tx pgx.Tx, spec pipeline.Spec, model Vectors, 
 }
 
 // usable returns *PermissionError when the role may not even name the table: then nothing else about it can be asked.
-func usable(ctx context.Context, q querier, t *table) error {
+func usable(ctx context.Context, q database.Querier, t *table) error {
 	var role string
 	var usage bool
 	if err := q.QueryRow(ctx, "SELECT current_user::text, has_schema_privilege($1, 'USAGE')", t.Schema).Scan(&role,
 		&usage); err != nil {
-		return fmt.Errorf("look up privileges on schema %s: %w", quote(t.Schema), err)
+		return fmt.Errorf("look up privileges on schema %s: %w", database.Quote(t.Schema), err)
 	}
 	if !usage {
-		return &PermissionError{
+		return &refusal.PermissionError{
 			What: "look at table " + t.quoted(), Role: role,
-			SQL: []string{"GRANT USAGE ON SCHEMA " + quote(t.Schema) + " TO " + quote(role) + ";"},
+			SQL: []string{"GRANT USAGE ON SCHEMA " + database.Quote(t.Schema) + " TO " + database.Quote(role) + ";"},
 		}
 	}
 	return nil
-}
-
-// either returns err if there is one and problem otherwise.
-func either(problem, err error) error {
-	if err != nil {
-		return err
-	}
-	return problem
-}
-
-// about names the pipeline in an error that does not know it.
-func about(name string, err error) error {
-	switch e := err.(type) { //nolint:errorlint // these come unwrapped from this package
-	case *ConfigError:
-		e.Pipeline = name
-	case *MissingError:
-		e.Pipeline = name
-	default:
-		return fmt.Errorf("pipeline %q: %w", name, err)
-	}
-	return err
 }
 
 // malformed returns what no database is needed to see.
@@ -262,7 +227,7 @@ func badName(name string) string {
 func (f *findings) readColumns(ctx context.Context, tx pgx.Tx) error {
 	p, t := &f.pipeline, f.table
 	fail := func(problem string, hint []string) error {
-		return &ConfigError{Pipeline: p.Name, Problem: problem, Hint: hint}
+		return &refusal.ConfigError{Pipeline: p.Name, Problem: problem, Hint: hint}
 	}
 	seen := map[string]bool{}
 	for _, c := range p.Columns {
@@ -289,7 +254,7 @@ func (f *findings) readColumns(ctx context.Context, tx pgx.Tx) error {
 		}
 		r, problem, hint, err := readExpression(ctx, tx, t, e.word, e.expression)
 		if problem != "" || err != nil {
-			return either(fail(problem, hint), err)
+			return refusal.Either(fail(problem, hint), err)
 		}
 		if r.Unknown && e.word == textWord && p.Text == "" && !t.anyGenerated(p.Columns) {
 			r = reading{Columns: p.Columns} // no need to ask Postgres
@@ -307,13 +272,13 @@ func (f *findings) readColumns(ctx context.Context, tx pgx.Tx) error {
 		if !p.ToColumn() {
 			return nil
 		}
-		var database, role string
-		if err := tx.QueryRow(ctx, "SELECT current_database()::text, current_user::text").Scan(&database, &role); err != nil {
+		var name, role string
+		if err := tx.QueryRow(ctx, "SELECT current_database()::text, current_user::text").Scan(&name, &role); err != nil {
 			return fmt.Errorf("look up role: %w", err)
 		}
 		return fail("what its text and filter read cannot be found out without the privilege TEMPORARY on the database, and a vector written into the row might change it",
 			[]string{
-				"GRANT TEMPORARY ON DATABASE " + quote(database) + " TO " + quote(role) + "; (for init alone)",
+				"GRANT TEMPORARY ON DATABASE " + database.Quote(name) + " TO " + database.Quote(role) + "; (for init alone)",
 				"or use an embedding table as destination",
 			})
 	}

@@ -9,6 +9,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/embedsidecar/embedsidecar/internal/pipeline"
+	"github.com/embedsidecar/embedsidecar/internal/refusal"
 	"github.com/embedsidecar/embedsidecar/internal/setup"
 	"github.com/embedsidecar/embedsidecar/testenv"
 )
@@ -181,16 +182,16 @@ func TestResolve_TablesThatCannotBeSources(t *testing.T) {
 			continue
 		}
 		if table == "dcos" {
-			wantError[*setup.MissingError](t, err, words...)
+			wantError[*refusal.MissingError](t, err, words...)
 			continue
 		}
-		wantError[*setup.ConfigError](t, err, append(words, `pipeline "`+table+`"`)...)
+		wantError[*refusal.ConfigError](t, err, append(words, `pipeline "`+table+`"`)...)
 	}
 	_, err := setup.Resolve(t.Context(), b.pool, pipeline.Spec{
 		Name: "x", Schema: "pg_catalog", Table: "pg_class",
 		Columns: []string{"relname"}, IntoColumn: "e",
 	}, setup.Vectors{Dims: 3})
-	wantError[*setup.ConfigError](t, err, "table of the system")
+	wantError[*refusal.ConfigError](t, err, "table of the system")
 }
 
 func TestResolve_ReplicaIdentities(t *testing.T) {
@@ -322,7 +323,7 @@ func TestResolve_Expressions(t *testing.T) {
 				t.Errorf("%q / %q: no error", tt.text, tt.filter)
 				continue
 			}
-			wantError[*setup.ConfigError](t, err, tt.words...)
+			wantError[*refusal.ConfigError](t, err, tt.words...)
 		} else if err != nil {
 			t.Errorf("%q / %q: %v", tt.text, tt.filter, err)
 			continue
@@ -439,12 +440,12 @@ func TestResolve_Destinations(t *testing.T) {
 		case tt.words != nil && err == nil:
 			t.Errorf("%s: no error", tt.name)
 		case tt.words != nil:
-			wantError[*setup.ConfigError](t, err, tt.words...)
+			wantError[*refusal.ConfigError](t, err, tt.words...)
 		}
 	}
 	b.MustExecSuper("DROP EXTENSION vector CASCADE")
 	_, err := setup.Resolve(t.Context(), b.pool, docs(), setup.Vectors{Dims: 3})
-	wantError[*setup.ConfigError](t, err, "CREATE EXTENSION vector")
+	wantError[*refusal.ConfigError](t, err, "CREATE EXTENSION vector")
 }
 
 func TestResolve_Privileges(t *testing.T) {
@@ -460,7 +461,7 @@ func TestResolve_Privileges(t *testing.T) {
 		if err == nil {
 			break
 		}
-		e := caught[*setup.PermissionError](t, err, role)
+		e := caught[*refusal.PermissionError](t, err, role)
 		for _, sql := range e.SQL {
 			b.MustExec(sql)
 		}
@@ -476,13 +477,13 @@ func TestResolve_Privileges(t *testing.T) {
 
 	b.MustExec(`ALTER TABLE "S".docs ENABLE ROW LEVEL SECURITY`)
 	_, err := setup.Resolve(t.Context(), pool, spec, setup.Vectors{Dims: 3})
-	wantError[*setup.ConfigError](t, err, "row-level security", `ALTER ROLE "`+role+`" BYPASSRLS;`)
+	wantError[*refusal.ConfigError](t, err, "row-level security", `ALTER ROLE "`+role+`" BYPASSRLS;`)
 	if _, err := setup.Resolve(t.Context(), b.pool, spec, setup.Vectors{Dims: 3}); err != nil {
 		t.Errorf("the owner is not subject to policies: %v", err)
 	}
 	b.MustExec(`ALTER TABLE "S".docs FORCE ROW LEVEL SECURITY`)
 	_, err = setup.Resolve(t.Context(), b.pool, spec, setup.Vectors{Dims: 3})
-	wantError[*setup.ConfigError](t, err, "row-level security")
+	wantError[*refusal.ConfigError](t, err, "row-level security")
 	b.MustExecSuper("ALTER ROLE " + role + " BYPASSRLS")
 	if _, err := setup.Resolve(t.Context(), pool, spec, setup.Vectors{Dims: 3}); err != nil {
 		t.Errorf("BYPASSRLS: %v", err)

@@ -10,6 +10,7 @@ import (
 	"github.com/jackc/tern/v2/migrate"
 
 	"github.com/embedsidecar/embedsidecar/internal/database"
+	"github.com/embedsidecar/embedsidecar/internal/refusal"
 	sqlfiles "github.com/embedsidecar/embedsidecar/sql"
 )
 
@@ -46,11 +47,11 @@ func (in *initializer) lookAtServer(ctx context.Context) error {
 	}
 	switch {
 	case s.Version < minVersion:
-		return &ConfigError{Problem: fmt.Sprintf("the server is PostgreSQL %d, want 14 or newer", s.Version/10000)}
+		return &refusal.ConfigError{Problem: fmt.Sprintf("the server is PostgreSQL %d, want 14 or newer", s.Version/10000)}
 	case s.Standby:
-		return &ConfigError{Problem: "the server is a standby", Hint: []string{"give the URL of the primary"}}
+		return &refusal.ConfigError{Problem: "the server is a standby", Hint: []string{"give the URL of the primary"}}
 	case s.WALLevel != "logical":
-		return &ConfigError{
+		return &refusal.ConfigError{
 			Problem: fmt.Sprintf("the server's wal_level is %s, want logical", s.WALLevel),
 			Hint:    walLevelHint,
 		}
@@ -67,7 +68,7 @@ var walLevelHint = []string{
 }
 
 // schemaVersion returns the version of our schema; 0 when there is none.
-func schemaVersion(ctx context.Context, q querier) (int, error) {
+func schemaVersion(ctx context.Context, q database.Querier) (int, error) {
 	var there bool
 	var role string
 	err := q.QueryRow(ctx, `SELECT EXISTS (SELECT FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
@@ -80,10 +81,10 @@ func schemaVersion(ctx context.Context, q querier) (int, error) {
 	}
 	var version int
 	err = q.QueryRow(ctx, "SELECT version FROM "+versionTable).Scan(&version)
-	if denied(err) {
-		return 0, &PermissionError{What: "look at the schema embedsidecar", Role: role, Err: err, SQL: []string{
-			"GRANT USAGE ON SCHEMA embedsidecar TO " + quote(role) + ";",
-			"GRANT SELECT ON ALL TABLES IN SCHEMA embedsidecar TO " + quote(role) + ";",
+	if database.Denied(err) {
+		return 0, &refusal.PermissionError{What: "look at the schema embedsidecar", Role: role, Err: err, SQL: []string{
+			"GRANT USAGE ON SCHEMA embedsidecar TO " + database.Quote(role) + ";",
+			"GRANT SELECT ON ALL TABLES IN SCHEMA embedsidecar TO " + database.Quote(role) + ";",
 			"-- and the rest of what `embedsidecar roles` prints",
 		}}
 	}
@@ -102,13 +103,13 @@ func (in *initializer) extension() action {
 		sql = []string{"CREATE SCHEMA vector", "CREATE EXTENSION vector SCHEMA vector"}
 	}
 	return action{
-		Step: Step{What: "extension vector in schema " + quote(schema), SQL: sql, Undo: []string{"DROP EXTENSION vector;"}},
+		Step: Step{What: "extension vector in schema " + database.Quote(schema), SQL: sql, Undo: []string{"DROP EXTENSION vector;"}},
 		// Whether the server trusts the extension is its own business: it is asked by trying.
 		allowed: in.server.Superuser || in.server.MayCreate,
 		run: func(ctx context.Context) error {
 			err := in.execute(ctx, action{Step: Step{SQL: sql}})
-			if hasCode(err, "58P01", "0A000", "22023") { // no such file: the package is not installed on the server
-				return &ConfigError{
+			if database.HasCode(err, "58P01", "0A000", "22023") { // no such file: the package is not installed on the server
+				return &refusal.ConfigError{
 					Problem: "pgvector is not installed on the server",
 					Hint: []string{fmt.Sprintf(
 						"install the server's package pgvector (such as postgresql-%d-pgvector), then run embedsidecar init again",
@@ -149,7 +150,7 @@ func (in *initializer) schema() ([]action, error) {
 
 // grantCreate lets the role make a schema and a publication.
 func (in *initializer) grantCreate() string {
-	return "GRANT CREATE ON DATABASE " + quote(in.server.Database) + " TO " + quote(in.server.Role)
+	return "GRANT CREATE ON DATABASE " + database.Quote(in.server.Database) + " TO " + database.Quote(in.server.Role)
 }
 
 // migrate brings our tables to this program's version and writes the installation's one row.
@@ -193,12 +194,12 @@ func ensureInstallation(ctx context.Context, conn *pgx.Conn) error {
 
 // CheckVersion returns *NotSetUpError when the schema of ours is missing or older than this program needs. A newer
 // one is fine: migrations only add.
-func CheckVersion(ctx context.Context, db DB) error {
+func CheckVersion(ctx context.Context, db database.DB) error {
 	names, err := migrate.FindMigrations(sqlfiles.Migrations())
 	if err != nil {
 		return fmt.Errorf("list migrations: %w", err)
 	}
-	return patiently(ctx, db, func(tx pgx.Tx) error {
+	return database.Patiently(ctx, db, func(tx pgx.Tx) error {
 		if err := untrusted(ctx, tx); err != nil {
 			return err
 		}
@@ -207,9 +208,9 @@ func CheckVersion(ctx context.Context, db DB) error {
 		case err != nil:
 			return err
 		case version == 0:
-			return &NotSetUpError{}
+			return &refusal.NotSetUpError{}
 		case version < len(names):
-			return &NotSetUpError{errors.New(fmt.Sprint("the schema embedsidecar has version ", version, ", want ", len(names)))}
+			return &refusal.NotSetUpError{Err: errors.New(fmt.Sprint("the schema embedsidecar has version ", version, ", want ", len(names)))}
 		}
 		return nil
 	})

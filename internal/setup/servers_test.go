@@ -6,6 +6,7 @@ import (
 
 	"github.com/embedsidecar/embedsidecar/internal/database"
 	"github.com/embedsidecar/embedsidecar/internal/pipeline"
+	"github.com/embedsidecar/embedsidecar/internal/refusal"
 	"github.com/embedsidecar/embedsidecar/internal/setup"
 	"github.com/embedsidecar/embedsidecar/testenv"
 )
@@ -31,7 +32,7 @@ func TestInit_ServersThatAreNotReady(t *testing.T) {
 	o := b.options(b.SlotName(), docs())
 	before := b.catalogue()
 	_, err = setup.Init(t.Context(), o)
-	wantError[*setup.ConfigError](t, err, "wal_level is replica, want logical", "ALTER SYSTEM SET wal_level", "restart")
+	wantError[*refusal.ConfigError](t, err, "wal_level is replica, want logical", "ALTER SYSTEM SET wal_level", "restart")
 	if len(find(b.check(o), setup.Wrong, "want logical")) != 1 {
 		t.Errorf("check: %+v", b.check(o))
 	}

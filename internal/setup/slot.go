@@ -17,6 +17,7 @@ import (
 
 	"github.com/embedsidecar/embedsidecar/internal/database"
 	"github.com/embedsidecar/embedsidecar/internal/health"
+	"github.com/embedsidecar/embedsidecar/internal/refusal"
 )
 
 // slotName is what Postgres allows.
@@ -38,7 +39,7 @@ type slotState struct {
 	SystemID    string
 }
 
-func findSlot(ctx context.Context, q querier, name string, installed bool) (slotState, error) {
+func findSlot(ctx context.Context, q database.Querier, name string, installed bool) (slotState, error) {
 	var s slotState
 	err := q.QueryRow(ctx, `SELECT coalesce(s.plugin::text, ''), coalesce(s.database::text, ''), s.active, s.active
 		AND s.confirmed_flush_lsn IS NULL, coalesce(s.wal_status, ''),
@@ -65,29 +66,29 @@ func findSlot(ctx context.Context, q querier, name string, installed bool) (slot
 
 // renewal says why a slot must be made (anew), or "" if the one there is good. Making it anew means comparing every
 // row.
-func (s *slotState) renewal(name, database, systemID string, now *publication, adopt bool) (reason string, err error) {
-	inUse := &ConflictError{
+func (s *slotState) renewal(name, here, systemID string, now *publication, adopt bool) (reason string, err error) {
+	inUse := &refusal.ConflictError{
 		Problem: fmt.Sprintf("slot %q is in use by %s", name, s.Holder),
 		Hint:    []string{"stop it first, and run embedsidecar init again"},
 	}
 	switch {
 	case !s.Exists && !s.Checkpoint:
 		return "it does not exist", nil
-	case s.Exists && s.Database != database:
-		return "", s.elsewhere(name, database)
+	case s.Exists && s.Database != here:
+		return "", s.elsewhere(name, here)
 	case s.Exists && !s.Checkpoint:
 		hint := []string{
 			"choose another name with --slot",
-			fmt.Sprintf("or, if nobody needs it: SELECT pg_drop_replication_slot(%s);", literal(name)),
+			fmt.Sprintf("or, if nobody needs it: SELECT pg_drop_replication_slot(%s);", database.Literal(name)),
 		}
-		return "", &ConflictError{Problem: fmt.Sprintf("there is a slot %q that is not ours", name), Hint: hint}
+		return "", &refusal.ConflictError{Problem: fmt.Sprintf("there is a slot %q that is not ours", name), Hint: hint}
 	case s.Exists && s.Plugin != "pgoutput":
-		return "", &ConflictError{
+		return "", &refusal.ConflictError{
 			Problem: fmt.Sprintf("slot %q belongs to plugin %q", name, s.Plugin),
 			Hint:    []string{"choose another name with --slot"},
 		}
 	case s.SystemID != systemID && !s.Begun && !adopt:
-		return "", &ConfigError{
+		return "", &refusal.ConfigError{
 			Problem: fmt.Sprintf("%s (system id %s, it was %s)", health.OtherServer, systemID, s.SystemID),
 			Hint:    []string{"if this copy shall live on its own: embedsidecar init --adopt, with its pipelines configured: it makes a new slot and compares every row"},
 		}
@@ -121,7 +122,7 @@ func (s *slotState) elsewhere(name, here string) error {
 	if s.Database == "" {
 		of = "is a physical one"
 	}
-	e := &ConflictError{
+	e := &refusal.ConflictError{
 		Problem: fmt.Sprintf("slot %q %s, not of %q: all databases of a server share the names of slots", name, of, here),
 		Hint: []string{fmt.Sprintf(
 			"give this database a slot of its own, in every command: --slot %s, or EMBEDSIDECAR_SLOT", own)},
@@ -146,7 +147,7 @@ type slotMaker struct {
 // create returns the position from which on the slot delivers every commit. The server waits for all running
 // transactions of the cluster first; when that takes too long, the error names them.
 func (m *slotMaker) create(ctx context.Context) (pglogrepl.LSN, error) {
-	arguments := literal(m.name) + ", 'pgoutput'"
+	arguments := database.Literal(m.name) + ", 'pgoutput'"
 	if m.failover {
 		arguments += ", false, false, true"
 	}
@@ -165,13 +166,13 @@ func (m *slotMaker) create(ctx context.Context) (pglogrepl.LSN, error) {
 	sql := fmt.Sprintf("SET lock_timeout = 0; SET statement_timeout = %d; SELECT lsn FROM pg_create_logical_replication_slot(%s)", m.timeout.Milliseconds(), arguments)
 	results, err := m.conn.Exec(ctx, sql).ReadAll()
 	switch {
-	case hasCode(err, pgerrcode.QueryCanceled) && ctx.Err() == nil:
+	case database.HasCode(err, pgerrcode.QueryCanceled) && ctx.Err() == nil:
 		return 0, m.waited(ctx, err)
-	case denied(err):
+	case database.Denied(err):
 		role := m.conn.ParameterStatus("session_authorization")
-		return 0, &PermissionError{
+		return 0, &refusal.PermissionError{
 			What: fmt.Sprintf("create slot %q", m.name), Role: role,
-			SQL: []string{"ALTER ROLE " + quote(role) + " REPLICATION;"}, Err: err,
+			SQL: []string{"ALTER ROLE " + database.Quote(role) + " REPLICATION;"}, Err: err,
 		}
 	case err != nil:
 		return 0, fmt.Errorf("create slot %q: %w", m.name, err)
@@ -196,13 +197,13 @@ func (m *slotMaker) waited(ctx context.Context, cause error) error {
 	for _, b := range blockers {
 		hint = append(hint, "running: "+b)
 	}
-	return &ConflictError{Problem: fmt.Sprintf(
+	return &refusal.ConflictError{Problem: fmt.Sprintf(
 		"slot %q could not be made within %s: the server waits for every transaction of the cluster that is running", m.name,
 		m.timeout), Hint: hint, Err: cause}
 }
 
 // lockHolders describes the sessions that hold a lock on one of the tables, at most ten.
-func lockHolders(ctx context.Context, q querier, tables []uint32) ([]string, error) {
+func lockHolders(ctx context.Context, q database.Querier, tables []uint32) ([]string, error) {
 	rows, err := q.Query(ctx, `SELECT DISTINCT concat_ws(' ', 'pid', l.pid, 'of role', a.usename,
 		nullif(a.application_name, ''), a.state,
 			'holds', l.mode, 'on', l.relation::regclass)

@@ -7,6 +7,7 @@ import (
 
 	"github.com/embedsidecar/embedsidecar/embed"
 	"github.com/embedsidecar/embedsidecar/internal/pipeline"
+	"github.com/embedsidecar/embedsidecar/internal/refusal"
 	"github.com/embedsidecar/embedsidecar/internal/setup"
 	"github.com/embedsidecar/embedsidecar/testenv"
 )
@@ -67,7 +68,7 @@ func TestResolve_TheTypeFollowsTheModel(t *testing.T) {
 		spec.IntoColumn, spec.IntoTable, spec.IntoType, spec.Index = tt.column, tt.table, tt.typ, tt.index
 		p, err := setup.Resolve(t.Context(), b.pool, spec, tt.model)
 		if tt.words != nil {
-			wantError[*setup.ConfigError](t, err, tt.words...)
+			wantError[*refusal.ConfigError](t, err, tt.words...)
 		} else if err != nil || p.Stored != pipeline.StoredSparse || p.Dims != tt.model.Dims {
 			t.Errorf("%s: %s of %d, %v", name, p.Stored, p.Dims, err)
 		}
@@ -82,7 +83,7 @@ func TestResolve_SparseNeedsANewerPgvector(t *testing.T) {
 	spec := docs()
 	spec.IntoColumn = "embedding"
 	_, err := setup.Resolve(t.Context(), b.pool, spec, setup.Vectors{Dims: 30522, Sparse: true})
-	wantError[*setup.ConfigError](t, err, "sparsevec needs pgvector 0.7 or newer", "ALTER EXTENSION vector UPDATE")
+	wantError[*refusal.ConfigError](t, err, "sparsevec needs pgvector 0.7 or newer", "ALTER EXTENSION vector UPDATE")
 	if _, err := setup.Resolve(t.Context(), b.pool, spec, setup.Vectors{Dims: 3}); err == nil ||
 		strings.Contains(err.Error(), "0.7") {
 		t.Errorf("a dense model: %v", err)
@@ -106,7 +107,7 @@ func TestBuildIndex_OfSparseVectors(t *testing.T) {
 		return err
 	}
 	b.MustExec("INSERT INTO docs (id, places) SELECT n, (SELECT '{' || string_agg(i || ':1', ',') || '}/30522' FROM generate_series(1, n) AS i)::sparsevec FROM unnest('{1000,1001}'::int[]) AS n")
-	wantError[*setup.ConfigError](t, build(&made.Pipelines[0]), "up to 1000 numbers", "places", "leave index out")
+	wantError[*refusal.ConfigError](t, build(&made.Pipelines[0]), "up to 1000 numbers", "places", "leave index out")
 	b.MustExec("DELETE FROM docs WHERE id = 1001")
 	for i := range made.Pipelines {
 		if p := &made.Pipelines[i]; p.Stored != pipeline.StoredSparse || build(p) != nil || build(p) != nil {

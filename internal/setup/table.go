@@ -9,7 +9,9 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/embedsidecar/embedsidecar/internal/database"
 	"github.com/embedsidecar/embedsidecar/internal/pipeline"
+	"github.com/embedsidecar/embedsidecar/internal/refusal"
 )
 
 // table is what the catalogue says of a source table.
@@ -44,7 +46,7 @@ type column struct {
 	Collation string // as a clause for a definition; "" when it is the type's own
 }
 
-func (t *table) quoted() string { return quote(t.Schema, t.Name) }
+func (t *table) quoted() string { return database.Quote(t.Schema, t.Name) }
 
 func (t *table) column(name string) (column, bool) {
 	for _, c := range t.Columns {
@@ -77,7 +79,7 @@ const selectTable = `SELECT c.oid, n.nspname::text AS schema, c.relname::text AS
 	FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace `
 
 // tableByName finds a table and its columns. It returns *MissingError when there is none.
-func tableByName(ctx context.Context, q querier, schema, name string) (*table, error) {
+func tableByName(ctx context.Context, q database.Querier, schema, name string) (*table, error) {
 	t, err := loadTable(ctx, q, "WHERE n.nspname = $1 AND c.relname = $2", schema, name)
 	if !errors.Is(err, pgx.ErrNoRows) {
 		return t, err
@@ -94,22 +96,22 @@ func tableByName(ctx context.Context, q querier, schema, name string) (*table, e
 	if err != nil {
 		return nil, fmt.Errorf("list tables: %w", err)
 	}
-	return nil, &MissingError{ConfigError{
-		Problem: fmt.Sprintf("there is no table %s", quote(schema, name)),
+	return nil, &refusal.MissingError{ConfigError: refusal.ConfigError{
+		Problem: fmt.Sprintf("there is no table %s", database.Quote(schema, name)),
 		Hint:    pipeline.DidYouMean(schema+"."+name, names),
 	}}
 }
 
 // tableByOID finds a table that may have been renamed. It returns *MissingError when it is gone.
-func tableByOID(ctx context.Context, q querier, oid uint32) (*table, error) {
+func tableByOID(ctx context.Context, q database.Querier, oid uint32) (*table, error) {
 	t, err := loadTable(ctx, q, "WHERE c.oid = $1", oid)
 	if errors.Is(err, pgx.ErrNoRows) {
-		return nil, &MissingError{ConfigError{Problem: "the source table was dropped"}}
+		return nil, &refusal.MissingError{ConfigError: refusal.ConfigError{Problem: "the source table was dropped"}}
 	}
 	return t, err
 }
 
-func loadTable(ctx context.Context, q querier, where string, args ...any) (*table, error) {
+func loadTable(ctx context.Context, q database.Querier, where string, args ...any) (*table, error) {
 	rows, err := q.Query(ctx, selectTable+where, args...)
 	if err != nil {
 		return nil, fmt.Errorf("look up table: %w", err)
@@ -165,14 +167,14 @@ func (t *table) embeddable() (problem string, hint []string) {
 
 // bypass is the way out of row-level security.
 func (t *table) bypass() []string {
-	return []string{"as superuser: ALTER ROLE " + quote(t.Reader) + " BYPASSRLS;"}
+	return []string{"as superuser: ALTER ROLE " + database.Quote(t.Reader) + " BYPASSRLS;"}
 }
 
 // findKey fills in the columns that name a row, in the replication stream as in queries: those of the replica identity.
 //
 // Operators are those of the default btree operator class of what the index compares, so that sorting and comparing
 // agree.
-func (t *table) findKey(ctx context.Context, q querier) (problem string, hint []string, err error) {
+func (t *table) findKey(ctx context.Context, q database.Querier) (problem string, hint []string, err error) {
 	// A domain's values are compared as those of its base type: a constraint that was added later need not hold for what
 	// is there.
 	rows, err := q.Query(ctx, `SELECT a.attname::text AS name,
@@ -262,7 +264,7 @@ func Leaves(ctx context.Context, q interface {
 }
 
 // checkLeaves makes sure that a change of any partition names its row by the key of the root.
-func (t *table) checkLeaves(ctx context.Context, q querier) (problem string, hint []string, err error) {
+func (t *table) checkLeaves(ctx context.Context, q database.Querier) (problem string, hint []string, err error) {
 	rows, err := q.Query(ctx, `SELECT n.nspname::text AS schema, c.relname::text AS name, c.relkind::text AS kind,
 		c.relpersistence::text AS persistence,
 		c.relreplident::text AS identity,
@@ -286,7 +288,7 @@ func (t *table) checkLeaves(ctx context.Context, q querier) (problem string, hin
 		return "", nil, fmt.Errorf("look up partitions of %s: %w", t.quoted(), err)
 	}
 	for _, l := range leaves {
-		name := quote(l.Schema, l.Name)
+		name := database.Quote(l.Schema, l.Name)
 		switch {
 		case l.Kind == "p": // a partitioned table without partitions
 		case l.Kind != "r":

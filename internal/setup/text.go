@@ -3,6 +3,7 @@ package setup
 import (
 	"strings"
 
+	"github.com/embedsidecar/embedsidecar/internal/database"
 	"github.com/embedsidecar/embedsidecar/internal/pipeline"
 )
 
@@ -15,7 +16,7 @@ func TextExpression(p *pipeline.Pipeline) string {
 	}
 	parts := make([]string, len(p.Columns))
 	for i, c := range p.Columns {
-		parts[i] = "nullif(r." + quote(c) + "::text, '')"
+		parts[i] = "nullif(r." + database.Quote(c) + "::text, '')"
 	}
 	return `pg_catalog.concat_ws(E'\n\n', ` + strings.Join(parts, ", ") + ")"
 }

@@ -9,6 +9,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/embedsidecar/embedsidecar/internal/database"
+	"github.com/embedsidecar/embedsidecar/internal/refusal"
 )
 
 // Whose objects may be used. What hangs on a table (a trigger, a default, a rule, the expression of an index) runs
@@ -31,7 +32,7 @@ func untrusted(ctx context.Context, tx pgx.Tx, tables ...uint32) error {
 		}
 	}
 	role := tx.Conn().Config().User
-	e := &ConfigError{Problem: fmt.Sprintf("it is not safe for role %q to use: %s", role, strings.Join(texts, "; "))}
+	e := &refusal.ConfigError{Problem: fmt.Sprintf("it is not safe for role %q to use: %s", role, strings.Join(texts, "; "))}
 	if len(owners) == 0 {
 		e.Hint = []string{"whoever owns it takes it away, or name another table: one that is not there yet is made"}
 		return e
@@ -64,7 +65,7 @@ func (t *table) unruly(ctx context.Context, tx pgx.Tx) error {
 	if err != nil {
 		return fmt.Errorf("look up owner of %s: %w", t.quoted(), err)
 	}
-	return &ConfigError{
+	return &refusal.ConfigError{
 		Problem: fmt.Sprintf("%q is a superuser and %s belongs to %q, whose triggers and functions would run with all rights",
 			role, t.quoted(), t.Owner),
 		Hint: trustHint(role, t.Owner),
@@ -90,7 +91,7 @@ func (in *initializer) foreignPublication(ctx context.Context, tx pgx.Tx) error 
 	if err != nil {
 		return fmt.Errorf("look up owner of publication %q: %w", name, err)
 	}
-	return &ConfigError{
+	return &refusal.ConfigError{
 		Problem: fmt.Sprintf("the publication %q belongs to %q, who owns none of its tables and could take changes out of it",
 			name, owner),
 		Hint: append([]string{"name another publication: one that is not there yet is made"},

@@ -10,6 +10,7 @@ import (
 
 	"github.com/embedsidecar/embedsidecar/internal/database"
 	"github.com/embedsidecar/embedsidecar/internal/pipeline"
+	"github.com/embedsidecar/embedsidecar/internal/refusal"
 	"github.com/embedsidecar/embedsidecar/internal/setup"
 	"github.com/embedsidecar/embedsidecar/testenv"
 )
@@ -154,7 +155,7 @@ func TestTrust_WhatHangsOnOurTables(t *testing.T) {
 	} {
 		b.as(pool, tt.make)
 		_, err := setup.Load(t.Context(), b.pool, o.Slot)
-		wantError[*setup.ConfigError](t, err, tt.word, name)
+		wantError[*refusal.ConfigError](t, err, tt.word, name)
 		drop := pool
 		if strings.HasPrefix(tt.drop, "DROP TRIGGER") {
 			drop = b.Pool
@@ -175,7 +176,7 @@ func TestTrust_WhatHangsOnOurTables(t *testing.T) {
 	} {
 		b.MustExec(tt.make)
 		_, err := setup.Load(t.Context(), b.pool, o.Slot)
-		wantError[*setup.ConfigError](t, err, tt.word)
+		wantError[*refusal.ConfigError](t, err, tt.word)
 		b.MustExec(tt.drop)
 	}
 	if _, err := setup.Load(t.Context(), b.pool, o.Slot); err != nil {
@@ -209,7 +210,7 @@ func TestTrust_APreparedEmbeddingTable(t *testing.T) {
 			b.as(pool, `GRANT ALL ON docs_embedding TO public`)
 			o := b.options(b.SlotName(), side())
 			_, err := setup.Init(t.Context(), o)
-			wantError[*setup.ConfigError](t, err, "docs_embedding", `"`+tenant+`"`, "--trust-owner "+tenant)
+			wantError[*refusal.ConfigError](t, err, "docs_embedding", `"`+tenant+`"`, "--trust-owner "+tenant)
 			b.sprung(tenant, err)
 			if name == "nothing" {
 				return
@@ -221,7 +222,7 @@ func TestTrust_APreparedEmbeddingTable(t *testing.T) {
 			if name != "rule" {
 				words = append(words, `"`+tenant+`"`)
 			}
-			wantError[*setup.ConfigError](t, err, words...)
+			wantError[*refusal.ConfigError](t, err, words...)
 			b.sprung(tenant, err)
 		})
 	}
@@ -302,7 +303,7 @@ func TestTrust_ASuperuserOverATableOfSomebodyElse(t *testing.T) {
 	defer plain.Close()
 	o.Pool = plain
 	_, err = setup.Init(t.Context(), o)
-	wantError[*setup.ConfigError](t, err, "superuser", testenv.Owner, "--trust-owner "+testenv.Owner)
+	wantError[*refusal.ConfigError](t, err, "superuser", testenv.Owner, "--trust-owner "+testenv.Owner)
 	o.Pool = b.super // who trusts the owner
 	b.init(o)
 }
@@ -315,5 +316,5 @@ func TestTrust_APublicationOfSomebodyElse(t *testing.T) {
 	tenant, pool := b.tenant()
 	b.as(pool, `CREATE PUBLICATION `+o.Publication)
 	_, err := setup.Init(t.Context(), o)
-	wantError[*setup.ConfigError](t, err, "publication", tenant)
+	wantError[*refusal.ConfigError](t, err, "publication", tenant)
 }

@@ -11,6 +11,9 @@ import (
 	"github.com/jackc/pgerrcode"
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/embedsidecar/embedsidecar/internal/database"
+	"github.com/embedsidecar/embedsidecar/internal/refusal"
 )
 
 // UninstallOptions says what Uninstall takes away.
@@ -33,7 +36,7 @@ type Removed struct {
 func Uninstall(ctx context.Context, o UninstallOptions) (Removed, error) {
 	var plan []removal
 	var done Removed
-	err := patiently(ctx, o.Pool, func(tx pgx.Tx) error {
+	err := database.Patiently(ctx, o.Pool, func(tx pgx.Tx) error {
 		plan, done = nil, Removed{}
 		if err := untrusted(ctx, tx); err != nil {
 			return err
@@ -47,7 +50,7 @@ func Uninstall(ctx context.Context, o UninstallOptions) (Removed, error) {
 		}
 		version, err := schemaVersion(ctx, tx)
 		if err != nil || version == 0 && (!o.Embeddings || len(marked) == 0) {
-			return either(&NotSetUpError{}, err)
+			return refusal.Either(&refusal.NotSetUpError{}, err)
 		}
 		if version > 0 {
 			if plan, err = removeSlots(ctx, tx); err != nil {
@@ -79,7 +82,7 @@ func Uninstall(ctx context.Context, o UninstallOptions) (Removed, error) {
 
 // removeVectors plans the end of every destination that init made: those of pipelines, then those that earlier ones
 // have left.
-func removeVectors(ctx context.Context, q querier, installed bool, marked []left) ([]removal, error) {
+func removeVectors(ctx context.Context, q database.Querier, installed bool, marked []left) ([]removal, error) {
 	var stored []storedPipeline
 	var err error
 	if installed {
@@ -141,14 +144,14 @@ type RemoveOptions struct {
 func Remove(ctx context.Context, o RemoveOptions) (Removed, error) {
 	var plan []removal
 	var done Removed
-	err := patiently(ctx, o.Pool, func(tx pgx.Tx) error {
+	err := database.Patiently(ctx, o.Pool, func(tx pgx.Tx) error {
 		plan, done = nil, Removed{}
 		if err := untrusted(ctx, tx); err != nil {
 			return err
 		}
 		stored, err := storedPipelines(ctx, tx, "")
 		if err != nil {
-			return notSetUp(err)
+			return refusal.NotSetUp(err)
 		}
 		at := slices.IndexFunc(stored, func(s storedPipeline) bool { return s.Name == o.Pipeline })
 		if at < 0 {
@@ -156,7 +159,7 @@ func Remove(ctx context.Context, o RemoveOptions) (Removed, error) {
 		}
 		s := stored[at].renamed()
 		// The row first: a running sidecar then stops before the table leaves the publication.
-		plan = append(plan, removal{sql: "DELETE FROM embedsidecar.pipeline WHERE name = " + literal(s.Name)})
+		plan = append(plan, removal{sql: "DELETE FROM embedsidecar.pipeline WHERE name = " + database.Literal(s.Name)})
 		shared := slices.ContainsFunc(stored, func(other storedPipeline) bool {
 			return other.PipelineID != s.PipelineID && other.TableOID == s.TableOID && other.SlotName == s.SlotName
 		})
@@ -188,12 +191,12 @@ func Remove(ctx context.Context, o RemoveOptions) (Removed, error) {
 
 // unknownPipeline is the error of a pipeline that is not there. It may have been taken away before, and its vectors
 // left.
-func unknownPipeline(ctx context.Context, q querier, o RemoveOptions, stored []storedPipeline) error {
+func unknownPipeline(ctx context.Context, q database.Querier, o RemoveOptions, stored []storedPipeline) error {
 	known := make([]string, len(stored))
 	for i, s := range stored {
 		known[i] = s.Name
 	}
-	e := UnknownPipeline(o.Pipeline, known)
+	e := refusal.UnknownPipeline(o.Pipeline, known)
 	if !o.Embedding {
 		return e
 	}
@@ -241,10 +244,10 @@ func perform(ctx context.Context, pool *pgxpool.Pool, steps [][]removal, dry boo
 		if !dry {
 			err := in.execute(ctx, a)
 			switch {
-			case hasCode(err, pgerrcode.ObjectInUse):
-				return done, &ConflictError{Problem: "a slot is in use", Hint: []string{"stop every sidecar first"}, Err: err}
-			case denied(err):
-				return done, &PermissionError{What: "remove", Role: pool.Config().ConnConfig.User, SQL: printed, Err: err}
+			case database.HasCode(err, pgerrcode.ObjectInUse):
+				return done, &refusal.ConflictError{Problem: "a slot is in use", Hint: []string{"stop every sidecar first"}, Err: err}
+			case database.Denied(err):
+				return done, &refusal.PermissionError{What: "remove", Role: pool.Config().ConnConfig.User, SQL: printed, Err: err}
 			case err != nil:
 				return done, fmt.Errorf("%s: %w", a.What, err)
 			}
@@ -255,7 +258,7 @@ func perform(ctx context.Context, pool *pgxpool.Pool, steps [][]removal, dry boo
 }
 
 // removeSlots plans the end of every slot of ours that is on this server, and of its publication.
-func removeSlots(ctx context.Context, q querier) ([]removal, error) {
+func removeSlots(ctx context.Context, q database.Querier) ([]removal, error) {
 	rows, err := q.Query(ctx, `SELECT k.slot_name::text, s.slot_name IS NOT NULL AND s.database = current_database(),
 		coalesce(s.active, false),
 		concat_ws(' ', 'pid', s.active_pid, nullif(a.application_name, '')), k.publication::text, b.oid IS NOT NULL
@@ -273,15 +276,15 @@ func removeSlots(ctx context.Context, q querier) ([]removal, error) {
 	)
 	_, err = pgx.ForEachRow(rows, []any{&name, &exists, &active, &holder, &publication, &published}, func() error {
 		if active && exists {
-			inUse = &ConflictError{
+			inUse = &refusal.ConflictError{
 				Problem: fmt.Sprintf("slot %q is in use by %s", name, holder),
 				Hint:    []string{"stop every sidecar first"},
 			}
 		}
 		if exists {
-			slots = append(slots, removal{sql: "SELECT pg_drop_replication_slot(" + literal(name) + ")"})
+			slots = append(slots, removal{sql: "SELECT pg_drop_replication_slot(" + database.Literal(name) + ")"})
 		}
-		drop := removal{sql: "DROP PUBLICATION " + quote(publication)}
+		drop := removal{sql: "DROP PUBLICATION " + database.Quote(publication)}
 		if published && !slices.ContainsFunc(publications, func(r removal) bool { return r.sql == drop.sql }) {
 			publications = append(publications, drop)
 		}
@@ -294,7 +297,7 @@ func removeSlots(ctx context.Context, q querier) ([]removal, error) {
 }
 
 // ownDestination returns what holds a pipeline's vectors if init made it, or nil.
-func ownDestination(ctx context.Context, q querier, s *storedPipeline) (*left, error) {
+func ownDestination(ctx context.Context, q database.Querier, s *storedPipeline) (*left, error) {
 	l := left{Schema: s.DestinationSchema, Table: s.DestinationTable, Column: s.DestinationColumn}
 	var ours bool
 	var err error
@@ -320,7 +323,7 @@ func ownDestination(ctx context.Context, q querier, s *storedPipeline) (*left, e
 
 // unpublish plans to take a pipeline out of its slot's publication: its table, or, while another pipeline reads that,
 // the destination column from the table's column list, which would otherwise keep the column from being dropped.
-func unpublish(ctx context.Context, q querier, s *storedPipeline, shared, dropped bool) ([]removal, error) {
+func unpublish(ctx context.Context, q database.Querier, s *storedPipeline, shared, dropped bool) ([]removal, error) {
 	var name string
 	var version int
 	err := q.QueryRow(ctx, "SELECT publication::text, current_setting('server_version_num')::int FROM embedsidecar.lsn_checkpoint WHERE slot_name = $1", s.SlotName).Scan(&name, &version)
@@ -339,7 +342,7 @@ func unpublish(ctx context.Context, q querier, s *storedPipeline, shared, droppe
 	if err != nil {
 		return nil, err
 	}
-	alter := "ALTER PUBLICATION " + quote(name)
+	alter := "ALTER PUBLICATION " + database.Quote(name)
 	take := removal{alter + " DROP TABLE " + publishedAs{table: t}.sql(), []uint32{t.OID}}
 	if !shared {
 		return []removal{take}, nil

@@ -15,6 +15,7 @@ import (
 	"github.com/embedsidecar/embedsidecar/internal/config"
 	"github.com/embedsidecar/embedsidecar/internal/pipeline"
 	"github.com/embedsidecar/embedsidecar/internal/problem"
+	"github.com/embedsidecar/embedsidecar/internal/refusal"
 	"github.com/embedsidecar/embedsidecar/internal/report"
 	"github.com/embedsidecar/embedsidecar/internal/setup"
 )
@@ -48,7 +49,7 @@ func Named(ctx context.Context, pool *pgxpool.Pool, names []string) ([]pipeline.
 	for _, name := range names {
 		at := Meant(all, name)
 		if at < 0 {
-			return nil, setup.UnknownPipeline(name, known)
+			return nil, refusal.UnknownPipeline(name, known)
 		}
 		found = append(found, all[at])
 	}

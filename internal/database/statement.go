@@ -1,0 +1,96 @@
+package database
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/jackc/pgerrcode"
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+)
+
+// DB is what begins a transaction: a pool, a connection or a transaction.
+type DB interface {
+	Begin(ctx context.Context) (pgx.Tx, error)
+}
+
+// Querier runs statements inside somebody's transaction.
+type Querier interface {
+	Exec(ctx context.Context, sql string, arguments ...any) (pgconn.CommandTag, error)
+	Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error)
+	QueryRow(ctx context.Context, sql string, args ...any) pgx.Row
+}
+
+// HasCode reports whether err is an answer of the server with one of the SQLSTATEs.
+func HasCode(err error, codes ...string) bool {
+	var pg *pgconn.PgError
+	if !errors.As(err, &pg) {
+		return false
+	}
+	return slices.Contains(codes, pg.Code)
+}
+
+// Denied reports whether err says that the role may not.
+func Denied(err error) bool { return HasCode(err, pgerrcode.InsufficientPrivilege) }
+
+// Quote writes a name, or a name and its schema, for use in SQL.
+func Quote(names ...string) string { return pgx.Identifier(names).Sanitize() }
+
+// QuoteAll writes names with commas between them.
+func QuoteAll(names []string) string {
+	quoted := make([]string, len(names))
+	for i, name := range names {
+		quoted[i] = Quote(name)
+	}
+	return strings.Join(quoted, ", ")
+}
+
+// Literal writes a string constant for statements that take no parameters (DDL, and what is printed for people).
+func Literal(s string) string {
+	if strings.Contains(s, `\`) {
+		return " E'" + strings.ReplaceAll(strings.ReplaceAll(s, `\`, `\\`), "'", "''") + "'"
+	}
+	return "'" + strings.ReplaceAll(s, "'", "''") + "'"
+}
+
+// RolledBack runs f inside a savepoint and undoes what it did.
+func RolledBack(ctx context.Context, tx pgx.Tx, f func(tx pgx.Tx) error) error {
+	savepoint, err := tx.Begin(ctx)
+	if err != nil {
+		return fmt.Errorf("begin savepoint: %w", err)
+	}
+	err = f(savepoint)
+	if rollback := savepoint.Rollback(ctx); rollback != nil && err == nil {
+		return fmt.Errorf("roll back savepoint: %w", rollback)
+	}
+	return err
+}
+
+// Extended runs one statement by the extended protocol. Exec without arguments would take the simple one, which runs
+// several.
+func Extended(ctx context.Context, tx pgx.Tx, sql string) error {
+	rows, err := tx.Query(ctx, sql, pgx.QueryExecModeExec)
+	if err != nil {
+		return err
+	}
+	rows.Close()
+	return rows.Err()
+}
+
+// ReadOnly runs f in a transaction that is rolled back, whatever it did.
+func ReadOnly(ctx context.Context, db DB, f func(tx pgx.Tx) error) error {
+	tx, err := Begin(ctx, db)
+	if err != nil {
+		return fmt.Errorf("begin transaction: %w", err)
+	}
+	defer func() { _ = tx.Rollback(context.WithoutCancel(ctx)) }()
+	return f(tx)
+}
+
+// Patiently is ReadOnly, again while it loses against somebody's lock; each time f begins anew.
+func Patiently(ctx context.Context, db DB, f func(tx pgx.Tx) error) error {
+	return UntilUnlocked(ctx, func() error { return ReadOnly(ctx, db, f) })
+}
