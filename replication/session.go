@@ -17,6 +17,7 @@ import (
 	"github.com/embedsidecar/embedsidecar/internal/database"
 	"github.com/embedsidecar/embedsidecar/internal/failpoint"
 	"github.com/embedsidecar/embedsidecar/internal/mark"
+	"github.com/embedsidecar/embedsidecar/internal/slot"
 	"github.com/embedsidecar/embedsidecar/queue"
 	sqlfiles "github.com/embedsidecar/embedsidecar/sql"
 )
@@ -47,11 +48,11 @@ type relation struct {
 }
 
 func (s *Stream) session(ctx context.Context) error {
-	st, err := s.slotState(ctx)
+	st, err := s.state(ctx)
 	if err != nil {
 		return err
 	}
-	if err := s.standby(ctx, st); err != nil {
+	if err := s.standby(ctx, &st); err != nil {
 		return err
 	}
 	s.stats.Standby.Store(false)
@@ -68,7 +69,7 @@ func (s *Stream) session(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("identify the server: %w", err)
 	}
-	if err := s.check(ctx, st, system); err != nil {
+	if err := s.check(ctx, &st, system); err != nil {
 		return err
 	}
 	if s.o.Prepare != nil {
@@ -86,7 +87,7 @@ func (s *Stream) session(ctx context.Context) error {
 	if ses.feedback, err = s.feedbackInterval(ctx); err != nil {
 		return err
 	}
-	err = pglogrepl.StartReplication(ctx, conn, quoteSlot(s.o.Slot), st.LSN, pglogrepl.StartReplicationOptions{
+	err = pglogrepl.StartReplication(ctx, conn, quoteSlot(s.o.Slot), st.Checkpoint, pglogrepl.StartReplicationOptions{
 		Mode: pglogrepl.LogicalReplication,
 		PluginArgs: []string{
 			"proto_version '1'", fmt.Sprintf("messages '%t'", ses.marks), "publication_names '" +
@@ -142,7 +143,7 @@ func (s *Stream) takeEpoch(ctx context.Context, timeline int32, moved bool) (epo
 		return 0, 0, err
 	}
 	if moved {
-		if ids, err = s.voidLeases(ctx, tx); err != nil {
+		if ids, err = slot.VoidLeases(ctx, tx, s.o.Slot); err != nil {
 			return 0, 0, err
 		}
 		if err := queue.RequestScan(ctx, tx, "the server is a standby that was promoted", ids); err != nil {
@@ -156,22 +157,6 @@ func (s *Stream) takeEpoch(ctx context.Context, timeline int32, moved bool) (epo
 	s.acknowledged.Store(a.sum())
 	s.o.Queue.Wake(ids...)
 	return epoch, start, nil
-}
-
-// voidLeases ends whatever workers hold of the slot's pipelines, and returns these. It waits for no worker.
-func (s *Stream) voidLeases(ctx context.Context, db interface {
-	Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error)
-},
-) ([]int32, error) {
-	rows, err := db.Query(ctx, sqlfiles.Query("void_leases"), pgx.StrictNamedArgs{"slot": s.o.Slot})
-	if err != nil {
-		return nil, fmt.Errorf("void leases: %w", err)
-	}
-	ids, err := pgx.CollectRows(rows, pgx.RowTo[int32])
-	if err != nil {
-		return nil, fmt.Errorf("void leases: %w", err)
-	}
-	return ids, nil
 }
 
 // feedbackInterval is how often the server hears of us: well within its patience.

@@ -14,6 +14,7 @@ import (
 	"github.com/embedsidecar/embedsidecar/internal/database"
 	"github.com/embedsidecar/embedsidecar/internal/health"
 	"github.com/embedsidecar/embedsidecar/internal/pipeline"
+	"github.com/embedsidecar/embedsidecar/internal/slot"
 	"github.com/embedsidecar/embedsidecar/queue"
 	sqlfiles "github.com/embedsidecar/embedsidecar/sql"
 )
@@ -95,7 +96,7 @@ type Slot struct {
 	Elsewhere string `json:"elsewhere,omitempty"`
 	Database  string `json:"-"` // this one
 	// Blockers are the transactions that the making of the slot waits for.
-	Blockers []database.Blocker `json:"waits_for,omitempty" db:"-"`
+	Blockers []database.Blocker `json:"waits_for,omitempty"`
 }
 
 // Sidecar is one that runs, with what it says of itself.
@@ -305,23 +306,31 @@ func (st *Status) facts(p *Pipeline) health.Facts {
 
 // Slots returns the state of every slot that is set up in a database.
 func Slots(ctx context.Context, db queue.DB) ([]Slot, error) {
-	rows, err := db.Query(ctx, sqlfiles.Query("status_slots"))
+	states, err := slot.All(ctx, db)
 	if err != nil {
 		return nil, fmt.Errorf("read the slots: %w", err)
 	}
-	slots, err := pgx.CollectRows(rows, pgx.RowToStructByPos[Slot])
-	if err != nil {
-		return nil, fmt.Errorf("read the slots: %w", err)
-	}
-	for i := range slots {
-		if !slots[i].Making {
-			continue
-		}
-		if slots[i].Blockers, err = database.Blockers(ctx, db, ""); err != nil {
+	slots := make([]Slot, len(states))
+	for i := range states {
+		slots[i] = slotOf(&states[i])
+		if slots[i].Blockers, err = states[i].Blockers(ctx, db); err != nil {
 			return nil, err
 		}
 	}
 	return slots, nil
+}
+
+func slotOf(s *slot.State) Slot {
+	told := Slot{
+		Name: s.Name, Publication: s.Publication, Checkpoint: s.Checkpoint.String(), Exists: s.Exists, Active: s.Active,
+		Making: s.Making(), WALStatus: s.WALStatus, SafeWALBytes: s.SafeWALBytes, LagBytes: s.LagBytes,
+		SavedSecondsAgo: s.SavedSecondsAgo, Holder: s.Application, PublicationExists: s.PublicationNow != 0,
+		OtherServer: s.OtherServer(s.ServerID), Elsewhere: s.Elsewhere(), Database: s.Here,
+	}
+	if s.RetainedBytes != nil {
+		told.RetainedBytes = *s.RetainedBytes
+	}
+	return told
 }
 
 // Sidecars returns those that run.

@@ -19,6 +19,7 @@ import (
 	"github.com/embedsidecar/embedsidecar/internal/pipeline"
 	"github.com/embedsidecar/embedsidecar/internal/refusal"
 	"github.com/embedsidecar/embedsidecar/internal/report"
+	"github.com/embedsidecar/embedsidecar/internal/slot"
 )
 
 // Status is how a check went.
@@ -79,6 +80,7 @@ type checker struct {
 	o         CheckOptions
 	version   int
 	database  string
+	system    pglogrepl.IdentifySystemResult // zero if it was not to be had
 	installed bool
 	copied    bool // the data came from another server: what is said of it here is of that one
 	hidden    bool // the role may not look into the schema
@@ -226,6 +228,7 @@ func (c *checker) checkReplication(ctx context.Context) {
 		c.streamer = cfg.User
 	}
 	c.add(name, OK, "the role may replicate, and nothing is in between")
+	c.system = system
 	var stored string
 	err = c.o.Pool.QueryRow(ctx, "SELECT system_id FROM embedsidecar.lsn_checkpoint WHERE slot_name = $1",
 		c.o.Slot).Scan(&stored)
@@ -265,11 +268,8 @@ func (c *checker) checkSlot(ctx context.Context, tx pgx.Tx) error {
 		return err
 	}
 	publication := c.o.Publication
-	if s.Checkpoint { // the slot was set up with one, and that is what the stream asks for
-		if err := tx.QueryRow(ctx, `SELECT publication::text FROM embedsidecar.lsn_checkpoint WHERE slot_name = $1`,
-			c.o.Slot).Scan(&publication); err != nil {
-			return fmt.Errorf("look up the publication of slot %q: %w", c.o.Slot, err)
-		}
+	if s.Recorded { // the slot was set up with one, and that is what the stream asks for
+		publication = s.Publication
 	}
 	pub, err := findPublication(ctx, tx, publication, c.version)
 	if err != nil {
@@ -283,53 +283,84 @@ func (c *checker) checkSlot(ctx context.Context, tx pgx.Tx) error {
 	} else {
 		c.add(name, OK, fmt.Sprintf("%q, tables: %d", publication, len(pub.entries)))
 	}
-	name = "slot"
-	switch {
-	case !s.Exists && !s.Checkpoint:
-		c.add(name, Wrong, fmt.Sprintf("%q does not exist", c.o.Slot), "run embedsidecar init")
-		return nil
-	case s.Exists && s.Database != c.database:
-		c.failed(name, s.elsewhere(c.o.Slot, c.database))
-		return nil
-	case !s.Exists && c.copied:
-		return nil // it is the other server's
-	case !s.Exists:
-		c.add(name, Wrong, fmt.Sprintf("%q is gone", c.o.Slot),
-			"embedsidecar run and embedsidecar init make it anew and compare every row")
-		return nil
-	case !s.Checkpoint && !c.hidden:
-		c.add(name, Wrong, fmt.Sprintf("%q is not ours", c.o.Slot), "choose another name with --slot")
-		return nil
-	case s.WALStatus == "lost":
-		c.add(name, Wrong, fmt.Sprintf("%q is lost: the server removed WAL it still needed", c.o.Slot),
-			"embedsidecar run and embedsidecar init make it anew and compare every row",
-			"raise max_slot_wal_keep_size to prevent it")
-		return nil
-	case s.Making:
-		list, err := database.Blockers(ctx, tx, "")
+	if done, err := c.judgeSlot(ctx, tx, &s); done || err != nil {
+		return err
+	}
+	return c.measureSlot(ctx, tx, &s)
+}
+
+// anew is what is done about a slot that cannot go on.
+const anew = "embedsidecar run and embedsidecar init make it anew and compare every row"
+
+// judgeSlot tells what is wrong with the slot; done means that no more is to be said of it.
+func (c *checker) judgeSlot(ctx context.Context, tx pgx.Tx, s *slot.State) (done bool, err error) {
+	const name = "slot"
+	wrong := func(detail string, hint ...string) (bool, error) {
+		c.add(name, Wrong, fmt.Sprintf("%q ", c.o.Slot)+detail, hint...)
+		return true, nil
+	}
+	server := c.system
+	if server.SystemID == "" { // the stream's connection could not be had, which is told in its own place
+		server = pglogrepl.IdentifySystemResult{SystemID: s.ServerID, Timeline: s.Timeline}
+	}
+	v := s.Judge(server)
+	switch v.Condition {
+	case slot.Absent:
+		return wrong("does not exist", v.Hint...)
+	case slot.Elsewhere, slot.OtherPlugin:
+		c.failed(name, v.Err())
+		return true, nil
+	case slot.OtherServer: // that is told at once
+		if !s.Exists {
+			return true, nil
+		}
+	case slot.Unrecorded:
+		if !c.hidden {
+			return wrong("is not ours", "choose another name with --slot")
+		}
+	case slot.Gone:
+		return wrong("is gone", anew)
+	case slot.Lost:
+		return wrong("is lost: the server removed WAL it still needed", anew, "raise max_slot_wal_keep_size to prevent it")
+	default:
+	}
+	if s.Making() {
+		list, err := s.Blockers(ctx, tx)
 		if err != nil {
-			return err
+			return false, err
 		}
 		hint := []string{"until then changes are not queued: let these transactions end, or end them"}
-		c.add(name, Wrong, fmt.Sprintf("%q is being made by %s: the server waits for every open transaction of the cluster",
-			c.o.Slot, s.Holder), append(hint, database.Named(list)...)...)
-		return nil
-	case pub != nil && s.Checkpoint && s.PublishedBy != pub.OID:
+		return wrong(fmt.Sprintf("is being made by %s: the server waits for every open transaction of the cluster",
+			s.Holder()), append(hint, database.Named(list)...)...)
+	}
+	switch v.Condition {
+	case slot.Republished:
 		c.add(name, Wrong, "the publication was dropped and made again: changes in between are lost",
 			"embedsidecar run and embedsidecar init make the slot anew and compare every row")
-		return nil
+		return true, nil
+	case slot.Temporary, slot.Interrupted:
+		c.add(name, Wrong, v.Reason, anew)
+		return true, nil
+	case slot.Moved, slot.Ahead, slot.OtherTimeline: // who streams may have stored a new position at this moment
+		if !s.Active {
+			c.add(name, Wrong, v.Reason, "embedsidecar run makes the slot anew and compares every row")
+			return true, nil
+		}
+	default:
 	}
-	var kept, safe *int64
-	err = tx.QueryRow(ctx, `SELECT pg_wal_lsn_diff(pg_current_wal_lsn(), restart_lsn)::bigint, safe_wal_size FROM pg_replication_slots WHERE slot_name = $1`, c.o.Slot).Scan(&kept, &safe)
-	if err != nil {
-		return fmt.Errorf("look up WAL of slot %q: %w", c.o.Slot, err)
-	}
+	return false, nil
+}
+
+// measureSlot tells who streams from the slot, and how much WAL it keeps.
+func (c *checker) measureSlot(ctx context.Context, tx pgx.Tx, s *slot.State) (err error) {
+	const name = "slot"
 	detail, stuck := "nobody streams from it", ""
 	if s.Active {
-		detail = "streamed by " + s.Holder
+		detail = "streamed by " + s.Holder()
 	} else if stuck, err = c.stuck(ctx, tx, s); err != nil {
 		return err
 	}
+	kept, safe := s.RetainedBytes, s.SafeWALBytes
 	if kept != nil {
 		detail += fmt.Sprintf("; it keeps %d MB of WAL", *kept>>20)
 	}
@@ -346,8 +377,8 @@ func (c *checker) checkSlot(ctx context.Context, tx pgx.Tx) error {
 }
 
 // stuck tells of a sidecar that says of itself that it cannot stream.
-func (c *checker) stuck(ctx context.Context, tx pgx.Tx, s slotState) (says string, err error) {
-	if !s.Checkpoint {
+func (c *checker) stuck(ctx context.Context, tx pgx.Tx, s *slot.State) (says string, err error) {
+	if !s.Recorded {
 		return "", nil
 	}
 	all, err := report.Sidecars(ctx, tx)

@@ -19,6 +19,7 @@ import (
 	"github.com/embedsidecar/embedsidecar/internal/database"
 	"github.com/embedsidecar/embedsidecar/internal/pipeline"
 	"github.com/embedsidecar/embedsidecar/internal/refusal"
+	"github.com/embedsidecar/embedsidecar/internal/slot"
 )
 
 // Options says what Init shall make.
@@ -155,7 +156,7 @@ type initializer struct {
 	others      []storedPipeline  // of the slot, without a spec
 	unpublished []publishedAs     // their tables, when the publication is not there or new to them
 	pub         *publication
-	slot        slotState
+	slot        slot.State
 	moved       []string // slots of another database that this one, a copy of it, gives up
 }
 

@@ -2,23 +2,19 @@ package setup
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"strings"
 
-	"github.com/jackc/pglogrepl"
 	"github.com/jackc/pgx/v5"
 
 	"github.com/embedsidecar/embedsidecar/embed"
 	"github.com/embedsidecar/embedsidecar/internal/database"
 	"github.com/embedsidecar/embedsidecar/internal/pipeline"
 	"github.com/embedsidecar/embedsidecar/internal/refusal"
+	"github.com/embedsidecar/embedsidecar/internal/slot"
 	sqlfiles "github.com/embedsidecar/embedsidecar/sql"
 )
-
-// version17 is the first server whose slots can fail over.
-const version17 = 170000
 
 // defaultPlugin is what a spec without a plugin means.
 const defaultPlugin = "onnx"
@@ -50,18 +46,18 @@ func (in *initializer) makePlan() ([]action, error) {
 		return nil, err
 	}
 	plan = append(plan, published...)
-	if in.slot.Checkpoint && in.slot.Publication != in.o.Publication {
+	if in.slot.Recorded && in.slot.Publication != in.o.Publication {
 		return nil, &refusal.ConfigError{
 			Problem: fmt.Sprintf("slot %q was set up with publication %q, not %q", in.o.Slot, in.slot.Publication,
 				in.o.Publication),
 			Hint: []string{"use that publication, or another slot"},
 		}
 	}
-	reason, err := in.slot.renewal(in.o.Slot, in.server.Database, in.system.SystemID, in.pub, in.o.Adopt)
+	reason, err := renewal(&in.slot, in.system, in.o.Adopt)
 	if err != nil {
 		return nil, err
 	}
-	if len(in.found) == 0 && !in.slot.Checkpoint && len(in.moved) == 0 || len(want) == 0 && in.pub == nil {
+	if len(in.found) == 0 && !in.slot.Recorded && len(in.moved) == 0 || len(want) == 0 && in.pub == nil {
 		return plan, nil // nothing to stream yet: a slot would only keep WAL
 	}
 	if reason != "" {
@@ -179,7 +175,7 @@ func (in *initializer) makeSlot(reason string) action {
 		},
 		allowed: true,
 	}
-	if in.slot.Checkpoint {
+	if in.slot.Recorded {
 		a.What += " anew (" + reason + "), and a scan of every pipeline"
 	}
 	a.run = func(ctx context.Context) error { return in.createSlot(ctx, reason) }
@@ -227,79 +223,14 @@ func (in *initializer) move() action {
 // createSlot makes the slot and its checkpoint. The checkpoint's row is written first with no position: an init that
 // is killed in between leaves a slot that the next one knows to be its own.
 func (in *initializer) createSlot(ctx context.Context, reason string) error {
-	_, err := in.o.Pool.Exec(ctx, `INSERT INTO embedsidecar.lsn_checkpoint (slot_name, publication, publication_oid,
-		system_id, timeline, consistent_point, lsn)
-		VALUES ($1, $2, 0, $3, $4, '0/0', '0/0') ON CONFLICT (slot_name) DO NOTHING`, in.o.Slot, in.o.Publication,
-		in.system.SystemID, in.system.Timeline)
-	if err != nil {
-		return fmt.Errorf("write checkpoint: %w", err)
-	}
-	if in.slot.Exists {
-		if _, err := in.repl.Exec(ctx, "SELECT pg_drop_replication_slot("+database.Literal(in.o.Slot)+")").ReadAll(); err != nil {
-			return fmt.Errorf("drop the old slot: %w", err)
-		}
-	}
-	m := slotMaker{
-		pool: in.o.Pool, conn: in.repl, name: in.o.Slot, timeout: in.o.SlotTimeout, log: in.log,
-		failover: in.o.Failover && in.server.Version >= version17,
-	}
-	lsn, err := m.create(ctx)
-	if err != nil {
+	if err := slot.Begin(ctx, in.o.Pool, in.o.Slot, in.o.Publication, in.system); err != nil {
 		return err
 	}
-	if err := in.recordSlot(ctx, lsn, reason); err != nil {
-		// Nobody would read from it, and the server would keep its WAL for ever.
-		_, dropErr := in.repl.Exec(context.WithoutCancel(ctx), "SELECT pg_drop_replication_slot("+database.Literal(in.o.Slot)+
-			")").ReadAll()
-		return errors.Join(err, dropErr)
+	m := slot.Maker{
+		DB: in.o.Pool, Conn: in.repl, Server: in.system, Failover: in.o.Failover, Timeout: in.o.SlotTimeout, Log: in.log,
 	}
-	return nil
-}
-
-func (in *initializer) recordSlot(ctx context.Context, lsn pglogrepl.LSN, reason string) error {
-	// Before the scans are asked for, which wait for every transaction that has begun by then: no worker writes what he
-	// read of another history.
-	err := in.transact(ctx, func(tx pgx.Tx) error {
-		_, err := tx.Exec(ctx, sqlfiles.Query("void_leases"), pgx.StrictNamedArgs{"slot": in.o.Slot})
-		return err
-	})
-	if err != nil {
-		return fmt.Errorf("void leases: %w", err)
-	}
-	return in.transact(ctx, func(tx pgx.Tx) error {
-		if _, err := tx.Exec(ctx, "SET LOCAL synchronous_commit = on"); err != nil {
-			return fmt.Errorf("write checkpoint: %w", err)
-		}
-		_, err := tx.Exec(ctx, sqlfiles.Query("move_checkpoint"),
-			pgx.StrictNamedArgs{
-				"slot": in.o.Slot, "lsn": lsn.String(), "system_id": in.system.SystemID,
-				"timeline": in.system.Timeline,
-			})
-		if err != nil {
-			return fmt.Errorf("write checkpoint: %w", err)
-		}
-		if in.slot.Checkpoint && in.slot.SystemID != in.system.SystemID {
-			if _, err := tx.Exec(ctx, sqlfiles.Query("reset_positions"), pgx.StrictNamedArgs{"lsn": lsn.String()}); err != nil {
-				return fmt.Errorf("forget positions of the other server: %w", err)
-			}
-		}
-		ids := []int32{}
-		for _, s := range in.stored {
-			if s != nil {
-				ids = append(ids, s.PipelineID)
-			}
-		}
-		for _, s := range in.others {
-			ids = append(ids, s.PipelineID)
-		}
-		if _, err := tx.Exec(ctx, sqlfiles.Query("request_scan"), pgx.StrictNamedArgs{
-			"pipeline_ids": ids,
-			"reason":       "the slot was made anew: " + reason,
-		}); err != nil {
-			return fmt.Errorf("request a scan: %w", err)
-		}
-		return nil
-	})
+	_, err := m.Make(ctx, &in.slot, "the slot was made anew: "+reason)
+	return err
 }
 
 // writePipeline plans what brings a pipeline's row up to date.
@@ -417,8 +348,8 @@ func (in *initializer) insertPipeline(ctx context.Context, f *findings, d embed.
 
 // markCatalogue stores what the catalogue says of the pipeline's table before its backfill can begin: whatever is
 // changed from now on differs from the mark, and so is noticed by the streamer.
-func markCatalogue(ctx context.Context, tx pgx.Tx, slot string, id int32) error {
-	rows, err := tx.Query(ctx, sqlfiles.Query("pipeline_catalogue"), pgx.StrictNamedArgs{"slot": slot})
+func markCatalogue(ctx context.Context, tx pgx.Tx, slotName string, id int32) error {
+	rows, err := tx.Query(ctx, sqlfiles.Query("pipeline_catalogue"), pgx.StrictNamedArgs{"slot": slotName})
 	if err != nil {
 		return fmt.Errorf("read the catalogue: %w", err)
 	}
@@ -439,7 +370,7 @@ func markCatalogue(ctx context.Context, tx pgx.Tx, slot string, id int32) error 
 		}
 		return nil
 	}
-	return fmt.Errorf("mark the table: no pipeline %d of slot %q", id, slot)
+	return fmt.Errorf("mark the table: no pipeline %d of slot %q", id, slotName)
 }
 
 func requestScan(ctx context.Context, tx pgx.Tx, id int32, reason string) error {

@@ -1,15 +1,28 @@
--- slot_state: all that must agree before a stream may go on: slot, publication and checkpoint, and the server's WAL end.
--- Rows: one if the slot has a checkpoint; slot columns are NULL if the server has no such slot.
-SELECT c.lsn, c.system_id, c.timeline, c.publication, c.publication_oid, c.epoch,
-       p.oid AS current_publication_oid,
-       s.slot_name IS NOT NULL AS slot_exists, s.plugin, s.database = current_database() AS same_database,
-       coalesce(s.active, false) AS active, s.active_pid, s.confirmed_flush_lsn, coalesce(s.wal_status, '') AS wal_status,
+-- slot_state: all that a slot is: the server's word for it, our checkpoint, the publication, and how far behind both are. A slot that is being made
+-- is held and has no position yet.
+-- @slot: its name; NULL: every slot that has a checkpoint.
+-- Rows: one for a name, whatever is there; columns of what is not there are NULL or empty. Locks: none.
+SELECT n.slot_name::text AS name, current_database()::text AS here,
+       s.slot_name IS NOT NULL AS exists, coalesce(s.temporary, false) AS temporary, coalesce(s.plugin::text, '') AS plugin,
+       coalesce(s.database::text, '') AS database, coalesce(s.active, false) AS active, coalesce(s.active_pid, 0) AS pid, s.confirmed_flush_lsn,
+       coalesce(s.wal_status, '') AS wal_status, s.safe_wal_size AS safe_wal_bytes,
        coalesce((to_jsonb(s) ->> 'failover')::boolean, false) AS failover, -- a column from PostgreSQL 17 on
-       a.application_name AS holder, host(a.client_addr) AS holder_address,
-       CASE WHEN pg_is_in_recovery() THEN pg_last_wal_replay_lsn() ELSE pg_current_wal_flush_lsn() END AS wal_end, pg_is_in_recovery() AS standby,
+       pg_wal_lsn_diff(e.wal_end, s.restart_lsn)::bigint AS retained_bytes,
+       coalesce(a.application_name, '') AS application, coalesce(a.usename::text, '') AS role, coalesce(host(a.client_addr), '') AS address,
+       c.slot_name IS NOT NULL AS recorded, coalesce(c.consistent_point = '0/0', false) AS begun, coalesce(c.lsn, '0/0') AS checkpoint,
+       coalesce(c.system_id, '') AS system_id, coalesce(c.timeline, 0) AS timeline, coalesce(c.epoch, 0) AS epoch,
+       coalesce(c.publication::text, '') AS publication, coalesce(c.publication_oid, 0) AS publication_oid, coalesce(p.oid, 0) AS publication_now,
+       coalesce(pg_wal_lsn_diff(e.wal_end, c.lsn), 0)::bigint AS lag_bytes,
+       coalesce(extract(epoch FROM now() - c.saved_at), 0)::double precision AS saved_seconds_ago,
+       CASE WHEN e.standby THEN e.wal_end ELSE pg_current_wal_flush_lsn() END AS wal_end, e.standby, e.server_id,
        current_setting('server_version_num')::int AS version
-FROM   embedsidecar.lsn_checkpoint AS c
+FROM   (SELECT @slot::text::name AS slot_name WHERE @slot::text IS NOT NULL
+        UNION ALL SELECT slot_name FROM embedsidecar.lsn_checkpoint WHERE @slot::text IS NULL) AS n
+       CROSS JOIN (SELECT r.standby, CASE WHEN r.standby THEN pg_last_wal_replay_lsn() ELSE pg_current_wal_lsn() END AS wal_end,
+                          (SELECT system_identifier::text FROM pg_control_system()) AS server_id
+                   FROM   (SELECT pg_is_in_recovery() AS standby) AS r) AS e
+       LEFT JOIN embedsidecar.lsn_checkpoint AS c ON c.slot_name = n.slot_name
        LEFT JOIN pg_publication AS p ON p.pubname = c.publication
-       LEFT JOIN pg_replication_slots AS s ON s.slot_name = c.slot_name
+       LEFT JOIN pg_replication_slots AS s ON s.slot_name = n.slot_name
        LEFT JOIN pg_stat_activity AS a ON a.pid = s.active_pid
-WHERE  c.slot_name = @slot;
+ORDER BY n.slot_name;
