@@ -18,6 +18,7 @@ import (
 	"github.com/embedsidecar/embedsidecar/embed"
 	"github.com/embedsidecar/embedsidecar/internal/database"
 	"github.com/embedsidecar/embedsidecar/internal/pipeline"
+	"github.com/embedsidecar/embedsidecar/internal/resolve"
 	"github.com/embedsidecar/embedsidecar/internal/setup"
 	sidecarpkg "github.com/embedsidecar/embedsidecar/internal/sidecar"
 	"github.com/embedsidecar/embedsidecar/plugins/fake/vector"
@@ -123,7 +124,7 @@ func (p *place) startInside(ctx context.Context, pool *pgxpool.Pool, column bool
 		Dial: func(ctx context.Context) (*pgconn.PgConn, error) {
 			return database.ConnectReplication(ctx, url, database.Options{})
 		},
-		Load:     func(ctx context.Context) ([]pipeline.Pipeline, error) { return setup.Load(ctx, own, slot) },
+		Load:     func(ctx context.Context) ([]pipeline.Pipeline, error) { return resolve.Load(ctx, own, slot) },
 		Embedder: func(context.Context, *pipeline.Pipeline) (embed.Embedder, error) { return zeroCost{}, nil },
 	})
 	f, err := os.Create(p.profile)

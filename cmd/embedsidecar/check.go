@@ -7,12 +7,12 @@ import (
 	"slices"
 
 	"github.com/embedsidecar/embedsidecar/embed"
+	"github.com/embedsidecar/embedsidecar/internal/check"
 	"github.com/embedsidecar/embedsidecar/internal/config"
 	"github.com/embedsidecar/embedsidecar/internal/node/embedders"
 	"github.com/embedsidecar/embedsidecar/internal/node/lookup"
 	"github.com/embedsidecar/embedsidecar/internal/pipeline"
 	"github.com/embedsidecar/embedsidecar/internal/problem"
-	"github.com/embedsidecar/embedsidecar/internal/setup"
 )
 
 // checkCommand looks for what keeps pipelines from working, now or later.
@@ -33,7 +33,7 @@ func newCheck() *command {
 // finding is the outcome of one check as JSON shows it.
 type finding struct {
 	Check  string       `json:"check"`
-	Status setup.Status `json:"status"`
+	Status check.Status `json:"status"`
 	Detail string       `json:"detail"`
 	Hints  []string     `json:"hints,omitempty"`
 }
@@ -60,7 +60,7 @@ func (c *checkCommand) run(ctx context.Context, env *environment) (err error) {
 		}
 	}
 	described, list := c.plugins(ctx, plugins, all)
-	for _, f := range setup.Check(ctx, setup.CheckOptions{
+	for _, f := range check.Run(ctx, check.Options{
 		Pool: pool, ReplicationDSN: env.config.Database.Stream(), Slot: env.config.Slot.Name,
 		Publication: env.config.Publication.Name,
 		Specs:       specs, Descriptions: described,
@@ -89,12 +89,12 @@ func (c *checkCommand) plugins(ctx context.Context, plugins *embedders.Pool,
 		d, err := plugins.DescribeOne(ctx, spec)
 		seen[key] = err
 		if err != nil {
-			list = append(list, finding{"embedder " + spec.Plugin, setup.Wrong, err.Error(), problem.Hints(err)})
+			list = append(list, finding{"embedder " + spec.Plugin, check.Wrong, err.Error(), problem.Hints(err)})
 			continue
 		}
 		described[spec.Name] = d
 		if !asked {
-			list = append(list, finding{"embedder " + d.Plugin, setup.OK, fmt.Sprintf("%s, %d wide", d.Model, d.Dims), nil})
+			list = append(list, finding{"embedder " + d.Plugin, check.OK, fmt.Sprintf("%s, %d wide", d.Model, d.Dims), nil})
 		}
 	}
 	return described, list
@@ -103,7 +103,7 @@ func (c *checkCommand) plugins(ctx context.Context, plugins *embedders.Pool,
 func verdict(list []finding) error {
 	var wrong int64
 	for _, f := range list {
-		if f.Status == setup.Wrong {
+		if f.Status == check.Wrong {
 			wrong++
 		}
 	}
@@ -124,7 +124,7 @@ func (c *checkCommand) show(env *environment, list []finding) error {
 		})
 	}
 	for _, f := range list {
-		if f.Status == setup.OK && env.quiet {
+		if f.Status == check.OK && env.quiet {
 			continue
 		}
 		// A line each, because details are sentences.

@@ -12,12 +12,12 @@ import (
 
 	"github.com/embedsidecar/embedsidecar/embed"
 	"github.com/embedsidecar/embedsidecar/internal/config"
+	"github.com/embedsidecar/embedsidecar/internal/indexes"
 	"github.com/embedsidecar/embedsidecar/internal/metrics"
 	"github.com/embedsidecar/embedsidecar/internal/node/connection"
 	"github.com/embedsidecar/embedsidecar/internal/node/embedders"
 	"github.com/embedsidecar/embedsidecar/internal/pipeline"
 	"github.com/embedsidecar/embedsidecar/internal/report"
-	"github.com/embedsidecar/embedsidecar/internal/setup"
 	"github.com/embedsidecar/embedsidecar/internal/sidecar"
 	"github.com/embedsidecar/embedsidecar/internal/worker"
 	"github.com/embedsidecar/embedsidecar/replication"
@@ -300,13 +300,13 @@ func (f *figures) cover(pool *pgxpool.Pool, pipelines []report.Pipeline) {
 
 // lookAtIndexes shows the worst index of each pipeline; none of one that cannot be looked at now.
 func (f *figures) lookAtIndexes(ctx context.Context, pool *pgxpool.Pool, states []sidecar.State) {
-	worst := map[string]setup.IndexHealth{}
+	worst := map[string]indexes.Health{}
 	for i := range states {
 		p := &states[i].Pipeline
 		if p.Status != pipeline.Active {
 			continue
 		}
-		if found, err := setup.Indexes(ctx, pool, p); err == nil && len(found) > 0 {
+		if found, err := indexes.Of(ctx, pool, p); err == nil && len(found) > 0 {
 			worst[p.Name] = worstIndex(found).State
 		}
 	}

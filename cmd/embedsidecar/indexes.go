@@ -9,9 +9,9 @@ import (
 
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/embedsidecar/embedsidecar/internal/indexes"
 	"github.com/embedsidecar/embedsidecar/internal/node/lookup"
 	"github.com/embedsidecar/embedsidecar/internal/pipeline"
-	"github.com/embedsidecar/embedsidecar/internal/setup"
 )
 
 // indexesEvery is how often it is looked whether a backfill is done whose index is to be built.
@@ -67,15 +67,15 @@ func buildIndexes(ctx context.Context, env *environment, pool, direct *pgxpool.P
 			continue
 		}
 		began := time.Now()
-		state, statements, err := setup.BuildIndex(ctx, direct, &known[at])
+		state, statements, err := indexes.Build(ctx, direct, &known[at])
 		switch {
 		case err != nil:
 			problems = append(problems, err)
-		case state == setup.IndexWaits:
+		case state == indexes.Waits:
 			finished = false
-		case state == setup.IndexBuilt:
+		case state == indexes.Built:
 			env.log.InfoContext(ctx, "index built", "pipeline", spec.Name, "took_seconds", time.Since(began).Seconds())
-		case state == setup.IndexRefused:
+		case state == indexes.Refused:
 			env.log.WarnContext(ctx, "index left to the owner of the table, as this role is not", "pipeline", spec.Name, "sql",
 				strings.Join(statements, " "))
 		}

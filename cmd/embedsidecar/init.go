@@ -14,6 +14,7 @@ import (
 	"github.com/embedsidecar/embedsidecar/internal/pipeline"
 	"github.com/embedsidecar/embedsidecar/internal/refusal"
 	"github.com/embedsidecar/embedsidecar/internal/setup"
+	"github.com/embedsidecar/embedsidecar/internal/step"
 )
 
 // initCommand sets up what pipelines need.
@@ -121,7 +122,7 @@ func (c *initCommand) show(env *environment, done setup.Report, dry bool, failed
 }
 
 // script writes steps as SQL for psql.
-func script(steps []setup.Step) string {
+func script(steps []step.Step) string {
 	var b strings.Builder
 	for _, step := range steps {
 		b.WriteString("-- " + cleanCell(step.What) + "\n")

@@ -12,7 +12,7 @@ import (
 
 	"github.com/embedsidecar/embedsidecar/internal/node/lookup"
 	"github.com/embedsidecar/embedsidecar/internal/pipeline"
-	"github.com/embedsidecar/embedsidecar/internal/setup"
+	"github.com/embedsidecar/embedsidecar/internal/resolve"
 	sqlfiles "github.com/embedsidecar/embedsidecar/sql"
 )
 
@@ -116,7 +116,7 @@ func (c *rolesCommand) pipelines(ctx context.Context, env *environment) (string,
 			b.WriteString("-- left out, as it cannot work now: " + cleanCell(p.Detail) + "\n")
 			continue
 		}
-		statements, err := setup.Grants(ctx, pool, p, c.role)
+		statements, err := resolve.Grants(ctx, pool, p, c.role)
 		if err != nil {
 			return "", err
 		}

@@ -18,8 +18,10 @@ import (
 	"github.com/embedsidecar/embedsidecar/internal/node/lookup"
 	"github.com/embedsidecar/embedsidecar/internal/pipeline"
 	"github.com/embedsidecar/embedsidecar/internal/problem"
+	"github.com/embedsidecar/embedsidecar/internal/publish"
 	"github.com/embedsidecar/embedsidecar/internal/refusal"
 	"github.com/embedsidecar/embedsidecar/internal/report"
+	"github.com/embedsidecar/embedsidecar/internal/resolve"
 	"github.com/embedsidecar/embedsidecar/internal/setup"
 	"github.com/embedsidecar/embedsidecar/internal/sidecar"
 	"github.com/embedsidecar/embedsidecar/internal/worker"
@@ -138,9 +140,9 @@ func (c *runCommand) work(ctx context.Context, env *environment) (err error) {
 		Slot: env.config.Slot.Name, Instance: env.config.Instance, Version: thisBuild().Version,
 		Pool: pool, Direct: direct, Dial: env.connections().Dial,
 		Load: func(ctx context.Context) ([]pipeline.Pipeline, error) {
-			return setup.Load(ctx, pool, env.config.Slot.Name)
+			return resolve.Load(ctx, pool, env.config.Slot.Name)
 		},
-		Repair:     func(ctx context.Context) error { return setup.Republish(ctx, direct, env.config.Slot.Name) },
+		Repair:     func(ctx context.Context) error { return publish.Republish(ctx, direct, env.config.Slot.Name) },
 		Embedder:   w.embedder,
 		Log:        env.log,
 		Disabled:   !env.config.Enabled,

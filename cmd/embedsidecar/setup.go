@@ -12,6 +12,7 @@ import (
 	"github.com/embedsidecar/embedsidecar/internal/problem"
 	"github.com/embedsidecar/embedsidecar/internal/refusal"
 	"github.com/embedsidecar/embedsidecar/internal/setup"
+	"github.com/embedsidecar/embedsidecar/internal/step"
 	"github.com/embedsidecar/embedsidecar/replication"
 )
 
@@ -60,7 +61,7 @@ func (e *environment) tellOthers(names []string) {
 }
 
 // tellSteps tells a person what was made and how to undo it.
-func (e *environment) tellSteps(steps []setup.Step, verb string) {
+func (e *environment) tellSteps(steps []step.Step, verb string) {
 	for _, step := range steps {
 		e.say("%s %s", verb, step.What)
 		for _, sql := range step.SQL {

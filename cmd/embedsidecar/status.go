@@ -10,10 +10,10 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/urfave/cli/v2"
 
+	"github.com/embedsidecar/embedsidecar/internal/catalog"
 	"github.com/embedsidecar/embedsidecar/internal/health"
 	"github.com/embedsidecar/embedsidecar/internal/node/lookup"
 	"github.com/embedsidecar/embedsidecar/internal/report"
-	"github.com/embedsidecar/embedsidecar/internal/setup"
 )
 
 // statusCommand shows where every pipeline stands.
@@ -49,7 +49,7 @@ func (c *statusCommand) run(ctx context.Context, env *environment) error {
 		return err
 	}
 	defer pool.Close()
-	if err := setup.CheckVersion(ctx, pool); err != nil {
+	if err := catalog.CheckVersion(ctx, pool); err != nil {
 		return err
 	}
 	if !c.watch {

@@ -8,9 +8,9 @@ import (
 
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/embedsidecar/embedsidecar/internal/indexes"
 	"github.com/embedsidecar/embedsidecar/internal/pipeline"
 	"github.com/embedsidecar/embedsidecar/internal/report"
-	"github.com/embedsidecar/embedsidecar/internal/setup"
 )
 
 // statusDocument is what status prints as JSON and YAML.
@@ -24,7 +24,7 @@ type statusDocument struct {
 type statusPipeline struct {
 	report.Pipeline
 
-	Indexes    []setup.Index      `json:"indexes"`     // null: they cannot be looked at now
+	Indexes    []indexes.Index    `json:"indexes"`     // null: they cannot be looked at now
 	FailedRows []report.FailedRow `json:"failed_rows"` // the first few; embedsidecar failed lists all
 }
 
@@ -45,17 +45,17 @@ func withIndexes(ctx context.Context, pool *pgxpool.Pool, pipelines []report.Pip
 		if at < 0 || loaded[at].Status != pipeline.Active {
 			continue
 		}
-		if indexes, err := setup.Indexes(ctx, pool, &loaded[at]); err == nil {
-			list[i].Indexes = indexes
+		if found, err := indexes.Of(ctx, pool, &loaded[at]); err == nil {
+			list[i].Indexes = found
 		}
 	}
 	return list
 }
 
 // worstIndex returns the first of those that need somebody most.
-func worstIndex(indexes []setup.Index) setup.Index {
-	worst := indexes[0]
-	for _, i := range indexes[1:] {
+func worstIndex(list []indexes.Index) indexes.Index {
+	worst := list[0]
+	for _, i := range list[1:] {
 		if i.State.Worse(worst.State) {
 			worst = i
 		}
@@ -64,15 +64,15 @@ func worstIndex(indexes []setup.Index) setup.Index {
 }
 
 // indexWord is a cell for the indexes of a pipeline: the worst of them.
-func indexWord(indexes []setup.Index) string {
-	if len(indexes) == 0 {
+func indexWord(list []indexes.Index) string {
+	if len(list) == 0 {
 		return ""
 	}
-	worst := worstIndex(indexes)
+	worst := worstIndex(list)
 	switch {
-	case worst.State == setup.IndexReady:
+	case worst.State == indexes.Ready:
 		return worst.Method
-	case worst.State == setup.IndexBuilding && worst.Percent != nil:
+	case worst.State == indexes.Building && worst.Percent != nil:
 		return fmt.Sprintf("building %.0f%%", *worst.Percent)
 	}
 	return string(worst.State)
@@ -85,18 +85,18 @@ func indexRemarks(pipelines []statusPipeline) []string {
 		for _, i := range p.Indexes {
 			sql := strings.Join(i.SQL, " ")
 			switch i.State {
-			case setup.IndexInvalid:
+			case indexes.Invalid:
 				list = append(list, fmt.Sprintf("%s: the build of index %s was broken off: %s", p.Name, i.Name, sql))
-			case setup.IndexOther:
+			case indexes.Other:
 				list = append(list, fmt.Sprintf("%s: index %s: %s", p.Name, i.Name, i.Detail))
-			case setup.IndexNone:
+			case indexes.None:
 				if i.Large() && sql != "" {
 					list = append(list, fmt.Sprintf("%s: each search reads about %d vectors; when the backfill is done: %s", p.Name,
 						*i.Rows, sql))
 				}
-			case setup.IndexBuilding:
+			case indexes.Building:
 				list = append(list, fmt.Sprintf("%s: index %s is being built%s", p.Name, i.Name, i.Progress()))
-			case setup.IndexReady:
+			case indexes.Ready:
 			}
 		}
 	}

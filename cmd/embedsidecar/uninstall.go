@@ -10,7 +10,7 @@ import (
 	"github.com/embedsidecar/embedsidecar/internal/node/connection"
 	"github.com/embedsidecar/embedsidecar/internal/node/lookup"
 	"github.com/embedsidecar/embedsidecar/internal/refusal"
-	"github.com/embedsidecar/embedsidecar/internal/setup"
+	"github.com/embedsidecar/embedsidecar/internal/uninstall"
 	"github.com/embedsidecar/embedsidecar/queue"
 )
 
@@ -49,7 +49,7 @@ func (c *uninstallCommand) run(ctx context.Context, env *environment) error {
 	}
 	defer server.Close()
 	dry := !env.yes
-	var done setup.Removed
+	var done uninstall.Removed
 	if len(env.args) > 0 {
 		name := env.args[0]
 		if all, err := lookup.All(ctx, pool); err == nil {
@@ -57,7 +57,7 @@ func (c *uninstallCommand) run(ctx context.Context, env *environment) error {
 				name = all[at].Name
 			}
 		}
-		done, err = setup.Remove(ctx, setup.RemoveOptions{
+		done, err = uninstall.Pipeline(ctx, uninstall.PipelineOptions{
 			Pool: server, Pipeline: name, Embedding: c.dropEmbeddings,
 			DryRun: dry, Log: env.log,
 		})
@@ -67,7 +67,7 @@ func (c *uninstallCommand) run(ctx context.Context, env *environment) error {
 			}
 		}
 	} else {
-		done, err = setup.Uninstall(ctx, setup.UninstallOptions{
+		done, err = uninstall.All(ctx, uninstall.Options{
 			Pool: server, Embeddings: c.dropEmbeddings, DryRun: dry,
 			Log: env.log,
 		})

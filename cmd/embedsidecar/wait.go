@@ -13,9 +13,9 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/urfave/cli/v2"
 
+	"github.com/embedsidecar/embedsidecar/internal/catalog"
 	"github.com/embedsidecar/embedsidecar/internal/node/lookup"
 	"github.com/embedsidecar/embedsidecar/internal/report"
-	"github.com/embedsidecar/embedsidecar/internal/setup"
 )
 
 // waitCommand waits until the vectors have caught up.
@@ -55,7 +55,7 @@ func (c *waitCommand) wait(ctx context.Context, env *environment) error {
 		return err
 	}
 	defer pool.Close()
-	if err := setup.CheckVersion(ctx, pool); err != nil {
+	if err := catalog.CheckVersion(ctx, pool); err != nil {
 		return err
 	}
 	lsn := c.lsn

@@ -13,7 +13,7 @@ import (
 
 	"github.com/embedsidecar/embedsidecar/internal/database"
 	"github.com/embedsidecar/embedsidecar/internal/pipeline"
-	"github.com/embedsidecar/embedsidecar/internal/setup"
+	"github.com/embedsidecar/embedsidecar/internal/resolve"
 	"github.com/embedsidecar/embedsidecar/testenv"
 	"github.com/embedsidecar/embedsidecar/testenv/workload"
 )
@@ -202,7 +202,7 @@ func (d *deployer) grant() {
 		d.t.Fatal(err)
 	}
 	defer pool.Close()
-	loaded, err := setup.Load(d.t.Context(), pool, d.slot)
+	loaded, err := resolve.Load(d.t.Context(), pool, d.slot)
 	if err != nil {
 		d.t.Fatal(err)
 	}

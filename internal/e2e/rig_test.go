@@ -18,7 +18,7 @@ import (
 
 	"github.com/embedsidecar/embedsidecar/internal/database"
 	"github.com/embedsidecar/embedsidecar/internal/pipeline"
-	"github.com/embedsidecar/embedsidecar/internal/setup"
+	"github.com/embedsidecar/embedsidecar/internal/resolve"
 	"github.com/embedsidecar/embedsidecar/plugins/fake/vector"
 	"github.com/embedsidecar/embedsidecar/plugins/host"
 	"github.com/embedsidecar/embedsidecar/testenv"
@@ -79,7 +79,7 @@ func (r *rig) becomeRunRole() {
 		r.t.Fatal(err)
 	}
 	defer pool.Close()
-	if r.pipelines, err = setup.Load(r.t.Context(), pool, r.slot); err != nil {
+	if r.pipelines, err = resolve.Load(r.t.Context(), pool, r.slot); err != nil {
 		r.t.Fatal(err)
 	}
 	r.role = r.db.RunRole(r.pipelines...)

@@ -8,24 +8,26 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/embedsidecar/embedsidecar/internal/check"
 	"github.com/embedsidecar/embedsidecar/internal/database"
 	"github.com/embedsidecar/embedsidecar/internal/refusal"
 	"github.com/embedsidecar/embedsidecar/internal/setup"
+	"github.com/embedsidecar/embedsidecar/internal/uninstall"
 	"github.com/embedsidecar/embedsidecar/testenv"
 )
 
 // check runs Check with the options of an init.
-func (b *base) check(o setup.Options) []setup.Finding {
+func (b *base) check(o setup.Options) []check.Finding {
 	b.t.Helper()
-	return setup.Check(b.t.Context(), setup.CheckOptions{
+	return check.Run(b.t.Context(), check.Options{
 		Pool: o.Pool, ReplicationDSN: o.ReplicationDSN, Slot: o.Slot, Publication: o.Publication, Specs: o.Specs,
 		Descriptions: o.Descriptions,
 	})
 }
 
 // find returns the findings of a status whose text, with their ways out, holds a word.
-func find(findings []setup.Finding, status setup.Status, word string) []setup.Finding {
-	return slices.DeleteFunc(slices.Clone(findings), func(f setup.Finding) bool {
+func find(findings []check.Finding, status check.Status, word string) []check.Finding {
+	return slices.DeleteFunc(slices.Clone(findings), func(f check.Finding) bool {
 		return f.Status != status || !strings.Contains(f.Name+": "+f.Detail+" "+strings.Join(f.Hint, " "), word)
 	})
 }
@@ -39,25 +41,25 @@ func TestCheck_BeforeAndAfterInit(t *testing.T) {
 		"publication: ", "slot: ", "schema embedsidecar: ", `pipeline "docs": `,
 		`pipeline "side": `,
 	} {
-		if len(find(before, setup.Wrong, word)) == 0 {
+		if len(find(before, check.Wrong, word)) == 0 {
 			t.Errorf("before init nothing says that %sis missing", word)
 		}
 	}
 	b.init(o)
 	after := b.check(o)
-	if wrong := find(after, setup.Wrong, ""); len(wrong) != 0 {
+	if wrong := find(after, check.Wrong, ""); len(wrong) != 0 {
 		t.Errorf("after init: %+v", wrong)
 	}
-	if len(find(after, setup.Warn, "REPEATABLE READ")) != 1 {
+	if len(find(after, check.Warn, "REPEATABLE READ")) != 1 {
 		t.Errorf("the note on conflicting writers belongs to the pipeline into a column alone: %+v", after)
 	}
 	role := b.RunRole(b.init(o).Pipelines...)
 	o.Pool, o.ReplicationDSN = b.connect(role), b.URL(b.StreamRole())
-	if wrong := find(b.check(o), setup.Wrong, ""); len(wrong) != 0 {
+	if wrong := find(b.check(o), check.Wrong, ""); len(wrong) != 0 {
 		t.Errorf("as the least-privileged role: %+v", wrong)
 	}
 	o.Specs = nil // what is set up is looked at without a configuration, too
-	if got := find(b.check(o), setup.OK, `pipeline "docs"`); len(got) != 1 {
+	if got := find(b.check(o), check.OK, `pipeline "docs"`); len(got) != 1 {
 		t.Errorf("without a configuration: %+v", got)
 	}
 }
@@ -82,37 +84,37 @@ func TestCheck_FindsWhatIsWrong(t *testing.T) {
 		b.MustExec(sql)
 	}
 	got := b.check(o)
-	if len(find(got, setup.Warn, "these triggers fire on a write-back: every_update, of_the_vector")) != 1 {
-		t.Errorf("triggers: %+v", find(got, setup.Warn, "triggers"))
+	if len(find(got, check.Warn, "these triggers fire on a write-back: every_update, of_the_vector")) != 1 {
+		t.Errorf("triggers: %+v", find(got, check.Warn, "triggers"))
 	}
 	for _, word := range []string{"REPLICA IDENTITY FULL", nosy, "switched off", "max_slot_wal_keep_size"} {
-		if len(find(got, setup.Warn, word)) == 0 {
+		if len(find(got, check.Warn, word)) == 0 {
 			t.Errorf("nothing warns of %s", word)
 		}
 	}
 
 	o.Specs[0].Columns = []string{"title"}
-	if len(find(b.check(o), setup.Warn, "it is configured otherwise than it is set up: columns (it was: ")) != 1 {
+	if len(find(b.check(o), check.Warn, "it is configured otherwise than it is set up: columns (it was: ")) != 1 {
 		t.Error("nothing says that the configuration differs")
 	}
 	d := o.Descriptions["docs"]
 	d.Fingerprint = "f2"
 	o.Descriptions["docs"] = d
-	if len(find(b.check(o), setup.Wrong, "another model")) != 1 {
+	if len(find(b.check(o), check.Wrong, "another model")) != 1 {
 		t.Error("nothing says that the model differs")
 	}
 
 	b.MustExec("DROP PUBLICATION embedsidecar")
 	b.MustExec("CREATE PUBLICATION embedsidecar FOR TABLE docs")
-	if len(find(b.check(o), setup.Wrong, "dropped and made again")) != 1 {
+	if len(find(b.check(o), check.Wrong, "dropped and made again")) != 1 {
 		t.Error("nothing says that the publication is another")
 	}
 	b.MustExec("SELECT pg_drop_replication_slot($1)", o.Slot)
-	if len(find(b.check(o), setup.Wrong, "is gone")) != 1 {
+	if len(find(b.check(o), check.Wrong, "is gone")) != 1 {
 		t.Error("nothing says that the slot is gone")
 	}
 	o.ReplicationDSN = b.URL(b.Role(""))
-	if len(find(b.check(o), setup.Wrong, "REPLICATION")) == 0 {
+	if len(find(b.check(o), check.Wrong, "REPLICATION")) == 0 {
 		t.Error("nothing says that the role may not replicate")
 	}
 }
@@ -141,10 +143,10 @@ func TestCheck_NamesWhoHoldsTheSlot(t *testing.T) {
 	o := b.options(b.SlotName(), docs())
 	b.init(o)
 	b.stream(o.Slot)
-	if len(find(b.check(o), setup.OK, "streamed by pid")) != 1 || len(find(b.check(o), setup.OK, "a sidecar")) != 1 {
-		t.Errorf("slot: %+v", find(b.check(o), setup.OK, "slot"))
+	if len(find(b.check(o), check.OK, "streamed by pid")) != 1 || len(find(b.check(o), check.OK, "a sidecar")) != 1 {
+		t.Errorf("slot: %+v", find(b.check(o), check.OK, "slot"))
 	}
-	_, err := setup.Uninstall(t.Context(), setup.UninstallOptions{Pool: b.pool})
+	_, err := uninstall.All(t.Context(), uninstall.Options{Pool: b.pool})
 	wantError[*refusal.ConflictError](t, err, "a sidecar", "stop every sidecar")
 	b.MustExec("DROP PUBLICATION embedsidecar")
 	_, err = setup.Init(t.Context(), o)
@@ -162,8 +164,8 @@ func TestUninstall_TakesAwayWhatInitMade(t *testing.T) {
 	made := b.catalogue()
 	b.MustExec("INSERT INTO docs VALUES (1, 'a', 'b', 1, '[1,2,3]')")
 
-	all := setup.UninstallOptions{Pool: b.pool, Embeddings: true, DryRun: true}
-	planned, err := setup.Uninstall(t.Context(), all)
+	all := uninstall.Options{Pool: b.pool, Embeddings: true, DryRun: true}
+	planned, err := uninstall.All(t.Context(), all)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -179,7 +181,7 @@ func TestUninstall_TakesAwayWhatInitMade(t *testing.T) {
 		t.Errorf("planned (-want +got):\n%s", diff)
 	}
 	all.DryRun = false
-	done, err := setup.Uninstall(t.Context(), all)
+	done, err := uninstall.All(t.Context(), all)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -189,7 +191,7 @@ func TestUninstall_TakesAwayWhatInitMade(t *testing.T) {
 	if diff := cmp.Diff(before, b.catalogue()); diff != "" {
 		t.Errorf("left (-before +after):\n%s", diff)
 	}
-	_, err = setup.Uninstall(t.Context(), all)
+	_, err = uninstall.All(t.Context(), all)
 	wantError[*refusal.NotSetUpError](t, err)
 }
 
@@ -199,7 +201,7 @@ func TestUninstall_KeepsVectorsUnlessTold(t *testing.T) {
 	o := b.options(b.SlotName(), docs(), side())
 	b.init(o)
 	b.MustExec("INSERT INTO docs VALUES (1, 'a', 'b', 1, '[1,2,3]')")
-	if _, err := setup.Uninstall(t.Context(), setup.UninstallOptions{Pool: b.pool}); err != nil {
+	if _, err := uninstall.All(t.Context(), uninstall.Options{Pool: b.pool}); err != nil {
 		t.Fatal(err)
 	}
 	if n := testenv.Value[int](b.Database, "SELECT count(embedding)::int FROM docs"); n != 1 {
@@ -215,7 +217,7 @@ func TestRemove_TakesAwayOnePipeline(t *testing.T) {
 	b := newBase(t, plainDocs)
 	o := b.options(b.SlotName(), docs(), side())
 	b.init(o)
-	_, err := setup.Remove(t.Context(), setup.RemoveOptions{Pool: b.pool, Pipeline: "dosc"})
+	_, err := uninstall.Pipeline(t.Context(), uninstall.PipelineOptions{Pool: b.pool, Pipeline: "dosc"})
 	wantError[*refusal.ConfigError](t, err, "did you mean docs?")
 	for _, tt := range []struct {
 		name string
@@ -228,7 +230,7 @@ func TestRemove_TakesAwayOnePipeline(t *testing.T) {
 			`ALTER TABLE "public"."docs" DROP COLUMN "embedding";`,
 		}},
 	} {
-		got, err := setup.Remove(t.Context(), setup.RemoveOptions{Pool: b.pool, Pipeline: tt.name, Embedding: true})
+		got, err := uninstall.Pipeline(t.Context(), uninstall.PipelineOptions{Pool: b.pool, Pipeline: tt.name, Embedding: true})
 		if err != nil {
 			t.Fatal(err)
 		}

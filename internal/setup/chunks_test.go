@@ -7,6 +7,7 @@ import (
 
 	"github.com/embedsidecar/embedsidecar/internal/pipeline"
 	"github.com/embedsidecar/embedsidecar/internal/refusal"
+	"github.com/embedsidecar/embedsidecar/internal/resolve"
 	"github.com/embedsidecar/embedsidecar/internal/setup"
 	"github.com/embedsidecar/embedsidecar/testenv"
 )
@@ -137,7 +138,7 @@ func TestLoad_ATableThatLostItsColumnsWaitsForInit(t *testing.T) {
 	slot := b.SlotName()
 	b.init(b.options(slot, pieces()))
 	b.MustExec(`ALTER TABLE public.docs_embedding DROP COLUMN chunk_text`)
-	loaded, err := setup.Load(t.Context(), b.pool, slot)
+	loaded, err := resolve.Load(t.Context(), b.pool, slot)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -6,8 +6,10 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/embedsidecar/embedsidecar/internal/catalog"
 	"github.com/embedsidecar/embedsidecar/internal/pipeline"
 	"github.com/embedsidecar/embedsidecar/internal/refusal"
+	"github.com/embedsidecar/embedsidecar/internal/resolve"
 	"github.com/embedsidecar/embedsidecar/internal/setup"
 	"github.com/embedsidecar/embedsidecar/testenv"
 )
@@ -26,7 +28,7 @@ func TestLoad_AnEmbeddingTableThatACrashEmpties(t *testing.T) {
 		pipeline.Active,
 	}} {
 		b.MustExec(step.sql)
-		got, err := setup.Load(t.Context(), b.pool, o.Slot)
+		got, err := resolve.Load(t.Context(), b.pool, o.Slot)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -43,11 +45,11 @@ func TestResolve_AColumnNeedsToKnowWhatTheTextReads(t *testing.T) {
 	b := newBase(t, `CREATE TABLE docs (id bigint PRIMARY KEY, title text, body text, embedding vector(3))`)
 	b.MustExecSuper(`REVOKE TEMPORARY ON DATABASE "` + b.Name + `" FROM public, "` + testenv.Owner + `"`)
 	spec := docs()
-	if _, err := setup.Resolve(t.Context(), b.pool, spec, setup.Vectors{Dims: 3}); err != nil {
+	if _, err := resolve.Resolve(t.Context(), b.pool, spec, catalog.Vectors{Dims: 3}); err != nil {
 		t.Errorf("columns are what they are: %v", err)
 	}
 	spec.Columns, spec.Text = nil, "title || body"
-	_, err := setup.Resolve(t.Context(), b.pool, spec, setup.Vectors{Dims: 3})
+	_, err := resolve.Resolve(t.Context(), b.pool, spec, catalog.Vectors{Dims: 3})
 	wantError[*refusal.ConfigError](t, err, "TEMPORARY", fmt.Sprintf(`GRANT TEMPORARY ON DATABASE %q TO %q;`, b.Name,
 		testenv.Owner))
 }
@@ -66,7 +68,7 @@ func TestLoad_AFilterOnAPartition(t *testing.T) {
 	b.init(o)
 	load := func() pipeline.Pipeline {
 		t.Helper()
-		got, err := setup.Load(t.Context(), b.pool, o.Slot)
+		got, err := resolve.Load(t.Context(), b.pool, o.Slot)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -5,8 +5,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/embedsidecar/embedsidecar/internal/indexes"
 	"github.com/embedsidecar/embedsidecar/internal/pipeline"
-	"github.com/embedsidecar/embedsidecar/internal/setup"
 	"github.com/embedsidecar/embedsidecar/testenv"
 )
 
@@ -32,28 +32,28 @@ func TestBuildIndex_FitsItsDestination(t *testing.T) {
 		parts.Name, parts.Table = "parts", "parts"
 		specs = append(specs, parts)
 		made := b.init(b.options(b.SlotName(), specs...))
-		build := func(p *pipeline.Pipeline, want setup.IndexState) []string {
+		build := func(p *pipeline.Pipeline, want indexes.State) []string {
 			t.Helper()
-			state, statements, err := setup.BuildIndex(t.Context(), b.pool, p)
+			state, statements, err := indexes.Build(t.Context(), b.pool, p)
 			if err != nil || state != want {
 				t.Fatalf("%s: %s, %v, want %s", p.Name, state, err, want)
 			}
 			return statements
 		}
 		first := &made.Pipelines[0]
-		build(first, setup.IndexWaits) // for the scan
+		build(first, indexes.Waits) // for the scan
 		b.MustExec("UPDATE embedsidecar.scan SET phase = 'done'")
 
 		role := b.connect(b.RunRole(made.Pipelines...))
-		state, statements, err := setup.BuildIndex(t.Context(), role, first)
-		if err != nil || state != setup.IndexRefused || len(statements) != 1 || !strings.Contains(statements[0],
+		state, statements, err := indexes.Build(t.Context(), role, first)
+		if err != nil || state != indexes.Refused || len(statements) != 1 || !strings.Contains(statements[0],
 			"CREATE INDEX CONCURRENTLY") {
 			t.Errorf("as a role that does not own the table: %s, %q, %v", state, statements, err)
 		}
 		for i := range made.Pipelines {
 			p := &made.Pipelines[i]
-			build(p, setup.IndexBuilt)
-			build(p, setup.IndexThere)
+			build(p, indexes.Built)
+			build(p, indexes.There)
 		}
 		valid := testenv.Values[string](b.Database,
 			`SELECT c.relname || ': ' || o.opcname FROM pg_index i JOIN pg_class x ON x.oid = i.indexrelid
@@ -68,7 +68,7 @@ func TestBuildIndex_FitsItsDestination(t *testing.T) {
 
 		// A build that was broken off leaves an index that is not valid: it is begun anew.
 		b.MustExecSuper(`UPDATE pg_index SET indisvalid = false WHERE indexrelid = '"docs_Vector 0_hnsw"'::regclass`)
-		build(first, setup.IndexBuilt)
-		build(first, setup.IndexThere)
+		build(first, indexes.Built)
+		build(first, indexes.There)
 	})
 }

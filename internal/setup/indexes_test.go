@@ -9,15 +9,16 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/embedsidecar/embedsidecar/internal/check"
+	"github.com/embedsidecar/embedsidecar/internal/indexes"
 	"github.com/embedsidecar/embedsidecar/internal/pipeline"
-	"github.com/embedsidecar/embedsidecar/internal/setup"
 	"github.com/embedsidecar/embedsidecar/testenv"
 )
 
 // indexes returns what there is for a pipeline, as "state name" in order.
-func (b *base) indexes(pool *pgxpool.Pool, p *pipeline.Pipeline) ([]setup.Index, []string) {
+func (b *base) indexes(pool *pgxpool.Pool, p *pipeline.Pipeline) ([]indexes.Index, []string) {
 	b.t.Helper()
-	found, err := setup.Indexes(b.t.Context(), pool, p)
+	found, err := indexes.Of(b.t.Context(), pool, p)
 	if err != nil {
 		b.t.Fatal(err)
 	}
@@ -29,7 +30,7 @@ func (b *base) indexes(pool *pgxpool.Pool, p *pipeline.Pipeline) ([]setup.Index,
 }
 
 // are checks them, and runs what they say should be run.
-func (b *base) are(p *pipeline.Pipeline, mend bool, want ...string) []setup.Index {
+func (b *base) are(p *pipeline.Pipeline, mend bool, want ...string) []indexes.Index {
 	b.t.Helper()
 	found, words := b.indexes(b.pool, p)
 	if !slices.Equal(words, want) {
@@ -93,7 +94,7 @@ func TestIndexes_TellWhatIsThereAndHowToMendIt(t *testing.T) {
 		open := b.hold("INSERT INTO docs_embedding (id, generation, text_hash, embedded_at, embedding) VALUES (1, 1, '', now(), array_fill(1, ARRAY[3])::vector)")
 		built := make(chan error, 1)
 		go func() {
-			_, _, err := setup.BuildIndex(t.Context(), b.pool, p)
+			_, _, err := indexes.Build(t.Context(), b.pool, p)
 			built <- err
 		}()
 		testenv.Eventually(t, waitFor, func() (bool, string) {
@@ -118,14 +119,14 @@ func TestIndexes_TellWhatIsThereAndHowToMendIt(t *testing.T) {
 				t.Errorf("after it was broken off: %+v", found)
 			}
 		}
-		at := func(f setup.Finding) bool { return strings.HasPrefix(f.Name, "index of ") && f.Status == setup.Warn }
+		at := func(f check.Finding) bool { return strings.HasPrefix(f.Name, "index of ") && f.Status == check.Warn }
 		if all := b.check(o); !slices.ContainsFunc(all, at) {
 			t.Errorf("check does not know: %+v", all)
 		}
 		if err := open.Rollback(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		if state, _, err := setup.BuildIndex(t.Context(), b.pool, p); err != nil || state != setup.IndexBuilt {
+		if state, _, err := indexes.Build(t.Context(), b.pool, p); err != nil || state != indexes.Built {
 			t.Fatalf("begun anew: %s, %v", state, err)
 		}
 		b.are(p, false, "ready "+ours)
@@ -223,11 +224,11 @@ func TestIndexes_OverTheRowsThatHaveAVector(t *testing.T) {
 			if (words[0] == "ready filled"+table) != used || used != (len(words) == 1) {
 				t.Errorf("%s: %+v, and the server's plan is %q", table, found, plan)
 			}
-			want := setup.IndexThere
+			want := indexes.There
 			if !used {
-				want = setup.IndexBuilt
+				want = indexes.Built
 			}
-			if state, _, err := setup.BuildIndex(t.Context(), b.pool, p); err != nil || state != want {
+			if state, _, err := indexes.Build(t.Context(), b.pool, p); err != nil || state != want {
 				t.Errorf("%s: then building is %s, want %s: %v", table, state, want, err)
 			}
 		}

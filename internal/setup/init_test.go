@@ -16,6 +16,7 @@ import (
 	"github.com/embedsidecar/embedsidecar/internal/database"
 	"github.com/embedsidecar/embedsidecar/internal/pipeline"
 	"github.com/embedsidecar/embedsidecar/internal/refusal"
+	"github.com/embedsidecar/embedsidecar/internal/resolve"
 	"github.com/embedsidecar/embedsidecar/internal/setup"
 	sqlfiles "github.com/embedsidecar/embedsidecar/sql"
 	"github.com/embedsidecar/embedsidecar/testenv"
@@ -408,7 +409,7 @@ func TestInit_AddsPipelinesAndTablesLater(t *testing.T) {
 	if diff := cmp.Diff([]string{"docs", "parts_1"}, got); diff != "" {
 		t.Errorf("published (-want +got):\n%s", diff)
 	}
-	all, err := setup.Load(t.Context(), b.pool, o.Slot)
+	all, err := resolve.Load(t.Context(), b.pool, o.Slot)
 	if err != nil || len(all) != 2 || !all[1].Partitioned || all[1].Status != pipeline.Active {
 		t.Errorf("loaded %+v, %v", all, err)
 	}

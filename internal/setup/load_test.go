@@ -6,9 +6,11 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/embedsidecar/embedsidecar/internal/catalog"
 	"github.com/embedsidecar/embedsidecar/internal/pipeline"
+	"github.com/embedsidecar/embedsidecar/internal/publish"
 	"github.com/embedsidecar/embedsidecar/internal/refusal"
-	"github.com/embedsidecar/embedsidecar/internal/setup"
+	"github.com/embedsidecar/embedsidecar/internal/resolve"
 )
 
 func TestLoad_AsTheLeastPrivilegedRole(t *testing.T) {
@@ -21,7 +23,7 @@ func TestLoad_AsTheLeastPrivilegedRole(t *testing.T) {
 	made := b.init(o)
 	role := b.RunRole(made.Pipelines...)
 	for _, p := range made.Pipelines {
-		statements, err := setup.Grants(t.Context(), b.pool, &p, role)
+		statements, err := resolve.Grants(t.Context(), b.pool, &p, role)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -30,7 +32,7 @@ func TestLoad_AsTheLeastPrivilegedRole(t *testing.T) {
 		}
 	}
 	pool := b.connect(role)
-	got, err := setup.Load(t.Context(), pool, o.Slot)
+	got, err := resolve.Load(t.Context(), pool, o.Slot)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -50,7 +52,7 @@ func TestLoad_AsTheLeastPrivilegedRole(t *testing.T) {
 	// One privilege less: that pipeline alone stops, and says which grant it misses.
 	b.MustExec("REVOKE SELECT (made) ON docs FROM " + role)
 	b.MustExec("REVOKE INSERT ON docs_embedding FROM " + role)
-	got, err = setup.Load(t.Context(), pool, o.Slot)
+	got, err = resolve.Load(t.Context(), pool, o.Slot)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -128,7 +130,7 @@ func TestLoad_TellsWhatIsWrongWithAPipelineAndGoesOn(t *testing.T) {
 			for _, sql := range tt.sql {
 				b.MustExec(sql)
 			}
-			got, err := setup.Load(t.Context(), b.pool, o.Slot)
+			got, err := resolve.Load(t.Context(), b.pool, o.Slot)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -153,7 +155,7 @@ func TestLoad_EmbeddingTableStaysWhenTheSourceMoves(t *testing.T) {
 	o := b.options(b.SlotName(), side())
 	b.init(o)
 	b.MustExec("ALTER TABLE docs SET SCHEMA s")
-	got, err := setup.Load(t.Context(), b.pool, o.Slot)
+	got, err := resolve.Load(t.Context(), b.pool, o.Slot)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -165,14 +167,14 @@ func TestLoad_EmbeddingTableStaysWhenTheSourceMoves(t *testing.T) {
 func TestLoad_ADatabaseThatIsNotSetUp(t *testing.T) {
 	t.Parallel()
 	b := newBase(t)
-	_, err := setup.Load(t.Context(), b.pool, "s")
+	_, err := resolve.Load(t.Context(), b.pool, "s")
 	wantError[*refusal.NotSetUpError](t, err, "init")
-	wantError[*refusal.NotSetUpError](t, setup.CheckVersion(t.Context(), b.pool), "init")
+	wantError[*refusal.NotSetUpError](t, catalog.CheckVersion(t.Context(), b.pool), "init")
 	b.init(b.options(b.SlotName()))
-	if err := setup.CheckVersion(t.Context(), b.pool); err != nil {
+	if err := catalog.CheckVersion(t.Context(), b.pool); err != nil {
 		t.Error(err)
 	}
-	if got, err := setup.Load(t.Context(), b.pool, "s"); err != nil || len(got) != 0 {
+	if got, err := resolve.Load(t.Context(), b.pool, "s"); err != nil || len(got) != 0 {
 		t.Errorf("got %v, %v", got, err)
 	}
 }
@@ -185,17 +187,17 @@ func TestRepublish_MakesAMissingPublicationAgain(t *testing.T) {
 	o := b.options(b.SlotName(), docs(), side(), gone)
 	b.init(o)
 	b.MustExec("DROP TABLE gone")
-	if err := setup.Republish(t.Context(), b.pool, o.Slot); err != nil { // nothing to do
+	if err := publish.Republish(t.Context(), b.pool, o.Slot); err != nil { // nothing to do
 		t.Fatal(err)
 	}
 	b.MustExec("DROP PUBLICATION embedsidecar")
 	role := b.RunRole()
-	err := setup.Republish(t.Context(), b.connect(role), o.Slot)
+	err := publish.Republish(t.Context(), b.connect(role), o.Slot)
 	wantError[*refusal.PermissionError](t, err, "CREATE PUBLICATION")
-	if err := setup.Republish(t.Context(), b.pool, o.Slot); err != nil {
+	if err := publish.Republish(t.Context(), b.pool, o.Slot); err != nil {
 		t.Fatal(err)
 	}
-	got, err := setup.Load(t.Context(), b.pool, o.Slot)
+	got, err := resolve.Load(t.Context(), b.pool, o.Slot)
 	if err != nil || got[0].Status != pipeline.Active || got[1].Status != pipeline.Active ||
 		got[2].Status != pipeline.Missing {
 		t.Errorf("got %v, %v", got, err)
@@ -212,7 +214,7 @@ func TestInit_MakesAMissingPublicationAgainForAllPipelines(t *testing.T) {
 	for _, specs := range [][]pipeline.Spec{nil, {docs()}} { // what is configured now
 		b.MustExec("DROP PUBLICATION embedsidecar")
 		b.init(b.options(o.Slot, specs...))
-		got, err := setup.Load(t.Context(), b.pool, o.Slot)
+		got, err := resolve.Load(t.Context(), b.pool, o.Slot)
 		if err != nil || len(got) != 2 || got[0].Status != pipeline.Active || got[1].Status != pipeline.Active {
 			t.Errorf("with %d pipelines configured: %v, %v", len(specs), got, err)
 		}

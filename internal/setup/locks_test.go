@@ -5,8 +5,11 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/embedsidecar/embedsidecar/internal/check"
 	"github.com/embedsidecar/embedsidecar/internal/pipeline"
+	"github.com/embedsidecar/embedsidecar/internal/resolve"
 	"github.com/embedsidecar/embedsidecar/internal/setup"
+	"github.com/embedsidecar/embedsidecar/internal/uninstall"
 	"github.com/embedsidecar/embedsidecar/testenv"
 )
 
@@ -59,20 +62,20 @@ func TestCommands_WaitForLockedTables(t *testing.T) {
 	})
 	b.while("docs", func() {
 		found := b.check(o)
-		if wrong := find(found, setup.Wrong, ""); len(wrong) != 0 {
+		if wrong := find(found, check.Wrong, ""); len(wrong) != 0 {
 			t.Errorf("check: %+v", wrong)
 		}
-		if n := len(find(found, setup.Warn, "REPEATABLE READ")); n != 1 {
+		if n := len(find(found, check.Warn, "REPEATABLE READ")); n != 1 {
 			t.Errorf("check says the same %d times", n)
 		}
 	})
 	b.while("embedsidecar.pipeline", func() {
-		if p, err := setup.Load(t.Context(), b.pool, o.Slot); err != nil || len(p) != 2 || p[0].Status != pipeline.Active {
+		if p, err := resolve.Load(t.Context(), b.pool, o.Slot); err != nil || len(p) != 2 || p[0].Status != pipeline.Active {
 			t.Errorf("load: %+v, %v", p, err)
 		}
 	})
 	b.while("embedsidecar.lsn_checkpoint", func() {
-		if done, err := setup.Uninstall(t.Context(), setup.UninstallOptions{Pool: b.pool, DryRun: true}); err != nil ||
+		if done, err := uninstall.All(t.Context(), uninstall.Options{Pool: b.pool, DryRun: true}); err != nil ||
 			len(done.SQL) != 3 {
 			t.Errorf("uninstall: %q, %v", done.SQL, err)
 		}

@@ -6,17 +6,19 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/embedsidecar/embedsidecar/embed"
+	"github.com/embedsidecar/embedsidecar/internal/check"
 	"github.com/embedsidecar/embedsidecar/internal/refusal"
 	"github.com/embedsidecar/embedsidecar/internal/setup"
+	"github.com/embedsidecar/embedsidecar/internal/uninstall"
 	"github.com/embedsidecar/embedsidecar/testenv"
 )
 
 const sideRow = "INSERT INTO docs_embedding VALUES (1, 0, 1, '', now(), '[1,2,3]')"
 
-func (b *base) uninstall(o setup.UninstallOptions) setup.Removed {
+func (b *base) uninstall(o uninstall.Options) uninstall.Removed {
 	b.t.Helper()
 	o.Pool = b.pool
-	done, err := setup.Uninstall(b.t.Context(), o)
+	done, err := uninstall.All(b.t.Context(), o)
 	if err != nil {
 		b.t.Fatal(err)
 	}
@@ -29,7 +31,7 @@ func TestInit_TakesUpTheEmbeddingTableThatUninstallLeft(t *testing.T) {
 	o := b.options(b.SlotName(), side())
 	b.init(o)
 	b.MustExec(sideRow)
-	if diff := cmp.Diff([]string{`"public"."docs_embedding"`}, b.uninstall(setup.UninstallOptions{}).Kept); diff != "" {
+	if diff := cmp.Diff([]string{`"public"."docs_embedding"`}, b.uninstall(uninstall.Options{}).Kept); diff != "" {
 		t.Errorf("kept (-want +got):\n%s", diff)
 	}
 
@@ -55,10 +57,10 @@ func TestInit_TakesUpTheEmbeddingTableThatUninstallLeft(t *testing.T) {
 	}
 
 	// Whoever takes it over for another model says so on the table.
-	b.uninstall(setup.UninstallOptions{})
+	b.uninstall(uninstall.Options{})
 	other.Specs[0].Overwrite = true
 	b.init(other)
-	b.uninstall(setup.UninstallOptions{})
+	b.uninstall(uninstall.Options{})
 	_, err = setup.Init(t.Context(), o)
 	wantError[*refusal.ConfigError](t, err, "made by another model (f2)")
 }
@@ -69,11 +71,11 @@ func TestInit_DoesNotTakeUpATableWithoutItsMark(t *testing.T) {
 	o := b.options(b.SlotName(), side())
 	b.init(o)
 	b.MustExec(sideRow)
-	b.uninstall(setup.UninstallOptions{})
+	b.uninstall(uninstall.Options{})
 	b.MustExec("COMMENT ON TABLE docs_embedding IS 'mine now'")
 	_, err := setup.Init(t.Context(), o)
 	wantError[*refusal.ConfigError](t, err, "did not write", "--overwrite")
-	if _, err := setup.Uninstall(t.Context(), setup.UninstallOptions{Pool: b.pool, Embeddings: true}); err == nil {
+	if _, err := uninstall.All(t.Context(), uninstall.Options{Pool: b.pool, Embeddings: true}); err == nil {
 		t.Error("uninstall found something to take away")
 	}
 }
@@ -91,14 +93,14 @@ func TestUninstall_TakesAwayWhatAnEarlierOneLeft(t *testing.T) {
 		b.init(o)
 		b.MustExec(sideRow)
 		kept := []string{`"public"."docs"."embedding"`, `"public"."docs_embedding"`, `"public"."odd "" name"."embedding"`}
-		if diff := cmp.Diff(kept, b.uninstall(setup.UninstallOptions{}).Kept); diff != "" {
+		if diff := cmp.Diff(kept, b.uninstall(uninstall.Options{}).Kept); diff != "" {
 			t.Errorf("kept (-want +got):\n%s", diff)
 		}
-		_, err := setup.Uninstall(t.Context(), setup.UninstallOptions{Pool: b.pool})
+		_, err := uninstall.All(t.Context(), uninstall.Options{Pool: b.pool})
 		wantError[*refusal.NotSetUpError](t, err)
 
 		b.MustExec("CREATE TABLE copy (LIKE docs INCLUDING COMMENTS)") // its column has the comment, and is not ours
-		done := b.uninstall(setup.UninstallOptions{Embeddings: true})
+		done := b.uninstall(uninstall.Options{Embeddings: true})
 		want := []string{
 			`ALTER TABLE "public"."docs" DROP COLUMN "embedding";`, `DROP TABLE "public"."docs_embedding";`,
 			`ALTER TABLE "public"."odd "" name" DROP COLUMN "embedding";`,
@@ -117,18 +119,18 @@ func TestRemove_TellsHowToDropWhatItHasLeft(t *testing.T) {
 	t.Parallel()
 	b := newBase(t, plainDocs)
 	b.init(b.options(b.SlotName(), docs(), side()))
-	o := setup.RemoveOptions{Pool: b.pool, Pipeline: "side"}
-	done, err := setup.Remove(t.Context(), o)
+	o := uninstall.PipelineOptions{Pool: b.pool, Pipeline: "side"}
+	done, err := uninstall.Pipeline(t.Context(), o)
 	if err != nil {
 		t.Fatal(err)
 	}
 	if diff := cmp.Diff([]string{`"public"."docs_embedding"`}, done.Kept); diff != "" {
 		t.Errorf("kept (-want +got):\n%s", diff)
 	}
-	_, err = setup.Remove(t.Context(), o)
+	_, err = uninstall.Pipeline(t.Context(), o)
 	wantError[*refusal.ConfigError](t, err, `there is no pipeline "side"`, "there are: docs")
 	o.Embedding = true
-	_, err = setup.Remove(t.Context(), o)
+	_, err = uninstall.Pipeline(t.Context(), o)
 	e := caught[*refusal.ConfigError](t, err, `DROP TABLE "public"."docs_embedding";`)
 	for _, hint := range e.Hints() {
 		if hint == `ALTER TABLE "public"."docs" DROP COLUMN "embedding";` {
@@ -136,7 +138,7 @@ func TestRemove_TellsHowToDropWhatItHasLeft(t *testing.T) {
 		}
 	}
 	// The rest goes with everything.
-	if got := b.uninstall(setup.UninstallOptions{Embeddings: true, DryRun: true}).SQL; len(got) != 5 {
+	if got := b.uninstall(uninstall.Options{Embeddings: true, DryRun: true}).SQL; len(got) != 5 {
 		t.Errorf("uninstall would run %q", got)
 	}
 }
@@ -153,7 +155,7 @@ func TestInit_RenamesAPipeline(t *testing.T) {
 	renamed.Name = "articles"
 	var hints []string
 	for _, f := range b.check(b.options(o.Slot, docs(), renamed)) {
-		if f.Name == `pipeline "articles"` && f.Status == setup.Wrong {
+		if f.Name == `pipeline "articles"` && f.Status == check.Wrong {
 			hints = f.Hint
 		}
 	}
@@ -204,7 +206,7 @@ func TestRemove_SparesTheVectorsOfTablesThatInherit(t *testing.T) {
 		both := b.options(o.Slot, docs(), kid)
 		b.init(both)
 		b.MustExec("INSERT INTO kid (id, title, embedding) VALUES (1, 'a', '[1,2,3]')")
-		done, err := setup.Remove(t.Context(), setup.RemoveOptions{Pool: b.pool, Pipeline: "docs", Embedding: true})
+		done, err := uninstall.Pipeline(t.Context(), uninstall.PipelineOptions{Pool: b.pool, Pipeline: "docs", Embedding: true})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -217,13 +219,13 @@ func TestRemove_SparesTheVectorsOfTablesThatInherit(t *testing.T) {
 		}
 
 		// All of it goes, whichever was made first.
-		b.uninstall(setup.UninstallOptions{Embeddings: true})
+		b.uninstall(uninstall.Options{Embeddings: true})
 		for _, table := range []string{"kid", "idle"} { // theirs from then on
 			b.MustExec("ALTER TABLE " + table + " DROP COLUMN embedding")
 		}
 		b.init(b.options(o.Slot, kid))
 		b.init(both)
-		b.uninstall(setup.UninstallOptions{Embeddings: true})
+		b.uninstall(uninstall.Options{Embeddings: true})
 		if left := testenv.Values[string](b.Database,
 			"SELECT attrelid::regclass::text FROM pg_attribute WHERE attname = 'embedding' AND attrelid >= 16384 AND NOT attisdropped"); len(left) != 0 {
 			t.Errorf("%q have a column still", left)

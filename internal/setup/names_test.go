@@ -9,8 +9,10 @@ import (
 	"github.com/jackc/pgx/v5"
 	"pgregory.net/rapid"
 
+	"github.com/embedsidecar/embedsidecar/internal/check"
 	"github.com/embedsidecar/embedsidecar/internal/pipeline"
 	"github.com/embedsidecar/embedsidecar/internal/setup"
+	"github.com/embedsidecar/embedsidecar/internal/uninstall"
 	"github.com/embedsidecar/embedsidecar/testenv"
 )
 
@@ -96,7 +98,7 @@ func TestNames_AnyNameIsJustAName(t *testing.T) {
 		for n, p := range r.Pipelines {
 			var got, rowKey string
 			var keep bool
-			sql := "SELECT " + p.KeyExpression("r") + ", " + setup.TextExpression(&p) + ", " + setup.FilterExpression(&p) +
+			sql := "SELECT " + p.KeyExpression("r") + ", " + p.TextExpression() + ", " + p.FilterExpression() +
 				" FROM " + p.Source() + " AS r WHERE " + p.MatchKey("r", []string{"$1::text"})
 			if err := b.pool.QueryRow(t.Context(), sql, key).Scan(&rowKey, &got, &keep); err != nil {
 				t.Fatalf("%s: %v", sql, err)
@@ -106,11 +108,11 @@ func TestNames_AnyNameIsJustAName(t *testing.T) {
 				t.Errorf("table %q: key %q, text %q, keep %v", table, rowKey, got, keep)
 			}
 		}
-		if wrong := find(b.check(o), setup.Wrong, ""); len(wrong) != 0 {
+		if wrong := find(b.check(o), check.Wrong, ""); len(wrong) != 0 {
 			t.Fatalf("check: %+v", wrong)
 		}
 		for _, p := range r.Pipelines {
-			if _, err := setup.Remove(t.Context(), setup.RemoveOptions{
+			if _, err := uninstall.Pipeline(t.Context(), uninstall.PipelineOptions{
 				Pool: b.pool, Pipeline: p.Name,
 				Embedding: true,
 			}); err != nil {

@@ -7,6 +7,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/embedsidecar/embedsidecar/internal/catalog"
 	"github.com/embedsidecar/embedsidecar/internal/database"
 	"github.com/embedsidecar/embedsidecar/internal/pipeline"
 	"github.com/embedsidecar/embedsidecar/internal/refusal"
@@ -18,19 +19,19 @@ import (
 func (in *initializer) proveEmpty(ctx context.Context) error {
 	var mistakes []error
 	for _, f := range in.found {
-		if !f.unproven {
+		if !f.Unproven {
 			continue
 		}
-		holds, err := holdsVectors(ctx, in.o.Pool, &f.pipeline, f.destination.OID)
+		holds, err := holdsVectors(ctx, in.o.Pool, &f.Pipeline, f.Destination.OID)
 		switch {
 		case err != nil:
-			return refusal.About(f.pipeline.Name, err)
+			return refusal.About(f.Pipeline.Name, err)
 		case holds && !in.takesUp(f):
 			mistakes = append(mistakes, in.occupied(f))
 		case holds:
 			in.report.Warnings = append(in.report.Warnings,
 				fmt.Sprintf("pipeline %q: the embedding table %s is taken up again as an earlier set-up left it: every vector in it is made anew",
-					f.pipeline.Name, destinationName(f.pipeline.Spec)))
+					f.Pipeline.Name, catalog.DestinationName(f.Pipeline.Spec)))
 		}
 	}
 	return errors.Join(mistakes...)
@@ -52,7 +53,7 @@ func holdsVectors(ctx context.Context, db database.DB, p *pipeline.Pipeline, tab
 		Blocks int64
 	}
 	fail := func(err error) (bool, error) {
-		return false, fmt.Errorf("look for vectors in %s: %w", destinationName(p.Spec), err)
+		return false, fmt.Errorf("look for vectors in %s: %w", catalog.DestinationName(p.Spec), err)
 	}
 	var leaves []leaf
 	err = database.Patiently(ctx, db, func(tx pgx.Tx) error {

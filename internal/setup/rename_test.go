@@ -6,9 +6,11 @@ import (
 	"testing"
 
 	"github.com/embedsidecar/embedsidecar/embed"
+	"github.com/embedsidecar/embedsidecar/internal/check"
 	"github.com/embedsidecar/embedsidecar/internal/pipeline"
 	"github.com/embedsidecar/embedsidecar/internal/refusal"
 	"github.com/embedsidecar/embedsidecar/internal/setup"
+	"github.com/embedsidecar/embedsidecar/internal/uninstall"
 	"github.com/embedsidecar/embedsidecar/testenv"
 )
 
@@ -43,7 +45,7 @@ func TestInit_ARenameChangesNothingElseUnlessAskedFor(t *testing.T) {
 		_, err := setup.Init(t.Context(), asked)
 		wantError[*refusal.ConfigError](t, err, `also that of pipeline "docs"`, hint)
 		for _, f := range b.check(asked) {
-			if f.Name == `pipeline "titles"` && (f.Status != setup.Wrong || !strings.Contains(strings.Join(f.Hint, " "),
+			if f.Name == `pipeline "titles"` && (f.Status != check.Wrong || !strings.Contains(strings.Join(f.Hint, " "),
 				found)) {
 				t.Errorf("%s: check says %+v", what, f)
 			}
@@ -108,6 +110,6 @@ func TestInit_OneColumnThroughAPartitionIsOneDestination(t *testing.T) {
 		other := pair[1]
 		other.IntoColumn = "own"
 		b.init(b.options(slot, pair[0], other))
-		b.uninstall(setup.UninstallOptions{Embeddings: true})
+		b.uninstall(uninstall.Options{Embeddings: true})
 	}
 }

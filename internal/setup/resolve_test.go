@@ -8,9 +8,10 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/embedsidecar/embedsidecar/internal/catalog"
 	"github.com/embedsidecar/embedsidecar/internal/pipeline"
 	"github.com/embedsidecar/embedsidecar/internal/refusal"
-	"github.com/embedsidecar/embedsidecar/internal/setup"
+	"github.com/embedsidecar/embedsidecar/internal/resolve"
 	"github.com/embedsidecar/embedsidecar/testenv"
 )
 
@@ -19,7 +20,7 @@ func TestResolve_DefaultText(t *testing.T) {
 	b := newBase(t, makeDocs, "INSERT INTO docs VALUES (1, 'a', ''), (2, NULL, 'b'), (3, 'a', 'b')")
 	spec := docs()
 	spec.Columns = []string{"body", "title"}
-	p, err := setup.Resolve(t.Context(), b.pool, spec, setup.Vectors{Dims: 3})
+	p, err := resolve.Resolve(t.Context(), b.pool, spec, catalog.Vectors{Dims: 3})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -34,8 +35,8 @@ func TestResolve_DefaultText(t *testing.T) {
 	if diff := cmp.Diff(want, p); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
-	got := testenv.Values[string](b.Database, "SELECT "+setup.TextExpression(&p)+" FROM docs AS r WHERE "+
-		setup.FilterExpression(&p)+" ORDER BY id")
+	got := testenv.Values[string](b.Database, "SELECT "+p.TextExpression()+" FROM docs AS r WHERE "+
+		p.FilterExpression()+" ORDER BY id")
 	if diff := cmp.Diff([]string{"a", "b", "b\n\na"}, got); diff != "" {
 		t.Errorf("texts (-want +got):\n%s", diff)
 	}
@@ -88,10 +89,10 @@ func TestResolve_KeysOfManyTypes(t *testing.T) {
 			b.MustExec(fmt.Sprintf("CREATE TABLE %s (%s, body text, embedding vector(3), PRIMARY KEY (%s))", name, tt.columns,
 				tt.key))
 			b.MustExec(fmt.Sprintf("INSERT INTO %s VALUES (%s, 'low'), (%s, 'high')", name, tt.low, tt.high))
-			p, err := setup.Resolve(t.Context(), b.pool, pipeline.Spec{
+			p, err := resolve.Resolve(t.Context(), b.pool, pipeline.Spec{
 				Name: name, Schema: "public", Table: name,
 				Columns: []string{"body"}, IntoColumn: "embedding",
-			}, setup.Vectors{Dims: 3})
+			}, catalog.Vectors{Dims: 3})
 			if err != nil {
 				t.Errorf("%s: %v", tt.columns, err)
 				continue
@@ -173,10 +174,10 @@ func TestResolve_TablesThatCannotBeSources(t *testing.T) {
 		"parts2":       {`partition "public"."parts2_1" is unlogged`},
 		"dcos":         {"no table", "did you mean public.docs?"},
 	} {
-		_, err := setup.Resolve(t.Context(), b.pool, pipeline.Spec{
+		_, err := resolve.Resolve(t.Context(), b.pool, pipeline.Spec{
 			Name: table, Schema: "public", Table: table,
 			Columns: []string{"body"}, IntoColumn: "embedding",
-		}, setup.Vectors{Dims: 3})
+		}, catalog.Vectors{Dims: 3})
 		if err == nil {
 			t.Errorf("%s: no error", table)
 			continue
@@ -187,10 +188,10 @@ func TestResolve_TablesThatCannotBeSources(t *testing.T) {
 		}
 		wantError[*refusal.ConfigError](t, err, append(words, `pipeline "`+table+`"`)...)
 	}
-	_, err := setup.Resolve(t.Context(), b.pool, pipeline.Spec{
+	_, err := resolve.Resolve(t.Context(), b.pool, pipeline.Spec{
 		Name: "x", Schema: "pg_catalog", Table: "pg_class",
 		Columns: []string{"relname"}, IntoColumn: "e",
-	}, setup.Vectors{Dims: 3})
+	}, catalog.Vectors{Dims: 3})
 	wantError[*refusal.ConfigError](t, err, "table of the system")
 }
 
@@ -216,10 +217,10 @@ func TestResolve_ReplicaIdentities(t *testing.T) {
 		"full_keyed": {"id"}, "indexed": {"b", "a"}, "parts": {"day", "id"}, "pattern": {"a"}, "parts_1_1": {"day", "id"},
 		"parent": {"id"},
 	} {
-		p, err := setup.Resolve(t.Context(), b.pool, pipeline.Spec{
+		p, err := resolve.Resolve(t.Context(), b.pool, pipeline.Spec{
 			Name: table, Schema: "public", Table: table,
 			Columns: []string{"body"}, IntoColumn: "embedding",
-		}, setup.Vectors{Dims: 3})
+		}, catalog.Vectors{Dims: 3})
 		if err != nil {
 			t.Errorf("%s: %v", table, err)
 			continue
@@ -237,7 +238,7 @@ func TestResolve_ReplicaIdentities(t *testing.T) {
 		if p.Partitioned != (table == "parts") {
 			t.Errorf("%s: partitioned is %v", table, p.Partitioned)
 		}
-		leaves, err := setup.Leaves(t.Context(), b.pool, p.OID)
+		leaves, err := catalog.Leaves(t.Context(), b.pool, p.OID)
 		if n := map[bool]int{true: 2, false: 1}[p.Partitioned]; err != nil || len(leaves) != n {
 			t.Errorf("%s: leaves %v, %v", table, leaves, err)
 		}
@@ -317,7 +318,7 @@ func TestResolve_Expressions(t *testing.T) {
 		if tt.text == "" {
 			spec.Columns = []string{"title"}
 		}
-		p, err := setup.Resolve(t.Context(), b.super, spec, setup.Vectors{Dims: 3})
+		p, err := resolve.Resolve(t.Context(), b.super, spec, catalog.Vectors{Dims: 3})
 		if tt.words != nil {
 			if err == nil {
 				t.Errorf("%q / %q: no error", tt.text, tt.filter)
@@ -332,7 +333,7 @@ func TestResolve_Expressions(t *testing.T) {
 		}
 		// Without TEMPORARY the same is refused, as far as a plan can tell, and the rest watches everything.
 		spec.IntoColumn, spec.IntoTable = "", "docs_embedding"
-		p, err = setup.Resolve(t.Context(), noTemp, spec, setup.Vectors{Dims: 3})
+		p, err = resolve.Resolve(t.Context(), noTemp, spec, catalog.Vectors{Dims: 3})
 		unseen := slices.Contains(tt.words, "system column") || slices.Contains(tt.words, "among the columns")
 		switch {
 		case err == nil && tt.words != nil && !unseen:
@@ -431,7 +432,7 @@ func TestResolve_Destinations(t *testing.T) {
 	} {
 		spec := docs()
 		tt.edit(&spec)
-		p, err := setup.Resolve(t.Context(), b.pool, spec, setup.Vectors{Dims: tt.dims})
+		p, err := resolve.Resolve(t.Context(), b.pool, spec, catalog.Vectors{Dims: tt.dims})
 		switch {
 		case tt.words == nil && err != nil:
 			t.Errorf("%s: %v", tt.name, err)
@@ -444,7 +445,7 @@ func TestResolve_Destinations(t *testing.T) {
 		}
 	}
 	b.MustExecSuper("DROP EXTENSION vector CASCADE")
-	_, err := setup.Resolve(t.Context(), b.pool, docs(), setup.Vectors{Dims: 3})
+	_, err := resolve.Resolve(t.Context(), b.pool, docs(), catalog.Vectors{Dims: 3})
 	wantError[*refusal.ConfigError](t, err, "CREATE EXTENSION vector")
 }
 
@@ -457,7 +458,7 @@ func TestResolve_Privileges(t *testing.T) {
 	role := b.Role("")
 	pool := b.connect(role)
 	for range 3 { // each error says what to run; after two rounds (schema, table) it works
-		_, err := setup.Resolve(t.Context(), pool, spec, setup.Vectors{Dims: 3})
+		_, err := resolve.Resolve(t.Context(), pool, spec, catalog.Vectors{Dims: 3})
 		if err == nil {
 			break
 		}
@@ -466,7 +467,7 @@ func TestResolve_Privileges(t *testing.T) {
 			b.MustExec(sql)
 		}
 	}
-	if _, err := setup.Resolve(t.Context(), pool, spec, setup.Vectors{Dims: 3}); err != nil {
+	if _, err := resolve.Resolve(t.Context(), pool, spec, catalog.Vectors{Dims: 3}); err != nil {
 		t.Fatal(err)
 	}
 	for _, sql := range []string{`SELECT secret FROM "S".docs`, `UPDATE "S".docs SET title = ''`} {
@@ -476,16 +477,16 @@ func TestResolve_Privileges(t *testing.T) {
 	}
 
 	b.MustExec(`ALTER TABLE "S".docs ENABLE ROW LEVEL SECURITY`)
-	_, err := setup.Resolve(t.Context(), pool, spec, setup.Vectors{Dims: 3})
+	_, err := resolve.Resolve(t.Context(), pool, spec, catalog.Vectors{Dims: 3})
 	wantError[*refusal.ConfigError](t, err, "row-level security", `ALTER ROLE "`+role+`" BYPASSRLS;`)
-	if _, err := setup.Resolve(t.Context(), b.pool, spec, setup.Vectors{Dims: 3}); err != nil {
+	if _, err := resolve.Resolve(t.Context(), b.pool, spec, catalog.Vectors{Dims: 3}); err != nil {
 		t.Errorf("the owner is not subject to policies: %v", err)
 	}
 	b.MustExec(`ALTER TABLE "S".docs FORCE ROW LEVEL SECURITY`)
-	_, err = setup.Resolve(t.Context(), b.pool, spec, setup.Vectors{Dims: 3})
+	_, err = resolve.Resolve(t.Context(), b.pool, spec, catalog.Vectors{Dims: 3})
 	wantError[*refusal.ConfigError](t, err, "row-level security")
 	b.MustExecSuper("ALTER ROLE " + role + " BYPASSRLS")
-	if _, err := setup.Resolve(t.Context(), pool, spec, setup.Vectors{Dims: 3}); err != nil {
+	if _, err := resolve.Resolve(t.Context(), pool, spec, catalog.Vectors{Dims: 3}); err != nil {
 		t.Errorf("BYPASSRLS: %v", err)
 	}
 }

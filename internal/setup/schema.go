@@ -3,22 +3,20 @@ package setup
 import (
 	"context"
 	"crypto/rand"
-	"errors"
 	"fmt"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/tern/v2/migrate"
 
+	"github.com/embedsidecar/embedsidecar/internal/catalog"
 	"github.com/embedsidecar/embedsidecar/internal/database"
 	"github.com/embedsidecar/embedsidecar/internal/refusal"
+	"github.com/embedsidecar/embedsidecar/internal/step"
 	sqlfiles "github.com/embedsidecar/embedsidecar/sql"
 )
 
 // markKeySize is how many random bytes sign the marks of write-backs.
 const markKeySize = 32
-
-// versionTable is where the migrator keeps the version of our schema.
-const versionTable = sqlfiles.Schema + ".schema_version"
 
 // lookAtServer reads what the rest depends on and refuses servers that cannot work.
 func (in *initializer) lookAtServer(ctx context.Context) error {
@@ -35,7 +33,7 @@ func (in *initializer) lookAtServer(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("look at the server: %w", err)
 	}
-	if s.Schema, err = schemaVersion(ctx, in.o.Pool); err != nil {
+	if s.Schema, err = catalog.SchemaVersion(ctx, in.o.Pool); err != nil {
 		return err
 	}
 	if s.Schema > 0 {
@@ -46,68 +44,36 @@ func (in *initializer) lookAtServer(ctx context.Context) error {
 		}
 	}
 	switch {
-	case s.Version < minVersion:
+	case s.Version < catalog.MinVersion:
 		return &refusal.ConfigError{Problem: fmt.Sprintf("the server is PostgreSQL %d, want 14 or newer", s.Version/10000)}
 	case s.Standby:
 		return &refusal.ConfigError{Problem: "the server is a standby", Hint: []string{"give the URL of the primary"}}
 	case s.WALLevel != "logical":
 		return &refusal.ConfigError{
 			Problem: fmt.Sprintf("the server's wal_level is %s, want logical", s.WALLevel),
-			Hint:    walLevelHint,
+			Hint:    catalog.WalLevelHint,
 		}
-	case s.Version >= maxVersion:
+	case s.Version >= catalog.MaxVersion:
 		in.report.Warnings = append(in.report.Warnings, fmt.Sprintf("the server is PostgreSQL %d, newer than what was tested",
 			s.Version/10000))
 	}
 	return nil
 }
 
-var walLevelHint = []string{
-	"ALTER SYSTEM SET wal_level = 'logical'; and restart the server",
-	"managed servers: rds.logical_replication = 1 (RDS), cloudsql.logical_decoding = on (Cloud SQL), wal_level = LOGICAL (Azure)",
-}
-
-// schemaVersion returns the version of our schema; 0 when there is none.
-func schemaVersion(ctx context.Context, q database.Querier) (int, error) {
-	var there bool
-	var role string
-	err := q.QueryRow(ctx, `SELECT EXISTS (SELECT FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
-		WHERE n.nspname = 'embedsidecar' AND c.relname = 'schema_version'), current_user::text`).Scan(&there, &role)
-	if err != nil {
-		return 0, fmt.Errorf("look up version of the schema: %w", err)
-	}
-	if !there {
-		return 0, nil
-	}
-	var version int
-	err = q.QueryRow(ctx, "SELECT version FROM "+versionTable).Scan(&version)
-	if database.Denied(err) {
-		return 0, &refusal.PermissionError{What: "look at the schema embedsidecar", Role: role, Err: err, SQL: []string{
-			"GRANT USAGE ON SCHEMA embedsidecar TO " + database.Quote(role) + ";",
-			"GRANT SELECT ON ALL TABLES IN SCHEMA embedsidecar TO " + database.Quote(role) + ";",
-			"-- and the rest of what `embedsidecar roles` prints",
-		}}
-	}
-	if err != nil {
-		return 0, fmt.Errorf("look up version of the schema: %w", err)
-	}
-	return version, nil
-}
-
 // extension plans CREATE EXTENSION vector.
-func (in *initializer) extension() action {
+func (in *initializer) extension() step.Action {
 	schema := "public"
 	sql := []string{"CREATE EXTENSION vector SCHEMA public"}
 	if !in.server.HasPublic {
 		schema = "vector"
 		sql = []string{"CREATE SCHEMA vector", "CREATE EXTENSION vector SCHEMA vector"}
 	}
-	return action{
-		Step: Step{What: "extension vector in schema " + database.Quote(schema), SQL: sql, Undo: []string{"DROP EXTENSION vector;"}},
+	return step.Action{
+		Step: step.Step{What: "extension vector in schema " + database.Quote(schema), SQL: sql, Undo: []string{"DROP EXTENSION vector;"}},
 		// Whether the server trusts the extension is its own business: it is asked by trying.
-		allowed: in.server.Superuser || in.server.MayCreate,
-		run: func(ctx context.Context) error {
-			err := in.execute(ctx, action{Step: Step{SQL: sql}})
+		Allowed: in.server.Superuser || in.server.MayCreate,
+		Run: func(ctx context.Context) error {
+			err := in.runner().Execute(ctx, step.Action{Step: step.Step{SQL: sql}})
 			if database.HasCode(err, "58P01", "0A000", "22023") { // no such file: the package is not installed on the server
 				return &refusal.ConfigError{
 					Problem: "pgvector is not installed on the server",
@@ -122,7 +88,7 @@ func (in *initializer) extension() action {
 }
 
 // schema plans our tables, or nothing when they are there.
-func (in *initializer) schema() ([]action, error) {
+func (in *initializer) schema() ([]step.Action, error) {
 	names, err := migrate.FindMigrations(sqlfiles.Migrations())
 	if err != nil {
 		return nil, fmt.Errorf("list migrations: %w", err)
@@ -136,16 +102,16 @@ func (in *initializer) schema() ([]action, error) {
 				in.server.Schema, len(names)))
 		return nil, nil
 	}
-	a := action{words: true, run: in.migrate, allowed: in.server.Owns || in.server.MayCreate || in.server.Superuser}
+	a := step.Action{Words: true, Run: in.migrate, Allowed: in.server.Owns || in.server.MayCreate || in.server.Superuser}
 	a.What = fmt.Sprintf("schema embedsidecar, version %d", len(names))
-	a.grant = in.grantCreate()
+	a.Grant = in.grantCreate()
 	for _, name := range names[min(in.server.Schema, len(names)):] {
 		a.SQL = append(a.SQL, "-- migration "+name)
 	}
 	if in.server.Schema == 0 {
 		a.Undo = []string{"DROP SCHEMA embedsidecar CASCADE;"}
 	}
-	return []action{a}, nil
+	return []step.Action{a}, nil
 }
 
 // grantCreate lets the role make a schema and a publication.
@@ -165,7 +131,7 @@ func (in *initializer) migrate(ctx context.Context) error {
 			return fmt.Errorf("create schema: %w", err)
 		}
 	}
-	m, err := migrate.NewMigrator(ctx, conn, versionTable)
+	m, err := migrate.NewMigrator(ctx, conn, catalog.VersionTable)
 	if err != nil {
 		return fmt.Errorf("migrate: %w", err)
 	}
@@ -190,28 +156,4 @@ func ensureInstallation(ctx context.Context, conn *pgx.Conn) error {
 		return fmt.Errorf("write installation: %w", err)
 	}
 	return nil
-}
-
-// CheckVersion returns *NotSetUpError when the schema of ours is missing or older than this program needs. A newer
-// one is fine: migrations only add.
-func CheckVersion(ctx context.Context, db database.DB) error {
-	names, err := migrate.FindMigrations(sqlfiles.Migrations())
-	if err != nil {
-		return fmt.Errorf("list migrations: %w", err)
-	}
-	return database.Patiently(ctx, db, func(tx pgx.Tx) error {
-		if err := untrusted(ctx, tx); err != nil {
-			return err
-		}
-		version, err := schemaVersion(ctx, tx)
-		switch {
-		case err != nil:
-			return err
-		case version == 0:
-			return &refusal.NotSetUpError{}
-		case version < len(names):
-			return &refusal.NotSetUpError{Err: errors.New(fmt.Sprint("the schema embedsidecar has version ", version, ", want ", len(names)))}
-		}
-		return nil
-	})
 }

@@ -6,7 +6,7 @@ import (
 	"testing"
 
 	"github.com/embedsidecar/embedsidecar/internal/pipeline"
-	"github.com/embedsidecar/embedsidecar/internal/setup"
+	"github.com/embedsidecar/embedsidecar/internal/resolve"
 	"github.com/embedsidecar/embedsidecar/testenv"
 )
 
@@ -29,7 +29,7 @@ func TestLoad_TypesInSchemasOfTheirOwn(t *testing.T) {
 	made := b.init(o)
 	role := b.RunRole(made.Pipelines...)
 	pool := b.connect(role)
-	got, err := setup.Load(t.Context(), pool, o.Slot)
+	got, err := resolve.Load(t.Context(), pool, o.Slot)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -39,7 +39,7 @@ func TestLoad_TypesInSchemasOfTheirOwn(t *testing.T) {
 			t.Errorf("%s: %s (%s), want %s", schema, got[0].Status, got[0].Detail, want)
 		}
 	}
-	statements, err := setup.Grants(t.Context(), b.pool, &made.Pipelines[0], role)
+	statements, err := resolve.Grants(t.Context(), b.pool, &made.Pipelines[0], role)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -49,7 +49,7 @@ func TestLoad_TypesInSchemasOfTheirOwn(t *testing.T) {
 	for _, sql := range statements {
 		b.MustExecSuper(sql)
 	}
-	if got, err = setup.Load(t.Context(), pool, o.Slot); err != nil || got[0].Status != pipeline.Active {
+	if got, err = resolve.Load(t.Context(), pool, o.Slot); err != nil || got[0].Status != pipeline.Active {
 		t.Errorf("after the grants: %s (%s), %v", got[0].Status, got[0].Detail, err)
 	}
 }
@@ -61,7 +61,7 @@ func TestLoad_AnEmbeddingTableWithHiddenRows(t *testing.T) {
 	made := b.init(o)
 	pool := b.connect(b.RunRole(made.Pipelines...))
 	b.MustExec(`ALTER TABLE docs_embedding ENABLE ROW LEVEL SECURITY`)
-	got, err := setup.Load(t.Context(), pool, o.Slot)
+	got, err := resolve.Load(t.Context(), pool, o.Slot)
 	if err != nil {
 		t.Fatal(err)
 	}

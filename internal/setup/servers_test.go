@@ -4,9 +4,11 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/embedsidecar/embedsidecar/internal/check"
 	"github.com/embedsidecar/embedsidecar/internal/database"
 	"github.com/embedsidecar/embedsidecar/internal/pipeline"
 	"github.com/embedsidecar/embedsidecar/internal/refusal"
+	"github.com/embedsidecar/embedsidecar/internal/resolve"
 	"github.com/embedsidecar/embedsidecar/internal/setup"
 	"github.com/embedsidecar/embedsidecar/testenv"
 )
@@ -33,7 +35,7 @@ func TestInit_ServersThatAreNotReady(t *testing.T) {
 	before := b.catalogue()
 	_, err = setup.Init(t.Context(), o)
 	wantError[*refusal.ConfigError](t, err, "wal_level is replica, want logical", "ALTER SYSTEM SET wal_level", "restart")
-	if len(find(b.check(o), setup.Wrong, "want logical")) != 1 {
+	if len(find(b.check(o), check.Wrong, "want logical")) != 1 {
 		t.Errorf("check: %+v", b.check(o))
 	}
 	if after := b.catalogue(); strings.Join(after, "\n") != strings.Join(before, "\n") {
@@ -50,8 +52,8 @@ func TestInit_ServersThatAreNotReady(t *testing.T) {
 	b.pool.Reset()
 	b.super.Reset()
 	b.MustExec(`SELECT pg_create_physical_replication_slot('taken')`)
-	if len(find(b.check(o), setup.Wrong, "all 1 are in use")) != 1 {
-		t.Errorf("check: %+v", find(b.check(o), setup.Wrong, ""))
+	if len(find(b.check(o), check.Wrong, "all 1 are in use")) != 1 {
+		t.Errorf("check: %+v", find(b.check(o), check.Wrong, ""))
 	}
 	_, err = setup.Init(t.Context(), o)
 	if err == nil || !strings.Contains(err.Error(), "all replication slots are in use") {
@@ -62,7 +64,7 @@ func TestInit_ServersThatAreNotReady(t *testing.T) {
 	}
 	b.MustExec(`SELECT pg_drop_replication_slot('taken')`)
 	b.init(o)
-	got, err := setup.Load(t.Context(), b.pool, o.Slot)
+	got, err := resolve.Load(t.Context(), b.pool, o.Slot)
 	if err != nil || len(got) != 1 || got[0].Status != pipeline.Active {
 		t.Errorf("after the slot was freed: %+v, %v", got, err)
 	}

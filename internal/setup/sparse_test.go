@@ -6,9 +6,11 @@ import (
 	"testing"
 
 	"github.com/embedsidecar/embedsidecar/embed"
+	"github.com/embedsidecar/embedsidecar/internal/catalog"
+	"github.com/embedsidecar/embedsidecar/internal/indexes"
 	"github.com/embedsidecar/embedsidecar/internal/pipeline"
 	"github.com/embedsidecar/embedsidecar/internal/refusal"
-	"github.com/embedsidecar/embedsidecar/internal/setup"
+	"github.com/embedsidecar/embedsidecar/internal/resolve"
 	"github.com/embedsidecar/embedsidecar/testenv"
 )
 
@@ -19,54 +21,54 @@ func TestResolve_TheTypeFollowsTheModel(t *testing.T) {
 	for name, tt := range map[string]struct {
 		column, table, index string
 		typ                  pipeline.Stored
-		model                setup.Vectors
+		model                catalog.Vectors
 		words                []string
 	}{
-		"sparse":       {column: "wide", typ: "sparsevec", model: setup.Vectors{Dims: 30522, Sparse: true}},
-		"into a table": {table: "places", model: setup.Vectors{Dims: 30522, Sparse: true}},
-		"of any width": {column: "any_sparse", model: setup.Vectors{Dims: 1 << 24, Sparse: true}},
+		"sparse":       {column: "wide", typ: "sparsevec", model: catalog.Vectors{Dims: 30522, Sparse: true}},
+		"into a table": {table: "places", model: catalog.Vectors{Dims: 30522, Sparse: true}},
+		"of any width": {column: "any_sparse", model: catalog.Vectors{Dims: 1 << 24, Sparse: true}},
 		"wider than any": {
-			column: "any_sparse", model: setup.Vectors{Dims: 1<<24 + 1, Sparse: true},
+			column: "any_sparse", model: catalog.Vectors{Dims: 1<<24 + 1, Sparse: true},
 			words: []string{"16777216"},
 		},
-		"to be indexed": {column: "wide", index: "hnsw", model: setup.Vectors{Dims: 30522, Sparse: true}},
+		"to be indexed": {column: "wide", index: "hnsw", model: catalog.Vectors{Dims: 30522, Sparse: true}},
 		"of another width": {
-			column: "sparse", model: setup.Vectors{Dims: 30522, Sparse: true},
+			column: "sparse", model: catalog.Vectors{Dims: 30522, Sparse: true},
 			words: []string{"30522 wide", "3"},
 		},
 		"into vector": {
-			column: "dense", model: setup.Vectors{Dims: 3, Sparse: true},
+			column: "dense", model: catalog.Vectors{Dims: 3, Sparse: true},
 			words: []string{"vectors are sparse", "of type vector", "as sparsevec"},
 		},
 		"into half": {
-			column: "half", typ: "halfvec", model: setup.Vectors{Dims: 3, Sparse: true},
+			column: "half", typ: "halfvec", model: catalog.Vectors{Dims: 3, Sparse: true},
 			words: []string{"vectors are sparse", "of type halfvec"},
 		},
 		"into bits to be made": {
-			column: "nope", typ: "bit", model: setup.Vectors{Dims: 3, Sparse: true},
+			column: "nope", typ: "bit", model: catalog.Vectors{Dims: 3, Sparse: true},
 			words: []string{"vectors are sparse", "of type bit"},
 		},
 		"to be made": {
-			column: "nope", model: setup.Vectors{Dims: 30522, Sparse: true},
+			column: "nope", model: catalog.Vectors{Dims: 30522, Sparse: true},
 			words: []string{"does not exist", "init"},
 		},
 		"vector is configured": {
-			column: "wide", typ: "vector", model: setup.Vectors{Dims: 30522, Sparse: true},
+			column: "wide", typ: "vector", model: catalog.Vectors{Dims: 30522, Sparse: true},
 			words: []string{"of type sparsevec, not vector as configured"},
 		},
-		"dense into it": {column: "sparse", model: setup.Vectors{Dims: 3}, words: []string{
+		"dense into it": {column: "sparse", model: catalog.Vectors{Dims: 3}, words: []string{
 			"vectors are dense",
 			"of type sparsevec", "vector, halfvec or bit",
 		}},
-		"dense into a table": {table: "places", model: setup.Vectors{Dims: 3}, words: []string{"vectors are dense"}},
+		"dense into a table": {table: "places", model: catalog.Vectors{Dims: 3}, words: []string{"vectors are dense"}},
 		"dense into what will be": {
-			column: "nope", typ: "sparsevec", model: setup.Vectors{Dims: 3},
+			column: "nope", typ: "sparsevec", model: catalog.Vectors{Dims: 3},
 			words: []string{"vectors are dense"},
 		},
 	} {
 		spec := docs()
 		spec.IntoColumn, spec.IntoTable, spec.IntoType, spec.Index = tt.column, tt.table, tt.typ, tt.index
-		p, err := setup.Resolve(t.Context(), b.pool, spec, tt.model)
+		p, err := resolve.Resolve(t.Context(), b.pool, spec, tt.model)
 		if tt.words != nil {
 			wantError[*refusal.ConfigError](t, err, tt.words...)
 		} else if err != nil || p.Stored != pipeline.StoredSparse || p.Dims != tt.model.Dims {
@@ -82,9 +84,9 @@ func TestResolve_SparseNeedsANewerPgvector(t *testing.T) {
 	b.MustExecSuper("ALTER TYPE sparsevec RENAME TO not_yet")
 	spec := docs()
 	spec.IntoColumn = "embedding"
-	_, err := setup.Resolve(t.Context(), b.pool, spec, setup.Vectors{Dims: 30522, Sparse: true})
+	_, err := resolve.Resolve(t.Context(), b.pool, spec, catalog.Vectors{Dims: 30522, Sparse: true})
 	wantError[*refusal.ConfigError](t, err, "sparsevec needs pgvector 0.7 or newer", "ALTER EXTENSION vector UPDATE")
-	if _, err := setup.Resolve(t.Context(), b.pool, spec, setup.Vectors{Dims: 3}); err == nil ||
+	if _, err := resolve.Resolve(t.Context(), b.pool, spec, catalog.Vectors{Dims: 3}); err == nil ||
 		strings.Contains(err.Error(), "0.7") {
 		t.Errorf("a dense model: %v", err)
 	}
@@ -103,7 +105,7 @@ func TestBuildIndex_OfSparseVectors(t *testing.T) {
 	made := b.init(o)
 	b.MustExec("UPDATE embedsidecar.scan SET phase = 'done'")
 	build := func(p *pipeline.Pipeline) error {
-		_, _, err := setup.BuildIndex(t.Context(), b.pool, p)
+		_, _, err := indexes.Build(t.Context(), b.pool, p)
 		return err
 	}
 	b.MustExec("INSERT INTO docs (id, places) SELECT n, (SELECT '{' || string_agg(i || ':1', ',') || '}/30522' FROM generate_series(1, n) AS i)::sparsevec FROM unnest('{1000,1001}'::int[]) AS n")

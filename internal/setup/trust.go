@@ -4,80 +4,20 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strings"
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/embedsidecar/embedsidecar/internal/catalog"
 	"github.com/embedsidecar/embedsidecar/internal/database"
 	"github.com/embedsidecar/embedsidecar/internal/refusal"
 )
-
-// Whose objects may be used. What hangs on a table (a trigger, a default, a rule, the expression of an index) runs
-// with the rights of whoever uses the table, so that its owner can do all that our role can. Connections look at the
-// schema embedsidecar when they are made (package database); here it is looked at again, as it may have been made
-// since, with the tables that vectors go to.
-
-// untrusted returns *ConfigError when the schema embedsidecar, or one of some tables, is not to be touched.
-func untrusted(ctx context.Context, tx pgx.Tx, tables ...uint32) error {
-	found, err := database.Strangers(ctx, tx.Conn(), tables...)
-	if err != nil || len(found) == 0 {
-		return err
-	}
-	texts := make([]string, len(found))
-	var owners []string
-	for i, s := range found {
-		texts[i] = s.String()
-		if s.Owner != "" {
-			owners = append(owners, s.Owner)
-		}
-	}
-	role := tx.Conn().Config().User
-	e := &refusal.ConfigError{Problem: fmt.Sprintf("it is not safe for role %q to use: %s", role, strings.Join(texts, "; "))}
-	if len(owners) == 0 {
-		e.Hint = []string{"whoever owns it takes it away, or name another table: one that is not there yet is made"}
-		return e
-	}
-	e.Hint = trustHint(role, owners[0])
-	return e
-}
-
-// trustHint tells what to do about a table or a publication of an owner that a role does not trust; of our own objects
-// database.TrustHint does.
-func trustHint(role, owner string) []string {
-	return []string{
-		fmt.Sprintf("run as the role that embedsidecar roles makes, or as %s", owner),
-		database.TrustOwners(role, owner),
-	}
-}
-
-// unruly returns why a superuser should not work on a table of somebody else, or nil: its triggers, the expressions of
-// its indexes and a view that its owner puts in its place would run with the rights of a superuser. A role with fewer
-// rights lends only those.
-func (t *table) unruly(ctx context.Context, tx pgx.Tx) error {
-	var super, trusted bool
-	var role string
-	err := tx.QueryRow(ctx, `SELECT r.rolname::text, r.rolsuper, o.rolsuper OR o.rolname = ANY ($2::text[])
-		FROM pg_roles r, pg_roles o WHERE r.rolname = session_user AND o.rolname = $1`, t.Owner,
-		database.Trusted(tx.Conn())).Scan(&role, &super, &trusted)
-	if errors.Is(err, pgx.ErrNoRows) || err == nil && (!super || trusted) {
-		return nil
-	}
-	if err != nil {
-		return fmt.Errorf("look up owner of %s: %w", t.quoted(), err)
-	}
-	return &refusal.ConfigError{
-		Problem: fmt.Sprintf("%q is a superuser and %s belongs to %q, whose triggers and functions would run with all rights",
-			role, t.quoted(), t.Owner),
-		Hint: trustHint(role, t.Owner),
-	}
-}
 
 // foreignPublication returns *ConfigError when the publication belongs to somebody who is not trusted and owns none of
 // its tables: he could take changes out of it.
 func (in *initializer) foreignPublication(ctx context.Context, tx pgx.Tx) error {
 	sources := []uint32{}
 	for _, f := range in.found {
-		sources = append(sources, f.table.OID)
+		sources = append(sources, f.Table.OID)
 	}
 	name, owner, trusted := in.o.Publication, "", false
 	err := tx.QueryRow(ctx, `SELECT o.rolname::text, o.rolsuper OR o.rolname = current_user OR o.rolname = ANY ($2::text[])
@@ -95,6 +35,6 @@ func (in *initializer) foreignPublication(ctx context.Context, tx pgx.Tx) error 
 		Problem: fmt.Sprintf("the publication %q belongs to %q, who owns none of its tables and could take changes out of it",
 			name, owner),
 		Hint: append([]string{"name another publication: one that is not there yet is made"},
-			trustHint(tx.Conn().Config().User, owner)...),
+			catalog.TrustHint(tx.Conn().Config().User, owner)...),
 	}
 }

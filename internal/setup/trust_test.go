@@ -8,10 +8,14 @@ import (
 
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/embedsidecar/embedsidecar/internal/catalog"
+	"github.com/embedsidecar/embedsidecar/internal/check"
 	"github.com/embedsidecar/embedsidecar/internal/database"
 	"github.com/embedsidecar/embedsidecar/internal/pipeline"
 	"github.com/embedsidecar/embedsidecar/internal/refusal"
+	"github.com/embedsidecar/embedsidecar/internal/resolve"
 	"github.com/embedsidecar/embedsidecar/internal/setup"
+	"github.com/embedsidecar/embedsidecar/internal/uninstall"
 	"github.com/embedsidecar/embedsidecar/testenv"
 )
 
@@ -109,11 +113,11 @@ func TestTrust_ASchemaThatComesLater(t *testing.T) {
 	}
 	o.Pool = b.super
 	_, initErr := setup.Init(t.Context(), o)
-	_, loadErr := setup.Load(t.Context(), b.super, o.Slot)
-	_, dropErr := setup.Uninstall(t.Context(), setup.UninstallOptions{Pool: b.super})
-	_, removeErr := setup.Remove(t.Context(), setup.RemoveOptions{Pool: b.super, Pipeline: "docs"})
+	_, loadErr := resolve.Load(t.Context(), b.super, o.Slot)
+	_, dropErr := uninstall.All(t.Context(), uninstall.Options{Pool: b.super})
+	_, removeErr := uninstall.Pipeline(t.Context(), uninstall.PipelineOptions{Pool: b.super, Pipeline: "docs"})
 	for what, err := range map[string]error{
-		"version": setup.CheckVersion(t.Context(), b.super), "load": loadErr, "init": initErr, "uninstall": dropErr,
+		"version": catalog.CheckVersion(t.Context(), b.super), "load": loadErr, "init": initErr, "uninstall": dropErr,
 		"remove": removeErr,
 	} {
 		if err == nil || !strings.Contains(err.Error(), `belongs to role "`+name+`"`) {
@@ -121,7 +125,7 @@ func TestTrust_ASchemaThatComesLater(t *testing.T) {
 		}
 		b.sprung(name, err)
 	}
-	for _, f := range setup.Check(t.Context(), setup.CheckOptions{
+	for _, f := range check.Run(t.Context(), check.Options{
 		Pool: b.super, ReplicationDSN: b.URL(testenv.Superuser),
 		Slot: o.Slot, Publication: o.Publication,
 	}) {
@@ -154,14 +158,14 @@ func TestTrust_WhatHangsOnOurTables(t *testing.T) {
 		},
 	} {
 		b.as(pool, tt.make)
-		_, err := setup.Load(t.Context(), b.pool, o.Slot)
+		_, err := resolve.Load(t.Context(), b.pool, o.Slot)
 		wantError[*refusal.ConfigError](t, err, tt.word, name)
 		drop := pool
 		if strings.HasPrefix(tt.drop, "DROP TRIGGER") {
 			drop = b.Pool
 		}
 		b.as(drop, tt.drop)
-		if _, err := setup.Load(t.Context(), b.pool, o.Slot); err != nil {
+		if _, err := resolve.Load(t.Context(), b.pool, o.Slot); err != nil {
 			t.Fatalf("after %s: %v", tt.drop, err)
 		}
 	}
@@ -175,11 +179,11 @@ func TestTrust_WhatHangsOnOurTables(t *testing.T) {
 		{`CREATE TRIGGER t BEFORE INSERT ON embedsidecar.task FOR EACH ROW EXECUTE FUNCTION suppress_redundant_updates_trigger()`, `DROP TRIGGER t ON embedsidecar.task`, "trigger t"},
 	} {
 		b.MustExec(tt.make)
-		_, err := setup.Load(t.Context(), b.pool, o.Slot)
+		_, err := resolve.Load(t.Context(), b.pool, o.Slot)
 		wantError[*refusal.ConfigError](t, err, tt.word)
 		b.MustExec(tt.drop)
 	}
-	if _, err := setup.Load(t.Context(), b.pool, o.Slot); err != nil {
+	if _, err := resolve.Load(t.Context(), b.pool, o.Slot); err != nil {
 		t.Error(err)
 	}
 }
@@ -239,7 +243,7 @@ func TestTrust_AnEmbeddingTableThatIsReplaced(t *testing.T) {
 	b.as(pool, fmt.Sprintf(prepared, ""),
 		`CREATE TRIGGER t BEFORE INSERT ON docs_embedding FOR EACH ROW EXECUTE FUNCTION lair.fires()`,
 		`GRANT ALL ON docs_embedding TO public`)
-	got, err := setup.Load(t.Context(), b.pool, o.Slot)
+	got, err := resolve.Load(t.Context(), b.pool, o.Slot)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -268,7 +272,7 @@ func TestTrust_StoredExpressionsAreOneExpression(t *testing.T) {
 				value = map[string]string{"strategy": "sentences", "context": stored}
 			}
 			b.MustExec("UPDATE embedsidecar.pipeline SET "+column+" = $1", value)
-			got, err := setup.Load(t.Context(), b.pool, o.Slot)
+			got, err := resolve.Load(t.Context(), b.pool, o.Slot)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -286,7 +290,7 @@ func TestTrust_StoredExpressionsAreOneExpression(t *testing.T) {
 		}
 		b.MustExec("UPDATE embedsidecar.pipeline SET "+column+" = $1", empty)
 	}
-	if got, err := setup.Load(t.Context(), b.pool, o.Slot); err != nil || got[0].Status != pipeline.Active {
+	if got, err := resolve.Load(t.Context(), b.pool, o.Slot); err != nil || got[0].Status != pipeline.Active {
 		t.Errorf("in the end: %v %+v", err, got)
 	}
 }

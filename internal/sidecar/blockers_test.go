@@ -10,9 +10,9 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/embedsidecar/embedsidecar/internal/check"
 	"github.com/embedsidecar/embedsidecar/internal/health"
 	"github.com/embedsidecar/embedsidecar/internal/report"
-	"github.com/embedsidecar/embedsidecar/internal/setup"
 	"github.com/embedsidecar/embedsidecar/internal/sidecar"
 	"github.com/embedsidecar/embedsidecar/testenv"
 )
@@ -114,13 +114,13 @@ func TestP10_ASlotThatIsMadeWaitsAloud(t *testing.T) {
 		status.Slots[0].Blockers[0].AgeSeconds == nil {
 		t.Errorf("status: %s: %s; %+v", p.State, p.Reason, status.Slots[0])
 	}
-	found := setup.Check(t.Context(), setup.CheckOptions{
+	found := check.Run(t.Context(), check.Options{
 		Pool: connect(t, r.url, 2), ReplicationDSN: r.url, Slot: r.slot,
 		Publication: db.Name + "_pub",
 	})
 	ok := false
 	for _, f := range found {
-		ok = ok || f.Name == "slot" && f.Status == setup.Wrong && strings.Contains(f.Detail, "being made") &&
+		ok = ok || f.Name == "slot" && f.Status == check.Wrong && strings.Contains(f.Detail, "being made") &&
 			named(strings.Join(f.Hint, " "))
 	}
 	if !ok {

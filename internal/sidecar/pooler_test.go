@@ -9,7 +9,7 @@ import (
 
 	"github.com/embedsidecar/embedsidecar/internal/database"
 	"github.com/embedsidecar/embedsidecar/internal/pipeline"
-	"github.com/embedsidecar/embedsidecar/internal/setup"
+	"github.com/embedsidecar/embedsidecar/internal/resolve"
 	"github.com/embedsidecar/embedsidecar/internal/sidecar"
 	"github.com/embedsidecar/embedsidecar/testenv"
 )
@@ -36,7 +36,7 @@ func TestPooler_TransactionsInAnySession(t *testing.T) {
 				t.Error("the pool does not know that it is pooled")
 			}
 			o.Pool, o.DrainTimeout = pool, time.Hour
-			o.Load = func(ctx context.Context) ([]pipeline.Pipeline, error) { return setup.Load(ctx, pool, r.slot) }
+			o.Load = func(ctx context.Context) ([]pipeline.Pipeline, error) { return resolve.Load(ctx, pool, r.slot) }
 		}
 		s, stop := r.start()
 		r.settle()
@@ -80,7 +80,7 @@ func TestP4_ThroughAPooler(t *testing.T) {
 	r.options = func(o *sidecar.Options) {
 		pool := connect(t, p, 8)
 		o.Pool, o.DrainTimeout = pool, time.Hour
-		o.Load = func(ctx context.Context) ([]pipeline.Pipeline, error) { return setup.Load(ctx, pool, r.slot) }
+		o.Load = func(ctx context.Context) ([]pipeline.Pipeline, error) { return resolve.Load(ctx, pool, r.slot) }
 	}
 	user := r.locking(`UPDATE counters SET n = 0`)
 	db.MustExec(`INSERT INTO docs VALUES (1, 'one')`)

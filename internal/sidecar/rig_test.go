@@ -22,6 +22,7 @@ import (
 	"github.com/embedsidecar/embedsidecar/internal/database"
 	"github.com/embedsidecar/embedsidecar/internal/pipeline"
 	"github.com/embedsidecar/embedsidecar/internal/report"
+	"github.com/embedsidecar/embedsidecar/internal/resolve"
 	"github.com/embedsidecar/embedsidecar/internal/setup"
 	"github.com/embedsidecar/embedsidecar/internal/sidecar"
 	"github.com/embedsidecar/embedsidecar/internal/worker"
@@ -253,7 +254,7 @@ func (r *rig) start() (*sidecar.Sidecar, func()) {
 		Dial: func(ctx context.Context) (*pgconn.PgConn, error) {
 			return database.ConnectReplication(ctx, url, database.Options{IdleInTransaction: -1})
 		},
-		Load:      func(ctx context.Context) ([]pipeline.Pipeline, error) { return setup.Load(ctx, pool, r.slot) },
+		Load:      func(ctx context.Context) ([]pipeline.Pipeline, error) { return resolve.Load(ctx, pool, r.slot) },
 		Embedder:  func(context.Context, *pipeline.Pipeline) (embed.Embedder, error) { return r.embedder, nil },
 		Heartbeat: time.Second, Retry: worker.Retry{Initial: 50 * time.Millisecond, Max: time.Second},
 		// However long the machine stands still, no lease is lost and no commit is given up, so that what happens can be
@@ -336,7 +337,7 @@ func (r *rig) reports() []worker.Report {
 	var loaded []pipeline.Pipeline
 	testenv.Eventually(r.t, patience, func() (bool, string) {
 		var err error
-		if loaded, err = setup.Load(r.t.Context(), pool, r.slot); err != nil {
+		if loaded, err = resolve.Load(r.t.Context(), pool, r.slot); err != nil {
 			r.t.Fatal(err)
 		}
 		return !slices.ContainsFunc(loaded, func(p pipeline.Pipeline) bool { return p.Status == pipeline.Locked }),

@@ -8,8 +8,8 @@ import (
 
 	"github.com/embedsidecar/embedsidecar/internal/pipeline"
 	"github.com/embedsidecar/embedsidecar/internal/report"
-	"github.com/embedsidecar/embedsidecar/internal/setup"
 	"github.com/embedsidecar/embedsidecar/internal/sidecar"
+	"github.com/embedsidecar/embedsidecar/internal/uninstall"
 	"github.com/embedsidecar/embedsidecar/testenv"
 )
 
@@ -114,7 +114,7 @@ func (r *rig) decoded() (state report.CaughtUp) {
 // remove takes a pipeline away as its owner.
 func (r *rig) remove(name string) {
 	r.t.Helper()
-	if _, err := setup.Remove(r.t.Context(), setup.RemoveOptions{
+	if _, err := uninstall.Pipeline(r.t.Context(), uninstall.PipelineOptions{
 		Pool:     connect(r.t, r.db.URL(testenv.Owner), 2),
 		Pipeline: name, Log: logger(r.t),
 	}); err != nil {

@@ -67,6 +67,14 @@ func ReadUnrecorded(ctx context.Context, q querier, name string) (State, error) 
 	return one(ctx, q, "slot_unrecorded", name)
 }
 
+// Find is Read, or ReadUnrecorded where our tables are not installed.
+func Find(ctx context.Context, q querier, name string, installed bool) (State, error) {
+	if !installed {
+		return ReadUnrecorded(ctx, q, name)
+	}
+	return Read(ctx, q, name)
+}
+
 // All returns the states of all slots that have a checkpoint.
 func All(ctx context.Context, q querier) ([]State, error) { return read(ctx, q, "slot_state", nil) }
 

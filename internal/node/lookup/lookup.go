@@ -12,20 +12,21 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/embedsidecar/embedsidecar/internal/catalog"
 	"github.com/embedsidecar/embedsidecar/internal/config"
 	"github.com/embedsidecar/embedsidecar/internal/pipeline"
 	"github.com/embedsidecar/embedsidecar/internal/problem"
 	"github.com/embedsidecar/embedsidecar/internal/refusal"
 	"github.com/embedsidecar/embedsidecar/internal/report"
-	"github.com/embedsidecar/embedsidecar/internal/setup"
+	"github.com/embedsidecar/embedsidecar/internal/resolve"
 )
 
 // Stored returns the pipelines that are set up for a slot.
 func Stored(ctx context.Context, pool *pgxpool.Pool, slot string) ([]pipeline.Pipeline, error) {
-	if err := setup.CheckVersion(ctx, pool); err != nil {
+	if err := catalog.CheckVersion(ctx, pool); err != nil {
 		return nil, err
 	}
-	return setup.Load(ctx, pool, slot)
+	return resolve.Load(ctx, pool, slot)
 }
 
 // Named returns the pipelines of these names, or all when there are none, whatever their slot.
@@ -90,7 +91,7 @@ func OtherSlots(ctx context.Context, pool *pgxpool.Pool) string {
 
 // All returns the pipelines of all slots.
 func All(ctx context.Context, pool *pgxpool.Pool) ([]pipeline.Pipeline, error) {
-	if err := setup.CheckVersion(ctx, pool); err != nil {
+	if err := catalog.CheckVersion(ctx, pool); err != nil {
 		return nil, err
 	}
 	rows, err := pool.Query(ctx, "SELECT slot_name::text FROM embedsidecar.lsn_checkpoint ORDER BY slot_name")
@@ -103,7 +104,7 @@ func All(ctx context.Context, pool *pgxpool.Pool) ([]pipeline.Pipeline, error) {
 	}
 	var all []pipeline.Pipeline
 	for _, slot := range slots {
-		pipelines, err := setup.Load(ctx, pool, slot)
+		pipelines, err := resolve.Load(ctx, pool, slot)
 		if err != nil {
 			return nil, err
 		}

@@ -1,4 +1,4 @@
-package setup
+package check
 
 import (
 	"cmp"
@@ -10,17 +10,19 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/embedsidecar/embedsidecar/internal/catalog"
 	"github.com/embedsidecar/embedsidecar/internal/database"
 	"github.com/embedsidecar/embedsidecar/internal/health"
 	"github.com/embedsidecar/embedsidecar/internal/pipeline"
 	"github.com/embedsidecar/embedsidecar/internal/refusal"
+	"github.com/embedsidecar/embedsidecar/internal/resolve"
 )
 
 // checkPipelines looks at what is configured and at what is set up.
 func (c *checker) checkPipelines(ctx context.Context) {
 	set := map[string]pipeline.Pipeline{}
 	if c.installed {
-		all, err := settled(ctx, c.o.Pool, c.o.Slot)
+		all, err := resolve.Settled(ctx, c.o.Pool, c.o.Slot)
 		if err != nil {
 			c.failed("pipelines", err)
 		}
@@ -61,7 +63,7 @@ func (c *checker) checkConfigured(ctx context.Context, configured pipeline.Spec,
 		c.failed(name, err)
 		return configured.Name
 	}
-	p, warnings, err := resolve(ctx, c.o.Pool, spec, Vectors{Dims: d.Dims, Sparse: d.Sparse})
+	p, warnings, err := resolve.ResolveWarned(ctx, c.o.Pool, spec, catalog.Vectors{Dims: d.Dims, Sparse: d.Sparse})
 	stored, ok := set[spec.Name]
 	if ok && stored.Status != pipeline.Active && stored.Status != pipeline.Locked && !c.copied &&
 		sameDefinition(&spec, &stored.Spec) {
@@ -114,7 +116,7 @@ func (c *checker) compare(ctx context.Context, configured pipeline.Spec) (spec p
 	before, name := c.findings, fmt.Sprintf("pipeline %q", configured.Name)
 	err = database.Patiently(ctx, c.o.Pool, func(tx pgx.Tx) error {
 		spec, otherwise, c.findings = configured, "", before
-		all, err := storedPipelines(ctx, tx, "WHERE p.slot_name = $1", c.o.Slot)
+		all, err := resolve.ReadStored(ctx, tx, "WHERE p.slot_name = $1", c.o.Slot)
 		if err != nil {
 			return err
 		}
@@ -123,7 +125,7 @@ func (c *checker) compare(ctx context.Context, configured pipeline.Spec) (spec p
 			return nil
 		}
 		var missing *refusal.MissingError
-		t, err := tableByName(ctx, tx, spec.Schema, spec.Table)
+		t, err := catalog.TableByName(ctx, tx, spec.Schema, spec.Table)
 		switch {
 		case errors.As(err, &missing), err == nil && t.OID != stored.TableOID: // who looks at the table tells of it
 			return nil
@@ -131,18 +133,18 @@ func (c *checker) compare(ctx context.Context, configured pipeline.Spec) (spec p
 			return err
 		}
 		var followed []string
-		spec, followed = stored.follow(spec, t)
+		spec, followed = stored.Follow(spec, t)
 		for _, w := range followed {
 			c.add(name, Warn, w)
 		}
-		stored = stored.renamed()
-		d := stored.differs(configured, spec)
-		if !d.older {
-			otherwise = d.was
+		stored = stored.Current()
+		d := stored.Differs(configured, spec)
+		if !d.Older {
+			otherwise = d.Was
 			return nil
 		}
-		c.add(name, Warn, "it "+d.newer()+": run leaves it as it is set up: "+d.was, wayToNewer)
-		spec = stored.asSetUp(spec)
+		c.add(name, Warn, "it "+d.Newer()+": run leaves it as it is set up: "+d.Was, resolve.WayToNewer)
+		spec = stored.AsSetUp(spec)
 		return nil
 	})
 	return spec, otherwise, err
@@ -150,13 +152,13 @@ func (c *checker) compare(ctx context.Context, configured pipeline.Spec) (spec p
 
 // setUpFor returns the stored pipeline that is configured so: that of the name, or one under another name that nobody
 // configures and that leads to the same place.
-func (c *checker) setUpFor(spec pipeline.Spec, all []storedPipeline) *storedPipeline {
+func (c *checker) setUpFor(spec pipeline.Spec, all []resolve.Stored) *resolve.Stored {
 	for i := range all {
 		if all[i].Name == spec.Name {
 			return &all[i]
 		}
 	}
-	other := sharing(spec, all)
+	other := resolve.Sharing(spec, all)
 	if other != nil && slices.ContainsFunc(c.o.Specs, func(s pipeline.Spec) bool { return s.Name == other.Name }) {
 		return nil
 	}
@@ -172,7 +174,7 @@ func sameDefinition(a, b *pipeline.Spec) bool {
 func nowCalled(err error, name string, set map[string]pipeline.Pipeline) error {
 	missing, is := errors.AsType[*refusal.MissingError](err)
 	if p, ok := set[name]; is && ok && (p.Status == pipeline.Active || p.Status == pipeline.Unpublished) {
-		missing.Hint = renamedTo(p.Source())
+		missing.Hint = resolve.RenamedTo(p.Source())
 	}
 	return err
 }
@@ -182,8 +184,8 @@ func (c *checker) toSetUp(p *pipeline.Pipeline, set map[string]pipeline.Pipeline
 	for _, other := range set {
 		configured := slices.ContainsFunc(c.o.Specs, func(spec pipeline.Spec) bool { return spec.Name == other.Name })
 		switch {
-		case other.OID != p.OID || destinationName(other.Spec) != destinationName(p.Spec):
-		case !configured && onlyRenamed(p, cmp.Or(c.o.Descriptions[p.Name].Fingerprint, other.Fingerprint), &other):
+		case other.OID != p.OID || catalog.DestinationName(other.Spec) != catalog.DestinationName(p.Spec):
+		case !configured && resolve.OnlyRenamed(p, cmp.Or(c.o.Descriptions[p.Name].Fingerprint, other.Fingerprint), &other):
 			return fmt.Sprintf("it is set up as %q: embedsidecar init gives it the new name, and embeds nothing again",
 				other.Name)
 		case !configured && cmp.Or(c.o.Descriptions[p.Name].Fingerprint, other.Fingerprint) == other.Fingerprint:
@@ -198,7 +200,7 @@ func (c *checker) toSetUp(p *pipeline.Pipeline, set map[string]pipeline.Pipeline
 func (c *checker) describe(p *pipeline.Pipeline) string {
 	watched := "every column"
 	if !p.WatchAll {
-		watched = strings.Join(append(keyNames(p.Key), p.Watched...), ", ")
+		watched = strings.Join(append(catalog.KeyNames(p.Key), p.Watched...), ", ")
 	}
-	return fmt.Sprintf("%s into %s, %d wide; reads %s", p.Source(), destinationName(p.Spec), p.Dims, watched)
+	return fmt.Sprintf("%s into %s, %d wide; reads %s", p.Source(), catalog.DestinationName(p.Spec), p.Dims, watched)
 }

@@ -1,4 +1,4 @@
-package setup
+package indexes
 
 import (
 	"context"
@@ -13,34 +13,34 @@ import (
 
 // Index tells how searches of a pipeline find the nearest vectors in one table: by an index, or without one.
 type Index struct {
-	Table         string      `json:"table"` // quoted; of a partitioned table each partition
-	State         IndexHealth `json:"state"`
-	Name          string      `json:"name,omitempty"`
-	Method        string      `json:"method,omitempty"` // hnsw or ivfflat
-	OperatorClass string      `json:"operator_class,omitempty"`
-	Phase         string      `json:"phase,omitempty"`   // of building, as the server names it
-	Percent       *float64    `json:"percent,omitempty"` // of that phase; null: not known
+	Table         string   `json:"table"` // quoted; of a partitioned table each partition
+	State         Health   `json:"state"`
+	Name          string   `json:"name,omitempty"`
+	Method        string   `json:"method,omitempty"` // hnsw or ivfflat
+	OperatorClass string   `json:"operator_class,omitempty"`
+	Phase         string   `json:"phase,omitempty"`   // of building, as the server names it
+	Percent       *float64 `json:"percent,omitempty"` // of that phase; null: not known
 	// of the table, the server's estimate: what a search without an index reads; null: not known
 	Rows   *int64   `json:"rows,omitempty"`
 	Detail string   `json:"detail,omitempty"` // what is wrong with it, or why there is none
 	SQL    []string `json:"sql,omitempty"`    // what makes or mends it, for the owner of the table
 }
 
-// IndexHealth is the state of an index in a word.
-type IndexHealth string
+// Health is the state of an index in a word.
+type Health string
 
 // The states, in the order in which they need somebody.
 const (
-	IndexOther    IndexHealth = "other"    // somebody's for other questions: searches in general do not use it
-	IndexReady    IndexHealth = "ready"    // searches use it
-	IndexNone     IndexHealth = "none"     // there is none: each search reads every vector
-	IndexBuilding IndexHealth = "building" // somebody builds it, or the server waits before it uses it
-	IndexInvalid  IndexHealth = "invalid"  // its build was broken off: it costs writers time and helps nobody
+	Other    Health = "other"    // somebody's for other questions: searches in general do not use it
+	Ready    Health = "ready"    // searches use it
+	None     Health = "none"     // there is none: each search reads every vector
+	Building Health = "building" // somebody builds it, or the server waits before it uses it
+	Invalid  Health = "invalid"  // its build was broken off: it costs writers time and helps nobody
 )
 
 // Worse reports whether a state needs somebody more than another.
-func (w IndexHealth) Worse(than IndexHealth) bool {
-	order := []IndexHealth{IndexOther, IndexReady, IndexNone, IndexBuilding, IndexInvalid}
+func (w Health) Worse(than Health) bool {
+	order := []Health{Other, Ready, None, Building, Invalid}
 	return slices.Index(order, w) > slices.Index(order, than)
 }
 
@@ -62,8 +62,8 @@ func (i *Index) Large() bool {
 	return i.Rows != nil && *i.Rows >= most
 }
 
-// Indexes looks at the indexes over the vectors of an active pipeline. It returns at least one Index for each table.
-func Indexes(ctx context.Context, db database.DB, p *pipeline.Pipeline) ([]Index, error) {
+// Of looks at the indexes over the vectors of an active pipeline. It returns at least one Index for each table.
+func Of(ctx context.Context, db database.DB, p *pipeline.Pipeline) ([]Index, error) {
 	var found []foundIndex
 	err := database.Patiently(ctx, db, func(tx pgx.Tx) error {
 		rows, err := tx.Query(ctx, indexesSQL, destinationTable(p), vectorColumn(p))
@@ -143,7 +143,7 @@ func ofTable(p *pipeline.Pipeline, found []foundIndex) []Index {
 		if f.Index == "" {
 			continue
 		}
-		helped = helped || i.State == IndexReady || i.State == IndexBuilding
+		helped = helped || i.State == Ready || i.State == Building
 		list = append(list, i)
 	}
 	first := found[0]
@@ -151,17 +151,17 @@ func ofTable(p *pipeline.Pipeline, found []foundIndex) []Index {
 		i := &list[k]
 		name := database.Quote(first.Schema, i.Name)
 		switch {
-		case i.State == IndexInvalid && !helped: // one that fits, but for being done
+		case i.State == Invalid && !helped: // one that fits, but for being done
 			i.SQL = []string{"REINDEX INDEX CONCURRENTLY " + name + ";"}
 			helped = true
-		case i.State == IndexInvalid:
+		case i.State == Invalid:
 			i.SQL = []string{"DROP INDEX CONCURRENTLY " + name + ";"}
 		}
 	}
 	if helped {
 		return list
 	}
-	none := Index{Table: database.Quote(first.Schema, first.Table), State: IndexNone, Rows: first.Rows}
+	none := Index{Table: database.Quote(first.Schema, first.Table), State: None, Rows: first.Rows}
 	if p.Dims > p.Stored.Indexable() {
 		none.Detail = fmt.Sprintf("vectors of type %s are indexed up to %d dimensions; these have %d", p.Stored.Name(),
 			p.Stored.Indexable(), p.Dims)
@@ -176,22 +176,22 @@ func ofTable(p *pipeline.Pipeline, found []foundIndex) []Index {
 func (f *foundIndex) about(p *pipeline.Pipeline) Index {
 	i := Index{
 		Table: database.Quote(f.Schema, f.Table), Name: f.Index, Method: f.Method, OperatorClass: f.OperatorClass,
-		Rows: f.Rows, State: IndexReady,
+		Rows: f.Rows, State: Ready,
 	}
 	want := p.Stored.OperatorClass()
 	switch {
 	case f.OperatorClass != want:
-		i.State, i.Detail = IndexOther,
+		i.State, i.Detail = Other,
 			fmt.Sprintf("its operator class is %s; searches are by %s distance, need %s and do not use it", f.OperatorClass,
 				p.Stored.Metric(), want)
 	case f.Partial:
-		i.State, i.Detail = IndexOther, "it has a condition (WHERE); searches without that condition do not use it"
+		i.State, i.Detail = Other, "it has a condition (WHERE); searches without that condition do not use it"
 	case f.Building, !f.Valid && f.Hidden:
-		i.State, i.Phase, i.Percent = IndexBuilding, f.Phase, f.Percent
+		i.State, i.Phase, i.Percent = Building, f.Phase, f.Percent
 	case f.Valid && f.Early:
-		i.State, i.Phase = IndexBuilding, "waiting for transactions that are older than it"
+		i.State, i.Phase = Building, "waiting for transactions that are older than it"
 	case !f.Valid:
-		i.State, i.Detail = IndexInvalid, "its build was broken off"
+		i.State, i.Detail = Invalid, "its build was broken off"
 	}
 	return i
 }

@@ -1,4 +1,5 @@
-package setup
+// Package check looks at everything that running depends on, and changes nothing.
+package check
 
 import (
 	"context"
@@ -14,9 +15,12 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/embedsidecar/embedsidecar/embed"
+	"github.com/embedsidecar/embedsidecar/internal/catalog"
 	"github.com/embedsidecar/embedsidecar/internal/database"
 	"github.com/embedsidecar/embedsidecar/internal/health"
+	"github.com/embedsidecar/embedsidecar/internal/indexes"
 	"github.com/embedsidecar/embedsidecar/internal/pipeline"
+	"github.com/embedsidecar/embedsidecar/internal/publish"
 	"github.com/embedsidecar/embedsidecar/internal/refusal"
 	"github.com/embedsidecar/embedsidecar/internal/report"
 	"github.com/embedsidecar/embedsidecar/internal/slot"
@@ -40,8 +44,8 @@ type Finding struct {
 	Hint   []string // ways out, each a sentence or a statement to run
 }
 
-// CheckOptions says what Check looks at.
-type CheckOptions struct {
+// Options says what Check looks at.
+type Options struct {
 	Pool           *pgxpool.Pool
 	ReplicationDSN string
 	Slot           string
@@ -52,9 +56,9 @@ type CheckOptions struct {
 	Descriptions map[string]embed.Description
 }
 
-// Check looks at everything that running depends on, as the role of the pool, and changes nothing. It always returns
+// Run looks at everything that running depends on, as the role of the pool, and changes nothing. It always returns
 // findings: what cannot be found out is one, too.
-func Check(ctx context.Context, o CheckOptions) []Finding {
+func Run(ctx context.Context, o Options) []Finding {
 	c := &checker{o: o, readers: map[string][]string{}}
 	c.checkServer(ctx)
 	c.checkReplication(ctx)
@@ -77,7 +81,7 @@ func Check(ctx context.Context, o CheckOptions) []Finding {
 }
 
 type checker struct {
-	o         CheckOptions
+	o         Options
 	version   int
 	database  string
 	system    pglogrepl.IdentifySystemResult // zero if it was not to be had
@@ -139,17 +143,17 @@ func (c *checker) checkServer(ctx context.Context) {
 	}
 	major := c.version / 10000
 	switch {
-	case c.version < minVersion:
+	case c.version < catalog.MinVersion:
 		c.add(name, Wrong, fmt.Sprintf("PostgreSQL %d is too old", major), "14 is the oldest that works")
 	case standby:
 		c.add(name, Wrong, "the server is a standby", "give the URL of the primary")
-	case c.version >= maxVersion:
+	case c.version >= catalog.MaxVersion:
 		c.add(name, Warn, fmt.Sprintf("PostgreSQL %d is newer than what was tested", major))
 	default:
 		c.add(name, OK, fmt.Sprintf("PostgreSQL %d", major))
 	}
 	if level != "logical" {
-		c.add("wal_level", Wrong, fmt.Sprintf("it is %s, want logical", level), walLevelHint...)
+		c.add("wal_level", Wrong, fmt.Sprintf("it is %s, want logical", level), catalog.WalLevelHint...)
 	} else {
 		c.add("wal_level", OK, level)
 	}
@@ -215,7 +219,7 @@ func (c *checker) checkReplication(ctx context.Context) {
 		return
 	}
 	defer func() { _ = conn.Close(context.WithoutCancel(ctx)) }()
-	if err := sameServer(ctx, c.o.Pool, conn); err != nil {
+	if err := catalog.SameServer(ctx, c.o.Pool, conn); err != nil {
 		c.failed(name, err)
 		return
 	}
@@ -240,7 +244,7 @@ func (c *checker) checkReplication(ctx context.Context) {
 
 func (c *checker) checkSchema(ctx context.Context) {
 	const name = "schema embedsidecar"
-	if err := CheckVersion(ctx, c.o.Pool); err != nil {
+	if err := catalog.CheckVersion(ctx, c.o.Pool); err != nil {
 		c.failed(name, err)
 		var missing *refusal.NotSetUpError
 		var denied *refusal.PermissionError
@@ -263,7 +267,7 @@ func (c *checker) checkSchema(ctx context.Context) {
 }
 
 func (c *checker) checkSlot(ctx context.Context, tx pgx.Tx) error {
-	s, err := findSlot(ctx, tx, c.o.Slot, c.installed)
+	s, err := slot.Find(ctx, tx, c.o.Slot, c.installed)
 	if err != nil {
 		return err
 	}
@@ -271,17 +275,17 @@ func (c *checker) checkSlot(ctx context.Context, tx pgx.Tx) error {
 	if s.Recorded { // the slot was set up with one, and that is what the stream asks for
 		publication = s.Publication
 	}
-	pub, err := findPublication(ctx, tx, publication, c.version)
+	pub, err := publish.Find(ctx, tx, publication, c.version)
 	if err != nil {
 		return err
 	}
 	name := "publication"
 	if pub == nil {
 		c.add(name, Wrong, fmt.Sprintf("%q does not exist", publication), "run embedsidecar init as the owner of the tables")
-	} else if problem, hint := pub.unfit(publication); problem != "" {
+	} else if problem, hint := pub.Unfit(publication); problem != "" {
 		c.add(name, Wrong, problem, hint...)
 	} else {
-		c.add(name, OK, fmt.Sprintf("%q, tables: %d", publication, len(pub.entries)))
+		c.add(name, OK, fmt.Sprintf("%q, tables: %d", publication, len(pub.Entries)))
 	}
 	if done, err := c.judgeSlot(ctx, tx, &s); done || err != nil {
 		return err
@@ -396,16 +400,16 @@ func (c *checker) stuck(ctx context.Context, tx pgx.Tx, s *slot.State) (says str
 // checkIndexes tells by what searches find the nearest vectors.
 func (c *checker) checkIndexes(ctx context.Context, p *pipeline.Pipeline) {
 	name := fmt.Sprintf("index of %q", p.Name)
-	indexes, err := Indexes(ctx, c.o.Pool, p)
+	found, err := indexes.Of(ctx, c.o.Pool, p)
 	if err != nil {
 		c.failed(name, err)
 		return
 	}
-	for _, i := range indexes {
+	for _, i := range found {
 		switch i.State {
-		case IndexReady:
+		case indexes.Ready:
 			c.add(name, OK, fmt.Sprintf("%s over %s (%s, %s)", i.Name, i.Table, i.Method, i.OperatorClass))
-		case IndexNone:
+		case indexes.None:
 			status, detail := OK, fmt.Sprintf("none over %s: each search reads every vector", i.Table)
 			if i.Rows != nil {
 				detail += fmt.Sprintf(", about %d", *i.Rows)
@@ -418,12 +422,12 @@ func (c *checker) checkIndexes(ctx context.Context, p *pipeline.Pipeline) {
 				status, hint = Warn, append([]string{"when the backfill is done, as the owner of the table (index: hnsw has the sidecar do it):"}, i.SQL...)
 			}
 			c.add(name, status, detail, hint...)
-		case IndexBuilding:
+		case indexes.Building:
 			c.add(name, OK, fmt.Sprintf("%s over %s is being built%s", i.Name, i.Table, i.Progress()))
-		case IndexInvalid:
+		case indexes.Invalid:
 			c.add(name, Warn, fmt.Sprintf("%s over %s: %s", i.Name, i.Table, i.Detail),
 				append([]string{"as the owner of the table (index: hnsw has the sidecar do it, if the name is the one that it gives):"}, i.SQL...)...)
-		case IndexOther:
+		case indexes.Other:
 			c.add(name, OK, fmt.Sprintf("%s over %s: %s", i.Name, i.Table, i.Detail))
 		}
 	}

@@ -1,4 +1,4 @@
-package setup
+package catalog
 
 import (
 	"context"
@@ -18,26 +18,26 @@ import (
 
 // What an expression of the user's is called in messages.
 const (
-	textWord    = "text"
-	filterWord  = "filter"
-	contextWord = "chunking context"
+	TextWord    = "text"
+	FilterWord  = "filter"
+	ContextWord = "chunking context"
 )
 
-// reading is what an expression reads and what is worth a warning.
-type reading struct {
+// Reading is what an expression reads and what is worth a warning.
+type Reading struct {
 	Columns  []string // by attribute number; nil when Unknown
 	Unknown  bool     // the role may not ask Postgres
 	Calls    []string // functions that are no part of the server, schema-qualified and quoted
 	Warnings []string
 }
 
-// readExpression makes sure that an expression is one expression over one row of the table, and finds out what it
+// ReadExpression makes sure that an expression is one expression over one row of the table, and finds out what it
 // reads. A problem is the user's to mend; err is a failure to find out. Nothing stays in the database.
-func readExpression(ctx context.Context, tx pgx.Tx, t *table, word, expression string) (r reading, problem string,
+func ReadExpression(ctx context.Context, tx pgx.Tx, t *Table, word, expression string) (r Reading, problem string,
 	hint []string, err error,
 ) {
 	err = database.RolledBack(ctx, tx, func(tx pgx.Tx) error {
-		problem, hint, err = parseExpression(ctx, tx, t, word, expression)
+		problem, hint, err = ParseExpression(ctx, tx, t, word, expression)
 		return err
 	})
 	if problem != "" || err != nil {
@@ -70,9 +70,9 @@ func readExpression(ctx context.Context, tx pgx.Tx, t *table, word, expression s
 	return r, problem, hint, err
 }
 
-// parseExpression has Postgres parse the expression between round brackets and between square ones. What closes a
+// ParseExpression has Postgres parse the expression between round brackets and between square ones. What closes a
 // bracket that it did not open cannot pass both, so that what passes is one expression and nothing more.
-func parseExpression(ctx context.Context, tx pgx.Tx, t *table, word, expression string) (problem string, hint []string,
+func ParseExpression(ctx context.Context, tx pgx.Tx, t *Table, word, expression string) (problem string, hint []string,
 	err error,
 ) {
 	if strings.TrimSpace(expression) == "" {
@@ -81,11 +81,11 @@ func parseExpression(ctx context.Context, tx pgx.Tx, t *table, word, expression 
 	if strings.ContainsRune(expression, 0) {
 		return word + " contains a NUL character", nil, nil
 	}
-	from := " FROM " + t.quoted() + " AS r"
+	from := " FROM " + t.Quoted() + " AS r"
 	conn := tx.Conn().PgConn()
 	round, err := conn.Prepare(ctx, "", "SELECT "+enclose(expression)+from, nil)
 	if err != nil {
-		return badExpression(word, err)
+		return BadExpression(word, err)
 	}
 	if len(round.ParamOIDs) > 0 {
 		return word + " contains a parameter such as $1", nil, nil
@@ -100,13 +100,13 @@ func parseExpression(ctx context.Context, tx pgx.Tx, t *table, word, expression 
 		return "", nil, fmt.Errorf("look up type of %s: %w", word, err)
 	}
 	switch {
-	case word == filterWord && name != "boolean":
+	case word == FilterWord && name != "boolean":
 		return fmt.Sprintf("%s is of type %s, want boolean", word, name), nil, nil
-	case word != filterWord && category != "S":
+	case word != FilterWord && category != "S":
 		return fmt.Sprintf("%s is of type %s, want text", word, name), []string{"cast it: (...)::text"}, nil
 	}
 	if _, err := conn.Prepare(ctx, "", "SELECT ARRAY[\n"+expression+"\n]"+from, nil); err != nil {
-		return badExpression(word, err)
+		return BadExpression(word, err)
 	}
 	return "", nil, nil
 }
@@ -114,8 +114,8 @@ func parseExpression(ctx context.Context, tx pgx.Tx, t *table, word, expression 
 // unknownColumn finds the name in a server's message; in other languages than English there is no hint.
 var unknownColumn = regexp.MustCompile(`^column "([^".]+)" does not exist$`)
 
-// badExpression turns what the parser says into a problem of the user's.
-func badExpression(word string, err error) (problem string, hint []string, _ error) {
+// BadExpression turns what the parser says into a problem of the user's.
+func BadExpression(word string, err error) (problem string, hint []string, _ error) {
 	var pg *pgconn.PgError
 	if !errors.As(err, &pg) || database.Denied(err) {
 		return "", nil, fmt.Errorf("parse %s: %w", word, err)
@@ -140,9 +140,9 @@ func badExpression(word string, err error) (problem string, hint []string, _ err
 
 // analyse asks Postgres itself what the expression reads: it makes a temporary view, looks at what the view depends
 // on, and the caller rolls it back. A view that stayed would stand in the way of the user's DROP COLUMN.
-func analyse(ctx context.Context, tx pgx.Tx, t *table, expression string) (r reading, problem string, err error) {
+func analyse(ctx context.Context, tx pgx.Tx, t *Table, expression string) (r Reading, problem string, err error) {
 	const name = "embedsidecar_probe"
-	if err := database.Extended(ctx, tx, "CREATE TEMPORARY VIEW "+name+" AS SELECT "+enclose(expression)+" AS e FROM "+t.quoted()+
+	if err := database.Extended(ctx, tx, "CREATE TEMPORARY VIEW "+name+" AS SELECT "+enclose(expression)+" AS e FROM "+t.Quoted()+
 		" AS r"); err != nil {
 		return r, "", fmt.Errorf("make temporary view: %w", err)
 	}
@@ -273,8 +273,8 @@ func unsteady(ctx context.Context, q database.Querier, tree string, oids []uint3
 }
 
 // explain finds what forbidden finds by way of the plan, for a role that may not make a temporary view.
-func explain(ctx context.Context, tx pgx.Tx, t *table, expression string) (problem string, err error) {
-	rows, err := tx.Query(ctx, "EXPLAIN (VERBOSE, COSTS OFF) SELECT "+enclose(expression)+" FROM "+t.quoted()+" AS r",
+func explain(ctx context.Context, tx pgx.Tx, t *Table, expression string) (problem string, err error) {
+	rows, err := tx.Query(ctx, "EXPLAIN (VERBOSE, COSTS OFF) SELECT "+enclose(expression)+" FROM "+t.Quoted()+" AS r",
 		pgx.QueryExecModeExec)
 	if err != nil {
 		return "", fmt.Errorf("explain expression: %w", err)
@@ -309,3 +309,6 @@ var quoted = regexp.MustCompile(`"(?:[^"]|"")*"|'(?:[^']|'')*'`)
 
 // withoutQuotes leaves out string constants and quoted names.
 func withoutQuotes(s string) string { return quoted.ReplaceAllString(s, "") }
+
+// enclose puts an expression of the user's into parentheses. The line breaks end a comment of one line.
+func enclose(expression string) string { return "(\n" + expression + "\n)" }

@@ -1,4 +1,5 @@
-package setup
+// Package uninstall takes away what init made: one pipeline, or all of it.
+package uninstall
 
 import (
 	"context"
@@ -12,12 +13,16 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/embedsidecar/embedsidecar/internal/catalog"
 	"github.com/embedsidecar/embedsidecar/internal/database"
+	"github.com/embedsidecar/embedsidecar/internal/publish"
 	"github.com/embedsidecar/embedsidecar/internal/refusal"
+	"github.com/embedsidecar/embedsidecar/internal/resolve"
+	"github.com/embedsidecar/embedsidecar/internal/step"
 )
 
-// UninstallOptions says what Uninstall takes away.
-type UninstallOptions struct {
+// Options says what Uninstall takes away.
+type Options struct {
 	Pool       *pgxpool.Pool // as the owner of what init made
 	Embeddings bool          // vectors too: columns and tables that init made; never what was there before
 	DryRun     bool
@@ -30,15 +35,15 @@ type Removed struct {
 	Kept []string // columns and tables with vectors that init made, and that stay
 }
 
-// Uninstall takes everything of ours out of the database: slots, publications, the schema, and if told so the
+// All takes everything of ours out of the database: slots, publications, the schema, and if told so the
 // vectors, those that an earlier one has left among them. Vectors stay by default, and so does the extension. It
 // returns *NotSetUpError when there is nothing to take away, *ConflictError when a sidecar is running.
-func Uninstall(ctx context.Context, o UninstallOptions) (Removed, error) {
+func All(ctx context.Context, o Options) (Removed, error) {
 	var plan []removal
 	var done Removed
 	err := database.Patiently(ctx, o.Pool, func(tx pgx.Tx) error {
 		plan, done = nil, Removed{}
-		if err := untrusted(ctx, tx); err != nil {
+		if err := catalog.Untrusted(ctx, tx); err != nil {
 			return err
 		}
 		marked, err := markedDestinations(ctx, tx)
@@ -48,7 +53,7 @@ func Uninstall(ctx context.Context, o UninstallOptions) (Removed, error) {
 		if !o.Embeddings {
 			done.Kept = names(marked)
 		}
-		version, err := schemaVersion(ctx, tx)
+		version, err := catalog.SchemaVersion(ctx, tx)
 		if err != nil || version == 0 && (!o.Embeddings || len(marked) == 0) {
 			return refusal.Either(&refusal.NotSetUpError{}, err)
 		}
@@ -83,16 +88,16 @@ func Uninstall(ctx context.Context, o UninstallOptions) (Removed, error) {
 // removeVectors plans the end of every destination that init made: those of pipelines, then those that earlier ones
 // have left.
 func removeVectors(ctx context.Context, q database.Querier, installed bool, marked []left) ([]removal, error) {
-	var stored []storedPipeline
+	var stored []resolve.Stored
 	var err error
 	if installed {
-		if stored, err = storedPipelines(ctx, q, ""); err != nil {
+		if stored, err = resolve.ReadStored(ctx, q, ""); err != nil {
 			return nil, err
 		}
 	}
 	var all []left
 	for i := range stored {
-		l, err := ownDestination(ctx, q, stored[i].renamed())
+		l, err := ownDestination(ctx, q, stored[i].Current())
 		if err != nil {
 			return nil, err
 		}
@@ -128,8 +133,8 @@ func names(list []left) []string {
 	return all
 }
 
-// RemoveOptions says which pipeline Remove takes away.
-type RemoveOptions struct {
+// PipelineOptions says which pipeline Remove takes away.
+type PipelineOptions struct {
 	Pool      *pgxpool.Pool // as the owner of its tables
 	Pipeline  string        // its name
 	Embedding bool          // its vectors too, if init made the column or table
@@ -137,30 +142,30 @@ type RemoveOptions struct {
 	Log       *slog.Logger // nil: silent
 }
 
-// Remove takes one pipeline away: its row, and its table from the publication unless another pipeline reads it.
+// Pipeline takes one pipeline away: its row, and its table from the publication unless another pipeline reads it.
 // Changes of its rows are dropped from then on. Its tasks and its ledger stay for queue.DropLeftovers: in this
 // transaction they would hold up all others. Its vectors stay unless told otherwise. It returns *ConfigError when
 // there is no such pipeline.
-func Remove(ctx context.Context, o RemoveOptions) (Removed, error) {
+func Pipeline(ctx context.Context, o PipelineOptions) (Removed, error) {
 	var plan []removal
 	var done Removed
 	err := database.Patiently(ctx, o.Pool, func(tx pgx.Tx) error {
 		plan, done = nil, Removed{}
-		if err := untrusted(ctx, tx); err != nil {
+		if err := catalog.Untrusted(ctx, tx); err != nil {
 			return err
 		}
-		stored, err := storedPipelines(ctx, tx, "")
+		stored, err := resolve.ReadStored(ctx, tx, "")
 		if err != nil {
 			return refusal.NotSetUp(err)
 		}
-		at := slices.IndexFunc(stored, func(s storedPipeline) bool { return s.Name == o.Pipeline })
+		at := slices.IndexFunc(stored, func(s resolve.Stored) bool { return s.Name == o.Pipeline })
 		if at < 0 {
 			return unknownPipeline(ctx, tx, o, stored)
 		}
-		s := stored[at].renamed()
+		s := stored[at].Current()
 		// The row first: a running sidecar then stops before the table leaves the publication.
 		plan = append(plan, removal{sql: "DELETE FROM embedsidecar.pipeline WHERE name = " + database.Literal(s.Name)})
-		shared := slices.ContainsFunc(stored, func(other storedPipeline) bool {
+		shared := slices.ContainsFunc(stored, func(other resolve.Stored) bool {
 			return other.PipelineID != s.PipelineID && other.TableOID == s.TableOID && other.SlotName == s.SlotName
 		})
 		own, err := ownDestination(ctx, tx, s)
@@ -191,7 +196,7 @@ func Remove(ctx context.Context, o RemoveOptions) (Removed, error) {
 
 // unknownPipeline is the error of a pipeline that is not there. It may have been taken away before, and its vectors
 // left.
-func unknownPipeline(ctx context.Context, q database.Querier, o RemoveOptions, stored []storedPipeline) error {
+func unknownPipeline(ctx context.Context, q database.Querier, o PipelineOptions, stored []resolve.Stored) error {
 	known := make([]string, len(stored))
 	for i, s := range stored {
 		known[i] = s.Name
@@ -206,7 +211,7 @@ func unknownPipeline(ctx context.Context, q database.Querier, o RemoveOptions, s
 	}
 	var drop []string
 	for _, l := range marked {
-		if !slices.ContainsFunc(stored, func(s storedPipeline) bool { return destinationName(s.spec()) == l.name() }) {
+		if !slices.ContainsFunc(stored, func(s resolve.Stored) bool { return catalog.DestinationName(s.Spec()) == l.name() }) {
 			if err := l.spare(ctx, q, stored); err != nil {
 				return err
 			}
@@ -227,22 +232,22 @@ type removal struct {
 }
 
 // perform runs each step in a transaction of its own and returns what it ran.
-func perform(ctx context.Context, pool *pgxpool.Pool, steps [][]removal, dry bool, log *slog.Logger) ([]string, error) {
+func perform(ctx context.Context, pool *pgxpool.Pool, plan [][]removal, dry bool, log *slog.Logger) ([]string, error) {
 	if log == nil {
 		log = slog.New(slog.DiscardHandler)
 	}
-	in := &initializer{o: Options{Pool: pool, LockTimeout: lockTimeout}, log: log}
+	r := step.Runner{Pool: pool, LockTimeout: step.Timeout, Log: log}
 	var done []string
-	for _, step := range steps {
-		var a action
+	for _, together := range plan {
+		var a step.Action
 		var printed []string
-		for _, r := range step {
-			a.SQL, a.tables = append(a.SQL, r.sql), append(a.tables, r.tables...)
-			printed = append(printed, r.sql+";")
+		for _, one := range together {
+			a.SQL, a.Tables = append(a.SQL, one.sql), append(a.Tables, one.tables...)
+			printed = append(printed, one.sql+";")
 		}
 		a.What = strings.Join(printed, " ")
 		if !dry {
-			err := in.execute(ctx, a)
+			err := r.Execute(ctx, a)
 			switch {
 			case database.HasCode(err, pgerrcode.ObjectInUse):
 				return done, &refusal.ConflictError{Problem: "a slot is in use", Hint: []string{"stop every sidecar first"}, Err: err}
@@ -297,7 +302,7 @@ func removeSlots(ctx context.Context, q database.Querier) ([]removal, error) {
 }
 
 // ownDestination returns what holds a pipeline's vectors if init made it, or nil.
-func ownDestination(ctx context.Context, q database.Querier, s *storedPipeline) (*left, error) {
+func ownDestination(ctx context.Context, q database.Querier, s *resolve.Stored) (*left, error) {
 	l := left{Schema: s.DestinationSchema, Table: s.DestinationTable, Column: s.DestinationColumn}
 	var ours bool
 	var err error
@@ -306,11 +311,11 @@ func ownDestination(ctx context.Context, q database.Querier, s *storedPipeline) 
 			a.attnum), ''), $3)
 			FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace JOIN pg_attribute a ON a.attrelid = c.oid
 			WHERE c.oid = $1 AND a.attname = $2 AND NOT a.attisdropped`, s.TableOID, s.DestinationColumn,
-			ourMark).Scan(&l.Schema, &l.Table, &l.OID, &ours)
+			catalog.OurMark).Scan(&l.Schema, &l.Table, &l.OID, &ours)
 	} else {
 		err = q.QueryRow(ctx, `SELECT c.oid, starts_with(coalesce(obj_description(c.oid, 'pg_class'), ''), $3)
 			FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace WHERE n.nspname = $1 AND c.relname = $2`,
-			s.DestinationSchema, s.DestinationTable, ourMark).Scan(&l.OID, &ours)
+			s.DestinationSchema, s.DestinationTable, catalog.OurMark).Scan(&l.OID, &ours)
 	}
 	if errors.Is(err, pgx.ErrNoRows) || err == nil && !ours {
 		return nil, nil //nolint:nilnil // there is none, and that is no error
@@ -323,39 +328,39 @@ func ownDestination(ctx context.Context, q database.Querier, s *storedPipeline) 
 
 // unpublish plans to take a pipeline out of its slot's publication: its table, or, while another pipeline reads that,
 // the destination column from the table's column list, which would otherwise keep the column from being dropped.
-func unpublish(ctx context.Context, q database.Querier, s *storedPipeline, shared, dropped bool) ([]removal, error) {
+func unpublish(ctx context.Context, q database.Querier, s *resolve.Stored, shared, dropped bool) ([]removal, error) {
 	var name string
 	var version int
 	err := q.QueryRow(ctx, "SELECT publication::text, current_setting('server_version_num')::int FROM embedsidecar.lsn_checkpoint WHERE slot_name = $1", s.SlotName).Scan(&name, &version)
 	if err != nil {
 		return nil, fmt.Errorf("look up publication of pipeline %q: %w", s.Name, err)
 	}
-	now, err := findPublication(ctx, q, name, version)
+	now, err := publish.Find(ctx, q, name, version)
 	if err != nil || now == nil {
 		return nil, err
 	}
-	entry, ok := now.entries[s.TableOID]
+	entry, ok := now.Entries[s.TableOID]
 	if !ok {
 		return nil, nil
 	}
-	t, err := tableByOID(ctx, q, s.TableOID)
+	t, err := catalog.TableByOID(ctx, q, s.TableOID)
 	if err != nil {
 		return nil, err
 	}
 	alter := "ALTER PUBLICATION " + database.Quote(name)
-	take := removal{alter + " DROP TABLE " + publishedAs{table: t}.sql(), []uint32{t.OID}}
+	take := removal{alter + " DROP TABLE " + publish.Wanted{Table: t}.Sql(), []uint32{t.OID}}
 	if !shared {
 		return []removal{take}, nil
 	}
-	destination, _ := t.column(s.DestinationColumn)
+	destination, _ := t.Column(s.DestinationColumn)
 	if !dropped || !slices.Contains(entry.Columns, destination.Number) {
 		return nil, nil
 	}
-	rest := publishedAs{table: t}
+	rest := publish.Wanted{Table: t}
 	for _, c := range t.Columns {
 		if slices.Contains(entry.Columns, c.Number) && c.Number != destination.Number {
-			rest.columns = append(rest.columns, c.Name)
+			rest.Columns = append(rest.Columns, c.Name)
 		}
 	}
-	return []removal{take, {alter + " ADD TABLE " + rest.sql(), []uint32{t.OID}}}, nil
+	return []removal{take, {alter + " ADD TABLE " + rest.Sql(), []uint32{t.OID}}}, nil
 }

@@ -1,4 +1,5 @@
-package setup
+// Package publish knows what our publication sends, and plans what makes it send the tables of pipelines.
+package publish
 
 import (
 	"context"
@@ -9,51 +10,54 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/embedsidecar/embedsidecar/internal/catalog"
 	"github.com/embedsidecar/embedsidecar/internal/database"
 	"github.com/embedsidecar/embedsidecar/internal/refusal"
+	"github.com/embedsidecar/embedsidecar/internal/resolve"
+	"github.com/embedsidecar/embedsidecar/internal/step"
 )
 
-// publication is what the catalogue says of ours.
-type publication struct {
+// Publication is what the catalogue says of ours.
+type Publication struct {
 	OID       uint32
 	Owner     string
 	OwnedByUs bool
 	AllTables bool
 	ViaRoot   bool
 	AllKinds  bool // insert, update, delete and truncate are published
-	entries   map[uint32]publishedTable
+	Entries   map[uint32]Entry
 }
 
-// publishedTable is a table's entry in a publication.
-type publishedTable struct {
+// Entry is a table's entry in a publication.
+type Entry struct {
 	Columns  []int16  // of the column list; nil: all
 	Filtered bool     // a row filter hides changes
 	Name     string   // quoted
 	Above    []uint32 // the partitioned tables that it is a partition of
 }
 
-// publishedAs is how a table shall be in the publication.
-type publishedAs struct {
-	table   *table
-	columns []string // nil: all
+// Wanted is how a table shall be in the publication.
+type Wanted struct {
+	Table   *catalog.Table
+	Columns []string // nil: all
 }
 
-func (p publishedAs) sql() string {
+func (p Wanted) Sql() string {
 	only := "ONLY "
-	if p.table.Kind == "p" {
+	if p.Table.Kind == "p" {
 		only = ""
 	}
-	if p.columns == nil {
-		return only + p.table.quoted()
+	if p.Columns == nil {
+		return only + p.Table.Quoted()
 	}
-	return only + p.table.quoted() + " (" + database.QuoteAll(p.columns) + ")"
+	return only + p.Table.Quoted() + " (" + database.QuoteAll(p.Columns) + ")"
 }
 
-// version15 is the first server with column lists and row filters in publications.
-const version15 = 150000
+// Version15 is the first server with column lists and row filters in publications.
+const Version15 = 150000
 
-func findPublication(ctx context.Context, q database.Querier, name string, version int) (*publication, error) {
-	var p publication
+func Find(ctx context.Context, q database.Querier, name string, version int) (*Publication, error) {
+	var p Publication
 	err := q.QueryRow(ctx, `SELECT oid, pg_get_userbyid(pubowner)::text, pg_has_role(pubowner, 'USAGE'), puballtables,
 		pubviaroot,
 		pubinsert AND pubupdate AND pubdelete AND pubtruncate FROM pg_publication WHERE pubname = $1`, name).
@@ -65,7 +69,7 @@ func findPublication(ctx context.Context, q database.Querier, name string, versi
 		return nil, fmt.Errorf("look up publication %q: %w", name, err)
 	}
 	details := "prattrs::int2[], prqual IS NOT NULL"
-	if version < version15 {
+	if version < Version15 {
 		details = "NULL::int2[], false"
 	}
 	rows, err := q.Query(ctx, "SELECT prrelid, "+details+`, format('%I.%I', n.nspname, c.relname),
@@ -75,11 +79,11 @@ func findPublication(ctx context.Context, q database.Querier, name string, versi
 	if err != nil {
 		return nil, fmt.Errorf("look up tables of publication %q: %w", name, err)
 	}
-	p.entries = map[uint32]publishedTable{}
+	p.Entries = map[uint32]Entry{}
 	var oid uint32
-	var entry publishedTable
+	var entry Entry
 	_, err = pgx.ForEachRow(rows, []any{&oid, &entry.Columns, &entry.Filtered, &entry.Name, &entry.Above}, func() error {
-		p.entries[oid] = entry
+		p.Entries[oid] = entry
 		entry.Columns, entry.Above = nil, nil
 		return nil
 	})
@@ -89,8 +93,8 @@ func findPublication(ctx context.Context, q database.Querier, name string, versi
 	return &p, nil
 }
 
-// unfit returns why a publication that is there cannot be ours, or "".
-func (p *publication) unfit(name string) (problem string, hint []string) {
+// Unfit returns why a publication that is there cannot be ours, or "".
+func (p *Publication) Unfit(name string) (problem string, hint []string) {
 	switch {
 	case p.AllTables:
 		return fmt.Sprintf("publication %q publishes all tables: what we write would come back as changes", name),
@@ -107,17 +111,17 @@ func (p *publication) unfit(name string) (problem string, hint []string) {
 }
 
 // has reports whether the publication sends a table as it shall.
-func (p *publication) has(want publishedAs) bool {
-	entry, ok := p.entries[want.table.OID]
+func (p *Publication) has(want Wanted) bool {
+	entry, ok := p.Entries[want.Table.OID]
 	if !ok {
 		return false
 	}
-	if want.columns == nil || entry.Columns == nil {
-		return want.columns == nil && entry.Columns == nil
+	if want.Columns == nil || entry.Columns == nil {
+		return want.Columns == nil && entry.Columns == nil
 	}
 	var numbers []int16
-	for _, name := range want.columns {
-		c, _ := want.table.column(name)
+	for _, name := range want.Columns {
+		c, _ := want.Table.Column(name)
 		numbers = append(numbers, c.Number)
 	}
 	slices.Sort(numbers)
@@ -126,41 +130,41 @@ func (p *publication) has(want publishedAs) bool {
 	return slices.Equal(numbers, have)
 }
 
-// publish plans what makes the publication send the tables. now is nil when there is none; then grant lets the role
+// Plan plans what makes the publication send the tables. now is nil when there is none; then grant lets the role
 // make it.
-func publish(name string, now *publication, want []publishedAs, mayCreate bool, grant string) (steps []action,
+func Plan(name string, now *Publication, want []Wanted, mayCreate bool, grant string) (steps []step.Action,
 	err error,
 ) {
 	if len(want) == 0 {
 		return nil, nil
 	}
 	if now == nil {
-		a := action{
-			Step:    Step{What: "publication " + database.Quote(name), Undo: []string{"DROP PUBLICATION " + database.Quote(name) + ";"}},
-			allowed: mayCreate,
+		a := step.Action{
+			Step:    step.Step{What: "publication " + database.Quote(name), Undo: []string{"DROP PUBLICATION " + database.Quote(name) + ";"}},
+			Allowed: mayCreate,
 		}
 		list, own := make([]string, len(want)), true
 		for i, w := range want {
-			list[i] = w.sql()
-			a.allowed = a.allowed && w.table.OwnedByUs
-			own = own && w.table.OwnedByUs
-			a.tables = append(a.tables, w.table.OID)
+			list[i] = w.Sql()
+			a.Allowed = a.Allowed && w.Table.OwnedByUs
+			own = own && w.Table.OwnedByUs
+			a.Tables = append(a.Tables, w.Table.OID)
 		}
 		a.SQL = []string{"CREATE PUBLICATION " + database.Quote(name) + " FOR TABLE " + strings.Join(list, ", ") +
 			" WITH (publish_via_partition_root = false, publish = 'insert, update, delete, truncate')"}
 		if own { // one that somebody else made could not be altered later
-			a.grant = grant
+			a.Grant = grant
 		}
-		return []action{a}, nil
+		return []step.Action{a}, nil
 	}
-	if problem, hint := now.unfit(name); problem != "" {
+	if problem, hint := now.Unfit(name); problem != "" {
 		return nil, &refusal.ConfigError{Problem: problem, Hint: hint}
 	}
 	alter := "ALTER PUBLICATION " + database.Quote(name)
 	for _, w := range want {
-		entry, in := now.entries[w.table.OID]
-		for oid, e := range now.entries {
-			if e.Filtered && (oid == w.table.OID || slices.Contains(e.Above, w.table.OID)) {
+		entry, in := now.Entries[w.Table.OID]
+		for oid, e := range now.Entries {
+			if e.Filtered && (oid == w.Table.OID || slices.Contains(e.Above, w.Table.OID)) {
 				return nil, &refusal.ConfigError{
 					Problem: fmt.Sprintf("publication %q has a row filter on %s: changes of other rows would go unnoticed", name,
 						e.Name),
@@ -171,45 +175,45 @@ func publish(name string, now *publication, want []publishedAs, mayCreate bool, 
 		if now.has(w) {
 			continue
 		}
-		a := action{
-			Step:    Step{What: "table " + w.table.quoted() + " in publication " + database.Quote(name)},
-			allowed: now.OwnedByUs && w.table.OwnedByUs, tables: []uint32{w.table.OID},
+		a := step.Action{
+			Step:    step.Step{What: "table " + w.Table.Quoted() + " in publication " + database.Quote(name)},
+			Allowed: now.OwnedByUs && w.Table.OwnedByUs, Tables: []uint32{w.Table.OID},
 		}
-		remove := alter + " DROP TABLE " + publishedAs{table: w.table}.sql()
+		remove := alter + " DROP TABLE " + Wanted{Table: w.Table}.Sql()
 		if in {
 			a.SQL = []string{remove}
 		}
-		a.SQL = append(a.SQL, alter+" ADD TABLE "+w.sql())
+		a.SQL = append(a.SQL, alter+" ADD TABLE "+w.Sql())
 		a.Undo = []string{remove + ";"}
 		if in {
-			before := publishedAs{table: w.table}
-			for _, c := range w.table.Columns {
+			before := Wanted{Table: w.Table}
+			for _, c := range w.Table.Columns {
 				if slices.Contains(entry.Columns, c.Number) {
-					before.columns = append(before.columns, c.Name)
+					before.Columns = append(before.Columns, c.Name)
 				}
 			}
-			a.Undo = append(a.Undo, alter+" ADD TABLE "+before.sql()+";")
+			a.Undo = append(a.Undo, alter+" ADD TABLE "+before.Sql()+";")
 		}
 		steps = append(steps, a)
 	}
 	return steps, nil
 }
 
-// sources returns the tables of stored pipelines as they are published, each once; those that are gone are left out.
-func sources(ctx context.Context, q database.Querier, stored []storedPipeline) ([]publishedAs, error) {
-	var all []publishedAs
+// Sources returns the tables of stored pipelines as they are published, each once; those that are gone are left out.
+func Sources(ctx context.Context, q database.Querier, stored []resolve.Stored) ([]Wanted, error) {
+	var all []Wanted
 	for _, s := range stored {
-		if slices.ContainsFunc(all, func(w publishedAs) bool { return w.table.OID == s.TableOID }) {
+		if slices.ContainsFunc(all, func(w Wanted) bool { return w.Table.OID == s.TableOID }) {
 			continue
 		}
-		t, err := tableByOID(ctx, q, s.TableOID)
+		t, err := catalog.TableByOID(ctx, q, s.TableOID)
 		if _, ok := errors.AsType[*refusal.MissingError](err); ok {
 			continue
 		}
 		if err != nil {
 			return nil, err
 		}
-		all = append(all, publishedAs{table: t})
+		all = append(all, Wanted{Table: t})
 	}
 	return all, nil
 }
@@ -228,24 +232,24 @@ func Republish(ctx context.Context, db database.DB, slot string) error {
 	if err != nil {
 		return fmt.Errorf("look up publication of slot %q: %w", slot, err)
 	}
-	now, err := findPublication(ctx, tx, name, version)
+	now, err := Find(ctx, tx, name, version)
 	if err != nil || now != nil {
 		return err
 	}
-	stored, err := storedPipelines(ctx, tx, "WHERE p.slot_name = $1", slot)
+	stored, err := resolve.ReadStored(ctx, tx, "WHERE p.slot_name = $1", slot)
 	if err != nil {
 		return err
 	}
-	want, err := sources(ctx, tx, stored)
+	want, err := Sources(ctx, tx, stored)
 	if err != nil {
 		return err
 	}
-	steps, err := publish(name, nil, want, true, "")
+	steps, err := Plan(name, nil, want, true, "")
 	if err != nil {
 		return err
 	}
 	for _, a := range steps {
-		for _, sql := range append([]string{fmt.Sprintf("SET LOCAL lock_timeout = %d", lockTimeout.Milliseconds())},
+		for _, sql := range append([]string{fmt.Sprintf("SET LOCAL lock_timeout = %d", step.Timeout.Milliseconds())},
 			a.SQL...) {
 			_, err := tx.Exec(ctx, sql)
 			if database.Denied(err) {

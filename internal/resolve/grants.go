@@ -1,4 +1,4 @@
-package setup
+package resolve
 
 import (
 	"context"
@@ -7,6 +7,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/embedsidecar/embedsidecar/internal/catalog"
 	"github.com/embedsidecar/embedsidecar/internal/database"
 	"github.com/embedsidecar/embedsidecar/internal/pipeline"
 )
@@ -22,10 +23,10 @@ type needs struct {
 }
 
 // required lists what a role needs to run a pipeline. reads are the columns that text and filter name, nil for all.
-func required(spec pipeline.Spec, t *table, reads []string, d destination) []needs {
-	source := needs{oid: t.OID, name: t.quoted(), schema: t.Schema}
+func required(spec pipeline.Spec, t *catalog.Table, reads []string, d catalog.Destination) []needs {
+	source := needs{oid: t.OID, name: t.Quoted(), schema: t.Schema}
 	if reads != nil {
-		source.read = slices.Clone(keyNames(t.Key))
+		source.read = slices.Clone(catalog.KeyNames(t.Key))
 		for _, c := range reads {
 			if !slices.Contains(source.read, c) {
 				source.read = append(source.read, c)
@@ -53,12 +54,12 @@ func required(spec pipeline.Spec, t *table, reads []string, d destination) []nee
 }
 
 // needs lists what a role needs to run the pipeline: its tables, and the schemas of the types that statements name.
-func (f *findings) needs(ctx context.Context, q database.Querier) ([]needs, error) {
-	all := required(f.pipeline.Spec, f.table, f.reads, f.destination)
+func (f *Findings) needs(ctx context.Context, q database.Querier) ([]needs, error) {
+	all := required(f.Pipeline.Spec, f.Table, f.Reads, f.Destination)
 	rows, err := q.Query(ctx, `SELECT DISTINCT n.nspname::text FROM pg_type t JOIN pg_namespace n ON n.oid = t.typnamespace
 		WHERE n.nspname <> 'pg_catalog' AND (t.oid = $1 OR t.oid IN (SELECT a.atttypid FROM pg_attribute a
 		WHERE a.attrelid = $2 AND a.attname = ANY ($3)))
-		ORDER BY 1`, f.vector.OIDs[pipeline.StoredVector], f.table.OID, keyNames(f.table.Key))
+		ORDER BY 1`, f.Vector.OIDs[pipeline.StoredVector], f.Table.OID, catalog.KeyNames(f.Table.Key))
 	if err != nil {
 		return nil, fmt.Errorf("look up schemas of types: %w", err)
 	}
@@ -134,7 +135,7 @@ func Grants(ctx context.Context, db database.DB, p *pipeline.Pipeline, role stri
 	var statements []string
 	err := database.Patiently(ctx, db, func(tx pgx.Tx) error {
 		statements = nil
-		f, err := inspect(ctx, tx, p.Spec, Vectors{Dims: p.Dims, either: true}, nil)
+		f, err := Inspect(ctx, tx, p.Spec, catalog.Vectors{Dims: p.Dims, Either: true}, nil)
 		if err != nil {
 			return err
 		}
@@ -156,7 +157,7 @@ func Grants(ctx context.Context, db database.DB, p *pipeline.Pipeline, role stri
 }
 
 // missingGrants returns what the current role lacks for a pipeline.
-func missingGrants(ctx context.Context, q database.Querier, f *findings) (role string, statements []string, err error) {
+func missingGrants(ctx context.Context, q database.Querier, f *Findings) (role string, statements []string, err error) {
 	if err := q.QueryRow(ctx, "SELECT current_user::text").Scan(&role); err != nil {
 		return "", nil, fmt.Errorf("look up role: %w", err)
 	}

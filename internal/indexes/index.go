@@ -1,4 +1,5 @@
-package setup
+// Package indexes looks at the indexes over vectors, and builds one where it is asked for.
+package indexes
 
 import (
 	"context"
@@ -11,44 +12,28 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/embedsidecar/embedsidecar/internal/catalog"
 	"github.com/embedsidecar/embedsidecar/internal/database"
 	"github.com/embedsidecar/embedsidecar/internal/pipeline"
 	"github.com/embedsidecar/embedsidecar/internal/refusal"
 	sqlfiles "github.com/embedsidecar/embedsidecar/sql"
 )
 
-// unindexable returns why no index can be built over vectors of this width, or "".
-func unindexable(spec pipeline.Spec, stored pipeline.Stored, dims int) (problem string, hint []string) {
-	if spec.Index == "" || dims <= stored.Indexable() {
-		return "", nil
-	}
-	hint = []string{"leave index out: searches then read every vector"}
-	for _, other := range []pipeline.Stored{pipeline.StoredHalfvec, pipeline.StoredBit} {
-		if dims <= other.Indexable() {
-			hint = append([]string{fmt.Sprintf("store them as %s, which is indexed up to %d dimensions: into: {..., type: %s}",
-				other, other.Indexable(), other)}, hint...)
-			break
-		}
-	}
-	return fmt.Sprintf("vectors of type %s are indexed up to %d dimensions; the model's have %d", stored.Name(),
-		stored.Indexable(), dims), hint
-}
-
-// IndexState is what became of an index.
-type IndexState string
+// State is what became of an index.
+type State string
 
 // The states of an index.
 const (
-	IndexThere   IndexState = "there"   // one that fits was there already
-	IndexBuilt   IndexState = "built"   // it was built now
-	IndexWaits   IndexState = "waits"   // for the backfill, or for somebody else who builds it
-	IndexRefused IndexState = "refused" // the role does not own the table
+	There   State = "there"   // one that fits was there already
+	Built   State = "built"   // it was built now
+	Waits   State = "waits"   // for the backfill, or for somebody else who builds it
+	Refused State = "refused" // the role does not own the table
 )
 
-// BuildIndex builds the HNSW index of a pipeline's destination, concurrently, once its backfill is done, unless there
+// Build builds the HNSW index of a pipeline's destination, concurrently, once its backfill is done, unless there
 // is one that fits. With IndexRefused come the statements for the owner. The pool must lead straight to the server; a
 // build that is broken off is begun anew the next time.
-func BuildIndex(ctx context.Context, pool *pgxpool.Pool, p *pipeline.Pipeline) (state IndexState, statements []string,
+func Build(ctx context.Context, pool *pgxpool.Pool, p *pipeline.Pipeline) (state State, statements []string,
 	err error,
 ) {
 	conn, err := pool.Acquire(ctx)
@@ -60,28 +45,28 @@ func BuildIndex(ctx context.Context, pool *pgxpool.Pool, p *pipeline.Pipeline) (
 	if err != nil {
 		return "", nil, fmt.Errorf("build index of pipeline %q: %w", p.Name, err)
 	}
-	state = IndexThere
+	state = There
 	for _, t := range tables {
 		if t.Valid {
 			continue
 		}
 		statements = append(statements, t.create(p))
 		if !t.Owned {
-			state = IndexRefused
+			state = Refused
 		}
 	}
-	if len(statements) == 0 || state == IndexRefused {
+	if len(statements) == 0 || state == Refused {
 		return state, statements, nil
 	}
 	ready, err := backfilled(ctx, conn, p)
 	if err != nil || !ready {
-		return IndexWaits, nil, err
+		return Waits, nil, err
 	}
 	// Another sidecar may be building it: what it has begun looks just like what a build that was broken off has left.
 	var mine bool
 	if err := conn.QueryRow(ctx, "SELECT pg_try_advisory_lock(hashtext('embedsidecar index'), $1)",
 		p.ID).Scan(&mine); err != nil || !mine {
-		return IndexWaits, nil, err
+		return Waits, nil, err
 	}
 	defer func() { // the connection goes back to others
 		_, unlockErr := conn.Exec(context.WithoutCancel(ctx), "SELECT pg_advisory_unlock(hashtext('embedsidecar index'), $1)",
@@ -104,7 +89,7 @@ func BuildIndex(ctx context.Context, pool *pgxpool.Pool, p *pipeline.Pipeline) (
 			return "", nil, fmt.Errorf("build index of pipeline %q: %w", p.Name, err)
 		}
 	}
-	return IndexBuilt, statements, nil
+	return Built, statements, nil
 }
 
 // indexedTable is a table that an index of the destination is over: the destination's own, or each partition of it.
@@ -136,7 +121,7 @@ func (t *indexedTable) build(ctx context.Context, conn *pgxpool.Conn, p *pipelin
 		return &refusal.ConfigError{
 			Pipeline: p.Name, Problem: fmt.Sprintf(
 				"an HNSW index takes sparse vectors with up to %d numbers that are not zero, and %s has some with more",
-				pipeline.MaxSparseIndexed, destinationName(p.Spec)),
+				pipeline.MaxSparseIndexed, catalog.DestinationName(p.Spec)),
 			Hint: []string{"leave index out: searches then read every vector", "or have the model keep fewer numbers"},
 		}
 	}

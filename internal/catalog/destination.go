@@ -1,0 +1,128 @@
+package catalog
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/embedsidecar/embedsidecar/embed"
+	"github.com/embedsidecar/embedsidecar/internal/database"
+	"github.com/embedsidecar/embedsidecar/internal/pipeline"
+)
+
+// Destination is where a pipeline's vectors go and whether it is there yet.
+type Destination struct {
+	Exists  bool
+	OID     uint32          // of the embedding table; 0 for a column
+	Dims    int             // 0: any width
+	Stored  pipeline.Stored // its type, or what it is to be made of
+	Schema  string          // where an embedding table is to be made
+	MayMake bool            // the current role may make it
+
+	Mark  string // its comment, if init made it
+	Owned bool   // the current role may comment on it
+
+	Chunked bool // it has the columns of chunks
+	Indexed bool // it has an index by text_hash
+
+	Retype []string // what makes the types of its key those of the source's, which were widened since; nil: they are
+}
+
+// FindDestination looks at the destination of a pipeline whose table and key are known, for a model's vectors; a
+// width that is not known is taken to be the one there is.
+func FindDestination(ctx context.Context, q pgx.Tx, spec pipeline.Spec, t *Table, v VectorType,
+	model Vectors,
+) (d Destination, problem string, hint []string, err error) {
+	if problem, hint := v.unknown(spec.IntoType); problem != "" {
+		return d, problem, hint, nil
+	}
+	if spec.ToColumn() {
+		d, problem, hint, err = findColumn(ctx, q, spec, t, v)
+	} else {
+		d, problem, hint, err = findEmbeddingTable(ctx, q, spec, t, v)
+	}
+	if problem != "" || err != nil {
+		return d, problem, hint, err
+	}
+	if !d.Exists {
+		if d.Stored = spec.IntoType; d.Stored == "" {
+			d.Stored = pipeline.StoredFor(model.Sparse)
+		}
+		if problem, hint := v.unknown(d.Stored); problem != "" {
+			return d, problem, hint, nil
+		}
+		problem, hint := d.unfit(spec, model)
+		return d, problem, hint, nil
+	}
+	if spec.IntoType != "" && spec.IntoType != d.Stored {
+		return d, fmt.Sprintf("the destination %s is of type %s, not %s as configured", DestinationName(spec), d.Stored,
+				spec.IntoType),
+			[]string{"leave the type out to take the destination as it is, or name another destination: one that is not there yet is made"}, nil
+	}
+	problem, hint = d.unfit(spec, model)
+	return d, problem, hint, nil
+}
+
+// unfit returns why a destination cannot hold the model's vectors, or "".
+func (d Destination) unfit(spec pipeline.Spec, model Vectors) (problem string, hint []string) {
+	widest, sparse := maxDims, model.Sparse || model.Either && model.Dims > maxDims // no dense ones are that wide
+	if d.Stored == pipeline.StoredSparse {
+		widest = embed.MaxSparseDims
+	}
+	switch {
+	case model.Dims == 0:
+	case sparse && !d.Stored.Takes(true):
+		return fmt.Sprintf("the model's vectors are sparse, and the destination %s is of type %s", DestinationName(spec),
+				d.Stored),
+			[]string{"sparse vectors are stored as sparsevec: leave the type out, and name a destination that is not there yet: it is made so", "or choose a model of dense vectors"}
+	case !model.Either && !d.Stored.Takes(model.Sparse):
+		return fmt.Sprintf("the model's vectors are dense, and the destination %s is of type sparsevec, as which they would only be larger", DestinationName(spec)),
+			[]string{"use vector, halfvec or bit", "or choose a sparse model"}
+	case model.Dims > widest:
+		return fmt.Sprintf("the model's vectors are %d wide; pgvector stores up to %d", model.Dims, widest), nil
+	case d.Dims != 0 && d.Dims != model.Dims:
+		return fmt.Sprintf("the model's vectors are %d wide, those of the destination %s %d", model.Dims,
+				DestinationName(spec), d.Dims),
+			[]string{"choose a model of that width, or another destination"}
+	}
+	return "", nil
+}
+
+func DestinationName(spec pipeline.Spec) string {
+	if spec.ToColumn() {
+		return spec.Source() + "." + database.Quote(spec.IntoColumn)
+	}
+	return spec.Into()
+}
+
+func findColumn(ctx context.Context, q database.Querier, spec pipeline.Spec, t *Table, v VectorType) (d Destination,
+	problem string, hint []string, err error,
+) {
+	c, ok := t.Column(spec.IntoColumn)
+	if !ok {
+		return d, "", nil, nil
+	}
+	name := DestinationName(spec)
+	switch {
+	case slices.Contains(KeyNames(t.Key), c.Name):
+		return d, fmt.Sprintf("the destination %s is a column of the key", name), nil, nil
+	case v.stored(c.Type) == "":
+		problem, hint := v.notVector("the destination "+name, c)
+		return d, problem, hint, nil
+	case c.Generated:
+		return d, fmt.Sprintf("the destination %s is a generated column", name), nil, nil
+	case c.NotNull:
+		return d, fmt.Sprintf("the destination %s is NOT NULL: rows without a text could not be stored, and new rows not be inserted", name),
+			[]string{fmt.Sprintf("ALTER TABLE %s ALTER COLUMN %s DROP NOT NULL;", t.Quoted(), database.Quote(c.Name))}, nil
+	}
+	d.Exists, d.Dims, d.Stored = true, max(int(c.Modifier), 0), v.stored(c.Type)
+	d.Owned = t.OwnedByUs
+	var comment string
+	if err = q.QueryRow(ctx, "SELECT coalesce(col_description($1, $2), '')", t.OID, c.Number).Scan(&comment); err != nil {
+		return d, "", nil, fmt.Errorf("look up comment of %s: %w", name, err)
+	}
+	d.Mark = markIn(comment)
+	return d, "", nil, nil
+}

@@ -1,0 +1,263 @@
+package catalog
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgtype"
+
+	"github.com/embedsidecar/embedsidecar/internal/database"
+	"github.com/embedsidecar/embedsidecar/internal/pipeline"
+	"github.com/embedsidecar/embedsidecar/internal/refusal"
+)
+
+// ownColumn is a column of an embedding table besides the key.
+type ownColumn struct{ Name, Definition, typeName string }
+
+func ownColumns(v VectorType, stored pipeline.Stored, dims int) []ownColumn {
+	return []ownColumn{
+		{"chunk_no", "integer NOT NULL DEFAULT 0", "integer"},
+		{"generation", "integer NOT NULL", "integer"},
+		{"text_hash", "bytea NOT NULL", "bytea"},
+		{"embedded_at", "timestamptz NOT NULL", "timestamp with time zone"},
+		{"embedding", v.Definition(stored, dims) + " NOT NULL", ""},
+	}
+}
+
+// ChunkColumns are what an embedding table of chunks has besides. They may be NULL: a table may have been one of
+// whole texts before.
+var ChunkColumns = []ownColumn{
+	{"start_byte", "integer", "integer"},
+	{"end_byte", "integer", "integer"},
+	{"context", "text", "text"},
+	{"chunk_text", "text", "text"},
+}
+
+// EmbeddingTable returns the statements that make the embedding table of a pipeline.
+func EmbeddingTable(spec pipeline.Spec, t *Table, v VectorType, stored pipeline.Stored, dims int) []string {
+	var lines []string
+	for _, k := range t.Key {
+		c, _ := t.Column(k.Name)
+		line := database.Quote(k.Name) + " " + c.TypeName
+		if c.Collation != "" {
+			line += " COLLATE " + c.Collation
+		}
+		lines = append(lines, line+" NOT NULL")
+	}
+	own := ownColumns(v, stored, dims)
+	if spec.Chunking.On() {
+		own = append(own, ChunkColumns...)
+	}
+	for _, c := range own {
+		lines = append(lines, database.Quote(c.Name)+" "+c.Definition)
+	}
+	lines = append(lines, "PRIMARY KEY ("+database.QuoteAll(KeyNames(t.Key))+`, "chunk_no")`)
+	sql := []string{"CREATE TABLE " + spec.Into() + " (\n    " + strings.Join(lines, ",\n    ") + "\n)"}
+	if spec.Chunking.On() {
+		sql = append(sql, HashIndex(spec))
+	}
+	return sql
+}
+
+// findEmbeddingTable looks at the embedding table. One that is there must have our shape; columns of the user's
+// beside ours are fine as long as we need not fill them.
+func findEmbeddingTable(ctx context.Context, q pgx.Tx, spec pipeline.Spec, t *Table, v VectorType) (d Destination,
+	problem string, hint []string, err error,
+) {
+	for _, c := range append(ownColumns(v, "", 1), ChunkColumns...) {
+		if slices.Contains(KeyNames(t.Key), c.Name) && (spec.Chunking.On() || !slices.Contains(ChunkColumns, c)) {
+			return d, fmt.Sprintf("the key of %s has a column %q, as the embedding table needs for itself", t.Quoted(), c.Name),
+				[]string{"use a column of the table as destination, or rename the column"}, nil
+		}
+	}
+	schema := spec.IntoSchema
+	if schema == "" {
+		schema = spec.Schema
+	}
+	into, err := TableByName(ctx, q, schema, spec.IntoTable)
+	if _, ok := errors.AsType[*refusal.MissingError](err); ok {
+		problem, hint, err = d.room(ctx, q, schema)
+		return d, problem, hint, err
+	}
+	if err != nil {
+		return d, "", nil, err
+	}
+	name := into.Quoted()
+	if into.OID == t.OID {
+		return d, fmt.Sprintf("the embedding table %s is the source table", name), nil, nil
+	}
+	other := []string{"name another table: one that is not there yet is made"}
+	if into.Kind != "r" && into.Kind != "p" {
+		return d, fmt.Sprintf("%s is %s, not an embedding table", name, kinds[into.Kind]), other, nil
+	}
+	if err := Untrusted(ctx, q, into.OID); err != nil {
+		return d, "", nil, refusal.About(spec.Name, err)
+	}
+	if problem, hint, err := into.durable(ctx, q); problem != "" || err != nil {
+		return d, problem, hint, err
+	}
+	var key []string
+	var comment string
+	err = q.QueryRow(ctx, `SELECT coalesce((SELECT array_agg(a.attname::text ORDER BY n) FROM pg_index i CROSS
+		JOIN LATERAL generate_series(0, i.indnkeyatts - 1) AS n
+		JOIN pg_attribute a ON a.attrelid = i.indrelid AND a.attnum = i.indkey[n] WHERE i.indrelid = $1 AND i.indisprimary),
+		'{}'),
+		coalesce(obj_description($1, 'pg_class'), '')`, into.OID).Scan(&key, &comment)
+	if err != nil {
+		return d, "", nil, fmt.Errorf("look up key of %s: %w", name, err)
+	}
+	widening := into.widening(t)
+	switch {
+	case widening == nil:
+	case markIn(comment) != "":
+		d.Retype = widening
+	case into.lacks(t, v, true) == "": // else it is some table of the user's, which nobody should alter
+		other = append([]string{widening[0] + ";"}, other...)
+	}
+	if problem := into.lacks(t, v, d.Retype != nil); problem != "" {
+		return d, fmt.Sprintf("%s is not an embedding table for %s: %s", name, t.Quoted(), problem), other, nil
+	}
+	if want := append(KeyNames(t.Key), "chunk_no"); !slices.Equal(key, want) {
+		return d, fmt.Sprintf("%s is not an embedding table for %s: its primary key is (%s), want (%s)", name, t.Quoted(),
+			database.QuoteAll(key), database.QuoteAll(want)), other, nil
+	}
+	if into.RowSecurity {
+		return d, fmt.Sprintf("the embedding table %s has row-level security that hides rows from this role", name),
+			into.bypass(), nil
+	}
+	if err := q.QueryRow(ctx, `SELECT EXISTS (SELECT FROM pg_index i JOIN pg_attribute a ON a.attrelid = i.indrelid
+		AND a.attnum = i.indkey[0]
+		WHERE i.indrelid = $1 AND a.attname = 'text_hash' AND i.indisvalid AND i.indpred IS NULL)`,
+		into.OID).Scan(&d.Indexed); err != nil {
+		return d, "", nil, fmt.Errorf("look up indexes of %s: %w", name, err)
+	}
+	d.Chunked = into.hasColumns(ChunkColumns)
+	embedding, _ := into.Column("embedding")
+	d.Mark, d.Owned = markIn(comment), into.OwnedByUs
+	d.Exists, d.OID, d.Dims, d.Stored = true, into.OID, max(int(embedding.Modifier), 0), v.stored(embedding.Type)
+	return d, "", nil, nil
+}
+
+// durable returns why the server may empty an embedding table, or "".
+func (t *Table) durable(ctx context.Context, q database.Querier) (problem string, hint []string, err error) {
+	var name *string
+	err = q.QueryRow(ctx, `SELECT min(format('%I.%I', n.nspname, c.relname)) FROM pg_class c
+		JOIN pg_namespace n ON n.oid = c.relnamespace
+		WHERE c.relpersistence <> 'p' AND (c.oid = $1 OR c.oid IN (SELECT relid FROM pg_partition_tree($1::oid::regclass)))`,
+		t.OID).Scan(&name)
+	if err != nil {
+		return "", nil, fmt.Errorf("look up embedding table %s: %w", t.Quoted(), err)
+	}
+	if name == nil {
+		return "", nil, nil
+	}
+	return fmt.Sprintf("the embedding table %s is unlogged: after a crash the server empties it without a word", *name),
+		[]string{"ALTER TABLE " + *name + " SET LOGGED;"}, nil
+}
+
+// room looks at the schema in which an embedding table is to be made.
+func (d *Destination) room(ctx context.Context, q database.Querier, schema string) (problem string, hint []string, err error) {
+	d.Schema = schema
+	err = q.QueryRow(ctx, "SELECT has_schema_privilege(oid, 'CREATE') FROM pg_namespace WHERE nspname = $1",
+		schema).Scan(&d.MayMake)
+	if errors.Is(err, pgx.ErrNoRows) {
+		return fmt.Sprintf("there is no schema %s for the embedding table", database.Quote(schema)),
+			[]string{"CREATE SCHEMA " + database.Quote(schema) + ";"}, nil
+	}
+	if err != nil {
+		return "", nil, fmt.Errorf("look up schema %s: %w", database.Quote(schema), err)
+	}
+	return "", nil, nil
+}
+
+// lacks returns in what a table's columns differ from those of an embedding table of the source, or "". widening says
+// that types of the key will be altered.
+func (t *Table) lacks(source *Table, v VectorType, widening bool) string {
+	known := map[string]bool{}
+	for _, k := range source.Key {
+		known[k.Name] = true
+		want, _ := source.Column(k.Name)
+		got, ok := t.Column(k.Name)
+		switch {
+		case !ok:
+			return fmt.Sprintf("it has no column %q", k.Name)
+		case got.Type != want.Type && (!widening || !widens(got, want)):
+			return fmt.Sprintf("its column %q is of type %s, want %s", k.Name, got.TypeName, want.TypeName)
+		}
+	}
+	for _, own := range ownColumns(v, "", 1) {
+		known[own.Name] = true
+		got, ok := t.Column(own.Name)
+		switch {
+		case !ok:
+			return fmt.Sprintf("it has no column %q", own.Name)
+		case own.typeName != "" && got.TypeName != own.typeName:
+			return fmt.Sprintf("its column %q is of type %s, want %s", own.Name, got.TypeName, own.typeName)
+		case own.typeName == "" && v.stored(got.Type) == "":
+			problem, _ := v.notVector(fmt.Sprintf("its column %q", own.Name), got)
+			return problem
+		}
+	}
+	for _, c := range t.Columns {
+		if !known[c.Name] && c.NotNull && !c.Generated && !c.Default {
+			return fmt.Sprintf("its column %q is NOT NULL without a default", c.Name)
+		}
+	}
+	return ""
+}
+
+// widens reports whether a type holds every value of another, and prints it alike, so that nothing that is stored
+// changes.
+func widens(from, to column) bool {
+	switch from.Type {
+	case pgtype.Int2OID:
+		return to.Type == pgtype.Int4OID || to.Type == pgtype.Int8OID
+	case pgtype.Int4OID:
+		return to.Type == pgtype.Int8OID
+	case pgtype.VarcharOID:
+		return to.Type == pgtype.TextOID || to.Type == from.Type && from.Modifier >= 0 &&
+			(to.Modifier < 0 || to.Modifier > from.Modifier)
+	}
+	return false
+}
+
+// widening returns the statement that gives the key of an embedding table the types that its source's has by now, if
+// these hold every old value; or nil.
+func (t *Table) widening(source *Table) []string {
+	var changes []string
+	for _, k := range source.Key {
+		want, _ := source.Column(k.Name)
+		got, ok := t.Column(k.Name)
+		if !ok || !widens(got, want) {
+			continue
+		}
+		change := "ALTER COLUMN " + database.Quote(k.Name) + " TYPE " + want.TypeName
+		if want.Collation != "" {
+			change += " COLLATE " + want.Collation
+		}
+		changes = append(changes, change)
+	}
+	if changes == nil {
+		return nil
+	}
+	return []string{"ALTER TABLE " + t.Quoted() + " " + strings.Join(changes, ", ")}
+}
+
+// hasColumns reports whether a table has some columns of ours with their types.
+func (t *Table) hasColumns(columns []ownColumn) bool {
+	for _, own := range columns {
+		if got, ok := t.Column(own.Name); !ok || got.TypeName != own.typeName {
+			return false
+		}
+	}
+	return true
+}
+
+// HashIndex returns the statement that makes the index by which the vector of a known text is found.
+func HashIndex(spec interface{ Into() string }) string {
+	return "CREATE INDEX ON " + spec.Into() + " (text_hash)"
+}

@@ -1,0 +1,200 @@
+// Package catalog asks PostgreSQL's catalogue what is there: tables and their keys, what an expression reads, pgvector's
+// types, destinations, whose objects these are, and which version our own schema has. It believes nothing else, and
+// changes nothing. All its connections come from package database, so search_path is pg_catalog.
+package catalog
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/embedsidecar/embedsidecar/internal/database"
+	"github.com/embedsidecar/embedsidecar/internal/pipeline"
+	"github.com/embedsidecar/embedsidecar/internal/refusal"
+)
+
+// Table is what the catalogue says of a source table.
+type Table struct {
+	OID         uint32
+	Schema      string
+	Name        string
+	Kind        string // pg_class.relkind
+	Persistence string // pg_class.relpersistence
+	Identity    string // pg_class.relreplident
+	Children    bool   // other tables inherit from it
+	Triggers    bool   // triggers of the user's fire on an UPDATE of it, or of a partition
+	RowSecurity bool   // policies hide rows from the current role
+	Reader      string // the role that looked
+	OwnedByUs   bool   // the current role has the rights of the owner
+	Owner       string
+	Columns     []column             `db:"-"`
+	Key         []pipeline.KeyColumn `db:"-"`
+}
+
+// column is what the catalogue says of a column.
+type column struct {
+	Number    int16
+	Name      string
+	Type      uint32
+	Modifier  int32
+	TypeName  string // with modifier, ready for a definition
+	Category  string // pg_type.typcategory
+	NotNull   bool
+	Generated bool
+	Default   bool
+	Collation string // as a clause for a definition; "" when it is the type's own
+}
+
+func (t *Table) Quoted() string { return database.Quote(t.Schema, t.Name) }
+
+func (t *Table) Column(name string) (column, bool) {
+	for _, c := range t.Columns {
+		if c.Name == name {
+			return c, true
+		}
+	}
+	return column{}, false
+}
+
+func (t *Table) ColumnNames() []string {
+	names := make([]string, len(t.Columns))
+	for i, c := range t.Columns {
+		names[i] = c.Name
+	}
+	return names
+}
+
+const selectTable = `SELECT c.oid, n.nspname::text AS schema, c.relname::text AS name, c.relkind::text AS kind,
+	c.relpersistence::text AS persistence,
+	c.relreplident::text AS identity, pg_get_userbyid(c.relowner)::text AS owner, pg_has_role(c.relowner,
+	'USAGE') AS owned_by_us,
+	EXISTS (SELECT FROM pg_inherits i JOIN pg_class child ON child.oid = i.inhrelid WHERE i.inhparent = c.oid
+	AND NOT child.relispartition) AS children,
+	EXISTS (SELECT FROM pg_trigger t WHERE NOT t.tgisinternal AND t.tgenabled <> 'D' AND t.tgtype & 16 <> 0
+	AND t.tgrelid IN (
+		WITH RECURSIVE tree AS (SELECT c.oid AS relid UNION ALL SELECT h.inhrelid FROM tree
+		JOIN pg_inherits h ON h.inhparent = tree.relid) SELECT relid FROM tree)) AS triggers,
+	row_security_active(c.oid) AS row_security, current_user::text AS reader
+	FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace `
+
+// TableByName finds a table and its columns. It returns *MissingError when there is none.
+func TableByName(ctx context.Context, q database.Querier, schema, name string) (*Table, error) {
+	t, err := loadTable(ctx, q, "WHERE n.nspname = $1 AND c.relname = $2", schema, name)
+	if !errors.Is(err, pgx.ErrNoRows) {
+		return t, err
+	}
+	rows, err := q.Query(ctx, `SELECT n.nspname || '.' || c.relname FROM pg_class c
+		JOIN pg_namespace n ON n.oid = c.relnamespace
+		WHERE c.relkind IN ('r', 'p') AND n.nspname NOT IN ('pg_catalog', 'information_schema', 'embedsidecar')
+		AND n.nspname !~ '^pg_(toast|temp)'
+		ORDER BY 1 LIMIT 10000`)
+	if err != nil {
+		return nil, fmt.Errorf("list tables: %w", err)
+	}
+	names, err := pgx.CollectRows(rows, pgx.RowTo[string])
+	if err != nil {
+		return nil, fmt.Errorf("list tables: %w", err)
+	}
+	return nil, &refusal.MissingError{ConfigError: refusal.ConfigError{
+		Problem: fmt.Sprintf("there is no table %s", database.Quote(schema, name)),
+		Hint:    pipeline.DidYouMean(schema+"."+name, names),
+	}}
+}
+
+// TableByOID finds a table that may have been renamed. It returns *MissingError when it is gone.
+func TableByOID(ctx context.Context, q database.Querier, oid uint32) (*Table, error) {
+	t, err := loadTable(ctx, q, "WHERE c.oid = $1", oid)
+	if errors.Is(err, pgx.ErrNoRows) {
+		return nil, &refusal.MissingError{ConfigError: refusal.ConfigError{Problem: "the source table was dropped"}}
+	}
+	return t, err
+}
+
+func loadTable(ctx context.Context, q database.Querier, where string, args ...any) (*Table, error) {
+	rows, err := q.Query(ctx, selectTable+where, args...)
+	if err != nil {
+		return nil, fmt.Errorf("look up table: %w", err)
+	}
+	t, err := pgx.CollectExactlyOneRow(rows, pgx.RowToAddrOfStructByName[Table])
+	if err != nil {
+		return nil, fmt.Errorf("look up table: %w", err)
+	}
+	rows, err = q.Query(ctx, `SELECT a.attnum AS number, a.attname::text AS name, a.atttypid AS type,
+		a.atttypmod AS modifier,
+		format_type(a.atttypid, a.atttypmod) AS type_name, t.typcategory::text AS category, a.attnotnull AS not_null,
+		a.attgenerated <> '' AS generated,
+		a.atthasdef OR a.attidentity <> '' AS "default",
+		CASE WHEN a.attcollation <> 0 AND a.attcollation <> t.typcollation
+		THEN quote_ident(cn.nspname) || '.' || quote_ident(co.collname) ELSE '' END AS collation
+		FROM pg_attribute a JOIN pg_type t ON t.oid = a.atttypid
+		LEFT JOIN pg_collation co ON co.oid = a.attcollation LEFT JOIN pg_namespace cn ON cn.oid = co.collnamespace
+		WHERE a.attrelid = $1 AND a.attnum > 0 AND NOT a.attisdropped ORDER BY a.attnum`, t.OID)
+	if err != nil {
+		return nil, fmt.Errorf("look up columns of %s: %w", t.Quoted(), err)
+	}
+	if t.Columns, err = pgx.CollectRows(rows, pgx.RowToStructByName[column]); err != nil {
+		return nil, fmt.Errorf("look up columns of %s: %w", t.Quoted(), err)
+	}
+	return t, nil
+}
+
+// kinds tells people what a relation that cannot be a source is.
+var kinds = map[string]string{
+	"v": "a view", "m": "a materialized view", "f": "a foreign table", "S": "a sequence", "i": "an index", "I": "an index",
+	"c": "a composite type", "t": "a TOAST table",
+}
+
+// Embeddable returns why no pipeline can read the table, or "".
+func (t *Table) Embeddable() (problem string, hint []string) {
+	switch {
+	case t.Kind != "r" && t.Kind != "p":
+		return fmt.Sprintf("%s is %s: only tables send their changes", t.Quoted(), kinds[t.Kind]),
+			[]string{"name the table that the rows are in"}
+	case t.Schema == "pg_catalog" || t.Schema == "information_schema" || t.Schema == "embedsidecar" ||
+		strings.HasPrefix(t.Schema, "pg_"):
+		return fmt.Sprintf("%s is a table of the system", t.Quoted()), nil
+	case t.Persistence == "u":
+		return t.Quoted() + " is unlogged: its changes are not in the WAL",
+			[]string{"ALTER TABLE " + t.Quoted() + " SET LOGGED;"}
+	case t.Persistence == "t":
+		return t.Quoted() + " is a temporary table", nil
+	case t.RowSecurity:
+		return t.Quoted() + " has row-level security that hides rows from this role: hidden rows would be taken for deleted ones", t.bypass()
+	}
+	return "", nil
+}
+
+// bypass is the way out of row-level security.
+func (t *Table) bypass() []string {
+	return []string{"as superuser: ALTER ROLE " + database.Quote(t.Reader) + " BYPASSRLS;"}
+}
+
+// AnyGenerated reports whether one of the columns is made of others.
+func (t *Table) AnyGenerated(names []string) bool {
+	for _, name := range names {
+		if c, _ := t.Column(name); c.Generated {
+			return true
+		}
+	}
+	return false
+}
+
+// Usable returns *PermissionError when the role may not even name the table: then nothing else about it can be asked.
+func Usable(ctx context.Context, q database.Querier, t *Table) error {
+	var role string
+	var usage bool
+	if err := q.QueryRow(ctx, "SELECT current_user::text, has_schema_privilege($1, 'USAGE')", t.Schema).Scan(&role,
+		&usage); err != nil {
+		return fmt.Errorf("look up privileges on schema %s: %w", database.Quote(t.Schema), err)
+	}
+	if !usage {
+		return &refusal.PermissionError{
+			What: "look at table " + t.Quoted(), Role: role,
+			SQL: []string{"GRANT USAGE ON SCHEMA " + database.Quote(t.Schema) + " TO " + database.Quote(role) + ";"},
+		}
+	}
+	return nil
+}

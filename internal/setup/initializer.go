@@ -1,0 +1,84 @@
+package setup
+
+import (
+	"log/slog"
+	"time"
+
+	"github.com/jackc/pglogrepl"
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/embedsidecar/embedsidecar/embed"
+	"github.com/embedsidecar/embedsidecar/internal/pipeline"
+	"github.com/embedsidecar/embedsidecar/internal/publish"
+	"github.com/embedsidecar/embedsidecar/internal/resolve"
+	"github.com/embedsidecar/embedsidecar/internal/slot"
+	"github.com/embedsidecar/embedsidecar/internal/step"
+)
+
+// initializer is one run of Init.
+type initializer struct {
+	o           Options
+	log         *slog.Logger
+	repl        *pgconn.PgConn
+	system      pglogrepl.IdentifySystemResult
+	report      Report
+	server      serverFacts
+	found       []*resolve.Findings // by spec
+	stored      []*resolve.Stored   // by spec; nil: new
+	others      []resolve.Stored    // of the slot, without a spec
+	unpublished []publish.Wanted    // their tables, when the publication is not there or new to them
+	pub         *publish.Publication
+	slot        slot.State
+	moved       []string // slots of another database that this one, a copy of it, gives up
+}
+
+// serverFacts is what the server says of itself and of the role.
+type serverFacts struct {
+	Version   int
+	WALLevel  string
+	Standby   bool
+	Database  string
+	Role      string
+	Superuser bool
+	MayCreate bool // CREATE on the database
+	Schema    int  // version of our schema; 0: none
+	Owns      bool // the schema is there and ours to change
+	Vector    bool // the extension is installed
+	HasPublic bool
+	HasSchema bool // embedsidecar
+	Installed bool // the installation's row is there
+}
+
+// Options says what Init shall make.
+type Options struct {
+	Pool           *pgxpool.Pool // as a role that owns the source tables; straight to the server
+	ReplicationDSN string        // as a role that may replicate; the same server and database
+	Slot           string
+	Publication    string
+	Specs          []pipeline.Spec
+	Descriptions   map[string]embed.Description // of each pipeline's embedder, by the pipeline's name
+	Adopt          bool                         // the database is a copy of another that shall live on its own
+	// a pipeline that is set up otherwise than it is configured here is left as it is set up
+	NoChange bool
+	// a sidecar starts: nobody asks for a change, and an older definition is no reason for one
+	Starting    bool
+	Failover    bool          // standbys keep a copy of the slot; from PostgreSQL 17 on
+	DryRun      bool          // say what would be done
+	SlotTimeout time.Duration // how long to wait for running transactions; 0: 60 s
+	LockTimeout time.Duration // how long a user's statement may have to wait behind ours; 0: 2 s
+	Log         *slog.Logger
+}
+
+// Report says what Init did, or would do.
+type Report struct {
+	Steps     []step.Step         // in this order; none when everything was there
+	Warnings  []string            // what works but may surprise
+	Others    []string            // pipelines of the slot that are set up and not configured: they are left as they are
+	Pipelines []pipeline.Pipeline // as configured and confirmed; empty after a dry run
+}
+
+// runner runs statements as the role that sets up.
+func (in *initializer) runner() *step.Runner {
+	return &step.Runner{Pool: in.o.Pool, LockTimeout: in.o.LockTimeout, Log: in.log}
+}

@@ -1,0 +1,133 @@
+package setup
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/embedsidecar/embedsidecar/internal/catalog"
+	"github.com/embedsidecar/embedsidecar/internal/refusal"
+	"github.com/embedsidecar/embedsidecar/internal/resolve"
+)
+
+// oneColumn makes sure that no other pipeline, stored or configured, writes into the same column through the
+// partitioned table that this one is a partition of, or through one of its partitions.
+func (in *initializer) oneColumn(ctx context.Context, tx pgx.Tx, f *resolve.Findings, all []resolve.Stored) error {
+	if !f.Pipeline.ToColumn() {
+		return nil
+	}
+	rows, err := tx.Query(ctx, `SELECT relid::oid FROM pg_partition_ancestors($1::oid::regclass) UNION SELECT relid::oid FROM pg_partition_tree($1::oid::regclass)`, f.Table.OID)
+	if err != nil {
+		return fmt.Errorf("look for partitions of %s: %w", f.Table.Quoted(), err)
+	}
+	tree, err := pgx.CollectRows(rows, pgx.RowTo[uint32])
+	if err != nil {
+		return fmt.Errorf("look for partitions of %s: %w", f.Table.Quoted(), err)
+	}
+	same := func(name, column string, table uint32) error {
+		if name == f.Pipeline.Name || column != f.Pipeline.IntoColumn || table == f.Table.OID ||
+			!slices.Contains(tree, table) {
+			return nil
+		}
+		return &refusal.ConfigError{
+			Pipeline: f.Pipeline.Name, Problem: fmt.Sprintf(
+				"its destination %s is in part also that of pipeline %q: one table is a partition of the other",
+				catalog.DestinationName(f.Pipeline.Spec), name),
+			Hint: []string{"name another destination, or take that pipeline away first: embedsidecar uninstall " + name},
+		}
+	}
+	for _, s := range all {
+		if err := same(s.Name, s.DestinationColumn, s.TableOID); err != nil {
+			return err
+		}
+	}
+	for _, other := range in.found {
+		if err := same(other.Pipeline.Name, other.Pipeline.IntoColumn, other.Table.OID); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// noCircle makes sure that no vector of a pipeline asks, by way of the texts and filters of other pipelines of its
+// table, for another vector of its own: they would be made for ever. taken are the names of stored pipelines that are
+// configured themselves, and count as configured.
+func (in *initializer) noCircle(f *resolve.Findings, all []resolve.Stored, taken map[string]bool) error {
+	if !f.Pipeline.ToColumn() {
+		return nil
+	}
+	type reader struct {
+		name, into string
+		reads      []string
+	}
+	var others []reader
+	for _, o := range in.found {
+		if o.Table.OID == f.Table.OID && o.Pipeline.ToColumn() {
+			others = append(others, reader{o.Pipeline.Name, o.Pipeline.IntoColumn, slices.Concat(o.Reads, o.Pipeline.Watched)})
+		}
+	}
+	for i := range all {
+		if s := all[i].Current(); s.TableOID == f.Table.OID && s.DestinationColumn != "" && !taken[s.Name] {
+			others = append(others, reader{s.Name, s.DestinationColumn, s.WatchedColumns})
+		}
+	}
+	changed := []string{f.Pipeline.IntoColumn} // by a vector of this one, sooner or later
+	for i := 0; i < len(changed); i++ {
+		for _, o := range others {
+			if !slices.Contains(o.reads, changed[i]) || slices.Contains(changed, o.into) {
+				continue
+			}
+			if slices.Contains(f.Reads, o.into) || slices.Contains(f.Pipeline.Watched, o.into) {
+				return &refusal.ConfigError{
+					Pipeline: f.Pipeline.Name, Problem: fmt.Sprintf(
+						"its text or filter reads %q, the destination of pipeline %q, whose own depends on %q in turn: they would make vectors for ever", o.into, o.name, f.Pipeline.IntoColumn),
+					Hint: []string{"take one of these columns out of text and filter, or give one of the pipelines an embedding table"},
+				}
+			}
+			changed = append(changed, o.into)
+		}
+	}
+	return nil
+}
+
+// renames reports whether a pipeline is the stored one under another name. When a sidecar starts, nothing of it may
+// differ that vectors depend on: another configuration for the same database would otherwise take a pipeline over
+// that is still at work. Somebody who asks for it may change all but the model at once.
+func (in *initializer) renames(f *resolve.Findings, s *resolve.Stored) bool {
+	old, fingerprint := resolve.Off(s), in.o.Descriptions[f.Pipeline.Name].Fingerprint
+	if !in.o.Starting {
+		return f.Table.OID == s.TableOID && fingerprint == s.Fingerprint
+	}
+	return slices.Equal(catalog.KeyNames(f.Table.Key), s.KeyColumns) && resolve.OnlyRenamed(&f.Pipeline, fingerprint, &old)
+}
+
+// shared is the error of a destination that another pipeline writes to.
+func (in *initializer) shared(f *resolve.Findings, other *resolve.Stored) error {
+	e := &refusal.ConfigError{
+		Pipeline: f.Pipeline.Name, Problem: fmt.Sprintf("its destination %s is also that of pipeline %q",
+			catalog.DestinationName(f.Pipeline.Spec), other.Name),
+		Hint: []string{"name another destination, or take that pipeline away first: embedsidecar uninstall " + other.Name},
+	}
+	switch {
+	case other.SlotName != in.o.Slot || other.TableOID != f.Table.OID:
+	case in.o.Starting && other.Fingerprint == in.o.Descriptions[f.Pipeline.Name].Fingerprint:
+		e.Hint = append(e.Hint, "if it is that pipeline under a new name: embedsidecar init gives it the name, and takes over what else was changed")
+	case other.Fingerprint != in.o.Descriptions[f.Pipeline.Name].Fingerprint:
+		e.Hint = append(e.Hint, "its vectors were made by another model: to give it this name, leave the model as it is")
+	}
+	if other.SlotName != in.o.Slot {
+		e.Problem += fmt.Sprintf(" (of slot %q)", other.SlotName)
+	}
+	return e
+}
+
+// brief shortens a fingerprint for people.
+func brief(fingerprint string) string {
+	const enough = 24
+	if len(fingerprint) <= enough {
+		return fingerprint
+	}
+	return fingerprint[:enough] + "..."
+}

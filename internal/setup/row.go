@@ -1,0 +1,196 @@
+package setup
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/embedsidecar/embedsidecar/embed"
+	"github.com/embedsidecar/embedsidecar/internal/catalog"
+	"github.com/embedsidecar/embedsidecar/internal/database"
+	"github.com/embedsidecar/embedsidecar/internal/pipeline"
+	"github.com/embedsidecar/embedsidecar/internal/resolve"
+	"github.com/embedsidecar/embedsidecar/internal/step"
+	sqlfiles "github.com/embedsidecar/embedsidecar/sql"
+)
+
+// writePipeline plans what brings a pipeline's row up to date.
+func (in *initializer) writePipeline(f *resolve.Findings, stored *resolve.Stored) (a step.Action, needed bool) {
+	p, d := f.Pipeline, in.o.Descriptions[f.Pipeline.Name]
+	a = step.Action{Allowed: true, Words: true}
+	if stored == nil {
+		a.Step = step.Step{
+			What: fmt.Sprintf("pipeline %q, and its backfill", p.Name), SQL: []string{"-- a row in embedsidecar.pipeline"},
+			Undo: []string{"DELETE FROM embedsidecar.pipeline WHERE name = " + database.Literal(p.Name) + ";"},
+		}
+		a.Run = func(ctx context.Context) error { return in.insertPipeline(ctx, f, d) }
+		return a, true
+	}
+	changed := drift(f, stored)
+	if len(changed.changes) == 0 {
+		return a, false
+	}
+	a.Step = step.Step{
+		What: fmt.Sprintf("changes of pipeline %q: %s", p.Name, strings.Join(changed.changes, ", ")),
+		SQL:  []string{"-- its row in embedsidecar.pipeline"},
+	}
+	if changed.texts {
+		a.What += "; with a scan"
+	}
+	a.Run = func(ctx context.Context) error { return in.updatePipeline(ctx, f, stored, changed) }
+	return a, true
+}
+
+// drifted is in what a pipeline's row differs from what is configured and there.
+type drifted struct {
+	changes []string
+	texts   bool // texts may differ, so that every row must be looked at
+	keys    bool // old entries of the ledger name no row any more
+}
+
+// drift compares a pipeline's row with what is configured and there. A table that was made anew, by a migration or a
+// restored dump, may have the rows of the old one: their keys are what they were, so the ledger stays, and tells
+// which texts are.
+func drift(f *resolve.Findings, s *resolve.Stored) (d drifted) {
+	p := &f.Pipeline
+	note := func(differs bool, what string, text bool) {
+		if differs {
+			d.changes, d.texts = append(d.changes, what), d.texts || text
+		}
+	}
+	note(p.Name != s.Name, fmt.Sprintf("name (it was %q)", s.Name), false)
+	note(p.OID != s.TableOID, "table made anew", true)
+	note(s.Moved, "names of columns", false)
+	d.keys = !slices.Equal(catalog.KeyNames(p.Key), s.KeyColumns)
+	note(d.keys, "key", true)
+	note(p.Text != s.TextExpression, catalog.TextWord, true)
+	note(p.Filter != s.FilterExpression, catalog.FilterWord, true)
+	note(!slices.Equal(p.Columns, s.SourceColumns), "columns", p.Text == "")
+	note(p.Chunking != s.Chunking, "chunking", true)
+	note(p.WatchAll != s.WatchAll || !slices.Equal(p.Watched, s.WatchedColumns), "watched columns", true)
+	note(!s.AsMade, "generated columns", true)
+	note(!slices.Equal(f.Calls, s.Functions), "functions", false) // if texts differ for it, the mark of the table does
+	note(p.Priority != s.Lane, "priority", false)
+	note(p.Enabled != s.Enabled, "enabled", false)
+	note(resolve.PluginOf(p.Spec) != s.Plugin || p.Model != s.Model, "model's place", false)
+	note((p.Schema != s.TableSchema || p.Table != s.TableName) && p.OID == s.TableOID, "table's name", false)
+	note(!f.Destination.Exists, "destination made anew", true)
+	note(s.DestinationMoved, "name of the destination", false)
+	note(s.Status != string(pipeline.Active), "status", false)
+	return d
+}
+
+// rowOf returns the arguments of a pipeline's row.
+func (in *initializer) rowOf(f *resolve.Findings, d embed.Description) pgx.StrictNamedArgs {
+	p := &f.Pipeline
+	args := pgx.StrictNamedArgs{
+		"name": p.Name, "slot": in.o.Slot, "oid": p.OID, "schema": p.Schema, "table": p.Table, "columns": append([]string{},
+			p.Columns...),
+		"text": nullable(p.Text), "filter": nullable(p.Filter), "keys": catalog.KeyNames(p.Key), "watched": append([]string{},
+			p.Watched...),
+		"into_column": nullable(p.IntoColumn), "into_schema": nil, "into_table": nullable(p.IntoTable), "dims": p.Dims,
+		"plugin": resolve.PluginOf(p.Spec), "model": p.Model, "chunking": p.Chunking, "fingerprint": d.Fingerprint,
+		"lane": p.Priority, "enabled": p.Enabled,
+	}
+	if p.WatchAll {
+		args["watched"] = nil
+	}
+	args["functions"] = append([]string{}, f.Calls...)
+	if !p.ToColumn() {
+		args["into_schema"] = p.IntoSchema
+		if p.IntoSchema == "" {
+			args["into_schema"] = p.Schema
+		}
+	}
+	return args
+}
+
+func nullable(s string) *string {
+	if s == "" {
+		return nil
+	}
+	return &s
+}
+
+func (in *initializer) insertPipeline(ctx context.Context, f *resolve.Findings, d embed.Description) error {
+	args := in.rowOf(f, d)
+	args["definitions"] = map[string]int32{f.Digest: 1}
+	return in.runner().Transact(ctx, func(tx pgx.Tx) error {
+		var id int32
+		if err := tx.QueryRow(ctx, sqlfiles.Query("insert_pipeline"), args).Scan(&id); err != nil {
+			return fmt.Errorf("write pipeline: %w", err)
+		}
+		if err := markCatalogue(ctx, tx, in.o.Slot, id); err != nil {
+			return err
+		}
+		return requestScan(ctx, tx, id, "backfill")
+	})
+}
+
+// markCatalogue stores what the catalogue says of the pipeline's table before its backfill can begin: whatever is
+// changed from now on differs from the mark, and so is noticed by the streamer.
+func markCatalogue(ctx context.Context, tx pgx.Tx, slotName string, id int32) error {
+	rows, err := tx.Query(ctx, sqlfiles.Query("pipeline_catalogue"), pgx.StrictNamedArgs{"slot": slotName})
+	if err != nil {
+		return fmt.Errorf("read the catalogue: %w", err)
+	}
+	pipelines, err := pgx.CollectRows(rows, pgx.RowToMap)
+	if err != nil {
+		return fmt.Errorf("read the catalogue: %w", err)
+	}
+	for _, now := range pipelines {
+		if now["pipeline_id"] != id {
+			continue
+		}
+		_, err := tx.Exec(ctx, sqlfiles.Query("note_catalogue"), pgx.StrictNamedArgs{
+			"pipeline_id": id, "lack": "", "detail": "", "catalogue": now["current"],
+			"table_schema": now["table_schema"], "table_name": now["table_name"],
+		})
+		if err != nil {
+			return fmt.Errorf("mark the table: %w", err)
+		}
+		return nil
+	}
+	return fmt.Errorf("mark the table: no pipeline %d of slot %q", id, slotName)
+}
+
+func requestScan(ctx context.Context, tx pgx.Tx, id int32, reason string) error {
+	if _, err := tx.Exec(ctx, sqlfiles.Query("request_scan"), pgx.StrictNamedArgs{
+		"pipeline_ids": []int32{id},
+		"reason":       reason,
+	}); err != nil {
+		return fmt.Errorf("request a scan: %w", err)
+	}
+	return nil
+}
+
+func (in *initializer) updatePipeline(ctx context.Context, f *resolve.Findings, s *resolve.Stored, changed drifted) error {
+	args := in.rowOf(f, in.o.Descriptions[f.Pipeline.Name])
+	delete(args, "slot")
+	args["generations"] = 0
+	args["definitions"], args["version"] = s.NextDefinitions(f)
+	if changed.texts {
+		// Entries of the ledger from before then differ from every row, whatever their hashes say.
+		args["generations"] = 1
+	}
+	return in.runner().Transact(ctx, func(tx pgx.Tx) error {
+		id := s.PipelineID
+		if changed.keys {
+			old := pgx.StrictNamedArgs{"pipeline_id": s.PipelineID}
+			if err := tx.QueryRow(ctx, sqlfiles.Query("renew_pipeline"), old).Scan(&id); err != nil {
+				return fmt.Errorf("forget old keys: %w", err)
+			}
+		}
+		args["pipeline_id"] = id
+		if _, err := tx.Exec(ctx, sqlfiles.Query("update_pipeline"), args); err != nil {
+			return fmt.Errorf("write pipeline: %w", err)
+		}
+		if !changed.texts {
+			return nil
+		}
+		return requestScan(ctx, tx, id, "the pipeline was changed")
+	})
+}

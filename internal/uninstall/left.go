@@ -1,0 +1,107 @@
+package uninstall
+
+import (
+	"context"
+	"fmt"
+	"strings"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/embedsidecar/embedsidecar/internal/catalog"
+	"github.com/embedsidecar/embedsidecar/internal/database"
+	"github.com/embedsidecar/embedsidecar/internal/resolve"
+)
+
+// left is a destination that init made.
+type left struct {
+	Schema, Table, Column string // Column is "" for an embedding table
+	OID                   uint32
+	Only                  bool // not the columns that inherit from it
+}
+
+func (l left) name() string {
+	if l.Column == "" {
+		return database.Quote(l.Schema, l.Table)
+	}
+	return database.Quote(l.Schema, l.Table, l.Column)
+}
+
+// removal plans its end.
+func (l left) removal() removal {
+	if l.Column == "" {
+		return removal{"DROP TABLE " + database.Quote(l.Schema, l.Table), []uint32{l.OID}}
+	}
+	alter := "ALTER TABLE "
+	if l.Only {
+		alter += "ONLY "
+	}
+	return removal{alter + database.Quote(l.Schema, l.Table) + " DROP COLUMN " + database.Quote(l.Column), []uint32{l.OID}}
+}
+
+// heirs counts those of the columns that inherit from this one.
+func (l left) heirs(ctx context.Context, q database.Querier, columns []left) (n int, err error) {
+	if l.Column == "" {
+		return 0, nil
+	}
+	var tables []uint32
+	for _, o := range columns {
+		if o.Column == l.Column && o.OID != l.OID {
+			tables = append(tables, o.OID)
+		}
+	}
+	err = q.QueryRow(ctx, `WITH RECURSIVE below AS (SELECT $1::oid AS relid UNION SELECT h.inhrelid FROM below AS b
+		JOIN pg_inherits AS h ON h.inhparent = b.relid)
+		SELECT count(*)::int FROM below WHERE relid <> $1 AND relid = ANY ($2)`, l.OID, tables).Scan(&n)
+	if err != nil {
+		return 0, fmt.Errorf("look for columns that inherit from %s: %w", l.name(), err)
+	}
+	return n, nil
+}
+
+// spare keeps the end of a column from being that of the columns that inherit from it, where a pipeline writes to one
+// of those.
+func (l *left) spare(ctx context.Context, q database.Querier, stored []resolve.Stored) error {
+	n, err := l.heirs(ctx, q, columns(stored))
+	l.Only = n > 0
+	return err
+}
+
+// columns are the destinations of pipelines that are columns, whoever made them.
+func columns(stored []resolve.Stored) []left {
+	var list []left
+	for _, s := range stored {
+		if s.DestinationColumn != "" {
+			list = append(list, left{Column: s.DestinationColumn, OID: s.TableOID})
+		}
+	}
+	return list
+}
+
+// markedDestinations returns the destinations that init made, whether or not a pipeline still writes to them. The
+// comment on a column counts if it names the column's own table: CREATE TABLE ... (LIKE ... INCLUDING COMMENTS)
+// copies it to tables that are not ours.
+func markedDestinations(ctx context.Context, q database.Querier) ([]left, error) {
+	rows, err := q.Query(ctx, `SELECT n.nspname::text, c.relname::text, coalesce(a.attname::text, ''), c.oid, d.description
+		FROM pg_description AS d JOIN pg_class AS c ON c.oid = d.objoid JOIN pg_namespace AS n ON n.oid = c.relnamespace
+		LEFT JOIN pg_attribute AS a ON d.objsubid > 0 AND a.attrelid = c.oid AND a.attnum = d.objsubid
+		WHERE d.classoid = 'pg_class'::regclass AND c.relkind IN ('r', 'p') AND starts_with(d.description, $1) ORDER BY 1, 2,
+		3`, catalog.VectorsOf)
+	if err != nil {
+		return nil, fmt.Errorf("look for destinations that init made: %w", err)
+	}
+	var (
+		found   []left
+		l       left
+		comment string
+	)
+	_, err = pgx.ForEachRow(rows, []any{&l.Schema, &l.Table, &l.Column, &l.OID, &comment}, func() error {
+		if l.Column == "" || strings.HasPrefix(comment, catalog.MarkOf(&catalog.Table{Schema: l.Schema, Name: l.Table}, "")) {
+			found = append(found, l)
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, fmt.Errorf("look for destinations that init made: %w", err)
+	}
+	return found, nil
+}
