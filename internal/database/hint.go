@@ -9,7 +9,7 @@ import (
 )
 
 // Hint returns ways out of an error that came from Postgres, each a sentence or a statement, or nil when none is known.
-// Errors that carry their own ways out (*Error here, those of package setup) answer for themselves.
+// Errors that carry their own ways out (*Error here, those of package refusal) answer for themselves.
 func Hint(err error) []string {
 	var own interface{ Hints() []string }
 	if errors.As(err, &own) {
