@@ -59,7 +59,11 @@ LINT_VENV := $(CACHE)/lint/venv-$(shell echo $(LINTERS) | cksum | cut -d' ' -f1)
 OPENAI      := openai==3.52.0
 OPENAI_VENV := $(CACHE)/openai/venv-$(shell echo $(OPENAI) | cksum | cut -d' ' -f1)
 
-.PHONY: help build build-core build-onnx image test-image test-image-smoke packages model runtime old-runtime python pg demo test test-torch test-clients test-without-amx test-kills test-memory soak test-race cover lint lint-light lint-files vuln fmt fix fuzz bench-smoke bench-isolation bench-scaling bench-embedder generate verify clean install-deps
+# Plain psycopg, for the worker in Python that bench-cost measures beside ours.
+PSYCOPG      := psycopg==3.3.9 psycopg-binary==3.3.9
+PSYCOPG_VENV := $(CACHE)/psycopg/venv-$(shell echo $(PSYCOPG) | cksum | cut -d' ' -f1)
+
+.PHONY: help build build-core build-onnx image test-image test-image-smoke packages model runtime old-runtime python pg demo test test-torch test-clients test-without-amx test-kills test-memory soak test-race cover lint lint-light lint-files vuln fmt fix fuzz bench-programs bench-smoke bench-cost bench-isolation bench-scaling bench-embedder generate verify clean install-deps
 
 help: ## show this list
 	@awk 'BEGIN { FS = ":.*## " } /^[a-z-]+:.*## / { printf "  %-16s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -198,6 +202,10 @@ $(OPENAI_VENV)/.complete:
 	@tools/need.sh python
 	@tools/venv.sh $(@D) $(OPENAI)
 
+$(PSYCOPG_VENV)/.complete:
+	@tools/need.sh python
+	@tools/venv.sh $(@D) $(PSYCOPG)
+
 fuzz: ## run every fuzz test for FUZZTIME (20s each)
 	@tools/need.sh go
 	@git grep -ho '^func Fuzz[A-Za-z0-9_]*' -- '*_test.go' >/dev/null || { echo "no fuzz tests found" >&2; exit 1; }
@@ -206,14 +214,20 @@ fuzz: ## run every fuzz test for FUZZTIME (20s each)
 	echo "$$file $$name"; $(GO) test -run '^$$' -fuzz "^$$name\$$" -fuzztime $(FUZZTIME) "./$$(dirname "$$file")"; \
 	done; done
 
-bench-smoke: build runtime model ## measure the main figures in under three minutes; nothing is judged
+bench-programs: build runtime model ## build what the benchmarks run, without running it
 	@$(call get_pg,$(PG_DEMO))
 	@CGO_ENABLED=0 $(GO) build -trimpath -ldflags '$(LDFLAGS)' -o bin/bench ./bench
+	@CGO_ENABLED=0 $(GO) build -trimpath -ldflags '$(LDFLAGS)' -o bin/bench-notify ./bench/notify
 	@CGO_ENABLED=1 $(GO) build -trimpath -ldflags '$(LDFLAGS)' -o bin/bench-bare ./bench/bare
+
+bench-smoke: bench-programs ## measure the main figures in under three minutes; nothing is judged
 	@bin/bench --smoke $(BENCH_FLAGS)
 
-bench-isolation: ## measure a pipeline beside others whose plugins misbehave, against sound ones; seven minutes
-	@$(MAKE) --no-print-directory bench-smoke BENCH_FLAGS='--only isolation $(BENCH_FLAGS)'
+bench-cost: bench-programs $(PSYCOPG_VENV)/.complete ## count what a row costs: CPU, WAL and time at 30 to 3,000 commits/s; four minutes, bin/cost.json and bin/cost.svg
+	@bin/bench --only cost --python $(PSYCOPG_VENV)/bin/python3 --json bin/cost.json --plot bin/cost.svg $(BENCH_FLAGS)
+
+bench-isolation: bench-programs ## measure a pipeline beside others whose plugins misbehave, against sound ones; seven minutes
+	@bin/bench --smoke --only isolation $(BENCH_FLAGS)
 
 bench-scaling: ## measure how the remote embedder shares work out to 1, 2 and 4 stub replicas; SCALING_FLAGS=--help lists more
 	@tools/need.sh go

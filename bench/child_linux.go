@@ -6,6 +6,8 @@ import (
 	"strings"
 	"syscall"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 // childAttributes make a child end with us, however we end.
@@ -43,28 +45,76 @@ func cpuTime(pid int) time.Duration {
 
 // readStat reads a process's parent and its CPU time with that of its children that have ended.
 func readStat(pid int) (parent int, used time.Duration, ok bool) {
+	parent, own, ended, ok := readTimes(pid)
+	return parent, own + ended, ok
+}
+
+// readTimes reads a process's parent, its CPU time, and that of its children that have ended.
+func readTimes(pid int) (parent int, own, ended time.Duration, ok bool) {
 	const (
-		ticks                       = 100 // per second, on every Linux there is
-		fieldParent, fieldTime, end = 1, 11, 15
+		ticks                                  = 100 // per second, on every Linux there is
+		fieldParent, fieldOwn, fieldEnded, end = 1, 11, 13, 15
 	)
 	b, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
 	if err != nil {
-		return 0, 0, false
+		return 0, 0, 0, false
 	}
 	// The name stands in parentheses and may hold anything, parentheses included.
 	fields := strings.Fields(string(b)[strings.LastIndexByte(string(b), ')')+1:])
 	if len(fields) < end {
-		return 0, 0, false
+		return 0, 0, 0, false
 	}
 	if parent, err = strconv.Atoi(fields[fieldParent]); err != nil {
-		return 0, 0, false
+		return 0, 0, 0, false
 	}
-	for _, f := range fields[fieldTime:end] {
+	for i, f := range fields[fieldOwn:end] {
 		n, err := strconv.Atoi(f)
 		if err != nil {
-			return 0, 0, false
+			return 0, 0, 0, false
 		}
-		used += time.Duration(n) * time.Second / ticks
+		if d := time.Duration(n) * time.Second / ticks; fieldOwn+i < fieldEnded {
+			own += d
+		} else {
+			ended += d
+		}
 	}
-	return parent, used, true
+	return parent, own, ended, true
+}
+
+// endedChildren is the CPU time of a process's children that have ended, and of theirs.
+func endedChildren(pid int) time.Duration {
+	_, _, ended, _ := readTimes(pid)
+	return ended
+}
+
+// cpuClock reads the clock of the CPU time that one process has used, its children not included. It counts in
+// nanoseconds, where /proc has hundredths of a second.
+func cpuClock(pid int) (time.Duration, bool) {
+	const scheduled = 2 // CPUCLOCK_SCHED; clock_getcpuclockid(3) makes the clock's number like this
+	var at unix.Timespec
+	if err := unix.ClockGettime(int32(^pid<<3|scheduled), &at); err != nil {
+		return 0, false
+	}
+	return time.Duration(at.Nano()), true
+}
+
+// descendants are a process and all that it started and that is still there.
+func descendants(pid int) []int {
+	entries, err := os.ReadDir("/proc")
+	if err != nil {
+		return []int{pid}
+	}
+	children := map[int][]int{}
+	for _, e := range entries {
+		if id, err := strconv.Atoi(e.Name()); err == nil {
+			if parent, _, ok := readStat(id); ok {
+				children[parent] = append(children[parent], id)
+			}
+		}
+	}
+	found := []int{pid}
+	for i := 0; i < len(found); i++ {
+		found = append(found, children[found[i]]...)
+	}
+	return found
 }

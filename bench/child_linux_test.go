@@ -19,3 +19,31 @@ func TestCPUTime(t *testing.T) {
 		}
 	}
 }
+
+// TestCPUClock compares a process's own clock with what /proc says of it.
+func TestCPUClock(t *testing.T) {
+	t.Parallel()
+	var sum int
+	for began := time.Now(); ; sum++ {
+		if used, ok := cpuClock(os.Getpid()); !ok || used >= 100*time.Millisecond {
+			break
+		}
+		if time.Since(began) > 5*time.Minute {
+			t.Fatal("no CPU time was used")
+		}
+	}
+	before, ok := cpuClock(os.Getpid())
+	_, own, _, readable := readTimes(os.Getpid())
+	after, _ := cpuClock(os.Getpid())
+	const tick = 20 * time.Millisecond // user and system time are rounded for themselves
+	if !ok || !readable || own < before-tick || own > after+tick {
+		t.Errorf("/proc has %s, the clock %s to %s", own, before, after)
+	}
+	if pids := descendants(os.Getpid()); pids[0] != os.Getpid() {
+		t.Errorf("descendants %v", pids)
+	}
+	const beyond = 1 << 22 // the most pids that Linux can be told to have
+	if _, ok := cpuClock(beyond); ok {
+		t.Error("a process that is not there has a clock")
+	}
+}

@@ -84,6 +84,9 @@ func (i *inside) tail() string {
 	return i.log.String()
 }
 
+// pid is none: it is no process of its own.
+func (i *inside) pid() int { return 0 }
+
 func (i *inside) cpu() time.Duration { return cpuTime(os.Getpid()) - i.before }
 
 func (i *inside) end() error { return i.stop() }

@@ -46,7 +46,10 @@ func (p *place) fakeLatency(ctx context.Context, f *figures) (err error) {
 	if err != nil {
 		return err
 	}
-	t, err := startToy(ctx, toyPool)
+	if err := prepareToy(ctx, toyPool); err != nil {
+		return err
+	}
+	t, err := p.startToy(ctx, toyPool, p.goToy())
 	if err != nil {
 		return err
 	}
@@ -61,6 +64,9 @@ func (p *place) fakeLatency(ctx context.Context, f *figures) (err error) {
 	}
 	ours.into(f, "embedsidecar, fake embedder")
 	theirs.into(f, "LISTEN/NOTIFY toy")
+	if err := oracle(ctx, pool, tableVectors, nil); err != nil {
+		return err
+	}
 	p.say("latency: %d commits each beside a LISTEN/NOTIFY toy", p.commits)
 	return nil
 }

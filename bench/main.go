@@ -33,6 +33,8 @@ type options struct {
 	texts   string   // CSV
 	profile string
 	keep    bool
+	plot    string            // SVG of the part cost
+	python  string            // that has psycopg
 	server  map[string]string // settings of the server
 }
 
@@ -71,6 +73,7 @@ var parts = []part{
 	{"onnx", measureONNX, false},
 	{"rows", measureRows, false},
 	{"writers", measureWriters, false},
+	{costPart, measureCost, false},
 	{"latency", measureLatency, false},
 	{"queries", measureQueries, false},
 	{"isolation", measureIsolation, true},
@@ -127,7 +130,10 @@ func parse(args []string, stderr io.Writer) (options, error) {
 	flags.StringVar(&o.texts, "texts", filepath.Join(filepath.Dir(bin), "examples", "debian-packages.csv"),
 		"CSV with texts in its last column")
 	flags.StringVar(&o.profile, "profile", "",
-		"write a CPU profile of the sidecar to this file: it then runs inside of bench, in the part rows")
+		"write a CPU profile of the sidecar to this file: it then runs inside of bench, in the part rows, or cost if that is the only one")
+	flags.StringVar(&o.plot, "plot", "", "write the plot of the part cost to this file: CPU per row over the rate, SVG")
+	flags.StringVar(&o.python, "python", "",
+		"a Python that has psycopg: the part cost then measures a NOTIFY worker in Python, too")
 	flags.BoolVar(&o.keep, "keep-logs", false, "leave the logs of what was started where they are, and say where")
 	o.server = maps.Clone(serverConfig)
 	flags.Func("server", "setting of the server, NAME=VALUE; again for more", func(v string) error {
@@ -163,7 +169,7 @@ func parse(args []string, stderr io.Writer) (options, error) {
 	if o.again < 0 || o.again > 100 {
 		return o, fmt.Errorf("--rounds: expected 1 to 100, not %d", o.again)
 	}
-	if o.profile != "" {
+	if o.profile != "" && !slices.Equal(o.only, []string{costPart}) {
 		o.only = []string{"rows"}
 	}
 	return o, nil
@@ -204,7 +210,7 @@ func measure(ctx context.Context, o options, stdout, stderr io.Writer) (err erro
 
 // programs are what the parts start, in the folder of --bin.
 var programs = []string{
-	"embedsidecar", "bench-bare", filepath.Join("plugins", "embedsidecar-fake"),
+	"embedsidecar", "bench-bare", "bench-notify", filepath.Join("plugins", "embedsidecar-fake"),
 	filepath.Join("plugins", "embedsidecar-onnx"),
 }
 

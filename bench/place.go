@@ -59,6 +59,13 @@ func newPlace(ctx context.Context, o options, out io.Writer) (_ *place, err erro
 		return nil, fmt.Errorf("make a folder for logs: %w", err)
 	}
 	p.say("starting a server")
+	if slices.Contains(o.only, costPart) {
+		bin, _, err := testenv.FindServer(ctx, o.major)
+		if err != nil {
+			return nil, errors.Join(err, os.RemoveAll(p.dir))
+		}
+		costServer(bin, o.server)
+	}
 	p.pg, err = testenv.Start(ctx, testenv.Options{Major: o.major, Fsync: true, Config: o.server})
 	if err != nil {
 		return nil, errors.Join(err, os.RemoveAll(p.dir))
@@ -115,7 +122,7 @@ func (p *place) database(ctx context.Context, name string, conns int32) (*pgxpoo
 	if err = errors.Join(err, conn.Close(ctx)); err != nil {
 		return nil, fmt.Errorf("make database %s: %w", name, err)
 	}
-	pool, err := database.Connect(ctx, p.pg.URL(name, ""), database.Options{MaxConns: conns, ApplicationName: "bench"})
+	pool, err := database.Connect(ctx, p.pg.URL(name, "")+untracked, database.Options{MaxConns: conns, ApplicationName: "bench"})
 	if err != nil {
 		return nil, err
 	}

@@ -33,7 +33,9 @@ type machine struct {
 type section struct {
 	Name  string `json:"name"`
 	Title string `json:"title"`
-	Rows  []line `json:"rows"`
+	// More that is printed as columns, in this order; the rest is in JSON only. None: all of it, in words.
+	Columns []string `json:"columns,omitempty"`
+	Rows    []line   `json:"rows"`
 }
 
 // line is one thing measured, several times.
@@ -146,6 +148,10 @@ func (r *result) print(w io.Writer) {
 	for _, s := range r.Sections {
 		fmt.Fprintf(w, "\n%s\n", s.Title)
 		t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+		if len(s.Columns) > 0 {
+			s.columns(t)
+			continue
+		}
 		for _, l := range s.Rows {
 			fmt.Fprintf(t, "  %s\t%s %s\t%s\t%s\n", l.Name, number(l.Median), l.Unit, ratios(l.To), extras(l))
 		}
@@ -153,6 +159,23 @@ func (r *result) print(w io.Writer) {
 	}
 	fmt.Fprintf(w, "\n%d CPUs, PostgreSQL %s, %s/%s; medians, ratios within each round; %.0f s\n",
 		r.Machine.CPUs, r.Machine.PostgreSQL, r.Machine.OS, r.Machine.Arch, r.Seconds)
+}
+
+// columns prints a table: a line's own value, and more that was measured with it.
+func (s *section) columns(t *tabwriter.Writer) {
+	fmt.Fprintf(t, "  \t%s\t%s\n", s.Rows[0].Unit, strings.Join(s.Columns, "\t"))
+	for _, l := range s.Rows {
+		cells := []string{"  " + l.Name, number(l.Median)}
+		for _, name := range s.Columns {
+			v, ok := l.More[name]
+			if !ok {
+				v = math.NaN()
+			}
+			cells = append(cells, number(v))
+		}
+		fmt.Fprintln(t, strings.Join(cells, "\t"))
+	}
+	_ = t.Flush() // the terminal's errors are nobody's to handle
 }
 
 func ratios(to map[string]float64) string {

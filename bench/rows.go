@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -38,6 +39,8 @@ const (
 	live       = "live updates"
 	backColumn = "backfill, column"
 	liveColumn = "live updates, column"
+
+	bulkCPU = "server CPU us/row"
 )
 
 func (p *place) rowsRound(ctx context.Context, f *figures, round int) error {
@@ -45,7 +48,7 @@ func (p *place) rowsRound(ctx context.Context, f *figures, round int) error {
 	if err != nil {
 		return err
 	}
-	if err := p.bulk(ctx, pool, f); err != nil {
+	if err := p.bulk(ctx, pool, f, p.rows); err != nil {
 		return err
 	}
 	if err := p.sidecarRows(ctx, pool, f, backfill, live); err != nil {
@@ -88,7 +91,7 @@ func (p *place) docs(ctx context.Context, name string, rows int) (*pgxpool.Pool,
 
 // bulk writes ready vectors into a table like ours: in binary by INSERT from arrays, which is what a careful program
 // would do, and by COPY.
-func (p *place) bulk(ctx context.Context, pool *pgxpool.Pool, f *figures) error {
+func (p *place) bulk(ctx context.Context, pool *pgxpool.Pool, f *figures, rows int) error {
 	_, err := pool.Exec(ctx, `CREATE TABLE public.bulk (id bigint NOT NULL, chunk_no int NOT NULL DEFAULT 0,
 		generation int NOT NULL,
 		text_hash bytea NOT NULL, embedded_at timestamptz NOT NULL DEFAULT now(), embedding public.vector(384) NOT NULL, PRIMARY KEY (id, chunk_no))`)
@@ -96,11 +99,11 @@ func (p *place) bulk(ctx context.Context, pool *pgxpool.Pool, f *figures) error 
 		return fmt.Errorf("make a table for the bulk write: %w", err)
 	}
 	var (
-		ids     = make([]int64, p.rows)
-		hashes  = make([][]byte, p.rows)
-		vectors = make([]pgvector.Vector, p.rows)
+		ids     = make([]int64, rows)
+		hashes  = make([][]byte, rows)
+		vectors = make([]pgvector.Vector, rows)
 	)
-	for i := range p.rows {
+	for i := range rows {
 		text := p.text(i+1, 0)
 		hash := pipeline.TextHash(text)
 		ids[i], hashes[i], vectors[i] = int64(i+1), hash[:], pgvector.NewVector(vector.Of(text, vector.DefaultDims))
@@ -128,17 +131,17 @@ func (p *place) bulk(ctx context.Context, pool *pgxpool.Pool, f *figures) error 
 	}
 	for _, way := range ways {
 		server, began := p.serverCPU(), time.Now()
-		for from := 0; from < p.rows; from += perTransaction {
+		for from := 0; from < rows; from += perTransaction {
 			err := pgx.BeginFunc(ctx, pool, func(tx pgx.Tx) error {
 				return way.write(ctx, tx, from,
-					min(from+perTransaction, p.rows))
+					min(from+perTransaction, rows))
 			})
 			if err != nil {
 				return fmt.Errorf("%s: %w", way.name, err)
 			}
 		}
-		f.add(way.name, "rows/s", float64(p.rows)/time.Since(began).Seconds())
-		f.note(way.name, "server CPU us/row", micros(p.serverCPU()-server, p.rows))
+		f.add(way.name, "rows/s", float64(rows)/time.Since(began).Seconds())
+		f.note(way.name, bulkCPU, micros(p.serverCPU()-server, rows))
 		if _, err := pool.Exec(ctx, "TRUNCATE public.bulk"); err != nil {
 			return fmt.Errorf("%s: %w", way.name, err)
 		}
@@ -193,5 +196,9 @@ func (p *place) sidecarRows(ctx context.Context, pool *pgxpool.Pool, f *figures,
 	f.add(liveName, "rows/s", float64(p.rows)/end.Sub(began).Seconds())
 	f.note(liveName, "server CPU us/row", micros(p.serverCPU()-server, p.rows))
 	f.note(liveName, "sidecar CPU us/row", micros(s.cpu()-own, p.rows))
-	return nil
+	vectors := tableVectors
+	if slices.Contains(flags, "--into") {
+		vectors = columnVectors
+	}
+	return oracle(ctx, pool, vectors, nil)
 }

@@ -35,6 +35,7 @@ type sidecar struct {
 // runner is what runs it.
 type runner interface {
 	alive() error       // an error if it has ended
+	pid() int           // of its process; 0: it has none of its own
 	tail() string       // the end of its log
 	cpu() time.Duration // what it and its plugins have used so far
 	end() error         // ends it in order
@@ -91,11 +92,13 @@ func (s *sidecar) settle(ctx context.Context) error {
 	}
 }
 
-// notYet reports whether an error only means that the sidecar has not set up everything yet.
+// notYet reports whether an error only means that the sidecar has not set up everything yet, or holds a lock while
+// it does.
 func notYet(err error) bool {
 	var pg *pgconn.PgError
 	return errors.Is(err, report.ErrNoSlot) || errors.Is(err, report.ErrNoPipeline) ||
-		errors.As(err, &pg) && (pg.Code == pgerrcode.UndefinedTable || pg.Code == pgerrcode.InvalidSchemaName)
+		errors.As(err, &pg) && (pg.Code == pgerrcode.UndefinedTable || pg.Code == pgerrcode.InvalidSchemaName ||
+			pg.Code == pgerrcode.LockNotAvailable)
 }
 
 // pause waits, unless ctx ends first.

@@ -187,6 +187,9 @@ func (u *us) after(ctx context.Context) (time.Duration, error) {
 	began := time.Now()
 	err := u.s.settle(ctx)
 	behind := time.Since(began)
+	if err == nil {
+		err = oracle(ctx, u.pool, tableVectors, nil)
+	}
 	return behind, errors.Join(err, u.s.end())
 }
 
@@ -260,5 +263,8 @@ func (fl *floor) after(ctx context.Context) (time.Duration, error) {
 	began := time.Now()
 	err := fl.caughtUp(ctx)
 	behind := time.Since(began)
-	return behind, errors.Join(err, fl.c.stop(syscall.SIGINT))
+	return behind, errors.Join(err, fl.interrupt())
 }
+
+// interrupt ends it as its manual says.
+func (fl *floor) interrupt() error { return fl.c.stop(syscall.SIGINT) }

@@ -1,0 +1,101 @@
+// Command notify is the least that could do embedsidecar's work, for comparison: it listens for what a trigger tells,
+// reads the rows and writes their vectors. What is told meanwhile waits and is done together next time. It forgets
+// what it was told while it does not run, and keeps nothing that would show what is missing.
+//
+// DATABASE_URL says where. It ends at SIGTERM.
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/signal"
+	"slices"
+	"strconv"
+	"syscall"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/pgvector/pgvector-go"
+
+	"github.com/embedsidecar/embedsidecar/internal/database"
+	"github.com/embedsidecar/embedsidecar/internal/pipeline"
+	"github.com/embedsidecar/embedsidecar/plugins/fake/vector"
+)
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	if err := work(ctx); err != nil && ctx.Err() == nil {
+		fmt.Fprintf(os.Stderr, "notify: error: %s\n", err)
+		os.Exit(1)
+	}
+}
+
+func work(ctx context.Context) error {
+	pool, err := database.Connect(ctx, os.Getenv("DATABASE_URL"), database.Options{ApplicationName: "toy"})
+	if err != nil {
+		return err
+	}
+	defer pool.Close()
+	pooled, err := pool.Acquire(ctx)
+	if err != nil {
+		return err
+	}
+	defer pooled.Release()
+	conn := pooled.Conn()
+	var told []string
+	database.Heed(conn.PgConn(), func(payload string) { told = append(told, payload) })
+	// As applications have it: a plan is made once.
+	for _, sql := range []string{"SET plan_cache_mode = auto", "LISTEN toy"} {
+		if _, err := conn.Exec(ctx, sql); err != nil {
+			return err
+		}
+	}
+	for {
+		for len(told) == 0 {
+			if err := conn.PgConn().WaitForNotification(ctx); err != nil {
+				return err
+			}
+		}
+		ids := make([]int64, len(told))
+		for i, payload := range told {
+			if ids[i], err = strconv.ParseInt(payload, 10, 64); err != nil {
+				return err
+			}
+		}
+		told = told[:0]
+		slices.Sort(ids)
+		if err := embed(ctx, conn, slices.Compact(ids)); err != nil {
+			return err
+		}
+	}
+}
+
+// embed reads rows and writes their vectors.
+func embed(ctx context.Context, conn *pgx.Conn, ids []int64) error {
+	rows, err := conn.Query(ctx, "SELECT id, body FROM public.docs WHERE id = ANY ($1)", ids)
+	if err != nil {
+		return err
+	}
+	var (
+		id      int64
+		text    string
+		found   []int64
+		hashes  [][]byte
+		vectors []pgvector.Vector
+	)
+	_, err = pgx.ForEachRow(rows, []any{&id, &text}, func() error {
+		hash := pipeline.TextHash(text)
+		found, hashes = append(found, id), append(hashes, hash[:])
+		vectors = append(vectors, pgvector.NewVector(vector.Of(text, vector.DefaultDims)))
+		return nil
+	})
+	if err != nil || len(found) == 0 {
+		return err
+	}
+	_, err = conn.Exec(ctx, `INSERT INTO public.docs_embedding AS e (id, text_hash, embedding)
+		SELECT * FROM unnest($1::bigint[], $2::bytea[], $3::public.vector[])
+		ON CONFLICT (id) DO UPDATE SET text_hash = excluded.text_hash, embedding = excluded.embedding`,
+		found, hashes, vectors)
+	return err
+}

@@ -1,0 +1,212 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+)
+
+// Kinds of processes.
+const (
+	ofWriter    = "writer"         // the user's backends
+	ofBackends  = "backends"       // those of whoever works for the vectors
+	ofWalsender = "walsender"      // the backend that decodes the WAL
+	ofProgram   = "program"        // the sidecar, or what stands in its place
+	ofPlugin    = "plugin"         // what the program has started
+	ofServer    = "rest of server" // checkpointer, WAL writer, autovacuum and so on: it serves all, some of it by chance
+	ofBench     = "bench"          // our own looking
+)
+
+// processes adds up CPU time by kind of process. It looks at all of them many times a second and remembers what each
+// had used when it was last there, so a backend that ends in between counts: what it used after that look is in the
+// server's own sum over children that ended, and is shared out by what the ended ones had used.
+type processes struct {
+	conn    *pgxpool.Conn
+	server  int // the postmaster
+	ended   time.Duration
+	enough  chan struct{}
+	done    chan error
+	mu      sync.Mutex
+	program int
+	spawned time.Duration     // of the program's children that ended
+	seen    map[int]*seenProc // by pid
+}
+
+type seenProc struct {
+	kind        string
+	first, last time.Duration
+	gone        bool
+}
+
+const (
+	lookAtClocks   = 25 * time.Millisecond
+	lookAtSessions = 10 // times as seldom: it is a query
+)
+
+// watchProcesses begins. What is there already counts from now on, and what comes later counts as a whole.
+func watchProcesses(ctx context.Context, pool *pgxpool.Pool, server int) (*processes, error) {
+	conn, err := pool.Acquire(ctx)
+	if err != nil {
+		return nil, err
+	}
+	w := &processes{conn: conn, server: server, enough: make(chan struct{}), done: make(chan error, 1), seen: map[int]*seenProc{}}
+	if err := w.look(ctx, true); err != nil {
+		conn.Release()
+		return nil, err
+	}
+	w.ended = endedChildren(server)
+	go func() { w.done <- w.run(ctx) }()
+	return w, nil
+}
+
+// add says which program is meant; 0: none. What it used before the beginning is left out if it was there then.
+func (w *processes) add(program int) {
+	if program == 0 {
+		return
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.program, w.spawned = program, endedChildren(program)
+	for _, pid := range descendants(program) {
+		now, ok := cpuClock(pid)
+		if !ok {
+			continue
+		}
+		kind := ofPlugin
+		if pid == program {
+			kind = ofProgram
+		}
+		w.seen[pid] = &seenProc{kind: kind, first: now, last: now}
+	}
+}
+
+// sinceBirth has all that the program and its plugins used count, also what came before it was added.
+func (w *processes) sinceBirth() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.spawned = 0
+	for _, s := range w.seen {
+		if s.kind == ofProgram || s.kind == ofPlugin {
+			s.first = 0
+		}
+	}
+}
+
+func (w *processes) run(ctx context.Context) error {
+	tick := time.NewTicker(lookAtClocks)
+	defer tick.Stop()
+	for i := 1; ; i++ {
+		select {
+		case <-w.enough:
+			return w.look(ctx, false)
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		case <-tick.C:
+		}
+		if i%lookAtSessions == 0 {
+			if err := w.look(ctx, false); err != nil {
+				return err
+			}
+			continue
+		}
+		w.mu.Lock()
+		w.clocksLocked()
+		w.mu.Unlock()
+	}
+}
+
+func (w *processes) clocksLocked() {
+	for pid, s := range w.seen {
+		if now, ok := cpuClock(pid); ok && now >= s.last {
+			s.last = now
+		} else {
+			s.gone = true
+		}
+	}
+}
+
+// look asks the server which processes there are.
+func (w *processes) look(ctx context.Context, first bool) error {
+	rows, err := w.conn.Query(ctx, `SELECT pid, coalesce(backend_type, ''), coalesce(application_name, '')
+		FROM pg_stat_activity WHERE pid IS NOT NULL UNION ALL SELECT $1::int, 'postmaster', ''`, w.server)
+	if err != nil {
+		return fmt.Errorf("ask for the sessions: %w", err)
+	}
+	type session struct {
+		PID        int
+		Type, Name string
+	}
+	sessions, err := pgx.CollectRows(rows, pgx.RowToStructByPos[session])
+	if err != nil {
+		return fmt.Errorf("ask for the sessions: %w", err)
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, s := range sessions {
+		if _, known := w.seen[s.PID]; known {
+			continue
+		}
+		seen := &seenProc{kind: kindOf(s.Type, s.Name)}
+		if first {
+			seen.first, _ = cpuClock(s.PID)
+		}
+		seen.last = seen.first
+		w.seen[s.PID] = seen
+	}
+	w.clocksLocked()
+	return nil
+}
+
+// kindOf tells a server process by what pg_stat_activity says of it.
+func kindOf(backendType, application string) string {
+	switch {
+	case backendType == "walsender":
+		return ofWalsender
+	case backendType != "client backend" && backendType != "parallel worker":
+		return ofServer
+	case application == writerApplication:
+		return ofWriter
+	case strings.HasPrefix(application, "bench"):
+		return ofBench
+	default:
+		return ofBackends
+	}
+}
+
+// stop ends it and returns what was used by each kind.
+func (w *processes) stop() (map[string]time.Duration, error) {
+	close(w.enough)
+	err := <-w.done
+	w.conn.Release()
+	if err != nil {
+		return nil, err
+	}
+	ended := endedChildren(w.server) - w.ended
+	used := map[string]time.Duration{}
+	gone := map[string]time.Duration{}
+	var whole, goneUsed time.Duration
+	for _, s := range w.seen {
+		used[s.kind] += s.last - s.first
+		if s.gone && s.kind != ofProgram && s.kind != ofPlugin {
+			whole += s.last
+			gone[s.kind] += s.last - s.first
+			goneUsed += s.last - s.first
+		}
+	}
+	if w.program != 0 {
+		used[ofPlugin] += endedChildren(w.program) - w.spawned
+	}
+	if rest := ended - whole; rest > 0 && goneUsed > 0 {
+		for kind, d := range gone {
+			used[kind] += time.Duration(float64(rest) * float64(d) / float64(goneUsed))
+		}
+	} else if rest > 0 {
+		used[ofServer] += rest
+	}
+	return used, nil
+}
