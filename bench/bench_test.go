@@ -63,6 +63,7 @@ func TestFlags(t *testing.T) {
 		{"--server", "fsync"},
 		{"--neighbours", "nice"},
 		{"--rounds", "-1"},
+		{"--rates", "300,often"},
 	} {
 		if _, err := parse(args, io.Discard); err == nil {
 			t.Errorf("%q was taken", args)

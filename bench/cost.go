@@ -40,7 +40,7 @@ var (
 		subjects: []string{writerAlone, costFloor, notifyGo, usTable},
 	}
 	fullCost = costSizes{
-		rounds: 1, rates: []int{30, 300, 1000, 3000}, length: 5 * time.Second, rows: 10_000,
+		rounds: 1, rates: []int{30, 300, 1000, 3000}, length: 4 * time.Second, rows: 10_000,
 		subjects: []string{writerAlone, costFloor, notifyGo, notifyPython, usTable, usColumn},
 	}
 )
@@ -87,6 +87,9 @@ func measureCost(ctx context.Context, p *place) (_ []section, err error) {
 	}
 	if p.again > 0 {
 		sizes.rounds = p.again
+	}
+	if len(p.rates) > 0 {
+		sizes.rates = p.rates
 	}
 	if p.python == "" {
 		sizes.subjects = slices.DeleteFunc(slices.Clone(sizes.subjects), func(s string) bool { return s == notifyPython })

@@ -89,12 +89,14 @@ func (c *costs) add(load, name string, u *use) {
 	}
 	if c.counted {
 		var calls int64
-		var ms float64
+		var planner, executor float64
 		for _, s := range u.statements {
 			calls += s.Calls
-			ms += s.MS
+			planner += s.Planner
+			executor += s.Executor
 		}
-		notes["statements"], notes["us in executor"] = float64(calls)/n, ms*1000/n
+		notes["statements"] = float64(calls) / n
+		notes["us in planner"], notes["us in executor"] = planner*1000/n, executor*1000/n
 	}
 	for what, v := range notes {
 		c.written.note(own, what, v)
@@ -119,16 +121,16 @@ func (c *costs) add(load, name string, u *use) {
 func (c *costs) detail(load, name string, u *use) {
 	n := float64(u.rows)
 	tables := []struct {
-		what, unit string
-		values     map[string]float64
+		what   string
+		values map[string]float64
 	}{
-		{"WAL without page images by resource manager, " + name, "bytes", scaled(u.wal.byManager, n)},
-		{"WAL without page images by relation, " + name, "bytes", scaled(u.wal.byRelation, n)},
-		{"Statements by time in the executor, " + name, "us", map[string]float64{}},
-		{"Statements by calls, " + name, "calls", map[string]float64{}},
+		{"WAL without page images by resource manager, " + name, scaled(u.wal.byManager, n)},
+		{"WAL without page images by relation, " + name, scaled(u.wal.byRelation, n)},
+		{"Statements by time in planner and executor, " + name, map[string]float64{}},
+		{"Statements by calls, " + name, map[string]float64{}},
 	}
 	for _, s := range u.statements {
-		tables[2].values[shortened(s.Query)] += s.MS * 1000 / n
+		tables[2].values[shortened(s.Query)] += (s.Planner + s.Executor) * 1000 / n
 		tables[3].values[shortened(s.Query)] += float64(s.Calls) / n
 	}
 	for _, t := range tables {
@@ -187,7 +189,7 @@ func (c *costs) sections() []section {
 	written := c.written.done()
 	written.Columns = []string{"without images", "tuples", "index entries", "commits", "fsyncs"}
 	if c.counted {
-		written.Columns = append(written.Columns, "statements", "us in executor")
+		written.Columns = append(written.Columns, "statements", "us in planner", "us in executor")
 	}
 	loads := []string{backfill}
 	for _, rate := range c.sizes.rates {

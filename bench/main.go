@@ -16,6 +16,7 @@ import (
 	"os/signal"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"syscall"
 	"time"
@@ -35,6 +36,7 @@ type options struct {
 	keep    bool
 	plot    string            // SVG of the part cost
 	python  string            // that has psycopg
+	rates   []int             // of the part cost; none: its own
 	server  map[string]string // settings of the server
 }
 
@@ -134,6 +136,17 @@ func parse(args []string, stderr io.Writer) (options, error) {
 	flags.StringVar(&o.plot, "plot", "", "write the plot of the part cost to this file: CPU per row over the rate, SVG")
 	flags.StringVar(&o.python, "python", "",
 		"a Python that has psycopg: the part cost then measures a NOTIFY worker in Python, too")
+	flags.Func("rates", "commits a second of the part cost, with commas between", func(v string) error {
+		for s := range strings.SplitSeq(v, ",") {
+			const most = 100_000
+			rate, err := strconv.Atoi(strings.TrimSpace(s))
+			if err != nil || rate < 1 || rate > most {
+				return fmt.Errorf("expected numbers from 1 to %d, not %q", most, s)
+			}
+			o.rates = append(o.rates, rate)
+		}
+		return nil
+	})
 	flags.BoolVar(&o.keep, "keep-logs", false, "leave the logs of what was started where they are, and say where")
 	o.server = maps.Clone(serverConfig)
 	flags.Func("server", "setting of the server, NAME=VALUE; again for more", func(v string) error {

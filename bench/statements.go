@@ -16,23 +16,26 @@ func (p *place) countStatements(ctx context.Context, on bool) (bool, error) {
 	if p.server["shared_preload_libraries"] != "pg_stat_statements" {
 		return false, nil
 	}
-	statements := []string{"ALTER SYSTEM SET compute_query_id = on", "ALTER SYSTEM SET pg_stat_statements.track = 'top'"}
-	if !on {
-		statements = []string{"ALTER SYSTEM RESET compute_query_id", "ALTER SYSTEM RESET pg_stat_statements.track"}
-	}
-	for _, sql := range append(statements, "SELECT pg_reload_conf()") {
+	for _, setting := range [][2]string{
+		{"compute_query_id", "on"}, {"pg_stat_statements.track", "top"}, {"pg_stat_statements.track_planning", "on"},
+	} {
+		sql := "ALTER SYSTEM SET " + setting[0] + " = " + setting[1]
+		if !on {
+			sql = "ALTER SYSTEM RESET " + setting[0]
+		}
 		if err := p.admin(ctx, sql); err != nil {
 			return false, err
 		}
 	}
-	return true, nil
+	return true, p.admin(ctx, "SELECT pg_reload_conf()")
 }
 
 // statement is one that was sent, with its constants left out.
 type statement struct {
-	Query string
-	Calls int64
-	MS    float64 // in the executor, in all
+	Query    string
+	Calls    int64
+	Planner  float64 // ms in all, its waiting included
+	Executor float64
 }
 
 func resetStatements(ctx context.Context, pool *pgxpool.Pool, counted bool) error {
@@ -45,14 +48,15 @@ func resetStatements(ctx context.Context, pool *pgxpool.Pool, counted bool) erro
 	return nil
 }
 
-// statements are those since the reset, but for the writer's and ours, the most expensive ones first. They are asked of
-// the function, because our sessions refuse views that are not the server's own.
+// statements are those since the reset, but for the writer's and ours. They are asked of the
+// function, because our sessions refuse views that are not the server's own.
 func statements(ctx context.Context, pool *pgxpool.Pool, counted bool) ([]statement, error) {
 	if !counted {
 		return nil, nil
 	}
-	rows, err := pool.Query(ctx, `SELECT query, sum(calls)::bigint, sum(total_exec_time) FROM bench.pg_stat_statements(true) AS s
-		JOIN pg_database AS d ON d.oid = s.dbid WHERE d.datname = current_database() GROUP BY 1 ORDER BY 3 DESC`)
+	rows, err := pool.Query(ctx, `SELECT query, sum(calls)::bigint, sum(total_plan_time), sum(total_exec_time)
+		FROM bench.pg_stat_statements(true) AS s JOIN pg_database AS d ON d.oid = s.dbid
+		WHERE d.datname = current_database() GROUP BY 1`)
 	if err != nil {
 		return nil, fmt.Errorf("ask for the statements: %w", err)
 	}

@@ -17,7 +17,7 @@ from psycopg.pq import Format
 
 class Vector:
     def __init__(self, text_hash):
-        self.numbers = array("f", text_hash * 12)
+        self.numbers = array("f", list(text_hash) * 12)
 
 
 def vector_dumper(type_oid):
