@@ -65,10 +65,35 @@ func (p *place) startWith(pool *pgxpool.Pool, flags ...string) (*sidecar, error)
 	return &sidecar{runner: c, pool: pool, slot: slot}, nil
 }
 
+// streams waits until the sidecar reads the slot. Until then it sets up its schema, and whoever looked into that would be
+// in its way.
+func (s *sidecar) streams(ctx context.Context) error {
+	for {
+		var active bool
+		err := s.pool.QueryRow(ctx, "SELECT EXISTS (SELECT FROM pg_replication_slots WHERE slot_name = $1 AND active)",
+			s.slot).Scan(&active)
+		if err == nil && active {
+			return nil
+		}
+		if dead := s.alive(); dead != nil {
+			return dead
+		}
+		if err == nil {
+			err = pause(ctx, 20*time.Millisecond)
+		}
+		if err != nil {
+			return fmt.Errorf("wait until the sidecar reads its slot: %w: %s", err, s.tail())
+		}
+	}
+}
+
 // settle waits until everything that is committed now is worked.
 func (s *sidecar) settle(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
+	if err := s.streams(ctx); err != nil {
+		return err
+	}
 	for {
 		lsn, err := report.Now(ctx, s.pool)
 		if err == nil {
@@ -92,13 +117,11 @@ func (s *sidecar) settle(ctx context.Context) error {
 	}
 }
 
-// notYet reports whether an error only means that the sidecar has not set up everything yet, or holds a lock while
-// it does.
+// notYet reports whether an error only means that the sidecar has not set up everything yet.
 func notYet(err error) bool {
 	var pg *pgconn.PgError
 	return errors.Is(err, report.ErrNoSlot) || errors.Is(err, report.ErrNoPipeline) ||
-		errors.As(err, &pg) && (pg.Code == pgerrcode.UndefinedTable || pg.Code == pgerrcode.InvalidSchemaName ||
-			pg.Code == pgerrcode.LockNotAvailable)
+		errors.As(err, &pg) && (pg.Code == pgerrcode.UndefinedTable || pg.Code == pgerrcode.InvalidSchemaName)
 }
 
 // pause waits, unless ctx ends first.
@@ -118,6 +141,9 @@ func pause(ctx context.Context, d time.Duration) error {
 func (s *sidecar) worked(ctx context.Context, since time.Time, rows int) (time.Time, error) {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
+	if err := s.streams(ctx); err != nil {
+		return time.Time{}, err
+	}
 	const shortest, longest, perRow = 5 * time.Millisecond, 50 * time.Millisecond, 5 * time.Microsecond
 	interval := min(max(time.Duration(rows)*perRow, shortest), longest)
 	for {
