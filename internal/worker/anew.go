@@ -36,6 +36,3 @@ func Anew(ctx context.Context, db queue.DB, p *pipeline.Pipeline, keys []string)
 	}
 	return rows, queue.Add(ctx, db, p.ID, p.Priority, keys)
 }
-
-// anew reports whether the row is to be embedded though its text may be what it was (Anew).
-func (r *row) anew() bool { return r.ledger && len(r.ledgerVector) == 0 }

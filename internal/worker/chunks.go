@@ -3,7 +3,6 @@ package worker
 import (
 	"cmp"
 	"context"
-	"crypto/sha256"
 	"errors"
 	"fmt"
 	"slices"
@@ -12,6 +11,7 @@ import (
 	"github.com/embedsidecar/embedsidecar/embed/chunk"
 	"github.com/embedsidecar/embedsidecar/internal/failpoint"
 	"github.com/embedsidecar/embedsidecar/internal/pipeline"
+	"github.com/embedsidecar/embedsidecar/internal/rows"
 	"github.com/embedsidecar/embedsidecar/queue"
 )
 
@@ -25,65 +25,40 @@ const (
 	maxChunked = 4 << 20
 	// maxChunks is the most chunks of a row.
 	maxChunks = 8192
-	// maxTitle is how many characters of a context are looked at.
-	maxTitle = 2000
 	// estimatedAround is how many tokens a model is taken to put around a text when it does not say.
 	estimatedAround = 8
 	// leastTokens is the smallest limit for a chunk, whatever the model describes.
 	leastTokens = 8
 )
 
-// piece is a chunk on its way into the destination. Its place in item.pieces is its number.
-type piece struct {
-	chunk.Chunk
-	hash   [sha256.Size]byte // of what is embedded
-	vector []float32         // nil: not known yet, or not needed because the piece stays
-	empty  bool              // it has no token: no vector, no row
-	from   *storedChunk      // a stored chunk of the row with the same hash, which no other piece has taken; nil: none
-	stays  bool              // from has the number of the piece: its vector need not be written
-}
-
-// unknown reports whether the piece's vector is nowhere to be found.
-func (p *piece) unknown() bool { return p.vector == nil && p.from == nil && !p.empty }
-
-// storedChunk is what the destination holds of a row.
-type storedChunk struct {
-	no, start, end int
-	generation     int32
-	hash           [sha256.Size]byte
-	text           bool // its text is stored
-	respell        bool // under another spelling of the key
-}
-
 // embedderError is an error of the embedder, to be told from those of the database.
 type embedderError struct{ error }
 
 func (e embedderError) Unwrap() error { return e.error }
 
-// processChunked does with chunks what process does with whole texts, for items of which it is known what they need.
-// The rows are written a few at a time, so that those with many chunks do not keep the others waiting; the texts of
-// large rows are not there yet.
-func (w *Worker) processChunked(ctx context.Context, items []item) error {
-	alone := items[0].task.Alone()
+// embedChunks does with chunks what embedTexts does with whole texts. The rows are written a few at a time, so that
+// those with many chunks do not keep the others waiting; the texts of large rows are not there yet.
+func (w *Worker) embedChunks(ctx context.Context, items []item, first *room, alone bool) error {
+	first.shrink(textBytes(items) + maxChunked)
 	slices.SortStableFunc(items, func(a, b item) int { return cmp.Compare(a.size(), b.size()) })
-	first := slices.IndexFunc(items, func(it item) bool { return it.size() > 0 })
-	if first < 0 {
-		first = len(items)
+	large := slices.IndexFunc(items, func(it item) bool { return it.size() > 0 })
+	if large < 0 {
+		large = len(items)
 	}
 	prepared := 0
 	for begin := 0; begin < len(items); {
-		if begin == prepared && begin < first {
-			prepared = textsEnd(items[:first], begin)
+		if begin == prepared && begin < large {
+			prepared = textsEnd(items[:large], begin)
 			if err := w.prepare(ctx, items[begin:prepared], alone); err != nil {
 				return w.groupFailed(ctx, items[begin:prepared], items[prepared:], err)
 			}
 		}
 		end := begin + 1
-		if begin < first {
+		if begin < large {
 			end = w.groupEnd(items[:prepared], begin)
 		}
 		group, rest := items[begin:end], items[end:]
-		if begin >= first {
+		if begin >= large {
 			if err := w.readLarge(ctx, group); err != nil {
 				return w.lookFailed(ctx, tasksOf(items[begin:]), err)
 			}
@@ -107,8 +82,8 @@ func (w *Worker) processChunked(ctx context.Context, items []item) error {
 
 // size is the size of a text that is still to be read.
 func (it *item) size() int {
-	if it.action == vectorIn && it.row.leftOut() {
-		return it.row.bytes
+	if it.action == vectorIn && it.row.LeftOut() {
+		return it.row.Bytes
 	}
 	return 0
 }
@@ -118,7 +93,7 @@ func (it *item) size() int {
 func textsEnd(items []item, begin int) int {
 	n := 0
 	for i := begin; i < len(items); i++ {
-		if n += len(items[i].row.text); n > preparedText && i > begin {
+		if n += len(items[i].row.Text); n > preparedText && i > begin {
 			return i
 		}
 	}
@@ -130,7 +105,7 @@ func (w *Worker) groupEnd(items []item, begin int) int {
 	n := 0
 	for i := begin; i < len(items); i++ {
 		for k := range items[i].pieces {
-			if items[i].pieces[k].unknown() {
+			if items[i].pieces[k].Unknown() {
 				n++
 			}
 		}
@@ -175,7 +150,7 @@ func (w *Worker) readLarge(ctx context.Context, one []item) error {
 	if it := &found[0]; it.size() > 0 {
 		it.action, it.err = broken, &embed.TextError{
 			Class: embed.Data, Code: "too_long",
-			Message: fmt.Sprintf("%d bytes of text are more than the %d that are cut into chunks", it.row.bytes, maxChunked),
+			Message: fmt.Sprintf("%d bytes of text are more than the %d that are cut into chunks", it.row.Bytes, maxChunked),
 		}
 	}
 	one[0] = found[0]
@@ -243,9 +218,9 @@ func (w *Worker) cutItems(ctx context.Context, items []*item, alone bool) error 
 		if it.action != vectorIn {
 			continue
 		}
-		it.pieces = make([]piece, len(chunks))
+		it.pieces = make([]rows.Piece, len(chunks))
 		for k, c := range chunks {
-			it.pieces[k] = piece{Chunk: c, hash: pipeline.TextHash(c.Embedded(it.row.text))}
+			it.pieces[k] = rows.Piece{Chunk: c, Hash: pipeline.TextHash(c.Embedded(it.row.Text))}
 		}
 	}
 	return nil
@@ -257,7 +232,7 @@ func (w *Worker) tokens(ctx context.Context, items []*item, alone bool) (chunk.S
 	settings := chunk.Settings{Strategy: chunk.Strategy(c.Strategy), Tokens: c.Tokens, Overlap: c.Overlap}
 	texts := make([]string, 0, 2*len(items))
 	for _, it := range items {
-		texts = append(texts, it.row.text, it.row.title)
+		texts = append(texts, it.row.Text, it.row.Title)
 	}
 	cut := make([]chunk.Text, len(texts))
 	if !c.On() {
@@ -309,14 +284,14 @@ func (w *Worker) embedPieces(ctx context.Context, items []item, alone bool) erro
 	var (
 		texts  []string
 		owners []*item
-		wanted []*piece
+		wanted []*rows.Piece
 	)
 	for i := range items {
 		it := &items[i]
 		for k := range it.pieces {
-			if p := &it.pieces[k]; it.action == vectorIn && p.unknown() {
+			if p := &it.pieces[k]; it.action == vectorIn && p.Unknown() {
 				it.sent = true
-				texts, owners, wanted = append(texts, p.Embedded(it.row.text)), append(owners, it), append(wanted, p)
+				texts, owners, wanted = append(texts, p.Embedded(it.row.Text)), append(owners, it), append(wanted, p)
 			}
 		}
 	}
@@ -337,9 +312,9 @@ func (w *Worker) embedPieces(ctx context.Context, items []item, alone bool) erro
 			case result.Err != nil:
 				owners[j].action, owners[j].err = broken, result.Err
 			case result.Empty:
-				wanted[j].empty = true
+				wanted[j].Empty = true
 			default:
-				wanted[j].vector = result.Vector
+				wanted[j].Vector = result.Vector
 			}
 		}
 		texts, owners, wanted = texts[n:], owners[n:], wanted[n:]
@@ -355,22 +330,12 @@ func (it *item) number() {
 	if it.action != vectorIn {
 		return
 	}
-	it.pieces = slices.DeleteFunc(it.pieces, func(p piece) bool { return p.empty })
+	it.pieces = slices.DeleteFunc(it.pieces, func(p rows.Piece) bool { return p.Empty })
 	if len(it.pieces) == 0 {
 		it.action = empty
 	}
 	for no := range it.pieces {
 		p := &it.pieces[no]
-		p.stays = p.from != nil && p.from.no == no && !p.from.respell
+		p.Stays = p.From != nil && p.From.No == no && !p.From.Respell
 	}
-}
-
-// piecesHash is the vector hash of a row's chunks in the ledger.
-func (it *item) piecesHash() (hash [pipeline.VectorHashSize]byte) {
-	h := sha256.New()
-	for i := range it.pieces {
-		_, _ = h.Write(it.pieces[i].hash[:])
-	}
-	copy(hash[:], h.Sum(nil))
-	return hash
 }

@@ -5,24 +5,25 @@ import (
 	"testing"
 
 	"github.com/embedsidecar/embedsidecar/internal/pipeline"
+	"github.com/embedsidecar/embedsidecar/internal/rows"
 )
 
 func hashOf(s string) [sha256.Size]byte { return pipeline.TextHash(s) }
 
 // pieces are chunks of a text, a letter each.
-func pieces(text string) []piece {
-	list := make([]piece, len(text))
+func pieces(text string) []rows.Piece {
+	list := make([]rows.Piece, len(text))
 	for i := range text {
-		list[i].hash = hashOf(text[i : i+1])
+		list[i].Hash = hashOf(text[i : i+1])
 	}
 	return list
 }
 
 // storedPieces are the same as they are stored.
-func storedPieces(text string) []storedChunk {
-	list := make([]storedChunk, len(text))
+func storedPieces(text string) []rows.StoredChunk {
+	list := make([]rows.StoredChunk, len(text))
 	for i := range text {
-		list[i] = storedChunk{no: i, hash: hashOf(text[i : i+1])}
+		list[i] = rows.StoredChunk{No: i, Hash: hashOf(text[i : i+1])}
 	}
 	return list
 }
@@ -49,11 +50,11 @@ func TestMatch_TakesWhatIsStoredOnce(t *testing.T) {
 		it.number()
 		for i := range it.pieces {
 			p, from := &it.pieces[i], -1
-			if p.from != nil {
-				from = p.from.no
+			if p.From != nil {
+				from = p.From.No
 			}
-			if from != c.from[i] || p.stays != c.stays[i] || p.unknown() != (c.from[i] < 0) {
-				t.Errorf("%q after %q: piece %d comes from %d and stays: %t, want %d, %t", c.now, c.before, i, from, p.stays,
+			if from != c.from[i] || p.Stays != c.stays[i] || p.Unknown() != (c.from[i] < 0) {
+				t.Errorf("%q after %q: piece %d comes from %d and stays: %t, want %d, %t", c.now, c.before, i, from, p.Stays,
 					c.from[i], c.stays[i])
 			}
 		}
@@ -65,11 +66,11 @@ func TestNumber_OfAnotherSpelling(t *testing.T) {
 	t.Parallel()
 	it := item{action: vectorIn, pieces: pieces("ab")}
 	stored := storedPieces("ab")
-	stored[1].respell = true
+	stored[1].Respell = true
 	it.match(stored)
 	it.number()
-	if !it.pieces[0].stays || it.pieces[1].stays {
-		t.Errorf("the first stays: %t, the respelled one: %t", it.pieces[0].stays, it.pieces[1].stays)
+	if !it.pieces[0].Stays || it.pieces[1].Stays {
+		t.Errorf("the first stays: %t, the respelled one: %t", it.pieces[0].Stays, it.pieces[1].Stays)
 	}
 }
 
@@ -77,17 +78,19 @@ func TestNumber_OfAnotherSpelling(t *testing.T) {
 func TestNumber_LeavesOutWhatHasNoToken(t *testing.T) {
 	t.Parallel()
 	it := item{action: vectorIn, pieces: pieces("abc")}
-	it.pieces[1].empty = true
-	whole := it.piecesHash()
+	it.pieces[1].Empty = true
+	table := rows.New(&pipeline.Pipeline{Spec: pipeline.Spec{IntoTable: "t"}, Chunked: true}, rows.Options{})
+	hash := func() [pipeline.VectorHashSize]byte { w := it.write(); return table.VectorHash(&w) }
+	whole := hash()
 	it.number()
-	if len(it.pieces) != 2 || it.pieces[1].hash != hashOf("c") {
+	if len(it.pieces) != 2 || it.pieces[1].Hash != hashOf("c") {
 		t.Fatalf("%d pieces are left", len(it.pieces))
 	}
-	if it.piecesHash() == whole {
+	if hash() == whole {
 		t.Error("the hash of the pieces is that of other pieces")
 	}
 	for i := range it.pieces {
-		it.pieces[i].empty = true
+		it.pieces[i].Empty = true
 	}
 	it.number()
 	if it.action != empty {
@@ -106,7 +109,7 @@ func TestGroups_EndWhereTheyAreFull(t *testing.T) {
 	}
 	texts := make([]item, 3)
 	for i := range texts {
-		texts[i].row.text = string(make([]byte, preparedText/2+1))
+		texts[i].row.Text = string(make([]byte, preparedText/2+1))
 	}
 	if got := textsEnd(texts, 0); got != 1 {
 		t.Errorf("%d texts are prepared at a time, want 1", got)

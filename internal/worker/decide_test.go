@@ -8,28 +8,31 @@ import (
 
 	"github.com/embedsidecar/embedsidecar/embed"
 	"github.com/embedsidecar/embedsidecar/internal/pipeline"
+	"github.com/embedsidecar/embedsidecar/internal/rows"
 	"github.com/embedsidecar/embedsidecar/queue"
 )
 
-// known is a row as a look finds it whose vector is that of its text: every test below changes something of it.
-func known(p *pipeline.Pipeline) row {
+// known is a row as a look finds it whose vector is that of its Text: every test below changes something of it.
+func known(p *pipeline.Pipeline) rows.Row {
 	text := "a text"
 	hash := pipeline.TextHash(text)
 	vector := pipeline.VectorHash([]float32{1, 2, 3})
-	r := row{
-		key: "1", found: true, actual: "1", keep: true, text: text, bytes: len(text), hashed: true,
-		source: pipeline.SourceHash("source"), textHash: hash,
-		ledger: true, ledgerSource: []byte("source"), ledgerText: hash[:], ledgerVector: vector[:],
-		ledgerGeneration: p.Generation,
-		stored:           true, storedHash: vector[:], storedGeneration: p.Generation,
+	r := rows.Row{
+		Key: "1", Found: true, Actual: "1", Keep: true, Text: text, Bytes: len(text), Hashed: true,
+		Source: pipeline.SourceHash("source"), TextHash: hash,
+		Ledger: true, LedgerSource: []byte("source"), LedgerText: hash[:], LedgerVector: vector[:],
+		LedgerGeneration: p.Generation,
+		Stored:           true, StoredHash: vector[:], StoredGeneration: p.Generation,
 	}
 	if !p.ToColumn() {
-		r.storedHash = hash[:]
+		r.StoredHash = hash[:]
 	}
 	return r
 }
 
-func unknown(r *row) { r.ledger, r.ledgerSource, r.ledgerText, r.ledgerVector = false, nil, nil, nil }
+func unknown(r *rows.Row) {
+	r.Ledger, r.LedgerSource, r.LedgerText, r.LedgerVector = false, nil, nil, nil
+}
 
 func TestDecide_SaysWhatEachRowNeeds(t *testing.T) {
 	t.Parallel()
@@ -38,37 +41,37 @@ func TestDecide_SaysWhatEachRowNeeds(t *testing.T) {
 	other := sha256.Sum256([]byte("another text"))
 	for _, c := range []struct {
 		name          string
-		change        func(r *row)
+		change        func(r *rows.Row)
 		column, table action
 	}{
-		{"all as it was", func(*row) {}, nothing, nothing},
-		{"the row is gone", func(r *row) { *r = row{key: "1"} }, gone, gone},
-		{"its key is spelled otherwise", func(r *row) { r.actual = "01" }, alias, alias},
-		{"never looked at", func(r *row) { unknown(r); r.stored = false }, vectorIn, vectorIn},
+		{"all as it was", func(*rows.Row) {}, nothing, nothing},
+		{"the row is gone", func(r *rows.Row) { *r = rows.Row{Key: "1"} }, gone, gone},
+		{"its key is spelled otherwise", func(r *rows.Row) { r.Actual = "01" }, alias, alias},
+		{"never looked at", func(r *rows.Row) { unknown(r); r.Stored = false }, vectorIn, vectorIn},
 		{"never looked at, and somebody's vector is there", unknown, vectorIn, vectorIn},
-		{"another text", func(r *row) { r.source, r.textHash = pipeline.SourceHash("new"), other }, vectorIn, vectorIn},
-		{"another column, the same text", func(r *row) { r.source = pipeline.SourceHash("new") }, relabel, relabel},
-		{"another text of the same columns", func(r *row) { r.textHash = other }, vectorIn, vectorIn},
+		{"another text", func(r *rows.Row) { r.Source, r.TextHash = pipeline.SourceHash("new"), other }, vectorIn, vectorIn},
+		{"another column, the same text", func(r *rows.Row) { r.Source = pipeline.SourceHash("new") }, relabel, relabel},
+		{"another text of the same columns", func(r *rows.Row) { r.TextHash = other }, vectorIn, vectorIn},
 		{
-			"an older generation, the same text", func(r *row) { r.ledgerGeneration, r.storedGeneration = 1, 1 }, relabel,
+			"an older generation, the same text", func(r *rows.Row) { r.LedgerGeneration, r.StoredGeneration = 1, 1 }, relabel,
 			relabel,
 		},
-		{"only the destination's generation is older", func(r *row) { r.storedGeneration = 1 }, nothing, relabel},
-		{"the vector was taken away", func(r *row) { r.stored, r.storedHash = false, nil }, vectorIn, vectorIn},
-		{"somebody wrote another vector", func(r *row) { r.storedHash = make([]byte, 32) }, vectorIn, vectorIn},
-		{"the filter leaves it out", func(r *row) { r.keep = false }, empty, empty},
-		{"its text is blank now", func(r *row) { r.text, r.bytes = " \n", 0 }, empty, empty},
-		{"left out, as it was", func(r *row) {
-			r.keep, r.stored, r.storedHash, r.ledgerText, r.ledgerVector = false, false, nil, nil, []byte("none")
+		{"only the destination's generation is older", func(r *rows.Row) { r.StoredGeneration = 1 }, nothing, relabel},
+		{"the vector was taken away", func(r *rows.Row) { r.Stored, r.StoredHash = false, nil }, vectorIn, vectorIn},
+		{"somebody wrote another vector", func(r *rows.Row) { r.StoredHash = make([]byte, 32) }, vectorIn, vectorIn},
+		{"the filter leaves it out", func(r *rows.Row) { r.Keep = false }, empty, empty},
+		{"its text is blank now", func(r *rows.Row) { r.Text, r.Bytes = " \n", 0 }, empty, empty},
+		{"left out, as it was", func(r *rows.Row) {
+			r.Keep, r.Stored, r.StoredHash, r.LedgerText, r.LedgerVector = false, false, nil, nil, []byte("none")
 		}, nothing, nothing},
-		{"left out, and somebody put a vector there", func(r *row) {
-			r.keep, r.ledgerText, r.ledgerVector = false, nil, []byte("none")
+		{"left out, and somebody put a vector there", func(r *rows.Row) {
+			r.Keep, r.LedgerText, r.LedgerVector = false, nil, []byte("none")
 		}, empty, empty},
-		{"asked for anew", func(r *row) { r.ledgerText, r.ledgerVector = nil, nil }, vectorIn, vectorIn},
-		{"a large text that was hashed by the server", func(r *row) { r.text = "" }, nothing, nothing},
-		{"a large text of which there is no hash", func(r *row) { r.text, r.hashed = "", false }, nothing, nothing},
-		{"a large text of which there is no hash, changed", func(r *row) {
-			r.text, r.hashed, r.source = "", false, pipeline.SourceHash("new")
+		{"asked for anew", func(r *rows.Row) { r.LedgerText, r.LedgerVector = nil, nil }, vectorIn, vectorIn},
+		{"a large text that was hashed by the server", func(r *rows.Row) { r.Text = "" }, nothing, nothing},
+		{"a large text of which there is no hash", func(r *rows.Row) { r.Text, r.Hashed = "", false }, nothing, nothing},
+		{"a large text of which there is no hash, changed", func(r *rows.Row) {
+			r.Text, r.Hashed, r.Source = "", false, pipeline.SourceHash("new")
 		}, vectorIn, vectorIn},
 	} {
 		for p, want := range map[*pipeline.Pipeline]action{column: c.column, table: c.table} {
@@ -86,7 +89,7 @@ func TestDecide_SaysWhatEachRowNeeds(t *testing.T) {
 func TestDecide_LeavesBrokenRowsAndCountsMendedOnes(t *testing.T) {
 	t.Parallel()
 	w := New(Options{Pipeline: &pipeline.Pipeline{Spec: pipeline.Spec{IntoColumn: "embedding"}}})
-	items := []item{{action: broken, row: row{broken: true}}}
+	items := []item{{action: broken, row: rows.Row{Broken: true}}}
 	w.decide(items)
 	if items[0].action != broken || w.stats.Sanitised.Load() != 1 {
 		t.Errorf("action %d, %d texts mended", items[0].action, w.stats.Sanitised.Load())
@@ -146,7 +149,7 @@ func TestLockedDelay_IsShortAtFirst(t *testing.T) {
 
 // item1 is an item of some task.
 func item1(id int64, a action, stored bool) item {
-	return item{task: queue.Task{TaskID: id, RowKey: string(rune('a' + id))}, action: a, row: row{stored: stored}}
+	return item{task: queue.Task{TaskID: id, RowKey: string(rune('a' + id))}, action: a, row: rows.Row{Stored: stored}}
 }
 
 // A write-back to a column holds few of the user's rows; those it does not touch cost nobody anything.
@@ -177,7 +180,7 @@ func TestJudge_WritesWhatIsHeldAndPassed(t *testing.T) {
 		{task: queue.Task{TaskID: 5, RowKey: "e"}, action: broken, err: &embed.TextError{Class: embed.Data, Code: "bad"}},
 		item1(6, empty, false), // no vector is there: its row is not held
 	}
-	locked := &rowLocks{sources: map[int64]pipeline.SourceHash{2: {1}, 3: {1}}}
+	locked := &rows.Locks{Sources: map[string]pipeline.SourceHash{items[1].task.RowKey: {1}, items[2].task.RowKey: {1}}}
 	passed := map[string]bool{items[2].task.RowKey: true, items[5].task.RowKey: true}
 	mine, outcomes := w.judge(items, locked, passed)
 	if len(mine) != 3 || mine[0].task.TaskID != 3 || mine[1].task.TaskID != 4 || mine[2].task.TaskID != 6 {
@@ -194,20 +197,20 @@ func TestJudge_WritesWhatIsHeldAndPassed(t *testing.T) {
 	}
 }
 
-func TestSortItems_LeavesOutWhatIsThereAlready(t *testing.T) {
+func TestChangeOf_LeavesOutWhatIsThereAlready(t *testing.T) {
 	t.Parallel()
 	older := item1(4, relabel, true)
-	older.row.storedGeneration = 1
+	older.row.StoredGeneration = 1
 	same := item1(5, relabel, true)
-	same.row.storedGeneration = 2
+	same.row.StoredGeneration = 2
 	nobody := item1(7, gone, false)
 	nobody.nobody = true
-	c := sortItems([]item{
+	c := changeOf([]item{
 		item1(1, vectorIn, true), item1(2, empty, true), item1(3, empty, false), older, same, item1(6, gone, true), nobody,
 		item1(8, alias, true), item1(9, nothing, true),
 	}, 2)
-	if len(c.write) != 1 || len(c.empty) != 1 || len(c.remove) != 1 || len(c.adopt) != 1 || c.adopt[0].task.TaskID != 4 {
-		t.Errorf("%d to write, %d to empty, %d to remove, %d to adopt, want one of each", len(c.write), len(c.empty),
-			len(c.remove), len(c.adopt))
+	if len(c.Write) != 1 || len(c.Empty) != 1 || len(c.Remove) != 1 || len(c.Adopt) != 1 || c.Adopt[0] != older.task.RowKey {
+		t.Errorf("%d to write, %d to empty, %d to remove, %d to adopt, want one of each", len(c.Write), len(c.Empty),
+			len(c.Remove), len(c.Adopt))
 	}
 }

@@ -4,32 +4,43 @@ import (
 	"context"
 
 	"github.com/embedsidecar/embedsidecar/internal/failpoint"
+	"github.com/embedsidecar/embedsidecar/internal/rows"
 )
 
-// firstTexts is what the texts of a batch may take when its rows are first read; limit is the parameter of that
-// statement.
-func (w *Worker) firstTexts() (most, limit int) {
-	if w.o.Pipeline.Chunked {
-		return w.o.BatchRows*bigText + maxChunked, bigText
+// way is how a pipeline's texts get their vectors: each as a whole, or cut into chunks.
+type way struct {
+	most, limit int // bytes: what the texts of a batch may take when its rows are first read, and what is asked for
+	// embed takes items, of which it is known what they need, to their end.
+	embed func(ctx context.Context, items []item, first *room, alone bool) error
+	// sample embeds rows again, for Verify.
+	sample func(ctx context.Context, report *Report, keys []string) error
+}
+
+func (w *Worker) wayOf(table *rows.Table) way {
+	if table.Chunks() != nil {
+		return way{w.o.BatchRows*bigText + maxChunked, bigText, w.embedChunks, w.embedChunkSample}
 	}
-	return firstText, firstText
+	return way{firstText, firstText, w.embedTexts, w.embedSample}
 }
 
 func textBytes(items []item) (n int) {
 	for i := range items {
-		n += len(items[i].row.text)
+		n += len(items[i].row.Text)
 	}
 	return n
 }
 
 // lacksText reports whether the item is to be embedded and its text was left out.
 func (it *item) lacksText() bool {
-	return it.action == vectorIn && it.vector == nil && it.row.leftOut()
+	return it.action == vectorIn && it.vector == nil && it.row.LeftOut()
 }
 
-// embedWhole asks for the vectors of items and writes them: first of those whose texts are there, then of the others,
-// whose texts are read and forgotten a few at a time.
-func (w *Worker) embedWhole(ctx context.Context, items []item, first *room, alone bool) error {
+// embedTexts asks for the vectors that are known nowhere and writes them: first of items whose texts are there, then of
+// the others, whose texts are read and forgotten a few at a time.
+func (w *Worker) embedTexts(ctx context.Context, items []item, first *room, alone bool) error {
+	if err := w.reuse(ctx, items); err != nil {
+		return err
+	}
 	var group, rest []item
 	for i := range items {
 		if items[i].lacksText() {
@@ -46,9 +57,9 @@ func (w *Worker) embedWhole(ctx context.Context, items []item, first *room, alon
 	clear(items)
 	first.release()
 	for len(rest) > 0 {
-		n, size := 1, rest[0].row.bytes
-		for n < len(rest) && size+rest[n].row.bytes <= largeTexts {
-			size += rest[n].row.bytes
+		n, size := 1, rest[0].row.Bytes
+		for n < len(rest) && size+rest[n].row.Bytes <= largeTexts {
+			size += rest[n].row.Bytes
 			n++
 		}
 		if goOn, err := w.embedLarge(ctx, rest[:n], rest[n:], size, alone); err != nil || !goOn {

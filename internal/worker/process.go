@@ -11,22 +11,20 @@ import (
 	"github.com/embedsidecar/embedsidecar/embed"
 	"github.com/embedsidecar/embedsidecar/internal/database"
 	"github.com/embedsidecar/embedsidecar/internal/failpoint"
-	"github.com/embedsidecar/embedsidecar/internal/pipeline"
+	"github.com/embedsidecar/embedsidecar/internal/rows"
 	"github.com/embedsidecar/embedsidecar/queue"
 )
 
 // item is one task on its way through a batch.
 type item struct {
 	task   queue.Task
-	row    row
+	row    rows.Row
 	action action
 	vector []float32
-	pieces []piece // chunked: instead of vector, in the order of their numbers
-	err    error   // of this row alone
-	sent   bool    // the embedder was asked for its text, or a part of it
-	nobody bool    // no row can have its key: it is no value of the key columns any more
-
-	written int // chunked: pieces whose vectors were written
+	pieces []rows.Piece // chunked: instead of vector, in the order of their numbers
+	err    error        // of this row alone
+	sent   bool         // the embedder was asked for its text, or a part of it
+	nobody bool         // no row can have its key: it is no value of the key columns any more
 }
 
 // action is what an item needs.
@@ -47,7 +45,7 @@ const (
 // same: one row must not hold up the rest.
 func (w *Worker) process(ctx context.Context, tasks []queue.Task) error {
 	err := w.attempt(ctx, tasks)
-	if faultOf(err) != database.Data {
+	if rows.Fault(err) != database.Data {
 		return err
 	}
 	if len(tasks) == 1 {
@@ -67,13 +65,12 @@ func (w *Worker) process(ctx context.Context, tasks []queue.Task) error {
 }
 
 func (w *Worker) attempt(ctx context.Context, tasks []queue.Task) error {
-	most, limit := w.firstTexts()
-	room, err := w.room(ctx, most)
+	room, err := w.room(ctx, w.way.most)
 	if err != nil {
 		return err
 	}
 	defer room.release()
-	items, err := w.look(ctx, tasks, limit)
+	items, err := w.look(ctx, tasks, w.way.limit)
 	if err != nil {
 		return w.lookFailed(ctx, tasks, err)
 	}
@@ -84,20 +81,13 @@ func (w *Worker) attempt(ctx context.Context, tasks []queue.Task) error {
 	if err := w.lookAgain(ctx, items); err != nil {
 		return err
 	}
-	if w.o.Pipeline.Chunked {
-		room.shrink(textBytes(items) + maxChunked)
-		return w.processChunked(ctx, items)
-	}
-	if err := w.reuse(ctx, items); err != nil {
-		return err
-	}
-	return w.embedWhole(ctx, items, room, tasks[0].Alone())
+	return w.way.embed(ctx, items, room, tasks[0].Alone())
 }
 
 // lookFailed ends a batch whose rows could not be read.
 func (w *Worker) lookFailed(ctx context.Context, tasks []queue.Task, err error) error {
 	switch {
-	case faultOf(err) == database.Locked:
+	case rows.Fault(err) == database.Locked:
 		return w.postpone(ctx, tasks, embed.Transient, "locked", "the table is locked by somebody",
 			lockedDelay(tasks[0], time.Now()))
 	case unfits(err):
@@ -114,11 +104,11 @@ func (w *Worker) look(ctx context.Context, tasks []queue.Task, texts int) ([]ite
 	for i, t := range tasks {
 		keys[i] = t.RowKey
 	}
-	rows, err := w.read(ctx, w.o.DB, keys, texts)
+	found, err := w.table.Read(ctx, w.o.DB, keys, texts)
 	if err == nil {
 		items := make([]item, len(tasks))
 		for i := range tasks {
-			items[i] = item{task: tasks[i], row: rows[i]}
+			items[i] = item{task: tasks[i], row: found[i]}
 		}
 		return items, nil
 	}
@@ -126,8 +116,8 @@ func (w *Worker) look(ctx context.Context, tasks []queue.Task, texts int) ([]ite
 		return nil, all
 	}
 	if len(tasks) == 1 {
-		if w.isNobodys(ctx, keys[0]) {
-			return []item{{task: tasks[0], row: row{key: keys[0]}, nobody: true}}, nil
+		if !w.table.IsKey(ctx, w.o.DB, keys[0]) {
+			return []item{{task: tasks[0], row: rows.Row{Key: keys[0]}, nobody: true}}, nil
 		}
 		return []item{{task: tasks[0], action: broken, err: w.rowError(tasks[0], err, "unreadable", sqlState(err))}}, nil
 	}
@@ -143,36 +133,25 @@ func (w *Worker) look(ctx context.Context, tasks []queue.Task, texts int) ([]ite
 	return append(first, second...), nil
 }
 
-// isNobodys reports whether a key cannot be read as one of the table.
-func (w *Worker) isNobodys(ctx context.Context, key string) bool {
-	args, err := keyArrays(w.o.Pipeline, []string{key})
-	if err != nil {
-		return true
-	}
-	_, err = w.o.DB.Exec(ctx, w.sql.spell, args...)
-	return faultOf(err) == database.Data
-}
-
 // decide says what each item needs before any embedder is asked.
 func (w *Worker) decide(items []item) {
-	p := w.o.Pipeline
 	for i := range items {
 		it := &items[i]
 		r := &it.row
-		if r.broken {
+		if r.Broken {
 			w.stats.Sanitised.Add(1)
 		}
 		switch {
 		case it.action == broken:
-		case !r.found:
+		case !r.Found:
 			it.action = gone
-		case r.key != r.actual:
+		case r.Key != r.Actual:
 			it.action = alias
-		case r.unchanged(p):
+		case w.table.Unchanged(r):
 			it.action = nothing
-		case !r.wanted():
+		case !r.Wanted():
 			it.action = empty
-		case r.hashed && r.holds(p) && bytes.Equal(r.textHash[:], r.ledgerText):
+		case r.Hashed && w.table.Holds(r) && bytes.Equal(r.TextHash[:], r.LedgerText):
 			it.action = relabel
 		default:
 			it.action = vectorIn
@@ -186,7 +165,7 @@ func (w *Worker) lookAgain(ctx context.Context, items []item) error {
 	var keys []string
 	for i := range items {
 		if items[i].action == alias {
-			keys = append(keys, items[i].row.actual)
+			keys = append(keys, items[i].row.Actual)
 		}
 	}
 	if len(keys) == 0 {
@@ -206,7 +185,7 @@ func (w *Worker) embed(ctx context.Context, items []item, alone bool) error {
 	)
 	for i := range items {
 		if items[i].action == vectorIn && items[i].vector == nil {
-			texts = append(texts, items[i].row.text)
+			texts = append(texts, items[i].row.Text)
 			items[i].sent = true
 			places = append(places, i)
 		}
@@ -351,6 +330,3 @@ func (it *item) word() string {
 	}
 	return "embedded"
 }
-
-// noVector is the hash of a vector that is not there.
-var noVector [pipeline.VectorHashSize]byte

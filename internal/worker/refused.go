@@ -1,6 +1,16 @@
 package worker
 
-import "strings"
+import (
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/jackc/pgerrcode"
+	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/embedsidecar/embedsidecar/internal/pipeline"
+	"github.com/embedsidecar/embedsidecar/internal/rows"
+)
 
 // longestMessage is how many characters of somebody else's message are kept.
 const longestMessage = 200
@@ -40,4 +50,27 @@ func without(message, text string) string {
 		}
 	}
 	return b.String()
+}
+
+// refusal describes why the database refused the row of an item.
+func (w *Worker) refusal(it *item, err error) string {
+	what := sqlState(err)
+	if refusal, ok := errors.AsType[rows.RefusalError](err); ok {
+		return refusal.Error()
+	}
+	pg, ok := errors.AsType[*pgconn.PgError](err)
+	if ok && pg.Code == pgerrcode.RaiseException { // a trigger's own words; what they quote of the row is left out
+		return what + ": " + without(oneLine(pg.Message, longestMessage), it.row.Text)
+	}
+	if !ok || pg.Code != pgerrcode.ProgramLimitExceeded || w.o.Pipeline.Stored != pipeline.StoredSparse {
+		return what
+	}
+	most := len(it.vector)
+	for i := range it.pieces {
+		most = max(most, len(it.pieces[i].Vector))
+	}
+	if most <= 2*pipeline.MaxSparseIndexed {
+		return what
+	}
+	return fmt.Sprintf("%s: %d numbers of its sparse vector are not zero, and an HNSW index takes %d: drop the index, or have the model keep fewer", what, most/2, pipeline.MaxSparseIndexed)
 }

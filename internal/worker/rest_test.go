@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"github.com/embedsidecar/embedsidecar/internal/pipeline"
-	"github.com/embedsidecar/embedsidecar/queue"
+	"github.com/embedsidecar/embedsidecar/internal/rows"
 )
 
 // A pipeline whose texts all fail rests, with one probe at a time and ever longer pauses, until one succeeds.
@@ -59,14 +59,14 @@ func TestNap_OneProbeAtATime(t *testing.T) {
 func TestRestless_CountsMovesInARow(t *testing.T) {
 	t.Parallel()
 	var r restless
-	rows := []*item{{task: queue.Task{RowKey: "a"}}, {task: queue.Task{RowKey: "b"}}}
+	written := []rows.Write{{Key: "a"}, {Key: "b"}}
 	for range 3 {
-		r.note(rows, &[]int{1})
+		r.note(written, []int{1})
 	}
 	if r.moves("a") != 0 || r.moves("b") != 3 {
 		t.Errorf("moves %d and %d, want 0 and 3", r.moves("a"), r.moves("b"))
 	}
-	r.note(rows, new([]int))
+	r.note(written, nil)
 	if r.moves("b") != 0 {
 		t.Error("a row that kept still is still counted")
 	}

@@ -10,6 +10,7 @@ import (
 
 	"github.com/embedsidecar/embedsidecar/internal/database"
 	"github.com/embedsidecar/embedsidecar/internal/pipeline"
+	"github.com/embedsidecar/embedsidecar/internal/rows"
 	sqlfiles "github.com/embedsidecar/embedsidecar/sql"
 )
 
@@ -25,23 +26,23 @@ func (w *Worker) reuse(ctx context.Context, items []item) error {
 		if it.action != vectorIn {
 			continue
 		}
-		if it.row.anew() {
-			w.o.Service.Forget(it.row.textHash)
+		if it.row.Anew() {
+			w.o.Service.Forget(it.row.TextHash)
 			continue
 		}
-		if vector, ok := w.o.Service.Cached(it.row.textHash); ok {
+		if vector, ok := w.o.Service.Cached(it.row.TextHash); ok {
 			it.vector = vector
 			w.o.Service.Reused(1)
 			continue
 		}
-		wanted[it.row.textHash] = true
+		wanted[it.row.TextHash] = true
 	}
 	if len(wanted) == 0 {
 		return nil
 	}
 	known, err := w.known(ctx, wanted)
 	if err != nil {
-		if faultOf(err) != database.Data {
+		if rows.Fault(err) != database.Data {
 			return fmt.Errorf("look for known vectors: %w", err)
 		}
 		// The ledger names rows by keys that are none any more, until a scan has been there.
@@ -49,7 +50,7 @@ func (w *Worker) reuse(ctx context.Context, items []item) error {
 	}
 	for i := range items {
 		it := &items[i]
-		if vector, ok := known[it.row.textHash]; ok && it.action == vectorIn && it.vector == nil && !it.row.anew() {
+		if vector, ok := known[it.row.TextHash]; ok && it.action == vectorIn && it.vector == nil && !it.row.Anew() {
 			it.vector = vector
 			w.o.Service.Reused(1)
 			w.stats.Reused.Add(1)
@@ -66,8 +67,8 @@ func (w *Worker) known(ctx context.Context, wanted map[[32]byte]bool) (vectors, 
 		return nil, err
 	}
 	known, missing := vectors{}, maps.Clone(wanted)
-	take := func(from *pipeline.Pipeline, sql string, found []place) error {
-		got, err := w.fetch(ctx, from, sql, found)
+	take := func(from *pipeline.Pipeline, table *rows.Table, found []place) error {
+		got, err := w.fetch(ctx, table, found)
 		for hash, vector := range got {
 			delete(missing, hash)
 			if from.Stored.Lossy() { // less than the model gave: good enough for this destination and for no other
@@ -79,7 +80,7 @@ func (w *Worker) known(ctx context.Context, wanted map[[32]byte]bool) (vectors, 
 		}
 		return err
 	}
-	if err := take(p, w.sql.reuse, found[0]); err != nil {
+	if err := take(p, w.table, found[0]); err != nil {
 		return nil, err
 	}
 	var siblings []pipeline.Pipeline
@@ -103,7 +104,7 @@ func (w *Worker) known(ctx context.Context, wanted map[[32]byte]bool) (vectors, 
 			continue
 		}
 		// What is wrong with a sibling's table is the sibling's matter.
-		if err := take(&siblings[i], newStatements(&siblings[i]).reuse, from); err != nil {
+		if err := take(&siblings[i], rows.New(&siblings[i], rows.Options{}), from); err != nil {
 			if ctx.Err() != nil {
 				return nil, err
 			}
@@ -130,11 +131,11 @@ func (w *Worker) places(ctx context.Context, query string, wanted map[[32]byte]b
 		hashes = append(hashes, append([]byte(nil), hash[:]...))
 	}
 	args["text_hashes"] = hashes
-	rows, err := w.o.DB.Query(ctx, sqlfiles.Query(query), args)
+	lines, err := w.o.DB.Query(ctx, sqlfiles.Query(query), args)
 	if err != nil {
 		return nil, err
 	}
-	list, err := pgx.CollectRows(rows, pgx.RowToStructByNameLax[place])
+	list, err := pgx.CollectRows(lines, pgx.RowToStructByNameLax[place])
 	if err != nil {
 		return nil, err
 	}
@@ -147,7 +148,7 @@ func (w *Worker) places(ctx context.Context, query string, wanted map[[32]byte]b
 
 // fetch reads vectors from a pipeline's destination, as they are stored. One that is no longer what was written says
 // nothing about the text, and is left out.
-func (w *Worker) fetch(ctx context.Context, p *pipeline.Pipeline, sql string, found []place) (vectors, error) {
+func (w *Worker) fetch(ctx context.Context, from *rows.Table, found []place) (vectors, error) {
 	if len(found) == 0 {
 		return nil, nil
 	}
@@ -155,7 +156,7 @@ func (w *Worker) fetch(ctx context.Context, p *pipeline.Pipeline, sql string, fo
 	for i := range found {
 		keys[i] = found[i].Key
 	}
-	stored, err := w.storedVectors(ctx, p, sql, keys)
+	stored, err := from.Vectors(ctx, w.o.DB, keys)
 	if err != nil {
 		return nil, err
 	}

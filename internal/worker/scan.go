@@ -13,27 +13,28 @@ import (
 	"github.com/embedsidecar/embedsidecar/internal/database"
 	"github.com/embedsidecar/embedsidecar/internal/failpoint"
 	"github.com/embedsidecar/embedsidecar/internal/pipeline"
+	"github.com/embedsidecar/embedsidecar/internal/rows"
 	"github.com/embedsidecar/embedsidecar/queue"
 	sqlfiles "github.com/embedsidecar/embedsidecar/sql"
 )
 
 // A scan looks at a page of keys at a time, and leaves no more than this many of its tasks waiting, so that a table
 // of any size costs the queue a constant.
-const scanAhead = 4 * pageRows
+const scanAhead = 4 * rows.PageRows
 
 // Scan is a pipeline's backfill and reconcile: it compares every row with the ledger, then every ledger entry with
 // the rows, and asks for a look where they differ. Its progress is stored page by page, so any sidecar may go on
 // where another stopped.
 type Scan struct {
 	w        *Worker
-	pages    *pages
+	pages    *rows.Pages
 	stray    *string // the last key of the embedding table that was looked at in the second phase, if that is not over
 	progress progress
 	waits    time.Time // when whom it waits for is told next; zero: it does not wait
 }
 
 // NewScan returns the scan of a worker's pipeline.
-func NewScan(w *Worker) *Scan { return &Scan{w: w, pages: newPages(w)} }
+func NewScan(w *Worker) *Scan { return &Scan{w: w, pages: w.table.Pages(w.o.DB)} }
 
 // scanState is the stored progress.
 type scanState struct {
@@ -139,7 +140,7 @@ func (s *Scan) step(ctx context.Context) (step, error) {
 		}
 		if st.Phase == "rows" {
 			keys, look, err = s.rows(ctx, st.AfterKey)
-			if err != nil && st.AfterKey != nil && s.w.isNobodys(ctx, *st.AfterKey) {
+			if err != nil && st.AfterKey != nil && !s.w.table.IsKey(ctx, s.w.o.DB, *st.AfterKey) {
 				keys, look, err = s.rows(ctx, nil) // the key has another type than when the scan began
 			}
 		} else {
@@ -238,7 +239,7 @@ func (s *Scan) full(ctx context.Context) (bool, error) {
 // rows returns the next page of keys of the source table, and those of them that differ from the ledger or are not in
 // it.
 func (s *Scan) rows(ctx context.Context, after *string) (keys, look []string, err error) {
-	keys, known, err := s.pages.keys(ctx, s.w.sql.rows, after)
+	keys, known, err := s.pages.Rows(ctx, after)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -253,15 +254,15 @@ func (s *Scan) rows(ctx context.Context, after *string) (keys, look []string, er
 			look = append(look, key)
 		}
 	}
-	differ := func(found []row) {
+	differ := func(found []rows.Row) {
 		for i := range found {
-			if !found[i].unchanged(s.w.o.Pipeline) {
-				look = append(look, found[i].key)
+			if !s.w.table.Unchanged(&found[i]) {
+				look = append(look, found[i].Key)
 			}
 		}
 	}
 	// What is the matter with a row that cannot be read is for the worker to say.
-	err = s.pages.read(ctx, compare, differ, func(key string, _ error) { look = append(look, key) })
+	err = s.pages.Read(ctx, compare, differ, func(key string, _ error) { look = append(look, key) })
 	if err != nil {
 		return nil, nil, err
 	}
@@ -272,12 +273,12 @@ func (s *Scan) rows(ctx context.Context, after *string) (keys, look []string, er
 // else has none.
 func (s *Scan) orphans(ctx context.Context, after *string) (keys, look []string, err error) {
 	p := s.w.o.Pipeline
-	rows, err := s.w.o.DB.Query(ctx, sqlfiles.Query("ledger_page"),
-		pgx.StrictNamedArgs{"pipeline_id": p.ID, "after": after, "max": pageRows})
+	page, err := s.w.o.DB.Query(ctx, sqlfiles.Query("ledger_page"),
+		pgx.StrictNamedArgs{"pipeline_id": p.ID, "after": after, "max": rows.PageRows})
 	if err != nil {
 		return nil, nil, err
 	}
-	keys, err = pgx.CollectRows(rows, pgx.RowTo[string])
+	keys, err = pgx.CollectRows(page, pgx.RowTo[string])
 	if err != nil {
 		return nil, nil, err
 	}
@@ -285,20 +286,8 @@ func (s *Scan) orphans(ctx context.Context, after *string) (keys, look []string,
 		look, err = s.strays(ctx)
 		return nil, look, err
 	}
-	err = s.pages.page(ctx, len(keys), func(tx pgx.Tx, n int) error {
-		keys = keys[:n]
-		some, err := keyArrays(p, keys)
-		if err != nil {
-			return err
-		}
-		rows, err := tx.Query(ctx, s.w.sql.gone, append(some, keys)...)
-		if err != nil {
-			return err
-		}
-		look, err = pgx.CollectRows(rows, pgx.RowTo[string])
-		return err
-	})
-	if faultOf(err) == database.Data {
+	keys, look, err = s.pages.Gone(ctx, keys)
+	if rows.Fault(err) == database.Data {
 		return keys, keys, nil // a key that is no value of the column's type any more; the worker finds it
 	}
 	return keys, look, err

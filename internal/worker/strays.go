@@ -6,6 +6,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/embedsidecar/embedsidecar/internal/rows"
 	sqlfiles "github.com/embedsidecar/embedsidecar/sql"
 )
 
@@ -14,11 +15,8 @@ import (
 // portions, without those that have a task already. The table is read by pages; when none was found up to its end,
 // there are none.
 func (s *Scan) strays(ctx context.Context) (found []string, err error) {
-	if s.w.sql.vectors.first == "" {
-		return nil, nil
-	}
-	for len(found) < pageRows {
-		keys, gone, err := s.pages.keys(ctx, s.w.sql.vectors, s.stray)
+	for len(found) < rows.PageRows {
+		keys, gone, err := s.pages.Vectors(ctx, s.stray)
 		if err != nil {
 			s.stray = nil // it may be no key any more
 			return nil, err
@@ -47,14 +45,14 @@ func (s *Scan) withoutTask(ctx context.Context, keys []string) ([]string, error)
 	if len(keys) == 0 {
 		return nil, nil
 	}
-	rows, err := s.w.o.DB.Query(ctx, sqlfiles.Query("without_task"), pgx.StrictNamedArgs{
+	open, err := s.w.o.DB.Query(ctx, sqlfiles.Query("without_task"), pgx.StrictNamedArgs{
 		"pipeline_id": s.w.o.Pipeline.ID,
 		"row_keys":    keys,
 	})
 	if err != nil {
 		return nil, err
 	}
-	keys, err = pgx.CollectRows(rows, pgx.RowTo[string])
+	keys, err = pgx.CollectRows(open, pgx.RowTo[string])
 	if err != nil {
 		return nil, fmt.Errorf("look for tasks: %w", err)
 	}

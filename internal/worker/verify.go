@@ -7,14 +7,12 @@ import (
 	"math"
 	"math/rand/v2"
 	"slices"
-	"strconv"
 	"strings"
-
-	"github.com/jackc/pgx/v5"
 
 	"github.com/embedsidecar/embedsidecar/embed"
 	"github.com/embedsidecar/embedsidecar/internal/database"
 	"github.com/embedsidecar/embedsidecar/internal/pipeline"
+	"github.com/embedsidecar/embedsidecar/internal/rows"
 )
 
 // Report is what a verification found. Rows with an open task count like any other: whether that is bad is for the
@@ -59,9 +57,9 @@ func (w *Worker) Verify(ctx context.Context, deep int) (Report, error) {
 		after  *string
 	)
 	sample.limit = deep
-	p := newPages(w)
+	p := w.table.Pages(w.o.DB)
 	for {
-		keys, _, err := verifying(ctx, p, w.sql.rows, after)
+		keys, _, err := verifying(ctx, p.Rows, after)
 		if err != nil {
 			return report, w.unverified(err)
 		}
@@ -69,11 +67,11 @@ func (w *Worker) Verify(ctx context.Context, deep int) (Report, error) {
 			break
 		}
 		after = &keys[len(keys)-1]
-		var found []row
+		var found []rows.Row
 		err = database.UntilUnlocked(ctx, func() error {
 			some := report // what is counted before a lock is met is counted again
 			found = found[:0]
-			err := p.read(ctx, keys, func(rows []row) { found = append(found, rows...) },
+			err := p.Read(ctx, keys, func(page []rows.Row) { found = append(found, page...) },
 				func(key string, err error) { some.Rows++; some.refuse(key, err) })
 			if err == nil {
 				report = some
@@ -85,28 +83,23 @@ func (w *Worker) Verify(ctx context.Context, deep int) (Report, error) {
 		}
 		for i := range found {
 			if w.verifyRow(&report, &found[i]) {
-				sample.offer(found[i].key)
+				sample.offer(found[i].Key)
 			}
 		}
 	}
 	if err := w.countOrphans(ctx, p, &report); err != nil {
 		return report, w.unverified(err)
 	}
-	embedSample := w.embedSample
-	if w.o.Pipeline.Chunked {
-		embedSample = w.embedChunkSample
-	}
-	if err := embedSample(ctx, &report, sample.keys); err != nil {
+	if err := w.way.sample(ctx, &report, sample.keys); err != nil {
 		return report, w.unverified(err)
 	}
 	return report, nil
 }
 
-// verifying is pages.keys for somebody who waits for locks.
-func verifying(ctx context.Context, p *pages, s pageStatements, after *string) (keys []string, answers []bool,
-	err error,
-) {
-	err = database.UntilUnlocked(ctx, func() (err error) { keys, answers, err = p.keys(ctx, s, after); return err })
+// verifying is a page for somebody who waits for locks.
+func verifying(ctx context.Context, page func(context.Context, *string) ([]string, []bool, error), after *string,
+) (keys []string, answers []bool, err error) {
+	err = database.UntilUnlocked(ctx, func() (err error) { keys, answers, err = page(ctx, after); return err })
 	return keys, answers, err
 }
 
@@ -137,41 +130,41 @@ func (w *Worker) differs(report *Report, key, what string) {
 }
 
 // verifyRow judges one row and reports whether it has a vector that may be sampled.
-func (w *Worker) verifyRow(report *Report, r *row) bool {
+func (w *Worker) verifyRow(report *Report, r *rows.Row) bool {
 	p := w.o.Pipeline
-	if !r.found {
+	if !r.Found {
 		return false // gone since its key was read
 	}
 	report.Rows++
-	tokenless := r.wanted() && !r.stored && r.ledger && r.ledgerText == nil && r.ledgerGeneration == p.Generation &&
-		r.unchanged(p)
+	tokenless := r.Wanted() && !r.Stored && r.Ledger && r.LedgerText == nil && r.LedgerGeneration == p.Generation &&
+		w.table.Unchanged(r)
 	switch {
-	case !r.wanted() || tokenless:
-		if r.stored {
+	case !r.Wanted() || tokenless:
+		if r.Stored {
 			report.Orphans++
-			w.found(report, r.key, "a vector though there is no text")
+			w.found(report, r.Key, "a vector though there is no text")
 		}
 		return false
-	case !r.stored:
+	case !r.Stored:
 		report.Wanted++
 		report.Missing++
-		if n := len(r.key); n > pipeline.MaxKey {
+		if n := len(r.Key); n > pipeline.MaxKey {
 			const enough = 40
-			report.example(strings.ToValidUTF8(r.key[:enough], "")+"...",
+			report.example(strings.ToValidUTF8(r.Key[:enough], "")+"...",
 				fmt.Sprintf("no vector: its key has %d bytes, and %d is the most", n, pipeline.MaxKey))
 			return false
 		}
-		w.found(report, r.key, "no vector")
+		w.found(report, r.Key, "no vector")
 		return false
 	}
 	report.Wanted++
 	switch {
-	case !r.intact(p):
+	case !w.table.Intact(r):
 		report.Stale++
-		w.found(report, r.key, "a vector we did not write, or one of another generation")
-	case string(r.ledgerText) != string(r.textHash[:]):
+		w.found(report, r.Key, "a vector we did not write, or one of another generation")
+	case string(r.LedgerText) != string(r.TextHash[:]):
 		report.Stale++
-		w.found(report, r.key, "a vector of another text")
+		w.found(report, r.Key, "a vector of another text")
 	default:
 		report.Covered++
 	}
@@ -179,13 +172,10 @@ func (w *Worker) verifyRow(report *Report, r *row) bool {
 }
 
 // countOrphans finds rows of an embedding table whose source row is gone. A column's vector goes with its row.
-func (w *Worker) countOrphans(ctx context.Context, p *pages, report *Report) error {
-	if w.sql.vectors.first == "" {
-		return nil
-	}
+func (w *Worker) countOrphans(ctx context.Context, p *rows.Pages, report *Report) error {
 	var after *string
 	for {
-		keys, gone, err := verifying(ctx, p, w.sql.vectors, after)
+		keys, gone, err := verifying(ctx, p.Vectors, after)
 		if err != nil || len(keys) == 0 {
 			return err
 		}
@@ -202,15 +192,15 @@ func (w *Worker) countOrphans(ctx context.Context, p *pages, report *Report) err
 func (w *Worker) embedSample(ctx context.Context, report *Report, keys []string) error {
 	for len(keys) > 0 {
 		n := min(len(keys), w.o.BatchRows)
-		var rows []row
+		var found []rows.Row
 		var vectors map[int][]float32
 		err := database.UntilUnlocked(ctx, func() (err error) {
-			if rows, err = w.read(ctx, w.o.DB, keys[:n], largeTexts); err == nil {
-				vectors, err = w.storedVectors(ctx, w.o.Pipeline, w.sql.reuse, keys[:n])
+			if found, err = w.table.Read(ctx, w.o.DB, keys[:n], largeTexts); err == nil {
+				vectors, err = w.table.Vectors(ctx, w.o.DB, keys[:n])
 			}
 			return err
 		})
-		someRow := w.ofSomeRow(ctx, err)
+		someRow := w.table.OfSomeRow(ctx, w.o.DB, err)
 		if someRow && n > 1 { // one of them fails since it was drawn
 			return errors.Join(w.embedSample(ctx, report, keys[:n/2]), w.embedSample(ctx, report, keys[n/2:]))
 		}
@@ -223,12 +213,12 @@ func (w *Worker) embedSample(ctx context.Context, report *Report, keys []string)
 			return err
 		}
 		// Texts come in the order of their keys until there is no more room; one alone always has it.
-		if left := slices.IndexFunc(rows, func(r row) bool { return r.leftOut() }); left > 0 {
-			n, rows = left, rows[:left]
+		if left := slices.IndexFunc(found, func(r rows.Row) bool { return r.LeftOut() }); left > 0 {
+			n, found = left, found[:left]
 		}
-		texts := make([]string, len(rows))
-		for i := range rows {
-			texts[i] = rows[i].text
+		texts := make([]string, len(found))
+		for i := range found {
+			texts[i] = found[i].Text
 		}
 		results, err := w.o.Service.Anew(ctx, texts)
 		if err != nil {
@@ -236,13 +226,13 @@ func (w *Worker) embedSample(ctx context.Context, report *Report, keys []string)
 		}
 		for i, result := range results {
 			stored, ok := vectors[i]
-			if !ok || !rows[i].wanted() {
+			if !ok || !found[i].Wanted() {
 				continue
 			}
 			report.Sampled++
 			if result.Vector == nil || !w.same(stored, result.Vector) {
 				report.Differ++
-				w.differs(report, rows[i].key, "another vector than the model gives now")
+				w.differs(report, found[i].Key, "another vector than the model gives now")
 			}
 		}
 		keys = keys[n:]
@@ -263,38 +253,6 @@ func (r *reservoir) offer(key string) {
 	} else if i := rand.IntN(r.seen); i < r.limit { //nolint:gosec // a sample needs no secrecy
 		r.keys[i] = key
 	}
-}
-
-// storedVectors returns the vectors that rows of a pipeline have now, by the place of their key. The statement is its
-// reuse.
-func (w *Worker) storedVectors(ctx context.Context, p *pipeline.Pipeline, sql string, keys []string) (map[int][]float32,
-	error,
-) {
-	args, err := keyArrays(p, keys)
-	if err != nil {
-		return nil, err
-	}
-	formats := pgx.QueryResultFormats{pgx.TextFormatCode, pgx.BinaryFormatCode}
-	rows, err := w.o.DB.Query(ctx, sql, append([]any{formats}, args...)...)
-	if err != nil {
-		return nil, err
-	}
-	defer rows.Close()
-	vectors := map[int][]float32{}
-	for rows.Next() {
-		raw := rows.RawValues()
-		place, err := strconv.Atoi(string(raw[0]))
-		if err != nil || place < 1 || place > len(keys) {
-			return nil, fmt.Errorf("place %q of %d", raw[0], len(keys))
-		}
-		if raw[1] == nil {
-			continue
-		}
-		if vectors[place-1], err = p.Stored.ParseBinary(raw[1]); err != nil {
-			return nil, err
-		}
-	}
-	return vectors, rows.Err()
 }
 
 // same reports whether a stored vector is what the model gives, but for rounding.

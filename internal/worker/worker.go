@@ -19,6 +19,7 @@ import (
 
 	"github.com/embedsidecar/embedsidecar/embed"
 	"github.com/embedsidecar/embedsidecar/internal/pipeline"
+	"github.com/embedsidecar/embedsidecar/internal/rows"
 	"github.com/embedsidecar/embedsidecar/queue"
 )
 
@@ -77,7 +78,8 @@ type Stats struct {
 // Worker works one pipeline. Only its Run method does anything; it may be called once.
 type Worker struct {
 	o     Options
-	sql   statements
+	table *rows.Table
+	way   way
 	stats Stats
 
 	restless restless
@@ -95,11 +97,13 @@ func New(o Options) *Worker {
 	o.Retry.MaxAttempts = orDefault(o.Retry.MaxAttempts, pipeline.DefaultMaxAttempts)
 	o.Retry.Initial = orDefault(o.Retry.Initial, pipeline.DefaultFirstRetry)
 	o.Retry.Max = orDefault(o.Retry.Max, pipeline.DefaultLongestRetry)
-	o.UserPath = orDefault(o.UserPath, `"$user", public`)
 	if o.Budget == nil {
 		o.Budget = NewBudget(0)
 	}
-	return &Worker{o: o, sql: newStatements(o.Pipeline)}
+	table := rows.New(o.Pipeline, rows.Options{MarkKey: o.MarkKey, NoMarks: o.NoMarks, UserPath: o.UserPath})
+	w := &Worker{o: o, table: table}
+	w.way = w.wayOf(table)
+	return w
 }
 
 func orDefault[T comparable](v, fallback T) T {

@@ -11,8 +11,7 @@ import (
 	"github.com/embedsidecar/embedsidecar/embed"
 	"github.com/embedsidecar/embedsidecar/internal/database"
 	"github.com/embedsidecar/embedsidecar/internal/failpoint"
-	"github.com/embedsidecar/embedsidecar/internal/mark"
-	"github.com/embedsidecar/embedsidecar/internal/pipeline"
+	"github.com/embedsidecar/embedsidecar/internal/rows"
 	"github.com/embedsidecar/embedsidecar/queue"
 	sqlfiles "github.com/embedsidecar/embedsidecar/sql"
 )
@@ -24,7 +23,7 @@ func lockedDelay(t queue.Task, now time.Time) time.Duration {
 
 // touches reports whether the item changes the destination's row.
 func (it *item) touches() bool {
-	return it.action == vectorIn || it.action == empty && it.row.stored
+	return it.action == vectorIn || it.action == empty && it.row.Stored
 }
 
 // mostLocked is how often a batch may wait for locks in vain until those of its rows that stand in the way are alone.
@@ -46,11 +45,11 @@ func (w *Worker) finishParts(ctx context.Context, items []item, locked *int) err
 			continue
 		}
 		all := w.ofAll(ctx, err, w.writeNone)
-		if faultOf(err) == database.Locked {
+		if rows.Fault(err) == database.Locked {
 			*locked++
 		}
 		switch {
-		case faultOf(all) == database.Locked || *locked > mostLocked:
+		case rows.Fault(all) == database.Locked || *locked > mostLocked:
 			// Somebody alters the table or builds an index on it, or what a trigger waits for is held: smaller batches would
 			// wait just as long.
 			delay := lockedDelay(items[0].task, time.Now())
@@ -87,7 +86,7 @@ const heldRows = 64
 // portion returns how many of some items the next write-back takes: all of them for an embedding table, whose rows
 // nobody else writes.
 func (w *Worker) portion(items []item) int {
-	if !w.o.Pipeline.ToColumn() || w.o.HeldRows < 0 {
+	if !w.table.OfUsers() || w.o.HeldRows < 0 {
 		return len(items)
 	}
 	held := 0
@@ -103,35 +102,37 @@ func (w *Worker) portion(items []item) int {
 	return len(items)
 }
 
-// change is what the items of one write-back do to the destination.
-type change struct {
-	write, empty, remove []*item
-	adopt                []*item // rows of an embedding table whose vectors come from an older generation
-}
-
-func sortItems(items []item, generation int32) change {
-	var c change
+// changeOf says what the items of one write-back do to the destination.
+func changeOf(items []item, generation int32) rows.Change {
+	var c rows.Change
 	for i := range items {
 		it := &items[i]
 		switch it.action {
 		case vectorIn:
-			c.write = append(c.write, it)
+			c.Write = append(c.Write, it.write())
 		case empty:
 			if it.touches() {
-				c.empty = append(c.empty, it)
+				c.Empty = append(c.Empty, it.task.RowKey)
 			}
 		case gone:
 			if !it.nobody { // the destination's key is of the same type: there is nothing to remove
-				c.remove = append(c.remove, it)
+				c.Remove = append(c.Remove, it.task.RowKey)
 			}
 		case relabel:
-			if it.row.storedGeneration != 0 && it.row.storedGeneration != generation {
-				c.adopt = append(c.adopt, it)
+			if it.row.StoredGeneration != 0 && it.row.StoredGeneration != generation {
+				c.Adopt = append(c.Adopt, it.task.RowKey)
 			}
 		case alias, nothing, broken:
 		}
 	}
 	return c
+}
+
+// write is what is written for an item with a vector.
+func (it *item) write() rows.Write {
+	return rows.Write{
+		Key: it.task.RowKey, TextHash: it.row.TextHash[:], Vector: it.vector, Text: it.row.Text, Pieces: it.pieces,
+	}
 }
 
 // writeBack does one transaction: hold the lease, lock the rows of a column but those that are locked, pass the
@@ -163,9 +164,9 @@ func (w *Worker) writeBack(ctx context.Context, items []item) error {
 		return err
 	}
 	mine, outcomes := w.judge(items, locked, passed)
-	c := sortItems(mine, w.o.Pipeline.Generation)
-	moved, err := w.write(ctx, tx, mine, c, locked)
-	if err != nil {
+	c := changeOf(mine, w.o.Pipeline.Generation)
+	moved := w.restless.watch(&c)
+	if err := w.table.Write(ctx, tx, &c, locked); err != nil {
 		return fmt.Errorf("write back %s: %w", w.describe(len(items)), err)
 	}
 	if err := failpoint.Hit("worker/before-commit"); err != nil {
@@ -175,7 +176,7 @@ func (w *Worker) writeBack(ctx context.Context, items []item) error {
 	batch := &pgx.Batch{}
 	batch.Queue(sqlfiles.Query("finish_tasks"), queue.FinishArgs(w.o.ID, items[0].task.Lease, w.o.Pipeline.Generation,
 		outcomes)).
-		Query(func(rows pgx.Rows) (err error) { done, err = queue.CollectFinished(rows); return err })
+		Query(func(r pgx.Rows) (err error) { done, err = queue.CollectFinished(r); return err })
 	batch.Queue("COMMIT AND CHAIN") // the transaction that begins is what the driver still has to end
 	if err := tx.SendBatch(ctx, batch).Close(); err != nil {
 		return fmt.Errorf("write back %s: %w", w.describe(len(items)), err)
@@ -184,7 +185,7 @@ func (w *Worker) writeBack(ctx context.Context, items []item) error {
 		return err
 	}
 	w.o.Queue.NoteDue(outcomes)
-	w.restless.note(c.write, moved)
+	w.restless.note(c.Write, *moved)
 	w.count(mine, done)
 	w.noteFate(ctx, items)
 	return nil
@@ -206,14 +207,14 @@ func (w *Worker) finishOnly(ctx context.Context, items []item) error {
 }
 
 // overdue says that a lease was over before some of its rows were done, which ends the batch: queue.ErrLeaseLost.
-func (w *Worker) overdue(rows int) error {
-	w.stats.Fenced.Add(int64(rows))
+func (w *Worker) overdue(n int) error {
+	w.stats.Fenced.Add(int64(n))
 	return queue.ErrLeaseLost
 }
 
 // judge says how each item ends, and which of them are written: not those whose rows are locked, nor those that did
 // not pass the fence.
-func (w *Worker) judge(items []item, locked *rowLocks, passed map[string]bool) (mine []item, outcomes []queue.Outcome) {
+func (w *Worker) judge(items []item, locked *rows.Locks, passed map[string]bool) (mine []item, outcomes []queue.Outcome) {
 	for i := range items {
 		it := items[i]
 		switch {
@@ -245,205 +246,46 @@ func (w *Worker) judge(items []item, locked *rowLocks, passed map[string]bool) (
 }
 
 // barred reports whether the item writes to a row that somebody has locked.
-func (it *item) barred(locked *rowLocks) bool {
-	return locked != nil && it.touches() && locked.sources[it.task.TaskID] == nil
-}
+func (it *item) barred(locked *rows.Locks) bool { return it.touches() && !locked.Hold(it.task.RowKey) }
 
-// write brings the destination up to date. It returns the places of rows whose text a trigger changed meanwhile.
-func (w *Worker) write(ctx context.Context, tx pgx.Tx, mine []item, c change, locked *rowLocks) (moved *[]int,
-	err error,
-) {
-	p := w.o.Pipeline
-	if p.Chunked && len(c.write) > 0 {
-		if err := w.writeChunks(ctx, tx, c.write); err != nil {
-			return nil, err
-		}
-	}
-	batch := &pgx.Batch{}
-	w.queueMark(batch, mine, locked)
-	if err := w.queueDestination(batch, c); err != nil {
-		return nil, err
-	}
-	if p.ToColumn() && p.Triggers && len(c.write)+len(c.empty) > 0 {
-		// Triggers that are deferred to the commit run now, before anything is held that the stream could wait for.
-		w.queuePath(batch, w.o.UserPath)
-		batch.Queue("SET CONSTRAINTS ALL IMMEDIATE")
-		w.queuePath(batch, database.OwnPath)
-	}
-	if moved, err = w.queueAfter(batch, c.write, locked); err != nil || batch.Len() == 0 {
-		return moved, err
-	}
-	return moved, tx.SendBatch(ctx, batch).Close()
-}
-
-// rowLocks are rows of a column destination that nobody else can change until the transaction ends.
-type rowLocks struct {
-	xid     uint32                        // of the transaction, as pgoutput tells it
-	sources map[int64]pipeline.SourceHash // that each row has now, by task
-}
-
-// begin begins the transaction, which the caller ends. It reports whether the lease is still ours and, for a column,
-// which rows are now locked (nil for an embedding table, whose rows nobody else writes). Those that are locked by
-// others are left out. For an embedding table the fence is passed on the way, and the keys that passed are returned.
-func (w *Worker) begin(ctx context.Context, items []item) (tx pgx.Tx, held bool, locked *rowLocks,
+// begin begins the transaction, which the caller ends. It reports whether the lease is still ours, and which rows of
+// users' are now locked. Those that are locked by others are left out. Where there are none to be locked the fence is
+// passed on the way, and the keys that passed are returned.
+func (w *Worker) begin(ctx context.Context, items []item) (tx pgx.Tx, held bool, locked *rows.Locks,
 	passed map[string]bool, err error,
 ) {
-	p := w.o.Pipeline
 	batch := &pgx.Batch{}
 	batch.BeginTx(database.Isolation) // one round trip for all of it
 	database.Conduct(w.o.DB, batch)
-	w.queueGuard(batch)
+	w.table.QueueGuard(batch)
 	batch.Queue(sqlfiles.Query("hold_lease"), queue.HoldArgs(items[0].task.Lease,
-		p.Generation)).Query(func(r pgx.Rows) error {
+		w.o.Pipeline.Generation)).Query(func(r pgx.Rows) error {
 		held = r.Next()
 		return nil
 	})
-	if !p.ToColumn() {
+	var keys []string
+	for i := range items {
+		if it := &items[i]; it.touches() {
+			keys = append(keys, it.task.RowKey)
+		}
+	}
+	if locked, err = w.table.QueueLock(batch, keys); err != nil {
+		return nil, false, nil, nil, err
+	}
+	if locked == nil {
 		passed = w.queueFence(batch, items, nil)
-	} else {
-		locked = &rowLocks{sources: map[int64]pipeline.SourceHash{}}
-		batch.Queue("SELECT pg_current_xact_id()::xid").QueryRow(func(r pgx.Row) error { return r.Scan(&locked.xid) })
-		var (
-			keys []string
-			rows []int64
-		)
-		for i := range items {
-			if it := &items[i]; it.touches() {
-				keys, rows = append(keys, it.task.RowKey), append(rows, it.task.TaskID)
-			}
-		}
-		if len(keys) > 0 {
-			args, err := keyArrays(p, keys)
-			if err != nil {
-				return nil, false, nil, nil, err
-			}
-			var (
-				place int64
-				hash  []byte
-			)
-			batch.Queue(w.sql.lock, args...).Query(func(r pgx.Rows) error {
-				_, err := pgx.ForEachRow(r, []any{&place, &hash}, func() error {
-					locked.sources[rows[place-1]] = append(pipeline.SourceHash{}, hash...)
-					return nil
-				})
-				return err
-			})
-		}
 	}
 	results := w.o.DB.SendBatch(ctx, batch)
-	if tx = results.Tx(); tx != nil && p.ToColumn() && p.Triggers {
-		database.Used(tx)
+	if tx = results.Tx(); tx != nil {
+		w.table.Began(tx)
 	}
 	return tx, held, locked, passed, results.Close()
-}
-
-// queueMark adds the mark by which the streamer knows the rows of a column write-back again: as they will be, which
-// is not always as they were read. Somebody may have changed a row between; that change makes a task itself, and our
-// vector must not make another. So the vector may be of an older text than the one it is signed with: the mark holds
-// for this transaction alone.
-func (w *Worker) queueMark(batch *pgx.Batch, items []item, locked *rowLocks) {
-	if locked == nil || w.o.NoMarks {
-		return
-	}
-	maker := mark.NewMaker(w.o.MarkKey, locked.xid)
-	var tags []mark.Tag
-	for i := range items {
-		it := &items[i]
-		if !it.touches() {
-			continue
-		}
-		hash := noVector
-		if it.action == vectorIn {
-			hash = w.o.Pipeline.Stored.Hash(it.vector)
-		}
-		tags = append(tags, maker.Tag(w.o.Pipeline.ID, it.task.RowKey, locked.sources[it.task.TaskID], hash[:]))
-	}
-	if len(tags) > 0 && len(tags) <= mark.MostTags {
-		batch.Queue("SELECT pg_logical_emit_message(true, $1::text, $2::bytea)", mark.WriteBack, mark.Encode(tags))
-	}
-}
-
-func keysOf(items []*item) []string {
-	keys := make([]string, len(items))
-	for i, it := range items {
-		keys[i] = it.task.RowKey
-	}
-	return keys
-}
-
-// queueDestination adds the statements that write the destination.
-func (w *Worker) queueDestination(batch *pgx.Batch, c change) error {
-	p := w.o.Pipeline
-	if len(c.write) > 0 && !p.Chunked {
-		args, err := keyArrays(p, keysOf(c.write))
-		if err != nil {
-			return err
-		}
-		given := make([][]float32, len(c.write))
-		hashes := make([][]byte, len(c.write))
-		for i, it := range c.write {
-			given[i], hashes[i] = it.vector, it.row.textHash[:]
-		}
-		vectors := parameter(p, given)
-		if p.ToColumn() {
-			w.queueUpdate(batch, w.sql.write, append(args, vectors), len(c.write))
-		} else {
-			batch.Queue(w.sql.write, append(args, hashes, vectors)...)
-		}
-	}
-	if len(c.adopt) > 0 {
-		args, err := keyArrays(p, keysOf(c.adopt))
-		if err != nil {
-			return err
-		}
-		batch.Queue(w.sql.adopt, args...)
-	}
-	if len(c.empty) > 0 {
-		args, err := keyArrays(p, keysOf(c.empty))
-		if err != nil {
-			return err
-		}
-		if p.ToColumn() {
-			w.queueUpdate(batch, w.sql.empty, args, len(c.empty))
-		} else {
-			batch.Queue(w.sql.empty, args...)
-		}
-	}
-	if len(c.remove) > 0 && w.sql.remove != "" {
-		args, err := keyArrays(p, keysOf(c.remove))
-		if err != nil {
-			return err
-		}
-		batch.Queue(w.sql.remove, append(args, keysOf(c.remove))...)
-	}
-	return nil
-}
-
-// queueUpdate adds an update of the user's rows and checks that none was kept out.
-func (w *Worker) queueUpdate(batch *pgx.Batch, sql string, args []any, want int) {
-	// Triggers of the table were written for the search_path of its applications and run under it; the statement itself
-	// names everything in full.
-	w.queuePath(batch, w.o.UserPath)
-	defer w.queuePath(batch, database.OwnPath)
-	batch.Queue(sql, args...).Query(func(rows pgx.Rows) error {
-		n := 0
-		for rows.Next() {
-			n++
-		}
-		if err := rows.Err(); err != nil {
-			return err
-		}
-		if n != want {
-			return errSuppressed
-		}
-		return nil
-	})
 }
 
 // queueFence adds the statement that writes the ledger, of those items whose entry is still the one that was read
 // with the row. It returns where their keys are put. Rows that somebody has locked are left out: they are not
 // written.
-func (w *Worker) queueFence(batch *pgx.Batch, items []item, locked *rowLocks) (passed map[string]bool) {
+func (w *Worker) queueFence(batch *pgx.Batch, items []item, locked *rows.Locks) (passed map[string]bool) {
 	p := w.o.Pipeline
 	var (
 		keys, lsns              []string
@@ -457,21 +299,19 @@ func (w *Worker) queueFence(batch *pgx.Batch, items []item, locked *rowLocks) (p
 			continue
 		}
 		var version *string
-		if it.row.ledger {
-			version = &it.row.ledgerVersion
+		if it.row.Ledger {
+			version = &it.row.LedgerVersion
 		}
 		var source, text, vector []byte
 		switch it.action {
 		case vectorIn:
-			hash := p.Stored.Hash(it.vector)
-			if p.Chunked {
-				hash = it.piecesHash()
-			}
-			source, text, vector = it.row.source, it.row.textHash[:], hash[:]
+			write := it.write()
+			hash := w.table.VectorHash(&write)
+			source, text, vector = it.row.Source, it.row.TextHash[:], hash[:]
 		case relabel:
-			source, text, vector = it.row.source, it.row.ledgerText, it.row.ledgerVector
+			source, text, vector = it.row.Source, it.row.LedgerText, it.row.LedgerVector
 		case empty:
-			source, vector = it.row.source, noVector[:]
+			source, vector = it.row.Source, rows.NoVector[:]
 		case gone, alias, nothing, broken:
 		}
 		keys, lsns = append(keys, it.task.RowKey), append(lsns, it.task.LastLSN.String())
@@ -486,12 +326,25 @@ func (w *Worker) queueFence(batch *pgx.Batch, items []item, locked *rowLocks) (p
 		"pipeline_id": p.ID, "generation": p.Generation, "place": items[0].task.Lease.Place, "row_keys": keys,
 		"versions": versions, "gone": gones,
 		"source_hashes": sources, "text_hashes": texts, "vector_hashes": vectors, "lsns": lsns,
-	}).Query(func(rows pgx.Rows) error {
+	}).Query(func(r pgx.Rows) error {
 		var key string
-		_, err := pgx.ForEachRow(rows, []any{&key}, func() error { passed[key] = true; return nil })
+		_, err := pgx.ForEachRow(r, []any{&key}, func() error { passed[key] = true; return nil })
 		return err
 	})
 	return passed
+}
+
+// vectors is how many are written for an item with a vector: with chunks, those that do not stay where they are.
+func (it *item) vectors() (n int64) {
+	if it.pieces == nil {
+		return 1
+	}
+	for i := range it.pieces {
+		if !it.pieces[i].Stays {
+			n++
+		}
+	}
+	return n
 }
 
 // count adds a finished batch to the counters.
@@ -501,11 +354,7 @@ func (w *Worker) count(mine []item, done queue.Finished) {
 	for i := range mine {
 		switch mine[i].action {
 		case vectorIn:
-			if w.o.Pipeline.Chunked {
-				w.stats.Written.Add(int64(mine[i].written))
-			} else {
-				w.stats.Written.Add(1)
-			}
+			w.stats.Written.Add(mine[i].vectors())
 			w.stats.Embedded.Add(1)
 			if w.o.Fresh != nil {
 				w.o.Fresh(now.Sub(mine[i].task.CommittedAt))

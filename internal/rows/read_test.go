@@ -1,7 +1,8 @@
-package worker
+package rows
 
 import (
 	"errors"
+	"reflect"
 	"strings"
 	"testing"
 
@@ -20,8 +21,8 @@ func line(change map[int]string) [][]byte {
 func TestScanRow_TakesWhatTheServerSays(t *testing.T) {
 	t.Parallel()
 	p := &pipeline.Pipeline{Spec: pipeline.Spec{IntoTable: "docs_embedding"}}
-	w := New(Options{Pipeline: p})
-	keys, found := []string{"1", "2", "3"}, make([]row, 3)
+	w := New(p, Options{})
+	keys, found := []string{"1", "2", "3"}, make([]Row, 3)
 	long := strings.Repeat("x", 32)
 	for _, raw := range [][][]byte{
 		line(map[int]string{
@@ -36,28 +37,28 @@ func TestScanRow_TakesWhatTheServerSays(t *testing.T) {
 		}),
 		line(map[int]string{readPlace: "3"}),
 	} {
-		if err := w.scanRow(raw, keys, found); err != nil {
+		if err := w.scan(raw, keys, found); err != nil {
 			t.Fatal(err)
 		}
 	}
 	first, second, third := &found[0], &found[1], &found[2]
-	if !first.found || first.actual != "01" || !first.keep || first.text != "a\uFFFDb" || !first.broken || !first.ledger ||
-		first.ledgerGeneration != 4 ||
-		first.ledgerVersion != "77" || !first.stored || first.storedGeneration != 3 ||
-		first.textHash != pipeline.TextHash("a\uFFFDb") {
+	if !first.Found || first.Actual != "01" || !first.Keep || first.Text != "a\uFFFDb" || !first.Broken || !first.Ledger ||
+		first.LedgerGeneration != 4 ||
+		first.LedgerVersion != "77" || !first.Stored || first.StoredGeneration != 3 ||
+		first.TextHash != pipeline.TextHash("a\uFFFDb") {
 		t.Errorf("the first row is %+v", first)
 	}
-	if !second.leftOut() || !second.hashed || string(second.textHash[:]) != long || second.keep || second.wanted() {
+	if !second.LeftOut() || !second.Hashed || string(second.TextHash[:]) != long || second.Keep || second.Wanted() {
 		t.Errorf("the second row, whose text was left out, is %+v", second)
 	}
-	if third.found || third.ledger || third.stored || third.wanted() {
+	if third.Found || third.Ledger || third.Stored || third.Wanted() {
 		t.Errorf("the third row, which is gone, is %+v", third)
 	}
 }
 
 func TestScanRow_RefusesWhatCannotBe(t *testing.T) {
 	t.Parallel()
-	w := New(Options{Pipeline: &pipeline.Pipeline{Spec: pipeline.Spec{IntoTable: "t"}}})
+	w := New(&pipeline.Pipeline{Spec: pipeline.Spec{IntoTable: "t"}}, Options{})
 	for name, change := range map[string]map[int]string{
 		"a place beyond the keys": {readPlace: "2"},
 		"no place":                {readPlace: ""},
@@ -65,24 +66,26 @@ func TestScanRow_RefusesWhatCannotBe(t *testing.T) {
 		"a generation":            {readPlace: "1", readLedgerSource: "s", readLedgerGeneration: "x"},
 		"a stored generation":     {readPlace: "1", readStored: "s", readStoredGeneration: "9999999999"},
 	} {
-		if err := w.scanRow(line(change), []string{"1"}, make([]row, 1)); err == nil {
+		if err := w.scan(line(change), []string{"1"}, make([]Row, 1)); err == nil {
 			t.Errorf("%s: no error", name)
 		}
 	}
 }
 
-func TestKeyArrays_OneOfEachColumn(t *testing.T) {
+func TestArgs_OneArrayForEachColumnOfTheKey(t *testing.T) {
 	t.Parallel()
 	p := &pipeline.Pipeline{Key: make([]pipeline.KeyColumn, 2)}
-	args, err := keyArrays(p, []string{`1|a\|b`, `2|c`})
-	if err != nil || len(args) != 2 {
-		t.Fatalf("%v, %v", args, err)
+	s := build(p, func(b *builder) string { return b.param("last") + b.list(keysAsTheyAre, array{"last", "text"}) })
+	keys := []string{`1|a\|b`, `2|c`}
+	args, err := s.args(p, keys, values{"last": 7, "another": 8})
+	if want := []any{7, []string{"1", "2"}, []string{"a|b", "c"}, keys}; err != nil || !reflect.DeepEqual(args, want) {
+		t.Fatalf("%v, %v, want %v", args, err, want)
 	}
-	if got := args[1].([]string); got[0] != "a|b" || got[1] != "c" { //nolint:forcetypeassert // a wrong type is a failure
-		t.Errorf("the second column is %q", got)
-	}
-	if _, err := keyArrays(p, []string{"1"}); !errors.Is(err, errSplit) {
+	if _, err := s.args(p, []string{"1"}, values{"last": 7}); !errors.Is(err, ErrSplit) {
 		t.Errorf("a key of one column: %v", err)
+	}
+	if _, err := s.args(p, keys, nil); err == nil || errors.Is(err, ErrSplit) {
+		t.Errorf("no value for a parameter: %v", err)
 	}
 }
 
@@ -91,24 +94,24 @@ func TestIntact_WhatTheDestinationMustHold(t *testing.T) {
 	t.Parallel()
 	chunked := &pipeline.Pipeline{Spec: pipeline.Spec{IntoTable: "t"}, Chunked: true, Generation: 1}
 	hash := pipeline.TextHash("all chunks")
-	r := row{
-		ledger: true, ledgerText: []byte("text"), ledgerVector: hash[:pipeline.VectorHashSize], ledgerGeneration: 1,
-		stored: true, storedHash: hash[:], storedGeneration: 1,
+	r := Row{
+		Ledger: true, LedgerText: []byte("text"), LedgerVector: hash[:pipeline.VectorHashSize], LedgerGeneration: 1,
+		Stored: true, StoredHash: hash[:], StoredGeneration: 1,
 	}
-	if !r.intact(chunked) {
+	if !New(chunked, Options{}).Intact(&r) {
 		t.Error("the chunks that were written are not taken for such")
 	}
-	for name, change := range map[string]func(r *row){
-		"a chunk was changed":          func(r *row) { r.storedHash = make([]byte, len(hash)) },
-		"some are of another model":    func(r *row) { r.storedGeneration = -1 },
-		"none is stored":               func(r *row) { r.stored = false },
-		"the entry is older":           func(r *row) { r.ledgerGeneration = 0 },
-		"it is to be embedded anew":    func(r *row) { r.ledgerVector = nil },
-		"it has no text, and a vector": func(r *row) { r.ledgerText = nil },
+	for name, change := range map[string]func(r *Row){
+		"a chunk was changed":          func(r *Row) { r.StoredHash = make([]byte, len(hash)) },
+		"some are of another model":    func(r *Row) { r.StoredGeneration = -1 },
+		"none is stored":               func(r *Row) { r.Stored = false },
+		"the entry is older":           func(r *Row) { r.LedgerGeneration = 0 },
+		"it is to be embedded anew":    func(r *Row) { r.LedgerVector = nil },
+		"it has no text, and a vector": func(r *Row) { r.LedgerText = nil },
 	} {
 		other := r
 		change(&other)
-		if other.intact(chunked) {
+		if New(chunked, Options{}).Intact(&other) {
 			t.Errorf("%s: it is taken for intact", name)
 		}
 	}

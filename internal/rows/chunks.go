@@ -1,0 +1,387 @@
+package rows
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/embedsidecar/embedsidecar/embed/chunk"
+	"github.com/embedsidecar/embedsidecar/internal/pipeline"
+)
+
+// Chunks is an embedding table of chunks: it holds a list of vectors for each row, with their places in the text.
+type Chunks struct {
+	embeddingTable
+	chunks chunkStatements
+}
+
+type chunkStatements struct {
+	stored  statement // what is stored of some keys, without vectors
+	vectors statement // vectors by key, number and hash
+	known   statement // vectors by hash; none when there is no index for it
+	shift   statement // new places in the text for chunks that keep their number and their vector
+	put     statement // chunks with their vectors
+	end     statement // take away what is behind the last chunk of some keys
+	deep    statement // everything of some keys but the vectors, to compare
+	all     statement // all vectors of some keys, in the order of deep
+}
+
+// Piece is a chunk on its way into the destination. Its place in Write.Pieces is its number.
+type Piece struct {
+	chunk.Chunk
+	Hash   [sha256.Size]byte // of what is embedded
+	Vector []float32         // nil: not known yet, or not needed because the piece stays
+	Empty  bool              // it has no token: no vector, no row
+	From   *StoredChunk      // a stored chunk of the row with the same hash, which no other piece has taken; nil: none
+	Stays  bool              // From has the number of the piece: its vector need not be written
+}
+
+// Unknown reports whether the piece's vector is nowhere to be found.
+func (p *Piece) Unknown() bool { return p.Vector == nil && p.From == nil && !p.Empty }
+
+// StoredChunk is what the destination holds of a row.
+type StoredChunk struct {
+	No, Start, End int
+	Generation     int32
+	Hash           [sha256.Size]byte
+	HasText        bool // its text is stored
+	Respell        bool // under another spelling of the key
+}
+
+// DeepChunk is a stored chunk with everything.
+type DeepChunk struct {
+	chunk.Chunk
+	Text   *string
+	Hash   []byte
+	Vector []float32
+}
+
+// Arrays that the statements of chunks have.
+var chunkPlaces = []array{
+	chunkNumbers, textHashes, {"start_byte", "integer"}, {"end_byte", "integer"},
+}
+
+func newChunks(p *pipeline.Pipeline) *Chunks {
+	from := func(b *builder, more ...array) string {
+		return " FROM " + b.list(more...) + " JOIN " + p.Into() + " AS d ON " + b.match("d")
+	}
+	text := "coalesce(k.chunk_text, d.chunk_text)"
+	if p.Chunking.NoText {
+		text = "NULL"
+	}
+	const asked = " AND d.chunk_no = k.chunk_no AND d.text_hash = k.text_hash"
+	c := &Chunks{*newEmbeddingTable(p), chunkStatements{
+		stored: build(p, func(b *builder) string {
+			return "SELECT k.place, d.chunk_no, d.start_byte, d.end_byte, d.generation, d.text_hash," +
+				" num_nonnulls(d.chunk_text) = 1, " + p.KeyExpression("d") + " <> k.row_key" + from(b, keysAsTheyAre) +
+				" WHERE d.chunk_no >= 0 ORDER BY k.place, d.chunk_no"
+		}),
+		vectors: build(p, func(b *builder) string {
+			return "SELECT k.place, d.embedding" + from(b, chunkNumbers, textHashes) + asked
+		}),
+		shift: build(p, func(b *builder) string {
+			return "UPDATE " + p.Into() + " AS d SET start_byte = k.start_byte, end_byte = k.end_byte, chunk_text = " + text +
+				fmt.Sprintf(", generation = %d FROM ", p.Generation) +
+				b.list(append(chunkPlaces[:len(chunkPlaces):len(chunkPlaces)], array{"chunk_text", "text"})...) +
+				" WHERE " + b.match("d") + asked
+		}),
+		put: build(p, func(b *builder) string {
+			return insert(p, "chunk_no, generation, text_hash, embedded_at, start_byte, end_byte, context, chunk_text,"+
+				" embedding", fmt.Sprintf("k.chunk_no, %d, k.text_hash, now(), k.start_byte, k.end_byte,"+
+				" nullif(k.context, ''), k.chunk_text, %s", p.Generation, p.ToStored("k.vector")),
+				b.list(append(chunkPlaces[:len(chunkPlaces):len(chunkPlaces)], array{"context", "text"},
+					array{"chunk_text", "text"}, b.vectors())...),
+				"generation = excluded.generation, text_hash = excluded.text_hash, embedded_at = excluded.embedded_at,"+
+					" start_byte = excluded.start_byte, end_byte = excluded.end_byte, context = excluded.context,"+
+					" chunk_text = excluded.chunk_text, embedding = excluded.embedding")
+		}),
+		end: build(p, func(b *builder) string {
+			return "DELETE FROM " + p.Into() + " AS d USING " + b.list(array{"chunks", "integer"}) + " WHERE " + b.match("d") +
+				" AND (d.chunk_no >= k.chunks OR d.chunk_no < 0)"
+		}),
+		deep: build(p, func(b *builder) string {
+			return "SELECT coalesce(d.start_byte, 0), coalesce(d.end_byte, 0), coalesce(d.context, ''), d.chunk_text," +
+				" d.text_hash" + from(b) + " ORDER BY k.place, d.chunk_no"
+		}),
+		all: build(p, func(b *builder) string {
+			return "SELECT k.place, d.embedding" + from(b) + " ORDER BY k.place, d.chunk_no"
+		}),
+	}}
+	if p.HashIndexed {
+		// Only rows in the ledger are known to be ours.
+		c.chunks.known = build(p, func(b *builder) string {
+			return "SELECT h.place, f.embedding FROM unnest(" + b.param(textHashes.name) + "::bytea[])" +
+				" WITH ORDINALITY AS h (text_hash, place) CROSS JOIN LATERAL (SELECT d.embedding FROM " + p.Into() +
+				" AS d WHERE d.text_hash = h.text_hash AND EXISTS (SELECT FROM embedsidecar.ledger AS l WHERE l.pipeline_id = " +
+				fmt.Sprint(p.ID) + " AND l.row_key = " + p.KeyExpression("d") +
+				" AND l.text_hash IS NOT NULL OFFSET 0) LIMIT 1) AS f"
+		})
+	}
+	return c
+}
+
+func (c *Chunks) statements() map[string]statement {
+	all := c.embeddingTable.statements()
+	for name, s := range map[string]statement{
+		"stored": c.chunks.stored, "vectors": c.chunks.vectors, "known": c.chunks.known, "shift": c.chunks.shift,
+		"put": c.chunks.put, "end": c.chunks.end, "deep": c.chunks.deep, "all": c.chunks.all,
+	} {
+		all["chunks."+name] = s
+	}
+	return all
+}
+
+// look reads texts up to a number of bytes of each row: those beyond are read one at a time. What is stored of a row
+// is one hash over all of its chunks.
+func (c *Chunks) look(b *builder) looking {
+	l := looking{
+		text: b.p.TextExpression(), title: fmt.Sprintf("left(%s, %d)", b.p.ContextExpression(), maxTitle),
+		send: "octet_length(f.body) <= " + b.limit(),
+		hash: "CASE WHEN pg_client_encoding() <> 'SQL_ASCII' THEN " +
+			b.p.Chunking.ChunkedHashExpression("f.body", "f.title") + " END",
+	}
+	l.stored, l.join = c.joined("sha256(string_agg(e.text_hash, ''::bytea ORDER BY e.chunk_no)) AS text_hash,"+
+		" CASE WHEN min(e.generation) = max(e.generation) THEN min(e.generation) ELSE -1 END AS generation", "")
+	return l
+}
+
+func (*Chunks) holds(r *Row) bool {
+	return bytes.Equal(r.StoredHash[:pipeline.VectorHashSize], r.LedgerVector)
+}
+
+func (*Chunks) hash(w *Write) (hash [pipeline.VectorHashSize]byte) {
+	h := sha256.New()
+	for i := range w.Pieces {
+		_, _ = h.Write(w.Pieces[i].Hash[:])
+	}
+	copy(hash[:], h.Sum(nil))
+	return hash
+}
+
+func (c *Chunks) list() *Chunks { return c }
+
+// Stored returns what is stored of rows, in the order of their keys. It returns ErrSplit.
+func (c *Chunks) Stored(ctx context.Context, db Querier, keys []string) ([][]StoredChunk, error) {
+	args, err := c.chunks.stored.args(c.p, keys, nil)
+	if err != nil {
+		return nil, err
+	}
+	rows, err := db.Query(ctx, c.chunks.stored.sql, args...)
+	if err != nil {
+		return nil, err
+	}
+	var (
+		place      int
+		start, end *int
+		hash       []byte
+		s          StoredChunk
+	)
+	stored := make([][]StoredChunk, len(keys))
+	_, err = pgx.ForEachRow(rows, []any{&place, &s.No, &start, &end, &s.Generation, &hash, &s.HasText, &s.Respell},
+		func() error {
+			if len(hash) != sha256.Size {
+				return nil
+			}
+			s.Hash, s.Start, s.End = [sha256.Size]byte(hash), -1, -1
+			if start != nil && end != nil {
+				s.Start, s.End = *start, *end
+			}
+			stored[place-1] = append(stored[place-1], s)
+			return nil
+		})
+	return stored, err
+}
+
+// Known calls f for each of some text hashes of which a chunk is stored, with its vector as a write-back takes it.
+// Where the table has no index for that there are none.
+func (c *Chunks) Known(ctx context.Context, db Querier, hashes [][]byte, f func(i int, vector []float32)) error {
+	if !c.chunks.known.there() {
+		return nil
+	}
+	args, err := c.chunks.known.named(values{textHashes.name: hashes})
+	if err != nil {
+		return err
+	}
+	return eachVector(ctx, db, c.p, c.chunks.known.sql, args, len(hashes), func(i int, vector []float32) error {
+		f(i, c.p.Stored.Given(vector))
+		return nil
+	})
+}
+
+// FetchMoved fills in the vectors of pieces from where they are stored now; keys are those of their rows. It returns
+// ErrMoved if one is there no more.
+func (c *Chunks) FetchMoved(ctx context.Context, db Querier, keys []string, pieces []*Piece) error {
+	nos, hashes := make([]int, len(pieces)), make([][]byte, len(pieces))
+	for i, p := range pieces {
+		nos[i], hashes[i] = p.From.No, p.Hash[:]
+	}
+	args, err := c.chunks.vectors.args(c.p, keys, values{chunkNumbers.name: nos, textHashes.name: hashes})
+	if err != nil {
+		return err
+	}
+	err = eachVector(ctx, db, c.p, c.chunks.vectors.sql, args, len(pieces), func(i int, vector []float32) error {
+		pieces[i].Vector = c.p.Stored.Given(vector)
+		return nil
+	})
+	for _, p := range pieces {
+		if p.Vector == nil {
+			return errors.Join(err, ErrMoved)
+		}
+	}
+	return err
+}
+
+// Deep returns all that is stored of a row, in the order of its chunks.
+func (c *Chunks) Deep(ctx context.Context, db Querier, key string) ([]DeepChunk, error) {
+	args, err := c.chunks.deep.args(c.p, []string{key}, nil)
+	if err != nil {
+		return nil, err
+	}
+	rows, err := db.Query(ctx, c.chunks.deep.sql, args...)
+	if err != nil {
+		return nil, err
+	}
+	var chunks []DeepChunk
+	var d DeepChunk
+	_, err = pgx.ForEachRow(rows, []any{&d.Start, &d.End, &d.Context, &d.Text, &d.Hash}, func() error {
+		chunks = append(chunks, d)
+		d = DeepChunk{}
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	if args, err = c.chunks.all.args(c.p, []string{key}, nil); err != nil {
+		return nil, err
+	}
+	n := 0
+	err = eachVector(ctx, db, c.p, c.chunks.all.sql, args, 1, func(_ int, vector []float32) error {
+		if n < len(chunks) {
+			chunks[n].Vector = c.p.Stored.Canonical(c.p.Stored.Given(vector))
+		}
+		n++
+		return nil
+	})
+	if err == nil && n != len(chunks) {
+		err = ErrMoved
+	}
+	return chunks, err
+}
+
+// chunkWindow is how many chunks go into one statement.
+const chunkWindow = 500
+
+func (c *Chunks) write(ctx context.Context, tx pgx.Tx, change *Change, locks *Locks) error {
+	if len(change.Write) > 0 {
+		if err := c.writeChunks(ctx, tx, change.Write); err != nil {
+			return err
+		}
+	}
+	rest := *change
+	rest.Write = nil
+	return c.embeddingTable.write(ctx, tx, &rest, locks)
+}
+
+// writeChunks brings the chunks of rows up to date: what keeps its number and text keeps its vector, everything else
+// is written over what has the number now, and what is behind the last chunk goes.
+func (c *Chunks) writeChunks(ctx context.Context, tx pgx.Tx, writes []Write) error {
+	shifted, put, ends := c.changed(writes)
+	args, err := c.chunks.end.args(c.p, keysOf(writes), values{"chunks": ends})
+	if err != nil {
+		return err
+	}
+	if _, err := tx.Exec(ctx, c.chunks.end.sql, args...); err != nil {
+		return err
+	}
+	for at := 0; at < len(shifted.keys); at += chunkWindow {
+		r := shifted.window(at)
+		args, err := c.chunks.shift.args(c.p, r.keys, r.values(c.p))
+		if err != nil {
+			return err
+		}
+		tag, err := tx.Exec(ctx, c.chunks.shift.sql, args...)
+		if err != nil {
+			return err
+		}
+		if tag.RowsAffected() != int64(len(r.keys)) {
+			return ErrMoved
+		}
+	}
+	for at := 0; at < len(put.keys); at += chunkWindow {
+		r := put.window(at)
+		args, err := c.chunks.put.args(c.p, r.keys, r.values(c.p))
+		if err != nil {
+			return err
+		}
+		if _, err := tx.Exec(ctx, c.chunks.put.sql, args...); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// changed returns the chunks that keep their vector and not all else, those that are written, and the number of chunks
+// of each row.
+func (c *Chunks) changed(writes []Write) (shifted, put chunkRows, ends []int) {
+	withText := !c.p.Chunking.NoText
+	ends = make([]int, len(writes))
+	for i := range writes {
+		w := &writes[i]
+		ends[i] = len(w.Pieces)
+		for no := range w.Pieces {
+			p := &w.Pieces[no]
+			if !p.Stays {
+				put.add(w, no, withText)
+			} else if f := p.From; f.Start != p.Start || f.End != p.End || f.Generation != c.p.Generation ||
+				f.HasText != withText {
+				shifted.add(w, no, withText && !f.HasText)
+			}
+		}
+	}
+	return shifted, put, ends
+}
+
+// chunkRows are rows of an embedding table, column by column.
+type chunkRows struct {
+	keys              []string
+	nos, starts, ends []int
+	hashes            [][]byte
+	contexts          []string
+	texts             []*string
+	vectors           [][]float32
+}
+
+func (r *chunkRows) add(w *Write, no int, text bool) {
+	p := &w.Pieces[no]
+	r.keys, r.nos = append(r.keys, w.Key), append(r.nos, no)
+	r.starts, r.ends = append(r.starts, p.Start), append(r.ends, p.End)
+	r.hashes, r.contexts, r.vectors = append(r.hashes, p.Hash[:]), append(r.contexts, p.Context),
+		append(r.vectors, p.Vector)
+	var stored *string
+	if text {
+		piece := w.Text[p.Start:p.End]
+		stored = &piece
+	}
+	r.texts = append(r.texts, stored)
+}
+
+// window returns up to chunkWindow rows.
+func (r *chunkRows) window(at int) chunkRows {
+	end := min(at+chunkWindow, len(r.keys))
+	return chunkRows{
+		r.keys[at:end], r.nos[at:end], r.starts[at:end], r.ends[at:end], r.hashes[at:end], r.contexts[at:end],
+		r.texts[at:end], r.vectors[at:end],
+	}
+}
+
+// values are the rows as parameters.
+func (r *chunkRows) values(p *pipeline.Pipeline) values {
+	return values{
+		chunkNumbers.name: r.nos, textHashes.name: r.hashes, "start_byte": r.starts, "end_byte": r.ends,
+		"context": r.contexts, "chunk_text": r.texts, "vector": parameter(p, r.vectors),
+	}
+}

@@ -1,0 +1,229 @@
+package rows
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/embedsidecar/embedsidecar/internal/database"
+	"github.com/embedsidecar/embedsidecar/internal/pipeline"
+)
+
+// A statement that reads a table on its own account, and not for a row that changed, reads a page of it. Whoever
+// truncates or alters the table waits for that, and everybody else behind him: so it ends after this time, and a
+// smaller page is tried.
+const (
+	PageRows = 1000
+	pageTime = 2 * time.Second
+)
+
+// Pages reads tables page by page. It is not safe for concurrent use.
+type Pages struct {
+	t    *Table
+	db   DB
+	rows int // of the next page
+}
+
+// Pages returns what reads the table's rows by pages.
+func (t *Table) Pages(db DB) *Pages { return &Pages{t: t, db: db, rows: PageRows} }
+
+// pageStatements give the next keys of a table, from the largest to the smallest, each with what is asked of it.
+type pageStatements struct{ first, next statement }
+
+// newPageStatements makes the statements that give the keys of a table, which is called r, with a question about each,
+// which is called f. They go from the largest key to the smallest, in the order of the key's own index, so that new
+// rows, which are the ones people look for, come first.
+func newPageStatements(p *pipeline.Pipeline, table, question string) pageStatements {
+	keys, order := make([]string, len(p.Key)), make([]string, len(p.Key))
+	for i, k := range p.Key {
+		keys[i] = "r." + ident(k.Name)
+		order[i] = keys[i] + " USING " + k.Greater
+	}
+	page := func(b *builder, where func() string) string {
+		limit := b.param("max")
+		return "SELECT g.row_key, g.answer FROM (SELECT " + p.KeyExpression("f") + " AS row_key, " + question +
+			" AS answer, row_number() OVER () AS place" +
+			" FROM (SELECT " + strings.Join(keys, ", ") + " FROM " + table + where() + " ORDER BY " +
+			strings.Join(order, ", ") + " LIMIT " + limit + ") AS f) AS g ORDER BY g.place"
+	}
+	return pageStatements{
+		first: build(p, func(b *builder) string { return page(b, func() string { return "" }) }),
+		next: build(p, func(b *builder) string {
+			return page(b, func() string { return " WHERE " + b.below(keys) })
+		}),
+	}
+}
+
+// below is the condition that a row, of which there are the key's columns, comes after the key that is given.
+func (b *builder) below(columns []string) string {
+	n, builtIn := len(b.p.Key), true
+	given := make([]string, n)
+	for i, k := range b.p.Key {
+		given[i] = k.Value(b.param(keyParam(i)) + "::text")
+		builtIn = builtIn && strings.HasPrefix(k.Greater, `OPERATOR("pg_catalog".`)
+	}
+	if builtIn && n > 1 {
+		return "(" + strings.Join(given, ", ") + ") OPERATOR(pg_catalog.>) (" + strings.Join(columns, ", ") + ")"
+	}
+	ways := make([]string, n)
+	for i, k := range b.p.Key {
+		var steps []string
+		for j := range i {
+			steps = append(steps, given[j]+" "+b.p.Key[j].Equal+" "+columns[j])
+		}
+		ways[i] = strings.Join(append(steps, given[i]+" "+k.Greater+" "+columns[i]), " AND ")
+	}
+	return "(" + strings.Join(ways, " OR ") + ")"
+}
+
+// overran reports whether a statement was ended for the time it took.
+func overran(err error) bool { return database.Judge(err) == database.Canceled }
+
+// briefly runs f in a transaction none of whose statements takes longer than limit; 0 is no limit.
+func (p *Pages) briefly(ctx context.Context, limit time.Duration, f func(tx pgx.Tx) error) error {
+	batch := &pgx.Batch{}
+	batch.BeginTx(pgx.TxOptions{})
+	batch.Queue("SELECT set_config('statement_timeout', $1, true)", fmt.Sprint(limit.Milliseconds()))
+	results := p.db.SendBatch(ctx, batch)
+	if tx := results.Tx(); tx != nil {
+		defer func() { _ = tx.Rollback(context.WithoutCancel(ctx)) }() // it only reads
+	}
+	if err := results.Close(); err != nil {
+		return err
+	}
+	return f(results.Tx())
+}
+
+// page runs f with a number of rows that can be read in time. One row may take as long as it takes.
+func (p *Pages) page(ctx context.Context, most int, f func(tx pgx.Tx, rows int) error) error {
+	for {
+		rows, limit := min(p.rows, most), pageTime
+		if rows <= 1 {
+			limit = 0
+		}
+		err := p.briefly(ctx, limit, func(tx pgx.Tx) error { return f(tx, rows) })
+		switch {
+		case overran(err) && rows > 1:
+			p.rows = max(rows/4, 1)
+			continue
+		case err == nil:
+			p.rows = min(max(2*rows, p.rows), PageRows)
+		}
+		return err
+	}
+}
+
+// Rows returns the keys of the source table that come next after one, with whether the ledger knows them. There are
+// none after the last. It returns ErrSplit.
+func (p *Pages) Rows(ctx context.Context, after *string) (keys []string, known []bool, err error) {
+	return p.keys(ctx, p.t.sql.rows, after)
+}
+
+// Vectors returns the keys of the destination that come next after one, with whether they have no source row. There
+// are none after the last, and none where vectors go with their rows. It returns ErrSplit.
+func (p *Pages) Vectors(ctx context.Context, after *string) (keys []string, gone []bool, err error) {
+	s := p.t.into.pages()
+	if !s.first.there() {
+		return nil, nil, nil
+	}
+	return p.keys(ctx, s, after)
+}
+
+// keys returns the keys that come next after one, with the answer to the statement's question about each. A key that
+// has several rows is there once.
+func (p *Pages) keys(ctx context.Context, s pageStatements, after *string) (keys []string, answers []bool, err error) {
+	sql := s.first
+	if after != nil {
+		sql = s.next
+	}
+	if _, err := sql.after(p.t.p, after, values{"max": 0}); err != nil {
+		return nil, nil, err
+	}
+	err = p.page(ctx, PageRows, func(tx pgx.Tx, n int) error {
+		keys, answers = nil, nil
+		args, err := sql.after(p.t.p, after, values{"max": n})
+		if err != nil {
+			return err
+		}
+		rows, err := tx.Query(ctx, sql.sql, args...)
+		if err != nil {
+			return err
+		}
+		var (
+			key    string
+			answer bool
+		)
+		_, err = pgx.ForEachRow(rows, []any{&key, &answer}, func() error {
+			if len(keys) == 0 || keys[len(keys)-1] != key {
+				keys, answers = append(keys, key), append(answers, answer)
+			}
+			return nil
+		})
+		return err
+	})
+	return keys, answers, err
+}
+
+// Gone returns those keys that have no source row, of as many as could be read in time.
+func (p *Pages) Gone(ctx context.Context, keys []string) (read, gone []string, err error) {
+	err = p.page(ctx, len(keys), func(tx pgx.Tx, n int) error {
+		keys = keys[:n]
+		args, err := p.t.sql.gone.args(p.t.p, keys, nil)
+		if err != nil {
+			return err
+		}
+		rows, err := tx.Query(ctx, p.t.sql.gone.sql, args...)
+		if err != nil {
+			return err
+		}
+		gone, err = pgx.CollectRows(rows, pgx.RowTo[string])
+		return err
+	})
+	return keys, gone, err
+}
+
+// Read looks at the rows of keys and hands them on, without their texts: there are only the hashes. A row whose text
+// or filter fails is found by halving, and refused gets its key and the error; so is a key that no row can have.
+func (p *Pages) Read(ctx context.Context, keys []string, each func(found []Row),
+	refused func(key string, err error),
+) error {
+	for len(keys) > 0 {
+		var found []Row
+		most := min(len(keys), p.vectorRows())
+		err := p.page(ctx, most, func(tx pgx.Tx, n int) (err error) {
+			found, err = p.t.Read(ctx, tx, keys[:n], 0)
+			return err
+		})
+		switch {
+		case err == nil:
+			each(found)
+			keys = keys[len(found):]
+		case !p.t.OfSomeRow(ctx, p.db, err):
+			return err
+		case min(p.rows, most) == 1:
+			refused(keys[0], err)
+			keys = keys[1:]
+		default:
+			// The rows before and after the one at fault are read by pages as large as before.
+			half := min(p.rows, most) / 2
+			if err := p.Read(ctx, slices.Clone(keys[:half]), each, refused); err != nil {
+				return err
+			}
+			keys = keys[half:]
+		}
+	}
+	return nil
+}
+
+// vectorRows is how many rows may be read whose vectors come along, as those of a column do.
+func (p *Pages) vectorRows() int {
+	const least, most = 16, 8 << 20
+	if !p.t.OfUsers() {
+		return PageRows
+	}
+	return max(least, most/(4*max(p.t.p.Dims, 1)))
+}

@@ -1,0 +1,81 @@
+package rows
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"strings"
+
+	"github.com/embedsidecar/embedsidecar/internal/pipeline"
+)
+
+// Row is what a look at one key found.
+type Row struct {
+	Key    string // as asked for
+	Found  bool
+	Actual string // the key as the row prints it: another spelling of the same value, where the type has several
+	Keep   bool   // the filter lets it through
+	Text   string
+	Title  string // chunked: the beginning of the context line
+	Bytes  int    // size of the whole text, if it is more than blanks; Text is empty then when it was left out
+	Hashed bool   // TextHash is that of the whole text
+	Broken bool   // the text held bytes that are no UTF-8; they were replaced
+
+	Source   pipeline.SourceHash
+	TextHash [sha256.Size]byte
+
+	Ledger           bool // there is an entry
+	LedgerVersion    string
+	LedgerSource     []byte
+	LedgerText       []byte // nil: no text, so no vector
+	LedgerVector     []byte
+	LedgerGeneration int32
+
+	Stored           bool   // the destination holds a vector
+	StoredHash       []byte // column: hash of the vector; table: text hash of the stored row; chunked: as in the ledger
+	StoredGeneration int32  // 0: the destination does not say
+}
+
+// Wanted reports whether the row has a text to embed.
+func (r *Row) Wanted() bool {
+	return r.Found && r.Keep && (strings.TrimSpace(r.Text) != "" || r.LeftOut())
+}
+
+// LeftOut reports whether the text was not asked for, or too large to be read along with those of other rows.
+func (r *Row) LeftOut() bool { return r.Bytes > 0 && r.Text == "" }
+
+// Anew reports whether the row is to be embedded though its text may be what it was.
+func (r *Row) Anew() bool { return r.Ledger && len(r.LedgerVector) == 0 }
+
+// sameText reports whether the text is the one the ledger knows, as far as the ledger tells: it may have changed
+// though no watched column did. Of a text without a token the ledger says no more than that there is no vector.
+func (r *Row) sameText() bool {
+	switch {
+	case !r.Hashed:
+		return true // there is no more than the source hash
+	case !r.Wanted():
+		return r.LedgerText == nil
+	}
+	return r.LedgerText == nil || bytes.Equal(r.TextHash[:], r.LedgerText)
+}
+
+// Intact reports whether the destination is what the ledger says we wrote, in this generation.
+func (t *Table) Intact(r *Row) bool {
+	if !r.Ledger || r.Anew() || r.LedgerGeneration != t.p.Generation {
+		return false
+	}
+	if r.LedgerText == nil {
+		return !r.Stored
+	}
+	return t.Holds(r) && t.into.current(r)
+}
+
+// Holds reports whether the destination holds the vector that the ledger says we wrote, whatever the generation: all
+// of a pipeline's are of one model, so the vector of a text stays that of the text.
+func (t *Table) Holds(r *Row) bool {
+	return r.Ledger && r.LedgerText != nil && r.Stored && t.into.holds(r)
+}
+
+// Unchanged reports whether there is nothing to do for the row.
+func (t *Table) Unchanged(r *Row) bool {
+	return r.Found && r.Key == r.Actual && t.Intact(r) && bytes.Equal(r.Source, r.LedgerSource) && r.sameText()
+}

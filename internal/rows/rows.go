@@ -1,0 +1,171 @@
+// Package rows is where a pipeline's rows are read, compared, locked and written: those of the source table, and those
+// of the destination, which is a column of the source table, an embedding table, or an embedding table of chunks. It
+// knows how, and decides nothing: which row is looked at, what it needs and how its task ends is for the worker to say.
+//
+// All SQL that is built from a pipeline's names is made here, once for each pipeline, and stands in testdata as it is
+// sent.
+package rows
+
+import (
+	"context"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/embedsidecar/embedsidecar/internal/database"
+	"github.com/embedsidecar/embedsidecar/internal/pipeline"
+)
+
+// Options are what a write-back to rows of users' needs.
+type Options struct {
+	MarkKey  []byte // signs marks
+	NoMarks  bool   // write back without a mark; the ledger alone must then know our writes
+	UserPath string // the search_path that triggers of users' run under; "": "$user", public
+}
+
+// Querier is a pool or a transaction.
+type Querier interface {
+	Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error)
+}
+
+// DB is a pool, with the session settings of package database.
+type DB interface {
+	Querier
+	Exec(ctx context.Context, sql string, args ...any) (pgconn.CommandTag, error)
+	SendBatch(ctx context.Context, b *pgx.Batch) pgx.BatchResults
+}
+
+// Table is the source rows of a pipeline with their destination. It may be shared by goroutines.
+type Table struct {
+	p    *pipeline.Pipeline
+	into destination
+	sql  sourceStatements
+}
+
+// destination is where vectors go. A new kind of destination is a new implementation, and a case in newDestination.
+type destination interface {
+	// look says what of the destination is read along with a row.
+	look(b *builder) looking
+	// found fills in what a look has found of the destination.
+	found(stored, generation []byte, r *Row) error
+	// holds reports whether the destination holds the vector that the row's ledger entry says we wrote. There is one,
+	// and something is stored.
+	holds(r *Row) bool
+	// current reports whether what is stored of the row is of the pipeline's generation.
+	current(r *Row) bool
+	// hash is the vector hash of what a write-back writes, for the ledger.
+	hash(w *Write) [pipeline.VectorHashSize]byte
+
+	// guard adds to the batch that begins a write-back what makes sure that the destination is the one that was looked at.
+	guard(batch *pgx.Batch)
+	// lock adds what locks those rows of users' that a write-back changes, but for those that are locked by somebody. It
+	// returns nil where nobody else writes the rows.
+	lock(batch *pgx.Batch, keys []string) (*Locks, error)
+	// write brings the destination up to date.
+	write(ctx context.Context, tx pgx.Tx, c *Change, locks *Locks) error
+	// none writes like write, with no row in hand.
+	none(ctx context.Context, tx pgx.Tx) error
+
+	// stored is the statement that reads vectors by key.
+	stored() statement
+	// pages are the statements for the keys that the destination itself has, with whether they have no source row; none
+	// where vectors go with their rows.
+	pages() pageStatements
+	// list is the destination's way with chunks; nil: a row has one vector.
+	list() *Chunks
+	// statements are all of them, by name.
+	statements() map[string]statement
+}
+
+// New returns the table of a pipeline.
+func New(p *pipeline.Pipeline, o Options) *Table {
+	if o.UserPath == "" {
+		o.UserPath = `"$user", public`
+	}
+	t := &Table{p: p, into: newDestination(p, o)}
+	t.sql = newSource(p, t.into)
+	return t
+}
+
+func newDestination(p *pipeline.Pipeline, o Options) destination {
+	switch {
+	case p.ToColumn():
+		return newColumn(p, o)
+	case p.Chunked:
+		return newChunks(p)
+	}
+	return newEmbeddingTable(p)
+}
+
+// Change is what a write-back does to the destination.
+type Change struct {
+	Write  []Write
+	Empty  []string // keys of rows without a text: their vectors are taken away
+	Remove []string // keys of rows that are gone
+	Adopt  []string // keys of rows whose vectors, of an older generation, become those of this one
+	// Moved is called for a row of Write whose text a trigger changed when the vector was written. An error of it is that
+	// of the write-back.
+	Moved func(i int) error
+}
+
+// Write is a row's vector, or with chunks those of its pieces.
+type Write struct {
+	Key      string
+	TextHash []byte
+	Vector   []float32
+	Text     string // of the whole row; with chunks only
+	Pieces   []Piece
+}
+
+// VectorHash returns what the ledger says of the vector of a write-back.
+func (t *Table) VectorHash(w *Write) [pipeline.VectorHashSize]byte { return t.into.hash(w) }
+
+// Chunks returns the table's way with chunks; nil: a row has one vector.
+func (t *Table) Chunks() *Chunks { return t.into.list() }
+
+// OfUsers reports whether vectors go into rows of users': who changes one waits for a write-back, and his triggers run
+// in it.
+func (t *Table) OfUsers() bool { return t.p.ToColumn() }
+
+// QueueGuard makes sure, before a transaction writes, that it writes what was looked at, and that it stays so until
+// the transaction ends. The batch fails with ErrOtherTable otherwise.
+func (t *Table) QueueGuard(batch *pgx.Batch) { t.into.guard(batch) }
+
+// QueueLock adds to the batch that begins a write-back what locks the rows of users' that it changes, and leaves out
+// those that somebody has locked. It returns nil where nobody else writes the rows.
+func (t *Table) QueueLock(batch *pgx.Batch, keys []string) (*Locks, error) {
+	return t.into.lock(batch, keys)
+}
+
+// Began is called with the transaction of a write-back once it has begun.
+func (t *Table) Began(tx pgx.Tx) {
+	if t.OfUsers() && t.p.Triggers {
+		database.Used(tx)
+	}
+}
+
+// Write brings the destination up to date, in a transaction that has the locks.
+func (t *Table) Write(ctx context.Context, tx pgx.Tx, c *Change, locks *Locks) error {
+	return t.into.write(ctx, tx, c, locks)
+}
+
+// WriteNone guards and writes as Write does, with no row in hand: it finds out whether anything can be written at all.
+func (t *Table) WriteNone(ctx context.Context, tx pgx.Tx) error {
+	batch := &pgx.Batch{}
+	if t.into.guard(batch); batch.Len() > 0 {
+		if err := tx.SendBatch(ctx, batch).Close(); err != nil {
+			return err
+		}
+	}
+	return t.into.none(ctx, tx)
+}
+
+// Locks are rows of users' that nobody else can change until the transaction ends. None (nil) hold every row: nobody
+// else writes it.
+type Locks struct {
+	XID     uint32                         // of the transaction, as pgoutput tells it
+	Sources map[string]pipeline.SourceHash // that each row has now, by key
+}
+
+// Hold reports whether a row may be written.
+func (l *Locks) Hold(key string) bool { return l == nil || l.Sources[key] != nil }

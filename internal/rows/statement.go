@@ -1,0 +1,184 @@
+package rows
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/embedsidecar/embedsidecar/internal/pipeline"
+)
+
+// statement is SQL of a pipeline's own, built once from confirmed names, with the names of its parameters in the order
+// of their numbers. pgx's named ones will not do: an expression of the user's may have an @ in it.
+type statement struct {
+	sql    string
+	params []string
+}
+
+// there reports whether the destination has such a statement.
+func (s statement) there() bool { return s.sql != "" }
+
+// values are parameters by their names. Those of keys are there by themselves.
+type values map[string]any
+
+// The names of parameters that are made of keys: one array for each key column, and the keys as they are.
+func keyParam(i int) string { return "k" + strconv.Itoa(i+1) }
+
+const rowKey = "row_key"
+
+// ErrSplit means that a key was written when the key had another number of columns.
+var ErrSplit = errors.New("a key of another table's shape")
+
+// args returns the parameters for rows that are given by their keys. It returns ErrSplit.
+func (s statement) args(p *pipeline.Pipeline, keys []string, more values) ([]any, error) {
+	columns := make([][]string, len(p.Key))
+	for _, key := range keys {
+		parts, err := pipeline.SplitKey(key, len(p.Key))
+		if err != nil {
+			return nil, fmt.Errorf("%w: %w", ErrSplit, err)
+		}
+		for i, v := range parts {
+			columns[i] = append(columns[i], v)
+		}
+	}
+	all := values{rowKey: keys}
+	for i := range columns {
+		all[keyParam(i)] = columns[i]
+	}
+	return s.named(all, more)
+}
+
+// after returns the parameters for what comes after one key. It returns ErrSplit.
+func (s statement) after(p *pipeline.Pipeline, key *string, more values) ([]any, error) {
+	all := values{}
+	if key != nil {
+		parts, err := pipeline.SplitKey(*key, len(p.Key))
+		if err != nil {
+			return nil, fmt.Errorf("%w: %w", ErrSplit, err)
+		}
+		for i, v := range parts {
+			all[keyParam(i)] = v
+		}
+	}
+	return s.named(all, more)
+}
+
+// named returns parameters in the order of their numbers.
+func (s statement) named(given ...values) ([]any, error) {
+	args := make([]any, 0, len(s.params))
+next:
+	for _, name := range s.params {
+		for _, some := range given {
+			if v, ok := some[name]; ok {
+				args = append(args, v)
+				continue next
+			}
+		}
+		return nil, fmt.Errorf("a statement has no value for its parameter %q", name)
+	}
+	return args, nil
+}
+
+// builder builds one statement.
+type builder struct {
+	p      *pipeline.Pipeline
+	params []string
+}
+
+// build returns the statement that f writes.
+func build(p *pipeline.Pipeline, f func(b *builder) string) statement {
+	b := &builder{p: p}
+	sql := f(b)
+	return statement{sql, b.params}
+}
+
+// param returns how a parameter is written. Its number is that of its first mention.
+func (b *builder) param(name string) string {
+	at := slices.Index(b.params, name)
+	if at < 0 {
+		at = len(b.params)
+		b.params = append(b.params, name)
+	}
+	return "$" + strconv.Itoa(at+1)
+}
+
+// array is a parameter that has one element for each row of a list.
+type array struct{ name, typ string }
+
+// Arrays that several statements have.
+var (
+	keysAsTheyAre = array{rowKey, "text"}
+	textHashes    = array{"text_hash", "bytea"}
+	chunkNumbers  = array{"chunk_no", "integer"}
+)
+
+// vectors is the array of vectors, in the type in which they travel.
+func (b *builder) vectors() array { return array{"vector", b.p.VectorType()} }
+
+// list returns a FROM item called k: keys, with arrays beside them, numbered.
+func (b *builder) list(more ...array) string {
+	var arrays, columns []string
+	add := func(a array) {
+		arrays = append(arrays, "pg_catalog.unnest("+b.param(a.name)+"::"+a.typ+"[])")
+		columns = append(columns, a.name)
+	}
+	for i := range b.p.Key {
+		add(array{keyParam(i), "text"})
+	}
+	for _, a := range more {
+		add(a)
+	}
+	return "ROWS FROM (" + strings.Join(arrays, ", ") + ") WITH ORDINALITY AS k (" + strings.Join(columns, ", ") +
+		", place)"
+}
+
+// match compares the key of the row called alias with that of the list.
+func (b *builder) match(alias string) string { return b.p.MatchKey(alias, listed(b.p)) }
+
+// listed returns the key's texts in a list: k.k1, k.k2.
+func listed(p *pipeline.Pipeline) []string {
+	names := make([]string, len(p.Key))
+	for i := range names {
+		names[i] = "k." + keyParam(i)
+	}
+	return names
+}
+
+// keyValues returns a list's keys as values of the key columns.
+func keyValues(p *pipeline.Pipeline) string {
+	parts, names := make([]string, len(p.Key)), listed(p)
+	for i, k := range p.Key {
+		parts[i] = k.Value(names[i])
+	}
+	return strings.Join(parts, ", ")
+}
+
+func ident(name string) string { return pgx.Identifier{name}.Sanitize() }
+
+// source returns the FROM item of the source table. A plain table that others inherit from is only itself.
+func source(p *pipeline.Pipeline) string { return target(p) + " AS r" }
+
+// target is how the source table is named where it is read or written.
+func target(p *pipeline.Pipeline) string {
+	if p.Partitioned {
+		return p.Source()
+	}
+	return "ONLY " + p.Source()
+}
+
+// sourceHash returns the SQL expression of a row's pipeline.SourceHash.
+func sourceHash(p *pipeline.Pipeline) string {
+	parts := []string{"''::bytea"}
+	for _, w := range p.Watched {
+		c := "r." + ident(w)
+		// num_nulls and not IS NULL, which a composite value of nothing but NULLs also satisfies.
+		parts = append(parts, fmt.Sprintf("CASE WHEN num_nulls(%s) = 1 THEN decode(repeat('00', %d), 'hex')"+
+			" ELSE substr(sha256(convert_to(format('%%s', %s), pg_client_encoding()::name)), 1, %d) END", c,
+			pipeline.ColumnHashSize, c, pipeline.ColumnHashSize))
+	}
+	return strings.Join(parts, " || ")
+}

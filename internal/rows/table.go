@@ -1,0 +1,187 @@
+package rows
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"strings"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/embedsidecar/embedsidecar/internal/pipeline"
+)
+
+// embeddingTable is a destination of ours: nobody else writes its rows, so that nothing of users' is locked, and it is
+// not published, so that nothing of it comes back through the slot.
+type embeddingTable struct {
+	p   *pipeline.Pipeline
+	sql tableStatements
+}
+
+type tableStatements struct {
+	write  statement // vectors
+	empty  statement // take vectors away
+	adopt  statement // vectors of an older generation become those of this one
+	remove statement // vectors of rows that are gone
+	reuse  statement // vectors by key
+	pages  pageStatements
+}
+
+func newEmbeddingTable(p *pipeline.Pipeline) *embeddingTable {
+	// The key columns have the same names and types in both tables, so no cast is needed to compare them.
+	same := make([]string, len(p.Key))
+	for i, k := range p.Key {
+		same[i] = "r." + ident(k.Name) + " " + k.Equal + " f." + ident(k.Name)
+	}
+	return &embeddingTable{p, tableStatements{
+		write: build(p, func(b *builder) string {
+			return insert(p, "chunk_no, generation, text_hash, embedded_at, embedding",
+				fmt.Sprintf("0, %d, k.text_hash, now(), %s", p.Generation, p.ToStored("k.vector")),
+				b.list(textHashes, b.vectors()),
+				"generation = excluded.generation, text_hash = excluded.text_hash, embedded_at = excluded.embedded_at,"+
+					" embedding = excluded.embedding")
+		}),
+		empty: build(p, func(b *builder) string {
+			return "DELETE FROM " + p.Into() + " AS d USING " + b.list() + " WHERE " + b.match("d")
+		}),
+		adopt: build(p, func(b *builder) string {
+			return fmt.Sprintf("UPDATE %s AS d SET generation = %d FROM ", p.Into(), p.Generation) + b.list() + " WHERE " +
+				b.match("d")
+		}),
+		// Of a row that is gone the key must also be spelled alike: by the time that is known, a row of another spelling
+		// that is equal to it (citext, numeric) may have come and got its vector.
+		remove: build(p, func(b *builder) string {
+			return "DELETE FROM " + p.Into() + " AS d USING " + b.list(keysAsTheyAre) + " WHERE " + b.match("d") + " AND " +
+				p.KeyExpression("d") + " = k.row_key"
+		}),
+		reuse: build(p, func(b *builder) string {
+			return "SELECT k.place, d.embedding FROM " + b.list() + " JOIN " + p.Into() + " AS d ON " + b.match("d") +
+				" WHERE d.chunk_no = 0"
+		}),
+		pages: newPageStatements(p, p.Into()+" AS r",
+			"NOT EXISTS (SELECT FROM "+source(p)+" WHERE "+strings.Join(same, " AND ")+" OFFSET 0)"),
+	}}
+}
+
+// insert returns the statement that puts rows of a list into the embedding table, over those that are there.
+func insert(p *pipeline.Pipeline, columns, values, list, over string) string {
+	names, respell := make([]string, len(p.Key)), make([]string, len(p.Key))
+	for i, k := range p.Key {
+		names[i] = ident(k.Name)
+		respell[i] = names[i] + " = excluded." + names[i]
+	}
+	keys := strings.Join(names, ", ")
+	return "INSERT INTO " + p.Into() + " AS d (" + keys + ", " + columns + ") SELECT " + keyValues(p) + ", " + values +
+		" FROM " + list + " ON CONFLICT (" + keys + ", chunk_no) DO UPDATE SET " + strings.Join(respell, ", ") + ", " + over
+}
+
+func (t *embeddingTable) statements() map[string]statement {
+	return map[string]statement{
+		"write": t.sql.write, "empty": t.sql.empty, "adopt": t.sql.adopt, "remove": t.sql.remove, "reuse": t.sql.reuse,
+		"vectors.first": t.sql.pages.first, "vectors.next": t.sql.pages.next,
+	}
+}
+
+func (t *embeddingTable) look(b *builder) looking {
+	l := wholeTexts(b)
+	l.stored, l.join = t.joined("e.text_hash, e.generation", " AND e.chunk_no = 0 OFFSET 0")
+	return l
+}
+
+// joined is how a look reads the stored rows of a key: two columns, of those of them that it says.
+func (t *embeddingTable) joined(columns, which string) (stored, join string) {
+	return "d.text_hash, d.generation", "\nLEFT JOIN LATERAL (SELECT " + columns + " FROM " + t.p.Into() + " AS e WHERE " +
+		t.p.MatchKey("e", listed(t.p)) + which + ") AS d ON true"
+}
+
+func (*embeddingTable) found(stored, generation []byte, r *Row) (err error) {
+	r.StoredHash = bytes.Clone(stored)
+	r.StoredGeneration, err = parseGeneration(generation)
+	return err
+}
+
+func (*embeddingTable) holds(r *Row) bool { return bytes.Equal(r.StoredHash, r.LedgerText) }
+
+func (t *embeddingTable) current(r *Row) bool { return r.StoredGeneration == t.p.Generation }
+
+func (t *embeddingTable) hash(w *Write) [pipeline.VectorHashSize]byte {
+	return t.p.Stored.Hash(w.Vector)
+}
+
+func (t *embeddingTable) stored() statement { return t.sql.reuse }
+
+func (t *embeddingTable) pages() pageStatements { return t.sql.pages }
+
+func (*embeddingTable) list() *Chunks { return nil }
+
+// guard makes sure that the table's name means the one that was looked at: whoever owns the schema may put another in
+// its place at any moment.
+func (t *embeddingTable) guard(batch *pgx.Batch) {
+	if t.p.IntoOID == 0 {
+		return
+	}
+	batch.Queue("LOCK TABLE " + t.p.Into() + " IN ROW EXCLUSIVE MODE") // what writing takes anyway
+	batch.Queue("SELECT coalesce(pg_catalog.to_regclass($1)::oid = $2, false)", t.p.Into(),
+		t.p.IntoOID).QueryRow(func(row pgx.Row) error {
+		var same bool
+		if err := row.Scan(&same); err != nil {
+			return err
+		}
+		if !same {
+			return ErrOtherTable
+		}
+		return nil
+	})
+}
+
+func (*embeddingTable) lock(*pgx.Batch, []string) (*Locks, error) { return nil, nil }
+
+func (t *embeddingTable) write(ctx context.Context, tx pgx.Tx, c *Change, _ *Locks) error {
+	batch := &pgx.Batch{}
+	if len(c.Write) > 0 {
+		args, err := t.sql.write.args(t.p, keysOf(c.Write),
+			values{textHashes.name: hashesOf(c.Write), "vector": vectorsOf(t.p, c.Write)})
+		if err != nil {
+			return err
+		}
+		batch.Queue(t.sql.write.sql, args...)
+	}
+	if err := t.rest(batch, c); err != nil || batch.Len() == 0 {
+		return err
+	}
+	return tx.SendBatch(ctx, batch).Close()
+}
+
+// rest adds what a change does beside writing vectors.
+func (t *embeddingTable) rest(batch *pgx.Batch, c *Change) error {
+	for _, some := range []struct {
+		statement
+		keys []string
+	}{{t.sql.adopt, c.Adopt}, {t.sql.empty, c.Empty}, {t.sql.remove, c.Remove}} {
+		if len(some.keys) == 0 {
+			continue
+		}
+		args, err := some.args(t.p, some.keys, nil)
+		if err != nil {
+			return err
+		}
+		batch.Queue(some.sql, args...)
+	}
+	return nil
+}
+
+func (t *embeddingTable) none(ctx context.Context, tx pgx.Tx) error {
+	args, err := t.sql.empty.args(t.p, nil, nil)
+	if err != nil {
+		return err
+	}
+	if _, err := tx.Exec(ctx, t.sql.empty.sql, args...); err != nil {
+		return err
+	}
+	args, err = t.sql.write.args(t.p, nil, values{textHashes.name: [][]byte{}, "vector": parameter(t.p, nil)})
+	if err != nil {
+		return err
+	}
+	_, err = tx.Exec(ctx, t.sql.write.sql, args...)
+	return err
+}

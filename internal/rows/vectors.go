@@ -1,0 +1,104 @@
+package rows
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/pgvector/pgvector-go"
+
+	"github.com/embedsidecar/embedsidecar/internal/pipeline"
+)
+
+// parameter returns vectors as the parameter of a statement that writes them: in the type in which they travel.
+func parameter(p *pipeline.Pipeline, vectors [][]float32) any {
+	if p.Stored == pipeline.StoredSparse {
+		sparse := make([]pipeline.Sparse, len(vectors))
+		for i, v := range vectors {
+			sparse[i] = pipeline.Sparse{Dims: p.Dims, Pairs: v}
+		}
+		return sparse
+	}
+	dense := make([]pgvector.Vector, len(vectors))
+	for i, v := range vectors {
+		dense[i] = pgvector.NewVector(v)
+	}
+	return dense
+}
+
+// keysOf, hashesOf and vectorsOf are the parameters of a write.
+func keysOf(writes []Write) []string {
+	keys := make([]string, len(writes))
+	for i := range writes {
+		keys[i] = writes[i].Key
+	}
+	return keys
+}
+
+func hashesOf(writes []Write) [][]byte {
+	hashes := make([][]byte, len(writes))
+	for i := range writes {
+		hashes[i] = writes[i].TextHash
+	}
+	return hashes
+}
+
+func vectorsOf(p *pipeline.Pipeline, writes []Write) any {
+	vectors := make([][]float32, len(writes))
+	for i := range writes {
+		vectors[i] = writes[i].Vector
+	}
+	return parameter(p, vectors)
+}
+
+// vectorFormats are how places and vectors come.
+var vectorFormats = pgx.QueryResultFormats{pgx.TextFormatCode, pgx.BinaryFormatCode}
+
+// eachVector runs a query for places, from 1 to most, and vectors, and calls f for each, with its place from 0 on.
+func eachVector(ctx context.Context, db Querier, p *pipeline.Pipeline, sql string, args []any, most int,
+	f func(place int, vector []float32) error,
+) error {
+	rows, err := db.Query(ctx, sql, append([]any{vectorFormats}, args...)...)
+	if err != nil {
+		return err
+	}
+	defer rows.Close()
+	for rows.Next() {
+		raw := rows.RawValues()
+		place, err := strconv.Atoi(string(raw[0]))
+		if err != nil || place < 1 || place > most {
+			return fmt.Errorf("place %q of %d", raw[0], most)
+		}
+		if raw[1] == nil {
+			continue // somebody's own table may allow that, and somebody may have done it
+		}
+		vector, err := p.Stored.ParseBinary(raw[1])
+		if err != nil {
+			return err
+		}
+		if err := f(place-1, vector); err != nil {
+			return err
+		}
+	}
+	return rows.Err()
+}
+
+// Vectors returns the vectors that rows have now, as they are stored, by the place of their key; with chunks those of
+// the first of each row. It returns ErrSplit.
+func (t *Table) Vectors(ctx context.Context, db Querier, keys []string) (map[int][]float32, error) {
+	s := t.into.stored()
+	args, err := s.args(t.p, keys, nil)
+	if err != nil {
+		return nil, err
+	}
+	found := map[int][]float32{}
+	err = eachVector(ctx, db, t.p, s.sql, args, len(keys), func(place int, vector []float32) error {
+		found[place] = vector
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	return found, nil
+}

@@ -1,0 +1,112 @@
+package worker
+
+import (
+	"context"
+	"crypto/sha256"
+	"fmt"
+
+	"github.com/embedsidecar/embedsidecar/internal/rows"
+)
+
+// matchStored finds pieces whose vectors are stored for the same row: where they were, or elsewhere.
+func (w *Worker) matchStored(ctx context.Context, items []item) error {
+	var (
+		keys   []string
+		owners []*item
+	)
+	for i := range items {
+		// What somebody else stored says nothing about the text.
+		if it := &items[i]; it.action == vectorIn && it.row.Ledger && it.row.LedgerText != nil {
+			keys, owners = append(keys, it.task.RowKey), append(owners, it)
+		}
+	}
+	if len(keys) == 0 {
+		return nil
+	}
+	stored, err := w.table.Chunks().Stored(ctx, w.o.DB, keys)
+	if err != nil {
+		return fmt.Errorf("read stored chunks: %w", err)
+	}
+	for i, it := range owners {
+		it.match(stored[i])
+	}
+	return nil
+}
+
+// match gives each piece a stored chunk with its hash, first the one of its own number. No two get the same.
+func (it *item) match(stored []rows.StoredChunk) {
+	free := map[[sha256.Size]byte][]*rows.StoredChunk{}
+	for i := range stored {
+		s := &stored[i]
+		if s.No < len(it.pieces) && it.pieces[s.No].Hash == s.Hash {
+			it.pieces[s.No].From = s
+			continue
+		}
+		free[s.Hash] = append(free[s.Hash], s)
+	}
+	for i := range it.pieces {
+		if p := &it.pieces[i]; p.From == nil && len(free[p.Hash]) > 0 {
+			p.From, free[p.Hash] = free[p.Hash][0], free[p.Hash][1:]
+		}
+	}
+}
+
+// reuseChunks fills in vectors that other rows have, or that are remembered.
+func (w *Worker) reuseChunks(ctx context.Context, items []item) error {
+	wanted := map[[sha256.Size]byte][]*rows.Piece{}
+	var hashes [][]byte
+	for i := range items {
+		for k := range items[i].pieces {
+			p := &items[i].pieces[k]
+			if !p.Unknown() {
+				continue
+			}
+			if items[i].row.Anew() {
+				w.o.Service.Forget(p.Hash)
+				continue
+			}
+			if _, ok := w.o.Service.Cached(p.Hash); ok {
+				continue // the service answers it
+			}
+			if wanted[p.Hash] == nil {
+				hashes = append(hashes, p.Hash[:])
+			}
+			wanted[p.Hash] = append(wanted[p.Hash], p)
+		}
+	}
+	if len(hashes) == 0 {
+		return nil
+	}
+	err := w.table.Chunks().Known(ctx, w.o.DB, hashes, func(i int, vector []float32) {
+		for _, p := range wanted[[sha256.Size]byte(hashes[i])] {
+			p.Vector = vector
+			w.stats.Reused.Add(1)
+		}
+	})
+	if err != nil {
+		return fmt.Errorf("look for known chunks: %w", err)
+	}
+	return nil
+}
+
+// fetchMoved reads the vectors of pieces that are stored under another number.
+func (w *Worker) fetchMoved(ctx context.Context, items []item) error {
+	var (
+		keys  []string
+		moved []*rows.Piece
+	)
+	for i := range items {
+		for k := range items[i].pieces {
+			if p := &items[i].pieces[k]; items[i].action == vectorIn && p.From != nil && !p.Stays && p.Vector == nil {
+				keys, moved = append(keys, items[i].task.RowKey), append(moved, p)
+			}
+		}
+	}
+	if len(moved) == 0 {
+		return nil
+	}
+	if err := w.table.Chunks().FetchMoved(ctx, w.o.DB, keys, moved); err != nil {
+		return fmt.Errorf("read moved chunks: %w", err)
+	}
+	return nil
+}
