@@ -135,12 +135,8 @@ func (c *Config) checkPipelines(fail func(path, format string, args ...any)) {
 	}
 }
 
+// sameDestination reports whether two pipelines would overwrite each other's vectors. Of one that has no destination
+// its own error tells.
 func sameDestination(a, b pipeline.Spec) bool {
-	if a.ToColumn() != b.ToColumn() {
-		return false
-	}
-	if a.ToColumn() {
-		return a.Source() == b.Source() && a.IntoColumn == b.IntoColumn
-	}
-	return b.IntoTable != "" && a.Into() == b.Into()
+	return (b.IntoColumn != "" || b.IntoTable != "") && a.DestinationName() == b.DestinationName()
 }

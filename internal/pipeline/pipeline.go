@@ -94,15 +94,3 @@ func (p *Pipeline) MadeBy(d embed.Description) bool {
 
 // Source returns the source table's name, quoted.
 func (s Spec) Source() string { return pgx.Identifier{s.Schema, s.Table}.Sanitize() }
-
-// ToColumn reports whether vectors go to a column of the source row.
-func (s Spec) ToColumn() bool { return s.IntoColumn != "" }
-
-// Into returns the embedding table's name, quoted. It has no meaning for a column destination.
-func (s Spec) Into() string {
-	schema := s.IntoSchema
-	if schema == "" {
-		schema = s.Schema
-	}
-	return pgx.Identifier{schema, s.IntoTable}.Sanitize()
-}

@@ -67,10 +67,7 @@ func (s *statement) near(exact bool) string {
 		chunk = ", v.chunk_no AS embedsidecar_chunk"
 		best = "(pg_catalog.array_agg(embedsidecar_chunk ORDER BY embedsidecar_distance, embedsidecar_chunk))[1]"
 	}
-	vector, from := "s."+quote(p.IntoColumn), source(p, "s")
-	if !p.ToColumn() {
-		vector, from = `v."embedding"`, joined(p)
-	}
+	vector, from := vectors(p)
 	// Vectors of an earlier generation are of the same model, and of the text as it was before: better than none.
 	where := vector + " IS NOT NULL" + and("s", s.conditions)
 	distance := vector + " " + p.DistanceOperator() + " " + p.ToStored("$1::text::"+p.VectorType())
@@ -86,9 +83,12 @@ func (s *statement) near(exact bool) string {
 		"FROM embedsidecar_nearest GROUP BY " + ownKeys(p) + "\nORDER BY pg_catalog.min(embedsidecar_distance), " + ownKeys(p)
 }
 
-// joined returns the embedding table as v with the source table as s.
-func joined(p *pipeline.Pipeline) string {
-	return p.Into() + " AS v JOIN " + source(p, "s") + " ON " + sameKey(p, "v", "s")
+// vectors returns the vector of a source row s, and the FROM item that has both; of an embedding table it is called v.
+func vectors(p *pipeline.Pipeline) (vector, from string) {
+	if p.ToColumn() {
+		return p.VectorOf("s"), source(p, "s")
+	}
+	return p.VectorOf("v"), p.Into() + " AS v JOIN " + source(p, "s") + " ON " + sameKey(p, "v", "s")
 }
 
 // and puts conditions on a table behind others.
@@ -211,13 +211,13 @@ func wordsIndex(p *pipeline.Pipeline, language string) string {
 
 // vectorOf returns the query for the key, as the row prints it, and the vector of one row.
 func vectorOf(p *pipeline.Pipeline, params, conditions []string) string {
-	if p.ToColumn() {
-		return "SELECT " + p.KeyExpression("s") + ", s." + quote(p.IntoColumn) + " FROM " + source(p, "s") + " WHERE " +
-			p.MatchKey("s", params) + and("s", conditions)
+	vector, from := vectors(p)
+	first := ""
+	if !p.ToColumn() {
+		first = " ORDER BY v.chunk_no LIMIT 1"
 	}
-	return "SELECT " + p.KeyExpression("s") + `, v."embedding" FROM ` + joined(p) + " WHERE " + p.MatchKey("s", params) +
-		and("s", conditions) +
-		" ORDER BY v.chunk_no LIMIT 1"
+	return "SELECT " + p.KeyExpression("s") + ", " + vector + " FROM " + from + " WHERE " + p.MatchKey("s", params) +
+		and("s", conditions) + first
 }
 
 func literal(s string) string { return "'" + strings.ReplaceAll(s, "'", "''") + "'" }

@@ -74,15 +74,11 @@ func (s *statement) argsOf(words bool) []any {
 
 // indexed reports whether there is an index that finds the nearest without looking at all vectors.
 func indexed(ctx context.Context, tx pgx.Tx, p *pipeline.Pipeline) (there bool, err error) {
-	table := p.Into()
-	if p.ToColumn() {
-		table = p.Source()
-	}
 	err = tx.QueryRow(ctx, `SELECT EXISTS (SELECT FROM pg_index i JOIN pg_class x ON x.oid = i.indexrelid
 		JOIN pg_am m ON m.oid = x.relam
 		WHERE i.indisvalid AND m.amname IN ('hnsw', 'ivfflat') AND (i.indrelid = $1::regclass
 		OR i.indrelid IN (SELECT t.relid FROM pg_partition_tree($1::regclass) AS t)))`,
-		table).Scan(&there)
+		p.VectorTable()).Scan(&there)
 	if err != nil {
 		return false, fmt.Errorf("look for an index of pipeline %q: %w", p.Name, err)
 	}

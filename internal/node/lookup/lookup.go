@@ -146,7 +146,7 @@ func Configured(c *config.Config, stored []pipeline.Pipeline) []pipeline.Spec {
 
 // SameEnds reports whether two pipelines lead from the same table to the same destination.
 func SameEnds(a, b pipeline.Spec) bool {
-	return a.Schema == b.Schema && a.Table == b.Table && destinationOf(a) == destinationOf(b)
+	return a.Schema == b.Schema && a.Table == b.Table && a.Destination() == b.Destination()
 }
 
 // replaces reports whether a pipeline with the name of a stored one is that one, whose table is called otherwise now
@@ -156,19 +156,8 @@ func replaces(spec, stored pipeline.Spec) bool {
 		return false
 	}
 	// An embedding table whose schema nobody has named may have moved along with the source.
-	return destinationOf(spec) == destinationOf(stored) || spec.IntoSchema == "" && spec.IntoTable != "" &&
+	return spec.Destination() == stored.Destination() || spec.IntoSchema == "" && spec.IntoTable != "" &&
 		spec.IntoTable == stored.IntoTable
-}
-
-// destinationOf is where a pipeline leads to: a column of its table, or a table.
-func destinationOf(s pipeline.Spec) [3]string {
-	switch {
-	case s.ToColumn():
-		return [3]string{s.IntoColumn}
-	case s.IntoSchema == "":
-		s.IntoSchema = s.Schema
-	}
-	return [3]string{"", s.IntoSchema, s.IntoTable}
 }
 
 // Find returns the place of a pipeline, by its name, or -1.
