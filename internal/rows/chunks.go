@@ -16,6 +16,7 @@ import (
 // Chunks is an embedding table of chunks: it holds a list of vectors for each row, with their places in the text.
 type Chunks struct {
 	embeddingTable
+	db     DB
 	chunks chunkStatements
 }
 
@@ -65,7 +66,7 @@ var chunkPlaces = []array{
 	chunkNumbers, textHashes, {"start_byte", "integer"}, {"end_byte", "integer"},
 }
 
-func newChunks(p *pipeline.Pipeline) *Chunks {
+func newChunks(p *pipeline.Pipeline, db DB) *Chunks {
 	from := func(b *builder, more ...array) string {
 		return " FROM " + b.list(more...) + " JOIN " + p.Into() + " AS d ON " + b.match("d")
 	}
@@ -74,7 +75,7 @@ func newChunks(p *pipeline.Pipeline) *Chunks {
 		text = "NULL"
 	}
 	const asked = " AND d.chunk_no = k.chunk_no AND d.text_hash = k.text_hash"
-	c := &Chunks{*newEmbeddingTable(p), chunkStatements{
+	c := &Chunks{*newEmbeddingTable(p), db, chunkStatements{
 		stored: build(p, func(b *builder) string {
 			return "SELECT k.place, d.chunk_no, d.start_byte, d.end_byte, d.generation, d.text_hash," +
 				" num_nonnulls(d.chunk_text) = 1, " + p.KeyExpression("d") + " <> k.row_key" + from(b, keysAsTheyAre) +
@@ -165,12 +166,12 @@ func (*Chunks) hash(w *Write) (hash [pipeline.VectorHashSize]byte) {
 func (c *Chunks) list() *Chunks { return c }
 
 // Stored returns what is stored of rows, in the order of their keys. It returns ErrSplit.
-func (c *Chunks) Stored(ctx context.Context, db Querier, keys []string) ([][]StoredChunk, error) {
+func (c *Chunks) Stored(ctx context.Context, keys []string) ([][]StoredChunk, error) {
 	args, err := c.chunks.stored.args(c.p, keys, nil)
 	if err != nil {
 		return nil, err
 	}
-	rows, err := db.Query(ctx, c.chunks.stored.sql, args...)
+	rows, err := c.db.Query(ctx, c.chunks.stored.sql, args...)
 	if err != nil {
 		return nil, err
 	}
@@ -198,7 +199,7 @@ func (c *Chunks) Stored(ctx context.Context, db Querier, keys []string) ([][]Sto
 
 // Known calls f for each of some text hashes of which a chunk is stored, with its vector as a write-back takes it.
 // Where the table has no index for that there are none.
-func (c *Chunks) Known(ctx context.Context, db Querier, hashes [][]byte, f func(i int, vector []float32)) error {
+func (c *Chunks) Known(ctx context.Context, hashes [][]byte, f func(i int, vector []float32)) error {
 	if !c.chunks.known.there() {
 		return nil
 	}
@@ -206,7 +207,7 @@ func (c *Chunks) Known(ctx context.Context, db Querier, hashes [][]byte, f func(
 	if err != nil {
 		return err
 	}
-	return eachVector(ctx, db, c.p, c.chunks.known.sql, args, len(hashes), func(i int, vector []float32) error {
+	return eachVector(ctx, c.db, c.p, c.chunks.known.sql, args, len(hashes), func(i int, vector []float32) error {
 		f(i, c.p.Stored.Given(vector))
 		return nil
 	})
@@ -214,7 +215,7 @@ func (c *Chunks) Known(ctx context.Context, db Querier, hashes [][]byte, f func(
 
 // FetchMoved fills in the vectors of pieces from where they are stored now; keys are those of their rows. It returns
 // ErrMoved if one is there no more.
-func (c *Chunks) FetchMoved(ctx context.Context, db Querier, keys []string, pieces []*Piece) error {
+func (c *Chunks) FetchMoved(ctx context.Context, keys []string, pieces []*Piece) error {
 	nos, hashes := make([]int, len(pieces)), make([][]byte, len(pieces))
 	for i, p := range pieces {
 		nos[i], hashes[i] = p.From.No, p.Hash[:]
@@ -223,7 +224,7 @@ func (c *Chunks) FetchMoved(ctx context.Context, db Querier, keys []string, piec
 	if err != nil {
 		return err
 	}
-	err = eachVector(ctx, db, c.p, c.chunks.vectors.sql, args, len(pieces), func(i int, vector []float32) error {
+	err = eachVector(ctx, c.db, c.p, c.chunks.vectors.sql, args, len(pieces), func(i int, vector []float32) error {
 		pieces[i].Vector = c.p.Stored.Given(vector)
 		return nil
 	})
@@ -236,12 +237,12 @@ func (c *Chunks) FetchMoved(ctx context.Context, db Querier, keys []string, piec
 }
 
 // Deep returns all that is stored of a row, in the order of its chunks.
-func (c *Chunks) Deep(ctx context.Context, db Querier, key string) ([]DeepChunk, error) {
+func (c *Chunks) Deep(ctx context.Context, key string) ([]DeepChunk, error) {
 	args, err := c.chunks.deep.args(c.p, []string{key}, nil)
 	if err != nil {
 		return nil, err
 	}
-	rows, err := db.Query(ctx, c.chunks.deep.sql, args...)
+	rows, err := c.db.Query(ctx, c.chunks.deep.sql, args...)
 	if err != nil {
 		return nil, err
 	}
@@ -259,7 +260,7 @@ func (c *Chunks) Deep(ctx context.Context, db Querier, key string) ([]DeepChunk,
 		return nil, err
 	}
 	n := 0
-	err = eachVector(ctx, db, c.p, c.chunks.all.sql, args, 1, func(_ int, vector []float32) error {
+	err = eachVector(ctx, c.db, c.p, c.chunks.all.sql, args, 1, func(_ int, vector []float32) error {
 		if n < len(chunks) {
 			chunks[n].Vector = c.p.Stored.Canonical(c.p.Stored.Given(vector))
 		}

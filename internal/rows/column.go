@@ -121,6 +121,14 @@ func (c *column) lock(batch *pgx.Batch, keys []string) (*Locks, error) {
 
 func (c *column) write(ctx context.Context, tx pgx.Tx, change *Change, locks *Locks) error {
 	batch := &pgx.Batch{}
+	if err := c.queue(batch, change, locks); err != nil || batch.Len() == 0 {
+		return err
+	}
+	return tx.SendBatch(ctx, batch).Close()
+}
+
+// queue adds what brings the rows up to date: first of all the mark.
+func (c *column) queue(batch *pgx.Batch, change *Change, locks *Locks) error {
 	c.mark(batch, change, locks)
 	if len(change.Write) > 0 {
 		args, err := c.sql.write.args(c.p, keysOf(change.Write), values{"vector": vectorsOf(c.p, change.Write)})
@@ -142,10 +150,7 @@ func (c *column) write(ctx context.Context, tx pgx.Tx, change *Change, locks *Lo
 		batch.Queue("SET CONSTRAINTS ALL IMMEDIATE")
 		queuePath(batch, database.OwnPath)
 	}
-	if err := c.after(batch, change, locks); err != nil || batch.Len() == 0 {
-		return err
-	}
-	return tx.SendBatch(ctx, batch).Close()
+	return c.after(batch, change, locks)
 }
 
 // mark adds the mark by which the streamer knows the rows of a column write-back again: as they will be, which is not

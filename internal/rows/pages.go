@@ -24,12 +24,11 @@ const (
 // Pages reads tables page by page. It is not safe for concurrent use.
 type Pages struct {
 	t    *Table
-	db   DB
 	rows int // of the next page
 }
 
 // Pages returns what reads the table's rows by pages.
-func (t *Table) Pages(db DB) *Pages { return &Pages{t: t, db: db, rows: PageRows} }
+func (t *Table) Pages() *Pages { return &Pages{t: t, rows: PageRows} }
 
 // pageStatements give the next keys of a table, from the largest to the smallest, each with what is asked of it.
 type pageStatements struct{ first, next statement }
@@ -88,7 +87,7 @@ func (p *Pages) briefly(ctx context.Context, limit time.Duration, f func(tx pgx.
 	batch := &pgx.Batch{}
 	batch.BeginTx(pgx.TxOptions{})
 	batch.Queue("SELECT set_config('statement_timeout', $1, true)", fmt.Sprint(limit.Milliseconds()))
-	results := p.db.SendBatch(ctx, batch)
+	results := p.t.db.SendBatch(ctx, batch)
 	if tx := results.Tx(); tx != nil {
 		defer func() { _ = tx.Rollback(context.WithoutCancel(ctx)) }() // it only reads
 	}
@@ -195,14 +194,14 @@ func (p *Pages) Read(ctx context.Context, keys []string, each func(found []Row),
 		var found []Row
 		most := min(len(keys), p.vectorRows())
 		err := p.page(ctx, most, func(tx pgx.Tx, n int) (err error) {
-			found, err = p.t.Read(ctx, tx, keys[:n], 0)
+			found, err = p.t.readBy(ctx, tx, keys[:n], 0)
 			return err
 		})
 		switch {
 		case err == nil:
 			each(found)
 			keys = keys[len(found):]
-		case !p.t.OfSomeRow(ctx, p.db, err):
+		case !p.t.OfSomeRow(ctx, err):
 			return err
 		case min(p.rows, most) == 1:
 			refused(keys[0], err)

@@ -138,7 +138,11 @@ func readSQL(b *builder, into destination) string {
 // Read looks at the rows of keys, in one statement and so in one snapshot, with their ledger entries. It returns one
 // row per key, in order. Texts are read up to so many bytes, of all rows together or with chunks of each. It returns
 // ErrSplit.
-func (t *Table) Read(ctx context.Context, db Querier, keys []string, texts int) ([]Row, error) {
+func (t *Table) Read(ctx context.Context, keys []string, texts int) ([]Row, error) {
+	return t.readBy(ctx, t.db, keys, texts)
+}
+
+func (t *Table) readBy(ctx context.Context, db querier, keys []string, texts int) ([]Row, error) {
 	args, err := t.sql.read.args(t.p, keys, values{"texts": texts})
 	if err != nil {
 		return nil, err
@@ -226,22 +230,22 @@ func parseGeneration(text []byte) (int32, error) {
 }
 
 // IsKey reports whether a key can be read as one of the table.
-func (t *Table) IsKey(ctx context.Context, db DB, key string) bool {
+func (t *Table) IsKey(ctx context.Context, key string) bool {
 	args, err := t.sql.spell.args(t.p, []string{key}, nil)
 	if err != nil {
 		return false
 	}
-	_, err = db.Exec(ctx, t.sql.spell.sql, args...)
+	_, err = t.db.Exec(ctx, t.sql.spell.sql, args...)
 	return Fault(err) != database.Data
 }
 
 // OfSomeRow reports whether a statement that reads rows failed for one of them: without any row it does not fail.
-func (t *Table) OfSomeRow(ctx context.Context, db Querier, err error) bool {
+func (t *Table) OfSomeRow(ctx context.Context, err error) bool {
 	switch Fault(err) {
 	case database.Data:
 		return true
 	case database.Forbidden, database.Schema, database.Unavailable:
-		_, all := t.Read(ctx, db, nil, 0)
+		_, all := t.Read(ctx, nil, 0)
 		return all == nil
 	case database.Unjudged, database.Ended, database.Locked, database.Conflict, database.Canceled:
 	}

@@ -21,7 +21,7 @@ func line(change map[int]string) [][]byte {
 func TestScanRow_TakesWhatTheServerSays(t *testing.T) {
 	t.Parallel()
 	p := &pipeline.Pipeline{Spec: pipeline.Spec{IntoTable: "docs_embedding"}}
-	w := New(p, Options{})
+	w := New(p, nil, Options{})
 	keys, found := []string{"1", "2", "3"}, make([]Row, 3)
 	long := strings.Repeat("x", 32)
 	for _, raw := range [][][]byte{
@@ -58,7 +58,7 @@ func TestScanRow_TakesWhatTheServerSays(t *testing.T) {
 
 func TestScanRow_RefusesWhatCannotBe(t *testing.T) {
 	t.Parallel()
-	w := New(&pipeline.Pipeline{Spec: pipeline.Spec{IntoTable: "t"}}, Options{})
+	w := New(&pipeline.Pipeline{Spec: pipeline.Spec{IntoTable: "t"}}, nil, Options{})
 	for name, change := range map[string]map[int]string{
 		"a place beyond the keys": {readPlace: "2"},
 		"no place":                {readPlace: ""},
@@ -98,7 +98,7 @@ func TestIntact_WhatTheDestinationMustHold(t *testing.T) {
 		Ledger: true, LedgerText: []byte("text"), LedgerVector: hash[:pipeline.VectorHashSize], LedgerGeneration: 1,
 		Stored: true, StoredHash: hash[:], StoredGeneration: 1,
 	}
-	if !New(chunked, Options{}).Intact(&r) {
+	if !New(chunked, nil, Options{}).Intact(&r) {
 		t.Error("the chunks that were written are not taken for such")
 	}
 	for name, change := range map[string]func(r *Row){
@@ -111,7 +111,7 @@ func TestIntact_WhatTheDestinationMustHold(t *testing.T) {
 	} {
 		other := r
 		change(&other)
-		if New(chunked, Options{}).Intact(&other) {
+		if New(chunked, nil, Options{}).Intact(&other) {
 			t.Errorf("%s: it is taken for intact", name)
 		}
 	}

@@ -23,21 +23,23 @@ type Options struct {
 	UserPath string // the search_path that triggers of users' run under; "": "$user", public
 }
 
-// Querier is a pool or a transaction.
-type Querier interface {
+// querier is a pool or a transaction.
+type querier interface {
 	Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error)
 }
 
 // DB is a pool, with the session settings of package database.
 type DB interface {
-	Querier
+	querier
 	Exec(ctx context.Context, sql string, args ...any) (pgconn.CommandTag, error)
 	SendBatch(ctx context.Context, b *pgx.Batch) pgx.BatchResults
+	Begin(ctx context.Context) (pgx.Tx, error)
 }
 
 // Table is the source rows of a pipeline with their destination. It may be shared by goroutines.
 type Table struct {
 	p    *pipeline.Pipeline
+	db   DB
 	into destination
 	sql  sourceStatements
 }
@@ -78,21 +80,21 @@ type destination interface {
 }
 
 // New returns the table of a pipeline.
-func New(p *pipeline.Pipeline, o Options) *Table {
+func New(p *pipeline.Pipeline, db DB, o Options) *Table {
 	if o.UserPath == "" {
 		o.UserPath = `"$user", public`
 	}
-	t := &Table{p: p, into: newDestination(p, o)}
+	t := &Table{p: p, db: db, into: newDestination(p, db, o)}
 	t.sql = newSource(p, t.into)
 	return t
 }
 
-func newDestination(p *pipeline.Pipeline, o Options) destination {
+func newDestination(p *pipeline.Pipeline, db DB, o Options) destination {
 	switch {
 	case p.ToColumn():
 		return newColumn(p, o)
 	case p.Chunked:
-		return newChunks(p)
+		return newChunks(p, db)
 	}
 	return newEmbeddingTable(p)
 }
@@ -149,8 +151,15 @@ func (t *Table) Write(ctx context.Context, tx pgx.Tx, c *Change, locks *Locks) e
 	return t.into.write(ctx, tx, c, locks)
 }
 
-// WriteNone guards and writes as Write does, with no row in hand: it finds out whether anything can be written at all.
-func (t *Table) WriteNone(ctx context.Context, tx pgx.Tx) error {
+// TryWrite guards and writes as a write-back does, with no row in hand: it finds out whether anything can be written at
+// all.
+func (t *Table) TryWrite(ctx context.Context) error {
+	tx, err := database.Begin(ctx, t.db)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = tx.Rollback(context.WithoutCancel(ctx)) }() // it only asks
+	t.Began(tx)
 	batch := &pgx.Batch{}
 	if t.into.guard(batch); batch.Len() > 0 {
 		if err := tx.SendBatch(ctx, batch).Close(); err != nil {

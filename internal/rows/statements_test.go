@@ -113,7 +113,7 @@ func TestStatements_AreTheGoldenOnes(t *testing.T) {
 	t.Parallel()
 	for shape, p := range shapes() {
 		var b strings.Builder
-		all := New(p, Options{}).statements()
+		all := New(p, nil, Options{}).statements()
 		for _, name := range inOrder {
 			if s, ok := all[name]; ok && s.there() {
 				b.WriteString("-- " + name + "\n" + readable(s.sql) + "\n")

@@ -138,6 +138,14 @@ func (*embeddingTable) lock(*pgx.Batch, []string) (*Locks, error) { return nil, 
 
 func (t *embeddingTable) write(ctx context.Context, tx pgx.Tx, c *Change, _ *Locks) error {
 	batch := &pgx.Batch{}
+	if err := t.queue(batch, c); err != nil || batch.Len() == 0 {
+		return err
+	}
+	return tx.SendBatch(ctx, batch).Close()
+}
+
+// queue adds what brings the table up to date.
+func (t *embeddingTable) queue(batch *pgx.Batch, c *Change) error {
 	if len(c.Write) > 0 {
 		args, err := t.sql.write.args(t.p, keysOf(c.Write),
 			values{textHashes.name: hashesOf(c.Write), "vector": vectorsOf(t.p, c.Write)})
@@ -146,14 +154,6 @@ func (t *embeddingTable) write(ctx context.Context, tx pgx.Tx, c *Change, _ *Loc
 		}
 		batch.Queue(t.sql.write.sql, args...)
 	}
-	if err := t.rest(batch, c); err != nil || batch.Len() == 0 {
-		return err
-	}
-	return tx.SendBatch(ctx, batch).Close()
-}
-
-// rest adds what a change does beside writing vectors.
-func (t *embeddingTable) rest(batch *pgx.Batch, c *Change) error {
 	for _, some := range []struct {
 		statement
 		keys []string

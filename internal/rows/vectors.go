@@ -56,7 +56,7 @@ func vectorsOf(p *pipeline.Pipeline, writes []Write) any {
 var vectorFormats = pgx.QueryResultFormats{pgx.TextFormatCode, pgx.BinaryFormatCode}
 
 // eachVector runs a query for places, from 1 to most, and vectors, and calls f for each, with its place from 0 on.
-func eachVector(ctx context.Context, db Querier, p *pipeline.Pipeline, sql string, args []any, most int,
+func eachVector(ctx context.Context, db querier, p *pipeline.Pipeline, sql string, args []any, most int,
 	f func(place int, vector []float32) error,
 ) error {
 	rows, err := db.Query(ctx, sql, append([]any{vectorFormats}, args...)...)
@@ -86,14 +86,14 @@ func eachVector(ctx context.Context, db Querier, p *pipeline.Pipeline, sql strin
 
 // Vectors returns the vectors that rows have now, as they are stored, by the place of their key; with chunks those of
 // the first of each row. It returns ErrSplit.
-func (t *Table) Vectors(ctx context.Context, db Querier, keys []string) (map[int][]float32, error) {
+func (t *Table) Vectors(ctx context.Context, keys []string) (map[int][]float32, error) {
 	s := t.into.stored()
 	args, err := s.args(t.p, keys, nil)
 	if err != nil {
 		return nil, err
 	}
 	found := map[int][]float32{}
-	err = eachVector(ctx, db, t.p, s.sql, args, len(keys), func(place int, vector []float32) error {
+	err = eachVector(ctx, t.db, t.p, s.sql, args, len(keys), func(place int, vector []float32) error {
 		found[place] = vector
 		return nil
 	})

@@ -23,7 +23,7 @@ func (w *Worker) matchStored(ctx context.Context, items []item) error {
 	if len(keys) == 0 {
 		return nil
 	}
-	stored, err := w.table.Chunks().Stored(ctx, w.o.DB, keys)
+	stored, err := w.chunks.Stored(ctx, keys)
 	if err != nil {
 		return fmt.Errorf("read stored chunks: %w", err)
 	}
@@ -77,7 +77,7 @@ func (w *Worker) reuseChunks(ctx context.Context, items []item) error {
 	if len(hashes) == 0 {
 		return nil
 	}
-	err := w.table.Chunks().Known(ctx, w.o.DB, hashes, func(i int, vector []float32) {
+	err := w.chunks.Known(ctx, hashes, func(i int, vector []float32) {
 		for _, p := range wanted[[sha256.Size]byte(hashes[i])] {
 			p.Vector = vector
 			w.stats.Reused.Add(1)
@@ -105,7 +105,7 @@ func (w *Worker) fetchMoved(ctx context.Context, items []item) error {
 	if len(moved) == 0 {
 		return nil
 	}
-	if err := w.table.Chunks().FetchMoved(ctx, w.o.DB, keys, moved); err != nil {
+	if err := w.chunks.FetchMoved(ctx, keys, moved); err != nil {
 		return fmt.Errorf("read moved chunks: %w", err)
 	}
 	return nil

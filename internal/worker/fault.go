@@ -35,7 +35,7 @@ func (w *Worker) ofAll(ctx context.Context, err error, try func(context.Context)
 
 // readNone reads the table as for a batch, with no row in hand.
 func (w *Worker) readNone(ctx context.Context) error {
-	_, err := w.table.Read(ctx, w.o.DB, nil, 0)
+	_, err := w.table.Read(ctx, nil, 0)
 	return err
 }
 
@@ -45,13 +45,7 @@ func (w *Worker) writeNone(ctx context.Context) error {
 	if err := w.readNone(ctx); err != nil {
 		return err
 	}
-	tx, err := database.Begin(ctx, w.o.DB)
-	if err != nil {
-		return err
-	}
-	defer func() { _ = tx.Rollback(context.WithoutCancel(ctx)) }() // it only asks
-	w.table.Began(tx)
-	return w.table.WriteNone(ctx, tx)
+	return w.table.TryWrite(ctx)
 }
 
 // rowError is how a row ends whose statement failed for it alone. Only what is likely to be so for ever counts as an

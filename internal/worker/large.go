@@ -4,7 +4,6 @@ import (
 	"context"
 
 	"github.com/embedsidecar/embedsidecar/internal/failpoint"
-	"github.com/embedsidecar/embedsidecar/internal/rows"
 )
 
 // way is how a pipeline's texts get their vectors: each as a whole, or cut into chunks.
@@ -16,8 +15,8 @@ type way struct {
 	sample func(ctx context.Context, report *Report, keys []string) error
 }
 
-func (w *Worker) wayOf(table *rows.Table) way {
-	if table.Chunks() != nil {
+func (w *Worker) wayOf() way {
+	if w.chunks != nil {
 		return way{w.o.BatchRows*bigText + maxChunked, bigText, w.embedChunks, w.embedChunkSample}
 	}
 	return way{firstText, firstText, w.embedTexts, w.embedSample}

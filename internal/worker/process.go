@@ -104,7 +104,7 @@ func (w *Worker) look(ctx context.Context, tasks []queue.Task, texts int) ([]ite
 	for i, t := range tasks {
 		keys[i] = t.RowKey
 	}
-	found, err := w.table.Read(ctx, w.o.DB, keys, texts)
+	found, err := w.table.Read(ctx, keys, texts)
 	if err == nil {
 		items := make([]item, len(tasks))
 		for i := range tasks {
@@ -116,7 +116,7 @@ func (w *Worker) look(ctx context.Context, tasks []queue.Task, texts int) ([]ite
 		return nil, all
 	}
 	if len(tasks) == 1 {
-		if !w.table.IsKey(ctx, w.o.DB, keys[0]) {
+		if !w.table.IsKey(ctx, keys[0]) {
 			return []item{{task: tasks[0], row: rows.Row{Key: keys[0]}, nobody: true}}, nil
 		}
 		return []item{{task: tasks[0], action: broken, err: w.rowError(tasks[0], err, "unreadable", sqlState(err))}}, nil
@@ -171,7 +171,7 @@ func (w *Worker) lookAgain(ctx context.Context, items []item) error {
 	if len(keys) == 0 {
 		return nil
 	}
-	if err := queue.Add(ctx, w.o.DB, w.o.Pipeline.ID, w.o.Pipeline.Priority, keys); err != nil {
+	if err := w.store.lookAgain(ctx, keys); err != nil {
 		return fmt.Errorf("look again at %s: %w", w.describe(len(keys)), err)
 	}
 	return nil
@@ -267,7 +267,7 @@ func (w *Worker) postpone(ctx context.Context, tasks []queue.Task, class embed.C
 }
 
 func (w *Worker) end(ctx context.Context, lease queue.Lease, outcomes []queue.Outcome) error {
-	done, err := w.o.Queue.Finish(ctx, w.o.ID, lease, 0, outcomes)
+	done, err := w.tasks.Finish(ctx, w.o.ID, lease, 0, outcomes)
 	if err != nil {
 		return err
 	}

@@ -22,10 +22,7 @@ func (s *Scan) tell(ctx context.Context, every time.Duration) {
 		return
 	}
 	p := s.w.o.Pipeline
-	var phase string
-	var seen, expected int64
-	err := s.w.o.DB.QueryRow(ctx, "SELECT phase, rows_seen, rows_expected FROM embedsidecar.scan WHERE pipeline_id = $1",
-		p.ID).Scan(&phase, &seen, &expected)
+	phase, seen, expected, err := s.w.store.scanProgress(ctx)
 	if err != nil {
 		return // the next step meets it as well
 	}

@@ -6,12 +6,9 @@ import (
 	"maps"
 	"slices"
 
-	"github.com/jackc/pgx/v5"
-
 	"github.com/embedsidecar/embedsidecar/internal/database"
 	"github.com/embedsidecar/embedsidecar/internal/pipeline"
 	"github.com/embedsidecar/embedsidecar/internal/rows"
-	sqlfiles "github.com/embedsidecar/embedsidecar/sql"
 )
 
 // vectors are known ones by the hash of their text.
@@ -62,13 +59,14 @@ func (w *Worker) reuse(ctx context.Context, items []item) error {
 // known looks for vectors of texts in the pipeline's own destination, then in those of its siblings.
 func (w *Worker) known(ctx context.Context, wanted map[[32]byte]bool) (vectors, error) {
 	p := w.o.Pipeline
-	found, err := w.places(ctx, "known_texts", wanted, pgx.StrictNamedArgs{"pipeline_id": p.ID})
+	found, err := w.store.known(ctx, hashesOf(wanted))
 	if err != nil {
 		return nil, err
 	}
 	known, missing := vectors{}, maps.Clone(wanted)
-	take := func(from *pipeline.Pipeline, table *rows.Table, found []place) error {
-		got, err := w.fetch(ctx, table, found)
+	take := func(from *pipeline.Pipeline, found []place, read func(context.Context, []string) (map[int][]float32, error),
+	) error {
+		got, err := fetch(ctx, found, read)
 		for hash, vector := range got {
 			delete(missing, hash)
 			if from.Stored.Lossy() { // less than the model gave: good enough for this destination and for no other
@@ -80,7 +78,7 @@ func (w *Worker) known(ctx context.Context, wanted map[[32]byte]bool) (vectors, 
 		}
 		return err
 	}
-	if err := take(p, w.table, found[0]); err != nil {
+	if err := take(p, found, w.table.Vectors); err != nil {
 		return nil, err
 	}
 	var siblings []pipeline.Pipeline
@@ -95,20 +93,20 @@ func (w *Worker) known(ctx context.Context, wanted map[[32]byte]bool) (vectors, 
 	for i := range siblings {
 		ids[i] = siblings[i].ID
 	}
-	if found, err = w.places(ctx, "known_elsewhere", missing, pgx.StrictNamedArgs{"pipeline_ids": ids}); err != nil {
+	if found, err = w.store.elsewhere(ctx, ids, hashesOf(missing)); err != nil {
 		return nil, err
 	}
 	for i := range siblings {
-		from := found[siblings[i].ID]
-		if len(from) == 0 {
-			continue
-		}
-		// What is wrong with a sibling's table is the sibling's matter.
-		if err := take(&siblings[i], rows.New(&siblings[i], rows.Options{}), from); err != nil {
+		from := &siblings[i]
+		its := slices.DeleteFunc(slices.Clone(found), func(at place) bool { return at.Pipeline != from.ID })
+		err := take(from, its, func(ctx context.Context, keys []string) (map[int][]float32, error) {
+			return w.store.vectorsOf(ctx, from, keys)
+		})
+		if err != nil { // what is wrong with a sibling's table is the sibling's matter
 			if ctx.Err() != nil {
 				return nil, err
 			}
-			w.o.Log.DebugContext(ctx, "vectors of another pipeline not read", "pipeline", siblings[i].Name, "error", quiet(err))
+			w.o.Log.DebugContext(ctx, "vectors of another pipeline not read", "pipeline", from.Name, "error", quiet(err))
 		}
 	}
 	return known, nil
@@ -122,33 +120,18 @@ type place struct {
 	VectorHash []byte
 }
 
-// places asks the ledger which rows were made of these texts, by pipeline; the pipeline's own are under 0.
-func (w *Worker) places(ctx context.Context, query string, wanted map[[32]byte]bool,
-	args pgx.StrictNamedArgs,
-) (map[int32][]place, error) {
-	hashes := make([][]byte, 0, len(wanted))
-	for hash := range wanted {
+func hashesOf(texts map[[32]byte]bool) [][]byte {
+	hashes := make([][]byte, 0, len(texts))
+	for hash := range texts {
 		hashes = append(hashes, append([]byte(nil), hash[:]...))
 	}
-	args["text_hashes"] = hashes
-	lines, err := w.o.DB.Query(ctx, sqlfiles.Query(query), args)
-	if err != nil {
-		return nil, err
-	}
-	list, err := pgx.CollectRows(lines, pgx.RowToStructByNameLax[place])
-	if err != nil {
-		return nil, err
-	}
-	found := map[int32][]place{}
-	for _, at := range list {
-		found[at.Pipeline] = append(found[at.Pipeline], at)
-	}
-	return found, nil
+	return hashes
 }
 
-// fetch reads vectors from a pipeline's destination, as they are stored. One that is no longer what was written says
+// fetch reads vectors from where they are said to be, as they are stored. One that is no longer what was written says
 // nothing about the text, and is left out.
-func (w *Worker) fetch(ctx context.Context, from *rows.Table, found []place) (vectors, error) {
+func fetch(ctx context.Context, found []place, read func(context.Context, []string) (map[int][]float32, error),
+) (vectors, error) {
 	if len(found) == 0 {
 		return nil, nil
 	}
@@ -156,7 +139,7 @@ func (w *Worker) fetch(ctx context.Context, from *rows.Table, found []place) (ve
 	for i := range found {
 		keys[i] = found[i].Key
 	}
-	stored, err := from.Vectors(ctx, w.o.DB, keys)
+	stored, err := read(ctx, keys)
 	if err != nil {
 		return nil, err
 	}

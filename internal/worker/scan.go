@@ -8,14 +8,11 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/embedsidecar/embedsidecar/internal/database"
 	"github.com/embedsidecar/embedsidecar/internal/failpoint"
 	"github.com/embedsidecar/embedsidecar/internal/pipeline"
 	"github.com/embedsidecar/embedsidecar/internal/rows"
-	"github.com/embedsidecar/embedsidecar/queue"
-	sqlfiles "github.com/embedsidecar/embedsidecar/sql"
 )
 
 // A scan looks at a page of keys at a time, and leaves no more than this many of its tasks waiting, so that a table
@@ -27,14 +24,14 @@ const scanAhead = 4 * rows.PageRows
 // where another stopped.
 type Scan struct {
 	w        *Worker
-	pages    *rows.Pages
+	pages    pages
 	stray    *string // the last key of the embedding table that was looked at in the second phase, if that is not over
 	progress progress
 	waits    time.Time // when whom it waits for is told next; zero: it does not wait
 }
 
 // NewScan returns the scan of a worker's pipeline.
-func NewScan(w *Worker) *Scan { return &Scan{w: w, pages: w.table.Pages(w.o.DB)} }
+func NewScan(w *Worker) *Scan { return &Scan{w: w, pages: w.pages()} }
 
 // scanState is the stored progress.
 type scanState struct {
@@ -103,12 +100,7 @@ const (
 // meanwhile.
 func (s *Scan) step(ctx context.Context) (step, error) {
 	p := s.w.o.Pipeline
-	var st scanState
-	err := s.w.o.DB.QueryRow(ctx, sqlfiles.Query("read_scan"), pgx.StrictNamedArgs{
-		"pipeline_id": p.ID,
-		"generation":  p.Generation,
-	}).
-		Scan(&st.Phase, &st.Reason, &st.AfterKey, &st.Requested, &st.Started, &st.MayStart, &st.Barrier, &st.Routed)
+	st, err := s.w.store.readScan(ctx)
 	if errors.Is(err, pgx.ErrNoRows) {
 		return stepIdle, nil
 	}
@@ -140,7 +132,7 @@ func (s *Scan) step(ctx context.Context) (step, error) {
 		}
 		if st.Phase == "rows" {
 			keys, look, err = s.rows(ctx, st.AfterKey)
-			if err != nil && st.AfterKey != nil && !s.w.table.IsKey(ctx, s.w.o.DB, *st.AfterKey) {
+			if err != nil && st.AfterKey != nil && !s.w.table.IsKey(ctx, *st.AfterKey) {
 				keys, look, err = s.rows(ctx, nil) // the key has another type than when the scan began
 			}
 		} else {
@@ -159,12 +151,18 @@ func (s *Scan) step(ctx context.Context) (step, error) {
 	if before.Phase != "rows" {
 		seen = 0 // entries of the ledger: their rows were seen
 	}
-	saved, err := s.save(ctx, before, st, begin, seen, look)
-	if err != nil || !saved {
+	if err := failpoint.Hit("worker/before-scan-commit"); err != nil {
 		return stepLater, err
 	}
+	saved, err := s.w.store.saveScan(ctx, &before, &st, begin, seen, look)
+	if err != nil {
+		return stepLater, fmt.Errorf("scan %s: %w", p.Source(), err)
+	}
+	if !saved { // somebody else has moved the scan, and the page is theirs
+		return stepLater, nil
+	}
 	if len(look) > 0 {
-		s.w.o.Queue.Wake(p.ID)
+		s.w.tasks.Wake(p.ID)
 	}
 	if st.Phase == "done" {
 		s.w.o.Log.InfoContext(ctx, "scan finished", "pipeline", p.Name, "reason", st.Reason)
@@ -183,37 +181,10 @@ func (s *Scan) tellBlockers(ctx context.Context, barrier string) {
 		return
 	}
 	s.waits = now.Add(again)
-	if list, err := database.Blockers(ctx, s.w.o.DB, barrier); err == nil && len(list) > 0 {
+	if list, err := s.w.store.blockers(ctx, barrier); err == nil && len(list) > 0 {
 		s.w.o.Log.WarnContext(ctx, "scan waits for open transactions", "pipeline", s.w.o.Pipeline.Name, "transactions",
 			strings.Join(database.Named(list), "; "))
 	}
-}
-
-// save makes a page's tasks and the scan's progress durable together, in one transaction that is sent with its
-// commit: the stream would wait for who holds either. It returns false if somebody else moved the scan since it was
-// read as before: then the page is theirs.
-func (s *Scan) save(ctx context.Context, before, after scanState, begin bool, seen int, look []string) (saved bool,
-	err error,
-) {
-	p := s.w.o.Pipeline
-	if err := failpoint.Hit("worker/before-scan-commit"); err != nil {
-		return false, err
-	}
-	batch := &pgx.Batch{}
-	queue.QueueLocally(batch)
-	batch.Queue(sqlfiles.Query("save_scan"), pgx.StrictNamedArgs{
-		"pipeline_id": p.ID, "phase": after.Phase, "after_key": after.AfterKey, "started": after.Started, "begin": begin,
-		"seen": seen, "made": len(look), "table": p.OID, "generation": p.Generation,
-		"old_phase": before.Phase, "old_after_key": before.AfterKey, "old_requested": before.Requested,
-		"old_started": before.Started,
-	}).Exec(func(tag pgconn.CommandTag) error { saved = tag.RowsAffected() > 0; return nil })
-	if len(look) > 0 {
-		queue.QueueAdd(batch, p.ID, pipeline.Low, look, true)
-	}
-	if err := s.w.o.DB.SendBatch(ctx, batch).Close(); err != nil {
-		return false, fmt.Errorf("scan %s: %w", p.Source(), err)
-	}
-	return saved, nil
 }
 
 // advance goes to the next phase, or to the beginning if another scan was asked for meanwhile.
@@ -232,7 +203,7 @@ func (s *Scan) advance(st *scanState) {
 // full reports whether enough of the scan's tasks are open. Those that wait for another try count: an embedder that
 // refuses every text must not be sent a whole table.
 func (s *Scan) full(ctx context.Context) (bool, error) {
-	open, err := s.w.o.Queue.Backlog(ctx, s.w.o.Pipeline.ID, scanAhead)
+	open, err := s.w.tasks.Backlog(ctx, s.w.o.Pipeline.ID, scanAhead)
 	return open >= scanAhead, err
 }
 
@@ -272,13 +243,7 @@ func (s *Scan) rows(ctx context.Context, after *string) (keys, look []string, er
 // orphans returns the next page of keys of the ledger, and those of them that have no row; after the last page, what
 // else has none.
 func (s *Scan) orphans(ctx context.Context, after *string) (keys, look []string, err error) {
-	p := s.w.o.Pipeline
-	page, err := s.w.o.DB.Query(ctx, sqlfiles.Query("ledger_page"),
-		pgx.StrictNamedArgs{"pipeline_id": p.ID, "after": after, "max": rows.PageRows})
-	if err != nil {
-		return nil, nil, err
-	}
-	keys, err = pgx.CollectRows(page, pgx.RowTo[string])
+	keys, err = s.w.store.ledgerPage(ctx, after)
 	if err != nil {
 		return nil, nil, err
 	}

@@ -4,10 +4,7 @@ import (
 	"context"
 	"fmt"
 
-	"github.com/jackc/pgx/v5"
-
 	"github.com/embedsidecar/embedsidecar/internal/rows"
-	sqlfiles "github.com/embedsidecar/embedsidecar/sql"
 )
 
 // strays returns keys of an embedding table that neither the source table nor the ledger knows: of a source table
@@ -45,14 +42,7 @@ func (s *Scan) withoutTask(ctx context.Context, keys []string) ([]string, error)
 	if len(keys) == 0 {
 		return nil, nil
 	}
-	open, err := s.w.o.DB.Query(ctx, sqlfiles.Query("without_task"), pgx.StrictNamedArgs{
-		"pipeline_id": s.w.o.Pipeline.ID,
-		"row_keys":    keys,
-	})
-	if err != nil {
-		return nil, err
-	}
-	keys, err = pgx.CollectRows(open, pgx.RowTo[string])
+	keys, err := s.w.store.withoutTask(ctx, keys)
 	if err != nil {
 		return nil, fmt.Errorf("look for tasks: %w", err)
 	}

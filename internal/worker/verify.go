@@ -57,7 +57,7 @@ func (w *Worker) Verify(ctx context.Context, deep int) (Report, error) {
 		after  *string
 	)
 	sample.limit = deep
-	p := w.table.Pages(w.o.DB)
+	p := w.pages()
 	for {
 		keys, _, err := verifying(ctx, p.Rows, after)
 		if err != nil {
@@ -172,7 +172,7 @@ func (w *Worker) verifyRow(report *Report, r *rows.Row) bool {
 }
 
 // countOrphans finds rows of an embedding table whose source row is gone. A column's vector goes with its row.
-func (w *Worker) countOrphans(ctx context.Context, p *rows.Pages, report *Report) error {
+func (w *Worker) countOrphans(ctx context.Context, p pages, report *Report) error {
 	var after *string
 	for {
 		keys, gone, err := verifying(ctx, p.Vectors, after)
@@ -195,12 +195,12 @@ func (w *Worker) embedSample(ctx context.Context, report *Report, keys []string)
 		var found []rows.Row
 		var vectors map[int][]float32
 		err := database.UntilUnlocked(ctx, func() (err error) {
-			if found, err = w.table.Read(ctx, w.o.DB, keys[:n], largeTexts); err == nil {
-				vectors, err = w.table.Vectors(ctx, w.o.DB, keys[:n])
+			if found, err = w.table.Read(ctx, keys[:n], largeTexts); err == nil {
+				vectors, err = w.table.Vectors(ctx, keys[:n])
 			}
 			return err
 		})
-		someRow := w.table.OfSomeRow(ctx, w.o.DB, err)
+		someRow := w.table.OfSomeRow(ctx, err)
 		if someRow && n > 1 { // one of them fails since it was drawn
 			return errors.Join(w.embedSample(ctx, report, keys[:n/2]), w.embedSample(ctx, report, keys[n/2:]))
 		}

@@ -16,12 +16,12 @@ func (w *Worker) embedChunkSample(ctx context.Context, report *Report, keys []st
 		var found []rows.Row
 		var stored []rows.DeepChunk
 		err := database.UntilUnlocked(ctx, func() (err error) {
-			if found, err = w.table.Read(ctx, w.o.DB, []string{key}, maxChunked); err == nil {
-				stored, err = w.table.Chunks().Deep(ctx, w.o.DB, key)
+			if found, err = w.table.Read(ctx, []string{key}, maxChunked); err == nil {
+				stored, err = w.chunks.Deep(ctx, key)
 			}
 			return err
 		})
-		if w.table.OfSomeRow(ctx, w.o.DB, err) { // since it was drawn
+		if w.table.OfSomeRow(ctx, err) { // since it was drawn
 			report.refuse(key, err)
 			continue
 		}

@@ -78,9 +78,14 @@ type Stats struct {
 // Worker works one pipeline. Only its Run method does anything; it may be called once.
 type Worker struct {
 	o     Options
-	table *rows.Table
-	way   way
-	stats Stats
+	tasks tasks
+	table table
+	store store
+	// the table's way with chunks; nil: a row has one vector
+	chunks chunkTable
+	pages  func() pages
+	way    way
+	stats  Stats
 
 	restless restless
 	nap      nap
@@ -100,9 +105,15 @@ func New(o Options) *Worker {
 	if o.Budget == nil {
 		o.Budget = NewBudget(0)
 	}
-	table := rows.New(o.Pipeline, rows.Options{MarkKey: o.MarkKey, NoMarks: o.NoMarks, UserPath: o.UserPath})
-	w := &Worker{o: o, table: table}
-	w.way = w.wayOf(table)
+	of := rows.New(o.Pipeline, o.DB, rows.Options{MarkKey: o.MarkKey, NoMarks: o.NoMarks, UserPath: o.UserPath})
+	w := &Worker{
+		o: o, tasks: o.Queue, table: of, store: &server{o.Pipeline, o.DB, of, o.ID},
+		pages: func() pages { return of.Pages() },
+	}
+	if chunks := of.Chunks(); chunks != nil {
+		w.chunks = chunks
+	}
+	w.way = w.wayOf()
 	return w
 }
 
@@ -177,7 +188,7 @@ func (w *Worker) loop(ctx, hard context.Context, who queue.Who) {
 			}
 			continue
 		}
-		if w.o.Queue.Waiting(w.o.Pipeline.ID, who) {
+		if w.tasks.Waiting(w.o.Pipeline.ID, who) {
 			// In the WAL, not yet visible to us (or just leased by a neighbour): soon.
 			if !sleep(ctx, hidden) {
 				return
@@ -186,7 +197,7 @@ func (w *Worker) loop(ctx, hard context.Context, who queue.Who) {
 			continue
 		}
 		hidden = firstPause
-		if !w.o.Queue.Wait(ctx, w.o.Pipeline.ID, who) {
+		if !w.tasks.Wait(ctx, w.o.Pipeline.ID, who) {
 			return
 		}
 	}
@@ -210,7 +221,7 @@ func (w *Worker) once(ctx, hard context.Context, who queue.Who, probe bool) (int
 		rows = 1
 	}
 	// Whoever stops this worker does not break off the statement: it may have leased tasks, and nobody would know of it.
-	tasks, err := w.o.Queue.Lease(hard, queue.Claim{
+	tasks, err := w.tasks.Lease(hard, queue.Claim{
 		PipelineID: w.o.Pipeline.ID, Generation: w.o.Pipeline.Generation, Who: who, Worker: w.o.ID, Max: rows,
 		Lease:    w.o.Lease,
 		Anywhere: probe,
@@ -222,7 +233,7 @@ func (w *Worker) once(ctx, hard context.Context, who queue.Who, probe bool) (int
 		return 0, w.giveBack(hard, tasks[0].Lease)
 	}
 	if len(tasks) == rows {
-		w.o.Queue.Wake(w.o.Pipeline.ID) // there may be more for another loop
+		w.tasks.Wake(w.o.Pipeline.ID) // there may be more for another loop
 	}
 	w.stats.Busy.Add(1)
 	w.stats.Batches.Add(1)
@@ -249,7 +260,7 @@ func (w *Worker) once(ctx, hard context.Context, who queue.Who, probe bool) (int
 func (w *Worker) giveBack(ctx context.Context, lease queue.Lease) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 2*time.Second)
 	defer cancel()
-	return w.o.Queue.GiveBackLease(ctx, lease)
+	return w.tasks.GiveBackLease(ctx, lease)
 }
 
 // keepLease extends a lease until the returned function is called.
@@ -259,7 +270,7 @@ func (w *Worker) keepLease(ctx context.Context, lease queue.Lease) (stop func())
 	go func() {
 		defer close(done)
 		for sleep(ctx, w.o.Lease/3) {
-			if err := w.o.Queue.Extend(ctx, lease, w.o.Lease); err != nil && ctx.Err() == nil {
+			if err := w.tasks.Extend(ctx, lease, w.o.Lease); err != nil && ctx.Err() == nil {
 				w.o.Log.WarnContext(ctx, "lease not extended", "pipeline", w.o.Pipeline.Name, "error", err)
 			}
 		}

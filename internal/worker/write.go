@@ -6,14 +6,11 @@ import (
 	"slices"
 	"time"
 
-	"github.com/jackc/pgx/v5"
-
 	"github.com/embedsidecar/embedsidecar/embed"
 	"github.com/embedsidecar/embedsidecar/internal/database"
 	"github.com/embedsidecar/embedsidecar/internal/failpoint"
 	"github.com/embedsidecar/embedsidecar/internal/rows"
 	"github.com/embedsidecar/embedsidecar/queue"
-	sqlfiles "github.com/embedsidecar/embedsidecar/sql"
 )
 
 // lockedDelay is when a row that somebody else is changing is due again: soon, and less often the longer it takes.
@@ -142,49 +139,36 @@ func (w *Worker) writeBack(ctx context.Context, items []item) error {
 	if !slices.ContainsFunc(items, func(it item) bool { return it.action != nothing && it.action != broken }) {
 		return w.finishOnly(ctx, items)
 	}
-	tx, held, locked, passed, err := w.begin(ctx, items)
-	if tx != nil {
-		// it is over, or to be undone: this gives the connection back
-		defer func() { _ = tx.Rollback(context.WithoutCancel(ctx)) }()
+	b, err := w.begin(ctx, items)
+	if b.transaction != nil {
+		defer b.end(ctx)
 	}
 	if err != nil {
 		return fmt.Errorf("write back %s: %w", w.describe(len(items)), err)
 	}
-	if !held {
+	if !b.held {
 		return w.overdue(len(items)) // somebody else has these tasks: nothing of this may be written
-	}
-	if passed == nil {
-		batch := &pgx.Batch{}
-		passed = w.queueFence(batch, items, locked)
-		if err := tx.SendBatch(ctx, batch).Close(); err != nil {
-			return fmt.Errorf("write back %s: %w", w.describe(len(items)), err)
-		}
 	}
 	if err := failpoint.Hit("worker/after-fence"); err != nil {
 		return err
 	}
-	mine, outcomes := w.judge(items, locked, passed)
+	mine, outcomes := w.judge(items, b.locked, b.passed)
 	c := changeOf(mine, w.o.Pipeline.Generation)
 	moved := w.restless.watch(&c)
-	if err := w.table.Write(ctx, tx, &c, locked); err != nil {
+	if err := b.write(ctx, &c); err != nil {
 		return fmt.Errorf("write back %s: %w", w.describe(len(items)), err)
 	}
 	if err := failpoint.Hit("worker/before-commit"); err != nil {
 		return err
 	}
-	var done queue.Finished
-	batch := &pgx.Batch{}
-	batch.Queue(sqlfiles.Query("finish_tasks"), queue.FinishArgs(w.o.ID, items[0].task.Lease, w.o.Pipeline.Generation,
-		outcomes)).
-		Query(func(r pgx.Rows) (err error) { done, err = queue.CollectFinished(r); return err })
-	batch.Queue("COMMIT AND CHAIN") // the transaction that begins is what the driver still has to end
-	if err := tx.SendBatch(ctx, batch).Close(); err != nil {
+	done, err := b.commit(ctx, outcomes)
+	if err != nil {
 		return fmt.Errorf("write back %s: %w", w.describe(len(items)), err)
 	}
 	if err := failpoint.Hit("worker/after-commit"); err != nil {
 		return err
 	}
-	w.o.Queue.NoteDue(outcomes)
+	w.tasks.NoteDue(outcomes)
 	w.restless.note(c.Write, *moved)
 	w.count(mine, done)
 	w.noteFate(ctx, items)
@@ -194,7 +178,7 @@ func (w *Worker) writeBack(ctx context.Context, items []item) error {
 // finishOnly ends a batch of which nothing is to be written.
 func (w *Worker) finishOnly(ctx context.Context, items []item) error {
 	mine, outcomes := w.judge(items, nil, nil)
-	done, err := w.o.Queue.Finish(ctx, w.o.ID, items[0].task.Lease, w.o.Pipeline.Generation, outcomes)
+	done, err := w.tasks.Finish(ctx, w.o.ID, items[0].task.Lease, w.o.Pipeline.Generation, outcomes)
 	if err != nil {
 		return err
 	}
@@ -248,90 +232,44 @@ func (w *Worker) judge(items []item, locked *rows.Locks, passed map[string]bool)
 // barred reports whether the item writes to a row that somebody has locked.
 func (it *item) barred(locked *rows.Locks) bool { return it.touches() && !locked.Hold(it.task.RowKey) }
 
-// begin begins the transaction, which the caller ends. It reports whether the lease is still ours, and which rows of
-// users' are now locked. Those that are locked by others are left out. Where there are none to be locked the fence is
-// passed on the way, and the keys that passed are returned.
-func (w *Worker) begin(ctx context.Context, items []item) (tx pgx.Tx, held bool, locked *rows.Locks,
-	passed map[string]bool, err error,
-) {
-	batch := &pgx.Batch{}
-	batch.BeginTx(database.Isolation) // one round trip for all of it
-	database.Conduct(w.o.DB, batch)
-	w.table.QueueGuard(batch)
-	batch.Queue(sqlfiles.Query("hold_lease"), queue.HoldArgs(items[0].task.Lease,
-		w.o.Pipeline.Generation)).Query(func(r pgx.Rows) error {
-		held = r.Next()
-		return nil
-	})
-	var keys []string
+// begin begins the write-back of items.
+func (w *Worker) begin(ctx context.Context, items []item) (writeBack, error) {
+	var touched []string
 	for i := range items {
 		if it := &items[i]; it.touches() {
-			keys = append(keys, it.task.RowKey)
+			touched = append(touched, it.task.RowKey)
 		}
 	}
-	if locked, err = w.table.QueueLock(batch, keys); err != nil {
-		return nil, false, nil, nil, err
-	}
-	if locked == nil {
-		passed = w.queueFence(batch, items, nil)
-	}
-	results := w.o.DB.SendBatch(ctx, batch)
-	if tx = results.Tx(); tx != nil {
-		w.table.Began(tx)
-	}
-	return tx, held, locked, passed, results.Close()
+	return w.store.begin(ctx, items[0].task.Lease, touched, func(locked *rows.Locks) []entry {
+		return w.entries(items, locked)
+	})
 }
 
-// queueFence adds the statement that writes the ledger, of those items whose entry is still the one that was read
-// with the row. It returns where their keys are put. Rows that somebody has locked are left out: they are not
-// written.
-func (w *Worker) queueFence(batch *pgx.Batch, items []item, locked *rows.Locks) (passed map[string]bool) {
-	p := w.o.Pipeline
-	var (
-		keys, lsns              []string
-		versions                []*string
-		gones                   []bool
-		sources, texts, vectors [][]byte
-	)
+// entries are what the ledger is to say of items. Rows that somebody has locked are left out: they are not written.
+func (w *Worker) entries(items []item, locked *rows.Locks) (entries []entry) {
 	for i := range items {
 		it := &items[i]
 		if it.action == nothing || it.action == broken || it.barred(locked) {
 			continue
 		}
-		var version *string
+		e := entry{key: it.task.RowKey, lsn: it.task.LastLSN.String(), gone: it.action == gone || it.action == alias}
 		if it.row.Ledger {
-			version = &it.row.LedgerVersion
+			e.version = &it.row.LedgerVersion
 		}
-		var source, text, vector []byte
 		switch it.action {
 		case vectorIn:
 			write := it.write()
 			hash := w.table.VectorHash(&write)
-			source, text, vector = it.row.Source, it.row.TextHash[:], hash[:]
+			e.source, e.text, e.vector = it.row.Source, it.row.TextHash[:], hash[:]
 		case relabel:
-			source, text, vector = it.row.Source, it.row.LedgerText, it.row.LedgerVector
+			e.source, e.text, e.vector = it.row.Source, it.row.LedgerText, it.row.LedgerVector
 		case empty:
-			source, vector = it.row.Source, rows.NoVector[:]
+			e.source, e.vector = it.row.Source, rows.NoVector[:]
 		case gone, alias, nothing, broken:
 		}
-		keys, lsns = append(keys, it.task.RowKey), append(lsns, it.task.LastLSN.String())
-		versions, gones = append(versions, version), append(gones, it.action == gone || it.action == alias)
-		sources, texts, vectors = append(sources, source), append(texts, text), append(vectors, vector)
+		entries = append(entries, e)
 	}
-	passed = make(map[string]bool, len(keys))
-	if len(keys) == 0 {
-		return passed
-	}
-	batch.Queue(sqlfiles.Query("write_ledger"), pgx.StrictNamedArgs{
-		"pipeline_id": p.ID, "generation": p.Generation, "place": items[0].task.Lease.Place, "row_keys": keys,
-		"versions": versions, "gone": gones,
-		"source_hashes": sources, "text_hashes": texts, "vector_hashes": vectors, "lsns": lsns,
-	}).Query(func(r pgx.Rows) error {
-		var key string
-		_, err := pgx.ForEachRow(r, []any{&key}, func() error { passed[key] = true; return nil })
-		return err
-	})
-	return passed
+	return entries
 }
 
 // vectors is how many are written for an item with a vector: with chunks, those that do not stay where they are.

@@ -1,0 +1,510 @@
+package worker
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"log/slog"
+	"slices"
+	"strconv"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/embedsidecar/embedsidecar/embed"
+	"github.com/embedsidecar/embedsidecar/internal/database"
+	"github.com/embedsidecar/embedsidecar/internal/pipeline"
+	"github.com/embedsidecar/embedsidecar/internal/rows"
+	"github.com/embedsidecar/embedsidecar/queue"
+)
+
+// memory is what a worker asks of a database, for tests of what it decides. It knows neither SQL nor snapshots: what
+// these do is tried on a real server. A test may have it refuse what servers refuse.
+type memory struct {
+	*rows.Table // answers what needs no server
+	p           *pipeline.Pipeline
+
+	mu     sync.Mutex
+	source map[string]string
+	stored map[string]kept
+	ledger map[string]rows.Row // of which only the entry counts
+	writes int
+
+	refuseRead  func(keys []string) error
+	refuseWrite func(c *rows.Change) error
+	beforeBegin func() // somebody is faster
+	overdue     bool
+	locked      map[string]bool
+	moved       bool // a trigger changes texts
+
+	todo      []queue.Task
+	outcomes  []queue.Outcome
+	givenBack int
+	again     []string
+	places    []place
+	others    map[int32]map[string][]float32
+	scan      *scanState
+	backlog   int
+	finished  chan struct{}
+}
+
+// kept is what the destination holds of a row.
+type kept struct {
+	vector     []float32
+	hash       []byte // of the text, or of all chunks' texts
+	generation int32
+	chunks     []rows.DeepChunk
+}
+
+func (m *memory) Read(_ context.Context, keys []string, texts int) ([]rows.Row, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.refuseRead != nil {
+		if err := m.refuseRead(keys); err != nil {
+			return nil, err
+		}
+	}
+	found, sent := make([]rows.Row, len(keys)), 0
+	for i, key := range keys {
+		r := m.ledger[key]
+		r.Key = key
+		if text, ok := m.source[key]; ok {
+			sum := sha256.Sum256([]byte(text))
+			r.Found, r.Actual, r.Keep, r.Hashed, r.Source = true, key, true, true, append(pipeline.SourceHash{}, sum[:16]...)
+			if r.TextHash = pipeline.TextHash(text); m.p.Chunked {
+				r.TextHash = m.p.Chunking.ChunkedHash(text, "")
+			}
+			if len(bytes.TrimSpace([]byte(text))) > 0 {
+				r.Bytes = len(text)
+			}
+			if sent += len(text); sent <= texts || m.p.Chunked && len(text) <= texts {
+				r.Text = text
+			}
+		}
+		if k, ok := m.stored[key]; ok {
+			r.Stored, r.StoredHash, r.StoredGeneration = true, k.hash, k.generation
+			if m.p.ToColumn() {
+				hash := pipeline.VectorHash(k.vector)
+				r.StoredHash, r.StoredGeneration = hash[:], 0
+			}
+		}
+		found[i] = r
+	}
+	return found, nil
+}
+
+func (*memory) IsKey(_ context.Context, key string) bool { return key != "none" }
+
+func (m *memory) OfSomeRow(_ context.Context, err error) bool {
+	return rows.Fault(err) == database.Data
+}
+
+func (m *memory) Vectors(_ context.Context, keys []string) (map[int][]float32, error) {
+	found := map[int][]float32{}
+	for i, key := range keys {
+		if k, ok := m.stored[key]; ok {
+			found[i] = k.vector
+		}
+	}
+	return found, nil
+}
+
+func (m *memory) TryWrite(context.Context) error {
+	if m.refuseWrite != nil {
+		return m.refuseWrite(&rows.Change{})
+	}
+	return nil
+}
+
+// change is a write-back in memory.
+type change struct {
+	m       *memory
+	entries []entry
+	c       *rows.Change
+}
+
+func (m *memory) begin(_ context.Context, _ queue.Lease, touched []string, fence func(locked *rows.Locks) []entry,
+) (writeBack, error) {
+	if m.beforeBegin != nil {
+		m.beforeBegin()
+	}
+	b := writeBack{held: !m.overdue, passed: map[string]bool{}}
+	if m.p.ToColumn() {
+		b.locked = &rows.Locks{Sources: map[string]pipeline.SourceHash{}}
+		for _, key := range touched {
+			if !m.locked[key] {
+				b.locked.Sources[key] = pipeline.SourceHash{1}
+			}
+		}
+	}
+	t := &change{m: m}
+	for _, e := range fence(b.locked) {
+		now, known := m.ledger[e.key]
+		if known == (e.version != nil) && (!known || now.LedgerVersion == *e.version) {
+			b.passed[e.key] = true
+			t.entries = append(t.entries, e)
+		}
+	}
+	b.transaction = t
+	return b, nil
+}
+
+func (t *change) write(_ context.Context, c *rows.Change) error {
+	if t.m.refuseWrite != nil {
+		if err := t.m.refuseWrite(c); err != nil {
+			return err
+		}
+	}
+	for i := range c.Write {
+		if t.m.moved {
+			if err := c.Moved(i); err != nil {
+				return err
+			}
+		}
+	}
+	t.c = c
+	return nil
+}
+
+func (t *change) commit(_ context.Context, outcomes []queue.Outcome) (queue.Finished, error) {
+	m := t.m
+	for _, e := range t.entries {
+		m.writes++
+		if e.gone {
+			delete(m.ledger, e.key)
+			continue
+		}
+		m.ledger[e.key] = rows.Row{
+			Ledger: true, LedgerVersion: strconv.Itoa(m.writes), LedgerSource: e.source, LedgerText: e.text,
+			LedgerVector: e.vector, LedgerGeneration: m.p.Generation,
+		}
+	}
+	for i := range t.c.Write {
+		w := &t.c.Write[i]
+		k := kept{vector: m.p.Stored.Canonical(w.Vector), hash: w.TextHash, generation: m.p.Generation}
+		if m.p.Chunked {
+			k.hash = nil
+			h := sha256.New()
+			for no := range w.Pieces {
+				p := &w.Pieces[no]
+				_, _ = h.Write(p.Hash[:])
+				vector := p.Vector
+				if p.Stays {
+					vector = m.stored[w.Key].chunks[no].Vector
+				}
+				k.chunks = append(k.chunks, rows.DeepChunk{Chunk: p.Chunk, Hash: p.Hash[:], Vector: vector})
+			}
+			k.hash = h.Sum(nil)
+		}
+		m.stored[w.Key] = k
+	}
+	for _, key := range slices.Concat(t.c.Empty, t.c.Remove) {
+		delete(m.stored, key)
+	}
+	for _, key := range t.c.Adopt {
+		k := m.stored[key]
+		k.generation = m.p.Generation
+		m.stored[key] = k
+	}
+	m.outcomes = append(m.outcomes, outcomes...)
+	return queue.Finished{Done: len(outcomes)}, nil
+}
+
+func (*change) end(context.Context) {}
+
+func (m *memory) Finish(_ context.Context, _ int64, _ queue.Lease, _ int32, outcomes []queue.Outcome) (queue.Finished,
+	error,
+) {
+	if m.overdue {
+		return queue.Finished{}, nil
+	}
+	m.outcomes = append(m.outcomes, outcomes...)
+	return queue.Finished{Done: len(outcomes)}, nil
+}
+
+func (m *memory) lookAgain(_ context.Context, keys []string) error {
+	m.again = append(m.again, keys...)
+	return nil
+}
+
+func (m *memory) known(_ context.Context, hashes [][]byte) ([]place, error) {
+	var found []place
+	for key, r := range m.ledger {
+		for _, hash := range hashes {
+			if bytes.Equal(r.LedgerText, hash) {
+				found = append(found, place{Key: key, TextHash: hash, VectorHash: r.LedgerVector})
+			}
+		}
+	}
+	return found, nil
+}
+
+func (m *memory) elsewhere(_ context.Context, _ []int32, _ [][]byte) ([]place, error) {
+	return m.places, nil
+}
+
+func (m *memory) vectorsOf(_ context.Context, p *pipeline.Pipeline, keys []string) (map[int][]float32, error) {
+	found := map[int][]float32{}
+	for i, key := range keys {
+		found[i] = m.others[p.ID][key]
+	}
+	return found, nil
+}
+
+// Stored, Known, FetchMoved and Deep are of a table of chunks.
+
+func (m *memory) Stored(_ context.Context, keys []string) ([][]rows.StoredChunk, error) {
+	found := make([][]rows.StoredChunk, len(keys))
+	for i, key := range keys {
+		for no, c := range m.stored[key].chunks {
+			found[i] = append(found[i], rows.StoredChunk{
+				No: no, Start: c.Start, End: c.End, Generation: m.p.Generation, Hash: [sha256.Size]byte(c.Hash), HasText: true,
+			})
+		}
+	}
+	return found, nil
+}
+
+func (m *memory) Known(_ context.Context, hashes [][]byte, f func(i int, vector []float32)) error {
+	for _, k := range m.stored {
+		for _, c := range k.chunks {
+			for i := range hashes {
+				if bytes.Equal(hashes[i], c.Hash) {
+					f(i, c.Vector)
+				}
+			}
+		}
+	}
+	return nil
+}
+
+func (m *memory) FetchMoved(_ context.Context, keys []string, pieces []*rows.Piece) error {
+	for i, p := range pieces {
+		p.Vector = m.stored[keys[i]].chunks[p.From.No].Vector
+	}
+	return nil
+}
+
+func (m *memory) Deep(_ context.Context, key string) ([]rows.DeepChunk, error) {
+	return m.stored[key].chunks, nil
+}
+
+// What a queue does.
+
+func (m *memory) Lease(_ context.Context, claim queue.Claim) ([]queue.Task, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	n := min(len(m.todo), claim.Max)
+	leased := m.todo[:n:n]
+	m.todo = m.todo[n:]
+	return leased, nil
+}
+
+func (*memory) Extend(context.Context, queue.Lease, time.Duration) error { return nil }
+func (m *memory) GiveBackLease(context.Context, queue.Lease) error       { m.givenBack++; return nil }
+func (*memory) NoteDue([]queue.Outcome)                                  {}
+func (*memory) Wake(...int32)                                            {}
+func (*memory) Waiting(int32, queue.Who) bool                            { return false }
+func (m *memory) Backlog(context.Context, int32, int) (int, error)       { return m.backlog, nil }
+
+func (m *memory) Wait(ctx context.Context, _ int32, _ queue.Who) bool {
+	if m.finished != nil {
+		m.finished <- struct{}{}
+	}
+	<-ctx.Done()
+	return false
+}
+
+// What a scan does.
+
+func (m *memory) readScan(context.Context) (scanState, error) {
+	if m.scan == nil {
+		return scanState{}, pgx.ErrNoRows
+	}
+	return *m.scan, nil
+}
+
+func (m *memory) saveScan(_ context.Context, _, after *scanState, _ bool, _ int, look []string) (bool, error) {
+	m.again = append(m.again, look...)
+	if *m.scan = *after; after.Phase == "done" {
+		m.scan = nil
+	}
+	return true, nil
+}
+
+func (m *memory) scanProgress(context.Context) (phase string, seen, expected int64, err error) {
+	return "rows", 10, 20, nil
+}
+
+func (m *memory) ledgerPage(_ context.Context, after *string) ([]string, error) {
+	return next(m.ledger, after), nil
+}
+
+func (m *memory) withoutTask(_ context.Context, keys []string) ([]string, error) {
+	return slices.DeleteFunc(keys, func(key string) bool { return slices.Contains(m.again, key) }), nil
+}
+
+func (*memory) blockers(context.Context, string) ([]database.Blocker, error) {
+	return []database.Blocker{{}}, nil
+}
+
+// next returns the two keys that come after one, from the largest down.
+func next[V any](of map[string]V, after *string) []string {
+	var keys []string
+	for key := range of {
+		if after == nil || key < *after {
+			keys = append(keys, key)
+		}
+	}
+	slices.Sort(keys)
+	slices.Reverse(keys)
+	return keys[:min(len(keys), 2)]
+}
+
+// memoryPages are its rows, two at a time.
+type memoryPages struct{ m *memory }
+
+func (p memoryPages) Rows(_ context.Context, after *string) (keys []string, known []bool, err error) {
+	keys = next(p.m.source, after)
+	for _, key := range keys {
+		known = append(known, p.m.ledger[key].Ledger)
+	}
+	return keys, known, nil
+}
+
+func (p memoryPages) Vectors(_ context.Context, after *string) (keys []string, gone []bool, err error) {
+	if p.m.p.ToColumn() {
+		return nil, nil, nil
+	}
+	keys = next(p.m.stored, after)
+	for _, key := range keys {
+		_, there := p.m.source[key]
+		gone = append(gone, !there)
+	}
+	return keys, gone, nil
+}
+
+func (p memoryPages) Gone(_ context.Context, keys []string) (read, gone []string, err error) {
+	for _, key := range keys {
+		if _, there := p.m.source[key]; !there {
+			gone = append(gone, key)
+		}
+	}
+	return keys, gone, nil
+}
+
+func (p memoryPages) Read(ctx context.Context, keys []string, each func(found []rows.Row),
+	refused func(key string, err error),
+) error {
+	for _, key := range keys {
+		found, err := p.m.Read(ctx, []string{key}, 0)
+		switch {
+		case err == nil:
+			each(found)
+		case p.m.OfSomeRow(ctx, err):
+			refused(key, err)
+		default:
+			return err
+		}
+	}
+	return nil
+}
+
+// model is an embedder that counts what it is asked.
+type model struct {
+	mu     sync.Mutex
+	texts  []string
+	fail   error            // of every call
+	refuse map[string]error // of texts
+}
+
+func (*model) Describe(context.Context) (embed.Description, error) {
+	return embed.Description{Fingerprint: "model", Dims: 3, MaxTokens: 64}, nil
+}
+
+func (e *model) Embed(_ context.Context, _ embed.Kind, texts []string) ([]embed.Result, error) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.fail != nil {
+		return nil, e.fail
+	}
+	results := make([]embed.Result, len(texts))
+	for i, text := range texts {
+		e.texts = append(e.texts, text)
+		results[i] = embed.Result{Vector: vectorOf(text), Tokens: 1}
+		if err := e.refuse[text]; err != nil {
+			results[i] = embed.Result{Err: err}
+		}
+	}
+	return results, nil
+}
+
+func vectorOf(text string) []float32 {
+	sum := sha256.Sum256([]byte(text))
+	return []float32{float32(sum[0]) + 1, float32(sum[1]) - 100, float32(sum[2])}
+}
+
+func (e *model) calls() int { return len(e.texts) }
+
+// forms are pipelines, one of each kind of destination.
+func forms() map[string]*pipeline.Pipeline {
+	p := func(change func(p *pipeline.Pipeline)) *pipeline.Pipeline {
+		p := &pipeline.Pipeline{
+			Spec: pipeline.Spec{Name: "docs", Schema: "public", Table: "docs", IntoTable: "docs_embedding"},
+			ID:   7, Dims: 3, Stored: pipeline.StoredVector, Generation: 1, Key: []pipeline.KeyColumn{{Name: "id", Type: "text"}},
+		}
+		change(p)
+		return p
+	}
+	return map[string]*pipeline.Pipeline{
+		"column": p(func(p *pipeline.Pipeline) { p.IntoColumn, p.IntoTable = "embedding", "" }),
+		"table":  p(func(*pipeline.Pipeline) {}),
+		"chunks": p(func(p *pipeline.Pipeline) {
+			p.Chunked, p.Chunking = true, pipeline.Chunking{Strategy: pipeline.ChunkSentences, Tokens: 16}
+		}),
+	}
+}
+
+// inMemory returns a worker of a pipeline over nothing but memory.
+func inMemory(t *testing.T, p *pipeline.Pipeline, change func(o *Options)) (*Worker, *memory, *model) {
+	t.Helper()
+	e := &model{refuse: map[string]error{}}
+	o := Options{
+		Pipeline: p, Service: embed.NewService(e, 1<<20), Log: slog.New(slog.DiscardHandler), BatchRows: 4,
+		Retry: Retry{MaxAttempts: 3, Initial: time.Millisecond, Max: time.Second},
+	}
+	if change != nil {
+		change(&o)
+	}
+	w := New(o)
+	m := &memory{
+		Table: rows.New(p, nil, rows.Options{}), p: p, source: map[string]string{}, stored: map[string]kept{},
+		ledger: map[string]rows.Row{}, locked: map[string]bool{}, others: map[int32]map[string][]float32{},
+	}
+	w.table, w.store, w.tasks, w.pages = m, m, m, func() pages { return memoryPages{m} }
+	if w.chunks != nil {
+		w.chunks = m
+	}
+	return w, m, e
+}
+
+// tasksFor returns tasks for keys.
+func tasksFor(keys ...string) []queue.Task {
+	list := make([]queue.Task, len(keys))
+	for i, key := range keys {
+		list[i] = queue.Task{TaskID: int64(i + 1), RowKey: key, EnqueuedAt: time.Now(), CommittedAt: time.Now()}
+	}
+	return list
+}
+
+// ends returns how the tasks of keys ended, and forgets it.
+func (m *memory) ends() map[string]string {
+	ends := map[string]string{}
+	for i := range m.outcomes {
+		ends[m.outcomes[i].Task.RowKey] = m.outcomes[i].What
+	}
+	m.outcomes = nil
+	return ends
+}

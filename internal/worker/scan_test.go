@@ -1,0 +1,141 @@
+package worker
+
+import (
+	"context"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/jackc/pgerrcode"
+)
+
+func contextOf(t *testing.T) (context.Context, context.CancelFunc) {
+	t.Helper()
+	return context.WithCancel(t.Context())
+}
+
+func steps(t *testing.T, s *Scan, n int) (last step) {
+	t.Helper()
+	for range n {
+		var err error
+		if last, err = s.step(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return last
+}
+
+// A scan asks for a look at what differs, and at nothing else.
+func TestP2_AScanFindsWhatDiffers(t *testing.T) {
+	t.Parallel()
+	for form, p := range forms() {
+		w, m, _ := inMemory(t, p, nil)
+		m.source = map[string]string{"same": textA, "changed": textB, "gone": "third", "unreadable": "fourth"}
+		process(t, w, m, "same", "changed", "gone", "unreadable")
+		m.source["changed"], m.source["new"] = "other", "new"
+		delete(m.source, "gone")
+		m.stored["stray"] = kept{hash: []byte("x"), vector: []float32{1}}
+		m.refuseRead = func(keys []string) error {
+			if slices.Contains(keys, "unreadable") {
+				return refused(pgerrcode.DivisionByZero)
+			}
+			return nil
+		}
+		s := NewScan(w)
+		if got := steps(t, s, 1); got != stepIdle {
+			t.Errorf("%s: nothing is asked for, and the step is %d", form, got)
+		}
+		m.scan = &scanState{Phase: "waiting", Requested: 1}
+		if got := steps(t, s, 1); got != stepLater || m.scan.Phase != "waiting" {
+			t.Errorf("%s: it does not wait for the stream", form)
+		}
+		m.scan.Routed = true
+		if got := steps(t, s, 1); got != stepLater || m.scan.Phase != "waiting" {
+			t.Errorf("%s: it does not wait for open transactions", form)
+		}
+		m.scan.MayStart = true
+		m.backlog = scanAhead
+		steps(t, s, 1)
+		if got := steps(t, s, 1); got != stepLater || len(m.again) > 0 {
+			t.Errorf("%s: it goes on though the queue is full", form)
+		}
+		m.backlog = 0
+		for range 20 {
+			if m.scan == nil {
+				break
+			}
+			steps(t, s, 1)
+			s.tell(t.Context(), 0)
+		}
+		slices.Sort(m.again)
+		want := "changed gone new stray unreadable"
+		if p.ToColumn() {
+			want = "changed gone new unreadable" // a column has no rows of its own
+		}
+		if got := strings.Join(slices.Compact(m.again), " "); m.scan != nil || got != want {
+			t.Errorf("%s: it asks for looks at %s, want %s; over: %t", form, got, want, m.scan == nil)
+		}
+	}
+}
+
+// Verify names what is not as it should be, and mends nothing.
+func TestP10_VerifyCountsWhatIsWrong(t *testing.T) {
+	t.Parallel()
+	for form, p := range forms() {
+		var found []string
+		w, m, e := inMemory(t, p, func(o *Options) { o.Found = func(key string, _ bool) { found = append(found, key) } })
+		m.source = map[string]string{"good": textA, "stale": textB, "missing": "third", "blank": "x", "other": "fifth"}
+		process(t, w, m, "good", "stale", "missing", "blank", "other")
+		report, err := w.Verify(t.Context(), 10)
+		if err != nil || !report.OK() || report.Covered != 5 || report.Sampled != 5 || len(found) > 0 {
+			t.Fatalf("%s: all is well, and the report is %+v, %v", form, report, err)
+		}
+		m.source["stale"], m.source["blank"] = "changed", " "
+		delete(m.stored, "missing")
+		m.stored["orphan"] = kept{hash: []byte("x"), vector: []float32{1}}
+		m.refuseRead = func(keys []string) error {
+			if slices.Contains(keys, "other") {
+				return refused(pgerrcode.DivisionByZero)
+			}
+			return nil
+		}
+		paid := e.calls()
+		report, err = w.Verify(t.Context(), 0)
+		orphans := int64(2)
+		if p.ToColumn() {
+			orphans = 1 // a vector goes with its row
+		}
+		if err != nil || report.Rows != 5 || report.Wanted != 3 || report.Covered != 1 || report.Missing != 1 ||
+			report.Stale != 1 || report.Orphans != orphans || report.Refused != 1 || e.calls() != paid {
+			t.Errorf("%s: %+v, %v, %d calls", form, report, err, e.calls()-paid)
+		}
+	}
+}
+
+// A sample that is embedded again shows a vector that is not the model's.
+func TestP10_VerifyDeepFindsAnotherVector(t *testing.T) {
+	t.Parallel()
+	for form, p := range forms() {
+		w, m, _ := inMemory(t, p, nil)
+		m.source = map[string]string{"a": textA, "b": textB}
+		process(t, w, m, "a", "b")
+		k := m.stored["a"]
+		wrong := []float32{-1, 5, -7}
+		if k.vector = wrong; k.chunks != nil {
+			k.chunks[0].Vector = wrong
+		}
+		m.stored["a"] = k
+		report, err := w.Verify(t.Context(), 10)
+		if err != nil || report.Sampled != 2 || report.Differ != 1 {
+			t.Errorf("%s: %+v, %v", form, report, err)
+		}
+	}
+	w, m, _ := inMemory(t, forms()["chunks"], nil)
+	m.source["a"] = textA
+	process(t, w, m, "a")
+	m.stored["a"].chunks[1].End--
+	report, err := w.Verify(t.Context(), 10)
+	if err != nil || report.Stale != 1 {
+		t.Errorf("a chunk with another place: %+v, %v", report, err)
+	}
+}
