@@ -25,10 +25,15 @@ const (
 type Pages struct {
 	t    *Table
 	rows int // of the next page
+	// briefly runs f in a transaction none of whose statements takes longer than limit; 0 is no limit.
+	briefly func(ctx context.Context, limit time.Duration, f func(tx pgx.Tx) error) error
+	read    func(ctx context.Context, db querier, keys []string, texts int) ([]Row, error)
 }
 
 // Pages returns what reads the table's rows by pages.
-func (t *Table) Pages() *Pages { return &Pages{t: t, rows: PageRows} }
+func (t *Table) Pages() *Pages {
+	return &Pages{t: t, rows: PageRows, briefly: t.briefly, read: t.readBy}
+}
 
 // pageStatements give the next keys of a table, from the largest to the smallest, each with what is asked of it.
 type pageStatements struct{ first, next statement }
@@ -82,12 +87,12 @@ func (b *builder) below(columns []string) string {
 // overran reports whether a statement was ended for the time it took.
 func overran(err error) bool { return database.Judge(err) == database.Canceled }
 
-// briefly runs f in a transaction none of whose statements takes longer than limit; 0 is no limit.
-func (p *Pages) briefly(ctx context.Context, limit time.Duration, f func(tx pgx.Tx) error) error {
+// briefly is that of Pages.
+func (t *Table) briefly(ctx context.Context, limit time.Duration, f func(tx pgx.Tx) error) error {
 	batch := &pgx.Batch{}
 	batch.BeginTx(pgx.TxOptions{})
 	batch.Queue("SELECT set_config('statement_timeout', $1, true)", fmt.Sprint(limit.Milliseconds()))
-	results := p.t.db.SendBatch(ctx, batch)
+	results := t.db.SendBatch(ctx, batch)
 	if tx := results.Tx(); tx != nil {
 		defer func() { _ = tx.Rollback(context.WithoutCancel(ctx)) }() // it only reads
 	}
@@ -194,7 +199,7 @@ func (p *Pages) Read(ctx context.Context, keys []string, each func(found []Row),
 		var found []Row
 		most := min(len(keys), p.vectorRows())
 		err := p.page(ctx, most, func(tx pgx.Tx, n int) (err error) {
-			found, err = p.t.readBy(ctx, tx, keys[:n], 0)
+			found, err = p.read(ctx, tx, keys[:n], 0)
 			return err
 		})
 		switch {
