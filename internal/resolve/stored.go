@@ -49,8 +49,8 @@ type Stored struct {
 	DefinitionVersion int32
 	Definitions       map[string]int32 // the version at which each was applied last, by its digest
 
-	Written pipeline.Spec // as it is written down
-	Moved   bool          // some of its names are not those that are written down
+	Written pipeline.Spec `db:"-"` // as it is written down
+	Moved   bool          `db:"-"` // some of its names are not those that are written down
 }
 
 // selectStored reads pipelines. A table is published by its own entry, by that of a partitioned table above it, or
