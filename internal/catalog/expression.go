@@ -14,6 +14,7 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/embedsidecar/embedsidecar/internal/database"
+	sqlfiles "github.com/embedsidecar/embedsidecar/sql"
 )
 
 // What an expression of the user's is called in messages.
@@ -164,20 +165,7 @@ func analyse(ctx context.Context, tx pgx.Tx, t *Table, expression string) (r Rea
 		return r, "", err
 	}
 	// A generated column is not in the WAL of every version: what it is made of is.
-	rows, err := tx.Query(ctx, `WITH direct AS (
-			SELECT refobjsubid AS n FROM pg_depend
-			WHERE classid = 'pg_rewrite'::regclass AND objid = $1 AND refclassid = 'pg_class'::regclass AND refobjid = $2
-			AND refobjsubid > 0),
-		made_of AS (
-			SELECT d.refobjsubid AS n FROM direct
-			JOIN pg_attribute a ON a.attrelid = $2 AND a.attnum = direct.n AND a.attgenerated <> ''
-			JOIN pg_attrdef def ON def.adrelid = $2 AND def.adnum = a.attnum
-			JOIN pg_depend d ON d.refclassid = 'pg_class'::regclass AND d.refobjid = $2 AND d.refobjsubid > 0
-			AND d.refobjsubid <> a.attnum
-				AND (d.classid = 'pg_attrdef'::regclass AND d.objid = def.oid
-					OR d.classid = 'pg_class'::regclass AND d.objid = $2 AND d.objsubid = a.attnum))
-		SELECT a.attname::text FROM (SELECT n FROM direct UNION SELECT n FROM made_of) AS c
-		JOIN pg_attribute a ON a.attrelid = $2 AND a.attnum = c.n ORDER BY a.attnum`, rule, t.OID)
+	rows, err := tx.Query(ctx, sqlfiles.Query("expression_columns"), pgx.StrictNamedArgs{"rule": rule, "table": t.OID})
 	if err != nil {
 		return r, "", fmt.Errorf("look up what the expression reads: %w", err)
 	}
@@ -251,17 +239,7 @@ func unsteady(ctx context.Context, q database.Querier, tree string, oids []uint3
 	if clock.MatchString(tree) {
 		warnings = append(warnings, "asks for the current time or user: the text is only made anew when the row changes")
 	}
-	rows, err := q.Query(ctx, `SELECT CASE
-			WHEN p.provolatile = 'v'
-			THEN format('calls %s, which is volatile: the same row can give another text each time', p.oid::regprocedure)
-			WHEN n.nspname <> 'pg_catalog'
-			THEN format('calls %s, which may read more than the row: a change of that goes unnoticed', p.oid::regprocedure)
-			ELSE format('calls %s: the text is only made anew when the row changes', p.oid::regprocedure) END
-		FROM pg_proc p JOIN pg_namespace n ON n.oid = p.pronamespace
-		WHERE p.oid = ANY ($1) AND (p.provolatile = 'v' OR p.provolatile = 's' AND (n.nspname <> 'pg_catalog'
-			OR p.proname IN ('now', 'statement_timestamp', 'transaction_timestamp', 'current_setting') OR p.proname = 'age'
-			AND p.pronargs = 1))
-		ORDER BY 1`, oids)
+	rows, err := q.Query(ctx, sqlfiles.Query("unsteady_functions"), pgx.StrictNamedArgs{"functions": oids})
 	if err != nil {
 		return nil, fmt.Errorf("look up functions: %w", err)
 	}

@@ -9,6 +9,7 @@ import (
 
 	"github.com/embedsidecar/embedsidecar/internal/database"
 	"github.com/embedsidecar/embedsidecar/internal/pipeline"
+	sqlfiles "github.com/embedsidecar/embedsidecar/sql"
 )
 
 // FindKey fills in the columns that name a row, in the replication stream as in queries: those of the replica identity.
@@ -18,30 +19,10 @@ import (
 func (t *Table) FindKey(ctx context.Context, q database.Querier) (problem string, hint []string, err error) {
 	// A domain's values are compared as those of its base type: a constraint that was added later need not hold for what
 	// is there.
-	rows, err := q.Query(ctx, `SELECT a.attname::text AS name,
-		(WITH RECURSIVE base AS (SELECT a.atttypid AS oid UNION ALL SELECT d.typbasetype FROM base
-		JOIN pg_type d ON d.oid = base.oid WHERE d.typtype = 'd')
-			SELECT format_type(base.oid, -1) FROM base JOIN pg_type b ON b.oid = base.oid WHERE b.typtype <> 'd') AS type,
-		CASE WHEN co.oid IS NULL THEN '' ELSE format('"%s"."%s"', replace(cn.nspname, '"', '""'), replace(co.collname, '"',
-		'""')) END AS collation,
-		coalesce('OPERATOR("' || replace(en.nspname, '"', '""') || '".' || e.oprname || ')', '') AS equal,
-		coalesce('OPERATOR("' || replace(gn.nspname, '"', '""') || '".' || g.oprname || ')', '') AS greater
-		FROM (SELECT i.* FROM pg_index i WHERE i.indrelid = $1 AND i.indisunique AND i.indisvalid
-			AND CASE WHEN $2 = 'i' THEN i.indisreplident ELSE i.indisprimary END
-			AND (i.indimmediate OR $2 = 'f')) AS i
-		CROSS JOIN LATERAL generate_series(0, i.indnkeyatts - 1) AS n
-		JOIN pg_attribute a ON a.attrelid = i.indrelid AND a.attnum = i.indkey[n]
-		JOIN pg_opclass used ON used.oid = i.indclass[n]
-		LEFT JOIN pg_opclass o ON o.opcintype = used.opcintype AND o.opcdefault AND o.opcmethod = (SELECT m.oid FROM pg_am m
-		WHERE m.amname = 'btree')
-		LEFT JOIN pg_amop ea ON ea.amopfamily = o.opcfamily AND ea.amoplefttype = o.opcintype
-		AND ea.amoprighttype = o.opcintype AND ea.amopstrategy = 3
-		LEFT JOIN pg_operator e ON e.oid = ea.amopopr LEFT JOIN pg_namespace en ON en.oid = e.oprnamespace
-		LEFT JOIN pg_amop ga ON ga.amopfamily = o.opcfamily AND ga.amoplefttype = o.opcintype
-		AND ga.amoprighttype = o.opcintype AND ga.amopstrategy = 5
-		LEFT JOIN pg_operator g ON g.oid = ga.amopopr LEFT JOIN pg_namespace gn ON gn.oid = g.oprnamespace
-		LEFT JOIN pg_collation co ON co.oid = i.indcollation[n] LEFT JOIN pg_namespace cn ON cn.oid = co.collnamespace
-		ORDER BY n`, t.OID, t.Identity)
+	rows, err := q.Query(ctx, sqlfiles.Query("table_key"), pgx.StrictNamedArgs{
+		"table":    t.OID,
+		"identity": t.Identity,
+	})
 	if err != nil {
 		return "", nil, fmt.Errorf("look up key of %s: %w", t.Quoted(), err)
 	}
@@ -106,17 +87,7 @@ func Leaves(ctx context.Context, q interface {
 
 // CheckLeaves makes sure that a change of any partition names its row by the key of the root.
 func (t *Table) CheckLeaves(ctx context.Context, q database.Querier) (problem string, hint []string, err error) {
-	rows, err := q.Query(ctx, `SELECT n.nspname::text AS schema, c.relname::text AS name, c.relkind::text AS kind,
-		c.relpersistence::text AS persistence,
-		c.relreplident::text AS identity,
-		coalesce((SELECT array_agg(a.attname::text) FROM pg_index i JOIN pg_attribute a ON a.attrelid = i.indrelid
-		AND a.attnum = ANY (i.indkey::int2[])
-			WHERE i.indrelid = c.oid AND i.indisunique AND i.indimmediate AND i.indisvalid
-			AND CASE WHEN c.relreplident = 'i' THEN i.indisreplident ELSE c.relreplident = 'd' AND i.indisprimary END),
-			'{}') AS key
-		FROM pg_partition_tree($1::oid::regclass) AS p JOIN pg_class c ON c.oid = p.relid
-		JOIN pg_namespace n ON n.oid = c.relnamespace
-		WHERE p.isleaf ORDER BY 1, 2`, t.OID)
+	rows, err := q.Query(ctx, sqlfiles.Query("table_leaves"), pgx.StrictNamedArgs{"table": t.OID})
 	if err != nil {
 		return "", nil, fmt.Errorf("look up partitions of %s: %w", t.Quoted(), err)
 	}

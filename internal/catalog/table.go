@@ -14,6 +14,7 @@ import (
 	"github.com/embedsidecar/embedsidecar/internal/database"
 	"github.com/embedsidecar/embedsidecar/internal/pipeline"
 	"github.com/embedsidecar/embedsidecar/internal/refusal"
+	sqlfiles "github.com/embedsidecar/embedsidecar/sql"
 )
 
 // Table is what the catalogue says of a source table.
@@ -67,22 +68,9 @@ func (t *Table) ColumnNames() []string {
 	return names
 }
 
-const selectTable = `SELECT c.oid, n.nspname::text AS schema, c.relname::text AS name, c.relkind::text AS kind,
-	c.relpersistence::text AS persistence,
-	c.relreplident::text AS identity, pg_get_userbyid(c.relowner)::text AS owner, pg_has_role(c.relowner,
-	'USAGE') AS owned_by_us,
-	EXISTS (SELECT FROM pg_inherits i JOIN pg_class child ON child.oid = i.inhrelid WHERE i.inhparent = c.oid
-	AND NOT child.relispartition) AS children,
-	EXISTS (SELECT FROM pg_trigger t WHERE NOT t.tgisinternal AND t.tgenabled <> 'D' AND t.tgtype & 16 <> 0
-	AND t.tgrelid IN (
-		WITH RECURSIVE tree AS (SELECT c.oid AS relid UNION ALL SELECT h.inhrelid FROM tree
-		JOIN pg_inherits h ON h.inhparent = tree.relid) SELECT relid FROM tree)) AS triggers,
-	row_security_active(c.oid) AS row_security, current_user::text AS reader
-	FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace `
-
 // TableByName finds a table and its columns. It returns *MissingError when there is none.
 func TableByName(ctx context.Context, q database.Querier, schema, name string) (*Table, error) {
-	t, err := loadTable(ctx, q, "WHERE n.nspname = $1 AND c.relname = $2", schema, name)
+	t, err := loadTable(ctx, q, pgx.StrictNamedArgs{"table": nil, "schema": schema, "name": name})
 	if !errors.Is(err, pgx.ErrNoRows) {
 		return t, err
 	}
@@ -106,15 +94,15 @@ func TableByName(ctx context.Context, q database.Querier, schema, name string) (
 
 // TableByOID finds a table that may have been renamed. It returns *MissingError when it is gone.
 func TableByOID(ctx context.Context, q database.Querier, oid uint32) (*Table, error) {
-	t, err := loadTable(ctx, q, "WHERE c.oid = $1", oid)
+	t, err := loadTable(ctx, q, pgx.StrictNamedArgs{"table": oid, "schema": nil, "name": nil})
 	if errors.Is(err, pgx.ErrNoRows) {
 		return nil, &refusal.MissingError{ConfigError: refusal.ConfigError{Problem: "the source table was dropped"}}
 	}
 	return t, err
 }
 
-func loadTable(ctx context.Context, q database.Querier, where string, args ...any) (*Table, error) {
-	rows, err := q.Query(ctx, selectTable+where, args...)
+func loadTable(ctx context.Context, q database.Querier, args pgx.StrictNamedArgs) (*Table, error) {
+	rows, err := q.Query(ctx, sqlfiles.Query("find_table"), args)
 	if err != nil {
 		return nil, fmt.Errorf("look up table: %w", err)
 	}
@@ -122,16 +110,7 @@ func loadTable(ctx context.Context, q database.Querier, where string, args ...an
 	if err != nil {
 		return nil, fmt.Errorf("look up table: %w", err)
 	}
-	rows, err = q.Query(ctx, `SELECT a.attnum AS number, a.attname::text AS name, a.atttypid AS type,
-		a.atttypmod AS modifier,
-		format_type(a.atttypid, a.atttypmod) AS type_name, t.typcategory::text AS category, a.attnotnull AS not_null,
-		a.attgenerated <> '' AS generated,
-		a.atthasdef OR a.attidentity <> '' AS "default",
-		CASE WHEN a.attcollation <> 0 AND a.attcollation <> t.typcollation
-		THEN quote_ident(cn.nspname) || '.' || quote_ident(co.collname) ELSE '' END AS collation
-		FROM pg_attribute a JOIN pg_type t ON t.oid = a.atttypid
-		LEFT JOIN pg_collation co ON co.oid = a.attcollation LEFT JOIN pg_namespace cn ON cn.oid = co.collnamespace
-		WHERE a.attrelid = $1 AND a.attnum > 0 AND NOT a.attisdropped ORDER BY a.attnum`, t.OID)
+	rows, err = q.Query(ctx, sqlfiles.Query("table_columns"), pgx.StrictNamedArgs{"table": t.OID})
 	if err != nil {
 		return nil, fmt.Errorf("look up columns of %s: %w", t.Quoted(), err)
 	}

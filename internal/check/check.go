@@ -24,6 +24,7 @@ import (
 	"github.com/embedsidecar/embedsidecar/internal/refusal"
 	"github.com/embedsidecar/embedsidecar/internal/report"
 	"github.com/embedsidecar/embedsidecar/internal/slot"
+	sqlfiles "github.com/embedsidecar/embedsidecar/sql"
 )
 
 // Status is how a check went.
@@ -105,86 +106,63 @@ func (c *checker) failed(name string, err error) {
 	c.add(name, Wrong, detail, database.Hint(err)...)
 }
 
+// server is what the server says of itself and of the role.
+type server struct {
+	Version         int
+	WALLevel        string
+	Standby         bool
+	Keep            string // max_slot_wal_keep_size, as it is written
+	KeepMB          int64  // -1: no limit
+	Slots           int
+	MaxSlots        int
+	Senders         int
+	MaxSenders      int
+	Exists          bool   // the slot
+	Streamed        bool   // by somebody
+	Vector          string // version of the extension; "": it is not installed
+	VectorAvailable string // which version the server has; "": none
+	Database        string
+	Role            string
+	Superuser       bool
+	MayCreate       bool // in the database
+	TablesOnly      bool // the server can be told to refuse views in the place of tables
+}
+
 func (c *checker) checkServer(ctx context.Context) {
-	var (
-		level, keep                           string
-		standby                               bool
-		keepMB                                int64
-		slots, maxSlots, senders, maxSenders  int
-		name, exists                          = "server", false
-		ours                                  bool
-		vectorVersion, vectorAvailable, role  string
-		replication, super, bypass, isManaged bool
-		tablesOnly                            bool
-	)
-	err := c.o.Pool.QueryRow(ctx, `SELECT current_setting('server_version_num')::int, current_setting('wal_level'),
-		pg_is_in_recovery(),
-		current_setting('max_slot_wal_keep_size'), (SELECT setting::bigint FROM pg_settings
-		WHERE name = 'max_slot_wal_keep_size'),
-		(SELECT count(*)::int FROM pg_replication_slots), current_setting('max_replication_slots')::int,
-		(SELECT count(*)::int FROM pg_stat_activity WHERE backend_type = 'walsender'),
-		current_setting('max_wal_senders')::int,
-		EXISTS (SELECT FROM pg_replication_slots WHERE slot_name = $1), coalesce((SELECT active FROM pg_replication_slots
-		WHERE slot_name = $1), false),
-		coalesce((SELECT extversion FROM pg_extension WHERE extname = 'vector'), ''),
-		coalesce((SELECT default_version FROM pg_available_extensions WHERE name = 'vector'), ''),
-		current_database()::text, current_user::text, r.rolreplication, r.rolsuper, r.rolbypassrls,
-		EXISTS (SELECT FROM pg_roles m WHERE m.rolname IN ('rds_replication', 'azure_replication') AND pg_has_role(m.oid,
-		'MEMBER')),
-		has_database_privilege(current_database(), 'CREATE'), current_setting('restrict_nonsystem_relation_kind',
-		true) IS NOT NULL
-		FROM pg_roles r WHERE r.rolname = current_user`, c.o.Slot).
-		Scan(&c.version, &level, &standby, &keep, &keepMB, &slots, &maxSlots, &senders, &maxSenders, &exists, &ours,
-			&vectorVersion, &vectorAvailable,
-			&c.database, &role, &replication, &super, &bypass, &isManaged, &c.create, &tablesOnly)
+	const name = "server"
+	rows, err := c.o.Pool.Query(ctx, sqlfiles.Query("check_server"), pgx.StrictNamedArgs{"slot": c.o.Slot})
 	if err != nil {
 		c.failed(name, err)
 		return
 	}
-	major := c.version / 10000
+	s, err := pgx.CollectExactlyOneRow(rows, pgx.RowToStructByName[server])
+	if err != nil {
+		c.failed(name, err)
+		return
+	}
+	c.version, c.database, c.role, c.create = s.Version, s.Database, s.Role, s.MayCreate
+	major := s.Version / 10000
 	switch {
-	case c.version < catalog.MinVersion:
+	case s.Version < catalog.MinVersion:
 		c.add(name, Wrong, fmt.Sprintf("PostgreSQL %d is too old", major), "14 is the oldest that works")
-	case standby:
+	case s.Standby:
 		c.add(name, Wrong, "the server is a standby", "give the URL of the primary")
-	case c.version >= catalog.MaxVersion:
+	case s.Version >= catalog.MaxVersion:
 		c.add(name, Warn, fmt.Sprintf("PostgreSQL %d is newer than what was tested", major))
 	default:
 		c.add(name, OK, fmt.Sprintf("PostgreSQL %d", major))
 	}
-	if level != "logical" {
-		c.add("wal_level", Wrong, fmt.Sprintf("it is %s, want logical", level), catalog.WalLevelHint...)
+	if s.WALLevel != "logical" {
+		c.add("wal_level", Wrong, fmt.Sprintf("it is %s, want logical", s.WALLevel), catalog.WalLevelHint...)
 	} else {
-		c.add("wal_level", OK, level)
+		c.add("wal_level", OK, s.WALLevel)
 	}
-	if !exists && slots >= maxSlots {
-		c.add("max_replication_slots", Wrong, fmt.Sprintf("all %d are in use", maxSlots),
-			"raise it and restart the server, or drop one that nobody reads: SELECT slot_name, active FROM pg_replication_slots;")
-	} else {
-		c.add("max_replication_slots", OK, fmt.Sprintf("%d of %d in use", slots, maxSlots))
-	}
-	if !ours && senders >= maxSenders {
-		c.add("max_wal_senders", Wrong, fmt.Sprintf("all %d are in use", maxSenders), "raise it and restart the server")
-	} else {
-		c.add("max_wal_senders", OK, fmt.Sprintf("%d of %d in use", senders, maxSenders))
-	}
-	const small = 1024
+	c.checkLimits(&s)
 	switch {
-	case keepMB < 0:
-		c.add("max_slot_wal_keep_size", Warn, "no limit: a slot that nobody reads fills the disk",
-			"ALTER SYSTEM SET max_slot_wal_keep_size = '50GB'; SELECT pg_reload_conf(); (as much as the disk has to spare)")
-	case keepMB < small:
-		c.add("max_slot_wal_keep_size", Warn,
-			keep+": a short pause of the sidecar can cost the slot, and then every row is compared",
-			"ALTER SYSTEM SET max_slot_wal_keep_size = '50GB'; SELECT pg_reload_conf();")
-	default:
-		c.add("max_slot_wal_keep_size", OK, keep)
-	}
-	switch {
-	case vectorVersion != "":
-		c.add("extension vector", OK, vectorVersion)
-	case vectorAvailable != "":
-		c.add("extension vector", Wrong, "not installed in this database; the server has "+vectorAvailable,
+	case s.Vector != "":
+		c.add("extension vector", OK, s.Vector)
+	case s.VectorAvailable != "":
+		c.add("extension vector", Wrong, "not installed in this database; the server has "+s.VectorAvailable,
 			"CREATE EXTENSION vector; (superuser, or the owner of the database where the server trusts it); embedsidecar init does it")
 	default:
 		c.add("extension vector", Wrong, "the server does not have it",
@@ -194,18 +172,44 @@ func (c *checker) checkServer(ctx context.Context) {
 		c.add("connection pooler", Warn, "queries go through a pooler",
 			"that works; init and the stream need the server itself: --stream-url")
 	}
-	c.role = role
-	if !tablesOnly {
+	if !s.TablesOnly {
 		c.add("views in the place of tables", Warn,
 			"this minor release of PostgreSQL cannot be told to refuse them: who owns a source table could have functions run with the rights of this role",
 			"update to the last minor release of the server (14.13, 15.8, 16.4 or newer)")
 	}
 	switch {
-	case super:
-		c.add("role", Warn, fmt.Sprintf("%q is a superuser: running needs no such rights", role),
+	case s.Superuser:
+		c.add("role", Warn, fmt.Sprintf("%q is a superuser: running needs no such rights", s.Role),
 			"embedsidecar roles prints a role that has just what running needs")
 	default:
-		c.add("role", OK, fmt.Sprintf("%q", role))
+		c.add("role", OK, fmt.Sprintf("%q", s.Role))
+	}
+}
+
+// checkLimits tells of slots, streams and WAL, of which a server has so much and no more.
+func (c *checker) checkLimits(s *server) {
+	if !s.Exists && s.Slots >= s.MaxSlots {
+		c.add("max_replication_slots", Wrong, fmt.Sprintf("all %d are in use", s.MaxSlots),
+			"raise it and restart the server, or drop one that nobody reads: SELECT slot_name, active FROM pg_replication_slots;")
+	} else {
+		c.add("max_replication_slots", OK, fmt.Sprintf("%d of %d in use", s.Slots, s.MaxSlots))
+	}
+	if !s.Streamed && s.Senders >= s.MaxSenders {
+		c.add("max_wal_senders", Wrong, fmt.Sprintf("all %d are in use", s.MaxSenders), "raise it and restart the server")
+	} else {
+		c.add("max_wal_senders", OK, fmt.Sprintf("%d of %d in use", s.Senders, s.MaxSenders))
+	}
+	const small = 1024
+	switch {
+	case s.KeepMB < 0:
+		c.add("max_slot_wal_keep_size", Warn, "no limit: a slot that nobody reads fills the disk",
+			"ALTER SYSTEM SET max_slot_wal_keep_size = '50GB'; SELECT pg_reload_conf(); (as much as the disk has to spare)")
+	case s.KeepMB < small:
+		c.add("max_slot_wal_keep_size", Warn,
+			s.Keep+": a short pause of the sidecar can cost the slot, and then every row is compared",
+			"ALTER SYSTEM SET max_slot_wal_keep_size = '50GB'; SELECT pg_reload_conf();")
+	default:
+		c.add("max_slot_wal_keep_size", OK, s.Keep)
 	}
 }
 
@@ -440,15 +444,11 @@ func (c *checker) checkTable(ctx context.Context, name string, p *pipeline.Pipel
 		c.findings = before
 		var identity string
 		var triggers, readers []string
-		err := tx.QueryRow(ctx, `SELECT c.relreplident::text,
-				coalesce((SELECT array_agg(t.tgname::text ORDER BY t.tgname) FROM pg_trigger t
-					WHERE t.tgrelid = c.oid AND NOT t.tgisinternal AND t.tgenabled IN ('O', 'A') AND t.tgtype & 16 <> 0
-					AND (cardinality(t.tgattr::int2[]) = 0 OR (SELECT a.attnum FROM pg_attribute a WHERE a.attrelid = c.oid
-					AND a.attname = $2) = ANY (t.tgattr::int2[]))), '{}'),
-				coalesce((SELECT array_agg(r.rolname::text ORDER BY r.rolname) FROM pg_roles r
-					WHERE r.rolreplication AND NOT r.rolsuper AND r.rolname NOT IN (current_user, $3)
-					AND NOT has_table_privilege(r.oid, c.oid, 'SELECT')), '{}')
-			FROM pg_class c WHERE c.oid = $1`, p.OID, p.IntoColumn, c.streamer).Scan(&identity, &triggers, &readers)
+		err := tx.QueryRow(ctx, sqlfiles.Query("check_table"), pgx.StrictNamedArgs{
+			"table":    p.OID,
+			"column":   p.IntoColumn,
+			"streamer": c.streamer,
+		}).Scan(&identity, &triggers, &readers)
 		if err != nil {
 			return fmt.Errorf("look at table: %w", err)
 		}

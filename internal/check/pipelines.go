@@ -116,7 +116,7 @@ func (c *checker) compare(ctx context.Context, configured pipeline.Spec) (spec p
 	before, name := c.findings, fmt.Sprintf("pipeline %q", configured.Name)
 	err = database.Patiently(ctx, c.o.Pool, func(tx pgx.Tx) error {
 		spec, otherwise, c.findings = configured, "", before
-		all, err := resolve.ReadStored(ctx, tx, "WHERE p.slot_name = $1", c.o.Slot)
+		all, err := resolve.ReadStoredOf(ctx, tx, c.o.Slot)
 		if err != nil {
 			return err
 		}

@@ -148,23 +148,9 @@ func destinationTable(p *pipeline.Pipeline) string {
 
 // indexedTables looks at the tables of a destination and their indexes over the vector.
 func indexedTables(ctx context.Context, conn *pgxpool.Conn, p *pipeline.Pipeline) ([]indexedTable, error) {
-	rows, err := conn.Query(ctx, `SELECT n.nspname::text AS schema, c.relname::text AS name, pg_has_role(c.relowner,
-		'USAGE') AS owned,
-			coalesce(bool_or(i.indisvalid), false) AS valid,
-			coalesce(max(format('%I.%I', n.nspname, x.relname)) FILTER (WHERE NOT i.indisvalid AND x.relname = k.name),
-			'') AS broken, k.name AS taken
-		FROM (SELECT t.relid FROM pg_partition_tree($1::regclass) AS t WHERE t.isleaf
-			UNION SELECT $1::regclass::oid WHERE NOT EXISTS (SELECT FROM pg_partitioned_table
-			WHERE partrelid = $1::regclass)) AS leaf
-		JOIN pg_class c ON c.oid = leaf.relid JOIN pg_namespace n ON n.oid = c.relnamespace
-		JOIN pg_attribute a ON a.attrelid = c.oid AND a.attname = $2
-		CROSS JOIN LATERAL (SELECT left(c.relname, 27) || '_' || left($2, 20) || '_hnsw' AS name) AS k
-		LEFT JOIN (pg_index i JOIN pg_class x ON x.oid = i.indexrelid JOIN pg_am m ON m.oid = x.relam
-		AND m.amname IN ('hnsw', 'ivfflat')
-			JOIN pg_opclass o ON o.oid = i.indclass[0]) ON i.indrelid = c.oid AND i.indkey[0] = a.attnum AND o.opcname = $3
-			AND `+everySearch+`
-		GROUP BY n.nspname, c.relname, c.relowner, k.name ORDER BY 1, 2`, destinationTable(p), vectorColumn(p),
-		p.Stored.OperatorClass())
+	rows, err := conn.Query(ctx, sqlfiles.Query("index_targets"), pgx.StrictNamedArgs{
+		"table": destinationTable(p), "column": vectorColumn(p), "operators": p.Stored.OperatorClass(),
+	})
 	if err != nil {
 		return nil, err
 	}

@@ -9,6 +9,7 @@ import (
 
 	"github.com/embedsidecar/embedsidecar/internal/database"
 	"github.com/embedsidecar/embedsidecar/internal/pipeline"
+	sqlfiles "github.com/embedsidecar/embedsidecar/sql"
 )
 
 // Index tells how searches of a pipeline find the nearest vectors in one table: by an index, or without one.
@@ -66,7 +67,8 @@ func (i *Index) Large() bool {
 func Of(ctx context.Context, db database.DB, p *pipeline.Pipeline) ([]Index, error) {
 	var found []foundIndex
 	err := database.Patiently(ctx, db, func(tx pgx.Tx) error {
-		rows, err := tx.Query(ctx, indexesSQL, destinationTable(p), vectorColumn(p))
+		rows, err := tx.Query(ctx, sqlfiles.Query("vector_indexes"),
+			pgx.StrictNamedArgs{"table": destinationTable(p), "column": vectorColumn(p)})
 		if err != nil {
 			return err
 		}
@@ -101,38 +103,6 @@ type foundIndex struct {
 	Phase                            string // of building
 	Percent                          *float64
 }
-
-// tooNew tells of an index i that no search uses yet: it was built without CONCURRENTLY over rows that had been
-// changed in place, and a transaction that is older than it, in whatever database of the server, still runs.
-const tooNew = `(i.indcheckxmin AND age(i.xmin) <= age(pg_snapshot_xmin(pg_current_snapshot())::xid))`
-
-// everySearch tells of an index i over column a whether searches without a filter can use it: it has no condition, or
-// the one that every search has. From version 17 on the server drops that from a search where the column is NOT NULL
-// anyway, and then sees no use for the index.
-const everySearch = `(i.indpred IS NULL OR pg_get_expr(i.indpred, i.indrelid) = format('(%I IS NOT NULL)', a.attname)
-		AND NOT (a.attnotnull AND current_setting('server_version_num')::int >= 170000))`
-
-const indexesSQL = `SELECT c.oid, n.nspname::text AS schema, c.relname::text AS table, CASE WHEN c.reltuples >= 0
-	THEN c.reltuples::bigint END AS rows,
-		coalesce(x.relname::text, '') AS index, coalesce(x.method, '') AS method, coalesce(x.opcname::text,
-		'') AS operator_class, left(c.relname, 27) || '_' || left($2, 20) || '_hnsw' AS taken,
-		coalesce(x.indisvalid, false) AS valid, coalesce(x.partial, false) AS partial, coalesce(x.early, false) AS early,
-		g.pid IS NOT NULL AS building,
-		EXISTS (SELECT FROM pg_stat_progress_create_index AS h WHERE h.datname = current_database()
-		AND h.relid IS NULL) AS hidden,
-		coalesce(g.phase, '') AS phase, round(100.0 * g.blocks_done / nullif(g.blocks_total, 0), 1)::float8 AS percent
-	FROM (SELECT t.relid FROM pg_partition_tree($1::regclass) AS t WHERE t.isleaf
-		UNION SELECT $1::regclass::oid WHERE NOT EXISTS (SELECT FROM pg_partitioned_table
-		WHERE partrelid = $1::regclass)) AS leaf
-	JOIN pg_class c ON c.oid = leaf.relid JOIN pg_namespace n ON n.oid = c.relnamespace
-	JOIN pg_attribute a ON a.attrelid = c.oid AND a.attname = $2
-	LEFT JOIN LATERAL (SELECT r.oid, r.relname, m.amname::text AS method, o.opcname, i.indisvalid, NOT ` + everySearch +
-	` AS partial, ` + tooNew + ` AS early
-		FROM pg_index i JOIN pg_class r ON r.oid = i.indexrelid JOIN pg_am m ON m.oid = r.relam AND m.amname IN ('hnsw',
-		'ivfflat')
-		JOIN pg_opclass o ON o.oid = i.indclass[0] WHERE i.indrelid = c.oid AND i.indkey[0] = a.attnum) AS x ON true
-	LEFT JOIN pg_stat_progress_create_index AS g ON g.index_relid = x.oid
-	ORDER BY n.nspname, c.relname, x.relname`
 
 // ofTable words what is there for one table.
 func ofTable(p *pipeline.Pipeline, found []foundIndex) []Index {

@@ -236,7 +236,7 @@ func Republish(ctx context.Context, db database.DB, slot string) error {
 	if err != nil || now != nil {
 		return err
 	}
-	stored, err := resolve.ReadStored(ctx, tx, "WHERE p.slot_name = $1", slot)
+	stored, err := resolve.ReadStoredOf(ctx, tx, slot)
 	if err != nil {
 		return err
 	}

@@ -14,6 +14,7 @@ import (
 	"github.com/embedsidecar/embedsidecar/internal/health"
 	"github.com/embedsidecar/embedsidecar/internal/pipeline"
 	"github.com/embedsidecar/embedsidecar/internal/refusal"
+	sqlfiles "github.com/embedsidecar/embedsidecar/sql"
 )
 
 // recall takes what text and filter read from the pipeline's row and makes sure that it is still so.
@@ -66,17 +67,11 @@ func (f *Findings) recall(ctx context.Context, tx pgx.Tx, s *Stored) error {
 // watchedOf returns the columns to watch, other than those of the key, for a text of columns: themselves, or what
 // they are generated from.
 func watchedOf(ctx context.Context, q database.Querier, t *catalog.Table, columns []string) ([]string, error) {
-	rows, err := q.Query(ctx, `WITH text AS (SELECT attnum, attgenerated FROM pg_attribute WHERE attrelid = $1
-		AND attname = ANY ($2::text[]))
-		SELECT a.attname::text FROM pg_attribute a WHERE a.attrelid = $1 AND a.attgenerated = ''
-		AND a.attname <> ALL ($3::text[]) AND a.attnum IN (
-			SELECT attnum FROM text UNION
-			SELECT d.refobjsubid FROM text JOIN pg_attrdef def ON def.adrelid = $1 AND def.adnum = text.attnum
-			JOIN pg_depend d ON d.refclassid = 'pg_class'::regclass AND d.refobjid = $1
-				AND (d.classid = 'pg_attrdef'::regclass AND d.objid = def.oid OR d.classid = 'pg_class'::regclass AND d.objid = $1
-				AND d.objsubid = text.attnum)
-			WHERE text.attgenerated <> '')
-		ORDER BY a.attnum`, t.OID, columns, catalog.KeyNames(t.Key))
+	rows, err := q.Query(ctx, sqlfiles.Query("watched_columns"), pgx.StrictNamedArgs{
+		"table":   t.OID,
+		"columns": columns,
+		"key":     catalog.KeyNames(t.Key),
+	})
 	if err != nil {
 		return nil, fmt.Errorf("look up what columns are made of: %w", err)
 	}
@@ -97,7 +92,7 @@ func Load(ctx context.Context, db database.DB, slot string) ([]pipeline.Pipeline
 		if err := catalog.Untrusted(ctx, tx); err != nil {
 			return err
 		}
-		stored, err = ReadStored(ctx, tx, "WHERE p.slot_name = $1", slot)
+		stored, err = ReadStoredOf(ctx, tx, slot)
 		return refusal.NotSetUp(err)
 	})
 	if err != nil {

@@ -10,6 +10,7 @@ import (
 	"github.com/embedsidecar/embedsidecar/internal/catalog"
 	"github.com/embedsidecar/embedsidecar/internal/database"
 	"github.com/embedsidecar/embedsidecar/internal/pipeline"
+	sqlfiles "github.com/embedsidecar/embedsidecar/sql"
 )
 
 // Stored is a row of embedsidecar.pipeline.
@@ -53,50 +54,18 @@ type Stored struct {
 	Moved   bool          `db:"-"` // some of its names are not those that are written down
 }
 
-// selectStored reads pipelines. A table is published by its own entry, by that of a partitioned table above it, or
-// because the publication takes all tables. An embedding table is known by its name, or by its number where no table
-// has that name any more: it was renamed then, or moved with its schema.
-const selectStored = `SELECT p.pipeline_id, p.name, p.table_oid, p.table_schema::text, p.table_name::text,
-	p.source_columns::text[],
-	coalesce(p.text_expression, '') AS text_expression, coalesce(p.filter_expression, '') AS filter_expression,
-	p.key_columns::text[],
-	coalesce(p.watched_columns, '{}')::text[] AS watched_columns, p.watched_columns IS NULL AS watch_all, p.functions,
-	coalesce((SELECT jsonb_object_agg(n.key, a.attname) FROM jsonb_each_text(p.column_numbers) AS n JOIN pg_attribute AS a
-		ON a.attrelid = p.table_oid AND a.attnum = n.value::int AND NOT a.attisdropped WHERE a.attname <> n.key),
-		'{}') AS renamed,
-	p.generated_columns <@ coalesce((SELECT jsonb_object_agg(a.attname,
-	(SELECT coalesce(string_agg(quote_ident(b.attname), ',' ORDER BY b.attname), '') FROM pg_attribute AS b
-		WHERE b.attrelid = a.attrelid AND b.attnum <> a.attnum AND EXISTS (SELECT FROM pg_depend AS d LEFT
-		JOIN pg_attrdef AS f ON d.classid = 'pg_attrdef'::regclass AND f.oid = d.objid
-			WHERE d.refclassid = 'pg_class'::regclass AND d.refobjid = a.attrelid AND d.refobjsubid = b.attnum
-				AND (f.adrelid = a.attrelid AND f.adnum = a.attnum OR d.classid = 'pg_class'::regclass AND d.objid = a.attrelid
-				AND d.objsubid = a.attnum))))
-		FROM pg_attribute AS a WHERE a.attrelid = p.table_oid AND a.attgenerated <> ''), '{}') AS as_made,
-	coalesce(p.destination_column::text, '') AS destination_column, coalesce(d.nspname, p.destination_schema,
-	'')::text AS destination_schema,
-	coalesce(d.relname, p.destination_table, '')::text AS destination_table, d.relname IS NOT NULL AS destination_moved,
-	p.dims, p.plugin, p.model, p.chunking, p.generation, p.fingerprint, p.lane, p.enabled,
-	p.status, p.status_detail, p.slot_name::text, p.definition_version, p.definitions,
-	coalesce(b.pubinsert AND b.pubupdate AND b.pubdelete AND b.pubtruncate AND NOT b.pubviaroot, false)
-	AND NOT EXISTS (WITH RECURSIVE tree AS (SELECT p.table_oid AS relid UNION ALL SELECT h.inhrelid FROM tree AS t
-	JOIN pg_inherits h ON h.inhparent = t.relid)
-		SELECT FROM pg_publication_rel r JOIN tree AS t ON t.relid = r.prrelid JOIN pg_class c ON c.oid = p.table_oid
-		WHERE c.relkind = 'p' AND r.prpubid = b.oid AND to_jsonb(r) ->> 'prqual' IS NOT NULL)
-	AND (b.puballtables
-		OR EXISTS (SELECT FROM pg_publication_rel r WHERE r.prpubid = b.oid AND to_jsonb(r) ->> 'prqual' IS NULL
-		AND r.prrelid IN (
-			WITH RECURSIVE above AS (SELECT p.table_oid AS relid UNION ALL
-				SELECT h.inhparent FROM above AS a JOIN pg_inherits AS h ON h.inhrelid = a.relid)
-			SELECT relid FROM above))) AS published
-	FROM embedsidecar.pipeline p JOIN embedsidecar.lsn_checkpoint k ON k.slot_name = p.slot_name
-	LEFT JOIN pg_publication b ON b.pubname = k.publication
-	LEFT JOIN LATERAL (SELECT n.nspname, c.relname FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
-		WHERE c.oid = p.destination_oid AND c.relkind = 'r' AND NOT EXISTS (SELECT FROM pg_class o
-		JOIN pg_namespace m ON m.oid = o.relnamespace
-			WHERE m.nspname = p.destination_schema AND o.relname = p.destination_table)) AS d ON true `
+// ReadStored returns the pipelines that are set up, of all slots.
+func ReadStored(ctx context.Context, q database.Querier) ([]Stored, error) {
+	return readStored(ctx, q, nil)
+}
 
-func ReadStored(ctx context.Context, q database.Querier, where string, args ...any) ([]Stored, error) {
-	rows, err := q.Query(ctx, selectStored+where+" ORDER BY p.pipeline_id", args...)
+// ReadStoredOf returns the pipelines that are set up for a slot.
+func ReadStoredOf(ctx context.Context, q database.Querier, slot string) ([]Stored, error) {
+	return readStored(ctx, q, &slot)
+}
+
+func readStored(ctx context.Context, q database.Querier, slot *string) ([]Stored, error) {
+	rows, err := q.Query(ctx, sqlfiles.Query("stored_pipelines"), pgx.StrictNamedArgs{"slot": slot})
 	if err != nil {
 		return nil, fmt.Errorf("read pipelines: %w", err)
 	}

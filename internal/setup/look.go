@@ -24,7 +24,7 @@ func (in *initializer) look(ctx context.Context, tx pgx.Tx) error {
 	var stored []resolve.Stored
 	var err error
 	if installed {
-		if stored, err = resolve.ReadStored(ctx, tx, ""); err != nil {
+		if stored, err = resolve.ReadStored(ctx, tx); err != nil {
 			return err
 		}
 	}

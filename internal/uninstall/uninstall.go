@@ -91,7 +91,7 @@ func removeVectors(ctx context.Context, q database.Querier, installed bool, mark
 	var stored []resolve.Stored
 	var err error
 	if installed {
-		if stored, err = resolve.ReadStored(ctx, q, ""); err != nil {
+		if stored, err = resolve.ReadStored(ctx, q); err != nil {
 			return nil, err
 		}
 	}
@@ -154,7 +154,7 @@ func Pipeline(ctx context.Context, o PipelineOptions) (Removed, error) {
 		if err := catalog.Untrusted(ctx, tx); err != nil {
 			return err
 		}
-		stored, err := resolve.ReadStored(ctx, tx, "")
+		stored, err := resolve.ReadStored(ctx, tx)
 		if err != nil {
 			return refusal.NotSetUp(err)
 		}

@@ -1,0 +1,17 @@
+-- check_server: the server and the current role, as far as running depends on them. streamed: somebody streams from @slot.
+-- tables_only: the server can be told to refuse views in the place of tables.
+-- Rows: one. Locks: none.
+SELECT current_setting('server_version_num')::int AS version, current_setting('wal_level') AS wal_level, pg_is_in_recovery() AS standby,
+       current_setting('max_slot_wal_keep_size') AS keep, (SELECT setting::bigint FROM pg_settings WHERE name = 'max_slot_wal_keep_size') AS keep_mb,
+       (SELECT count(*)::int FROM pg_replication_slots) AS slots, current_setting('max_replication_slots')::int AS max_slots,
+       (SELECT count(*)::int FROM pg_stat_activity WHERE backend_type = 'walsender') AS senders,
+       current_setting('max_wal_senders')::int AS max_senders,
+       EXISTS (SELECT FROM pg_replication_slots WHERE slot_name = @slot) AS exists,
+       coalesce((SELECT active FROM pg_replication_slots WHERE slot_name = @slot), false) AS streamed,
+       coalesce((SELECT extversion FROM pg_extension WHERE extname = 'vector'), '') AS vector,
+       coalesce((SELECT default_version FROM pg_available_extensions WHERE name = 'vector'), '') AS vector_available,
+       current_database()::text AS database, current_user::text AS role, r.rolsuper AS superuser,
+       has_database_privilege(current_database(), 'CREATE') AS may_create,
+       current_setting('restrict_nonsystem_relation_kind', true) IS NOT NULL AS tables_only
+FROM   pg_roles AS r
+WHERE  r.rolname = current_user;
