@@ -84,3 +84,13 @@ func unindexable(spec pipeline.Spec, stored pipeline.Stored, dims int) (problem 
 	return fmt.Sprintf("vectors of type %s are indexed up to %d dimensions; the model's have %d", stored.Name(),
 		stored.Indexable(), dims), hint
 }
+
+// toMake is the way out of a destination that is not there.
+func (f *Findings) toMake() []string {
+	hint := []string{"run embedsidecar init: it makes it"}
+	if !f.Pipeline.ToColumn() && !f.Destination.MayMake {
+		hint = append(hint, "for that the role may not create in the schema: GRANT CREATE ON SCHEMA "+
+			database.Quote(f.Destination.Schema)+" TO "+database.Quote(f.Table.Reader)+";")
+	}
+	return hint
+}

@@ -13,6 +13,7 @@ import (
 	"github.com/embedsidecar/embedsidecar/internal/database"
 	"github.com/embedsidecar/embedsidecar/internal/pipeline"
 	"github.com/embedsidecar/embedsidecar/internal/refusal"
+	sqlfiles "github.com/embedsidecar/embedsidecar/sql"
 )
 
 // Resolve confirms a pipeline against the database: table, key, what its text and filter read, destination,
@@ -38,7 +39,7 @@ func ResolveWarned(ctx context.Context, db database.DB, spec pipeline.Spec, mode
 		p, warnings = f.Pipeline, f.Warnings
 		if !f.Destination.Exists {
 			return &refusal.ConfigError{Pipeline: spec.Name, Problem: "the destination " + catalog.DestinationName(f.Pipeline.Spec) +
-				" does not exist", Hint: []string{"run embedsidecar init: it makes it"}}
+				" does not exist", Hint: f.toMake()}
 		}
 		if err := f.chunkable(); err != nil {
 			return err
@@ -57,10 +58,32 @@ func Permitted(ctx context.Context, q database.Querier, f *Findings) error {
 	if err != nil {
 		return err
 	}
-	if len(statements) > 0 {
-		return &refusal.PermissionError{What: fmt.Sprintf("run pipeline %q", f.Pipeline.Name), Role: role, SQL: statements}
+	if len(statements) == 0 {
+		return nil
 	}
-	return nil
+	what := fmt.Sprintf("run pipeline %q", f.Pipeline.Name)
+	some, err := f.hidden(ctx, q)
+	if err != nil {
+		return err
+	}
+	if len(some) > 0 {
+		what += fmt.Sprintf(": read column %s of %s", database.QuoteAll(some), f.Table.Quoted())
+	}
+	return &refusal.PermissionError{What: what, Role: role, SQL: statements}
+}
+
+// hidden returns the columns that text and filter read and that the role may not, though it may read others of the
+// table: which they are is not seen from the grants, which name all columns.
+func (f *Findings) hidden(ctx context.Context, q database.Querier) ([]string, error) {
+	rows, err := q.Query(ctx, sqlfiles.Query("hidden_columns"), pgx.StrictNamedArgs{"table": f.Table.OID, "columns": f.Reads})
+	if err != nil {
+		return nil, fmt.Errorf("look up privileges on %s: %w", f.Table.Quoted(), err)
+	}
+	names, err := pgx.CollectRows(rows, pgx.RowTo[string])
+	if err != nil {
+		return nil, fmt.Errorf("look up privileges on %s: %w", f.Table.Quoted(), err)
+	}
+	return names, nil
 }
 
 // Inspect looks at everything but privileges. stored is the pipeline's row if it has one: then the table is found by

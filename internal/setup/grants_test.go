@@ -6,6 +6,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/embedsidecar/embedsidecar/internal/check"
 	"github.com/embedsidecar/embedsidecar/internal/refusal"
 	"github.com/embedsidecar/embedsidecar/internal/setup"
 )
@@ -49,5 +50,55 @@ func TestInit_AnOwnerWhoMayCreateNothing(t *testing.T) {
 	}
 	if r := b.init(o); len(r.Steps) != 0 {
 		t.Errorf("then made %q", whats(r))
+	}
+}
+
+// TestCheck_TellsARoleThatMayCreateNothing: what init would be refused for is told before anybody runs it, with the
+// statements that let it.
+func TestCheck_TellsARoleThatMayCreateNothing(t *testing.T) {
+	t.Parallel()
+	b := newBase(t, plainDocs, "CREATE SCHEMA vectors")
+	role := b.Role("REPLICATION")
+	b.MustExecSuper(`ALTER TABLE docs OWNER TO "` + role + `"; GRANT USAGE ON SCHEMA vectors TO "` + role + `"`)
+	spec := side()
+	spec.IntoSchema = "vectors"
+	o := b.options(b.SlotName(), spec)
+	o.Pool, o.ReplicationDSN = b.connect(role), b.URL(role)
+	for lack, way := range map[string]string{
+		"may not create in the database": `GRANT CREATE ON DATABASE "` + b.Name + `" TO "` + role + `";`,
+		"may not create in the schema":   `GRANT CREATE ON SCHEMA "vectors" TO "` + role + `";`,
+	} {
+		if got := b.check(o); len(find(find(got, check.Wrong, lack), check.Wrong, way)) != 1 {
+			t.Errorf("nothing says %q and %q:\n%+v", lack, way, got)
+		}
+		b.MustExecSuper(way)
+		if got := find(b.check(o), check.Wrong, lack); len(got) != 0 {
+			t.Errorf("though it may: %+v", got)
+		}
+	}
+	b.init(o)
+}
+
+// TestCheck_NamesTheColumnThatTheRoleMayNotRead: the filter reads one that nobody has granted. Init says so, too.
+func TestCheck_NamesTheColumnThatTheRoleMayNotRead(t *testing.T) {
+	t.Parallel()
+	b := newBase(t, makeDocs, "ALTER TABLE docs ADD secret boolean")
+	spec := docs()
+	spec.Filter = "NOT secret"
+	role := b.Role("REPLICATION")
+	o := b.options(b.SlotName(), spec)
+	b.MustExecSuper(`GRANT CREATE ON DATABASE "` + b.Name + `" TO "` + role + `"; GRANT USAGE ON SCHEMA public TO "` + role +
+		`"; GRANT SELECT (id, title, body, embedding), UPDATE (embedding) ON docs TO "` + role + `"`)
+	o.Pool, o.ReplicationDSN = b.connect(role), b.URL(role)
+	want := `read column "secret" of "public"."docs": role "` + role + `" may not`
+	got := find(b.check(o), check.Wrong, want)
+	if len(got) != 1 || len(find(got, check.Wrong, `GRANT SELECT ("id", "title", "body", "secret", "embedding")`)) != 1 {
+		t.Errorf("check: %+v", b.check(o))
+	}
+	_, err := setup.Init(t.Context(), o)
+	wantError[*refusal.PermissionError](t, err, want)
+	b.MustExecSuper(`GRANT SELECT (secret) ON docs TO "` + role + `"`)
+	if got := find(b.check(o), check.Wrong, "secret"); len(got) != 0 {
+		t.Errorf("though it may: %+v", got)
 	}
 }
