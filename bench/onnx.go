@@ -17,12 +17,13 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/embedsidecar/embedsidecar/internal/config"
+	"github.com/embedsidecar/embedsidecar/plugins/manifest"
 )
 
 // measureONNX measures how much of the bare model's speed is left when a sidecar carries texts from a table to it and
 // vectors back, on the same cores as the server.
 func measureONNX(ctx context.Context, p *place) (_ []section, err error) {
-	f := newFigures("onnx", fmt.Sprintf("Texts/s with the real model (%s, %d mixed texts)", config.DefaultONNXModel,
+	f := newFigures("onnx", fmt.Sprintf("Texts/s with the real model (%s, %d mixed texts)", manifest.Default().Model.Default,
 		p.realTexts))
 	bare, err := p.startBare(ctx)
 	if err != nil {
@@ -109,11 +110,11 @@ type bare struct {
 // startBare starts it with the model and the library that the sidecar finds.
 func (p *place) startBare(ctx context.Context) (*bare, error) {
 	find := config.NewFinder(filepath.Join(p.bin, "embedsidecar"), p.environ)
-	folder, err := find.Model(config.DefaultONNXModel, os.Getenv("EMBEDSIDECAR_MODEL_DIR"))
+	folder, err := find.Model(manifest.Default().Model.Default, os.Getenv("EMBEDSIDECAR_MODEL_DIR"))
 	if err != nil {
 		return nil, err
 	}
-	library, err := find.Library(os.Getenv("EMBEDSIDECAR_ONNXRUNTIME"))
+	library, err := find.Library(manifest.Default().Library, os.Getenv("EMBEDSIDECAR_ONNXRUNTIME"))
 	if err != nil {
 		return nil, err
 	}

@@ -21,6 +21,7 @@ import (
 	"github.com/embedsidecar/embedsidecar/embed"
 	"github.com/embedsidecar/embedsidecar/internal/config"
 	"github.com/embedsidecar/embedsidecar/plugins/host"
+	"github.com/embedsidecar/embedsidecar/plugins/manifest"
 	"github.com/embedsidecar/embedsidecar/plugins/onnx/model"
 	"github.com/embedsidecar/embedsidecar/plugins/onnx/wordpiece"
 )
@@ -80,11 +81,11 @@ func measure(ctx context.Context, o options) error {
 		return err
 	}
 	find := config.NewFinder(program, os.Environ())
-	folder, err := find.Model(config.DefaultONNXModel, os.Getenv("EMBEDSIDECAR_MODEL_DIR"))
+	folder, err := find.Model(manifest.Default().Model.Default, os.Getenv("EMBEDSIDECAR_MODEL_DIR"))
 	if err != nil {
 		return err
 	}
-	library, err := find.Library(os.Getenv("EMBEDSIDECAR_ONNXRUNTIME"))
+	library, err := find.Library(manifest.Default().Library, os.Getenv("EMBEDSIDECAR_ONNXRUNTIME"))
 	if err != nil {
 		return err
 	}

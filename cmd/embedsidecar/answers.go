@@ -13,7 +13,6 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/embedsidecar/embedsidecar/embed"
-	"github.com/embedsidecar/embedsidecar/internal/config"
 	"github.com/embedsidecar/embedsidecar/internal/node/embedders"
 	"github.com/embedsidecar/embedsidecar/internal/node/lookup"
 	"github.com/embedsidecar/embedsidecar/internal/pipeline"
@@ -22,6 +21,7 @@ import (
 	"github.com/embedsidecar/embedsidecar/internal/search"
 	"github.com/embedsidecar/embedsidecar/internal/serve"
 	"github.com/embedsidecar/embedsidecar/internal/sidecar"
+	"github.com/embedsidecar/embedsidecar/plugins/manifest"
 )
 
 // answers is what this program serves to those who query: its models and, with a database, its pipelines. In a sidecar
@@ -345,8 +345,8 @@ func (a *answers) naming(key embedders.ModelOf) namedModel {
 	if plugin == "" {
 		plugin = a.env.config.Plugins.Default
 	}
-	if configured == "" && plugin == "onnx" {
-		configured = config.DefaultONNXModel
+	if configured == "" {
+		configured = manifest.For(plugin).Model.Default
 	}
 	if configured == "" {
 		configured = strings.TrimPrefix(filepath.Base(plugin), "embedsidecar-") // the one model of a plugin goes by its name

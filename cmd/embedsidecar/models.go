@@ -15,9 +15,11 @@ import (
 	"github.com/embedsidecar/embedsidecar/internal/config"
 	"github.com/embedsidecar/embedsidecar/internal/models"
 	"github.com/embedsidecar/embedsidecar/plugins/host"
+	"github.com/embedsidecar/embedsidecar/plugins/manifest"
 )
 
-const onnxPlugin = "onnx"
+// folderPlugin is the plugin that model folders are for.
+func folderPlugin() string { return manifest.OfFolders().Name }
 
 // modelFolders are where models are looked for by name.
 func (e *environment) modelFolders() []string { return e.find.Models(e.config.ModelDir) }
@@ -50,21 +52,21 @@ func (e *environment) modelNamed() (m knownModel, err error) {
 		name = e.args[0]
 	}
 	if name == "" {
-		name = config.DefaultONNXModel
+		name = manifest.OfFolders().Model.Default
 	}
 	listed := slices.ContainsFunc(e.config.Models, func(m config.Model) bool { return m.Name == name })
 	if listed {
-		found, err := e.config.Embedder(e.find, onnxPlugin, name)
+		found, err := e.config.Embedder(e.find, folderPlugin(), name)
 		return knownModel{name: name, folder: found.ModelPath, ref: name}, err
 	}
 	folder, err := e.find.Model(name, e.config.ModelDir, e.config.ModelNames()...)
 	return knownModel{name: filepath.Base(folder), folder: folder, ref: folder}, err
 }
 
-// openModel returns the plugin onnx with a model, by its name in the configuration or by its folder. It is started at
+// openModel returns the plugin of model folders with a model, by its name in the configuration or by its folder. It is started at
 // its first use. The caller closes it.
 func (e *environment) openModel(ref, precision string) (*host.Host, error) {
-	found, err := e.config.Embedder(e.find, onnxPlugin, ref)
+	found, err := e.config.Embedder(e.find, folderPlugin(), ref)
 	if err != nil {
 		return nil, err
 	}
@@ -123,8 +125,8 @@ func (e *environment) withConfigured(list []models.Info) []models.Info {
 			info = models.Describe(found.ModelPath)
 		}
 		info.Name = m.Name
-		if m.Dims > 0 {
-			info.Dims = m.Dims
+		if dims := m.Settings.Dims(); dims > 0 {
+			info.Dims = dims
 		}
 		list = append(list, info)
 	}
@@ -152,7 +154,7 @@ type shownModel struct {
 func newModelsShow() *command {
 	return &command{
 		name: "show", group: groupModels, usage: "tell what a model is", arguments: "[MODEL]", maxArgs: 1,
-		description: "Opens the model with the plugin onnx and the settings of the configuration, and prints what it says of itself. Of a model with int8 weights besides, it also prints how near their vectors come to those in 32 bits: the mean and the least cosine of some texts (of a sparse model, the inner product by the square of the longer one's length).",
+		description: "Opens the model with the plugin " + folderPlugin() + " and the settings of the configuration, and prints what it says of itself. Of a model with int8 weights besides, it also prints how near their vectors come to those in 32 bits: the mean and the least cosine of some texts (of a sparse model, the inner product by the square of the longer one's length).",
 		settings:    []string{config.GroupEmbedding},
 		run:         showModel,
 	}
@@ -263,7 +265,7 @@ func newModelsImport() *command {
 	return &command{
 		name: "import", group: groupModels, usage: "make a model folder of published files", arguments: "DIR",
 		minArgs: 1, maxArgs: 1,
-		description: "Takes a folder as models are published (config.json, tokenizer.json, model.safetensors or model.onnx, and their settings), makes model.onnx of the weights when there is none (with Python 3.8 or newer and nothing else), writes SHA256SUMS, tries the model with the plugin onnx, and puts it among the models in one step.",
+		description: "Takes a folder as models are published (config.json, tokenizer.json, model.safetensors or model.onnx, and their settings), makes model.onnx of the weights when there is none (with Python 3.8 or newer and nothing else), writes SHA256SUMS, tries the model with the plugin " + folderPlugin() + ", and puts it among the models in one step.",
 		flags:       c.flags(),
 		settings:    []string{config.GroupEmbedding},
 		run:         func(ctx context.Context, env *environment) error { return c.run(ctx, env, env.args[0]) },
@@ -291,7 +293,7 @@ func (c *importCommand) flags() []cli.Flag {
 		},
 		&cli.BoolFlag{
 			Name: "untried", Destination: &c.untried, DisableDefaultText: true,
-			Usage: "do not open the model with the plugin onnx",
+			Usage: "do not open the model with the plugin " + folderPlugin(),
 		},
 	}
 }

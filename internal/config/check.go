@@ -69,7 +69,7 @@ func (c *Config) checkModels(fail func(path, format string, args ...any)) {
 		} else if slices.ContainsFunc(c.Models[:i], func(other Model) bool { return other.Name == m.Name }) {
 			fail(path+".name", "the name %q is there twice", m.Name)
 		}
-		if at, mistake := m.Remote.check(m.Plugin, c.env); mistake != "" {
+		if at, mistake := m.check(c.env); mistake != "" {
 			fail(path+"."+at, "%s", mistake)
 		}
 	}

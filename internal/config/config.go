@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/embedsidecar/embedsidecar/internal/pipeline"
+	"github.com/embedsidecar/embedsidecar/plugins/manifest"
 )
 
 // Config is everything a user may set, merged and complete. Load makes it; Default is what it holds when nobody says
@@ -27,8 +28,7 @@ type Config struct {
 
 	// Models are the named models of the file. A pipeline may also name a model folder that is not listed.
 	Models []Model
-	// DefaultModel is the model of pipelines that name none: a name or a folder. Default: "" for all-MiniLM-L6-v2 with the
-	// plugin onnx and for what the plugin has with any other.
+	// DefaultModel is the model of pipelines that name none: a name or a folder. Default: "" for that of the plugin.
 	DefaultModel string
 	// ModelSHA256 is what the weights of DefaultModel must hash to, 64 hexadecimal digits. Default "": not checked.
 	ModelSHA256 string
@@ -36,8 +36,9 @@ type Config struct {
 	ModelDir string
 	// Hub is where models pull fetches from. Default: the public hub that most models are published on.
 	Hub string
-	// ONNXRuntime is the ONNX Runtime library (a file) for the plugin onnx. Default "": looked for in the usual folders.
-	ONNXRuntime string
+	// Libraries are files for plugins that load one, by the setting of their manifests. Default: none, they are looked
+	// for in the usual folders.
+	Libraries map[string]string
 	// Threads is how many threads an embedder may use. Default 0: as many as there are CPUs.
 	Threads int
 
@@ -56,7 +57,7 @@ type Config struct {
 	ControlDir string
 	Log        Log
 
-	settling []modelMistakes // by model of the file
+	settling []*told // by model of the file
 
 	origins map[string]string // path of a setting -> where it was set, for messages
 	file    string            // the file that was read, or ""
@@ -137,7 +138,7 @@ type Publication struct {
 type Plugins struct {
 	// Dir is where plugins are looked for by name, instead of the usual folders. Default "": the usual ones.
 	Dir string
-	// Default is the plugin of pipelines and models that name none: a name or a path. Default "onnx".
+	// Default is the plugin of pipelines and models that name none: a name or a path. Default: that of whose manifest says so.
 	Default string
 	// SHA256 is what the program of Default must hash to, 64 hexadecimal digits. Default "": not checked.
 	SHA256 string
@@ -162,7 +163,7 @@ type Plugin struct {
 	// MemoryLimit is the most resident memory of each of its processes, in bytes. 0: no limit.
 	MemoryLimit int64
 	// CallTimeout is how long one of its calls may be without an answer before it is taken to hang, beside what texts
-	// and bytes add. 0: 30 s, or what the timeout of a remote model's requests asks for. 1 s to 1 h.
+	// and bytes add. 0: 30 s, or what a timeout of the plugin's own requests asks for. 1 s to 1 h.
 	CallTimeout time.Duration
 }
 
@@ -173,8 +174,8 @@ type Model struct {
 	Path    string // its folder; "": looked for by name
 	SHA256  string // of its weights, 64 hexadecimal digits; "": not checked
 	Threads int    // 0: Config.Threads
-	Remote  Remote // for the plugin remote
-	ModelSettings
+	// Settings are for the plugin.
+	Settings ModelSettings
 }
 
 // Workers embed.
@@ -252,7 +253,8 @@ func Default() *Config {
 		Database:    Database{ConnectTimeout: time.Minute},
 		Slot:        Slot{Name: "embedsidecar"},
 		Publication: Publication{Name: "embedsidecar"},
-		Plugins:     Plugins{Default: "onnx"},
+		Plugins:     Plugins{Default: manifest.Default().Name},
+		Libraries:   map[string]string{},
 		Hub:         "https://huggingface.co",
 		Workers: Workers{
 			BatchRows: pipeline.DefaultBatchRows, CacheBytes: pipeline.DefaultCacheBytes,
@@ -269,9 +271,6 @@ func Default() *Config {
 		env:     &environ{},
 	}
 }
-
-// DefaultONNXModel is what the plugin onnx embeds with when nobody names a model.
-const DefaultONNXModel = "all-MiniLM-L6-v2"
 
 // Origin tells where a setting was made: "--slot", "EMBEDSIDECAR_SLOT", "embedsidecar.yaml:3:9" or "default".
 func (c *Config) Origin(path string) string {

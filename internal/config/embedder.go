@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"os"
 	"path/filepath"
 	"runtime"
 	"slices"
@@ -12,15 +13,16 @@ import (
 	"time"
 
 	"github.com/embedsidecar/embedsidecar/internal/pipeline"
+	"github.com/embedsidecar/embedsidecar/plugins/manifest"
 )
 
 // Embedder is what it takes to start the plugin of a pipeline.
 type Embedder struct {
-	Plugin       string        // as named: "onnx", or the name of its program
+	Plugin       string        // as named, or the name of its program
 	PluginPath   string        // absolute
 	PluginSHA256 string        // "": not checked
 	Model        string        // as named; "": what the plugin has
-	ModelPath    string        // absolute folder; "" for plugins other than onnx that need none
+	ModelPath    string        // absolute folder; "" where the model is a name
 	ModelSHA256  string        // "": not checked
 	Threads      int           // of each process; 0: as many as there are CPUs
 	Processes    int           // 0: one
@@ -54,7 +56,7 @@ func (c *Config) Known(plugin, model string) error {
 		!slices.ContainsFunc(c.Models, func(m Model) bool { return m.Plugin == plugin }) {
 		return mistake(fmt.Sprintf("the plugin %q comes from the database and is a path: only paths of this configuration are run (--plugin, plugins.catalog, or embedsidecar plugins register)", plugin))
 	}
-	if isPath(model) && plugin != remotePlugin && c.model(model) == nil && model != c.DefaultModel &&
+	if isPath(model) && manifest.For(plugin).Model.Kind != manifest.Name && c.model(model) == nil && model != c.DefaultModel &&
 		!configured(model, func(spec pipeline.Spec) string { return spec.Model }) {
 		return mistake(fmt.Sprintf("the model %q comes from the database and is a path: only paths of this configuration are read (--model, or models with a path)", model))
 	}
@@ -77,23 +79,22 @@ func (c *Config) samePlugin(a, b string) bool {
 	return a == b || x != nil && y != nil && x.Name == y.Name && x.Path == y.Path
 }
 
-// Embedder finds the plugin and the model that a pipeline names; empty names mean the defaults. Only the plugin onnx
-// must have a model folder and a library: others get the model's name and find the rest themselves. Errors are those
-// of Finder.
+// Embedder finds the plugin and the model that a pipeline names; empty names mean the defaults. Which
+// of them must have a model folder and a library their manifests say: others get the model's name and find the rest
+// themselves. Errors are those of Finder.
 func (c *Config) Embedder(find Finder, plugin, model string) (Embedder, error) {
 	if model == "" {
 		model = c.DefaultModel
 	}
 	e := Embedder{Plugin: plugin, Model: model, Threads: c.Threads, Env: map[string]string{}}
 	folder := model
-	var settings map[string]string
-	if m := c.model(model); m != nil {
+	m := c.model(model)
+	if m != nil {
 		if e.Plugin != "" && !c.samePlugin(e.Plugin, m.Plugin) {
 			// Its settings, and a key above all, are for the plugin that the entry names.
 			return e, mistake(fmt.Sprintf("model %q is one of plugin %q, as the configuration has it, not of plugin %q", model,
 				m.Plugin, e.Plugin))
 		}
-		settings = m.env()
 		e.ModelSHA256 = m.SHA256
 		if m.Path != "" {
 			folder = absolute(m.Path)
@@ -134,34 +135,31 @@ func (c *Config) Embedder(find Finder, plugin, model string) (Embedder, error) {
 		return e, err
 	}
 	e.Plugin = pluginName(e.Plugin)
-	if err := c.fillEnv(&e, find, folder); err != nil {
+	if err := c.fillEnv(&e, find, m, folder); err != nil {
 		return e, err
 	}
-	if e.CallTimeout == 0 {
-		e.CallTimeout = remoteCall(e.Env)
+	if m != nil {
+		m.Settings.into(e.Env, c.env.vars) // of this model: nearer than what is set for all
 	}
-	maps.Copy(e.Env, settings) // of this model: nearer than what is set for all
+	if e.CallTimeout == 0 {
+		e.CallTimeout = requestTimeout(e.Env)
+	}
 	return e, nil
 }
 
 // fillEnv decides about the model folder and the library, and makes the plugin's environment.
-func (c *Config) fillEnv(e *Embedder, find Finder, folder string) error {
-	onnx := e.Plugin == "onnx"
-	var elsewhere Remote
-	if m := c.model(e.Model); m != nil {
-		elsewhere = m.Remote
+func (c *Config) fillEnv(e *Embedder, find Finder, m *Model, folder string) error {
+	of := manifest.For(e.Plugin)
+	serving := m.serving(e.Plugin)
+	if e.Model == "" && of.Model.Default != "" {
+		e.Model, folder = of.Model.Default, of.Model.Default
 	}
-	remote := e.Plugin == remotePlugin || elsewhere.set()
-	if onnx && e.Model == "" {
-		e.Model, folder = DefaultONNXModel, DefaultONNXModel
-	}
-	maps.Copy(e.Env, c.pluginVariables(find, e.Plugin, remote))
-	elsewhere.into(e.Env, c.env.vars)
+	maps.Copy(e.Env, c.pluginVariables(find, e.Plugin, serving))
 	// Fault tests reach into plugins too.
 	if value, ok := c.env.vars[envPrefix+"FAILPOINTS"]; ok {
 		e.Env[envPrefix+"FAILPOINTS"] = value
 	}
-	if remote {
+	if serving.Model.Kind == manifest.Name {
 		if e.Model != "" {
 			e.Env[pluginEnvPrefix+"MODEL"] = e.Model
 		}
@@ -172,30 +170,46 @@ func (c *Config) fillEnv(e *Embedder, find Finder, folder string) error {
 		case err == nil:
 			e.ModelPath = path
 			e.Env[pluginEnvPrefix+"MODEL"] = path
-		case onnx || !errors.As(err, &missing):
+		case of.Model.Kind == manifest.Folder || !errors.As(err, &missing):
 			return err
 		default:
 			e.Env[pluginEnvPrefix+"MODEL"] = e.Model
 		}
 	}
-	if onnx {
-		if e.ModelSHA256 != "" { // the plugin compares what it reads itself
-			e.Env[pluginEnvPrefix+"MODEL_SHA256"] = e.ModelSHA256
-		}
-		library := c.ONNXRuntime
+	if of.Model.Checks && e.ModelSHA256 != "" {
+		e.Env[pluginEnvPrefix+"MODEL_SHA256"] = e.ModelSHA256
+	}
+	if of.Library != nil {
+		library := c.Libraries[of.Library.Setting]
 		if library == "" {
-			library = e.Env[pluginEnvPrefix+"ONNXRUNTIME"]
+			library = e.Env[pluginEnvPrefix+of.Library.Variable]
 		}
-		path, err := find.Library(library)
+		path, err := find.Library(of.Library, library)
 		if err != nil {
 			return err
 		}
-		e.Env[pluginEnvPrefix+"ONNXRUNTIME"] = path
+		e.Env[pluginEnvPrefix+of.Library.Variable] = path
 	}
 	if e.Threads != 0 {
 		e.Env[pluginEnvPrefix+"THREADS"] = strconv.Itoa(e.Threads)
 	}
 	return nil
+}
+
+// Weights is the file of the model folder whose sum may be pinned: the one that is loaded.
+func (e *Embedder) Weights() string {
+	file := ""
+	for _, w := range manifest.For(e.Plugin).Model.Weights {
+		file = w.File
+		meant := true
+		for variable, value := range w.Where {
+			meant = meant && e.Env[pluginEnvPrefix+variable] == value
+		}
+		if _, err := os.Stat(filepath.Join(e.ModelPath, file)); meant && err == nil {
+			break
+		}
+	}
+	return file
 }
 
 // pluginName is the name of a plugin that may be given by its path.

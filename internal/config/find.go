@@ -8,9 +8,11 @@ import (
 	"runtime"
 	"slices"
 	"strings"
+
+	"github.com/embedsidecar/embedsidecar/plugins/manifest"
 )
 
-// Finder finds plugins, models and the ONNX Runtime library by name. All fields may be empty.
+// Finder finds plugins, models and the libraries of plugins by name. All fields may be empty.
 type Finder struct {
 	// Executable is the running program, with symbolic links resolved: its neighbours are looked at first.
 	Executable string
@@ -47,7 +49,7 @@ func NewFinder(executable string, environ []string) Finder {
 
 // NotFoundError tells that a plugin, a model or a library is not where it was looked for.
 type NotFoundError struct {
-	Kind     string   // "plugin", "model", "ONNX Runtime library"
+	Kind     string   // "plugin", "model", or what the library is
 	Name     string   // as the user gave it
 	Searched []string // paths in the order they were tried
 	Setting  string   // the flag that names it directly
@@ -67,7 +69,7 @@ func (e *NotFoundError) Hints() []string {
 		hints = []string{"did you mean " + e.Near + "?", hint}
 	}
 	if e.Kind == "model" {
-		hints = append(hints, "a model is a folder with model.onnx and tokenizer.json")
+		hints = append(hints, "a model is "+manifest.OfFolders().Model.Is)
 	}
 	return hints
 }
@@ -107,15 +109,15 @@ func (f Finder) Models(dir string) []string {
 	return f.modelDirs()
 }
 
-func (f Finder) libraryDirs() []string {
+func (f Finder) libraryDirs(library *manifest.Library) []string {
 	dirs := append(f.beside("lib", "../lib"), filepath.Join(systemDir, "lib"))
 	if f.Cache != "" {
-		dirs = append(dirs, filepath.Join(f.Cache, "onnxruntime"))
+		dirs = append(dirs, filepath.Join(f.Cache, library.Cache))
 	}
 	return dirs
 }
 
-// Plugin returns the program of a plugin: "onnx" is the file embedsidecar-onnx in dir or, when dir is empty, in the
+// Plugin returns the program of a plugin: "toy" is the file embedsidecar-toy in dir or, when dir is empty, in the
 // usual folders; a name with a slash is a path. It returns a *NotFoundError, or says what keeps the file from being
 // run.
 func (f Finder) Plugin(name, dir string) (string, error) {
@@ -219,10 +221,10 @@ func (f Finder) Model(name, dir string, others ...string) (string, error) {
 	return "", missing
 }
 
-// Library returns the ONNX Runtime library: path itself when it is set, else the newest libonnxruntime of the usual
+// Library returns the library of a plugin: path itself when it is set, else the newest of its name in the usual
 // folders. It returns a *NotFoundError.
-func (f Finder) Library(path string) (string, error) {
-	missing := &NotFoundError{Kind: "ONNX Runtime library", Name: "libonnxruntime", Setting: "onnxruntime"}
+func (f Finder) Library(library *manifest.Library, path string) (string, error) {
+	missing := &NotFoundError{Kind: library.Is, Name: library.Name, Setting: library.Setting}
 	if path != "" {
 		missing.Name, missing.Searched = path, []string{path}
 		if info, err := os.Stat(path); err != nil || info.IsDir() {
@@ -230,11 +232,11 @@ func (f Finder) Library(path string) (string, error) {
 		}
 		return filepath.Abs(path)
 	}
-	pattern := "libonnxruntime.so*"
+	pattern := library.Name + ".so*"
 	if runtime.GOOS == "darwin" {
-		pattern = "libonnxruntime*.dylib"
+		pattern = library.Name + "*.dylib"
 	}
-	for _, dir := range f.libraryDirs() {
+	for _, dir := range f.libraryDirs(library) {
 		missing.Searched = append(missing.Searched, filepath.Join(dir, pattern))
 		found, err := fs.Glob(os.DirFS(dir), pattern)
 		if err != nil || len(found) == 0 {
@@ -246,7 +248,7 @@ func (f Finder) Library(path string) (string, error) {
 	return "", missing
 }
 
-// compareVersions orders names so that libonnxruntime.so.1.9.0 comes before libonnxruntime.so.1.23.0.
+// compareVersions orders names so that lib.so.1.9.0 comes before lib.so.1.23.0.
 func compareVersions(a, b string) int {
 	as, bs := strings.Split(a, "."), strings.Split(b, ".")
 	for i := range min(len(as), len(bs)) {

@@ -9,6 +9,8 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/embedsidecar/embedsidecar/plugins/manifest"
 )
 
 // tree makes files (with mode) and folders (names that end in a slash) below a new folder.
@@ -104,20 +106,21 @@ func TestFinder_Model(t *testing.T) {
 }
 
 func TestFinder_Library(t *testing.T) {
+	library := manifest.Of("onnx").Library
 	root := tree(t, "bin/embedsidecar", "-lib/libonnxruntime.so.1.9.0", "-lib/libonnxruntime.so.1.23.2",
 		"-lib/libonnxruntime.so", "-own.so")
 	f := Finder{Executable: filepath.Join(root, "bin/embedsidecar"), Cache: filepath.Join(root, "none")}
-	if got, err := f.Library(""); err != nil || filepath.Base(got) != "libonnxruntime.so.1.23.2" {
+	if got, err := f.Library(library, ""); err != nil || filepath.Base(got) != "libonnxruntime.so.1.23.2" {
 		t.Errorf("%q, %v", got, err)
 	}
-	if got, err := f.Library(filepath.Join(root, "own.so")); err != nil || filepath.Base(got) != "own.so" {
+	if got, err := f.Library(library, filepath.Join(root, "own.so")); err != nil || filepath.Base(got) != "own.so" {
 		t.Errorf("%q, %v", got, err)
 	}
 	var missing *NotFoundError
-	if _, err := f.Library(root); !errors.As(err, &missing) {
+	if _, err := f.Library(library, root); !errors.As(err, &missing) {
 		t.Error(err)
 	}
-	if _, err := (Finder{}).Library(""); !errors.As(err, &missing) {
+	if _, err := (Finder{}).Library(library, ""); !errors.As(err, &missing) {
 		t.Error(err)
 	}
 }
@@ -174,7 +177,7 @@ models:
 	}{
 		{"", "", Embedder{
 			Plugin: "onnx", PluginPath: root + "/bin/plugins/embedsidecar-onnx", PluginSHA256: strings.Repeat("c", 64),
-			Model:     DefaultONNXModel,
+			Model:     "all-MiniLM-L6-v2",
 			ModelPath: root + "/bin/models/all-MiniLM-L6-v2", Threads: 3, Env: with(map[string]string{
 				"EMBEDSIDECAR_PLUGIN_THREADS": "3",
 				"EMBEDSIDECAR_PLUGIN_MODEL":   root + "/bin/models/all-MiniLM-L6-v2", "EMBEDSIDECAR_PLUGIN_ONNXRUNTIME": library,
@@ -230,7 +233,7 @@ models:
 			t.Errorf("Embedder(%q): %v", test, err)
 		}
 	}
-	c.ONNXRuntime = filepath.Join(root, "gone.so")
+	c.Libraries["onnxruntime"] = filepath.Join(root, "gone.so")
 	if _, err := c.Embedder(find, "onnx", ""); err == nil || !strings.Contains(err.Error(), "gone.so") {
 		t.Error(err)
 	}

@@ -12,6 +12,7 @@ import (
 	"strings"
 
 	"github.com/embedsidecar/embedsidecar/internal/pipeline"
+	"github.com/embedsidecar/embedsidecar/plugins/manifest"
 )
 
 // Source is where settings come from.
@@ -397,12 +398,7 @@ func everybodys(info fs.FileInfo) bool {
 func (l *loader) finish() {
 	c := l.cfg
 	for i := range c.Models {
-		if c.Models[i].Plugin == "" && c.Models[i].Remote.Settings["DIALECT"] != "" {
-			c.Models[i].Plugin = remotePlugin
-		}
-		if c.Models[i].Plugin == "" {
-			c.Models[i].Plugin = c.Plugins.Default
-		}
+		c.Models[i].choosePlugin(c.Plugins.Default)
 		c.Models[i].settle(c.settling[i], func(name string, err error) {
 			path := index("models", i) + "." + name
 			l.problems = append(l.problems, Problem{Path: path, Place: c.place(path), Message: redactText(shown(err))})
@@ -421,8 +417,8 @@ func (l *loader) finish() {
 		if spec.Plugin == "" {
 			spec.Plugin = c.Plugins.Default
 		}
-		if spec.Model == "" && spec.Plugin == "onnx" {
-			spec.Model = DefaultONNXModel
+		if spec.Model == "" {
+			spec.Model = manifest.For(spec.Plugin).Model.Default
 		}
 		if spec.Chunking.On() && spec.Chunking.Tokens == 0 {
 			spec.Chunking.Tokens = pipeline.DefaultChunkTokens

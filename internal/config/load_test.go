@@ -99,7 +99,7 @@ func TestLoad_WholeFile(t *testing.T) {
 		Slot:         Slot{Name: "docs_slot", StopOnLost: true},
 		Publication:  Publication{Name: "docs_pub", ColumnLists: true},
 		DefaultModel: "minilm", ModelDir: "/srv/models", Hub: "https://hub.example.com",
-		ONNXRuntime: "/srv/lib/libonnxruntime.so",
+		Libraries: map[string]string{"onnxruntime": "/srv/lib/libonnxruntime.so"},
 		Plugins: Plugins{Dir: "/srv/plugins", Default: "onnx", Catalog: []Plugin{
 			{Name: "onnx", SHA256: sum, Env: []string{"OMP_NUM_THREADS"}}, {Name: "own", Path: "/srv/own"},
 		}},
@@ -240,7 +240,7 @@ func TestLoad_Pipelines(t *testing.T) {
 	var got []string
 	for _, spec := range c.Pipelines {
 		got = append(got, spec.Name+" = "+FormatPipeline(spec))
-		if !spec.Overwrite || spec.Plugin != "onnx" || spec.Model != DefaultONNXModel {
+		if !spec.Overwrite || spec.Plugin != "onnx" || spec.Model != "all-MiniLM-L6-v2" {
 			t.Errorf("%+v", spec)
 		}
 	}

@@ -3,150 +3,300 @@ package config
 import (
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"strconv"
 	"strings"
+	"time"
+
+	"github.com/embedsidecar/embedsidecar/plugins/manifest"
 )
 
-// ModelSettings are a user's own, in place of what a model's folder says. A plugin gets them as EMBEDSIDECAR_PLUGIN_*
-// variables; onnx follows all of them. What changes a vector changes the model's fingerprint.
+// ModelSettings are what the file says of a model for its plugin, in the words of a manifest. A plugin gets them as
+// variables; what changes a vector changes the model's fingerprint.
 type ModelSettings struct {
-	Dims           int     // numbers of each vector that are kept (Matryoshka models); 0: all
-	Pooling        string  // "mean", "cls" or "last"; "": as the folder says
-	Normalize      *bool   // vectors of length 1; nil: as the folder says
-	MaxTokens      int     // tokens that are read of a text; 0: as the folder says
-	Truncate       string  // the side of a longer text that is cut off, "right" or "left"; "": as the folder says
-	DocumentPrefix *string // put before each document; nil: as the folder says
-	QueryPrefix    *string // put before each query; nil: as the folder says
-	Precision      string  // "fp32" or "int8"; "": what model.onnx holds
-	Provider       string  // what computes: "cpu", "auto", "cuda", ...; "": cpu
+	// Values are by the name of the plugin's variable without EMBEDSIDECAR_PLUGIN_.
+	Values map[string]string
+	// From names variables of ours, by those of the plugin that get their values: keys.
+	From map[string]string
 }
 
-// modelMistakes are what is wrong with the settings of a model, by their names and for both that know them, until
-// settle decides. Settings that are right are in it with nil.
-type modelMistakes struct{ own, remote map[string]error }
+// String names the settings and hides what they say: a proxy's address may hold a password.
+func (m ModelSettings) String() string { return strings.Join(slices.Sorted(maps.Keys(m.Values)), ",") }
 
-const (
-	maxModelDims   = 16_000
-	maxModelTokens = 1 << 20
-	maxPrefixBytes = 4096
-)
+// GoString keeps %#v from showing what String hides.
+func (m ModelSettings) GoString() string { return "config.ModelSettings{" + m.String() + "}" }
 
-// addTo adds the settings to the schema of a model. The plugin remote has settings of its own by some of the same
-// names, and which plugin a model has may be said further down: both are kept, and settle decides.
-func (m *ModelSettings) addTo(s *schema) modelMistakes {
-	own := map[string]func(string) error{
-		"dims":            intoNumber(&m.Dims, maxModelDims),
-		"max_tokens":      intoNumber(&m.MaxTokens, maxModelTokens),
-		"pooling":         intoOneOf(&m.Pooling, "mean", "cls", "last", "splade"),
-		"truncate":        intoOneOf(&m.Truncate, "right", "left"),
-		"precision":       intoOneOf(&m.Precision, "fp32", "fp16", "int8"),
-		"provider":        intoOneOf(&m.Provider, "cpu", "auto", "cuda", "tensorrt", "openvino", "coreml"),
-		"document_prefix": intoPrefix(&m.DocumentPrefix),
-		"query_prefix":    intoPrefix(&m.QueryPrefix),
-		"normalize": func(v string) error {
-			on, err := parseBool(v)
-			if err == nil {
-				m.Normalize = &on
-			}
-			return err
-		},
+// Dims is how many numbers of each vector are kept; 0: all, or the plugin's own setting says it.
+func (m ModelSettings) Dims() int {
+	dims, err := strconv.Atoi(m.Values["DIMS"])
+	if err != nil {
+		return 0
 	}
-	found := modelMistakes{map[string]error{}, map[string]error{}}
-	for name, set := range own {
-		f := s.field(name)
-		remote := f.value
-		f.value = func(v string) error {
-			found.own[name] = set(v)
-			if remote != nil {
-				found.remote[name] = remote(v)
-			} else {
-				found.remote[name] = errors.New("it belongs to models of the plugin onnx, not remote")
+	return dims
+}
+
+func (m *ModelSettings) put(variable, value string) {
+	if m.Values == nil {
+		m.Values = map[string]string{}
+	}
+	m.Values[variable] = value
+}
+
+// told are settings of a model that several manifests have, or every plugin: which one is meant may be said further
+// down.
+type told []toldSetting
+
+// toldSetting is what a value is to one manifest.
+type toldSetting struct {
+	by              *manifest.Manifest
+	name            string
+	variable, value string
+	err             error
+}
+
+// addTo adds the settings of all manifests to the schema of a model. What one manifest alone has is taken at once;
+// settle decides about the rest.
+func (m *ModelSettings) addTo(s *schema) *told {
+	later := &told{}
+	for _, by := range manifest.All() {
+		for _, setting := range by.Settings {
+			f := s.field(setting.Name)
+			before := f.value
+			switch {
+			case setting.Type == manifest.List:
+				f.list = func(items []string) error { return m.setList(setting, items) }
+			case setting.Type == manifest.Variable:
+				f.value = func(v string) error { return m.setFrom(setting, v) }
+			case by.Prefix != "" && !shared(setting.Name):
+				f.value = func(v string) error {
+					value, err := settingValue(setting, v)
+					if err == nil {
+						m.put(setting.Variable, value)
+					}
+					return err
+				}
+			default:
+				f.value = func(v string) error {
+					value, err := settingValue(setting, v)
+					*later = append(*later, toldSetting{by, setting.Name, setting.Variable, value, err})
+					if before != nil {
+						return before(v)
+					}
+					return nil
+				}
 			}
-			return nil
 		}
 	}
-	return found
+	return later
+}
+
+// shared reports whether several manifests have a setting.
+func shared(name string) bool {
+	n := 0
+	for _, m := range manifest.All() {
+		if m.VariableOf(name) != "" {
+			n++
+		}
+	}
+	return n > 1
+}
+
+func (m *ModelSettings) setList(s manifest.Setting, items []string) error {
+	for i, item := range items {
+		if item == "" || strings.ContainsAny(item, ", \t\r\n\x00") {
+			return &itemError{i, errors.New("expected one value without white space and commas")}
+		}
+	}
+	value, err := settingValue(s, strings.Join(items, "\n"))
+	if err == nil {
+		m.put(s.Variable, value)
+	}
+	return err
+}
+
+func (m *ModelSettings) setFrom(s manifest.Setting, name string) error {
+	if !isVariable(name) {
+		return errors.New("expected the name of a variable: the key itself does not belong into this file")
+	}
+	if m.From == nil {
+		m.From = map[string]string{}
+	}
+	m.From[s.Variable] = name
+	return nil
+}
+
+// settingValue reads a value as the plugin gets it.
+func settingValue(s manifest.Setting, v string) (string, error) {
+	switch s.Type {
+	case manifest.Number:
+		n, err := parseInt(v, 1, s.Most)
+		return strconv.Itoa(n), err
+	case manifest.Choice:
+		return oneOf(v, s.Choices...)
+	case manifest.Bool:
+		on, err := parseBool(v)
+		return strconv.FormatBool(on), err
+	case manifest.Words:
+		if len(v) > s.Most {
+			return "", fmt.Errorf("expected at most %d bytes, not %d", s.Most, len(v))
+		}
+		return v, withoutNUL(v)
+	}
+	if v == "" || strings.ContainsRune(v, 0) {
+		return "", errors.New("expected a text that is not empty")
+	}
+	if s.Type == manifest.File {
+		return absolute(v), nil
+	}
+	return v, nil
+}
+
+// has reports whether the file says anything for the plugin of a manifest that has settings of its own.
+func (m *ModelSettings) has(of *manifest.Manifest) bool {
+	begins := func(values map[string]string) bool {
+		for name := range values {
+			if strings.HasPrefix(name, of.Prefix) {
+				return true
+			}
+		}
+		return false
+	}
+	return of.Prefix != "" && (begins(m.Values) || begins(m.From))
+}
+
+// says reports whether one of a manifest's settings is there.
+func (m *ModelSettings) says(of *manifest.Manifest, settings ...string) bool {
+	return slices.ContainsFunc(settings, func(name string) bool {
+		variable := of.VariableOf(name)
+		return m.Values[variable] != "" || m.From[variable] != ""
+	})
+}
+
+// choosePlugin names the plugin of a model that names none.
+func (m *Model) choosePlugin(usual string) {
+	for _, of := range manifest.All() {
+		if m.Plugin == "" && of.ChosenBy != "" && m.Settings.says(of, of.ChosenBy) {
+			m.Plugin = of.Name
+		}
+	}
+	if m.Plugin == "" {
+		m.Plugin = usual
+	}
+}
+
+// governing is the manifest in whose words the settings of the model are.
+func (m *Model) governing() *manifest.Manifest {
+	for _, of := range manifest.All() {
+		if m.Plugin != of.Name && m.Settings.says(of, of.Governs...) {
+			return of
+		}
+	}
+	return manifest.For(m.Plugin)
+}
+
+// serving is the manifest of the plugin for whose servers, or whatever else it has of its own, the model says
+// something; that of the model's plugin when it says nothing.
+func (m *Model) serving(plugin string) *manifest.Manifest {
+	if m != nil {
+		for _, of := range manifest.All() {
+			if m.Settings.has(of) {
+				return of
+			}
+		}
+	}
+	return manifest.For(plugin)
 }
 
 // settle keeps the settings that belong to the model's plugin, and hands the mistakes in them to fail, by their names.
-func (m *Model) settle(found modelMistakes, fail func(name string, err error)) {
-	mistakes := found.own
-	if m.Plugin == remotePlugin || m.Remote.elsewhere() {
-		mistakes, m.ModelSettings = found.remote, ModelSettings{}
-	} else {
-		for name := range found.own {
-			delete(m.Remote.Settings, remoteFields()[name])
-		}
-		if len(m.Remote.Settings) == 0 {
-			m.Remote.Settings = nil
-		}
-	}
-	for name, err := range mistakes {
-		if err != nil {
-			fail(name, err)
-		}
-	}
-}
-
-// env returns the settings as a plugin gets them.
-func (m *ModelSettings) env() map[string]string {
-	env := map[string]string{}
-	put := func(name, value string) {
-		if value != "" {
-			env[pluginEnvPrefix+name] = value
-		}
-	}
-	number := func(name string, n int) {
-		if n != 0 {
-			put(name, strconv.Itoa(n))
-		}
-	}
-	number("DIMS", m.Dims)
-	number("MAX_TOKENS", m.MaxTokens)
-	put("POOLING", m.Pooling)
-	put("TRUNCATE", m.Truncate)
-	put("PRECISION", m.Precision)
-	put("PROVIDER", m.Provider)
-	if m.Normalize != nil {
-		put("NORMALIZE", strconv.FormatBool(*m.Normalize))
-	}
-	for name, prefix := range map[string]*string{"DOCUMENT_PREFIX": m.DocumentPrefix, "QUERY_PREFIX": m.QueryPrefix} {
-		if prefix != nil { // it may be empty
-			env[pluginEnvPrefix+name] = *prefix
-		}
-	}
-	return env
-}
-
-func intoNumber(field *int, high int) func(string) error {
-	return func(v string) error {
-		n, err := parseInt(v, 1, high)
-		if err == nil {
-			*field = n
-		}
-		return err
-	}
-}
-
-func intoOneOf(field *string, choices ...string) func(string) error {
-	return func(v string) error {
-		choice, err := oneOf(v, choices...)
-		if err == nil {
-			*field = choice
-		}
-		return err
-	}
-}
-
-func intoPrefix(field **string) func(string) error {
-	return func(v string) error {
+func (m *Model) settle(later *told, fail func(name string, err error)) {
+	of := m.governing()
+	for _, t := range *later {
 		switch {
-		case strings.ContainsRune(v, 0):
-			return errors.New("a value cannot hold a NUL byte")
-		case len(v) > maxPrefixBytes:
-			return fmt.Errorf("expected at most %d bytes, not %d", maxPrefixBytes, len(v))
+		case of.VariableOf(t.name) == "":
+			fail(t.name, fmt.Errorf("it belongs to models of the plugin %s, not %s", t.by.Name, of.Name))
+		case of.VariableOf(t.name) != t.variable: // what it is to another
+		case t.err != nil:
+			fail(t.name, t.err)
+		default:
+			m.Settings.put(t.variable, t.value)
 		}
-		*field = &v
-		return nil
 	}
+}
+
+// check returns the path of a mistake below the model, and what it is.
+func (m *Model) check(env *environ) (path, mistake string) {
+	for _, of := range manifest.All() {
+		if !m.Settings.has(of) {
+			continue
+		}
+		if manifest.Of(m.Plugin) != nil && m.Plugin != of.Name {
+			for _, path := range of.NobodyElses {
+				if m.Settings.Values[of.VariableOf(path)] != "" {
+					return path, fmt.Sprintf("it belongs to models of the plugin %s, not %s", of.Name, m.Plugin)
+				}
+			}
+		}
+		if of.Key == nil || m.Settings.From[of.Key.Variable] == "" {
+			continue
+		}
+		if m.Settings.says(of, of.Key.File) {
+			return of.Key.Env, fmt.Sprintf("it excludes %s: give one of them", of.Key.File)
+		}
+		if name := m.Settings.From[of.Key.Variable]; env.vars[name] == "" {
+			return of.Key.Env, fmt.Sprintf("the environment variable %s is not set", name)
+		}
+	}
+	return "", ""
+}
+
+// into adds the settings to the environment of the plugin: they win over variables of the same name.
+func (m *ModelSettings) into(env, vars map[string]string) {
+	for _, of := range manifest.All() {
+		if of.Key != nil && m.says(of, of.Key.File, of.Key.Env) {
+			delete(env, pluginEnvPrefix+of.Key.Variable)
+			delete(env, pluginEnvPrefix+of.VariableOf(of.Key.File))
+		}
+	}
+	for name, value := range m.Values {
+		env[pluginEnvPrefix+name] = value
+	}
+	for name, ours := range m.From {
+		env[pluginEnvPrefix+name] = vars[ours]
+	}
+}
+
+// A call of a plugin whose requests have a timeout may take as long as one of them, with time to spare for a second
+// try and the answer. What is usual for plugins is enough for short ones.
+const (
+	usualCall  = 30 * time.Second
+	beyondCall = 15 * time.Second
+)
+
+// requestTimeout is how long a call may take under the settings of a plugin; 0: as usual. The plugin itself judges
+// them.
+func requestTimeout(env map[string]string) time.Duration {
+	for _, of := range manifest.All() {
+		timeout, err := time.ParseDuration(env[pluginEnvPrefix+of.VariableOf(of.CallTimeout)])
+		if err == nil && timeout <= maxCallTimeout && timeout+beyondCall > usualCall {
+			return timeout + beyondCall
+		}
+	}
+	return 0
+}
+
+// keys are the keys of servers that this configuration knows.
+func (c *Config) keys() []string {
+	var keys []string
+	for _, of := range manifest.All() {
+		if of.Key != nil {
+			keys = append(keys, c.env.vars[pluginEnvPrefix+of.Key.Variable])
+		}
+	}
+	for _, m := range c.Models {
+		for _, ours := range m.Settings.From {
+			keys = append(keys, c.env.vars[ours])
+		}
+	}
+	return keys
 }

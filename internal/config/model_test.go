@@ -3,6 +3,8 @@ package config
 import (
 	"strings"
 	"testing"
+
+	"github.com/google/go-cmp/cmp"
 )
 
 func TestLoad_MistakesInSettingsOfAModel(t *testing.T) {
@@ -35,13 +37,18 @@ models:
 	if err != nil {
 		t.Fatal(err)
 	}
-	if here := c.Models[0]; here.Dims != 64 || here.Truncate != "left" || here.QueryPrefix == nil || here.Remote.set() {
-		t.Errorf("here: got %+v", here)
+	want := []map[string]string{
+		{"DIMS": "64", "TRUNCATE": "left", "QUERY_PREFIX": ""},
+		{"REMOTE_DIALECT": "openai", "REMOTE_URL": "https://example.com", "REMOTE_DIMS": "64", "REMOTE_TRUNCATE": "end"},
 	}
-	there := c.Models[1]
-	if len(there.env()) != 0 || there.Plugin != "remote" || there.Remote.Settings["DIMS"] != "64" ||
-		there.Remote.Settings["TRUNCATE"] != "end" {
-		t.Errorf("there: got %+v", there)
+	for i, plugin := range []string{"onnx", "remote"} {
+		m := c.Models[i]
+		if diff := cmp.Diff(want[i], m.Settings.Values); diff != "" || m.Plugin != plugin {
+			t.Errorf("%s, of plugin %s (-want +got):\n%s", m.Name, m.Plugin, diff)
+		}
+	}
+	if c.Models[0].Settings.Dims() != 64 || c.Models[1].Settings.Dims() != 0 {
+		t.Error("the width of vectors is not that of the settings for every plugin")
 	}
 	_, _, err = Load(Source{Flags: map[string][]string{"config": {write(t,
 		"models:\n- {name: there, dialect: openai, pooling: cls}\n")}}})

@@ -5,12 +5,13 @@ import (
 	"strings"
 
 	"github.com/embedsidecar/embedsidecar/internal/secret"
+	"github.com/embedsidecar/embedsidecar/plugins/manifest"
 )
 
 // pluginVariables returns what a plugin gets of the variables that begin like those of plugins.
-// EMBEDSIDECAR_PLUGIN_TOY_... is for the plugin toy alone; elsewhere, a model served elsewhere has what is for remote
-// servers, too. Whatever else holds a secret is for nobody: the one who should have it has an entry that names it.
-func (c *Config) pluginVariables(find Finder, plugin string, elsewhere bool) map[string]string {
+// EMBEDSIDECAR_PLUGIN_TOY_... is for the plugin toy alone; a plugin that stands in for another (serving) has what is
+// that one's, too. Whatever else holds a secret is for nobody: the one who should have it has an entry that names it.
+func (c *Config) pluginVariables(find Finder, plugin string, serving *manifest.Manifest) map[string]string {
 	known := c.knownPlugins(find, plugin)
 	got := map[string]string{}
 	for name, value := range c.env.vars {
@@ -22,7 +23,7 @@ func (c *Config) pluginVariables(find Finder, plugin string, elsewhere bool) map
 		case owner == variablesOf(plugin):
 			got[name] = value
 		case isSecret(name, value):
-		case owner == "", owner == remotePrefix && elsewhere:
+		case owner == "", serving.Prefix != "" && owner == pluginEnvPrefix+serving.Prefix:
 			got[name] = value
 		}
 	}
@@ -31,7 +32,12 @@ func (c *Config) pluginVariables(find Finder, plugin string, elsewhere bool) map
 
 // knownPlugins are the names of all plugins that this configuration may run.
 func (c *Config) knownPlugins(find Finder, plugin string) []string {
-	names := append(find.Plugins(c.Plugins.Dir), plugin, remotePlugin, c.Plugins.Default)
+	names := append(find.Plugins(c.Plugins.Dir), plugin, c.Plugins.Default)
+	for _, of := range manifest.All() {
+		if of.Prefix != "" {
+			names = append(names, of.Name)
+		}
+	}
 	for _, list := range [][]Plugin{c.Plugins.Catalog, c.Plugins.Registered} {
 		for _, p := range list {
 			names = append(names, p.Name)

@@ -2,7 +2,6 @@ package config
 
 import (
 	"fmt"
-	"maps"
 	"os"
 	"path/filepath"
 	"strings"
@@ -10,7 +9,12 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/embedsidecar/embedsidecar/plugins/manifest"
 )
+
+// remotePrefix begins the variables of the plugin remote.
+const remotePrefix = pluginEnvPrefix + "REMOTE_"
 
 // remoteFinder is a Finder of a folder that holds the plugin.
 func remoteFinder(t *testing.T) (Finder, string) {
@@ -140,12 +144,11 @@ func TestRemoteSettingsAreDescribed(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	fields := map[string]string{"urls": "URL", "allow_addresses": "ALLOW_ADDRESSES"}
-	maps.Copy(fields, remoteFields())
-	maps.Copy(fields, remoteFiles())
-	for path, name := range fields {
-		if !strings.Contains(string(paper), "`"+path+"`") || !strings.Contains(string(paper), "`"+name+"`") {
-			t.Errorf("docs/remote.md says nothing of %s, or of its variable %s", path, name)
+	of := manifest.Of("remote")
+	for _, s := range of.Settings {
+		name := strings.TrimPrefix(s.Variable, of.Prefix)
+		if !strings.Contains(string(paper), "`"+s.Name+"`") || !strings.Contains(string(paper), "`"+name+"`") {
+			t.Errorf("docs/remote.md says nothing of %s, or of its variable %s", s.Name, name)
 		}
 	}
 }

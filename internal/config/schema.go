@@ -71,7 +71,7 @@ func fileSchema(c *Config) *schema {
 	root.field("models").item = func(i int) *schema {
 		c.Models = append(c.Models, Model{})
 		s := modelSchema(&c.Models[i])
-		c.settling = append(c.settling, c.Models[i].addTo(s))
+		c.settling = append(c.settling, c.Models[i].Settings.addTo(s))
 		return s
 	}
 	root.field("plugins.catalog").item = func(i int) *schema {
@@ -104,7 +104,6 @@ func modelSchema(m *Model) *schema {
 		m.Threads, err = parseAuto(v, maxThreads)
 		return err
 	}
-	remoteSchema(s, &m.Remote)
 	return s
 }
 

@@ -1,14 +1,17 @@
 package config
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"net"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
 
 	"github.com/embedsidecar/embedsidecar/embed"
+	"github.com/embedsidecar/embedsidecar/plugins/manifest"
 )
 
 // Setting is one thing that a user may set by flag, environment variable or file. Settings lists them all; help texts,
@@ -77,6 +80,36 @@ const (
 
 // Settings returns every setting, in the order of help texts.
 func Settings() []Setting {
+	list := settings()
+	before := slices.IndexFunc(list, func(s Setting) bool { return s.Flag == "threads" })
+	return slices.Insert(list, before, librarySettings()...)
+}
+
+// librarySettings say where the libraries are that plugins load.
+func librarySettings() []Setting {
+	var list []Setting
+	for _, of := range manifest.All() {
+		if of.Library == nil {
+			continue
+		}
+		name := of.Library.Setting
+		list = append(list, Setting{
+			Path: name, Flag: name, Group: GroupEmbedding, Placeholder: "FILE",
+			Usage: of.Library.Is + " for the plugin " + of.Name,
+			set: func(c *Config, v string) error {
+				err := withoutNUL(v)
+				if err == nil {
+					c.Libraries[name] = v
+				}
+				return err
+			},
+			get: func(c *Config) string { return c.Libraries[name] },
+		})
+	}
+	return list
+}
+
+func settings() []Setting {
 	return []Setting{
 		text("database.url", "database-url", GroupDatabase, "URL",
 			"connection string, postgres://user@host/database or host=... dbname=...; the PG* variables fill in the rest",
@@ -148,8 +181,6 @@ func Settings() []Setting {
 			func(c *Config) *string { return &c.Plugins.CatalogFile }),
 		text("hub", "hub", GroupEmbedding, "URL", "where models pull fetches from",
 			func(c *Config) *string { return &c.Hub }),
-		text("onnxruntime", "onnxruntime", GroupEmbedding, "FILE", "ONNX Runtime library for the plugin onnx",
-			func(c *Config) *string { return &c.ONNXRuntime }),
 		auto("threads", "threads", GroupEmbedding, "threads an embedder may use", maxThreads,
 			func(c *Config) *int { return &c.Threads }),
 
@@ -262,16 +293,20 @@ func text(path, flag, group, placeholder, usage string, field func(*Config) *str
 	return checked(path, flag, group, placeholder, usage, func(string) error { return nil }, field)
 }
 
+func withoutNUL(v string) error {
+	if strings.ContainsRune(v, 0) {
+		return errors.New("a value cannot hold a NUL byte")
+	}
+	return nil
+}
+
 func checked(path, flag, group, placeholder, usage string, check func(string) error,
 	field func(*Config) *string,
 ) Setting {
 	return Setting{
 		Path: path, Flag: flag, Group: group, Placeholder: placeholder, Usage: usage,
 		set: func(c *Config, v string) error {
-			if strings.ContainsRune(v, 0) {
-				return errors.New("a value cannot hold a NUL byte")
-			}
-			if err := check(v); err != nil {
+			if err := cmp.Or(withoutNUL(v), check(v)); err != nil {
 				return err
 			}
 			*field(c) = v

@@ -12,6 +12,7 @@ import (
 	"github.com/goccy/go-yaml"
 
 	"github.com/embedsidecar/embedsidecar/internal/config"
+	"github.com/embedsidecar/embedsidecar/plugins/manifest"
 	sqlfiles "github.com/embedsidecar/embedsidecar/sql"
 )
 
@@ -244,8 +245,8 @@ func TestImageLayout(t *testing.T) {
 	looked := map[string]string{}
 	for kind, look := range map[string]func() (string, error){
 		"plugin":  func() (string, error) { return find.Plugin("onnx", "") },
-		"model":   func() (string, error) { return find.Model(config.DefaultONNXModel, "") },
-		"library": func() (string, error) { return find.Library("") },
+		"model":   func() (string, error) { return find.Model(manifest.Default().Model.Default, "") },
+		"library": func() (string, error) { return find.Library(manifest.Default().Library, "") },
 	} {
 		found, err := look()
 		if missing, ok := errors.AsType[*config.NotFoundError](err); ok {

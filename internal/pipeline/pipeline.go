@@ -46,7 +46,7 @@ type Spec struct {
 	// type of a destination that is to be made, and that one that is there must have; "": what fits the model, and any
 	IntoType    Stored
 	Index       string // "hnsw": an index is built when the backfill is done; "": none is
-	Plugin      string // "onnx", "fake" or a path; "" means onnx
+	Plugin      string // a name or a path; "" means the usual one
 	Model       string // name or folder; "" means the default model
 	Priority    Lane   // lane of live changes
 	Enabled     bool

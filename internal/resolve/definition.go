@@ -11,6 +11,7 @@ import (
 
 	"github.com/embedsidecar/embedsidecar/internal/catalog"
 	"github.com/embedsidecar/embedsidecar/internal/pipeline"
+	"github.com/embedsidecar/embedsidecar/plugins/manifest"
 )
 
 // A definition is what somebody configures of a pipeline and may configure otherwise later. Each that was ever
@@ -114,10 +115,7 @@ func laneWord(lane pipeline.Lane) string {
 
 func PluginOf(spec pipeline.Spec) string {
 	if spec.Plugin == "" {
-		return defaultPlugin
+		return manifest.Default().Name
 	}
 	return spec.Plugin
 }
-
-// defaultPlugin is what a spec without a plugin means.
-const defaultPlugin = "onnx"

@@ -10,12 +10,31 @@ import (
 	"time"
 
 	"github.com/embedsidecar/embedsidecar/embed"
+	"github.com/embedsidecar/embedsidecar/plugins/manifest"
 	"github.com/embedsidecar/embedsidecar/plugins/remote/remotetest"
 )
 
 // from makes an environment of names without their prefix.
 func from(env map[string]string) func(string) string {
 	return func(name string) string { return env[strings.TrimPrefix(name, prefix)] }
+}
+
+// TestManifest_NamesWhatIsRead: what the configuration may say reaches the plugin under the names that it reads.
+func TestManifest_NamesWhatIsRead(t *testing.T) {
+	t.Parallel()
+	asked := map[string]bool{}
+	_, err := readSettings(func(name string) string {
+		asked[name] = true
+		return map[string]string{prefix + "DIALECT": "openai", prefix + "MODEL": "m", prefix + "API_KEY": key}[name]
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, s := range manifest.Of("remote").Settings {
+		if !asked["EMBEDSIDECAR_PLUGIN_"+s.Variable] {
+			t.Errorf("the plugin does not read %s", s.Variable)
+		}
+	}
 }
 
 func TestSettingsThatAreWrong(t *testing.T) {

@@ -4,7 +4,6 @@ package embedders
 
 import (
 	"log/slog"
-	"os"
 	"path/filepath"
 	"time"
 
@@ -72,17 +71,7 @@ func (s Source) Options(plugin, model string) (host.Options, config.Embedder, er
 		options.Model = found.Model // a name the plugin knows
 	}
 	if found.ModelSHA256 != "" && found.ModelPath != "" {
-		options.Files = map[string]string{filepath.Join(found.ModelPath, weightsOf(found)): found.ModelSHA256}
+		options.Files = map[string]string{filepath.Join(found.ModelPath, found.Weights()): found.ModelSHA256}
 	}
 	return options, found, nil
-}
-
-// weightsOf is the file of a model folder whose sum a user may have pinned: the one that is used.
-func weightsOf(e config.Embedder) string {
-	if e.Env["EMBEDSIDECAR_PLUGIN_PRECISION"] == "int8" {
-		if _, err := os.Stat(filepath.Join(e.ModelPath, "model_int8.onnx")); err == nil {
-			return "model_int8.onnx"
-		}
-	}
-	return "model.onnx"
 }
