@@ -1,0 +1,211 @@
+package replication
+
+import (
+	"context"
+	"encoding/binary"
+	"fmt"
+
+	"github.com/jackc/pglogrepl"
+	"github.com/jackc/pgx/v5"
+
+	"github.com/embedsidecar/embedsidecar/internal/database"
+	"github.com/embedsidecar/embedsidecar/internal/mark"
+)
+
+// relation is a published table as the stream announced it.
+type relation struct {
+	message *pglogrepl.RelationMessage
+	oids    []uint32 // itself and the partitioned tables above it
+	routes  []*route
+	blind   []int32 // pipelines whose key is not known or not in the relation: their rows cannot be named, only scanned
+	table   any     // the routing table the routes were made from
+}
+
+// decode handles one pgoutput message.
+func (ses *session) decode(ctx context.Context, data []byte) error {
+	if len(data) > 0 && data[0] == database.Stub {
+		return ses.stub(ctx, data[1:])
+	}
+	message, err := parse(data)
+	if err != nil {
+		return err
+	}
+	switch m := message.(type) {
+	case *pglogrepl.BeginMessage:
+		ses.tx = &transaction{begin: m, maker: mark.NewMaker(ses.s.o.MarkKey, m.Xid)}
+		ses.skip = m.FinalLSN < ses.start
+	case *pglogrepl.CommitMessage:
+		return ses.commit(m)
+	case *pglogrepl.RelationMessage:
+		return ses.relation(ctx, m)
+	case *pglogrepl.LogicalDecodingMessage:
+		ses.logicalMessage(ctx, m)
+	case *pglogrepl.InsertMessage:
+		return ses.change(m.RelationID, m.Tuple, nil, true)
+	case *pglogrepl.UpdateMessage:
+		return ses.change(m.RelationID, m.NewTuple, m.OldTuple, false)
+	case *pglogrepl.DeleteMessage:
+		return ses.change(m.RelationID, nil, m.OldTuple, false)
+	case *pglogrepl.TruncateMessage:
+		return ses.truncate(m)
+	}
+	return nil // types and origins do not matter
+}
+
+func (ses *session) commit(m *pglogrepl.CommitMessage) error {
+	if ses.tx == nil {
+		return fmt.Errorf("%w: a commit without a begin", ErrMalformed)
+	}
+	if ses.skip {
+		ses.s.stats.Replayed.Add(1)
+	}
+	ses.tx, ses.skip = nil, false
+	ses.s.stats.Transactions.Add(1)
+	ses.pos.received = max(ses.pos.received, m.TransactionEndLSN)
+	ses.s.stats.ReceivedLSN.Store(uint64(ses.pos.received))
+	ses.buffer.commit(m.TransactionEndLSN, false)
+	return nil
+}
+
+func (ses *session) logicalMessage(ctx context.Context, m *pglogrepl.LogicalDecodingMessage) {
+	if !m.Transactional || ses.tx == nil || m.Prefix != mark.WriteBack || ses.s.o.IgnoreMarks {
+		return
+	}
+	if err := ses.tx.mark(m.Content); err != nil {
+		ses.s.o.Log.DebugContext(ctx, "mark not understood", "error", err)
+	}
+}
+
+// stub handles what stands for a message that is too large to be held. A logical message of that size is nobody's
+// mark. The row of a change is not known, but its table is: its rows are compared.
+func (ses *session) stub(ctx context.Context, data []byte) error {
+	const size = 5 // the type it had, and four bytes
+	if len(data) != size {
+		return fmt.Errorf("%w: a stub of %d bytes", ErrMalformed, len(data))
+	}
+	ses.s.stats.Oversized.Add(1)
+	switch data[0] {
+	case 'M':
+		if ses.tx != nil {
+			ses.tx.begun, ses.tx.tags = true, nil
+		}
+		return nil
+	case 'I', 'U', 'D':
+		if ses.skip {
+			return nil
+		}
+		rel, err := ses.routesOf(binary.BigEndian.Uint32(data[1:]))
+		if err != nil {
+			return err
+		}
+		ses.scanAll(rel)
+		ses.s.o.Log.WarnContext(ctx, "a change is too large to be read: the rows of its table are compared",
+			"table", rel.message.Namespace+"."+rel.message.RelationName, "limit_bytes", database.LargestChange)
+		return nil
+	}
+	return &gapError{fmt.Sprintf("a message of type %q is larger than %d bytes", data[:1], database.LargestChange)}
+}
+
+// scanAll asks for a scan of every pipeline that a relation leads to.
+func (ses *session) scanAll(rel *relation) {
+	for _, r := range rel.routes {
+		ses.buffer.scan(r.pipeline.ID)
+	}
+	for _, id := range rel.blind {
+		ses.buffer.scan(id)
+	}
+}
+
+// relation notes a table that the stream announces, and what it may be a partition of.
+func (ses *session) relation(ctx context.Context, m *pglogrepl.RelationMessage) error {
+	// pg_partition_ancestors gives nothing for a plain table, and an error for none at all: hence the look into pg_class.
+	rows, err := ses.s.o.DB.Query(ctx,
+		`SELECT a.relid::oid FROM pg_class AS c CROSS JOIN LATERAL pg_partition_ancestors(c.oid) AS a (relid)
+		WHERE c.oid = $1`, m.RelationID)
+	if err != nil {
+		return fmt.Errorf("find the partitioned table of %s.%s: %w", m.Namespace, m.RelationName, err)
+	}
+	oids, err := pgx.CollectRows(rows, pgx.RowTo[uint32])
+	if err != nil {
+		return fmt.Errorf("find the partitioned table of %s.%s: %w", m.Namespace, m.RelationName, err)
+	}
+	ses.relations[m.RelationID] = &relation{message: m, oids: append(oids, m.RelationID)}
+	return nil
+}
+
+// routesOf returns the routes of a relation, made anew when the pipelines changed.
+func (ses *session) routesOf(id uint32) (*relation, error) {
+	rel, ok := ses.relations[id]
+	if !ok {
+		return nil, fmt.Errorf("%w: a change of relation %d, which was not announced", ErrMalformed, id)
+	}
+	table := ses.s.routes.Load()
+	if rel.table == any(table) {
+		return rel, nil
+	}
+	rel.table, rel.routes, rel.blind = table, nil, nil
+	seen := map[int32]bool{}
+	for _, oid := range rel.oids {
+		for _, p := range (*table)[oid] {
+			if seen[p.ID] {
+				continue
+			}
+			seen[p.ID] = true
+			if r := newRoute(p, rel.message); r != nil {
+				rel.routes = append(rel.routes, r)
+			} else {
+				rel.blind = append(rel.blind, p.ID)
+			}
+		}
+	}
+	return rel, nil
+}
+
+func (ses *session) change(relationID uint32, newTuple, oldTuple *pglogrepl.TupleData, insert bool) error {
+	if ses.skip {
+		return nil
+	}
+	if ses.tx == nil {
+		return fmt.Errorf("%w: a change outside a transaction", ErrMalformed)
+	}
+	rel, err := ses.routesOf(relationID)
+	if err != nil {
+		return err
+	}
+	width := len(rel.message.Columns)
+	row, err := tuple(newTuple, width)
+	if err != nil {
+		return err
+	}
+	old, err := tuple(oldTuple, width)
+	if err != nil {
+		return err
+	}
+	ses.s.stats.Changes.Add(1)
+	ses.tx.begun = true
+	for _, id := range rel.blind {
+		ses.buffer.scan(id)
+	}
+	if row == nil && old == nil {
+		return fmt.Errorf("%w: a delete without a key", ErrMalformed)
+	}
+	for _, r := range rel.routes {
+		r.change(ses.tx, row, old, insert, ses.buffer)
+	}
+	return nil
+}
+
+// truncate asks for a scan: which rows are gone is not in the WAL, and there may be millions.
+func (ses *session) truncate(m *pglogrepl.TruncateMessage) error {
+	if ses.skip {
+		return nil
+	}
+	for _, id := range m.RelationIDs {
+		rel, err := ses.routesOf(id)
+		if err != nil {
+			return err
+		}
+		ses.scanAll(rel)
+	}
+	return nil
+}

@@ -1,0 +1,163 @@
+package replication
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/jackc/pglogrepl"
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgproto3"
+
+	"github.com/embedsidecar/embedsidecar/internal/failpoint"
+)
+
+// read receives messages until the connection or ctx ends. Reading and feedback share this goroutine, since a
+// connection is not for two; while the buffer is full it goes on sending.
+func (ses *session) read(ctx context.Context) error {
+	// Deadlines on the socket instead of a context per message: at 100,000 messages a second the latter costs more than
+	// all else.
+	stop := context.AfterFunc(ctx, func() { _ = ses.conn.Conn().SetReadDeadline(time.Unix(1, 0)) })
+	defer stop()
+	next := time.Now()
+	silent := time.Now()
+	for {
+		if err := ctx.Err(); err != nil {
+			ses.lastWords(ctx)
+			return err
+		}
+		ses.noteDurable()
+		if now := time.Now(); !now.Before(next) {
+			// Ask for an answer when nothing came for two intervals: a half-open connection never says that it is dead.
+			quiet := now.Sub(silent)
+			if quiet > 6*ses.feedback {
+				return fmt.Errorf("no word from the server for %s", quiet.Round(time.Second))
+			}
+			if err := ses.send(ctx, quiet > 2*ses.feedback); err != nil {
+				return err
+			}
+			next = now.Add(ses.feedback)
+			_ = ses.conn.Conn().SetReadDeadline(next)
+			if ctx.Err() != nil { // it may have set its deadline before ours
+				continue
+			}
+		}
+		//nolint:forbidigo,contextcheck // see above: the deadline is on the socket
+		message, err := ses.conn.ReceiveMessage(context.Background())
+		if err != nil {
+			if pgconn.Timeout(err) {
+				continue
+			}
+			return fmt.Errorf("receive: %w", err)
+		}
+		silent = time.Now()
+		ses.s.stats.LastMessageAt.Store(silent.UnixNano())
+		switch m := message.(type) {
+		case *pgproto3.CopyData:
+			reply, err := ses.copyData(ctx, m.Data)
+			if err != nil {
+				return err
+			}
+			if reply {
+				next = time.Time{}
+			}
+		case *pgproto3.ErrorResponse:
+			return &undecodedError{pgconn.ErrorResponseToPgError(m)}
+		case *pgproto3.CopyDone:
+			return errors.New("the server ended the stream")
+		}
+		for ses.buffer.full() {
+			if err := ses.hold(ctx, &next); err != nil {
+				return err
+			}
+		}
+	}
+}
+
+// hold waits for room in the buffer, and keeps the server informed meanwhile.
+func (ses *session) hold(ctx context.Context, next *time.Time) error {
+	timer := time.NewTimer(time.Until(*next))
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-ses.buffer.room:
+	case lsn := <-ses.durable:
+		ses.setDurable(lsn)
+	case <-timer.C:
+		if err := ses.send(ctx, false); err != nil {
+			return err
+		}
+		*next = time.Now().Add(ses.feedback)
+		_ = ses.conn.Conn().SetReadDeadline(*next)
+	}
+	return nil
+}
+
+// copyData handles one frame of the stream; reply tells that the server wants to hear from us now.
+func (ses *session) copyData(ctx context.Context, data []byte) (reply bool, err error) {
+	if len(data) == 0 {
+		return false, fmt.Errorf("%w: an empty frame", ErrMalformed)
+	}
+	switch data[0] {
+	case pglogrepl.PrimaryKeepaliveMessageByteID:
+		k, err := parseKeepalive(data[1:])
+		if err != nil {
+			return false, err
+		}
+		ses.s.stats.ServerLSN.Store(uint64(k.ServerWALEnd))
+		if ses.tx == nil {
+			// Everything before is decoded. It becomes a checkpoint only when the buffer is empty and it is worth the WAL.
+			ses.pos.received = max(ses.pos.received, k.ServerWALEnd)
+			// A server that shuts down asks, and waits until all it sent is confirmed: then it is worth it at once.
+			ses.buffer.commit(k.ServerWALEnd, k.ReplyRequested)
+		}
+		return k.ReplyRequested, nil
+	case pglogrepl.XLogDataByteID:
+		x, err := parseXLogData(data[1:])
+		if err != nil {
+			return false, err
+		}
+		ses.pos.received = max(ses.pos.received, x.WALStart)
+		ses.s.stats.Bytes.Add(int64(len(x.WALData)))
+		ses.s.stats.ServerLSN.Store(uint64(x.ServerWALEnd))
+		return false, ses.decode(ctx, x.WALData)
+	}
+	return false, fmt.Errorf("%w: a frame of type %q", ErrMalformed, data[:1])
+}
+
+// noteDurable takes the newest durable position from the enqueuer, without waiting.
+func (ses *session) noteDurable() {
+	select {
+	case lsn := <-ses.durable:
+		ses.setDurable(lsn)
+	default:
+	}
+}
+
+func (ses *session) setDurable(lsn pglogrepl.LSN) {
+	ses.pos.durable = max(ses.pos.durable, lsn)
+}
+
+// send tells the server where we are. All three positions are set: pglogrepl would take a zero flush position for the
+// write position and so confirm what is not durable.
+func (ses *session) send(ctx context.Context, ask bool) error {
+	received := max(ses.pos.received, ses.pos.durable)
+	err := pglogrepl.SendStandbyStatusUpdate(ctx, ses.conn, pglogrepl.StandbyStatusUpdate{
+		WALWritePosition: received, WALFlushPosition: ses.pos.durable, WALApplyPosition: ses.pos.durable,
+		ClientTime: time.Now(), ReplyRequested: ask,
+	})
+	if err != nil {
+		return fmt.Errorf("send status: %w", err)
+	}
+	return failpoint.Hit("replication/after-feedback")
+}
+
+// lastWords confirms what is durable before the connection closes, so that a restart finds nothing to repeat.
+func (ses *session) lastWords(ctx context.Context) {
+	ses.noteDurable()
+	saying, cancel := context.WithTimeout(context.WithoutCancel(ctx), 2*time.Second)
+	defer cancel()
+	_ = ses.send(saying, false) // the connection may be gone already; then the server asks nobody
+}
