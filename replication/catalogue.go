@@ -36,13 +36,25 @@ type catalogueRow struct {
 // watch looks at the catalogue once per heartbeat, and when somebody waits: some changes of a table send nothing
 // through the slot. The connection on which it does so is also told who waits, and for what position.
 func (ses *session) watch(ctx context.Context) error {
+	w := &watcher{s: ses.s, b: ses.buffer}
+	defer w.close(ctx)
+	return ses.keepLooking(ctx, w)
+}
+
+// lookout looks at the catalogue, and then heeds who waits until it is time for the next look.
+type lookout interface {
+	look(ctx context.Context) error
+	heed(ctx context.Context) error
+	failed(ctx context.Context) // after an error of either
+}
+
+// keepLooking looks until a look finds a gap, or that marks are needed, or too many fail.
+func (ses *session) keepLooking(ctx context.Context, w lookout) error {
 	const (
 		tries = 10 // a look that fails ends the session only when it fails time after time: the stream itself may be well
 		pause = time.Second
 	)
 	s := ses.s
-	w := &watcher{s: s, b: ses.buffer}
-	defer w.close(ctx)
 	for failed := 0; ; {
 		err := w.look(ctx)
 		if gap, ok := errors.AsType[*gapError](err); ok {
@@ -61,9 +73,7 @@ func (ses *session) watch(ctx context.Context) error {
 		if err == nil {
 			continue
 		}
-		if w.conn != nil && w.conn.Conn().IsClosed() {
-			w.close(ctx)
-		}
+		w.failed(ctx)
 		s.stats.Heartbeats.Add(1)
 		if failed++; failed == tries {
 			return err
@@ -82,6 +92,13 @@ type watcher struct {
 	conn     *pgxpool.Conn    // nil: there is none
 	told     bool             // since the last look began: somebody waits
 	versions map[int32]string // of the pipelines at the last look
+}
+
+// failed gives a connection up that has ended.
+func (w *watcher) failed(ctx context.Context) {
+	if w.conn != nil && w.conn.Conn().IsClosed() {
+		w.close(ctx)
+	}
 }
 
 // close gives the connection up: one that listens is of no use to others.
@@ -162,47 +179,65 @@ func (w *watcher) look(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("heartbeat: %w", err)
 	}
-	changed, versions := false, map[int32]string{}
+	changed, err := w.compare(all, func(c catalogueRow) (bool, error) { return s.noteCatalogue(asking, w.conn, c) })
+	if err == nil && changed && s.o.OnCatalogue != nil {
+		s.o.OnCatalogue()
+	}
+	return err
+}
+
+// compare reports whether anything is not as it was at the last look; note stores what changed about a table. The
+// first look of a session counts as a change. It returns a *gapError if the publication is not the one that it was.
+func (w *watcher) compare(all []catalogueRow, note func(catalogueRow) (changed bool, err error)) (changed bool,
+	err error,
+) {
+	versions := map[int32]string{}
 	for _, c := range all {
 		switch {
 		case !c.PublicationExists:
-			return &gapError{"the publication is missing"}
+			return false, &gapError{"the publication is missing"}
 		case !c.SamePublication:
-			return &gapError{"the publication was dropped and made again"}
+			return false, &gapError{"the publication was dropped and made again"}
 		}
-		moved, err := s.noteCatalogue(asking, w.conn, c)
+		moved, err := note(c)
 		if err != nil {
-			return err
+			return false, err
 		}
 		changed = changed || moved || c.ScanAsked
 		versions[c.PipelineID] = c.Version
 	}
-	if w.versions == nil || !maps.Equal(w.versions, versions) { // the first look of a session counts as a change
-		changed = true
-	}
+	changed = changed || w.versions == nil || !maps.Equal(w.versions, versions)
 	w.versions = versions
-	if changed && s.o.OnCatalogue != nil {
-		s.o.OnCatalogue()
+	return changed, nil
+}
+
+// lack is what keeps a pipeline's table from being streamed, and the way out; "": nothing.
+func (c *catalogueRow) lack() (lack pipeline.Status, detail string) {
+	switch {
+	case !c.TableExists:
+		return pipeline.Missing, "the source table was dropped"
+	case !c.Published:
+		return pipeline.Unpublished,
+			"the publication does not send all changes of the source table: as its owner, run `embedsidecar init`"
 	}
-	return nil
+	return "", ""
+}
+
+// asStored reports whether what is stored of the table says the same. Other reasons why a pipeline cannot work are
+// none of the stream's business.
+func (c *catalogueRow) asStored() bool {
+	lack, _ := c.lack()
+	known := pipeline.Status(c.Status)
+	same := lack == known || lack == "" && known != pipeline.Missing && known != pipeline.Unpublished
+	return same && bytes.Equal(c.Known, c.Current)
 }
 
 // noteCatalogue stores what changed about a table and asks for a scan, which finds whatever the WAL did not tell.
 func (s *Stream) noteCatalogue(ctx context.Context, db queue.DB, c catalogueRow) (changed bool, err error) {
-	var lack pipeline.Status
-	var detail string
-	switch {
-	case !c.TableExists:
-		lack, detail = pipeline.Missing, "the source table was dropped"
-	case !c.Published:
-		lack, detail = pipeline.Unpublished,
-			"the publication does not send all changes of the source table: as its owner, run `embedsidecar init`"
-	}
-	known := pipeline.Status(c.Status)
-	same := lack == known || lack == "" && known != pipeline.Missing && known != pipeline.Unpublished
-	if same && bytes.Equal(c.Known, c.Current) {
+	if c.asStored() {
 		return false, nil
 	}
+	lack, detail := c.lack()
 	tx, err := db.Begin(ctx)
 	if err != nil {
 		return false, fmt.Errorf("note a changed table: %w", err)

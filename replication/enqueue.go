@@ -4,6 +4,8 @@ import (
 	"context"
 	"time"
 
+	"github.com/jackc/pglogrepl"
+
 	"github.com/embedsidecar/embedsidecar/internal/database"
 	"github.com/embedsidecar/embedsidecar/queue"
 )
@@ -11,11 +13,26 @@ import (
 // longestRest bounds how long what follows a batch waits for company.
 const longestRest = 25 * time.Millisecond
 
+// checkpoint is the position that was made durable last, and when.
+type checkpoint struct {
+	lsn pglogrepl.LSN
+	at  time.Time
+}
+
+// outdated reports whether what was taken is worth a transaction: changes always are, a position alone if somebody
+// waits for it or it has moved far or long ago.
+func (c checkpoint) outdated(t taken, now time.Time) bool {
+	if len(t.changes) > 0 || len(t.scans) > 0 {
+		return true
+	}
+	return t.upTo > c.lsn && (t.hurry || t.upTo >= c.lsn+idleBytes || now.Sub(c.at) >= idleTime)
+}
+
 // enqueue makes what was read durable: at once when idle. What comes while a commit is running, and for as long
 // again, goes together: beside writers at full speed this halves the transactions of ours that they share the server
 // with.
 func (ses *session) enqueue(ctx context.Context) error {
-	saved, savedAt := ses.start, time.Now()
+	saved := checkpoint{ses.start, time.Now()}
 	idle := time.NewTicker(time.Minute)
 	defer idle.Stop()
 	for {
@@ -32,16 +49,14 @@ func (ses *session) enqueue(ctx context.Context) error {
 			ses.s.o.Log.WarnContext(ctx, "rows left out: their keys are too long for an index of the queue", "changes",
 				t.tooLong)
 		}
-		work := len(t.changes) > 0 || len(t.scans) > 0
-		if moved := t.upTo > saved; !work && (!moved || !t.hurry && t.upTo < saved+idleBytes &&
-			time.Since(savedAt) < idleTime) {
+		if !saved.outdated(t, time.Now()) {
 			continue
 		}
 		b := queue.Batch{
 			Slot: ses.s.o.Slot, Epoch: ses.epoch, Changes: t.changes, Scans: t.scans,
 			ScanReason: "changes that do not name their rows",
 		}
-		if t.upTo > saved {
+		if t.upTo > saved.lsn {
 			b.Checkpoint = t.upTo
 		}
 		began := time.Now()
@@ -59,14 +74,14 @@ func (ses *session) enqueue(ctx context.Context) error {
 		if b.Checkpoint == 0 {
 			continue
 		}
-		saved, savedAt = t.upTo, time.Now()
-		ses.s.stats.DurableLSN.Store(uint64(saved))
+		saved = checkpoint{t.upTo, time.Now()}
+		ses.s.stats.DurableLSN.Store(uint64(saved.lsn))
 		ses.s.stats.Trouble.Store(nil)
 		select {
 		case <-ses.durable: // an older one the reader has not taken yet
 		default:
 		}
-		ses.durable <- saved
+		ses.durable <- saved.lsn
 		if len(t.changes) < maxBatch && !wait(ctx, min(took, longestRest)) {
 			return ctx.Err()
 		}
@@ -77,7 +92,7 @@ func (ses *session) enqueue(ctx context.Context) error {
 // operator's bulk action is no reason to give up the slot.
 func (ses *session) enqueueBatch(ctx context.Context, b queue.Batch) (queue.Enqueued, error) {
 	for try := 1; ; try++ {
-		done, err := ses.s.o.Queue.Enqueue(ctx, ses.s.o.DB, b)
+		done, err := ses.store(ctx, b)
 		if fault := database.Judge(err); fault != database.Locked && fault != database.Conflict {
 			return done, err
 		}

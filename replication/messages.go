@@ -129,8 +129,13 @@ func (ses *session) relation(ctx context.Context, m *pglogrepl.RelationMessage) 
 	if err != nil {
 		return fmt.Errorf("find the partitioned table of %s.%s: %w", m.Namespace, m.RelationName, err)
 	}
-	ses.relations[m.RelationID] = &relation{message: m, oids: append(oids, m.RelationID)}
+	ses.announced(m, oids)
 	return nil
+}
+
+// announced notes a relation with the partitioned tables above it.
+func (ses *session) announced(m *pglogrepl.RelationMessage, above []uint32) {
+	ses.relations[m.RelationID] = &relation{message: m, oids: append(above, m.RelationID)}
 }
 
 // routesOf returns the routes of a relation, made anew when the pipelines changed.

@@ -13,12 +13,40 @@ import (
 	"github.com/embedsidecar/embedsidecar/internal/failpoint"
 )
 
+// wire is the connection that streams.
+type wire interface {
+	// receive returns the next message, or none when the deadline has passed.
+	receive() (pgproto3.BackendMessage, error)
+	// until sets the deadline of receive, also of one that waits.
+	until(deadline time.Time)
+	// status tells the server where we are.
+	status(ctx context.Context, update pglogrepl.StandbyStatusUpdate) error
+}
+
+// connWire is a wire to a server.
+type connWire struct{ conn *pgconn.PgConn }
+
+func (w connWire) receive() (pgproto3.BackendMessage, error) {
+	//nolint:forbidigo // the deadline is on the socket: see read
+	message, err := w.conn.ReceiveMessage(context.Background())
+	if pgconn.Timeout(err) {
+		return nil, nil //nolint:nilnil // the deadline is no error
+	}
+	return message, err
+}
+
+func (w connWire) until(deadline time.Time) { _ = w.conn.Conn().SetReadDeadline(deadline) }
+
+func (w connWire) status(ctx context.Context, update pglogrepl.StandbyStatusUpdate) error {
+	return pglogrepl.SendStandbyStatusUpdate(ctx, w.conn, update)
+}
+
 // read receives messages until the connection or ctx ends. Reading and feedback share this goroutine, since a
 // connection is not for two; while the buffer is full it goes on sending.
 func (ses *session) read(ctx context.Context) error {
 	// Deadlines on the socket instead of a context per message: at 100,000 messages a second the latter costs more than
 	// all else.
-	stop := context.AfterFunc(ctx, func() { _ = ses.conn.Conn().SetReadDeadline(time.Unix(1, 0)) })
+	stop := context.AfterFunc(ctx, func() { ses.wire.until(time.Unix(1, 0)) })
 	defer stop()
 	next := time.Now()
 	silent := time.Now()
@@ -38,18 +66,17 @@ func (ses *session) read(ctx context.Context) error {
 				return err
 			}
 			next = now.Add(ses.feedback)
-			_ = ses.conn.Conn().SetReadDeadline(next)
+			ses.wire.until(next)
 			if ctx.Err() != nil { // it may have set its deadline before ours
 				continue
 			}
 		}
-		//nolint:forbidigo,contextcheck // see above: the deadline is on the socket
-		message, err := ses.conn.ReceiveMessage(context.Background())
+		message, err := ses.wire.receive()
 		if err != nil {
-			if pgconn.Timeout(err) {
-				continue
-			}
 			return fmt.Errorf("receive: %w", err)
+		}
+		if message == nil {
+			continue
 		}
 		silent = time.Now()
 		ses.s.stats.LastMessageAt.Store(silent.UnixNano())
@@ -90,7 +117,7 @@ func (ses *session) hold(ctx context.Context, next *time.Time) error {
 			return err
 		}
 		*next = time.Now().Add(ses.feedback)
-		_ = ses.conn.Conn().SetReadDeadline(*next)
+		ses.wire.until(*next)
 	}
 	return nil
 }
@@ -144,7 +171,7 @@ func (ses *session) setDurable(lsn pglogrepl.LSN) {
 // write position and so confirm what is not durable.
 func (ses *session) send(ctx context.Context, ask bool) error {
 	received := max(ses.pos.received, ses.pos.durable)
-	err := pglogrepl.SendStandbyStatusUpdate(ctx, ses.conn, pglogrepl.StandbyStatusUpdate{
+	err := ses.wire.status(ctx, pglogrepl.StandbyStatusUpdate{
 		WALWritePosition: received, WALFlushPosition: ses.pos.durable, WALApplyPosition: ses.pos.durable,
 		ClientTime: time.Now(), ReplyRequested: ask,
 	})

@@ -8,7 +8,6 @@ import (
 
 	"github.com/jackc/pglogrepl"
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgconn"
 	"golang.org/x/sync/errgroup"
 
 	"github.com/embedsidecar/embedsidecar/internal/slot"
@@ -19,7 +18,8 @@ import (
 // session is one connection's life: check, take the slot, stream until something ends it.
 type session struct {
 	s         *Stream
-	conn      *pgconn.PgConn
+	wire      wire
+	store     func(ctx context.Context, b queue.Batch) (queue.Enqueued, error)
 	epoch     int64
 	start     pglogrepl.LSN
 	buffer    *buffer
@@ -65,8 +65,11 @@ func (s *Stream) session(ctx context.Context) error {
 		}
 	}
 	ses := &session{
-		s: s, conn: conn, buffer: newBuffer(), durable: make(chan pglogrepl.LSN, 1),
+		s: s, wire: connWire{conn}, buffer: newBuffer(), durable: make(chan pglogrepl.LSN, 1),
 		relations: map[uint32]*relation{},
+		store: func(ctx context.Context, b queue.Batch) (queue.Enqueued, error) {
+			return s.o.Queue.Enqueue(ctx, s.o.DB, b)
+		},
 	}
 	ses.marks = s.needsMarks()
 	if ses.feedback, err = s.feedbackInterval(ctx); err != nil {
@@ -151,9 +154,14 @@ func (s *Stream) feedbackInterval(ctx context.Context) (time.Duration, error) {
 	if err != nil {
 		return 0, fmt.Errorf("read wal_sender_timeout: %w", err)
 	}
-	const longest = 10 * time.Second
-	if ms <= 0 {
-		return longest, nil
+	return heardEvery(time.Duration(ms) * time.Millisecond), nil
+}
+
+// heardEvery is how often a server with such a timeout hears of us; 0: it has none.
+func heardEvery(timeout time.Duration) time.Duration {
+	const shortest, longest = 50 * time.Millisecond, 10 * time.Second
+	if timeout <= 0 {
+		return longest
 	}
-	return max(min(longest, time.Duration(ms)*time.Millisecond/3), 50*time.Millisecond), nil
+	return max(min(longest, timeout/3), shortest)
 }

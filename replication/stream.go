@@ -90,6 +90,10 @@ type Stream struct {
 	stats  Stats
 	routes atomic.Pointer[routing]
 
+	// attempt streams until something ends it, and renew makes the slot anew.
+	attempt func(ctx context.Context) error
+	renew   func(ctx context.Context, reason string) error
+
 	said         time.Time    // when a slot that another one makes was told of last
 	epoch        atomic.Int64 // of the session that streams; 0: none does
 	acknowledged atomic.Value // string: the last acknowledgement, so that it is not said twice
@@ -104,6 +108,7 @@ func New(o Options) *Stream {
 		o.StandbyRetry = 3 * time.Second
 	}
 	s := &Stream{o: o}
+	s.attempt, s.renew = s.session, s.remake
 	s.routes.Store(&routing{})
 	return s
 }
@@ -155,7 +160,7 @@ func (s *Stream) Run(ctx context.Context) error {
 	for {
 		began := time.Now()
 		s.stats.Trouble.CompareAndSwap(nil, &Trouble{Since: began})
-		err := s.session(ctx)
+		err := s.attempt(ctx)
 		s.epoch.Store(0)
 		s.stats.Connected.Store(false)
 		s.stats.Streaming.Store(false)
@@ -299,7 +304,7 @@ func (s *Stream) recover(ctx context.Context, gap *gapError) error {
 	}
 	s.o.Log.WarnContext(ctx, "gap found: making the slot anew and comparing all rows", "slot", s.o.Slot, "reason",
 		gap.reason)
-	if err := s.remake(ctx, gap.reason); err != nil {
+	if err := s.renew(ctx, gap.reason); err != nil {
 		return err
 	}
 	s.stats.Gaps.Add(1)

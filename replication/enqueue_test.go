@@ -1,0 +1,154 @@
+package replication
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/jackc/pglogrepl"
+
+	"github.com/embedsidecar/embedsidecar/internal/database"
+	"github.com/embedsidecar/embedsidecar/queue"
+)
+
+func TestCheckpoint_IsWrittenWhenItIsWorthIt(t *testing.T) {
+	t.Parallel()
+	now := time.Now()
+	saved := checkpoint{lsn: 1000, at: now.Add(-time.Second)}
+	old := checkpoint{lsn: 1000, at: now.Add(-idleTime)}
+	for name, c := range map[string]struct {
+		saved checkpoint
+		taken taken
+		want  bool
+	}{
+		"nothing":                         {saved, taken{upTo: 1000}, false},
+		"a change":                        {saved, taken{changes: make([]queue.Change, 1)}, true},
+		"a change that names no row":      {saved, taken{scans: []int32{7}}, true},
+		"an idle position":                {saved, taken{upTo: 1001}, false},
+		"an idle position, waited for":    {saved, taken{upTo: 1001, hurry: true}, true},
+		"one that moved far":              {saved, taken{upTo: 1000 + idleBytes}, true},
+		"one that moved, after long":      {old, taken{upTo: 1001}, true},
+		"one that did not move":           {old, taken{upTo: 1000}, false},
+		"one that is waited for, but old": {saved, taken{upTo: 999, hurry: true}, false},
+	} {
+		if got := c.saved.outdated(c.taken, now); got != c.want {
+			t.Errorf("%s: %t, want %t", name, got, c.want)
+		}
+	}
+}
+
+// enqueuing runs the enqueuer of a session whose batches go to store.
+func enqueuing(t *testing.T, store func(b queue.Batch) (queue.Enqueued, error)) (ses *session, ended chan error) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(t.Context())
+	s := New(Options{Slot: "docs", Log: slog.New(slog.DiscardHandler)})
+	ses = &session{
+		s: s, epoch: 3, start: 100, buffer: newBuffer(), durable: make(chan pglogrepl.LSN, 1),
+		store: func(_ context.Context, b queue.Batch) (queue.Enqueued, error) { return store(b) },
+	}
+	ended = make(chan error, 1)
+	go func() { ended <- ses.enqueue(ctx) }()
+	t.Cleanup(func() {
+		cancel()
+		synctest.Wait()
+	})
+	synctest.Wait()
+	return ses, ended
+}
+
+// P2: what is confirmed to the server is what was made durable, and never more.
+func TestP2_OnlyWhatIsStoredIsDurable(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		var batches []queue.Batch
+		ses, _ := enqueuing(t, func(b queue.Batch) (queue.Enqueued, error) {
+			batches = append(batches, b)
+			return queue.Enqueued{Made: 1, Joined: 2, Dropped: 3}, nil
+		})
+		for range maxBatch { // of a transaction whose end was not read yet
+			ses.buffer.add(queue.Change{RowKey: "1"})
+		}
+		synctest.Wait()
+		if len(batches) != 1 || batches[0].Checkpoint != 0 || batches[0].Epoch != 3 || batches[0].Slot != "docs" ||
+			len(ses.durable) != 0 {
+			t.Fatalf("stored %d batches, %d positions are durable; want the changes and no position", len(batches),
+				len(ses.durable))
+		}
+		ses.buffer.commit(500, false)
+		synctest.Wait()
+		if len(batches) != 2 || batches[1].Checkpoint != 500 || <-ses.durable != 500 ||
+			ses.s.stats.DurableLSN.Load() != 500 {
+			t.Fatalf("stored %+v, want the end of the transaction", batches[1])
+		}
+		pass(time.Second)
+		ses.buffer.commit(600, false)
+		ses.buffer.ownWrite()
+		pass(5 * time.Minute)
+		if len(batches) != 2 {
+			t.Error("an idle position was stored at once")
+		}
+		pass(idleTime)
+		if len(batches) != 3 || batches[2].Checkpoint != 600 || ses.s.stats.OwnWrites.Load() != 1 {
+			t.Error("an idle position is never stored")
+		}
+		if ses.s.stats.Made.Load() != 3 || ses.s.stats.Joined.Load() != 6 || ses.s.stats.Dropped.Load() != 9 {
+			t.Error("what became of the changes is not counted")
+		}
+		if len(ses.durable) != 1 { // the reader has not taken it: the next one takes its place
+			t.Fatal("the reader is not told")
+		}
+		ses.buffer.add(queue.Change{RowKey: "2"})
+		ses.buffer.commit(700, false)
+		synctest.Wait()
+		if got := <-ses.durable; got != 700 {
+			t.Errorf("the reader is told %s, want the newest", got)
+		}
+	})
+}
+
+// Somebody's lock is no reason to give up the slot; whatever else is wrong ends the session.
+func TestEnqueue_TriesAgainAgainstLocks(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		tries := 0
+		lost := errors.New("broken")
+		ses, ended := enqueuing(t, func(queue.Batch) (queue.Enqueued, error) {
+			if tries++; tries <= 60 {
+				return queue.Enqueued{}, database.ErrLocked
+			}
+			if tries == 61 {
+				return queue.Enqueued{}, nil
+			}
+			return queue.Enqueued{}, lost
+		})
+		scans := 0
+		ses.s.o.OnCatalogue = func() { scans++ }
+		ses.buffer.scan(7)
+		ses.buffer.commit(200, false)
+		pass(2 * time.Minute)
+		if tries != 61 || scans != 1 || <-ses.durable != 200 {
+			t.Fatalf("%d tries, %d scans told of", tries, scans)
+		}
+		ses.buffer.add(queue.Change{RowKey: "1"})
+		ses.buffer.commit(300, false)
+		if err := <-ended; !errors.Is(err, lost) || len(ses.durable) != 0 {
+			t.Errorf("ended with %v, and %d positions are durable", err, len(ses.durable))
+		}
+	})
+}
+
+func TestEnqueue_CountsKeysThatAreTooLong(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		ses, _ := enqueuing(t, func(queue.Batch) (queue.Enqueued, error) { return queue.Enqueued{}, nil })
+		ses.buffer.add(queue.Change{RowKey: string(make([]byte, 1<<20))})
+		ses.buffer.commit(200, true)
+		synctest.Wait()
+		if ses.s.stats.TooLong.Load() != 1 || <-ses.durable != 200 {
+			t.Errorf("%d keys are too long", ses.s.stats.TooLong.Load())
+		}
+	})
+}

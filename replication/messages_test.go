@@ -1,0 +1,162 @@
+package replication
+
+import (
+	"encoding/binary"
+	"errors"
+	"slices"
+	"testing"
+
+	"github.com/jackc/pglogrepl"
+
+	"github.com/embedsidecar/embedsidecar/internal/mark"
+	"github.com/embedsidecar/embedsidecar/internal/pipeline"
+)
+
+// The messages of pgoutput, as bytes.
+
+func beginBytes(final pglogrepl.LSN, xid uint32) []byte {
+	b := binary.BigEndian.AppendUint64([]byte{'B'}, uint64(final))
+	return binary.BigEndian.AppendUint32(binary.BigEndian.AppendUint64(b, 0), xid)
+}
+
+func commitBytes(end pglogrepl.LSN) []byte {
+	b := binary.BigEndian.AppendUint64([]byte{'C', 0}, uint64(end-1))
+	return binary.BigEndian.AppendUint64(binary.BigEndian.AppendUint64(b, uint64(end)), 0)
+}
+
+// rowBytes is a row of texts behind what begins a message.
+func rowBytes(before string, texts ...string) []byte {
+	b := binary.BigEndian.AppendUint16([]byte(before), uint16(len(texts)))
+	for _, text := range texts {
+		b = append(binary.BigEndian.AppendUint32(append(b, 't'), uint32(len(text))), text...)
+	}
+	return b
+}
+
+func messageBytes(transactional byte, prefix string, content []byte) []byte {
+	b := append([]byte{'M', transactional}, make([]byte, 8)...)
+	b = append(append(b, prefix...), 0)
+	return append(binary.BigEndian.AppendUint32(b, uint32(len(content))), content...)
+}
+
+func truncateBytes(relation uint32) []byte {
+	return binary.BigEndian.AppendUint32([]byte{'T', 0, 0, 0, 1, 0}, relation)
+}
+
+const (
+	insertOf1 = "I\x00\x00\x00\x01N"
+	updateOf1 = "U\x00\x00\x00\x01N"
+	deleteOf1 = "D\x00\x00\x00\x01K"
+)
+
+func decodeAll(t *testing.T, ses *session, messages ...[]byte) {
+	t.Helper()
+	for i, m := range messages {
+		if _, err := ses.copyData(t.Context(), walData(50, 60, m).Data); err != nil {
+			t.Fatalf("message %d, %q: %v", i, m[:1], err)
+		}
+	}
+}
+
+func TestDecode_OfATransactionOneTaskForEachRow(t *testing.T) {
+	t.Parallel()
+	ses := opened(docs(func(*pipeline.Pipeline) {}))
+	decodeAll(t, ses,
+		beginBytes(1000, 77), []byte("Y\x00\x00\x00\x01public\x00x\x00"), []byte("O\x00\x00\x00\x00\x00\x00\x00\x01a\x00"),
+		rowBytes(insertOf1, "1", "t", "b", "[1]"), rowBytes(updateOf1, "2", "t", "b", "[1]"),
+		rowBytes(deleteOf1, "3", "", "", ""), truncateBytes(1), commitBytes(1010))
+	got := ses.buffer.take()
+	if !slices.Equal(keysOf(got.changes), []string{"1", "2", "3"}) || !slices.Equal(got.scans, []int32{7}) ||
+		got.upTo != 1010 || ses.tx != nil {
+		t.Errorf("rows %q, scans %v, up to %s", keysOf(got.changes), got.scans, got.upTo)
+	}
+	for _, c := range got.changes {
+		if c.XID != 77 || c.LSN != 1000 {
+			t.Errorf("%+v: of another transaction", c)
+		}
+	}
+	s := &ses.s.stats
+	if s.Changes.Load() != 3 || s.Transactions.Load() != 1 || s.ReceivedLSN.Load() != 1010 || s.ServerLSN.Load() != 60 ||
+		s.Bytes.Load() == 0 {
+		t.Error("what was read is not counted")
+	}
+}
+
+func TestDecode_SkipsWhatWasDurableBefore(t *testing.T) {
+	t.Parallel()
+	ses := opened(docs(func(*pipeline.Pipeline) {}))
+	ses.start = 2000
+	decodeAll(t, ses, beginBytes(1000, 77), rowBytes(insertOf1, "1", "t", "b", "[1]"), commitBytes(1010),
+		beginBytes(2000, 78), rowBytes(insertOf1, "2", "t", "b", "[1]"), commitBytes(2010))
+	if got := ses.buffer.take(); !slices.Equal(keysOf(got.changes), []string{"2"}) || ses.s.stats.Replayed.Load() != 1 {
+		t.Errorf("rows %q, %d transactions came again", keysOf(got.changes), ses.s.stats.Replayed.Load())
+	}
+}
+
+// P6: a write-back is known by its mark, if it is one that counts.
+func TestP6_AMarkHidesWhatItSigned(t *testing.T) {
+	t.Parallel()
+	vector := pipeline.VectorHash([]float32{1, 2.5})
+	source := pipeline.SourceHash{}.AppendColumn([]byte("t")).AppendColumn([]byte("b"))
+	content := mark.Encode([]mark.Tag{mark.NewMaker([]byte("key"), 77).Tag(7, "1", source, vector[:])})
+	for name, c := range map[string]struct {
+		message []byte
+		ignored bool
+		ours    bool
+	}{
+		"ours":              {messageBytes(1, mark.WriteBack, content), false, true},
+		"not transactional": {messageBytes(0, mark.WriteBack, content), false, false},
+		"of somebody else":  {messageBytes(1, "other", content), false, false},
+		"garbage":           {messageBytes(1, mark.WriteBack, []byte("garbage")), false, false},
+		"to be ignored":     {messageBytes(1, mark.WriteBack, content), true, false},
+	} {
+		ses := opened(docs(func(*pipeline.Pipeline) {}))
+		ses.s.o.MarkKey, ses.s.o.IgnoreMarks = []byte("key"), c.ignored
+		decodeAll(t, ses, beginBytes(1000, 77), c.message, rowBytes(updateOf1, "1", "t", "b", "[1,2.5]"), commitBytes(1010))
+		if got := ses.buffer.take(); (got.own == 1) != c.ours || (len(got.changes) == 0) != c.ours {
+			t.Errorf("%s: %d of our own, %d changes", name, got.own, len(got.changes))
+		}
+	}
+}
+
+// A change of a partition is one of the table above it, and of each pipeline once.
+func TestRoutes_LeadFromAPartitionToItsRoot(t *testing.T) {
+	t.Parallel()
+	ses := opened(docs(func(*pipeline.Pipeline) {}))
+	leaf := announced("id", "title", "body", "embedding")
+	leaf.RelationID = 9
+	ses.announced(leaf, []uint32{1, 1, 5})
+	ses.tx = begun()
+	if err := ses.change(9, tupleOf(values("1", "t", "b", "NULL")), nil, true); err != nil {
+		t.Fatal(err)
+	}
+	if got := ses.buffer.take(); !slices.Equal(keysOf(got.changes), []string{"1"}) {
+		t.Errorf("rows %q", keysOf(got.changes))
+	}
+}
+
+// A keepalive within a transaction moves nothing: what was read of it is not whole.
+func TestKeepalive_WithinATransactionMovesNothing(t *testing.T) {
+	t.Parallel()
+	ses := opened(docs(func(*pipeline.Pipeline) {}))
+	decodeAll(t, ses, beginBytes(1000, 77), rowBytes(insertOf1, "1", "t", "b", "[1]"))
+	if reply, err := ses.copyData(t.Context(), keepalive(5000, true).Data); err != nil || !reply {
+		t.Fatal(reply, err)
+	}
+	if got := ses.buffer.take(); got.upTo != 0 || ses.pos.received >= 5000 {
+		t.Errorf("up to %s, received %s", got.upTo, ses.pos.received)
+	}
+}
+
+func TestDecode_RefusesMessagesThatAreNotWhole(t *testing.T) {
+	t.Parallel()
+	for name, data := range map[string][]byte{
+		"none": nil, "a begin that is cut off": []byte("B000"), "a kind that is not known": []byte("?"),
+		"a truncate of more than there is": []byte("T\xff\xff\xff\xff\x00"),
+	} {
+		ses := opened(docs(func(*pipeline.Pipeline) {}))
+		if err := ses.decode(t.Context(), data); !errors.Is(err, ErrMalformed) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}

@@ -1,0 +1,248 @@
+package replication
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"log/slog"
+	"slices"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/jackc/pglogrepl"
+	"github.com/jackc/pgx/v5/pgproto3"
+
+	"github.com/embedsidecar/embedsidecar/queue"
+)
+
+// pass lets a time pass on the test's own clock, and whatever that sets off.
+func pass(d time.Duration) {
+	<-time.After(d)
+	synctest.Wait()
+}
+
+// keepalive is the server's sign of life, which may ask for one of ours.
+func keepalive(end pglogrepl.LSN, ask bool) *pgproto3.CopyData {
+	data := binary.BigEndian.AppendUint64([]byte{pglogrepl.PrimaryKeepaliveMessageByteID}, uint64(end))
+	data = binary.BigEndian.AppendUint64(data, 0)
+	return &pgproto3.CopyData{Data: append(data, map[bool]byte{true: 1}[ask])}
+}
+
+// walData is the frame around a message.
+func walData(start, end pglogrepl.LSN, message []byte) *pgproto3.CopyData {
+	data := binary.BigEndian.AppendUint64([]byte{pglogrepl.XLogDataByteID}, uint64(start))
+	data = binary.BigEndian.AppendUint64(data, uint64(end))
+	data = binary.BigEndian.AppendUint64(data, 0)
+	return &pgproto3.CopyData{Data: append(data, message...)}
+}
+
+// memory is a wire to nobody: what it receives is put into in, and what is sent is kept.
+type memory struct {
+	in    chan pgproto3.BackendMessage
+	moved chan struct{} // the deadline was
+
+	mu       sync.Mutex
+	deadline time.Time
+	sent     []pglogrepl.StandbyStatusUpdate
+	broken   error
+}
+
+func newMemory() *memory {
+	return &memory{in: make(chan pgproto3.BackendMessage, 10), moved: make(chan struct{}, 1)}
+}
+
+func (m *memory) receive() (pgproto3.BackendMessage, error) {
+	for {
+		m.mu.Lock()
+		left := time.Until(m.deadline)
+		m.mu.Unlock()
+		timer := time.NewTimer(left)
+		select {
+		case message, open := <-m.in:
+			timer.Stop()
+			if !open {
+				return nil, errors.New("closed")
+			}
+			return message, nil
+		case <-timer.C:
+			return nil, nil //nolint:nilnil // the deadline is no error
+		case <-m.moved:
+			timer.Stop()
+		}
+	}
+}
+
+func (m *memory) until(deadline time.Time) {
+	m.mu.Lock()
+	m.deadline = deadline
+	m.mu.Unlock()
+	signal(m.moved)
+}
+
+func (m *memory) status(_ context.Context, update pglogrepl.StandbyStatusUpdate) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.sent = append(m.sent, update)
+	return m.broken
+}
+
+// told returns what was sent since it was asked last.
+func (m *memory) told() []pglogrepl.StandbyStatusUpdate {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	sent := m.sent
+	m.sent = nil
+	return sent
+}
+
+// reading runs the reader of a session. stop ends it as a request to stop does, and returns what it returned.
+func reading(t *testing.T) (ses *session, m *memory, stop func() error) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(t.Context())
+	m = newMemory()
+	ses = &session{
+		s: New(Options{Log: slog.New(slog.DiscardHandler)}), wire: m, buffer: newBuffer(),
+		durable: make(chan pglogrepl.LSN, 1), relations: map[uint32]*relation{}, feedback: 10 * time.Second,
+		pos: position{received: 100, durable: 100},
+	}
+	ended := make(chan error, 1)
+	go func() { ended <- ses.read(ctx) }()
+	synctest.Wait()
+	return ses, m, func() error {
+		synctest.Wait()
+		cancel()
+		return <-ended
+	}
+}
+
+// P2: the server is told what is durable, and never what was only received.
+func TestP2_FeedbackConfirmsWhatIsDurable(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		ses, m, stop := reading(t)
+		if first := m.told(); len(first) != 1 || first[0].WALFlushPosition != 100 {
+			t.Fatalf("at the start the server is told %+v", first)
+		}
+		m.in <- keepalive(900, false)
+		synctest.Wait()
+		if len(m.told()) != 0 || ses.s.stats.ServerLSN.Load() != 900 {
+			t.Error("an answer that nobody asked for")
+		}
+		m.in <- keepalive(950, true)
+		synctest.Wait()
+		got := m.told()
+		if len(got) != 1 || got[0].WALWritePosition != 950 || got[0].WALFlushPosition != 100 ||
+			got[0].WALApplyPosition != 100 {
+			t.Fatalf("told %+v, want what was received, and that nothing more is durable", got)
+		}
+		if taken := ses.buffer.take(); taken.upTo != 950 || !taken.hurry {
+			t.Errorf("took %+v: a server that asks wants it saved", taken)
+		}
+		ses.durable <- 950
+		pass(11 * time.Second)
+		if got = m.told(); len(got) == 0 || got[len(got)-1].WALFlushPosition != 950 {
+			t.Errorf("told %+v, want what is durable now", got)
+		}
+		ses.durable <- 990
+		if err := stop(); !errors.Is(err, context.Canceled) {
+			t.Error(err)
+		}
+		if got = m.told(); len(got) != 1 || got[0].WALFlushPosition != 990 || got[0].WALWritePosition != 990 {
+			t.Errorf("its last words are %+v, want what is durable", got)
+		}
+	})
+}
+
+// Feedback goes on while the queue is blocked; what is read does not.
+func TestP9_AFullBufferStopsReadingAndNotTheFeedback(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		ses, m, stop := reading(t)
+		for range maxBatch {
+			ses.buffer.add(queue.Change{RowKey: "1"})
+		}
+		m.in <- keepalive(900, false)
+		synctest.Wait()
+		m.in <- keepalive(1000, false)
+		ses.durable <- 300
+		pass(time.Minute)
+		if got := m.told(); len(got) < 6 || got[len(got)-1].WALFlushPosition != 300 {
+			t.Errorf("in a minute the server heard %d times of us", len(got))
+		}
+		if len(m.in) != 1 {
+			t.Error("more is read while the buffer is full")
+		}
+		ses.buffer.take()
+		synctest.Wait()
+		if len(m.in) != 0 {
+			t.Error("there is room, and nothing is read")
+		}
+		for range maxBatch {
+			ses.buffer.add(queue.Change{RowKey: "1"})
+		}
+		m.in <- keepalive(1100, false)
+		if err := stop(); !errors.Is(err, context.Canceled) {
+			t.Errorf("while it holds: %v", err)
+		}
+	})
+}
+
+// A half-open connection never says that it is dead: it is asked, and then given up.
+func TestRead_GivesUpAServerThatIsSilent(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		began := time.Now()
+		_, m, stop := reading(t)
+		pass(61 * time.Second)
+		asked := slices.ContainsFunc(m.told(), func(u pglogrepl.StandbyStatusUpdate) bool { return u.ReplyRequested })
+		pass(20 * time.Second)
+		if err := stop(); err == nil || errors.Is(err, context.Canceled) || !asked {
+			t.Errorf("after %s: %v, and it was asked: %t", time.Since(began), err, asked)
+		}
+	})
+}
+
+func TestRead_EndsWithWhatTheServerSays(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		do   func(m *memory)
+		want func(err error) bool
+	}{
+		"an error": {
+			func(m *memory) { m.in <- &pgproto3.ErrorResponse{Code: "22P05"} },
+			func(err error) bool { _, ok := errors.AsType[*undecodedError](err); return ok },
+		},
+		"the end":            {func(m *memory) { m.in <- &pgproto3.CopyDone{} }, func(err error) bool { return err != nil }},
+		"a broken frame":     {func(m *memory) { m.in <- &pgproto3.CopyData{Data: []byte("w")} }, func(err error) bool { return errors.Is(err, ErrMalformed) }},
+		"a broken keepalive": {func(m *memory) { m.in <- &pgproto3.CopyData{Data: []byte("k")} }, func(err error) bool { return errors.Is(err, ErrMalformed) }},
+		"a closed wire":      {func(m *memory) { close(m.in) }, func(err error) bool { return err != nil }},
+		"a wire that takes nothing": {func(m *memory) {
+			m.mu.Lock()
+			m.broken = errors.New("broken pipe")
+			m.mu.Unlock()
+			m.in <- keepalive(900, true)
+		}, func(err error) bool { return err != nil }},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			_, m, stop := reading(t)
+			c.do(m)
+			if err := stop(); errors.Is(err, context.Canceled) || !c.want(err) {
+				t.Errorf("%s: %v", name, err)
+			}
+		})
+	}
+}
+
+func TestHeardEvery_IsWithinTheServersTimeout(t *testing.T) {
+	t.Parallel()
+	for timeout, want := range map[time.Duration]time.Duration{
+		0: 10 * time.Second, time.Minute: 10 * time.Second, 3 * time.Second: time.Second,
+		30 * time.Millisecond: 50 * time.Millisecond,
+	} {
+		if got := heardEvery(timeout); got != want {
+			t.Errorf("with wal_sender_timeout %s: every %s, want %s", timeout, got, want)
+		}
+	}
+}
