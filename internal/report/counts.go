@@ -34,22 +34,36 @@ type counted struct {
 
 // Cover counts what is known of a pipeline, and works out its coverage. A nil Counts remembers nothing.
 func (c *Counts) Cover(ctx context.Context, db queue.DB, p *Pipeline) (err error) {
-	if p.Known, err = c.known(ctx, db, p); err != nil {
-		return err
+	p.Known, err = c.known(p, func() (int64, error) { return countKnown(ctx, db, p) })
+	if err == nil {
+		p.Coverage = p.covered()
 	}
-	p.Coverage = 1
-	if p.Rows == 0 && p.Status != string(pipeline.Active) { // nobody could look: an estimate of none is no proof
-		p.Coverage = 0
+	return err
+}
+
+// covered is how much of a table is known, from 0 to 1.
+func (p *Pipeline) covered() float64 {
+	switch {
+	case p.Rows > 0:
+		return min(1, float64(p.Known)/float64(p.Rows))
+	case p.Status != string(pipeline.Active): // nobody could look: an estimate of none is no proof
+		return 0
 	}
-	if p.Rows > 0 {
-		p.Coverage = min(1, float64(p.Known)/float64(p.Rows))
+	return 1
+}
+
+// countKnown counts what is known of a pipeline.
+func countKnown(ctx context.Context, db queue.DB, p *Pipeline) (rows int64, err error) {
+	args := pgx.StrictNamedArgs{"pipeline_id": p.ID, "generation": p.Generation}
+	if err := db.QueryRow(ctx, sqlfiles.Query("count_known"), args).Scan(&rows); err != nil {
+		return 0, fmt.Errorf("count what is known of pipeline %q: %w", p.Name, err)
 	}
-	return nil
+	return rows, nil
 }
 
 // known returns how many rows of a pipeline have the vector of their text now, for all that is known. A nil Counts has
 // them counted.
-func (c *Counts) known(ctx context.Context, db queue.DB, p *Pipeline) (rows int64, err error) {
+func (c *Counts) known(p *Pipeline, count func() (int64, error)) (rows int64, err error) {
 	began := time.Now()
 	if c != nil {
 		c.mu.Lock()
@@ -58,9 +72,8 @@ func (c *Counts) known(ctx context.Context, db queue.DB, p *Pipeline) (rows int6
 			return last.known, nil
 		}
 	}
-	args := pgx.StrictNamedArgs{"pipeline_id": p.ID, "generation": p.Generation}
-	if err := db.QueryRow(ctx, sqlfiles.Query("count_known"), args).Scan(&rows); err != nil {
-		return 0, fmt.Errorf("count what is known of pipeline %q: %w", p.Name, err)
+	if rows, err = count(); err != nil {
+		return 0, err
 	}
 	if c != nil {
 		if c.set == nil {

@@ -146,24 +146,14 @@ func (o Options) Read(ctx context.Context, db queue.DB) (Status, error) {
 	if o.CountUpTo == 0 {
 		o.CountUpTo = exactRows
 	}
-	var st Status
-	var err error
-	for began := time.Now(); ; {
-		const pause = 200 * time.Millisecond
-		if st.Slots, err = Slots(ctx, db); err != nil {
-			return st, err
+	st, err := o.settled(ctx, func() (st Status, err error) {
+		if st.Slots, err = Slots(ctx, db); err == nil {
+			st.Sidecars, err = Sidecars(ctx, db)
 		}
-		if st.Sidecars, err = Sidecars(ctx, db); err != nil {
-			return st, err
-		}
-		if o.AtOnce || !st.changesHands() || time.Since(began) > takeOver {
-			break
-		}
-		select {
-		case <-ctx.Done():
-			return st, ctx.Err()
-		case <-time.After(pause):
-		}
+		return st, err
+	})
+	if err != nil {
+		return st, err
 	}
 	if st.Pipelines, err = pipelines(ctx, db); err != nil {
 		return st, err
@@ -175,7 +165,7 @@ func (o Options) Read(ctx context.Context, db queue.DB) (Status, error) {
 				return st, err
 			}
 		}
-		o.refresh(p, slices.ContainsFunc(st.Sidecars, func(s Sidecar) bool { return s.Slot == p.Slot }))
+		o.refresh(p, st.streams(p.Slot))
 		if p.Status == string(pipeline.Active) {
 			p.count(ctx, db, o.CountUpTo)
 		}
@@ -184,15 +174,41 @@ func (o Options) Read(ctx context.Context, db queue.DB) (Status, error) {
 				return st, err
 			}
 		}
-		if p.ScanExpected == 0 { // the server had no estimate yet when the scan began
-			p.ScanExpected = p.Rows
-		}
-		f := st.facts(p)
-		p.ScanLeft = f.Scan.Left().Seconds()
-		s := health.Of(f)
-		p.State, p.Reason, p.WayOut = s.Code, s.Reason, s.WayOut
+		st.judge(p)
 	}
 	return st, nil
+}
+
+// settled looks until no slot is about to be taken over, or for as long as that takes.
+func (o Options) settled(ctx context.Context, look func() (Status, error)) (Status, error) {
+	const pause = 200 * time.Millisecond
+	for began := time.Now(); ; {
+		st, err := look()
+		if err != nil || o.AtOnce || !st.changesHands() || time.Since(began) > takeOver {
+			return st, err
+		}
+		select {
+		case <-ctx.Done():
+			return st, ctx.Err()
+		case <-time.After(pause):
+		}
+	}
+}
+
+// judge says in which state a pipeline is, and how long its scan takes, when all else is known of it.
+func (st *Status) judge(p *Pipeline) {
+	if p.ScanExpected == 0 { // the server had no estimate yet when the scan began
+		p.ScanExpected = p.Rows
+	}
+	f := st.facts(p)
+	p.ScanLeft = f.Scan.Left().Seconds()
+	s := health.Of(f)
+	p.State, p.Reason, p.WayOut = s.Code, s.Reason, s.WayOut
+}
+
+// streams reports whether a sidecar runs that streams a slot, or would.
+func (st *Status) streams(slot string) bool {
+	return slices.ContainsFunc(st.Sidecars, func(s Sidecar) bool { return s.Slot == slot })
 }
 
 // changesHands reports whether nobody holds a slot that a sidecar says it reads, or is about to.
@@ -244,18 +260,13 @@ func (o Options) refresh(p *Pipeline, running bool) {
 // the last ANALYZE, of which there may be none yet.
 func (p *Pipeline) count(ctx context.Context, db queue.DB, upTo int64) {
 	table := pgx.Identifier{p.Schema, p.Table}.Sanitize()
-	var plan []struct {
-		Plan struct {
-			Rows float64 `json:"Plan Rows"`
-		} `json:"Plan"`
-	}
 	var text string
 	if err := db.QueryRow(ctx, "EXPLAIN (FORMAT JSON) SELECT FROM "+table,
 		pgx.QueryExecModeSimpleProtocol).Scan(&text); err != nil {
 		return // a role that may not look gets the estimate of the last ANALYZE
 	}
-	if err := json.Unmarshal([]byte(text), &plan); err == nil && len(plan) == 1 {
-		p.Rows = int64(plan[0].Plan.Rows)
+	if rows, ok := planned(text); ok {
+		p.Rows = rows
 	}
 	if p.Rows > upTo { // also where nothing is to be counted
 		return
@@ -263,11 +274,31 @@ func (p *Pipeline) count(ctx context.Context, db queue.DB, upTo int64) {
 	// The estimate may be wrong by orders of magnitude: no more than the limit is read.
 	var rows int64
 	if err := db.QueryRow(ctx, "SELECT count(*) FROM (SELECT FROM "+table+" LIMIT $1) AS r",
-		upTo+1).Scan(&rows); err == nil && rows <= upTo {
-		p.Rows, p.RowsEstimated = rows, false
-	} else if err == nil {
-		p.Rows = max(p.Rows, rows)
+		upTo+1).Scan(&rows); err == nil {
+		p.counted(rows, upTo)
 	}
+}
+
+// planned is how many rows a plan in JSON expects.
+func planned(text string) (rows int64, ok bool) {
+	var plan []struct {
+		Plan struct {
+			Rows float64 `json:"Plan Rows"`
+		} `json:"Plan"`
+	}
+	if err := json.Unmarshal([]byte(text), &plan); err != nil || len(plan) != 1 {
+		return 0, false
+	}
+	return int64(plan[0].Plan.Rows), true
+}
+
+// counted notes how many rows there are, of which one more than upTo were counted at most.
+func (p *Pipeline) counted(rows, upTo int64) {
+	if rows <= upTo {
+		p.Rows, p.RowsEstimated = rows, false
+		return
+	}
+	p.Rows = max(p.Rows, rows)
 }
 
 // facts are what the state of a pipeline follows from.

@@ -35,6 +35,9 @@ func (c CaughtUp) Yes() bool {
 	return c.Decoded && c.Open == 0 && c.Scans == 0 && c.Altered == 0 && len(c.Unrouted) == 0
 }
 
+// streamersTurn reports whether the streamer must act before anybody else can.
+func (c CaughtUp) streamersTurn() bool { return !c.Decoded || c.Altered > 0 || len(c.Unrouted) > 0 }
+
 // ErrNoSlot means that a slot has no checkpoint here.
 var ErrNoSlot = errors.New("no such slot has an LSN checkpoint in this database: run `embedsidecar init` first")
 
@@ -45,16 +48,24 @@ var ErrNoPipeline = errors.New("no pipeline of this slot is set up in this datab
 // catalogue does, and the streamer stores what it has seen of that together with its request for a scan: so the
 // catalogue comes first, and then the scans.
 func At(ctx context.Context, db queue.DB, slot string, lsn pglogrepl.LSN) (CaughtUp, error) {
-	c, err := at(ctx, db, slot, lsn)
+	return ordered(
+		func() (CaughtUp, error) { return at(ctx, db, slot, lsn) },
+		func() (int64, error) { return altered(ctx, db, slot) },
+	)
+}
+
+// ordered asks the queue, then the catalogue if nothing is left, and then the queue again.
+func ordered(at func() (CaughtUp, error), altered func() (int64, error)) (CaughtUp, error) {
+	c, err := at()
 	if err != nil || !c.Yes() {
 		return c, err
 	}
-	altered, err := altered(ctx, db, slot)
+	n, err := altered()
 	if err != nil {
 		return c, err
 	}
-	c, err = at(ctx, db, slot, lsn)
-	c.Altered = altered
+	c, err = at()
+	c.Altered = n
 	return c, err
 }
 
@@ -119,21 +130,32 @@ func ask(ctx context.Context, db queue.DB, lsn *string) (at pglogrepl.LSN, err e
 // Wait waits until a slot's pipelines have caught up with an LSN. When ctx ends first it returns how far they are and
 // ctx's error.
 func Wait(ctx context.Context, db queue.DB, slot string, lsn pglogrepl.LSN) (CaughtUp, error) {
+	wanted := lsn.String()
+	return wait(ctx,
+		func() (CaughtUp, error) { return At(ctx, db, slot, lsn) },
+		func() error {
+			_, err := ask(ctx, db, &wanted)
+			return err
+		})
+}
+
+// wait asks how far it is until nothing is left, and has the streamer hurry where that helps.
+func wait(ctx context.Context, at func() (CaughtUp, error), hurry func() error) (CaughtUp, error) {
 	const (
 		shortest, longest = 5 * time.Millisecond, 500 * time.Millisecond
 		first, again      = 100 * time.Millisecond, time.Second // who has just asked is mostly answered before
 	)
-	wanted, next := lsn.String(), time.Now().Add(first)
+	next := time.Now().Add(first)
 	for pause := shortest; ; pause = min(2*pause, longest) {
-		c, err := At(ctx, db, slot, lsn)
+		c, err := at()
 		if err != nil && ctx.Err() == nil || err == nil && c.Yes() {
 			return c, err
 		}
 		// Without it the streamer looks at its next heartbeat, and stores an idle position after ten minutes. One that has
 		// just begun has not heard what was asked before.
-		if now := time.Now(); now.After(next) && (!c.Decoded || c.Altered > 0 || len(c.Unrouted) > 0) {
+		if now := time.Now(); now.After(next) && c.streamersTurn() {
 			next = now.Add(again)
-			if _, err := ask(ctx, db, &wanted); err != nil && ctx.Err() == nil {
+			if err := hurry(); err != nil && ctx.Err() == nil {
 				return c, err
 			}
 		}
