@@ -23,8 +23,8 @@ import (
 // measureONNX measures how much of the bare model's speed is left when a sidecar carries texts from a table to it and
 // vectors back, on the same cores as the server.
 func measureONNX(ctx context.Context, p *place) (_ []section, err error) {
-	f := newFigures("onnx", fmt.Sprintf("Texts/s with the real model (%s, %d mixed texts)", manifest.Default().Model.Default,
-		p.realTexts))
+	f := newFigures("onnx", fmt.Sprintf("Texts/s with the real model (%s, %d mixed texts)",
+		manifest.Default().Model.Default, p.realTexts))
 	bare, err := p.startBare(ctx)
 	if err != nil {
 		return nil, err

@@ -23,22 +23,41 @@ func healthy(change func(c *catalogueRow)) catalogueRow {
 
 func TestCatalogueRow_IsStoredWhenTheStreamHasSomethingToSay(t *testing.T) {
 	t.Parallel()
+	const missing, unpublished = string(pipeline.Missing), string(pipeline.Unpublished)
 	for name, c := range map[string]struct {
 		change func(c *catalogueRow)
 		lack   pipeline.Status
 		stored bool
 	}{
-		"all as it was":              {func(*catalogueRow) {}, "", true},
-		"it was altered":             {func(c *catalogueRow) { c.Current = []byte(`{"a":2}`) }, "", false},
-		"it was dropped":             {func(c *catalogueRow) { c.TableExists = false }, pipeline.Missing, false},
-		"dropped, as is known":       {func(c *catalogueRow) { c.TableExists, c.Status = false, string(pipeline.Missing) }, pipeline.Missing, true},
-		"no longer published":        {func(c *catalogueRow) { c.Published = false }, pipeline.Unpublished, false},
-		"unpublished, as is known":   {func(c *catalogueRow) { c.Published, c.Status = false, string(pipeline.Unpublished) }, pipeline.Unpublished, true},
-		"published again":            {func(c *catalogueRow) { c.Status = string(pipeline.Unpublished) }, "", false},
-		"there again":                {func(c *catalogueRow) { c.Status = string(pipeline.Missing) }, "", false},
-		"what others found amiss":    {func(c *catalogueRow) { c.Status = "misconfigured" }, "", true},
-		"dropped, not unpublished":   {func(c *catalogueRow) { c.TableExists, c.Published = false, false }, pipeline.Missing, false},
-		"dropped, was misconfigured": {func(c *catalogueRow) { c.TableExists, c.Status = false, "misconfigured" }, pipeline.Missing, false},
+		"all as it was":  {func(*catalogueRow) {}, "", true},
+		"it was altered": {func(c *catalogueRow) { c.Current = []byte(`{"a":2}`) }, "", false},
+		"it was dropped": {
+			func(c *catalogueRow) { c.TableExists = false },
+			pipeline.Missing, false,
+		},
+		"dropped, as is known": {
+			func(c *catalogueRow) { c.TableExists, c.Status = false, missing },
+			pipeline.Missing, true,
+		},
+		"no longer published": {
+			func(c *catalogueRow) { c.Published = false },
+			pipeline.Unpublished, false,
+		},
+		"unpublished, as is known": {
+			func(c *catalogueRow) { c.Published, c.Status = false, unpublished },
+			pipeline.Unpublished, true,
+		},
+		"published again":         {func(c *catalogueRow) { c.Status = unpublished }, "", false},
+		"there again":             {func(c *catalogueRow) { c.Status = missing }, "", false},
+		"what others found amiss": {func(c *catalogueRow) { c.Status = "misconfigured" }, "", true},
+		"dropped, not unpublished": {
+			func(c *catalogueRow) { c.TableExists, c.Published = false, false },
+			pipeline.Missing, false,
+		},
+		"dropped, was misconfigured": {
+			func(c *catalogueRow) { c.TableExists, c.Status = false, "misconfigured" },
+			pipeline.Missing, false,
+		},
 	} {
 		row := healthy(c.change)
 		if lack, detail := row.lack(); lack != c.lack || (detail == "") != (lack == "") || row.asStored() != c.stored {
@@ -161,7 +180,8 @@ func TestWatch_EndsTheSessionThatLacksMarks(t *testing.T) {
 		}
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		defer cancel()
-		if err := (&session{s: s, marks: true}).keepLooking(ctx, l); !errors.Is(err, context.DeadlineExceeded) || l.looked < 10 {
+		err := (&session{s: s, marks: true}).keepLooking(ctx, l)
+		if !errors.Is(err, context.DeadlineExceeded) || l.looked < 10 {
 			t.Errorf("%v after %d looks, want that it looks until it is told to stop", err, l.looked)
 		}
 	})

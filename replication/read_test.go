@@ -206,6 +206,8 @@ func TestRead_GivesUpAServerThatIsSilent(t *testing.T) {
 
 func TestRead_EndsWithWhatTheServerSays(t *testing.T) {
 	t.Parallel()
+	whatever := func(err error) bool { return err != nil }
+	malformed := func(err error) bool { return errors.Is(err, ErrMalformed) }
 	for name, c := range map[string]struct {
 		do   func(m *memory)
 		want func(err error) bool
@@ -214,16 +216,16 @@ func TestRead_EndsWithWhatTheServerSays(t *testing.T) {
 			func(m *memory) { m.in <- &pgproto3.ErrorResponse{Code: "22P05"} },
 			func(err error) bool { _, ok := errors.AsType[*undecodedError](err); return ok },
 		},
-		"the end":            {func(m *memory) { m.in <- &pgproto3.CopyDone{} }, func(err error) bool { return err != nil }},
-		"a broken frame":     {func(m *memory) { m.in <- &pgproto3.CopyData{Data: []byte("w")} }, func(err error) bool { return errors.Is(err, ErrMalformed) }},
-		"a broken keepalive": {func(m *memory) { m.in <- &pgproto3.CopyData{Data: []byte("k")} }, func(err error) bool { return errors.Is(err, ErrMalformed) }},
-		"a closed wire":      {func(m *memory) { close(m.in) }, func(err error) bool { return err != nil }},
+		"the end":            {func(m *memory) { m.in <- &pgproto3.CopyDone{} }, whatever},
+		"a broken frame":     {func(m *memory) { m.in <- &pgproto3.CopyData{Data: []byte("w")} }, malformed},
+		"a broken keepalive": {func(m *memory) { m.in <- &pgproto3.CopyData{Data: []byte("k")} }, malformed},
+		"a closed wire":      {func(m *memory) { close(m.in) }, whatever},
 		"a wire that takes nothing": {func(m *memory) {
 			m.mu.Lock()
 			m.broken = errors.New("broken pipe")
 			m.mu.Unlock()
 			m.in <- keepalive(900, true)
-		}, func(err error) bool { return err != nil }},
+		}, whatever},
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			_, m, stop := reading(t)

@@ -35,6 +35,7 @@ func running(o Options, ends func(s *Stream, n int) error) (*Stream, *int) {
 // What a session's end means for the next one.
 func TestRun_AnswersTheEndOfASession(t *testing.T) {
 	t.Parallel()
+	shutdown := &pgconn.PgError{Code: pgerrcode.AdminShutdown}
 	lost := fmt.Errorf("receive: %w", errors.New("connection reset"))
 	for name, c := range map[string]struct {
 		end              error
@@ -47,7 +48,7 @@ func TestRun_AnswersTheEndOfASession(t *testing.T) {
 		"another one took over":      {queue.ErrEpochLost, 4 * time.Second, true, false, 0, 0},
 		"marks are needed":           {errMarks, time.Millisecond, false, true, 0, 0},
 		"something is missing":       {&gapError{"the slot does not exist"}, time.Millisecond, false, true, 0, 1},
-		"a server that does not say": {&pgconn.PgError{Code: pgerrcode.AdminShutdown}, 200 * time.Millisecond, false, true, 1, 0},
+		"a server that does not say": {shutdown, 200 * time.Millisecond, false, true, 1, 0},
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			scans := 0

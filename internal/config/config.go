@@ -138,7 +138,8 @@ type Publication struct {
 type Plugins struct {
 	// Dir is where plugins are looked for by name, instead of the usual folders. Default "": the usual ones.
 	Dir string
-	// Default is the plugin of pipelines and models that name none: a name or a path. Default: that of whose manifest says so.
+	// Default is the plugin of pipelines and models that name none: a name or a path. Default: the one whose manifest says
+	// so.
 	Default string
 	// SHA256 is what the program of Default must hash to, 64 hexadecimal digits. Default "": not checked.
 	SHA256 string

@@ -56,7 +56,8 @@ func (c *Config) Known(plugin, model string) error {
 		!slices.ContainsFunc(c.Models, func(m Model) bool { return m.Plugin == plugin }) {
 		return mistake(fmt.Sprintf("the plugin %q comes from the database and is a path: only paths of this configuration are run (--plugin, plugins.catalog, or embedsidecar plugins register)", plugin))
 	}
-	if isPath(model) && manifest.For(plugin).Model.Kind != manifest.Name && c.model(model) == nil && model != c.DefaultModel &&
+	if isPath(model) && manifest.For(plugin).Model.Kind != manifest.Name && c.model(model) == nil &&
+		model != c.DefaultModel &&
 		!configured(model, func(spec pipeline.Spec) string { return spec.Model }) {
 		return mistake(fmt.Sprintf("the model %q comes from the database and is a path: only paths of this configuration are read (--model, or models with a path)", model))
 	}

@@ -106,7 +106,10 @@ func TestRefresh_TakesTheCatalogueWhereNobodyElseDoes(t *testing.T) {
 		running bool
 		want    string
 	}{
-		"nobody runs":      {pipeline.Pipeline{ID: 7, Status: pipeline.Missing, Detail: "gone"}, false, string(pipeline.Missing)},
+		"nobody runs": {
+			pipeline.Pipeline{ID: 7, Status: pipeline.Missing, Detail: "gone"}, false,
+			string(pipeline.Missing),
+		},
 		"a sidecar runs":   {pipeline.Pipeline{ID: 7, Status: pipeline.Missing}, true, active},
 		"it is locked":     {pipeline.Pipeline{ID: 7, Status: pipeline.Locked}, false, active},
 		"another pipeline": {pipeline.Pipeline{ID: 8, Status: pipeline.Missing}, false, active},
@@ -121,13 +124,13 @@ func TestRefresh_TakesTheCatalogueWhereNobodyElseDoes(t *testing.T) {
 
 func TestChangesHands_WhileASlotWaitsForASidecarThatRuns(t *testing.T) {
 	t.Parallel()
-	free := Slot{Name: "docs", Exists: true}
+	free, streamed := Slot{Name: "docs", Exists: true}, []Sidecar{{Slot: "docs", Stream: health.Streaming}}
 	for name, c := range map[string]struct {
 		change   func(s *Slot)
 		sidecars []Sidecar
 		want     bool
 	}{
-		"somebody streams, and it is not held": {func(*Slot) {}, []Sidecar{{Slot: "docs", Stream: health.Streaming}}, true},
+		"somebody streams, and it is not held": {func(*Slot) {}, streamed, true},
 		"somebody stands by":                   {func(*Slot) {}, []Sidecar{{Slot: "docs", Stream: health.Standby}}, true},
 		"somebody begins":                      {func(*Slot) {}, []Sidecar{{Slot: "docs", Stream: health.Starting}}, true},
 		"nobody runs":                          {func(*Slot) {}, nil, false},
@@ -136,9 +139,9 @@ func TestChangesHands_WhileASlotWaitsForASidecarThatRuns(t *testing.T) {
 		"one is stuck": {
 			func(*Slot) {}, []Sidecar{{Slot: "docs", Stream: health.Standby}, {Slot: "docs", Stream: health.Stuck}}, false,
 		},
-		"it is held":       {func(s *Slot) { s.Active = true }, []Sidecar{{Slot: "docs", Stream: health.Streaming}}, false},
-		"it is lost":       {func(s *Slot) { s.WALStatus = "lost" }, []Sidecar{{Slot: "docs", Stream: health.Streaming}}, false},
-		"there is no slot": {func(s *Slot) { s.Exists = false }, []Sidecar{{Slot: "docs", Stream: health.Streaming}}, false},
+		"it is held":       {func(s *Slot) { s.Active = true }, streamed, false},
+		"it is lost":       {func(s *Slot) { s.WALStatus = "lost" }, streamed, false},
+		"there is no slot": {func(s *Slot) { s.Exists = false }, streamed, false},
 	} {
 		slot := free
 		c.change(&slot)

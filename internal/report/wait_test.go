@@ -36,7 +36,7 @@ func TestCaughtUp_SaysForWhomToWait(t *testing.T) {
 // request for a scan: so the catalogue comes first, and then the scans.
 func TestAt_AsksTheQueueAfterTheCatalogue(t *testing.T) {
 	t.Parallel()
-	broken := errors.New("broken")
+	broken, thrice := errors.New("broken"), []string{"queue", "catalogue", "queue"}
 	for name, c := range map[string]struct {
 		answers []CaughtUp
 		altered int64
@@ -44,10 +44,10 @@ func TestAt_AsksTheQueueAfterTheCatalogue(t *testing.T) {
 		order   []string
 		yes     bool
 	}{
-		"all is done":    {[]CaughtUp{done, done}, 0, nil, []string{"queue", "catalogue", "queue"}, true},
+		"all is done":    {[]CaughtUp{done, done}, 0, nil, thrice, true},
 		"work is left":   {[]CaughtUp{{Decoded: true, Open: 1}}, 0, nil, []string{"queue"}, false},
-		"altered":        {[]CaughtUp{done, done}, 2, nil, []string{"queue", "catalogue", "queue"}, false},
-		"seen meanwhile": {[]CaughtUp{done, {Decoded: true, Scans: 1}}, 0, nil, []string{"queue", "catalogue", "queue"}, false},
+		"altered":        {[]CaughtUp{done, done}, 2, nil, thrice, false},
+		"seen meanwhile": {[]CaughtUp{done, {Decoded: true, Scans: 1}}, 0, nil, thrice, false},
 		"no catalogue":   {[]CaughtUp{done}, 0, broken, []string{"queue", "catalogue"}, false},
 	} {
 		var order []string
@@ -107,7 +107,8 @@ func TestWait_EndsWithWhatWentWrong(t *testing.T) {
 	broken := errors.New("broken")
 	synctest.Test(t, func(t *testing.T) {
 		quiet := func() error { return nil }
-		if _, err := wait(t.Context(), func() (CaughtUp, error) { return CaughtUp{}, broken }, quiet); !errors.Is(err, broken) {
+		_, err := wait(t.Context(), func() (CaughtUp, error) { return CaughtUp{}, broken }, quiet)
+		if !errors.Is(err, broken) {
 			t.Errorf("it cannot ask: %v", err)
 		}
 		if _, err := wait(t.Context(), func() (CaughtUp, error) { return CaughtUp{}, nil },
@@ -116,7 +117,7 @@ func TestWait_EndsWithWhatWentWrong(t *testing.T) {
 		}
 		ctx, cancel := context.WithTimeoutCause(t.Context(), time.Second, broken)
 		defer cancel()
-		c, err := wait(ctx, func() (CaughtUp, error) { return CaughtUp{Open: 5}, ctx.Err() }, func() error { return ctx.Err() })
+		c, err := wait(ctx, func() (CaughtUp, error) { return CaughtUp{Open: 5}, ctx.Err() }, ctx.Err)
 		if !errors.Is(err, broken) || c.Open != 5 {
 			t.Errorf("its time is over: %+v, %v, want how far it is, and why it ends", c, err)
 		}

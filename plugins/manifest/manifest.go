@@ -112,7 +112,7 @@ type Setting struct {
 	Type     Type     `yaml:"type"`
 	Most     int      `yaml:"most"`
 	Choices  []string `yaml:"choices"`
-	Variable string   `yaml:"variable"` // what the plugin calls it, with the manifest's prefix; "": BATCH_TEXTS of the name
+	Variable string   `yaml:"variable"` // what the plugin calls it, behind the prefix; "": BATCH_TEXTS of the name
 }
 
 // all reads the files once. They are part of the program: one that cannot be read is a mistake in it, which the first

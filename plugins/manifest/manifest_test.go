@@ -69,7 +69,9 @@ func TestFor_APluginWithoutAManifestNeedsNothing(t *testing.T) {
 
 func TestRead_NamesTheFileThatIsWrong(t *testing.T) {
 	t.Parallel()
-	for name, content := range map[string]string{"toy.yaml": "name: other", "key.yaml": "name: key\nunheard: of", "no.yaml": "["} {
+	for name, content := range map[string]string{
+		"toy.yaml": "name: other", "key.yaml": "name: key\nunheard: of", "no.yaml": "[",
+	} {
 		if _, err := read(fstest.MapFS{name: {Data: []byte(content)}}); err == nil || !strings.Contains(err.Error(), name) {
 			t.Errorf("%s: %v", name, err)
 		}
