@@ -49,7 +49,7 @@ func (c *embedCommand) run(ctx context.Context, env *environment) (err error) {
 	if err != nil {
 		return err
 	}
-	embedder, _, err := env.embedders().Host("", "")
+	embedder, _, err := env.embedders().Runner("", "")
 	if err != nil {
 		return err
 	}

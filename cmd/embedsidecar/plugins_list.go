@@ -158,7 +158,7 @@ func pluginInfo(ctx context.Context, env *environment) (err error) {
 	if len(env.args) > 1 {
 		model = env.args[1]
 	}
-	h, found, err := env.embedders().Host(env.args[0], model)
+	h, found, err := env.embedders().Runner(env.args[0], model)
 	if err != nil {
 		return err
 	}

@@ -88,7 +88,7 @@ func verifyPlugin(ctx context.Context, env *environment, c *config.Config, name 
 	case "missing", "unusable":
 		return pluginVerdict{name, "wrong", k.Detail, nil}
 	}
-	h, _, err := env.embedders().Host(name, "")
+	h, _, err := env.embedders().Runner(name, "")
 	if err != nil {
 		return pluginVerdict{name, "wrong", env.redact.Text(err.Error()), problem.Hints(err)}
 	}

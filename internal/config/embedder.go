@@ -19,7 +19,8 @@ import (
 // Embedder is what it takes to start the plugin of a pipeline.
 type Embedder struct {
 	Plugin       string        // as named, or the name of its program
-	PluginPath   string        // absolute
+	PluginPath   string        // absolute; "" where the plugin is no program
+	Transport    string        // as its manifest says; "": a process of the program
 	PluginSHA256 string        // "": not checked
 	Model        string        // as named; "": what the plugin has
 	ModelPath    string        // absolute folder; "" where the model is a name
@@ -131,9 +132,12 @@ func (c *Config) Embedder(find Finder, plugin, model string) (Embedder, error) {
 	if e.PluginSHA256 == "" && e.Plugin == c.Plugins.Default {
 		e.PluginSHA256 = c.Plugins.SHA256
 	}
-	var err error
-	if e.PluginPath, err = find.Plugin(program, c.Plugins.Dir); err != nil {
-		return e, err
+	e.Transport = manifest.For(pluginName(e.Plugin)).Transport
+	if e.Transport == "" {
+		var err error
+		if e.PluginPath, err = find.Plugin(program, c.Plugins.Dir); err != nil {
+			return e, err
+		}
 	}
 	e.Plugin = pluginName(e.Plugin)
 	if err := c.fillEnv(&e, find, m, folder); err != nil {

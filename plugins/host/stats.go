@@ -18,9 +18,11 @@ type Process struct {
 	Memory int64 `json:"memory_bytes"` // resident, with what the process has started; 0: not measured
 }
 
-// Processes returns those that run, with their memory: it reads the system's list of processes for each.
-func (h *Host) Processes() []Process {
-	list := h.Stats().Processes
+// Processes returns those that run, with their memory.
+func (h *Host) Processes() []Process { return Measured(h.Stats().Processes) }
+
+// Measured returns processes with their memory: it reads the system's list of processes for each.
+func Measured(list []Process) []Process {
 	for i := range list {
 		list[i].Memory = groupMemory(list[i].Pid)
 	}

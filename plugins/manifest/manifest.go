@@ -23,6 +23,8 @@ type Manifest struct {
 	Name string `yaml:"name"`
 	// Default: it is the plugin of pipelines and models that name none. One of all manifests says so.
 	Default bool `yaml:"default"`
+	// Transport is how it is reached. "": it is a program, which is started.
+	Transport string `yaml:"transport"`
 	// Prefix begins the variables of its settings, after that of all plugins. "": its settings are those of every plugin
 	// without some of its own.
 	Prefix string `yaml:"prefix"`

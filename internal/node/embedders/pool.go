@@ -27,7 +27,7 @@ type Pool struct {
 
 // Hosted is a plugin with a model.
 type Hosted struct {
-	*host.Host
+	Runner
 	Plugin string    // its name
 	key    [2]string // plugin and model, as the first pipeline names them
 	found  config.Embedder
@@ -41,7 +41,7 @@ type Hosted struct {
 
 // Describe remembers what the model says of itself.
 func (h *Hosted) Describe(ctx context.Context) (embed.Description, error) {
-	d, err := h.Host.Describe(ctx)
+	d, err := h.Runner.Describe(ctx)
 	if err == nil {
 		h.mu.Lock()
 		h.about = &d
@@ -105,17 +105,17 @@ func (e *Pool) Get(plugin, model string) (*Hosted, error) {
 	if err := c.Known(plugin, model); err != nil {
 		return nil, err
 	}
-	h, found, err := e.source.Host(plugin, model)
+	r, found, err := e.source.Runner(plugin, model)
 	if err != nil {
 		return nil, err
 	}
 	for _, other := range e.hosts {
 		if sameEmbedder(other.found, found) {
 			e.hosts[key] = other // by another name
-			return other, h.Close()
+			return other, r.Close()
 		}
 	}
-	e.hosts[key] = &Hosted{Host: h, Plugin: found.Plugin, key: key, found: found, path: found.PluginPath}
+	e.hosts[key] = &Hosted{Runner: r, Plugin: found.Plugin, key: key, found: found, path: found.PluginPath}
 	return e.hosts[key], nil
 }
 

@@ -9,6 +9,7 @@ import (
 
 	"github.com/embedsidecar/embedsidecar/internal/control"
 	"github.com/embedsidecar/embedsidecar/internal/problem"
+	"github.com/embedsidecar/embedsidecar/plugins/host"
 )
 
 // Reload has plugins start anew beside themselves and take over, with what catalogue and files hold now. No names
@@ -44,11 +45,11 @@ func (e *Pool) Reload(ctx context.Context, names []string) []control.Reloaded {
 }
 
 func (e *Pool) reloadOne(ctx context.Context, h *Hosted) error {
-	options, found, err := e.source.Options(h.key[0], h.key[1])
+	found, err := e.source.find(h.key[0], h.key[1])
 	if err != nil {
 		return err
 	}
-	if err := h.Reload(ctx, options); err != nil {
+	if err := h.Runner.Reload(ctx, found); err != nil {
 		return err
 	}
 	h.mu.Lock()
@@ -66,7 +67,7 @@ func (e *Pool) States() []control.Plugin {
 		p := control.Plugin{
 			Plugin: h.Plugin, Model: model, Version: s.Version, Path: h.path, Circuit: s.Circuit, Reason: s.Reason,
 			RetrySeconds: s.RetryIn.Seconds(),
-			Wanted:       s.Wanted, Processes: h.Processes(), Restarts: s.Restarts(), Hangs: s.Hangs, BadAnswers: s.BadAnswers,
+			Wanted:       s.Wanted, Processes: host.Measured(s.Processes), Restarts: s.Restarts(), Hangs: s.Hangs, BadAnswers: s.BadAnswers,
 			Calls: s.Calls, Texts: s.Texts,
 		}
 		h.mu.Unlock()

@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/embedsidecar/embedsidecar/internal/config"
-	"github.com/embedsidecar/embedsidecar/internal/problem"
 	"github.com/embedsidecar/embedsidecar/plugins/host"
 )
 
@@ -23,20 +22,6 @@ type Source struct {
 // ModelOf is a model as pipelines name it: plugin and model, "" for the defaults.
 type ModelOf struct{ Plugin, Model string }
 
-// Host starts nothing yet: it finds the plugin and the model, and returns the host that starts the plugin when it
-// is first used. Empty names mean the defaults. The caller closes it.
-func (s Source) Host(plugin, model string) (*host.Host, config.Embedder, error) {
-	options, found, err := s.Options(plugin, model)
-	if err != nil {
-		return nil, found, err
-	}
-	h, err := host.New(options)
-	if err != nil {
-		return nil, found, problem.New(problem.Usage, err)
-	}
-	return h, found, nil
-}
-
 // canaryInterval is how often plugins are asked texts whose vectors are known.
 const canaryInterval = 5 * time.Minute
 
@@ -49,16 +34,17 @@ func (s Source) Registered() (*config.Config, error) {
 	return s.Config.WithRegistered(list), nil
 }
 
-// Options are what a host needs for the plugin and the model that a pipeline names.
-func (s Source) Options(plugin, model string) (host.Options, config.Embedder, error) {
+// find finds the plugin and the model that a pipeline names.
+func (s Source) find(plugin, model string) (config.Embedder, error) {
 	c, err := s.Registered()
 	if err != nil {
-		return host.Options{}, config.Embedder{}, err
+		return config.Embedder{}, err
 	}
-	found, err := c.Embedder(s.Find, plugin, model)
-	if err != nil {
-		return host.Options{}, found, err
-	}
+	return c.Embedder(s.Find, plugin, model)
+}
+
+// options are what a host needs for what was found.
+func (s Source) options(found config.Embedder) host.Options {
 	options := host.Options{
 		Name: found.Plugin, Path: found.PluginPath, SHA256: found.PluginSHA256, Env: found.Env, Log: s.Log,
 		Redact:    s.Redact,
@@ -73,5 +59,5 @@ func (s Source) Options(plugin, model string) (host.Options, config.Embedder, er
 	if found.ModelSHA256 != "" && found.ModelPath != "" {
 		options.Files = map[string]string{filepath.Join(found.ModelPath, found.Weights()): found.ModelSHA256}
 	}
-	return options, found, nil
+	return options
 }

@@ -1,0 +1,66 @@
+package embedders
+
+import (
+	"context"
+	"log/slog"
+	"strings"
+	"testing"
+
+	"github.com/embedsidecar/embedsidecar/embed"
+	"github.com/embedsidecar/embedsidecar/internal/config"
+	"github.com/embedsidecar/embedsidecar/internal/pipeline"
+	"github.com/embedsidecar/embedsidecar/plugins/host"
+)
+
+// inside is an embedder in this process.
+type inside struct{ closed int }
+
+func (*inside) Describe(context.Context) (embed.Description, error) {
+	return embed.Description{Plugin: "inside", Model: "two", Dims: 2}, nil
+}
+
+func (*inside) Embed(_ context.Context, _ embed.Kind, texts []string) ([]embed.Result, error) {
+	results := make([]embed.Result, len(texts))
+	for i := range results {
+		results[i].Vector = []float32{1, 2}
+	}
+	return results, nil
+}
+
+func (*inside) Tokenize(context.Context, []string) (embed.Tokens, error) {
+	return embed.Tokens{}, embed.ErrNoTokens
+}
+func (*inside) Stats() host.Stats                             { return host.Stats{Up: true, Version: "1"} }
+func (*inside) Reload(context.Context, config.Embedder) error { return nil }
+func (i *inside) Close() error {
+	i.closed++
+	return nil
+}
+
+// A pool asks nobody where an embedder runs.
+func TestPool_TakesAnyRunner(t *testing.T) {
+	t.Parallel()
+	r := &inside{}
+	p := New(Source{Log: slog.New(slog.DiscardHandler)})
+	h := &Hosted{Runner: r, Plugin: "inside"}
+	p.hosts[[2]string{"inside", "two"}], p.hosts[[2]string{"", "two"}] = h, h // by two names
+	spec := pipeline.Spec{Name: "docs", Plugin: "inside", Model: "two"}
+	described, err := p.Describe(t.Context(), []pipeline.Spec{spec})
+	if err != nil || described["docs"].Dims != 2 || h.Model() != "two" {
+		t.Fatalf("described %+v, %v", described, err)
+	}
+	if got := p.Described(ModelOf{"", "two"}); got == nil || got.Plugin != "inside" {
+		t.Errorf("by its other name it is %+v", got)
+	}
+	spec.Chunking.Strategy = pipeline.ChunkTokens
+	if _, err := p.Describe(t.Context(), []pipeline.Spec{spec}); err == nil ||
+		!strings.Contains(err.Error(), "does not tell where tokens end") {
+		t.Errorf("got %v, want that it does not tell tokens", err)
+	}
+	if list := p.States(); len(list) != 1 || list[0].Version != "1" || list[0].Model != "two" {
+		t.Errorf("its state is %+v", list)
+	}
+	if err := p.Close(); err != nil || r.closed != 1 {
+		t.Errorf("%v, closed %d times", err, r.closed)
+	}
+}
