@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -63,35 +64,34 @@ func enqueuing(t *testing.T, store func(b queue.Batch) (queue.Enqueued, error)) 
 func TestP2_OnlyWhatIsStoredIsDurable(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		var batches []queue.Batch
+		stored := make(chan queue.Batch, 10)
 		ses, _ := enqueuing(t, func(b queue.Batch) (queue.Enqueued, error) {
-			batches = append(batches, b)
+			stored <- b
 			return queue.Enqueued{Made: 1, Joined: 2, Dropped: 3}, nil
 		})
 		for range maxBatch { // of a transaction whose end was not read yet
 			ses.buffer.add(queue.Change{RowKey: "1"})
 		}
 		synctest.Wait()
-		if len(batches) != 1 || batches[0].Checkpoint != 0 || batches[0].Epoch != 3 || batches[0].Slot != "docs" ||
+		if b := <-stored; len(b.Changes) != maxBatch || b.Checkpoint != 0 || b.Epoch != 3 || b.Slot != "docs" ||
 			len(ses.durable) != 0 {
-			t.Fatalf("stored %d batches, %d positions are durable; want the changes and no position", len(batches),
-				len(ses.durable))
+			t.Fatalf("stored %d changes up to %s, %d positions are durable; want the changes and no position",
+				len(b.Changes), b.Checkpoint, len(ses.durable))
 		}
 		ses.buffer.commit(500, false)
 		synctest.Wait()
-		if len(batches) != 2 || batches[1].Checkpoint != 500 || <-ses.durable != 500 ||
-			ses.s.stats.DurableLSN.Load() != 500 {
-			t.Fatalf("stored %+v, want the end of the transaction", batches[1])
+		if b := <-stored; b.Checkpoint != 500 || <-ses.durable != 500 || ses.s.stats.DurableLSN.Load() != 500 {
+			t.Fatalf("stored %+v, want the end of the transaction", b)
 		}
 		pass(time.Second)
 		ses.buffer.commit(600, false)
 		ses.buffer.ownWrite()
 		pass(5 * time.Minute)
-		if len(batches) != 2 {
+		if len(stored) != 0 {
 			t.Error("an idle position was stored at once")
 		}
 		pass(idleTime)
-		if len(batches) != 3 || batches[2].Checkpoint != 600 || ses.s.stats.OwnWrites.Load() != 1 {
+		if b := <-stored; b.Checkpoint != 600 || ses.s.stats.OwnWrites.Load() != 1 {
 			t.Error("an idle position is never stored")
 		}
 		if ses.s.stats.Made.Load() != 3 || ses.s.stats.Joined.Load() != 6 || ses.s.stats.Dropped.Load() != 9 {
@@ -113,24 +113,23 @@ func TestP2_OnlyWhatIsStoredIsDurable(t *testing.T) {
 func TestEnqueue_TriesAgainAgainstLocks(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		tries := 0
+		var tries, scans atomic.Int64
 		lost := errors.New("broken")
 		ses, ended := enqueuing(t, func(queue.Batch) (queue.Enqueued, error) {
-			if tries++; tries <= 60 {
+			switch n := tries.Add(1); {
+			case n <= 60:
 				return queue.Enqueued{}, database.ErrLocked
-			}
-			if tries == 61 {
+			case n == 61:
 				return queue.Enqueued{}, nil
 			}
 			return queue.Enqueued{}, lost
 		})
-		scans := 0
-		ses.s.o.OnCatalogue = func() { scans++ }
+		ses.s.o.OnCatalogue = func() { scans.Add(1) }
 		ses.buffer.scan(7)
 		ses.buffer.commit(200, false)
 		pass(2 * time.Minute)
-		if tries != 61 || scans != 1 || <-ses.durable != 200 {
-			t.Fatalf("%d tries, %d scans told of", tries, scans)
+		if tries.Load() != 61 || scans.Load() != 1 || <-ses.durable != 200 {
+			t.Fatalf("%d tries, %d scans told of", tries.Load(), scans.Load())
 		}
 		ses.buffer.add(queue.Change{RowKey: "1"})
 		ses.buffer.commit(300, false)

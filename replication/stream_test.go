@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -16,12 +17,11 @@ import (
 )
 
 // running returns a Stream whose sessions end as they are told: the n-th, from 1, with what ends says.
-func running(o Options, ends func(s *Stream, n int) error) (*Stream, *int) {
+func running(o Options, ends func(s *Stream, n int64) error) (*Stream, *atomic.Int64) {
 	o.Slot, o.Log = "docs", slog.New(slog.DiscardHandler)
-	s, n := New(o), new(int)
+	s, n := New(o), new(atomic.Int64)
 	s.attempt = func(ctx context.Context) error {
-		*n++
-		err := ends(s, *n)
+		err := ends(s, n.Add(1))
 		if err == nil {
 			<-ctx.Done()
 			err = ctx.Err()
@@ -51,8 +51,8 @@ func TestRun_AnswersTheEndOfASession(t *testing.T) {
 		"a server that does not say": {shutdown, 200 * time.Millisecond, false, true, 1, 0},
 	} {
 		synctest.Test(t, func(t *testing.T) {
-			scans := 0
-			s, n := running(Options{OnCatalogue: func() { scans++ }}, func(s *Stream, n int) error {
+			var scans atomic.Int64
+			s, n := running(Options{OnCatalogue: func() { scans.Add(1) }}, func(s *Stream, n int64) error {
 				if n == 1 {
 					s.stats.Streaming.Store(true)
 					return c.end
@@ -67,9 +67,9 @@ func TestRun_AnswersTheEndOfASession(t *testing.T) {
 				t.Errorf("%s: standing by: %t", name, got)
 			}
 			pass(c.within)
-			if *n != 2 || s.stats.Reconnects.Load() != c.reconnects || s.stats.Gaps.Load() != c.gaps ||
-				int64(scans) != c.gaps || (s.stats.Trouble.Load() != nil) != true && c.trouble {
-				t.Errorf("%s: %d sessions after %s, %d reconnects, %d gaps, trouble %+v", name, *n, c.within,
+			if n.Load() != 2 || s.stats.Reconnects.Load() != c.reconnects || s.stats.Gaps.Load() != c.gaps ||
+				scans.Load() != c.gaps || (s.stats.Trouble.Load() != nil) != true && c.trouble {
+				t.Errorf("%s: %d sessions after %s, %d reconnects, %d gaps, trouble %+v", name, n.Load(), c.within,
 					s.stats.Reconnects.Load(), s.stats.Gaps.Load(), s.stats.Trouble.Load())
 			}
 			cancel()
@@ -94,7 +94,7 @@ func TestRun_EndsWhereAPersonMustAct(t *testing.T) {
 		"a gap that cannot be mended": {Options{}, &gapError{"gone"}, fatal, Conflict},
 	} {
 		synctest.Test(t, func(t *testing.T) {
-			s, _ := running(c.o, func(*Stream, int) error { return c.end })
+			s, _ := running(c.o, func(*Stream, int64) error { return c.end })
 			s.renew = func(context.Context, string) error { return c.renew }
 			got, ok := errors.AsType[*FatalError](s.Run(t.Context()))
 			if !ok || got.Kind != c.kind || got.Error() == "" || got.Hint() == "" {
@@ -110,8 +110,8 @@ func TestRun_TriesAgainWithPauses(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		refused := &undecodedError{&pgconn.PgError{Code: "22P05", Message: "no equivalent"}}
-		s, n := running(Options{}, func(*Stream, int) error { return refused })
-		made := 0
+		s, n := running(Options{}, func(*Stream, int64) error { return refused })
+		made := int64(0)
 		down := errors.New("not now")
 		s.renew = func(context.Context, string) error {
 			made++
@@ -122,8 +122,8 @@ func TestRun_TriesAgainWithPauses(t *testing.T) {
 		if err := s.Run(ctx); err != nil {
 			t.Fatal(err)
 		}
-		if *n < 35 || *n > 60 || made != *n/patience {
-			t.Errorf("%d sessions in a minute, and %d tries to make the slot anew", *n, made)
+		if n := n.Load(); n < 35 || n > 60 || made != n/patience {
+			t.Errorf("%d sessions in a minute, and %d tries to make the slot anew", n, made)
 		}
 		trouble := s.stats.Trouble.Load()
 		if trouble == nil || trouble.Err == nil || time.Since(trouble.Since) < 59*time.Second {
