@@ -90,6 +90,7 @@ func (d Destination) unfit(spec pipeline.Spec, model Vectors) (problem string, h
 	return "", nil
 }
 
+// DestinationName is a destination for people, quoted.
 func DestinationName(spec pipeline.Spec) string {
 	if spec.ToColumn() {
 		return spec.Source() + "." + database.Quote(spec.IntoColumn)

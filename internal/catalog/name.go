@@ -41,6 +41,7 @@ func Malformed(spec pipeline.Spec) string {
 	return spec.ChunkingMistake()
 }
 
+// BadName returns why a name cannot be one in the catalogue, or "".
 func BadName(name string) string {
 	switch {
 	case name == "":

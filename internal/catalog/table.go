@@ -49,8 +49,10 @@ type column struct {
 	Collation string // as a clause for a definition; "" when it is the type's own
 }
 
+// Quoted is the name with its schema, for use in SQL.
 func (t *Table) Quoted() string { return database.Quote(t.Schema, t.Name) }
 
+// Column returns the column of a name.
 func (t *Table) Column(name string) (column, bool) {
 	for _, c := range t.Columns {
 		if c.Name == name {
@@ -60,6 +62,7 @@ func (t *Table) Column(name string) (column, bool) {
 	return column{}, false
 }
 
+// ColumnNames are the names of the columns, in their order.
 func (t *Table) ColumnNames() []string {
 	names := make([]string, len(t.Columns))
 	for i, c := range t.Columns {

@@ -56,6 +56,7 @@ func (p Wanted) Sql() string {
 // Version15 is the first server with column lists and row filters in publications.
 const Version15 = 150000
 
+// Find looks a publication up; nil: there is none.
 func Find(ctx context.Context, q database.Querier, name string, version int) (*Publication, error) {
 	var p Publication
 	err := q.QueryRow(ctx, `SELECT oid, pg_get_userbyid(pubowner)::text, pg_has_role(pubowner, 'USAGE'), puballtables,

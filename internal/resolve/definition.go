@@ -113,6 +113,7 @@ func laneWord(lane pipeline.Lane) string {
 	return [...]string{"low", "normal", "high", "urgent"}[lane]
 }
 
+// PluginOf returns the plugin of a pipeline, or the one that is meant where none is named.
 func PluginOf(spec pipeline.Spec) string {
 	if spec.Plugin == "" {
 		return manifest.Default().Name

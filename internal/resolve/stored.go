@@ -79,6 +79,7 @@ func readStored(ctx context.Context, q database.Querier, slot *string) ([]Stored
 	return stored, nil
 }
 
+// Spec is the pipeline as it would be configured.
 func (s *Stored) Spec() pipeline.Spec {
 	return pipeline.Spec{
 		Name: s.Name, Schema: s.TableSchema, Table: s.TableName, Columns: s.SourceColumns, Text: s.TextExpression,
