@@ -142,6 +142,7 @@ func settingValue(s manifest.Setting, v string) (string, error) {
 			return "", fmt.Errorf("expected at most %d bytes, not %d", s.Most, len(v))
 		}
 		return v, withoutNUL(v)
+	default:
 	}
 	if v == "" || strings.ContainsRune(v, 0) {
 		return "", errors.New("expected a text that is not empty")

@@ -107,8 +107,8 @@ func TestRefresh_TakesTheCatalogueWhereNobodyElseDoes(t *testing.T) {
 		want    string
 	}{
 		"nobody runs": {
-			pipeline.Pipeline{ID: 7, Status: pipeline.Missing, Detail: "gone"}, false,
-			string(pipeline.Missing),
+			pipeline.Pipeline{ID: 7, Status: pipeline.Missing, Detail: "gone"},
+			false, string(pipeline.Missing),
 		},
 		"a sidecar runs":   {pipeline.Pipeline{ID: 7, Status: pipeline.Missing}, true, active},
 		"it is locked":     {pipeline.Pipeline{ID: 7, Status: pipeline.Locked}, false, active},

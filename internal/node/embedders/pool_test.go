@@ -30,6 +30,7 @@ func (*inside) Embed(_ context.Context, _ embed.Kind, texts []string) ([]embed.R
 func (*inside) Tokenize(context.Context, []string) (embed.Tokens, error) {
 	return embed.Tokens{}, embed.ErrNoTokens
 }
+
 func (*inside) Stats() host.Stats                             { return host.Stats{Up: true, Version: "1"} }
 func (*inside) Reload(context.Context, config.Embedder) error { return nil }
 func (i *inside) Close() error {

@@ -67,8 +67,9 @@ func (e *Pool) States() []control.Plugin {
 		p := control.Plugin{
 			Plugin: h.Plugin, Model: model, Version: s.Version, Path: h.path, Circuit: s.Circuit, Reason: s.Reason,
 			RetrySeconds: s.RetryIn.Seconds(),
-			Wanted:       s.Wanted, Processes: host.Measured(s.Processes), Restarts: s.Restarts(), Hangs: s.Hangs, BadAnswers: s.BadAnswers,
-			Calls: s.Calls, Texts: s.Texts,
+			Wanted:       s.Wanted, Processes: host.Measured(s.Processes), Restarts: s.Restarts(), Hangs: s.Hangs,
+			BadAnswers: s.BadAnswers,
+			Calls:      s.Calls, Texts: s.Texts,
 		}
 		h.mu.Unlock()
 		list = append(list, p)
