@@ -54,7 +54,9 @@ func watchProcesses(ctx context.Context, pool *pgxpool.Pool, server int) (*proce
 	if err != nil {
 		return nil, err
 	}
-	w := &processes{conn: conn, server: server, enough: make(chan struct{}), done: make(chan error, 1), seen: map[int]*seenProc{}}
+	w := &processes{
+		conn: conn, server: server, enough: make(chan struct{}), done: make(chan error, 1), seen: map[int]*seenProc{},
+	}
 	if err := w.look(ctx, true); err != nil {
 		conn.Release()
 		return nil, err

@@ -65,8 +65,8 @@ func (p *place) startWith(pool *pgxpool.Pool, flags ...string) (*sidecar, error)
 	return &sidecar{runner: c, pool: pool, slot: slot}, nil
 }
 
-// streams waits until the sidecar reads the slot. Until then it sets up its schema, and whoever looked into that would be
-// in its way.
+// streams waits until the sidecar reads the slot. Until then it sets up its schema, and whoever looked into that would
+// be in its way.
 func (s *sidecar) streams(ctx context.Context) error {
 	for {
 		var active bool
