@@ -34,6 +34,7 @@ type command struct {
 	minArgs, maxArgs         int    // maxArgs < 0: any number
 	flags                    []cli.Flag
 	settings                 []string // groups of settings that matter here; the others are taken too, and hidden
+	unused                   []string // flags of these groups that do nothing here: taken, and hidden
 	pipelines                bool     // the flags that describe pipelines matter here
 	acts                     bool     // --yes and --dry-run matter here
 	// works until told to stop: its log tells of life events, that of others of trouble only
@@ -110,7 +111,7 @@ const listHint = "embedsidecar help lists the commands"
 
 // allFlags returns the command's own flags, then those that every command has. Every call makes the shared ones anew.
 func (c *command) allFlags() []cli.Flag {
-	return slices.Concat(c.flags, pipelineFlags(c.pipelines), settingFlags(c.settings), generalFlags(c.acts))
+	return slices.Concat(c.flags, pipelineFlags(c.pipelines), settingFlags(c.settings, c.unused), generalFlags(c.acts))
 }
 
 // cli turns the command into one of the library, which finds it by its name and keeps its flags.

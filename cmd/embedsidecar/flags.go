@@ -45,10 +45,11 @@ func generalFlags(acts bool) []cli.Flag {
 }
 
 // settingFlags makes a flag of every setting.
-func settingFlags(visible []string) []cli.Flag {
+func settingFlags(visible, unused []string) []cli.Flag {
 	var flags []cli.Flag
 	for _, s := range config.Settings() {
-		hidden := !slices.Contains(visible, s.Group) && !strings.HasPrefix(s.Flag, "log-")
+		hidden := !slices.Contains(visible, s.Group) && !strings.HasPrefix(s.Flag, "log-") ||
+			slices.Contains(unused, s.Flag)
 		if s.Placeholder == "" {
 			flags = append(flags, &cli.BoolFlag{
 				Name: s.Flag, Category: s.Group, Usage: s.Usage, DefaultText: s.Default(),

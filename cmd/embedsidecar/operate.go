@@ -134,6 +134,9 @@ func (c *retryCommand) run(ctx context.Context, env *environment) error {
 	defer pool.Close()
 	list := []acted{}
 	for i := range pipelines {
+		if err := env.tellUnknown(ctx, pool, &pipelines[i], keys); err != nil {
+			return err
+		}
 		n, err := retry(ctx, env, pool, pipelines[i].ID, keys)
 		if err != nil {
 			return err

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 
@@ -34,7 +35,7 @@ func newPluginsRegister() *command {
 		flags: []cli.Flag{
 			&cli.StringFlag{
 				Name: "as", Destination: &c.name,
-				Usage: "`NAME` of the plugin (default: the file's without embedsidecar-)",
+				Usage: "`NAME` of the plugin (default: the file's without embedsidecar- and an ending such as .py)",
 			},
 			&cli.IntFlag{
 				Name: "processes", Destination: &c.processes, Usage: "`N` processes for each model, 1 to 64",
@@ -58,6 +59,9 @@ func newPluginsRegister() *command {
 	}
 }
 
+// ending is the end of a file's name that says what it is written in; that of a version, -1.2, is none.
+var ending = regexp.MustCompile(`\.[A-Za-z][A-Za-z0-9]*$`)
+
 func (r *registerCommand) run(ctx context.Context, env *environment) error {
 	path, err := filepath.Abs(env.args[0])
 	if err != nil {
@@ -69,6 +73,9 @@ func (r *registerCommand) run(ctx context.Context, env *environment) error {
 	name := r.name
 	if name == "" {
 		name = strings.TrimPrefix(filepath.Base(path), "embedsidecar-")
+		if stem := strings.TrimSuffix(name, ending.FindString(name)); stem != "" {
+			name = stem
+		}
 	}
 	if entry, inFile := env.config.Plugin(name); inFile {
 		return fail(exitConflict, fmt.Errorf("plugin %q has an entry in the configuration file %s, which would win",

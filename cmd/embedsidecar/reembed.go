@@ -10,6 +10,7 @@ import (
 
 	"github.com/embedsidecar/embedsidecar/internal/node/lookup"
 	"github.com/embedsidecar/embedsidecar/internal/pipeline"
+	"github.com/embedsidecar/embedsidecar/internal/report"
 	"github.com/embedsidecar/embedsidecar/internal/worker"
 )
 
@@ -34,6 +35,9 @@ func (c *reembedCommand) run(ctx context.Context, env *environment) error {
 	defer pool.Close()
 	pipelines, err := lookup.Named(ctx, pool, env.args[:1])
 	if err != nil {
+		return err
+	}
+	if err := env.tellUnknown(ctx, pool, &pipelines[0], env.args[1:]); err != nil {
 		return err
 	}
 	n, err := anew(ctx, env, pool, &pipelines[0], env.args[1:])
@@ -66,4 +70,14 @@ func anew(ctx context.Context, env *environment, pool *pgxpool.Pool, p *pipeline
 		err = fail(exitPermission, err, "use the role that owns the schema embedsidecar, the one that ran embedsidecar init")
 	}
 	return n, err
+}
+
+// tellUnknown tells a person which keys are none of a pipeline's.
+func (e *environment) tellUnknown(ctx context.Context, pool *pgxpool.Pool, p *pipeline.Pipeline, keys []string) error {
+	unknown, err := report.UnknownKeys(ctx, pool, p.ID, keys)
+	for _, key := range unknown {
+		e.say("warning: pipeline %s knows no row with the key %q; keys are written as failed, search and verify print them",
+			p.Name, key)
+	}
+	return err
 }

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -87,9 +88,14 @@ func TestP10_RowsThatFailedAreNamed(t *testing.T) {
 		{[]string{"reembed", "docs", "3", "--dry-run"}, acted{"public.docs", "reembed_would_be_requested", 1}},
 		{[]string{"reembed", "docs", "3"}, acted{"public.docs", "reembed_requested", 1}},
 		{[]string{"reembed", "docs", "nobody"}, acted{"public.docs", "nothing_to_reembed", 0}},
+		{[]string{"retry", "docs", "2", "nobody"}, acted{"public.docs", "nothing_to_retry", 0}},
 		{[]string{"reembed", "docs"}, acted{"public.docs", "reembed_requested", 6}},
 	} {
-		stdout, _ := s.run(0, append(c.args, "-o", "json")...)
+		stdout, stderr := s.run(0, append(c.args, "-o", "json")...)
+		if told := strings.Contains(stderr, `knows no row with the key "nobody"`); told !=
+			slices.Contains(c.args, "nobody") || strings.Contains(stderr, `key "2"`) {
+			t.Errorf("%v: %s", c.args, stderr)
+		}
 		if diff := cmp.Diff(c.want, decoded[map[string][]acted](t, stdout)["pipelines"][0]); diff != "" {
 			t.Errorf("%v (-want +got):\n%s", c.args, diff)
 		}

@@ -190,12 +190,16 @@ func (c *runCommand) prepare(ctx context.Context, env *environment, pool, direct
 			"name one: --table public.docs --columns title,body --into embedding",
 			"or several in a file: --config FILE", "or "+lookup.OtherSlots(ctx, pool))
 	}
+	if len(specs) == 0 {
+		env.tellModel(ours)
+	}
 	if c.noInit {
 		if err != nil {
 			return err
 		}
 		for _, spec := range specs {
-			if lookup.Find(ours, spec.Name) >= 0 {
+			if at := lookup.Find(ours, spec.Name); at >= 0 {
+				env.tellKept(spec, ours[at].Spec)
 				continue
 			}
 			hint := "run embedsidecar init, or run without --no-init"

@@ -157,6 +157,7 @@ func TestServe_SurvivesWhatHappensToItsPipelines(t *testing.T) {
 	d := s.background("serve", "--log-format", "json", "--http", "127.0.0.1:0", "--no-auth")
 	address := d.logged("queries are answered", "address")
 	d.answers(address, searches, question, http.StatusOK, `"key":"7"`)
+	d.answers(address, strings.Replace(searches, "/search", "/similar", 1), `{"key": 7, "k": 3}`, http.StatusOK, `"key":"`)
 	d.answers(address, searches, `{"text": "x", "filter": {"titel": "y"}}`, http.StatusBadRequest,
 		`no column \"titel\": did you mean title?`)
 	d.answers(address, searches, `{"text": "x", "filter": {"nosuch": "y"}}`, http.StatusBadRequest,

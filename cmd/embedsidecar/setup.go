@@ -3,14 +3,18 @@ package main
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/cenkalti/backoff/v5"
 
 	"github.com/embedsidecar/embedsidecar/internal/database"
+	"github.com/embedsidecar/embedsidecar/internal/pipeline"
 	"github.com/embedsidecar/embedsidecar/internal/problem"
 	"github.com/embedsidecar/embedsidecar/internal/refusal"
+	"github.com/embedsidecar/embedsidecar/internal/resolve"
 	"github.com/embedsidecar/embedsidecar/internal/setup"
 	"github.com/embedsidecar/embedsidecar/internal/step"
 	"github.com/embedsidecar/embedsidecar/replication"
@@ -58,6 +62,30 @@ func (e *environment) tellOthers(names []string) {
 		e.say("pipeline %q is set up and not configured: it goes on as it is; embedsidecar uninstall %s takes it away", name,
 			quoted(name))
 	}
+}
+
+// tellKept warns of a pipeline that works as it is set up though it is configured otherwise, as --no-init has it.
+func (e *environment) tellKept(spec, set pipeline.Spec) {
+	if was := resolve.Differences(spec, set); len(was) > 0 {
+		e.say("warning: pipeline %q is set up otherwise than it is configured here, and works as it is set up (--no-init): %s; "+
+			"embedsidecar init changes it, or says what stands in the way", spec.Name, strings.Join(was, ", "))
+	}
+}
+
+// tellModel warns of --model where no pipeline is configured that could take it: those that are set up have their own.
+func (e *environment) tellModel(set []pipeline.Pipeline) {
+	model := e.config.DefaultModel
+	if e.config.Origin("default_model") == "default" || e.config.Queries.Listen != "" || // queries have it embed texts
+		slices.ContainsFunc(set, func(p pipeline.Pipeline) bool { return p.Model == model }) {
+		return
+	}
+	var own []string
+	for i := range set {
+		own = append(own, fmt.Sprintf("%s has %q", set[i].Name, set[i].Model))
+	}
+	e.say("warning: no pipeline is configured here that could take the model %q, and those that are set up keep theirs: %s; "+
+		"name the pipeline, too, and leave out --no-init: its set-up changes, or says what stands in the way",
+		model, strings.Join(own, ", "))
 }
 
 // tellSteps tells a person what was made and how to undo it.

@@ -32,8 +32,8 @@ func Digest(spec pipeline.Spec) string {
 	return hex.EncodeToString(sum[:enough])
 }
 
-// definedAs tells what somebody has configured otherwise than the pipeline is set up, and how that is.
-func definedAs(spec pipeline.Spec, s *Stored) (was []string) {
+// Differences tells what somebody has configured otherwise than the pipeline is set up, and how that is.
+func Differences(configured, set pipeline.Spec) (was []string) {
 	note := func(differs bool, what, before string) {
 		if before == "" {
 			before = "none"
@@ -42,14 +42,14 @@ func definedAs(spec pipeline.Spec, s *Stored) (was []string) {
 			was = append(was, fmt.Sprintf("%s (it was: %s)", what, before))
 		}
 	}
-	note(spec.Name != s.Name, "name", s.Name)
-	note(spec.Text != s.TextExpression, catalog.TextWord, s.TextExpression)
-	note(spec.Filter != s.FilterExpression, catalog.FilterWord, s.FilterExpression)
-	note(!slices.Equal(spec.Columns, s.SourceColumns), "columns", strings.Join(s.SourceColumns, ", "))
-	note(spec.Chunking != s.Chunking, "chunking", s.Chunking.Strategy)
-	note(spec.Priority != s.Lane, "priority", laneWord(s.Lane))
-	note(PluginOf(spec) != s.Plugin, "plugin", s.Plugin)
-	note(spec.Model != s.Model, "model", s.Model)
+	note(configured.Name != set.Name, "name", set.Name)
+	note(configured.Text != set.Text, catalog.TextWord, set.Text)
+	note(configured.Filter != set.Filter, catalog.FilterWord, set.Filter)
+	note(!slices.Equal(configured.Columns, set.Columns), "columns", strings.Join(set.Columns, ", "))
+	note(configured.Chunking != set.Chunking, "chunking", set.Chunking.Strategy)
+	note(configured.Priority != set.Priority, "priority", laneWord(set.Priority))
+	note(PluginOf(configured) != set.Plugin, "plugin", set.Plugin)
+	note(configured.Model != set.Model, "model", set.Model)
 	return was
 }
 
@@ -64,7 +64,7 @@ type difference struct {
 // Differs compares: configured is the definition as it was written, spec the same with the names that columns have now.
 func (s *Stored) Differs(configured, spec pipeline.Spec) difference {
 	version, known := s.Definitions[Digest(configured)]
-	d := difference{Was: strings.Join(definedAs(spec, s), ", "), Configured: version, Now: s.DefinitionVersion}
+	d := difference{Was: strings.Join(Differences(spec, s.Spec()), ", "), Configured: version, Now: s.DefinitionVersion}
 	d.Older = d.Was != "" && known && version < d.Now
 	return d
 }
@@ -93,7 +93,7 @@ func (s *Stored) NextDefinitions(f *Findings) (versions map[string]int32, now in
 	if versions == nil {
 		versions = map[string]int32{}
 	}
-	if len(definedAs(f.Pipeline.Spec, s)) > 0 {
+	if len(Differences(f.Pipeline.Spec, s.Spec())) > 0 {
 		versions[Digest(s.Written)] = now // what was set up before digests were kept, or under other names of columns
 		now++
 	}

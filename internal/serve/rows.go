@@ -22,11 +22,30 @@ import (
 // rowsRequest is what /search and /similar take.
 type rowsRequest struct {
 	Text     string  `json:"text"`
-	Key      string  `json:"key"`
+	Key      rowKey  `json:"key"`
 	K        int     `json:"k"`
 	Hybrid   bool    `json:"hybrid"`
 	Language string  `json:"language"`
 	Filter   filters `json:"filter"`
+}
+
+// rowKey is the key of a row as text. A number is taken as it is written, so that none loses digits.
+type rowKey string
+
+// UnmarshalJSON reads a string or a number.
+func (k *rowKey) UnmarshalJSON(b []byte) error {
+	var number json.Number
+	if b[0] != '"' && json.Unmarshal(b, &number) == nil && number != "" {
+		*k = rowKey(number)
+		return nil
+	}
+	var text string
+	if json.Unmarshal(b, &text) != nil {
+		return refuse("key", "type", "key: expected a string or a number, as searches return it: "+
+			`"42"; a key of several columns is one string`)
+	}
+	*k = rowKey(text)
+	return nil
 }
 
 // filters are the conditions of a request, of which no more is kept than a search takes.
@@ -84,7 +103,7 @@ func (a *api) readRows(r *http.Request) (rowsRequest, error) {
 	case len(req.Text) > a.Limits.TextBytes:
 		return req, refuse("text", "too_long", "text has %d bytes, %d are possible", len(req.Text), a.Limits.TextBytes)
 	}
-	given := []string{req.Text, req.Key, req.Language}
+	given := []string{req.Text, string(req.Key), req.Language}
 	for _, filter := range req.Filter {
 		given = append(given, filter.Values...)
 	}
@@ -172,7 +191,7 @@ func (a *api) similar(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	hits, err := a.found(r.Context(), access, func(ctx context.Context) ([]search.Hit, error) {
-		return search.Similar(ctx, a.Backend.DB(), p, req.Key, search.Request{
+		return search.Similar(ctx, a.Backend.DB(), p, string(req.Key), search.Request{
 			Rows: req.K, Filter: req.Filter,
 			Access: access,
 		})

@@ -353,6 +353,9 @@ func TestRequests_ThatAreWrong(t *testing.T) {
 		{"POST", rows + "search", `{"text": "x", "filter": {"a": ["b", "\u0000"]}}`, 400, "invalid_value"},
 		{"POST", rows + "similar", `{}`, 400, "missing"},
 		{"POST", rows + "similar", `{"key": "1", "text": "x"}`, 400, "invalid_value"},
+		{"POST", rows + "similar", `{"key": {"id": 1}}`, 400, "type"},
+		{"POST", rows + "similar", `{"key": [1]}`, 400, "type"},
+		{"POST", rows + "similar", `{"key": true}`, 400, "type"},
 		{"POST", rows + "search", `{"text": "x", "filters": {"tenant": 7}}`, 400, "unknown_parameter"},
 		{"POST", "/v1/pipelines/none/search", `{"text": "x"}`, 404, "pipeline_not_found"},
 	} {
