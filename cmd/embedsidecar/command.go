@@ -10,6 +10,7 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"github.com/embedsidecar/embedsidecar/internal/config"
+	"github.com/embedsidecar/embedsidecar/internal/spelling"
 )
 
 // The groups of commands in the help text.
@@ -101,8 +102,8 @@ func (c *command) choose(words []string) error {
 		return fail(exitUsage, missing, help)
 	}
 	called := func(word string) string { return strings.TrimSpace(c.name + " " + word) }
-	if near := config.Nearest(words[0], all); near != "" {
-		known = "did you mean " + called(near) + "?"
+	if near := spelling.One(words[0], all); near != "" {
+		known = spelling.Question(called(near))
 	}
 	return fail(exitUsage, fmt.Errorf("unknown command %q", called(words[0])), known)
 }

@@ -9,7 +9,7 @@ import (
 
 	"github.com/urfave/cli/v2"
 
-	"github.com/embedsidecar/embedsidecar/internal/config"
+	"github.com/embedsidecar/embedsidecar/internal/spelling"
 )
 
 // line is a command line taken apart. The flag parser would stop at the first argument, silently take all that follows,
@@ -81,8 +81,8 @@ func unknownFlag(name string, known map[string]bool) error {
 			" belongs to a pipeline in a file, named by --config FILE: pipelines: [{table: ..., "+name+
 			": ...}]; the README's chapter Pipelines has one")
 	}
-	if near := config.Nearest(name, slices.Sorted(maps.Keys(known))); near != "" {
-		return fail(exitUsage, err, "did you mean "+dashed(near)+"?")
+	if near := spelling.One(name, slices.Sorted(maps.Keys(known))); near != "" {
+		return fail(exitUsage, err, spelling.Question(dashed(near)))
 	}
 	return fail(exitUsage, err, "embedsidecar help COMMAND lists the flags; an argument that begins with a dash goes behind --")
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/embedsidecar/embedsidecar/internal/database"
 	"github.com/embedsidecar/embedsidecar/internal/pipeline"
 	"github.com/embedsidecar/embedsidecar/internal/refusal"
+	"github.com/embedsidecar/embedsidecar/internal/spelling"
 	sqlfiles "github.com/embedsidecar/embedsidecar/sql"
 )
 
@@ -91,7 +92,7 @@ func TableByName(ctx context.Context, q database.Querier, schema, name string) (
 	}
 	return nil, &refusal.MissingError{ConfigError: refusal.ConfigError{
 		Problem: fmt.Sprintf("there is no table %s", database.Quote(schema, name)),
-		Hint:    pipeline.DidYouMean(schema+"."+name, names),
+		Hint:    spelling.DidYouMean(schema+"."+name, names),
 	}}
 }
 

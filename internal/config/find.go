@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/embedsidecar/embedsidecar/internal/spelling"
 	"github.com/embedsidecar/embedsidecar/plugins/manifest"
 )
 
@@ -66,7 +67,7 @@ func (e *NotFoundError) Hints() []string {
 	hint := fmt.Sprintf("name it with --%s or %s, or put it into one of these places", e.Setting, EnvName(e.Setting))
 	hints := []string{hint}
 	if e.Near != "" {
-		hints = []string{"did you mean " + e.Near + "?", hint}
+		hints = []string{spelling.Question(e.Near), hint}
 	}
 	if e.Kind == "model" {
 		hints = append(hints, "a model is "+manifest.OfFolders().Model.Is)
@@ -156,7 +157,7 @@ func (f Finder) Plugin(name, dir string) (string, error) {
 		}
 		return filepath.Abs(path)
 	}
-	missing.Near = Nearest(name, f.Plugins(dir))
+	missing.Near = spelling.One(name, f.Plugins(dir))
 	return "", missing
 }
 
@@ -217,7 +218,7 @@ func (f Finder) Model(name, dir string, others ...string) (string, error) {
 			}
 		}
 	}
-	missing.Near = nearestFold(name, names)
+	missing.Near = spelling.One(name, names)
 	return "", missing
 }
 

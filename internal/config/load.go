@@ -12,6 +12,7 @@ import (
 	"strings"
 
 	"github.com/embedsidecar/embedsidecar/internal/pipeline"
+	"github.com/embedsidecar/embedsidecar/internal/spelling"
 	"github.com/embedsidecar/embedsidecar/plugins/manifest"
 )
 
@@ -153,8 +154,8 @@ func (l *loader) environment() {
 			strings.HasPrefix(name, pluginEnvPrefix) || strings.HasPrefix(name, envPrefix+"TEST_")
 		if strings.HasPrefix(name, envPrefix) && !known[name] && !foreign {
 			warning := "the environment variable " + name + " is unknown and has no effect"
-			if near := nearestExact(name, names); near != "" {
-				warning += ": did you mean " + near + "?"
+			if near := spelling.One(name, names); near != "" {
+				warning += ": " + spelling.Question(near)
 			}
 			l.warnings = append(l.warnings, warning)
 		}
@@ -172,14 +173,6 @@ func (l *loader) environment() {
 	}
 	l.pipelines(EnvName, lines, l.env[EnvName("table")], columns, l.env[EnvName("into")], l.env[EnvName("into-table")])
 	l.everyPipeline(EnvName, func(flag string) string { return l.env[EnvName(flag)] })
-}
-
-func nearestExact(name string, names []string) string {
-	lower := make([]string, len(names))
-	for i, n := range names {
-		lower[i] = strings.ToLower(n)
-	}
-	return strings.ToUpper(Nearest(name, lower))
 }
 
 func (l *loader) flags() {

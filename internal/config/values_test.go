@@ -130,18 +130,6 @@ func TestExpand(t *testing.T) {
 	}
 }
 
-func TestNearest(t *testing.T) {
-	words := []string{"status", "verify", "version", "uninstall", "run", "init"}
-	for in, want := range map[string]string{
-		"statsu": "status", "verfiy": "verify", "RUN": "run", "unin": "uninstall",
-		"xyz": "", "rn": "run", "": "",
-	} {
-		if got := Nearest(in, words); got != want {
-			t.Errorf("Nearest(%q) = %q, want %q", in, got, want)
-		}
-	}
-}
-
 func TestApplicationName(t *testing.T) {
 	c := Default()
 	c.Instance = instanceOf("höst name", 0)

@@ -7,12 +7,15 @@ import (
 	"maps"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/goccy/go-yaml"
 	"github.com/goccy/go-yaml/ast"
 	"github.com/goccy/go-yaml/parser"
 	"github.com/goccy/go-yaml/token"
+
+	"github.com/embedsidecar/embedsidecar/internal/spelling"
 )
 
 // maxFile keeps a wrong path, to a dump or a device, from filling the memory.
@@ -343,8 +346,8 @@ func without(node ast.Node, taken map[string]bool) ast.Node {
 func unknownKey(key string, s *schema) string {
 	names := slices.Sorted(maps.Keys(s.fields))
 	message := fmt.Sprintf("unknown key %q", key)
-	if near := Nearest(key, names); near != "" {
-		return message + fmt.Sprintf(": did you mean %q?", near)
+	if near := spelling.One(key, names); near != "" {
+		return message + ": " + spelling.Question(strconv.Quote(near))
 	}
 	return message + ": expected one of " + strings.Join(names, ", ")
 }

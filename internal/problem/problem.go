@@ -13,8 +13,8 @@ import (
 	"github.com/embedsidecar/embedsidecar/embed"
 	"github.com/embedsidecar/embedsidecar/internal/config"
 	"github.com/embedsidecar/embedsidecar/internal/database"
-	"github.com/embedsidecar/embedsidecar/internal/pipeline"
 	"github.com/embedsidecar/embedsidecar/internal/refusal"
+	"github.com/embedsidecar/embedsidecar/internal/spelling"
 	"github.com/embedsidecar/embedsidecar/plugins/host"
 )
 
@@ -143,8 +143,8 @@ func Hints(err error) []string {
 
 func ownHints(err error) []string {
 	if unknown, ok := err.(*host.UnknownModelError); ok { //nolint:errorlint // one step at a time
-		if near := pipeline.Nearest(unknown.Model, unknown.Offered); len(near) > 0 {
-			return []string{"did you mean " + strings.Join(near, " or ") + "?"}
+		if near := spelling.Nearest(unknown.Model, unknown.Offered); len(near) > 0 {
+			return []string{spelling.Question(near...)}
 		}
 	}
 	if hinted, ok := err.(interface{ Hints() []string }); ok && len(hinted.Hints()) > 0 {

@@ -9,7 +9,7 @@ import (
 	"github.com/jackc/pgerrcode"
 
 	"github.com/embedsidecar/embedsidecar/internal/database"
-	"github.com/embedsidecar/embedsidecar/internal/pipeline"
+	"github.com/embedsidecar/embedsidecar/internal/spelling"
 )
 
 // ConfigError says that a pipeline, as configured, cannot work with this database. A person must change one or the
@@ -85,21 +85,21 @@ func (e *ConflictError) Hints() []string { return e.Hint }
 
 // UnknownPipeline is the error of a pipeline that is not there, given the names of those that are.
 func UnknownPipeline(wrong string, names []string) *ConfigError {
-	e := &ConfigError{Problem: fmt.Sprintf("there is no pipeline %q", wrong), Hint: pipeline.ThereAre(names)}
+	e := &ConfigError{Problem: fmt.Sprintf("there is no pipeline %q", wrong), Hint: spelling.ThereAre(names)}
 	if len(names) == 0 {
 		e.Hint = []string{"none is set up in this database: embedsidecar init sets them up"}
 		return e
 	}
-	near := pipeline.Nearest(wrong, names)
+	near := spelling.Nearest(wrong, names)
 	if len(near) == 0 { // a name without the schema
 		for _, name := range names {
-			if _, table, is := strings.Cut(name, "."); is && len(pipeline.Nearest(wrong, []string{table})) > 0 {
+			if _, table, is := strings.Cut(name, "."); is && len(spelling.Nearest(wrong, []string{table})) > 0 {
 				near = append(near, name)
 			}
 		}
 	}
 	if len(near) > 0 {
-		e.Hint = append([]string{"did you mean " + strings.Join(near, " or ") + "?"}, e.Hint...)
+		e.Hint = append([]string{spelling.Question(near...)}, e.Hint...)
 	}
 	return e
 }

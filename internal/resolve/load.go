@@ -14,6 +14,7 @@ import (
 	"github.com/embedsidecar/embedsidecar/internal/health"
 	"github.com/embedsidecar/embedsidecar/internal/pipeline"
 	"github.com/embedsidecar/embedsidecar/internal/refusal"
+	"github.com/embedsidecar/embedsidecar/internal/spelling"
 	sqlfiles "github.com/embedsidecar/embedsidecar/sql"
 )
 
@@ -31,7 +32,7 @@ func (f *Findings) recall(ctx context.Context, tx pgx.Tx, s *Stored) error {
 	for _, name := range slices.Concat(s.WatchedColumns, columnsOfText(s)) {
 		if _, ok := t.Column(name); !ok {
 			return fail(fmt.Sprintf("table %s has no column %q any more", t.Quoted(), name),
-				append(pipeline.DidYouMean(name, t.ColumnNames()), again)...)
+				append(spelling.DidYouMean(name, t.ColumnNames()), again)...)
 		}
 	}
 	p.ID, p.Generation, p.Fingerprint = s.PipelineID, s.Generation, s.Fingerprint

@@ -13,6 +13,7 @@ import (
 	"github.com/embedsidecar/embedsidecar/internal/database"
 	"github.com/embedsidecar/embedsidecar/internal/pipeline"
 	"github.com/embedsidecar/embedsidecar/internal/refusal"
+	"github.com/embedsidecar/embedsidecar/internal/spelling"
 	sqlfiles "github.com/embedsidecar/embedsidecar/sql"
 )
 
@@ -181,7 +182,7 @@ func (f *Findings) readColumns(ctx context.Context, tx pgx.Tx) error {
 	seen := map[string]bool{}
 	for _, c := range p.Columns {
 		if _, ok := t.Column(c); !ok {
-			return fail(fmt.Sprintf("table %s has no column %q", t.Quoted(), c), pipeline.DidYouMean(c, t.ColumnNames()))
+			return fail(fmt.Sprintf("table %s has no column %q", t.Quoted(), c), spelling.DidYouMean(c, t.ColumnNames()))
 		}
 		if seen[c] {
 			return fail(fmt.Sprintf("column %q is named twice", c), nil)

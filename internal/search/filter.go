@@ -15,6 +15,7 @@ import (
 
 	"github.com/embedsidecar/embedsidecar/internal/database"
 	"github.com/embedsidecar/embedsidecar/internal/pipeline"
+	"github.com/embedsidecar/embedsidecar/internal/spelling"
 )
 
 // Filter is a condition on a column: it has one of these values, as Postgres reads them, or it is NULL if that is
@@ -139,7 +140,7 @@ func (s *statement) equal(ctx context.Context, tx pgx.Tx, p *pipeline.Pipeline, 
 		case at < 0:
 			return nil, &BadRequestError{
 				Problem: fmt.Sprintf("filter: %s has no column %q", p.Source(), name),
-				Hint:    pipeline.DidYouMean(name, comparables(columns)),
+				Hint:    spelling.DidYouMean(name, comparables(columns)),
 			}
 		case columns[at].Equal == "":
 			return nil, bad("filter: column %q is of type %s, whose values cannot be compared", name, columns[at].Type)

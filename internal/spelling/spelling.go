@@ -1,0 +1,88 @@
+// Package spelling finds what a person meant who wrote a name that there is not.
+package spelling
+
+import "strings"
+
+// Nearest returns those of names that a person who wrote wrong most likely meant, at most three, the likeliest first:
+// those that begin with it, or else those that the fewest slips tell from it. Capital letters do not matter.
+func Nearest(wrong string, names []string) []string {
+	const most, abbreviated = 3, 3
+	word := strings.ToLower(wrong)
+	var best []string
+	least := (len(word) + 1) / 3
+	for _, name := range names {
+		d := distance(word, strings.ToLower(name))
+		if len(word) >= abbreviated && strings.HasPrefix(strings.ToLower(name), word) {
+			d = -1
+		}
+		switch {
+		case d > least, word == "", d >= max(len(word), len(name)): // nothing of it is the same
+			continue
+		case d < least:
+			best, least = nil, d
+		}
+		if len(best) < most {
+			best = append(best, name)
+		}
+	}
+	return best
+}
+
+// One returns the name that was most likely meant, or "" when none is near.
+func One(wrong string, names []string) string {
+	if best := Nearest(wrong, names); len(best) > 0 {
+		return best[0]
+	}
+	return ""
+}
+
+// DidYouMean makes a hint of names that are close to a wrong one, or says what there is.
+func DidYouMean(wrong string, names []string) []string {
+	if best := Nearest(wrong, names); len(best) > 0 {
+		return []string{Question(best...)}
+	}
+	return ThereAre(names)
+}
+
+// Question asks whether one of some names was meant.
+func Question(names ...string) string { return "did you mean " + strings.Join(names, " or ") + "?" }
+
+// ThereAre makes a hint of all names, or of the first if there are many.
+func ThereAre(names []string) []string {
+	if len(names) == 0 {
+		return nil
+	}
+	const few = 20
+	if len(names) > few {
+		names = append(append([]string(nil), names[:few]...), "...")
+	}
+	return []string{"there are: " + strings.Join(names, ", ")}
+}
+
+// distance counts the letters to insert, remove, replace or swap with a neighbour (optimal string alignment).
+func distance(x, y string) int {
+	a, b := []rune(x), []rune(y)
+	const limit = 64
+	if len(a) > limit || len(b) > limit {
+		return limit
+	}
+	before, row, next := make([]int, len(b)+1), make([]int, len(b)+1), make([]int, len(b)+1)
+	for j := range row {
+		row[j] = j
+	}
+	for i := range a {
+		next[0] = i + 1
+		for j := range b {
+			cost := 1
+			if a[i] == b[j] {
+				cost = 0
+			}
+			next[j+1] = min(row[j]+cost, row[j+1]+1, next[j]+1)
+			if i > 0 && j > 0 && a[i] == b[j-1] && a[i-1] == b[j] {
+				next[j+1] = min(next[j+1], before[j-1]+1)
+			}
+		}
+		before, row, next = row, next, before
+	}
+	return row[len(b)]
+}
