@@ -13,6 +13,7 @@ import (
 
 	"github.com/embedsidecar/embedsidecar/internal/failpoint"
 	"github.com/embedsidecar/embedsidecar/internal/pipeline"
+	"github.com/embedsidecar/embedsidecar/internal/sleep"
 	sqlfiles "github.com/embedsidecar/embedsidecar/sql"
 )
 
@@ -157,12 +158,8 @@ func (q *Queue) awaitVisible(ctx context.Context, tx pgx.Tx, xids []int64, visib
 	}
 	deadline := time.Now().Add(patience)
 	for pause := visibilityPause; !visible && time.Now().Before(deadline); pause = min(2*pause, visibilityPauseMax) {
-		t := time.NewTimer(pause)
-		select {
-		case <-ctx.Done():
-			t.Stop()
+		if !sleep.For(ctx, pause) {
 			return ctx.Err()
-		case <-t.C:
 		}
 		if err := tx.QueryRow(ctx, sqlfiles.Query("visible_xids"),
 			pgx.StrictNamedArgs{"xids": xids}).Scan(&visible); err != nil {

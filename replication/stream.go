@@ -12,7 +12,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"math/rand/v2"
 	"slices"
 	"sync/atomic"
 	"time"
@@ -23,6 +22,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/embedsidecar/embedsidecar/internal/database"
+	"github.com/embedsidecar/embedsidecar/internal/sleep"
 	"github.com/embedsidecar/embedsidecar/queue"
 )
 
@@ -232,15 +232,7 @@ func (ses *session) steady(ctx context.Context) error {
 
 // wait pauses for about d; it returns false when ctx ended.
 func wait(ctx context.Context, d time.Duration) bool {
-	d += time.Duration((rand.Float64() - 0.5) * 0.2 * float64(d)) //nolint:gosec // jitter needs no secrecy
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-ctx.Done():
-		return false
-	case <-t.C:
-		return true
-	}
+	return sleep.For(ctx, sleep.Between(d-d/10, d+d/10))
 }
 
 // wedge counts how often the server refused to go on from the same place.

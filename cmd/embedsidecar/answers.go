@@ -13,6 +13,8 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/embedsidecar/embedsidecar/embed"
+	"github.com/embedsidecar/embedsidecar/internal/config"
+	"github.com/embedsidecar/embedsidecar/internal/loopback"
 	"github.com/embedsidecar/embedsidecar/internal/node/embedders"
 	"github.com/embedsidecar/embedsidecar/internal/node/lookup"
 	"github.com/embedsidecar/embedsidecar/internal/pipeline"
@@ -83,7 +85,7 @@ func (a *answers) listen(ctx context.Context, address string, observe func(handl
 	if err != nil {
 		return nil, fail(exitUsage, err, problem.Hints(err)...)
 	}
-	if o.Tokens != nil && q.Cert == "" && !isLoopback(server.Addr()) {
+	if o.Tokens != nil && q.Cert == "" && !loopback.Addr(server.Addr()) {
 		a.env.log.WarnContext(ctx, "tokens and texts travel unencrypted: give --http-cert and --http-key, or have something in front that does", "address", server.Addr().String())
 	}
 	serving, cancel := context.WithCancel(context.WithoutCancel(ctx)) // what is under way gets its answer first

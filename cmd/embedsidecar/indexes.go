@@ -12,6 +12,7 @@ import (
 	"github.com/embedsidecar/embedsidecar/internal/indexes"
 	"github.com/embedsidecar/embedsidecar/internal/node/lookup"
 	"github.com/embedsidecar/embedsidecar/internal/pipeline"
+	"github.com/embedsidecar/embedsidecar/internal/sleep"
 )
 
 // indexesEvery is how often it is looked whether a backfill is done whose index is to be built.
@@ -35,12 +36,8 @@ func keepIndexes(ctx context.Context, env *environment, pool, direct *pgxpool.Po
 			if finished && err == nil {
 				return
 			}
-			timer := time.NewTimer(indexesEvery)
-			select {
-			case <-ctx.Done():
-				timer.Stop()
+			if !sleep.For(ctx, indexesEvery) {
 				return
-			case <-timer.C:
 			}
 		}
 	}()

@@ -299,10 +299,12 @@ func TestRun_ExitStatuses(t *testing.T) {
 	s.has(stderr, `slot "other" is not set up`, "there are: "+s.slot)
 	_, stderr = s.run(exitNotSetUp, "run", "--no-init", "--pipeline", "docs: body -> other")
 	s.has(stderr, "public.docs:other")
+	s.db.MustExec("UPDATE embedsidecar.pipeline SET model = 'fake'")
 	_, stderr = s.once(0, "--no-init", "--model", "other")
-	s.has(stderr, "works as it is set up (--no-init): model (it was: none)", "embedsidecar init changes it")
+	s.has(stderr, "works as it is set up (--no-init): model (it was: fake)", "embedsidecar init changes it")
 	_, stderr = s.run(0, "run", "--once", "--no-init", "--model", "other")
 	s.has(stderr, `could take the model "other"`, "public.docs has")
+	s.db.MustExec("UPDATE embedsidecar.pipeline SET model = ''")
 	if _, stderr = s.once(0, "--no-init"); strings.Contains(stderr, "set up") {
 		t.Errorf("a pipeline that is configured as it is set up is warned of: %s", stderr)
 	}

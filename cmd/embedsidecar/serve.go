@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"errors"
-	"net"
 
 	"github.com/jackc/pgx/v5/pgxpool"
 
@@ -85,9 +84,4 @@ func serveQueries(ctx context.Context, env *environment) (err error) {
 	w.working(ctx)
 	<-ctx.Done()
 	return ctx.Err()
-}
-
-func isLoopback(a net.Addr) bool {
-	tcp, ok := a.(*net.TCPAddr)
-	return ok && tcp.IP.IsLoopback()
 }

@@ -66,6 +66,9 @@ func (e *environment) tellOthers(names []string) {
 
 // tellKept warns of a pipeline that works as it is set up though it is configured otherwise, as --no-init has it.
 func (e *environment) tellKept(spec, set pipeline.Spec) {
+	if set.Model == "" { // it has the model that is named here
+		spec.Model = ""
+	}
 	if was := resolve.Differences(spec, set); len(was) > 0 {
 		e.say("warning: pipeline %q is set up otherwise than it is configured here, and works as it is set up (--no-init): %s; "+
 			"embedsidecar init changes it, or says what stands in the way", spec.Name, strings.Join(was, ", "))
@@ -76,7 +79,7 @@ func (e *environment) tellKept(spec, set pipeline.Spec) {
 func (e *environment) tellModel(set []pipeline.Pipeline) {
 	model := e.config.DefaultModel
 	if e.config.Origin("default_model") == "default" || e.config.Queries.Listen != "" || // queries have it embed texts
-		slices.ContainsFunc(set, func(p pipeline.Pipeline) bool { return p.Model == model }) {
+		slices.ContainsFunc(set, func(p pipeline.Pipeline) bool { return p.Model == model || p.Model == "" }) {
 		return
 	}
 	var own []string

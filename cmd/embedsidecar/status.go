@@ -14,6 +14,7 @@ import (
 	"github.com/embedsidecar/embedsidecar/internal/health"
 	"github.com/embedsidecar/embedsidecar/internal/node/lookup"
 	"github.com/embedsidecar/embedsidecar/internal/report"
+	"github.com/embedsidecar/embedsidecar/internal/sleep"
 )
 
 // statusCommand shows where every pipeline stands.
@@ -65,12 +66,8 @@ func (c *statusCommand) run(ctx context.Context, env *environment) error {
 		if err := c.once(ctx, env, pool); err != nil && ctx.Err() == nil {
 			return err
 		}
-		t := time.NewTimer(c.every)
-		select {
-		case <-ctx.Done():
-			t.Stop()
+		if !sleep.For(ctx, c.every) {
 			return nil // that is how it is told to stop
-		case <-t.C:
 		}
 	}
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/embedsidecar/embedsidecar/internal/health"
 	"github.com/embedsidecar/embedsidecar/internal/node/lookup"
 	"github.com/embedsidecar/embedsidecar/internal/report"
+	"github.com/embedsidecar/embedsidecar/internal/sleep"
 )
 
 // tellProgress tells a person what is waited for: after a few seconds, and then from time to time when that has
@@ -25,12 +26,8 @@ func tellProgress(ctx context.Context, env *environment, pool *pgxpool.Pool, lsn
 		defer close(done)
 		told := ""
 		for pause := first; ; pause = min(2*pause, longest) {
-			t := time.NewTimer(pause)
-			select {
-			case <-ctx.Done():
-				t.Stop()
+			if !sleep.For(ctx, pause) {
 				return
-			case <-t.C:
 			}
 			state, err := report.At(ctx, pool, env.config.Slot.Name, lsn)
 			if err != nil { // the wait itself meets it as well

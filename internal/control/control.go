@@ -19,6 +19,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/embedsidecar/embedsidecar/internal/httpserver"
 	"github.com/embedsidecar/embedsidecar/plugins/host"
 )
 
@@ -83,6 +84,7 @@ type Options struct {
 type Server struct {
 	listener net.Listener
 	http     *http.Server
+	log      *slog.Logger
 	path     string
 }
 
@@ -121,27 +123,14 @@ func Listen(ctx context.Context, o Options) (*Server, error) {
 		}
 		write(w, o.Reload(r.Context(), plugins))
 	})
-	return &Server{listener: listener, path: path, http: &http.Server{
+	return &Server{listener: listener, log: o.Log, path: path, http: &http.Server{
 		Handler: mux, ReadHeaderTimeout: headerTimeout, ErrorLog: slog.NewLogLogger(o.Log.Handler(), slog.LevelDebug),
 	}}, nil
 }
 
 // Run answers until ctx ends.
 func (s *Server) Run(ctx context.Context) error {
-	failed := make(chan error, 1)
-	go func() { failed <- s.http.Serve(s.listener) }()
-	select {
-	case err := <-failed:
-		return fmt.Errorf("serve the control socket: %w", err)
-	case <-ctx.Done():
-	}
-	// The context has ended; what is under way still gets its moment.
-	last, cancel := context.WithTimeout(context.WithoutCancel(ctx), stopTimeout)
-	defer cancel()
-	if s.http.Shutdown(last) != nil {
-		_ = s.http.Close()
-	}
-	if err := <-failed; !errors.Is(err, http.ErrServerClosed) {
+	if err := httpserver.Run(ctx, s.http, s.listener, stopTimeout, s.log); err != nil {
 		return fmt.Errorf("serve the control socket: %w", err)
 	}
 	return nil

@@ -8,6 +8,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/embedsidecar/embedsidecar/internal/sleep"
 	sqlfiles "github.com/embedsidecar/embedsidecar/sql"
 )
 
@@ -80,12 +81,8 @@ func WatchBlockers(ctx context.Context, db interface {
 ) {
 	const first, again, longest = 3 * time.Second, 10 * time.Second, time.Minute
 	for pause := first; ; pause = min(max(2*pause, again), longest) {
-		timer := time.NewTimer(pause)
-		select {
-		case <-ctx.Done():
-			timer.Stop()
+		if !sleep.For(ctx, pause) {
 			return
-		case <-timer.C:
 		}
 		if list, err := Blockers(ctx, db, ""); err == nil && len(list) > 0 {
 			tell(list)

@@ -3,11 +3,12 @@ package database
 import (
 	"context"
 	"errors"
-	"math/rand/v2"
 	"time"
 
 	"github.com/jackc/pgerrcode"
 	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/embedsidecar/embedsidecar/internal/sleep"
 )
 
 // ErrLocked means that somebody holds a table at this moment; later it may work.
@@ -29,12 +30,8 @@ func UntilUnlocked(ctx context.Context, f func() error) error {
 		if !LockedOut(err) || try == tries {
 			return err
 		}
-		t := time.NewTimer(pause/2 + rand.N(pause)) //nolint:gosec // jitter is no secret
-		select {
-		case <-ctx.Done():
-			t.Stop()
+		if !sleep.For(ctx, sleep.Between(pause/2, 3*pause/2)) {
 			return ctx.Err()
-		case <-t.C:
 		}
 	}
 }

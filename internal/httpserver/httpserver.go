@@ -9,6 +9,8 @@ import (
 	"net/http"
 	"strings"
 	"time"
+
+	"github.com/embedsidecar/embedsidecar/internal/loopback"
 )
 
 // Run answers until ctx ends, then lets requests under way finish for as long as patience, and logs when that was not
@@ -43,7 +45,5 @@ func NamesThisMachine(host string) bool {
 	if h, _, err := net.SplitHostPort(host); err == nil {
 		host = h
 	}
-	host = strings.Trim(host, "[]")
-	ip := net.ParseIP(host)
-	return strings.EqualFold(host, "localhost") || ip != nil && ip.IsLoopback()
+	return loopback.Host(strings.Trim(host, "[]"))
 }

@@ -13,6 +13,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/embedsidecar/embedsidecar/internal/sleep"
 )
 
 // A download is one file on its way: NAME.part grows until it is whole, across connections and across processes.
@@ -55,11 +57,7 @@ func (d *download) run(ctx context.Context) (sum string, err error) {
 			return "", fmt.Errorf("gave up after %d tries in a row that brought nothing: %w; what is there stays for the next pull", failures, err)
 		}
 		d.Log.WarnContext(ctx, "download was cut off", "file", d.name, "bytes", d.size(), "error", err)
-		timer := time.NewTimer(pause)
-		select {
-		case <-timer.C:
-		case <-ctx.Done():
-			timer.Stop()
+		if !sleep.For(ctx, pause) {
 			return "", ctx.Err()
 		}
 		pause = min(2*pause, maxPause)

@@ -17,6 +17,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/embedsidecar/embedsidecar/internal/loopback"
 )
 
 // PullOptions say what to fetch. Files are at HUB/NAME/resolve/REVISION/FILE.
@@ -129,8 +131,7 @@ func CheckSource(o PullOptions) error {
 		hub.User != nil {
 		return fmt.Errorf("%q is no URL of a hub: want an address that begins with https, without a name, a password or a query", o.Hub)
 	}
-	local := slices.Contains([]string{"127.0.0.1", "::1", "localhost"}, hub.Hostname())
-	if hub.Scheme == "http" && !local && !o.Only {
+	if hub.Scheme == "http" && !loopback.Host(hub.Hostname()) && !o.Only {
 		return fmt.Errorf("%s is not encrypted: anybody on the way could change what is fetched; use https, or pin every file with --sums", o.Hub)
 	}
 	return nil

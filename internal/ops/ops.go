@@ -17,6 +17,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
 	"github.com/embedsidecar/embedsidecar/internal/httpserver"
+	"github.com/embedsidecar/embedsidecar/internal/loopback"
 )
 
 // Check is one thing that must be so before work may be sent here.
@@ -71,7 +72,7 @@ func Listen(ctx context.Context, o Options) (*Server, error) {
 		log = slog.New(slog.DiscardHandler)
 	}
 	handler := Handler(o)
-	if tcp, ok := listener.Addr().(*net.TCPAddr); ok && tcp.IP.IsLoopback() {
+	if loopback.Addr(listener.Addr()) {
 		handler = ownMachine(handler)
 	}
 	server := &http.Server{

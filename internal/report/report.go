@@ -14,6 +14,7 @@ import (
 	"github.com/embedsidecar/embedsidecar/internal/database"
 	"github.com/embedsidecar/embedsidecar/internal/health"
 	"github.com/embedsidecar/embedsidecar/internal/pipeline"
+	"github.com/embedsidecar/embedsidecar/internal/sleep"
 	"github.com/embedsidecar/embedsidecar/internal/slot"
 	"github.com/embedsidecar/embedsidecar/queue"
 	sqlfiles "github.com/embedsidecar/embedsidecar/sql"
@@ -187,10 +188,8 @@ func (o Options) settled(ctx context.Context, look func() (Status, error)) (Stat
 		if err != nil || o.AtOnce || !st.changesHands() || time.Since(began) > takeOver {
 			return st, err
 		}
-		select {
-		case <-ctx.Done():
+		if !sleep.For(ctx, pause) {
 			return st, ctx.Err()
-		case <-time.After(pause):
 		}
 	}
 }

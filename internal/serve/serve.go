@@ -15,6 +15,7 @@ import (
 
 	"github.com/embedsidecar/embedsidecar/embed"
 	"github.com/embedsidecar/embedsidecar/internal/httpserver"
+	"github.com/embedsidecar/embedsidecar/internal/loopback"
 	"github.com/embedsidecar/embedsidecar/internal/pipeline"
 	"github.com/embedsidecar/embedsidecar/internal/search"
 )
@@ -145,7 +146,7 @@ func Listen(ctx context.Context, o Options) (*Server, error) {
 	if err != nil {
 		return nil, fmt.Errorf("listen for queries: %w", err)
 	}
-	if o.Tokens == nil && !isLoopback(listener.Addr()) { // a name may lead anywhere
+	if o.Tokens == nil && !loopback.Addr(listener.Addr()) { // a name may lead anywhere
 		_ = listener.Close()
 		return nil, &OpenError{Address: listener.Addr().String()}
 	}
@@ -192,15 +193,10 @@ func checkLoopback(listen string) error {
 	if err != nil {
 		return fmt.Errorf("listen for queries: %w", err)
 	}
-	if ip := net.ParseIP(host); host == "" || ip != nil && !ip.IsLoopback() {
+	if host == "" || net.ParseIP(host) != nil && !loopback.Host(host) {
 		return &OpenError{Address: listen}
 	}
 	return nil
-}
-
-func isLoopback(a net.Addr) bool {
-	tcp, ok := a.(*net.TCPAddr)
-	return ok && tcp.IP.IsLoopback()
 }
 
 // Addr is where the server listens.

@@ -21,6 +21,7 @@ import (
 	"github.com/embedsidecar/embedsidecar/internal/database"
 	"github.com/embedsidecar/embedsidecar/internal/health"
 	"github.com/embedsidecar/embedsidecar/internal/pipeline"
+	"github.com/embedsidecar/embedsidecar/internal/sleep"
 	"github.com/embedsidecar/embedsidecar/internal/worker"
 	"github.com/embedsidecar/embedsidecar/queue"
 	"github.com/embedsidecar/embedsidecar/replication"
@@ -224,12 +225,8 @@ func (s *Sidecar) begin(ctx context.Context) ([]pipeline.Pipeline, error) {
 			return pipelines, err
 		}
 		s.o.Log.WarnContext(ctx, "not started yet", "error", err)
-		t := time.NewTimer(pause)
-		select {
-		case <-ctx.Done():
-			t.Stop()
+		if !sleep.For(ctx, pause) {
 			return nil, nil
-		case <-t.C:
 		}
 	}
 }

@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"math/rand/v2"
 	"strings"
 	"time"
 
@@ -16,6 +15,7 @@ import (
 
 	"github.com/embedsidecar/embedsidecar/internal/database"
 	"github.com/embedsidecar/embedsidecar/internal/refusal"
+	"github.com/embedsidecar/embedsidecar/internal/sleep"
 )
 
 // Step is one thing that was made or changed.
@@ -96,12 +96,8 @@ func (r *Runner) Execute(ctx context.Context, a Action) error {
 				Hint:    hint, Err: err,
 			}
 		}
-		pause := time.NewTimer(r.LockTimeout/4 + rand.N(r.LockTimeout/2)) //nolint:gosec // jitter is no secret
-		select {
-		case <-ctx.Done():
-			pause.Stop()
+		if !sleep.For(ctx, sleep.Between(r.LockTimeout/4, 3*r.LockTimeout/4)) {
 			return ctx.Err()
-		case <-pause.C:
 		}
 	}
 }

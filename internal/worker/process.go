@@ -5,13 +5,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"time"
 
 	"github.com/embedsidecar/embedsidecar/embed"
 	"github.com/embedsidecar/embedsidecar/internal/database"
 	"github.com/embedsidecar/embedsidecar/internal/failpoint"
 	"github.com/embedsidecar/embedsidecar/internal/rows"
+	"github.com/embedsidecar/embedsidecar/internal/sleep"
 	"github.com/embedsidecar/embedsidecar/queue"
 )
 
@@ -307,7 +307,7 @@ func (w *Worker) failure(it *item) queue.Outcome {
 // backoff is the pause before the next try: doubling, capped, with full jitter over its upper half.
 func (w *Worker) backoff(attempt int) time.Duration {
 	d := min(w.o.Retry.Initial<<min(max(attempt-1, 0), 20), w.o.Retry.Max)
-	return d/2 + time.Duration(rand.Int64N(int64(d/2)+1)) //nolint:gosec // jitter needs no secrecy
+	return sleep.Between(d/2, d)
 }
 
 // park lets tasks wait until the pipeline fits its table again, and says so to whoever can look.

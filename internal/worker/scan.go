@@ -13,6 +13,7 @@ import (
 	"github.com/embedsidecar/embedsidecar/internal/failpoint"
 	"github.com/embedsidecar/embedsidecar/internal/pipeline"
 	"github.com/embedsidecar/embedsidecar/internal/rows"
+	"github.com/embedsidecar/embedsidecar/internal/sleep"
 )
 
 // A scan looks at a page of keys at a time, and leaves no more than this many of its tasks waiting, so that a table
@@ -65,7 +66,7 @@ func (s *Scan) Run(ctx context.Context, heartbeat time.Duration, wake <-chan str
 		case stepNow:
 			pause = shortest
 		case stepLater:
-			if !sleep(ctx, pause) {
+			if !sleep.For(ctx, pause) {
 				return nil
 			}
 			pause = min(2*pause, longest)

@@ -20,6 +20,7 @@ import (
 	"github.com/embedsidecar/embedsidecar/embed"
 	"github.com/embedsidecar/embedsidecar/internal/pipeline"
 	"github.com/embedsidecar/embedsidecar/internal/rows"
+	"github.com/embedsidecar/embedsidecar/internal/sleep"
 	"github.com/embedsidecar/embedsidecar/queue"
 )
 
@@ -156,12 +157,12 @@ func (w *Worker) loop(ctx, hard context.Context, who queue.Who) {
 	for ctx.Err() == nil {
 		// A second at most: a query that succeeds ends the rest for all.
 		if rest := w.o.Service.Rest(); rest > 0 {
-			sleep(ctx, min(rest, time.Second))
+			sleep.For(ctx, min(rest, time.Second))
 			continue
 		}
 		wait, probe := w.nap.enter(time.Now())
 		if wait > 0 {
-			sleep(ctx, min(wait, time.Second))
+			sleep.For(ctx, min(wait, time.Second))
 			continue
 		}
 		began := time.Now()
@@ -174,7 +175,7 @@ func (w *Worker) loop(ctx, hard context.Context, who queue.Who) {
 			return
 		case err != nil:
 			w.o.Log.WarnContext(ctx, "batch not finished", "pipeline", w.o.Pipeline.Name, "error", quiet(err))
-			if !sleep(ctx, failed) {
+			if !sleep.For(ctx, failed) {
 				return
 			}
 			failed = min(2*failed, errorPause)
@@ -183,14 +184,14 @@ func (w *Worker) loop(ctx, hard context.Context, who queue.Who) {
 			failed, hidden = 100*time.Millisecond, firstPause
 			// Where nothing is left behind, the next batch may fill for as long as this one took: many small ones cost the
 			// server more.
-			if n < w.o.BatchRows && !sleep(ctx, min(time.Since(began), longestRest)) {
+			if n < w.o.BatchRows && !sleep.For(ctx, min(time.Since(began), longestRest)) {
 				return
 			}
 			continue
 		}
 		if w.tasks.Waiting(w.o.Pipeline.ID, who) {
 			// In the WAL, not yet visible to us (or just leased by a neighbour): soon.
-			if !sleep(ctx, hidden) {
+			if !sleep.For(ctx, hidden) {
 				return
 			}
 			hidden = min(2*hidden, visibilityPause)
@@ -200,17 +201,6 @@ func (w *Worker) loop(ctx, hard context.Context, who queue.Who) {
 		if !w.tasks.Wait(ctx, w.o.Pipeline.ID, who) {
 			return
 		}
-	}
-}
-
-func sleep(ctx context.Context, d time.Duration) bool {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-ctx.Done():
-		return false
-	case <-t.C:
-		return true
 	}
 }
 
@@ -269,7 +259,7 @@ func (w *Worker) keepLease(ctx context.Context, lease queue.Lease) (stop func())
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		for sleep(ctx, w.o.Lease/3) {
+		for sleep.For(ctx, w.o.Lease/3) {
 			if err := w.tasks.Extend(ctx, lease, w.o.Lease); err != nil && ctx.Err() == nil {
 				w.o.Log.WarnContext(ctx, "lease not extended", "pipeline", w.o.Pipeline.Name, "error", err)
 			}

@@ -10,6 +10,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/embedsidecar/embedsidecar/embed"
+	"github.com/embedsidecar/embedsidecar/internal/sleep"
 	"github.com/embedsidecar/embedsidecar/plugins/remote/dialect"
 	"github.com/embedsidecar/embedsidecar/plugins/sdk"
 )
@@ -183,7 +184,7 @@ func (j *job) try(ctx context.Context, batch []int) *fault {
 		avoid *endpoint
 	)
 	for n := range maxTries {
-		if f != nil && f.class == dialect.Broken && !sleep(ctx, j.client.o.Pause<<n/2) {
+		if f != nil && f.class == dialect.Broken && !sleep.For(ctx, j.client.o.Pause<<n/2) {
 			return f
 		}
 		l, err := j.client.pool.acquire(ctx, j.query, avoid)
@@ -308,16 +309,4 @@ func outcomeOf(ctx context.Context, f *fault) outcome {
 	case dialect.Rejected, dialect.TooLarge, dialect.Refused:
 	}
 	return neutral
-}
-
-// sleep waits, unless ctx ends first.
-func sleep(ctx context.Context, d time.Duration) bool {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return true
-	case <-ctx.Done():
-		return false
-	}
 }

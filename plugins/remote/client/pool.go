@@ -3,10 +3,11 @@ package client
 import (
 	"context"
 	"log/slog"
-	"math/rand/v2"
 	"net/url"
 	"sync"
 	"time"
+
+	"github.com/embedsidecar/embedsidecar/internal/sleep"
 )
 
 // Bounds of what the pool learns.
@@ -277,7 +278,7 @@ func (p *pool) closeLocked(e *endpoint, began, now time.Time, asked time.Duratio
 	if began.After(e.open) || e.failures == 0 {
 		if pause <= 0 {
 			pause = min(p.pause<<min(e.failures, 10), longPause)
-			pause += time.Duration(rand.Int64N(int64(pause)/5 + 1)) //nolint:gosec // jitter is no secret
+			pause = sleep.Between(pause, pause+pause/5)
 		}
 		e.failures++
 	}

@@ -15,6 +15,7 @@ import (
 
 	"google.golang.org/grpc/codes"
 
+	"github.com/embedsidecar/embedsidecar/internal/sleep"
 	"github.com/embedsidecar/embedsidecar/plugins/remote/remotetest"
 	"github.com/embedsidecar/embedsidecar/plugins/sdk"
 )
@@ -31,7 +32,7 @@ func embedUntil(t *testing.T, c *Client, s *remotetest.Server, texts []string) (
 			if code := codeOf(err); code != codes.ResourceExhausted && code != codes.Unavailable {
 				t.Fatalf("%s: %v", code, err)
 			}
-			if !sleep(ctx, max(delayOf(t, err), 10*time.Millisecond)) {
+			if !sleep.For(ctx, max(delayOf(t, err), 10*time.Millisecond)) {
 				t.Fatalf("%d texts are left: %v", len(texts), err)
 			}
 			continue

@@ -15,6 +15,8 @@ import (
 	"time"
 
 	"golang.org/x/net/http/httpproxy"
+
+	"github.com/embedsidecar/embedsidecar/internal/loopback"
 )
 
 // Network says how servers are reached, and which may be reached at all.
@@ -66,19 +68,13 @@ func (n *Network) CheckURL(u *url.URL) error {
 		return fmt.Errorf("%q holds a user: give the key by its own setting", u.Redacted())
 	case u.Fragment != "":
 		return fmt.Errorf("%q has a fragment", u.Redacted())
-	case u.Scheme == "http" && !n.HTTP && !isLocal(host):
+	case u.Scheme == "http" && !n.HTTP && !loopback.Host(host):
 		return fmt.Errorf("%q: http:// sends texts and key in the clear, which is only taken for this machine: use https://, or allow it", u.Redacted())
 	}
 	if addr, err := netip.ParseAddr(host); err == nil {
 		return n.check(host, addr)
 	}
 	return nil
-}
-
-// isLocal reports whether a name means this machine by itself.
-func isLocal(host string) bool {
-	addr, err := netip.ParseAddr(host)
-	return err == nil && addr.Unmap().IsLoopback() || host == "localhost"
 }
 
 // check reports whether an address may be called under this name.
@@ -93,7 +89,7 @@ func (n *Network) check(host string, addr netip.Addr) error {
 			host, addr,
 			"which is link-local, a metadata service, or no address of one server: it is refused unless it is allowed by name",
 		}
-	case addr.IsLoopback() != isLocal(host):
+	case addr.IsLoopback() != loopback.Host(host):
 		return &addressError{
 			host, addr,
 			"though one of the two is this machine and the other is not: it is refused unless the address is allowed",
