@@ -58,7 +58,7 @@ func (c *embedCommand) run(ctx context.Context, env *environment) (err error) {
 	if err != nil {
 		return err
 	}
-	results, err := embedAll(ctx, embedder, about, kind, texts)
+	results, err := embed.All(ctx, embedder, about, kind, texts)
 	if err != nil {
 		return err
 	}
@@ -93,31 +93,6 @@ func (e *environment) texts() ([]string, error) {
 		}
 	}
 	return texts, nil
-}
-
-// embedAll sends texts in calls of the size the embedder takes.
-func embedAll(ctx context.Context, e embed.Embedder, about embed.Description, kind embed.Kind,
-	texts []string,
-) ([]embed.Result, error) {
-	const most = 256 // texts in one call where the embedder sets no limit
-	var results []embed.Result
-	for len(texts) > 0 {
-		n, bytes := 0, 0
-		for n < len(texts) && n < most && (about.MaxBatch == 0 || n < about.MaxBatch) {
-			bytes += len(texts[n])
-			if n > 0 && about.MaxBatchBytes > 0 && bytes > about.MaxBatchBytes {
-				break
-			}
-			n++
-		}
-		answers, err := e.Embed(ctx, kind, texts[:n])
-		if err != nil {
-			return nil, err
-		}
-		results = append(results, answers...)
-		texts = texts[n:]
-	}
-	return results, nil
 }
 
 // printed is one text's answer as JSON and YAML show it. The text itself is not repeated.

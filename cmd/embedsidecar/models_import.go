@@ -109,15 +109,6 @@ func (e *environment) vectors(ctx context.Context, ref, precision string, count 
 	if about, err = h.Describe(ctx); err != nil {
 		return about, nil, err
 	}
-	results, err := embedAll(ctx, h, about, embed.Document, models.Samples(count))
-	if err != nil {
-		return about, nil, err
-	}
-	for i, r := range results {
-		if r.Err != nil {
-			return about, nil, fmt.Errorf("sample text %d: %w", i, r.Err)
-		}
-		vectors = append(vectors, r.Vector)
-	}
-	return about, vectors, nil
+	vectors, err = models.Vectors(ctx, h, about, count)
+	return about, vectors, err
 }

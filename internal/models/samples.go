@@ -1,8 +1,11 @@
 package models
 
 import (
+	"context"
 	"fmt"
 	"strings"
+
+	"github.com/embedsidecar/embedsidecar/embed"
 )
 
 // Samples returns texts to try a model with, the same at each call and no two alike: from one sentence to some twenty,
@@ -47,4 +50,19 @@ var sentences = []string{
 	"A vector index finds neighbours that are near, not always those that are nearest.",
 	"The patient reports headaches in the morning and none at night.",
 	"Version 2.4.1 mends the crash on start-up with an empty configuration.",
+}
+
+// Vectors embeds sample texts.
+func Vectors(ctx context.Context, e embed.Embedder, about embed.Description, count int) (vectors [][]float32, err error) {
+	results, err := embed.All(ctx, e, about, embed.Document, Samples(count))
+	if err != nil {
+		return nil, err
+	}
+	for i, r := range results {
+		if r.Err != nil {
+			return nil, fmt.Errorf("sample text %d: %w", i, r.Err)
+		}
+		vectors = append(vectors, r.Vector)
+	}
+	return vectors, nil
 }
