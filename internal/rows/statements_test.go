@@ -93,9 +93,10 @@ func readable(sql string) string {
 
 // inOrder are the names of statements, as the files have them.
 var inOrder = []string{
-	"read", "gone", "spell", "write", "empty", "adopt", "remove", "lock", "after", "reuse", "vectors.first", "vectors.next",
-	"rows.first", "rows.next", "chunks.stored", "chunks.vectors", "chunks.known", "chunks.shift", "chunks.put", "chunks.end",
-	"chunks.deep", "chunks.all",
+	"read", "gone", "spell", "write", "empty", "adopt", "remove", "lock", "after", "reuse",
+	"vectors.first", "vectors.next", "rows.first", "rows.next",
+	"chunks.stored", "chunks.vectors", "chunks.known", "chunks.shift", "chunks.put", "chunks.end", "chunks.deep",
+	"chunks.all",
 }
 
 // statements are all of a table's, by name.

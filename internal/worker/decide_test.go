@@ -209,7 +209,8 @@ func TestChangeOf_LeavesOutWhatIsThereAlready(t *testing.T) {
 		item1(1, vectorIn, true), item1(2, empty, true), item1(3, empty, false), older, same, item1(6, gone, true), nobody,
 		item1(8, alias, true), item1(9, nothing, true),
 	}, 2)
-	if len(c.Write) != 1 || len(c.Empty) != 1 || len(c.Remove) != 1 || len(c.Adopt) != 1 || c.Adopt[0] != older.task.RowKey {
+	if len(c.Write) != 1 || len(c.Empty) != 1 || len(c.Remove) != 1 || len(c.Adopt) != 1 ||
+		c.Adopt[0] != older.task.RowKey {
 		t.Errorf("%d to write, %d to empty, %d to remove, %d to adopt, want one of each", len(c.Write), len(c.Empty),
 			len(c.Remove), len(c.Adopt))
 	}

@@ -453,7 +453,8 @@ func forms() map[string]*pipeline.Pipeline {
 	p := func(change func(p *pipeline.Pipeline)) *pipeline.Pipeline {
 		p := &pipeline.Pipeline{
 			Spec: pipeline.Spec{Name: "docs", Schema: "public", Table: "docs", IntoTable: "docs_embedding"},
-			ID:   7, Dims: 3, Stored: pipeline.StoredVector, Generation: 1, Key: []pipeline.KeyColumn{{Name: "id", Type: "text"}},
+			ID:   7, Dims: 3, Stored: pipeline.StoredVector, Generation: 1,
+			Key: []pipeline.KeyColumn{{Name: "id", Type: "text"}},
 		}
 		change(p)
 		return p

@@ -29,8 +29,8 @@ type started struct {
 	locks *rows.Locks
 }
 
-// begin locks nothing that the stream could wait for. Where there are no rows of users' to be locked the fence is passed
-// on the way.
+// begin locks nothing that the stream could wait for. Where there are no rows of users' to be locked the fence is
+// passed on the way.
 func (s *server) begin(ctx context.Context, l queue.Lease, touched []string, fence func(locked *rows.Locks) []entry,
 ) (b writeBack, err error) {
 	batch := &pgx.Batch{}

@@ -198,7 +198,9 @@ func (w *Worker) overdue(n int) error {
 
 // judge says how each item ends, and which of them are written: not those whose rows are locked, nor those that did
 // not pass the fence.
-func (w *Worker) judge(items []item, locked *rows.Locks, passed map[string]bool) (mine []item, outcomes []queue.Outcome) {
+func (w *Worker) judge(items []item, locked *rows.Locks, passed map[string]bool) (mine []item,
+	outcomes []queue.Outcome,
+) {
 	for i := range items {
 		it := items[i]
 		switch {
