@@ -92,10 +92,7 @@ func (d Destination) unfit(spec pipeline.Spec, model Vectors) (problem string, h
 
 // DestinationName is a destination for people, quoted.
 func DestinationName(spec pipeline.Spec) string {
-	if spec.ToColumn() {
-		return spec.Source() + "." + database.Quote(spec.IntoColumn)
-	}
-	return spec.Into()
+	return spec.DestinationName()
 }
 
 func findColumn(ctx context.Context, q database.Querier, spec pipeline.Spec, t *Table, v VectorType) (d Destination,

@@ -74,10 +74,7 @@ func findEmbeddingTable(ctx context.Context, q pgx.Tx, spec pipeline.Spec, t *Ta
 				[]string{"use a column of the table as destination, or rename the column"}, nil
 		}
 	}
-	schema := spec.IntoSchema
-	if schema == "" {
-		schema = spec.Schema
-	}
+	schema := spec.Destination().Schema
 	into, err := TableByName(ctx, q, schema, spec.IntoTable)
 	if _, ok := errors.AsType[*refusal.MissingError](err); ok {
 		problem, hint, err = d.room(ctx, q, schema)

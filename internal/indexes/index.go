@@ -103,7 +103,7 @@ type indexedTable struct {
 
 func (t *indexedTable) create(p *pipeline.Pipeline) string {
 	return fmt.Sprintf("CREATE INDEX CONCURRENTLY %s ON %s USING hnsw (%s %s.%s);", database.Quote(t.Taken),
-		database.Quote(t.Schema, t.Name), database.Quote(vectorColumn(p)), p.Extension, p.Stored.OperatorClass())
+		database.Quote(t.Schema, t.Name), database.Quote(p.VectorColumn()), p.Extension, p.Stored.OperatorClass())
 }
 
 func (t *indexedTable) build(ctx context.Context, conn *pgxpool.Conn, p *pipeline.Pipeline) error {
@@ -131,25 +131,10 @@ func (t *indexedTable) build(ctx context.Context, conn *pgxpool.Conn, p *pipelin
 	return err
 }
 
-func vectorColumn(p *pipeline.Pipeline) string {
-	if p.ToColumn() {
-		return p.IntoColumn
-	}
-	return "embedding"
-}
-
-// destinationTable is the table that holds the vectors, quoted.
-func destinationTable(p *pipeline.Pipeline) string {
-	if p.ToColumn() {
-		return p.Source()
-	}
-	return p.Into()
-}
-
 // indexedTables looks at the tables of a destination and their indexes over the vector.
 func indexedTables(ctx context.Context, conn *pgxpool.Conn, p *pipeline.Pipeline) ([]indexedTable, error) {
 	rows, err := conn.Query(ctx, sqlfiles.Query("index_targets"), pgx.StrictNamedArgs{
-		"table": destinationTable(p), "column": vectorColumn(p), "operators": p.Stored.OperatorClass(),
+		"table": p.VectorTable(), "column": p.VectorColumn(), "operators": p.Stored.OperatorClass(),
 	})
 	if err != nil {
 		return nil, err

@@ -68,7 +68,7 @@ func Of(ctx context.Context, db database.DB, p *pipeline.Pipeline) ([]Index, err
 	var found []foundIndex
 	err := database.Patiently(ctx, db, func(tx pgx.Tx) error {
 		rows, err := tx.Query(ctx, sqlfiles.Query("vector_indexes"),
-			pgx.StrictNamedArgs{"table": destinationTable(p), "column": vectorColumn(p)})
+			pgx.StrictNamedArgs{"table": p.VectorTable(), "column": p.VectorColumn()})
 		if err != nil {
 			return err
 		}

@@ -44,10 +44,7 @@ func required(spec pipeline.Spec, t *catalog.Table, reads []string, d catalog.De
 	}
 	all := []needs{source}
 	if d.Exists {
-		schema := spec.IntoSchema
-		if schema == "" {
-			schema = spec.Schema
-		}
+		schema := spec.Destination().Schema
 		all = append(all, needs{oid: d.OID, name: spec.Into(), schema: schema, whole: true})
 	}
 	return all

@@ -46,7 +46,7 @@ const vectorBlocks = 2048
 func holdsVectors(ctx context.Context, db database.DB, p *pipeline.Pipeline, table uint32) (holds bool, err error) {
 	where := ""
 	if p.ToColumn() {
-		table, where = p.OID, " AND r."+database.Quote(p.IntoColumn)+" IS NOT NULL"
+		table, where = p.OID, " AND "+p.VectorOf("r")+" IS NOT NULL"
 	}
 	type leaf struct {
 		Name   string

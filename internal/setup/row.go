@@ -91,7 +91,7 @@ func (in *initializer) rowOf(f *resolve.Findings, d embed.Description) pgx.Stric
 			p.Columns...),
 		"text": nullable(p.Text), "filter": nullable(p.Filter), "keys": catalog.KeyNames(p.Key), "watched": append([]string{},
 			p.Watched...),
-		"into_column": nullable(p.IntoColumn), "into_schema": nil, "into_table": nullable(p.IntoTable), "dims": p.Dims,
+		"into_column": nullable(p.IntoColumn), "into_schema": nullable(p.Destination().Schema), "into_table": nullable(p.IntoTable), "dims": p.Dims,
 		"plugin": resolve.PluginOf(p.Spec), "model": p.Model, "chunking": p.Chunking, "fingerprint": d.Fingerprint,
 		"lane": p.Priority, "enabled": p.Enabled,
 	}
@@ -99,12 +99,6 @@ func (in *initializer) rowOf(f *resolve.Findings, d embed.Description) pgx.Stric
 		args["watched"] = nil
 	}
 	args["functions"] = append([]string{}, f.Calls...)
-	if !p.ToColumn() {
-		args["into_schema"] = p.IntoSchema
-		if p.IntoSchema == "" {
-			args["into_schema"] = p.Schema
-		}
-	}
 	return args
 }
 
