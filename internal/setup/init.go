@@ -149,6 +149,9 @@ func (in *initializer) all(ctx context.Context) error {
 		}
 		in.o.Pool.Reset() // so that connections know the type
 	}
+	if done, err := in.upgrade(ctx); err != nil || !done {
+		return err
+	}
 	before := in.report
 	if err := database.Patiently(ctx, in.o.Pool, func(tx pgx.Tx) error {
 		in.found, in.stored, in.others, in.unpublished, in.moved, in.report = nil, nil, nil, nil, nil, before

@@ -114,6 +114,28 @@ func (in *initializer) schema() ([]step.Action, error) {
 	return []step.Action{a}, nil
 }
 
+// upgrade brings tables of an older version to this program's before anything is read from them; so it does with tables
+// that an init left half made. It returns false if that is only to be shown.
+func (in *initializer) upgrade(ctx context.Context) (done bool, err error) {
+	names, err := migrate.FindMigrations(sqlfiles.Migrations())
+	if err != nil {
+		return false, fmt.Errorf("list migrations: %w", err)
+	}
+	if in.server.Schema == 0 || in.server.Schema >= len(names) && in.server.Installed {
+		return true, nil
+	}
+	plan, err := in.schema()
+	if err != nil {
+		return false, err
+	}
+	if err := in.perform(ctx, plan); err != nil || in.o.DryRun {
+		in.report.Warnings = append(in.report.Warnings, "the rest depends on the schema embedsidecar")
+		return false, err
+	}
+	in.server.Schema, in.server.Installed = max(in.server.Schema, len(names)), true
+	return true, nil
+}
+
 // grantCreate lets the role make a schema and a publication.
 func (in *initializer) grantCreate() string {
 	return "GRANT CREATE ON DATABASE " + database.Quote(in.server.Database) + " TO " + database.Quote(in.server.Role)

@@ -83,3 +83,47 @@ func TestMigrations_KeepTasksAndLeases(t *testing.T) {
 		}
 	}
 }
+
+// A database that the version before has set up is taken over by init: its tables become those of this version before
+// anything is read from them, and no row is looked at again.
+func TestInit_TakesOverWhatTheVersionBeforeHasSetUp(t *testing.T) {
+	t.Parallel()
+	b := newBase(t, plainDocs, "INSERT INTO docs VALUES (1, 'a', 'b')")
+	o := b.options(b.SlotName(), docs(), side())
+	b.init(o)
+	b.MustExec(`INSERT INTO embedsidecar.ledger (pipeline_id, row_key, source_hash, vector_hash, generation, lsn)
+		SELECT pipeline_id, '1', '', '', generation, '0/0' FROM embedsidecar.pipeline`)
+	b.MustExec(`UPDATE embedsidecar.scan SET phase = 'done'`)
+	state := func() []string {
+		return testenv.Values[string](b.Database, `SELECT concat_ws(' ', p.name, p.generation, s.phase, l.row_key)
+			FROM embedsidecar.pipeline AS p JOIN embedsidecar.scan AS s USING (pipeline_id)
+			JOIN embedsidecar.ledger AS l USING (pipeline_id) ORDER BY 1`)
+	}
+	before := state()
+	conn, err := pgx.Connect(t.Context(), b.URL(testenv.Owner))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = conn.Close(t.Context()) }()
+	m, err := migrate.NewMigrator(t.Context(), conn, "embedsidecar.schema_version")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := m.LoadMigrations(sqlfiles.Migrations()); err != nil {
+		t.Fatal(err)
+	}
+	if err := m.MigrateTo(t.Context(), 1); err != nil {
+		t.Fatal(err)
+	}
+	dry := o
+	dry.DryRun = true
+	if steps := whats(b.init(dry)); !slices.Equal(steps, []string{schemaStep()}) {
+		t.Errorf("a dry run shows %q", steps)
+	}
+	if steps := whats(b.init(o)); !slices.Equal(steps, []string{schemaStep()}) {
+		t.Errorf("made %q, want the schema alone", steps)
+	}
+	if got := state(); !slices.Equal(got, before) {
+		t.Errorf("it is %q, was %q", got, before)
+	}
+}
