@@ -48,7 +48,6 @@ type costs struct {
 	written *figures // WAL, tuples, statements
 	details map[string]*figures
 	order   []string
-	base    float64 // the writer alone at this rate, us/row
 	curves  map[string]map[int][]float64
 }
 

@@ -17,6 +17,7 @@ import (
 func TestCounts(t *testing.T) {
 	t.Parallel()
 	testenv.EachMajor(t, func(t *testing.T, major int) {
+		t.Helper()
 		p := countingPlace(t, major)
 		ctx := t.Context()
 		const rows, changed = 100, 10

@@ -122,7 +122,10 @@ func (p *place) database(ctx context.Context, name string, conns int32) (*pgxpoo
 	if err = errors.Join(err, conn.Close(ctx)); err != nil {
 		return nil, fmt.Errorf("make database %s: %w", name, err)
 	}
-	pool, err := database.Connect(ctx, p.pg.URL(name, "")+untracked, database.Options{MaxConns: conns, ApplicationName: "bench"})
+	pool, err := database.Connect(ctx, p.pg.URL(name, "")+untracked, database.Options{
+		MaxConns:        conns,
+		ApplicationName: "bench",
+	})
 	if err != nil {
 		return nil, err
 	}

@@ -7,6 +7,7 @@ import (
 	"maps"
 	"math"
 	"slices"
+	"strings"
 )
 
 // The plot's measures, in pixels.
@@ -59,14 +60,15 @@ func (c *costs) plot() []byte {
 	for i, name := range c.sizes.subjects {
 		curve := c.curves[name]
 		colour := colours[i%len(colours)]
-		var points string
+		var points strings.Builder
 		for _, rate := range slices.Sorted(maps.Keys(curve)) {
 			us := median(curve[rate])
-			points += fmt.Sprintf("%.1f,%.1f ", x(float64(rate)), y(us))
+			fmt.Fprintf(&points, "%.1f,%.1f ", x(float64(rate)), y(us))
 			fmt.Fprintf(&b, `<circle cx="%.1f" cy="%.1f" r="3.5" fill="%s"><title>%s, %d/s: %s</title></circle>`+"\n",
 				x(float64(rate)), y(us), colour, html.EscapeString(name), rate, number(us))
 		}
-		fmt.Fprintf(&b, `<polyline points="%s" fill="none" stroke="%s" stroke-width="2"/>`+"\n", points, colour)
+		fmt.Fprintf(&b, `<polyline points="%s" fill="none" stroke="%s" stroke-width="2"/>`+"\n", points.String(),
+			colour)
 		const line, gap = 20, 20
 		at := plotTop + i*line
 		fmt.Fprintf(&b, `<rect x="%d" y="%d" width="12" height="12" fill="%s"/><text x="%d" y="%d">%s</text>`+"\n",

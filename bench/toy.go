@@ -70,7 +70,8 @@ func (p *place) startToy(ctx context.Context, pool *pgxpool.Pool, program []stri
 
 // caughtUp waits until every row has the vector of its text.
 func (t *toy) caughtUp(ctx context.Context) error {
-	return t.until(ctx, "has caught up", `SELECT NOT EXISTS (SELECT FROM public.docs AS d LEFT JOIN public.docs_embedding AS e
+	return t.until(ctx, "has caught up", `SELECT NOT EXISTS (SELECT FROM public.docs AS d LEFT
+		JOIN public.docs_embedding AS e
 		USING (id) WHERE e.text_hash IS DISTINCT FROM sha256(convert_to(d.body, 'UTF8')))`)
 }
 

@@ -34,7 +34,8 @@ func walEnd(ctx context.Context, pool *pgxpool.Pool) (lsn string, err error) {
 // one row of its own, so this reads some ten times as fast as it was written.
 const walRecords = `
 	WITH record AS MATERIALIZED (
-		SELECT resource_manager AS manager, record_type AS type, substring(block_ref FROM 'rel [0-9]+/[0-9]+/([0-9]+)') AS node,
+		SELECT resource_manager AS manager, record_type AS type, substring(block_ref
+		FROM 'rel [0-9]+/[0-9]+/([0-9]+)') AS node,
 			count(*) AS records, sum(record_length - fpi_length)::bigint AS bytes, sum(fpi_length)::bigint AS images
 		FROM bench.pg_get_wal_records_info($1::text::pg_lsn, $2::text::pg_lsn) GROUP BY 1, 2, 3
 	), relation AS (

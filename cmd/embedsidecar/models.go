@@ -63,8 +63,8 @@ func (e *environment) modelNamed() (m knownModel, err error) {
 	return knownModel{name: filepath.Base(folder), folder: folder, ref: folder}, err
 }
 
-// openModel returns the plugin of model folders with a model, by its name in the configuration or by its folder. It is started at
-// its first use. The caller closes it.
+// openModel returns the plugin of model folders with a model, by its name in the configuration or by its folder. It
+// is started at its first use. The caller closes it.
 func (e *environment) openModel(ref, precision string) (*host.Host, error) {
 	found, err := e.config.Embedder(e.find, folderPlugin(), ref)
 	if err != nil {
@@ -154,9 +154,10 @@ type shownModel struct {
 func newModelsShow() *command {
 	return &command{
 		name: "show", group: groupModels, usage: "tell what a model is", arguments: "[MODEL]", maxArgs: 1,
-		description: "Opens the model with the plugin " + folderPlugin() + " and the settings of the configuration, and prints what it says of itself. Of a model with int8 weights besides, it also prints how near their vectors come to those in 32 bits: the mean and the least cosine of some texts (of a sparse model, the inner product by the square of the longer one's length).",
-		settings:    []string{config.GroupEmbedding},
-		run:         showModel,
+		description: "Opens the model with the plugin " + folderPlugin() +
+			" and the settings of the configuration, and prints what it says of itself. Of a model with int8 weights besides, it also prints how near their vectors come to those in 32 bits: the mean and the least cosine of some texts (of a sparse model, the inner product by the square of the longer one's length).",
+		settings: []string{config.GroupEmbedding},
+		run:      showModel,
 	}
 }
 

@@ -21,7 +21,8 @@ func newModelsBench() *command {
 	c := &benchCommand{}
 	return &command{
 		name: "bench", group: groupModels, usage: "measure how fast a model is here", arguments: "[MODEL]", maxArgs: 1,
-		description: "Embeds sample texts through the plugin " + folderPlugin() + ": in large calls for half of the time, then one by one. Texts have one to twenty sentences. Other work on this machine shows in the figures.",
+		description: "Embeds sample texts through the plugin " + folderPlugin() +
+			": in large calls for half of the time, then one by one. Texts have one to twenty sentences. Other work on this machine shows in the figures.",
 		flags: []cli.Flag{
 			&cli.DurationFlag{
 				Name: "for", Destination: &c.limit, Value: 10 * time.Second,

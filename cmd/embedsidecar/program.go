@@ -67,7 +67,7 @@ func (p *program) dispatch(ctx context.Context, args []string) error {
 		l.flags = slices.DeleteFunc(l.flags, func(f flagValue) bool { return f.name == "version" })
 	}
 	p.line = l
-	app := p.root().cli(p)
+	app := p.root().cli(p) //nolint:contextcheck // actions have it in cli.Context
 	return (&cli.App{
 		Name: "embedsidecar", Commands: app.Subcommands, Action: app.Action, SkipFlagParsing: true,
 		HideVersion:    true,                         // its flag would take -v
@@ -75,7 +75,7 @@ func (p *program) dispatch(ctx context.Context, args []string) error {
 		ExitErrHandler: func(*cli.Context, error) {}, // run reports and returns the status
 		// A text or a pipeline may hold a comma.
 		DisableSliceFlagSeparator: true,
-	}).RunContext(ctx, append([]string{"embedsidecar"}, l.words...)) //nolint:contextcheck // actions have it in cli.Context
+	}).RunContext(ctx, append([]string{"embedsidecar"}, l.words...))
 }
 
 // root is the program as the family of its commands.

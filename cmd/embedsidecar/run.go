@@ -275,7 +275,8 @@ func describedSpecs(ctx context.Context, env *environment, plugins *embedders.Po
 	if !known || ctx.Err() != nil || len(able) == 0 && exitCode(ctx, err) == exitUsage {
 		return nil, nil, err
 	}
-	env.log.ErrorContext(ctx, "an embedder cannot be had: its pipelines wait", "error", err, "ways_out", problem.Hints(err))
+	env.log.ErrorContext(ctx, "an embedder cannot be had: its pipelines wait", "error", err, "ways_out",
+		problem.Hints(err))
 	return able, described, nil
 }
 

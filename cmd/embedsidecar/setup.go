@@ -51,7 +51,8 @@ func pointToCheck(ctx context.Context, err error) error {
 	wrong, config := errors.AsType[*refusal.ConfigError](err)
 	connect, connection := errors.AsType[*database.Error](err)
 	if permission || config && wrong.Pipeline == "" || connection && connect.Kind == database.Permission {
-		return fail(exitCode(ctx, err), err, append(problem.Hints(err), "embedsidecar check tells all at once that is missing")...)
+		return fail(exitCode(ctx, err), err, append(problem.Hints(err),
+			"embedsidecar check tells all at once that is missing")...)
 	}
 	return err
 }

@@ -157,7 +157,9 @@ func (t *Table) durable(ctx context.Context, q database.Querier) (problem string
 }
 
 // room looks at the schema in which an embedding table is to be made.
-func (d *Destination) room(ctx context.Context, q database.Querier, schema string) (problem string, hint []string, err error) {
+func (d *Destination) room(ctx context.Context, q database.Querier, schema string) (problem string, hint []string,
+	err error,
+) {
 	d.Schema = schema
 	err = q.QueryRow(ctx, "SELECT has_schema_privilege(oid, 'CREATE') FROM pg_namespace WHERE nspname = $1",
 		schema).Scan(&d.MayMake)
@@ -209,7 +211,7 @@ func (t *Table) lacks(source *Table, v VectorType, widening bool) string {
 
 // widens reports whether a type holds every value of another, and prints it alike, so that nothing that is stored
 // changes.
-func widens(from, to column) bool {
+func widens(from, to Column) bool {
 	switch from.Type {
 	case pgtype.Int2OID:
 		return to.Type == pgtype.Int4OID || to.Type == pgtype.Int8OID

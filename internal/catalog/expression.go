@@ -143,7 +143,8 @@ func BadExpression(word string, err error) (problem string, hint []string, _ err
 // on, and the caller rolls it back. A view that stayed would stand in the way of the user's DROP COLUMN.
 func analyse(ctx context.Context, tx pgx.Tx, t *Table, expression string) (r Reading, problem string, err error) {
 	const name = "embedsidecar_probe"
-	if err := database.Extended(ctx, tx, "CREATE TEMPORARY VIEW "+name+" AS SELECT "+enclose(expression)+" AS e FROM "+t.Quoted()+
+	if err := database.Extended(ctx, tx, "CREATE TEMPORARY VIEW "+name+" AS SELECT "+enclose(expression)+" AS e FROM "+
+		t.Quoted()+
 		" AS r"); err != nil {
 		return r, "", fmt.Errorf("make temporary view: %w", err)
 	}

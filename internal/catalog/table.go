@@ -1,6 +1,6 @@
-// Package catalog asks PostgreSQL's catalogue what is there: tables and their keys, what an expression reads, pgvector's
-// types, destinations, whose objects these are, and which version our own schema has. It believes nothing else, and
-// changes nothing. All its connections come from package database, so search_path is pg_catalog.
+// Package catalog asks PostgreSQL's catalogue what is there: tables and their keys, what an expression reads,
+// pgvector's types, destinations, whose objects these are, and which version our own schema has. It believes nothing
+// else, and changes nothing. All its connections come from package database, so search_path is pg_catalog.
 package catalog
 
 import (
@@ -32,12 +32,12 @@ type Table struct {
 	Reader      string // the role that looked
 	OwnedByUs   bool   // the current role has the rights of the owner
 	Owner       string
-	Columns     []column             `db:"-"`
+	Columns     []Column             `db:"-"`
 	Key         []pipeline.KeyColumn `db:"-"`
 }
 
-// column is what the catalogue says of a column.
-type column struct {
+// Column is what the catalogue says of a column.
+type Column struct {
 	Number    int16
 	Name      string
 	Type      uint32
@@ -54,13 +54,13 @@ type column struct {
 func (t *Table) Quoted() string { return database.Quote(t.Schema, t.Name) }
 
 // Column returns the column of a name.
-func (t *Table) Column(name string) (column, bool) {
+func (t *Table) Column(name string) (Column, bool) {
 	for _, c := range t.Columns {
 		if c.Name == name {
 			return c, true
 		}
 	}
-	return column{}, false
+	return Column{}, false
 }
 
 // ColumnNames are the names of the columns, in their order.
@@ -118,7 +118,7 @@ func loadTable(ctx context.Context, q database.Querier, args pgx.StrictNamedArgs
 	if err != nil {
 		return nil, fmt.Errorf("look up columns of %s: %w", t.Quoted(), err)
 	}
-	if t.Columns, err = pgx.CollectRows(rows, pgx.RowToStructByName[column]); err != nil {
+	if t.Columns, err = pgx.CollectRows(rows, pgx.RowToStructByName[Column]); err != nil {
 		return nil, fmt.Errorf("look up columns of %s: %w", t.Quoted(), err)
 	}
 	return t, nil

@@ -32,7 +32,8 @@ func Untrusted(ctx context.Context, tx pgx.Tx, tables ...uint32) error {
 		}
 	}
 	role := tx.Conn().Config().User
-	e := &refusal.ConfigError{Problem: fmt.Sprintf("it is not safe for role %q to use: %s", role, strings.Join(texts, "; "))}
+	e := &refusal.ConfigError{Problem: fmt.Sprintf("it is not safe for role %q to use: %s", role,
+		strings.Join(texts, "; "))}
 	if len(owners) == 0 {
 		e.Hint = []string{"whoever owns it takes it away, or name another table: one that is not there yet is made"}
 		return e

@@ -96,7 +96,7 @@ func (v VectorType) unknown(stored pipeline.Stored) (problem string, hint []stri
 }
 
 // notVector says what is wrong with a column whose type is none of ours.
-func (v VectorType) notVector(what string, c column) (problem string, hint []string) {
+func (v VectorType) notVector(what string, c Column) (problem string, hint []string) {
 	return fmt.Sprintf("%s is of type %s, not %s", what, c.TypeName, database.Quote(v.Schema, "vector")),
 		[]string{"name another column: one that is not there yet is added"}
 }

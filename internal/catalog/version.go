@@ -14,7 +14,8 @@ import (
 	sqlfiles "github.com/embedsidecar/embedsidecar/sql"
 )
 
-var WalLevelHint = []string{
+// WALLevelHint is how a server gets the wal_level that the stream needs.
+var WALLevelHint = []string{
 	"ALTER SYSTEM SET wal_level = 'logical'; and restart the server",
 	"managed servers: rds.logical_replication = 1 (RDS), cloudsql.logical_decoding = on (Cloud SQL), wal_level = LOGICAL (Azure)",
 }
@@ -67,7 +68,8 @@ func CheckVersion(ctx context.Context, db database.DB) error {
 		case version == 0:
 			return &refusal.NotSetUpError{}
 		case version < len(names):
-			return &refusal.NotSetUpError{Err: errors.New(fmt.Sprint("the schema embedsidecar has version ", version, ", want ", len(names)))}
+			return &refusal.NotSetUpError{Err: errors.New(fmt.Sprint("the schema embedsidecar has version ", version, ", want ",
+				len(names)))}
 		}
 		return nil
 	})
@@ -86,7 +88,8 @@ func SameServer(ctx context.Context, q database.Querier, repl *pgconn.PgConn) er
 		return errors.Join(errors.New("compare servers"), err)
 	}
 	if got := string(results[0].Rows[0][0]); got != want {
-		return &refusal.ConfigError{Problem: fmt.Sprintf("the URLs lead to different databases: %s, and for the stream %s", want,
+		return &refusal.ConfigError{Problem: fmt.Sprintf("the URLs lead to different databases: %s, and for the stream %s",
+			want,
 			got), Hint: []string{"let --stream-url name the same server and database as --database-url"}}
 	}
 	return nil

@@ -66,7 +66,8 @@ func Run(ctx context.Context, o Options) []Finding {
 	c.checkSchema(ctx)
 	if !c.installed && !c.hidden && c.database != "" && !c.create { // the schema and the publication are init's to make
 		c.add("role", Wrong, fmt.Sprintf("%q may not create in the database, as init must", c.role),
-			"GRANT CREATE ON DATABASE "+database.Quote(c.database)+" TO "+database.Quote(c.role)+";", "or run init as the owner of the database")
+			"GRANT CREATE ON DATABASE "+database.Quote(c.database)+" TO "+database.Quote(c.role)+";",
+			"or run init as the owner of the database")
 	}
 	before := c.findings
 	if err := database.Patiently(ctx, o.Pool, func(tx pgx.Tx) error {
@@ -153,7 +154,7 @@ func (c *checker) checkServer(ctx context.Context) {
 		c.add(name, OK, fmt.Sprintf("PostgreSQL %d", major))
 	}
 	if s.WALLevel != "logical" {
-		c.add("wal_level", Wrong, fmt.Sprintf("it is %s, want logical", s.WALLevel), catalog.WalLevelHint...)
+		c.add("wal_level", Wrong, fmt.Sprintf("it is %s, want logical", s.WALLevel), catalog.WALLevelHint...)
 	} else {
 		c.add("wal_level", OK, s.WALLevel)
 	}

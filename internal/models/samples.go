@@ -53,7 +53,9 @@ var sentences = []string{
 }
 
 // Vectors embeds sample texts.
-func Vectors(ctx context.Context, e embed.Embedder, about embed.Description, count int) (vectors [][]float32, err error) {
+func Vectors(ctx context.Context, e embed.Embedder, about embed.Description, count int) (vectors [][]float32,
+	err error,
+) {
 	results, err := embed.All(ctx, e, about, embed.Document, Samples(count))
 	if err != nil {
 		return nil, err

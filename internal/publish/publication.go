@@ -42,7 +42,8 @@ type Wanted struct {
 	Columns []string // nil: all
 }
 
-func (p Wanted) Sql() string {
+// SQL is the table with its columns, as a publication names it.
+func (p Wanted) SQL() string {
 	only := "ONLY "
 	if p.Table.Kind == "p" {
 		only = ""
@@ -141,12 +142,15 @@ func Plan(name string, now *Publication, want []Wanted, mayCreate bool, grant st
 	}
 	if now == nil {
 		a := step.Action{
-			Step:    step.Step{What: "publication " + database.Quote(name), Undo: []string{"DROP PUBLICATION " + database.Quote(name) + ";"}},
+			Step: step.Step{
+				What: "publication " + database.Quote(name),
+				Undo: []string{"DROP PUBLICATION " + database.Quote(name) + ";"},
+			},
 			Allowed: mayCreate,
 		}
 		list, own := make([]string, len(want)), true
 		for i, w := range want {
-			list[i] = w.Sql()
+			list[i] = w.SQL()
 			a.Allowed = a.Allowed && w.Table.OwnedByUs
 			own = own && w.Table.OwnedByUs
 			a.Tables = append(a.Tables, w.Table.OID)
@@ -180,11 +184,11 @@ func Plan(name string, now *Publication, want []Wanted, mayCreate bool, grant st
 			Step:    step.Step{What: "table " + w.Table.Quoted() + " in publication " + database.Quote(name)},
 			Allowed: now.OwnedByUs && w.Table.OwnedByUs, Tables: []uint32{w.Table.OID},
 		}
-		remove := alter + " DROP TABLE " + Wanted{Table: w.Table}.Sql()
+		remove := alter + " DROP TABLE " + Wanted{Table: w.Table}.SQL()
 		if in {
 			a.SQL = []string{remove}
 		}
-		a.SQL = append(a.SQL, alter+" ADD TABLE "+w.Sql())
+		a.SQL = append(a.SQL, alter+" ADD TABLE "+w.SQL())
 		a.Undo = []string{remove + ";"}
 		if in {
 			before := Wanted{Table: w.Table}
@@ -193,7 +197,7 @@ func Plan(name string, now *Publication, want []Wanted, mayCreate bool, grant st
 					before.Columns = append(before.Columns, c.Name)
 				}
 			}
-			a.Undo = append(a.Undo, alter+" ADD TABLE "+before.Sql()+";")
+			a.Undo = append(a.Undo, alter+" ADD TABLE "+before.SQL()+";")
 		}
 		steps = append(steps, a)
 	}

@@ -53,8 +53,8 @@ func Differences(configured, set pipeline.Spec) (was []string) {
 	return was
 }
 
-// difference is what is configured of a pipeline otherwise than it is set up.
-type difference struct {
+// Difference is what is configured of a pipeline otherwise than it is set up.
+type Difference struct {
 	Was        string // how it is set up; "": as it is configured
 	Configured int32  // version of the definition that is configured
 	Now        int32  // version of the one that is set up
@@ -62,18 +62,19 @@ type difference struct {
 }
 
 // Differs compares: configured is the definition as it was written, spec the same with the names that columns have now.
-func (s *Stored) Differs(configured, spec pipeline.Spec) difference {
+func (s *Stored) Differs(configured, spec pipeline.Spec) Difference {
 	version, known := s.Definitions[Digest(configured)]
-	d := difference{Was: strings.Join(Differences(spec, s.Spec()), ", "), Configured: version, Now: s.DefinitionVersion}
+	d := Difference{Was: strings.Join(Differences(spec, s.Spec()), ", "), Configured: version, Now: s.DefinitionVersion}
 	d.Older = d.Was != "" && known && version < d.Now
 	return d
 }
 
 // Newer says that what is set up is newer.
-func (d difference) Newer() string {
+func (d Difference) Newer() string {
 	return fmt.Sprintf("is configured here as in version %d of its definition, and is set up as in version %d, which is newer", d.Configured, d.Now)
 }
 
+// WayToNewer is what to do about a newer definition.
 const WayToNewer = "give this sidecar the newer configuration, or go back to this one by hand: embedsidecar init"
 
 // AsSetUp is a configured pipeline with the definition that is set up.
@@ -85,8 +86,8 @@ func (s *Stored) AsSetUp(configured pipeline.Spec) pipeline.Spec {
 	return spec
 }
 
-// NextDefinitions returns the versions of the definitions of a pipeline that is written down anew, and the number of the
-// one it has then.
+// NextDefinitions returns the versions of the definitions of a pipeline that is written down anew, and the number of
+// the one it has then.
 func (s *Stored) NextDefinitions(f *Findings) (versions map[string]int32, now int32) {
 	const most = 50
 	versions, now = maps.Clone(s.Definitions), s.DefinitionVersion

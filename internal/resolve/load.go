@@ -26,7 +26,8 @@ func (f *Findings) recall(ctx context.Context, tx pgx.Tx, s *Stored) error {
 	}
 	const again = "run embedsidecar init after changing the pipeline: it takes over what changed"
 	if keys := catalog.KeyNames(t.Key); !slices.Equal(keys, s.KeyColumns) {
-		return fail(fmt.Sprintf("the key of %s is now (%s) and was (%s)", t.Quoted(), database.QuoteAll(keys), database.QuoteAll(s.KeyColumns)),
+		return fail(fmt.Sprintf("the key of %s is now (%s) and was (%s)", t.Quoted(), database.QuoteAll(keys),
+			database.QuoteAll(s.KeyColumns)),
 			again)
 	}
 	for _, name := range slices.Concat(s.WatchedColumns, columnsOfText(s)) {
@@ -265,8 +266,10 @@ func unreadable(ctx context.Context, q database.Querier, f *Findings) error {
 		return nil
 	}
 	return &refusal.PermissionError{
-		What: fmt.Sprintf("run pipeline %q: read column %s of %s", p.Name, database.QuoteAll(hidden), f.Table.Quoted()), Role: role,
-		SQL: []string{"GRANT SELECT (" + database.QuoteAll(hidden) + ") ON " + f.Table.Quoted() + " TO " + database.Quote(role) + ";"},
+		What: fmt.Sprintf("run pipeline %q: read column %s of %s", p.Name, database.QuoteAll(hidden), f.Table.Quoted()),
+		Role: role,
+		SQL: []string{"GRANT SELECT (" + database.QuoteAll(hidden) + ") ON " + f.Table.Quoted() + " TO " +
+			database.Quote(role) + ";"},
 	}
 }
 
@@ -281,7 +284,8 @@ func parseStored(ctx context.Context, tx pgx.Tx, f *Findings) (problem string, h
 		if strings.TrimSpace(e.expression) == "" {
 			continue
 		}
-		if problem, hint, err := catalog.ParseExpression(ctx, tx, f.Table, e.word, e.expression); problem != "" || err != nil {
+		if problem, hint, err := catalog.ParseExpression(ctx, tx, f.Table, e.word, e.expression); problem != "" ||
+			err != nil {
 			return problem, hint, err
 		}
 	}

@@ -23,13 +23,16 @@ import (
 //
 // It returns *ConfigError (also as *MissingError) for what a person must change and *PermissionError with the grants
 // to run. Nothing changes in the database. The destination must exist; init makes it.
-func Resolve(ctx context.Context, db database.DB, spec pipeline.Spec, model catalog.Vectors) (pipeline.Pipeline, error) {
+func Resolve(ctx context.Context, db database.DB, spec pipeline.Spec, model catalog.Vectors) (pipeline.Pipeline,
+	error,
+) {
 	p, _, err := ResolveWarned(ctx, db, spec, model)
 	return p, err
 }
 
 // ResolveWarned is Resolve with what is worth a warning.
-func ResolveWarned(ctx context.Context, db database.DB, spec pipeline.Spec, model catalog.Vectors) (p pipeline.Pipeline, warnings []string,
+func ResolveWarned(ctx context.Context, db database.DB, spec pipeline.Spec, model catalog.Vectors) (p pipeline.Pipeline,
+	warnings []string,
 	err error,
 ) {
 	err = database.Patiently(ctx, db, func(tx pgx.Tx) error {
@@ -39,7 +42,8 @@ func ResolveWarned(ctx context.Context, db database.DB, spec pipeline.Spec, mode
 		}
 		p, warnings = f.Pipeline, f.Warnings
 		if !f.Destination.Exists {
-			return &refusal.ConfigError{Pipeline: spec.Name, Problem: "the destination " + catalog.DestinationName(f.Pipeline.Spec) +
+			return &refusal.ConfigError{Pipeline: spec.Name, Problem: "the destination " +
+				catalog.DestinationName(f.Pipeline.Spec) +
 				" does not exist", Hint: f.toMake()}
 		}
 		if err := f.chunkable(); err != nil {
@@ -76,7 +80,10 @@ func Permitted(ctx context.Context, q database.Querier, f *Findings) error {
 // hidden returns the columns that text and filter read and that the role may not, though it may read others of the
 // table: which they are is not seen from the grants, which name all columns.
 func (f *Findings) hidden(ctx context.Context, q database.Querier) ([]string, error) {
-	rows, err := q.Query(ctx, sqlfiles.Query("hidden_columns"), pgx.StrictNamedArgs{"table": f.Table.OID, "columns": f.Reads})
+	rows, err := q.Query(ctx, sqlfiles.Query("hidden_columns"), pgx.StrictNamedArgs{
+		"table":   f.Table.OID,
+		"columns": f.Reads,
+	})
 	if err != nil {
 		return nil, fmt.Errorf("look up privileges on %s: %w", f.Table.Quoted(), err)
 	}

@@ -158,7 +158,8 @@ func RenamedTo(now string) []string {
 
 // OnlyRenamed compares all but the name of two pipelines, and their keys, which are those of one table.
 func OnlyRenamed(p *pipeline.Pipeline, fingerprint string, old *pipeline.Pipeline) bool {
-	return p.OID == old.OID && catalog.DestinationName(p.Spec) == catalog.DestinationName(old.Spec) && fingerprint == old.Fingerprint &&
+	return p.OID == old.OID && catalog.DestinationName(p.Spec) == catalog.DestinationName(old.Spec) &&
+		fingerprint == old.Fingerprint &&
 		p.Text == old.Text && p.Filter == old.Filter && slices.Equal(p.Columns, old.Columns) && p.Chunking == old.Chunking &&
 		p.WatchAll == old.WatchAll && slices.Equal(p.Watched, old.Watched)
 }

@@ -6,6 +6,7 @@ import (
 	"crypto/sha256"
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/jackc/pgx/v5"
 
@@ -87,14 +88,14 @@ func newChunks(p *pipeline.Pipeline, db DB) *Chunks {
 		shift: build(p, func(b *builder) string {
 			return "UPDATE " + p.Into() + " AS d SET start_byte = k.start_byte, end_byte = k.end_byte, chunk_text = " + text +
 				fmt.Sprintf(", generation = %d FROM ", p.Generation) +
-				b.list(append(chunkPlaces[:len(chunkPlaces):len(chunkPlaces)], array{"chunk_text", "text"})...) +
+				b.list(append(slices.Clip(chunkPlaces), array{"chunk_text", "text"})...) +
 				" WHERE " + b.match("d") + asked
 		}),
 		put: build(p, func(b *builder) string {
 			return insert(p, "chunk_no, generation, text_hash, embedded_at, start_byte, end_byte, context, chunk_text,"+
 				" embedding", fmt.Sprintf("k.chunk_no, %d, k.text_hash, now(), k.start_byte, k.end_byte,"+
 				" nullif(k.context, ''), k.chunk_text, %s", p.Generation, p.ToStored("k.vector")),
-				b.list(append(chunkPlaces[:len(chunkPlaces):len(chunkPlaces)], array{"context", "text"},
+				b.list(append(slices.Clip(chunkPlaces), array{"context", "text"},
 					array{"chunk_text", "text"}, b.vectors())...),
 				"generation = excluded.generation, text_hash = excluded.text_hash, embedded_at = excluded.embedded_at,"+
 					" start_byte = excluded.start_byte, end_byte = excluded.end_byte, context = excluded.context,"+

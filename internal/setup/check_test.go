@@ -230,7 +230,10 @@ func TestRemove_TakesAwayOnePipeline(t *testing.T) {
 			`ALTER TABLE "public"."docs" DROP COLUMN "embedding";`,
 		}},
 	} {
-		got, err := uninstall.Pipeline(t.Context(), uninstall.PipelineOptions{Pool: b.pool, Pipeline: tt.name, Embedding: true})
+		got, err := uninstall.Pipeline(t.Context(), uninstall.PipelineOptions{
+			Pool: b.pool, Pipeline: tt.name,
+			Embedding: true,
+		})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -87,7 +87,8 @@ func TestCheck_NamesTheColumnThatTheRoleMayNotRead(t *testing.T) {
 	spec.Filter = "NOT secret"
 	role := b.Role("REPLICATION")
 	o := b.options(b.SlotName(), spec)
-	b.MustExecSuper(`GRANT CREATE ON DATABASE "` + b.Name + `" TO "` + role + `"; GRANT USAGE ON SCHEMA public TO "` + role +
+	b.MustExecSuper(`GRANT CREATE ON DATABASE "` + b.Name + `" TO "` + role + `"; GRANT USAGE ON SCHEMA public TO "` +
+		role +
 		`"; GRANT SELECT (id, title, body, embedding), UPDATE (embedding) ON docs TO "` + role + `"`)
 	o.Pool, o.ReplicationDSN = b.connect(role), b.URL(role)
 	want := `read column "secret" of "public"."docs": role "` + role + `" may not`

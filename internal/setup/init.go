@@ -88,7 +88,10 @@ func (in *initializer) validate() error {
 	names, destinations := map[string]bool{}, map[string]string{}
 	for _, spec := range in.o.Specs {
 		if names[spec.Name] {
-			mistakes = append(mistakes, &refusal.ConfigError{Pipeline: spec.Name, Problem: "there are two pipelines of this name"})
+			mistakes = append(mistakes, &refusal.ConfigError{
+				Pipeline: spec.Name,
+				Problem:  "there are two pipelines of this name",
+			})
 			continue
 		}
 		names[spec.Name] = true
@@ -100,7 +103,10 @@ func (in *initializer) validate() error {
 		}
 		destinations[catalog.DestinationName(spec)] = spec.Name
 		if d, ok := in.o.Descriptions[spec.Name]; !ok || d.Dims <= 0 || d.Fingerprint == "" {
-			mistakes = append(mistakes, &refusal.ConfigError{Pipeline: spec.Name, Problem: "its embedder has not said what it is"})
+			mistakes = append(mistakes, &refusal.ConfigError{
+				Pipeline: spec.Name,
+				Problem:  "its embedder has not said what it is",
+			})
 		}
 	}
 	return errors.Join(mistakes...)

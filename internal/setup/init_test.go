@@ -355,7 +355,8 @@ func TestInit_RefusesWhatCannotBeTakenOver(t *testing.T) {
 	wantError[*refusal.ConfigError](t, change(func(o *setup.Options) {
 		o.Descriptions["docs"] = embed.Description{Fingerprint: "f1", Dims: 4}
 	}), "4 wide", "3")
-	wantError[*refusal.ConfigError](t, change(func(o *setup.Options) { o.Specs[0].IntoColumn = "second" }), "cannot become",
+	wantError[*refusal.ConfigError](t, change(func(o *setup.Options) { o.Specs[0].IntoColumn = "second" }),
+		"cannot become",
 		"second pipeline")
 	wantError[*refusal.ConfigError](t, change(func(o *setup.Options) { o.Publication = "second" }),
 		"was set up with publication")

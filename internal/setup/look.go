@@ -210,8 +210,10 @@ func (in *initializer) lookAtPipeline(ctx context.Context, tx pgx.Tx, spec pipel
 			return nil, nil, fail(fmt.Sprintf("a pipeline of this name is set up with slot %q", stored.SlotName),
 				"choose another name, or the same --slot",
 				"or, if this database is a copy and that slot is the original's: embedsidecar init --adopt, with this --slot")
-		case catalog.DestinationName(stored.Spec()) != catalog.DestinationName(f.Pipeline.Spec) && stored.TableOID == f.Table.OID:
-			return nil, nil, fail(fmt.Sprintf("its destination is %s and cannot become %s", catalog.DestinationName(stored.Spec()),
+		case catalog.DestinationName(stored.Spec()) != catalog.DestinationName(f.Pipeline.Spec) &&
+			stored.TableOID == f.Table.OID:
+			return nil, nil, fail(fmt.Sprintf("its destination is %s and cannot become %s",
+				catalog.DestinationName(stored.Spec()),
 				catalog.DestinationName(f.Pipeline.Spec)),
 				"set up a second pipeline with another name for the new destination, and remove the old one when it is no longer read")
 		case stored.Fingerprint != description.Fingerprint:

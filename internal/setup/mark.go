@@ -37,7 +37,8 @@ func (in *initializer) markAnew(f *resolve.Findings) (a step.Action, needed bool
 // that init made for this very source and embedder, and that an earlier set-up left. A column that was left may have
 // been filled by somebody since.
 func (in *initializer) takesUp(f *resolve.Findings) bool {
-	return !f.Pipeline.ToColumn() && f.Destination.Mark == catalog.MarkOf(f.Table, in.o.Descriptions[f.Pipeline.Name].Fingerprint)
+	return !f.Pipeline.ToColumn() && f.Destination.Mark == catalog.MarkOf(f.Table,
+		in.o.Descriptions[f.Pipeline.Name].Fingerprint)
 }
 
 // occupied is the error of a destination that holds vectors and is not taken up.

@@ -206,7 +206,10 @@ func TestRemove_SparesTheVectorsOfTablesThatInherit(t *testing.T) {
 		both := b.options(o.Slot, docs(), kid)
 		b.init(both)
 		b.MustExec("INSERT INTO kid (id, title, embedding) VALUES (1, 'a', '[1,2,3]')")
-		done, err := uninstall.Pipeline(t.Context(), uninstall.PipelineOptions{Pool: b.pool, Pipeline: "docs", Embedding: true})
+		done, err := uninstall.Pipeline(t.Context(), uninstall.PipelineOptions{
+			Pool: b.pool, Pipeline: "docs",
+			Embedding: true,
+		})
 		if err != nil {
 			t.Fatal(err)
 		}

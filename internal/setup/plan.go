@@ -165,7 +165,8 @@ func (in *initializer) makeSlot(reason string) step.Action {
 	a := step.Action{
 		Step: step.Step{
 			What: "slot " + database.Quote(in.o.Slot),
-			SQL:  []string{fmt.Sprintf("SELECT pg_create_logical_replication_slot(%s, 'pgoutput');", database.Literal(in.o.Slot))},
+			SQL: []string{fmt.Sprintf("SELECT pg_create_logical_replication_slot(%s, 'pgoutput');",
+				database.Literal(in.o.Slot))},
 			Undo: []string{
 				fmt.Sprintf("SELECT pg_drop_replication_slot(%s);", database.Literal(in.o.Slot)),
 				"DELETE FROM embedsidecar.lsn_checkpoint WHERE slot_name = " + database.Literal(in.o.Slot) + ";",
@@ -184,8 +185,9 @@ func (in *initializer) makeSlot(reason string) step.Action {
 func (in *initializer) move() step.Action {
 	return step.Action{
 		Step: step.Step{
-			What: fmt.Sprintf("slot %s that of the pipelines of %s, with a scan of each", database.Quote(in.o.Slot), database.QuoteAll(in.moved)),
-			SQL:  []string{"-- their rows in embedsidecar.pipeline and embedsidecar.lsn_checkpoint"},
+			What: fmt.Sprintf("slot %s that of the pipelines of %s, with a scan of each", database.Quote(in.o.Slot),
+				database.QuoteAll(in.moved)),
+			SQL: []string{"-- their rows in embedsidecar.pipeline and embedsidecar.lsn_checkpoint"},
 		},
 		Allowed: true, Words: true,
 		Run: func(ctx context.Context) error {

@@ -91,7 +91,8 @@ func (in *initializer) rowOf(f *resolve.Findings, d embed.Description) pgx.Stric
 			p.Columns...),
 		"text": nullable(p.Text), "filter": nullable(p.Filter), "keys": catalog.KeyNames(p.Key), "watched": append([]string{},
 			p.Watched...),
-		"into_column": nullable(p.IntoColumn), "into_schema": nullable(p.Destination().Schema), "into_table": nullable(p.IntoTable), "dims": p.Dims,
+		"into_column": nullable(p.IntoColumn), "into_schema": nullable(p.Destination().Schema),
+		"into_table": nullable(p.IntoTable), "dims": p.Dims,
 		"plugin": resolve.PluginOf(p.Spec), "model": p.Model, "chunking": p.Chunking, "fingerprint": d.Fingerprint,
 		"lane": p.Priority, "enabled": p.Enabled,
 	}
@@ -161,7 +162,9 @@ func requestScan(ctx context.Context, tx pgx.Tx, id int32, reason string) error 
 	return nil
 }
 
-func (in *initializer) updatePipeline(ctx context.Context, f *resolve.Findings, s *resolve.Stored, changed drifted) error {
+func (in *initializer) updatePipeline(ctx context.Context, f *resolve.Findings, s *resolve.Stored,
+	changed drifted,
+) error {
 	args := in.rowOf(f, in.o.Descriptions[f.Pipeline.Name])
 	delete(args, "slot")
 	args["generations"] = 0

@@ -51,7 +51,7 @@ func (in *initializer) lookAtServer(ctx context.Context) error {
 	case s.WALLevel != "logical":
 		return &refusal.ConfigError{
 			Problem: fmt.Sprintf("the server's wal_level is %s, want logical", s.WALLevel),
-			Hint:    catalog.WalLevelHint,
+			Hint:    catalog.WALLevelHint,
 		}
 	case s.Version >= catalog.MaxVersion:
 		in.report.Warnings = append(in.report.Warnings, fmt.Sprintf("the server is PostgreSQL %d, newer than what was tested",
@@ -69,7 +69,10 @@ func (in *initializer) extension() step.Action {
 		sql = []string{"CREATE SCHEMA vector", "CREATE EXTENSION vector SCHEMA vector"}
 	}
 	return step.Action{
-		Step: step.Step{What: "extension vector in schema " + database.Quote(schema), SQL: sql, Undo: []string{"DROP EXTENSION vector;"}},
+		Step: step.Step{
+			What: "extension vector in schema " + database.Quote(schema), SQL: sql,
+			Undo: []string{"DROP EXTENSION vector;"},
+		},
 		// Whether the server trusts the extension is its own business: it is asked by trying.
 		Allowed: in.server.Superuser || in.server.MayCreate,
 		Run: func(ctx context.Context) error {

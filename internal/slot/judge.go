@@ -63,7 +63,10 @@ func (s *State) Judge(server pglogrepl.IdentifySystemResult) Verdict {
 	otherName := []string{"choose another name with --slot"}
 	switch {
 	case s.Standby:
-		return Verdict{OnStandby, "the server is a standby: it cannot hold the queue", []string{"point --database-url at the primary"}}
+		return Verdict{
+			OnStandby, "the server is a standby: it cannot hold the queue",
+			[]string{"point --database-url at the primary"},
+		}
 	case !s.Exists && !s.Recorded:
 		return Verdict{Absent, fmt.Sprintf("slot %q does not exist", s.Name), []string{"run embedsidecar init"}}
 	case s.Exists && s.Database != s.Here:
@@ -74,8 +77,10 @@ func (s *State) Judge(server pglogrepl.IdentifySystemResult) Verdict {
 	case s.Exists && s.Plugin != Plugin:
 		return Verdict{OtherPlugin, fmt.Sprintf("slot %q belongs to plugin %q", s.Name, s.Plugin), otherName}
 	case s.OtherServer(server.SystemID):
-		return Verdict{OtherServer, fmt.Sprintf("%s (system id %s, it was %s)", health.OtherServer, server.SystemID, s.SystemID),
-			[]string{"if this copy shall live on its own: embedsidecar init --adopt, with its pipelines configured: it makes a new slot and compares every row"}}
+		return Verdict{
+			OtherServer, fmt.Sprintf("%s (system id %s, it was %s)", health.OtherServer, server.SystemID, s.SystemID),
+			[]string{"if this copy shall live on its own: embedsidecar init --adopt, with its pipelines configured: it makes a new slot and compares every row"},
+		}
 	}
 	return s.gap(server)
 }

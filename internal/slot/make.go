@@ -109,8 +109,10 @@ func (m *Maker) statements(s *State) (sql string, results int) {
 	if m.Failover && s.Version >= version17 {
 		arguments += ", false, false, true"
 	}
-	list := []string{"SET lock_timeout = 0", fmt.Sprintf("SET statement_timeout = %d", m.Timeout.Milliseconds()),
-		"SELECT lsn FROM pg_create_logical_replication_slot(" + arguments + ")"}
+	list := []string{
+		"SET lock_timeout = 0", fmt.Sprintf("SET statement_timeout = %d", m.Timeout.Milliseconds()),
+		"SELECT lsn FROM pg_create_logical_replication_slot(" + arguments + ")",
+	}
 	return strings.Join(list, "; "), len(list)
 }
 

@@ -211,7 +211,8 @@ func unknownPipeline(ctx context.Context, q database.Querier, o PipelineOptions,
 	}
 	var drop []string
 	for _, l := range marked {
-		if !slices.ContainsFunc(stored, func(s resolve.Stored) bool { return catalog.DestinationName(s.Spec()) == l.name() }) {
+		if !slices.ContainsFunc(stored,
+			func(s resolve.Stored) bool { return catalog.DestinationName(s.Spec()) == l.name() }) {
 			if err := l.spare(ctx, q, stored); err != nil {
 				return err
 			}
@@ -250,7 +251,10 @@ func perform(ctx context.Context, pool *pgxpool.Pool, plan [][]removal, dry bool
 			err := r.Execute(ctx, a)
 			switch {
 			case database.HasCode(err, pgerrcode.ObjectInUse):
-				return done, &refusal.ConflictError{Problem: "a slot is in use", Hint: []string{"stop every sidecar first"}, Err: err}
+				return done, &refusal.ConflictError{
+					Problem: "a slot is in use", Hint: []string{"stop every sidecar first"},
+					Err: err,
+				}
 			case database.Denied(err):
 				return done, &refusal.PermissionError{What: "remove", Role: pool.Config().ConnConfig.User, SQL: printed, Err: err}
 			case err != nil:
@@ -348,7 +352,7 @@ func unpublish(ctx context.Context, q database.Querier, s *resolve.Stored, share
 		return nil, err
 	}
 	alter := "ALTER PUBLICATION " + database.Quote(name)
-	take := removal{alter + " DROP TABLE " + publish.Wanted{Table: t}.Sql(), []uint32{t.OID}}
+	take := removal{alter + " DROP TABLE " + publish.Wanted{Table: t}.SQL(), []uint32{t.OID}}
 	if !shared {
 		return []removal{take}, nil
 	}
@@ -362,5 +366,5 @@ func unpublish(ctx context.Context, q database.Querier, s *resolve.Stored, share
 			rest.Columns = append(rest.Columns, c.Name)
 		}
 	}
-	return []removal{take, {alter + " ADD TABLE " + rest.Sql(), []uint32{t.OID}}}, nil
+	return []removal{take, {alter + " ADD TABLE " + rest.SQL(), []uint32{t.OID}}}, nil
 }

@@ -7,8 +7,9 @@ import (
 )
 
 // errRestless is what a trigger may do to a write-back for a while, and not for ever. It counts as the row's fault.
-var errRestless = rows.RefusalError("a trigger of the table changes what the text is made of whenever a vector is written, so that none is ever that of the text: " +
-	"let the trigger name its columns (UPDATE OF ...), or use an embedding table")
+var errRestless = rows.RefusalError(
+	"a trigger of the table changes what the text is made of whenever a vector is written, so that none is ever that of the text: " +
+		"let the trigger name its columns (UPDATE OF ...), or use an embedding table")
 
 // mostMoves is how many times in a row a trigger may change a row's text in a write-back. One that tidies texts does
 // it once or twice.
