@@ -57,7 +57,7 @@ func (w *watch) listen(ctx context.Context) (stop func() error, err error) {
 }
 
 // embedder returns the embedder of a pipeline, measured if anybody listens.
-func (w *watch) embedder(ctx context.Context, p *pipeline.Pipeline) (embed.Embedder, error) {
+func (w *watch) embedder(_ context.Context, p *pipeline.Pipeline) (embed.Embedder, error) {
 	h, err := w.plugins.Get(p.Plugin, p.Model)
 	if err != nil {
 		return nil, err
@@ -65,11 +65,7 @@ func (w *watch) embedder(ctx context.Context, p *pipeline.Pipeline) (embed.Embed
 	if w.figures == nil {
 		return h, nil
 	}
-	d, err := h.Describe(ctx)
-	if err != nil {
-		return nil, err
-	}
-	return h.Measure(w.figures.metrics.Embedder(d.Model, h.Plugin)), nil
+	return h.Measure(w.figures.metrics.Embedder), nil
 }
 
 // fresh returns what notes how long rows have waited, or nil if nobody listens.

@@ -11,7 +11,7 @@ import (
 // Measured is a plugin that counts and takes the time. What else it can do goes through as it is.
 type Measured struct {
 	*Hosted
-	m *metrics.Embedder
+	of func(model, plugin string) *metrics.Embedder
 }
 
 var _ interface {
@@ -23,10 +23,11 @@ var _ interface {
 func (e *Measured) Embed(ctx context.Context, kind embed.Kind, texts []string) ([]embed.Result, error) {
 	began := time.Now()
 	results, err := e.Hosted.Embed(ctx, kind, texts)
-	e.m.Duration.Observe(time.Since(began).Seconds())
-	e.m.BatchRows.Observe(float64(len(texts)))
+	m := e.of(e.name(ctx), e.Plugin)
+	m.Duration.Observe(time.Since(began).Seconds())
+	m.BatchRows.Observe(float64(len(texts)))
 	if err != nil {
-		e.m.Embeddings.At("failed").Add(float64(len(texts)))
+		m.Embeddings.At("failed").Add(float64(len(texts)))
 		return results, err
 	}
 	for _, r := range results {
@@ -37,11 +38,19 @@ func (e *Measured) Embed(ctx context.Context, kind embed.Kind, texts []string) (
 		case r.Empty:
 			outcome = "empty"
 		}
-		e.m.Embeddings.At(outcome).Inc()
-		e.m.Tokens.Add(float64(r.Tokens))
+		m.Embeddings.At(outcome).Inc()
+		m.Tokens.Add(float64(r.Tokens))
 		if r.Truncated {
-			e.m.Truncated.Inc()
+			m.Truncated.Inc()
 		}
 	}
 	return results, nil
+}
+
+// name is that of the model, which runs.
+func (e *Measured) name(ctx context.Context) string {
+	if e.Model() == "" {
+		_, _ = e.Describe(ctx) // what a plugin cannot say of itself is counted without a name
+	}
+	return e.Model()
 }

@@ -65,12 +65,13 @@ func (h *Hosted) Model() string {
 	return ""
 }
 
-// Measure returns the embedder with its measure taken; the same one each time.
-func (h *Hosted) Measure(m *metrics.Embedder) *Measured {
+// Measure returns the embedder with its measure taken; the same one each time. It asks the plugin nothing: one that
+// does not start keeps nobody waiting.
+func (h *Hosted) Measure(of func(model, plugin string) *metrics.Embedder) *Measured {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.meter == nil {
-		h.meter = &Measured{Hosted: h, m: m}
+		h.meter = &Measured{Hosted: h, of: of}
 	}
 	return h.meter
 }

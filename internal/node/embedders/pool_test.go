@@ -6,16 +6,20 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/prometheus/client_golang/prometheus/testutil"
+
 	"github.com/embedsidecar/embedsidecar/embed"
 	"github.com/embedsidecar/embedsidecar/internal/config"
+	"github.com/embedsidecar/embedsidecar/internal/metrics"
 	"github.com/embedsidecar/embedsidecar/internal/pipeline"
 	"github.com/embedsidecar/embedsidecar/plugins/host"
 )
 
 // inside is an embedder in this process.
-type inside struct{ closed int }
+type inside struct{ closed, asked int }
 
-func (*inside) Describe(context.Context) (embed.Description, error) {
+func (i *inside) Describe(context.Context) (embed.Description, error) {
+	i.asked++
 	return embed.Description{Plugin: "inside", Model: "two", Dims: 2}, nil
 }
 
@@ -63,5 +67,22 @@ func TestPool_TakesAnyRunner(t *testing.T) {
 	}
 	if err := p.Close(); err != nil || r.closed != 1 {
 		t.Errorf("%v, closed %d times", err, r.closed)
+	}
+}
+
+// Measuring asks a plugin nothing before it embeds: one that does not start would hold up whoever starts the others.
+func TestMeasured_AsksNothingBeforeItEmbeds(t *testing.T) {
+	t.Parallel()
+	r, m := &inside{}, metrics.New(metrics.Build{})
+	h := &Hosted{Runner: r, Plugin: "inside"}
+	e := h.Measure(m.Embedder)
+	if h.Measure(m.Embedder) != e || r.asked != 0 {
+		t.Errorf("it was asked %d times", r.asked)
+	}
+	if _, err := e.Embed(t.Context(), embed.Document, []string{"a", "b"}); err != nil {
+		t.Fatal(err)
+	}
+	if n := testutil.ToFloat64(m.Embedder("two", "inside").Embeddings.At("ok")); n != 2 {
+		t.Errorf("%v texts are counted under its model, want 2", n)
 	}
 }
