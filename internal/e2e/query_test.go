@@ -187,6 +187,7 @@ pipelines:
 		}
 		best := func(question map[string]any) (answer found) {
 			t.Helper()
+			c.mustLive()
 			status, body := query(t, notes+"search", token, question)
 			if status != http.StatusOK {
 				return answer // not ready yet
