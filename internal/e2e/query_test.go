@@ -173,6 +173,11 @@ pipelines:
 `), 0o600); err != nil {
 			t.Fatal(err)
 		}
+		// A slot waits for the transactions of all tests on this server, and init gives up after a minute.
+		testenv.Eventually(t, patience, func() (bool, string) {
+			i := r.start(onnx(t), "init", "--yes", "--config", settings)
+			return i.wait(patience).ExitStatus() == 0, i.tail()
+		})
 		c := r.start(onnx(t), "run", "--config", settings, "--search-timeout", "1m", "--http", "127.0.0.1:0", "--tokens-file",
 			r.tokens())
 		notes := c.address() + "/v1/pipelines/public.notes/"
