@@ -123,7 +123,7 @@ demo: build runtime model ## show it at work on a throw-away server; BREAK=1 kee
 test: build runtime old-runtime model python $(OPENAI_VENV)/.complete ## get everything the tests need, then run them; TEST=./queue narrows, PG_TEST=17 picks servers
 	@$(call get_pg,$(PG_TEST))
 	@mkdir -p $(CANARY)
-	$(with_tokenizers) $(test_env) $(no_dwarf) EMBEDSIDECAR_TEST_CANARY=$(CANARY) $(GO) test $(TEST_FLAGS) $(TEST)
+	$(with_tokenizers) $(test_env) $(no_dwarf) EMBEDSIDECAR_TEST_CANARY=$(CANARY) tools/told.sh $(GO) test $(TEST_FLAGS) $(TEST)
 	@$(if $(filter ./...,$(TEST)),tools/canary.sh $(CANARY))
 
 test-torch: build ## the sentence-transformers example in Python against the plugin contract (6 GB of PyTorch)

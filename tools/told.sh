@@ -1,0 +1,20 @@
+#!/usr/bin/env bash
+# told.sh COMMAND...: runs go test, and when it fails says at its end which tests failed and why, in a few lines each: what the processes
+# of a test logged stands between a failure and the end of a long run.
+set -euo pipefail
+
+out=$(mktemp)
+trap 'rm -f "$out"' EXIT
+status=0
+"$@" 2>&1 | tee "$out" || status=$?
+if [ "$status" -ne 0 ]; then
+  echo
+  echo "What failed:"
+  awk '
+    /^ *--- FAIL|^FAIL\t|^panic:|^WARNING: DATA RACE|^# / { print; left = 0; next }
+    /_test\.go:[0-9]+: / { left = index($0, "{\"time\"") ? 0 : 6 }
+    /^ *(=== |--- )|\{"time"/ { left = 0 }
+    left-- > 0 { print substr($0, 1, 600) }
+  ' "$out"
+fi
+exit "$status"
