@@ -11,7 +11,7 @@ if [ "$status" -ne 0 ]; then
   echo
   echo "What failed:"
   awk '
-    /^ *--- FAIL|^FAIL\t|^panic:|^WARNING: DATA RACE|^# / { print; left = 0; next }
+    /^ *--- FAIL|^ *FAIL: testdata|^FAIL\t|^panic:|^WARNING: DATA RACE|^# / { print; left = 0; next }
     /_test\.go:[0-9]+: / { left = index($0, "{\"time\"") ? 0 : 6 }
     /^ *(=== |--- )|\{"time"/ { left = 0 }
     left-- > 0 { print substr($0, 1, 600) }
