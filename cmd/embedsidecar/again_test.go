@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/embedsidecar/embedsidecar/internal/node/observe"
 	sqlfiles "github.com/embedsidecar/embedsidecar/sql"
 	"github.com/embedsidecar/embedsidecar/testenv"
 )
@@ -165,14 +166,14 @@ func TestStatus_OfATableWhoseNameAnotherHas(t *testing.T) {
 	stdout, _ = s.run(0, "status")
 	s.has(stdout, `its table is called "public"."docs_before" now, and what is called public.docs is another one`)
 	stdout, _ = s.run(0, "status", "-o", "json")
-	if p := decoded[statusDocument](t, stdout).Pipelines[0]; p.Table != "docs_before" || p.ReplacedBy != "public.docs" ||
+	if p := decoded[observe.Database](t, stdout).Pipelines[0]; p.Table != "docs_before" || p.ReplacedBy != "public.docs" ||
 		p.Rows != 3 {
 		t.Errorf("%+v", p.Pipeline)
 	}
 	_, stderr := s.once(0)
 	s.has(stderr, "table made anew")
 	stdout, _ = s.run(0, "status", "-o", "json")
-	if p := decoded[statusDocument](t, stdout).Pipelines[0]; p.Table != "docs" || p.ReplacedBy != "" || p.Known != 7 {
+	if p := decoded[observe.Database](t, stdout).Pipelines[0]; p.Table != "docs" || p.ReplacedBy != "" || p.Known != 7 {
 		t.Errorf("after the next run: %+v", p.Pipeline)
 	}
 	s.run(0, "verify", "--deep", "10")

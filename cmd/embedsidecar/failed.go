@@ -4,9 +4,9 @@ import (
 	"context"
 	"fmt"
 
-	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/urfave/cli/v2"
 
+	"github.com/embedsidecar/embedsidecar/internal/node/observe"
 	"github.com/embedsidecar/embedsidecar/internal/report"
 )
 
@@ -46,7 +46,7 @@ func (c *failedCommand) run(ctx context.Context, env *environment) error {
 	if list == nil {
 		list = []report.FailedRow{}
 	}
-	hideSecrets(env, list)
+	observe.HideSecrets(list, env.redact.Text)
 	return env.show(map[string][]report.FailedRow{"rows": list}, func() listing {
 		l := listing{
 			header: []string{"pipeline", "key", "state", "class", "code", "tries", "age", "next try", "message"},
@@ -60,31 +60,6 @@ func (c *failedCommand) run(ctx context.Context, env *environment) error {
 		}
 		return l
 	})
-}
-
-// failures returns the first rows that failed of the pipelines that have some.
-func failures(ctx context.Context, env *environment, pool *pgxpool.Pool, pipelines []report.Pipeline,
-	limit int,
-) ([]report.FailedRow, error) {
-	var names []string
-	for i := range pipelines {
-		if pipelines[i].Failed+pipelines[i].Retrying > 0 {
-			names = append(names, pipelines[i].Name)
-		}
-	}
-	if len(names) == 0 {
-		return nil, nil
-	}
-	list, err := report.Failed(ctx, pool, names, limit)
-	hideSecrets(env, list)
-	return list, err
-}
-
-// hideSecrets takes passwords out of messages.
-func hideSecrets(env *environment, list []report.FailedRow) {
-	for i := range list {
-		list[i].Message = env.redact.Text(list[i].Message)
-	}
 }
 
 func nextTry(f *report.FailedRow) string {

@@ -12,8 +12,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/embedsidecar/embedsidecar/internal/config"
-	"github.com/embedsidecar/embedsidecar/internal/node/embedders"
 	"github.com/embedsidecar/embedsidecar/internal/ops"
 	"github.com/embedsidecar/embedsidecar/testenv"
 )
@@ -196,25 +194,4 @@ func TestServe_TellsSystemd(t *testing.T) {
 	manager.hears("READY=1")
 	d.end(syscall.SIGTERM, 0)
 	manager.hears("STOPPING=1")
-}
-
-// A watchdog that is fed by a clock alone would be fed for ever.
-func TestWatch_ALockThatNobodyGivesBackStarvesTheWatchdog(t *testing.T) {
-	t.Parallel()
-	env := &environment{config: &config.Config{}}
-	w := newWatch(env, embedders.New(env.embedders()))
-	w.only = true
-	w.mu.Lock()
-	answered := make(chan struct{})
-	go func() {
-		defer close(answered)
-		w.alive(t.Context())
-	}()
-	select {
-	case <-answered:
-		t.Error("it answers while its state is locked")
-	case <-time.After(100 * time.Millisecond):
-	}
-	w.mu.Unlock()
-	<-answered
 }

@@ -8,6 +8,7 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"github.com/embedsidecar/embedsidecar/internal/config"
+	"github.com/embedsidecar/embedsidecar/internal/node"
 	"github.com/embedsidecar/embedsidecar/internal/node/connection"
 	"github.com/embedsidecar/embedsidecar/internal/node/embedders"
 	"github.com/embedsidecar/embedsidecar/internal/node/lookup"
@@ -79,9 +80,10 @@ func (c *initCommand) run(ctx context.Context, env *environment) (err error) {
 		return err
 	}
 	dry := c.showSQL || env.dryRun
-	done, err := initialize(ctx, env, setup.Options{
+	done, err := node.Initialize(ctx, env.config, env.log, setup.Options{
 		Pool: server, Specs: specs, Descriptions: described, Adopt: c.adopt, DryRun: dry, NoChange: c.noChange,
 	})
+	env.tellWarnings(done.Warnings)
 	env.tellOthers(done.Others)
 	return errors.Join(c.show(env, done, dry, err), err)
 }

@@ -6,6 +6,7 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/embedsidecar/embedsidecar/internal/node/observe"
 	"github.com/embedsidecar/embedsidecar/internal/search"
 	"github.com/embedsidecar/embedsidecar/testenv"
 )
@@ -68,7 +69,7 @@ func TestRun_AKillWhileAnIndexIsBuiltLeavesNothingHalfDone(t *testing.T) {
 	index := func() string {
 		t.Helper()
 		stdout, _ := s.run(0, "status", "-o", "json")
-		found := decoded[statusDocument](t, stdout).Pipelines[0].Indexes
+		found := decoded[observe.Database](t, stdout).Pipelines[0].Indexes
 		if len(found) != 1 {
 			t.Fatalf("%+v", found)
 		}

@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -11,17 +10,12 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 	"sync"
 	"syscall"
 	"testing"
 
-	"github.com/embedsidecar/embedsidecar/internal/config"
 	"github.com/embedsidecar/embedsidecar/internal/node/connection"
-	"github.com/embedsidecar/embedsidecar/internal/node/embedders"
-	"github.com/embedsidecar/embedsidecar/internal/pipeline"
-	"github.com/embedsidecar/embedsidecar/internal/serve"
 	"github.com/embedsidecar/embedsidecar/testenv"
 	programs "github.com/embedsidecar/embedsidecar/testenv/program"
 )
@@ -247,37 +241,6 @@ func TestServe_ToLookAtAModelStartsNone(t *testing.T) {
 		t.Errorf("the program leaves no evidence when it is started: %v", err)
 	}
 	d.end(syscall.SIGTERM, 0)
-}
-
-// TestTokens_OfAPipelineAskItsModelsAlone: the model of another may be a paid one.
-func TestTokens_OfAPipelineAskItsModelsAlone(t *testing.T) {
-	t.Parallel()
-	spec := func(name, plugin, model string) pipeline.Spec {
-		return pipeline.Spec{Name: name, Plugin: plugin, Model: model}
-	}
-	a := newAnswers(&environment{config: &config.Config{
-		Pipelines: []pipeline.Spec{spec("docs", "onnx", "small"), spec("pay", "remote", "costly")},
-		Models:    []config.Model{{Name: "unused"}},
-	}}, &embedders.Pool{}, nil)
-	for _, c := range []struct{ only, want []string }{
-		{nil, []string{"small", "costly", "unused"}},
-		{[]string{"docs"}, []string{"small"}},
-		{[]string{"docs", "pay"}, []string{"small", "costly"}},
-		{[]string{"gone"}, nil},
-	} {
-		names, err := a.Models(t.Context(), c.only)
-		if err != nil || !slices.Equal(names, c.want) {
-			t.Errorf("%q: %q, %v, want %q", c.only, names, err, c.want)
-		}
-	}
-	for _, name := range []string{"costly", "unused"} {
-		if _, err := a.Model(t.Context(), []string{"docs"}, name); !errors.Is(err, serve.ErrUnknown) {
-			t.Errorf("%s: %v", name, err)
-		}
-		if _, err := a.Known(t.Context(), []string{"docs"}, name); !errors.Is(err, serve.ErrUnknown) {
-			t.Errorf("%s: %v", name, err)
-		}
-	}
 }
 
 // TestServe_EmbedsWhileTheDatabaseHangs has a database that takes questions and answers none.

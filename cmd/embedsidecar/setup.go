@@ -1,61 +1,15 @@
 package main
 
 import (
-	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"strings"
-	"time"
 
-	"github.com/cenkalti/backoff/v5"
-
-	"github.com/embedsidecar/embedsidecar/internal/database"
 	"github.com/embedsidecar/embedsidecar/internal/pipeline"
-	"github.com/embedsidecar/embedsidecar/internal/problem"
-	"github.com/embedsidecar/embedsidecar/internal/refusal"
 	"github.com/embedsidecar/embedsidecar/internal/resolve"
 	"github.com/embedsidecar/embedsidecar/internal/setup"
 	"github.com/embedsidecar/embedsidecar/internal/step"
-	"github.com/embedsidecar/embedsidecar/replication"
 )
-
-// initialize calls setup.Init with what is configured. Of two that begin at the same moment one waits for the other.
-func initialize(ctx context.Context, env *environment, o setup.Options) (setup.Report, error) {
-	o.ReplicationDSN = env.config.Database.Stream()
-	o.Slot, o.Publication = env.config.Slot.Name, env.config.Publication.Name
-	o.Failover = !env.config.Slot.NoFailover
-	o.Log = env.log
-	const first, longest, limit = 100 * time.Millisecond, time.Second, time.Minute
-	pause := backoff.NewExponentialBackOff()
-	pause.InitialInterval, pause.MaxInterval = first, longest
-	done, err := backoff.Retry(ctx, func() (setup.Report, error) {
-		done, err := setup.Init(ctx, o)
-		if err != nil && !errors.Is(err, setup.ErrInitRunning) {
-			err = backoff.Permanent(err)
-		}
-		return done, err
-	}, backoff.WithBackOff(pause), backoff.WithMaxElapsedTime(limit))
-	for _, warning := range done.Warnings {
-		if !slices.Contains(env.warned, warning) { // it is tried again where only one pipeline cannot work
-			env.say("warning: %s", warning)
-			env.warned = append(env.warned, warning)
-		}
-	}
-	return done, pointToCheck(ctx, err)
-}
-
-// pointToCheck adds to a refusal by the server, of which there may be more behind the first, who tells them all.
-func pointToCheck(ctx context.Context, err error) error {
-	_, permission := errors.AsType[*refusal.PermissionError](err)
-	wrong, config := errors.AsType[*refusal.ConfigError](err)
-	connect, connection := errors.AsType[*database.Error](err)
-	if permission || config && wrong.Pipeline == "" || connection && connect.Kind == database.Permission {
-		return fail(exitCode(ctx, err), err, append(problem.Hints(err),
-			"embedsidecar check tells all at once that is missing")...)
-	}
-	return err
-}
 
 // tellOthers names the pipelines that the configuration does not have: to take one out of a file takes nothing away.
 func (e *environment) tellOthers(names []string) {
@@ -105,23 +59,20 @@ func (e *environment) tellSteps(steps []step.Step, verb string) {
 	}
 }
 
-// explained gives the errors of the stream that a person must act on their exit status and way out.
-func explained(err error) error {
-	fatal, ok := errors.AsType[*replication.FatalError](err)
-	if !ok {
-		return err
+// tellSetup tells a person what a set-up made, and what else there is to know of it.
+func (e *environment) tellSetup(done setup.Report) {
+	e.tellWarnings(done.Warnings)
+	e.tellSteps(done.Steps, "made")
+	e.tellOthers(done.Others)
+}
+
+// tellWarnings tells what somebody should know of a set-up, once: it is tried again where only one pipeline cannot
+// work.
+func (e *environment) tellWarnings(warnings []string) {
+	for _, warning := range warnings {
+		if !slices.Contains(e.warned, warning) {
+			e.say("warning: %s", warning)
+			e.warned = append(e.warned, warning)
+		}
 	}
-	code := exitUsage
-	switch fatal.Kind {
-	case replication.NotSetUp:
-		code = exitNotSetUp
-	case replication.Conflict:
-		code = exitConflict
-	case replication.Lost:
-		code = exitFailed
-	case replication.Standby:
-		code = exitConnect
-	case replication.OtherServer:
-	}
-	return fail(code, err, fatal.Way)
 }

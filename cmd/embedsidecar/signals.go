@@ -6,6 +6,8 @@ import (
 	"os"
 	"os/signal"
 	"syscall"
+
+	"github.com/embedsidecar/embedsidecar/internal/node"
 )
 
 // errInterrupted is the cause of a context that a signal has ended.
@@ -36,5 +38,29 @@ func withSignals(parent context.Context, exit func(int)) (ctx context.Context, s
 		signal.Stop(signals)
 		close(done)
 		cancel(nil)
+	}
+}
+
+// reloadAtHangup has the plugins of a running program reloaded at SIGHUP. The function it returns ends that.
+func reloadAtHangup(ctx context.Context, n *node.Node) (stop func()) {
+	ctx, cancel := context.WithCancel(ctx)
+	hangups := make(chan os.Signal, 1)
+	signal.Notify(hangups, syscall.SIGHUP)
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		for {
+			select {
+			case <-ctx.Done():
+				return
+			case <-hangups:
+				n.Reload(ctx, nil)
+			}
+		}
+	}()
+	return func() {
+		signal.Stop(hangups)
+		cancel()
+		<-done
 	}
 }

@@ -12,7 +12,7 @@ import (
 
 	"github.com/embedsidecar/embedsidecar/internal/catalog"
 	"github.com/embedsidecar/embedsidecar/internal/health"
-	"github.com/embedsidecar/embedsidecar/internal/node/lookup"
+	"github.com/embedsidecar/embedsidecar/internal/node/observe"
 	"github.com/embedsidecar/embedsidecar/internal/report"
 	"github.com/embedsidecar/embedsidecar/internal/sleep"
 )
@@ -76,24 +76,12 @@ func (c *statusCommand) run(ctx context.Context, env *environment) error {
 const shownFailures = 5
 
 func (c *statusCommand) once(ctx context.Context, env *environment, pool *pgxpool.Pool) error {
-	loaded, _ := lookup.All(ctx, pool) // what cannot be looked at now is told as it was stored
-	state, err := report.Options{Loaded: loaded, Counts: c.counts}.Read(ctx, pool)
+	state, err := observe.Read(ctx, pool, c.counts, shownFailures, env.redact.Text)
 	if err != nil {
 		return err
 	}
-	failed, err := failures(ctx, env, pool, state.Pipelines, shownFailures)
-	if err != nil {
-		return err
-	}
-	if state.Slots == nil {
-		state.Slots = []report.Slot{}
-	}
-	if state.Sidecars == nil {
-		state.Sidecars = []report.Sidecar{}
-	}
-	shown := withIndexes(ctx, pool, state.Pipelines, loaded, failed)
 	if env.output != "table" {
-		return env.show(statusDocument{state.Slots, state.Sidecars, shown}, func() listing { return pipelineListing(shown) })
+		return env.show(state, func() listing { return pipelineListing(state.Pipelines) })
 	}
 	for _, s := range state.Slots {
 		if err := env.printf("%s\n", slotLine(s)); err != nil {
@@ -103,14 +91,16 @@ func (c *statusCommand) once(ctx context.Context, env *environment, pool *pgxpoo
 	if len(state.Slots) == 0 {
 		return env.printf("no pipeline is set up yet: embedsidecar init\n")
 	}
-	if err := env.list(pipelineListing(shown)); err != nil {
+	if err := env.list(pipelineListing(state.Pipelines)); err != nil {
 		return err
 	}
 	lines := remarks(state)
-	for i := range failed {
-		lines = append(lines, failedLine(&failed[i]))
+	for i := range state.Pipelines {
+		for k := range state.Pipelines[i].FailedRows {
+			lines = append(lines, failedLine(&state.Pipelines[i].FailedRows[k]))
+		}
 	}
-	for _, line := range append(lines, indexRemarks(shown)...) {
+	for _, line := range append(lines, indexRemarks(state.Pipelines)...) {
 		if err := env.printf("! %s\n", cleanCell(line)); err != nil {
 			return err
 		}
@@ -144,7 +134,7 @@ func slotLine(s report.Slot) string {
 	return cleanCell("slot " + s.Name + ": " + strings.Join(parts, ", "))
 }
 
-func pipelineListing(pipelines []statusPipeline) listing {
+func pipelineListing(pipelines []observe.Pipeline) listing {
 	l := listing{
 		header: []string{
 			"pipeline", "model", "coverage", "rows", "pending", "running", "retrying", "failed", "oldest",
@@ -195,7 +185,7 @@ func stateCell(p *report.Pipeline) string {
 
 // remarks are what somebody should know, or do something about: of each pipeline in one sentence, and once of what
 // holds for all.
-func remarks(state report.Status) []string {
+func remarks(state observe.Database) []string {
 	var list []string
 	said := map[string][]string{} // pipelines by sentence
 	for i := range state.Pipelines {

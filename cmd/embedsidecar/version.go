@@ -6,6 +6,7 @@ import (
 	"runtime"
 	"runtime/debug"
 
+	"github.com/embedsidecar/embedsidecar/internal/node/observe"
 	pluginpb "github.com/embedsidecar/embedsidecar/plugins/proto"
 )
 
@@ -17,18 +18,9 @@ func newVersion() *command {
 	return &command{name: "version", group: groupAdmin, usage: "tell the version", run: c.run}
 }
 
-// build is what the program knows of itself.
-type build struct {
-	Version        string `json:"version"`
-	Revision       string `json:"revision,omitempty"`
-	Go             string `json:"go"`
-	Platform       string `json:"platform"`
-	PluginProtocol int    `json:"plugin_protocol"`
-}
-
 // thisBuild is what the linker was told, and what the Go tool has stamped where nobody told it anything.
-func thisBuild() build {
-	b := build{
+func thisBuild() observe.Build {
+	b := observe.Build{
 		Version: version, Revision: revision, Go: runtime.Version(), Platform: runtime.GOOS + "/" + runtime.GOARCH,
 		PluginProtocol: pluginpb.ProtocolVersion,
 	}

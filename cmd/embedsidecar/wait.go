@@ -15,6 +15,7 @@ import (
 
 	"github.com/embedsidecar/embedsidecar/internal/catalog"
 	"github.com/embedsidecar/embedsidecar/internal/node/lookup"
+	"github.com/embedsidecar/embedsidecar/internal/node/observe"
 	"github.com/embedsidecar/embedsidecar/internal/report"
 )
 
@@ -121,7 +122,7 @@ func leftovers(ctx context.Context, env *environment, pool *pgxpool.Pool, state 
 	}
 	if state.Failed > 0 {
 		left = append(left, count(state.Failed, "row")+" could not be embedded")
-		failed, err := failures(ctx, env, pool, status.Pipelines, shownFailures)
+		failed, err := observe.Failures(ctx, pool, status.Pipelines, shownFailures, env.redact.Text)
 		if err != nil {
 			return err
 		}

@@ -58,23 +58,32 @@ func (e *Pool) reloadOne(ctx context.Context, h *Hosted) error {
 	return nil
 }
 
+// State is how one plugin with one model stands.
+type State struct {
+	Plugin string
+	Model  string // "" before it has described itself
+	Path   string // of its program
+	Stats  host.Stats
+
+	// Processes are those that run, with their memory: to measure it takes a look at all processes of the machine.
+	Processes func() []host.Process
+}
+
 // States tells of the plugins in use.
-func (e *Pool) States() []control.Plugin {
-	list := []control.Plugin{}
-	for _, h := range e.All() {
-		s, model := h.Stats(), h.Model()
-		h.mu.Lock()
-		p := control.Plugin{
-			Plugin: h.Plugin, Model: model, Version: s.Version, Path: h.path, Circuit: s.Circuit, Reason: s.Reason,
-			RetrySeconds: s.RetryIn.Seconds(),
-			Wanted:       s.Wanted, Processes: host.Measured(s.Processes), Restarts: s.Restarts(), Hangs: s.Hangs,
-			BadAnswers: s.BadAnswers,
-			Calls:      s.Calls, Texts: s.Texts,
+func (e *Pool) States() []State {
+	all := e.All()
+	list := make([]State, len(all))
+	for i, h := range all {
+		stats := h.Stats()
+		list[i] = State{
+			Plugin: h.Plugin, Model: h.Model(), Stats: stats,
+			Processes: func() []host.Process { return host.Measured(stats.Processes) },
 		}
+		h.mu.Lock()
+		list[i].Path = h.path
 		h.mu.Unlock()
-		list = append(list, p)
 	}
-	slices.SortFunc(list, func(a, b control.Plugin) int {
+	slices.SortFunc(list, func(a, b State) int {
 		return cmp.Or(strings.Compare(a.Plugin, b.Plugin), strings.Compare(a.Model, b.Model))
 	})
 	return list

@@ -1,4 +1,4 @@
-package main
+package observe
 
 import (
 	"context"
@@ -23,10 +23,10 @@ import (
 
 // A counter never falls within a process: neither when a pipeline gets a new worker, nor when the database's answer
 // is from before the pipeline was made.
-func TestFigures_CountersDoNotFall(t *testing.T) {
+func TestCollector_CountersDoNotFall(t *testing.T) {
 	t.Parallel()
-	f := newFigures(&environment{config: config.Default()}, nil)
-	defer f.close()
+	c := newCollector(t.Context(), Options{Config: config.Default()})
+	defer c.close()
 	work := func(embedded int64) []sidecar.State {
 		stats := &worker.Stats{}
 		stats.Embedded.Store(embedded)
@@ -34,20 +34,20 @@ func TestFigures_CountersDoNotFall(t *testing.T) {
 	}
 	counted := func(want float64) {
 		t.Helper()
-		if got := testutil.ToFloat64(f.pipeline("docs").metrics.Finished.At("embedded")); got != want {
+		if got := testutil.ToFloat64(c.pipeline("docs").metrics.Finished.At("embedded")); got != want {
 			t.Errorf("%v rows embedded, want %v", got, want)
 		}
 	}
 	first := work(5)
-	f.worked(first)
+	c.worked(first)
 	counted(5)
-	f.told(report.Status{}, first)
+	c.told(report.Status{}, first)
 	counted(5)
 	first[0].Worker.Embedded.Add(1) // after the last look at it
-	f.worked(work(2))
+	c.worked(work(2))
 	counted(8)
-	f.told(report.Status{}, nil) // it is gone
-	if len(f.pipelines) != 0 {
+	c.told(report.Status{}, nil) // it is gone
+	if len(c.pipelines) != 0 {
 		t.Error("a pipeline that is gone is still shown")
 	}
 }
@@ -64,8 +64,8 @@ func (l *ledgerReads) TraceQueryStart(ctx context.Context, _ *pgx.Conn, data pgx
 
 func (*ledgerReads) TraceQueryEnd(context.Context, *pgx.Conn, pgx.TraceQueryEndData) {}
 
-// coverageFixture has a pipeline of four rows, and figures that ask by a pool of their own.
-func coverageFixture(t *testing.T, tracer pgx.QueryTracer) (f *figures, db *testenv.Database, pool *pgxpool.Pool) {
+// coverageFixture has a pipeline of four rows, and a collector that asks by a pool of their own.
+func coverageFixture(t *testing.T, tracer pgx.QueryTracer) (c *collector, db *testenv.Database, pool *pgxpool.Pool) {
 	t.Helper()
 	db = testenv.DB(t)
 	db.MustExec(`CREATE TABLE docs (id bigint PRIMARY KEY, body text)`)
@@ -79,25 +79,25 @@ func coverageFixture(t *testing.T, tracer pgx.QueryTracer) (f *figures, db *test
 		key_columns,
 		destination_table, destination_schema, dims, plugin, model, fingerprint)
 		VALUES ('docs', 'embedsidecar', 'public.docs'::regclass, 'public', 'docs', '{body}', '{id}', 'docs_embedding', 'public', 3, 'fake', 'fake', 'f')`)
-	c, err := pgxpool.ParseConfig(db.URL(testenv.Owner))
+	pc, err := pgxpool.ParseConfig(db.URL(testenv.Owner))
 	if err != nil {
 		t.Fatal(err)
 	}
-	c.ConnConfig.Tracer = tracer
-	pool, err = pgxpool.NewWithConfig(t.Context(), c)
+	pc.ConnConfig.Tracer = tracer
+	pool, err = pgxpool.NewWithConfig(t.Context(), pc)
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(pool.Close)
-	f = newFigures(&environment{config: config.Default(), log: slog.New(slog.DiscardHandler)}, nil)
-	t.Cleanup(f.close)
-	return f, db, pool
+	c = newCollector(t.Context(), Options{Config: config.Default(), Log: slog.New(slog.DiscardHandler)})
+	t.Cleanup(c.close)
+	return c, db, pool
 }
 
 // gathered returns the values of a family of gauges.
-func gathered(t *testing.T, f *figures, name string) (values []float64) {
+func gathered(t *testing.T, c *collector, name string) (values []float64) {
 	t.Helper()
-	families, err := f.metrics.Gather()
+	families, err := c.metrics.Gather()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -112,9 +112,9 @@ func gathered(t *testing.T, f *figures, name string) (values []float64) {
 }
 
 // A ledger may be so large that to count it takes longer than a scrape waits. Here somebody holds it.
-func TestFigures_ALedgerThatTakesLongHidesNothingElse(t *testing.T) {
+func TestCollector_ALedgerThatTakesLongHidesNothingElse(t *testing.T) {
 	t.Parallel()
-	f, db, pool := coverageFixture(t, nil)
+	c, db, pool := coverageFixture(t, nil)
 	held, err := db.Pool.Begin(t.Context())
 	if err != nil {
 		t.Fatal(err)
@@ -123,42 +123,42 @@ func TestFigures_ALedgerThatTakesLongHidesNothingElse(t *testing.T) {
 	if _, err := held.Exec(t.Context(), `LOCK embedsidecar.ledger`); err != nil {
 		t.Fatal(err)
 	}
-	f.ask(pool, func() []sidecar.State { return nil })
+	c.ask(pool, func() []sidecar.State { return nil })
 	testenv.Eventually(t, time.Minute, func() (bool, string) {
-		up, expected := gathered(t, f, "embedsidecar_up"), gathered(t, f, "embedsidecar_backfill_rows_expected")
+		up, expected := gathered(t, c, "embedsidecar_up"), gathered(t, c, "embedsidecar_backfill_rows_expected")
 		return len(up) == 1 && up[0] == 1 && len(expected) == 1, fmt.Sprintf("up %v, rows expected %v", up, expected)
 	})
-	if got := gathered(t, f, "embedsidecar_coverage_ratio"); len(got) != 0 {
+	if got := gathered(t, c, "embedsidecar_coverage_ratio"); len(got) != 0 {
 		t.Errorf("coverage %v while nobody can count", got)
 	}
 	if err := held.Commit(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	f.asking.Wait()
-	if got := gathered(t, f, "embedsidecar_coverage_ratio"); len(got) != 1 || got[0] != 0 {
+	c.asking.Wait()
+	if got := gathered(t, c, "embedsidecar_coverage_ratio"); len(got) != 1 || got[0] != 0 {
 		t.Errorf("coverage %v when it is counted, want 0", got)
 	}
 }
 
 // A scrape reads the ledger, of which the coverage is made, once a minute at most, and so does status --watch. A
 // pipeline that was changed is counted at once.
-func TestFigures_ScrapesDoNotCountTheLedgerAgainAndAgain(t *testing.T) {
+func TestCollector_ScrapesDoNotCountTheLedgerAgainAndAgain(t *testing.T) {
 	t.Parallel()
 	var reads ledgerReads
-	f, db, pool := coverageFixture(t, &reads)
+	c, db, pool := coverageFixture(t, &reads)
 	know := func(key string) {
 		db.MustExec(`INSERT INTO embedsidecar.ledger (pipeline_id, row_key, source_hash, vector_hash, generation, lsn)
 			SELECT pipeline_id, $1, '', '', generation, '0/1' FROM embedsidecar.pipeline`, key)
 	}
 	scrape := func(want int64, coverage float64) {
 		t.Helper()
-		f.asked = time.Time{} // the figures are old
-		f.ask(pool, func() []sidecar.State { return nil })
-		f.asking.Wait()
+		c.asked = time.Time{} // what was asked is old
+		c.ask(pool, func() []sidecar.State { return nil })
+		c.asking.Wait()
 		if got := reads.Load(); got != want {
 			t.Errorf("the ledger was read %d times, want %d", got, want)
 		}
-		if got := gathered(t, f, "embedsidecar_coverage_ratio"); len(got) != 1 || got[0] != coverage {
+		if got := gathered(t, c, "embedsidecar_coverage_ratio"); len(got) != 1 || got[0] != coverage {
 			t.Errorf("coverage %v, want %v", got, coverage)
 		}
 	}

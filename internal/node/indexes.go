@@ -1,4 +1,4 @@
-package main
+package node
 
 import (
 	"context"
@@ -6,8 +6,6 @@ import (
 	"slices"
 	"strings"
 	"time"
-
-	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/embedsidecar/embedsidecar/internal/indexes"
 	"github.com/embedsidecar/embedsidecar/internal/node/lookup"
@@ -20,18 +18,18 @@ const indexesEvery = 5 * time.Second
 
 // keepIndexes builds the indexes that the configuration asks for as soon as their backfills are done, while the
 // sidecar works. When all are there it asks nothing any more. The function it returns ends that.
-func keepIndexes(ctx context.Context, env *environment, pool, direct *pgxpool.Pool) (stop func()) {
+func (n *Node) keepIndexes(ctx context.Context, p *pools) (stop func()) {
 	ctx, cancel := context.WithCancel(ctx)
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
 		for {
-			finished, err := buildIndexes(ctx, env, pool, direct)
+			finished, err := n.buildIndexes(ctx, p)
 			if ctx.Err() != nil {
 				return
 			}
 			if err != nil {
-				env.log.WarnContext(ctx, "index not built yet", "error", err)
+				n.o.Log.WarnContext(ctx, "index not built yet", "error", err)
 			}
 			if finished && err == nil {
 				return
@@ -48,32 +46,32 @@ func keepIndexes(ctx context.Context, env *environment, pool, direct *pgxpool.Po
 }
 
 // buildIndexes builds what can be built now. It reports whether nothing is left to wait for.
-func buildIndexes(ctx context.Context, env *environment, pool, direct *pgxpool.Pool) (finished bool, err error) {
-	if !slices.ContainsFunc(env.config.Pipelines, func(s pipeline.Spec) bool { return s.Index != "" }) {
+func (n *Node) buildIndexes(ctx context.Context, p *pools) (finished bool, err error) {
+	if !slices.ContainsFunc(n.o.Config.Pipelines, func(s pipeline.Spec) bool { return s.Index != "" }) {
 		return true, nil
 	}
-	known, err := lookup.Stored(ctx, pool, env.config.Slot.Name)
+	known, err := lookup.Stored(ctx, p.work, n.o.Config.Slot.Name)
 	if err != nil {
 		return false, err
 	}
 	finished = true
 	var problems []error
-	for _, spec := range lookup.Configured(env.config, known) {
+	for _, spec := range lookup.Configured(n.o.Config, known) {
 		at := lookup.Find(known, spec.Name)
 		if spec.Index == "" || at < 0 || known[at].Status != pipeline.Active {
 			continue
 		}
 		began := time.Now()
-		state, statements, err := indexes.Build(ctx, direct, &known[at])
+		state, statements, err := indexes.Build(ctx, p.stream, &known[at])
 		switch {
 		case err != nil:
 			problems = append(problems, err)
 		case state == indexes.Waits:
 			finished = false
 		case state == indexes.Built:
-			env.log.InfoContext(ctx, "index built", "pipeline", spec.Name, "took_seconds", time.Since(began).Seconds())
+			n.o.Log.InfoContext(ctx, "index built", "pipeline", spec.Name, "took_seconds", time.Since(began).Seconds())
 		case state == indexes.Refused:
-			env.log.WarnContext(ctx, "index left to the owner of the table, as this role is not", "pipeline", spec.Name, "sql",
+			n.o.Log.WarnContext(ctx, "index left to the owner of the table, as this role is not", "pipeline", spec.Name, "sql",
 				strings.Join(statements, " "))
 		}
 	}

@@ -1,0 +1,46 @@
+package node
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"time"
+
+	"github.com/cenkalti/backoff/v5"
+
+	"github.com/embedsidecar/embedsidecar/internal/config"
+	"github.com/embedsidecar/embedsidecar/internal/database"
+	"github.com/embedsidecar/embedsidecar/internal/problem"
+	"github.com/embedsidecar/embedsidecar/internal/refusal"
+	"github.com/embedsidecar/embedsidecar/internal/setup"
+)
+
+// Initialize calls setup.Init with what is configured. Of two that begin at the same moment one waits for the other.
+func Initialize(ctx context.Context, c *config.Config, log *slog.Logger, o setup.Options) (setup.Report, error) {
+	o.ReplicationDSN = c.Database.Stream()
+	o.Slot, o.Publication = c.Slot.Name, c.Publication.Name
+	o.Failover = !c.Slot.NoFailover
+	o.Log = log
+	const first, longest, limit = 100 * time.Millisecond, time.Second, time.Minute
+	pause := backoff.NewExponentialBackOff()
+	pause.InitialInterval, pause.MaxInterval = first, longest
+	done, err := backoff.Retry(ctx, func() (setup.Report, error) {
+		done, err := setup.Init(ctx, o)
+		if err != nil && !errors.Is(err, setup.ErrInitRunning) {
+			err = backoff.Permanent(err)
+		}
+		return done, err
+	}, backoff.WithBackOff(pause), backoff.WithMaxElapsedTime(limit))
+	return done, pointToCheck(err)
+}
+
+// pointToCheck adds to a refusal by the server, of which there may be more behind the first, who tells them all.
+func pointToCheck(err error) error {
+	_, permission := errors.AsType[*refusal.PermissionError](err)
+	wrong, configuration := errors.AsType[*refusal.ConfigError](err)
+	connect, connection := errors.AsType[*database.Error](err)
+	if permission || configuration && wrong.Pipeline == "" || connection && connect.Kind == database.Permission {
+		return problem.New(problem.Of(err), err, append(problem.Hints(err), "embedsidecar check tells all at once that is missing")...)
+	}
+	return err
+}

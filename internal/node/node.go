@@ -1,0 +1,110 @@
+// Package node is the running program: it owns what lives while the program lives, connections, embedders, the sidecar,
+// the listeners and the indexes that are built, and ends all of it in order. It prints nothing, parses nothing and
+// reads no environment; what a person may want to hear on the way it tells through Options.
+package node
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"sync"
+
+	"github.com/embedsidecar/embedsidecar/internal/config"
+	"github.com/embedsidecar/embedsidecar/internal/control"
+	"github.com/embedsidecar/embedsidecar/internal/node/connection"
+	"github.com/embedsidecar/embedsidecar/internal/node/embedders"
+	"github.com/embedsidecar/embedsidecar/internal/node/observe"
+	"github.com/embedsidecar/embedsidecar/internal/node/query"
+	"github.com/embedsidecar/embedsidecar/internal/pipeline"
+	"github.com/embedsidecar/embedsidecar/internal/setup"
+)
+
+// Options say what a Node is made of.
+type Options struct {
+	Config *config.Config
+	Find   config.Finder
+	Log    *slog.Logger
+	Redact func(string) string // takes what is secret out of a text
+	Build  observe.Build
+
+	// Working is called when the start is over. nil: nobody waits for that.
+	Working func(ctx context.Context)
+	// Setup is told what a set-up made, and what somebody should know of it. nil: nobody is told.
+	Setup func(setup.Report)
+	// Kept is told of a pipeline that is not set up anew (RunOptions.NoInit), as it is configured and as it is set up.
+	Kept func(configured, set pipeline.Spec)
+	// Unconfigured is told what is set up where no pipeline is configured.
+	Unconfigured func(set []pipeline.Pipeline)
+}
+
+// Node is one run of the program. It is safe for concurrent use.
+type Node struct {
+	o        Options
+	open     connection.Opener
+	plugins  *embedders.Pool
+	observer *observe.Observer
+	backend  *query.Backend
+	database bool // there is one, or will be
+}
+
+func newNode(o Options, phase observe.Phase, database bool) *Node {
+	if o.Working == nil {
+		o.Working = func(context.Context) {}
+	}
+	if o.Setup == nil {
+		o.Setup = func(setup.Report) {}
+	}
+	if o.Kept == nil {
+		o.Kept = func(pipeline.Spec, pipeline.Spec) {}
+	}
+	if o.Unconfigured == nil {
+		o.Unconfigured = func([]pipeline.Pipeline) {}
+	}
+	n := &Node{
+		o: o, database: database,
+		open:    connection.Opener{Config: o.Config, Log: o.Log},
+		plugins: embedders.New(embedders.Source{Config: o.Config, Find: o.Find, Log: o.Log, Redact: o.Redact}),
+	}
+	n.observer = observe.New(observe.Options{Config: o.Config, Log: o.Log, Build: o.Build, Plugins: n.plugins}, phase)
+	n.backend = query.New(query.Options{
+		Config: o.Config, Log: o.Log, Plugins: n.plugins, Embedder: n.observer.Embedder, Database: database,
+	})
+	return n
+}
+
+// Snapshot tells how the program stands, from what is known: it asks nobody. It takes the locks that the work of the
+// parts takes: while one of them is not given back, it does not return.
+func (n *Node) Snapshot() observe.Snapshot { return n.observer.Snapshot() }
+
+// Reload has plugins start anew beside themselves and take over. No names mean all that are in use.
+func (n *Node) Reload(ctx context.Context, plugins []string) []control.Reloaded {
+	return n.plugins.Reload(ctx, plugins)
+}
+
+// control opens the socket through which programs of the same user see and reload what runs. One that cannot be had is
+// no reason not to run. The function it returns closes it.
+func (n *Node) control(ctx context.Context) (stop func()) {
+	serving, cancel := context.WithCancel(ctx)
+	var wg sync.WaitGroup
+	server, err := control.Listen(serving, control.Options{
+		Dir: n.o.Config.ControlFolder(), Reload: n.Reload, Log: n.o.Log,
+		State: func() control.State {
+			s := n.Snapshot()
+			return s.Control()
+		},
+	})
+	if err != nil {
+		n.o.Log.WarnContext(ctx, "no control socket: plugins reload and cache stats cannot reach this sidecar, SIGHUP does",
+			"error", err)
+	} else {
+		wg.Go(func() {
+			if err := server.Run(serving); err != nil && !errors.Is(err, context.Canceled) {
+				n.o.Log.WarnContext(ctx, "control socket closed", "error", err)
+			}
+		})
+	}
+	return func() {
+		cancel()
+		wg.Wait()
+	}
+}

@@ -1,0 +1,111 @@
+package observe
+
+import (
+	"context"
+	"slices"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/embedsidecar/embedsidecar/internal/indexes"
+	"github.com/embedsidecar/embedsidecar/internal/node/lookup"
+	"github.com/embedsidecar/embedsidecar/internal/pipeline"
+	"github.com/embedsidecar/embedsidecar/internal/report"
+)
+
+// Database is how things stand by the tables, whoever runs.
+type Database struct {
+	Slots     []report.Slot    `json:"slots"`
+	Sidecars  []report.Sidecar `json:"sidecars"`
+	Pipelines []Pipeline       `json:"pipelines"`
+}
+
+// Pipeline is a pipeline with the indexes over its vectors.
+type Pipeline struct {
+	report.Pipeline
+
+	Indexes    []indexes.Index    `json:"indexes"`     // null: they cannot be looked at now
+	FailedRows []report.FailedRow `json:"failed_rows"` // the first few; embedsidecar failed lists all
+}
+
+// Read asks the tables how things stand. Of each pipeline it names as many rows that failed as are wanted; redact takes
+// what is secret out of their messages.
+func Read(ctx context.Context, pool *pgxpool.Pool, counts *report.Counts, failed int,
+	redact func(string) string,
+) (Database, error) {
+	loaded, _ := lookup.All(ctx, pool) // what cannot be looked at now is told as it was stored
+	state, err := report.Options{Loaded: loaded, Counts: counts}.Read(ctx, pool)
+	if err != nil {
+		return Database{}, err
+	}
+	rows, err := Failures(ctx, pool, state.Pipelines, failed, redact)
+	if err != nil {
+		return Database{}, err
+	}
+	if state.Slots == nil {
+		state.Slots = []report.Slot{}
+	}
+	if state.Sidecars == nil {
+		state.Sidecars = []report.Sidecar{}
+	}
+	return Database{state.Slots, state.Sidecars, withIndexes(ctx, pool, state.Pipelines, loaded, rows)}, nil
+}
+
+// withIndexes looks at the indexes of the pipelines that work. What cannot be looked at is left out: where a pipeline
+// stands is told all the same.
+func withIndexes(ctx context.Context, pool *pgxpool.Pool, pipelines []report.Pipeline, loaded []pipeline.Pipeline,
+	failed []report.FailedRow,
+) []Pipeline {
+	list := make([]Pipeline, len(pipelines))
+	for i := range pipelines {
+		list[i].Pipeline, list[i].FailedRows = pipelines[i], []report.FailedRow{}
+		for _, f := range failed {
+			if f.Pipeline == pipelines[i].Name {
+				list[i].FailedRows = append(list[i].FailedRows, f)
+			}
+		}
+		at := slices.IndexFunc(loaded, func(p pipeline.Pipeline) bool { return p.ID == pipelines[i].ID })
+		if at < 0 || loaded[at].Status != pipeline.Active {
+			continue
+		}
+		if found, err := indexes.Of(ctx, pool, &loaded[at]); err == nil {
+			list[i].Indexes = found
+		}
+	}
+	return list
+}
+
+// Worst returns the first of those that need somebody most.
+func Worst(list []indexes.Index) indexes.Index {
+	worst := list[0]
+	for _, i := range list[1:] {
+		if i.State.Worse(worst.State) {
+			worst = i
+		}
+	}
+	return worst
+}
+
+// Failures returns the first rows that failed of the pipelines that have some.
+func Failures(ctx context.Context, pool *pgxpool.Pool, pipelines []report.Pipeline, limit int,
+	redact func(string) string,
+) ([]report.FailedRow, error) {
+	var names []string
+	for i := range pipelines {
+		if pipelines[i].Failed+pipelines[i].Retrying > 0 {
+			names = append(names, pipelines[i].Name)
+		}
+	}
+	if len(names) == 0 {
+		return nil, nil
+	}
+	list, err := report.Failed(ctx, pool, names, limit)
+	HideSecrets(list, redact)
+	return list, err
+}
+
+// HideSecrets takes passwords out of messages.
+func HideSecrets(list []report.FailedRow, redact func(string) string) {
+	for i := range list {
+		list[i].Message = redact(list[i].Message)
+	}
+}

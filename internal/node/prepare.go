@@ -1,0 +1,140 @@
+package node
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/embedsidecar/embedsidecar/embed"
+	"github.com/embedsidecar/embedsidecar/internal/database"
+	"github.com/embedsidecar/embedsidecar/internal/node/lookup"
+	"github.com/embedsidecar/embedsidecar/internal/pipeline"
+	"github.com/embedsidecar/embedsidecar/internal/problem"
+	"github.com/embedsidecar/embedsidecar/internal/refusal"
+	"github.com/embedsidecar/embedsidecar/internal/setup"
+)
+
+// prepare sets up what is missing, unless told not to, and makes sure that there is something to work on.
+func (n *Node) prepare(ctx context.Context, p *pools, o RunOptions) error {
+	slot := n.o.Config.Slot.Name
+	ours, err := lookup.Stored(ctx, p.work, slot)
+	if _, missing := errors.AsType[*refusal.NotSetUpError](err); err != nil && !missing {
+		return err
+	}
+	specs := lookup.Configured(n.o.Config, ours)
+	if len(specs) == 0 && len(ours) == 0 {
+		return problem.New(problem.Usage, fmt.Errorf("there are no pipelines: none is configured, and none is set up for slot %q",
+			slot),
+			"name one: --table public.docs --columns title,body --into embedding",
+			"or several in a file: --config FILE", "or "+lookup.OtherSlots(ctx, p.work))
+	}
+	if len(specs) == 0 {
+		n.o.Unconfigured(ours)
+	}
+	if o.NoInit {
+		if err != nil {
+			return err
+		}
+		for _, spec := range specs {
+			if at := lookup.Find(ours, spec.Name); at >= 0 {
+				n.o.Kept(spec, ours[at].Spec)
+				continue
+			}
+			hint := "run embedsidecar init, or run without --no-init"
+			if at := slices.IndexFunc(ours, func(p pipeline.Pipeline) bool { return lookup.SameEnds(p.Spec, spec) }); at >= 0 {
+				hint = fmt.Sprintf("it is set up as %q: embedsidecar init gives it the new name", ours[at].Name)
+			}
+			return problem.New(problem.NotSetUp, fmt.Errorf("pipeline %q is not set up for slot %q", spec.Name, slot), hint)
+		}
+		return nil
+	}
+	specs, described, err := n.describe(ctx, specs, ours)
+	if err != nil {
+		return err
+	}
+	owner := p.work // init may be for another role than the stream
+	if database.Pooled(p.work) {
+		owner = p.stream
+	}
+	so := setup.Options{Pool: owner, Specs: specs, Descriptions: described, NoChange: o.NoChange, Starting: true}
+	done, err := Initialize(ctx, n.o.Config, n.o.Log, so)
+	if len(specs) == 0 {
+		done.Others = nil // all that is set up is meant
+	}
+	n.o.Setup(done)
+	if err == nil || ctx.Err() != nil {
+		return err
+	}
+	// What happened to the table of one pipeline since it was set up must not keep the others from work.
+	var others bool
+	if so.Specs, others = unbroken(specs, ours); !others {
+		return err
+	}
+	done, again := Initialize(ctx, n.o.Config, n.o.Log, so)
+	done.Others = nil // they were told
+	n.o.Setup(done)
+	if again != nil {
+		return err
+	}
+	n.o.Log.ErrorContext(ctx, "a pipeline cannot work now: it waits, and the others go on", "error", err, "ways_out",
+		problem.Hints(err))
+	return nil
+}
+
+// unbroken leaves out the pipelines that are set up but cannot work now. others reports whether there is one that can.
+func unbroken(specs []pipeline.Spec, stored []pipeline.Pipeline) (able []pipeline.Spec, others bool) {
+	for _, spec := range specs {
+		if at := lookup.Find(stored, spec.Name); at < 0 || stored[at].Status == pipeline.Active {
+			able = append(able, spec)
+		}
+	}
+	others = slices.ContainsFunc(stored, func(p pipeline.Pipeline) bool { return p.Status == pipeline.Active })
+	return able, others && len(able) < len(specs)
+}
+
+// describe asks the embedders of the configured pipelines what they are. One that cannot be had must not keep
+// the others from work: if its pipeline is set up already, it is left out, and works when its embedder does. Not so
+// when a person must mend something and nothing else would work meanwhile.
+func (n *Node) describe(ctx context.Context, specs []pipeline.Spec, stored []pipeline.Pipeline,
+) ([]pipeline.Spec, map[string]embed.Description, error) {
+	described, err := n.plugins.Describe(ctx, specs)
+	if err == nil {
+		return specs, described, nil
+	}
+	var able []pipeline.Spec
+	known := true
+	for _, spec := range specs {
+		if _, ok := described[spec.Name]; ok {
+			able = append(able, spec)
+		} else {
+			known = known && lookup.Find(stored, spec.Name) >= 0
+		}
+	}
+	if !known || ctx.Err() != nil || len(able) == 0 && problem.Of(err) == problem.Usage {
+		return nil, nil, err
+	}
+	n.o.Log.ErrorContext(ctx, "an embedder cannot be had: its pipelines wait", "error", err, "ways_out", problem.Hints(err))
+	return able, described, nil
+}
+
+// workable looks for a pipeline whose embedder is not the one its vectors were made with, or cannot be had. A sidecar
+// lets such a pipeline wait until somebody acts; one that is to catch up and end would wait for ever.
+func (n *Node) workable(ctx context.Context, pool *pgxpool.Pool) error {
+	pipelines, err := lookup.Stored(ctx, pool, n.o.Config.Slot.Name)
+	if err != nil {
+		return err
+	}
+	for i := range pipelines {
+		if !pipelines[i].Enabled || pipelines[i].Status != pipeline.Active {
+			continue // told at the end, not waited for
+		}
+		if _, err := n.plugins.Matching(ctx, &pipelines[i]); err != nil && ctx.Err() == nil &&
+			problem.Of(err) == problem.Usage {
+			return err
+		}
+	}
+	return ctx.Err()
+}

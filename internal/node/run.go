@@ -1,0 +1,216 @@
+package node
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/jackc/pglogrepl"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/embedsidecar/embedsidecar/internal/node/connection"
+	"github.com/embedsidecar/embedsidecar/internal/node/observe"
+	"github.com/embedsidecar/embedsidecar/internal/pipeline"
+	"github.com/embedsidecar/embedsidecar/internal/problem"
+	"github.com/embedsidecar/embedsidecar/internal/publish"
+	"github.com/embedsidecar/embedsidecar/internal/report"
+	"github.com/embedsidecar/embedsidecar/internal/resolve"
+	"github.com/embedsidecar/embedsidecar/internal/sidecar"
+	"github.com/embedsidecar/embedsidecar/internal/worker"
+	"github.com/embedsidecar/embedsidecar/replication"
+)
+
+// New makes a Node that keeps vectors true to rows. Run runs it.
+func New(o Options) *Node { return newNode(o, observe.Starting, true) }
+
+// RunOptions say how far a run goes.
+type RunOptions struct {
+	NoInit   bool // set nothing up
+	NoChange bool // set up what is missing, and leave as it is what is set up otherwise
+
+	// Reached makes the run end when everything that is committed at its start is worked. It is told how far the run
+	// came, and its error is that of the run. nil: the run goes on until it is told to stop.
+	Reached func(ctx context.Context, r Reached) error
+}
+
+// Reached is how far a run has come that ends by itself.
+type Reached struct {
+	Pool  *pgxpool.Pool
+	LSN   pglogrepl.LSN // what was committed at its start
+	State report.CaughtUp
+	Err   error // why it did not come further
+}
+
+// pools are the connections of a sidecar.
+type pools struct {
+	work, stream *pgxpool.Pool
+	queries      *pgxpool.Pool // the same as work where nobody queries
+}
+
+func (p *pools) close() {
+	for _, pool := range []*pgxpool.Pool{p.queries, p.stream, p.work} {
+		if pool != nil {
+			pool.Close()
+		}
+	}
+}
+
+// Run starts the parts in their order, runs them, and ends them the other way round.
+func (n *Node) Run(ctx context.Context, o RunOptions) (err error) {
+	defer func() { err = errors.Join(err, n.plugins.Close()) }()
+	stop, err := n.observer.Listen(ctx)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, stop()) }()
+	defer n.control(ctx)()
+	finish := func() error { return nil }
+	if address := n.o.Config.Queries.Listen; address != "" {
+		if finish, err = n.backend.Listen(ctx, address, n.observer.Request); err != nil {
+			return err
+		}
+		defer func() { err = errors.Join(err, finish()) }()
+	}
+
+	var p pools
+	defer p.close()
+	if err := n.connect(ctx, &p); err != nil {
+		return err
+	}
+	defer func() { _ = finish() }() // what is under way needs the connections; its error is told above
+	// The server may restart in the middle of it. What was made by then is found the next time.
+	prepare := func(ctx context.Context) (struct{}, error) { return struct{}{}, n.prepare(ctx, &p, o) }
+	if _, err := connection.Retry(ctx, n.open, prepare); err != nil {
+		return err
+	}
+	if o.Reached != nil {
+		if err := n.workable(ctx, p.work); err != nil {
+			return err
+		}
+	}
+
+	s := n.sidecar(&p)
+	n.backend.Follow(s, p.queries)
+	n.observer.Follow(s, p.work, p.stream) //nolint:contextcheck // what scrapes ask for ends with the listener
+	n.o.Working(ctx)
+	if o.Reached == nil {
+		defer n.keepIndexes(ctx, &p)()
+		return classified(s.Run(ctx))
+	}
+	if err := n.catchUp(ctx, s, p.work, o.Reached); err != nil {
+		return err
+	}
+	_, err = n.buildIndexes(ctx, &p)
+	return err
+}
+
+// connect opens the pools, one after the other, with patience. Those that were opened before an error are the
+// caller's to close.
+func (n *Node) connect(ctx context.Context, p *pools) (err error) {
+	open := func(ctx context.Context, open func(ctx context.Context) (*pgxpool.Pool, error)) (*pgxpool.Pool, error) {
+		return connection.Retry(ctx, n.open, open)
+	}
+	p.work, err = open(ctx, func(ctx context.Context) (*pgxpool.Pool, error) {
+		return n.open.Pool(ctx, n.open.WorkConns(len(n.o.Config.Pipelines)))
+	})
+	if err != nil {
+		return err
+	}
+	p.stream, err = open(ctx, func(ctx context.Context) (*pgxpool.Pool, error) {
+		return n.open.Server(ctx, p.work, connection.Stream)
+	})
+	p.queries = p.work
+	if err != nil || n.o.Config.Queries.Listen == "" {
+		return err
+	}
+	// Searches wait for one another and not for the work, nor it for them.
+	p.queries, err = open(ctx, func(ctx context.Context) (*pgxpool.Pool, error) {
+		return n.open.Pool(ctx, connection.Queries)
+	})
+	return err
+}
+
+// sidecar makes the sidecar of the configuration.
+func (n *Node) sidecar(p *pools) *sidecar.Sidecar {
+	c := n.o.Config
+	return sidecar.New(sidecar.Options{
+		Slot: c.Slot.Name, Instance: c.Instance, Version: n.o.Build.Version,
+		Pool: p.work, Direct: p.stream, Dial: n.open.Dial,
+		Load: func(ctx context.Context) ([]pipeline.Pipeline, error) {
+			return resolve.Load(ctx, p.work, c.Slot.Name)
+		},
+		Repair:     func(ctx context.Context) error { return publish.Republish(ctx, p.stream, c.Slot.Name) },
+		Embedder:   n.observer.Embedder,
+		Log:        n.o.Log,
+		Disabled:   !c.Enabled,
+		StopOnLost: c.Slot.StopOnLost,
+		Failover:   !c.Slot.NoFailover,
+		Loops:      connection.Loops(c),
+		BatchRows:  c.Workers.BatchRows,
+		Lease:      c.Lease,
+		Retry:      worker.Retry{MaxAttempts: c.Retry.MaxAttempts, Initial: c.Retry.Initial, Max: c.Retry.Max},
+		// 0 is the sidecar's own default.
+		DrainTimeout: max(c.Workers.DrainTimeout, time.Nanosecond),
+		CacheBytes:   c.Workers.CacheBytes,
+		Fresh:        n.observer.Fresh(),
+		Redact:       n.o.Redact,
+	})
+}
+
+// catchUp runs the sidecar until everything committed before now is worked.
+func (n *Node) catchUp(ctx context.Context, s *sidecar.Sidecar, pool *pgxpool.Pool,
+	reached func(ctx context.Context, r Reached) error,
+) error {
+	lsn, err := report.Now(ctx, pool)
+	if err != nil {
+		return err
+	}
+	running, cancel := context.WithCancel(ctx)
+	defer cancel()
+	type end struct {
+		state report.CaughtUp
+		err   error
+	}
+	ended := make(chan end, 1)
+	go func() {
+		state, err := report.Wait(running, pool, n.o.Config.Slot.Name, lsn)
+		cancel()
+		ended <- end{state, err}
+	}()
+	err = s.Run(running)
+	cancel()
+	e := <-ended
+	switch {
+	// others may have done it all before it had begun
+	case err != nil && (e.err != nil || !errors.Is(err, context.Canceled)):
+		return classified(err)
+	case e.err != nil && ctx.Err() == nil:
+		return e.err
+	}
+	r := Reached{Pool: pool, LSN: lsn, State: e.state}
+	if e.err != nil {
+		r.Err = ctx.Err()
+	}
+	return reached(ctx, r)
+}
+
+// classified gives the errors of the stream that a person must act on their class and way out.
+func classified(err error) error {
+	fatal, ok := errors.AsType[*replication.FatalError](err)
+	if !ok {
+		return err
+	}
+	class := problem.Usage
+	switch fatal.Kind {
+	case replication.NotSetUp:
+		class = problem.NotSetUp
+	case replication.Conflict:
+		class = problem.Conflict
+	case replication.Lost:
+		class = problem.Failed
+	case replication.Standby:
+		class = problem.Connect
+	case replication.OtherServer:
+	}
+	return problem.New(class, err, fatal.Way)
+}
