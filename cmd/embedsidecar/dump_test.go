@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/embedsidecar/embedsidecar/internal/health"
+	"github.com/embedsidecar/embedsidecar/internal/node/actions"
 	"github.com/embedsidecar/embedsidecar/internal/report"
 	"github.com/embedsidecar/embedsidecar/testenv"
 )
@@ -61,7 +62,7 @@ pipelines:
 			t.Errorf("%d tokens were paid for again, of %d, want those of the row that changed", n, paid)
 		}
 		stdout, _ := s.run(0, "verify", "--deep", "50", "-o", "json")
-		for _, v := range decoded[map[string][]verified](t, stdout)["pipelines"] {
+		for _, v := range decoded[map[string][]actions.Verified](t, stdout)["pipelines"] {
 			if !v.OK || v.Rows != 50 || v.Missing != 0 || v.Stale != 0 {
 				t.Errorf("%+v", v)
 			}

@@ -6,7 +6,6 @@ import (
 
 	"github.com/urfave/cli/v2"
 
-	"github.com/embedsidecar/embedsidecar/internal/node/observe"
 	"github.com/embedsidecar/embedsidecar/internal/report"
 )
 
@@ -30,23 +29,15 @@ func (c *failedCommand) run(ctx context.Context, env *environment) error {
 	if c.limit <= 0 {
 		return misuse("--limit: expected a number above 0")
 	}
-	pool, pipelines, err := env.aim(ctx)
+	a, done, err := env.actions(ctx)
 	if err != nil {
 		return err
 	}
-	defer pool.Close()
-	names := make([]string, len(pipelines))
-	for i := range pipelines {
-		names[i] = pipelines[i].Name
-	}
-	list, err := report.Failed(ctx, pool, names, c.limit)
+	defer done()
+	list, err := a.Failed(ctx, env.args, c.limit, env.redact.Text)
 	if err != nil {
 		return err
 	}
-	if list == nil {
-		list = []report.FailedRow{}
-	}
-	observe.HideSecrets(list, env.redact.Text)
 	return env.show(map[string][]report.FailedRow{"rows": list}, func() listing {
 		l := listing{
 			header: []string{"pipeline", "key", "state", "class", "code", "tries", "age", "next try", "message"},

@@ -7,10 +7,9 @@ import (
 
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/embedsidecar/embedsidecar/internal/node/actions"
 	"github.com/embedsidecar/embedsidecar/internal/node/connection"
 	"github.com/embedsidecar/embedsidecar/internal/node/embedders"
-	"github.com/embedsidecar/embedsidecar/internal/node/lookup"
-	"github.com/embedsidecar/embedsidecar/internal/pipeline"
 )
 
 // namesDatabase reports whether the user said which database to use, here or in the variables that every client of
@@ -37,26 +36,11 @@ func (e *environment) connect(ctx context.Context) (*pgxpool.Pool, error) {
 	return e.connections().Pool(ctx, connection.Few)
 }
 
-// aim connects and returns the pipelines that the arguments name, or all. The caller closes the pool.
-func (e *environment) aim(ctx context.Context) (pool *pgxpool.Pool, found []pipeline.Pipeline, err error) {
-	if pool, err = e.connect(ctx); err != nil {
+// actions connects, and acts on the pipelines of the database until done is called.
+func (e *environment) actions(ctx context.Context) (a *actions.Actions, done func(), err error) {
+	pool, err := e.connect(ctx)
+	if err != nil {
 		return nil, nil, err
 	}
-	if found, err = lookup.Named(ctx, pool, e.args); err != nil {
-		pool.Close()
-	}
-	return pool, found, err
-}
-
-// aimRows is aim for a command that also takes one pipeline and keys of its rows.
-func (e *environment) aimRows(ctx context.Context) (
-	pool *pgxpool.Pool, found []pipeline.Pipeline, keys []string, err error,
-) {
-	if pool, err = e.connect(ctx); err != nil {
-		return nil, nil, nil, err
-	}
-	if found, keys, err = lookup.NamedRows(ctx, pool, e.args); err != nil {
-		pool.Close()
-	}
-	return pool, found, keys, err
+	return actions.New(pool), pool.Close, nil
 }

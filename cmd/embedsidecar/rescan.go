@@ -2,10 +2,6 @@ package main
 
 import (
 	"context"
-
-	"github.com/jackc/pgx/v5"
-
-	sqlfiles "github.com/embedsidecar/embedsidecar/sql"
 )
 
 // rescanCommand has every row compared.
@@ -22,22 +18,14 @@ func newRescan() *command {
 }
 
 func (c *rescanCommand) run(ctx context.Context, env *environment) error {
-	pool, pipelines, err := env.aim(ctx)
+	a, done, err := env.actions(ctx)
 	if err != nil {
 		return err
 	}
-	defer pool.Close()
-	list := []acted{}
-	for i := range pipelines {
-		args := pgx.StrictNamedArgs{"pipeline_ids": []int32{pipelines[i].ID}, "reason": "asked for"}
-		if _, err := turn(ctx, env, pool, sqlfiles.Query("request_scan"), args); err != nil {
-			return err
-		}
-		a := acted{Pipeline: pipelines[i].Name, Result: "scan_requested"}
-		if env.dryRun {
-			a.Result = "scan_would_be_requested"
-		}
-		list = append(list, a)
+	defer done()
+	list, err := a.Rescan(ctx, env.args, env.dryRun)
+	if err != nil {
+		return err
 	}
-	return env.showActed(list)
+	return env.showOutcomes(list)
 }

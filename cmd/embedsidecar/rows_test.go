@@ -9,6 +9,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/embedsidecar/embedsidecar/internal/health"
+	"github.com/embedsidecar/embedsidecar/internal/node/actions"
 	"github.com/embedsidecar/embedsidecar/internal/report"
 	"github.com/embedsidecar/embedsidecar/testenv"
 )
@@ -51,12 +52,12 @@ func TestP10_RowsThatFailedAreNamed(t *testing.T) {
 
 	// One of them again, alone.
 	s.set("EMBEDSIDECAR_PLUGIN_FAULTS=")
-	retried := func(args ...string) acted {
+	retried := func(args ...string) actions.Outcome {
 		t.Helper()
 		stdout, _ := s.run(0, append([]string{"retry", "-o", "json"}, args...)...)
-		return decoded[map[string][]acted](t, stdout)["pipelines"][0]
+		return decoded[map[string][]actions.Outcome](t, stdout)["pipelines"][0]
 	}
-	if diff := cmp.Diff(acted{"public.docs", "retried", 1}, retried("docs", "3")); diff != "" {
+	if diff := cmp.Diff(actions.Outcome{Pipeline: "public.docs", Result: "retried", Rows: 1}, retried("docs", "3")); diff != "" {
 		t.Errorf("retry of a key (-want +got):\n%s", diff)
 	}
 	if got := retried("docs", "4"); got.Result != "nothing_to_retry" {
@@ -83,20 +84,20 @@ func TestP10_RowsThatFailedAreNamed(t *testing.T) {
 	asked := testenv.Value[int](s.db, embedded)
 	for _, c := range []struct {
 		args []string
-		want acted
+		want actions.Outcome
 	}{
-		{[]string{"reembed", "docs", "3", "--dry-run"}, acted{"public.docs", "reembed_would_be_requested", 1}},
-		{[]string{"reembed", "docs", "3"}, acted{"public.docs", "reembed_requested", 1}},
-		{[]string{"reembed", "docs", "nobody"}, acted{"public.docs", "nothing_to_reembed", 0}},
-		{[]string{"retry", "docs", "2", "nobody"}, acted{"public.docs", "nothing_to_retry", 0}},
-		{[]string{"reembed", "docs"}, acted{"public.docs", "reembed_requested", 6}},
+		{[]string{"reembed", "docs", "3", "--dry-run"}, actions.Outcome{Pipeline: "public.docs", Result: "reembed_would_be_requested", Rows: 1}},
+		{[]string{"reembed", "docs", "3"}, actions.Outcome{Pipeline: "public.docs", Result: "reembed_requested", Rows: 1}},
+		{[]string{"reembed", "docs", "nobody"}, actions.Outcome{Pipeline: "public.docs", Result: "nothing_to_reembed", Rows: 0}},
+		{[]string{"retry", "docs", "2", "nobody"}, actions.Outcome{Pipeline: "public.docs", Result: "nothing_to_retry", Rows: 0}},
+		{[]string{"reembed", "docs"}, actions.Outcome{Pipeline: "public.docs", Result: "reembed_requested", Rows: 6}},
 	} {
 		stdout, stderr := s.run(0, append(c.args, "-o", "json")...)
 		if told := strings.Contains(stderr, `knows no row with the key "nobody"`); told !=
 			slices.Contains(c.args, "nobody") || strings.Contains(stderr, `key "2"`) {
 			t.Errorf("%v: %s", c.args, stderr)
 		}
-		if diff := cmp.Diff(c.want, decoded[map[string][]acted](t, stdout)["pipelines"][0]); diff != "" {
+		if diff := cmp.Diff(c.want, decoded[map[string][]actions.Outcome](t, stdout)["pipelines"][0]); diff != "" {
 			t.Errorf("%v (-want +got):\n%s", c.args, diff)
 		}
 		s.run(0, "wait", "--caught-up")
@@ -110,7 +111,7 @@ func TestP10_RowsThatFailedAreNamed(t *testing.T) {
 	s.run(0, "wait", "--caught-up")
 	s.db.MustExec("UPDATE embedsidecar.ledger SET vector_hash = '\\x0000000000000001' WHERE row_key = '4'")
 	stdout, _ = s.run(0, "verify", "--repair", "-o", "json")
-	if v := decoded[map[string][]verified](t, stdout)["pipelines"][0]; v.OK || v.Stale != 1 || v.Repairs == nil ||
+	if v := decoded[map[string][]actions.Verified](t, stdout)["pipelines"][0]; v.OK || v.Stale != 1 || v.Repairs == nil ||
 		v.Repairs.Looks != 1 || v.Repairs.Anew != 0 {
 		t.Errorf("verify --repair: %s", stdout)
 	}

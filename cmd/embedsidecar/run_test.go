@@ -12,6 +12,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/embedsidecar/embedsidecar/internal/node/actions"
 	"github.com/embedsidecar/embedsidecar/internal/node/lookup"
 	"github.com/embedsidecar/embedsidecar/internal/report"
 	"github.com/embedsidecar/embedsidecar/internal/search"
@@ -356,20 +357,20 @@ func TestRun_DeadLettersAndRetry(t *testing.T) {
 	s.has(stdout, `"caught_up": true`)
 
 	s.set("EMBEDSIDECAR_PLUGIN_FAULTS=")
-	results := func(args ...string) []acted {
+	results := func(args ...string) []actions.Outcome {
 		stdout, _ := s.run(0, append(args, "-o", "json")...)
-		return decoded[map[string][]acted](t, stdout)["pipelines"]
+		return decoded[map[string][]actions.Outcome](t, stdout)["pipelines"]
 	}
-	for i, want := range []acted{
-		{"public.docs", "would_be_retried", 1},
-		{"public.docs", "retried", 1},
-		{"public.docs", "nothing_to_retry", 0},
+	for i, want := range []actions.Outcome{
+		{Pipeline: "public.docs", Result: "would_be_retried", Rows: 1},
+		{Pipeline: "public.docs", Result: "retried", Rows: 1},
+		{Pipeline: "public.docs", Result: "nothing_to_retry", Rows: 0},
 	} {
 		args := []string{"retry", "public.docs"}
 		if i == 0 {
 			args = append(args, "--dry-run")
 		}
-		if diff := cmp.Diff([]acted{want}, results(args...)); diff != "" {
+		if diff := cmp.Diff([]actions.Outcome{want}, results(args...)); diff != "" {
 			t.Errorf("retry (-want +got):\n%s", diff)
 		}
 	}
@@ -384,7 +385,7 @@ func TestPause(t *testing.T) {
 	result := func(args ...string) string {
 		t.Helper()
 		stdout, _ := s.run(0, append(args, "-o", "json")...)
-		list := decoded[map[string][]acted](t, stdout)["pipelines"]
+		list := decoded[map[string][]actions.Outcome](t, stdout)["pipelines"]
 		return fmt.Sprint(list[0].Pipeline, " ", list[0].Result)
 	}
 	d := s.start()

@@ -6,17 +6,11 @@ import (
 	"fmt"
 	"strings"
 
-	"github.com/jackc/pgerrcode"
-	"github.com/jackc/pgx/v5/pgconn"
-	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/urfave/cli/v2"
 
-	"github.com/embedsidecar/embedsidecar/embed"
 	"github.com/embedsidecar/embedsidecar/internal/config"
+	"github.com/embedsidecar/embedsidecar/internal/node/actions"
 	"github.com/embedsidecar/embedsidecar/internal/node/embedders"
-	"github.com/embedsidecar/embedsidecar/internal/pipeline"
-	"github.com/embedsidecar/embedsidecar/internal/worker"
-	"github.com/embedsidecar/embedsidecar/queue"
 )
 
 // verifyCommand proves that vectors are those of the rows.
@@ -46,82 +40,27 @@ func newVerify() *command {
 	}
 }
 
-func (c *verifyCommand) run(ctx context.Context, env *environment) error {
+func (c *verifyCommand) run(ctx context.Context, env *environment) (err error) {
 	if c.deep < 0 {
 		return misuse("--deep: expected a number that is not negative, not %d", c.deep)
 	}
-	return c.verify(ctx, env)
-}
-
-// verified is what was found of one pipeline.
-type verified struct {
-	Pipeline string `json:"pipeline"`
-	OK       bool   `json:"ok"`
-	worker.Report
-	Problem string   `json:"problem,omitempty"` // why it could not be verified
-	Repairs *repairs `json:"repairs,omitempty"` // what was asked for
-}
-
-// repairs are what was asked for to mend what a verification found.
-type repairs struct {
-	Looks int64 `json:"looks"` // rows, or vectors without one, that are looked at again
-	Anew  int64 `json:"anew"`  // rows that are embedded anew
-	Scan  bool  `json:"scan"`  // there are too many to be named: every row is compared
-
-	looks, anew []string
-}
-
-// mostNamed is how many rows are queued by their keys; for more there is a scan, which keeps a bounded number of them
-// open.
-const mostNamed = 4000
-
-// found notes a row that can be mended.
-func (r *repairs) found(key string, anew bool) {
-	list, n := &r.looks, &r.Looks
-	if anew {
-		list, n = &r.anew, &r.Anew
-	}
-	if *n++; len(*list) < mostNamed {
-		*list = append(*list, key)
-	}
-}
-
-// ask has the rows looked at by whoever works the queue.
-func (r *repairs) ask(ctx context.Context, env *environment, pool *pgxpool.Pool, p *pipeline.Pipeline) error {
-	if len(r.anew) > 0 {
-		if _, err := anew(ctx, env, pool, p, r.anew); err != nil {
-			return err
-		}
-	}
-	var err error
-	if r.Scan = r.Looks > mostNamed; r.Scan {
-		err = queue.RequestScan(ctx, pool, "verify --repair", []int32{p.ID})
-	} else {
-		err = queue.Add(ctx, pool, p.ID, p.Priority, r.looks)
-	}
-	if pg, ok := errors.AsType[*pgconn.PgError](err); ok && pg.Code == pgerrcode.InsufficientPrivilege {
-		err = fail(exitPermission, err, "use the role that owns the schema embedsidecar, the one that ran embedsidecar init")
-	}
-	return err
-}
-
-func (c *verifyCommand) verify(ctx context.Context, env *environment) (err error) {
-	pool, pipelines, err := env.aim(ctx)
+	a, done, err := env.actions(ctx)
 	if err != nil {
 		return err
 	}
-	defer pool.Close()
+	defer done()
 	plugins := embedders.New(env.embedders())
 	defer func() { err = errors.Join(err, plugins.Close()) }()
-	var list []verified
+	list, err := a.Verify(ctx, env.args, actions.VerifyOptions{
+		Deep: c.deep, Repair: c.repair, Plugins: plugins, Log: env.log,
+	})
+	if err != nil {
+		return err
+	}
 	var bad []string
-	for i := range pipelines {
-		v, err := c.verifyOne(ctx, env, pool, plugins, &pipelines[i])
-		if err != nil {
-			return err
-		}
-		if list = append(list, v); !v.OK && (v.Repairs == nil || !v.mended()) {
-			bad = append(bad, v.Pipeline)
+	for i := range list {
+		if !list[i].Good() {
+			bad = append(bad, list[i].Pipeline)
 		}
 	}
 	if err := c.show(env, list); err != nil || len(bad) == 0 {
@@ -131,57 +70,8 @@ func (c *verifyCommand) verify(ctx context.Context, env *environment) (err error
 		"rows that wait for their vector count as well: embedsidecar wait --caught-up, and verify again")
 }
 
-// mended reports whether all that was found was queued.
-func (v *verified) mended() bool {
-	return v.Problem == "" && v.Missing+v.Stale+v.Orphans+v.Refused+v.Differ == v.Repairs.Looks+v.Repairs.Anew
-}
-
-func (c *verifyCommand) verifyOne(ctx context.Context, env *environment, pool *pgxpool.Pool, plugins *embedders.Pool,
-	p *pipeline.Pipeline,
-) (verified, error) {
-	v := verified{Pipeline: p.Name}
-	if p.Status != pipeline.Active {
-		v.Problem = string(p.Status) + ": " + p.Detail
-		return v, nil
-	}
-	var embedder embed.Embedder // not asked for anything unless deep
-	if c.deep > 0 {
-		h, err := plugins.Matching(ctx, p)
-		if err != nil {
-			return v, err
-		}
-		embedder = h
-	}
-	o := worker.Options{
-		Pipeline: p, DB: pool, Queue: queue.New(pool), Service: embed.NewService(embedder, 0),
-		Log: env.log,
-	}
-	if c.repair {
-		v.Repairs = &repairs{}
-		o.Found = v.Repairs.found
-	}
-	w := worker.New(o)
-	var err error
-	if v.Report, err = w.Verify(ctx, c.deep); err != nil {
-		if _, refused := errors.AsType[*pgconn.PgError](err); !refused || ctx.Err() != nil {
-			return v, err
-		}
-		v.Problem = err.Error() // the others may be judged all the same
-	}
-	v.OK = err == nil && v.Report.OK()
-	if c.repair {
-		if err := v.Repairs.ask(ctx, env, pool, p); err != nil {
-			return v, err
-		}
-	}
-	if v.Examples == nil {
-		v.Examples = []string{}
-	}
-	return v, nil
-}
-
-func (c *verifyCommand) show(env *environment, list []verified) error {
-	err := env.show(map[string][]verified{"pipelines": list}, func() listing {
+func (c *verifyCommand) show(env *environment, list []actions.Verified) error {
+	err := env.show(map[string][]actions.Verified{"pipelines": list}, func() listing {
 		l := listing{
 			header: []string{
 				"pipeline", "rows", "with text", "covered", "missing", "stale", "orphans", "refused", "sampled",
