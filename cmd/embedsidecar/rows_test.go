@@ -57,7 +57,7 @@ func TestP10_RowsThatFailedAreNamed(t *testing.T) {
 		stdout, _ := s.run(0, append([]string{"retry", "-o", "json"}, args...)...)
 		return decoded[map[string][]actions.Outcome](t, stdout)["pipelines"][0]
 	}
-	if diff := cmp.Diff(actions.Outcome{Pipeline: "public.docs", Result: "retried", Rows: 1}, retried("docs", "3")); diff != "" {
+	if diff := cmp.Diff(ofDocs("retried", 1), retried("docs", "3")); diff != "" {
 		t.Errorf("retry of a key (-want +got):\n%s", diff)
 	}
 	if got := retried("docs", "4"); got.Result != "nothing_to_retry" {
@@ -136,4 +136,9 @@ func TestP8_StatusTellsWhatAPipelineHasCost(t *testing.T) {
 	if p := s.state("public.docs"); p.Tokens != 85 {
 		t.Errorf("%d tokens after a text of five, and one that was known", p.Tokens)
 	}
+}
+
+// ofDocs is what became of rows of the pipeline public.docs.
+func ofDocs(result string, rows int64) actions.Outcome {
+	return actions.Outcome{Pipeline: "public.docs", Result: result, Rows: rows}
 }

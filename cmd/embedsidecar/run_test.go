@@ -362,9 +362,9 @@ func TestRun_DeadLettersAndRetry(t *testing.T) {
 		return decoded[map[string][]actions.Outcome](t, stdout)["pipelines"]
 	}
 	for i, want := range []actions.Outcome{
-		{Pipeline: "public.docs", Result: "would_be_retried", Rows: 1},
-		{Pipeline: "public.docs", Result: "retried", Rows: 1},
-		{Pipeline: "public.docs", Result: "nothing_to_retry", Rows: 0},
+		ofDocs("would_be_retried", 1),
+		ofDocs("retried", 1),
+		ofDocs("nothing_to_retry", 0),
 	} {
 		args := []string{"retry", "public.docs"}
 		if i == 0 {
