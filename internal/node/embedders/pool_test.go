@@ -62,7 +62,7 @@ func TestPool_TakesAnyRunner(t *testing.T) {
 		!strings.Contains(err.Error(), "does not tell where tokens end") {
 		t.Errorf("got %v, want that it does not tell tokens", err)
 	}
-	if list := p.States(); len(list) != 1 || list[0].Version != "1" || list[0].Model != "two" {
+	if list := p.States(); len(list) != 1 || list[0].Stats.Version != "1" || list[0].Model != "two" {
 		t.Errorf("its state is %+v", list)
 	}
 	if err := p.Close(); err != nil || r.closed != 1 {
