@@ -265,9 +265,10 @@ func (c *collector) ask(pool *pgxpool.Pool, states func() []sidecar.State) {
 			c.Log.WarnContext(ctx, "no figures from the database", "error", err)
 			return
 		}
+		works := states() // not under the lock, which it takes, too
 		c.mu.Lock()
 		c.last = &state
-		c.told(state, states())
+		c.told(state, works)
 		c.mu.Unlock()
 		if old {
 			c.lookAtIndexes(ctx, pool, states())
