@@ -16,8 +16,11 @@ func newServe() *command {
 		name: "serve", group: groupStart, usage: "answer queries over HTTP, and do nothing else",
 		description: "Embeds texts in the form of OpenAI's API (POST /v1/embeddings). Needs no database; with one (--database-url, or PGHOST, PGPORT, PGDATABASE, PGUSER or PGSERVICE) it also searches the pipelines that are set up there. Listens on " + serveListen + " unless --http says otherwise. SIGTERM and SIGINT end it after the requests under way.",
 		settings:    []string{config.GroupQueries, config.GroupEmbedding, config.GroupDatabase, config.GroupOps},
-		daemon:      true,
-		run:         runServe,
+		unused: []string{
+			"stream-url", "stream-url-file", "slot", "on-lost", "slot-failover", "publication", "column-lists",
+		},
+		daemon: true,
+		run:    runServe,
 	}
 }
 
