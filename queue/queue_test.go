@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 	"testing"
 	"time"
 
@@ -316,6 +317,31 @@ func TestFinish_OpensATaskAgainWhoseRowChanged(t *testing.T) {
 	again := f.lease(t, 10)
 	if len(again) != 1 || again[0].RowKey != "1" || again[0].FirstLSN != 20 {
 		t.Errorf("%+v, want row 1 from LSN 20 on", again)
+	}
+}
+
+// What was done of a row is told though its task stays open: a change is just being added to it.
+func TestFinish_TellsWhatWasDoneOfALockedTask(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	if _, err := f.enqueue(t.Context(), change("1", 10), change("2", 10)); err != nil {
+		t.Fatal(err)
+	}
+	tasks := f.lease(t, 10)
+	tx, err := f.db.Pool.Begin(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = tx.Rollback(context.WithoutCancel(t.Context())) }()
+	if _, err := tx.Exec(t.Context(), "SELECT FROM embedsidecar.task WHERE row_key = '1' FOR UPDATE"); err != nil {
+		t.Fatal(err)
+	}
+	if done := f.finish(t, tasks, queue.Done); done.Done != 1 || done.Reopened != 1 {
+		t.Errorf("%+v, want one done and one opened again", done)
+	}
+	told := testenv.Values[string](f.db, "SELECT row_key FROM embedsidecar.history WHERE outcome = 'embedded' ORDER BY 1")
+	if !slices.Equal(told, []string{"1", "2"}) {
+		t.Errorf("the history tells of rows %v, want both", told)
 	}
 }
 

@@ -8,8 +8,6 @@ import (
 	"github.com/embedsidecar/embedsidecar/internal/node/observe"
 )
 
-import ()
-
 // indexWord is a cell for the indexes of a pipeline: the worst of them.
 func indexWord(list []indexes.Index) string {
 	if len(list) == 0 {

@@ -54,6 +54,10 @@ WITH held AS MATERIALIZED (
     UNION ALL
     SELECT floor(extract(epoch FROM now()) / @span::integer)::bigint % @buckets::integer, pipeline_id, row_key, outcome, attempt, @worker::bigint, committed_at, last_lsn, code FROM kept
     WHERE  action IN ('done', 'failed')
+    UNION ALL -- what was done is done, though the task is locked and stays
+    SELECT floor(extract(epoch FROM now()) / @span::integer)::bigint % @buckets::integer, t.pipeline_id, t.row_key, i.outcome, i.attempt, @worker::bigint, t.committed_at, t.last_lsn, NULL
+    FROM   input AS i JOIN embedsidecar.task AS t ON t.task_id = i.task_id
+    WHERE  i.action = 'done' AND i.task_id NOT IN (SELECT f.task_id FROM free AS f)
 ), ended AS (
     DELETE FROM embedsidecar.lease AS l
     WHERE  l.pipeline_id = @pipeline_id AND l.place = @place AND l.task_ids <@ @task_ids::bigint[] AND EXISTS (SELECT FROM input)
