@@ -2,10 +2,10 @@ package main
 
 import (
 	"context"
-	"fmt"
 
 	"github.com/embedsidecar/embedsidecar/internal/config"
 	"github.com/embedsidecar/embedsidecar/internal/control"
+	"github.com/embedsidecar/embedsidecar/internal/wording"
 )
 
 func newCacheStats() *command {
@@ -43,8 +43,8 @@ func cacheStats(ctx context.Context, env *environment) error {
 		}
 		for _, c := range list {
 			l.rows = append(l.rows, []any{
-				c.Sidecar, c.Plugin, c.Model, c.Hits, c.Misses, fmt.Sprintf("%.1f%%", floor(c.HitRate*100)), c.Entries,
-				size(c.Bytes), size(c.Limit),
+				c.Sidecar, c.Plugin, c.Model, c.Hits, c.Misses, wording.Percent(c.HitRate), c.Entries,
+				wording.Size(c.Bytes), wording.Size(c.Limit),
 			})
 		}
 		return l

@@ -13,6 +13,7 @@ import (
 	"github.com/embedsidecar/embedsidecar/internal/node/lookup"
 	"github.com/embedsidecar/embedsidecar/internal/pipeline"
 	"github.com/embedsidecar/embedsidecar/internal/problem"
+	"github.com/embedsidecar/embedsidecar/internal/wording"
 )
 
 // checkCommand looks for what keeps pipelines from working, now or later.
@@ -110,7 +111,7 @@ func verdict(list []finding) error {
 	if wrong == 0 {
 		return nil
 	}
-	return fail(exitFailed, fmt.Errorf("%s would not work", count(wrong, "thing")))
+	return fail(exitFailed, fmt.Errorf("%s would not work", wording.Count(wrong, "thing")))
 }
 
 func (c *checkCommand) show(env *environment, list []finding) error {

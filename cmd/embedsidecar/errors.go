@@ -77,7 +77,7 @@ func exitCode(ctx context.Context, err error) int {
 var statuses = map[problem.Class]int{
 	problem.Internal: exitInternal, problem.Usage: exitUsage, problem.NotSetUp: exitNotSetUp,
 	problem.Failed: exitFailed, problem.Connect: exitConnect, problem.Permission: exitPermission,
-	problem.Conflict: exitConflict,
+	problem.Conflict: exitConflict, problem.NoMatch: exitNoMatch, problem.Timeout: exitTimeout,
 }
 
 // complain prints an error for a person, or as one JSON object for a program. Neither form holds a password.

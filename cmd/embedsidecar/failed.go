@@ -7,6 +7,7 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"github.com/embedsidecar/embedsidecar/internal/report"
+	"github.com/embedsidecar/embedsidecar/internal/wording"
 )
 
 // failedCommand names the rows that could not be embedded.
@@ -45,7 +46,7 @@ func (c *failedCommand) run(ctx context.Context, env *environment) error {
 		}
 		for _, f := range list {
 			l.rows = append(l.rows, []any{
-				f.Pipeline, f.Key, f.State, f.Class, f.Code, f.Attempt, age(f.AgeSeconds), nextTry(&f),
+				f.Pipeline, f.Key, f.State, f.Class, f.Code, f.Attempt, wording.Age(f.AgeSeconds), nextTry(&f),
 				f.Message,
 			})
 		}
@@ -57,12 +58,12 @@ func nextTry(f *report.FailedRow) string {
 	if f.NextTrySeconds == nil {
 		return "never"
 	}
-	return "in " + age(*f.NextTrySeconds)
+	return "in " + wording.Age(*f.NextTrySeconds)
 }
 
 // failedLine is a row that failed in one line.
 func failedLine(f *report.FailedRow) string {
-	line := fmt.Sprintf("%s: row %s: %s %s: %s (%s ago", f.Pipeline, f.Key, f.Class, f.Code, f.Message, age(f.AgeSeconds))
+	line := fmt.Sprintf("%s: row %s: %s %s: %s (%s ago", f.Pipeline, f.Key, f.Class, f.Code, f.Message, wording.Age(f.AgeSeconds))
 	if f.NextTrySeconds != nil {
 		return line + ", next try " + nextTry(f) + ")"
 	}

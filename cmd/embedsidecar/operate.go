@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/embedsidecar/embedsidecar/internal/health"
 	"github.com/embedsidecar/embedsidecar/internal/node/actions"
 )
 
@@ -44,7 +45,7 @@ func (c *switchCommand) run(ctx context.Context, env *environment) error {
 		return err
 	}
 	for _, name := range s.Paused {
-		env.say("pipeline %s stays paused: embedsidecar resume %s", name, quoted(name))
+		env.say("pipeline %s stays paused: embedsidecar resume %s", name, health.Quoted(name))
 	}
 	return env.showOutcomes(s.Outcomes)
 }

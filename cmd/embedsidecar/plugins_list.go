@@ -10,6 +10,7 @@ import (
 
 	"github.com/embedsidecar/embedsidecar/internal/config"
 	"github.com/embedsidecar/embedsidecar/internal/control"
+	"github.com/embedsidecar/embedsidecar/internal/wording"
 	"github.com/embedsidecar/embedsidecar/plugins/host"
 )
 
@@ -219,7 +220,7 @@ func limitText(bytes int64) string {
 	if bytes == 0 {
 		return "none"
 	}
-	return size(bytes)
+	return wording.Size(bytes)
 }
 
 func timeoutText(seconds float64) string {

@@ -8,6 +8,7 @@ import (
 
 	"github.com/embedsidecar/embedsidecar/internal/config"
 	"github.com/embedsidecar/embedsidecar/internal/problem"
+	"github.com/embedsidecar/embedsidecar/internal/wording"
 )
 
 // The hints about a file that is not the pinned one.
@@ -76,7 +77,7 @@ func verifyPlugins(ctx context.Context, env *environment) error {
 	for _, v := range list {
 		hints = append(hints, v.Hints...)
 	}
-	return errors.Join(err, fail(exitFailed, fmt.Errorf("%s not to be used like this", count(int64(wrong), "plugin")),
+	return errors.Join(err, fail(exitFailed, fmt.Errorf("%s not to be used like this", wording.Count(int64(wrong), "plugin")),
 		slices.Compact(hints)...))
 }
 

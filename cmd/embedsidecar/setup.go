@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/embedsidecar/embedsidecar/internal/health"
 	"github.com/embedsidecar/embedsidecar/internal/pipeline"
 	"github.com/embedsidecar/embedsidecar/internal/resolve"
 	"github.com/embedsidecar/embedsidecar/internal/setup"
@@ -15,7 +16,7 @@ import (
 func (e *environment) tellOthers(names []string) {
 	for _, name := range names {
 		e.say("pipeline %q is set up and not configured: it goes on as it is; embedsidecar uninstall %s takes it away", name,
-			quoted(name))
+			health.Quoted(name))
 	}
 }
 

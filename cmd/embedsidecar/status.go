@@ -15,6 +15,7 @@ import (
 	"github.com/embedsidecar/embedsidecar/internal/node/observe"
 	"github.com/embedsidecar/embedsidecar/internal/report"
 	"github.com/embedsidecar/embedsidecar/internal/sleep"
+	"github.com/embedsidecar/embedsidecar/internal/wording"
 )
 
 // statusCommand shows where every pipeline stands.
@@ -125,10 +126,10 @@ func slotLine(s report.Slot) string {
 	default:
 		parts = append(parts, "nobody streams")
 	}
-	parts = append(parts, size(s.LagBytes)+" behind")
-	kept := "WAL kept " + size(s.RetainedBytes)
+	parts = append(parts, wording.Size(s.LagBytes)+" behind")
+	kept := "WAL kept " + wording.Size(s.RetainedBytes)
 	if s.SafeWALBytes != nil {
-		kept += " of " + size(s.RetainedBytes+max(*s.SafeWALBytes, 0))
+		kept += " of " + wording.Size(s.RetainedBytes+max(*s.SafeWALBytes, 0))
 	}
 	parts = append(parts, kept)
 	return cleanCell("slot " + s.Name + ": " + strings.Join(parts, ", "))
@@ -143,13 +144,13 @@ func pipelineListing(pipelines []observe.Pipeline) listing {
 		right: []int{2, 3, 4, 5, 6, 7, 8, 9},
 	}
 	for _, p := range pipelines {
-		coverage := fmt.Sprintf("%.1f%%", floor(p.Coverage*100)) //nolint:mnd // percent
+		coverage := wording.Percent(p.Coverage)
 		if p.RowsEstimated {
 			coverage += " (est.)"
 		}
 		oldest := ""
 		if p.OldestSeconds != nil {
-			oldest = age(*p.OldestSeconds)
+			oldest = wording.Age(*p.OldestSeconds)
 		}
 		model := p.Model
 		if model == "" {
@@ -178,7 +179,7 @@ func stateCell(p *report.Pipeline) string {
 		word += fmt.Sprintf(", %.0f/s", p.ScanRate)
 	}
 	if p.ScanLeft > 0 {
-		word += ", " + age(p.ScanLeft)
+		word += ", " + wording.Age(p.ScanLeft)
 	}
 	return word
 }
@@ -206,43 +207,8 @@ func remarks(state observe.Database) []string {
 		p := &state.Pipelines[i]
 		if left := p.Rows - p.Known; left > 0 && p.State == health.UpToDate && !p.RowsEstimated {
 			list = append(list, fmt.Sprintf("%s: %s not looked at; if that stays so, embedsidecar verify %s tells which and why",
-				p.Name, count(left, "row"), quoted(p.Name)))
+				p.Name, wording.Count(left, "row"), health.Quoted(p.Name)))
 		}
 	}
 	return list
 }
-
-// floor cuts a percentage to one digit, so that 100 means all.
-func floor(percent float64) float64 { return float64(int64(percent*10)) / 10 } //nolint:mnd // one digit
-
-// size writes bytes with a unit.
-func size(n int64) string {
-	const step = 1024
-	if n < step {
-		return fmt.Sprintf("%d B", max(n, 0))
-	}
-	value, units := float64(n)/step, []string{"kB", "MB", "GB", "TB"}
-	for value >= step && len(units) > 1 {
-		value, units = value/step, units[1:]
-	}
-	const whole = 10
-	if value < whole {
-		return fmt.Sprintf("%.1f %s", value, units[0])
-	}
-	return fmt.Sprintf("%.0f %s", value, units[0])
-}
-
-// age writes seconds for people.
-func age(seconds float64) string {
-	d := time.Duration(seconds * float64(time.Second))
-	switch {
-	case d < time.Second:
-		return d.Round(time.Millisecond).String()
-	case d < time.Hour:
-		return d.Round(time.Second).String()
-	}
-	return d.Round(time.Minute).String()
-}
-
-// quoted makes a name one word of a shell.
-func quoted(name string) string { return health.Quoted(name) }

@@ -10,6 +10,7 @@ import (
 
 	"github.com/embedsidecar/embedsidecar/internal/config"
 	"github.com/embedsidecar/embedsidecar/internal/serve"
+	"github.com/embedsidecar/embedsidecar/internal/wording"
 )
 
 // tokensFile is the file that the token commands work on.
@@ -150,7 +151,7 @@ func newTokenRevoke() *command {
 				return fail(exitNoMatch, fmt.Errorf("%s holds no token %q", path, env.args[0]),
 					"embedsidecar token list shows those there are")
 			}
-			env.say("%s revoked", count(int64(revoked), "token"))
+			env.say("%s revoked", wording.Count(int64(revoked), "token"))
 			return nil
 		},
 	}

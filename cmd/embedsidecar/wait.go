@@ -17,6 +17,7 @@ import (
 	"github.com/embedsidecar/embedsidecar/internal/node/lookup"
 	"github.com/embedsidecar/embedsidecar/internal/node/observe"
 	"github.com/embedsidecar/embedsidecar/internal/report"
+	"github.com/embedsidecar/embedsidecar/internal/wording"
 )
 
 // waitCommand waits until the vectors have caught up.
@@ -121,7 +122,7 @@ func leftovers(ctx context.Context, env *environment, pool *pgxpool.Pool, state 
 		return err
 	}
 	if state.Failed > 0 {
-		left = append(left, count(state.Failed, "row")+" could not be embedded")
+		left = append(left, wording.Count(state.Failed, "row")+" could not be embedded")
 		failed, err := observe.Failures(ctx, pool, status.Pipelines, shownFailures, env.redact.Text)
 		if err != nil {
 			return err
@@ -143,14 +144,6 @@ func leftovers(ctx context.Context, env *environment, pool *pgxpool.Pool, state 
 	}
 	return fail(exitFailed, errors.New("caught up, but for what waiting does not help: "+strings.Join(left, "; ")),
 		hints...)
-}
-
-// count writes a number with its noun.
-func count(n int64, noun string) string {
-	if n == 1 {
-		return "1 " + noun
-	}
-	return strconv.FormatInt(n, 10) + " " + noun + "s"
 }
 
 // parse checks the flags against each other.

@@ -14,6 +14,7 @@ import (
 	"github.com/embedsidecar/embedsidecar/internal/node/lookup"
 	"github.com/embedsidecar/embedsidecar/internal/report"
 	"github.com/embedsidecar/embedsidecar/internal/sleep"
+	"github.com/embedsidecar/embedsidecar/internal/wording"
 )
 
 // tellProgress tells a person what is waited for: after a few seconds, and then from time to time when that has
@@ -90,7 +91,7 @@ func waitsFor(ctx context.Context, env *environment, pool *pgxpool.Pool, lsn pgl
 	if len(reasons) > 0 {
 		return why + "; " + strings.Join(reasons, "; "), hint
 	}
-	return fmt.Sprintf("%s; slot %s is %s behind", why, s.Name, size(s.LagBytes)), hint
+	return fmt.Sprintf("%s; slot %s is %s behind", why, s.Name, wording.Size(s.LagBytes)), hint
 }
 
 // progress words how far a slot is.
@@ -100,13 +101,13 @@ func progress(state report.CaughtUp) string {
 		left = append(left, "changes are not read from the slot yet")
 	}
 	if state.Open > 0 {
-		left = append(left, count(state.Open, "row")+" left to embed")
+		left = append(left, wording.Count(state.Open, "row")+" left to embed")
 	}
 	if state.Scans > 0 {
-		left = append(left, "the scan of "+count(state.Scans, "pipeline")+" is not over")
+		left = append(left, "the scan of "+wording.Count(state.Scans, "pipeline")+" is not over")
 	}
 	if state.Altered > 0 {
-		left = append(left, "the altered table of "+count(state.Altered, "pipeline")+" is not looked at yet")
+		left = append(left, "the altered table of "+wording.Count(state.Altered, "pipeline")+" is not looked at yet")
 	}
 	if len(state.Unrouted) > 0 {
 		left = append(left, "the streamer does not know yet: "+strings.Join(state.Unrouted, ", "))

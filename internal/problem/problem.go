@@ -30,6 +30,8 @@ const (
 	Connect                 // no connection
 	Permission              // the role may not
 	Conflict                // somebody else holds a slot, a lock or a name
+	NoMatch                 // nothing matched what was named
+	Timeout                 // a wait did not come to its end in time
 )
 
 // Error is an error whose class and ways out are known where it is made.

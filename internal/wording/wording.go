@@ -1,0 +1,50 @@
+// Package wording writes numbers as people read them: how many, how much, how long, how large a part.
+package wording
+
+import (
+	"fmt"
+	"strconv"
+	"time"
+)
+
+// Count writes a number with its noun.
+func Count(n int64, noun string) string {
+	if n == 1 {
+		return "1 " + noun
+	}
+	return strconv.FormatInt(n, 10) + " " + noun + "s"
+}
+
+// Size writes bytes with a unit.
+func Size(n int64) string {
+	const step = 1024
+	if n < step {
+		return fmt.Sprintf("%d B", max(n, 0))
+	}
+	value, units := float64(n)/step, []string{"kB", "MB", "GB", "TB"}
+	for value >= step && len(units) > 1 {
+		value, units = value/step, units[1:]
+	}
+	const whole = 10
+	if value < whole {
+		return fmt.Sprintf("%.1f %s", value, units[0])
+	}
+	return fmt.Sprintf("%.0f %s", value, units[0])
+}
+
+// Age writes seconds.
+func Age(seconds float64) string {
+	d := time.Duration(seconds * float64(time.Second))
+	switch {
+	case d < time.Second:
+		return d.Round(time.Millisecond).String()
+	case d < time.Hour:
+		return d.Round(time.Second).String()
+	}
+	return d.Round(time.Minute).String()
+}
+
+// Percent writes a part of 1, cut to one digit, so that 100 means all.
+func Percent(part float64) string {
+	return fmt.Sprintf("%.1f%%", float64(int64(part*100*10))/10) //nolint:mnd // percent, with one digit
+}
