@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 
 	"github.com/embedsidecar/embedsidecar/internal/health"
@@ -98,6 +97,3 @@ func (e *environment) showOutcomes(list []actions.Outcome) error {
 		return l
 	})
 }
-
-// errDryRun ends a change that was only to tell what it would do.
-var errDryRun = errors.New("dry run")

@@ -2,15 +2,12 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"time"
 
 	"github.com/urfave/cli/v2"
 
 	"github.com/embedsidecar/embedsidecar/internal/config"
-	"github.com/embedsidecar/embedsidecar/plugins/conformance"
-	"github.com/embedsidecar/embedsidecar/plugins/host"
 )
 
 // pluginsBenchCommand measures how fast a plugin is through its host.
@@ -38,47 +35,24 @@ func newPluginsBench() *command {
 	}
 }
 
-func (c *pluginsBenchCommand) run(ctx context.Context, env *environment) (err error) {
+func (c *pluginsBenchCommand) run(ctx context.Context, env *environment) error {
 	if c.each <= 0 {
 		return misuse("--each: expected a duration above zero")
 	}
-	found, err := env.pluginUnderTest(c.env.Value())
+	plugin, err := env.pluginUnderTest(c.env.Value())
 	if err != nil {
 		return err
 	}
-	options := host.Options{
-		Name: found.Plugin, Path: found.PluginPath, Env: found.Env, Log: env.log,
-		Redact: env.redact.Text,
-	}
-	if found.ModelPath == "" {
-		options.Model = found.Model
-	}
-	h, err := host.New(options)
-	if err != nil {
-		return fail(exitUsage, err)
-	}
-	defer func() { err = errors.Join(err, h.Close()) }()
-	about, err := h.Describe(ctx)
+	done, err := plugin.Bench(ctx, c.each)
 	if err != nil {
 		return err
 	}
-	speeds, err := conformance.Bench(ctx, h, about, c.each)
-	if err != nil {
-		return err
-	}
-	type document struct {
-		Plugin  string              `json:"plugin"`
-		Version string              `json:"version"`
-		Model   string              `json:"model"`
-		Dims    int                 `json:"dims"`
-		Speeds  []conformance.Speed `json:"speeds"`
-	}
-	return env.show(document{about.Plugin, about.Version, about.Model, about.Dims, speeds}, func() listing {
+	return env.show(done, func() listing {
 		l := listing{
 			header: []string{"texts a call", "texts/s", "us/text", "p50 ms", "p99 ms", "calls"},
 			right:  []int{0, 1, 2, 3, 4, 5},
 		}
-		for _, s := range speeds {
+		for _, s := range done.Speeds {
 			l.rows = append(l.rows, []any{
 				s.Batch, fmt.Sprintf("%.0f", s.TextsPerSecond), fmt.Sprintf("%.1f", 1e6/s.TextsPerSecond),
 				fmt.Sprintf("%.2f", s.P50Milliseconds), fmt.Sprintf("%.2f", s.P99Milliseconds), s.Calls,

@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"fmt"
-	"os"
 	"path/filepath"
 	"strings"
 	"time"
@@ -12,8 +11,8 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"github.com/embedsidecar/embedsidecar/internal/config"
+	"github.com/embedsidecar/embedsidecar/internal/node/catalogue"
 	"github.com/embedsidecar/embedsidecar/plugins/conformance"
-	"github.com/embedsidecar/embedsidecar/plugins/host"
 )
 
 // pluginsTestCommand finds out whether a plugin keeps the contract.
@@ -60,7 +59,7 @@ func pluginVariables(into *cli.StringSlice) cli.Flag {
 }
 
 func (c *pluginsTestCommand) run(ctx context.Context, env *environment) error {
-	found, err := env.pluginUnderTest(c.env.Value())
+	plugin, err := env.pluginUnderTest(c.env.Value())
 	if err != nil {
 		return err
 	}
@@ -70,22 +69,13 @@ func (c *pluginsTestCommand) run(ctx context.Context, env *environment) error {
 	if c.patience < 1 || c.patience > mostPatience {
 		return misuse("--patience: expected a number from 1 to %d, not %d", mostPatience, c.patience)
 	}
-	options := conformance.Options{
-		Path: found.PluginPath, Env: found.Env, Only: c.only.Value(), Soak: c.soak,
-		Patience: c.patience,
-	}
-	if found.ModelPath == "" {
-		options.Model = found.Model
-	}
-	if found.CallTimeout > 0 {
-		options.CallTimeout = host.CallTimeout(found.CallTimeout)
-	}
+	options := conformance.Options{Only: c.only.Value(), Soak: c.soak, Patience: c.patience}
 	if env.output == "table" { // a line each, as it comes: some take a while
 		options.Progress = func(check conformance.Check) { _ = env.printf("%s", c.line(env, check)) }
 	}
-	report, err := conformance.Run(ctx, options)
+	report, err := plugin.Keeps(ctx, options)
 	if err != nil {
-		return fail(exitUsage, err)
+		return err
 	}
 	if err := c.show(env, report); err != nil {
 		return err
@@ -141,13 +131,8 @@ func (c *pluginsTestCommand) show(env *environment, r *conformance.Report) error
 }
 
 // pluginUnderTest finds the plugin of the first argument, by its file or its name, and its environment.
-func (e *environment) pluginUnderTest(variables []string) (config.Embedder, error) {
-	plugin := e.args[0]
-	if info, err := os.Stat(plugin); err == nil && info.Mode().IsRegular() && !strings.ContainsRune(plugin,
-		os.PathSeparator) {
-		plugin = "." + string(os.PathSeparator) + plugin
-	}
-	found, err := e.config.Embedder(e.find, plugin, "")
+func (e *environment) pluginUnderTest(variables []string) (catalogue.Trial, error) {
+	found, err := e.catalogue().Trial(e.args[0])
 	if err != nil {
 		return found, err
 	}

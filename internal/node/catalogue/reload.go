@@ -1,0 +1,57 @@
+package catalogue
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/embedsidecar/embedsidecar/internal/control"
+	"github.com/embedsidecar/embedsidecar/internal/problem"
+)
+
+// Reloaded is what became of a plugin in a sidecar.
+type Reloaded struct {
+	Sidecar string `json:"sidecar"`
+	Pid     int    `json:"pid"`
+	control.Reloaded
+}
+
+// Reload has the sidecars of this user on this machine move to the files of plugins as they are now: of these names, or
+// all. Where some did not, an error that says why comes beside what became of all.
+func (c Catalogue) Reload(ctx context.Context, names []string) ([]Reloaded, error) {
+	folder := c.source.Config.ControlFolder()
+	sidecars, err := control.Find(ctx, folder)
+	if err != nil {
+		return nil, err
+	}
+	if len(sidecars) == 0 {
+		return nil, problem.New(problem.Failed, fmt.Errorf("no sidecar of this user runs here (looked in %s)", folder),
+			"one of another user, in a container or on another machine reloads its plugins at SIGHUP",
+			"a sidecar that starts takes the files as they are")
+	}
+	list := []Reloaded{}
+	var problems, refused []error
+	for _, s := range sidecars {
+		results, err := s.Reload(ctx, names)
+		if err != nil {
+			problems = append(problems, err)
+			continue
+		}
+		for _, r := range results {
+			list = append(list, Reloaded{s.State.Instance, s.State.Pid, r})
+			if r.Detail != "" {
+				refused = append(refused, fmt.Errorf("sidecar %s: %s", s.State.Instance, r.Detail))
+			}
+		}
+	}
+	problems = append(problems, refused...)
+	switch {
+	case len(list) == 0 && len(problems) == 0:
+		return nil, problem.New(problem.Failed, errors.New("no running sidecar uses that plugin"),
+			"embedsidecar plugins list shows what runs")
+	case len(problems) > 0:
+		return list, problem.New(problem.Failed, errors.Join(problems...), "what ran goes on as it was",
+			"another model is another pipeline: a new name and a new destination, or a restart of the sidecar with the model as it was")
+	}
+	return list, nil
+}
