@@ -2,13 +2,12 @@ package main
 
 import (
 	"context"
-	"errors"
 	"time"
 
 	"github.com/urfave/cli/v2"
 
 	"github.com/embedsidecar/embedsidecar/internal/config"
-	"github.com/embedsidecar/embedsidecar/internal/models"
+	"github.com/embedsidecar/embedsidecar/internal/node/folders"
 )
 
 // benchCommand measures a model on this machine.
@@ -21,7 +20,7 @@ func newModelsBench() *command {
 	c := &benchCommand{}
 	return &command{
 		name: "bench", group: groupModels, usage: "measure how fast a model is here", arguments: "[MODEL]", maxArgs: 1,
-		description: "Embeds sample texts through the plugin " + folderPlugin() +
+		description: "Embeds sample texts through the plugin " + folders.Plugin() +
 			": in large calls for half of the time, then one by one. Texts have one to twenty sentences. Other work on this machine shows in the figures.",
 		flags: []cli.Flag{
 			&cli.DurationFlag{
@@ -38,29 +37,12 @@ func newModelsBench() *command {
 	}
 }
 
-func (c *benchCommand) run(ctx context.Context, env *environment) (err error) {
+func (c *benchCommand) run(ctx context.Context, env *environment) error {
 	if c.limit <= 0 {
 		return misuse("--for: expected a duration of more than nothing")
 	}
-	m, err := env.modelNamed()
+	b, err := env.models().Bench(ctx, env.model(), c.precision, c.limit)
 	if err != nil {
-		return err
-	}
-	h, err := env.openModel(m.ref, c.precision)
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, h.Close()) }()
-	began := time.Now()
-	about, err := h.Describe(ctx)
-	if err != nil {
-		return err
-	}
-	b := models.Speed{Model: m.name, Precision: c.precision, StartSeconds: time.Since(began).Seconds()}
-	if b.Precision == "" {
-		b.Precision = "as configured"
-	}
-	if err := b.Measure(ctx, h, about, c.limit); err != nil {
 		return err
 	}
 	return env.show(b, func() listing {

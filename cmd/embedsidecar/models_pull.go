@@ -1,11 +1,8 @@
 package main
 
 import (
-	"cmp"
 	"context"
-	"fmt"
-	"os"
-	"path/filepath"
+	"errors"
 	"strings"
 	"time"
 
@@ -14,6 +11,7 @@ import (
 
 	"github.com/embedsidecar/embedsidecar/internal/config"
 	"github.com/embedsidecar/embedsidecar/internal/models"
+	"github.com/embedsidecar/embedsidecar/internal/node/folders"
 )
 
 // pullCommand fetches a model from a hub and imports it.
@@ -54,107 +52,30 @@ func newModelsPull() *command {
 }
 
 func (c *pullCommand) pull(ctx context.Context, env *environment) error {
-	home, err := env.modelHome()
+	download, err := env.models().Download(folders.Source{
+		Hub: env.config.Hub, Name: env.args[0], Revision: c.revision, Sums: c.sums, SHA256: c.sha256,
+		Unpinned: c.unpinned, Log: env.log,
+	})
 	if err != nil {
 		return err
 	}
-	o := models.PullOptions{Hub: env.config.Hub, Name: env.args[0], Revision: c.revision, Log: env.log}
-	record, err := c.pin(&o, home)
-	if err != nil {
-		return err
-	}
-	if err := models.CheckSource(o); err != nil {
-		return fail(exitUsage, err)
-	}
-	name := filepath.Base(o.Name)
-	if c.name == "" {
-		c.name = name
-	}
-	// What is fetched of one revision is not mixed with that of another.
-	o.Into = filepath.Join(home, ".pull-"+strings.NewReplacer("/", "--").Replace(o.Name+"@"+o.Revision), name)
-	finished, shown := env.showProgress(&o)
-	sums, err := models.Pull(ctx, o)
+	finished, shown := env.showProgress(&download.PullOptions)
+	sums, err := download.Fetch(ctx)
 	finished()
 	if err != nil {
-		if ctx.Err() != nil {
-			return err
-		}
-		hints := []string{"run it again: what is there is not fetched twice (" + filepath.Dir(o.Into) + ")"}
-		if record != "" {
-			hints = append(hints, "if it has changed with good reason: "+record+
-				" has the sums of the first pull, and without it they are taken anew")
-		}
-		return fail(exitFailed, err, hints...)
+		return err
 	}
 	if !shown {
-		env.say("fetched %d files of %s", len(sums), o.Name)
+		env.say("fetched %d files of %s", len(sums), download.Name)
 	}
 	if c.unpinned {
 		env.say("%s", strings.TrimSpace(sums.String()))
 	}
-	c.fetched = sums
-	if err := c.importCommand.run(ctx, env, o.Into); err != nil {
-		return err
+	done, err := download.Import(ctx, c.options(env))
+	if done.Path != "" {
+		err = errors.Join(showImported(env, done), err)
 	}
-	if err := models.Record(home, o.Name, o.Revision, sums); err != nil {
-		return fmt.Errorf("keep the sums of what was fetched: %w", err)
-	}
-	if err := os.RemoveAll(filepath.Dir(o.Into)); err != nil {
-		return fmt.Errorf("remove what was fetched: %w", err)
-	}
-	return nil
-}
-
-// pin decides what the files must be. record is the file of an earlier pull that has a say in it.
-func (c *pullCommand) pin(o *models.PullOptions, home string) (record string, err error) {
-	revision, sums := models.Known(o.Name)
-	if o.Revision == "" {
-		o.Revision = cmp.Or(revision, "main")
-	}
-	if o.Revision == revision {
-		o.Pins, o.Only = sums, true
-	}
-	if c.sums != "" {
-		if c.sha256 != "" {
-			return "", misuse("--sums and --sha256 exclude each other: a list has the sum of the weights, too")
-		}
-		data, err := os.ReadFile(c.sums)
-		if err != nil {
-			return "", fail(exitUsage, fmt.Errorf("--sums: %w", err))
-		}
-		o.Only = true
-		if o.Pins, err = models.ParseSums(data); err != nil {
-			return "", fail(exitUsage, fmt.Errorf("--sums: %s: %w", c.sums, err))
-		}
-		return "", nil
-	}
-	recorded, path, err := models.Recorded(home, o.Name, o.Revision)
-	if err != nil {
-		return "", fail(exitFailed, err)
-	}
-	if recorded != nil && !o.Only { // the same files, and the same in them
-		o.Pins, o.Only, record = recorded, true, path
-	}
-	if c.sha256 != "" {
-		pin := strings.ToLower(c.sha256)
-		if _, err := models.ParseSums([]byte(pin + "  x\n")); err != nil {
-			return "", misuse("--sha256: expected 64 hexadecimal digits, not %q", c.sha256)
-		}
-		if o.Pins == nil {
-			o.Pins = models.Sums{}
-		}
-		for _, name := range models.WeightFiles {
-			if _, listed := o.Pins[name]; listed || !o.Only {
-				o.Pins[name] = pin
-			}
-		}
-	}
-	if len(o.Pins) == 0 && !c.unpinned {
-		return "", fail(exitUsage, fmt.Errorf("nothing says what the weights of %s must be", o.Name),
-			"--sha256 HEX pins them: the hub shows the sum of each large file",
-			"--unpinned takes them as they come, and prints the sums")
-	}
-	return record, nil
+	return err
 }
 
 // showProgress lets a bar grow for each file, on a terminal. finished ends it.
