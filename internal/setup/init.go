@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -70,6 +71,9 @@ func Init(ctx context.Context, o Options) (Report, error) {
 	err = in.all(ctx)
 	return in.report, err
 }
+
+// slotName is what Postgres allows.
+var slotName = regexp.MustCompile(`^[a-z0-9_]{1,63}$`)
 
 func (in *initializer) validate() error {
 	switch {

@@ -51,7 +51,7 @@ func (in *initializer) makePlan() ([]step.Action, error) {
 			Hint: []string{"use that publication, or another slot"},
 		}
 	}
-	reason, err := renewal(&in.slot, in.system, in.o.Adopt)
+	reason, err := in.slot.Renewal(in.system, in.o.Adopt)
 	if err != nil {
 		return nil, err
 	}

@@ -146,3 +146,27 @@ func (v Verdict) Err() error {
 		return nil
 	}
 }
+
+// Renewal says why init makes the slot (anew), or "" if the one there is good. Making it anew means comparing every
+// row. What only the stream may answer, as it is told what to do about gaps, is left to it.
+func (s *State) Renewal(server pglogrepl.IdentifySystemResult, adopt bool) (reason string, err error) {
+	v := s.Judge(server)
+	switch v.Condition {
+	case Good, Moved, Ahead, OtherTimeline:
+		return "", nil
+	case Absent:
+		return v.Condition.String(), nil
+	case OtherServer:
+		if !adopt {
+			return "", v.Err()
+		}
+	default:
+		if err := v.Err(); err != nil {
+			return "", err
+		}
+	}
+	if s.Active {
+		return "", s.inUse()
+	}
+	return v.Condition.String(), nil
+}

@@ -135,6 +135,47 @@ func TestJudge_TellsACopyItsWayOut(t *testing.T) {
 	}
 }
 
+// TestRenewal: init makes anew what nobody holds and what only a new slot answers; what the stream may answer is left
+// to it, as it is told what to do about gaps.
+func TestRenewal(t *testing.T) {
+	t.Parallel()
+	idle := func(change func(*State)) func(*State) { return func(s *State) { s.Active = false; change(s) } }
+	lost := func(s *State) { s.WALStatus = "lost" }
+	copied := func(s *State) { s.SystemID = "8" }
+	for name, c := range map[string]struct {
+		change func(*State)
+		adopt  bool
+		want   Condition // Good: it stays
+		err    string
+	}{
+		"sound":                          {func(*State) {}, false, Good, ""},
+		"none yet":                       {func(s *State) { *s = State{Name: "docs", Here: "app"} }, false, Absent, ""},
+		"moved":                          {idle(func(s *State) { s.Checkpoint = 80 }), false, Good, ""},
+		"back in time":                   {idle(func(s *State) { s.WALEnd = 99 }), false, Good, ""},
+		"promoted":                       {idle(func(s *State) { s.Timeline = 1 }), false, Good, ""},
+		"lost":                           {idle(lost), false, Lost, ""},
+		"lost, and somebody holds it":    {lost, false, Good, `slot "docs" is in use by pid 4711`},
+		"gone":                           {idle(func(s *State) { s.Exists = false }), false, Gone, ""},
+		"without its publication":        {idle(func(s *State) { s.PublicationNow = 0 }), false, Unpublished, ""},
+		"a copy":                         {idle(copied), false, Good, "(system id 7, it was 8)"},
+		"a copy that is adopted":         {idle(copied), true, OtherServer, ""},
+		"an adopted copy that is held":   {copied, true, Good, "is in use by"},
+		"a standby, though it's adopted": {func(s *State) { s.Standby = true }, true, Good, "cannot hold the queue"},
+		"another plugin":                 {idle(func(s *State) { s.Plugin = "wal2json" }), true, Good, `plugin "wal2json"`},
+	} {
+		s := sound()
+		c.change(&s)
+		want := ""
+		if c.want != Good {
+			want = c.want.String()
+		}
+		reason, err := s.Renewal(server, c.adopt)
+		if reason != want || (c.err == "") != (err == nil) || err != nil && !strings.Contains(err.Error(), c.err) {
+			t.Errorf("%s: %q, %v, want %q and %q", name, reason, err, want, c.err)
+		}
+	}
+}
+
 // TestState_TellsWhoHoldsIt, and whether he makes it.
 func TestState_TellsWhoHoldsIt(t *testing.T) {
 	t.Parallel()
@@ -146,9 +187,9 @@ func TestState_TellsWhoHoldsIt(t *testing.T) {
 	if got, want := s.Holder(), "pid 4711 of role r from 10.0.0.7"; got != want {
 		t.Errorf("held by %q, want %q", got, want)
 	}
-	if _, conflict := errors.AsType[*refusal.ConflictError](s.InUse()); !conflict ||
-		!strings.Contains(s.InUse().Error(), "pid 4711") {
-		t.Errorf("in use: %v", s.InUse())
+	if _, conflict := errors.AsType[*refusal.ConflictError](s.inUse()); !conflict ||
+		!strings.Contains(s.inUse().Error(), "pid 4711") {
+		t.Errorf("in use: %v", s.inUse())
 	}
 	if s.Making() || !s.Ours() || s.Elsewhere() != "" || s.Lost() {
 		t.Errorf("made %t, ours %t, elsewhere %q, lost %t", s.Making(), s.Ours(), s.Elsewhere(), s.Lost())

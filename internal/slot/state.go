@@ -138,8 +138,8 @@ func (s *State) Holder() string {
 	return strings.Join(words, " ")
 }
 
-// InUse is the error of a slot that must be made anew while somebody holds it.
-func (s *State) InUse() error {
+// inUse is the error of a slot that must be made anew while somebody holds it.
+func (s *State) inUse() error {
 	return &refusal.ConflictError{
 		Problem: fmt.Sprintf("slot %q is in use by %s", s.Name, s.Holder()),
 		Hint:    []string{"stop it first, and run embedsidecar init again"},
