@@ -10,7 +10,6 @@ import (
 	"github.com/jackc/pgx/v5"
 	"golang.org/x/sync/errgroup"
 
-	"github.com/embedsidecar/embedsidecar/internal/slot"
 	"github.com/embedsidecar/embedsidecar/queue"
 	sqlfiles "github.com/embedsidecar/embedsidecar/sql"
 )
@@ -131,7 +130,7 @@ func (s *Stream) takeEpoch(ctx context.Context, timeline int32, moved bool) (epo
 		return 0, 0, err
 	}
 	if moved {
-		if ids, err = slot.VoidLeases(ctx, tx, s.o.Slot); err != nil {
+		if ids, err = queue.VoidLeases(ctx, tx, s.o.Slot); err != nil {
 			return 0, 0, err
 		}
 		if err := queue.RequestScan(ctx, tx, "the server is a standby that was promoted", ids); err != nil {

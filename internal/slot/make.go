@@ -40,18 +40,6 @@ func Begin(ctx context.Context, q database.Querier, name, publication string,
 	return nil
 }
 
-// VoidLeases ends whatever workers hold of the slot's pipelines, and returns these. It waits for no worker.
-func VoidLeases(ctx context.Context, q querier, name string) (pipelines []int32, err error) {
-	rows, err := q.Query(ctx, sqlfiles.Query("void_leases"), pgx.StrictNamedArgs{"slot": name})
-	if err != nil {
-		return nil, fmt.Errorf("void leases: %w", err)
-	}
-	if pipelines, err = pgx.CollectRows(rows, pgx.RowTo[int32]); err != nil {
-		return nil, fmt.Errorf("void leases: %w", err)
-	}
-	return pipelines, nil
-}
-
 // Maker makes a slot and begins a new history of it.
 type Maker struct {
 	DB interface {
@@ -184,7 +172,7 @@ func (m *Maker) waited(ctx context.Context, name string, cause error) error {
 // begun by then: no worker writes what he has read of another history.
 func (m *Maker) record(ctx context.Context, s *State, lsn pglogrepl.LSN, reason string) (pipelines []int32, err error) {
 	err = m.transact(ctx, func(tx pgx.Tx) error {
-		pipelines, err = VoidLeases(ctx, tx, s.Name)
+		pipelines, err = queue.VoidLeases(ctx, tx, s.Name)
 		return err
 	})
 	if err != nil {
