@@ -73,18 +73,15 @@ func Named(list []Blocker) []string {
 	return words
 }
 
-// WatchBlockers tells who blocks, after a few seconds and then again and again, until ctx ends: whoever waits says
-// for whom.
-func WatchBlockers(ctx context.Context, db interface {
-	Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error)
-}, tell func(list []Blocker),
-) {
+// WatchBlockers looks who blocks, after a few seconds and then again and again, until ctx ends, and tells if somebody
+// does: whoever waits says for whom.
+func WatchBlockers(ctx context.Context, look func(ctx context.Context) ([]Blocker, error), tell func(list []Blocker)) {
 	const first, again, longest = 3 * time.Second, 10 * time.Second, time.Minute
 	for pause := first; ; pause = min(max(2*pause, again), longest) {
 		if !sleep.For(ctx, pause) {
 			return
 		}
-		if list, err := Blockers(ctx, db, ""); err == nil && len(list) > 0 {
+		if list, err := look(ctx); err == nil && len(list) > 0 {
 			tell(list)
 		}
 	}

@@ -2,7 +2,6 @@ package slot
 
 import (
 	"errors"
-	"slices"
 	"strings"
 	"testing"
 
@@ -201,28 +200,5 @@ func TestState_TellsWhoHoldsIt(t *testing.T) {
 	s.Active = false
 	if s.Making() || s.Holder() != "" {
 		t.Errorf("made %t, held by %q", s.Making(), s.Holder())
-	}
-}
-
-// TestMaker_AsksForAsLongAsItTakes: 0 is no limit, and standbys keep a copy where the server can have them do so.
-func TestMaker_AsksForAsLongAsItTakes(t *testing.T) {
-	t.Parallel()
-	s := sound()
-	m := Maker{}
-	for _, c := range []struct {
-		failover bool
-		version  int
-		want     string
-	}{
-		{false, 180000, "SELECT lsn FROM pg_create_logical_replication_slot('docs', 'pgoutput')"},
-		{true, 160000, "SELECT lsn FROM pg_create_logical_replication_slot('docs', 'pgoutput')"},
-		{true, 170000, "SELECT lsn FROM pg_create_logical_replication_slot('docs', 'pgoutput', false, false, true)"},
-	} {
-		m.Failover, s.Version = c.failover, c.version
-		sql, n := m.statements(&s)
-		want := []string{"SET lock_timeout = 0", "SET statement_timeout = 0", c.want}
-		if got := strings.Split(sql, "; "); n != len(want) || !slices.Equal(got, want) {
-			t.Errorf("%d: %q, want %q", n, got, want)
-		}
 	}
 }

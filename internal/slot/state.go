@@ -9,11 +9,9 @@ import (
 	"strings"
 
 	"github.com/jackc/pglogrepl"
-	"github.com/jackc/pgx/v5"
 
 	"github.com/embedsidecar/embedsidecar/internal/database"
 	"github.com/embedsidecar/embedsidecar/internal/refusal"
-	sqlfiles "github.com/embedsidecar/embedsidecar/sql"
 )
 
 // Plugin is the output plugin that we read.
@@ -55,48 +53,6 @@ type State struct {
 	Standby  bool          // the server is one
 	ServerID string        // its system id
 	Version  int           // of the server, as server_version_num
-}
-
-// Read returns the state of a slot that has a checkpoint or could have one: our tables must be there.
-func Read(ctx context.Context, q querier, name string) (State, error) {
-	return one(ctx, q, "slot_state", name)
-}
-
-// ReadUnrecorded is Read for a database without our tables: nothing is known of a checkpoint.
-func ReadUnrecorded(ctx context.Context, q querier, name string) (State, error) {
-	return one(ctx, q, "slot_unrecorded", name)
-}
-
-// Find is Read, or ReadUnrecorded where our tables are not installed.
-func Find(ctx context.Context, q querier, name string, installed bool) (State, error) {
-	if !installed {
-		return ReadUnrecorded(ctx, q, name)
-	}
-	return Read(ctx, q, name)
-}
-
-// All returns the states of all slots that have a checkpoint.
-func All(ctx context.Context, q querier) ([]State, error) { return read(ctx, q, "slot_state", nil) }
-
-func one(ctx context.Context, q querier, query, name string) (State, error) {
-	all, err := read(ctx, q, query, &name)
-	if err != nil || len(all) != 1 {
-		return State{}, fmt.Errorf("look at slot %q: %w", name, err)
-	}
-	return all[0], nil
-}
-
-// querier runs statements that read.
-type querier interface {
-	Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error)
-}
-
-func read(ctx context.Context, q querier, query string, name *string) ([]State, error) {
-	rows, err := q.Query(ctx, sqlfiles.Query(query), pgx.StrictNamedArgs{"slot": name})
-	if err != nil {
-		return nil, err
-	}
-	return pgx.CollectRows(rows, pgx.RowToStructByNameLax[State])
 }
 
 // Ours reports whether the slot is one that a stream of this database can read.

@@ -1,0 +1,126 @@
+package slot
+
+import (
+	"context"
+	"fmt"
+	"strings"
+
+	"github.com/jackc/pglogrepl"
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/embedsidecar/embedsidecar/internal/database"
+	"github.com/embedsidecar/embedsidecar/queue"
+	sqlfiles "github.com/embedsidecar/embedsidecar/sql"
+)
+
+// querier runs statements that read.
+type querier interface {
+	Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error)
+}
+
+// Read returns the state of a slot that has a checkpoint or could have one: our tables must be there.
+func Read(ctx context.Context, q querier, name string) (State, error) {
+	return Find(ctx, q, name, true)
+}
+
+// Find is Read where our tables are installed. Where they are not, nothing is known of a checkpoint.
+func Find(ctx context.Context, q querier, name string, installed bool) (s State, err error) {
+	query := "slot_state"
+	if !installed {
+		query = "slot_unrecorded"
+	}
+	rows, err := q.Query(ctx, sqlfiles.Query(query), pgx.StrictNamedArgs{"slot": name})
+	if err == nil {
+		s, err = pgx.CollectExactlyOneRow(rows, pgx.RowToStructByNameLax[State])
+	}
+	if err != nil {
+		return s, fmt.Errorf("look at slot %q: %w", name, err)
+	}
+	return s, nil
+}
+
+// All returns the states of all slots that have a checkpoint.
+func All(ctx context.Context, q querier) ([]State, error) {
+	rows, err := q.Query(ctx, sqlfiles.Query("slot_state"), pgx.StrictNamedArgs{"slot": nil})
+	if err != nil {
+		return nil, err
+	}
+	return pgx.CollectRows(rows, pgx.RowToStructByNameLax[State])
+}
+
+// Begin writes a checkpoint without a position, unless there is one: whoever is stopped while he makes the slot leaves
+// one that the next knows to be ours.
+func Begin(ctx context.Context, q database.Querier, name, publication string,
+	server pglogrepl.IdentifySystemResult,
+) error {
+	_, err := q.Exec(ctx, sqlfiles.Query("begin_checkpoint"), pgx.StrictNamedArgs{
+		"slot": name, "publication": publication, "system_id": server.SystemID, "timeline": server.Timeline,
+	})
+	if err != nil {
+		return fmt.Errorf("write checkpoint: %w", err)
+	}
+	return nil
+}
+
+// session is a maker: a connection for replication, and our tables.
+type session struct {
+	db interface {
+		database.DB
+		database.Querier
+	}
+	conn *pgconn.PgConn
+}
+
+func (s *session) role() string { return s.conn.ParameterStatus("session_authorization") }
+
+func (s *session) drop(ctx context.Context, name string) error {
+	_, err := s.conn.Exec(ctx, "SELECT pg_drop_replication_slot("+database.Literal(name)+")").ReadAll()
+	return err
+}
+
+func (s *session) blockers(ctx context.Context) ([]database.Blocker, error) {
+	return database.Blockers(ctx, s.db, "")
+}
+
+func (s *session) create(ctx context.Context, sql []string) (pglogrepl.LSN, error) {
+	results, err := s.conn.Exec(ctx, strings.Join(sql, "; ")).ReadAll()
+	if err != nil {
+		return 0, err
+	}
+	return position(results, len(sql))
+}
+
+func (s *session) voidLeases(ctx context.Context, name string) (pipelines []int32, err error) {
+	err = s.transact(ctx, func(tx pgx.Tx) error {
+		pipelines, err = queue.VoidLeases(ctx, tx, name)
+		return err
+	})
+	return pipelines, err
+}
+
+func (s *session) record(ctx context.Context, h history) error {
+	return s.transact(ctx, func(tx pgx.Tx) error {
+		if _, err := tx.Exec(ctx, "SET LOCAL synchronous_commit = on"); err != nil {
+			return fmt.Errorf("write checkpoint: %w", err)
+		}
+		_, err := tx.Exec(ctx, sqlfiles.Query("move_checkpoint"), pgx.StrictNamedArgs{
+			"slot": h.slot, "lsn": h.lsn.String(), "system_id": h.server.SystemID, "timeline": h.server.Timeline,
+		})
+		if err != nil {
+			return fmt.Errorf("write checkpoint: %w", err)
+		}
+		if h.moved {
+			_, err := tx.Exec(ctx, sqlfiles.Query("reset_positions"), pgx.StrictNamedArgs{"lsn": h.lsn.String()})
+			if err != nil {
+				return fmt.Errorf("forget positions of the other server: %w", err)
+			}
+		}
+		return queue.RequestScan(ctx, tx, h.reason, h.pipelines)
+	})
+}
+
+// transact runs f in a transaction, again while it loses against a lock.
+func (s *session) transact(ctx context.Context, f func(tx pgx.Tx) error) error {
+	return database.UntilUnlocked(ctx, func() error { return pgx.BeginFunc(ctx, s.db, f) })
+}
