@@ -21,9 +21,6 @@ import (
 	"github.com/embedsidecar/embedsidecar/internal/httpserver"
 )
 
-// Handlers are the names under which requests are counted.
-var Handlers = []string{"embeddings", "models", "pipelines", "search", "similar", "health", "other"}
-
 // api answers requests.
 type api struct {
 	Options
@@ -36,6 +33,7 @@ func Handler(o Options) http.Handler {
 	o.Limits = o.Limits.withDefaults()
 	a := &api{Options: o, slots: make(chan struct{}, o.Limits.Requests), memory: newBudget(o.Limits.Memory)}
 	mux := http.NewServeMux()
+	// The names are those under which requests are counted: docs/metrics.md lists them.
 	route := func(name, pattern string, h func(w http.ResponseWriter, r *http.Request) error) {
 		mux.Handle(pattern, a.handle(name, h))
 	}

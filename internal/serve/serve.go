@@ -109,7 +109,7 @@ type Options struct {
 	Key     string
 	Backend Backend
 	Limits  Limits
-	// Observe notes a request that was answered; the handler is one of Handlers. May be nil.
+	// Observe notes a request that was answered; the handler is the name of its route. May be nil.
 	Observe func(handler, method string, status int, took time.Duration)
 	Log     *slog.Logger // nil: silent
 }
