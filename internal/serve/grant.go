@@ -89,8 +89,8 @@ func (g Grant) check() error {
 	switch {
 	case !slices.Contains(Roles, g.Role):
 		return errors.New("a role is " + strings.Join(Roles, " or "))
-	case g.Role == RoleEmbed && g.Limits() != "":
-		return errors.New("a token with the role " + RoleEmbed +
+	case !g.searches() && g.Limits() != "":
+		return errors.New("a token with the role " + g.Role +
 			" searches nothing: it takes no pipelines, filter or database role")
 	case slices.Contains(g.Pipelines, ""):
 		return errors.New("a pipeline's name is empty")
@@ -110,9 +110,13 @@ func (g Grant) check() error {
 	return nil
 }
 
+// searches reports whether pipelines may be searched at all. Roles that may are named: one that is added may not
+// before somebody says so.
+func (g Grant) searches() bool { return g.Role == "" || g.Role == RoleQuery }
+
 // sees reports whether a pipeline may be searched.
 func (g Grant) sees(name string) bool {
-	return g.Role != RoleEmbed && (len(g.Pipelines) == 0 || slices.Contains(g.Pipelines, name))
+	return g.searches() && (len(g.Pipelines) == 0 || slices.Contains(g.Pipelines, name))
 }
 
 // Rules are what a pipeline's configuration says of searches for others.
@@ -145,10 +149,10 @@ func noPipeline(name string) error {
 	}
 }
 
-// mayNot is the answer for a token of another role.
-func mayNot() error {
+// mayNotSearch is the answer for a token of another role.
+func (g Grant) mayNotSearch() error {
 	return &problem{
 		status: http.StatusForbidden, kind: permissionError, code: "role",
-		message: fmt.Sprintf("this token has the role %s: it embeds texts and searches nothing", RoleEmbed),
+		message: fmt.Sprintf("this token has the role %s: it embeds texts and searches nothing", g.Role),
 	}
 }

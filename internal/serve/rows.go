@@ -118,8 +118,8 @@ func (a *api) readRows(r *http.Request) (rowsRequest, error) {
 // searched returns the pipeline of the URL, its model, and what whoever asks may see of it.
 func (a *api) searched(r *http.Request) (*pipeline.Pipeline, Model, *search.Access, error) {
 	name, grant := r.PathValue("name"), askerOf(r).grant
-	if grant.Role == RoleEmbed {
-		return nil, nil, nil, mayNot()
+	if !grant.searches() {
+		return nil, nil, nil, grant.mayNotSearch()
 	}
 	if !grant.sees(name) {
 		return nil, nil, nil, noPipeline(name)
@@ -227,8 +227,8 @@ func (a *api) found(ctx context.Context, access *search.Access, look func(ctx co
 // pipelines answers GET /v1/pipelines.
 func (a *api) pipelines(w http.ResponseWriter, r *http.Request) error {
 	grant := askerOf(r).grant
-	if grant.Role == RoleEmbed {
-		return mayNot()
+	if !grant.searches() {
+		return grant.mayNotSearch()
 	}
 	all, err := a.Backend.Pipelines(r.Context())
 	if err != nil {
