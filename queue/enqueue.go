@@ -9,8 +9,8 @@ import (
 
 	"github.com/jackc/pglogrepl"
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgconn"
 
+	"github.com/embedsidecar/embedsidecar/internal/database"
 	"github.com/embedsidecar/embedsidecar/internal/failpoint"
 	"github.com/embedsidecar/embedsidecar/internal/pipeline"
 	"github.com/embedsidecar/embedsidecar/internal/sleep"
@@ -72,7 +72,7 @@ const (
 // Enqueue makes a batch durable in one transaction: tasks, scan requests and LSN checkpoint. Changes may name a row
 // several times, in commit order. It returns ErrEpochLost if another streamer holds the slot; then nothing was
 // written.
-func (q *Queue) Enqueue(ctx context.Context, db DB, b Batch) (Enqueued, error) {
+func (q *Queue) Enqueue(ctx context.Context, db database.DB, b Batch) (Enqueued, error) {
 	changes, merged := mergeChanges(b.Changes)
 	var lsn *string
 	if b.Checkpoint != 0 {
@@ -229,10 +229,7 @@ func mergeChanges(changes []Change) (merged []Change, dropped int) {
 }
 
 // RequestScan asks that all rows of pipelines be compared with the ledger.
-func RequestScan(ctx context.Context, db interface {
-	Exec(ctx context.Context, sql string, args ...any) (pgconn.CommandTag, error)
-}, reason string, pipelineIDs []int32,
-) error {
+func RequestScan(ctx context.Context, db database.Querier, reason string, pipelineIDs []int32) error {
 	_, err := db.Exec(ctx, sqlfiles.Query("request_scan"), pgx.StrictNamedArgs{
 		"pipeline_ids": pipelineIDs,
 		"reason":       reason,

@@ -7,6 +7,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/embedsidecar/embedsidecar/internal/database"
 	sqlfiles "github.com/embedsidecar/embedsidecar/sql"
 )
 
@@ -133,7 +134,7 @@ func (q *Queue) PruneHistory(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("prune history: %w", err)
 	}
-	next := pgx.Identifier{sqlfiles.Schema, fmt.Sprintf("history_%d", ahead)}.Sanitize()
+	next := database.Quote(sqlfiles.Schema, fmt.Sprintf("history_%d", ahead))
 	var holds bool
 	if err := q.db.QueryRow(ctx, "SELECT EXISTS (SELECT FROM "+next+")").Scan(&holds); err != nil {
 		return fmt.Errorf("prune history: %w", err)

@@ -11,6 +11,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 
+	"github.com/embedsidecar/embedsidecar/internal/database"
 	"github.com/embedsidecar/embedsidecar/internal/pipeline"
 	sqlfiles "github.com/embedsidecar/embedsidecar/sql"
 )
@@ -394,7 +395,7 @@ func (q *Queue) giveBackLeases(ctx context.Context, leases []Lease) error {
 }
 
 // Add asks for a look at rows of a pipeline without a change in the WAL.
-func Add(ctx context.Context, db DB, pipelineID int32, lane pipeline.Lane, keys []string) error {
+func Add(ctx context.Context, db database.DB, pipelineID int32, lane pipeline.Lane, keys []string) error {
 	if len(keys) == 0 {
 		return nil
 	}
@@ -423,7 +424,7 @@ func QueueAdd(batch *pgx.Batch, pipelineID int32, lane pipeline.Lane, keys []str
 
 // Retry opens the dead letters of a pipeline, and what waits for another try, at once. It returns how many rows these
 // were.
-func Retry(ctx context.Context, db DB, pipelineID int32, keys ...string) (rows int64, err error) {
+func Retry(ctx context.Context, db database.DB, pipelineID int32, keys ...string) (rows int64, err error) {
 	var until int64
 	if err := db.QueryRow(ctx, "SELECT coalesce(pg_sequence_last_value('embedsidecar.task_seq'::regclass), 0)").Scan(
 		&until); err != nil {

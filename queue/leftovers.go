@@ -6,6 +6,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/embedsidecar/embedsidecar/internal/database"
 	sqlfiles "github.com/embedsidecar/embedsidecar/sql"
 )
 
@@ -14,7 +15,7 @@ const leftoverPortion = 5000
 
 // DropLeftovers takes away what pipelines have left that are gone: tasks, leases and the ledger, in portions, each a
 // transaction of its own. What one process does not get done another one finds again. It returns how many rows went.
-func DropLeftovers(ctx context.Context, db DB) (rows int64, err error) {
+func DropLeftovers(ctx context.Context, db database.DB) (rows int64, err error) {
 	found, err := db.Query(ctx, sqlfiles.Query("find_leftovers"))
 	if err != nil {
 		return 0, fmt.Errorf("look for what removed pipelines have left: %w", err)

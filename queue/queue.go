@@ -17,8 +17,8 @@ import (
 
 	"github.com/jackc/pglogrepl"
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgconn"
 
+	"github.com/embedsidecar/embedsidecar/internal/database"
 	"github.com/embedsidecar/embedsidecar/internal/pipeline"
 	sqlfiles "github.com/embedsidecar/embedsidecar/sql"
 )
@@ -34,15 +34,6 @@ var (
 // Waiting is the channel on which the streamers of a database are told of a position that somebody waits for: they
 // store theirs as soon as it gets there, and look about for what the WAL does not tell.
 const Waiting = "embedsidecar_waiting"
-
-// DB is what the queue needs of a connection or a pool.
-type DB interface {
-	Begin(ctx context.Context) (pgx.Tx, error)
-	Exec(ctx context.Context, sql string, args ...any) (pgconn.CommandTag, error)
-	Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error)
-	QueryRow(ctx context.Context, sql string, args ...any) pgx.Row
-	SendBatch(ctx context.Context, b *pgx.Batch) pgx.BatchResults
-}
 
 // Lease is a worker's right to the tasks of a batch. It is a row of its own, so that tasks are not written when they
 // are leased.
@@ -82,7 +73,7 @@ func (t Task) Alone() bool { return t.Losses >= AloneAfter }
 
 // Queue hands out tasks. It is safe for concurrent use.
 type Queue struct {
-	db DB
+	db database.DB
 
 	mu      sync.Mutex
 	cursors map[int32]*cursor
@@ -121,7 +112,7 @@ type cursor struct {
 }
 
 // New returns the queue of a database.
-func New(db DB) *Queue {
+func New(db database.DB) *Queue {
 	return &Queue{
 		db: db, cursors: map[int32]*cursor{}, wakers: map[int32]waker{}, dueSet: make(chan struct{}, 1),
 		patience: visibilityPatience, wholeLook: wholeLook,

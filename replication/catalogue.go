@@ -233,7 +233,7 @@ func (c *catalogueRow) asStored() bool {
 }
 
 // noteCatalogue stores what changed about a table and asks for a scan, which finds whatever the WAL did not tell.
-func (s *Stream) noteCatalogue(ctx context.Context, db queue.DB, c catalogueRow) (changed bool, err error) {
+func (s *Stream) noteCatalogue(ctx context.Context, db database.DB, c catalogueRow) (changed bool, err error) {
 	if c.asStored() {
 		return false, nil
 	}

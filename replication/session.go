@@ -10,6 +10,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"golang.org/x/sync/errgroup"
 
+	"github.com/embedsidecar/embedsidecar/internal/database"
 	"github.com/embedsidecar/embedsidecar/queue"
 	sqlfiles "github.com/embedsidecar/embedsidecar/sql"
 )
@@ -74,11 +75,11 @@ func (s *Stream) session(ctx context.Context) error {
 	if ses.feedback, err = s.feedbackInterval(ctx); err != nil {
 		return err
 	}
-	err = pglogrepl.StartReplication(ctx, conn, quoteSlot(s.o.Slot), st.Checkpoint, pglogrepl.StartReplicationOptions{
+	err = pglogrepl.StartReplication(ctx, conn, database.Quote(s.o.Slot), st.Checkpoint, pglogrepl.StartReplicationOptions{
 		Mode: pglogrepl.LogicalReplication,
 		PluginArgs: []string{
 			"proto_version '1'", fmt.Sprintf("messages '%t'", ses.marks), "publication_names '" +
-				strings.ReplaceAll(pgx.Identifier{st.Publication}.Sanitize(), "'", "''") + "'",
+				strings.ReplaceAll(database.Quote(st.Publication), "'", "''") + "'",
 		},
 	})
 	if slotBusy(err) {

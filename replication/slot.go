@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/jackc/pglogrepl"
-	"github.com/jackc/pgx/v5"
 
 	"github.com/embedsidecar/embedsidecar/internal/database"
 	"github.com/embedsidecar/embedsidecar/internal/slot"
@@ -140,7 +139,3 @@ func (s *Stream) remake(ctx context.Context, reason string) error {
 	s.o.Queue.Wake(ids...)
 	return nil
 }
-
-// quoteSlot writes a slot name for the replication grammar. Slot names hold only lower case letters, digits and
-// underscores.
-func quoteSlot(name string) string { return pgx.Identifier{name}.Sanitize() }

@@ -120,7 +120,7 @@ func TestSlotBusy(t *testing.T) {
 	if !slotBusy(&pgconn.PgError{Code: "55006"}) || slotBusy(&pgconn.PgError{Code: "55000"}) || slotBusy(nil) {
 		t.Error("only a slot that is in use is busy")
 	}
-	if got := quoteSlot("docs_1"); got != `"docs_1"` {
+	if got := database.Quote("docs_1"); got != `"docs_1"` {
 		t.Errorf("quoted: %s", got)
 	}
 }

@@ -80,9 +80,9 @@ func (c *checkCommand) plugins(ctx context.Context, plugins *embedders.Pool,
 ) (map[string]embed.Description, []finding) {
 	described := map[string]embed.Description{}
 	var list []finding
-	seen := map[[2]string]error{}
+	seen := map[pipeline.ModelName]error{}
 	for _, spec := range specs {
-		key := [2]string{spec.Plugin, spec.Model}
+		key := spec.ModelName()
 		err, asked := seen[key]
 		if err != nil {
 			continue

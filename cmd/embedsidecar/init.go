@@ -25,6 +25,14 @@ type initCommand struct {
 	noChange bool // what is set up otherwise stays so
 }
 
+// noChangeFlag is --no-change, of whatever sets up.
+func noChangeFlag(into *bool) cli.Flag {
+	return &cli.BoolFlag{
+		Name: "no-change", Destination: into, DisableDefaultText: true,
+		Usage: "leave a pipeline as it is that is set up otherwise than it is configured",
+	}
+}
+
 func newInit() *command {
 	c := &initCommand{}
 	return &command{
@@ -39,10 +47,7 @@ func newInit() *command {
 				Name: "adopt", Destination: &c.adopt, DisableDefaultText: true,
 				Usage: "this database was restored or copied from another and shall live on its own: make a new slot and compare every row",
 			},
-			&cli.BoolFlag{
-				Name: "no-change", Destination: &c.noChange, DisableDefaultText: true,
-				Usage: "leave a pipeline as it is that is set up otherwise than it is configured",
-			},
+			noChangeFlag(&c.noChange),
 		},
 		settings:  []string{config.GroupDatabase, config.GroupEmbedding},
 		pipelines: true,

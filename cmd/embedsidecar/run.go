@@ -27,10 +27,7 @@ func newRun() *command {
 				Name: "once", Destination: &c.once, DisableDefaultText: true,
 				Usage: "catch up with all that is committed now, then end",
 			},
-			&cli.BoolFlag{
-				Name: "no-change", Destination: &c.noChange, DisableDefaultText: true,
-				Usage: "leave a pipeline as it is that is set up otherwise than it is configured",
-			},
+			noChangeFlag(&c.noChange),
 			&cli.BoolFlag{
 				Name: "no-init", Destination: &c.noInit, DisableDefaultText: true,
 				Usage: "set nothing up; end with status 3 when something is missing",

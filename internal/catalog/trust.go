@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strings"
 
 	"github.com/jackc/pgx/v5"
 
@@ -23,17 +22,9 @@ func Untrusted(ctx context.Context, tx pgx.Tx, tables ...uint32) error {
 	if err != nil || len(found) == 0 {
 		return err
 	}
-	texts := make([]string, len(found))
-	var owners []string
-	for i, s := range found {
-		texts[i] = s.String()
-		if s.Owner != "" {
-			owners = append(owners, s.Owner)
-		}
-	}
+	text, owners := database.InWords(found)
 	role := tx.Conn().Config().User
-	e := &refusal.ConfigError{Problem: fmt.Sprintf("it is not safe for role %q to use: %s", role,
-		strings.Join(texts, "; "))}
+	e := &refusal.ConfigError{Problem: fmt.Sprintf("it is not safe for role %q to use: %s", role, text)}
 	if len(owners) == 0 {
 		e.Hint = []string{"whoever owns it takes it away, or name another table: one that is not there yet is made"}
 		return e

@@ -52,7 +52,7 @@ const VersionTable = sqlfiles.Schema + ".schema_version"
 
 // CheckVersion returns *NotSetUpError when the schema of ours is missing or older than this program needs. A newer
 // one is fine: migrations only add.
-func CheckVersion(ctx context.Context, db database.DB) error {
+func CheckVersion(ctx context.Context, db database.Beginner) error {
 	names, err := migrate.FindMigrations(sqlfiles.Migrations())
 	if err != nil {
 		return fmt.Errorf("list migrations: %w", err)

@@ -70,10 +70,7 @@ func Conduct(db any, batch *pgx.Batch) {
 }
 
 // Begin begins a transaction of ours: through a pooler with the settings of Conduct, in one round trip.
-func Begin(ctx context.Context, db interface {
-	Begin(ctx context.Context) (pgx.Tx, error)
-},
-) (pgx.Tx, error) {
+func Begin(ctx context.Context, db Beginner) (pgx.Tx, error) {
 	if pool, ok := db.(*pgxpool.Pool); ok && Pooled(pool) {
 		return pool.BeginTx(ctx, pgx.TxOptions{BeginQuery: "BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE; " +
 			localConduct})

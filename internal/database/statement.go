@@ -12,15 +12,27 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 )
 
-// DB is what begins a transaction: a pool, a connection or a transaction.
+// DB is a pool, a connection or a transaction. What needs less of it asks for less.
 type DB interface {
+	Beginner
+	Querier
+	SendBatch(ctx context.Context, b *pgx.Batch) pgx.BatchResults
+}
+
+// Beginner begins transactions; within one, savepoints.
+type Beginner interface {
 	Begin(ctx context.Context) (pgx.Tx, error)
 }
 
-// Querier runs statements inside somebody's transaction.
-type Querier interface {
-	Exec(ctx context.Context, sql string, arguments ...any) (pgconn.CommandTag, error)
+// Reader runs statements that return rows.
+type Reader interface {
 	Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error)
+}
+
+// Querier runs statements, in a transaction if it is one.
+type Querier interface {
+	Reader
+	Exec(ctx context.Context, sql string, args ...any) (pgconn.CommandTag, error)
 	QueryRow(ctx context.Context, sql string, args ...any) pgx.Row
 }
 
@@ -81,7 +93,7 @@ func Extended(ctx context.Context, tx pgx.Tx, sql string) error {
 }
 
 // ReadOnly runs f in a transaction that is rolled back, whatever it did.
-func ReadOnly(ctx context.Context, db DB, f func(tx pgx.Tx) error) error {
+func ReadOnly(ctx context.Context, db Beginner, f func(tx pgx.Tx) error) error {
 	tx, err := Begin(ctx, db)
 	if err != nil {
 		return fmt.Errorf("begin transaction: %w", err)
@@ -90,7 +102,12 @@ func ReadOnly(ctx context.Context, db DB, f func(tx pgx.Tx) error) error {
 	return f(tx)
 }
 
+// Transact runs f in a transaction, again while it loses against somebody's lock.
+func Transact(ctx context.Context, db Beginner, f func(tx pgx.Tx) error) error {
+	return UntilUnlocked(ctx, func() error { return pgx.BeginFunc(ctx, db, f) })
+}
+
 // Patiently is ReadOnly, again while it loses against somebody's lock; each time f begins anew.
-func Patiently(ctx context.Context, db DB, f func(tx pgx.Tx) error) error {
+func Patiently(ctx context.Context, db Beginner, f func(tx pgx.Tx) error) error {
 	return UntilUnlocked(ctx, func() error { return ReadOnly(ctx, db, f) })
 }

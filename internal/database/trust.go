@@ -49,6 +49,18 @@ func Strangers(ctx context.Context, conn *pgx.Conn, tables ...uint32) ([]Strange
 	return found, nil
 }
 
+// InWords names strangers' things in one text, and the roles that could use them.
+func InWords(found []Stranger) (text string, owners []string) {
+	texts := make([]string, len(found))
+	for i, s := range found {
+		texts[i] = s.String()
+		if s.Owner != "" && !slices.Contains(owners, s.Owner) {
+			owners = append(owners, s.Owner)
+		}
+	}
+	return strings.Join(texts, "; "), owners
+}
+
 // trust refuses a database whose schema embedsidecar a stranger has made or may change: a view in the place of a
 // table, or a trigger, would run with the rights of our role.
 func trust(ctx context.Context, conn *pgx.Conn) error {
@@ -56,19 +68,11 @@ func trust(ctx context.Context, conn *pgx.Conn) error {
 	if err != nil || len(found) == 0 {
 		return err
 	}
-	texts := make([]string, len(found))
-	var owners []string
-	for i, s := range found {
-		texts[i] = s.String()
-		if s.Owner != "" && !slices.Contains(owners, s.Owner) {
-			owners = append(owners, s.Owner)
-		}
-	}
+	text, owners := InWords(found)
 	role := conn.Config().User
 	return &Error{
 		Kind: Untrusted, Err: fmt.Errorf(
-			"it is not safe for role %q to use what is in the schema embedsidecar of this database: %s", role,
-			strings.Join(texts, "; ")),
+			"it is not safe for role %q to use what is in the schema embedsidecar of this database: %s", role, text),
 		Hint: TrustHint(role, owners),
 	}
 }

@@ -7,8 +7,8 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/embedsidecar/embedsidecar/internal/node/connection"
-	"github.com/embedsidecar/embedsidecar/internal/node/embedders"
 	"github.com/embedsidecar/embedsidecar/internal/node/observe"
+	"github.com/embedsidecar/embedsidecar/internal/pipeline"
 )
 
 // NewServer makes a Node that answers queries and does nothing else, with a database or without one. Serve runs it.
@@ -41,7 +41,7 @@ func (n *Node) Serve(ctx context.Context, address string) (err error) {
 		n.backend.Follow(nil, pool)
 	}
 	// A model that cannot be used is known before long, and the first who asks for it need not wait for its start.
-	model, err := n.backend.Service(ctx, embedders.ModelOf{})
+	model, err := n.backend.Service(ctx, pipeline.ModelName{})
 	if err != nil {
 		return err
 	}

@@ -92,5 +92,11 @@ func (p *Pipeline) MadeBy(d embed.Description) bool {
 	return d.Fingerprint == p.Fingerprint && d.Dims == p.Dims && p.Stored.Takes(d.Sparse)
 }
 
+// ModelName is what pipelines call a model: plugin and model, "" for the defaults.
+type ModelName struct{ Plugin, Model string }
+
+// ModelName returns what the pipeline calls its model.
+func (s Spec) ModelName() ModelName { return ModelName{s.Plugin, s.Model} }
+
 // Source returns the source table's name, quoted.
 func (s Spec) Source() string { return pgx.Identifier{s.Schema, s.Table}.Sanitize() }

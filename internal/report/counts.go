@@ -8,8 +8,8 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/embedsidecar/embedsidecar/internal/database"
 	"github.com/embedsidecar/embedsidecar/internal/pipeline"
-	"github.com/embedsidecar/embedsidecar/queue"
 	sqlfiles "github.com/embedsidecar/embedsidecar/sql"
 )
 
@@ -33,7 +33,7 @@ type counted struct {
 }
 
 // Cover counts what is known of a pipeline, and works out its coverage. A nil Counts remembers nothing.
-func (c *Counts) Cover(ctx context.Context, db queue.DB, p *Pipeline) (err error) {
+func (c *Counts) Cover(ctx context.Context, db database.DB, p *Pipeline) (err error) {
 	p.Known, err = c.known(p, func() (int64, error) { return countKnown(ctx, db, p) })
 	if err == nil {
 		p.Coverage = p.covered()
@@ -53,7 +53,7 @@ func (p *Pipeline) covered() float64 {
 }
 
 // countKnown counts what is known of a pipeline.
-func countKnown(ctx context.Context, db queue.DB, p *Pipeline) (rows int64, err error) {
+func countKnown(ctx context.Context, db database.DB, p *Pipeline) (rows int64, err error) {
 	args := pgx.StrictNamedArgs{"pipeline_id": p.ID, "generation": p.Generation}
 	if err := db.QueryRow(ctx, sqlfiles.Query("count_known"), args).Scan(&rows); err != nil {
 		return 0, fmt.Errorf("count what is known of pipeline %q: %w", p.Name, err)

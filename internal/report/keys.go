@@ -6,12 +6,12 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
-	"github.com/embedsidecar/embedsidecar/queue"
+	"github.com/embedsidecar/embedsidecar/internal/database"
 	sqlfiles "github.com/embedsidecar/embedsidecar/sql"
 )
 
 // UnknownKeys returns which of some keys a pipeline has never had to do with, in their order.
-func UnknownKeys(ctx context.Context, db queue.DB, pipelineID int32, keys []string) ([]string, error) {
+func UnknownKeys(ctx context.Context, db database.DB, pipelineID int32, keys []string) ([]string, error) {
 	if len(keys) == 0 {
 		return nil, nil
 	}

@@ -16,7 +16,6 @@ import (
 	"github.com/embedsidecar/embedsidecar/internal/pipeline"
 	"github.com/embedsidecar/embedsidecar/internal/sleep"
 	"github.com/embedsidecar/embedsidecar/internal/slot"
-	"github.com/embedsidecar/embedsidecar/queue"
 	sqlfiles "github.com/embedsidecar/embedsidecar/sql"
 )
 
@@ -140,10 +139,10 @@ type Options struct {
 const takeOver = 5 * time.Second
 
 // Read returns the state of the installation in a database.
-func Read(ctx context.Context, db queue.DB) (Status, error) { return Options{}.Read(ctx, db) }
+func Read(ctx context.Context, db database.DB) (Status, error) { return Options{}.Read(ctx, db) }
 
 // Read returns the state of the installation in a database.
-func (o Options) Read(ctx context.Context, db queue.DB) (Status, error) {
+func (o Options) Read(ctx context.Context, db database.DB) (Status, error) {
 	if o.CountUpTo == 0 {
 		o.CountUpTo = exactRows
 	}
@@ -224,7 +223,7 @@ func (st *Status) changesHands() bool {
 	})
 }
 
-func pipelines(ctx context.Context, db queue.DB) ([]Pipeline, error) {
+func pipelines(ctx context.Context, db database.DB) ([]Pipeline, error) {
 	rows, err := db.Query(ctx, sqlfiles.Query("status_pipelines"), pgx.StrictNamedArgs{"cap": taskCap})
 	if err != nil {
 		return nil, fmt.Errorf("read the pipelines: %w", err)
@@ -257,8 +256,8 @@ func (o Options) refresh(p *Pipeline, running bool) {
 
 // count finds out how many rows the table has: exactly if they are few. The planner's estimate is better than that of
 // the last ANALYZE, of which there may be none yet.
-func (p *Pipeline) count(ctx context.Context, db queue.DB, upTo int64) {
-	table := pgx.Identifier{p.Schema, p.Table}.Sanitize()
+func (p *Pipeline) count(ctx context.Context, db database.DB, upTo int64) {
+	table := database.Quote(p.Schema, p.Table)
 	var text string
 	if err := db.QueryRow(ctx, "EXPLAIN (FORMAT JSON) SELECT FROM "+table,
 		pgx.QueryExecModeSimpleProtocol).Scan(&text); err != nil {
@@ -303,7 +302,7 @@ func (p *Pipeline) counted(rows, upTo int64) {
 // facts are what the state of a pipeline follows from.
 func (st *Status) facts(p *Pipeline) health.Facts {
 	f := health.Facts{
-		Name: p.Name, ID: p.ID, Status: p.Status, Detail: p.Detail, Table: pgx.Identifier{p.Schema, p.Table}.Sanitize(),
+		Name: p.Name, ID: p.ID, Status: p.Status, Detail: p.Detail, Table: database.Quote(p.Schema, p.Table),
 		ReplacedBy: p.ReplacedBy, Dropped: p.Dropped,
 		Paused: !p.Enabled, Unacknowledged: p.unrouted, Open: p.Open(), Retrying: p.Retrying, Failed: p.Failed,
 		Scan: health.Scan{
@@ -335,7 +334,7 @@ func (st *Status) facts(p *Pipeline) health.Facts {
 }
 
 // Slots returns the state of every slot that is set up in a database.
-func Slots(ctx context.Context, db queue.DB) ([]Slot, error) {
+func Slots(ctx context.Context, db database.DB) ([]Slot, error) {
 	states, err := slot.All(ctx, db)
 	if err != nil {
 		return nil, fmt.Errorf("read the slots: %w", err)
@@ -364,7 +363,7 @@ func slotOf(s *slot.State) Slot {
 }
 
 // Sidecars returns those that run.
-func Sidecars(ctx context.Context, db queue.DB) ([]Sidecar, error) {
+func Sidecars(ctx context.Context, db database.DB) ([]Sidecar, error) {
 	rows, err := db.Query(ctx, sqlfiles.Query("status_workers"))
 	if err != nil {
 		return nil, fmt.Errorf("read the sidecars: %w", err)
@@ -390,7 +389,7 @@ type FailedRow struct {
 }
 
 // Failed returns rows of pipelines that could not be embedded, at most so many of each.
-func Failed(ctx context.Context, db queue.DB, pipelines []string, limit int) ([]FailedRow, error) {
+func Failed(ctx context.Context, db database.DB, pipelines []string, limit int) ([]FailedRow, error) {
 	rows, err := db.Query(ctx, sqlfiles.Query("failed_rows"), pgx.StrictNamedArgs{"pipelines": pipelines, "max": limit})
 	if err != nil {
 		return nil, fmt.Errorf("list rows that failed: %w", err)

@@ -12,6 +12,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 
+	"github.com/embedsidecar/embedsidecar/internal/database"
 	"github.com/embedsidecar/embedsidecar/internal/sleep"
 	"github.com/embedsidecar/embedsidecar/queue"
 	sqlfiles "github.com/embedsidecar/embedsidecar/sql"
@@ -48,7 +49,7 @@ var ErrNoPipeline = errors.New("no pipeline of this slot is set up in this datab
 // At asks once. What the WAL does not tell of a table (ALTER TYPE ... USING, a partition that is attached) the
 // catalogue does, and the streamer stores what it has seen of that together with its request for a scan: so the
 // catalogue comes first, and then the scans.
-func At(ctx context.Context, db queue.DB, slot string, lsn pglogrepl.LSN) (CaughtUp, error) {
+func At(ctx context.Context, db database.DB, slot string, lsn pglogrepl.LSN) (CaughtUp, error) {
 	return ordered(
 		func() (CaughtUp, error) { return at(ctx, db, slot, lsn) },
 		func() (int64, error) { return altered(ctx, db, slot) },
@@ -71,7 +72,7 @@ func ordered(at func() (CaughtUp, error), altered func() (int64, error)) (Caught
 }
 
 // altered counts the pipelines of which the catalogue says something else than the streamer has seen.
-func altered(ctx context.Context, db queue.DB, slot string) (n int64, err error) {
+func altered(ctx context.Context, db database.DB, slot string) (n int64, err error) {
 	rows, err := db.Query(ctx, sqlfiles.Query("pipeline_catalogue"), pgx.StrictNamedArgs{"slot": slot})
 	if err != nil {
 		return 0, fmt.Errorf("look at the catalogue: %w", err)
@@ -92,7 +93,7 @@ func altered(ctx context.Context, db queue.DB, slot string) (n int64, err error)
 	return n, nil
 }
 
-func at(ctx context.Context, db queue.DB, slot string, lsn pglogrepl.LSN) (CaughtUp, error) {
+func at(ctx context.Context, db database.DB, slot string, lsn pglogrepl.LSN) (CaughtUp, error) {
 	var (
 		c           CaughtUp
 		anyPipeline bool
@@ -113,10 +114,10 @@ func at(ctx context.Context, db queue.DB, slot string, lsn pglogrepl.LSN) (Caugh
 
 // Now returns an LSN that everything committed before this call lies below, and makes the streamer persist its
 // position as soon as it gets there: an idle one otherwise saves itself the write.
-func Now(ctx context.Context, db queue.DB) (pglogrepl.LSN, error) { return ask(ctx, db, nil) }
+func Now(ctx context.Context, db database.DB) (pglogrepl.LSN, error) { return ask(ctx, db, nil) }
 
 // ask makes the streamer persist its position as soon as it reaches an LSN; nil: that of now.
-func ask(ctx context.Context, db queue.DB, lsn *string) (at pglogrepl.LSN, err error) {
+func ask(ctx context.Context, db database.DB, lsn *string) (at pglogrepl.LSN, err error) {
 	var setting, notified string
 	err = db.QueryRow(ctx, sqlfiles.Query("ask_streamer"), pgx.StrictNamedArgs{
 		"channel": queue.Waiting,
@@ -130,7 +131,7 @@ func ask(ctx context.Context, db queue.DB, lsn *string) (at pglogrepl.LSN, err e
 
 // Wait waits until a slot's pipelines have caught up with an LSN. When ctx ends first it returns how far they are and
 // ctx's error.
-func Wait(ctx context.Context, db queue.DB, slot string, lsn pglogrepl.LSN) (CaughtUp, error) {
+func Wait(ctx context.Context, db database.DB, slot string, lsn pglogrepl.LSN) (CaughtUp, error) {
 	wanted := lsn.String()
 	return wait(ctx,
 		func() (CaughtUp, error) { return At(ctx, db, slot, lsn) },

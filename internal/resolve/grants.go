@@ -128,7 +128,7 @@ func (n needs) missing(ctx context.Context, q database.Querier, role string) ([]
 
 // Grants returns the statements that let a role run a confirmed pipeline, for an owner of its tables to run. What the
 // role needs besides is in sql/roles.sql.
-func Grants(ctx context.Context, db database.DB, p *pipeline.Pipeline, role string) ([]string, error) {
+func Grants(ctx context.Context, db database.Beginner, p *pipeline.Pipeline, role string) ([]string, error) {
 	var statements []string
 	err := database.Patiently(ctx, db, func(tx pgx.Tx) error {
 		statements = nil

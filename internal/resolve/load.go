@@ -88,7 +88,7 @@ func watchedOf(ctx context.Context, q database.Querier, t *catalog.Table, column
 // that cannot work is returned with a status other than active and a detail that says why; then only its spec, ID,
 // OID, generation, fingerprint, width and watched columns are certain, and of one whose table is locked the names of
 // its key. It returns *NotSetUpError when the database has no schema of ours.
-func Load(ctx context.Context, db database.DB, slot string) ([]pipeline.Pipeline, error) {
+func Load(ctx context.Context, db database.Beginner, slot string) ([]pipeline.Pipeline, error) {
 	var stored []Stored
 	err := database.Patiently(ctx, db, func(tx pgx.Tx) (err error) {
 		if err := catalog.Untrusted(ctx, tx); err != nil {
@@ -120,7 +120,7 @@ func Load(ctx context.Context, db database.DB, slot string) ([]pipeline.Pipeline
 }
 
 // Settled is Load for somebody who looks once: it looks again while a table is locked.
-func Settled(ctx context.Context, db database.DB, slot string) (pipelines []pipeline.Pipeline, err error) {
+func Settled(ctx context.Context, db database.Beginner, slot string) (pipelines []pipeline.Pipeline, err error) {
 	var failed error // Load has been patient itself
 	err = database.UntilUnlocked(ctx, func() error {
 		pipelines, failed = Load(ctx, db, slot)

@@ -23,7 +23,7 @@ import (
 //
 // It returns *ConfigError (also as *MissingError) for what a person must change and *PermissionError with the grants
 // to run. Nothing changes in the database. The destination must exist; init makes it.
-func Resolve(ctx context.Context, db database.DB, spec pipeline.Spec, model catalog.Vectors) (pipeline.Pipeline,
+func Resolve(ctx context.Context, db database.Beginner, spec pipeline.Spec, model catalog.Vectors) (pipeline.Pipeline,
 	error,
 ) {
 	p, _, err := ResolveWarned(ctx, db, spec, model)
@@ -31,7 +31,8 @@ func Resolve(ctx context.Context, db database.DB, spec pipeline.Spec, model cata
 }
 
 // ResolveWarned is Resolve with what is worth a warning.
-func ResolveWarned(ctx context.Context, db database.DB, spec pipeline.Spec, model catalog.Vectors) (p pipeline.Pipeline,
+func ResolveWarned(ctx context.Context, db database.Beginner, spec pipeline.Spec,
+	model catalog.Vectors) (p pipeline.Pipeline,
 	warnings []string,
 	err error,
 ) {

@@ -11,13 +11,14 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/embedsidecar/embedsidecar/embed/chunk"
+	"github.com/embedsidecar/embedsidecar/internal/database"
 	"github.com/embedsidecar/embedsidecar/internal/pipeline"
 )
 
 // Chunks is an embedding table of chunks: it holds a list of vectors for each row, with their places in the text.
 type Chunks struct {
 	embeddingTable
-	db     DB
+	db     database.DB
 	chunks chunkStatements
 }
 
@@ -67,7 +68,7 @@ var chunkPlaces = []array{
 	chunkNumbers, textHashes, {"start_byte", "integer"}, {"end_byte", "integer"},
 }
 
-func newChunks(p *pipeline.Pipeline, db DB) *Chunks {
+func newChunks(p *pipeline.Pipeline, db database.DB) *Chunks {
 	from := func(b *builder, more ...array) string {
 		return " FROM " + b.list(more...) + " JOIN " + p.Into() + " AS d ON " + b.match("d")
 	}

@@ -29,7 +29,7 @@ type columnStatements struct {
 }
 
 func newColumn(p *pipeline.Pipeline, o Options) *column {
-	name := ident(p.IntoColumn)
+	name := database.Quote(p.IntoColumn)
 	equal := "OPERATOR(" + p.Extension + ".=)"
 	if p.Stored == pipeline.StoredBit {
 		equal = "OPERATOR(pg_catalog.=)"
@@ -67,7 +67,7 @@ func (c *column) statements() map[string]statement {
 
 func (c *column) look(b *builder) looking {
 	l := wholeTexts(b)
-	l.column, l.stored = "r."+ident(c.p.IntoColumn), "f.stored, NULL::integer"
+	l.column, l.stored = "r."+database.Quote(c.p.IntoColumn), "f.stored, NULL::integer"
 	return l
 }
 

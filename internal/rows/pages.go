@@ -27,7 +27,7 @@ type Pages struct {
 	rows int // of the next page
 	// briefly runs f in a transaction none of whose statements takes longer than limit; 0 is no limit.
 	briefly func(ctx context.Context, limit time.Duration, f func(tx pgx.Tx) error) error
-	read    func(ctx context.Context, db querier, keys []string, texts int) ([]Row, error)
+	read    func(ctx context.Context, db database.Reader, keys []string, texts int) ([]Row, error)
 }
 
 // Pages returns what reads the table's rows by pages.
@@ -44,7 +44,7 @@ type pageStatements struct{ first, next statement }
 func newPageStatements(p *pipeline.Pipeline, table, question string) pageStatements {
 	keys, order := make([]string, len(p.Key)), make([]string, len(p.Key))
 	for i, k := range p.Key {
-		keys[i] = "r." + ident(k.Name)
+		keys[i] = "r." + database.Quote(k.Name)
 		order[i] = keys[i] + " USING " + k.Greater
 	}
 	page := func(b *builder, where func() string) string {

@@ -142,7 +142,7 @@ func (t *Table) Read(ctx context.Context, keys []string, texts int) ([]Row, erro
 	return t.readBy(ctx, t.db, keys, texts)
 }
 
-func (t *Table) readBy(ctx context.Context, db querier, keys []string, texts int) ([]Row, error) {
+func (t *Table) readBy(ctx context.Context, db database.Reader, keys []string, texts int) ([]Row, error) {
 	args, err := t.sql.read.args(t.p, keys, values{"texts": texts})
 	if err != nil {
 		return nil, err

@@ -10,7 +10,6 @@ import (
 	"context"
 
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/embedsidecar/embedsidecar/internal/database"
 	"github.com/embedsidecar/embedsidecar/internal/pipeline"
@@ -23,23 +22,10 @@ type Options struct {
 	UserPath string // the search_path that triggers of users' run under; "": "$user", public
 }
 
-// querier is a pool or a transaction.
-type querier interface {
-	Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error)
-}
-
-// DB is a pool, with the session settings of package database.
-type DB interface {
-	querier
-	Exec(ctx context.Context, sql string, args ...any) (pgconn.CommandTag, error)
-	SendBatch(ctx context.Context, b *pgx.Batch) pgx.BatchResults
-	Begin(ctx context.Context) (pgx.Tx, error)
-}
-
 // Table is the source rows of a pipeline with their destination. It may be shared by goroutines.
 type Table struct {
 	p    *pipeline.Pipeline
-	db   DB
+	db   database.DB
 	into destination
 	sql  sourceStatements
 }
@@ -80,7 +66,7 @@ type destination interface {
 }
 
 // New returns the table of a pipeline.
-func New(p *pipeline.Pipeline, db DB, o Options) *Table {
+func New(p *pipeline.Pipeline, db database.DB, o Options) *Table {
 	if o.UserPath == "" {
 		o.UserPath = `"$user", public`
 	}
@@ -89,7 +75,7 @@ func New(p *pipeline.Pipeline, db DB, o Options) *Table {
 	return t
 }
 
-func newDestination(p *pipeline.Pipeline, db DB, o Options) destination {
+func newDestination(p *pipeline.Pipeline, db database.DB, o Options) destination {
 	switch {
 	case p.ToColumn():
 		return newColumn(p, o)

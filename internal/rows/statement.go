@@ -7,8 +7,7 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/jackc/pgx/v5"
-
+	"github.com/embedsidecar/embedsidecar/internal/database"
 	"github.com/embedsidecar/embedsidecar/internal/pipeline"
 )
 
@@ -157,8 +156,6 @@ func keyValues(p *pipeline.Pipeline) string {
 	return strings.Join(parts, ", ")
 }
 
-func ident(name string) string { return pgx.Identifier{name}.Sanitize() }
-
 // source returns the FROM item of the source table. A plain table that others inherit from is only itself.
 func source(p *pipeline.Pipeline) string { return target(p) + " AS r" }
 
@@ -174,7 +171,7 @@ func target(p *pipeline.Pipeline) string {
 func sourceHash(p *pipeline.Pipeline) string {
 	parts := []string{"''::bytea"}
 	for _, w := range p.Watched {
-		c := "r." + ident(w)
+		c := "r." + database.Quote(w)
 		// num_nulls and not IS NULL, which a composite value of nothing but NULLs also satisfies.
 		parts = append(parts, fmt.Sprintf("CASE WHEN num_nulls(%s) = 1 THEN decode(repeat('00', %d), 'hex')"+
 			" ELSE substr(sha256(convert_to(format('%%s', %s), pg_client_encoding()::name)), 1, %d) END", c,

@@ -8,6 +8,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/embedsidecar/embedsidecar/internal/database"
 	"github.com/embedsidecar/embedsidecar/internal/pipeline"
 )
 
@@ -31,7 +32,7 @@ func newEmbeddingTable(p *pipeline.Pipeline) *embeddingTable {
 	// The key columns have the same names and types in both tables, so no cast is needed to compare them.
 	same := make([]string, len(p.Key))
 	for i, k := range p.Key {
-		same[i] = "r." + ident(k.Name) + " " + k.Equal + " f." + ident(k.Name)
+		same[i] = "r." + database.Quote(k.Name) + " " + k.Equal + " f." + database.Quote(k.Name)
 	}
 	return &embeddingTable{p, tableStatements{
 		write: build(p, func(b *builder) string {
@@ -67,7 +68,7 @@ func newEmbeddingTable(p *pipeline.Pipeline) *embeddingTable {
 func insert(p *pipeline.Pipeline, columns, values, list, over string) string {
 	names, respell := make([]string, len(p.Key)), make([]string, len(p.Key))
 	for i, k := range p.Key {
-		names[i] = ident(k.Name)
+		names[i] = database.Quote(k.Name)
 		respell[i] = names[i] + " = excluded." + names[i]
 	}
 	keys := strings.Join(names, ", ")

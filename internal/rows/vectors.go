@@ -8,6 +8,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/pgvector/pgvector-go"
 
+	"github.com/embedsidecar/embedsidecar/internal/database"
 	"github.com/embedsidecar/embedsidecar/internal/pipeline"
 )
 
@@ -56,7 +57,7 @@ func vectorsOf(p *pipeline.Pipeline, writes []Write) any {
 var vectorFormats = pgx.QueryResultFormats{pgx.TextFormatCode, pgx.BinaryFormatCode}
 
 // eachVector runs a query for places, from 1 to most, and vectors, and calls f for each, with its place from 0 on.
-func eachVector(ctx context.Context, db querier, p *pipeline.Pipeline, sql string, args []any, most int,
+func eachVector(ctx context.Context, db database.Reader, p *pipeline.Pipeline, sql string, args []any, most int,
 	f func(place int, vector []float32) error,
 ) error {
 	rows, err := db.Query(ctx, sql, append([]any{vectorFormats}, args...)...)

@@ -241,7 +241,7 @@ func TestP4_PagesThatTakeTooLongAreSmaller(t *testing.T) {
 		}
 		return f(nil)
 	}
-	p.read = func(_ context.Context, _ querier, keys []string, _ int) ([]Row, error) {
+	p.read = func(_ context.Context, _ database.Reader, keys []string, _ int) ([]Row, error) {
 		sizes = append(sizes, len(keys))
 		slow = slow && len(keys) > 100
 		return make([]Row, len(keys)), nil
@@ -258,7 +258,7 @@ func TestP5_PagesLeaveOutTheRowAtFault(t *testing.T) {
 	t.Parallel()
 	p := New(shapes()["table"], nil, Options{}).Pages()
 	p.briefly = func(_ context.Context, _ time.Duration, f func(tx pgx.Tx) error) error { return f(nil) }
-	p.read = func(_ context.Context, _ querier, keys []string, _ int) ([]Row, error) {
+	p.read = func(_ context.Context, _ database.Reader, keys []string, _ int) ([]Row, error) {
 		found := make([]Row, len(keys))
 		for i, key := range keys {
 			if found[i].Key = key; key == "c" {
@@ -276,7 +276,7 @@ func TestP5_PagesLeaveOutTheRowAtFault(t *testing.T) {
 	if err != nil || !slices.Equal(read, []string{"a", "b", "d", "e"}) || !slices.Equal(bad, []string{"c"}) {
 		t.Errorf("%v, read are %v, refused %v", err, read, bad)
 	}
-	p.read = func(context.Context, querier, []string, int) ([]Row, error) {
+	p.read = func(context.Context, database.Reader, []string, int) ([]Row, error) {
 		return nil, errors.New("connection lost")
 	}
 	if err := p.Read(t.Context(), []string{"a", "b"}, nil, nil); err == nil {

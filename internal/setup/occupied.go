@@ -43,7 +43,9 @@ const vectorBlocks = 2048
 
 // holdsVectors reports whether the destination holds a vector at all. A number other than 0 is that of an embedding
 // table.
-func holdsVectors(ctx context.Context, db database.DB, p *pipeline.Pipeline, table uint32) (holds bool, err error) {
+func holdsVectors(ctx context.Context, db database.Beginner, p *pipeline.Pipeline,
+	table uint32,
+) (holds bool, err error) {
 	where := ""
 	if p.ToColumn() {
 		table, where = p.OID, " AND "+p.VectorOf("r")+" IS NOT NULL"

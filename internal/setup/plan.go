@@ -19,10 +19,7 @@ import (
 
 // makePlan lists what is missing, in the order in which it must be made.
 func (in *initializer) makePlan() ([]step.Action, error) {
-	plan, err := in.schema()
-	if err != nil {
-		return nil, err
-	}
+	plan := in.schema()
 	for _, f := range in.found {
 		if !f.Destination.Exists {
 			plan = append(plan, in.makeDestination(f))
@@ -191,7 +188,7 @@ func (in *initializer) move() step.Action {
 		},
 		Allowed: true, Words: true,
 		Run: func(ctx context.Context) error {
-			return in.runner().Transact(ctx, func(tx pgx.Tx) error {
+			return database.Transact(ctx, in.o.Pool, func(tx pgx.Tx) error {
 				rows, err := tx.Query(ctx, "UPDATE embedsidecar.pipeline SET slot_name = $1 WHERE slot_name = ANY ($2) RETURNING pipeline_id", in.o.Slot, in.moved)
 				if err != nil {
 					return fmt.Errorf("move pipelines: %w", err)

@@ -113,7 +113,7 @@ func nullable(s string) *string {
 func (in *initializer) insertPipeline(ctx context.Context, f *resolve.Findings, d embed.Description) error {
 	args := in.rowOf(f, d)
 	args["definitions"] = map[string]int32{f.Digest: 1}
-	return in.runner().Transact(ctx, func(tx pgx.Tx) error {
+	return database.Transact(ctx, in.o.Pool, func(tx pgx.Tx) error {
 		var id int32
 		if err := tx.QueryRow(ctx, sqlfiles.Query("insert_pipeline"), args).Scan(&id); err != nil {
 			return fmt.Errorf("write pipeline: %w", err)
@@ -173,7 +173,7 @@ func (in *initializer) updatePipeline(ctx context.Context, f *resolve.Findings, 
 		// Entries of the ledger from before then differ from every row, whatever their hashes say.
 		args["generations"] = 1
 	}
-	return in.runner().Transact(ctx, func(tx pgx.Tx) error {
+	return database.Transact(ctx, in.o.Pool, func(tx pgx.Tx) error {
 		id := s.PipelineID
 		if changed.keys {
 			old := pgx.StrictNamedArgs{"pipeline_id": s.PipelineID}

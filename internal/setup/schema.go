@@ -36,6 +36,9 @@ func (in *initializer) lookAtServer(ctx context.Context) error {
 	if s.Schema, err = catalog.SchemaVersion(ctx, in.o.Pool); err != nil {
 		return err
 	}
+	if in.migrations, err = migrate.FindMigrations(sqlfiles.Migrations()); err != nil {
+		return fmt.Errorf("list migrations: %w", err)
+	}
 	if s.Schema > 0 {
 		// An init that was killed may have left the tables without it.
 		if err := in.o.Pool.QueryRow(ctx, "SELECT EXISTS (SELECT FROM embedsidecar.installation)").Scan(
@@ -56,6 +59,11 @@ func (in *initializer) lookAtServer(ctx context.Context) error {
 	case s.Version >= catalog.MaxVersion:
 		in.report.Warnings = append(in.report.Warnings, fmt.Sprintf("the server is PostgreSQL %d, newer than what was tested",
 			s.Version/10000))
+	}
+	if s.Schema > len(in.migrations) && s.Installed {
+		in.report.Warnings = append(in.report.Warnings,
+			fmt.Sprintf("the schema embedsidecar has version %d, newer than this program's %d: it is left as it is",
+				s.Schema, len(in.migrations)))
 	}
 	return nil
 }
@@ -91,19 +99,10 @@ func (in *initializer) extension() step.Action {
 }
 
 // schema plans our tables, or nothing when they are there.
-func (in *initializer) schema() ([]step.Action, error) {
-	names, err := migrate.FindMigrations(sqlfiles.Migrations())
-	if err != nil {
-		return nil, fmt.Errorf("list migrations: %w", err)
-	}
-	switch {
-	case in.server.Schema == len(names) && in.server.Installed:
-		return nil, nil
-	case in.server.Schema > len(names) && in.server.Installed:
-		in.report.Warnings = append(in.report.Warnings,
-			fmt.Sprintf("the schema embedsidecar has version %d, newer than this program's %d: it is left as it is",
-				in.server.Schema, len(names)))
-		return nil, nil
+func (in *initializer) schema() []step.Action {
+	names := in.migrations
+	if in.server.Schema >= len(names) && in.server.Installed {
+		return nil
 	}
 	a := step.Action{Words: true, Run: in.migrate, Allowed: in.server.Owns || in.server.MayCreate || in.server.Superuser}
 	a.What = fmt.Sprintf("schema embedsidecar, version %d", len(names))
@@ -114,28 +113,21 @@ func (in *initializer) schema() ([]step.Action, error) {
 	if in.server.Schema == 0 {
 		a.Undo = []string{"DROP SCHEMA embedsidecar CASCADE;"}
 	}
-	return []step.Action{a}, nil
+	return []step.Action{a}
 }
 
 // upgrade brings tables of an older version to this program's before anything is read from them; so it does with tables
 // that an init left half made. It returns false if that is only to be shown.
 func (in *initializer) upgrade(ctx context.Context) (done bool, err error) {
-	names, err := migrate.FindMigrations(sqlfiles.Migrations())
-	if err != nil {
-		return false, fmt.Errorf("list migrations: %w", err)
-	}
-	if in.server.Schema == 0 || in.server.Schema >= len(names) && in.server.Installed {
-		return true, nil
-	}
-	plan, err := in.schema()
-	if err != nil {
-		return false, err
+	plan := in.schema()
+	if in.server.Schema == 0 || len(plan) == 0 {
+		return true, nil // with nothing to read from, the tables come with the rest
 	}
 	if err := in.perform(ctx, plan); err != nil || in.o.DryRun {
 		in.report.Warnings = append(in.report.Warnings, "the rest depends on the schema embedsidecar")
 		return false, err
 	}
-	in.server.Schema, in.server.Installed = max(in.server.Schema, len(names)), true
+	in.server.Schema, in.server.Installed = max(in.server.Schema, len(in.migrations)), true
 	return true, nil
 }
 

@@ -45,7 +45,7 @@ func TestP8_ATextIsPaidForOnce(t *testing.T) {
 	if got := r.embedder.sent(); got != rows {
 		t.Errorf("%d texts were sent, want the %d distinct ones", got, rows)
 	}
-	service := s.Service("counter", "counter")
+	service := s.Service(pipeline.ModelName{Plugin: "counter", Model: "counter"})
 	// A batch that lost against somebody's lock is done again, and saves its texts again.
 	if got := service.Stats(); got.Missed.Load() != rows || got.Saved.Load() < 2*rows {
 		t.Errorf("%d texts missed and %d saved, want %d and %d", got.Missed.Load(), got.Saved.Load(), rows, 2*rows)

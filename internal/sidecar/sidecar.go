@@ -78,8 +78,8 @@ type Sidecar struct {
 	refreshing sync.Mutex // keeps an older load from replacing a newer one
 
 	mu       sync.Mutex
-	spent    map[int32]int64                   // tokens of workers that have ended, by pipeline: not stored yet
-	services map[string]*embed.Service         // by plugin and model, as pipelines name them
+	spent    map[int32]int64 // tokens of workers that have ended, by pipeline: not stored yet
+	services map[pipeline.ModelName]*embed.Service
 	shared   map[embed.Embedder]*embed.Service // the same, by what embeds
 	running  map[int32]*running
 	states   []State
@@ -129,7 +129,8 @@ func New(o Options) *Sidecar {
 	}
 	s := &Sidecar{
 		o: o, queue: queue.New(o.Pool), reload: make(chan struct{}, 1),
-		services: map[string]*embed.Service{}, shared: map[embed.Embedder]*embed.Service{}, running: map[int32]*running{},
+		services: map[pipeline.ModelName]*embed.Service{}, shared: map[embed.Embedder]*embed.Service{},
+		running: map[int32]*running{},
 		spent:   map[int32]int64{},
 		waiting: map[string]health.Problem{},
 		budget:  worker.NewBudget(0),

@@ -102,25 +102,16 @@ func (s *Sidecar) apply(ctx, hard context.Context, pipelines []pipeline.Pipeline
 		if r := s.find(p.ID); r != nil && !reflect.DeepEqual(r.pipeline, p) {
 			s.stop(p.ID)
 		}
-		switch {
-		case s.o.Disabled:
-			state.Problem = &health.Problem{Code: health.Disabled, Detail: "the sidecar is switched off"}
-		case !p.Enabled:
-			state.Problem = &health.Problem{Code: health.Paused, Detail: "paused"}
+		if state.Problem = s.barred(p); state.Problem != nil {
 			s.stop(p.ID)
-		case p.Status != pipeline.Active:
-			state.Problem = &health.Problem{Code: health.Code(p.Status), Detail: p.Detail}
-			s.stop(p.ID)
+			again = again || p.Enabled && !s.o.Disabled
+		} else if err := s.start(ctx, hard, patience.Done(), p); err != nil {
+			state.Problem = s.problem(err)
 			again = true
-		default:
-			if err := s.start(ctx, hard, patience.Done(), p); err != nil {
-				state.Problem = s.problem(err)
-				again = true
-			}
 		}
 		if r := s.find(p.ID); r != nil {
 			state.Worker = r.worker.Stats()
-			state.service = s.service(p)
+			state.service = s.Service(p.ModelName())
 			state.Service = state.service.Stats()
 			s.waits(ctx, p.Name, nil)
 		} else {
@@ -143,27 +134,35 @@ func (s *Sidecar) apply(ctx, hard context.Context, pipelines []pipeline.Pipeline
 	return again
 }
 
+// barred returns why a pipeline is not to be worked, nil if it is.
+func (s *Sidecar) barred(p pipeline.Pipeline) *health.Problem {
+	switch {
+	case s.o.Disabled:
+		return &health.Problem{Code: health.Disabled, Detail: "the sidecar is switched off"}
+	case !p.Enabled:
+		return &health.Problem{Code: health.Paused, Detail: "paused"}
+	case p.Status != pipeline.Active:
+		return &health.Problem{Code: health.Code(p.Status), Detail: p.Detail}
+	}
+	return nil
+}
+
 func (s *Sidecar) find(id int32) *running {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.running[id]
 }
 
-// Service returns what embeds with a model of a plugin, as pipelines name them; nil unless one of them is, or was, at
-// work.
-func (s *Sidecar) Service(plugin, model string) *embed.Service {
-	return s.service(pipeline.Pipeline{Spec: pipeline.Spec{Plugin: plugin, Model: model}})
-}
-
-func (s *Sidecar) service(p pipeline.Pipeline) *embed.Service {
+// Service returns what embeds with a model; nil unless a pipeline that calls it so is, or was, at work.
+func (s *Sidecar) Service(name pipeline.ModelName) *embed.Service {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.services[p.Plugin+"\x00"+p.Model]
+	return s.services[name]
 }
 
 // serviceFor returns the service of a pipeline's embedder, making it if there is none yet.
 func (s *Sidecar) serviceFor(ctx context.Context, p pipeline.Pipeline) (*embed.Service, error) {
-	if service := s.service(p); service != nil {
+	if service := s.Service(p.ModelName()); service != nil {
 		return service, nil
 	}
 	embedder, err := s.o.Embedder(ctx, &p)
@@ -177,14 +176,14 @@ func (s *Sidecar) serviceFor(ctx context.Context, p pipeline.Pipeline) (*embed.S
 		service = embed.NewService(embedder, s.o.CacheBytes)
 		s.shared[embedder] = service
 	}
-	s.services[p.Plugin+"\x00"+p.Model] = service
+	s.services[p.ModelName()] = service
 	return service, nil
 }
 
 // ask asks the embedders of pipelines that are to start what they are, all at once.
 func (s *Sidecar) ask(ctx context.Context, until <-chan struct{}, pipelines []pipeline.Pipeline) {
 	for _, p := range pipelines {
-		if s.o.Disabled || !p.Enabled || p.Status != pipeline.Active || s.find(p.ID) != nil {
+		if s.barred(p) != nil || s.find(p.ID) != nil {
 			continue
 		}
 		if service, err := s.serviceFor(ctx, p); err == nil { // start says what is wrong
@@ -252,7 +251,7 @@ func (s *Sidecar) siblings(p *pipeline.Pipeline, service *embed.Service) []pipel
 	var list []pipeline.Pipeline
 	for id, r := range s.running {
 		if id != p.ID && r.pipeline.Fingerprint == p.Fingerprint &&
-			s.services[r.pipeline.Plugin+"\x00"+r.pipeline.Model] == service {
+			s.services[r.pipeline.ModelName()] == service {
 			list = append(list, r.pipeline)
 		}
 	}

@@ -25,10 +25,7 @@ var ErrBusy = errors.New("the slot is active elsewhere")
 
 // Maker makes a slot and begins a new history of it.
 type Maker struct {
-	DB interface {
-		database.DB
-		database.Querier
-	}
+	DB       database.DB
 	Conn     *pgconn.PgConn // for replication
 	Server   pglogrepl.IdentifySystemResult
 	Failover bool          // standbys keep a copy of it, from PostgreSQL 17 on

@@ -14,18 +14,13 @@ import (
 	sqlfiles "github.com/embedsidecar/embedsidecar/sql"
 )
 
-// querier runs statements that read.
-type querier interface {
-	Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error)
-}
-
 // Read returns the state of a slot that has a checkpoint or could have one: our tables must be there.
-func Read(ctx context.Context, q querier, name string) (State, error) {
+func Read(ctx context.Context, q database.Reader, name string) (State, error) {
 	return Find(ctx, q, name, true)
 }
 
 // Find is Read where our tables are installed. Where they are not, nothing is known of a checkpoint.
-func Find(ctx context.Context, q querier, name string, installed bool) (s State, err error) {
+func Find(ctx context.Context, q database.Reader, name string, installed bool) (s State, err error) {
 	query := "slot_state"
 	if !installed {
 		query = "slot_unrecorded"
@@ -41,7 +36,7 @@ func Find(ctx context.Context, q querier, name string, installed bool) (s State,
 }
 
 // All returns the states of all slots that have a checkpoint.
-func All(ctx context.Context, q querier) ([]State, error) {
+func All(ctx context.Context, q database.Reader) ([]State, error) {
 	rows, err := q.Query(ctx, sqlfiles.Query("slot_state"), pgx.StrictNamedArgs{"slot": nil})
 	if err != nil {
 		return nil, err
@@ -65,10 +60,7 @@ func Begin(ctx context.Context, q database.Querier, name, publication string,
 
 // session is a maker: a connection for replication, and our tables.
 type session struct {
-	db interface {
-		database.DB
-		database.Querier
-	}
+	db   database.DB
 	conn *pgconn.PgConn
 }
 
@@ -92,7 +84,7 @@ func (s *session) create(ctx context.Context, sql []string) (pglogrepl.LSN, erro
 }
 
 func (s *session) voidLeases(ctx context.Context, name string) (pipelines []int32, err error) {
-	err = s.transact(ctx, func(tx pgx.Tx) error {
+	err = database.Transact(ctx, s.db, func(tx pgx.Tx) error {
 		pipelines, err = queue.VoidLeases(ctx, tx, name)
 		return err
 	})
@@ -100,7 +92,7 @@ func (s *session) voidLeases(ctx context.Context, name string) (pipelines []int3
 }
 
 func (s *session) record(ctx context.Context, h history) error {
-	return s.transact(ctx, func(tx pgx.Tx) error {
+	return database.Transact(ctx, s.db, func(tx pgx.Tx) error {
 		if _, err := tx.Exec(ctx, "SET LOCAL synchronous_commit = on"); err != nil {
 			return fmt.Errorf("write checkpoint: %w", err)
 		}
@@ -118,9 +110,4 @@ func (s *session) record(ctx context.Context, h history) error {
 		}
 		return queue.RequestScan(ctx, tx, h.reason, h.pipelines)
 	})
-}
-
-// transact runs f in a transaction, again while it loses against a lock.
-func (s *session) transact(ctx context.Context, f func(tx pgx.Tx) error) error {
-	return database.UntilUnlocked(ctx, func() error { return pgx.BeginFunc(ctx, s.db, f) })
 }

@@ -103,7 +103,7 @@ func (s *State) inUse() error {
 }
 
 // Blockers returns the transactions that the making of the slot waits for; none if nobody makes it.
-func (s *State) Blockers(ctx context.Context, q querier) ([]database.Blocker, error) {
+func (s *State) Blockers(ctx context.Context, q database.Reader) ([]database.Blocker, error) {
 	if !s.Making() {
 		return nil, nil
 	}

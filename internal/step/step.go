@@ -101,8 +101,3 @@ func (r *Runner) Execute(ctx context.Context, a Action) error {
 		}
 	}
 }
-
-// Transact runs f in a transaction, again while it loses against a lock.
-func (r *Runner) Transact(ctx context.Context, f func(tx pgx.Tx) error) error {
-	return database.UntilUnlocked(ctx, func() error { return pgx.BeginFunc(ctx, r.Pool, f) })
-}

@@ -15,7 +15,7 @@ import (
 // Anew has rows of a pipeline embedded once more, though their texts are what they were, and returns how many have a
 // vector. Nothing that is remembered or stored is taken for them. Without keys these are all rows, which a scan looks
 // for.
-func Anew(ctx context.Context, db queue.DB, p *pipeline.Pipeline, keys []string) (rows int64, err error) {
+func Anew(ctx context.Context, db database.DB, p *pipeline.Pipeline, keys []string) (rows int64, err error) {
 	for after := ""; ; {
 		var n int64
 		err := database.UntilUnlocked(ctx, func() error {

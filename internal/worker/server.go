@@ -16,7 +16,7 @@ import (
 // server is the store of a pipeline in its database.
 type server struct {
 	p     *pipeline.Pipeline
-	db    queue.DB
+	db    database.DB
 	table *rows.Table
 	id    int64 // of this sidecar in the table worker
 }

@@ -18,6 +18,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/embedsidecar/embedsidecar/embed"
+	"github.com/embedsidecar/embedsidecar/internal/database"
 	"github.com/embedsidecar/embedsidecar/internal/pipeline"
 	"github.com/embedsidecar/embedsidecar/internal/rows"
 	"github.com/embedsidecar/embedsidecar/internal/sleep"
@@ -34,7 +35,7 @@ type Retry struct {
 // Options are what a Worker needs.
 type Options struct {
 	Pipeline *pipeline.Pipeline
-	DB       queue.DB // with the session settings of package database
+	DB       database.DB // with the session settings of package database
 	Queue    *queue.Queue
 	Service  *embed.Service
 	ID       int64 // of this sidecar in the table worker

@@ -22,14 +22,14 @@ type Pool struct {
 	source Source
 
 	mu    sync.Mutex
-	hosts map[[2]string]*Hosted // by plugin and model, as pipelines name them
+	hosts map[pipeline.ModelName]*Hosted
 }
 
 // Hosted is a plugin with a model.
 type Hosted struct {
 	Runner
-	Plugin string    // its name
-	key    [2]string // plugin and model, as the first pipeline names them
+	Plugin string             // its name
+	key    pipeline.ModelName // the first that a pipeline had for it
 	found  config.Embedder
 
 	mu    sync.Mutex
@@ -87,7 +87,7 @@ func (h *Hosted) Count(now host.Stats, m *metrics.Plugin) {
 
 // New makes a pool. Nothing is started before its first use; the caller closes it.
 func New(source Source) *Pool {
-	return &Pool{source: source, hosts: map[[2]string]*Hosted{}}
+	return &Pool{source: source, hosts: map[pipeline.ModelName]*Hosted{}}
 }
 
 // Get returns the embedder that a pipeline names, which may be one that the database has: its names must be known
@@ -95,7 +95,7 @@ func New(source Source) *Pool {
 func (e *Pool) Get(plugin, model string) (*Hosted, error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	key := [2]string{plugin, model}
+	key := pipeline.ModelName{Plugin: plugin, Model: model}
 	if h, ok := e.hosts[key]; ok {
 		return h, nil
 	}
@@ -130,9 +130,9 @@ func sameEmbedder(a, b config.Embedder) bool {
 }
 
 // Described returns what a model said of itself, nil if nobody has asked for it yet. Nothing is started.
-func (e *Pool) Described(key ModelOf) *embed.Description {
+func (e *Pool) Described(key pipeline.ModelName) *embed.Description {
 	e.mu.Lock()
-	h := e.hosts[[2]string{key.Plugin, key.Model}]
+	h := e.hosts[key]
 	e.mu.Unlock()
 	if h == nil {
 		return nil
@@ -160,7 +160,7 @@ func (e *Pool) Describe(ctx context.Context, specs []pipeline.Spec) (map[string]
 	answers := e.describeAll(ctx, specs)
 	var problems []error
 	for _, spec := range specs {
-		answer := answers[[2]string{spec.Plugin, spec.Model}]
+		answer := answers[spec.ModelName()]
 		if answer.err != nil {
 			if answer.asker == spec.Name { // one plugin is one complaint
 				problems = append(problems, answer.err)
@@ -183,11 +183,11 @@ type description struct {
 }
 
 // describeAll asks every embedder once, all at a time: they take seconds to start.
-func (e *Pool) describeAll(ctx context.Context, specs []pipeline.Spec) map[[2]string]*description {
-	answers := map[[2]string]*description{}
+func (e *Pool) describeAll(ctx context.Context, specs []pipeline.Spec) map[pipeline.ModelName]*description {
+	answers := map[pipeline.ModelName]*description{}
 	var asking sync.WaitGroup
 	for _, spec := range specs {
-		key := [2]string{spec.Plugin, spec.Model}
+		key := spec.ModelName()
 		if answers[key] != nil {
 			continue
 		}
@@ -203,13 +203,10 @@ func (e *Pool) describeAll(ctx context.Context, specs []pipeline.Spec) map[[2]st
 func (e *Pool) DescribeOne(ctx context.Context, spec pipeline.Spec) (embed.Description, error) {
 	h, err := e.Get(spec.Plugin, spec.Model)
 	if err != nil {
-		return embed.Description{}, fmt.Errorf("the embedder of pipeline %q: %w", spec.Name, err)
+		return embed.Description{}, ofPipeline(spec, err)
 	}
 	d, err := h.Describe(ctx)
-	if err != nil {
-		return d, fmt.Errorf("the embedder of pipeline %q: %w", spec.Name, err)
-	}
-	return d, nil
+	return d, ofPipeline(spec, err)
 }
 
 // tokenizes makes sure that the embedder knows tokens where texts are to be cut by nothing else.
@@ -219,7 +216,7 @@ func (e *Pool) tokenizes(ctx context.Context, spec pipeline.Spec) error {
 	}
 	h, err := e.Get(spec.Plugin, spec.Model)
 	if err != nil {
-		return fmt.Errorf("the embedder of pipeline %q: %w", spec.Name, err)
+		return ofPipeline(spec, err)
 	}
 	_, err = h.Tokenize(ctx, []string{"token"})
 	if errors.Is(err, embed.ErrNoTokens) {
@@ -228,10 +225,15 @@ func (e *Pool) tokenizes(ctx context.Context, spec pipeline.Spec) error {
 			"strategy: sentences or markdown do with an estimate",
 			"a plugin answers the method Tokenize of the contract: docs/plugins.md")
 	}
-	if err != nil {
-		return fmt.Errorf("the embedder of pipeline %q: %w", spec.Name, err)
+	return ofPipeline(spec, err)
+}
+
+// ofPipeline says of a problem with an embedder whose it is.
+func ofPipeline(spec pipeline.Spec, err error) error {
+	if err == nil {
+		return nil
 	}
-	return nil
+	return fmt.Errorf("the embedder of pipeline %q: %w", spec.Name, err)
 }
 
 // Matching returns the embedder of a pipeline that is set up, if its vectors were made with it.

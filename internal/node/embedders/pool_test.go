@@ -48,13 +48,15 @@ func TestPool_TakesAnyRunner(t *testing.T) {
 	r := &inside{}
 	p := New(Source{Log: slog.New(slog.DiscardHandler)})
 	h := &Hosted{Runner: r, Plugin: "inside"}
-	p.hosts[[2]string{"inside", "two"}], p.hosts[[2]string{"", "two"}] = h, h // by two names
+	for _, plugin := range []string{"inside", ""} { // by two names
+		p.hosts[pipeline.ModelName{Plugin: plugin, Model: "two"}] = h
+	}
 	spec := pipeline.Spec{Name: "docs", Plugin: "inside", Model: "two"}
 	described, err := p.Describe(t.Context(), []pipeline.Spec{spec})
 	if err != nil || described["docs"].Dims != 2 || h.Model() != "two" {
 		t.Fatalf("described %+v, %v", described, err)
 	}
-	if got := p.Described(ModelOf{"", "two"}); got == nil || got.Plugin != "inside" {
+	if got := p.Described(pipeline.ModelName{Model: "two"}); got == nil || got.Plugin != "inside" {
 		t.Errorf("by its other name it is %+v", got)
 	}
 	spec.Chunking.Strategy = pipeline.ChunkTokens

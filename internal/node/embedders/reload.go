@@ -45,7 +45,7 @@ func (e *Pool) Reload(ctx context.Context, names []string) []control.Reloaded {
 }
 
 func (e *Pool) reloadOne(ctx context.Context, h *Hosted) error {
-	found, err := e.source.find(h.key[0], h.key[1])
+	found, err := e.source.find(h.key.Plugin, h.key.Model)
 	if err != nil {
 		return err
 	}

@@ -19,9 +19,6 @@ type Source struct {
 	Redact func(string) string // takes what is secret out of a text
 }
 
-// ModelOf is a model as pipelines name it: plugin and model, "" for the defaults.
-type ModelOf struct{ Plugin, Model string }
-
 // canaryInterval is how often plugins are asked texts whose vectors are known.
 const canaryInterval = 5 * time.Minute
 

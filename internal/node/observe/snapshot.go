@@ -107,7 +107,7 @@ func cachesOf(s *sidecar.Sidecar) []control.Cache {
 	seen := map[*embed.Service]bool{}
 	for _, state := range s.States() {
 		p := state.Pipeline
-		service := s.Service(p.Plugin, p.Model)
+		service := s.Service(p.ModelName())
 		if service == nil || seen[service] {
 			continue
 		}

@@ -47,7 +47,7 @@ type Backend struct {
 	pool    *pgxpool.Pool    // for searches; nil without a database, and until it is connected
 
 	making   sync.Mutex
-	services map[embedders.ModelOf]*embed.Service // those that no sidecar has
+	services map[pipeline.ModelName]*embed.Service // those that no sidecar has
 
 	loading  sync.Mutex          // not held while the database is asked
 	loaded   []pipeline.Pipeline // without a sidecar
@@ -65,7 +65,7 @@ type fetch struct {
 
 // New makes a Backend. It searches nothing before Follow.
 func New(o Options) *Backend {
-	return &Backend{o: o, services: map[embedders.ModelOf]*embed.Service{}}
+	return &Backend{o: o, services: map[pipeline.ModelName]*embed.Service{}}
 }
 
 // Listen answers queries from now on. The function it returns ends that, after the requests under way; it may be
@@ -225,7 +225,7 @@ func (b *Backend) Pipeline(ctx context.Context, name string) (*pipeline.Pipeline
 		return nil, nil, &serve.UnavailableError{Problem: fmt.Sprintf("pipeline %q cannot be searched now: %s", p.Name,
 			p.Status)}
 	}
-	model, err := b.Service(ctx, embedders.ModelOf{Plugin: p.Plugin, Model: p.Model})
+	model, err := b.Service(ctx, p.ModelName())
 	if err != nil {
 		return nil, nil, err
 	}
@@ -258,7 +258,7 @@ func (b *Backend) Model(ctx context.Context, only []string, name string) (serve.
 	models, err := b.models(ctx, only)
 	for _, m := range models {
 		if m.name == name || slices.Contains(m.others, name) {
-			return b.Service(ctx, m.ModelOf)
+			return b.Service(ctx, m.ModelName)
 		}
 	}
 	if err != nil { // it may be that of a pipeline
@@ -289,10 +289,10 @@ func (b *Backend) Known(ctx context.Context, only []string, name string) (*embed
 
 // namedModel is a model with the names it goes by.
 type namedModel struct {
-	embedders.ModelOf
+	pipeline.ModelName
 	name   string
 	others []string
-	keys   []embedders.ModelOf // all that it is called by, ModelOf first
+	keys   []pipeline.ModelName // all that it is called by, the first is ModelName
 }
 
 // models lists what may be asked for: the default, what the pipelines use, and what the configuration names; or what
@@ -319,14 +319,14 @@ func (b *Backend) models(ctx context.Context, only []string) ([]namedModel, erro
 
 // modelKeys returns how the configuration and pipelines call their models: all of them, or those of the named
 // pipelines.
-func (b *Backend) modelKeys(pipelines []pipeline.Pipeline, only []string) (keys []embedders.ModelOf) {
+func (b *Backend) modelKeys(pipelines []pipeline.Pipeline, only []string) (keys []pipeline.ModelName) {
 	all := len(only) == 0
 	if all && len(pipelines)+len(b.o.Config.Pipelines) == 0 {
-		keys = append(keys, embedders.ModelOf{})
+		keys = append(keys, pipeline.ModelName{})
 	}
 	add := func(s *pipeline.Spec) {
 		if all || slices.Contains(only, s.Name) {
-			keys = append(keys, embedders.ModelOf{Plugin: s.Plugin, Model: s.Model})
+			keys = append(keys, s.ModelName())
 		}
 	}
 	for i := range b.o.Config.Pipelines {
@@ -337,15 +337,15 @@ func (b *Backend) modelKeys(pipelines []pipeline.Pipeline, only []string) (keys 
 	}
 	for _, m := range b.o.Config.Models {
 		if all {
-			keys = append(keys, embedders.ModelOf{Model: m.Name})
+			keys = append(keys, pipeline.ModelName{Model: m.Name})
 		}
 	}
 	return keys
 }
 
 // naming finds the names of a model without starting it: as it describes itself if it runs, and as it is configured.
-func (b *Backend) naming(key embedders.ModelOf) namedModel {
-	m := namedModel{ModelOf: key, keys: []embedders.ModelOf{key}}
+func (b *Backend) naming(key pipeline.ModelName) namedModel {
+	m := namedModel{ModelName: key, keys: []pipeline.ModelName{key}}
 	configured := key.Model
 	if configured == "" {
 		configured = b.o.Config.DefaultModel
@@ -371,12 +371,12 @@ func (b *Backend) naming(key embedders.ModelOf) namedModel {
 }
 
 // Service returns what embeds with a model: the sidecar's own where there is one, so that it knows who waits.
-func (b *Backend) Service(ctx context.Context, key embedders.ModelOf) (*embed.Service, error) {
+func (b *Backend) Service(ctx context.Context, key pipeline.ModelName) (*embed.Service, error) {
 	b.mu.Lock()
 	working := b.sidecar
 	b.mu.Unlock()
 	if working != nil {
-		if s := working.Service(key.Plugin, key.Model); s != nil {
+		if s := working.Service(key); s != nil {
 			return s, nil
 		}
 	}
