@@ -415,22 +415,6 @@ func TestUseColor(t *testing.T) {
 	}
 }
 
-func TestParseLSN(t *testing.T) {
-	for in, want := range map[string]uint64{"0/0": 0, "16/B374D848": 0x16B374D848, "ffffffff/FFFFFFFF": 1<<64 - 1} {
-		if got, err := parseLSN(in); err != nil || uint64(got) != want {
-			t.Errorf("parseLSN(%q) = %s, %v", in, got, err)
-		}
-	}
-	for _, in := range []string{
-		"", "/", "0", "0/", "/0", "16/B374D848junk", "1/1FFFFFFFF", "1/2/3", "+1/2", "0x1/2",
-		" 0/1", "1_0/1", "-1/0",
-	} {
-		if got, err := parseLSN(in); err == nil {
-			t.Errorf("parseLSN(%q) = %s", in, got)
-		}
-	}
-}
-
 func FuzzApart(f *testing.F) {
 	f.Add("run --slot x -- -y")
 	f.Add("-o json status - --")

@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"fmt"
 
 	"github.com/urfave/cli/v2"
 
@@ -46,26 +45,10 @@ func (c *failedCommand) run(ctx context.Context, env *environment) error {
 		}
 		for _, f := range list {
 			l.rows = append(l.rows, []any{
-				f.Pipeline, f.Key, f.State, f.Class, f.Code, f.Attempt, wording.Age(f.AgeSeconds), nextTry(&f),
+				f.Pipeline, f.Key, f.State, f.Class, f.Code, f.Attempt, wording.Age(f.AgeSeconds), f.NextTry(),
 				f.Message,
 			})
 		}
 		return l
 	})
-}
-
-func nextTry(f *report.FailedRow) string {
-	if f.NextTrySeconds == nil {
-		return "never"
-	}
-	return "in " + wording.Age(*f.NextTrySeconds)
-}
-
-// failedLine is a row that failed in one line.
-func failedLine(f *report.FailedRow) string {
-	line := fmt.Sprintf("%s: row %s: %s %s: %s (%s ago", f.Pipeline, f.Key, f.Class, f.Code, f.Message, wording.Age(f.AgeSeconds))
-	if f.NextTrySeconds != nil {
-		return line + ", next try " + nextTry(f) + ")"
-	}
-	return line + ")"
 }

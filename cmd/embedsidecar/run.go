@@ -8,6 +8,7 @@ import (
 
 	"github.com/embedsidecar/embedsidecar/internal/config"
 	"github.com/embedsidecar/embedsidecar/internal/node"
+	"github.com/embedsidecar/embedsidecar/internal/node/caughtup"
 )
 
 // runCommand streams changes and embeds rows until it is told to stop.
@@ -69,10 +70,10 @@ func (c *runCommand) work(ctx context.Context, env *environment) error {
 // reached tells how far a run with --once has come.
 func (e *environment) reached(ctx context.Context, r node.Reached) error {
 	if r.Err != nil {
-		return fmt.Errorf("not caught up with %s: %s: %w", r.LSN, progress(r.State), r.Err)
+		return fmt.Errorf("not caught up with %s: %s: %w", r.LSN, caughtup.Left(r.State), r.Err)
 	}
 	e.say("caught up with %s", r.LSN)
-	return leftovers(ctx, e, r.Pool, r.State)
+	return e.caughtUp(r.Pool, r.LSN).LeftOver(ctx, r.State)
 }
 
 // node are the options of the running program.

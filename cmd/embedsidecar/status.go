@@ -2,16 +2,12 @@ package main
 
 import (
 	"context"
-	"fmt"
-	"math"
-	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/urfave/cli/v2"
 
 	"github.com/embedsidecar/embedsidecar/internal/catalog"
-	"github.com/embedsidecar/embedsidecar/internal/health"
 	"github.com/embedsidecar/embedsidecar/internal/node/observe"
 	"github.com/embedsidecar/embedsidecar/internal/report"
 	"github.com/embedsidecar/embedsidecar/internal/sleep"
@@ -73,11 +69,8 @@ func (c *statusCommand) run(ctx context.Context, env *environment) error {
 	}
 }
 
-// shownFailures is how many rows that failed are named for each pipeline.
-const shownFailures = 5
-
 func (c *statusCommand) once(ctx context.Context, env *environment, pool *pgxpool.Pool) error {
-	state, err := observe.Read(ctx, pool, c.counts, shownFailures, env.redact.Text)
+	state, err := observe.Read(ctx, pool, c.counts, observe.FewFailures, env.redact.Text)
 	if err != nil {
 		return err
 	}
@@ -85,7 +78,7 @@ func (c *statusCommand) once(ctx context.Context, env *environment, pool *pgxpoo
 		return env.show(state, func() listing { return pipelineListing(state.Pipelines) })
 	}
 	for _, s := range state.Slots {
-		if err := env.printf("%s\n", slotLine(s)); err != nil {
+		if err := env.printf("%s\n", cleanCell(s.Line())); err != nil {
 			return err
 		}
 	}
@@ -95,44 +88,12 @@ func (c *statusCommand) once(ctx context.Context, env *environment, pool *pgxpoo
 	if err := env.list(pipelineListing(state.Pipelines)); err != nil {
 		return err
 	}
-	lines := remarks(state)
-	for i := range state.Pipelines {
-		for k := range state.Pipelines[i].FailedRows {
-			lines = append(lines, failedLine(&state.Pipelines[i].FailedRows[k]))
-		}
-	}
-	for _, line := range append(lines, indexRemarks(state.Pipelines)...) {
+	for _, line := range state.Remarks() {
 		if err := env.printf("! %s\n", cleanCell(line)); err != nil {
 			return err
 		}
 	}
 	return nil
-}
-
-// slotLine words the state of a slot.
-func slotLine(s report.Slot) string {
-	var parts []string
-	switch {
-	case !s.Exists:
-		parts = append(parts, "does not exist")
-	case s.Making:
-		parts = append(parts, "being made by "+s.Holder)
-	case s.WALStatus == "lost":
-		parts = append(parts, "lost")
-	case s.Active && s.Holder != "":
-		parts = append(parts, "streamed by "+s.Holder)
-	case s.Active:
-		parts = append(parts, "active")
-	default:
-		parts = append(parts, "nobody streams")
-	}
-	parts = append(parts, wording.Size(s.LagBytes)+" behind")
-	kept := "WAL kept " + wording.Size(s.RetainedBytes)
-	if s.SafeWALBytes != nil {
-		kept += " of " + wording.Size(s.RetainedBytes+max(*s.SafeWALBytes, 0))
-	}
-	parts = append(parts, kept)
-	return cleanCell("slot " + s.Name + ": " + strings.Join(parts, ", "))
 }
 
 func pipelineListing(pipelines []observe.Pipeline) listing {
@@ -158,57 +119,8 @@ func pipelineListing(pipelines []observe.Pipeline) listing {
 		}
 		l.rows = append(l.rows, []any{
 			p.Name, model, coverage, p.Rows, p.Pending, p.Running, p.Retrying, p.Failed, oldest,
-			p.Tokens, indexWord(p.Indexes), stateCell(&p.Pipeline),
+			p.Tokens, p.IndexWord(), p.Word(),
 		})
 	}
 	return l
-}
-
-// stateCell is the state of a pipeline, with how far it is.
-func stateCell(p *report.Pipeline) string {
-	word := p.State.Word()
-	switch {
-	case p.State != health.Backfill && p.State != health.Comparing, p.ScanExpected <= 0:
-		return word
-	case p.ScanPhase == "orphans":
-		return word + " 100%"
-	}
-	//nolint:mnd // percent
-	word += fmt.Sprintf(" %.0f%%", math.Floor(100*min(1, float64(p.ScanSeen)/float64(p.ScanExpected))))
-	if p.ScanRate > 0 {
-		word += fmt.Sprintf(", %.0f/s", p.ScanRate)
-	}
-	if p.ScanLeft > 0 {
-		word += ", " + wording.Age(p.ScanLeft)
-	}
-	return word
-}
-
-// remarks are what somebody should know, or do something about: of each pipeline in one sentence, and once of what
-// holds for all.
-func remarks(state observe.Database) []string {
-	var list []string
-	said := map[string][]string{} // pipelines by sentence
-	for i := range state.Pipelines {
-		p := &state.Pipelines[i]
-		if p.State == health.UpToDate || p.State == health.Working && p.Open() > p.Retrying {
-			continue
-		}
-		sentence := p.Health().String()
-		if said[sentence] == nil {
-			list = append(list, sentence)
-		}
-		said[sentence] = append(said[sentence], p.Name)
-	}
-	for i, sentence := range list {
-		list[i] = strings.Join(said[sentence], ", ") + ": " + sentence
-	}
-	for i := range state.Pipelines {
-		p := &state.Pipelines[i]
-		if left := p.Rows - p.Known; left > 0 && p.State == health.UpToDate && !p.RowsEstimated {
-			list = append(list, fmt.Sprintf("%s: %s not looked at; if that stays so, embedsidecar verify %s tells which and why",
-				p.Name, wording.Count(left, "row"), health.Quoted(p.Name)))
-		}
-	}
-	return list
 }

@@ -317,7 +317,7 @@ func (c *collector) lookAtIndexes(ctx context.Context, pool *pgxpool.Pool, state
 			continue
 		}
 		if found, err := indexes.Of(ctx, pool, p); err == nil && len(found) > 0 {
-			worst[p.Name] = Worst(found).State
+			worst[p.Name] = worstOf(found).State
 		}
 	}
 	c.mu.Lock()

@@ -27,6 +27,9 @@ type Pipeline struct {
 	FailedRows []report.FailedRow `json:"failed_rows"` // the first few; embedsidecar failed lists all
 }
 
+// FewFailures is how many rows that failed are named for each pipeline where they are not what was asked for.
+const FewFailures = 5
+
 // Read asks the tables how things stand. Of each pipeline it names as many rows that failed as are wanted; redact takes
 // what is secret out of their messages.
 func Read(ctx context.Context, pool *pgxpool.Pool, counts *report.Counts, failed int,
@@ -74,8 +77,8 @@ func withIndexes(ctx context.Context, pool *pgxpool.Pool, pipelines []report.Pip
 	return list
 }
 
-// Worst returns the first of those that need somebody most.
-func Worst(list []indexes.Index) indexes.Index {
+// worstOf returns the first of those that need somebody most.
+func worstOf(list []indexes.Index) indexes.Index {
 	worst := list[0]
 	for _, i := range list[1:] {
 		if i.State.Worse(worst.State) {

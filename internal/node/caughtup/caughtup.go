@@ -1,0 +1,205 @@
+// Package caughtup waits until the vectors have caught up with what is committed. It says what it waits for, what keeps
+// pipelines from it, and what is left over because waiting does not help.
+package caughtup
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/jackc/pglogrepl"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/embedsidecar/embedsidecar/internal/health"
+	"github.com/embedsidecar/embedsidecar/internal/node/lookup"
+	"github.com/embedsidecar/embedsidecar/internal/node/observe"
+	"github.com/embedsidecar/embedsidecar/internal/problem"
+	"github.com/embedsidecar/embedsidecar/internal/report"
+	"github.com/embedsidecar/embedsidecar/internal/sleep"
+	"github.com/embedsidecar/embedsidecar/internal/wording"
+)
+
+// Wait is what is waited for: the pipelines of a slot, and an LSN.
+type Wait struct {
+	Pool   *pgxpool.Pool
+	Slot   string
+	LSN    pglogrepl.LSN
+	Redact func(string) string // takes what is secret out of the messages of rows that failed
+	// Tell is told what is waited for, from time to time; nil: nobody wants to know.
+	Tell func(what string)
+}
+
+// Answer is how far the pipelines are.
+type Answer struct {
+	LSN string `json:"lsn"`
+	Yes bool   `json:"caught_up"`
+	report.CaughtUp
+}
+
+// Run waits until nothing is left that waiting helps with, or ctx ends. The answer comes beside an error, too: of what
+// is left over, or, where the time of ctx is over, of what is still waited for.
+func (w Wait) Run(ctx context.Context) (Answer, error) {
+	stop := w.tell(ctx)
+	state, err := report.Wait(ctx, w.Pool, w.Slot, w.LSN)
+	stop()
+	switch {
+	case errors.Is(err, report.ErrNoSlot):
+		err = problem.New(problem.NotSetUp, fmt.Errorf("slot %q is not set up in this database", w.Slot),
+			lookup.OtherSlots(ctx, w.Pool), "or set it up: embedsidecar init")
+	case errors.Is(err, report.ErrNoPipeline):
+		err = problem.New(problem.NotSetUp, fmt.Errorf("no pipeline of slot %q is set up in this database", w.Slot),
+			"embedsidecar init sets them up")
+	case err != nil && errors.Is(ctx.Err(), context.DeadlineExceeded):
+		err = w.tooLate(ctx, state)
+	case err == nil:
+		err = w.LeftOver(ctx, state)
+	}
+	a := Answer{w.LSN.String(), state.Yes(), state}
+	if a.Resting == nil {
+		a.Resting = []string{}
+	}
+	if a.Unrouted == nil {
+		a.Unrouted = []string{}
+	}
+	return a, err
+}
+
+// tell says what is waited for: after a few seconds, and then from time to time when that has changed. The function it
+// returns ends that.
+func (w Wait) tell(ctx context.Context) (stop func()) {
+	const first, longest = 3 * time.Second, 30 * time.Second
+	if w.Tell == nil {
+		return func() {}
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		told := ""
+		for pause := first; ; pause = min(2*pause, longest) {
+			if !sleep.For(ctx, pause) {
+				return
+			}
+			state, err := report.At(ctx, w.Pool, w.Slot, w.LSN)
+			if err != nil { // the wait itself meets it as well
+				continue
+			}
+			if now, _ := w.waitsFor(ctx, state); now != told && ctx.Err() == nil {
+				w.Tell(now)
+				told = now
+			}
+		}
+	}()
+	return func() {
+		cancel()
+		<-done
+	}
+}
+
+// tooLate is the error of a wait whose time is over.
+func (w Wait) tooLate(ctx context.Context, state report.CaughtUp) error {
+	const limit = 5 * time.Second
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), limit) // to look once more: ctx is over
+	defer cancel()
+	why, hint := w.waitsFor(ctx, state)
+	return problem.New(problem.Timeout, fmt.Errorf("not caught up with %s in time: %s", w.LSN, why), hint)
+}
+
+// waitsFor words what is left to wait for, what keeps pipelines from it, and what somebody can do about that.
+func (w Wait) waitsFor(ctx context.Context, state report.CaughtUp) (why, hint string) {
+	why, hint = Left(state), "embedsidecar status tells more"
+	loaded, _ := lookup.All(ctx, w.Pool) // what cannot be looked at now is told as it was stored
+	status, err := report.Options{CountUpTo: -1, AtOnce: true, Loaded: loaded}.Read(ctx, w.Pool)
+	at := slices.IndexFunc(status.Slots, func(s report.Slot) bool { return s.Name == w.Slot })
+	if err != nil || at < 0 {
+		return why, hint
+	}
+	s := status.Slots[at]
+	checkpoint, err := pglogrepl.ParseLSN(s.Checkpoint)
+	if end := checkpoint + pglogrepl.LSN(max(s.LagBytes, 0)); err == nil && !state.Decoded && end < w.LSN {
+		why += fmt.Sprintf("; the WAL of the server ends at %s so far", end)
+	}
+	// What keeps all of them is said once.
+	var reasons []string
+	for i := range status.Pipelines {
+		p := &status.Pipelines[i]
+		if p.Slot != s.Name || p.State == health.Paused || p.State == health.RowsFailed || p.AtWork() {
+			continue
+		}
+		if p.State.NeedsAct() && p.WayOut != "" {
+			hint = p.WayOut
+		}
+		if !slices.Contains(reasons, p.Reason) {
+			reasons = append(reasons, p.Reason)
+		}
+	}
+	if len(reasons) > 0 {
+		return why + "; " + strings.Join(reasons, "; "), hint
+	}
+	return fmt.Sprintf("%s; slot %s is %s behind", why, s.Name, wording.Size(s.LagBytes)), hint
+}
+
+// Left words what is left to wait for.
+func Left(state report.CaughtUp) string {
+	var left []string
+	if !state.Decoded {
+		left = append(left, "changes are not read from the slot yet")
+	}
+	if state.Open > 0 {
+		left = append(left, wording.Count(state.Open, "row")+" left to embed")
+	}
+	if state.Scans > 0 {
+		left = append(left, "the scan of "+wording.Count(state.Scans, "pipeline")+" is not over")
+	}
+	if state.Altered > 0 {
+		left = append(left, "the altered table of "+wording.Count(state.Altered, "pipeline")+" is not looked at yet")
+	}
+	if len(state.Unrouted) > 0 {
+		left = append(left, "the streamer does not know yet: "+strings.Join(state.Unrouted, ", "))
+	}
+	if len(left) == 0 {
+		return "the last look was not over"
+	}
+	return strings.Join(left, ", ")
+}
+
+// LeftOver is an error if something was not waited for because waiting would not help: it names the pipelines, why each
+// rests, and the first rows that failed.
+func (w Wait) LeftOver(ctx context.Context, state report.CaughtUp) error {
+	if state.Failed == 0 && len(state.Resting) == 0 {
+		return nil
+	}
+	var left, hints []string
+	// what cannot be looked at now is told as it was stored
+	loaded, _ := lookup.All(ctx, w.Pool)
+	status, err := report.Options{CountUpTo: -1, Loaded: loaded}.Read(ctx, w.Pool) // nobody asks for the coverage
+	if err != nil {
+		return err
+	}
+	if state.Failed > 0 {
+		left = append(left, wording.Count(state.Failed, "row")+" could not be embedded")
+		failed, err := observe.Failures(ctx, w.Pool, status.Pipelines, observe.FewFailures, w.Redact)
+		if err != nil {
+			return err
+		}
+		for i := range failed {
+			if failed[i].State == "failed" {
+				hints = append(hints, failed[i].Line())
+			}
+		}
+		hints = append(hints, "embedsidecar failed names all of them; embedsidecar retry tries them again")
+	}
+	if len(state.Resting) > 0 {
+		left = append(left, "not at work: "+strings.Join(state.Resting, ", "))
+		for i := range status.Pipelines {
+			if p := &status.Pipelines[i]; slices.Contains(state.Resting, p.Name) {
+				hints = append(hints, p.Name+": "+p.Health().String())
+			}
+		}
+	}
+	return problem.New(problem.Failed,
+		errors.New("caught up, but for what waiting does not help: "+strings.Join(left, "; ")), hints...)
+}
