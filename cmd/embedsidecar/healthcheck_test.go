@@ -91,23 +91,6 @@ func TestHealthcheck_Answers(t *testing.T) {
 	}
 }
 
-func TestProbeAddress(t *testing.T) {
-	t.Parallel()
-	for listen, want := range map[string]string{
-		":7471": "127.0.0.1:7471", "0.0.0.0:1": "127.0.0.1:1", "[::]:1": "[::1]:1", "127.0.0.2:1": "127.0.0.2:1",
-		"[fe80::1]:1": "[fe80::1]:1", "localhost:1": "localhost:1",
-	} {
-		if got, err := probeAddress(listen); err != nil || got != want {
-			t.Errorf("probeAddress(%q) = %q, %v, want %q", listen, got, err, want)
-		}
-	}
-	for _, bad := range []string{"", "7471"} {
-		if got, err := probeAddress(bad); exitCode(t.Context(), err) != exitUsage {
-			t.Errorf("probeAddress(%q) = %q, %v", bad, got, err)
-		}
-	}
-}
-
 // systemd is what listens on NOTIFY_SOCKET.
 type systemd struct {
 	t     *testing.T

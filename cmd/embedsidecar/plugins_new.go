@@ -1,22 +1,14 @@
 package main
 
 import (
-	"bytes"
 	"context"
-	"errors"
-	"fmt"
-	"os"
 	"path/filepath"
-	"regexp"
 	"strings"
 
 	"github.com/urfave/cli/v2"
 
 	"github.com/embedsidecar/embedsidecar/plugins/scaffold"
 )
-
-// modulePath is where the SDK for Go lives.
-const modulePath = "github.com/embedsidecar/embedsidecar"
 
 // pluginsNewCommand writes the beginning of a plugin.
 type pluginsNewCommand struct {
@@ -47,24 +39,9 @@ func newPluginsNew() *command {
 
 func (c *pluginsNewCommand) run(_ context.Context, env *environment) error {
 	name := strings.TrimPrefix(env.args[0], "embedsidecar-")
-	project := scaffold.Project{Name: name, Language: c.language, Version: version, Checkout: c.sdk, Go: "1.26"}
-	released := regexp.MustCompile(`^v\d+\.\d+\.\d+$`).MatchString(version)
-	if project.Checkout == "" && !released {
-		project.Checkout = clone()
-	}
-	switch {
-	case project.Checkout != "":
-		checkout, err := filepath.Abs(project.Checkout)
-		if err != nil {
-			return err
-		}
-		if !isClone(checkout) {
-			return misuse("--sdk: %s is no clone of embedsidecar", project.Checkout)
-		}
-		project.Checkout, project.Version = checkout, "v0.0.0"
-	case !released:
-		return fail(exitUsage, errors.New("this build is no release, so there is no released SDK that belongs to it"),
-			"name a clone of embedsidecar with --sdk")
+	project := scaffold.Project{Name: name, Language: c.language, Go: "1.26"}
+	if err := project.From(c.sdk, version); err != nil {
+		return fail(exitUsage, err)
 	}
 	dir := c.dir
 	if dir == "" {
@@ -81,23 +58,4 @@ func (c *pluginsNewCommand) run(_ context.Context, env *environment) error {
 	}
 	env.say("%s tells how to build, test and try it", filepath.Join(dir, "README.md"))
 	return nil
-}
-
-// clone returns the clone of embedsidecar that this program lies in; "" for none.
-func clone() string {
-	executable, err := os.Executable()
-	if err != nil {
-		return ""
-	}
-	for dir := filepath.Dir(executable); dir != filepath.Dir(dir); dir = filepath.Dir(dir) {
-		if isClone(dir) {
-			return dir
-		}
-	}
-	return ""
-}
-
-func isClone(dir string) bool {
-	content, err := os.ReadFile(filepath.Join(dir, "go.mod"))
-	return err == nil && bytes.HasPrefix(content, fmt.Appendf(nil, "module %s\n", modulePath))
 }
