@@ -225,6 +225,34 @@ func TestRun_WaitsForTheServer(t *testing.T) {
 	interrupted.end(syscall.SIGTERM, exitInterrupted)
 }
 
+// A sidecar that starts waits for whoever keeps it from setting up, and says for whom; nothing is to be started again.
+func TestRun_SetUpWaitsForOthers(t *testing.T) {
+	t.Parallel()
+	s := newStage(t, 2)
+	conn, err := s.db.Pool.Acquire(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Release()
+	do := func(sql string) {
+		t.Helper()
+		if _, err := conn.Exec(t.Context(), sql); err != nil {
+			t.Fatal(err)
+		}
+	}
+	do("SELECT pg_advisory_lock(x'656d62736964'::bigint)") // as another init does
+	d := s.start("--table", "docs", "--columns", "title,body", "--into", "embedding")
+	d.logged("set-up waits for another", "reason")
+	do("BEGIN")
+	do("SELECT pg_current_xact_id()")
+	do("SELECT pg_advisory_unlock(x'656d62736964'::bigint)")
+	d.logged("slot creation waits for open transactions", "transactions")
+	do("COMMIT")
+	d.logged("streaming", "slot")
+	s.run(0, "wait", "--caught-up")
+	d.end(syscall.SIGTERM, 0)
+}
+
 func TestRun_LeastPrivilegedRole(t *testing.T) {
 	t.Parallel()
 	s := newStage(t, 20)

@@ -15,22 +15,33 @@ import (
 	"github.com/embedsidecar/embedsidecar/internal/setup"
 )
 
-// Initialize calls setup.Init with what is configured. Of two that begin at the same moment one waits for the other.
+// Initialize calls setup.Init with what is configured. Of two that begin at the same moment one waits for the other; a
+// sidecar that starts waits as long as it takes, because the other may wait for open transactions.
 func Initialize(ctx context.Context, c *config.Config, log *slog.Logger, o setup.Options) (setup.Report, error) {
 	o.ReplicationDSN = c.Database.Stream()
 	o.Slot, o.Publication = c.Slot.Name, c.Publication.Name
 	o.Failover = !c.Slot.NoFailover
 	o.Log = log
-	const first, longest, limit = 100 * time.Millisecond, time.Second, time.Minute
+	const first, longest, again = 100 * time.Millisecond, time.Second, time.Minute
+	limit := time.Minute
+	if o.Starting {
+		limit = 0 // none
+	}
 	pause := backoff.NewExponentialBackOff()
 	pause.InitialInterval, pause.MaxInterval = first, longest
+	next := time.Now().Add(first)
 	done, err := backoff.Retry(ctx, func() (setup.Report, error) {
 		done, err := setup.Init(ctx, o)
 		if err != nil && !errors.Is(err, setup.ErrInitRunning) {
 			err = backoff.Permanent(err)
 		}
 		return done, err
-	}, backoff.WithBackOff(pause), backoff.WithMaxElapsedTime(limit))
+	}, backoff.WithBackOff(pause), backoff.WithMaxElapsedTime(limit), backoff.WithNotify(func(err error, _ time.Duration) {
+		if now := time.Now(); now.After(next) {
+			log.WarnContext(ctx, "set-up waits for another", "reason", err)
+			next = now.Add(again)
+		}
+	}))
 	return done, pointToCheck(err)
 }
 

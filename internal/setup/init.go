@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 	"regexp"
 	"slices"
 	"strings"
@@ -35,16 +34,8 @@ const initLock = int64(0x656d62736964)
 // what was made stays, is in the report, and the next run goes on from there; only a slot is taken back, since it
 // would keep WAL for nobody.
 func Init(ctx context.Context, o Options) (Report, error) {
-	in := &initializer{o: o, log: o.Log}
-	if in.log == nil {
-		in.log = slog.New(slog.DiscardHandler)
-	}
-	if in.o.SlotTimeout == 0 {
-		in.o.SlotTimeout = time.Minute
-	}
-	if in.o.LockTimeout == 0 {
-		in.o.LockTimeout = step.Timeout
-	}
+	in := &initializer{o: o.withDefaults()}
+	in.log = in.o.Log
 	if err := in.validate(); err != nil {
 		return in.report, err
 	}

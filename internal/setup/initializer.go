@@ -66,9 +66,25 @@ type Options struct {
 	Starting    bool
 	Failover    bool          // standbys keep a copy of the slot; from PostgreSQL 17 on
 	DryRun      bool          // say what would be done
-	SlotTimeout time.Duration // how long to wait for running transactions; 0: 60 s
+	// how long to wait for running transactions; 0: 60 s, and as long as it takes when a sidecar starts: it says for whom
+	// it waits, and whoever starts it again would only wait anew
+	SlotTimeout time.Duration
 	LockTimeout time.Duration // how long a user's statement may have to wait behind ours; 0: 2 s
 	Log         *slog.Logger
+}
+
+// withDefaults fills in what is not said.
+func (o Options) withDefaults() Options {
+	if o.Log == nil {
+		o.Log = slog.New(slog.DiscardHandler)
+	}
+	if o.SlotTimeout == 0 && !o.Starting {
+		o.SlotTimeout = time.Minute
+	}
+	if o.LockTimeout == 0 {
+		o.LockTimeout = step.Timeout
+	}
+	return o
 }
 
 // Report says what Init did, or would do.
