@@ -208,6 +208,46 @@ func TestMistakes_OfConnections(t *testing.T) {
 	}
 }
 
+// TestMistakes_OfRolesThatLackAGrant: check says beforehand what init is refused for, with statements that help as they
+// stand: one lack after the other is told, mended as it was told, and told no more.
+func TestMistakes_OfRolesThatLackAGrant(t *testing.T) {
+	t.Parallel()
+	s := newStage(t, 1)
+	s.db.MustExec("ALTER TABLE docs ADD secret boolean; CREATE SCHEMA vectors")
+	role := s.db.Role("REPLICATION")
+	s.db.MustExecSuper(`GRANT USAGE ON SCHEMA public, vectors TO "` + role + `"; GRANT SELECT (id, title, body) ON docs TO "` +
+		role + `"`)
+	file := filepath.Join(t.TempDir(), "embedsidecar.yaml")
+	config := `version: 1
+pipelines: [{table: docs, columns: [title], where: NOT secret, into: {table: vectors.docs_embedding}}]
+`
+	if err := os.WriteFile(file, []byte(config), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	s.as(role)
+	told := func() string {
+		stdout, stderr := s.run(exitFailed, "check", "--config", file)
+		return stdout + stderr
+	}
+	for _, lack := range []struct{ words, way string }{
+		{"may not create in the database", `GRANT CREATE ON DATABASE "` + s.db.Name + `" TO "` + role + `";`},
+		{"may not create in the schema", `GRANT CREATE ON SCHEMA "vectors" TO "` + role + `";`},
+		{
+			`read column "secret" of "public"."docs": role "` + role + `" may not`,
+			`GRANT SELECT ("id", "title", "secret") ON "public"."docs" TO "` + role + `";`,
+		},
+	} {
+		s.has(told(), lack.words, lack.way)
+		s.db.MustExecSuper(lack.way)
+		if now := told(); strings.Contains(now, lack.words) {
+			t.Errorf("told though it was done: %s\n%s", lack.way, now)
+		}
+	}
+	// What is left is the publication, for which the owner of the table is needed.
+	s.db.MustExecSuper(`ALTER TABLE docs OWNER TO "` + role + `"`)
+	s.run(0, "init", "--config", file)
+}
+
 func TestMistakes_OfRolesAndDatabases(t *testing.T) {
 	t.Parallel()
 	s := newStage(t, 1)

@@ -101,8 +101,14 @@ func (c *checker) add(name string, status Status, detail string, hint ...string)
 	c.findings = append(c.findings, Finding{name, status, detail, hint})
 }
 
-// failed adds an error as a finding.
+// failed adds an error as a finding; several that were joined as one each.
 func (c *checker) failed(name string, err error) {
+	if several, ok := err.(interface{ Unwrap() []error }); ok {
+		for _, err := range several.Unwrap() {
+			c.failed(name, err)
+		}
+		return
+	}
 	detail := strings.TrimPrefix(err.Error(), name+": ") // told by the name already
 	c.add(name, Wrong, detail, database.Hint(err)...)
 }

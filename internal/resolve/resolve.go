@@ -4,6 +4,7 @@ package resolve
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 
@@ -43,9 +44,10 @@ func ResolveWarned(ctx context.Context, db database.Beginner, spec pipeline.Spec
 		}
 		p, warnings = f.Pipeline, f.Warnings
 		if !f.Destination.Exists {
-			return &refusal.ConfigError{Pipeline: spec.Name, Problem: "the destination " +
+			missing := &refusal.ConfigError{Pipeline: spec.Name, Problem: "the destination " +
 				catalog.DestinationName(f.Pipeline.Spec) +
 				" does not exist", Hint: f.toMake()}
+			return errors.Join(missing, Permitted(ctx, tx, f)) // whoever makes it needs the rest as well
 		}
 		if err := f.chunkable(); err != nil {
 			return err

@@ -63,9 +63,9 @@ type Options struct {
 	// a pipeline that is set up otherwise than it is configured here is left as it is set up
 	NoChange bool
 	// a sidecar starts: nobody asks for a change, and an older definition is no reason for one
-	Starting    bool
-	Failover    bool          // standbys keep a copy of the slot; from PostgreSQL 17 on
-	DryRun      bool          // say what would be done
+	Starting bool
+	Failover bool // standbys keep a copy of the slot; from PostgreSQL 17 on
+	DryRun   bool // say what would be done
 	// how long to wait for running transactions; 0: 60 s, and as long as it takes when a sidecar starts: it says for whom
 	// it waits, and whoever starts it again would only wait anew
 	SlotTimeout time.Duration
