@@ -178,25 +178,43 @@ func (c *Chunks) Stored(ctx context.Context, keys []string) ([][]StoredChunk, er
 		return nil, err
 	}
 	var (
-		place      int
-		start, end *int
-		hash       []byte
-		s          StoredChunk
+		place int
+		l     storedLine
 	)
 	stored := make([][]StoredChunk, len(keys))
-	_, err = pgx.ForEachRow(rows, []any{&place, &s.No, &start, &end, &s.Generation, &hash, &s.HasText, &s.Respell},
+	_, err = pgx.ForEachRow(rows, []any{&place, &l.no, &l.start, &l.end, &l.generation, &l.hash, &l.text, &l.respell},
 		func() error {
-			if len(hash) != sha256.Size {
-				return nil
+			if s, ok := l.chunk(); ok {
+				stored[place-1] = append(stored[place-1], s)
 			}
-			s.Hash, s.Start, s.End = [sha256.Size]byte(hash), -1, -1
-			if start != nil && end != nil {
-				s.Start, s.End = *start, *end
-			}
-			stored[place-1] = append(stored[place-1], s)
 			return nil
 		})
 	return stored, err
+}
+
+// storedLine is what the statement stored says of a chunk.
+type storedLine struct {
+	no            int
+	start, end    *int
+	generation    int32
+	hash          []byte
+	text, respell bool
+}
+
+// chunk is the one that the line is about. A hash that is none of ours is nobody's chunk, and one without a place in
+// the text is at none: its piece gets one.
+func (l *storedLine) chunk() (s StoredChunk, ok bool) {
+	if len(l.hash) != sha256.Size {
+		return s, false
+	}
+	s = StoredChunk{
+		No: l.no, Start: -1, End: -1, Generation: l.generation, Hash: [sha256.Size]byte(l.hash), HasText: l.text,
+		Respell: l.respell,
+	}
+	if l.start != nil && l.end != nil {
+		s.Start, s.End = *l.start, *l.end
+	}
+	return s, true
 }
 
 // Known calls f for each of some text hashes of which a chunk is stored, with its vector as a write-back takes it.
@@ -261,18 +279,26 @@ func (c *Chunks) Deep(ctx context.Context, key string) ([]DeepChunk, error) {
 	if args, err = c.chunks.all.args(c.p, []string{key}, nil); err != nil {
 		return nil, err
 	}
-	n := 0
+	var vectors [][]float32
 	err = eachVector(ctx, c.db, c.p, c.chunks.all.sql, args, 1, func(_ int, vector []float32) error {
-		if n < len(chunks) {
-			chunks[n].Vector = c.p.Stored.Canonical(c.p.Stored.Given(vector))
-		}
-		n++
+		vectors = append(vectors, vector)
 		return nil
 	})
-	if err == nil && n != len(chunks) {
-		err = ErrMoved
+	if err == nil {
+		err = c.fill(chunks, vectors)
 	}
 	return chunks, err
+}
+
+// fill gives chunks their vectors, which were read after them. It returns ErrMoved if they are not of the same chunks.
+func (c *Chunks) fill(chunks []DeepChunk, vectors [][]float32) error {
+	for i, v := range vectors[:min(len(vectors), len(chunks))] {
+		chunks[i].Vector = c.p.Stored.Canonical(c.p.Stored.Given(v))
+	}
+	if len(vectors) != len(chunks) {
+		return ErrMoved
+	}
+	return nil
 }
 
 // chunkWindow is how many chunks go into one statement.
@@ -289,42 +315,39 @@ func (c *Chunks) write(ctx context.Context, tx pgx.Tx, change *Change, locks *Lo
 	return c.embeddingTable.write(ctx, tx, &rest, locks)
 }
 
-// writeChunks brings the chunks of rows up to date: what keeps its number and text keeps its vector, everything else
-// is written over what has the number now, and what is behind the last chunk goes.
+// writeChunks brings the chunks of rows up to date.
 func (c *Chunks) writeChunks(ctx context.Context, tx pgx.Tx, writes []Write) error {
-	shifted, put, ends := c.changed(writes)
-	args, err := c.chunks.end.args(c.p, keysOf(writes), values{"chunks": ends})
+	steps, err := c.steps(writes)
 	if err != nil {
 		return err
 	}
-	if _, err := tx.Exec(ctx, c.chunks.end.sql, args...); err != nil {
-		return err
+	return run(ctx, tx, steps)
+}
+
+// steps are what brings the chunks of rows up to date: what is behind the last chunk goes, what keeps its number and
+// text keeps its vector, and everything else is written over what has the number now.
+func (c *Chunks) steps(writes []Write) ([]step, error) {
+	shifted, put, ends := c.changed(writes)
+	args, err := c.chunks.end.args(c.p, keysOf(writes), values{"chunks": ends})
+	if err != nil {
+		return nil, err
 	}
+	steps := []step{{sql: c.chunks.end.sql, args: args}}
 	for at := 0; at < len(shifted.keys); at += chunkWindow {
 		r := shifted.window(at)
-		args, err := c.chunks.shift.args(c.p, r.keys, r.values(c.p))
-		if err != nil {
-			return err
+		if args, err = c.chunks.shift.args(c.p, r.keys, r.values(c.p)); err != nil {
+			return nil, err
 		}
-		tag, err := tx.Exec(ctx, c.chunks.shift.sql, args...)
-		if err != nil {
-			return err
-		}
-		if tag.RowsAffected() != int64(len(r.keys)) {
-			return ErrMoved
-		}
+		steps = append(steps, step{c.chunks.shift.sql, args, len(r.keys)})
 	}
 	for at := 0; at < len(put.keys); at += chunkWindow {
 		r := put.window(at)
-		args, err := c.chunks.put.args(c.p, r.keys, r.values(c.p))
-		if err != nil {
-			return err
+		if args, err = c.chunks.put.args(c.p, r.keys, r.values(c.p)); err != nil {
+			return nil, err
 		}
-		if _, err := tx.Exec(ctx, c.chunks.put.sql, args...); err != nil {
-			return err
-		}
+		steps = append(steps, step{sql: c.chunks.put.sql, args: args})
 	}
-	return nil
+	return steps, nil
 }
 
 // changed returns the chunks that keep their vector and not all else, those that are written, and the number of chunks

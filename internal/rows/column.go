@@ -223,30 +223,33 @@ func (c *column) after(batch *pgx.Batch, change *Change, locks *Locks) error {
 			hash  []byte
 		)
 		_, err := pgx.ForEachRow(rows, []any{&place, &kept, &hash}, func() error {
-			switch {
-			case !kept:
-				return errReplaced
-			case bytes.Equal(hash, locks.Sources[change.Write[place-1].Key]) || change.Moved == nil:
-				return nil
-			}
-			return change.Moved(place - 1)
+			return change.left(place-1, locks, kept, hash)
 		})
 		return err
 	})
 	return nil
 }
 
-func (c *column) none(ctx context.Context, tx pgx.Tx) error {
-	args, err := c.sql.empty.args(c.p, nil, nil)
+// left judges what triggers have left of a row that was just written: whether the vector is still the one that was
+// written, and the source hash that the row has now. A row whose text they changed is told of.
+func (c *Change) left(i int, locks *Locks, kept bool, source []byte) error {
+	switch {
+	case !kept:
+		return errReplaced
+	case bytes.Equal(source, locks.Sources[c.Write[i].Key]) || c.Moved == nil:
+		return nil
+	}
+	return c.Moved(i)
+}
+
+func (c *column) none() ([]step, error) {
+	empty, err := c.sql.empty.args(c.p, nil, nil)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	if _, err := tx.Exec(ctx, c.sql.empty.sql, args...); err != nil {
-		return err
+	write, err := c.sql.write.args(c.p, nil, values{"vector": parameter(c.p, nil)})
+	if err != nil {
+		return nil, err
 	}
-	if args, err = c.sql.write.args(c.p, nil, values{"vector": parameter(c.p, nil)}); err != nil {
-		return err
-	}
-	_, err = tx.Exec(ctx, c.sql.write.sql, args...)
-	return err
+	return []step{{sql: c.sql.empty.sql, args: empty}, {sql: c.sql.write.sql, args: write}}, nil
 }

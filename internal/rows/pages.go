@@ -162,14 +162,21 @@ func (p *Pages) keys(ctx context.Context, s pageStatements, after *string) (keys
 			answer bool
 		)
 		_, err = pgx.ForEachRow(rows, []any{&key, &answer}, func() error {
-			if len(keys) == 0 || keys[len(keys)-1] != key {
-				keys, answers = append(keys, key), append(answers, answer)
-			}
+			keys, answers = appendKey(keys, answers, key, answer)
 			return nil
 		})
 		return err
 	})
 	return keys, answers, err
+}
+
+// appendKey adds a key with what is answered about it. A destination has rows of chunks of the same key, one after the
+// other.
+func appendKey(keys []string, answers []bool, key string, answer bool) ([]string, []bool) {
+	if n := len(keys); n > 0 && keys[n-1] == key {
+		return keys, answers
+	}
+	return append(keys, key), append(answers, answer)
 }
 
 // Gone returns those keys that have no source row, of as many as could be read in time.

@@ -166,12 +166,12 @@ func (t *Table) readBy(ctx context.Context, db database.Reader, keys []string, t
 
 // scan fills the row that a result line is about. The raw values live only until the next line.
 func (t *Table) scan(raw [][]byte, keys []string, found []Row) error {
-	place, err := strconv.Atoi(string(raw[readPlace]))
-	if err != nil || place < 1 || place > len(keys) {
-		return fmt.Errorf("place %q of %d", raw[readPlace], len(keys))
+	place, err := parsePlace(raw[readPlace], len(keys))
+	if err != nil {
+		return err
 	}
-	r := &found[place-1]
-	r.Key = keys[place-1]
+	r := &found[place]
+	r.Key = keys[place]
 	if r.Found = raw[readKey] != nil; r.Found {
 		if err := t.scanSource(raw, r); err != nil {
 			return err

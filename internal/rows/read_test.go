@@ -1,10 +1,17 @@
 package rows
 
 import (
+	"bytes"
+	"context"
 	"errors"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/pgvector/pgvector-go"
 
 	"github.com/embedsidecar/embedsidecar/internal/pipeline"
 )
@@ -114,5 +121,181 @@ func TestIntact_WhatTheDestinationMustHold(t *testing.T) {
 		if New(chunked, nil, Options{}).Intact(&other) {
 			t.Errorf("%s: it is taken for intact", name)
 		}
+	}
+}
+
+// There is nothing to do for a row whose text, key and vector are what they were: and whatever is not so is found.
+func TestUnchanged_NothingButTheSame(t *testing.T) {
+	t.Parallel()
+	shape := shapes()["table"]
+	table, text := New(shape, nil, Options{}), pipeline.TextHash("text")
+	base := Row{
+		Key: "1", Found: true, Actual: "1", Keep: true, Text: "text", Bytes: 4, Hashed: true, TextHash: text,
+		Source: pipeline.SourceHash("source"), Ledger: true, LedgerSource: []byte("source"), LedgerText: text[:],
+		LedgerVector: []byte("vector"), LedgerGeneration: shape.Generation, Stored: true, StoredHash: text[:],
+		StoredGeneration: shape.Generation,
+	}
+	empty := func(r *Row) { // without a text, and so without a vector
+		r.Text, r.Bytes, r.TextHash, r.LedgerText, r.Stored, r.StoredHash = "", 0, pipeline.TextHash(""), nil, false, nil
+	}
+	for name, c := range map[string]struct {
+		change func(*Row)
+		want   bool
+	}{
+		"all is the same":                     {func(*Row) {}, true},
+		"the row is gone":                     {func(r *Row) { r.Found = false }, false},
+		"the key is spelled anew":             {func(r *Row) { r.Actual = "01" }, false},
+		"a column changed":                    {func(r *Row) { r.Source = pipeline.SourceHash("other") }, false},
+		"the text did though no column":       {func(r *Row) { r.TextHash = pipeline.TextHash("other") }, false},
+		"nobody knows its hash":               {func(r *Row) { r.Hashed, r.TextHash = false, pipeline.TextHash("") }, true},
+		"the filter keeps it out":             {func(r *Row) { r.Keep = false }, false},
+		"the text is blank now":               {func(r *Row) { r.Text, r.Bytes = " ", 0 }, false},
+		"it has no text":                      {empty, true},
+		"it has no text, but the ledger has":  {func(r *Row) { empty(r); r.LedgerText = text[:] }, false},
+		"it has no text, but a vector":        {func(r *Row) { empty(r); r.Stored = true }, false},
+		"its text has no token":               {func(r *Row) { r.LedgerText, r.Stored = nil, false }, true},
+		"somebody put another vector there":   {func(r *Row) { r.StoredHash = []byte("other") }, false},
+		"the vector is of another generation": {func(r *Row) { r.StoredGeneration-- }, false},
+		"nothing is known of it":              {func(r *Row) { r.Ledger = false }, false},
+		"it is to be embedded anew":           {func(r *Row) { r.LedgerVector = nil }, false},
+	} {
+		r := base
+		if c.change(&r); table.Unchanged(&r) != c.want {
+			t.Errorf("%s: unchanged %t, want %t", name, !c.want, c.want)
+		}
+	}
+}
+
+// A table says which text and which generation its vector is of; the ledger also knows the vector.
+func TestTable_HoldsTheVectorOfTheText(t *testing.T) {
+	t.Parallel()
+	table, text := New(shapes()["table"], nil, Options{}), pipeline.TextHash("text")
+	r := Row{Ledger: true, LedgerText: text[:], Stored: true, StoredHash: text[:], StoredGeneration: 1}
+	if !table.Holds(&r) { // of whatever generation: a pipeline's model never changes
+		t.Error("its own vector is not known")
+	}
+	if r.StoredHash = []byte("other"); table.Holds(&r) {
+		t.Error("the vector of another text is taken for it")
+	}
+	vector := []float32{1, 2, 3}
+	if table.VectorHash(&Write{Vector: vector}) != pipeline.VectorHash(vector) {
+		t.Error("the ledger gets another hash than that of the vector")
+	}
+}
+
+// The hash of a text is that of what is embedded of the row; where no column stands for the text it is part of the
+// source hash.
+func TestScanRow_HashesWhatIsEmbedded(t *testing.T) {
+	t.Parallel()
+	chunked, whole, body := shapes()["chunks"], shapes()["table_partitioned_filter_text"], pipeline.TextHash("body")
+	raw := line(map[int]string{
+		readPlace: "1", readKey: "1", readKeep: "t", readText: "body", readBytes: "4", readTitle: "ti\xfftle",
+		readSource: "s",
+	})
+	for name, c := range map[string]struct {
+		p      *pipeline.Pipeline
+		text   [32]byte
+		source pipeline.SourceHash
+	}{
+		"plain": {shapes()["table"], body, pipeline.SourceHash("s")},
+		"chunked": {
+			chunked, chunked.Chunking.ChunkedHash("body", "ti\uFFFDtle"), pipeline.SourceHash("s"),
+		},
+		"a text of the whole row": {whole, body, pipeline.SourceHash("s").AppendSum(body[:])},
+	} {
+		found := make([]Row, 1)
+		err := New(c.p, nil, Options{}).scan(raw, []string{"1"}, found)
+		if r := found[0]; err != nil || r.TextHash != c.text || !bytes.Equal(r.Source, c.source) || r.Title != "ti\uFFFDtle" {
+			t.Errorf("%s: %v, %+v", name, err, r)
+		}
+	}
+}
+
+// A key that was written when the table had another one is found out before anything is asked: there is no server here.
+func TestErrSplit_BeforeTheServerIsAsked(t *testing.T) {
+	t.Parallel()
+	two := shapes()["table_composite_key"].Key
+	shape := func(name string) *Table {
+		p := shapes()[name]
+		p.Key = two
+		return New(p, nil, Options{})
+	}
+	table, column, chunks := shape("table"), shape("column_vector"), shape("chunks")
+	pages, ctx, bad := table.Pages(), t.Context(), "1"
+	pages.briefly = func(_ context.Context, _ time.Duration, f func(tx pgx.Tx) error) error { return f(nil) }
+	keys := []string{bad}
+	for name, ask := range map[string]func() error{
+		"read":           func() error { _, err := table.Read(ctx, keys, 0); return err },
+		"vectors":        func() error { _, err := table.Vectors(ctx, keys); return err },
+		"column vectors": func() error { _, err := column.Vectors(ctx, keys); return err },
+		"lock":           func() error { _, err := column.QueueLock(&pgx.Batch{}, keys); return err },
+		"write": func() error {
+			return column.Write(ctx, nil, &Change{Write: []Write{{Key: bad}}}, &Locks{})
+		},
+		"empty":        func() error { return column.Write(ctx, nil, &Change{Empty: keys}, &Locks{}) },
+		"table write":  func() error { return table.Write(ctx, nil, &Change{Remove: keys}, nil) },
+		"chunks write": func() error { return chunks.Write(ctx, nil, &Change{Write: []Write{{Key: bad}}}, nil) },
+		"stored":       func() error { _, err := chunks.Chunks().Stored(ctx, keys); return err },
+		"fetch": func() error {
+			return chunks.Chunks().FetchMoved(ctx, keys, []*Piece{{From: &StoredChunk{}}})
+		},
+		"deep":         func() error { _, err := chunks.Chunks().Deep(ctx, bad); return err },
+		"gone":         func() error { _, _, err := pages.Gone(ctx, keys); return err },
+		"page":         func() error { _, _, err := pages.Vectors(ctx, &bad); return err },
+		"chunks' page": func() error { _, _, err := chunks.Pages().Vectors(ctx, &bad); return err },
+	} {
+		if err := ask(); !errors.Is(err, ErrSplit) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	if table.IsKey(ctx, bad) {
+		t.Error("it is taken for a key")
+	}
+	without := New(shapes()["chunks_without_text"], nil, Options{}).Chunks()
+	if err := without.Known(ctx, [][]byte{{1}}, nil); err != nil { // without an index nothing is looked for
+		t.Errorf("known: %v", err)
+	}
+}
+
+// The next page begins after a key of several columns; a key that has several rows is there once.
+func TestPages_GoOnAfterAKey(t *testing.T) {
+	t.Parallel()
+	p := shapes()["table_composite_key"]
+	s, key := New(p, nil, Options{}).sql.rows.next, `1|a\|b`
+	args, err := s.after(p, &key, values{"max": 7})
+	if err != nil || len(args) != len(s.params) {
+		t.Fatalf("%v, %v", args, err)
+	}
+	for i, name := range s.params {
+		if want := map[string]any{"k1": "1", "k2": "a|b", "max": 7}[name]; args[i] != want {
+			t.Errorf("parameter %q is %v, want %v", name, args[i], want)
+		}
+	}
+	var (
+		keys []string
+		gone []bool
+	)
+	for _, row := range []struct {
+		key  string
+		gone bool
+	}{{"3", false}, {"3", false}, {"2", true}, {"1", false}, {"1", false}} {
+		keys, gone = appendKey(keys, gone, row.key, row.gone)
+	}
+	if !slices.Equal(keys, []string{"3", "2", "1"}) || !slices.Equal(gone, []bool{false, true, false}) {
+		t.Errorf("keys %v, gone %v", keys, gone)
+	}
+}
+
+// Vectors go to the server in the type in which they are stored there.
+func TestParameter_InTheTypeOfTheColumn(t *testing.T) {
+	t.Parallel()
+	writes := []Write{{Vector: []float32{1, 0.5}}, {Vector: nil}}
+	sparse, ok := vectorsOf(shapes()["column_sparsevec"], writes).([]pipeline.Sparse)
+	if !ok || len(sparse) != 2 || sparse[0].Dims != 3 || !slices.Equal(sparse[0].Pairs, writes[0].Vector) {
+		t.Errorf("sparse: %v", sparse)
+	}
+	dense, ok := vectorsOf(shapes()["column_halfvec"], writes).([]pgvector.Vector)
+	if !ok || len(dense) != 2 || !slices.Equal(dense[0].Slice(), writes[0].Vector) {
+		t.Errorf("dense: %v", dense)
 	}
 }

@@ -51,8 +51,8 @@ type destination interface {
 	lock(batch *pgx.Batch, keys []string) (*Locks, error)
 	// write brings the destination up to date.
 	write(ctx context.Context, tx pgx.Tx, c *Change, locks *Locks) error
-	// none writes like write, with no row in hand.
-	none(ctx context.Context, tx pgx.Tx) error
+	// none is what write does, with no row in hand.
+	none() ([]step, error)
 
 	// stored is the statement that reads vectors by key.
 	stored() statement
@@ -152,7 +152,32 @@ func (t *Table) TryWrite(ctx context.Context) error {
 			return err
 		}
 	}
-	return t.into.none(ctx, tx)
+	steps, err := t.into.none()
+	if err != nil {
+		return err
+	}
+	return run(ctx, tx, steps)
+}
+
+// step is one statement of a write-back that is sent by itself.
+type step struct {
+	sql  string
+	args []any
+	rows int // that it must change, or they were moved; 0: whatever is there
+}
+
+// run takes steps in their order. It returns ErrMoved.
+func run(ctx context.Context, tx pgx.Tx, steps []step) error {
+	for _, s := range steps {
+		tag, err := tx.Exec(ctx, s.sql, s.args...)
+		if err != nil {
+			return err
+		}
+		if s.rows > 0 && tag.RowsAffected() != int64(s.rows) {
+			return ErrMoved
+		}
+	}
+	return nil
 }
 
 // Locks are rows of users' that nobody else can change until the transaction ends. None (nil) hold every row: nobody

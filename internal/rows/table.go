@@ -171,18 +171,14 @@ func (t *embeddingTable) queue(batch *pgx.Batch, c *Change) error {
 	return nil
 }
 
-func (t *embeddingTable) none(ctx context.Context, tx pgx.Tx) error {
-	args, err := t.sql.empty.args(t.p, nil, nil)
+func (t *embeddingTable) none() ([]step, error) {
+	empty, err := t.sql.empty.args(t.p, nil, nil)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	if _, err := tx.Exec(ctx, t.sql.empty.sql, args...); err != nil {
-		return err
-	}
-	args, err = t.sql.write.args(t.p, nil, values{textHashes.name: [][]byte{}, "vector": parameter(t.p, nil)})
+	write, err := t.sql.write.args(t.p, nil, values{textHashes.name: [][]byte{}, "vector": parameter(t.p, nil)})
 	if err != nil {
-		return err
+		return nil, err
 	}
-	_, err = tx.Exec(ctx, t.sql.write.sql, args...)
-	return err
+	return []step{{sql: t.sql.empty.sql, args: empty}, {sql: t.sql.write.sql, args: write}}, nil
 }

@@ -67,9 +67,9 @@ func eachVector(ctx context.Context, db database.Reader, p *pipeline.Pipeline, s
 	defer rows.Close()
 	for rows.Next() {
 		raw := rows.RawValues()
-		place, err := strconv.Atoi(string(raw[0]))
-		if err != nil || place < 1 || place > most {
-			return fmt.Errorf("place %q of %d", raw[0], most)
+		place, err := parsePlace(raw[0], most)
+		if err != nil {
+			return err
 		}
 		if raw[1] == nil {
 			continue // somebody's own table may allow that, and somebody may have done it
@@ -78,11 +78,20 @@ func eachVector(ctx context.Context, db database.Reader, p *pipeline.Pipeline, s
 		if err != nil {
 			return err
 		}
-		if err := f(place-1, vector); err != nil {
+		if err := f(place, vector); err != nil {
 			return err
 		}
 	}
 	return rows.Err()
+}
+
+// parsePlace returns which key of so many a result line is about: from 0 on, where statements count from 1.
+func parsePlace(text []byte, most int) (int, error) {
+	place, err := strconv.Atoi(string(text))
+	if err != nil || place < 1 || place > most {
+		return 0, fmt.Errorf("place %q of %d", text, most)
+	}
+	return place - 1, nil
 }
 
 // Vectors returns the vectors that rows have now, as they are stored, by the place of their key; with chunks those of

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -183,6 +184,96 @@ func TestChunks_WritesWhatChanged(t *testing.T) {
 	}
 }
 
+// A write-back of chunks goes by windows: what is behind the last one of a row goes first, and what cannot be shifted
+// was moved by somebody.
+func TestChunks_WritesByWindows(t *testing.T) {
+	t.Parallel()
+	c := newChunks(shapes()["chunks"], nil)
+	stays := StoredChunk{Start: -1, End: -1}
+	w := Write{Key: "1", Text: "x", Pieces: make([]Piece, 2*chunkWindow+2)}
+	for no := range chunkWindow + 1 {
+		w.Pieces[no] = Piece{From: &stays, Stays: true}
+	}
+	steps, err := c.steps([]Write{w, {Key: "2"}})
+	if err != nil || len(steps) != 5 {
+		t.Fatalf("%d steps, %v", len(steps), err)
+	}
+	for i, want := range []struct {
+		statement
+		rows  int // that must be there
+		keys  int
+		first int // number of the chunk
+	}{
+		{c.chunks.end, 0, 2, 0},
+		{c.chunks.shift, chunkWindow, chunkWindow, 0},
+		{c.chunks.shift, 1, 1, chunkWindow},
+		{c.chunks.put, 0, chunkWindow, chunkWindow + 1},
+		{c.chunks.put, 0, 1, 2*chunkWindow + 1},
+	} {
+		got := steps[i]
+		keys, _ := got.args[0].([]string)
+		if got.sql != want.sql || got.rows != want.rows || len(keys) != want.keys || len(got.args) != len(want.params) {
+			t.Errorf("step %d is %s with %d parameters for %d keys, of which %d must be there", i, got.sql, len(got.args),
+				len(keys), got.rows)
+		}
+		if at := slices.Index(want.params, chunkNumbers.name); at >= 0 {
+			if nos, _ := got.args[at].([]int); len(nos) == 0 || nos[0] != want.first {
+				t.Errorf("step %d is about the chunks %v, want them from %d on", i, nos, want.first)
+			}
+		}
+	}
+	if ends, _ := steps[0].args[slices.Index(c.chunks.end.params, "chunks")].([]int); !slices.Equal(ends,
+		[]int{len(w.Pieces), 0}) {
+		t.Errorf("the rows end with chunk %v", ends)
+	}
+}
+
+// What is stored of a row is what is ours: somebody's own table may hold what no chunk of ours is.
+func TestChunks_TakesWhatIsStored(t *testing.T) {
+	t.Parallel()
+	start, end, hash := 3, 7, pipeline.TextHash("text")
+	whole := storedLine{no: 1, start: &start, end: &end, generation: 4, hash: hash[:], text: true, respell: true}
+	want := StoredChunk{No: 1, Start: 3, End: 7, Generation: 4, Hash: hash, HasText: true, Respell: true}
+	nowhere := want
+	nowhere.Start, nowhere.End = -1, -1
+	for name, c := range map[string]struct {
+		change func(*storedLine)
+		want   StoredChunk
+		ok     bool
+	}{
+		"all of it":      {func(*storedLine) {}, want, true},
+		"without a hash": {func(l *storedLine) { l.hash = nil }, StoredChunk{}, false},
+		"a short hash":   {func(l *storedLine) { l.hash = hash[:8] }, StoredChunk{}, false},
+		"no beginning":   {func(l *storedLine) { l.start = nil }, nowhere, true},
+		"no end":         {func(l *storedLine) { l.end = nil }, nowhere, true},
+	} {
+		l := whole
+		c.change(&l)
+		if got, ok := l.chunk(); ok != c.ok || got != c.want {
+			t.Errorf("%s: %+v, %t, want %+v", name, got, ok, c.want)
+		}
+	}
+}
+
+// Vectors are read after what they belong to, so somebody may have written between.
+func TestChunks_VectorsAreThoseOfTheChunks(t *testing.T) {
+	t.Parallel()
+	c := newChunks(shapes()["chunks"], nil)
+	for n, want := range map[int]error{1: ErrMoved, 2: nil, 3: ErrMoved} {
+		vectors := [][]float32{{1}, {2}, {3}}[:n]
+		chunks := make([]DeepChunk, 2)
+		if err := c.fill(chunks, vectors); !errors.Is(err, want) || !slices.Equal(chunks[0].Vector, vectors[0]) {
+			t.Errorf("%d vectors for two chunks: %v, the first is %v", n, err, chunks[0].Vector)
+		}
+		if n == 2 && !slices.Equal(chunks[1].Vector, vectors[1]) {
+			t.Errorf("the second is %v", chunks[1].Vector)
+		}
+	}
+	if err := c.fill(nil, nil); err != nil {
+		t.Errorf("a row without chunks: %v", err)
+	}
+}
+
 func TestChunkRows_WindowsEndWithTheRows(t *testing.T) {
 	t.Parallel()
 	var r chunkRows
@@ -193,6 +284,67 @@ func TestChunkRows_WindowsEndWithTheRows(t *testing.T) {
 	first, second := r.window(0), r.window(chunkWindow)
 	if len(first.keys) != chunkWindow || len(second.nos) != 1 || second.nos[0] != chunkWindow {
 		t.Errorf("windows of %d and %d rows", len(first.keys), len(second.nos))
+	}
+}
+
+// To find out whether anything can be written all of it is tried, with no row in hand.
+func TestNone_WritesNothing(t *testing.T) {
+	t.Parallel()
+	for shape, p := range shapes() {
+		table := New(p, nil, Options{})
+		steps, err := table.into.none()
+		if err != nil || len(steps) != 2 {
+			t.Errorf("%s: %d steps, %v", shape, len(steps), err)
+			continue
+		}
+		all := table.into.statements()
+		for i, name := range []string{"empty", "write"} {
+			if s := all[name]; steps[i].sql != s.sql || len(steps[i].args) != len(s.params) || steps[i].rows != 0 {
+				t.Errorf("%s: step %d is %q with %d parameters", shape, i, steps[i].sql, len(steps[i].args))
+			}
+			for at, arg := range steps[i].args {
+				if v := reflect.ValueOf(arg); v.Kind() != reflect.Slice || v.Len() > 0 {
+					t.Errorf("%s: parameter %d of step %d is %v", shape, at+1, i, arg)
+				}
+			}
+		}
+	}
+}
+
+// What triggers have left of a row is judged by what was written, and by what was locked.
+func TestColumn_JudgesWhatTriggersLeft(t *testing.T) {
+	t.Parallel()
+	before, broken := pipeline.SourceHash("before"), errors.New("broken")
+	locks := &Locks{Sources: map[string]pipeline.SourceHash{"1": pipeline.SourceHash("another"), "2": before}}
+	for name, c := range map[string]struct {
+		kept   bool
+		source string
+		answer error
+		moved  []int
+		want   error
+	}{
+		"nothing happened":             {true, "before", broken, nil, nil},
+		"the vector is another":        {false, "before", nil, nil, errReplaced},
+		"the vector and the text are":  {false, "after", nil, nil, errReplaced},
+		"the text is another":          {true, "after", nil, []int{1}, nil},
+		"... and nobody can note that": {true, "after", broken, []int{1}, broken},
+	} {
+		var moved []int
+		change := Change{Write: []Write{{Key: "1"}, {Key: "2"}}, Moved: func(i int) error {
+			moved = append(moved, i)
+			return c.answer
+		}}
+		if err := change.left(1, locks, c.kept, []byte(c.source)); !errors.Is(err, c.want) || !slices.Equal(moved, c.moved) {
+			t.Errorf("%s: %v, told of %v, want %v and %v", name, err, moved, c.want, c.moved)
+		}
+		if change.Moved = nil; c.kept {
+			if err := change.left(1, locks, c.kept, []byte(c.source)); err != nil {
+				t.Errorf("%s, and nobody asks: %v", name, err)
+			}
+		}
+	}
+	if Fault(errReplaced) != database.Data || !strings.Contains(errReplaced.Error(), "a trigger of the table") {
+		t.Errorf("%v is no fault of the row's", errReplaced)
 	}
 }
 
