@@ -2,15 +2,11 @@ package report
 
 import (
 	"context"
-	"fmt"
 	"sync"
 	"time"
 
-	"github.com/jackc/pgx/v5"
-
 	"github.com/embedsidecar/embedsidecar/internal/database"
 	"github.com/embedsidecar/embedsidecar/internal/pipeline"
-	sqlfiles "github.com/embedsidecar/embedsidecar/sql"
 )
 
 // A ledger that is counted again and again is counted once in countsAge, and for a hundredth of the time at most.
@@ -33,8 +29,12 @@ type counted struct {
 }
 
 // Cover counts what is known of a pipeline, and works out its coverage. A nil Counts remembers nothing.
-func (c *Counts) Cover(ctx context.Context, db database.DB, p *Pipeline) (err error) {
-	p.Known, err = c.known(p, func() (int64, error) { return countKnown(ctx, db, p) })
+func (c *Counts) Cover(ctx context.Context, db database.DB, p *Pipeline) error {
+	return c.cover(ctx, server{db}, p)
+}
+
+func (c *Counts) cover(ctx context.Context, db tables, p *Pipeline) (err error) {
+	p.Known, err = c.known(p, func() (int64, error) { return db.known(ctx, p) })
 	if err == nil {
 		p.Coverage = p.covered()
 	}
@@ -50,15 +50,6 @@ func (p *Pipeline) covered() float64 {
 		return 0
 	}
 	return 1
-}
-
-// countKnown counts what is known of a pipeline.
-func countKnown(ctx context.Context, db database.DB, p *Pipeline) (rows int64, err error) {
-	args := pgx.StrictNamedArgs{"pipeline_id": p.ID, "generation": p.Generation}
-	if err := db.QueryRow(ctx, sqlfiles.Query("count_known"), args).Scan(&rows); err != nil {
-		return 0, fmt.Errorf("count what is known of pipeline %q: %w", p.Name, err)
-	}
-	return rows, nil
 }
 
 // known returns how many rows of a pipeline have the vector of their text now, for all that is known. A nil Counts has

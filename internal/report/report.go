@@ -5,7 +5,6 @@ package report
 import (
 	"context"
 	"encoding/json"
-	"fmt"
 	"slices"
 	"time"
 
@@ -16,11 +15,7 @@ import (
 	"github.com/embedsidecar/embedsidecar/internal/pipeline"
 	"github.com/embedsidecar/embedsidecar/internal/sleep"
 	"github.com/embedsidecar/embedsidecar/internal/slot"
-	sqlfiles "github.com/embedsidecar/embedsidecar/sql"
 )
-
-// taskCap is where exact counts of tasks end.
-const taskCap = 100_000
 
 // exactRows is the estimated size up to which the rows of a source table are counted.
 const exactRows = 200_000
@@ -138,30 +133,50 @@ type Options struct {
 // sooner.
 const takeOver = 5 * time.Second
 
+// tables is what a report asks of a database. This file judges what is read; server reads it, which is tried on a real
+// one in package sidecar, and tests of judgements have one in memory.
+type tables interface {
+	states(ctx context.Context) ([]slot.State, error)
+	sidecars(ctx context.Context) ([]Sidecar, error)
+	pipelines(ctx context.Context) ([]Pipeline, error)
+	// blockers are the open transactions that a scan with such a barrier waits for, or the making of a slot: "".
+	blockers(ctx context.Context, barrier string) ([]database.Blocker, error)
+	// plan is how a table would be read, in JSON.
+	plan(ctx context.Context, table string) (string, error)
+	// rows counts the rows of a table, up to so many.
+	rows(ctx context.Context, table string, most int64) (int64, error)
+	// known counts the rows of a pipeline that have the vector of their text now, for all that is known.
+	known(ctx context.Context, p *Pipeline) (int64, error)
+}
+
 // Read returns the state of the installation in a database.
 func Read(ctx context.Context, db database.DB) (Status, error) { return Options{}.Read(ctx, db) }
 
 // Read returns the state of the installation in a database.
 func (o Options) Read(ctx context.Context, db database.DB) (Status, error) {
+	return o.read(ctx, server{db})
+}
+
+func (o Options) read(ctx context.Context, db tables) (Status, error) {
 	if o.CountUpTo == 0 {
 		o.CountUpTo = exactRows
 	}
 	st, err := o.settled(ctx, func() (st Status, err error) {
-		if st.Slots, err = Slots(ctx, db); err == nil {
-			st.Sidecars, err = Sidecars(ctx, db)
+		if st.Slots, err = slots(ctx, db); err == nil {
+			st.Sidecars, err = db.sidecars(ctx)
 		}
 		return st, err
 	})
 	if err != nil {
 		return st, err
 	}
-	if st.Pipelines, err = pipelines(ctx, db); err != nil {
+	if st.Pipelines, err = db.pipelines(ctx); err != nil {
 		return st, err
 	}
 	for i := range st.Pipelines {
 		p := &st.Pipelines[i]
 		if p.scanBarrier != "" {
-			if p.ScanBlockers, err = database.Blockers(ctx, db, p.scanBarrier); err != nil {
+			if p.ScanBlockers, err = db.blockers(ctx, p.scanBarrier); err != nil {
 				return st, err
 			}
 		}
@@ -170,7 +185,7 @@ func (o Options) Read(ctx context.Context, db database.DB) (Status, error) {
 			p.count(ctx, db, o.CountUpTo)
 		}
 		if o.CountUpTo >= 0 && !o.Uncovered {
-			if err := o.Counts.Cover(ctx, db, p); err != nil {
+			if err := o.Counts.cover(ctx, db, p); err != nil {
 				return st, err
 			}
 		}
@@ -223,29 +238,6 @@ func (st *Status) changesHands() bool {
 	})
 }
 
-func pipelines(ctx context.Context, db database.DB) ([]Pipeline, error) {
-	rows, err := db.Query(ctx, sqlfiles.Query("status_pipelines"), pgx.StrictNamedArgs{"cap": taskCap})
-	if err != nil {
-		return nil, fmt.Errorf("read the pipelines: %w", err)
-	}
-	list, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (p Pipeline, err error) {
-		var estimate *int64
-		err = row.Scan(&p.ID, &p.Name, &p.Slot, &p.Schema, &p.Table, &p.ReplacedBy, &p.Dropped, &p.Model, &p.Plugin,
-			&p.Generation, &p.Enabled, &p.Status, &p.Detail,
-			&p.Pending, &p.Running, &p.Retrying, &p.Failed, &p.OldestSeconds, &p.ScanPhase, &p.ScanReason, &p.scanFirst,
-			&p.ScanSeen, &p.ScanExpected,
-			&p.ScanRate, &p.scanBarrier, &p.unrouted, &p.Tokens, &estimate)
-		if estimate != nil {
-			p.Rows, p.RowsEstimated = *estimate, true
-		}
-		return p, err
-	})
-	if err != nil {
-		return nil, fmt.Errorf("read the pipelines: %w", err)
-	}
-	return list, nil
-}
-
 // refresh takes what the catalogue says now where nobody runs who would have stored it.
 func (o Options) refresh(p *Pipeline, running bool) {
 	at := slices.IndexFunc(o.Loaded, func(l pipeline.Pipeline) bool { return l.ID == p.ID })
@@ -256,23 +248,20 @@ func (o Options) refresh(p *Pipeline, running bool) {
 
 // count finds out how many rows the table has: exactly if they are few. The planner's estimate is better than that of
 // the last ANALYZE, of which there may be none yet.
-func (p *Pipeline) count(ctx context.Context, db database.DB, upTo int64) {
+func (p *Pipeline) count(ctx context.Context, db tables, upTo int64) {
 	table := database.Quote(p.Schema, p.Table)
-	var text string
-	if err := db.QueryRow(ctx, "EXPLAIN (FORMAT JSON) SELECT FROM "+table,
-		pgx.QueryExecModeSimpleProtocol).Scan(&text); err != nil {
+	plan, err := db.plan(ctx, table)
+	if err != nil {
 		return // a role that may not look gets the estimate of the last ANALYZE
 	}
-	if rows, ok := planned(text); ok {
+	if rows, ok := planned(plan); ok {
 		p.Rows = rows
 	}
 	if p.Rows > upTo { // also where nothing is to be counted
 		return
 	}
 	// The estimate may be wrong by orders of magnitude: no more than the limit is read.
-	var rows int64
-	if err := db.QueryRow(ctx, "SELECT count(*) FROM (SELECT FROM "+table+" LIMIT $1) AS r",
-		upTo+1).Scan(&rows); err == nil {
+	if rows, err := db.rows(ctx, table, upTo+1); err == nil {
 		p.counted(rows, upTo)
 	}
 }
@@ -334,15 +323,20 @@ func (st *Status) facts(p *Pipeline) health.Facts {
 }
 
 // Slots returns the state of every slot that is set up in a database.
-func Slots(ctx context.Context, db database.DB) ([]Slot, error) {
-	states, err := slot.All(ctx, db)
+func Slots(ctx context.Context, db database.DB) ([]Slot, error) { return slots(ctx, server{db}) }
+
+func slots(ctx context.Context, db tables) ([]Slot, error) {
+	states, err := db.states(ctx)
 	if err != nil {
-		return nil, fmt.Errorf("read the slots: %w", err)
+		return nil, err
 	}
 	slots := make([]Slot, len(states))
 	for i := range states {
 		slots[i] = slotOf(&states[i])
-		if slots[i].Blockers, err = states[i].Blockers(ctx, db); err != nil {
+		if !slots[i].Making {
+			continue
+		}
+		if slots[i].Blockers, err = db.blockers(ctx, ""); err != nil {
 			return nil, err
 		}
 	}
@@ -362,19 +356,6 @@ func slotOf(s *slot.State) Slot {
 	return told
 }
 
-// Sidecars returns those that run.
-func Sidecars(ctx context.Context, db database.DB) ([]Sidecar, error) {
-	rows, err := db.Query(ctx, sqlfiles.Query("status_workers"))
-	if err != nil {
-		return nil, fmt.Errorf("read the sidecars: %w", err)
-	}
-	list, err := pgx.CollectRows(rows, pgx.RowToStructByPos[Sidecar])
-	if err != nil {
-		return nil, fmt.Errorf("read the sidecars: %w", err)
-	}
-	return list, nil
-}
-
 // FailedRow is a row that could not be embedded, or that failed and will be tried again. It holds no text.
 type FailedRow struct {
 	Pipeline       string   `json:"pipeline"`
@@ -390,13 +371,6 @@ type FailedRow struct {
 
 // Failed returns rows of pipelines that could not be embedded, at most so many of each.
 func Failed(ctx context.Context, db database.DB, pipelines []string, limit int) ([]FailedRow, error) {
-	rows, err := db.Query(ctx, sqlfiles.Query("failed_rows"), pgx.StrictNamedArgs{"pipelines": pipelines, "max": limit})
-	if err != nil {
-		return nil, fmt.Errorf("list rows that failed: %w", err)
-	}
-	list, err := pgx.CollectRows(rows, pgx.RowToStructByPos[FailedRow])
-	if err != nil {
-		return nil, fmt.Errorf("list rows that failed: %w", err)
-	}
-	return list, nil
+	return collect(ctx, db, "list rows that failed", pgx.RowToStructByPos[FailedRow], "failed_rows",
+		pgx.StrictNamedArgs{"pipelines": pipelines, "max": limit})
 }

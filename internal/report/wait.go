@@ -14,8 +14,6 @@ import (
 
 	"github.com/embedsidecar/embedsidecar/internal/database"
 	"github.com/embedsidecar/embedsidecar/internal/sleep"
-	"github.com/embedsidecar/embedsidecar/queue"
-	sqlfiles "github.com/embedsidecar/embedsidecar/sql"
 )
 
 // CaughtUp is how far a slot's pipelines are with everything before an LSN.
@@ -50,10 +48,49 @@ var ErrNoPipeline = errors.New("no pipeline of this slot is set up in this datab
 // catalogue does, and the streamer stores what it has seen of that together with its request for a scan: so the
 // catalogue comes first, and then the scans.
 func At(ctx context.Context, db database.DB, slot string, lsn pglogrepl.LSN) (CaughtUp, error) {
+	return at(ctx, server{db}, slot, lsn)
+}
+
+// progress is what somebody who waits asks of a database.
+type progress interface {
+	// caughtUp is how far a slot's pipelines are, and whether it has any; pgx.ErrNoRows: it has no checkpoint.
+	caughtUp(ctx context.Context, slot string, lsn pglogrepl.LSN) (c CaughtUp, pipelines bool, err error)
+	// altered counts the pipelines of which the catalogue says something else than the streamer has seen.
+	altered(ctx context.Context, slot string) (n int64, err error)
+	// ask makes the streamer persist its position as soon as it reaches an LSN; nil: that of now.
+	ask(ctx context.Context, lsn *string) (at pglogrepl.LSN, err error)
+}
+
+func at(ctx context.Context, db progress, slot string, lsn pglogrepl.LSN) (CaughtUp, error) {
 	return ordered(
-		func() (CaughtUp, error) { return at(ctx, db, slot, lsn) },
-		func() (int64, error) { return altered(ctx, db, slot) },
+		func() (CaughtUp, error) {
+			c, pipelines, err := db.caughtUp(ctx, slot, lsn)
+			return c, refused(slot, pipelines, err)
+		},
+		func() (int64, error) { return db.altered(ctx, slot) },
 	)
+}
+
+// differs reports whether the catalogue says something else of a pipeline than the streamer has seen.
+func differs(fields []pgconn.FieldDescription, values [][]byte) bool {
+	value := func(name string) []byte {
+		return values[slices.IndexFunc(fields, func(f pgconn.FieldDescription) bool { return f.Name == name })]
+	}
+	return !bytes.Equal(value("known"), value("current")) // jsonb: equal content has equal bytes
+}
+
+// refused is what is told of a slot that could not be asked for, or that has nothing to be caught up with: err is that
+// of the question, and pipelines says whether it has any.
+func refused(slot string, pipelines bool, err error) error {
+	switch {
+	case errors.Is(err, pgx.ErrNoRows):
+		return ErrNoSlot
+	case err != nil:
+		return fmt.Errorf("ask how far slot %q is: %w", slot, err)
+	case !pipelines:
+		return ErrNoPipeline
+	}
+	return nil
 }
 
 // ordered asks the queue, then the catalogue if nothing is left, and then the queue again.
@@ -71,72 +108,22 @@ func ordered(at func() (CaughtUp, error), altered func() (int64, error)) (Caught
 	return c, err
 }
 
-// altered counts the pipelines of which the catalogue says something else than the streamer has seen.
-func altered(ctx context.Context, db database.DB, slot string) (n int64, err error) {
-	rows, err := db.Query(ctx, sqlfiles.Query("pipeline_catalogue"), pgx.StrictNamedArgs{"slot": slot})
-	if err != nil {
-		return 0, fmt.Errorf("look at the catalogue: %w", err)
-	}
-	defer rows.Close()
-	column := func(name string) int {
-		return slices.IndexFunc(rows.FieldDescriptions(), func(f pgconn.FieldDescription) bool { return f.Name == name })
-	}
-	known, current := column("known"), column("current")
-	for rows.Next() {
-		if values := rows.RawValues(); !bytes.Equal(values[known], values[current]) { // jsonb: equal content has equal bytes
-			n++
-		}
-	}
-	if err := rows.Err(); err != nil {
-		return 0, fmt.Errorf("look at the catalogue: %w", err)
-	}
-	return n, nil
-}
-
-func at(ctx context.Context, db database.DB, slot string, lsn pglogrepl.LSN) (CaughtUp, error) {
-	var (
-		c           CaughtUp
-		anyPipeline bool
-	)
-	err := db.QueryRow(ctx, sqlfiles.Query("caught_up"), pgx.StrictNamedArgs{"slot": slot, "lsn": lsn.String()}).
-		Scan(&c.Decoded, &c.Open, &c.Scans, &c.Failed, &c.Resting, &c.Unrouted, &anyPipeline)
-	if errors.Is(err, pgx.ErrNoRows) {
-		return c, ErrNoSlot
-	}
-	if err != nil {
-		return c, fmt.Errorf("ask how far slot %q is: %w", slot, err)
-	}
-	if !anyPipeline {
-		return c, ErrNoPipeline
-	}
-	return c, nil
-}
-
 // Now returns an LSN that everything committed before this call lies below, and makes the streamer persist its
 // position as soon as it gets there: an idle one otherwise saves itself the write.
-func Now(ctx context.Context, db database.DB) (pglogrepl.LSN, error) { return ask(ctx, db, nil) }
-
-// ask makes the streamer persist its position as soon as it reaches an LSN; nil: that of now.
-func ask(ctx context.Context, db database.DB, lsn *string) (at pglogrepl.LSN, err error) {
-	var setting, notified string
-	err = db.QueryRow(ctx, sqlfiles.Query("ask_streamer"), pgx.StrictNamedArgs{
-		"channel": queue.Waiting,
-		"lsn":     lsn,
-	}).Scan(&at, &setting, &notified)
-	if err != nil {
-		return 0, fmt.Errorf("ask the streamer to hurry: %w", err)
-	}
-	return at, nil
-}
+func Now(ctx context.Context, db database.DB) (pglogrepl.LSN, error) { return server{db}.ask(ctx, nil) }
 
 // Wait waits until a slot's pipelines have caught up with an LSN. When ctx ends first it returns how far they are and
 // ctx's error.
 func Wait(ctx context.Context, db database.DB, slot string, lsn pglogrepl.LSN) (CaughtUp, error) {
+	return waitFor(ctx, server{db}, slot, lsn)
+}
+
+func waitFor(ctx context.Context, db progress, slot string, lsn pglogrepl.LSN) (CaughtUp, error) {
 	wanted := lsn.String()
 	return wait(ctx,
-		func() (CaughtUp, error) { return At(ctx, db, slot, lsn) },
+		func() (CaughtUp, error) { return at(ctx, db, slot, lsn) },
 		func() error {
-			_, err := ask(ctx, db, &wanted)
+			_, err := db.ask(ctx, &wanted)
 			return err
 		})
 }

@@ -7,6 +7,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/jackc/pgx/v5/pgconn"
 )
 
 var done = CaughtUp{Decoded: true}
@@ -120,6 +122,68 @@ func TestWait_EndsWithWhatWentWrong(t *testing.T) {
 		c, err := wait(ctx, func() (CaughtUp, error) { return CaughtUp{Open: 5}, ctx.Err() }, ctx.Err)
 		if !errors.Is(err, broken) || c.Open != 5 {
 			t.Errorf("its time is over: %+v, %v, want how far it is, and why it ends", c, err)
+		}
+	})
+}
+
+// Who asks how far a slot is hears what to do where there is nothing to be caught up with.
+func TestAt_TellsWhatIsMissing(t *testing.T) {
+	t.Parallel()
+	broken, docs := errors.New("broken"), []Pipeline{{Name: "docs"}}
+	for name, c := range map[string]struct {
+		m    memory
+		want error
+		yes  bool // if there is no error
+	}{
+		"all is done":               {memory{installed: docs, progress: done}, nil, true},
+		"its table was altered":     {memory{installed: docs, progress: done, news: 1}, nil, false},
+		"there is no such slot":     {memory{installed: docs, absent: true}, ErrNoSlot, false},
+		"nothing is set up":         {memory{progress: done}, ErrNoPipeline, false},
+		"the queue cannot be asked": {memory{installed: docs, refuse: map[string]error{"queue": broken}}, broken, false},
+		"the catalogue cannot be": {
+			memory{installed: docs, progress: done, refuse: map[string]error{"catalogue": broken}}, broken, false,
+		},
+	} {
+		got, err := at(t.Context(), &c.m, "docs", 0x10)
+		if !errors.Is(err, c.want) || err == nil && got.Yes() != c.yes {
+			t.Errorf("%s: %+v, %v, want %v", name, got, err, c.want)
+		}
+	}
+}
+
+// A table was altered that the catalogue describes in another way than the streamer has stored, and one of which it has
+// stored nothing, or of which nothing is there.
+func TestDiffers_FromWhatWasSeen(t *testing.T) {
+	t.Parallel()
+	fields := []pgconn.FieldDescription{{Name: "current"}, {Name: "pipeline_id"}, {Name: "known"}}
+	for name, c := range map[string]struct {
+		values [][]byte
+		want   bool
+	}{
+		"the same":     {[][]byte{[]byte("{a}"), []byte("1"), []byte("{a}")}, false},
+		"altered":      {[][]byte{[]byte("{a,b}"), []byte("1"), []byte("{a}")}, true},
+		"dropped":      {[][]byte{nil, []byte("1"), []byte("{a}")}, true},
+		"not seen yet": {[][]byte{[]byte("{a}"), []byte("1"), nil}, true},
+		"neither nor":  {[][]byte{nil, []byte("1"), nil}, false},
+	} {
+		if got := differs(fields, c.values); got != c.want {
+			t.Errorf("%s: %t, want %t", name, got, c.want)
+		}
+	}
+}
+
+// A streamer with nothing to store does so for whoever waits, as soon as it is where he waits for it to be.
+func TestWaitFor_AsksForThePositionItWaitsFor(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		m := memory{installed: []Pipeline{{Name: "docs"}}}
+		c, err := waitFor(t.Context(), &m, "docs", 0x10)
+		if err != nil || !c.Yes() || !slices.Contains(m.asked, "hurry to 0/10") || slices.Contains(m.asked, "hurry") {
+			t.Errorf("%+v, %v, asked %v", c, err, m.asked)
+		}
+		m.progress.Decoded, m.refuse = false, map[string]error{"hurry to 0/10": context.DeadlineExceeded}
+		if _, err := waitFor(t.Context(), &m, "docs", 0x10); !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("nobody could be asked: %v", err)
 		}
 	})
 }
