@@ -33,7 +33,8 @@ test_env   = $(if $(own_pg),,EMBEDSIDECAR_TEST_MAJORS='$(PG_TEST)')
 
 # Packages at a time, and how long one may take. Two cores: more at a time only makes the timings of each less true.
 TEST_FLAGS ?= -p 2 -timeout 45m
-TEST      ?= ./...
+# The longest first, or the last of them would run alone.
+TEST      ?= ./internal/sidecar ./internal/e2e ./cmd/embedsidecar ./...
 FUZZTIME  ?= 20s
 # Where tests leave how many outputs they searched for what none may hold. Always the same, or go would know no result from before.
 CANARY    := $(CACHE)/canary-$(shell pwd | cksum | cut -d' ' -f1)
