@@ -129,12 +129,12 @@ func (c *checkCommand) show(env *environment, list []finding) error {
 			continue
 		}
 		// A line each, because details are sentences.
-		if err := env.printf("%-5s  %s: %s\n", f.Status, cleanCell(f.Check),
-			env.redact.Text(cleanCell(f.Detail))); err != nil {
+		if err := env.printf("%-5s  %s: %s\n", f.Status, wording.OneLine(f.Check),
+			env.redact.Text(wording.OneLine(f.Detail))); err != nil {
 			return err
 		}
 		for _, hint := range f.Hints {
-			if err := env.printf("         %s\n", env.redact.Text(cleanCell(hint))); err != nil {
+			if err := env.printf("         %s\n", env.redact.Text(wording.OneLine(hint))); err != nil {
 				return err
 			}
 		}

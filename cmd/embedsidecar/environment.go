@@ -6,13 +6,13 @@ import (
 	"io"
 	"log/slog"
 	"strings"
-	"unicode"
 
 	"github.com/goccy/go-yaml"
 	"github.com/jedib0t/go-pretty/v6/table"
 	"github.com/jedib0t/go-pretty/v6/text"
 
 	"github.com/embedsidecar/embedsidecar/internal/config"
+	"github.com/embedsidecar/embedsidecar/internal/wording"
 )
 
 // environment is all that a command sees of the world. Data goes to stdout, everything else to stderr
@@ -80,7 +80,7 @@ func (e *environment) list(l listing) error {
 	for _, row := range l.rows {
 		cells := make(table.Row, len(row))
 		for i, cell := range row {
-			cells[i] = cleanCell(fmt.Sprint(cell))
+			cells[i] = wording.OneLine(fmt.Sprint(cell))
 		}
 		w.AppendRow(cells)
 	}
@@ -108,19 +108,6 @@ func style(color bool) table.Style {
 		s.Color.Header = text.Colors{text.Bold}
 	}
 	return s
-}
-
-// cleanCell keeps names and messages that come from a database from breaking the table or the terminal.
-func cleanCell(s string) string {
-	return strings.Map(func(r rune) rune {
-		if r == '\n' || r == '\t' {
-			return ' '
-		}
-		if !unicode.IsPrint(r) {
-			return '\uFFFD'
-		}
-		return r
-	}, s)
 }
 
 // say tells a person something that is no data.

@@ -16,6 +16,7 @@ import (
 	"github.com/embedsidecar/embedsidecar/internal/refusal"
 	"github.com/embedsidecar/embedsidecar/internal/setup"
 	"github.com/embedsidecar/embedsidecar/internal/step"
+	"github.com/embedsidecar/embedsidecar/internal/wording"
 )
 
 // initCommand sets up what pipelines need.
@@ -132,7 +133,7 @@ func (c *initCommand) show(env *environment, done setup.Report, dry bool, failed
 func script(steps []step.Step) string {
 	var b strings.Builder
 	for _, step := range steps {
-		b.WriteString("-- " + cleanCell(step.What) + "\n")
+		b.WriteString("-- " + wording.OneLine(step.What) + "\n")
 		for _, sql := range step.SQL {
 			b.WriteString(terminated(sql) + "\n")
 		}
@@ -144,7 +145,7 @@ func script(steps []step.Step) string {
 // breaks.
 func terminated(sql string) string {
 	if strings.HasPrefix(sql, "-- ") {
-		return cleanCell(sql)
+		return wording.OneLine(sql)
 	}
 	return strings.TrimSuffix(sql, ";") + ";"
 }

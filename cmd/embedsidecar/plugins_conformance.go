@@ -12,6 +12,7 @@ import (
 
 	"github.com/embedsidecar/embedsidecar/internal/config"
 	"github.com/embedsidecar/embedsidecar/internal/node/catalogue"
+	"github.com/embedsidecar/embedsidecar/internal/wording"
 	"github.com/embedsidecar/embedsidecar/plugins/conformance"
 )
 
@@ -98,7 +99,7 @@ func (c *pluginsTestCommand) line(env *environment, check conformance.Check) str
 	const margin = 24
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s  %-16s  %s\n", verdict, check.ID, fill(check.Title, margin))
-	fmt.Fprintf(&b, "%*s%s\n", margin, "", fill(cleanCell(env.redact.Text(check.Measured)), margin))
+	fmt.Fprintf(&b, "%*s%s\n", margin, "", fill(wording.OneLine(env.redact.Text(check.Measured)), margin))
 	if check.Advice != "" {
 		fmt.Fprintf(&b, "%*s%s\n", margin, "", fill("to do: "+check.Advice, margin))
 	}

@@ -1,18 +1,13 @@
 package main
 
 import (
-	"cmp"
 	"context"
 	"errors"
-	"fmt"
 	"strings"
 
-	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/urfave/cli/v2"
 
-	"github.com/embedsidecar/embedsidecar/internal/node/lookup"
-	"github.com/embedsidecar/embedsidecar/internal/pipeline"
-	"github.com/embedsidecar/embedsidecar/internal/resolve"
+	"github.com/embedsidecar/embedsidecar/internal/node/roles"
 	sqlfiles "github.com/embedsidecar/embedsidecar/sql"
 )
 
@@ -48,22 +43,20 @@ func newRoles() *command {
 }
 
 func (c *rolesCommand) run(ctx context.Context, env *environment) error {
-	c.role, c.stream = cmp.Or(c.role, sqlfiles.RunRole), cmp.Or(c.stream, sqlfiles.StreamRole)
-	for _, name := range []string{c.role, c.stream} {
-		if strings.ContainsAny(name, "\x00\r\n") || strings.Contains(name, "$embedsidecar$") {
-			return misuse("%q is no name for a role in a script", name)
-		}
+	r, err := roles.Named(c.role, c.stream)
+	if err != nil {
+		return err
 	}
 	if env.yes {
-		return c.apply(ctx, env)
+		return c.apply(ctx, env, r)
 	}
 	if c.grants {
-		grants, err := c.pipelines(ctx, env)
+		grants, err := env.grants(ctx, r)
 		return errors.Join(err, env.printf("%s", strings.TrimPrefix(grants, "\n")))
 	}
-	script := sqlfiles.Roles(c.role, c.stream)
+	script := r.Script()
 	if env.namesDatabase() {
-		grants, err := c.pipelines(ctx, env)
+		grants, err := env.grants(ctx, r)
 		if err != nil { // the rest is worth having without them
 			env.say("the grants for each pipeline are left out: %s", err)
 		}
@@ -72,55 +65,33 @@ func (c *rolesCommand) run(ctx context.Context, env *environment) error {
 	return env.printf("%s", script)
 }
 
-// apply runs what would be printed: all of it or none, as several statements sent at once are one transaction.
-func (c *rolesCommand) apply(ctx context.Context, env *environment) error {
-	script, err := c.pipelines(ctx, env)
+// apply runs what would be printed.
+func (c *rolesCommand) apply(ctx context.Context, env *environment, r roles.Roles) error {
+	pool, err := env.connect(ctx)
+	if err != nil {
+		return err
+	}
+	defer pool.Close()
+	script, err := r.Grants(ctx, pool)
 	if err != nil {
 		return err
 	}
 	if !c.grants {
-		script = sqlfiles.Roles(c.role, c.stream) + script
+		script = r.Script() + script
 	}
-	pool, err := env.connect(ctx)
-	if err != nil {
+	if err := r.Apply(ctx, pool, script); err != nil {
 		return err
 	}
-	defer pool.Close()
-	err = pool.AcquireFunc(ctx, func(conn *pgxpool.Conn) error {
-		_, err := conn.Conn().PgConn().Exec(ctx, script).ReadAll()
-		return err
-	})
-	if err != nil {
-		return fmt.Errorf("run the SQL for roles %q and %q: %w", c.role, c.stream, err)
-	}
-	env.say("roles %q and %q have what they need", c.role, c.stream)
+	env.say("roles %q and %q have what they need", r.Run, r.Stream)
 	return nil
 }
 
-// pipelines returns what the role needs for each pipeline that is set up.
-func (c *rolesCommand) pipelines(ctx context.Context, env *environment) (string, error) {
-	pool, err := env.connect(ctx)
+// grants connects, and returns what the role that works needs for each pipeline.
+func (e *environment) grants(ctx context.Context, r roles.Roles) (string, error) {
+	pool, err := e.connect(ctx)
 	if err != nil {
 		return "", err
 	}
 	defer pool.Close()
-	pipelines, err := lookup.All(ctx, pool)
-	if err != nil {
-		return "", err
-	}
-	var b strings.Builder
-	for i := range pipelines {
-		p := &pipelines[i]
-		fmt.Fprintf(&b, "\n-- Pipeline %q:\n", p.Name)
-		if p.Status != pipeline.Active {
-			b.WriteString("-- left out, as it cannot work now: " + cleanCell(p.Detail) + "\n")
-			continue
-		}
-		statements, err := resolve.Grants(ctx, pool, p, c.role)
-		if err != nil {
-			return "", err
-		}
-		b.WriteString(strings.Join(statements, "\n") + "\n")
-	}
-	return b.String(), nil
+	return r.Grants(ctx, pool)
 }

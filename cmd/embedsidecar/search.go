@@ -3,17 +3,15 @@ package main
 import (
 	"context"
 	"errors"
-	"fmt"
 	"strconv"
 	"strings"
 
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/urfave/cli/v2"
 
-	"github.com/embedsidecar/embedsidecar/embed"
 	"github.com/embedsidecar/embedsidecar/internal/config"
 	"github.com/embedsidecar/embedsidecar/internal/node/embedders"
-	"github.com/embedsidecar/embedsidecar/internal/node/lookup"
+	"github.com/embedsidecar/embedsidecar/internal/node/query"
 	"github.com/embedsidecar/embedsidecar/internal/pipeline"
 	"github.com/embedsidecar/embedsidecar/internal/search"
 )
@@ -114,27 +112,17 @@ func (c *searchCommand) run(ctx context.Context, env *environment) (err error) {
 	defer pool.Close()
 	plugins := embedders.New(env.embedders())
 	defer func() { err = errors.Join(err, plugins.Close()) }()
-	embedder, err := plugins.Matching(ctx, p)
+	vector, err := query.Vector(ctx, plugins, p, text)
 	if err != nil {
 		return err
 	}
-	results, err := embedder.Embed(ctx, embed.Query, []string{text})
-	switch {
-	case err != nil:
-		return err
-	case results[0].Err != nil:
-		return fail(exitFailed, results[0].Err)
-	case results[0].Empty:
-		return misuse("the text to search for holds nothing to embed")
-	}
 	request := search.Request{
-		Vector: results[0].Vector, Text: text, Hybrid: c.hybrid, Language: c.language, Rows: c.limit,
-		Filter: filter,
+		Vector: vector, Text: text, Hybrid: c.hybrid, Language: c.language, Rows: c.limit, Filter: filter,
 	}
 	if c.explain {
 		e, err := search.Explain(ctx, pool, p, request)
 		if err != nil {
-			return searchFailed(p, err)
+			return query.Classified(p, err)
 		}
 		if env.output != "table" {
 			return env.show(e, func() listing {
@@ -148,7 +136,7 @@ func (c *searchCommand) run(ctx context.Context, env *environment) (err error) {
 	}
 	hits, err := search.Find(ctx, pool, p, request)
 	if err != nil {
-		return searchFailed(p, err)
+		return query.Classified(p, err)
 	}
 	return c.print(env, p, hits)
 }
@@ -163,12 +151,9 @@ func (c *searchCommand) similar(ctx context.Context, env *environment) error {
 		return err
 	}
 	defer pool.Close()
-	hits, err := search.Similar(ctx, pool, p, env.args[1], search.Request{Rows: c.limit, Filter: filter})
-	if errors.Is(err, search.ErrNoRow) {
-		return fail(exitNoMatch, fmt.Errorf("pipeline %q, key %q: %w", p.Name, env.args[1], err))
-	}
+	hits, err := query.Similar(ctx, pool, p, env.args[1], search.Request{Rows: c.limit, Filter: filter})
 	if err != nil {
-		return searchFailed(p, err)
+		return err
 	}
 	return c.print(env, p, hits)
 }
@@ -179,25 +164,12 @@ func (*searchCommand) pipeline(ctx context.Context, env *environment) (*pgxpool.
 	if err != nil {
 		return nil, nil, err
 	}
-	found, err := lookup.Named(ctx, pool, env.args[:1])
+	p, err := query.Searchable(ctx, pool, env.args[0])
 	if err != nil {
 		pool.Close()
 		return nil, nil, err
 	}
-	p := &found[0]
-	if p.Status != pipeline.Active {
-		pool.Close()
-		return nil, nil, fail(exitFailed, fmt.Errorf("pipeline %q cannot work: %s: %s", p.Name, p.Status, p.Detail))
-	}
 	return pool, p, nil
-}
-
-// searchFailed gives the error of a search its exit status.
-func searchFailed(p *pipeline.Pipeline, err error) error {
-	if wrong, ok := errors.AsType[*search.BadRequestError](err); ok {
-		return fail(exitUsage, err, wrong.Hint...)
-	}
-	return fmt.Errorf("search %q: %w", p.Name, err)
 }
 
 func (c *searchCommand) print(env *environment, p *pipeline.Pipeline, hits []search.Hit) error {

@@ -78,7 +78,7 @@ func (c *statusCommand) once(ctx context.Context, env *environment, pool *pgxpoo
 		return env.show(state, func() listing { return pipelineListing(state.Pipelines) })
 	}
 	for _, s := range state.Slots {
-		if err := env.printf("%s\n", cleanCell(s.Line())); err != nil {
+		if err := env.printf("%s\n", wording.OneLine(s.Line())); err != nil {
 			return err
 		}
 	}
@@ -89,7 +89,7 @@ func (c *statusCommand) once(ctx context.Context, env *environment, pool *pgxpoo
 		return err
 	}
 	for _, line := range state.Remarks() {
-		if err := env.printf("! %s\n", cleanCell(line)); err != nil {
+		if err := env.printf("! %s\n", wording.OneLine(line)); err != nil {
 			return err
 		}
 	}

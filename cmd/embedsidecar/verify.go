@@ -11,6 +11,7 @@ import (
 	"github.com/embedsidecar/embedsidecar/internal/config"
 	"github.com/embedsidecar/embedsidecar/internal/node/actions"
 	"github.com/embedsidecar/embedsidecar/internal/node/embedders"
+	"github.com/embedsidecar/embedsidecar/internal/wording"
 )
 
 // verifyCommand proves that vectors are those of the rows.
@@ -99,7 +100,7 @@ func (c *verifyCommand) show(env *environment, list []actions.Verified) error {
 	if env.output == "table" {
 		for _, v := range list {
 			for _, example := range v.Examples {
-				env.say("%s, row %s", v.Pipeline, cleanCell(example))
+				env.say("%s, row %s", v.Pipeline, wording.OneLine(example))
 			}
 		}
 	}

@@ -1,10 +1,13 @@
-// Package wording writes numbers as people read them: how many, how much, how long, how large a part.
+// Package wording writes things as people read them: how many, how much, how long, how large a part, and foreign words
+// within a line.
 package wording
 
 import (
 	"fmt"
 	"strconv"
+	"strings"
 	"time"
+	"unicode"
 )
 
 // Count writes a number with its noun.
@@ -47,4 +50,18 @@ func Age(seconds float64) string {
 // Percent writes a part of 1, cut to one digit, so that 100 means all.
 func Percent(part float64) string {
 	return fmt.Sprintf("%.1f%%", float64(int64(part*100*10))/10) //nolint:mnd // percent, with one digit
+}
+
+// OneLine keeps names and messages that come from a database from breaking out of their line, be it of a table, of a
+// terminal or of a script.
+func OneLine(s string) string {
+	return strings.Map(func(r rune) rune {
+		if r == '\n' || r == '\t' {
+			return ' '
+		}
+		if !unicode.IsPrint(r) {
+			return '\uFFFD'
+		}
+		return r
+	}, s)
 }

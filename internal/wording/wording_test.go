@@ -22,6 +22,7 @@ func TestWording(t *testing.T) {
 		{wording.Age(3661), "1h1m0s"},
 		{wording.Percent(1), "100.0%"},
 		{wording.Percent(0.99999), "99.9%"},
+		{wording.OneLine("a\nb\tc\x1b[1m é"), "a b c\uFFFD[1m é"},
 	} {
 		if c.got != c.want {
 			t.Errorf("%q, want %q", c.got, c.want)

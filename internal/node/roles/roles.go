@@ -1,0 +1,70 @@
+// Package roles writes and runs the SQL for the two roles that a sidecar needs: one works, one streams.
+package roles
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"strings"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/embedsidecar/embedsidecar/internal/node/lookup"
+	"github.com/embedsidecar/embedsidecar/internal/pipeline"
+	"github.com/embedsidecar/embedsidecar/internal/problem"
+	"github.com/embedsidecar/embedsidecar/internal/resolve"
+	"github.com/embedsidecar/embedsidecar/internal/wording"
+	sqlfiles "github.com/embedsidecar/embedsidecar/sql"
+)
+
+// Roles are the names of the two.
+type Roles struct{ Run, Stream string }
+
+// Named returns roles of these names, "" for the usual ones. Names that a script cannot hold are refused.
+func Named(run, stream string) (Roles, error) {
+	r := Roles{cmp.Or(run, sqlfiles.RunRole), cmp.Or(stream, sqlfiles.StreamRole)}
+	for _, name := range []string{r.Run, r.Stream} {
+		if strings.ContainsAny(name, "\x00\r\n") || strings.Contains(name, "$embedsidecar$") {
+			return r, problem.New(problem.Usage, fmt.Errorf("%q is no name for a role in a script", name))
+		}
+	}
+	return r, nil
+}
+
+// Script makes the roles. It may be run again.
+func (r Roles) Script() string { return sqlfiles.Roles(r.Run, r.Stream) }
+
+// Grants is the script of what the role that works needs for each pipeline that is set up.
+func (r Roles) Grants(ctx context.Context, pool *pgxpool.Pool) (string, error) {
+	pipelines, err := lookup.All(ctx, pool)
+	if err != nil {
+		return "", err
+	}
+	var b strings.Builder
+	for i := range pipelines {
+		p := &pipelines[i]
+		fmt.Fprintf(&b, "\n-- Pipeline %q:\n", p.Name)
+		if p.Status != pipeline.Active {
+			b.WriteString("-- left out, as it cannot work now: " + wording.OneLine(p.Detail) + "\n")
+			continue
+		}
+		statements, err := resolve.Grants(ctx, pool, p, r.Run)
+		if err != nil {
+			return "", err
+		}
+		b.WriteString(strings.Join(statements, "\n") + "\n")
+	}
+	return b.String(), nil
+}
+
+// Apply runs a script: all of it or none, as several statements sent at once are one transaction.
+func (r Roles) Apply(ctx context.Context, pool *pgxpool.Pool, script string) error {
+	err := pool.AcquireFunc(ctx, func(conn *pgxpool.Conn) error {
+		_, err := conn.Conn().PgConn().Exec(ctx, script).ReadAll()
+		return err
+	})
+	if err != nil {
+		return fmt.Errorf("run the SQL for roles %q and %q: %w", r.Run, r.Stream, err)
+	}
+	return nil
+}
