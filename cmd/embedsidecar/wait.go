@@ -70,8 +70,10 @@ func (c *waitCommand) wait(ctx context.Context, env *environment) error {
 	return errors.Join(env.show(a, func() listing {
 		return listing{
 			header: []string{"lsn", "caught_up", "decoded", "open", "scans", "failed", "resting", "unrouted"},
-			rows: [][]any{{a.LSN, a.Yes, a.Decoded, a.Open, a.Scans, a.Failed, strings.Join(a.Resting, " "),
-				strings.Join(a.Unrouted, " ")}},
+			rows: [][]any{{
+				a.LSN, a.Yes, a.Decoded, a.Open, a.Scans, a.Failed, strings.Join(a.Resting, " "),
+				strings.Join(a.Unrouted, " "),
+			}},
 		}
 	}), err)
 }
