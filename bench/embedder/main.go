@@ -166,6 +166,14 @@ func measure(ctx context.Context, o options) error {
 	if err := rounds(o.rounds, contenders, len(texts)); err != nil {
 		return err
 	}
+	tell(contenders, bareLoops, inside, over, o.python != "")
+	work := m.Work()
+	fmt.Printf("padding: %.2f %% of the tokens (%d runs)\n", 100*float64(work.Padding)/float64(work.Tokens), work.Runs)
+	return latency(ctx, loops[0].bare, m, plugin, folder, texts)
+}
+
+// tell prints how fast each was, beside the bare loops and, if it ran (it is the last), sentence-transformers.
+func tell(contenders, bareLoops []*contender, inside, over *contender, python bool) {
 	fastest := slices.MaxFunc(bareLoops, func(a, b *contender) int { return cmp.Compare(median(a.rate), median(b.rate)) })
 	for _, c := range contenders {
 		fmt.Printf("%-30s %7.1f texts/s   %6.0f us CPU/text", c.name, median(c.rate), median(c.cost))
@@ -176,14 +184,11 @@ func measure(ctx context.Context, o options) error {
 	}
 	fmt.Printf("beside the fastest, %q: %.3f in this process, %.3f over gRPC\n", fastest.name,
 		median(ratios(inside.rate, fastest.rate)), median(ratios(over.rate, fastest.rate)))
-	if o.python != "" {
+	if python {
 		st := contenders[len(contenders)-1]
 		fmt.Printf("plugin onnx / sentence-transformers: %.2f in this process, %.2f over gRPC (texts/s), %.2f (CPU)\n",
 			median(ratios(inside.rate, st.rate)), median(ratios(over.rate, st.rate)), median(ratios(st.cost, inside.cost)))
 	}
-	work := m.Work()
-	fmt.Printf("padding: %.2f %% of the tokens (%d runs)\n", 100*float64(work.Padding)/float64(work.Tokens), work.Runs)
-	return latency(ctx, loops[0].bare, m, plugin, folder, texts)
 }
 
 // rounds lets everybody run in turns, each round beginning with another one.

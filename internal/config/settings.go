@@ -110,6 +110,10 @@ func librarySettings() []Setting {
 }
 
 func settings() []Setting {
+	return slices.Concat(databaseSettings(), embeddingSettings(), workSettings(), listenSettings(), logSettings())
+}
+
+func databaseSettings() []Setting {
 	return []Setting{
 		text("database.url", "database-url", GroupDatabase, "URL",
 			"connection string, postgres://user@host/database or host=... dbname=...; the PG* variables fill in the rest",
@@ -165,7 +169,11 @@ func settings() []Setting {
 		toggle("publication.column_lists", "column-lists", GroupDatabase,
 			"publish only the columns that are read (PostgreSQL 15 and later; can make a user's own UPDATE or ALTER fail)",
 			func(c *Config) *bool { return &c.Publication.ColumnLists }),
+	}
+}
 
+func embeddingSettings() []Setting {
+	return []Setting{
 		text("default_model", "model", GroupEmbedding, "NAME|FOLDER", "model of pipelines that name none",
 			func(c *Config) *string { return &c.DefaultModel }),
 		sum("", "model-sha256", "SHA256 of the weights of --model", func(c *Config) *string { return &c.ModelSHA256 }),
@@ -183,7 +191,11 @@ func settings() []Setting {
 			func(c *Config) *string { return &c.Hub }),
 		auto("threads", "threads", GroupEmbedding, "threads an embedder may use", maxThreads,
 			func(c *Config) *int { return &c.Threads }),
+	}
+}
 
+func workSettings() []Setting {
+	return []Setting{
 		toggle("enabled", "enabled", GroupWork, "master switch: when false, changes are queued and nothing is embedded",
 			func(c *Config) *bool { return &c.Enabled }),
 		checked("instance", "instance", GroupWork, "NAME",
@@ -217,7 +229,11 @@ func settings() []Setting {
 			func(c *Config) *time.Duration { return &c.Retry.Initial }),
 		duration("retry.max", "retry-max", "longest pause between two tries", time.Millisecond, longestTimeout,
 			func(c *Config) *time.Duration { return &c.Retry.Max }),
+	}
+}
 
+func listenSettings() []Setting {
+	return []Setting{
 		checked("http.ops.listen", "ops-listen", GroupOps, "HOST:PORT",
 			"address of /livez, /readyz, /metrics and /version (default: none)", checkListen,
 			func(c *Config) *string { return &c.Ops.Listen }),
@@ -241,6 +257,11 @@ func settings() []Setting {
 		duration("http.queries.search_timeout", "search-timeout", "for how long the database may work on a search over HTTP",
 			100*time.Millisecond, time.Minute,
 			func(c *Config) *time.Duration { return &c.Queries.SearchTimeout }).in(GroupQueries),
+	}
+}
+
+func logSettings() []Setting {
+	return []Setting{
 		{
 			Path: "log.level", Flag: "log-level", Group: GroupOps, Placeholder: "debug|info|warn|error", Usage: "what is logged",
 			set: func(c *Config, v string) error {

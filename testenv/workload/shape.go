@@ -64,7 +64,20 @@ func (s Shape) Spec() pipeline.Spec {
 // Shapes returns all shapes, with vectors of this width: keys of each kind that users have, both destinations and
 // each type of them, odd names, partitions, long texts, each replica identity, a text expression with a filter.
 func Shapes(dims int) []Shape {
-	shapes := []Shape{
+	shapes := append(keyShapes(), tableShapes()...)
+	for i := range shapes {
+		s := &shapes[i]
+		s.Dims, s.Counter = dims, "hits"
+		if s.Schema == "" {
+			s.Schema = "public"
+		}
+	}
+	return shapes
+}
+
+// keyShapes differ in their keys and names.
+func keyShapes() []Shape {
+	return []Shape{
 		{
 			Name: "integers", Table: "integers", Key: []Column{{"id", "bigint"}}, Columns: []string{"title", "body"},
 			IntoColumn: "embedding",
@@ -140,6 +153,12 @@ func Shapes(dims int) []Shape {
 			Columns: []string{`select`, `Tïtle $1`}, IntoColumn: `The Vector`,
 			newKey: func(r *rand.Rand, rows int) []string { return []string{strconv.Itoa(r.IntN(2 * rows))} },
 		},
+	}
+}
+
+// tableShapes differ in how rows are stored, published and filtered, and in the type of their vectors.
+func tableShapes() []Shape {
+	return []Shape{
 		{
 			Name: "partitioned", Table: "partitioned", Key: []Column{{"region", "text"}, {"id", "bigint"}},
 			Columns: []string{"body"}, IntoColumn: "embedding",
@@ -199,14 +218,6 @@ func Shapes(dims int) []Shape {
 			newKey: func(r *rand.Rand, rows int) []string { return []string{strconv.Itoa(r.IntN(2 * rows))} },
 		},
 	}
-	for i := range shapes {
-		s := &shapes[i]
-		s.Dims, s.Counter = dims, "hits"
-		if s.Schema == "" {
-			s.Schema = "public"
-		}
-	}
-	return shapes
 }
 
 // Named picks shapes by name, in the order of the names. An unknown name panics.
