@@ -11,7 +11,7 @@ import (
 // untracked, added to a URL, keeps a session of ours out of pg_stat_statements.
 const untracked = "&pg_stat_statements.track=none"
 
-// countStatements switches pg_stat_statements on or off, and tells whether the server has it.
+// countStatements switches pg_stat_statements on or off, and reports whether the server has it.
 func (p *place) countStatements(ctx context.Context, on bool) (bool, error) {
 	if p.server["shared_preload_libraries"] != "pg_stat_statements" {
 		return false, nil

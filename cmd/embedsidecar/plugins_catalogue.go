@@ -7,7 +7,7 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"github.com/embedsidecar/embedsidecar/internal/config"
-	"github.com/embedsidecar/embedsidecar/internal/node/catalogue"
+	"github.com/embedsidecar/embedsidecar/internal/node/registry"
 )
 
 // registerCommand pins a plugin.
@@ -53,7 +53,7 @@ func newPluginsRegister() *command {
 }
 
 func (r *registerCommand) run(ctx context.Context, env *environment) error {
-	done, err := env.catalogue().Register(ctx, catalogue.Registration{
+	done, err := env.plugins().Register(ctx, registry.Registration{
 		File: env.args[0], Name: r.name, Processes: r.processes, MemoryLimit: r.memoryLimit, CallTimeout: r.callTimeout,
 		Env: r.env.Value(), DryRun: env.dryRun,
 	})
@@ -81,11 +81,11 @@ func newPluginsRemove() *command {
 }
 
 func removePlugins(_ context.Context, env *environment) error {
-	list, err := env.catalogue().Remove(env.args, env.dryRun)
+	list, err := env.plugins().Remove(env.args, env.dryRun)
 	if list == nil {
 		return err
 	}
-	return errors.Join(env.show(map[string][]catalogue.Removed{"plugins": list}, func() listing {
+	return errors.Join(env.show(map[string][]registry.Removed{"plugins": list}, func() listing {
 		l := listing{header: []string{"plugin", "result"}}
 		for _, r := range list {
 			l.rows = append(l.rows, []any{r.Plugin, r.Result})

@@ -11,7 +11,7 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"github.com/embedsidecar/embedsidecar/internal/config"
-	"github.com/embedsidecar/embedsidecar/internal/node/catalogue"
+	"github.com/embedsidecar/embedsidecar/internal/node/registry"
 	"github.com/embedsidecar/embedsidecar/internal/wording"
 	"github.com/embedsidecar/embedsidecar/plugins/conformance"
 )
@@ -132,8 +132,8 @@ func (c *pluginsTestCommand) show(env *environment, r *conformance.Report) error
 }
 
 // pluginUnderTest finds the plugin of the first argument, by its file or its name, and its environment.
-func (e *environment) pluginUnderTest(variables []string) (catalogue.Trial, error) {
-	found, err := e.catalogue().Trial(e.args[0])
+func (e *environment) pluginUnderTest(variables []string) (registry.Trial, error) {
+	found, err := e.plugins().Trial(e.args[0])
 	if err != nil {
 		return found, err
 	}

@@ -6,12 +6,12 @@ import (
 	"strings"
 
 	"github.com/embedsidecar/embedsidecar/internal/config"
-	"github.com/embedsidecar/embedsidecar/internal/node/catalogue"
+	"github.com/embedsidecar/embedsidecar/internal/node/registry"
 	"github.com/embedsidecar/embedsidecar/internal/wording"
 )
 
 // catalogue is the plugins that can be named.
-func (e *environment) catalogue() catalogue.Catalogue { return catalogue.Of(e.embedders()) }
+func (e *environment) plugins() registry.Registry { return registry.Of(e.embedders()) }
 
 func newPluginsList() *command {
 	return &command{
@@ -22,11 +22,11 @@ func newPluginsList() *command {
 }
 
 func listPlugins(ctx context.Context, env *environment) error {
-	list, err := env.catalogue().List(ctx)
+	list, err := env.plugins().List(ctx)
 	if err != nil {
 		return err
 	}
-	return env.show(map[string][]catalogue.Known{"plugins": list}, func() listing {
+	return env.show(map[string][]registry.Known{"plugins": list}, func() listing {
 		l := listing{header: []string{"plugin", "version", "pinned", "state", "running", "circuit", "path"}, right: []int{4}}
 		for _, k := range list {
 			l.rows = append(l.rows, []any{k.Plugin, k.Version, k.Pinned, k.State, k.Running, k.Circuit, k.Path})
@@ -49,7 +49,7 @@ func pluginInfo(ctx context.Context, env *environment) error {
 	if len(env.args) > 1 {
 		model = env.args[1]
 	}
-	d, err := env.catalogue().Info(ctx, env.args[0], model)
+	d, err := env.plugins().Info(ctx, env.args[0], model)
 	if err != nil {
 		return err
 	}

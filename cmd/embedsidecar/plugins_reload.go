@@ -5,7 +5,7 @@ import (
 	"errors"
 
 	"github.com/embedsidecar/embedsidecar/internal/config"
-	"github.com/embedsidecar/embedsidecar/internal/node/catalogue"
+	"github.com/embedsidecar/embedsidecar/internal/node/registry"
 )
 
 func newPluginsReload() *command {
@@ -19,11 +19,11 @@ func newPluginsReload() *command {
 }
 
 func reloadPlugins(ctx context.Context, env *environment) error {
-	list, err := env.catalogue().Reload(ctx, env.args)
+	list, err := env.plugins().Reload(ctx, env.args)
 	if list == nil {
 		return err
 	}
-	return errors.Join(env.show(map[string][]catalogue.Reloaded{"plugins": list}, func() listing {
+	return errors.Join(env.show(map[string][]registry.Reloaded{"plugins": list}, func() listing {
 		l := listing{header: []string{"sidecar", "pid", "plugin", "model", "result"}, right: []int{1}}
 		for _, o := range list {
 			l.rows = append(l.rows, []any{o.Sidecar, o.Pid, o.Plugin, o.Model, o.Result})

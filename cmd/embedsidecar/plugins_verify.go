@@ -5,7 +5,7 @@ import (
 	"errors"
 
 	"github.com/embedsidecar/embedsidecar/internal/config"
-	"github.com/embedsidecar/embedsidecar/internal/node/catalogue"
+	"github.com/embedsidecar/embedsidecar/internal/node/registry"
 )
 
 func newPluginsVerify() *command {
@@ -19,14 +19,14 @@ func newPluginsVerify() *command {
 }
 
 func verifyPlugins(ctx context.Context, env *environment) error {
-	list, err := env.catalogue().Verify(ctx, env.args)
+	list, err := env.plugins().Verify(ctx, env.args)
 	if list == nil {
 		return err
 	}
 	if len(list) == 0 {
 		env.say("no plugin is pinned: embedsidecar plugins register FILE")
 	}
-	return errors.Join(env.show(map[string][]catalogue.Verdict{"plugins": list}, func() listing {
+	return errors.Join(env.show(map[string][]registry.Verdict{"plugins": list}, func() listing {
 		l := listing{header: []string{"plugin", "result", "detail"}}
 		for _, v := range list {
 			l.rows = append(l.rows, []any{v.Plugin, v.Result, v.Detail})

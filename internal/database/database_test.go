@@ -314,7 +314,7 @@ func TestConnect_Errors(t *testing.T) {
 	}
 }
 
-func TestPassing(t *testing.T) {
+func TestIsTransient(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct {
 		name string
@@ -335,7 +335,7 @@ func TestPassing(t *testing.T) {
 		{"cancelled", context.Canceled, false},
 		{"anything else", errors.New("else"), false},
 	} {
-		if got := database.Passing(tt.err); got != tt.want {
+		if got := database.IsTransient(tt.err); got != tt.want {
 			t.Errorf("%s: got %t, want %t", tt.name, got, tt.want)
 		}
 	}

@@ -118,10 +118,10 @@ func classify(err error, cfg pgconn.Config) error {
 	return e
 }
 
-// Passing reports whether an error, of a statement as well as of a connection, is of the kind that goes away by
+// IsTransient reports whether an error, of a statement as well as of a connection, is of the kind that goes away by
 // itself: no server, one that starts, stops or is full, a connection that broke, or a lock that somebody else held
 // for too long.
-func Passing(err error) bool {
+func IsTransient(err error) bool {
 	if err == nil {
 		return false
 	}

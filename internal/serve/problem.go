@@ -163,7 +163,7 @@ func ofDatabase(err error) *problem {
 	case fault == database.Locked || fault == database.Conflict:
 		p.after = time.Second
 		p.message = "somebody else holds what the search reads, a lock as of a migration: come again"
-	case connecting || database.Passing(err):
+	case connecting || database.IsTransient(err):
 		p.message = "the database does not answer: come again"
 	default:
 		return nil

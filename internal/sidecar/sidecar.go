@@ -222,7 +222,7 @@ func (s *Sidecar) begin(ctx context.Context) ([]pipeline.Pipeline, error) {
 	const shortest, longest = 100 * time.Millisecond, 2 * time.Second
 	for pause := shortest; ; pause = min(2*pause, longest) {
 		pipelines, err := s.beginOnce(ctx)
-		if err == nil || !database.Passing(err) {
+		if err == nil || !database.IsTransient(err) {
 			return pipelines, err
 		}
 		s.o.Log.WarnContext(ctx, "not started yet", "error", err)

@@ -60,8 +60,8 @@ func (i *instance) prove(ctx context.Context) error {
 	return nil
 }
 
-// sing asks the canaries of a process that has been at work.
-func (i *instance) sing(ctx context.Context) {
+// selfTest asks the canaries of a process that has been at work.
+func (i *instance) selfTest(ctx context.Context) {
 	err := i.compare(ctx, canaryPatience)
 	if err == nil || i.process.gone() {
 		return

@@ -14,7 +14,7 @@ const memoryInterval = time.Second
 // guard measures a process that has a memory limit, looks whether it keeps quiet when it has nothing to do, and asks
 // it the canary texts now and then, until it has ended.
 func (i *instance) guard(ctx context.Context) {
-	var measure, sing <-chan time.Time
+	var measure, selfTest <-chan time.Time
 	if i.seat.opts.MemoryLimit > 0 {
 		t := time.NewTicker(i.seat.opts.memoryInterval())
 		defer t.Stop()
@@ -23,7 +23,7 @@ func (i *instance) guard(ctx context.Context) {
 	if i.seat.opts.Canary > 0 {
 		t := time.NewTicker(i.seat.opts.Canary)
 		defer t.Stop()
-		sing = t.C
+		selfTest = t.C
 	}
 	idle := time.NewTicker(i.seat.opts.idleInterval())
 	defer idle.Stop()
@@ -40,10 +40,10 @@ func (i *instance) guard(ctx context.Context) {
 			if !i.watchIdle(&doing) {
 				idle.Stop()
 			}
-		case <-sing:
+		case <-selfTest:
 			if now := i.answered.Load(); now != answered {
 				answered = now
-				i.sing(ctx)
+				i.selfTest(ctx)
 			}
 		}
 	}

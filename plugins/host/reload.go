@@ -56,7 +56,7 @@ func (h *Host) Reload(ctx context.Context, opts Options) error {
 				h.mu.Unlock()
 			}
 		}
-		if err := h.rehearse(ctx, seats, known != nil); err != nil {
+		if err := h.preflight(ctx, seats, known != nil); err != nil {
 			return fmt.Errorf("plugin %q stays as it was: %w", h.opts.Name, err)
 		}
 	}
@@ -83,7 +83,7 @@ func (h *Host) relieve(ctx context.Context, inst *instance) error {
 		return nil // it has been replaced meanwhile, or has ended
 	}
 	fresh := h.newSeats(o)[at]
-	if err := h.rehearse(ctx, []*seat{fresh}, false); err != nil {
+	if err := h.preflight(ctx, []*seat{fresh}, false); err != nil {
 		return err
 	}
 	old := seats[at]
@@ -93,9 +93,9 @@ func (h *Host) relieve(ctx context.Context, inst *instance) error {
 	return nil
 }
 
-// rehearse starts processes on seats that take no calls yet, all at the same time. When one of them cannot be had,
+// preflight starts processes on seats that take no calls yet, all at the same time. When one of them cannot be had,
 // none is left.
-func (h *Host) rehearse(ctx context.Context, seats []*seat, canaries bool) error {
+func (h *Host) preflight(ctx context.Context, seats []*seat, canaries bool) error {
 	h.mu.Lock()
 	if h.closed {
 		h.mu.Unlock()
@@ -108,7 +108,7 @@ func (h *Host) rehearse(ctx context.Context, seats []*seat, canaries bool) error
 	var wg sync.WaitGroup
 	problems := make([]error, len(seats))
 	for at, s := range seats {
-		wg.Go(func() { problems[at] = s.rehearse(ctx, canaries) })
+		wg.Go(func() { problems[at] = s.preflight(ctx, canaries) })
 	}
 	wg.Wait()
 	err := errors.Join(problems...)
@@ -124,7 +124,7 @@ func (h *Host) rehearse(ctx context.Context, seats []*seat, canaries bool) error
 	return err
 }
 
-func (s *seat) rehearse(ctx context.Context, canaries bool) error {
+func (s *seat) preflight(ctx context.Context, canaries bool) error {
 	h := s.host
 	began := time.Now()
 	inst, err := s.launch(ctx)

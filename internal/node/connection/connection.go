@@ -92,7 +92,7 @@ func Retry[T any](ctx context.Context, o Opener, open func(ctx context.Context) 
 		failed, known := errors.AsType[*database.Error](database.Wrap(err))
 		switch {
 		case known && slices.Contains([]database.Kind{database.Unreachable, database.Starting, database.Full}, failed.Kind):
-		case !known && database.Passing(err): // a connection that was open already
+		case !known && database.IsTransient(err): // a connection that was open already
 		case err != nil:
 			err = backoff.Permanent(err)
 		}

@@ -1,4 +1,4 @@
-package catalogue
+package registry
 
 import (
 	"context"
@@ -18,7 +18,7 @@ type Reloaded struct {
 
 // Reload has the sidecars of this user on this machine move to the files of plugins as they are now: of these names, or
 // all. Where some did not, an error that says why comes beside what became of all.
-func (c Catalogue) Reload(ctx context.Context, names []string) ([]Reloaded, error) {
+func (c Registry) Reload(ctx context.Context, names []string) ([]Reloaded, error) {
 	folder := c.source.Config.ControlFolder()
 	sidecars, err := control.Find(ctx, folder)
 	if err != nil {

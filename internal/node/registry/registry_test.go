@@ -1,4 +1,4 @@
-package catalogue_test
+package registry_test
 
 import (
 	"log/slog"
@@ -9,8 +9,8 @@ import (
 	"testing"
 
 	"github.com/embedsidecar/embedsidecar/internal/config"
-	"github.com/embedsidecar/embedsidecar/internal/node/catalogue"
 	"github.com/embedsidecar/embedsidecar/internal/node/embedders"
+	"github.com/embedsidecar/embedsidecar/internal/node/registry"
 	"github.com/embedsidecar/embedsidecar/internal/problem"
 	"github.com/embedsidecar/embedsidecar/testenv/leak"
 	programs "github.com/embedsidecar/embedsidecar/testenv/program"
@@ -19,7 +19,7 @@ import (
 func TestMain(m *testing.M) { os.Exit(leak.Main(m)) }
 
 // inFolder returns the plugins of a folder, whose programs are no plugins.
-func inFolder(t *testing.T, names ...string) (catalogue.Catalogue, string) {
+func inFolder(t *testing.T, names ...string) (registry.Registry, string) {
 	t.Helper()
 	dir := t.TempDir()
 	for _, name := range names {
@@ -29,12 +29,12 @@ func inFolder(t *testing.T, names ...string) (catalogue.Catalogue, string) {
 	}
 	c := config.Default()
 	c.Plugins.Dir, c.Plugins.Default, c.ControlDir = dir, "a", filepath.Join(dir, "control")
-	return catalogue.Of(embedders.Source{
+	return registry.Of(embedders.Source{
 		Config: c, Log: slog.New(slog.DiscardHandler), Redact: func(s string) string { return s },
 	}), dir
 }
 
-func register(t *testing.T, c catalogue.Catalogue, r catalogue.Registration) catalogue.Registered {
+func register(t *testing.T, c registry.Registry, r registry.Registration) registry.Registered {
 	t.Helper()
 	done, err := c.Register(t.Context(), r)
 	if err != nil {
@@ -43,19 +43,19 @@ func register(t *testing.T, c catalogue.Catalogue, r catalogue.Registration) cat
 	return done
 }
 
-// TestCatalogue_TellsWhatBecameOfAPin: a file that was put into the place of the pinned one is told and not started.
-func TestCatalogue_TellsWhatBecameOfAPin(t *testing.T) {
+// TestRegistry_TellsWhatBecameOfAPin: a file that was put into the place of the pinned one is told and not started.
+func TestRegistry_TellsWhatBecameOfAPin(t *testing.T) {
 	t.Parallel()
 	c, dir := inFolder(t, "a", "b")
 	pinned := filepath.Join(dir, "embedsidecar-b")
-	if done := register(t, c, catalogue.Registration{File: pinned, DryRun: true}); done.Result != "would_be_registered" {
+	if done := register(t, c, registry.Registration{File: pinned, DryRun: true}); done.Result != "would_be_registered" {
 		t.Errorf("a dry run: %+v", done)
 	}
-	done := register(t, c, catalogue.Registration{File: pinned, MemoryLimit: "1GiB"})
+	done := register(t, c, registry.Registration{File: pinned, MemoryLimit: "1GiB"})
 	if done.Result != "registered" || done.Plugin != "b" || !strings.Contains(done.NotNoted, "does not start by itself") {
 		t.Errorf("%+v", done)
 	}
-	if done := register(t, c, catalogue.Registration{File: pinned}); done.Result != "already_registered" {
+	if done := register(t, c, registry.Registration{File: pinned}); done.Result != "already_registered" {
 		t.Errorf("again: %+v", done)
 	}
 	if err := programs.Write(pinned, []byte("#!/bin/sh\nexit 2\n")); err != nil {
@@ -71,20 +71,20 @@ func TestCatalogue_TellsWhatBecameOfAPin(t *testing.T) {
 		!slices.Equal(problem.Hints(err), verdicts[0].Hints) || len(verdicts[0].Hints) == 0 {
 		t.Errorf("%+v, %v", verdicts, err)
 	}
-	if _, err := c.Register(t.Context(), catalogue.Registration{File: pinned, MemoryLimit: "much"}); problem.Of(err) !=
+	if _, err := c.Register(t.Context(), registry.Registration{File: pinned, MemoryLimit: "much"}); problem.Of(err) !=
 		problem.Usage {
 		t.Errorf("a limit that is none: %v", err)
 	}
 }
 
-// TestCatalogue_RemovesWhatThereIs: a name that is not there is an error beside what became of the others.
-func TestCatalogue_RemovesWhatThereIs(t *testing.T) {
+// TestRegistry_RemovesWhatThereIs: a name that is not there is an error beside what became of the others.
+func TestRegistry_RemovesWhatThereIs(t *testing.T) {
 	t.Parallel()
 	c, dir := inFolder(t, "a")
 	if list, err := c.Remove([]string{"a"}, false); problem.Of(err) != problem.NoMatch || len(list) != 1 {
 		t.Errorf("without a catalogue: %+v, %v", list, err)
 	}
-	register(t, c, catalogue.Registration{File: filepath.Join(dir, "embedsidecar-a"), Name: "one"})
+	register(t, c, registry.Registration{File: filepath.Join(dir, "embedsidecar-a"), Name: "one"})
 	for _, step := range []struct {
 		dry  bool
 		want string

@@ -1,7 +1,7 @@
-// Package catalogue is the plugins that can be named: those of the configuration, those that are registered, and the
+// Package registry is the plugins that can be named: those of the configuration, those that are registered, and the
 // programs in the folder of plugins. It tells what there is and whether each file is the one that was pinned, asks a
 // plugin what it is, and writes down which come and which go.
-package catalogue
+package registry
 
 import (
 	"context"
@@ -17,11 +17,11 @@ import (
 	"github.com/embedsidecar/embedsidecar/plugins/host"
 )
 
-// Catalogue is the plugins that can be named.
-type Catalogue struct{ source embedders.Source }
+// Registry is the plugins that can be named.
+type Registry struct{ source embedders.Source }
 
 // Of returns the plugins that can be named where source finds plugins.
-func Of(source embedders.Source) Catalogue { return Catalogue{source} }
+func Of(source embedders.Source) Registry { return Registry{source} }
 
 // Where a plugin's checksum is written down.
 const (
@@ -58,7 +58,7 @@ type Known struct {
 }
 
 // List finds every plugin that a pipeline could name, and what runs of them.
-func (c Catalogue) List(ctx context.Context) ([]Known, error) {
+func (c Registry) List(ctx context.Context) ([]Known, error) {
 	settings, err := c.source.Registered()
 	if err != nil {
 		return nil, err
@@ -101,7 +101,7 @@ func (k *Known) count(running []control.Plugin) {
 }
 
 // known tells of a plugin without starting it.
-func (c Catalogue) known(settings *config.Config, name string) Known {
+func (c Registry) known(settings *config.Config, name string) Known {
 	k := Known{Plugin: name, Pinned: notPinned, State: fileOK, Processes: 1}
 	program := name
 	if entry, inFile := settings.Plugin(name); entry != nil {
@@ -159,7 +159,7 @@ type Info struct {
 
 // Info starts a plugin, by its name or the path of its program, and asks it what it is. Without a model it is the one
 // that a pipeline would get.
-func (c Catalogue) Info(ctx context.Context, plugin, model string) (Info, error) {
+func (c Registry) Info(ctx context.Context, plugin, model string) (Info, error) {
 	settings, err := c.source.Registered()
 	if err != nil {
 		return Info{}, err
@@ -177,7 +177,7 @@ func (c Catalogue) Info(ctx context.Context, plugin, model string) (Info, error)
 }
 
 // describe starts a plugin, asks it what it is, and ends it.
-func (c Catalogue) describe(ctx context.Context, plugin, model string) (d embed.Description, found config.Embedder,
+func (c Registry) describe(ctx context.Context, plugin, model string) (d embed.Description, found config.Embedder,
 	err error,
 ) {
 	h, found, err := c.source.Runner(plugin, model)

@@ -1,4 +1,4 @@
-package catalogue
+package registry
 
 import (
 	"context"
@@ -22,7 +22,7 @@ type Trial struct {
 }
 
 // Trial finds a plugin by its file or its name.
-func (c Catalogue) Trial(plugin string) (Trial, error) {
+func (c Registry) Trial(plugin string) (Trial, error) {
 	if info, err := os.Stat(plugin); err == nil && info.Mode().IsRegular() && !strings.ContainsRune(plugin,
 		os.PathSeparator) {
 		plugin = "." + string(os.PathSeparator) + plugin

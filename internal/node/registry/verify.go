@@ -1,4 +1,4 @@
-package catalogue
+package registry
 
 import (
 	"context"
@@ -32,7 +32,7 @@ const (
 
 // Verify checks the files of plugins against their pins, starts them and sees that they answer in order: those of these
 // names, or all that are pinned. Where something is wrong, an error that says so comes beside the verdicts.
-func (c Catalogue) Verify(ctx context.Context, names []string) ([]Verdict, error) {
+func (c Registry) Verify(ctx context.Context, names []string) ([]Verdict, error) {
 	settings, err := c.source.Registered()
 	if err != nil {
 		return nil, err
@@ -64,7 +64,7 @@ func (c Catalogue) Verify(ctx context.Context, names []string) ([]Verdict, error
 	return list, nil
 }
 
-func (c Catalogue) verify(ctx context.Context, settings *config.Config, name string) Verdict {
+func (c Registry) verify(ctx context.Context, settings *config.Config, name string) Verdict {
 	k := c.known(settings, name)
 	switch k.State {
 	case fileChanged:

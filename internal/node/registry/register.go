@@ -1,4 +1,4 @@
-package catalogue
+package registry
 
 import (
 	"context"
@@ -57,7 +57,7 @@ var ending = regexp.MustCompile(`\.[A-Za-z][A-Za-z0-9]*$`)
 
 // Register pins a plugin: it writes the SHA-256 of its file down, with what is said anew of it. An error may come
 // beside a Registered.NotNoted.
-func (c Catalogue) Register(ctx context.Context, r Registration) (done Registered, err error) {
+func (c Registry) Register(ctx context.Context, r Registration) (done Registered, err error) {
 	path, err := filepath.Abs(r.File)
 	if err != nil {
 		return done, err
@@ -102,7 +102,7 @@ func (c Catalogue) Register(ctx context.Context, r Registration) (done Registere
 }
 
 // enter changes the entry of a plugin among those of the catalogue, or adds one.
-func (c Catalogue) enter(ctx context.Context, r Registration, list []config.Plugin,
+func (c Registry) enter(ctx context.Context, r Registration, list []config.Plugin,
 	done *Registered,
 ) ([]config.Plugin, error) {
 	at := slices.IndexFunc(list, func(p config.Plugin) bool { return p.Name == done.Plugin })
@@ -170,7 +170,7 @@ func (r *Registration) amend(p *config.Plugin) error {
 // version starts the plugin, with the model that it would have in a pipeline that names none, and returns what it
 // calls itself. One that cannot be started as things are, for want of a model or a key, is registered all the same:
 // it says why then.
-func (c Catalogue) version(ctx context.Context, p config.Plugin) (version, why string) {
+func (c Registry) version(ctx context.Context, p config.Plugin) (version, why string) {
 	// As if it were in the catalogue already, in the place of what may be there.
 	found, err := c.source.Config.WithRegistered([]config.Plugin{p}).Embedder(c.source.Find, p.Name, "")
 	if missing, ok := errors.AsType[*config.NotFoundError](err); ok {
@@ -203,7 +203,7 @@ type Removed struct {
 
 // Remove takes plugins out of the catalogue; their files stay. Where some are not in it, their error comes beside what
 // became of all.
-func (c Catalogue) Remove(names []string, dryRun bool) (list []Removed, err error) {
+func (c Registry) Remove(names []string, dryRun bool) (list []Removed, err error) {
 	var missing, known []string
 	change := func(entries []config.Plugin) ([]config.Plugin, error) {
 		list = []Removed{}
