@@ -64,7 +64,7 @@ OPENAI_VENV := $(CACHE)/openai/venv-$(shell echo $(OPENAI) | cksum | cut -d' ' -
 PSYCOPG      := psycopg==3.3.9 psycopg-binary==3.3.9
 PSYCOPG_VENV := $(CACHE)/psycopg/venv-$(shell echo $(PSYCOPG) | cksum | cut -d' ' -f1)
 
-.PHONY: help build build-core build-onnx image test-image test-image-smoke packages model runtime old-runtime python pg demo test test-torch test-clients test-without-amx test-kills test-memory soak test-race cover lint lint-light lint-files vuln fmt fix fuzz bench-programs bench-smoke bench-cost bench-isolation bench-scaling bench-embedder generate verify clean install-deps
+.PHONY: help build build-core build-onnx image test-image test-image-smoke packages model runtime old-runtime python pg demo test test-torch test-alerts test-clients test-without-amx test-kills test-memory soak test-race cover lint lint-light lint-files vuln fmt fix fuzz bench-programs bench-smoke bench-cost bench-isolation bench-scaling bench-embedder generate verify clean install-deps
 
 help: ## show this list
 	@awk 'BEGIN { FS = ":.*## " } /^[a-z-]+:.*## / { printf "  %-16s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -135,6 +135,11 @@ test-clients: build ## applications as they are, through the real Django, SQLAlc
 	@tools/need.sh go python
 	@$(call get_pg,$(lastword $(PG_TEST)))
 	@folder=$$(tools/clients.sh) && EMBEDSIDECAR_CLIENTS=$$folder EMBEDSIDECAR_TEST_MAJORS='$(lastword $(PG_TEST))' $(GO) test -tags clients -count=1 -timeout 30m -v -run '^TestClients' ./internal/e2e
+
+test-alerts: ## Prometheus' alerts of deploy/prometheus against series that must and must not fire them
+	@tools/need.sh promtool
+	promtool check rules deploy/prometheus/embedsidecar.rules.yml
+	promtool test rules deploy/prometheus/embedsidecar.test.yml
 
 test-without-amx: ## make test as on a CPU without AMX, on one that has it
 	@tools/need.sh go
