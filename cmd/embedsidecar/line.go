@@ -73,18 +73,25 @@ func apart(args []string, takesValue map[string]bool) (l line, err error) {
 
 func unknownFlag(name string, known map[string]bool) error {
 	err := misuse("unknown flag %s", dashed(name))
-	if slices.Contains([]string{"where", "filter", "text", "priority", "name", "chunking"}, name) {
-		if name == "filter" {
-			name = "where"
-		}
-		return fail(exitUsage, err, name+
-			" belongs to a pipeline in a file, named by --config FILE: pipelines: [{table: ..., "+name+
-			": ...}]; the README's chapter Pipelines has one")
+	if hint := ofFile(name); hint != "" {
+		return fail(exitUsage, err, hint)
 	}
 	if near := spelling.One(name, slices.Sorted(maps.Keys(known))); near != "" {
 		return fail(exitUsage, err, spelling.Question(dashed(near)))
 	}
 	return fail(exitUsage, err, "embedsidecar help COMMAND lists the flags; an argument that begins with a dash goes behind --")
+}
+
+// ofFile is where a setting belongs that pipelines have in a file alone; "" for others.
+func ofFile(name string) string {
+	if !slices.Contains([]string{"where", "filter", "text", "priority", "name", "chunking"}, name) {
+		return ""
+	}
+	if name == "filter" {
+		name = "where"
+	}
+	return name + " belongs to a pipeline in a file, named by --config FILE: pipelines: [{table: ..., " + name +
+		": ...}]; the README's chapter Pipelines has one"
 }
 
 func dashed(name string) string {
@@ -131,6 +138,9 @@ func (l *line) set(cc *cli.Context, c *command, all []*command) error {
 
 // foreignFlag is the error of a flag that only other commands have.
 func foreignFlag(name string, c *command, all []*command) error {
+	if hint := ofFile(name); hint != "" && c.pipelines {
+		return fail(exitUsage, fmt.Errorf("%s is no flag of %s", dashed(name), c.path()), hint)
+	}
 	var owners []string
 	for _, other := range all {
 		if slices.ContainsFunc(other.allFlags(), func(f cli.Flag) bool { return slices.Contains(f.Names(), name) }) {

@@ -47,7 +47,8 @@ func run(args []string, stdout, stderr io.Writer) int {
 func commands() []*command {
 	return []*command{
 		newRun(), newServe(), newInit(), newCheck(), newUninstall(),
-		newStatus(), newFailed(), newHealthcheck(), newWait(), newVerify(), newFamily("cache", newCacheStats()),
+		newStatus(), newFailed(), newExplain(), newHealthcheck(), newWait(), newVerify(),
+		newFamily("cache", newCacheStats()),
 		newPause(), newResume(), newRetry(), newRescan(), newReembed(),
 		newSearch(), newSimilar(), newEmbed(),
 		newFamily("plugins", newPluginsList(), newPluginsInfo(), newPluginsVerify(), newPluginsRegister(),

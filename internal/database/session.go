@@ -78,6 +78,16 @@ func Begin(ctx context.Context, db Beginner) (pgx.Tx, error) {
 	return db.Begin(ctx)
 }
 
+// BeginSnapshot begins a transaction that only reads, everything as it is at one moment: through a pooler with the
+// settings of Conduct.
+func BeginSnapshot(ctx context.Context, pool *pgxpool.Pool) (pgx.Tx, error) {
+	if Pooled(pool) {
+		return pool.BeginTx(ctx, pgx.TxOptions{BeginQuery: "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY; " +
+			localConduct})
+	}
+	return pool.BeginTx(ctx, pgx.TxOptions{IsoLevel: pgx.RepeatableRead, AccessMode: pgx.ReadOnly})
+}
+
 // PathStatement returns the statement that sets the search_path, its parameter, for the rest of a transaction, and
 // that allows views in the place of tables unless the path is our own.
 func PathStatement(own bool) string {

@@ -16,9 +16,9 @@ import (
 
 // Limits of what is looked at of a row.
 const (
-	// maxText is how many characters of a text are looked at. Models read a few thousand tokens at most, but no number of
+	// MaxText is how many characters of a text are looked at. Models read a few thousand tokens at most, but no number of
 	// characters is certain to hold them: a tokenizer may make nothing of a megabyte of blanks.
-	maxText = 1 << 20
+	MaxText = 1 << 20
 	// maxTitle is how many characters of a context are looked at.
 	maxTitle = 2000
 )
@@ -84,7 +84,7 @@ func (b *builder) limit() string { return b.param("texts") + "::bigint" }
 // worker does.
 func wholeTexts(b *builder) looking {
 	return looking{
-		text: fmt.Sprintf("left(%s, %d)", b.p.TextExpression(), maxText),
+		text: fmt.Sprintf("left(%s, %d)", b.p.TextExpression(), MaxText),
 		send: "(sum(octet_length(f.body)) OVER (ORDER BY k.place) <= " + b.limit() +
 			" OR pg_client_encoding() = 'SQL_ASCII')",
 		hash: "sha256(convert_to(f.body, pg_client_encoding()::name))",

@@ -46,9 +46,12 @@ func (r *Row) LeftOut() bool { return r.Bytes > 0 && r.Text == "" }
 // Anew reports whether the row is to be embedded though its text may be what it was.
 func (r *Row) Anew() bool { return r.Ledger && len(r.LedgerVector) == 0 }
 
-// sameText reports whether the text is the one the ledger knows, as far as the ledger tells: it may have changed
+// SameSource reports whether the watched columns are what the ledger says they were.
+func (r *Row) SameSource() bool { return r.Found && bytes.Equal(r.Source, r.LedgerSource) }
+
+// SameText reports whether the text is the one the ledger knows, as far as the ledger tells: it may have changed
 // though no watched column did. Of a text without a token the ledger says no more than that there is no vector.
-func (r *Row) sameText() bool {
+func (r *Row) SameText() bool {
 	switch {
 	case !r.Hashed:
 		return true // there is no more than the source hash
@@ -77,5 +80,5 @@ func (t *Table) Holds(r *Row) bool {
 
 // Unchanged reports whether there is nothing to do for the row.
 func (t *Table) Unchanged(r *Row) bool {
-	return r.Found && r.Key == r.Actual && t.Intact(r) && bytes.Equal(r.Source, r.LedgerSource) && r.sameText()
+	return r.Key == r.Actual && t.Intact(r) && r.SameSource() && r.SameText()
 }

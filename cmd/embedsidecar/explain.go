@@ -1,0 +1,81 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"strings"
+
+	"github.com/urfave/cli/v2"
+
+	"github.com/embedsidecar/embedsidecar/internal/node/explain"
+	"github.com/embedsidecar/embedsidecar/internal/wording"
+)
+
+// explainCommand tells the story of rows.
+type explainCommand struct{ text bool }
+
+func newExplain() *command {
+	c := &explainCommand{}
+	return &command{
+		name: "explain", group: groupObserve, usage: "tell a row's story, from its change to its vector",
+		arguments: "PIPELINE KEY...", minArgs: 2, maxArgs: -1,
+		description: "Tells of each row whether it is there and wanted, what waits for it, what was last written for it, whether the vector is that of its text as it is now, and what to do next. Asks the database only, changes nothing, and shows no text of a row unless --text is given. Keys are written as failed, search and verify print them.",
+		flags: []cli.Flag{
+			&cli.BoolFlag{
+				Name: "text", Destination: &c.text, DisableDefaultText: true, Usage: "show the text of the row, too",
+			},
+		},
+		settings: databaseGroups, run: c.run,
+	}
+}
+
+func (c *explainCommand) run(ctx context.Context, env *environment) error {
+	pool, err := env.connect(ctx)
+	if err != nil {
+		return err
+	}
+	defer pool.Close()
+	list, err := explain.Read(ctx, pool, env.args[0], env.args[1:], explain.Options{Text: c.text, Redact: env.redact.Text})
+	if err != nil {
+		return err
+	}
+	if err := c.show(env, list); err != nil {
+		return err
+	}
+	var unknown []string
+	for i := range list {
+		if !list[i].Known() {
+			unknown = append(unknown, fmt.Sprintf("%q", list[i].Key))
+		}
+	}
+	if len(unknown) == 0 {
+		return nil
+	}
+	return fail(exitNoMatch, fmt.Errorf("pipeline %s knows no row with the key %s", list[0].Pipeline,
+		strings.Join(unknown, ", ")), "keys are written as failed, search and verify print them")
+}
+
+func (c *explainCommand) show(env *environment, list []explain.Story) error {
+	if env.output != "table" {
+		return env.show(map[string][]explain.Story{"rows": list}, func() listing {
+			l := listing{header: []string{"pipeline", "key", "verdict", "sentence", "next step"}}
+			for i := range list {
+				s := &list[i]
+				l.rows = append(l.rows, []any{s.Pipeline, s.Key, s.Verdict.Code, s.Verdict.Sentence, s.Verdict.Next})
+			}
+			return l
+		})
+	}
+	for i := range list {
+		for k, line := range list[i].Lines() {
+			indent := ""
+			if k > 0 {
+				indent = "  "
+			}
+			if err := env.printf("%s%s\n", indent, wording.OneLine(line)); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}

@@ -1,0 +1,129 @@
+package main
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"syscall"
+	"testing"
+
+	"github.com/embedsidecar/embedsidecar/internal/health"
+	"github.com/embedsidecar/embedsidecar/internal/node/explain"
+	"github.com/embedsidecar/embedsidecar/testenv"
+)
+
+// explained returns the stories of rows, told with a status.
+func (s *stage) explained(status int, args ...string) []explain.Story {
+	s.t.Helper()
+	stdout, _ := s.run(status, append([]string{"explain", "-o", "json"}, args...)...)
+	return decoded[map[string][]explain.Story](s.t, stdout)["rows"]
+}
+
+// ends fails the test unless stories end with these verdicts.
+func (s *stage) ends(list []explain.Story, want ...explain.Code) {
+	s.t.Helper()
+	got := make([]explain.Code, len(list))
+	for i := range list {
+		got[i] = list[i].Verdict.Code
+	}
+	if fmt.Sprint(got) != fmt.Sprint(want) {
+		s.t.Errorf("verdicts %v, want %v: %+v", got, want, list)
+	}
+}
+
+// TestP10_ExplainTellsARowsStory: of rows that are well, empty, left out, given up, unreadable, changed and deleted
+// while nobody looked, waiting, and unknown. The role that works may ask, and no text of a row shows.
+func TestP10_ExplainTellsARowsStory(t *testing.T) {
+	t.Parallel()
+	s := newStage(t, 5)
+	s.secrets = append(s.secrets, "POISON", "a text that nobody may see")
+	s.db.MustExec("UPDATE docs SET body = 'a text that nobody may see' WHERE id = 1")
+	s.db.MustExec("UPDATE docs SET body = 'POISON' WHERE id = 3")
+	s.db.MustExec("UPDATE docs SET title = NULL, body = '' WHERE id = 4")
+	s.db.MustExec(`CREATE TABLE events (a int, b text, payload text, PRIMARY KEY (a, b));
+		INSERT INTO events VALUES (1, 'x|y', '{"t": "one"}'), (2, 'out', '{"t": "two"}'), (3, 'x', '{"t": "three"}')`)
+	file := filepath.Join(t.TempDir(), "embedsidecar.yaml")
+	const config = `version: 1
+pipelines:
+  - {name: docs, table: public.docs, columns: [title, body], into: {column: embedding}}
+  - name: events
+    table: public.events
+    text: (payload::jsonb) ->> 't'
+    where: b <> 'out'
+    into: {table: events_embedding}
+`
+	if err := os.WriteFile(file, []byte(config), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	s.set("EMBEDSIDECAR_PLUGIN_FAULTS=refuse-on=POISON")
+	s.run(exitFailed, "run", "--once", "--max-attempts", "1", "--config", file)
+	s.set("EMBEDSIDECAR_PLUGIN_FAULTS=")
+	owner, role := s.environ, s.db.Role("")
+	script, _ := s.run(0, "roles", "--role", role, "--stream-role", s.db.Role("REPLICATION"))
+	s.db.MustExecSuper(script)
+	s.as(role)
+
+	list := s.explained(0, "docs", "1", "4", "3", "01")
+	s.ends(list, explain.Current, explain.Empty, explain.DeadLetter, explain.Current)
+	one, dead, again := &list[0], &list[2], &list[3]
+	if l := one.Ledger; l == nil || l.TextHash != one.Row.TextHash || !l.SourceAgrees || !l.TextAgrees ||
+		l.Generation != 1 || l.LSN == "" || !one.Vector.Ours || one.Vector.AtLeastSeconds == nil || one.Task != nil ||
+		len(one.History) == 0 ||
+		one.History[0].Outcome != "embedded" || one.Row.Characters == nil ||
+		*one.Row.Characters != len("title 1\n\na text that nobody may see") || one.Row.Text != nil {
+		t.Errorf("a row that is well: %+v", one)
+	}
+	if again.Key != "1" || again.AskedAs != "01" {
+		t.Errorf("another spelling: %+v", again)
+	}
+	if d := dead.Task; d == nil || d.State != "failed" || d.Class != "data" || d.Code == "" || d.Attempt != 1 ||
+		d.LastLSN == "" || d.EnqueuedAt.IsZero() {
+		t.Errorf("a dead letter: %+v", dead)
+	}
+	s.ends(s.explained(0, "events", `1|x\|y`, "2|out", "3|x"), explain.Current, explain.Filtered, explain.Current)
+	stdout, stderr := s.run(exitNoMatch, "explain", "docs", "2", "nobody", "99")
+	s.has(stdout, "docs, row 2\n", "its text has 15 characters", "the vector is that of the row's text as it is now.",
+		"docs, row nobody\n", "there is no such row, and nothing is left of it.")
+	s.has(stderr, `knows no row with the key "nobody", "99"`)
+	s.ends(s.explained(exitNoMatch, "events", "1"), explain.Gone)
+
+	// While nobody looks, one changes, one goes, and the text of one fails.
+	s.db.MustExec(`UPDATE docs SET body = 'new' WHERE id = 2; DELETE FROM docs WHERE id = 5;
+		UPDATE events SET payload = 'no json' WHERE a = 3`)
+	list = s.explained(0, "docs", "2", "5")
+	s.ends(list, explain.NotAtWork, explain.NotAtWork)
+	s.has(list[0].Verdict.String(), "text has changed since its vector was made", "no sidecar runs", "embedsidecar run")
+	s.has(list[1].Verdict.String(), "the row is gone")
+	if list[0].State.Code != health.NoSidecar || list[0].State.Checkpoint == "" {
+		t.Errorf("%+v", list[0].State)
+	}
+	list = s.explained(0, "events", "3|x")
+	s.ends(list, explain.Unreadable)
+	s.has(list[0].Verdict.String(), "SQLSTATE 22P02")
+
+	// It is queued, and waits until the pipeline goes on.
+	s.environ = owner
+	s.run(0, "pause", "docs")
+	d := s.start("--no-init")
+	testenv.Eventually(t, patience, func() (bool, string) {
+		list = s.explained(0, "docs", "2")
+		return list[0].Task != nil, list[0].Verdict.String()
+	})
+	s.ends(list, explain.NotAtWork)
+	s.has(list[0].Verdict.String(), "paused", "embedsidecar resume")
+	if w := list[0].Task; w.State != "todo" || w.Lane != "normal" || !w.Visible || w.CommittedAt.IsZero() {
+		t.Errorf("what waits: %+v", w)
+	}
+	s.run(0, "resume", "docs")
+	testenv.Eventually(t, patience, func() (bool, string) {
+		list = s.explained(0, "docs", "2", "5")
+		return list[0].Verdict.Code == explain.Current && list[1].Verdict.Code == explain.Gone, fmt.Sprintf("%+v", list)
+	})
+	if h := list[1].History; len(h) == 0 || h[0].Outcome != "removed" {
+		t.Errorf("a row that is gone: %+v", list[1])
+	}
+	d.end(syscall.SIGTERM, 0)
+	if text := s.explained(0, "docs", "2", "--text")[0].Row.Text; text == nil || *text != "title 2\n\nnew" {
+		t.Errorf("the text that was asked for: %v", text)
+	}
+}

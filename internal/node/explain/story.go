@@ -1,0 +1,113 @@
+// Package explain tells the story of one row, from its change to its vector: what is read of it in one snapshot, what
+// follows from that, and what to do next. It changes nothing, and shows no text of the row unless that is asked for.
+package explain
+
+import (
+	"time"
+
+	"github.com/embedsidecar/embedsidecar/internal/health"
+)
+
+// Story is what is known of one row.
+type Story struct {
+	Pipeline string    `json:"pipeline"`
+	Key      string    `json:"key"`
+	AskedAs  string    `json:"asked_as,omitempty"` // another spelling of the key
+	Row      Row       `json:"row"`
+	Task     *Task     `json:"task"`   // null: nothing waits for the row
+	Ledger   *Ledger   `json:"ledger"` // null: nothing was ever written for it
+	Vector   Vector    `json:"vector"`
+	History  []Outcome `json:"history"` // of the last day, the latest first
+	State    State     `json:"pipeline_state"`
+	Verdict  Verdict   `json:"verdict"`
+}
+
+// Known reports whether there is anything of the row, or has been of late.
+func (s *Story) Known() bool {
+	return s.Row.Exists || !s.Row.Read || s.Task != nil || s.Ledger != nil || s.Vector.Stored || len(s.History) > 0
+}
+
+// Row is the row as it is now.
+type Row struct {
+	Read     bool   `json:"read"`               // it could be looked at; otherwise nothing of the rest is known
+	SQLState string `json:"sqlstate,omitempty"` // why not, where it is the fault of this row
+	Exists   bool   `json:"exists"`
+	Taken    bool   `json:"taken"` // the filter lets it through
+	Empty    bool   `json:"empty"` // its text is nothing, or blanks
+	// of the text, as far as it is looked at; null: it is too large to be read here
+	Characters *int    `json:"characters"`
+	Bytes      int     `json:"bytes"`
+	Cut        bool    `json:"cut"` // the text goes on behind what is looked at
+	TextHash   string  `json:"text_hash,omitempty"`
+	Text       *string `json:"text,omitempty"` // where it was asked for
+}
+
+// Wanted reports whether the row is to have a vector.
+func (r *Row) Wanted() bool { return r.Exists && r.Taken && !r.Empty }
+
+// Task is what waits for the row.
+type Task struct {
+	State               string     `json:"state"` // todo, in_progress, stale, retrying, failed
+	Lane                string     `json:"lane"`
+	Ahead               int64      `json:"ahead"`   // that wait before it, of its pipeline and lane
+	Attempt             int32      `json:"attempt"` // tries that failed because of the row itself
+	FirstLSN            string     `json:"first_lsn"`
+	LastLSN             string     `json:"last_lsn"`
+	CommittedAt         time.Time  `json:"committed_at"` // of the oldest change that is not satisfied
+	CommittedSecondsAgo float64    `json:"committed_seconds_ago"`
+	EnqueuedAt          time.Time  `json:"enqueued_at"`
+	Visible             bool       `json:"visible"`          // others see what the change has committed
+	NextTrySeconds      *float64   `json:"next_try_seconds"` // null: it does not wait for another try
+	LeasedBy            string     `json:"leased_by,omitempty"`
+	LeasedUntil         *time.Time `json:"leased_until"` // null: nobody works on it
+	Class               string     `json:"class,omitempty"`
+	Code                string     `json:"code,omitempty"`
+	Message             string     `json:"message,omitempty"`
+}
+
+// Ledger is what was last written for the row.
+type Ledger struct {
+	TextHash          string    `json:"text_hash"` // "": there was no text
+	Generation        int32     `json:"generation"`
+	LSN               string    `json:"lsn"`
+	WrittenAt         time.Time `json:"written_at"`
+	WrittenSecondsAgo float64   `json:"written_seconds_ago"`
+	Anew              bool      `json:"anew"` // the row is to be embedded though its text may be the same
+	// The watched columns and the text are what they were, for all that is known. Both are false of a row that could not
+	// be read.
+	SourceAgrees bool `json:"source_agrees"`
+	TextAgrees   bool `json:"text_agrees"`
+}
+
+// Vector is what the destination holds.
+type Vector struct {
+	Stored     bool  `json:"stored"`
+	Ours       bool  `json:"ours"`       // it is the one that the ledger says was written
+	Generation int32 `json:"generation"` // 0: the destination does not say
+	Wanted     int32 `json:"pipeline_generation"`
+	// all is as it should be: the vector is that of the text as it is now, or there is none and none is wanted
+	Current bool `json:"current"`
+	// null: none of ours is stored. A row whose text did not change keeps its vector when its entry is written anew, so
+	// the vector may be older.
+	AtLeastSeconds *float64 `json:"age_at_least_seconds"`
+}
+
+// Outcome is how a look at the row ended.
+type Outcome struct {
+	FinishedAt         time.Time `json:"finished_at"`
+	FinishedSecondsAgo float64   `json:"finished_seconds_ago"`
+	Outcome            string    `json:"outcome"`
+	Attempt            int32     `json:"attempt"`
+	Code               string    `json:"code,omitempty"`
+	LSN                string    `json:"lsn"`
+	CommittedAt        time.Time `json:"committed_at"`
+	Sidecar            string    `json:"sidecar,omitempty"`
+}
+
+// State is where the pipeline stands.
+type State struct {
+	Code       health.Code `json:"state"`
+	Reason     string      `json:"reason"`
+	WayOut     string      `json:"way_out,omitempty"`
+	Checkpoint string      `json:"checkpoint,omitempty"` // changes before it are in the queue or done
+}
