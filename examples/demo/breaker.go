@@ -75,7 +75,7 @@ func (b *breaker) sidecarDies(ctx context.Context) error {
 
 // pluginDies kills the plugin; if it is just being started again, that is waited for.
 func (b *breaker) pluginDies(ctx context.Context) error {
-	const patience = 10 * time.Second
+	const patience = time.Minute
 	deadline := time.Now().Add(patience)
 	for {
 		for _, pid := range b.sidecar.plugins() {

@@ -82,7 +82,7 @@ func (l *live) run(ctx context.Context, every time.Duration, enough int, stop <-
 
 // settle waits until nothing is pending, or the watcher ended.
 func (l *live) settle(ctx context.Context, watched chan error) error {
-	const patience = 3 * time.Minute
+	const patience = 5 * time.Minute
 	limit := time.NewTimer(patience)
 	defer limit.Stop()
 	poll := time.NewTicker(5 * time.Millisecond)

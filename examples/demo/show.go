@@ -197,7 +197,7 @@ func (d *demo) makeDatabase(ctx context.Context, password string) (*pgx.Conn, er
 
 // atWork waits until the sidecar has set everything up and its scan has begun.
 func (d *demo) atWork(ctx context.Context, conn *pgx.Conn) error {
-	const patience = time.Minute
+	const patience = 5 * time.Minute // on a machine with other things to do it takes minutes to open the model
 	deadline := time.Now().Add(patience)
 	for {
 		var begun bool
@@ -235,7 +235,7 @@ const stateSQL = `SELECT (SELECT count(*) FROM public.packages), (SELECT count(e
 // follow draws progress until finished says that it is enough. In its own connections it survives restarts of the
 // server.
 func (d *demo) follow(ctx context.Context, finished func(state) bool) error {
-	const every, patience = 250 * time.Millisecond, 2 * time.Minute
+	const every, patience = 250 * time.Millisecond, 5 * time.Minute
 	var (
 		conn   *pgx.Conn
 		drawn  *bar
@@ -422,7 +422,7 @@ func (d *demo) search(ctx context.Context) error {
 
 // leaveNothing ends the sidecar, if it still runs, and makes sure that none of its processes is left.
 func (d *demo) leaveNothing() error {
-	const patience = 5 * time.Second
+	const patience = 30 * time.Second
 	err := d.sidecar.stop()
 	deadline := time.Now().Add(patience)
 	for {

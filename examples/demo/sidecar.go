@@ -169,7 +169,7 @@ func (s *sidecar) kill(ctx context.Context) error {
 
 // stop ends it as an init system would.
 func (s *sidecar) stop() error {
-	const patience = 30 * time.Second
+	const patience = time.Minute
 	c := s.take()
 	if c == nil {
 		return nil
