@@ -2,10 +2,12 @@ package testenv
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"net"
 	"strconv"
+	"syscall"
 	"testing"
 )
 
@@ -52,6 +54,16 @@ func Nowhere(t testing.TB) string {
 	}
 	t.Cleanup(func() { _ = r.Close() })
 	return r.Addr()
+}
+
+// hangUp stops listening at once. Closing alone does not where a child process is about to be started: it has a copy of
+// the socket until it runs its own program, and takes connections in meanwhile.
+func hangUp(l net.Listener) error {
+	socket, err := l.(*net.TCPListener).SyscallConn()
+	if err == nil {
+		err = socket.Control(func(fd uintptr) { _ = syscall.Shutdown(int(fd), syscall.SHUT_RD) }) // not everywhere possible
+	}
+	return errors.Join(err, l.Close())
 }
 
 func listen(ctx context.Context, addr string) (net.Listener, error) {

@@ -27,7 +27,7 @@ func reservePort(ctx context.Context, port int) (*reservation, error) {
 	r := &reservation{port: port, free: func() error { return syscall.Close(fd) }}
 	l, err := listen(ctx, r.Addr())
 	if err == nil {
-		return r, l.Close()
+		return r, hangUp(l)
 	}
 	return &reservation{port: port, free: func() error { return nil }}, r.Close()
 }

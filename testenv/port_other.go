@@ -14,7 +14,7 @@ func reservePort(ctx context.Context, port int) (*reservation, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &reservation{port: port, free: func() error { return nil }}, l.Close()
+	return &reservation{port: port, free: func() error { return nil }}, hangUp(l)
 }
 
 func firstEphemeral() (port int, ok bool) { return 0, false }

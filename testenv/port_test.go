@@ -44,6 +44,8 @@ func TestReserve_KeepsThePortForItsHolder(t *testing.T) {
 			t.Fatal(err)
 		}
 		_ = conn.Close()
-		_ = l.Close()
+		if err := hangUp(l); err != nil {
+			t.Error(err)
+		}
 	}
 }

@@ -168,7 +168,7 @@ func (p *Proxy) Refuse() {
 	p.listener = nil
 	p.mu.Unlock()
 	if l != nil {
-		_ = l.Close()
+		_ = hangUp(l)
 	}
 }
 
