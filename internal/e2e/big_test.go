@@ -201,11 +201,15 @@ func TestP9_BigRow(t *testing.T) {
 	r.nothingLeft()
 }
 
-// TestP9_LargeTexts backfills, reconciles and verifies rows of 1 MB each. With 800 of them the figures are the same.
-// The short form looks at one destination: what is read is read alike.
+// TestP9_LargeTexts backfills, reconciles and verifies rows of 1 MB each: together as many as may be in memory, where
+// they are copied more than once. With 800 of them the figures are the same. The short form looks at one destination:
+// what is read is read alike.
 func TestP9_LargeTexts(t *testing.T) {
 	t.Parallel()
-	const rows = 200
+	const (
+		rows  = 160
+		bound = rows << 10
+	)
 	specs := map[string]pipeline.Spec{
 		"table": {Name: "docs", Schema: "public", Table: "docs", Columns: []string{"body"}, IntoTable: "docs_embedding"},
 	}
@@ -243,7 +247,7 @@ func TestP9_LargeTexts(t *testing.T) {
 			peak := 0
 			testenv.Eventually(t, patience, func() (bool, string) {
 				peak = max(peak, c.peak())
-				return c.gone(), "it is not done"
+				return c.gone(), "it is not done\n" + c.tail()
 			})
 			if s := c.wait(patience); s.ExitStatus() != 0 {
 				t.Errorf("verify ended with %d:\n%s", s.ExitStatus(), c.tail())

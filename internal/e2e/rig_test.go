@@ -32,7 +32,7 @@ const (
 	loops = 2
 
 	// patience is how long the tests wait for anything. How long it takes says more of the machine than of the program.
-	patience = 5 * time.Minute
+	patience = 10 * time.Minute
 )
 
 // rig is a database with pipelines, set up by the tables' owner and worked by processes of the least-privileged role.

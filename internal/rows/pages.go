@@ -109,12 +109,13 @@ func (p *Pages) page(ctx context.Context, most int, f func(tx pgx.Tx, rows int) 
 		if rows <= 1 {
 			limit = 0
 		}
+		start := time.Now()
 		err := p.briefly(ctx, limit, func(tx pgx.Tx) error { return f(tx, rows) })
 		switch {
 		case overran(err) && rows > 1:
 			p.rows = max(rows/4, 1)
 			continue
-		case err == nil:
+		case err == nil && time.Since(start) < pageTime/2: // twice as many come in time, too
 			p.rows = min(max(2*rows, p.rows), PageRows)
 		}
 		return err

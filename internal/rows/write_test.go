@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/jackc/pgerrcode"
@@ -403,6 +404,31 @@ func TestP4_PagesThatTakeTooLongAreSmaller(t *testing.T) {
 	if want := []int{400, 100, 25, 50, 100, 200, 25}; err != nil || n != 400 || !slices.Equal(sizes, want) {
 		t.Errorf("%v, %d rows were read, in pages of %d, want %d", err, n, sizes, want)
 	}
+}
+
+// A page that takes nearly as long as it may is not followed by a larger one, which would be read for nothing.
+func TestPages_StayAsLargeAsTimeAllows(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		p := New(shapes()["table"], nil, Options{}).Pages()
+		p.briefly = func(_ context.Context, limit time.Duration, f func(tx pgx.Tx) error) error {
+			start := time.Now()
+			if err := f(nil); err != nil || limit == 0 || time.Since(start) < limit {
+				return err
+			}
+			return &pgconn.PgError{Code: pgerrcode.QueryCanceled}
+		}
+		var sizes []int
+		p.read = func(_ context.Context, _ database.Reader, keys []string, _ int) ([]Row, error) {
+			time.Sleep(time.Duration(len(keys)) * pageTime / 30) //nolint:forbidigo // the bubble's time: what the server takes
+			sizes = append(sizes, len(keys))
+			return make([]Row, len(keys)), nil
+		}
+		err := p.Read(t.Context(), make([]string, 400), func([]Row) {}, nil)
+		if want := append([]int{400, 100, 25}, slices.Repeat([]int{25}, 15)...); err != nil || !slices.Equal(sizes, want) {
+			t.Errorf("%v, pages of %d rows, want %d", err, sizes, want)
+		}
+	})
 }
 
 // A row that cannot be read is found, and every other one is handed on, in order.

@@ -2,6 +2,8 @@ package worker
 
 import (
 	"context"
+	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"testing"
@@ -137,5 +139,25 @@ func TestP10_VerifyDeepFindsAnotherVector(t *testing.T) {
 	report, err := w.Verify(t.Context(), 10)
 	if err != nil || report.Stale != 1 {
 		t.Errorf("a chunk with another place: %+v, %v", report, err)
+	}
+}
+
+// Large texts go to the embedder a few at a time, and the server is not asked again for all those to come.
+func TestP9_VerifyDeepReadsALargeTextTwiceAtMost(t *testing.T) {
+	t.Parallel()
+	w, m, _ := inMemory(t, forms()["table"], func(o *Options) { o.BatchRows = 64 })
+	const texts = 24
+	for i := range texts {
+		m.source[fmt.Sprint(i)] = strings.Repeat(fmt.Sprint(i%10), largeTexts/2)
+	}
+	process(t, w, m, slices.Collect(maps.Keys(m.source))...)
+	read := 0
+	m.refuseRead = func(keys []string) error { read += len(keys); return nil }
+	report, err := w.Verify(t.Context(), texts)
+	if err != nil || report.Covered != texts || report.Sampled != texts || report.Differ != 0 {
+		t.Fatalf("%+v, %v", report, err)
+	}
+	if most := texts + texts + 2*texts; read > most { // to compare hashes, the first page, and each twice
+		t.Errorf("%d rows were read for %d, want at most %d", read, texts, most)
 	}
 }

@@ -190,8 +190,9 @@ func (w *Worker) countOrphans(ctx context.Context, p pages, report *Report) erro
 }
 
 func (w *Worker) embedSample(ctx context.Context, report *Report, keys []string) error {
+	size := w.o.BatchRows // of the next page; the server reads the texts of all its rows, also those that find no room
 	for len(keys) > 0 {
-		n := min(len(keys), w.o.BatchRows)
+		n := min(len(keys), size)
 		var found []rows.Row
 		var vectors map[int][]float32
 		err := database.UntilUnlocked(ctx, func() (err error) {
@@ -216,6 +217,7 @@ func (w *Worker) embedSample(ctx context.Context, report *Report, keys []string)
 		if left := slices.IndexFunc(found, func(r rows.Row) bool { return r.LeftOut() }); left > 0 {
 			n, found = left, found[:left]
 		}
+		size = min(2*n, w.o.BatchRows)
 		texts := make([]string, len(found))
 		for i := range found {
 			texts[i] = found[i].Text
