@@ -447,15 +447,9 @@ func Retry(ctx context.Context, db database.DB, pipelineID int32, keys ...string
 }
 
 // VoidLeases ends whatever workers hold of a slot's pipelines, and returns these. It waits for no worker.
-func VoidLeases(ctx context.Context, db interface {
-	Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error)
-}, slot string,
-) (pipelines []int32, err error) {
-	rows, err := db.Query(ctx, sqlfiles.Query("void_leases"), pgx.StrictNamedArgs{"slot": slot})
-	if err != nil {
-		return nil, fmt.Errorf("void leases: %w", err)
-	}
-	if pipelines, err = pgx.CollectRows(rows, pgx.RowTo[int32]); err != nil {
+func VoidLeases(ctx context.Context, db database.Reader, slot string) (pipelines []int32, err error) {
+	args := pgx.StrictNamedArgs{"slot": slot}
+	if pipelines, err = database.Collect(ctx, db, "void_leases", pgx.RowTo[int32], args); err != nil {
 		return nil, fmt.Errorf("void leases: %w", err)
 	}
 	return pipelines, nil

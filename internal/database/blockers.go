@@ -9,7 +9,6 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/embedsidecar/embedsidecar/internal/sleep"
-	sqlfiles "github.com/embedsidecar/embedsidecar/sql"
 )
 
 // Blocker is an open transaction of the cluster that something of ours waits for: the making of a slot, or the
@@ -44,20 +43,13 @@ func (b Blocker) String() string {
 
 // Blockers returns the open transactions of the cluster that have an id, the oldest first: all that the making of a
 // slot waits for, or with the id of a scan's barrier those that the scan waits for.
-func Blockers(ctx context.Context, db interface {
-	Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error)
-}, before string,
-) ([]Blocker, error) {
+func Blockers(ctx context.Context, db Reader, before string) ([]Blocker, error) {
 	const most = 10
 	args := pgx.StrictNamedArgs{"before": nil, "most": most}
 	if before != "" {
 		args["before"] = before
 	}
-	rows, err := db.Query(ctx, sqlfiles.Query("blockers"), args)
-	if err != nil {
-		return nil, fmt.Errorf("list open transactions: %w", err)
-	}
-	list, err := pgx.CollectRows(rows, pgx.RowToStructByPos[Blocker])
+	list, err := Collect(ctx, db, "blockers", pgx.RowToStructByPos[Blocker], args)
 	if err != nil {
 		return nil, fmt.Errorf("list open transactions: %w", err)
 	}

@@ -10,6 +10,8 @@ import (
 	"github.com/jackc/pgerrcode"
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
+
+	sqlfiles "github.com/embedsidecar/embedsidecar/sql"
 )
 
 // DB is a pool, a connection or a transaction. What needs less of it asks for less.
@@ -34,6 +36,15 @@ type Querier interface {
 	Reader
 	Exec(ctx context.Context, sql string, args ...any) (pgconn.CommandTag, error)
 	QueryRow(ctx context.Context, sql string, args ...any) pgx.Row
+}
+
+// Collect returns what a query of sql/queries says in each row.
+func Collect[T any](ctx context.Context, db Reader, query string, scan pgx.RowToFunc[T], args ...any) ([]T, error) {
+	rows, err := db.Query(ctx, sqlfiles.Query(query), args...)
+	if err != nil {
+		return nil, err
+	}
+	return pgx.CollectRows(rows, scan)
 }
 
 // HasCode reports whether err is an answer of the server with one of the SQLSTATEs.

@@ -7,8 +7,6 @@ import (
 	"strings"
 
 	"github.com/jackc/pgx/v5"
-
-	sqlfiles "github.com/embedsidecar/embedsidecar/sql"
 )
 
 // Stranger is a thing among our objects that somebody made, or may change, whom a session has no reason to trust.
@@ -38,11 +36,7 @@ func Trusted(conn *pgx.Conn) []string {
 // It reads nothing but the catalogue.
 func Strangers(ctx context.Context, conn *pgx.Conn, tables ...uint32) ([]Stranger, error) {
 	args := pgx.StrictNamedArgs{"trusted": Trusted(conn), "tables": append([]uint32{}, tables...)}
-	rows, err := conn.Query(ctx, sqlfiles.Query("strangers"), args)
-	if err != nil {
-		return nil, fmt.Errorf("look for objects of strangers: %w", err)
-	}
-	found, err := pgx.CollectRows(rows, pgx.RowToStructByName[Stranger])
+	found, err := Collect(ctx, conn, "strangers", pgx.RowToStructByName[Stranger], args)
 	if err != nil {
 		return nil, fmt.Errorf("look for objects of strangers: %w", err)
 	}

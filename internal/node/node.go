@@ -81,6 +81,20 @@ func (n *Node) Reload(ctx context.Context, plugins []string) []control.Reloaded 
 	return n.plugins.Reload(ctx, plugins)
 }
 
+// begin opens what stands around the work: probes and metrics, and the control socket. The function it returns closes
+// them, and then the plugins, which an error has closed already.
+func (n *Node) begin(ctx context.Context) (end func() error, err error) {
+	stop, err := n.observer.Listen(ctx)
+	if err != nil {
+		return nil, errors.Join(err, n.plugins.Close())
+	}
+	closeSocket := n.control(ctx)
+	return func() error {
+		closeSocket()
+		return errors.Join(stop(), n.plugins.Close())
+	}, nil
+}
+
 // control opens the socket through which programs of the same user see and reload what runs. One that cannot be had is
 // no reason not to run. The function it returns closes it.
 func (n *Node) control(ctx context.Context) (stop func()) {

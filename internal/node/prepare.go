@@ -116,7 +116,8 @@ func (n *Node) describe(ctx context.Context, specs []pipeline.Spec, stored []pip
 	if !known || ctx.Err() != nil || len(able) == 0 && problem.Of(err) == problem.Usage {
 		return nil, nil, err
 	}
-	n.o.Log.ErrorContext(ctx, "an embedder cannot be had: its pipelines wait", "error", err, "ways_out", problem.Hints(err))
+	n.o.Log.ErrorContext(ctx, "an embedder cannot be had: its pipelines wait", "error", err,
+		"ways_out", problem.Hints(err))
 	return able, described, nil
 }
 

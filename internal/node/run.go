@@ -57,13 +57,11 @@ func (p *pools) close() {
 
 // Run starts the parts in their order, runs them, and ends them the other way round.
 func (n *Node) Run(ctx context.Context, o RunOptions) (err error) {
-	defer func() { err = errors.Join(err, n.plugins.Close()) }()
-	stop, err := n.observer.Listen(ctx)
+	end, err := n.begin(ctx)
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, stop()) }()
-	defer n.control(ctx)()
+	defer func() { err = errors.Join(err, end()) }()
 	finish := func() error { return nil }
 	if address := n.o.Config.Queries.Listen; address != "" {
 		if finish, err = n.backend.Listen(ctx, address, n.observer.Request); err != nil {

@@ -16,13 +16,11 @@ func NewServer(o Options, database bool) *Node { return newNode(o, observe.Queri
 
 // Serve answers queries on an address until ctx ends, then those under way.
 func (n *Node) Serve(ctx context.Context, address string) (err error) {
-	defer func() { err = errors.Join(err, n.plugins.Close()) }()
-	stop, err := n.observer.Listen(ctx)
+	end, err := n.begin(ctx)
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, stop()) }()
-	defer n.control(ctx)()
+	defer func() { err = errors.Join(err, end()) }()
 	// First, because it fails at once: whoever asks before the model is open waits for it.
 	finish, err := n.backend.Listen(ctx, address, n.observer.Request)
 	if err != nil {

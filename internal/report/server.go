@@ -23,11 +23,7 @@ type server struct{ db database.DB }
 func collect[T any](ctx context.Context, db database.Reader, what string, scan pgx.RowToFunc[T], query string,
 	args ...any,
 ) (list []T, err error) {
-	rows, err := db.Query(ctx, sqlfiles.Query(query), args...)
-	if err == nil {
-		list, err = pgx.CollectRows(rows, scan)
-	}
-	if err != nil {
+	if list, err = database.Collect(ctx, db, query, scan, args...); err != nil {
 		return nil, fmt.Errorf("%s: %w", what, err)
 	}
 	return list, nil

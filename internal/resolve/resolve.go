@@ -15,7 +15,6 @@ import (
 	"github.com/embedsidecar/embedsidecar/internal/pipeline"
 	"github.com/embedsidecar/embedsidecar/internal/refusal"
 	"github.com/embedsidecar/embedsidecar/internal/spelling"
-	sqlfiles "github.com/embedsidecar/embedsidecar/sql"
 )
 
 // Resolve confirms a pipeline against the database: table, key, what its text and filter read, destination,
@@ -83,14 +82,8 @@ func Permitted(ctx context.Context, q database.Querier, f *Findings) error {
 // hidden returns the columns that text and filter read and that the role may not, though it may read others of the
 // table: which they are is not seen from the grants, which name all columns.
 func (f *Findings) hidden(ctx context.Context, q database.Querier) ([]string, error) {
-	rows, err := q.Query(ctx, sqlfiles.Query("hidden_columns"), pgx.StrictNamedArgs{
-		"table":   f.Table.OID,
-		"columns": f.Reads,
-	})
-	if err != nil {
-		return nil, fmt.Errorf("look up privileges on %s: %w", f.Table.Quoted(), err)
-	}
-	names, err := pgx.CollectRows(rows, pgx.RowTo[string])
+	args := pgx.StrictNamedArgs{"table": f.Table.OID, "columns": f.Reads}
+	names, err := database.Collect(ctx, q, "hidden_columns", pgx.RowTo[string], args)
 	if err != nil {
 		return nil, fmt.Errorf("look up privileges on %s: %w", f.Table.Quoted(), err)
 	}

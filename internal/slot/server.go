@@ -37,11 +37,7 @@ func Find(ctx context.Context, q database.Reader, name string, installed bool) (
 
 // All returns the states of all slots that have a checkpoint.
 func All(ctx context.Context, q database.Reader) ([]State, error) {
-	rows, err := q.Query(ctx, sqlfiles.Query("slot_state"), pgx.StrictNamedArgs{"slot": nil})
-	if err != nil {
-		return nil, err
-	}
-	return pgx.CollectRows(rows, pgx.RowToStructByNameLax[State])
+	return database.Collect(ctx, q, "slot_state", pgx.RowToStructByNameLax[State], pgx.StrictNamedArgs{"slot": nil})
 }
 
 // Begin writes a checkpoint without a position, unless there is one: whoever is stopped while he makes the slot leaves

@@ -25,6 +25,8 @@ WITH held AS MATERIALIZED (
     FOR UPDATE SKIP LOCKED
 ), mine AS MATERIALIZED (
     SELECT i.* FROM input AS i JOIN free AS f ON f.task_id = i.task_id
+), locked AS MATERIALIZED (
+    SELECT i.* FROM input AS i WHERE i.task_id NOT IN (SELECT f.task_id FROM free AS f)
 ), done AS (
     DELETE FROM embedsidecar.task AS t USING mine AS i
     WHERE  t.task_id = i.task_id AND t.gen = i.gen AND i.action = 'done'
@@ -50,14 +52,14 @@ WITH held AS MATERIALIZED (
     RETURNING t.task_id, t.pipeline_id, t.row_key, t.committed_at, t.last_lsn, t.state, i.action, i.outcome, i.attempt, i.code
 ), told AS (
     INSERT INTO embedsidecar.history (bucket, pipeline_id, row_key, outcome, attempt, worker_id, committed_at, lsn, error_code)
-    SELECT floor(extract(epoch FROM now()) / @span::integer)::bigint % @buckets::integer, pipeline_id, row_key, outcome, attempt, @worker::bigint, committed_at, last_lsn, code FROM done
-    UNION ALL
-    SELECT floor(extract(epoch FROM now()) / @span::integer)::bigint % @buckets::integer, pipeline_id, row_key, outcome, attempt, @worker::bigint, committed_at, last_lsn, code FROM kept
-    WHERE  action IN ('done', 'failed')
-    UNION ALL -- what was done is done, though the task is locked and stays
-    SELECT floor(extract(epoch FROM now()) / @span::integer)::bigint % @buckets::integer, t.pipeline_id, t.row_key, i.outcome, i.attempt, @worker::bigint, t.committed_at, t.last_lsn, NULL
-    FROM   input AS i JOIN embedsidecar.task AS t ON t.task_id = i.task_id
-    WHERE  i.action = 'done' AND i.task_id NOT IN (SELECT f.task_id FROM free AS f)
+    SELECT floor(extract(epoch FROM now()) / @span::integer)::bigint % @buckets::integer, e.pipeline_id, e.row_key, e.outcome, e.attempt, @worker::bigint, e.committed_at, e.last_lsn, e.code
+    FROM  (SELECT pipeline_id, row_key, outcome, attempt, committed_at, last_lsn, code FROM done
+           UNION ALL
+           SELECT pipeline_id, row_key, outcome, attempt, committed_at, last_lsn, code FROM kept WHERE action IN ('done', 'failed')
+           UNION ALL -- what was done is done, though the task is locked and stays
+           SELECT t.pipeline_id, t.row_key, i.outcome, i.attempt, t.committed_at, t.last_lsn, NULL
+           FROM   locked AS i JOIN embedsidecar.task AS t ON t.task_id = i.task_id
+           WHERE  i.action = 'done' AND t.task_id = ANY (ARRAY(SELECT u.task_id FROM locked AS u))) AS e
 ), ended AS (
     DELETE FROM embedsidecar.lease AS l
     WHERE  l.pipeline_id = @pipeline_id AND l.place = @place AND l.task_ids <@ @task_ids::bigint[] AND EXISTS (SELECT FROM input)
@@ -69,4 +71,4 @@ SELECT task_id, 'done' AS state FROM done
 UNION ALL
 SELECT task_id, state::text FROM kept
 UNION ALL
-SELECT i.task_id, 'todo' FROM input AS i WHERE i.task_id NOT IN (SELECT f.task_id FROM free AS f);
+SELECT task_id, 'todo' FROM locked;

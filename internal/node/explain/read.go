@@ -17,7 +17,6 @@ import (
 	"github.com/embedsidecar/embedsidecar/internal/pipeline"
 	"github.com/embedsidecar/embedsidecar/internal/report"
 	"github.com/embedsidecar/embedsidecar/internal/rows"
-	sqlfiles "github.com/embedsidecar/embedsidecar/sql"
 )
 
 const (
@@ -188,7 +187,7 @@ func (s *Story) tables(ctx context.Context, tx pgx.Tx, p *pipeline.Pipeline, o O
 		maps.Copy(all, more)
 		return all
 	}
-	tasks, err := collect(ctx, tx, "explain_task", pgx.RowToStructByPos[Task], args(pgx.StrictNamedArgs{"cap": mostAhead}))
+	tasks, err := database.Collect(ctx, tx, "explain_task", pgx.RowToStructByPos[Task], args(pgx.StrictNamedArgs{"cap": mostAhead}))
 	if err != nil {
 		return err
 	}
@@ -200,7 +199,7 @@ func (s *Story) tables(ctx context.Context, tx pgx.Tx, p *pipeline.Pipeline, o O
 		}
 		s.Task = t
 	}
-	entries, err := collect(ctx, tx, "explain_ledger", func(row pgx.CollectableRow) (l Ledger, err error) {
+	entries, err := database.Collect(ctx, tx, "explain_ledger", func(row pgx.CollectableRow) (l Ledger, err error) {
 		err = row.Scan(&l.TextHash, &l.Generation, &l.LSN, &l.WrittenAt, &l.WrittenSecondsAgo, &l.Anew)
 		l.WrittenAt = l.WrittenAt.UTC()
 		return l, err
@@ -211,23 +210,13 @@ func (s *Story) tables(ctx context.Context, tx pgx.Tx, p *pipeline.Pipeline, o O
 	for i := range entries {
 		s.Ledger = &entries[i]
 	}
-	s.History, err = collect(ctx, tx, "explain_history", pgx.RowToStructByPos[Outcome],
+	s.History, err = database.Collect(ctx, tx, "explain_history", pgx.RowToStructByPos[Outcome],
 		args(pgx.StrictNamedArgs{"max": mostOutcomes}))
 	for i := range s.History {
 		h := &s.History[i]
 		h.FinishedAt, h.CommittedAt = h.FinishedAt.UTC(), h.CommittedAt.UTC()
 	}
 	return err
-}
-
-func collect[T any](ctx context.Context, tx pgx.Tx, query string, scan pgx.RowToFunc[T], args pgx.StrictNamedArgs,
-) ([]T, error) {
-	found, err := tx.Query(ctx, sqlfiles.Query(query), args)
-	if err != nil {
-		return nil, err
-	}
-	list, err := pgx.CollectRows(found, scan)
-	return append([]T{}, list...), err
 }
 
 // compare says whether the ledger's entry is that of the row as it is now.

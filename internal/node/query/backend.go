@@ -93,7 +93,8 @@ func (b *Backend) Listen(ctx context.Context, address string, observe func(handl
 		return nil, problem.New(problem.Usage, err, problem.Hints(err)...)
 	}
 	if o.Tokens != nil && q.Cert == "" && !loopback.Addr(server.Addr()) {
-		b.o.Log.WarnContext(ctx, "tokens and texts travel unencrypted: give --http-cert and --http-key, or have something in front that does", "address", server.Addr().String())
+		b.o.Log.WarnContext(ctx, "tokens and texts travel unencrypted: give --http-cert and --http-key, or have something in front that does",
+			"address", server.Addr().String())
 	}
 	serving, cancel := context.WithCancel(context.WithoutCancel(ctx)) // what is under way gets its answer first
 	done := make(chan error, 1)
