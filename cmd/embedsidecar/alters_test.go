@@ -30,17 +30,14 @@ func TestStory_AnApplicationAltersItsTables(t *testing.T) {
 	}
 	d := s.start(append(flags, "--ops-listen", "127.0.0.1:0")...)
 	base := "http://" + d.logged("probes and metrics listen", "address")
-	embedded := func() int {
-		return testenv.Value[int](s.db, "SELECT count(*)::int FROM embedsidecar.history WHERE outcome = 'embedded'")
-	}
 	costs := func(what string, want int, change ...string) {
 		t.Helper()
-		before := embedded()
+		before := s.embedded()
 		for _, sql := range change {
 			s.db.MustExec(sql)
 		}
 		s.run(0, "wait", "--caught-up") // at once: what was altered sends nothing through the slot
-		if n := embedded() - before; n != want {
+		if n := s.embedded() - before; n != want {
 			t.Errorf("%s: %d texts were embedded, want %d", what, n, want)
 		}
 		s.run(0, "verify", "--deep", "100")
@@ -96,28 +93,37 @@ func TestStory_AnApplicationAltersItsTables(t *testing.T) {
 		t.Errorf("%v of 50 rows were looked at", n)
 	}
 
-	// A plugin that is new in the configuration: the sidecar that runs does not know it, and says what to do.
-	toy := filepath.Join(t.TempDir(), "toy")
+	d = s.getsAPlugin(d)
+	d.end(syscall.SIGTERM, 0)
+}
+
+// getsAPlugin gives the configuration a new plugin. The sidecar that runs does not know it, and says what to do.
+func (s *stage) getsAPlugin(running *daemon) (next *daemon) {
+	s.t.Helper()
+	toy := filepath.Join(s.t.TempDir(), "toy")
 	dir, err := plugins()
 	if err != nil {
-		t.Fatal(err)
+		s.t.Fatal(err)
 	}
 	if err := os.Link(filepath.Join(dir, "embedsidecar-fake"), toy); err != nil {
-		t.Fatal(err)
+		s.t.Fatal(err)
 	}
-	file := filepath.Join(t.TempDir(), "embedsidecar.yaml")
-	config := "version: 1\nplugins: {catalog: [{name: toy, path: " + toy +
-		"}]}\npipelines:\n  - {name: toys, table: docs, columns: [body], plugin: toy, into: {table: toys}}\n"
+	file := filepath.Join(s.t.TempDir(), "embedsidecar.yaml")
+	config := `version: 1
+plugins: {catalog: [{name: toy, path: ` + toy + `}]}
+pipelines:
+  - {name: toys, table: docs, columns: [body], plugin: toy, into: {table: toys}}
+`
 	if err := os.WriteFile(file, []byte(config), 0o600); err != nil {
-		t.Fatal(err)
+		s.t.Fatal(err)
 	}
 	s.run(0, "init", "--config", file)
 	s.becomes("toys", health.PluginUnknown, `plugin "toy"`,
 		"name it in the configuration of the sidecar, or install it, and start the sidecar again")
-	d.end(syscall.SIGTERM, 0)
-	d = s.start("--config", file)
+	running.end(syscall.SIGTERM, 0)
+	next = s.start("--config", file)
 	s.becomes("toys", health.UpToDate)
-	d.end(syscall.SIGTERM, 0)
+	return next
 }
 
 // figure returns a number of a sidecar's metrics, the first whose labels hold the words.

@@ -16,112 +16,144 @@ import (
 	programs "github.com/embedsidecar/embedsidecar/testenv/program"
 )
 
-// A model comes from a hub that breaks off, is imported, tried and in its place; a hub that serves something else
-// brings nothing.
-func TestModelsPull(t *testing.T) {
-	graph := strings.Repeat("graph", 20_000)
-	files := map[string]string{"config.json": `{"model_type": "other"}`, "tokenizer.json": `{}`, "onnx/model.onnx": graph}
-	var breaks atomic.Int32
-	hub := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		content, ok := files[strings.TrimPrefix(r.URL.Path, "/author/model/resolve/v1/")]
-		if !ok {
-			http.NotFound(w, r)
-			return
-		}
-		if content == graph && breaks.Add(1) == 1 {
-			w.Header().Set("Content-Length", "100000")
-			_, _ = w.Write([]byte(content[:30_000]))
-			panic(http.ErrAbortHandler)
-		}
-		_, _ = w.Write([]byte(content))
-	}))
-	defer hub.Close()
+// hub serves the files of one model, and breaks off the first download of its graph.
+type hub struct {
+	graph  string
+	files  map[string]string
+	breaks atomic.Int32
+}
 
+func (h *hub) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	content, ok := h.files[strings.TrimPrefix(r.URL.Path, "/author/model/resolve/v1/")]
+	if !ok {
+		http.NotFound(w, r)
+		return
+	}
+	if content == h.graph && h.breaks.Add(1) == 1 {
+		w.Header().Set("Content-Length", "100000")
+		_, _ = w.Write([]byte(content[:30_000]))
+		panic(http.ErrAbortHandler)
+	}
+	_, _ = w.Write([]byte(content))
+}
+
+// puller is an installation that pulls that model.
+type puller struct {
+	t       *testing.T
+	url     string
+	home    string // of models
+	plugin  string
+	library string
+}
+
+func newPuller(t *testing.T, url string) *puller {
+	t.Helper()
 	fake, err := plugins()
 	if err != nil {
 		t.Fatal(err)
 	}
 	work := t.TempDir()
-	plugin := filepath.Join(work, "plugins", "embedsidecar-onnx")
+	p := &puller{
+		t: t, url: url, home: filepath.Join(work, "home"), library: filepath.Join(work, "library.so"),
+		plugin: filepath.Join(work, "plugins", "embedsidecar-onnx"),
+	}
 	code, err := os.ReadFile(filepath.Join(fake, "embedsidecar-fake"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := os.Mkdir(filepath.Dir(plugin), 0o755); err != nil {
+	if err := os.Mkdir(filepath.Dir(p.plugin), 0o755); err != nil {
 		t.Fatal(err)
 	}
-	for path, content := range map[string][]byte{plugin: code, filepath.Join(work, "library.so"): nil} {
+	for path, content := range map[string][]byte{p.plugin: code, p.library: nil} {
 		if err := programs.Write(path, content); err != nil {
 			t.Fatal(err)
 		}
 	}
-	home := filepath.Join(work, "home")
-	pull := func(args ...string) (int, string, string) {
-		t.Helper()
-		var stdout, stderr bytes.Buffer
-		p := &program{commands: commands(), stdin: strings.NewReader(""), stdout: &stdout, stderr: &stderr}
-		line := slices.Concat([]string{
-			"embedsidecar", "models", "pull", "author/model", "--revision", "v1", "--hub", hub.URL, "--model-dir", home,
-			"--plugin-dir", filepath.Dir(plugin), "--onnxruntime", filepath.Join(work, "library.so"),
-		}, args)
-		return p.run(t.Context(), line), stdout.String(), stderr.String()
-	}
-	installed := func() []string {
-		entries, _ := os.ReadDir(home) // may not be there yet
-		var names []string
-		for _, entry := range entries {
-			if !strings.HasPrefix(entry.Name(), ".") {
-				names = append(names, entry.Name())
-			}
-		}
-		return names
-	}
+	return p
+}
 
-	if status, _, stderr := pull("--sha256", strings.Repeat("0", 64)); status != exitFailed || !strings.Contains(stderr,
-		"its pin says 000") || installed() != nil {
-		t.Errorf("another file than pinned: status %d, %s, installed %v", status, stderr, installed())
+func (p *puller) pull(args ...string) (status int, stdout, stderr string) {
+	p.t.Helper()
+	var out, errOut bytes.Buffer
+	run := &program{commands: commands(), stdin: strings.NewReader(""), stdout: &out, stderr: &errOut}
+	line := slices.Concat([]string{
+		"embedsidecar", "models", "pull", "author/model", "--revision", "v1", "--hub", p.url, "--model-dir", p.home,
+		"--plugin-dir", filepath.Dir(p.plugin), "--onnxruntime", p.library,
+	}, args)
+	return run.run(p.t.Context(), line), out.String(), errOut.String()
+}
+
+func (p *puller) installed() (names []string) {
+	entries, _ := os.ReadDir(p.home) // may not be there yet
+	for _, entry := range entries {
+		if !strings.HasPrefix(entry.Name(), ".") {
+			names = append(names, entry.Name())
+		}
 	}
-	breaks.Store(0)
+	return names
+}
+
+// A model comes from a hub that breaks off, is imported, tried and in its place; a hub that serves something else
+// brings nothing.
+func TestModelsPull(t *testing.T) {
+	graph := strings.Repeat("graph", 20_000)
+	h := &hub{graph: graph, files: map[string]string{
+		"config.json": `{"model_type": "other"}`, "tokenizer.json": `{}`, "onnx/model.onnx": graph,
+	}}
+	server := httptest.NewServer(h)
+	defer server.Close()
+	p := newPuller(t, server.URL)
+
+	if status, _, stderr := p.pull("--sha256", strings.Repeat("0", 64)); status != exitFailed ||
+		!strings.Contains(stderr, "its pin says 000") || p.installed() != nil {
+		t.Errorf("another file than pinned: status %d, %s, installed %v", status, stderr, p.installed())
+	}
+	h.breaks.Store(0)
 	sum := sha256.Sum256([]byte(graph))
-	status, stdout, stderr := pull("--sha256", hex.EncodeToString(sum[:]))
+	pin := hex.EncodeToString(sum[:])
+	status, stdout, stderr := p.pull("--sha256", pin)
 	if status != 0 || !strings.Contains(stdout, "imported") || !strings.Contains(stderr, "download was cut off") ||
-		!slices.Equal(installed(), []string{"model"}) {
-		t.Fatalf("status %d, %s%s, installed %v", status, stdout, stderr, installed())
+		!slices.Equal(p.installed(), []string{"model"}) {
+		t.Fatalf("status %d, %s%s, installed %v", status, stdout, stderr, p.installed())
 	}
-	if got, err := os.ReadFile(filepath.Join(home, "model", "model.onnx")); err != nil || string(got) != graph {
+	if got, err := os.ReadFile(filepath.Join(p.home, "model", "model.onnx")); err != nil || string(got) != graph {
 		t.Errorf("the graph has %d bytes, want %d (%v)", len(got), len(graph), err)
 	}
-	if entries, err := os.ReadDir(home); err != nil || len(entries) != 2 { // with .pulled
+	if entries, err := os.ReadDir(p.home); err != nil || len(entries) != 2 { // with .pulled
 		t.Errorf("left behind: %v (%v)", entries, err)
 	}
-	if status, stdout, _ := pull("--unpinned"); status != 0 || !strings.Contains(stdout, "was there already") {
+	if status, stdout, _ := p.pull("--unpinned"); status != 0 || !strings.Contains(stdout, "was there already") {
 		t.Errorf("again: status %d, %s", status, stdout)
 	}
+	p.wantsTheSame(h, pin)
+}
 
-	// What the first pull found is what each later one wants, of every file.
-	files["tokenizer.json"], files["vocab.txt"] = `{"other": 1}`, "new"
-	if err := os.RemoveAll(filepath.Join(home, "model")); err != nil {
-		t.Fatal(err)
+// wantsTheSame: what the first pull found is what each later one wants, of every file.
+func (p *puller) wantsTheSame(h *hub, pin string) {
+	p.t.Helper()
+	h.files["tokenizer.json"], h.files["vocab.txt"] = `{"other": 1}`, "new"
+	if err := os.RemoveAll(filepath.Join(p.home, "model")); err != nil {
+		p.t.Fatal(err)
 	}
-	record := filepath.Join(home, ".pulled", "author--model@v1")
-	for _, args := range [][]string{nil, {"--unpinned"}, {"--sha256", hex.EncodeToString(sum[:])}} {
-		status, _, stderr := pull(args...)
-		if status != exitFailed || !strings.Contains(stderr, "tokenizer.json: it has sha256") || !strings.Contains(stderr,
-			record) || installed() != nil {
-			t.Errorf("%q: another tokenizer than at first: status %d, %s, installed %v", args, status, stderr, installed())
+	record := filepath.Join(p.home, ".pulled", "author--model@v1")
+	for _, args := range [][]string{nil, {"--unpinned"}, {"--sha256", pin}} {
+		status, _, stderr := p.pull(args...)
+		if status != exitFailed || !strings.Contains(stderr, "tokenizer.json: it has sha256") ||
+			!strings.Contains(stderr, record) || p.installed() != nil {
+			p.t.Errorf("%q: another tokenizer than at first: status %d, %s, installed %v", args, status, stderr, p.installed())
 		}
 	}
-	files["tokenizer.json"] = "{}"
-	if status, _, stderr := pull(); status != 0 {
-		t.Errorf("the same files without a pin: status %d, %s", status, stderr)
+	h.files["tokenizer.json"] = "{}"
+	if status, _, stderr := p.pull(); status != 0 {
+		p.t.Errorf("the same files without a pin: status %d, %s", status, stderr)
 	}
-	if _, err := os.Stat(filepath.Join(home, "model", "vocab.txt")); err == nil {
-		t.Error("a file that was not there at first was fetched")
+	if _, err := os.Stat(filepath.Join(p.home, "model", "vocab.txt")); err == nil {
+		p.t.Error("a file that was not there at first was fetched")
 	}
 	if err := os.Remove(record); err != nil {
-		t.Fatal(err)
+		p.t.Fatal(err)
 	}
-	if status, _, stderr := pull(); status != exitUsage || !strings.Contains(stderr, "--unpinned") {
-		t.Errorf("without pin and record: status %d, %s", status, stderr)
+	if status, _, stderr := p.pull(); status != exitUsage || !strings.Contains(stderr, "--unpinned") {
+		p.t.Errorf("without pin and record: status %d, %s", status, stderr)
 	}
 }

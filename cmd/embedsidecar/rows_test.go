@@ -69,19 +69,34 @@ func TestP10_RowsThatFailedAreNamed(t *testing.T) {
 	s.run(0, "retry", "public.docs")
 	s.becomes("public.docs", health.UpToDate)
 
-	// And every row compared, which embeds none.
-	embedded := "SELECT count(*) FROM embedsidecar.history WHERE outcome = 'embedded'"
-	before := testenv.Value[int](s.db, embedded)
-	stdout, _ = s.run(0, "rescan", "docs")
+	s.rescanEmbedsNone()
+	s.reembedsAnew()
+	s.repairsWhatIsWrong()
+	d.end(syscall.SIGTERM, 0)
+}
+
+// embedded counts the texts that were embedded for rows.
+func (s *stage) embedded() int {
+	s.t.Helper()
+	return testenv.Value[int](s.db, "SELECT count(*)::int FROM embedsidecar.history WHERE outcome = 'embedded'")
+}
+
+// rescanEmbedsNone has every row compared.
+func (s *stage) rescanEmbedsNone() {
+	s.t.Helper()
+	before := s.embedded()
+	stdout, _ := s.run(0, "rescan", "docs")
 	s.has(stdout, "scan_requested")
 	s.run(0, "wait", "--caught-up")
-	if p := s.state("public.docs"); p.ScanSeen != 6 || p.ScanReason != "asked for" ||
-		testenv.Value[int](s.db, embedded) != before {
-		t.Errorf("%+v", p)
+	if p := s.state("public.docs"); p.ScanSeen != 6 || p.ScanReason != "asked for" || s.embedded() != before {
+		s.t.Errorf("%+v", p)
 	}
+}
 
-	// One row anew, and then all, though no text changed; nothing that is remembered will do.
-	asked := testenv.Value[int](s.db, embedded)
+// reembedsAnew embeds one row anew, and then all, though no text changed; nothing that is remembered will do.
+func (s *stage) reembedsAnew() {
+	s.t.Helper()
+	before := s.embedded()
 	for _, c := range []struct {
 		args   []string
 		result string
@@ -96,31 +111,33 @@ func TestP10_RowsThatFailedAreNamed(t *testing.T) {
 		stdout, stderr := s.run(0, append(c.args, "-o", "json")...)
 		if told := strings.Contains(stderr, `knows no row with the key "nobody"`); told !=
 			slices.Contains(c.args, "nobody") || strings.Contains(stderr, `key "2"`) {
-			t.Errorf("%v: %s", c.args, stderr)
+			s.t.Errorf("%v: %s", c.args, stderr)
 		}
 		want := actions.Outcome{Pipeline: "public.docs", Result: c.result, Rows: c.rows}
-		if diff := cmp.Diff(want, decoded[map[string][]actions.Outcome](t, stdout)["pipelines"][0]); diff != "" {
-			t.Errorf("%v (-want +got):\n%s", c.args, diff)
+		if diff := cmp.Diff(want, decoded[map[string][]actions.Outcome](s.t, stdout)["pipelines"][0]); diff != "" {
+			s.t.Errorf("%v (-want +got):\n%s", c.args, diff)
 		}
 		s.run(0, "wait", "--caught-up")
 	}
-	if n := testenv.Value[int](s.db, embedded) - asked; n != 7 {
-		t.Errorf("%d texts were embedded anew for 1 and 6", n)
+	if n := s.embedded() - before; n != 7 {
+		s.t.Errorf("%d texts were embedded anew for 1 and 6", n)
 	}
+}
 
-	// What is wrong is found, and put right by the sidecar that runs.
+// repairsWhatIsWrong has verify find what is wrong, and the sidecar that runs put it right.
+func (s *stage) repairsWhatIsWrong() {
+	s.t.Helper()
 	s.db.MustExec("UPDATE docs SET embedding = (SELECT embedding FROM docs WHERE id = 1) WHERE id = 2")
 	s.run(0, "wait", "--caught-up")
 	s.db.MustExec("UPDATE embedsidecar.ledger SET vector_hash = '\\x0000000000000001' WHERE row_key = '4'")
-	stdout, _ = s.run(0, "verify", "--repair", "-o", "json")
-	if v := decoded[map[string][]actions.Verified](t, stdout)["pipelines"][0]; v.OK || v.Stale != 1 || v.Repairs == nil ||
+	stdout, _ := s.run(0, "verify", "--repair", "-o", "json")
+	if v := decoded[map[string][]actions.Verified](s.t, stdout)["pipelines"][0]; v.OK || v.Stale != 1 || v.Repairs == nil ||
 		v.Repairs.Looks != 1 || v.Repairs.Anew != 0 {
-		t.Errorf("verify --repair: %s", stdout)
+		s.t.Errorf("verify --repair: %s", stdout)
 	}
 	s.run(0, "wait", "--caught-up")
 	stdout, _ = s.run(0, "verify", "--repair", "--deep", "10")
 	s.has(stdout, " ok")
-	d.end(syscall.SIGTERM, 0)
 }
 
 // TestP8_StatusTellsWhatAPipelineHasCost: the fake plugin takes a word for a token, and each text has four. A text

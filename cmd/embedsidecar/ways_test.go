@@ -13,144 +13,170 @@ import (
 	"github.com/embedsidecar/embedsidecar/testenv"
 )
 
+// damage is what people do to a database, and what is told of a pipeline then.
+type damage struct {
+	change string
+	copied bool // the database is dumped, and restored beside itself
+	older  bool // it was dumped before it changed, and is restored over itself while a sidecar runs
+	state  health.Code
+	words  []string // of the reason and the way out
+	flags  []string // with which the way out is gone; the state is that of a pipeline configured as before
+	way    []string // command
+	texts  bool     // some are new, so that they are embedded
+}
+
+// fromDocs are the flags of the pipeline into an embedding table, and more.
+func fromDocs(flags ...string) []string {
+	return append([]string{"--columns", "title,body", "--into-table", "docs_emb"}, flags...)
+}
+
+var asBefore = fromDocs("--table", "docs")
+
+const anew = `DROP TABLE docs; CREATE TABLE docs (id bigint PRIMARY KEY, title text, body text); INSERT INTO docs SELECT i, 'title ' || i, 'again ' || i FROM generate_series(1, 5) AS i`
+
+var damages = map[string]damage{
+	"the table is dropped and made anew": {
+		change: anew, state: health.Missing, texts: true,
+		words: []string{
+			"the source table was dropped, and what is called public.docs is another one",
+			"embedsidecar init with the pipeline configured, or the next run, takes it over",
+		}, way: []string{"init"},
+		flags: asBefore,
+	},
+	"the embedding table is dropped": {
+		change: `DROP TABLE docs_emb`, state: health.Misconfigured, texts: true,
+		words: []string{`the destination "public"."docs_emb" is gone`, "run embedsidecar init: it makes it anew"},
+		way:   []string{"init"}, flags: asBefore,
+	},
+	"a column is dropped": {
+		change: `ALTER TABLE docs DROP COLUMN body`, state: health.Misconfigured, texts: true,
+		words: []string{`no column "body" any more`, "run embedsidecar init after changing the pipeline"},
+		way:   []string{"init"}, flags: []string{"--table", "docs", "--columns", "title", "--into-table", "docs_emb"},
+	},
+	"another table has the name": {
+		change: `ALTER TABLE docs RENAME TO old; CREATE TABLE docs (LIKE old INCLUDING ALL); INSERT INTO docs VALUES (1, 'title 1', 'body 1'), (2, 'x', 'y')`, state: health.Replaced, texts: true,
+		words: []string{
+			"is another one, whose rows get no vectors",
+			"embedsidecar init with the pipeline configured, or the next run",
+		}, way: []string{"init"}, flags: asBefore,
+	},
+	"both tables move to another schema, which is renamed": {
+		change: `CREATE SCHEMA app; ALTER TABLE docs SET SCHEMA app; ALTER TABLE docs_emb SET SCHEMA app; ALTER SCHEMA app RENAME TO web`, state: health.NoSidecar,
+		words: []string{"embedsidecar run"}, way: []string{"run", "--once"}, flags: fromDocs("--table", "web.docs"),
+	},
+	"another server": {
+		change: `UPDATE embedsidecar.lsn_checkpoint SET system_id = '42'`, state: health.Copied,
+		words: []string{
+			"this server is not the one that was set up",
+			"embedsidecar init --adopt, with its pipelines configured, makes a new slot",
+		}, way: []string{"init", "--adopt"},
+		flags: asBefore,
+	},
+	"an older dump restored over it": {
+		older: true, state: health.Missing,
+		change: `UPDATE docs SET body = 'newer ' || id WHERE id <= 5; DELETE FROM docs WHERE id IN (6, 7); INSERT INTO docs VALUES (21, 'new', 'new')`,
+		words: []string{
+			"the source table was dropped, and what is called public.docs is another one",
+			"embedsidecar init with the pipeline configured, or the next run, takes it over",
+		}, way: []string{"init"},
+		flags: asBefore,
+	},
+	"a dump restored beside the original": {
+		copied: true, state: health.Copied,
+		words: []string{
+			"all databases of a server share the names of slots",
+			"embedsidecar init --adopt --slot embedsidecar_",
+		}, way: []string{"init", "--adopt", "--slot", "{own}"}, flags: asBefore,
+	},
+}
+
+// happens does the damage while a sidecar runs.
+func (c *damage) happens(s *stage, d *daemon) {
+	s.t.Helper()
+	if c.copied || c.state == health.NoSidecar || c.state == health.Copied {
+		d.end(syscall.SIGTERM, 0) // its end is part of the story
+	}
+	if c.copied {
+		s.moveToCopy()
+	}
+	var restore func()
+	if c.older {
+		restore = s.dumped()
+	}
+	for sql := range strings.SplitSeq(c.change, "; ") {
+		if sql != "" {
+			s.db.MustExec(sql)
+		}
+	}
+	if c.older {
+		s.run(0, "wait", "--caught-up") // their places in the queue are later than all that the dump has
+		restore()
+	}
+}
+
+// isTold finds the same said by status, check and wait.
+func (c *damage) isTold(s *stage) {
+	s.t.Helper()
+	s.becomes("public.docs", c.state, c.words...)
+	now := s.state("public.docs")
+	if c.state != health.NoSidecar {
+		stdout, _ := s.run(exitFailed, append([]string{"check"}, asBefore...)...)
+		s.has(stdout, c.words[0])
+	}
+	switch c.state {
+	case health.Missing, health.Misconfigured: // waiting would not help
+		_, stderr := s.run(exitFailed, "wait", "--caught-up")
+		s.has(stderr, now.Reason)
+	case health.Replaced: // the pipeline's own table has its vectors
+		s.run(0, "wait", "--caught-up")
+	default:
+		s.inTime(exitTimeout, "--timeout", []string{"wait", "--caught-up"}, now.Reason)
+	}
+}
+
+// isMended goes the way out, after which every vector is right.
+func (c *damage) isMended(s *stage, d *daemon) {
+	s.t.Helper()
+	way := append([]string{}, c.way...)
+	for i := range way {
+		way[i] = strings.ReplaceAll(way[i], "{own}", "embedsidecar_"+s.db.Name)
+		if way[i] == "--slot" {
+			s.slot = "embedsidecar_" + s.db.Name
+		}
+	}
+	s.set("EMBEDSIDECAR_SLOT=" + s.slot)
+	s.run(0, append(way, c.flags...)...)
+	if d.cmd.ProcessState == nil {
+		s.run(0, "wait", "--caught-up")
+		s.becomes("public.docs", health.UpToDate)
+	} else {
+		_, stderr := s.run(0, append([]string{"run", "--once"}, c.flags...)...)
+		if strings.Contains(stderr, "error") {
+			s.t.Error(stderr)
+		}
+	}
+	s.run(0, "verify", "--deep", "20")
+	written := testenv.Value[int64](s.db,
+		"SELECT count(*) FROM embedsidecar.history WHERE outcome = 'embedded' AND pipeline_id = 1")
+	if !c.texts && written != 20 {
+		s.t.Errorf("%d texts were embedded for 20", written)
+	}
+}
+
 // TestP10_EveryDoorTellsOneStoryAndItsWayOutWorks: after what people do to databases, status, check and wait say the
 // same of a pipeline, and so does the probe of a sidecar that runs; doing what they say, every vector is right again.
 func TestP10_EveryDoorTellsOneStoryAndItsWayOutWorks(t *testing.T) {
 	t.Parallel()
-	as := func(flags ...string) []string {
-		return append([]string{"--columns", "title,body", "--into-table", "docs_emb"}, flags...)
-	}
-	docs := as("--table", "docs")
-	const anew = `DROP TABLE docs; CREATE TABLE docs (id bigint PRIMARY KEY, title text, body text); INSERT INTO docs SELECT i, 'title ' || i, 'again ' || i FROM generate_series(1, 5) AS i`
-	for name, c := range map[string]struct {
-		change string
-		copied bool // the database is dumped, and restored beside itself
-		older  bool // it was dumped before it changed, and is restored over itself while a sidecar runs
-		state  health.Code
-		words  []string // of the reason and the way out
-		flags  []string // with which the way out is gone; the state is that of a pipeline configured as before
-		way    []string // command
-		texts  bool     // some are new, so that they are embedded
-	}{
-		"the table is dropped and made anew": {
-			change: anew, state: health.Missing, texts: true,
-			words: []string{
-				"the source table was dropped, and what is called public.docs is another one",
-				"embedsidecar init with the pipeline configured, or the next run, takes it over",
-			}, way: []string{"init"},
-			flags: docs,
-		},
-		"the embedding table is dropped": {
-			change: `DROP TABLE docs_emb`, state: health.Misconfigured, texts: true,
-			words: []string{`the destination "public"."docs_emb" is gone`, "run embedsidecar init: it makes it anew"},
-			way:   []string{"init"}, flags: docs,
-		},
-		"a column is dropped": {
-			change: `ALTER TABLE docs DROP COLUMN body`, state: health.Misconfigured, texts: true,
-			words: []string{`no column "body" any more`, "run embedsidecar init after changing the pipeline"},
-			way:   []string{"init"}, flags: []string{"--table", "docs", "--columns", "title", "--into-table", "docs_emb"},
-		},
-		"another table has the name": {
-			change: `ALTER TABLE docs RENAME TO old; CREATE TABLE docs (LIKE old INCLUDING ALL); INSERT INTO docs VALUES (1, 'title 1', 'body 1'), (2, 'x', 'y')`, state: health.Replaced, texts: true,
-			words: []string{
-				"is another one, whose rows get no vectors",
-				"embedsidecar init with the pipeline configured, or the next run",
-			}, way: []string{"init"}, flags: docs,
-		},
-		"both tables move to another schema, which is renamed": {
-			change: `CREATE SCHEMA app; ALTER TABLE docs SET SCHEMA app; ALTER TABLE docs_emb SET SCHEMA app; ALTER SCHEMA app RENAME TO web`, state: health.NoSidecar,
-			words: []string{"embedsidecar run"}, way: []string{"run", "--once"}, flags: as("--table", "web.docs"),
-		},
-		"another server": {
-			change: `UPDATE embedsidecar.lsn_checkpoint SET system_id = '42'`, state: health.Copied,
-			words: []string{
-				"this server is not the one that was set up",
-				"embedsidecar init --adopt, with its pipelines configured, makes a new slot",
-			}, way: []string{"init", "--adopt"},
-			flags: docs,
-		},
-		"an older dump restored over it": {
-			older: true, state: health.Missing,
-			change: `UPDATE docs SET body = 'newer ' || id WHERE id <= 5; DELETE FROM docs WHERE id IN (6, 7); INSERT INTO docs VALUES (21, 'new', 'new')`,
-			words: []string{
-				"the source table was dropped, and what is called public.docs is another one",
-				"embedsidecar init with the pipeline configured, or the next run, takes it over",
-			}, way: []string{"init"},
-			flags: docs,
-		},
-		"a dump restored beside the original": {
-			copied: true, state: health.Copied,
-			words: []string{
-				"all databases of a server share the names of slots",
-				"embedsidecar init --adopt --slot embedsidecar_",
-			}, way: []string{"init", "--adopt", "--slot", "{own}"}, flags: docs,
-		},
-	} {
+	for name, c := range damages {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			s := newStage(t, 20)
-			s.run(0, append([]string{"init"}, docs...)...)
-			d := s.start(docs...)
+			s.run(0, append([]string{"init"}, asBefore...)...)
+			d := s.start(asBefore...)
 			s.becomes("public.docs", health.UpToDate)
-			if c.copied || c.state == health.NoSidecar || c.state == health.Copied {
-				d.end(syscall.SIGTERM, 0) // its end is part of the story
-			}
-			if c.copied {
-				s.moveToCopy()
-			}
-			var restore func()
-			if c.older {
-				restore = s.dumped()
-			}
-			for sql := range strings.SplitSeq(c.change, "; ") {
-				if sql != "" {
-					s.db.MustExec(sql)
-				}
-			}
-			if c.older {
-				s.run(0, "wait", "--caught-up") // their places in the queue are later than all that the dump has
-				restore()
-			}
-			s.becomes("public.docs", c.state, c.words...)
-			now := s.state("public.docs")
-			if c.state != health.NoSidecar {
-				stdout, _ := s.run(exitFailed, append([]string{"check"}, docs...)...)
-				s.has(stdout, c.words[0])
-			}
-			switch c.state {
-			case health.Missing, health.Misconfigured: // waiting would not help
-				_, stderr := s.run(exitFailed, "wait", "--caught-up")
-				s.has(stderr, now.Reason)
-			case health.Replaced: // the pipeline's own table has its vectors
-				s.run(0, "wait", "--caught-up")
-			default:
-				s.inTime(exitTimeout, "--timeout", []string{"wait", "--caught-up"}, now.Reason)
-			}
-
-			way := append([]string{}, c.way...)
-			for i := range way {
-				way[i] = strings.ReplaceAll(way[i], "{own}", "embedsidecar_"+s.db.Name)
-				if way[i] == "--slot" {
-					s.slot = "embedsidecar_" + s.db.Name
-				}
-			}
-			s.set("EMBEDSIDECAR_SLOT=" + s.slot)
-			s.run(0, append(way, c.flags...)...)
-			if d.cmd.ProcessState == nil {
-				s.run(0, "wait", "--caught-up")
-				s.becomes("public.docs", health.UpToDate)
-			} else {
-				_, stderr := s.run(0, append([]string{"run", "--once"}, c.flags...)...)
-				if strings.Contains(stderr, "error") {
-					t.Error(stderr)
-				}
-			}
-			s.run(0, "verify", "--deep", "20")
-			written := testenv.Value[int64](s.db,
-				"SELECT count(*) FROM embedsidecar.history WHERE outcome = 'embedded' AND pipeline_id = 1")
-			if !c.texts && written != 20 {
-				t.Errorf("%d texts were embedded for 20", written)
-			}
+			c.happens(s, d)
+			c.isTold(s)
+			c.isMended(s, d)
 		})
 	}
 }

@@ -43,14 +43,7 @@ func bigTransaction(t *testing.T, major, rows int) {
 	})
 	// What the embedder does is another matter: it would only hide how fast tasks are made.
 	db.MustExec(`UPDATE embedsidecar.pipeline SET enabled = false`)
-	db.MustExec(`CREATE TABLE public.moves (lsn pg_lsn, tasks bigint);
-		CREATE FUNCTION public.note_move() RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER AS $$
-		BEGIN
-			INSERT INTO public.moves SELECT NEW.lsn, count(*) FROM embedsidecar.task;
-			RETURN NULL;
-		END $$;
-		CREATE TRIGGER note_move AFTER UPDATE ON embedsidecar.lsn_checkpoint FOR EACH ROW WHEN (OLD.lsn <> NEW.lsn)
-		EXECUTE FUNCTION public.note_move()`)
+	noteMoves(db)
 
 	// It is read at full speed without being cut off: not because the machine forgets the sidecar for the rig's 3 s,
 	// that is.
@@ -60,20 +53,7 @@ func bigTransaction(t *testing.T, major, rows int) {
 	c := r.start([]string{fmt.Sprintf("%s=queue/after-enqueue-commit=kill@%d", failpoint.Env, rows/3/2000)}, "run",
 		"--no-init")
 	r.streaming(c)
-	tx, err := db.Pool.Begin(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = tx.Rollback(t.Context()) }()
-	if _, err := tx.Exec(t.Context(),
-		`INSERT INTO public.docs SELECT i, 'the text of row ' || i FROM generate_series(1, $1::bigint) AS i`,
-		rows); err != nil {
-		t.Fatal(err)
-	}
-	before := testenv.Value[string](db, `SELECT pg_current_wal_insert_lsn()::text`)
-	if err := tx.Commit(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	before := insertAtOnce(t, db, rows)
 
 	begin := time.Now()
 	patience := patience + time.Duration(rows)*time.Millisecond // a busy machine makes a thousand rows a second
@@ -132,6 +112,38 @@ func bigTransaction(t *testing.T, major, rows int) {
 	r.nothingLeft()
 	t.Logf("%d rows in one transaction: tasks made in %s with a kill after a third, worked in %s, memory at most %d MiB while reading, %d MiB while working; texts sent %d",
 		rows, took.Round(time.Millisecond), working.Round(time.Millisecond), enqueued>>10, peak>>10, r.sent())
+}
+
+// noteMoves has the table moves tell how many tasks there were whenever the checkpoint moved.
+func noteMoves(db *testenv.Database) {
+	db.MustExec(`CREATE TABLE public.moves (lsn pg_lsn, tasks bigint);
+		CREATE FUNCTION public.note_move() RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER AS $$
+		BEGIN
+			INSERT INTO public.moves SELECT NEW.lsn, count(*) FROM embedsidecar.task;
+			RETURN NULL;
+		END $$;
+		CREATE TRIGGER note_move AFTER UPDATE ON embedsidecar.lsn_checkpoint FOR EACH ROW WHEN (OLD.lsn <> NEW.lsn)
+		EXECUTE FUNCTION public.note_move()`)
+}
+
+// insertAtOnce inserts rows in one transaction, and returns the position before its commit.
+func insertAtOnce(t *testing.T, db *testenv.Database, rows int) (before string) {
+	t.Helper()
+	tx, err := db.Pool.Begin(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = tx.Rollback(t.Context()) }()
+	if _, err := tx.Exec(t.Context(),
+		`INSERT INTO public.docs SELECT i, 'the text of row ' || i FROM generate_series(1, $1::bigint) AS i`,
+		rows); err != nil {
+		t.Fatal(err)
+	}
+	before = testenv.Value[string](db, `SELECT pg_current_wal_insert_lsn()::text`)
+	if err := tx.Commit(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	return before
 }
 
 // TestP8_HalfATransactionAgain kills a sidecar after it has queued and partly embedded the first half of a

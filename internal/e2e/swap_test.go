@@ -16,114 +16,145 @@ import (
 	"github.com/embedsidecar/embedsidecar/testenv/workload"
 )
 
-// TestSwap replaces the plugin's program under a running sidecar, with writers at work: by other builds, which it
-// moves to without a failed task, and by another embedder, which it refuses.
-func TestSwap(t *testing.T) {
-	t.Parallel()
+// swap is a sidecar with a plugin whose program is replaced.
+type swap struct {
+	*rig
+	c       *child
+	plugin  string // path
+	program string // the fake embedder's
+}
+
+// newSwap registers the plugin and starts the sidecar.
+func newSwap(t *testing.T) (*swap, []workload.Shape) {
+	t.Helper()
 	r, shapes := newShapes(t, 0, "integers", "texts")
 	r.leisurely()
-	short, err := os.MkdirTemp(programs, "s") //nolint:usetesting // t.TempDir has names too long for sockets
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = os.RemoveAll(short) })
 	fake, err := os.ReadFile(filepath.Join(programs, "embedsidecar-fake"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	plugin := filepath.Join(short, "embedsidecar-fake")
-	install := func(content string) {
-		t.Helper()
-		if err := program.Write(plugin, []byte(content)); err != nil {
-			t.Fatal(err)
+	folder := shortFolder(t)
+	s := &swap{rig: r, plugin: filepath.Join(folder, "embedsidecar-fake"), program: string(fake)}
+	r.also = append(r.also, "EMBEDSIDECAR_PLUGIN_DIR="+folder, "EMBEDSIDECAR_CONTROL_DIR="+filepath.Join(folder, "c"),
+		"EMBEDSIDECAR_PLUGIN_FAULTS=cost=5ms/call")
+	s.install(s.program + "first build")
+	r.do(0, "plugins", "register", s.plugin, "--processes", "2", "--memory-limit", "1GiB")
+	s.c = r.run()
+	r.streaming(s.c)
+	return s, shapes
+}
+
+// shortFolder is a folder for sockets: t.TempDir has names too long for them.
+func shortFolder(t *testing.T) string {
+	t.Helper()
+	folder, err := os.MkdirTemp(programs, "s") //nolint:usetesting // the name would be too long
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(folder) })
+	return folder
+}
+
+func (s *swap) install(content string) {
+	s.t.Helper()
+	if err := program.Write(s.plugin, []byte(content)); err != nil {
+		s.t.Fatal(err)
+	}
+}
+
+// register installs a program and registers it.
+func (s *swap) register(content string) {
+	s.t.Helper()
+	s.install(content)
+	s.do(0, "plugins", "register", s.plugin)
+}
+
+// works waits until texts go on being embedded.
+func (s *swap) works() {
+	s.t.Helper()
+	from := s.sent()
+	testenv.Eventually(s.t, patience, func() (bool, string) {
+		s.c.mustLive()
+		return s.sent() > from+20, fmt.Sprintf("%d texts since: %s", s.sent()-from, s.c.tail())
+	})
+}
+
+// movesToBuilds: asked by a command, the sidecar moves to another build of the plugin, and asked by SIGHUP, too.
+func (s *swap) movesToBuilds() {
+	s.t.Helper()
+	for build := range 3 {
+		s.register(s.program + fmt.Sprint("build ", build))
+		if said := s.do(0, "plugins", "reload", "fake"); !strings.Contains(said, "reloaded") {
+			s.t.Errorf("reload said: %s", said)
 		}
+		s.works()
 	}
-	environ := []string{
-		"EMBEDSIDECAR_PLUGIN_DIR=" + short, "EMBEDSIDECAR_CONTROL_DIR=" + filepath.Join(short, "c"),
-		"EMBEDSIDECAR_PLUGIN_FAULTS=cost=5ms/call",
+	s.register(s.program + "a build for SIGHUP")
+	before := s.c.times(`msg="plugin reloaded"`)
+	s.c.signal(syscall.SIGHUP)
+	testenv.Eventually(s.t, patience, func() (bool, string) {
+		s.c.mustLive()
+		return s.c.times(`msg="plugin reloaded"`) > before, s.c.tail()
+	})
+	s.works()
+}
+
+// refusesAnotherEmbedder: what runs goes on. A file that nobody has registered is refused, too.
+func (s *swap) refusesAnotherEmbedder() {
+	s.t.Helper()
+	s.install("#!/bin/sh\nEMBEDSIDECAR_PLUGIN_DIMS=9 exec " + filepath.Join(programs, "embedsidecar-fake") + "\n")
+	if said := s.do(4, "plugins", "reload"); !strings.Contains(said, "expected") {
+		s.t.Errorf("a file with another checksum: %s", said)
 	}
-	command := func(status int, args ...string) string {
-		t.Helper()
-		c := r.start(environ, args...)
-		if s := c.wait(patience); s.ExitStatus() != status {
-			t.Fatalf("embedsidecar %s ended with %v, want status %d:\n%s", strings.Join(args, " "), c.cmd.ProcessState, status,
-				c.tail())
-		}
-		return c.tail()
+	s.do(0, "plugins", "register", s.plugin)
+	if said := s.do(4, "plugins", "reload"); !strings.Contains(said, "vectors of both must not mix") ||
+		!strings.Contains(said, "another pipeline") {
+		s.t.Errorf("another embedder: %s", said)
 	}
-	install(string(fake) + "first build")
-	command(0, "plugins", "register", plugin, "--processes", "2", "--memory-limit", "1GiB")
-	c := r.run(environ...)
-	r.streaming(c)
-	run, err := workload.Start(t.Context(), r.db.URL(testenv.Owner), shapes, workload.Options{
-		Seed: 8, Writers: 2,
-		Pause: 5 * time.Millisecond,
+	s.works()
+	s.register(s.program + "the last build")
+	s.do(0, "plugins", "reload")
+	s.works()
+}
+
+// TestSwap replaces the plugin's program under a running sidecar, with writers at work: by other builds, which it
+// moves to without a failed task, and by another embedder, which it refuses.
+func TestSwap(t *testing.T) {
+	t.Parallel()
+	s, shapes := newSwap(t)
+	run, err := workload.Start(t.Context(), s.db.URL(testenv.Owner), shapes, workload.Options{
+		Seed: 8, Writers: 2, Pause: 5 * time.Millisecond,
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
-	works := func() { // texts go on being embedded
-		t.Helper()
-		from := r.sent()
-		testenv.Eventually(t, patience, func() (bool, string) {
-			c.mustLive()
-			return r.sent() > from+20, fmt.Sprintf("%d texts since: %s", r.sent()-from, c.tail())
-		})
-	}
-	works()
-	for build := range 3 {
-		install(string(fake) + fmt.Sprint("build ", build))
-		command(0, "plugins", "register", plugin)
-		if said := command(0, "plugins", "reload", "fake"); !strings.Contains(said, "reloaded") {
-			t.Errorf("reload said: %s", said)
-		}
-		works()
-	}
-	// SIGHUP does the same.
-	install(string(fake) + "a build for SIGHUP")
-	command(0, "plugins", "register", plugin)
-	before := c.times(`msg="plugin reloaded"`)
-	c.signal(syscall.SIGHUP)
-	testenv.Eventually(t, patience, func() (bool, string) {
-		c.mustLive()
-		return c.times(`msg="plugin reloaded"`) > before, c.tail()
-	})
-	works()
-
-	// Another embedder is refused, and what runs goes on; a file that nobody has registered, too.
-	install("#!/bin/sh\nEMBEDSIDECAR_PLUGIN_DIMS=9 exec " + filepath.Join(programs, "embedsidecar-fake") + "\n")
-	if said := command(4, "plugins", "reload"); !strings.Contains(said, "expected") {
-		t.Errorf("a file with another checksum: %s", said)
-	}
-	command(0, "plugins", "register", plugin)
-	if said := command(4, "plugins", "reload"); !strings.Contains(said, "vectors of both must not mix") ||
-		!strings.Contains(said, "another pipeline") {
-		t.Errorf("another embedder: %s", said)
-	}
-	works()
-	install(string(fake) + "the last build")
-	command(0, "plugins", "register", plugin)
-	command(0, "plugins", "reload")
-	works()
-	if said := command(0, "plugins", "list", "-o", "csv"); !strings.Contains(said, "closed") {
+	s.works()
+	s.movesToBuilds()
+	s.refusesAnotherEmbedder()
+	if said := s.do(0, "plugins", "list", "-o", "csv"); !strings.Contains(said, "closed") {
 		t.Errorf("plugins list: %s", said)
 	}
-	if said := command(0, "cache", "stats", "-o", "csv"); !strings.Contains(said, ",fake,") {
+	if said := s.do(0, "cache", "stats", "-o", "csv"); !strings.Contains(said, ",fake,") {
 		t.Errorf("cache stats: %s", said)
 	}
-
 	if _, err := run.Stop(); err != nil {
 		t.Fatal(err)
 	}
+	s.noneHasFailed(s.c)
+	t.Log(s.prove(s.c, shapes))
+}
+
+// noneHasFailed looks for failures in a sidecar's log, and for tasks that were tried in vain.
+func (r *rig) noneHasFailed(c *child) {
+	r.t.Helper()
 	if n := r.failures(c); n > 0 {
-		t.Errorf("%d failures in the log:\n%s", n, c.tail())
+		r.t.Errorf("%d failures in the log:\n%s", n, c.tail())
 	}
 	if failed := testenv.Values[string](r.db,
 		`SELECT concat_ws(' ', row_key, state, error_class, error_code, error_message) FROM embedsidecar.task
 		WHERE attempt > 0 OR losses > 0 OR lost_leases > 0 OR error_class = 'configuration'`); len(failed) > 0 {
-		t.Errorf("%d tasks have failed: %q", len(failed), failed[:min(len(failed), 5)])
+		r.t.Errorf("%d tasks have failed: %q", len(failed), failed[:min(len(failed), 5)])
 	}
-	t.Log(r.prove(c, shapes))
 }
 
 // failures counts what a sidecar's log says of a plugin that fails. A batch that the database did not take is another

@@ -34,124 +34,122 @@ func troubled(code health.Code) func(*health.Facts) {
 	}
 }
 
+// states are what differs from a pipeline with nothing to do, with the state that it makes and words of the reason.
+var states = []struct {
+	name   string
+	change func(*health.Facts)
+	code   health.Code
+	words  string
+}{
+	{"nothing to do", func(*health.Facts) {}, health.UpToDate, ""},
+	{
+		"the table is gone", func(f *health.Facts) { f.Status, f.Detail, f.Paused = "missing", "table docs is gone", true },
+		health.Missing, "table docs is gone",
+	},
+	{
+		"a column is gone", func(f *health.Facts) { f.Status, f.Detail = "misconfigured", "column body is gone" },
+		health.Misconfigured, "column body is gone",
+	},
+	{
+		"a status of a newer program", func(f *health.Facts) { f.Status, f.Detail = "odd", "why" }, health.Misconfigured,
+		"odd: why",
+	},
+	{
+		"left the publication", func(f *health.Facts) { f.Status, f.Detail = "unpublished", "not in it" },
+		health.Unpublished, "not in it",
+	},
+	{"no publication", func(f *health.Facts) { f.Slot.Published = false }, health.Unpublished, `"p"`},
+	{
+		"another table has its name", func(f *health.Facts) { f.ReplacedBy, f.Table = "public.docs", "public.old" },
+		health.Replaced, "public.old",
+	},
+	{
+		"the slot waits", func(f *health.Facts) { f.Slot.Making, f.Slot.Blockers = true, []string{"pid 4711"} },
+		health.SlotWaiting, "pid 4711",
+	},
+	{
+		"a sidecar makes the slot", func(f *health.Facts) { f.Slot.Exists, f.Sidecars[0].Stream = false, health.Making },
+		health.SlotWaiting, "transactions that are open",
+	},
+	{"no slot", func(f *health.Facts) { f.Slot.Exists, f.Slot.Active = false, false }, health.SlotLost, "slot s is gone"},
+	{"lost slot", func(f *health.Facts) { f.Slot.Lost = true }, health.SlotLost, "removed WAL"},
+	{"paused", func(f *health.Facts) { f.Paused, f.Open = true, 3 }, health.Paused, "3 rows waiting"},
+	{"no sidecar at all, and a retrying row", func(f *health.Facts) {
+		f.Sidecars, f.Slot.Active, f.Open, f.Retrying = nil, false, 1, 1
+	}, health.NoSidecar, "1 row waiting"},
+	{
+		"somebody else holds the slot", func(f *health.Facts) { f.Sidecars, f.Slot.Holder = nil, "pg_recvlogical" },
+		health.StandbyOnly, "pg_recvlogical",
+	},
+	{
+		"all stand by", func(f *health.Facts) { f.Sidecars[0].Stream, f.Slot.Holder = health.Standby, "pg_recvlogical" },
+		health.StandbyOnly, "pg_recvlogical",
+	},
+	{
+		"all stand by for nobody", func(f *health.Facts) { f.Sidecars[0].Stream, f.Slot.Active = health.Standby, false },
+		health.NoSidecar, "no sidecar streams",
+	},
+	{
+		"stuck", func(f *health.Facts) { f.Sidecars[0].Stream, f.Sidecars[0].Detail = health.Stuck, "wedged" },
+		health.StreamStuck, "a cannot stream wedged",
+	},
+	{
+		"says that it streams, and does not", func(f *health.Facts) { f.Slot.Active = false }, health.StreamStuck,
+		"a runs, and nobody reads slot s",
+	},
+	{"starts, and goes on starting", func(f *health.Facts) {
+		f.Sidecars[0].Stream, f.Slot.Active = health.Starting, false
+	}, health.StreamStuck, "nobody reads slot s"},
+	{
+		"starts while another one ends", func(f *health.Facts) { f.Sidecars[0].Stream = health.Starting }, health.UpToDate,
+		"",
+	},
+	{"stuck, while another one streams", func(f *health.Facts) {
+		f.Sidecars = append(f.Sidecars, health.Sidecar{Name: "b", Stream: health.Stuck, Detail: "wedged"})
+	}, health.UpToDate, ""},
+	{"switched off", troubled(health.Disabled), health.Disabled, "because"},
+	{"unknown plugin", troubled(health.PluginUnknown), health.PluginUnknown, "because"},
+	{"plugin gone", troubled(health.PluginDown), health.PluginDown, "because"},
+	{"another model", troubled(health.OtherModel), health.OtherModel, "because"},
+	{"all texts fail", troubled(health.Failing), health.Failing, "embedsidecar failed docs"},
+	{"a problem of a newer program", troubled("odd"), health.Misconfigured, "because"},
+	{"one of two can work", func(f *health.Facts) {
+		troubled(health.PluginDown)(f)
+		f.Sidecars = append(f.Sidecars, health.Sidecar{Name: "b", Stream: health.Standby})
+	}, health.UpToDate, ""},
+	{"neither can, for different reasons", func(f *health.Facts) {
+		troubled(health.PluginDown)(f)
+		f.Sidecars = append(f.Sidecars, health.Sidecar{
+			Name: "b", Stream: health.Standby,
+			Problems: map[int32]health.Problem{7: {Code: health.PluginUnknown, Detail: "who"}},
+		})
+	}, health.PluginUnknown, "who"},
+	{"not taken up", func(f *health.Facts) { f.Unacknowledged = true }, health.Unacknowledged, "not taken up"},
+	{
+		"the scan waits", func(f *health.Facts) { f.Scan = health.Scan{Phase: "waiting", Blockers: []string{"pid 12"}} },
+		health.ScanWaiting, "pid 12",
+	},
+	{"backfill", func(f *health.Facts) {
+		f.Scan = health.Scan{Phase: "rows", Reason: "new pipeline", First: true, Seen: 10, Expected: 30, Rate: 2}
+		f.Open = 4
+	}, health.Backfill, "10 of about 30 rows seen, 2/s, about 10s to go"},
+	{"comparing", func(f *health.Facts) {
+		f.Scan = health.Scan{Phase: "rows", Reason: "the table was changed", Seen: 10}
+	}, health.Comparing, "(the table was changed), 10 rows seen"},
+	{"working", func(f *health.Facts) { f.Open = 2 }, health.Working, "2 rows left"},
+	{
+		"all are to be tried again", func(f *health.Facts) { f.Open, f.Retrying = 2, 2 }, health.Working,
+		"will be tried again",
+	},
+	{
+		"dead letters", func(f *health.Facts) { f.Failed, f.Name = 1, "my docs" }, health.RowsFailed,
+		"embedsidecar failed 'my docs'",
+	},
+}
+
 func TestOf(t *testing.T) {
 	t.Parallel()
-	for _, c := range []struct {
-		name   string
-		change func(*health.Facts)
-		code   health.Code
-		words  string
-	}{
-		{"nothing to do", func(*health.Facts) {}, health.UpToDate, ""},
-		{
-			"the table is gone", func(f *health.Facts) { f.Status, f.Detail, f.Paused = "missing", "table docs is gone", true },
-			health.Missing, "table docs is gone",
-		},
-		{
-			"a column is gone", func(f *health.Facts) { f.Status, f.Detail = "misconfigured", "column body is gone" },
-			health.Misconfigured, "column body is gone",
-		},
-		{
-			"a status of a newer program", func(f *health.Facts) { f.Status, f.Detail = "odd", "why" }, health.Misconfigured,
-			"odd: why",
-		},
-		{
-			"left the publication", func(f *health.Facts) { f.Status, f.Detail = "unpublished", "not in it" },
-			health.Unpublished, "not in it",
-		},
-		{"no publication", func(f *health.Facts) { f.Slot.Published = false }, health.Unpublished, `"p"`},
-		{
-			"another table has its name", func(f *health.Facts) { f.ReplacedBy, f.Table = "public.docs", "public.old" },
-			health.Replaced, "public.old",
-		},
-		{
-			"the slot waits", func(f *health.Facts) { f.Slot.Making, f.Slot.Blockers = true, []string{"pid 4711"} },
-			health.SlotWaiting, "pid 4711",
-		},
-		{
-			"a sidecar makes the slot", func(f *health.Facts) { f.Slot.Exists, f.Sidecars[0].Stream = false, health.Making },
-			health.SlotWaiting, "transactions that are open",
-		},
-		{"no slot", func(f *health.Facts) { f.Slot.Exists, f.Slot.Active = false, false }, health.SlotLost, "slot s is gone"},
-		{"lost slot", func(f *health.Facts) { f.Slot.Lost = true }, health.SlotLost, "removed WAL"},
-		{"paused", func(f *health.Facts) { f.Paused, f.Open = true, 3 }, health.Paused, "3 rows waiting"},
-		{"no sidecar at all, and a retrying row", func(f *health.Facts) {
-			f.Sidecars, f.Slot.Active, f.Open, f.Retrying = nil,
-				false, 1, 1
-		}, health.NoSidecar, "1 row waiting"},
-		{
-			"somebody else holds the slot", func(f *health.Facts) { f.Sidecars, f.Slot.Holder = nil, "pg_recvlogical" },
-			health.StandbyOnly, "pg_recvlogical",
-		},
-		{
-			"all stand by", func(f *health.Facts) { f.Sidecars[0].Stream, f.Slot.Holder = health.Standby, "pg_recvlogical" },
-			health.StandbyOnly, "pg_recvlogical",
-		},
-		{
-			"all stand by for nobody", func(f *health.Facts) { f.Sidecars[0].Stream, f.Slot.Active = health.Standby, false },
-			health.NoSidecar, "no sidecar streams",
-		},
-		{
-			"stuck", func(f *health.Facts) { f.Sidecars[0].Stream, f.Sidecars[0].Detail = health.Stuck, "wedged" },
-			health.StreamStuck, "a cannot stream wedged",
-		},
-		{
-			"says that it streams, and does not", func(f *health.Facts) { f.Slot.Active = false }, health.StreamStuck,
-			"a runs, and nobody reads slot s",
-		},
-		{"starts, and goes on starting", func(f *health.Facts) {
-			f.Sidecars[0].Stream, f.Slot.Active = health.Starting,
-				false
-		}, health.StreamStuck, "nobody reads slot s"},
-		{
-			"starts while another one ends", func(f *health.Facts) { f.Sidecars[0].Stream = health.Starting }, health.UpToDate,
-			"",
-		},
-		{"stuck, while another one streams", func(f *health.Facts) {
-			f.Sidecars = append(f.Sidecars, health.Sidecar{Name: "b", Stream: health.Stuck, Detail: "wedged"})
-		}, health.UpToDate, ""},
-		{"switched off", troubled(health.Disabled), health.Disabled, "because"},
-		{"unknown plugin", troubled(health.PluginUnknown), health.PluginUnknown, "because"},
-		{"plugin gone", troubled(health.PluginDown), health.PluginDown, "because"},
-		{"another model", troubled(health.OtherModel), health.OtherModel, "because"},
-		{"all texts fail", troubled(health.Failing), health.Failing, "embedsidecar failed docs"},
-		{"a problem of a newer program", troubled("odd"), health.Misconfigured, "because"},
-		{"one of two can work", func(f *health.Facts) {
-			troubled(health.PluginDown)(f)
-			f.Sidecars = append(f.Sidecars, health.Sidecar{Name: "b", Stream: health.Standby})
-		}, health.UpToDate, ""},
-		{"neither can, for different reasons", func(f *health.Facts) {
-			troubled(health.PluginDown)(f)
-			f.Sidecars = append(f.Sidecars, health.Sidecar{
-				Name: "b", Stream: health.Standby,
-				Problems: map[int32]health.Problem{7: {Code: health.PluginUnknown, Detail: "who"}},
-			})
-		}, health.PluginUnknown, "who"},
-		{"not taken up", func(f *health.Facts) { f.Unacknowledged = true }, health.Unacknowledged, "not taken up"},
-		{
-			"the scan waits", func(f *health.Facts) { f.Scan = health.Scan{Phase: "waiting", Blockers: []string{"pid 12"}} },
-			health.ScanWaiting, "pid 12",
-		},
-		{"backfill", func(f *health.Facts) {
-			f.Scan = health.Scan{Phase: "rows", Reason: "new pipeline", First: true, Seen: 10, Expected: 30, Rate: 2}
-			f.Open = 4
-		}, health.Backfill, "10 of about 30 rows seen, 2/s, about 10s to go"},
-		{"comparing", func(f *health.Facts) {
-			f.Scan = health.Scan{
-				Phase: "rows", Reason: "the table was changed",
-				Seen: 10,
-			}
-		}, health.Comparing, "(the table was changed), 10 rows seen"},
-		{"working", func(f *health.Facts) { f.Open = 2 }, health.Working, "2 rows left"},
-		{
-			"all are to be tried again", func(f *health.Facts) { f.Open, f.Retrying = 2, 2 }, health.Working,
-			"will be tried again",
-		},
-		{
-			"dead letters", func(f *health.Facts) { f.Failed, f.Name = 1, "my docs" }, health.RowsFailed,
-			"embedsidecar failed 'my docs'",
-		},
-	} {
+	for _, c := range states {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
 			got := health.Of(whole(c.change))

@@ -302,63 +302,70 @@ func unpacked(t *testing.T, raw json.RawMessage) []float32 {
 	return v
 }
 
+const (
+	embeddings = "/v1/embeddings"
+	rows       = "/v1/pipelines/public.docs/"
+)
+
+// wrongRequests are answered with a status and a code. A body may have 2,000 bytes, 3 inputs and texts of 100 bytes.
+var wrongRequests = []struct {
+	method, path, body string
+	status             int
+	code               string
+}{
+	{"POST", embeddings, `{"input": [1, 2]}`, 400, "tokens_not_supported"},
+	{"POST", embeddings, `{"input": [[1, 2], [3]]}`, 400, "tokens_not_supported"},
+	{"POST", embeddings, `{"input": {"text": "x"}}`, 400, "type"},
+	{"POST", embeddings, `{"input": ["x", null]}`, 400, "type"},
+	{"POST", embeddings, `{"input": 7}`, 400, "type"},
+	{"POST", embeddings, `{"input": []}`, 400, "empty"},
+	{"POST", embeddings, `{"input": ""}`, 400, "empty"},
+	{"POST", embeddings, `{"input": "none"}`, 400, "empty"},
+	{"POST", embeddings, `{}`, 400, "missing"},
+	{"POST", embeddings, `{"input": ["a","b","c","d"]}`, 400, "too_many_inputs"},
+	{"POST", embeddings, `{"input": "` + strings.Repeat("x", 101) + `"}`, 400, "too_long"},
+	{"POST", embeddings, `{"input": "` + strings.Repeat("x", 3000) + `"}`, 413, "request_too_large"},
+	{"POST", embeddings, `{"input": "x", "model": "gpt"}`, 404, "model_not_found"},
+	{"POST", embeddings, `{"input": "x", "model": 7}`, 400, "type"},
+	{"POST", embeddings, `{"input": "x", "dimensions": 2}`, 400, "invalid_value"},
+	{"POST", embeddings, `{"input": "x", "encoding_format": "hex"}`, 400, "invalid_value"},
+	{"POST", embeddings, `{"input": "x", "input_type": "poem"}`, 400, "invalid_value"},
+	{"POST", embeddings, `{"input": "x"} {}`, 400, "json"},
+	{"POST", embeddings, `{"input": "x"`, 400, "json"},
+	{"POST", embeddings, `nonsense`, 400, "json"},
+	{"POST", embeddings, `[]`, 400, "type"},
+	{"POST", embeddings, "{\"input\": \"caf\xe9\"}", 400, "utf8"},
+	{"POST", rows + "search", "{\"text\": \"caf\xe9\"}", 400, "utf8"},
+	{"GET", rows + "search?text=x", ``, 404, "unknown_url"}, // no model works by GET
+	{"GET", rows + "similar?key=1", ``, 404, "unknown_url"},
+	{"POST", embeddings, `{"input": "refused"}`, 400, "refused"},
+	{"POST", embeddings, `{"input": "down"}`, 503, "unavailable"},
+	{"POST", embeddings, `{"input": "broken"}`, 500, "checksum"},
+	{"POST", embeddings, `{"input": "panic"}`, 500, "internal"},
+	{"GET", embeddings, ``, 404, "unknown_url"},
+	{"GET", "/", ``, 404, "unknown_url"},
+	{"GET", "/v1/models/none", ``, 404, "model_not_found"},
+	{"POST", rows + "search", `{"text": "x"}`, 503, "unavailable"},
+	{"POST", rows + "search", `{}`, 400, "missing"},
+	{"POST", rows + "search", `{"text": "x", "k": 0}`, 400, "invalid_value"},
+	{"POST", rows + "search", `{"text": "x", "k": 1001}`, 400, "invalid_value"},
+	{"POST", rows + "search", `{"text": "x", "language": "english"}`, 400, "invalid_value"},
+	{"POST", rows + "search", `{"text": "x\u0000"}`, 400, "invalid_value"},
+	{"POST", rows + "search", `{"text": "x", "filter": {"a": {"b": 1}}}`, 400, "json"},
+	{"POST", rows + "search", `{"text": "x", "filter": {"a": ["b", "\u0000"]}}`, 400, "invalid_value"},
+	{"POST", rows + "similar", `{}`, 400, "missing"},
+	{"POST", rows + "similar", `{"key": "1", "text": "x"}`, 400, "invalid_value"},
+	{"POST", rows + "similar", `{"key": {"id": 1}}`, 400, "type"},
+	{"POST", rows + "similar", `{"key": [1]}`, 400, "type"},
+	{"POST", rows + "similar", `{"key": true}`, 400, "type"},
+	{"POST", rows + "search", `{"text": "x", "filters": {"tenant": 7}}`, 400, "unknown_parameter"},
+	{"POST", "/v1/pipelines/none/search", `{"text": "x"}`, 404, "pipeline_not_found"},
+}
+
 func TestRequests_ThatAreWrong(t *testing.T) {
 	t.Parallel()
 	s := start(t, func(o *serve.Options) { o.Limits = serve.Limits{BodyBytes: 2000, Inputs: 3, TextBytes: 100} })
-	embeddings, rows := "/v1/embeddings", "/v1/pipelines/public.docs/"
-	for _, c := range []struct {
-		method, path, body string
-		status             int
-		code               string
-	}{
-		{"POST", embeddings, `{"input": [1, 2]}`, 400, "tokens_not_supported"},
-		{"POST", embeddings, `{"input": [[1, 2], [3]]}`, 400, "tokens_not_supported"},
-		{"POST", embeddings, `{"input": {"text": "x"}}`, 400, "type"},
-		{"POST", embeddings, `{"input": ["x", null]}`, 400, "type"},
-		{"POST", embeddings, `{"input": 7}`, 400, "type"},
-		{"POST", embeddings, `{"input": []}`, 400, "empty"},
-		{"POST", embeddings, `{"input": ""}`, 400, "empty"},
-		{"POST", embeddings, `{"input": "none"}`, 400, "empty"},
-		{"POST", embeddings, `{}`, 400, "missing"},
-		{"POST", embeddings, `{"input": ["a","b","c","d"]}`, 400, "too_many_inputs"},
-		{"POST", embeddings, `{"input": "` + strings.Repeat("x", 101) + `"}`, 400, "too_long"},
-		{"POST", embeddings, `{"input": "` + strings.Repeat("x", 3000) + `"}`, 413, "request_too_large"},
-		{"POST", embeddings, `{"input": "x", "model": "gpt"}`, 404, "model_not_found"},
-		{"POST", embeddings, `{"input": "x", "model": 7}`, 400, "type"},
-		{"POST", embeddings, `{"input": "x", "dimensions": 2}`, 400, "invalid_value"},
-		{"POST", embeddings, `{"input": "x", "encoding_format": "hex"}`, 400, "invalid_value"},
-		{"POST", embeddings, `{"input": "x", "input_type": "poem"}`, 400, "invalid_value"},
-		{"POST", embeddings, `{"input": "x"} {}`, 400, "json"},
-		{"POST", embeddings, `{"input": "x"`, 400, "json"},
-		{"POST", embeddings, `nonsense`, 400, "json"},
-		{"POST", embeddings, `[]`, 400, "type"},
-		{"POST", embeddings, "{\"input\": \"caf\xe9\"}", 400, "utf8"},
-		{"POST", rows + "search", "{\"text\": \"caf\xe9\"}", 400, "utf8"},
-		{"GET", rows + "search?text=x", ``, 404, "unknown_url"}, // no model works by GET
-		{"GET", rows + "similar?key=1", ``, 404, "unknown_url"},
-		{"POST", embeddings, `{"input": "refused"}`, 400, "refused"},
-		{"POST", embeddings, `{"input": "down"}`, 503, "unavailable"},
-		{"POST", embeddings, `{"input": "broken"}`, 500, "checksum"},
-		{"POST", embeddings, `{"input": "panic"}`, 500, "internal"},
-		{"GET", embeddings, ``, 404, "unknown_url"},
-		{"GET", "/", ``, 404, "unknown_url"},
-		{"GET", "/v1/models/none", ``, 404, "model_not_found"},
-		{"POST", rows + "search", `{"text": "x"}`, 503, "unavailable"},
-		{"POST", rows + "search", `{}`, 400, "missing"},
-		{"POST", rows + "search", `{"text": "x", "k": 0}`, 400, "invalid_value"},
-		{"POST", rows + "search", `{"text": "x", "k": 1001}`, 400, "invalid_value"},
-		{"POST", rows + "search", `{"text": "x", "language": "english"}`, 400, "invalid_value"},
-		{"POST", rows + "search", `{"text": "x\u0000"}`, 400, "invalid_value"},
-		{"POST", rows + "search", `{"text": "x", "filter": {"a": {"b": 1}}}`, 400, "json"},
-		{"POST", rows + "search", `{"text": "x", "filter": {"a": ["b", "\u0000"]}}`, 400, "invalid_value"},
-		{"POST", rows + "similar", `{}`, 400, "missing"},
-		{"POST", rows + "similar", `{"key": "1", "text": "x"}`, 400, "invalid_value"},
-		{"POST", rows + "similar", `{"key": {"id": 1}}`, 400, "type"},
-		{"POST", rows + "similar", `{"key": [1]}`, 400, "type"},
-		{"POST", rows + "similar", `{"key": true}`, 400, "type"},
-		{"POST", rows + "search", `{"text": "x", "filters": {"tenant": 7}}`, 400, "unknown_parameter"},
-		{"POST", "/v1/pipelines/none/search", `{"text": "x"}`, 404, "pipeline_not_found"},
-	} {
+	for _, c := range wrongRequests {
 		a := s.do(c.method, c.path, c.body)
 		code, message := a.problem(t)
 		if a.status != c.status || code != c.code {

@@ -19,6 +19,97 @@ import (
 // query is what most tokens may do.
 var query = serve.Grant{Role: serve.RoleQuery}
 
+// gate is a server that lets in whom a file of tokens names.
+type gate struct {
+	*server
+	t    *testing.T
+	path string
+	log  logged
+}
+
+func newGate(t *testing.T, path string) *gate {
+	t.Helper()
+	g := &gate{t: t, path: path}
+	tokens, err := serve.ReadTokens(path, g.log.logger())
+	if err != nil {
+		t.Fatal(err)
+	}
+	g.server = start(t, func(o *serve.Options) { o.Tokens = tokens })
+	return g
+}
+
+func (g *gate) asks(secret string) int {
+	g.t.Helper()
+	return g.do("GET", "/v1/models", "", "Authorization", "Bearer "+secret).status
+}
+
+func (g *gate) becomes(secret string, want int) {
+	g.t.Helper()
+	testenv.Eventually(g.t, patience, func() (bool, string) {
+		got := g.asks(secret)
+		return got == want, fmt.Sprintf("%d, want %d; %s", got, want, g.log.String())
+	})
+}
+
+func (g *gate) revokes(name string, want int) {
+	g.t.Helper()
+	if n, err := serve.RevokeTokens(g.path, name); n != want || err != nil {
+		g.t.Errorf("%q: %d revoked, want %d; %v", name, n, want, err)
+	}
+}
+
+// gainsAnother adds a token by way of a link. Everything that was in the file stays, and so do the rights that somebody
+// gave it.
+func (g *gate) gainsAnother(first, content string) (secret string) {
+	g.t.Helper()
+	if err := os.Chmod(g.path, 0o640); err != nil {
+		g.t.Fatal(err)
+	}
+	// no end of line
+	if err := os.WriteFile(g.path, []byte("# who may ask\n\n"+strings.TrimSuffix(content, "\n")), 0o600); err != nil {
+		g.t.Fatal(err)
+	}
+	link := filepath.Join(g.t.TempDir(), "link")
+	if err := os.Symlink(g.path, link); err != nil {
+		g.t.Fatal(err)
+	}
+	secret, _, err := serve.CreateToken(link, "other", serve.Grant{Role: serve.RoleEmbed})
+	if err != nil || secret == first || len(secret) < len(serve.TokenPrefix)+43 {
+		g.t.Fatalf("%d characters, %v", len(secret), err)
+	}
+	info, err := os.Lstat(g.path)
+	if err != nil || info.Mode() != 0o640 {
+		g.t.Errorf("after another token: %v, %v", info.Mode(), err)
+	}
+	if now, err := os.Lstat(link); err != nil || now.Mode()&fs.ModeSymlink == 0 {
+		g.t.Errorf("the link is none any more: %v, %v", now.Mode(), err)
+	}
+	if now, err := os.ReadFile(g.path); err != nil || !strings.HasPrefix(string(now), "# who may ask\n\n"+content) {
+		g.t.Errorf("%q, %v", now, err)
+	}
+	return secret
+}
+
+// startsForNobody: a start after the last token was revoked lets nobody in, and says so. What else the program does
+// goes on.
+func (g *gate) startsForNobody(revoked string) {
+	g.t.Helper()
+	var restarted logged
+	if later, err := serve.ReadTokens(g.path, restarted.logger()); err != nil || !strings.Contains(restarted.String(),
+		"nobody may query") {
+		g.t.Errorf("a start without a token: %v; %s", err, restarted.String())
+	} else if who, known := later.Who(revoked); known {
+		g.t.Errorf("a start without a token lets %s in", who.Name)
+	}
+	for _, nothing := range []string{"", "\n \n"} {
+		empty := filepath.Join(g.t.TempDir(), "empty")
+		write(g.t, empty, nothing)
+		if _, err := serve.ReadTokens(empty, nil); err == nil || !strings.Contains(err.Error(), "token create") {
+			g.t.Errorf("a start with the file %q: %v", nothing, err)
+		}
+	}
+}
+
 func TestTokenFile_FromTheFirstTokenToNone(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "tokens")
@@ -34,54 +125,13 @@ func TestTokenFile_FromTheFirstTokenToNone(t *testing.T) {
 		":query:", ":"+about.Role+":", 1) {
 		t.Errorf("%q, %v", content, err)
 	}
-	var log logged
-	tokens, err := serve.ReadTokens(path, log.logger())
-	if err != nil {
-		t.Fatal(err)
-	}
-	s := start(t, func(o *serve.Options) { o.Tokens = tokens })
-	asks := func(secret string) int {
-		t.Helper()
-		return s.do("GET", "/v1/models", "", "Authorization", "Bearer "+secret).status
-	}
-	becomes := func(secret string, want int) {
-		t.Helper()
-		testenv.Eventually(t, patience, func() (bool, string) {
-			got := asks(secret)
-			return got == want, fmt.Sprintf("%d, want %d; %s", got, want, log.String())
-		})
-	}
-	if got := asks(first); got != 200 {
+	g := newGate(t, path)
+	if got := g.asks(first); got != 200 {
 		t.Errorf("the first token: %d", got)
 	}
 
-	// Everything that was in the file stays, and so do the rights that somebody gave it.
-	if err := os.Chmod(path, 0o640); err != nil {
-		t.Fatal(err)
-	}
-	// no end of line
-	if err := os.WriteFile(path, append([]byte("# who may ask\n\n"), content[:len(content)-1]...), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	link := filepath.Join(t.TempDir(), "link")
-	if err := os.Symlink(path, link); err != nil {
-		t.Fatal(err)
-	}
-	second, _, err := serve.CreateToken(link, "other", serve.Grant{Role: serve.RoleEmbed})
-	if err != nil || second == first || len(second) < len(serve.TokenPrefix)+43 {
-		t.Fatalf("%d characters, %v", len(second), err)
-	}
-	info, err := os.Lstat(path)
-	if err != nil || info.Mode() != 0o640 {
-		t.Errorf("after another token: %v, %v", info.Mode(), err)
-	}
-	if now, err := os.Lstat(link); err != nil || now.Mode()&fs.ModeSymlink == 0 {
-		t.Errorf("the link is none any more: %v, %v", now.Mode(), err)
-	}
-	if now, err := os.ReadFile(path); err != nil || !strings.HasPrefix(string(now), "# who may ask\n\n"+string(content)) {
-		t.Errorf("%q, %v", now, err)
-	}
-	becomes(second, 200)
+	second := g.gainsAnother(first, string(content))
+	g.becomes(second, 200)
 	if _, _, err := serve.CreateToken(path, "app", query); !errors.Is(err, serve.ErrTokenName) {
 		t.Errorf("a name that is taken: %v", err)
 	}
@@ -91,44 +141,25 @@ func TestTokenFile_FromTheFirstTokenToNone(t *testing.T) {
 		t.Errorf("%+v, %v", list, err)
 	}
 
-	if n, err := serve.RevokeTokens(path, "app"); n != 1 || err != nil {
-		t.Errorf("%d revoked, %v", n, err)
-	}
-	becomes(first, 401)
-	if got := asks(second); got != 200 {
+	g.revokes("app", 1)
+	g.becomes(first, 401)
+	if got := g.asks(second); got != 200 {
 		t.Errorf("the token that stays: %d", got)
 	}
-	if n, err := serve.RevokeTokens(path, "app"); n != 0 || err != nil {
-		t.Errorf("again: %d revoked, %v", n, err)
-	}
+	g.revokes("app", 0)
 	// The last one, too.
-	if n, err := serve.RevokeTokens(path, "other"); n != 1 || err != nil {
-		t.Errorf("%d revoked, %v", n, err)
+	g.revokes("other", 1)
+	g.becomes(second, 401)
+	if !strings.Contains(g.log.String(), "nobody may query") {
+		t.Errorf("the log does not tell: %s", g.log.String())
 	}
-	becomes(second, 401)
-	if !strings.Contains(log.String(), "nobody may query") {
-		t.Errorf("the log does not tell: %s", log.String())
-	}
-	// A start after that lets nobody in, and says so: what else the program does goes on.
-	var restarted logged
-	if later, err := serve.ReadTokens(path, restarted.logger()); err != nil || !strings.Contains(restarted.String(),
-		"nobody may query") {
-		t.Errorf("a start without a token: %v; %s", err, restarted.String())
-	} else if who, known := later.Who(second); known {
-		t.Errorf("a start without a token lets %s in", who.Name)
-	}
-	for _, nothing := range []string{"", "\n \n"} {
-		empty := filepath.Join(t.TempDir(), "empty")
-		write(t, empty, nothing)
-		if _, err := serve.ReadTokens(empty, nil); err == nil || !strings.Contains(err.Error(), "token create") {
-			t.Errorf("a start with the file %q: %v", nothing, err)
-		}
-	}
+	g.startsForNobody(second)
+
 	third, _, err := serve.CreateToken(path, "app", query)
 	if err != nil {
 		t.Fatal(err)
 	}
-	becomes(third, 200)
+	g.becomes(third, 200)
 	if left, err := filepath.Glob(path + ".*"); err != nil || len(left) != 0 {
 		t.Errorf("left over: %q, %v", left, err)
 	}

@@ -245,6 +245,61 @@ func TestResolve_ReplicaIdentities(t *testing.T) {
 	}
 }
 
+// expressions are texts and filters over the table of TestResolve_Expressions.
+var expressions = []struct {
+	text, filter string
+	watched      []string // nil: an error with these words
+	words        []string
+}{
+	{text: "title", watched: []string{"title"}},
+	{text: "r.title || docs_n(1)", words: []string{"docs_n"}},
+	{text: "concat_ws(E'\\n', title, body, n) -- the end", watched: []string{"title", "body", "n"}},
+	{text: "body || title /* why */", filter: "flag AND n > 3", watched: []string{"title", "body", "n", "flag"}},
+	{text: "coalesce(title, id::text)", watched: []string{"title"}},
+	{text: "'fixed'", watched: []string{}},
+	{text: "made", watched: []string{"body", "n"}},
+	{text: "made || title", filter: "made > ''", watched: []string{"title", "body", "n"}},
+	{text: `"select ':varattno 0 {SUBLINK"`, watched: []string{"select ':varattno 0 {SUBLINK"}},
+	{text: "array_to_string(tags, ', ')", watched: []string{"tags"}},
+	{text: "public.shout(title)", watched: []string{"title"}},
+	{text: "CASE WHEN flag THEN title END", watched: []string{"title", "flag"}},
+	{text: "title::varchar(10)", watched: []string{"title"}},
+	{text: "format('%s at %s', title, at)", watched: []string{"title", "at"}},
+	{text: "title", filter: "NULL::boolean", watched: []string{"title"}},
+	{text: "(title), (body)", words: []string{"of type record, want text"}},
+	{text: "title) FROM pg_class AS r; DROP TABLE docs; --", words: []string{"no expression"}},
+	{text: "title; SELECT 1", words: []string{"no expression"}},
+	{text: "title) FROM docs AS r UNION ALL SELECT (body", words: []string{"no expression"}},
+	{text: "title) || (body", words: []string{"no expression"}},
+	{text: "title] || ARRAY[body", words: []string{"no expression"}},
+	{text: "title /* open", words: []string{"no expression"}},
+	{text: "'open", words: []string{"no expression"}},
+	{text: "", filter: " ", words: []string{"filter is blank"}},
+	{text: "$1", words: []string{"parameter"}},
+	{text: "$1::text", words: []string{"parameter"}},
+	{text: "titel", words: []string{"titel", "title"}},
+	{text: "title", filter: "title = published", words: []string{"single quotes", "write 'published'"}},
+	{text: "shout(title)", words: []string{"shout", "search_path"}},
+	{text: "n + 1", words: []string{"of type integer, want text", "::text"}},
+	{text: "tags", words: []string{"of type text[], want text"}},
+	{text: "title", filter: "n", words: []string{"filter is of type integer, want boolean"}},
+	{text: "(SELECT title)", words: []string{"sub-select"}},
+	{text: "(SELECT relname::text FROM pg_class LIMIT 1)", words: []string{"sub-select"}},
+	{text: "CASE WHEN EXISTS (SELECT FROM pg_class) THEN title END", words: []string{"sub-select"}},
+	{text: "max(title)", words: []string{"aggregate"}},
+	{text: "string_agg(title, ',' ORDER BY id)", words: []string{"aggregate"}},
+	{text: "first_value(title) OVER (ORDER BY id)", words: []string{"window function"}},
+	{text: "unnest(tags)", words: []string{"returns a set"}},
+	{text: "public.many(title)", words: []string{"returns a set"}},
+	{text: "r::text", words: []string{"whole row"}},
+	{text: "to_jsonb(r) ->> 'title'", words: []string{"whole row"}},
+	{text: "r.ctid::text", words: []string{"system column"}},
+	{text: "title || xmin", words: []string{"system column"}},
+	{text: "embedding::text", words: []string{"destination", "among the columns"}},
+	{text: "title", filter: "embedding IS NULL", words: []string{"destination", "among the columns"}},
+	{text: "title\x00", words: []string{"NUL"}},
+}
+
 func TestResolve_Expressions(t *testing.T) {
 	t.Parallel()
 	b := newBase(t,
@@ -260,59 +315,7 @@ func TestResolve_Expressions(t *testing.T) {
 	b.MustExecSuper(`GRANT SELECT ON docs TO ` + poor + `; GRANT ALL ON docs_embedding TO ` + poor + `; GRANT ` + poor +
 		` TO ` + testenv.Owner + `; DO $$ BEGIN EXECUTE format('REVOKE TEMPORARY ON DATABASE %I FROM PUBLIC', current_database()); END $$`)
 	noTemp := b.connect(poor)
-	for _, tt := range []struct {
-		text, filter string
-		watched      []string // nil: an error with these words
-		words        []string
-	}{
-		{text: "title", watched: []string{"title"}},
-		{text: "r.title || docs_n(1)", words: []string{"docs_n"}},
-		{text: "concat_ws(E'\\n', title, body, n) -- the end", watched: []string{"title", "body", "n"}},
-		{text: "body || title /* why */", filter: "flag AND n > 3", watched: []string{"title", "body", "n", "flag"}},
-		{text: "coalesce(title, id::text)", watched: []string{"title"}},
-		{text: "'fixed'", watched: []string{}},
-		{text: "made", watched: []string{"body", "n"}},
-		{text: "made || title", filter: "made > ''", watched: []string{"title", "body", "n"}},
-		{text: `"select ':varattno 0 {SUBLINK"`, watched: []string{"select ':varattno 0 {SUBLINK"}},
-		{text: "array_to_string(tags, ', ')", watched: []string{"tags"}},
-		{text: "public.shout(title)", watched: []string{"title"}},
-		{text: "CASE WHEN flag THEN title END", watched: []string{"title", "flag"}},
-		{text: "title::varchar(10)", watched: []string{"title"}},
-		{text: "format('%s at %s', title, at)", watched: []string{"title", "at"}},
-		{text: "title", filter: "NULL::boolean", watched: []string{"title"}},
-		{text: "(title), (body)", words: []string{"of type record, want text"}},
-		{text: "title) FROM pg_class AS r; DROP TABLE docs; --", words: []string{"no expression"}},
-		{text: "title; SELECT 1", words: []string{"no expression"}},
-		{text: "title) FROM docs AS r UNION ALL SELECT (body", words: []string{"no expression"}},
-		{text: "title) || (body", words: []string{"no expression"}},
-		{text: "title] || ARRAY[body", words: []string{"no expression"}},
-		{text: "title /* open", words: []string{"no expression"}},
-		{text: "'open", words: []string{"no expression"}},
-		{text: "", filter: " ", words: []string{"filter is blank"}},
-		{text: "$1", words: []string{"parameter"}},
-		{text: "$1::text", words: []string{"parameter"}},
-		{text: "titel", words: []string{"titel", "title"}},
-		{text: "title", filter: "title = published", words: []string{"single quotes", "write 'published'"}},
-		{text: "shout(title)", words: []string{"shout", "search_path"}},
-		{text: "n + 1", words: []string{"of type integer, want text", "::text"}},
-		{text: "tags", words: []string{"of type text[], want text"}},
-		{text: "title", filter: "n", words: []string{"filter is of type integer, want boolean"}},
-		{text: "(SELECT title)", words: []string{"sub-select"}},
-		{text: "(SELECT relname::text FROM pg_class LIMIT 1)", words: []string{"sub-select"}},
-		{text: "CASE WHEN EXISTS (SELECT FROM pg_class) THEN title END", words: []string{"sub-select"}},
-		{text: "max(title)", words: []string{"aggregate"}},
-		{text: "string_agg(title, ',' ORDER BY id)", words: []string{"aggregate"}},
-		{text: "first_value(title) OVER (ORDER BY id)", words: []string{"window function"}},
-		{text: "unnest(tags)", words: []string{"returns a set"}},
-		{text: "public.many(title)", words: []string{"returns a set"}},
-		{text: "r::text", words: []string{"whole row"}},
-		{text: "to_jsonb(r) ->> 'title'", words: []string{"whole row"}},
-		{text: "r.ctid::text", words: []string{"system column"}},
-		{text: "title || xmin", words: []string{"system column"}},
-		{text: "embedding::text", words: []string{"destination", "among the columns"}},
-		{text: "title", filter: "embedding IS NULL", words: []string{"destination", "among the columns"}},
-		{text: "title\x00", words: []string{"NUL"}},
-	} {
+	for _, tt := range expressions {
 		spec := docs()
 		spec.Text, spec.Filter, spec.Columns = tt.text, tt.filter, nil
 		if tt.text == "" {

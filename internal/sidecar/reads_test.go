@@ -53,82 +53,93 @@ func TestP1_WhatATextReadsIsNotKnown(t *testing.T) {
 	}
 }
 
+// A table with a column that is generated, and its rows.
+const (
+	generated = `CREATE TABLE docs (id bigint PRIMARY KEY, a text, b text, body text GENERATED ALWAYS AS (upper(a)) STORED)`
+	fill      = `INSERT INTO docs (id, a, b) SELECT i, CASE WHEN i % 7 > 0 THEN 'a ' || i END, 'b ' || i FROM generate_series(1, 50) AS i`
+)
+
+// expression gives a pipeline a text of its own, which reads the column body.
+func expression(s pipeline.Spec) pipeline.Spec {
+	s.Columns, s.Text = nil, `body || ''`
+	return s
+}
+
+// readChange changes what a text reads without a change of the rows.
+type readChange struct {
+	since  int
+	before []string
+	spec   pipeline.Spec
+	change string
+	after  string // of rows, once it is noticed
+	init   bool   // the pipeline waits until init was run
+}
+
+var readChanges = map[string]readChange{
+	"no longer generated": {
+		before: []string{generated, fill}, spec: column("docs", "body"),
+		change: `ALTER TABLE docs ALTER body DROP EXPRESSION`, after: `UPDATE docs SET body = 'now ' || id WHERE id < 20`,
+	},
+	"no longer generated, an expression": {
+		before: []string{generated, fill}, spec: expression(intoTable("docs")),
+		change: `ALTER TABLE docs ALTER body DROP EXPRESSION`, after: `UPDATE docs SET body = 'now ' || id WHERE id < 20`,
+	},
+	"no longer generated, an expression into a column": {
+		before: []string{generated, fill}, spec: expression(column("docs")), init: true,
+		change: `ALTER TABLE docs ALTER body DROP EXPRESSION`, after: `UPDATE docs SET body = 'now ' || id WHERE id < 20`,
+	},
+	"generated of something else": {
+		since: 17, before: []string{generated, fill}, spec: column("docs", "body"),
+		change: `ALTER TABLE docs ALTER body SET EXPRESSION AS (upper(b))`,
+		after:  `UPDATE docs SET b = 'now ' || id WHERE id < 20`,
+	},
+	"generated of something else, an expression": {
+		since: 17, before: []string{generated, fill}, spec: expression(intoTable("docs")),
+		change: `ALTER TABLE docs ALTER body SET EXPRESSION AS (upper(b))`,
+		after:  `UPDATE docs SET b = 'now ' || id WHERE id < 20`,
+	},
+	"label of an enum": {
+		before: []string{
+			`CREATE TYPE state AS ENUM ('open', 'closed')`, `CREATE DOMAIN states AS state[]`,
+			`CREATE TABLE docs (id bigint PRIMARY KEY, body states)`,
+			`INSERT INTO docs SELECT i, '{open,closed}' FROM generate_series(1, 20) AS i`,
+		},
+		spec:   column("docs", "body"),
+		change: `ALTER TYPE state RENAME VALUE 'open' TO 'opened'`, after: `UPDATE docs SET body = '{opened}' WHERE id = 7`,
+	},
+	"label of an enum in the key": {
+		before: []string{
+			`CREATE TYPE state AS ENUM ('open', 'closed', 'third')`,
+			`CREATE TABLE docs (id int, state state, body text, PRIMARY KEY (id, state))`,
+			`INSERT INTO docs SELECT i, 'open', 'body ' || i FROM generate_series(1, 20) AS i`,
+		},
+		spec:   intoTable("docs", "body"),
+		change: `ALTER TYPE state RENAME VALUE 'open' TO 'opened'`, after: `UPDATE docs SET state = 'third' WHERE id = 7`,
+	},
+	"attribute of a composite type": {
+		before: []string{
+			`CREATE TYPE person AS (name text)`, `CREATE TABLE docs (id bigint PRIMARY KEY, body person)`,
+			`INSERT INTO docs SELECT i, ROW('Ann ' || i)::person FROM generate_series(1, 20) AS i`,
+		},
+		spec:   column("docs", "body"),
+		change: `ALTER TYPE person ADD ATTRIBUTE born int`, after: `UPDATE docs SET body.born = 1 WHERE id = 7`,
+	},
+	"constraint of a domain": {
+		before: []string{
+			`CREATE DOMAIN code AS text`, `CREATE TABLE docs (id code PRIMARY KEY, body text)`,
+			`INSERT INTO docs SELECT 'c' || i, 'body ' || i FROM generate_series(1, 20) AS i`,
+		},
+		spec:   column("docs", "body"),
+		change: `ALTER DOMAIN code ADD CONSTRAINT short CHECK (length(VALUE) < 3) NOT VALID`,
+		after:  `UPDATE docs SET body = 'other' WHERE id = 'c1'`,
+	},
+}
+
 // TestP1_WhatATextReadsChanges changes what rows say, or what they will say next time, in ways that no row's change
 // tells.
 func TestP1_WhatATextReadsChanges(t *testing.T) {
 	t.Parallel()
-	const generated = `CREATE TABLE docs (id bigint PRIMARY KEY, a text, b text, body text GENERATED ALWAYS AS (upper(a)) STORED)`
-	fill := `INSERT INTO docs (id, a, b) SELECT i, CASE WHEN i % 7 > 0 THEN 'a ' || i END, 'b ' || i FROM generate_series(1, 50) AS i`
-	custom := func(s pipeline.Spec) pipeline.Spec {
-		s.Columns, s.Text = nil, `body || ''`
-		return s
-	}
-	for name, test := range map[string]struct {
-		since  int
-		before []string
-		spec   pipeline.Spec
-		change string
-		after  string // of rows, once it is noticed
-		init   bool   // the pipeline waits until init was run
-	}{
-		"no longer generated": {
-			before: []string{generated, fill}, spec: column("docs", "body"),
-			change: `ALTER TABLE docs ALTER body DROP EXPRESSION`, after: `UPDATE docs SET body = 'now ' || id WHERE id < 20`,
-		},
-		"no longer generated, an expression": {
-			before: []string{generated, fill}, spec: custom(intoTable("docs")),
-			change: `ALTER TABLE docs ALTER body DROP EXPRESSION`, after: `UPDATE docs SET body = 'now ' || id WHERE id < 20`,
-		},
-		"no longer generated, an expression into a column": {
-			before: []string{generated, fill}, spec: custom(column("docs")), init: true,
-			change: `ALTER TABLE docs ALTER body DROP EXPRESSION`, after: `UPDATE docs SET body = 'now ' || id WHERE id < 20`,
-		},
-		"generated of something else": {
-			since: 17, before: []string{generated, fill}, spec: column("docs", "body"),
-			change: `ALTER TABLE docs ALTER body SET EXPRESSION AS (upper(b))`,
-			after:  `UPDATE docs SET b = 'now ' || id WHERE id < 20`,
-		},
-		"generated of something else, an expression": {
-			since: 17, before: []string{generated, fill}, spec: custom(intoTable("docs")),
-			change: `ALTER TABLE docs ALTER body SET EXPRESSION AS (upper(b))`,
-			after:  `UPDATE docs SET b = 'now ' || id WHERE id < 20`,
-		},
-		"label of an enum": {
-			before: []string{
-				`CREATE TYPE state AS ENUM ('open', 'closed')`, `CREATE DOMAIN states AS state[]`,
-				`CREATE TABLE docs (id bigint PRIMARY KEY, body states)`,
-				`INSERT INTO docs SELECT i, '{open,closed}' FROM generate_series(1, 20) AS i`,
-			},
-			spec:   column("docs", "body"),
-			change: `ALTER TYPE state RENAME VALUE 'open' TO 'opened'`, after: `UPDATE docs SET body = '{opened}' WHERE id = 7`,
-		},
-		"label of an enum in the key": {
-			before: []string{
-				`CREATE TYPE state AS ENUM ('open', 'closed', 'third')`,
-				`CREATE TABLE docs (id int, state state, body text, PRIMARY KEY (id, state))`,
-				`INSERT INTO docs SELECT i, 'open', 'body ' || i FROM generate_series(1, 20) AS i`,
-			},
-			spec:   intoTable("docs", "body"),
-			change: `ALTER TYPE state RENAME VALUE 'open' TO 'opened'`, after: `UPDATE docs SET state = 'third' WHERE id = 7`,
-		},
-		"attribute of a composite type": {
-			before: []string{
-				`CREATE TYPE person AS (name text)`, `CREATE TABLE docs (id bigint PRIMARY KEY, body person)`,
-				`INSERT INTO docs SELECT i, ROW('Ann ' || i)::person FROM generate_series(1, 20) AS i`,
-			},
-			spec:   column("docs", "body"),
-			change: `ALTER TYPE person ADD ATTRIBUTE born int`, after: `UPDATE docs SET body.born = 1 WHERE id = 7`,
-		},
-		"constraint of a domain": {
-			before: []string{
-				`CREATE DOMAIN code AS text`, `CREATE TABLE docs (id code PRIMARY KEY, body text)`,
-				`INSERT INTO docs SELECT 'c' || i, 'body ' || i FROM generate_series(1, 20) AS i`,
-			},
-			spec:   column("docs", "body"),
-			change: `ALTER DOMAIN code ADD CONSTRAINT short CHECK (length(VALUE) < 3) NOT VALID`,
-			after:  `UPDATE docs SET body = 'other' WHERE id = 'c1'`,
-		},
-	} {
+	for name, test := range readChanges {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			majors := testenv.Majors(t)

@@ -34,94 +34,100 @@ func (r *rig) works(s *sidecar.Sidecar, name string) {
 	r.status(name, pipeline.Active)
 }
 
+// tableChange makes a table no longer fit its pipeline.
+type tableChange struct {
+	spec   pipeline.Spec
+	change string // one statement after another
+	status pipeline.Status
+	words  []string
+	mend   func(r *rig, spec pipeline.Spec)
+}
+
+var tableChanges = map[string]tableChange{
+	"column dropped and made again": {
+		spec: intoTable("docs", "title", "body"), change: `ALTER TABLE docs DROP title`,
+		status: pipeline.Misconfigured, words: []string{`no column "title" any more`, "init"},
+		mend: func(r *rig, _ pipeline.Spec) {
+			r.db.MustExec(`ALTER TABLE docs ADD title text DEFAULT 'new'`)
+			r.db.Grant(r.role, r.pipelines[0])
+		},
+	},
+	"column dropped and given up": {
+		spec: column("docs", "title", "body"), change: `ALTER TABLE docs DROP title`,
+		status: pipeline.Misconfigured, words: []string{`no column "title" any more`},
+		mend: func(r *rig, spec pipeline.Spec) {
+			spec.Columns = []string{"body"}
+			r.again(spec, intoTable("notes", "body"))
+		},
+	},
+	// Columns are followed, and so is a key; not what stands in somebody's own text, nor the key's name in an embedding
+	// table.
+	"column of a text renamed and taken over": {
+		spec: heading("title"), change: `ALTER TABLE docs RENAME title TO heading`,
+		status: pipeline.Misconfigured, words: []string{"title"},
+		mend: func(r *rig, _ pipeline.Spec) { r.again(heading("heading"), intoTable("notes", "body")) },
+	},
+	"key renamed and back": {
+		spec: intoTable("docs", "title", "body"), change: `ALTER TABLE docs RENAME id TO no; UPDATE docs SET body = 'while renamed' WHERE no = 1`,
+		status: pipeline.Misconfigured, words: []string{`no column "no"`},
+		mend: func(r *rig, _ pipeline.Spec) { r.db.MustExec(`ALTER TABLE docs RENAME no TO id`) },
+	},
+	"key dropped and made again": {
+		spec: intoTable("docs", "title", "body"), change: `ALTER TABLE docs DROP CONSTRAINT docs_pkey; INSERT INTO docs VALUES (10001, 'without', 'key')`,
+		status: pipeline.Misconfigured, words: []string{"no primary key", "ADD PRIMARY KEY"},
+		mend: func(r *rig, _ pipeline.Spec) { r.db.MustExec(`ALTER TABLE docs ADD PRIMARY KEY (id)`) },
+	},
+	"another key": {
+		spec: column("docs", "title", "body"), change: `ALTER TABLE docs DROP CONSTRAINT docs_pkey, ADD PRIMARY KEY (id, n); UPDATE docs SET body = 'other key' WHERE id = 1`,
+		status: pipeline.Misconfigured, words: []string{`"id", "n"`, "init"},
+		mend: func(r *rig, spec pipeline.Spec) { r.again(spec, intoTable("notes", "body")) },
+	},
+	"identity nothing": {
+		spec: intoTable("docs", "title", "body"), change: `ALTER TABLE docs REPLICA IDENTITY NOTHING; INSERT INTO docs VALUES (10001, 'without', 'identity')`,
+		status: pipeline.Misconfigured, words: []string{"NOTHING"},
+		mend: func(r *rig, _ pipeline.Spec) { r.db.MustExec(`ALTER TABLE docs REPLICA IDENTITY FULL`) },
+	},
+	"destination column dropped": {
+		spec: column("docs", "title", "body"), change: `ALTER TABLE docs DROP embedding`,
+		status: pipeline.Misconfigured, words: []string{"is gone", "init"},
+		mend: func(r *rig, spec pipeline.Spec) { r.again(spec, intoTable("notes", "body")) },
+	},
+	"destination widened": {
+		spec: column("docs", "title", "body"), change: `ALTER TABLE docs ALTER embedding TYPE vector(9) USING NULL`,
+		status: pipeline.Misconfigured, words: []string{"8 wide", "9"},
+		mend: func(r *rig, _ pipeline.Spec) {
+			r.db.MustExec(`ALTER TABLE docs ALTER embedding TYPE vector(8) USING NULL`)
+		},
+	},
+	"embedding table dropped": {
+		spec: intoTable("docs", "title", "body"), change: `DROP TABLE docs_embedding`,
+		status: pipeline.Misconfigured, words: []string{"docs_embedding", "is gone", "init"},
+		mend: func(r *rig, spec pipeline.Spec) { r.again(spec, intoTable("notes", "body")) },
+	},
+	"table dropped and made again": {
+		spec: intoTable("docs", "title", "body"), change: `DROP TABLE docs; ` + wide,
+		status: pipeline.Missing, words: []string{"was dropped"},
+		mend: func(r *rig, spec pipeline.Spec) { r.again(spec, intoTable("notes", "body")) },
+	},
+	"taken out of the publication and put back": {
+		spec: intoTable("docs", "title", "body"), change: `ALTER PUBLICATION {pub} DROP TABLE docs; UPDATE docs SET body = 'unseen'; DELETE FROM docs WHERE id = 30`,
+		status: pipeline.Unpublished, words: []string{"not in the publication"},
+		mend: func(r *rig, _ pipeline.Spec) { r.db.MustExec(`ALTER PUBLICATION ` + r.db.Name + `_pub ADD TABLE docs`) },
+	},
+}
+
+// heading is a pipeline whose text names a column.
+func heading(name string) pipeline.Spec {
+	spec := column("docs")
+	spec.Text = "concat_ws(' ', " + name + ", body)"
+	return spec
+}
+
 // TestP5_TablesChangeWhileItRuns changes the table of one pipeline so that it no longer fits, and then so that it
 // fits again. Another pipeline works all the time.
 func TestP5_TablesChangeWhileItRuns(t *testing.T) {
 	t.Parallel()
-	both := func(spec func(string, ...string) pipeline.Spec) pipeline.Spec { return spec("docs", "title", "body") }
-	heading := func(name string) pipeline.Spec {
-		spec := column("docs")
-		spec.Text = "concat_ws(' ', " + name + ", body)"
-		return spec
-	}
-	for name, test := range map[string]struct {
-		spec   pipeline.Spec
-		change string // one statement after another
-		status pipeline.Status
-		words  []string
-		mend   func(r *rig, spec pipeline.Spec)
-	}{
-		"column dropped and made again": {
-			spec: both(intoTable), change: `ALTER TABLE docs DROP title`,
-			status: pipeline.Misconfigured, words: []string{`no column "title" any more`, "init"},
-			mend: func(r *rig, _ pipeline.Spec) {
-				r.db.MustExec(`ALTER TABLE docs ADD title text DEFAULT 'new'`)
-				r.db.Grant(r.role, r.pipelines[0])
-			},
-		},
-		"column dropped and given up": {
-			spec: both(column), change: `ALTER TABLE docs DROP title`,
-			status: pipeline.Misconfigured, words: []string{`no column "title" any more`},
-			mend: func(r *rig, spec pipeline.Spec) {
-				spec.Columns = []string{"body"}
-				r.again(spec, intoTable("notes", "body"))
-			},
-		},
-		// Columns are followed, and so is a key; not what stands in somebody's own text, nor the key's name in an embedding
-		// table.
-		"column of a text renamed and taken over": {
-			spec: heading("title"), change: `ALTER TABLE docs RENAME title TO heading`,
-			status: pipeline.Misconfigured, words: []string{"title"},
-			mend: func(r *rig, _ pipeline.Spec) { r.again(heading("heading"), intoTable("notes", "body")) },
-		},
-		"key renamed and back": {
-			spec: both(intoTable), change: `ALTER TABLE docs RENAME id TO no; UPDATE docs SET body = 'while renamed' WHERE no = 1`,
-			status: pipeline.Misconfigured, words: []string{`no column "no"`},
-			mend: func(r *rig, _ pipeline.Spec) { r.db.MustExec(`ALTER TABLE docs RENAME no TO id`) },
-		},
-		"key dropped and made again": {
-			spec: both(intoTable), change: `ALTER TABLE docs DROP CONSTRAINT docs_pkey; INSERT INTO docs VALUES (10001, 'without', 'key')`,
-			status: pipeline.Misconfigured, words: []string{"no primary key", "ADD PRIMARY KEY"},
-			mend: func(r *rig, _ pipeline.Spec) { r.db.MustExec(`ALTER TABLE docs ADD PRIMARY KEY (id)`) },
-		},
-		"another key": {
-			spec: both(column), change: `ALTER TABLE docs DROP CONSTRAINT docs_pkey, ADD PRIMARY KEY (id, n); UPDATE docs SET body = 'other key' WHERE id = 1`,
-			status: pipeline.Misconfigured, words: []string{`"id", "n"`, "init"},
-			mend: func(r *rig, spec pipeline.Spec) { r.again(spec, intoTable("notes", "body")) },
-		},
-		"identity nothing": {
-			spec: both(intoTable), change: `ALTER TABLE docs REPLICA IDENTITY NOTHING; INSERT INTO docs VALUES (10001, 'without', 'identity')`,
-			status: pipeline.Misconfigured, words: []string{"NOTHING"},
-			mend: func(r *rig, _ pipeline.Spec) { r.db.MustExec(`ALTER TABLE docs REPLICA IDENTITY FULL`) },
-		},
-		"destination column dropped": {
-			spec: both(column), change: `ALTER TABLE docs DROP embedding`,
-			status: pipeline.Misconfigured, words: []string{"is gone", "init"},
-			mend: func(r *rig, spec pipeline.Spec) { r.again(spec, intoTable("notes", "body")) },
-		},
-		"destination widened": {
-			spec: both(column), change: `ALTER TABLE docs ALTER embedding TYPE vector(9) USING NULL`,
-			status: pipeline.Misconfigured, words: []string{"8 wide", "9"},
-			mend: func(r *rig, _ pipeline.Spec) {
-				r.db.MustExec(`ALTER TABLE docs ALTER embedding TYPE vector(8) USING NULL`)
-			},
-		},
-		"embedding table dropped": {
-			spec: both(intoTable), change: `DROP TABLE docs_embedding`,
-			status: pipeline.Misconfigured, words: []string{"docs_embedding", "is gone", "init"},
-			mend: func(r *rig, spec pipeline.Spec) { r.again(spec, intoTable("notes", "body")) },
-		},
-		"table dropped and made again": {
-			spec: both(intoTable), change: `DROP TABLE docs; ` + wide,
-			status: pipeline.Missing, words: []string{"was dropped"},
-			mend: func(r *rig, spec pipeline.Spec) { r.again(spec, intoTable("notes", "body")) },
-		},
-		"taken out of the publication and put back": {
-			spec: both(intoTable), change: `ALTER PUBLICATION {pub} DROP TABLE docs; UPDATE docs SET body = 'unseen'; DELETE FROM docs WHERE id = 30`,
-			status: pipeline.Unpublished, words: []string{"not in the publication"},
-			mend: func(r *rig, _ pipeline.Spec) { r.db.MustExec(`ALTER PUBLICATION ` + r.db.Name + `_pub ADD TABLE docs`) },
-		},
-	} {
+	for name, test := range tableChanges {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			db := testenv.DB(t)

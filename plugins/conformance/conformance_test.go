@@ -89,32 +89,38 @@ func TestRun_GoodPluginsPass(t *testing.T) {
 	}
 }
 
-// Every check must be able to fail: each has a plugin here that only it, or it at least, condemns.
-func TestRun_EveryCheckCanFail(t *testing.T) {
-	t.Parallel()
-	faults := func(list string) conformance.Options {
-		return conformance.Options{Env: map[string]string{"EMBEDSIDECAR_PLUGIN_FAULTS": list}}
-	}
-	sparse := func(list string) conformance.Options {
-		return conformance.Options{Env: map[string]string{
-			"EMBEDSIDECAR_PLUGIN_FAULTS": list,
-			"EMBEDSIDECAR_PLUGIN_SPARSE": "true",
-		}}
-	}
-	waitedFor := func(o conformance.Options) conformance.Options {
-		o.Patience = 1
-		return o
-	}
-	hasty := func(o conformance.Options) conformance.Options {
-		o.CallTimeout = func(int, int) time.Duration { return 2 * time.Second }
-		return o
-	}
-	tests := []struct {
-		check, name string
-		options     conformance.Options
-		verdict     conformance.Verdict
-		says        string
-	}{
+// faults is the plugin fake with faults.
+func faults(list string) conformance.Options {
+	return conformance.Options{Env: map[string]string{"EMBEDSIDECAR_PLUGIN_FAULTS": list}}
+}
+
+func sparse(o conformance.Options) conformance.Options {
+	o.Env["EMBEDSIDECAR_PLUGIN_SPARSE"] = "true"
+	return o
+}
+
+// waitedFor is for plugins that are found out by how long they take.
+func waitedFor(o conformance.Options) conformance.Options {
+	o.Patience = 1
+	return o
+}
+
+func hasty(o conformance.Options) conformance.Options {
+	o.CallTimeout = func(int, int) time.Duration { return 2 * time.Second }
+	return o
+}
+
+// condemned is a plugin that a check does not pass.
+type condemned struct {
+	check, name string
+	options     conformance.Options
+	verdict     conformance.Verdict
+	says        string
+}
+
+func condemnedPlugins(t *testing.T) []condemned {
+	t.Helper()
+	return []condemned{
 		{"start", "exits", faults("exit-at-start"), conformance.Fail, "told to exit at start"},
 		{"start", "cannot describe itself", faults("describe-fails"), conformance.Fail, "told to find no model"},
 		{"cookie", "starts without", bare(t, "no-cookie"), conformance.Fail, "shook hands all the same"},
@@ -133,8 +139,8 @@ func TestRun_EveryCheckCanFail(t *testing.T) {
 		{"order", "backwards", faults("reversed"), conformance.Fail, "belong to other texts"},
 		{"order", "all the same", faults("same-vector"), conformance.Fail, "all have the same vector"},
 		{"order", "wrong count", faults("wrong-count-every=2"), conformance.Fail, "must refuse"},
-		{"order", "sparse and in no order", sparse("unsorted"), conformance.Fail, "must refuse"},
-		{"order", "sparse and backwards", sparse("permute-every=1"), conformance.Fail, "belong to other texts"},
+		{"order", "sparse and in no order", sparse(faults("unsorted")), conformance.Fail, "must refuse"},
+		{"order", "sparse and backwards", sparse(faults("permute-every=1")), conformance.Fail, "belong to other texts"},
 		{"determinism", "noise", faults("noise"), conformance.Fail, "described as deterministic"},
 		{"batch-invariance", "noise", faults("batch-noise"), conformance.Fail, "alone and beside longer texts"},
 		{"kinds", "queries differ", faults("query-differs"), conformance.Fail, "described as symmetric"},
@@ -172,10 +178,15 @@ func TestRun_EveryCheckCanFail(t *testing.T) {
 		{"secrecy", "prints texts", faults("prints-texts"), conformance.Fail, "its output"},
 		{"secrecy", "quotes texts in errors", faults("invalid-on=Quetzal"), conformance.Fail, ""},
 	}
-	condemned := map[string]bool{}
-	for _, test := range tests {
+}
+
+// Every check must be able to fail: each has a plugin here that only it, or it at least, condemns.
+func TestRun_EveryCheckCanFail(t *testing.T) {
+	t.Parallel()
+	canFail := map[string]bool{}
+	for _, test := range condemnedPlugins(t) {
 		if test.verdict == conformance.Fail || test.check == "shutdown" {
-			condemned[test.check] = true
+			canFail[test.check] = true
 		}
 		if test.name == "says nothing" && testing.CoverMode() != "" {
 			continue // this binary says by itself then that its coverage is not kept
@@ -196,7 +207,7 @@ func TestRun_EveryCheckCanFail(t *testing.T) {
 		})
 	}
 	for _, id := range conformance.IDs() {
-		if !condemned[id] {
+		if !canFail[id] {
 			t.Errorf("nothing shows that the check %q can fail", id)
 		}
 	}

@@ -50,8 +50,16 @@ func copyFake(t *testing.T) string {
 	return path
 }
 
-func TestStart_RefusesWhatAPersonMustMend(t *testing.T) {
-	t.Parallel()
+// refusedStart is a plugin that cannot be started until a person has mended something.
+type refusedStart struct {
+	path, faults, model string
+	env                 map[string]string
+	code                string
+	says                []string
+}
+
+func refusedStarts(t *testing.T) map[string]refusedStart {
+	t.Helper()
 	dir := t.TempDir()
 	write := func(name, content string, mode os.FileMode) string {
 		path := filepath.Join(dir, name)
@@ -61,31 +69,23 @@ func TestStart_RefusesWhatAPersonMustMend(t *testing.T) {
 		return path
 	}
 	cert := strings.Repeat("A", 200)
-	for name, tt := range map[string]struct {
-		path, faults, model string
-		env                 map[string]string
-		code                string
-		says                []string
-	}{
+	return map[string]refusedStart{
 		"missing": {path: filepath.Join(dir, "nowhere"), code: "missing", says: []string{"nowhere"}},
 		"folder":  {path: dir, code: "not_executable"},
 		"mode":    {path: write("mode", "#!/bin/sh\n", 0o644), code: "not_executable", says: []string{"chmod +x"}},
-		"not a program": {path: write("text", "hello", 0o755), code: "not_executable", says: []string{
-			"first line",
-			"#!",
-		}},
+		"not a program": {
+			path: write("text", "hello", 0o755), code: "not_executable",
+			says: []string{"first line", "#!"},
+		},
 		"no interpreter": {
 			path: write("interpreter", "#!/no/such/interpreter\n", 0o755), code: "not_executable",
 			says: []string{"interpreter"},
 		},
-		"exits": {faults: "exit-at-start", code: "start", says: []string{
-			"exit status 3", "line 30",
-			"line 11\n",
-		}},
-		"bad faults": {faults: "no-such-fault", code: "start", says: []string{
-			"exit status 2",
-			`item "no-such-fault": unknown`,
-		}},
+		"exits": {faults: "exit-at-start", code: "start", says: []string{"exit status 3", "line 30", "line 11\n"}},
+		"bad faults": {
+			faults: "no-such-fault", code: "start",
+			says: []string{"exit status 2", `item "no-such-fault": unknown`},
+		},
 		"describe fails": {faults: "describe-fails", code: "describe", says: []string{"told to find no model"}},
 		"describe exits": {faults: "describe-exits", code: "start", says: []string{"exit status 4", "told to exit"}},
 		"no handshake": {
@@ -123,7 +123,12 @@ func TestStart_RefusesWhatAPersonMustMend(t *testing.T) {
 			says: []string{"16000"},
 		},
 		"no temporary room": {env: map[string]string{"temp": "/proc/none"}, code: "sockets"},
-	} {
+	}
+}
+
+func TestStart_RefusesWhatAPersonMustMend(t *testing.T) {
+	t.Parallel()
+	for name, tt := range refusedStarts(t) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			o := options(map[string]string{"EMBEDSIDECAR_PLUGIN_FAULTS": tt.faults})

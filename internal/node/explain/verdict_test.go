@@ -43,6 +43,8 @@ func failing(t *Task) {
 	t.Class, t.Code, t.Message, t.Attempt = "data", "refused", "the text is poison", 3
 }
 
+func soon(t *Task) { t.NextTrySeconds = new(4.0) }
+
 func ahead(n int64) func(*Task) { return func(t *Task) { t.Ahead = n } }
 
 func leased(t *Task) { until := time.Unix(1700000000, 0); t.LeasedBy, t.LeasedUntil = "docs-0", &until }
@@ -59,180 +61,180 @@ func leftEntry(s *Story) { s.Ledger = well().Ledger }
 
 func without(s *Story) { s.Vector.Stored, s.Vector.Ours, s.Vector.AtLeastSeconds = false, false, nil }
 
+// verdicts are stories, as what differs from a row whose vector is that of its text, and what is said of them.
+var verdicts = []struct {
+	name   string
+	change []func(*Story)
+	code   Code
+	words  []string
+}{
+	{"all is well", nil, Current, []string{"the vector is that of the row's text as it is now"}},
+	{
+		"all is well, and a look is due",
+		[]func(*Story){task("todo")},
+		Current,
+		[]string{"as it is now", "looked at again"},
+	},
+	{"all is well, of a pipeline that is paused", []func(*Story){paused}, Current, nil},
+	{"no row", []func(*Story){gone}, Gone, []string{"there is no such row, and nothing is left of it"}},
+	{
+		"a row that is gone, and its vector not",
+		[]func(*Story){gone, func(s *Story) { s.Vector.Stored = true }},
+		NotQueued,
+		[]string{"the row is gone, and its vector is still there", "verify --repair public.docs"},
+	},
+	{
+		"a row that is gone, and its entry not",
+		[]func(*Story){gone, leftEntry, task("todo")},
+		Waiting,
+		[]string{"its entry in the ledger is still there", "with none before it"},
+	},
+	{
+		"left out by the filter",
+		[]func(*Story){without, func(s *Story) { s.Row.Taken = false }},
+		Filtered,
+		[]string{"the pipeline's filter leaves the row out: it has no vector by design"},
+	},
+	{
+		"left out by now",
+		[]func(*Story){func(s *Story) { s.Row.Taken, s.Vector.Current = false, false }, task("todo")},
+		Waiting,
+		[]string{"no vector any more"},
+	},
+	{
+		"empty",
+		[]func(*Story){without, func(s *Story) { s.Row.Empty = true }},
+		Empty,
+		[]string{"the row's text is empty: it has no vector by design"},
+	},
+	{
+		"empty, and never looked at",
+		[]func(*Story){without, func(s *Story) { s.Row.Empty, s.Ledger = true, nil }},
+		Empty,
+		nil,
+	},
+	{
+		"no token",
+		[]func(*Story){without, func(s *Story) { s.Ledger.TextHash = "" }},
+		NoToken,
+		[]string{"nothing to embed"},
+	},
+	{
+		"a dead letter",
+		[]func(*Story){changed, task("failed", failing)},
+		DeadLetter,
+		[]string{
+			"the row is a dead letter: data refused: the text is poison", "embedsidecar retry public.docs 'it'\\''s 5'",
+		},
+	},
+	{"a dead letter of a paused pipeline", []func(*Story){changed, paused, task("failed", failing)}, DeadLetter, nil},
+	{
+		"a text that fails",
+		[]func(*Story){func(s *Story) { s.Row, s.Vector = Row{SQLState: "22P02"}, Vector{} }},
+		Unreadable,
+		[]string{"SQLSTATE 22P02"},
+	},
+	{
+		"a table that does not fit", []func(*Story){paused, func(s *Story) {
+			s.Row, s.Vector = Row{}, Vector{}
+			s.State = State{Code: health.Misconfigured, Reason: "column body is gone", WayOut: "bring it back"}
+		}}, Unjudged, []string{"column body is gone; bring it back"},
+	},
+	{
+		"behind others",
+		[]func(*Story){changed, task("todo", ahead(7))},
+		Waiting,
+		[]string{
+			"the row's text has changed since its vector was made", "behind 7 others in lane normal", "wait --caught-up",
+		},
+	},
+	{"behind one", []func(*Story){changed, task("todo", ahead(1))}, Waiting, []string{"behind 1 other in"}},
+	{"behind very many", []func(*Story){changed, task("todo", ahead(mostAhead))}, Waiting, []string{"others or more"}},
+	{"its lease is over", []func(*Story){changed, task("stale", leased)}, Waiting, []string{"none before it"}},
+	{
+		"in work",
+		[]func(*Story){changed, paused, task("in_progress", leased)},
+		Working,
+		[]string{"docs-0 is working on it"},
+	},
+	{
+		"to be tried again",
+		[]func(*Story){changed, task("retrying", failing, soon)},
+		Retrying,
+		[]string{"data refused: the text is poison", "again in 4s", "embedsidecar retry"},
+	},
+	{
+		"waits for a pause to end",
+		[]func(*Story){changed, paused, task("todo")},
+		NotAtWork,
+		[]string{"paused", "embedsidecar resume"},
+	},
+	{
+		"changed while no sidecar ran", []func(*Story){changed, func(s *Story) {
+			s.State = State{Code: health.NoSidecar, Reason: "no sidecar runs", WayOut: "embedsidecar run"}
+		}}, NotAtWork, []string{"has changed", "no sidecar runs; embedsidecar run"},
+	},
+	{
+		"not yet seen by others",
+		[]func(*Story){task("todo", func(t *Task) { t.Visible = false })},
+		Invisible,
+		[]string{"SyncRep"},
+	},
+	{
+		"never looked at", []func(*Story){without, changed, func(s *Story) {
+			s.Ledger = nil
+			s.State = State{Code: health.Backfill, Reason: "embeds the rows that are there (backfill), 5 rows seen"}
+		}}, NotQueued, []string{"has not been embedded yet", "wait: embeds the rows that are there"},
+	},
+	{"just changed", []func(*Story){changed}, NotQueued, []string{"nothing waits in the queue", "in a moment"}},
+	{
+		"to be made anew",
+		[]func(*Story){func(s *Story) { s.Ledger.Anew, s.Vector.Current = true, false }, task("todo")},
+		Waiting,
+		[]string{"embedded anew"},
+	},
+	{
+		"of an older definition",
+		[]func(*Story){func(s *Story) { s.Ledger.Generation, s.Vector.Current = 1, false }},
+		NotQueued,
+		[]string{"definition has changed"},
+	},
+	{
+		"another column",
+		[]func(*Story){func(s *Story) { s.Ledger.SourceAgrees, s.Vector.Current = false, false }},
+		NotQueued,
+		[]string{"its text has not"},
+	},
+	{
+		"had no text",
+		[]func(*Story){changed, without, func(s *Story) { s.Ledger.TextHash, s.Ledger.TextAgrees = "", true }},
+		NotQueued,
+		[]string{"had nothing to embed"},
+	},
+	{
+		"taken away",
+		[]func(*Story){without, func(s *Story) { s.Vector.Current = false }},
+		NotQueued,
+		[]string{"has been taken away"},
+	},
+	{
+		"somebody else's",
+		[]func(*Story){func(s *Story) { s.Vector.Ours, s.Vector.Current = false, false }},
+		NotQueued,
+		[]string{"another vector than the one"},
+	},
+	{
+		"of an older generation where it lies",
+		[]func(*Story){func(s *Story) { s.Vector.Generation, s.Vector.Current = 1, false }},
+		NotQueued,
+		[]string{"older definition"},
+	},
+}
+
 // TestP10_EachStoryHasItsVerdict: what was read of a row decides what is said of it, and what to do next.
 func TestP10_EachStoryHasItsVerdict(t *testing.T) {
 	t.Parallel()
-	soon := 4.0
-	for _, c := range []struct {
-		name   string
-		change []func(*Story)
-		code   Code
-		words  []string
-	}{
-		{"all is well", nil, Current, []string{"the vector is that of the row's text as it is now"}},
-		{
-			"all is well, and a look is due",
-			[]func(*Story){task("todo")},
-			Current,
-			[]string{"as it is now", "looked at again"},
-		},
-		{"all is well, of a pipeline that is paused", []func(*Story){paused}, Current, nil},
-		{"no row", []func(*Story){gone}, Gone, []string{"there is no such row, and nothing is left of it"}},
-		{
-			"a row that is gone, and its vector not",
-			[]func(*Story){gone, func(s *Story) { s.Vector.Stored = true }},
-			NotQueued,
-			[]string{"the row is gone, and its vector is still there", "verify --repair public.docs"},
-		},
-		{
-			"a row that is gone, and its entry not",
-			[]func(*Story){gone, leftEntry, task("todo")},
-			Waiting,
-			[]string{"its entry in the ledger is still there", "with none before it"},
-		},
-		{
-			"left out by the filter",
-			[]func(*Story){without, func(s *Story) { s.Row.Taken = false }},
-			Filtered,
-			[]string{"the pipeline's filter leaves the row out: it has no vector by design"},
-		},
-		{
-			"left out by now",
-			[]func(*Story){func(s *Story) { s.Row.Taken, s.Vector.Current = false, false }, task("todo")},
-			Waiting,
-			[]string{"no vector any more"},
-		},
-		{
-			"empty",
-			[]func(*Story){without, func(s *Story) { s.Row.Empty = true }},
-			Empty,
-			[]string{"the row's text is empty: it has no vector by design"},
-		},
-		{
-			"empty, and never looked at",
-			[]func(*Story){without, func(s *Story) { s.Row.Empty, s.Ledger = true, nil }},
-			Empty,
-			nil,
-		},
-		{
-			"no token",
-			[]func(*Story){without, func(s *Story) { s.Ledger.TextHash = "" }},
-			NoToken,
-			[]string{"nothing to embed"},
-		},
-		{
-			"a dead letter",
-			[]func(*Story){changed, task("failed", failing)},
-			DeadLetter,
-			[]string{
-				"the row is a dead letter: data refused: the text is poison", "embedsidecar retry public.docs 'it'\\''s 5'",
-			},
-		},
-		{"a dead letter of a paused pipeline", []func(*Story){changed, paused, task("failed", failing)}, DeadLetter, nil},
-		{
-			"a text that fails",
-			[]func(*Story){func(s *Story) { s.Row, s.Vector = Row{SQLState: "22P02"}, Vector{} }},
-			Unreadable,
-			[]string{"SQLSTATE 22P02"},
-		},
-		{
-			"a table that does not fit", []func(*Story){paused, func(s *Story) {
-				s.Row, s.Vector = Row{}, Vector{}
-				s.State = State{Code: health.Misconfigured, Reason: "column body is gone", WayOut: "bring it back"}
-			}}, Unjudged, []string{"column body is gone; bring it back"},
-		},
-		{
-			"behind others",
-			[]func(*Story){changed, task("todo", ahead(7))},
-			Waiting,
-			[]string{
-				"the row's text has changed since its vector was made", "behind 7 others in lane normal", "wait --caught-up",
-			},
-		},
-		{"behind one", []func(*Story){changed, task("todo", ahead(1))}, Waiting, []string{"behind 1 other in"}},
-		{"behind very many", []func(*Story){changed, task("todo", ahead(mostAhead))}, Waiting, []string{"others or more"}},
-		{"its lease is over", []func(*Story){changed, task("stale", leased)}, Waiting, []string{"none before it"}},
-		{
-			"in work",
-			[]func(*Story){changed, paused, task("in_progress", leased)},
-			Working,
-			[]string{"docs-0 is working on it"},
-		},
-		{
-			"to be tried again",
-			[]func(*Story){
-				changed, task("retrying", failing, func(t *Task) { t.NextTrySeconds = &soon }),
-			},
-			Retrying,
-			[]string{"data refused: the text is poison", "again in 4s", "embedsidecar retry"},
-		},
-		{
-			"waits for a pause to end",
-			[]func(*Story){changed, paused, task("todo")},
-			NotAtWork,
-			[]string{"paused", "embedsidecar resume"},
-		},
-		{
-			"changed while no sidecar ran", []func(*Story){changed, func(s *Story) {
-				s.State = State{Code: health.NoSidecar, Reason: "no sidecar runs", WayOut: "embedsidecar run"}
-			}}, NotAtWork, []string{"has changed", "no sidecar runs; embedsidecar run"},
-		},
-		{
-			"not yet seen by others",
-			[]func(*Story){task("todo", func(t *Task) { t.Visible = false })},
-			Invisible,
-			[]string{"SyncRep"},
-		},
-		{
-			"never looked at", []func(*Story){without, changed, func(s *Story) {
-				s.Ledger = nil
-				s.State = State{Code: health.Backfill, Reason: "embeds the rows that are there (backfill), 5 rows seen"}
-			}}, NotQueued, []string{"has not been embedded yet", "wait: embeds the rows that are there"},
-		},
-		{"just changed", []func(*Story){changed}, NotQueued, []string{"nothing waits in the queue", "in a moment"}},
-		{
-			"to be made anew",
-			[]func(*Story){func(s *Story) { s.Ledger.Anew, s.Vector.Current = true, false }, task("todo")},
-			Waiting,
-			[]string{"embedded anew"},
-		},
-		{
-			"of an older definition",
-			[]func(*Story){func(s *Story) { s.Ledger.Generation, s.Vector.Current = 1, false }},
-			NotQueued,
-			[]string{"definition has changed"},
-		},
-		{
-			"another column",
-			[]func(*Story){func(s *Story) { s.Ledger.SourceAgrees, s.Vector.Current = false, false }},
-			NotQueued,
-			[]string{"its text has not"},
-		},
-		{
-			"had no text",
-			[]func(*Story){changed, without, func(s *Story) { s.Ledger.TextHash, s.Ledger.TextAgrees = "", true }},
-			NotQueued,
-			[]string{"had nothing to embed"},
-		},
-		{
-			"taken away",
-			[]func(*Story){without, func(s *Story) { s.Vector.Current = false }},
-			NotQueued,
-			[]string{"has been taken away"},
-		},
-		{
-			"somebody else's",
-			[]func(*Story){func(s *Story) { s.Vector.Ours, s.Vector.Current = false, false }},
-			NotQueued,
-			[]string{"another vector than the one"},
-		},
-		{
-			"of an older generation where it lies",
-			[]func(*Story){func(s *Story) { s.Vector.Generation, s.Vector.Current = 1, false }},
-			NotQueued,
-			[]string{"older definition"},
-		},
-	} {
+	for _, c := range verdicts {
 		s := well()
 		for _, change := range c.change {
 			change(&s)

@@ -27,100 +27,108 @@ func tryTiny(t testing.TB, options model.Options, changes map[string]string) (*m
 	return m, err
 }
 
+// overrides are settings of a user, or files of the folder, with a text and its vector.
 // The vector of "a" is made of the tokens [CLS] a [SEP] = {1,1,0} {4,0,0} {0,1,1}.
+var overrides = []struct {
+	name     string
+	settings model.Settings
+	changes  map[string]string
+	kind     embed.Kind
+	text     string
+	want     []float32
+}{
+	{"last token", model.Settings{Pooling: "last"}, nil, embed.Document, "a", []float32{0, 1, 1}},
+	{
+		"last token, said by the folder",
+		model.Settings{},
+		map[string]string{"1_Pooling/config.json": `{"pooling_mode_lasttoken": true}`},
+		embed.Document, "a",
+		[]float32{0, 1, 1},
+	},
+	{
+		"a name for the way",
+		model.Settings{},
+		map[string]string{"1_Pooling/config.json": `{"pooling_mode": "cls"}`},
+		embed.Document, "a",
+		[]float32{1, 1, 0},
+	},
+	{
+		"a list of one name",
+		model.Settings{},
+		map[string]string{"1_Pooling/config.json": `{"pooling_mode": ["lasttoken"]}`},
+		embed.Document, "a",
+		[]float32{0, 1, 1},
+	},
+	{"first token", model.Settings{Pooling: "cls"}, nil, embed.Document, "a", []float32{1, 1, 0}},
+	{
+		"mean",
+		model.Settings{Pooling: "mean"},
+		map[string]string{"1_Pooling/config.json": clsPooling},
+		embed.Document, "a",
+		[]float32{5. / 3, 2. / 3, 1. / 3},
+	},
+	{
+		"length 1",
+		model.Settings{Pooling: "cls", Normalize: new(true)},
+		nil, embed.Document, "a",
+		[]float32{0.70710677, 0.70710677, 0},
+	},
+	{
+		"length as it is",
+		model.Settings{Pooling: "cls", Normalize: new(false)},
+		map[string]string{"modules.json": normalized},
+		embed.Document, "a",
+		[]float32{1, 1, 0},
+	},
+	{"fewer dims", model.Settings{Dims: 2}, nil, embed.Document, "a", []float32{5. / 3, 2. / 3}},
+	{
+		"fewer dims of length 1",
+		model.Settings{Pooling: "last", Normalize: new(true), Dims: 2},
+		nil, embed.Document, "a",
+		[]float32{0, 1},
+	},
+	{
+		"query prefix",
+		model.Settings{QueryPrefix: new("query ")},
+		nil, embed.Query, "a",
+		[]float32{5. / 4, 2. / 4, 13. / 4},
+	},
+	{
+		"query prefix, document",
+		model.Settings{QueryPrefix: new("query ")},
+		nil, embed.Document, "a",
+		[]float32{5. / 3, 2. / 3, 1. / 3},
+	},
+	{
+		"no document prefix",
+		model.Settings{DocumentPrefix: new("")},
+		map[string]string{"config_sentence_transformers.json": prompts},
+		embed.Document, "a",
+		[]float32{5. / 3, 2. / 3, 1. / 3},
+	},
+	{
+		"the end is cut off",
+		model.Settings{MaxTokens: 3},
+		nil, embed.Document, "a b b b",
+		[]float32{5. / 3, 2. / 3, 1. / 3},
+	},
+	{
+		"the beginning is cut off",
+		model.Settings{MaxTokens: 3, Truncate: "left"},
+		nil, embed.Document, "b b b a",
+		[]float32{5. / 3, 2. / 3, 1. / 3},
+	},
+	{
+		"the same, said by the folder",
+		model.Settings{MaxTokens: 3},
+		map[string]string{"tokenizer_config.json": `{"truncation_side": "left"}`},
+		embed.Document, "b b b a",
+		[]float32{5. / 3, 2. / 3, 1. / 3},
+	},
+}
+
 func TestOpen_Overrides(t *testing.T) {
-	yes, no, query, none := true, false, "query ", ""
-	for _, test := range []struct {
-		name     string
-		settings model.Settings
-		changes  map[string]string
-		kind     embed.Kind
-		text     string
-		want     []float32
-	}{
-		{"last token", model.Settings{Pooling: "last"}, nil, embed.Document, "a", []float32{0, 1, 1}},
-		{
-			"last token, said by the folder",
-			model.Settings{},
-			map[string]string{"1_Pooling/config.json": `{"pooling_mode_lasttoken": true}`},
-			embed.Document, "a",
-			[]float32{0, 1, 1},
-		},
-		{
-			"a name for the way",
-			model.Settings{},
-			map[string]string{"1_Pooling/config.json": `{"pooling_mode": "cls"}`},
-			embed.Document, "a",
-			[]float32{1, 1, 0},
-		},
-		{
-			"a list of one name",
-			model.Settings{},
-			map[string]string{"1_Pooling/config.json": `{"pooling_mode": ["lasttoken"]}`},
-			embed.Document, "a",
-			[]float32{0, 1, 1},
-		},
-		{"first token", model.Settings{Pooling: "cls"}, nil, embed.Document, "a", []float32{1, 1, 0}},
-		{
-			"mean",
-			model.Settings{Pooling: "mean"},
-			map[string]string{"1_Pooling/config.json": clsPooling},
-			embed.Document, "a",
-			[]float32{5. / 3, 2. / 3, 1. / 3},
-		},
-		{
-			"length 1",
-			model.Settings{Pooling: "cls", Normalize: &yes},
-			nil, embed.Document, "a",
-			[]float32{0.70710677, 0.70710677, 0},
-		},
-		{
-			"length as it is",
-			model.Settings{Pooling: "cls", Normalize: &no},
-			map[string]string{"modules.json": normalized},
-			embed.Document, "a",
-			[]float32{1, 1, 0},
-		},
-		{"fewer dims", model.Settings{Dims: 2}, nil, embed.Document, "a", []float32{5. / 3, 2. / 3}},
-		{
-			"fewer dims of length 1",
-			model.Settings{Pooling: "last", Normalize: &yes, Dims: 2},
-			nil, embed.Document, "a",
-			[]float32{0, 1},
-		},
-		{"query prefix", model.Settings{QueryPrefix: &query}, nil, embed.Query, "a", []float32{5. / 4, 2. / 4, 13. / 4}},
-		{"query prefix, document", model.Settings{QueryPrefix: &query}, nil, embed.Document, "a", []float32{
-			5. / 3, 2. / 3,
-			1. / 3,
-		}},
-		{
-			"no document prefix",
-			model.Settings{DocumentPrefix: &none},
-			map[string]string{"config_sentence_transformers.json": prompts},
-			embed.Document, "a",
-			[]float32{
-				5. / 3, 2. / 3,
-				1. / 3,
-			},
-		},
-		{"the end is cut off", model.Settings{MaxTokens: 3}, nil, embed.Document, "a b b b", []float32{
-			5. / 3, 2. / 3,
-			1. / 3,
-		}},
-		{
-			"the beginning is cut off",
-			model.Settings{MaxTokens: 3, Truncate: "left"},
-			nil, embed.Document, "b b b a",
-			[]float32{5. / 3, 2. / 3, 1. / 3},
-		},
-		{
-			"the same, said by the folder",
-			model.Settings{MaxTokens: 3},
-			map[string]string{"tokenizer_config.json": `{"truncation_side": "left"}`},
-			embed.Document, "b b b a",
-			[]float32{5. / 3, 2. / 3, 1. / 3},
-		},
-	} {
+	for _, test := range overrides {
 		t.Run(test.name, func(t *testing.T) {
 			m, err := tryTiny(t, model.Options{Settings: test.settings}, test.changes)
 			if err != nil {
