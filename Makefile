@@ -48,6 +48,9 @@ KILLS     ?= 200
 # others and run programs of their own, of which nothing is counted.
 CORE       = $(shell $(GO) list ./... | grep -v -E '/(bench|cmd|internal/e2e|examples|internal/failpoint|internal/house|testenv|plugins/fake|plugins/proto|[a-z]+test)(/|$$)')
 COVER_MIN ?= 80
+# What `make unit-coverage` counts: packages whose decisions are tried beside them, without a server.
+UNIT      := ./internal/worker ./replication ./internal/report ./internal/rows ./internal/slot
+UNIT_MIN  ?= 70
 
 GOLANGCI_VERSION := v2.15.0
 GOLANGCI  := $(CACHE)/lint/golangci-lint-$(GOLANGCI_VERSION)
@@ -64,7 +67,7 @@ OPENAI_VENV := $(CACHE)/openai/venv-$(shell echo $(OPENAI) | cksum | cut -d' ' -
 PSYCOPG      := psycopg==3.3.9 psycopg-binary==3.3.9
 PSYCOPG_VENV := $(CACHE)/psycopg/venv-$(shell echo $(PSYCOPG) | cksum | cut -d' ' -f1)
 
-.PHONY: help build build-core build-onnx image test-image test-image-smoke packages model runtime old-runtime python pg demo test test-torch test-alerts test-clients test-without-amx test-kills test-memory soak test-race cover lint lint-light lint-files vuln fmt fix fuzz bench-programs bench-smoke bench-cost bench-isolation bench-scaling bench-embedder generate verify clean install-deps
+.PHONY: help build build-core build-onnx image test-image test-image-smoke packages model runtime old-runtime python pg demo test test-torch test-alerts test-clients test-without-amx test-kills test-memory soak test-race cover unit-coverage lint lint-light lint-files vuln fmt fix fuzz bench-programs bench-smoke bench-cost bench-isolation bench-scaling bench-embedder generate verify clean install-deps
 
 help: ## show this list
 	@awk 'BEGIN { FS = ":.*## " } /^[a-z-]+:.*## / { printf "  %-16s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -169,6 +172,10 @@ cover: build runtime old-runtime model python $(OPENAI_VENV)/.complete ## test c
 	@$(call get_pg,$(PG_TEST))
 	$(with_tokenizers) $(test_env) $(GO) test $(TEST_FLAGS) -coverprofile=cover.out -coverpkg=$(subst $(space),$(comma),$(strip $(CORE))) $(filter-out $(MODULE)/e2e,$(shell $(GO) list ./...))
 	@awk -v module=$(MODULE)/ -v least=$(COVER_MIN) -f tools/cover.awk cover.out
+
+unit-coverage: ## test coverage of the packages that are tried without a server, in seconds; fails where one is below UNIT_MIN percent
+	@tools/need.sh go
+	@GO='$(GO)' tools/unit-coverage.sh $(UNIT_MIN) $(UNIT)
 
 lint: lint-light $(GOLANGCI) lint-files ## all linters: Go, shell, Dockerfile, YAML
 	$(GOLANGCI) run ./...
