@@ -1,4 +1,4 @@
-// Package chunk cuts a text into pieces that a model reads whole. It is pure: the same text, tokens and settings
+// Package chunk cuts a text into chunks that a model reads whole. It is pure: the same text, tokens and settings
 // always give the same chunks.
 //
 // An edit moves no border that it does not touch. A text is cut where it is made up of parts anyway (sections,

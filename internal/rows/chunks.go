@@ -33,18 +33,18 @@ type chunkStatements struct {
 	all     statement // all vectors of some keys, in the order of deep
 }
 
-// Piece is a chunk on its way into the destination. Its place in Write.Pieces is its number.
-type Piece struct {
+// Chunk is a chunk on its way into the destination. Its place in Write.Chunks is its number.
+type Chunk struct {
 	chunk.Chunk
 	Hash   [sha256.Size]byte // of what is embedded
-	Vector []float32         // nil: not known yet, or not needed because the piece stays
+	Vector []float32         // nil: not known yet, or not needed because the chunk stays
 	Empty  bool              // it has no token: no vector, no row
-	From   *StoredChunk      // a stored chunk of the row with the same hash, which no other piece has taken; nil: none
-	Stays  bool              // From has the number of the piece: its vector need not be written
+	From   *StoredChunk      // a stored chunk of the row with the same hash, which no other chunk has taken; nil: none
+	Stays  bool              // From has the number of the chunk: its vector need not be written
 }
 
-// Unknown reports whether the piece's vector is nowhere to be found.
-func (p *Piece) Unknown() bool { return p.Vector == nil && p.From == nil && !p.Empty }
+// Unknown reports whether the chunk's vector is nowhere to be found.
+func (c *Chunk) Unknown() bool { return c.Vector == nil && c.From == nil && !c.Empty }
 
 // StoredChunk is what the destination holds of a row.
 type StoredChunk struct {
@@ -158,8 +158,8 @@ func (*Chunks) holds(r *Row) bool {
 
 func (*Chunks) hash(w *Write) (hash [pipeline.VectorHashSize]byte) {
 	h := sha256.New()
-	for i := range w.Pieces {
-		_, _ = h.Write(w.Pieces[i].Hash[:])
+	for i := range w.Chunks {
+		_, _ = h.Write(w.Chunks[i].Hash[:])
 	}
 	copy(hash[:], h.Sum(nil))
 	return hash
@@ -202,7 +202,7 @@ type storedLine struct {
 }
 
 // chunk is the one that the line is about. A hash that is none of ours is nobody's chunk, and one without a place in
-// the text is at none: its piece gets one.
+// the text is at none: it gets one.
 func (l *storedLine) chunk() (s StoredChunk, ok bool) {
 	if len(l.hash) != sha256.Size {
 		return s, false
@@ -233,23 +233,23 @@ func (c *Chunks) Known(ctx context.Context, hashes [][]byte, f func(i int, vecto
 	})
 }
 
-// FetchMoved fills in the vectors of pieces from where they are stored now; keys are those of their rows. It returns
+// FetchMoved fills in the vectors of chunks from where they are stored now; keys are those of their rows. It returns
 // ErrMoved if one is there no more.
-func (c *Chunks) FetchMoved(ctx context.Context, keys []string, pieces []*Piece) error {
-	nos, hashes := make([]int, len(pieces)), make([][]byte, len(pieces))
-	for i, p := range pieces {
-		nos[i], hashes[i] = p.From.No, p.Hash[:]
+func (c *Chunks) FetchMoved(ctx context.Context, keys []string, moved []*Chunk) error {
+	nos, hashes := make([]int, len(moved)), make([][]byte, len(moved))
+	for i, one := range moved {
+		nos[i], hashes[i] = one.From.No, one.Hash[:]
 	}
 	args, err := c.chunks.vectors.args(c.p, keys, values{chunkNumbers.name: nos, textHashes.name: hashes})
 	if err != nil {
 		return err
 	}
-	err = eachVector(ctx, c.db, c.p, c.chunks.vectors.sql, args, len(pieces), func(i int, vector []float32) error {
-		pieces[i].Vector = c.p.Stored.Given(vector)
+	err = eachVector(ctx, c.db, c.p, c.chunks.vectors.sql, args, len(moved), func(i int, vector []float32) error {
+		moved[i].Vector = c.p.Stored.Given(vector)
 		return nil
 	})
-	for _, p := range pieces {
-		if p.Vector == nil {
+	for _, one := range moved {
+		if one.Vector == nil {
 			return errors.Join(err, ErrMoved)
 		}
 	}
@@ -357,12 +357,12 @@ func (c *Chunks) changed(writes []Write) (shifted, put chunkRows, ends []int) {
 	ends = make([]int, len(writes))
 	for i := range writes {
 		w := &writes[i]
-		ends[i] = len(w.Pieces)
-		for no := range w.Pieces {
-			p := &w.Pieces[no]
-			if !p.Stays {
+		ends[i] = len(w.Chunks)
+		for no := range w.Chunks {
+			one := &w.Chunks[no]
+			if !one.Stays {
 				put.add(w, no, withText)
-			} else if f := p.From; f.Start != p.Start || f.End != p.End || f.Generation != c.p.Generation ||
+			} else if f := one.From; f.Start != one.Start || f.End != one.End || f.Generation != c.p.Generation ||
 				f.HasText != withText {
 				shifted.add(w, no, withText && !f.HasText)
 			}
@@ -382,15 +382,15 @@ type chunkRows struct {
 }
 
 func (r *chunkRows) add(w *Write, no int, text bool) {
-	p := &w.Pieces[no]
+	c := &w.Chunks[no]
 	r.keys, r.nos = append(r.keys, w.Key), append(r.nos, no)
-	r.starts, r.ends = append(r.starts, p.Start), append(r.ends, p.End)
-	r.hashes, r.contexts, r.vectors = append(r.hashes, p.Hash[:]), append(r.contexts, p.Context),
-		append(r.vectors, p.Vector)
+	r.starts, r.ends = append(r.starts, c.Start), append(r.ends, c.End)
+	r.hashes, r.contexts, r.vectors = append(r.hashes, c.Hash[:]), append(r.contexts, c.Context),
+		append(r.vectors, c.Vector)
 	var stored *string
 	if text {
-		piece := w.Text[p.Start:p.End]
-		stored = &piece
+		own := w.Text[c.Start:c.End]
+		stored = &own
 	}
 	r.texts = append(r.texts, stored)
 }

@@ -237,7 +237,7 @@ func TestErrSplit_BeforeTheServerIsAsked(t *testing.T) {
 		"chunks write": func() error { return chunks.Write(ctx, nil, &Change{Write: []Write{{Key: bad}}}, nil) },
 		"stored":       func() error { _, err := chunks.Chunks().Stored(ctx, keys); return err },
 		"fetch": func() error {
-			return chunks.Chunks().FetchMoved(ctx, keys, []*Piece{{From: &StoredChunk{}}})
+			return chunks.Chunks().FetchMoved(ctx, keys, []*Chunk{{From: &StoredChunk{}}})
 		},
 		"deep":         func() error { _, err := chunks.Chunks().Deep(ctx, bad); return err },
 		"gone":         func() error { _, _, err := pages.Gone(ctx, keys); return err },

@@ -96,13 +96,13 @@ type Change struct {
 	Moved func(i int) error
 }
 
-// Write is a row's vector, or with chunks those of its pieces.
+// Write is a row's vector, or with chunks those of its chunks.
 type Write struct {
 	Key      string
 	TextHash []byte
 	Vector   []float32
 	Text     string // of the whole row; with chunks only
-	Pieces   []Piece
+	Chunks   []Chunk
 }
 
 // VectorHash returns what the ledger says of the vector of a write-back.

@@ -151,18 +151,18 @@ func TestEmbeddingTable_WritesInOrder(t *testing.T) {
 func TestChunks_WritesWhatChanged(t *testing.T) {
 	t.Parallel()
 	text := "one two three"
-	piece := func(start, end int, from *StoredChunk) Piece {
-		return Piece{
+	cut := func(start, end int, from *StoredChunk) Chunk {
+		return Chunk{
 			Chunk: chunk.Chunk{Start: start, End: end}, Hash: pipeline.TextHash(text[start:end]), From: from, Stays: from != nil,
 			Vector: []float32{1, 2, 3},
 		}
 	}
-	w := Write{Key: "1", Text: text, Pieces: []Piece{
-		piece(0, 3, &StoredChunk{Start: 0, End: 3, Generation: 4, HasText: true}),
-		piece(4, 7, &StoredChunk{No: 1, Start: 5, End: 8, Generation: 4, HasText: true}),
-		piece(8, 13, nil),
-		piece(0, 3, &StoredChunk{No: 3, Start: 0, End: 3, Generation: 3, HasText: true}),
-		piece(4, 7, &StoredChunk{No: 4, Start: 4, End: 7, Generation: 4}),
+	w := Write{Key: "1", Text: text, Chunks: []Chunk{
+		cut(0, 3, &StoredChunk{Start: 0, End: 3, Generation: 4, HasText: true}),
+		cut(4, 7, &StoredChunk{No: 1, Start: 5, End: 8, Generation: 4, HasText: true}),
+		cut(8, 13, nil),
+		cut(0, 3, &StoredChunk{No: 3, Start: 0, End: 3, Generation: 3, HasText: true}),
+		cut(4, 7, &StoredChunk{No: 4, Start: 4, End: 7, Generation: 4}),
 	}}
 	c := newChunks(shapes()["chunks"], nil)
 	shifted, put, ends := c.changed([]Write{w})
@@ -179,7 +179,7 @@ func TestChunks_WritesWhatChanged(t *testing.T) {
 		}
 	}
 	other := w
-	other.Pieces = w.Pieces[1:]
+	other.Chunks = w.Chunks[1:]
 	if table := New(c.p, nil, Options{}); table.VectorHash(&w) == table.VectorHash(&other) || table.Chunks() == nil {
 		t.Error("other chunks have the same hash")
 	}
@@ -191,9 +191,9 @@ func TestChunks_WritesByWindows(t *testing.T) {
 	t.Parallel()
 	c := newChunks(shapes()["chunks"], nil)
 	stays := StoredChunk{Start: -1, End: -1}
-	w := Write{Key: "1", Text: "x", Pieces: make([]Piece, 2*chunkWindow+2)}
+	w := Write{Key: "1", Text: "x", Chunks: make([]Chunk, 2*chunkWindow+2)}
 	for no := range chunkWindow + 1 {
-		w.Pieces[no] = Piece{From: &stays, Stays: true}
+		w.Chunks[no] = Chunk{From: &stays, Stays: true}
 	}
 	steps, err := c.steps([]Write{w, {Key: "2"}})
 	if err != nil || len(steps) != 5 {
@@ -224,7 +224,7 @@ func TestChunks_WritesByWindows(t *testing.T) {
 		}
 	}
 	if ends, _ := steps[0].args[slices.Index(c.chunks.end.params, "chunks")].([]int); !slices.Equal(ends,
-		[]int{len(w.Pieces), 0}) {
+		[]int{len(w.Chunks), 0}) {
 		t.Errorf("the rows end with chunk %v", ends)
 	}
 }
@@ -278,8 +278,8 @@ func TestChunks_VectorsAreThoseOfTheChunks(t *testing.T) {
 func TestChunkRows_WindowsEndWithTheRows(t *testing.T) {
 	t.Parallel()
 	var r chunkRows
-	w := Write{Key: "1", Text: "x", Pieces: make([]Piece, chunkWindow+1)}
-	for no := range w.Pieces {
+	w := Write{Key: "1", Text: "x", Chunks: make([]Chunk, chunkWindow+1)}
+	for no := range w.Chunks {
 		r.add(&w, no, false)
 	}
 	first, second := r.window(0), r.window(chunkWindow)

@@ -12,8 +12,8 @@ import (
 	"github.com/embedsidecar/embedsidecar/testenv"
 )
 
-// pieces is side with chunks.
-func pieces() pipeline.Spec {
+// chunked is side with chunks.
+func chunked() pipeline.Spec {
 	s := side()
 	s.Columns = []string{"body"}
 	s.Chunking = pipeline.Chunking{Strategy: pipeline.ChunkMarkdown, Tokens: 256, Overlap: 32, Context: "title"}
@@ -24,9 +24,9 @@ func TestInit_MakesTablesOfChunks(t *testing.T) {
 	t.Parallel()
 	b := newBase(t, makeDocs)
 	slot := b.SlotName()
-	r := b.init(b.options(slot, pieces()))
+	r := b.init(b.options(slot, chunked()))
 	p := r.Pipelines[0]
-	if !p.Chunked || !p.HashIndexed || p.Chunking != pieces().Chunking ||
+	if !p.Chunked || !p.HashIndexed || p.Chunking != chunked().Chunking ||
 		!slices.Equal(p.Watched, []string{"title", "body"}) {
 		t.Errorf("confirmed as %+v", p)
 	}
@@ -39,7 +39,7 @@ func TestInit_MakesTablesOfChunks(t *testing.T) {
 	if !slices.Equal(columns, want) {
 		t.Errorf("columns %v, want %v", columns, want)
 	}
-	if again := b.init(b.options(slot, pieces())); len(again.Steps) != 0 {
+	if again := b.init(b.options(slot, chunked())); len(again.Steps) != 0 {
 		t.Errorf("a second init did %v", whats(again))
 	}
 }
@@ -54,7 +54,7 @@ func TestInit_MakesATableOfWholeTextsOneOfChunksAndBack(t *testing.T) {
 	if before.Chunked {
 		t.Error("a table of whole texts was made with columns for chunks")
 	}
-	r := b.init(b.options(slot, pieces()))
+	r := b.init(b.options(slot, chunked()))
 	if got := whats(r); len(got) != 2 || got[0] != `columns and index of chunks in "public"."docs_embedding"` ||
 		!strings.Contains(got[1], "chunking") || !strings.Contains(got[1], "with a scan") {
 		t.Errorf("steps %q", got)
@@ -63,7 +63,7 @@ func TestInit_MakesATableOfWholeTextsOneOfChunksAndBack(t *testing.T) {
 	if !p.Chunked || !p.HashIndexed || p.Generation != before.Generation+1 {
 		t.Errorf("confirmed as %+v", p)
 	}
-	other := pieces()
+	other := chunked()
 	other.Chunking.Tokens = 128
 	if got := b.init(b.options(slot, other)).Pipelines[0]; got.Generation != p.Generation+1 {
 		t.Errorf("other settings: generation %d, want %d", got.Generation, p.Generation+1)
@@ -80,7 +80,7 @@ func TestInit_RefusesChunks(t *testing.T) {
 		"CREATE TABLE public.keyed (start_byte int PRIMARY KEY, body text)")
 	slot := b.SlotName()
 	change := func(f func(s *pipeline.Spec)) pipeline.Spec {
-		s := pieces()
+		s := chunked()
 		f(&s)
 		return s
 	}
@@ -136,7 +136,7 @@ func TestLoad_ATableThatLostItsColumnsWaitsForInit(t *testing.T) {
 	t.Parallel()
 	b := newBase(t, makeDocs)
 	slot := b.SlotName()
-	b.init(b.options(slot, pieces()))
+	b.init(b.options(slot, chunked()))
 	b.MustExec(`ALTER TABLE public.docs_embedding DROP COLUMN chunk_text`)
 	loaded, err := resolve.Load(t.Context(), b.pool, slot)
 	if err != nil {
@@ -146,7 +146,7 @@ func TestLoad_ATableThatLostItsColumnsWaitsForInit(t *testing.T) {
 		!strings.Contains(p.Detail, "embedsidecar init") {
 		t.Errorf("loaded as %s: %s", p.Status, p.Detail)
 	}
-	if p := b.init(b.options(slot, pieces())).Pipelines[0]; p.Status != pipeline.Active || !p.Chunked {
+	if p := b.init(b.options(slot, chunked())).Pipelines[0]; p.Status != pipeline.Active || !p.Chunked {
 		t.Errorf("after init: %+v", p)
 	}
 }

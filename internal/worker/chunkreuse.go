@@ -8,7 +8,7 @@ import (
 	"github.com/embedsidecar/embedsidecar/internal/rows"
 )
 
-// matchStored finds pieces whose vectors are stored for the same row: where they were, or elsewhere.
+// matchStored finds chunks whose vectors are stored for the same row: where they were, or elsewhere.
 func (w *Worker) matchStored(ctx context.Context, items []item) error {
 	var (
 		keys   []string
@@ -33,53 +33,53 @@ func (w *Worker) matchStored(ctx context.Context, items []item) error {
 	return nil
 }
 
-// match gives each piece a stored chunk with its hash, first the one of its own number. No two get the same.
+// match gives each chunk a stored chunk with its hash, first the one of its own number. No two get the same.
 func (it *item) match(stored []rows.StoredChunk) {
 	free := map[[sha256.Size]byte][]*rows.StoredChunk{}
 	for i := range stored {
 		s := &stored[i]
-		if s.No < len(it.pieces) && it.pieces[s.No].Hash == s.Hash {
-			it.pieces[s.No].From = s
+		if s.No < len(it.chunks) && it.chunks[s.No].Hash == s.Hash {
+			it.chunks[s.No].From = s
 			continue
 		}
 		free[s.Hash] = append(free[s.Hash], s)
 	}
-	for i := range it.pieces {
-		if p := &it.pieces[i]; p.From == nil && len(free[p.Hash]) > 0 {
-			p.From, free[p.Hash] = free[p.Hash][0], free[p.Hash][1:]
+	for i := range it.chunks {
+		if c := &it.chunks[i]; c.From == nil && len(free[c.Hash]) > 0 {
+			c.From, free[c.Hash] = free[c.Hash][0], free[c.Hash][1:]
 		}
 	}
 }
 
 // reuseChunks fills in vectors that other rows have, or that are remembered.
 func (w *Worker) reuseChunks(ctx context.Context, items []item) error {
-	wanted := map[[sha256.Size]byte][]*rows.Piece{}
+	wanted := map[[sha256.Size]byte][]*rows.Chunk{}
 	var hashes [][]byte
 	for i := range items {
-		for k := range items[i].pieces {
-			p := &items[i].pieces[k]
-			if !p.Unknown() {
+		for k := range items[i].chunks {
+			c := &items[i].chunks[k]
+			if !c.Unknown() {
 				continue
 			}
 			if items[i].row.Anew() {
-				w.o.Service.Forget(p.Hash)
+				w.o.Service.Forget(c.Hash)
 				continue
 			}
-			if _, ok := w.o.Service.Cached(p.Hash); ok {
+			if _, ok := w.o.Service.Cached(c.Hash); ok {
 				continue // the service answers it
 			}
-			if wanted[p.Hash] == nil {
-				hashes = append(hashes, p.Hash[:])
+			if wanted[c.Hash] == nil {
+				hashes = append(hashes, c.Hash[:])
 			}
-			wanted[p.Hash] = append(wanted[p.Hash], p)
+			wanted[c.Hash] = append(wanted[c.Hash], c)
 		}
 	}
 	if len(hashes) == 0 {
 		return nil
 	}
 	err := w.chunks.Known(ctx, hashes, func(i int, vector []float32) {
-		for _, p := range wanted[[sha256.Size]byte(hashes[i])] {
-			p.Vector = vector
+		for _, c := range wanted[[sha256.Size]byte(hashes[i])] {
+			c.Vector = vector
 			w.stats.Reused.Add(1)
 		}
 	})
@@ -89,16 +89,16 @@ func (w *Worker) reuseChunks(ctx context.Context, items []item) error {
 	return nil
 }
 
-// fetchMoved reads the vectors of pieces that are stored under another number.
+// fetchMoved reads the vectors of chunks that are stored under another number.
 func (w *Worker) fetchMoved(ctx context.Context, items []item) error {
 	var (
 		keys  []string
-		moved []*rows.Piece
+		moved []*rows.Chunk
 	)
 	for i := range items {
-		for k := range items[i].pieces {
-			if p := &items[i].pieces[k]; items[i].action == vectorIn && p.From != nil && !p.Stays && p.Vector == nil {
-				keys, moved = append(keys, items[i].task.RowKey), append(moved, p)
+		for k := range items[i].chunks {
+			if c := &items[i].chunks[k]; items[i].action == vectorIn && c.From != nil && !c.Stays && c.Vector == nil {
+				keys, moved = append(keys, items[i].task.RowKey), append(moved, c)
 			}
 		}
 	}

@@ -66,7 +66,7 @@ func (w *Worker) embedChunks(ctx context.Context, items []item, first *room, alo
 				return w.groupFailed(ctx, group, rest, err)
 			}
 		}
-		if err := w.embedPieces(ctx, group, alone); err != nil {
+		if err := w.embedUnknown(ctx, group, alone); err != nil {
 			return w.groupFailed(ctx, group, rest, err)
 		}
 		if err := failpoint.Hit("worker/after-embed"); err != nil {
@@ -100,12 +100,12 @@ func textsEnd(items []item, begin int) int {
 	return len(items)
 }
 
-// groupEnd returns the end of a group of items whose pieces to embed are about a batch.
+// groupEnd returns the end of a group of items whose chunks to embed are about a batch.
 func (w *Worker) groupEnd(items []item, begin int) int {
 	n := 0
 	for i := begin; i < len(items); i++ {
-		for k := range items[i].pieces {
-			if items[i].pieces[k].Unknown() {
+		for k := range items[i].chunks {
+			if items[i].chunks[k].Unknown() {
 				n++
 			}
 		}
@@ -157,7 +157,7 @@ func (w *Worker) readLarge(ctx context.Context, one []item) error {
 	return w.lookAgain(ctx, found)
 }
 
-// prepare cuts the texts of items and finds out which of their pieces have a vector already.
+// prepare cuts the texts of items and finds out which of their chunks have a vector already.
 func (w *Worker) prepare(ctx context.Context, items []item, alone bool) error {
 	if err := w.cut(ctx, items, alone); err != nil {
 		return embedderError{err}
@@ -218,9 +218,9 @@ func (w *Worker) cutItems(ctx context.Context, items []*item, alone bool) error 
 		if it.action != vectorIn {
 			continue
 		}
-		it.pieces = make([]rows.Piece, len(chunks))
+		it.chunks = make([]rows.Chunk, len(chunks))
 		for k, c := range chunks {
-			it.pieces[k] = rows.Piece{Chunk: c, Hash: pipeline.TextHash(c.Embedded(it.row.Text))}
+			it.chunks[k] = rows.Chunk{Chunk: c, Hash: pipeline.TextHash(c.Embedded(it.row.Text))}
 		}
 	}
 	return nil
@@ -278,20 +278,20 @@ func cutOne(s chunk.Settings, text, title chunk.Text) (chunks []chunk.Chunk, err
 	return chunk.Cut(s, text, title), nil
 }
 
-// embedPieces asks for the vectors of pieces that have none, numbers the pieces, and fetches those vectors that stay
+// embedUnknown asks for the vectors of chunks that have none, numbers the chunks, and fetches those vectors that stay
 // in the destination under another number.
-func (w *Worker) embedPieces(ctx context.Context, items []item, alone bool) error {
+func (w *Worker) embedUnknown(ctx context.Context, items []item, alone bool) error {
 	var (
 		texts  []string
 		owners []*item
-		wanted []*rows.Piece
+		wanted []*rows.Chunk
 	)
 	for i := range items {
 		it := &items[i]
-		for k := range it.pieces {
-			if p := &it.pieces[k]; it.action == vectorIn && p.Unknown() {
+		for k := range it.chunks {
+			if c := &it.chunks[k]; it.action == vectorIn && c.Unknown() {
 				it.sent = true
-				texts, owners, wanted = append(texts, p.Embedded(it.row.Text)), append(owners, it), append(wanted, p)
+				texts, owners, wanted = append(texts, c.Embedded(it.row.Text)), append(owners, it), append(wanted, c)
 			}
 		}
 	}
@@ -325,17 +325,17 @@ func (w *Worker) embedPieces(ctx context.Context, items []item, alone bool) erro
 	return w.fetchMoved(ctx, items)
 }
 
-// number leaves out pieces without a token, so that the place of each becomes its number.
+// number leaves out chunks without a token, so that the place of each becomes its number.
 func (it *item) number() {
 	if it.action != vectorIn {
 		return
 	}
-	it.pieces = slices.DeleteFunc(it.pieces, func(p rows.Piece) bool { return p.Empty })
-	if len(it.pieces) == 0 {
+	it.chunks = slices.DeleteFunc(it.chunks, func(c rows.Chunk) bool { return c.Empty })
+	if len(it.chunks) == 0 {
 		it.action = empty
 	}
-	for no := range it.pieces {
-		p := &it.pieces[no]
-		p.Stays = p.From != nil && p.From.No == no && !p.From.Respell
+	for no := range it.chunks {
+		c := &it.chunks[no]
+		c.Stays = c.From != nil && c.From.No == no && !c.From.Respell
 	}
 }

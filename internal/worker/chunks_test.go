@@ -10,17 +10,17 @@ import (
 
 func hashOf(s string) [sha256.Size]byte { return pipeline.TextHash(s) }
 
-// pieces are chunks of a text, a letter each.
-func pieces(text string) []rows.Piece {
-	list := make([]rows.Piece, len(text))
+// letters are the chunks of a text, a letter each.
+func letters(text string) []rows.Chunk {
+	list := make([]rows.Chunk, len(text))
 	for i := range text {
 		list[i].Hash = hashOf(text[i : i+1])
 	}
 	return list
 }
 
-// storedPieces are the same as they are stored.
-func storedPieces(text string) []rows.StoredChunk {
+// storedLetters are the same as they are stored.
+func storedLetters(text string) []rows.StoredChunk {
 	list := make([]rows.StoredChunk, len(text))
 	for i := range text {
 		list[i] = rows.StoredChunk{No: i, Hash: hashOf(text[i : i+1])}
@@ -45,16 +45,16 @@ func TestMatch_TakesWhatIsStoredOnce(t *testing.T) {
 		{"ab", "baa", []int{1, 0, -1}, []bool{false, false, false}},
 		{"", "a", []int{-1}, []bool{false}},
 	} {
-		it := item{action: vectorIn, pieces: pieces(c.now)}
-		it.match(storedPieces(c.before))
+		it := item{action: vectorIn, chunks: letters(c.now)}
+		it.match(storedLetters(c.before))
 		it.number()
-		for i := range it.pieces {
-			p, from := &it.pieces[i], -1
+		for i := range it.chunks {
+			p, from := &it.chunks[i], -1
 			if p.From != nil {
 				from = p.From.No
 			}
 			if from != c.from[i] || p.Stays != c.stays[i] || p.Unknown() != (c.from[i] < 0) {
-				t.Errorf("%q after %q: piece %d comes from %d and stays: %t, want %d, %t", c.now, c.before, i, from, p.Stays,
+				t.Errorf("%q after %q: chunk %d comes from %d and stays: %t, want %d, %t", c.now, c.before, i, from, p.Stays,
 					c.from[i], c.stays[i])
 			}
 		}
@@ -64,33 +64,33 @@ func TestMatch_TakesWhatIsStoredOnce(t *testing.T) {
 // A row whose key is spelled anew has every chunk written, though each is where it was.
 func TestNumber_OfAnotherSpelling(t *testing.T) {
 	t.Parallel()
-	it := item{action: vectorIn, pieces: pieces("ab")}
-	stored := storedPieces("ab")
+	it := item{action: vectorIn, chunks: letters("ab")}
+	stored := storedLetters("ab")
 	stored[1].Respell = true
 	it.match(stored)
 	it.number()
-	if !it.pieces[0].Stays || it.pieces[1].Stays {
-		t.Errorf("the first stays: %t, the respelled one: %t", it.pieces[0].Stays, it.pieces[1].Stays)
+	if !it.chunks[0].Stays || it.chunks[1].Stays {
+		t.Errorf("the first stays: %t, the respelled one: %t", it.chunks[0].Stays, it.chunks[1].Stays)
 	}
 }
 
-// Pieces without a token get no number, and a row of nothing else has no text.
+// Chunks without a token get no number, and a row of nothing else has no text.
 func TestNumber_LeavesOutWhatHasNoToken(t *testing.T) {
 	t.Parallel()
-	it := item{action: vectorIn, pieces: pieces("abc")}
-	it.pieces[1].Empty = true
+	it := item{action: vectorIn, chunks: letters("abc")}
+	it.chunks[1].Empty = true
 	table := rows.New(&pipeline.Pipeline{Spec: pipeline.Spec{IntoTable: "t"}, Chunked: true}, nil, rows.Options{})
 	hash := func() [pipeline.VectorHashSize]byte { w := it.write(); return table.VectorHash(&w) }
 	whole := hash()
 	it.number()
-	if len(it.pieces) != 2 || it.pieces[1].Hash != hashOf("c") {
-		t.Fatalf("%d pieces are left", len(it.pieces))
+	if len(it.chunks) != 2 || it.chunks[1].Hash != hashOf("c") {
+		t.Fatalf("%d chunks are left", len(it.chunks))
 	}
 	if hash() == whole {
-		t.Error("the hash of the pieces is that of other pieces")
+		t.Error("the hash of the chunks is that of other chunks")
 	}
-	for i := range it.pieces {
-		it.pieces[i].Empty = true
+	for i := range it.chunks {
+		it.chunks[i].Empty = true
 	}
 	it.number()
 	if it.action != empty {
@@ -101,7 +101,7 @@ func TestNumber_LeavesOutWhatHasNoToken(t *testing.T) {
 func TestGroups_EndWhereTheyAreFull(t *testing.T) {
 	t.Parallel()
 	w := New(Options{Pipeline: &pipeline.Pipeline{}, BatchRows: 4})
-	items := []item{{pieces: pieces("ab")}, {pieces: pieces("cd")}, {pieces: pieces("e")}, {pieces: pieces("fghijkl")}}
+	items := []item{{chunks: letters("ab")}, {chunks: letters("cd")}, {chunks: letters("e")}, {chunks: letters("fghijkl")}}
 	for begin, want := range []int{2, 3, 3, 4} { // the last is more than a batch, and goes alone
 		if got := w.groupEnd(items, begin); got != want {
 			t.Errorf("the group from %d ends at %d, want %d", begin, got, want)

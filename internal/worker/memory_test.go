@@ -187,8 +187,8 @@ func (t *change) commit(_ context.Context, outcomes []queue.Outcome) (queue.Fini
 		if m.p.Chunked {
 			k.hash = nil
 			h := sha256.New()
-			for no := range w.Pieces {
-				p := &w.Pieces[no]
+			for no := range w.Chunks {
+				p := &w.Chunks[no]
 				_, _ = h.Write(p.Hash[:])
 				vector := p.Vector
 				if p.Stays {
@@ -280,8 +280,8 @@ func (m *memory) Known(_ context.Context, hashes [][]byte, f func(i int, vector 
 	return nil
 }
 
-func (m *memory) FetchMoved(_ context.Context, keys []string, pieces []*rows.Piece) error {
-	for i, p := range pieces {
+func (m *memory) FetchMoved(_ context.Context, keys []string, moved []*rows.Chunk) error {
+	for i, p := range moved {
 		p.Vector = m.stored[keys[i]].chunks[p.From.No].Vector
 	}
 	return nil

@@ -21,7 +21,7 @@ type item struct {
 	row    rows.Row
 	action action
 	vector []float32
-	pieces []rows.Piece // chunked: instead of vector, in the order of their numbers
+	chunks []rows.Chunk // chunked: instead of vector, in the order of their numbers
 	err    error        // of this row alone
 	sent   bool         // the embedder was asked for its text, or a part of it
 	nobody bool         // no row can have its key: it is no value of the key columns any more

@@ -66,8 +66,8 @@ func (w *Worker) refusal(it *item, err error) string {
 		return what
 	}
 	most := len(it.vector)
-	for i := range it.pieces {
-		most = max(most, len(it.pieces[i].Vector))
+	for i := range it.chunks {
+		most = max(most, len(it.chunks[i].Vector))
 	}
 	if most <= 2*pipeline.MaxSparseIndexed {
 		return what

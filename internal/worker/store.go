@@ -45,7 +45,7 @@ type table interface {
 type chunkTable interface {
 	Stored(ctx context.Context, keys []string) ([][]rows.StoredChunk, error)
 	Known(ctx context.Context, hashes [][]byte, f func(i int, vector []float32)) error
-	FetchMoved(ctx context.Context, keys []string, pieces []*rows.Piece) error
+	FetchMoved(ctx context.Context, keys []string, moved []*rows.Chunk) error
 	Deep(ctx context.Context, key string) ([]rows.DeepChunk, error)
 }
 

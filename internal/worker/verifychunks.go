@@ -63,7 +63,7 @@ func (w *Worker) embedChunkSample(ctx context.Context, report *Report, keys []st
 	return nil
 }
 
-// problemOf tells in what a stored chunk is not a piece of its row's text, or "".
+// problemOf tells in what a stored chunk is not one of its row's text, or "".
 func problemOf(c *rows.DeepChunk, text string) string {
 	if c.Start < 0 || c.Start >= c.End || c.End > len(text) {
 		return fmt.Sprintf("is bytes %d to %d of a text of %d", c.Start, c.End, len(text))

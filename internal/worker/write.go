@@ -128,7 +128,7 @@ func changeOf(items []item, generation int32) rows.Change {
 // write is what is written for an item with a vector.
 func (it *item) write() rows.Write {
 	return rows.Write{
-		Key: it.task.RowKey, TextHash: it.row.TextHash[:], Vector: it.vector, Text: it.row.Text, Pieces: it.pieces,
+		Key: it.task.RowKey, TextHash: it.row.TextHash[:], Vector: it.vector, Text: it.row.Text, Chunks: it.chunks,
 	}
 }
 
@@ -276,11 +276,11 @@ func (w *Worker) entries(items []item, locked *rows.Locks) (entries []entry) {
 
 // vectors is how many are written for an item with a vector: with chunks, those that do not stay where they are.
 func (it *item) vectors() (n int64) {
-	if it.pieces == nil {
+	if it.chunks == nil {
 		return 1
 	}
-	for i := range it.pieces {
-		if !it.pieces[i].Stays {
+	for i := range it.chunks {
+		if !it.chunks[i].Stays {
 			n++
 		}
 	}

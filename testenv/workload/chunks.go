@@ -175,13 +175,13 @@ func (r *Report) judgeChunks(s Shape, key, text, title string, stored []storedCh
 			return
 		}
 		got := stored[no]
-		piece := text[c.Start:c.End]
+		own := text[c.Start:c.End]
 		switch {
 		case got.No != no || got.Start != c.Start || got.End != c.End || got.Context != c.Context:
 			note(&r.Stale, "it is chunk %d, bytes %d to %d, context %q; want %d to %d, %q", got.No, got.Start, got.End,
 				got.Context, c.Start, c.End, c.Context)
-		case s.Chunking.NoText && got.Text != nil || !s.Chunking.NoText && (got.Text == nil || *got.Text != piece):
-			note(&r.Stale, "another text is stored than the %d bytes of the chunk", len(piece))
+		case s.Chunking.NoText && got.Text != nil || !s.Chunking.NoText && (got.Text == nil || *got.Text != own):
+			note(&r.Stale, "another text is stored than the %d bytes of the chunk", len(own))
 		case !near(s.Stored, got.Vector, want):
 			note(&r.Stale, "it begins with %v, want %v", got.Vector[:min(3, len(got.Vector))], want[:min(3, len(want))])
 		default:
