@@ -60,17 +60,17 @@ func (c *child) end() error { return c.stop(syscall.SIGTERM) }
 
 // stop ends it with a signal, and insists after a while.
 func (c *child) stop(sig os.Signal) error {
-	const patience = 30 * time.Second
+	const gracePeriod = 30 * time.Second
 	if err := c.cmd.Process.Signal(sig); err != nil && !errors.Is(err, os.ErrProcessDone) {
 		return fmt.Errorf("stop %s: %w", c.cmd.Path, err)
 	}
 	select {
 	case <-c.done:
 		return nil
-	case <-time.After(patience):
+	case <-time.After(gracePeriod):
 		_ = c.cmd.Process.Signal(syscall.SIGKILL)
 		<-c.done
-		return fmt.Errorf("%s did not end within %s of being told to and was killed: %s", c.cmd.Path, patience, c.tail())
+		return fmt.Errorf("%s did not end within %s of being told to and was killed: %s", c.cmd.Path, gracePeriod, c.tail())
 	}
 }
 

@@ -196,7 +196,7 @@ func (s *sidecar) beside(ctx context.Context, number int) (float64, error) {
 
 // queued waits until everything that is committed now has its tasks.
 func (s *sidecar) queued(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, patience)
+	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	lsn, err := report.Now(ctx, s.pool)
 	if err != nil {
@@ -220,7 +220,7 @@ func (s *sidecar) queued(ctx context.Context) error {
 // clear takes all work of neighbours away, but for the rows that somebody is writing at this moment, until there is
 // none.
 func (s *sidecar) clear(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, patience)
+	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	for {
 		_, err := s.pool.Exec(ctx, `DELETE FROM embedsidecar.task WHERE task_id IN (SELECT t.task_id
@@ -324,7 +324,7 @@ func (p *place) writeNeighbours(dir string, manners func(number int) string) (fi
 
 // mine waits until every row of docs has been worked since a moment, and returns when that was.
 func (s *sidecar) mine(ctx context.Context, since time.Time) (time.Time, error) {
-	ctx, cancel := context.WithTimeout(ctx, patience)
+	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	for {
 		done := 0

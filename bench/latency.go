@@ -143,7 +143,7 @@ func (pr *probe) once(ctx context.Context, alive func() error) error {
 		return fmt.Errorf("commit: %w", err)
 	}
 	committed := time.Now()
-	deadline := committed.Add(patience)
+	deadline := committed.Add(timeout)
 	for {
 		var there int
 		err := pr.pool.QueryRow(ctx, "SELECT 1 FROM public.docs_embedding WHERE id = $1 AND text_hash = $2", id,
@@ -162,7 +162,7 @@ func (pr *probe) once(ctx context.Context, alive func() error) error {
 			return err
 		}
 		if now.After(deadline) {
-			return fmt.Errorf("no vector within %s", patience)
+			return fmt.Errorf("no vector within %s", timeout)
 		}
 		if err := pause(ctx, lookAgain); err != nil {
 			return err

@@ -164,7 +164,7 @@ func (b *bare) end() error {
 	select {
 	case <-b.done:
 		return nil
-	case <-time.After(patience):
+	case <-time.After(timeout):
 		return b.stop(syscall.SIGKILL)
 	}
 }

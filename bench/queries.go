@@ -136,8 +136,8 @@ func (s *sidecar) client(ctx context.Context, p *place) (*client, error) {
 		if dead := s.alive(); dead != nil {
 			return nil, dead
 		}
-		if time.Since(began) > patience {
-			return nil, fmt.Errorf("no queries are answered within %s: %s", patience, s.tail())
+		if time.Since(began) > timeout {
+			return nil, fmt.Errorf("no queries are answered within %s: %s", timeout, s.tail())
 		}
 		if err := pause(ctx, 10*time.Millisecond); err != nil {
 			return nil, err
@@ -210,7 +210,7 @@ func (c *client) once(ctx context.Context, kind int) (time.Duration, error) {
 
 // reached waits until so many rows have their vector.
 func (s *sidecar) reached(ctx context.Context, rows int) error {
-	ctx, cancel := context.WithTimeout(ctx, patience)
+	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	for {
 		done, err := rowsDone(ctx, s.pool)

@@ -22,7 +22,7 @@ var (
 	onnx = []string{"--plugin", "onnx"}
 )
 
-const patience = 2 * time.Minute // for anything that takes seconds
+const timeout = 2 * time.Minute // for anything that takes seconds
 
 // sidecar is a running sidecar on the table docs of a database.
 type sidecar struct {
@@ -89,7 +89,7 @@ func (s *sidecar) streams(ctx context.Context) error {
 
 // settle waits until everything that is committed now is worked.
 func (s *sidecar) settle(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, patience)
+	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	if err := s.streams(ctx); err != nil {
 		return err
@@ -139,7 +139,7 @@ func pause(ctx context.Context, d time.Duration) error {
 // worked waits until no task is left and so many rows have been worked since a moment, and returns when that was. It
 // looks seldom enough to cost nothing: the dead tasks of a busy queue are many to walk over.
 func (s *sidecar) worked(ctx context.Context, since time.Time, rows int) (time.Time, error) {
-	ctx, cancel := context.WithTimeout(ctx, patience)
+	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	if err := s.streams(ctx); err != nil {
 		return time.Time{}, err

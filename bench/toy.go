@@ -76,7 +76,7 @@ func (t *toy) caughtUp(ctx context.Context) error {
 }
 
 func (t *toy) until(ctx context.Context, what, sql string) error {
-	ctx, cancel := context.WithTimeout(ctx, patience)
+	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	for {
 		var done bool

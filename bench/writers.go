@@ -233,7 +233,7 @@ func (fl *floor) cpu() time.Duration { return fl.c.cpu() }
 
 // caughtUp waits until everything that is committed now was sent.
 func (fl *floor) caughtUp(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, patience)
+	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	var lsn string
 	if err := fl.pool.QueryRow(ctx, "SELECT pg_current_wal_flush_lsn()::text").Scan(&lsn); err != nil {

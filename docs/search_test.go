@@ -21,8 +21,8 @@ import (
 	"github.com/embedsidecar/embedsidecar/testenv/canary"
 )
 
-// patience is how long something may take that takes a moment.
-const patience = 5 * time.Minute
+// waitTimeout is how long something may take that takes a moment.
+const waitTimeout = 5 * time.Minute
 
 // reader is somebody who follows a paper: a table as it describes, the program in the path, and a folder to work in.
 type reader struct {
@@ -52,7 +52,7 @@ func newReader(t *testing.T) *reader {
 // sh runs what a paper shows and returns what it printed on standard output.
 func (r *reader) sh(script string, vars ...string) string {
 	r.t.Helper()
-	ctx, cancel := context.WithTimeout(r.t.Context(), patience)
+	ctx, cancel := context.WithTimeout(r.t.Context(), waitTimeout)
 	defer cancel()
 	c := exec.CommandContext(ctx, "sh", "-eu", "-c", script)
 	c.Dir, c.Env = r.dir, append(slices.Clone(r.vars), vars...)
@@ -111,13 +111,13 @@ func (r *reader) start(script, message, attribute string, vars ...string) (value
 	}
 	stop = sync.OnceFunc(func() {
 		_ = c.Process.Signal(os.Interrupt)
-		kill := time.AfterFunc(patience, func() { _ = c.Process.Kill() })
+		kill := time.AfterFunc(waitTimeout, func() { _ = c.Process.Kill() })
 		defer kill.Stop()
 		_ = c.Wait() // how it ends is not what is tested here
 		r.clean(script, nil, d.log.Bytes())
 	})
 	r.t.Cleanup(stop)
-	testenv.Eventually(r.t, patience, func() (bool, string) {
+	testenv.Eventually(r.t, waitTimeout, func() (bool, string) {
 		d.mu.Lock()
 		defer d.mu.Unlock()
 		for line := range strings.SplitSeq(d.log.String(), "\n") {
@@ -168,7 +168,7 @@ func (r *reader) ask(method, url, token, body string) (status int, answer string
 // answers asks until the answer has a status: what is asked first may still wait for the database.
 func (r *reader) answers(status int, method, url, token, body string) (answer string) {
 	r.t.Helper()
-	testenv.Eventually(r.t, patience, func() (bool, string) {
+	testenv.Eventually(r.t, waitTimeout, func() (bool, string) {
 		var got int
 		got, answer = r.ask(method, url, token, body)
 		return got == status, fmt.Sprintf("%s %s %s: %d, want %d: %s", method, url, body, got, status, answer)

@@ -14,8 +14,8 @@ const (
 	portion = 32
 	// askedLately is for how long after a question bulk calls stay small.
 	askedLately = 30 * time.Second
-	// bulkPatience is for how long bulk work gives way at a time: it goes on, if slowly, under any number of questions.
-	bulkPatience = 500 * time.Millisecond
+	// bulkYield is for how long bulk work gives way at a time: it goes on, if slowly, under any number of questions.
+	bulkYield = 500 * time.Millisecond
 )
 
 // gate lets those who ask go first. The zero gate is open.
@@ -54,11 +54,11 @@ func (g *gate) giveWay(ctx context.Context) error {
 	if idle == nil {
 		return ctx.Err()
 	}
-	patience := time.NewTimer(bulkPatience)
-	defer patience.Stop()
+	timer := time.NewTimer(bulkYield)
+	defer timer.Stop()
 	select {
 	case <-idle:
-	case <-patience.C:
+	case <-timer.C:
 	case <-ctx.Done():
 	}
 	return ctx.Err()

@@ -107,7 +107,7 @@ func TestAsk_GoesAheadOfBulkWork(t *testing.T) {
 		h.wants(t, "document 100", "query 1", "document 32", "query 1")
 		h.release(t, "document 32")
 		h.wants(t, "document 100", "query 1", "document 32", "query 1")
-		<-time.After(bulkPatience) // the question takes for ever: the rows go on all the same
+		<-time.After(bulkYield) // the question takes for ever: the rows go on all the same
 		h.wants(t, "document 100", "query 1", "document 32", "query 1", "document 32")
 		h.release(t, "query 1")
 		h.release(t, "document 32")

@@ -59,14 +59,14 @@ type Enqueued struct {
 }
 
 // How long a change whose transaction is not visible yet may hold up its batch before it simply becomes a task,
-// unless SetPatience says otherwise. Usually its server process was only interrupted between two steps of its commit.
-// But a commit may also wait for a synchronous standby that is away: after one wait in vain the next ones are short,
-// until one is not in vain.
+// unless SetVisibilityTimeout says otherwise. Usually its server process was only interrupted between two steps of its
+// commit. But a commit may also wait for a synchronous standby that is away: after one wait in vain the next ones are
+// short, until one is not in vain.
 const (
-	visibilityPatience   = time.Second
-	visibilityImpatience = 20 * time.Millisecond
-	visibilityPause      = time.Millisecond
-	visibilityPauseMax   = 20 * time.Millisecond
+	visibilityTimeout      = time.Second
+	shortVisibilityTimeout = 20 * time.Millisecond
+	visibilityPause        = time.Millisecond
+	visibilityPauseMax     = 20 * time.Millisecond
 )
 
 // Enqueue makes a batch durable in one transaction: tasks, scan requests and LSN checkpoint. Changes may name a row
@@ -152,11 +152,11 @@ func mayBeDropped(changes []Change) []int64 {
 
 // awaitVisible waits a moment for transactions to become visible, if they are not yet.
 func (q *Queue) awaitVisible(ctx context.Context, tx pgx.Tx, xids []int64, visible bool) error {
-	patience := q.patience
+	timeout := q.visibilityTimeout
 	if q.waitedInVain.Load() {
-		patience = visibilityImpatience
+		timeout = shortVisibilityTimeout
 	}
-	deadline := time.Now().Add(patience)
+	deadline := time.Now().Add(timeout)
 	for pause := visibilityPause; !visible && time.Now().Before(deadline); pause = min(2*pause, visibilityPauseMax) {
 		if !sleep.For(ctx, pause) {
 			return ctx.Err()

@@ -266,7 +266,7 @@ func (c *cursor) passLocked(top int64, writers []string, oldest []*int64) {
 	c.top, c.noted = top, append([]string{}, writers...)
 }
 
-// Backlog returns how many tasks of a pipeline's most patient lane are open, counted up to twice limit.
+// Backlog returns how many tasks of a pipeline's low lane are open, counted up to twice limit.
 func (q *Queue) Backlog(ctx context.Context, pipelineID int32, limit int) (open int, err error) {
 	q.mu.Lock()
 	after, from := int64(0), q.dueFrom

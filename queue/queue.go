@@ -83,15 +83,15 @@ type Queue struct {
 	dueSet  chan struct{}
 	dueFrom time.Time // by the server's clock: before it nothing is due
 
-	patience     time.Duration // see visibilityPatience
-	wholeLook    time.Duration
-	waitedInVain atomic.Bool // for a transaction to become visible, the last time
+	visibilityTimeout time.Duration
+	wholeLook         time.Duration
+	waitedInVain      atomic.Bool // for a transaction to become visible, the last time
 }
 
 // waker holds what was told and not heard yet.
 type waker struct {
-	live    chan struct{} // there is work for everybody
-	patient chan struct{} // there is work in the most patient lane
+	live chan struct{} // there is work for everybody
+	low  chan struct{} // there is work in the low lane
 }
 
 // cursor remembers from where on a pipeline's lanes still hold waiting tasks, and from where on its leases live. What
@@ -115,13 +115,13 @@ type cursor struct {
 func New(db database.DB) *Queue {
 	return &Queue{
 		db: db, cursors: map[int32]*cursor{}, wakers: map[int32]waker{}, dueSet: make(chan struct{}, 1),
-		patience: visibilityPatience, wholeLook: wholeLook,
+		visibilityTimeout: visibilityTimeout, wholeLook: wholeLook,
 	}
 }
 
-// SetPatience says how long Enqueue waits for a transaction that is in the WAL and not visible yet, before changes
-// that may well have changed nothing become tasks. It is called before anything else.
-func (q *Queue) SetPatience(d time.Duration) { q.patience = d }
+// SetVisibilityTimeout says how long Enqueue waits for a transaction that is in the WAL and not visible yet, before
+// changes that may well have changed nothing become tasks. It is called before anything else.
+func (q *Queue) SetVisibilityTimeout(d time.Duration) { q.visibilityTimeout = d }
 
 // SetWholeLook says how often tasks are looked for from the very beginning, unless it is called: every five minutes.
 // It is called before anything else.
@@ -130,8 +130,7 @@ func (q *Queue) SetWholeLook(every time.Duration) { q.wholeLook = every }
 // Who says what a claimer takes.
 type Who int
 
-// The claimers. One that leaves the most patient lane alone is there for live changes while all others are deep in a
-// backfill.
+// The claimers. One that leaves the low lane alone is there for live changes while all others are deep in a backfill.
 const (
 	Anyone Who = iota
 	Express
@@ -143,15 +142,15 @@ func (q *Queue) Wait(ctx context.Context, pipelineID int32, who Who) bool {
 	q.mu.Lock()
 	w := q.wakersLocked(pipelineID)
 	q.mu.Unlock()
-	patient := w.patient
+	low := w.low
 	if who == Express {
-		patient = nil
+		low = nil
 	}
 	select {
 	case <-ctx.Done():
 		return false
 	case <-w.live:
-	case <-patient:
+	case <-low:
 	}
 	return true
 }
@@ -210,11 +209,11 @@ func (c *cursor) openLocked(lane int) {
 	}
 }
 
-// tellLocked wakes one who works a pipeline; live says that the work is also for those who leave the most patient
-// lane alone.
+// tellLocked wakes one who works a pipeline; live says that the work is also for those who leave the low lane
+// alone.
 func (q *Queue) tellLocked(pipelineID int32, live bool) {
 	w := q.wakersLocked(pipelineID)
-	c := w.patient
+	c := w.low
 	if live {
 		c = w.live
 	}
@@ -227,7 +226,7 @@ func (q *Queue) tellLocked(pipelineID int32, live bool) {
 func (q *Queue) wakersLocked(pipelineID int32) waker {
 	w, ok := q.wakers[pipelineID]
 	if !ok {
-		w = waker{live: make(chan struct{}, 1), patient: make(chan struct{}, 1)}
+		w = waker{live: make(chan struct{}, 1), low: make(chan struct{}, 1)}
 		q.wakers[pipelineID] = w
 	}
 	return w

@@ -131,11 +131,11 @@ func TestLease_WaitsUntilTheChangeIsVisible(t *testing.T) {
 // A change that changed nothing is known as such when its transaction is visible, and not before.
 func TestEnqueue_WaitsUntilWhatItMayDropIsVisible(t *testing.T) {
 	t.Parallel()
-	for patience, want := range map[time.Duration]queue.Enqueued{time.Hour: {Dropped: 1}, time.Millisecond: {Made: 1}} {
-		t.Run(patience.String(), func(t *testing.T) {
+	for timeout, want := range map[time.Duration]queue.Enqueued{time.Hour: {Dropped: 1}, time.Millisecond: {Made: 1}} {
+		t.Run(timeout.String(), func(t *testing.T) {
 			t.Parallel()
 			f := newFixture(t)
-			f.q.SetPatience(patience)
+			f.q.SetVisibilityTimeout(timeout)
 			source, vector := make([]byte, pipeline.ColumnHashSize), make([]byte, pipeline.VectorHashSize)
 			f.db.MustExec(`INSERT INTO embedsidecar.ledger (pipeline_id, row_key, source_hash, vector_hash, generation, lsn) VALUES ($1, '1', $2, $3, 1, '0/1')`, f.id, source, vector)
 			tx, err := f.db.Pool.Begin(t.Context())

@@ -147,7 +147,7 @@ func (s *Stream) takeEpoch(ctx context.Context, timeline int32, moved bool) (epo
 	return epoch, start, nil
 }
 
-// feedbackInterval is how often the server hears of us: well within its patience.
+// feedbackInterval is how often the server hears of us: well within wal_sender_timeout.
 func (s *Stream) feedbackInterval(ctx context.Context) (time.Duration, error) {
 	var ms int64
 	err := s.o.DB.QueryRow(ctx, "SELECT setting::bigint FROM pg_settings WHERE name = 'wal_sender_timeout'").Scan(&ms)

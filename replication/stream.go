@@ -241,8 +241,8 @@ type wedge struct {
 	times int
 }
 
-// patience is how often it is asked to try again.
-const patience = 6
+// maxTries is how often it is asked to go on.
+const maxTries = 6
 
 // undecodedError is what the server says instead of the next message of the stream.
 type undecodedError struct{ *pgconn.PgError }
@@ -264,7 +264,7 @@ func (w *wedge) judge(err error, at uint64) error {
 	if at != w.at {
 		*w = wedge{at: at}
 	}
-	if w.times++; w.times < patience {
+	if w.times++; w.times < maxTries {
 		return err
 	}
 	*w = wedge{}

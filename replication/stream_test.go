@@ -122,7 +122,7 @@ func TestRun_TriesAgainWithPauses(t *testing.T) {
 		if err := s.Run(ctx); err != nil {
 			t.Fatal(err)
 		}
-		if n := n.Load(); n < 35 || n > 60 || made != n/patience {
+		if n := n.Load(); n < 35 || n > 60 || made != n/maxTries {
 			t.Errorf("%d sessions in a minute, and %d tries to make the slot anew", n, made)
 		}
 		trouble := s.stats.Trouble.Load()

@@ -13,7 +13,7 @@ func TestWedge_GivesUpThePlaceThatTheServerCannotPass(t *testing.T) {
 	refused := fmt.Errorf("receive: %w", &undecodedError{&pgconn.PgError{Code: "22P05", Message: "no equivalent"}})
 	var w wedge
 	var gap *gapError
-	for i := 1; i < patience; i++ {
+	for i := 1; i < maxTries; i++ {
 		if err := w.judge(refused, 7); errors.As(err, &gap) {
 			t.Fatalf("gave up after %d tries", i)
 		}
@@ -21,7 +21,7 @@ func TestWedge_GivesUpThePlaceThatTheServerCannotPass(t *testing.T) {
 	if err := w.judge(refused, 8); errors.As(err, &gap) {
 		t.Fatal("gave up though it got on")
 	}
-	for i := 2; i < patience; i++ {
+	for i := 2; i < maxTries; i++ {
 		if err := w.judge(refused, 8); errors.As(err, &gap) {
 			t.Fatalf("gave up after %d tries", i)
 		}
@@ -29,13 +29,13 @@ func TestWedge_GivesUpThePlaceThatTheServerCannotPass(t *testing.T) {
 	if err := w.judge(&pgconn.PgError{Code: "57P01"}, 8); errors.As(err, &gap) {
 		t.Fatal("gave up because the server was stopped")
 	}
-	for i := 1; i < patience; i++ {
+	for i := 1; i < maxTries; i++ {
 		_ = w.judge(refused, 8)
 	}
 	if err := w.judge(refused, 8); !errors.As(err, &gap) {
 		t.Fatalf("got %v, want a gap", err)
 	}
-	for range 2 * patience {
+	for range 2 * maxTries {
 		if err := w.judge(fmt.Errorf("enqueue: %w", &pgconn.PgError{Code: "XX002", Message: "an index of ours is broken"}),
 			9); errors.As(err, &gap) {
 			t.Fatal("gave the slot up because a statement of ours was refused")
@@ -53,7 +53,7 @@ func TestWedge_KnowsWhatStaysAsItIs(t *testing.T) {
 	} {
 		var w wedge
 		var gap *gapError
-		for range patience - 1 {
+		for range maxTries - 1 {
 			_ = w.judge(&undecodedError{&pgconn.PgError{Code: code}}, 7)
 		}
 		if got := errors.As(w.judge(&undecodedError{&pgconn.PgError{Code: code}}, 7), &gap); got != want {

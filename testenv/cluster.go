@@ -27,9 +27,9 @@ type counter struct{ n atomic.Int64 }
 
 func (c *counter) next() string { return fmt.Sprintf("t_%s_%d", here, c.n.Add(1)) }
 
-// patiently executes a statement until nothing is in its way that passes by itself: a session that has been ended but
-// not gone yet, a look of autovacuum, another process of tests that does the same at this moment.
-func patiently(ctx context.Context, conn *pgx.Conn, statement string, args ...any) error {
+// execWithRetry executes a statement until nothing is in its way that passes by itself: a session that has been ended
+// but not gone yet, a look of autovacuum, another process of tests that does the same at this moment.
+func execWithRetry(ctx context.Context, conn *pgx.Conn, statement string, args ...any) error {
 	for {
 		_, err := conn.Exec(ctx, statement, args...)
 		if !isState(err, pgerrcode.ObjectInUse, pgerrcode.InternalError) || isState(err, pgerrcode.InternalError) &&
@@ -101,7 +101,7 @@ func (s *Server) leave() error {
 		return err
 	}
 	defer func() { _ = conn.Close(ctx) }()
-	err = patiently(ctx, conn, "DROP DATABASE IF EXISTS "+s.template)
+	err = execWithRetry(ctx, conn, "DROP DATABASE IF EXISTS "+s.template)
 	s.template = ""
 	return err
 }
@@ -136,7 +136,7 @@ func (s *Server) Template(ctx context.Context) (string, error) {
 		"DROP DATABASE IF EXISTS " + name,
 		fmt.Sprintf("CREATE DATABASE %s OWNER %s TEMPLATE template0", name, Owner),
 	} {
-		if err := patiently(ctx, conn, statement); err != nil {
+		if err := execWithRetry(ctx, conn, statement); err != nil {
 			return "", fmt.Errorf("make the template database: %w", err)
 		}
 	}
@@ -148,7 +148,7 @@ func (s *Server) Template(ctx context.Context) (string, error) {
 }
 
 func (s *Server) makeOwner(ctx context.Context, conn *pgx.Conn) error {
-	return patiently(ctx, conn, fmt.Sprintf(`DO $$
+	return execWithRetry(ctx, conn, fmt.Sprintf(`DO $$
 BEGIN
 	CREATE ROLE %[1]s;
 EXCEPTION WHEN duplicate_object OR unique_violation THEN NULL;
@@ -223,7 +223,7 @@ func (s *Server) NewDatabase(ctx context.Context, empty bool, encoding string) (
 	if encoding != "" {
 		template += fmt.Sprintf(" ENCODING '%s' LC_COLLATE 'C' LC_CTYPE 'C'", encoding)
 	}
-	if err := patiently(ctx, conn, fmt.Sprintf("CREATE DATABASE %s OWNER %s TEMPLATE %s", name, Owner,
+	if err := execWithRetry(ctx, conn, fmt.Sprintf("CREATE DATABASE %s OWNER %s TEMPLATE %s", name, Owner,
 		template)); err != nil {
 		return "", fmt.Errorf("make a test database: %w", err)
 	}
@@ -249,7 +249,7 @@ func (s *Server) DropDatabase(ctx context.Context, name string) error {
 	}
 	defer func() { _ = conn.Close(ctx) }()
 	quoted := pgx.Identifier{name}.Sanitize()
-	if err := patiently(ctx, conn, fmt.Sprintf("ALTER DATABASE %s ALLOW_CONNECTIONS false", quoted)); err != nil {
+	if err := execWithRetry(ctx, conn, fmt.Sprintf("ALTER DATABASE %s ALLOW_CONNECTIONS false", quoted)); err != nil {
 		return fmt.Errorf("drop database %s: %w", name, err)
 	}
 	for {
@@ -269,7 +269,7 @@ func (s *Server) DropDatabase(ctx context.Context, name string) error {
 	if err := s.endPrepared(ctx, conn, name); err != nil {
 		return fmt.Errorf("drop database %s: %w", name, err)
 	}
-	if err := patiently(ctx, conn, fmt.Sprintf("DROP DATABASE %s WITH (FORCE)", quoted)); err != nil {
+	if err := execWithRetry(ctx, conn, fmt.Sprintf("DROP DATABASE %s WITH (FORCE)", quoted)); err != nil {
 		return fmt.Errorf("drop database %s: %w", name, err)
 	}
 	return nil
@@ -314,7 +314,7 @@ func (s *Server) endPrepared(ctx context.Context, admin *pgx.Conn, database stri
 		return err
 	}
 	// ROLLBACK PREPARED works from inside the database only.
-	if err := patiently(ctx, admin, fmt.Sprintf("ALTER DATABASE %s ALLOW_CONNECTIONS true",
+	if err := execWithRetry(ctx, admin, fmt.Sprintf("ALTER DATABASE %s ALLOW_CONNECTIONS true",
 		pgx.Identifier{database}.Sanitize())); err != nil {
 		return err
 	}

@@ -124,7 +124,7 @@ func (d *Database) drop() {
 	}
 	defer func() { _ = conn.Close(ctx) }()
 	for i := range roles {
-		if err := patiently(ctx, conn, "DROP ROLE IF EXISTS "+d.roleName(i+1)); err != nil {
+		if err := execWithRetry(ctx, conn, "DROP ROLE IF EXISTS "+d.roleName(i+1)); err != nil {
 			d.t.Errorf("drop role %s: %v", d.roleName(i+1), err)
 		}
 	}

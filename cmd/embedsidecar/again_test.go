@@ -48,7 +48,7 @@ func TestInit_RenamesAPipelineAtWork(t *testing.T) {
 		"--no-auth")
 	address := d.logged("queries are answered", "address")
 	d.answers(address, searches, question, http.StatusOK, `"key":"7"`)
-	caughtUp := func() { s.run(0, "wait", "--caught-up", "--timeout", patience.String()) }
+	caughtUp := func() { s.run(0, "wait", "--caught-up", "--timeout", waitTimeout.String()) }
 	d.logged("streaming", "slot")
 	caughtUp()
 	made := func() time.Time { return testenv.Value[time.Time](s.db, "SELECT max(embedded_at) FROM docs_embedding") }
@@ -186,7 +186,7 @@ func TestWait_TellsWhatItWaitsFor(t *testing.T) {
 	s.db.MustExec("UPDATE docs SET title = 'x'")
 	w := s.background("wait", "--caught-up")
 	quiet := s.background("wait", "--caught-up", "--quiet")
-	testenv.Eventually(t, patience, func() (bool, string) {
+	testenv.Eventually(t, waitTimeout, func() (bool, string) {
 		return strings.Contains(w.text(), "waiting: changes are not read from the slot yet; no sidecar runs for slot "+
 			s.slot), w.text()
 	})

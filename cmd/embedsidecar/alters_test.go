@@ -85,7 +85,7 @@ func TestStory_AnApplicationAltersItsTables(t *testing.T) {
 	if p := s.state("public.notes"); p.ScanReason != "asked for" || p.ScanSeen != 50 || p.ScanExpected <= 0 {
 		t.Errorf("%+v", p)
 	}
-	testenv.Eventually(t, patience, func() (bool, string) {
+	testenv.Eventually(t, waitTimeout, func() (bool, string) {
 		now := s.figure(base, "embedsidecar_tasks_finished_total", `outcome="embedded"`, `"public.notes"`)
 		return now == counted+50, fmt.Sprintf("%v rows embedded, %v before 50 more", now, counted)
 	})
@@ -129,7 +129,7 @@ pipelines:
 // figure returns a number of a sidecar's metrics, the first whose labels hold the words.
 func (s *stage) figure(base, name string, labels ...string) (value float64) {
 	s.t.Helper()
-	testenv.Eventually(s.t, patience, func() (bool, string) {
+	testenv.Eventually(s.t, waitTimeout, func() (bool, string) {
 		_, body := get(s.t, base+"/metrics")
 	lines:
 		for line := range strings.SplitSeq(body, "\n") {

@@ -35,7 +35,7 @@ func TestP8_ReplicasOfDifferentAgesDoNotUndoEachOther(t *testing.T) {
 	is("title")
 	young := s.start(after...)
 	s.becomes("public.docs", health.UpToDate)
-	testenv.Eventually(t, patience, func() (bool, string) { return columns() == "title,body", columns() })
+	testenv.Eventually(t, waitTimeout, func() (bool, string) { return columns() == "title,body", columns() })
 	is("title,body")
 	stdout, _ := s.run(0, "status", "-o", "json") // of one host, and each has a name of its own
 	if both := decoded[report.Status](t, stdout).Sidecars; len(both) != 2 || both[0].Instance == both[1].Instance {
@@ -44,7 +44,7 @@ func TestP8_ReplicasOfDifferentAgesDoNotUndoEachOther(t *testing.T) {
 
 	old.end(syscall.SIGTERM, 0)
 	old = s.start(before...)
-	testenv.Eventually(t, patience, func() (bool, string) {
+	testenv.Eventually(t, waitTimeout, func() (bool, string) {
 		return strings.Contains(old.text(),
 			"is configured here as in version 1 of its definition, and is set up as in version 2, which is newer"), old.text()
 	})
@@ -58,7 +58,7 @@ func TestP8_ReplicasOfDifferentAgesDoNotUndoEachOther(t *testing.T) {
 	s.has(said, "goes back to version 1 of its definition, as version 3")
 	is("title")
 	young = s.start(after...)
-	testenv.Eventually(t, patience, func() (bool, string) {
+	testenv.Eventually(t, waitTimeout, func() (bool, string) {
 		return strings.Contains(young.text(),
 			"is configured here as in version 2 of its definition, and is set up as in version 3"), young.text()
 	})

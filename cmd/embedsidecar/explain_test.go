@@ -105,7 +105,7 @@ pipelines:
 	s.environ = owner
 	s.run(0, "pause", "docs")
 	d := s.start("--no-init")
-	testenv.Eventually(t, patience, func() (bool, string) {
+	testenv.Eventually(t, waitTimeout, func() (bool, string) {
 		list = s.explained(0, "docs", "2")
 		return list[0].Task != nil, list[0].Verdict.String()
 	})
@@ -115,7 +115,7 @@ pipelines:
 		t.Errorf("what waits: %+v", w)
 	}
 	s.run(0, "resume", "docs")
-	testenv.Eventually(t, patience, func() (bool, string) {
+	testenv.Eventually(t, waitTimeout, func() (bool, string) {
 		list = s.explained(0, "docs", "2", "5")
 		return list[0].Verdict.Code == explain.Current && list[1].Verdict.Code == explain.Gone, fmt.Sprintf("%+v", list)
 	})

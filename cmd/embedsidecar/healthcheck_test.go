@@ -23,7 +23,7 @@ func TestHealthcheck(t *testing.T) {
 	address := d.logged("probes and metrics listen", "address")
 	s.set("EMBEDSIDECAR_OPS_LISTEN=" + address)
 	s.run(0, "healthcheck")
-	testenv.Eventually(t, patience, func() (bool, string) {
+	testenv.Eventually(t, waitTimeout, func() (bool, string) {
 		out, err := s.command("healthcheck", "--ready", "--timeout", "1m").CombinedOutput()
 		return err == nil && string(out) == "ok\n", string(out)
 	})
@@ -132,7 +132,7 @@ func newSystemd(t *testing.T) (*systemd, string) {
 // hears waits for a message that holds some words, and returns those before it.
 func (d *systemd) hears(words string) (before []string) {
 	d.t.Helper()
-	limit := time.After(patience)
+	limit := time.After(waitTimeout)
 	for {
 		select {
 		case line := <-d.lines:

@@ -78,7 +78,7 @@ func TestRun_AKillWhileAnIndexIsBuiltLeavesNothingHalfDone(t *testing.T) {
 	becomes := func(want string) {
 		t.Helper()
 		var got string
-		testenv.Eventually(t, patience, func() (bool, string) {
+		testenv.Eventually(t, waitTimeout, func() (bool, string) {
 			got = index()
 			return got == want, fmt.Sprintf("%q, want %q", got, want)
 		})

@@ -119,7 +119,7 @@ func TestRun_UntilTold(t *testing.T) {
 	if code, body := get(t, base+"/livez"); code != http.StatusOK {
 		t.Errorf("livez: %d %s", code, body)
 	}
-	testenv.Eventually(t, patience, func() (bool, string) {
+	testenv.Eventually(t, waitTimeout, func() (bool, string) {
 		code, body := get(t, base+"/readyz?verbose")
 		return code == http.StatusOK && strings.Contains(body, "[+]stream") && strings.Contains(body, "[+]plugin fake"),
 			fmt.Sprintf("readyz: %d %s", code, body)
@@ -136,7 +136,7 @@ func TestRun_UntilTold(t *testing.T) {
 		`embedsidecar_vector_index_state{pipeline="public.docs",source="` + s.db.Name + `",state="none"} 1`,
 		`embedsidecar_vector_index_state{pipeline="public.docs",source="` + s.db.Name + `",state="ready"} 0`,
 	}
-	testenv.Eventually(t, patience, func() (bool, string) { // what the database says comes after the first scrape
+	testenv.Eventually(t, waitTimeout, func() (bool, string) { // what the database says comes after the first scrape
 		_, body := get(t, base+"/metrics")
 		for _, line := range wanted {
 			if !strings.Contains(body, line) {
@@ -149,7 +149,7 @@ func TestRun_UntilTold(t *testing.T) {
 	// A second one stands by, is ready all the same, and takes over.
 	other := s.start("--ops-listen", "127.0.0.1:0", "--instance", "other")
 	otherBase := "http://" + other.logged("probes and metrics listen", "address")
-	testenv.Eventually(t, patience, func() (bool, string) {
+	testenv.Eventually(t, waitTimeout, func() (bool, string) {
 		code, body := get(t, otherBase+"/readyz?verbose")
 		return code == http.StatusOK, body
 	})

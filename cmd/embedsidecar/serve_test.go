@@ -24,7 +24,7 @@ import (
 // sent again: a server gives up a client that the machine forgets for a few seconds.
 func (d *daemon) asked(address, path, body string) (status int, answer string) {
 	d.s.t.Helper()
-	testenv.Eventually(d.s.t, patience, func() (bool, string) {
+	testenv.Eventually(d.s.t, waitTimeout, func() (bool, string) {
 		var err error
 		if status, answer, err = d.tried(address, path, body); err != nil {
 			return false, fmt.Sprintf("%v\n%s", err, d.text())
@@ -62,7 +62,7 @@ func (d *daemon) tried(address, path, body string) (status int, answer string, e
 // answers waits until a request has an answer of a status, with some words.
 func (d *daemon) answers(address, path, body string, status int, words ...string) {
 	d.s.t.Helper()
-	testenv.Eventually(d.s.t, patience, func() (bool, string) {
+	testenv.Eventually(d.s.t, waitTimeout, func() (bool, string) {
 		got, answer := d.asked(address, path, body)
 		for _, word := range words {
 			if got == status && !strings.Contains(answer, word) {
@@ -184,7 +184,7 @@ func TestServe_SurvivesWhatHappensToItsPipelines(t *testing.T) {
 	}
 	waiting := func(want int) {
 		t.Helper()
-		testenv.Eventually(t, patience, func() (bool, string) {
+		testenv.Eventually(t, waitTimeout, func() (bool, string) {
 			n := testenv.Value[int](s.db, "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'")
 			return n == want, fmt.Sprintf("%d searches wait for the lock, want %d", n, want)
 		})
@@ -372,7 +372,7 @@ func TestRun_AnswersBesideItsWork(t *testing.T) {
 	t.Parallel()
 	s := newStage(t, 20)
 	d := s.start("--config", s.gated("table: docs_embedding"), "--http", "127.0.0.1:0", "--no-auth", "--drain-timeout",
-		patience.String())
+		waitTimeout.String())
 	address := d.logged("queries are answered", "address")
 	d.answers(address, searches, question, http.StatusOK, `"key":"7"`)
 	var list struct{ Pipelines []struct{ Name string } }
@@ -389,14 +389,14 @@ func TestRun_AnswersBesideItsWork(t *testing.T) {
 		status, answer, err := d.tried(address, searches, question)
 		answered <- fmt.Sprint(status, " ", answer, err)
 	}()
-	testenv.Eventually(t, patience, func() (bool, string) {
+	testenv.Eventually(t, waitTimeout, func() (bool, string) {
 		n := testenv.Value[int](s.db, "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock' AND query LIKE '%embedsidecar_place%'")
 		return n > 0, "no search waits for the lock"
 	})
 	if err := d.cmd.Process.Signal(syscall.SIGTERM); err != nil {
 		t.Fatal(err)
 	}
-	testenv.Eventually(t, patience, func() (bool, string) {
+	testenv.Eventually(t, waitTimeout, func() (bool, string) {
 		var dialer net.Dialer
 		conn, err := dialer.DialContext(t.Context(), "tcp", address)
 		if err != nil {

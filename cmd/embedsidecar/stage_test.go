@@ -20,8 +20,8 @@ import (
 	"github.com/embedsidecar/embedsidecar/testenv/canary"
 )
 
-// patience is how long the tests wait for what takes a moment.
-const patience = 5 * time.Minute
+// waitTimeout is how long the tests wait for what takes a moment.
+const waitTimeout = 5 * time.Minute
 
 // stage is a database that the program works on, as a process of its own with the fake plugin.
 type stage struct {
@@ -50,7 +50,7 @@ func newStage(t *testing.T, n int, options ...testenv.Option) *stage {
 		"EMBEDSIDECAR_PLUGIN_DIR=" + dir,
 		"EMBEDSIDECAR_PLUGIN_DIMS=8", "EMBEDSIDECAR_SLOT=" + s.slot, "EMBEDSIDECAR_PUBLICATION=" + db.Name + "_pub",
 		"EMBEDSIDECAR_RETRY_INITIAL=20ms",
-		"EMBEDSIDECAR_CONNECT_TIMEOUT=" + patience.String(), "EMBEDSIDECAR_SEARCH_TIMEOUT=1m", // on a busy machine, too
+		"EMBEDSIDECAR_CONNECT_TIMEOUT=" + waitTimeout.String(), "EMBEDSIDECAR_SEARCH_TIMEOUT=1m", // on a busy machine, too
 		"GOCOVERDIR=" + t.TempDir(), // under go test -cover this binary would complain of its lack
 	}
 	s.as(testenv.Owner)
@@ -88,7 +88,7 @@ func (s *stage) command(args ...string) *exec.Cmd {
 // run runs a command that must end with a status, and returns what it wrote.
 func (s *stage) run(status int, args ...string) (stdout, stderr string) {
 	s.t.Helper()
-	ctx, cancel := context.WithTimeout(s.t.Context(), patience)
+	ctx, cancel := context.WithTimeout(s.t.Context(), waitTimeout)
 	defer cancel()
 	c := exec.CommandContext(ctx, "embedsidecar", args...)
 	c.Env = s.environ
@@ -117,7 +117,7 @@ func (s *stage) inTime(status int, flag string, args []string, words ...string) 
 		if missing < 0 {
 			return
 		}
-		if limit > patience/3 {
+		if limit > waitTimeout/3 {
 			s.t.Fatalf("%q is missing in:\n%s", words[missing], stderr)
 		}
 	}
@@ -200,7 +200,7 @@ func (s *stage) background(args ...string) *daemon {
 		_ = d.cmd.Process.Kill()
 		select {
 		case <-d.done:
-		case <-time.After(patience):
+		case <-time.After(waitTimeout):
 		}
 		s.clean(d.text())
 		if s.t.Failed() {
@@ -213,7 +213,7 @@ func (s *stage) background(args ...string) *daemon {
 // logged waits for a message of the log and returns one of its attributes.
 func (d *daemon) logged(message, attribute string) (value string) {
 	d.s.t.Helper()
-	testenv.Eventually(d.s.t, patience, func() (bool, string) {
+	testenv.Eventually(d.s.t, waitTimeout, func() (bool, string) {
 		for line := range strings.SplitSeq(d.text(), "\n") {
 			var entry map[string]any
 			if json.Unmarshal([]byte(line), &entry) == nil && entry["msg"] == message {
@@ -240,7 +240,7 @@ func (d *daemon) ends(status int) {
 	d.s.t.Helper()
 	select {
 	case <-d.done:
-	case <-time.After(patience):
+	case <-time.After(waitTimeout):
 		d.s.t.Fatalf("it does not end:\n%s", d.text())
 	}
 	if got := d.cmd.ProcessState.ExitCode(); got != status {

@@ -29,7 +29,7 @@ func (s *stage) state(name string) report.Pipeline {
 // becomes waits until a pipeline is in a state, for a reason that holds the words.
 func (s *stage) becomes(name string, want health.Code, words ...string) {
 	s.t.Helper()
-	testenv.Eventually(s.t, patience, func() (bool, string) {
+	testenv.Eventually(s.t, waitTimeout, func() (bool, string) {
 		p := s.state(name)
 		for _, word := range words {
 			if !strings.Contains(p.Health().String(), word) {
@@ -140,14 +140,14 @@ func TestP10_StatusSaysThatAStreamIsStuck(t *testing.T) {
 // shows checks that probe and metrics of a sidecar tell a state; words: what makes it not ready, "": it is ready.
 func (s *stage) shows(base string, code health.Code, words string) {
 	s.t.Helper()
-	testenv.Eventually(s.t, patience, func() (bool, string) {
+	testenv.Eventually(s.t, waitTimeout, func() (bool, string) {
 		status, body := get(s.t, base+"/readyz?verbose")
 		good := words == "" && status == 200 || words != "" && status == 503 &&
 			strings.Contains(body, "[-]pipeline public.docs: "+code.Word()) && strings.Contains(body, words)
 		return good, fmt.Sprintf("readyz %d %s, want %s", status, body, code)
 	})
 	line := fmt.Sprintf(`embedsidecar_pipeline_state{pipeline="public.docs",source="%s",state="%s"} 1`, s.db.Name, code)
-	testenv.Eventually(s.t, patience, func() (bool, string) {
+	testenv.Eventually(s.t, waitTimeout, func() (bool, string) {
 		_, body := get(s.t, base+"/metrics")
 		return strings.Contains(body, line) && strings.Count(body, "embedsidecar_pipeline_state{") == len(health.Codes()),
 			line + " is missing in " + body
@@ -166,7 +166,9 @@ func TestStatus_WatchShowsHowFarABackfillIs(t *testing.T) {
 	s.becomes("public.docs", health.Backfill)
 	w := s.background("status", "--watch", "--every", "50ms")
 	shown := regexp.MustCompile(`public\.docs .* backfill [1-9][0-9]*%, [1-9][0-9]*/s, [0-9]`)
-	testenv.Eventually(t, patience, func() (bool, string) { return len(shown.FindAllString(w.text(), -1)) > 1, w.text() })
+	testenv.Eventually(t, waitTimeout, func() (bool, string) {
+		return len(shown.FindAllString(w.text(), -1)) > 1, w.text()
+	})
 	if p := s.state("public.docs"); p.ScanExpected != rows || p.ScanSeen <= 0 || p.ScanSeen >= rows || p.Coverage != 0 {
 		t.Errorf("%+v", p)
 	}

@@ -203,7 +203,7 @@ func (s *stage) dumped() (restore func()) {
 	return func() {
 		s.t.Helper()
 		// a sidecar that runs has locks, too: the server may choose to break the restore off
-		testenv.Eventually(s.t, patience, func() (bool, string) {
+		testenv.Eventually(s.t, waitTimeout, func() (bool, string) {
 			out, err := s.restoring(file, "--exit-on-error", "--clean", "--if-exists").CombinedOutput()
 			return err == nil, string(out)
 		})

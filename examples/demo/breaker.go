@@ -41,12 +41,12 @@ var faults = []fault{
 // machine it waits until something was embedded since, for a while: faults that find nothing done would prove
 // nothing.
 func (b *breaker) run(ctx context.Context, times int) error {
-	const shortest, spread, patience = 2 * time.Second, 2 * time.Second, 10 * time.Second
+	const shortest, spread, timeout = 2 * time.Second, 2 * time.Second, 10 * time.Second
 	var deck []int
 	for b.done < times {
 		before, since := b.vectors(), time.Now()
 		next := shortest + rand.N(spread)
-		for time.Since(since) < next || b.vectors() == before && time.Since(since) < patience {
+		for time.Since(since) < next || b.vectors() == before && time.Since(since) < timeout {
 			if err := pause(ctx, 50*time.Millisecond); err != nil {
 				return err
 			}
@@ -75,8 +75,8 @@ func (b *breaker) sidecarDies(ctx context.Context) error {
 
 // pluginDies kills the plugin; if it is just being started again, that is waited for.
 func (b *breaker) pluginDies(ctx context.Context) error {
-	const patience = time.Minute
-	deadline := time.Now().Add(patience)
+	const timeout = time.Minute
+	deadline := time.Now().Add(timeout)
 	for {
 		for _, pid := range b.sidecar.plugins() {
 			if err := syscall.Kill(pid, syscall.SIGKILL); err == nil {
@@ -84,7 +84,7 @@ func (b *breaker) pluginDies(ctx context.Context) error {
 			}
 		}
 		if time.Now().After(deadline) {
-			return fmt.Errorf("there was no plugin to kill for %s", patience)
+			return fmt.Errorf("there was no plugin to kill for %s", timeout)
 		}
 		if err := pause(ctx, 20*time.Millisecond); err != nil {
 			return err

@@ -56,14 +56,14 @@ func (c *child) kill() error {
 }
 
 // stop asks it to end, and insists after a while.
-func (c *child) stop(patience time.Duration) error {
+func (c *child) stop(gracePeriod time.Duration) error {
 	if err := c.signal(syscall.SIGTERM); err != nil {
 		return err
 	}
 	select {
 	case <-c.done:
 		return nil
-	case <-time.After(patience):
-		return errors.Join(fmt.Errorf("%s did not end within %s of SIGTERM and was killed", c.cmd.Path, patience), c.kill())
+	case <-time.After(gracePeriod):
+		return errors.Join(fmt.Errorf("%s did not end within %s of SIGTERM and was killed", c.cmd.Path, gracePeriod), c.kill())
 	}
 }

@@ -82,8 +82,8 @@ func (l *live) run(ctx context.Context, every time.Duration, enough int, stop <-
 
 // settle waits until nothing is pending, or the watcher ended.
 func (l *live) settle(ctx context.Context, watched chan error) error {
-	const patience = 5 * time.Minute
-	limit := time.NewTimer(patience)
+	const timeout = 5 * time.Minute
+	limit := time.NewTimer(timeout)
 	defer limit.Stop()
 	poll := time.NewTicker(5 * time.Millisecond)
 	defer poll.Stop()
@@ -101,7 +101,7 @@ func (l *live) settle(ctx context.Context, watched chan error) error {
 			watched <- err
 			return nil
 		case <-limit.C:
-			return fmt.Errorf("the vectors of %d changed rows were not there after %s", left, patience)
+			return fmt.Errorf("the vectors of %d changed rows were not there after %s", left, timeout)
 		case <-poll.C:
 		}
 	}

@@ -197,8 +197,8 @@ func (d *demo) makeDatabase(ctx context.Context, password string) (*pgx.Conn, er
 
 // atWork waits until the sidecar has set everything up and its scan has begun.
 func (d *demo) atWork(ctx context.Context, conn *pgx.Conn) error {
-	const patience = 5 * time.Minute // on a machine with other things to do it takes minutes to open the model
-	deadline := time.Now().Add(patience)
+	const timeout = 5 * time.Minute // on a machine with other things to do it takes minutes to open the model
+	deadline := time.Now().Add(timeout)
 	for {
 		var begun bool
 		err := conn.QueryRow(ctx, "SELECT to_regclass('embedsidecar.scan') IS NOT NULL").Scan(&begun)
@@ -211,7 +211,7 @@ func (d *demo) atWork(ctx context.Context, conn *pgx.Conn) error {
 		case begun:
 			return nil
 		case time.Now().After(deadline):
-			return fmt.Errorf("the sidecar has not begun to work within %s", patience)
+			return fmt.Errorf("the sidecar has not begun to work within %s", timeout)
 		}
 		if err := pause(ctx, 20*time.Millisecond); err != nil {
 			return err
@@ -235,7 +235,7 @@ const stateSQL = `SELECT (SELECT count(*) FROM public.packages), (SELECT count(e
 // follow draws progress until finished says that it is enough. In its own connections it survives restarts of the
 // server.
 func (d *demo) follow(ctx context.Context, finished func(state) bool) error {
-	const every, patience = 250 * time.Millisecond, 5 * time.Minute
+	const every, timeout = 250 * time.Millisecond, 5 * time.Minute
 	var (
 		conn   *pgx.Conn
 		drawn  *bar
@@ -282,8 +282,8 @@ func (d *demo) follow(ctx context.Context, finished func(state) bool) error {
 		case !d.o.broken:
 			return err
 		}
-		if time.Since(change) > patience {
-			return fmt.Errorf("nothing was embedded for %s", patience)
+		if time.Since(change) > timeout {
+			return fmt.Errorf("nothing was embedded for %s", timeout)
 		}
 		if err := pause(ctx, every); err != nil {
 			return err
@@ -422,9 +422,9 @@ func (d *demo) search(ctx context.Context) error {
 
 // leaveNothing ends the sidecar, if it still runs, and makes sure that none of its processes is left.
 func (d *demo) leaveNothing() error {
-	const patience = 30 * time.Second
+	const timeout = 30 * time.Second
 	err := d.sidecar.stop()
-	deadline := time.Now().Add(patience)
+	deadline := time.Now().Add(timeout)
 	for {
 		left := processesWith(d.sidecar.mark)
 		if len(left) == 0 {

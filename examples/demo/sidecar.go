@@ -169,12 +169,12 @@ func (s *sidecar) kill(ctx context.Context) error {
 
 // stop ends it as an init system would.
 func (s *sidecar) stop() error {
-	const patience = time.Minute
+	const timeout = time.Minute
 	c := s.take()
 	if c == nil {
 		return nil
 	}
-	err := c.stop(patience)
+	err := c.stop(timeout)
 	s.seen.Wait()
 	return err
 }

@@ -57,7 +57,7 @@ func CheckVersion(ctx context.Context, db database.Beginner) error {
 	if err != nil {
 		return fmt.Errorf("list migrations: %w", err)
 	}
-	return database.Patiently(ctx, db, func(tx pgx.Tx) error {
+	return database.RetryReadOnly(ctx, db, func(tx pgx.Tx) error {
 		if err := Untrusted(ctx, tx); err != nil {
 			return err
 		}

@@ -70,7 +70,7 @@ func Run(ctx context.Context, o Options) []Finding {
 			"or run init as the owner of the database")
 	}
 	before := c.findings
-	if err := database.Patiently(ctx, o.Pool, func(tx pgx.Tx) error {
+	if err := database.RetryReadOnly(ctx, o.Pool, func(tx pgx.Tx) error {
 		c.findings = before
 		return c.checkSlot(ctx,
 			tx)
@@ -447,7 +447,7 @@ func (c *checker) checkIndexes(ctx context.Context, p *pipeline.Pipeline) {
 // checkTable tells what users of the source table may notice.
 func (c *checker) checkTable(ctx context.Context, name string, p *pipeline.Pipeline) {
 	before := c.findings
-	err := database.Patiently(ctx, c.o.Pool, func(tx pgx.Tx) error {
+	err := database.RetryReadOnly(ctx, c.o.Pool, func(tx pgx.Tx) error {
 		c.findings = before
 		var identity string
 		var triggers, readers []string

@@ -114,7 +114,7 @@ func (c *checker) compare(ctx context.Context, configured pipeline.Spec) (spec p
 		return spec, "", nil
 	}
 	before, name := c.findings, fmt.Sprintf("pipeline %q", configured.Name)
-	err = database.Patiently(ctx, c.o.Pool, func(tx pgx.Tx) error {
+	err = database.RetryReadOnly(ctx, c.o.Pool, func(tx pgx.Tx) error {
 		spec, otherwise, c.findings = configured, "", before
 		all, err := resolve.ReadStoredOf(ctx, tx, c.o.Slot)
 		if err != nil {

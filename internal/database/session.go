@@ -30,8 +30,8 @@ func tidied(conn *pgx.Conn) bool {
 	if _, direct := conn.Config().RuntimeParams["search_path"]; !direct {
 		return true
 	}
-	const patience = 10 * time.Second
-	ctx, cancel := context.WithTimeout(context.Background(), patience) //nolint:forbidigo // the pool calls it with none
+	const timeout = 10 * time.Second
+	ctx, cancel := context.WithTimeout(context.Background(), timeout) //nolint:forbidigo // the pool calls it with none
 	defer cancel()
 	if _, err := conn.Exec(ctx, "DISCARD ALL"); err != nil { // settings go back to what the start-up packet said
 		return false

@@ -56,21 +56,21 @@ func bigTransaction(t *testing.T, major, rows int) {
 	before := insertAtOnce(t, db, rows)
 
 	begin := time.Now()
-	patience := patience + time.Duration(rows)*time.Millisecond // a busy machine makes a thousand rows a second
+	waitTimeout := waitTimeout + time.Duration(rows)*time.Millisecond // a busy machine makes a thousand rows a second
 	made := func() int { return r.count(`SELECT count(*) FROM embedsidecar.task`) }
 	peak := 0
-	testenv.Eventually(t, patience, func() (bool, string) {
+	testenv.Eventually(t, waitTimeout, func() (bool, string) {
 		peak = max(peak, c.peak())
 		return c.ended(), "it has not come to a third"
 	})
-	if s := c.wait(patience); s.Signal() != syscall.SIGKILL {
+	if s := c.wait(waitTimeout); s.Signal() != syscall.SIGKILL {
 		t.Fatalf("the sidecar ended with %v:\n%s", c.cmd.ProcessState, c.tail())
 	}
 	if n := made(); n == 0 || n >= rows {
 		t.Errorf("%d of %d tasks were there at the kill, which should be in the middle", n, rows)
 	}
 	c = r.runPlain()
-	testenv.Eventually(t, patience, func() (bool, string) {
+	testenv.Eventually(t, waitTimeout, func() (bool, string) {
 		c.mustLive()
 		return testenv.Value[bool](db, `SELECT lsn > $1::text::pg_lsn FROM embedsidecar.lsn_checkpoint`, before),
 			"the checkpoint has not moved"
@@ -91,7 +91,7 @@ func bigTransaction(t *testing.T, major, rows int) {
 	c.terminate()
 	c = r.runPlain()
 	begin = time.Now()
-	testenv.Eventually(t, patience, func() (bool, string) {
+	testenv.Eventually(t, waitTimeout, func() (bool, string) {
 		c.mustLive()
 		open := testenv.Value[bool](db, `SELECT EXISTS (SELECT FROM embedsidecar.task)`)
 		return !open, "tasks are left"
@@ -161,7 +161,7 @@ func TestP8_HalfATransactionAgain(t *testing.T) {
 	c := r.run(failpoint.Env + "=queue/after-enqueue-commit=kill@6")
 	r.streaming(c)
 	db.MustExec(`INSERT INTO public.docs SELECT i, 'the text of row ' || i FROM generate_series(1, $1::bigint) AS i`, rows)
-	if s := c.wait(patience); s.Signal() != syscall.SIGKILL {
+	if s := c.wait(waitTimeout); s.Signal() != syscall.SIGKILL {
 		t.Fatalf("the sidecar ended with %v:\n%s", c.cmd.ProcessState, c.tail())
 	}
 	r.neverAhead()
@@ -197,7 +197,7 @@ func TestP9_BigRow(t *testing.T) {
 	db.MustExec(`INSERT INTO public.docs SELECT i, 'the text of row ' || i FROM generate_series(1, 100) AS i`)
 	db.MustExec(`INSERT INTO public.docs VALUES (101, repeat('0123456789 abcdefghi', 5 * 1024 * 1024))`)
 	db.MustExec(`INSERT INTO public.docs SELECT i, 'the text of row ' || i FROM generate_series(102, 200) AS i`)
-	testenv.Eventually(t, patience, func() (bool, string) {
+	testenv.Eventually(t, waitTimeout, func() (bool, string) {
 		c.mustLive()
 		n := r.count(`SELECT count(*) FROM public.docs_embedding`)
 		open := r.count(`SELECT count(*) FROM embedsidecar.task`)
@@ -238,7 +238,7 @@ func TestP9_LargeTexts(t *testing.T) {
 			db.MustExec(`INSERT INTO public.docs SELECT i, i || repeat(' one two three', 75000) FROM generate_series(1, $1::int) AS i`, rows)
 			r := newRig(t, db, spec)
 			settled := func(c *child) {
-				testenv.Eventually(t, patience, func() (bool, string) {
+				testenv.Eventually(t, waitTimeout, func() (bool, string) {
 					c.mustLive()
 					open := r.count(`SELECT (SELECT count(*) FROM embedsidecar.task) + (SELECT count(*) FROM embedsidecar.scan WHERE phase <> 'done')`)
 					return open == 0, fmt.Sprintf("%d tasks and scans open\n%s", open, c.tail())
@@ -257,11 +257,11 @@ func TestP9_LargeTexts(t *testing.T) {
 			}
 			c := r.start(nil, "verify", "--deep", "50")
 			peak := 0
-			testenv.Eventually(t, patience, func() (bool, string) {
+			testenv.Eventually(t, waitTimeout, func() (bool, string) {
 				peak = max(peak, c.peak())
 				return c.gone(), "it is not done\n" + c.tail()
 			})
-			if s := c.wait(patience); s.ExitStatus() != 0 {
+			if s := c.wait(waitTimeout); s.ExitStatus() != 0 {
 				t.Errorf("verify ended with %d:\n%s", s.ExitStatus(), c.tail())
 			}
 			if t.Logf("verify: at most %d MiB", peak>>10); peak > bound {

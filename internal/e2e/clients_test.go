@@ -77,7 +77,7 @@ func pooled(t *testing.T, db *testenv.Database) *clients {
 	ended := make(chan struct{})
 	go func() { _ = bouncer.Wait(); close(ended) }()
 	t.Cleanup(func() { _ = bouncer.Process.Kill(); <-ended })
-	testenv.Eventually(t, patience, func() (bool, string) {
+	testenv.Eventually(t, waitTimeout, func() (bool, string) {
 		select {
 		case <-ended:
 			t.Fatal(log.String())

@@ -116,7 +116,7 @@ func (d *deployer) replace(old *child) *child {
 		return d.run()
 	case 1:
 		old.signal(syscall.SIGTERM)
-		if s := old.wait(patience); s.ExitStatus() != 0 {
+		if s := old.wait(waitTimeout); s.ExitStatus() != 0 {
 			d.t.Errorf("SIGTERM: the old one ended with %v:\n%s", old.cmd.ProcessState, old.tail())
 		}
 		d.stops++
@@ -184,9 +184,9 @@ func (d *deployer) asOwner(args ...string) {
 	url, stream := d.url, d.stream
 	defer func() { d.url, d.stream = url, stream }()
 	d.url, d.stream = d.login(testenv.Owner), ""
-	testenv.Eventually(d.t, patience, func() (bool, string) {
+	testenv.Eventually(d.t, waitTimeout, func() (bool, string) {
 		c := d.start(nil, args...)
-		s := c.wait(patience)
+		s := c.wait(waitTimeout)
 		return s.ExitStatus() == 0, c.tail()
 	})
 }

@@ -82,7 +82,7 @@ func (r *rig) dieAt(place string, hit int) {
 		r.db.MustExec(`BEGIN; LOCK TABLE public.integers IN ACCESS EXCLUSIVE MODE; CREATE TEMPORARY TABLE saved ON COMMIT DROP AS SELECT * FROM public.integers; TRUNCATE public.integers;
 			INSERT INTO public.integers SELECT * FROM saved; COMMIT`)
 	}
-	if s := c.wait(patience); !s.Signaled() || s.Signal() != syscall.SIGKILL {
+	if s := c.wait(waitTimeout); !s.Signaled() || s.Signal() != syscall.SIGKILL {
 		r.t.Fatalf("the sidecar ended with %v, want SIGKILL at %s:\n%s", c.cmd.ProcessState, place, c.tail())
 	}
 	r.neverAhead()

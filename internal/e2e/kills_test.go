@@ -115,7 +115,7 @@ func (k *killer) killPlugin(c *child) {
 	k.t.Helper()
 	k.streaming(c)
 	var ids []int
-	testenv.Eventually(k.t, patience, func() (bool, string) {
+	testenv.Eventually(k.t, waitTimeout, func() (bool, string) {
 		c.mustLive()
 		ids = k.rig.plugins()
 		return len(ids) > 0, "no plugin"
@@ -124,7 +124,7 @@ func (k *killer) killPlugin(c *child) {
 		_ = syscall.Kill(id, syscall.SIGKILL)
 	}
 	k.plugins++
-	testenv.Eventually(k.t, patience, func() (bool, string) {
+	testenv.Eventually(k.t, waitTimeout, func() (bool, string) {
 		c.mustLive()
 		now := k.rig.plugins()
 		return len(now) > 0 && now[0] != ids[0], "the plugin was not started again: " + c.tail()

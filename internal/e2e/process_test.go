@@ -115,7 +115,7 @@ func (c *child) kill() {
 	c.t.Helper()
 	c.mustLive()
 	c.signal(syscall.SIGKILL)
-	if s := c.wait(patience); s.Signal() != syscall.SIGKILL {
+	if s := c.wait(waitTimeout); s.Signal() != syscall.SIGKILL {
 		c.t.Fatalf("process %d ended by itself: %v:\n%s", c.pid(), c.cmd.ProcessState, c.tail())
 	}
 }
@@ -134,7 +134,7 @@ func (c *child) terminate() time.Duration {
 	c.mustLive()
 	begin := time.Now()
 	c.signal(syscall.SIGTERM)
-	if s := c.wait(patience); s.ExitStatus() != 0 {
+	if s := c.wait(waitTimeout); s.ExitStatus() != 0 {
 		c.t.Errorf("SIGTERM: process %d ended with %v, want status 0:\n%s", c.pid(), c.cmd.ProcessState, c.tail())
 	}
 	return time.Since(begin)
@@ -196,7 +196,7 @@ func (c *child) peak() int {
 		}
 	}
 	// A process that ends gives its memory back first, which takes a while.
-	testenv.Eventually(c.t, patience, func() (bool, string) {
+	testenv.Eventually(c.t, waitTimeout, func() (bool, string) {
 		return c.gone(), fmt.Sprintf("no VmHWM in the status of process %d", c.pid())
 	})
 	return 0

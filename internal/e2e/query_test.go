@@ -41,7 +41,7 @@ var answersAt = regexp.MustCompile(`msg="queries are answered" address=(\S+)`)
 // address waits until a process answers queries and returns where.
 func (c *child) address() (url string) {
 	c.t.Helper()
-	testenv.Eventually(c.t, patience, func() (bool, string) {
+	testenv.Eventually(c.t, waitTimeout, func() (bool, string) {
 		c.mustLive()
 		log, err := os.ReadFile(c.log)
 		if err != nil {
@@ -70,7 +70,7 @@ func query(t *testing.T, url, bearer string, body any) (status int, answer []byt
 		method = http.MethodPost
 	}
 	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
-	testenv.Eventually(t, patience, func() (bool, string) {
+	testenv.Eventually(t, waitTimeout, func() (bool, string) {
 		r, err := http.NewRequestWithContext(t.Context(), method, url, bytes.NewReader(content))
 		if err != nil {
 			t.Fatal(err)
@@ -174,9 +174,9 @@ pipelines:
 			t.Fatal(err)
 		}
 		// A slot waits for the transactions of all tests on this server, and init gives up after a minute.
-		testenv.Eventually(t, patience, func() (bool, string) {
+		testenv.Eventually(t, waitTimeout, func() (bool, string) {
 			i := r.start(onnx(t), "init", "--yes", "--config", settings)
-			return i.wait(patience).ExitStatus() == 0, i.tail()
+			return i.wait(waitTimeout).ExitStatus() == 0, i.tail()
 		})
 		c := r.start(onnx(t), "run", "--config", settings, "--search-timeout", "1m", "--http", "127.0.0.1:0", "--tokens-file",
 			r.tokens())
@@ -204,7 +204,7 @@ pipelines:
 		}
 		first := func(key string, question map[string]any) {
 			t.Helper()
-			testenv.Eventually(t, patience, func() (bool, string) {
+			testenv.Eventually(t, waitTimeout, func() (bool, string) {
 				a := best(question)
 				return len(a.Rows) > 0 && a.Rows[0].Key == key, fmt.Sprintf("%v: %+v, want row %s first\n%s", question, a, key,
 					c.tail())
@@ -219,11 +219,11 @@ pipelines:
 		db.MustExec(`UPDATE notes SET status = 'done' WHERE id = 4`)
 		first("4", map[string]any{"text": "chess", "filter": map[string]any{"status": "done"}})
 		// A server that is slow today may have the sidecar say that it comes again.
-		testenv.Eventually(t, patience, func() (bool, string) {
+		testenv.Eventually(t, waitTimeout, func() (bool, string) {
 			a := best(map[string]any{"text": "chess", "filter": map[string]any{"status": "done"}})
 			return len(a.Rows) == 1 && a.Metric == "cosine" && a.Rows[0].Columns["id"] == 4.0, fmt.Sprintf("filtered: %+v", a)
 		})
-		testenv.Eventually(t, patience, func() (bool, string) {
+		testenv.Eventually(t, waitTimeout, func() (bool, string) {
 			status, body := query(t, notes+"similar", token, map[string]any{"key": "5", "k": 2})
 			return status == http.StatusOK && !bytes.Contains(body, []byte(`"key":"5"`)), fmt.Sprintf("similar: %d %s", status,
 				body)

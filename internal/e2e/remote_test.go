@@ -65,12 +65,12 @@ func TestRemote_StormOfRefusals(t *testing.T) {
 		r.db.MustExec(`UPDATE public.docs SET body = body || ' again' WHERE id % 10 = $1::int`, round)
 		r.db.MustExec(`DELETE FROM public.docs WHERE id = $1::int * 7 + 7`, round)
 	}
-	testenv.Eventually(t, patience, func() (bool, string) {
+	testenv.Eventually(t, waitTimeout, func() (bool, string) {
 		c.mustLive()
 		return len(provider.Calls()) > 50, fmt.Sprintf("%d requests so far", len(provider.Calls()))
 	})
 	storm.Store(false)
-	testenv.Eventually(t, patience, func() (bool, string) {
+	testenv.Eventually(t, waitTimeout, func() (bool, string) {
 		c.mustLive()
 		left := r.count(`SELECT count(*) FROM embedsidecar.task`)
 		return left == 0 && r.count(`SELECT count(*) FROM public.docs_embedding`) == rows-10, fmt.Sprintf("%d tasks left\n%s",
@@ -98,13 +98,13 @@ func newRemoteRig(t *testing.T, url string) *remoteRig {
 	if err := os.WriteFile(filepath.Join(r.dir, "c.yaml"), fmt.Appendf(nil, `
 models:
   - {name: far, dialect: openai, url: %q, model: text-embedder-3, dims: %d, api_key_env: PROVIDER_KEY,
-      batch: {texts: 16}, patience: 500ms}
+      batch: {texts: 16}, waitTimeout: 500ms}
 pipelines:
   - {name: docs, table: public.docs, columns: [body], model: far, into: {table: docs_embedding}}
 `, url, dims), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if s := r.start(r.remote(), "init").wait(patience); s.ExitStatus() != 0 {
+	if s := r.start(r.remote(), "init").wait(waitTimeout); s.ExitStatus() != 0 {
 		t.Fatalf("init ended with status %d", s.ExitStatus())
 	}
 	r.becomeRunRole()
@@ -145,11 +145,11 @@ func (r *remoteRig) provenRemote(provider *remotetest.Server) {
 		}
 	}
 	c := r.start(r.remote(), "verify", "--deep", "1000000")
-	if s := c.wait(patience); s.ExitStatus() != 0 {
+	if s := c.wait(waitTimeout); s.ExitStatus() != 0 {
 		r.t.Errorf("verify ended with status %d:\n%s", s.ExitStatus(), c.tail())
 	}
 	for _, args := range [][]string{{"status", "-o", "json"}, {"check"}} { // for keyIsNowhere
-		r.start(r.remote(), args...).wait(patience)
+		r.start(r.remote(), args...).wait(waitTimeout)
 	}
 }
 

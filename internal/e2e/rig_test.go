@@ -31,8 +31,8 @@ const (
 	batch = 64
 	loops = 2
 
-	// patience is how long the tests wait for anything. How long it takes says more of the machine than of the program.
-	patience = 10 * time.Minute
+	// waitTimeout is how long the tests wait for anything. How long it takes says more of the machine than of the program.
+	waitTimeout = 10 * time.Minute
 )
 
 // rig is a database with pipelines, set up by the tables' owner and worked by processes of the least-privileged role.
@@ -176,7 +176,7 @@ func (r *rig) environ() []string {
 func (r *rig) do(status int, args ...string) string {
 	r.t.Helper()
 	c := r.start(nil, args...)
-	if s := c.wait(patience); s.ExitStatus() != status {
+	if s := c.wait(waitTimeout); s.ExitStatus() != status {
 		r.t.Fatalf("embedsidecar %s ended with %v, want status %d:\n%s", strings.Join(args, " "), c.cmd.ProcessState, status,
 			c.tail())
 	}
@@ -208,7 +208,7 @@ func (r *rig) runPlain() *child {
 // streaming waits until a sidecar has the slot.
 func (r *rig) streaming(c *child) {
 	r.t.Helper()
-	testenv.Eventually(r.t, patience, func() (bool, string) {
+	testenv.Eventually(r.t, waitTimeout, func() (bool, string) {
 		c.mustLive()
 		return c.said("msg=streaming"), c.tail()
 	})
@@ -249,7 +249,7 @@ func (r *rig) sent() (n int) {
 func (r *rig) prove(c *child, shapes []workload.Shape) workload.Report {
 	r.t.Helper()
 	r.t.Cleanup(func() { r.explain(c) })
-	found := workload.Settle(r.t, r.db, shapes, oracle, patience)
+	found := workload.Settle(r.t, r.db, shapes, oracle, waitTimeout)
 	c.mustLive()
 	streams := c.times("msg=streaming")
 	// All vectors can be right before all changes were read: a scan may have found them first.
@@ -332,13 +332,13 @@ func (r *rig) silent(c *child, streams int) {
 // caughtUp waits until a sidecar has done all there is to do.
 func (r *rig) caughtUp() {
 	r.t.Helper()
-	r.do(0, "wait", "--caught-up", "--timeout", patience.String())
+	r.do(0, "wait", "--caught-up", "--timeout", waitTimeout.String())
 }
 
 // nothingLeft checks what processes that have ended leave behind: no process, no connection, no slot but the one.
 func (r *rig) nothingLeft() {
 	r.t.Helper()
-	testenv.Eventually(r.t, patience, func() (bool, string) {
+	testenv.Eventually(r.t, waitTimeout, func() (bool, string) {
 		if left := r.plugins(); len(left) > 0 {
 			return false, fmt.Sprintf("plugins left: %v", left)
 		}

@@ -57,7 +57,7 @@ func TestP6_IdleIsSilent(t *testing.T) {
 	if _, err := run.Wait(); err != nil {
 		t.Fatal(err)
 	}
-	workload.Settle(t, r.db, shapes, oracle, patience)
+	workload.Settle(t, r.db, shapes, oracle, waitTimeout)
 	r.caughtUp()
 	// What follows work (a last look at the queue, the end of a scan) is not idleness yet.
 	pause(t.Context(), 2*time.Second)
@@ -67,7 +67,7 @@ func TestP6_IdleIsSilent(t *testing.T) {
 	// asked once more. One that is not silent by itself never is. So one of some spans must be.
 	const spans = 5
 	for attempt := 1; ; attempt++ {
-		testenv.Eventually(t, patience, func() (bool, string) {
+		testenv.Eventually(t, waitTimeout, func() (bool, string) {
 			return r.count(`SELECT count(*) FROM embedsidecar.scan WHERE phase <> 'done'`) == 0, "a scan is at work: " + c.tail()
 		})
 		scans := r.count(scansAsked)

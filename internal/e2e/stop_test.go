@@ -36,7 +36,7 @@ func TestStandby_TakesOver(t *testing.T) {
 		var slowest time.Duration
 		for range 3 {
 			other = r.run()
-			testenv.Eventually(t, patience, func() (bool, string) {
+			testenv.Eventually(t, waitTimeout, func() (bool, string) {
 				other.mustLive()
 				return other.said("pipeline at work"), other.tail()
 			})
@@ -72,7 +72,7 @@ func TestSigterm_GivesBackWhatItHolds(t *testing.T) {
 	var slowest time.Duration
 	for range 4 {
 		c := r.run(slow)
-		testenv.Eventually(t, patience, func() (bool, string) {
+		testenv.Eventually(t, waitTimeout, func() (bool, string) {
 			c.mustLive()
 			return r.count(`SELECT count(*) FROM embedsidecar.lease`) > 0, "nothing in work"
 		})
@@ -115,7 +115,7 @@ func TestCrashLoop(t *testing.T) {
 		if i%5 == 4 {
 			c.signal(syscall.SIGTERM)
 			// In its first milliseconds the program does not listen yet.
-			if s := c.wait(patience); s.ExitStatus() != 0 && (s.Signal() != syscall.SIGTERM || c.tail() != "") {
+			if s := c.wait(waitTimeout); s.ExitStatus() != 0 && (s.Signal() != syscall.SIGTERM || c.tail() != "") {
 				t.Errorf("SIGTERM: the sidecar ended with %v:\n%s", c.cmd.ProcessState, c.tail())
 			}
 		} else {
@@ -125,7 +125,7 @@ func TestCrashLoop(t *testing.T) {
 			t.Fatalf("%d slots after %d crashes", n, i+1)
 		}
 	}
-	testenv.Eventually(t, patience, func() (bool, string) {
+	testenv.Eventually(t, waitTimeout, func() (bool, string) {
 		n := r.count(`SELECT count(*) FROM pg_stat_activity WHERE usename = $1`, r.role)
 		return n == 0, fmt.Sprintf("%d connections left by %d crashes", n, crashes)
 	})

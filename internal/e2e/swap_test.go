@@ -73,7 +73,7 @@ func (s *swap) register(content string) {
 func (s *swap) works() {
 	s.t.Helper()
 	from := s.sent()
-	testenv.Eventually(s.t, patience, func() (bool, string) {
+	testenv.Eventually(s.t, waitTimeout, func() (bool, string) {
 		s.c.mustLive()
 		return s.sent() > from+20, fmt.Sprintf("%d texts since: %s", s.sent()-from, s.c.tail())
 	})
@@ -92,7 +92,7 @@ func (s *swap) movesToBuilds() {
 	s.register(s.program + "a build for SIGHUP")
 	before := s.c.times(`msg="plugin reloaded"`)
 	s.c.signal(syscall.SIGHUP)
-	testenv.Eventually(s.t, patience, func() (bool, string) {
+	testenv.Eventually(s.t, waitTimeout, func() (bool, string) {
 		s.c.mustLive()
 		return s.c.times(`msg="plugin reloaded"`) > before, s.c.tail()
 	})

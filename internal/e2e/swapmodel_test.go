@@ -88,7 +88,7 @@ func newModelRig(t *testing.T, folder *modelFolder) (*rig, []workload.Shape) {
 func (r *rig) writesVectors(c *child) {
 	r.t.Helper()
 	from := testenv.Value[time.Time](r.db, `SELECT clock_timestamp()`)
-	testenv.Eventually(r.t, patience, func() (bool, string) {
+	testenv.Eventually(r.t, waitTimeout, func() (bool, string) {
 		c.mustLive()
 		n := r.count(`SELECT count(*) FROM embedsidecar.ledger WHERE written_at > $1 AND text_hash IS NOT NULL`, from)
 		return n > 20, fmt.Sprintf("%d vectors since: %s", n, c.tail())
@@ -140,7 +140,7 @@ func TestSwap_Model(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	testenv.Eventually(t, patience, func() (bool, string) {
+	testenv.Eventually(t, waitTimeout, func() (bool, string) {
 		c.mustLive()
 		return c.said("vectors of both must not mix"), c.tail()
 	})
@@ -151,7 +151,7 @@ func TestSwap_Model(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { r.explain(c) })
-	t.Log(workload.Settle(t, r.db, shapes, meansOf(t, right), patience))
+	t.Log(workload.Settle(t, r.db, shapes, meansOf(t, right), waitTimeout))
 	r.caughtUp()
 	r.do(0, "verify", "--deep", "1000000")
 	c.terminate()

@@ -13,9 +13,9 @@ import (
 	"github.com/embedsidecar/embedsidecar/internal/loopback"
 )
 
-// Run answers until ctx ends, then lets requests under way finish for as long as patience, and logs when that was not
-// enough. It returns nil when it was asked to stop.
-func Run(ctx context.Context, server *http.Server, listener net.Listener, patience time.Duration,
+// Run answers until ctx ends, then lets requests under way finish for gracePeriod, and logs when that was not enough.
+// It returns nil when it was asked to stop.
+func Run(ctx context.Context, server *http.Server, listener net.Listener, gracePeriod time.Duration,
 	log *slog.Logger,
 ) error {
 	failed := make(chan error, 1)
@@ -26,11 +26,11 @@ func Run(ctx context.Context, server *http.Server, listener net.Listener, patien
 	case <-ctx.Done():
 	}
 	// The context has ended; what is under way still gets its moment.
-	last, cancel := context.WithTimeout(context.WithoutCancel(ctx), patience)
+	last, cancel := context.WithTimeout(context.WithoutCancel(ctx), gracePeriod)
 	defer cancel()
 	if err := server.Shutdown(last); err != nil {
 		log.WarnContext(ctx, "connections that had not ended in time were cut off", "address", listener.Addr().String(),
-			"timeout", patience.String())
+			"timeout", gracePeriod.String())
 		_ = server.Close()
 	}
 	if err := <-failed; !errors.Is(err, http.ErrServerClosed) {

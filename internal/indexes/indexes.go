@@ -66,7 +66,7 @@ func (i *Index) Large() bool {
 // Of looks at the indexes over the vectors of an active pipeline. It returns at least one Index for each table.
 func Of(ctx context.Context, db database.Beginner, p *pipeline.Pipeline) ([]Index, error) {
 	var found []foundIndex
-	err := database.Patiently(ctx, db, func(tx pgx.Tx) error {
+	err := database.RetryReadOnly(ctx, db, func(tx pgx.Tx) error {
 		rows, err := tx.Query(ctx, sqlfiles.Query("vector_indexes"),
 			pgx.StrictNamedArgs{"table": p.VectorTable(), "column": p.VectorColumn()})
 		if err != nil {

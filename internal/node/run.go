@@ -102,8 +102,8 @@ func (n *Node) Run(ctx context.Context, o RunOptions) (err error) {
 	return err
 }
 
-// connect opens the pools, one after the other, with patience. Those that were opened before an error are the
-// caller's to close.
+// connect opens the pools, one after the other, and tries again while the server is away. Those that were opened before
+// an error are the caller's to close.
 func (n *Node) connect(ctx context.Context, p *pools) (err error) {
 	open := func(ctx context.Context, open func(ctx context.Context) (*pgxpool.Pool, error)) (*pgxpool.Pool, error) {
 		return connection.Retry(ctx, n.open, open)

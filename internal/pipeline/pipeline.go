@@ -9,10 +9,10 @@ import (
 	"github.com/embedsidecar/embedsidecar/embed"
 )
 
-// Lane is how urgent a task is.
+// Lane is how urgent a task is. A pipeline's priority is the lane of its live changes.
 type Lane int16
 
-// The lanes, most patient first.
+// The lanes, least urgent first.
 const (
 	Low    Lane = iota // backfill and reconcile
 	Normal             // live changes

@@ -130,7 +130,7 @@ func (n needs) missing(ctx context.Context, q database.Querier, role string) ([]
 // role needs besides is in sql/roles.sql.
 func Grants(ctx context.Context, db database.Beginner, p *pipeline.Pipeline, role string) ([]string, error) {
 	var statements []string
-	err := database.Patiently(ctx, db, func(tx pgx.Tx) error {
+	err := database.RetryReadOnly(ctx, db, func(tx pgx.Tx) error {
 		statements = nil
 		f, err := Inspect(ctx, tx, p.Spec, catalog.Vectors{Dims: p.Dims, Either: true}, nil)
 		if err != nil {

@@ -90,7 +90,7 @@ func watchedOf(ctx context.Context, q database.Querier, t *catalog.Table, column
 // its key. It returns *NotSetUpError when the database has no schema of ours.
 func Load(ctx context.Context, db database.Beginner, slot string) ([]pipeline.Pipeline, error) {
 	var stored []Stored
-	err := database.Patiently(ctx, db, func(tx pgx.Tx) (err error) {
+	err := database.RetryReadOnly(ctx, db, func(tx pgx.Tx) (err error) {
 		if err := catalog.Untrusted(ctx, tx); err != nil {
 			return err
 		}
@@ -121,7 +121,7 @@ func Load(ctx context.Context, db database.Beginner, slot string) ([]pipeline.Pi
 
 // Settled is Load for somebody who looks once: it looks again while a table is locked.
 func Settled(ctx context.Context, db database.Beginner, slot string) (pipelines []pipeline.Pipeline, err error) {
-	var failed error // Load has been patient itself
+	var failed error // Load has tried again itself
 	err = database.UntilUnlocked(ctx, func() error {
 		pipelines, failed = Load(ctx, db, slot)
 		if slices.ContainsFunc(pipelines, func(p pipeline.Pipeline) bool { return p.Status == pipeline.Locked }) {

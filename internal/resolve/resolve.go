@@ -36,7 +36,7 @@ func ResolveWarned(ctx context.Context, db database.Beginner, spec pipeline.Spec
 	warnings []string,
 	err error,
 ) {
-	err = database.Patiently(ctx, db, func(tx pgx.Tx) error {
+	err = database.RetryReadOnly(ctx, db, func(tx pgx.Tx) error {
 		f, err := Inspect(ctx, tx, spec, model, nil)
 		if err != nil {
 			return err

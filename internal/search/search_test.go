@@ -55,7 +55,7 @@ func newRig(t *testing.T, major, rows int) *rig {
 		FROM generate_series(1, $1::int) AS i`, rows)
 	log := slog.New(slog.DiscardHandler)
 	// A machine that stands still for a while, and other tests' transactions, are not what these tests are about.
-	patience := 10 * time.Minute
+	timeout := 10 * time.Minute
 	url, options := db.URL(testenv.Owner)+"&connect_timeout=120", database.Options{
 		MaxConns: 4, IdleInTransaction: -1,
 		Log: log,
@@ -79,7 +79,7 @@ func newRig(t *testing.T, major, rows int) *rig {
 	done, err := setup.Init(t.Context(), setup.Options{
 		Pool: pool, ReplicationDSN: url, Slot: db.SlotName(), Publication: db.Name + "_pub", Specs: specs,
 		Descriptions: described, Log: log,
-		SlotTimeout: patience, LockTimeout: patience,
+		SlotTimeout: timeout, LockTimeout: timeout,
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -212,7 +212,7 @@ func TestFind_OnlyWhatIsTrueNow(t *testing.T) {
 		slices.Contains(got, "4") {
 		t.Errorf("found %v: 4 is excluded", got)
 	}
-	// Row 3 has many pieces, all nearer than any other row: it takes one place.
+	// Row 3 has many chunks, all nearer than any other row: it takes one place.
 	for chunk := range 30 {
 		r.put(p, 3, chunk+1, question)
 	}

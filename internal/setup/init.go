@@ -154,7 +154,7 @@ func (in *initializer) all(ctx context.Context) error {
 		return err
 	}
 	before := in.report
-	if err := database.Patiently(ctx, in.o.Pool, func(tx pgx.Tx) error {
+	if err := database.RetryReadOnly(ctx, in.o.Pool, func(tx pgx.Tx) error {
 		in.found, in.stored, in.others, in.unpublished, in.moved, in.report = nil, nil, nil, nil, nil, before
 		return in.look(ctx, tx)
 	}); err != nil {

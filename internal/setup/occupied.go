@@ -58,7 +58,7 @@ func holdsVectors(ctx context.Context, db database.Beginner, p *pipeline.Pipelin
 		return false, fmt.Errorf("look for vectors in %s: %w", catalog.DestinationName(p.Spec), err)
 	}
 	var leaves []leaf
-	err = database.Patiently(ctx, db, func(tx pgx.Tx) error {
+	err = database.RetryReadOnly(ctx, db, func(tx pgx.Tx) error {
 		rows, err := tx.Query(ctx, `SELECT format('%I.%I', n.nspname, c.relname) AS name,
 			pg_relation_size(c.oid) / current_setting('block_size')::bigint AS blocks
 			FROM pg_class AS c JOIN pg_namespace AS n ON n.oid = c.relnamespace
@@ -77,12 +77,12 @@ func holdsVectors(ctx context.Context, db database.Beginner, p *pipeline.Pipelin
 		for block := int64(0); block <= l.Blocks && !holds; block += vectorBlocks {
 			sql := fmt.Sprintf("SELECT EXISTS (SELECT FROM ONLY %s AS r WHERE r.ctid >= '(%d,0)' AND r.ctid < '(%d,0)'%s)",
 				l.Name, block, block+vectorBlocks, where)
-			err := database.Patiently(ctx, db, func(tx pgx.Tx) error { return tx.QueryRow(ctx, sql).Scan(&holds) })
+			err := database.RetryReadOnly(ctx, db, func(tx pgx.Tx) error { return tx.QueryRow(ctx, sql).Scan(&holds) })
 			if database.Denied(err) {
 				// A role that may read this column and no other cannot say which blocks.
 				sql = "SELECT EXISTS (SELECT FROM ONLY " + l.Name + " AS r WHERE true" + where + ")"
 				block = l.Blocks
-				err = database.Patiently(ctx, db, func(tx pgx.Tx) error { return tx.QueryRow(ctx, sql).Scan(&holds) })
+				err = database.RetryReadOnly(ctx, db, func(tx pgx.Tx) error { return tx.QueryRow(ctx, sql).Scan(&holds) })
 			}
 			if err != nil {
 				return fail(err)

@@ -68,7 +68,7 @@ func TestP10_ASlotThatIsMadeWaitsAloud(t *testing.T) {
 	log := &recorder{}
 	r.options = func(o *sidecar.Options) { o.Log = log.logger() }
 	s, _ := r.start()
-	testenv.Eventually(t, patience, func() (bool, string) {
+	testenv.Eventually(t, waitTimeout, func() (bool, string) {
 		said := log.text()
 		return strings.Contains(said, "slot creation waits") && named(said), said
 	})
@@ -85,19 +85,19 @@ func TestP10_ASlotThatIsMadeWaitsAloud(t *testing.T) {
 		o.Direct = direct
 	}
 	another, _ := r.start() // one that stands by says it as well
-	testenv.Eventually(t, patience, func() (bool, string) {
+	testenv.Eventually(t, waitTimeout, func() (bool, string) {
 		said := log.text()
 		return strings.Contains(said, "slot being made by another process, which waits"), said
 	})
 	for i, one := range []*sidecar.Sidecar{s, another} {
-		testenv.Eventually(t, patience, func() (bool, string) {
+		testenv.Eventually(t, waitTimeout, func() (bool, string) {
 			state := one.Health()["docs"]
 			return i == 1 || state.Code == health.SlotWaiting && named(state.Reason), state.String()
 		})
 	}
 	// What it was told last holds when the next question gets no answer, and it stands by all the same.
 	unanswered.on.Store(true)
-	testenv.Eventually(t, patience, func() (bool, string) {
+	testenv.Eventually(t, waitTimeout, func() (bool, string) {
 		stats := another.Stream()
 		list, asked := stats.Blockers.Load(), unanswered.asked.Load()
 		return asked > 2 && list != nil && len(*list) > 0 && stats.Standby.Load(),
@@ -145,7 +145,7 @@ func TestP10_AScanThatWaitsSaysForWhom(t *testing.T) {
 	r.settle()
 	open := r.locking(`INSERT INTO elsewhere VALUES (1)`)
 	db.MustExec(`TRUNCATE docs`)
-	testenv.Eventually(t, patience, func() (bool, string) {
+	testenv.Eventually(t, waitTimeout, func() (bool, string) {
 		said := log.text()
 		return strings.Contains(said, "scan waits for open transactions") && strings.Contains(said, "in database "+db.Name) &&
 			strings.Contains(said, "scan goes on"), said

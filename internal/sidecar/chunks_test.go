@@ -285,7 +285,7 @@ func TestChunks_WithoutTheModelsTokens(t *testing.T) {
 	}
 	r.start()
 	db.MustExec(`INSERT INTO docs VALUES (1, $1)`, document(paragraphs(9, 4)))
-	testenv.Eventually(t, patience, func() (bool, string) {
+	testenv.Eventually(t, waitTimeout, func() (bool, string) {
 		said := testenv.Values[string](db,
 			`SELECT p.name || ' ' || t.state || ' ' || coalesce(t.error_class, '') || ' ' || coalesce(t.error_code, '')
 			FROM embedsidecar.task AS t JOIN embedsidecar.pipeline AS p USING (pipeline_id)`)

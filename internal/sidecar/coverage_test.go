@@ -18,7 +18,7 @@ import (
 // covers waits until status shows a coverage and a state.
 func (r *rig) covers(want float64, states ...health.Code) (p report.Pipeline) {
 	r.t.Helper()
-	testenv.Eventually(r.t, patience, func() (bool, string) {
+	testenv.Eventually(r.t, waitTimeout, func() (bool, string) {
 		st, err := report.Read(r.t.Context(), r.db.Super())
 		if err != nil {
 			return false, err.Error()

@@ -20,8 +20,8 @@ type asking struct {
 // errStarting means that an embedder has not said yet what it is.
 var errStarting = &embed.Error{Class: embed.Transient, Code: "starting", Err: errors.New("it is being started")}
 
-// patienceAtStart is how long all embedders together are waited for, each time the pipelines are looked at.
-const patienceAtStart = 5 * time.Second
+// describeTimeout is how long all embedders together are waited for, each time the pipelines are looked at.
+const describeTimeout = 5 * time.Second
 
 // descriptions ask embedders what they are, one that takes its time without keeping others waiting. They are for one
 // goroutine.

@@ -70,7 +70,7 @@ func TestP2_AStandbyIsPromoted(t *testing.T) {
 			t.Fatal(err)
 		}
 		n := 100
-		testenv.Eventually(t, patience, func() (bool, string) {
+		testenv.Eventually(t, waitTimeout, func() (bool, string) {
 			if major < 17 {
 				return true, ""
 			}
@@ -90,7 +90,7 @@ func TestP2_AStandbyIsPromoted(t *testing.T) {
 		sent := r.embedder.counts()
 		scans := r.count(`SELECT sum(requested) FROM embedsidecar.scan`)
 		end := testenv.Value[string](db, `SELECT pg_current_wal_flush_lsn()::text`)
-		testenv.Eventually(t, patience, func() (bool, string) {
+		testenv.Eventually(t, waitTimeout, func() (bool, string) {
 			var replayed bool
 			err := there.QueryRow(t.Context(), `SELECT pg_last_wal_replay_lsn() >= $1::text::pg_lsn`, end).Scan(&replayed)
 			return replayed, fmt.Sprintf("the standby is behind: %v", err)

@@ -40,7 +40,7 @@ func (r *rig) edit(word string) {
 // released waits until the server has noticed that nobody streams any more.
 func (r *rig) released() {
 	r.t.Helper()
-	testenv.Eventually(r.t, patience, func() (bool, string) {
+	testenv.Eventually(r.t, waitTimeout, func() (bool, string) {
 		return testenv.Value[bool](r.db, `SELECT NOT active FROM pg_replication_slots WHERE slot_name = $1`, r.slot),
 			"the slot is still active"
 	})
@@ -55,7 +55,7 @@ func TestP1_ACommitThatIsNotVisibleYetIsNotReadTooEarly(t *testing.T) {
 		db.MustExec(docs)
 		db.MustExec(`INSERT INTO docs VALUES (1, 'old')`)
 		r := newRig(t, db, intoTable("docs", "body"))
-		r.options = func(o *sidecar.Options) { o.Patience = 0 } // what is not visible in time becomes a task
+		r.options = func(o *sidecar.Options) { o.VisibilityTimeout = 0 } // what is not visible in time becomes a task
 		s, _ := r.start()
 		r.settle()
 		conn, err := db.Pool.Acquire(t.Context())
@@ -84,7 +84,7 @@ func TestP1_ACommitThatIsNotVisibleYetIsNotReadTooEarly(t *testing.T) {
 		}
 		// The setting takes hold when the checkpointer has read it: when a commit waits.
 		var probe chan error
-		testenv.Eventually(t, patience, func() (bool, string) {
+		testenv.Eventually(t, waitTimeout, func() (bool, string) {
 			if probe == nil {
 				probe = make(chan error, 1)
 				go func() {
@@ -108,14 +108,14 @@ func TestP1_ACommitThatIsNotVisibleYetIsNotReadTooEarly(t *testing.T) {
 			committed <- err
 		}()
 		// The change is in the WAL and read from there, its task is written, and nobody sees either of them.
-		testenv.Eventually(t, patience, func() (bool, string) {
+		testenv.Eventually(t, waitTimeout, func() (bool, string) {
 			return s.Stream().Changes.Load() > changes && held(testenv.Owner, `UPDATE docs%`) && held(r.role, `commit`),
 				"the commit did not reach the queue"
 		})
 		// What a scan holds the stream may want: it commits without the standby.
 		db.MustExecSuper(`SET LOCAL synchronous_commit = local; UPDATE embedsidecar.scan SET requested = requested + 1, phase = 'waiting'`)
 		s.Reload()
-		testenv.Eventually(t, patience, func() (bool, string) {
+		testenv.Eventually(t, waitTimeout, func() (bool, string) {
 			return r.count(`SELECT count(*) FROM embedsidecar.scan WHERE phase = 'done' AND started = requested`) == 1,
 				"the scan waits for the standby"
 		})
@@ -209,7 +209,7 @@ func TestP2_GapsAreFoundAndClosed(t *testing.T) {
 				s, _ := r.start()
 				r.settle()
 				r.verify()
-				testenv.Eventually(t, patience, func() (bool, string) {
+				testenv.Eventually(t, waitTimeout, func() (bool, string) {
 					return s.Stream().Gaps.Load() > 0,
 						"the gap was not noticed"
 				})
@@ -231,13 +231,13 @@ func TestP2_APublicationDroppedWhileStreamingIsNoticed(t *testing.T) {
 		r.settle()
 		db.MustExec(`DROP PUBLICATION ` + db.Name + `_pub`)
 		r.edit("missed ")
-		testenv.Eventually(t, patience, func() (bool, string) {
+		testenv.Eventually(t, waitTimeout, func() (bool, string) {
 			return !s.Stream().Streaming.Load(), "it streams on without a publication"
 		})
 		db.MustExec(`CREATE PUBLICATION ` + db.Name + `_pub FOR TABLE docs`)
 		r.settle()
 		r.verify()
-		testenv.Eventually(t, patience, func() (bool, string) {
+		testenv.Eventually(t, waitTimeout, func() (bool, string) {
 			return s.Stream().Gaps.Load() > 0,
 				"the gap was not noticed"
 		})
@@ -253,7 +253,7 @@ func TestP2_TableChangesThatSendNothing(t *testing.T) {
 	s, _ := r.start()
 	r.settle()
 	db.MustExec(`ALTER TABLE docs ALTER body TYPE text USING upper(body)`)
-	testenv.Eventually(t, patience, func() (bool, string) {
+	testenv.Eventually(t, waitTimeout, func() (bool, string) {
 		return s.Stream().CatalogueScans.Load() > 0,
 			"the rewrite was not noticed"
 	})
@@ -261,7 +261,7 @@ func TestP2_TableChangesThatSendNothing(t *testing.T) {
 	r.verify()
 	db.MustExec(`ALTER TABLE docs RENAME TO papers`)
 	db.MustExec(`UPDATE papers SET body = body || '!'`)
-	testenv.Eventually(t, patience, func() (bool, string) {
+	testenv.Eventually(t, waitTimeout, func() (bool, string) {
 		name := testenv.Value[string](db, `SELECT table_name::text FROM embedsidecar.pipeline`)
 		return name == "papers", name
 	})
@@ -282,7 +282,7 @@ func TestP2_ADetachedPartitionLeavesNoOrphans(t *testing.T) {
 	r.verify()
 	db.MustExec(`ALTER TABLE docs DETACH PARTITION docs_b`)
 	db.MustExec(`DROP TABLE docs_b`)
-	testenv.Eventually(t, patience, func() (bool, string) {
+	testenv.Eventually(t, waitTimeout, func() (bool, string) {
 		return s.Stream().CatalogueScans.Load() > 0, "the detached partition was not noticed"
 	})
 	r.settle()
@@ -291,7 +291,7 @@ func TestP2_ADetachedPartitionLeavesNoOrphans(t *testing.T) {
 	db.MustExec(`INSERT INTO docs_c SELECT i, 'late ' || i FROM generate_series(200, 250) AS i`)
 	scans := s.Stream().CatalogueScans.Load()
 	db.MustExec(`ALTER TABLE docs ATTACH PARTITION docs_c FOR VALUES FROM (200) TO (300)`)
-	testenv.Eventually(t, patience, func() (bool, string) {
+	testenv.Eventually(t, waitTimeout, func() (bool, string) {
 		return s.Stream().CatalogueScans.Load() > scans, "the attached partition was not noticed"
 	})
 	r.settle()
@@ -356,13 +356,13 @@ func TestTwoSidecars_OneStreamsBothWorkAndTheOtherTakesOver(t *testing.T) {
 		o.Embedder = func(context.Context, *pipeline.Pipeline) (embed.Embedder, error) { return e, nil }
 	}
 	first, stop := r.start()
-	testenv.Eventually(t, patience, func() (bool, string) {
+	testenv.Eventually(t, waitTimeout, func() (bool, string) {
 		return first.Stream() != nil && first.Stream().Streaming.Load(), "the first does not stream"
 	})
 	second, _ := r.start()
 	r.settle()
 	r.verify()
-	testenv.Eventually(t, patience, func() (bool, string) {
+	testenv.Eventually(t, waitTimeout, func() (bool, string) {
 		a, b := first.States()[0].Worker.Embedded.Load(), second.States()[0].Worker.Embedded.Load()
 		return a > 0 && b > 0 && a+b == 20000,
 			fmt.Sprintf("the first embedded %d, the second %d, want both some and 20,000 together", a, b)
@@ -371,7 +371,7 @@ func TestTwoSidecars_OneStreamsBothWorkAndTheOtherTakesOver(t *testing.T) {
 		t.Error("both stream")
 	}
 	stop()
-	testenv.Eventually(t, patience, func() (bool, string) {
+	testenv.Eventually(t, waitTimeout, func() (bool, string) {
 		return second.Stream().Streaming.Load(),
 			"the second does not take over"
 	})

@@ -65,7 +65,7 @@ func (r *rig) hold() (letGo func()) {
 	sql := []string{"START_REPLICATION SLOT", r.slot, "LOGICAL 0/0 (proto_version '1', publication_names '" + r.db.Name +
 		"_pub')"}
 	conn.Exec(r.t.Context(), strings.Join(sql, " ")) // what it would read is not read
-	testenv.Eventually(r.t, patience, func() (bool, string) {
+	testenv.Eventually(r.t, waitTimeout, func() (bool, string) {
 		return r.count(`SELECT count(*) FROM pg_replication_slots WHERE slot_name = $1 AND active`, r.slot) == 1,
 			"the slot is not taken"
 	})

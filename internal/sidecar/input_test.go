@@ -22,7 +22,7 @@ import (
 // reason waits until a pipeline is not worked for a reason that holds every word, and returns the reason.
 func reason(t *testing.T, s *sidecar.Sidecar, name string, words ...string) (found string) {
 	t.Helper()
-	testenv.Eventually(t, patience, func() (bool, string) {
+	testenv.Eventually(t, waitTimeout, func() (bool, string) {
 		for _, state := range s.States() {
 			if state.Pipeline.Name != name {
 				continue
@@ -44,7 +44,7 @@ func reason(t *testing.T, s *sidecar.Sidecar, name string, words ...string) (fou
 func (r *rig) status(name string, want pipeline.Status) (detail string) {
 	r.t.Helper()
 	type row struct{ Status, Detail string }
-	testenv.Eventually(r.t, patience, func() (bool, string) {
+	testenv.Eventually(r.t, waitTimeout, func() (bool, string) {
 		got := testenv.Rows[row](r.db, `SELECT status, status_detail FROM embedsidecar.pipeline WHERE name = $1`, name)
 		detail = got[0].Detail
 		return got[0].Status == string(want), fmt.Sprint(got)
@@ -55,7 +55,7 @@ func (r *rig) status(name string, want pipeline.Status) (detail string) {
 // has waits until a query gives a number.
 func (r *rig) has(want int64, sql string, args ...any) {
 	r.t.Helper()
-	testenv.Eventually(r.t, patience, func() (bool, string) {
+	testenv.Eventually(r.t, waitTimeout, func() (bool, string) {
 		n := r.count(sql, args...)
 		return n == want, fmt.Sprintf("%d, want %d: %s", n, want, sql)
 	})
@@ -273,7 +273,7 @@ func TestP2_ACopiedMarkHidesNoStaleVector(t *testing.T) {
 	db.MustExec(`UPDATE docs SET body = 'old'`)
 	<-embedding
 	db.MustExec(`UPDATE docs SET body = 'new'`)
-	testenv.Eventually(t, patience, func() (bool, string) {
+	testenv.Eventually(t, waitTimeout, func() (bool, string) {
 		return r.count(`SELECT coalesce(max(gen), 0) FROM embedsidecar.task`) == 2, "the second change was not queued"
 	})
 	close(goOn)
@@ -406,7 +406,7 @@ func TestSlot_HeldBySomebodyElse(t *testing.T) {
 	}
 	s, _ := r.start()
 	// It stands by, says who streams, and works what the queue has meanwhile.
-	testenv.Eventually(t, patience, func() (bool, string) {
+	testenv.Eventually(t, waitTimeout, func() (bool, string) {
 		said := log.text()
 		return strings.Contains(said, "slot held by another process") && strings.Contains(said, "a stranger"), said
 	})
@@ -419,7 +419,9 @@ func TestSlot_HeldBySomebodyElse(t *testing.T) {
 	}
 	r.edit("after ")
 	letGo()
-	testenv.Eventually(t, patience, func() (bool, string) { return s.Stream().Streaming.Load(), "it does not take over" })
+	testenv.Eventually(t, waitTimeout, func() (bool, string) {
+		return s.Stream().Streaming.Load(), "it does not take over"
+	})
 	r.settle()
 	r.verify()
 	if n := s.Stream().Gaps.Load(); n != 0 {
@@ -442,7 +444,7 @@ func TestServer_AwayAtTheStartAndLater(t *testing.T) {
 		proxy.Cut()
 	}
 	s, _ := r.start()
-	testenv.Eventually(t, patience, func() (bool, string) {
+	testenv.Eventually(t, waitTimeout, func() (bool, string) {
 		said := log.text()
 		return strings.Contains(said, "not started yet"), said
 	})

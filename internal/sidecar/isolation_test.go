@@ -56,12 +56,12 @@ func TestP5_PluginsThatMisbehaveHarmOnlyTheirOwn(t *testing.T) {
 	for name, m := range misbehaviour {
 		limit := time.Second // of a call that is to fail
 		if m.works {
-			limit = patience // however slow the machine, it is not the plugin's fault
+			limit = waitTimeout // however slow the machine, it is not the plugin's fault
 		}
 		h, err := host.New(host.Options{
 			Name: name, Path: path, RestartDelay: 10 * time.Millisecond, RestartDelayMax: 200 * time.Millisecond,
 			Canary: time.Minute, Log: logger(t),
-			CallTimeout: func(int, int) time.Duration { return limit }, StartTimeout: patience, MemoryLimit: 256 << 20,
+			CallTimeout: func(int, int) time.Duration { return limit }, StartTimeout: waitTimeout, MemoryLimit: 256 << 20,
 			Env: map[string]string{
 				"EMBEDSIDECAR_PLUGIN_DIMS": fmt.Sprint(dims), "EMBEDSIDECAR_PLUGIN_FAULTS": m.faults,
 				"EMBEDSIDECAR_PLUGIN_FORKS": filepath.Join(t.TempDir(), "forks"),
@@ -107,7 +107,7 @@ func TestP5_PluginsThatMisbehaveHarmOnlyTheirOwn(t *testing.T) {
 			continue
 		}
 		if !m.never {
-			testenv.Eventually(t, patience, func() (bool, string) {
+			testenv.Eventually(t, waitTimeout, func() (bool, string) {
 				tried := hosts[name].Stats()
 				return tried.FailedCalls > 0 || tried.Calls > 0 && name == "nan", fmt.Sprintf("plugin %s has not failed yet: %+v",
 					name, tried)

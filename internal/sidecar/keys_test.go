@@ -311,7 +311,7 @@ func TestP1_ManySpellingsOfOneKey(t *testing.T) {
 		for _, code := range []string{"Abc", "aBc", "abC", "ABC"} {
 			db.MustExec(`UPDATE docs SET code = $1::text, body = body || ' ' || $1::text WHERE code = 'abc'`, code)
 		}
-		testenv.Eventually(t, patience, func() (bool, string) {
+		testenv.Eventually(t, waitTimeout, func() (bool, string) {
 			n := r.count(`SELECT count(*) FROM embedsidecar.task`)
 			return n >= 4, fmt.Sprintf("%d tasks", n)
 		})

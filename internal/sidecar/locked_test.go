@@ -57,7 +57,7 @@ func TestP5_ATableLockedForAWhile(t *testing.T) {
 			if !running {
 				s, _ = r.start()
 			}
-			testenv.Eventually(t, patience, func() (bool, string) {
+			testenv.Eventually(t, waitTimeout, func() (bool, string) {
 				s.Reload() // as any change of a pipeline makes it do
 				for _, state := range s.States() {
 					if state.Pipeline.Name == "docs" {
@@ -100,7 +100,7 @@ func TestP5_TablesOfOursLockedAtTheStart(t *testing.T) {
 	r.options = func(o *sidecar.Options) { o.Log = log.logger() }
 	lock := r.locking(`LOCK TABLE embedsidecar.installation IN ACCESS EXCLUSIVE MODE`)
 	r.start()
-	testenv.Eventually(t, patience, func() (bool, string) {
+	testenv.Eventually(t, waitTimeout, func() (bool, string) {
 		return strings.Contains(log.text(), "not started yet"),
 			log.text()
 	})
@@ -126,7 +126,7 @@ func TestP10_AScanCountsWhenItIsAskedFor(t *testing.T) {
 	lock := r.locking(`SELECT pg_advisory_xact_lock(` + key + `)`) // its commit waits for this, and gives up
 	tries := s.Stream().Heartbeats.Load()
 	db.MustExec(`ALTER TABLE docs ALTER body TYPE text USING upper(body)`)
-	testenv.Eventually(t, patience, func() (bool, string) {
+	testenv.Eventually(t, waitTimeout, func() (bool, string) {
 		return s.Stream().Heartbeats.Load() > tries,
 			"it does not try"
 	})
@@ -135,7 +135,7 @@ func TestP10_AScanCountsWhenItIsAskedFor(t *testing.T) {
 	}
 	db.MustExecSuper(`DROP TRIGGER hold_up ON embedsidecar.scan`) // new connections would not stand it
 	r.rollback(lock)
-	testenv.Eventually(t, patience, func() (bool, string) {
+	testenv.Eventually(t, waitTimeout, func() (bool, string) {
 		return s.Stream().CatalogueScans.Load() > 0,
 			"the rewrite was not noticed"
 	})

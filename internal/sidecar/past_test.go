@@ -93,7 +93,7 @@ func TestP2_AValueThatTheServerCannotSend(t *testing.T) {
 	r.settle()
 	db.MustExec(`INSERT INTO docs VALUES (99, 'x' || chr(129))`) // no character at all in UTF-8
 	db.MustExec(`UPDATE docs SET body = 'after it ' || id WHERE id < 5`)
-	testenv.Eventually(t, patience, func() (bool, string) {
+	testenv.Eventually(t, waitTimeout, func() (bool, string) {
 		return s.Stream().Gaps.Load() > 0, fmt.Sprintf("%d reconnects and no new slot", s.Stream().Reconnects.Load())
 	})
 	r.settle()

@@ -32,7 +32,7 @@ func (r *rig) withPlugin(path, faults string, limit time.Duration) *host.Host {
 	r.t.Helper()
 	h, err := host.New(host.Options{
 		Path: path, RestartDelay: 10 * time.Millisecond, RestartDelayMax: 200 * time.Millisecond, Log: logger(r.t),
-		StartTimeout: patience,
+		StartTimeout: waitTimeout,
 		CallTimeout:  func(int, int) time.Duration { return limit },
 		Env:          map[string]string{"EMBEDSIDECAR_PLUGIN_DIMS": fmt.Sprint(dims), "EMBEDSIDECAR_PLUGIN_FAULTS": faults},
 	})
@@ -80,7 +80,7 @@ func TestP5_APoisonedPluginStaysAlone(t *testing.T) {
 			db.MustExec(`INSERT INTO docs SELECT i, 'body ' || i FROM generate_series(1, 100) AS i`)
 			db.MustExec(`UPDATE docs SET body = 'it ' || $1 || ' here' WHERE id = 50`, token)
 			r := newRig(t, db, column("docs", "body"), intoTable("notes", "body"))
-			limit := patience
+			limit := waitTimeout
 			if token == "HANGS" {
 				// five times; to make an innocent row fail, it would have to be as slow five times in a row
 				limit = 2 * time.Second
@@ -110,7 +110,7 @@ func TestP5_APoisonedPluginStaysAlone(t *testing.T) {
 			if n := r.count(`SELECT count(embedding) FROM docs`); n != 100 {
 				t.Errorf("%d rows have a vector, want 100", n)
 			}
-			testenv.Eventually(t, patience, func() (bool, string) { return h.Pid() != 0, "the plugin does not run" })
+			testenv.Eventually(t, waitTimeout, func() (bool, string) { return h.Pid() != 0, "the plugin does not run" })
 			r.verify() // the counter makes the same vectors, and tells the truth
 		})
 	}
@@ -124,7 +124,7 @@ func TestP5_APluginThatLiesNowAndThen(t *testing.T) {
 	db.MustExec(notes)
 	db.MustExec(`INSERT INTO docs SELECT i, 'body ' || i FROM generate_series(1, 300) AS i`)
 	r := newRig(t, db, intoTable("docs", "body"), intoTable("notes", "body"))
-	r.withPlugin(path, "wrong-count-every=3;wrong-dims-every=4;garbage-every=5;unavailable-every=7", patience)
+	r.withPlugin(path, "wrong-count-every=3;wrong-dims-every=4;garbage-every=5;unavailable-every=7", waitTimeout)
 	with := r.options
 	// Two calls of three fail, and whose they are is a matter of luck: eight tries of one row were not enough each time.
 	r.options = func(o *sidecar.Options) { with(o); o.BatchRows, o.Retry.MaxAttempts = 50, 100 }
@@ -159,7 +159,7 @@ func TestP5_RefusalsNobodyThoughtOf(t *testing.T) {
 	for _, code := range []string{"Row 7", "ROW 7"} {
 		db.MustExec(`UPDATE docs SET code = $1::text WHERE code = 'row 7'`, code)
 	}
-	testenv.Eventually(t, patience, func() (bool, string) {
+	testenv.Eventually(t, waitTimeout, func() (bool, string) {
 		n := r.count(`SELECT count(*) FROM embedsidecar.task`)
 		return n >= 52, fmt.Sprintf("%d tasks", n)
 	})

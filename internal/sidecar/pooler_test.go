@@ -86,7 +86,7 @@ func TestP4_ThroughAPooler(t *testing.T) {
 	db.MustExec(`INSERT INTO docs VALUES (1, 'one')`)
 	s, _ := r.start()
 	// However long the user holds his row: the write-back waits for him, gives way, and comes again.
-	testenv.Eventually(t, patience, func() (bool, string) {
+	testenv.Eventually(t, waitTimeout, func() (bool, string) {
 		states := s.States()
 		if len(states) == 0 || states[0].Worker == nil {
 			return false, "no worker"

@@ -90,13 +90,13 @@ func TestP3_ALateWorkerIsFenced(t *testing.T) {
 		// The worker sleeps; its lease is taken from it, as if its heartbeats were lost, and the row changes.
 		db.MustExecSuper(`UPDATE embedsidecar.lease SET leased_until = now() - interval '1 s', token = -1`)
 		db.MustExec(`UPDATE docs SET body = 'new'`)
-		testenv.Eventually(t, patience, func() (bool, string) {
+		testenv.Eventually(t, waitTimeout, func() (bool, string) {
 			n := r.embedder.sent("new")
 			return n > 0, fmt.Sprintf("sent new %d times", n)
 		})
 		r.settle()
 		close(wake)
-		testenv.Eventually(t, patience, func() (bool, string) {
+		testenv.Eventually(t, waitTimeout, func() (bool, string) {
 			states := s.States()
 			return len(states) == 1 && states[0].Worker != nil && states[0].Worker.Lost.Load() > 0,
 				"the late write was not fenced"
@@ -290,7 +290,7 @@ func TestP6_ARowChangedWhileItIsEmbeddedMakesOneTask(t *testing.T) {
 	db.MustExec(`UPDATE docs SET body = 'new'`)
 	<-embedding
 	db.MustExec(`UPDATE docs SET body = 'newest', title = '', code = NULL`)
-	testenv.Eventually(t, patience, func() (bool, string) {
+	testenv.Eventually(t, waitTimeout, func() (bool, string) {
 		return r.count(`SELECT coalesce(max(gen), 0) FROM embedsidecar.task`) == 2, "the second change was not queued"
 	})
 	close(goOn)
@@ -336,13 +336,13 @@ func TestP7_ARowEditedWhileItWaitsIsEmbeddedOnce(t *testing.T) {
 	for i := 1; i <= 1000; i++ {
 		db.MustExec(`UPDATE docs SET body = 'edit ' || $1::text`, fmt.Sprint(i))
 	}
-	testenv.Eventually(t, patience, func() (bool, string) {
+	testenv.Eventually(t, waitTimeout, func() (bool, string) {
 		gen := testenv.Values[int64](db, `SELECT gen FROM embedsidecar.task`)
 		return len(gen) == 1, fmt.Sprintf("tasks with gen %v", gen) // few changes may come one by one, or all in one batch
 	})
 	r.settle() // until all of them were read
 	db.MustExec(`UPDATE embedsidecar.pipeline SET enabled = true`)
-	testenv.Eventually(t, patience, func() (bool, string) {
+	testenv.Eventually(t, waitTimeout, func() (bool, string) {
 		n := r.count(`SELECT count(*) FROM docs_embedding`)
 		return n == 1, fmt.Sprintf("%d vectors", n)
 	})
@@ -410,7 +410,7 @@ func TestP8_ThereAndBackAtTheWorstMoment(t *testing.T) {
 		<-embedding
 		changes := s.Stream().Changes.Load()
 		db.MustExec(`UPDATE docs SET body = 'A'`)
-		testenv.Eventually(t, patience, func() (bool, string) {
+		testenv.Eventually(t, waitTimeout, func() (bool, string) {
 			return s.Stream().Changes.Load() > changes && r.count(`SELECT gen FROM embedsidecar.task`) > 1,
 				"the way back was not queued"
 		})

@@ -37,9 +37,9 @@ func TestMain(m *testing.M) { os.Exit(testenv.Main(m)) }
 
 const dims = 8
 
-// patience bounds every wait of a test. It is long: machines are slow, and other transactions of the server hold
+// waitTimeout bounds every wait of a test. It is long: machines are slow, and other transactions of the server hold
 // scans up.
-const patience = 10 * time.Minute
+const waitTimeout = 10 * time.Minute
 
 // counter is an in-process embedder that counts, with a hook that may fail or wait.
 type counter struct {
@@ -190,7 +190,7 @@ func (r *rig) init(specs ...pipeline.Spec) setup.Report {
 	done, err := setup.Init(r.t.Context(), setup.Options{
 		Pool: pool, ReplicationDSN: slowly(owner), Slot: r.slot, Publication: r.db.Name + "_pub", Specs: specs,
 		Descriptions: described, Failover: true, Log: logger(r.t),
-		SlotTimeout: patience, LockTimeout: patience,
+		SlotTimeout: waitTimeout, LockTimeout: waitTimeout,
 	})
 	if err != nil {
 		r.t.Fatalf("init: %v", err)
@@ -259,7 +259,7 @@ func (r *rig) start() (*sidecar.Sidecar, func()) {
 		Heartbeat: time.Second, Retry: worker.Retry{Initial: 50 * time.Millisecond, Max: time.Second},
 		// However long the machine stands still, no lease is lost and no commit is given up, so that what happens can be
 		// counted.
-		Lease: time.Hour, Patience: time.Hour,
+		Lease: time.Hour, VisibilityTimeout: time.Hour,
 	}
 	if r.options != nil {
 		r.options(&o)
@@ -284,7 +284,7 @@ func (r *rig) start() (*sidecar.Sidecar, func()) {
 // settle waits until everything committed so far is worked.
 func (r *rig) settle() {
 	r.t.Helper()
-	ctx, cancel := context.WithTimeout(r.t.Context(), patience)
+	ctx, cancel := context.WithTimeout(r.t.Context(), waitTimeout)
 	defer cancel()
 	lsn, err := report.Now(ctx, r.db.Pool)
 	if err != nil {
@@ -311,7 +311,7 @@ func (r *rig) noticed() {
 	r.t.Helper()
 	type mark struct{ Known, Current string }
 	sql, args := r.catalogue()
-	testenv.Eventually(r.t, patience, func() (bool, string) {
+	testenv.Eventually(r.t, waitTimeout, func() (bool, string) {
 		marks := testenv.Rows[mark](r.db, "SELECT coalesce(known::text, '') AS known, current::text FROM ("+sql+") AS c",
 			args...)
 		return !slices.ContainsFunc(marks, func(m mark) bool { return m.Known != m.Current }), fmt.Sprint(marks)
@@ -335,7 +335,7 @@ func (r *rig) reports() []worker.Report {
 	r.t.Helper()
 	pool := connect(r.t, r.url, 2)
 	var loaded []pipeline.Pipeline
-	testenv.Eventually(r.t, patience, func() (bool, string) {
+	testenv.Eventually(r.t, waitTimeout, func() (bool, string) {
 		var err error
 		if loaded, err = resolve.Load(r.t.Context(), pool, r.slot); err != nil {
 			r.t.Fatal(err)

@@ -52,7 +52,7 @@ func TestP2_ARollingDeployment(t *testing.T) {
 				r := newRig(t, db, story.before...)
 				r.options = func(o *sidecar.Options) { o.Heartbeat = time.Hour }
 				old, stopOld := r.start()
-				testenv.Eventually(t, patience, func() (bool, string) {
+				testenv.Eventually(t, waitTimeout, func() (bool, string) {
 					return old.Stream() != nil && old.Stream().Streaming.Load(), "the old one does not stream"
 				})
 				r.settle()
@@ -65,7 +65,7 @@ func TestP2_ARollingDeployment(t *testing.T) {
 				}
 				r.options = nil
 				young, stopYoung := r.start()
-				testenv.Eventually(t, patience, func() (bool, string) {
+				testenv.Eventually(t, waitTimeout, func() (bool, string) {
 					return len(young.States()) == len(story.after),
 						"the new one is not up"
 				})
@@ -80,7 +80,7 @@ func TestP2_ARollingDeployment(t *testing.T) {
 				if newDiesFirst {
 					young, _ = r.start()
 				}
-				testenv.Eventually(t, patience, func() (bool, string) {
+				testenv.Eventually(t, waitTimeout, func() (bool, string) {
 					return young.Stream() != nil &&
 						young.Stream().Streaming.Load(), "no takeover"
 				})
@@ -102,7 +102,7 @@ func (r *rig) decoded() (state report.CaughtUp) {
 		r.t.Fatal(err)
 	}
 	r.db.MustExec(`INSERT INTO docs VALUES (1000, 'the last', 'the last')`)
-	testenv.Eventually(r.t, patience, func() (bool, string) {
+	testenv.Eventually(r.t, waitTimeout, func() (bool, string) {
 		if state, err = report.At(r.t.Context(), r.db.Super(), r.slot, lsn); err != nil {
 			r.t.Fatal(err)
 		}

@@ -41,7 +41,7 @@ func TestTrust_WhatATriggerLeavesInASession(t *testing.T) {
 	r.settle()
 	r.verify()
 	stop()
-	testenv.Eventually(t, patience, func() (bool, string) { // sessions are tidied when they are given back
+	testenv.Eventually(t, waitTimeout, func() (bool, string) { // sessions are tidied when they are given back
 		n := r.count(`SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND objid = 4711`)
 		return n == 0, fmt.Sprintf("%d advisory locks are left", n)
 	})

@@ -58,9 +58,9 @@ type Options struct {
 	Redact       func(string) string // takes passwords out of what is stored of errors; nil: there are none
 	CacheBytes   int64               // vectors remembered per model; 0: pipeline.DefaultCacheBytes
 	// with a commit that is not visible yet, before what may have changed nothing becomes a task; 0: 1 s
-	Patience time.Duration
-	NoMarks  bool
-	Fresh    func(p *pipeline.Pipeline, d time.Duration)
+	VisibilityTimeout time.Duration
+	NoMarks           bool
+	Fresh             func(p *pipeline.Pipeline, d time.Duration)
 }
 
 // Sidecar runs once.
@@ -136,8 +136,8 @@ func New(o Options) *Sidecar {
 		budget:  worker.NewBudget(0),
 	}
 	s.described = descriptions{open: map[*embed.Service]*asking{}, answer: s.Reload}
-	if o.Patience != 0 {
-		s.queue.SetPatience(o.Patience)
+	if o.VisibilityTimeout != 0 {
+		s.queue.SetVisibilityTimeout(o.VisibilityTimeout)
 	}
 	return s
 }

@@ -185,7 +185,7 @@ func TestP5_SparseVectorsFindNoPlace(t *testing.T) {
 	db.MustExec(`ALTER TABLE docs DROP COLUMN embedding, ADD COLUMN embedding vector`)
 	db.MustExec(`INSERT INTO docs VALUES (1, 'word')`)
 	r.start()
-	testenv.Eventually(t, patience, func() (bool, string) {
+	testenv.Eventually(t, waitTimeout, func() (bool, string) {
 		return strings.Contains(log.text(), "vectors are sparse, and the destination"), "the log says:\n" + log.text()
 	})
 	if got := r.count(`SELECT count(*) FROM docs WHERE embedding IS NOT NULL`); got != 0 {

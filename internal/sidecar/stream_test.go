@@ -64,7 +64,7 @@ func TestP5_TheStreamWaitsForNoWriteBack(t *testing.T) {
 			r.settle()
 			db.MustExec(`INSERT INTO gate VALUES (true)`)
 			db.MustExec(`INSERT INTO docs SELECT i, 'body ' || i FROM generate_series(1, 20) AS i`)
-			testenv.Eventually(t, patience, func() (bool, string) {
+			testenv.Eventually(t, waitTimeout, func() (bool, string) {
 				var stands bool
 				err := db.Super().QueryRow(t.Context(),
 					`SELECT EXISTS (SELECT FROM pg_stat_activity WHERE datname = current_database() AND wait_event = 'PgSleep')`).Scan(
@@ -78,7 +78,7 @@ func TestP5_TheStreamWaitsForNoWriteBack(t *testing.T) {
 				`UPDATE embedsidecar.scan SET reason = reason WHERE pipeline_id IN (SELECT pipeline_id FROM embedsidecar.scan FOR UPDATE NOWAIT)`,
 				`UPDATE embedsidecar.pipeline SET name = name WHERE pipeline_id IN (SELECT pipeline_id FROM embedsidecar.pipeline FOR UPDATE NOWAIT)`,
 			} {
-				testenv.Eventually(t, patience, func() (bool, string) { // others may hold a row for a moment
+				testenv.Eventually(t, waitTimeout, func() (bool, string) { // others may hold a row for a moment
 					_, err := db.Super().Exec(t.Context(), sql)
 					return err == nil, fmt.Sprintf("%s: %v", sql, err)
 				})
@@ -86,7 +86,7 @@ func TestP5_TheStreamWaitsForNoWriteBack(t *testing.T) {
 			// a row that is being written into is locked: its writer waits, and so there is no change
 			if !test.spec.ToColumn() {
 				db.MustExec(`UPDATE docs SET body = body || '!'`)
-				testenv.Eventually(t, patience, func() (bool, string) {
+				testenv.Eventually(t, waitTimeout, func() (bool, string) {
 					now := r.count(`SELECT sum(gen) FROM embedsidecar.task`)
 					return now >= gens+20, fmt.Sprintf("gens %d, then %d", gens, now)
 				})
@@ -130,7 +130,7 @@ func TestP5_AWorkerThatStandsStillHoldsNoTask(t *testing.T) {
 				}))
 				db.MustExec(`INSERT INTO docs SELECT i, 'body ' || i FROM generate_series(1, 5) AS i`)
 				<-there
-				testenv.Eventually(t, patience, func() (bool, string) { // others may hold a row for a moment
+				testenv.Eventually(t, waitTimeout, func() (bool, string) { // others may hold a row for a moment
 					_, err := db.Super().Exec(t.Context(), `SELECT FROM embedsidecar.task ORDER BY row_key FOR UPDATE NOWAIT`)
 					return err == nil, fmt.Sprintf("a task is locked: %v", err)
 				})
@@ -176,7 +176,7 @@ func TestP8_AnEmbedderThatRefusesAllIsNotSentAll(t *testing.T) {
 		}
 		return one.Health()["docs"], st.Pipelines[0].Health()
 	}
-	testenv.Eventually(t, patience, func() (bool, string) {
+	testenv.Eventually(t, waitTimeout, func() (bool, string) {
 		here, there := states()
 		told := func(s health.State) bool {
 			return s.Code == health.Failing && strings.Contains(s.Reason, "all failed: refused")
@@ -190,7 +190,7 @@ func TestP8_AnEmbedderThatRefusesAllIsNotSentAll(t *testing.T) {
 	}
 	// The scan has filled the queue, and some rows were tried as probes.
 	before, _ := count()
-	testenv.Eventually(t, patience, func() (bool, string) {
+	testenv.Eventually(t, waitTimeout, func() (bool, string) {
 		now, _ := count()
 		open := r.count(`SELECT count(*) FROM embedsidecar.task`)
 		return now >= before+3 && open >= 4000, fmt.Sprintf("%d rows tried, then %d; %d open", before, now, open)
@@ -204,7 +204,7 @@ func TestP8_AnEmbedderThatRefusesAllIsNotSentAll(t *testing.T) {
 	r.embedder.hook(nil)
 	r.settle()
 	r.verify()
-	testenv.Eventually(t, patience, func() (bool, string) {
+	testenv.Eventually(t, waitTimeout, func() (bool, string) {
 		here, there := states()
 		return here.Code == health.UpToDate && there.Code == health.UpToDate,
 			fmt.Sprintf("it is still %s here and %s in the tables", here, there)

@@ -20,7 +20,7 @@ import (
 // told waits until the process itself and the tables say the same of docs.
 func (r *rig) told(s *sidecar.Sidecar, code health.Code, words string) {
 	r.t.Helper()
-	testenv.Eventually(r.t, patience, func() (bool, string) {
+	testenv.Eventually(r.t, waitTimeout, func() (bool, string) {
 		status, err := report.Options{AtOnce: true}.Read(r.t.Context(), r.db.Pool)
 		if err != nil {
 			r.t.Fatal(err)
@@ -100,7 +100,7 @@ func TestP9_AFloodOfNotifications(t *testing.T) {
 	}
 	r.settle()
 	r.verify()
-	testenv.Eventually(t, patience, func() (bool, string) { // nothing of it stays in the server's queue either
+	testenv.Eventually(t, waitTimeout, func() (bool, string) { // nothing of it stays in the server's queue either
 		usage := testenv.Value[float64](db, `SELECT pg_notification_queue_usage()`)
 		return usage == 0, fmt.Sprintf("%v of the queue is full", usage)
 	})

@@ -92,9 +92,9 @@ func (s *Sidecar) note(ctx context.Context, pipelines []pipeline.Pipeline) bool 
 // started.
 func (s *Sidecar) apply(ctx, hard context.Context, pipelines []pipeline.Pipeline) (again bool) {
 	wanted := map[int32]bool{}
-	patience, cancel := context.WithTimeout(ctx, patienceAtStart)
+	until, cancel := context.WithTimeout(ctx, describeTimeout)
 	defer cancel()
-	s.ask(ctx, patience.Done(), pipelines)
+	s.ask(ctx, until.Done(), pipelines)
 	states := make([]State, 0, len(pipelines))
 	for _, p := range pipelines {
 		wanted[p.ID] = true
@@ -105,7 +105,7 @@ func (s *Sidecar) apply(ctx, hard context.Context, pipelines []pipeline.Pipeline
 		if state.Problem = s.barred(p); state.Problem != nil {
 			s.stop(p.ID)
 			again = again || p.Enabled && !s.o.Disabled
-		} else if err := s.start(ctx, hard, patience.Done(), p); err != nil {
+		} else if err := s.start(ctx, hard, until.Done(), p); err != nil {
 			state.Problem = s.problem(err)
 			again = true
 		}

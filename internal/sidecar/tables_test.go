@@ -23,7 +23,7 @@ func (r *rig) again(specs ...pipeline.Spec) {
 // works waits until a pipeline is worked and the database says so.
 func (r *rig) works(s *sidecar.Sidecar, name string) {
 	r.t.Helper()
-	testenv.Eventually(r.t, patience, func() (bool, string) {
+	testenv.Eventually(r.t, waitTimeout, func() (bool, string) {
 		for _, state := range s.States() {
 			if state.Pipeline.Name == name {
 				return state.Reason() == "" && state.Worker != nil, name + ": " + state.Reason()
@@ -184,7 +184,7 @@ func TestP2_TypesChangeWhileItRuns(t *testing.T) {
 			r.settle()
 			db.MustExec(sql)
 			db.MustExec(`UPDATE docs SET body = body || '!' WHERE body LIKE '%7'`)
-			testenv.Eventually(t, patience, func() (bool, string) {
+			testenv.Eventually(t, waitTimeout, func() (bool, string) {
 				return s.Stream().CatalogueScans.Load() > 0,
 					"the change was not noticed"
 			})

@@ -22,22 +22,22 @@ func TestP2_AStandbyThatTakesOverKnowsPipelinesAddedMeanwhile(t *testing.T) {
 	first := intoTable("docs", "body")
 	r := newRig(t, db, first)
 	streamer, stop := r.start()
-	testenv.Eventually(t, patience, func() (bool, string) {
+	testenv.Eventually(t, waitTimeout, func() (bool, string) {
 		return streamer.Stream() != nil && streamer.Stream().Streaming.Load(), "the first does not stream"
 	})
 	standby, _ := r.start()
-	testenv.Eventually(t, patience, func() (bool, string) { return len(standby.States()) == 1, "the second is not up" })
+	testenv.Eventually(t, waitTimeout, func() (bool, string) { return len(standby.States()) == 1, "the second is not up" })
 	r.init(first, intoTable("notes", "body"))
 	for _, p := range r.pipelines {
 		db.Grant(r.role, p)
 	}
-	testenv.Eventually(t, patience, func() (bool, string) {
+	testenv.Eventually(t, waitTimeout, func() (bool, string) {
 		return len(streamer.States()) == 2,
 			"the new pipeline is not seen"
 	})
 	r.settle()
 	stop()
-	testenv.Eventually(t, patience, func() (bool, string) { return standby.Stream().Streaming.Load(), "no takeover" })
+	testenv.Eventually(t, waitTimeout, func() (bool, string) { return standby.Stream().Streaming.Load(), "no takeover" })
 	db.MustExec(`INSERT INTO notes VALUES (1, 'after the takeover')`)
 	r.settle()
 	r.verify()
@@ -62,7 +62,7 @@ func TestP1_ADeadLetterGoesWithItsRow(t *testing.T) {
 		return nil
 	})
 	db.MustExec(`UPDATE docs SET body = 'poison' WHERE id = 3`)
-	testenv.Eventually(t, patience, func() (bool, string) {
+	testenv.Eventually(t, waitTimeout, func() (bool, string) {
 		return r.count(`SELECT count(*) FROM embedsidecar.task WHERE state = 'failed'`) == 1, "no dead letter"
 	})
 	db.MustExec(`TRUNCATE docs`)
@@ -94,7 +94,7 @@ func TestP2_APartitionThatWasAwayForAWhile(t *testing.T) {
 	r.settle()
 	scans := s.Stream().CatalogueScans.Load()
 	r.db.MustExec(partitionAway)
-	testenv.Eventually(t, patience, func() (bool, string) {
+	testenv.Eventually(t, waitTimeout, func() (bool, string) {
 		return s.Stream().CatalogueScans.Load() > scans,
 			"it was not noticed"
 	})
@@ -107,13 +107,13 @@ func TestP2_APartitionThatWasAwayBeforeAnybodyStreamed(t *testing.T) {
 	r := newPartitionedRig(t)
 	letGo := r.hold()
 	s, _ := r.start()
-	testenv.Eventually(t, patience, func() (bool, string) {
+	testenv.Eventually(t, waitTimeout, func() (bool, string) {
 		return r.count(`SELECT count(*) FROM embedsidecar.scan WHERE phase <> 'done'`) == 0 &&
 			r.count(`SELECT count(*) FROM docs_embedding`) == 20, "no backfill"
 	})
 	r.db.MustExec(partitionAway)
 	letGo()
-	testenv.Eventually(t, patience, func() (bool, string) {
+	testenv.Eventually(t, waitTimeout, func() (bool, string) {
 		return s.Stream().CatalogueScans.Load() > 0,
 			"it was not noticed"
 	})
@@ -131,7 +131,7 @@ func TestP2_APublicationThatSendsLess(t *testing.T) {
 	r.settle()
 	status := func(want string) {
 		t.Helper()
-		testenv.Eventually(t, patience, func() (bool, string) {
+		testenv.Eventually(t, waitTimeout, func() (bool, string) {
 			got := testenv.Value[string](db, `SELECT status FROM embedsidecar.pipeline`)
 			return got == want, got
 		})

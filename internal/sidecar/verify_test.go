@@ -54,7 +54,7 @@ func TestP5_VerifyNamesTheRowThatCannotBeRead(t *testing.T) {
 			check(1, division, json, "13: no vector")
 			sent := r.embedder.sent()
 			db.MustExecSuper(`UPDATE embedsidecar.scan SET phase = 'waiting', requested = requested + 1`)
-			testenv.Eventually(t, patience, func() (bool, string) {
+			testenv.Eventually(t, waitTimeout, func() (bool, string) {
 				phase := testenv.Value[string](db, `SELECT phase FROM embedsidecar.scan`)
 				return phase == "done", phase
 			})

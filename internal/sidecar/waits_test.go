@@ -75,7 +75,7 @@ func TestP10_AWaitForAnyPositionEnds(t *testing.T) {
 		_, err := report.Wait(ctx, db.Pool, r.slot, ahead)
 		done <- err
 	}()
-	testenv.Eventually(t, patience, func() (bool, string) {
+	testenv.Eventually(t, waitTimeout, func() (bool, string) {
 		db.MustExec(`INSERT INTO elsewhere SELECT generate_series(1, 10)`)
 		return position(`SELECT pg_current_wal_insert_lsn()::text`) > ahead, "the WAL does not grow"
 	})

@@ -57,7 +57,7 @@ func converge(t *testing.T, wanted []workload.Shape, steps int) {
 		}
 		t.Log(done)
 		r.settle()
-		found := workload.Settle(t, db, shapes, oracle, patience)
+		found := workload.Settle(t, db, shapes, oracle, waitTimeout)
 		if !found.OK() {
 			t.Errorf("%s", found)
 		}

@@ -85,8 +85,8 @@ func (m *Maker) makeOn(ctx context.Context, on maker, s *State, reason string) (
 	}
 	pipelines, err = m.record(ctx, on, s, lsn, reason)
 	if err != nil {
-		const patience = 10 * time.Second
-		last, cancel := context.WithTimeout(context.WithoutCancel(ctx), patience)
+		const timeout = 10 * time.Second
+		last, cancel := context.WithTimeout(context.WithoutCancel(ctx), timeout)
 		defer cancel()
 		return nil, errors.Join(err, on.drop(last, s.Name))
 	}

@@ -41,7 +41,7 @@ type Removed struct {
 func All(ctx context.Context, o Options) (Removed, error) {
 	var plan []removal
 	var done Removed
-	err := database.Patiently(ctx, o.Pool, func(tx pgx.Tx) error {
+	err := database.RetryReadOnly(ctx, o.Pool, func(tx pgx.Tx) error {
 		plan, done = nil, Removed{}
 		if err := catalog.Untrusted(ctx, tx); err != nil {
 			return err
@@ -149,7 +149,7 @@ type PipelineOptions struct {
 func Pipeline(ctx context.Context, o PipelineOptions) (Removed, error) {
 	var plan []removal
 	var done Removed
-	err := database.Patiently(ctx, o.Pool, func(tx pgx.Tx) error {
+	err := database.RetryReadOnly(ctx, o.Pool, func(tx pgx.Tx) error {
 		plan, done = nil, Removed{}
 		if err := catalog.Untrusted(ctx, tx); err != nil {
 			return err

@@ -17,8 +17,8 @@ import (
 
 // Health must come at once; the host gives it two seconds before it takes the plugin for dead.
 const (
-	healthSlow     = 250 * time.Millisecond
-	healthPatience = 2 * time.Second
+	healthSlow    = 250 * time.Millisecond
+	healthTimeout = 2 * time.Second
 )
 
 func descriptionChecks() []check {
@@ -105,19 +105,19 @@ func checkHealth(ctx context.Context, t *tester) (finding, error) {
 	}()
 	defer func() { cancel(); <-done }()
 	var longest time.Duration
-	patience := t.patience(healthPatience)
+	timeout := t.patience(healthTimeout)
 	for range 5 {
 		began := time.Now()
-		asked, stop := context.WithTimeout(ctx, patience)
+		asked, stop := context.WithTimeout(ctx, timeout)
 		answer, err := p.Client().Health(asked, &pluginpb.HealthRequest{})
 		stop()
 		longest = max(longest, time.Since(began))
 		switch {
 		case status.Code(err) == codes.DeadlineExceeded:
 			return fail("serve Health on a thread that Embed never occupies: a plugin without an answer is killed",
-				"no answer within %s while a call was under way", patience), nil
+				"no answer within %s while a call was under way", timeout), nil
 		case err != nil:
-			return finding{}, t.explain(ctx, err, "Health", patience)
+			return finding{}, t.explain(ctx, err, "Health", timeout)
 		case !answer.GetReady():
 			t.said.heard("the message of Health", answer.GetMessage())
 			return fail("ready means that calls can be taken: after Describe they must be", "it is not ready: %s",

@@ -10,8 +10,8 @@ import (
 	"github.com/embedsidecar/embedsidecar/embed"
 )
 
-// endPatience is how long a plugin may take to end; the sidecar gives it three seconds when it is asked.
-const endPatience = 3 * time.Second
+// endGracePeriod is how long a plugin may take to end; the sidecar gives it three seconds when it is asked.
+const endGracePeriod = 3 * time.Second
 
 func endChecks() []check {
 	return []check{
@@ -27,11 +27,11 @@ func checkShutdown(ctx context.Context, t *tester) (finding, error) {
 		return finding{}, err
 	}
 	began := time.Now()
-	patience := t.patience(endPatience)
-	if !p.Shutdown(ctx, patience) {
+	gracePeriod := t.patience(endGracePeriod)
+	if !p.Shutdown(ctx, gracePeriod) {
 		t.stop()
 		return warn("serve plugin.GRPCController/Shutdown and end; the sidecar kills what does not, so buffers on their way to a file are lost",
-			"it was still there %s after Shutdown", patience), nil
+			"it was still there %s after Shutdown", gracePeriod), nil
 	}
 	return pass("gone %s after Shutdown", milliseconds(time.Since(began))), nil
 }
@@ -45,8 +45,8 @@ func checkLifeline(ctx context.Context, t *tester) (finding, error) {
 	if err := p.CutLifeline(); err != nil {
 		return finding{}, fmt.Errorf("close its standard input: %w", err)
 	}
-	patience := t.patience(endPatience)
-	timer := time.NewTimer(patience)
+	gracePeriod := t.patience(endGracePeriod)
+	timer := time.NewTimer(gracePeriod)
 	defer timer.Stop()
 	select {
 	case <-p.Gone():
@@ -56,7 +56,7 @@ func checkLifeline(ctx context.Context, t *tester) (finding, error) {
 	}
 	t.stop()
 	return fail("read standard input on a thread of its own and end the process at once, with its children, when it ends: a plugin that outlives its host keeps its memory, and nobody stops it",
-		"it was still there %s after the end of its standard input", patience), nil
+		"it was still there %s after the end of its standard input", gracePeriod), nil
 }
 
 // checkSecrecy comes last: it judges what was said during all others, and makes the plugin complain once more.

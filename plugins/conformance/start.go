@@ -26,10 +26,10 @@ import (
 
 const (
 	startSlow = 10 * time.Second // and an author should know
-	// barePatience is how long a program that must refuse to run may take to do so: interpreters load libraries first.
-	barePatience = 20 * time.Second
-	// strangerPatience is how long a program that must not be served may wait for an answer.
-	strangerPatience = 3 * time.Second
+	// bareTimeout is how long a program that must refuse to run may take to do so: interpreters load libraries first.
+	bareTimeout = 20 * time.Second
+	// strangerTimeout is how long a program that must not be served may wait for an answer.
+	strangerTimeout = 3 * time.Second
 	// unknownVersion is a version of the protocol that nobody speaks.
 	unknownVersion = "1000"
 )
@@ -79,9 +79,9 @@ type bareRun struct {
 	status int
 }
 
-// bare starts the program with an environment and waits until it says a line, ends, or patience does.
+// bare starts the program with an environment and waits until it says a line, ends, or has taken too long.
 func (t *tester) bare(ctx context.Context, environ ...string) (bareRun, error) {
-	ctx, cancel := context.WithTimeout(ctx, t.patience(barePatience))
+	ctx, cancel := context.WithTimeout(ctx, t.patience(bareTimeout))
 	defer cancel()
 	cmd := exec.CommandContext(ctx, t.opts.Path, t.opts.Args...)
 	for key, value := range t.opts.Env {
@@ -121,7 +121,7 @@ func (t *tester) bare(ctx context.Context, environ ...string) (bareRun, error) {
 		_ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL)
 	}
 	_ = lifeline.Close()
-	stopped := time.AfterFunc(barePatience, func() { _ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) })
+	stopped := time.AfterFunc(bareTimeout, func() { _ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) })
 	err = cmd.Wait()
 	stopped.Stop()
 	if exit, ok := errors.AsType[*exec.ExitError](err); ok {
@@ -160,7 +160,7 @@ func checkCookie(ctx context.Context, t *tester) (finding, error) {
 	case strings.Count(run.line, "|") >= 4:
 		return fail(advice, "started without the cookie it shook hands all the same"), nil
 	case !run.ended && run.line == "":
-		return fail(advice, "started without the cookie it neither ended nor said anything within %s", barePatience), nil
+		return fail(advice, "started without the cookie it neither ended nor said anything within %s", bareTimeout), nil
 	case run.ended && run.status == 0:
 		return fail(advice, "started without the cookie it ended with status 0, as if all were well"), nil
 	case run.stderr == "" && run.line == "":
@@ -230,7 +230,7 @@ func checkStrangers(ctx context.Context, t *tester) (finding, error) {
 
 // health asks the plugin for its health over a connection of its own.
 func (t *tester) health(ctx context.Context, socket string, creds credentials.TransportCredentials) error {
-	ctx, cancel := context.WithTimeout(ctx, t.patience(strangerPatience))
+	ctx, cancel := context.WithTimeout(ctx, t.patience(strangerTimeout))
 	defer cancel()
 	conn, err := grpc.NewClient("passthrough:///localhost", grpc.WithTransportCredentials(creds),
 		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) {

@@ -199,7 +199,7 @@ func (f *faults) atStart() {
 	case f.crashAtStart:
 		die(syscall.SIGKILL)
 	case f.hangAtStart:
-		select {} // a signal, or the end of the host's patience, ends it
+		select {} // a signal, or the host's timeout, ends it
 	case f.garbageAtStart:
 		fmt.Println("Segmentation fault (not really)" + key())
 	case f.fork:

@@ -18,10 +18,10 @@ import (
 const (
 	// maxAnswerBytes bounds the vectors of one call for plugins that describe no limit of their own.
 	maxAnswerBytes = 16 << 20
-	// healthPatience is how long a plugin whose connection failed may take to say that it lives, and one that cannot be
+	// healthTimeout is how long a plugin whose connection failed may take to say that it lives, and one that cannot be
 	// reached to be gone. Most take a moment; but a busy machine may let it wait, and what is killed for that is called
 	// dead though it is not.
-	healthPatience = 10 * time.Second
+	healthTimeout = 10 * time.Second
 )
 
 // Embed implements embed.Embedder. A call that is larger than the plugin's limits (or 32 MiB of text, or 16 MiB of
@@ -29,7 +29,7 @@ const (
 // partial work stay within the described MaxBatch and MaxBatchBytes.
 //
 // Errors of the whole call are *embed.Error:
-//   - Transient "unavailable": the plugin is not running, is ending, or asked for patience. RetryAfter says how long;
+//   - Transient "unavailable": the plugin is not running, is ending, or asked to be left alone for a while. RetryAfter says how long;
 //   - Transient "circuit_open": it failed so often in a row that nothing is sent to it until RetryAfter is over;
 //   - Transient "deadline": the plugin gave up on something it waited for. Transient "canceled": the caller gave up;
 //   - Crash "crashed": the plugin died while it held these texts. Crash "deadline": it did not answer in time and was killed.
@@ -148,7 +148,7 @@ func (h *Host) call(ctx context.Context, p *permit, kind embed.Kind, b *batch, r
 	}
 	inFlight, inFlightBytes := inst.texts.Add(int64(len(b.texts))), inst.bytes.Add(int64(b.bytes))
 	defer func() { inst.texts.Add(-int64(len(b.texts))); inst.bytes.Add(-int64(b.bytes)) }()
-	limit := inst.seat.opts.CallTimeout(int(inFlight), int(inFlightBytes))
+	limit := inst.slot.opts.CallTimeout(int(inFlight), int(inFlightBytes))
 	memory := inst.memory.Load()
 	h.stats.calls.Add(1)
 	h.stats.texts.Add(uint64(len(b.texts)))
@@ -187,8 +187,8 @@ func VectorBytes(d embed.Description) int {
 // answeredBadly counts an answer that cannot be believed and restarts a plugin that gives nothing else.
 func (h *Host) answeredBadly(inst *instance, err error) {
 	h.stats.bad.Add(1)
-	if n := inst.bad.Add(1); n >= int64(inst.seat.opts.MaxBadAnswers) {
-		inst.seat.opts.Log.Warn("plugin restarted for its bad answers", "pid", inst.process.pid, "in_a_row", n, "last", err)
+	if n := inst.bad.Add(1); n >= int64(inst.slot.opts.MaxBadAnswers) {
+		inst.slot.opts.Log.Warn("plugin restarted for its bad answers", "pid", inst.process.pid, "in_a_row", n, "last", err)
 		reason := fmt.Sprintf("it gave %d bad answers in a row", n)
 		inst.process.kill(reason)
 		h.trip(reason)
@@ -222,7 +222,7 @@ func (h *Host) explainCall(ctx context.Context, inst *instance, texts []string, 
 		h.retire(inst)
 		return &embed.Error{
 			Class: embed.Crash, Code: "deadline",
-			Err: fmt.Errorf("plugin %q did not answer %d texts within %s and was killed", inst.seat.opts.Name, len(texts),
+			Err: fmt.Errorf("plugin %q did not answer %d texts within %s and was killed", inst.slot.opts.Name, len(texts),
 				call.limit),
 		}
 	}
@@ -260,7 +260,7 @@ func (i *instance) alive(ctx context.Context) bool {
 		return false
 	}
 	// The caller may have gone; the plugin is asked all the same.
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), healthPatience)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), healthTimeout)
 	defer cancel()
 	_, err := i.rpc.Health(ctx, &pluginpb.HealthRequest{})
 	switch status.Code(err) {
@@ -268,7 +268,7 @@ func (i *instance) alive(ctx context.Context) bool {
 	default:
 		return true // whatever it said, it said something
 	}
-	timer := time.NewTimer(healthPatience)
+	timer := time.NewTimer(healthTimeout)
 	defer timer.Stop()
 	select {
 	case <-i.process.exited:
@@ -291,14 +291,14 @@ func (h *Host) retire(inst *instance) {
 // explainEnd says how the plugin ended in the middle of a call. Only a plugin that died by itself, and after the call
 // had begun, is held against the texts, or one that this call alone drove over its memory limit.
 func explainEnd(inst *instance, texts int, call sent) error {
-	p, name := inst.process, inst.seat.opts.Name
+	p, name := inst.process, inst.slot.opts.Name
 	if !p.gone() {
 		return unavailable(0, fmt.Errorf("plugin %q does not end though it was killed", name))
 	}
 	state, died := p.ending()
 	reason := p.killedFor()
 	switch {
-	case reason != "" && p.greedy() && call.memory > 0 && call.memory <= int64(inst.seat.opts.MemoryLimit/2):
+	case reason != "" && p.greedy() && call.memory > 0 && call.memory <= int64(inst.slot.opts.MemoryLimit/2):
 		return &embed.Error{
 			Class: embed.Crash, Code: "memory",
 			Err: fmt.Errorf("plugin %q was ended while it held %d texts: %s", name, texts, reason),

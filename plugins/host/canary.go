@@ -30,11 +30,11 @@ var canaries = []string{
 func CanaryTexts() []string { return slices.Clone(canaries) }
 
 const (
-	// canaryPatience is how long the canaries may take beside other calls. A plugin that is too busy to answer them
+	// canaryTimeout is how long the canaries may take beside other calls. A plugin that is too busy to answer them
 	// proves nothing.
-	canaryPatience = 10 * time.Second
-	// startPatience is how long they may take when there is nothing else to do, and much depends on the answer.
-	startPatience = time.Minute
+	canaryTimeout = 10 * time.Second
+	// startCanaryTimeout is how long they may take when there is nothing else to do, and much depends on the answer.
+	startCanaryTimeout = time.Minute
 	// A vector is another text's when it is that one's and this much farther from its own, in likeness
 	// (embed.Description).
 	canaryMargin = 0.01
@@ -47,12 +47,12 @@ const (
 
 // prove is the last part of a start: what a process must show before it gets anything to do.
 func (i *instance) prove(ctx context.Context) error {
-	if i.seat.opts.Canary > 0 {
-		if err := i.compare(ctx, startPatience); err != nil {
+	if i.slot.opts.Canary > 0 {
+		if err := i.compare(ctx, startCanaryTimeout); err != nil {
 			return err
 		}
 	}
-	limit := int64(i.seat.opts.MemoryLimit)
+	limit := int64(i.slot.opts.MemoryLimit)
 	if used := groupMemory(i.process.pid); limit > 0 && used > limit {
 		return configuration("memory",
 			fmt.Errorf("it uses %s of memory right after its start, and its memory_limit is %s: raise that, or choose a smaller model", mebibytes(used), mebibytes(limit)))
@@ -62,28 +62,28 @@ func (i *instance) prove(ctx context.Context) error {
 
 // selfTest asks the canaries of a process that has been at work.
 func (i *instance) selfTest(ctx context.Context) {
-	err := i.compare(ctx, canaryPatience)
+	err := i.compare(ctx, canaryTimeout)
 	if err == nil || i.process.gone() {
 		return
 	}
 	_, code := embed.Classify(err)
-	i.seat.opts.Log.Error("plugin answers wrongly: what it made since its last check may be wrong; embedsidecar verify --deep finds it",
-		"code", code, "check_interval", i.seat.opts.Canary, "error", err)
+	i.slot.opts.Log.Error("plugin answers wrongly: what it made since its last check may be wrong; embedsidecar verify --deep finds it",
+		"code", code, "check_interval", i.slot.opts.Canary, "error", err)
 	i.process.kill("its answers are not those of its texts")
-	i.seat.host.trip("its answers are not those of its texts")
+	i.slot.host.trip("its answers are not those of its texts")
 }
 
 // compare asks the canaries in one call and holds the answer against what the embedder gave for each alone, which the
 // first process is asked for. Only a wrong answer is an error; none at all proves nothing.
-func (i *instance) compare(ctx context.Context, patience time.Duration) error {
-	h := i.seat.host
+func (i *instance) compare(ctx context.Context, timeout time.Duration) error {
+	h := i.slot.host
 	h.mu.Lock()
 	known := h.canary
 	h.rounds++
 	turn := h.rounds
 	h.mu.Unlock()
 	if known == nil {
-		if known = i.alone(ctx, patience); known == nil {
+		if known = i.alone(ctx, timeout); known == nil {
 			return nil
 		}
 		h.mu.Lock()
@@ -95,7 +95,7 @@ func (i *instance) compare(ctx context.Context, patience time.Duration) error {
 	for at := range order {
 		order[at] = (at + turn) % len(canaries)
 	}
-	got := i.ask(ctx, order, patience)
+	got := i.ask(ctx, order, timeout)
 	if got == nil {
 		return nil
 	}
@@ -135,10 +135,10 @@ func (i *instance) judge(got []float32, known [][]float32, which int) error {
 
 // alone returns the vectors of the canaries, each from a call of its own, or nil when one cannot be had. A text
 // without one has an empty vector.
-func (i *instance) alone(ctx context.Context, patience time.Duration) [][]float32 {
+func (i *instance) alone(ctx context.Context, timeout time.Duration) [][]float32 {
 	vectors := make([][]float32, 0, len(canaries))
 	for at := range canaries {
-		got := i.ask(ctx, []int{at}, patience)
+		got := i.ask(ctx, []int{at}, timeout)
 		if got == nil {
 			return nil
 		}
@@ -149,8 +149,8 @@ func (i *instance) alone(ctx context.Context, patience time.Duration) [][]float3
 
 // ask returns the vectors of some canaries, or nil when the plugin does not answer as it should. These calls count
 // nowhere.
-func (i *instance) ask(ctx context.Context, order []int, patience time.Duration) [][]float32 {
-	ctx, cancel := context.WithTimeout(ctx, patience)
+func (i *instance) ask(ctx context.Context, order []int, timeout time.Duration) [][]float32 {
+	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	var vectors [][]float32
 	l := limitsOf(i.desc)
@@ -171,7 +171,7 @@ func (i *instance) ask(ctx context.Context, order []int, patience time.Duration)
 		}
 		if err != nil {
 			_, code := embed.Classify(err)
-			i.seat.opts.Log.Debug("canaries not answered", "pid", i.process.pid, "code", code)
+			i.slot.opts.Log.Debug("canaries not answered", "pid", i.process.pid, "code", code)
 			return nil
 		}
 		for _, r := range results {

@@ -15,20 +15,20 @@ const memoryInterval = time.Second
 // it the canary texts now and then, until it has ended.
 func (i *instance) guard(ctx context.Context) {
 	var measure, selfTest <-chan time.Time
-	if i.seat.opts.MemoryLimit > 0 {
-		t := time.NewTicker(i.seat.opts.memoryInterval())
+	if i.slot.opts.MemoryLimit > 0 {
+		t := time.NewTicker(i.slot.opts.memoryInterval())
 		defer t.Stop()
 		measure = t.C
 	}
-	if i.seat.opts.Canary > 0 {
-		t := time.NewTicker(i.seat.opts.Canary)
+	if i.slot.opts.Canary > 0 {
+		t := time.NewTicker(i.slot.opts.Canary)
 		defer t.Stop()
 		selfTest = t.C
 	}
-	idle := time.NewTicker(i.seat.opts.idleInterval())
+	idle := time.NewTicker(i.slot.opts.idleInterval())
 	defer idle.Stop()
 	answered := i.answered.Load()
-	again := newDelays(i.seat.opts.RestartDelay, i.seat.opts.RestartDelayMax)
+	again := newDelays(i.slot.opts.RestartDelay, i.slot.opts.RestartDelayMax)
 	var doing idler
 	for {
 		select {
@@ -58,20 +58,20 @@ func (o Options) idleInterval() time.Duration { return min(idleInterval, 50*o.Re
 // weigh measures a process. One above its limit is replaced, so that no call fails, and killed when it goes on to
 // grow by a quarter. A replacement that failed is tried again after a pause, as any start is.
 func (i *instance) weigh(ctx context.Context, again *backoff.ExponentialBackOff) {
-	limit := int64(i.seat.opts.MemoryLimit)
+	limit := int64(i.slot.opts.MemoryLimit)
 	used := groupMemory(i.process.pid)
 	i.memory.Store(used)
-	log := i.seat.opts.Log.With("pid", i.process.pid, "memory_bytes", used, "limit_bytes", limit)
+	log := i.slot.opts.Log.With("pid", i.process.pid, "memory_bytes", used, "limit_bytes", limit)
 	switch {
 	case used > limit+limit/4:
-		i.seat.host.mu.Lock()
+		i.slot.host.mu.Lock()
 		alone := i.calls == 1
-		i.seat.host.mu.Unlock()
+		i.slot.host.mu.Unlock()
 		log.Warn("plugin killed for its memory")
 		i.process.killGreedy(fmt.Sprintf("it used %s of memory, its limit is %s", mebibytes(used), mebibytes(limit)), alone)
 	case used > limit && !i.leaving.Load():
 		log.Warn("plugin is above its memory limit: another process takes its place")
-		h := i.seat.host
+		h := i.slot.host
 		h.mu.Lock()
 		closed := h.closed
 		if !closed {

@@ -17,8 +17,8 @@ import (
 	"github.com/embedsidecar/embedsidecar/embed"
 )
 
-// closePatience is how long a process that is told to end may take to end by itself.
-const closePatience = 3 * time.Second
+// closeGracePeriod is how long a process that is told to end may take to end by itself.
+const closeGracePeriod = 3 * time.Second
 
 // Host is a plugin with one model chosen. Its methods may be called by several goroutines at the same time. A process
 // is started by the first call that needs it: another one when all that run are busy, and again after a pause when
@@ -33,10 +33,10 @@ type Host struct {
 	opts    Options
 	closed  bool
 	work    sync.WaitGroup // calls, starts and watches; grows under mu while not closed
-	seats   []*seat
-	aside   map[*seat]bool // replaced, with calls under way, or about to replace one
-	moved   chan struct{}  // closed and made anew when a start has ended
-	unmade  int            // starts that came to nothing, ever
+	slots   []*processSlot
+	aside   map[*processSlot]bool // replaced, with calls under way, or about to replace one
+	moved   chan struct{}         // closed and made anew when a start has ended
+	unmade  int                   // starts that came to nothing, ever
 	breaker breaker
 	first   *embed.Description
 	canary  [][]float32 // what the embedder gives for the canary texts; nil: not known yet
@@ -52,8 +52,10 @@ func New(opts Options) (*Host, error) {
 	if err != nil {
 		return nil, fmt.Errorf("plugin %q: %w", opts.Name, err)
 	}
-	h := &Host{log: opts.Log, opts: opts, aside: map[*seat]bool{}, moved: make(chan struct{}), breaker: newBreaker(opts)}
-	h.seats = h.newSeats(opts)
+	h := &Host{
+		log: opts.Log, opts: opts, aside: map[*processSlot]bool{}, moved: make(chan struct{}), breaker: newBreaker(opts),
+	}
+	h.slots = h.newSlots(opts)
 	return h, nil
 }
 
@@ -88,7 +90,7 @@ func (h *Host) Close() error {
 	}
 	h.closed = true
 	var ending []*instance
-	for s := range h.everySeatLocked() {
+	for s := range h.everySlotLocked() {
 		if s.launching != nil {
 			s.launching.kill(closing)
 		}
@@ -184,7 +186,7 @@ func (h *Host) release(p permit) {
 		inst.idle = nil
 	}
 	if p.good {
-		inst.seat.recoveredLocked()
+		inst.slot.recoveredLocked()
 		if h.breaker.succeeded() {
 			h.log.Info("plugin answers again: the circuit is closed")
 		}
@@ -197,7 +199,7 @@ func (h *Host) release(p permit) {
 // leastBusyLocked returns the running process with the least work, or nil.
 func (h *Host) leastBusyLocked() *instance {
 	var best *instance
-	for _, s := range h.seats {
+	for _, s := range h.slots {
 		if s.current != nil && s.current.process.gone() {
 			h.retireLocked(s.current)
 		}
@@ -218,7 +220,7 @@ func (h *Host) startOneLocked(ctx context.Context, probe bool) {
 	if h.closed || h.startingLocked() {
 		return
 	}
-	for _, s := range h.seats {
+	for _, s := range h.slots {
 		if s.current == nil && (probe || !time.Now().Before(s.notBefore)) {
 			s.starting = true
 			h.work.Add(1)
@@ -230,7 +232,7 @@ func (h *Host) startOneLocked(ctx context.Context, probe bool) {
 }
 
 func (h *Host) startingLocked() bool {
-	for _, s := range h.seats {
+	for _, s := range h.slots {
 		if s.starting {
 			return true
 		}
@@ -242,7 +244,7 @@ func (h *Host) startingLocked() bool {
 func (h *Host) downLocked() error {
 	wait := time.Duration(0)
 	var failed error
-	for i, s := range h.seats {
+	for i, s := range h.slots {
 		if left := max(0, time.Until(s.notBefore)); i == 0 || left < wait {
 			wait = left
 		}
@@ -262,7 +264,7 @@ func (h *Host) downLocked() error {
 // restingLocked is what calls get while the circuit is open.
 func (h *Host) restingLocked(wait time.Duration) error {
 	if h.leastBusyLocked() == nil {
-		for _, s := range h.seats {
+		for _, s := range h.slots {
 			if whole, ok := errors.AsType[*embed.Error](s.failed); ok {
 				again := *whole
 				again.RetryAfter = max(wait, whole.RetryAfter)

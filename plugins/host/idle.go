@@ -52,7 +52,7 @@ func (i *instance) watchIdle(d *idler) bool {
 	if !ok {
 		return true
 	}
-	h := i.seat.host
+	h := i.slot.host
 	now := time.Now()
 	h.mu.Lock()
 	under, calls := i.calls, i.begun
@@ -63,7 +63,7 @@ func (i *instance) watchIdle(d *idler) bool {
 	if !d.look(now, under, calls, times) {
 		return true
 	}
-	log := i.seat.opts.Log.With("pid", i.process.pid)
+	log := i.slot.opts.Log.With("pid", i.process.pid)
 	if err := lowerPriority(i.process.pid); err != nil {
 		log.Warn("plugin keeps the CPU busy with nothing to do", "error", err)
 		return false

@@ -27,7 +27,7 @@ func Inspect(ctx context.Context, opts Options) (*Inspection, error) {
 	if err != nil {
 		return nil, err
 	}
-	inst, err := h.seats[0].launch(ctx)
+	inst, err := h.slots[0].launch(ctx)
 	if err != nil {
 		return nil, errors.Join(err, h.Close())
 	}
@@ -68,7 +68,7 @@ func (i *Inspection) Gone() <-chan struct{} { return i.inst.process.exited }
 func (i *Inspection) Ending() string {
 	state, _ := i.inst.process.ending()
 	words := state.String()
-	if last := i.inst.seat.out.Last(); len(last) > 0 {
+	if last := i.inst.slot.out.Last(); len(last) > 0 {
 		words += "; its last words: " + strings.Join(last, " / ")
 	}
 	return words
@@ -96,8 +96,8 @@ func (i *Inspection) ReadTokens(resp *pluginpb.TokenizeResponse, texts []string)
 func (i *Inspection) CutLifeline() error { return i.inst.process.stdin.Close() }
 
 // Shutdown asks the plugin to end and returns whether it did, by itself and in time.
-func (i *Inspection) Shutdown(ctx context.Context, patience time.Duration) bool {
-	ctx, cancel := context.WithTimeout(ctx, patience)
+func (i *Inspection) Shutdown(ctx context.Context, gracePeriod time.Duration) bool {
+	ctx, cancel := context.WithTimeout(ctx, gracePeriod)
 	defer cancel()
 	i.inst.process.blame("it was asked to end")
 	// An answer is not needed: some end before they give it.

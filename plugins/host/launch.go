@@ -25,11 +25,11 @@ import (
 // maxDescription is the largest description in bytes; a thousand models fit.
 const maxDescription = 1 << 20
 
-// endPatience is how long a program that must be ending may take to be gone: the kernel gives back its memory first.
-const endPatience = 30 * time.Second
+// exitTimeout is how long a program that must be ending may take to be gone: the kernel gives back its memory first.
+const exitTimeout = 30 * time.Second
 
 // launch starts the program and has it describe itself. Its errors are *embed.Error around *StartError.
-func (s *seat) launch(ctx context.Context) (*instance, error) {
+func (s *processSlot) launch(ctx context.Context) (*instance, error) {
 	inst, err := s.tryLaunch(ctx)
 	if err == nil {
 		return inst, nil
@@ -48,7 +48,7 @@ func (s *seat) launch(ctx context.Context) (*instance, error) {
 }
 
 // tryLaunch does it. Beside an error it returns the instance when there is something to tidy up.
-func (s *seat) tryLaunch(ctx context.Context) (*instance, error) {
+func (s *processSlot) tryLaunch(ctx context.Context) (*instance, error) {
 	h := s.host
 	file, err := openVerified(s.opts)
 	if err != nil {
@@ -70,7 +70,7 @@ func (s *seat) tryLaunch(ctx context.Context) (*instance, error) {
 	if err != nil {
 		return nil, err
 	}
-	inst := &instance{seat: s}
+	inst := &instance{slot: s}
 	var startErr error // what the system said to the program's start; go-plugin passes on no more than a text
 	inst.client = goplugin.NewClient(&goplugin.ClientConfig{
 		HandshakeConfig: goplugin.HandshakeConfig{
@@ -198,7 +198,7 @@ func systemError(err, wrapped error) error {
 }
 
 // explainStart says why a program that was started came to no handshake.
-func (s *seat) explainStart(ctx context.Context, p *process, err error) error {
+func (s *processSlot) explainStart(ctx context.Context, p *process, err error) error {
 	p.kill("its handshake failed")
 	waitExit(p)
 	if hello, spoke := p.Hello(); spoke {
@@ -224,13 +224,13 @@ func (s *seat) explainStart(ctx context.Context, p *process, err error) error {
 	return unavailable(0, errors.New("it does not end though it was killed"))
 }
 
-func (s *seat) startTimeout() error {
+func (s *processSlot) startTimeout() error {
 	return fmt.Errorf("it took more than %s to start", s.opts.StartTimeout)
 }
 
 // waitExit waits for a program that must be ending, within reason.
 func waitExit(p *process) {
-	timer := time.NewTimer(endPatience)
+	timer := time.NewTimer(exitTimeout)
 	defer timer.Stop()
 	select {
 	case <-p.exited:
@@ -258,7 +258,7 @@ func checkHello(line string) error {
 }
 
 // describe asks the plugin what it is and checks it against the options and against what it was before.
-func (s *seat) describe(ctx context.Context, inst *instance) (embed.Description, error) {
+func (s *processSlot) describe(ctx context.Context, inst *instance) (embed.Description, error) {
 	resp, err := inst.rpc.Describe(ctx, &pluginpb.DescribeRequest{}, grpc.MaxCallRecvMsgSize(maxDescription))
 	if err != nil {
 		return embed.Description{}, s.explainDescribe(ctx, inst, err)
@@ -280,7 +280,7 @@ func (s *seat) describe(ctx context.Context, inst *instance) (embed.Description,
 }
 
 // explainDescribe classes a failed Describe.
-func (s *seat) explainDescribe(ctx context.Context, inst *instance, err error) error {
+func (s *processSlot) explainDescribe(ctx context.Context, inst *instance, err error) error {
 	p, code := inst.process, status.Code(err)
 	if callerGaveUp(ctx, code) != nil { // the caller is the start itself
 		return unavailable(0, s.startTimeout())

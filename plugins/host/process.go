@@ -25,8 +25,8 @@ const outputGrace = 500 * time.Millisecond
 
 // A program's file that is being written is tried again for so long, with such pauses.
 const (
-	busyPatience = 5 * time.Second
-	busyPause    = 20 * time.Millisecond
+	busyTimeout = 5 * time.Second
+	busyPause   = 20 * time.Millisecond
 )
 
 // process is one run of a plugin's program, from before its start until it is reaped. It is go-plugin's
@@ -163,7 +163,7 @@ func (p *process) own(started chan<- error, stdout, stderr *os.File) {
 // startIt starts the program. A file that somebody is writing cannot be run, and for a moment every program that is
 // just being started holds open what its parent writes: so a file that was written by now may still be busy.
 func (p *process) startIt() error {
-	for deadline := time.Now().Add(busyPatience); ; {
+	for deadline := time.Now().Add(busyTimeout); ; {
 		again := &exec.Cmd{ // one that did not start cannot be used again
 			Path: p.cmd.Path, Args: p.cmd.Args, Env: p.cmd.Env, Stdin: p.cmd.Stdin, Stdout: p.cmd.Stdout, Stderr: p.cmd.Stderr,
 			ExtraFiles: p.cmd.ExtraFiles, SysProcAttr: p.cmd.SysProcAttr,

@@ -36,7 +36,7 @@ func (h *Host) Reload(ctx context.Context, opts Options) error {
 	h.work.Add(1)
 	defer h.work.Done()
 	opts.Name, opts.TempDir, opts.Log = h.opts.Name, h.opts.TempDir, h.log
-	old := h.seats
+	old := h.slots
 	first := h.first
 	known := h.canary
 	var witness *instance // an old process, which still knows what is right
@@ -47,20 +47,20 @@ func (h *Host) Reload(ctx context.Context, opts Options) error {
 	}
 	h.mu.Unlock()
 
-	seats := h.newSeats(opts)
+	slots := h.newSlots(opts)
 	if first != nil { // otherwise nobody has needed it yet, and nothing can go wrong before somebody does
 		if known == nil && witness != nil {
-			if known = witness.alone(ctx, startPatience); known != nil {
+			if known = witness.alone(ctx, startCanaryTimeout); known != nil {
 				h.mu.Lock()
 				h.canary = known
 				h.mu.Unlock()
 			}
 		}
-		if err := h.preflight(ctx, seats, known != nil); err != nil {
+		if err := h.preflight(ctx, slots, known != nil); err != nil {
 			return fmt.Errorf("plugin %q stays as it was: %w", h.opts.Name, err)
 		}
 	}
-	h.take(old, seats, opts)
+	h.take(old, slots, opts)
 	h.dismiss(old, replaced)
 	return nil
 }
@@ -71,10 +71,10 @@ func (h *Host) relieve(ctx context.Context, inst *instance) error {
 	defer h.reloading.Unlock()
 	h.mu.Lock()
 	o := h.opts
-	seats := append([]*seat(nil), h.seats...)
+	slots := append([]*processSlot(nil), h.slots...)
 	at := -1
-	for i, s := range seats {
-		if s == inst.seat && s.current == inst {
+	for i, s := range slots {
+		if s == inst.slot && s.current == inst {
 			at = i
 		}
 	}
@@ -82,32 +82,32 @@ func (h *Host) relieve(ctx context.Context, inst *instance) error {
 	if at < 0 {
 		return nil // it has been replaced meanwhile, or has ended
 	}
-	fresh := h.newSeats(o)[at]
-	if err := h.preflight(ctx, []*seat{fresh}, false); err != nil {
+	fresh := h.newSlots(o)[at]
+	if err := h.preflight(ctx, []*processSlot{fresh}, false); err != nil {
 		return err
 	}
-	old := seats[at]
-	seats[at] = fresh
-	h.take([]*seat{old}, seats, o)
-	h.dismiss([]*seat{old}, replaced)
+	old := slots[at]
+	slots[at] = fresh
+	h.take([]*processSlot{old}, slots, o)
+	h.dismiss([]*processSlot{old}, replaced)
 	return nil
 }
 
-// preflight starts processes on seats that take no calls yet, all at the same time. When one of them cannot be had,
+// preflight starts processes on slots that take no calls yet, all at the same time. When one of them cannot be had,
 // none is left.
-func (h *Host) preflight(ctx context.Context, seats []*seat, canaries bool) error {
+func (h *Host) preflight(ctx context.Context, slots []*processSlot, canaries bool) error {
 	h.mu.Lock()
 	if h.closed {
 		h.mu.Unlock()
 		return unavailable(0, errClosed)
 	}
-	for _, s := range seats {
+	for _, s := range slots {
 		h.aside[s] = true
 	}
 	h.mu.Unlock()
 	var wg sync.WaitGroup
-	problems := make([]error, len(seats))
-	for at, s := range seats {
+	problems := make([]error, len(slots))
+	for at, s := range slots {
 		wg.Go(func() { problems[at] = s.preflight(ctx, canaries) })
 	}
 	wg.Wait()
@@ -119,17 +119,17 @@ func (h *Host) preflight(ctx context.Context, seats []*seat, canaries bool) erro
 		}
 	}
 	if err != nil {
-		h.dismiss(seats, "it is not needed after all")
+		h.dismiss(slots, "it is not needed after all")
 	}
 	return err
 }
 
-func (s *seat) preflight(ctx context.Context, canaries bool) error {
+func (s *processSlot) preflight(ctx context.Context, canaries bool) error {
 	h := s.host
 	began := time.Now()
 	inst, err := s.launch(ctx)
 	if err == nil && canaries && s.opts.Canary <= 0 { // otherwise the start has done it
-		if err = inst.compare(ctx, startPatience); err != nil {
+		if err = inst.compare(ctx, startCanaryTimeout); err != nil {
 			inst.process.kill("its answers are not those of its texts")
 			inst.client.Kill()
 			err = &embed.Error{Class: embed.Configuration, Code: codeOf(err), Err: &StartError{
@@ -160,15 +160,15 @@ func codeOf(err error) string {
 	return code
 }
 
-// take gives calls to other seats from now on.
-func (h *Host) take(old, seats []*seat, opts Options) {
+// take gives calls to other slots from now on.
+func (h *Host) take(old, slots []*processSlot, opts Options) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	for _, s := range old {
 		h.aside[s] = true
 	}
-	h.seats, h.opts = seats, opts
-	for _, s := range seats {
+	h.slots, h.opts = slots, opts
+	for _, s := range slots {
 		delete(h.aside, s)
 		if s.current != nil {
 			desc := s.current.desc
@@ -180,10 +180,10 @@ func (h *Host) take(old, seats []*seat, opts Options) {
 	h.moved = make(chan struct{})
 }
 
-// dismiss ends the processes of seats that take no calls any more, after the calls they have.
-func (h *Host) dismiss(seats []*seat, reason string) {
+// dismiss ends the processes of slots that take no calls any more, after the calls they have.
+func (h *Host) dismiss(slots []*processSlot, reason string) {
 	var wg sync.WaitGroup
-	for _, s := range seats {
+	for _, s := range slots {
 		wg.Go(func() { s.leave(reason) })
 	}
 	wg.Wait()

@@ -16,8 +16,8 @@ import (
 	pluginpb "github.com/embedsidecar/embedsidecar/plugins/proto"
 )
 
-// seat is the place of one process: it is empty, being taken, or held by a process that runs.
-type seat struct {
+// processSlot is the place of one process: it is empty, being taken, or held by a process that runs.
+type processSlot struct {
 	host *Host
 	opts Options
 	out  *output
@@ -34,7 +34,7 @@ type seat struct {
 
 // instance is a process that runs and has described itself.
 type instance struct {
-	seat    *seat
+	slot    *processSlot
 	process *process
 	client  *goplugin.Client
 	rpc     pluginpb.EmbedderClient
@@ -55,29 +55,29 @@ type instance struct {
 	restless time.Time // until then it may work on what its caller no longer wants
 }
 
-// newSeats returns the empty places that options ask for.
-func (h *Host) newSeats(o Options) []*seat {
-	seats := make([]*seat, o.Processes)
-	for i := range seats {
+// newSlots returns the empty places that options ask for.
+func (h *Host) newSlots(o Options) []*processSlot {
+	slots := make([]*processSlot, o.Processes)
+	for i := range slots {
 		log := o.Log
 		if o.Processes > 1 {
 			log = log.With("process", i+1)
 		}
 		one := o
 		one.Log = log
-		seats[i] = &seat{host: h, opts: one, out: newOutput(log, o.Redact), delays: newDelays(o.RestartDelay,
+		slots[i] = &processSlot{host: h, opts: one, out: newOutput(log, o.Redact), delays: newDelays(o.RestartDelay,
 			o.RestartDelayMax)}
 	}
-	return seats
+	return slots
 }
 
-// everySeatLocked yields the seats that take calls and those beside.
-func (h *Host) everySeatLocked() iter.Seq[*seat] {
-	return slices.Values(slices.AppendSeq(slices.Clone(h.seats), maps.Keys(h.aside)))
+// everySlotLocked yields the slots that take calls and those beside.
+func (h *Host) everySlotLocked() iter.Seq[*processSlot] {
+	return slices.Values(slices.AppendSeq(slices.Clone(h.slots), maps.Keys(h.aside)))
 }
 
 // start runs one attempt to start the program and tells everybody who waits for it.
-func (s *seat) start(ctx context.Context) {
+func (s *processSlot) start(ctx context.Context) {
 	h := s.host
 	defer h.work.Done()
 	began := time.Now()
@@ -107,7 +107,7 @@ func (s *seat) start(ctx context.Context) {
 }
 
 // takenLocked notes that a process has started.
-func (s *seat) takenLocked(inst *instance, took time.Duration) {
+func (s *processSlot) takenLocked(inst *instance, took time.Duration) {
 	h := s.host
 	s.current = inst
 	if h.first == nil {
@@ -119,7 +119,7 @@ func (s *seat) takenLocked(inst *instance, took time.Duration) {
 }
 
 // failLocked counts a failure and puts off the next start.
-func (s *seat) failLocked() time.Duration {
+func (s *processSlot) failLocked() time.Duration {
 	s.failures++
 	wait := s.delays.NextBackOff()
 	s.notBefore = time.Now().Add(wait)
@@ -127,7 +127,7 @@ func (s *seat) failLocked() time.Duration {
 }
 
 // recoveredLocked forgets failures after a good answer.
-func (s *seat) recoveredLocked() {
+func (s *processSlot) recoveredLocked() {
 	if s.failures > 0 {
 		s.failures, s.notBefore = 0, time.Time{}
 		s.delays.Reset()
@@ -136,10 +136,10 @@ func (s *seat) recoveredLocked() {
 
 // watch looks after a process until its end, and tidies up after it.
 func (i *instance) watch(ctx context.Context) {
-	h := i.seat.host
+	h := i.slot.host
 	defer h.work.Done()
 	i.guard(ctx)
-	i.seat.out.ended()
+	i.slot.out.ended()
 	h.mu.Lock()
 	h.retireLocked(i)
 	h.mu.Unlock()
@@ -148,7 +148,7 @@ func (i *instance) watch(ctx context.Context) {
 
 // retireLocked notes that a process has ended.
 func (h *Host) retireLocked(inst *instance) {
-	s := inst.seat
+	s := inst.slot
 	if s.current != inst {
 		return
 	}
@@ -172,14 +172,14 @@ func (h *Host) retireLocked(inst *instance) {
 // end asks a process to end, kills it when it does not, and waits until it is gone.
 func (i *instance) end(reason string) {
 	i.process.blame(reason)
-	patience := time.AfterFunc(closePatience, func() { i.process.kill(reason) })
+	timer := time.AfterFunc(closeGracePeriod, func() { i.process.kill(reason) })
 	i.client.Kill() // asks first
 	<-i.process.exited
-	patience.Stop()
+	timer.Stop()
 }
 
-// leave has a seat that takes no more calls end its process after those under way. The host has put it aside.
-func (s *seat) leave(reason string) {
+// leave has a slot that takes no more calls end its process after those under way. The host has put it aside.
+func (s *processSlot) leave(reason string) {
 	h := s.host
 	h.mu.Lock()
 	for s.starting {

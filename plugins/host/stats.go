@@ -61,8 +61,8 @@ func (h *Host) Stats() Stats {
 	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	for _, seat := range h.seats {
-		if inst := seat.current; inst != nil && !inst.process.gone() {
+	for _, slot := range h.slots {
+		if inst := slot.current; inst != nil && !inst.process.gone() {
 			s.Processes = append(s.Processes, Process{Pid: inst.process.pid, Calls: inst.calls, Texts: inst.texts.Load()})
 		}
 	}
@@ -73,7 +73,7 @@ func (h *Host) Stats() Stats {
 		s.Version = h.first.Version
 	}
 	now := time.Now()
-	s.Wanted, s.Circuit, s.Reason = len(h.seats), h.breaker.state(now), h.breaker.reason
+	s.Wanted, s.Circuit, s.Reason = len(h.slots), h.breaker.state(now), h.breaker.reason
 	s.CircuitOpen = s.Circuit != Closed
 	if s.CircuitOpen {
 		s.RetryIn = max(0, h.breaker.until.Sub(now))

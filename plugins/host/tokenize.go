@@ -60,14 +60,14 @@ func (h *Host) tokenize(ctx context.Context, p *permit, b *batch) (embed.Tokens,
 	inst := p.inst
 	inFlight, inFlightBytes := inst.texts.Add(int64(len(b.texts))), inst.bytes.Add(int64(b.bytes))
 	defer func() { inst.texts.Add(-int64(len(b.texts))); inst.bytes.Add(-int64(b.bytes)) }()
-	limit := inst.seat.opts.CallTimeout(int(inFlight), int(inFlightBytes))
+	limit := inst.slot.opts.CallTimeout(int(inFlight), int(inFlightBytes))
 	call := sent{time.Now(), limit, inst.memory.Load()}
 	callCtx, cancel := context.WithTimeout(ctx, limit)
 	resp, err := inst.rpc.Tokenize(callCtx, &pluginpb.TokenizeRequest{Model: inst.desc.Model, Texts: b.texts},
 		grpc.MaxCallRecvMsgSize(tokensLimit(b)))
 	cancel()
 	if status.Code(err) == codes.Unimplemented {
-		return embed.Tokens{}, configuration("no_tokens", fmt.Errorf("plugin %q: %w", inst.seat.opts.Name, embed.ErrNoTokens))
+		return embed.Tokens{}, configuration("no_tokens", fmt.Errorf("plugin %q: %w", inst.slot.opts.Name, embed.ErrNoTokens))
 	}
 	if err != nil {
 		return embed.Tokens{}, h.explainCall(ctx, inst, b.texts, err, call)

@@ -1,4 +1,4 @@
--- open_tasks: how many tasks of a pipeline's most patient lane are open, those that wait for another try too, counted up to @max. @after is a
+-- open_tasks: how many tasks of a pipeline's low lane are open, those that wait for another try too, counted up to @max. @after is a
 -- place before which nothing waits, @due_after a time before which nothing is due.
 -- Rows: one. Locks: none. Index: task_todo_idx, task_retry_idx.
 SELECT (SELECT count(*) FROM (SELECT FROM embedsidecar.task AS t

@@ -11,12 +11,12 @@ import (
 	"go.uber.org/goleak"
 )
 
-// patience is how long goroutines may take to end.
-const patience = 2 * time.Minute
+// timeout is how long goroutines may take to end.
+const timeout = 2 * time.Minute
 
 // Find returns an error if goroutines are left that do not end. Those that options ignore may stay.
 func Find(options ...goleak.Option) error {
-	for deadline := time.Now().Add(patience); ; {
+	for deadline := time.Now().Add(timeout); ; {
 		err := goleak.Find(options...) // takes some looks itself, with pauses
 		if err == nil || time.Now().After(deadline) {
 			return err

@@ -1,5 +1,5 @@
-// Package connection opens connections to the database that the configuration names: for work, for the stream, and with
-// patience where a program may start before its server.
+// Package connection opens connections to the database that the configuration names: for work, for the stream, and
+// again and again where a program may start before its server.
 package connection
 
 import (

@@ -65,7 +65,7 @@ type outcome int
 
 const (
 	answered   outcome = iota
-	overloaded         // it asked for patience
+	overloaded         // it asked to wait
 	down               // no answer
 	broken             // nonsense
 	neutral            // says nothing about the URL: the caller gave up
