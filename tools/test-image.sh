@@ -298,7 +298,13 @@ killed() {
   eventually 60 refuse running "$2"
   podman start "$2" >/dev/null
 }
-plugin_of() { pgrep -P "$(pid "$1")" -f embedsidecar-onnx; }
+plugin_of() {
+  local child
+  for child in $(cat "/proc/$(pid "$1")"/task/*/children); do
+    grep -aq embedsidecar-onnx "/proc/$child/cmdline" && echo "$child" && return
+  done
+  return 1
+}
 plugin_killed() {
   eventually 120 plugin_of "$container" || return 1
   change plugin
