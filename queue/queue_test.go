@@ -11,6 +11,7 @@ import (
 
 	"github.com/jackc/pglogrepl"
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
 	"pgregory.net/rapid"
 
 	"github.com/embedsidecar/embedsidecar/internal/pipeline"
@@ -22,6 +23,9 @@ import (
 func TestMain(m *testing.M) { os.Exit(testenv.Main(m)) }
 
 const slot = "slot"
+
+// direct is a pool that is known to lead to a server, and not to a pooler.
+type direct struct{ *pgxpool.Pool }
 
 // fixture is a queue with one pipeline in a database of its own.
 type fixture struct {
@@ -42,7 +46,7 @@ func newFixture(t *testing.T) *fixture {
 		`INSERT INTO embedsidecar.pipeline (name, slot_name, table_oid, table_schema, table_name, source_columns, key_columns,
 		destination_table, destination_schema, dims, plugin, model, fingerprint)
 		VALUES ('docs', 'slot', 'public.docs'::regclass, 'public', 'docs', '{body}', '{id}', 'docs_embedding', 'public', 3, 'fake', 'fake', 'f') RETURNING pipeline_id`)
-	return &fixture{db: db, q: queue.New(db.Pool), id: id}
+	return &fixture{db: db, q: queue.New(direct{db.Pool}), id: id}
 }
 
 func (f *fixture) enqueue(ctx context.Context, changes ...queue.Change) (queue.Enqueued, error) {
@@ -55,7 +59,7 @@ func (f *fixture) enqueue(ctx context.Context, changes ...queue.Change) (queue.E
 			changes[i].XID = 3
 		}
 	}
-	return f.q.Enqueue(ctx, f.db.Pool, queue.Batch{Slot: slot, Changes: changes})
+	return f.q.Enqueue(ctx, direct{f.db.Pool}, queue.Batch{Slot: slot, Changes: changes})
 }
 
 func (f *fixture) claim(who queue.Who, n int) queue.Claim {
@@ -342,6 +346,48 @@ func TestFinish_TellsWhatWasDoneOfALockedTask(t *testing.T) {
 	told := testenv.Values[string](f.db, "SELECT row_key FROM embedsidecar.history WHERE outcome = 'embedded' ORDER BY 1")
 	if !slices.Equal(told, []string{"1", "2"}) {
 		t.Errorf("the history tells of rows %v, want both", told)
+	}
+}
+
+// A change that is added to a task after its end has begun, and before it comes to the task, leaves it open; that is
+// told, and so is what was done.
+func TestFinish_TellsOfATaskThatChangesMeanwhile(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	if _, err := f.enqueue(t.Context(), change("1", 10)); err != nil {
+		t.Fatal(err)
+	}
+	tasks := f.lease(t, 10)
+	tx, err := f.db.Pool.Begin(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = tx.Rollback(context.WithoutCancel(t.Context())) }()
+	if _, err := tx.Exec(t.Context(), "SELECT FROM embedsidecar.lease FOR UPDATE"); err != nil {
+		t.Fatal(err)
+	}
+	ended := make(chan queue.Finished, 1)
+	go func() { ended <- f.finish(t, tasks, queue.Done) }()
+	testenv.Eventually(t, time.Minute, func() (bool, string) {
+		n := testenv.Value[int64](f.db,
+			"SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'")
+		return n == 1, "nobody waits for the lease"
+	})
+	if done, err := f.enqueue(t.Context(), change("1", 20)); err != nil || done.Joined != 1 {
+		t.Fatalf("%+v, %v: it was to join the task", done, err)
+	}
+	if err := tx.Rollback(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if done := <-ended; done.Done != 0 || done.Reopened != 1 {
+		t.Errorf("%+v, want one opened again", done)
+	}
+	told := testenv.Values[string](f.db, "SELECT row_key FROM embedsidecar.history WHERE outcome = 'embedded'")
+	if !slices.Equal(told, []string{"1"}) {
+		t.Errorf("the history tells of rows %v, want the one", told)
+	}
+	if tasks := f.lease(t, 10); len(tasks) != 1 || tasks[0].Gen != 2 {
+		t.Errorf("leased %+v, want the task with its change", tasks)
 	}
 }
 

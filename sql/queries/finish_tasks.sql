@@ -1,6 +1,6 @@
 -- finish_tasks: end the lease of some tasks, if it is still ours: done tasks leave for history, the others wait for another try or become dead
--- letters. A task whose row changed since the lease (gen) stays open instead, whatever came of it, and so does one that somebody has locked:
--- a change is being added to it. So it waits for nobody. The stream waits for it, so nothing but the commit may come after.
+-- letters. A task whose row changed since the lease (gen) stays open instead, whatever came of it, and so does one that somebody has locked,
+-- or had when this statement began: a change is being added to it. So it waits for nobody. The stream waits for it, so nothing but the commit may come after.
 -- What was satisfied is older than next_lsn, which is no later than the oldest change that was not.
 -- History is a ring of @buckets partitions, each for @span seconds of this server's clock.
 -- Parameters: arrays of one length, one element per task; actions are done, todo, retrying or failed. @generation 0 does not ask.
@@ -25,8 +25,6 @@ WITH held AS MATERIALIZED (
     FOR UPDATE SKIP LOCKED
 ), mine AS MATERIALIZED (
     SELECT i.* FROM input AS i JOIN free AS f ON f.task_id = i.task_id
-), locked AS MATERIALIZED (
-    SELECT i.* FROM input AS i WHERE i.task_id NOT IN (SELECT f.task_id FROM free AS f)
 ), done AS (
     DELETE FROM embedsidecar.task AS t USING mine AS i
     WHERE  t.task_id = i.task_id AND t.gen = i.gen AND i.action = 'done'
@@ -50,16 +48,18 @@ WITH held AS MATERIALIZED (
     FROM   mine AS i
     WHERE  t.task_id = i.task_id AND (t.gen <> i.gen OR i.action <> 'done')
     RETURNING t.task_id, t.pipeline_id, t.row_key, t.committed_at, t.last_lsn, t.state, i.action, i.outcome, i.attempt, i.code
+), stays AS MATERIALIZED ( -- as it is: locked, or changed while this statement began
+    SELECT i.* FROM input AS i WHERE i.task_id NOT IN (SELECT d.task_id FROM done AS d UNION ALL SELECT k.task_id FROM kept AS k)
 ), told AS (
     INSERT INTO embedsidecar.history (bucket, pipeline_id, row_key, outcome, attempt, worker_id, committed_at, lsn, error_code)
     SELECT floor(extract(epoch FROM now()) / @span::integer)::bigint % @buckets::integer, e.pipeline_id, e.row_key, e.outcome, e.attempt, @worker::bigint, e.committed_at, e.last_lsn, e.code
     FROM  (SELECT pipeline_id, row_key, outcome, attempt, committed_at, last_lsn, code FROM done
            UNION ALL
            SELECT pipeline_id, row_key, outcome, attempt, committed_at, last_lsn, code FROM kept WHERE action IN ('done', 'failed')
-           UNION ALL -- what was done is done, though the task is locked and stays
+           UNION ALL -- what was done is done, though the task stays
            SELECT t.pipeline_id, t.row_key, i.outcome, i.attempt, t.committed_at, t.last_lsn, NULL
-           FROM   locked AS i JOIN embedsidecar.task AS t ON t.task_id = i.task_id
-           WHERE  i.action = 'done' AND t.task_id = ANY (ARRAY(SELECT u.task_id FROM locked AS u))) AS e
+           FROM   stays AS i JOIN embedsidecar.task AS t ON t.task_id = i.task_id
+           WHERE  i.action = 'done' AND t.task_id = ANY (ARRAY(SELECT s.task_id FROM stays AS s))) AS e
 ), ended AS (
     DELETE FROM embedsidecar.lease AS l
     WHERE  l.pipeline_id = @pipeline_id AND l.place = @place AND l.task_ids <@ @task_ids::bigint[] AND EXISTS (SELECT FROM input)
@@ -71,4 +71,4 @@ SELECT task_id, 'done' AS state FROM done
 UNION ALL
 SELECT task_id, state::text FROM kept
 UNION ALL
-SELECT task_id, 'todo' FROM locked;
+SELECT task_id, 'todo' FROM stays;
