@@ -98,7 +98,7 @@ func TestLease_StaysFlatUnderAHeldSnapshot(t *testing.T) {
 	ctx := t.Context()
 	m := &meter{Pool: f.db.Pool, touched: map[string]float64{}}
 	f.q = queue.New(m)
-	f.q.SetWholeLook(24 * time.Hour) // however slow the machine is: it walks over all of them
+	f.q.SetLooks(2*time.Second, 24*time.Hour) // however slow the machine is: a whole look walks over all of them
 	holder, err := f.db.Pool.BeginTx(ctx, pgx.TxOptions{IsoLevel: pgx.RepeatableRead, AccessMode: pgx.ReadOnly})
 	if err != nil {
 		t.Fatal(err)
@@ -128,14 +128,17 @@ func TestLease_StaysFlatUnderAHeldSnapshot(t *testing.T) {
 			}
 			left -= f.finish(t, tasks, queue.Done).Done
 		}
-		if tasks := f.lease(t, 256); len(tasks) != 0 { // the queue runs empty, and it looks from the beginning
+		if tasks := f.lease(t, 256); len(tasks) != 0 { // the queue runs empty
 			t.Fatalf("%d tasks too many", len(tasks))
 		}
 	}
 	measure := func() map[string]float64 {
 		t.Helper()
-		m.on, m.touched = true, map[string]float64{}
-		for range 3 {
+		for pass := range 5 {
+			if pass == 2 { // the first resets walk over what was finished since the ones before
+				m.on, m.touched = true, map[string]float64{}
+			}
+			f.q.Wake(f.id)
 			round(1)
 		}
 		sweeping, cancel := context.WithCancel(ctx)
@@ -182,13 +185,50 @@ func TestLease_StaysFlatUnderAHeldSnapshot(t *testing.T) {
 	}
 }
 
+// statements counts what a queue sends, by query file.
+type statements struct {
+	*pgxpool.Pool
+	sent map[string]int
+}
+
+func (s *statements) SendBatch(ctx context.Context, b *pgx.Batch) pgx.BatchResults {
+	for _, q := range b.QueuedQueries {
+		name, _, _ := strings.Cut(strings.TrimPrefix(q.SQL, "-- "), ":")
+		s.sent[name]++
+	}
+	return s.Pool.SendBatch(ctx, b)
+}
+
+// Where changes come one by one the lanes run empty after each, and all places are not looked up for that.
+func TestLease_ResetsNoOftenerThanItMust(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	s := &statements{f.db.Pool, map[string]int{}}
+	f.q = queue.New(s)
+	f.q.SetLooks(24*time.Hour, 24*time.Hour)
+	for i := range 20 {
+		if _, err := f.enqueue(t.Context(), change(fmt.Sprint(i), uint64(10+i))); err != nil {
+			t.Fatal(err)
+		}
+		if done := f.finish(t, f.lease(t, 10), queue.Done); done.Done != 1 {
+			t.Fatalf("change %d: %+v", i, done)
+		}
+		if tasks := f.lease(t, 10); len(tasks) > 0 {
+			t.Fatalf("%d tasks too many", len(tasks))
+		}
+	}
+	if s.sent["reset_cursor"] != 1 || s.sent["lease_tasks"] > 2*20 {
+		t.Errorf("of 20 changes came %v", s.sent)
+	}
+}
+
 // A task that somebody writes by hand with a place that is long passed is found when all of it is looked at.
 func TestLease_LooksAtAllOfItNowAndThen(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	for often, want := range map[time.Duration]int{24 * time.Hour: 0, 0: 1} {
 		f.q = queue.New(f.db.Pool)
-		f.q.SetWholeLook(often)
+		f.q.SetLooks(0, often)
 		for i := range 3 { // places are passed when who may have held one has ended
 			if _, err := f.enqueue(t.Context(), change(fmt.Sprint(i), uint64(10+i))); err != nil {
 				t.Fatal(err)

@@ -17,17 +17,18 @@ import (
 )
 
 // A claim starts this far behind the last one, in places: places are taken before their transaction commits, so a
-// lower one may still appear. What appears later than that is found when the lane runs empty or at the next reset.
+// lower one may still appear. What appears later than that is found at the next reset.
 const cursorSlack = 4096
 
 // turns are the claims out of eight in which another lane than the most urgent goes first, so that none starves.
 var turns = map[int]pipeline.Lane{3: pipeline.Normal, 5: pipeline.High, 7: pipeline.Low}
 
-// cursorReset is how often the true oldest place is looked up.
-const cursorReset = 2 * time.Second
-
-// wholeLook is how often it is looked for from the very beginning, unless SetWholeLook says otherwise.
-const wholeLook = 5 * time.Minute
+// cursorReset is how often the true oldest place is looked up, wholeLook how often from the very beginning, unless
+// SetLooks says otherwise.
+const (
+	cursorReset = 2 * time.Second
+	wholeLook   = 5 * time.Minute
+)
 
 // Claim says what a worker asks for.
 type Claim struct {
@@ -56,41 +57,94 @@ func (q *Queue) Lease(ctx context.Context, l Claim) ([]Task, error) {
 		return nil, err
 	}
 	for {
-		tasks, err := q.leaseFrom(ctx, c, l)
+		tasks, hidden, err := q.leaseFrom(ctx, c, l)
 		if err != nil || len(tasks) > 0 || fresh {
 			return tasks, err
 		}
-		// The lanes look empty behind the cursor. Look again from the true beginning before saying so.
-		if c, err = q.resetCursor(ctx, l.PipelineID); err != nil {
-			return nil, err
+		next := whole
+		if !hidden && !l.Anywhere {
+			next = q.emptied(l, &c)
 		}
-		fresh = true
+		switch next {
+		case nothing:
+			return nil, nil
+		case behind:
+		case whole:
+			// Look again from the true beginning before saying that the lanes are empty.
+			if c, err = q.resetCursor(ctx, l.PipelineID); err != nil {
+				return nil, err
+			}
+			fresh = true
+		}
 	}
 }
 
-func (q *Queue) leaseFrom(ctx context.Context, c cursor, l Claim) ([]Task, error) {
+// looked says where to look when the lanes look empty behind a cursor.
+type looked int
+
+const (
+	nothing looked = iota // nowhere: what has come before the cursor is found in time
+	behind                // behind it once more: something has come
+	whole                 // from the true beginning
+)
+
+// emptied notes that a claimer has found its lanes empty behind a cursor. Where changes come one by one, they run empty
+// after each: somebody is woken to look at what is before the cursor, once for all of them.
+func (q *Queue) emptied(l Claim, c *cursor) looked {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	now, ok := q.cursors[l.PipelineID]
+	switch {
+	case !ok || time.Since(now.reset) >= q.cursorReset:
+		return whole
+	case now.opens != c.opens:
+		*c = *now
+		return behind
+	}
+	for lane, place := range now.place {
+		if place >= 0 && (l.Who == Anyone || pipeline.Lane(lane) != pipeline.Low) {
+			now.last[lane], now.place[lane] = place, -1
+		}
+	}
+	if now.again == nil {
+		now.again = time.AfterFunc(time.Until(now.reset.Add(q.cursorReset)), func() { q.lookAgain(l.PipelineID, now) })
+	}
+	return nothing
+}
+
+// lookAgain wakes one who then looks from the true beginning.
+func (q *Queue) lookAgain(pipelineID int32, c *cursor) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	c.again = nil
+	q.tellLocked(pipelineID, false)
+}
+
+// leaseFrom claims behind a cursor. hidden reports whether there is something that cannot be leased yet.
+func (q *Queue) leaseFrom(ctx context.Context, c cursor, l Claim) (tasks []Task, hidden bool, err error) {
 	if c.alone && l.Who == Anyone {
-		tasks, err := q.claim(ctx, pgx.StrictNamedArgs{"alone": true, "lane": 0, "max": 1, "cursor": 0}, l)
-		if len(tasks) > 0 {
+		args := pgx.StrictNamedArgs{"alone": true, "lane": 0, "max": 1, "cursor": 0}
+		if tasks, hidden, err = q.claim(ctx, args, l); len(tasks) > 0 {
 			q.passOn(l.PipelineID)
 		}
 		if err != nil || len(tasks) > 0 {
-			return tasks, err
+			return tasks, false, err
 		}
 	}
 	lanes := []pipeline.Lane{pipeline.Urgent, pipeline.High, pipeline.Normal, pipeline.Low}
 	if first, ok := turns[c.claims%8]; ok {
-		lanes = slices.Insert(lanes, 0, first)
+		lanes = slices.Insert(slices.DeleteFunc(lanes, func(l pipeline.Lane) bool { return l == first }), 0, first)
 	}
 	for _, lane := range lanes {
 		if c.place[lane] < 0 || l.Who == Express && lane == pipeline.Low {
 			continue
 		}
 		args := pgx.StrictNamedArgs{"alone": false, "lane": int16(lane), "max": l.Max, "cursor": c.from(lane, l.Anywhere)}
-		tasks, err := q.claim(ctx, args, l)
+		tasks, later, err := q.claim(ctx, args, l)
 		if err != nil {
-			return nil, err
+			return nil, false, err
 		}
+		hidden = hidden || later
 		if len(tasks) > 0 {
 			if !l.Anywhere {
 				q.advance(l.PipelineID, lane, tasks)
@@ -98,14 +152,15 @@ func (q *Queue) leaseFrom(ctx context.Context, c cursor, l Claim) ([]Task, error
 			if lane == pipeline.Low {
 				q.passOn(l.PipelineID)
 			}
-			return tasks, nil
+			return tasks, false, nil
 		}
 	}
-	return nil, nil
+	return nil, hidden, nil
 }
 
-// claim takes the pipeline's turn and leases, in one round trip and one transaction.
-func (q *Queue) claim(ctx context.Context, args pgx.StrictNamedArgs, l Claim) (tasks []Task, err error) {
+// claim takes the pipeline's turn and leases, in one round trip and one transaction. Where it leases nothing, hidden
+// reports whether there is something that cannot be leased yet.
+func (q *Queue) claim(ctx context.Context, args pgx.StrictNamedArgs, l Claim) (tasks []Task, hidden bool, err error) {
 	//nolint:gosec // nobody guesses at it: it need only be another one than those of the leases there are
 	lease := Lease{PipelineID: l.PipelineID, Token: rand.Int64()}
 	args["token"], args["live"] = lease.Token, q.live(l.PipelineID)
@@ -117,19 +172,23 @@ func (q *Queue) claim(ctx context.Context, args pgx.StrictNamedArgs, l Claim) (t
 	}()
 	var live int64
 	batch := &pgx.Batch{}
+	database.PlanOnce(q.db, batch)
 	batch.Queue(sqlfiles.Query("take_turn"), pgx.StrictNamedArgs{"pipeline_id": l.PipelineID})
 	batch.Queue(sqlfiles.Query("lease_tasks"), args).Query(func(rows pgx.Rows) error {
 		tasks, err = pgx.CollectRows(rows, func(row pgx.CollectableRow) (t Task, err error) {
 			t.Lease = lease
 			err = row.Scan(&t.TaskID, &t.RowKey, &t.Gen, &t.Seq, &t.Lane, &t.Attempt, &t.Losses, &t.FirstLSN, &t.LastLSN,
 				&t.CommittedAt, &t.EnqueuedAt,
-				&t.Lease.Place, &live)
+				&t.Lease.Place, &live, &hidden)
 			return t, err
 		})
 		return err
 	})
 	if err := q.db.SendBatch(ctx, batch).Close(); err != nil {
-		return nil, fmt.Errorf("lease tasks: %w", err)
+		return nil, false, fmt.Errorf("lease tasks: %w", err)
+	}
+	if len(tasks) > 0 && tasks[0].TaskID == 0 {
+		tasks = nil
 	}
 	if len(tasks) > 0 {
 		q.mu.Lock()
@@ -138,7 +197,7 @@ func (q *Queue) claim(ctx context.Context, args pgx.StrictNamedArgs, l Claim) (t
 		}
 		q.mu.Unlock()
 	}
-	return tasks, nil
+	return tasks, hidden, nil
 }
 
 // from returns where a claim of a lane begins.
@@ -164,7 +223,7 @@ func (q *Queue) live(pipelineID int32) int64 {
 func (q *Queue) cursor(ctx context.Context, pipelineID int32) (c cursor, fresh bool, err error) {
 	q.mu.Lock()
 	known, ok := q.cursors[pipelineID]
-	if ok && time.Since(known.reset) < cursorReset {
+	if ok && time.Since(known.reset) < q.cursorReset {
 		known.claims++
 		c = *known
 		q.mu.Unlock()
@@ -178,17 +237,18 @@ func (q *Queue) cursor(ctx context.Context, pipelineID int32) (c cursor, fresh b
 func (q *Queue) resetCursor(ctx context.Context, pipelineID int32) (cursor, error) {
 	q.mu.Lock()
 	known, ok := q.cursors[pipelineID]
-	after, live, resets := [4]int64{}, int64(0), 0
-	// Now and then all of it is looked at: somebody may have written to the table who knows nothing of places.
-	whole := !ok || time.Since(known.whole) > q.wholeLook
-	if ok && !whole {
-		after = known.after
-	}
-	if ok {
-		live, resets = known.live, known.resets
-	}
-	q.mu.Unlock()
 	if !ok {
+		known = &cursor{place: [4]int64{-1, -1, -1, -1}}
+		q.cursors[pipelineID] = known
+	}
+	before := *known
+	q.mu.Unlock()
+	// Now and then all of it is looked at: somebody may have written to the table who knows nothing of places.
+	whole, after := time.Since(before.whole) > q.wholeLook, before.after
+	if whole {
+		after = [4]int64{}
+	}
+	if !before.turn {
 		if _, err := q.db.Exec(ctx, sqlfiles.Query("make_turn"), pgx.StrictNamedArgs{"pipeline_id": pipelineID}); err != nil {
 			return cursor{}, fmt.Errorf("make the turn of pipeline %d: %w", pipelineID, err)
 		}
@@ -201,10 +261,10 @@ func (q *Queue) resetCursor(ctx context.Context, pipelineID int32) (cursor, erro
 	)
 	// The second statement sees whatever had ended when the first looked.
 	batch := &pgx.Batch{}
+	database.PlanOnce(q.db, batch)
 	batch.Queue(sqlfiles.Query("horizon")).QueryRow(func(row pgx.Row) error { return row.Scan(&top, &writers) })
 	batch.Queue(sqlfiles.Query("reset_cursor"), pgx.StrictNamedArgs{
-		"pipeline_id": pipelineID, "after": after[:],
-		"live": live,
+		"pipeline_id": pipelineID, "after": after[:], "live": before.live,
 	}).
 		QueryRow(func(row pgx.Row) error { return row.Scan(&oldest, &free, &alone) })
 	if err := q.db.SendBatch(ctx, batch).Close(); err != nil {
@@ -213,11 +273,12 @@ func (q *Queue) resetCursor(ctx context.Context, pipelineID int32) (cursor, erro
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	c, ok := q.cursors[pipelineID]
-	if !ok {
+	if !ok { // forgotten meanwhile
 		c = &cursor{}
 		q.cursors[pipelineID] = c
 	}
-	if c.resets != resets {
+	c.turn = true
+	if c.resets != before.resets {
 		// Another look has ended meanwhile, and this one may be older: what it has not seen may be there all the same.
 		late := *c
 		late.alone = late.alone || alone
@@ -236,6 +297,9 @@ func (q *Queue) resetCursor(ctx context.Context, pipelineID int32) (cursor, erro
 	}
 	c.passLocked(top, writers, oldest)
 	c.alone, c.reset = alone, time.Now()
+	if c.opens != before.opens {
+		c.reset = time.Time{} // what came while we looked may have come too late to be seen
+	}
 	for lane, seq := range free {
 		if c.place[lane] >= 0 {
 			c.last[lane] = max(c.place[lane], c.after[lane])
@@ -297,8 +361,8 @@ func (q *Queue) advance(pipelineID int32, lane pipeline.Lane, tasks []Task) {
 }
 
 // Waiting reports whether a pipeline had a task that waits to be leased by this kind of claimer when Lease last
-// looked. After a Lease that returned none, which always looks anew, it means that the change is in the WAL but not
-// visible to other sessions yet.
+// looked. After a Lease that returned none it means that the change is in the WAL but not visible to other sessions
+// yet.
 func (q *Queue) Waiting(pipelineID int32, who Who) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -391,6 +455,7 @@ func (q *Queue) giveBackLeases(ctx context.Context, leases []Lease) error {
 	if err != nil {
 		return fmt.Errorf("give back %d leases: %w", n, err)
 	}
+	q.Wake(ids...)
 	return nil
 }
 

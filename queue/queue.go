@@ -84,6 +84,7 @@ type Queue struct {
 	dueFrom time.Time // by the server's clock: before it nothing is due
 
 	visibilityTimeout time.Duration
+	cursorReset       time.Duration
 	wholeLook         time.Duration
 	waitedInVain      atomic.Bool // for a transaction to become visible, the last time
 }
@@ -105,17 +106,20 @@ type cursor struct {
 	top    int64    // places were given out up to here when writers were noted
 	noted  []string // the transactions that may have held one unseen; nil: none were noted
 	alone  bool
-	reset  time.Time
+	turn   bool      // the pipeline has a row that who leases locks
+	reset  time.Time // when it was looked up last; zero: somebody said that there may be work at whatever place
 	whole  time.Time // when all of it was looked at last
 	claims int
-	resets int // how often it was looked up anew
+	resets int         // how often it was looked up anew
+	opens  int         // how often somebody said that there may be work
+	again  *time.Timer // that ends in a look at what is before the places; nil: none
 }
 
 // New returns the queue of a database.
 func New(db database.DB) *Queue {
 	return &Queue{
 		db: db, cursors: map[int32]*cursor{}, wakers: map[int32]waker{}, dueSet: make(chan struct{}, 1),
-		visibilityTimeout: visibilityTimeout, wholeLook: wholeLook,
+		visibilityTimeout: visibilityTimeout, cursorReset: cursorReset, wholeLook: wholeLook,
 	}
 }
 
@@ -123,9 +127,9 @@ func New(db database.DB) *Queue {
 // changes that may well have changed nothing become tasks. It is called before anything else.
 func (q *Queue) SetVisibilityTimeout(d time.Duration) { q.visibilityTimeout = d }
 
-// SetWholeLook says how often tasks are looked for from the very beginning, unless it is called: every five minutes.
-// It is called before anything else.
-func (q *Queue) SetWholeLook(every time.Duration) { q.wholeLook = every }
+// SetLooks says how often tasks are looked for before the places from which they are claimed, and how often from the
+// very beginning; unless it is called, every two seconds and every five minutes. It is called before anything else.
+func (q *Queue) SetLooks(reset, whole time.Duration) { q.cursorReset, q.wholeLook = reset, whole }
 
 // Who says what a claimer takes.
 type Who int
@@ -162,19 +166,26 @@ func (q *Queue) Forget() {
 	clear(q.cursors)
 }
 
-// Wake tells the workers of pipelines that there may be work, in whatever lane.
+// Wake tells the workers of pipelines that there may be work, in whatever lane and at whatever place.
 func (q *Queue) Wake(pipelineIDs ...int32) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	for _, id := range pipelineIDs {
 		if c, ok := q.cursors[id]; ok {
-			for lane := range c.place {
-				c.openLocked(lane)
-			}
+			c.reset = time.Time{}
+			c.opens++
 		}
 		q.tellLocked(id, true)
 		q.tellLocked(id, false)
 	}
+}
+
+// WakeNext tells another worker of a pipeline that one has taken as much as it can.
+func (q *Queue) WakeNext(pipelineID int32) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.tellLocked(pipelineID, true)
+	q.tellLocked(pipelineID, false)
 }
 
 // wakeLanes is Wake when it is known in which lanes the work is, each a pipeline and a lane: the others need not be
@@ -202,8 +213,9 @@ func (q *Queue) passOn(pipelineID int32) {
 	}
 }
 
-// openLocked has the next claim ask a lane that looked empty.
+// openLocked has the next claim ask a lane that looked empty, or looks empty to somebody who is asking right now.
 func (c *cursor) openLocked(lane int) {
+	c.opens++
 	if c.place[lane] < 0 {
 		c.place[lane] = c.last[lane]
 	}
@@ -232,8 +244,12 @@ func (q *Queue) wakersLocked(pipelineID int32) waker {
 	return w
 }
 
-// NoteDue remembers when the first of some retries is due, so that RunSweeps opens it in time.
-func (q *Queue) NoteDue(outcomes []Outcome) {
+// Note remembers what a batch that ended has left: when the first of its retries is due, so that RunSweeps opens it in
+// time, and whether something stays open, at whatever place it waits now.
+func (q *Queue) Note(pipelineID int32, outcomes []Outcome, done Finished) {
+	if done.Reopened > 0 {
+		q.Wake(pipelineID)
+	}
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	now := time.Now()

@@ -64,7 +64,6 @@ func (ses *session) enqueue(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		took := time.Since(began)
 		ses.s.stats.Made.Add(int64(done.Made))
 		ses.s.stats.Joined.Add(int64(done.Joined))
 		ses.s.stats.Dropped.Add(int64(done.Dropped))
@@ -82,8 +81,12 @@ func (ses *session) enqueue(ctx context.Context) error {
 		default:
 		}
 		ses.durable <- saved.lsn
-		if len(t.changes) < maxBatch && !wait(ctx, min(took, longestRest)) {
-			return ctx.Err()
+		if len(t.changes) < maxBatch {
+			now := time.Now()
+			ses.pace.Spend(now.Sub(began), now)
+			if !wait(ctx, ses.pace.Rest(now, longestRest)) {
+				return ctx.Err()
+			}
 		}
 	}
 }

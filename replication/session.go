@@ -11,6 +11,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/embedsidecar/embedsidecar/internal/database"
+	"github.com/embedsidecar/embedsidecar/internal/pace"
 	"github.com/embedsidecar/embedsidecar/queue"
 	sqlfiles "github.com/embedsidecar/embedsidecar/sql"
 )
@@ -30,6 +31,7 @@ type session struct {
 	skip      bool // the transaction being decoded was handled before a restart
 	pos       position
 	feedback  time.Duration
+	pace      pace.Pace // of enqueues
 }
 
 func (s *Stream) session(ctx context.Context) error {

@@ -2,6 +2,7 @@ package database
 
 import (
 	"context"
+	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -67,6 +68,43 @@ func Conduct(db any, batch *pgx.Batch) {
 	if pool, ok := db.(*pgxpool.Pool); ok && Pooled(pool) {
 		batch.Queue(localConduct)
 	}
+}
+
+// FewRows is up to how many rows of a statement its plan may be the one for any number: every row is looked up by an
+// index. For more, what is joined may be worth a plan of its own.
+const FewRows = 64
+
+// planning is a statement that says for the rest of a transaction how statements are planned.
+func planning(mode, others string) string {
+	settings := []string{"('plan_cache_mode', '" + mode + "', true)"}
+	for _, method := range []string{"seqscan", "bitmapscan", "hashjoin", "mergejoin"} {
+		settings = append(settings, "('enable_"+method+"', '"+others+"', true)")
+	}
+	return "SELECT pg_catalog.set_config" + strings.Join(settings, ", pg_catalog.set_config")
+}
+
+var (
+	planOnce = planning("force_generic_plan", "off")
+	planAnew = planning(conduct["plan_cache_mode"], "on")
+)
+
+// PlanOnce adds to a batch that the statements that follow in its transaction are planned once for a session, not each
+// time: of few rows, the plan costs more than they do. Everything is found by an index then, or such a plan, made
+// while a table was empty, would read all of it when it holds millions. It is for statements on our own tables: code
+// of users (expressions, triggers) must not run under it, see PlanAnew. A pooler keeps no plans.
+func PlanOnce(db any, batch *pgx.Batch) {
+	if pool, ok := db.(*pgxpool.Pool); ok && Pooled(pool) {
+		return
+	}
+	batch.Queue(planOnce)
+}
+
+// PlanAnew takes PlanOnce back.
+func PlanAnew(db any, batch *pgx.Batch) {
+	if pool, ok := db.(*pgxpool.Pool); ok && Pooled(pool) {
+		return
+	}
+	batch.Queue(planAnew)
 }
 
 // Begin begins a transaction of ours: through a pooler with the settings of Conduct, in one round trip.

@@ -59,6 +59,41 @@ func TestP5_RowsThatTheTableDoesNotLetUsWrite(t *testing.T) {
 	r.verify()
 }
 
+// TestP4_TriggersPlanAsEver: what a user's trigger looks up beside a write-back, at once or with the commit, is planned
+// as his other statements are, and not as ours about few rows.
+func TestP4_TriggersPlanAsEver(t *testing.T) {
+	t.Parallel()
+	for on, p := range map[string]pipeline.Spec{
+		"UPDATE ON docs": column("docs", "body"), "INSERT ON docs_embedding": intoTable("docs", "body"),
+	} {
+		t.Run(on, func(t *testing.T) {
+			db := testenv.DB(t)
+			db.MustExec(docs)
+			r := newRig(t, db, p)
+			for _, sql := range []string{
+				`CREATE TABLE seen (op text, setting text)`,
+				`CREATE FUNCTION note() RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER AS $$ BEGIN
+					INSERT INTO public.seen SELECT tg_name, name || ' ' || setting FROM pg_catalog.pg_settings
+					WHERE name LIKE 'enable\_%' AND setting <> boot_val OR name = 'plan_cache_mode' AND setting <> 'force_custom_plan';
+					INSERT INTO public.seen VALUES (tg_name, '');
+					RETURN new; END $$`,
+				`CREATE TRIGGER at_once BEFORE ` + on + ` FOR EACH ROW EXECUTE FUNCTION note()`,
+				`CREATE CONSTRAINT TRIGGER at_commit AFTER ` + on +
+					` DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION note()`,
+			} {
+				db.MustExec(sql)
+			}
+			r.start()
+			db.MustExec(`INSERT INTO docs VALUES (1, 'a text'), (2, 'another')`)
+			r.settle()
+			if got := testenv.Values[string](db, `SELECT DISTINCT op || ' ' || setting FROM seen ORDER BY 1`); fmt.Sprint(
+				got) != "[at_commit  at_once ]" {
+				t.Errorf("what the triggers saw: %q", got)
+			}
+		})
+	}
+}
+
 // TestP4_AColumnCanCostASerializableWriterAConflict pins what README, check and init say of a column destination: a
 // writer whose snapshot is older than a write-back to its row must try again, one that reads anew need not.
 func TestP4_AColumnCanCostASerializableWriterAConflict(t *testing.T) {

@@ -302,11 +302,10 @@ func (w *Worker) embedUnknown(ctx context.Context, items []item, alone bool) err
 	}
 	for len(texts) > 0 {
 		n := min(len(texts), w.o.BatchRows)
-		results, err := w.o.Service.Embed(ctx, embed.Document, texts[:n], alone)
+		results, err := w.vectors(ctx, texts[:n], alone)
 		if err != nil {
 			return embedderError{err}
 		}
-		w.countTokens(results)
 		for j, result := range results {
 			switch {
 			case result.Err != nil:

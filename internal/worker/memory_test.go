@@ -125,7 +125,8 @@ type change struct {
 	c       *rows.Change
 }
 
-func (m *memory) begin(_ context.Context, _ queue.Lease, touched []string, fence func(locked *rows.Locks) []entry,
+func (m *memory) begin(_ context.Context, _ queue.Lease, _ int, touched []string,
+	fence func(locked *rows.Locks) []entry,
 ) (writeBack, error) {
 	if m.beforeBegin != nil {
 		m.beforeBegin()
@@ -304,7 +305,8 @@ func (m *memory) Lease(_ context.Context, claim queue.Claim) ([]queue.Task, erro
 
 func (*memory) Extend(context.Context, queue.Lease, time.Duration) error { return nil }
 func (m *memory) GiveBackLease(context.Context, queue.Lease) error       { m.givenBack++; return nil }
-func (*memory) NoteDue([]queue.Outcome)                                  {}
+func (*memory) Note(int32, []queue.Outcome, queue.Finished)              {}
+func (*memory) WakeNext(int32)                                           {}
 func (*memory) Wake(...int32)                                            {}
 func (*memory) Waiting(int32, queue.Who) bool                            { return false }
 func (m *memory) Backlog(context.Context, int32, int) (int, error)       { return m.backlog, nil }

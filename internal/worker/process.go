@@ -174,6 +174,7 @@ func (w *Worker) lookAgain(ctx context.Context, items []item) error {
 	if err := w.store.lookAgain(ctx, keys); err != nil {
 		return fmt.Errorf("look again at %s: %w", w.describe(len(keys)), err)
 	}
+	w.tasks.Wake(w.o.Pipeline.ID)
 	return nil
 }
 
@@ -196,11 +197,10 @@ func (w *Worker) embed(ctx context.Context, items []item, alone bool) error {
 	if err := failpoint.Hit("worker/before-embed"); err != nil {
 		return err
 	}
-	results, err := w.o.Service.Embed(ctx, embed.Document, texts, alone)
+	results, err := w.vectors(ctx, texts, alone)
 	if err != nil {
 		return err
 	}
-	w.countTokens(results)
 	for j, result := range results {
 		it := &items[places[j]]
 		switch {
@@ -213,6 +213,15 @@ func (w *Worker) embed(ctx context.Context, items []item, alone bool) error {
 		}
 	}
 	return nil
+}
+
+// vectors asks the embedder, and notes how long that took and what was paid for.
+func (w *Worker) vectors(ctx context.Context, texts []string, alone bool) ([]embed.Result, error) {
+	began := time.Now()
+	results, err := w.o.Service.Embed(ctx, embed.Document, texts, alone)
+	w.embedding.Add(int64(time.Since(began)))
+	w.countTokens(results)
+	return results, err
 }
 
 // countTokens notes what was paid for.

@@ -20,8 +20,9 @@ type tasks interface {
 	GiveBackLease(ctx context.Context, l queue.Lease) error
 	Finish(ctx context.Context, worker int64, l queue.Lease, generation int32, outcomes []queue.Outcome) (queue.Finished,
 		error)
-	NoteDue(outcomes []queue.Outcome)
+	Note(pipelineID int32, outcomes []queue.Outcome, done queue.Finished)
 	Wake(pipelineIDs ...int32)
+	WakeNext(pipelineID int32)
 	Wait(ctx context.Context, pipelineID int32, who queue.Who) bool
 	Waiting(pipelineID int32, who queue.Who) bool
 	Backlog(ctx context.Context, pipelineID int32, limit int) (int, error)
@@ -60,7 +61,8 @@ type pages interface {
 // store is the sidecar's own tables, and what joins them with a table.
 type store interface {
 	// begin begins a write-back, which the caller ends, whatever else is returned.
-	begin(ctx context.Context, l queue.Lease, touched []string, fence func(locked *rows.Locks) []entry) (writeBack, error)
+	begin(ctx context.Context, l queue.Lease, items int, touched []string, fence func(locked *rows.Locks) []entry,
+	) (writeBack, error)
 	// lookAgain asks for looks at rows.
 	lookAgain(ctx context.Context, keys []string) error
 	// known returns where vectors of texts are said to be, in the pipeline's own destination.

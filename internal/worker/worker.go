@@ -19,6 +19,7 @@ import (
 
 	"github.com/embedsidecar/embedsidecar/embed"
 	"github.com/embedsidecar/embedsidecar/internal/database"
+	"github.com/embedsidecar/embedsidecar/internal/pace"
 	"github.com/embedsidecar/embedsidecar/internal/pipeline"
 	"github.com/embedsidecar/embedsidecar/internal/rows"
 	"github.com/embedsidecar/embedsidecar/internal/sleep"
@@ -91,8 +92,11 @@ type Worker struct {
 
 	restless restless
 	nap      nap
-	fate     sync.Mutex  // held while it is noted and told what became of texts
-	outside  atomic.Bool // a batch has its room outside of the budget
+	pace     pace.Pace
+	// embedding is how long all loops together have waited for the embedder, in nanoseconds.
+	embedding atomic.Int64
+	fate      sync.Mutex  // held while it is noted and told what became of texts
+	outside   atomic.Bool // a batch has its room outside of the budget
 }
 
 // New returns a Worker.
@@ -143,18 +147,18 @@ func (w *Worker) Run(ctx, hard context.Context) error {
 	return g.Wait()
 }
 
-// Pauses of a loop: after an error of the database, while a change is in the WAL but not visible yet, and after a
-// batch that was not full.
+// Pauses of a loop: after an error of the database, while a change is in the WAL but not visible yet, and between
+// batches that are not full.
 const (
 	firstPause      = time.Millisecond
 	visibilityPause = 250 * time.Millisecond
 	errorPause      = time.Second
 	parkedPause     = 10 * time.Second // of tasks whose pipeline does not fit its table
-	longestRest     = 25 * time.Millisecond
+	longestRest     = 50 * time.Millisecond
 )
 
 func (w *Worker) loop(ctx, hard context.Context, who queue.Who) {
-	failed, hidden := 100*time.Millisecond, firstPause
+	failed, hidden, full := 100*time.Millisecond, firstPause, false
 	for ctx.Err() == nil {
 		// A second at most: a query that succeeds ends the rest for all.
 		if rest := w.o.Service.Rest(); rest > 0 {
@@ -166,7 +170,12 @@ func (w *Worker) loop(ctx, hard context.Context, who queue.Who) {
 			sleep.For(ctx, min(wait, time.Second))
 			continue
 		}
-		began := time.Now()
+		if rest := w.pace.Rest(time.Now(), longestRest); rest > 0 && !full {
+			if !sleep.For(ctx, rest) {
+				return
+			}
+		}
+		began, embedding := time.Now(), w.embedding.Load()
 		n, err := w.once(ctx, hard, who, probe)
 		if probe {
 			w.nap.leave()
@@ -183,13 +192,12 @@ func (w *Worker) loop(ctx, hard context.Context, who queue.Who) {
 			continue
 		case n > 0:
 			failed, hidden = 100*time.Millisecond, firstPause
-			// Where nothing is left behind, the next batch may fill for as long as this one took: many small ones cost the
-			// server more.
-			if n < w.o.BatchRows && !sleep.For(ctx, min(time.Since(began), longestRest)) {
-				return
+			if full = n >= w.o.BatchRows; !full {
+				w.pace.Spend(time.Since(began)-time.Duration(w.embedding.Load()-embedding), time.Now())
 			}
 			continue
 		}
+		full = false
 		if w.tasks.Waiting(w.o.Pipeline.ID, who) {
 			// In the WAL, not yet visible to us (or just leased by a neighbour): soon.
 			if !sleep.For(ctx, hidden) {
@@ -224,7 +232,7 @@ func (w *Worker) once(ctx, hard context.Context, who queue.Who, probe bool) (int
 		return 0, w.giveBack(hard, tasks[0].Lease)
 	}
 	if len(tasks) == rows {
-		w.tasks.Wake(w.o.Pipeline.ID) // there may be more for another loop
+		w.tasks.WakeNext(w.o.Pipeline.ID) // there may be more for another loop
 	}
 	w.stats.Busy.Add(1)
 	w.stats.Batches.Add(1)

@@ -168,7 +168,7 @@ func (w *Worker) writeBack(ctx context.Context, items []item) error {
 	if err := failpoint.Hit("worker/after-commit"); err != nil {
 		return err
 	}
-	w.tasks.NoteDue(outcomes)
+	w.tasks.Note(w.o.Pipeline.ID, outcomes, done)
 	w.restless.note(c.Write, *moved)
 	w.count(mine, done)
 	w.noteFate(ctx, items)
@@ -242,7 +242,7 @@ func (w *Worker) begin(ctx context.Context, items []item) (writeBack, error) {
 			touched = append(touched, it.task.RowKey)
 		}
 	}
-	return w.store.begin(ctx, items[0].task.Lease, touched, func(locked *rows.Locks) []entry {
+	return w.store.begin(ctx, items[0].task.Lease, len(items), touched, func(locked *rows.Locks) []entry {
 		return w.entries(items, locked)
 	})
 }

@@ -9,7 +9,9 @@
 -- kills the embedder is found and its neighbours go free. Each way has an index of its own.
 -- A pipeline that is switched off gets no lease, nor does a worker that knows only an older generation of it, from that moment
 -- on: running sidecars hear of it later.
--- Rows: the leased tasks, the place of the lease, and behind which place all live leases are. Locks: the new lease.
+-- Where it leases nothing it tells whether the lane holds a task that is neither leased nor visible: that one is due in a moment.
+-- Rows: the leased tasks, the place of the lease, and behind which place all live leases are; or one with task 0, and whether one is
+-- hidden. Locks: the new lease.
 -- Index: task_todo_idx, with @alone task_alone_idx; primary key of lease.
 WITH fence AS MATERIALIZED (
     SELECT p.lease_epoch AS epoch, ('x' || substr(pg_walfile_name(pg_current_wal_insert_lsn()), 1, 8))::bit(32)::integer AS timeline
@@ -43,6 +45,12 @@ WITH fence AS MATERIALIZED (
     RETURNING l.place
 )
 SELECT d.task_id, d.row_key, d.gen, d.seq, d.lane, d.attempt, d.losses, d.first_lsn, d.last_lsn, d.committed_at, d.enqueued_at, t.place,
-       coalesce((SELECT min(v.place) FROM live AS v), t.place) - 1 AS live
+       coalesce((SELECT min(v.place) FROM live AS v), t.place) - 1 AS live, false AS hidden
 FROM   due AS d CROSS JOIN taken AS t
-ORDER BY d.seq;
+UNION ALL
+SELECT 0, '', 0, 0, 0, 0, 0, '0/0', '0/0', now(), now(), 0, 0,
+       @alone::boolean OR EXISTS (SELECT FROM embedsidecar.task AS w
+                                  WHERE  w.state = 'todo' AND w.pipeline_id = @pipeline_id AND w.lane = @lane AND w.seq > @cursor
+                                         AND w.task_id NOT IN (SELECT unnest(v.task_ids) FROM live AS v))
+WHERE  NOT EXISTS (SELECT FROM due)
+ORDER BY seq;

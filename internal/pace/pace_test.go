@@ -1,0 +1,32 @@
+package pace
+
+import (
+	"testing"
+	"time"
+)
+
+// Small batches in a row take their share of the time and no more, and one after a while begins at once.
+func TestPace(t *testing.T) {
+	t.Parallel()
+	const batch, most = 10 * time.Millisecond, 50 * time.Millisecond
+	var p Pace
+	began := time.Unix(0, 0)
+	now, n := began, 0
+	for ; now.Sub(began) < 10*time.Second; n++ {
+		for rest := p.Rest(now, most); rest > 0; rest = p.Rest(now, most) {
+			now = now.Add(rest)
+		}
+		now = now.Add(batch)
+		p.Spend(batch, now)
+	}
+	if took := float64(n) * batch.Seconds() / now.Sub(began).Seconds(); took < share || took > 1.1*share {
+		t.Errorf("%d batches take %.2f of the time, want %.2f", n, took, share)
+	}
+	p.Spend(time.Minute, now)
+	if rest := p.Rest(now, most); rest != most {
+		t.Errorf("it rests for %s, want %s at most", rest, most)
+	}
+	if rest := p.Rest(now.Add(time.Hour), most); rest > 0 {
+		t.Errorf("it rests for %s after a quiet hour", rest)
+	}
+}
