@@ -434,6 +434,8 @@ core() {
 
 existing() {
   server=db database=mydb container=
+  # The sidecar of the other compose file has the port of the probes.
+  if [ -n "${compose:-}" ]; then (cd "$work/clone" && "${compose[@]}" down --volumes) >/dev/null 2>&1; fi
   networks+=(embedsidecar-existing_default)
   podman network create embedsidecar-existing_default >/dev/null
   local secrets=$work/clone/deploy/secrets tls=$work/tls
