@@ -98,7 +98,7 @@ func newRemoteRig(t *testing.T, url string) *remoteRig {
 	if err := os.WriteFile(filepath.Join(r.dir, "c.yaml"), fmt.Appendf(nil, `
 models:
   - {name: far, dialect: openai, url: %q, model: text-embedder-3, dims: %d, api_key_env: PROVIDER_KEY,
-      batch: {texts: 16}, waitTimeout: 500ms}
+      batch: {texts: 16}, patience: 500ms}
 pipelines:
   - {name: docs, table: public.docs, columns: [body], model: far, into: {table: docs_embedding}}
 `, url, dims), 0o600); err != nil {
