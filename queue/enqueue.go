@@ -85,9 +85,7 @@ func (q *Queue) Enqueue(ctx context.Context, db database.DB, b Batch) (Enqueued,
 	// A role or database may default to asynchronous commit: then a crash could lose tasks that the slot was told are
 	// safe.
 	first.Queue("SET LOCAL synchronous_commit = on")
-	if len(changes) <= database.FewRows {
-		database.PlanOnce(db, first)
-	}
+	database.PlanOnce(db, first, len(changes))
 	saved := false
 	first.Queue(sqlfiles.Query("save_checkpoint"), pgx.StrictNamedArgs{
 		"slot": b.Slot, "epoch": b.Epoch,

@@ -110,9 +110,7 @@ func (q *Queue) Finish(ctx context.Context, worker int64, l Lease, generation in
 	err error,
 ) {
 	batch := &pgx.Batch{}
-	if len(outcomes) <= database.FewRows {
-		database.PlanOnce(q.db, batch)
-	}
+	database.PlanOnce(q.db, batch, len(outcomes))
 	batch.Queue(sqlfiles.Query("finish_tasks"), FinishArgs(worker, l, generation, outcomes)).
 		Query(func(rows pgx.Rows) (err error) { done, err = CollectFinished(rows); return err })
 	if err := q.db.SendBatch(ctx, batch).Close(); err != nil {

@@ -172,7 +172,7 @@ func (q *Queue) claim(ctx context.Context, args pgx.StrictNamedArgs, l Claim) (t
 	}()
 	var live int64
 	batch := &pgx.Batch{}
-	database.PlanOnce(q.db, batch)
+	database.PlanOnce(q.db, batch, 1)
 	batch.Queue(sqlfiles.Query("take_turn"), pgx.StrictNamedArgs{"pipeline_id": l.PipelineID})
 	batch.Queue(sqlfiles.Query("lease_tasks"), args).Query(func(rows pgx.Rows) error {
 		tasks, err = pgx.CollectRows(rows, func(row pgx.CollectableRow) (t Task, err error) {
@@ -261,7 +261,7 @@ func (q *Queue) resetCursor(ctx context.Context, pipelineID int32) (cursor, erro
 	)
 	// The second statement sees whatever had ended when the first looked.
 	batch := &pgx.Batch{}
-	database.PlanOnce(q.db, batch)
+	database.PlanOnce(q.db, batch, 1)
 	batch.Queue(sqlfiles.Query("horizon")).QueryRow(func(row pgx.Row) error { return row.Scan(&top, &writers) })
 	batch.Queue(sqlfiles.Query("reset_cursor"), pgx.StrictNamedArgs{
 		"pipeline_id": pipelineID, "after": after[:], "live": before.live,

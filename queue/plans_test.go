@@ -43,7 +43,7 @@ func TestQuery_IndexesAreThereAndFit(t *testing.T) {
 	}
 	defer func() { _ = conn.Rollback(context.WithoutCancel(t.Context())) }()
 	batch := &pgx.Batch{}
-	database.PlanOnce(nil, batch)
+	database.PlanOnce(nil, batch, 1)
 	if err := conn.SendBatch(t.Context(), batch).Close(); err != nil {
 		t.Fatal(err)
 	}

@@ -70,9 +70,9 @@ func Conduct(db any, batch *pgx.Batch) {
 	}
 }
 
-// FewRows is up to how many rows of a statement its plan may be the one for any number: every row is looked up by an
+// fewRows is up to how many rows of a statement its plan may be the one for any number: every row is looked up by an
 // index. For more, what is joined may be worth a plan of its own.
-const FewRows = 64
+const fewRows = 64
 
 // planning is a statement that says for the rest of a transaction how statements are planned.
 func planning(mode, others string) string {
@@ -88,23 +88,21 @@ var (
 	planAnew = planning(conduct["plan_cache_mode"], "on")
 )
 
-// PlanOnce adds to a batch that the statements that follow in its transaction are planned once for a session, not each
-// time: of few rows, the plan costs more than they do. Everything is found by an index then, or such a plan, made
-// while a table was empty, would read all of it when it holds millions. It is for statements on our own tables: code
-// of users (expressions, triggers) must not run under it, see PlanAnew. A pooler keeps no plans.
-func PlanOnce(db any, batch *pgx.Batch) {
-	if pool, ok := db.(*pgxpool.Pool); ok && Pooled(pool) {
-		return
-	}
-	batch.Queue(planOnce)
-}
+// PlanOnce adds to a batch, if it is about few rows, that the statements that follow in its transaction are planned
+// once for a session, not each time: of few rows, the plan costs more than they do. Everything is found by an index
+// then, or such a plan, made while a table was empty, would read all of it when it holds millions. It is for statements
+// on our own tables: code of users (expressions, triggers) must not run under it, see PlanAnew. A pooler keeps no
+// plans.
+func PlanOnce(db any, batch *pgx.Batch, rows int) { plan(db, batch, rows, planOnce) }
 
-// PlanAnew takes PlanOnce back.
-func PlanAnew(db any, batch *pgx.Batch) {
-	if pool, ok := db.(*pgxpool.Pool); ok && Pooled(pool) {
+// PlanAnew takes PlanOnce for as many rows back.
+func PlanAnew(db any, batch *pgx.Batch, rows int) { plan(db, batch, rows, planAnew) }
+
+func plan(db any, batch *pgx.Batch, rows int, sql string) {
+	if pool, ok := db.(*pgxpool.Pool); rows > fewRows || ok && Pooled(pool) {
 		return
 	}
-	batch.Queue(planAnew)
+	batch.Queue(sql)
 }
 
 // Begin begins a transaction of ours: through a pooler with the settings of Conduct, in one round trip.

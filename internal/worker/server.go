@@ -27,7 +27,7 @@ type started struct {
 	tx    pgx.Tx
 	lease queue.Lease
 	locks *rows.Locks
-	few   bool // rows
+	items int
 }
 
 // begin locks nothing that the stream could wait for. Where there are no rows of users' to be locked the fence is
@@ -35,13 +35,10 @@ type started struct {
 func (s *server) begin(ctx context.Context, l queue.Lease, items int, touched []string,
 	fence func(locked *rows.Locks) []entry,
 ) (b writeBack, err error) {
-	few := items <= database.FewRows
 	batch := &pgx.Batch{}
 	batch.BeginTx(database.Isolation) // one round trip for all of it
 	database.Conduct(s.db, batch)
-	if few {
-		database.PlanOnce(s.db, batch)
-	}
+	database.PlanOnce(s.db, batch, items)
 	s.table.QueueGuard(batch)
 	batch.Queue(sqlfiles.Query("hold_lease"), queue.HoldArgs(l, s.p.Generation)).Query(func(r pgx.Rows) error {
 		b.held = r.Next()
@@ -51,28 +48,26 @@ func (s *server) begin(ctx context.Context, l queue.Lease, items int, touched []
 		return b, err
 	}
 	if b.locked == nil {
-		b.passed = s.queueFence(batch, l, fence(nil), few)
+		b.passed = s.queueFence(batch, l, fence(nil), items)
 	}
 	results := s.db.SendBatch(ctx, batch)
 	if tx := results.Tx(); tx != nil {
-		b.transaction = &started{s, tx, l, b.locked, few}
+		b.transaction = &started{s, tx, l, b.locked, items}
 		s.table.Began(tx)
 	}
 	if err := results.Close(); err != nil || !b.held || b.passed != nil {
 		return b, err
 	}
 	batch = &pgx.Batch{}
-	b.passed = s.queueFence(batch, l, fence(b.locked), few)
+	b.passed = s.queueFence(batch, l, fence(b.locked), items)
 	return b, results.Tx().SendBatch(ctx, batch).Close()
 }
 
 // queueFence adds the statement that writes the ledger, where it is as it was read, the last before users' code may
 // run. It returns where the keys of those entries are put.
-func (s *server) queueFence(batch *pgx.Batch, l queue.Lease, entries []entry, few bool) (passed map[string]bool) {
+func (s *server) queueFence(batch *pgx.Batch, l queue.Lease, entries []entry, items int) (passed map[string]bool) {
 	passed = make(map[string]bool, len(entries))
-	if few {
-		defer database.PlanAnew(s.db, batch)
-	}
+	defer database.PlanAnew(s.db, batch, items)
 	if len(entries) == 0 {
 		return passed
 	}
@@ -106,15 +101,11 @@ func (b *started) write(ctx context.Context, c *rows.Change) error {
 
 func (b *started) commit(ctx context.Context, outcomes []queue.Outcome) (done queue.Finished, err error) {
 	batch := &pgx.Batch{}
-	if b.few {
-		database.PlanOnce(b.s.db, batch)
-	}
+	database.PlanOnce(b.s.db, batch, b.items)
 	batch.Queue(sqlfiles.Query("finish_tasks"), queue.FinishArgs(b.s.id, b.lease, b.s.p.Generation, outcomes)).
 		Query(func(r pgx.Rows) (err error) { done, err = queue.CollectFinished(r); return err })
-	if b.few {
-		database.PlanAnew(b.s.db, batch) // triggers of users may run with the commit
-	}
-	batch.Queue("COMMIT AND CHAIN") // the transaction that begins is what the driver still has to end
+	database.PlanAnew(b.s.db, batch, b.items) // triggers of users may run with the commit
+	batch.Queue("COMMIT AND CHAIN")           // the transaction that begins is what the driver still has to end
 	return done, b.tx.SendBatch(ctx, batch).Close()
 }
 
