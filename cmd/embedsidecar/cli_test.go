@@ -421,10 +421,10 @@ func FuzzApart(f *testing.F) {
 	f.Add("--slot")
 	f.Add("--=x -= ---")
 	f.Add("-- -0")
-	takes := arity(leaves(commands()))
+	flags := knownFlags(leaves(commands()))
 	f.Fuzz(func(t *testing.T, text string) {
 		args := strings.Fields(text)
-		l, err := apart(args, takes)
+		l, err := apart(args, flags)
 		if err != nil {
 			if exitCode(t.Context(), err) != exitUsage {
 				t.Fatal(err)
@@ -435,7 +435,7 @@ func FuzzApart(f *testing.F) {
 		for _, f := range l.flags {
 			ordered = append(ordered, dashed(f.name)+"="+f.value)
 		}
-		again, err := apart(slices.Concat(ordered, []string{"--"}, l.words), takes)
+		again, err := apart(slices.Concat(ordered, []string{"--"}, l.words), flags)
 		if err != nil || !slices.Equal(again.flags, l.flags) || !slices.Equal(again.words, l.words) {
 			t.Fatalf("%q: %+v, then %+v, %v", args, l, again, err)
 		}

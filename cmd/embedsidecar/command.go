@@ -71,20 +71,6 @@ func leaves(commands []*command) []*command {
 	return all
 }
 
-// lookup follows words to the command that they call. What is left are its arguments, or what a family does not know.
-func (c *command) lookup(words []string) (found *command, rest []string) {
-	for found, rest = c, words; len(rest) > 0; rest = rest[1:] {
-		at := slices.IndexFunc(found.members, func(m *command) bool {
-			return m.name == rest[0] || slices.Contains(m.aliases, rest[0])
-		})
-		if at < 0 {
-			break
-		}
-		found = found.members[at]
-	}
-	return found, rest
-}
-
 // choose is the error of a family, or of the program, that was called with these words, none of which is a member.
 func (c *command) choose(words []string) error {
 	var names []string
@@ -117,16 +103,16 @@ func (c *command) allFlags() []cli.Flag {
 
 // cli turns the command into one of the library, which finds it by its name and keeps its flags.
 func (c *command) cli(p *program) *cli.Command {
-	l := &cli.Command{Name: c.name, Aliases: c.aliases, SkipFlagParsing: true, HideHelp: true}
-	if len(c.members) > 0 {
-		l.Action = func(cc *cli.Context) error { return c.choose(cc.Args().Slice()) }
-		for _, m := range c.members {
-			l.Subcommands = append(l.Subcommands, m.cli(p))
-		}
-		return l
+	l := &cli.Command{
+		Name: c.name, Aliases: c.aliases, SkipFlagParsing: true, HideHelp: true,
+		Action: func(cc *cli.Context) error { return p.chosen(cc, c) },
 	}
-	l.Flags = c.allFlags()
-	l.Action = func(cc *cli.Context) error { return p.execute(cc, c) }
+	for _, m := range c.members {
+		l.Subcommands = append(l.Subcommands, m.cli(p))
+	}
+	if l.Subcommands == nil {
+		l.Flags = c.allFlags()
+	}
 	return l
 }
 

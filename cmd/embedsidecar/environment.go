@@ -2,14 +2,18 @@ package main
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
+	"os"
+	"slices"
 	"strings"
 
 	"github.com/goccy/go-yaml"
 	"github.com/jedib0t/go-pretty/v6/table"
 	"github.com/jedib0t/go-pretty/v6/text"
+	"github.com/urfave/cli/v2"
 
 	"github.com/embedsidecar/embedsidecar/internal/config"
 	"github.com/embedsidecar/embedsidecar/internal/wording"
@@ -33,6 +37,73 @@ type environment struct {
 	yes            bool
 	dryRun         bool
 	warned         []string // warnings of a set-up that were told
+}
+
+// environment makes what commands see of the world.
+func (p *program) environment(cc *cli.Context, cfg *config.Config, daemon bool) (*environment, error) {
+	env := &environment{
+		stdin: p.stdin, stdout: p.stdout, stderr: p.stderr, args: cc.Args().Slice(), config: cfg,
+		find: config.NewFinder(p.executable, p.environ), redact: p.redact,
+		output: "table", quiet: cc.Bool("quiet"), yes: cc.Bool("yes"), dryRun: cc.Bool("dry-run"),
+		environ: p.environ,
+	}
+	var problems []error
+	if form := cc.String("output"); form != "" {
+		env.output = form
+		if !slices.Contains([]string{"table", "json", "yaml", "csv"}, form) {
+			problems = append(problems, misuse("--output: expected table, json, yaml or csv, not %q", form))
+		}
+	}
+	p.json = env.output == "json"
+	color := cc.String("color")
+	if color != "" && !slices.Contains([]string{"auto", "always", "never"}, color) {
+		problems = append(problems, misuse("--color: expected auto, always or never, not %q", color))
+	}
+	env.color = useColor(color, p.environ, isTerminal(p.stdout))
+	if cc.Duration("timeout") < 0 {
+		problems = append(problems, misuse("--timeout: expected a duration that is not negative"))
+	}
+	if env.yes && env.dryRun {
+		problems = append(problems, misuse("--yes and --dry-run exclude each other"))
+	}
+	level := cfg.Log.Level
+	switch {
+	case cc.Bool("verbose"):
+		level = slog.LevelDebug
+	case (env.quiet || !daemon) && cfg.Origin("log.level") == "default":
+		level = slog.LevelWarn
+	}
+	out := p.stderr
+	if daemon && cfg.Log.Output == "stdout" { // what other commands write to stdout is what they were asked for
+		out = p.stdout
+	}
+	env.log = newLogger(out, cfg.Log.Format, level, isTerminal(out), p.redact)
+	return env, errors.Join(problems...)
+}
+
+// useColor decides by flag, then by the customs of NO_COLOR and TERM, then by where the output goes.
+func useColor(flag string, environ []string, terminal bool) bool {
+	vars := map[string]string{}
+	for _, entry := range environ {
+		name, value, _ := strings.Cut(entry, "=")
+		vars[name] = value
+	}
+	switch {
+	case flag == "always":
+		return true
+	case flag == "never", vars["NO_COLOR"] != "", vars["TERM"] == "dumb":
+		return false
+	}
+	return terminal
+}
+
+func isTerminal(w io.Writer) bool {
+	f, ok := w.(*os.File)
+	if !ok {
+		return false
+	}
+	info, err := f.Stat()
+	return err == nil && info.Mode()&os.ModeCharDevice != 0
 }
 
 // listing is a table: its heading and its rows. Cells are printed with fmt.

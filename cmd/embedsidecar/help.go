@@ -2,10 +2,10 @@ package main
 
 import (
 	"fmt"
-	"io"
 	"slices"
 	"strings"
 
+	"github.com/jedib0t/go-pretty/v6/text"
 	"github.com/urfave/cli/v2"
 
 	"github.com/embedsidecar/embedsidecar/internal/config"
@@ -25,36 +25,6 @@ const (
 	helpWidth    = 110
 	helpIndent   = 28 // where explanations begin
 )
-
-// help prints what a person asked for with the words behind help.
-func (p *program) help(words []string) error {
-	if slices.Equal(words, []string{"help"}) {
-		words = nil
-	}
-	found, rest := p.root().lookup(words)
-	if len(rest) > 1 || len(rest) == 1 && len(found.members) == 0 {
-		return misuse("help takes one command, not %d", len(words))
-	}
-	return p.helpOf(found, rest)
-}
-
-// helpOf prints the help of a command, of a family or of the program, to standard output. rest are words that it does
-// not know.
-func (p *program) helpOf(c *command, rest []string) error {
-	var text string
-	switch {
-	case len(rest) > 0:
-		return c.choose(rest)
-	case c.name == "":
-		text = programHelp(leaves(p.commands))
-	case len(c.members) > 0:
-		text = c.familyHelp()
-	default:
-		text = c.help()
-	}
-	_, err := io.WriteString(p.stdout, text)
-	return err
-}
 
 // programHelp is the text of embedsidecar --help.
 func programHelp(commands []*command) string {
@@ -94,8 +64,14 @@ func (c *command) familyHelp() string {
 	return b.String()
 }
 
-// help is the text of embedsidecar help COMMAND.
+// help is the text of embedsidecar help COMMAND, for a family and the program as well.
 func (c *command) help() string {
+	switch {
+	case c.name == "":
+		return programHelp(leaves(c.members))
+	case len(c.members) > 0:
+		return c.familyHelp()
+	}
 	var b strings.Builder
 	fmt.Fprintf(&b, "embedsidecar %s: %s\n\n  embedsidecar %s [flags]", c.path(), c.usage, c.path())
 	if c.arguments != "" {
@@ -127,16 +103,17 @@ func (c *command) help() string {
 
 // describeFlag writes a flag's line if the flag belongs to the group and is not hidden.
 func describeFlag(b *strings.Builder, f cli.Flag, group string) {
-	doc, ok := f.(cli.DocGenerationFlag)
-	category, ok2 := f.(cli.CategorizableFlag)
-	visible, ok3 := f.(cli.VisibleFlag)
-	if !ok || !ok2 || !ok3 || category.GetCategory() != group || !visible.IsVisible() {
+	doc, ok := f.(interface {
+		cli.DocGenerationFlag
+		cli.CategorizableFlag
+		cli.VisibleFlag
+	})
+	if !ok || doc.GetCategory() != group || !doc.IsVisible() {
 		return
 	}
-	names := slices.Clone(f.Names())
-	slices.Reverse(names) // -c, --config
-	for i, name := range names {
-		names[i] = dashed(name)
+	var names []string
+	for _, name := range slices.Backward(f.Names()) { // -c, --config
+		names = append(names, dashed(name))
 	}
 	placeholder, usage := "", doc.GetUsage()
 	if rest, ok := strings.CutPrefix(usage, "`"); ok {
@@ -150,7 +127,7 @@ func describeFlag(b *strings.Builder, f cli.Flag, group string) {
 }
 
 // entry writes a term and its explanation beside it, or below where the term is long.
-func entry(b *strings.Builder, term, text string) {
+func entry(b *strings.Builder, term, explanation string) {
 	const margin = 2
 	b.WriteString("  " + term)
 	if room := helpIndent - margin - len(term); room > 1 {
@@ -158,26 +135,15 @@ func entry(b *strings.Builder, term, text string) {
 	} else {
 		b.WriteString("\n" + strings.Repeat(" ", helpIndent))
 	}
-	b.WriteString(fill(text, helpIndent))
+	b.WriteString(fill(explanation, helpIndent))
 	b.WriteByte('\n')
 }
 
 // fill breaks a text into lines; all but the first are indented.
-func fill(text string, indent int) string {
-	var b strings.Builder
-	column := indent
-	for i, word := range strings.Fields(text) {
-		switch {
-		case i == 0:
-		case column+1+len(word) > helpWidth:
-			b.WriteString("\n" + strings.Repeat(" ", indent))
-			column = indent
-		default:
-			b.WriteByte(' ')
-			column++
-		}
-		b.WriteString(word)
-		column += len(word)
+func fill(s string, indent int) string {
+	lines := strings.Split(text.WrapSoft(s, helpWidth-indent), "\n")
+	for i, line := range lines {
+		lines[i] = strings.TrimRight(line, " ")
 	}
-	return b.String()
+	return strings.Join(lines, "\n"+strings.Repeat(" ", indent))
 }

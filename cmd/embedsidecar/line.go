@@ -27,6 +27,9 @@ func (l *line) has(names ...string) bool {
 	return slices.ContainsFunc(l.flags, func(f flagValue) bool { return slices.Contains(names, f.name) })
 }
 
+// asksForHelp reports whether the line begins with the word help.
+func (l *line) asksForHelp() bool { return len(l.words) > 0 && l.words[0] == "help" }
+
 // last returns the value that a flag was given last, "" for none.
 func (l *line) last(names ...string) string {
 	value := ""
@@ -41,7 +44,7 @@ func (l *line) last(names ...string) string {
 // apart takes a command line apart. A flag may stand anywhere: before the command, after it, behind arguments. What
 // follows "--" is an argument even with dashes, and so is "-" alone.
 // The rest of the line is there also beside an error.
-func apart(args []string, takesValue map[string]bool) (l line, err error) {
+func apart(args []string, flags map[string]*known) (l line, err error) {
 	for i := 0; i < len(args); i++ {
 		word := args[i]
 		if word == "--" {
@@ -53,12 +56,12 @@ func apart(args []string, takesValue map[string]bool) (l line, err error) {
 			continue
 		}
 		name, value, hasValue := strings.Cut(strings.TrimPrefix(word[1:], "-"), "=")
-		takes, known := takesValue[name]
+		flag := flags[name]
 		switch {
-		case !known:
-			err = cmp.Or(err, unknownFlag(name, takesValue))
+		case flag == nil:
+			err = cmp.Or(err, unknownFlag(name, flags))
 			continue
-		case !takes && !hasValue:
+		case !flag.takesValue() && !hasValue:
 			value = "true"
 		case !hasValue && i+1 == len(args):
 			return l, cmp.Or(err, misuse("the flag %s needs a value", dashed(name)))
@@ -71,12 +74,12 @@ func apart(args []string, takesValue map[string]bool) (l line, err error) {
 	return l, err
 }
 
-func unknownFlag(name string, known map[string]bool) error {
+func unknownFlag(name string, flags map[string]*known) error {
 	err := misuse("unknown flag %s", dashed(name))
 	if hint := ofFile(name); hint != "" {
 		return fail(exitUsage, err, hint)
 	}
-	if near := spelling.One(name, slices.Sorted(maps.Keys(known))); near != "" {
+	if near := spelling.One(name, slices.Sorted(maps.Keys(flags))); near != "" {
 		return fail(exitUsage, err, spelling.Question(dashed(near)))
 	}
 	return fail(exitUsage, err, "embedsidecar help COMMAND lists the flags; an argument that begins with a dash goes behind --")
@@ -101,57 +104,35 @@ func dashed(name string) string {
 	return "--" + name
 }
 
-// arity tells of every flag of every command whether it takes a value. A name means the same kind of flag everywhere.
-func arity(commands []*command) map[string]bool {
-	takes := map[string]bool{"help": false, "h": false, "version": false}
-	for _, c := range commands {
-		for _, f := range c.allFlags() {
-			doc, ok := f.(cli.DocGenerationFlag)
-			for _, name := range f.Names() {
-				takes[name] = !ok || doc.TakesValue()
-			}
-		}
-	}
-	return takes
-}
-
 // set gives the flags of a line to the command that they were meant for.
-func (l *line) set(cc *cli.Context, c *command, all []*command) error {
-	own := map[string]cli.Flag{}
-	for _, f := range c.allFlags() {
-		for _, name := range f.Names() {
-			own[name] = f
+func (l *line) set(cc *cli.Context, c *command, flags map[string]*known) error {
+	for _, given := range l.flags {
+		if owners := flags[given.name].owners; !slices.Contains(owners, c) {
+			return foreignFlag(given.name, c, owners)
 		}
 	}
-	for _, f := range l.flags {
-		if own[f.name] == nil {
-			return foreignFlag(f.name, c, all)
-		}
-	}
-	for _, f := range l.flags {
-		if cc.Set(own[f.name].Names()[0], f.value) != nil {
-			return badValue(f, own[f.name])
+	for _, given := range l.flags {
+		if flag := flags[given.name].flag; cc.Set(flag.Names()[0], given.value) != nil {
+			return badValue(given, flag)
 		}
 	}
 	return nil
 }
 
 // foreignFlag is the error of a flag that only other commands have.
-func foreignFlag(name string, c *command, all []*command) error {
-	if hint := ofFile(name); hint != "" && c.pipelines {
-		return fail(exitUsage, fmt.Errorf("%s is no flag of %s", dashed(name), c.path()), hint)
-	}
-	var owners []string
-	for _, other := range all {
-		if slices.ContainsFunc(other.allFlags(), func(f cli.Flag) bool { return slices.Contains(f.Names(), name) }) {
-			owners = append(owners, other.path())
-		}
-	}
+func foreignFlag(name string, c *command, owners []*command) error {
 	if len(owners) == 0 {
 		return misuse("%s goes without a command", dashed(name))
 	}
-	return fail(exitUsage, fmt.Errorf("%s is no flag of %s", dashed(name), c.path()),
-		"it belongs to "+strings.Join(owners, ", "))
+	hint := ofFile(name)
+	if hint == "" || !c.pipelines {
+		paths := make([]string, len(owners))
+		for i, owner := range owners {
+			paths[i] = owner.path()
+		}
+		hint = "it belongs to " + strings.Join(paths, ", ")
+	}
+	return fail(exitUsage, fmt.Errorf("%s is no flag of %s", dashed(name), c.path()), hint)
 }
 
 // badValue is the error of a flag that does not take its value.
