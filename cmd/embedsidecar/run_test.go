@@ -457,55 +457,6 @@ func TestPause(t *testing.T) {
 	s.run(0, "verify")
 }
 
-func TestInit_ShowsAndDoes(t *testing.T) {
-	t.Parallel()
-	s := newStage(t, 3)
-	flags := []string{"--table", "docs", "--columns", "title,body", "--into-table", "docs_embedding"}
-	stdout, stderr := s.run(0, append([]string{"init", "--dry-run"}, flags...)...)
-	s.has(stderr, "would make schema embedsidecar", `would make embedding table "public"."docs_embedding"`)
-	if stdout != "" {
-		t.Errorf("output %q", stdout)
-	}
-	stdout, _ = s.run(0, append([]string{"init", "--show-sql"}, flags...)...)
-	s.has(stdout, `CREATE TABLE "public"."docs_embedding" (`, "SELECT pg_create_logical_replication_slot('"+s.slot+
-		"', 'pgoutput');\n")
-	if testenv.Value[bool](s.db, "SELECT to_regclass('docs_embedding') IS NOT NULL OR to_regnamespace('embedsidecar') IS NOT NULL") {
-		t.Error("something was made")
-	}
-	// Of several at the same moment one makes everything, and the others find it made.
-	var daemons []*daemon
-	for range 3 {
-		daemons = append(daemons, s.start(append([]string{"--once"}, flags...)...))
-	}
-	for _, d := range daemons {
-		d.ends(0)
-	}
-	stdout, _ = s.run(0, append([]string{"init", "-o", "json"}, flags...)...)
-	if got := decoded[map[string]any](t, stdout); len(got["steps"].([]any)) != 0 {
-		t.Errorf("made again: %s", stdout)
-	}
-
-	// One more, named by its table's flags alone: it gets a name of its own, and the first is left as it is.
-	_, stderr = s.run(0, "init", "--pipeline", "docs: title -> embedding")
-	s.has(stderr, `made pipeline "public.docs:embedding"`, `pipeline "public.docs" is set up and not configured`)
-	_, stderr = s.run(0, "run", "--once", "--pipeline", "docs: title -> embedding")
-	s.has(stderr, `pipeline "public.docs" is set up and not configured: it goes on as it is; embedsidecar uninstall public.docs takes it away`)
-	s.run(0, "verify", "--deep", "5")
-	stdout, _ = s.run(0, "search", "public.docs", "title 2\n\nbody 2", "-k", "1", "-o", "json")
-	s.has(stdout, `"key": "2"`)
-	s.db.MustExec("DELETE FROM docs WHERE id = 2") // its vector is an orphan until it is swept out
-	stdout, _ = s.run(0, "search", "public.docs", "title 2\n\nbody 2", "-k", "50", "-o", "json")
-	if hits := decoded[[]search.Hit](t, stdout); len(hits) != 2 {
-		t.Errorf("found %+v", hits)
-	}
-	stdout, _ = s.run(0, "uninstall", "public.docs:embedding", "--drop-embeddings", "--yes")
-	s.has(stdout, "DELETE FROM embedsidecar.pipeline WHERE name = 'public.docs:embedding';")
-	stdout, _ = s.run(0, "status", "-o", "csv")
-	if strings.Contains(stdout, "public.docs:embedding") {
-		t.Error(stdout)
-	}
-}
-
 func TestRun_OneBrokenPipelineDoesNotKeepOthersFromWork(t *testing.T) {
 	t.Parallel()
 	s := newStage(t, 5)

@@ -1,20 +1,14 @@
 package database_test
 
 import (
-	"context"
 	"errors"
-	"fmt"
-	"io"
 	"net"
 	"net/url"
 	"strconv"
 	"strings"
-	"syscall"
 	"testing"
-	"time"
 
 	"github.com/google/go-cmp/cmp"
-	"github.com/jackc/pgerrcode"
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgproto3"
@@ -221,180 +215,6 @@ func TestConnect_VectorsTravelInBinaryFromAnySchema(t *testing.T) {
 	}
 }
 
-func TestConnect_Errors(t *testing.T) {
-	t.Parallel()
-	db := testenv.DB(t, testenv.Empty())
-	good := db.URL(testenv.Superuser) + slowly
-	plain := db.Role("")
-	secrets := []string{"s3cr3t"}
-	with := func(change func(u *url.URL)) string {
-		u, err := url.Parse(good)
-		if err != nil {
-			t.Fatal(err)
-		}
-		change(u)
-		if word, ok := u.User.Password(); ok {
-			secrets = append(secrets, word)
-		}
-		return u.String()
-	}
-	deaf := refusing(t)
-	silent, err := net.Listen("tcp", "127.0.0.1:0") // accepts, never answers
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = silent.Close() })
-	ending := resetting(t)
-
-	for _, tt := range []struct {
-		name, dsn   string
-		replication bool
-		want        database.Kind
-	}{
-		{"nobody listens", with(func(u *url.URL) { u.Host = deaf }), false, database.Unreachable},
-		{"no answer", with(func(u *url.URL) { u.Host = silent.Addr().String() }), false, database.Unreachable},
-		{
-			"reset while TLS is asked for", with(func(u *url.URL) { u.Host, u.RawQuery = ending, "connect_timeout=120" }), false,
-			database.Unreachable,
-		},
-		{
-			"reset while TLS is demanded", with(func(u *url.URL) { u.Host, u.RawQuery = ending, "sslmode=require"+slowly }),
-			false, database.Unreachable,
-		},
-		{"no such host", with(func(u *url.URL) { u.Host = "no-such-host.invalid" }), false, database.Unreachable},
-		{"no such database", with(func(u *url.URL) { u.Path = "/nope" }), false, database.NoDatabase},
-		{"no such database, replication", with(func(u *url.URL) { u.Path = "/nope" }), true, database.NoDatabase},
-		{
-			"no such role", with(func(u *url.URL) { u.User = url.UserPassword("nobody_at_all", "s3cr3t-canary") }), false,
-			database.Auth,
-		},
-		{"role may not replicate", db.URL(plain) + slowly, true, database.Permission},
-		{"unreadable", "postgres://u:s3cr3t-canary/x@h:y/db", false, database.BadURL},
-		{"unreadable pairs", "password=s3cr3t-canary port=s3cr3t-canary", false, database.BadURL},
-		{
-			"missing certificate", "host=localhost sslmode=verify-full sslrootcert=/nonexistent password=s3cr3t-canary", false,
-			database.BadURL,
-		},
-		{"no TLS here", with(func(u *url.URL) { u.RawQuery = "sslmode=require" + slowly }), false, database.TLS},
-	} {
-		t.Run(tt.name, func(t *testing.T) {
-			var err error
-			var o database.Options
-			if tt.name == "no answer" {
-				o.ConnectTimeout = 500 * time.Millisecond
-			}
-			if tt.replication {
-				_, err = database.ConnectReplication(t.Context(), tt.dsn, o)
-			} else {
-				_, err = database.Connect(t.Context(), tt.dsn, o)
-			}
-			var e *database.Error
-			if !errors.As(err, &e) {
-				t.Fatalf("got %v, want *database.Error", err)
-			}
-			if e.Kind != tt.want {
-				t.Errorf("kind %s, want %s: %v", e.Kind, tt.want, err)
-			}
-			text := err.Error() + strings.Join(database.Hint(err), "")
-			for _, secret := range secrets {
-				if strings.Contains(text, secret) {
-					t.Errorf("error tells a secret: %s", text)
-				}
-			}
-			if strings.Contains(text, "\n") {
-				t.Errorf("error has several lines: %s", text)
-			}
-			for _, part := range []string{"127.0.0.1:", "no-such-host.invalid", "SQLSTATE", "TLS", "dial"} {
-				if n := strings.Count(strings.ReplaceAll(err.Error(), "no-such-host.invalid:", ""), part); n > 1 {
-					t.Errorf("%q is told %d times: %s", part, n, err)
-				}
-			}
-			t.Log(err, database.Hint(err))
-		})
-	}
-}
-
-func TestIsTransient(t *testing.T) {
-	t.Parallel()
-	for _, tt := range []struct {
-		name string
-		err  error
-		want bool
-	}{
-		{"none", nil, false},
-		{"the server stops", &pgconn.PgError{Code: pgerrcode.AdminShutdown}, true},
-		{"the server starts", &pgconn.PgError{Code: pgerrcode.CannotConnectNow}, true},
-		{"too many connections", &pgconn.PgError{Code: pgerrcode.TooManyConnections}, true},
-		{"a lock", &pgconn.PgError{Code: pgerrcode.LockNotAvailable}, true},
-		{"a deadlock", &pgconn.PgError{Code: pgerrcode.DeadlockDetected}, true},
-		{"no such table", &pgconn.PgError{Code: pgerrcode.UndefinedTable}, false},
-		{"cut off", fmt.Errorf("read: %w", io.ErrUnexpectedEOF), true},
-		{"reset", fmt.Errorf("read: %w", syscall.ECONNRESET), true},
-		{"no connection", &database.Error{Kind: database.Unreachable, Err: io.EOF}, true},
-		{"no such database", &database.Error{Kind: database.NoDatabase, Err: io.EOF}, false},
-		{"cancelled", context.Canceled, false},
-		{"anything else", errors.New("else"), false},
-	} {
-		if got := database.IsTransient(tt.err); got != tt.want {
-			t.Errorf("%s: got %t, want %t", tt.name, got, tt.want)
-		}
-	}
-}
-
-// refusing returns an address where nobody listens, and nobody else can as long as the test runs: it is taken.
-func refusing(t *testing.T) string {
-	t.Helper()
-	socket, err := syscall.Socket(syscall.AF_INET, syscall.SOCK_STREAM, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = syscall.Close(socket) })
-	if err := syscall.Bind(socket, &syscall.SockaddrInet4{Addr: [4]byte{127, 0, 0, 1}}); err != nil {
-		t.Fatal(err)
-	}
-	bound, err := syscall.Getsockname(socket)
-	if err != nil {
-		t.Fatal(err)
-	}
-	//nolint:forcetypeassert // as it was bound
-	return net.JoinHostPort("127.0.0.1", strconv.Itoa(bound.(*syscall.SockaddrInet4).Port))
-}
-
-// resetting is a stand-in for a server that is killed: it takes connections, and resets them at their first message.
-func resetting(t *testing.T) string {
-	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = l.Close() })
-	go func() {
-		for {
-			conn, err := l.Accept()
-			if err != nil {
-				return
-			}
-			_, _ = conn.Read(make([]byte, 8))
-			if tcp, ok := conn.(*net.TCPConn); ok {
-				_ = tcp.SetLinger(0)
-			}
-			_ = conn.Close()
-		}
-	}()
-	return l.Addr().String()
-}
-
-func TestConnect_CancelledIsNotADatabaseError(t *testing.T) {
-	t.Parallel()
-	ctx, cancel := context.WithCancel(t.Context())
-	cancel()
-	_, err := database.Connect(ctx, newDB(t), database.Options{})
-	var e *database.Error
-	if !errors.Is(err, context.Canceled) || errors.As(err, &e) {
-		t.Errorf("got %v, want context.Canceled alone", err)
-	}
-}
-
 // pooler is a stand-in for PgBouncer: it refuses the start-up parameters that PgBouncer does not know and passes the
 // rest on. With ignore it drops them instead, as with ignore_startup_parameters.
 func pooler(t *testing.T, dsn string, ignore bool) string {
@@ -510,23 +330,5 @@ func TestConnect_ThroughAPooler(t *testing.T) {
 	var n int
 	if err := pool.QueryRow(t.Context(), "SELECT $1::int + 1", 1).Scan(&n); err != nil || n != 2 {
 		t.Errorf("got %d, %v", n, err)
-	}
-}
-
-func TestHint_KnowsSQLSTATEs(t *testing.T) {
-	t.Parallel()
-	pool := connect(t, newDB(t))
-	if _, err := pool.Exec(t.Context(), "DROP EXTENSION IF EXISTS vector"); err != nil {
-		t.Fatal(err)
-	}
-	_, err := pool.Exec(t.Context(), "SELECT '[1]'::public.vector")
-	if got := strings.Join(database.Hint(err), " "); !strings.Contains(got, "CREATE EXTENSION vector") {
-		t.Errorf("hint for %v: %q", err, got)
-	}
-	if got := database.Hint(errors.New("other")); got != nil {
-		t.Errorf("got %q for an unknown error", got)
-	}
-	if got := database.Hint(pgx.ErrNoRows); got != nil {
-		t.Errorf("got %q for no rows", got)
 	}
 }

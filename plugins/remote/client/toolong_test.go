@@ -1,0 +1,184 @@
+package client
+
+import (
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/embedsidecar/embedsidecar/embed"
+	"github.com/embedsidecar/embedsidecar/plugins/remote/dialect"
+	"github.com/embedsidecar/embedsidecar/plugins/remote/remotetest"
+	"github.com/embedsidecar/embedsidecar/plugins/sdk"
+)
+
+// TestATextAboveEveryLimitStandsAlone: the server decides about it.
+func TestATextAboveEveryLimitStandsAlone(t *testing.T) {
+	t.Parallel()
+	s := &remotetest.Server{Dialect: "openai"}
+	c := open(t, "openai", func(o *Options) { o.Limits = dialect.Limits{Texts: 10, Tokens: 50, Bytes: 200} }, listen(t, s))
+	texts := append(corpus(3), strings.Repeat("long ", 1000))
+	wantVectors(t, s, texts, mustEmbed(t, c, texts))
+}
+
+// TestTooLargeIsHalvedAndLearned: a server that takes less than it should is found out once.
+func TestTooLargeIsHalvedAndLearned(t *testing.T) {
+	t.Parallel()
+	for what, test := range map[string]struct {
+		body  string
+		large func(c *remotetest.Call) bool
+	}{
+		"bytes": {"nginx says no", func(c *remotetest.Call) bool { return len(c.Body) > 3000 }},
+		"count": {
+			`{"error":"batch size 128 > maximum allowed batch size 20","error_type":"Validation"}`,
+			func(c *remotetest.Call) bool { return len(c.Texts) > 20 },
+		},
+	} {
+		t.Run(what, func(t *testing.T) {
+			t.Parallel()
+			s := &remotetest.Server{Dialect: "openai", Behave: func(w http.ResponseWriter, r *http.Request,
+				c *remotetest.Call,
+			) bool {
+				if test.large(c) {
+					remotetest.Send(http.StatusRequestEntityTooLarge, test.body)(w, r)
+				}
+				return test.large(c)
+			}}
+			c := open(t, "openai", nil, listen(t, s))
+			texts := corpus(128)
+			wantVectors(t, s, texts, mustEmbed(t, c, texts))
+			before := len(s.Calls())
+			wantVectors(t, s, texts, mustEmbed(t, c, texts))
+			for _, call := range s.Calls()[before:] {
+				if test.large(call) {
+					t.Errorf("a request of %d texts was made again after it had proved too large", len(call.Texts))
+				}
+			}
+		})
+	}
+}
+
+// window makes a server that reads no more than so many words of a text.
+func window(words int) func(w http.ResponseWriter, r *http.Request, c *remotetest.Call) bool {
+	return func(w http.ResponseWriter, r *http.Request, c *remotetest.Call) bool {
+		for _, text := range c.Texts {
+			if n := len(strings.Fields(text)); n > words {
+				remotetest.Send(400, fmt.Sprintf(
+					`{"error":{"message":"This model's maximum context length is %d tokens, however you requested %d","code":"context_length_exceeded"}}`, words, n))(w, r)
+				return true
+			}
+		}
+		return false
+	}
+}
+
+func TestTooLongTexts(t *testing.T) {
+	t.Parallel()
+	long := "First " + strings.Repeat("and so on ", 500) + "last"
+	texts := append(corpus(6), long)
+	for how, keeps := range map[dialect.Truncate]string{
+		dialect.CutEnd: "First", dialect.CutStart: "last",
+		dialect.CutNever: "",
+	} {
+		t.Run(string(how), func(t *testing.T) {
+			t.Parallel()
+			s := &remotetest.Server{Dialect: "openai", Behave: window(100)}
+			c := open(t, "openai", func(o *Options) { o.Truncate = how }, listen(t, s))
+			answers := mustEmbed(t, c, texts)
+			wantVectors(t, s, texts[:6], answers[:6])
+			a := answers[6]
+			if how == dialect.CutNever {
+				if a.Err == nil || a.Err.Class != sdk.TooLong {
+					t.Errorf("got %+v, want too long", a.Err)
+				}
+				return
+			}
+			if a.Err != nil || !a.Truncated {
+				t.Fatalf("error %v, truncated %t", a.Err, a.Truncated)
+			}
+			var kept string
+			for _, call := range s.Calls() {
+				if len(call.Numbers) == 1 && strings.Contains(call.Texts[0], "and so on") {
+					kept = call.Texts[0]
+				}
+			}
+			if !strings.Contains(kept, keeps) || embed.Cosine(a.Vector, s.Vector(kept, false, dims)) < 0.99 {
+				t.Errorf("the vector is not that of a text that keeps %q", keeps)
+			}
+			if again := mustEmbed(t, c, texts)[6]; embed.Cosine(again.Vector, a.Vector) < 0.9999 {
+				t.Error("the same text was cut in another way")
+			}
+		})
+	}
+}
+
+// A server that cuts texts itself is not told how far, and the fingerprint does not say it: so where it forgets to,
+// the text is cut at the same place whatever the limit is here.
+func TestTooLongTexts_CutTheSameForOneFingerprint(t *testing.T) {
+	t.Parallel()
+	text := strings.Repeat("and so on ", 300)
+	vectors, fingerprints := map[string]bool{}, map[string]bool{}
+	for _, limit := range []int{0, 10, 200} {
+		s := &remotetest.Server{Dialect: "ollama", Behave: func(w http.ResponseWriter, r *http.Request,
+			c *remotetest.Call,
+		) bool {
+			if slices.ContainsFunc(c.Texts, func(text string) bool { return len(text) > 1000 }) {
+				remotetest.Send(400, `{"error":"the input length exceeds the context length"}`)(w, r)
+				return true
+			}
+			return false
+		}}
+		c := open(t, "ollama", func(o *Options) { o.MaxTokens = limit }, listen(t, s))
+		m, err := c.Describe(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		answer := mustEmbed(t, c, []string{text})[0]
+		if answer.Err != nil || !answer.Truncated {
+			t.Errorf("limit %d: error %v, truncated %t", limit, answer.Err, answer.Truncated)
+		}
+		vectors[fmt.Sprint(answer.Vector)], fingerprints[m.Fingerprint] = true, true
+	}
+	if len(fingerprints) != 1 || len(vectors) != 1 {
+		t.Errorf("%d fingerprints, %d vectors of one text", len(fingerprints), len(vectors))
+	}
+}
+
+// Whatever form the error has: a text that is too long is cut, and no dead letter.
+func TestTooLongTexts_InEveryForm(t *testing.T) {
+	t.Parallel()
+	for name, refuse := range map[string]handler{
+		// though it was asked to cut
+		"ollama": remotetest.Send(400, `{"error":"the input length exceeds the context length"}`),
+		"plain":  remotetest.Send(400, "This model's maximum context length is 512 tokens"),
+		"status 500": remotetest.Send(500,
+			`{"error":{"code":500,"message":"input is too large to process. increase the physical batch size (current batch size: 512)","type":"server_error"}}`),
+		"inside of 200": remotetest.Send(200, `{"error":{"message":"maximum context length is 512 tokens","code":400}}`),
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			of := "openai"
+			if name == "ollama" {
+				of = name
+			}
+			s := &remotetest.Server{Dialect: of, Behave: func(w http.ResponseWriter, r *http.Request, c *remotetest.Call) bool {
+				if slices.ContainsFunc(c.Texts, func(text string) bool { return len(text) > 1000 }) {
+					refuse(w, r)
+					return true
+				}
+				return false
+			}}
+			c := open(t, of, nil, listen(t, s))
+			texts := append(corpus(3), strings.Repeat("and so on ", 300))
+			answers := mustEmbed(t, c, texts)
+			wantVectors(t, s, texts[:3], answers[:3])
+			if a := answers[3]; a.Err != nil || !a.Truncated {
+				t.Errorf("error %v, truncated %t", a.Err, a.Truncated)
+			}
+			if got := c.sizes.get().Texts; got != c.o.Limits.Texts {
+				t.Errorf("it was taken for too many texts: %d at a time now", got)
+			}
+		})
+	}
+}
