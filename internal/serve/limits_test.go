@@ -53,7 +53,7 @@ func TestServer_AClientThatGoesGivesItsPlaceBack(t *testing.T) {
 	if err := <-gone; !errors.Is(err, context.Canceled) {
 		t.Errorf("the client that went: %v", err)
 	}
-	testenv.Eventually(t, patience, func() (bool, string) { // the model's answer is never given: only the context ends it
+	testenv.Eventually(t, timeout, func() (bool, string) { // the model's answer is never given: only the context ends it
 		a := s.do("GET", "/v1/models", "")
 		return a.status == http.StatusOK, string(a.body)
 	})
@@ -116,7 +116,7 @@ func TestServer_WhoOnlyHoldsConnectionsKeepsNobodyOut(t *testing.T) {
 		t.Errorf("beside silent connections: %d", a.status)
 	}
 	// The first of the silent ones was ended for it.
-	if err := silent[0].SetReadDeadline(time.Now().Add(patience)); err != nil {
+	if err := silent[0].SetReadDeadline(time.Now().Add(timeout)); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := silent[0].Read(make([]byte, 1)); err == nil || errors.Is(err, os.ErrDeadlineExceeded) {

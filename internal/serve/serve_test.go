@@ -32,8 +32,8 @@ func TestMain(m *testing.M) { os.Exit(leak.Main(m)) }
 const (
 	dims = 4
 
-	// patience is how long servers and tests wait for what takes a moment.
-	patience = 5 * time.Minute
+	// timeout is how long servers and tests wait for what takes a moment.
+	timeout = 5 * time.Minute
 )
 
 // client makes a connection for each request: one that was kept may end at the moment when it is used again.
@@ -147,8 +147,8 @@ func start(t *testing.T, edit func(o *serve.Options)) *server {
 		edit(&o)
 	}
 	// Only those limits are short that the test is about.
-	o.Limits.Time, o.Limits.Header, o.Limits.Stop = cmp.Or(o.Limits.Time, patience), cmp.Or(o.Limits.Header, patience),
-		patience
+	o.Limits.Time, o.Limits.Header, o.Limits.Stop = cmp.Or(o.Limits.Time, timeout), cmp.Or(o.Limits.Header, timeout),
+		timeout
 	s, err := serve.Listen(t.Context(), o)
 	if err != nil {
 		t.Fatal(err)
@@ -245,7 +245,7 @@ func TestServer_ASlowClientHoldsNobodyUp(t *testing.T) {
 			t.Fatal(err)
 		}
 		// The server answers with an error or hangs up, and by itself: nothing else ends this read.
-		if err := conn.SetReadDeadline(time.Now().Add(patience)); err != nil {
+		if err := conn.SetReadDeadline(time.Now().Add(timeout)); err != nil {
 			t.Fatal(err)
 		}
 		rest, err := io.ReadAll(bufio.NewReader(conn))
@@ -258,7 +258,7 @@ func TestServer_ASlowClientHoldsNobodyUp(t *testing.T) {
 		_ = conn.Close()
 	}
 	// At these limits a client that the machine forgets for a moment is a slow one, too.
-	testenv.Eventually(t, patience, func() (bool, string) {
+	testenv.Eventually(t, timeout, func() (bool, string) {
 		a, err := s.try("GET", "/v1/models", "")
 		return err == nil && a.status == http.StatusOK, fmt.Sprintf("after slow clients: %d %s, %v", a.status, a.body, err)
 	})
@@ -295,7 +295,7 @@ func TestServer_OneTooManyIsToldToComeAgain(t *testing.T) {
 	if a := s.do("GET", "/v1/models", ""); a.status != http.StatusOK {
 		t.Errorf("after that: %d %s", a.status, a.body)
 	}
-	testenv.Eventually(t, patience, func() (bool, string) { // a client may have its answer before it is counted
+	testenv.Eventually(t, timeout, func() (bool, string) { // a client may have its answer before it is counted
 		mu.Lock()
 		defer mu.Unlock()
 		return seen["models GET 503"] == 1 && seen["embeddings POST 200"] == 2 && seen["models GET 200"] == 1 &&
@@ -306,7 +306,7 @@ func TestServer_OneTooManyIsToldToComeAgain(t *testing.T) {
 func TestServer_TimesOutAndStopsInOrder(t *testing.T) {
 	t.Parallel()
 	s := start(t, func(o *serve.Options) { o.Limits = serve.Limits{Time: 200 * time.Millisecond} })
-	testenv.Eventually(t, patience, func() (bool, string) { // the request itself may take as long to arrive
+	testenv.Eventually(t, timeout, func() (bool, string) { // the request itself may take as long to arrive
 		a, err := s.try("POST", "/v1/embeddings", `{"input": "hold"}`)
 		if err != nil {
 			return false, err.Error()
@@ -319,8 +319,8 @@ func TestServer_TimesOutAndStopsInOrder(t *testing.T) {
 	model := &toy{hold: make(chan struct{}), held: make(chan struct{}, 1)}
 	stopping, err := serve.Listen(t.Context(), serve.Options{
 		Listen: "127.0.0.1:0", Backend: &backend{model}, Limits: serve.Limits{
-			Time: patience, Header: patience,
-			Stop: patience,
+			Time: timeout, Header: timeout,
+			Stop: timeout,
 		},
 	})
 	if err != nil {
@@ -338,7 +338,7 @@ func TestServer_TimesOutAndStopsInOrder(t *testing.T) {
 	})
 	<-model.held
 	cancel()
-	testenv.Eventually(t, patience, func() (bool, string) {
+	testenv.Eventually(t, timeout, func() (bool, string) {
 		var dialer net.Dialer
 		conn, err := dialer.DialContext(t.Context(), "tcp", stopping.Addr().String())
 		if err != nil {

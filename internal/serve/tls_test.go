@@ -110,7 +110,7 @@ func (s *secure) get(trusted []byte, most uint16) (serial int64, err error) {
 		MinVersion: tls.VersionTLS10, MaxVersion: most,
 	}}
 	defer transport.CloseIdleConnections()
-	ctx, cancel := context.WithTimeout(s.t.Context(), patience)
+	ctx, cancel := context.WithTimeout(s.t.Context(), timeout)
 	defer cancel()
 	r, err := http.NewRequestWithContext(ctx, http.MethodGet, "https://"+s.addr+"/v1/models", nil)
 	if err != nil {
@@ -175,7 +175,7 @@ func TestTLS_FilesThatAreReplacedAreReadAgain(t *testing.T) {
 	}
 	nextCert, nextKey := pairOf(t, 2, "127.0.0.1", later)
 	write(t, s.cert, string(nextCert)) // its key comes later
-	testenv.Eventually(t, patience, func() (bool, string) {
+	testenv.Eventually(t, timeout, func() (bool, string) {
 		if serial, err := s.get(cert, 0); err != nil || serial != 1 {
 			t.Fatalf("between the certificate and its key: certificate %d, %v", serial, err)
 		}
@@ -183,7 +183,7 @@ func TestTLS_FilesThatAreReplacedAreReadAgain(t *testing.T) {
 	})
 	write(t, s.key, string(nextKey))
 	both := append(append([]byte{}, cert...), nextCert...)
-	testenv.Eventually(t, patience, func() (bool, string) {
+	testenv.Eventually(t, timeout, func() (bool, string) {
 		serial, err := s.get(both, 0)
 		if err != nil {
 			t.Fatal(err)
@@ -207,14 +207,14 @@ func TestTLS_FilesThatAreMissingAreToldOnce(t *testing.T) {
 		if err := os.Remove(path); err != nil {
 			t.Fatal(err)
 		}
-		testenv.Eventually(t, patience, func() (bool, string) {
+		testenv.Eventually(t, timeout, func() (bool, string) {
 			if serial, err := s.get(cert, 0); err != nil || serial != 1 {
 				t.Fatalf("%d: without %s: certificate %d, %v", i, path, serial, err)
 			}
 			return strings.Count(s.log.String(), "open "+path) > told, "the log does not tell of " + path
 		})
 		write(t, path, string(content))
-		testenv.Eventually(t, patience, func() (bool, string) {
+		testenv.Eventually(t, timeout, func() (bool, string) {
 			if serial, err := s.get(cert, 0); err != nil || serial != 1 {
 				t.Fatalf("%d: %s is back: certificate %d, %v", i, path, serial, err)
 			}
@@ -299,7 +299,7 @@ func TestTLS_ASlowHandshakeEnds(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer func() { _ = conn.Close() }()
-	if err := conn.SetReadDeadline(time.Now().Add(patience)); err != nil {
+	if err := conn.SetReadDeadline(time.Now().Add(timeout)); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := io.ReadAll(conn); errors.Is(err, os.ErrDeadlineExceeded) {

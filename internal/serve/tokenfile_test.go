@@ -45,7 +45,7 @@ func (g *gate) asks(secret string) int {
 
 func (g *gate) becomes(secret string, want int) {
 	g.t.Helper()
-	testenv.Eventually(g.t, patience, func() (bool, string) {
+	testenv.Eventually(g.t, timeout, func() (bool, string) {
 		got := g.asks(secret)
 		return got == want, fmt.Sprintf("%d, want %d; %s", got, want, g.log.String())
 	})
@@ -179,7 +179,7 @@ func TestTokenFile_RevokingTheOnlyLineLeavesNobody(t *testing.T) {
 	if _, err := serve.RevokeTokens(path, "app"); err != nil {
 		t.Fatal(err)
 	}
-	testenv.Eventually(t, patience, func() (bool, string) {
+	testenv.Eventually(t, timeout, func() (bool, string) {
 		_, known := tokens.Who(secret)
 		return !known, "the only token is still in force"
 	})
@@ -198,7 +198,7 @@ func TestTokenFile_WhatIsWrongIsToldOnceUntilItIsMended(t *testing.T) {
 	const failed, mended = "file not read again", "file can be read again"
 	tells := func(what string, times int) {
 		t.Helper()
-		testenv.Eventually(t, patience, func() (bool, string) {
+		testenv.Eventually(t, timeout, func() (bool, string) {
 			if _, known := tokens.Who("first"); !known {
 				t.Fatalf("the token from before is not in force any more: %s", log.String())
 			}

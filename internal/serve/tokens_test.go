@@ -64,7 +64,7 @@ func TestTokens_OnlyThoseOfTheFile(t *testing.T) {
 	}
 
 	write(t, path, line("app", "second token"))
-	testenv.Eventually(t, patience, func() (bool, string) {
+	testenv.Eventually(t, timeout, func() (bool, string) {
 		return asks("Bearer second token") == 200, "the new token is not taken"
 	})
 	if got := asks("Bearer first token"); got != 401 {
