@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/embedsidecar/embedsidecar/internal/database"
 	"github.com/embedsidecar/embedsidecar/internal/pipeline"
@@ -485,30 +484,6 @@ func QueueAdd(batch *pgx.Batch, pipelineID int32, lane pipeline.Lane, keys []str
 		"pipeline_id": pipelineID, "lane": int16(lane),
 		"row_keys": keys, "scan": scan,
 	})
-}
-
-// Retry opens the dead letters of a pipeline, and what waits for another try, at once. It returns how many rows these
-// were.
-func Retry(ctx context.Context, db database.DB, pipelineID int32, keys ...string) (rows int64, err error) {
-	var until int64
-	if err := db.QueryRow(ctx, "SELECT coalesce(pg_sequence_last_value('embedsidecar.task_seq'::regclass), 0)").Scan(
-		&until); err != nil {
-		return 0, fmt.Errorf("retry: %w", err)
-	}
-	for {
-		var n int64
-		batch := &pgx.Batch{}
-		QueueLocally(batch)
-		args := pgx.StrictNamedArgs{"pipeline_id": pipelineID, "until": until, "row_keys": keys}
-		batch.Queue(sqlfiles.Query("retry_tasks"), args).
-			Exec(func(tag pgconn.CommandTag) error { n = tag.RowsAffected(); return nil })
-		if err := db.SendBatch(ctx, batch).Close(); err != nil {
-			return rows, fmt.Errorf("retry: %w", err)
-		}
-		if rows += n; n == 0 {
-			return rows, nil
-		}
-	}
 }
 
 // VoidLeases ends whatever workers hold of a slot's pipelines, and returns these. It waits for no worker.

@@ -27,7 +27,9 @@ func TestP5_WhoHoldsTasksWaitsForNoReplica(t *testing.T) {
 		{"enqueue", "on", func() error { _, err := f.enqueue(t.Context(), change("1", 10)); return err }},
 		{"add", "local", func() error { return queue.Add(t.Context(), f.db.Pool, f.id, pipeline.Low, []string{"1", "2"}) }},
 		{"finish", "local", func() error { tasks = f.lease(t, 10); f.finish(t, tasks, queue.Fail); return nil }},
-		{"retry", "local", func() error { _, err := queue.Retry(t.Context(), f.db.Pool, f.id); return err }},
+		{"retry", "local", func() error { f.db.MustExec(`SELECT embedsidecar.retry_failed()`); return nil }},
+		{"cancel", "local", func() error { f.db.MustExec(`SELECT embedsidecar.cancel('docs', '{1}')`); return nil }},
+		{"requeue", "local", func() error { f.db.MustExec(`SELECT embedsidecar.requeue('docs')`); return nil }},
 		{"sweep", "local", func() error {
 			tasks = f.lease(t, 10)
 			f.db.MustExec(`UPDATE embedsidecar.lease SET leased_until = now() - interval '1 s'`)

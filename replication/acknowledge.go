@@ -55,8 +55,12 @@ func (r *routing) pipelines() []*pipeline.Pipeline {
 	}, func(a, b *pipeline.Pipeline) int { return cmp.Compare(a.ID, b.ID) })
 }
 
-// needsMarks reports whether write-backs come back through the slot, and are to be known by their marks: only then
-// logical messages, which anybody may write, are asked for.
+// waitsByMessage is the server's version from which on somebody who waits within a transaction can be heard: a logical
+// message that belongs to none reaches the slot at once. Before, it waits in memory until somebody commits.
+const waitsByMessage = 170000
+
+// needsMarks reports whether write-backs come back through the slot, and are to be known by their marks. Before
+// waitsByMessage only then logical messages, which anybody may write, are asked for.
 func (s *Stream) needsMarks() bool {
 	return !s.o.IgnoreMarks && slices.ContainsFunc(s.routes.Load().pipelines(),
 		func(p *pipeline.Pipeline) bool { return p.ToColumn() })

@@ -5,6 +5,7 @@ import (
 	"log/slog"
 	"slices"
 	"testing"
+	"time"
 
 	"github.com/jackc/pglogrepl"
 
@@ -91,5 +92,36 @@ func TestBuffer_HurriesWhenAPositionThatIsWantedIsReached(t *testing.T) {
 	b.commit(300, false)
 	if got := b.take(); got.hurry || len(b.wanted) > mostWanted {
 		t.Errorf("later: hurry %t, %d remembered", got.hurry, len(b.wanted))
+	}
+}
+
+// A message by which somebody waits has the position stored at once, where it stands between transactions and belongs to
+// none; one that follows at once waits for the next sign of life.
+func TestWait_AMessageHasThePositionStored(t *testing.T) {
+	message := func(transactional bool, prefix string) *pglogrepl.LogicalDecodingMessage {
+		return &pglogrepl.LogicalDecodingMessage{LSN: 50, Transactional: transactional, Prefix: prefix}
+	}
+	for name, c := range map[string]struct {
+		m      *pglogrepl.LogicalDecodingMessage
+		tx     *transaction
+		before time.Time
+		hurry  bool
+		upTo   pglogrepl.LSN
+	}{
+		"a wait":                 {m: message(false, mark.Wait), hurry: true, upTo: 50},
+		"right after another":    {m: message(false, mark.Wait), before: time.Now().Add(time.Minute)},
+		"within a transaction":   {m: message(false, mark.Wait), tx: &transaction{}},
+		"of a transaction":       {m: message(true, mark.Wait)},
+		"of another application": {m: message(false, "outbox")},
+	} {
+		ses := &session{s: New(Options{Log: slog.New(slog.DiscardHandler)}), buffer: newBuffer(), tx: c.tx, hurried: c.before}
+		ses.logicalMessage(t.Context(), c.m)
+		if got := ses.buffer.take(); got.hurry != c.hurry || got.upTo != c.upTo {
+			t.Errorf("%s: hurry %t up to %s, want %t and %s", name, got.hurry, got.upTo, c.hurry, c.upTo)
+		}
+		ses.buffer.commit(60, false)
+		if again := c.before.After(time.Now()); ses.buffer.take().hurry != again {
+			t.Errorf("%s: the position is stored with the next sign of life: %t, want %t", name, !again, again)
+		}
 	}
 }

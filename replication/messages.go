@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/binary"
 	"fmt"
+	"time"
 
 	"github.com/jackc/pglogrepl"
 	"github.com/jackc/pgx/v5"
@@ -68,12 +69,29 @@ func (ses *session) commit(m *pglogrepl.CommitMessage) error {
 }
 
 func (ses *session) logicalMessage(ctx context.Context, m *pglogrepl.LogicalDecodingMessage) {
+	if !m.Transactional && ses.tx == nil && m.Prefix == mark.Wait {
+		ses.waitedFor(m.LSN)
+		return
+	}
 	if !m.Transactional || ses.tx == nil || m.Prefix != mark.WriteBack || ses.s.o.IgnoreMarks {
 		return
 	}
 	if err := ses.tx.mark(m.Content); err != nil {
 		ses.s.o.Log.DebugContext(ctx, "mark not understood", "error", err)
 	}
+}
+
+// waitedFor has the position of a message stored at once, as an idle position: between transactions everything before it
+// is decoded. Anybody may ask; who asks again within a moment waits for the server's next sign of life.
+func (ses *session) waitedFor(lsn pglogrepl.LSN) {
+	const apart = 5 * time.Millisecond
+	if now := time.Now(); now.Sub(ses.hurried) < apart {
+		ses.buffer.want(lsn)
+	} else {
+		ses.hurried = now
+		ses.buffer.commit(lsn, true)
+	}
+	ses.pos.received = max(ses.pos.received, lsn)
 }
 
 // stub handles what stands for a message that is too large to be held. A logical message of that size is nobody's

@@ -27,8 +27,9 @@ type session struct {
 	durable   chan pglogrepl.LSN // the enqueuer tells the reader
 	relations map[uint32]*relation
 	tx        *transaction
-	marks     bool // logical messages are asked for
-	skip      bool // the transaction being decoded was handled before a restart
+	marks     bool      // logical messages are asked for
+	hurried   time.Time // when the last of them was heeded that asks for a position
+	skip      bool      // the transaction being decoded was handled before a restart
 	pos       position
 	feedback  time.Duration
 	pace      pace.Pace // of enqueues
@@ -73,7 +74,7 @@ func (s *Stream) session(ctx context.Context) error {
 			return s.o.Queue.Enqueue(ctx, s.o.DB, b)
 		},
 	}
-	ses.marks = s.needsMarks()
+	ses.marks = s.needsMarks() || st.Version >= waitsByMessage
 	if ses.feedback, err = s.feedbackInterval(ctx); err != nil {
 		return err
 	}

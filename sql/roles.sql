@@ -1,5 +1,7 @@
 -- Least privilege for `embedsidecar run`: a role that works (reads the sources, writes only what is ours, and cannot replicate), and a role that
 -- streams (may replicate, and may read no table). `embedsidecar run --database-url` takes the first, `--stream-url` the second.
+-- Beside them two groups, for people and programs that look and act by SQL (docs/sql.md): embedsidecar_reader reads the views and nothing else,
+-- embedsidecar_operator may also pause, resume, retry and the like. GRANT embedsidecar_reader TO somebody;
 -- Run it as the owner of the source tables and of the schema embedsidecar, after `embedsidecar init`, and again whenever you like: what
 -- is there already stays. CREATE ROLE ... REPLICATION takes a superuser, or from PostgreSQL 16 on CREATEROLE and REPLICATION.
 DO $embedsidecar$ BEGIN
@@ -8,6 +10,15 @@ EXCEPTION WHEN duplicate_object THEN NULL;
 END $embedsidecar$;
 DO $embedsidecar$ BEGIN
     CREATE ROLE embedsidecar_stream LOGIN REPLICATION;
+EXCEPTION WHEN duplicate_object THEN NULL;
+END $embedsidecar$;
+
+DO $embedsidecar$ BEGIN
+    CREATE ROLE embedsidecar_reader NOLOGIN;
+EXCEPTION WHEN duplicate_object THEN NULL;
+END $embedsidecar$;
+DO $embedsidecar$ BEGIN
+    CREATE ROLE embedsidecar_operator NOLOGIN;
 EXCEPTION WHEN duplicate_object THEN NULL;
 END $embedsidecar$;
 
@@ -45,6 +56,20 @@ REVOKE UPDATE ON embedsidecar.lsn_checkpoint FROM embedsidecar_run;
 GRANT UPDATE (publication_oid, system_id, timeline, consistent_point, lsn, epoch, saved_at) ON embedsidecar.lsn_checkpoint TO embedsidecar_run;
 GRANT UPDATE (status, status_detail, catalogue, table_schema, table_name, generation, lease_epoch, tokens_embedded) ON embedsidecar.pipeline TO embedsidecar_run;
 GRANT USAGE ON ALL SEQUENCES IN SCHEMA embedsidecar TO embedsidecar_run;
+-- What this role could do by the tables it may have done and audited.
+GRANT EXECUTE ON FUNCTION embedsidecar.retry_failed, embedsidecar.requeue, embedsidecar.rescan, embedsidecar.reembed TO embedsidecar_run;
+
+GRANT USAGE ON SCHEMA embedsidecar TO embedsidecar_reader, embedsidecar_operator;
+GRANT SELECT ON embedsidecar.status, embedsidecar.progress, embedsidecar.tasks, embedsidecar.dead_letters, embedsidecar.errors, embedsidecar.slots,
+    embedsidecar.workers, embedsidecar.pipelines, embedsidecar.health, embedsidecar.audit TO embedsidecar_reader, embedsidecar_operator;
+GRANT EXECUTE ON FUNCTION embedsidecar.backlog, embedsidecar.caught_up, embedsidecar.wait_for, embedsidecar.waited_for, embedsidecar.how_far
+    TO embedsidecar_reader, embedsidecar_operator;
+GRANT EXECUTE ON PROCEDURE embedsidecar.wait_until TO embedsidecar_reader, embedsidecar_operator;
+GRANT EXECUTE ON FUNCTION embedsidecar.pause, embedsidecar.resume, embedsidecar.retry_failed, embedsidecar.requeue, embedsidecar.cancel, embedsidecar.discard_dead,
+    embedsidecar.rescan, embedsidecar.reembed, embedsidecar.set_priority TO embedsidecar_operator;
+-- For the command line, which looks for the pipelines by their names.
+GRANT SELECT ON embedsidecar.schema_version TO embedsidecar_operator;
+GRANT SELECT (pipeline_id, name, table_schema, table_name, enabled) ON embedsidecar.pipeline TO embedsidecar_operator;
 
 -- A pipeline into a column of the source table:
 --   GRANT SELECT (id, title, body, embedding), UPDATE (embedding) ON public.docs TO embedsidecar_run;

@@ -46,20 +46,25 @@ func Queries() []string {
 	return names
 }
 
-// RunRole and StreamRole are what the script of Roles calls the two roles.
+// What the script of Roles calls the roles: the one that works, the one that streams, and the groups of those who read
+// the views and of those who act.
 const (
-	RunRole    = "embedsidecar_run"
-	StreamRole = "embedsidecar_stream"
+	RunRole      = "embedsidecar_run"
+	StreamRole   = "embedsidecar_stream"
+	ReaderRole   = "embedsidecar_reader"
+	OperatorRole = "embedsidecar_operator"
 )
 
-// Roles returns the script that makes the role that works and the one that streams, under these names.
-func Roles(run, stream string) string {
+// Roles returns the script that makes the roles, under these names.
+func Roles(run, stream, reader, operator string) string {
 	b, err := files.ReadFile("roles.sql")
 	if err != nil {
 		panic(err) // compiled in
 	}
 	var pairs []string
-	for usual, name := range map[string]string{RunRole: run, StreamRole: stream} {
+	for usual, name := range map[string]string{
+		RunRole: run, StreamRole: stream, ReaderRole: reader, OperatorRole: operator,
+	} {
 		quoted := usual
 		if name != usual {
 			quoted = `"` + strings.ReplaceAll(name, `"`, `""`) + `"`

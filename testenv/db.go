@@ -33,7 +33,8 @@ type Database struct {
 	roles int
 	slots int
 
-	streamRole string
+	streamRole               string
+	readerRole, operatorRole string
 }
 
 // Option changes what DB makes.
@@ -262,16 +263,26 @@ func (d *Database) Role(attributes string) string {
 // pipelines need, and the one that streams, which StreamRole tells. It returns the name of the first.
 func (d *Database) RunRole(pipelines ...pipeline.Pipeline) string {
 	d.t.Helper()
-	name, stream := d.nextRole(), d.nextRole()
-	d.MustExecSuper(sqlfiles.Roles(name, stream) +
-		fmt.Sprintf("\nALTER ROLE %s PASSWORD '%s'; ALTER ROLE %s PASSWORD '%[2]s'", name, d.Server.roleWord, stream))
+	name, stream, reader, operator := d.nextRole(), d.nextRole(), d.nextRole(), d.nextRole()
+	script := sqlfiles.Roles(name, stream, reader, operator)
+	for _, role := range []string{name, stream, reader, operator} {
+		script += fmt.Sprintf("\nALTER ROLE %s LOGIN PASSWORD '%s';", role, d.Server.roleWord)
+	}
+	d.MustExecSuper(script)
 	d.mu.Lock()
-	d.streamRole = stream
+	d.streamRole, d.readerRole, d.operatorRole = stream, reader, operator
 	d.mu.Unlock()
 	for _, p := range pipelines {
 		d.Grant(name, p)
 	}
 	return name
+}
+
+// SQLRoles are the one that reads the views and the one that may act, as the last RunRole made them. They may log in.
+func (d *Database) SQLRoles() (reader, operator string) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.readerRole, d.operatorRole
 }
 
 // StreamRole is the role that may replicate and nothing else, as the last RunRole made it.

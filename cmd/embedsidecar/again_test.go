@@ -228,7 +228,8 @@ func TestRoles_LetARoleRunWhatIsSetUp(t *testing.T) {
 	s := newStage(t, 10)
 	s.run(0, "init", "--pipeline", "docs: title -> embedding", "--pipeline", "docs: title, body -> table docs_embedding")
 	role, stream := s.db.Role(""), s.db.Role("REPLICATION") // with passwords; the script takes them as they are
-	flags := []string{"--role", role, "--stream-role", stream}
+	reader, operator := s.db.Role(""), s.db.Role("")
+	flags := []string{"--role", role, "--stream-role", stream, "--reader-role", reader, "--operator-role", operator}
 	script, stderr := s.run(0, append([]string{"roles"}, flags...)...)
 	s.has(script, `-- Pipeline "public.docs":`,
 		`GRANT SELECT ("id", "title", "embedding"), UPDATE ("embedding") ON "public"."docs" TO "`+role+`";`)
@@ -270,7 +271,10 @@ func TestRoles_Yes(t *testing.T) {
 	s := newStage(t, 10)
 	s.run(0, "init", "--pipeline", "docs: title -> embedding", "--pipeline", "docs: title, body -> table docs_embedding")
 	role, stream := s.db.Role(""), s.db.Role("REPLICATION")
-	flags := []string{"roles", "--yes", "--role", role, "--stream-role", stream}
+	flags := []string{
+		"roles", "--yes", "--role", role, "--stream-role", stream, "--reader-role", s.db.Role(""), "--operator-role",
+		s.db.Role(""),
+	}
 	granted := func() bool {
 		return testenv.Value[bool](s.db,
 			"SELECT has_schema_privilege($1::name, 'embedsidecar', 'USAGE') OR has_column_privilege($1::name, 'docs', 'embedding', 'UPDATE')", role)

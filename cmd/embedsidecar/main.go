@@ -50,6 +50,8 @@ func commands() []*command {
 		newStatus(), newFailed(), newExplain(), newHealthcheck(), newWait(), newVerify(),
 		newFamily("cache", newCacheStats()),
 		newPause(), newResume(), newRetry(), newRescan(), newReembed(),
+		newFamily("tasks", newTasksList(), newTasksShow(), newTasksExport(), newTasksRetry(), newTasksRequeue(),
+			newTasksCancel(), newTasksDiscard(), newTasksPrioritise()), newAudit(),
 		newSearch(), newSimilar(), newEmbed(),
 		newFamily("plugins", newPluginsList(), newPluginsInfo(), newPluginsVerify(), newPluginsRegister(),
 			newPluginsRemove(), newPluginsReload(), newPluginsNew(), newPluginsTest(), newPluginsBench()),

@@ -2,6 +2,8 @@ package main
 
 import (
 	"context"
+	"os"
+	"os/user"
 	"slices"
 	"strings"
 
@@ -42,5 +44,17 @@ func (e *environment) actions(ctx context.Context) (a *actions.Actions, done fun
 	if err != nil {
 		return nil, nil, err
 	}
-	return actions.New(pool), pool.Close, nil
+	return actions.New(pool, person()), pool.Close, nil
+}
+
+// person is who sits before this program, as far as the machine knows: user@host.
+func person() string {
+	name := "?"
+	if u, err := user.Current(); err == nil {
+		name = u.Username
+	}
+	if host, err := os.Hostname(); err == nil {
+		name += "@" + host
+	}
+	return name
 }

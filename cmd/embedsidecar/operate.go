@@ -6,6 +6,7 @@ import (
 
 	"github.com/embedsidecar/embedsidecar/internal/health"
 	"github.com/embedsidecar/embedsidecar/internal/node/actions"
+	"github.com/embedsidecar/embedsidecar/internal/report"
 )
 
 // switchCommand pauses pipelines, or lets them go on.
@@ -68,7 +69,7 @@ func (c *retryCommand) run(ctx context.Context, env *environment) error {
 		return err
 	}
 	defer done()
-	list, err := a.Retry(ctx, env.args, env.dryRun)
+	list, err := a.Retry(ctx, env.args, report.TaskFilter{}, env.dryRun)
 	if err != nil {
 		return err
 	}

@@ -13,23 +13,31 @@ import (
 
 // rolesCommand prints the SQL that makes the least-privileged roles.
 type rolesCommand struct {
-	role, stream string
-	grants       bool // those of the pipelines alone
+	names  roles.Roles
+	grants bool // those of the pipelines alone
 }
 
 func newRoles() *command {
 	c := &rolesCommand{}
 	return &command{
-		name: "roles", group: groupAdmin, usage: "print the SQL for the two roles that run needs: one works, one streams",
+		name: "roles", group: groupAdmin, usage: "print the SQL for the roles that run needs, and for those who look and act by SQL",
 		description: "With a database, the grants for each pipeline that is set up there come last. Runs nothing unless --yes is given: then all of it in one transaction, as the role that connects. The script may be run again, as after init has set up another pipeline.",
 		flags: []cli.Flag{
 			&cli.StringFlag{
-				Name: "role", Destination: &c.role, DefaultText: sqlfiles.RunRole,
+				Name: "role", Destination: &c.names.Run, DefaultText: sqlfiles.RunRole,
 				Usage: "`NAME` of the role that works",
 			},
 			&cli.StringFlag{
-				Name: "stream-role", Destination: &c.stream, DefaultText: sqlfiles.StreamRole,
+				Name: "stream-role", Destination: &c.names.Stream, DefaultText: sqlfiles.StreamRole,
 				Usage: "`NAME` of the role that streams",
+			},
+			&cli.StringFlag{
+				Name: "reader-role", Destination: &c.names.Reader, DefaultText: sqlfiles.ReaderRole,
+				Usage: "`NAME` of the group that reads the views",
+			},
+			&cli.StringFlag{
+				Name: "operator-role", Destination: &c.names.Operator, DefaultText: sqlfiles.OperatorRole,
+				Usage: "`NAME` of the group that may act, too",
 			},
 			&cli.BoolFlag{
 				Name: "grants", Destination: &c.grants, DisableDefaultText: true,
@@ -43,7 +51,7 @@ func newRoles() *command {
 }
 
 func (c *rolesCommand) run(ctx context.Context, env *environment) error {
-	r, err := roles.Named(c.role, c.stream)
+	r, err := roles.Named(c.names)
 	if err != nil {
 		return err
 	}

@@ -99,10 +99,10 @@ func (c *statusCommand) once(ctx context.Context, env *environment, pool *pgxpoo
 func pipelineListing(pipelines []observe.Pipeline) listing {
 	l := listing{
 		header: []string{
-			"pipeline", "model", "coverage", "rows", "pending", "running", "retrying", "failed", "oldest",
+			"pipeline", "model", "coverage", "rows", "pending", "running", "retrying", "failed", "cancelled", "oldest",
 			"tokens", "index", "state",
 		},
-		right: []int{2, 3, 4, 5, 6, 7, 8, 9},
+		right: []int{2, 3, 4, 5, 6, 7, 8, 9, 10},
 	}
 	for _, p := range pipelines {
 		coverage := wording.Percent(p.Coverage)
@@ -118,7 +118,7 @@ func pipelineListing(pipelines []observe.Pipeline) listing {
 			model = p.Plugin
 		}
 		l.rows = append(l.rows, []any{
-			p.Name, model, coverage, p.Rows, p.Pending, p.Running, p.Retrying, p.Failed, oldest,
+			p.Name, model, coverage, p.Rows, p.Pending, p.Running, p.Retrying, p.Failed, p.Cancelled, oldest,
 			p.Tokens, p.IndexWord(), p.Word(),
 		})
 	}

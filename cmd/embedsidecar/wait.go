@@ -25,7 +25,7 @@ func newWait() *command {
 	c := &waitCommand{}
 	return &command{
 		name: "wait", group: groupObserve, usage: "wait until vectors have caught up with what is committed",
-		description: "Without --timeout it waits for as long as it takes, and tells what it waits for. Ends with status 5 when --timeout is over. A row that is paused, failed or filtered out is told, not waited for.",
+		description: "Without --timeout it waits for as long as it takes, and tells what it waits for. Ends with status 5 when --timeout is over. A row that is paused, failed, cancelled or filtered out is told, not waited for.",
 		flags: []cli.Flag{
 			&cli.BoolFlag{
 				Name: "caught-up", Destination: &c.caughtUp, DisableDefaultText: true,
@@ -69,9 +69,9 @@ func (c *waitCommand) wait(ctx context.Context, env *environment) error {
 	}
 	return errors.Join(env.show(a, func() listing {
 		return listing{
-			header: []string{"lsn", "caught_up", "decoded", "open", "scans", "failed", "resting", "unrouted"},
+			header: []string{"lsn", "caught_up", "decoded", "open", "scans", "failed", "cancelled", "resting", "unrouted"},
 			rows: [][]any{{
-				a.LSN, a.Yes, a.Decoded, a.Open, a.Scans, a.Failed, strings.Join(a.Resting, " "),
+				a.LSN, a.Yes, a.Decoded, a.Open, a.Scans, a.Failed, a.Cancelled, strings.Join(a.Resting, " "),
 				strings.Join(a.Unrouted, " "),
 			}},
 		}

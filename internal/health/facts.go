@@ -27,6 +27,7 @@ type Facts struct {
 	Open           int64 // rows that wait, are being embedded, or are to be tried again
 	Retrying       int64 // of them those that failed and are to be tried again
 	Failed         int64 // dead letters
+	Cancelled      int64 // rows that somebody took out of the queue
 }
 
 // Slot is what is known of a slot.
@@ -275,6 +276,9 @@ func inWork(f *Facts) (State, bool) {
 	case f.Failed > 0:
 		return State{RowsFailed, rows(f.Failed) + " could not be embedded", "embedsidecar failed " + Quoted(f.Name) +
 			" names them, embedsidecar retry " + Quoted(f.Name) + " tries again"}, true
+	case f.Cancelled > 0:
+		return State{RowsCancelled, rows(f.Cancelled) + " cancelled by somebody", "embedsidecar tasks list " + Quoted(f.Name) +
+			" --state cancelled names them, embedsidecar tasks requeue " + Quoted(f.Name) + " takes them back"}, true
 	}
 	return State{}, false
 }

@@ -36,6 +36,7 @@ const (
 	Comparing      Code = "comparing"
 	Working        Code = "working"
 	RowsFailed     Code = "rows_failed"
+	RowsCancelled  Code = "rows_cancelled"
 	UpToDate       Code = "up_to_date"
 )
 
@@ -51,7 +52,7 @@ func (c Code) NeedsAct() bool {
 // Works reports whether rows are embedded in this state, or would be if there were any.
 func (c Code) Works() bool {
 	switch c {
-	case Unacknowledged, ScanWaiting, Backfill, Comparing, Working, RowsFailed, UpToDate:
+	case Unacknowledged, ScanWaiting, Backfill, Comparing, Working, RowsFailed, RowsCancelled, UpToDate:
 		return true
 	default:
 		return false
@@ -142,6 +143,10 @@ var table = []Entry{
 	{
 		RowsFailed, "all is done but for rows that could not be embedded",
 		"`embedsidecar failed NAME` names them, `embedsidecar retry NAME` tries them again", true,
+	},
+	{
+		RowsCancelled, "all is done but for rows that somebody took out of the queue",
+		"nothing; `embedsidecar tasks requeue NAME` takes them back", false,
 	},
 	{UpToDate, "every row that is known has its vector", "nothing", false},
 }

@@ -145,6 +145,10 @@ var states = []struct {
 		"dead letters", func(f *health.Facts) { f.Failed, f.Name = 1, "my docs" }, health.RowsFailed,
 		"embedsidecar failed 'my docs'",
 	},
+	{
+		"taken out of the queue", func(f *health.Facts) { f.Cancelled, f.Name = 1, "my docs" }, health.RowsCancelled,
+		"embedsidecar tasks requeue 'my docs'",
+	},
 }
 
 func TestOf(t *testing.T) {

@@ -14,6 +14,10 @@ import (
 // WriteBack is the prefix of the logical message that begins a write-back; its content is a mark.
 const WriteBack = "embedsidecar"
 
+// Wait is the prefix of the logical message, in no transaction, by which somebody who waits asks the streamer to store
+// its position; its content says nothing.
+const Wait = "embedsidecar.wait"
+
 // TagSize is the length of a tag in bytes, MostTags how many a mark may have: as many as a batch may have rows.
 const (
 	TagSize  = 8

@@ -12,7 +12,7 @@ import (
 var (
 	SkipReasons    = []string{"own_write", "unchanged", "key_too_long"}
 	WALStatuses    = []string{"reserved", "extended", "unreserved", "lost"}
-	TaskStates     = []string{"todo", "in_progress", "retrying", "failed"}
+	TaskStates     = []string{"todo", "in_progress", "retrying", "failed", "cancelled"}
 	FinishOutcomes = []string{"embedded", "reused", "unchanged", "emptied", "removed", "failed"}
 	WriteOutcomes  = []string{"written", "locked", "stale"}
 	EmbedOutcomes  = []string{"ok", "empty", "failed"}

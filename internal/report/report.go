@@ -43,6 +43,7 @@ type Pipeline struct {
 	Running       int64              `json:"running"`
 	Retrying      int64              `json:"retrying"`
 	Failed        int64              `json:"failed"`
+	Cancelled     int64              `json:"cancelled"`      // somebody took them out of the queue
 	OldestSeconds *float64           `json:"oldest_seconds"` // age of the oldest open change; null: none is open
 	ScanPhase     string             `json:"scan_phase"`
 	ScanBlockers  []database.Blocker `json:"scan_waits_for,omitempty"` // open transactions that must end before it begins
@@ -294,6 +295,7 @@ func (st *Status) facts(p *Pipeline) health.Facts {
 		Name: p.Name, ID: p.ID, Status: p.Status, Detail: p.Detail, Table: database.Quote(p.Schema, p.Table),
 		ReplacedBy: p.ReplacedBy, Dropped: p.Dropped,
 		Paused: !p.Enabled, Unacknowledged: p.unrouted, Open: p.Open(), Retrying: p.Retrying, Failed: p.Failed,
+		Cancelled: p.Cancelled,
 		Scan: health.Scan{
 			Phase: p.ScanPhase, Reason: p.ScanReason, First: p.scanFirst, Seen: p.ScanSeen,
 			Expected: p.ScanExpected, Rate: p.ScanRate,

@@ -52,7 +52,7 @@ func scanPipeline(row pgx.CollectableRow) (p Pipeline, err error) {
 	var estimate *int64
 	err = row.Scan(&p.ID, &p.Name, &p.Slot, &p.Schema, &p.Table, &p.ReplacedBy, &p.Dropped, &p.Model, &p.Plugin,
 		&p.Generation, &p.Enabled, &p.Status, &p.Detail,
-		&p.Pending, &p.Running, &p.Retrying, &p.Failed, &p.OldestSeconds, &p.ScanPhase, &p.ScanReason, &p.scanFirst,
+		&p.Pending, &p.Running, &p.Retrying, &p.Failed, &p.Cancelled, &p.OldestSeconds, &p.ScanPhase, &p.ScanReason, &p.scanFirst,
 		&p.ScanSeen, &p.ScanExpected,
 		&p.ScanRate, &p.scanBarrier, &p.unrouted, &p.Tokens, &estimate)
 	if estimate != nil {
@@ -85,7 +85,7 @@ func (s server) known(ctx context.Context, p *Pipeline) (rows int64, err error) 
 
 func (s server) caughtUp(ctx context.Context, slot string, lsn pglogrepl.LSN) (c CaughtUp, pipelines bool, err error) {
 	err = s.db.QueryRow(ctx, sqlfiles.Query("caught_up"), pgx.StrictNamedArgs{"slot": slot, "lsn": lsn.String()}).
-		Scan(&c.Decoded, &c.Open, &c.Scans, &c.Failed, &c.Resting, &c.Unrouted, &pipelines)
+		Scan(&c.Decoded, &c.Open, &c.Scans, &c.Failed, &c.Cancelled, &c.Resting, &c.Unrouted, &pipelines)
 	return c, pipelines, err
 }
 

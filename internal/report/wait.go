@@ -22,9 +22,11 @@ type CaughtUp struct {
 	Open    int64 `json:"open"`    // tasks for it that are not done
 	Scans   int64 `json:"scans"`   // pipelines whose scan is not over
 	// pipelines whose table was altered and not looked at since; counted when nothing else is left
-	Altered int64    `json:"altered"`
-	Failed  int64    `json:"failed"`  // dead letters for it: not waited for
-	Resting []string `json:"resting"` // pipelines that cannot or shall not work now: not waited for
+	Altered int64 `json:"altered"`
+	Failed  int64 `json:"failed"` // dead letters for it: not waited for
+	// rows that somebody took out of the queue: not waited for
+	Cancelled int64    `json:"cancelled"`
+	Resting   []string `json:"resting"` // pipelines that cannot or shall not work now: not waited for
 	// Unrouted are pipelines that the streamer does not know yet as they are now: their changes may pass unseen, and a
 	// scan will find them.
 	Unrouted []string `json:"unrouted"`

@@ -152,6 +152,7 @@ func TestTrust_WhatHangsOnOurTables(t *testing.T) {
 		},
 		{`CREATE TRIGGER t BEFORE INSERT ON embedsidecar.task FOR EACH ROW WHEN (lair.trap() > 0) EXECUTE FUNCTION suppress_redundant_updates_trigger()`, `DROP TRIGGER t ON embedsidecar.task`, "lair.trap()"},
 		{`CREATE VIEW embedsidecar.extra AS SELECT 1`, `DROP VIEW embedsidecar.extra`, "embedsidecar.extra belongs to"},
+		{`CREATE FUNCTION embedsidecar.pause(text) RETURNS text LANGUAGE sql AS 'SELECT lair.trap()::text'`, `DROP FUNCTION embedsidecar.pause(text)`, "function embedsidecar.pause(text) belongs to"},
 		{
 			`CREATE FUNCTION embedsidecar.now() RETURNS timestamptz LANGUAGE sql AS 'SELECT NULL::timestamptz'`,
 			`DROP FUNCTION embedsidecar.now()`, "function embedsidecar.now() belongs to",
@@ -172,6 +173,7 @@ func TestTrust_WhatHangsOnOurTables(t *testing.T) {
 	// What the owner himself hangs there is none of ours either.
 	for _, tt := range []struct{ make, drop, word string }{
 		{`CREATE RULE r AS ON INSERT TO embedsidecar.scan DO INSTEAD NOTHING`, `DROP RULE r ON embedsidecar.scan`, "rule r"},
+		{`CREATE OR REPLACE VIEW embedsidecar.audit AS SELECT audit_id, acted_at, finished_at, role_name AS role, said_by, client_addr, application, action, pipeline, arguments, result, changed, lair.trap() FROM embedsidecar.audit_log`, `DROP VIEW embedsidecar.audit`, "runs function lair.trap()"},
 		{
 			`ALTER TABLE embedsidecar.ledger ENABLE ROW LEVEL SECURITY`,
 			`ALTER TABLE embedsidecar.ledger DISABLE ROW LEVEL SECURITY`, "row-level security",

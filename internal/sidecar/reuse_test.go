@@ -9,7 +9,6 @@ import (
 	"github.com/embedsidecar/embedsidecar/embed"
 	"github.com/embedsidecar/embedsidecar/internal/pipeline"
 	"github.com/embedsidecar/embedsidecar/internal/sidecar"
-	"github.com/embedsidecar/embedsidecar/internal/worker"
 	"github.com/embedsidecar/embedsidecar/testenv"
 )
 
@@ -164,7 +163,7 @@ func TestP8_AChangedFilterPaysForNewRowsOnly(t *testing.T) {
 	}
 }
 
-// TestAnew_SendsEveryTextAgain: what is stored and remembered is not taken for rows that somebody wants embedded
+// TestReembed_SendsEveryTextAgain: what is stored and remembered is not taken for rows that somebody wants embedded
 // anew, be they whole or cut.
 func TestAnew_SendsEveryTextAgain(t *testing.T) {
 	t.Parallel()
@@ -189,9 +188,9 @@ func TestAnew_SendsEveryTextAgain(t *testing.T) {
 			rows        int64
 			least, most int
 		}{{[]string{"3"}, 1, 1, 1}, {nil, 19, 10, 19}} { // of equal texts one that comes with another is sent once
-			n, err := worker.Anew(t.Context(), db.Pool, p, c.keys)
-			if err != nil || n != c.rows {
-				t.Fatalf("%s %v: %d rows, %v", p.Name, c.keys, n, err)
+			n := testenv.Value[int64](db, `SELECT changed FROM embedsidecar.reembed($1, $2)`, p.Name, c.keys)
+			if n != c.rows {
+				t.Fatalf("%s %v: %d rows", p.Name, c.keys, n)
 			}
 			if c.keys == nil && i == 2 { // somebody takes a vector away before it is looked at
 				db.MustExec(`DELETE FROM pages_embedding WHERE id = 7`)

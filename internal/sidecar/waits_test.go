@@ -2,10 +2,12 @@ package sidecar_test
 
 import (
 	"context"
+	"slices"
 	"testing"
 	"time"
 
 	"github.com/jackc/pglogrepl"
+	"github.com/jackc/pgx/v5"
 
 	"github.com/embedsidecar/embedsidecar/internal/report"
 	"github.com/embedsidecar/embedsidecar/internal/sidecar"
@@ -82,4 +84,61 @@ func TestP10_AWaitForAnyPositionEnds(t *testing.T) {
 	if err := <-done; err != nil {
 		t.Errorf("a position ahead: %v", err)
 	}
+}
+
+// TestP10_ReadYourOwnWrite: after a commit a session of the least-privileged reader waits, and then every row has its
+// vector; nobody else commits anything that would move the stream on, and what does come is of no interest to it.
+func TestP10_ReadYourOwnWrite(t *testing.T) {
+	t.Parallel()
+	testenv.EachMajor(t, func(t *testing.T, major int) {
+		t.Helper()
+		t.Parallel()
+		db := testenv.DB(t, testenv.Major(major))
+		db.MustExec(docs)
+		db.MustExec(`CREATE TABLE elsewhere (i int)`)
+		r := newRig(t, db, intoTable("docs", "body"))
+		r.options = func(o *sidecar.Options) { o.Heartbeat = time.Hour }
+		r.start()
+		r.settle()
+		reader, _ := db.SQLRoles()
+		conn, err := pgx.Connect(t.Context(), db.URL(reader))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer func() { _ = conn.Close(t.Context()) }()
+		// Before 17 a message is not heard of until somebody commits: a procedure commits itself.
+		call := `SELECT embedsidecar.wait_for(timeout => '5 min')`
+		if major < 17 {
+			call = `CALL embedsidecar.wait_until(timeout => '5 min')`
+		}
+		var took []time.Duration
+		for i := 1001; i <= 1020; i++ {
+			db.MustExec(`INSERT INTO docs (id, body) VALUES ($1, 'written ' || $1::bigint)`, i)
+			db.MustExec(`INSERT INTO elsewhere VALUES ($1)`, i)
+			began := time.Now()
+			var yes bool
+			if err := conn.QueryRow(t.Context(), call).Scan(&yes); err != nil || !yes {
+				t.Fatalf("row %d: %t, %v", i, yes, err)
+			}
+			took = append(took, time.Since(began))
+			if n := testenv.Value[int](db, `SELECT count(*) FROM docs_embedding WHERE id = $1`, i); n != 1 {
+				t.Fatalf("row %d has %d vectors", i, n)
+			}
+		}
+		slices.Sort(took)
+		t.Logf("PostgreSQL %d: p50 %s, longest %s", major, took[len(took)/2], took[len(took)-1])
+		if !testenv.Value[bool](db, `SELECT embedsidecar.caught_up('0/1')`) {
+			t.Error("not caught up with the beginning")
+		}
+		// What cannot come in time, and what never will.
+		for _, c := range []string{
+			`SELECT embedsidecar.wait_for(pg_current_wal_lsn() + 100000000, '50 ms')`,
+			`CALL embedsidecar.wait_until(pg_current_wal_lsn() + 100000000, '50 ms')`,
+		} {
+			var yes bool
+			if err := conn.QueryRow(t.Context(), c).Scan(&yes); err != nil || yes {
+				t.Errorf("%s: %t, %v", c, yes, err)
+			}
+		}
+	})
 }

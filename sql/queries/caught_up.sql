@@ -1,7 +1,7 @@
 -- caught_up: whether everything committed before @lsn is decoded, durable and worked, for the pipelines of a slot.
 -- A checkpoint of another server, which came along with a dump, says nothing of this one.
 -- A pipeline that the streamer does not know as it is now is not caught up with anything: its changes may pass unseen.
--- A row of a dead letter or of a pipeline that cannot work is told as such, not waited for.
+-- A row of a dead letter, one that was cancelled, or one of a pipeline that cannot work is told as such, not waited for.
 -- Without a pipeline there is nothing to be caught up with: a set-up under way makes the checkpoint first, then the pipelines.
 -- Rows: one. Locks: none. Index: none fits open tasks by LSN; their number is what is waited to become small.
 SELECT c.lsn >= @lsn::pg_lsn AND c.system_id = (SELECT system_identifier::text FROM pg_control_system()) AS decoded,
@@ -12,6 +12,8 @@ SELECT c.lsn >= @lsn::pg_lsn AND c.system_id = (SELECT system_identifier::text F
             WHERE p.slot_name = c.slot_name AND s.phase <> 'done' AND i.enabled AND p.enabled AND p.status = 'active') AS scans,
        (SELECT count(*) FROM embedsidecar.task AS t JOIN embedsidecar.pipeline AS p USING (pipeline_id)
             WHERE p.slot_name = c.slot_name AND t.state = 'failed' AND t.first_lsn <= @lsn::pg_lsn) AS failed,
+       (SELECT count(*) FROM embedsidecar.task AS t JOIN embedsidecar.pipeline AS p USING (pipeline_id)
+            WHERE p.slot_name = c.slot_name AND t.state = 'cancelled' AND t.first_lsn <= @lsn::pg_lsn) AS cancelled,
        coalesce((SELECT array_agg(p.name ORDER BY p.name) FROM embedsidecar.pipeline AS p
             WHERE p.slot_name = c.slot_name AND NOT (i.enabled AND p.enabled AND p.status = 'active')), '{}') AS resting,
        coalesce((SELECT array_agg(p.name ORDER BY p.name) FROM embedsidecar.pipeline AS p

@@ -31,7 +31,7 @@ WITH held AS MATERIALIZED (
     RETURNING t.task_id, t.pipeline_id, t.row_key, t.committed_at, t.last_lsn, i.outcome, i.attempt, NULL::text AS code
 ), kept AS (
     UPDATE embedsidecar.task AS t SET
-        state         = CASE WHEN t.gen <> i.gen THEN 'todo' ELSE i.action::embedsidecar.task_state END,
+        state         = CASE WHEN t.gen <> i.gen THEN 'todo' WHEN t.state = 'cancelled' THEN t.state ELSE i.action::embedsidecar.task_state END,
         seq           = nextval('embedsidecar.task_seq'),
         first_lsn     = CASE WHEN t.gen <> i.gen AND i.action = 'done' THEN coalesce(t.next_lsn, t.first_lsn) ELSE t.first_lsn END,
         next_lsn      = NULL,

@@ -2,7 +2,8 @@
 -- on a table runs with the rights of whoever uses the table. Trusted are superusers, the role itself, roles that may act as it anyway
 -- (they gain nothing), and those of @trusted. Looked at are the schema embedsidecar with all that is in it, and the tables @tables with
 -- their partitions and heirs. Of the latter, triggers, rules and defaults of a trusted owner count as his. A trigger on the former runs
--- a function of somebody trusted (an audit, say), and none of PostgreSQL's own (below oid 16384), which anybody may hang there.
+-- a function of somebody trusted (an audit, say), and none of PostgreSQL's own (below oid 16384), which anybody may hang there. Views of ours
+-- have their names here, and stand for no table: this program reads none.
 -- Rows: the first few, what first: the thing, what is wrong with it, and the role that could use it ('' when it is not about a role).
 -- Reads only pg_catalog: nothing of the things themselves. Locks: none.
 WITH RECURSIVE trusted AS (
@@ -15,15 +16,16 @@ friend AS (
 -- Where a role may not name what is in a schema, nothing in it can run as that role.
 our AS (SELECT n.oid, n.nspowner FROM pg_namespace AS n WHERE n.nspname = 'embedsidecar' AND has_schema_privilege(n.oid, 'USAGE')),
 relation AS (
-    SELECT c.oid, c.relowner, c.relkind, c.relrowsecurity, true AS inside
+    SELECT c.oid, c.relname, c.relowner, c.relkind, c.relrowsecurity, true AS inside
     FROM   pg_class AS c JOIN our ON our.oid = c.relnamespace WHERE c.relkind NOT IN ('i', 'I', 't')
     UNION
-    SELECT c.oid, c.relowner, c.relkind, c.relrowsecurity, false
+    SELECT c.oid, c.relname, c.relowner, c.relkind, c.relrowsecurity, false
     FROM   pg_class AS c WHERE c.oid = ANY (@tables::oid[])
     UNION
-    SELECT c.oid, c.relowner, c.relkind, c.relrowsecurity, r.inside
+    SELECT c.oid, c.relname, c.relowner, c.relkind, c.relrowsecurity, r.inside
     FROM   relation AS r JOIN pg_inherits AS h ON h.inhparent = r.oid JOIN pg_class AS c ON c.oid = h.inhrelid),
--- Functions that using the relation may run, by way of a trigger, default, constraint or index; those of PostgreSQL itself do not count.
+-- Functions that using the relation may run, by way of a trigger, default, constraint, index or rule (a view is one); those of PostgreSQL itself
+-- do not count.
 code AS (
     SELECT r.oid, d.refobjid AS function FROM relation AS r JOIN pg_trigger AS t ON t.tgrelid = r.oid AND NOT t.tgisinternal
            JOIN pg_depend AS d ON d.classid = 'pg_trigger'::regclass AND d.objid = t.oid AND d.refclassid = 'pg_proc'::regclass
@@ -35,7 +37,10 @@ code AS (
            JOIN pg_depend AS d ON d.classid = 'pg_constraint'::regclass AND d.objid = k.oid AND d.refclassid = 'pg_proc'::regclass
     UNION
     SELECT r.oid, d.refobjid FROM relation AS r JOIN pg_index AS i ON i.indrelid = r.oid
-           JOIN pg_depend AS d ON d.classid = 'pg_class'::regclass AND d.objid = i.indexrelid AND d.refclassid = 'pg_proc'::regclass),
+           JOIN pg_depend AS d ON d.classid = 'pg_class'::regclass AND d.objid = i.indexrelid AND d.refclassid = 'pg_proc'::regclass
+    UNION
+    SELECT r.oid, d.refobjid FROM relation AS r JOIN pg_rewrite AS w ON w.ev_class = r.oid
+           JOIN pg_depend AS d ON d.classid = 'pg_rewrite'::regclass AND d.objid = w.oid AND d.refclassid = 'pg_proc'::regclass),
 finding (rank, thing, problem, owner) AS (
     SELECT 1, 'schema embedsidecar', 'belongs to', our.nspowner FROM our WHERE our.nspowner NOT IN (SELECT f.oid FROM friend AS f)
     UNION ALL
@@ -48,6 +53,7 @@ finding (rank, thing, problem, owner) AS (
     SELECT 4, 'relation ' || r.oid::regclass::text, 'is a ' || CASE r.relkind WHEN 'v' THEN 'view' WHEN 'm' THEN 'materialized view' ELSE 'foreign table' END
            || ', where a table is expected', NULL::oid
     FROM   relation AS r WHERE r.relkind NOT IN ('r', 'p', 'S', 'c')
+           AND NOT (r.inside AND r.relkind = 'v' AND r.relname IN ('status', 'progress', 'tasks', 'dead_letters', 'errors', 'slots', 'workers', 'pipelines', 'health', 'audit'))
     UNION ALL
     SELECT 5, 'relation ' || r.oid::regclass::text, 'runs function ' || p.oid::regprocedure::text || ', which belongs to', p.proowner
     FROM   code AS r JOIN pg_proc AS p ON p.oid = r.function

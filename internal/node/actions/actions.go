@@ -1,6 +1,7 @@
-// Package actions is what a person can have done to pipelines: pause, resume, retry, rescan, reembed, verify. It needs
-// the tables only, so it works whether a sidecar runs or not; those that run hear of it within seconds. Every way in,
-// command line or HTTP, goes through here.
+// Package actions is what a person can have done to pipelines: pause, resume, retry, requeue, cancel, discard, rescan,
+// reembed, verify. It needs the database only, so it works whether a sidecar runs or not; those that run hear of it
+// within seconds. What an action does, and its entry of the audit, are in functions of the schema, which every way in
+// calls: command line, SQL, HTTP.
 package actions
 
 import (
@@ -12,21 +13,22 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/embedsidecar/embedsidecar/internal/database"
 	"github.com/embedsidecar/embedsidecar/internal/node/lookup"
 	"github.com/embedsidecar/embedsidecar/internal/node/observe"
 	"github.com/embedsidecar/embedsidecar/internal/pipeline"
 	"github.com/embedsidecar/embedsidecar/internal/problem"
 	"github.com/embedsidecar/embedsidecar/internal/report"
-	"github.com/embedsidecar/embedsidecar/internal/worker"
-	"github.com/embedsidecar/embedsidecar/queue"
-	sqlfiles "github.com/embedsidecar/embedsidecar/sql"
 )
 
 // Actions acts on the pipelines of a database.
-type Actions struct{ pool *pgxpool.Pool }
+type Actions struct {
+	pool *pgxpool.Pool
+	by   string
+}
 
-// New acts through a pool, which stays the caller's.
-func New(pool *pgxpool.Pool) *Actions { return &Actions{pool: pool} }
+// New acts through a pool, which stays the caller's, for somebody, whose name goes into the audit.
+func New(pool *pgxpool.Pool, by string) *Actions { return &Actions{pool: pool, by: by} }
 
 // Outcome is what became of one pipeline; Pipeline is empty for the switch over all of them.
 type Outcome struct {
@@ -46,17 +48,21 @@ type Switched struct {
 // Switch lets pipelines go on, or pauses them: those of these names, or without any all of them by the switch that is
 // over all. A dry run tells what it would do.
 func (a *Actions) Switch(ctx context.Context, on bool, names []string, dry bool) (Switched, error) {
-	found, err := lookup.Named(ctx, a.pool, names)
+	found, err := lookup.Brief(ctx, a.pool, names)
 	if err != nil {
 		return Switched{}, err
 	}
+	query := "act_pause"
+	if on {
+		query = "act_resume"
+	}
 	s := Switched{Outcomes: []Outcome{}}
 	if len(names) == 0 {
-		turned, err := a.turn(ctx, dry, "switch_all", pgx.StrictNamedArgs{"on": on})
+		word, err := a.act(ctx, query, pgx.StrictNamedArgs{"pipeline": nil, "dry_run": dry})
 		if err != nil {
 			return Switched{}, err
 		}
-		s.Outcomes = append(s.Outcomes, switched("", on, turned > 0, dry))
+		s.Outcomes = append(s.Outcomes, Outcome{Result: word})
 		for i := range found {
 			if on && !found[i].Enabled {
 				s.Paused = append(s.Paused, found[i].Name)
@@ -64,111 +70,174 @@ func (a *Actions) Switch(ctx context.Context, on bool, names []string, dry bool)
 		}
 		return s, nil
 	}
-	for i := range found {
-		turned, err := a.turn(ctx, dry, "switch_pipeline", pgx.StrictNamedArgs{"on": on, "pipeline_id": found[i].ID})
-		if err != nil {
-			return Switched{}, err
-		}
-		s.Outcomes = append(s.Outcomes, switched(found[i].Name, on, turned > 0, dry))
-	}
-	return s, nil
+	s.Outcomes, err = a.each(ctx, query, found, dry)
+	return s, err
 }
 
-func switched(name string, on, turned, dry bool) Outcome {
-	done, already := "paused", "already_paused"
-	if on {
-		done, already = "resumed", "already_on"
+// each runs a function that answers with a word for each of some pipelines.
+func (a *Actions) each(ctx context.Context, query string, found []pipeline.Pipeline, dry bool) ([]Outcome, error) {
+	list := []Outcome{}
+	for i := range found {
+		word, err := a.act(ctx, query, pgx.StrictNamedArgs{"pipeline": found[i].Name, "dry_run": dry})
+		if err != nil {
+			return nil, err
+		}
+		list = append(list, Outcome{Pipeline: found[i].Name, Result: word})
 	}
-	switch {
-	case !turned:
-		return Outcome{Pipeline: name, Result: already}
-	case dry:
-		return Outcome{Pipeline: name, Result: "would_be_" + done}
+	return list, nil
+}
+
+// filterArgs are those of a statement that takes dead letters; "" and 0 are told as NULL.
+func filterArgs(f *report.TaskFilter, pipeline string, dry bool) pgx.StrictNamedArgs {
+	args := pgx.StrictNamedArgs{
+		"pipeline": pipeline, "class": nil, "code": nil, "keys": nil, "older_than": nil, "dry_run": dry,
 	}
-	return Outcome{Pipeline: name, Result: done}
+	for name, value := range map[string]string{"class": f.Class, "code": f.Code} {
+		if value != "" {
+			args[name] = value
+		}
+	}
+	if len(f.Keys) > 0 {
+		args["keys"] = f.Keys
+	}
+	if f.OlderThan > 0 {
+		args["older_than"] = f.OlderThan
+	}
+	return args
 }
 
 // Retry gives dead letters and rows that wait for another try one at once, as a change of the row would: those of the
 // pipelines that the words name, or of all, or those of one pipeline whose keys follow its name. A dry run only counts.
-func (a *Actions) Retry(ctx context.Context, words []string, dry bool) ([]Outcome, error) {
-	found, keys, err := lookup.NamedRows(ctx, a.pool, words)
+func (a *Actions) Retry(ctx context.Context, words []string, f report.TaskFilter, dry bool) ([]Outcome, error) {
+	return a.filtered(ctx, words, f, dry, "act_retry", "nothing_to_retry", "would_be_retried", "retried")
+}
+
+// Discard puts dead letters away: they are told as cancelled from then on. A dry run only counts.
+func (a *Actions) Discard(ctx context.Context, words []string, f report.TaskFilter, dry bool) ([]Outcome, error) {
+	return a.filtered(ctx, words, f, dry, "act_discard", "nothing_to_discard", "would_be_discarded", "discarded")
+}
+
+// filtered runs a function that takes a filter on the pipelines, or on rows of one, that the words name.
+func (a *Actions) filtered(ctx context.Context, words []string, f report.TaskFilter, dry bool, query, nothing, would, done string,
+) ([]Outcome, error) {
+	found, keys, err := lookup.BriefRows(ctx, a.pool, words)
 	if err != nil {
 		return nil, err
 	}
+	f.Keys = append(f.Keys, keys...)
 	list := []Outcome{}
 	for i := range found {
-		unknown, err := report.UnknownKeys(ctx, a.pool, found[i].ID, keys)
+		unknown, err := a.unknown(ctx, found[i].ID, f.Keys)
 		if err != nil {
 			return nil, err
 		}
-		n, err := a.retry(ctx, found[i].ID, keys, dry)
+		n, err := a.portions(ctx, query, filterArgs(&f, found[i].Name, dry))
 		if err != nil {
-			return nil, refused(err)
+			return nil, err
 		}
-		o := outcome(found[i].Name, n, dry, "nothing_to_retry", "would_be_retried", "retried")
+		o := outcome(found[i].Name, n, dry, nothing, would, done)
 		o.Unknown = unknown
 		list = append(list, o)
 	}
 	return list, nil
 }
 
-func (a *Actions) retry(ctx context.Context, pipelineID int32, keys []string, dry bool) (n int64, err error) {
-	if !dry {
-		return queue.Retry(ctx, a.pool, pipelineID, keys...)
-	}
-	args := pgx.StrictNamedArgs{"pipeline_id": pipelineID, "row_keys": keys}
-	err = a.pool.QueryRow(ctx, sqlfiles.Query("count_retryable"), args).Scan(&n)
-	return n, err
-}
-
 // Rescan has every row of pipelines compared with what was written for it.
 func (a *Actions) Rescan(ctx context.Context, names []string, dry bool) ([]Outcome, error) {
-	found, err := lookup.Named(ctx, a.pool, names)
+	found, err := lookup.Brief(ctx, a.pool, names)
 	if err != nil {
 		return nil, err
 	}
-	list := []Outcome{}
-	for i := range found {
-		args := pgx.StrictNamedArgs{"pipeline_ids": []int32{found[i].ID}, "reason": "asked for"}
-		if _, err := a.turn(ctx, dry, "request_scan", args); err != nil {
-			return nil, err
-		}
-		list = append(list, outcome(found[i].Name, 0, dry, "", "scan_would_be_requested", "scan_requested"))
+	return a.each(ctx, "act_rescan", found, dry)
+}
+
+// Prioritise gives the live changes of pipelines a lane from now on.
+func (a *Actions) Prioritise(ctx context.Context, name, priority string, dry bool) (Outcome, error) {
+	found, err := lookup.Brief(ctx, a.pool, []string{name})
+	if err != nil {
+		return Outcome{}, err
 	}
-	return list, nil
+	word, err := a.act(ctx, "act_priority",
+		pgx.StrictNamedArgs{"pipeline": found[0].Name, "priority": priority, "dry_run": dry})
+	return Outcome{Pipeline: found[0].Name, Result: word}, err
 }
 
 // Reembed has rows of a pipeline embedded anew though their texts are what they were, or every row without keys. A dry
 // run only counts those that have a vector.
 func (a *Actions) Reembed(ctx context.Context, name string, keys []string, dry bool) (Outcome, error) {
-	found, err := lookup.Named(ctx, a.pool, []string{name})
+	return a.rows(ctx, "act_reembed", name, keys, dry, "nothing_to_reembed", "reembed_would_be_requested",
+		"reembed_requested")
+}
+
+// Requeue has rows of a pipeline looked at again, whatever became of them, or without keys those that are cancelled. A
+// dry run only counts.
+func (a *Actions) Requeue(ctx context.Context, name string, keys []string, dry bool) (Outcome, error) {
+	return a.rows(ctx, "act_requeue", name, keys, dry, "nothing_to_requeue", "would_be_requeued", "requeued")
+}
+
+// Cancel takes rows of a pipeline out of the queue: until they change, or somebody requeues them, they are told as
+// cancelled. A dry run only counts.
+func (a *Actions) Cancel(ctx context.Context, name string, keys []string, dry bool) (Outcome, error) {
+	return a.rows(ctx, "act_cancel", name, keys, dry, "nothing_to_cancel", "would_be_cancelled", "cancelled")
+}
+
+// rows runs a function that takes keys on rows of a pipeline.
+func (a *Actions) rows(ctx context.Context, query, name string, keys []string, dry bool, nothing, would, done string,
+) (Outcome, error) {
+	found, err := lookup.Brief(ctx, a.pool, []string{name})
 	if err != nil {
 		return Outcome{}, err
 	}
-	unknown, err := report.UnknownKeys(ctx, a.pool, found[0].ID, keys)
+	unknown, err := a.unknown(ctx, found[0].ID, keys)
 	if err != nil {
 		return Outcome{}, err
 	}
-	n, err := a.anew(ctx, &found[0], keys, dry)
+	n, err := a.ofKeys(ctx, query, found[0].Name, keys, dry)
 	if err != nil {
 		return Outcome{}, err
 	}
-	o := outcome(found[0].Name, n, dry, "nothing_to_reembed", "reembed_would_be_requested", "reembed_requested")
+	o := outcome(found[0].Name, n, dry, nothing, would, done)
 	o.Unknown = unknown
 	return o, nil
 }
 
-func (a *Actions) anew(ctx context.Context, p *pipeline.Pipeline, keys []string, dry bool) (n int64, err error) {
-	if len(keys) == 0 {
-		keys = nil
+// unknown returns which keys a pipeline has never had to do with; none where the role may not look.
+func (a *Actions) unknown(ctx context.Context, id int32, keys []string) ([]string, error) {
+	unknown, err := report.UnknownKeys(ctx, a.pool, id, keys)
+	if database.Denied(err) {
+		return nil, nil
 	}
-	if dry {
-		args := pgx.StrictNamedArgs{"pipeline_id": p.ID, "row_keys": keys}
-		err = a.pool.QueryRow(ctx, sqlfiles.Query("count_embedded"), args).Scan(&n)
-	} else {
-		n, err = worker.Anew(ctx, a.pool, p, keys)
+	return unknown, err
+}
+
+// Tasks returns tasks of pipelines, the oldest first, behind the one with the number after, at most so many; redact takes
+// what is secret out of their messages.
+func (a *Actions) Tasks(ctx context.Context, words []string, f report.TaskFilter, after int64, limit int,
+	redact func(string) string,
+) ([]report.Task, error) {
+	found, keys, err := lookup.BriefRows(ctx, a.pool, words)
+	if err != nil {
+		return nil, err
 	}
-	return n, refused(err)
+	f.Keys = append(f.Keys, keys...)
+	names := make([]string, len(found))
+	for i := range found {
+		names[i] = found[i].Name
+	}
+	list, err := report.Tasks(ctx, a.pool, names, f, after, limit)
+	for i := range list {
+		list[i].Message = redact(list[i].Message)
+	}
+	return append([]report.Task{}, list...), err
+}
+
+// Audit returns what was done to pipelines, or to whatever, the newest first.
+func (a *Actions) Audit(ctx context.Context, names []string, limit int) ([]report.Action, error) {
+	if _, err := lookup.Brief(ctx, a.pool, nil); err != nil {
+		return nil, err
+	}
+	list, err := report.Audit(ctx, a.pool, names, limit)
+	return append([]report.Action{}, list...), refused(err)
 }
 
 // Failed returns the rows of pipelines that could not be embedded, at most so many of each; redact takes what is
@@ -201,30 +270,11 @@ func outcome(name string, rows int64, dry bool, nothing, would, done string) Out
 	return o
 }
 
-// errDryRun takes a transaction back that was only to tell what it would do.
-var errDryRun = errors.New("dry run")
-
-// turn runs a statement and tells how many rows it changed; a dry run is taken back.
-func (a *Actions) turn(ctx context.Context, dry bool, query string, args pgx.StrictNamedArgs) (n int64, err error) {
-	err = pgx.BeginFunc(ctx, a.pool, func(tx pgx.Tx) error {
-		tag, err := tx.Exec(ctx, sqlfiles.Query(query), args)
-		n = tag.RowsAffected()
-		if err == nil && dry {
-			err = errDryRun
-		}
-		return err
-	})
-	if errors.Is(err, errDryRun) {
-		err = nil
-	}
-	return n, refused(err)
-}
-
 // refused tells whose role may do it, where the server says that this one may not.
 func refused(err error) error {
 	if pg, ok := errors.AsType[*pgconn.PgError](err); ok && pg.Code == pgerrcode.InsufficientPrivilege {
 		return problem.New(problem.Permission, err,
-			"use the role that owns the schema embedsidecar, the one that ran embedsidecar init")
+			"use the role that owns the schema embedsidecar, the one that ran embedsidecar init, or a member of embedsidecar_operator")
 	}
 	return err
 }

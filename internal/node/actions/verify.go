@@ -122,7 +122,7 @@ func (a *Actions) verify(ctx context.Context, p *pipeline.Pipeline, o VerifyOpti
 // repair has the rows looked at by whoever works the queue.
 func (a *Actions) repair(ctx context.Context, r *Repairs, p *pipeline.Pipeline) error {
 	if len(r.anew) > 0 {
-		if _, err := a.anew(ctx, p, r.anew, false); err != nil {
+		if _, err := a.ofKeys(ctx, "act_reembed", p.Name, r.anew, false); err != nil {
 			return err
 		}
 	}

@@ -126,7 +126,8 @@ func (w Wait) waitsFor(ctx context.Context, state report.CaughtUp) (why, hint st
 	var reasons []string
 	for i := range status.Pipelines {
 		p := &status.Pipelines[i]
-		if p.Slot != s.Name || p.State == health.Paused || p.State == health.RowsFailed || p.AtWork() {
+		if p.Slot != s.Name || p.State == health.Paused || p.State == health.RowsFailed ||
+			p.State == health.RowsCancelled || p.AtWork() {
 			continue
 		}
 		if p.State.NeedsAct() && p.WayOut != "" {
@@ -169,7 +170,7 @@ func Left(state report.CaughtUp) string {
 // LeftOver is an error if something was not waited for because waiting would not help: it names the pipelines, why each
 // rests, and the first rows that failed.
 func (w Wait) LeftOver(ctx context.Context, state report.CaughtUp) error {
-	if state.Failed == 0 && len(state.Resting) == 0 {
+	if state.Failed == 0 && state.Cancelled == 0 && len(state.Resting) == 0 {
 		return nil
 	}
 	var left, hints []string
@@ -191,6 +192,10 @@ func (w Wait) LeftOver(ctx context.Context, state report.CaughtUp) error {
 			}
 		}
 		hints = append(hints, "embedsidecar failed names all of them; embedsidecar retry tries them again")
+	}
+	if state.Cancelled > 0 {
+		left = append(left, wording.Count(state.Cancelled, "row")+" cancelled")
+		hints = append(hints, "embedsidecar tasks list --state cancelled names them; embedsidecar tasks requeue takes them back")
 	}
 	if len(state.Resting) > 0 {
 		left = append(left, "not at work: "+strings.Join(state.Resting, ", "))

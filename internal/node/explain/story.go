@@ -47,7 +47,7 @@ func (r *Row) Wanted() bool { return r.Exists && r.Taken && !r.Empty }
 
 // Task is what waits for the row.
 type Task struct {
-	State               string     `json:"state"` // todo, in_progress, stale, retrying, failed
+	State               string     `json:"state"` // todo, in_progress, stale, retrying, failed, cancelled
 	Lane                string     `json:"lane"`
 	Ahead               int64      `json:"ahead"`   // that wait before it, of its pipeline and lane
 	Attempt             int32      `json:"attempt"` // tries that failed because of the row itself

@@ -18,6 +18,7 @@ const (
 	Filtered   Code = "filtered"    // the filter leaves the row out
 	Gone       Code = "gone"        // no row, and nothing left of it
 	DeadLetter Code = "dead_letter" // nobody tries it again by himself
+	Cancelled  Code = "cancelled"   // somebody took it out of the queue
 	Unreadable Code = "unreadable"  // text or filter fail
 	Unjudged   Code = "unjudged"    // the pipeline does not fit its table
 	Invisible  Code = "invisible"   // committed, and not yet seen by others
@@ -58,6 +59,13 @@ func judge(s *Story) Verdict {
 
 // given is a row that was given up.
 func given(s *Story) (Verdict, bool) {
+	if s.Task != nil && s.Task.State == "cancelled" {
+		return Verdict{
+			Cancelled, "somebody took the row out of the queue, and it has not changed since",
+			"a change of the row has it looked at again, and so does embedsidecar tasks requeue " + health.Quoted(s.Pipeline) + " " +
+				health.Quoted(s.Key),
+		}, true
+	}
 	if s.Task == nil || s.Task.State != "failed" {
 		return Verdict{}, false
 	}

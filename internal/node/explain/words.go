@@ -83,6 +83,8 @@ func (t *Task) how() (how string) {
 	switch t.State {
 	case "failed":
 		how = "is a dead letter: " + t.trouble()
+	case "cancelled":
+		how = "was cancelled by somebody"
 	case "retrying":
 		how = fmt.Sprintf("failed and is tried again %s: %s", t.nextTry(), t.trouble())
 	case "in_progress":

@@ -35,6 +35,11 @@ func Named(ctx context.Context, pool *pgxpool.Pool, names []string) ([]pipeline.
 	if err != nil {
 		return nil, err
 	}
+	return named(all, names)
+}
+
+// named returns those of all that have these names, or all when there are none.
+func named(all []pipeline.Pipeline, names []string) ([]pipeline.Pipeline, error) {
 	if len(names) == 0 {
 		if len(all) == 0 {
 			return nil, problem.New(problem.NotSetUp, errors.New("no pipeline is set up in this database"),
@@ -57,22 +62,48 @@ func Named(ctx context.Context, pool *pgxpool.Pool, names []string) ([]pipeline.
 	return found, nil
 }
 
-// NamedRows returns the pipelines of these names, or one pipeline and the keys after it: what stands behind the first
-// name and is no pipeline's is a key.
-func NamedRows(ctx context.Context, pool *pgxpool.Pool, words []string) (pipelines []pipeline.Pipeline,
+// BriefRows returns the pipelines of these names as Brief does, or one pipeline and the keys after it: what stands
+// behind the first name and is no pipeline's is a key.
+func BriefRows(ctx context.Context, pool *pgxpool.Pool, words []string) (pipelines []pipeline.Pipeline,
 	keys []string, err error,
 ) {
-	if len(words) > 1 {
-		all, err := All(ctx, pool)
-		if err != nil {
-			return nil, nil, err
-		}
-		if !slices.ContainsFunc(words[1:], func(w string) bool { return Meant(all, w) >= 0 }) {
-			words, keys = words[:1], words[1:]
-		}
+	all, err := brief(ctx, pool)
+	if err != nil {
+		return nil, nil, err
 	}
-	pipelines, err = Named(ctx, pool, words)
+	if len(words) > 1 && !slices.ContainsFunc(words[1:], func(w string) bool { return Meant(all, w) >= 0 }) {
+		words, keys = words[:1], words[1:]
+	}
+	pipelines, err = named(all, words)
 	return pipelines, keys, err
+}
+
+// Brief returns the pipelines of these names, or all when there are none, with no more than their numbers, names,
+// tables and switches: who acts on one need not be able to read its table.
+func Brief(ctx context.Context, pool *pgxpool.Pool, names []string) ([]pipeline.Pipeline, error) {
+	all, err := brief(ctx, pool)
+	if err != nil {
+		return nil, err
+	}
+	return named(all, names)
+}
+
+func brief(ctx context.Context, pool *pgxpool.Pool) ([]pipeline.Pipeline, error) {
+	if err := catalog.CheckVersion(ctx, pool); err != nil {
+		return nil, err
+	}
+	rows, err := pool.Query(ctx, "SELECT pipeline_id, name, table_schema::text, table_name::text, enabled FROM embedsidecar.pipeline ORDER BY name")
+	if err != nil {
+		return nil, fmt.Errorf("list pipelines: %w", err)
+	}
+	all, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (p pipeline.Pipeline, err error) {
+		err = row.Scan(&p.ID, &p.Name, &p.Schema, &p.Table, &p.Enabled)
+		return p, err
+	})
+	if err != nil {
+		return nil, fmt.Errorf("list pipelines: %w", err)
+	}
+	return all, nil
 }
 
 // OtherSlots tells how to name a slot that is set up.

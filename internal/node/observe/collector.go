@@ -364,6 +364,7 @@ func (c *collector) told(state report.Status, worked []sidecar.State) {
 		m.Tasks.Set("in_progress", float64(p.Running))
 		m.Tasks.Set("retrying", float64(p.Retrying))
 		m.Tasks.Set("failed", float64(p.Failed))
+		m.Tasks.Set("cancelled", float64(p.Cancelled))
 		m.Oldest.Set(0)
 		if p.OldestSeconds != nil {
 			m.Oldest.Set(*p.OldestSeconds)

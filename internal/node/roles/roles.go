@@ -1,4 +1,5 @@
-// Package roles writes and runs the SQL for the two roles that a sidecar needs: one works, one streams.
+// Package roles writes and runs the SQL for the two roles that a sidecar needs, one works, one streams, and for the two
+// of those who look and act by SQL.
 package roles
 
 import (
@@ -17,13 +18,16 @@ import (
 	sqlfiles "github.com/embedsidecar/embedsidecar/sql"
 )
 
-// Roles are the names of the two.
-type Roles struct{ Run, Stream string }
+// Roles are the names.
+type Roles struct{ Run, Stream, Reader, Operator string }
 
-// Named returns roles of these names, "" for the usual ones. Names that a script cannot hold are refused.
-func Named(run, stream string) (Roles, error) {
-	r := Roles{cmp.Or(run, sqlfiles.RunRole), cmp.Or(stream, sqlfiles.StreamRole)}
-	for _, name := range []string{r.Run, r.Stream} {
+// Named returns roles with the usual names in place of those that are "". Names that a script cannot hold are refused.
+func Named(r Roles) (Roles, error) {
+	r = Roles{
+		cmp.Or(r.Run, sqlfiles.RunRole), cmp.Or(r.Stream, sqlfiles.StreamRole), cmp.Or(r.Reader, sqlfiles.ReaderRole),
+		cmp.Or(r.Operator, sqlfiles.OperatorRole),
+	}
+	for _, name := range []string{r.Run, r.Stream, r.Reader, r.Operator} {
 		if strings.ContainsAny(name, "\x00\r\n") || strings.Contains(name, "$embedsidecar$") {
 			return r, problem.New(problem.Usage, fmt.Errorf("%q is no name for a role in a script", name))
 		}
@@ -32,7 +36,7 @@ func Named(run, stream string) (Roles, error) {
 }
 
 // Script makes the roles. It may be run again.
-func (r Roles) Script() string { return sqlfiles.Roles(r.Run, r.Stream) }
+func (r Roles) Script() string { return sqlfiles.Roles(r.Run, r.Stream, r.Reader, r.Operator) }
 
 // Grants is the script of what the role that works needs for each pipeline that is set up.
 func (r Roles) Grants(ctx context.Context, pool *pgxpool.Pool) (string, error) {

@@ -1,0 +1,64 @@
+package actions
+
+import (
+	"context"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/embedsidecar/embedsidecar/internal/database"
+	sqlfiles "github.com/embedsidecar/embedsidecar/sql"
+)
+
+// portion is how many rows one transaction of an action changes: the stream waits for who holds tasks.
+const portion = 2000
+
+// act runs a function of the schema that answers with a word.
+func (a *Actions) act(ctx context.Context, query string, args pgx.StrictNamedArgs) (word string, err error) {
+	args["said_by"] = a.by
+	err = a.pool.QueryRow(ctx, sqlfiles.Query(query), args).Scan(&word)
+	return word, refused(err)
+}
+
+// portions runs a function of the schema that changes rows, until none are left for it, each portion in a transaction
+// of its own: what was done when ctx ends stays done, and the audit says how much that was. It returns how many rows it
+// has changed; a dry run returns how many it would.
+func (a *Actions) portions(ctx context.Context, query string, args pgx.StrictNamedArgs) (rows int64, err error) {
+	dry := args["dry_run"] == true
+	args["said_by"], args["max_rows"], args["continues"] = a.by, portion, nil
+	for {
+		var changed int64
+		var remaining, entry *int64
+		err := database.UntilUnlocked(ctx, func() error {
+			return a.pool.QueryRow(ctx, sqlfiles.Query(query), args).Scan(&changed, &remaining, &entry)
+		})
+		if err != nil {
+			return rows, refused(err)
+		}
+		if dry {
+			return *remaining, nil
+		}
+		rows += changed
+		if changed == 0 || remaining != nil && *remaining == 0 {
+			return rows, nil
+		}
+		args["continues"] = *entry
+	}
+}
+
+// ofKeys runs a function of the schema on rows that are named: as many at a time as a portion holds.
+func (a *Actions) ofKeys(ctx context.Context, query, name string, keys []string, dry bool) (rows int64, err error) {
+	args := pgx.StrictNamedArgs{"pipeline": name, "keys": keys, "dry_run": dry}
+	if len(keys) == 0 {
+		args["keys"] = nil
+		return a.portions(ctx, query, args)
+	}
+	for len(keys) > 0 {
+		args["keys"] = keys[:min(len(keys), portion)]
+		n, err := a.portions(ctx, query, args)
+		if rows += n; err != nil {
+			return rows, err
+		}
+		keys = keys[min(len(keys), portion):]
+	}
+	return rows, nil
+}

@@ -1,0 +1,81 @@
+package report
+
+import (
+	"context"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/embedsidecar/embedsidecar/internal/database"
+)
+
+// TaskStates are what a task may be shown as: stale is in progress, and the lease is over.
+var TaskStates = []string{"todo", "in_progress", "stale", "retrying", "failed", "cancelled"}
+
+// Task is a row that waits, is being embedded, failed or was cancelled. It holds no text.
+type Task struct {
+	Pipeline    string     `json:"pipeline"`
+	Key         string     `json:"key"`
+	State       string     `json:"state"`
+	Priority    string     `json:"priority"`
+	Attempt     int32      `json:"attempt"` // tries that failed because of the row itself
+	Class       string     `json:"class,omitempty"`
+	Code        string     `json:"code,omitempty"`
+	Message     string     `json:"message,omitempty"`
+	CommittedAt time.Time  `json:"committed_at"` // of the oldest change that is not satisfied, or when a look was asked for
+	AgeSeconds  float64    `json:"age_seconds"`
+	EnqueuedAt  time.Time  `json:"enqueued_at"`
+	NextTryAt   *time.Time `json:"next_try_at"` // null: it does not wait for another try
+	LeasedBy    string     `json:"leased_by,omitempty"`
+	ID          int64      `json:"task_id"`
+}
+
+// TaskFilter says which tasks are meant; what is zero does not matter.
+type TaskFilter struct {
+	States      []string
+	Class, Code string
+	Keys        []string
+	OlderThan   time.Duration
+}
+
+// Tasks returns tasks of pipelines, the oldest first, behind the one with the number after, at most so many.
+func Tasks(ctx context.Context, db database.DB, pipelines []string, f TaskFilter, after int64, limit int) ([]Task, error) {
+	args := pgx.StrictNamedArgs{
+		"pipelines": pipelines, "states": f.States, "row_keys": f.Keys, "class": nil, "code": nil, "older_than": nil,
+		"after_task": after, "max": limit,
+	}
+	if f.Class != "" {
+		args["class"] = f.Class
+	}
+	if f.Code != "" {
+		args["code"] = f.Code
+	}
+	if f.OlderThan > 0 {
+		args["older_than"] = f.OlderThan
+	}
+	return collect(ctx, db, "list tasks", pgx.RowToStructByPos[Task], "list_tasks", args)
+}
+
+// Action is an entry of the audit.
+type Action struct {
+	ID          int64          `json:"audit_id"`
+	At          time.Time      `json:"acted_at"`
+	Role        string         `json:"role"`
+	SaidBy      string         `json:"said_by"` // who the program says it was asked by
+	Address     string         `json:"client_addr,omitempty"`
+	Application string         `json:"application"`
+	Action      string         `json:"action"`
+	Pipeline    string         `json:"pipeline"` // "": all
+	Arguments   map[string]any `json:"arguments"`
+	Result      string         `json:"result"`
+	Changed     int64          `json:"changed"`
+}
+
+// Audit returns what was done, the newest first: to these pipelines, or to whatever.
+func Audit(ctx context.Context, db database.DB, pipelines []string, limit int) ([]Action, error) {
+	if len(pipelines) == 0 {
+		pipelines = nil
+	}
+	return collect(ctx, db, "read the audit", pgx.RowToStructByPos[Action], "audit_entries",
+		pgx.StrictNamedArgs{"pipelines": pipelines, "max": limit})
+}
