@@ -456,3 +456,22 @@ func TestReadme_AfterTheQuickStart(t *testing.T) {
 		t.Error("the vectors are still there")
 	}
 }
+
+// TestSQL_ExamplesRun runs what sql.md shows, as a member of the group of operators.
+func TestSQL_ExamplesRun(t *testing.T) {
+	t.Parallel()
+	r := newReader(t)
+	r.sh(`embedsidecar run --once --pipeline 'docs: title, body -> table docs_embedding'`)
+	r.db.RunRole()
+	_, operator := r.db.SQLRoles()
+	scripts := blocks(read(t, "sql.md"), "sql")
+	if len(scripts) < 4 {
+		t.Fatalf("sql.md shows %d scripts", len(scripts))
+	}
+	for _, script := range scripts {
+		r.sh(`psql -X -v ON_ERROR_STOP=1 -f - "$URL" <<'END'`+"\n"+script+"END\n", "URL="+r.db.URL(operator))
+	}
+	if n := testenv.Value[int](r.db, `SELECT count(*) FROM embedsidecar.audit WHERE role = $1`, operator); n != 9 {
+		t.Errorf("%d entries in the audit", n)
+	}
+}

@@ -119,101 +119,114 @@ func TestSQL_ReaderAndOperator(t *testing.T) {
 			p.sees(`SELECT count(*) FROM embedsidecar.audit`, "0")
 			p.sees(`SELECT embedsidecar.backlog(), embedsidecar.backlog('docs'), embedsidecar.caught_up()`, "4 4 f")
 		}
-		// Who only looks may do no more, and who does neither nothing at all; no base table is his.
-		nobody := newPerson(t, f.db, f.db.Role(""))
-		nobody.refused(`SELECT * FROM embedsidecar.status`, "42501")
-		for _, sql := range []string{
-			`SELECT * FROM embedsidecar.task`, `SELECT mark_key FROM embedsidecar.installation`, `SELECT embedsidecar.pause()`,
-			`SELECT embedsidecar.retry_failed()`, `SELECT embedsidecar.reembed('docs')`, `SELECT embedsidecar.rescan('docs')`,
-			`SELECT embedsidecar.set_priority('docs', 'low')`, `SELECT embedsidecar.cancel('docs', '{1}')`,
-			`SELECT embedsidecar.discard_dead('docs')`, `SELECT embedsidecar.requeue('docs')`,
-		} {
-			reader.refused(sql, "42501")
-		}
-		for _, sql := range []string{
-			`SELECT * FROM embedsidecar.task`, `UPDATE embedsidecar.pipeline SET enabled = false`, `DELETE FROM embedsidecar.audit_log`,
-			`SELECT embedsidecar.switch('docs', true, false, '')`, `SELECT embedsidecar.add_looks(1, '{1}')`,
-			`SELECT embedsidecar.begin_action('x', 1, '{}', '', NULL, 1, NULL, false)`,
-		} {
-			operator.refused(sql, "42501")
-		}
-		newPerson(t, f.db, run).refused(`SELECT embedsidecar.pause()`, "42501")
-		newPerson(t, f.db, run).sees(`SELECT remaining FROM embedsidecar.retry_failed('docs', dry_run => true)`, "4")
-
-		// What is given wrongly.
-		for _, c := range []struct{ sql, state, word string }{
-			{`SELECT embedsidecar.pause('dosc')`, "42704", "there are: docs"},
-			{`SELECT embedsidecar.pause(repeat('x', 10000000))`, "42704", "there are: docs"},
-			{`SELECT embedsidecar.pause($$'; DROP TABLE docs; --$$)`, "42704", "there is no pipeline"},
-			{`SELECT embedsidecar.rescan(NULL)`, "22004", "name a pipeline"},
-			{`SELECT embedsidecar.pause(NULL, NULL)`, "22004", "dry_run"},
-			{`SELECT embedsidecar.set_priority('docs', 'hihg')`, "22023", "low, normal, high, urgent"},
-			{`SELECT embedsidecar.retry_failed('docs', max_rows => 0)`, "22023", "1 to 100000"},
-			{`SELECT embedsidecar.retry_failed('docs', continues => 99)`, "22023", "audit_id"},
-			{`SELECT embedsidecar.cancel('docs', '{}')`, "22023", "embedsidecar.pause"},
-			{`SELECT embedsidecar.cancel('docs', '{1,NULL}')`, "22023", "without NULL"},
-			{`SELECT embedsidecar.requeue('docs', '{{1,2},{3,4}}')`, "22023", "without NULL"},
-			{`SELECT embedsidecar.requeue('docs', array_fill('x'::text, '{100001}'))`, "54000", "100001 keys"},
-			{`SELECT embedsidecar.wait_for(timeout => '-1 s')`, "22023", "1 hour"},
-			{`SELECT embedsidecar.wait_for(timeout => NULL)`, "22023", "1 hour"},
-			{`SELECT embedsidecar.wait_for(pipeline => 'none')`, "42704", "there are: docs"},
-			{`BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT embedsidecar.wait_for()`, "55000", "READ COMMITTED"},
-			{`ROLLBACK; BEGIN READ ONLY; SELECT embedsidecar.pause()`, "25006", "read-only"},
-		} {
-			operator.refused(c.sql, c.state, c.word)
-		}
-		if _, err := operator.conn.Exec(t.Context(), "ROLLBACK"); err != nil {
-			t.Fatal(err)
-		}
-		operator.sees(`SELECT count(*) FROM embedsidecar.audit`, "0")
-
-		// Actions, with the entries that they leave.
-		operator.sees(`SELECT embedsidecar.pause('docs', dry_run => true), embedsidecar.pause('docs', said_by => 'ann')`, "would_be_paused paused")
-		operator.sees(`SELECT embedsidecar.pause('docs'), embedsidecar.wait_for(), embedsidecar.resume('docs')`, "already_paused f resumed")
-		operator.sees(`SELECT embedsidecar.pause(), embedsidecar.resume(), embedsidecar.resume()`, "paused resumed already_on")
-		operator.sees(`SELECT embedsidecar.set_priority('docs', 'urgent'), embedsidecar.set_priority('docs', 'urgent')`, "set already_so")
-		operator.sees(`SELECT * FROM embedsidecar.retry_failed('docs', code => 'c1', dry_run => true)`, "0 2 ")
-		operator.sees(`SELECT changed, remaining FROM embedsidecar.retry_failed('docs', code => 'c1', max_rows => 1)`, "1 1")
-		operator.sees(`SELECT changed, remaining FROM embedsidecar.retry_failed('docs', code => 'c1', max_rows => 5, continues => (SELECT max(audit_id) FROM embedsidecar.audit))`, "1 ")
-		operator.sees(`SELECT changed, remaining FROM embedsidecar.discard_dead('docs')`, "1 0")
-		operator.sees(`SELECT changed, remaining FROM embedsidecar.cancel('docs', '{1,4,5,nobody}')`, "3 0")
-		operator.sees(`SELECT string_agg(row_key, ' ' ORDER BY row_key) FROM embedsidecar.tasks WHERE state = 'cancelled'`, "1 2 4 5")
-		operator.sees(`SELECT failed, cancelled FROM embedsidecar.status`, "0 4")
-		// What is in work at that moment is finished; a try that fails leaves it cancelled.
-		held := testenv.Value[int64](f.db, `SELECT place FROM embedsidecar.lease WHERE leased_until > now()`)
-		if _, err := f.db.Pool.Exec(t.Context(), sqlfiles.Query("finish_tasks"), queue.FinishArgs(1,
-			queue.Lease{PipelineID: f.id, Place: held, Token: testenv.Value[int64](f.db, `SELECT token FROM embedsidecar.lease WHERE place = $1`, held)}, 0,
-			[]queue.Outcome{{
-				Task: queue.Task{TaskID: testenv.Value[int64](f.db, `SELECT task_id FROM embedsidecar.task WHERE row_key = '5'`), Gen: 1}, Action: queue.Later,
-				Class: "data", Code: "c", Message: "m",
-			}})); err != nil {
-			t.Fatal(err)
-		}
-		operator.sees(`SELECT state, next_try_at IS NULL FROM embedsidecar.tasks WHERE row_key = '5'`, "cancelled t")
-		// A change has it looked at again, and so has a requeue.
-		if _, err := f.enqueue(t.Context(), change("2", 30)); err != nil {
-			t.Fatal(err)
-		}
-		operator.sees(`SELECT changed, remaining FROM embedsidecar.requeue('docs', '{1,new}')`, "2 0")
-		operator.sees(`SELECT remaining FROM embedsidecar.requeue('docs', dry_run => true)`, "2")
-		operator.sees(`SELECT changed, remaining FROM embedsidecar.requeue('docs')`, "2 0")
-		operator.sees(`SELECT string_agg(row_key, ' ' ORDER BY row_key) FROM embedsidecar.tasks WHERE state = 'todo'`, "1 2 3 4 5 7 new")
-		f.db.MustExec(`INSERT INTO embedsidecar.ledger (pipeline_id, row_key, source_hash, text_hash, vector_hash, generation, lsn)
-			SELECT $1, i::text, '', 'x', 'v', 1, '0/1' FROM generate_series(11, 13) AS i`, f.id)
-		operator.sees(`SELECT changed, remaining FROM embedsidecar.reembed('docs', '{13}')`, "1 0")
-		operator.sees(`SELECT changed, remaining FROM embedsidecar.reembed('docs', max_rows => 1)`, "1 1")
-		operator.sees(`SELECT phase, reason FROM embedsidecar.progress`, "waiting backfill")
-		operator.sees(`SELECT changed, remaining FROM embedsidecar.reembed('docs', continues => (SELECT max(audit_id) FROM embedsidecar.audit))`, "1 0")
-		operator.sees(`SELECT embedsidecar.rescan('docs')`, "scan_requested")
-		operator.sees(`SELECT action || ' ' || coalesce(pipeline, '-') || ' ' || result || ' ' || changed || ' ' || said_by FROM embedsidecar.audit ORDER BY audit_id`,
-			"pause docs paused 1 ann", "pause docs already_paused 0 ", "resume docs resumed 1 ", "pause - paused 1 ", "resume - resumed 1 ",
-			"resume - already_on 0 ", "set_priority docs set 1 ", "set_priority docs already_so 0 ", "retry docs retried 2 ", "discard docs cancelled 1 ",
-			"cancel docs cancelled 3 ", "requeue docs requeued 2 ", "requeue docs requeued 2 ", "reembed docs reembed_requested 1 ",
-			"reembed docs reembed_requested 2 ", "rescan docs scan_requested 0 ")
-		operator.sees(`SELECT DISTINCT role = session_user, application, client_addr IS NOT NULL, acted_at <= finished_at FROM embedsidecar.audit`, "t psql t t")
-		operator.sees(`SELECT arguments FROM embedsidecar.audit WHERE action = 'cancel'`, `{"keys": ["1", "4", "5", "nobody"], "keys_given": 4}`)
+		f.mayNot(t, reader, operator, run)
+		f.wrongly(t, operator)
+		f.acts(t, operator)
 		f.sameAsStatus(t)
 	})
+}
+
+// mayNot: who only looks may do no more, and who does neither nothing at all; no base table is his.
+func (f *fixture) mayNot(t *testing.T, reader, operator *person, run string) {
+	t.Helper()
+	nobody := newPerson(t, f.db, f.db.Role(""))
+	nobody.refused(`SELECT * FROM embedsidecar.status`, "42501")
+	for _, sql := range []string{
+		`SELECT * FROM embedsidecar.task`, `SELECT mark_key FROM embedsidecar.installation`, `SELECT embedsidecar.pause()`,
+		`SELECT embedsidecar.retry_failed()`, `SELECT embedsidecar.reembed('docs')`, `SELECT embedsidecar.rescan('docs')`,
+		`SELECT embedsidecar.set_priority('docs', 'low')`, `SELECT embedsidecar.cancel('docs', '{1}')`,
+		`SELECT embedsidecar.discard_dead('docs')`, `SELECT embedsidecar.requeue('docs')`,
+	} {
+		reader.refused(sql, "42501")
+	}
+	for _, sql := range []string{
+		`SELECT * FROM embedsidecar.task`, `UPDATE embedsidecar.pipeline SET enabled = false`, `DELETE FROM embedsidecar.audit_log`,
+		`SELECT embedsidecar.switch('docs', true, false, '')`, `SELECT embedsidecar.add_looks(1, '{1}')`,
+		`SELECT embedsidecar.begin_action('x', 1, '{}', '', NULL, 1, NULL, false)`,
+	} {
+		operator.refused(sql, "42501")
+	}
+	newPerson(t, f.db, run).refused(`SELECT embedsidecar.pause()`, "42501")
+	newPerson(t, f.db, run).sees(`SELECT remaining FROM embedsidecar.retry_failed('docs', dry_run => true)`, "4")
+}
+
+// wrongly gives actions what they cannot take.
+func (f *fixture) wrongly(t *testing.T, operator *person) {
+	t.Helper()
+	for _, c := range []struct{ sql, state, word string }{
+		{`SELECT embedsidecar.pause('dosc')`, "42704", "there are: docs"},
+		{`SELECT embedsidecar.pause(repeat('x', 10000000))`, "42704", "there are: docs"},
+		{`SELECT embedsidecar.pause($$'; DROP TABLE docs; --$$)`, "42704", "there is no pipeline"},
+		{`SELECT embedsidecar.rescan(NULL)`, "22004", "name a pipeline"},
+		{`SELECT embedsidecar.pause(NULL, NULL)`, "22004", "dry_run"},
+		{`SELECT embedsidecar.set_priority('docs', 'hihg')`, "22023", "low, normal, high, urgent"},
+		{`SELECT embedsidecar.retry_failed('docs', max_rows => 0)`, "22023", "1 to 100000"},
+		{`SELECT embedsidecar.retry_failed('docs', continues => 99)`, "22023", "audit_id"},
+		{`SELECT embedsidecar.cancel('docs', '{}')`, "22023", "embedsidecar.pause"},
+		{`SELECT embedsidecar.cancel('docs', '{1,NULL}')`, "22023", "without NULL"},
+		{`SELECT embedsidecar.requeue('docs', '{{1,2},{3,4}}')`, "22023", "without NULL"},
+		{`SELECT embedsidecar.requeue('docs', array_fill('x'::text, '{100001}'))`, "54000", "100001 keys"},
+		{`SELECT embedsidecar.wait_for(timeout => '-1 s')`, "22023", "1 hour"},
+		{`SELECT embedsidecar.wait_for(timeout => NULL)`, "22023", "1 hour"},
+		{`SELECT embedsidecar.wait_for(pipeline => 'none')`, "42704", "there are: docs"},
+		{`BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT embedsidecar.wait_for()`, "55000", "READ COMMITTED"},
+		{`ROLLBACK; BEGIN READ ONLY; SELECT embedsidecar.pause()`, "25006", "read-only"},
+	} {
+		operator.refused(c.sql, c.state, c.word)
+	}
+	if _, err := operator.conn.Exec(t.Context(), "ROLLBACK"); err != nil {
+		t.Fatal(err)
+	}
+	operator.sees(`SELECT count(*) FROM embedsidecar.audit`, "0")
+}
+
+// acts does what there is to do, and looks at the entries that it leaves.
+func (f *fixture) acts(t *testing.T, operator *person) {
+	t.Helper()
+	operator.sees(`SELECT embedsidecar.pause('docs', dry_run => true), embedsidecar.pause('docs', said_by => 'ann')`, "would_be_paused paused")
+	operator.sees(`SELECT embedsidecar.pause('docs'), embedsidecar.wait_for(), embedsidecar.resume('docs')`, "already_paused f resumed")
+	operator.sees(`SELECT embedsidecar.pause(), embedsidecar.resume(), embedsidecar.resume()`, "paused resumed already_on")
+	operator.sees(`SELECT embedsidecar.set_priority('docs', 'urgent'), embedsidecar.set_priority('docs', 'urgent')`, "set already_so")
+	operator.sees(`SELECT * FROM embedsidecar.retry_failed('docs', code => 'c1', dry_run => true)`, "0 2 ")
+	operator.sees(`SELECT changed, remaining FROM embedsidecar.retry_failed('docs', code => 'c1', max_rows => 1)`, "1 1")
+	operator.sees(`SELECT changed, remaining FROM embedsidecar.retry_failed('docs', code => 'c1', max_rows => 5, continues => (SELECT max(audit_id) FROM embedsidecar.audit))`, "1 ")
+	operator.sees(`SELECT changed, remaining FROM embedsidecar.discard_dead('docs')`, "1 0")
+	operator.sees(`SELECT changed, remaining FROM embedsidecar.cancel('docs', '{1,4,5,nobody}')`, "3 0")
+	operator.sees(`SELECT string_agg(row_key, ' ' ORDER BY row_key) FROM embedsidecar.tasks WHERE state = 'cancelled'`, "1 2 4 5")
+	operator.sees(`SELECT failed, cancelled FROM embedsidecar.status`, "0 4")
+	// What is in work at that moment is finished; a try that fails leaves it cancelled.
+	held := testenv.Value[int64](f.db, `SELECT place FROM embedsidecar.lease WHERE leased_until > now()`)
+	if _, err := f.db.Pool.Exec(t.Context(), sqlfiles.Query("finish_tasks"), queue.FinishArgs(1,
+		queue.Lease{PipelineID: f.id, Place: held, Token: testenv.Value[int64](f.db, `SELECT token FROM embedsidecar.lease WHERE place = $1`, held)}, 0,
+		[]queue.Outcome{{
+			Task: queue.Task{TaskID: testenv.Value[int64](f.db, `SELECT task_id FROM embedsidecar.task WHERE row_key = '5'`), Gen: 1}, Action: queue.Later,
+			Class: "data", Code: "c", Message: "m",
+		}})); err != nil {
+		t.Fatal(err)
+	}
+	operator.sees(`SELECT state, next_try_at IS NULL FROM embedsidecar.tasks WHERE row_key = '5'`, "cancelled t")
+	// A change has it looked at again, and so has a requeue.
+	if _, err := f.enqueue(t.Context(), change("2", 30)); err != nil {
+		t.Fatal(err)
+	}
+	operator.sees(`SELECT changed, remaining FROM embedsidecar.requeue('docs', '{1,new}')`, "2 0")
+	operator.sees(`SELECT remaining FROM embedsidecar.requeue('docs', dry_run => true)`, "2")
+	operator.sees(`SELECT changed, remaining FROM embedsidecar.requeue('docs')`, "2 0")
+	operator.sees(`SELECT string_agg(row_key, ' ' ORDER BY row_key) FROM embedsidecar.tasks WHERE state = 'todo'`, "1 2 3 4 5 7 new")
+	f.db.MustExec(`INSERT INTO embedsidecar.ledger (pipeline_id, row_key, source_hash, text_hash, vector_hash, generation, lsn)
+		SELECT $1, i::text, '', 'x', 'v', 1, '0/1' FROM generate_series(11, 13) AS i`, f.id)
+	operator.sees(`SELECT changed, remaining FROM embedsidecar.reembed('docs', '{13}')`, "1 0")
+	operator.sees(`SELECT changed, remaining FROM embedsidecar.reembed('docs', max_rows => 1)`, "1 1")
+	operator.sees(`SELECT phase, reason FROM embedsidecar.progress`, "waiting backfill")
+	operator.sees(`SELECT changed, remaining FROM embedsidecar.reembed('docs', continues => (SELECT max(audit_id) FROM embedsidecar.audit))`, "1 0")
+	operator.sees(`SELECT embedsidecar.rescan('docs')`, "scan_requested")
+	operator.sees(`SELECT action || ' ' || coalesce(pipeline, '-') || ' ' || result || ' ' || changed || ' ' || said_by FROM embedsidecar.audit ORDER BY audit_id`,
+		"pause docs paused 1 ann", "pause docs already_paused 0 ", "resume docs resumed 1 ", "pause - paused 1 ", "resume - resumed 1 ",
+		"resume - already_on 0 ", "set_priority docs set 1 ", "set_priority docs already_so 0 ", "retry docs retried 2 ", "discard docs cancelled 1 ",
+		"cancel docs cancelled 3 ", "requeue docs requeued 2 ", "requeue docs requeued 2 ", "reembed docs reembed_requested 1 ",
+		"reembed docs reembed_requested 2 ", "rescan docs scan_requested 0 ")
+	operator.sees(`SELECT DISTINCT role = session_user, application, client_addr IS NOT NULL, acted_at <= finished_at FROM embedsidecar.audit`, "t psql t t")
+	operator.sees(`SELECT arguments FROM embedsidecar.audit WHERE action = 'cancel'`, `{"keys": ["1", "4", "5", "nobody"], "keys_given": 4}`)
 }
 
 // sameAsStatus compares the view with what embedsidecar status reads.

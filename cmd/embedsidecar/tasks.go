@@ -88,7 +88,8 @@ func (c *tasksCommand) list(ctx context.Context, env *environment) error {
 func newTasksShow() *command {
 	c := &tasksCommand{}
 	return &command{
-		name: "show", group: groupObserve, usage: "show the tasks of rows", arguments: "PIPELINE KEY...", minArgs: 2, maxArgs: -1,
+		name: "show", group: groupObserve, usage: "show the tasks of rows",
+		arguments: "PIPELINE KEY...", minArgs: 2, maxArgs: -1,
 		description: "Ends with status 9 when nothing waits for any of these rows. embedsidecar explain tells more.",
 		settings:    databaseGroups, run: c.show,
 	}
@@ -125,7 +126,8 @@ func (e *environment) showTasks(list []report.Task) error {
 				next = t.NextTryAt.UTC().Format(time.DateTime)
 			}
 			l.rows = append(l.rows, []any{
-				t.Pipeline, t.Key, t.State, t.Priority, t.Attempt, wording.Age(t.AgeSeconds), next, t.Class, t.Code, t.Message,
+				t.Pipeline, t.Key, t.State, t.Priority, t.Attempt, wording.Age(t.AgeSeconds), next, t.Class, t.Code,
+				t.Message,
 			})
 		}
 		return l
@@ -328,7 +330,8 @@ func (c *auditCommand) run(ctx context.Context, env *environment) error {
 				name = everyPipeline
 			}
 			l.rows = append(l.rows, []any{
-				e.At.UTC().Format(time.DateTime), e.Role, e.SaidBy, e.Address, e.Application, e.Action, name, e.Result, e.Changed,
+				e.At.UTC().Format(time.DateTime), e.Role, e.SaidBy, e.Address, e.Application, e.Action, name, e.Result,
+				e.Changed,
 			})
 		}
 		return l

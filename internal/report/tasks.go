@@ -39,7 +39,8 @@ type TaskFilter struct {
 }
 
 // Tasks returns tasks of pipelines, the oldest first, behind the one with the number after, at most so many.
-func Tasks(ctx context.Context, db database.DB, pipelines []string, f TaskFilter, after int64, limit int) ([]Task, error) {
+func Tasks(ctx context.Context, db database.DB, pipelines []string, f TaskFilter, after int64, limit int,
+) ([]Task, error) {
 	args := pgx.StrictNamedArgs{
 		"pipelines": pipelines, "states": f.States, "row_keys": f.Keys, "class": nil, "code": nil, "older_than": nil,
 		"after_task": after, "max": limit,

@@ -171,6 +171,7 @@ func TestTrust_WhatHangsOnOurTables(t *testing.T) {
 		}
 	}
 	// What the owner himself hangs there is none of ours either.
+	b.as(pool, `GRANT USAGE ON SCHEMA lair TO `+testenv.Owner)
 	for _, tt := range []struct{ make, drop, word string }{
 		{`CREATE RULE r AS ON INSERT TO embedsidecar.scan DO INSTEAD NOTHING`, `DROP RULE r ON embedsidecar.scan`, "rule r"},
 		{`CREATE OR REPLACE VIEW embedsidecar.audit AS SELECT audit_id, acted_at, finished_at, role_name AS role, said_by, client_addr, application, action, pipeline, arguments, result, changed, lair.trap() FROM embedsidecar.audit_log`, `DROP VIEW embedsidecar.audit`, "runs function lair.trap()"},

@@ -118,7 +118,8 @@ func (a *Actions) Discard(ctx context.Context, words []string, f report.TaskFilt
 }
 
 // filtered runs a function that takes a filter on the pipelines, or on rows of one, that the words name.
-func (a *Actions) filtered(ctx context.Context, words []string, f report.TaskFilter, dry bool, query, nothing, would, done string,
+func (a *Actions) filtered(ctx context.Context, words []string, f report.TaskFilter, dry bool,
+	query, nothing, would, done string,
 ) ([]Outcome, error) {
 	found, keys, err := lookup.BriefRows(ctx, a.pool, words)
 	if err != nil {
@@ -210,8 +211,8 @@ func (a *Actions) unknown(ctx context.Context, id int32, keys []string) ([]strin
 	return unknown, err
 }
 
-// Tasks returns tasks of pipelines, the oldest first, behind the one with the number after, at most so many; redact takes
-// what is secret out of their messages.
+// Tasks returns tasks of pipelines, the oldest first, behind the one with the number after, at most so many; redact
+// takes what is secret out of their messages.
 func (a *Actions) Tasks(ctx context.Context, words []string, f report.TaskFilter, after int64, limit int,
 	redact func(string) string,
 ) ([]report.Task, error) {
