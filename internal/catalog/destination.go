@@ -10,6 +10,7 @@ import (
 	"github.com/embedsidecar/embedsidecar/embed"
 	"github.com/embedsidecar/embedsidecar/internal/database"
 	"github.com/embedsidecar/embedsidecar/internal/pipeline"
+	"github.com/embedsidecar/embedsidecar/internal/refusal"
 )
 
 // Destination is where a pipeline's vectors go and whether it is there yet.
@@ -31,42 +32,40 @@ type Destination struct {
 }
 
 // FindDestination looks at the destination of a pipeline whose table and key are known, for a model's vectors; a
-// width that is not known is taken to be the one there is.
+// width that is not known is taken to be the one there is. It returns *ConfigError when the vectors cannot go there.
 func FindDestination(ctx context.Context, q pgx.Tx, spec pipeline.Spec, t *Table, v VectorType,
 	model Vectors,
-) (d Destination, problem string, hint []string, err error) {
-	if problem, hint := v.unknown(spec.IntoType); problem != "" {
-		return d, problem, hint, nil
+) (d Destination, err error) {
+	if err := v.unknown(spec.IntoType); err != nil {
+		return d, err
 	}
 	if spec.ToColumn() {
-		d, problem, hint, err = findColumn(ctx, q, spec, t, v)
+		d, err = findColumn(ctx, q, spec, t, v)
 	} else {
-		d, problem, hint, err = findEmbeddingTable(ctx, q, spec, t, v)
+		d, err = findEmbeddingTable(ctx, q, spec, t, v)
 	}
-	if problem != "" || err != nil {
-		return d, problem, hint, err
+	if err != nil {
+		return d, err
 	}
 	if !d.Exists {
 		if d.Stored = spec.IntoType; d.Stored == "" {
 			d.Stored = pipeline.StoredFor(model.Sparse)
 		}
-		if problem, hint := v.unknown(d.Stored); problem != "" {
-			return d, problem, hint, nil
+		if err := v.unknown(d.Stored); err != nil {
+			return d, err
 		}
-		problem, hint := d.unfit(spec, model)
-		return d, problem, hint, nil
+		return d, d.unfit(spec, model)
 	}
 	if spec.IntoType != "" && spec.IntoType != d.Stored {
-		return d, fmt.Sprintf("the destination %s is of type %s, not %s as configured", DestinationName(spec), d.Stored,
-				spec.IntoType),
-			[]string{"leave the type out to take the destination as it is, or name another destination: one that is not there yet is made"}, nil
+		return d, refusal.Config(fmt.Sprintf("the destination %s is of type %s, not %s as configured",
+			DestinationName(spec), d.Stored, spec.IntoType),
+			"leave the type out to take the destination as it is, or name another destination: one that is not there yet is made")
 	}
-	problem, hint = d.unfit(spec, model)
-	return d, problem, hint, nil
+	return d, d.unfit(spec, model)
 }
 
-// unfit returns why a destination cannot hold the model's vectors, or "".
-func (d Destination) unfit(spec pipeline.Spec, model Vectors) (problem string, hint []string) {
+// unfit returns *ConfigError when a destination cannot hold the model's vectors.
+func (d Destination) unfit(spec pipeline.Spec, model Vectors) error {
 	widest, sparse := maxDims, model.Sparse || model.Either && model.Dims > maxDims // no dense ones are that wide
 	if d.Stored == pipeline.StoredSparse {
 		widest = embed.MaxSparseDims
@@ -74,20 +73,22 @@ func (d Destination) unfit(spec pipeline.Spec, model Vectors) (problem string, h
 	switch {
 	case model.Dims == 0:
 	case sparse && !d.Stored.Takes(true):
-		return fmt.Sprintf("the model's vectors are sparse, and the destination %s is of type %s", DestinationName(spec),
-				d.Stored),
-			[]string{"sparse vectors are stored as sparsevec: leave the type out, and name a destination that is not there yet: it is made so", "or choose a model of dense vectors"}
+		return refusal.Config(fmt.Sprintf("the model's vectors are sparse, and the destination %s is of type %s",
+			DestinationName(spec), d.Stored),
+			"sparse vectors are stored as sparsevec: leave the type out, and name a destination that is not there yet: it is made so",
+			"or choose a model of dense vectors")
 	case !model.Either && !d.Stored.Takes(model.Sparse):
-		return fmt.Sprintf("the model's vectors are dense, and the destination %s is of type sparsevec, as which they would only be larger", DestinationName(spec)),
-			[]string{"use vector, halfvec or bit", "or choose a sparse model"}
+		return refusal.Config(fmt.Sprintf("the model's vectors are dense, and the destination %s is of type sparsevec, as which they would only be larger",
+			DestinationName(spec)),
+			"use vector, halfvec or bit", "or choose a sparse model")
 	case model.Dims > widest:
-		return fmt.Sprintf("the model's vectors are %d wide; pgvector stores up to %d", model.Dims, widest), nil
+		return refusal.Config(fmt.Sprintf("the model's vectors are %d wide; pgvector stores up to %d", model.Dims, widest))
 	case d.Dims != 0 && d.Dims != model.Dims:
-		return fmt.Sprintf("the model's vectors are %d wide, those of the destination %s %d", model.Dims,
-				DestinationName(spec), d.Dims),
-			[]string{"choose a model of that width, or another destination"}
+		return refusal.Config(fmt.Sprintf("the model's vectors are %d wide, those of the destination %s %d", model.Dims,
+			DestinationName(spec), d.Dims),
+			"choose a model of that width, or another destination")
 	}
-	return "", nil
+	return nil
 }
 
 // DestinationName is a destination for people, quoted.
@@ -96,31 +97,31 @@ func DestinationName(spec pipeline.Spec) string {
 }
 
 func findColumn(ctx context.Context, q database.Querier, spec pipeline.Spec, t *Table, v VectorType) (d Destination,
-	problem string, hint []string, err error,
+	err error,
 ) {
 	c, ok := t.Column(spec.IntoColumn)
 	if !ok {
-		return d, "", nil, nil
+		return d, nil
 	}
 	name := DestinationName(spec)
 	switch {
 	case slices.Contains(KeyNames(t.Key), c.Name):
-		return d, fmt.Sprintf("the destination %s is a column of the key", name), nil, nil
+		return d, refusal.Config(fmt.Sprintf("the destination %s is a column of the key", name))
 	case v.stored(c.Type) == "":
-		problem, hint := v.notVector("the destination "+name, c)
-		return d, problem, hint, nil
+		return d, refusal.Config(v.notVector("the destination "+name, c),
+			"name another column: one that is not there yet is added")
 	case c.Generated:
-		return d, fmt.Sprintf("the destination %s is a generated column", name), nil, nil
+		return d, refusal.Config(fmt.Sprintf("the destination %s is a generated column", name))
 	case c.NotNull:
-		return d, fmt.Sprintf("the destination %s is NOT NULL: rows without a text could not be stored, and new rows not be inserted", name),
-			[]string{fmt.Sprintf("ALTER TABLE %s ALTER COLUMN %s DROP NOT NULL;", t.Quoted(), database.Quote(c.Name))}, nil
+		return d, refusal.Config(fmt.Sprintf("the destination %s is NOT NULL: rows without a text could not be stored, and new rows not be inserted", name),
+			fmt.Sprintf("ALTER TABLE %s ALTER COLUMN %s DROP NOT NULL;", t.Quoted(), database.Quote(c.Name)))
 	}
 	d.Exists, d.Dims, d.Stored = true, max(int(c.Modifier), 0), v.stored(c.Type)
 	d.Owned = t.OwnedByUs
 	var comment string
 	if err = q.QueryRow(ctx, "SELECT coalesce(col_description($1, $2), '')", t.OID, c.Number).Scan(&comment); err != nil {
-		return d, "", nil, fmt.Errorf("look up comment of %s: %w", name, err)
+		return d, fmt.Errorf("look up comment of %s: %w", name, err)
 	}
 	d.Mark = markIn(comment)
-	return d, "", nil, nil
+	return d, nil
 }

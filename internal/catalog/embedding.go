@@ -66,36 +66,37 @@ func EmbeddingTable(spec pipeline.Spec, t *Table, v VectorType, stored pipeline.
 // findEmbeddingTable looks at the embedding table. One that is there must have our shape; columns of the user's
 // beside ours are fine as long as we need not fill them.
 func findEmbeddingTable(ctx context.Context, q pgx.Tx, spec pipeline.Spec, t *Table, v VectorType) (d Destination,
-	problem string, hint []string, err error,
+	err error,
 ) {
 	for _, c := range append(ownColumns(v, "", 1), ChunkColumns...) {
 		if slices.Contains(KeyNames(t.Key), c.Name) && (spec.Chunking.On() || !slices.Contains(ChunkColumns, c)) {
-			return d, fmt.Sprintf("the key of %s has a column %q, as the embedding table needs for itself", t.Quoted(), c.Name),
-				[]string{"use a column of the table as destination, or rename the column"}, nil
+			return d, refusal.Config(fmt.Sprintf("the key of %s has a column %q, as the embedding table needs for itself",
+				t.Quoted(), c.Name),
+				"use a column of the table as destination, or rename the column")
 		}
 	}
 	schema := spec.Destination().Schema
 	into, err := TableByName(ctx, q, schema, spec.IntoTable)
 	if _, ok := errors.AsType[*refusal.MissingError](err); ok {
-		problem, hint, err = d.room(ctx, q, schema)
-		return d, problem, hint, err
+		err = d.room(ctx, q, schema)
+		return d, err
 	}
 	if err != nil {
-		return d, "", nil, err
+		return d, err
 	}
 	name := into.Quoted()
 	if into.OID == t.OID {
-		return d, fmt.Sprintf("the embedding table %s is the source table", name), nil, nil
+		return d, refusal.Config(fmt.Sprintf("the embedding table %s is the source table", name))
 	}
 	other := []string{"name another table: one that is not there yet is made"}
 	if into.Kind != "r" && into.Kind != "p" {
-		return d, fmt.Sprintf("%s is %s, not an embedding table", name, kinds[into.Kind]), other, nil
+		return d, refusal.Config(fmt.Sprintf("%s is %s, not an embedding table", name, kinds[into.Kind]), other...)
 	}
 	if err := Untrusted(ctx, q, into.OID); err != nil {
-		return d, "", nil, refusal.About(spec.Name, err)
+		return d, refusal.About(spec.Name, err)
 	}
-	if problem, hint, err := into.durable(ctx, q); problem != "" || err != nil {
-		return d, problem, hint, err
+	if err := into.durable(ctx, q); err != nil {
+		return d, err
 	}
 	var key []string
 	var comment string
@@ -105,7 +106,7 @@ func findEmbeddingTable(ctx context.Context, q pgx.Tx, spec pipeline.Spec, t *Ta
 		'{}'),
 		coalesce(obj_description($1, 'pg_class'), '')`, into.OID).Scan(&key, &comment)
 	if err != nil {
-		return d, "", nil, fmt.Errorf("look up key of %s: %w", name, err)
+		return d, fmt.Errorf("look up key of %s: %w", name, err)
 	}
 	widening := into.widening(t)
 	switch {
@@ -116,61 +117,60 @@ func findEmbeddingTable(ctx context.Context, q pgx.Tx, spec pipeline.Spec, t *Ta
 		other = append([]string{widening[0] + ";"}, other...)
 	}
 	if problem := into.lacks(t, v, d.Retype != nil); problem != "" {
-		return d, fmt.Sprintf("%s is not an embedding table for %s: %s", name, t.Quoted(), problem), other, nil
+		return d, refusal.Config(fmt.Sprintf("%s is not an embedding table for %s: %s", name, t.Quoted(), problem),
+			other...)
 	}
 	if want := append(KeyNames(t.Key), "chunk_no"); !slices.Equal(key, want) {
-		return d, fmt.Sprintf("%s is not an embedding table for %s: its primary key is (%s), want (%s)", name, t.Quoted(),
-			database.QuoteAll(key), database.QuoteAll(want)), other, nil
+		return d, refusal.Config(fmt.Sprintf("%s is not an embedding table for %s: its primary key is (%s), want (%s)",
+			name, t.Quoted(), database.QuoteAll(key), database.QuoteAll(want)), other...)
 	}
 	if into.RowSecurity {
-		return d, fmt.Sprintf("the embedding table %s has row-level security that hides rows from this role", name),
-			into.bypass(), nil
+		return d, refusal.Config(fmt.Sprintf("the embedding table %s has row-level security that hides rows from this role",
+			name), into.bypass()...)
 	}
 	if err := q.QueryRow(ctx, `SELECT EXISTS (SELECT FROM pg_index i JOIN pg_attribute a ON a.attrelid = i.indrelid
 		AND a.attnum = i.indkey[0]
 		WHERE i.indrelid = $1 AND a.attname = 'text_hash' AND i.indisvalid AND i.indpred IS NULL)`,
 		into.OID).Scan(&d.Indexed); err != nil {
-		return d, "", nil, fmt.Errorf("look up indexes of %s: %w", name, err)
+		return d, fmt.Errorf("look up indexes of %s: %w", name, err)
 	}
 	d.Chunked = into.hasColumns(ChunkColumns)
 	embedding, _ := into.Column("embedding")
 	d.Mark, d.Owned = markIn(comment), into.OwnedByUs
 	d.Exists, d.OID, d.Dims, d.Stored = true, into.OID, max(int(embedding.Modifier), 0), v.stored(embedding.Type)
-	return d, "", nil, nil
+	return d, nil
 }
 
-// durable returns why the server may empty an embedding table, or "".
-func (t *Table) durable(ctx context.Context, q database.Querier) (problem string, hint []string, err error) {
+// durable returns *ConfigError when the server may empty an embedding table.
+func (t *Table) durable(ctx context.Context, q database.Querier) error {
 	var name *string
-	err = q.QueryRow(ctx, `SELECT min(format('%I.%I', n.nspname, c.relname)) FROM pg_class c
+	err := q.QueryRow(ctx, `SELECT min(format('%I.%I', n.nspname, c.relname)) FROM pg_class c
 		JOIN pg_namespace n ON n.oid = c.relnamespace
 		WHERE c.relpersistence <> 'p' AND (c.oid = $1 OR c.oid IN (SELECT relid FROM pg_partition_tree($1::oid::regclass)))`,
 		t.OID).Scan(&name)
 	if err != nil {
-		return "", nil, fmt.Errorf("look up embedding table %s: %w", t.Quoted(), err)
+		return fmt.Errorf("look up embedding table %s: %w", t.Quoted(), err)
 	}
 	if name == nil {
-		return "", nil, nil
+		return nil
 	}
-	return fmt.Sprintf("the embedding table %s is unlogged: after a crash the server empties it without a word", *name),
-		[]string{"ALTER TABLE " + *name + " SET LOGGED;"}, nil
+	return refusal.Config(fmt.Sprintf("the embedding table %s is unlogged: after a crash the server empties it without a word",
+		*name), "ALTER TABLE "+*name+" SET LOGGED;")
 }
 
 // room looks at the schema in which an embedding table is to be made.
-func (d *Destination) room(ctx context.Context, q database.Querier, schema string) (problem string, hint []string,
-	err error,
-) {
+func (d *Destination) room(ctx context.Context, q database.Querier, schema string) error {
 	d.Schema = schema
-	err = q.QueryRow(ctx, "SELECT has_schema_privilege(oid, 'CREATE') FROM pg_namespace WHERE nspname = $1",
+	err := q.QueryRow(ctx, "SELECT has_schema_privilege(oid, 'CREATE') FROM pg_namespace WHERE nspname = $1",
 		schema).Scan(&d.MayMake)
 	if errors.Is(err, pgx.ErrNoRows) {
-		return fmt.Sprintf("there is no schema %s for the embedding table", database.Quote(schema)),
-			[]string{"CREATE SCHEMA " + database.Quote(schema) + ";"}, nil
+		return refusal.Config(fmt.Sprintf("there is no schema %s for the embedding table", database.Quote(schema)),
+			"CREATE SCHEMA "+database.Quote(schema)+";")
 	}
 	if err != nil {
-		return "", nil, fmt.Errorf("look up schema %s: %w", database.Quote(schema), err)
+		return fmt.Errorf("look up schema %s: %w", database.Quote(schema), err)
 	}
-	return "", nil, nil
+	return nil
 }
 
 // lacks returns in what a table's columns differ from those of an embedding table of the source, or "". widening says
@@ -197,8 +197,7 @@ func (t *Table) lacks(source *Table, v VectorType, widening bool) string {
 		case own.typeName != "" && got.TypeName != own.typeName:
 			return fmt.Sprintf("its column %q is of type %s, want %s", own.Name, got.TypeName, own.typeName)
 		case own.typeName == "" && v.stored(got.Type) == "":
-			problem, _ := v.notVector(fmt.Sprintf("its column %q", own.Name), got)
-			return problem
+			return v.notVector(fmt.Sprintf("its column %q", own.Name), got)
 		}
 	}
 	for _, c := range t.Columns {

@@ -14,6 +14,7 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/embedsidecar/embedsidecar/internal/database"
+	"github.com/embedsidecar/embedsidecar/internal/refusal"
 	sqlfiles "github.com/embedsidecar/embedsidecar/sql"
 )
 
@@ -33,22 +34,19 @@ type Reading struct {
 }
 
 // ReadExpression makes sure that an expression is one expression over one row of the table, and finds out what it
-// reads. A problem is the user's to mend; err is a failure to find out. Nothing stays in the database.
-func ReadExpression(ctx context.Context, tx pgx.Tx, t *Table, word, expression string) (r Reading, problem string,
-	hint []string, err error,
-) {
-	err = database.RolledBack(ctx, tx, func(tx pgx.Tx) error {
-		problem, hint, err = ParseExpression(ctx, tx, t, word, expression)
-		return err
-	})
-	if problem != "" || err != nil {
-		return r, problem, hint, err
+// reads. *ConfigError is the user's to mend; other errors are failures to find out. Nothing stays in the database.
+func ReadExpression(ctx context.Context, tx pgx.Tx, t *Table, word, expression string) (r Reading, err error) {
+	if err := database.RolledBack(ctx, tx, func(tx pgx.Tx) error {
+		return ParseExpression(ctx, tx, t, word, expression)
+	}); err != nil {
+		return r, err
 	}
 	var mayTemp bool
 	if err := tx.QueryRow(ctx, "SELECT has_database_privilege(current_database(), 'TEMPORARY')").Scan(
 		&mayTemp); err != nil {
-		return r, "", nil, fmt.Errorf("look up privilege: %w", err)
+		return r, fmt.Errorf("look up privilege: %w", err)
 	}
+	var problem string
 	err = database.RolledBack(ctx, tx, func(tx pgx.Tx) error {
 		if mayTemp {
 			r, problem, err = analyse(ctx, tx, t, expression)
@@ -60,27 +58,26 @@ func ReadExpression(ctx context.Context, tx pgx.Tx, t *Table, word, expression s
 		}
 		return err
 	})
-	if problem != "" {
-		problem = word + " " + problem
+	if err == nil && problem != "" {
+		err = refusal.Config(word + " " + problem)
 	}
 	for i, w := range r.Warnings {
 		if !r.Unknown {
 			r.Warnings[i] = word + " " + w
 		}
 	}
-	return r, problem, hint, err
+	return r, err
 }
 
 // ParseExpression has Postgres parse the expression between round brackets and between square ones. What closes a
-// bracket that it did not open cannot pass both, so that what passes is one expression and nothing more.
-func ParseExpression(ctx context.Context, tx pgx.Tx, t *Table, word, expression string) (problem string, hint []string,
-	err error,
-) {
+// bracket that it did not open cannot pass both, so that what passes is one expression and nothing more. It returns
+// *ConfigError for what is none.
+func ParseExpression(ctx context.Context, tx pgx.Tx, t *Table, word, expression string) error {
 	if strings.TrimSpace(expression) == "" {
-		return word + " is blank", nil, nil
+		return refusal.Config(word + " is blank")
 	}
 	if strings.ContainsRune(expression, 0) {
-		return word + " contains a NUL character", nil, nil
+		return refusal.Config(word + " contains a NUL character")
 	}
 	from := " FROM " + t.Quoted() + " AS r"
 	conn := tx.Conn().PgConn()
@@ -89,42 +86,43 @@ func ParseExpression(ctx context.Context, tx pgx.Tx, t *Table, word, expression 
 		return BadExpression(word, err)
 	}
 	if len(round.ParamOIDs) > 0 {
-		return word + " contains a parameter such as $1", nil, nil
+		return refusal.Config(word + " contains a parameter such as $1")
 	}
 	if len(round.Fields) != 1 {
-		return fmt.Sprintf("%s is %d expressions, want one", word, len(round.Fields)), nil, nil
+		return refusal.Config(fmt.Sprintf("%s is %d expressions, want one", word, len(round.Fields)))
 	}
 	var category, name string
 	oid := round.Fields[0].DataTypeOID
 	if err := tx.QueryRow(ctx, "SELECT typcategory::text, format_type(oid, -1) FROM pg_type WHERE oid = $1",
 		oid).Scan(&category, &name); err != nil {
-		return "", nil, fmt.Errorf("look up type of %s: %w", word, err)
+		return fmt.Errorf("look up type of %s: %w", word, err)
 	}
 	switch {
 	case word == FilterWord && name != "boolean":
-		return fmt.Sprintf("%s is of type %s, want boolean", word, name), nil, nil
+		return refusal.Config(fmt.Sprintf("%s is of type %s, want boolean", word, name))
 	case word != FilterWord && category != "S":
-		return fmt.Sprintf("%s is of type %s, want text", word, name), []string{"cast it: (...)::text"}, nil
+		return refusal.Config(fmt.Sprintf("%s is of type %s, want text", word, name), "cast it: (...)::text")
 	}
 	if _, err := conn.Prepare(ctx, "", "SELECT ARRAY[\n"+expression+"\n]"+from, nil); err != nil {
 		return BadExpression(word, err)
 	}
-	return "", nil, nil
+	return nil
 }
 
 // unknownColumn finds the name in a server's message; in other languages than English there is no hint.
 var unknownColumn = regexp.MustCompile(`^column "([^".]+)" does not exist$`)
 
-// BadExpression turns what the parser says into a problem of the user's.
-func BadExpression(word string, err error) (problem string, hint []string, _ error) {
+// BadExpression makes *ConfigError of what the parser says of the user's expression.
+func BadExpression(word string, err error) error {
 	var pg *pgconn.PgError
 	if !errors.As(err, &pg) || database.Denied(err) {
-		return "", nil, fmt.Errorf("parse %s: %w", word, err)
+		return fmt.Errorf("parse %s: %w", word, err)
 	}
 	// Class 42 is syntax and names, 0A is what is not supported, 22 a constant that is no value of its type.
 	if class := pg.Code[:2]; class != "42" && class != "0A" && class != "22" {
-		return "", nil, fmt.Errorf("parse %s: %w", word, err)
+		return fmt.Errorf("parse %s: %w", word, err)
 	}
+	var hint []string
 	if pg.Hint != "" {
 		hint = append(hint, pg.Hint)
 	}
@@ -136,7 +134,7 @@ func BadExpression(word string, err error) (problem string, hint []string, _ err
 		"operator") {
 		hint = append(hint, "search_path is pg_catalog: what is elsewhere needs its schema in front, as in public.unaccent(title)")
 	}
-	return word + " is no expression over a row of the table: " + pg.Message, hint, nil
+	return refusal.Config(word+" is no expression over a row of the table: "+pg.Message, hint...)
 }
 
 // analyse asks Postgres itself what the expression reads: it makes a temporary view, looks at what the view depends

@@ -9,6 +9,7 @@ import (
 
 	"github.com/embedsidecar/embedsidecar/internal/database"
 	"github.com/embedsidecar/embedsidecar/internal/pipeline"
+	"github.com/embedsidecar/embedsidecar/internal/refusal"
 	sqlfiles "github.com/embedsidecar/embedsidecar/sql"
 )
 
@@ -16,7 +17,9 @@ import (
 //
 // Operators are those of the default btree operator class of what the index compares, so that sorting and comparing
 // agree.
-func (t *Table) FindKey(ctx context.Context, q database.Querier) (problem string, hint []string, err error) {
+//
+// It returns *ConfigError when rows cannot be named.
+func (t *Table) FindKey(ctx context.Context, q database.Querier) error {
 	// A domain's values are compared as those of its base type: a constraint that was added later need not hold for what
 	// is there.
 	rows, err := q.Query(ctx, sqlfiles.Query("table_key"), pgx.StrictNamedArgs{
@@ -24,38 +27,40 @@ func (t *Table) FindKey(ctx context.Context, q database.Querier) (problem string
 		"identity": t.Identity,
 	})
 	if err != nil {
-		return "", nil, fmt.Errorf("look up key of %s: %w", t.Quoted(), err)
+		return fmt.Errorf("look up key of %s: %w", t.Quoted(), err)
 	}
 	if t.Key, err = pgx.CollectRows(rows, pgx.RowToStructByName[pipeline.KeyColumn]); err != nil {
-		return "", nil, fmt.Errorf("look up key of %s: %w", t.Quoted(), err)
+		return fmt.Errorf("look up key of %s: %w", t.Quoted(), err)
 	}
 	for _, k := range t.Key {
 		if k.Equal == "" || k.Greater == "" {
-			return fmt.Sprintf("key column %q of %s is of type %s, which has no order of its own", k.Name, t.Quoted(), k.Type),
-				nil, nil
+			return refusal.Config(fmt.Sprintf("key column %q of %s is of type %s, which has no order of its own", k.Name,
+				t.Quoted(), k.Type))
 		}
 		if c, _ := t.Column(k.Name); c.Generated {
-			return fmt.Sprintf("key column %q of %s is generated, so the WAL does not name it", k.Name, t.Quoted()),
-				[]string{"ALTER TABLE " + t.Quoted() +
-					" REPLICA IDENTITY USING INDEX ...; with a unique index over NOT NULL columns that are not generated"}, nil
+			return refusal.Config(fmt.Sprintf("key column %q of %s is generated, so the WAL does not name it", k.Name,
+				t.Quoted()), "ALTER TABLE "+t.Quoted()+
+				" REPLICA IDENTITY USING INDEX ...; with a unique index over NOT NULL columns that are not generated")
 		}
 	}
 	alter := "ALTER TABLE " + t.Quoted()
 	switch {
 	case t.Identity == "n":
-		return t.Quoted() + " has REPLICA IDENTITY NOTHING: once published, its UPDATEs and DELETEs would fail",
-			[]string{alter + " REPLICA IDENTITY DEFAULT; (needs a primary key)"}, nil
+		return refusal.Config(t.Quoted()+
+			" has REPLICA IDENTITY NOTHING: once published, its UPDATEs and DELETEs would fail",
+			alter+" REPLICA IDENTITY DEFAULT; (needs a primary key)")
 	case len(t.Key) > 0:
-		return "", nil, nil
+		return nil
 	case t.Identity == "i":
-		return t.Quoted() + " has a replica identity whose index is gone",
-			[]string{alter + " REPLICA IDENTITY DEFAULT; (needs a primary key)"}, nil
+		return refusal.Config(t.Quoted()+" has a replica identity whose index is gone",
+			alter+" REPLICA IDENTITY DEFAULT; (needs a primary key)")
 	case t.Identity == "f":
-		return t.Quoted() + " has no primary key, so its rows have no name", []string{alter + " ADD PRIMARY KEY (...);"}, nil
+		return refusal.Config(t.Quoted()+" has no primary key, so its rows have no name", alter+" ADD PRIMARY KEY (...);")
 	default:
-		return t.Quoted() + " has no primary key that can name its rows in the WAL (a deferrable one cannot)",
-			[]string{alter + " ADD PRIMARY KEY (...);", "or, with a unique index over NOT NULL columns: " + alter +
-				" REPLICA IDENTITY USING INDEX ...;"}, nil
+		return refusal.Config(t.Quoted()+
+			" has no primary key that can name its rows in the WAL (a deferrable one cannot)",
+			alter+" ADD PRIMARY KEY (...);", "or, with a unique index over NOT NULL columns: "+alter+
+				" REPLICA IDENTITY USING INDEX ...;")
 	}
 }
 
@@ -82,11 +87,11 @@ func Leaves(ctx context.Context, q database.Reader, oid uint32) ([]uint32, error
 	return leaves, nil
 }
 
-// CheckLeaves makes sure that a change of any partition names its row by the key of the root.
-func (t *Table) CheckLeaves(ctx context.Context, q database.Querier) (problem string, hint []string, err error) {
+// CheckLeaves returns *ConfigError when the change of a partition would not name its row by the key of the root.
+func (t *Table) CheckLeaves(ctx context.Context, q database.Querier) error {
 	rows, err := q.Query(ctx, sqlfiles.Query("table_leaves"), pgx.StrictNamedArgs{"table": t.OID})
 	if err != nil {
-		return "", nil, fmt.Errorf("look up partitions of %s: %w", t.Quoted(), err)
+		return fmt.Errorf("look up partitions of %s: %w", t.Quoted(), err)
 	}
 	type leaf struct {
 		Schema, Name, Kind, Persistence, Identity string
@@ -94,27 +99,27 @@ func (t *Table) CheckLeaves(ctx context.Context, q database.Querier) (problem st
 	}
 	leaves, err := pgx.CollectRows(rows, pgx.RowToStructByName[leaf])
 	if err != nil {
-		return "", nil, fmt.Errorf("look up partitions of %s: %w", t.Quoted(), err)
+		return fmt.Errorf("look up partitions of %s: %w", t.Quoted(), err)
 	}
 	for _, l := range leaves {
 		name := database.Quote(l.Schema, l.Name)
 		switch {
 		case l.Kind == "p": // a partitioned table without partitions
 		case l.Kind != "r":
-			return fmt.Sprintf("partition %s is %s: it sends no changes", name, kinds[l.Kind]), nil, nil
+			return refusal.Config(fmt.Sprintf("partition %s is %s: it sends no changes", name, kinds[l.Kind]))
 		case l.Persistence != "p":
-			return fmt.Sprintf("partition %s is unlogged: its changes are not in the WAL", name),
-				[]string{"ALTER TABLE " + name + " SET LOGGED;"}, nil
+			return refusal.Config(fmt.Sprintf("partition %s is unlogged: its changes are not in the WAL", name),
+				"ALTER TABLE "+name+" SET LOGGED;")
 		case l.Identity == "f":
 		default:
 			for _, k := range t.Key {
 				if !slices.Contains(l.Key, k.Name) {
-					return fmt.Sprintf("partition %s does not name its rows by column %q of the key in the WAL", name, k.Name),
-						[]string{"ALTER TABLE " + name + " REPLICA IDENTITY DEFAULT; (or USING INDEX over the key of " + t.Quoted() +
-							")"}, nil
+					return refusal.Config(fmt.Sprintf("partition %s does not name its rows by column %q of the key in the WAL",
+						name, k.Name), "ALTER TABLE "+name+
+						" REPLICA IDENTITY DEFAULT; (or USING INDEX over the key of "+t.Quoted()+")")
 				}
 			}
 		}
 	}
-	return "", nil, nil
+	return nil
 }

@@ -130,24 +130,24 @@ var kinds = map[string]string{
 	"c": "a composite type", "t": "a TOAST table",
 }
 
-// Embeddable returns why no pipeline can read the table, or "".
-func (t *Table) Embeddable() (problem string, hint []string) {
+// Embeddable returns *ConfigError when no pipeline can read the table.
+func (t *Table) Embeddable() error {
 	switch {
 	case t.Kind != "r" && t.Kind != "p":
-		return fmt.Sprintf("%s is %s: only tables send their changes", t.Quoted(), kinds[t.Kind]),
-			[]string{"name the table that the rows are in"}
+		return refusal.Config(fmt.Sprintf("%s is %s: only tables send their changes", t.Quoted(), kinds[t.Kind]),
+			"name the table that the rows are in")
 	case t.Schema == "pg_catalog" || t.Schema == "information_schema" || t.Schema == "embedsidecar" ||
 		strings.HasPrefix(t.Schema, "pg_"):
-		return fmt.Sprintf("%s is a table of the system", t.Quoted()), nil
+		return refusal.Config(fmt.Sprintf("%s is a table of the system", t.Quoted()))
 	case t.Persistence == "u":
-		return t.Quoted() + " is unlogged: its changes are not in the WAL",
-			[]string{"ALTER TABLE " + t.Quoted() + " SET LOGGED;"}
+		return refusal.Config(t.Quoted()+" is unlogged: its changes are not in the WAL",
+			"ALTER TABLE "+t.Quoted()+" SET LOGGED;")
 	case t.Persistence == "t":
-		return t.Quoted() + " is a temporary table", nil
+		return refusal.Config(t.Quoted() + " is a temporary table")
 	case t.RowSecurity:
-		return t.Quoted() + " has row-level security that hides rows from this role: hidden rows would be taken for deleted ones", t.bypass()
+		return refusal.Config(t.Quoted()+" has row-level security that hides rows from this role: hidden rows would be taken for deleted ones", t.bypass()...)
 	}
-	return "", nil
+	return nil
 }
 
 // bypass is the way out of row-level security.

@@ -71,10 +71,8 @@ func FindVector(ctx context.Context, q database.Querier) (VectorType, error) {
 		v.OIDs[pipeline.StoredBit] = pgtype.BitOID
 	}
 	if errors.Is(err, pgx.ErrNoRows) {
-		return v, &refusal.ConfigError{
-			Problem: "the extension vector is not installed in this database",
-			Hint:    []string{"CREATE EXTENSION vector; (superuser, or the owner of the database where the server trusts the extension)"},
-		}
+		return v, refusal.Config("the extension vector is not installed in this database",
+			"CREATE EXTENSION vector; (superuser, or the owner of the database where the server trusts the extension)")
 	}
 	if err != nil {
 		return v, fmt.Errorf("look up type vector: %w", err)
@@ -82,21 +80,21 @@ func FindVector(ctx context.Context, q database.Querier) (VectorType, error) {
 	return v, nil
 }
 
-// unknown returns why the configured type of a destination cannot be had here, or "".
-func (v VectorType) unknown(stored pipeline.Stored) (problem string, hint []string) {
+// unknown returns *ConfigError when the configured type of a destination cannot be had here.
+func (v VectorType) unknown(stored pipeline.Stored) error {
 	switch {
 	case stored == "" || v.OIDs[stored] != 0:
-		return "", nil
+		return nil
 	case stored == pipeline.StoredHalfvec || stored == pipeline.StoredBit || stored == pipeline.StoredSparse:
-		return fmt.Sprintf("a destination of type %s needs pgvector 0.7 or newer; this database has %s", stored, v.Version),
-			[]string{"ALTER EXTENSION vector UPDATE; (after installing a newer one on the server)"}
+		return refusal.Config(fmt.Sprintf("a destination of type %s needs pgvector 0.7 or newer; this database has %s",
+			stored, v.Version),
+			"ALTER EXTENSION vector UPDATE; (after installing a newer one on the server)")
 	}
-	return fmt.Sprintf("a destination cannot be of type %s", stored),
-		[]string{"vector, halfvec, bit and sparsevec are possible"}
+	return refusal.Config(fmt.Sprintf("a destination cannot be of type %s", stored),
+		"vector, halfvec, bit and sparsevec are possible")
 }
 
 // notVector says what is wrong with a column whose type is none of ours.
-func (v VectorType) notVector(what string, c Column) (problem string, hint []string) {
-	return fmt.Sprintf("%s is of type %s, not %s", what, c.TypeName, database.Quote(v.Schema, "vector")),
-		[]string{"name another column: one that is not there yet is added"}
+func (v VectorType) notVector(what string, c Column) string {
+	return fmt.Sprintf("%s is of type %s, not %s", what, c.TypeName, database.Quote(v.Schema, "vector"))
 }

@@ -293,8 +293,8 @@ func (c *checker) checkSlot(ctx context.Context, tx pgx.Tx) error {
 	name := "publication"
 	if pub == nil {
 		c.add(name, Wrong, fmt.Sprintf("%q does not exist", publication), "run embedsidecar init as the owner of the tables")
-	} else if problem, hint := pub.Unfit(publication); problem != "" {
-		c.add(name, Wrong, problem, hint...)
+	} else if unfit := pub.Unfit(publication); unfit != nil {
+		c.add(name, Wrong, unfit.Problem, unfit.Hint...)
 	} else {
 		c.add(name, OK, fmt.Sprintf("%q, tables: %d", publication, len(pub.Entries)))
 	}

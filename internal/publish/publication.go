@@ -95,21 +95,23 @@ func Find(ctx context.Context, q database.Querier, name string, version int) (*P
 	return &p, nil
 }
 
-// Unfit returns why a publication that is there cannot be ours, or "".
-func (p *Publication) Unfit(name string) (problem string, hint []string) {
+// Unfit returns what is wrong with a publication that is there and cannot be ours, or nil.
+func (p *Publication) Unfit(name string) *refusal.ConfigError {
+	wrong := func(what, hint string) *refusal.ConfigError {
+		return &refusal.ConfigError{Problem: fmt.Sprintf("publication %q %s", name, what), Hint: []string{hint}}
+	}
 	switch {
 	case p.AllTables:
-		return fmt.Sprintf("publication %q publishes all tables: what we write would come back as changes", name),
-			[]string{"choose another name for the publication"}
+		return wrong("publishes all tables: what we write would come back as changes",
+			"choose another name for the publication")
 	case p.ViaRoot:
-		return fmt.Sprintf("publication %q has publish_via_partition_root: the TRUNCATE of a partition would go unnoticed",
-				name),
-			[]string{"ALTER PUBLICATION " + database.Quote(name) + " SET (publish_via_partition_root = false);"}
+		return wrong("has publish_via_partition_root: the TRUNCATE of a partition would go unnoticed",
+			"ALTER PUBLICATION "+database.Quote(name)+" SET (publish_via_partition_root = false);")
 	case !p.AllKinds:
-		return fmt.Sprintf("publication %q leaves out some kinds of changes", name),
-			[]string{"ALTER PUBLICATION " + database.Quote(name) + " SET (publish = 'insert, update, delete, truncate');"}
+		return wrong("leaves out some kinds of changes",
+			"ALTER PUBLICATION "+database.Quote(name)+" SET (publish = 'insert, update, delete, truncate');")
 	}
-	return "", nil
+	return nil
 }
 
 // has reports whether the publication sends a table as it shall.
@@ -162,8 +164,8 @@ func Plan(name string, now *Publication, want []Wanted, mayCreate bool, grant st
 		}
 		return []step.Action{a}, nil
 	}
-	if problem, hint := now.Unfit(name); problem != "" {
-		return nil, &refusal.ConfigError{Problem: problem, Hint: hint}
+	if unfit := now.Unfit(name); unfit != nil {
+		return nil, unfit
 	}
 	alter := "ALTER PUBLICATION " + database.Quote(name)
 	for _, w := range want {

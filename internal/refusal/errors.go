@@ -30,6 +30,9 @@ func (e *ConfigError) Error() string {
 // Hints returns the ways out.
 func (e *ConfigError) Hints() []string { return e.Hint }
 
+// Config returns a *ConfigError that does not know its pipeline.
+func Config(problem string, hint ...string) error { return &ConfigError{Problem: problem, Hint: hint} }
+
 // MissingError says that a source table is not there.
 type MissingError struct{ ConfigError }
 
@@ -141,10 +144,10 @@ func About(name string, err error) error {
 	return err
 }
 
-// Either returns err if there is one and problem otherwise.
-func Either(problem, err error) error {
-	if err != nil {
-		return err
+// Of names the pipeline in a *ConfigError that does not know it, and leaves other errors as they are.
+func Of(name string, err error) error {
+	if e, ok := err.(*ConfigError); ok { //nolint:errorlint // these come unwrapped from this package
+		e.Pipeline = name
 	}
-	return problem
+	return err
 }

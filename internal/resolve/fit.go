@@ -68,12 +68,12 @@ func (f *Findings) retyped() error {
 	}
 }
 
-// unindexable returns why no index can be built over vectors of this width, or "".
-func unindexable(spec pipeline.Spec, stored pipeline.Stored, dims int) (problem string, hint []string) {
+// unindexable returns *ConfigError when no index can be built over vectors of this width.
+func unindexable(spec pipeline.Spec, stored pipeline.Stored, dims int) error {
 	if spec.Index == "" || dims <= stored.Indexable() {
-		return "", nil
+		return nil
 	}
-	hint = []string{"leave index out: searches then read every vector"}
+	hint := []string{"leave index out: searches then read every vector"}
 	for _, other := range []pipeline.Stored{pipeline.StoredHalfvec, pipeline.StoredBit} {
 		if dims <= other.Indexable() {
 			hint = append([]string{fmt.Sprintf("store them as %s, which is indexed up to %d dimensions: into: {..., type: %s}",
@@ -81,8 +81,8 @@ func unindexable(spec pipeline.Spec, stored pipeline.Stored, dims int) (problem 
 			break
 		}
 	}
-	return fmt.Sprintf("vectors of type %s are indexed up to %d dimensions; the model's have %d", stored.Name(),
-		stored.Indexable(), dims), hint
+	return refusal.Config(fmt.Sprintf("vectors of type %s are indexed up to %d dimensions; the model's have %d",
+		stored.Name(), stored.Indexable(), dims), hint...)
 }
 
 // toMake is the way out of a destination that is not there.

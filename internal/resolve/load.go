@@ -219,10 +219,8 @@ func detail(problem string, hint []string) string {
 func runnable(ctx context.Context, tx pgx.Tx, f *Findings) error {
 	sql := "SELECT " + f.Pipeline.TextExpression() + ", " + f.Pipeline.ContextExpression() + ", " +
 		f.Pipeline.FilterExpression() + " FROM " + f.Pipeline.Source() + " AS r LIMIT 0"
-	var problem string
-	var hint []string
-	err := database.RolledBack(ctx, tx, func(tx pgx.Tx) (err error) {
-		if problem, hint, err = parseStored(ctx, tx, f); problem != "" || err != nil {
+	err := database.RolledBack(ctx, tx, func(tx pgx.Tx) error {
+		if err := parseStored(ctx, tx, f); err != nil {
 			return err
 		}
 		return database.Extended(ctx, tx, sql)
@@ -236,11 +234,11 @@ func runnable(ctx context.Context, tx pgx.Tx, f *Findings) error {
 		}
 		return &refusal.ConfigError{Pipeline: f.Pipeline.Name, Problem: "read " + f.Table.Quoted() + ": " + err.Error()}
 	}
-	if problem == "" && err != nil {
-		problem, hint, err = catalog.BadExpression(catalog.TextWord, err)
+	if _, told := errors.AsType[*refusal.ConfigError](err); err != nil && !told {
+		err = catalog.BadExpression(catalog.TextWord, err)
 	}
-	if problem != "" || err != nil {
-		return refusal.Either(&refusal.ConfigError{Pipeline: f.Pipeline.Name, Problem: problem, Hint: hint}, err)
+	if err != nil {
+		return refusal.Of(f.Pipeline.Name, err)
 	}
 	return Permitted(ctx, tx, f)
 }
@@ -274,7 +272,7 @@ func unreadable(ctx context.Context, q database.Querier, f *Findings) error {
 }
 
 // parseStored has the server parse each expression of a stored pipeline, and run none.
-func parseStored(ctx context.Context, tx pgx.Tx, f *Findings) (problem string, hint []string, err error) {
+func parseStored(ctx context.Context, tx pgx.Tx, f *Findings) error {
 	p := &f.Pipeline
 	for _, e := range []struct{ word, expression string }{
 		{catalog.TextWord, p.Text},
@@ -284,10 +282,9 @@ func parseStored(ctx context.Context, tx pgx.Tx, f *Findings) (problem string, h
 		if strings.TrimSpace(e.expression) == "" {
 			continue
 		}
-		if problem, hint, err := catalog.ParseExpression(ctx, tx, f.Table, e.word, e.expression); problem != "" ||
-			err != nil {
-			return problem, hint, err
+		if err := catalog.ParseExpression(ctx, tx, f.Table, e.word, e.expression); err != nil {
+			return err
 		}
 	}
-	return "", nil, nil
+	return nil
 }

@@ -95,11 +95,9 @@ func (f *Findings) hidden(ctx context.Context, q database.Querier) ([]string, er
 func Inspect(ctx context.Context, tx pgx.Tx, spec pipeline.Spec, model catalog.Vectors, stored *Stored) (*Findings,
 	error,
 ) {
-	fail := func(problem string, hint []string) error {
-		return &refusal.ConfigError{Pipeline: spec.Name, Problem: problem, Hint: hint}
-	}
+	fail := func(problem string) error { return &refusal.ConfigError{Pipeline: spec.Name, Problem: problem} }
 	if problem := catalog.Malformed(spec); problem != "" {
-		return nil, fail(problem, nil)
+		return nil, fail(problem)
 	}
 	var t *catalog.Table
 	var err error
@@ -115,8 +113,8 @@ func Inspect(ctx context.Context, tx pgx.Tx, spec pipeline.Spec, model catalog.V
 		spec.IntoSchema = spec.Schema // the embedding table did not move with the source
 	}
 	spec.Schema, spec.Table = t.Schema, t.Name
-	if problem, hint := t.Embeddable(); problem != "" {
-		return nil, fail(problem, hint)
+	if err := t.Embeddable(); err != nil {
+		return nil, refusal.Of(spec.Name, err)
 	}
 	if err := catalog.Usable(ctx, tx, t); err != nil {
 		return nil, err
@@ -124,12 +122,12 @@ func Inspect(ctx context.Context, tx pgx.Tx, spec pipeline.Spec, model catalog.V
 	if err := t.Unruly(ctx, tx); err != nil {
 		return nil, refusal.About(spec.Name, err)
 	}
-	if problem, hint, err := t.FindKey(ctx, tx); problem != "" || err != nil {
-		return nil, refusal.Either(fail(problem, hint), err)
+	if err := t.FindKey(ctx, tx); err != nil {
+		return nil, refusal.Of(spec.Name, err)
 	}
 	if t.Kind == "p" {
-		if problem, hint, err := t.CheckLeaves(ctx, tx); problem != "" || err != nil {
-			return nil, refusal.Either(fail(problem, hint), err)
+		if err := t.CheckLeaves(ctx, tx); err != nil {
+			return nil, refusal.Of(spec.Name, err)
 		}
 	}
 	f := &Findings{Table: t, Pipeline: pipeline.Pipeline{
@@ -152,26 +150,26 @@ func Inspect(ctx context.Context, tx pgx.Tx, spec pipeline.Spec, model catalog.V
 	if err != nil {
 		return nil, err
 	}
-	d, problem, hint, err := catalog.FindDestination(ctx, tx, spec, t, f.Vector, model)
+	d, err := catalog.FindDestination(ctx, tx, spec, t, f.Vector, model)
 	f.Destination, f.Pipeline.IntoOID = d, d.OID
 	f.Pipeline.Stored = d.Stored
-	if problem != "" || err != nil {
-		return nil, refusal.Either(fail(problem, hint), err)
+	if err != nil {
+		return nil, refusal.Of(spec.Name, err)
 	}
 	f.Pipeline.Chunked, f.Pipeline.HashIndexed = d.Chunked || !d.Exists && spec.Chunking.On(), d.Indexed
 	if spec.ToColumn() && (slices.Contains(f.Reads, spec.IntoColumn) || slices.Contains(f.Pipeline.Watched,
 		spec.IntoColumn)) {
-		return nil, fail(fmt.Sprintf("the destination %q is among the columns that the text is made of: every vector would ask for another", spec.IntoColumn), nil)
+		return nil, fail(fmt.Sprintf("the destination %q is among the columns that the text is made of: every vector would ask for another", spec.IntoColumn))
 	}
 	f.Pipeline.Dims = model.Dims
 	if model.Dims == 0 {
 		f.Pipeline.Dims = f.Destination.Dims
 	}
 	if f.Pipeline.Dims == 0 {
-		return nil, fail(fmt.Sprintf("the width of the vectors is not known: neither the model nor the destination %s says it", catalog.DestinationName(spec)), nil)
+		return nil, fail(fmt.Sprintf("the width of the vectors is not known: neither the model nor the destination %s says it", catalog.DestinationName(spec)))
 	}
-	if problem, hint := unindexable(spec, f.Destination.Stored, f.Pipeline.Dims); problem != "" {
-		return nil, fail(problem, hint)
+	if err := unindexable(spec, f.Destination.Stored, f.Pipeline.Dims); err != nil {
+		return nil, refusal.Of(spec.Name, err)
 	}
 	return f, nil
 }
@@ -179,16 +177,16 @@ func Inspect(ctx context.Context, tx pgx.Tx, spec pipeline.Spec, model catalog.V
 // readColumns finds out which columns text and filter read.
 func (f *Findings) readColumns(ctx context.Context, tx pgx.Tx) error {
 	p, t := &f.Pipeline, f.Table
-	fail := func(problem string, hint []string) error {
+	fail := func(problem string, hint ...string) error {
 		return &refusal.ConfigError{Pipeline: p.Name, Problem: problem, Hint: hint}
 	}
 	seen := map[string]bool{}
 	for _, c := range p.Columns {
 		if _, ok := t.Column(c); !ok {
-			return fail(fmt.Sprintf("table %s has no column %q", t.Quoted(), c), spelling.DidYouMean(c, t.ColumnNames()))
+			return fail(fmt.Sprintf("table %s has no column %q", t.Quoted(), c), spelling.DidYouMean(c, t.ColumnNames())...)
 		}
 		if seen[c] {
-			return fail(fmt.Sprintf("column %q is named twice", c), nil)
+			return fail(fmt.Sprintf("column %q is named twice", c))
 		}
 		seen[c] = true
 	}
@@ -205,9 +203,9 @@ func (f *Findings) readColumns(ctx context.Context, tx pgx.Tx) error {
 		if e.expression == "" && e.word != catalog.TextWord {
 			continue
 		}
-		r, problem, hint, err := catalog.ReadExpression(ctx, tx, t, e.word, e.expression)
-		if problem != "" || err != nil {
-			return refusal.Either(fail(problem, hint), err)
+		r, err := catalog.ReadExpression(ctx, tx, t, e.word, e.expression)
+		if err != nil {
+			return refusal.Of(p.Name, err)
 		}
 		if r.Unknown && e.word == catalog.TextWord && p.Text == "" && !t.AnyGenerated(p.Columns) {
 			r = catalog.Reading{Columns: p.Columns} // no need to ask Postgres
@@ -230,10 +228,8 @@ func (f *Findings) readColumns(ctx context.Context, tx pgx.Tx) error {
 			return fmt.Errorf("look up role: %w", err)
 		}
 		return fail("what its text and filter read cannot be found out without the privilege TEMPORARY on the database, and a vector written into the row might change it",
-			[]string{
-				"GRANT TEMPORARY ON DATABASE " + database.Quote(name) + " TO " + database.Quote(role) + "; (for init alone)",
-				"or use an embedding table as destination",
-			})
+			"GRANT TEMPORARY ON DATABASE "+database.Quote(name)+" TO "+database.Quote(role)+"; (for init alone)",
+			"or use an embedding table as destination")
 	}
 	if len(read) == 0 {
 		f.Warnings = append(f.Warnings, "neither text nor filter reads a column: every row has the same text")

@@ -54,8 +54,11 @@ func All(ctx context.Context, o Options) (Removed, error) {
 			done.Kept = names(marked)
 		}
 		version, err := catalog.SchemaVersion(ctx, tx)
-		if err != nil || version == 0 && (!o.Embeddings || len(marked) == 0) {
-			return refusal.Either(&refusal.NotSetUpError{}, err)
+		if err == nil && version == 0 && (!o.Embeddings || len(marked) == 0) {
+			err = &refusal.NotSetUpError{}
+		}
+		if err != nil {
+			return err
 		}
 		if version > 0 {
 			if plan, err = removeSlots(ctx, tx); err != nil {
