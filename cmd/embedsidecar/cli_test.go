@@ -8,6 +8,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
+	"os/exec"
 	"slices"
 	"strings"
 	"testing"
@@ -236,6 +238,8 @@ func TestExitCode(t *testing.T) {
 		{t.Context(), misuse("x"), 2},
 		{t.Context(), fmt.Errorf("run: %w", &config.Error{}), 2},
 		{t.Context(), &config.NotFoundError{}, 2},
+		{t.Context(), &config.ParseError{}, 2},
+		{t.Context(), fmt.Errorf("make ONNX: %w", &exec.ExitError{ProcessState: &os.ProcessState{}}), 1},
 		{t.Context(), &refusal.ConfigError{}, 2},
 		{t.Context(), &refusal.MissingError{}, 2},
 		{t.Context(), &refusal.NotSetUpError{}, 3},

@@ -39,7 +39,6 @@ type failure struct {
 func (f *failure) Error() string   { return f.err.Error() }
 func (f *failure) Unwrap() error   { return f.err }
 func (f *failure) Hints() []string { return f.hints }
-func (f *failure) ExitCode() int   { return f.code }
 
 // fail makes an error with an exit status and ways out.
 func fail(code int, err error, hints ...string) error {
@@ -57,9 +56,8 @@ func exitCode(ctx context.Context, err error) int {
 	if err == nil {
 		return exitOK
 	}
-	var own interface{ ExitCode() int }
-	if errors.As(err, &own) {
-		return own.ExitCode()
+	if own, ok := errors.AsType[*failure](err); ok {
+		return own.code
 	}
 	if known, ok := errors.AsType[*problem.Error](err); ok {
 		return statuses[known.Class]

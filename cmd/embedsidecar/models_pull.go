@@ -54,7 +54,7 @@ func newModelsPull() *command {
 func (c *pullCommand) pull(ctx context.Context, env *environment) error {
 	download, err := env.models().Download(folders.Source{
 		Hub: env.config.Hub, Name: env.args[0], Revision: c.revision, Sums: c.sums, SHA256: c.sha256,
-		Unpinned: c.unpinned, Log: env.log,
+		Unpinned: c.unpinned, Names: folders.Names{Sums: "--sums", SHA256: "--sha256", Unpinned: "--unpinned"}, Log: env.log,
 	})
 	if err != nil {
 		return err

@@ -55,7 +55,9 @@ func newPluginsRegister() *command {
 func (r *registerCommand) run(ctx context.Context, env *environment) error {
 	done, err := env.plugins().Register(ctx, registry.Registration{
 		File: env.args[0], Name: r.name, Processes: r.processes, MemoryLimit: r.memoryLimit, CallTimeout: r.callTimeout,
-		Env: r.env.Value(), DryRun: env.dryRun,
+		Env: r.env.Value(), DryRun: env.dryRun, Names: registry.Names{
+			Processes: "--processes", MemoryLimit: "--memory-limit", CallTimeout: "--call-timeout", Env: "--allow-env",
+		},
 	})
 	if done.NotNoted != "" {
 		env.say("%s", done.NotNoted)

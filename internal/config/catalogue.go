@@ -83,6 +83,9 @@ type catalogueEntry struct {
 	CallTimeout string   `yaml:"call_timeout,omitempty"`
 }
 
+// OtherCatalogue is the way out for a user who may not write the file of registered plugins.
+const OtherCatalogue = "name a catalogue that this user may write, the same for run: --plugin-catalog FILE"
+
 // ChangeCatalogue changes the file of registered plugins, one writer at a time; the file is replaced as a whole, and
 // not at all when change returns an error.
 func ChangeCatalogue(path string, change func([]Plugin) ([]Plugin, error)) error {

@@ -48,6 +48,17 @@ func NewFinder(executable string, environ []string) Finder {
 	return Finder{Executable: executable, Cache: filepath.Join(cache, "embedsidecar")}
 }
 
+// NewModels returns the folder that new models go into: what --model-dir names, else one in the user's cache.
+func (f Finder) NewModels(c *Config) (string, error) {
+	if c.ModelDir != "" {
+		return filepath.Abs(c.ModelDir)
+	}
+	if f.Cache == "" {
+		return "", mistake("there is no folder for models: neither --model-dir nor HOME nor XDG_CACHE_HOME is set")
+	}
+	return filepath.Join(f.Cache, "models"), nil
+}
+
 // NotFoundError tells that a plugin, a model or a library is not where it was looked for.
 type NotFoundError struct {
 	Kind     string   // "plugin", "model", or what the library is
@@ -74,9 +85,6 @@ func (e *NotFoundError) Hints() []string {
 	}
 	return hints
 }
-
-// ExitCode is that of a mistake in usage or configuration.
-func (e *NotFoundError) ExitCode() int { return 2 }
 
 // beside returns folders next to the program, then the system's.
 func (f Finder) beside(names ...string) []string {

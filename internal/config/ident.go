@@ -28,9 +28,6 @@ func (e *ParseError) shown() string {
 	return fmt.Sprintf("%s\n    %s\n    %s^", e.Message, line, strings.Repeat(" ", column))
 }
 
-// ExitCode is that of a mistake in usage or configuration.
-func (e *ParseError) ExitCode() int { return 2 }
-
 // excerpt returns the line of s that holds offset, shortened around it, and the column of offset in runes.
 func excerpt(s string, offset int) (line string, column int) {
 	const before, after = 60, 40

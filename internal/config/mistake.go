@@ -51,9 +51,6 @@ func (e *Error) Hints() []string {
 	return []string{e.Hint}
 }
 
-// ExitCode is that of a mistake in usage or configuration.
-func (e *Error) ExitCode() int { return 2 }
-
 // shown is an error's text where the subject is already named.
 func shown(err error) string {
 	if parse, ok := errors.AsType[*ParseError](err); ok {

@@ -5,7 +5,6 @@ package folders
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"maps"
 	"path/filepath"
@@ -35,16 +34,7 @@ func (f Folders) found() []models.Info {
 }
 
 // home is where new models go.
-func (f Folders) home() (string, error) {
-	if f.source.Config.ModelDir != "" {
-		return filepath.Abs(f.source.Config.ModelDir)
-	}
-	if f.source.Find.Cache == "" {
-		return "", problem.New(problem.Usage, errors.New(
-			"there is no folder for models: neither --model-dir nor HOME nor XDG_CACHE_HOME is set"))
-	}
-	return filepath.Join(f.source.Find.Cache, "models"), nil
-}
+func (f Folders) home() (string, error) { return f.source.Find.NewModels(f.source.Config) }
 
 // known is a model as the user knows it.
 type known struct {

@@ -78,9 +78,8 @@ func importFailure(err error) error {
 	if exists, ok := errors.AsType[*models.ExistsError](err); ok {
 		return problem.New(problem.Conflict, err, exists.Hints()...)
 	}
-	var own interface{ ExitCode() int }
 	_, classified := errors.AsType[*problem.Error](err)
-	if classified || errors.As(err, &own) { // a plugin or a library that is not there, with its hints
+	if classified || problem.Of(err) == problem.Usage { // a plugin or a library that is not there, with its hints
 		return err
 	}
 	if class, _ := embed.Classify(err); class == embed.Configuration {
@@ -92,6 +91,9 @@ func importFailure(err error) error {
 	return problem.New(problem.Failed, err)
 }
 
+// Names are what whoever asks calls the pins of a Source: --sums. The way out of a mistake is told in these words.
+type Names struct{ Sums, SHA256, Unpinned string }
+
 // Source is what to fetch from a hub, and what it must be.
 type Source struct {
 	Hub      string
@@ -100,6 +102,7 @@ type Source struct {
 	Sums     string // file in the form of SHA256SUMS with what exactly to fetch; "": none
 	SHA256   string // what the weights must be; "": not said
 	Unpinned bool   // the first time what comes is taken
+	Names    Names
 	Log      *slog.Logger
 }
 
@@ -181,15 +184,15 @@ func (d *Download) pin(s Source) error {
 	}
 	if s.Sums != "" {
 		if s.SHA256 != "" {
-			return wrong("--sums and --sha256 exclude each other: a list has the sum of the weights, too")
+			return wrong("%s and %s exclude each other: a list has the sum of the weights, too", s.Names.Sums, s.Names.SHA256)
 		}
 		data, err := os.ReadFile(s.Sums)
 		if err != nil {
-			return wrong("--sums: %w", err)
+			return wrong("%s: %w", s.Names.Sums, err)
 		}
 		d.Only = true
 		if d.Pins, err = models.ParseSums(data); err != nil {
-			return wrong("--sums: %s: %w", s.Sums, err)
+			return wrong("%s: %s: %w", s.Names.Sums, s.Sums, err)
 		}
 		return nil
 	}
@@ -203,7 +206,7 @@ func (d *Download) pin(s Source) error {
 	if s.SHA256 != "" {
 		pin := strings.ToLower(s.SHA256)
 		if _, err := models.ParseSums([]byte(pin + "  x\n")); err != nil {
-			return wrong("--sha256: expected 64 hexadecimal digits, not %q", s.SHA256)
+			return wrong("%s: expected 64 hexadecimal digits, not %q", s.Names.SHA256, s.SHA256)
 		}
 		if d.Pins == nil {
 			d.Pins = models.Sums{}
@@ -216,8 +219,8 @@ func (d *Download) pin(s Source) error {
 	}
 	if len(d.Pins) == 0 && !s.Unpinned {
 		return problem.New(problem.Usage, fmt.Errorf("nothing says what the weights of %s must be", d.Name),
-			"--sha256 HEX pins them: the hub shows the sum of each large file",
-			"--unpinned takes them as they come, and prints the sums")
+			s.Names.SHA256+" HEX pins them: the hub shows the sum of each large file",
+			s.Names.Unpinned+" takes them as they come, and prints the sums")
 	}
 	return nil
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/embedsidecar/embedsidecar/internal/node/embedders"
 	"github.com/embedsidecar/embedsidecar/internal/node/folders"
 	"github.com/embedsidecar/embedsidecar/internal/problem"
+	"github.com/embedsidecar/embedsidecar/testenv/program"
 )
 
 // TestDownload_ComesWithAPin: what is fetched is what somebody has said before, or what the first pull has found.
@@ -68,5 +69,25 @@ func TestDownload_ComesWithAPin(t *testing.T) {
 	if got, only := pins(func(s *folders.Source) { s.SHA256 = sum }); got["config.json"] != other || got[weights] != sum ||
 		!only {
 		t.Errorf("of the first pull, and weights: %v, %v", got, only)
+	}
+}
+
+// TestImport_FailsInAWayOfItsOwn: what Python ends with is no status of this program.
+func TestImport_FailsInAWayOfItsOwn(t *testing.T) {
+	t.Parallel()
+	from, python := t.TempDir(), filepath.Join(t.TempDir(), "python")
+	for _, name := range []string{"config.json", "tokenizer.json", "model.safetensors"} {
+		if err := os.WriteFile(filepath.Join(from, name), []byte("{}"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := program.Write(python, []byte("#!/bin/sh\nexit 9\n")); err != nil {
+		t.Fatal(err)
+	}
+	c := config.Default()
+	c.ModelDir = t.TempDir()
+	_, err := folders.Of(embedders.Source{Config: c}).Import(t.Context(), from, folders.New{Name: "new", Python: python})
+	if problem.Of(err) != problem.Failed || !strings.Contains(err.Error(), "exit status 9") {
+		t.Errorf("%v: %v", problem.Of(err), err)
 	}
 }

@@ -25,7 +25,11 @@ type Registration struct {
 	CallTimeout string   // likewise; "0" is what is usual
 	Env         []string // names of variables that it may see
 	DryRun      bool
+	Names       Names
 }
+
+// Names are what whoever asks calls the parts of a Registration: --processes. A mistake is told in these words.
+type Names struct{ Processes, MemoryLimit, CallTimeout, Env string }
 
 // Registered is what became of a registration.
 type Registered struct {
@@ -91,8 +95,7 @@ func (c Registry) Register(ctx context.Context, r Registration) (done Registered
 	})
 	switch {
 	case errors.Is(err, os.ErrPermission), errors.Is(err, os.ErrNotExist):
-		return done, problem.New(problem.Permission, err,
-			"name a catalogue that this user may write, the same for run: --plugin-catalog FILE")
+		return done, problem.New(problem.Permission, err, config.OtherCatalogue)
 	case err != nil && !errors.Is(err, errDryRun):
 		return done, err
 	case r.DryRun && done.Result != already:
@@ -140,27 +143,27 @@ func (r *Registration) amend(p *config.Plugin) error {
 	wrong := func(format string, args ...any) error { return problem.New(problem.Usage, fmt.Errorf(format, args...)) }
 	if r.Processes != 0 {
 		if r.Processes < 1 || r.Processes > host.MaxProcesses {
-			return wrong("--processes: expected 1 to %d, not %d", host.MaxProcesses, r.Processes)
+			return wrong("%s: expected 1 to %d, not %d", r.Names.Processes, host.MaxProcesses, r.Processes)
 		}
 		p.Processes = r.Processes
 	}
 	if r.MemoryLimit != "" {
 		limit, err := config.ParseMemory(r.MemoryLimit)
 		if err != nil {
-			return wrong("--memory-limit: %s", err)
+			return wrong("%s: %s", r.Names.MemoryLimit, err)
 		}
 		p.MemoryLimit = limit
 	}
 	if r.CallTimeout != "" {
 		timeout, err := config.ParseCallTimeout(r.CallTimeout)
 		if err != nil {
-			return wrong("--call-timeout: %s", err)
+			return wrong("%s: %s", r.Names.CallTimeout, err)
 		}
 		p.CallTimeout = timeout
 	}
 	if len(r.Env) > 0 {
 		if err := config.CheckVariables(r.Env); err != nil {
-			return wrong("--allow-env: %s", err)
+			return wrong("%s: %s", r.Names.Env, err)
 		}
 		p.Env = r.Env
 	}
