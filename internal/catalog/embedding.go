@@ -13,6 +13,7 @@ import (
 	"github.com/embedsidecar/embedsidecar/internal/database"
 	"github.com/embedsidecar/embedsidecar/internal/pipeline"
 	"github.com/embedsidecar/embedsidecar/internal/refusal"
+	sqlfiles "github.com/embedsidecar/embedsidecar/sql"
 )
 
 // ownColumn is a column of an embedding table besides the key.
@@ -100,11 +101,8 @@ func findEmbeddingTable(ctx context.Context, q pgx.Tx, spec pipeline.Spec, t *Ta
 	}
 	var key []string
 	var comment string
-	err = q.QueryRow(ctx, `SELECT coalesce((SELECT array_agg(a.attname::text ORDER BY n) FROM pg_index i CROSS
-		JOIN LATERAL generate_series(0, i.indnkeyatts - 1) AS n
-		JOIN pg_attribute a ON a.attrelid = i.indrelid AND a.attnum = i.indkey[n] WHERE i.indrelid = $1 AND i.indisprimary),
-		'{}'),
-		coalesce(obj_description($1, 'pg_class'), '')`, into.OID).Scan(&key, &comment)
+	args := pgx.StrictNamedArgs{"table": into.OID}
+	err = q.QueryRow(ctx, sqlfiles.Query("embedding_key"), args).Scan(&key, &comment)
 	if err != nil {
 		return d, fmt.Errorf("look up key of %s: %w", name, err)
 	}
@@ -128,10 +126,7 @@ func findEmbeddingTable(ctx context.Context, q pgx.Tx, spec pipeline.Spec, t *Ta
 		return d, refusal.Config(fmt.Sprintf("the embedding table %s has row-level security that hides rows from this role",
 			name), into.bypass()...)
 	}
-	if err := q.QueryRow(ctx, `SELECT EXISTS (SELECT FROM pg_index i JOIN pg_attribute a ON a.attrelid = i.indrelid
-		AND a.attnum = i.indkey[0]
-		WHERE i.indrelid = $1 AND a.attname = 'text_hash' AND i.indisvalid AND i.indpred IS NULL)`,
-		into.OID).Scan(&d.Indexed); err != nil {
+	if err := q.QueryRow(ctx, sqlfiles.Query("hash_indexed"), args).Scan(&d.Indexed); err != nil {
 		return d, fmt.Errorf("look up indexes of %s: %w", name, err)
 	}
 	d.Chunked = into.hasColumns(ChunkColumns)
@@ -144,10 +139,7 @@ func findEmbeddingTable(ctx context.Context, q pgx.Tx, spec pipeline.Spec, t *Ta
 // durable returns *ConfigError when the server may empty an embedding table.
 func (t *Table) durable(ctx context.Context, q database.Querier) error {
 	var name *string
-	err := q.QueryRow(ctx, `SELECT min(format('%I.%I', n.nspname, c.relname)) FROM pg_class c
-		JOIN pg_namespace n ON n.oid = c.relnamespace
-		WHERE c.relpersistence <> 'p' AND (c.oid = $1 OR c.oid IN (SELECT relid FROM pg_partition_tree($1::oid::regclass)))`,
-		t.OID).Scan(&name)
+	err := q.QueryRow(ctx, sqlfiles.Query("unlogged_part"), pgx.StrictNamedArgs{"table": t.OID}).Scan(&name)
 	if err != nil {
 		return fmt.Errorf("look up embedding table %s: %w", t.Quoted(), err)
 	}

@@ -219,13 +219,8 @@ func functionsIn(tree string) []uint32 {
 // is dropped and made anew, or that gets a namesake which is called in its place, is what the expression means from
 // then on.
 func namesOf(ctx context.Context, q database.Querier, oids []uint32) ([]string, error) {
-	rows, err := q.Query(ctx, `SELECT DISTINCT format('%I.%I', n.nspname, p.proname) FROM pg_proc p
-		JOIN pg_namespace n ON n.oid = p.pronamespace
-		WHERE p.oid = ANY ($1) AND p.oid >= 16384 ORDER BY 1`, oids)
-	if err != nil {
-		return nil, fmt.Errorf("look up functions: %w", err)
-	}
-	names, err := pgx.CollectRows(rows, pgx.RowTo[string])
+	args := pgx.StrictNamedArgs{"functions": oids}
+	names, err := database.Collect(ctx, q, "replaceable_functions", pgx.RowTo[string], args)
 	if err != nil {
 		return nil, fmt.Errorf("look up functions: %w", err)
 	}

@@ -75,12 +75,7 @@ func KeyNames(key []pipeline.KeyColumn) []string {
 
 // Leaves returns the numbers of the tables whose changes are changes of the table: its leaf partitions, or itself.
 func Leaves(ctx context.Context, q database.Reader, oid uint32) ([]uint32, error) {
-	rows, err := q.Query(ctx, `SELECT p.relid::oid FROM pg_partition_tree($1::oid::regclass) AS p WHERE p.isleaf
-		UNION ALL SELECT c.oid FROM pg_class c WHERE c.oid = $1 AND c.relkind = 'r' AND NOT c.relispartition`, oid)
-	if err != nil {
-		return nil, fmt.Errorf("list partitions: %w", err)
-	}
-	leaves, err := pgx.CollectRows(rows, pgx.RowTo[uint32])
+	leaves, err := database.Collect(ctx, q, "partition_leaves", pgx.RowTo[uint32], pgx.StrictNamedArgs{"table": oid})
 	if err != nil {
 		return nil, fmt.Errorf("list partitions: %w", err)
 	}

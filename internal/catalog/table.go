@@ -78,15 +78,7 @@ func TableByName(ctx context.Context, q database.Querier, schema, name string) (
 	if !errors.Is(err, pgx.ErrNoRows) {
 		return t, err
 	}
-	rows, err := q.Query(ctx, `SELECT n.nspname || '.' || c.relname FROM pg_class c
-		JOIN pg_namespace n ON n.oid = c.relnamespace
-		WHERE c.relkind IN ('r', 'p') AND n.nspname NOT IN ('pg_catalog', 'information_schema', 'embedsidecar')
-		AND n.nspname !~ '^pg_(toast|temp)'
-		ORDER BY 1 LIMIT 10000`)
-	if err != nil {
-		return nil, fmt.Errorf("list tables: %w", err)
-	}
-	names, err := pgx.CollectRows(rows, pgx.RowTo[string])
+	names, err := database.Collect(ctx, q, "table_names", pgx.RowTo[string])
 	if err != nil {
 		return nil, fmt.Errorf("list tables: %w", err)
 	}

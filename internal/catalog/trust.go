@@ -9,6 +9,7 @@ import (
 
 	"github.com/embedsidecar/embedsidecar/internal/database"
 	"github.com/embedsidecar/embedsidecar/internal/refusal"
+	sqlfiles "github.com/embedsidecar/embedsidecar/sql"
 )
 
 // Whose objects may be used. What hangs on a table (a trigger, a default, a rule, the expression of an index) runs
@@ -48,9 +49,9 @@ func TrustHint(role, owner string) []string {
 func (t *Table) Unruly(ctx context.Context, tx pgx.Tx) error {
 	var super, trusted bool
 	var role string
-	err := tx.QueryRow(ctx, `SELECT r.rolname::text, r.rolsuper, o.rolsuper OR o.rolname = ANY ($2::text[])
-		FROM pg_roles r, pg_roles o WHERE r.rolname = session_user AND o.rolname = $1`, t.Owner,
-		database.Trusted(tx.Conn())).Scan(&role, &super, &trusted)
+	err := tx.QueryRow(ctx, sqlfiles.Query("table_owner"), pgx.StrictNamedArgs{
+		"owner": t.Owner, "trusted": database.Trusted(tx.Conn()),
+	}).Scan(&role, &super, &trusted)
 	if errors.Is(err, pgx.ErrNoRows) || err == nil && (!super || trusted) {
 		return nil
 	}

@@ -11,6 +11,7 @@ import (
 	"github.com/embedsidecar/embedsidecar/internal/database"
 	"github.com/embedsidecar/embedsidecar/internal/pipeline"
 	"github.com/embedsidecar/embedsidecar/internal/refusal"
+	sqlfiles "github.com/embedsidecar/embedsidecar/sql"
 )
 
 // maxDims is the widest dense vector that pgvector stores.
@@ -56,13 +57,7 @@ func (v VectorType) Definition(stored pipeline.Stored, dims int) string {
 func FindVector(ctx context.Context, q database.Querier) (VectorType, error) {
 	var v VectorType
 	var vector, half, sparse uint32
-	err := q.QueryRow(ctx, `SELECT n.nspname::text, e.extversion, coalesce(max(t.oid::bigint)
-		FILTER (WHERE t.typname = 'vector'), 0)::oid,
-		coalesce(max(t.oid::bigint) FILTER (WHERE t.typname = 'halfvec'), 0)::oid, coalesce(max(t.oid::bigint)
-		FILTER (WHERE t.typname = 'sparsevec'), 0)::oid
-		FROM pg_extension e JOIN pg_namespace n ON n.oid = e.extnamespace LEFT
-		JOIN pg_type t ON t.typnamespace = e.extnamespace
-		WHERE e.extname = 'vector' GROUP BY 1, 2`).Scan(&v.Schema, &v.Version, &vector, &half, &sparse)
+	err := q.QueryRow(ctx, sqlfiles.Query("vector_types")).Scan(&v.Schema, &v.Version, &vector, &half, &sparse)
 	v.OIDs = map[pipeline.Stored]uint32{
 		pipeline.StoredVector: vector, pipeline.StoredHalfvec: half,
 		pipeline.StoredSparse: sparse,

@@ -15,6 +15,7 @@ import (
 	"github.com/embedsidecar/embedsidecar/internal/refusal"
 	"github.com/embedsidecar/embedsidecar/internal/resolve"
 	"github.com/embedsidecar/embedsidecar/internal/step"
+	sqlfiles "github.com/embedsidecar/embedsidecar/sql"
 )
 
 // Publication is what the catalogue says of ours.
@@ -60,9 +61,7 @@ const Version15 = 150000
 // Find looks a publication up; nil: there is none.
 func Find(ctx context.Context, q database.Querier, name string, version int) (*Publication, error) {
 	var p Publication
-	err := q.QueryRow(ctx, `SELECT oid, pg_get_userbyid(pubowner)::text, pg_has_role(pubowner, 'USAGE'), puballtables,
-		pubviaroot,
-		pubinsert AND pubupdate AND pubdelete AND pubtruncate FROM pg_publication WHERE pubname = $1`, name).
+	err := q.QueryRow(ctx, sqlfiles.Query("find_publication"), pgx.StrictNamedArgs{"name": name}).
 		Scan(&p.OID, &p.Owner, &p.OwnedByUs, &p.AllTables, &p.ViaRoot, &p.AllKinds)
 	if errors.Is(err, pgx.ErrNoRows) {
 		return nil, nil //nolint:nilnil // nil says that there is none
@@ -235,7 +234,7 @@ func Republish(ctx context.Context, db database.Beginner, slot string) error {
 	defer func() { _ = tx.Rollback(context.WithoutCancel(ctx)) }()
 	var name string
 	var version int
-	err = tx.QueryRow(ctx, "SELECT publication::text, current_setting('server_version_num')::int FROM embedsidecar.lsn_checkpoint WHERE slot_name = $1", slot).Scan(&name, &version)
+	err = tx.QueryRow(ctx, sqlfiles.Query("slot_publication"), pgx.StrictNamedArgs{"slot": slot}).Scan(&name, &version)
 	if err != nil {
 		return fmt.Errorf("look up publication of slot %q: %w", slot, err)
 	}

@@ -10,6 +10,7 @@ import (
 	"github.com/embedsidecar/embedsidecar/internal/catalog"
 	"github.com/embedsidecar/embedsidecar/internal/database"
 	"github.com/embedsidecar/embedsidecar/internal/pipeline"
+	sqlfiles "github.com/embedsidecar/embedsidecar/sql"
 )
 
 // needs is what running a pipeline asks for.
@@ -53,14 +54,9 @@ func required(spec pipeline.Spec, t *catalog.Table, reads []string, d catalog.De
 // needs lists what a role needs to run the pipeline: its tables, and the schemas of the types that statements name.
 func (f *Findings) needs(ctx context.Context, q database.Querier) ([]needs, error) {
 	all := required(f.Pipeline.Spec, f.Table, f.Reads, f.Destination)
-	rows, err := q.Query(ctx, `SELECT DISTINCT n.nspname::text FROM pg_type t JOIN pg_namespace n ON n.oid = t.typnamespace
-		WHERE n.nspname <> 'pg_catalog' AND (t.oid = $1 OR t.oid IN (SELECT a.atttypid FROM pg_attribute a
-		WHERE a.attrelid = $2 AND a.attname = ANY ($3)))
-		ORDER BY 1`, f.Vector.OIDs[pipeline.StoredVector], f.Table.OID, catalog.KeyNames(f.Table.Key))
-	if err != nil {
-		return nil, fmt.Errorf("look up schemas of types: %w", err)
-	}
-	schemas, err := pgx.CollectRows(rows, pgx.RowTo[string])
+	schemas, err := database.Collect(ctx, q, "type_schemas", pgx.RowTo[string], pgx.StrictNamedArgs{
+		"type": f.Vector.OIDs[pipeline.StoredVector], "table": f.Table.OID, "key": catalog.KeyNames(f.Table.Key),
+	})
 	if err != nil {
 		return nil, fmt.Errorf("look up schemas of types: %w", err)
 	}
@@ -105,17 +101,13 @@ func (n needs) missing(ctx context.Context, q database.Querier, role string) ([]
 	var ok bool
 	var err error
 	if n.whole {
-		err = q.QueryRow(ctx, `SELECT has_table_privilege($1, $2::oid, 'SELECT') AND has_table_privilege($1, $2::oid,
-			'INSERT')
-			AND has_table_privilege($1, $2::oid, 'UPDATE') AND has_table_privilege($1, $2::oid, 'DELETE')`, role,
-			n.oid).Scan(&ok)
+		err = q.QueryRow(ctx, sqlfiles.Query("may_write_table"), pgx.StrictNamedArgs{
+			"role": role, "table": n.oid,
+		}).Scan(&ok)
 	} else {
-		err = q.QueryRow(ctx, `SELECT coalesce(bool_and(has_column_privilege($1, $2::oid, a.attnum, 'SELECT'))
-			FILTER (WHERE $3::text[] IS NULL OR a.attname = ANY ($3)), true)
-				AND coalesce(bool_and(has_column_privilege($1, $2::oid, a.attnum, 'UPDATE')) FILTER (WHERE a.attname = ANY ($4)),
-				true)
-			FROM pg_attribute a WHERE a.attrelid = $2 AND a.attnum > 0 AND NOT a.attisdropped`, role, n.oid, n.read,
-			n.write).Scan(&ok)
+		err = q.QueryRow(ctx, sqlfiles.Query("may_use_columns"), pgx.StrictNamedArgs{
+			"role": role, "table": n.oid, "read": n.read, "write": n.write,
+		}).Scan(&ok)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("look up privileges on %s: %w", n.name, err)

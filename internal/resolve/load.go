@@ -183,9 +183,9 @@ func load(ctx context.Context, tx pgx.Tx, s *Stored) (pipeline.Pipeline, error) 
 	switch {
 	case errors.As(err, &missing):
 		var namesake string
-		if err := tx.QueryRow(ctx, `SELECT coalesce((SELECT format('%I.%I', n.nspname, c.relname) FROM pg_class c
-			JOIN pg_namespace n ON n.oid = c.relnamespace
-			WHERE n.nspname = $1 AND c.relname = $2), '')`, s.TableSchema, s.TableName).Scan(&namesake); err != nil {
+		if err := tx.QueryRow(ctx, sqlfiles.Query("table_called"), pgx.StrictNamedArgs{
+			"schema": s.TableSchema, "table": s.TableName,
+		}).Scan(&namesake); err != nil {
 			return off, fmt.Errorf("load pipeline %q: %w", s.Name, err)
 		}
 		off.Status, off.Detail = pipeline.Missing, health.Gone(database.Quote(s.TableSchema, s.TableName), namesake).String()
@@ -247,15 +247,10 @@ func runnable(ctx context.Context, tx pgx.Tx, f *Findings) error {
 // may not read, or nil.
 func unreadable(ctx context.Context, q database.Querier, f *Findings) error {
 	p := &f.Pipeline
-	rows, err := q.Query(ctx, `SELECT a.attname::text FROM pg_attribute a WHERE a.attrelid = $1 AND a.attnum > 0
-		AND NOT a.attisdropped
-		AND NOT has_column_privilege(a.attrelid, a.attnum, 'SELECT') ORDER BY a.attnum`, f.Table.OID)
+	hidden, err := database.Collect(ctx, q, "unreadable_columns", pgx.RowTo[string],
+		pgx.StrictNamedArgs{"table": f.Table.OID})
 	if err != nil {
 		return nil //nolint:nilerr // the server's own words are told instead
-	}
-	hidden, err := pgx.CollectRows(rows, pgx.RowTo[string])
-	if err != nil {
-		return nil //nolint:nilerr // as above
 	}
 	said := p.Text + "\n" + p.Filter + "\n" + p.Chunking.Context
 	hidden = slices.DeleteFunc(hidden, func(name string) bool { return !strings.Contains(said, name) })

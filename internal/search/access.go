@@ -10,6 +10,7 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/embedsidecar/embedsidecar/internal/pipeline"
+	sqlfiles "github.com/embedsidecar/embedsidecar/sql"
 )
 
 // Access is what somebody may see who asks through a connection of another's.
@@ -78,9 +79,9 @@ func (a *Access) enter(ctx context.Context, tx pgx.Tx, p *pipeline.Pipeline) err
 		into = p.Into()
 	}
 	var table *string
-	err := tx.QueryRow(ctx, `SELECT min(c.oid::regclass::text) FROM pg_class AS c
-		WHERE (c.oid = $1 OR c.oid = to_regclass(nullif($2, ''))) AND c.relrowsecurity AND NOT row_security_active(c.oid)`,
-		p.OID, into).Scan(&table)
+	err := tx.QueryRow(ctx, sqlfiles.Query("hidden_by_policies"), pgx.StrictNamedArgs{
+		"table": p.OID, "into": into,
+	}).Scan(&table)
 	if err != nil {
 		return fmt.Errorf("look for row level security of pipeline %q: %w", p.Name, err)
 	}

@@ -253,16 +253,10 @@ func (s *statement) wordsCarefully(ctx context.Context, tx pgx.Tx) (found []cand
 
 // parts returns the table, or each of its partitions.
 func (s *statement) parts(ctx context.Context, tx pgx.Tx) ([]part, error) {
-	rows, err := tx.Query(ctx, `SELECT c.oid, pg_relation_size(c.oid) / current_setting('block_size')::bigint
-		FROM pg_class AS c WHERE c.relkind = 'r' AND (c.oid = $1 OR c.oid IN (SELECT t.relid FROM pg_partition_tree($1) AS t
-		WHERE t.isleaf))`, s.p.OID)
-	if err != nil {
-		return nil, fmt.Errorf("look up the size of %s: %w", s.p.Source(), err)
-	}
-	list, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (in part, err error) {
-		err = row.Scan(&in.table, &in.to)
+	list, err := database.Collect(ctx, tx, "table_blocks", func(row pgx.CollectableRow) (in part, err error) {
+		err = row.Scan(&in.table, nil, &in.to)
 		return in, err
-	})
+	}, pgx.StrictNamedArgs{"table": s.p.OID})
 	if err != nil {
 		return nil, fmt.Errorf("look up the size of %s: %w", s.p.Source(), err)
 	}

@@ -16,6 +16,7 @@ import (
 	"github.com/embedsidecar/embedsidecar/internal/database"
 	"github.com/embedsidecar/embedsidecar/internal/pipeline"
 	"github.com/embedsidecar/embedsidecar/internal/spelling"
+	sqlfiles "github.com/embedsidecar/embedsidecar/sql"
 )
 
 // Filter is a condition on a column: it has one of these values, as Postgres reads them, or it is NULL if that is
@@ -208,26 +209,8 @@ func comparables(columns []filterable) []string {
 
 // filterables lists the columns of the source table with the equality of their types.
 func filterables(ctx context.Context, tx pgx.Tx, p *pipeline.Pipeline) ([]filterable, error) {
-	rows, err := tx.Query(ctx, `SELECT a.attname::text AS name, format_type(t.base, -1) AS type,
-			coalesce('OPERATOR("' || replace(n.nspname, '"', '""') || '".' || e.oprname || ')', '') AS equal
-		FROM pg_attribute a
-		CROSS JOIN LATERAL (SELECT coalesce(nullif(y.typbasetype, 0), y.oid) AS base, y.typtype FROM pg_type y
-		WHERE y.oid = a.atttypid) AS t
-		LEFT JOIN pg_type b ON b.oid = t.base
-		LEFT JOIN LATERAL (SELECT o.* FROM pg_opclass o WHERE o.opcdefault AND o.opcmethod = (SELECT m.oid FROM pg_am m
-		WHERE m.amname = 'btree')
-			AND (o.opcintype = t.base OR o.opcintype = 'anyenum'::regtype AND b.typtype = 'e'
-				OR EXISTS (SELECT FROM pg_cast c WHERE c.castsource = t.base AND c.casttarget = o.opcintype AND c.castmethod = 'b'
-				AND c.castcontext = 'i'))
-			ORDER BY o.opcintype = t.base DESC, o.opcintype LIMIT 1) AS o ON true
-		LEFT JOIN pg_amop ea ON ea.amopfamily = o.opcfamily AND ea.amoplefttype = o.opcintype
-		AND ea.amoprighttype = o.opcintype AND ea.amopstrategy = 3
-		LEFT JOIN pg_operator e ON e.oid = ea.amopopr LEFT JOIN pg_namespace n ON n.oid = e.oprnamespace
-		WHERE a.attrelid = $1 AND a.attnum > 0 AND NOT a.attisdropped ORDER BY a.attnum`, p.OID)
-	if err != nil {
-		return nil, fmt.Errorf("look up columns of %s: %w", p.Source(), err)
-	}
-	columns, err := pgx.CollectRows(rows, pgx.RowToStructByName[filterable])
+	columns, err := database.Collect(ctx, tx, "filterable_columns", pgx.RowToStructByName[filterable],
+		pgx.StrictNamedArgs{"table": p.OID})
 	if err != nil {
 		return nil, fmt.Errorf("look up columns of %s: %w", p.Source(), err)
 	}
@@ -237,10 +220,8 @@ func filterables(ctx context.Context, tx pgx.Tx, p *pipeline.Pipeline) ([]filter
 // language returns a text search configuration, quoted for SQL: that of a name, or the database's own.
 func language(ctx context.Context, tx pgx.Tx, name string) (string, error) {
 	var schema, config string
-	err := tx.QueryRow(ctx, `SELECT n.nspname::text, c.cfgname::text FROM pg_ts_config c
-		JOIN pg_namespace n ON n.oid = c.cfgnamespace
-		WHERE CASE WHEN $1 = '' THEN c.oid = get_current_ts_config() ELSE c.cfgname = $1 END
-		ORDER BY n.nspname = 'pg_catalog' DESC, n.nspname LIMIT 1`, name).Scan(&schema, &config)
+	err := tx.QueryRow(ctx, sqlfiles.Query("text_search_configuration"), pgx.StrictNamedArgs{"name": name}).
+		Scan(&schema, &config)
 	if errors.Is(err, pgx.ErrNoRows) {
 		return "", bad("there is no text search configuration %q: SELECT cfgname FROM pg_ts_config lists them", name)
 	}

@@ -11,6 +11,7 @@ import (
 
 	"github.com/embedsidecar/embedsidecar/embed"
 	"github.com/embedsidecar/embedsidecar/internal/pipeline"
+	sqlfiles "github.com/embedsidecar/embedsidecar/sql"
 )
 
 // statement is a search, ready to run.
@@ -74,11 +75,8 @@ func (s *statement) argsOf(words bool) []any {
 
 // indexed reports whether there is an index that finds the nearest without looking at all vectors.
 func indexed(ctx context.Context, tx pgx.Tx, p *pipeline.Pipeline) (there bool, err error) {
-	err = tx.QueryRow(ctx, `SELECT EXISTS (SELECT FROM pg_index i JOIN pg_class x ON x.oid = i.indexrelid
-		JOIN pg_am m ON m.oid = x.relam
-		WHERE i.indisvalid AND m.amname IN ('hnsw', 'ivfflat') AND (i.indrelid = $1::regclass
-		OR i.indrelid IN (SELECT t.relid FROM pg_partition_tree($1::regclass) AS t)))`,
-		p.VectorTable()).Scan(&there)
+	err = tx.QueryRow(ctx, sqlfiles.Query("vectors_indexed"), pgx.StrictNamedArgs{"table": p.VectorTable()}).
+		Scan(&there)
 	if err != nil {
 		return false, fmt.Errorf("look for an index of pipeline %q: %w", p.Name, err)
 	}

@@ -16,6 +16,7 @@ import (
 	"github.com/embedsidecar/embedsidecar/internal/refusal"
 	"github.com/embedsidecar/embedsidecar/internal/resolve"
 	"github.com/embedsidecar/embedsidecar/internal/slot"
+	sqlfiles "github.com/embedsidecar/embedsidecar/sql"
 )
 
 // look reads all that planning needs, in one transaction.
@@ -100,12 +101,9 @@ func (in *initializer) look(ctx context.Context, tx pgx.Tx) error {
 // else's.
 func sameTable(ctx context.Context, q database.Querier, s *resolve.Stored) error {
 	var other string
-	err := q.QueryRow(ctx, `SELECT coalesce((SELECT format('%I.%I', n.nspname, c.relname) FROM pg_class AS c
-		JOIN pg_namespace AS n ON n.oid = c.relnamespace
-			WHERE c.oid = $1 AND (n.nspname, c.relname) <> ($2, $3)),
-		(SELECT 'nothing' FROM pg_class AS c JOIN pg_namespace AS n ON n.oid = c.relnamespace
-			WHERE (n.nspname, c.relname) = ($2, $3) AND NOT EXISTS (SELECT FROM pg_class AS o WHERE o.oid = $1)), '')`,
-		s.TableOID, s.TableSchema, s.TableName).Scan(&other)
+	err := q.QueryRow(ctx, sqlfiles.Query("other_table"), pgx.StrictNamedArgs{
+		"oid": s.TableOID, "schema": s.TableSchema, "table": s.TableName,
+	}).Scan(&other)
 	if err != nil {
 		return fmt.Errorf("look up the table of pipeline %q: %w", s.Name, err)
 	}
@@ -125,14 +123,9 @@ func sameTable(ctx context.Context, q database.Querier, s *resolve.Stored) error
 
 // takeAlong finds the slots that the checkpoints of a copied database name and that are the original's, and has their
 // pipelines be of the slot of this one.
-func (in *initializer) takeAlong(ctx context.Context, tx pgx.Tx, stored []resolve.Stored) error {
-	rows, err := tx.Query(ctx, `SELECT k.slot_name::text FROM embedsidecar.lsn_checkpoint AS k
-		JOIN pg_replication_slots AS s ON s.slot_name = k.slot_name
-		WHERE s.database IS DISTINCT FROM current_database() AND k.slot_name <> $1 ORDER BY 1`, in.o.Slot)
-	if err != nil {
-		return fmt.Errorf("look for slots of another database: %w", err)
-	}
-	if in.moved, err = pgx.CollectRows(rows, pgx.RowTo[string]); err != nil {
+func (in *initializer) takeAlong(ctx context.Context, tx pgx.Tx, stored []resolve.Stored) (err error) {
+	if in.moved, err = database.Collect(ctx, tx, "slots_elsewhere", pgx.RowTo[string],
+		pgx.StrictNamedArgs{"slot": in.o.Slot}); err != nil {
 		return fmt.Errorf("look for slots of another database: %w", err)
 	}
 	for i := range stored {

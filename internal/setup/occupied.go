@@ -51,6 +51,7 @@ func holdsVectors(ctx context.Context, db database.Beginner, p *pipeline.Pipelin
 		table, where = p.OID, " AND "+p.VectorOf("r")+" IS NOT NULL"
 	}
 	type leaf struct {
+		OID    uint32
 		Name   string
 		Blocks int64
 	}
@@ -59,15 +60,8 @@ func holdsVectors(ctx context.Context, db database.Beginner, p *pipeline.Pipelin
 	}
 	var leaves []leaf
 	err = database.RetryReadOnly(ctx, db, func(tx pgx.Tx) error {
-		rows, err := tx.Query(ctx, `SELECT format('%I.%I', n.nspname, c.relname) AS name,
-			pg_relation_size(c.oid) / current_setting('block_size')::bigint AS blocks
-			FROM pg_class AS c JOIN pg_namespace AS n ON n.oid = c.relnamespace
-			WHERE c.relkind = 'r' AND c.oid IN (SELECT relid FROM pg_partition_tree($1::oid::regclass) UNION ALL SELECT $1::oid)
-			ORDER BY 1`, table)
-		if err != nil {
-			return err
-		}
-		leaves, err = pgx.CollectRows(rows, pgx.RowToStructByName[leaf])
+		leaves, err = database.Collect(ctx, tx, "table_blocks", pgx.RowToStructByName[leaf],
+			pgx.StrictNamedArgs{"table": table})
 		return err
 	})
 	if err != nil {

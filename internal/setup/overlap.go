@@ -8,6 +8,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/embedsidecar/embedsidecar/internal/catalog"
+	"github.com/embedsidecar/embedsidecar/internal/database"
 	"github.com/embedsidecar/embedsidecar/internal/refusal"
 	"github.com/embedsidecar/embedsidecar/internal/resolve"
 )
@@ -18,11 +19,8 @@ func (in *initializer) oneColumn(ctx context.Context, tx pgx.Tx, f *resolve.Find
 	if !f.Pipeline.ToColumn() {
 		return nil
 	}
-	rows, err := tx.Query(ctx, `SELECT relid::oid FROM pg_partition_ancestors($1::oid::regclass) UNION SELECT relid::oid FROM pg_partition_tree($1::oid::regclass)`, f.Table.OID)
-	if err != nil {
-		return fmt.Errorf("look for partitions of %s: %w", f.Table.Quoted(), err)
-	}
-	tree, err := pgx.CollectRows(rows, pgx.RowTo[uint32])
+	tree, err := database.Collect(ctx, tx, "partition_family", pgx.RowTo[uint32],
+		pgx.StrictNamedArgs{"table": f.Table.OID})
 	if err != nil {
 		return fmt.Errorf("look for partitions of %s: %w", f.Table.Quoted(), err)
 	}

@@ -21,13 +21,7 @@ const markKeySize = 32
 // lookAtServer reads what the rest depends on and refuses servers that cannot work.
 func (in *initializer) lookAtServer(ctx context.Context) error {
 	s := &in.server
-	err := in.o.Pool.QueryRow(ctx,
-		`SELECT current_setting('server_version_num')::int, current_setting('wal_level'), pg_is_in_recovery(),
-		current_database()::text, current_user::text, (SELECT rolsuper FROM pg_roles WHERE rolname = current_user),
-		has_database_privilege(current_database(), 'CREATE'),
-		coalesce((SELECT pg_has_role(nspowner, 'USAGE') FROM pg_namespace WHERE nspname = 'embedsidecar'), false),
-		EXISTS (SELECT FROM pg_extension WHERE extname = 'vector'), EXISTS (SELECT FROM pg_namespace
-		WHERE nspname = 'public'), EXISTS (SELECT FROM pg_namespace WHERE nspname = 'embedsidecar')`).
+	err := in.o.Pool.QueryRow(ctx, sqlfiles.Query("server_to_set_up")).
 		Scan(&s.Version, &s.WALLevel, &s.Standby, &s.Database, &s.Role, &s.Superuser, &s.MayCreate, &s.Owns, &s.Vector,
 			&s.HasPublic, &s.HasSchema)
 	if err != nil {

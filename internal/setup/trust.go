@@ -10,6 +10,7 @@ import (
 	"github.com/embedsidecar/embedsidecar/internal/catalog"
 	"github.com/embedsidecar/embedsidecar/internal/database"
 	"github.com/embedsidecar/embedsidecar/internal/refusal"
+	sqlfiles "github.com/embedsidecar/embedsidecar/sql"
 )
 
 // foreignPublication returns *ConfigError when the publication belongs to somebody who is not trusted and owns none of
@@ -20,11 +21,9 @@ func (in *initializer) foreignPublication(ctx context.Context, tx pgx.Tx) error 
 		sources = append(sources, f.Table.OID)
 	}
 	name, owner, trusted := in.o.Publication, "", false
-	err := tx.QueryRow(ctx, `SELECT o.rolname::text, o.rolsuper OR o.rolname = current_user OR o.rolname = ANY ($2::text[])
-			OR pg_has_role(o.oid, session_user, 'MEMBER') OR EXISTS (SELECT FROM pg_class c WHERE c.oid = ANY ($3::oid[])
-			AND c.relowner = o.oid)
-		FROM pg_publication b JOIN pg_roles o ON o.oid = b.pubowner WHERE b.pubname = $1`, name, database.Trusted(tx.Conn()),
-		sources).Scan(&owner, &trusted)
+	err := tx.QueryRow(ctx, sqlfiles.Query("publication_owner"), pgx.StrictNamedArgs{
+		"name": name, "trusted": database.Trusted(tx.Conn()), "tables": sources,
+	}).Scan(&owner, &trusted)
 	if errors.Is(err, pgx.ErrNoRows) || err == nil && trusted {
 		return nil
 	}

@@ -37,16 +37,7 @@ type Action struct {
 
 // lockHolders describes the sessions that hold a lock on one of the tables, at most ten.
 func lockHolders(ctx context.Context, q database.Querier, tables []uint32) ([]string, error) {
-	rows, err := q.Query(ctx, `SELECT DISTINCT concat_ws(' ', 'pid', l.pid, 'of role', a.usename,
-		nullif(a.application_name, ''), a.state,
-			'holds', l.mode, 'on', l.relation::regclass)
-		FROM pg_locks l JOIN pg_stat_activity a ON a.pid = l.pid
-		WHERE l.relation = ANY ($1) AND l.granted AND l.pid <> pg_backend_pid()
-			AND l.database = (SELECT oid FROM pg_database WHERE datname = current_database()) LIMIT 10`, tables)
-	if err != nil {
-		return nil, fmt.Errorf("list locks: %w", err)
-	}
-	list, err := pgx.CollectRows(rows, pgx.RowTo[string])
+	list, err := database.Collect(ctx, q, "lock_holders", pgx.RowTo[string], pgx.StrictNamedArgs{"tables": tables})
 	if err != nil {
 		return nil, fmt.Errorf("list locks: %w", err)
 	}

@@ -10,6 +10,7 @@ import (
 	"github.com/embedsidecar/embedsidecar/internal/catalog"
 	"github.com/embedsidecar/embedsidecar/internal/database"
 	"github.com/embedsidecar/embedsidecar/internal/resolve"
+	sqlfiles "github.com/embedsidecar/embedsidecar/sql"
 )
 
 // left is a destination that init made.
@@ -49,9 +50,7 @@ func (l left) heirs(ctx context.Context, q database.Querier, columns []left) (n 
 			tables = append(tables, o.OID)
 		}
 	}
-	err = q.QueryRow(ctx, `WITH RECURSIVE below AS (SELECT $1::oid AS relid UNION SELECT h.inhrelid FROM below AS b
-		JOIN pg_inherits AS h ON h.inhparent = b.relid)
-		SELECT count(*)::int FROM below WHERE relid <> $1 AND relid = ANY ($2)`, l.OID, tables).Scan(&n)
+	err = q.QueryRow(ctx, sqlfiles.Query("heirs"), pgx.StrictNamedArgs{"table": l.OID, "among": tables}).Scan(&n)
 	if err != nil {
 		return 0, fmt.Errorf("look for columns that inherit from %s: %w", l.name(), err)
 	}
@@ -81,11 +80,7 @@ func columns(stored []resolve.Stored) []left {
 // comment on a column counts if it names the column's own table: CREATE TABLE ... (LIKE ... INCLUDING COMMENTS)
 // copies it to tables that are not ours.
 func markedDestinations(ctx context.Context, q database.Querier) ([]left, error) {
-	rows, err := q.Query(ctx, `SELECT n.nspname::text, c.relname::text, coalesce(a.attname::text, ''), c.oid, d.description
-		FROM pg_description AS d JOIN pg_class AS c ON c.oid = d.objoid JOIN pg_namespace AS n ON n.oid = c.relnamespace
-		LEFT JOIN pg_attribute AS a ON d.objsubid > 0 AND a.attrelid = c.oid AND a.attnum = d.objsubid
-		WHERE d.classoid = 'pg_class'::regclass AND c.relkind IN ('r', 'p') AND starts_with(d.description, $1) ORDER BY 1, 2,
-		3`, catalog.VectorsOf)
+	rows, err := q.Query(ctx, sqlfiles.Query("marked_destinations"), pgx.StrictNamedArgs{"mark": catalog.VectorsOf})
 	if err != nil {
 		return nil, fmt.Errorf("look for destinations that init made: %w", err)
 	}

@@ -19,6 +19,7 @@ import (
 	"github.com/embedsidecar/embedsidecar/internal/refusal"
 	"github.com/embedsidecar/embedsidecar/internal/resolve"
 	"github.com/embedsidecar/embedsidecar/internal/step"
+	sqlfiles "github.com/embedsidecar/embedsidecar/sql"
 )
 
 // Options says what Uninstall takes away.
@@ -271,12 +272,7 @@ func perform(ctx context.Context, pool *pgxpool.Pool, plan [][]removal, dry bool
 
 // removeSlots plans the end of every slot of ours that is on this server, and of its publication.
 func removeSlots(ctx context.Context, q database.Querier) ([]removal, error) {
-	rows, err := q.Query(ctx, `SELECT k.slot_name::text, s.slot_name IS NOT NULL AND s.database = current_database(),
-		coalesce(s.active, false),
-		concat_ws(' ', 'pid', s.active_pid, nullif(a.application_name, '')), k.publication::text, b.oid IS NOT NULL
-		FROM embedsidecar.lsn_checkpoint k LEFT JOIN pg_replication_slots s ON s.slot_name = k.slot_name
-		LEFT JOIN pg_stat_activity a ON a.pid = s.active_pid LEFT JOIN pg_publication b ON b.pubname = k.publication
-		ORDER BY 1`)
+	rows, err := q.Query(ctx, sqlfiles.Query("slots_to_drop"))
 	if err != nil {
 		return nil, fmt.Errorf("look up slots: %w", err)
 	}
@@ -314,15 +310,13 @@ func ownDestination(ctx context.Context, q database.Querier, s *resolve.Stored) 
 	var ours bool
 	var err error
 	if s.DestinationColumn != "" {
-		err = q.QueryRow(ctx, `SELECT n.nspname::text, c.relname::text, c.oid, starts_with(coalesce(col_description(c.oid,
-			a.attnum), ''), $3)
-			FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace JOIN pg_attribute a ON a.attrelid = c.oid
-			WHERE c.oid = $1 AND a.attname = $2 AND NOT a.attisdropped`, s.TableOID, s.DestinationColumn,
-			catalog.OurMark).Scan(&l.Schema, &l.Table, &l.OID, &ours)
+		err = q.QueryRow(ctx, sqlfiles.Query("marked_column"), pgx.StrictNamedArgs{
+			"table": s.TableOID, "column": s.DestinationColumn, "mark": catalog.OurMark,
+		}).Scan(&l.Schema, &l.Table, &l.OID, &ours)
 	} else {
-		err = q.QueryRow(ctx, `SELECT c.oid, starts_with(coalesce(obj_description(c.oid, 'pg_class'), ''), $3)
-			FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace WHERE n.nspname = $1 AND c.relname = $2`,
-			s.DestinationSchema, s.DestinationTable, catalog.OurMark).Scan(&l.OID, &ours)
+		err = q.QueryRow(ctx, sqlfiles.Query("marked_table"), pgx.StrictNamedArgs{
+			"schema": s.DestinationSchema, "table": s.DestinationTable, "mark": catalog.OurMark,
+		}).Scan(&l.OID, &ours)
 	}
 	if errors.Is(err, pgx.ErrNoRows) || err == nil && !ours {
 		return nil, nil //nolint:nilnil // there is none, and that is no error
@@ -338,7 +332,8 @@ func ownDestination(ctx context.Context, q database.Querier, s *resolve.Stored) 
 func unpublish(ctx context.Context, q database.Querier, s *resolve.Stored, shared, dropped bool) ([]removal, error) {
 	var name string
 	var version int
-	err := q.QueryRow(ctx, "SELECT publication::text, current_setting('server_version_num')::int FROM embedsidecar.lsn_checkpoint WHERE slot_name = $1", s.SlotName).Scan(&name, &version)
+	err := q.QueryRow(ctx, sqlfiles.Query("slot_publication"), pgx.StrictNamedArgs{"slot": s.SlotName}).
+		Scan(&name, &version)
 	if err != nil {
 		return nil, fmt.Errorf("look up publication of pipeline %q: %w", s.Name, err)
 	}

@@ -1,0 +1,23 @@
+-- filterable_columns: the columns of a table, each with its type and the operator that compares two values of it as an index would: a domain as
+-- its base type, an enum as any enum, a type with a default operator class of a type that it is the same as in bytes like that one.
+-- Rows: a column each, in the order of the table; equal: '' for a type that has no order. Locks: none.
+SELECT a.attname::text AS name, format_type(t.base, -1) AS type,
+       coalesce('OPERATOR("' || replace(n.nspname, '"', '""') || '".' || e.oprname || ')', '') AS equal
+FROM   pg_attribute AS a
+       CROSS JOIN LATERAL (SELECT coalesce(nullif(y.typbasetype, 0), y.oid) AS base, y.typtype
+                           FROM   pg_type AS y WHERE y.oid = a.atttypid) AS t
+       LEFT JOIN pg_type AS b ON b.oid = t.base
+       LEFT JOIN LATERAL (SELECT o.*
+                          FROM   pg_opclass AS o
+                          WHERE  o.opcdefault AND o.opcmethod = (SELECT m.oid FROM pg_am AS m WHERE m.amname = 'btree')
+                                 AND (o.opcintype = t.base OR o.opcintype = 'anyenum'::regtype AND b.typtype = 'e'
+                                      OR EXISTS (SELECT FROM pg_cast AS c
+                                                 WHERE  c.castsource = t.base AND c.casttarget = o.opcintype
+                                                        AND c.castmethod = 'b' AND c.castcontext = 'i'))
+                          ORDER BY o.opcintype = t.base DESC, o.opcintype
+                          LIMIT  1) AS o ON true
+       LEFT JOIN pg_amop AS ea ON ea.amopfamily = o.opcfamily AND ea.amoplefttype = o.opcintype
+           AND ea.amoprighttype = o.opcintype AND ea.amopstrategy = 3
+       LEFT JOIN pg_operator AS e ON e.oid = ea.amopopr LEFT JOIN pg_namespace AS n ON n.oid = e.oprnamespace
+WHERE  a.attrelid = @table AND a.attnum > 0 AND NOT a.attisdropped
+ORDER BY a.attnum;

@@ -1,0 +1,6 @@
+-- replaceable_functions: the names of those of some functions that are no part of the server, so that somebody may replace them.
+-- Rows: a name each, schema-qualified and quoted. Locks: none.
+SELECT DISTINCT format('%I.%I', n.nspname, p.proname)
+FROM   pg_proc AS p JOIN pg_namespace AS n ON n.oid = p.pronamespace
+WHERE  p.oid = ANY (@functions) AND p.oid >= 16384
+ORDER BY 1;
