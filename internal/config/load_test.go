@@ -339,8 +339,7 @@ instance: ${NOT_SET}
 		Flags:   map[string][]string{"config": {file}, "threads": {"x"}, "table": nil},
 		Environ: []string{"EMBEDSIDECAR_MAX_ATTEMPTS=0"},
 	})
-	var all *Error
-	if !errors.As(err, &all) {
+	if _, ok := errors.AsType[*Error](err); !ok {
 		t.Fatalf("%v is no *Error", err)
 	}
 	got := strings.ReplaceAll(err.Error(), file, "FILE")
