@@ -165,7 +165,7 @@ func TestP8_AChangedFilterPaysForNewRowsOnly(t *testing.T) {
 
 // TestReembed_SendsEveryTextAgain: what is stored and remembered is not taken for rows that somebody wants embedded
 // anew, be they whole or cut.
-func TestAnew_SendsEveryTextAgain(t *testing.T) {
+func TestReembed_SendsEveryTextAgain(t *testing.T) {
 	t.Parallel()
 	chunked := intoTable("notes", "body")
 	chunked.Chunking = pipeline.Chunking{Strategy: pipeline.ChunkTokens, Tokens: 16}
