@@ -18,6 +18,9 @@ type fence struct {
 	gen      bool // a task ends only if its gen is what was leased
 	visible  bool // a task is leased only when its last change is visible
 	epoch    bool // nothing is written under a lease of an older epoch
+	screen   bool // a change is worked at once only where no task names its row
+	stream   bool // what is worked at once is written only under the epoch of who streams
+	order    bool // the next change is taken up when this one is done or a task
 }
 
 type fenceState struct {
@@ -33,6 +36,9 @@ type fenceState struct {
 	task    *fenceTask
 	epoch   int
 	workers [2]*look
+	stream  int   // epoch of who streams
+	direct  *look // what he works at once: the first of log
+	zombie  *look // of one who streamed before and does not know that he does no longer
 }
 
 type fenceTask struct {
@@ -46,6 +52,7 @@ type look struct {
 	read           bool
 	row            int // version that was read
 	stamp          int // of the entry; 0: there was none
+	version        int // of the change, where there is no task
 }
 
 var fenceIDs int
@@ -94,13 +101,53 @@ func (s *fenceState) write(n int) error {
 	return nil
 }
 
+// visible reports whether a change that was read from the WAL is seen by everybody.
+func (s *fenceState) visible(version int) bool { return version == s.seen || version != s.row }
+
+// writeDirect finishes what was worked at once, and reports whether the change needs no task any more.
+func (s *fenceState) writeDirect(l *look) (done bool, err error) {
+	switch {
+	case !l.read, s.f.stream && l.epoch != s.stream, s.f.versions && s.stamp != l.stamp:
+		return false, nil
+	case l.row == 0:
+		s.entry, s.stamp = 0, 0
+		return true, nil
+	case l.row < s.entry:
+		return false, fmt.Errorf("version %d was written at once over %d", l.row, s.entry)
+	}
+	s.stamps++
+	s.entry, s.stamp = l.row, s.stamps
+	return true, nil
+}
+
+// endDirect ends what is worked at once: done, or a task.
+func (s *fenceState) endDirect() error {
+	l := s.direct
+	s.direct = nil
+	done, err := s.writeDirect(l)
+	if !done && err == nil {
+		s.open(l.version)
+	}
+	return err
+}
+
 // settle does all that is left to do, as one worker would who is never disturbed.
 func (s *fenceState) settle() error {
 	s.seen = s.row
+	if s.direct != nil {
+		if err := s.endDirect(); err != nil {
+			return err
+		}
+	}
 	for _, v := range s.log {
 		s.open(v)
 	}
 	s.log = nil
+	if s.zombie != nil {
+		if _, err := s.writeDirect(s.zombie); err != nil {
+			return err
+		}
+	}
 	for n := range s.workers {
 		if s.workers[n] != nil {
 			if !s.workers[n].read {
@@ -138,7 +185,8 @@ func (s *fenceState) look(n int) {
 // fenceSteps are what may happen next; what workers do happens more often.
 var fenceSteps = []string{
 	"update", "delete", "held", "release", "stream", "stream", "lease", "lease", "lease", "look", "look", "look", "write",
-	"write", "lose", "scan", "failover",
+	"write", "lose", "scan", "failover", "screen", "screen", "look at once", "look at once", "write at once", "takeover",
+	"zombie",
 }
 
 // history runs one, as choose decides, and returns what went wrong.
@@ -162,8 +210,37 @@ func (f fence) history(choose func(n int) int) error {
 			}
 		case "release":
 			s.seen = s.row
+		case "screen":
+			if len(s.log) > 0 && s.direct == nil && (!s.f.screen || s.task == nil) && (!s.f.visible || s.visible(s.log[0])) {
+				s.direct = &look{epoch: s.stream, version: s.log[0]}
+				s.log = s.log[1:]
+			}
+		case "look at once":
+			if l := s.direct; l != nil && !l.read {
+				l.read, l.row, l.stamp = true, s.seen, s.stamp
+			}
+		case "write at once":
+			if s.direct != nil && s.direct.read {
+				if err := s.endDirect(); err != nil {
+					return err
+				}
+			}
+		case "takeover": // he reads again what was not done, and the one before may still write
+			s.stream++
+			if s.direct != nil {
+				s.zombie = s.direct
+				s.log = append([]int{s.direct.version}, s.log...)
+				s.direct = nil
+			}
+		case "zombie":
+			if s.zombie != nil {
+				if _, err := s.writeDirect(s.zombie); err != nil {
+					return err
+				}
+				s.zombie = nil
+			}
 		case "stream":
-			if len(s.log) > 0 {
+			if len(s.log) > 0 && (s.direct == nil || !s.f.order) {
 				s.open(s.log[0])
 				s.log = s.log[1:]
 			}
@@ -195,6 +272,8 @@ func (f fence) history(choose func(n int) int) error {
 		case "failover": // the last change is lost, with all that was not heard of; who read it may live on
 			if s.row != s.entry && s.seen == s.row && s.last > 0 {
 				s.row, s.seen, s.log = s.entry, s.entry, nil
+				s.direct, s.zombie = nil, s.direct
+				s.stream++
 				s.epoch++ // every row is compared at once: this one is found to be as it should
 				if s.f.epoch && s.task != nil {
 					s.task.holder = -1
@@ -208,7 +287,9 @@ func (f fence) history(choose func(n int) int) error {
 // TestP3_TheFenceHolds checks the rules together, and that none of them is there for nothing.
 func TestP3_TheFenceHolds(t *testing.T) {
 	t.Parallel()
-	whole := fence{versions: true, absent: true, gen: true, visible: true, epoch: true}
+	whole := fence{
+		versions: true, absent: true, gen: true, visible: true, epoch: true, screen: true, stream: true, order: true,
+	}
 	rapid.Check(t, func(t *rapid.T) { // for an example that is short
 		if err := whole.history(func(n int) int { return rapid.IntRange(0, n-1).Draw(t, "choice") }); err != nil {
 			t.Fatal(err)
@@ -227,13 +308,18 @@ func TestP3_TheFenceHolds(t *testing.T) {
 	if err := random(whole); err != nil {
 		t.Error(err)
 	}
-	for name, f := range map[string]fence{
-		"the lease where there is no entry": {versions: true, gen: true, visible: true, epoch: true},
-		"gen":                               {versions: true, absent: true, visible: true, epoch: true},
-		"visibility":                        {versions: true, absent: true, gen: true, epoch: true},
-		"the epoch":                         {versions: true, absent: true, gen: true, visible: true},
-		"versions and leases":               {gen: true, visible: true, epoch: true},
+	for name, off := range map[string]func(f *fence){
+		"the lease where there is no entry":   func(f *fence) { f.absent = false },
+		"gen":                                 func(f *fence) { f.gen = false },
+		"visibility":                          func(f *fence) { f.visible = false },
+		"the epoch":                           func(f *fence) { f.epoch = false },
+		"versions and leases":                 func(f *fence) { f.versions, f.absent = false, false },
+		"the screening for open tasks":        func(f *fence) { f.screen = false },
+		"the epoch of who streams":            func(f *fence) { f.stream = false },
+		"the order of what is worked at once": func(f *fence) { f.order = false },
 	} {
+		f := whole
+		off(&f)
 		if err := random(f); err == nil {
 			t.Errorf("without %s no history goes wrong: the rule does nothing, or the model does not show it", name)
 		}

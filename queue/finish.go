@@ -40,11 +40,22 @@ type Finished struct {
 	Done, Reopened, Retrying, Failed int
 }
 
-// HoldArgs returns the arguments of the statement hold_lease, for use in a pgx.Batch: it begins a write-back, and
-// answers with a row if the lease is still ours and the pipeline of this generation. The lease then lasts as long as
-// the transaction.
-func HoldArgs(l Lease, generation int32) pgx.StrictNamedArgs {
-	return pgx.StrictNamedArgs{"pipeline_id": l.PipelineID, "place": l.Place, "token": l.Token, "generation": generation}
+// QueueHold adds the statement that begins a write-back. It tells whether the lease is still ours and the pipeline of
+// this generation; then it lasts as long as the transaction.
+func QueueHold(batch *pgx.Batch, l Lease, generation int32, held *bool) {
+	query, args := "hold_lease", pgx.StrictNamedArgs{
+		"pipeline_id": l.PipelineID, "place": l.Place, "token": l.Token, "generation": generation,
+	}
+	if l.Direct != nil {
+		query, args = "hold_epoch", pgx.StrictNamedArgs{
+			"pipeline_id": l.PipelineID, "slot": l.Direct.Slot, "epoch": l.Direct.Epoch, "generation": generation,
+			"timeout": fmt.Sprintf("%dms", l.Direct.Timeout.Milliseconds()),
+		}
+	}
+	batch.Queue(sqlfiles.Query(query), args).Query(func(rows pgx.Rows) error {
+		*held = rows.Next()
+		return nil
+	})
 }
 
 // FinishArgs returns the arguments of the statement finish_tasks, for use in a pgx.Batch: the last statement before
@@ -109,6 +120,9 @@ func CollectFinished(rows pgx.Rows) (Finished, error) {
 func (q *Queue) Finish(ctx context.Context, worker int64, l Lease, generation int32, outcomes []Outcome) (done Finished,
 	err error,
 ) {
+	if l.Direct != nil {
+		return l.Direct.End(outcomes), nil
+	}
 	batch := &pgx.Batch{}
 	database.PlanOnce(q.db, batch, len(outcomes))
 	batch.Queue(sqlfiles.Query("finish_tasks"), FinishArgs(worker, l, generation, outcomes)).

@@ -41,6 +41,8 @@ type Lease struct {
 	PipelineID int32
 	Place      int64 // where the row is
 	Token      int64 // chosen by the worker
+	// Direct is what changes without tasks are held by, in place of the row; nil: the row.
+	Direct *Direct
 }
 
 // Task is a leased row's need for a look.
@@ -70,6 +72,9 @@ const (
 
 // Alone reports whether the task must be embedded with nothing beside it.
 func (t Task) Alone() bool { return t.Losses >= AloneAfter }
+
+// Now reports whether it stands for a change that is worked at once: the stream waits for it.
+func (t Task) Now() bool { return t.Lease.Direct != nil }
 
 // Queue hands out tasks. It is safe for concurrent use.
 type Queue struct {

@@ -13,27 +13,39 @@ import (
 // longestRest bounds how long what follows a batch waits for company.
 const longestRest = 25 * time.Millisecond
 
-// checkpoint is the position that was made durable last, and when.
+// mostDirect is how many changes are worked at once at most: of more, their share of what a batch costs is small.
+const mostDirect = 64
+
+// checkpoint is the position that was made durable last.
 type checkpoint struct {
-	lsn pglogrepl.LSN
-	at  time.Time
+	lsn  pglogrepl.LSN
+	at   time.Time // when it was, or when the first change after it was worked at once
+	done bool      // changes after it were worked at once
 }
 
 // outdated reports whether what was taken is worth a transaction: changes always are, a position alone if somebody
-// waits for it or it has moved far or long ago.
+// waits for it, or it has moved far or long ago.
 func (c checkpoint) outdated(t taken, now time.Time) bool {
 	if len(t.changes) > 0 || len(t.scans) > 0 {
 		return true
 	}
-	return t.upTo > c.lsn && (t.hurry || t.upTo >= c.lsn+idleBytes || now.Sub(c.at) >= idleTime)
+	return t.upTo > c.lsn && (t.hurry || t.upTo >= c.lsn+idleBytes || now.Sub(c.at) >= c.longest())
+}
+
+// longest is how long the position may stay behind. After a crash, what was worked since is found unchanged.
+func (c checkpoint) longest() time.Duration {
+	if c.done {
+		return time.Second
+	}
+	return idleTime
 }
 
 // enqueue makes what was read durable: at once when idle. What comes while a commit is running, and for as long
 // again, goes together: beside writers at full speed this halves the transactions of ours that they share the server
 // with.
 func (ses *session) enqueue(ctx context.Context) error {
-	saved := checkpoint{ses.start, time.Now()}
-	idle := time.NewTicker(time.Minute)
+	saved := checkpoint{lsn: ses.start, at: time.Now()}
+	idle := time.NewTimer(time.Minute)
 	defer idle.Stop()
 	for {
 		select {
@@ -49,46 +61,76 @@ func (ses *session) enqueue(ctx context.Context) error {
 			ses.s.o.Log.WarnContext(ctx, "rows left out: their keys are too long for an index of the queue", "changes",
 				t.tooLong)
 		}
-		if !saved.outdated(t, time.Now()) {
-			continue
-		}
-		b := queue.Batch{
-			Slot: ses.s.o.Slot, Epoch: ses.epoch, Changes: t.changes, Scans: t.scans,
-			ScanReason: "changes that do not name their rows",
-		}
-		if t.upTo > saved.lsn {
-			b.Checkpoint = t.upTo
-		}
-		began := time.Now()
-		done, err := ses.enqueueBatch(ctx, b)
+		n, began := len(t.changes), time.Now()
+		worked, embedding, err := ses.direct(ctx, &t)
 		if err != nil {
 			return err
 		}
-		ses.s.stats.Made.Add(int64(done.Made))
-		ses.s.stats.Joined.Add(int64(done.Joined))
-		ses.s.stats.Dropped.Add(int64(done.Dropped))
-		if len(b.Scans) > 0 && ses.s.o.OnCatalogue != nil {
-			ses.s.o.OnCatalogue()
+		if worked && !saved.done {
+			saved.at, saved.done = time.Now(), true
 		}
-		if b.Checkpoint == 0 {
-			continue
+		if saved.outdated(t, time.Now()) {
+			if err := ses.save(ctx, &t, &saved); err != nil {
+				return err
+			}
 		}
-		saved = checkpoint{t.upTo, time.Now()}
-		ses.s.stats.DurableLSN.Store(uint64(saved.lsn))
-		ses.s.stats.Trouble.Store(nil)
-		select {
-		case <-ses.durable: // an older one the reader has not taken yet
-		default:
-		}
-		ses.durable <- saved.lsn
-		if len(t.changes) < maxBatch {
+		idle.Reset(min(time.Minute, saved.longest()))
+		if n > 0 && n < maxBatch {
 			now := time.Now()
-			ses.pace.Spend(now.Sub(began), now)
+			ses.pace.Spend(now.Sub(began)-embedding, now)
 			if !wait(ctx, ses.pace.Rest(now, longestRest)) {
 				return ctx.Err()
 			}
 		}
 	}
+}
+
+// direct works changes at once, if they are few, and leaves the others. It reports whether there were any.
+func (ses *session) direct(ctx context.Context, t *taken) (worked bool, embedding time.Duration, err error) {
+	if ses.s.o.Direct == nil || len(t.changes) == 0 || len(t.changes) > mostDirect || len(t.scans) > 0 {
+		return false, 0, nil
+	}
+	d, err := ses.s.o.Direct(ctx, ses.epoch, t.changes)
+	if err != nil {
+		return false, 0, err
+	}
+	t.changes = d.Left
+	ses.s.stats.Direct.Add(int64(d.Done))
+	ses.s.stats.Dropped.Add(int64(d.Dropped))
+	return d.Done+d.Dropped > 0, d.Embedding, nil
+}
+
+// save makes what is left of a batch durable, with its position, and tells the reader.
+func (ses *session) save(ctx context.Context, t *taken, saved *checkpoint) error {
+	b := queue.Batch{
+		Slot: ses.s.o.Slot, Epoch: ses.epoch, Changes: t.changes, Scans: t.scans,
+		ScanReason: "changes that do not name their rows",
+	}
+	if t.upTo > saved.lsn {
+		b.Checkpoint = t.upTo
+	}
+	done, err := ses.enqueueBatch(ctx, b)
+	if err != nil {
+		return err
+	}
+	ses.s.stats.Made.Add(int64(done.Made))
+	ses.s.stats.Joined.Add(int64(done.Joined))
+	ses.s.stats.Dropped.Add(int64(done.Dropped))
+	if len(b.Scans) > 0 && ses.s.o.OnCatalogue != nil {
+		ses.s.o.OnCatalogue()
+	}
+	if b.Checkpoint == 0 {
+		return nil
+	}
+	*saved = checkpoint{lsn: t.upTo, at: time.Now()}
+	ses.s.stats.DurableLSN.Store(uint64(saved.lsn))
+	ses.s.stats.Trouble.Store(nil)
+	select {
+	case <-ses.durable: // an older one the reader has not taken yet
+	default:
+	}
+	ses.durable <- saved.lsn
+	return nil
 }
 
 // enqueueBatch enqueues a batch, again and again while it loses against somebody's locks: a long write-back or an

@@ -19,6 +19,7 @@ func TestCheckpoint_IsWrittenWhenItIsWorthIt(t *testing.T) {
 	t.Parallel()
 	now := time.Now()
 	saved := checkpoint{lsn: 1000, at: now.Add(-time.Second)}
+	worked := checkpoint{lsn: 1000, at: now.Add(-time.Second), done: true}
 	old := checkpoint{lsn: 1000, at: now.Add(-idleTime)}
 	for name, c := range map[string]struct {
 		saved checkpoint
@@ -32,6 +33,7 @@ func TestCheckpoint_IsWrittenWhenItIsWorthIt(t *testing.T) {
 		"an idle position, waited for":    {saved, taken{upTo: 1001, hurry: true}, true},
 		"one that moved far":              {saved, taken{upTo: 1000 + idleBytes}, true},
 		"one that moved, after long":      {old, taken{upTo: 1001}, true},
+		"one up to which all is worked":   {worked, taken{upTo: 1001}, true},
 		"one that did not move":           {old, taken{upTo: 1000}, false},
 		"one that is waited for, but old": {saved, taken{upTo: 999, hurry: true}, false},
 	} {
@@ -148,6 +150,65 @@ func TestEnqueue_CountsKeysThatAreTooLong(t *testing.T) {
 		synctest.Wait()
 		if ses.s.stats.TooLong.Load() != 1 || <-ses.durable != 200 {
 			t.Errorf("%d keys are too long", ses.s.stats.TooLong.Load())
+		}
+	})
+}
+
+// What is worked at once costs no transaction of the queue; the position follows, at once if somebody waits for it.
+func TestEnqueue_SavesLaterWhatWasWorkedAtOnce(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		stored := make(chan queue.Batch, 10)
+		ses, ended := enqueuing(t, func(b queue.Batch) (queue.Enqueued, error) {
+			stored <- b
+			return queue.Enqueued{Made: len(b.Changes)}, nil
+		})
+		left, failed := 0, errors.New("failed")
+		var fails error
+		ses.s.o.Direct = func(_ context.Context, epoch int64, changes []queue.Change) (Directed, error) {
+			if epoch != ses.epoch || len(changes) > mostDirect {
+				t.Errorf("asked for %d changes under epoch %d", len(changes), epoch)
+			}
+			return Directed{Left: changes[:left], Done: len(changes) - left, Embedding: time.Hour}, fails
+		}
+		change := func(n int, end pglogrepl.LSN, hurry bool) {
+			for range n {
+				ses.buffer.add(queue.Change{RowKey: "1"})
+			}
+			ses.buffer.commit(end, hurry)
+			synctest.Wait()
+		}
+		change(2, 500, false)
+		if len(stored) != 0 || ses.s.stats.Direct.Load() != 2 {
+			t.Fatalf("%d batches are stored, %d changes worked at once", len(stored), ses.s.stats.Direct.Load())
+		}
+		pass(1100 * time.Millisecond)
+		if b := <-stored; b.Checkpoint != 500 || len(b.Changes) != 0 || <-ses.durable != 500 {
+			t.Fatalf("stored %+v, want the position", b)
+		}
+		pass(time.Minute)
+		change(1, 600, true)
+		if b := <-stored; b.Checkpoint != 600 || len(b.Changes) != 0 {
+			t.Errorf("stored %+v, want the position that is waited for", b)
+		}
+		left = 1
+		change(3, 700, false)
+		if b := <-stored; b.Checkpoint != 700 || len(b.Changes) != 1 {
+			t.Errorf("stored %+v, want what is left", b)
+		}
+		pass(time.Second)
+		change(mostDirect+1, 800, false)
+		if b := <-stored; b.Checkpoint != 800 || len(b.Changes) != mostDirect+1 {
+			t.Errorf("stored %d changes, want all of many", len(b.Changes))
+		}
+		pass(time.Minute)
+		if len(stored) != 0 {
+			t.Error("a position that did not move is stored again")
+		}
+		fails = failed
+		change(1, 900, false)
+		if err := <-ended; !errors.Is(err, failed) || len(stored) != 0 {
+			t.Errorf("ended with %v", err)
 		}
 	})
 }

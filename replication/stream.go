@@ -39,7 +39,9 @@ type Options struct {
 	StopOnLost bool // refuse instead of making a lost slot anew
 	// a slot made anew is one that standbys keep a copy of, from PostgreSQL 17 on
 	Failover bool
-	Repair   func(ctx context.Context) error // makes a missing publication again, if the role may; nil: never
+	// Direct works changes at once that need no task; nil: all are enqueued.
+	Direct func(ctx context.Context, epoch int64, changes []queue.Change) (Directed, error)
+	Repair func(ctx context.Context) error // makes a missing publication again, if the role may; nil: never
 	// called before each session: hands in the pipelines as they are now; may be nil
 	Prepare      func(ctx context.Context) error
 	OnCatalogue  func()        // called when a pipeline's table or status changed
@@ -63,6 +65,7 @@ type Stats struct {
 	Bytes          atomic.Int64
 	Made           atomic.Int64 // tasks
 	Joined         atomic.Int64
+	Direct         atomic.Int64 // changes that were worked at once
 	Dropped        atomic.Int64 // updates that changed nothing
 	OwnWrites      atomic.Int64 // known by their mark
 	TooLong        atomic.Int64 // changes of rows whose key is longer than pipeline.MaxKey: left out
@@ -76,6 +79,13 @@ type Stats struct {
 	Oversized      atomic.Int64 // messages that were too large to be held
 	Heartbeats     atomic.Int64 // looks at the catalogue that failed
 	CatalogueScans atomic.Int64 // scans asked for because a table changed in a way the WAL does not tell
+}
+
+// Directed is what became of changes that were to be worked at once.
+type Directed struct {
+	Left          []queue.Change // to be enqueued
+	Done, Dropped int
+	Embedding     time.Duration // that was spent waiting for embedders
 }
 
 // Trouble is what keeps a Stream from streaming.

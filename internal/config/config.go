@@ -186,6 +186,8 @@ type Workers struct {
 	Count int
 	// BatchRows is how many rows a worker takes at once, 1 to 10,000. Default 256.
 	BatchRows int
+	// Direct has changes worked straight from the stream, without a task in the queue, while that is quick. Default true.
+	Direct bool
 	// CacheBytes is how much memory may hold vectors of each model, by the hash of their text, to use them again.
 	// Default 64 MiB.
 	CacheBytes int64
@@ -258,7 +260,7 @@ func Default() *Config {
 		Libraries:   map[string]string{},
 		Hub:         "https://huggingface.co",
 		Workers: Workers{
-			BatchRows: pipeline.DefaultBatchRows, CacheBytes: pipeline.DefaultCacheBytes,
+			BatchRows: pipeline.DefaultBatchRows, Direct: true, CacheBytes: pipeline.DefaultCacheBytes,
 			DrainTimeout: pipeline.DefaultDrainTimeout,
 		},
 		Queries: Queries{SearchTimeout: 10 * time.Second},

@@ -205,6 +205,9 @@ func workSettings() []Setting {
 			func(c *Config) *int { return &c.Workers.Count }),
 		number("workers.batch_rows", "batch-rows", GroupWork, "rows a worker takes at once", 1, maxBatchRows,
 			func(c *Config) *int { return &c.Workers.BatchRows }),
+		toggle("workers.direct", "direct", GroupWork,
+			"work a change straight from the stream when that is quick; when false, each goes through the queue",
+			func(c *Config) *bool { return &c.Workers.Direct }),
 		{
 			Path: "workers.cache_bytes", Flag: "cache-bytes", Group: GroupWork, Placeholder: "SIZE",
 			Usage: "memory for vectors of each model that may be needed again",

@@ -108,7 +108,8 @@ type Source struct {
 	Skipped         Counters // by SkipReasons
 	Enqueued        prometheus.Counter
 	Deduplicated    prometheus.Counter
-	Workers         Gauges // by WorkerStates
+	Direct          prometheus.Counter // changes without a task
+	Workers         Gauges             // by WorkerStates
 	WorkerBusyRatio Gauge
 
 	metrics *Metrics
@@ -140,6 +141,7 @@ func (m *Metrics) Source(name, slot string) *Source {
 		}),
 		Enqueued:        v.made.WithLabelValues(name),
 		Deduplicated:    v.joined.WithLabelValues(name),
+		Direct:          v.direct.WithLabelValues(name),
 		Workers:         Gauges{Gauge{v.workers, []string{name}}, WorkerStates},
 		WorkerBusyRatio: Gauge{v.busy, []string{name}},
 		metrics:         m,

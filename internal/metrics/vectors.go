@@ -14,8 +14,8 @@ type vectors struct {
 	build, up *prometheus.GaugeVec
 
 	// replication
-	connected, slotLag, slotRetained, slotSafe, slotStatus, checkpointSaved, lastMessage          *prometheus.GaugeVec
-	changes, transactions, replayed, bytes, reconnects, gaps, tableChanges, skipped, made, joined *prometheus.CounterVec
+	connected, slotLag, slotRetained, slotSafe, slotStatus, checkpointSaved, lastMessage                  *prometheus.GaugeVec
+	changes, transactions, replayed, bytes, reconnects, gaps, tableChanges, skipped, direct, made, joined *prometheus.CounterVec
 
 	// queue
 	tasks, oldest, paused            *prometheus.GaugeVec
@@ -68,7 +68,8 @@ func newVectors(r *prometheus.Registry) vectors {
 			"Times a table was found changed in a way the WAL does not tell, answered by comparing its rows.", "source"),
 		skipped: f.counter("changes_skipped_total",
 			"Row changes that made no task: own writes, updates that changed nothing that is embedded, and rows whose key is too long.", "source", "reason"),
-		made: f.counter("tasks_enqueued_total", "Tasks made of changes.", "source"),
+		direct: f.counter("changes_direct_total", "Row changes that were worked at once and needed no task.", "source"),
+		made:   f.counter("tasks_enqueued_total", "Tasks made of changes.", "source"),
 		joined: f.counter("tasks_deduplicated_total", "Changes that joined a task which was open already.",
 			"source"),
 		bytes: f.counter("replication_bytes_total", "Bytes of changes received.", "source"),

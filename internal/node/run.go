@@ -145,6 +145,7 @@ func (n *Node) sidecar(p *pools) *sidecar.Sidecar {
 		Failover:   !c.Slot.NoFailover,
 		Loops:      connection.Loops(c),
 		BatchRows:  c.Workers.BatchRows,
+		NoDirect:   !c.Workers.Direct,
 		Lease:      c.Lease,
 		Retry:      worker.Retry{MaxAttempts: c.Retry.MaxAttempts, Initial: c.Retry.Initial, Max: c.Retry.Max},
 		// 0 is the sidecar's own default.

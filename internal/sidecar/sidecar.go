@@ -60,6 +60,9 @@ type Options struct {
 	// with a commit that is not visible yet, before what may have changed nothing becomes a task; 0: 1 s
 	VisibilityTimeout time.Duration
 	NoMarks           bool
+	NoDirect          bool // every change goes through the queue
+	// how long a batch may take for changes to be worked at once, while the stream waits; 0: 50 ms
+	Quick time.Duration
 	Fresh             func(p *pipeline.Pipeline, d time.Duration)
 }
 
@@ -197,6 +200,7 @@ func (s *Sidecar) Run(ctx context.Context) error {
 			Slot: s.o.Slot, Queue: s.queue, DB: s.o.Direct, Dial: s.o.Dial, MarkKey: s.markKey, Log: s.o.Log,
 			StopOnLost: s.o.StopOnLost, Failover: s.o.Failover, Repair: s.o.Repair, OnCatalogue: s.Reload,
 			Prepare: func(ctx context.Context) error { _, err := s.refresh(ctx); return err }, Heartbeat: s.o.Heartbeat,
+			Direct: s.direct(),
 		})
 		stream.SetPipelines(pipelines)
 		s.mu.Lock()

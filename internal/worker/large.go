@@ -53,6 +53,9 @@ func (w *Worker) embedTexts(ctx context.Context, items []item, first *room, alon
 			return err
 		}
 	}
+	if len(rest) == 0 || rest[0].task.Now() {
+		return nil
+	}
 	clear(items)
 	first.release()
 	for len(rest) > 0 {

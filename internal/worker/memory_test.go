@@ -121,11 +121,12 @@ func (m *memory) TryWrite(context.Context) error {
 // change is a write-back in memory.
 type change struct {
 	m       *memory
+	lease   queue.Lease
 	entries []entry
 	c       *rows.Change
 }
 
-func (m *memory) begin(_ context.Context, _ queue.Lease, _ int, touched []string,
+func (m *memory) begin(_ context.Context, l queue.Lease, _ int, touched []string,
 	fence func(locked *rows.Locks) []entry,
 ) (writeBack, error) {
 	if m.beforeBegin != nil {
@@ -140,7 +141,7 @@ func (m *memory) begin(_ context.Context, _ queue.Lease, _ int, touched []string
 			}
 		}
 	}
-	t := &change{m: m}
+	t := &change{m: m, lease: l}
 	for _, e := range fence(b.locked) {
 		now, known := m.ledger[e.key]
 		if known == (e.version != nil) && (!known || now.LedgerVersion == *e.version) {
@@ -210,18 +211,24 @@ func (t *change) commit(_ context.Context, outcomes []queue.Outcome) (queue.Fini
 		m.stored[key] = k
 	}
 	m.outcomes = append(m.outcomes, outcomes...)
+	if d := t.lease.Direct; d != nil {
+		return d.End(outcomes), nil
+	}
 	return queue.Finished{Done: len(outcomes)}, nil
 }
 
 func (*change) end(context.Context) {}
 
-func (m *memory) Finish(_ context.Context, _ int64, _ queue.Lease, _ int32, outcomes []queue.Outcome) (queue.Finished,
+func (m *memory) Finish(_ context.Context, _ int64, l queue.Lease, _ int32, outcomes []queue.Outcome) (queue.Finished,
 	error,
 ) {
 	if m.overdue {
 		return queue.Finished{}, nil
 	}
 	m.outcomes = append(m.outcomes, outcomes...)
+	if l.Direct != nil {
+		return l.Direct.End(outcomes), nil
+	}
 	return queue.Finished{Done: len(outcomes)}, nil
 }
 
@@ -419,6 +426,7 @@ type model struct {
 	mu     sync.Mutex
 	texts  []string
 	fail   error            // of every call
+	hang   bool             // until it is given up
 	refuse map[string]error // of texts
 }
 
@@ -426,9 +434,13 @@ func (*model) Describe(context.Context) (embed.Description, error) {
 	return embed.Description{Fingerprint: "model", Dims: 3, MaxTokens: 64}, nil
 }
 
-func (e *model) Embed(_ context.Context, _ embed.Kind, texts []string) ([]embed.Result, error) {
+func (e *model) Embed(ctx context.Context, _ embed.Kind, texts []string) ([]embed.Result, error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
+	if e.hang {
+		<-ctx.Done()
+		return nil, ctx.Err()
+	}
 	if e.fail != nil {
 		return nil, e.fail
 	}

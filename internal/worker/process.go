@@ -65,7 +65,9 @@ func (w *Worker) process(ctx context.Context, tasks []queue.Task) error {
 }
 
 func (w *Worker) attempt(ctx context.Context, tasks []queue.Task) error {
-	room, err := w.room(ctx, w.way.most)
+	waiting, cancel := w.brief(ctx, tasks[0])
+	room, err := w.room(waiting, w.way.most)
+	cancel()
 	if err != nil {
 		return err
 	}
@@ -111,6 +113,9 @@ func (w *Worker) look(ctx context.Context, tasks []queue.Task, texts int) ([]ite
 			items[i] = item{task: tasks[i], row: found[i]}
 		}
 		return items, nil
+	}
+	if tasks[0].Now() {
+		return nil, err
 	}
 	if all := w.ofAll(ctx, err, w.readNone); all != nil {
 		return nil, all
@@ -197,6 +202,8 @@ func (w *Worker) embed(ctx context.Context, items []item, alone bool) error {
 	if err := failpoint.Hit("worker/before-embed"); err != nil {
 		return err
 	}
+	ctx, cancel := w.brief(ctx, items[0].task)
+	defer cancel()
 	results, err := w.vectors(ctx, texts, alone)
 	if err != nil {
 		return err
@@ -235,7 +242,7 @@ func (w *Worker) countTokens(results []embed.Result) {
 
 // embedderFailed ends a batch that got no answer. The rows are innocent until they prove otherwise alone.
 func (w *Worker) embedderFailed(ctx context.Context, tasks []queue.Task, err error) error {
-	if ctx.Err() != nil {
+	if ctx.Err() != nil || tasks[0].Now() {
 		return err
 	}
 	class, code := embed.Classify(err)
@@ -271,7 +278,9 @@ func (w *Worker) postpone(ctx context.Context, tasks []queue.Task, class embed.C
 			Class: string(class), Code: code, Message: message, Delay: delay,
 		}
 	}
-	w.stats.Retried.Add(int64(len(tasks)))
+	if !tasks[0].Now() {
+		w.stats.Retried.Add(int64(len(tasks)))
+	}
 	return w.end(ctx, tasks[0].Lease, outcomes)
 }
 
@@ -307,7 +316,7 @@ func (w *Worker) failure(it *item) queue.Outcome {
 	}
 	if class == embed.Data && int(o.Attempt) >= w.o.Retry.MaxAttempts {
 		o.Action, o.What = queue.Fail, "failed"
-	} else {
+	} else if !it.task.Now() {
 		w.stats.Retried.Add(1)
 	}
 	return o

@@ -40,10 +40,7 @@ func (s *server) begin(ctx context.Context, l queue.Lease, items int, touched []
 	database.Conduct(s.db, batch)
 	database.PlanOnce(s.db, batch, items)
 	s.table.QueueGuard(batch)
-	batch.Queue(sqlfiles.Query("hold_lease"), queue.HoldArgs(l, s.p.Generation)).Query(func(r pgx.Rows) error {
-		b.held = r.Next()
-		return nil
-	})
+	queue.QueueHold(batch, l, s.p.Generation, &b.held)
 	if b.locked, err = s.table.QueueLock(batch, touched); err != nil {
 		return b, err
 	}
@@ -83,9 +80,16 @@ func (s *server) queueFence(batch *pgx.Batch, l queue.Lease, entries []entry, it
 		versions, gones = append(versions, e.version), append(gones, e.gone)
 		sources, texts, vectors = append(sources, e.source), append(texts, e.text), append(vectors, e.vector)
 	}
+	var (
+		slot  *string
+		epoch *int64
+	)
+	if l.Direct != nil {
+		slot, epoch = &l.Direct.Slot, &l.Direct.Epoch
+	}
 	batch.Queue(sqlfiles.Query("write_ledger"), pgx.StrictNamedArgs{
-		"pipeline_id": s.p.ID, "generation": s.p.Generation, "place": l.Place, "row_keys": keys,
-		"versions": versions, "gone": gones,
+		"pipeline_id": s.p.ID, "generation": s.p.Generation, "place": l.Place, "slot": slot, "epoch": epoch,
+		"row_keys": keys, "versions": versions, "gone": gones,
 		"source_hashes": sources, "text_hashes": texts, "vector_hashes": vectors, "lsns": lsns,
 	}).Query(func(r pgx.Rows) error {
 		var key string
@@ -100,6 +104,12 @@ func (b *started) write(ctx context.Context, c *rows.Change) error {
 }
 
 func (b *started) commit(ctx context.Context, outcomes []queue.Outcome) (done queue.Finished, err error) {
+	if d := b.lease.Direct; d != nil {
+		if err := b.tx.Commit(ctx); err != nil {
+			return queue.Finished{}, err
+		}
+		return d.End(outcomes), nil
+	}
 	batch := &pgx.Batch{}
 	database.PlanOnce(b.s.db, batch, b.items)
 	batch.Queue(sqlfiles.Query("finish_tasks"), queue.FinishArgs(b.s.id, b.lease, b.s.p.Generation, outcomes)).

@@ -48,6 +48,8 @@ type Options struct {
 	BatchRows int           // rows per batch; 0: pipeline.DefaultBatchRows
 	HeldRows  int           // rows of a column that one write-back holds at most; 0: 64; below 0: the whole batch
 	Lease     time.Duration // 0: pipeline.DefaultLease
+	// how long a batch may take for changes to be worked at once, while the stream waits; 0: 50 ms
+	Quick time.Duration
 	Retry     Retry
 	// UserPath is the search_path that the user's triggers run under in a write-back to a column; "": "$user", public.
 	UserPath string
@@ -74,6 +76,7 @@ type Stats struct {
 	Sanitised atomic.Int64 // texts with bytes that are no UTF-8
 	Batches   atomic.Int64
 	Busy      atomic.Int64 // loops at work now
+	Direct    atomic.Int64 // changes that were worked at once, without a task
 
 	Rest atomic.Pointer[string] // why the pipeline rests: its last texts all failed; nil: it does not
 }
@@ -93,6 +96,8 @@ type Worker struct {
 	restless restless
 	nap      nap
 	pace     pace.Pace
+	quick    quick
+	door     doorway // of Direct
 	// embedding is how long all loops together have waited for the embedder, in nanoseconds.
 	embedding atomic.Int64
 	fate      sync.Mutex  // held while it is noted and told what became of texts
@@ -105,6 +110,7 @@ func New(o Options) *Worker {
 	o.BatchRows = orDefault(o.BatchRows, pipeline.DefaultBatchRows)
 	o.HeldRows = orDefault(o.HeldRows, heldRows)
 	o.Lease = orDefault(o.Lease, pipeline.DefaultLease)
+	o.Quick = orDefault(o.Quick, quickEnough)
 	o.Retry.MaxAttempts = orDefault(o.Retry.MaxAttempts, pipeline.DefaultMaxAttempts)
 	o.Retry.Initial = orDefault(o.Retry.Initial, pipeline.DefaultFirstRetry)
 	o.Retry.Max = orDefault(o.Retry.Max, pipeline.DefaultLongestRetry)
@@ -136,6 +142,7 @@ func (w *Worker) Stats() *Stats { return &w.stats }
 
 // Run works until ctx ends. Batches in work are finished first: whoever wants to wait no longer ends hard.
 func (w *Worker) Run(ctx, hard context.Context) error {
+	defer w.door.close()
 	var g errgroup.Group
 	for i := range w.o.Loops {
 		who := queue.Anyone
@@ -239,8 +246,10 @@ func (w *Worker) once(ctx, hard context.Context, who queue.Who, probe bool) (int
 	defer w.stats.Busy.Add(-1)
 	lease := tasks[0].Lease
 	stop := w.keepLease(hard, lease)
+	began := time.Now()
 	err = w.process(hard, tasks)
 	stop()
+	w.quick.note(time.Since(began))
 	if errors.Is(err, queue.ErrLeaseLost) {
 		w.stats.Lost.Add(1)
 		return len(tasks), nil // nothing is left to be given back

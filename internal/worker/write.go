@@ -41,6 +41,9 @@ func (w *Worker) finishParts(ctx context.Context, items []item, locked *int) err
 			items = items[n:]
 			continue
 		}
+		if items[0].task.Now() {
+			return err
+		}
 		all := w.ofAll(ctx, err, w.writeNone)
 		if rows.Fault(err) == database.Locked {
 			*locked++
@@ -168,7 +171,9 @@ func (w *Worker) writeBack(ctx context.Context, items []item) error {
 	if err := failpoint.Hit("worker/after-commit"); err != nil {
 		return err
 	}
-	w.tasks.Note(w.o.Pipeline.ID, outcomes, done)
+	if !items[0].task.Now() {
+		w.tasks.Note(w.o.Pipeline.ID, outcomes, done)
+	}
 	w.restless.note(c.Write, *moved)
 	w.count(mine, done)
 	w.noteFate(ctx, items)

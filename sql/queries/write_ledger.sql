@@ -1,7 +1,7 @@
 -- write_ledger: the fence of a write-back: remember what is written for rows, of those whose entry is still the one that was read with the row,
 -- and forget rows that are gone. For a row that is not among the answers somebody has written since: nothing of it may be written.
 -- Parameters: arrays of one length, one element per key; versions are xmin of the entry that was read, NULL where there was none; gone
--- says that the entry goes.
+-- says that the entry goes. Either @place is that of the lease, or @slot and @epoch are those of who works changes without one.
 -- The entry is found first, by its key, and then taken by its place: with old statistics a planner may think a pipeline has one entry, and
 -- would read all of it. A planner knows how large a table is, so to join by place costs what it should.
 -- Rows: the keys that were written. Locks: the ledger rows. Index: primary key.
@@ -12,8 +12,11 @@ WITH input AS MATERIALIZED (
            LEFT JOIN LATERAL (SELECT g.ctid FROM embedsidecar.ledger AS g
                               WHERE g.pipeline_id = @pipeline_id AND g.row_key = i.row_key AND g.xmin::text = i.version OFFSET 0) AS l ON true
     WHERE  EXISTS (SELECT FROM embedsidecar.lease AS l JOIN embedsidecar.pipeline AS p ON p.pipeline_id = l.pipeline_id AND p.lease_epoch = l.epoch
-                   WHERE l.pipeline_id = @pipeline_id AND l.place = @place AND p.generation = @generation
+                   WHERE @slot::name IS NULL AND l.pipeline_id = @pipeline_id AND l.place = @place AND p.generation = @generation
                          AND l.timeline = ('x' || substr(pg_walfile_name(pg_current_wal_insert_lsn()), 1, 8))::bit(32)::integer)
+           OR EXISTS (SELECT FROM embedsidecar.lsn_checkpoint AS c JOIN embedsidecar.pipeline AS p ON p.pipeline_id = @pipeline_id
+                      WHERE c.slot_name = @slot::name AND c.epoch = @epoch::bigint AND p.generation = @generation
+                            AND c.timeline = ('x' || substr(pg_walfile_name(pg_current_wal_insert_lsn()), 1, 8))::bit(32)::integer)
     ORDER BY i.row_key COLLATE "C"
 ), changed AS (
     UPDATE embedsidecar.ledger AS l

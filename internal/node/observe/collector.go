@@ -99,6 +99,7 @@ func (c *collector) follow(s *sidecar.Sidecar, snapshot func() Snapshot, work, s
 		{c.source.Reconnects, func(s *replication.Stats) *atomic.Int64 { return &s.Reconnects }},
 		{c.source.Gaps, func(s *replication.Stats) *atomic.Int64 { return &s.Gaps }},
 		{c.source.TableChanges, func(s *replication.Stats) *atomic.Int64 { return &s.CatalogueScans }},
+		{c.source.Direct, func(s *replication.Stats) *atomic.Int64 { return &s.Direct }},
 		{c.source.Enqueued, func(s *replication.Stats) *atomic.Int64 { return &s.Made }},
 		{c.source.Deduplicated, func(s *replication.Stats) *atomic.Int64 { return &s.Joined }},
 		{c.source.Skipped.At("own_write"), func(s *replication.Stats) *atomic.Int64 { return &s.OwnWrites }},

@@ -1,0 +1,105 @@
+package queue
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/embedsidecar/embedsidecar/internal/database"
+	"github.com/embedsidecar/embedsidecar/internal/sleep"
+	sqlfiles "github.com/embedsidecar/embedsidecar/sql"
+)
+
+// Direct is the right to work changes at once, without tasks: it lasts while the epoch of who streams them does. It
+// notes which of them are done; the others become tasks.
+type Direct struct {
+	Slot    string
+	Epoch   int64
+	Timeout time.Duration // of a statement of the write-back: the stream waits for it; 0: none
+	done    map[string]bool
+}
+
+// Done reports whether the change of a row needs no task any more.
+func (d *Direct) Done(key string) bool { return d.done[key] }
+
+// End notes how changes ended, once that is durable.
+func (d *Direct) End(outcomes []Outcome) Finished {
+	if d.done == nil {
+		d.done = map[string]bool{}
+	}
+	n := 0
+	for i := range outcomes {
+		if outcomes[i].Action == Done {
+			d.done[outcomes[i].Task.RowKey] = true
+			n++
+		}
+	}
+	return Finished{Done: n, Reopened: len(outcomes) - n}
+}
+
+// Task returns what a worker works on in place of a leased task.
+func (d *Direct) Task(c *Change) Task {
+	return Task{
+		Lease: Lease{PipelineID: c.PipelineID, Direct: d}, RowKey: c.RowKey, Lane: c.Lane, FirstLSN: c.first(),
+		LastLSN: c.LSN, CommittedAt: c.CommittedAt, EnqueuedAt: time.Now(),
+	}
+}
+
+// Screened is what becomes of changes that might do without a task.
+type Screened struct {
+	Now     []Change // may be worked at once: by the streamer, in the order in which they come
+	Later   []Change // to be enqueued
+	Dropped int      // changed nothing
+	Merged  int      // came again in the same batch, which stands for them
+}
+
+// How often, and how long at first, Screen waits for transactions that are in the WAL and not visible yet. Usually
+// their server processes have a step or two left to do.
+const (
+	screenTries = 4
+	screenPause = 250 * time.Microsecond
+)
+
+// Screen says which changes need no task: those that change nothing, and those of rows that no task names, in
+// transactions that everybody sees. Whoever reads such a row from now on reads it as the change left it, or newer; who
+// has read it before holds a lease of a task.
+func (q *Queue) Screen(ctx context.Context, db database.DB, changes []Change) (s Screened, err error) {
+	changes, s.Merged = mergeChanges(changes)
+	n := len(changes)
+	ids, keys, xids, patterns := make([]int32, n), make([]string, n), make([]int64, n), make([][]byte, n)
+	for i := range changes {
+		c := &changes[i]
+		ids[i], keys[i], xids[i], patterns[i] = c.PipelineID, c.RowKey, int64(c.XID), c.Unchanged
+	}
+	var verdicts []string
+	for try, pause := 1, screenPause; ; try, pause = try+1, 2*pause {
+		batch := &pgx.Batch{}
+		database.PlanOnce(db, batch, n)
+		hidden := false
+		batch.Queue(sqlfiles.Query("screen_changes"), pgx.StrictNamedArgs{
+			"pipeline_ids": ids, "row_keys": keys, "xids": xids, "patterns": patterns,
+		}).QueryRow(func(row pgx.Row) error { return row.Scan(&verdicts, &hidden) })
+		if err := db.SendBatch(ctx, batch).Close(); err != nil {
+			return Screened{}, fmt.Errorf("screen %d changes: %w", n, err)
+		}
+		if !hidden || try == screenTries || q.waitedInVain.Load() {
+			break
+		}
+		if !sleep.For(ctx, pause) {
+			return Screened{}, ctx.Err()
+		}
+	}
+	for i, v := range verdicts {
+		switch v {
+		case "now":
+			s.Now = append(s.Now, changes[i])
+		case "drop":
+			s.Dropped++
+		default:
+			s.Later = append(s.Later, changes[i])
+		}
+	}
+	return s, nil
+}
