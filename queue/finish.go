@@ -90,6 +90,20 @@ func FinishArgs(worker int64, l Lease, generation int32, outcomes []Outcome) pgx
 	}
 }
 
+// TellArgs returns the arguments of the statement tell_history, for outcomes of changes that had no task.
+func TellArgs(worker int64, l Lease, outcomes []Outcome) pgx.StrictNamedArgs {
+	n := len(outcomes)
+	keys, whats, times, lsns := make([]string, n), make([]string, n), make([]time.Time, n), make([]string, n)
+	for i := range outcomes {
+		t := &outcomes[i].Task
+		keys[i], whats[i], times[i], lsns[i] = t.RowKey, outcomes[i].What, t.CommittedAt, t.LastLSN.String()
+	}
+	return pgx.StrictNamedArgs{
+		"worker": worker, "pipeline_id": l.PipelineID, "span": bucketSeconds, "buckets": bucketCount,
+		"row_keys": keys, "outcomes": whats, "committed_ats": times, "lsns": lsns,
+	}
+}
+
 // CollectFinished reads the rows of finish_tasks.
 func CollectFinished(rows pgx.Rows) (Finished, error) {
 	var (

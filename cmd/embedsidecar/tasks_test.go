@@ -98,7 +98,6 @@ func (s *stage) choosesTasks() {
 		_, stderr := s.run(exitUsage, append([]string{"tasks"}, args...)...)
 		s.has(stderr, word)
 	}
-
 }
 
 // sameBySQL does the same by command and by SQL: half of the rows each.

@@ -84,7 +84,10 @@ func TestP1_ARowInTheQueueStaysThere(t *testing.T) {
 	<-held
 	db.MustExec(`DELETE FROM docs WHERE id = 1`)
 	db.MustExec(`UPDATE docs SET body = 'newer' WHERE id = 2`)
-	joined := func() (bool, string) { n := s.Stream().Joined.Load(); return n >= 2, fmt.Sprint(n, " changes joined a task") }
+	joined := func() (bool, string) {
+		n := s.Stream().Joined.Load()
+		return n >= 2, fmt.Sprint(n, " changes joined a task")
+	}
 	testenv.Eventually(t, waitTimeout, joined)
 	close(release)
 	r.settle()

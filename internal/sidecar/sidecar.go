@@ -63,7 +63,7 @@ type Options struct {
 	NoDirect          bool // every change goes through the queue
 	// how long a batch may take for changes to be worked at once, while the stream waits; 0: 50 ms
 	Quick time.Duration
-	Fresh             func(p *pipeline.Pipeline, d time.Duration)
+	Fresh func(p *pipeline.Pipeline, d time.Duration)
 }
 
 // Sidecar runs once.

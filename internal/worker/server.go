@@ -2,6 +2,7 @@ package worker
 
 import (
 	"context"
+	"slices"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
@@ -105,6 +106,9 @@ func (b *started) write(ctx context.Context, c *rows.Change) error {
 
 func (b *started) commit(ctx context.Context, outcomes []queue.Outcome) (done queue.Finished, err error) {
 	if d := b.lease.Direct; d != nil {
+		if err := b.tellGone(ctx, outcomes); err != nil {
+			return queue.Finished{}, err
+		}
 		if err := b.tx.Commit(ctx); err != nil {
 			return queue.Finished{}, err
 		}
@@ -117,6 +121,18 @@ func (b *started) commit(ctx context.Context, outcomes []queue.Outcome) (done qu
 	database.PlanAnew(b.s.db, batch, b.items) // triggers of users may run with the commit
 	batch.Queue("COMMIT AND CHAIN")           // the transaction that begins is what the driver still has to end
 	return done, b.tx.SendBatch(ctx, batch).Close()
+}
+
+// tellGone has history tell of rows without a task that have lost their vector.
+func (b *started) tellGone(ctx context.Context, outcomes []queue.Outcome) error {
+	lost := slices.DeleteFunc(slices.Clone(outcomes), func(o queue.Outcome) bool {
+		return o.Action != queue.Done || o.What != words[empty] && o.What != words[gone]
+	})
+	if len(lost) == 0 {
+		return nil
+	}
+	_, err := b.tx.Exec(ctx, sqlfiles.Query("tell_history"), queue.TellArgs(b.s.id, b.lease, lost))
+	return err
 }
 
 func (b *started) end(ctx context.Context) { _ = b.tx.Rollback(context.WithoutCancel(ctx)) }

@@ -50,7 +50,7 @@ type Options struct {
 	Lease     time.Duration // 0: pipeline.DefaultLease
 	// how long a batch may take for changes to be worked at once, while the stream waits; 0: 50 ms
 	Quick time.Duration
-	Retry     Retry
+	Retry Retry
 	// UserPath is the search_path that the user's triggers run under in a write-back to a column; "": "$user", public.
 	UserPath string
 	NoMarks  bool                       // write back without a mark; the ledger alone must then know our writes

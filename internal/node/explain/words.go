@@ -158,7 +158,7 @@ func (s *Story) vector() string {
 
 func (s *Story) history() string {
 	if len(s.History) == 0 {
-		return "Nothing was done for it in the last day."
+		return "Nothing was done for it by way of the queue in the last day."
 	}
 	parts := make([]string, len(s.History))
 	for i, h := range s.History {
