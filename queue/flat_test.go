@@ -25,8 +25,9 @@ type meter struct {
 	touched map[string]float64 // by query file: the most of one execution
 }
 
-// note runs a statement once more, to be rolled back, and reads what it touched.
-func (m *meter) note(ctx context.Context, sql string, args []any) error {
+// note runs a statement once more, to be rolled back, and reads what it touched; first comes what says how it is
+// planned.
+func (m *meter) note(ctx context.Context, sql string, args []any, first ...string) error {
 	name, _, found := strings.Cut(strings.TrimPrefix(sql, "-- "), ":")
 	if !m.on || !found {
 		return nil
@@ -36,6 +37,11 @@ func (m *meter) note(ctx context.Context, sql string, args []any) error {
 		return err
 	}
 	defer func() { _ = tx.Rollback(context.WithoutCancel(ctx)) }()
+	for _, s := range first {
+		if _, err := tx.Exec(ctx, s); err != nil {
+			return err
+		}
+	}
 	var plan []byte
 	if err := tx.QueryRow(ctx, "EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) "+sql, args...).Scan(&plan); err != nil {
 		return fmt.Errorf("explain %s: %w", name, err)
@@ -68,8 +74,13 @@ func (m *meter) Exec(ctx context.Context, sql string, args ...any) (pgconn.Comma
 }
 
 func (m *meter) SendBatch(ctx context.Context, b *pgx.Batch) pgx.BatchResults {
+	var first []string
 	for _, q := range b.QueuedQueries {
-		if err := m.note(ctx, q.SQL, q.Arguments); err != nil {
+		if !strings.HasPrefix(q.SQL, "-- ") {
+			first = append(first, q.SQL)
+			continue
+		}
+		if err := m.note(ctx, q.SQL, q.Arguments, first...); err != nil {
 			panic(err) // a test's own statement
 		}
 	}

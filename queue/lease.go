@@ -337,11 +337,13 @@ func (q *Queue) Backlog(ctx context.Context, pipelineID int32, limit int) (open 
 		after = c.after[pipeline.Low]
 	}
 	q.mu.Unlock()
-	err = q.db.QueryRow(ctx, sqlfiles.Query("open_tasks"), pgx.StrictNamedArgs{
+	batch := &pgx.Batch{}
+	database.PlanOnce(q.db, batch, 1)
+	batch.Queue(sqlfiles.Query("open_tasks"), pgx.StrictNamedArgs{
 		"pipeline_id": pipelineID, "max": limit,
 		"after": after, "due_after": from,
-	}).Scan(&open)
-	if err != nil {
+	}).QueryRow(func(row pgx.Row) error { return row.Scan(&open) })
+	if err := q.db.SendBatch(ctx, batch).Close(); err != nil {
 		return 0, fmt.Errorf("count open tasks: %w", err)
 	}
 	return open, nil

@@ -343,8 +343,12 @@ func (q *Queue) sweep(ctx context.Context, mend bool) (lost int, next time.Durat
 		due       *float64
 		before    *time.Time
 	)
-	err = q.db.QueryRow(ctx, sqlfiles.Query("sweep_tasks"), args).Scan(&pipelines, &lost, &due, &before)
-	if err != nil {
+	batch := &pgx.Batch{}
+	database.PlanOnce(q.db, batch, 1)
+	batch.Queue(sqlfiles.Query("sweep_tasks"), args).QueryRow(func(row pgx.Row) error {
+		return row.Scan(&pipelines, &lost, &due, &before)
+	})
+	if err := q.db.SendBatch(ctx, batch).Close(); err != nil {
 		return 0, 0, fmt.Errorf("sweep tasks: %w", err)
 	}
 	q.Wake(pipelines...)
