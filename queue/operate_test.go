@@ -86,7 +86,9 @@ func TestSQL_ReaderAndOperator(t *testing.T) {
 				t.Fatal(err)
 			}
 			tasks := f.lease(t, 1)
-			o := queue.Outcome{Task: tasks[0], Action: queue.Fail, Class: "data", Code: fmt.Sprint("c", i%2), Message: "it is bad"}
+			o := queue.Outcome{
+				Task: tasks[0], Action: queue.Fail, Class: "data", Code: fmt.Sprint("c", i%2), Message: "it is bad",
+			}
 			switch i {
 			case 4:
 				o.Action, o.Delay = queue.Later, 1e12
@@ -221,9 +223,10 @@ func (f *fixture) acts(t *testing.T, operator *person) {
 	operator.sees(`SELECT changed, remaining FROM embedsidecar.reembed('docs', continues => (SELECT max(audit_id) FROM embedsidecar.audit))`, "1 0")
 	operator.sees(`SELECT embedsidecar.rescan('docs')`, "scan_requested")
 	operator.sees(`SELECT action || ' ' || coalesce(pipeline, '-') || ' ' || result || ' ' || changed || ' ' || said_by FROM embedsidecar.audit ORDER BY audit_id`,
-		"pause docs paused 1 ann", "pause docs already_paused 0 ", "resume docs resumed 1 ", "pause - paused 1 ", "resume - resumed 1 ",
-		"resume - already_on 0 ", "set_priority docs set 1 ", "set_priority docs already_so 0 ", "retry docs retried 2 ", "discard docs cancelled 1 ",
-		"cancel docs cancelled 3 ", "requeue docs requeued 2 ", "requeue docs requeued 2 ", "reembed docs reembed_requested 1 ",
+		"pause docs paused 1 ann", "pause docs already_paused 0 ", "resume docs resumed 1 ", "pause - paused 1 ",
+		"resume - resumed 1 ", "resume - already_on 0 ", "set_priority docs set 1 ", "set_priority docs already_so 0 ",
+		"retry docs retried 2 ", "discard docs cancelled 1 ", "cancel docs cancelled 3 ", "requeue docs requeued 2 ",
+		"requeue docs requeued 2 ", "reembed docs reembed_requested 1 ",
 		"reembed docs reembed_requested 2 ", "rescan docs scan_requested 0 ")
 	operator.sees(`SELECT DISTINCT role = session_user, application, client_addr IS NOT NULL, acted_at <= finished_at FROM embedsidecar.audit`, "t psql t t")
 	operator.sees(`SELECT arguments FROM embedsidecar.audit WHERE action = 'cancel'`, `{"keys": ["1", "4", "5", "nobody"], "keys_given": 4}`)
@@ -249,11 +252,13 @@ func TestSQL_EverythingHasAComment(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	for _, thing := range testenv.Values[string](f.db, `
-		SELECT c.relname FROM pg_class AS c WHERE c.relnamespace = 'embedsidecar'::regnamespace AND c.relkind IN ('r', 'p', 'v')
+		SELECT c.relname FROM pg_class AS c
+		WHERE c.relnamespace = 'embedsidecar'::regnamespace AND c.relkind IN ('r', 'p', 'v')
 			AND c.relname !~ '^history_|^schema_version$' AND obj_description(c.oid, 'pg_class') IS NULL
 		UNION ALL
 		SELECT c.relname || '.' || a.attname FROM pg_class AS c JOIN pg_attribute AS a ON a.attrelid = c.oid
-		WHERE c.relnamespace = 'embedsidecar'::regnamespace AND c.relkind = 'v' AND a.attnum > 0 AND col_description(c.oid, a.attnum) IS NULL
+		WHERE c.relnamespace = 'embedsidecar'::regnamespace AND c.relkind = 'v' AND a.attnum > 0
+			AND col_description(c.oid, a.attnum) IS NULL
 		UNION ALL
 		SELECT p.oid::regprocedure::text FROM pg_proc AS p
 		WHERE p.pronamespace = 'embedsidecar'::regnamespace AND obj_description(p.oid, 'pg_proc') IS NULL`) {

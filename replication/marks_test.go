@@ -95,8 +95,8 @@ func TestBuffer_HurriesWhenAPositionThatIsWantedIsReached(t *testing.T) {
 	}
 }
 
-// A message by which somebody waits has the position stored at once, where it stands between transactions and belongs to
-// none; one that follows at once waits for the next sign of life.
+// A message by which somebody waits has the position stored at once, where it stands between transactions and belongs
+// to none; one that follows at once waits for the next sign of life.
 func TestWait_AMessageHasThePositionStored(t *testing.T) {
 	message := func(transactional bool, prefix string) *pglogrepl.LogicalDecodingMessage {
 		return &pglogrepl.LogicalDecodingMessage{LSN: 50, Transactional: transactional, Prefix: prefix}

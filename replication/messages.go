@@ -81,8 +81,8 @@ func (ses *session) logicalMessage(ctx context.Context, m *pglogrepl.LogicalDeco
 	}
 }
 
-// waitedFor has the position of a message stored at once, as an idle position: between transactions everything before it
-// is decoded. Anybody may ask; who asks again within a moment waits for the server's next sign of life.
+// waitedFor has the position of a message stored at once, as an idle position: between transactions everything before
+// it is decoded. Anybody may ask; who asks again within a moment waits for the server's next sign of life.
 func (ses *session) waitedFor(lsn pglogrepl.LSN) {
 	const apart = 5 * time.Millisecond
 	if now := time.Now(); now.Sub(ses.hurried) < apart {

@@ -264,11 +264,10 @@ func (d *Database) Role(attributes string) string {
 func (d *Database) RunRole(pipelines ...pipeline.Pipeline) string {
 	d.t.Helper()
 	name, stream, reader, operator := d.nextRole(), d.nextRole(), d.nextRole(), d.nextRole()
-	script := sqlfiles.Roles(name, stream, reader, operator)
+	d.MustExecSuper(sqlfiles.Roles(name, stream, reader, operator))
 	for _, role := range []string{name, stream, reader, operator} {
-		script += fmt.Sprintf("\nALTER ROLE %s LOGIN PASSWORD '%s';", role, d.Server.roleWord)
+		d.MustExecSuper(fmt.Sprintf("ALTER ROLE %s LOGIN PASSWORD '%s'", role, d.Server.roleWord))
 	}
-	d.MustExecSuper(script)
 	d.mu.Lock()
 	d.streamRole, d.readerRole, d.operatorRole = stream, reader, operator
 	d.mu.Unlock()

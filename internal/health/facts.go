@@ -277,8 +277,8 @@ func inWork(f *Facts) (State, bool) {
 		return State{RowsFailed, rows(f.Failed) + " could not be embedded", "embedsidecar failed " + Quoted(f.Name) +
 			" names them, embedsidecar retry " + Quoted(f.Name) + " tries again"}, true
 	case f.Cancelled > 0:
-		return State{RowsCancelled, rows(f.Cancelled) + " cancelled by somebody", "embedsidecar tasks list " + Quoted(f.Name) +
-			" --state cancelled names them, embedsidecar tasks requeue " + Quoted(f.Name) + " takes them back"}, true
+		return State{RowsCancelled, rows(f.Cancelled) + " cancelled by somebody", "embedsidecar tasks list " +
+			Quoted(f.Name) + " --state cancelled names them, embedsidecar tasks requeue " + Quoted(f.Name) + " takes them back"}, true
 	}
 	return State{}, false
 }

@@ -14,8 +14,9 @@ type vectors struct {
 	build, up *prometheus.GaugeVec
 
 	// replication
-	connected, slotLag, slotRetained, slotSafe, slotStatus, checkpointSaved, lastMessage                  *prometheus.GaugeVec
-	changes, transactions, replayed, bytes, reconnects, gaps, tableChanges, skipped, direct, made, joined *prometheus.CounterVec
+	connected, slotLag, slotRetained, slotSafe, slotStatus, checkpointSaved, lastMessage *prometheus.GaugeVec
+	changes, transactions, replayed, bytes, reconnects, gaps, tableChanges               *prometheus.CounterVec
+	skipped, direct, made, joined                                                        *prometheus.CounterVec
 
 	// queue
 	tasks, oldest, paused            *prometheus.GaugeVec

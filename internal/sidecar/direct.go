@@ -19,7 +19,9 @@ func (s *Sidecar) direct() func(context.Context, int64, []queue.Change) (replica
 }
 
 // workNow works changes whose pipelines are quick, those of different pipelines side by side, and leaves the others.
-func (s *Sidecar) workNow(ctx context.Context, epoch int64, changes []queue.Change) (d replication.Directed, err error) {
+func (s *Sidecar) workNow(ctx context.Context, epoch int64, changes []queue.Change) (d replication.Directed,
+	err error,
+) {
 	ready := s.readyWorkers()
 	changes = slices.Clone(changes)
 	for i := range changes {

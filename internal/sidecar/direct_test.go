@@ -28,32 +28,30 @@ func (r *rig) alone(changes int, sql string) {
 // A change that comes alone is worked without a task, whatever its destination; what the queue has, it keeps.
 func TestDirect_ALoneChangeNeedsNoTask(t *testing.T) {
 	t.Parallel()
-	for name, p := range map[string]func(table string, columns ...string) pipeline.Spec{"column": column, "table": intoTable} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			db := testenv.DB(t)
-			db.MustExec(docs)
-			db.MustExec(`INSERT INTO docs SELECT i, 'body ' || i FROM generate_series(1, 5) AS i`)
-			r := newRig(t, db, p("docs", "body"))
-			r.options = unhurried
-			s, _ := r.start()
-			r.settle()
-			made, direct := s.Stream().Made.Load(), s.Stream().Direct.Load()
-			const changes = 12
-			r.alone(changes, `UPDATE docs SET body = $2 WHERE id = $1`)
-			r.alone(3, `DELETE FROM docs WHERE id = $1 AND $2 <> ''`)
-			r.alone(3, `INSERT INTO docs (id, body) VALUES (10 + $1, $2)`)
-			r.db.MustExec(`UPDATE docs SET id = id + 100`) // a key of before and one of after, for each row
-			r.counted()
-			r.verify()
-			if made := s.Stream().Made.Load() - made; made != 0 {
-				t.Errorf("%d tasks were made", made)
-			}
-			if direct := s.Stream().Direct.Load() - direct; direct < changes+6 {
-				t.Errorf("%d changes were worked at once, want all", direct)
-			}
-		})
-	}
+	bothDestinations(t, func(t *testing.T, spec func(table string, columns ...string) pipeline.Spec) {
+		t.Helper()
+		db := testenv.DB(t)
+		db.MustExec(docs)
+		db.MustExec(`INSERT INTO docs SELECT i, 'body ' || i FROM generate_series(1, 5) AS i`)
+		r := newRig(t, db, spec("docs", "body"))
+		r.options = unhurried
+		s, _ := r.start()
+		r.settle()
+		made, direct := s.Stream().Made.Load(), s.Stream().Direct.Load()
+		const changes = 12
+		r.alone(changes, `UPDATE docs SET body = $2 WHERE id = $1`)
+		r.alone(3, `DELETE FROM docs WHERE id = $1 AND $2 <> ''`)
+		r.alone(3, `INSERT INTO docs (id, body) VALUES (10 + $1, $2)`)
+		r.db.MustExec(`UPDATE docs SET id = id + 100`) // a key of before and one of after, for each row
+		r.counted()
+		r.verify()
+		if made := s.Stream().Made.Load() - made; made != 0 {
+			t.Errorf("%d tasks were made", made)
+		}
+		if direct := s.Stream().Direct.Load() - direct; direct < changes+6 {
+			t.Errorf("%d changes were worked at once, want all", direct)
+		}
+	})
 }
 
 // P1: what the queue holds of a row is not overtaken. While a worker has an older text of it in hand, its next changes
