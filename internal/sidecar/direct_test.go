@@ -13,8 +13,11 @@ import (
 	"github.com/embedsidecar/embedsidecar/testenv"
 )
 
-// unhurried takes whatever a slow machine does for quick.
-func unhurried(o *sidecar.Options) { o.Quick = time.Hour }
+// direct works changes straight from the stream where that is quick.
+func direct(o *sidecar.Options) { o.NoDirect = false }
+
+// unhurried does so, and takes whatever a slow machine does for quick.
+func unhurried(o *sidecar.Options) { o.NoDirect, o.Quick = false, time.Hour }
 
 // alone changes rows one at a time, and waits for each.
 func (r *rig) alone(changes int, sql string) {
@@ -102,6 +105,7 @@ func TestP5_SlowWriteBacksAreLeftToTheQueue(t *testing.T) {
 	db.MustExec(`INSERT INTO docs VALUES (1, 'a')`)
 	db.MustExec(`INSERT INTO notes VALUES (1, 'a')`)
 	r := newRig(t, db, column("docs", "body"), intoTable("notes", "body"))
+	r.options = direct
 	s, _ := r.start()
 	r.settle()
 	db.MustExec(`CREATE FUNCTION slow() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN PERFORM pg_sleep(0.3); RETURN NEW; END'`)

@@ -43,6 +43,7 @@ func converge(t *testing.T, wanted []workload.Shape, steps int) {
 			specs[i] = shape.Spec()
 		}
 		r := newRig(t, db, specs...)
+		r.options = direct
 		s, _ := r.start()
 		run, err := workload.Start(t.Context(), db.URL(testenv.Owner), shapes, workload.Options{
 			Seed: 7, Writers: 4,
