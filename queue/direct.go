@@ -55,11 +55,11 @@ type Screened struct {
 	Merged  int      // came again in the same batch, which stands for them
 }
 
-// How often, and how long at first, Screen waits for transactions that are in the WAL and not visible yet. Usually
+// Screen waits a moment for transactions that are in the WAL and not visible yet, a part of what Enqueue waits: usually
 // their server processes have a step or two left to do.
 const (
-	screenTries = 4
 	screenPause = 250 * time.Microsecond
+	screenPart  = 250
 )
 
 // Screen says which changes need no task: those that change nothing, and those of rows that no task names, in
@@ -74,7 +74,8 @@ func (q *Queue) Screen(ctx context.Context, db database.DB, changes []Change) (s
 		ids[i], keys[i], xids[i], patterns[i] = c.PipelineID, c.RowKey, int64(c.XID), c.Unchanged
 	}
 	var verdicts []string
-	for try, pause := 1, screenPause; ; try, pause = try+1, 2*pause {
+	deadline := time.Now().Add(q.visibilityTimeout / screenPart)
+	for pause := screenPause; ; pause = min(2*pause, visibilityPauseMax) {
 		batch := &pgx.Batch{}
 		database.PlanOnce(db, batch, n)
 		hidden := false
@@ -84,7 +85,7 @@ func (q *Queue) Screen(ctx context.Context, db database.DB, changes []Change) (s
 		if err := db.SendBatch(ctx, batch).Close(); err != nil {
 			return Screened{}, fmt.Errorf("screen %d changes: %w", n, err)
 		}
-		if !hidden || try == screenTries || q.waitedInVain.Load() {
+		if !hidden || q.waitedInVain.Load() || time.Now().After(deadline) {
 			break
 		}
 		if !sleep.For(ctx, pause) {
