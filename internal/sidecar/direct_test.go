@@ -3,6 +3,7 @@ package sidecar_test
 import (
 	"context"
 	"fmt"
+	"sync"
 	"testing"
 	"time"
 
@@ -65,14 +66,14 @@ func TestP1_ARowInTheQueueStaysThere(t *testing.T) {
 	db.MustExec(docs)
 	db.MustExec(`INSERT INTO docs SELECT i, 'body ' || i FROM generate_series(1, 100) AS i`)
 	r := newRig(t, db, intoTable("docs", "body"))
-	r.options = unhurried
+	r.options = direct
 	s, _ := r.start()
 	r.settle()
-	held, release := make(chan struct{}), make(chan struct{})
+	held, release, once := make(chan struct{}), make(chan struct{}), sync.Once{}
 	r.embedder.hook(func(ctx context.Context, texts []string) error {
 		for _, text := range texts {
 			if text == "held 1" {
-				close(held)
+				once.Do(func() { close(held) })
 				select {
 				case <-release:
 				case <-ctx.Done():
