@@ -496,7 +496,7 @@ packages() {
     rpm --install --nodeps /dist/embedsidecar-*.rpm
     embedsidecar version; embedsidecar embed "a text" | grep -q "^\["
     rpm --query --requires embedsidecar-onnx | grep -q "glibc >= 2.34"; rpm --verify embedsidecar embedsidecar-onnx --nodeps
-    rpm --erase embedsidecar-onnx embedsidecar; test ! -e /usr/bin/embedsidecar; test ! -e /usr/lib/embedsidecar/lib'
+    rpm --erase embedsidecar-onnx embedsidecar; test ! -e /usr/bin/embedsidecar; test ! -e /usr/lib/embedsidecar; test ! -e /usr/share/embedsidecar'
 }
 
 # --- the other architecture ---------------------------------------------------------------------------------------------------------------
