@@ -63,7 +63,7 @@ const waitsByMessage = 170000
 // waitsByMessage only then logical messages, which anybody may write, are asked for.
 func (s *Stream) needsMarks() bool {
 	return !s.o.IgnoreMarks && slices.ContainsFunc(s.routes.Load().pipelines(),
-		func(p *pipeline.Pipeline) bool { return p.ToColumn() })
+		func(p *pipeline.Pipeline) bool { return p.InSource() })
 }
 
 // definition is a digest of what changes of a pipeline's table are judged by, and what the catalogue may change

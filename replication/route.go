@@ -45,7 +45,7 @@ func newRoute(p *pipeline.Pipeline, rel *pglogrepl.RelationMessage) *route {
 		}
 		r.watched = append(r.watched, i)
 	}
-	if p.ToColumn() {
+	if p.InSource() {
 		i, ok := place[p.IntoColumn]
 		if !ok {
 			r.blind = true

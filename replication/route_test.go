@@ -20,7 +20,7 @@ func docs(change func(p *pipeline.Pipeline)) *pipeline.Pipeline {
 	p := &pipeline.Pipeline{
 		Spec: pipeline.Spec{IntoColumn: "embedding"}, ID: 7, OID: 1, Key: []pipeline.KeyColumn{{Name: "id"}},
 		Watched: []string{"title", "body"},
-		Stored:  pipeline.StoredVector,
+		Form:    pipeline.Form{Stored: pipeline.StoredVector},
 	}
 	change(p)
 	return p

@@ -315,7 +315,7 @@ func (d *Database) Grant(role string, p pipeline.Pipeline) {
 	}
 	add(p.Watched...)
 	add(p.Columns...)
-	if !p.ToColumn() {
+	if !p.InSource() {
 		d.MustExecSuper(fmt.Sprintf("GRANT SELECT (%s) ON %s TO %s", strings.Join(quoted, ", "), p.Source(), role))
 		d.MustExecSuper(fmt.Sprintf("GRANT SELECT, INSERT, UPDATE, DELETE ON %s TO %s", p.Into(), role))
 		return

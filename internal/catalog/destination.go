@@ -15,18 +15,14 @@ import (
 
 // Destination is where a pipeline's vectors go and whether it is there yet.
 type Destination struct {
+	pipeline.Form
 	Exists  bool
-	OID     uint32          // of the embedding table; 0 for a column
-	Dims    int             // 0: any width
-	Stored  pipeline.Stored // its type, or what it is to be made of
-	Schema  string          // where an embedding table is to be made
-	MayMake bool            // the current role may make it
+	Dims    int    // 0: any width
+	Schema  string // where an embedding table is to be made
+	MayMake bool   // the current role may make it
 
 	Mark  string // its comment, if init made it
 	Owned bool   // the current role may comment on it
-
-	Chunked bool // it has the columns of chunks
-	Indexed bool // it has an index by text_hash
 
 	Retype []string // what makes the types of its key those of the source's, which were widened since; nil: they are
 }
@@ -39,7 +35,7 @@ func FindDestination(ctx context.Context, q pgx.Tx, spec pipeline.Spec, t *Table
 	if err := v.unknown(spec.IntoType); err != nil {
 		return d, err
 	}
-	if spec.ToColumn() {
+	if spec.InSource() {
 		d, err = findColumn(ctx, q, spec, t, v)
 	} else {
 		d, err = findEmbeddingTable(ctx, q, spec, t, v)
@@ -48,6 +44,7 @@ func FindDestination(ctx context.Context, q pgx.Tx, spec pipeline.Spec, t *Table
 		return d, err
 	}
 	if !d.Exists {
+		d.Chunked = spec.Chunking.On()
 		if d.Stored = spec.IntoType; d.Stored == "" {
 			d.Stored = pipeline.StoredFor(model.Sparse)
 		}

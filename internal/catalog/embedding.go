@@ -126,13 +126,13 @@ func findEmbeddingTable(ctx context.Context, q pgx.Tx, spec pipeline.Spec, t *Ta
 		return d, refusal.Config(fmt.Sprintf("the embedding table %s has row-level security that hides rows from this role",
 			name), into.bypass()...)
 	}
-	if err := q.QueryRow(ctx, sqlfiles.Query("hash_indexed"), args).Scan(&d.Indexed); err != nil {
+	if err := q.QueryRow(ctx, sqlfiles.Query("hash_indexed"), args).Scan(&d.HashIndexed); err != nil {
 		return d, fmt.Errorf("look up indexes of %s: %w", name, err)
 	}
 	d.Chunked = into.hasColumns(ChunkColumns)
 	embedding, _ := into.Column("embedding")
 	d.Mark, d.Owned = markIn(comment), into.OwnedByUs
-	d.Exists, d.OID, d.Dims, d.Stored = true, into.OID, max(int(embedding.Modifier), 0), v.stored(embedding.Type)
+	d.Exists, d.IntoOID, d.Dims, d.Stored = true, into.OID, max(int(embedding.Modifier), 0), v.stored(embedding.Type)
 	return d, nil
 }
 

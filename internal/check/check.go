@@ -459,7 +459,7 @@ func (c *checker) checkTable(ctx context.Context, name string, p *pipeline.Pipel
 		if err != nil {
 			return fmt.Errorf("look at table: %w", err)
 		}
-		if p.ToColumn() {
+		if p.InSource() {
 			c.add(name, Warn, "vectors are written into rows of the source table: REPEATABLE READ and SERIALIZABLE writers, and optimistic locking by xmin, can meet a conflict with a write-back; "+
 				"while it holds rows, at most 64 at a time, FOR UPDATE NOWAIT of one of them fails and SKIP LOCKED leaves it out",
 				"writers in READ COMMITTED wait at most one short write-back; an embedding table (into: {table: ...}) never touches the row")

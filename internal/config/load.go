@@ -423,7 +423,7 @@ func (l *loader) finish() {
 // LongName is the name of a pipeline when the one of its table is taken: "public.docs:embedding".
 func LongName(spec pipeline.Spec) string {
 	destination := quoteIdent(spec.IntoColumn)
-	if !spec.ToColumn() {
+	if !spec.InSource() {
 		destination = tableName(spec.IntoSchema, spec.IntoTable)
 	}
 	return tableName(spec.Schema, spec.Table) + ":" + destination

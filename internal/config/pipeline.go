@@ -119,7 +119,7 @@ func FormatPipeline(spec pipeline.Spec) string {
 
 // FormatDestination writes the part after the arrow: "embedding" or "table docs_embedding".
 func FormatDestination(spec pipeline.Spec) string {
-	if spec.ToColumn() {
+	if spec.InSource() {
 		if spec.IntoColumn == "table" {
 			return `"table"` // without quotes it would announce an embedding table
 		}
@@ -141,12 +141,12 @@ func tableName(schema, table string) string {
 // conflict tells what is wrong with parts that are right one by one, or "".
 func conflict(spec pipeline.Spec) string {
 	for _, column := range spec.Columns {
-		if spec.ToColumn() && column == spec.IntoColumn {
+		if spec.InSource() && column == spec.IntoColumn {
 			return "column " + quoteIdent(column) +
 				" is both embedded and the destination: each vector would change the text it was made of"
 		}
 	}
-	if !spec.ToColumn() && spec.Table == spec.IntoTable && (spec.IntoSchema == "" || spec.IntoSchema == spec.Schema) {
+	if !spec.InSource() && spec.Table == spec.IntoTable && (spec.IntoSchema == "" || spec.IntoSchema == spec.Schema) {
 		return "the source table cannot be its own embedding table: give another name, or a column without \"table\""
 	}
 	return ""

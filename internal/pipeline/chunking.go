@@ -36,7 +36,7 @@ func (c Chunking) On() bool { return c.Strategy != "" }
 
 // ChunkingMistake returns what is wrong with how texts shall be cut, or "".
 func (s Spec) ChunkingMistake() string {
-	if s.Chunking.On() && s.ToColumn() {
+	if s.Chunking.On() && s.InSource() {
 		return "chunks need an embedding table (into: {table: NAME}): a column of the row holds one vector"
 	}
 	return s.Chunking.mistake()

@@ -9,9 +9,17 @@ type Destination struct {
 	Schema, Table string // of the embedding table
 }
 
+// Form is how a destination is made, as the catalogue has it. rows goes by it, and by InSource.
+type Form struct {
+	IntoOID     uint32 // of the embedding table that was looked at; 0: there is none, or it is not known
+	Stored      Stored // the type of the vectors, or what it is to be
+	Chunked     bool   // the embedding table has the columns of chunks: text_hash is that of a chunk
+	HashIndexed bool   // it has an index by text_hash
+}
+
 // Destination returns where the vectors go.
 func (s Spec) Destination() Destination {
-	if s.ToColumn() {
+	if s.InSource() {
 		return Destination{Column: s.IntoColumn}
 	}
 	d := Destination{Schema: s.IntoSchema, Table: s.IntoTable}
@@ -21,8 +29,9 @@ func (s Spec) Destination() Destination {
 	return d
 }
 
-// ToColumn reports whether vectors go to a column of the source row.
-func (s Spec) ToColumn() bool { return s.IntoColumn != "" }
+// InSource reports whether vectors stand in the source row itself. Then a write-back changes a row of users': it is
+// locked first, their triggers run, the change comes back through the slot, and no text may read the column.
+func (s Spec) InSource() bool { return s.IntoColumn != "" }
 
 // Into returns the embedding table's name, quoted. It has no meaning for a column destination.
 func (s Spec) Into() string {
@@ -32,7 +41,7 @@ func (s Spec) Into() string {
 
 // VectorTable returns the name of the table that holds the vectors, quoted.
 func (s Spec) VectorTable() string {
-	if s.ToColumn() {
+	if s.InSource() {
 		return s.Source()
 	}
 	return s.Into()
@@ -40,7 +49,7 @@ func (s Spec) VectorTable() string {
 
 // VectorColumn returns the name of the column of that table that holds them.
 func (s Spec) VectorColumn() string {
-	if s.ToColumn() {
+	if s.InSource() {
 		return s.IntoColumn
 	}
 	return "embedding"
@@ -49,10 +58,18 @@ func (s Spec) VectorColumn() string {
 // VectorOf returns the SQL of the vector of the row called alias, of the table that holds them.
 func (s Spec) VectorOf(alias string) string { return alias + "." + quote(s.VectorColumn()) }
 
+// DestinationObject returns what COMMENT ON calls the destination: COLUMN or TABLE, with its name.
+func (s Spec) DestinationObject() string {
+	if s.InSource() {
+		return "COLUMN " + s.DestinationName()
+	}
+	return "TABLE " + s.DestinationName()
+}
+
 // DestinationName returns the destination's name, quoted: "public"."docs"."embedding" or "public"."docs_embedding".
 // Two pipelines whose destinations have the same name would overwrite each other's vectors.
 func (s Spec) DestinationName() string {
-	if s.ToColumn() {
+	if s.InSource() {
 		return s.Source() + "." + quote(s.IntoColumn)
 	}
 	return s.Into()

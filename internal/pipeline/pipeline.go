@@ -58,10 +58,10 @@ type Spec struct {
 // Pipeline is a Spec that a database has confirmed.
 type Pipeline struct {
 	Spec
-	ID      int32
-	OID     uint32 // of the source table; it survives renames
-	IntoOID uint32 // of the embedding table that was looked at; 0: there is none, or it is not known
-	Key     []KeyColumn
+	Form
+	ID  int32
+	OID uint32 // of the source table; it survives renames
+	Key []KeyColumn
 	// columns other than the key that text and filter read, by attribute number; what source_hash covers
 	Watched     []string
 	WatchAll    bool // what text and filter read is not known: every UPDATE counts as a change
@@ -69,11 +69,8 @@ type Pipeline struct {
 	Triggers    bool   // triggers of the user's may fire on a write-back to a column
 	Dims        int    // width of the destination
 	Extension   string // the schema of pgvector, quoted
-	Stored      Stored // the type of the destination
 	Generation  int32
 	Fingerprint string // of what made the vectors of this generation
-	Chunked     bool   // the embedding table has the columns of chunks: text_hash is that of a chunk
-	HashIndexed bool   // it has an index by text_hash
 	Status      Status
 	Detail      string // why the status is not active
 }

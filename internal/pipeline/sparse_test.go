@@ -57,7 +57,7 @@ func TestStored_TakesWhatFits(t *testing.T) {
 			t.Errorf("%s takes sparse vectors: %t", stored.Name(), stored.Takes(true))
 		}
 	}
-	p := Pipeline{Fingerprint: "f", Dims: 3, Stored: StoredSparse}
+	p := Pipeline{Fingerprint: "f", Dims: 3, Form: Form{Stored: StoredSparse}}
 	d := embed.Description{Fingerprint: "f", Dims: 3, Sparse: true}
 	if !p.MadeBy(d) {
 		t.Error("its own model is another one")

@@ -20,7 +20,7 @@ func (f *Findings) AddChunkColumns() []string {
 		}
 		sql = append(sql, "ALTER TABLE "+f.Pipeline.Into()+" "+strings.Join(columns, ", "))
 	}
-	if !f.Destination.Indexed {
+	if !f.Destination.HashIndexed {
 		sql = append(sql, catalog.HashIndex(f.Pipeline.Spec))
 	}
 	return sql
@@ -88,7 +88,7 @@ func unindexable(spec pipeline.Spec, stored pipeline.Stored, dims int) error {
 // toMake is the way out of a destination that is not there.
 func (f *Findings) toMake() []string {
 	hint := []string{"run embedsidecar init: it makes it"}
-	if !f.Pipeline.ToColumn() && !f.Destination.MayMake {
+	if !f.Pipeline.InSource() && !f.Destination.MayMake {
 		hint = append(hint, "for that the role may not create in the schema: GRANT CREATE ON SCHEMA "+
 			database.Quote(f.Destination.Schema)+" TO "+database.Quote(f.Table.Reader)+";")
 	}

@@ -34,7 +34,7 @@ func required(spec pipeline.Spec, t *catalog.Table, reads []string, d catalog.De
 			}
 		}
 	}
-	if spec.ToColumn() {
+	if spec.InSource() {
 		if d.Exists {
 			source.write = []string{spec.IntoColumn}
 			if source.read != nil {
@@ -46,7 +46,7 @@ func required(spec pipeline.Spec, t *catalog.Table, reads []string, d catalog.De
 	all := []needs{source}
 	if d.Exists {
 		schema := spec.Destination().Schema
-		all = append(all, needs{oid: d.OID, name: spec.Into(), schema: schema, whole: true})
+		all = append(all, needs{oid: d.IntoOID, name: spec.Into(), schema: schema, whole: true})
 	}
 	return all
 }

@@ -48,7 +48,7 @@ func (f *Findings) recall(ctx context.Context, tx pgx.Tx, s *Stored) error {
 		s.WatchedColumns = p.Watched
 	default:
 		// What a generated column is made of was found out by init, for expressions that may read any.
-		if p.ToColumn() {
+		if p.InSource() {
 			return fail("a generated column of "+t.Quoted()+
 				" is made in another way than before: what the text reads must be found out anew", "run embedsidecar init")
 		}

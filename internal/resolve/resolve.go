@@ -151,13 +151,11 @@ func Inspect(ctx context.Context, tx pgx.Tx, spec pipeline.Spec, model catalog.V
 		return nil, err
 	}
 	d, err := catalog.FindDestination(ctx, tx, spec, t, f.Vector, model)
-	f.Destination, f.Pipeline.IntoOID = d, d.OID
-	f.Pipeline.Stored = d.Stored
+	f.Destination, f.Pipeline.Form = d, d.Form
 	if err != nil {
 		return nil, refusal.Of(spec.Name, err)
 	}
-	f.Pipeline.Chunked, f.Pipeline.HashIndexed = d.Chunked || !d.Exists && spec.Chunking.On(), d.Indexed
-	if spec.ToColumn() && (slices.Contains(f.Reads, spec.IntoColumn) || slices.Contains(f.Pipeline.Watched,
+	if spec.InSource() && (slices.Contains(f.Reads, spec.IntoColumn) || slices.Contains(f.Pipeline.Watched,
 		spec.IntoColumn)) {
 		return nil, fail(fmt.Sprintf("the destination %q is among the columns that the text is made of: every vector would ask for another", spec.IntoColumn))
 	}
@@ -220,7 +218,7 @@ func (f *Findings) readColumns(ctx context.Context, tx pgx.Tx) error {
 	slices.Sort(f.Calls)
 	f.Calls = slices.Compact(f.Calls)
 	if p.WatchAll = unknown; unknown {
-		if !p.ToColumn() {
+		if !p.InSource() {
 			return nil
 		}
 		var name, role string

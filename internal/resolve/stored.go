@@ -135,7 +135,7 @@ func (s *Stored) Follow(spec pipeline.Spec, t *catalog.Table) (now pipeline.Spec
 	for i, c := range spec.Columns {
 		spec.Columns[i] = name(c)
 	}
-	if spec.ToColumn() {
+	if spec.InSource() {
 		spec.IntoColumn = name(spec.IntoColumn)
 	}
 	return spec, warnings

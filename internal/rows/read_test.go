@@ -99,7 +99,7 @@ func TestArgs_OneArrayForEachColumnOfTheKey(t *testing.T) {
 // The vector that is not of the row's text counts for nothing, whoever wrote it.
 func TestIntact_WhatTheDestinationMustHold(t *testing.T) {
 	t.Parallel()
-	chunked := &pipeline.Pipeline{Spec: pipeline.Spec{IntoTable: "t"}, Chunked: true, Generation: 1}
+	chunked := &pipeline.Pipeline{Spec: pipeline.Spec{IntoTable: "t"}, Form: pipeline.Form{Chunked: true}, Generation: 1}
 	hash := pipeline.TextHash("all chunks")
 	r := Row{
 		Ledger: true, LedgerText: []byte("text"), LedgerVector: hash[:pipeline.VectorHashSize], LedgerGeneration: 1,

@@ -77,7 +77,7 @@ func New(p *pipeline.Pipeline, db database.DB, o Options) *Table {
 
 func newDestination(p *pipeline.Pipeline, db database.DB, o Options) destination {
 	switch {
-	case p.ToColumn():
+	case p.InSource():
 		return newColumn(p, o)
 	case p.Chunked:
 		return newChunks(p, db)
@@ -113,7 +113,7 @@ func (t *Table) Chunks() *Chunks { return t.into.list() }
 
 // OfUsers reports whether vectors go into rows of users': who changes one waits for a write-back, and his triggers run
 // in it.
-func (t *Table) OfUsers() bool { return t.p.ToColumn() }
+func (t *Table) OfUsers() bool { return t.p.InSource() }
 
 // QueueGuard makes sure, before a transaction writes, that it writes what was looked at, and that it stays so until
 // the transaction ends. The batch fails with ErrOtherTable otherwise.

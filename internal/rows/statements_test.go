@@ -29,7 +29,7 @@ func shapes() map[string]*pipeline.Pipeline {
 			Spec: pipeline.Spec{Name: "docs", Schema: "public", Table: "docs", Columns: []string{"title", "body"}},
 			ID:   7, OID: 16401, Key: []pipeline.KeyColumn{bigint}, Watched: []string{"title", "body"}, Dims: 3,
 			Extension: `"public"`,
-			Stored:    pipeline.StoredVector, Generation: 4,
+			Form:      pipeline.Form{Stored: pipeline.StoredVector}, Generation: 4,
 		}
 		change(p)
 		return p

@@ -75,7 +75,7 @@ func (a *Access) enter(ctx context.Context, tx pgx.Tx, p *pipeline.Pipeline) err
 		return nil
 	}
 	into := ""
-	if !p.ToColumn() {
+	if !p.InSource() {
 		into = p.Into()
 	}
 	var table *string

@@ -107,7 +107,7 @@ func newRig(t *testing.T, major, rows int) *rig {
 func (r *rig) put(p *pipeline.Pipeline, id, chunk int, v []float32) {
 	r.t.Helper()
 	sql := "UPDATE docs SET " + p.IntoColumn + " = " + p.ToStored("$2::"+p.VectorType()) + " WHERE id = $1 AND $3::int = 0"
-	if !p.ToColumn() {
+	if !p.InSource() {
 		sql = "INSERT INTO " + p.Into() +
 			fmt.Sprintf(" (id, chunk_no, generation, text_hash, embedded_at, embedding) VALUES ($1, $3, %d, '', now(), %s)",
 				p.Generation, p.ToStored("$2::"+p.VectorType()))

@@ -85,7 +85,7 @@ func (s *statement) near(exact bool) string {
 
 // vectors returns the vector of a source row s, and the FROM item that has both; of an embedding table it is called v.
 func vectors(p *pipeline.Pipeline) (vector, from string) {
-	if p.ToColumn() {
+	if p.InSource() {
 		return p.VectorOf("s"), source(p, "s")
 	}
 	return p.VectorOf("v"), p.Into() + " AS v JOIN " + source(p, "s") + " ON " + sameKey(p, "v", "s")
@@ -213,7 +213,7 @@ func wordsIndex(p *pipeline.Pipeline, language string) string {
 func vectorOf(p *pipeline.Pipeline, params, conditions []string) string {
 	vector, from := vectors(p)
 	first := ""
-	if !p.ToColumn() {
+	if p.Chunked {
 		first = " ORDER BY v.chunk_no LIMIT 1"
 	}
 	return "SELECT " + p.KeyExpression("s") + ", " + vector + " FROM " + from + " WHERE " + p.MatchKey("s", params) +

@@ -13,11 +13,7 @@ import (
 
 // comment returns the statement that marks a pipeline's destination.
 func (in *initializer) comment(f *resolve.Findings) string {
-	what := "TABLE "
-	if f.Pipeline.ToColumn() {
-		what = "COLUMN "
-	}
-	return "COMMENT ON " + what + catalog.DestinationName(f.Pipeline.Spec) + " IS " +
+	return "COMMENT ON " + f.Pipeline.DestinationObject() + " IS " +
 		database.Literal(catalog.MarkOf(f.Table, in.o.Descriptions[f.Pipeline.Name].Fingerprint))
 }
 
@@ -37,7 +33,7 @@ func (in *initializer) markAnew(f *resolve.Findings) (a step.Action, needed bool
 // that init made for this very source and embedder, and that an earlier set-up left. A column that was left may have
 // been filled by somebody since.
 func (in *initializer) takesUp(f *resolve.Findings) bool {
-	return !f.Pipeline.ToColumn() && f.Destination.Mark == catalog.MarkOf(f.Table,
+	return !f.Pipeline.InSource() && f.Destination.Mark == catalog.MarkOf(f.Table,
 		in.o.Descriptions[f.Pipeline.Name].Fingerprint)
 }
 
@@ -51,7 +47,7 @@ func (in *initializer) occupied(f *resolve.Findings) error {
 	source, fingerprint, ours := strings.Cut(strings.TrimPrefix(f.Destination.Mark, catalog.VectorsOf), " by ")
 	switch {
 	case !ours:
-	case f.Pipeline.ToColumn() && source == f.Table.Quoted():
+	case f.Pipeline.InSource() && source == f.Table.Quoted():
 		e.Problem = "the destination " + name +
 			" holds vectors that an earlier set-up left, unless somebody else has written there since"
 	case source != f.Table.Quoted():

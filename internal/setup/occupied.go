@@ -22,7 +22,7 @@ func (in *initializer) proveEmpty(ctx context.Context) error {
 		if !f.Unproven {
 			continue
 		}
-		holds, err := holdsVectors(ctx, in.o.Pool, &f.Pipeline, f.Destination.OID)
+		holds, err := holdsVectors(ctx, in.o.Pool, &f.Pipeline, f.Destination.IntoOID)
 		switch {
 		case err != nil:
 			return refusal.About(f.Pipeline.Name, err)
@@ -47,7 +47,7 @@ func holdsVectors(ctx context.Context, db database.Beginner, p *pipeline.Pipelin
 	table uint32,
 ) (holds bool, err error) {
 	where := ""
-	if p.ToColumn() {
+	if p.InSource() {
 		table, where = p.OID, " AND "+p.VectorOf("r")+" IS NOT NULL"
 	}
 	type leaf struct {

@@ -16,7 +16,7 @@ import (
 // oneColumn makes sure that no other pipeline, stored or configured, writes into the same column through the
 // partitioned table that this one is a partition of, or through one of its partitions.
 func (in *initializer) oneColumn(ctx context.Context, tx pgx.Tx, f *resolve.Findings, all []resolve.Stored) error {
-	if !f.Pipeline.ToColumn() {
+	if !f.Pipeline.InSource() {
 		return nil
 	}
 	tree, err := database.Collect(ctx, tx, "partition_family", pgx.RowTo[uint32],
@@ -53,7 +53,7 @@ func (in *initializer) oneColumn(ctx context.Context, tx pgx.Tx, f *resolve.Find
 // table, for another vector of its own: they would be made for ever. taken are the names of stored pipelines that are
 // configured themselves, and count as configured.
 func (in *initializer) noCircle(f *resolve.Findings, all []resolve.Stored, taken map[string]bool) error {
-	if !f.Pipeline.ToColumn() {
+	if !f.Pipeline.InSource() {
 		return nil
 	}
 	type reader struct {
@@ -62,7 +62,7 @@ func (in *initializer) noCircle(f *resolve.Findings, all []resolve.Stored, taken
 	}
 	var others []reader
 	for _, o := range in.found {
-		if o.Table.OID == f.Table.OID && o.Pipeline.ToColumn() {
+		if o.Table.OID == f.Table.OID && o.Pipeline.InSource() {
 			others = append(others, reader{o.Pipeline.Name, o.Pipeline.IntoColumn, slices.Concat(o.Reads, o.Pipeline.Watched)})
 		}
 	}

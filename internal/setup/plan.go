@@ -71,7 +71,7 @@ func (in *initializer) makePlan() ([]step.Action, error) {
 
 func (in *initializer) makeDestination(f *resolve.Findings) step.Action {
 	spec, comment := f.Pipeline.Spec, in.comment(f)
-	if spec.ToColumn() {
+	if spec.InSource() {
 		alter := "ALTER TABLE " + f.Table.Quoted()
 		column := alter + " ADD COLUMN " + database.Quote(spec.IntoColumn) + " " + f.Vector.Definition(f.Destination.Stored,
 			f.Pipeline.Dims)
@@ -129,7 +129,7 @@ func (in *initializer) columnList(t *catalog.Table) []string {
 		for _, c := range f.Pipeline.Watched {
 			need[c] = true
 		}
-		if f.Pipeline.ToColumn() {
+		if f.Pipeline.InSource() {
 			need[f.Pipeline.IntoColumn] = true // to see that somebody asks for a new vector by taking the old one away
 		}
 	}

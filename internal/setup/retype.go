@@ -10,7 +10,7 @@ func retype(f *resolve.Findings) (a step.Action, needed bool) {
 	return step.Action{
 		Step: step.Step{What: "type of the key in " + f.Pipeline.Into() + " as that of " + f.Table.Quoted() +
 			" (the table is rewritten; searches wait for it)", SQL: f.Destination.Retype},
-		Allowed: true, Tables: []uint32{f.Destination.OID}, // the server says so if not
+		Allowed: true, Tables: []uint32{f.Destination.IntoOID}, // the server says so if not
 	}, f.Destination.Retype != nil
 }
 
@@ -22,6 +22,6 @@ func makeChunkColumns(f *resolve.Findings) (a step.Action, needed bool) {
 	}
 	return step.Action{
 		Step:    step.Step{What: "columns and index of chunks in " + f.Pipeline.Into(), SQL: sql},
-		Allowed: true, Tables: []uint32{f.Destination.OID}, // the server says so if not
+		Allowed: true, Tables: []uint32{f.Destination.IntoOID}, // the server says so if not
 	}, true
 }

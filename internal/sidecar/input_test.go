@@ -63,7 +63,7 @@ func (r *rig) has(want int64, sql string, args ...any) {
 
 // vectors counts the vectors of docs, wherever they are.
 func vectors(spec pipeline.Spec) string {
-	if spec.ToColumn() {
+	if spec.InSource() {
 		return `SELECT count(embedding) FROM ` + spec.Table
 	}
 	return `SELECT count(*) FROM ` + spec.Table + `_embedding`
@@ -92,7 +92,7 @@ func TestP2_RowsHiddenByRowSecurityAreNotTakenForDeleted(t *testing.T) {
 		r.status("docs", pipeline.Misconfigured)
 		// Everything is there that was there, but for what went with its row.
 		want := int64(20)
-		if spec("docs").ToColumn() {
+		if spec("docs").InSource() {
 			want--
 		}
 		if n := r.count(vectors(spec("docs"))); n != want {

@@ -27,7 +27,7 @@ func TestP8_ARenamedColumnCostsNothing(t *testing.T) {
 		_, stop := r.start()
 		r.settle()
 		written := `SELECT string_agg(xmin::text, ',' ORDER BY id) FROM docs_embedding`
-		if spec.ToColumn() {
+		if spec.InSource() {
 			written = `SELECT string_agg(xmin::text, ',' ORDER BY id) FROM docs`
 		}
 		before, generation := testenv.Value[string](db, written),

@@ -84,7 +84,7 @@ func TestP5_TheStreamWaitsForNoWriteBack(t *testing.T) {
 				})
 			}
 			// a row that is being written into is locked: its writer waits, and so there is no change
-			if !test.spec.ToColumn() {
+			if !test.spec.InSource() {
 				db.MustExec(`UPDATE docs SET body = body || '!'`)
 				testenv.Eventually(t, waitTimeout, func() (bool, string) {
 					now := r.count(`SELECT sum(gen) FROM embedsidecar.task`)

@@ -79,7 +79,7 @@ func TestNumber_LeavesOutWhatHasNoToken(t *testing.T) {
 	t.Parallel()
 	it := item{action: vectorIn, chunks: letters("abc")}
 	it.chunks[1].Empty = true
-	table := rows.New(&pipeline.Pipeline{Spec: pipeline.Spec{IntoTable: "t"}, Chunked: true}, nil, rows.Options{})
+	table := rows.New(&pipeline.Pipeline{Spec: pipeline.Spec{IntoTable: "t"}, Form: pipeline.Form{Chunked: true}}, nil, rows.Options{})
 	hash := func() [pipeline.VectorHashSize]byte { w := it.write(); return table.VectorHash(&w) }
 	whole := hash()
 	it.number()

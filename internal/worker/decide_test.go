@@ -24,7 +24,7 @@ func known(p *pipeline.Pipeline) rows.Row {
 		LedgerGeneration: p.Generation,
 		Stored:           true, StoredHash: vector[:], StoredGeneration: p.Generation,
 	}
-	if !p.ToColumn() {
+	if !p.InSource() {
 		r.StoredHash = hash[:]
 	}
 	return r
@@ -80,7 +80,7 @@ func TestDecide_SaysWhatEachRowNeeds(t *testing.T) {
 			items := []item{{row: r}}
 			New(Options{Pipeline: p}).decide(items)
 			if got := items[0].action; got != want {
-				t.Errorf("%s (column %t): action %d, want %d", c.name, p.ToColumn(), got, want)
+				t.Errorf("%s (column %t): action %d, want %d", c.name, p.InSource(), got, want)
 			}
 		}
 	}

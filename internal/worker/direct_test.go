@@ -79,7 +79,7 @@ func TestDirect_EndsWhatItCan(t *testing.T) {
 			m.source["b"] = "changed, too"
 			wantDone(t, "another streams", atOnce(t.Context(), w, "b"))
 			m.overdue = false
-			if p.ToColumn() {
+			if p.InSource() {
 				m.locked["b"] = true
 				wantDone(t, "a row that somebody has locked", atOnce(t.Context(), w, "b"))
 			}

@@ -85,7 +85,7 @@ func (m *memory) Read(_ context.Context, keys []string, texts int) ([]rows.Row, 
 		}
 		if k, ok := m.stored[key]; ok {
 			r.Stored, r.StoredHash, r.StoredGeneration = true, k.hash, k.generation
-			if m.p.ToColumn() {
+			if m.p.InSource() {
 				hash := pipeline.VectorHash(k.vector)
 				r.StoredHash, r.StoredGeneration = hash[:], 0
 			}
@@ -133,7 +133,7 @@ func (m *memory) begin(_ context.Context, l queue.Lease, _ int, touched []string
 		m.beforeBegin()
 	}
 	b := writeBack{held: !m.overdue, passed: map[string]bool{}}
-	if m.p.ToColumn() {
+	if m.p.InSource() {
 		b.locked = &rows.Locks{Sources: map[string]pipeline.SourceHash{}}
 		for _, key := range touched {
 			if !m.locked[key] {
@@ -384,7 +384,7 @@ func (p memoryPages) Rows(_ context.Context, after *string) (keys []string, know
 }
 
 func (p memoryPages) Vectors(_ context.Context, after *string) (keys []string, gone []bool, err error) {
-	if p.m.p.ToColumn() {
+	if p.m.p.InSource() {
 		return nil, nil, nil
 	}
 	keys = next(p.m.stored, after)
@@ -467,7 +467,7 @@ func forms() map[string]*pipeline.Pipeline {
 	p := func(change func(p *pipeline.Pipeline)) *pipeline.Pipeline {
 		p := &pipeline.Pipeline{
 			Spec: pipeline.Spec{Name: "docs", Schema: "public", Table: "docs", IntoTable: "docs_embedding"},
-			ID:   7, Dims: 3, Stored: pipeline.StoredVector, Generation: 1,
+			ID:   7, Dims: 3, Form: pipeline.Form{Stored: pipeline.StoredVector}, Generation: 1,
 			Key: []pipeline.KeyColumn{{Name: "id", Type: "text"}},
 		}
 		change(p)

@@ -71,7 +71,7 @@ func TestP2_AScanFindsWhatDiffers(t *testing.T) {
 		}
 		slices.Sort(m.again)
 		want := "changed gone new stray unreadable"
-		if p.ToColumn() {
+		if p.InSource() {
 			want = "changed gone new unreadable" // a column has no rows of its own
 		}
 		if got := strings.Join(slices.Compact(m.again), " "); m.scan != nil || got != want {
@@ -104,7 +104,7 @@ func TestP10_VerifyCountsWhatIsWrong(t *testing.T) {
 		paid := e.calls()
 		report, err = w.Verify(t.Context(), 0)
 		orphans := int64(2)
-		if p.ToColumn() {
+		if p.InSource() {
 			orphans = 1 // a vector goes with its row
 		}
 		if err != nil || report.Rows != 5 || report.Wanted != 3 || report.Covered != 1 || report.Missing != 1 ||

@@ -24,7 +24,7 @@ func TestSame_KnowsTheLengthOfSparseVectorsOnly(t *testing.T) {
 		{"other places", []float32{4, 1.5, 9, 0.5}, false, false},
 	} {
 		for kind, want := range map[pipeline.Stored]bool{pipeline.StoredSparse: tt.sparse, pipeline.StoredVector: tt.dense} {
-			w := &Worker{o: Options{Pipeline: &pipeline.Pipeline{Stored: kind}}}
+			w := &Worker{o: Options{Pipeline: &pipeline.Pipeline{Form: pipeline.Form{Stored: kind}}}}
 			if got := w.same(stored, tt.given); got != want {
 				t.Errorf("%s, stored as %s: %t, want %t", tt.name, kind, got, want)
 			}
