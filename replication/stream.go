@@ -1,8 +1,9 @@
-// Package replication turns the WAL into tasks: it reads a logical replication slot, decides which rows must be
-// looked at, and makes that durable together with its position before it lets the server forget anything.
+// Package replication turns the WAL into changes to be looked at: it reads a logical replication slot, decides which
+// rows must be looked at, has the few that are quick worked at once, and makes the others tasks, durable together with
+// its position, before it lets the server forget anything.
 //
 // Its promise: the slot's confirmed position never passes the LSN checkpoint, and the checkpoint never passes what is
-// in the queue. Whatever breaks that (a slot made anew, a publication that was missing, a server restored to an
+// in the queue or done. Whatever breaks that (a slot made anew, a publication that was missing, a server restored to an
 // earlier moment) is found before streaming goes on and answered by a new slot and a scan of every pipeline, or by a
 // refusal. It never goes on as if nothing had happened.
 package replication

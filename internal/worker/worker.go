@@ -1,8 +1,8 @@
 // Package worker joins queue, embedder and tables: it leases tasks, reads the rows as they are now, embeds what
 // changed and writes the vectors back. It keeps no transaction open while it embeds, it writes only where the ledger
-// is as it was when the row was read, under a lease it still holds, and it never reads a row before the change it was
-// told of is visible. So an older text's vector cannot replace a newer one's, and whatever dies on the way, somebody
-// looks again. It never holds what the stream waits for.
+// is as it was when the row was read, under a lease it still holds or the epoch of the slot, and it never reads a row
+// before the change it was told of is visible. So an older text's vector cannot replace a newer one's, and whatever
+// dies on the way, somebody looks again. The stream waits for it only when it is the stream that has it work.
 package worker
 
 import (
