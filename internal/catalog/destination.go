@@ -8,6 +8,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/embedsidecar/embedsidecar/embed"
+	"github.com/embedsidecar/embedsidecar/internal/code"
 	"github.com/embedsidecar/embedsidecar/internal/database"
 	"github.com/embedsidecar/embedsidecar/internal/pipeline"
 	"github.com/embedsidecar/embedsidecar/internal/refusal"
@@ -54,7 +55,7 @@ func FindDestination(ctx context.Context, q pgx.Tx, spec pipeline.Spec, t *Table
 		return d, d.unfit(spec, model)
 	}
 	if spec.IntoType != "" && spec.IntoType != d.Stored {
-		return d, refusal.Config(fmt.Sprintf("the destination %s is of type %s, not %s as configured",
+		return d, refusal.Coded(code.Width, fmt.Sprintf("the destination %s is of type %s, not %s as configured",
 			DestinationName(spec), d.Stored, spec.IntoType),
 			"leave the type out to take the destination as it is, or name another destination: one that is not there yet is made")
 	}
@@ -70,18 +71,18 @@ func (d Destination) unfit(spec pipeline.Spec, model Vectors) error {
 	switch {
 	case model.Dims == 0:
 	case sparse && !d.Stored.Takes(true):
-		return refusal.Config(fmt.Sprintf("the model's vectors are sparse, and the destination %s is of type %s",
+		return refusal.Coded(code.Width, fmt.Sprintf("the model's vectors are sparse, and the destination %s is of type %s",
 			DestinationName(spec), d.Stored),
 			"sparse vectors are stored as sparsevec: leave the type out, and name a destination that is not there yet: it is made so",
 			"or choose a model of dense vectors")
 	case !model.Either && !d.Stored.Takes(model.Sparse):
-		return refusal.Config(fmt.Sprintf("the model's vectors are dense, and the destination %s is of type sparsevec, as which they would only be larger",
+		return refusal.Coded(code.Width, fmt.Sprintf("the model's vectors are dense, and the destination %s is of type sparsevec, as which they would only be larger",
 			DestinationName(spec)),
 			"use vector, halfvec or bit", "or choose a sparse model")
 	case model.Dims > widest:
-		return refusal.Config(fmt.Sprintf("the model's vectors are %d wide; pgvector stores up to %d", model.Dims, widest))
+		return refusal.Coded(code.Width, fmt.Sprintf("the model's vectors are %d wide; pgvector stores up to %d", model.Dims, widest))
 	case d.Dims != 0 && d.Dims != model.Dims:
-		return refusal.Config(fmt.Sprintf("the model's vectors are %d wide, those of the destination %s %d", model.Dims,
+		return refusal.Coded(code.Width, fmt.Sprintf("the model's vectors are %d wide, those of the destination %s %d", model.Dims,
 			DestinationName(spec), d.Dims),
 			"choose a model of that width, or another destination")
 	}
@@ -103,14 +104,14 @@ func findColumn(ctx context.Context, q database.Querier, spec pipeline.Spec, t *
 	name := DestinationName(spec)
 	switch {
 	case slices.Contains(KeyNames(t.Key), c.Name):
-		return d, refusal.Config(fmt.Sprintf("the destination %s is a column of the key", name))
+		return d, refusal.Coded(code.Destination, fmt.Sprintf("the destination %s is a column of the key", name))
 	case v.stored(c.Type) == "":
-		return d, refusal.Config(v.notVector("the destination "+name, c),
+		return d, refusal.Coded(code.Destination, v.notVector("the destination "+name, c),
 			"name another column: one that is not there yet is added")
 	case c.Generated:
-		return d, refusal.Config(fmt.Sprintf("the destination %s is a generated column", name))
+		return d, refusal.Coded(code.Destination, fmt.Sprintf("the destination %s is a generated column", name))
 	case c.NotNull:
-		return d, refusal.Config(fmt.Sprintf("the destination %s is NOT NULL: rows without a text could not be stored, and new rows not be inserted", name),
+		return d, refusal.Coded(code.Destination, fmt.Sprintf("the destination %s is NOT NULL: rows without a text could not be stored, and new rows not be inserted", name),
 			fmt.Sprintf("ALTER TABLE %s ALTER COLUMN %s DROP NOT NULL;", t.Quoted(), database.Quote(c.Name)))
 	}
 	d.Exists, d.Dims, d.Stored = true, max(int(c.Modifier), 0), v.stored(c.Type)

@@ -10,6 +10,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgtype"
 
+	"github.com/embedsidecar/embedsidecar/internal/code"
 	"github.com/embedsidecar/embedsidecar/internal/database"
 	"github.com/embedsidecar/embedsidecar/internal/pipeline"
 	"github.com/embedsidecar/embedsidecar/internal/refusal"
@@ -71,7 +72,7 @@ func findEmbeddingTable(ctx context.Context, q pgx.Tx, spec pipeline.Spec, t *Ta
 ) {
 	for _, c := range append(ownColumns(v, "", 1), ChunkColumns...) {
 		if slices.Contains(KeyNames(t.Key), c.Name) && (spec.Chunking.On() || !slices.Contains(ChunkColumns, c)) {
-			return d, refusal.Config(fmt.Sprintf("the key of %s has a column %q, as the embedding table needs for itself",
+			return d, refusal.Coded(code.Destination, fmt.Sprintf("the key of %s has a column %q, as the embedding table needs for itself",
 				t.Quoted(), c.Name),
 				"use a column of the table as destination, or rename the column")
 		}
@@ -87,11 +88,11 @@ func findEmbeddingTable(ctx context.Context, q pgx.Tx, spec pipeline.Spec, t *Ta
 	}
 	name := into.Quoted()
 	if into.OID == t.OID {
-		return d, refusal.Config(fmt.Sprintf("the embedding table %s is the source table", name))
+		return d, refusal.Coded(code.Destination, fmt.Sprintf("the embedding table %s is the source table", name))
 	}
 	other := []string{"name another table: one that is not there yet is made"}
 	if into.Kind != "r" && into.Kind != "p" {
-		return d, refusal.Config(fmt.Sprintf("%s is %s, not an embedding table", name, kinds[into.Kind]), other...)
+		return d, refusal.Coded(code.Destination, fmt.Sprintf("%s is %s, not an embedding table", name, kinds[into.Kind]), other...)
 	}
 	if err := Untrusted(ctx, q, into.OID); err != nil {
 		return d, refusal.About(spec.Name, err)
@@ -115,15 +116,15 @@ func findEmbeddingTable(ctx context.Context, q pgx.Tx, spec pipeline.Spec, t *Ta
 		other = append([]string{widening[0] + ";"}, other...)
 	}
 	if problem := into.lacks(t, v, d.Retype != nil); problem != "" {
-		return d, refusal.Config(fmt.Sprintf("%s is not an embedding table for %s: %s", name, t.Quoted(), problem),
+		return d, refusal.Coded(code.Destination, fmt.Sprintf("%s is not an embedding table for %s: %s", name, t.Quoted(), problem),
 			other...)
 	}
 	if want := append(KeyNames(t.Key), "chunk_no"); !slices.Equal(key, want) {
-		return d, refusal.Config(fmt.Sprintf("%s is not an embedding table for %s: its primary key is (%s), want (%s)",
+		return d, refusal.Coded(code.Destination, fmt.Sprintf("%s is not an embedding table for %s: its primary key is (%s), want (%s)",
 			name, t.Quoted(), database.QuoteAll(key), database.QuoteAll(want)), other...)
 	}
 	if into.RowSecurity {
-		return d, refusal.Config(fmt.Sprintf("the embedding table %s has row-level security that hides rows from this role",
+		return d, refusal.Coded(code.RLS, fmt.Sprintf("the embedding table %s has row-level security that hides rows from this role",
 			name), into.bypass()...)
 	}
 	if err := q.QueryRow(ctx, sqlfiles.Query("hash_indexed"), args).Scan(&d.HashIndexed); err != nil {
@@ -146,7 +147,7 @@ func (t *Table) durable(ctx context.Context, q database.Querier) error {
 	if name == nil {
 		return nil
 	}
-	return refusal.Config(fmt.Sprintf("the embedding table %s is unlogged: after a crash the server empties it without a word",
+	return refusal.Coded(code.Destination, fmt.Sprintf("the embedding table %s is unlogged: after a crash the server empties it without a word",
 		*name), "ALTER TABLE "+*name+" SET LOGGED;")
 }
 
@@ -156,7 +157,7 @@ func (d *Destination) room(ctx context.Context, q database.Querier, schema strin
 	err := q.QueryRow(ctx, "SELECT has_schema_privilege(oid, 'CREATE') FROM pg_namespace WHERE nspname = $1",
 		schema).Scan(&d.MayMake)
 	if errors.Is(err, pgx.ErrNoRows) {
-		return refusal.Config(fmt.Sprintf("there is no schema %s for the embedding table", database.Quote(schema)),
+		return refusal.Coded(code.Destination, fmt.Sprintf("there is no schema %s for the embedding table", database.Quote(schema)),
 			"CREATE SCHEMA "+database.Quote(schema)+";")
 	}
 	if err != nil {

@@ -13,6 +13,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 
+	"github.com/embedsidecar/embedsidecar/internal/code"
 	"github.com/embedsidecar/embedsidecar/internal/database"
 	"github.com/embedsidecar/embedsidecar/internal/refusal"
 	sqlfiles "github.com/embedsidecar/embedsidecar/sql"
@@ -59,7 +60,7 @@ func ReadExpression(ctx context.Context, tx pgx.Tx, t *Table, word, expression s
 		return err
 	})
 	if err == nil && problem != "" {
-		err = refusal.Config(word + " " + problem)
+		err = refusal.Coded(code.Expression, word+" "+problem)
 	}
 	for i, w := range r.Warnings {
 		if !r.Unknown {
@@ -74,10 +75,10 @@ func ReadExpression(ctx context.Context, tx pgx.Tx, t *Table, word, expression s
 // *ConfigError for what is none.
 func ParseExpression(ctx context.Context, tx pgx.Tx, t *Table, word, expression string) error {
 	if strings.TrimSpace(expression) == "" {
-		return refusal.Config(word + " is blank")
+		return refusal.Coded(code.Expression, word+" is blank")
 	}
 	if strings.ContainsRune(expression, 0) {
-		return refusal.Config(word + " contains a NUL character")
+		return refusal.Coded(code.Expression, word+" contains a NUL character")
 	}
 	from := " FROM " + t.Quoted() + " AS r"
 	conn := tx.Conn().PgConn()
@@ -86,10 +87,10 @@ func ParseExpression(ctx context.Context, tx pgx.Tx, t *Table, word, expression 
 		return BadExpression(word, err)
 	}
 	if len(round.ParamOIDs) > 0 {
-		return refusal.Config(word + " contains a parameter such as $1")
+		return refusal.Coded(code.Expression, word+" contains a parameter such as $1")
 	}
 	if len(round.Fields) != 1 {
-		return refusal.Config(fmt.Sprintf("%s is %d expressions, want one", word, len(round.Fields)))
+		return refusal.Coded(code.Expression, fmt.Sprintf("%s is %d expressions, want one", word, len(round.Fields)))
 	}
 	var category, name string
 	oid := round.Fields[0].DataTypeOID
@@ -99,9 +100,9 @@ func ParseExpression(ctx context.Context, tx pgx.Tx, t *Table, word, expression 
 	}
 	switch {
 	case word == FilterWord && name != "boolean":
-		return refusal.Config(fmt.Sprintf("%s is of type %s, want boolean", word, name))
+		return refusal.Coded(code.Expression, fmt.Sprintf("%s is of type %s, want boolean", word, name))
 	case word != FilterWord && category != "S":
-		return refusal.Config(fmt.Sprintf("%s is of type %s, want text", word, name), "cast it: (...)::text")
+		return refusal.Coded(code.Expression, fmt.Sprintf("%s is of type %s, want text", word, name), "cast it: (...)::text")
 	}
 	if _, err := conn.Prepare(ctx, "", "SELECT ARRAY[\n"+expression+"\n]"+from, nil); err != nil {
 		return BadExpression(word, err)
@@ -134,7 +135,7 @@ func BadExpression(word string, err error) error {
 		"operator") {
 		hint = append(hint, "search_path is pg_catalog: what is elsewhere needs its schema in front, as in public.unaccent(title)")
 	}
-	return refusal.Config(word+" is no expression over a row of the table: "+pg.Message, hint...)
+	return refusal.Coded(code.Expression, word+" is no expression over a row of the table: "+pg.Message, hint...)
 }
 
 // analyse asks Postgres itself what the expression reads: it makes a temporary view, looks at what the view depends

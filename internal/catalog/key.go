@@ -7,6 +7,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/embedsidecar/embedsidecar/internal/code"
 	"github.com/embedsidecar/embedsidecar/internal/database"
 	"github.com/embedsidecar/embedsidecar/internal/pipeline"
 	"github.com/embedsidecar/embedsidecar/internal/refusal"
@@ -34,11 +35,11 @@ func (t *Table) FindKey(ctx context.Context, q database.Querier) error {
 	}
 	for _, k := range t.Key {
 		if k.Equal == "" || k.Greater == "" {
-			return refusal.Config(fmt.Sprintf("key column %q of %s is of type %s, which has no order of its own", k.Name,
+			return refusal.Coded(code.Key, fmt.Sprintf("key column %q of %s is of type %s, which has no order of its own", k.Name,
 				t.Quoted(), k.Type))
 		}
 		if c, _ := t.Column(k.Name); c.Generated {
-			return refusal.Config(fmt.Sprintf("key column %q of %s is generated, so the WAL does not name it", k.Name,
+			return refusal.Coded(code.Key, fmt.Sprintf("key column %q of %s is generated, so the WAL does not name it", k.Name,
 				t.Quoted()), "ALTER TABLE "+t.Quoted()+
 				" REPLICA IDENTITY USING INDEX ...; with a unique index over NOT NULL columns that are not generated")
 		}
@@ -46,18 +47,18 @@ func (t *Table) FindKey(ctx context.Context, q database.Querier) error {
 	alter := "ALTER TABLE " + t.Quoted()
 	switch {
 	case t.Identity == "n":
-		return refusal.Config(t.Quoted()+
+		return refusal.Coded(code.Key, t.Quoted()+
 			" has REPLICA IDENTITY NOTHING: once published, its UPDATEs and DELETEs would fail",
 			alter+" REPLICA IDENTITY DEFAULT; (needs a primary key)")
 	case len(t.Key) > 0:
 		return nil
 	case t.Identity == "i":
-		return refusal.Config(t.Quoted()+" has a replica identity whose index is gone",
+		return refusal.Coded(code.Key, t.Quoted()+" has a replica identity whose index is gone",
 			alter+" REPLICA IDENTITY DEFAULT; (needs a primary key)")
 	case t.Identity == "f":
-		return refusal.Config(t.Quoted()+" has no primary key, so its rows have no name", alter+" ADD PRIMARY KEY (...);")
+		return refusal.Coded(code.Key, t.Quoted()+" has no primary key, so its rows have no name", alter+" ADD PRIMARY KEY (...);")
 	default:
-		return refusal.Config(t.Quoted()+
+		return refusal.Coded(code.Key, t.Quoted()+
 			" has no primary key that can name its rows in the WAL (a deferrable one cannot)",
 			alter+" ADD PRIMARY KEY (...);", "or, with a unique index over NOT NULL columns: "+alter+
 				" REPLICA IDENTITY USING INDEX ...;")
@@ -101,15 +102,15 @@ func (t *Table) CheckLeaves(ctx context.Context, q database.Querier) error {
 		switch {
 		case l.Kind == "p": // a partitioned table without partitions
 		case l.Kind != "r":
-			return refusal.Config(fmt.Sprintf("partition %s is %s: it sends no changes", name, kinds[l.Kind]))
+			return refusal.Coded(code.Key, fmt.Sprintf("partition %s is %s: it sends no changes", name, kinds[l.Kind]))
 		case l.Persistence != "p":
-			return refusal.Config(fmt.Sprintf("partition %s is unlogged: its changes are not in the WAL", name),
+			return refusal.Coded(code.Key, fmt.Sprintf("partition %s is unlogged: its changes are not in the WAL", name),
 				"ALTER TABLE "+name+" SET LOGGED;")
 		case l.Identity == "f":
 		default:
 			for _, k := range t.Key {
 				if !slices.Contains(l.Key, k.Name) {
-					return refusal.Config(fmt.Sprintf("partition %s does not name its rows by column %q of the key in the WAL",
+					return refusal.Coded(code.Key, fmt.Sprintf("partition %s does not name its rows by column %q of the key in the WAL",
 						name, k.Name), "ALTER TABLE "+name+
 						" REPLICA IDENTITY DEFAULT; (or USING INDEX over the key of "+t.Quoted()+")")
 				}

@@ -11,6 +11,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/embedsidecar/embedsidecar/internal/code"
 	"github.com/embedsidecar/embedsidecar/internal/database"
 	"github.com/embedsidecar/embedsidecar/internal/pipeline"
 	"github.com/embedsidecar/embedsidecar/internal/refusal"
@@ -126,18 +127,18 @@ var kinds = map[string]string{
 func (t *Table) Embeddable() error {
 	switch {
 	case t.Kind != "r" && t.Kind != "p":
-		return refusal.Config(fmt.Sprintf("%s is %s: only tables send their changes", t.Quoted(), kinds[t.Kind]),
+		return refusal.Coded(code.Table, fmt.Sprintf("%s is %s: only tables send their changes", t.Quoted(), kinds[t.Kind]),
 			"name the table that the rows are in")
 	case t.Schema == "pg_catalog" || t.Schema == "information_schema" || t.Schema == "embedsidecar" ||
 		strings.HasPrefix(t.Schema, "pg_"):
-		return refusal.Config(fmt.Sprintf("%s is a table of the system", t.Quoted()))
+		return refusal.Coded(code.Table, fmt.Sprintf("%s is a table of the system", t.Quoted()))
 	case t.Persistence == "u":
-		return refusal.Config(t.Quoted()+" is unlogged: its changes are not in the WAL",
+		return refusal.Coded(code.Table, t.Quoted()+" is unlogged: its changes are not in the WAL",
 			"ALTER TABLE "+t.Quoted()+" SET LOGGED;")
 	case t.Persistence == "t":
-		return refusal.Config(t.Quoted() + " is a temporary table")
+		return refusal.Coded(code.Table, t.Quoted()+" is a temporary table")
 	case t.RowSecurity:
-		return refusal.Config(t.Quoted()+" has row-level security that hides rows from this role: hidden rows would be taken for deleted ones", t.bypass()...)
+		return refusal.Coded(code.RLS, t.Quoted()+" has row-level security that hides rows from this role: hidden rows would be taken for deleted ones", t.bypass()...)
 	}
 	return nil
 }

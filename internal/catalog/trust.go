@@ -7,6 +7,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/embedsidecar/embedsidecar/internal/code"
 	"github.com/embedsidecar/embedsidecar/internal/database"
 	"github.com/embedsidecar/embedsidecar/internal/refusal"
 	sqlfiles "github.com/embedsidecar/embedsidecar/sql"
@@ -25,7 +26,9 @@ func Untrusted(ctx context.Context, tx pgx.Tx, tables ...uint32) error {
 	}
 	text, owners := database.InWords(found)
 	role := tx.Conn().Config().User
-	e := &refusal.ConfigError{Problem: fmt.Sprintf("it is not safe for role %q to use: %s", role, text)}
+	e := &refusal.ConfigError{
+		Problem: fmt.Sprintf("it is not safe for role %q to use: %s", role, text), Code: code.Untrusted,
+	}
 	if len(owners) == 0 {
 		e.Hint = []string{"whoever owns it takes it away, or name another table: one that is not there yet is made"}
 		return e
@@ -61,6 +64,6 @@ func (t *Table) Unruly(ctx context.Context, tx pgx.Tx) error {
 	return &refusal.ConfigError{
 		Problem: fmt.Sprintf("%q is a superuser and %s belongs to %q, whose triggers and functions would run with all rights",
 			role, t.Quoted(), t.Owner),
-		Hint: TrustHint(role, t.Owner),
+		Hint: TrustHint(role, t.Owner), Code: code.Untrusted,
 	}
 }

@@ -8,6 +8,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgtype"
 
+	"github.com/embedsidecar/embedsidecar/internal/code"
 	"github.com/embedsidecar/embedsidecar/internal/database"
 	"github.com/embedsidecar/embedsidecar/internal/pipeline"
 	"github.com/embedsidecar/embedsidecar/internal/refusal"
@@ -66,7 +67,7 @@ func FindVector(ctx context.Context, q database.Querier) (VectorType, error) {
 		v.OIDs[pipeline.StoredBit] = pgtype.BitOID
 	}
 	if errors.Is(err, pgx.ErrNoRows) {
-		return v, refusal.Config("the extension vector is not installed in this database",
+		return v, refusal.Coded(code.Pgvector, "the extension vector is not installed in this database",
 			"CREATE EXTENSION vector; (superuser, or the owner of the database where the server trusts the extension)")
 	}
 	if err != nil {
@@ -81,11 +82,11 @@ func (v VectorType) unknown(stored pipeline.Stored) error {
 	case stored == "" || v.OIDs[stored] != 0:
 		return nil
 	case stored == pipeline.StoredHalfvec || stored == pipeline.StoredBit || stored == pipeline.StoredSparse:
-		return refusal.Config(fmt.Sprintf("a destination of type %s needs pgvector 0.7 or newer; this database has %s",
+		return refusal.Coded(code.Pgvector, fmt.Sprintf("a destination of type %s needs pgvector 0.7 or newer; this database has %s",
 			stored, v.Version),
 			"ALTER EXTENSION vector UPDATE; (after installing a newer one on the server)")
 	}
-	return refusal.Config(fmt.Sprintf("a destination cannot be of type %s", stored),
+	return refusal.Coded(code.Pgvector, fmt.Sprintf("a destination cannot be of type %s", stored),
 		"vector, halfvec, bit and sparsevec are possible")
 }
 

@@ -9,6 +9,7 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/tern/v2/migrate"
 
+	"github.com/embedsidecar/embedsidecar/internal/code"
 	"github.com/embedsidecar/embedsidecar/internal/database"
 	"github.com/embedsidecar/embedsidecar/internal/refusal"
 	sqlfiles "github.com/embedsidecar/embedsidecar/sql"
@@ -90,7 +91,7 @@ func SameServer(ctx context.Context, q database.Querier, repl *pgconn.PgConn) er
 	if got := string(results[0].Rows[0][0]); got != want {
 		return &refusal.ConfigError{Problem: fmt.Sprintf("the URLs lead to different databases: %s, and for the stream %s",
 			want,
-			got), Hint: []string{"let --stream-url name the same server and database as --database-url"}}
+			got), Code: code.TwoDatabases, Hint: []string{"let --stream-url name the same server and database as --database-url"}}
 	}
 	return nil
 }

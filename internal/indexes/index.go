@@ -13,6 +13,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/embedsidecar/embedsidecar/internal/catalog"
+	"github.com/embedsidecar/embedsidecar/internal/code"
 	"github.com/embedsidecar/embedsidecar/internal/database"
 	"github.com/embedsidecar/embedsidecar/internal/pipeline"
 	"github.com/embedsidecar/embedsidecar/internal/refusal"
@@ -119,7 +120,7 @@ func (t *indexedTable) build(ctx context.Context, conn *pgxpool.Conn, p *pipelin
 	var pg *pgconn.PgError
 	if errors.As(err, &pg) && pg.Code == pgerrcode.ProgramLimitExceeded && p.Stored == pipeline.StoredSparse {
 		return &refusal.ConfigError{
-			Pipeline: p.Name, Problem: fmt.Sprintf(
+			Code: code.Width, Pipeline: p.Name, Problem: fmt.Sprintf(
 				"an HNSW index takes sparse vectors with up to %d numbers that are not zero, and %s has some with more",
 				pipeline.MaxSparseIndexed, catalog.DestinationName(p.Spec)),
 			Hint: []string{"leave index out: searches then read every vector", "or have the model keep fewer numbers"},

@@ -8,6 +8,7 @@ import (
 	"github.com/jackc/pglogrepl"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/embedsidecar/embedsidecar/internal/code"
 	"github.com/embedsidecar/embedsidecar/internal/node/connection"
 	"github.com/embedsidecar/embedsidecar/internal/node/observe"
 	"github.com/embedsidecar/embedsidecar/internal/pipeline"
@@ -199,17 +200,18 @@ func classified(err error) error {
 	if !ok {
 		return err
 	}
-	class := problem.Usage
-	switch fatal.Kind {
-	case replication.NotSetUp:
-		class = problem.NotSetUp
-	case replication.Conflict:
-		class = problem.Conflict
-	case replication.Lost:
-		class = problem.Failed
-	case replication.Standby:
-		class = problem.Connect
-	case replication.OtherServer:
-	}
-	return problem.New(class, err, fatal.Way)
+	is := fatalKinds[fatal.Kind]
+	return &problem.Error{Class: is.class, Code: is.code, Err: err, Hint: []string{fatal.Way}}
+}
+
+// fatalKinds are the classes and codes of what ends the stream.
+var fatalKinds = map[replication.Kind]struct {
+	class problem.Class
+	code  code.Code
+}{
+	replication.NotSetUp:    {problem.NotSetUp, code.NotSetUp},
+	replication.Conflict:    {problem.Conflict, code.OtherSlot},
+	replication.Lost:        {problem.Failed, code.SlotLost},
+	replication.Standby:     {problem.Connect, code.Standby},
+	replication.OtherServer: {problem.Usage, code.Copied},
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/embedsidecar/embedsidecar/embed"
+	"github.com/embedsidecar/embedsidecar/internal/code"
 	"github.com/embedsidecar/embedsidecar/internal/config"
 	"github.com/embedsidecar/embedsidecar/internal/database"
 	"github.com/embedsidecar/embedsidecar/internal/refusal"
@@ -38,7 +39,8 @@ const (
 type Error struct {
 	Class Class
 	Err   error
-	Hint  []string // ways out
+	Hint  []string  // ways out
+	Code  code.Code // "": as Code finds out
 }
 
 func (e *Error) Error() string { return e.Err.Error() }

@@ -11,6 +11,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/embedsidecar/embedsidecar/internal/catalog"
+	"github.com/embedsidecar/embedsidecar/internal/code"
 	"github.com/embedsidecar/embedsidecar/internal/database"
 	"github.com/embedsidecar/embedsidecar/internal/refusal"
 	"github.com/embedsidecar/embedsidecar/internal/resolve"
@@ -97,7 +98,9 @@ func Find(ctx context.Context, q database.Querier, name string, version int) (*P
 // Unfit returns what is wrong with a publication that is there and cannot be ours, or nil.
 func (p *Publication) Unfit(name string) *refusal.ConfigError {
 	wrong := func(what, hint string) *refusal.ConfigError {
-		return &refusal.ConfigError{Problem: fmt.Sprintf("publication %q %s", name, what), Hint: []string{hint}}
+		return &refusal.ConfigError{
+			Problem: fmt.Sprintf("publication %q %s", name, what), Hint: []string{hint}, Code: code.Publication,
+		}
 	}
 	switch {
 	case p.AllTables:
@@ -172,6 +175,7 @@ func Plan(name string, now *Publication, want []Wanted, mayCreate bool, grant st
 		for oid, e := range now.Entries {
 			if e.Filtered && (oid == w.Table.OID || slices.Contains(e.Above, w.Table.OID)) {
 				return nil, &refusal.ConfigError{
+					Code: code.Publication,
 					Problem: fmt.Sprintf("publication %q has a row filter on %s: changes of other rows would go unnoticed", name,
 						e.Name),
 					Hint: []string{alter + " DROP TABLE " + e.Name + "; then run embedsidecar init"},

@@ -8,6 +8,7 @@ import (
 
 	"github.com/jackc/pgerrcode"
 
+	"github.com/embedsidecar/embedsidecar/internal/code"
 	"github.com/embedsidecar/embedsidecar/internal/database"
 	"github.com/embedsidecar/embedsidecar/internal/spelling"
 )
@@ -17,7 +18,8 @@ import (
 type ConfigError struct {
 	Pipeline string // "" when it is not about one pipeline
 	Problem  string
-	Hint     []string // ways out, each a sentence or a statement to run
+	Hint     []string  // ways out, each a sentence or a statement to run
+	Code     code.Code // "": that of any pipeline that does not fit
 }
 
 func (e *ConfigError) Error() string {
@@ -32,6 +34,11 @@ func (e *ConfigError) Hints() []string { return e.Hint }
 
 // Config returns a *ConfigError that does not know its pipeline.
 func Config(problem string, hint ...string) error { return &ConfigError{Problem: problem, Hint: hint} }
+
+// Coded returns a *ConfigError of a certain kind that does not know its pipeline.
+func Coded(kind code.Code, problem string, hint ...string) error {
+	return &ConfigError{Problem: problem, Hint: hint, Code: kind}
+}
 
 // MissingError says that a source table is not there.
 type MissingError struct{ ConfigError }
@@ -70,7 +77,8 @@ func (e *PermissionError) Hints() []string {
 type ConflictError struct {
 	Problem string
 	Hint    []string
-	Err     error // may be nil
+	Err     error     // may be nil
+	Code    code.Code // "": that of any conflict
 }
 
 func (e *ConflictError) Error() string {
@@ -88,7 +96,9 @@ func (e *ConflictError) Hints() []string { return e.Hint }
 
 // UnknownPipeline is the error of a pipeline that is not there, given the names of those that are.
 func UnknownPipeline(wrong string, names []string) *ConfigError {
-	e := &ConfigError{Problem: fmt.Sprintf("there is no pipeline %q", wrong), Hint: spelling.ThereAre(names)}
+	e := &ConfigError{
+		Problem: fmt.Sprintf("there is no pipeline %q", wrong), Hint: spelling.ThereAre(names), Code: code.NoPipeline,
+	}
 	if len(names) == 0 {
 		e.Hint = []string{"none is set up in this database: embedsidecar init sets them up"}
 		return e

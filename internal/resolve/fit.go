@@ -5,6 +5,7 @@ import (
 	"strings"
 
 	"github.com/embedsidecar/embedsidecar/internal/catalog"
+	"github.com/embedsidecar/embedsidecar/internal/code"
 	"github.com/embedsidecar/embedsidecar/internal/database"
 	"github.com/embedsidecar/embedsidecar/internal/pipeline"
 	"github.com/embedsidecar/embedsidecar/internal/refusal"
@@ -39,7 +40,7 @@ func (f *Findings) Foreign() error {
 		Pipeline: f.Pipeline.Name,
 		Problem: fmt.Sprintf("the embedding table %s has no columns for chunks, and init did not make it",
 			f.Pipeline.Into()),
-		Hint: hint,
+		Hint: hint, Code: code.Destination,
 	}
 }
 
@@ -51,7 +52,7 @@ func (f *Findings) chunkable() error {
 	return &refusal.ConfigError{
 		Pipeline: f.Pipeline.Name, Problem: fmt.Sprintf("the embedding table %s has no columns for chunks",
 			f.Pipeline.Into()),
-		Hint: []string{"run embedsidecar init: it adds them"},
+		Hint: []string{"run embedsidecar init: it adds them"}, Code: code.Destination,
 	}
 }
 
@@ -81,7 +82,7 @@ func unindexable(spec pipeline.Spec, stored pipeline.Stored, dims int) error {
 			break
 		}
 	}
-	return refusal.Config(fmt.Sprintf("vectors of type %s are indexed up to %d dimensions; the model's have %d",
+	return refusal.Coded(code.Width, fmt.Sprintf("vectors of type %s are indexed up to %d dimensions; the model's have %d",
 		stored.Name(), stored.Indexable(), dims), hint...)
 }
 

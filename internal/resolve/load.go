@@ -10,6 +10,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/embedsidecar/embedsidecar/internal/catalog"
+	"github.com/embedsidecar/embedsidecar/internal/code"
 	"github.com/embedsidecar/embedsidecar/internal/database"
 	"github.com/embedsidecar/embedsidecar/internal/health"
 	"github.com/embedsidecar/embedsidecar/internal/pipeline"
@@ -168,7 +169,7 @@ func load(ctx context.Context, tx pgx.Tx, s *Stored) (pipeline.Pipeline, error) 
 	if err == nil && !f.Destination.Exists {
 		err = &refusal.ConfigError{
 			Problem: "the destination " + catalog.DestinationName(f.Pipeline.Spec) + " is gone",
-			Hint:    []string{"run embedsidecar init: it makes it anew"},
+			Hint:    []string{"run embedsidecar init: it makes it anew"}, Code: code.Destination,
 		}
 	}
 	if err == nil {

@@ -11,6 +11,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/embedsidecar/embedsidecar/internal/catalog"
+	"github.com/embedsidecar/embedsidecar/internal/code"
 	"github.com/embedsidecar/embedsidecar/internal/database"
 	"github.com/embedsidecar/embedsidecar/internal/pipeline"
 	"github.com/embedsidecar/embedsidecar/internal/refusal"
@@ -45,7 +46,7 @@ func ResolveWarned(ctx context.Context, db database.Beginner, spec pipeline.Spec
 		if !f.Destination.Exists {
 			missing := &refusal.ConfigError{Pipeline: spec.Name, Problem: "the destination " +
 				catalog.DestinationName(f.Pipeline.Spec) +
-				" does not exist", Hint: f.toMake()}
+				" does not exist", Hint: f.toMake(), Code: code.Destination}
 			return errors.Join(missing, Permitted(ctx, tx, f)) // whoever makes it needs the rest as well
 		}
 		if err := f.chunkable(); err != nil {

@@ -14,6 +14,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/embedsidecar/embedsidecar/internal/catalog"
+	"github.com/embedsidecar/embedsidecar/internal/code"
 	"github.com/embedsidecar/embedsidecar/internal/database"
 	"github.com/embedsidecar/embedsidecar/internal/pipeline"
 	"github.com/embedsidecar/embedsidecar/internal/refusal"
@@ -94,6 +95,7 @@ func (in *initializer) validate() error {
 			mistakes = append(mistakes, &refusal.ConfigError{
 				Pipeline: spec.Name,
 				Problem:  fmt.Sprintf("its destination %s is also that of pipeline %q", catalog.DestinationName(spec), other),
+				Code:     code.Taken,
 			})
 		}
 		destinations[catalog.DestinationName(spec)] = spec.Name
@@ -123,7 +125,9 @@ func lockInit(ctx context.Context, pool *pgxpool.Pool) (unlock func(), err error
 	}
 	if !got {
 		conn.Release()
-		return nil, &refusal.ConflictError{Problem: "begin init", Err: ErrInitRunning, Hint: []string{"wait for it to end"}}
+		return nil, &refusal.ConflictError{
+			Problem: "begin init", Err: ErrInitRunning, Hint: []string{"wait for it to end"}, Code: code.InitRunning,
+		}
 	}
 	return func() {
 		closing, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)

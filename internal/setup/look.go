@@ -10,6 +10,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/embedsidecar/embedsidecar/internal/catalog"
+	"github.com/embedsidecar/embedsidecar/internal/code"
 	"github.com/embedsidecar/embedsidecar/internal/database"
 	"github.com/embedsidecar/embedsidecar/internal/pipeline"
 	"github.com/embedsidecar/embedsidecar/internal/publish"
@@ -111,7 +112,7 @@ func sameTable(ctx context.Context, q database.Querier, s *resolve.Stored) error
 		return nil
 	}
 	return &refusal.ConfigError{
-		Pipeline: s.Name, Problem: fmt.Sprintf(
+		Code: code.Copied, Pipeline: s.Name, Problem: fmt.Sprintf(
 			"its table was %s, and the number by which that was known is that of %s here: the database was dumped and restored",
 			database.Quote(s.TableSchema, s.TableName), other),
 		Hint: []string{

@@ -5,6 +5,7 @@ import (
 	"strings"
 
 	"github.com/embedsidecar/embedsidecar/internal/catalog"
+	"github.com/embedsidecar/embedsidecar/internal/code"
 	"github.com/embedsidecar/embedsidecar/internal/database"
 	"github.com/embedsidecar/embedsidecar/internal/refusal"
 	"github.com/embedsidecar/embedsidecar/internal/resolve"
@@ -43,6 +44,7 @@ func (in *initializer) occupied(f *resolve.Findings) error {
 	e := &refusal.ConfigError{
 		Pipeline: f.Pipeline.Name, Problem: "the destination " + name + " holds vectors that this pipeline did not write",
 		Hint: []string{"name another destination, or take it over with --overwrite: every vector in it is then made anew"},
+		Code: code.Taken,
 	}
 	source, fingerprint, ours := strings.Cut(strings.TrimPrefix(f.Destination.Mark, catalog.VectorsOf), " by ")
 	switch {

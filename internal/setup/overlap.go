@@ -8,6 +8,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/embedsidecar/embedsidecar/internal/catalog"
+	"github.com/embedsidecar/embedsidecar/internal/code"
 	"github.com/embedsidecar/embedsidecar/internal/database"
 	"github.com/embedsidecar/embedsidecar/internal/refusal"
 	"github.com/embedsidecar/embedsidecar/internal/resolve"
@@ -30,7 +31,7 @@ func (in *initializer) oneColumn(ctx context.Context, tx pgx.Tx, f *resolve.Find
 			return nil
 		}
 		return &refusal.ConfigError{
-			Pipeline: f.Pipeline.Name, Problem: fmt.Sprintf(
+			Code: code.Taken, Pipeline: f.Pipeline.Name, Problem: fmt.Sprintf(
 				"its destination %s is in part also that of pipeline %q: one table is a partition of the other",
 				catalog.DestinationName(f.Pipeline.Spec), name),
 			Hint: []string{"name another destination, or take that pipeline away first: embedsidecar uninstall " + name},
@@ -79,7 +80,7 @@ func (in *initializer) noCircle(f *resolve.Findings, all []resolve.Stored, taken
 			}
 			if slices.Contains(f.Reads, o.into) || slices.Contains(f.Pipeline.Watched, o.into) {
 				return &refusal.ConfigError{
-					Pipeline: f.Pipeline.Name, Problem: fmt.Sprintf(
+					Code: code.Expression, Pipeline: f.Pipeline.Name, Problem: fmt.Sprintf(
 						"its text or filter reads %q, the destination of pipeline %q, whose own depends on %q in turn: they would make vectors for ever", o.into, o.name, f.Pipeline.IntoColumn),
 					Hint: []string{"take one of these columns out of text and filter, or give one of the pipelines an embedding table"},
 				}
@@ -104,7 +105,7 @@ func (in *initializer) renames(f *resolve.Findings, s *resolve.Stored) bool {
 // shared is the error of a destination that another pipeline writes to.
 func (in *initializer) shared(f *resolve.Findings, other *resolve.Stored) error {
 	e := &refusal.ConfigError{
-		Pipeline: f.Pipeline.Name, Problem: fmt.Sprintf("its destination %s is also that of pipeline %q",
+		Code: code.Taken, Pipeline: f.Pipeline.Name, Problem: fmt.Sprintf("its destination %s is also that of pipeline %q",
 			catalog.DestinationName(f.Pipeline.Spec), other.Name),
 		Hint: []string{"name another destination, or take that pipeline away first: embedsidecar uninstall " + other.Name},
 	}

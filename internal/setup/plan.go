@@ -8,6 +8,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/embedsidecar/embedsidecar/internal/catalog"
+	"github.com/embedsidecar/embedsidecar/internal/code"
 	"github.com/embedsidecar/embedsidecar/internal/database"
 	"github.com/embedsidecar/embedsidecar/internal/publish"
 	"github.com/embedsidecar/embedsidecar/internal/refusal"
@@ -45,7 +46,7 @@ func (in *initializer) makePlan() ([]step.Action, error) {
 		return nil, &refusal.ConfigError{
 			Problem: fmt.Sprintf("slot %q was set up with publication %q, not %q", in.o.Slot, in.slot.Publication,
 				in.o.Publication),
-			Hint: []string{"use that publication, or another slot"},
+			Hint: []string{"use that publication, or another slot"}, Code: code.Publication,
 		}
 	}
 	reason, err := in.slot.Renewal(in.system, in.o.Adopt)

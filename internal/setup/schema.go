@@ -9,6 +9,7 @@ import (
 	"github.com/jackc/tern/v2/migrate"
 
 	"github.com/embedsidecar/embedsidecar/internal/catalog"
+	"github.com/embedsidecar/embedsidecar/internal/code"
 	"github.com/embedsidecar/embedsidecar/internal/database"
 	"github.com/embedsidecar/embedsidecar/internal/refusal"
 	"github.com/embedsidecar/embedsidecar/internal/step"
@@ -42,14 +43,12 @@ func (in *initializer) lookAtServer(ctx context.Context) error {
 	}
 	switch {
 	case s.Version < catalog.MinVersion:
-		return &refusal.ConfigError{Problem: fmt.Sprintf("the server is PostgreSQL %d, want 14 or newer", s.Version/10000)}
+		return refusal.Coded(code.OldServer, fmt.Sprintf("the server is PostgreSQL %d, want 14 or newer", s.Version/10000))
 	case s.Standby:
-		return &refusal.ConfigError{Problem: "the server is a standby", Hint: []string{"give the URL of the primary"}}
+		return refusal.Coded(code.Standby, "the server is a standby", "give the URL of the primary")
 	case s.WALLevel != "logical":
-		return &refusal.ConfigError{
-			Problem: fmt.Sprintf("the server's wal_level is %s, want logical", s.WALLevel),
-			Hint:    catalog.WALLevelHint,
-		}
+		return refusal.Coded(code.WALLevel, fmt.Sprintf("the server's wal_level is %s, want logical", s.WALLevel),
+			catalog.WALLevelHint...)
 	case s.Version >= catalog.MaxVersion:
 		in.report.Warnings = append(in.report.Warnings, fmt.Sprintf("the server is PostgreSQL %d, newer than what was tested",
 			s.Version/10000))
@@ -81,7 +80,7 @@ func (in *initializer) extension() step.Action {
 			err := in.runner().Execute(ctx, step.Action{Step: step.Step{SQL: sql}})
 			if database.HasCode(err, "58P01", "0A000", "22023") { // no such file: the package is not installed on the server
 				return &refusal.ConfigError{
-					Problem: "pgvector is not installed on the server",
+					Code: code.Pgvector, Problem: "pgvector is not installed on the server",
 					Hint: []string{fmt.Sprintf(
 						"install the server's package pgvector (such as postgresql-%d-pgvector), then run embedsidecar init again",
 						in.server.Version/10000)},

@@ -8,6 +8,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/embedsidecar/embedsidecar/internal/catalog"
+	"github.com/embedsidecar/embedsidecar/internal/code"
 	"github.com/embedsidecar/embedsidecar/internal/database"
 	"github.com/embedsidecar/embedsidecar/internal/refusal"
 	sqlfiles "github.com/embedsidecar/embedsidecar/sql"
@@ -31,6 +32,7 @@ func (in *initializer) foreignPublication(ctx context.Context, tx pgx.Tx) error 
 		return fmt.Errorf("look up owner of publication %q: %w", name, err)
 	}
 	return &refusal.ConfigError{
+		Code: code.Untrusted,
 		Problem: fmt.Sprintf("the publication %q belongs to %q, who owns none of its tables and could take changes out of it",
 			name, owner),
 		Hint: append([]string{"name another publication: one that is not there yet is made"},

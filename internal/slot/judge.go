@@ -5,6 +5,7 @@ import (
 
 	"github.com/jackc/pglogrepl"
 
+	"github.com/embedsidecar/embedsidecar/internal/code"
 	"github.com/embedsidecar/embedsidecar/internal/database"
 	"github.com/embedsidecar/embedsidecar/internal/health"
 	"github.com/embedsidecar/embedsidecar/internal/refusal"
@@ -139,9 +140,11 @@ func (s *State) gap(server pglogrepl.IdentifySystemResult) Verdict {
 func (v Verdict) Err() error {
 	switch v.Condition {
 	case Elsewhere, Unrecorded, OtherPlugin:
-		return &refusal.ConflictError{Problem: v.Reason, Hint: v.Hint}
-	case OnStandby, OtherServer:
-		return &refusal.ConfigError{Problem: v.Reason, Hint: v.Hint}
+		return &refusal.ConflictError{Problem: v.Reason, Hint: v.Hint, Code: code.OtherSlot}
+	case OnStandby:
+		return refusal.Coded(code.Standby, v.Reason, v.Hint...)
+	case OtherServer:
+		return refusal.Coded(code.Copied, v.Reason, v.Hint...)
 	default:
 		return nil
 	}

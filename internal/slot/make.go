@@ -13,6 +13,7 @@ import (
 	"github.com/jackc/pglogrepl"
 	"github.com/jackc/pgx/v5/pgconn"
 
+	"github.com/embedsidecar/embedsidecar/internal/code"
 	"github.com/embedsidecar/embedsidecar/internal/database"
 	"github.com/embedsidecar/embedsidecar/internal/refusal"
 )
@@ -170,7 +171,7 @@ func (m *Maker) waited(ctx context.Context, on maker, name string, cause error) 
 	}
 	return &refusal.ConflictError{Problem: fmt.Sprintf(
 		"slot %q could not be made within %s: the server waits for every transaction of the cluster that is running", name,
-		m.Timeout), Hint: hint, Err: cause}
+		m.Timeout), Hint: hint, Err: cause, Code: code.Locked}
 }
 
 // record begins the new history. Leases end before the scans are asked for, which wait for every transaction that has

@@ -10,6 +10,7 @@ import (
 
 	"github.com/jackc/pglogrepl"
 
+	"github.com/embedsidecar/embedsidecar/internal/code"
 	"github.com/embedsidecar/embedsidecar/internal/database"
 	"github.com/embedsidecar/embedsidecar/internal/refusal"
 )
@@ -98,7 +99,7 @@ func (s *State) Holder() string {
 func (s *State) inUse() error {
 	return &refusal.ConflictError{
 		Problem: fmt.Sprintf("slot %q is in use by %s", s.Name, s.Holder()),
-		Hint:    []string{"stop it first, and run embedsidecar init again"},
+		Hint:    []string{"stop it first, and run embedsidecar init again"}, Code: code.SlotHeld,
 	}
 }
 

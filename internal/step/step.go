@@ -13,6 +13,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/embedsidecar/embedsidecar/internal/code"
 	"github.com/embedsidecar/embedsidecar/internal/database"
 	"github.com/embedsidecar/embedsidecar/internal/refusal"
 	"github.com/embedsidecar/embedsidecar/internal/sleep"
@@ -84,7 +85,7 @@ func (r *Runner) Execute(ctx context.Context, a Action) error {
 			hint := append([]string{"wait for the sessions that hold locks, and run embedsidecar init again"}, holders...)
 			return &refusal.ConflictError{
 				Problem: fmt.Sprintf("no lock within %d tries of %s", attempts, r.LockTimeout),
-				Hint:    hint, Err: err,
+				Hint:    hint, Err: err, Code: code.Locked,
 			}
 		}
 		if !sleep.For(ctx, sleep.Between(r.LockTimeout/4, 3*r.LockTimeout/4)) {

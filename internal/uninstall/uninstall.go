@@ -14,6 +14,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/embedsidecar/embedsidecar/internal/catalog"
+	"github.com/embedsidecar/embedsidecar/internal/code"
 	"github.com/embedsidecar/embedsidecar/internal/database"
 	"github.com/embedsidecar/embedsidecar/internal/publish"
 	"github.com/embedsidecar/embedsidecar/internal/refusal"
@@ -256,7 +257,7 @@ func perform(ctx context.Context, pool *pgxpool.Pool, plan [][]removal, dry bool
 			switch {
 			case database.HasCode(err, pgerrcode.ObjectInUse):
 				return done, &refusal.ConflictError{
-					Problem: "a slot is in use", Hint: []string{"stop every sidecar first"},
+					Code: code.SlotHeld, Problem: "a slot is in use", Hint: []string{"stop every sidecar first"},
 					Err: err,
 				}
 			case database.Denied(err):
@@ -286,7 +287,7 @@ func removeSlots(ctx context.Context, q database.Querier) ([]removal, error) {
 		if active && exists {
 			inUse = &refusal.ConflictError{
 				Problem: fmt.Sprintf("slot %q is in use by %s", name, holder),
-				Hint:    []string{"stop every sidecar first"},
+				Hint:    []string{"stop every sidecar first"}, Code: code.SlotHeld,
 			}
 		}
 		if exists {

@@ -1,0 +1,122 @@
+// Package code names the kinds of trouble that a person meets, each by a code that never changes its meaning, and says
+// of each what is behind it and what helps. Errors carry such a code, or package problem finds one for them.
+package code
+
+import (
+	"slices"
+	"strings"
+)
+
+// Code is a kind of trouble: "ES" and four digits, of which the first two say what it is about.
+type Code string
+
+// What nobody has foreseen, and what ends commands from outside.
+const (
+	Internal    Code = "ES0001"
+	Timeout     Code = "ES0002"
+	Interrupted Code = "ES0003"
+	NoMatch     Code = "ES0004"
+	Failed      Code = "ES0005"
+)
+
+// What was asked for.
+const (
+	Usage         Code = "ES0101"
+	Configuration Code = "ES0102"
+	NotFound      Code = "ES0103"
+	NoPipeline    Code = "ES0104"
+	NoModel       Code = "ES0105"
+	TwoDatabases  Code = "ES0106"
+)
+
+// How the database is.
+const (
+	NotSetUp    Code = "ES0201"
+	WALLevel    Code = "ES0202"
+	Pgvector    Code = "ES0203"
+	NoTable     Code = "ES0204"
+	Table       Code = "ES0205"
+	Key         Code = "ES0206"
+	Destination Code = "ES0207"
+	Width       Code = "ES0208"
+	Taken       Code = "ES0209"
+	Expression  Code = "ES0210"
+	Pipeline    Code = "ES0211"
+	Publication Code = "ES0212"
+	OldServer   Code = "ES0213"
+	Copied      Code = "ES0214"
+)
+
+// The slot, and what else only one can hold.
+const (
+	SlotLost    Code = "ES0301"
+	OtherSlot   Code = "ES0302"
+	NoSlotFree  Code = "ES0303"
+	Locked      Code = "ES0304"
+	InitRunning Code = "ES0305"
+	Conflict    Code = "ES0306"
+	SlotHeld    Code = "ES0307"
+)
+
+// The way to the database.
+const (
+	Unreachable Code = "ES0401"
+	Starting    Code = "ES0402"
+	Full        Code = "ES0403"
+	Auth        Code = "ES0404"
+	NoDatabase  Code = "ES0405"
+	TLS         Code = "ES0406"
+	Standby     Code = "ES0407"
+	Pooler      Code = "ES0408"
+	BadURL      Code = "ES0409"
+	NoAnswer    Code = "ES0410"
+)
+
+// What roles may do, and who is believed.
+const (
+	Permission Code = "ES0501"
+	Untrusted  Code = "ES0502"
+	RLS        Code = "ES0503"
+)
+
+// Plugins and models.
+const (
+	PluginStart  Code = "ES0601"
+	Checksum     Code = "ES0602"
+	Embedder     Code = "ES0603"
+	EmbedderBusy Code = "ES0604"
+	Crashed      Code = "ES0605"
+	Text         Code = "ES0606"
+)
+
+// Entry is what there is to say of a code.
+type Entry struct {
+	Code  Code   `json:"code"`
+	Title string `json:"title"`
+	Cause string `json:"cause"`
+	Fix   string `json:"fix"`
+	Docs  string `json:"docs"` // a paper of the repository, with its heading
+}
+
+// Find returns what there is to say of a code, however it is written: "es0307" and "307" as well.
+func Find(text string) (Entry, bool) {
+	digits := strings.TrimPrefix(strings.ToUpper(strings.TrimSpace(text)), "ES")
+	if len(digits) < 3 || len(digits) > 4 {
+		return Entry{}, false
+	}
+	wanted := Code("ES" + strings.Repeat("0", 4-len(digits)) + digits)
+	at := slices.IndexFunc(catalogue, func(e Entry) bool { return e.Code == wanted })
+	if at < 0 {
+		return Entry{}, false
+	}
+	return catalogue[at], true
+}
+
+// Of returns what there is to say of a code of this package.
+func Of(c Code) Entry {
+	e, _ := Find(string(c))
+	return e
+}
+
+// All returns every code, in their order.
+func All() []Entry { return slices.Clone(catalogue) }
