@@ -293,6 +293,9 @@ func (l *loader) pipelines(name func(flag string) string, lines []string, table 
 		l.cfg.Pipelines, l.cfg.searches = specs, nil
 		maps.DeleteFunc(l.cfg.origins, func(path, _ string) bool { return strings.HasPrefix(path, "pipelines[") })
 		l.cfg.origins["pipelines"] = name("pipeline")
+		if len(lines) == 0 {
+			l.cfg.origins["pipelines"] = name("table")
+		}
 	}
 }
 
