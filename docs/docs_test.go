@@ -163,7 +163,7 @@ func TestCommands(t *testing.T) {
 		return string(out)
 	}
 	commands := map[string]string{}
-	for _, match := range regexp.MustCompile(`(?m)^  ([a-z]+(?: [a-z]+)?)(?:, [a-z]+)?  +\S`).FindAllStringSubmatch(help(),
+	for _, match := range regexp.MustCompile(`(?m)^  ([a-z-]+(?: [a-z]+)?)(?:, [a-z]+)?  +\S`).FindAllStringSubmatch(help(),
 		-1) {
 		commands[match[1]] = help(strings.Fields(match[1])...)
 	}
@@ -176,12 +176,12 @@ func TestCommands(t *testing.T) {
 			t.Errorf("the README's table has no %s", name)
 		}
 	}
-	call := regexp.MustCompile(`(?:^|[\s` + "`" + `(])(?:bin/)?embedsidecar ([a-z]+)([^\n` + "`" + `#&|]*)`)
+	call := regexp.MustCompile(`(?:^|[\s` + "`" + `(])(?:bin/)?embedsidecar ([a-z-]+)([^\n` + "`" + `#&|]*)`)
 	flag := regexp.MustCompile(`\s(--[a-z][a-z0-9-]*)`)
 	for _, paper := range []string{
-		"../README.md", "runbook.md", "plugins.md", "running-plugins.md", "search.md",
+		"../README.md", "operations.md", "plugins.md", "running-plugins.md", "search.md",
 		"metrics.md", "architecture.md", "models.md", "chunking.md", "remote.md", "scaling.md", "containers.md",
-		"systemd.md", "sql.md",
+		"systemd.md", "sql.md", "errors.md", "states.md",
 	} {
 		content := strings.ReplaceAll(read(t, paper), "\\\n", " ")
 		code := strings.Join(append(blocks(content, "sh"), inline(content)...), "\n")

@@ -20,6 +20,7 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"github.com/embedsidecar/embedsidecar/embed"
+	"github.com/embedsidecar/embedsidecar/internal/code"
 	"github.com/embedsidecar/embedsidecar/internal/config"
 	"github.com/embedsidecar/embedsidecar/internal/database"
 	"github.com/embedsidecar/embedsidecar/internal/refusal"
@@ -276,7 +277,7 @@ func TestRun_Timeout(t *testing.T) {
 		return fmt.Errorf("wait for the slot: %w", ctx.Err())
 	}, nil, "wait", "--timeout", "1ms")
 	if code != exitTimeout || !strings.Contains(stderr,
-		"embedsidecar: error: wait took longer than --timeout 1ms: wait for the slot") {
+		"embedsidecar: error ES0002: wait took longer than --timeout 1ms: wait for the slot") {
 		t.Errorf("%d: %s", code, stderr)
 	}
 }
@@ -290,7 +291,9 @@ func TestReport_ErrorsAsJSON(t *testing.T) {
 	if err := json.Unmarshal([]byte(stderr), &got); err != nil {
 		t.Fatal(err, stderr)
 	}
+	entry := code.Of(code.Permission)
 	want := map[string]map[string]any{"error": {
+		"code": "ES0501", "title": entry.Title, "cause": entry.Cause, "fix": entry.Fix, "docs": entry.Docs,
 		"message": "read postgres://u:xxxxx@h/db: : permission denied for table docs (SQLSTATE 42501)", "exit_code": 7.0,
 		"sqlstate": "42501",
 		"hints":    []any{"GRANT SELECT ON docs TO u;"},
@@ -299,7 +302,7 @@ func TestReport_ErrorsAsJSON(t *testing.T) {
 		t.Error(diff)
 	}
 	for _, line := range [][]string{{"statsu", "-o", "json"}, {"--output=json", "status", "--nope"}, {"-o=json"}} {
-		if _, _, stderr := call(t, nil, nil, line...); !strings.HasPrefix(stderr, `{"error":{"message":`) {
+		if _, _, stderr := call(t, nil, nil, line...); !strings.HasPrefix(stderr, `{"error":{"code":"ES0101",`) {
 			t.Errorf("%q: %s", line, stderr)
 		}
 	}

@@ -22,6 +22,8 @@ const (
 	groupPlugins = "Plugins" // what is done with plugins outside the run
 	groupModels  = "Models"  // what is done with model folders
 	groupAdmin   = "Administration"
+	groupConfig  = "Configuration"
+	groupTool    = "This program"
 )
 
 // command is one command, or a family of them. Its run gets all settings merged and checked.

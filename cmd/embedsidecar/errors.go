@@ -10,6 +10,7 @@ import (
 
 	"github.com/jackc/pgx/v5/pgconn"
 
+	"github.com/embedsidecar/embedsidecar/internal/code"
 	"github.com/embedsidecar/embedsidecar/internal/config"
 	"github.com/embedsidecar/embedsidecar/internal/problem"
 )
@@ -29,20 +30,14 @@ const (
 	exitInterrupted = 130 // by a signal
 )
 
-// failure is an error with its exit status and ways out.
-type failure struct {
-	code  int
-	err   error
-	hints []string
-}
-
-func (f *failure) Error() string   { return f.err.Error() }
-func (f *failure) Unwrap() error   { return f.err }
-func (f *failure) Hints() []string { return f.hints }
-
 // fail makes an error with an exit status and ways out.
-func fail(code int, err error, hints ...string) error {
-	return &failure{code: code, err: err, hints: hints}
+func fail(status int, err error, hints ...string) error {
+	for class, ends := range statuses {
+		if ends == status {
+			return problem.New(class, err, hints...)
+		}
+	}
+	return err
 }
 
 // misuse is a mistake on the command line.
@@ -55,9 +50,6 @@ var errTimedOut = errors.New("--timeout is over")
 func exitCode(ctx context.Context, err error) int {
 	if err == nil {
 		return exitOK
-	}
-	if own, ok := errors.AsType[*failure](err); ok {
-		return own.code
 	}
 	if known, ok := errors.AsType[*problem.Error](err); ok {
 		return statuses[known.Class]
@@ -78,36 +70,44 @@ var statuses = map[problem.Class]int{
 	problem.Conflict: exitConflict, problem.NoMatch: exitNoMatch, problem.Timeout: exitTimeout,
 }
 
+// complaint is an error as JSON shows it.
+type complaint struct {
+	code.Entry
+	Message  string   `json:"message"`
+	ExitCode int      `json:"exit_code"`
+	SQLState string   `json:"sqlstate,omitempty"`
+	Hints    []string `json:"hints,omitempty"`
+}
+
 // complain prints an error for a person, or as one JSON object for a program. Neither form holds a password.
-func complain(w io.Writer, asJSON bool, redact *config.Redactor, code int, err error) {
-	message := redact.Text(err.Error())
-	var hints []string
+func complain(w io.Writer, asJSON bool, redact *config.Redactor, status int, err error) {
+	kind := problem.Code(err)
+	if status == exitInterrupted {
+		kind = code.Interrupted
+	}
+	c := complaint{Entry: code.Of(kind), Message: redact.Text(err.Error()), ExitCode: status}
 	for _, hint := range problem.Hints(err) {
-		hints = append(hints, redact.Text(hint))
+		c.Hints = append(c.Hints, redact.Text(hint))
 	}
 	if asJSON {
-		type body struct {
-			Message  string   `json:"message"`
-			ExitCode int      `json:"exit_code"`
-			SQLState string   `json:"sqlstate,omitempty"`
-			Hints    []string `json:"hints,omitempty"`
-		}
-		b := body{Message: message, ExitCode: code, Hints: hints}
 		if pg, ok := errors.AsType[*pgconn.PgError](err); ok {
-			b.SQLState = pg.Code
+			c.SQLState = pg.Code
 		}
 		encoder := json.NewEncoder(w)
 		encoder.SetEscapeHTML(false)
-		_ = encoder.Encode(map[string]body{"error": b}) // where else could a failure of this be told?
+		_ = encoder.Encode(map[string]complaint{"error": c}) // where else could a failure of this be told?
 		return
 	}
-	_, _ = fmt.Fprintf(w, "embedsidecar: error: %s\n", message)
-	for _, hint := range hints {
+	_, _ = fmt.Fprintf(w, "embedsidecar: error %s: %s\n", c.Code, c.Message)
+	for _, hint := range c.Hints {
 		if isSQL(hint) { // on lines of its own, to be copied
 			_, _ = fmt.Fprintf(w, "%s\n", hint)
 			continue
 		}
 		_, _ = fmt.Fprintf(w, "embedsidecar: hint: %s\n", hint)
+	}
+	if kind != code.Usage && kind != code.Interrupted {
+		_, _ = fmt.Fprintf(w, "embedsidecar: more: embedsidecar explain-error %s\n", c.Code)
 	}
 }
 

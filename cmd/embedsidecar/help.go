@@ -13,8 +13,9 @@ import (
 
 // The order of headings in help texts.
 var (
-	commandGroups = []string{groupStart, groupObserve, groupOperate, groupSearch, groupPlugins, groupModels, groupAdmin}
-	flagGroups    = []string{
+	commandGroups = []string{groupStart, groupObserve, groupOperate, groupSearch, groupPlugins, groupModels, groupConfig, groupAdmin,
+		groupTool}
+	flagGroups = []string{
 		"", config.GroupPipeline, config.GroupDatabase, config.GroupEmbedding, config.GroupWork,
 		config.GroupQueries, config.GroupOps, groupGeneral,
 	}
@@ -44,14 +45,18 @@ func programHelp(commands []*command) string {
 		}
 	}
 	b.WriteByte('\n')
-	b.WriteString(fill("embedsidecar help COMMAND tells about a command and its flags. Flags may stand before the command, after it and "+
-		"behind arguments. Each can also be set by a variable: EMBEDSIDECAR_ and its name, as in EMBEDSIDECAR_DATABASE_URL. Flags win "+
-		"over variables, these over the file of --config, and that over the defaults. What a connection string leaves out comes from "+
-		"the PG* variables, the service file and the password file.", 0))
-	b.WriteString("\n\nExit status: 0 done, 1 internal error, 2 usage or configuration, 3 not set up, 4 checks failed, 5 not in time,\n" +
-		"6 no connection, 7 not permitted, 8 held by somebody else, 9 nothing matched, 130 interrupted.\n")
+	b.WriteString(fill(helpOfFlags, 0) + "\n\n" + fill(helpOfStatuses, 0) + "\n")
 	return b.String()
 }
+
+const (
+	helpOfFlags = "embedsidecar help COMMAND tells about a command and its flags. Flags may stand before the command, after it and " +
+		"behind arguments. Each can also be set by a variable: EMBEDSIDECAR_ and its name, as in EMBEDSIDECAR_DATABASE_URL. Flags win " +
+		"over variables, these over the file of --config, and that over the defaults. What a connection string leaves out comes from " +
+		"the PG* variables, the service file and the password file."
+	helpOfStatuses = "Exit status: 0 done, 1 internal error, 2 usage or configuration, 3 not set up, 4 checks failed, 5 not in time, " +
+		"6 no connection, 7 not permitted, 8 held by somebody else, 9 nothing matched, 130 interrupted."
+)
 
 // familyHelp is the text of embedsidecar help FAMILY.
 func (c *command) familyHelp() string {
@@ -111,6 +116,16 @@ func describeFlag(b *strings.Builder, f cli.Flag, group string) {
 	if !ok || doc.GetCategory() != group || !doc.IsVisible() {
 		return
 	}
+	term, usage := flagTerm(f)
+	entry(b, term, usage)
+}
+
+// flagTerm returns how a flag is written, with its value, and what it does.
+func flagTerm(f cli.Flag) (term, usage string) {
+	doc, ok := f.(cli.DocGenerationFlag)
+	if !ok {
+		return "", ""
+	}
 	var names []string
 	for _, name := range slices.Backward(f.Names()) { // -c, --config
 		names = append(names, dashed(name))
@@ -123,7 +138,7 @@ func describeFlag(b *strings.Builder, f cli.Flag, group string) {
 	if value := doc.GetDefaultText(); value != "" && value != `""` && value != "false" {
 		usage += fmt.Sprintf(" (default %s)", strings.Trim(value, `"`))
 	}
-	entry(b, strings.Join(names, ", ")+placeholder, usage)
+	return strings.Join(names, ", ") + placeholder, usage
 }
 
 // entry writes a term and its explanation beside it, or below where the term is long.

@@ -57,6 +57,8 @@ func commands() []*command {
 			newPluginsRemove(), newPluginsReload(), newPluginsNew(), newPluginsTest(), newPluginsBench()),
 		newFamily("models", newModelsList(), newModelsShow(), newModelsVerify(), newModelsBench(), newModelsImport(),
 			newModelsPull()),
-		newFamily("token", newTokenCreate(), newTokenList(), newTokenRevoke()), newRoles(), newVersion(),
+		newFamily("config", newConfigInit(), newConfigValidate(), newConfigShow(), newConfigDiff(), newConfigSchema()),
+		newFamily("token", newTokenCreate(), newTokenList(), newTokenRevoke()), newRoles(),
+		newExplainError(), newCompletion(), newMan(), newVersion(),
 	}
 }

@@ -40,13 +40,16 @@ func (p *program) run(ctx context.Context, args []string) int {
 	}
 	code := exitCode(ctx, err)
 	if code == exitInterrupted {
-		err = fail(code, errInterrupted)
+		err = errInterrupted
 	}
 	complain(p.stderr, p.json, p.redact, code, err)
 	return code
 }
 
 func (p *program) dispatch(ctx context.Context, args []string) (err error) {
+	if len(args) > 0 && args[0] == completeWord {
+		return p.complete(args[1:])
+	}
 	p.flags = knownFlags(leaves(p.commands))
 	p.line, err = apart(args, p.flags)
 	p.json = cmp.Or(p.line.last("output", "o"), p.variable("output")) == "json" // also for what goes wrong before it is read

@@ -53,8 +53,8 @@ serve_function(embed, name="broken", version="1.0.0", dims=8, fingerprint="broke
 	}
 	out, err := c.CombinedOutput()
 	lines := strings.Split(strings.TrimSpace(string(out)), "\n")
-	last := len(lines) - 1
-	if err == nil || last < 1 || !strings.HasPrefix(lines[last], "embedsidecar: error: ") ||
+	last := len(lines) - 2 // the last one says where to read more
+	if err == nil || last < 1 || !strings.HasPrefix(lines[last], "embedsidecar: error ES0606: ") ||
 		!strings.HasSuffix(lines[last], "RuntimeError in embed at embedsidecar-broken:9") {
 		t.Fatalf("%v\n%s", err, out)
 	}

@@ -15,7 +15,7 @@ type versionCommand struct{}
 
 func newVersion() *command {
 	c := &versionCommand{}
-	return &command{name: "version", group: groupAdmin, usage: "tell the version", run: c.run}
+	return &command{name: "version", group: groupTool, usage: "tell the version", run: c.run}
 }
 
 // thisBuild is what the linker was told, and what the Go tool has stamped where nobody told it anything.

@@ -68,7 +68,7 @@ type Entry struct {
 }
 
 var table = []Entry{
-	{Copied, "this database was restored or copied from that of another server, or the slot is that of another database here; nobody streams it", "`embedsidecar init --adopt` with the pipelines configured; beside the original `--slot` with another name, too ([runbook](runbook.md#a-restored-or-copied-database))", true},
+	{Copied, "this database was restored or copied from that of another server, or the slot is that of another database here; nobody streams it", "`embedsidecar init --adopt` with the pipelines configured; beside the original `--slot` with another name, too ([runbook](operations.md#a-restored-or-copied-database))", true},
 	{
 		Missing, "the source table was dropped; another one may have its name by now",
 		"bring the table back, and `embedsidecar init` with the pipeline configured, or the next `run`, takes it over; or remove the pipeline (`embedsidecar uninstall NAME`)", true,
@@ -113,7 +113,7 @@ var table = []Entry{
 	},
 	{
 		PluginDown, "the plugin does not start, or fails again and again; the reason says how",
-		"[the plugin is down](runbook.md#the-plugin-is-down)", true,
+		"[the plugin is down](operations.md#the-plugin-is-down)", true,
 	},
 	{
 		OtherModel, "the sidecar's model is not the one that made the vectors: the two must not mix",

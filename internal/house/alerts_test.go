@@ -127,7 +127,7 @@ func checkExpression(t *testing.T, where, expr string) []string {
 func TestAlerts(t *testing.T) {
 	t.Parallel()
 	manual := read(t, "docs/metrics.md")
-	headings := anchors(read(t, "docs/runbook.md"))
+	headings := anchors(read(t, "docs/operations.md"))
 	var names []string
 	for _, r := range rules(t) {
 		names = append(names, r.Alert)
@@ -146,12 +146,12 @@ func TestAlerts(t *testing.T) {
 				t.Errorf("%s tells of the label %s, which it has not", r.Alert, match[1])
 			}
 		}
-		const runbook = "https://github.com/embedsidecar/embedsidecar/blob/main/docs/runbook.md#"
+		const runbook = "https://github.com/embedsidecar/embedsidecar/blob/main/docs/operations.md#"
 		heading, ok := strings.CutPrefix(r.Annotations["runbook_url"], runbook)
 		if !ok || !slices.Contains(headings, heading) {
-			t.Errorf("%s leads to %q: docs/runbook.md has no such heading", r.Alert, r.Annotations["runbook_url"])
+			t.Errorf("%s leads to %q: docs/operations.md has no such heading", r.Alert, r.Annotations["runbook_url"])
 		}
-		row := "| [`" + r.Alert + "`](runbook.md#" + heading + ") | " + r.Labels["severity"] + " | " + r.For + " |"
+		row := "| [`" + r.Alert + "`](operations.md#" + heading + ") | " + r.Labels["severity"] + " | " + r.For + " |"
 		if !strings.Contains(manual, row) {
 			t.Errorf("docs/metrics.md has no row %q", row)
 		}

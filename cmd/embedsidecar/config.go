@@ -1,0 +1,144 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"io/fs"
+	"os"
+
+	"github.com/urfave/cli/v2"
+
+	"github.com/embedsidecar/embedsidecar/internal/config"
+	"github.com/embedsidecar/embedsidecar/internal/node/lookup"
+	"github.com/embedsidecar/embedsidecar/internal/pipeline"
+	"github.com/embedsidecar/embedsidecar/internal/wording"
+)
+
+// everySetting are the groups of all settings.
+var everySetting = []string{
+	config.GroupDatabase, config.GroupEmbedding, config.GroupWork, config.GroupQueries, config.GroupOps,
+}
+
+func newConfigInit() *command {
+	return &command{
+		name: "init", group: groupConfig, usage: "write a configuration to begin with",
+		description: "Of the pipelines that flags describe, or with an example. Without FILE it is printed. A file that is there stays as it is.",
+		arguments:   "FILE", maxArgs: 1, pipelines: true,
+		run: func(_ context.Context, env *environment) error {
+			text := config.Starter(env.config.Pipelines)
+			if len(env.args) == 0 {
+				return env.printf("%s", text)
+			}
+			f, err := os.OpenFile(env.args[0], os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o644)
+			if errors.Is(err, fs.ErrExist) {
+				return fail(exitConflict, err, "name another file, or take this one away first")
+			} else if err != nil {
+				return fail(exitUsage, err)
+			}
+			_, err = f.WriteString(text)
+			env.say("wrote %s", env.args[0])
+			return errors.Join(err, f.Close())
+		},
+	}
+}
+
+func newConfigValidate() *command {
+	return &command{
+		name: "validate", group: groupConfig, usage: "tell every mistake in flags, variables and the file, with its place",
+		description: "Looks at no database: embedsidecar check does. Ends with status 2 when there is a mistake.",
+		settings:    everySetting, pipelines: true,
+		run: func(_ context.Context, env *environment) error { // what is wrong was told before
+			c := env.config
+			if env.output == "table" {
+				env.say("the configuration is right: %s, %s", wording.Count(int64(len(c.Pipelines)), "pipeline"),
+					wording.Count(int64(len(c.Models)), "model"))
+				return nil
+			}
+			return env.show(map[string]any{
+				"valid": true, "file": c.File(), "pipelines": len(c.Pipelines), "models": len(c.Models),
+			}, func() listing {
+				return listing{
+					header: []string{"valid", "file", "pipelines", "models"},
+					rows:   [][]any{{true, c.File(), len(c.Pipelines), len(c.Models)}},
+				}
+			})
+		},
+	}
+}
+
+func newConfigShow() *command {
+	resolved := false
+	return &command{
+		name: "show", group: groupConfig, usage: "show what is configured, and where",
+		description: "Passwords and keys are masked.",
+		flags: []cli.Flag{&cli.BoolFlag{
+			Name: "resolved", Destination: &resolved, DisableDefaultText: true,
+			Usage: "every value that counts, also those that nobody has set",
+		}},
+		settings: everySetting, pipelines: true,
+		run: func(_ context.Context, env *environment) error {
+			list := env.config.Show(resolved)
+			for i := range list {
+				list[i].Value = env.redact.Text(list[i].Value)
+			}
+			return env.show(map[string][]config.Shown{"settings": list}, func() listing {
+				l := listing{header: []string{"setting", "value", "origin"}}
+				for _, s := range list {
+					l.rows = append(l.rows, []any{s.Path, s.Value, s.Origin})
+				}
+				return l
+			})
+		},
+	}
+}
+
+func newConfigDiff() *command {
+	return &command{
+		name: "diff", group: groupConfig, usage: "tell what is configured otherwise than it is set up in the database",
+		description: "Ends with status 4 when something is. embedsidecar init makes what is set up what is configured.",
+		settings:    []string{config.GroupDatabase, config.GroupEmbedding}, pipelines: true,
+		run: func(ctx context.Context, env *environment) error {
+			pool, err := env.connect(ctx)
+			if err != nil {
+				return err
+			}
+			defer pool.Close()
+			stored, err := lookup.Stored(ctx, pool, env.config.Slot.Name)
+			if err != nil {
+				return err
+			}
+			setUp := make([]pipeline.Spec, len(stored))
+			for i := range stored {
+				setUp[i] = stored[i].Spec
+			}
+			list := config.Diff(lookup.Configured(env.config, stored), setUp)
+			if len(list) == 0 && env.output == "table" {
+				env.say("what is configured is set up")
+				return nil
+			}
+			if err := env.show(map[string][]config.Change{"changes": list}, func() listing {
+				l := listing{header: []string{"pipeline", "part", "set up", "configured"}}
+				for _, c := range list {
+					l.rows = append(l.rows, []any{c.Pipeline, c.Part, c.SetUp, c.Configured})
+				}
+				return l
+			}); err != nil || len(list) == 0 {
+				return err
+			}
+			return fail(exitFailed, errors.New("what is configured is not what is set up"), "embedsidecar init sets it up")
+		},
+	}
+}
+
+func newConfigSchema() *command {
+	return &command{
+		name: "schema", group: groupConfig, usage: "print the JSON Schema of the file, for editors",
+		run: func(_ context.Context, env *environment) error {
+			encoder := json.NewEncoder(env.stdout)
+			encoder.SetIndent("", "  ")
+			encoder.SetEscapeHTML(false)
+			return encoder.Encode(config.JSONSchema())
+		},
+	}
+}
