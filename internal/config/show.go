@@ -86,7 +86,7 @@ func orAuto(n int) string {
 
 // pipelineParts are the settings of a pipeline, as a file spells them.
 func pipelineParts(p pipeline.Spec) map[string]string {
-	if p.IntoSchema == "" && !p.ToColumn() {
+	if p.IntoSchema == "" && !p.InSource() {
 		p.IntoSchema = p.Schema
 	}
 	parts := map[string]string{

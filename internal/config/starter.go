@@ -22,7 +22,7 @@ func Starter(specs []pipeline.Spec) string {
 	var b strings.Builder
 	for _, p := range specs {
 		into := "column: " + quoted(quoteIdent(p.IntoColumn))
-		if !p.ToColumn() {
+		if !p.InSource() {
 			into = "table: " + quoted(tableName(p.IntoSchema, p.IntoTable))
 		}
 		columns := make([]string, len(p.Columns))
