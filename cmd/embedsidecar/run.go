@@ -36,7 +36,7 @@ func newRun() *command {
 		},
 		settings: []string{
 			config.GroupDatabase, config.GroupEmbedding, config.GroupWork, config.GroupQueries,
-			config.GroupOps,
+			config.GroupAdmin, config.GroupOps,
 		},
 		pipelines: true,
 		daemon:    true,

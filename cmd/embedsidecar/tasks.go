@@ -246,9 +246,6 @@ func (c *tasksCommand) one(ctx context.Context, env *environment,
 	})
 }
 
-// priorities are the words for lanes.
-var priorities = []string{"low", "normal", "high", "urgent"}
-
 func newTasksPrioritise() *command {
 	c := &tasksCommand{}
 	return &command{
@@ -260,9 +257,9 @@ func newTasksPrioritise() *command {
 }
 
 func (c *tasksCommand) prioritise(ctx context.Context, env *environment) error {
-	if !slices.Contains(priorities, env.args[1]) {
+	if !slices.Contains(actions.Priorities, env.args[1]) {
 		return fail(exitUsage, fmt.Errorf("there is no priority %q", env.args[1]),
-			spelling.DidYouMean(env.args[1], priorities)...)
+			spelling.DidYouMean(env.args[1], actions.Priorities)...)
 	}
 	return c.with(ctx, env, func(a *actions.Actions, _ report.TaskFilter) error {
 		outcome, err := a.Prioritise(ctx, env.args[0], env.args[1], env.dryRun)

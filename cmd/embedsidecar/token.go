@@ -32,11 +32,11 @@ func (g *tokenGrant) flags() []cli.Flag {
 	return []cli.Flag{
 		&cli.StringFlag{
 			Name: "role", Destination: &g.role, Value: serve.RoleQuery,
-			Usage: "`ROLE` query embeds texts and searches pipelines; embed only embeds, and sees nothing of the database",
+			Usage: "`ROLE` query embeds texts and searches pipelines; embed only embeds, and sees nothing of the database; of the administration (--admin-listen) viewer looks, operator also pauses, retries and the like, admin also sees the configuration and reloads plugins",
 		},
 		&cli.StringSliceFlag{
 			Name: "only", Destination: &g.pipelines,
-			Usage: "`PIPELINE` that may be searched; again for more", DefaultText: "all",
+			Usage: "`PIPELINE` that may be searched, or administered; again for more", DefaultText: "all",
 		},
 		&cli.StringSliceFlag{
 			Name: "filter", Destination: &g.filter,
@@ -65,7 +65,7 @@ func (g *tokenGrant) grant() (serve.Grant, error) {
 func newTokenCreate() *command {
 	var asked tokenGrant
 	return &command{
-		name: "create", group: groupAdmin, usage: "make a token for somebody who may query, and print it once",
+		name: "create", group: groupAdmin, usage: "make a token for somebody who may query or administer, and print it once",
 		arguments: "NAME", minArgs: 1, maxArgs: 1,
 		description: "Adds a line to the tokens file, which is made if it is not there: name, role, the SHA-256 of the token, and what narrows it. The token itself is printed and kept nowhere. Those who answer queries with this file know the token within a few seconds.",
 		flags:       asked.flags(),
@@ -109,7 +109,7 @@ func newTokenCreate() *command {
 
 func newTokenList() *command {
 	return &command{
-		name: "list", group: groupAdmin, usage: "list who may query",
+		name: "list", group: groupAdmin, usage: "list who may query or administer",
 		description: "ID is the beginning of the token's SHA-256: printf %s TOKEN | sha256sum tells which one somebody has.",
 		settings:    []string{config.GroupQueries},
 		run: func(_ context.Context, env *environment) error {

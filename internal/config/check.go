@@ -45,6 +45,12 @@ func (c *Config) check() []Problem {
 	case (q.Cert == "") != (q.Key == ""):
 		fail("http.queries.cert", "a certificate and its key belong together: give both, or neither")
 	}
+	switch a := c.Admin; {
+	case (a.Cert == "") != (a.Key == ""):
+		fail("http.admin.cert", "a certificate and its key belong together: give both, or neither")
+	case a.ClientCA != "" && a.Cert == "":
+		fail("http.admin.client_ca", "certificates of clients need one of the listener's: give http.admin.cert and http.admin.key")
+	}
 	c.checkModels(fail)
 	c.checkPipelines(fail)
 	return problems

@@ -53,6 +53,7 @@ type Config struct {
 	Retry   Retry
 	Ops     Ops
 	Queries Queries
+	Admin   Admin
 	// ControlDir is the folder for control sockets; it must belong to the user alone. Default "": one of this user's.
 	ControlDir string
 	Log        Log
@@ -221,6 +222,20 @@ type Queries struct {
 	Cert, Key string
 	// SearchTimeout is how long the database may take over a search. Default 10 s.
 	SearchTimeout time.Duration
+}
+
+// Admin is the listener for administrators. Who may come in is in Queries.TokensFile.
+type Admin struct {
+	// Listen is host:port. Default "": no listener.
+	Listen string
+	// Cert and Key are files for HTTPS. Default "": plain HTTP.
+	Cert, Key string
+	// ClientCA is a file of certificates, one of which must have signed that of a client. Default "": clients need none.
+	ClientCA string
+	// ReadOnly lets nobody change anything over this listener. Default false.
+	ReadOnly bool
+	// ShowRowText shows texts of rows to operators and admins who ask for them. Default false.
+	ShowRowText bool
 }
 
 // Search is what those may see who search a pipeline over HTTP.

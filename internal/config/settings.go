@@ -60,6 +60,7 @@ const (
 	GroupWork      = "Work"
 	GroupOps       = "Operations"
 	GroupQueries   = "Queries"
+	GroupAdmin     = "Administration"
 )
 
 // Bounds of settings, used by the parsers and in messages.
@@ -248,7 +249,7 @@ func listenSettings() []Setting {
 			"address that answers queries: embeddings in the form of OpenAI's API, and searches", checkListen,
 			func(c *Config) *string { return &c.Queries.Listen }),
 		text("auth.tokens_file", "tokens-file", GroupQueries, "FILE",
-			"who may query: a line NAME:ROLE:SHA256 of the token for each; read again when it changes",
+			"who may query or administer: a line NAME:ROLE:SHA256 of the token for each; read again when it changes",
 			func(c *Config) *string { return &c.Queries.TokensFile }),
 		toggle("http.queries.no_auth", "no-auth", GroupQueries, "answer whoever asks; on a loopback address only",
 			func(c *Config) *bool { return &c.Queries.NoAuth }),
@@ -260,6 +261,23 @@ func listenSettings() []Setting {
 		duration("http.queries.search_timeout", "search-timeout", "for how long the database may work on a search over HTTP",
 			100*time.Millisecond, time.Minute,
 			func(c *Config) *time.Duration { return &c.Queries.SearchTimeout }).in(GroupQueries),
+
+		checked("http.admin.listen", "admin-listen", GroupAdmin, "HOST:PORT",
+			"address of the administration: an API to look and act by; whoever asks needs a token of auth.tokens_file",
+			checkListen, func(c *Config) *string { return &c.Admin.Listen }),
+		text("http.admin.cert", "admin-cert", GroupAdmin, "FILE",
+			"certificate of the administration for HTTPS, in PEM; read again when it changes",
+			func(c *Config) *string { return &c.Admin.Cert }),
+		text("http.admin.key", "admin-key", GroupAdmin, "FILE", "key of that certificate, in PEM",
+			func(c *Config) *string { return &c.Admin.Key }),
+		text("http.admin.client_ca", "admin-client-ca", GroupAdmin, "FILE",
+			"certificates, in PEM, one of which must have signed that of a client, who needs a token all the same",
+			func(c *Config) *string { return &c.Admin.ClientCA }),
+		toggle("http.admin.read_only", "admin-read-only", GroupAdmin, "change nothing over the administration's listener",
+			func(c *Config) *bool { return &c.Admin.ReadOnly }),
+		toggle("http.admin.show_row_text", "admin-row-text", GroupAdmin,
+			"show texts of rows to operators and admins who ask for them",
+			func(c *Config) *bool { return &c.Admin.ShowRowText }),
 	}
 }
 

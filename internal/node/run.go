@@ -46,10 +46,11 @@ type Reached struct {
 type pools struct {
 	work, stream *pgxpool.Pool
 	queries      *pgxpool.Pool // the same as work where nobody queries
+	admin        *pgxpool.Pool // the same as work where nobody administers
 }
 
 func (p *pools) close() {
-	for _, pool := range []*pgxpool.Pool{p.queries, p.stream, p.work} {
+	for _, pool := range []*pgxpool.Pool{p.admin, p.queries, p.stream, p.work} {
 		if pool != nil {
 			pool.Close()
 		}
@@ -70,13 +71,19 @@ func (n *Node) Run(ctx context.Context, o RunOptions) (err error) {
 		}
 		defer func() { err = errors.Join(err, finish()) }()
 	}
+	service, leave, err := n.administer(ctx)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, leave()) }()
 
 	var p pools
 	defer p.close()
 	if err := n.connect(ctx, &p); err != nil {
 		return err
 	}
-	defer func() { _ = finish() }() // what is under way needs the connections; its error is told above
+	defer func() { _, _ = finish(), leave() }() // what is under way needs the connections; errors are told above
+	service.Follow(p.admin)
 	// The server may restart in the middle of it. What was made by then is found the next time.
 	prepare := func(ctx context.Context) (struct{}, error) { return struct{}{}, n.prepare(ctx, &p, o) }
 	if _, err := connection.Retry(ctx, n.open, prepare); err != nil {
@@ -118,14 +125,18 @@ func (n *Node) connect(ctx context.Context, p *pools) (err error) {
 	p.stream, err = open(ctx, func(ctx context.Context) (*pgxpool.Pool, error) {
 		return n.open.Server(ctx, p.work, connection.Stream)
 	})
-	p.queries = p.work
-	if err != nil || n.o.Config.Queries.Listen == "" {
-		return err
+	p.queries, p.admin = p.work, p.work
+	// Searches wait for one another and not for the work, nor it for them; so do administrators.
+	if err == nil && n.o.Config.Queries.Listen != "" {
+		p.queries, err = open(ctx, func(ctx context.Context) (*pgxpool.Pool, error) {
+			return n.open.Pool(ctx, connection.Queries)
+		})
 	}
-	// Searches wait for one another and not for the work, nor it for them.
-	p.queries, err = open(ctx, func(ctx context.Context) (*pgxpool.Pool, error) {
-		return n.open.Pool(ctx, connection.Queries)
-	})
+	if err == nil && n.o.Config.Admin.Listen != "" {
+		p.admin, err = open(ctx, func(ctx context.Context) (*pgxpool.Pool, error) {
+			return n.open.Pool(ctx, connection.Few)
+		})
+	}
 	return err
 }
 

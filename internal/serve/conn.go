@@ -67,6 +67,15 @@ type pair struct {
 	checked time.Time
 }
 
+// TLS returns how a listener shows a certificate, whose files are read again when they change.
+func TLS(cert, key string, log *slog.Logger) (*tls.Config, error) {
+	p, err := newPair(cert, key, log)
+	if err != nil {
+		return nil, err
+	}
+	return &tls.Config{MinVersion: tls.VersionTLS12, GetCertificate: p.get, NextProtos: []string{"http/1.1"}}, nil
+}
+
 func newPair(cert, key string, log *slog.Logger) (*pair, error) {
 	if cert == "" || key == "" {
 		return nil, errors.New("serve over TLS: a certificate and a key belong together")

@@ -15,20 +15,23 @@ import (
 	"github.com/embedsidecar/embedsidecar/internal/search"
 )
 
-// The roles of tokens.
+// The roles of tokens. The first two query, the others administer, which is another listener's.
 const (
-	RoleQuery = "query" // embed texts and search pipelines
-	RoleEmbed = "embed" // embed texts, and see nothing of the database
+	RoleQuery    = "query"    // embed texts and search pipelines
+	RoleEmbed    = "embed"    // embed texts, and see nothing of the database
+	RoleViewer   = "viewer"   // see how things stand
+	RoleOperator = "operator" // that, and pause, resume, retry and the like
+	RoleAdmin    = "admin"    // that, see the configuration and reload plugins
 )
 
 // Roles are what a token may do.
-var Roles = []string{RoleQuery, RoleEmbed}
+var Roles = []string{RoleQuery, RoleEmbed, RoleViewer, RoleOperator, RoleAdmin}
 
 // Grant is what a token lets its holder do. The zero Grant is that of whoever asks where no tokens are wanted:
 // everything.
 type Grant struct {
 	Role string `json:"role"`
-	// that may be searched, and whose models may be asked; none: all
+	// that may be searched, and whose models may be asked, or that may be administered; none: all
 	Pipelines []string `json:"pipelines,omitempty"`
 	// columns and values: only such rows are found, whatever is asked for
 	Filter map[string][]string `json:"filter,omitempty"`
@@ -89,7 +92,11 @@ func (g Grant) check() error {
 	switch {
 	case !slices.Contains(Roles, g.Role):
 		return errors.New("a role is " + strings.Join(Roles, " or "))
-	case !g.searches() && g.Limits() != "":
+	case g.Administers() && (len(g.Filter) > 0 || g.DatabaseRole != ""):
+		return errors.New("a token with the role " + g.Role + " searches nothing: it takes no filter and no database role")
+	case g.Role == RoleAdmin && len(g.Pipelines) > 0:
+		return errors.New("a token with the role " + g.Role + " is for all pipelines: it takes none")
+	case !g.searches() && !g.Administers() && g.Limits() != "":
 		return errors.New("a token with the role " + g.Role +
 			" searches nothing: it takes no pipelines, filter or database role")
 	case slices.Contains(g.Pipelines, ""):
@@ -108,6 +115,11 @@ func (g Grant) check() error {
 		}
 	}
 	return nil
+}
+
+// Administers reports whether it is for the administration, where nothing is searched or embedded.
+func (g Grant) Administers() bool {
+	return g.Role == RoleViewer || g.Role == RoleOperator || g.Role == RoleAdmin
 }
 
 // searches reports whether pipelines may be searched at all. Roles that may are named: one that is added may not
@@ -146,6 +158,14 @@ func noPipeline(name string) error {
 	return &problem{
 		status: http.StatusNotFound, kind: invalidRequest, code: "pipeline_not_found",
 		message: "there is no pipeline " + strconv.Quote(cut(name)) + ": GET /v1/pipelines lists them",
+	}
+}
+
+// administers is the answer for a token that is for another listener.
+func (g Grant) administers() error {
+	return &problem{
+		status: http.StatusForbidden, kind: permissionError, code: "role",
+		message: fmt.Sprintf("this token has the role %s: it administers, and neither embeds nor searches", g.Role),
 	}
 }
 

@@ -224,7 +224,9 @@ func (a *api) authorize(w http.ResponseWriter, r *http.Request) (Grant, error) {
 	}
 	scheme, secret, _ := strings.Cut(r.Header.Get("Authorization"), " ")
 	if strings.EqualFold(scheme, "Bearer") {
-		if who, ok := a.Tokens.Who(strings.TrimSpace(secret)); ok {
+		if who, ok := a.Tokens.Who(strings.TrimSpace(secret)); ok && who.Administers() {
+			return Grant{}, who.administers()
+		} else if ok {
 			return who.Grant, nil
 		}
 	}

@@ -264,6 +264,7 @@ func TestTokens_DoNoMoreThanTheyAreFor(t *testing.T) {
 		o.Backend = &searchable{o.Backend.(*backend), asked} //nolint:forcetypeassert // it is
 	})
 	find := "/v1/pipelines/public.docs/search"
+	administers := made("administers", serve.Grant{Role: serve.RoleAdmin})
 	for _, c := range []struct {
 		who, token, method, path, body string
 		status                         int
@@ -282,6 +283,8 @@ func TestTokens_DoNoMoreThanTheyAreFor(t *testing.T) {
 		{"pay", pay, "POST", "/v1/embeddings", `{"input": "x", "model": "other/toy"}`, 200, ""},
 		{"pay", pay, "POST", "/v1/embeddings", `{"input": "x", "model": "toy"}`, 404, "model_not_found"},
 		{"pay", pay, "GET", "/v1/models/toy", ``, 404, "model_not_found"},
+		{"administers", administers, "POST", "/v1/embeddings", `{"input": "x"}`, 403, "role"},
+		{"administers", administers, "GET", "/v1/pipelines", ``, 403, "role"},
 	} {
 		a := s.do(c.method, c.path, c.body, "Authorization", "Bearer "+c.token)
 		code := ""
@@ -308,7 +311,7 @@ func TestTokens_DoNoMoreThanTheyAreFor(t *testing.T) {
 	}
 	sum := all[:0] + strings.Repeat("0", 64)
 	for _, wrong := range []string{
-		"viewer:" + sum, "query:" + sum + ":nonsense=1", "query:" + sum + ":pipeline=",
+		"auditor:" + sum, "viewer:" + sum + ":filter.a=b", "admin:" + sum + ":pipeline=a", "query:" + sum + ":nonsense=1", "query:" + sum + ":pipeline=",
 		"embed:" + sum + ":pipeline=a", "query:" + sum + ":%zz", "query:" + sum + ":database_role=a&database_role=b",
 	} {
 		write(t, path+"2", "app:"+wrong+"\n")

@@ -153,14 +153,12 @@ func Listen(ctx context.Context, o Options) (*Server, error) {
 	conns := httpserver.Limit(listener, o.Limits.Conns)
 	listener = conns
 	if o.Cert != "" || o.Key != "" {
-		pair, err := newPair(o.Cert, o.Key, o.Log)
+		secure, err := TLS(o.Cert, o.Key, o.Log)
 		if err != nil {
 			_ = listener.Close()
 			return nil, err
 		}
-		listener = tls.NewListener(listener, &tls.Config{
-			MinVersion: tls.VersionTLS12, GetCertificate: pair.get, NextProtos: []string{"http/1.1"},
-		})
+		listener = tls.NewListener(listener, secure)
 	}
 	server := &http.Server{
 		Handler:           Handler(o),

@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -114,15 +115,30 @@ func parseTokens(data []byte) ([]token, error) {
 	return list, nil
 }
 
-// Who returns the one whose token this is. How long it takes says nothing about the tokens.
-func (t *Tokens) Who(secret string) (who Token, ok bool) {
+// now returns the tokens in force.
+func (t *Tokens) now() []token {
 	t.mu.Lock()
+	defer t.mu.Unlock()
 	if time.Since(t.checked) > checkEvery {
 		t.checked = time.Now()
 		t.wrong = tell(t.log, t.wrong, t.loadLocked(), t.path)
 	}
-	list := t.list
-	t.mu.Unlock()
+	return t.list
+}
+
+// Still returns what a token lets its holder do now, if it is in force.
+func (t *Tokens) Still(who Token) (now Token, ok bool) {
+	list := t.now()
+	at := slices.IndexFunc(list, func(l token) bool { return l.name == who.Name && idOf(l.hash) == who.ID })
+	if at < 0 {
+		return now, false
+	}
+	return list[at].about(), true
+}
+
+// Who returns the one whose token this is. How long it takes says nothing about the tokens.
+func (t *Tokens) Who(secret string) (who Token, ok bool) {
+	list := t.now()
 	hash := sha256.Sum256([]byte(secret))
 	for i := range list {
 		if subtle.ConstantTimeCompare(hash[:], list[i].hash[:]) == 1 {

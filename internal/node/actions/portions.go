@@ -2,6 +2,7 @@ package actions
 
 import (
 	"context"
+	"math"
 
 	"github.com/jackc/pgx/v5"
 
@@ -23,23 +24,48 @@ func (a *Actions) act(ctx context.Context, query string, args pgx.StrictNamedArg
 // of its own: what was done when ctx ends stays done, and the audit says how much that was. It returns how many rows it
 // has changed; a dry run returns how many it would.
 func (a *Actions) portions(ctx context.Context, query string, args pgx.StrictNamedArgs) (rows int64, err error) {
-	dry := args["dry_run"] == true
-	args["said_by"], args["max_rows"], args["continues"] = a.by, portion, nil
+	p, err := a.some(ctx, query, args, math.MaxInt64, 0)
+	if err == nil && args["dry_run"] == true {
+		return *p.Matched, nil
+	}
+	return p.Changed, err
+}
+
+// some is portions, until so many rows are changed; continues is the entry of the audit that an earlier call made, or
+// 0.
+func (a *Actions) some(ctx context.Context, query string, args pgx.StrictNamedArgs, most, continues int64,
+) (p Portion, err error) {
+	args["said_by"], args["continues"] = a.by, nil
+	if continues != 0 {
+		args["continues"] = continues
+	}
 	for {
+		args["max_rows"] = min(portion, most-p.Changed)
 		var changed int64
 		var remaining, entry *int64
 		err := database.UntilUnlocked(ctx, func() error {
 			return a.pool.QueryRow(ctx, sqlfiles.Query(query), args).Scan(&changed, &remaining, &entry)
 		})
 		if err != nil {
-			return rows, refused(err)
+			return p, refused(err)
 		}
-		if dry {
-			return *remaining, nil
+		if p.Changed += changed; entry != nil {
+			p.AuditID = *entry
 		}
-		rows += changed
-		if changed == 0 || remaining != nil && *remaining == 0 {
-			return rows, nil
+		switch {
+		case args["dry_run"] == true:
+			p.Matched, p.Remaining = remaining, remaining
+			return p, nil
+		case p.Matched == nil && args["continues"] == nil && remaining != nil:
+			all := changed + *remaining
+			p.Matched = &all
+		}
+		if p.Remaining = remaining; remaining == nil && p.Matched != nil { // it is not counted twice
+			left := max(*p.Matched-p.Changed, 0)
+			p.Remaining = &left
+		}
+		if changed == 0 || remaining != nil && *remaining == 0 || p.Changed >= most {
+			return p, nil
 		}
 		args["continues"] = *entry
 	}

@@ -1,0 +1,184 @@
+package admin
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"strings"
+	"sync"
+	"time"
+
+	"golang.org/x/time/rate"
+
+	"github.com/embedsidecar/embedsidecar/internal/httpserver"
+)
+
+// Bounds of what those who come in may ask for.
+const (
+	maxRequests   = 64 // under way at a time, those that watch aside
+	maxBody       = 1 << 20
+	requestsRate  = 50 // a second, of one token
+	requestsBurst = 100
+)
+
+// handler answers all requests to the listener.
+type handler struct {
+	o     Options
+	door  *door
+	api   http.Handler
+	slots chan struct{}
+
+	mu     sync.Mutex
+	limits map[string]*rate.Limiter // by name of the token: there are no more than tokens
+}
+
+// newHandler returns what answers, and what ends those answers that have no end of their own.
+func newHandler(o Options, secure bool) (h http.Handler, closing func()) {
+	if o.Observe == nil {
+		o.Observe = func(string, string, int, time.Duration) {}
+	}
+	d := &door{
+		tokens: o.Tokens, rowText: o.Service.o.Config.Admin.ShowRowText, secure: secure, sessions: map[string]session{},
+	}
+	a := &handler{o: o, door: d, slots: make(chan struct{}, maxRequests), limits: map[string]*rate.Limiter{}}
+	a.api = newRepeats().of(newAPI(o.Service, d))
+	return a, o.Service.events.end
+}
+
+// ServeHTTP implements http.Handler.
+func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	began := time.Now()
+	sw := &statusWriter{ResponseWriter: w}
+	header := w.Header()
+	header.Set("Cache-Control", "no-store")
+	header.Set("X-Content-Type-Options", "nosniff")
+	header.Set("Referrer-Policy", "no-referrer")
+	header.Set("X-Frame-Options", "DENY")
+	name := "pages"
+	if ofAPI(r.URL.Path) {
+		name = "admin"
+	}
+	defer func() {
+		if v := recover(); v != nil && v != http.ErrAbortHandler { //nolint:errorlint // as net/http compares it
+			h.o.Log.ErrorContext(r.Context(), "request of an administrator panicked", "panic", fmt.Sprint(v))
+			if sw.status == 0 {
+				(&Problem{Status: http.StatusInternalServerError, Code: "internal", Detail: "the request failed"}).write(sw)
+			}
+		}
+		h.o.Observe(name, method(r.Method), sw.status, time.Since(began))
+	}()
+	if p := h.answer(sw, r); p != nil {
+		if p.Status == http.StatusUnauthorized {
+			header.Set("Connection", "close") // nobody keeps a connection by asking in vain
+			header.Set("WWW-Authenticate", `Bearer realm="embedsidecar"`)
+		}
+		p.write(sw)
+	}
+}
+
+// ofAPI reports whether a path is the API's.
+func ofAPI(path string) bool { return strings.HasPrefix(path, "/api/") || path == "/openapi.json" }
+
+// answer answers a request, or returns why not.
+func (h *handler) answer(w http.ResponseWriter, r *http.Request) *Problem {
+	if err := http.NewCrossOriginProtection().Check(r); err != nil {
+		return &Problem{
+			Status: http.StatusForbidden, Code: "cross_origin", Detail: "a page of another site may not change anything here",
+		}
+	}
+	who, refused := h.door.caller(r)
+	if refused != nil && ofAPI(r.URL.Path) {
+		return refused
+	}
+	ctx := r.Context()
+	if refused == nil {
+		httpserver.Known(ctx)
+		if p := h.limit(who); p != nil {
+			return p
+		}
+		ctx = WithCaller(ctx, who)
+	}
+	r.Body = http.MaxBytesReader(w, r.Body, maxBody)
+	if r.URL.Path == eventsPath {
+		h.api.ServeHTTP(w, r.WithContext(ctx)) // it bounds itself
+		return nil
+	}
+	select {
+	case h.slots <- struct{}{}:
+		defer func() { <-h.slots }()
+	default:
+		return &Problem{
+			Status: http.StatusServiceUnavailable, Code: "overloaded", Detail: "too many requests are under way", after: time.Second,
+		}
+	}
+	ctx, cancel := context.WithTimeout(ctx, requestTime)
+	defer cancel()
+	switch r = r.WithContext(ctx); {
+	case ofAPI(r.URL.Path):
+		h.api.ServeHTTP(w, r)
+	case h.o.Pages != nil:
+		h.o.Pages.ServeHTTP(w, r)
+	default:
+		return noPlace(r)
+	}
+	return nil
+}
+
+// limit refuses a token that asks too often.
+func (h *handler) limit(who Caller) *Problem {
+	h.mu.Lock()
+	l, ok := h.limits[who.Name]
+	if !ok {
+		l = rate.NewLimiter(requestsRate, requestsBurst)
+		h.limits[who.Name] = l
+	}
+	h.mu.Unlock()
+	if l.Allow() {
+		return nil
+	}
+	return &Problem{
+		Status: http.StatusTooManyRequests, Code: "rate", after: time.Second,
+		Detail: fmt.Sprintf("this token asks more than %d times a second", requestsRate),
+	}
+}
+
+func noPlace(r *http.Request) *Problem {
+	return &Problem{
+		Status: http.StatusNotFound, Code: "unknown_url", Detail: fmt.Sprintf("there is no %s %s", r.Method, r.URL.Path),
+		Hints: []string{"GET /openapi.json lists what there is"},
+	}
+}
+
+// statusWriter notes the status of an answer.
+type statusWriter struct {
+	http.ResponseWriter
+	status int
+}
+
+// WriteHeader implements http.ResponseWriter.
+func (w *statusWriter) WriteHeader(status int) {
+	if w.status == 0 {
+		w.status = status
+	}
+	w.ResponseWriter.WriteHeader(status)
+}
+
+// Write implements http.ResponseWriter.
+func (w *statusWriter) Write(b []byte) (int, error) {
+	if w.status == 0 {
+		w.status = http.StatusOK
+	}
+	return w.ResponseWriter.Write(b)
+}
+
+// Unwrap lets http.ResponseController reach the connection.
+func (w *statusWriter) Unwrap() http.ResponseWriter { return w.ResponseWriter }
+
+// method keeps labels few: a client may call its method what it likes.
+func method(m string) string {
+	switch m {
+	case http.MethodGet, http.MethodPost, http.MethodHead, http.MethodPut, http.MethodDelete, http.MethodOptions:
+		return m
+	}
+	return "other"
+}

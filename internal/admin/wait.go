@@ -1,0 +1,92 @@
+package admin
+
+import (
+	"context"
+	"time"
+
+	"github.com/jackc/pglogrepl"
+
+	"github.com/embedsidecar/embedsidecar/internal/node/caughtup"
+	"github.com/embedsidecar/embedsidecar/internal/problem"
+	"github.com/embedsidecar/embedsidecar/internal/report"
+	"github.com/embedsidecar/embedsidecar/internal/serve"
+)
+
+// longestWait bounds how long a request may wait for vectors.
+const longestWait = time.Minute
+
+// Waited is how far the vectors are, when they have caught up or the time is over.
+type Waited struct {
+	LSN string `json:"lsn"`
+	Yes bool   `json:"caught_up"`
+	// what is left, or was not waited for because that does not help
+	Why   string   `json:"why,omitempty"`
+	Hints []string `json:"hints,omitempty"`
+
+	Left *report.CaughtUp `json:"left,omitempty" doc:"In numbers; only for tokens for all pipelines"`
+}
+
+// Wait waits until the vectors of all pipelines of this sidecar's slot have caught up with an LSN, or without one with
+// all that is committed now. That they have not in time is an answer, and no error.
+func (s *Service) Wait(ctx context.Context, text string, timeout time.Duration) (Waited, error) {
+	who, err := asked(ctx, serve.RoleViewer)
+	if err != nil {
+		return Waited{}, err
+	}
+	pool, err := s.database()
+	if err != nil {
+		return Waited{}, err
+	}
+	if timeout > longestWait {
+		return Waited{}, wrong("query.timeout", "up to 60s can be waited for in one request")
+	}
+	var lsn pglogrepl.LSN
+	if text == "" {
+		lsn, err = report.Now(ctx, pool)
+	} else if lsn, err = caughtup.ParseLSN(text); err != nil {
+		return Waited{}, wrong("query.lsn", err.Error())
+	}
+	if err != nil {
+		return Waited{}, err
+	}
+	waiting, cancel := context.WithTimeout(ctx, timeout)
+	defer cancel()
+	answer, err := caughtup.Wait{Pool: pool, Slot: s.o.Config.Slot.Name, LSN: lsn, Redact: s.o.Redact}.Run(waiting)
+	w := Waited{LSN: answer.LSN, Yes: answer.Yes, Left: &answer.CaughtUp}
+	switch {
+	case err == nil:
+	case ctx.Err() == nil && (problem.Of(err) == problem.Timeout || problem.Of(err) == problem.Failed):
+		w.Why, w.Hints = s.o.Redact(err.Error()), problem.Hints(err)
+		for i := range w.Hints {
+			w.Hints[i] = s.o.Redact(w.Hints[i])
+		}
+	default:
+		return w, err
+	}
+	if len(who.Pipelines) > 0 { // the rest is about pipelines of others, too
+		w.Why, w.Hints, w.Left = "", nil, nil
+	}
+	return w, nil
+}
+
+// Backfill is how far the comparison of all rows of a pipeline is.
+type Backfill struct {
+	Pipeline    string  `json:"pipeline"`
+	Phase       string  `json:"phase"`
+	Reason      string  `json:"reason,omitempty"`
+	Seen        int64   `json:"rows_seen"`
+	Expected    int64   `json:"rows_expected"`
+	Rate        float64 `json:"rows_per_second"`
+	SecondsLeft float64 `json:"seconds_left,omitempty" doc:"About; absent: not known"`
+}
+
+// Backfills tells how far the comparisons of all rows are.
+func (s *Service) Backfills(ctx context.Context) ([]Backfill, error) {
+	now, err := s.Status(ctx)
+	list := []Backfill{}
+	for i := range now.Pipelines {
+		p := &now.Pipelines[i]
+		list = append(list, Backfill{p.Name, p.ScanPhase, p.ScanReason, p.ScanSeen, p.ScanExpected, p.ScanRate, p.ScanLeft})
+	}
+	return list, err
+}
