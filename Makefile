@@ -152,7 +152,7 @@ test-without-amx: ## make test as on a CPU without AMX, on one that has it
 test-kills: ## 200 random kills of the sidecar on each server, under load, and 200 more while it is deployed anew; KILLS=1000 for more
 	@tools/need.sh go
 	@$(call get_pg,$(PG_TEST))
-	$(test_env) EMBEDSIDECAR_KILLS=$(KILLS) $(GO) test -count=1 -timeout 120m -v -run '^TestKills' ./internal/e2e
+	$(test_env) EMBEDSIDECAR_KILLS=$(KILLS) $(GO) test -count=1 -timeout 120m -v -run '^(TestKills|TestFailpoints)' ./internal/e2e
 
 test-memory: build runtime model ## 200,000 texts through the plugin onnx, whose memory must stay flat (about ten minutes)
 	$(with_tokenizers) EMBEDSIDECAR_MEMORY_TEXTS=200000 $(GO) test -count=1 -timeout 60m -v -run '^TestPlugin_Memory' ./plugins/onnx

@@ -24,7 +24,7 @@ import (
 // what is set up then is that of its row's text.
 func TestKills_Deployments(t *testing.T) {
 	t.Parallel()
-	kills, seed := fromEnvironment(t, "EMBEDSIDECAR_KILLS", 8), fromEnvironment(t, "EMBEDSIDECAR_SEED", 1)
+	kills, seed := fromEnvironment(t, "EMBEDSIDECAR_KILLS", usualKills), fromEnvironment(t, "EMBEDSIDECAR_SEED", 1)
 	testenv.EachMajor(t, func(t *testing.T, major int) {
 		t.Helper()
 		t.Parallel()

@@ -16,7 +16,7 @@ import (
 // vector is that of its row's text, and no text was embedded more often than it changed or its batch was lost.
 func TestKills(t *testing.T) {
 	t.Parallel()
-	kills, seed := fromEnvironment(t, "EMBEDSIDECAR_KILLS", 8), fromEnvironment(t, "EMBEDSIDECAR_SEED", 1)
+	kills, seed := fromEnvironment(t, "EMBEDSIDECAR_KILLS", usualKills), fromEnvironment(t, "EMBEDSIDECAR_SEED", 1)
 	testenv.EachMajor(t, func(t *testing.T, major int) {
 		t.Helper()
 		t.Parallel()
@@ -66,7 +66,7 @@ func TestKills_Chunks(t *testing.T) {
 			t.Fatal(err)
 		}
 		k := &killer{rig: r, r: rand.New(rand.NewPCG(2, uint64(major)))}
-		for range fromEnvironment(t, "EMBEDSIDECAR_KILLS", 8)/4 + 1 {
+		for range fromEnvironment(t, "EMBEDSIDECAR_KILLS", usualKills)/4 + 1 {
 			k.fault()
 		}
 		last := r.run()

@@ -50,6 +50,9 @@ func testMain(m *testing.M) int {
 	return testenv.Main(m)
 }
 
+// usualKills is how many there are where nobody asks for more.
+const usualKills = 8
+
 // fromEnvironment reads a number that makes a test longer or shorter.
 func fromEnvironment(t *testing.T, name string, usual int) int {
 	t.Helper()

@@ -99,7 +99,7 @@ func TestSigterm_GivesBackWhatItHolds(t *testing.T) {
 // TestCrashLoop starts and kills sidecars as fast as they come, most of them before they do anything. Nothing piles up.
 func TestCrashLoop(t *testing.T) {
 	t.Parallel()
-	crashes := fromEnvironment(t, "EMBEDSIDECAR_KILLS", 8)
+	crashes := fromEnvironment(t, "EMBEDSIDECAR_KILLS", usualKills)
 	r, shapes := newShapes(t, 0, "integers", "citexts", "partitioned")
 	run, err := workload.Start(t.Context(), r.db.URL(testenv.Owner), shapes, workload.Options{
 		Seed: 5, Writers: 1,
