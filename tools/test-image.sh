@@ -543,16 +543,22 @@ emulated() {
   touch "$work/binfmt"
   printf '%s' ':embedsidecar-aarch64:M::\x7fELF\x02\x01\x01\x00\x00\x00\x00\x00\x00\x00\x00\x00\x02\x00\xb7\x00:\xff\xff\xff\xff\xff\xff\xff\x00\xff\xff\xff\xff\xff\xff\xff\xff\xfe\xff\xff\xff:/usr/bin/qemu-aarch64-static:F' >"$binfmt/register"
 }
+# The default model takes minutes of an emulated processor: before it is used, the library is proven with products of its size. And the library crashes
+# where the kernel describes a processor that is not the one it runs on.
 same_vector() {
-  podman run --rm --read-only --tmpfs /tmp --cap-drop all embedsidecar:onnx-arm64 embed 'a text' >"$work/arm64.json" || return 1
-  podman run --rm --read-only --tmpfs /tmp --cap-drop all embedsidecar:onnx embed 'a text' >"$work/amd64.json" || return 1
+  go run ./tools/tinymodel "$work/tiny" || return 1
+  local image
+  for image in onnx onnx-arm64; do
+    podman run --rm --read-only --tmpfs /tmp --tmpfs /sys/devices/system/cpu:notmpcopyup --cap-drop all --volume "$work/tiny:/models/tiny:ro" \
+      "embedsidecar:$image" embed --model /models/tiny 'a text' >"$work/$image.json" || return 1
+  done
   python3 -c '
 import json, sys
 one, other = (json.load(open(name)) for name in sys.argv[1:])
 assert len(one) == len(other) == 384, (len(one), len(other))
 difference = max(abs(a - b) for a, b in zip(one, other))
 print("largest difference", difference)
-assert difference < 1e-4' "$work/arm64.json" "$work/amd64.json"
+assert difference < 1e-6' "$work/onnx-arm64.json" "$work/onnx.json"
 }
 
 # --- two builds of a commit -----------------------------------------------------------------------------------------------------------------
