@@ -104,6 +104,7 @@ func (s *stage) run(status int, args ...string) (stdout, stderr string) {
 			errOut.String())
 	}
 	s.clean(out.String() + errOut.String())
+	s.keepsContract(status, args, out.String(), errOut.String())
 	return out.String(), errOut.String()
 }
 

@@ -166,8 +166,9 @@ func TestStatus_WatchShowsHowFarABackfillIs(t *testing.T) {
 	s.becomes("public.docs", health.Backfill)
 	w := s.background("status", "--watch", "--every", "50ms")
 	shown := regexp.MustCompile(`public\.docs .* backfill [1-9][0-9]*%, [1-9][0-9]*/s, [0-9]`)
+	bar := regexp.MustCompile(`(?m)^public\.docs  \[#+-+\] [0-9.]+%  [0-9]+ of 6000 rows, [0-9]+/s, about .* to go$`)
 	testenv.Eventually(t, waitTimeout, func() (bool, string) {
-		return len(shown.FindAllString(w.text(), -1)) > 1, w.text()
+		return len(shown.FindAllString(w.text(), -1)) > 1 && bar.MatchString(w.text()), w.text()
 	})
 	if p := s.state("public.docs"); p.ScanExpected != rows || p.ScanSeen <= 0 || p.ScanSeen >= rows || p.Coverage != 0 {
 		t.Errorf("%+v", p)

@@ -19,6 +19,7 @@ type statusCommand struct {
 	watch  bool
 	every  time.Duration
 	counts *report.Counts // with watch: what is known is not counted each time
+	clocks map[string]*report.Countdown
 }
 
 func newStatus() *command {
@@ -29,7 +30,7 @@ func newStatus() *command {
 		flags: []cli.Flag{
 			&cli.BoolFlag{
 				Name: "watch", Aliases: []string{"w"}, Destination: &c.watch, DisableDefaultText: true,
-				Usage: "show it again and again, until told to stop",
+				Usage: "show it again and again, with bars of what is under way, until told to stop",
 			},
 			&cli.DurationFlag{
 				Name: "every", Value: 2 * time.Second, Destination: &c.every,
@@ -53,7 +54,7 @@ func (c *statusCommand) run(ctx context.Context, env *environment) error {
 	if !c.watch {
 		return c.once(ctx, env, pool)
 	}
-	c.counts = &report.Counts{}
+	c.counts, c.clocks = &report.Counts{}, map[string]*report.Countdown{}
 	for {
 		if isTerminal(env.stdout) {
 			if err := env.printf("\x1b[H\x1b[2J"); err != nil { // home, and clear
@@ -88,12 +89,34 @@ func (c *statusCommand) once(ctx context.Context, env *environment, pool *pgxpoo
 	if err := env.list(pipelineListing(state.Pipelines)); err != nil {
 		return err
 	}
+	for i := range state.Pipelines {
+		if line := c.progress(&state.Pipelines[i].Pipeline); line != "" {
+			if err := env.printf("%s\n", wording.OneLine(line)); err != nil {
+				return err
+			}
+		}
+	}
 	for _, line := range state.Remarks() {
 		if err := env.printf("! %s\n", wording.OneLine(line)); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// progress is how far a pipeline is that works, for whoever watches.
+func (c *statusCommand) progress(p *report.Pipeline) string {
+	if c.clocks == nil {
+		return ""
+	}
+	if c.clocks[p.Name] == nil {
+		c.clocks[p.Name] = &report.Countdown{}
+	}
+	bar := c.clocks[p.Name].Of(p, time.Now()).String()
+	if bar == "" {
+		return ""
+	}
+	return p.Name + "  " + bar
 }
 
 func pipelineListing(pipelines []observe.Pipeline) listing {

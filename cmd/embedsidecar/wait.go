@@ -3,7 +3,9 @@ package main
 import (
 	"context"
 	"errors"
+	"fmt"
 	"strings"
+	"time"
 
 	"github.com/jackc/pglogrepl"
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -12,6 +14,7 @@ import (
 	"github.com/embedsidecar/embedsidecar/internal/catalog"
 	"github.com/embedsidecar/embedsidecar/internal/node/caughtup"
 	"github.com/embedsidecar/embedsidecar/internal/report"
+	"github.com/embedsidecar/embedsidecar/internal/wording"
 )
 
 // waitCommand waits until the vectors have caught up.
@@ -80,10 +83,20 @@ func (c *waitCommand) wait(ctx context.Context, env *environment) error {
 
 // caughtUp is a wait of the pipelines of the configured slot for an LSN.
 func (e *environment) caughtUp(pool *pgxpool.Pool, lsn pglogrepl.LSN) caughtup.Wait {
-	return caughtup.Wait{
+	w := caughtup.Wait{
 		Pool: pool, Slot: e.config.Slot.Name, LSN: lsn, Redact: e.redact.Text,
 		Tell: func(what string) { e.say("waiting: %s", what) },
 	}
+	if isTerminal(e.stderr) && !e.quiet {
+		w.Every = time.Second
+		w.Tell = func(what string) { // in the place of what it said before
+			if what != "" {
+				what = "waiting: " + what
+			}
+			_, _ = fmt.Fprintf(e.stderr, "\x1b[K%s\r", e.redact.Text(wording.OneLine(what)))
+		}
+	}
+	return w
 }
 
 // parse checks the flags against each other.

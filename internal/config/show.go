@@ -128,12 +128,20 @@ type Change struct {
 // Diff compares what is configured with what is set up. A pipeline that only one of them has is told as a whole.
 func Diff(configured, setUp []pipeline.Spec) []Change {
 	list := []Change{}
+	found := map[string]bool{}
 	for _, c := range configured {
 		at := slices.IndexFunc(setUp, func(s pipeline.Spec) bool { return s.Name == c.Name })
+		if at < 0 { // it has another name now
+			at = slices.IndexFunc(setUp, func(s pipeline.Spec) bool {
+				a, b := pipelineParts(c), pipelineParts(s)
+				return a["table"] == b["table"] && a["into"] == b["into"]
+			})
+		}
 		if at < 0 {
 			list = append(list, Change{c.Name, "", "", FormatPipeline(c)})
 			continue
 		}
+		found[setUp[at].Name] = true
 		want, is := pipelineParts(c), pipelineParts(setUp[at])
 		for _, part := range slices.Sorted(maps.Keys(want)) {
 			if want[part] != is[part] && !slices.Contains([]string{"type", "index"}, part) { // of which nothing is written down
@@ -142,7 +150,7 @@ func Diff(configured, setUp []pipeline.Spec) []Change {
 		}
 	}
 	for _, s := range setUp {
-		if !slices.ContainsFunc(configured, func(c pipeline.Spec) bool { return c.Name == s.Name }) {
+		if !found[s.Name] {
 			list = append(list, Change{s.Name, "", FormatPipeline(s), ""})
 		}
 	}

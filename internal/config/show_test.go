@@ -139,6 +139,11 @@ func TestDiff(t *testing.T) {
 		t.Error(diff)
 	}
 	stored.Filter = ""
+	named := a
+	named.Name = "other"
+	if got := Diff([]pipeline.Spec{named}, []pipeline.Spec{stored}); !slices.Equal(got, []Change{{"other", "name", "a", "other"}}) {
+		t.Errorf("%+v", got)
+	}
 	if got := Diff([]pipeline.Spec{a}, []pipeline.Spec{stored, b}); len(got) != 1 || got[0].SetUp != "public.b: x -> v" {
 		t.Errorf("%+v", got)
 	}

@@ -52,6 +52,13 @@ func Percent(part float64) string {
 	return fmt.Sprintf("%.1f%%", float64(int64(part*100*10))/10) //nolint:mnd // percent, with one digit
 }
 
+// Bar draws a part of 1 with signs that every terminal has.
+func Bar(part float64) string {
+	const width = 20
+	full := int(part * width)
+	return "[" + strings.Repeat("#", full) + strings.Repeat("-", width-full) + "]"
+}
+
 // OneLine keeps names and messages that come from a database from breaking out of their line, be it of a table, of a
 // terminal or of a script.
 func OneLine(s string) string {

@@ -3,6 +3,7 @@
 package caughtup
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -30,6 +31,8 @@ type Wait struct {
 	Redact func(string) string // takes what is secret out of the messages of rows that failed
 	// Tell is told what is waited for, from time to time; nil: nobody wants to know.
 	Tell func(what string)
+	// Every is how often is looked whether that has changed; at the end "" is told then. 0: seldom.
+	Every time.Duration
 }
 
 // Answer is how far the pipelines are.
@@ -78,8 +81,8 @@ func (w Wait) tell(ctx context.Context) (stop func()) {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		told := ""
-		for pause := first; ; pause = min(2*pause, longest) {
+		told, clock := "", report.Countdown{}
+		for pause := cmp.Or(w.Every, first); ; pause = cmp.Or(w.Every, min(2*pause, longest)) {
 			if !sleep.For(ctx, pause) {
 				return
 			}
@@ -87,15 +90,23 @@ func (w Wait) tell(ctx context.Context) (stop func()) {
 			if err != nil { // the wait itself meets it as well
 				continue
 			}
-			if now, _ := w.waitsFor(ctx, state); now != told && ctx.Err() == nil {
-				w.Tell(now)
-				told = now
+			now, _ := w.waitsFor(ctx, state)
+			if ctx.Err() != nil || now == told {
+				continue
 			}
+			told = now
+			if p := clock.Look(state.Open, time.Now()); state.Scans == 0 && p.Left > 0 { // a scan adds to what is open
+				now = p.String() + "; " + now
+			}
+			w.Tell(now)
 		}
 	}()
 	return func() {
 		cancel()
 		<-done
+		if w.Every > 0 {
+			w.Tell("")
+		}
 	}
 }
 
