@@ -90,7 +90,7 @@ func (s *Service) mayChange(dry bool) error {
 		return nil
 	}
 	return &Problem{
-		Status: http.StatusForbidden, Code: "read_only", Detail: "nothing can be changed here: http.admin.read_only is on",
+		Status: http.StatusForbidden, Reason: "read_only", Detail: "nothing can be changed here: http.admin.read_only is on",
 		Hints: []string{"the command line and SQL act on the database itself"},
 	}
 }
@@ -190,7 +190,7 @@ func (s *Service) Reload(ctx context.Context, plugin string) ([]control.Reloaded
 	now := s.o.Snapshot()
 	if !slices.ContainsFunc(now.Control().Plugins, func(p control.Plugin) bool { return p.Plugin == plugin }) {
 		return nil, &Problem{
-			Status: http.StatusNotFound, Code: "plugin_not_found",
+			Status: http.StatusNotFound, Reason: "plugin_not_found",
 			Detail: fmt.Sprintf("no plugin %q is in use here", plugin), Hints: []string{"GET /api/v1/plugins lists them"},
 		}
 	}

@@ -48,6 +48,7 @@ type Options struct {
 	Pages http.Handler
 	// Observe notes a request that was answered. May be nil.
 	Observe func(handler, method string, status int, took time.Duration)
+	Rate    int           // requests a second of one token, and twice as many at once; 0: 50
 	Stop    time.Duration // for requests under way when told to stop
 	Log     *slog.Logger
 }
@@ -82,6 +83,9 @@ func Listen(ctx context.Context, o Options) (*Server, error) {
 	}
 	if o.Stop == 0 {
 		o.Stop = stopTimeout
+	}
+	if o.Rate == 0 {
+		o.Rate = usualRate
 	}
 	var secure *tls.Config
 	if o.Cert != "" || o.Key != "" {

@@ -26,7 +26,7 @@ func newAPI(s *Service, d *door) http.Handler {
 			OpenAPI: "3.1.0",
 			Info: &huma.Info{
 				Title: "embedsidecar: administration", Version: "1",
-				Description: "Look at pipelines and rows, and have things done. Every answer that is an error is an application/problem+json with code and hints.",
+				Description: "Look at pipelines and rows, and have things done. Every answer that is an error is an application/problem+json with reason, code and hints.",
 			},
 			Components: &huma.Components{
 				Schemas: huma.NewMapRegistry("#/components/schemas/", schemaName),
@@ -59,7 +59,7 @@ func newAPI(s *Service, d *door) http.Handler {
 			other.Method = method
 			if _, pattern := mux.Handler(&other); pattern != "/" && pattern != "" {
 				(&Problem{
-					Status: http.StatusMethodNotAllowed, Code: "method", Detail: r.URL.Path + " takes " + method + ", not " + r.Method,
+					Status: http.StatusMethodNotAllowed, Reason: "method", Detail: r.URL.Path + " takes " + method + ", not " + r.Method,
 				}).write(w)
 				return
 			}

@@ -74,7 +74,7 @@ func (d *door) bySession(r *http.Request, id string) (Caller, *Problem) {
 func (d *door) admit(r *http.Request, who serve.Token) (Caller, *Problem) {
 	if !who.Administers() {
 		return Caller{}, &Problem{
-			Status: http.StatusForbidden, Code: "role",
+			Status: http.StatusForbidden, Reason: "role",
 			Detail: "this token has the role " + who.Role + ", which queries and does not administer",
 		}
 	}

@@ -58,7 +58,7 @@ func asked(ctx context.Context, role string) (Caller, error) {
 		return c, unknown("")
 	case !c.May(role):
 		return c, &Problem{
-			Status: http.StatusForbidden, Code: "role",
+			Status: http.StatusForbidden, Reason: "role",
 			Detail: "this takes the role " + role + ", and this token has " + c.Role,
 		}
 	}
@@ -70,7 +70,7 @@ func wholly(ctx context.Context, role string) (Caller, error) {
 	c, err := asked(ctx, role)
 	if err == nil && len(c.Pipelines) > 0 {
 		return c, &Problem{
-			Status: http.StatusForbidden, Code: "scope",
+			Status: http.StatusForbidden, Reason: "scope",
 			Detail: "this is about the whole program, and this token is for some pipelines",
 		}
 	}

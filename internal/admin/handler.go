@@ -1,12 +1,16 @@
 package admin
 
 import (
+	"bytes"
 	"context"
+	"errors"
 	"fmt"
+	"io"
 	"net/http"
 	"strings"
 	"sync"
 	"time"
+	"unicode/utf8"
 
 	"golang.org/x/time/rate"
 
@@ -15,10 +19,9 @@ import (
 
 // Bounds of what those who come in may ask for.
 const (
-	maxRequests   = 64 // under way at a time, those that watch aside
-	maxBody       = 1 << 20
-	requestsRate  = 50 // a second, of one token
-	requestsBurst = 100
+	maxRequests = 64 // under way at a time, those that watch aside
+	maxBody     = 1 << 20
+	usualRate   = 50 // requests a second, of one token
 )
 
 // handler answers all requests to the listener.
@@ -62,7 +65,7 @@ func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		if v := recover(); v != nil && v != http.ErrAbortHandler { //nolint:errorlint // as net/http compares it
 			h.o.Log.ErrorContext(r.Context(), "request of an administrator panicked", "panic", fmt.Sprint(v))
 			if sw.status == 0 {
-				(&Problem{Status: http.StatusInternalServerError, Code: "internal", Detail: "the request failed"}).write(sw)
+				(&Problem{Status: http.StatusInternalServerError, Reason: "internal", Detail: "the request failed"}).write(sw)
 			}
 		}
 		h.o.Observe(name, method(r.Method), sw.status, time.Since(began))
@@ -83,7 +86,7 @@ func ofAPI(path string) bool { return strings.HasPrefix(path, "/api/") || path =
 func (h *handler) answer(w http.ResponseWriter, r *http.Request) *Problem {
 	if err := http.NewCrossOriginProtection().Check(r); err != nil {
 		return &Problem{
-			Status: http.StatusForbidden, Code: "cross_origin", Detail: "a page of another site may not change anything here",
+			Status: http.StatusForbidden, Reason: "cross_origin", Detail: "a page of another site may not change anything here",
 		}
 	}
 	who, refused := h.door.caller(r)
@@ -99,6 +102,11 @@ func (h *handler) answer(w http.ResponseWriter, r *http.Request) *Problem {
 		ctx = WithCaller(ctx, who)
 	}
 	r.Body = http.MaxBytesReader(w, r.Body, maxBody)
+	if ofAPI(r.URL.Path) {
+		if p := readBody(r); p != nil {
+			return p
+		}
+	}
 	if r.URL.Path == eventsPath {
 		h.api.ServeHTTP(w, r.WithContext(ctx)) // it bounds itself
 		return nil
@@ -108,7 +116,7 @@ func (h *handler) answer(w http.ResponseWriter, r *http.Request) *Problem {
 		defer func() { <-h.slots }()
 	default:
 		return &Problem{
-			Status: http.StatusServiceUnavailable, Code: "overloaded", Detail: "too many requests are under way", after: time.Second,
+			Status: http.StatusServiceUnavailable, Reason: "overloaded", Detail: "too many requests are under way", after: time.Second,
 		}
 	}
 	ctx, cancel := context.WithTimeout(ctx, requestTime)
@@ -124,12 +132,30 @@ func (h *handler) answer(w http.ResponseWriter, r *http.Request) *Problem {
 	return nil
 }
 
+// readBody reads the body of a request to the API, and refuses what is no text: the decoder would put other signs in
+// its place.
+func readBody(r *http.Request) *Problem {
+	body, err := io.ReadAll(r.Body)
+	switch {
+	case err != nil && errors.As(err, new(*http.MaxBytesError)):
+		return &Problem{
+			Status: http.StatusRequestEntityTooLarge, Reason: "too_large", Detail: fmt.Sprintf("the body is larger than %d bytes", maxBody),
+		}
+	case err != nil:
+		return &Problem{Status: http.StatusBadRequest, Reason: "usage", Detail: "the body did not come whole, or not in time"}
+	case !utf8.Valid(body):
+		return wrong("body", "it is not UTF-8")
+	}
+	r.Body = io.NopCloser(bytes.NewReader(body))
+	return nil
+}
+
 // limit refuses a token that asks too often.
 func (h *handler) limit(who Caller) *Problem {
 	h.mu.Lock()
 	l, ok := h.limits[who.Name]
 	if !ok {
-		l = rate.NewLimiter(requestsRate, requestsBurst)
+		l = rate.NewLimiter(rate.Limit(h.o.Rate), 2*h.o.Rate)
 		h.limits[who.Name] = l
 	}
 	h.mu.Unlock()
@@ -137,14 +163,14 @@ func (h *handler) limit(who Caller) *Problem {
 		return nil
 	}
 	return &Problem{
-		Status: http.StatusTooManyRequests, Code: "rate", after: time.Second,
-		Detail: fmt.Sprintf("this token asks more than %d times a second", requestsRate),
+		Status: http.StatusTooManyRequests, Reason: "rate", after: time.Second,
+		Detail: fmt.Sprintf("this token asks more than %d times a second", h.o.Rate),
 	}
 }
 
 func noPlace(r *http.Request) *Problem {
 	return &Problem{
-		Status: http.StatusNotFound, Code: "unknown_url", Detail: fmt.Sprintf("there is no %s %s", r.Method, r.URL.Path),
+		Status: http.StatusNotFound, Reason: "unknown_url", Detail: fmt.Sprintf("there is no %s %s", r.Method, r.URL.Path),
 		Hints: []string{"GET /openapi.json lists what there is"},
 	}
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/danielgtaylor/huma/v2"
 	"github.com/jackc/pgx/v5/pgconn"
 
+	"github.com/embedsidecar/embedsidecar/internal/code"
 	"github.com/embedsidecar/embedsidecar/internal/database"
 	"github.com/embedsidecar/embedsidecar/internal/problem"
 )
@@ -22,7 +23,8 @@ type Problem struct {
 	Title  string    `json:"title" doc:"What the status means"`
 	Status int       `json:"status"`
 	Detail string    `json:"detail" doc:"What is the matter, in a sentence"`
-	Code   string    `json:"code" doc:"Short and fixed, for programs"`
+	Reason string    `json:"reason" doc:"In a word that never changes, for programs"`
+	Code   code.Code `json:"code,omitempty" doc:"Of the command line's errors: embedsidecar explain-error tells more"`
 	Hints  []string  `json:"hints,omitempty" doc:"Ways out"`
 	Errors []Mistake `json:"errors,omitempty" doc:"What is wrong with a request, and where"`
 
@@ -58,7 +60,7 @@ func (p *Problem) write(w http.ResponseWriter) {
 	p.entitle()
 	body, err := json.Marshal(p)
 	if err != nil {
-		body = []byte(`{"title":"Internal Server Error","status":500,"detail":"the error cannot be shown","code":"internal"}`)
+		body = []byte(`{"title":"Internal Server Error","status":500,"detail":"the error cannot be shown","reason":"internal"}`)
 	}
 	for name, values := range p.GetHeaders() {
 		w.Header()[name] = values
@@ -68,10 +70,23 @@ func (p *Problem) write(w http.ResponseWriter) {
 	_, _ = w.Write(append(body, '\n')) // a client that has gone misses nothing
 }
 
+// entitle fills in what follows from the rest.
 func (p *Problem) entitle() {
 	if p.Title == "" {
 		p.Title = http.StatusText(p.Status)
 	}
+	if p.Code == "" {
+		p.Code = codes[p.Status]
+	}
+}
+
+// codes are those of problems that are found here.
+var codes = map[int]code.Code{
+	http.StatusBadRequest: code.Usage, http.StatusUnauthorized: code.Permission, http.StatusForbidden: code.Permission,
+	http.StatusNotFound: code.NoMatch, http.StatusMethodNotAllowed: code.Usage, http.StatusConflict: code.Conflict,
+	http.StatusRequestEntityTooLarge: code.Usage, http.StatusUnsupportedMediaType: code.Usage,
+	http.StatusUnprocessableEntity: code.Usage, http.StatusInternalServerError: code.Internal,
+	http.StatusGatewayTimeout: code.Timeout,
 }
 
 // unknown is the answer for somebody without a token.
@@ -80,14 +95,14 @@ func unknown(detail string) *Problem {
 		detail = "a token is missing: send it as Authorization: Bearer TOKEN"
 	}
 	return &Problem{
-		Status: http.StatusUnauthorized, Code: "token", Detail: detail,
+		Status: http.StatusUnauthorized, Reason: "token", Detail: detail,
 		Hints: []string{"embedsidecar token create NAME --role viewer makes one"},
 	}
 }
 
 // wrong is the answer to a request that is wrong.
 func wrong(location, detail string, hints ...string) *Problem {
-	p := &Problem{Status: http.StatusBadRequest, Code: "usage", Detail: detail, Hints: hints}
+	p := &Problem{Status: http.StatusBadRequest, Reason: "usage", Detail: detail, Hints: hints}
 	if location != "" {
 		p.Errors = []Mistake{{location, detail}}
 	}
@@ -97,7 +112,7 @@ func wrong(location, detail string, hints ...string) *Problem {
 // statuses are those of the classes of problem.
 var statuses = map[problem.Class]struct {
 	status int
-	code   string
+	reason string
 }{
 	problem.Internal:   {http.StatusInternalServerError, "internal"},
 	problem.Usage:      {http.StatusBadRequest, "usage"},
@@ -128,20 +143,23 @@ func (s *Service) ProblemOf(ctx context.Context, err error) *Problem {
 func (s *Service) judged(ctx context.Context, err error) *Problem {
 	if errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled) {
 		return &Problem{
-			Status: http.StatusGatewayTimeout, Code: "timeout", Detail: "the request took too long", after: time.Second,
+			Status: http.StatusGatewayTimeout, Reason: "timeout", Detail: "the request took too long", after: time.Second,
 		}
 	}
 	class := problem.Of(err)
 	of := statuses[class]
-	p := &Problem{Status: of.status, Code: of.code, Detail: err.Error(), Hints: slices.Clone(problem.Hints(err))}
+	p := &Problem{
+		Status: of.status, Reason: of.reason, Code: problem.Code(err), Detail: err.Error(),
+		Hints: slices.Clone(problem.Hints(err)),
+	}
 	pg, ofServer := errors.AsType[*pgconn.PgError](err)
 	switch {
 	case ofServer && slices.Contains([]string{"22", "54"}, pg.Code[:min(2, len(pg.Code))]): // what was given is wrong
-		p.Status, p.Code = http.StatusBadRequest, "usage"
+		p.Status, p.Reason, p.Code = http.StatusBadRequest, "usage", code.Usage
 	case ofServer && pg.Code == readOnly:
-		p.Status, p.Code = http.StatusConflict, "standby"
+		p.Status, p.Reason, p.Code = http.StatusConflict, "standby", code.Standby
 	case class == problem.Connect, database.IsTransient(err):
-		p.Status, p.Code, p.after = http.StatusServiceUnavailable, "database", 2*time.Second
+		p.Status, p.Reason, p.after = http.StatusServiceUnavailable, "database", 2*time.Second
 		p.Detail = "the database does not answer: come again"
 	case class == problem.Internal:
 		p.Detail = "the request failed; the log of the sidecar says why"
@@ -186,7 +204,7 @@ func tell(_ huma.Context, _ string, v any) (any, error) {
 	if !ok {
 		return v, nil
 	}
-	p := &Problem{Status: found.Status, Code: "usage", Detail: found.Detail}
+	p := &Problem{Status: found.Status, Reason: "usage", Detail: found.Detail}
 	for _, e := range found.Errors {
 		p.Errors = append(p.Errors, Mistake{e.Location, e.Message}) // the value stays away: it may be anything
 	}

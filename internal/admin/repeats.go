@@ -56,7 +56,7 @@ func (m *repeats) of(h http.Handler) http.Handler {
 		}
 		body, err := io.ReadAll(r.Body)
 		if err != nil {
-			(&Problem{Status: http.StatusRequestEntityTooLarge, Code: "too_large", Detail: "the body is too large"}).write(w)
+			(&Problem{Status: http.StatusRequestEntityTooLarge, Reason: "too_large", Detail: "the body is too large"}).write(w)
 			return
 		}
 		r.Body = io.NopCloser(bytes.NewReader(body))
@@ -70,12 +70,12 @@ func (m *repeats) of(h http.Handler) http.Handler {
 			h.ServeHTTP(kept, r)
 		case before.body != sum:
 			(&Problem{
-				Status: http.StatusUnprocessableEntity, Code: "idempotency_key", Detail: "this key was used for another request",
+				Status: http.StatusUnprocessableEntity, Reason: "idempotency_key", Detail: "this key was used for another request",
 				Hints: []string{"take a new key for a new request"},
 			}).write(w)
 		case !before.over:
 			(&Problem{
-				Status: http.StatusConflict, Code: "under_way", Detail: "the request with this key is still under way",
+				Status: http.StatusConflict, Reason: "under_way", Detail: "the request with this key is still under way",
 				after: time.Second,
 			}).write(w)
 		default:

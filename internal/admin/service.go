@@ -13,6 +13,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/embedsidecar/embedsidecar/internal/check"
+	"github.com/embedsidecar/embedsidecar/internal/code"
 	"github.com/embedsidecar/embedsidecar/internal/config"
 	"github.com/embedsidecar/embedsidecar/internal/control"
 	"github.com/embedsidecar/embedsidecar/internal/node/actions"
@@ -91,7 +92,7 @@ func (s *Service) database() (*pgxpool.Pool, error) {
 	defer s.mu.Unlock()
 	if s.pool == nil {
 		return nil, &Problem{
-			Status: http.StatusServiceUnavailable, Code: "starting", after: 2 * time.Second,
+			Status: http.StatusServiceUnavailable, Reason: "starting", after: 2 * time.Second,
 			Detail: "the sidecar starts: it is not connected to its database yet",
 		}
 	}
@@ -244,7 +245,7 @@ func (s *Service) meant(ctx context.Context, role string, names []string) (Calle
 // noPipeline is the answer for one that is not there, or not for him who asks.
 func noPipeline(name string, known []string) error {
 	err := refusal.UnknownPipeline(name, known)
-	return &Problem{Status: http.StatusNotFound, Code: "pipeline_not_found", Detail: err.Problem, Hints: err.Hint}
+	return &Problem{Status: http.StatusNotFound, Reason: "pipeline_not_found", Code: code.NoPipeline, Detail: err.Problem, Hints: err.Hint}
 }
 
 // Explain tells the story of a row; with text also its text, which not everybody may see.
@@ -255,7 +256,7 @@ func (s *Service) Explain(ctx context.Context, pipeline, key string, text bool) 
 	}
 	if text && !who.RowText {
 		return explain.Story{}, &Problem{
-			Status: http.StatusForbidden, Code: "row_text", Detail: "texts of rows are not shown to this token",
+			Status: http.StatusForbidden, Reason: "row_text", Detail: "texts of rows are not shown to this token",
 			Hints: []string{"they are shown to the roles operator and admin where http.admin.show_row_text is on"},
 		}
 	}
@@ -265,7 +266,7 @@ func (s *Service) Explain(ctx context.Context, pipeline, key string, text bool) 
 	}
 	if !list[0].Known() {
 		return list[0], &Problem{
-			Status: http.StatusNotFound, Code: "row_not_found",
+			Status: http.StatusNotFound, Reason: "row_not_found",
 			Detail: fmt.Sprintf("pipeline %s knows no row with the key %q", names[0], key),
 			Hints:  []string{"keys are written as /api/v1/tasks, failed, search and verify show them"},
 		}

@@ -1,0 +1,220 @@
+package admin_test
+
+import (
+	"fmt"
+	"net/http"
+	"strings"
+	"testing"
+
+	"github.com/embedsidecar/embedsidecar/internal/admin"
+	"github.com/embedsidecar/embedsidecar/internal/node/actions"
+	"github.com/embedsidecar/embedsidecar/internal/report"
+	"github.com/embedsidecar/embedsidecar/testenv"
+)
+
+// door is a way in: by the command line's function, by SQL, by HTTP.
+type door struct {
+	cli  func(a *actions.Actions) error
+	sql  string
+	path string
+	body string
+}
+
+var doors = map[string]door{
+	"pause": {
+		cli: func(a *actions.Actions) error { return switched(a, false, "docs") },
+		sql: `SELECT embedsidecar.pause('docs')`, path: "/pipelines/docs/pause",
+	},
+	"resume of all": {
+		cli: func(a *actions.Actions) error { return switched(a, true) },
+		sql: `SELECT embedsidecar.resume()`, path: "/resume",
+	},
+	"rescan": {
+		cli: func(a *actions.Actions) error { _, err := a.Rescan(bg(), []string{"docs"}, false); return err },
+		sql: `SELECT embedsidecar.rescan('docs')`, path: "/pipelines/docs/rescan",
+	},
+	"priority": {
+		cli: func(a *actions.Actions) error { _, err := a.Prioritise(bg(), "docs", "high", false); return err },
+		sql: `SELECT embedsidecar.set_priority('docs', 'high')`, path: "/pipelines/docs/priority", body: `{"priority": "high"}`,
+	},
+	"reembed": {
+		cli: func(a *actions.Actions) error { _, err := a.Reembed(bg(), "docs", []string{"1"}, false); return err },
+		sql: `SELECT embedsidecar.reembed('docs', '{1}')`, path: "/pipelines/docs/reembed", body: `{"keys": ["1"]}`,
+	},
+	"retry": {
+		cli: func(a *actions.Actions) error {
+			_, err := a.Retry(bg(), []string{"docs"}, report.TaskFilter{Code: "c1"}, false)
+			return err
+		},
+		sql: `SELECT embedsidecar.retry_failed('docs', code => 'c1')`, path: "/tasks/retry",
+		body: `{"pipelines": ["docs"], "code": "c1"}`,
+	},
+	"discard": {
+		cli: func(a *actions.Actions) error {
+			_, err := a.Discard(bg(), []string{"docs"}, report.TaskFilter{Keys: []string{"2"}}, false)
+			return err
+		},
+		sql: `SELECT embedsidecar.discard_dead('docs', keys => '{2}')`, path: "/tasks/discard",
+		body: `{"pipelines": ["docs"], "keys": ["2"]}`,
+	},
+	"requeue": {
+		cli: func(a *actions.Actions) error { _, err := a.Requeue(bg(), "docs", nil, false); return err },
+		sql: `SELECT embedsidecar.requeue('docs')`, path: "/tasks/requeue", body: `{"pipeline": "docs"}`,
+	},
+	"cancel": {
+		cli: func(a *actions.Actions) error {
+			_, err := a.Cancel(bg(), "docs", []string{"1", "3"}, false)
+			return err
+		},
+		sql: `SELECT embedsidecar.cancel('docs', '{1,3}')`, path: "/tasks/cancel", body: `{"pipeline": "docs", "keys": ["1", "3"]}`,
+	},
+}
+
+// acted is what an action leaves: the queue, the switches, and its entry of the audit but for who, when and which
+// number.
+func (f *fixture) acted() string {
+	f.t.Helper()
+	return strings.Join(testenv.Values[string](f.Database, `
+		SELECT concat_ws(' ', 'task', pipeline_id, row_key, state, lane, attempt, error_code, due_at IS NULL) FROM embedsidecar.task
+		UNION ALL SELECT concat_ws(' ', 'pipeline', pipeline_id, enabled, lane) FROM embedsidecar.pipeline
+		UNION ALL SELECT concat_ws(' ', 'all', enabled) FROM embedsidecar.installation
+		UNION ALL SELECT concat_ws(' ', 'scan', pipeline_id, phase, reason) FROM embedsidecar.scan
+		UNION ALL SELECT concat_ws(' ', 'ledger', pipeline_id, row_key) FROM embedsidecar.ledger
+		UNION ALL SELECT concat_ws(' ', 'audit', action, pipeline, arguments, result, changed) FROM embedsidecar.audit_log ORDER BY 1`), "\n")
+}
+
+// TestP10_AnActionIsTheSameByEveryDoor: by the command line's function, by SQL and by HTTP it leaves the same state and
+// the same entry of the audit, but for who had it done.
+func TestP10_AnActionIsTheSameByEveryDoor(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	for name, d := range doors {
+		f.reset()
+		untouched := f.acted()
+		dry := strings.Replace(d.body, "{", `{"dry_run": true, `, 1)
+		if d.body == "" {
+			dry = `{"dry_run": true}`
+		}
+		if a := f.ask("operator", http.MethodPost, "/api/v1"+d.path, dry); a.status != http.StatusOK ||
+			!strings.Contains(a.body, `"dry_run":true`) || f.acted() != untouched {
+			t.Errorf("%s, dry: %d %s, then\n%s", name, a.status, a.body, f.acted())
+		}
+		if err := d.cli(actions.New(f.pool, "me@here")); err != nil {
+			t.Fatalf("%s: %v", name, err)
+		}
+		byCLI := f.acted()
+		f.reset()
+		f.MustExec(d.sql)
+		bySQL := f.acted()
+		f.reset()
+		a := f.ask("operator", http.MethodPost, "/api/v1"+d.path, d.body)
+		if byHTTP := f.acted(); a.status != http.StatusOK || byHTTP != bySQL || byHTTP != byCLI || byHTTP == untouched {
+			t.Errorf("%s: %d %s\nleft by HTTP:\n%s\nby SQL:\n%s\nby the command line:\n%s", name, a.status, a.body, byHTTP, bySQL, byCLI)
+		}
+		by := testenv.Values[string](f.Database, `SELECT said_by FROM embedsidecar.audit_log`)
+		if fmt.Sprint(by) != "[http:operator@127.0.0.1]" {
+			t.Errorf("%s: said by %q", name, by)
+		}
+	}
+}
+
+// TestAct_InPortions: matched, changed and remaining are exact, a limit is kept, what is left goes on under the same
+// entry of the audit, and the same request with the same key acts once.
+func TestAct_InPortions(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	f.reset()
+	type acted struct {
+		Outcomes []struct {
+			Pipeline, Result string
+			Rows             struct {
+				Matched, Remaining *int64
+				Changed            int64
+				AuditID            int64    `json:"audit_id"`
+				Unknown            []string `json:"unknown_keys"`
+			}
+		}
+	}
+	retry := func(who, body string, header ...string) string {
+		t.Helper()
+		var told []string
+		for _, o := range decoded[acted](f, body, f.ask(who, http.MethodPost, "/api/v1/tasks/retry", body, header...)).Outcomes {
+			number := func(n *int64) string {
+				if n == nil {
+					return "?"
+				}
+				return fmt.Sprint(*n)
+			}
+			told = append(told, fmt.Sprintf("%s %s %s/%d/%s %d %v", o.Pipeline, o.Result, number(o.Rows.Matched), o.Rows.Changed,
+				number(o.Rows.Remaining), o.Rows.AuditID, o.Rows.Unknown))
+		}
+		return strings.Join(told, ", ")
+	}
+	next := testenv.Value[int64](f.Database, `SELECT coalesce(pg_sequence_last_value('embedsidecar.audit_log_audit_id_seq'), 0) + 1`)
+	for _, c := range []struct{ who, body, want string }{
+		{"operator", `{"dry_run": true}`, "public.docs would_be_retried 3/0/3 0 [], public.notes would_be_retried 3/0/3 0 []"},
+		{"scoped", `{"dry_run": true}`, "public.docs would_be_retried 3/0/3 0 []"},
+		{"operator", `{"limit": 2}`, fmt.Sprintf("public.docs retried 3/2/1 %d []", next)},
+		{"operator", fmt.Sprintf(`{"pipelines": ["docs"], "continues": %d}`, next), fmt.Sprintf("public.docs retried ?/1/0 %d []", next)},
+		{"operator", `{"pipelines": ["docs"], "keys": ["9"]}`, fmt.Sprintf("public.docs nothing_to_retry 0/0/0 %d [9]", next+1)},
+	} {
+		if got := retry(c.who, c.body); got != c.want {
+			t.Errorf("%s: %s, want %s", c.body, got, c.want)
+		}
+	}
+	for range 2 {
+		if got, want := retry("operator", `{"limit": 2}`, "Idempotency-Key", "k"),
+			fmt.Sprintf("public.docs nothing_to_retry 0/0/0 %d [], public.notes retried 3/2/1 %d []", next+2, next+3); got != want {
+			t.Errorf("with a key: %s, want %s", got, want)
+		}
+	}
+	f.refused(http.StatusUnprocessableEntity, "idempotency_key", "operator", http.MethodPost, "/api/v1/tasks/retry", `{}`, "Idempotency-Key", "k")
+	if got := retry("scoped", `{}`, "Idempotency-Key", "k"); !strings.HasPrefix(got, "public.docs") { // each has keys of his own
+		t.Errorf("another's key: %s", got)
+	}
+	if n := testenv.Value[int64](f.Database, `SELECT count(*) FROM embedsidecar.audit_log`); n != 5 {
+		t.Errorf("%d entries in the audit, want 5", n)
+	}
+}
+
+// TestAct_NotWhereNothingMayBeChanged: the setting refuses admins, too, and a token for some pipelines acts on these
+// alone.
+func TestAct_NotWhereNothingMayBeChanged(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	f.reset()
+	before := f.state()
+	for path, body := range map[string]string{
+		"/pipelines/public.notes/pause": "", "/tasks/retry": `{"pipelines": ["docs", "notes"]}`,
+		"/tasks/cancel": `{"pipeline": "notes", "keys": ["1"]}`,
+	} {
+		f.refused(http.StatusNotFound, "pipeline_not_found", "scoped", http.MethodPost, "/api/v1"+path, body)
+	}
+	f.refused(http.StatusBadRequest, "usage", "scoped", http.MethodPost, "/api/v1/pause", "")
+	f.config.Admin.ReadOnly = true
+	f.listen()
+	for _, d := range doors {
+		f.refused(http.StatusForbidden, "read_only", "admin", http.MethodPost, "/api/v1"+d.path, d.body)
+	}
+	f.refused(http.StatusForbidden, "read_only", "admin", http.MethodPost, "/api/v1/plugins/fake/reload", "")
+	if f.state() != before {
+		t.Error("something changed")
+	}
+	if a := f.ask("operator", http.MethodPost, "/api/v1/tasks/retry", `{"dry_run": true}`); a.status != http.StatusOK {
+		t.Errorf("a dry run: %d %s", a.status, a.body)
+	}
+}
+
+// TestAct_TooOften: one token that asks too often keeps no other out.
+func TestAct_TooOften(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t, func(_ *fixture, o *admin.Options) { o.Rate = 1 })
+	var refused bool
+	for range 5 {
+		a := f.ask("viewer", http.MethodGet, "/api/v1/session", "")
+		refused = refused || a.status == http.StatusTooManyRequests && a.header.Get("Retry-After") == "1"
+	}
+	if a := f.ask("operator", http.MethodGet, "/api/v1/session", ""); !refused || a.status != http.StatusOK {
+		t.Errorf("refused %t, another one: %d %s", refused, a.status, a.body)
+	}
+}

@@ -1,0 +1,201 @@
+package admin_test
+
+import (
+	"bufio"
+	"fmt"
+	"net/http"
+	"net/http/cookiejar"
+	"strings"
+	"testing"
+
+	"github.com/embedsidecar/embedsidecar/internal/admin"
+	"github.com/embedsidecar/embedsidecar/internal/node/explain"
+	"github.com/embedsidecar/embedsidecar/internal/serve"
+	"github.com/embedsidecar/embedsidecar/testenv"
+)
+
+// TestLook_WhatIsThere: every route that looks tells what the database holds, to each what he may see, and neither
+// texts nor passwords.
+func TestLook_WhatIsThere(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	f.reset()
+	for _, path := range []string{
+		"/status", "/checks", "/pipelines", "/pipelines/docs", "/pipelines/docs/rows/1", "/tasks", "/dead-letters", "/errors", "/audit",
+		"/slots", "/workers", "/backfills", "/plugins", "/config", "/session", "/wait?timeout=1ms",
+	} {
+		a := f.ask("admin", http.MethodGet, "/api/v1"+path, "")
+		if a.status != http.StatusOK || strings.Contains(a.body, "CANARY") || strings.Contains(a.body, "hunter2") {
+			t.Errorf("%s: %d %s", path, a.status, a.body)
+		}
+		// One for some pipelines learns nothing of others.
+		if a := f.ask("scoped", http.MethodGet, "/api/v1"+path, ""); strings.Contains(a.body, "notes") {
+			t.Errorf("%s, for some pipelines: %s", path, a.body)
+		}
+	}
+	now := gets[admin.Status](f, "viewer", "/api/v1/status")
+	if len(now.Pipelines) != 2 || now.Pipelines[0].Failed != 3 || now.Pipelines[0].Cancelled != 1 || len(now.Slots) != 1 ||
+		now.Program.Instance != "one" {
+		t.Errorf("status: %+v", now)
+	}
+	for path, want := range map[string]string{
+		"/tasks?limit=3": "public.docs:1 public.docs:2 public.docs:3 +", "/tasks?limit=3&cursor=CURSOR": "public.docs:4 public.notes:1 public.notes:2 +",
+		"/tasks?pipeline=docs&state=cancelled": "public.docs:4", "/tasks?pipeline=notes&key=2&key=4": "public.notes:2 public.notes:4",
+		"/tasks?older_than=2h": "", "/dead-letters?code=c1&limit=2": "public.docs:1 public.docs:3 +", "/tasks?class=x%27y": "",
+	} {
+		page := gets[admin.TaskPage](f, "viewer", "/api/v1"+strings.ReplaceAll(path, "CURSOR",
+			gets[admin.TaskPage](f, "viewer", "/api/v1/tasks?limit=3").Next))
+		var got []string
+		for _, task := range page.Tasks {
+			got = append(got, task.Pipeline+":"+task.Key)
+		}
+		if page.Next != "" {
+			got = append(got, "+")
+		}
+		if strings.Join(got, " ") != want {
+			t.Errorf("%s: %q, want %q", path, got, want)
+		}
+	}
+	for _, path := range []string{"/checks", "/plugins", "/config"} {
+		f.refused(http.StatusForbidden, map[bool]string{true: "role", false: "scope"}[path == "/config"], "scoped", http.MethodGet, "/api/v1"+path, "")
+	}
+	f.refused(http.StatusNotFound, "row_not_found", "viewer", http.MethodGet, "/api/v1/pipelines/docs/rows/99", "")
+	f.refused(http.StatusNotFound, "pipeline_not_found", "scoped", http.MethodGet, "/api/v1/pipelines/public.notes/rows/1", "")
+	if n := f.checks.Load(); n != 1 {
+		t.Errorf("all was checked %d times, want once for those who ask together", n)
+	}
+	if a := f.ask("admin", http.MethodPost, "/api/v1/plugins/fake/reload", ""); !strings.Contains(a.body, "reloaded") {
+		t.Errorf("reload: %d %s", a.status, a.body)
+	}
+	f.refused(http.StatusNotFound, "plugin_not_found", "admin", http.MethodPost, "/api/v1/plugins/none/reload", "")
+}
+
+// TestLook_TextOfARow: only where the configuration lets it be shown, to operators, who ask for it.
+func TestLook_TextOfARow(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	const path = "/api/v1/pipelines/docs/rows/1?text=true"
+	f.refused(http.StatusForbidden, "row_text", "admin", http.MethodGet, path, "")
+	f.config.Admin.ShowRowText = true
+	f.listen()
+	f.refused(http.StatusForbidden, "row_text", "viewer", http.MethodGet, path, "")
+	if s := gets[explain.Story](f, "operator", path); s.Row.Text == nil || *s.Row.Text != "CANARY 1" {
+		t.Errorf("%+v", s.Row)
+	}
+	if s := gets[explain.Story](f, "operator", strings.TrimSuffix(path, "?text=true")); s.Row.Text != nil {
+		t.Errorf("nobody asked for %q", *s.Row.Text)
+	}
+}
+
+// TestSession_OfABrowser: a cookie stands for the token until it is ended, or the token is revoked.
+func TestSession_OfABrowser(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t, func(_ *fixture, o *admin.Options) {
+		o.Pages = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			who, known := admin.CallerOf(r.Context())
+			_, _ = fmt.Fprintln(w, who.Name, known)
+		})
+	})
+	jar, err := cookiejar.New(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	browser := &http.Client{Jar: jar}
+	send := func(method, path, token string) *http.Response {
+		t.Helper()
+		r, err := http.NewRequestWithContext(t.Context(), method, f.base+path, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if token != "" {
+			r.Header.Set("Authorization", "Bearer "+token)
+		}
+		resp, err := browser.Do(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = resp.Body.Close() })
+		return resp
+	}
+	page := func() string {
+		t.Helper()
+		line, err := bufio.NewReader(send(http.MethodGet, "/", "").Body).ReadString('\n')
+		if err != nil {
+			t.Fatal(err)
+		}
+		return strings.TrimSpace(line)
+	}
+	begin := func() {
+		t.Helper()
+		resp := send(http.MethodPost, "/api/v1/session", f.tokens["operator"])
+		cookie := resp.Cookies()
+		if resp.StatusCode != http.StatusOK || len(cookie) != 1 || !cookie[0].HttpOnly || cookie[0].SameSite != http.SameSiteStrictMode ||
+			strings.Contains(cookie[0].Value, f.tokens["operator"]) {
+			t.Fatalf("%d %v", resp.StatusCode, cookie)
+		}
+	}
+	if got := page(); got != "false" {
+		t.Errorf("before: %q", got)
+	}
+	begin()
+	if got := page(); got != "operator true" {
+		t.Errorf("in a session: %q", got)
+	}
+	if resp := send(http.MethodPost, "/api/v1/tasks/retry?x=1", ""); resp.StatusCode != http.StatusUnprocessableEntity {
+		t.Errorf("a cookie lets act: %d", resp.StatusCode)
+	}
+	send(http.MethodDelete, "/api/v1/session", "")
+	if got := page(); got != "false" {
+		t.Errorf("after its end: %q", got)
+	}
+	begin()
+	if _, err := serve.RevokeTokens(f.file, "operator"); err != nil {
+		t.Fatal(err)
+	}
+	testenv.Eventually(t, waitFor, func() (bool, string) { got := page(); return got == "false", got })
+}
+
+// TestEvents tells who watches what changes, until the token is revoked.
+func TestEvents(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	f.reset()
+	r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, f.base+"/api/v1/events", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.Header.Set("Authorization", "Bearer "+f.tokens["scoped"])
+	resp, err := http.DefaultClient.Do(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = resp.Body.Close() }()
+	if got := resp.Header.Get("Content-Type"); resp.StatusCode != http.StatusOK || got != "text/event-stream" {
+		t.Fatalf("%d %s", resp.StatusCode, got)
+	}
+	lines := bufio.NewScanner(resp.Body)
+	lines.Buffer(nil, 1<<20)
+	until := func(word string) {
+		t.Helper()
+		for lines.Scan() {
+			if strings.Contains(lines.Text(), "notes") {
+				t.Errorf("it tells of a pipeline of others: %s", lines.Text())
+			}
+			if strings.Contains(lines.Text(), word) {
+				return
+			}
+		}
+		t.Fatalf("the stream ended without %s: %v", word, lines.Err())
+	}
+	until("event: status")
+	until(`"enabled":true`)
+	f.MustExec(`SELECT embedsidecar.pause('public.docs')`)
+	until(`"enabled":false`)
+	if _, err := serve.RevokeTokens(f.file, "scoped"); err != nil {
+		t.Fatal(err)
+	}
+	f.MustExec(`SELECT embedsidecar.resume('public.docs')`)
+	for lines.Scan() { // until it is ended, within seconds
+		continue
+	}
+}
