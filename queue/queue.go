@@ -83,8 +83,9 @@ type Queue struct {
 	mu      sync.Mutex
 	cursors map[int32]*cursor
 	wakers  map[int32]waker
-	lost    []Lease   // that should be given back, or may be there though the server was not heard: then without a place
-	due     time.Time // when the next retry known here is due; zero: none
+	told    chan struct{} // that there is work, whoever works it; nil: nobody asked
+	lost    []Lease       // that should be given back, or may be there though the server was not heard: then without a place
+	due     time.Time     // when the next retry known here is due; zero: none
 	dueSet  chan struct{}
 	dueFrom time.Time // by the server's clock: before it nothing is due
 
@@ -131,6 +132,12 @@ func New(db database.DB) *Queue {
 // SetVisibilityTimeout says how long Enqueue waits for a transaction that is in the WAL and not visible yet, before
 // changes that may well have changed nothing become tasks. It is called before anything else.
 func (q *Queue) SetVisibilityTimeout(d time.Duration) { q.visibilityTimeout = d }
+
+// Told returns what holds a word whenever somebody here would be woken for work. It is called before anything else.
+func (q *Queue) Told() <-chan struct{} {
+	q.told = make(chan struct{}, 1)
+	return q.told
+}
 
 // SetLooks says how often tasks are looked for before the places from which they are claimed, and how often from the
 // very beginning; unless it is called, every two seconds and every five minutes. It is called before anything else.
@@ -229,6 +236,10 @@ func (c *cursor) openLocked(lane int) {
 // tellLocked wakes one who works a pipeline; live says that the work is also for those who leave the low lane
 // alone.
 func (q *Queue) tellLocked(pipelineID int32, live bool) {
+	select {
+	case q.told <- struct{}{}: // never, while nobody asked
+	default:
+	}
 	w := q.wakersLocked(pipelineID)
 	c := w.low
 	if live {

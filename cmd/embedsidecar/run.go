@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"slices"
 
 	"github.com/urfave/cli/v2"
 
@@ -16,6 +17,7 @@ type runCommand struct {
 	once     bool // catch up with everything committed before the start, then end
 	noInit   bool // set nothing up
 	noChange bool // set up what is missing, and leave as it is what is set up otherwise
+	role     string
 }
 
 func newRun() *command {
@@ -29,6 +31,10 @@ func newRun() *command {
 				Usage: "catch up with all that is committed now, then end",
 			},
 			noChangeFlag(&c.noChange),
+			&cli.StringFlag{
+				Name: "role", Value: string(node.All), Destination: &c.role,
+				Usage: "`all|stream|work` all; or one half of it, beside processes that do the other: stream reads the slot and fills the queue, work embeds",
+			},
 			&cli.BoolFlag{
 				Name: "no-init", Destination: &c.noInit, DisableDefaultText: true,
 				Usage: "set nothing up; end with status 3 when something is missing",
@@ -48,6 +54,13 @@ func (c *runCommand) run(ctx context.Context, env *environment) error {
 	if c.once && !env.config.Enabled {
 		return misuse("--once would wait for ever: the sidecar is switched off by %s", env.config.Origin("enabled"))
 	}
+	roles := []node.Role{node.All, node.Stream, node.Work}
+	if !slices.Contains(roles, node.Role(c.role)) {
+		return misuse("--role: expected all, stream or work, not %q", c.role)
+	}
+	if c.once && c.role != string(node.All) {
+		return misuse("--once would wait for ever where another process does the other half: leave out --role %s", c.role)
+	}
 	err := c.work(ctx, env)
 	if !c.once && exitCode(ctx, err) == exitInterrupted {
 		return nil // that is how it is told to stop
@@ -60,7 +73,7 @@ func (c *runCommand) work(ctx context.Context, env *environment) error {
 	n := node.New(env.node())
 	defer env.supervise(ctx, n)()
 	defer reloadAtHangup(ctx, n)()
-	o := node.RunOptions{NoInit: c.noInit, NoChange: c.noChange}
+	o := node.RunOptions{NoInit: c.noInit, NoChange: c.noChange, Role: node.Role(c.role)}
 	if c.once {
 		o.Reached = env.reached
 	}

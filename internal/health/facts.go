@@ -242,7 +242,7 @@ func problem(f *Facts) (State, bool) {
 	case Failing:
 		s.WayOut = "embedsidecar failed " + Quoted(f.Name) + " shows the errors"
 	case Disabled:
-		s.WayOut = "start one without enabled: false"
+		s.WayOut = "start one that works: without enabled: false, and not with --role stream alone"
 	default:
 		if !slices.Contains(Codes(), string(worst.Code)) {
 			s.Code = Misconfigured // what a newer program says

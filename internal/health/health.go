@@ -104,7 +104,7 @@ var table = []Entry{
 		"end what holds the slot", true,
 	},
 	{
-		Disabled, "the sidecars that run are switched off by `enabled: false`: changes are queued, nothing is embedded",
+		Disabled, "the sidecars that run are switched off by `enabled: false`, or stream only (`run --role stream`): changes are queued, nothing is embedded",
 		"start one without it", true,
 	},
 	{

@@ -34,7 +34,7 @@ func (n *Node) prepare(ctx context.Context, p *pools, o RunOptions) error {
 	if len(specs) == 0 {
 		n.o.Unconfigured(ours)
 	}
-	if o.NoInit {
+	if o.NoInit || o.Role == Stream {
 		if err != nil {
 			return err
 		}

@@ -28,11 +28,23 @@ func New(o Options) *Node { return newNode(o, observe.Starting, true) }
 type RunOptions struct {
 	NoInit   bool // set nothing up
 	NoChange bool // set up what is missing, and leave as it is what is set up otherwise
+	Role     Role // what of the work is this process's
 
 	// Reached makes the run end when everything that is committed at its start is worked. It is told how far the run
 	// came, and its error is that of the run. nil: the run goes on until it is told to stop.
 	Reached func(ctx context.Context, r Reached) error
 }
+
+// Role is what of the work a process does: all of it, or one half beside processes that do the other. Any number of
+// each may share a slot; the queue is between them.
+type Role string
+
+// The roles.
+const (
+	All    Role = "all"
+	Stream Role = "stream" // reads the slot and fills the queue; it sets nothing up and needs no plugin
+	Work   Role = "work"   // works the queue, and never reads the slot
+)
 
 // Reached is how far a run has come that ends by itself.
 type Reached struct {
@@ -95,10 +107,13 @@ func (n *Node) Run(ctx context.Context, o RunOptions) (err error) {
 		}
 	}
 
-	s := n.sidecar(&p)
+	s := n.sidecar(&p, o.Role)
 	n.backend.Follow(s, p.queries)
 	n.observer.Follow(s, p.work, p.stream) //nolint:contextcheck // what scrapes ask for ends with the listener
 	n.o.Working(ctx)
+	if o.Role == Stream {
+		return classified(s.Run(ctx)) // who works builds indexes
+	}
 	if o.Reached == nil {
 		defer n.keepIndexes(ctx, &p)()
 		return classified(s.Run(ctx))
@@ -141,7 +156,7 @@ func (n *Node) connect(ctx context.Context, p *pools) (err error) {
 }
 
 // sidecar makes the sidecar of the configuration.
-func (n *Node) sidecar(p *pools) *sidecar.Sidecar {
+func (n *Node) sidecar(p *pools, role Role) *sidecar.Sidecar {
 	c := n.o.Config
 	return sidecar.New(sidecar.Options{
 		Slot: c.Slot.Name, Instance: c.Instance, Version: n.o.Build.Version,
@@ -153,6 +168,8 @@ func (n *Node) sidecar(p *pools) *sidecar.Sidecar {
 		Embedder:   n.observer.Embedder,
 		Log:        n.o.Log,
 		Disabled:   !c.Enabled,
+		NoWork:     role == Stream,
+		NoStream:   role == Work,
 		StopOnLost: c.Slot.StopOnLost,
 		Failover:   !c.Slot.NoFailover,
 		Loops:      connection.Loops(c),

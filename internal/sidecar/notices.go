@@ -163,7 +163,7 @@ func (s *Sidecar) notice() *notice {
 	n.stream, n.detail = s.streaming()
 	for _, state := range s.States() {
 		// What the tables know already is not told twice.
-		if state.Problem != nil && state.Pipeline.Enabled && (state.Pipeline.Status == pipeline.Active || s.o.Disabled) {
+		if state.Problem != nil && state.Pipeline.Enabled && (state.Pipeline.Status == pipeline.Active || s.idle()) {
 			n.problems[state.Pipeline.ID] = *state.Problem
 		}
 	}

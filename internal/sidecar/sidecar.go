@@ -46,6 +46,7 @@ type Options struct {
 
 	Disabled     bool          // the master switch of this sidecar: changes are queued, nothing is embedded
 	NoStream     bool          // work the queue only
+	NoWork       bool          // fill the queue only
 	StopOnLost   bool          // refuse instead of making a lost slot anew
 	Failover     bool          // a slot made anew is one that standbys keep a copy of, from PostgreSQL 17 on
 	Loops        int           // batches in work per pipeline
@@ -73,6 +74,7 @@ type Sidecar struct {
 	budget *worker.Budget // of texts in memory
 	stream *replication.Stream
 	reload chan struct{}
+	told   <-chan struct{} // of work for other processes
 
 	registered atomic.Pointer[registration]
 	markKey    []byte
@@ -139,6 +141,9 @@ func New(o Options) *Sidecar {
 		budget:  worker.NewBudget(0),
 	}
 	s.described = descriptions{open: map[*embed.Service]*asking{}, answer: s.Reload}
+	if o.NoWork {
+		s.told = s.queue.Told()
+	}
 	if o.VisibilityTimeout != 0 {
 		s.queue.SetVisibilityTimeout(o.VisibilityTimeout)
 	}
@@ -207,6 +212,12 @@ func (s *Sidecar) Run(ctx context.Context) error {
 		s.stream = stream
 		s.mu.Unlock()
 		g.Go(func() error { return named("replication", stream.Run(gctx)) })
+	}
+	switch {
+	case s.o.NoWork:
+		g.Go(func() error { return named("relay", s.tellWork(gctx)) })
+	case s.o.NoStream:
+		g.Go(func() error { return named("relay", s.hearWork(gctx)) })
 	}
 	g.Go(func() error { return named("sweeps", s.sweeps(gctx)) })
 	g.Go(func() error { return named("housekeeping", s.housekeeping(gctx)) })

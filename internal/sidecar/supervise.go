@@ -104,7 +104,7 @@ func (s *Sidecar) apply(ctx, hard context.Context, pipelines []pipeline.Pipeline
 		}
 		if state.Problem = s.barred(p); state.Problem != nil {
 			s.stop(p.ID)
-			again = again || p.Enabled && !s.o.Disabled
+			again = again || p.Enabled && !s.idle()
 		} else if err := s.start(ctx, hard, until.Done(), p); err != nil {
 			state.Problem = s.problem(err)
 			again = true
@@ -134,11 +134,16 @@ func (s *Sidecar) apply(ctx, hard context.Context, pipelines []pipeline.Pipeline
 	return again
 }
 
+// idle reports whether the sidecar embeds nothing, whatever there is.
+func (s *Sidecar) idle() bool { return s.o.Disabled || s.o.NoWork }
+
 // barred returns why a pipeline is not to be worked, nil if it is.
 func (s *Sidecar) barred(p pipeline.Pipeline) *health.Problem {
 	switch {
 	case s.o.Disabled:
 		return &health.Problem{Code: health.Disabled, Detail: "the sidecar is switched off"}
+	case s.o.NoWork:
+		return &health.Problem{Code: health.Disabled, Detail: "the sidecar streams only (run --role stream), and no other one works"}
 	case !p.Enabled:
 		return &health.Problem{Code: health.Paused, Detail: "paused"}
 	case p.Status != pipeline.Active:

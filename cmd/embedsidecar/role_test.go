@@ -1,0 +1,63 @@
+package main
+
+import (
+	"net/http"
+	"syscall"
+	"testing"
+
+	"github.com/embedsidecar/embedsidecar/internal/health"
+)
+
+// TestRun_RolesStandBesideEachOther: one process reads the slot and has no plugin, another embeds and never reads it.
+// Whichever of them is missing is said.
+func TestRun_RolesStandBesideEachOther(t *testing.T) {
+	t.Parallel()
+	s := newStage(t, 20)
+	flags := []string{"--table", "docs", "--columns", "title,body", "--into-table", "docs_embedding"}
+	s.run(0, append([]string{"init"}, flags...)...)
+	all := s.environ
+	streams := func() *daemon {
+		s.set("EMBEDSIDECAR_PLUGIN_DIR=" + t.TempDir())
+		s.set("PATH=" + t.TempDir())
+		d := s.start("--role", "stream", "--ops-listen", "127.0.0.1:0")
+		s.environ = all
+		d.logged("streaming", "slot")
+		return d
+	}
+	stream := streams()
+	s.becomes("public.docs", health.Disabled, "streams only")
+	if status, body := get(t, "http://"+stream.logged("probes and metrics listen", "address")+"/readyz"); status != http.StatusOK {
+		t.Errorf("one that does its half is not ready: %d %s", status, body)
+	}
+	work := s.start("--role", "work", "--no-init")
+	caughtUp := func() {
+		t.Helper()
+		s.run(0, "wait", "--caught-up", "--timeout", waitTimeout.String())
+		s.run(0, "verify", "--deep", "10")
+		s.becomes("public.docs", health.UpToDate)
+	}
+	caughtUp()
+	s.db.MustExec("UPDATE docs SET body = 'changed' WHERE id < 9; DELETE FROM docs WHERE id > 15")
+	caughtUp()
+
+	// Without the one that reads the slot nothing is lost; with another it goes on.
+	stream.end(syscall.SIGKILL, -1)
+	s.db.MustExec("UPDATE docs SET body = 'changed again' WHERE id < 5")
+	s.becomes("public.docs", health.NoSidecar, "no sidecar streams")
+	stream = streams()
+	caughtUp()
+
+	// Without the one that works changes are queued.
+	work.end(syscall.SIGTERM, 0)
+	s.db.MustExec("UPDATE docs SET body = 'and again' WHERE id < 5")
+	s.becomes("public.docs", health.Disabled, "4 rows waiting")
+	work = s.start(append([]string{"--role", "work"}, flags...)...)
+	caughtUp()
+	work.end(syscall.SIGTERM, 0)
+	stream.end(syscall.SIGTERM, 0)
+
+	_, stderr := s.run(exitUsage, "run", "--role", "both")
+	s.has(stderr, "--role: expected all, stream or work")
+	_, stderr = s.run(exitUsage, "run", "--role", "work", "--once")
+	s.has(stderr, "--once would wait for ever")
+}
