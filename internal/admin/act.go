@@ -122,7 +122,7 @@ func (a *Action) check(who Caller) error {
 		return wrong("body.priority", "priority takes low, normal, high or urgent, and nothing else takes it")
 	case a.Verb == Priority && !slices.Contains(actions.Priorities, a.Priority):
 		return wrong("body.priority", fmt.Sprintf("there is no priority %q", a.Priority), "low, normal, high or urgent")
-	case a.ofOne() && len(a.Pipelines) != 1, len(f.Keys) > 0 && len(a.Pipelines) != 1, a.Continues != 0 && len(a.Pipelines) != 1:
+	case (a.ofOne() || len(f.Keys) > 0 || a.Continues != 0) && len(a.Pipelines) != 1:
 		return wrong("body.pipelines", "it takes one pipeline: keys and numbers of entries are those of one")
 	case len(a.Pipelines) == 0 && len(who.Pipelines) > 0 && !ofRows:
 		return wrong("body.pipelines", "name the pipelines: this token is for some")

@@ -75,7 +75,8 @@ var doors = map[string]door{
 func (f *fixture) acted() string {
 	f.t.Helper()
 	return strings.Join(testenv.Values[string](f.Database, `
-		SELECT concat_ws(' ', 'task', pipeline_id, row_key, state, lane, attempt, error_code, due_at IS NULL) FROM embedsidecar.task
+		SELECT concat_ws(' ', 'task', pipeline_id, row_key, state, lane, attempt, error_code, due_at IS NULL)
+		FROM   embedsidecar.task
 		UNION ALL SELECT concat_ws(' ', 'pipeline', pipeline_id, enabled, lane) FROM embedsidecar.pipeline
 		UNION ALL SELECT concat_ws(' ', 'all', enabled) FROM embedsidecar.installation
 		UNION ALL SELECT concat_ws(' ', 'scan', pipeline_id, phase, reason) FROM embedsidecar.scan
@@ -138,7 +139,8 @@ func TestAct_InPortions(t *testing.T) {
 	retry := func(who, body string, header ...string) string {
 		t.Helper()
 		var told []string
-		for _, o := range decoded[acted](f, body, f.ask(who, http.MethodPost, "/api/v1/tasks/retry", body, header...)).Outcomes {
+		a := f.ask(who, http.MethodPost, "/api/v1/tasks/retry", body, header...)
+		for _, o := range decoded[acted](f, body, a).Outcomes {
 			number := func(n *int64) string {
 				if n == nil {
 					return "?"
@@ -216,5 +218,23 @@ func TestAct_TooOften(t *testing.T) {
 	}
 	if a := f.ask("operator", http.MethodGet, "/api/v1/session", ""); !refused || a.status != http.StatusOK {
 		t.Errorf("refused %t, another one: %d %s", refused, a.status, a.body)
+	}
+}
+
+// TestAct_AsARoleThatMayNot: where the role of the program may not act, that is said with the way out; what the
+// least-privileged one may, it does.
+func TestAct_AsARoleThatMayNot(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	f.reset()
+	_, operator := f.SQLRoles()
+	f.MustExecSuper("REVOKE " + operator + " FROM " + f.role)
+	f.refused(http.StatusForbidden, "database_role", "admin", http.MethodPost, "/api/v1/pause", "")
+	a := f.ask("admin", http.MethodPost, "/api/v1/pause", "")
+	if !strings.Contains(a.body, "member of embedsidecar_operator") || !strings.Contains(a.body, "ES0501") {
+		t.Errorf("no way out: %s", a.body)
+	}
+	if a := f.ask("operator", http.MethodPost, "/api/v1/tasks/retry", "{}"); a.status != http.StatusOK {
+		t.Errorf("retry: %d %s", a.status, a.body)
 	}
 }

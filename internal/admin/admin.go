@@ -112,7 +112,7 @@ func Listen(ctx context.Context, o Options) (*Server, error) {
 	if secure != nil {
 		listener = tls.NewListener(listener, secure)
 	}
-	handler, closing := newHandler(o, secure != nil)
+	handler, closing := newHandler(o, secure != nil) //nolint:contextcheck // requests bring their own
 	server := &http.Server{
 		Handler:           handler,
 		ReadHeaderTimeout: headerTimeout,

@@ -31,13 +31,15 @@ func newAPI(s *Service, d *door) http.Handler {
 			Components: &huma.Components{
 				Schemas: huma.NewMapRegistry("#/components/schemas/", schemaName),
 				SecuritySchemes: map[string]*huma.SecurityScheme{
-					"token":   {Type: "http", Scheme: "bearer", Description: "made by embedsidecar token create"},
-					"session": {Type: "apiKey", In: "cookie", Name: sessionCookie, Description: "of a browser, from POST /api/v1/session"},
+					"token": {Type: "http", Scheme: "bearer", Description: "made by embedsidecar token create"},
+					"session": {
+						Type: "apiKey", In: "cookie", Name: sessionCookie, Description: "of a browser, from POST /api/v1/session",
+					},
 				},
 			},
 			Security: []map[string][]string{{"token": {}}, {"session": {}}},
 		},
-		Formats:                      map[string]huma.Format{"application/json": huma.DefaultJSONFormat, "json": huma.DefaultJSONFormat},
+		Formats:                      huma.DefaultFormats,
 		DefaultFormat:                "application/json",
 		RejectUnknownQueryParameters: true, // a misspelt filter must not mean none
 		Transformers:                 []huma.Transformer{tell},
@@ -59,7 +61,8 @@ func newAPI(s *Service, d *door) http.Handler {
 			other.Method = method
 			if _, pattern := mux.Handler(&other); pattern != "/" && pattern != "" {
 				(&Problem{
-					Status: http.StatusMethodNotAllowed, Reason: "method", Detail: r.URL.Path + " takes " + method + ", not " + r.Method,
+					Status: http.StatusMethodNotAllowed, Reason: "method",
+					Detail: r.URL.Path + " takes " + method + ", not " + r.Method,
 				}).write(w)
 				return
 			}

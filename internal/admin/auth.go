@@ -122,7 +122,7 @@ func (d *door) end(id string) *http.Cookie {
 }
 
 func (d *door) cookie(value string, age int) *http.Cookie {
-	return &http.Cookie{
+	return &http.Cookie{ //nolint:gosec // Secure where the listener has a certificate
 		Name: sessionCookie, Value: value, Path: "/", MaxAge: age, HttpOnly: true, Secure: d.secure,
 		SameSite: http.SameSiteStrictMode,
 	}

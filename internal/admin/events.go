@@ -33,7 +33,8 @@ func (h *hub) join() error {
 	defer h.mu.Unlock()
 	if h.watchers >= maxWatchers {
 		return &Problem{
-			Status: http.StatusServiceUnavailable, Reason: "overloaded", Detail: "too many watch already", after: 10 * time.Second,
+			Status: http.StatusServiceUnavailable, Reason: "overloaded", Detail: "too many watch already",
+			after: 10 * time.Second,
 		}
 	}
 	h.watchers++

@@ -61,9 +61,10 @@ func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if ofAPI(r.URL.Path) {
 		name = "admin"
 	}
+	ctx := r.Context()
 	defer func() {
 		if v := recover(); v != nil && v != http.ErrAbortHandler { //nolint:errorlint // as net/http compares it
-			h.o.Log.ErrorContext(r.Context(), "request of an administrator panicked", "panic", fmt.Sprint(v))
+			h.o.Log.ErrorContext(ctx, "request of an administrator panicked", "panic", fmt.Sprint(v))
 			if sw.status == 0 {
 				(&Problem{Status: http.StatusInternalServerError, Reason: "internal", Detail: "the request failed"}).write(sw)
 			}
@@ -116,7 +117,8 @@ func (h *handler) answer(w http.ResponseWriter, r *http.Request) *Problem {
 		defer func() { <-h.slots }()
 	default:
 		return &Problem{
-			Status: http.StatusServiceUnavailable, Reason: "overloaded", Detail: "too many requests are under way", after: time.Second,
+			Status: http.StatusServiceUnavailable, Reason: "overloaded", Detail: "too many requests are under way",
+			after: time.Second,
 		}
 	}
 	ctx, cancel := context.WithTimeout(ctx, requestTime)
@@ -139,7 +141,8 @@ func readBody(r *http.Request) *Problem {
 	switch {
 	case err != nil && errors.As(err, new(*http.MaxBytesError)):
 		return &Problem{
-			Status: http.StatusRequestEntityTooLarge, Reason: "too_large", Detail: fmt.Sprintf("the body is larger than %d bytes", maxBody),
+			Status: http.StatusRequestEntityTooLarge, Reason: "too_large",
+			Detail: fmt.Sprintf("the body is larger than %d bytes", maxBody),
 		}
 	case err != nil:
 		return &Problem{Status: http.StatusBadRequest, Reason: "usage", Detail: "the body did not come whole, or not in time"}

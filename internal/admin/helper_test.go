@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
-	"fmt"
 	"io"
 	"log/slog"
 	"net/http"
@@ -42,6 +41,7 @@ type fixture struct {
 	t      *testing.T
 	config *config.Config
 	pool   *pgxpool.Pool // as the listener has it: of the role that runs, which may act
+	role   string
 	base   string
 	file   string
 	tokens map[string]string // by name
@@ -75,10 +75,10 @@ func newFixture(t *testing.T, change ...func(f *fixture, o *admin.Options)) *fix
 	if err != nil {
 		t.Fatal(err)
 	}
-	role := f.RunRole(stored...)
+	f.role = f.RunRole(stored...)
 	_, operator := f.SQLRoles()
-	f.MustExecSuper(fmt.Sprintf("GRANT %s TO %s", operator, role))
-	f.pool = f.connect(role)
+	f.MustExecSuper("GRANT " + operator + " TO " + f.role)
+	f.pool = f.connect(f.role)
 
 	f.file = filepath.Join(t.TempDir(), "tokens")
 	for name, grant := range map[string]serve.Grant{
@@ -247,7 +247,8 @@ func (f *fixture) reset() {
 	f.MustExec(`UPDATE embedsidecar.installation SET enabled = true`)
 	f.MustExec(`INSERT INTO embedsidecar.task (pipeline_id, row_key, state, lane, xid, first_lsn, last_lsn, committed_at, attempt,
 		error_class, error_code, error_message)
-		SELECT p.pipeline_id, i::text, CASE i WHEN 4 THEN 'cancelled' ELSE 'failed' END::embedsidecar.task_state, 1, '3', '0/1', '0/1',
+		SELECT p.pipeline_id, i::text, CASE i WHEN 4 THEN 'cancelled' ELSE 'failed' END::embedsidecar.task_state, 1,
+		       '3', '0/1', '0/1',
 		       now() - interval '1 h', 8, 'data', 'c' || i % 2, 'refused: hunter2'
 		FROM   embedsidecar.pipeline AS p, generate_series(1, 4) AS i ORDER BY 1, 2`)
 }

@@ -3,6 +3,7 @@ package admin_test
 import (
 	"bufio"
 	"fmt"
+	"io"
 	"net/http"
 	"net/http/cookiejar"
 	"strings"
@@ -21,8 +22,8 @@ func TestLook_WhatIsThere(t *testing.T) {
 	f := newFixture(t)
 	f.reset()
 	for _, path := range []string{
-		"/status", "/checks", "/pipelines", "/pipelines/docs", "/pipelines/docs/rows/1", "/tasks", "/dead-letters", "/errors", "/audit",
-		"/slots", "/workers", "/backfills", "/plugins", "/config", "/session", "/wait?timeout=1ms",
+		"/status", "/checks", "/pipelines", "/pipelines/docs", "/pipelines/docs/rows/1", "/tasks", "/dead-letters", "/errors",
+		"/audit", "/slots", "/workers", "/backfills", "/plugins", "/config", "/session", "/wait?timeout=1ms",
 	} {
 		a := f.ask("admin", http.MethodGet, "/api/v1"+path, "")
 		if a.status != http.StatusOK || strings.Contains(a.body, "CANARY") || strings.Contains(a.body, "hunter2") {
@@ -39,9 +40,13 @@ func TestLook_WhatIsThere(t *testing.T) {
 		t.Errorf("status: %+v", now)
 	}
 	for path, want := range map[string]string{
-		"/tasks?limit=3": "public.docs:1 public.docs:2 public.docs:3 +", "/tasks?limit=3&cursor=CURSOR": "public.docs:4 public.notes:1 public.notes:2 +",
-		"/tasks?pipeline=docs&state=cancelled": "public.docs:4", "/tasks?pipeline=notes&key=2&key=4": "public.notes:2 public.notes:4",
-		"/tasks?older_than=2h": "", "/dead-letters?code=c1&limit=2": "public.docs:1 public.docs:3 +", "/tasks?class=x%27y": "",
+		"/tasks?limit=3":                       "public.docs:1 public.docs:2 public.docs:3 +",
+		"/tasks?limit=3&cursor=CURSOR":         "public.docs:4 public.notes:1 public.notes:2 +",
+		"/tasks?pipeline=docs&state=cancelled": "public.docs:4",
+		"/tasks?pipeline=notes&key=2&key=4":    "public.notes:2 public.notes:4",
+		"/tasks?older_than=2h":                 "",
+		"/dead-letters?code=c1&limit=2":        "public.docs:1 public.docs:3 +",
+		"/tasks?class=x%27y":                   "",
 	} {
 		page := gets[admin.TaskPage](f, "viewer", "/api/v1"+strings.ReplaceAll(path, "CURSOR",
 			gets[admin.TaskPage](f, "viewer", "/api/v1/tasks?limit=3").Next))
@@ -56,11 +61,11 @@ func TestLook_WhatIsThere(t *testing.T) {
 			t.Errorf("%s: %q, want %q", path, got, want)
 		}
 	}
-	for _, path := range []string{"/checks", "/plugins", "/config"} {
-		f.refused(http.StatusForbidden, map[bool]string{true: "role", false: "scope"}[path == "/config"], "scoped", http.MethodGet, "/api/v1"+path, "")
+	for path, reason := range map[string]string{"/checks": "scope", "/plugins": "scope", "/config": "role"} {
+		f.refused(http.StatusForbidden, reason, "scoped", http.MethodGet, "/api/v1"+path, "")
 	}
 	f.refused(http.StatusNotFound, "row_not_found", "viewer", http.MethodGet, "/api/v1/pipelines/docs/rows/99", "")
-	f.refused(http.StatusNotFound, "pipeline_not_found", "scoped", http.MethodGet, "/api/v1/pipelines/public.notes/rows/1", "")
+	f.refused(http.StatusNotFound, "pipeline_not_found", "scoped", http.MethodGet, "/api/v1/pipelines/notes/rows/1", "")
 	if n := f.checks.Load(); n != 1 {
 		t.Errorf("all was checked %d times, want once for those who ask together", n)
 	}
@@ -101,7 +106,7 @@ func TestSession_OfABrowser(t *testing.T) {
 		t.Fatal(err)
 	}
 	browser := &http.Client{Jar: jar}
-	send := func(method, path, token string) *http.Response {
+	send := func(method, path, token string) (status int, cookies []*http.Cookie, content string) {
 		t.Helper()
 		r, err := http.NewRequestWithContext(t.Context(), method, f.base+path, nil)
 		if err != nil {
@@ -114,24 +119,25 @@ func TestSession_OfABrowser(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		t.Cleanup(func() { _ = resp.Body.Close() })
-		return resp
-	}
-	page := func() string {
-		t.Helper()
-		line, err := bufio.NewReader(send(http.MethodGet, "/", "").Body).ReadString('\n')
+		defer func() { _ = resp.Body.Close() }()
+		page, err := io.ReadAll(resp.Body)
 		if err != nil {
 			t.Fatal(err)
 		}
-		return strings.TrimSpace(line)
+		return resp.StatusCode, resp.Cookies(), string(page)
+	}
+	page := func() string {
+		t.Helper()
+		_, _, content := send(http.MethodGet, "/", "")
+		return strings.TrimSpace(content)
 	}
 	begin := func() {
 		t.Helper()
-		resp := send(http.MethodPost, "/api/v1/session", f.tokens["operator"])
-		cookie := resp.Cookies()
-		if resp.StatusCode != http.StatusOK || len(cookie) != 1 || !cookie[0].HttpOnly || cookie[0].SameSite != http.SameSiteStrictMode ||
+		status, cookie, _ := send(http.MethodPost, "/api/v1/session", f.tokens["operator"])
+		if status != http.StatusOK || len(cookie) != 1 || !cookie[0].HttpOnly ||
+			cookie[0].SameSite != http.SameSiteStrictMode ||
 			strings.Contains(cookie[0].Value, f.tokens["operator"]) {
-			t.Fatalf("%d %v", resp.StatusCode, cookie)
+			t.Fatalf("%d %v", status, cookie)
 		}
 	}
 	if got := page(); got != "false" {
@@ -141,8 +147,8 @@ func TestSession_OfABrowser(t *testing.T) {
 	if got := page(); got != "operator true" {
 		t.Errorf("in a session: %q", got)
 	}
-	if resp := send(http.MethodPost, "/api/v1/tasks/retry?x=1", ""); resp.StatusCode != http.StatusUnprocessableEntity {
-		t.Errorf("a cookie lets act: %d", resp.StatusCode)
+	if status, _, _ := send(http.MethodPost, "/api/v1/tasks/retry?x=1", ""); status != http.StatusUnprocessableEntity {
+		t.Errorf("a cookie lets act: %d", status)
 	}
 	send(http.MethodDelete, "/api/v1/session", "")
 	if got := page(); got != "false" {

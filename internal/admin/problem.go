@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"maps"
 	"net/http"
 	"slices"
 	"strconv"
@@ -19,7 +20,7 @@ import (
 )
 
 // Problem is an answer that is an error, as RFC 9457 has it.
-type Problem struct {
+type Problem struct { //nolint:errname // the RFC's word
 	Title  string    `json:"title" doc:"What the status means"`
 	Status int       `json:"status"`
 	Detail string    `json:"detail" doc:"What is the matter, in a sentence"`
@@ -62,9 +63,7 @@ func (p *Problem) write(w http.ResponseWriter) {
 	if err != nil {
 		body = []byte(`{"title":"Internal Server Error","status":500,"detail":"the error cannot be shown","reason":"internal"}`)
 	}
-	for name, values := range p.GetHeaders() {
-		w.Header()[name] = values
-	}
+	maps.Copy(w.Header(), p.GetHeaders())
 	w.Header().Set("Content-Type", problemType)
 	w.WriteHeader(p.Status)
 	_, _ = w.Write(append(body, '\n')) // a client that has gone misses nothing

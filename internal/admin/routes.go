@@ -10,6 +10,7 @@ import (
 	"github.com/danielgtaylor/huma/v2"
 	"github.com/danielgtaylor/huma/v2/adapters/humago"
 
+	"github.com/embedsidecar/embedsidecar/internal/config"
 	"github.com/embedsidecar/embedsidecar/internal/control"
 	"github.com/embedsidecar/embedsidecar/internal/node/explain"
 	"github.com/embedsidecar/embedsidecar/internal/node/observe"
@@ -172,7 +173,7 @@ type (
 		Actions []report.Action `json:"actions"`
 	}
 	settingList struct {
-		Settings []Setting `json:"settings"`
+		Values []config.Shown `json:"values"`
 	}
 	backfillList struct {
 		Backfills []Backfill `json:"backfills"`
@@ -238,7 +239,7 @@ func (a *api) lists() {
 		})
 	on(a, serve.RoleViewer, http.MethodGet, base+"/plugins", "plugins", "List the plugins of this process, with their models and caches",
 		func(ctx context.Context, _ *struct{}) (*body[control.State], error) { return answers(s.Plugins(ctx)) })
-	on(a, serve.RoleAdmin, http.MethodGet, base+"/config", "config", "List the settings in force, without passwords",
+	on(a, serve.RoleAdmin, http.MethodGet, base+"/config", "config", "List the values of the configuration, without passwords",
 		func(ctx context.Context, _ *struct{}) (*body[settingList], error) {
 			list, err := s.Config(ctx)
 			return answers(settingList{list}, err)

@@ -132,7 +132,9 @@ func (s *Service) Status(ctx context.Context) (Status, error) {
 	if err != nil {
 		return Status{}, err
 	}
-	return Status{At: at.UTC(), ReadOnly: s.o.Config.Admin.ReadOnly, Program: s.program(who), Database: seen(who, found)}, nil
+	return Status{
+		At: at.UTC(), ReadOnly: s.o.Config.Admin.ReadOnly, Program: s.program(who), Database: seen(who, found),
+	}, nil
 }
 
 // look asks the tables, unless somebody has just done so.
@@ -424,25 +426,14 @@ func (s *Service) Plugins(ctx context.Context) (control.State, error) {
 	return state, nil
 }
 
-// Setting is a setting of the configuration as it is in force.
-type Setting struct {
-	Path   string `json:"path,omitempty" doc:"Its place in the file"`
-	Flag   string `json:"flag"`
-	Value  string `json:"value" doc:"Without passwords"`
-	Origin string `json:"origin" doc:"The flag, variable or place in the file that set it, or default"`
-}
-
-// Config tells every setting that is in force, without passwords.
-func (s *Service) Config(ctx context.Context) ([]Setting, error) {
+// Config tells every value of the configuration that counts, without passwords.
+func (s *Service) Config(ctx context.Context) ([]config.Shown, error) {
 	if _, err := wholly(ctx, serve.RoleAdmin); err != nil {
 		return nil, err
 	}
-	list := []Setting{}
-	for _, setting := range config.Settings() {
-		list = append(list, Setting{
-			Path: setting.Path, Flag: setting.Flag, Value: s.o.Redact(setting.Value(s.o.Config)),
-			Origin: s.o.Config.Origin(setting.Path),
-		})
+	list := s.o.Config.Show(true)
+	for i := range list {
+		list[i].Value = s.o.Redact(list[i].Value)
 	}
 	return list, nil
 }

@@ -94,8 +94,9 @@ func TestAPI_EveryRouteAsksWhoAndWhatFor(t *testing.T) {
 				}
 			}
 			if method != http.MethodGet { // what a page of another site sends with the cookie of a browser
-				f.refused(http.StatusForbidden, "cross_origin", "admin", method, whole.path, whole.body, "Sec-Fetch-Site", "cross-site")
-				f.refused(http.StatusForbidden, "cross_origin", "admin", method, whole.path, whole.body, "Origin", "https://example.com")
+				for name, value := range map[string]string{"Sec-Fetch-Site": "cross-site", "Origin": "https://example.com"} {
+					f.refused(http.StatusForbidden, "cross_origin", "admin", method, whole.path, whole.body, name, value)
+				}
 			}
 			if after := f.state(); after != before {
 				t.Fatalf("%s %s changed something:\n%s\nwas:\n%s", method, path, after, before)

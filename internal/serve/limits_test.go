@@ -311,7 +311,8 @@ func TestTokens_DoNoMoreThanTheyAreFor(t *testing.T) {
 	}
 	sum := all[:0] + strings.Repeat("0", 64)
 	for _, wrong := range []string{
-		"auditor:" + sum, "viewer:" + sum + ":filter.a=b", "admin:" + sum + ":pipeline=a", "query:" + sum + ":nonsense=1", "query:" + sum + ":pipeline=",
+		"auditor:" + sum, "viewer:" + sum + ":filter.a=b", "admin:" + sum + ":pipeline=a", "query:" + sum + ":nonsense=1",
+		"query:" + sum + ":pipeline=",
 		"embed:" + sum + ":pipeline=a", "query:" + sum + ":%zz", "query:" + sum + ":database_role=a&database_role=b",
 	} {
 		write(t, path+"2", "app:"+wrong+"\n")
