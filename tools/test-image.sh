@@ -580,9 +580,10 @@ same_layers() {
   done
   if cmp "$work"/layers.*; then return; fi
   for name in embedsidecar embedsidecar-again; do
-    podman save --output "$work/save.tar" "$name:$1"
+    rm -f "$work/save.tar"
+    podman save --quiet --output "$work/save.tar" "$name:$1" || return 1
     mkdir -p "$work/files.$name" && tar xf "$work/save.tar" -C "$work/files.$name"
-    for of in "$work/files.$name"/*.tar; do tar tvf "$of"; done | sort >"$work/list.$name"
+    for of in "$work/files.$name"/*.tar; do tar --full-time -tvf "$of"; done | sort >"$work/list.$name"
   done
   diff "$work"/list.*
   return 1
