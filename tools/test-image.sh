@@ -131,6 +131,7 @@ static() {
   for image in ${IMAGES:-core onnx}; do
     check "$image: neither shell nor package manager" no_shell "$image"
     check "$image: no other user than 10001" test "$(podman image inspect --format '{{.User}}' "embedsidecar:$image")" = 10001:10001
+    check "$image: the label created is the commit's time" labelled "$image" created "$(date --utc --date "@$(git log -1 --format=%ct)" +%Y-%m-%dT%H:%M:%SZ)"
     check "$image: the label revision is the commit" labelled "$image" revision "${REVISION:-$(git rev-parse HEAD)}"
     check "$image: a bill of materials" lists_modules "$image"
     say "       embedsidecar:$image has $(($(bytes "$image") / 1000)) kB, $(($(podman save "embedsidecar:$image" | gzip -6 | wc -c) / 1000)) kB compressed"
