@@ -55,17 +55,6 @@ func (r *routing) pipelines() []*pipeline.Pipeline {
 	}, func(a, b *pipeline.Pipeline) int { return cmp.Compare(a.ID, b.ID) })
 }
 
-// waitsByMessage is the server's version from which on somebody who waits within a transaction can be heard: a logical
-// message that belongs to none reaches the slot at once. Before, it waits in memory until somebody commits.
-const waitsByMessage = 170000
-
-// needsMarks reports whether write-backs come back through the slot, and are to be known by their marks. Before
-// waitsByMessage only then logical messages, which anybody may write, are asked for.
-func (s *Stream) needsMarks() bool {
-	return !s.o.IgnoreMarks && slices.ContainsFunc(s.routes.Load().pipelines(),
-		func(p *pipeline.Pipeline) bool { return p.InSource() })
-}
-
 // definition is a digest of what changes of a pipeline's table are judged by, and what the catalogue may change
 // without init: the generation does not tell of that. The key is not part of it: without the one that was set up no
 // change is judged at all, each asks for a scan.

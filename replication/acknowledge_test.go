@@ -36,20 +36,6 @@ func TestSetPipelines_KeepsWhatWasKnownOfALockedTable(t *testing.T) {
 	}
 }
 
-func TestNeedsMarks_WhereAVectorComesBackThroughTheSlot(t *testing.T) {
-	t.Parallel()
-	column := pipeline.Pipeline{ID: 1, OID: 1, Spec: pipeline.Spec{IntoColumn: "embedding"}}
-	table := pipeline.Pipeline{ID: 2, OID: 2, Spec: pipeline.Spec{IntoTable: "docs_embedding"}}
-	if stream(table).needsMarks() || !stream(table, column).needsMarks() {
-		t.Error("marks are for columns, and for nothing else")
-	}
-	s := stream(column)
-	s.o.IgnoreMarks = true
-	if s.needsMarks() {
-		t.Error("marks that are not to be believed are asked for")
-	}
-}
-
 // What the catalogue may change of a pipeline without init must be told apart; what it may not, need not.
 func TestAcknowledgement_TellsWhatChangesAreJudgedBy(t *testing.T) {
 	t.Parallel()

@@ -48,7 +48,7 @@ type lookout interface {
 	failed(ctx context.Context) // after an error of either
 }
 
-// keepLooking looks until a look finds a gap, or that marks are needed, or too many fail.
+// keepLooking looks until a look finds a gap, or too many fail.
 func (ses *session) keepLooking(ctx context.Context, w lookout) error {
 	const (
 		tries = 10 // a look that fails ends the session only when it fails time after time: the stream itself may be well
@@ -59,9 +59,6 @@ func (ses *session) keepLooking(ctx context.Context, w lookout) error {
 		err := w.look(ctx)
 		if gap, ok := errors.AsType[*gapError](err); ok {
 			return gap
-		}
-		if err == nil && !ses.marks && s.needsMarks() {
-			return errMarks
 		}
 		if err == nil {
 			failed = 0

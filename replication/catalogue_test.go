@@ -170,17 +170,13 @@ func TestWatch_BearsLooksThatFailNowAndThen(t *testing.T) {
 	}
 }
 
-func TestWatch_EndsTheSessionThatLacksMarks(t *testing.T) {
+func TestWatch_LooksUntilItIsToldToStop(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		s := stream(pipeline.Pipeline{ID: 1, OID: 1, Spec: pipeline.Spec{IntoColumn: "embedding"}})
 		l := &lookouts{answers: func(int) error { return nil }}
-		if err := (&session{s: s}).keepLooking(t.Context(), l); !errors.Is(err, errMarks) {
-			t.Errorf("got %v, want a stream with marks", err)
-		}
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		defer cancel()
-		err := (&session{s: s, marks: true}).keepLooking(ctx, l)
+		err := (&session{s: stream()}).keepLooking(ctx, l)
 		if !errors.Is(err, context.DeadlineExceeded) || l.looked < 10 {
 			t.Errorf("%v after %d looks, want that it looks until it is told to stop", err, l.looked)
 		}

@@ -125,3 +125,35 @@ func TestWait_AMessageHasThePositionStored(t *testing.T) {
 		}
 	}
 }
+
+// A question is handed on where it stands between transactions and belongs to none; nothing else is.
+func TestAsk_AMessageIsHandedOn(t *testing.T) {
+	for name, c := range map[string]struct {
+		transactional bool
+		prefix        string
+		tx            *transaction
+		handed        bool
+	}{
+		"a question":             {prefix: mark.Ask, handed: true},
+		"of a transaction":       {prefix: mark.Ask, transactional: true},
+		"within a transaction":   {prefix: mark.Ask, tx: &transaction{}},
+		"of another application": {prefix: "outbox"},
+	} {
+		var handed []byte
+		ses := &session{
+			s:      New(Options{Log: slog.New(slog.DiscardHandler), Asked: func(content []byte) { handed = content }}),
+			buffer: newBuffer(), tx: c.tx,
+		}
+		ses.logicalMessage(t.Context(), &pglogrepl.LogicalDecodingMessage{
+			LSN: 50, Transactional: c.transactional, Prefix: c.prefix, Content: []byte("what?"),
+		})
+		if (string(handed) == "what?") != c.handed {
+			t.Errorf("%s: %q is handed on", name, handed)
+		}
+		if got := ses.buffer.take(); got.hurry || got.upTo != 0 || len(got.changes)+len(got.scans) > 0 {
+			t.Errorf("%s: it moves the checkpoint", name)
+		}
+	}
+	ses := &session{s: New(Options{Log: slog.New(slog.DiscardHandler)}), buffer: newBuffer()}
+	ses.logicalMessage(t.Context(), &pglogrepl.LogicalDecodingMessage{Prefix: mark.Ask}) // nobody answers
+}

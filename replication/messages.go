@@ -73,6 +73,12 @@ func (ses *session) logicalMessage(ctx context.Context, m *pglogrepl.LogicalDeco
 		ses.waitedFor(m.LSN)
 		return
 	}
+	if !m.Transactional && ses.tx == nil && m.Prefix == mark.Ask {
+		if ses.s.o.Asked != nil {
+			ses.s.o.Asked(m.Content)
+		}
+		return
+	}
 	if !m.Transactional || ses.tx == nil || m.Prefix != mark.WriteBack || ses.s.o.IgnoreMarks {
 		return
 	}

@@ -27,7 +27,6 @@ type session struct {
 	durable   chan pglogrepl.LSN // the enqueuer tells the reader
 	relations map[uint32]*relation
 	tx        *transaction
-	marks     bool      // logical messages are asked for
 	hurried   time.Time // when the last of them was heeded that asks for a position
 	skip      bool      // the transaction being decoded was handled before a restart
 	pos       position
@@ -74,14 +73,13 @@ func (s *Stream) session(ctx context.Context) error {
 			return s.o.Queue.Enqueue(ctx, s.o.DB, b)
 		},
 	}
-	ses.marks = s.needsMarks() || st.Version >= waitsByMessage
 	if ses.feedback, err = s.feedbackInterval(ctx); err != nil {
 		return err
 	}
 	err = pglogrepl.StartReplication(ctx, conn, database.Quote(s.o.Slot), st.Checkpoint, pglogrepl.StartReplicationOptions{
 		Mode: pglogrepl.LogicalReplication,
 		PluginArgs: []string{
-			"proto_version '1'", fmt.Sprintf("messages '%t'", ses.marks), "publication_names '" +
+			"proto_version '1'", "messages 'true'", "publication_names '" +
 				strings.ReplaceAll(database.Quote(st.Publication), "'", "''") + "'",
 		},
 	})

@@ -42,6 +42,9 @@ type Options struct {
 	Failover bool
 	// Direct works changes at once that need no task; nil: all are enqueued.
 	Direct func(ctx context.Context, epoch int64, changes []queue.Change) (Directed, error)
+	// Asked is given the content of each message by which somebody asks for a vector. It returns at once, and keeps
+	// nothing of what it is given. nil: nobody answers.
+	Asked  func(content []byte)
 	Repair func(ctx context.Context) error // makes a missing publication again, if the role may; nil: never
 	// called before each session: hands in the pipelines as they are now; may be nil
 	Prepare      func(ctx context.Context) error
@@ -159,9 +162,6 @@ func (e *gapError) Error() string { return e.reason }
 // errStandby means that another sidecar holds the slot.
 var errStandby = errors.New("the slot is active elsewhere")
 
-// errMarks means that the stream must begin again, with the logical messages that it has left out.
-var errMarks = errors.New("a pipeline writes to a column now: its marks are needed")
-
 // Run streams until ctx ends, through reconnects, standing by while another sidecar holds the slot. It returns nil
 // when asked to stop, or a *FatalError.
 func (s *Stream) Run(ctx context.Context) error {
@@ -197,8 +197,6 @@ func (s *Stream) Run(ctx context.Context) error {
 				break
 			}
 			s.stats.Trouble.Store(nil)
-			continue
-		case errors.Is(err, errMarks):
 			continue
 		case errors.Is(err, errStandby), errors.Is(err, queue.ErrEpochLost):
 			s.stats.Trouble.Store(nil)

@@ -46,7 +46,6 @@ func TestRun_AnswersTheEndOfASession(t *testing.T) {
 		"the connection broke":       {lost, 200 * time.Millisecond, false, true, 1, 0},
 		"another one streams":        {errStandby, 4 * time.Second, true, false, 0, 0},
 		"another one took over":      {queue.ErrEpochLost, 4 * time.Second, true, false, 0, 0},
-		"marks are needed":           {errMarks, time.Millisecond, false, true, 0, 0},
 		"something is missing":       {&gapError{"the slot does not exist"}, time.Millisecond, false, true, 0, 1},
 		"a server that does not say": {shutdown, 200 * time.Millisecond, false, true, 1, 0},
 	} {

@@ -1,0 +1,64 @@
+package mark
+
+import (
+	"crypto/hmac"
+	"crypto/sha256"
+	"encoding/binary"
+	"errors"
+	"unicode/utf8"
+)
+
+// Ask is the prefix of the logical message, in no transaction, by which a session asks for the vector of a text; its
+// content is a question.
+const Ask = "embedsidecar.ask"
+
+// LongestQuestion is how many bytes the text of a question may have.
+const LongestQuestion = 32 << 10
+
+// A Question is a text whose vector a session waits for that has called embedsidecar.embed, search or ask.
+type Question struct {
+	ID       [sha256.Size]byte // of pipeline, role and text: the same question has the same
+	Pipeline int32
+	Role     uint32 // that has logged in
+	Until    int64  // when nobody waits for the answer any more: microseconds since 1970, by the server's clock
+	Text     string
+}
+
+// ErrNoQuestion means that a message was not made by our functions: anybody may write what looks like a question.
+var ErrNoQuestion = errors.New("not a question of this installation")
+
+// QuestionKey returns the key that questions are signed with. It is not that of marks, though made of the same secret:
+// whoever may ask has texts of his own signed.
+func QuestionKey(secret []byte) []byte {
+	sum := sha256.Sum256(append([]byte(Ask), secret...))
+	return sum[:]
+}
+
+// ReadQuestion reads the content of a message, as embedsidecar.put in sql/migrations/0004_search.sql writes it: a
+// version, the HMAC of what follows, pipeline, role, time and text. It returns ErrNoQuestion for anything else.
+func ReadQuestion(key, content []byte) (Question, error) {
+	const (
+		pipelineAt = 1 + sha256.Size
+		untilAt    = pipelineAt + 8
+		textAt     = untilAt + 8
+	)
+	if len(content) < textAt || len(content) > textAt+LongestQuestion || content[0] != 1 {
+		return Question{}, ErrNoQuestion
+	}
+	mac := hmac.New(sha256.New, key)
+	mac.Write(content[pipelineAt:])
+	if !hmac.Equal(mac.Sum(nil), content[1:pipelineAt]) || !utf8.Valid(content[textAt:]) {
+		return Question{}, ErrNoQuestion
+	}
+	q := Question{
+		Pipeline: int32(binary.BigEndian.Uint32(content[pipelineAt:])), //nolint:gosec // an identity column, as it was signed
+		Role:     binary.BigEndian.Uint32(content[pipelineAt+4:]),
+		Until:    int64(binary.BigEndian.Uint64(content[untilAt:])), //nolint:gosec // a time, as it was signed
+		Text:     string(content[textAt:]),
+	}
+	id := sha256.New()
+	id.Write(content[pipelineAt:untilAt])
+	id.Write(content[textAt:])
+	id.Sum(q.ID[:0])
+	return q, nil
+}
