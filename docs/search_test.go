@@ -201,7 +201,7 @@ func TestSearching(t *testing.T) {
 	if got := [...]int{
 		len(blocks(paper, "sh")), len(blocks(paper, "python")), len(blocks(paper, "json")),
 		len(blocks(paper, "sql")), len(blocks(paper, "yaml")),
-	}; got != [...]int{3, 1, 1, 1, 1} {
+	}; got != [...]int{3, 1, 1, 4, 1} {
 		t.Fatalf("search.md has other blocks than this test knows: %v of sh, python, json, sql and yaml", got)
 	}
 	for _, flags := range []string{"--into-type halfvec", "--index hnsw"} {
@@ -221,6 +221,7 @@ func TestSearching(t *testing.T) {
 	}
 	r.words(paper)
 	r.has(r.sh("embedsidecar status"), "hnsw")
+	r.bySQL()
 
 	create, serve, _ := strings.Cut(r.only("search.md", "sh", "token="), "\n")
 	token := strings.TrimSpace(r.sh(create + `; printf %s "$token"`))
@@ -246,6 +247,20 @@ func TestSearching(t *testing.T) {
 	r.has(r.sh("embedsidecar token list --tokens-file tokens"), "app")
 	r.sh("embedsidecar token revoke app --tokens-file tokens")
 	r.answers(http.StatusUnauthorized, http.MethodGet, url+"/v1/models", token, "")
+}
+
+// bySQL searches by SQL while a sidecar runs. The procedure comes first: with it the rest works on every version.
+func (r *reader) bySQL() {
+	r.t.Helper()
+	_, stop := r.start("embedsidecar run", "pipeline at work", "pipeline")
+	defer stop()
+	for _, begin := range []string{"CALL embedsidecar.ask", "SELECT * FROM embedsidecar.search", "SELECT id FROM"} {
+		sql := strings.ReplaceAll(r.only("search.md", "sql", begin), "::vector)", "::halfvec)") // as the destination is
+		out := r.sh(`psql -X -A -t -v ON_ERROR_STOP=1 "$EMBEDSIDECAR_DATABASE_URL" <<'EOF'` + "\n" + sql + "EOF")
+		if n := strings.Count(out, "\n"); n < 5 {
+			r.t.Errorf("%s found %d rows:\n%s", sql, n, out)
+		}
+	}
 }
 
 // words makes the index that search.md shows, and finds it to be the one that the program proposes.

@@ -1,7 +1,8 @@
 -- Least privilege for `embedsidecar run`: a role that works (reads the sources, writes only what is ours, and cannot replicate), and a role that
 -- streams (may replicate, and may read no table). `embedsidecar run --database-url` takes the first, `--stream-url` the second.
--- Beside them two groups, for people and programs that look and act by SQL (docs/sql.md): embedsidecar_reader reads the views and nothing else,
--- embedsidecar_operator may also pause, resume, retry and the like. GRANT embedsidecar_reader TO somebody;
+-- Beside them groups, for people and programs that look and act by SQL (docs/sql.md): embedsidecar_reader reads the views and nothing else,
+-- embedsidecar_operator may also pause, resume, retry and the like; and embedsidecar_searcher, for applications that search by SQL
+-- (docs/search.md): its members have texts embedded, and find rows of tables that they may read anyway. GRANT embedsidecar_reader TO somebody;
 -- Run it as the owner of the source tables and of the schema embedsidecar, after `embedsidecar init`, and again whenever you like: what
 -- is there already stays. CREATE ROLE ... REPLICATION takes a superuser, or from PostgreSQL 16 on CREATEROLE and REPLICATION.
 DO $embedsidecar$ BEGIN
@@ -19,6 +20,10 @@ EXCEPTION WHEN duplicate_object THEN NULL;
 END $embedsidecar$;
 DO $embedsidecar$ BEGIN
     CREATE ROLE embedsidecar_operator NOLOGIN;
+EXCEPTION WHEN duplicate_object THEN NULL;
+END $embedsidecar$;
+DO $embedsidecar$ BEGIN
+    CREATE ROLE embedsidecar_searcher NOLOGIN;
 EXCEPTION WHEN duplicate_object THEN NULL;
 END $embedsidecar$;
 
@@ -45,8 +50,8 @@ ALTER ROLE embedsidecar_run SET idle_in_transaction_session_timeout = '15s';
 
 GRANT USAGE ON SCHEMA embedsidecar TO embedsidecar_run;
 GRANT SELECT ON ALL TABLES IN SCHEMA embedsidecar TO embedsidecar_run;
-GRANT INSERT, UPDATE, DELETE ON embedsidecar.task, embedsidecar.lease, embedsidecar.turn, embedsidecar.ledger, embedsidecar.worker, embedsidecar.route
-    TO embedsidecar_run;
+GRANT INSERT, UPDATE, DELETE ON embedsidecar.task, embedsidecar.lease, embedsidecar.turn, embedsidecar.ledger, embedsidecar.worker, embedsidecar.route,
+    embedsidecar.answer TO embedsidecar_run;
 GRANT INSERT ON embedsidecar.history TO embedsidecar_run;
 GRANT TRUNCATE ON embedsidecar.history_0, embedsidecar.history_1, embedsidecar.history_2, embedsidecar.history_3,
     embedsidecar.history_4, embedsidecar.history_5, embedsidecar.history_6, embedsidecar.history_7 TO embedsidecar_run;
@@ -70,6 +75,13 @@ GRANT EXECUTE ON FUNCTION embedsidecar.pause, embedsidecar.resume, embedsidecar.
 -- For the command line, which looks for the pipelines by their names.
 GRANT SELECT ON embedsidecar.schema_version TO embedsidecar_operator;
 GRANT SELECT (pipeline_id, name, table_schema, table_name, enabled) ON embedsidecar.pipeline TO embedsidecar_operator;
+
+-- Those who search also need SELECT on the key and the vectors of the tables that they search, and on chunks where texts are cut: give it to the
+-- roles that may read these rows. Policies of row-level security hold for them.
+GRANT USAGE ON SCHEMA embedsidecar TO embedsidecar_searcher;
+GRANT EXECUTE ON FUNCTION embedsidecar.search, embedsidecar.neighbours, embedsidecar.search_statement, embedsidecar.embed, embedsidecar.begin_ask, embedsidecar.asked
+    TO embedsidecar_searcher;
+GRANT EXECUTE ON PROCEDURE embedsidecar.ask TO embedsidecar_searcher;
 
 -- A pipeline into a column of the source table:
 --   GRANT SELECT (id, title, body, embedding), UPDATE (embedding) ON public.docs TO embedsidecar_run;

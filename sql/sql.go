@@ -47,23 +47,24 @@ func Queries() []string {
 }
 
 // What the script of Roles calls the roles: the one that works, the one that streams, and the groups of those who read
-// the views and of those who act.
+// the views, of those who act, and of those who search.
 const (
 	RunRole      = "embedsidecar_run"
 	StreamRole   = "embedsidecar_stream"
 	ReaderRole   = "embedsidecar_reader"
 	OperatorRole = "embedsidecar_operator"
+	SearcherRole = "embedsidecar_searcher"
 )
 
 // Roles returns the script that makes the roles, under these names.
-func Roles(run, stream, reader, operator string) string {
+func Roles(run, stream, reader, operator, searcher string) string {
 	b, err := files.ReadFile("roles.sql")
 	if err != nil {
 		panic(err) // compiled in
 	}
 	var pairs []string
 	for usual, name := range map[string]string{
-		RunRole: run, StreamRole: stream, ReaderRole: reader, OperatorRole: operator,
+		RunRole: run, StreamRole: stream, ReaderRole: reader, OperatorRole: operator, SearcherRole: searcher,
 	} {
 		quoted := usual
 		if name != usual {

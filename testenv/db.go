@@ -35,6 +35,7 @@ type Database struct {
 
 	streamRole               string
 	readerRole, operatorRole string
+	searcherRole             string
 }
 
 // Option changes what DB makes.
@@ -263,13 +264,13 @@ func (d *Database) Role(attributes string) string {
 // pipelines need, and the one that streams, which StreamRole tells. It returns the name of the first.
 func (d *Database) RunRole(pipelines ...pipeline.Pipeline) string {
 	d.t.Helper()
-	name, stream, reader, operator := d.nextRole(), d.nextRole(), d.nextRole(), d.nextRole()
-	d.MustExecSuper(sqlfiles.Roles(name, stream, reader, operator))
-	for _, role := range []string{name, stream, reader, operator} {
+	name, stream, reader, operator, searcher := d.nextRole(), d.nextRole(), d.nextRole(), d.nextRole(), d.nextRole()
+	d.MustExecSuper(sqlfiles.Roles(name, stream, reader, operator, searcher))
+	for _, role := range []string{name, stream, reader, operator, searcher} {
 		d.MustExecSuper(fmt.Sprintf("ALTER ROLE %s LOGIN PASSWORD '%s'", role, d.Server.roleWord))
 	}
 	d.mu.Lock()
-	d.streamRole, d.readerRole, d.operatorRole = stream, reader, operator
+	d.streamRole, d.readerRole, d.operatorRole, d.searcherRole = stream, reader, operator, searcher
 	d.mu.Unlock()
 	for _, p := range pipelines {
 		d.Grant(name, p)
@@ -282,6 +283,14 @@ func (d *Database) SQLRoles() (reader, operator string) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return d.readerRole, d.operatorRole
+}
+
+// SearcherRole is the role that may search by SQL and nothing else of ours, as the last RunRole made it. It may log in,
+// and read no table.
+func (d *Database) SearcherRole() string {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.searcherRole
 }
 
 // StreamRole is the role that may replicate and nothing else, as the last RunRole made it.

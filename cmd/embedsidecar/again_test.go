@@ -233,7 +233,8 @@ func TestRoles_LetARoleRunWhatIsSetUp(t *testing.T) {
 	s.run(0, "init", "--pipeline", "docs: title -> embedding", "--pipeline", "docs: title, body -> table docs_embedding")
 	role, stream := s.db.Role(""), s.db.Role("REPLICATION") // with passwords; the script takes them as they are
 	reader, operator := s.db.Role(""), s.db.Role("")
-	flags := []string{"--role", role, "--stream-role", stream, "--reader-role", reader, "--operator-role", operator}
+	flags := []string{"--role", role, "--stream-role", stream, "--reader-role", reader, "--operator-role", operator,
+		"--searcher-role", s.db.Role("")}
 	script, stderr := s.run(0, append([]string{"roles"}, flags...)...)
 	s.has(script, `-- Pipeline "public.docs":`,
 		`GRANT SELECT ("id", "title", "embedding"), UPDATE ("embedding") ON "public"."docs" TO "`+role+`";`)
@@ -277,7 +278,7 @@ func TestRoles_Yes(t *testing.T) {
 	role, stream := s.db.Role(""), s.db.Role("REPLICATION")
 	flags := []string{
 		"roles", "--yes", "--role", role, "--stream-role", stream, "--reader-role", s.db.Role(""), "--operator-role",
-		s.db.Role(""),
+		s.db.Role(""), "--searcher-role", s.db.Role(""),
 	}
 	granted := func() bool {
 		return testenv.Value[bool](s.db,

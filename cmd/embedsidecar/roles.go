@@ -39,6 +39,10 @@ func newRoles() *command {
 				Name: "operator-role", Destination: &c.names.Operator, DefaultText: sqlfiles.OperatorRole,
 				Usage: "`NAME` of the group that may act, too",
 			},
+			&cli.StringFlag{
+				Name: "searcher-role", Destination: &c.names.Searcher, DefaultText: sqlfiles.SearcherRole,
+				Usage: "`NAME` of the group that may search by SQL",
+			},
 			&cli.BoolFlag{
 				Name: "grants", Destination: &c.grants, DisableDefaultText: true,
 				Usage: "print the grants for the pipelines alone",

@@ -14,6 +14,7 @@ var (
 	WALStatuses    = []string{"reserved", "extended", "unreserved", "lost"}
 	TaskStates     = []string{"todo", "in_progress", "retrying", "failed", "cancelled"}
 	FinishOutcomes = []string{"embedded", "reused", "unchanged", "emptied", "removed", "failed"}
+	AskOutcomes    = []string{"answered", "failed", "refused", "expired", "forged"}
 	WriteOutcomes  = []string{"written", "locked", "stale"}
 	EmbedOutcomes  = []string{"ok", "empty", "failed"}
 	WorkerStates   = []string{"idle", "busy"}
@@ -109,6 +110,7 @@ type Source struct {
 	Enqueued        prometheus.Counter
 	Deduplicated    prometheus.Counter
 	Direct          prometheus.Counter // changes without a task
+	Questions       Counters           // by AskOutcomes
 	Workers         Gauges             // by WorkerStates
 	WorkerBusyRatio Gauge
 
@@ -142,6 +144,7 @@ func (m *Metrics) Source(name, slot string) *Source {
 		Enqueued:        v.made.WithLabelValues(name),
 		Deduplicated:    v.joined.WithLabelValues(name),
 		Direct:          v.direct.WithLabelValues(name),
+		Questions:       counters(AskOutcomes, func(o string) prometheus.Counter { return v.questions.WithLabelValues(name, o) }),
 		Workers:         Gauges{Gauge{v.workers, []string{name}}, WorkerStates},
 		WorkerBusyRatio: Gauge{v.busy, []string{name}},
 		metrics:         m,

@@ -33,6 +33,9 @@ func TestP1_StreamAndWorkApart(t *testing.T) {
 	}
 	r.verify()
 
+	// Who streams is asked for vectors of texts, and has no model.
+	newSearcher(t, db, 18).refused(`SELECT embedsidecar.embed('a text')`, "38000", "--role stream")
+
 	// Either may be replaced while the other goes on.
 	stopWork()
 	db.MustExec(`UPDATE docs SET body = body || '?' WHERE id < 10`)

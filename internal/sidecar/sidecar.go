@@ -69,12 +69,13 @@ type Options struct {
 
 // Sidecar runs once.
 type Sidecar struct {
-	o      Options
-	queue  *queue.Queue
-	budget *worker.Budget // of texts in memory
-	stream *replication.Stream
-	reload chan struct{}
-	told   <-chan struct{} // of work for other processes
+	o         Options
+	queue     *queue.Queue
+	budget    *worker.Budget // of texts in memory
+	stream    *replication.Stream
+	questions *questions // texts that sessions ask for; nil before Run
+	reload    chan struct{}
+	told      <-chan struct{} // of work for other processes
 
 	registered atomic.Pointer[registration]
 	markKey    []byte
@@ -201,17 +202,19 @@ func (s *Sidecar) Run(ctx context.Context) error {
 
 	g, gctx := errgroup.WithContext(ctx)
 	if !s.o.NoStream {
+		qs := newQuestions(s.markKey)
 		stream := replication.New(replication.Options{
 			Slot: s.o.Slot, Queue: s.queue, DB: s.o.Direct, Dial: s.o.Dial, MarkKey: s.markKey, Log: s.o.Log,
 			StopOnLost: s.o.StopOnLost, Failover: s.o.Failover, Repair: s.o.Repair, OnCatalogue: s.Reload,
 			Prepare: func(ctx context.Context) error { _, err := s.refresh(ctx); return err }, Heartbeat: s.o.Heartbeat,
-			Direct: s.direct(),
+			Direct: s.direct(), Asked: qs.hand,
 		})
 		stream.SetPipelines(pipelines)
 		s.mu.Lock()
-		s.stream = stream
+		s.stream, s.questions = stream, qs
 		s.mu.Unlock()
 		g.Go(func() error { return named("replication", stream.Run(gctx)) })
+		g.Go(func() error { return named("answers", s.answers(gctx, qs)) })
 	}
 	switch {
 	case s.o.NoWork:

@@ -113,6 +113,20 @@ func (c *collector) follow(s *sidecar.Sidecar, snapshot func() Snapshot, work, s
 			return 0
 		})
 	}
+	for outcome, field := range map[string]func(*sidecar.Asked) *atomic.Int64{
+		"answered": func(a *sidecar.Asked) *atomic.Int64 { return &a.Answered },
+		"failed":   func(a *sidecar.Asked) *atomic.Int64 { return &a.Failed },
+		"refused":  func(a *sidecar.Asked) *atomic.Int64 { return &a.Refused },
+		"expired":  func(a *sidecar.Asked) *atomic.Int64 { return &a.Expired },
+		"forged":   func(a *sidecar.Asked) *atomic.Int64 { return &a.Forged },
+	} {
+		c.metrics.Follow(c.source.Questions.At(outcome), func() int64 {
+			if stats := s.Asked(); stats != nil {
+				return field(stats).Load()
+			}
+			return 0
+		})
+	}
 	pipelines := func() []sidecar.State { return snapshot().Pipelines }
 	c.metrics.BeforeGather(func() {
 		now := snapshot()

@@ -1,5 +1,5 @@
-// Package roles writes and runs the SQL for the two roles that a sidecar needs, one works, one streams, and for the two
-// of those who look and act by SQL.
+// Package roles writes and runs the SQL for the two roles that a sidecar needs, one works, one streams, and for
+// those of whoever looks, acts and searches by SQL.
 package roles
 
 import (
@@ -19,15 +19,15 @@ import (
 )
 
 // Roles are the names.
-type Roles struct{ Run, Stream, Reader, Operator string }
+type Roles struct{ Run, Stream, Reader, Operator, Searcher string }
 
 // Named returns roles with the usual names in place of those that are "". Names that a script cannot hold are refused.
 func Named(r Roles) (Roles, error) {
 	r = Roles{
 		cmp.Or(r.Run, sqlfiles.RunRole), cmp.Or(r.Stream, sqlfiles.StreamRole), cmp.Or(r.Reader, sqlfiles.ReaderRole),
-		cmp.Or(r.Operator, sqlfiles.OperatorRole),
+		cmp.Or(r.Operator, sqlfiles.OperatorRole), cmp.Or(r.Searcher, sqlfiles.SearcherRole),
 	}
-	for _, name := range []string{r.Run, r.Stream, r.Reader, r.Operator} {
+	for _, name := range []string{r.Run, r.Stream, r.Reader, r.Operator, r.Searcher} {
 		if strings.ContainsAny(name, "\x00\r\n") || strings.Contains(name, "$embedsidecar$") {
 			return r, problem.New(problem.Usage, fmt.Errorf("%q is no name for a role in a script", name))
 		}
@@ -36,7 +36,9 @@ func Named(r Roles) (Roles, error) {
 }
 
 // Script makes the roles. It may be run again.
-func (r Roles) Script() string { return sqlfiles.Roles(r.Run, r.Stream, r.Reader, r.Operator) }
+func (r Roles) Script() string {
+	return sqlfiles.Roles(r.Run, r.Stream, r.Reader, r.Operator, r.Searcher)
+}
 
 // Grants is the script of what the role that works needs for each pipeline that is set up.
 func (r Roles) Grants(ctx context.Context, pool *pgxpool.Pool) (string, error) {

@@ -1,0 +1,196 @@
+package sidecar
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/embedsidecar/embedsidecar/embed"
+	"github.com/embedsidecar/embedsidecar/internal/database"
+	"github.com/embedsidecar/embedsidecar/internal/pipeline"
+	sqlfiles "github.com/embedsidecar/embedsidecar/sql"
+)
+
+// Asked returns what became of questions; nil before Run.
+func (s *Sidecar) Asked() *Asked {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.questions == nil {
+		return nil
+	}
+	return &s.questions.stats
+}
+
+// answers embeds the texts that sessions have asked for, ahead of bulk work, and tells them. Whoever is not told asks
+// again before long, this sidecar or the next that streams.
+func (s *Sidecar) answers(ctx context.Context, qs *questions) error {
+	const sweep = time.Minute
+	var (
+		work sync.WaitGroup
+		left atomic.Bool // answers are there that must be swept one day
+	)
+	defer work.Wait()
+	sweeps := time.NewTicker(sweep)
+	defer sweeps.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-sweeps.C:
+			if left.Load() {
+				s.sweepAnswers(ctx, &left)
+			}
+		case <-qs.ready:
+		}
+		for a, ok := qs.take(); ok; a, ok = qs.take() {
+			left.Store(true)
+			work.Go(func() {
+				defer qs.done(a)
+				if err := s.answer(ctx, qs, a); err != nil && ctx.Err() == nil {
+					s.o.Log.WarnContext(ctx, "questions asked by SQL not answered", "questions", len(a.questions), "error", err)
+				}
+			})
+		}
+	}
+}
+
+// answerLimit is how long answering may take: nobody waits for longer.
+const answerLimit = time.Minute
+
+// answer answers questions about one pipeline.
+func (s *Sidecar) answer(ctx context.Context, qs *questions, a asked) error {
+	ctx, cancel := context.WithTimeout(ctx, answerLimit)
+	defer cancel()
+	if a.refused != nil {
+		problems := make([]string, len(a.refused))
+		for i := range problems {
+			problems[i] = fmt.Sprintf("too many texts: a role may ask for %d a second, and for %d at a time", askRate, mostOfARole)
+		}
+		return s.tell(ctx, a.refused, make([]string, len(a.refused)), problems)
+	}
+	began := time.Now()
+	ids, until := make([]questionID, len(a.questions)), make([]int64, len(a.questions))
+	for i, q := range a.questions {
+		ids[i], until[i] = q.ID, q.Until
+	}
+	wanted, err := database.Collect(ctx, s.o.Pool, "wanted_questions", pgx.RowTo[int],
+		pgx.StrictNamedArgs{"questions": bytesOf(ids), "until": until})
+	if err != nil {
+		return fmt.Errorf("look which are still wanted: %w", err)
+	}
+	qs.stats.Expired.Add(int64(len(ids) - len(wanted)))
+	if len(wanted) == 0 {
+		return nil
+	}
+	asked, texts := make([]questionID, len(wanted)), make([]string, len(wanted))
+	for i, place := range wanted {
+		asked[i], texts[i] = ids[place-1], a.questions[place-1].Text
+	}
+	vectors, problems := s.vectorsOf(ctx, a.pipeline, texts)
+	failed := 0
+	for _, problem := range problems {
+		if problem != "" {
+			failed++
+		}
+	}
+	qs.stats.Failed.Add(int64(failed))
+	qs.stats.Answered.Add(int64(len(texts) - failed))
+	s.o.Log.DebugContext(ctx, "texts asked for by SQL embedded", "pipeline_id", a.pipeline, "texts", len(texts),
+		"failed", failed, "took_seconds", time.Since(began).Seconds())
+	return s.tell(ctx, asked, vectors, problems)
+}
+
+// vectorsOf embeds texts by which to search a pipeline. For each it returns its vector as pgvector reads it, or why
+// there is none.
+func (s *Sidecar) vectorsOf(ctx context.Context, id int32, texts []string) (vectors, problems []string) {
+	vectors, problems = make([]string, len(texts)), make([]string, len(texts))
+	p, results, err := s.embedQueries(ctx, id, texts)
+	for i := range texts {
+		switch {
+		case err != nil:
+			problems[i] = s.shown(err)
+		case results[i].Empty:
+			problems[i] = "the text holds nothing to embed"
+		case results[i].Err != nil:
+			problems[i] = "the embedder fails on this text"
+		default:
+			vectors[i] = pipeline.VectorText(p.Stored == pipeline.StoredSparse, p.Dims, results[i].Vector)
+		}
+	}
+	return vectors, problems
+}
+
+func (s *Sidecar) embedQueries(ctx context.Context, id int32, texts []string) (p pipeline.Pipeline,
+	results []embed.Result, err error,
+) {
+	for _, state := range s.States() {
+		if state.Pipeline.ID == id {
+			p = state.Pipeline
+		}
+	}
+	if p.ID != id {
+		return p, nil, errors.New("the sidecar that streams does not know the pipeline yet")
+	}
+	if s.o.NoWork {
+		return p, nil, errors.New("the sidecar that streams embeds nothing (run --role stream): one that does both can answer")
+	}
+	service, err := s.serviceFor(ctx, p)
+	if err != nil {
+		return p, nil, fmt.Errorf("the embedder cannot be started: %w", err)
+	}
+	d, err := service.Describe(ctx)
+	if err != nil {
+		return p, nil, fmt.Errorf("the embedder does not say what it is: %w", err)
+	}
+	if !p.MadeBy(d) {
+		return p, nil, errors.New("the embedder is not the one that the pipeline's vectors were made with")
+	}
+	if results, err = service.Ask(ctx, embed.Query, texts); err != nil {
+		return p, nil, fmt.Errorf("the embedder gives no answer: %w", err)
+	}
+	return p, results, nil
+}
+
+// tell stores answers where those who asked look for them.
+func (s *Sidecar) tell(ctx context.Context, ids []questionID, vectors, problems []string) error {
+	_, err := s.o.Pool.Exec(ctx, sqlfiles.Query("write_answers"), pgx.StrictNamedArgs{
+		"questions": bytesOf(ids), "vectors": orNull(vectors), "problems": orNull(problems),
+	})
+	if err != nil {
+		return fmt.Errorf("store answers: %w", err)
+	}
+	return nil
+}
+
+// sweepAnswers takes away old answers. It is tried again while some are left.
+func (s *Sidecar) sweepAnswers(ctx context.Context, left *atomic.Bool) {
+	left.Store(false) // what is written from here on sets it again
+	var some bool
+	if err := s.o.Pool.QueryRow(ctx, sqlfiles.Query("sweep_answers")).Scan(&some); err != nil || some {
+		left.Store(true)
+	}
+}
+
+func bytesOf(ids []questionID) [][]byte {
+	list := make([][]byte, len(ids))
+	for i := range ids {
+		list[i] = ids[i][:]
+	}
+	return list
+}
+
+// orNull has NULL in place of "".
+func orNull(texts []string) []*string {
+	list := make([]*string, len(texts))
+	for i := range texts {
+		if texts[i] != "" {
+			list[i] = &texts[i]
+		}
+	}
+	return list
+}

@@ -1,0 +1,88 @@
+package queue_test
+
+import (
+	"testing"
+
+	"github.com/embedsidecar/embedsidecar/testenv"
+)
+
+// Searching by SQL: who may, and that what is given wrongly is refused clearly, before anybody is asked.
+func TestSQL_Searcher(t *testing.T) {
+	t.Parallel()
+	testenv.EachMajor(t, func(t *testing.T, major int) {
+		t.Helper()
+		f := newFixture(t, testenv.Major(major))
+		f.db.RunRole()
+		readerRole, operatorRole := f.db.SQLRoles()
+		for _, role := range []string{readerRole, operatorRole, f.db.Role("")} {
+			who := newPerson(t, f.db, role)
+			for _, sql := range []string{
+				`SELECT embedsidecar.embed('x')`, `SELECT * FROM embedsidecar.search('docs', 'x')`, `CALL embedsidecar.ask('docs', 'x')`,
+				`SELECT * FROM embedsidecar.neighbours('docs', '[1,2,3]')`, `SELECT * FROM embedsidecar.answer`,
+			} {
+				who.refused(sql, "42501")
+			}
+		}
+		searcher := newPerson(t, f.db, f.db.SearcherRole())
+		for _, sql := range []string{
+			`SELECT * FROM embedsidecar.answer`, `SELECT * FROM embedsidecar.status`, `SELECT mark_key FROM embedsidecar.installation`,
+			`SELECT embedsidecar.sign('x')`, `SELECT embedsidecar.put('x', '1 s')`, `SELECT * FROM embedsidecar.question('x', 'docs', 'x', '1 s')`,
+			`SELECT embedsidecar.answer_of('x', 'x', now())`, `SELECT embedsidecar.nobody_answers('x', 'slot', NULL)`,
+		} {
+			searcher.refused(sql, "42501")
+		}
+		nobody, within := "55000", "no sidecar runs"
+		if major < 17 {
+			nobody, within = "0A000", "CALL embedsidecar.ask"
+		}
+		for _, c := range []struct{ sql, state, word string }{
+			{`SELECT embedsidecar.embed('x')`, nobody, within},
+			{`SELECT * FROM embedsidecar.search('docs', 'x')`, nobody, within},
+			{`CALL embedsidecar.ask('docs', 'x')`, "55000", "no sidecar runs"},
+			{`SELECT embedsidecar.embed(NULL)`, "22004", "give a text"},
+			{`SELECT embedsidecar.embed(repeat('x', 32769))`, "54000", "32769 bytes"},
+			{`SELECT embedsidecar.embed(repeat('x', 100000000))`, "54000", "32768 are possible"},
+			{`SELECT embedsidecar.embed('x', 'dosc')`, "42704", "there are: docs"},
+			{`SELECT embedsidecar.embed('x', 'docs', '0')`, "22023", "1 minute"},
+			{`SELECT embedsidecar.embed('x', 'docs', '-1 s')`, "22023", "1 minute"},
+			{`SELECT embedsidecar.embed('x', 'docs', '61 s')`, "22023", "1 minute"},
+			{`SELECT embedsidecar.embed('x', 'docs', NULL)`, "22023", "1 minute"},
+			{`SELECT * FROM embedsidecar.search('docs', 'x', 0)`, "22023", "1 to 10000"},
+			{`SELECT * FROM embedsidecar.search('docs', 'x', -1)`, "22023", "1 to 10000"},
+			{`SELECT * FROM embedsidecar.search('docs', 'x', 2147483647)`, "22023", "1 to 10000"},
+			{`SELECT * FROM embedsidecar.search('docs', 'x', NULL)`, "22023", "1 to 10000"},
+			{`SELECT * FROM embedsidecar.search('docs', NULL)`, "22004", "give a text"},
+			{`SELECT * FROM embedsidecar.search(NULL, 'x')`, "22004", "name a pipeline"},
+			{`SELECT * FROM embedsidecar.search($$'; DROP TABLE docs; --$$, 'x')`, "42704", "there is no pipeline"},
+			{`SELECT * FROM embedsidecar.neighbours('docs', NULL)`, "22004", "a vector"},
+			{`SELECT * FROM embedsidecar.neighbours('docs', '[1,2,3]', 10001)`, "22023", "1 to 10000"},
+			{`SELECT * FROM embedsidecar.neighbours('docs', '[1,2,3]')`, "55000", "not where they were"},
+			{`CALL embedsidecar.ask('docs', 'x', '0')`, "22023", "1 minute"},
+			{`BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT embedsidecar.embed('x')`, "55000", "READ COMMITTED"},
+			{`ROLLBACK; BEGIN ISOLATION LEVEL SERIALIZABLE; SELECT * FROM embedsidecar.search('docs', 'x')`, "55000", "READ COMMITTED"},
+			{`ROLLBACK; BEGIN; CALL embedsidecar.ask('docs', 'x')`, "55000", "no sidecar runs"},
+		} {
+			searcher.refused(c.sql, c.state, c.word)
+		}
+		if _, err := searcher.conn.Exec(t.Context(), "ROLLBACK"); err != nil {
+			t.Fatal(err)
+		}
+		f.db.MustExec(`UPDATE embedsidecar.pipeline SET status = 'misconfigured', status_detail = 'a column is gone'`)
+		searcher.refused(`SELECT embedsidecar.embed('x', 'docs')`, "55000", "misconfigured: a column is gone")
+		// An answer that is there is taken wherever it is asked for, and no other's.
+		f.db.MustExec(`UPDATE embedsidecar.pipeline SET status = 'active'`)
+		f.db.MustExecSuper(`INSERT INTO embedsidecar.answer (question, vector) SELECT sha256(int4send(p.pipeline_id) || oidsend(r.oid) || convert_to('x', 'UTF8')), '[1,2,3]'
+			FROM embedsidecar.pipeline AS p, pg_roles AS r WHERE r.rolname = $1`, f.db.SearcherRole())
+		for _, level := range []string{"READ COMMITTED", "REPEATABLE READ", "SERIALIZABLE READ ONLY"} {
+			if _, err := searcher.conn.Exec(t.Context(), `BEGIN ISOLATION LEVEL `+level); err != nil {
+				t.Fatal(err)
+			}
+			searcher.sees(`SELECT embedsidecar.embed('x'), embedsidecar.embed('x', 'docs')`, "[1,2,3] [1,2,3]")
+			if _, err := searcher.conn.Exec(t.Context(), `COMMIT`); err != nil {
+				t.Fatal(err)
+			}
+		}
+		f.db.MustExecSuper(`UPDATE embedsidecar.answer SET made_at = now() - interval '61 s'`)
+		searcher.refused(`SELECT embedsidecar.embed('x')`, nobody, within)
+	})
+}
