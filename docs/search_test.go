@@ -479,6 +479,7 @@ func TestSQL_ExamplesRun(t *testing.T) {
 	r.sh(`embedsidecar run --once --pipeline 'docs: title, body -> table docs_embedding'`)
 	r.db.RunRole()
 	_, operator := r.db.SQLRoles()
+	r.db.MustExec("GRANT SELECT ON docs TO " + operator)
 	scripts := blocks(read(t, "sql.md"), "sql")
 	if len(scripts) < 4 {
 		t.Fatalf("sql.md shows %d scripts", len(scripts))
@@ -486,7 +487,7 @@ func TestSQL_ExamplesRun(t *testing.T) {
 	for _, script := range scripts {
 		r.sh(`psql -X -v ON_ERROR_STOP=1 -f - "$URL" <<'END'`+"\n"+script+"END\n", "URL="+r.db.URL(operator))
 	}
-	if n := testenv.Value[int](r.db, `SELECT count(*) FROM embedsidecar.audit WHERE role = $1`, operator); n != 9 {
+	if n := testenv.Value[int](r.db, `SELECT count(*) FROM embedsidecar.audit WHERE role = $1`, operator); n != 10 {
 		t.Errorf("%d entries in the audit", n)
 	}
 }

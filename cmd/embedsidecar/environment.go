@@ -26,6 +26,7 @@ type environment struct {
 	stdout, stderr io.Writer
 	environ        []string
 	args           []string // the command's arguments, without flags
+	behind         int      // how many of them, the last ones, stood behind "--"
 	config         *config.Config
 	find           config.Finder
 	log            *slog.Logger
@@ -42,7 +43,7 @@ type environment struct {
 // environment makes what commands see of the world.
 func (p *program) environment(cc *cli.Context, cfg *config.Config, daemon bool) (*environment, error) {
 	env := &environment{
-		stdin: p.stdin, stdout: p.stdout, stderr: p.stderr, args: cc.Args().Slice(), config: cfg,
+		stdin: p.stdin, stdout: p.stdout, stderr: p.stderr, args: cc.Args().Slice(), behind: min(p.line.behind, cc.NArg()), config: cfg,
 		find: config.NewFinder(p.executable, p.environ), redact: p.redact,
 		output: "table", quiet: cc.Bool("quiet"), yes: cc.Bool("yes"), dryRun: cc.Bool("dry-run"),
 		environ: p.environ,

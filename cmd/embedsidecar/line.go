@@ -15,8 +15,9 @@ import (
 // line is a command line taken apart. The flag parser would stop at the first argument, silently take all that follows,
 // flags included, for arguments, and refuse a flag before the command that belongs to the command.
 type line struct {
-	words []string // the command and its arguments
-	flags []flagValue
+	words  []string // the command and its arguments
+	behind int      // how many of them, the last ones, stood behind "--"
+	flags  []flagValue
 }
 
 // flagValue is a flag as it was given: by any of its names, without dashes.
@@ -48,6 +49,7 @@ func apart(args []string, flags map[string]*known) (l line, err error) {
 	for i := 0; i < len(args); i++ {
 		word := args[i]
 		if word == "--" {
+			l.behind = len(args) - i - 1
 			l.words = append(l.words, args[i+1:]...)
 			break
 		}

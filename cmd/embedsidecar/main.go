@@ -49,7 +49,7 @@ func commands() []*command {
 		newRun(), newServe(), newInit(), newCheck(), newUninstall(),
 		newStatus(), newFailed(), newExplain(), newHealthcheck(), newWait(), newVerify(),
 		newFamily("cache", newCacheStats()),
-		newPause(), newResume(), newRetry(), newRescan(), newReembed(),
+		newPause(), newResume(), newDrain(), newBulk(), newRetry(), newRescan(), newReembed(),
 		newFamily("tasks", newTasksList(), newTasksShow(), newTasksExport(), newTasksRetry(), newTasksRequeue(),
 			newTasksCancel(), newTasksDiscard(), newTasksPrioritise()), newAudit(),
 		newSearch(), newSimilar(), newEmbed(),

@@ -17,7 +17,7 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	testscript.Main(leakChecked{m}, map[string]func(){"embedsidecar": main})
+	testscript.Main(leakChecked{m}, map[string]func(){"embedsidecar": main, "loader": loader})
 }
 
 // leakChecked stops the servers of the tests at their end and looks for goroutines that outlive them.

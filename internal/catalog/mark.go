@@ -8,6 +8,8 @@ import "strings"
 const (
 	OurMark   = "embedsidecar:"
 	VectorsOf = OurMark + " vectors of "
+	// a view that somebody has made by embedsidecar.view_sql
+	ViewOf = OurMark + " rows with their vectors"
 )
 
 // MarkOf is the comment on a destination for a source table and an embedder.

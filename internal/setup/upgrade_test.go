@@ -82,6 +82,23 @@ func TestMigrations_KeepTasksAndLeases(t *testing.T) {
 			t.Errorf("at version %d in_progress is stored: %v", version, err)
 		}
 	}
+	// A row that was cancelled is open again in the version before, which knows no such thing.
+	const cancel = `UPDATE embedsidecar.task SET state = 'cancelled' WHERE row_key IN ('todo', 'failed')`
+	exec(cancel)
+	exec(`SELECT embedsidecar.notify_changes(true)`)
+	to(2)
+	want = []string{"failed todo 0/10 f", "in_progress todo 0/10 f", "retrying retrying 0/10 t", "todo todo 0/10 f"}
+	if got := kept(); !slices.Equal(got, want) {
+		t.Errorf("what was cancelled is %q", got)
+	}
+	if _, err := conn.Exec(t.Context(), cancel); err == nil {
+		t.Error("version 2 stores a cancelled task")
+	}
+	to(last)
+	if got := kept(); !slices.Equal(got, want) {
+		t.Errorf("once more at the last version: %q", got)
+	}
+	exec(cancel)
 }
 
 // A database that the version before has set up is taken over by init: its tables become those of this version before

@@ -2,9 +2,11 @@ package sidecar_test
 
 import (
 	"fmt"
+	"strings"
 	"testing"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/embedsidecar/embedsidecar/internal/sidecar"
 	"github.com/embedsidecar/embedsidecar/testenv"
@@ -44,6 +46,36 @@ func standbyOf(t *testing.T, db *testenv.Database, major int) *testenv.Server {
 	db.Pool.Reset()
 	db.Super().Reset()
 	return standby
+}
+
+// looksOnly: on a standby the views can be read and what would be done is told; what would change something is refused,
+// and told where it can be done.
+func looksOnly(t *testing.T, there *pgx.Conn, end string) {
+	t.Helper()
+	for sql, want := range map[string]string{
+		"pause('docs')": "25006", "resume()": "25006", "retry_failed()": "25006", "requeue('docs', '{1}')": "25006",
+		"cancel('docs', '{1}')": "25006", "discard_dead('docs')": "25006", "reembed('docs')": "25006", "rescan('docs')": "25006",
+		"set_priority('docs', 'low')": "25006", "notify_changes(true)": "25006", "wait_for()": "55000",
+		"pause('docs', dry_run => true)": "", "retry_failed(dry_run => true)": "", "backlog()": "", "explain('docs', '1')": "",
+		"caught_up('" + end + "')": "",
+	} {
+		_, err := there.Exec(t.Context(), "SELECT embedsidecar."+sql)
+		pg, _ := err.(*pgconn.PgError) //nolint:errorlint // as the server has sent it
+		if want == "" && err != nil || want != "" && (pg == nil || pg.Code != want || !strings.Contains(pg.Hint, "on the primary")) {
+			t.Errorf("%s on a standby: %v, want SQLSTATE %q", sql, err, want)
+		}
+	}
+	_, err := there.Exec(t.Context(), "CALL embedsidecar.drain()")
+	if pg, ok := err.(*pgconn.PgError); !ok || pg.Code != "55000" || pg.Hint == "" { //nolint:errorlint // as the server has sent it
+		t.Errorf("a drain on a standby: %v", err)
+	}
+	for _, view := range []string{
+		"status", "health", "progress", "tasks", "dead_letters", "errors", "slots", "workers", "pipelines", "audit", "row_state",
+	} {
+		if _, err := there.Exec(t.Context(), "SELECT * FROM embedsidecar."+view); err != nil {
+			t.Errorf("%s on a standby: %v", view, err)
+		}
+	}
 }
 
 // TestP2_AStandbyIsPromoted kills the server and promotes its standby. From PostgreSQL 17 on the slot is there, too,
@@ -95,6 +127,7 @@ func TestP2_AStandbyIsPromoted(t *testing.T) {
 			err := there.QueryRow(t.Context(), `SELECT pg_last_wal_replay_lsn() >= $1::text::pg_lsn`, end).Scan(&replayed)
 			return replayed, fmt.Sprintf("the standby is behind: %v", err)
 		})
+		looksOnly(t, there, end)
 		if err := there.Close(t.Context()); err != nil {
 			t.Error(err)
 		}

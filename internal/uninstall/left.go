@@ -39,6 +39,22 @@ func (l left) removal() removal {
 	return removal{alter + database.Quote(l.Schema, l.Table) + " DROP COLUMN " + database.Quote(l.Column), []uint32{l.OID}}
 }
 
+// removals plans its end, and before it that of the views over it that were made as embedsidecar.view_sql says.
+func (l left) removals(ctx context.Context, q database.Querier) ([]removal, error) {
+	views, err := database.Collect(ctx, q, "marked_views", pgx.RowTo[string],
+		pgx.StrictNamedArgs{"table": l.OID, "mark": catalog.ViewOf})
+	if err != nil {
+		return nil, fmt.Errorf("look for views of %s: %w", l.name(), err)
+	}
+	var plan []removal
+	if l.Column == "" { // a view of a table whose column goes is none of ours
+		for _, name := range views {
+			plan = append(plan, removal{sql: "DROP VIEW " + name})
+		}
+	}
+	return append(plan, l.removal()), nil
+}
+
 // heirs counts those of the columns that inherit from this one.
 func (l left) heirs(ctx context.Context, q database.Querier, columns []left) (n int, err error) {
 	if l.Column == "" {

@@ -123,9 +123,13 @@ func removeVectors(ctx context.Context, q database.Querier, installed bool, mark
 		}
 	}
 	slices.SortStableFunc(all, func(a, b left) int { return heirs[b.name()] - heirs[a.name()] })
-	plan := make([]removal, len(all))
-	for i, l := range all {
-		plan[i] = l.removal()
+	var plan []removal
+	for _, l := range all {
+		steps, err := l.removals(ctx, q)
+		if err != nil {
+			return nil, err
+		}
+		plan = append(plan, steps...)
 	}
 	return plan, nil
 }
@@ -185,7 +189,8 @@ func Pipeline(ctx context.Context, o PipelineOptions) (Removed, error) {
 		switch {
 		case own == nil:
 		case o.Embedding:
-			plan = append(plan, own.removal())
+			steps, failed := own.removals(ctx, tx)
+			plan, err = append(plan, steps...), errors.Join(err, failed)
 		default:
 			done.Kept = names([]left{*own})
 		}
@@ -221,7 +226,13 @@ func unknownPipeline(ctx context.Context, q database.Querier, o PipelineOptions,
 			if err := l.spare(ctx, q, stored); err != nil {
 				return err
 			}
-			drop = append(drop, l.removal().sql+";")
+			steps, err := l.removals(ctx, q)
+			if err != nil {
+				return err
+			}
+			for _, one := range steps {
+				drop = append(drop, one.sql+";")
+			}
 		}
 	}
 	if len(drop) > 0 {

@@ -3,9 +3,9 @@ package explain
 import (
 	"context"
 	"encoding/hex"
+	"encoding/json"
 	"errors"
 	"fmt"
-	"maps"
 	"unicode/utf8"
 
 	"github.com/jackc/pgx/v5"
@@ -17,12 +17,12 @@ import (
 	"github.com/embedsidecar/embedsidecar/internal/pipeline"
 	"github.com/embedsidecar/embedsidecar/internal/report"
 	"github.com/embedsidecar/embedsidecar/internal/rows"
+	sqlfiles "github.com/embedsidecar/embedsidecar/sql"
 )
 
 const (
-	mostAhead    = 100_000 // tasks that are counted before one
-	mostOutcomes = 5
-	mostBytes    = 4 * rows.MaxText // of a text, to tell how long it is
+	mostAhead = 100_000          // tasks that are counted before one
+	mostBytes = 4 * rows.MaxText // of a text, to tell how long it is
 )
 
 // Options say what is told.
@@ -182,41 +182,34 @@ func told(r *rows.Row, text bool) Row {
 
 // tables reads what the queue and the ledger know of the row.
 func (s *Story) tables(ctx context.Context, tx pgx.Tx, p *pipeline.Pipeline, o Options) error {
-	args := func(more pgx.StrictNamedArgs) pgx.StrictNamedArgs {
-		all := pgx.StrictNamedArgs{"pipeline_id": p.ID, "row_key": s.Key}
-		maps.Copy(all, more)
-		return all
-	}
-	tasks, err := database.Collect(ctx, tx, "explain_task", pgx.RowToStructByPos[Task], args(pgx.StrictNamedArgs{"cap": mostAhead}))
+	var text []byte
+	err := tx.QueryRow(ctx, sqlfiles.Query("row_facts"),
+		pgx.StrictNamedArgs{"pipeline_id": p.ID, "row_key": s.Key}).Scan(&text)
 	if err != nil {
-		return err
+		return fmt.Errorf("read what is known of the row: %w", err)
 	}
-	for i := range tasks {
-		t := &tasks[i]
+	known := struct {
+		Task    **Task     `json:"task"`
+		Ledger  **Ledger   `json:"ledger"`
+		History *[]Outcome `json:"history"`
+	}{&s.Task, &s.Ledger, &s.History}
+	if err := json.Unmarshal(text, &known); err != nil {
+		return fmt.Errorf("read what is known of the row: %w", err)
+	}
+	if t := s.Task; t != nil {
 		t.CommittedAt, t.EnqueuedAt, t.Message = t.CommittedAt.UTC(), t.EnqueuedAt.UTC(), o.Redact(t.Message)
 		if t.LeasedUntil != nil {
 			*t.LeasedUntil = t.LeasedUntil.UTC()
 		}
-		s.Task = t
 	}
-	entries, err := database.Collect(ctx, tx, "explain_ledger", func(row pgx.CollectableRow) (l Ledger, err error) {
-		err = row.Scan(&l.TextHash, &l.Generation, &l.LSN, &l.WrittenAt, &l.WrittenSecondsAgo, &l.Anew)
-		l.WrittenAt = l.WrittenAt.UTC()
-		return l, err
-	}, args(nil))
-	if err != nil {
-		return err
+	if s.Ledger != nil {
+		s.Ledger.WrittenAt = s.Ledger.WrittenAt.UTC()
 	}
-	for i := range entries {
-		s.Ledger = &entries[i]
-	}
-	s.History, err = database.Collect(ctx, tx, "explain_history", pgx.RowToStructByPos[Outcome],
-		args(pgx.StrictNamedArgs{"max": mostOutcomes}))
 	for i := range s.History {
 		h := &s.History[i]
 		h.FinishedAt, h.CommittedAt = h.FinishedAt.UTC(), h.CommittedAt.UTC()
 	}
-	return err
+	return nil
 }
 
 // compare says whether the ledger's entry is that of the row as it is now.

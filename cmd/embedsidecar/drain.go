@@ -1,0 +1,60 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/urfave/cli/v2"
+
+	"github.com/embedsidecar/embedsidecar/internal/node/caughtup"
+)
+
+// drainCommand waits until pipelines have nothing left to embed.
+type drainCommand struct{ all bool }
+
+func newDrain() *command {
+	c := &drainCommand{}
+	return &command{
+		name: "drain", group: groupOperate, usage: "wait until pipelines have nothing left to embed, and tell what is left",
+		arguments: "PIPELINE... | --all", maxArgs: -1,
+		description: "Waits for what was committed before it began, backfills included; changes that come meanwhile are not waited for, and nothing is held up. Of a pipeline that is paused it waits for what is in work, says that it is paused and how many rows are left, and ends with status 4, as it does where rows failed or were cancelled. With --timeout it ends after that with status 5.",
+		flags: []cli.Flag{
+			&cli.BoolFlag{Name: "all", Destination: &c.all, DisableDefaultText: true, Usage: "all pipelines"},
+		},
+		settings: databaseGroups, run: c.run,
+	}
+}
+
+func (c *drainCommand) run(ctx context.Context, env *environment) error {
+	switch {
+	case c.all && len(env.args) > 0:
+		return misuse("--all and names of pipelines exclude each other")
+	case !c.all && len(env.args) == 0:
+		return misuse("what to drain is missing: names of pipelines, or --all")
+	}
+	pool, err := env.connect(ctx)
+	if err != nil {
+		return err
+	}
+	defer pool.Close()
+	list, err := caughtup.Drain{
+		Pool: pool, Names: env.args, Tell: func(what string) { env.say("draining: %s", what) },
+	}.Run(ctx)
+	if len(list) == 0 {
+		return err
+	}
+	return errors.Join(env.show(map[string][]caughtup.Drained{"pipelines": list}, func() listing {
+		l := listing{
+			header: []string{"pipeline", "result", "left", "failed", "cancelled", "elapsed", "note"},
+			right:  []int{2, 3, 4, 5},
+		}
+		for i := range list {
+			d := &list[i]
+			l.rows = append(l.rows, []any{
+				d.Pipeline, d.Result, d.Rows, d.Failed, d.Cancelled, fmt.Sprintf("%.1f s", d.Seconds), d.Note,
+			})
+		}
+		return l
+	}), err)
+}
