@@ -4,12 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"sync"
 	"testing"
 
-	"github.com/jackc/pgx/v5/pgtype"
 	"pgregory.net/rapid"
 
 	"github.com/embedsidecar/embedsidecar/queue"
@@ -84,36 +84,35 @@ func (h *hands) works(ctx context.Context, action queue.Action) {
 }
 
 // acts are what hands do. Each is about some of six rows.
-func (h *hands) acts(keys string) []func(context.Context) {
-	quoted := "'{" + keys + "}'"
-	list := []func(context.Context){
-		func(ctx context.Context) { h.switches(ctx, "pause", "pause('docs')", "paused") },
-		func(ctx context.Context) { h.switches(ctx, "resume", "resume('docs')", "resumed") },
-		func(ctx context.Context) { h.rows(ctx, "cancel", "cancel('docs', "+quoted+")") },
-		func(ctx context.Context) { h.rows(ctx, "requeue", "requeue('docs', "+quoted+")") },
-		func(ctx context.Context) { h.rows(ctx, "requeue", "requeue('docs')") },
-		func(ctx context.Context) { h.rows(ctx, "retry", "retry_failed('docs')") },
-		func(ctx context.Context) { h.rows(ctx, "discard", "discard_dead('docs')") },
-		func(ctx context.Context) { h.works(ctx, queue.Done) },
-		func(ctx context.Context) { h.works(ctx, queue.Fail) },
-		func(ctx context.Context) { h.works(ctx, queue.Later) },
-		func(ctx context.Context) {
-			var drained pgtype.Bool
-			if err := h.f.db.Pool.QueryRow(ctx, "CALL embedsidecar.drain('docs', '0 s')").Scan(&drained, nil, nil); err != nil {
-				h.acted("drain", 0, err)
-			}
-		},
-		func(ctx context.Context) {
-			var changes []queue.Change
-			for _, key := range strings.Split(keys, ",") {
-				changes = append(changes, change(key, 10))
-			}
-			if _, err := h.f.enqueue(ctx, changes...); err != nil {
-				h.acted("enqueue", 0, err)
-			}
-		},
-	}
-	return list
+var acts = map[string]func(h *hands, ctx context.Context, keys string){
+	"pause":  func(h *hands, ctx context.Context, _ string) { h.switches(ctx, "pause", "pause('docs')", "paused") },
+	"resume": func(h *hands, ctx context.Context, _ string) { h.switches(ctx, "resume", "resume('docs')", "resumed") },
+	"cancel": func(h *hands, ctx context.Context, keys string) {
+		h.rows(ctx, "cancel", "cancel('docs', '{"+keys+"}')")
+	},
+	"requeue": func(h *hands, ctx context.Context, keys string) {
+		h.rows(ctx, "requeue", "requeue('docs', '{"+keys+"}')")
+	},
+	"requeue all": func(h *hands, ctx context.Context, _ string) { h.rows(ctx, "requeue", "requeue('docs')") },
+	"retry":       func(h *hands, ctx context.Context, _ string) { h.rows(ctx, "retry", "retry_failed('docs')") },
+	"discard":     func(h *hands, ctx context.Context, _ string) { h.rows(ctx, "discard", "discard_dead('docs')") },
+	"work":        func(h *hands, ctx context.Context, _ string) { h.works(ctx, queue.Done) },
+	"work badly":  func(h *hands, ctx context.Context, _ string) { h.works(ctx, queue.Fail) },
+	"work later":  func(h *hands, ctx context.Context, _ string) { h.works(ctx, queue.Later) },
+	"drain": func(h *hands, ctx context.Context, _ string) {
+		if _, err := h.f.db.Pool.Exec(ctx, "CALL embedsidecar.drain('docs', '0 s')"); err != nil {
+			h.acted("drain", 0, err)
+		}
+	},
+	"change": func(h *hands, ctx context.Context, keys string) {
+		var changes []queue.Change
+		for key := range strings.SplitSeq(keys, ",") {
+			changes = append(changes, change(key, 10))
+		}
+		if _, err := h.f.enqueue(ctx, changes...); err != nil {
+			h.acted("change", 0, err)
+		}
+	},
 }
 
 // TestP2_OppositeActionsAtOnce: pause against drain, cancel against a lease, retry against discard, all at once and in
@@ -122,6 +121,7 @@ func (h *hands) acts(keys string) []func(context.Context) {
 func TestP2_OppositeActionsAtOnce(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
+	names := rapid.SampledFrom(slices.Sorted(maps.Keys(acts)))
 	rapid.Check(t, func(rt *rapid.T) {
 		ctx := t.Context()
 		f.db.MustExec(`TRUNCATE embedsidecar.task, embedsidecar.lease, embedsidecar.audit_log`)
@@ -132,18 +132,18 @@ func TestP2_OppositeActionsAtOnce(t *testing.T) {
 		for i := 1; i <= 6; i++ {
 			state := rapid.SampledFrom([]string{"todo", "todo", "retrying", "failed", "cancelled"}).Draw(rt, "state")
 			f.db.MustExec(`INSERT INTO embedsidecar.task (pipeline_id, row_key, state, lane, xid, first_lsn, last_lsn, committed_at, due_at)
-				VALUES ($1, $2, $3, 1, '3', '0/6', '0/6', now(), CASE $3 WHEN 'retrying' THEN now() + interval '1 h' END)`, f.id, fmt.Sprint(i), state)
+				VALUES ($1, $2, $3::text::embedsidecar.task_state, 1, '3', '0/6', '0/6', now(), CASE $3::text WHEN 'retrying' THEN now() + interval '1 h' END)`, f.id, fmt.Sprint(i), state)
 		}
 		keys := rapid.SampledFrom([]string{"1,2,3", "4,5,6", "1,6", "2,3,4,5", "1,2,3,4,5,6", "6,5,4,3,2,1"})
 		var all sync.WaitGroup
 		for range 4 {
-			var mine []func(context.Context)
+			var mine, about []string
 			for range rapid.IntRange(1, 4).Draw(rt, "acts") {
-				mine = append(mine, rapid.SampledFrom(h.acts(keys.Draw(rt, "keys"))).Draw(rt, "act"))
+				mine, about = append(mine, names.Draw(rt, "act")), append(about, keys.Draw(rt, "keys"))
 			}
 			all.Go(func() {
-				for _, act := range mine {
-					act(ctx)
+				for i, name := range mine {
+					acts[name](h, ctx, about[i])
 				}
 			})
 		}

@@ -68,7 +68,13 @@ func (c *bulkCommand) run(ctx context.Context, env *environment) error {
 	if err == nil {
 		err = b.command(ctx, words)
 	}
-	return errors.Join(err, b.resume(ctx))
+	resumed := b.resume(ctx)
+	if e, ok := errors.AsType[*ended](err); ok {
+		env.say("%s", e.what)
+		e.also = resumed
+		return e
+	}
+	return errors.Join(err, resumed)
 }
 
 // drained has what is queued embedded first, for a while. What is left after it waits longer, and is not lost.
@@ -171,6 +177,17 @@ func hasTerminal() bool {
 	return true
 }
 
+// ended is the error of a program that did not end well. This one ends with its status, and complains of nothing but
+// what went wrong besides.
+type ended struct {
+	status int
+	what   string
+	also   error
+}
+
+func (e *ended) Error() string { return e.what }
+func (e *ended) Unwrap() error { return e.also }
+
 // status is the error of a program that did not end well, with its exit status.
 func status(name string, err error) error {
 	exit, ok := errors.AsType[*exec.ExitError](err)
@@ -178,9 +195,9 @@ func status(name string, err error) error {
 		return err
 	}
 	if ws, ok := exit.Sys().(syscall.WaitStatus); ok && ws.Signaled() {
-		return fail(exitSignaled+int(ws.Signal()), fmt.Errorf("%s was ended by a signal: %s", name, ws.Signal()))
+		return &ended{status: exitSignaled + int(ws.Signal()), what: fmt.Sprintf("%s was ended by a signal: %s", name, ws.Signal())}
 	}
-	return fail(exit.ExitCode(), fmt.Errorf("%s ended with status %d", name, exit.ExitCode()))
+	return &ended{status: exit.ExitCode(), what: fmt.Sprintf("%s ended with status %d", name, exit.ExitCode())}
 }
 
 // exitSignaled and the number of a signal are the exit status of what it has ended, as shells tell it.

@@ -32,6 +32,7 @@ var contracts = map[string]reflect.Type{
 	"audit":       reflect.TypeFor[map[string][]report.Action](),
 	"check":       reflect.TypeFor[map[string][]finding](),
 	"config show": reflect.TypeFor[map[string][]config.Shown](),
+	"drain":       reflect.TypeFor[map[string][]caughtup.Drained](),
 	"error":       reflect.TypeFor[map[string]complaint](),
 	"explain":     reflect.TypeFor[map[string][]explain.Story](),
 	"failed":      reflect.TypeFor[map[string][]report.FailedRow](),

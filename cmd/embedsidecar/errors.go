@@ -51,6 +51,9 @@ func exitCode(ctx context.Context, err error) int {
 	if err == nil {
 		return exitOK
 	}
+	if other, ok := errors.AsType[*ended](err); ok {
+		return other.status
+	}
 	if known, ok := errors.AsType[*problem.Error](err); ok {
 		return statuses[known.Class]
 	}

@@ -39,6 +39,11 @@ func (p *program) run(ctx context.Context, args []string) int {
 		return exitOK
 	}
 	code := exitCode(ctx, err)
+	if other, ok := errors.AsType[*ended](err); ok {
+		if err = other.also; err == nil {
+			return code
+		}
+	}
 	if code == exitInterrupted {
 		err = errInterrupted
 	}

@@ -40,8 +40,8 @@ WITH held AS MATERIALIZED (
         attempt       = CASE WHEN t.gen <> i.gen THEN 0 ELSE i.attempt END,
         losses        = CASE WHEN t.gen <> i.gen THEN 0 ELSE i.losses END,
         lost_leases   = 0,
-        waits_since   = CASE WHEN t.gen = i.gen AND i.action = 'retrying' THEN clock_timestamp() END,
-        due_at        = CASE WHEN t.gen = i.gen AND i.action = 'retrying' THEN clock_timestamp() + make_interval(secs => i.delay) END,
+        waits_since   = CASE WHEN t.gen = i.gen AND i.action = 'retrying' AND t.state <> 'cancelled' THEN clock_timestamp() END,
+        due_at        = CASE WHEN t.gen = i.gen AND i.action = 'retrying' AND t.state <> 'cancelled' THEN clock_timestamp() + make_interval(secs => i.delay) END,
         error_class   = CASE WHEN t.gen = i.gen THEN i.class END,
         error_code    = CASE WHEN t.gen = i.gen THEN i.code END,
         error_message = CASE WHEN t.gen = i.gen THEN i.message END
