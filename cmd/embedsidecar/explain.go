@@ -2,17 +2,20 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 
 	"github.com/urfave/cli/v2"
 
+	"github.com/embedsidecar/embedsidecar/internal/config"
+	"github.com/embedsidecar/embedsidecar/internal/node/embedders"
 	"github.com/embedsidecar/embedsidecar/internal/node/explain"
 	"github.com/embedsidecar/embedsidecar/internal/wording"
 )
 
 // explainCommand tells the story of rows.
-type explainCommand struct{ text bool }
+type explainCommand struct{ text, tokens bool }
 
 func newExplain() *command {
 	c := &explainCommand{}
@@ -24,18 +27,28 @@ func newExplain() *command {
 			&cli.BoolFlag{
 				Name: "text", Destination: &c.text, DisableDefaultText: true, Usage: "show the text of the row, too",
 			},
+			&cli.BoolFlag{
+				Name: "tokens", Destination: &c.tokens, DisableDefaultText: true,
+				Usage: "start the pipeline's model, and tell how many tokens it sees in the text and whether some are cut off",
+			},
 		},
-		settings: databaseGroups, run: c.run,
+		settings: []string{config.GroupDatabase, config.GroupEmbedding}, run: c.run,
 	}
 }
 
-func (c *explainCommand) run(ctx context.Context, env *environment) error {
+func (c *explainCommand) run(ctx context.Context, env *environment) (err error) {
 	pool, err := env.connect(ctx)
 	if err != nil {
 		return err
 	}
 	defer pool.Close()
-	list, err := explain.Read(ctx, pool, env.args[0], env.args[1:], explain.Options{Text: c.text, Redact: env.redact.Text})
+	o := explain.Options{Text: c.text, Redact: env.redact.Text}
+	if c.tokens {
+		plugins := embedders.New(env.embedders())
+		defer func() { err = errors.Join(err, plugins.Close()) }()
+		o.Count = plugins.CountTokens
+	}
+	list, err := explain.Read(ctx, pool, env.args[0], env.args[1:], o)
 	if err != nil {
 		return err
 	}

@@ -29,6 +29,8 @@ const (
 type Options struct {
 	Text   bool                // the text of the row, too
 	Redact func(string) string // takes what is secret out of messages
+	// Count tells how many tokens a pipeline's model sees in a text, and how many it takes; nil: nobody wants to know.
+	Count func(ctx context.Context, p *pipeline.Pipeline, text string) (n, most int, err error)
 }
 
 // Read tells the stories of rows of a pipeline, which are named by their keys.
@@ -50,6 +52,14 @@ func Read(ctx context.Context, pool *pgxpool.Pool, name string, keys []string, o
 		}
 		list[i].State = state
 		list[i].Verdict = judge(&list[i])
+		// No transaction is open: a model may take its time.
+		if r := &list[i].Row; o.Count != nil && r.Wanted() && r.Characters != nil {
+			n, most, err := o.Count(ctx, p, r.text)
+			if err != nil {
+				return nil, fmt.Errorf("count the tokens of row %q of pipeline %q: %w", key, p.Name, err)
+			}
+			r.Tokens = &Tokens{n, most, most > 0 && n > most && !p.Chunking.On()}
+		}
 	}
 	return list, nil
 }
@@ -81,13 +91,13 @@ func read(ctx context.Context, pool *pgxpool.Pool, p *pipeline.Pipeline, key str
 		return Story{}, err
 	}
 	defer func() { _ = tx.Rollback(context.WithoutCancel(ctx)) }() // it only reads
-	s := Story{Pipeline: p.Name, Key: key}
+	s := Story{Pipeline: p.Name, Key: key, Model: p.Model}
 	r, err := s.row(ctx, tx, p, o)
 	if err != nil {
 		return s, err
 	}
 	if r.Found && r.Actual != key {
-		s = Story{Pipeline: p.Name, Key: r.Actual, AskedAs: key}
+		s = Story{Pipeline: p.Name, Key: r.Actual, AskedAs: key, Model: p.Model}
 		if r, err = s.row(ctx, tx, p, o); err != nil {
 			return s, err
 		}
@@ -173,7 +183,7 @@ func told(r *rows.Row, text bool) Row {
 		return row
 	}
 	n := utf8.RuneCountInString(r.Text)
-	row.Characters, row.Bytes, row.Cut = &n, len(r.Text), n >= rows.MaxText
+	row.Characters, row.Bytes, row.Cut, row.text = &n, len(r.Text), n >= rows.MaxText, r.Text
 	if text {
 		row.Text = &r.Text
 	}
@@ -201,6 +211,11 @@ func (s *Story) tables(ctx context.Context, tx pgx.Tx, p *pipeline.Pipeline, o O
 		if t.LeasedUntil != nil {
 			*t.LeasedUntil = t.LeasedUntil.UTC()
 		}
+		if t.Code == "locked" && p.InSource() && p.Status == pipeline.Active {
+			if err := s.lockers(ctx, tx, p); err != nil {
+				return err
+			}
+		}
 	}
 	if s.Ledger != nil {
 		s.Ledger.WrittenAt = s.Ledger.WrittenAt.UTC()
@@ -210,6 +225,29 @@ func (s *Story) tables(ctx context.Context, tx pgx.Tx, p *pipeline.Pipeline, o O
 		h.FinishedAt, h.CommittedAt = h.FinishedAt.UTC(), h.CommittedAt.UTC()
 	}
 	return nil
+}
+
+// lockers finds out who has locked the row: the transaction that is the last to have been at it, while it is open.
+func (s *Story) lockers(ctx context.Context, tx pgx.Tx, p *pipeline.Pipeline) error {
+	values, err := pipeline.SplitKey(s.Key, len(p.Key))
+	if err != nil {
+		return nil //nolint:nilerr // there is no such row, so nobody has locked it
+	}
+	places, args := make([]string, len(values)), make([]any, len(values))
+	for i := range values {
+		places[i], args[i] = fmt.Sprintf("$%d::text", i+1), values[i]
+	}
+	var xmax string
+	err = tx.QueryRow(ctx, "SELECT d.xmax::text FROM "+database.Quote(p.Schema, p.Table)+" AS d WHERE "+p.MatchKey("d", places),
+		args...).Scan(&xmax)
+	if errors.Is(err, pgx.ErrNoRows) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("look who has locked the row: %w", err)
+	}
+	s.Task.LockedBy, err = database.Collect(ctx, tx, "row_lockers", pgx.RowTo[string], pgx.StrictNamedArgs{"xmax": xmax})
+	return err
 }
 
 // compare says whether the ledger's entry is that of the row as it is now.

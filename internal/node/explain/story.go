@@ -13,6 +13,7 @@ type Story struct {
 	Pipeline string    `json:"pipeline"`
 	Key      string    `json:"key"`
 	AskedAs  string    `json:"asked_as,omitempty"` // another spelling of the key
+	Model    string    `json:"model"`              // of the pipeline
 	Row      Row       `json:"row"`
 	Task     *Task     `json:"task"`   // null: nothing waits for the row
 	Ledger   *Ledger   `json:"ledger"` // null: nothing was ever written for it
@@ -40,6 +41,17 @@ type Row struct {
 	Cut        bool    `json:"cut"` // the text goes on behind what is looked at
 	TextHash   string  `json:"text_hash,omitempty"`
 	Text       *string `json:"text,omitempty"` // where it was asked for
+	Tokens     *Tokens `json:"tokens,omitempty"`
+
+	text string
+}
+
+// Tokens are how many tokens the model sees in a text, where that was asked for.
+type Tokens struct {
+	Count int `json:"count"` // with those that the model puts around it
+	// what the model takes at most: what is beyond is cut off, unless the text is cut into chunks. 0: no limit is known
+	Most      int  `json:"most"`
+	Truncated bool `json:"truncated"`
 }
 
 // Wanted reports whether the row is to have a vector.
@@ -60,9 +72,11 @@ type Task struct {
 	NextTrySeconds      *float64   `json:"next_try_seconds"` // null: it does not wait for another try
 	LeasedBy            string     `json:"leased_by,omitempty"`
 	LeasedUntil         *time.Time `json:"leased_until"` // null: nobody works on it
-	Class               string     `json:"class,omitempty"`
-	Code                string     `json:"code,omitempty"`
-	Message             string     `json:"message,omitempty"`
+	// sessions that have locked the row, where that is what it waits for: pid, role, program, since when
+	LockedBy []string `json:"locked_by,omitempty"`
+	Class    string   `json:"class,omitempty"`
+	Code     string   `json:"code,omitempty"`
+	Message  string   `json:"message,omitempty"`
 }
 
 // Ledger is what was last written for the row.

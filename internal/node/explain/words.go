@@ -51,7 +51,20 @@ func (r *Row) sentence() string {
 	if r.Cut {
 		length += ", all that is looked at of it: it may go on"
 	}
-	return fmt.Sprintf("The row is there, the filter takes it, and its text has %s (hash %s).", length, short(r.TextHash))
+	return fmt.Sprintf("The row is there, the filter takes it, and its text has %s%s (hash %s).", length, r.Tokens.words(),
+		short(r.TextHash))
+}
+
+// words tells how many tokens there are.
+func (t *Tokens) words() string {
+	switch {
+	case t == nil:
+		return ""
+	case t.Truncated:
+		return fmt.Sprintf(" in %s, of which the model takes %d: the rest is cut off",
+			wording.Count(int64(t.Count), "token"), t.Most)
+	}
+	return " in " + wording.Count(int64(t.Count), "token")
 }
 
 func (t *Task) sentence() string {
@@ -87,6 +100,9 @@ func (t *Task) how() (how string) {
 		how = "was cancelled by somebody"
 	case "retrying":
 		how = fmt.Sprintf("failed and is tried again %s: %s", t.nextTry(), t.trouble())
+		if len(t.LockedBy) > 0 {
+			how += " (" + strings.Join(t.LockedBy, "; ") + ")"
+		}
 	case "in_progress":
 		how = fmt.Sprintf("is in work by %s, until %s at most", t.LeasedBy, at(*t.LeasedUntil))
 	case "stale":
@@ -147,6 +163,9 @@ func (s *Story) vector() string {
 		return "The destination holds a vector that is not the one of the ledger."
 	}
 	line := "The destination holds the vector of the ledger"
+	if s.Model != "" {
+		line += ", of model " + s.Model
+	}
 	if v.Generation > 0 && v.Generation != v.Wanted {
 		line += fmt.Sprintf(", of generation %d%s", v.Generation, s.generation(v.Generation))
 	}
