@@ -29,6 +29,10 @@ func TestUninstall_ThenTheQuickStartAgain(t *testing.T) {
 	if n := testenv.Value[int](s.db, "SELECT count(*)::int FROM docs_embedding"); n != 35 {
 		t.Errorf("%d vectors, want 35", n)
 	}
+	for statement := range strings.SplitSeq(testenv.Value[string](s.db, "SELECT embedsidecar.view_sql('docs')"), ";\n") {
+		s.db.MustExec(statement)
+	}
+	s.db.MustExec("SELECT title, embedding FROM docs_embedding_view")
 	s.run(0, "uninstall", "--yes")
 	s.run(0, "uninstall", "--drop-embeddings", "--yes")
 	if testenv.Value[bool](s.db, "SELECT to_regclass('docs_embedding') IS NOT NULL") {

@@ -81,6 +81,17 @@ pipelines:
 		t.Errorf("a dead letter: %+v", dead)
 	}
 	s.ends(s.explained(0, "events", `1|x\|y`, "2|out", "3|x"), explain.Current, explain.Filtered, explain.Current)
+	if got := s.explained(0, "docs", "2", "--tokens")[0].Row.Tokens; got == nil || got.Count < 2 || got.Truncated {
+		t.Errorf("tokens of a row: %+v", got)
+	}
+	// By SQL it is the same, but for what only a look at the row itself can tell.
+	for key, want := range map[string]explain.Code{
+		"1": explain.Current, "3": explain.DeadLetter, "4": "no_text", "99": "unknown",
+	} {
+		if got := testenv.Value[string](s.db, `SELECT facts ->> 'verdict' FROM embedsidecar.explain('docs', $1) WHERE topic = 'verdict'`, key); got != string(want) {
+			t.Errorf("row %s by SQL: %s, want %s", key, got, want)
+		}
+	}
 	stdout, stderr := s.run(exitNoMatch, "explain", "docs", "2", "nobody", "99")
 	s.has(stdout, "docs, row 2\n", "its text has 15 characters", "the vector is that of the row's text as it is now.",
 		"docs, row nobody\n", "there is no such row, and nothing is left of it.")
