@@ -42,6 +42,9 @@ RUN --mount=type=cache,target=/cache/build mkdir -p /bill \
     bin/embedsidecar bin/plugins/embedsidecar-remote /status.d >/bill/sbom.cdx.json
 
 FROM scratch AS core
+# First, so that no layer is taken over from the build of another commit, with that one's times.
+ARG CREATED=
+LABEL org.opencontainers.image.created="$CREATED"
 COPY --from=system /rootfs/core/ /
 COPY --from=bill /bill/ /usr/share/doc/embedsidecar/
 # Whatever umask the clone was made with.

@@ -34,7 +34,7 @@ epoch=${SOURCE_DATE_EPOCH:-$(git log -1 --format=%ct 2>/dev/null || echo 0)}
 
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
-flags=(--build-arg "VERSION=$version" --build-arg "REVISION=$revision")
+flags=(--build-arg "VERSION=$version" --build-arg "REVISION=$revision" --build-arg "CREATED=$(date --utc --date "@$epoch" +%Y-%m-%dT%H:%M:%SZ)")
 
 # What the clients of this machine are told.
 {

@@ -131,6 +131,7 @@ static() {
   for image in ${IMAGES:-core onnx}; do
     check "$image: neither shell nor package manager" no_shell "$image"
     check "$image: no other user than 10001" test "$(podman image inspect --format '{{.User}}' "embedsidecar:$image")" = 10001:10001
+    check "$image: the label created is the commit's time" labelled "$image" created "$(date --utc --date "@$(git log -1 --format=%ct)" +%Y-%m-%dT%H:%M:%SZ)"
     check "$image: the label revision is the commit" labelled "$image" revision "${REVISION:-$(git rev-parse HEAD)}"
     check "$image: a bill of materials" lists_modules "$image"
     say "       embedsidecar:$image has $(($(bytes "$image") / 1000)) kB, $(($(podman save "embedsidecar:$image" | gzip -6 | wc -c) / 1000)) kB compressed"
@@ -580,9 +581,10 @@ same_layers() {
   done
   if cmp "$work"/layers.*; then return; fi
   for name in embedsidecar embedsidecar-again; do
-    podman save --output "$work/save.tar" "$name:$1"
+    rm -f "$work/save.tar"
+    podman save --quiet --output "$work/save.tar" "$name:$1" || return 1
     mkdir -p "$work/files.$name" && tar xf "$work/save.tar" -C "$work/files.$name"
-    for of in "$work/files.$name"/*.tar; do tar tvf "$of"; done | sort >"$work/list.$name"
+    for of in "$work/files.$name"/*.tar; do tar --full-time -tvf "$of"; done | sort >"$work/list.$name"
   done
   diff "$work"/list.*
   return 1

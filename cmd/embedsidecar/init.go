@@ -5,12 +5,15 @@ import (
 	"errors"
 	"strings"
 
+	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/urfave/cli/v2"
 
+	"github.com/embedsidecar/embedsidecar/embed"
 	"github.com/embedsidecar/embedsidecar/internal/config"
 	"github.com/embedsidecar/embedsidecar/internal/node"
 	"github.com/embedsidecar/embedsidecar/internal/node/connection"
 	"github.com/embedsidecar/embedsidecar/internal/node/embedders"
+	"github.com/embedsidecar/embedsidecar/internal/node/estimate"
 	"github.com/embedsidecar/embedsidecar/internal/node/lookup"
 	"github.com/embedsidecar/embedsidecar/internal/pipeline"
 	"github.com/embedsidecar/embedsidecar/internal/refusal"
@@ -38,7 +41,7 @@ func newInit() *command {
 	c := &initCommand{}
 	return &command{
 		name: "init", group: groupStart, usage: "set up schema, publication, slot and destinations",
-		description: "Needs the owner of the source tables, not a superuser. What is there already stays; doing it twice does no harm. Each thing made is printed with the SQL to undo it. --dry-run tells what would be done.",
+		description: "Needs the owner of the source tables, not a superuser. What is there already stays; doing it twice does no harm. Each thing made is printed with the SQL to undo it. --dry-run tells what would be done, and about what the backfill of each new pipeline takes: texts, tokens (by the model's own tokenizer), time, price (where the model has one in the file) and room. It reads a sample of the rows for that and embeds a few, unless that costs money.",
 		flags: []cli.Flag{
 			&cli.BoolFlag{
 				Name: "show-sql", Destination: &c.showSQL, DisableDefaultText: true,
@@ -91,7 +94,36 @@ func (c *initCommand) run(ctx context.Context, env *environment) (err error) {
 	})
 	env.tellWarnings(done.Warnings)
 	env.tellOthers(done.Others)
-	return errors.Join(c.show(env, done, dry, err), err)
+	var costs []estimate.Estimate
+	if err == nil && env.dryRun {
+		costs = c.estimate(ctx, env, pool, plugins, specs, already, described)
+	}
+	return errors.Join(c.show(env, done, costs, dry, err), err)
+}
+
+// estimate says of the pipelines that are new what their backfill will take. What cannot be estimated is told, and no
+// error of a dry run.
+func (c *initCommand) estimate(ctx context.Context, env *environment, pool *pgxpool.Pool, plugins *embedders.Pool,
+	specs []pipeline.Spec, already []pipeline.Pipeline, described map[string]embed.Description,
+) (list []estimate.Estimate) {
+	for _, spec := range specs {
+		if lookup.Find(already, spec.Name) >= 0 {
+			continue
+		}
+		by, err := plugins.Get(spec.Plugin, spec.Model)
+		if err == nil {
+			var e estimate.Estimate
+			if e, err = estimate.Make(ctx, estimate.Options{
+				DB: pool, Spec: spec, About: described[spec.Name], By: by, Price: env.config.PriceOf(spec.Model),
+			}); err == nil {
+				list = append(list, e)
+			}
+		}
+		if err != nil {
+			env.say("no estimate: %s", err)
+		}
+	}
+	return list
 }
 
 // made is a step as JSON shows it.
@@ -101,7 +133,9 @@ type made struct {
 	Undo []string `json:"undo"`
 }
 
-func (c *initCommand) show(env *environment, done setup.Report, dry bool, failed error) error {
+func (c *initCommand) show(env *environment, done setup.Report, costs []estimate.Estimate, dry bool,
+	failed error,
+) error {
 	if c.showSQL {
 		return env.printf("%s", script(done.Steps))
 	}
@@ -110,7 +144,11 @@ func (c *initCommand) show(env *environment, done setup.Report, dry bool, failed
 		for _, step := range done.Steps {
 			list = append(list, made{step.What, append([]string{}, step.SQL...), append([]string{}, step.Undo...)})
 		}
-		return env.show(map[string]any{"dry_run": dry, "steps": list}, func() listing {
+		answer := map[string]any{"dry_run": dry, "steps": list}
+		if env.dryRun {
+			answer["estimates"] = append([]estimate.Estimate{}, costs...)
+		}
+		return env.show(answer, func() listing {
 			l := listing{header: []string{"what", "sql", "undo"}}
 			for _, step := range list {
 				l.rows = append(l.rows, []any{step.What, strings.Join(step.SQL, " "), strings.Join(step.Undo, " ")})
@@ -123,6 +161,9 @@ func (c *initCommand) show(env *environment, done setup.Report, dry bool, failed
 		verb = "would make"
 	}
 	env.tellSteps(done.Steps, verb)
+	for i := range costs {
+		env.say("%s", costs[i].Line())
+	}
 	if len(done.Steps) == 0 && failed == nil {
 		env.say("nothing to do: everything is there")
 	}

@@ -1,9 +1,12 @@
 package main
 
 import (
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
+	"github.com/embedsidecar/embedsidecar/internal/node/estimate"
 	"github.com/embedsidecar/embedsidecar/internal/search"
 	"github.com/embedsidecar/embedsidecar/testenv"
 )
@@ -14,8 +17,20 @@ func TestInit_ShowsAndDoes(t *testing.T) {
 	flags := []string{"--table", "docs", "--columns", "title,body", "--into-table", "docs_embedding"}
 	stdout, stderr := s.run(0, append([]string{"init", "--dry-run"}, flags...)...)
 	s.has(stderr, "would make schema embedsidecar", `would make embedding table "public"."docs_embedding"`)
+	s.has(stderr, "public.docs: about 3 texts to embed of 3, ", " tokens, ", " on disk")
 	if stdout != "" {
 		t.Errorf("output %q", stdout)
+	}
+	file := filepath.Join(t.TempDir(), "priced.yaml")
+	if err := os.WriteFile(file, []byte("models: [{name: fake, plugin: fake, price: 1000000}]\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	stdout, _ = s.run(0, append([]string{"init", "--dry-run", "-o", "json", "--config", file, "--model", "fake"}, flags...)...)
+	if got := decoded[struct {
+		Estimates []estimate.Estimate `json:"estimates"`
+	}](t, stdout).Estimates; len(got) != 1 || got[0].Price == nil || int64(*got[0].Price) != got[0].Tokens ||
+		got[0].Seconds != nil {
+		t.Errorf("estimated with a price: %s", stdout)
 	}
 	stdout, _ = s.run(0, append([]string{"init", "--show-sql"}, flags...)...)
 	s.has(stdout, `CREATE TABLE "public"."docs_embedding" (`, "SELECT pg_create_logical_replication_slot('"+s.slot+

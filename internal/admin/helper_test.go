@@ -93,9 +93,11 @@ func newFixture(t *testing.T, change ...func(f *fixture, o *admin.Options)) *fix
 	return f
 }
 
-func (f *fixture) connect(user string) *pgxpool.Pool {
+func (f *fixture) connect(user string) *pgxpool.Pool { return f.connectTo(f.URL(user)) }
+
+func (f *fixture) connectTo(url string) *pgxpool.Pool {
 	f.t.Helper()
-	pool, err := database.Connect(f.t.Context(), f.URL(user)+"&connect_timeout=120", database.Options{MaxConns: 4})
+	pool, err := database.Connect(f.t.Context(), url+"&connect_timeout=120", database.Options{MaxConns: 4})
 	if err != nil {
 		f.t.Fatal(err)
 	}

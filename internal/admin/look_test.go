@@ -205,3 +205,21 @@ func TestEvents(t *testing.T) {
 		continue
 	}
 }
+
+// TestLook_WhileTheDatabaseIsAway: that is said at once, and nothing else is, until it is back.
+func TestLook_WhileTheDatabaseIsAway(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	proxy := testenv.StartProxy(t, f.Server.Addr())
+	f.pool = f.connectTo(f.URLVia(proxy.Addr(), f.role))
+	f.listen()
+	gets[admin.Status](f, "viewer", "/api/v1/status")
+	proxy.Refuse()
+	proxy.Cut()
+	f.refused(http.StatusServiceUnavailable, "database", "viewer", http.MethodGet, "/api/v1/tasks", "")
+	f.refused(http.StatusServiceUnavailable, "database", "operator", http.MethodPost, "/api/v1/tasks/retry", "{}")
+	if err := proxy.Accept(); err != nil {
+		t.Fatal(err)
+	}
+	gets[admin.TaskPage](f, "viewer", "/api/v1/tasks")
+}

@@ -42,6 +42,7 @@ type Service struct {
 	o      ServiceOptions
 	counts report.Counts
 	events *hub
+	waits  turn // those who wait for vectors, each in a request
 
 	mu   sync.Mutex
 	pool *pgxpool.Pool // nil while the program starts
@@ -62,10 +63,10 @@ const (
 
 // NewService makes a Service. Before Follow it knows no database.
 func NewService(o ServiceOptions) *Service {
-	return &Service{o: o, reading: make(turn, 1), checking: make(turn, 1), events: newHub()}
+	return &Service{o: o, reading: make(turn, 1), checking: make(turn, 1), waits: make(turn, maxWaits), events: newHub()}
 }
 
-// turn is a lock for which nobody waits longer than his context.
+// turn is for as many at a time as it has room for. Nobody waits for his longer than his context.
 type turn chan struct{}
 
 func (t turn) take(ctx context.Context) error {

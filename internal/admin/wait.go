@@ -2,6 +2,7 @@ package admin
 
 import (
 	"context"
+	"net/http"
 	"time"
 
 	"github.com/jackc/pglogrepl"
@@ -12,8 +13,11 @@ import (
 	"github.com/embedsidecar/embedsidecar/internal/serve"
 )
 
-// longestWait bounds how long a request may wait for vectors.
-const longestWait = time.Minute
+// Bounds of waits for vectors.
+const (
+	longestWait = time.Minute
+	maxWaits    = 32 // at a time
+)
 
 // Waited is how far the vectors are, when they have caught up or the time is over.
 type Waited struct {
@@ -48,6 +52,14 @@ func (s *Service) Wait(ctx context.Context, text string, timeout time.Duration) 
 	}
 	if err != nil {
 		return Waited{}, err
+	}
+	select {
+	case s.waits <- struct{}{}:
+		defer s.waits.giveBack()
+	default:
+		return Waited{}, &Problem{
+			Status: http.StatusServiceUnavailable, Reason: "overloaded", Detail: "too many wait already", after: time.Second,
+		}
 	}
 	waiting, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()

@@ -176,6 +176,8 @@ type Model struct {
 	Path    string // its folder; "": looked for by name
 	SHA256  string // of its weights, 64 hexadecimal digits; "": not checked
 	Threads int    // 0: Config.Threads
+	// Price is that of a million tokens, in whatever currency. 0: not known.
+	Price float64
 	// Settings are for the plugin.
 	Settings ModelSettings
 }

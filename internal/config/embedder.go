@@ -35,6 +35,14 @@ type Embedder struct {
 }
 
 // model returns the listed model of a name, or of the path that it has, or nil.
+// PriceOf returns the price of a million tokens of a model; 0: the configuration names none.
+func (c *Config) PriceOf(name string) float64 {
+	if m := c.model(name); m != nil {
+		return m.Price
+	}
+	return 0
+}
+
 func (c *Config) model(name string) *Model {
 	for i := range c.Models {
 		path := c.Models[i].Path

@@ -104,6 +104,12 @@ func modelSchema(m *Model) *schema {
 		m.Threads, err = parseAuto(v, maxThreads)
 		return err
 	}
+	s.field("price").value = func(v string) (err error) {
+		if m.Price, err = strconv.ParseFloat(v, 64); err != nil || !(m.Price > 0 && m.Price <= maxPrice) {
+			return fmt.Errorf("expected the price of a million tokens, a number above 0, not %q", v)
+		}
+		return nil
+	}
 	return s
 }
 

@@ -76,6 +76,7 @@ const (
 	maxCallTimeout = time.Hour
 	maxMemory      = 1 << 44
 	maxAttempts    = 1000
+	maxPrice       = 1e6 // of a million tokens
 	longestTimeout = 24 * time.Hour
 )
 

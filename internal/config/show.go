@@ -38,6 +38,9 @@ func (c *Config) Show(all bool) []Shown {
 			"name": m.Name, "plugin": m.Plugin, "path": m.Path, "sha256": m.SHA256, "threads": orAuto(m.Threads),
 			"settings": m.Settings.String(),
 		}
+		if m.Price > 0 {
+			parts["price"] = fmt.Sprint(m.Price)
+		}
 		c.showParts(at, parts, add)
 	}
 	for i := range c.Plugins.Catalog {
