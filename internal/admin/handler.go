@@ -127,7 +127,7 @@ func (h *handler) answer(w http.ResponseWriter, r *http.Request) *Problem {
 	case ofAPI(r.URL.Path):
 		h.api.ServeHTTP(w, r)
 	case h.o.Pages != nil:
-		h.o.Pages.ServeHTTP(w, r)
+		h.o.Pages.ServeHTTP(w, r.WithContext(context.WithValue(ctx, doorKey{}, h.door)))
 	default:
 		return noPlace(r)
 	}

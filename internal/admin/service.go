@@ -16,10 +16,13 @@ import (
 	"github.com/embedsidecar/embedsidecar/internal/code"
 	"github.com/embedsidecar/embedsidecar/internal/config"
 	"github.com/embedsidecar/embedsidecar/internal/control"
+	"github.com/embedsidecar/embedsidecar/internal/models"
 	"github.com/embedsidecar/embedsidecar/internal/node/actions"
 	"github.com/embedsidecar/embedsidecar/internal/node/explain"
 	"github.com/embedsidecar/embedsidecar/internal/node/lookup"
 	"github.com/embedsidecar/embedsidecar/internal/node/observe"
+	"github.com/embedsidecar/embedsidecar/internal/node/registry"
+	"github.com/embedsidecar/embedsidecar/internal/pipeline"
 	"github.com/embedsidecar/embedsidecar/internal/refusal"
 	"github.com/embedsidecar/embedsidecar/internal/report"
 	"github.com/embedsidecar/embedsidecar/internal/serve"
@@ -33,7 +36,12 @@ type ServiceOptions struct {
 	// Check looks at everything that running depends on.
 	Check  func(ctx context.Context, pool *pgxpool.Pool) []check.Finding
 	Reload func(ctx context.Context, plugins []string) []control.Reloaded
-	Log    *slog.Logger
+	// Embed embeds a question with a pipeline's own model. nil: nothing is searched for here.
+	Embed func(ctx context.Context, p *pipeline.Pipeline, text string) ([]float32, error)
+	// Registered and Folders tell which plugins and models can be named on this machine. nil: that is not told.
+	Registered func(ctx context.Context) ([]registry.Known, error)
+	Folders    func() []models.Info
+	Log        *slog.Logger
 }
 
 // Service is what administrators can ask and have done. Who asks is in the context; what he may not is refused. It is

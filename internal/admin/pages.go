@@ -1,0 +1,194 @@
+package admin
+
+import (
+	"context"
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/embedsidecar/embedsidecar/internal/database"
+	"github.com/embedsidecar/embedsidecar/internal/models"
+	"github.com/embedsidecar/embedsidecar/internal/node/lookup"
+	"github.com/embedsidecar/embedsidecar/internal/node/query"
+	"github.com/embedsidecar/embedsidecar/internal/node/registry"
+	"github.com/embedsidecar/embedsidecar/internal/pipeline"
+	"github.com/embedsidecar/embedsidecar/internal/search"
+	"github.com/embedsidecar/embedsidecar/internal/serve"
+	"github.com/embedsidecar/embedsidecar/queue"
+)
+
+// What pages show beside what the API answers.
+
+type doorKey struct{}
+
+// SignIn begins a session of a browser that shows a token in a form: a page does that which a script need not. It
+// returns the session's cookie, for the answer.
+func SignIn(r *http.Request, secret string) (*http.Cookie, error) {
+	d, ok := r.Context().Value(doorKey{}).(*door)
+	if !ok {
+		return nil, unknown("")
+	}
+	who, ok := d.tokens.Who(strings.TrimSpace(secret))
+	if !ok {
+		return nil, unknown("this token is not known here, or not any more")
+	}
+	if _, refused := d.admit(r, who); refused != nil {
+		return nil, refused
+	}
+	return d.open(who), nil
+}
+
+// SignOut ends the session of a browser, if there is one, and returns the cookie that takes the other away.
+func SignOut(r *http.Request) *http.Cookie {
+	id := ""
+	if cookie, err := r.Cookie(sessionCookie); err == nil {
+		id = cookie.Value
+	}
+	d, ok := r.Context().Value(doorKey{}).(*door)
+	if !ok {
+		return &http.Cookie{Name: sessionCookie, Path: "/", MaxAge: -1, HttpOnly: true, SameSite: http.SameSiteStrictMode}
+	}
+	return d.end(id)
+}
+
+// ReadOnly reports whether nothing can be changed here, whoever asks.
+func (s *Service) ReadOnly() bool { return s.o.Config.Admin.ReadOnly }
+
+// MayChange returns why who asks may change nothing here, or nil.
+func (s *Service) MayChange(ctx context.Context) error {
+	if _, err := asked(ctx, serve.RoleOperator); err != nil {
+		return err
+	}
+	return s.mayChange(false)
+}
+
+// Defined returns how a pipeline is defined, as far as its table can be looked at now; nil: it cannot.
+func (s *Service) Defined(ctx context.Context, name string) (*pipeline.Pipeline, error) {
+	_, pool, names, err := s.meant(ctx, serve.RoleViewer, []string{name})
+	if err != nil {
+		return nil, err
+	}
+	all, err := lookup.All(ctx, pool)
+	if err != nil {
+		return nil, err
+	}
+	if at := lookup.Find(all, names[0]); at >= 0 {
+		return &all[at], nil
+	}
+	return nil, nil
+}
+
+// Looks counts the looks at rows of a pipeline that ended in each of the last minutes, an hour at most, by way of the
+// queue. Where there is more than can be counted in a moment, it returns an error whose cause says so.
+func (s *Service) Looks(ctx context.Context, id int32, minutes int) (list []queue.Looks, err error) {
+	if _, err := asked(ctx, serve.RoleViewer); err != nil {
+		return nil, err
+	}
+	pool, err := s.database()
+	if err != nil {
+		return nil, err
+	}
+	const patience = time.Second
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	err = database.ReadOnly(ctx, pool, func(tx pgx.Tx) error {
+		all, err := queue.Recent(ctx, tx, minutes)
+		for _, l := range all {
+			if l.PipelineID == id {
+				list = append(list, l)
+			}
+		}
+		return err
+	})
+	return list, err
+}
+
+// Found is what a search found.
+type Found struct {
+	Hits        []search.Hit
+	Explanation search.Explanation
+	Embedded    time.Duration // that the model took
+	Took        time.Duration // that the database took
+	Dims        int
+}
+
+// Searches reports whether questions can be embedded here.
+func (s *Service) Searches() bool { return s.o.Embed != nil }
+
+// Search finds the rows of a pipeline that are nearest to a text, with the SQL that finds them. It takes the role
+// operator, since what is near to a question tells of texts; these are left out unless the caller asks and may.
+func (s *Service) Search(ctx context.Context, name, text string, r search.Request, texts bool) (found Found, err error) {
+	who, pool, names, err := s.meant(ctx, serve.RoleOperator, []string{name})
+	switch {
+	case err != nil:
+		return found, err
+	case s.o.Embed == nil:
+		return found, &Problem{
+			Status: http.StatusServiceUnavailable, Code: "no_model", Detail: "there is no model here to embed a question with",
+		}
+	}
+	p, err := query.Searchable(ctx, pool, names[0])
+	if err != nil {
+		return found, err
+	}
+	began := time.Now()
+	if r.Vector, err = s.o.Embed(ctx, p, text); err != nil {
+		return found, err
+	}
+	r.Text, found.Embedded, found.Dims = text, time.Since(began), len(r.Vector)
+	began = time.Now()
+	if found.Hits, err = search.Find(ctx, pool, p, r); err != nil {
+		return found, query.Classified(p, err)
+	}
+	found.Took = time.Since(began)
+	if !texts || !who.RowText {
+		hide(found.Hits)
+	}
+	found.Explanation, err = search.Explain(ctx, pool, p, r)
+	return found, query.Classified(p, err)
+}
+
+// Similar finds the rows of a pipeline that are nearest to one of them, as Search does.
+func (s *Service) Similar(ctx context.Context, name, key string, rows int, texts bool) ([]search.Hit, error) {
+	who, pool, names, err := s.meant(ctx, serve.RoleOperator, []string{name})
+	if err != nil {
+		return nil, err
+	}
+	p, err := query.Searchable(ctx, pool, names[0])
+	if err != nil {
+		return nil, err
+	}
+	hits, err := query.Similar(ctx, pool, p, key, search.Request{Rows: rows})
+	if !texts || !who.RowText {
+		hide(hits)
+	}
+	return hits, err
+}
+
+// hide takes the texts out of what was found.
+func hide(hits []search.Hit) {
+	for i := range hits {
+		hits[i].Text = ""
+		if c := hits[i].Chunk; c != nil {
+			c.Context = ""
+		}
+	}
+}
+
+// Named returns the plugins and models that can be named on this machine.
+func (s *Service) Named(ctx context.Context) (plugins []registry.Known, folders []models.Info, err error) {
+	if _, err := wholly(ctx, serve.RoleViewer); err != nil {
+		return nil, nil, err
+	}
+	if s.o.Registered != nil {
+		if plugins, err = s.o.Registered(ctx); err != nil {
+			return nil, nil, err
+		}
+	}
+	if s.o.Folders != nil {
+		folders = s.o.Folders()
+	}
+	return plugins, folders, nil
+}
