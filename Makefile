@@ -67,7 +67,7 @@ OPENAI_VENV := $(CACHE)/openai/venv-$(shell echo $(OPENAI) | cksum | cut -d' ' -
 PSYCOPG      := psycopg==3.3.9 psycopg-binary==3.3.9
 PSYCOPG_VENV := $(CACHE)/psycopg/venv-$(shell echo $(PSYCOPG) | cksum | cut -d' ' -f1)
 
-.PHONY: help build build-core build-onnx image test-image test-image-smoke packages model runtime old-runtime python pg demo test test-torch test-alerts test-clients test-without-amx test-kills test-memory soak test-race cover unit-coverage lint lint-light lint-files vuln fmt fix fuzz bench-programs bench-smoke bench-cost bench-isolation bench-scaling bench-embedder generate verify clean install-deps
+.PHONY: help build build-core build-onnx image test-image test-image-smoke packages model runtime old-runtime python browser pg demo test test-torch test-alerts test-clients test-without-amx test-kills test-memory soak test-race cover unit-coverage lint lint-light lint-files vuln fmt fix fuzz bench-programs bench-smoke bench-cost bench-isolation bench-scaling bench-embedder generate verify clean install-deps
 
 help: ## show this list
 	@awk 'BEGIN { FS = ":.*## " } /^[a-z-]+:.*## / { printf "  %-16s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -98,7 +98,7 @@ packages: build runtime model ## make dist/*.deb and dist/*.rpm with systemd's u
 	@tools/package.sh
 
 install-deps: ## install what is missing on this system (as root), or name it
-	@tools/need.sh go cc python git
+	@tools/need.sh go cc python git chromium npm
 
 model: ## fetch and convert the default model, all-MiniLM-L6-v2, into the cache
 	@tools/need.sh python
@@ -115,16 +115,20 @@ runtime: ## fetch the ONNX Runtime library into the cache
 python: ## make the Python environment for plugins in Python, in the cache
 	@tools/python-venv.sh >/dev/null
 
+browser: ## get what the dashboard's test in a real browser takes: Chromium, and axe-core in the cache
+	@tools/need.sh chromium npm
+	@tools/axe.sh
+
 pg: ## fetch PostgreSQL with pgvector into the cache: PG_TEST="14 15 16 17 18"
 	@tools/need.sh python
 	@tools/postgres.sh $(PG_TEST)
 
-demo: build runtime model ## show it at work on a throw-away server; BREAK=1 keeps killing the parts meanwhile, DEMO_FLAGS=--help lists more
+demo: build runtime model ## show it at work on a throw-away server; KEEP=1 leaves it running with its dashboard, BREAK=1 keeps killing the parts meanwhile, DEMO_FLAGS=--help lists more
 	@$(if $(PGBIN),:,tools/postgres.sh $(PG_DEMO))
 	@CGO_ENABLED=0 $(GO) build -trimpath -o bin/demo ./examples/demo
-	@bin/demo $(if $(PGBIN),,--pg $(PG_DEMO)) $(if $(filter-out 0,$(BREAK)),--break) $(DEMO_FLAGS)
+	@bin/demo $(if $(PGBIN),,--pg $(PG_DEMO)) $(if $(filter-out 0,$(BREAK)),--break) $(if $(filter-out 0,$(KEEP)),--keep) $(DEMO_FLAGS)
 
-test: build runtime old-runtime model python $(OPENAI_VENV)/.complete ## get everything the tests need, then run them; TEST=./queue narrows, PG_TEST=17 picks servers
+test: build runtime old-runtime model python browser $(OPENAI_VENV)/.complete ## get everything the tests need, then run them; TEST=./queue narrows, PG_TEST=17 picks servers
 	@$(call get_pg,$(PG_TEST))
 	@mkdir -p $(CANARY)
 	$(with_tokenizers) $(test_env) $(no_dwarf) EMBEDSIDECAR_TEST_CANARY=$(CANARY) tools/told.sh $(GO) test $(TEST_FLAGS) $(TEST)
@@ -162,13 +166,13 @@ soak: ## the long forms of what make test does in short: kills, a transaction of
 	@$(call get_pg,$(PG_TEST))
 	$(test_env) EMBEDSIDECAR_KILLS=$(KILLS) EMBEDSIDECAR_BIG_ROWS=2000000 EMBEDSIDECAR_IDLE=120s $(GO) test -count=1 -timeout 120m -v ./internal/e2e
 
-test-race: build runtime old-runtime model python $(OPENAI_VENV)/.complete ## the same under the race detector
+test-race: build runtime old-runtime model python browser $(OPENAI_VENV)/.complete ## the same under the race detector
 	@$(call get_pg,$(PG_TEST))
 	$(with_tokenizers) $(test_env) CGO_ENABLED=1 $(GO) test -race -p 2 -timeout 30m $(TEST)
 
 comma := ,
 space := $(subst ,, )
-cover: build runtime old-runtime model python $(OPENAI_VENV)/.complete ## test coverage of the core packages; fails below COVER_MIN percent
+cover: build runtime old-runtime model python browser $(OPENAI_VENV)/.complete ## test coverage of the core packages; fails below COVER_MIN percent
 	@$(call get_pg,$(PG_TEST))
 	$(with_tokenizers) $(test_env) $(GO) test $(TEST_FLAGS) -coverprofile=cover.out -coverpkg=$(subst $(space),$(comma),$(strip $(CORE))) $(filter-out $(MODULE)/e2e,$(shell $(GO) list ./...))
 	@awk -v module=$(MODULE)/ -v least=$(COVER_MIN) -f tools/cover.awk cover.out

@@ -31,6 +31,7 @@ type options struct {
 	pg     int
 	faults int
 	broken bool
+	keep   bool
 	bin    string // folder with embedsidecar and plugins/
 	texts  string // CSV
 }
@@ -97,6 +98,7 @@ func parse(args, environ []string, stderr io.Writer) (options, error) {
 	flags.IntVar(&o.port, "port", 0, "port of the throw-away server (default: a free one)")
 	flags.IntVar(&o.pg, "pg", 0, "major version of PostgreSQL (default: the newest that tools/postgres.sh has fetched)")
 	flags.BoolVar(&o.broken, "break", false, "keep killing the parts while they work, then verify; so does BREAK=1")
+	flags.BoolVar(&o.keep, "keep", false, "at the end leave all of it running, with its dashboard, until interrupted; so does KEEP=1")
 	flags.IntVar(&o.faults, "faults", 12, "how often --break breaks something")
 	flags.StringVar(&o.bin, "bin", bin, "folder with embedsidecar and plugins/")
 	flags.StringVar(&o.texts, "texts", filepath.Join(filepath.Dir(bin), "examples", "debian-packages.csv"),
@@ -104,9 +106,11 @@ func parse(args, environ []string, stderr io.Writer) (options, error) {
 	if err := flags.Parse(args); err != nil {
 		return o, err
 	}
-	if at := slices.IndexFunc(environ, func(e string) bool { return strings.HasPrefix(e, "BREAK=") }); at >= 0 {
-		value := strings.TrimPrefix(environ[at], "BREAK=")
-		o.broken = o.broken || value != "" && value != "0"
+	for name, flag := range map[string]*bool{"BREAK=": &o.broken, "KEEP=": &o.keep} {
+		if at := slices.IndexFunc(environ, func(e string) bool { return strings.HasPrefix(e, name) }); at >= 0 {
+			value := strings.TrimPrefix(environ[at], name)
+			*flag = *flag || value != "" && value != "0"
+		}
 	}
 	switch {
 	case flags.NArg() > 0:

@@ -9,6 +9,7 @@ import (
 	"net"
 	"net/url"
 	"os"
+	"os/exec"
 	"strconv"
 	"strings"
 	"sync/atomic"
@@ -136,6 +137,9 @@ func (d *demo) perform(ctx context.Context, conn *pgx.Conn) error {
 	if d.o.broken {
 		steps = []func(context.Context) error{d.suffer, d.catchUp, d.summary, d.verify, d.search}
 	}
+	if d.o.keep {
+		steps = append(steps, d.keep)
+	}
 	for _, step := range steps {
 		if err := step(ctx); err != nil {
 			return err
@@ -150,6 +154,17 @@ func (d *demo) perform(ctx context.Context, conn *pgx.Conn) error {
 	d.watch.lap("stopping")
 	d.out.say("\ntook: %s", d.watch)
 	return nil
+}
+
+// keep leaves all of it running, and shows its dashboard, until somebody interrupts.
+func (d *demo) keep(ctx context.Context) error {
+	d.out.heading("the dashboard, at the address below; interrupt to end all of it")
+	args := []string{"dashboard", "--database-url", d.sidecar.url, "--slot", slotName, "--admin-row-text"}
+	d.out.say("  %s", shell(append([]string{d.sidecar.program}, args...)))
+	cmd := exec.CommandContext(ctx, d.sidecar.program, args...)
+	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) }
+	cmd.Env, cmd.Stdout, cmd.Stderr = d.sidecar.environ, os.Stdout, os.Stderr
+	return cmd.Run()
 }
 
 func (d *demo) startServer(ctx context.Context) (address string, err error) {
