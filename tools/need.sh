@@ -2,7 +2,7 @@
 # need.sh: checks that what a build, a test run or the demo needs of the system is there. As root on Debian or Ubuntu it
 # installs what is missing; anybody else is told what to install.
 #
-#   tools/need.sh go cc python      # any of: go cc python git engine podman qemu promtool
+#   tools/need.sh go cc python      # any of: go cc python git chromium npm engine podman qemu promtool
 #
 # EMBEDSIDECAR_NO_INSTALL=1: never install, only tell. PostgreSQL, ONNX Runtime and the model are not its business: they are
 # fetched by tools/postgres.sh, tools/fetch-onnxruntime.sh and tools/fetch-model.sh, and touch nothing of the system.
@@ -80,13 +80,17 @@ check() {
             ;;
         qemu) command -v qemu-aarch64-static >/dev/null || lacks 'qemu, which runs programs of arm64' qemu-user-static ;;
         promtool) command -v promtool >/dev/null || lacks "promtool, of Prometheus" prometheus ;;
+        chromium) # the browser that the dashboard's test looks through
+            { command -v chromium || command -v chromium-browser || command -v google-chrome; } >/dev/null || lacks 'Chromium' chromium fonts-dejavu-core
+            ;;
+        npm) command -v npm >/dev/null || lacks "npm, which fetches axe-core" npm ;;
         git) command -v git >/dev/null || lacks git git ;;
         python)
             has_python || lacks 'Python 3.8 or newer (it makes the model)' python3
             has_pip || lacks "Python's pip" python3-pip
             has_venv || lacks "Python's venv" python3-venv
             ;;
-        *) die "nothing is known about '$want'" 'it takes: go cc python git engine podman qemu promtool' ;;
+        *) die "nothing is known about '$want'" 'it takes: go cc python git chromium npm engine podman qemu promtool' ;;
         esac
     done
 }

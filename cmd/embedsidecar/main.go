@@ -47,7 +47,7 @@ func run(args []string, stdout, stderr io.Writer) int {
 func commands() []*command {
 	return []*command{
 		newRun(), newServe(), newInit(), newCheck(), newUninstall(),
-		newStatus(), newFailed(), newExplain(), newHealthcheck(), newWait(), newVerify(),
+		newStatus(), newDashboard(), newFailed(), newExplain(), newHealthcheck(), newWait(), newVerify(),
 		newFamily("cache", newCacheStats()),
 		newPause(), newResume(), newDrain(), newBulk(), newRetry(), newRescan(), newReembed(),
 		newFamily("tasks", newTasksList(), newTasksShow(), newTasksExport(), newTasksRetry(), newTasksRequeue(),

@@ -48,7 +48,7 @@ func SignOut(r *http.Request) *http.Cookie {
 	}
 	d, ok := r.Context().Value(doorKey{}).(*door)
 	if !ok {
-		return &http.Cookie{Name: sessionCookie, Path: "/", MaxAge: -1, HttpOnly: true, SameSite: http.SameSiteStrictMode}
+		return (&door{}).cookie("", -1)
 	}
 	return d.end(id)
 }
@@ -119,7 +119,8 @@ func (s *Service) Searches() bool { return s.o.Embed != nil }
 
 // Search finds the rows of a pipeline that are nearest to a text, with the SQL that finds them. It takes the role
 // operator, since what is near to a question tells of texts; these are left out unless the caller asks and may.
-func (s *Service) Search(ctx context.Context, name, text string, r search.Request, texts bool) (found Found, err error) {
+func (s *Service) Search(ctx context.Context, name, text string, r search.Request, texts bool,
+) (found Found, err error) {
 	who, pool, names, err := s.meant(ctx, serve.RoleOperator, []string{name})
 	switch {
 	case err != nil:

@@ -22,9 +22,7 @@ import (
 // requests under way; it may be called again.
 func (n *Node) administer(ctx context.Context) (service *admin.Service, finish func() error, err error) {
 	c := n.o.Config
-	service = admin.NewService(admin.ServiceOptions{
-		Config: c, Redact: n.o.Redact, Log: n.o.Log, Snapshot: n.Snapshot, Reload: n.Reload, Check: n.check,
-	})
+	service = n.service()
 	if c.Admin.Listen == "" {
 		return service, func() error { return nil }, nil
 	}
@@ -37,9 +35,13 @@ func (n *Node) administer(ctx context.Context) (service *admin.Service, finish f
 		return nil, nil, problem.New(problem.Usage, err,
 			fmt.Sprintf("embedsidecar token create NAME --role admin --tokens-file %s makes one", c.Queries.TokensFile))
 	}
+	pages, err := n.pages(service)
+	if err != nil {
+		return nil, nil, err
+	}
 	server, err := admin.Listen(ctx, admin.Options{
 		Listen: c.Admin.Listen, Tokens: tokens, Cert: c.Admin.Cert, Key: c.Admin.Key, ClientCA: c.Admin.ClientCA,
-		Service: service, Observe: n.observer.Request, Log: n.o.Log,
+		Service: service, Pages: pages, Observe: n.observer.Request, Log: n.o.Log,
 	})
 	if err != nil {
 		return nil, nil, problem.New(problem.Usage, err)

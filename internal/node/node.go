@@ -62,14 +62,19 @@ func newNode(o Options, phase observe.Phase, database bool) *Node {
 	}
 	n := &Node{
 		o: o, database: database,
-		open:    connection.Opener{Config: o.Config, Log: o.Log},
-		plugins: embedders.New(embedders.Source{Config: o.Config, Find: o.Find, Log: o.Log, Redact: o.Redact}),
+		open: connection.Opener{Config: o.Config, Log: o.Log},
 	}
+	n.plugins = embedders.New(n.source())
 	n.observer = observe.New(observe.Options{Config: o.Config, Log: o.Log, Build: o.Build, Plugins: n.plugins}, phase)
 	n.backend = query.New(query.Options{
 		Config: o.Config, Log: o.Log, Plugins: n.plugins, Embedder: n.observer.Embedder, Database: database,
 	})
 	return n
+}
+
+// source is where plugins and models are found.
+func (n *Node) source() embedders.Source {
+	return embedders.Source{Config: n.o.Config, Find: n.o.Find, Log: n.o.Log, Redact: n.o.Redact}
 }
 
 // Snapshot tells how the program stands, from what is known: it asks nobody. It takes the locks that the work of the

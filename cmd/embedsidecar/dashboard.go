@@ -1,0 +1,39 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"os/user"
+
+	"github.com/embedsidecar/embedsidecar/internal/config"
+	"github.com/embedsidecar/embedsidecar/internal/node"
+)
+
+// dashboardListen is where dashboard listens unless told otherwise: a free port.
+const dashboardListen = "127.0.0.1:0"
+
+func newDashboard() *command {
+	return &command{
+		name: "dashboard", group: groupObserve, usage: "show pages to look and act by in a browser, to whoever has the address that is printed",
+		description: "Listens on this machine alone, at a free port unless --admin-listen names one, and prints an address with a token that ends with the command. Asks the database, so it also works while no sidecar runs. --admin-read-only offers no action, --admin-row-text shows texts of rows to who asks for them. The dashboard of a sidecar, for several people with tokens of their own, is that of run --admin-listen.",
+		settings:    []string{config.GroupDatabase, config.GroupEmbedding, config.GroupAdmin},
+		unused:      []string{"admin-cert", "admin-key", "admin-client-ca"},
+		run:         runDashboard,
+	}
+}
+
+func runDashboard(ctx context.Context, env *environment) error {
+	name := "you"
+	if u, err := user.Current(); err == nil && u.Username != "" {
+		name = u.Username
+	}
+	n := node.NewDashboard(env.node())
+	err := n.Dashboard(ctx, cmp.Or(env.config.Admin.Listen, dashboardListen), name, func(url string) error {
+		env.say("open this in a browser; interrupt to end")
+		return env.printf("%s\n", url)
+	})
+	if exitCode(ctx, err) == exitInterrupted {
+		return nil // that is how it is told to stop
+	}
+	return err
+}

@@ -1,0 +1,138 @@
+// What a page gains from a script; without it everything can be read and done all the same. It keeps pages up to date, copies commands, and
+// listens for a few keys. It makes no markup of what it gets: pages come from the server, and take the place of what was there.
+"use strict";
+(() => {
+  const $ = (s, root = document) => root.querySelector(s);
+  const all = (s, root = document) => [...root.querySelectorAll(s)];
+  const keep = { get: (k) => { try { return localStorage.getItem(k); } catch { return null; } }, set: (k, v) => { try { localStorage.setItem(k, v); } catch { /* then it is forgotten */ } } };
+
+  // A token in the address never reaches the server's log: it stands behind the #, and goes on by POST.
+  const form = $("#login");
+  if (form) {
+    const token = new URLSearchParams(location.hash.slice(1)).get("token");
+    if (token) {
+      history.replaceState(null, "", location.pathname);
+      $("[name=token]", form).value = token;
+      form.requestSubmit();
+    }
+    return;
+  }
+
+  const pulse = $("#pulse"), said = $("#pulse-said"), every = $("#pulse-every");
+  let source, last = 0, at = Date.now(), timer, stale;
+
+  const clock = (ms) => new Date(ms).toLocaleTimeString([], { hour12: false });
+  const show = (state, text) => {
+    if (!pulse || pulse.dataset.state === state && said.textContent === text) return;
+    pulse.dataset.state = state;
+    said.textContent = text;
+  };
+  const cold = () => show("stale", "Stale since " + clock(at));
+
+  // fresh fetches this page again and puts what has changed in its place. Where somebody is choosing, nothing moves.
+  let busy = false;
+  const fresh = async () => {
+    if (busy || document.hidden) return;
+    busy = true;
+    last = Date.now();
+    try {
+      const answer = await fetch(location.href, { headers: { "X-Live": "1", Accept: "text/html" }, redirect: "error", signal: AbortSignal.timeout(30000) });
+      if (!answer.ok) throw new Error(answer.status);
+      const next = new DOMParser().parseFromString(await answer.text(), "text/html");
+      for (const old of all("[data-live]")) {
+        const now = next.getElementById(old.id);
+        if (!now || now.innerHTML === old.innerHTML || old.contains($("input:checked, details[open]:not(.menu)", old)) || old.contains($("input:focus, select:focus", old))) continue;
+        const focus = document.activeElement, inside = old.contains(focus);
+        const place = inside ? all("a, button, [tabindex]", old).indexOf(focus) : -1;
+        old.replaceWith(document.adoptNode(now));
+        if (place >= 0) all("a, button, [tabindex]", now)[place]?.focus();
+      }
+      times();
+      at = Date.now();
+      show("live", "Live");
+    } catch { cold(); } finally { busy = false; }
+  };
+
+  const pace = () => Number(every.value) * 1000;
+  const soon = () => {
+    clearTimeout(timer);
+    timer = setTimeout(fresh, Math.max(0, last + pace() - Date.now()));
+  };
+  const watch = () => {
+    source?.close();
+    clearTimeout(stale);
+    if (!pace()) { show("off", "Not updated"); return; }
+    if (document.hidden) return;
+    source = new EventSource("/api/v1/events");
+    const alive = () => { clearTimeout(stale); stale = setTimeout(fresh, 40000); };
+    source.addEventListener("status", () => { alive(); soon(); });
+    source.addEventListener("problem", cold);
+    source.addEventListener("error", () => { // a browser comes again by itself, but not where it was refused
+      cold();
+      if (source.readyState === EventSource.CLOSED) { clearTimeout(stale); stale = setTimeout(watch, 5000); }
+    });
+    alive();
+  };
+  if (pulse && pulse.dataset.follows === "yes") {
+    pulse.hidden = false;
+    every.value = keep.get("every") ?? "5";
+    if (!every.value) every.value = "5";
+    every.addEventListener("change", () => { keep.set("every", every.value); watch(); if (pace()) soon(); });
+    document.addEventListener("visibilitychange", () => { if (document.hidden) source?.close(); else { watch(); soon(); } });
+    addEventListener("pagehide", () => source?.close());
+    watch();
+  }
+
+  // Times are UTC, as logs have them; whoever likes sees those of his own zone.
+  const zone = $("#zone");
+  const times = () => {
+    const local = keep.get("zone") === "local";
+    if (zone) zone.textContent = local ? "Local times" : "UTC times";
+    for (const t of all("time[datetime]")) {
+      const when = new Date(t.dateTime);
+      t.title = t.title || when.toString();
+      if (local) t.textContent = when.toLocaleString("sv-SE");
+      else t.textContent = when.toISOString().slice(0, 19).replace("T", " ");
+    }
+  };
+  if (zone) {
+    zone.hidden = false;
+    zone.addEventListener("click", () => { keep.set("zone", keep.get("zone") === "local" ? "utc" : "local"); times(); });
+  }
+  times();
+
+  // Copy what stands in a command.
+  document.addEventListener("click", (e) => {
+    const button = e.target.closest("button[data-copy]");
+    if (!button) return;
+    const text = button.dataset.copy === "before" ? button.previousElementSibling.textContent : $(button.dataset.copy).textContent;
+    navigator.clipboard?.writeText(text).then(() => {
+      const word = button.textContent;
+      button.textContent = "Copied";
+      setTimeout(() => { button.textContent = word; }, 1500);
+    });
+  });
+  for (const b of all("button[data-copy]")) b.hidden = !navigator.clipboard;
+
+  // Choose every row of a table at once.
+  document.addEventListener("change", (e) => {
+    if (!e.target.matches("[data-all]")) return;
+    for (const box of all("input[name=key]", e.target.closest("form"))) box.checked = e.target.checked;
+  });
+  for (const box of all("[data-all]")) box.hidden = false;
+
+  // Keys: / searches, ? helps, g and a letter go somewhere.
+  const places = { o: "/", p: "/pipelines", r: "/row", s: "/search", q: "/queue", e: "/errors", d: "/dead-letters", b: "/backfills", l: "/replication", w: "/workers", m: "/models", c: "/checks", a: "/audit" };
+  let going = 0;
+  document.addEventListener("keydown", (e) => {
+    if (e.ctrlKey || e.metaKey || e.altKey || e.target.closest("input, select, textarea")) return;
+    if (Date.now() - going < 1500 && places[e.key]) { going = 0; location.href = places[e.key]; return; }
+    going = e.key === "g" ? Date.now() : 0;
+    if (e.key === "/") {
+      e.preventDefault();
+      const box = $("main input[type=search]");
+      if (box) box.focus(); else location.href = "/search";
+    }
+    if (e.key === "?") location.href = "/help";
+  });
+})();

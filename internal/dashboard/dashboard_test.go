@@ -1,0 +1,394 @@
+package dashboard_test
+
+import (
+	"bufio"
+	"encoding/json"
+	"net/http"
+	"net/url"
+	"os"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/embedsidecar/embedsidecar/testenv"
+)
+
+// pages are all there are, each with words that it must hold.
+var pages = map[string][]string{
+	"/": {
+		"Behind the server",
+		"public.articles",
+		"public.tickets: rows failed",
+		"malformed_text",
+	},
+	"/pipelines":                 {"public.products", "rows failed", "up to date"},
+	"/pipelines/public.tickets":  {"spam", "The last hour, by way of the queue", "tickets_embedding"},
+	"/pipelines/public.articles": {"100.0%", "24 of 24 rows", "shared-words"},
+	"/row":                       {"Tell its story"},
+	"/row?pipeline=public.articles&key=1": {
+		"The vector is that of the row",
+		"Nearest rows",
+		"From the change to the vector",
+	},
+	"/row?pipeline=public.tickets&key=1007": {"The row is a dead letter", "malformed_text"},
+	"/row?pipeline=public.tickets&key=1002": {"filter leaves the row out"},
+	"/search":                               {"Ask your own rows"},
+	"/search?pipeline=public.articles&q=password+forgotten": {
+		"The SQL that finds them",
+		"ORDER BY",
+		`key=1&amp;pipeline=public.articles`,
+	},
+	"/queue": {"malformed_text", "failed"},
+	"/queue?state=failed&pipeline=public.tickets&class=data": {"1007", "1027"},
+	"/queue?state=todo":                     {"Nothing"},
+	"/errors":                               {"data malformed_text", "public.tickets"},
+	"/dead-letters?pipeline=public.tickets": {"1007", "Export NDJSON"},
+	"/backfills":                            {"24 of 24", "public.products"},
+	"/replication":                          {"Checkpoint", "WAL kept for it"},
+	"/workers":                              {"docs-1", "streaming"},
+	"/models":                               {"shared-words", "WordPiece"},
+	"/checks":                               {"max_slot_wal_keep_size", "1 remark"},
+	"/audit":                                {"Nobody has done anything yet"},
+	"/config":                               {"workers.batch_rows", "default"},
+	"/help":                                 {"What states mean", "slot lost"},
+}
+
+// What a page may not hold: a style or a script within it, which the policy refuses.
+var within = regexp.MustCompile(`(?i)\sstyle=|<style|<script>|\son[a-z]+=|javascript:`)
+
+// What only looks, on one database, as the role that works and nothing more.
+func TestPages(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.work()
+	at, _ := r.serve(r.run, options{texts: true})
+	b := r.signIn(at, "ada")
+	t.Run("are read without a script", func(t *testing.T) { b.reads(t) })
+	t.Run("hide texts of rows", func(t *testing.T) { r.texts(t, at) })
+	t.Run("follow what happens", func(t *testing.T) { r.events(t, b) })
+	t.Run("are for those who signed in", func(t *testing.T) { r.sessions(t, at) })
+	t.Run("export dead letters", func(t *testing.T) { r.exports(t, b) })
+}
+
+// Every page holds what it is for, no text of a row, and nothing that the policy refuses.
+func (b *browser) reads(t *testing.T) {
+	t.Helper()
+	for path, want := range pages {
+		page := b.get(http.StatusOK, path)
+		for _, w := range want {
+			if !strings.Contains(page, w) {
+				t.Errorf("%s: %q is missing in\n%s", path, w, page)
+			}
+		}
+		if found := within.FindString(page); found != "" {
+			t.Errorf("%s holds %q", path, found)
+		}
+		for _, text := range []string{"Open the settings", "cannot sign in since", "Made to last"} {
+			if strings.Contains(page, text) {
+				t.Errorf("%s shows the text of a row: %q", path, text)
+			}
+		}
+	}
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, b.at+"/", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	page, header := b.send(http.StatusOK, req)
+	if policy := header.Get("Content-Security-Policy"); !strings.Contains(policy, "default-src 'none'") ||
+		strings.Contains(policy, "unsafe") || header.Get("Cache-Control") != "no-store" {
+		t.Errorf("headers of a page: %v", header)
+	}
+	for _, asset := range regexp.MustCompile(`(?:href|src)="(/assets/[^"]+)"`).FindAllStringSubmatch(page, -1) {
+		b.get(http.StatusOK, asset[1])
+	}
+	for path, status := range map[string]int{
+		"/nowhere": http.StatusNotFound, "/pipelines/nothing": http.StatusNotFound,
+		"/row?pipeline=public.articles&key=4711":         http.StatusNotFound,
+		"/row?pipeline=public.articles&key=no%27--":      http.StatusNotFound,
+		"/row?pipeline=nothing&key=1":                    http.StatusNotFound,
+		"/queue?state=broken":                            http.StatusBadRequest,
+		"/queue?older=soon":                              http.StatusBadRequest,
+		"/queue?after=first":                             http.StatusBadRequest,
+		"/search?q=x&pipeline=nothing":                   http.StatusNotFound,
+		"/search?q=" + strings.Repeat("x", mostSent):     http.StatusBadRequest,
+		"/dead-letters/export?older=soon":                http.StatusBadRequest,
+		"/audit?pipeline=%22%3E%3Cscript%3E":             http.StatusNotFound,
+		"/pipelines/%3Cscript%3Ealert(1)%3C%2Fscript%3E": http.StatusNotFound,
+	} {
+		if page := b.get(status, path); strings.Contains(page, "<script>") {
+			t.Errorf("%s: what was asked for is in the page as it is:\n%s", path, page)
+		}
+	}
+}
+
+const mostSent = 9000
+
+// Texts of rows are for those who may, where that is allowed, when they ask.
+func (r *rig) texts(t *testing.T, at string) {
+	t.Helper()
+	const row, search, text = "/row?pipeline=public.articles&key=1&text=1",
+		"/search?pipeline=public.articles&q=password&text=1", "Open the settings"
+	b := r.signIn(at, "olga")
+	for _, path := range []string{row, search} {
+		if !strings.Contains(b.get(http.StatusOK, path), text) {
+			t.Errorf("%s does not show the text to an operator who asks", path)
+		}
+	}
+	viewer := r.signIn(at, "vera")
+	if strings.Contains(viewer.get(http.StatusOK, row), text) {
+		t.Error("a viewer sees the text of a row")
+	}
+	viewer.get(http.StatusForbidden, search) // what is near to a question tells of texts
+	viewer.get(http.StatusForbidden, "/config")
+	closed, _ := r.serve(r.run, options{})
+	b = r.signIn(closed, "ada")
+	for _, path := range []string{row, search} {
+		if strings.Contains(b.get(http.StatusOK, path), text) {
+			t.Errorf("%s shows a text where none may be shown", path)
+		}
+	}
+}
+
+// deeds are actions as forms send them, each with what it must leave in the database.
+func deeds() []struct {
+	form []string
+	sql  string
+	want int64
+} {
+	type list = []string
+	const failed = "SELECT count(*) FROM embedsidecar.task WHERE state = 'failed'"
+	audited := func(action string) string {
+		return "SELECT count(*) FROM embedsidecar.audit_log WHERE action = '" + action + "' AND said_by LIKE '%olga%'"
+	}
+	return []struct {
+		form []string
+		sql  string
+		want int64
+	}{
+		{list{"do", "pause", "pipeline", "public.articles"}, "SELECT count(*) FROM embedsidecar.pipeline WHERE NOT enabled", 1},
+		{list{"do", "resume", "pipeline", "public.articles"}, "SELECT count(*) FROM embedsidecar.pipeline WHERE NOT enabled", 0},
+		{list{"do", "pause", "typed", "pause all", "expected", "0"}, "SELECT count(*) FROM embedsidecar.installation WHERE enabled", 0},
+		{list{"do", "priority", "pipeline", "public.products", "priority", "urgent"}, "SELECT count(*) FROM embedsidecar.pipeline WHERE lane = 3", 1},
+		{list{"do", "rescan", "pipeline", "public.products"}, audited("rescan"), 1},
+		{list{"do", "requeue", "pipeline", "public.articles", "key", "1", "key", "2"}, "SELECT count(*) FROM embedsidecar.task WHERE row_key IN ('1', '2')", 2},
+		{list{"do", "cancel", "pipeline", "public.articles", "key", "1"}, "SELECT count(*) FROM embedsidecar.task WHERE state = 'cancelled'", 1},
+		{list{"do", "requeue", "pipeline", "public.articles", "typed", "1", "expected", "1"}, "SELECT count(*) FROM embedsidecar.task WHERE state = 'cancelled'", 0},
+		{list{"do", "reembed", "pipeline", "public.products", "key", "SKU-001"}, audited("reembed"), 1},
+		{list{"do", "discard", "pipeline", "public.tickets", "key", "1007", "typed", "1", "expected", "1"}, failed, 1},
+		{list{"do", "retry", "pipeline", "public.tickets", "class", "data", "typed", "1", "expected", "1"}, failed, 0},
+		{list{"do", "resume", "typed", "resume all", "expected", "0"}, "SELECT count(*) FROM embedsidecar.installation WHERE enabled", 1},
+	}
+}
+
+// Each action that a page offers leaves what it says, as a role that may act and owns nothing, and who had it done
+// stands in the audit.
+func TestActions(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.work()() // what is changed stays as it is
+	at, _ := r.serve(r.person, options{})
+	b := r.signIn(at, "olga")
+	t.Run("ask first", func(t *testing.T) { r.asks(t, b) })
+	t.Run("are refused", func(t *testing.T) { r.refuses(t, at) })
+	before := testenv.Value[int64](r.db, "SELECT count(*) FROM embedsidecar.audit_log")
+	for _, d := range deeds() {
+		page := b.post(http.StatusOK, "/act", append(d.form, "back", "/help")...)
+		if !strings.Contains(page, "What states mean") || !strings.Contains(page, `role="status"`) {
+			t.Errorf("%v: does not lead back with what was done:\n%s", d.form, page)
+		}
+		if got := testenv.Value[int64](r.db, d.sql); got != d.want {
+			t.Errorf("%v: %s: %d, want %d\n%s", d.form, d.sql, got, d.want, page)
+		}
+	}
+	if got := testenv.Value[int64](r.db, "SELECT count(*) FROM embedsidecar.audit_log") - before; got != int64(len(deeds())) {
+		t.Errorf("the audit has %d entries, want one for each of %d actions", got, len(deeds()))
+	}
+	if page := b.get(http.StatusOK, "/audit"); !strings.Contains(page, "olga") {
+		t.Errorf("the audit does not say who:\n%s", page)
+	}
+}
+
+// What is about many rows says how many there are, and is not done before that number is typed, nor when there are more
+// by then.
+func (r *rig) asks(t *testing.T, b *browser) {
+	t.Helper()
+	failed := func() int64 {
+		return testenv.Value[int64](r.db, "SELECT count(*) FROM embedsidecar.task WHERE state = 'failed'")
+	}
+	form := []string{"do", "discard", "pipeline", "public.tickets", "class", "data"}
+	page := b.post(http.StatusOK, "/act", form...)
+	if !strings.Contains(page, "Discard 2 rows?") || failed() != 2 {
+		t.Fatalf("%d failed; asked was:\n%s", failed(), page)
+	}
+	for _, typed := range [][2]string{{"2", "1"}, {"2", ""}, {"1", "1"}, {"x", "2"}} { // as told, as typed
+		page := b.post(http.StatusOK, "/act", append(form, "expected", typed[0], "typed", typed[1])...)
+		if !strings.Contains(page, `role="alert"`) || failed() != 2 {
+			t.Errorf("told %s, typed %q: %d failed:\n%s", typed[0], typed[1], failed(), page)
+		}
+	}
+	form[1] = "retry"
+	b.post(http.StatusOK, "/act", append(form, "expected", "2", "typed", "2")...)
+	if failed() != 0 {
+		t.Errorf("%d failed after the number was typed", failed())
+	}
+	form[1] = "discard"
+	if page := b.post(http.StatusOK, "/act", form...); !strings.Contains(page, "There is no such row now") {
+		t.Errorf("nothing is left, and asked was:\n%s", page)
+	}
+	r.db.MustExec(`UPDATE embedsidecar.task SET state = 'failed', error_class = 'data', error_code = 'malformed_text', error_message = 'x'
+		WHERE row_key IN ('1007', '1027')`)
+}
+
+// The server refuses, whatever a browser sends: nothing is changed, and nothing is written into the audit.
+func (r *rig) refuses(t *testing.T, at string) {
+	t.Helper()
+	pause := []string{"do", "pause", "pipeline", "public.articles"}
+	audited := func() int64 { return testenv.Value[int64](r.db, "SELECT count(*) FROM embedsidecar.audit_log") }
+	before := audited()
+	operator := r.signIn(at, "olga")
+	r.signIn(at, "vera").post(http.StatusForbidden, "/act", pause...)
+	r.signIn(at, "").post(http.StatusUnauthorized, "/act", pause...)
+
+	other, err := http.NewRequestWithContext(t.Context(), http.MethodPost, at+"/act", strings.NewReader(
+		url.Values{"do": {"pause"}, "pipeline": {"public.articles"}}.Encode()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	other.Header.Set("Content-Type", "application/x-www-form-urlencoded")
+	other.Header.Set("Sec-Fetch-Site", "cross-site")
+	operator.send(http.StatusForbidden, other)
+
+	for _, wrong := range [][]string{
+		{},
+		{"do", "drop"},
+		{"do", "cancel", "pipeline", "public.articles"},
+		{"do", "discard"},
+		{"do", "priority", "pipeline", "public.articles", "priority", "9"},
+		{"do", "retry", "pipeline", "public.articles", "older", "soon"},
+		{"do", "requeue", "pipeline", "public.articles", "key", strings.Repeat("x", 5000)},
+		{"do", "requeue", "key", "1"},
+	} {
+		operator.post(http.StatusBadRequest, "/act", wrong...)
+	}
+	operator.post(http.StatusNotFound, "/act", "do", "pause", "pipeline", "no' OR true --")
+	readOnly, _ := r.serve(r.person, options{readOnly: true})
+	closed := r.signIn(readOnly, "ada")
+	closed.post(http.StatusForbidden, "/act", pause...)
+	if page := closed.get(http.StatusOK, "/pipelines/public.articles"); strings.Contains(page, `name="do"`) ||
+		!strings.Contains(page, "Read-only") {
+		t.Errorf("a page on which nothing can be done offers it:\n%s", page)
+	}
+	// The database refuses, too: the role that works may not pause.
+	asWorker, _ := r.serve(r.run, options{})
+	worker := r.signIn(asWorker, "olga")
+	if page := worker.post(http.StatusForbidden, "/act", pause...); !strings.Contains(page, "embedsidecar_operator") {
+		t.Errorf("the way out is missing:\n%s", page)
+	}
+	if n := audited() - before; n != 0 {
+		t.Errorf("what was refused left %d entries in the audit", n)
+	}
+}
+
+func (r *rig) sessions(t *testing.T, at string) {
+	t.Helper()
+	stranger := r.signIn(at, "")
+	if page := stranger.get(http.StatusOK, "/queue"); !strings.Contains(page, `name="token"`) {
+		t.Errorf("a stranger sees:\n%s", page)
+	}
+	stranger.post(http.StatusUnauthorized, "/login", "token", "guess")
+	r.token("otto", "operator")
+	testenv.Eventually(t, waitTimeout, func() (bool, string) {
+		answer, err := stranger.http.PostForm(at+"/login", url.Values{"token": {"otto"}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		_ = answer.Body.Close()
+		return answer.StatusCode == http.StatusOK, answer.Status
+	})
+	b, left := r.signIn(at, "otto"), r.signIn(at, "vera")
+	left.post(http.StatusOK, "/logout")
+	if page := left.get(http.StatusOK, "/"); !strings.Contains(page, `name="token"`) {
+		t.Errorf("after signing out:\n%s", page)
+	}
+	b.get(http.StatusOK, "/")
+	known, err := os.ReadFile(r.tokens)
+	if err != nil {
+		t.Fatal(err)
+	}
+	kept, _, _ := strings.Cut(string(known), "otto:")
+	if err := os.WriteFile(r.tokens, []byte(kept), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	testenv.Eventually(t, waitTimeout, func() (bool, string) {
+		page := b.get(http.StatusOK, "/help")
+		return strings.Contains(page, `name="token"`), "the token is taken back, and its session goes on"
+	})
+}
+
+// A page is told within seconds that things stand otherwise, without asking again and again itself.
+func (r *rig) events(t *testing.T, b *browser) {
+	t.Helper()
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, b.at+"/api/v1/events", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	answer, err := b.http.Do(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = answer.Body.Close() }()
+	lines := bufio.NewScanner(answer.Body)
+	lines.Buffer(nil, 1<<20)
+	paused := func() bool {
+		for lines.Scan() {
+			if data, ok := strings.CutPrefix(lines.Text(), "data: "); ok {
+				return strings.Contains(data, `"state":"paused"`)
+			}
+		}
+		t.Fatalf("the events ended: %v", lines.Err())
+		return false
+	}
+	if paused() {
+		t.Error("something is paused before anybody did so")
+	}
+	r.db.MustExec("UPDATE embedsidecar.pipeline SET enabled = false WHERE name = 'public.tickets'")
+	seen := paused()
+	for !seen {
+		seen = paused()
+	}
+}
+
+func (r *rig) exports(t *testing.T, b *browser) {
+	t.Helper()
+	r.db.MustExec(`INSERT INTO embedsidecar.task (pipeline_id, row_key, state, lane, seq, xid, committed_at, first_lsn, last_lsn, error_class, error_code, error_message)
+		SELECT pipeline_id, 'x' || i, 'failed', 1, i, '3', now(), '0/1', '0/1', 'data', 'too_long', 'x' FROM embedsidecar.pipeline, generate_series(1, 2500) AS i WHERE name = 'public.tickets'`)
+	body := b.get(http.StatusOK, "/dead-letters/export?pipeline=public.tickets&class=data&code=too_long")
+	seen := map[string]bool{}
+	for line := range strings.Lines(body) {
+		var task struct{ Key, State string }
+		if err := json.Unmarshal([]byte(line), &task); err != nil || task.State != "failed" {
+			t.Fatalf("%v: %s", err, line)
+		}
+		seen[task.Key] = true
+	}
+	if len(seen) != 2500 {
+		t.Errorf("%d rows, want 2500", len(seen))
+	}
+}
+
+// Nothing is set up, or the server is gone: pages say so, and what to do.
+func TestPages_SayWhatIsMissing(t *testing.T) {
+	t.Parallel()
+	r := &rig{t: t, db: testenv.DB(t, testenv.Empty())}
+	r.token("ada", "admin")
+	at, _ := r.serve(testenv.Owner, options{})
+	b := r.signIn(at, "")
+	b.post(http.StatusServiceUnavailable, "/login", "token", "ada")
+	for _, path := range []string{"/", "/queue", "/row", "/audit"} {
+		if page := b.get(http.StatusServiceUnavailable, path); !strings.Contains(page, "Nothing is set up yet") ||
+			!strings.Contains(page, "embedsidecar init") {
+			t.Errorf("%s, with nothing set up:\n%s", path, page)
+		}
+	}
+	b.get(http.StatusOK, "/help")
+}

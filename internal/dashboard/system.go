@@ -1,0 +1,86 @@
+package dashboard
+
+import (
+	"net/http"
+	"slices"
+	"strings"
+
+	"github.com/embedsidecar/embedsidecar/internal/admin"
+	"github.com/embedsidecar/embedsidecar/internal/check"
+	"github.com/embedsidecar/embedsidecar/internal/config"
+	"github.com/embedsidecar/embedsidecar/internal/health"
+)
+
+func (d *Dashboard) models(r *http.Request) (view, error) {
+	plugins, folders, err := d.o.Service.Named(r.Context())
+	if err != nil {
+		return view{}, err
+	}
+	running, err := d.o.Service.Plugins(r.Context())
+	return view{page: "models", title: "Models & plugins", data: map[string]any{
+		"Plugins": plugins, "Models": folders, "Running": running,
+	}}, err
+}
+
+// checksPage is what keeps pipelines from working, now or later.
+type checksPage struct {
+	Checks            []admin.Check
+	OK, Warned, Wrong int
+}
+
+func (d *Dashboard) checks(r *http.Request) (view, error) {
+	var o checksPage
+	var err error
+	o.Checks, err = d.o.Service.Checks(r.Context())
+	for i := range o.Checks {
+		switch o.Checks[i].Status {
+		case check.OK:
+			o.OK++
+		case check.Warn:
+			o.Warned++
+		case check.Wrong:
+			o.Wrong++
+		}
+	}
+	return view{page: "checks", title: "Checks", data: &o}, err
+}
+
+func (d *Dashboard) audit(r *http.Request) (view, error) {
+	const most = 200
+	c := choiceOf(r.URL.Query())
+	names, err := d.names(r.Context())
+	if err != nil {
+		return view{}, err
+	}
+	list, err := d.o.Service.Audit(r.Context(), c.pipelines(), most)
+	return view{page: "audit", title: "Audit", live: true, data: map[string]any{
+		"Actions": list, "Pipelines": names, "Choice": c, "Most": most,
+	}}, err
+}
+
+// settingGroup is settings of one part of the file.
+type settingGroup struct {
+	Name     string
+	Settings []config.Shown
+}
+
+func (d *Dashboard) config(r *http.Request) (view, error) {
+	all, err := d.o.Service.Config(r.Context())
+	var list []settingGroup
+	for _, s := range all {
+		part, _, nested := strings.Cut(s.Path, ".")
+		if !nested {
+			part = "general"
+		}
+		at := slices.IndexFunc(list, func(g settingGroup) bool { return g.Name == part })
+		if at < 0 {
+			at, list = len(list), append(list, settingGroup{Name: part})
+		}
+		list[at].Settings = append(list[at].Settings, s)
+	}
+	return view{page: "config", title: "Config", data: list}, err
+}
+
+func (*Dashboard) help(*http.Request) (view, error) {
+	return view{page: "help", title: "Help", data: health.Table()}, nil
+}

@@ -1,0 +1,302 @@
+package dashboard
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"net/http"
+	"slices"
+
+	"github.com/embedsidecar/embedsidecar/internal/admin"
+	"github.com/embedsidecar/embedsidecar/internal/config"
+	"github.com/embedsidecar/embedsidecar/internal/health"
+	"github.com/embedsidecar/embedsidecar/internal/node/actions"
+	"github.com/embedsidecar/embedsidecar/internal/node/observe"
+	"github.com/embedsidecar/embedsidecar/internal/pipeline"
+	"github.com/embedsidecar/embedsidecar/internal/report"
+	"github.com/embedsidecar/embedsidecar/internal/wording"
+	"github.com/embedsidecar/embedsidecar/queue"
+)
+
+// overview is what somebody sees first: is all well, and if not, what is to be done.
+type overview struct {
+	*admin.Status
+
+	Health    sentence
+	Remarks   []string
+	Lag       int64
+	Kept      gauge
+	Oldest    float64
+	Open      int64
+	Failed    int64
+	Errors    []report.ErrorGroup
+	Actions   []report.Action
+	LagLine   []float64
+	OldLine   []float64
+	OpenLine  []float64
+	Paused    bool // some are, all of them by their names or by the switch
+	AllPaused bool
+}
+
+// sentence is how an installation is in one sentence, and what to do next.
+type sentence struct {
+	Tone, Text, Detail string
+	Next, Command      string // what to do: in words, or what to type
+}
+
+// gauge is how much WAL is kept, of how much.
+type gauge struct {
+	Slot       string
+	Kept, Most int64 // Most 0: no limit is set
+}
+
+// Part is how full it is, from 0 to 1.
+func (g gauge) Part() float64 {
+	if g.Most == 0 {
+		return 0
+	}
+	return float64(g.Kept) / float64(g.Most)
+}
+
+// Tone is how well that is.
+func (g gauge) Tone() string {
+	const warn, bad = 0.5, 0.8
+	switch {
+	case g.Part() >= bad:
+		return "bad"
+	case g.Part() >= warn:
+		return "warn"
+	}
+	return "good"
+}
+
+// status is how things stand, as far as who asks sees it.
+func (d *Dashboard) status(ctx context.Context) (*admin.Status, error) {
+	now, err := d.o.Service.Status(ctx)
+	return &now, err
+}
+
+// past is how things stood while somebody looked, up to now.
+func (d *Dashboard) past(ctx context.Context, now *admin.Status) []beat {
+	who, _ := admin.CallerOf(ctx)
+	return d.beats.add(now, len(who.Pipelines) == 0)
+}
+
+func (d *Dashboard) overview(r *http.Request) (view, error) {
+	ctx := r.Context()
+	state, err := d.status(ctx)
+	if err != nil {
+		return view{}, err
+	}
+	o := overview{Status: state, Health: sentenceOf(&state.Database), Remarks: state.Remarks()}
+	past := d.past(ctx, state)
+	now := past[len(past)-1]
+	o.Lag, o.Oldest, o.Open, o.Failed = now.Lag, now.Oldest, now.Open, now.Failed
+	for i := range state.Slots {
+		if g := gaugeOf(&state.Slots[i]); i == 0 || g.Part() > o.Kept.Part() || o.Kept.Most == 0 && g.Kept > o.Kept.Kept {
+			o.Kept = g
+		}
+	}
+	o.LagLine = line(past, func(b beat) float64 { return float64(b.Lag) })
+	o.OldLine = line(past, func(b beat) float64 { return b.Oldest })
+	o.OpenLine = line(past, func(b beat) float64 { return float64(b.Open) })
+	o.AllPaused = len(state.Pipelines) > 0
+	for i := range state.Pipelines {
+		paused := state.Pipelines[i].State == health.Paused
+		o.Paused, o.AllPaused = o.Paused || paused, o.AllPaused && paused
+	}
+	v := view{page: "overview", title: "Overview", live: true, data: &o}
+	if len(state.Slots) == 0 { // nothing is set up, so there is nothing else to ask
+		return v, nil
+	}
+	if o.Errors, err = d.o.Service.Errors(ctx, nil); err != nil {
+		return view{}, err
+	}
+	const few = 5
+	o.Errors = o.Errors[:min(few, len(o.Errors))]
+	o.Actions, err = d.o.Service.Audit(ctx, nil, few)
+	return v, err
+}
+
+func gaugeOf(s *report.Slot) gauge {
+	g := gauge{Slot: s.Name, Kept: s.RetainedBytes}
+	if s.SafeWALBytes != nil {
+		g.Most = s.RetainedBytes + max(*s.SafeWALBytes, 0)
+	}
+	return g
+}
+
+// worst sorts states by who needs somebody most.
+var worst = []string{"bad", "warn", "busy", "good"}
+
+// sentenceOf says how an installation is.
+func sentenceOf(state *observe.Database) sentence {
+	if len(state.Pipelines) == 0 {
+		return sentence{
+			Tone: "warn", Text: "No pipeline is set up yet.",
+			Detail:  "A pipeline embeds columns of a table, and keeps the vectors true to its rows.",
+			Command: "embedsidecar init --table public.docs --columns title,body --into embedding",
+		}
+	}
+	list := make([]*observe.Pipeline, len(state.Pipelines))
+	var open int64
+	for i := range state.Pipelines {
+		list[i] = &state.Pipelines[i]
+		open += list[i].Open()
+	}
+	slices.SortStableFunc(list, func(a, b *observe.Pipeline) int {
+		return cmp.Compare(slices.Index(worst, toneOf(a.State)), slices.Index(worst, toneOf(b.State)))
+	})
+	first := list[0]
+	tone := toneOf(first.State)
+	same := 0
+	for _, p := range list {
+		if toneOf(p.State) == tone {
+			same++
+		}
+	}
+	s := sentence{Tone: tone, Detail: capital(first.Reason) + ".", Next: first.WayOut}
+	all := wording.Count(int64(len(list)), "pipeline")
+	switch {
+	case tone == "good":
+		return sentence{Tone: tone, Text: "All is well.", Detail: all + ": every row that is known has its vector."}
+	case tone == "busy":
+		s.Text = "All is well, and there is work."
+		s.Detail = wording.Count(open, "row") + " wait or are being embedded."
+		s.Next = ""
+		if first.State != health.Working {
+			s.Detail = first.Name + ": " + first.Reason + "."
+		}
+	case len(list) == 1:
+		s.Text = fmt.Sprintf("%s: %s.", first.Name, first.State.Word())
+	case same == 1:
+		s.Text = fmt.Sprintf("%s: %s. The others are well.", first.Name, first.State.Word())
+		if tone == "bad" && toneOf(list[1].State) == "warn" {
+			s.Text = fmt.Sprintf("%s: %s.", first.Name, first.State.Word())
+		}
+	default:
+		s.Text = fmt.Sprintf("%d of %s need somebody. First %s: %s.", same, all, first.Name, first.State.Word())
+	}
+	return s
+}
+
+func (d *Dashboard) pipelines(r *http.Request) (view, error) {
+	state, err := d.status(r.Context())
+	if err != nil {
+		return view{}, err
+	}
+	return view{page: "pipelines", title: "Pipelines", live: true, data: state}, nil
+}
+
+// onePipeline is the page of a pipeline.
+type onePipeline struct {
+	observe.Pipeline
+
+	Set         *pipeline.Pipeline // nil: it cannot be looked at now
+	Key         []string
+	Destination string
+	Priority    string
+	Errors      []report.ErrorGroup
+	Minutes     []column // looks by way of the queue, the last hour
+	Looks, Bad  int64
+	Unmeasured  bool
+	Actions     []report.Action
+	Priorities  []string
+}
+
+func (d *Dashboard) pipeline(r *http.Request) (view, error) {
+	ctx := r.Context()
+	state, err := d.o.Service.Pipeline(ctx, r.PathValue("name"))
+	if err != nil {
+		return view{}, err
+	}
+	o := onePipeline{Pipeline: state, Priorities: actions.Priorities}
+	if o.Set, err = d.o.Service.Defined(ctx, o.Name); err != nil {
+		return view{}, err
+	}
+	if o.Set != nil {
+		o.Destination = config.FormatDestination(o.Set.Spec)
+		o.Priority = o.Priorities[min(max(int(o.Set.Priority), 0), len(o.Priorities)-1)]
+		for _, k := range o.Set.Key {
+			o.Key = append(o.Key, k.Name)
+		}
+	}
+	if o.Errors, err = d.o.Service.Errors(ctx, []string{o.Name}); err != nil {
+		return view{}, err
+	}
+	looks, err := d.o.Service.Looks(ctx, o.ID, hour)
+	o.Unmeasured = err != nil // there is too much to be counted in a moment
+	o.count(looks)
+	const few = 10
+	o.Actions, err = d.o.Service.Audit(ctx, []string{o.Name}, few)
+	return view{page: "pipeline", title: o.Name, live: true, data: &o}, err
+}
+
+const hour = 60
+
+// count makes columns of looks, one for each minute of the last hour.
+func (o *onePipeline) count(looks []queue.Looks) {
+	o.Minutes = make([]column, hour)
+	for _, l := range looks {
+		if l.MinutesAgo < 0 || l.MinutesAgo >= hour {
+			continue
+		}
+		o.Minutes[hour-1-l.MinutesAgo] = column{Good: float64(l.Looks - l.Failed), Bad: float64(l.Failed)}
+		o.Looks, o.Bad = o.Looks+l.Looks, o.Bad+l.Failed
+	}
+}
+
+func (d *Dashboard) backfills(r *http.Request) (view, error) {
+	state, err := d.status(r.Context())
+	if err != nil {
+		return view{}, err
+	}
+	return view{page: "backfills", title: "Backfills", live: true, data: state}, nil
+}
+
+// replication is a slot with what is known of the server's WAL.
+type replication struct {
+	report.Slot
+
+	Gauge gauge
+	Tone  string
+}
+
+func (d *Dashboard) replication(r *http.Request) (view, error) {
+	state, err := d.status(r.Context())
+	if err != nil {
+		return view{}, err
+	}
+	list := []replication{}
+	for i := range state.Slots {
+		s := &state.Slots[i]
+		tone := "good"
+		switch {
+		case !s.Exists, s.WALStatus == "lost", !s.PublicationExists, s.OtherServer:
+			tone = "bad"
+		case !s.Active, s.Making, s.WALStatus == "unreserved":
+			tone = "warn"
+		}
+		list = append(list, replication{*s, gaugeOf(s), tone})
+	}
+	past := d.past(r.Context(), state)
+	return view{page: "replication", title: "Replication", live: true, data: map[string]any{
+		"Slots": list, "Pipelines": state.Pipelines,
+		"Kept": line(past, func(b beat) float64 { return float64(b.Kept) }),
+		"Lag":  line(past, func(b beat) float64 { return float64(b.Lag) }),
+	}}, nil
+}
+
+func (d *Dashboard) workers(r *http.Request) (view, error) {
+	state, err := d.status(r.Context())
+	if err != nil {
+		return view{}, err
+	}
+	names := map[int32]string{}
+	for i := range state.Pipelines {
+		names[state.Pipelines[i].ID] = state.Pipelines[i].Name
+	}
+	return view{page: "workers", title: "Workers", live: true, data: map[string]any{
+		"Sidecars": state.Sidecars, "Names": names,
+	}}, nil
+}

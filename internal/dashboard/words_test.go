@@ -1,0 +1,84 @@
+package dashboard
+
+import (
+	"math"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/embedsidecar/embedsidecar/internal/admin"
+	"github.com/embedsidecar/embedsidecar/internal/health"
+	"github.com/embedsidecar/embedsidecar/internal/node/observe"
+	"github.com/embedsidecar/embedsidecar/internal/report"
+)
+
+func TestNumber(t *testing.T) {
+	for n, want := range map[int64]string{
+		0: "0", 999: "999", 1000: "1,000", -1234567: "-1,234,567", math.MaxInt64: "9,223,372,036,854,775,807",
+	} {
+		if got := number(n); got != want {
+			t.Errorf("number(%d) = %s, want %s", n, got, want)
+		}
+	}
+}
+
+// Whatever there is to draw, a chart is drawn, and says in words what it shows.
+func TestCharts(t *testing.T) {
+	for _, values := range [][]float64{nil, {0}, {1}, {0, 0}, {5, 1, 9e18}, {math.MaxFloat64, 1}} {
+		got := string(sparkline(values, `now "5" <b>`))
+		if strings.Contains(got, "NaN") || strings.Contains(got, "Inf") || strings.Contains(got, "<b>") ||
+			!strings.Contains(got, `role="img" aria-label="now &#34;5&#34; &lt;b&gt;"`) {
+			t.Errorf("%v: %s", values, got)
+		}
+	}
+	for part, want := range map[float64]string{-1: `width="0.00"`, 0.5: `width="50.00"`, 7: `width="100.00"`} {
+		if got := string(bar(part, "good", "x")); !strings.Contains(got, want) {
+			t.Errorf("%v: %s", part, got)
+		}
+	}
+	if got := string(columns([]column{{1e12, 1}, {}, {0, 1}}, "x")); strings.Count(got, "<rect") != 3 {
+		t.Errorf("columns: %s", got)
+	}
+}
+
+// The sentence is about who needs somebody most.
+func TestSentence(t *testing.T) {
+	of := func(states ...health.Code) string {
+		var d observe.Database
+		for _, s := range states {
+			d.Pipelines = append(d.Pipelines, observe.Pipeline{Pipeline: report.Pipeline{
+				Name: string(s), State: s, Reason: "because", Pending: 2,
+			}})
+		}
+		s := sentenceOf(&d)
+		return s.Tone + " " + s.Text
+	}
+	for want, got := range map[string]string{
+		"warn No pipeline is set up yet.":                                 of(),
+		"good All is well.":                                               of(health.UpToDate, health.UpToDate),
+		"busy All is well, and there is work.":                            of(health.UpToDate, health.Working),
+		"warn paused: paused. The others are well.":                       of(health.UpToDate, health.Paused),
+		"bad slot_lost: slot lost.":                                       of(health.Paused, health.SlotLost, health.UpToDate),
+		"bad 2 of 3 pipelines need somebody. First slot_lost: slot lost.": of(health.UpToDate, health.SlotLost, health.PluginDown),
+		"bad plugin_down: plugin down.":                                   of(health.PluginDown),
+	} {
+		if got != want {
+			t.Errorf("got %q, want %q", got, want)
+		}
+	}
+}
+
+// Who sees some pipelines learns nothing of how others stood; nobody's look makes the list longer than it may be.
+func TestBeats(t *testing.T) {
+	var b beats
+	now := time.Now()
+	for i := range 3 * mostBeats {
+		list := b.add(&admin.Status{At: now.Add(time.Duration(i) * beatEvery)}, true)
+		if len(list) > mostBeats {
+			t.Fatalf("%d are kept", len(list))
+		}
+	}
+	if list := b.add(&admin.Status{At: now}, false); len(list) != 1 {
+		t.Errorf("who sees some pipelines alone sees %d looks of others", len(list))
+	}
+}
