@@ -18,6 +18,7 @@ type Direct struct {
 	Slot    string
 	Epoch   int64
 	Timeout time.Duration // of a statement of the write-back: the stream waits for it; 0: none
+	Work    *Work
 	done    map[string]bool
 }
 
@@ -42,7 +43,7 @@ func (d *Direct) End(outcomes []Outcome) Finished {
 // Task returns what a worker works on in place of a leased task.
 func (d *Direct) Task(c *Change) Task {
 	return Task{
-		Lease: Lease{PipelineID: c.PipelineID, Direct: d}, RowKey: c.RowKey, Lane: c.Lane, FirstLSN: c.first(),
+		Lease: Lease{PipelineID: c.PipelineID, Direct: d, Work: d.Work}, RowKey: c.RowKey, Lane: c.Lane, FirstLSN: c.first(),
 		LastLSN: c.LSN, CommittedAt: c.CommittedAt, EnqueuedAt: time.Now(),
 	}
 }

@@ -85,13 +85,13 @@ func FinishArgs(worker int64, l Lease, generation int32, outcomes []Outcome) pgx
 	}
 	return pgx.StrictNamedArgs{
 		"worker": worker, "pipeline_id": l.PipelineID, "place": l.Place, "token": l.Token, "generation": generation,
-		"span": bucketSeconds, "buckets": bucketCount, "task_ids": ids, "gens": gens, "actions": actions, "outcomes": whats,
+		"span": bucketSeconds, "buckets": bucketCount, "took": l.Work.tookMS(), "task_ids": ids, "gens": gens, "actions": actions, "outcomes": whats,
 		"attempts": attempts, "losses": losses, "delays": delays, "classes": classes, "codes": codes, "messages": messages,
 	}
 }
 
 // TellArgs returns the arguments of the statement tell_history, for outcomes of changes that had no task.
-func TellArgs(worker int64, l Lease, outcomes []Outcome) pgx.StrictNamedArgs {
+func TellArgs(worker int64, l Lease, generation int32, outcomes []Outcome) pgx.StrictNamedArgs {
 	n := len(outcomes)
 	keys, whats, times, lsns := make([]string, n), make([]string, n), make([]time.Time, n), make([]string, n)
 	for i := range outcomes {
@@ -100,7 +100,7 @@ func TellArgs(worker int64, l Lease, outcomes []Outcome) pgx.StrictNamedArgs {
 	}
 	return pgx.StrictNamedArgs{
 		"worker": worker, "pipeline_id": l.PipelineID, "span": bucketSeconds, "buckets": bucketCount,
-		"row_keys": keys, "outcomes": whats, "committed_ats": times, "lsns": lsns,
+		"took": l.Work.tookMS(), "generation": generation, "row_keys": keys, "outcomes": whats, "committed_ats": times, "lsns": lsns,
 	}
 }
 

@@ -161,7 +161,7 @@ func (q *Queue) leaseFrom(ctx context.Context, c cursor, l Claim) (tasks []Task,
 // reports whether there is something that cannot be leased yet.
 func (q *Queue) claim(ctx context.Context, args pgx.StrictNamedArgs, l Claim) (tasks []Task, hidden bool, err error) {
 	//nolint:gosec // nobody guesses at it: it need only be another one than those of the leases there are
-	lease := Lease{PipelineID: l.PipelineID, Token: rand.Int64()}
+	lease := Lease{PipelineID: l.PipelineID, Token: rand.Int64(), Work: &Work{Began: time.Now()}}
 	args["token"], args["live"] = lease.Token, q.live(l.PipelineID)
 	args["pipeline_id"], args["generation"], args["worker"], args["lease"] = l.PipelineID, l.Generation, l.Worker, l.Lease
 	defer func() {

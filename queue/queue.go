@@ -43,6 +43,7 @@ type Lease struct {
 	Token      int64 // chosen by the worker
 	// Direct is what changes without tasks are held by, in place of the row; nil: the row.
 	Direct *Direct
+	Work   *Work // what is done under it; nil: nobody wants to know
 }
 
 // Task is a leased row's need for a look.

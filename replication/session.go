@@ -12,6 +12,7 @@ import (
 
 	"github.com/embedsidecar/embedsidecar/internal/database"
 	"github.com/embedsidecar/embedsidecar/internal/pace"
+	"github.com/embedsidecar/embedsidecar/internal/restart"
 	"github.com/embedsidecar/embedsidecar/queue"
 	sqlfiles "github.com/embedsidecar/embedsidecar/sql"
 )
@@ -101,10 +102,12 @@ func (s *Stream) session(ctx context.Context) error {
 	s.o.Log.InfoContext(ctx, "streaming", "slot", s.o.Slot, "lsn", ses.start, "epoch", ses.epoch)
 
 	g, gctx := errgroup.WithContext(ctx)
-	g.Go(func() error { return ses.read(gctx) })
-	g.Go(func() error { return ses.enqueue(gctx) })
-	g.Go(func() error { return ses.watch(gctx) })
-	g.Go(func() error { return ses.steady(gctx) })
+	for _, part := range []func(context.Context) error{ses.read, ses.enqueue, ses.watch, ses.steady} {
+		// A panic ends the session, which holds all that is not stored: the next one begins at the checkpoint.
+		g.Go(func() error {
+			return s.o.Keeper.Guard(gctx, restart.Replication, func() error { return part(gctx) })
+		})
+	}
 	return g.Wait()
 }
 

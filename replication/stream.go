@@ -23,6 +23,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/embedsidecar/embedsidecar/internal/database"
+	"github.com/embedsidecar/embedsidecar/internal/restart"
 	"github.com/embedsidecar/embedsidecar/internal/sleep"
 	"github.com/embedsidecar/embedsidecar/queue"
 )
@@ -48,10 +49,11 @@ type Options struct {
 	Repair func(ctx context.Context) error // makes a missing publication again, if the role may; nil: never
 	// called before each session: hands in the pipelines as they are now; may be nil
 	Prepare      func(ctx context.Context) error
-	OnCatalogue  func()        // called when a pipeline's table or status changed
-	IgnoreMarks  bool          // do not recognise own writes by their mark; the ledger alone must do
-	Heartbeat    time.Duration // between two looks at the catalogue; 0: 10 s
-	StandbyRetry time.Duration // between two tries to take a slot that somebody else holds; 0: 3 s
+	OnCatalogue  func()          // called when a pipeline's table or status changed
+	IgnoreMarks  bool            // do not recognise own writes by their mark; the ledger alone must do
+	Heartbeat    time.Duration   // between two looks at the catalogue; 0: 10 s
+	Keeper       *restart.Keeper // of the session's loops; nil: one of its own
+	StandbyRetry time.Duration   // between two tries to take a slot that somebody else holds; 0: 3 s
 }
 
 // Stats counts what a Stream did since it was made. Its fields may be read at any time.
@@ -121,6 +123,9 @@ func New(o Options) *Stream {
 	if o.StandbyRetry == 0 {
 		o.StandbyRetry = 3 * time.Second
 	}
+	if o.Keeper == nil {
+		o.Keeper = restart.New(o.Log)
+	}
 	s := &Stream{o: o}
 	s.attempt, s.renew = s.session, s.remake
 	s.routes.Store(&routing{})
@@ -181,10 +186,14 @@ func (s *Stream) Run(ctx context.Context) error {
 		}
 		err = wedge.judge(err, s.stats.DurableLSN.Load())
 		var (
-			gap   *gapError
-			fatal *FatalError
+			gap      *gapError
+			fatal    *FatalError
+			panicked *restart.Error
 		)
 		switch {
+		case errors.As(err, &panicked):
+			s.trouble(err)
+			return panicked // whoever keeps this going begins it again
 		case errors.As(err, &fatal):
 			return fatal
 		case errors.As(err, &gap):

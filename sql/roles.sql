@@ -63,17 +63,17 @@ GRANT UPDATE (status, status_detail, catalogue, table_schema, table_name, genera
 GRANT USAGE ON ALL SEQUENCES IN SCHEMA embedsidecar TO embedsidecar_run;
 -- What this role could do by the tables it may have done and audited.
 GRANT EXECUTE ON FUNCTION embedsidecar.retry_failed, embedsidecar.requeue, embedsidecar.rescan, embedsidecar.reembed TO embedsidecar_run;
-GRANT EXECUTE ON FUNCTION embedsidecar.row_facts, embedsidecar.drain_state TO embedsidecar_run;
+GRANT EXECUTE ON FUNCTION embedsidecar.row_facts, embedsidecar.drain_state, embedsidecar.is_open TO embedsidecar_run;
 
 GRANT USAGE ON SCHEMA embedsidecar TO embedsidecar_reader, embedsidecar_operator;
 GRANT SELECT ON embedsidecar.status, embedsidecar.progress, embedsidecar.tasks, embedsidecar.dead_letters, embedsidecar.errors, embedsidecar.slots,
-    embedsidecar.workers, embedsidecar.pipelines, embedsidecar.health, embedsidecar.audit, embedsidecar.row_state TO embedsidecar_reader, embedsidecar_operator;
-GRANT EXECUTE ON FUNCTION embedsidecar.backlog, embedsidecar.caught_up, embedsidecar.wait_for, embedsidecar.waited_for, embedsidecar.how_far
+    embedsidecar.workers, embedsidecar.pipelines, embedsidecar.health, embedsidecar.audit, embedsidecar.row_state, embedsidecar.lanes TO embedsidecar_reader, embedsidecar_operator;
+GRANT EXECUTE ON FUNCTION embedsidecar.backlog, embedsidecar.caught_up, embedsidecar.wait_for, embedsidecar.waited_for, embedsidecar.how_far, embedsidecar.is_open
     TO embedsidecar_reader, embedsidecar_operator;
 GRANT EXECUTE ON FUNCTION embedsidecar.drain_state, embedsidecar.explain, embedsidecar.row_key, embedsidecar.view_sql TO embedsidecar_reader, embedsidecar_operator;
 GRANT EXECUTE ON PROCEDURE embedsidecar.wait_until, embedsidecar.drain TO embedsidecar_reader, embedsidecar_operator;
 GRANT EXECUTE ON FUNCTION embedsidecar.pause, embedsidecar.resume, embedsidecar.retry_failed, embedsidecar.requeue, embedsidecar.cancel, embedsidecar.discard_dead,
-    embedsidecar.rescan, embedsidecar.reembed, embedsidecar.set_priority, embedsidecar.notify_changes TO embedsidecar_operator;
+    embedsidecar.rescan, embedsidecar.reembed, embedsidecar.set_priority, embedsidecar.notify_changes, embedsidecar.resume_for, embedsidecar.prioritise TO embedsidecar_operator;
 -- For the command line, which looks for the pipelines by their names.
 GRANT SELECT ON embedsidecar.schema_version TO embedsidecar_operator;
 GRANT SELECT (pipeline_id, name, table_schema, table_name, enabled) ON embedsidecar.pipeline TO embedsidecar_operator;

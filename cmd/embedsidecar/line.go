@@ -89,7 +89,7 @@ func unknownFlag(name string, flags map[string]*known) error {
 
 // ofFile is where a setting belongs that pipelines have in a file alone; "" for others.
 func ofFile(name string) string {
-	if !slices.Contains([]string{"where", "filter", "text", "priority", "name", "chunking"}, name) {
+	if !slices.Contains([]string{"where", "filter", "text", "priority", "active", "name", "chunking"}, name) {
 		return ""
 	}
 	if name == "filter" {

@@ -3,6 +3,9 @@ package main
 import (
 	"context"
 	"fmt"
+	"time"
+
+	"github.com/urfave/cli/v2"
 
 	"github.com/embedsidecar/embedsidecar/internal/health"
 	"github.com/embedsidecar/embedsidecar/internal/node/actions"
@@ -10,10 +13,13 @@ import (
 )
 
 // switchCommand pauses pipelines, or lets them go on.
-type switchCommand struct{ on bool }
+type switchCommand struct {
+	on   bool
+	time time.Duration // to work for, whatever the hours are; below 0: it was not given
+}
 
 func newPause() *command {
-	c := &switchCommand{on: false}
+	c := &switchCommand{on: false, time: -1}
 	return &command{
 		name: "pause", group: groupOperate, usage: "embed nothing until resume; changes are queued meanwhile",
 		arguments: "[PIPELINE...]", maxArgs: -1,
@@ -26,8 +32,12 @@ func newResume() *command {
 	c := &switchCommand{on: true}
 	return &command{
 		name: "resume", group: groupOperate, usage: "take back pause", arguments: "[PIPELINE...]", maxArgs: -1,
-		description: "Without a name it turns the switch that is over all pipelines; one that was paused by its name stays so. Sidecars that run notice within seconds.",
-		settings:    databaseGroups, acts: true, run: c.run,
+		description: "Without a name it turns the switch that is over all pipelines; one that was paused by its name stays so. A pipeline with hours of its own (active) works within these; --for has it work at once and for so long, also if it is paused by its name. Sidecars that run notice within seconds.",
+		flags: []cli.Flag{&cli.DurationFlag{
+			Name: "for", Value: -1, Destination: &c.time, DefaultText: "within its hours",
+			Usage: "work for `DURATION` whatever the hours of the pipeline are; 0 ends that",
+		}},
+		settings: databaseGroups, acts: true, run: c.run,
 	}
 }
 
@@ -40,6 +50,16 @@ func (c *switchCommand) run(ctx context.Context, env *environment) error {
 		return err
 	}
 	defer done()
+	if c.time < -1 {
+		return misuse("--for: expected a duration that is not negative")
+	}
+	if c.time >= 0 {
+		list, err := a.ResumeFor(ctx, env.args, c.time, env.dryRun)
+		if err != nil {
+			return err
+		}
+		return env.showOutcomes(list)
+	}
 	s, err := a.Switch(ctx, c.on, env.args, env.dryRun)
 	if err != nil {
 		return err

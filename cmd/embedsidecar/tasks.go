@@ -22,6 +22,7 @@ type tasksCommand struct {
 	class, code  string
 	olderThan    time.Duration
 	limit        int
+	waiting      bool
 }
 
 // filters are the flags that choose; states says that those of any state may be chosen.
@@ -249,10 +250,13 @@ func (c *tasksCommand) one(ctx context.Context, env *environment,
 func newTasksPrioritise() *command {
 	c := &tasksCommand{}
 	return &command{
-		name: "prioritise", group: groupOperate, usage: "give a pipeline's live changes another priority",
-		arguments: "PIPELINE PRIORITY", minArgs: 2, maxArgs: 2,
-		description: "low, normal, high or urgent, from now on; what waits keeps its own. A configuration that says otherwise takes it back at the next run.",
-		settings:    databaseGroups, acts: true, run: c.prioritise,
+		name: "prioritise", group: groupOperate, usage: "give a pipeline's live changes, or rows that wait, another priority",
+		arguments: "PIPELINE PRIORITY [KEY...]", minArgs: 2, maxArgs: -1,
+		description: "low, normal, high or urgent. Without keys it is that of changes from now on, what waits keeps its own, and a configuration that says otherwise takes it back at the next run. With keys, or --waiting, it is that of rows that wait, and of nothing else. --dry-run tells how many there are.",
+		flags: []cli.Flag{&cli.BoolFlag{
+			Name: "waiting", Destination: &c.waiting, DisableDefaultText: true, Usage: "all rows of the pipeline that wait",
+		}},
+		settings: databaseGroups, acts: true, run: c.prioritise,
 	}
 }
 
@@ -261,8 +265,19 @@ func (c *tasksCommand) prioritise(ctx context.Context, env *environment) error {
 		return fail(exitUsage, fmt.Errorf("there is no priority %q", env.args[1]),
 			spelling.DidYouMean(env.args[1], actions.Priorities)...)
 	}
+	if c.waiting && len(env.args) > 2 {
+		return misuse("--waiting means all rows that wait: give it, or keys")
+	}
 	return c.with(ctx, env, func(a *actions.Actions, _ report.TaskFilter) error {
-		outcome, err := a.Prioritise(ctx, env.args[0], env.args[1], env.dryRun)
+		prioritise := func() (actions.Outcome, error) {
+			return a.PrioritiseWaiting(ctx, env.args[0], env.args[1], env.args[2:], env.dryRun)
+		}
+		if !c.waiting && len(env.args) == 2 {
+			prioritise = func() (actions.Outcome, error) {
+				return a.Prioritise(ctx, env.args[0], env.args[1], env.dryRun)
+			}
+		}
+		outcome, err := prioritise()
 		if err != nil {
 			return err
 		}

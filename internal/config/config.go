@@ -204,6 +204,8 @@ type Retry struct {
 	MaxAttempts int           // then the task is a dead letter. Default 8
 	Initial     time.Duration // pause after the first failure; doubles each time, with jitter. Default 1s
 	Max         time.Duration // the longest pause. Default 5m
+	// FailedOnStart has dead letters tried again when the sidecar starts. Default false.
+	FailedOnStart bool
 }
 
 // Ops is the listener for probes and metrics. It changes nothing.

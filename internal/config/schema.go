@@ -197,6 +197,10 @@ func pipelineSchema(spec *pipeline.Spec) *schema {
 		}
 		return err
 	}
+	s.field("active").value = func(v string) (err error) {
+		spec.Active, err = pipeline.ParseHours(v)
+		return err
+	}
 	chunkingSchema(s.field("chunking"), &spec.Chunking)
 	s.field("enabled").value = intoBool(&spec.Enabled)
 	s.field("overwrite").value = intoBool(&spec.Overwrite)

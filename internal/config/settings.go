@@ -234,6 +234,8 @@ func workSettings() []Setting {
 			func(c *Config) *time.Duration { return &c.Retry.Initial }),
 		duration("retry.max", "retry-max", "longest pause between two tries", time.Millisecond, longestTimeout,
 			func(c *Config) *time.Duration { return &c.Retry.Max }),
+		toggle("retry.failed_on_start", "retry-failed-on-start", GroupWork, "try dead letters again when the sidecar starts",
+			func(c *Config) *bool { return &c.Retry.FailedOnStart }),
 	}
 }
 

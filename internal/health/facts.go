@@ -7,6 +7,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/embedsidecar/embedsidecar/internal/pipeline"
 )
 
 // Facts are what is known of a pipeline.
@@ -19,6 +21,8 @@ type Facts struct {
 	ReplacedBy string // another table that has taken its name, quoted
 	Dropped    bool   // the table is gone, whatever Status says
 	Paused     bool
+	Closed     bool           // it is outside of its hours
+	Active     pipeline.Hours // these
 	Slot       Slot
 	Sidecars   []Sidecar // that run
 	// Unacknowledged: the streamer does not route the pipeline as it is defined now.
@@ -179,10 +183,25 @@ func inSlot(f *Facts) (State, bool) {
 }
 
 func switched(f *Facts) (State, bool) {
-	if !f.Paused {
-		return State{}, false
+	const queued = ": changes are queued, nothing is embedded"
+	switch {
+	case f.Paused:
+		return State{Paused, "paused" + queued + waiting(f), "embedsidecar resume"}, true
+	case f.Closed:
+		return State{
+			OutsideHours, Outside(f.Active) + queued + waiting(f),
+			"embedsidecar resume " + Quoted(f.Name) + " --for 1h has it work now",
+		}, true
 	}
-	return State{Paused, "paused: changes are queued, nothing is embedded" + waiting(f), "embedsidecar resume"}, true
+	return State{}, false
+}
+
+// Outside says that it is not one of a pipeline's hours.
+func Outside(active pipeline.Hours) string {
+	if active == pipeline.Manual {
+		return "works only when somebody asks (active: manual)"
+	}
+	return "outside of its hours (" + string(active) + ")"
 }
 
 func inSidecars(f *Facts) (State, bool) {

@@ -22,6 +22,7 @@ const (
 	SlotWaiting    Code = "slot_waiting"
 	SlotLost       Code = "slot_lost"
 	Paused         Code = "paused"
+	OutsideHours   Code = "outside_hours"
 	NoSidecar      Code = "no_sidecar"
 	StreamStuck    Code = "stream_stuck"
 	StandbyOnly    Code = "standby_only"
@@ -94,6 +95,10 @@ var table = []Entry{
 		"`embedsidecar run` makes it anew and compares every row", true,
 	},
 	{Paused, "somebody said `embedsidecar pause`: changes are queued, nothing is embedded", "`embedsidecar resume`", true},
+	{
+		OutsideHours, "it is outside of the pipeline's hours (`active`), by the server's clock: changes are queued, nothing is embedded",
+		"wait until they begin; or `embedsidecar resume NAME --for 1h` has it work now", false,
+	},
 	{
 		NoSidecar, "no sidecar runs: changes wait in the slot, and the server keeps WAL for them", "`embedsidecar run`",
 		true,

@@ -74,6 +74,10 @@ var states = []struct {
 	{"no slot", func(f *health.Facts) { f.Slot.Exists, f.Slot.Active = false, false }, health.SlotLost, "slot s is gone"},
 	{"lost slot", func(f *health.Facts) { f.Slot.Lost = true }, health.SlotLost, "removed WAL"},
 	{"paused", func(f *health.Facts) { f.Paused, f.Open = true, 3 }, health.Paused, "3 rows waiting"},
+	{"outside of its hours", func(f *health.Facts) {
+		f.Closed, f.Active, f.Open, f.Sidecars = true, "22:00-06:00 UTC", 3, nil
+	}, health.OutsideHours, "outside of its hours (22:00-06:00 UTC): changes are queued, nothing is embedded (3 rows waiting)"},
+	{"when somebody asks", func(f *health.Facts) { f.Closed, f.Active = true, "manual" }, health.OutsideHours, "resume docs --for 1h"},
 	{"no sidecar at all, and a retrying row", func(f *health.Facts) {
 		f.Sidecars, f.Slot.Active, f.Open, f.Retrying = nil, false, 1, 1
 	}, health.NoSidecar, "1 row waiting"},

@@ -6,6 +6,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/embedsidecar/embedsidecar/internal/health"
+	"github.com/embedsidecar/embedsidecar/internal/restart"
 )
 
 // The values of labels; a counter takes others as "other".
@@ -21,6 +22,7 @@ var (
 	PoolStates     = []string{"idle", "acquired", "constructing", "max"}
 	IndexStates    = []string{"ready", "none", "building", "invalid"}
 	PipelineStates = health.Codes()
+	Parts          = restart.Names()
 )
 
 // Counters are counters that differ in one label.
@@ -107,6 +109,7 @@ type Source struct {
 	Gaps            prometheus.Counter
 	TableChanges    prometheus.Counter
 	Skipped         Counters // by SkipReasons
+	Panics          Counters // by Parts
 	Enqueued        prometheus.Counter
 	Deduplicated    prometheus.Counter
 	Direct          prometheus.Counter // changes without a task
@@ -140,6 +143,9 @@ func (m *Metrics) Source(name, slot string) *Source {
 		Skipped: counters(SkipReasons, func(r string) prometheus.Counter {
 			return v.skipped.WithLabelValues(name,
 				r)
+		}),
+		Panics: counters(Parts, func(part string) prometheus.Counter {
+			return v.panics.WithLabelValues(name, part)
 		}),
 		Enqueued:        v.made.WithLabelValues(name),
 		Deduplicated:    v.joined.WithLabelValues(name),

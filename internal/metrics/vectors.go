@@ -36,6 +36,8 @@ type vectors struct {
 	pluginRestarts, pluginBad                                                  *prometheus.CounterVec
 
 	// self
+	panics *prometheus.CounterVec
+
 	pool *prometheus.GaugeVec
 	http *prometheus.HistogramVec
 }
@@ -81,7 +83,8 @@ func newVectors(r *prometheus.Registry) vectors {
 		tasks: f.gauge("queue_tasks", "Open tasks by state, and dead letters (failed).", "source", "pipeline", "state"),
 		oldest: f.gauge("queue_oldest_pending_age_seconds",
 			"For how long the oldest open task has waited; 0 when there is none.", "source", "pipeline"),
-		paused: f.gauge("queue_paused", "1 while no task of the pipeline is leased because somebody said so, else 0.",
+		paused: f.gauge("queue_paused",
+			"1 while no task of the pipeline is leased because somebody said so or it is outside of its hours, else 0.",
 			"source", "pipeline"),
 		finished: f.counter("tasks_finished_total", "Tasks that left the queue or became dead letters.", "source",
 			"pipeline", "outcome"),
@@ -130,6 +133,8 @@ func newVectors(r *prometheus.Registry) vectors {
 		pluginRestarts: f.counter("plugin_restarts_total", "Times the plugin's process was started again.", "plugin"),
 		pluginBad:      f.counter("plugin_bad_answers_total", "Answers of the plugin that could not be believed.", "plugin"),
 
+		panics: f.counter("panics_total",
+			"Times a loop of this sidecar panicked, which is a mistake of embedsidecar's, and began again.", "source", "part"),
 		pool: f.gauge("db_pool_connections", "Connections of a pool by state.", "pool", "state"),
 		http: f.histogram("http_request_duration_seconds", "Time of a query, from its header to its answer.", shortTimes,
 			"handler", "method", "code"),

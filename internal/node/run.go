@@ -111,6 +111,7 @@ func (n *Node) Run(ctx context.Context, o RunOptions) (err error) {
 	n.backend.Follow(s, p.queries)
 	n.observer.Follow(s, p.work, p.stream) //nolint:contextcheck // what scrapes ask for ends with the listener
 	n.o.Working(ctx)
+	n.atStart(ctx, p.work)
 	if o.Role == Stream {
 		return classified(s.Run(ctx)) // who works builds indexes
 	}

@@ -50,8 +50,9 @@ type Spec struct {
 	Model       string // name or folder; "" means the default model
 	Priority    Lane   // lane of live changes
 	Enabled     bool
-	Overwrite   bool // take over a destination that holds vectors of somebody else
-	ColumnLists bool // publish only the key and the watched columns
+	Active      Hours // when it works; changes are queued at any time
+	Overwrite   bool  // take over a destination that holds vectors of somebody else
+	ColumnLists bool  // publish only the key and the watched columns
 	Chunking    Chunking
 }
 
@@ -71,6 +72,7 @@ type Pipeline struct {
 	Extension   string // the schema of pgvector, quoted
 	Generation  int32
 	Fingerprint string // of what made the vectors of this generation
+	Closed      bool   // it is outside of its hours, by the server's clock
 	Status      Status
 	Detail      string // why the status is not active
 }

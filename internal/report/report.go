@@ -37,6 +37,8 @@ type Pipeline struct {
 	Reason        string             `json:"reason"`            // why that is its state, in one sentence
 	WayOut        string             `json:"way_out,omitempty"` // what to do about it
 	Enabled       bool               `json:"enabled"`
+	Active        pipeline.Hours     `json:"active,omitempty"` // when it works; absent: always
+	Closed        bool               `json:"outside_hours"`
 	Status        string             `json:"status"` // whether it fits its table, as was last found
 	Detail        string             `json:"detail,omitempty"`
 	Pending       int64              `json:"pending"`
@@ -105,6 +107,10 @@ type Sidecar struct {
 	StreamDetail   string                   `json:"stream_detail,omitempty"`
 	Problems       map[int32]health.Problem `json:"problems,omitempty"` // by pipeline
 	SeenSecondsAgo float64                  `json:"seen_seconds_ago"`
+	Processed      int64                    `json:"processed_24h"` // rows, up to about a minute ago: of these
+	Succeeded      int64                    `json:"succeeded_24h"`
+	GivenUp        int64                    `json:"failed_24h"`    // became dead letters
+	LastBatchAt    *time.Time               `json:"last_batch_at"` // null: there was none
 }
 
 // Status is the state of an installation.
@@ -294,7 +300,7 @@ func (st *Status) facts(p *Pipeline) health.Facts {
 	f := health.Facts{
 		Name: p.Name, ID: p.ID, Status: p.Status, Detail: p.Detail, Table: database.Quote(p.Schema, p.Table),
 		ReplacedBy: p.ReplacedBy, Dropped: p.Dropped,
-		Paused: !p.Enabled, Unacknowledged: p.unrouted, Open: p.Open(), Retrying: p.Retrying, Failed: p.Failed,
+		Paused: !p.Enabled, Closed: p.Closed, Active: p.Active, Unacknowledged: p.unrouted, Open: p.Open(), Retrying: p.Retrying, Failed: p.Failed,
 		Cancelled: p.Cancelled,
 		Scan: health.Scan{
 			Phase: p.ScanPhase, Reason: p.ScanReason, First: p.scanFirst, Seen: p.ScanSeen,

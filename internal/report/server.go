@@ -50,11 +50,13 @@ func (s server) pipelines(ctx context.Context) ([]Pipeline, error) {
 
 func scanPipeline(row pgx.CollectableRow) (p Pipeline, err error) {
 	var estimate *int64
+	var open bool
 	err = row.Scan(&p.ID, &p.Name, &p.Slot, &p.Schema, &p.Table, &p.ReplacedBy, &p.Dropped, &p.Model, &p.Plugin,
 		&p.Generation, &p.Enabled, &p.Status, &p.Detail,
 		&p.Pending, &p.Running, &p.Retrying, &p.Failed, &p.Cancelled, &p.OldestSeconds, &p.ScanPhase, &p.ScanReason,
 		&p.scanFirst, &p.ScanSeen, &p.ScanExpected,
-		&p.ScanRate, &p.scanBarrier, &p.unrouted, &p.Tokens, &estimate)
+		&p.ScanRate, &p.scanBarrier, &p.unrouted, &p.Tokens, &estimate, &open, &p.Active)
+	p.Closed = !open
 	if estimate != nil {
 		p.Rows, p.RowsEstimated = *estimate, true
 	}

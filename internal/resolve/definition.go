@@ -1,6 +1,7 @@
 package resolve
 
 import (
+	"cmp"
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
@@ -20,10 +21,14 @@ import (
 
 // Digest tells two definitions apart.
 func Digest(spec pipeline.Spec) string {
-	b, err := json.Marshal([]any{
+	parts := []any{
 		spec.Name, append([]string{}, spec.Columns...), spec.Text, spec.Filter, spec.Chunking, spec.Priority, PluginOf(spec),
 		spec.Model,
-	})
+	}
+	if spec.Active != "" { // what works always has the digest that it had before there were hours
+		parts = append(parts, spec.Active)
+	}
+	b, err := json.Marshal(parts)
 	if err != nil {
 		panic(err) // strings and numbers alone
 	}
@@ -48,6 +53,7 @@ func Differences(configured, set pipeline.Spec) (was []string) {
 	note(!slices.Equal(configured.Columns, set.Columns), "columns", strings.Join(set.Columns, ", "))
 	note(configured.Chunking != set.Chunking, "chunking", set.Chunking.Strategy)
 	note(configured.Priority != set.Priority, "priority", laneWord(set.Priority))
+	note(configured.Active != set.Active, "active", cmp.Or(string(set.Active), "always"))
 	note(PluginOf(configured) != set.Plugin, "plugin", set.Plugin)
 	note(configured.Model != set.Model, "model", set.Model)
 	return was
@@ -82,7 +88,7 @@ func (s *Stored) AsSetUp(configured pipeline.Spec) pipeline.Spec {
 	spec := configured
 	spec.Name, spec.Columns, spec.Text, spec.Filter, spec.Chunking = s.Name, s.SourceColumns, s.TextExpression,
 		s.FilterExpression, s.Chunking
-	spec.Priority, spec.Plugin, spec.Model = s.Lane, s.Plugin, s.Model
+	spec.Priority, spec.Active, spec.Plugin, spec.Model = s.Lane, s.ActiveHours, s.Plugin, s.Model
 	return spec
 }
 

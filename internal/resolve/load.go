@@ -37,7 +37,7 @@ func (f *Findings) recall(ctx context.Context, tx pgx.Tx, s *Stored) error {
 				append(spelling.DidYouMean(name, t.ColumnNames()), again)...)
 		}
 	}
-	p.ID, p.Generation, p.Fingerprint = s.PipelineID, s.Generation, s.Fingerprint
+	p.ID, p.Generation, p.Fingerprint, p.Closed = s.PipelineID, s.Generation, s.Fingerprint, !s.Open
 	p.Watched, p.WatchAll = s.WatchedColumns, s.WatchAll
 	switch columns := columnsOfText(s); {
 	case s.AsMade, s.WatchAll:
@@ -140,7 +140,7 @@ func Settled(ctx context.Context, db database.Beginner, slot string) (pipelines 
 func Off(s *Stored) pipeline.Pipeline {
 	return pipeline.Pipeline{
 		Spec: s.Spec(), ID: s.PipelineID, OID: s.TableOID, Watched: s.WatchedColumns, WatchAll: s.WatchAll, Dims: s.Dims,
-		Generation: s.Generation, Fingerprint: s.Fingerprint, Status: pipeline.Misconfigured,
+		Generation: s.Generation, Fingerprint: s.Fingerprint, Closed: !s.Open, Status: pipeline.Misconfigured,
 	}
 }
 

@@ -16,6 +16,7 @@ import (
 	"github.com/embedsidecar/embedsidecar/internal/pipeline"
 	"github.com/embedsidecar/embedsidecar/internal/refusal"
 	"github.com/embedsidecar/embedsidecar/internal/spelling"
+	sqlfiles "github.com/embedsidecar/embedsidecar/sql"
 )
 
 // Resolve confirms a pipeline against the database: table, key, what its text and filter read, destination,
@@ -39,6 +40,9 @@ func ResolveWarned(ctx context.Context, db database.Beginner, spec pipeline.Spec
 ) {
 	err = database.RetryReadOnly(ctx, db, func(tx pgx.Tx) error {
 		f, err := Inspect(ctx, tx, spec, model, nil)
+		if err == nil {
+			err = KnownZone(ctx, tx, spec)
+		}
 		if err != nil {
 			return err
 		}
@@ -78,6 +82,26 @@ func Permitted(ctx context.Context, q database.Querier, f *Findings) error {
 		what += fmt.Sprintf(": read column %s of %s", database.QuoteAll(some), f.Table.Quoted())
 	}
 	return &refusal.PermissionError{What: what, Role: role, SQL: statements}
+}
+
+// KnownZone returns *ConfigError when the server does not know the time zone of a pipeline's hours.
+func KnownZone(ctx context.Context, q database.Querier, spec pipeline.Spec) error {
+	zone := spec.Active.Zone()
+	if zone == "UTC" {
+		return nil
+	}
+	var known bool
+	args := pgx.StrictNamedArgs{"zone": zone}
+	if err := q.QueryRow(ctx, sqlfiles.Query("zone_known"), args).Scan(&known); err != nil {
+		return fmt.Errorf("look up the time zone of pipeline %q: %w", spec.Name, err)
+	}
+	if known {
+		return nil
+	}
+	return &refusal.ConfigError{
+		Pipeline: spec.Name, Problem: fmt.Sprintf("active: the server knows no time zone %q", zone),
+		Hint: []string{"name it as in SELECT name FROM pg_timezone_names, such as Europe/Berlin"},
+	}
 }
 
 // hidden returns the columns that text and filter read and that the role may not, though it may read others of the

@@ -43,6 +43,8 @@ type Stored struct {
 	Fingerprint       string
 	Lane              pipeline.Lane
 	Enabled           bool
+	ActiveHours       pipeline.Hours
+	Open              bool // it is within its hours, or somebody has it work all the same
 	Status            string
 	StatusDetail      string
 	SlotName          string
@@ -85,7 +87,8 @@ func (s *Stored) Spec() pipeline.Spec {
 		Name: s.Name, Schema: s.TableSchema, Table: s.TableName, Columns: s.SourceColumns, Text: s.TextExpression,
 		Filter:     s.FilterExpression,
 		IntoColumn: s.DestinationColumn, IntoSchema: s.DestinationSchema, IntoTable: s.DestinationTable,
-		Plugin: s.Plugin, Model: s.Model, Priority: s.Lane, Enabled: s.Enabled, Chunking: s.Chunking,
+		Plugin: s.Plugin, Model: s.Model, Priority: s.Lane, Enabled: s.Enabled, Active: s.ActiveHours,
+		Chunking: s.Chunking,
 	}
 }
 

@@ -30,11 +30,13 @@ const (
 	Housekeeping Part = "housekeeping"
 	Leftovers    Part = "leftovers"
 	Notices      Part = "notices"
+	Answers      Part = "answers" // of texts that sessions ask for
+	Relay        Part = "relay"   // of work, between processes that stream and that work
 )
 
 // Parts are all of them.
 var Parts = []Part{
-	Replication, Pipelines, Worker, Direct, Scan, Sweeps, Housekeeping, Leftovers, Notices,
+	Replication, Pipelines, Worker, Direct, Scan, Sweeps, Housekeeping, Leftovers, Notices, Relay, Answers,
 }
 
 // Names returns their names.

@@ -179,6 +179,9 @@ func (in *initializer) lookAtPipeline(ctx context.Context, tx pgx.Tx, spec pipel
 			missing.Hint = resolve.RenamedTo(t.Quoted())
 		}
 	}
+	if err == nil {
+		err = resolve.KnownZone(ctx, tx, spec)
+	}
 	if err != nil {
 		return nil, nil, err
 	}

@@ -75,6 +75,7 @@ func drift(f *resolve.Findings, s *resolve.Stored) (d drifted) {
 	note(!slices.Equal(f.Calls, s.Functions), "functions", false) // if texts differ for it, the mark of the table does
 	note(p.Priority != s.Lane, "priority", false)
 	note(p.Enabled != s.Enabled, "enabled", false)
+	note(p.Active != s.ActiveHours, "active", false)
 	note(resolve.PluginOf(p.Spec) != s.Plugin || p.Model != s.Model, "model's place", false)
 	note((p.Schema != s.TableSchema || p.Table != s.TableName) && p.OID == s.TableOID, "table's name", false)
 	note(!f.Destination.Exists, "destination made anew", true)
@@ -95,6 +96,7 @@ func (in *initializer) rowOf(f *resolve.Findings, d embed.Description) pgx.Stric
 		"into_table": nullable(p.IntoTable), "dims": p.Dims,
 		"plugin": resolve.PluginOf(p.Spec), "model": p.Model, "chunking": p.Chunking, "fingerprint": d.Fingerprint,
 		"lane": p.Priority, "enabled": p.Enabled,
+		"hours": p.Active, "minutes": p.Active.Minutes(), "zone": p.Active.Zone(),
 	}
 	if p.WatchAll {
 		args["watched"] = nil

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/embedsidecar/embedsidecar/embed"
+	"github.com/embedsidecar/embedsidecar/internal/restart"
 )
 
 // asking is a question to an embedder what it is.
@@ -28,6 +29,7 @@ const describeTimeout = 5 * time.Second
 type descriptions struct {
 	open   map[*embed.Service]*asking
 	work   sync.WaitGroup
+	keeper *restart.Keeper
 	answer func() // called when an answer came for which nobody waited any more
 }
 
@@ -40,7 +42,7 @@ func (d *descriptions) ask(ctx context.Context, service *embed.Service, until <-
 	a = &asking{done: make(chan struct{})}
 	d.open[service] = a
 	d.work.Go(func() {
-		a.d, a.err = service.Describe(ctx)
+		a.err = d.keeper.Guard(ctx, restart.Pipelines, func() (err error) { a.d, err = service.Describe(ctx); return err })
 		close(a.done)
 		select {
 		case <-until:

@@ -127,7 +127,8 @@ func (s *Sidecar) Health() map[string]health.State {
 		}
 		f := health.Facts{
 			Name: state.Pipeline.Name, ID: state.Pipeline.ID, Status: string(state.Pipeline.Status),
-			Detail: state.Pipeline.Detail, Paused: !state.Pipeline.Enabled,
+			Detail: state.Pipeline.Detail, Paused: !state.Pipeline.Enabled, Closed: state.Pipeline.Closed,
+			Active: state.Pipeline.Active,
 			Slot: health.Slot{
 				Name: s.o.Slot, Exists: true, Published: true, Active: true, Making: stream == health.Making,
 				Blockers: s.blockers(),
@@ -163,7 +164,8 @@ func (s *Sidecar) notice() *notice {
 	n.stream, n.detail = s.streaming()
 	for _, state := range s.States() {
 		// What the tables know already is not told twice.
-		if state.Problem != nil && state.Pipeline.Enabled && (state.Pipeline.Status == pipeline.Active || s.idle()) {
+		if state.Problem != nil && state.Pipeline.Enabled && !state.Pipeline.Closed &&
+			(state.Pipeline.Status == pipeline.Active || s.idle()) {
 			n.problems[state.Pipeline.ID] = *state.Problem
 		}
 	}

@@ -21,6 +21,7 @@ import (
 	"github.com/embedsidecar/embedsidecar/internal/database"
 	"github.com/embedsidecar/embedsidecar/internal/health"
 	"github.com/embedsidecar/embedsidecar/internal/pipeline"
+	"github.com/embedsidecar/embedsidecar/internal/restart"
 	"github.com/embedsidecar/embedsidecar/internal/sleep"
 	"github.com/embedsidecar/embedsidecar/internal/worker"
 	"github.com/embedsidecar/embedsidecar/queue"
@@ -76,6 +77,8 @@ type Sidecar struct {
 	questions *questions // texts that sessions ask for; nil before Run
 	reload    chan struct{}
 	told      <-chan struct{} // of work for other processes
+	keeper    *restart.Keeper
+	broken    chan error // a loop of a worker was given up
 
 	registered atomic.Pointer[registration]
 	markKey    []byte
@@ -84,6 +87,7 @@ type Sidecar struct {
 	refreshing sync.Mutex // keeps an older load from replacing a newer one
 
 	mu       sync.Mutex
+	day      day
 	spent    map[int32]int64 // tokens of workers that have ended, by pipeline: not stored yet
 	services map[pipeline.ModelName]*embed.Service
 	shared   map[embed.Embedder]*embed.Service // the same, by what embeds
@@ -102,6 +106,7 @@ type running struct {
 	done     chan struct{}
 	scan     chan struct{}
 	counted  int64 // of its tokens: those that were stored, or are about to be
+	told     done  // of what it has done: what is in the day
 }
 
 // State is what a Sidecar knows of one of its pipelines.
@@ -140,8 +145,10 @@ func New(o Options) *Sidecar {
 		spent:   map[int32]int64{},
 		waiting: map[string]health.Problem{},
 		budget:  worker.NewBudget(0),
+		keeper:  restart.New(o.Log),
+		broken:  make(chan error, 1),
 	}
-	s.described = descriptions{open: map[*embed.Service]*asking{}, answer: s.Reload}
+	s.described = descriptions{open: map[*embed.Service]*asking{}, answer: s.Reload, keeper: s.keeper}
 	if o.NoWork {
 		s.told = s.queue.Told()
 	}
@@ -150,6 +157,9 @@ func New(o Options) *Sidecar {
 	}
 	return s
 }
+
+// Panics returns how often loops of a part have panicked.
+func (s *Sidecar) Panics(part restart.Part) int64 { return s.keeper.Panics(part) }
 
 // Stream returns the stream's counters; nil before Run and with NoStream.
 func (s *Sidecar) Stream() *replication.Stats {
@@ -201,32 +211,40 @@ func (s *Sidecar) Run(ctx context.Context) error {
 	defer stopTimer()
 
 	g, gctx := errgroup.WithContext(ctx)
+	keep := func(part restart.Part, loop func(context.Context) error) {
+		g.Go(func() error { return named(string(part), s.keeper.Keep(gctx, part, loop)) })
+	}
 	if !s.o.NoStream {
 		qs := newQuestions(s.markKey)
 		stream := replication.New(replication.Options{
 			Slot: s.o.Slot, Queue: s.queue, DB: s.o.Direct, Dial: s.o.Dial, MarkKey: s.markKey, Log: s.o.Log,
 			StopOnLost: s.o.StopOnLost, Failover: s.o.Failover, Repair: s.o.Repair, OnCatalogue: s.Reload,
 			Prepare: func(ctx context.Context) error { _, err := s.refresh(ctx); return err }, Heartbeat: s.o.Heartbeat,
-			Direct: s.direct(), Asked: qs.hand,
+			Direct: s.direct(), Asked: qs.hand, Keeper: s.keeper,
 		})
 		stream.SetPipelines(pipelines)
 		s.mu.Lock()
 		s.stream, s.questions = stream, qs
 		s.mu.Unlock()
-		g.Go(func() error { return named("replication", stream.Run(gctx)) })
-		g.Go(func() error { return named("answers", s.answers(gctx, qs)) })
+		keep(restart.Replication, stream.Run)
+		keep(restart.Answers, func(ctx context.Context) error { return s.answers(ctx, qs) })
 	}
 	switch {
 	case s.o.NoWork:
-		g.Go(func() error { return named("relay", s.tellWork(gctx)) })
+		keep(restart.Relay, s.tellWork)
 	case s.o.NoStream:
-		g.Go(func() error { return named("relay", s.hearWork(gctx)) })
+		keep(restart.Relay, s.hearWork)
 	}
-	g.Go(func() error { return named("sweeps", s.sweeps(gctx)) })
-	g.Go(func() error { return named("housekeeping", s.housekeeping(gctx)) })
-	g.Go(func() error { return named("leftovers", s.dropLeftovers(gctx)) })
-	g.Go(func() error { return named("notices", s.notices(gctx)) })
-	g.Go(func() error { return named("pipelines", s.supervise(gctx, hard, pipelines)) })
+	keep(restart.Sweeps, s.sweeps)
+	keep(restart.Housekeeping, s.housekeeping)
+	keep(restart.Leftovers, s.dropLeftovers)
+	keep(restart.Notices, s.notices)
+	first := pipelines
+	keep(restart.Pipelines, func(ctx context.Context) error {
+		known := first
+		first = nil // what begins again loads them
+		return s.supervise(ctx, hard, known)
+	})
 	err = g.Wait()
 	s.farewell(hard)
 	if errors.Is(err, context.Canceled) && ctx.Err() != nil {
@@ -336,9 +354,10 @@ func (s *Sidecar) housekeeping(ctx context.Context) error {
 			}
 			pruned = time.Now()
 		}
-		_, err := s.o.Pool.Exec(ctx, `WITH dead AS (DELETE FROM embedsidecar.worker
-			WHERE last_seen_at < now() - interval '1 day')
-			UPDATE embedsidecar.worker SET last_seen_at = now() WHERE worker_id = $1`, s.me().id)
+		all, idle := s.dayNow()
+		_, err := s.o.Pool.Exec(ctx, sqlfiles.Query("sign_of_life"), pgx.StrictNamedArgs{
+			"worker": s.me().id, "succeeded": all.succeeded, "failed": all.failed, "idle": idle,
+		})
 		if err != nil && ctx.Err() == nil {
 			s.o.Log.WarnContext(ctx, "no sign of life written", "error", err)
 		}

@@ -12,16 +12,22 @@ import (
 	"github.com/embedsidecar/embedsidecar/embed"
 	"github.com/embedsidecar/embedsidecar/internal/health"
 	"github.com/embedsidecar/embedsidecar/internal/pipeline"
+	"github.com/embedsidecar/embedsidecar/internal/restart"
 	"github.com/embedsidecar/embedsidecar/internal/worker"
 	sqlfiles "github.com/embedsidecar/embedsidecar/sql"
 )
 
 // supervise keeps the pipelines that can be worked at work: it starts them, stops those that no longer fit their
-// table, and starts them again when they do.
+// table, and starts them again when they do. Without pipelines it begins by loading them.
 func (s *Sidecar) supervise(ctx, hard context.Context, pipelines []pipeline.Pipeline) error {
 	defer s.described.work.Wait()
 	defer s.stopAll()
-	again := s.apply(ctx, hard, pipelines) || !s.note(ctx, pipelines)
+	again := false
+	if pipelines != nil {
+		again = s.apply(ctx, hard, pipelines) || !s.note(ctx, pipelines)
+	} else {
+		s.Reload()
+	}
 	for {
 		// A pipeline that cannot be worked now (embedder down, table changed) is looked at again by and by.
 		var retry <-chan time.Time
@@ -33,6 +39,8 @@ func (s *Sidecar) supervise(ctx, hard context.Context, pipelines []pipeline.Pipe
 		select {
 		case <-ctx.Done():
 			return nil
+		case err := <-s.broken:
+			return err
 		case <-s.reload:
 		case <-retry:
 		}
@@ -104,7 +112,7 @@ func (s *Sidecar) apply(ctx, hard context.Context, pipelines []pipeline.Pipeline
 		}
 		if state.Problem = s.barred(p); state.Problem != nil {
 			s.stop(p.ID)
-			again = again || p.Enabled && !s.idle()
+			again = again || p.Enabled && !p.Closed && !s.idle()
 		} else if err := s.start(ctx, hard, until.Done(), p); err != nil {
 			state.Problem = s.problem(err)
 			again = true
@@ -146,6 +154,8 @@ func (s *Sidecar) barred(p pipeline.Pipeline) *health.Problem {
 		return &health.Problem{Code: health.Disabled, Detail: "the sidecar streams only (run --role stream), and no other one works"}
 	case !p.Enabled:
 		return &health.Problem{Code: health.Paused, Detail: "paused"}
+	case p.Closed:
+		return &health.Problem{Code: health.OutsideHours, Detail: health.Outside(p.Active)}
 	case p.Status != pipeline.Active:
 		return &health.Problem{Code: health.Code(p.Status), Detail: p.Detail}
 	}
@@ -237,17 +247,32 @@ func (s *Sidecar) start(ctx, hard context.Context, until <-chan struct{}, p pipe
 		Quick:    s.o.Quick,
 		UserPath: s.userPath, NoMarks: s.o.NoMarks,
 		Fresh: fresh, Broken: func(*pipeline.Pipeline) { s.Reload() },
-		Siblings: func() []pipeline.Pipeline { return s.siblings(&kept, service) }, Budget: s.budget,
+		Siblings: func() []pipeline.Pipeline { return s.siblings(&kept, service) }, Budget: s.budget, Keeper: s.keeper,
 	})
 	var wg sync.WaitGroup
-	wg.Go(func() { _ = r.worker.Run(rctx, hard) })
-	wg.Go(func() { _ = worker.NewScan(r.worker).Run(rctx, 6*s.o.Heartbeat, r.scan) })
+	wg.Go(func() { s.giveUp(r.worker.Run(rctx, hard)) })
+	wg.Go(func() {
+		s.giveUp(s.keeper.Keep(rctx, restart.Scan, func(ctx context.Context) error {
+			return worker.NewScan(r.worker).Run(ctx, 6*s.o.Heartbeat, r.scan)
+		}))
+	})
 	go func() { wg.Wait(); close(r.done) }()
 	s.mu.Lock()
 	s.running[p.ID] = r
 	s.mu.Unlock()
 	s.o.Log.InfoContext(ctx, "pipeline at work", "pipeline", p.Name, "model", d.Model, "plugin", d.Plugin, "dims", d.Dims)
 	return nil
+}
+
+// giveUp ends the sidecar if a loop of a worker cannot be kept going.
+func (s *Sidecar) giveUp(err error) {
+	if err == nil {
+		return
+	}
+	select {
+	case s.broken <- err:
+	default: // it ends already
+	}
 }
 
 // siblings returns the other pipelines at work whose vectors are made by the same embedder.
@@ -276,6 +301,7 @@ func (s *Sidecar) stop(id int32) {
 		<-r.done
 		s.mu.Lock()
 		s.settleTokensLocked(id, r)
+		s.settleDayLocked(r, time.Now())
 		s.mu.Unlock()
 	}
 }

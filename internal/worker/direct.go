@@ -6,6 +6,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/embedsidecar/embedsidecar/internal/restart"
 	"github.com/embedsidecar/embedsidecar/queue"
 )
 
@@ -71,20 +72,20 @@ func (w *Worker) Direct(ctx context.Context, d *queue.Direct, changes []queue.Ch
 	if w.door.closed {
 		return 0
 	}
-	d.Timeout = 5 * w.o.Quick
 	began, before := time.Now(), w.embedding.Load()
+	d.Timeout, d.Work = 5*w.o.Quick, &queue.Work{Began: began}
 	tasks := make([]queue.Task, len(changes))
 	for i := range changes {
 		tasks[i] = d.Task(&changes[i])
 	}
 	w.stats.Batches.Add(1)
 	took := 8 * w.o.Quick
-	if err := w.attempt(ctx, tasks); err == nil {
+	err := w.o.Keeper.Guard(ctx, restart.Direct, func() error { return w.attempt(ctx, tasks) })
+	if err == nil {
 		took = time.Since(began)
-	} else if ctx.Err() == nil {
-		w.o.Log.DebugContext(ctx, "changes are left to the queue", "pipeline", w.o.Pipeline.Name, "error", quiet(err))
 	}
 	w.quick.note(took)
+	w.batchEnded(ctx, d.Work, len(tasks), err)
 	for i := range changes {
 		if d.Done(changes[i].RowKey) {
 			w.stats.Direct.Add(1)

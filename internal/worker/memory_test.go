@@ -214,7 +214,7 @@ func (t *change) commit(_ context.Context, outcomes []queue.Outcome) (queue.Fini
 	if d := t.lease.Direct; d != nil {
 		return d.End(outcomes), nil
 	}
-	return queue.Finished{Done: len(outcomes)}, nil
+	return finishedAs(outcomes), nil
 }
 
 func (*change) end(context.Context) {}
@@ -229,7 +229,24 @@ func (m *memory) Finish(_ context.Context, _ int64, l queue.Lease, _ int32, outc
 	if l.Direct != nil {
 		return l.Direct.End(outcomes), nil
 	}
-	return queue.Finished{Done: len(outcomes)}, nil
+	return finishedAs(outcomes), nil
+}
+
+// finishedAs is what becomes of tasks to which nothing happens meanwhile.
+func finishedAs(outcomes []queue.Outcome) (f queue.Finished) {
+	for i := range outcomes {
+		switch outcomes[i].Action {
+		case queue.Done:
+			f.Done++
+		case queue.Again:
+			f.Reopened++
+		case queue.Later:
+			f.Retrying++
+		case queue.Fail:
+			f.Failed++
+		}
+	}
+	return f
 }
 
 func (m *memory) lookAgain(_ context.Context, keys []string) error {

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/embedsidecar/embedsidecar/embed"
@@ -267,6 +268,35 @@ func (w *Worker) embedderFailed(ctx context.Context, tasks []queue.Task, err err
 	return w.end(ctx, tasks[0].Lease, outcomes)
 }
 
+// panicked ends a batch in which a mistake of ours made the worker panic. Some row may have led to it, so they are
+// tried alone then, and one that does it each time is a dead letter.
+func (w *Worker) panicked(ctx context.Context, tasks []queue.Task) error {
+	outcomes := make([]queue.Outcome, len(tasks))
+	for i, t := range tasks {
+		outcomes[i] = queue.Outcome{
+			Task: t, Action: queue.Later, What: "lost", Attempt: t.Attempt, Losses: t.Losses + 1, Delay: w.o.Retry.Initial,
+			Class: string(embed.Crash), Code: "panic", Message: "embedsidecar itself failed while it held this row: its log tells more",
+		}
+		if outcomes[i].Losses >= queue.DeadAfter {
+			outcomes[i].Action, outcomes[i].What = queue.Fail, "failed"
+		}
+	}
+	return w.end(ctx, tasks[0].Lease, outcomes)
+}
+
+// told notes how rows have ended, and says so of those that are given up.
+func (w *Worker) told(ctx context.Context, outcomes []queue.Outcome, done queue.Finished) {
+	outcomes[0].Task.Lease.Work.Note(outcomes)
+	if done.Failed == 0 {
+		return
+	}
+	at := slices.IndexFunc(outcomes, func(o queue.Outcome) bool { return o.Action == queue.Fail })
+	first := &outcomes[max(at, 0)]
+	w.o.Log.WarnContext(ctx, "rows given up: they are dead letters now", "pipeline", w.o.Pipeline.Name,
+		"rows", done.Failed, "first_key", first.Task.RowKey, "attempts", first.Attempt, "class", first.Class,
+		"code", first.Code)
+}
+
 // postpone ends leases for a reason that is not the rows': it burns no attempt.
 func (w *Worker) postpone(ctx context.Context, tasks []queue.Task, class embed.Class, code, message string,
 	delay time.Duration,
@@ -293,6 +323,7 @@ func (w *Worker) end(ctx context.Context, lease queue.Lease, outcomes []queue.Ou
 	if done == (queue.Finished{}) {
 		return w.overdue(len(outcomes))
 	}
+	w.told(ctx, outcomes, done)
 	return nil
 }
 

@@ -131,7 +131,7 @@ func (b *started) tellGone(ctx context.Context, outcomes []queue.Outcome) error 
 	if len(lost) == 0 {
 		return nil
 	}
-	_, err := b.tx.Exec(ctx, sqlfiles.Query("tell_history"), queue.TellArgs(b.s.id, b.lease, lost))
+	_, err := b.tx.Exec(ctx, sqlfiles.Query("tell_history"), queue.TellArgs(b.s.id, b.lease, b.s.p.Generation, lost))
 	return err
 }
 

@@ -10,6 +10,8 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -21,6 +23,7 @@ import (
 	"github.com/embedsidecar/embedsidecar/internal/database"
 	"github.com/embedsidecar/embedsidecar/internal/pace"
 	"github.com/embedsidecar/embedsidecar/internal/pipeline"
+	"github.com/embedsidecar/embedsidecar/internal/restart"
 	"github.com/embedsidecar/embedsidecar/internal/rows"
 	"github.com/embedsidecar/embedsidecar/internal/sleep"
 	"github.com/embedsidecar/embedsidecar/queue"
@@ -60,7 +63,8 @@ type Options struct {
 	Found func(key string, anew bool)
 	// Siblings returns other pipelines whose vectors the same embedder made, so that theirs can be used again; may be nil.
 	Siblings func() []pipeline.Pipeline
-	Budget   *Budget // of texts in memory, shared by all workers of the process; nil: one of its own
+	Keeper   *restart.Keeper // of the loops; nil: one of its own
+	Budget   *Budget         // of texts in memory, shared by all workers of the process; nil: one of its own
 }
 
 // Stats counts what a Worker did. Its fields may be read at any time.
@@ -75,6 +79,7 @@ type Stats struct {
 	Tokens    atomic.Int64
 	Sanitised atomic.Int64 // texts with bytes that are no UTF-8
 	Batches   atomic.Int64
+	LastBatch atomic.Int64 // when it ended, in nanoseconds since 1970; 0: there was none
 	Busy      atomic.Int64 // loops at work now
 	Direct    atomic.Int64 // changes that were worked at once, without a task
 
@@ -117,6 +122,9 @@ func New(o Options) *Worker {
 	if o.Budget == nil {
 		o.Budget = NewBudget(0)
 	}
+	if o.Keeper == nil {
+		o.Keeper = restart.New(o.Log)
+	}
 	of := rows.New(o.Pipeline, o.DB, rows.Options{MarkKey: o.MarkKey, NoMarks: o.NoMarks, UserPath: o.UserPath})
 	w := &Worker{
 		o: o, tasks: o.Queue, table: of, store: &server{o.Pipeline, o.DB, of, o.ID},
@@ -140,7 +148,8 @@ func orDefault[T comparable](v, fallback T) T {
 // Stats returns the live counters.
 func (w *Worker) Stats() *Stats { return &w.stats }
 
-// Run works until ctx ends. Batches in work are finished first: whoever wants to wait no longer ends hard.
+// Run works until ctx ends. Batches in work are finished first: whoever wants to wait no longer ends hard. Its error is
+// that it was given up.
 func (w *Worker) Run(ctx, hard context.Context) error {
 	defer w.door.close()
 	var g errgroup.Group
@@ -149,7 +158,9 @@ func (w *Worker) Run(ctx, hard context.Context) error {
 		if i == 0 && w.o.Loops > 1 {
 			who = queue.Express // a live change need not wait until a batch of the backfill is done
 		}
-		g.Go(func() error { w.loop(ctx, hard, who); return nil })
+		g.Go(func() error {
+			return w.o.Keeper.Keep(ctx, restart.Worker, func(ctx context.Context) error { w.loop(ctx, hard, who); return nil })
+		})
 	}
 	return g.Wait()
 }
@@ -247,9 +258,13 @@ func (w *Worker) once(ctx, hard context.Context, who queue.Who, probe bool) (int
 	lease := tasks[0].Lease
 	stop := w.keepLease(hard, lease)
 	began := time.Now()
-	err = w.process(hard, tasks)
+	err = w.o.Keeper.Guard(hard, restart.Worker, func() error { return w.process(hard, tasks) })
+	if _, is := errors.AsType[*restart.Error](err); is {
+		err = w.panicked(hard, tasks)
+	}
 	stop()
 	w.quick.note(time.Since(began))
+	w.batchEnded(hard, lease.Work, len(tasks), err)
 	if errors.Is(err, queue.ErrLeaseLost) {
 		w.stats.Lost.Add(1)
 		return len(tasks), nil // nothing is left to be given back
@@ -262,6 +277,26 @@ func (w *Worker) once(ctx, hard context.Context, who queue.Who, probe bool) (int
 		return len(tasks), err
 	}
 	return len(tasks), nil
+}
+
+// batchEnded says how a batch ended, one line for each, to whoever wants to know it that well.
+func (w *Worker) batchEnded(ctx context.Context, work *queue.Work, rows int, err error) {
+	w.stats.LastBatch.Store(time.Now().UnixNano())
+	if work == nil || !w.o.Log.Enabled(ctx, slog.LevelDebug) {
+		return
+	}
+	attrs := []slog.Attr{
+		slog.String("pipeline", w.o.Pipeline.Name), slog.Int("rows", rows),
+		slog.Float64("took_seconds", time.Since(work.Began).Seconds()),
+	}
+	ended := work.Ended()
+	for _, what := range slices.Sorted(maps.Keys(ended)) {
+		attrs = append(attrs, slog.Int(what, ended[what]))
+	}
+	if err != nil {
+		attrs = append(attrs, slog.Any("error", quiet(err)))
+	}
+	w.o.Log.LogAttrs(ctx, slog.LevelDebug, "batch ended", attrs...)
 }
 
 // giveBack ends a lease, also when ctx has ended.
@@ -278,7 +313,8 @@ func (w *Worker) keepLease(ctx context.Context, lease queue.Lease) (stop func())
 	go func() {
 		defer close(done)
 		for sleep.For(ctx, w.o.Lease/3) {
-			if err := w.tasks.Extend(ctx, lease, w.o.Lease); err != nil && ctx.Err() == nil {
+			err := w.o.Keeper.Guard(ctx, restart.Worker, func() error { return w.tasks.Extend(ctx, lease, w.o.Lease) })
+			if err != nil && ctx.Err() == nil {
 				w.o.Log.WarnContext(ctx, "lease not extended", "pipeline", w.o.Pipeline.Name, "error", err)
 			}
 		}

@@ -175,6 +175,7 @@ func (w *Worker) writeBack(ctx context.Context, items []item) error {
 		w.tasks.Note(w.o.Pipeline.ID, outcomes, done)
 	}
 	w.restless.note(c.Write, *moved)
+	w.told(ctx, outcomes, done)
 	w.count(mine, done)
 	w.noteFate(ctx, items)
 	return nil
@@ -190,6 +191,7 @@ func (w *Worker) finishOnly(ctx context.Context, items []item) error {
 	if done == (queue.Finished{}) {
 		return w.overdue(len(items))
 	}
+	w.told(ctx, outcomes, done)
 	w.count(mine, done)
 	w.noteFate(ctx, items)
 	return nil

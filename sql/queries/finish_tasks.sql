@@ -51,8 +51,9 @@ WITH held AS MATERIALIZED (
 ), stays AS MATERIALIZED ( -- as it is: locked, or changed while this statement began
     SELECT i.* FROM input AS i WHERE i.task_id NOT IN (SELECT d.task_id FROM done AS d UNION ALL SELECT k.task_id FROM kept AS k)
 ), told AS (
-    INSERT INTO embedsidecar.history (bucket, pipeline_id, row_key, outcome, attempt, worker_id, committed_at, lsn, error_code)
-    SELECT floor(extract(epoch FROM now()) / @span::integer)::bigint % @buckets::integer, e.pipeline_id, e.row_key, e.outcome, e.attempt, @worker::bigint, e.committed_at, e.last_lsn, e.code
+    INSERT INTO embedsidecar.history (bucket, pipeline_id, row_key, outcome, attempt, worker_id, committed_at, lsn, error_code, took_ms, generation)
+    SELECT floor(extract(epoch FROM now()) / @span::integer)::bigint % @buckets::integer, e.pipeline_id, e.row_key, e.outcome, e.attempt, @worker::bigint, e.committed_at, e.last_lsn, e.code,
+           @took::integer, nullif(@generation::integer, 0)
     FROM  (SELECT pipeline_id, row_key, outcome, attempt, committed_at, last_lsn, code FROM done
            UNION ALL
            SELECT pipeline_id, row_key, outcome, attempt, committed_at, last_lsn, code FROM kept WHERE action IN ('done', 'failed')

@@ -9,4 +9,4 @@ SELECT s.phase, s.reason, s.after_key, s.requested, s.started, s.barrier <= pg_s
 FROM   embedsidecar.scan AS s
 WHERE  s.pipeline_id = @pipeline_id AND s.phase <> 'done'
        AND EXISTS (SELECT FROM embedsidecar.pipeline AS p CROSS JOIN embedsidecar.installation AS i
-                   WHERE p.pipeline_id = s.pipeline_id AND p.generation = @generation AND p.enabled AND i.enabled);
+                   WHERE p.pipeline_id = s.pipeline_id AND p.generation = @generation AND p.enabled AND i.enabled AND embedsidecar.is_open(p.active_minutes, p.active_zone, p.open_until));

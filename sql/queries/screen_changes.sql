@@ -15,7 +15,8 @@ WITH epoch AS MATERIALIZED (
                WHEN EXISTS (SELECT FROM embedsidecar.task AS t WHERE t.pipeline_id = i.pipeline_id AND t.row_key = i.row_key
                             OFFSET 0) THEN 'task'
                WHEN NOT EXISTS (SELECT FROM embedsidecar.pipeline AS p CROSS JOIN embedsidecar.installation AS a
-                                WHERE p.pipeline_id = i.pipeline_id AND p.enabled AND a.enabled OFFSET 0) THEN 'task'
+                                WHERE p.pipeline_id = i.pipeline_id AND p.enabled AND a.enabled
+                                      AND embedsidecar.is_open(p.active_minutes, p.active_zone, p.open_until) OFFSET 0) THEN 'task'
                WHEN i.pattern IS NOT NULL
                     AND EXISTS (SELECT FROM embedsidecar.ledger AS l WHERE l.pipeline_id = i.pipeline_id AND l.row_key = i.row_key
                                 AND l.source_hash || l.vector_hash LIKE i.pattern

@@ -53,7 +53,7 @@ finding (rank, thing, problem, owner) AS (
     SELECT 4, 'relation ' || r.oid::regclass::text, 'is a ' || CASE r.relkind WHEN 'v' THEN 'view' WHEN 'm' THEN 'materialized view' ELSE 'foreign table' END
            || ', where a table is expected', NULL::oid
     FROM   relation AS r WHERE r.relkind NOT IN ('r', 'p', 'S', 'c')
-           AND NOT (r.inside AND r.relkind = 'v' AND r.relname IN ('status', 'progress', 'tasks', 'dead_letters', 'errors', 'slots', 'workers', 'pipelines', 'health', 'audit', 'row_state'))
+           AND NOT (r.inside AND r.relkind = 'v' AND r.relname IN ('status', 'progress', 'tasks', 'dead_letters', 'errors', 'slots', 'workers', 'pipelines', 'health', 'audit', 'row_state', 'lanes'))
     UNION ALL
     SELECT 5, 'relation ' || r.oid::regclass::text, 'runs function ' || p.oid::regprocedure::text || ', which belongs to', p.proowner
     FROM   code AS r JOIN pg_proc AS p ON p.oid = r.function

@@ -14,6 +14,6 @@ SET    name = @name, table_oid = @oid, table_schema = @schema, table_name = @tab
         WHERE a.attrelid = @oid AND a.attnum > 0 AND NOT a.attisdropped), '{}'),
        destination_column = @into_column, destination_schema = @into_schema, destination_table = @into_table, dims = @dims, plugin = @plugin,
        destination_oid = (SELECT c.oid FROM pg_class AS c JOIN pg_namespace AS n ON n.oid = c.relnamespace WHERE n.nspname = @into_schema AND c.relname = @into_table),
-       model = @model, chunking = @chunking, fingerprint = @fingerprint, lane = @lane, enabled = @enabled, status = 'active', status_detail = '',
+       model = @model, chunking = @chunking, fingerprint = @fingerprint, lane = @lane, enabled = @enabled, active_hours = @hours, active_minutes = @minutes::text::int4multirange, active_zone = @zone, status = 'active', status_detail = '',
        generation = p.generation + @generations, definition_version = @version, definitions = @definitions
 WHERE  p.pipeline_id = @pipeline_id;

@@ -7,6 +7,8 @@ package actions
 import (
 	"context"
 	"errors"
+	"maps"
+	"time"
 
 	"github.com/jackc/pgerrcode"
 	"github.com/jackc/pgx/v5"
@@ -70,15 +72,28 @@ func (a *Actions) Switch(ctx context.Context, on bool, names []string, dry bool)
 		}
 		return s, nil
 	}
-	s.Outcomes, err = a.each(ctx, query, found, dry)
+	s.Outcomes, err = a.each(ctx, query, found, dry, nil)
 	return s, err
 }
 
-// each runs a function that answers with a word for each of some pipelines.
-func (a *Actions) each(ctx context.Context, query string, found []pipeline.Pipeline, dry bool) ([]Outcome, error) {
+// ResumeFor has pipelines work for a time from now on, whatever their hours are; 0 ends that.
+func (a *Actions) ResumeFor(ctx context.Context, names []string, d time.Duration, dry bool) ([]Outcome, error) {
+	found, err := lookup.Brief(ctx, a.pool, names)
+	if err != nil {
+		return nil, err
+	}
+	return a.each(ctx, "act_resume_for", found, dry, pgx.StrictNamedArgs{"time": d})
+}
+
+// each runs a function that answers with a word for each of some pipelines, with more arguments, if it has any.
+func (a *Actions) each(ctx context.Context, query string, found []pipeline.Pipeline, dry bool,
+	more pgx.StrictNamedArgs,
+) ([]Outcome, error) {
 	list := []Outcome{}
 	for i := range found {
-		word, err := a.act(ctx, query, pgx.StrictNamedArgs{"pipeline": found[i].Name, "dry_run": dry})
+		args := pgx.StrictNamedArgs{"pipeline": found[i].Name, "dry_run": dry}
+		maps.Copy(args, more)
+		word, err := a.act(ctx, query, args)
 		if err != nil {
 			return nil, err
 		}
@@ -149,7 +164,7 @@ func (a *Actions) Rescan(ctx context.Context, names []string, dry bool) ([]Outco
 	if err != nil {
 		return nil, err
 	}
-	return a.each(ctx, "act_rescan", found, dry)
+	return a.each(ctx, "act_rescan", found, dry, nil)
 }
 
 // Prioritise gives the live changes of pipelines a lane from now on.
@@ -163,27 +178,35 @@ func (a *Actions) Prioritise(ctx context.Context, name, priority string, dry boo
 	return Outcome{Pipeline: found[0].Name, Result: word}, err
 }
 
+// PrioritiseWaiting gives rows of a pipeline that wait another lane, or without keys all that do. A dry run only counts.
+func (a *Actions) PrioritiseWaiting(ctx context.Context, name, priority string, keys []string, dry bool,
+) (Outcome, error) {
+	return a.rows(ctx, "act_prioritise", name, keys, pgx.StrictNamedArgs{"priority": priority}, dry,
+		"nothing_to_prioritise", "would_be_prioritised", "prioritised")
+}
+
 // Reembed has rows of a pipeline embedded anew though their texts are what they were, or every row without keys. A dry
 // run only counts those that have a vector.
 func (a *Actions) Reembed(ctx context.Context, name string, keys []string, dry bool) (Outcome, error) {
-	return a.rows(ctx, "act_reembed", name, keys, dry, "nothing_to_reembed", "reembed_would_be_requested",
+	return a.rows(ctx, "act_reembed", name, keys, nil, dry, "nothing_to_reembed", "reembed_would_be_requested",
 		"reembed_requested")
 }
 
 // Requeue has rows of a pipeline looked at again, whatever became of them, or without keys those that are cancelled. A
 // dry run only counts.
 func (a *Actions) Requeue(ctx context.Context, name string, keys []string, dry bool) (Outcome, error) {
-	return a.rows(ctx, "act_requeue", name, keys, dry, "nothing_to_requeue", "would_be_requeued", "requeued")
+	return a.rows(ctx, "act_requeue", name, keys, nil, dry, "nothing_to_requeue", "would_be_requeued", "requeued")
 }
 
 // Cancel takes rows of a pipeline out of the queue: until they change, or somebody requeues them, they are told as
 // cancelled. A dry run only counts.
 func (a *Actions) Cancel(ctx context.Context, name string, keys []string, dry bool) (Outcome, error) {
-	return a.rows(ctx, "act_cancel", name, keys, dry, "nothing_to_cancel", "would_be_cancelled", "cancelled")
+	return a.rows(ctx, "act_cancel", name, keys, nil, dry, "nothing_to_cancel", "would_be_cancelled", "cancelled")
 }
 
-// rows runs a function that takes keys on rows of a pipeline.
-func (a *Actions) rows(ctx context.Context, query, name string, keys []string, dry bool, nothing, would, done string,
+// rows runs a function that takes keys on rows of a pipeline, with more arguments, if it has any.
+func (a *Actions) rows(ctx context.Context, query, name string, keys []string, more pgx.StrictNamedArgs, dry bool,
+	nothing, would, done string,
 ) (Outcome, error) {
 	found, err := lookup.Brief(ctx, a.pool, []string{name})
 	if err != nil {
@@ -193,7 +216,9 @@ func (a *Actions) rows(ctx context.Context, query, name string, keys []string, d
 	if err != nil {
 		return Outcome{}, err
 	}
-	n, err := a.ofKeys(ctx, query, found[0].Name, keys, dry)
+	args := pgx.StrictNamedArgs{"pipeline": found[0].Name, "dry_run": dry}
+	maps.Copy(args, more)
+	n, err := a.ofKeys(ctx, query, args, keys)
 	if err != nil {
 		return Outcome{}, err
 	}

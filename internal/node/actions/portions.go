@@ -72,8 +72,8 @@ func (a *Actions) some(ctx context.Context, query string, args pgx.StrictNamedAr
 }
 
 // ofKeys runs a function of the schema on rows that are named: as many at a time as a portion holds.
-func (a *Actions) ofKeys(ctx context.Context, query, name string, keys []string, dry bool) (rows int64, err error) {
-	args := pgx.StrictNamedArgs{"pipeline": name, "keys": keys, "dry_run": dry}
+func (a *Actions) ofKeys(ctx context.Context, query string, args pgx.StrictNamedArgs, keys []string,
+) (rows int64, err error) {
 	if len(keys) == 0 {
 		args["keys"] = nil
 		return a.portions(ctx, query, args)

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"log/slog"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/embedsidecar/embedsidecar/embed"
@@ -122,7 +123,8 @@ func (a *Actions) verify(ctx context.Context, p *pipeline.Pipeline, o VerifyOpti
 // repair has the rows looked at by whoever works the queue.
 func (a *Actions) repair(ctx context.Context, r *Repairs, p *pipeline.Pipeline) error {
 	if len(r.anew) > 0 {
-		if _, err := a.ofKeys(ctx, "act_reembed", p.Name, r.anew, false); err != nil {
+		args := pgx.StrictNamedArgs{"pipeline": p.Name, "dry_run": false}
+		if _, err := a.ofKeys(ctx, "act_reembed", args, r.anew); err != nil {
 			return err
 		}
 	}

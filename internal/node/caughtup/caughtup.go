@@ -137,7 +137,8 @@ func (w Wait) waitsFor(ctx context.Context, state report.CaughtUp) (why, hint st
 	var reasons []string
 	for i := range status.Pipelines {
 		p := &status.Pipelines[i]
-		if p.Slot != s.Name || p.State == health.Paused || p.State == health.RowsFailed ||
+		if p.Slot != s.Name || p.State == health.Paused || p.State == health.OutsideHours ||
+			p.State == health.RowsFailed ||
 			p.State == health.RowsCancelled || p.AtWork() {
 			continue
 		}

@@ -223,6 +223,9 @@ func (s *Story) tables(ctx context.Context, tx pgx.Tx, p *pipeline.Pipeline, o O
 	for i := range s.History {
 		h := &s.History[i]
 		h.FinishedAt, h.CommittedAt = h.FinishedAt.UTC(), h.CommittedAt.UTC()
+		if h.StartedAt != nil {
+			*h.StartedAt = h.StartedAt.UTC()
+		}
 	}
 	return nil
 }

@@ -116,6 +116,12 @@ type Outcome struct {
 	LSN                string    `json:"lsn"`
 	CommittedAt        time.Time `json:"committed_at"`
 	Sidecar            string    `json:"sidecar,omitempty"`
+
+	StartedAt  *time.Time `json:"started_at,omitempty"` // of its batch
+	TookMS     *int32     `json:"took_ms,omitempty"`    // from lease to end of its batch
+	Generation int32      `json:"generation,omitempty"` // of the pipeline
+	Dims       int32      `json:"dims,omitempty"`       // of the vector, where one was made
+	Version    string     `json:"version,omitempty"`    // of the program, while its sidecar is known
 }
 
 // State is where the pipeline stands.

@@ -182,8 +182,18 @@ func (s *Story) history() string {
 	parts := make([]string, len(s.History))
 	for i, h := range s.History {
 		parts[i] = fmt.Sprintf("%s %s ago", h.Outcome, wording.Age(h.FinishedSecondsAgo))
+		var more []string
 		if h.Code != "" {
-			parts[i] += " (" + h.Code + ")"
+			more = append(more, h.Code)
+		}
+		if h.TookMS != nil {
+			more = append(more, fmt.Sprintf("in %d ms", *h.TookMS))
+		}
+		if h.Generation != 0 && h.Generation != s.Vector.Wanted {
+			more = append(more, fmt.Sprintf("generation %d", h.Generation))
+		}
+		if len(more) > 0 {
+			parts[i] += " (" + strings.Join(more, ", ") + ")"
 		}
 	}
 	return "Of late, the latest first: " + strings.Join(parts, ", ") + "."

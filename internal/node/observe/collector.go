@@ -17,6 +17,7 @@ import (
 	"github.com/embedsidecar/embedsidecar/internal/node/connection"
 	"github.com/embedsidecar/embedsidecar/internal/pipeline"
 	"github.com/embedsidecar/embedsidecar/internal/report"
+	"github.com/embedsidecar/embedsidecar/internal/restart"
 	"github.com/embedsidecar/embedsidecar/internal/sidecar"
 	"github.com/embedsidecar/embedsidecar/internal/worker"
 	"github.com/embedsidecar/embedsidecar/replication"
@@ -126,6 +127,9 @@ func (c *collector) follow(s *sidecar.Sidecar, snapshot func() Snapshot, work, s
 			}
 			return 0
 		})
+	}
+	for _, part := range restart.Parts {
+		c.metrics.Follow(c.source.Panics.At(string(part)), func() int64 { return s.Panics(part) })
 	}
 	pipelines := func() []sidecar.State { return snapshot().Pipelines }
 	c.metrics.BeforeGather(func() {
@@ -384,7 +388,7 @@ func (c *collector) told(state report.Status, worked []sidecar.State) {
 		if p.OldestSeconds != nil {
 			m.Oldest.Set(*p.OldestSeconds)
 		}
-		m.Paused.Set(metrics.Bool(!p.Enabled))
+		m.Paused.Set(metrics.Bool(!p.Enabled || p.Closed))
 		m.State.Only(string(p.State))
 		m.ScanRunning.Set(metrics.Bool(p.ScanPhase != "done"))
 		m.ScanExpected.Set(float64(p.ScanExpected))
