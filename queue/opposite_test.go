@@ -64,7 +64,9 @@ func (h *hands) works(ctx context.Context, action queue.Action) {
 	if err == nil && len(tasks) > 0 {
 		outcomes := make([]queue.Outcome, len(tasks))
 		for i, task := range tasks {
-			outcomes[i] = queue.Outcome{Task: task, Action: action, What: "embedded", Class: "data", Code: "c", Message: "m", Delay: 1e12}
+			outcomes[i] = queue.Outcome{
+				Task: task, Action: action, What: "embedded", Class: "data", Code: "c", Message: "m", Delay: 1e12,
+			}
 		}
 		_, err = h.q.Finish(ctx, 1, tasks[0].Lease, 0, outcomes)
 	}

@@ -179,8 +179,8 @@ func TestSQL_TellsOfChangesToThoseWhoListen(t *testing.T) {
 	operator.sees(`SELECT string_agg(result, ' ' ORDER BY audit_id) FROM embedsidecar.audit WHERE action = 'notify_changes'`, "on already_on off already_off")
 }
 
-// A view beside the embedding table shows rows with their vectors to those who may see the rows. It is made of the table
-// as it is, by whoever asks for it.
+// A view beside the embedding table shows rows with their vectors to those who may see the rows. It is made of the
+// table as it is, by whoever asks for it.
 func TestSQL_AViewOfRowsWithTheirVectors(t *testing.T) {
 	t.Parallel()
 	testenv.EachMajor(t, func(t *testing.T, major int) {

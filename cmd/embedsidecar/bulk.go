@@ -195,7 +195,8 @@ func status(name string, err error) error {
 		return err
 	}
 	if ws, ok := exit.Sys().(syscall.WaitStatus); ok && ws.Signaled() {
-		return &ended{status: exitSignaled + int(ws.Signal()), what: fmt.Sprintf("%s was ended by a signal: %s", name, ws.Signal())}
+		what := fmt.Sprintf("%s was ended by a signal: %s", name, ws.Signal())
+		return &ended{status: exitSignaled + int(ws.Signal()), what: what}
 	}
 	return &ended{status: exit.ExitCode(), what: fmt.Sprintf("%s ended with status %d", name, exit.ExitCode())}
 }

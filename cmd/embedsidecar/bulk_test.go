@@ -141,8 +141,16 @@ pipelines:
 		t.Errorf("%d rows kept vectors that were loaded", n)
 	}
 
-	// However it ends.
-	_, stderr = s.loads(3, "", "docs", "--", "loader", "3")
+	s.endsAnyhow()
+	s.pausedBefore()
+	d.end(syscall.SIGTERM, 0)
+}
+
+// endsAnyhow: however the program ends, what was paused goes on.
+func (s *stage) endsAnyhow() {
+	t := s.t
+	t.Helper()
+	_, stderr := s.loads(3, "", "docs", "--", "loader", "3")
 	s.has(stderr, "so it ends", "loader ended with status 3", "resumed")
 	_, stderr = s.loads(137, "", "--", "loader", "die")
 	s.has(stderr, "was ended by a signal: killed")
@@ -174,11 +182,16 @@ pipelines:
 	s.loads(exitUsage, "", "dosc", "--", "loader", "0")
 	s.loads(exitUsage, "", "loader", "0")
 	s.loads(exitUsage, "", "--drain", "-1s", "--", "loader", "0")
-	if after := audit(); !slices.Equal(after, before) || len(after) != 2 || after[0][len("pause"):] != after[1][len("resume"):] {
+	after := audit()
+	if !slices.Equal(after, before) || len(after) != 2 || after[0][len("pause"):] != after[1][len("resume"):] {
 		t.Errorf("the audit has %v, and %v before calls that do nothing", after, before)
 	}
+}
 
-	// What was paused before stays so, and drain says so.
+// pausedBefore: what somebody has paused stays so, and drain says so, by command and by SQL.
+func (s *stage) pausedBefore() {
+	t := s.t
+	t.Helper()
 	s.run(0, "pause", "docs")
 	if got := s.drains(0, "docs"); got.Result != "drained" || !strings.Contains(got.Note, "paused") {
 		t.Errorf("paused, with nothing left: %+v", got)
@@ -187,7 +200,7 @@ pipelines:
 	if got := s.drains(exitFailed, "docs"); got.Result != "paused" || got.Rows != 3 {
 		t.Errorf("paused, with rows left: %+v", got)
 	}
-	_, stderr = s.run(0, "bulk", "docs", "--", "loader", "0")
+	_, stderr := s.run(0, "bulk", "docs", "--", "loader", "0")
 	s.has(stderr, "pipeline docs is paused already, and stays so", "docs is paused, with 3 rows left to embed")
 	if testenv.Value[bool](s.db, "SELECT enabled FROM embedsidecar.pipeline WHERE name = 'docs'") {
 		t.Error("bulk has resumed what it did not pause")
@@ -217,5 +230,4 @@ pipelines:
 	if got := s.drains(exitFailed, "--all"); got.Result != "drained" {
 		t.Errorf("of all: %+v", got)
 	}
-	d.end(syscall.SIGTERM, 0)
 }

@@ -43,7 +43,8 @@ type environment struct {
 // environment makes what commands see of the world.
 func (p *program) environment(cc *cli.Context, cfg *config.Config, daemon bool) (*environment, error) {
 	env := &environment{
-		stdin: p.stdin, stdout: p.stdout, stderr: p.stderr, args: cc.Args().Slice(), behind: min(p.line.behind, cc.NArg()), config: cfg,
+		stdin: p.stdin, stdout: p.stdout, stderr: p.stderr, config: cfg,
+		args: cc.Args().Slice(), behind: min(p.line.behind, cc.NArg()),
 		find: config.NewFinder(p.executable, p.environ), redact: p.redact,
 		output: "table", quiet: cc.Bool("quiet"), yes: cc.Bool("yes"), dryRun: cc.Bool("dry-run"),
 		environ: p.environ,

@@ -1,9 +1,11 @@
 package main
 
 import (
+	"context"
 	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 	"syscall"
 	"testing"
 
@@ -31,6 +33,17 @@ func (s *stage) ends(list []explain.Story, want ...explain.Code) {
 	}
 }
 
+// twoPipelines write to a column, and to a table with a filter and a key of two columns.
+const twoPipelines = `version: 1
+pipelines:
+  - {name: docs, table: public.docs, columns: [title, body], into: {column: embedding}}
+  - name: events
+    table: public.events
+    text: (payload::jsonb) ->> 't'
+    where: b <> 'out'
+    into: {table: events_embedding}
+`
+
 // TestP10_ExplainTellsARowsStory: of rows that are well, empty, left out, given up, unreadable, changed and deleted
 // while nobody looked, waiting, and unknown. The role that works may ask, and no text of a row shows.
 func TestP10_ExplainTellsARowsStory(t *testing.T) {
@@ -43,16 +56,7 @@ func TestP10_ExplainTellsARowsStory(t *testing.T) {
 	s.db.MustExec(`CREATE TABLE events (a int, b text, payload text, PRIMARY KEY (a, b));
 		INSERT INTO events VALUES (1, 'x|y', '{"t": "one"}'), (2, 'out', '{"t": "two"}'), (3, 'x', '{"t": "three"}')`)
 	file := filepath.Join(t.TempDir(), "embedsidecar.yaml")
-	const config = `version: 1
-pipelines:
-  - {name: docs, table: public.docs, columns: [title, body], into: {column: embedding}}
-  - name: events
-    table: public.events
-    text: (payload::jsonb) ->> 't'
-    where: b <> 'out'
-    into: {table: events_embedding}
-`
-	if err := os.WriteFile(file, []byte(config), 0o600); err != nil {
+	if err := os.WriteFile(file, []byte(twoPipelines), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	s.set("EMBEDSIDECAR_PLUGIN_FAULTS=refuse-on=POISON")
@@ -84,14 +88,7 @@ pipelines:
 	if got := s.explained(0, "docs", "2", "--tokens")[0].Row.Tokens; got == nil || got.Count < 2 || got.Truncated {
 		t.Errorf("tokens of a row: %+v", got)
 	}
-	// By SQL it is the same, but for what only a look at the row itself can tell.
-	for key, want := range map[string]explain.Code{
-		"1": explain.Current, "3": explain.DeadLetter, "4": "no_text", "99": "unknown",
-	} {
-		if got := testenv.Value[string](s.db, `SELECT facts ->> 'verdict' FROM embedsidecar.explain('docs', $1) WHERE topic = 'verdict'`, key); got != string(want) {
-			t.Errorf("row %s by SQL: %s, want %s", key, got, want)
-		}
-	}
+	s.sameStoryBySQL()
 	stdout, stderr := s.run(exitNoMatch, "explain", "docs", "2", "nobody", "99")
 	s.has(stdout, "docs, row 2\n", "its text has 15 characters", "the vector is that of the row's text as it is now.",
 		"docs, row nobody\n", "there is no such row, and nothing is left of it.")
@@ -125,7 +122,7 @@ pipelines:
 	if w := list[0].Task; w.State != "todo" || w.Lane != "normal" || !w.Visible || w.CommittedAt.IsZero() {
 		t.Errorf("what waits: %+v", w)
 	}
-	s.run(0, "resume", "docs")
+	s.tellsWhoLocks()
 	testenv.Eventually(t, waitTimeout, func() (bool, string) {
 		list = s.explained(0, "docs", "2", "5")
 		return list[0].Verdict.Code == explain.Current && list[1].Verdict.Code == explain.Gone, fmt.Sprintf("%+v", list)
@@ -136,5 +133,41 @@ pipelines:
 	d.end(syscall.SIGTERM, 0)
 	if text := s.explained(0, "docs", "2", "--text")[0].Row.Text; text == nil || *text != "title 2\n\nnew" {
 		t.Errorf("the text that was asked for: %v", text)
+	}
+}
+
+// tellsWhoLocks: row 2 has changed, and is locked by somebody before its pipeline goes on.
+func (s *stage) tellsWhoLocks() {
+	t := s.t
+	t.Helper()
+	tx, err := s.db.Pool.Begin(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = tx.Rollback(context.WithoutCancel(t.Context())) }()
+	var pid int
+	if err := tx.QueryRow(t.Context(), "SELECT pg_backend_pid() FROM docs WHERE id = 2 FOR UPDATE").Scan(&pid); err != nil {
+		t.Fatal(err)
+	}
+	s.run(0, "resume", "docs")
+	testenv.Eventually(t, waitTimeout, func() (bool, string) {
+		w := s.explained(0, "docs", "2")[0].Task
+		told := w != nil && len(w.LockedBy) == 1 && strings.HasPrefix(w.LockedBy[0], fmt.Sprintf("pid %d, ", pid))
+		return told, fmt.Sprintf("%+v", w)
+	})
+	if err := tx.Rollback(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// sameStoryBySQL: by SQL it is the same, but for what only a look at the row itself can tell.
+func (s *stage) sameStoryBySQL() {
+	s.t.Helper()
+	for key, want := range map[string]explain.Code{
+		"1": explain.Current, "3": explain.DeadLetter, "4": "no_text", "99": "unknown",
+	} {
+		if got := testenv.Value[string](s.db, `SELECT facts ->> 'verdict' FROM embedsidecar.explain('docs', $1) WHERE topic = 'verdict'`, key); got != string(want) {
+			s.t.Errorf("row %s by SQL: %s, want %s", key, got, want)
+		}
 	}
 }

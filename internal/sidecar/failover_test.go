@@ -54,9 +54,11 @@ func looksOnly(t *testing.T, there *pgx.Conn, end string) {
 	t.Helper()
 	for sql, want := range map[string]string{
 		"pause('docs')": "25006", "resume()": "25006", "retry_failed()": "25006", "requeue('docs', '{1}')": "25006",
-		"cancel('docs', '{1}')": "25006", "discard_dead('docs')": "25006", "reembed('docs')": "25006", "rescan('docs')": "25006",
+		"cancel('docs', '{1}')": "25006", "discard_dead('docs')": "25006", "reembed('docs')": "25006",
+		"rescan('docs')":              "25006",
 		"set_priority('docs', 'low')": "25006", "notify_changes(true)": "25006", "wait_for()": "55000",
-		"pause('docs', dry_run => true)": "", "retry_failed(dry_run => true)": "", "backlog()": "", "explain('docs', '1')": "",
+		"pause('docs', dry_run => true)": "", "retry_failed(dry_run => true)": "", "backlog()": "",
+		"explain('docs', '1')":     "",
 		"caught_up('" + end + "')": "",
 	} {
 		_, err := there.Exec(t.Context(), "SELECT embedsidecar."+sql)
@@ -70,7 +72,8 @@ func looksOnly(t *testing.T, there *pgx.Conn, end string) {
 		t.Errorf("a drain on a standby: %v", err)
 	}
 	for _, view := range []string{
-		"status", "health", "progress", "tasks", "dead_letters", "errors", "slots", "workers", "pipelines", "audit", "row_state",
+		"status", "health", "progress", "tasks", "dead_letters", "errors", "slots", "workers", "pipelines",
+		"audit", "row_state",
 	} {
 		if _, err := there.Exec(t.Context(), "SELECT * FROM embedsidecar."+view); err != nil {
 			t.Errorf("%s on a standby: %v", view, err)

@@ -241,8 +241,8 @@ func (s *Story) lockers(ctx context.Context, tx pgx.Tx, p *pipeline.Pipeline) er
 		places[i], args[i] = fmt.Sprintf("$%d::text", i+1), values[i]
 	}
 	var xmax string
-	err = tx.QueryRow(ctx, "SELECT d.xmax::text FROM "+database.Quote(p.Schema, p.Table)+" AS d WHERE "+p.MatchKey("d", places),
-		args...).Scan(&xmax)
+	err = tx.QueryRow(ctx, "SELECT d.xmax::text FROM "+database.Quote(p.Schema, p.Table)+" AS d WHERE "+
+		p.MatchKey("d", places), args...).Scan(&xmax)
 	if errors.Is(err, pgx.ErrNoRows) {
 		return nil
 	}
