@@ -237,8 +237,10 @@ func TestRoles_LetARoleRunWhatIsSetUp(t *testing.T) {
 	s.run(0, "init", "--pipeline", "docs: title -> embedding", "--pipeline", "docs: title, body -> table docs_embedding")
 	role, stream := s.db.Role(""), s.db.Role("REPLICATION") // with passwords; the script takes them as they are
 	reader, operator := s.db.Role(""), s.db.Role("")
-	flags := []string{"--role", role, "--stream-role", stream, "--reader-role", reader, "--operator-role", operator,
-		"--searcher-role", s.db.Role("")}
+	flags := []string{
+		"--role", role, "--stream-role", stream, "--reader-role", reader, "--operator-role", operator,
+		"--searcher-role", s.db.Role(""),
+	}
 	script, stderr := s.run(0, append([]string{"roles"}, flags...)...)
 	s.has(script, `-- Pipeline "public.docs":`,
 		`GRANT SELECT ("id", "title", "embedding"), UPDATE ("embedding") ON "public"."docs" TO "`+role+`";`)

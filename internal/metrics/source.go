@@ -147,10 +147,12 @@ func (m *Metrics) Source(name, slot string) *Source {
 		Panics: counters(Parts, func(part string) prometheus.Counter {
 			return v.panics.WithLabelValues(name, part)
 		}),
-		Enqueued:        v.made.WithLabelValues(name),
-		Deduplicated:    v.joined.WithLabelValues(name),
-		Direct:          v.direct.WithLabelValues(name),
-		Questions:       counters(AskOutcomes, func(o string) prometheus.Counter { return v.questions.WithLabelValues(name, o) }),
+		Enqueued:     v.made.WithLabelValues(name),
+		Deduplicated: v.joined.WithLabelValues(name),
+		Direct:       v.direct.WithLabelValues(name),
+		Questions: counters(AskOutcomes, func(o string) prometheus.Counter {
+			return v.questions.WithLabelValues(name, o)
+		}),
 		Workers:         Gauges{Gauge{v.workers, []string{name}}, WorkerStates},
 		WorkerBusyRatio: Gauge{v.busy, []string{name}},
 		metrics:         m,

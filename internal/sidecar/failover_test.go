@@ -131,6 +131,17 @@ func TestP2_AStandbyIsPromoted(t *testing.T) {
 			return replayed, fmt.Sprintf("the standby is behind: %v", err)
 		})
 		looksOnly(t, there, end)
+		// Nobody can be asked there for the vector of a text; who has one finds rows.
+		_, err = there.Exec(t.Context(), `SELECT embedsidecar.embed('a text')`)
+		if err == nil || !strings.Contains(err.Error(), "is a standby") {
+			t.Errorf("embed on a standby: %v", err)
+		}
+		var found int
+		err = there.QueryRow(t.Context(), `SELECT count(*) FROM embedsidecar.neighbours('docs', (SELECT embedding::text FROM docs_embedding LIMIT 1), 3)`).
+			Scan(&found)
+		if err != nil || found != 3 {
+			t.Errorf("neighbours on a standby: %d, %v", found, err)
+		}
 		if err := there.Close(t.Context()); err != nil {
 			t.Error(err)
 		}
