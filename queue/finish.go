@@ -85,7 +85,8 @@ func FinishArgs(worker int64, l Lease, generation int32, outcomes []Outcome) pgx
 	}
 	return pgx.StrictNamedArgs{
 		"worker": worker, "pipeline_id": l.PipelineID, "place": l.Place, "token": l.Token, "generation": generation,
-		"span": bucketSeconds, "buckets": bucketCount, "took": l.Work.tookMS(), "task_ids": ids, "gens": gens, "actions": actions, "outcomes": whats,
+		"span": bucketSeconds, "buckets": bucketCount, "took": l.Work.tookMS(), "task_ids": ids, "gens": gens,
+		"actions": actions, "outcomes": whats,
 		"attempts": attempts, "losses": losses, "delays": delays, "classes": classes, "codes": codes, "messages": messages,
 	}
 }
@@ -100,7 +101,8 @@ func TellArgs(worker int64, l Lease, generation int32, outcomes []Outcome) pgx.S
 	}
 	return pgx.StrictNamedArgs{
 		"worker": worker, "pipeline_id": l.PipelineID, "span": bucketSeconds, "buckets": bucketCount,
-		"took": l.Work.tookMS(), "generation": generation, "row_keys": keys, "outcomes": whats, "committed_ats": times, "lsns": lsns,
+		"took": l.Work.tookMS(), "generation": generation, "row_keys": keys, "outcomes": whats,
+		"committed_ats": times, "lsns": lsns,
 	}
 }
 

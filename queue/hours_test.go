@@ -60,7 +60,8 @@ func TestIsOpen_ByTheServersClockInTheZoneOfTheHours(t *testing.T) {
 }
 
 // Whatever is switched, closed and opened in whatever order: nothing is leased, nor worked at once, while the pipeline
-// is paused or outside of its hours; changes are queued all the same; and when all is open again, all of them are there.
+// is paused or outside of its hours; changes are queued all the same; and when all is open again, all of them are
+// there.
 func TestProperty_PauseAndHoursEmbedNothing(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)

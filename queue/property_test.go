@@ -156,6 +156,7 @@ func TestProperty_CountersEqualTheTablesAndAuditIsComplete(t *testing.T) {
 
 // finish ends a lease of the model and of the queue.
 func (m *model) finish(t *testing.T, rt *rapid.T, f *fixture) {
+	t.Helper()
 	if len(m.leases) == 0 {
 		return
 	}
@@ -200,7 +201,8 @@ func (m *model) compare(rt *rapid.T, f *fixture) {
 		}
 		return n
 	}
-	want := fmt.Sprint(count("todo", "stale"), len(m.leased(false)), count("retrying"), count("failed"), count("cancelled"), len(shown),
+	want := fmt.Sprint(count("todo", "stale"), len(m.leased(false)), count("retrying"), count("failed"),
+		count("cancelled"), len(shown),
 		count("todo", "stale", "in_progress", "retrying"))
 	if got := testenv.Value[string](f.db, `SELECT concat_ws(' ', pending, running, retrying, failed, cancelled,
 		(SELECT coalesce(sum(rows), 0) FROM embedsidecar.lanes), embedsidecar.backlog()) FROM embedsidecar.status`); got != want {
@@ -223,7 +225,7 @@ func TestProperty_PrioritiesOrderAndNoLaneStarves(t *testing.T) {
 		var changes []queue.Change
 		for i, lane := range rapid.SliceOfN(rapid.IntRange(0, 3), 1, 24).Draw(rt, "lanes") {
 			c := change(fmt.Sprintf("%03d", i), 10)
-			c.Lane = pipeline.Lane(lane) //nolint:gosec // one of four
+			c.Lane = pipeline.Lane(lane)
 			changes = append(changes, c)
 			waiting[c.Lane] = append(waiting[c.Lane], c.RowKey)
 		}

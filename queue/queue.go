@@ -85,8 +85,9 @@ type Queue struct {
 	cursors map[int32]*cursor
 	wakers  map[int32]waker
 	told    chan struct{} // that there is work, whoever works it; nil: nobody asked
-	lost    []Lease       // that should be given back, or may be there though the server was not heard: then without a place
-	due     time.Time     // when the next retry known here is due; zero: none
+	// leases that should be given back, or may be there though the server was not heard: then without a place
+	lost    []Lease
+	due     time.Time // when the next retry known here is due; zero: none
 	dueSet  chan struct{}
 	dueFrom time.Time // by the server's clock: before it nothing is due
 

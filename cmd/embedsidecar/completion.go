@@ -17,7 +17,9 @@ const completeWord = "__complete"
 var shells = map[string]string{
 	"bash": `_embedsidecar() {
   local IFS=$'\n'
-  COMPREPLY=($(compgen -W "$("${COMP_WORDS[0]}" __complete "${COMP_WORDS[@]:1:COMP_CWORD}" 2>/dev/null | cut -f1)" -- "${COMP_WORDS[COMP_CWORD]}"))
+  local words
+  words=$("${COMP_WORDS[0]}" __complete "${COMP_WORDS[@]:1:COMP_CWORD}" 2>/dev/null | cut -f1)
+  COMPREPLY=($(compgen -W "$words" -- "${COMP_WORDS[COMP_CWORD]}"))
 }
 complete -o default -F _embedsidecar embedsidecar
 `,
@@ -42,7 +44,8 @@ complete -c embedsidecar -a '(__embedsidecar)'
   & embedsidecar __complete @words 2>$null | ForEach-Object {
     $name, $tip = $_ -split "` + "`" + `t", 2
     if ($name -like "$word*") {
-      [System.Management.Automation.CompletionResult]::new($name, $name, 'ParameterValue', $(if ($tip) { $tip } else { $name }))
+      if (-not $tip) { $tip = $name }
+      [System.Management.Automation.CompletionResult]::new($name, $name, 'ParameterValue', $tip)
     }
   }
 }
@@ -94,7 +97,8 @@ func (p *program) complete(words []string) error {
 
 // flagValues are the words that some flags take.
 var flagValues = map[string][]string{
-	"output": {"table", "json", "yaml", "csv"}, "o": {"table", "json", "yaml", "csv"}, "color": {"auto", "always", "never"},
+	"output": {"table", "json", "yaml", "csv"}, "o": {"table", "json", "yaml", "csv"},
+	"color": {"auto", "always", "never"},
 	"index": {"hnsw", "none"}, "into-type": {"vector", "halfvec", "bit", "sparsevec"}, "on-lost": {"reconcile", "stop"},
 	"log-level": {"debug", "info", "warn", "error"}, "log-format": {"auto", "text", "json"}, "kind": {"document", "query"},
 }

@@ -30,7 +30,7 @@ func newConfigInit() *command {
 			if len(env.args) == 0 {
 				return env.printf("%s", text)
 			}
-			f, err := os.OpenFile(env.args[0], os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o644)
+			f, err := os.OpenFile(env.args[0], os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
 			if errors.Is(err, fs.ErrExist) {
 				return fail(exitConflict, err, "name another file, or take this one away first")
 			} else if err != nil {

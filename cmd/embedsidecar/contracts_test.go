@@ -105,8 +105,7 @@ func shapeOf(t reflect.Type) map[string]any {
 }
 
 func addFields(t reflect.Type, properties map[string]any, required *[]string) {
-	for i := range t.NumField() {
-		f := t.Field(i)
+	for f := range t.Fields() {
 		name, options, _ := strings.Cut(f.Tag.Get("json"), ",")
 		switch {
 		case f.Anonymous && name == "":

@@ -13,8 +13,10 @@ import (
 
 // The order of headings in help texts.
 var (
-	commandGroups = []string{groupStart, groupObserve, groupOperate, groupSearch, groupPlugins, groupModels, groupConfig, groupAdmin,
-		groupTool}
+	commandGroups = []string{
+		groupStart, groupObserve, groupOperate, groupSearch, groupPlugins, groupModels, groupConfig, groupAdmin,
+		groupTool,
+	}
 	flagGroups = []string{
 		"", config.GroupPipeline, config.GroupDatabase, config.GroupEmbedding, config.GroupWork,
 		config.GroupQueries, config.GroupOps, groupGeneral,

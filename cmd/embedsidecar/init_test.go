@@ -25,7 +25,8 @@ func TestInit_ShowsAndDoes(t *testing.T) {
 	if err := os.WriteFile(file, []byte("models: [{name: fake, plugin: fake, price: 1000000}]\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	stdout, _ = s.run(0, append([]string{"init", "--dry-run", "-o", "json", "--config", file, "--model", "fake"}, flags...)...)
+	args := []string{"init", "--dry-run", "-o", "json", "--config", file, "--model", "fake"}
+	stdout, _ = s.run(0, append(args, flags...)...)
 	if got := decoded[struct {
 		Estimates []estimate.Estimate `json:"estimates"`
 	}](t, stdout).Estimates; len(got) != 1 || got[0].Price == nil || int64(*got[0].Price) != got[0].Tokens ||

@@ -26,7 +26,8 @@ func TestRun_RolesStandBesideEachOther(t *testing.T) {
 	}
 	stream := streams()
 	s.becomes("public.docs", health.Disabled, "streams only")
-	if status, body := get(t, "http://"+stream.logged("probes and metrics listen", "address")+"/readyz"); status != http.StatusOK {
+	ready := "http://" + stream.logged("probes and metrics listen", "address") + "/readyz"
+	if status, body := get(t, ready); status != http.StatusOK {
 		t.Errorf("one that does its half is not ready: %d %s", status, body)
 	}
 	work := s.start("--role", "work", "--no-init")

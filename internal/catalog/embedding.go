@@ -92,7 +92,8 @@ func findEmbeddingTable(ctx context.Context, q pgx.Tx, spec pipeline.Spec, t *Ta
 	}
 	other := []string{"name another table: one that is not there yet is made"}
 	if into.Kind != "r" && into.Kind != "p" {
-		return d, refusal.Coded(code.Destination, fmt.Sprintf("%s is %s, not an embedding table", name, kinds[into.Kind]), other...)
+		return d, refusal.Coded(code.Destination,
+			fmt.Sprintf("%s is %s, not an embedding table", name, kinds[into.Kind]), other...)
 	}
 	if err := Untrusted(ctx, q, into.OID); err != nil {
 		return d, refusal.About(spec.Name, err)
@@ -116,8 +117,8 @@ func findEmbeddingTable(ctx context.Context, q pgx.Tx, spec pipeline.Spec, t *Ta
 		other = append([]string{widening[0] + ";"}, other...)
 	}
 	if problem := into.lacks(t, v, d.Retype != nil); problem != "" {
-		return d, refusal.Coded(code.Destination, fmt.Sprintf("%s is not an embedding table for %s: %s", name, t.Quoted(), problem),
-			other...)
+		return d, refusal.Coded(code.Destination,
+			fmt.Sprintf("%s is not an embedding table for %s: %s", name, t.Quoted(), problem), other...)
 	}
 	if want := append(KeyNames(t.Key), "chunk_no"); !slices.Equal(key, want) {
 		return d, refusal.Coded(code.Destination, fmt.Sprintf("%s is not an embedding table for %s: its primary key is (%s), want (%s)",

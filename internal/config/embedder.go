@@ -34,7 +34,6 @@ type Embedder struct {
 	Env map[string]string
 }
 
-// model returns the listed model of a name, or of the path that it has, or nil.
 // PriceOf returns the price of a million tokens of a model; 0: the configuration names none.
 func (c *Config) PriceOf(name string) float64 {
 	if m := c.model(name); m != nil {
@@ -43,6 +42,7 @@ func (c *Config) PriceOf(name string) float64 {
 	return 0
 }
 
+// model returns the listed model of a name, or of the path that it has, or nil.
 func (c *Config) model(name string) *Model {
 	for i := range c.Models {
 		path := c.Models[i].Path

@@ -141,7 +141,8 @@ func TestDiff(t *testing.T) {
 	stored.Filter = ""
 	named := a
 	named.Name = "other"
-	if got := Diff([]pipeline.Spec{named}, []pipeline.Spec{stored}); !slices.Equal(got, []Change{{"other", "name", "a", "other"}}) {
+	got := Diff([]pipeline.Spec{named}, []pipeline.Spec{stored})
+	if !slices.Equal(got, []Change{{"other", "name", "a", "other"}}) {
 		t.Errorf("%+v", got)
 	}
 	if got := Diff([]pipeline.Spec{a}, []pipeline.Spec{stored, b}); len(got) != 1 || got[0].SetUp != "public.b: x -> v" {

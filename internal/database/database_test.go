@@ -318,7 +318,8 @@ func TestConnect_ThroughAPooler(t *testing.T) {
 		t.Fatal(err)
 	}
 	// what the script has must do
-	for line := range strings.SplitSeq(sqlfiles.Roles(u.User.Username(), "another", "another", "another", "another"), "\n") {
+	roles := sqlfiles.Roles(u.User.Username(), "another", "another", "another", "another")
+	for line := range strings.SplitSeq(roles, "\n") {
 		if strings.HasPrefix(line, "ALTER ROLE") {
 			db.MustExecSuper(line)
 		}

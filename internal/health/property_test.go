@@ -17,10 +17,12 @@ func TestProperty_TheStateIsAlwaysOneOfTheNamed(t *testing.T) {
 	yes := func(t *rapid.T, name string) bool { return rapid.Bool().Draw(t, name) }
 	rapid.Check(t, func(t *rapid.T) {
 		f := health.Facts{
-			Name: "docs", ID: 7, Table: "docs", Detail: "because", Status: some(t, "status", "", "active", "missing", "misconfigured", "unpublished", "odd"),
+			Name: "docs", ID: 7, Table: "docs", Detail: "because",
+			Status:     some(t, "status", "", "active", "missing", "misconfigured", "unpublished", "odd"),
 			ReplacedBy: some(t, "replaced", "", "other"), Dropped: rapid.IntRange(0, 5).Draw(t, "dropped") == 0, Paused: yes(t, "paused"), Closed: yes(t, "closed"),
 			Slot: health.Slot{
-				Name: "s", Exists: yes(t, "exists"), Lost: yes(t, "lost"), Active: yes(t, "active"), Making: yes(t, "making"), Published: yes(t, "published"),
+				Name: "s", Exists: yes(t, "exists"), Lost: yes(t, "lost"), Active: yes(t, "active"),
+				Making: yes(t, "making"), Published: yes(t, "published"),
 				OtherServer: yes(t, "copied"), Elsewhere: some(t, "elsewhere", "", "db"),
 			},
 			Unacknowledged: yes(t, "unacknowledged"), Open: rapid.Int64Range(0, 2).Draw(t, "open"), Failed: rapid.Int64Range(0, 2).Draw(t, "failed"),
@@ -29,9 +31,11 @@ func TestProperty_TheStateIsAlwaysOneOfTheNamed(t *testing.T) {
 		}
 		f.Retrying = rapid.Int64Range(0, f.Open).Draw(t, "retrying")
 		for range rapid.IntRange(0, 2).Draw(t, "sidecars") {
-			s := health.Sidecar{Name: "a", Stream: health.Stream(some(t, "stream", "starting", "streaming", "standby", "making", "stuck", "none", "odd"))}
+			stream := some(t, "stream", "starting", "streaming", "standby", "making", "stuck", "none", "odd")
+			s := health.Sidecar{Name: "a", Stream: health.Stream(stream)}
 			if yes(t, "problem") {
-				s.Problems = map[int32]health.Problem{7: {Code: health.Code(some(t, "code", append(health.Codes(), "odd")...)), Detail: "because"}}
+				code := health.Code(some(t, "code", append(health.Codes(), "odd")...))
+				s.Problems = map[int32]health.Problem{7: {Code: code, Detail: "because"}}
 			}
 			f.Sidecars = append(f.Sidecars, s)
 		}

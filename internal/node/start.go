@@ -9,8 +9,8 @@ import (
 	"github.com/embedsidecar/embedsidecar/internal/report"
 )
 
-// atStart says what waits when a sidecar starts, and tries dead letters again if the configuration says so. Neither is a
-// reason not to work.
+// atStart says what waits when a sidecar starts, and tries dead letters again if the configuration says so. Neither is
+// a reason not to work.
 func (n *Node) atStart(ctx context.Context, pool *pgxpool.Pool) {
 	st, err := report.Options{CountUpTo: -1, AtOnce: true}.Read(ctx, pool)
 	if err != nil {

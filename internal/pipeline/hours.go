@@ -112,7 +112,7 @@ func parseMinute(s string) (int, error) {
 	hour, minute, _ := strings.Cut(s, ":")
 	h, err := strconv.ParseUint(hour, 10, 8)
 	m, err2 := strconv.ParseUint(minute, 10, 8)
-	of := int(h)*60 + int(m) //nolint:gosec // of eight bits each
+	of := int(h)*60 + int(m)
 	if errors.Join(err, err2) != nil || len(minute) != 2 || len(hour) > 2 || m > 59 || of > minutesOfDay {
 		return 0, errors.New("no time of day")
 	}

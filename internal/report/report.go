@@ -300,7 +300,8 @@ func (st *Status) facts(p *Pipeline) health.Facts {
 	f := health.Facts{
 		Name: p.Name, ID: p.ID, Status: p.Status, Detail: p.Detail, Table: database.Quote(p.Schema, p.Table),
 		ReplacedBy: p.ReplacedBy, Dropped: p.Dropped,
-		Paused: !p.Enabled, Closed: p.Closed, Active: p.Active, Unacknowledged: p.unrouted, Open: p.Open(), Retrying: p.Retrying, Failed: p.Failed,
+		Paused: !p.Enabled, Closed: p.Closed, Active: p.Active, Unacknowledged: p.unrouted, Open: p.Open(),
+		Retrying: p.Retrying, Failed: p.Failed,
 		Cancelled: p.Cancelled,
 		Scan: health.Scan{
 			Phase: p.ScanPhase, Reason: p.ScanReason, First: p.scanFirst, Seen: p.ScanSeen,

@@ -12,9 +12,9 @@ import (
 	"github.com/embedsidecar/embedsidecar/testenv"
 )
 
-// TestP10_OutsideOfItsHoursNothingIsEmbedded: changes are queued and nothing of them is embedded, neither from the queue
-// nor straight from the stream, not even by a sidecar that starts then; status and wait say why. When it is open again,
-// all of it is made up for; what is in work when it closes is finished.
+// TestP10_OutsideOfItsHoursNothingIsEmbedded: changes are queued and nothing of them is embedded, neither from the
+// queue nor straight from the stream, not even by a sidecar that starts then; status and wait say why. When it is open
+// again, all of it is made up for; what is in work when it closes is finished.
 func TestP10_OutsideOfItsHoursNothingIsEmbedded(t *testing.T) {
 	t.Parallel()
 	db := testenv.DB(t)

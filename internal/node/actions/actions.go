@@ -178,7 +178,8 @@ func (a *Actions) Prioritise(ctx context.Context, name, priority string, dry boo
 	return Outcome{Pipeline: found[0].Name, Result: word}, err
 }
 
-// PrioritiseWaiting gives rows of a pipeline that wait another lane, or without keys all that do. A dry run only counts.
+// PrioritiseWaiting gives rows of a pipeline that wait another lane, or without keys all that do. A dry run only
+// counts.
 func (a *Actions) PrioritiseWaiting(ctx context.Context, name, priority string, keys []string, dry bool,
 ) (Outcome, error) {
 	return a.rows(ctx, "act_prioritise", name, keys, pgx.StrictNamedArgs{"priority": priority}, dry,

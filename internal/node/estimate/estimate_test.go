@@ -50,13 +50,16 @@ func TestMake(t *testing.T) {
 		INSERT INTO docs SELECT i, repeat('word ', 8), true FROM generate_series(1, 2000) AS i;
 		CREATE TABLE long (id bigint PRIMARY KEY, body text);
 		INSERT INTO long SELECT i, repeat('word ', 10000) FROM generate_series(1, 20) AS i;
-		CREATE TABLE few (id bigint PRIMARY KEY, body text); INSERT INTO few VALUES (1, 'a b'), (2, ' '), (3, NULL), (4, 'c d');
+		CREATE TABLE few (id bigint PRIMARY KEY, body text);
+		INSERT INTO few VALUES (1, 'a b'), (2, ' '), (3, NULL), (4, 'c d');
 		CREATE TABLE none (id bigint PRIMARY KEY, body text);
 		CREATE TABLE parts (id bigint PRIMARY KEY, body text) PARTITION BY RANGE (id);
 		CREATE TABLE parts_1 PARTITION OF parts FOR VALUES FROM (0) TO (50); CREATE TABLE parts_2 PARTITION OF parts DEFAULT;
 		INSERT INTO parts SELECT i, 'one' FROM generate_series(1, 100) AS i`)
 	of := func(table string) pipeline.Spec {
-		return pipeline.Spec{Name: table, Schema: "public", Table: table, Columns: []string{"body"}, IntoTable: "e", Enabled: true}
+		return pipeline.Spec{
+			Name: table, Schema: "public", Table: table, Columns: []string{"body"}, IntoTable: "e", Enabled: true,
+		}
 	}
 	chunked := of("long")
 	chunked.Chunking = pipeline.Chunking{Strategy: pipeline.ChunkTokens, Tokens: 16}

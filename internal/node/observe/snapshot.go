@@ -52,7 +52,8 @@ func (s *Snapshot) Ready() []ops.Check {
 	for _, name := range slices.Sorted(maps.Keys(s.Health)) {
 		check, state := ops.Check{Name: "pipeline " + name}, s.Health[name]
 		// One that a person has paused is as it should be, and so is one outside of its hours.
-		if !state.Code.Works() && state.Code != health.Paused && state.Code != health.OutsideHours && state.Code != health.Disabled {
+		if !state.Code.Works() && state.Code != health.Paused && state.Code != health.OutsideHours &&
+			state.Code != health.Disabled {
 			check.Err = fmt.Errorf("%s: %s", state.Code.Word(), state)
 		}
 		checks = append(checks, check)
