@@ -25,7 +25,7 @@ func TestHTTPAPI(t *testing.T) {
 		"administrators are answered", "address")
 	token := strings.TrimSpace(r.sh("cat token"))
 	url := "http://" + listens + "/api/v1"
-	r.answers(http.StatusOK, http.MethodGet, url+"/status", token, "") // connected
+	r.answers(http.StatusOK, http.MethodGet, url+"/pipelines/public.docs", token, "") // set up
 
 	set, curls, _ := strings.Cut(r.only("http-api.md", "sh", "admin="), "\n")
 	set = strings.Replace(set, "127.0.0.1:7472", listens, 1)

@@ -67,7 +67,9 @@ func (d *door) bySession(r *http.Request, id string) (Caller, *Problem) {
 	if !ok {
 		return Caller{}, unknown("the token of this session was revoked")
 	}
-	return d.admit(r, now)
+	c, p := d.admit(r, now)
+	c.session = true
+	return c, p
 }
 
 // admit lets a token in, if its role is one of the administration's.
@@ -98,13 +100,21 @@ func (d *door) open(who serve.Token) *http.Cookie {
 	return d.cookie(id, int(SessionTime.Seconds()))
 }
 
-// forgetLocked makes room: those that are over go, and if none is, the one that is over first.
+// forgetLocked makes room: those that are over go, and if none is, the one that is over first of the token that has the
+// most.
 func (d *door) forgetLocked(now time.Time) {
-	first := ""
+	of := map[string]int{}
 	for id, s := range d.sessions {
 		if now.After(s.until) {
 			delete(d.sessions, id)
-		} else if first == "" || s.until.Before(d.sessions[first].until) {
+		} else {
+			of[s.of.ID]++
+		}
+	}
+	first := ""
+	for id, s := range d.sessions {
+		f := d.sessions[first]
+		if n, most := of[s.of.ID], of[f.of.ID]; first == "" || n > most || n == most && s.until.Before(f.until) {
 			first = id
 		}
 	}

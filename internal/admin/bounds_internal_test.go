@@ -75,3 +75,73 @@ func TestDoor_SessionsAreBounded(t *testing.T) {
 		t.Errorf("%d sessions, the first is there: %t", len(d.sessions), ok)
 	}
 }
+
+// TestBounds_NobodyPushesOutOthers: who opens sessions, sends keys or watches without end takes the places of his own.
+func TestBounds_NobodyPushesOutOthers(t *testing.T) {
+	t.Parallel()
+	d := &door{sessions: map[string]session{}}
+	of := func(id string) serve.Token { return serve.Token{Name: id, ID: id} }
+	first := d.open(of("a")).Value
+	for range 2 * maxSessions {
+		d.open(of("b"))
+	}
+	if _, ok := d.sessions[first]; !ok || len(d.sessions) > maxSessions {
+		t.Errorf("%d sessions, that of another is there: %t", len(d.sessions), ok)
+	}
+
+	acted := 0
+	h := newRepeats().of(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		acted++
+		w.WriteHeader(http.StatusOK)
+	}))
+	post := func(who, role, key string) (times int) {
+		r := httptest.NewRequest(http.MethodPost, "/api/v1/pause", nil)
+		r.Header.Set(repeatHeader, key)
+		before := acted
+		h.ServeHTTP(httptest.NewRecorder(), r.WithContext(WithCaller(r.Context(), Caller{Name: who, Role: role})))
+		return acted - before
+	}
+	post("a", serve.RoleAdmin, "k")
+	for i := range 2 * maxRepeats {
+		post("b", serve.RoleAdmin, fmt.Sprint(i))
+	}
+	if post("a", serve.RoleAdmin, "k") != 0 {
+		t.Error("keys of another had it done again")
+	}
+	if post("a", serve.RoleViewer, "k") != 1 {
+		t.Error("one who may do less now is answered as before")
+	}
+
+	watched := newHub()
+	for range ownWatchers {
+		if err := watched.join("a"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if watched.join("a") == nil {
+		t.Error("one watches as often as he likes")
+	}
+	if err := watched.join("b"); err != nil {
+		t.Errorf("another may not watch: %v", err)
+	}
+	watched.leave("a")
+	if err := watched.join("a"); err != nil {
+		t.Errorf("after one has left: %v", err)
+	}
+}
+
+// TestRepeats_WhatWasRefusedIsJudgedAnew: what stood in its way may be gone.
+func TestRepeats_WhatWasRefusedIsJudgedAnew(t *testing.T) {
+	t.Parallel()
+	status := http.StatusConflict
+	h := newRepeats().of(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(status) }))
+	for _, now := range []int{http.StatusConflict, http.StatusForbidden, http.StatusOK} {
+		status = now
+		r := httptest.NewRequest(http.MethodPost, "/api/v1/pause", nil)
+		r.Header.Set(repeatHeader, "k")
+		w := httptest.NewRecorder()
+		if h.ServeHTTP(w, r.WithContext(WithCaller(r.Context(), Caller{Name: "a"}))); w.Code != now {
+			t.Errorf("%d, want %d", w.Code, now)
+		}
+	}
+}

@@ -17,7 +17,8 @@ type Caller struct {
 	RowText   bool     // he may see texts of rows
 	From      string   // his address
 
-	token serve.Token
+	token   serve.Token
+	session bool // he has shown a cookie, and not the token
 }
 
 // roles are those that come in, each with less than the next.

@@ -20,18 +20,23 @@ const maxWatchers = 32
 // hub knows who watches.
 type hub struct {
 	ended chan struct{} // closed when the listener ends
+	own   *shares
 
 	mu       sync.Mutex
 	watchers int
 	over     bool
 }
 
-func newHub() *hub { return &hub{ended: make(chan struct{})} }
+func newHub() *hub { return &hub{ended: make(chan struct{}), own: newShares(ownWatchers)} }
 
-func (h *hub) join() error {
+func (h *hub) join(name string) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
+	if p := h.own.take(name); p != nil {
+		return p
+	}
 	if h.watchers >= maxWatchers {
+		h.own.giveBack(name)
 		return &Problem{
 			Status: http.StatusServiceUnavailable, Reason: "overloaded", Detail: "too many watch already",
 			after: 10 * time.Second,
@@ -41,9 +46,10 @@ func (h *hub) join() error {
 	return nil
 }
 
-func (h *hub) leave() {
+func (h *hub) leave(name string) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
+	h.own.giveBack(name)
 	h.watchers--
 }
 
@@ -61,13 +67,14 @@ func (h *hub) end() {
 // tables cannot be asked it tells the error instead. It returns when ctx or the listener ends, or when tell fails.
 // However many watch, the tables are asked once.
 func (s *Service) Watch(ctx context.Context, tell func(Status, error) error) error {
-	if _, err := asked(ctx, serve.RoleViewer); err != nil {
+	who, err := asked(ctx, serve.RoleViewer)
+	if err != nil {
 		return err
 	}
-	if err := s.events.join(); err != nil {
+	if err := s.events.join(who.Name); err != nil {
 		return err
 	}
-	defer s.events.leave()
+	defer s.events.leave(who.Name)
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	go func() {

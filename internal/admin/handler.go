@@ -3,10 +3,13 @@ package admin
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"net/http"
+	"path"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -30,6 +33,7 @@ type handler struct {
 	door  *door
 	api   http.Handler
 	slots chan struct{}
+	own   *shares // of slots
 
 	mu     sync.Mutex
 	limits map[string]*rate.Limiter // by name of the token: there are no more than tokens
@@ -43,7 +47,7 @@ func newHandler(o Options, secure bool) (h http.Handler, closing func()) {
 	d := &door{
 		tokens: o.Tokens, rowText: o.Service.o.Config.Admin.ShowRowText, secure: secure, sessions: map[string]session{},
 	}
-	a := &handler{o: o, door: d, slots: make(chan struct{}, maxRequests), limits: map[string]*rate.Limiter{}}
+	a := &handler{o: o, door: d, slots: make(chan struct{}, maxRequests), own: newShares(ownRequests), limits: map[string]*rate.Limiter{}}
 	a.api = newRepeats().of(newAPI(o.Service, d))
 	return a, o.Service.events.end
 }
@@ -81,7 +85,7 @@ func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 }
 
 // ofAPI reports whether a path is the API's.
-func ofAPI(path string) bool { return strings.HasPrefix(path, "/api/") || path == "/openapi.json" }
+func ofAPI(place string) bool { return strings.HasPrefix(place, "/api/") || place == "/openapi.json" }
 
 // answer answers a request, or returns why not.
 func (h *handler) answer(w http.ResponseWriter, r *http.Request) *Problem {
@@ -94,11 +98,21 @@ func (h *handler) answer(w http.ResponseWriter, r *http.Request) *Problem {
 	if refused != nil && ofAPI(r.URL.Path) {
 		return refused
 	}
+	// The multiplexer would lead such a path to another place, where what is done may be about more.
+	if clean := path.Clean(r.URL.EscapedPath()); ofAPI(r.URL.Path) && clean != strings.TrimSuffix(r.URL.EscapedPath(), "/") {
+		return noPlace(r)
+	}
 	ctx := r.Context()
 	if refused == nil {
 		httpserver.Known(ctx)
 		if p := h.limit(who); p != nil {
 			return p
+		}
+		if r.URL.Path != eventsPath { // it has bounds of its own
+			if p := h.own.take(who.Name); p != nil {
+				return p
+			}
+			defer h.own.giveBack(who.Name)
 		}
 		ctx = WithCaller(ctx, who)
 	}
@@ -149,7 +163,48 @@ func readBody(r *http.Request) *Problem {
 	case !utf8.Valid(body):
 		return wrong("body", "it is not UTF-8")
 	}
+	query := r.URL.Query()
+	for _, name := range []string{"pipeline", "state", "class", "code", "key", "older_than"} {
+		if slices.Contains(query[name], "") {
+			return wrong("query."+name, emptyField)
+		}
+	}
+	if p := hollow(body); p != nil {
+		return p
+	}
 	r.Body = io.NopCloser(bytes.NewReader(body))
+	return nil
+}
+
+const emptyField = "it is empty: leave it out if it does not matter"
+
+// hollow refuses a body with something that is there twice, or is there and empty: what a script has left empty must not
+// mean everything.
+func hollow(body []byte) *Problem {
+	d := json.NewDecoder(bytes.NewReader(body))
+	if begin, err := d.Token(); err != nil || begin != json.Delim('{') {
+		return nil // that is told where it is read
+	}
+	seen := map[string]bool{}
+	for d.More() {
+		var value json.RawMessage
+		name, err := d.Token()
+		if err == nil {
+			err = d.Decode(&value)
+		}
+		if err != nil {
+			return nil
+		}
+		field, _ := name.(string)
+		at := "body." + field
+		switch inner := bytes.TrimSpace(bytes.Trim(value, "[]")); {
+		case seen[strings.ToLower(field)]:
+			return wrong(at, "it is there twice")
+		case len(inner) == 0, string(value) == "null", string(value) == `""`:
+			return wrong(at, emptyField)
+		}
+		seen[strings.ToLower(field)] = true
+	}
 	return nil
 }
 

@@ -3,6 +3,7 @@ package admin
 import (
 	"bytes"
 	"crypto/sha256"
+	"fmt"
 	"io"
 	"maps"
 	"net/http"
@@ -17,8 +18,12 @@ type repeats struct {
 	known map[repeat]*answered
 }
 
-// repeat names a request: a key is its caller's own.
+// repeat names a request: a key is its caller's own, and his with what he may now.
 type repeat struct{ caller, key string }
+
+func (c Caller) repeat(key string) repeat {
+	return repeat{fmt.Sprintf("%q %s %s %q", c.Name, c.token.ID, c.Role, c.Pipelines), key}
+}
 
 // answered is a request with its answer.
 type answered struct {
@@ -46,7 +51,7 @@ func (m *repeats) of(h http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		key := r.Header.Get(repeatHeader)
 		who, ok := CallerOf(r.Context())
-		if r.Method != http.MethodPost || key == "" || !ok {
+		if r.Method != http.MethodPost || key == "" || !ok || r.URL.Path == sessionPath { // a cookie is not given twice
 			h.ServeHTTP(w, r)
 			return
 		}
@@ -61,7 +66,7 @@ func (m *repeats) of(h http.Handler) http.Handler {
 		}
 		r.Body = io.NopCloser(bytes.NewReader(body))
 		sum := sha256.Sum256(append([]byte(r.Method+" "+r.URL.RequestURI()+"\n"), body...))
-		named := repeat{who.Name, key}
+		named := who.repeat(key)
 		before, mine := m.begin(named, sum)
 		switch {
 		case mine != nil:
@@ -96,25 +101,35 @@ func (m *repeats) begin(named repeat, sum [sha256.Size]byte) (before answered, m
 		return *known, nil
 	}
 	if len(m.known) >= maxRepeats {
-		var oldest repeat
-		var at time.Time
-		for name, a := range m.known {
-			if a.over && (at.IsZero() || a.at.Before(at)) {
-				oldest, at = name, a.at
-			}
-		}
-		delete(m.known, oldest)
+		m.forgetLocked()
 	}
 	mine = &answered{body: sum, at: now}
 	m.known[named] = mine
 	return answered{}, mine
 }
 
-// end keeps the answer, unless the same request had better act anew.
+// forgetLocked makes room: the oldest goes of the caller who has the most, so that nobody pushes out what others did.
+func (m *repeats) forgetLocked() {
+	of := map[string]int{}
+	for name := range m.known {
+		of[name.caller]++
+	}
+	var oldest repeat
+	var at time.Time
+	for name, a := range m.known {
+		n, most := of[name.caller], of[oldest.caller]
+		if a.over && (at.IsZero() || n > most || n == most && a.at.Before(at)) {
+			oldest, at = name, a.at
+		}
+	}
+	delete(m.known, oldest)
+}
+
+// end keeps the answer, unless the same request had better act anew: what refused it may have been mended.
 func (m *repeats) end(named repeat, mine *answered) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	again := mine.status == 0 || mine.status >= http.StatusInternalServerError || mine.status == http.StatusTooManyRequests
+	again := mine.status == 0 || mine.status >= http.StatusBadRequest
 	if again || len(mine.content) > maxAnswer {
 		delete(m.known, named)
 		return

@@ -19,8 +19,9 @@ import (
 )
 
 const (
-	base       = "/api/v1"
-	eventsPath = base + "/events"
+	base        = "/api/v1"
+	eventsPath  = base + "/events"
+	sessionPath = base + "/session"
 )
 
 // routes adds every route. What one answers is a method of Service, which pages call as well.
@@ -52,20 +53,25 @@ func (a *api) self(who Caller) Self {
 
 // sessions are for browsers.
 func (a *api) sessions() {
-	on(a, serve.RoleViewer, http.MethodGet, base+"/session", "whoami", "Tell who one is",
+	on(a, serve.RoleViewer, http.MethodGet, sessionPath, "whoami", "Tell who one is",
 		func(ctx context.Context, _ *struct{}) (*body[Self], error) {
 			who, err := asked(ctx, serve.RoleViewer)
 			return answers(a.self(who), err)
 		})
-	on(a, serve.RoleViewer, http.MethodPost, base+"/session", "open-session", "Begin a session: a cookie instead of the token",
+	on(a, serve.RoleViewer, http.MethodPost, sessionPath, "open-session", "Begin a session: a cookie instead of the token",
 		func(ctx context.Context, _ *struct{}) (*withCookie, error) {
 			who, err := asked(ctx, serve.RoleViewer)
+			if err == nil && who.session { // whoever has got hold of a cookie would have it for ever
+				err = &Problem{
+					Status: http.StatusForbidden, Reason: "session", Detail: "a session is begun with the token, not with another session",
+				}
+			}
 			if err != nil {
 				return nil, err
 			}
 			return &withCookie{*a.door.open(who.token), a.self(who)}, nil
 		})
-	on(a, serve.RoleViewer, http.MethodDelete, base+"/session", "end-session", "End the session",
+	on(a, serve.RoleViewer, http.MethodDelete, sessionPath, "end-session", "End the session",
 		func(ctx context.Context, in *struct {
 			Session string `cookie:"embedsidecar_session" hidden:"true"`
 		},

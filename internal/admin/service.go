@@ -275,6 +275,9 @@ func (s *Service) Explain(ctx context.Context, pipeline, key string, text bool) 
 	if err != nil {
 		return explain.Story{}, err
 	}
+	if !who.RowText { // who knows the hash of a short text guesses it
+		list[0].HideHashes()
+	}
 	if !list[0].Known() {
 		return list[0], &Problem{
 			Status: http.StatusNotFound, Reason: "row_not_found",

@@ -2,11 +2,14 @@ package actions
 
 import (
 	"context"
+	"fmt"
 
 	"github.com/jackc/pgx/v5"
 
 	"github.com/embedsidecar/embedsidecar/internal/node/lookup"
+	"github.com/embedsidecar/embedsidecar/internal/problem"
 	"github.com/embedsidecar/embedsidecar/internal/report"
+	sqlfiles "github.com/embedsidecar/embedsidecar/sql"
 )
 
 // Priorities are the words for lanes.
@@ -62,6 +65,9 @@ func (a *Actions) Portion(ctx context.Context, action, name string, b Bounds) (P
 			args["keys"] = b.Filter.Keys
 		}
 	}
+	if err := a.mayContinue(ctx, b); err != nil {
+		return Portion{}, err
+	}
 	p, err := a.some(ctx, of.query, args, b.Limit, b.Continues)
 	rows := p.Changed
 	if b.DryRun && p.Matched != nil {
@@ -69,4 +75,25 @@ func (a *Actions) Portion(ctx context.Context, action, name string, b Bounds) (P
 	}
 	p.Result, p.Unknown = outcome(name, rows, b.DryRun, of.nothing, of.would, of.done).Result, unknown
 	return p, err
+}
+
+// mayContinue refuses to go on with an action of somebody else, or with one that was about other rows: its entry of the
+// audit would tell what is not so. For the database all who ask over HTTP are one role.
+func (a *Actions) mayContinue(ctx context.Context, b Bounds) error {
+	if b.Continues == 0 {
+		return nil
+	}
+	args := filterArgs(&b.Filter, "", false)
+	delete(args, "pipeline")
+	delete(args, "dry_run")
+	args["audit_id"], args["said_by"] = b.Continues, a.by
+	var may bool
+	if err := a.pool.QueryRow(ctx, sqlfiles.Query("audit_continues"), args).Scan(&may); err != nil {
+		return refused(err)
+	}
+	if !may {
+		return problem.New(problem.Usage, fmt.Errorf("no action %d of yours was about these rows", b.Continues),
+			"go on with the audit_id that the first answer gave, from the same address and with the same choice of rows, or begin anew")
+	}
+	return nil
 }

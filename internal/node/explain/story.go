@@ -28,6 +28,14 @@ func (s *Story) Known() bool {
 	return s.Row.Exists || !s.Row.Read || s.Task != nil || s.Ledger != nil || s.Vector.Stored || len(s.History) > 0
 }
 
+// HideHashes takes away what tells a short text to whoever tries texts: for those who may not see it.
+func (s *Story) HideHashes() {
+	s.Row.TextHash = ""
+	if s.Ledger != nil && s.Ledger.TextHash != "" {
+		s.Ledger.TextHash = "hidden"
+	}
+}
+
 // Row is the row as it is now.
 type Row struct {
 	Read     bool   `json:"read"`               // it could be looked at; otherwise nothing of the rest is known
