@@ -55,7 +55,7 @@ complete -c embedsidecar -a '(__embedsidecar)'
 func newCompletion() *command {
 	return &command{
 		name: "completion", group: groupTool, usage: "print the script that completes commands and flags in a shell",
-		description: "SHELL is bash, zsh, fish or powershell. For bash: source <(embedsidecar completion bash), in ~/.bashrc to keep it. The packages bring it along.",
+		description: "SHELL is bash, zsh, fish or powershell. For bash: source <(embedsidecar completion bash), in ~/.bashrc to keep it.",
 		arguments:   "SHELL", minArgs: 1, maxArgs: 1,
 		run: func(_ context.Context, env *environment) error {
 			script, known := shells[env.args[0]]

@@ -47,7 +47,10 @@ func newHandler(o Options, secure bool) (h http.Handler, closing func()) {
 	d := &door{
 		tokens: o.Tokens, rowText: o.Service.o.Config.Admin.ShowRowText, secure: secure, sessions: map[string]session{},
 	}
-	a := &handler{o: o, door: d, slots: make(chan struct{}, maxRequests), own: newShares(ownRequests), limits: map[string]*rate.Limiter{}}
+	a := &handler{
+		o: o, door: d, slots: make(chan struct{}, maxRequests), own: newShares(ownRequests),
+		limits: map[string]*rate.Limiter{},
+	}
 	a.api = newRepeats().of(newAPI(o.Service, d))
 	return a, o.Service.events.end
 }
@@ -99,7 +102,8 @@ func (h *handler) answer(w http.ResponseWriter, r *http.Request) *Problem {
 		return refused
 	}
 	// The multiplexer would lead such a path to another place, where what is done may be about more.
-	if clean := path.Clean(r.URL.EscapedPath()); ofAPI(r.URL.Path) && clean != strings.TrimSuffix(r.URL.EscapedPath(), "/") {
+	escaped := r.URL.EscapedPath()
+	if ofAPI(r.URL.Path) && path.Clean(escaped) != strings.TrimSuffix(escaped, "/") {
 		return noPlace(r)
 	}
 	ctx := r.Context()
@@ -178,8 +182,8 @@ func readBody(r *http.Request) *Problem {
 
 const emptyField = "it is empty: leave it out if it does not matter"
 
-// hollow refuses a body with something that is there twice, or is there and empty: what a script has left empty must not
-// mean everything.
+// hollow refuses a body with something that is there twice, or is there and empty: what a script has left empty must
+// not mean everything.
 func hollow(body []byte) *Problem {
 	d := json.NewDecoder(bytes.NewReader(body))
 	if begin, err := d.Token(); err != nil || begin != json.Delim('{') {

@@ -50,19 +50,28 @@ func TestAct_WhatIsEmptyIsNotEverything(t *testing.T) {
 	f.reset()
 	before := f.state()
 	for _, c := range [][2]string{
-		{"/pipelines/docs/reembed", `{"keys": []}`}, {"/pipelines/docs/reembed", `{"keys": null}`},
-		{"/tasks/requeue", `{"pipeline": "docs", "keys": [ ]}`}, {"/tasks/retry", `{"pipelines": []}`},
-		{"/tasks/retry", `{"code": ""}`}, {"/tasks/discard", `{"pipelines": ["docs"], "class": ""}`},
-		{"/tasks/discard", `{"pipelines": ["docs"], "older_than": ""}`}, {"/tasks/discard", `{"pipelines": ["docs"], "code": null}`},
-		{"/pipelines/docs/pause", `{"dry_run": null}`}, {"/pipelines/docs/pause", `{"dry_run": true, "dry_run": false}`},
+		{"/pipelines/docs/reembed", `{"keys": []}`},
+		{"/pipelines/docs/reembed", `{"keys": null}`},
+		{"/tasks/requeue", `{"pipeline": "docs", "keys": [ ]}`},
+		{"/tasks/retry", `{"pipelines": []}`},
+		{"/tasks/retry", `{"code": ""}`},
+		{"/tasks/discard", `{"pipelines": ["docs"], "class": ""}`},
+		{"/tasks/discard", `{"pipelines": ["docs"], "older_than": ""}`},
+		{"/tasks/discard", `{"pipelines": ["docs"], "code": null}`},
+		{"/pipelines/docs/pause", `{"dry_run": null}`},
+		{"/pipelines/docs/pause", `{"dry_run": true, "dry_run": false}`},
 		{"/pipelines/docs/pause", `{"DRY_RUN": true, "dry_run": false}`},
 	} {
 		f.refused(http.StatusBadRequest, "usage", "operator", http.MethodPost, "/api/v1"+c[0], c[1])
 	}
-	for _, path := range []string{"/pipelines/../pause", "/pipelines/docs/../../pause", "//pause", "/pipelines/./../pause"} {
+	for _, path := range []string{
+		"/pipelines/../pause", "/pipelines/docs/../../pause", "//pause", "/pipelines/./../pause",
+	} {
 		f.refused(http.StatusNotFound, "unknown_url", "operator", http.MethodPost, "/api/v1"+path, "")
 	}
-	for _, query := range []string{"pipeline=", "code=", "class=", "state=", "key=", "older_than=", "pipeline=docs&pipeline="} {
+	for _, query := range []string{
+		"pipeline=", "code=", "class=", "state=", "key=", "older_than=", "pipeline=docs&pipeline=",
+	} {
 		f.refused(http.StatusBadRequest, "usage", "viewer", http.MethodGet, "/api/v1/tasks?"+query, "")
 	}
 	if f.state() != before {

@@ -316,9 +316,8 @@ func (c *chrome) theme() {
 // clicks are what somebody does with pages, each with what it must leave in the database.
 func (c *chrome) clicks(r *rig) {
 	c.t.Helper()
-	button := func(verb string) step {
-		return chromedp.Click(chromedp.CSS(fmt.Sprintf("main form:has(input[name=do][value=%s]) button", verb)))
-	}
+	form := func(verb string) string { return fmt.Sprintf("main form:has(input[name=do][value=%s]) button", verb) }
+	button := func(verb string) step { return chromedp.Click(chromedp.CSS(form(verb))) }
 	typed := func(text string) []step {
 		return []step{
 			chromedp.SendKeys(chromedp.CSS(`input[name=typed]`), text), chromedp.Click(chromedp.CSS(`main form button`)),
@@ -327,24 +326,28 @@ func (c *chrome) clicks(r *rig) {
 	list := func(steps ...step) []step { return steps }
 	for _, click := range []struct {
 		path  string
+		has   string // the page, which is at most a second old
 		steps []step
 		sql   string
 		want  int64
 	}{
-		{"/pipelines/public.products", list(button("resume")), "SELECT count(*) FROM embedsidecar.pipeline WHERE NOT enabled", 0},
-		{"/pipelines/public.articles", list(button("pause")), "SELECT count(*) FROM embedsidecar.pipeline WHERE NOT enabled", 1},
-		{"/pipelines/public.articles", list(chromedp.SetValue(chromedp.CSS(`select[name=priority]`), "urgent"), button("priority")), "SELECT count(*) FROM embedsidecar.pipeline WHERE lane = 3", 1},
-		{"/backfills", list(button("rescan")), "SELECT count(*) FROM embedsidecar.audit_log WHERE action = 'rescan'", 1},
-		{"/row?pipeline=public.articles&key=1", list(button("requeue")), "SELECT count(*) FROM embedsidecar.task WHERE row_key = '1'", 1},
-		{"/row?pipeline=public.articles&key=1", list(button("cancel")), "SELECT count(*) FROM embedsidecar.task WHERE state = 'cancelled'", 1},
-		{"/pipelines/public.articles", append(list(button("requeue")), typed("1")...), "SELECT count(*) FROM embedsidecar.task WHERE state = 'cancelled'", 0},
-		{"/row?pipeline=public.articles&key=2", list(button("reembed")), "SELECT count(*) FROM embedsidecar.audit_log WHERE action = 'reembed'", 1},
-		{"/dead-letters?pipeline=public.tickets", append(list(chromedp.Click(chromedp.CSS(`input[value="1007"]`)), chromedp.Click(chromedp.CSS(`button[value=discard]`))), typed("1")...), "SELECT count(*) FROM embedsidecar.task WHERE state = 'failed'", 1},
-		{"/errors", append(list(button("retry")), typed("1")...), "SELECT count(*) FROM embedsidecar.audit_log WHERE action = 'retry' AND changed = 1", 1},
-		{"/", append(list(button("pause")), typed("pause all")...), "SELECT count(*) FROM embedsidecar.installation WHERE enabled", 0},
-		{"/", append(list(button("resume")), typed("resume all")...), "SELECT count(*) FROM embedsidecar.installation WHERE enabled", 1},
+		{"/pipelines/public.products", form("resume"), list(button("resume")), "SELECT count(*) FROM embedsidecar.pipeline WHERE NOT enabled", 0},
+		{"/pipelines/public.articles", form("pause"), list(button("pause")), "SELECT count(*) FROM embedsidecar.pipeline WHERE NOT enabled", 1},
+		{"/pipelines/public.articles", form("priority"), list(chromedp.SetValue(chromedp.CSS(`select[name=priority]`), "urgent"), button("priority")), "SELECT count(*) FROM embedsidecar.pipeline WHERE lane = 3", 1},
+		{"/backfills", form("rescan"), list(button("rescan")), "SELECT count(*) FROM embedsidecar.audit_log WHERE action = 'rescan'", 1},
+		{"/row?pipeline=public.articles&key=1", form("requeue"), list(button("requeue")), "SELECT count(*) FROM embedsidecar.task WHERE row_key = '1'", 1},
+		{"/row?pipeline=public.articles&key=1", form("cancel"), list(button("cancel")), "SELECT count(*) FROM embedsidecar.task WHERE state = 'cancelled'", 1},
+		{"/pipelines/public.articles", form("requeue"), append(list(button("requeue")), typed("1")...), "SELECT count(*) FROM embedsidecar.task WHERE state = 'cancelled'", 0},
+		{"/row?pipeline=public.articles&key=2", form("reembed"), list(button("reembed")), "SELECT count(*) FROM embedsidecar.audit_log WHERE action = 'reembed'", 1},
+		{"/dead-letters?pipeline=public.tickets", `button[value=discard]`, append(list(chromedp.Click(chromedp.CSS(`input[value="1007"]`)), chromedp.Click(chromedp.CSS(`button[value=discard]`))), typed("1")...), "SELECT count(*) FROM embedsidecar.task WHERE state = 'failed'", 1},
+		{"/errors", form("retry"), append(list(button("retry")), typed("1")...), "SELECT count(*) FROM embedsidecar.audit_log WHERE action = 'retry' AND changed = 1", 1},
+		{"/", form("pause"), append(list(button("pause")), typed("pause all")...), "SELECT count(*) FROM embedsidecar.installation WHERE enabled", 0},
+		{"/", form("resume"), append(list(button("resume")), typed("resume all")...), "SELECT count(*) FROM embedsidecar.installation WHERE enabled", 1},
 	} {
-		c.open(click.path)
+		testenv.Eventually(c.t, browserTimeout, func() (bool, string) {
+			c.open(click.path)
+			return eval[bool](c, fmt.Sprintf("!!document.querySelector(%q)", click.has)), click.path + " has no " + click.has
+		})
 		c.do(click.steps...)
 		testenv.Eventually(c.t, browserTimeout, func() (bool, string) {
 			got := testenv.Value[int64](r.db, click.sql)
