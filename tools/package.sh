@@ -1,17 +1,20 @@
 #!/usr/bin/env bash
 # package.sh: makes dist/*.deb and dist/*.rpm, with nfpm, of what make build, runtime and model have made: embedsidecar (program, plugin remote,
-# systemd's unit) and embedsidecar-onnx (plugin, library and default model).
+# systemd's unit, manual page, completion for shells) and embedsidecar-onnx (plugin, library and default model).
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 . tools/retry.sh
 
 nfpm_version=v2.45.2
+PAPERS=$(mktemp -d) # what the program writes of itself
+export PAPERS
+new=
+trap 'rm -rf "$PAPERS" "$new"' EXIT
 nfpm=${XDG_CACHE_HOME:-${HOME:?is not set: set it or XDG_CACHE_HOME}/.cache}/embedsidecar/nfpm/nfpm-$nfpm_version
 if [ ! -x "$nfpm" ]; then
   echo "package.sh: building nfpm $nfpm_version, once (about a minute)" >&2
   mkdir -p "${nfpm%/*}"
   new=$(mktemp -d "${nfpm%/*}/.new.XXXXXX")
-  trap 'rm -rf "$new"' EXIT
   GOBIN=$new CGO_ENABLED=0 retry go install -trimpath "github.com/goreleaser/nfpm/v2/cmd/nfpm@$nfpm_version"
   mv "$new/nfpm" "$nfpm"
 fi
@@ -25,6 +28,13 @@ LIBRARY=$(tools/fetch-onnxruntime.sh)
 LIBRARY_NAME=${LIBRARY##*/}
 MODEL=$(tools/fetch-model.sh)
 export SOURCE_DATE_EPOCH LIBRARY LIBRARY_NAME MODEL LIBRARY_FOLDER=${LIBRARY%/*}
+program=bin/embedsidecar
+if [ "$ARCH" != "$(go env GOHOSTARCH)" ]; then # that one does not run here
+  program=$PAPERS/program
+  GOARCH=$(go env GOHOSTARCH) CGO_ENABLED=0 go build -trimpath -ldflags "-X main.version=$VERSION" -o "$program" ./cmd/embedsidecar
+fi
+"$program" man | gzip -9n >"$PAPERS/embedsidecar.1.gz"
+for shell in bash zsh fish; do "$program" completion "$shell" >"$PAPERS/$shell"; done
 mkdir -p dist
 rm -f dist/*.deb dist/*.rpm # of other commits
 for package in core onnx; do

@@ -486,6 +486,11 @@ packages() {
   check 'deb: installed, run, exposed to 1.5 of 10 at most, removed' podman run --rm --network host --volume "$clone/dist:/dist:ro" "$base" bash -euxo pipefail -c '
     apt-get update -qq; apt-get install -y -qq --no-install-recommends systemd /dist/embedsidecar_*.deb /dist/embedsidecar-onnx_*.deb
     embedsidecar version; embedsidecar embed "a text" | grep -q "^\[" ; test "$(stat -c %a /etc/embedsidecar/pgpass)" = 600
+    dpkg --listfiles embedsidecar >/tmp/files # of an image like this one dpkg leaves manual pages out
+    for file in man/man1/embedsidecar.1.gz bash-completion/completions/embedsidecar zsh/vendor-completions/_embedsidecar fish/vendor_completions.d/embedsidecar.fish; do
+      grep -qx "/usr/share/$file" /tmp/files; done
+    . /usr/share/bash-completion/completions/embedsidecar; complete -p embedsidecar
+    dpkg-deb --fsys-tarfile /dist/embedsidecar_*.deb | tar xO ./usr/share/man/man1/embedsidecar.1.gz | zcat | grep -q "^.TH EMBEDSIDECAR"
     systemd-analyze verify /usr/lib/systemd/system/embedsidecar.service
     level=$(systemd-analyze security --offline=true /usr/lib/systemd/system/embedsidecar.service | sed -n "s/.*Overall exposure level.*: \([0-9.]*\) .*/\1/p")
     echo "exposure $level"; test "${level%.*}${level#*.}" -le 15
@@ -496,6 +501,8 @@ packages() {
     apt-get update -qq; apt-get install -y -qq --no-install-recommends rpm libstdc++6
     rpm --install --nodeps /dist/embedsidecar-*.rpm
     embedsidecar version; embedsidecar embed "a text" | grep -q "^\["
+    zcat /usr/share/man/man1/embedsidecar.1.gz | grep -q "^.TH EMBEDSIDECAR"; grep -q "^#compdef embedsidecar" /usr/share/zsh/site-functions/_embedsidecar
+    . /usr/share/bash-completion/completions/embedsidecar; complete -p embedsidecar; test -s /usr/share/fish/vendor_completions.d/embedsidecar.fish
     rpm --query --requires embedsidecar-onnx | grep -q "glibc >= 2.34"; rpm --verify embedsidecar embedsidecar-onnx --nodeps
     rpm --erase embedsidecar-onnx embedsidecar; test ! -e /usr/bin/embedsidecar; test ! -e /usr/lib/embedsidecar; test ! -e /usr/share/embedsidecar'
 }
