@@ -87,7 +87,7 @@ build-onnx: ## build the plugin onnx, which uses cgo
 image: ## build the container images embedsidecar:core and embedsidecar:onnx, with docker, podman or buildah; TARGETS=core for one, ARCH=arm64
 	@ARCH='$(ARCH)' VERSION='$(VERSION)' REVISION='$(REVISION)' tools/image.sh $(TARGETS)
 
-test-image: image packages ## run the images as people do, with compose and by hand, and break them; about ten minutes, as root with podman
+test-image: image packages ## run the images as people do, with compose and by hand, and break them; under half an hour, as root with podman
 	@tools/test-image.sh
 
 test-image-smoke: ## the image core alone, built and looked at with an engine that is there already, in under three minutes
