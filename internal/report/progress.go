@@ -66,3 +66,12 @@ func (c *Countdown) Of(p *Pipeline, now time.Time) Progress {
 	*c = Countdown{}
 	return Progress{}
 }
+
+// Left is about how many rows are to be embedded still: those that are open, and during a scan those that it has not
+// seen.
+func (p *Pipeline) Left() int64 {
+	if p.ScanPhase != "rows" && p.ScanPhase != "waiting" {
+		return p.Open()
+	}
+	return p.Open() + max(0, max(p.ScanExpected, p.Rows)-p.ScanSeen)
+}

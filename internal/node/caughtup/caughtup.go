@@ -90,15 +90,21 @@ func (w Wait) tell(ctx context.Context) (stop func()) {
 			if err != nil { // the wait itself meets it as well
 				continue
 			}
-			now, _ := w.waitsFor(ctx, state)
-			if ctx.Err() != nil || now == told {
-				continue
+			now := w.waitsFor(ctx, state)
+			bar := ""
+			if !now.held && now.left > 0 {
+				bar = clock.Look(now.left, time.Now()).String()
 			}
-			told = now
-			if p := clock.Look(state.Open, time.Now()); state.Scans == 0 && p.Left > 0 { // a scan adds to what is open
-				now = p.String() + "; " + now
+			switch {
+			case ctx.Err() != nil, w.Every == 0 && now.why == told:
+			case w.Every > 0 && bar != "": // it changes each time, and says all of it in a line
+				w.Tell(bar)
+			case bar != "":
+				w.Tell(bar + "; " + now.why)
+			default:
+				w.Tell(now.why)
 			}
-			w.Tell(now)
+			told = now.why
 		}
 	}()
 	return func() {
@@ -115,44 +121,62 @@ func (w Wait) tooLate(ctx context.Context, state report.CaughtUp) error {
 	const limit = 5 * time.Second
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), limit) // to look once more: ctx is over
 	defer cancel()
-	why, hint := w.waitsFor(ctx, state)
-	return problem.New(problem.Timeout, fmt.Errorf("not caught up with %s in time: %s", w.LSN, why), hint)
+	now := w.waitsFor(ctx, state)
+	return problem.New(problem.Timeout, fmt.Errorf("not caught up with %s in time: %s", w.LSN, now.why), now.hint)
 }
 
-// waitsFor words what is left to wait for, what keeps pipelines from it, and what somebody can do about that.
-func (w Wait) waitsFor(ctx context.Context, state report.CaughtUp) (why, hint string) {
-	why, hint = Left(state), "embedsidecar status tells more"
+// left is what is left to wait for.
+type left struct {
+	why  string // and what keeps pipelines from it
+	hint string // what somebody can do about that
+	held bool   // something keeps a pipeline from its work
+	left int64  // rows, about
+}
+
+// resting are the states of pipelines that keep nobody waiting.
+var resting = []health.Code{health.Paused, health.OutsideHours, health.RowsFailed, health.RowsCancelled}
+
+// waitsFor words what is left to wait for.
+func (w Wait) waitsFor(ctx context.Context, state report.CaughtUp) left {
+	now := left{why: Left(state), hint: "embedsidecar status tells more"}
 	loaded, _ := lookup.All(ctx, w.Pool) // what cannot be looked at now is told as it was stored
 	status, err := report.Options{CountUpTo: -1, AtOnce: true, Loaded: loaded}.Read(ctx, w.Pool)
 	at := slices.IndexFunc(status.Slots, func(s report.Slot) bool { return s.Name == w.Slot })
 	if err != nil || at < 0 {
-		return why, hint
+		return now
 	}
 	s := status.Slots[at]
 	checkpoint, err := pglogrepl.ParseLSN(s.Checkpoint)
 	if end := checkpoint + pglogrepl.LSN(max(s.LagBytes, 0)); err == nil && !state.Decoded && end < w.LSN {
-		why += fmt.Sprintf("; the WAL of the server ends at %s so far", end)
+		now.why += fmt.Sprintf("; the WAL of the server ends at %s so far", end)
 	}
 	// What keeps all of them is said once.
 	var reasons []string
 	for i := range status.Pipelines {
 		p := &status.Pipelines[i]
-		if p.Slot != s.Name || p.State == health.Paused || p.State == health.OutsideHours ||
-			p.State == health.RowsFailed ||
-			p.State == health.RowsCancelled || p.AtWork() {
+		if p.Slot != s.Name {
 			continue
 		}
+		if p.State.Works() {
+			now.left += p.Left()
+		}
+		if p.AtWork() || slices.Contains(resting, p.State) {
+			continue
+		}
+		now.held = now.held || p.State != health.Backfill && p.State != health.Comparing
 		if p.State.NeedsAct() && p.WayOut != "" {
-			hint = p.WayOut
+			now.hint = p.WayOut
 		}
 		if !slices.Contains(reasons, p.Reason) {
 			reasons = append(reasons, p.Reason)
 		}
 	}
 	if len(reasons) > 0 {
-		return why + "; " + strings.Join(reasons, "; "), hint
+		now.why += "; " + strings.Join(reasons, "; ")
+		return now
 	}
-	return fmt.Sprintf("%s; slot %s is %s behind", why, s.Name, wording.Size(s.LagBytes)), hint
+	now.why += fmt.Sprintf("; slot %s is %s behind", s.Name, wording.Size(s.LagBytes))
+	return now
 }
 
 // Left words what is left to wait for.
