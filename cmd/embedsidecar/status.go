@@ -30,7 +30,7 @@ func newStatus() *command {
 		flags: []cli.Flag{
 			&cli.BoolFlag{
 				Name: "watch", Aliases: []string{"w"}, Destination: &c.watch, DisableDefaultText: true,
-				Usage: "show it again and again, with bars of what is under way, until told to stop",
+				Usage: "show it again and again, with bars of what is under way, until told to stop; on a terminal as top does",
 			},
 			&cli.DurationFlag{
 				Name: "every", Value: 2 * time.Second, Destination: &c.every,
@@ -43,24 +43,19 @@ func newStatus() *command {
 }
 
 func (c *statusCommand) run(ctx context.Context, env *environment) error {
-	pool, err := env.connect(ctx)
+	pool, err := env.lookAt(ctx)
 	if err != nil {
 		return err
 	}
 	defer pool.Close()
-	if err := catalog.CheckVersion(ctx, pool); err != nil {
-		return err
-	}
-	if !c.watch {
+	switch {
+	case !c.watch:
 		return c.once(ctx, env, pool)
+	case isTerminal(env.stdout) && env.output == "table":
+		return env.top(ctx, pool, c.every)
 	}
 	c.counts, c.clocks = &report.Counts{}, map[string]*report.Countdown{}
 	for {
-		if isTerminal(env.stdout) {
-			if err := env.printf("\x1b[H\x1b[2J"); err != nil { // home, and clear
-				return err
-			}
-		}
 		if err := c.once(ctx, env, pool); err != nil && ctx.Err() == nil {
 			return err
 		}
@@ -68,6 +63,19 @@ func (c *statusCommand) run(ctx context.Context, env *environment) error {
 			return nil // that is how it is told to stop
 		}
 	}
+}
+
+// lookAt connects to a database that can be asked how it stands. The caller closes the pool.
+func (e *environment) lookAt(ctx context.Context) (*pgxpool.Pool, error) {
+	pool, err := e.connect(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if err := catalog.CheckVersion(ctx, pool); err != nil {
+		pool.Close()
+		return nil, err
+	}
+	return pool, nil
 }
 
 func (c *statusCommand) once(ctx context.Context, env *environment, pool *pgxpool.Pool) error {

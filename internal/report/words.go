@@ -3,7 +3,6 @@ package report
 import (
 	"fmt"
 	"math"
-	"strings"
 
 	"github.com/embedsidecar/embedsidecar/internal/health"
 	"github.com/embedsidecar/embedsidecar/internal/wording"
@@ -11,28 +10,32 @@ import (
 
 // Line is the state of the slot in one line. Names in it are as they are.
 func (s *Slot) Line() string {
-	var parts []string
+	return "slot " + s.Name + ": " + s.Word() + ", " + wording.Size(s.LagBytes) + " behind, WAL kept " + s.Kept()
+}
+
+// Word says what becomes of the slot.
+func (s *Slot) Word() string {
 	switch {
 	case !s.Exists:
-		parts = append(parts, "does not exist")
+		return "does not exist"
 	case s.Making:
-		parts = append(parts, "being made by "+s.Holder)
+		return "being made by " + s.Holder
 	case s.WALStatus == "lost":
-		parts = append(parts, "lost")
+		return "lost"
 	case s.Active && s.Holder != "":
-		parts = append(parts, "streamed by "+s.Holder)
+		return "streamed by " + s.Holder
 	case s.Active:
-		parts = append(parts, "active")
-	default:
-		parts = append(parts, "nobody streams")
+		return "active"
 	}
-	parts = append(parts, wording.Size(s.LagBytes)+" behind")
-	kept := "WAL kept " + wording.Size(s.RetainedBytes)
-	if s.SafeWALBytes != nil {
-		kept += " of " + wording.Size(s.RetainedBytes+max(*s.SafeWALBytes, 0))
+	return "nobody streams"
+}
+
+// Kept is how much WAL the slot keeps, and how much it may.
+func (s *Slot) Kept() string {
+	if s.SafeWALBytes == nil {
+		return wording.Size(s.RetainedBytes)
 	}
-	parts = append(parts, kept)
-	return "slot " + s.Name + ": " + strings.Join(parts, ", ")
+	return wording.Size(s.RetainedBytes) + " of " + wording.Size(s.RetainedBytes+max(*s.SafeWALBytes, 0))
 }
 
 // Word is the state of the pipeline, with how far it is.
