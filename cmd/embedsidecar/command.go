@@ -44,7 +44,9 @@ type command struct {
 	daemon bool
 	// looks at what runs: a mistake in the settings, which only the next start will meet, does not count
 	probe bool
-	run   func(ctx context.Context, env *environment) error
+	// the database's URL among the arguments, which stand for --database-url then; nil: it is in none
+	url func(args []string) string
+	run func(ctx context.Context, env *environment) error
 }
 
 var databaseGroups = []string{config.GroupDatabase}

@@ -46,8 +46,8 @@ func run(args []string, stdout, stderr io.Writer) int {
 // commands returns every command, in the order of the help text, each made anew: flags keep state.
 func commands() []*command {
 	return []*command{
-		newRun(), newServe(), newInit(), newCheck(), newUninstall(),
-		newStatus(), newDashboard(), newFailed(), newExplain(), newHealthcheck(), newWait(), newVerify(),
+		newQuickstart(), newRun(), newServe(), newInit(), newCheck(), newUninstall(),
+		newStatus(), newTop(), newDashboard(), newFailed(), newExplain(), newHealthcheck(), newWait(), newVerify(),
 		newFamily("cache", newCacheStats()),
 		newPause(), newResume(), newDrain(), newBulk(), newRetry(), newRescan(), newReembed(),
 		newFamily("tasks", newTasksList(), newTasksShow(), newTasksExport(), newTasksRetry(), newTasksRequeue(),

@@ -131,6 +131,11 @@ func (p *program) execute(cc *cli.Context, c *command) error {
 			return misuse("%s: %q is no valid value", config.EnvName(name), value)
 		}
 	}
+	if c.url != nil {
+		if url := c.url(cc.Args().Slice()); url != "" {
+			given["database-url"] = []string{url}
+		}
+	}
 	others := []string{"version", "help"}
 	for name, k := range p.flags {
 		if k.flag != nil && k.flag.Names()[0] == name && !isSetting(k.flag) {

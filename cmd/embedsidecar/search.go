@@ -138,7 +138,7 @@ func (c *searchCommand) run(ctx context.Context, env *environment) (err error) {
 	if err != nil {
 		return query.Classified(p, err)
 	}
-	return c.print(env, p, hits)
+	return env.showHits(p, hits, c.hybrid)
 }
 
 func (c *searchCommand) similar(ctx context.Context, env *environment) error {
@@ -155,7 +155,7 @@ func (c *searchCommand) similar(ctx context.Context, env *environment) error {
 	if err != nil {
 		return err
 	}
-	return c.print(env, p, hits)
+	return env.showHits(p, hits, c.hybrid)
 }
 
 // pipeline connects and finds the pipeline that is the first argument. The caller closes the pool.
@@ -172,10 +172,11 @@ func (*searchCommand) pipeline(ctx context.Context, env *environment) (*pgxpool.
 	return pool, p, nil
 }
 
-func (c *searchCommand) print(env *environment, p *pipeline.Pipeline, hits []search.Hit) error {
-	return env.show(hits, func() listing {
+// showHits shows what a search has found.
+func (e *environment) showHits(p *pipeline.Pipeline, hits []search.Hit, hybrid bool) error {
+	return e.show(hits, func() listing {
 		l := listing{header: []string{"key", "distance", "text"}, right: []int{1}}
-		if c.hybrid {
+		if hybrid {
 			l.header, l.right = []string{"key", "score", "distance", "text"}, []int{1, 2}
 		}
 		digits := 4
@@ -190,7 +191,7 @@ func (c *searchCommand) print(env *environment, p *pipeline.Pipeline, hits []sea
 		}
 		for _, h := range hits {
 			row := []any{h.Key}
-			if c.hybrid {
+			if hybrid {
 				row = append(row, number(h.Score, 4)) //nolint:mnd // digits
 			}
 			l.rows = append(l.rows, append(row, number(h.Distance, digits), shownText(h)))

@@ -83,20 +83,22 @@ func (c *waitCommand) wait(ctx context.Context, env *environment) error {
 
 // caughtUp is a wait of the pipelines of the configured slot for an LSN.
 func (e *environment) caughtUp(pool *pgxpool.Pool, lsn pglogrepl.LSN) caughtup.Wait {
-	w := caughtup.Wait{
-		Pool: pool, Slot: e.config.Slot.Name, LSN: lsn, Redact: e.redact.Text,
-		Tell: func(what string) { e.say("waiting: %s", what) },
-	}
-	if isTerminal(e.stderr) && !e.quiet {
-		w.Every = time.Second
-		w.Tell = func(what string) { // in the place of what it said before
-			if what != "" {
-				what = "waiting: " + what
-			}
-			_, _ = fmt.Fprintf(e.stderr, "\x1b[K%s\r", e.redact.Text(wording.OneLine(what)))
-		}
-	}
+	w := caughtup.Wait{Pool: pool, Slot: e.config.Slot.Name, LSN: lsn, Redact: e.redact.Text}
+	w.Tell, w.Every = e.tellWaiting()
 	return w
+}
+
+// tellWaiting tells what is waited for: on a terminal each second in the place of what it said before.
+func (e *environment) tellWaiting() (tell func(what string), every time.Duration) {
+	if !isTerminal(e.stderr) || e.quiet {
+		return func(what string) { e.say("waiting: %s", what) }, 0
+	}
+	return func(what string) {
+		if what != "" {
+			what = "waiting: " + what
+		}
+		_, _ = fmt.Fprintf(e.stderr, "\x1b[K%s\r", e.redact.Text(wording.OneLine(what)))
+	}, time.Second
 }
 
 // parse checks the flags against each other.

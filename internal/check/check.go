@@ -113,8 +113,8 @@ func (c *checker) failed(name string, err error) {
 	c.add(name, Wrong, detail, database.Hint(err)...)
 }
 
-// server is what the server says of itself and of the role.
-type server struct {
+// Server is what the server says of itself and of the role.
+type Server struct {
 	Version         int
 	WALLevel        string
 	Standby         bool
@@ -135,14 +135,18 @@ type server struct {
 	TablesOnly      bool // the server can be told to refuse views in the place of tables
 }
 
+// ReadServer asks the server what it says of itself, and of a slot.
+func ReadServer(ctx context.Context, pool *pgxpool.Pool, slot string) (Server, error) {
+	rows, err := pool.Query(ctx, sqlfiles.Query("check_server"), pgx.StrictNamedArgs{"slot": slot})
+	if err != nil {
+		return Server{}, err
+	}
+	return pgx.CollectExactlyOneRow(rows, pgx.RowToStructByName[Server])
+}
+
 func (c *checker) checkServer(ctx context.Context) {
 	const name = "server"
-	rows, err := c.o.Pool.Query(ctx, sqlfiles.Query("check_server"), pgx.StrictNamedArgs{"slot": c.o.Slot})
-	if err != nil {
-		c.failed(name, err)
-		return
-	}
-	s, err := pgx.CollectExactlyOneRow(rows, pgx.RowToStructByName[server])
+	s, err := ReadServer(ctx, c.o.Pool, c.o.Slot)
 	if err != nil {
 		c.failed(name, err)
 		return
@@ -194,7 +198,7 @@ func (c *checker) checkServer(ctx context.Context) {
 }
 
 // checkLimits tells of slots, streams and WAL, of which a server has so much and no more.
-func (c *checker) checkLimits(s *server) {
+func (c *checker) checkLimits(s *Server) {
 	if !s.Exists && s.Slots >= s.MaxSlots {
 		c.add("max_replication_slots", Wrong, fmt.Sprintf("all %d are in use", s.MaxSlots),
 			"raise it and restart the server, or drop one that nobody reads: SELECT slot_name, active FROM pg_replication_slots;")

@@ -124,6 +124,11 @@ var catalogue = []Entry{
 		"if it shall live on its own: `embedsidecar init --adopt` with its pipelines configured",
 		operations + "#a-restored-or-copied-database",
 	},
+	{
+		NoText, "nothing to embed",
+		"no table has both rows and a column with sentences in it that the role may read, so there is nothing to suggest and nothing to search",
+		"insert rows, grant SELECT, or name what to embed with --table, --columns and --into-table", "README.md#your-own-table-in-three-commands",
+	},
 
 	{
 		SlotLost, "the slot has a gap",

@@ -45,6 +45,7 @@ const (
 	Publication Code = "ES0212"
 	OldServer   Code = "ES0213"
 	Copied      Code = "ES0214"
+	NoText      Code = "ES0215"
 )
 
 // The slot, and what else only one can hold.

@@ -401,6 +401,18 @@ func (l *loader) finish() {
 		})
 	}
 	c.settling = nil
+	c.settlePipelines()
+}
+
+// UsePipelines takes the place of what was configured, as flags would.
+func (c *Config) UsePipelines(specs ...pipeline.Spec) {
+	c.Pipelines, c.searches = specs, nil
+	maps.DeleteFunc(c.origins, func(path, _ string) bool { return strings.HasPrefix(path, "pipelines[") })
+	c.settlePipelines()
+}
+
+// settlePipelines fills in what pipelines do not say.
+func (c *Config) settlePipelines() {
 	for i := range c.Pipelines {
 		spec := &c.Pipelines[i]
 		spec.ColumnLists = c.Publication.ColumnLists

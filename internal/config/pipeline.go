@@ -152,6 +152,14 @@ func conflict(spec pipeline.Spec) string {
 	return ""
 }
 
+// ParseTable reads the name of a source table, as ParsePipeline does. Errors are of type *ParseError.
+func ParseTable(name string) (schema, table string, err error) {
+	if schema, table, err = parseTable("table", name); schema == "" {
+		schema = defaultSchema
+	}
+	return schema, table, err
+}
+
 func parseTable(what, s string) (schema, table string, err error) {
 	sc := &scanner{what: what, input: s}
 	if schema, table, err = sc.table("the name of a table"); err != nil {

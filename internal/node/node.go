@@ -81,6 +81,9 @@ func (n *Node) source() embedders.Source {
 // parts takes: while one of them is not given back, it does not return.
 func (n *Node) Snapshot() observe.Snapshot { return n.observer.Snapshot() }
 
+// Plugins are the embedders in use. Run closes them at its end; whoever does not run does it.
+func (n *Node) Plugins() *embedders.Pool { return n.plugins }
+
 // Reload has plugins start anew beside themselves and take over. No names mean all that are in use.
 func (n *Node) Reload(ctx context.Context, plugins []string) []control.Reloaded {
 	return n.plugins.Reload(ctx, plugins)

@@ -202,6 +202,7 @@ func (in *initializer) perform(ctx context.Context, plan []step.Action) error {
 	case refused != nil && !in.o.DryRun:
 		return refused
 	case refused != nil:
+		in.report.Refused = refused
 		in.report.Warnings = append(in.report.Warnings, refused.Error()+"; an owner or superuser may let it: "+
 			strings.Join(refused.SQL, " "))
 	}

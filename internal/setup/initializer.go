@@ -93,6 +93,8 @@ type Report struct {
 	Warnings  []string            // what works but may surprise
 	Others    []string            // pipelines of the slot that are set up and not configured: they are left as they are
 	Pipelines []pipeline.Pipeline // as configured and confirmed; empty after a dry run
+	// of a dry run: what the role may not make, as *refusal.PermissionError; it is a warning, too
+	Refused error
 }
 
 // runner runs statements as the role that sets up.

@@ -1,0 +1,119 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+
+	"github.com/urfave/cli/v2"
+
+	"github.com/embedsidecar/embedsidecar/internal/config"
+	"github.com/embedsidecar/embedsidecar/internal/pipeline"
+	"github.com/embedsidecar/embedsidecar/internal/quickstart"
+	"github.com/embedsidecar/embedsidecar/internal/search"
+)
+
+func newQuickstart() *command {
+	save := ""
+	return &command{
+		name: "quickstart", group: groupStart, usage: "from the URL of a database to a search in its rows, with one question",
+		arguments: "[URL] [TABLE]", maxArgs: 2, url: func(args []string) string { url, _ := urlAndTable(args); return url },
+		description: "Looks at the server, suggests a table with its columns of text (of TABLE, or of the one with the most text), says how many rows and about how long, prints the SQL, asks once, sets up, embeds with a bar, keeps the vectors true while it runs, and answers what is typed, line by line. Without a terminal --yes does it and the lines come from standard input; --dry-run only tells. What is set up stays when it ends: it says how to go on with it, and how to take it away. The same flags as those of run name a table, a model or a plugin.",
+		flags: []cli.Flag{&cli.StringFlag{
+			Name: "save", Destination: &save, Usage: "`FILE` to write the configuration to, for run --config",
+		}},
+		settings:  []string{config.GroupDatabase, config.GroupEmbedding},
+		pipelines: true,
+		acts:      true,
+		run: func(ctx context.Context, env *environment) error {
+			_, table := urlAndTable(env.args)
+			return env.quickstart(ctx, table, save)
+		},
+	}
+}
+
+// urlAndTable tells the arguments apart: a table alone is one, too, where a variable has the URL.
+func urlAndTable(args []string) (url, table string) {
+	for _, arg := range args {
+		if url == "" && (len(args) > 1 || strings.Contains(arg, "://") || strings.Contains(arg, "=")) {
+			url = arg
+		} else {
+			table = arg
+		}
+	}
+	return url, table
+}
+
+func (e *environment) quickstart(ctx context.Context, table, save string) error {
+	typed := e.typed()
+	o := quickstart.Options{
+		Config: e.config, Table: table, Log: e.log, Redact: e.redact.Text, DryRun: e.dryRun, Save: save, Node: e.node(),
+		Say: e.say, Steps: e.tellSteps, Lines: typed,
+		Agree: func(ctx context.Context, question string) (bool, error) { return e.agree(ctx, question, typed) },
+		Show:  func(p *pipeline.Pipeline, hits []search.Hit) error { return e.showHits(p, hits, false) },
+		Prompt: func() {
+			if e.asks() {
+				_, _ = fmt.Fprint(e.stderr, "search> ")
+			}
+		},
+	}
+	o.Waiting, o.Every = e.tellWaiting()
+	return quickstart.Run(ctx, o)
+}
+
+// asks reports whether somebody can be asked.
+func (e *environment) asks() bool {
+	f, is := e.stdin.(*os.File)
+	return is && isTerminal(f)
+}
+
+// agree asks whether to go on.
+func (e *environment) agree(ctx context.Context, question string, typed func(context.Context) <-chan string) (bool,
+	error,
+) {
+	if e.yes {
+		return true, nil
+	}
+	nobody := fail(exitUsage, errors.New("nobody is there to be asked, and nothing was done"),
+		"--yes does it without asking, --dry-run only tells")
+	if !e.asks() {
+		return false, nobody
+	}
+	_, _ = fmt.Fprint(e.stderr, question+" [y/N] ")
+	select {
+	case <-ctx.Done():
+		return false, context.Cause(ctx)
+	case line, more := <-typed(ctx):
+		if !more {
+			return false, nobody
+		}
+		line = strings.ToLower(strings.TrimSpace(line))
+		return line == "y" || line == "yes", nil
+	}
+}
+
+// typed returns what gives the lines of standard input, always the same ones. Nothing is read before it is called.
+func (e *environment) typed() func(ctx context.Context) <-chan string {
+	var lines chan string
+	return func(ctx context.Context) <-chan string {
+		if lines != nil {
+			return lines
+		}
+		lines = make(chan string)
+		go func() { // a read cannot be broken off: where a person types nothing more, it ends with the process
+			defer close(lines)
+			input := bufio.NewScanner(e.stdin)
+			for input.Scan() {
+				select {
+				case lines <- input.Text():
+				case <-ctx.Done():
+					return
+				}
+			}
+		}()
+		return lines
+	}
+}

@@ -1,0 +1,143 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/embedsidecar/embedsidecar/testenv"
+)
+
+// typing runs a command that reads what is typed, without a terminal, which must end with a status.
+func (s *stage) typing(status int, input string, args ...string) (stdout, stderr string) {
+	s.t.Helper()
+	ctx, cancel := context.WithTimeout(s.t.Context(), waitTimeout)
+	defer cancel()
+	c := exec.CommandContext(ctx, "embedsidecar", args...)
+	c.Env = s.environ
+	var out, errOut bytes.Buffer
+	c.Stdin, c.Stdout, c.Stderr = strings.NewReader(input), &out, &errOut
+	err := c.Run()
+	var exit *exec.ExitError
+	if err != nil && !errors.As(err, &exit) {
+		s.t.Fatal(err)
+	}
+	if got := c.ProcessState.ExitCode(); got != status {
+		s.t.Fatalf("embedsidecar %s: status %d, want %d\n%s%s", strings.Join(args, " "), got, status, out.String(),
+			errOut.String())
+	}
+	s.clean(out.String() + errOut.String())
+	return out.String(), errOut.String()
+}
+
+// untouched fails the test if something of ours is in the database.
+func (s *stage) untouched() {
+	s.t.Helper()
+	if testenv.Value[bool](s.db, `SELECT to_regnamespace('embedsidecar') IS NOT NULL OR to_regclass('docs_embedding') IS NOT NULL
+		OR EXISTS (SELECT FROM pg_replication_slots WHERE slot_name = $1)`, s.slot) {
+		s.t.Error("something was made")
+	}
+}
+
+// TestQuickstart_FromURLToSearch begins in a database of which nothing is known but its URL.
+func TestQuickstart_FromURLToSearch(t *testing.T) {
+	t.Parallel()
+	s := newStage(t, 40)
+	url := s.db.URL(testenv.Owner)
+	s.set("EMBEDSIDECAR_DATABASE_URL=")
+	s.db.MustExec(`CREATE TABLE people (id int PRIMARY KEY, email text, state text);
+		INSERT INTO people SELECT i, i || '@example.com', 'is ' || i % 2 FROM generate_series(1, 300) AS i;
+		CREATE TABLE notes (id int PRIMARY KEY, note text); INSERT INTO notes VALUES (1, 'a note')`)
+
+	_, stderr := s.typing(0, "", "quickstart", url, "--dry-run")
+	s.has(stderr, "wal_level logical", `the most text is in "public"."docs": title, body (40 rows)`,
+		`also "public"."notes": note`, "about 40 texts to embed of 40", "at the speed of one call", "would make", "CREATE TABLE")
+	if strings.Contains(stderr, "people") {
+		t.Errorf("addresses and categories are taken for text:\n%s", stderr)
+	}
+	_, stderr = s.typing(2, "", "quickstart", url)
+	s.has(stderr, "nobody is there to be asked", "--yes")
+	s.untouched()
+
+	file := filepath.Join(t.TempDir(), "embedsidecar.yaml")
+	stdout, stderr := s.typing(0, "title 7 body 7\n\n \ntitle 8\n", "quickstart", url, "--yes", "--save", file)
+	s.has(stdout, "DISTANCE", "title ")
+	if answers := strings.Count(stdout, "DISTANCE"); answers != 2 {
+		t.Errorf("%d answers to two questions:\n%s", answers, stdout)
+	}
+	s.has(stderr, "pipeline public.docs: 40 of 40 rows embedded", "keeps WAL", "embedsidecar run --database-url=",
+		"uninstall --yes", "wrote "+file)
+
+	// What it tells to go on with works.
+	s.at(url)
+	s.run(0, "run", "--once", "--config", file)
+	s.run(0, "search", "public.docs", "title 7")
+	_, stderr = s.typing(8, "", "quickstart", url, "--yes")
+	s.has(stderr, `set up already: pipeline "public.docs"`, "quickstart URL public.docs")
+	_, stderr = s.typing(8, "", "quickstart", url, "docs", "--yes", "--save", file)
+	s.has(stderr, "name another file")
+	stdout, stderr = s.typing(0, "title 3\n", "quickstart", "docs") // there is nothing to ask
+	s.has(stdout, "title ")
+	s.has(stderr, "set up already: this goes on with it")
+	s.run(0, "uninstall", "--yes", "--drop-embeddings")
+	s.untouched()
+}
+
+// TestQuickstart_Refuses what cannot become a search, before anything is done, and with the way out.
+func TestQuickstart_Refuses(t *testing.T) {
+	t.Parallel()
+	s := newStage(t, 0)
+	refused := func(status int, args []string, words ...string) {
+		t.Helper()
+		_, stderr := s.typing(status, "", append([]string{"quickstart", "--yes"}, args...)...)
+		s.has(stderr, words...)
+		s.untouched()
+	}
+	refused(6, []string{"postgres://app@" + testenv.Nowhere(t) + "/mydb"}, "error ES0401")
+	refused(2, []string{"postgres://app@:x/mydb"}, "ES0102")
+	refused(2, nil, "error ES0215", `no rows yet: "public"."docs"`)
+	refused(2, []string{"--table", "docs", "--columns", "title", "--into-table", "docs_embedding"}, "ES0215", "no rows")
+	s.db.MustExec("INSERT INTO docs VALUES (1, 'word', NULL)")
+	refused(2, nil, "error ES0215", `no column with sentences in it that this role may read: "public"."docs"`)
+	refused(2, []string{"dogs"}, "ES0204", "docs")
+	s.db.MustExec(`CREATE VIEW seen AS SELECT * FROM docs; CREATE TABLE heap (note text); INSERT INTO heap VALUES ('no key here')`)
+	refused(2, []string{s.db.URL(testenv.Owner), "seen"}, "ES0205", "is a view")
+	refused(2, nil, "ES0206", "no primary key", "ALTER TABLE")
+	s.db.MustExec(`CREATE TABLE parts (id int PRIMARY KEY, body text) PARTITION BY RANGE (id);
+		CREATE TABLE parts_1 PARTITION OF parts DEFAULT; INSERT INTO parts VALUES (1, 'part of a whole')`)
+	_, stderr := s.typing(0, "", "quickstart", "--dry-run")
+	s.has(stderr, `the most text is in "public"."parts": body (1 row)`)
+
+	stranger := s.db.Role("")
+	s.db.MustExec("GRANT SELECT ON parts TO " + stranger)
+	s.as(stranger)
+	refused(7, nil, "ES0501", "REPLICATION")
+}
+
+// TestQuickstart_Interrupted while it embeds: what is set up stays, and it says how to go on.
+func TestQuickstart_Interrupted(t *testing.T) {
+	t.Parallel()
+	s := newStage(t, 30)
+	s.set("EMBEDSIDECAR_PLUGIN_FAULTS=hang-on=title 29") // beyond the first few, which the estimate embeds
+	s.set("EMBEDSIDECAR_DRAIN_TIMEOUT=100ms")
+	d := s.background("quickstart", "docs", "--yes")
+	testenv.Eventually(t, waitTimeout, func() (bool, string) {
+		made := testenv.Value[bool](s.db, "SELECT to_regclass('embedsidecar.lease') IS NOT NULL")
+		return made && testenv.Value[bool](s.db, "SELECT EXISTS (SELECT FROM embedsidecar.lease)"), d.text()
+	})
+	d.end(os.Interrupt, 130)
+	s.has(d.text(), "interrupted: what is set up stays", " of 30 rows embedded", "go on", "take away")
+	s.set("EMBEDSIDECAR_PLUGIN_FAULTS=")
+	stdout, _ := s.typing(0, "title 5\n", "quickstart", "docs")
+	s.has(stdout, "title ")
+	if n := testenv.Value[int](s.db, "SELECT count(*) FROM docs_embedding"); n != 30 {
+		t.Errorf("%d rows have vectors, want 30", n)
+	}
+	d = s.background("quickstart", "docs") // its standard input is /dev/null: it ends by itself
+	d.ends(0)
+}
