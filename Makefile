@@ -5,6 +5,7 @@
 #
 # Downloads go to ${XDG_CACHE_HOME:-~/.cache}/embedsidecar, outside the clone; root's PostgreSQL goes to /var/cache/embedsidecar,
 # because it runs as another user. PGBIN=/dir uses a PostgreSQL with pgvector of your own instead of a private one.
+# The data of the tests' servers is in /dev/shm where there is plenty of memory, else, or if TMPDIR is set, in the folder for temporary files.
 
 SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c

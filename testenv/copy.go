@@ -18,7 +18,7 @@ func (s *Server) Copy(ctx context.Context) (*Server, error) {
 	if s.running() != nil {
 		return nil, errors.New("copy the server: stop it first")
 	}
-	dir, lock, err := makeDir()
+	dir, lock, err := makeDir(filepath.Dir(s.dir) != sharedMemory)
 	if err != nil {
 		return nil, fmt.Errorf("copy the server: %w", err)
 	}

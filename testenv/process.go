@@ -49,9 +49,14 @@ func (p *process) signal(sig os.Signal) error { return p.cmd.Process.Signal(sig)
 
 const dirPrefix = "embedsidecar-pg-"
 
-// makeDir makes a folder that the server's user owns and can reach, locked for as long as this process lives.
-func makeDir() (string, *os.File, error) {
-	dir, err := os.MkdirTemp(tempDir(), dirPrefix)
+// makeDir makes a folder that the server's user owns and can reach, locked for as long as this process lives. It is in
+// memory if it need not be on a disk: a test's database is a thousand files that are gone a moment later.
+func makeDir(onDisk bool) (string, *os.File, error) {
+	parent := memoryDir()
+	if onDisk || parent == "" {
+		parent = tempDir()
+	}
+	dir, err := os.MkdirTemp(parent, dirPrefix)
 	if err != nil {
 		return "", nil, err
 	}
@@ -83,6 +88,22 @@ func tempDir() string {
 	}
 }
 
+// sharedMemory is where Linux has a folder for files in memory.
+const sharedMemory = "/dev/shm"
+
+// roomInMemory is what must be free for servers to live in memory: those of two packages at a time take a gigabyte or
+// two.
+const roomInMemory = 6 << 30
+
+// memoryDir is the folder for servers in memory; "" where there is none or too little of it, as in most containers, or
+// where TMPDIR says another place.
+func memoryDir() string {
+	if os.Getenv("TMPDIR") != "" || freeMemory(sharedMemory) < roomInMemory {
+		return ""
+	}
+	return sharedMemory
+}
+
 const (
 	lockName    = ".lock"
 	newLockName = ".lock.new"
@@ -102,11 +123,9 @@ func lockFile(path string, flags int) (*os.File, error) {
 // removeAbandoned removes folders of servers whose process was killed. Those of living processes are locked, and a
 // server that is about to die still has a postmaster.pid.
 func removeAbandoned() {
-	dirs, err := filepath.Glob(filepath.Join(tempDir(), dirPrefix+"*"))
-	if err != nil {
-		return
-	}
-	for _, dir := range dirs {
+	onDisk, _ := filepath.Glob(filepath.Join(tempDir(), dirPrefix+"*")) // the pattern is a good one
+	inMemory, _ := filepath.Glob(filepath.Join(sharedMemory, dirPrefix+"*"))
+	for _, dir := range append(onDisk, inMemory...) {
 		lock, err := lockFile(filepath.Join(dir, lockName), 0)
 		if err != nil {
 			continue

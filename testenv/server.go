@@ -87,7 +87,7 @@ func Start(ctx context.Context, o Options) (*Server, error) {
 		return nil, err
 	}
 	removeAbandoned()
-	dir, lock, err := makeDir()
+	dir, lock, err := makeDir(o.Fsync)
 	if err != nil {
 		return nil, fmt.Errorf("make a folder for the server: %w", err)
 	}

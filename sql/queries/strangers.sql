@@ -24,23 +24,18 @@ relation AS (
     UNION
     SELECT c.oid, c.relname, c.relowner, c.relkind, c.relrowsecurity, r.inside
     FROM   relation AS r JOIN pg_inherits AS h ON h.inhparent = r.oid JOIN pg_class AS c ON c.oid = h.inhrelid),
--- Functions that using the relation may run, by way of a trigger, default, constraint, index or rule (a view is one); those of PostgreSQL itself
--- do not count.
+-- Functions of somebody else, wherever they are: mostly there is none. Those below are PostgreSQL's own, of which it notes no dependency.
+foreign_code AS MATERIALIZED (
+    SELECT p.oid, p.proowner, p.pronamespace FROM pg_proc AS p WHERE p.oid >= 12000 AND p.proowner NOT IN (SELECT f.oid FROM friend AS f)),
+-- Those that using a relation may run, by way of a trigger, default, constraint, index or rule (a view is one).
 code AS (
-    SELECT r.oid, d.refobjid AS function FROM relation AS r JOIN pg_trigger AS t ON t.tgrelid = r.oid AND NOT t.tgisinternal
-           JOIN pg_depend AS d ON d.classid = 'pg_trigger'::regclass AND d.objid = t.oid AND d.refclassid = 'pg_proc'::regclass
-    UNION
-    SELECT r.oid, d.refobjid FROM relation AS r JOIN pg_attrdef AS a ON a.adrelid = r.oid
-           JOIN pg_depend AS d ON d.classid = 'pg_attrdef'::regclass AND d.objid = a.oid AND d.refclassid = 'pg_proc'::regclass
-    UNION
-    SELECT r.oid, d.refobjid FROM relation AS r JOIN pg_constraint AS k ON k.conrelid = r.oid
-           JOIN pg_depend AS d ON d.classid = 'pg_constraint'::regclass AND d.objid = k.oid AND d.refclassid = 'pg_proc'::regclass
-    UNION
-    SELECT r.oid, d.refobjid FROM relation AS r JOIN pg_index AS i ON i.indrelid = r.oid
-           JOIN pg_depend AS d ON d.classid = 'pg_class'::regclass AND d.objid = i.indexrelid AND d.refclassid = 'pg_proc'::regclass
-    UNION
-    SELECT r.oid, d.refobjid FROM relation AS r JOIN pg_rewrite AS w ON w.ev_class = r.oid
-           JOIN pg_depend AS d ON d.classid = 'pg_rewrite'::regclass AND d.objid = w.oid AND d.refclassid = 'pg_proc'::regclass),
+    SELECT DISTINCT f.oid AS function, f.proowner, CASE d.classid
+           WHEN 'pg_trigger'::regclass    THEN (SELECT t.tgrelid FROM pg_trigger AS t WHERE t.oid = d.objid AND NOT t.tgisinternal)
+           WHEN 'pg_attrdef'::regclass    THEN (SELECT a.adrelid FROM pg_attrdef AS a WHERE a.oid = d.objid)
+           WHEN 'pg_constraint'::regclass THEN (SELECT k.conrelid FROM pg_constraint AS k WHERE k.oid = d.objid)
+           WHEN 'pg_class'::regclass      THEN (SELECT i.indrelid FROM pg_index AS i WHERE i.indexrelid = d.objid)
+           WHEN 'pg_rewrite'::regclass    THEN (SELECT w.ev_class FROM pg_rewrite AS w WHERE w.oid = d.objid) END AS relation
+    FROM   foreign_code AS f JOIN pg_depend AS d ON d.refclassid = 'pg_proc'::regclass AND d.refobjid = f.oid),
 finding (rank, thing, problem, owner) AS (
     SELECT 1, 'schema embedsidecar', 'belongs to', our.nspowner FROM our WHERE our.nspowner NOT IN (SELECT f.oid FROM friend AS f)
     UNION ALL
@@ -48,16 +43,15 @@ finding (rank, thing, problem, owner) AS (
     FROM   relation AS r WHERE r.relowner NOT IN (SELECT f.oid FROM friend AS f) AND NOT (r.inside AND r.relowner IN (SELECT our.nspowner FROM our))
     UNION ALL
     SELECT 3, 'function ' || p.oid::regprocedure::text, 'belongs to', p.proowner
-    FROM   pg_proc AS p JOIN our ON our.oid = p.pronamespace WHERE p.proowner NOT IN (SELECT f.oid FROM friend AS f) AND p.proowner <> our.nspowner
+    FROM   foreign_code AS p JOIN our ON our.oid = p.pronamespace WHERE p.proowner <> our.nspowner
     UNION ALL
     SELECT 4, 'relation ' || r.oid::regclass::text, 'is a ' || CASE r.relkind WHEN 'v' THEN 'view' WHEN 'm' THEN 'materialized view' ELSE 'foreign table' END
            || ', where a table is expected', NULL::oid
     FROM   relation AS r WHERE r.relkind NOT IN ('r', 'p', 'S', 'c')
            AND NOT (r.inside AND r.relkind = 'v' AND r.relname IN ('status', 'progress', 'tasks', 'dead_letters', 'errors', 'slots', 'workers', 'pipelines', 'health', 'audit', 'row_state', 'lanes'))
     UNION ALL
-    SELECT 5, 'relation ' || r.oid::regclass::text, 'runs function ' || p.oid::regprocedure::text || ', which belongs to', p.proowner
-    FROM   code AS r JOIN pg_proc AS p ON p.oid = r.function
-    WHERE  p.proowner NOT IN (SELECT f.oid FROM friend AS f)
+    SELECT 5, 'relation ' || c.relation::regclass::text, 'runs function ' || c.function::regprocedure::text || ', which belongs to', c.proowner
+    FROM   code AS c WHERE c.relation IN (SELECT r.oid FROM relation AS r)
     UNION ALL
     SELECT 6, 'relation ' || r.oid::regclass::text, 'has the trigger ' || quote_ident(t.tgname) || ', which is none of ours', NULL::oid
     FROM   relation AS r JOIN pg_trigger AS t ON t.tgrelid = r.oid JOIN pg_proc AS p ON p.oid = t.tgfoid

@@ -7,10 +7,15 @@ SELECT a.attname::text AS name,
     (WITH RECURSIVE base AS (SELECT a.atttypid AS oid UNION ALL SELECT d.typbasetype FROM base
        JOIN pg_type d ON d.oid = base.oid WHERE d.typtype = 'd')
         SELECT format_type(base.oid, -1) FROM base JOIN pg_type b ON b.oid = base.oid WHERE b.typtype <> 'd') AS type,
-    CASE WHEN co.oid IS NULL THEN '' ELSE format('"%s"."%s"', replace(cn.nspname, '"', '""'), replace(co.collname, '"',
-    '""')) END AS collation,
-    coalesce('OPERATOR("' || replace(en.nspname, '"', '""') || '".' || e.oprname || ')', '') AS equal,
-    coalesce('OPERATOR("' || replace(gn.nspname, '"', '""') || '".' || g.oprname || ')', '') AS greater
+    coalesce((SELECT format('"%s"."%s"', replace(cn.nspname, '"', '""'), replace(co.collname, '"', '""'))
+        FROM pg_collation co LEFT JOIN pg_namespace cn ON cn.oid = co.collnamespace WHERE co.oid = i.indcollation[n]), '') AS collation,
+    -- Of each operator by itself: a join of all that is looked up here takes the server longer to plan than to run.
+    coalesce((SELECT 'OPERATOR("' || replace(en.nspname, '"', '""') || '".' || e.oprname || ')'
+        FROM pg_amop ea JOIN pg_operator e ON e.oid = ea.amopopr JOIN pg_namespace en ON en.oid = e.oprnamespace
+        WHERE ea.amopfamily = o.opcfamily AND ea.amoplefttype = o.opcintype AND ea.amoprighttype = o.opcintype AND ea.amopstrategy = 3), '') AS equal,
+    coalesce((SELECT 'OPERATOR("' || replace(gn.nspname, '"', '""') || '".' || g.oprname || ')'
+        FROM pg_amop ga JOIN pg_operator g ON g.oid = ga.amopopr JOIN pg_namespace gn ON gn.oid = g.oprnamespace
+        WHERE ga.amopfamily = o.opcfamily AND ga.amoplefttype = o.opcintype AND ga.amoprighttype = o.opcintype AND ga.amopstrategy = 5), '') AS greater
 FROM   (SELECT i.* FROM pg_index i WHERE i.indrelid = @table AND i.indisunique AND i.indisvalid
         AND CASE WHEN @identity = 'i' THEN i.indisreplident ELSE i.indisprimary END
         AND (i.indimmediate OR @identity = 'f')) AS i
@@ -19,11 +24,4 @@ FROM   (SELECT i.* FROM pg_index i WHERE i.indrelid = @table AND i.indisunique A
        JOIN pg_opclass used ON used.oid = i.indclass[n]
        LEFT JOIN pg_opclass o ON o.opcintype = used.opcintype AND o.opcdefault AND o.opcmethod = (SELECT m.oid FROM pg_am m
 WHERE  m.amname = 'btree')
-       LEFT JOIN pg_amop ea ON ea.amopfamily = o.opcfamily AND ea.amoplefttype = o.opcintype
-    AND ea.amoprighttype = o.opcintype AND ea.amopstrategy = 3
-       LEFT JOIN pg_operator e ON e.oid = ea.amopopr LEFT JOIN pg_namespace en ON en.oid = e.oprnamespace
-       LEFT JOIN pg_amop ga ON ga.amopfamily = o.opcfamily AND ga.amoplefttype = o.opcintype
-    AND ga.amoprighttype = o.opcintype AND ga.amopstrategy = 5
-       LEFT JOIN pg_operator g ON g.oid = ga.amopopr LEFT JOIN pg_namespace gn ON gn.oid = g.oprnamespace
-       LEFT JOIN pg_collation co ON co.oid = i.indcollation[n] LEFT JOIN pg_namespace cn ON cn.oid = co.collnamespace
 ORDER BY n;
