@@ -5,6 +5,7 @@ import (
 
 	"github.com/embedsidecar/embedsidecar/internal/config"
 	"github.com/embedsidecar/embedsidecar/internal/control"
+	"github.com/embedsidecar/embedsidecar/internal/output"
 	"github.com/embedsidecar/embedsidecar/internal/wording"
 )
 
@@ -22,31 +23,17 @@ func cacheStats(ctx context.Context, env *environment) error {
 	if err != nil {
 		return err
 	}
-	type cache struct {
-		Sidecar string `json:"sidecar"`
-		Pid     int    `json:"pid"`
-		control.Cache
-	}
-	list := []cache{}
-	for _, s := range sidecars {
-		for _, c := range s.State.Caches {
-			list = append(list, cache{s.State.Instance, s.State.Pid, c})
-		}
-	}
+	list := control.Caches(sidecars)
 	if len(sidecars) == 0 {
 		env.say("no sidecar of this user runs here (looked in %s)", env.config.ControlFolder())
 	}
-	return env.show(map[string][]cache{"caches": list}, func() listing {
-		l := listing{
-			header: []string{"sidecar", "plugin", "model", "hits", "misses", "hit rate", "entries", "used", "limit"},
-			right:  []int{3, 4, 5, 6, 7, 8},
+	columns := []string{
+		"sidecar", "plugin", "model", ">hits", ">misses", ">hit rate", ">entries", ">used", ">limit",
+	}
+	return output.List(env.out, "caches", list, columns, func(c *control.SidecarCache) []any {
+		return []any{
+			c.Sidecar, c.Plugin, c.Model, c.Hits, c.Misses, wording.Percent(c.HitRate), c.Entries, wording.Size(c.Bytes),
+			wording.Size(c.Limit),
 		}
-		for _, c := range list {
-			l.rows = append(l.rows, []any{
-				c.Sidecar, c.Plugin, c.Model, c.Hits, c.Misses, wording.Percent(c.HitRate), c.Entries,
-				wording.Size(c.Bytes), wording.Size(c.Limit),
-			})
-		}
-		return l
 	})
 }

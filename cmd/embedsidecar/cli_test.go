@@ -3,7 +3,6 @@ package main
 import (
 	"bytes"
 	"context"
-	"encoding/csv"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -23,7 +22,9 @@ import (
 	"github.com/embedsidecar/embedsidecar/internal/code"
 	"github.com/embedsidecar/embedsidecar/internal/config"
 	"github.com/embedsidecar/embedsidecar/internal/database"
+	"github.com/embedsidecar/embedsidecar/internal/output"
 	"github.com/embedsidecar/embedsidecar/internal/refusal"
+	"github.com/embedsidecar/embedsidecar/internal/signals"
 )
 
 // call runs the program with commands whose work is replaced by a probe.
@@ -198,8 +199,8 @@ func TestEnvironment_Variables(t *testing.T) {
 		"EMBEDSIDECAR_ONCE=1", "EMBEDSIDECAR_TIMEOUT=1h",
 	}
 	code, _, stderr := call(t, func(ctx context.Context, env *environment) error {
-		if env.config.Slot.Name != "from_env" || env.output != "csv" || !env.quiet {
-			return fmt.Errorf("%q, %q, %v", env.config.Slot.Name, env.output, env.quiet)
+		if env.config.Slot.Name != "from_env" || env.out.Form != output.CSV || !env.quiet {
+			return fmt.Errorf("%q, %q, %v", env.config.Slot.Name, env.out.Form, env.quiet)
 		}
 		if _, ok := ctx.Deadline(); !ok {
 			return errors.New("no deadline")
@@ -210,8 +211,8 @@ func TestEnvironment_Variables(t *testing.T) {
 		t.Errorf("%d: %s", code, stderr)
 	}
 	code, _, stderr = call(t, func(_ context.Context, env *environment) error {
-		if env.output != "yaml" {
-			return errors.New(env.output)
+		if env.out.Form != output.YAML {
+			return errors.New(string(env.out.Form))
 		}
 		return nil
 	}, environ, "run", "-o", "yaml")
@@ -226,7 +227,7 @@ func TestEnvironment_Variables(t *testing.T) {
 
 func TestExitCode(t *testing.T) {
 	interrupted, cancel := context.WithCancelCause(t.Context())
-	cancel(errInterrupted)
+	cancel(signals.ErrInterrupted)
 	pg := func(code, message string) error {
 		return fmt.Errorf("do: %w", &pgconn.PgError{Code: code, Message: message})
 	}
@@ -280,6 +281,22 @@ func TestRun_Timeout(t *testing.T) {
 	if code != exitTimeout || !strings.Contains(stderr,
 		"embedsidecar: error ES0002: wait took longer than --timeout 1ms: wait for the slot") {
 		t.Errorf("%d: %s", code, stderr)
+	}
+}
+
+func TestRun_Interrupted(t *testing.T) {
+	ctx, cancel := context.WithCancelCause(t.Context())
+	defer cancel(nil)
+	p := &program{commands: commands(), stdout: os.Stderr, stderr: io.Discard, hostname: "h", executable: "/x"}
+	for _, c := range leaves(p.commands) {
+		c.run = func(ctx context.Context, _ *environment) error {
+			cancel(signals.ErrInterrupted)
+			<-ctx.Done()
+			return ctx.Err()
+		}
+	}
+	if got := p.run(ctx, []string{"embedsidecar", "status"}); got != exitInterrupted {
+		t.Errorf("status %d", got)
 	}
 }
 
@@ -356,72 +373,6 @@ func TestLogOutput_IsThatOfRunAndServe(t *testing.T) {
 type stringer string
 
 func (s stringer) String() string { return string(s) }
-
-func TestShow(t *testing.T) {
-	type row struct {
-		Name string `json:"name"`
-		Rows int    `json:"rows"`
-	}
-	value := []row{{"public.docs", 1204}, {"evil\x1b[31m\nname", 3}}
-	rows := func() listing {
-		l := listing{header: []string{"pipeline", "rows"}, right: []int{1}}
-		for _, r := range value {
-			l.rows = append(l.rows, []any{r.Name, r.Rows})
-		}
-		return l
-	}
-	want := map[string]string{
-		"table": "PIPELINE        ROWS\npublic.docs     1204\nevil�[31m name     3\n",
-		"csv":   "pipeline,rows\npublic.docs,1204\nevil�[31m name,3\n",
-		"json":  "[\n  {\n    \"name\": \"public.docs\",\n    \"rows\": 1204\n  },\n  {\n    \"name\": \"evil\\u001b[31m\\nname\",\n    \"rows\": 3\n  }\n]\n",
-	}
-	for form, text := range want {
-		_, stdout, stderr := call(t, func(_ context.Context, env *environment) error { return env.show(value, rows) }, nil,
-			"status", "-o", form)
-		if stdout != text || stderr != "" {
-			t.Errorf("%s:\n%q\nwant\n%q\n%s", form, stdout, text, stderr)
-		}
-	}
-	_, stdout, _ := call(t, func(_ context.Context, env *environment) error { return env.show(value[:1], rows) }, nil,
-		"status", "-o", "yaml")
-	if stdout != "- name: public.docs\n  rows: 1204\n" && stdout != "  - name: public.docs\n    rows: 1204\n" {
-		t.Errorf("yaml: %q", stdout)
-	}
-	_, stdout, _ = call(t, func(_ context.Context, env *environment) error { return env.show(value, rows) }, nil, "status",
-		"--color", "always")
-	if !strings.Contains(stdout, "\x1b[1m") {
-		t.Errorf("no colour: %q", stdout)
-	}
-	_, stdout, _ = call(t, func(_ context.Context, env *environment) error {
-		return env.list(listing{header: []string{"a", "b"}, rows: [][]any{{`quote "x", comma`, "=1+1"}}})
-	}, nil, "status", "-o", "csv")
-	records, err := csv.NewReader(strings.NewReader(stdout)).ReadAll()
-	if err != nil || records[1][0] != `quote "x", comma` {
-		t.Errorf("%q: %v", stdout, err)
-	}
-}
-
-func TestUseColor(t *testing.T) {
-	for _, test := range []struct {
-		flag     string
-		environ  []string
-		terminal bool
-		want     bool
-	}{
-		{"", nil, true, true},
-		{"", nil, false, false},
-		{"auto", nil, true, true},
-		{"always", []string{"NO_COLOR=1"}, false, true},
-		{"never", nil, true, false},
-		{"", []string{"NO_COLOR=1"}, true, false},
-		{"", []string{"NO_COLOR="}, true, true},
-		{"", []string{"TERM=dumb"}, true, false},
-	} {
-		if got := useColor(test.flag, test.environ, test.terminal); got != test.want {
-			t.Errorf("useColor(%q, %q, %v) = %v", test.flag, test.environ, test.terminal, got)
-		}
-	}
-}
 
 func FuzzApart(f *testing.F) {
 	f.Add("run --slot x -- -y")

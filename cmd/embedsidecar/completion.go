@@ -2,55 +2,29 @@ package main
 
 import (
 	"context"
+	_ "embed"
 	"fmt"
 	"maps"
 	"slices"
 	"strings"
-
-	"github.com/urfave/cli/v2"
 )
 
 // completeWord is what the scripts of shells put before the words of a line to be told how its last one may go on.
 const completeWord = "__complete"
 
 // shells are the scripts for shells. Each asks the program itself, so none of them knows a command.
-var shells = map[string]string{
-	"bash": `_embedsidecar() {
-  local IFS=$'\n'
-  local words
-  words=$("${COMP_WORDS[0]}" __complete "${COMP_WORDS[@]:1:COMP_CWORD}" 2>/dev/null | cut -f1)
-  COMPREPLY=($(compgen -W "$words" -- "${COMP_WORDS[COMP_CWORD]}"))
-}
-complete -o default -F _embedsidecar embedsidecar
-`,
-	"zsh": `#compdef embedsidecar
-_embedsidecar() {
-  local -a found
-  found=("${(@f)$("${words[1]}" __complete "${(@)words[2,CURRENT]}" 2>/dev/null | sed 's/:/\\:/g; s/\t/:/')}")
-  [[ -n "${found[1]}" ]] && _describe embedsidecar found || _files
-}
-[[ "${funcstack[1]}" == _embedsidecar ]] && _embedsidecar || compdef _embedsidecar embedsidecar
-`,
-	"fish": `function __embedsidecar
-  set -l words (commandline -opc)
-  embedsidecar __complete $words[2..] (commandline -ct) 2>/dev/null
-end
-complete -c embedsidecar -a '(__embedsidecar)'
-`,
-	"powershell": `Register-ArgumentCompleter -Native -CommandName embedsidecar -ScriptBlock {
-  param($word, $line, $at)
-  $words = @($line.CommandElements | Select-Object -Skip 1 | ForEach-Object { $_.ToString() })
-  if ($word -eq '') { $words += '""' }
-  & embedsidecar __complete @words 2>$null | ForEach-Object {
-    $name, $tip = $_ -split "` + "`" + `t", 2
-    if ($name -like "$word*") {
-      if (-not $tip) { $tip = $name }
-      [System.Management.Automation.CompletionResult]::new($name, $name, 'ParameterValue', $tip)
-    }
-  }
-}
-`,
-}
+var (
+	//go:embed shells/complete.bash
+	bash string
+	//go:embed shells/complete.zsh
+	zsh string
+	//go:embed shells/complete.fish
+	fish string
+	//go:embed shells/complete.ps1
+	powershell string
+
+	shells = map[string]string{"bash": bash, "zsh": zsh, "fish": fish, "powershell": powershell}
+)
 
 func newCompletion() *command {
 	return &command{
@@ -108,10 +82,8 @@ func (p *program) candidates(c *command, begun string) error {
 	found := map[string]string{}
 	switch {
 	case strings.HasPrefix(begun, "-") && len(c.members) == 0:
-		for _, f := range c.allFlags() {
-			if doc, ok := f.(cli.VisibleFlag); ok && doc.IsVisible() {
-				_, found["--"+f.Names()[0]] = flagTerm(f)
-			}
+		for _, f := range visible(c.allFlags()) {
+			found["--"+f.name] = f.usage
 		}
 	case c.name == "completion":
 		for name := range shells {

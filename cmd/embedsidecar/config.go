@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"io/fs"
 	"os"
@@ -11,6 +10,7 @@ import (
 
 	"github.com/embedsidecar/embedsidecar/internal/config"
 	"github.com/embedsidecar/embedsidecar/internal/node/lookup"
+	"github.com/embedsidecar/embedsidecar/internal/output"
 	"github.com/embedsidecar/embedsidecar/internal/pipeline"
 	"github.com/embedsidecar/embedsidecar/internal/wording"
 )
@@ -50,18 +50,16 @@ func newConfigValidate() *command {
 		settings:    everySetting, pipelines: true,
 		run: func(_ context.Context, env *environment) error { // what is wrong was told before
 			c := env.config
-			if env.output == "table" {
+			if env.out.ForPeople() {
 				env.say("the configuration is right: %s, %s", wording.Count(int64(len(c.Pipelines)), "pipeline"),
 					wording.Count(int64(len(c.Models)), "model"))
 				return nil
 			}
-			return env.show(map[string]any{
+			return env.out.Show(map[string]any{
 				"valid": true, "file": c.File(), "pipelines": len(c.Pipelines), "models": len(c.Models),
-			}, func() listing {
-				return listing{
-					header: []string{"valid", "file", "pipelines", "models"},
-					rows:   [][]any{{true, c.File(), len(c.Pipelines), len(c.Models)}},
-				}
+			}, func() output.Table {
+				return output.Row([]string{"valid", "file", "pipelines", "models"},
+					true, c.File(), len(c.Pipelines), len(c.Models))
 			})
 		},
 	}
@@ -72,22 +70,16 @@ func newConfigShow() *command {
 	return &command{
 		name: "show", group: groupConfig, usage: "show what is configured, and where",
 		description: "Passwords and keys are masked.",
-		flags: []cli.Flag{&cli.BoolFlag{
-			Name: "resolved", Destination: &resolved, DisableDefaultText: true,
-			Usage: "every value that counts, also those that nobody has set",
-		}},
-		settings: everySetting, pipelines: true,
+		flags:       []cli.Flag{own.toggle("resolved", &resolved, "every value that counts, also those that nobody has set")},
+		settings:    everySetting, pipelines: true,
 		run: func(_ context.Context, env *environment) error {
 			list := env.config.Show(resolved)
 			for i := range list {
 				list[i].Value = env.redact.Text(list[i].Value)
 			}
-			return env.show(map[string][]config.Shown{"settings": list}, func() listing {
-				l := listing{header: []string{"setting", "value", "origin"}}
-				for _, s := range list {
-					l.rows = append(l.rows, []any{s.Path, s.Value, s.Origin})
-				}
-				return l
+			columns := []string{"setting", "value", "origin"}
+			return output.List(env.out, "settings", list, columns, func(s *config.Shown) []any {
+				return []any{s.Path, s.Value, s.Origin}
 			})
 		},
 	}
@@ -113,16 +105,13 @@ func newConfigDiff() *command {
 				setUp[i] = stored[i].Spec
 			}
 			list := config.Diff(lookup.Configured(env.config, stored), setUp)
-			if len(list) == 0 && env.output == "table" {
+			if len(list) == 0 && env.out.ForPeople() {
 				env.say("what is configured is set up")
 				return nil
 			}
-			if err := env.show(map[string][]config.Change{"changes": list}, func() listing {
-				l := listing{header: []string{"pipeline", "part", "set up", "configured"}}
-				for _, c := range list {
-					l.rows = append(l.rows, []any{c.Pipeline, c.Part, c.SetUp, c.Configured})
-				}
-				return l
+			columns := []string{"pipeline", "part", "set up", "configured"}
+			if err := output.List(env.out, "changes", list, columns, func(c *config.Change) []any {
+				return []any{c.Pipeline, c.Part, c.SetUp, c.Configured}
 			}); err != nil || len(list) == 0 {
 				return err
 			}
@@ -135,9 +124,8 @@ func newConfigSchema() *command {
 	return &command{
 		name: "schema", group: groupConfig, usage: "print the JSON Schema of the file, for editors",
 		run: func(_ context.Context, env *environment) error {
-			encoder := json.NewEncoder(env.stdout)
+			encoder := output.Encoder(env.stdout)
 			encoder.SetIndent("", "  ")
-			encoder.SetEscapeHTML(false)
 			return encoder.Encode(config.JSONSchema())
 		},
 	}

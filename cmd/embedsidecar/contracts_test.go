@@ -21,6 +21,8 @@ import (
 	"github.com/embedsidecar/embedsidecar/internal/node/caughtup"
 	"github.com/embedsidecar/embedsidecar/internal/node/explain"
 	"github.com/embedsidecar/embedsidecar/internal/node/observe"
+	"github.com/embedsidecar/embedsidecar/internal/node/preflight"
+	"github.com/embedsidecar/embedsidecar/internal/problem"
 	"github.com/embedsidecar/embedsidecar/internal/report"
 )
 
@@ -30,10 +32,10 @@ var update = flag.Bool("update", false, "rewrite testdata/contracts")
 // testdata/contracts: what is added there does no harm, what is taken away or renamed breaks somebody's program.
 var contracts = map[string]reflect.Type{
 	"audit":       reflect.TypeFor[map[string][]report.Action](),
-	"check":       reflect.TypeFor[map[string][]finding](),
+	"check":       reflect.TypeFor[map[string][]preflight.Finding](),
 	"config show": reflect.TypeFor[map[string][]config.Shown](),
 	"drain":       reflect.TypeFor[map[string][]caughtup.Drained](),
-	"error":       reflect.TypeFor[map[string]complaint](),
+	"error":       reflect.TypeFor[map[string]problem.Told](),
 	"explain":     reflect.TypeFor[map[string][]explain.Story](),
 	"failed":      reflect.TypeFor[map[string][]report.FailedRow](),
 	"status":      reflect.TypeFor[observe.Database](),

@@ -8,6 +8,7 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"github.com/embedsidecar/embedsidecar/internal/node/caughtup"
+	"github.com/embedsidecar/embedsidecar/internal/output"
 )
 
 // drainCommand waits until pipelines have nothing left to embed.
@@ -20,7 +21,7 @@ func newDrain() *command {
 		arguments: "PIPELINE... | --all", maxArgs: -1,
 		description: "Waits for what was committed before it began, backfills included; changes that come meanwhile are not waited for, and nothing is held up. Of a pipeline that is paused it waits for what is in work, says that it is paused and how many rows are left, and ends with status 4, as it does where rows failed or were cancelled. With --timeout it ends after that with status 5.",
 		flags: []cli.Flag{
-			&cli.BoolFlag{Name: "all", Destination: &c.all, DisableDefaultText: true, Usage: "all pipelines"},
+			own.toggle("all", &c.all, "all pipelines"),
 		},
 		settings: databaseGroups, run: c.run,
 	}
@@ -44,17 +45,8 @@ func (c *drainCommand) run(ctx context.Context, env *environment) error {
 	if len(list) == 0 {
 		return err
 	}
-	return errors.Join(env.show(map[string][]caughtup.Drained{"pipelines": list}, func() listing {
-		l := listing{
-			header: []string{"pipeline", "result", "left", "failed", "cancelled", "elapsed", "note"},
-			right:  []int{2, 3, 4, 5},
-		}
-		for i := range list {
-			d := &list[i]
-			l.rows = append(l.rows, []any{
-				d.Pipeline, d.Result, d.Rows, d.Failed, d.Cancelled, fmt.Sprintf("%.1f s", d.Seconds), d.Note,
-			})
-		}
-		return l
+	columns := []string{"pipeline", "result", ">left", ">failed", ">cancelled", ">elapsed", "note"}
+	return errors.Join(output.List(env.out, "pipelines", list, columns, func(d *caughtup.Drained) []any {
+		return []any{d.Pipeline, d.Result, d.Rows, d.Failed, d.Cancelled, fmt.Sprintf("%.1f s", d.Seconds), d.Note}
 	}), err)
 }

@@ -12,7 +12,8 @@ import (
 
 	"github.com/embedsidecar/embedsidecar/embed"
 	"github.com/embedsidecar/embedsidecar/internal/config"
-	"github.com/embedsidecar/embedsidecar/internal/pipeline"
+	"github.com/embedsidecar/embedsidecar/internal/node/query"
+	"github.com/embedsidecar/embedsidecar/internal/output"
 )
 
 // embedCommand embeds texts of the command line.
@@ -21,22 +22,19 @@ type embedCommand struct {
 }
 
 func newEmbed() *command {
-	c := &embedCommand{}
+	c := &embedCommand{kind: "document"}
 	return &command{
 		name: "embed", group: groupSearch, usage: "print the vectors of texts", arguments: "TEXT...", minArgs: 1, maxArgs: -1,
 		description: "Prints one vector a line, as pgvector writes them. The text - reads further texts from standard input, one a line. A text without anything to embed has no vector: its line is empty.",
 		flags: []cli.Flag{
-			&cli.StringFlag{
-				Name: "kind", Destination: &c.kind, Value: "document",
-				Usage: "`KIND` document or query: what the text is to the model",
-			},
+			own.text("kind", &c.kind, "`KIND` document or query: what the text is to the model"),
 		},
 		settings: []string{config.GroupEmbedding},
 		run:      c.run,
 	}
 }
 
-func (c *embedCommand) run(ctx context.Context, env *environment) (err error) {
+func (c *embedCommand) run(ctx context.Context, env *environment) error {
 	kind := embed.Document
 	switch c.kind {
 	case "document":
@@ -49,20 +47,28 @@ func (c *embedCommand) run(ctx context.Context, env *environment) (err error) {
 	if err != nil {
 		return err
 	}
-	embedder, _, err := env.embedders().Runner("", "")
-	if err != nil {
+	vectors, err := query.Embed(ctx, env.embedders(), kind, texts)
+	if vectors == nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, embedder.Close()) }()
-	about, err := embedder.Describe(ctx)
-	if err != nil {
-		return err
+	err = errors.Join(vectors.Failed, err)
+	for _, remark := range vectors.Remarks {
+		env.say("%s", remark)
 	}
-	results, err := embed.All(ctx, embedder, about, kind, texts)
-	if err != nil {
-		return err
+	if env.out.ForPeople() {
+		var b strings.Builder
+		for i := range vectors.Embeddings {
+			b.WriteString(vectors.Embeddings[i].Text + "\n")
+		}
+		return errors.Join(env.printf("%s", b.String()), err)
 	}
-	return printVectors(env, about, results)
+	env.out.Compact = true
+	columns := []string{"index", "tokens", "truncated", "empty", "error", "vector"}
+	return errors.Join(env.out.Show(vectors, func() output.Table {
+		return output.Rows(vectors.Embeddings, columns, func(v *query.Embedding) []any {
+			return []any{v.Index, v.Tokens, v.Truncated, v.Empty, v.Error, v.Text}
+		})
+	}), err)
 }
 
 // texts returns the arguments, with the lines of standard input in place of "-".
@@ -93,79 +99,4 @@ func (e *environment) texts() ([]string, error) {
 		}
 	}
 	return texts, nil
-}
-
-// printed is one text's answer as JSON and YAML show it. The text itself is not repeated.
-type printed struct {
-	Index     int       `json:"index"`
-	Tokens    int       `json:"tokens,omitempty"`
-	Truncated bool      `json:"truncated"`
-	Empty     bool      `json:"empty"`
-	Error     string    `json:"error,omitempty"`
-	Indices   []uint32  `json:"indices,omitempty"` // of a sparse model: the places of the vector's numbers, from 0
-	Vector    []float32 `json:"vector"`
-}
-
-func printVectors(env *environment, about embed.Description, results []embed.Result) error {
-	list := make([]printed, len(results))
-	var failed []error
-	for i, r := range results {
-		list[i] = printed{Index: i, Tokens: r.Tokens, Truncated: r.Truncated, Empty: r.Empty, Vector: r.Vector}
-		if about.Sparse && r.Vector != nil {
-			list[i].Indices, list[i].Vector = embed.SplitPairs(r.Vector)
-		}
-		switch {
-		case r.Err != nil:
-			list[i].Error = r.Err.Error()
-			failed = append(failed, fmt.Errorf("text %d: %w", i+1, r.Err))
-		case r.Empty:
-			env.say("text %d holds nothing to embed: it has no vector", i+1)
-		case r.Truncated:
-			if about.MaxTokens == 0 {
-				env.say("text %d is longer than the model takes: it was cut", i+1)
-				continue
-			}
-			env.say("text %d is longer than the %d tokens the model takes: it was cut", i+1, about.MaxTokens)
-		}
-	}
-	var err error
-	if env.output == "table" {
-		var b strings.Builder
-		for _, r := range results {
-			b.WriteString(vectorText(about, r.Vector))
-			b.WriteByte('\n')
-		}
-		err = env.printf("%s", b.String())
-	} else {
-		type document struct {
-			Plugin      string    `json:"plugin"`
-			Model       string    `json:"model"`
-			Fingerprint string    `json:"fingerprint"`
-			Dims        int       `json:"dims"`
-			Embeddings  []printed `json:"embeddings"`
-		}
-		env.compact = true
-		err = env.show(document{about.Plugin, about.Model, about.Fingerprint, about.Dims, list}, func() listing {
-			l := listing{header: []string{"index", "tokens", "truncated", "empty", "error", "vector"}}
-			for i, p := range list {
-				l.rows = append(l.rows, []any{
-					p.Index, p.Tokens, p.Truncated, p.Empty, p.Error,
-					vectorText(about, results[i].Vector),
-				})
-			}
-			return l
-		})
-	}
-	if len(failed) > 0 {
-		return errors.Join(err, fail(exitFailed, errors.Join(failed...)))
-	}
-	return err
-}
-
-// vectorText writes a vector as pgvector reads it; "" for none.
-func vectorText(about embed.Description, v []float32) string {
-	if v == nil {
-		return ""
-	}
-	return pipeline.VectorText(about.Sparse, about.Dims, v)
 }

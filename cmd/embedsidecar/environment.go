@@ -1,22 +1,17 @@
 package main
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"log/slog"
-	"os"
 	"slices"
-	"strings"
 
-	"github.com/goccy/go-yaml"
-	"github.com/jedib0t/go-pretty/v6/table"
-	"github.com/jedib0t/go-pretty/v6/text"
 	"github.com/urfave/cli/v2"
 
 	"github.com/embedsidecar/embedsidecar/internal/config"
-	"github.com/embedsidecar/embedsidecar/internal/wording"
+	"github.com/embedsidecar/embedsidecar/internal/logging"
+	"github.com/embedsidecar/embedsidecar/internal/output"
 )
 
 // environment is all that a command sees of the world. Data goes to stdout, everything else to stderr
@@ -31,9 +26,7 @@ type environment struct {
 	find           config.Finder
 	log            *slog.Logger
 	redact         *config.Redactor
-	output         string // table, json, yaml or csv
-	compact        bool   // JSON in one line: for long lists of numbers
-	color          bool
+	out            *output.Printer // of what was asked for
 	quiet          bool
 	yes            bool
 	dryRun         bool
@@ -46,22 +39,22 @@ func (p *program) environment(cc *cli.Context, cfg *config.Config, daemon bool) 
 		stdin: p.stdin, stdout: p.stdout, stderr: p.stderr, config: cfg,
 		args: cc.Args().Slice(), behind: min(p.line.behind, cc.NArg()),
 		find: config.NewFinder(p.executable, p.environ), redact: p.redact,
-		output: "table", quiet: cc.Bool("quiet"), yes: cc.Bool("yes"), dryRun: cc.Bool("dry-run"),
-		environ: p.environ,
+		out: &output.Printer{To: p.stdout, Form: output.Text}, environ: p.environ,
+		quiet: cc.Bool("quiet"), yes: cc.Bool("yes"), dryRun: cc.Bool("dry-run"),
 	}
 	var problems []error
 	if form := cc.String("output"); form != "" {
-		env.output = form
-		if !slices.Contains([]string{"table", "json", "yaml", "csv"}, form) {
+		env.out.Form = output.Form(form)
+		if !slices.Contains(output.Forms, form) {
 			problems = append(problems, misuse("--output: expected table, json, yaml or csv, not %q", form))
 		}
 	}
-	p.json = env.output == "json"
+	p.json = env.out.Form == output.JSON
 	color := cc.String("color")
 	if color != "" && !slices.Contains([]string{"auto", "always", "never"}, color) {
 		problems = append(problems, misuse("--color: expected auto, always or never, not %q", color))
 	}
-	env.color = useColor(color, p.environ, isTerminal(p.stdout))
+	env.out.Color = output.UseColor(color, p.environ, output.IsTerminal(p.stdout))
 	if cc.Duration("timeout") < 0 {
 		problems = append(problems, misuse("--timeout: expected a duration that is not negative"))
 	}
@@ -79,108 +72,10 @@ func (p *program) environment(cc *cli.Context, cfg *config.Config, daemon bool) 
 	if daemon && cfg.Log.Output == "stdout" { // what other commands write to stdout is what they were asked for
 		out = p.stdout
 	}
-	env.log = newLogger(out, cfg.Log.Format, level, isTerminal(out), p.redact)
+	env.log = logging.New(out, logging.Options{
+		Format: cfg.Log.Format, Level: level, Terminal: output.IsTerminal(out), Redact: p.redact.Text,
+	})
 	return env, errors.Join(problems...)
-}
-
-// useColor decides by flag, then by the customs of NO_COLOR and TERM, then by where the output goes.
-func useColor(flag string, environ []string, terminal bool) bool {
-	vars := map[string]string{}
-	for _, entry := range environ {
-		name, value, _ := strings.Cut(entry, "=")
-		vars[name] = value
-	}
-	switch {
-	case flag == "always":
-		return true
-	case flag == "never", vars["NO_COLOR"] != "", vars["TERM"] == "dumb":
-		return false
-	}
-	return terminal
-}
-
-func isTerminal(w io.Writer) bool {
-	f, ok := w.(*os.File)
-	if !ok {
-		return false
-	}
-	info, err := f.Stat()
-	return err == nil && info.Mode()&os.ModeCharDevice != 0
-}
-
-// listing is a table: its heading and its rows. Cells are printed with fmt.
-type listing struct {
-	header []string
-	rows   [][]any
-	right  []int // columns (from 0) that hold numbers
-}
-
-// show prints data in the form the user asked for: value as JSON or YAML, rows as table or CSV.
-func (e *environment) show(value any, rows func() listing) error {
-	switch e.output {
-	case "json":
-		encoder := json.NewEncoder(e.stdout)
-		if !e.compact {
-			encoder.SetIndent("", "  ")
-		}
-		encoder.SetEscapeHTML(false)
-		return encoder.Encode(value)
-	case "yaml":
-		body, err := yaml.MarshalWithOptions(value, yaml.UseJSONMarshaler(), yaml.IndentSequence(true))
-		if err != nil {
-			return fmt.Errorf("print as YAML: %w", err)
-		}
-		_, err = e.stdout.Write(body)
-		return err
-	}
-	return e.list(rows())
-}
-
-// list prints rows as a table, or as CSV when asked for.
-func (e *environment) list(l listing) error {
-	w := table.NewWriter()
-	w.SetStyle(style(e.color))
-	header := make(table.Row, len(l.header))
-	for i, h := range l.header {
-		header[i] = h
-	}
-	var columns []table.ColumnConfig
-	for _, i := range l.right {
-		columns = append(columns, table.ColumnConfig{Number: i + 1, Align: text.AlignRight, AlignHeader: text.AlignRight})
-	}
-	w.SetColumnConfigs(columns)
-	w.AppendHeader(header)
-	for _, row := range l.rows {
-		cells := make(table.Row, len(row))
-		for i, cell := range row {
-			cells[i] = wording.OneLine(fmt.Sprint(cell))
-		}
-		w.AppendRow(cells)
-	}
-	rendered := w.Render
-	if e.output == "csv" {
-		rendered = w.RenderCSV
-	}
-	// Spaces that fill up the last column only get in the way of whoever copies the table.
-	var b strings.Builder
-	for line := range strings.SplitSeq(rendered(), "\n") {
-		b.WriteString(strings.TrimRight(line, " "))
-		b.WriteByte('\n')
-	}
-	_, err := io.WriteString(e.stdout, b.String())
-	return err
-}
-
-// style is a table without a frame: two spaces between columns.
-func style(color bool) table.Style {
-	s := table.StyleDefault
-	s.Options = table.OptionsNoBordersAndSeparators
-	s.Box.PaddingLeft, s.Box.PaddingRight = "", "  "
-	s.Format.Header = text.FormatUpper
-	if color {
-		s.Color.Header = text.Colors{text.Bold}
-	}
-	return s
 }
 
 // say tells a person something that is no data.

@@ -2,17 +2,16 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
-	"strings"
 
-	"github.com/jackc/pgx/v5/pgconn"
-
+	"github.com/embedsidecar/embedsidecar/internal/child"
 	"github.com/embedsidecar/embedsidecar/internal/code"
 	"github.com/embedsidecar/embedsidecar/internal/config"
+	"github.com/embedsidecar/embedsidecar/internal/output"
 	"github.com/embedsidecar/embedsidecar/internal/problem"
+	"github.com/embedsidecar/embedsidecar/internal/signals"
 )
 
 // The exit statuses.
@@ -51,14 +50,15 @@ func exitCode(ctx context.Context, err error) int {
 	if err == nil {
 		return exitOK
 	}
-	if other, ok := errors.AsType[*ended](err); ok {
-		return other.status
+	if other, ok := errors.AsType[*child.EndedError](err); ok {
+		return other.Status
 	}
 	if known, ok := errors.AsType[*problem.Error](err); ok {
 		return statuses[known.Class]
 	}
 	switch cause := context.Cause(ctx); {
-	case errors.Is(err, errInterrupted), errors.Is(cause, errInterrupted) && errors.Is(err, context.Canceled):
+	case errors.Is(err, signals.ErrInterrupted),
+		errors.Is(cause, signals.ErrInterrupted) && errors.Is(err, context.Canceled):
 		return exitInterrupted
 	case errors.Is(cause, errTimedOut):
 		return exitTimeout
@@ -73,49 +73,15 @@ var statuses = map[problem.Class]int{
 	problem.Conflict: exitConflict, problem.NoMatch: exitNoMatch, problem.Timeout: exitTimeout,
 }
 
-// complaint is an error as JSON shows it.
-type complaint struct {
-	code.Entry
-	Message  string   `json:"message"`
-	ExitCode int      `json:"exit_code"`
-	SQLState string   `json:"sqlstate,omitempty"`
-	Hints    []string `json:"hints,omitempty"`
-}
-
 // complain prints an error for a person, or as one JSON object for a program. Neither form holds a password.
 func complain(w io.Writer, asJSON bool, redact *config.Redactor, status int, err error) {
-	kind := problem.Code(err)
-	if status == exitInterrupted {
-		kind = code.Interrupted
-	}
-	c := complaint{Entry: code.Of(kind), Message: redact.Text(err.Error()), ExitCode: status}
-	for _, hint := range problem.Hints(err) {
-		c.Hints = append(c.Hints, redact.Text(hint))
+	told := problem.Tell(err, redact.Text)
+	if told.ExitCode = status; status == exitInterrupted {
+		told.Entry = code.Of(code.Interrupted)
 	}
 	if asJSON {
-		if pg, ok := errors.AsType[*pgconn.PgError](err); ok {
-			c.SQLState = pg.Code
-		}
-		encoder := json.NewEncoder(w)
-		encoder.SetEscapeHTML(false)
-		_ = encoder.Encode(map[string]complaint{"error": c}) // where else could a failure of this be told?
+		_ = output.Encoder(w).Encode(map[string]problem.Told{"error": told}) // where else could a failure of this be told?
 		return
 	}
-	_, _ = fmt.Fprintf(w, "embedsidecar: error %s: %s\n", c.Code, c.Message)
-	for _, hint := range c.Hints {
-		if isSQL(hint) { // on lines of its own, to be copied
-			_, _ = fmt.Fprintf(w, "%s\n", hint)
-			continue
-		}
-		_, _ = fmt.Fprintf(w, "embedsidecar: hint: %s\n", hint)
-	}
-	if kind != code.Usage && kind != code.Interrupted {
-		_, _ = fmt.Fprintf(w, "embedsidecar: more: embedsidecar explain-error %s\n", c.Code)
-	}
-}
-
-// isSQL reports whether a way out is a statement to run, or a comment between statements.
-func isSQL(hint string) bool {
-	first, _, _ := strings.Cut(hint, " ")
-	return strings.HasPrefix(hint, "-- ") || strings.HasSuffix(hint, ";") && first == strings.ToUpper(first)
+	_, _ = io.WriteString(w, told.String())
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/embedsidecar/embedsidecar/internal/config"
 	"github.com/embedsidecar/embedsidecar/internal/node/embedders"
 	"github.com/embedsidecar/embedsidecar/internal/node/explain"
+	"github.com/embedsidecar/embedsidecar/internal/output"
 	"github.com/embedsidecar/embedsidecar/internal/wording"
 )
 
@@ -24,13 +25,9 @@ func newExplain() *command {
 		arguments: "PIPELINE KEY...", minArgs: 2, maxArgs: -1,
 		description: "Tells of each row whether it is there and wanted, what waits for it, what was last written for it, whether the vector is that of its text as it is now, and what to do next. Asks the database only, changes nothing, and shows no text of a row unless --text is given. Keys are written as failed, search and verify print them.",
 		flags: []cli.Flag{
-			&cli.BoolFlag{
-				Name: "text", Destination: &c.text, DisableDefaultText: true, Usage: "show the text of the row, too",
-			},
-			&cli.BoolFlag{
-				Name: "tokens", Destination: &c.tokens, DisableDefaultText: true,
-				Usage: "start the pipeline's model, and tell how many tokens it sees in the text and whether some are cut off",
-			},
+			own.toggle("text", &c.text, "show the text of the row, too"),
+			own.toggle("tokens", &c.tokens,
+				"start the pipeline's model, and tell how many tokens it sees in the text and whether some are cut off"),
 		},
 		settings: []string{config.GroupDatabase, config.GroupEmbedding}, run: c.run,
 	}
@@ -69,14 +66,10 @@ func (c *explainCommand) run(ctx context.Context, env *environment) (err error) 
 }
 
 func (c *explainCommand) show(env *environment, list []explain.Story) error {
-	if env.output != "table" {
-		return env.show(map[string][]explain.Story{"rows": list}, func() listing {
-			l := listing{header: []string{"pipeline", "key", "verdict", "sentence", "next step"}}
-			for i := range list {
-				s := &list[i]
-				l.rows = append(l.rows, []any{s.Pipeline, s.Key, s.Verdict.Code, s.Verdict.Sentence, s.Verdict.Next})
-			}
-			return l
+	if !env.out.ForPeople() {
+		columns := []string{"pipeline", "key", "verdict", "sentence", "next step"}
+		return output.List(env.out, "rows", list, columns, func(s *explain.Story) []any {
+			return []any{s.Pipeline, s.Key, s.Verdict.Code, s.Verdict.Sentence, s.Verdict.Next}
 		})
 	}
 	for i := range list {

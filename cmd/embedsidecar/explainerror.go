@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	"github.com/embedsidecar/embedsidecar/internal/code"
+	"github.com/embedsidecar/embedsidecar/internal/output"
 )
 
 func newExplainError() *command {
@@ -20,18 +21,14 @@ func newExplainError() *command {
 					return fail(exitNoMatch, fmt.Errorf("there is no code %q", env.args[0]),
 						"embedsidecar explain-error lists them all")
 				}
-				if env.output == "table" {
+				if env.out.ForPeople() {
 					return env.printf("%s: %s\n  why: %s\n  fix: %s\n  docs: %s\n", entry.Code, entry.Title,
-						fill(entry.Cause, 7), fill(entry.Fix, 7), entry.Docs)
+						output.Fill(entry.Cause, 7), output.Fill(entry.Fix, 7), entry.Docs)
 				}
 				list = []code.Entry{entry}
 			}
-			return env.show(map[string][]code.Entry{"errors": list}, func() listing {
-				l := listing{header: []string{"code", "title", "docs"}}
-				for _, e := range list {
-					l.rows = append(l.rows, []any{e.Code, e.Title, e.Docs})
-				}
-				return l
+			return output.List(env.out, "errors", list, []string{"code", "title", "docs"}, func(e *code.Entry) []any {
+				return []any{e.Code, e.Title, e.Docs}
 			})
 		},
 	}

@@ -5,6 +5,7 @@ import (
 
 	"github.com/urfave/cli/v2"
 
+	"github.com/embedsidecar/embedsidecar/internal/output"
 	"github.com/embedsidecar/embedsidecar/internal/report"
 	"github.com/embedsidecar/embedsidecar/internal/wording"
 )
@@ -13,13 +14,13 @@ import (
 type failedCommand struct{ limit int }
 
 func newFailed() *command {
-	c := &failedCommand{}
+	c := &failedCommand{limit: 100}
 	return &command{
 		name: "failed", group: groupObserve, usage: "name the rows that could not be embedded, and why",
 		arguments: "[PIPELINE...]", maxArgs: -1,
 		description: "Lists dead letters, which nobody tries again by himself, and rows that failed and will be tried again, with key, class, code and message. embedsidecar retry PIPELINE KEY tries one again. No text of a row is shown.",
 		flags: []cli.Flag{
-			&cli.IntFlag{Name: "limit", Value: 100, Destination: &c.limit, Usage: "`N` rows of each pipeline at most"},
+			own.number("limit", &c.limit, "`N` rows of each pipeline at most"),
 		},
 		settings: databaseGroups, run: c.run,
 	}
@@ -38,17 +39,10 @@ func (c *failedCommand) run(ctx context.Context, env *environment) error {
 	if err != nil {
 		return err
 	}
-	return env.show(map[string][]report.FailedRow{"rows": list}, func() listing {
-		l := listing{
-			header: []string{"pipeline", "key", "state", "class", "code", "tries", "age", "next try", "message"},
-			right:  []int{5, 6, 7},
+	columns := []string{"pipeline", "key", "state", "class", "code", ">tries", ">age", ">next try", "message"}
+	return output.List(env.out, "rows", list, columns, func(f *report.FailedRow) []any {
+		return []any{
+			f.Pipeline, f.Key, f.State, f.Class, f.Code, f.Attempt, wording.Age(f.AgeSeconds), f.NextTry(), f.Message,
 		}
-		for _, f := range list {
-			l.rows = append(l.rows, []any{
-				f.Pipeline, f.Key, f.State, f.Class, f.Code, f.Attempt, wording.Age(f.AgeSeconds), f.NextTry(),
-				f.Message,
-			})
-		}
-		return l
 	})
 }

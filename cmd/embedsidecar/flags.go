@@ -1,8 +1,10 @@
 package main
 
 import (
+	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/urfave/cli/v2"
 
@@ -15,40 +17,79 @@ type section struct {
 	hidden  bool
 }
 
-// text is a flag with a value; absent says in words what its absence means.
-func (s section) text(name, usage, absent string, aliases ...string) cli.Flag {
+// own makes the flags that a command has for itself.
+var own section
+
+// Flags are named with their short name, if they have one, behind a comma. What into holds is the default, which absent
+// says in words; without into it is the library that keeps the value.
+
+// text is a flag with a value.
+func (s section) text(name string, into *string, usage string, absent ...string) cli.Flag {
+	name, aliases := names(name)
 	return &cli.StringFlag{
-		Name: name, Aliases: aliases, Category: s.heading, Hidden: s.hidden, Usage: usage, DefaultText: absent,
+		Name: name, Aliases: aliases, Category: s.heading, Hidden: s.hidden, Usage: usage,
+		DefaultText: strings.Join(absent, ""), Destination: into, Value: held(into),
 	}
 }
 
 // list is a flag that may be given more than once.
-func (s section) list(name, usage string) cli.Flag {
-	return &cli.StringSliceFlag{Name: name, Category: s.heading, Hidden: s.hidden, Usage: usage}
+func (s section) list(name string, into *cli.StringSlice, usage string, absent ...string) cli.Flag {
+	return &cli.StringSliceFlag{
+		Name: name, Category: s.heading, Hidden: s.hidden, Usage: usage, DefaultText: strings.Join(absent, ""),
+		Destination: into,
+	}
 }
 
 // toggle is a flag without a value.
-func (s section) toggle(name, usage, absent string, aliases ...string) cli.Flag {
+func (s section) toggle(name string, into *bool, usage string, absent ...string) cli.Flag {
+	name, aliases := names(name)
 	return &cli.BoolFlag{
-		Name: name, Aliases: aliases, Category: s.heading, Hidden: s.hidden, Usage: usage, DefaultText: absent,
+		Name: name, Aliases: aliases, Category: s.heading, Hidden: s.hidden, Usage: usage,
+		DefaultText: strings.Join(absent, ""), Destination: into,
 	}
+}
+
+func (s section) number(name string, into *int, usage string, absent ...string) cli.Flag {
+	return &cli.IntFlag{
+		Name: name, Category: s.heading, Usage: usage, DefaultText: strings.Join(absent, ""),
+		Destination: into, Value: held(into),
+	}
+}
+
+func (s section) duration(name string, into *time.Duration, usage string, absent ...string) cli.Flag {
+	return &cli.DurationFlag{
+		Name: name, Category: s.heading, Usage: usage, DefaultText: strings.Join(absent, ""),
+		Destination: into, Value: held(into),
+	}
+}
+
+func names(name string) (long string, short []string) {
+	long, alias, ok := strings.Cut(name, ",")
+	if ok {
+		short = []string{alias}
+	}
+	return long, short
+}
+
+func held[T any](into *T) (value T) {
+	if into != nil {
+		value = *into
+	}
+	return value
 }
 
 // generalFlags are flags that are no settings and that every command has.
 func generalFlags(acts bool) []cli.Flag {
 	all, acting := section{groupGeneral, false}, section{groupGeneral, !acts}
 	return []cli.Flag{
-		all.text("config", "`FILE` settings, in YAML", "", "c"),
-		all.text("output", "`FORM` table, json, yaml or csv", "table", "o"),
-		&cli.DurationFlag{
-			Name: "timeout", Category: groupGeneral, Usage: "`DURATION` give up after that, with status 5",
-			DefaultText: "never",
-		},
-		all.text("color", "`WHEN` auto, always or never; NO_COLOR and TERM=dumb mean never", "auto"),
-		all.toggle("quiet", "print nothing but data, warnings and errors", "", "q"),
-		all.toggle("verbose", "log at level debug", "", "v"),
-		acting.toggle("yes", "do what would otherwise only be shown", "", "y"),
-		acting.toggle("dry-run", "show what would be done and do nothing", ""),
+		all.text("config,c", nil, "`FILE` settings, in YAML"),
+		all.text("output,o", nil, "`FORM` table, json, yaml or csv", "table"),
+		all.duration("timeout", nil, "`DURATION` give up after that, with status 5", "never"),
+		all.text("color", nil, "`WHEN` auto, always or never; NO_COLOR and TERM=dumb mean never", "auto"),
+		all.toggle("quiet,q", nil, "print nothing but data, warnings and errors"),
+		all.toggle("verbose,v", nil, "log at level debug"),
+		acting.toggle("yes,y", nil, "do what would otherwise only be shown"),
+		acting.toggle("dry-run", nil, "show what would be done and do nothing"),
 	}
 }
 
@@ -59,9 +100,9 @@ func settingFlags(visible, unused []string) []cli.Flag {
 		group := section{s.Group, !slices.Contains(visible, s.Group) && !strings.HasPrefix(s.Flag, "log-") ||
 			slices.Contains(unused, s.Flag)}
 		if s.Placeholder == "" {
-			flags = append(flags, group.toggle(s.Flag, s.Usage, s.Default()))
+			flags = append(flags, group.toggle(s.Flag, nil, s.Usage, s.Default()))
 		} else {
-			flags = append(flags, group.text(s.Flag, "`"+s.Placeholder+"` "+s.Usage, s.Default()))
+			flags = append(flags, group.text(s.Flag, nil, "`"+s.Placeholder+"` "+s.Usage, s.Default()))
 		}
 	}
 	return flags
@@ -70,17 +111,49 @@ func settingFlags(visible, unused []string) []cli.Flag {
 func pipelineFlags(visible bool) []cli.Flag {
 	of := section{config.GroupPipeline, !visible}
 	return []cli.Flag{
-		of.text("table", "`TABLE` whose rows are embedded: the short form for one pipeline", ""),
-		of.list("columns", "`COLUMN,...` of --table that are embedded"),
-		of.text("into", "`COLUMN` vector column of --table for the vectors", ""),
-		of.text("into-table", "`TABLE` embedding table for the vectors, instead of --into", ""),
-		of.text("into-type", "`vector|halfvec|bit|sparsevec` type of destinations that are to be made", "as the model"),
-		of.text("index", "`hnsw|none` index to build on destinations when their backfill is done", "none"),
-		of.list("pipeline", "`SPEC` the form for several, each with this flag: 'public.docs: title, body -> embedding' or '... -> table docs_embedding'; names are quoted as in SQL"),
-		of.toggle("overwrite", "take over a destination that holds vectors of somebody else", ""),
-		section{config.GroupEmbedding, !visible}.list("plugin-env",
+		of.text("table", nil, "`TABLE` whose rows are embedded: the short form for one pipeline"),
+		of.list("columns", nil, "`COLUMN,...` of --table that are embedded"),
+		of.text("into", nil, "`COLUMN` vector column of --table for the vectors"),
+		of.text("into-table", nil, "`TABLE` embedding table for the vectors, instead of --into"),
+		of.text("into-type", nil, "`vector|halfvec|bit|sparsevec` type of destinations that are to be made", "as the model"),
+		of.text("index", nil, "`hnsw|none` index to build on destinations when their backfill is done", "none"),
+		of.list("pipeline", nil, "`SPEC` the form for several, each with this flag: 'public.docs: title, body -> embedding' or '... -> table docs_embedding'; names are quoted as in SQL"),
+		of.toggle("overwrite", nil, "take over a destination that holds vectors of somebody else"),
+		section{config.GroupEmbedding, !visible}.list("plugin-env", nil,
 			"`NAME=VALUE` variable EMBEDSIDECAR_PLUGIN_... for plugins; again for more"),
 	}
+}
+
+// described is a flag as texts show it.
+type described struct{ name, heading, term, usage string }
+
+// visible returns the flags that are not hidden, in words: how each is written, with its value, and what it does.
+func visible(flags []cli.Flag) (list []described) {
+	for _, f := range flags {
+		doc, ok := f.(interface {
+			cli.DocGenerationFlag
+			cli.CategorizableFlag
+			cli.VisibleFlag
+		})
+		if !ok || !doc.IsVisible() {
+			continue
+		}
+		var names []string
+		for _, name := range slices.Backward(f.Names()) { // -c, --config
+			names = append(names, dashed(name))
+		}
+		term, usage := strings.Join(names, ", "), doc.GetUsage()
+		if rest, ok := strings.CutPrefix(usage, "`"); ok {
+			var placeholder string
+			placeholder, usage, _ = strings.Cut(rest, "` ")
+			term += " " + placeholder
+		}
+		if value := doc.GetDefaultText(); value != "" && value != `""` && value != "false" {
+			usage += fmt.Sprintf(" (default %s)", strings.Trim(value, `"`))
+		}
+		list = append(list, described{f.Names()[0], doc.GetCategory(), term, usage})
+	}
+	return list
 }
 
 // isSetting reports whether a flag's value is for the configuration, not for the program or a command.

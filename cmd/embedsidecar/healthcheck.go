@@ -22,10 +22,7 @@ func newHealthcheck() *command {
 		name: "healthcheck", group: groupObserve, usage: "ask the sidecar on this machine whether it is alive, or ready",
 		description: "Asks the listener of --ops-listen, on the loopback address where that names all addresses, and gives up after 3 s unless --timeout says otherwise. Ends with status 0, with 4 when the answer is no, with 5 when there is none in time, and with 6 when nobody listens. For the health check of a container: there the address comes from EMBEDSIDECAR_OPS_LISTEN, which run and healthcheck both read.",
 		flags: []cli.Flag{
-			&cli.BoolFlag{
-				Name: "ready", Destination: &c.ready, DisableDefaultText: true,
-				Usage: "ask whether it is ready; a sidecar whose database is away is alive and not ready",
-			},
+			own.toggle("ready", &c.ready, "ask whether it is ready; a sidecar whose database is away is alive and not ready"),
 		},
 		settings: []string{config.GroupOps},
 		probe:    true,

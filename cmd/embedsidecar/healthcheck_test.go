@@ -91,13 +91,13 @@ func TestHealthcheck_Answers(t *testing.T) {
 	}
 }
 
-// systemd is what listens on NOTIFY_SOCKET.
-type systemd struct {
+// serviceManager is what listens on NOTIFY_SOCKET.
+type serviceManager struct {
 	t     *testing.T
 	lines chan string
 }
 
-func newSystemd(t *testing.T) (*systemd, string) {
+func newSystemd(t *testing.T) (*serviceManager, string) {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "sd") //nolint:usetesting // the path of a socket is short
 	if err != nil {
@@ -109,7 +109,7 @@ func newSystemd(t *testing.T) (*systemd, string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	d := &systemd{t: t, lines: make(chan string, 10_000)}
+	d := &serviceManager{t: t, lines: make(chan string, 10_000)}
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
@@ -130,7 +130,7 @@ func newSystemd(t *testing.T) (*systemd, string) {
 }
 
 // hears waits for a message that holds some words, and returns those before it.
-func (d *systemd) hears(words string) (before []string) {
+func (d *serviceManager) hears(words string) (before []string) {
 	d.t.Helper()
 	limit := time.After(waitTimeout)
 	for {

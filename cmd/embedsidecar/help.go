@@ -2,13 +2,10 @@ package main
 
 import (
 	"fmt"
-	"slices"
 	"strings"
 
-	"github.com/jedib0t/go-pretty/v6/text"
-	"github.com/urfave/cli/v2"
-
 	"github.com/embedsidecar/embedsidecar/internal/config"
+	"github.com/embedsidecar/embedsidecar/internal/output"
 )
 
 // The order of headings in help texts.
@@ -25,7 +22,6 @@ var (
 
 const (
 	groupGeneral = "General"
-	helpWidth    = 110
 	helpIndent   = 28 // where explanations begin
 )
 
@@ -47,7 +43,7 @@ func programHelp(commands []*command) string {
 		}
 	}
 	b.WriteByte('\n')
-	b.WriteString(fill(helpOfFlags, 0) + "\n\n" + fill(helpOfStatuses, 0) + "\n")
+	b.WriteString(output.Fill(helpOfFlags, 0) + "\n\n" + output.Fill(helpOfStatuses, 0) + "\n")
 	return b.String()
 }
 
@@ -89,13 +85,15 @@ func (c *command) help() string {
 		fmt.Fprintf(&b, "  also called %s\n", strings.Join(c.aliases, ", "))
 	}
 	if c.description != "" {
-		fmt.Fprintf(&b, "\n%s\n", fill(c.description, 0))
+		fmt.Fprintf(&b, "\n%s\n", output.Fill(c.description, 0))
 	}
-	flags := c.allFlags()
+	flags := visible(c.allFlags())
 	for _, group := range flagGroups {
 		var section strings.Builder
 		for _, f := range flags {
-			describeFlag(&section, f, group)
+			if f.heading == group {
+				entry(&section, f.term, f.usage)
+			}
 		}
 		if section.Len() == 0 {
 			continue
@@ -108,41 +106,6 @@ func (c *command) help() string {
 	return b.String()
 }
 
-// describeFlag writes a flag's line if the flag belongs to the group and is not hidden.
-func describeFlag(b *strings.Builder, f cli.Flag, group string) {
-	doc, ok := f.(interface {
-		cli.DocGenerationFlag
-		cli.CategorizableFlag
-		cli.VisibleFlag
-	})
-	if !ok || doc.GetCategory() != group || !doc.IsVisible() {
-		return
-	}
-	term, usage := flagTerm(f)
-	entry(b, term, usage)
-}
-
-// flagTerm returns how a flag is written, with its value, and what it does.
-func flagTerm(f cli.Flag) (term, usage string) {
-	doc, ok := f.(cli.DocGenerationFlag)
-	if !ok {
-		return "", ""
-	}
-	var names []string
-	for _, name := range slices.Backward(f.Names()) { // -c, --config
-		names = append(names, dashed(name))
-	}
-	placeholder, usage := "", doc.GetUsage()
-	if rest, ok := strings.CutPrefix(usage, "`"); ok {
-		placeholder, usage, _ = strings.Cut(rest, "` ")
-		placeholder = " " + placeholder
-	}
-	if value := doc.GetDefaultText(); value != "" && value != `""` && value != "false" {
-		usage += fmt.Sprintf(" (default %s)", strings.Trim(value, `"`))
-	}
-	return strings.Join(names, ", ") + placeholder, usage
-}
-
 // entry writes a term and its explanation beside it, or below where the term is long.
 func entry(b *strings.Builder, term, explanation string) {
 	const margin = 2
@@ -152,15 +115,6 @@ func entry(b *strings.Builder, term, explanation string) {
 	} else {
 		b.WriteString("\n" + strings.Repeat(" ", helpIndent))
 	}
-	b.WriteString(fill(explanation, helpIndent))
+	b.WriteString(output.Fill(explanation, helpIndent))
 	b.WriteByte('\n')
-}
-
-// fill breaks a text into lines; all but the first are indented.
-func fill(s string, indent int) string {
-	lines := strings.Split(text.WrapSoft(s, helpWidth-indent), "\n")
-	for i, line := range lines {
-		lines[i] = strings.TrimRight(line, " ")
-	}
-	return strings.Join(lines, "\n"+strings.Repeat(" ", indent))
 }

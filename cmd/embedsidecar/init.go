@@ -3,23 +3,17 @@ package main
 import (
 	"context"
 	"errors"
+	"slices"
 	"strings"
 
-	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/urfave/cli/v2"
 
-	"github.com/embedsidecar/embedsidecar/embed"
 	"github.com/embedsidecar/embedsidecar/internal/config"
 	"github.com/embedsidecar/embedsidecar/internal/node"
-	"github.com/embedsidecar/embedsidecar/internal/node/connection"
-	"github.com/embedsidecar/embedsidecar/internal/node/embedders"
 	"github.com/embedsidecar/embedsidecar/internal/node/estimate"
-	"github.com/embedsidecar/embedsidecar/internal/node/lookup"
-	"github.com/embedsidecar/embedsidecar/internal/pipeline"
-	"github.com/embedsidecar/embedsidecar/internal/refusal"
+	"github.com/embedsidecar/embedsidecar/internal/output"
 	"github.com/embedsidecar/embedsidecar/internal/setup"
 	"github.com/embedsidecar/embedsidecar/internal/step"
-	"github.com/embedsidecar/embedsidecar/internal/wording"
 )
 
 // initCommand sets up what pipelines need.
@@ -31,10 +25,7 @@ type initCommand struct {
 
 // noChangeFlag is --no-change, of whatever sets up.
 func noChangeFlag(into *bool) cli.Flag {
-	return &cli.BoolFlag{
-		Name: "no-change", Destination: into, DisableDefaultText: true,
-		Usage: "leave a pipeline as it is that is set up otherwise than it is configured",
-	}
+	return own.toggle("no-change", into, "leave a pipeline as it is that is set up otherwise than it is configured")
 }
 
 func newInit() *command {
@@ -43,14 +34,9 @@ func newInit() *command {
 		name: "init", group: groupStart, usage: "set up schema, publication, slot and destinations",
 		description: "Needs the owner of the source tables, not a superuser. What is there already stays; doing it twice does no harm. Each thing made is printed with the SQL to undo it. --dry-run tells what would be done, and about what the backfill of each new pipeline takes: texts, tokens (by the model's own tokenizer), time, price (where the model has one in the file) and room. It reads a sample of the rows for that and embeds a few, unless that costs money.",
 		flags: []cli.Flag{
-			&cli.BoolFlag{
-				Name: "show-sql", Destination: &c.showSQL, DisableDefaultText: true,
-				Usage: "print the SQL that would be run, and run nothing",
-			},
-			&cli.BoolFlag{
-				Name: "adopt", Destination: &c.adopt, DisableDefaultText: true,
-				Usage: "this database was restored or copied from another and shall live on its own: make a new slot and compare every row",
-			},
+			own.toggle("show-sql", &c.showSQL, "print the SQL that would be run, and run nothing"),
+			own.toggle("adopt", &c.adopt,
+				"this database was restored or copied from another and shall live on its own: make a new slot and compare every row"),
 			noChangeFlag(&c.noChange),
 		},
 		settings:  []string{config.GroupDatabase, config.GroupEmbedding},
@@ -60,70 +46,20 @@ func newInit() *command {
 	}
 }
 
-func (c *initCommand) run(ctx context.Context, env *environment) (err error) {
-	pool, err := env.connect(ctx)
-	if err != nil {
-		return err
-	}
-	defer pool.Close()
-	server, err := env.connections().Server(ctx, pool, connection.Few)
-	if err != nil {
-		return err
-	}
-	defer server.Close()
-	plugins := embedders.New(env.embedders())
-	defer func() { err = errors.Join(err, plugins.Close()) }()
-	known := func() ([]pipeline.Pipeline, error) {
-		if c.adopt { // pipelines may come from the slot of the original
-			return lookup.All(ctx, pool)
-		}
-		return lookup.Stored(ctx, pool, env.config.Slot.Name)
-	}
-	already, err := known()
-	if _, missing := errors.AsType[*refusal.NotSetUpError](err); err != nil && !missing {
-		return err
-	}
-	specs := lookup.Configured(env.config, already)
-	described, err := plugins.Describe(ctx, specs)
-	if err != nil {
-		return err
-	}
+func (c *initCommand) run(ctx context.Context, env *environment) error {
 	dry := c.showSQL || env.dryRun
-	done, err := node.Initialize(ctx, env.config, env.log, setup.Options{
-		Pool: server, Specs: specs, Descriptions: described, Adopt: c.adopt, DryRun: dry, NoChange: c.noChange,
+	done, err := node.SetUp(ctx, env.node(), node.SetUpOptions{
+		Adopt: c.adopt, DryRun: dry, NoChange: c.noChange, Estimate: env.dryRun,
 	})
+	if !done.Begun {
+		return err
+	}
 	env.tellWarnings(done.Warnings)
 	env.tellOthers(done.Others)
-	var costs []estimate.Estimate
-	if err == nil && env.dryRun {
-		costs = c.estimate(ctx, env, pool, plugins, specs, already, described)
+	for _, why := range done.Unestimated {
+		env.say("no estimate: %s", why)
 	}
-	return errors.Join(c.show(env, done, costs, dry, err), err)
-}
-
-// estimate says of the pipelines that are new what their backfill will take. What cannot be estimated is told, and no
-// error of a dry run.
-func (c *initCommand) estimate(ctx context.Context, env *environment, pool *pgxpool.Pool, plugins *embedders.Pool,
-	specs []pipeline.Spec, already []pipeline.Pipeline, described map[string]embed.Description,
-) (list []estimate.Estimate) {
-	for _, spec := range specs {
-		if lookup.Find(already, spec.Name) >= 0 {
-			continue
-		}
-		by, err := plugins.Get(spec.Plugin, spec.Model)
-		if err == nil {
-			var e estimate.Estimate
-			if e, err = estimate.Make(ctx, estimate.Options{
-				DB: pool, Spec: spec, About: described[spec.Name], By: by, Price: env.config.PriceOf(spec.Model),
-			}); err == nil {
-				list = append(list, e)
-			}
-		}
-		if err != nil {
-			env.say("no estimate: %s", err)
-		}
-	}
-	return list
+	return errors.Join(c.show(env, done, dry, err), err)
 }
 
 // made is a step as JSON shows it.
@@ -133,27 +69,23 @@ type made struct {
 	Undo []string `json:"undo"`
 }
 
-func (c *initCommand) show(env *environment, done setup.Report, costs []estimate.Estimate, dry bool,
-	failed error,
-) error {
+func (c *initCommand) show(env *environment, done node.SetUpDone, dry bool, failed error) error {
 	if c.showSQL {
-		return env.printf("%s", script(done.Steps))
+		return env.printf("%s", step.Script(done.Steps))
 	}
-	if env.output != "table" {
+	if !env.out.ForPeople() {
 		list := []made{}
 		for _, step := range done.Steps {
 			list = append(list, made{step.What, append([]string{}, step.SQL...), append([]string{}, step.Undo...)})
 		}
 		answer := map[string]any{"dry_run": dry, "steps": list}
 		if env.dryRun {
-			answer["estimates"] = append([]estimate.Estimate{}, costs...)
+			answer["estimates"] = append([]estimate.Estimate{}, done.Estimates...)
 		}
-		return env.show(answer, func() listing {
-			l := listing{header: []string{"what", "sql", "undo"}}
-			for _, step := range list {
-				l.rows = append(l.rows, []any{step.What, strings.Join(step.SQL, " "), strings.Join(step.Undo, " ")})
-			}
-			return l
+		return env.out.Show(answer, func() output.Table {
+			return output.Rows(list, []string{"what", "sql", "undo"}, func(m *made) []any {
+				return []any{m.What, strings.Join(m.SQL, " "), strings.Join(m.Undo, " ")}
+			})
 		})
 	}
 	verb := "made"
@@ -161,8 +93,8 @@ func (c *initCommand) show(env *environment, done setup.Report, costs []estimate
 		verb = "would make"
 	}
 	env.tellSteps(done.Steps, verb)
-	for i := range costs {
-		env.say("%s", costs[i].Line())
+	for i := range done.Estimates {
+		env.say("%s", done.Estimates[i].Line())
 	}
 	if len(done.Steps) == 0 && failed == nil {
 		env.say("nothing to do: everything is there")
@@ -170,28 +102,36 @@ func (c *initCommand) show(env *environment, done setup.Report, costs []estimate
 	return nil
 }
 
-// script writes steps as SQL for psql.
-func script(steps []step.Step) string {
-	var b strings.Builder
-	for _, step := range steps {
-		b.WriteString("-- " + wording.OneLine(step.What) + "\n")
-		for _, sql := range step.SQL {
-			b.WriteString(terminated(sql) + "\n")
+// tellOthers names the pipelines that the configuration does not have.
+func (e *environment) tellOthers(names []string) {
+	for _, name := range names {
+		e.say("%s", node.Unconfigured(name))
+	}
+}
+
+// tellSteps tells a person what was made and how to undo it.
+func (e *environment) tellSteps(steps []step.Step, verb string) {
+	for i := range steps {
+		for _, line := range steps[i].Lines(verb) {
+			e.say("%s", line)
 		}
 	}
-	return b.String()
 }
 
-// terminated ends a statement with a semicolon; a comment stays as it is, in one line: names in it may hold line
-// breaks.
-func terminated(sql string) string {
-	if strings.HasPrefix(sql, "-- ") {
-		return wording.OneLine(sql)
+// tellSetup tells a person what a set-up made, and what else there is to know of it.
+func (e *environment) tellSetup(done setup.Report) {
+	e.tellWarnings(done.Warnings)
+	e.tellSteps(done.Steps, "made")
+	e.tellOthers(done.Others)
+}
+
+// tellWarnings tells what somebody should know of a set-up, once: it is tried again where only one pipeline cannot
+// work.
+func (e *environment) tellWarnings(warnings []string) {
+	for _, warning := range warnings {
+		if !slices.Contains(e.warned, warning) {
+			e.say("warning: %s", warning)
+			e.warned = append(e.warned, warning)
+		}
 	}
-	return strings.TrimSuffix(sql, ";") + ";"
-}
-
-// indented keeps the lines of a statement together below a heading.
-func indented(sql string) string {
-	return strings.ReplaceAll(terminated(sql), "\n", "\n    ")
 }

@@ -9,6 +9,8 @@ import (
 	"fmt"
 	"io"
 	"os"
+
+	"github.com/embedsidecar/embedsidecar/internal/signals"
 )
 
 // Set by the linker: -X main.version=... -X main.revision=...
@@ -34,7 +36,7 @@ func run(args []string, stdout, stderr io.Writer) int {
 	if err != nil {
 		executable = args[0]
 	}
-	ctx, stop := withSignals(context.Background(), os.Exit)
+	ctx, stop := signals.Context(context.Background(), func() { os.Exit(exitInterrupted) })
 	defer stop()
 	p := &program{
 		commands: commands(), stdin: os.Stdin, stdout: stdout, stderr: stderr,

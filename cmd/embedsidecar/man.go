@@ -3,8 +3,6 @@ package main
 import (
 	"context"
 	"strings"
-
-	"github.com/urfave/cli/v2"
 )
 
 func newMan() *command {
@@ -25,34 +23,25 @@ func manual(all []*command) string {
 	line(".SH NAME\nembedsidecar \\- keep vectors in Postgres true to the rows they were made of")
 	line(".SH SYNOPSIS\n.B embedsidecar\n.I COMMAND\n[flags] [arguments]")
 	line(".SH DESCRIPTION\n", roff(helpOfFlags), "\n.SH COMMANDS")
-	general := map[string]bool{}
-	for _, f := range generalFlags(true) {
-		general[f.Names()[0]] = true
-	}
+	describe := func(f described) { line(".TP\n\\fB", roff(f.term), "\\fR\n", roff(f.usage)) }
 	for _, c := range all {
 		line(".SS ", roff(strings.TrimSpace(c.path()+" "+c.arguments)))
 		line(roff(strings.ToUpper(c.usage[:1]) + c.usage[1:] + "."))
 		if c.description != "" {
 			line(".PP\n", roff(c.description))
 		}
-		for _, f := range c.allFlags() {
-			if doc, ok := f.(cli.VisibleFlag); ok && doc.IsVisible() && !general[f.Names()[0]] {
-				writeFlag(line, f)
+		for _, f := range visible(c.allFlags()) {
+			if f.heading != groupGeneral {
+				describe(f)
 			}
 		}
 	}
 	line(".SH \"FLAGS OF EVERY COMMAND\"")
-	for _, f := range generalFlags(true) {
-		writeFlag(line, f)
+	for _, f := range visible(generalFlags(true)) {
+		describe(f)
 	}
 	line(".SH \"EXIT STATUS\"\n", roff(helpOfStatuses))
 	return b.String()
-}
-
-// writeFlag writes a flag and what it does.
-func writeFlag(line func(parts ...string), f cli.Flag) {
-	term, usage := flagTerm(f)
-	line(".TP\n\\fB", roff(term), "\\fR\n", roff(usage))
 }
 
 // roff writes plain text so that man takes none of its signs for one of its own.

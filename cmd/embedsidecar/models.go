@@ -9,7 +9,9 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"github.com/embedsidecar/embedsidecar/internal/config"
+	"github.com/embedsidecar/embedsidecar/internal/models"
 	"github.com/embedsidecar/embedsidecar/internal/node/folders"
+	"github.com/embedsidecar/embedsidecar/internal/output"
 )
 
 // models is the models that can be named.
@@ -30,18 +32,14 @@ func newModelsList() *command {
 		settings:    []string{config.GroupEmbedding},
 		run: func(_ context.Context, env *environment) error {
 			list := env.models().List()
-			return env.show(list, func() listing {
-				l := listing{
-					header: []string{"name", "type", "tokenizer", "dims", "int8", "size", "path", "problem"},
-					right:  []int{3, 5},
-				}
-				for _, m := range list {
-					l.rows = append(l.rows, []any{
-						m.Name, m.Type, m.Tokenizer, m.Dims, yesNo(m.Int8),
-						humanize.IBytes(uint64(max(m.Bytes, 0))), m.Path, m.Problem,
-					})
-				}
-				return l
+			columns := []string{"name", "type", "tokenizer", ">dims", "int8", ">size", "path", "problem"}
+			return env.out.Show(list, func() output.Table {
+				return output.Rows(list, columns, func(m *models.Info) []any {
+					return []any{
+						m.Name, m.Type, m.Tokenizer, m.Dims, yesNo(m.Int8), humanize.IBytes(uint64(max(m.Bytes, 0))), m.Path,
+						m.Problem,
+					}
+				})
 			})
 		},
 	}
@@ -69,8 +67,8 @@ func showModel(ctx context.Context, env *environment) error {
 	if err != nil {
 		return err
 	}
-	return env.show(shown, func() listing {
-		l := listing{header: []string{"setting", "value"}, rows: [][]any{
+	return env.out.Show(shown, func() output.Table {
+		t := output.Table{Columns: []string{"setting", "value"}, Rows: [][]any{
 			{"name", shown.Name},
 			{"path", shown.Path},
 			{"type", shown.Type},
@@ -83,9 +81,9 @@ func showModel(ctx context.Context, env *environment) error {
 			{"deterministic", yesNo(shown.Deterministic)},
 		}}
 		if shown.Int8Likeness != nil {
-			l.rows = append(l.rows, []any{"int8 beside fp32", shown.Int8Likeness})
+			t.Rows = append(t.Rows, []any{"int8 beside fp32", shown.Int8Likeness})
 		}
-		return l
+		return t
 	})
 }
 
@@ -104,17 +102,15 @@ func verifyModels(ctx context.Context, env *environment) error {
 	if list == nil {
 		return err
 	}
-	return cmp.Or(env.show(list, func() listing {
-		l := listing{header: []string{"model", "ok", "problems"}}
-		for _, v := range list {
-			l.rows = append(l.rows, []any{v.Path, yesNo(v.OK), strings.Join(v.Problems, "; ")})
-		}
-		return l
+	return cmp.Or(env.out.Show(list, func() output.Table {
+		return output.Rows(list, []string{"model", "ok", "problems"}, func(v *folders.Verified) []any {
+			return []any{v.Path, yesNo(v.OK), strings.Join(v.Problems, "; ")}
+		})
 	}), err)
 }
 
 func newModelsImport() *command {
-	c := &importCommand{}
+	c := &importCommand{python: "python3"}
 	return &command{
 		name: "import", group: groupModels, usage: "make a model folder of published files", arguments: "DIR",
 		minArgs: 1, maxArgs: 1,
@@ -133,19 +129,11 @@ type importCommand struct {
 
 func (c *importCommand) flags() []cli.Flag {
 	return []cli.Flag{
-		&cli.StringFlag{Name: "name", Destination: &c.name, Usage: "`NAME` of the new model (default: that of the folder)"},
-		&cli.BoolFlag{
-			Name: "int8", Destination: &c.int8, DisableDefaultText: true,
-			Usage: "make model_int8.onnx too: about twice as fast, for vectors that differ; how much is measured and printed",
-		},
-		&cli.StringFlag{
-			Name: "python", Destination: &c.python, Value: "python3",
-			Usage: "`PROGRAM` that makes ONNX of weights",
-		},
-		&cli.BoolFlag{
-			Name: "untried", Destination: &c.untried, DisableDefaultText: true,
-			Usage: "do not open the model with the plugin " + folders.Plugin(),
-		},
+		own.text("name", &c.name, "`NAME` of the new model (default: that of the folder)"),
+		own.toggle("int8", &c.int8,
+			"make model_int8.onnx too: about twice as fast, for vectors that differ; how much is measured and printed"),
+		own.text("python", &c.python, "`PROGRAM` that makes ONNX of weights"),
+		own.toggle("untried", &c.untried, "do not open the model with the plugin "+folders.Plugin()),
 	}
 }
 
@@ -165,14 +153,14 @@ func (c *importCommand) options(env *environment) folders.New {
 }
 
 func showImported(env *environment, done folders.Imported) error {
-	return env.show(done, func() listing {
-		l := listing{header: []string{"model", "path", "outcome"}, rows: [][]any{{done.Name, done.Path, "imported"}}}
+	return env.out.Show(done, func() output.Table {
+		columns, row := []string{"model", "path", "outcome"}, []any{done.Name, done.Path, "imported"}
 		if done.Already {
-			l.rows[0][2] = "was there already"
+			row[2] = "was there already"
 		}
 		if done.Int8Likeness != nil {
-			l.header, l.rows[0] = append(l.header, "int8 beside fp32"), append(l.rows[0], *done.Int8Likeness)
+			columns, row = append(columns, "int8 beside fp32"), append(row, *done.Int8Likeness)
 		}
-		return l
+		return output.Row(columns, row...)
 	})
 }

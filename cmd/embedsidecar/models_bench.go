@@ -8,6 +8,7 @@ import (
 
 	"github.com/embedsidecar/embedsidecar/internal/config"
 	"github.com/embedsidecar/embedsidecar/internal/node/folders"
+	"github.com/embedsidecar/embedsidecar/internal/output"
 )
 
 // benchCommand measures a model on this machine.
@@ -17,20 +18,14 @@ type benchCommand struct {
 }
 
 func newModelsBench() *command {
-	c := &benchCommand{}
+	c := &benchCommand{limit: 10 * time.Second}
 	return &command{
 		name: "bench", group: groupModels, usage: "measure how fast a model is here", arguments: "[MODEL]", maxArgs: 1,
 		description: "Embeds sample texts through the plugin " + folders.Plugin() +
 			": in large calls for half of the time, then one by one. Texts have one to twenty sentences. Other work on this machine shows in the figures.",
 		flags: []cli.Flag{
-			&cli.DurationFlag{
-				Name: "for", Destination: &c.limit, Value: 10 * time.Second,
-				Usage: "`DURATION` of the measurement",
-			},
-			&cli.StringFlag{
-				Name: "precision", Destination: &c.precision,
-				Usage: "`PRECISION` fp32, or int8 for a model that was imported with --int8",
-			},
+			own.duration("for", &c.limit, "`DURATION` of the measurement"),
+			own.text("precision", &c.precision, "`PRECISION` fp32, or int8 for a model that was imported with --int8"),
 		},
 		settings: []string{config.GroupEmbedding},
 		run:      c.run,
@@ -45,14 +40,9 @@ func (c *benchCommand) run(ctx context.Context, env *environment) error {
 	if err != nil {
 		return err
 	}
-	return env.show(b, func() listing {
-		return listing{
-			header: []string{"model", "precision", "texts/s", "tokens/s", "one text, p50 ms", "p99 ms", "start s"},
-			right:  []int{2, 3, 4, 5, 6},
-			rows: [][]any{{
-				b.Model, b.Precision, b.TextsPerSecond, b.TokensPerSecond, b.SingleP50, b.SingleP99,
-				b.StartSeconds,
-			}},
-		}
+	columns := []string{"model", "precision", ">texts/s", ">tokens/s", ">one text, p50 ms", ">p99 ms", ">start s"}
+	return env.out.Show(b, func() output.Table {
+		return output.Row(columns, b.Model, b.Precision, b.TextsPerSecond, b.TokensPerSecond, b.SingleP50, b.SingleP99,
+			b.StartSeconds)
 	})
 }

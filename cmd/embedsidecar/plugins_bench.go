@@ -8,6 +8,8 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"github.com/embedsidecar/embedsidecar/internal/config"
+	"github.com/embedsidecar/embedsidecar/internal/output"
+	"github.com/embedsidecar/embedsidecar/plugins/conformance"
 )
 
 // pluginsBenchCommand measures how fast a plugin is through its host.
@@ -17,7 +19,7 @@ type pluginsBenchCommand struct {
 }
 
 func newPluginsBench() *command {
-	c := &pluginsBenchCommand{}
+	c := &pluginsBenchCommand{each: 2 * time.Second}
 	return &command{
 		name: "bench", group: groupPlugins, usage: "measure how fast a plugin is", arguments: "PLUGIN", minArgs: 1,
 		maxArgs: 1,
@@ -25,10 +27,7 @@ func newPluginsBench() *command {
 			"texts a second and the time of a call, by texts a call. The first calls are not counted. No database is needed.",
 		flags: []cli.Flag{
 			pluginVariables(&c.env),
-			&cli.DurationFlag{
-				Name: "each", Destination: &c.each, Value: 2 * time.Second,
-				Usage: "`DURATION` how long each size is measured",
-			},
+			own.duration("each", &c.each, "`DURATION` how long each size is measured"),
 		},
 		settings: []string{config.GroupEmbedding},
 		run:      c.run,
@@ -47,17 +46,13 @@ func (c *pluginsBenchCommand) run(ctx context.Context, env *environment) error {
 	if err != nil {
 		return err
 	}
-	return env.show(done, func() listing {
-		l := listing{
-			header: []string{"texts a call", "texts/s", "us/text", "p50 ms", "p99 ms", "calls"},
-			right:  []int{0, 1, 2, 3, 4, 5},
-		}
-		for _, s := range done.Speeds {
-			l.rows = append(l.rows, []any{
+	columns := []string{">texts a call", ">texts/s", ">us/text", ">p50 ms", ">p99 ms", ">calls"}
+	return env.out.Show(done, func() output.Table {
+		return output.Rows(done.Speeds, columns, func(s *conformance.Speed) []any {
+			return []any{
 				s.Batch, fmt.Sprintf("%.0f", s.TextsPerSecond), fmt.Sprintf("%.1f", 1e6/s.TextsPerSecond),
 				fmt.Sprintf("%.2f", s.P50Milliseconds), fmt.Sprintf("%.2f", s.P99Milliseconds), s.Calls,
-			})
-		}
-		return l
+			}
+		})
 	})
 }

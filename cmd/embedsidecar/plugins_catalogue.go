@@ -8,6 +8,7 @@ import (
 
 	"github.com/embedsidecar/embedsidecar/internal/config"
 	"github.com/embedsidecar/embedsidecar/internal/node/registry"
+	"github.com/embedsidecar/embedsidecar/internal/output"
 )
 
 // registerCommand pins a plugin.
@@ -26,27 +27,15 @@ func newPluginsRegister() *command {
 		arguments: "FILE", minArgs: 1, maxArgs: 1,
 		description: "Pipelines name it by its name from then on, and only this file is started. Registering it again takes the file as it is now, and keeps what is not named anew; running sidecars move to it at plugins reload. The catalogue is a file (--plugin-catalog); entries of the configuration file win over it.",
 		flags: []cli.Flag{
-			&cli.StringFlag{
-				Name: "as", Destination: &c.name,
-				Usage: "`NAME` of the plugin (default: the file's without embedsidecar- and an ending such as .py)",
-			},
-			&cli.IntFlag{
-				Name: "processes", Destination: &c.processes, Usage: "`N` processes for each model, 1 to 64",
-				DefaultText: "1",
-			},
-			&cli.StringFlag{
-				Name: "memory-limit", Destination: &c.memoryLimit,
-				Usage:       "`SIZE` of memory above which a process is replaced, such as 2GiB; 0 takes the limit away",
-				DefaultText: "none",
-			},
-			&cli.StringFlag{
-				Name: "call-timeout", Destination: &c.callTimeout,
-				Usage: "`DURATION` after which a call without an answer is given up and the plugin killed, beside what its texts add, 1s to 1h; 0 for what is usual", DefaultText: "30s, or what a remote model's timeout asks for",
-			},
-			&cli.StringSliceFlag{
-				Name: "allow-env", Destination: &c.env,
-				Usage: "`NAME` of a variable that it may see, beside EMBEDSIDECAR_PLUGIN_...; again for more",
-			},
+			own.text("as", &c.name,
+				"`NAME` of the plugin (default: the file's without embedsidecar- and an ending such as .py)"),
+			own.number("processes", &c.processes, "`N` processes for each model, 1 to 64", "1"),
+			own.text("memory-limit", &c.memoryLimit,
+				"`SIZE` of memory above which a process is replaced, such as 2GiB; 0 takes the limit away", "none"),
+			own.text("call-timeout", &c.callTimeout,
+				"`DURATION` after which a call without an answer is given up and the plugin killed, beside what its texts add, 1s to 1h; 0 for what is usual", "30s, or what a remote model's timeout asks for"),
+			own.list("allow-env", &c.env,
+				"`NAME` of a variable that it may see, beside EMBEDSIDECAR_PLUGIN_...; again for more"),
 		},
 		settings: []string{config.GroupEmbedding}, acts: true, run: c.run,
 	}
@@ -65,11 +54,9 @@ func (r *registerCommand) run(ctx context.Context, env *environment) error {
 	if err != nil {
 		return err
 	}
-	return env.show(done, func() listing {
-		return listing{
-			header: []string{"plugin", "result", "version", "sha256", "catalogue"},
-			rows:   [][]any{{done.Plugin, done.Result, done.Version, done.SHA256, done.Catalogue}},
-		}
+	return env.out.Show(done, func() output.Table {
+		return output.Row([]string{"plugin", "result", "version", "sha256", "catalogue"},
+			done.Plugin, done.Result, done.Version, done.SHA256, done.Catalogue)
 	})
 }
 
@@ -87,11 +74,6 @@ func removePlugins(_ context.Context, env *environment) error {
 	if list == nil {
 		return err
 	}
-	return errors.Join(env.show(map[string][]registry.Removed{"plugins": list}, func() listing {
-		l := listing{header: []string{"plugin", "result"}}
-		for _, r := range list {
-			l.rows = append(l.rows, []any{r.Plugin, r.Result})
-		}
-		return l
-	}), err)
+	return errors.Join(output.List(env.out, "plugins", list, []string{"plugin", "result"},
+		func(r *registry.Removed) []any { return []any{r.Plugin, r.Result} }), err)
 }

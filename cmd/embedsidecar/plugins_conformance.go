@@ -7,11 +7,11 @@ import (
 	"strings"
 	"time"
 
-	"github.com/jedib0t/go-pretty/v6/text"
 	"github.com/urfave/cli/v2"
 
 	"github.com/embedsidecar/embedsidecar/internal/config"
 	"github.com/embedsidecar/embedsidecar/internal/node/registry"
+	"github.com/embedsidecar/embedsidecar/internal/output"
 	"github.com/embedsidecar/embedsidecar/internal/wording"
 	"github.com/embedsidecar/embedsidecar/plugins/conformance"
 )
@@ -24,7 +24,7 @@ type pluginsTestCommand struct {
 }
 
 func newPluginsTest() *command {
-	c := &pluginsTestCommand{}
+	c := &pluginsTestCommand{soak: 10 * time.Second, patience: 1}
 	return &command{
 		name: "test", group: groupPlugins, usage: "find out whether a plugin keeps the contract", arguments: "PLUGIN",
 		minArgs: 1, maxArgs: 1,
@@ -33,15 +33,10 @@ func newPluginsTest() *command {
 			", ") + ".",
 		flags: []cli.Flag{
 			pluginVariables(&c.env),
-			&cli.StringSliceFlag{Name: "only", Destination: &c.only, Usage: "`CHECK` run this one only; again for more"},
-			&cli.DurationFlag{
-				Name: "soak", Destination: &c.soak, Value: 10 * time.Second,
-				Usage: "`DURATION` how long memory is watched under load",
-			},
-			&cli.IntFlag{
-				Name: "patience", Destination: &c.patience, Value: 1,
-				Usage: "`TIMES` as long as usual for the plugin to answer, to come back and to end, on a machine that is busy with other things",
-			},
+			own.list("only", &c.only, "`CHECK` run this one only; again for more"),
+			own.duration("soak", &c.soak, "`DURATION` how long memory is watched under load"),
+			own.number("patience", &c.patience,
+				"`TIMES` as long as usual for the plugin to answer, to come back and to end, on a machine that is busy with other things"),
 		},
 		settings: []string{config.GroupEmbedding},
 		run:      c.run,
@@ -53,10 +48,7 @@ const mostPatience = 1000
 
 // pluginVariables is the flag for what a plugin under test finds in its environment.
 func pluginVariables(into *cli.StringSlice) cli.Flag {
-	return &cli.StringSliceFlag{
-		Name: "env", Destination: into,
-		Usage: "`NAME=VALUE` variable for the plugin; again for more",
-	}
+	return own.list("env", into, "`NAME=VALUE` variable for the plugin; again for more")
 }
 
 func (c *pluginsTestCommand) run(ctx context.Context, env *environment) error {
@@ -71,7 +63,7 @@ func (c *pluginsTestCommand) run(ctx context.Context, env *environment) error {
 		return misuse("--patience: expected a number from 1 to %d, not %d", mostPatience, c.patience)
 	}
 	options := conformance.Options{Only: c.only.Value(), Soak: c.soak, Patience: c.patience}
-	if env.output == "table" { // a line each, as it comes: some take a while
+	if env.out.ForPeople() { // a line each, as it comes: some take a while
 		options.Progress = func(check conformance.Check) { _ = env.printf("%s", c.line(env, check)) }
 	}
 	report, err := plugin.Keeps(ctx, options)
@@ -91,32 +83,28 @@ func (c *pluginsTestCommand) run(ctx context.Context, env *environment) error {
 // line words one check for a person.
 func (c *pluginsTestCommand) line(env *environment, check conformance.Check) string {
 	verdict := fmt.Sprintf("%-4s", check.Verdict)
-	if env.color {
-		verdict = map[conformance.Verdict]text.Color{
-			conformance.Pass: text.FgGreen, conformance.Warn: text.FgYellow, conformance.Fail: text.FgRed,
+	if env.out.Color {
+		verdict = map[conformance.Verdict]output.Color{
+			conformance.Pass: output.Green, conformance.Warn: output.Yellow, conformance.Fail: output.Red,
 		}[check.Verdict].Sprint(verdict)
 	}
 	const margin = 24
 	var b strings.Builder
-	fmt.Fprintf(&b, "%s  %-16s  %s\n", verdict, check.ID, fill(check.Title, margin))
-	fmt.Fprintf(&b, "%*s%s\n", margin, "", fill(wording.OneLine(env.redact.Text(check.Measured)), margin))
+	fmt.Fprintf(&b, "%s  %-16s  %s\n", verdict, check.ID, output.Fill(check.Title, margin))
+	fmt.Fprintf(&b, "%*s%s\n", margin, "", output.Fill(wording.OneLine(env.redact.Text(check.Measured)), margin))
 	if check.Advice != "" {
-		fmt.Fprintf(&b, "%*s%s\n", margin, "", fill("to do: "+check.Advice, margin))
+		fmt.Fprintf(&b, "%*s%s\n", margin, "", output.Fill("to do: "+check.Advice, margin))
 	}
 	return b.String()
 }
 
 func (c *pluginsTestCommand) show(env *environment, r *conformance.Report) error {
-	if env.output != "table" {
-		return env.show(r, func() listing {
-			l := listing{header: []string{"check", "verdict", "measured", "advice", "seconds"}}
-			for _, check := range r.Checks {
-				l.rows = append(l.rows, []any{
-					check.ID, check.Verdict, check.Measured, check.Advice,
-					fmt.Sprintf("%.3f", check.Seconds),
-				})
-			}
-			return l
+	if !env.out.ForPeople() {
+		columns := []string{"check", "verdict", "measured", "advice", "seconds"}
+		return env.out.Show(r, func() output.Table {
+			return output.Rows(r.Checks, columns, func(c *conformance.Check) []any {
+				return []any{c.ID, c.Verdict, c.Measured, c.Advice, fmt.Sprintf("%.3f", c.Seconds)}
+			})
 		})
 	}
 	counts := map[conformance.Verdict]int{}

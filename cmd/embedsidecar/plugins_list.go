@@ -7,6 +7,7 @@ import (
 
 	"github.com/embedsidecar/embedsidecar/internal/config"
 	"github.com/embedsidecar/embedsidecar/internal/node/registry"
+	"github.com/embedsidecar/embedsidecar/internal/output"
 	"github.com/embedsidecar/embedsidecar/internal/wording"
 )
 
@@ -26,12 +27,9 @@ func listPlugins(ctx context.Context, env *environment) error {
 	if err != nil {
 		return err
 	}
-	return env.show(map[string][]registry.Known{"plugins": list}, func() listing {
-		l := listing{header: []string{"plugin", "version", "pinned", "state", "running", "circuit", "path"}, right: []int{4}}
-		for _, k := range list {
-			l.rows = append(l.rows, []any{k.Plugin, k.Version, k.Pinned, k.State, k.Running, k.Circuit, k.Path})
-		}
-		return l
+	columns := []string{"plugin", "version", "pinned", "state", ">running", "circuit", "path"}
+	return output.List(env.out, "plugins", list, columns, func(k *registry.Known) []any {
+		return []any{k.Plugin, k.Version, k.Pinned, k.State, k.Running, k.Circuit, k.Path}
 	})
 }
 
@@ -53,8 +51,8 @@ func pluginInfo(ctx context.Context, env *environment) error {
 	if err != nil {
 		return err
 	}
-	return env.show(d, func() listing {
-		return listing{header: []string{"property", "value"}, rows: [][]any{
+	return env.out.Show(d, func() output.Table {
+		return output.Table{Columns: []string{"property", "value"}, Rows: [][]any{
 			{"plugin", d.Name},
 			{"version", d.Version},
 			{"path", d.Path},

@@ -16,22 +16,16 @@ type pluginsNewCommand struct {
 }
 
 func newPluginsNew() *command {
-	c := &pluginsNewCommand{}
+	c := &pluginsNewCommand{language: "go"}
 	return &command{
 		name: "new", group: groupPlugins, usage: "write the beginning of a plugin, with its test", arguments: "NAME",
 		minArgs: 1, maxArgs: 1,
 		description: "Writes a project that works and keeps the contract, to put a model into. docs/plugins.md is the guide.",
 		flags: []cli.Flag{
-			&cli.StringFlag{Name: "lang", Destination: &c.language, Value: "go", Usage: "`LANGUAGE` " +
-				strings.Join(scaffold.Languages, " or ")},
-			&cli.StringFlag{
-				Name: "dir", Destination: &c.dir, Usage: "`FOLDER` for the project",
-				DefaultText: "embedsidecar-NAME",
-			},
-			&cli.StringFlag{
-				Name: "sdk", Destination: &c.sdk, Usage: "`FOLDER` of a clone of embedsidecar with the SDK",
-				DefaultText: "the released one, or the clone that this program was built in",
-			},
+			own.text("lang", &c.language, "`LANGUAGE` "+strings.Join(scaffold.Languages, " or ")),
+			own.text("dir", &c.dir, "`FOLDER` for the project", "embedsidecar-NAME"),
+			own.text("sdk", &c.sdk,
+				"`FOLDER` of a clone of embedsidecar with the SDK", "the released one, or the clone that this program was built in"),
 		},
 		run: c.run,
 	}

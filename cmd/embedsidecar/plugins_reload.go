@@ -6,6 +6,7 @@ import (
 
 	"github.com/embedsidecar/embedsidecar/internal/config"
 	"github.com/embedsidecar/embedsidecar/internal/node/registry"
+	"github.com/embedsidecar/embedsidecar/internal/output"
 )
 
 func newPluginsReload() *command {
@@ -23,11 +24,8 @@ func reloadPlugins(ctx context.Context, env *environment) error {
 	if list == nil {
 		return err
 	}
-	return errors.Join(env.show(map[string][]registry.Reloaded{"plugins": list}, func() listing {
-		l := listing{header: []string{"sidecar", "pid", "plugin", "model", "result"}, right: []int{1}}
-		for _, o := range list {
-			l.rows = append(l.rows, []any{o.Sidecar, o.Pid, o.Plugin, o.Model, o.Result})
-		}
-		return l
+	columns := []string{"sidecar", ">pid", "plugin", "model", "result"}
+	return errors.Join(output.List(env.out, "plugins", list, columns, func(r *registry.Reloaded) []any {
+		return []any{r.Sidecar, r.Pid, r.Plugin, r.Model, r.Result}
 	}), err)
 }

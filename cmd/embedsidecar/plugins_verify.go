@@ -6,6 +6,7 @@ import (
 
 	"github.com/embedsidecar/embedsidecar/internal/config"
 	"github.com/embedsidecar/embedsidecar/internal/node/registry"
+	"github.com/embedsidecar/embedsidecar/internal/output"
 )
 
 func newPluginsVerify() *command {
@@ -26,11 +27,8 @@ func verifyPlugins(ctx context.Context, env *environment) error {
 	if len(list) == 0 {
 		env.say("no plugin is pinned: embedsidecar plugins register FILE")
 	}
-	return errors.Join(env.show(map[string][]registry.Verdict{"plugins": list}, func() listing {
-		l := listing{header: []string{"plugin", "result", "detail"}}
-		for _, v := range list {
-			l.rows = append(l.rows, []any{v.Plugin, v.Result, v.Detail})
-		}
-		return l
+	columns := []string{"plugin", "result", "detail"}
+	return errors.Join(output.List(env.out, "plugins", list, columns, func(v *registry.Verdict) []any {
+		return []any{v.Plugin, v.Result, v.Detail}
 	}), err)
 }

@@ -11,8 +11,10 @@ import (
 
 	"github.com/urfave/cli/v2"
 
+	"github.com/embedsidecar/embedsidecar/internal/child"
 	"github.com/embedsidecar/embedsidecar/internal/config"
 	"github.com/embedsidecar/embedsidecar/internal/problem"
+	"github.com/embedsidecar/embedsidecar/internal/signals"
 )
 
 // program is one call of the program: its commands and the world around it.
@@ -39,13 +41,13 @@ func (p *program) run(ctx context.Context, args []string) int {
 		return exitOK
 	}
 	code := exitCode(ctx, err)
-	if other, ok := errors.AsType[*ended](err); ok {
-		if err = other.also; err == nil {
+	if other, ok := errors.AsType[*child.EndedError](err); ok {
+		if err = other.Also; err == nil {
 			return code
 		}
 	}
 	if code == exitInterrupted {
-		err = errInterrupted
+		err = signals.ErrInterrupted
 	}
 	complain(p.stderr, p.json, p.redact, code, err)
 	return code

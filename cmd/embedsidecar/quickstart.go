@@ -11,6 +11,7 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"github.com/embedsidecar/embedsidecar/internal/config"
+	"github.com/embedsidecar/embedsidecar/internal/output"
 	"github.com/embedsidecar/embedsidecar/internal/pipeline"
 	"github.com/embedsidecar/embedsidecar/internal/quickstart"
 	"github.com/embedsidecar/embedsidecar/internal/search"
@@ -22,12 +23,10 @@ func newQuickstart() *command {
 		name: "quickstart", group: groupStart, usage: "from the URL of a database to a search in its rows, with one question",
 		arguments: "[URL] [TABLE]", maxArgs: 2, url: func(args []string) string { url, _ := urlAndTable(args); return url },
 		description: "Looks at the server, suggests a table with its columns of text (of TABLE, or of the one with the most text), says how many rows and about how long, prints the SQL, asks once, sets up, embeds with a bar, keeps the vectors true while it runs, and answers what is typed, line by line. Without a terminal --yes does it and the lines come from standard input; --dry-run only tells. What is set up stays when it ends: it says how to go on with it, and how to take it away. The same flags as those of run name a table, a model or a plugin.",
-		flags: []cli.Flag{&cli.StringFlag{
-			Name: "save", Destination: &save, Usage: "`FILE` to write the configuration to, for run --config",
-		}},
-		settings:  []string{config.GroupDatabase, config.GroupEmbedding},
-		pipelines: true,
-		acts:      true,
+		flags:       []cli.Flag{own.text("save", &save, "`FILE` to write the configuration to, for run --config")},
+		settings:    []string{config.GroupDatabase, config.GroupEmbedding},
+		pipelines:   true,
+		acts:        true,
 		run: func(ctx context.Context, env *environment) error {
 			_, table := urlAndTable(env.args)
 			return env.quickstart(ctx, table, save)
@@ -67,7 +66,7 @@ func (e *environment) quickstart(ctx context.Context, table, save string) error 
 // asks reports whether somebody can be asked.
 func (e *environment) asks() bool {
 	f, is := e.stdin.(*os.File)
-	return is && isTerminal(f)
+	return is && output.IsTerminal(f)
 }
 
 // agree asks whether to go on.

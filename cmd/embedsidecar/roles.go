@@ -23,30 +23,12 @@ func newRoles() *command {
 		name: "roles", group: groupAdmin, usage: "print the SQL for the roles that run needs, and for those who look and act by SQL",
 		description: "With a database, the grants for each pipeline that is set up there come last. Runs nothing unless --yes is given: then all of it in one transaction, as the role that connects. The script may be run again, as after init has set up another pipeline.",
 		flags: []cli.Flag{
-			&cli.StringFlag{
-				Name: "role", Destination: &c.names.Run, DefaultText: sqlfiles.RunRole,
-				Usage: "`NAME` of the role that works",
-			},
-			&cli.StringFlag{
-				Name: "stream-role", Destination: &c.names.Stream, DefaultText: sqlfiles.StreamRole,
-				Usage: "`NAME` of the role that streams",
-			},
-			&cli.StringFlag{
-				Name: "reader-role", Destination: &c.names.Reader, DefaultText: sqlfiles.ReaderRole,
-				Usage: "`NAME` of the group that reads the views",
-			},
-			&cli.StringFlag{
-				Name: "operator-role", Destination: &c.names.Operator, DefaultText: sqlfiles.OperatorRole,
-				Usage: "`NAME` of the group that may act, too",
-			},
-			&cli.StringFlag{
-				Name: "searcher-role", Destination: &c.names.Searcher, DefaultText: sqlfiles.SearcherRole,
-				Usage: "`NAME` of the group that may search by SQL",
-			},
-			&cli.BoolFlag{
-				Name: "grants", Destination: &c.grants, DisableDefaultText: true,
-				Usage: "print the grants for the pipelines alone",
-			},
+			own.text("role", &c.names.Run, "`NAME` of the role that works", sqlfiles.RunRole),
+			own.text("stream-role", &c.names.Stream, "`NAME` of the role that streams", sqlfiles.StreamRole),
+			own.text("reader-role", &c.names.Reader, "`NAME` of the group that reads the views", sqlfiles.ReaderRole),
+			own.text("operator-role", &c.names.Operator, "`NAME` of the group that may act, too", sqlfiles.OperatorRole),
+			own.text("searcher-role", &c.names.Searcher, "`NAME` of the group that may search by SQL", sqlfiles.SearcherRole),
+			own.toggle("grants", &c.grants, "print the grants for the pipelines alone"),
 		},
 		settings: databaseGroups,
 		acts:     true,

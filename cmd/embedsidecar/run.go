@@ -10,6 +10,8 @@ import (
 	"github.com/embedsidecar/embedsidecar/internal/config"
 	"github.com/embedsidecar/embedsidecar/internal/node"
 	"github.com/embedsidecar/embedsidecar/internal/node/caughtup"
+	"github.com/embedsidecar/embedsidecar/internal/signals"
+	"github.com/embedsidecar/embedsidecar/internal/systemd"
 )
 
 // runCommand streams changes and embeds rows until it is told to stop.
@@ -21,24 +23,16 @@ type runCommand struct {
 }
 
 func newRun() *command {
-	c := &runCommand{}
+	c := &runCommand{role: string(node.All)}
 	return &command{
 		name: "run", group: groupStart, usage: "embed rows as they change, until told to stop",
 		description: "Sets up what is missing if the role may (schema, publication, slot, destination) and prints what it made and how to undo it. If the role may not, prints the SQL for an owner to run and ends with status 7. SIGTERM and SIGINT end it in order: what is being embedded is finished or given back; a second signal ends it at once.",
 		flags: []cli.Flag{
-			&cli.BoolFlag{
-				Name: "once", Destination: &c.once, DisableDefaultText: true,
-				Usage: "catch up with all that is committed now, then end",
-			},
+			own.toggle("once", &c.once, "catch up with all that is committed now, then end"),
 			noChangeFlag(&c.noChange),
-			&cli.StringFlag{
-				Name: "role", Value: string(node.All), Destination: &c.role,
-				Usage: "`all|stream|work` all; or one half of it, beside processes that do the other: stream reads the slot and fills the queue, work embeds",
-			},
-			&cli.BoolFlag{
-				Name: "no-init", Destination: &c.noInit, DisableDefaultText: true,
-				Usage: "set nothing up; end with status 3 when something is missing",
-			},
+			own.text("role", &c.role,
+				"`all|stream|work` all; or one half of it, beside processes that do the other: stream reads the slot and fills the queue, work embeds"),
+			own.toggle("no-init", &c.noInit, "set nothing up; end with status 3 when something is missing"),
 		},
 		settings: []string{
 			config.GroupDatabase, config.GroupEmbedding, config.GroupWork, config.GroupQueries,
@@ -72,7 +66,6 @@ func (c *runCommand) run(ctx context.Context, env *environment) error {
 func (c *runCommand) work(ctx context.Context, env *environment) error {
 	n := node.New(env.node())
 	defer env.supervise(ctx, n)()
-	defer reloadAtHangup(ctx, n)()
 	o := node.RunOptions{NoInit: c.noInit, NoChange: c.noChange, Role: node.Role(c.role)}
 	if c.once {
 		o.Reached = env.reached
@@ -89,10 +82,21 @@ func (e *environment) reached(ctx context.Context, r node.Reached) error {
 	return e.caughtUp(r.Pool, r.LSN).LeftOver(ctx, r.State)
 }
 
+// supervise tells systemd how a program that runs stands, and has its plugins reloaded at SIGHUP, until stop is called.
+func (e *environment) supervise(ctx context.Context, n *node.Node) (stop func()) {
+	unit := systemd.Unit{Log: e.log}.Begin(ctx, func() { _ = n.Snapshot() })
+	hangups := signals.Hangups(ctx, func(ctx context.Context) { n.Reload(ctx, nil) })
+	return func() {
+		hangups()
+		unit()
+	}
+}
+
 // node are the options of the running program.
 func (e *environment) node() node.Options {
 	return node.Options{
 		Config: e.config, Find: e.find, Log: e.log, Redact: e.redact.Text, Build: thisBuild(),
-		Working: e.tellWorking, Setup: e.tellSetup, Kept: e.tellKept, Unconfigured: e.tellModel,
+		Working: systemd.Unit{Log: e.log}.Working, Setup: e.tellSetup,
+		Warn: func(what string) { e.say("warning: %s", what) },
 	}
 }

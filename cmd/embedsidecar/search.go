@@ -12,6 +12,7 @@ import (
 	"github.com/embedsidecar/embedsidecar/internal/config"
 	"github.com/embedsidecar/embedsidecar/internal/node/embedders"
 	"github.com/embedsidecar/embedsidecar/internal/node/query"
+	"github.com/embedsidecar/embedsidecar/internal/output"
 	"github.com/embedsidecar/embedsidecar/internal/pipeline"
 	"github.com/embedsidecar/embedsidecar/internal/search"
 )
@@ -28,40 +29,28 @@ type searchCommand struct {
 // limited returns the flags that both ways to search have.
 func (c *searchCommand) limited() []cli.Flag {
 	return []cli.Flag{
-		&cli.IntFlag{Name: "k", Destination: &c.limit, Value: 10, Usage: "`N` rows at most"},
-		&cli.StringSliceFlag{
-			Name: "filter", Destination: &c.where,
-			Usage: "`COLUMN=VALUE` only rows of which this is true; again for more",
-		},
+		own.number("k", &c.limit, "`N` rows at most"),
+		own.list("filter", &c.where, "`COLUMN=VALUE` only rows of which this is true; again for more"),
 	}
 }
 
 func newSearch() *command {
-	c := &searchCommand{}
+	c := &searchCommand{limit: 10}
 	return &command{
 		name: "search", group: groupSearch, usage: "find the rows of a pipeline that are nearest to a text",
 		arguments: "PIPELINE TEXT", minArgs: 2, maxArgs: 2,
 		description: "Embeds the text with the pipeline's own model, so it cannot be the wrong one. With --hybrid, rows that hold words of the text count as well: both rankings are joined by reciprocal rank fusion.",
 		flags: append(c.limited(),
-			&cli.BoolFlag{
-				Name: "hybrid", Destination: &c.hybrid, DisableDefaultText: true,
-				Usage: "by vector and by full text search",
-			},
-			&cli.StringFlag{
-				Name: "language", Destination: &c.language, DefaultText: "the database's own",
-				Usage: "`NAME` text search configuration of --hybrid",
-			},
-			&cli.BoolFlag{
-				Name: "explain", Destination: &c.explain, DisableDefaultText: true,
-				Usage: "print the statement and the server's plan for it instead",
-			}),
+			own.toggle("hybrid", &c.hybrid, "by vector and by full text search"),
+			own.text("language", &c.language, "`NAME` text search configuration of --hybrid", "the database's own"),
+			own.toggle("explain", &c.explain, "print the statement and the server's plan for it instead")),
 		settings: []string{config.GroupDatabase, config.GroupEmbedding},
 		run:      c.run,
 	}
 }
 
 func newSimilar() *command {
-	c := &searchCommand{}
+	c := &searchCommand{limit: 10}
 	return &command{
 		name: "similar", group: groupSearch, usage: "find the rows of a pipeline that are most similar to one of them",
 		arguments: "PIPELINE KEY", minArgs: 2, maxArgs: 2,
@@ -124,9 +113,9 @@ func (c *searchCommand) run(ctx context.Context, env *environment) (err error) {
 		if err != nil {
 			return query.Classified(p, err)
 		}
-		if env.output != "table" {
-			return env.show(e, func() listing {
-				return listing{header: []string{"statement", "index"}, rows: [][]any{{e.Statement, e.Index}}}
+		if !env.out.ForPeople() {
+			return env.out.Show(e, func() output.Table {
+				return output.Row([]string{"statement", "index"}, e.Statement, e.Index)
 			})
 		}
 		if err := env.printf("%s;\n\n%s\n", e.Statement, strings.Join(e.Plan, "\n")); err != nil || e.Index == "" {
@@ -174,10 +163,10 @@ func (*searchCommand) pipeline(ctx context.Context, env *environment) (*pgxpool.
 
 // showHits shows what a search has found.
 func (e *environment) showHits(p *pipeline.Pipeline, hits []search.Hit, hybrid bool) error {
-	return e.show(hits, func() listing {
-		l := listing{header: []string{"key", "distance", "text"}, right: []int{1}}
+	return e.out.Show(hits, func() output.Table {
+		columns := []string{"key", ">distance", "text"}
 		if hybrid {
-			l.header, l.right = []string{"key", "score", "distance", "text"}, []int{1, 2}
+			columns = []string{"key", ">score", ">distance", "text"}
 		}
 		digits := 4
 		if p.Stored == pipeline.StoredBit {
@@ -189,19 +178,18 @@ func (e *environment) showHits(p *pipeline.Pipeline, hits []search.Hit, hybrid b
 			}
 			return strconv.FormatFloat(*x, 'f', digits, 64)
 		}
-		for _, h := range hits {
+		return output.Rows(hits, columns, func(h *search.Hit) []any {
 			row := []any{h.Key}
 			if hybrid {
 				row = append(row, number(h.Score, 4)) //nolint:mnd // digits
 			}
-			l.rows = append(l.rows, append(row, number(h.Distance, digits), shownText(h)))
-		}
-		return l
+			return append(row, number(h.Distance, digits), shownText(h))
+		})
 	})
 }
 
 // shownText is the beginning of a row's text on one line, or why there is none.
-func shownText(h search.Hit) string {
+func shownText(h *search.Hit) string {
 	if h.Problem != "" {
 		return "! " + h.Problem
 	}

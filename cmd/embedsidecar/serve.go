@@ -35,6 +35,5 @@ func runServe(ctx context.Context, env *environment) error {
 func serveQueries(ctx context.Context, env *environment) error {
 	n := node.NewServer(env.node(), env.namesDatabase())
 	defer env.supervise(ctx, n)()
-	defer reloadAtHangup(ctx, n)()
 	return n.Serve(ctx, cmp.Or(env.config.Queries.Listen, serveListen))
 }

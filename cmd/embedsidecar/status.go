@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"time"
 
@@ -9,6 +10,7 @@ import (
 
 	"github.com/embedsidecar/embedsidecar/internal/catalog"
 	"github.com/embedsidecar/embedsidecar/internal/node/observe"
+	"github.com/embedsidecar/embedsidecar/internal/output"
 	"github.com/embedsidecar/embedsidecar/internal/report"
 	"github.com/embedsidecar/embedsidecar/internal/sleep"
 	"github.com/embedsidecar/embedsidecar/internal/wording"
@@ -23,19 +25,14 @@ type statusCommand struct {
 }
 
 func newStatus() *command {
-	c := &statusCommand{}
+	c := &statusCommand{every: 2 * time.Second}
 	return &command{
 		name: "status", group: groupObserve, usage: "show where every pipeline stands",
 		description: "Asks the database only, so it also works while no sidecar runs. COVERAGE is the part of the rows whose vector is known to be that of their text now; (est.) says that the number of rows is the server's estimate. What each STATE means is in docs/states.md.",
 		flags: []cli.Flag{
-			&cli.BoolFlag{
-				Name: "watch", Aliases: []string{"w"}, Destination: &c.watch, DisableDefaultText: true,
-				Usage: "show it again and again, with bars of what is under way, until told to stop; on a terminal as top does",
-			},
-			&cli.DurationFlag{
-				Name: "every", Value: 2 * time.Second, Destination: &c.every,
-				Usage: "`TIME` between two looks of --watch",
-			},
+			own.toggle("watch,w", &c.watch,
+				"show it again and again, with bars of what is under way, until told to stop; on a terminal as top does"),
+			own.duration("every", &c.every, "`TIME` between two looks of --watch"),
 		},
 		settings: databaseGroups,
 		run:      c.run,
@@ -51,7 +48,7 @@ func (c *statusCommand) run(ctx context.Context, env *environment) error {
 	switch {
 	case !c.watch:
 		return c.once(ctx, env, pool)
-	case isTerminal(env.stdout) && env.output == "table":
+	case output.IsTerminal(env.stdout) && env.out.ForPeople():
 		return env.top(ctx, pool, c.every)
 	}
 	c.counts, c.clocks = &report.Counts{}, map[string]*report.Countdown{}
@@ -83,8 +80,8 @@ func (c *statusCommand) once(ctx context.Context, env *environment, pool *pgxpoo
 	if err != nil {
 		return err
 	}
-	if env.output != "table" {
-		return env.show(state, func() listing { return pipelineListing(state.Pipelines) })
+	if !env.out.ForPeople() {
+		return env.out.Show(state, func() output.Table { return pipelineTable(state.Pipelines) })
 	}
 	for _, s := range state.Slots {
 		if err := env.printf("%s\n", wording.OneLine(s.Line())); err != nil {
@@ -94,7 +91,7 @@ func (c *statusCommand) once(ctx context.Context, env *environment, pool *pgxpoo
 	if len(state.Slots) == 0 {
 		return env.printf("no pipeline is set up yet: embedsidecar init\n")
 	}
-	if err := env.list(pipelineListing(state.Pipelines)); err != nil {
+	if err := env.out.Table(pipelineTable(state.Pipelines)); err != nil {
 		return err
 	}
 	for i := range state.Pipelines {
@@ -127,15 +124,12 @@ func (c *statusCommand) progress(p *report.Pipeline) string {
 	return p.Name + "  " + bar
 }
 
-func pipelineListing(pipelines []observe.Pipeline) listing {
-	l := listing{
-		header: []string{
-			"pipeline", "model", "coverage", "rows", "pending", "running", "retrying", "failed", "cancelled", "oldest",
-			"tokens", "index", "state",
-		},
-		right: []int{2, 3, 4, 5, 6, 7, 8, 9, 10},
+func pipelineTable(pipelines []observe.Pipeline) output.Table {
+	columns := []string{
+		"pipeline", "model", ">coverage", ">rows", ">pending", ">running", ">retrying", ">failed", ">cancelled", ">oldest",
+		">tokens", "index", "state",
 	}
-	for _, p := range pipelines {
+	return output.Rows(pipelines, columns, func(p *observe.Pipeline) []any {
 		coverage := wording.Percent(p.Coverage)
 		if p.RowsEstimated {
 			coverage += " (est.)"
@@ -144,14 +138,9 @@ func pipelineListing(pipelines []observe.Pipeline) listing {
 		if p.OldestSeconds != nil {
 			oldest = wording.Age(*p.OldestSeconds)
 		}
-		model := p.Model
-		if model == "" {
-			model = p.Plugin
+		return []any{
+			p.Name, cmp.Or(p.Model, p.Plugin), coverage, p.Rows, p.Pending, p.Running, p.Retrying, p.Failed, p.Cancelled,
+			oldest, p.Tokens, p.IndexWord(), p.Word(),
 		}
-		l.rows = append(l.rows, []any{
-			p.Name, model, coverage, p.Rows, p.Pending, p.Running, p.Retrying, p.Failed, p.Cancelled, oldest,
-			p.Tokens, p.IndexWord(), p.Word(),
-		})
-	}
-	return l
+	})
 }

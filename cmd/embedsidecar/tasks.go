@@ -1,8 +1,8 @@
 package main
 
 import (
+	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
@@ -11,65 +11,66 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"github.com/embedsidecar/embedsidecar/internal/node/actions"
+	"github.com/embedsidecar/embedsidecar/internal/output"
 	"github.com/embedsidecar/embedsidecar/internal/report"
 	"github.com/embedsidecar/embedsidecar/internal/spelling"
 	"github.com/embedsidecar/embedsidecar/internal/wording"
 )
 
-// tasksCommand is a command of the family tasks: it chooses tasks, and shows them or has something done to them.
-type tasksCommand struct {
+// taskFilter chooses tasks.
+type taskFilter struct {
 	states, keys cli.StringSlice
 	class, code  string
 	olderThan    time.Duration
-	limit        int
-	waiting      bool
 }
 
-// filters are the flags that choose; states says that those of any state may be chosen.
-func (c *tasksCommand) filters(states bool) []cli.Flag {
+// flags are those that choose; states says that tasks of any state may be chosen.
+func (f *taskFilter) flags(states bool) []cli.Flag {
 	flags := []cli.Flag{
-		&cli.StringFlag{Name: "class", Destination: &c.class, Usage: "`CLASS` of the error"},
-		&cli.StringFlag{Name: "code", Destination: &c.code, Usage: "`CODE` of the error"},
-		&cli.StringSliceFlag{Name: "key", Destination: &c.keys, Usage: "`KEY` of a row; may be given more than once"},
-		&cli.DurationFlag{
-			Name: "older-than", Destination: &c.olderThan, DefaultText: "any age", Usage: "`DURATION` since the change",
-		},
+		own.text("class", &f.class, "`CLASS` of the error"),
+		own.text("code", &f.code, "`CODE` of the error"),
+		own.list("key", &f.keys, "`KEY` of a row; may be given more than once"),
+		own.duration("older-than", &f.olderThan, "`DURATION` since the change", "any age"),
 	}
 	if states {
-		flags = append(flags, &cli.StringSliceFlag{
-			Name: "state", Destination: &c.states, Usage: "`STATE`: todo, in_progress, stale, retrying, failed or cancelled; may be given more than once",
-		})
+		flags = append(flags, own.list("state", &f.states,
+			"`STATE`: todo, in_progress, stale, retrying, failed or cancelled; may be given more than once"))
 	}
 	return flags
 }
 
-// filter checks what was given.
-func (c *tasksCommand) filter() (report.TaskFilter, error) {
-	f := report.TaskFilter{
-		States: c.states.Value(), Class: c.class, Code: c.code, Keys: c.keys.Value(), OlderThan: c.olderThan,
+// checked returns what was given.
+func (f *taskFilter) checked() (report.TaskFilter, error) {
+	filter := report.TaskFilter{
+		States: f.states.Value(), Class: f.class, Code: f.code, Keys: f.keys.Value(), OlderThan: f.olderThan,
 	}
-	for _, state := range f.States {
+	for _, state := range filter.States {
 		if !slices.Contains(report.TaskStates, state) {
-			return f, fail(exitUsage, fmt.Errorf("--state: there is no state %q", state),
+			return filter, fail(exitUsage, fmt.Errorf("--state: there is no state %q", state),
 				spelling.DidYouMean(state, report.TaskStates)...)
 		}
 	}
-	if c.olderThan < 0 {
-		return f, misuse("--older-than: expected a duration that is not negative")
+	if f.olderThan < 0 {
+		return filter, misuse("--older-than: expected a duration that is not negative")
 	}
-	return f, nil
+	return filter, nil
+}
+
+// tasksCommand shows tasks.
+type tasksCommand struct {
+	taskFilter
+
+	limit int
 }
 
 func newTasksList() *command {
-	c := &tasksCommand{}
+	c := &tasksCommand{limit: 100}
 	return &command{
 		name: "list", group: groupObserve, usage: "list rows that wait, are in work, failed or were cancelled",
 		arguments: "[PIPELINE...] | PIPELINE KEY...", maxArgs: -1,
 		description: "The oldest tasks first, with state, error, age and next try. No text of a row is shown. embedsidecar explain tells the whole story of one row.",
-		flags: append(c.filters(true), &cli.IntFlag{
-			Name: "limit", Value: 100, Destination: &c.limit, Usage: "`N` tasks at most",
-		}),
-		settings: databaseGroups, run: c.list,
+		flags:       append(c.flags(true), own.number("limit", &c.limit, "`N` tasks at most")),
+		settings:    databaseGroups, run: c.list,
 	}
 }
 
@@ -77,7 +78,7 @@ func (c *tasksCommand) list(ctx context.Context, env *environment) error {
 	if c.limit <= 0 {
 		return misuse("--limit: expected a number above 0")
 	}
-	return c.with(ctx, env, func(a *actions.Actions, f report.TaskFilter) error {
+	return c.read(ctx, env, func(a *actions.Actions, f report.TaskFilter) error {
 		list, err := a.Tasks(ctx, env.args, f, 0, c.limit, env.redact.Text)
 		if err != nil {
 			return err
@@ -97,7 +98,7 @@ func newTasksShow() *command {
 }
 
 func (c *tasksCommand) show(ctx context.Context, env *environment) error {
-	return c.with(ctx, env, func(a *actions.Actions, f report.TaskFilter) error {
+	return c.read(ctx, env, func(a *actions.Actions, f report.TaskFilter) error {
 		f.Keys = env.args[1:]
 		list, err := a.Tasks(ctx, env.args[:1], f, 0, len(f.Keys), env.redact.Text)
 		if err != nil {
@@ -113,25 +114,17 @@ func (c *tasksCommand) show(ctx context.Context, env *environment) error {
 
 // showTasks prints tasks in the form that was asked for.
 func (e *environment) showTasks(list []report.Task) error {
-	return e.show(map[string][]report.Task{"tasks": list}, func() listing {
-		l := listing{
-			header: []string{
-				"pipeline", "key", "state", "priority", "tries", "age", "next try", "class", "code", "message",
-			},
-			right: []int{4, 5},
+	columns := []string{
+		"pipeline", "key", "state", "priority", ">tries", ">age", "next try", "class", "code", "message",
+	}
+	return output.List(e.out, "tasks", list, columns, func(t *report.Task) []any {
+		next := ""
+		if t.NextTryAt != nil {
+			next = t.NextTryAt.UTC().Format(time.DateTime)
 		}
-		for i := range list {
-			t := &list[i]
-			next := ""
-			if t.NextTryAt != nil {
-				next = t.NextTryAt.UTC().Format(time.DateTime)
-			}
-			l.rows = append(l.rows, []any{
-				t.Pipeline, t.Key, t.State, t.Priority, t.Attempt, wording.Age(t.AgeSeconds), next, t.Class, t.Code,
-				t.Message,
-			})
+		return []any{
+			t.Pipeline, t.Key, t.State, t.Priority, t.Attempt, wording.Age(t.AgeSeconds), next, t.Class, t.Code, t.Message,
 		}
-		return l
 	})
 }
 
@@ -141,15 +134,14 @@ func newTasksExport() *command {
 		name: "export", group: groupObserve, usage: "print tasks as lines of JSON, however many there are",
 		arguments: "[PIPELINE...] | PIPELINE KEY...", maxArgs: -1,
 		description: "One object a line, as tasks list -o json has them. They are read in portions, so that no transaction stays open.",
-		flags:       c.filters(true), settings: databaseGroups, run: c.export,
+		flags:       c.flags(true), settings: databaseGroups, run: c.export,
 	}
 }
 
 func (c *tasksCommand) export(ctx context.Context, env *environment) error {
 	const page = 1000
-	return c.with(ctx, env, func(a *actions.Actions, f report.TaskFilter) error {
-		encoder := json.NewEncoder(env.stdout)
-		encoder.SetEscapeHTML(false)
+	return c.read(ctx, env, func(a *actions.Actions, f report.TaskFilter) error {
+		encoder := output.Encoder(env.stdout)
 		for after := int64(0); ; {
 			list, err := a.Tasks(ctx, env.args, f, after, page, env.redact.Text)
 			if err != nil {
@@ -168,128 +160,11 @@ func (c *tasksCommand) export(ctx context.Context, env *environment) error {
 	})
 }
 
-func newTasksRetry() *command {
-	c := &tasksCommand{}
-	return &command{
-		name: "retry", group: groupOperate, usage: "try dead letters, and what waits for another try, again at once",
-		arguments: "[PIPELINE...] | PIPELINE KEY...", maxArgs: -1,
-		description: "As embedsidecar retry, with filters. Thousands are done in portions: when it is interrupted, what was done stays done. --dry-run tells how many there are.",
-		flags:       c.filters(false), settings: databaseGroups, acts: true, run: c.retry,
-	}
-}
-
-func (c *tasksCommand) retry(ctx context.Context, env *environment) error {
-	return c.with(ctx, env, func(a *actions.Actions, f report.TaskFilter) error {
-		list, err := a.Retry(ctx, env.args, f, env.dryRun)
-		if err != nil {
-			return err
-		}
-		return env.showOutcomes(list)
-	})
-}
-
-func newTasksDiscard() *command {
-	c := &tasksCommand{}
-	return &command{
-		name: "discard", group: groupOperate, usage: "put dead letters away, so that they count as cancelled",
-		arguments: "PIPELINE... | PIPELINE KEY...", minArgs: 1, maxArgs: -1,
-		description: "They keep their error, and status, wait and explain go on telling of them, as cancelled, until the row changes or embedsidecar tasks requeue takes them back. --dry-run tells how many there are.",
-		flags:       c.filters(false), settings: databaseGroups, acts: true, run: c.discard,
-	}
-}
-
-func (c *tasksCommand) discard(ctx context.Context, env *environment) error {
-	return c.with(ctx, env, func(a *actions.Actions, f report.TaskFilter) error {
-		list, err := a.Discard(ctx, env.args, f, env.dryRun)
-		if err != nil {
-			return err
-		}
-		return env.showOutcomes(list)
-	})
-}
-
-func newTasksRequeue() *command {
-	c := &tasksCommand{}
-	return &command{
-		name: "requeue", group: groupOperate, usage: "have rows looked at again, or all that were cancelled",
-		arguments: "PIPELINE [KEY...]", minArgs: 1, maxArgs: -1,
-		description: "A look at a row that needs nothing embeds nothing; embedsidecar reembed embeds it anyway. --dry-run tells how many there are.",
-		settings:    databaseGroups, acts: true,
-		run: func(ctx context.Context, env *environment) error {
-			return c.one(ctx, env, (*actions.Actions).Requeue)
-		},
-	}
-}
-
-func newTasksCancel() *command {
-	c := &tasksCommand{}
-	return &command{
-		name: "cancel", group: groupOperate, usage: "take rows out of the queue",
-		arguments: "PIPELINE KEY...", minArgs: 2, maxArgs: -1,
-		description: "They are cancelled: not embedded until they change, a comparison of all rows finds that they differ, or embedsidecar tasks requeue takes them back; status, wait and explain tell of them. What is being embedded at this moment is finished. --dry-run tells how many there are.",
-		settings:    databaseGroups, acts: true,
-		run: func(ctx context.Context, env *environment) error {
-			return c.one(ctx, env, (*actions.Actions).Cancel)
-		},
-	}
-}
-
-// one does something to rows of one pipeline.
-func (c *tasksCommand) one(ctx context.Context, env *environment,
-	do func(a *actions.Actions, ctx context.Context, name string, keys []string, dry bool) (actions.Outcome, error),
-) error {
-	return c.with(ctx, env, func(a *actions.Actions, _ report.TaskFilter) error {
-		outcome, err := do(a, ctx, env.args[0], env.args[1:], env.dryRun)
-		if err != nil {
-			return err
-		}
-		return env.showOutcomes([]actions.Outcome{outcome})
-	})
-}
-
-func newTasksPrioritise() *command {
-	c := &tasksCommand{}
-	return &command{
-		name: "prioritise", group: groupOperate, usage: "give a pipeline's live changes, or rows that wait, another priority",
-		arguments: "PIPELINE PRIORITY [KEY...]", minArgs: 2, maxArgs: -1,
-		description: "low, normal, high or urgent. Without keys it is that of changes from now on, what waits keeps its own, and a configuration that says otherwise takes it back at the next run. With keys, or --waiting, it is that of rows that wait, and of nothing else. --dry-run tells how many there are.",
-		flags: []cli.Flag{&cli.BoolFlag{
-			Name: "waiting", Destination: &c.waiting, DisableDefaultText: true, Usage: "all rows of the pipeline that wait",
-		}},
-		settings: databaseGroups, acts: true, run: c.prioritise,
-	}
-}
-
-func (c *tasksCommand) prioritise(ctx context.Context, env *environment) error {
-	if !slices.Contains(actions.Priorities, env.args[1]) {
-		return fail(exitUsage, fmt.Errorf("there is no priority %q", env.args[1]),
-			spelling.DidYouMean(env.args[1], actions.Priorities)...)
-	}
-	if c.waiting && len(env.args) > 2 {
-		return misuse("--waiting means all rows that wait: give it, or keys")
-	}
-	return c.with(ctx, env, func(a *actions.Actions, _ report.TaskFilter) error {
-		prioritise := func() (actions.Outcome, error) {
-			return a.PrioritiseWaiting(ctx, env.args[0], env.args[1], env.args[2:], env.dryRun)
-		}
-		if !c.waiting && len(env.args) == 2 {
-			prioritise = func() (actions.Outcome, error) {
-				return a.Prioritise(ctx, env.args[0], env.args[1], env.dryRun)
-			}
-		}
-		outcome, err := prioritise()
-		if err != nil {
-			return err
-		}
-		return env.showOutcomes([]actions.Outcome{outcome})
-	})
-}
-
-// with checks the filter, connects and does something.
-func (c *tasksCommand) with(ctx context.Context, env *environment,
+// read checks the filter, connects and reads.
+func (c *tasksCommand) read(ctx context.Context, env *environment,
 	do func(a *actions.Actions, f report.TaskFilter) error,
 ) error {
-	f, err := c.filter()
+	f, err := c.checked()
 	if err != nil {
 		return err
 	}
@@ -301,17 +176,89 @@ func (c *tasksCommand) with(ctx context.Context, env *environment,
 	return do(a, f)
 }
 
+func newTasksRetry() *command {
+	var f taskFilter
+	return &command{
+		name: "retry", group: groupOperate, usage: "try dead letters, and what waits for another try, again at once",
+		arguments: "[PIPELINE...] | PIPELINE KEY...", maxArgs: -1,
+		description: "As embedsidecar retry, with filters. Thousands are done in portions: when it is interrupted, what was done stays done. --dry-run tells how many there are.",
+		flags:       f.flags(false), settings: databaseGroups, acts: true, run: f.acts((*actions.Actions).Retry),
+	}
+}
+
+func newTasksDiscard() *command {
+	var f taskFilter
+	return &command{
+		name: "discard", group: groupOperate, usage: "put dead letters away, so that they count as cancelled",
+		arguments: "PIPELINE... | PIPELINE KEY...", minArgs: 1, maxArgs: -1,
+		description: "They keep their error, and status, wait and explain go on telling of them, as cancelled, until the row changes or embedsidecar tasks requeue takes them back. --dry-run tells how many there are.",
+		flags:       f.flags(false), settings: databaseGroups, acts: true, run: f.acts((*actions.Actions).Discard),
+	}
+}
+
+func newTasksRequeue() *command {
+	return &command{
+		name: "requeue", group: groupOperate, usage: "have rows looked at again, or all that were cancelled",
+		arguments: "PIPELINE [KEY...]", minArgs: 1, maxArgs: -1,
+		description: "A look at a row that needs nothing embeds nothing; embedsidecar reembed embeds it anyway. --dry-run tells how many there are.",
+		settings:    databaseGroups, acts: true, run: rowsOfOne((*actions.Actions).Requeue),
+	}
+}
+
+func newTasksCancel() *command {
+	return &command{
+		name: "cancel", group: groupOperate, usage: "take rows out of the queue",
+		arguments: "PIPELINE KEY...", minArgs: 2, maxArgs: -1,
+		description: "They are cancelled: not embedded until they change, a comparison of all rows finds that they differ, or embedsidecar tasks requeue takes them back; status, wait and explain tell of them. What is being embedded at this moment is finished. --dry-run tells how many there are.",
+		settings:    databaseGroups, acts: true, run: rowsOfOne((*actions.Actions).Cancel),
+	}
+}
+
+// prioritiseCommand gives another priority.
+type prioritiseCommand struct{ waiting bool }
+
+func newTasksPrioritise() *command {
+	c := &prioritiseCommand{}
+	return &command{
+		name: "prioritise", group: groupOperate, usage: "give a pipeline's live changes, or rows that wait, another priority",
+		arguments: "PIPELINE PRIORITY [KEY...]", minArgs: 2, maxArgs: -1,
+		description: "low, normal, high or urgent. Without keys it is that of changes from now on, what waits keeps its own, and a configuration that says otherwise takes it back at the next run. With keys, or --waiting, it is that of rows that wait, and of nothing else. --dry-run tells how many there are.",
+		flags:       []cli.Flag{own.toggle("waiting", &c.waiting, "all rows of the pipeline that wait")},
+		settings:    databaseGroups, acts: true, run: c.run,
+	}
+}
+
+func (c *prioritiseCommand) run(ctx context.Context, env *environment) error {
+	name, priority, keys := env.args[0], env.args[1], env.args[2:]
+	if !slices.Contains(actions.Priorities, priority) {
+		return fail(exitUsage, fmt.Errorf("there is no priority %q", priority),
+			spelling.DidYouMean(priority, actions.Priorities)...)
+	}
+	if c.waiting && len(keys) > 0 {
+		return misuse("--waiting means all rows that wait: give it, or keys")
+	}
+	return env.act(ctx, func(a *actions.Actions) (list []actions.Outcome, err error) {
+		list = make([]actions.Outcome, 1)
+		if c.waiting || len(keys) > 0 {
+			list[0], err = a.PrioritiseWaiting(ctx, name, priority, keys, env.dryRun)
+		} else {
+			list[0], err = a.Prioritise(ctx, name, priority, env.dryRun)
+		}
+		return list, err
+	})
+}
+
 // auditCommand tells what was done.
 type auditCommand struct{ limit int }
 
 func newAudit() *command {
-	c := &auditCommand{}
+	c := &auditCommand{limit: 100}
 	return &command{
 		name: "audit", group: groupObserve, usage: "tell who had what done, and to how many rows",
 		arguments: "[PIPELINE...]", maxArgs: -1,
 		description: "Every pause, resume, retry, requeue, cancel, discard, rescan, reembed and change of priority, by whatever way it came, the newest first. The newest 100,000 are kept; a dry run leaves no entry.",
 		flags: []cli.Flag{
-			&cli.IntFlag{Name: "limit", Value: 100, Destination: &c.limit, Usage: "`N` entries at most"},
+			own.number("limit", &c.limit, "`N` entries at most"),
 		},
 		settings: databaseGroups, run: c.run,
 	}
@@ -330,22 +277,11 @@ func (c *auditCommand) run(ctx context.Context, env *environment) error {
 	if err != nil {
 		return err
 	}
-	return env.show(map[string][]report.Action{"actions": list}, func() listing {
-		l := listing{
-			header: []string{"at", "role", "by", "from", "application", "action", "pipeline", "result", "rows"},
-			right:  []int{8},
+	columns := []string{"at", "role", "by", "from", "application", "action", "pipeline", "result", ">rows"}
+	return output.List(env.out, "actions", list, columns, func(e *report.Action) []any {
+		return []any{
+			e.At.UTC().Format(time.DateTime), e.Role, e.SaidBy, e.Address, e.Application, e.Action,
+			cmp.Or(e.Pipeline, everyPipeline), e.Result, e.Changed,
 		}
-		for i := range list {
-			e := &list[i]
-			name := e.Pipeline
-			if name == "" {
-				name = everyPipeline
-			}
-			l.rows = append(l.rows, []any{
-				e.At.UTC().Format(time.DateTime), e.Role, e.SaidBy, e.Address, e.Application, e.Action, name, e.Result,
-				e.Changed,
-			})
-		}
-		return l
 	})
 }

@@ -9,6 +9,7 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"github.com/embedsidecar/embedsidecar/internal/config"
+	"github.com/embedsidecar/embedsidecar/internal/output"
 	"github.com/embedsidecar/embedsidecar/internal/serve"
 	"github.com/embedsidecar/embedsidecar/internal/wording"
 )
@@ -30,23 +31,13 @@ type tokenGrant struct {
 
 func (g *tokenGrant) flags() []cli.Flag {
 	return []cli.Flag{
-		&cli.StringFlag{
-			Name: "role", Destination: &g.role, Value: serve.RoleQuery,
-			Usage: "`ROLE` query embeds texts and searches pipelines; embed only embeds, and sees nothing of the database; of the administration (--admin-listen) viewer looks, operator also pauses, retries and the like, admin also sees the configuration and reloads plugins",
-		},
-		&cli.StringSliceFlag{
-			Name: "only", Destination: &g.pipelines,
-			Usage: "`PIPELINE` that may be searched, or administered; again for more", DefaultText: "all",
-		},
-		&cli.StringSliceFlag{
-			Name: "filter", Destination: &g.filter,
-			Usage: "`COLUMN=VALUE` only rows of which this is true are found, whatever is asked for; again for more",
-		},
-		&cli.StringFlag{
-			Name: "database-role", Destination: &g.databaseRole,
-			Usage:       "`ROLE` of the database that searches run as, so that its grants and row level security hold",
-			DefaultText: "that of the connection",
-		},
+		own.text("role", &g.role,
+			"`ROLE` query embeds texts and searches pipelines; embed only embeds, and sees nothing of the database; of the administration (--admin-listen) viewer looks, operator also pauses, retries and the like, admin also sees the configuration and reloads plugins"),
+		own.list("only", &g.pipelines, "`PIPELINE` that may be searched, or administered; again for more", "all"),
+		own.list("filter", &g.filter,
+			"`COLUMN=VALUE` only rows of which this is true are found, whatever is asked for; again for more"),
+		own.text("database-role", &g.databaseRole,
+			"`ROLE` of the database that searches run as, so that its grants and row level security hold", "that of the connection"),
 	}
 }
 
@@ -63,7 +54,7 @@ func (g *tokenGrant) grant() (serve.Grant, error) {
 }
 
 func newTokenCreate() *command {
-	var asked tokenGrant
+	asked := tokenGrant{role: serve.RoleQuery}
 	return &command{
 		name: "create", group: groupAdmin, usage: "make a token for somebody who may query or administer, and print it once",
 		arguments: "NAME", minArgs: 1, maxArgs: 1,
@@ -88,7 +79,7 @@ func newTokenCreate() *command {
 			case err != nil:
 				return fail(exitUsage, err)
 			}
-			if env.output == "table" {
+			if env.out.ForPeople() {
 				env.say("token %q with role %s is in %s; this is the only time it is shown:", about.Name, about.Role, path)
 				return env.printf("%s\n", secret)
 			}
@@ -97,11 +88,9 @@ func newTokenCreate() *command {
 
 				Secret string `json:"token"`
 			}
-			return env.show(created{about, secret}, func() listing {
-				return listing{
-					header: []string{"name", "role", "id", "limits", "token"},
-					rows:   [][]any{{about.Name, about.Role, about.ID, about.Limits(), secret}},
-				}
+			return env.out.Show(created{about, secret}, func() output.Table {
+				return output.Row([]string{"name", "role", "id", "limits", "token"},
+					about.Name, about.Role, about.ID, about.Limits(), secret)
 			})
 		},
 	}
@@ -121,12 +110,9 @@ func newTokenList() *command {
 			if err != nil {
 				return tokenFailure(err)
 			}
-			return env.show(map[string][]serve.Token{"tokens": list}, func() listing {
-				l := listing{header: []string{"name", "role", "id", "limits"}}
-				for _, t := range list {
-					l.rows = append(l.rows, []any{t.Name, t.Role, t.ID, t.Limits()})
-				}
-				return l
+			columns := []string{"name", "role", "id", "limits"}
+			return output.List(env.out, "tokens", list, columns, func(t *serve.Token) []any {
+				return []any{t.Name, t.Role, t.ID, t.Limits()}
 			})
 		},
 	}

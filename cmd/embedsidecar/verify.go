@@ -11,6 +11,7 @@ import (
 	"github.com/embedsidecar/embedsidecar/internal/config"
 	"github.com/embedsidecar/embedsidecar/internal/node/actions"
 	"github.com/embedsidecar/embedsidecar/internal/node/embedders"
+	"github.com/embedsidecar/embedsidecar/internal/output"
 	"github.com/embedsidecar/embedsidecar/internal/wording"
 )
 
@@ -27,14 +28,9 @@ func newVerify() *command {
 		arguments: "[PIPELINE...]", maxArgs: -1,
 		description: "Compares the hash of every row's text with that of its vector, and with --deep embeds a sample again. Ends with status 4 when anything is missing, stale or orphaned, or when a row cannot be read because its text or filter fails: it is named, and the others are judged. With --repair what is found is queued for the sidecars that run, and only what they cannot mend counts; embedsidecar wait --caught-up waits for them.",
 		flags: []cli.Flag{
-			&cli.IntFlag{
-				Name: "deep", Destination: &c.deep,
-				Usage: "`N` rows of each pipeline are embedded again and their vectors compared", DefaultText: "0",
-			},
-			&cli.BoolFlag{
-				Name: "repair", Destination: &c.repair, DisableDefaultText: true,
-				Usage: "queue what is found: rows to look at again, vectors without a row to be taken away, and vectors that differ to be made anew",
-			},
+			own.number("deep", &c.deep, "`N` rows of each pipeline are embedded again and their vectors compared", "0"),
+			own.toggle("repair", &c.repair,
+				"queue what is found: rows to look at again, vectors without a row to be taken away, and vectors that differ to be made anew"),
 		},
 		settings: []string{config.GroupDatabase, config.GroupEmbedding},
 		run:      c.run,
@@ -72,32 +68,17 @@ func (c *verifyCommand) run(ctx context.Context, env *environment) (err error) {
 }
 
 func (c *verifyCommand) show(env *environment, list []actions.Verified) error {
-	err := env.show(map[string][]actions.Verified{"pipelines": list}, func() listing {
-		l := listing{
-			header: []string{
-				"pipeline", "rows", "with text", "covered", "missing", "stale", "orphans", "refused", "sampled",
-				"differ", "verdict",
-			},
-			right: []int{1, 2, 3, 4, 5, 6, 7, 8, 9},
+	columns := []string{
+		"pipeline", ">rows", ">with text", ">covered", ">missing", ">stale", ">orphans", ">refused", ">sampled", ">differ",
+		"verdict",
+	}
+	err := output.List(env.out, "pipelines", list, columns, func(v *actions.Verified) []any {
+		return []any{
+			v.Pipeline, v.Rows, v.Wanted, v.Covered, v.Missing, v.Stale, v.Orphans, v.Refused, v.Sampled, v.Differ,
+			v.Verdict(),
 		}
-		for _, v := range list {
-			verdict := "ok"
-			if v.Problem != "" {
-				verdict = v.Problem
-			} else if !v.OK {
-				verdict = "not ok"
-			}
-			if v.Repairs != nil && v.Repairs.Looks+v.Repairs.Anew > 0 {
-				verdict += fmt.Sprintf(", %d queued", v.Repairs.Looks+v.Repairs.Anew)
-			}
-			l.rows = append(l.rows, []any{
-				v.Pipeline, v.Rows, v.Wanted, v.Covered, v.Missing, v.Stale, v.Orphans, v.Refused,
-				v.Sampled, v.Differ, verdict,
-			})
-		}
-		return l
 	})
-	if env.output == "table" {
+	if env.out.ForPeople() {
 		for _, v := range list {
 			for _, example := range v.Examples {
 				env.say("%s, row %s", v.Pipeline, wording.OneLine(example))

@@ -13,6 +13,7 @@ import (
 
 	"github.com/embedsidecar/embedsidecar/internal/catalog"
 	"github.com/embedsidecar/embedsidecar/internal/node/caughtup"
+	"github.com/embedsidecar/embedsidecar/internal/output"
 	"github.com/embedsidecar/embedsidecar/internal/report"
 	"github.com/embedsidecar/embedsidecar/internal/wording"
 )
@@ -30,11 +31,8 @@ func newWait() *command {
 		name: "wait", group: groupObserve, usage: "wait until vectors have caught up with what is committed",
 		description: "Without --timeout it waits for as long as it takes, and tells what it waits for. Ends with status 5 when --timeout is over. A row that is paused, failed, cancelled or filtered out is told, not waited for.",
 		flags: []cli.Flag{
-			&cli.BoolFlag{
-				Name: "caught-up", Destination: &c.caughtUp, DisableDefaultText: true,
-				Usage: "with all that is committed now",
-			},
-			&cli.StringFlag{Name: "lsn", Destination: &c.lsnText, Usage: "`LSN` with all before this one, such as 0/16B3748"},
+			own.toggle("caught-up", &c.caughtUp, "with all that is committed now"),
+			own.text("lsn", &c.lsnText, "`LSN` with all before this one, such as 0/16B3748"),
 		},
 		settings: databaseGroups,
 		run:      c.run,
@@ -64,20 +62,16 @@ func (c *waitCommand) wait(ctx context.Context, env *environment) error {
 		}
 	}
 	a, err := env.caughtUp(pool, lsn).Run(ctx)
-	if env.output == "table" {
+	if env.out.ForPeople() {
 		if err == nil {
 			env.say("caught up with %s", lsn)
 		}
 		return err
 	}
-	return errors.Join(env.show(a, func() listing {
-		return listing{
-			header: []string{"lsn", "caught_up", "decoded", "open", "scans", "failed", "cancelled", "resting", "unrouted"},
-			rows: [][]any{{
-				a.LSN, a.Yes, a.Decoded, a.Open, a.Scans, a.Failed, a.Cancelled, strings.Join(a.Resting, " "),
-				strings.Join(a.Unrouted, " "),
-			}},
-		}
+	columns := []string{"lsn", "caught_up", "decoded", "open", "scans", "failed", "cancelled", "resting", "unrouted"}
+	return errors.Join(env.out.Show(a, func() output.Table {
+		return output.Row(columns, a.LSN, a.Yes, a.Decoded, a.Open, a.Scans, a.Failed, a.Cancelled,
+			strings.Join(a.Resting, " "), strings.Join(a.Unrouted, " "))
 	}), err)
 }
 
@@ -90,7 +84,7 @@ func (e *environment) caughtUp(pool *pgxpool.Pool, lsn pglogrepl.LSN) caughtup.W
 
 // tellWaiting tells what is waited for: on a terminal each second in the place of what it said before.
 func (e *environment) tellWaiting() (tell func(what string), every time.Duration) {
-	if !isTerminal(e.stderr) || e.quiet {
+	if !output.IsTerminal(e.stderr) || e.quiet {
 		return func(what string) { e.say("waiting: %s", what) }, 0
 	}
 	return func(what string) {

@@ -15,7 +15,6 @@ import (
 	"github.com/embedsidecar/embedsidecar/internal/node/embedders"
 	"github.com/embedsidecar/embedsidecar/internal/node/observe"
 	"github.com/embedsidecar/embedsidecar/internal/node/query"
-	"github.com/embedsidecar/embedsidecar/internal/pipeline"
 	"github.com/embedsidecar/embedsidecar/internal/setup"
 )
 
@@ -31,10 +30,8 @@ type Options struct {
 	Working func(ctx context.Context)
 	// Setup is told what a set-up made, and what somebody should know of it. nil: nobody is told.
 	Setup func(setup.Report)
-	// Kept is told of a pipeline that is not set up anew (RunOptions.NoInit), as it is configured and as it is set up.
-	Kept func(configured, set pipeline.Spec)
-	// Unconfigured is told what is set up where no pipeline is configured.
-	Unconfigured func(set []pipeline.Pipeline)
+	// Warn is told what somebody should know of what is set up, and works otherwise than the configuration has it.
+	Warn func(what string)
 }
 
 // Node is one run of the program. It is safe for concurrent use.
@@ -54,11 +51,8 @@ func newNode(o Options, phase observe.Phase, database bool) *Node {
 	if o.Setup == nil {
 		o.Setup = func(setup.Report) {}
 	}
-	if o.Kept == nil {
-		o.Kept = func(pipeline.Spec, pipeline.Spec) {}
-	}
-	if o.Unconfigured == nil {
-		o.Unconfigured = func([]pipeline.Pipeline) {}
+	if o.Warn == nil {
+		o.Warn = func(string) {}
 	}
 	n := &Node{
 		o: o, database: database,

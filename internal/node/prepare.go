@@ -32,7 +32,7 @@ func (n *Node) prepare(ctx context.Context, p *pools, o RunOptions) error {
 			"or several in a file: --config FILE", "or "+lookup.OtherSlots(ctx, p.work))
 	}
 	if len(specs) == 0 {
-		n.o.Unconfigured(ours)
+		n.warn(idleModel(n.o.Config, ours))
 	}
 	if o.NoInit || o.Role == Stream {
 		if err != nil {
@@ -40,7 +40,7 @@ func (n *Node) prepare(ctx context.Context, p *pools, o RunOptions) error {
 		}
 		for _, spec := range specs {
 			if at := lookup.Find(ours, spec.Name); at >= 0 {
-				n.o.Kept(spec, ours[at].Spec)
+				n.warn(kept(spec, ours[at].Spec))
 				continue
 			}
 			hint := "run embedsidecar init, or run without --no-init"
@@ -82,6 +82,13 @@ func (n *Node) prepare(ctx context.Context, p *pools, o RunOptions) error {
 	n.o.Log.ErrorContext(ctx, "a pipeline cannot work now: it waits, and the others go on", "error", err, "ways_out",
 		problem.Hints(err))
 	return nil
+}
+
+// warn tells what somebody should know, if there is anything.
+func (n *Node) warn(what string) {
+	if what != "" {
+		n.o.Warn(what)
+	}
 }
 
 // unbroken leaves out the pipelines that are set up but cannot work now. others reports whether there is one that can.

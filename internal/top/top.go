@@ -16,9 +16,8 @@ import (
 
 // Table is a part of a frame.
 type Table struct {
-	Header []string
-	Rows   [][]any
-	Right  []int // columns (from 0) that hold numbers
+	Columns []string // those of numbers begin with ">"
+	Rows    [][]any
 }
 
 // Frame is what is seen at a time.
@@ -43,10 +42,9 @@ func (v *View) Frame(d *observe.Database, now time.Time) Frame {
 	}
 	f := Frame{
 		Pipelines: Table{
-			Header: []string{
-				"pipeline", "state", "waiting", "running", "retrying", "failed", "rate", "lag", "coverage", "embedder",
+			Columns: []string{
+				"pipeline", "state", ">waiting", ">running", ">retrying", ">failed", ">rate", ">lag", ">coverage", "embedder",
 			},
-			Right: []int{2, 3, 4, 5, 6, 7, 8},
 		},
 		Remarks: d.Remarks(),
 	}
@@ -110,7 +108,7 @@ func pipelineRow(p *observe.Pipeline, rate float64) []any {
 }
 
 func sidecars(list []report.Sidecar) Table {
-	t := Table{Header: []string{"sidecar", "stream", "seen", "done 24h", "failed 24h", "version"}, Right: []int{2, 3, 4}}
+	t := Table{Columns: []string{"sidecar", "stream", ">seen", ">done 24h", ">failed 24h", "version"}}
 	for i := range list {
 		s := &list[i]
 		stream := string(s.Stream)
@@ -128,7 +126,7 @@ func sidecars(list []report.Sidecar) Table {
 }
 
 func slots(list []report.Slot) Table {
-	t := Table{Header: []string{"slot", "state", "behind", "wal kept", "checkpoint"}, Right: []int{2, 3, 4}}
+	t := Table{Columns: []string{"slot", "state", ">behind", ">wal kept", ">checkpoint"}}
 	for i := range list {
 		s := &list[i]
 		t.Rows = append(t.Rows, []any{

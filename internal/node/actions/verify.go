@@ -3,6 +3,7 @@ package actions
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 
 	"github.com/jackc/pgx/v5"
@@ -31,6 +32,20 @@ type Verified struct {
 	worker.Report
 	Problem string   `json:"problem,omitempty"` // why it could not be verified
 	Repairs *Repairs `json:"repairs,omitempty"` // what was asked for
+}
+
+// Verdict is what it comes to, in a few words.
+func (v *Verified) Verdict() string {
+	verdict := "ok"
+	if v.Problem != "" {
+		verdict = v.Problem
+	} else if !v.OK {
+		verdict = "not ok"
+	}
+	if v.Repairs != nil && v.Repairs.Looks+v.Repairs.Anew > 0 {
+		verdict += fmt.Sprintf(", %d queued", v.Repairs.Looks+v.Repairs.Anew)
+	}
+	return verdict
 }
 
 // Good reports whether all is as it should be, or all that was found was queued.

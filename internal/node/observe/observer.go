@@ -20,15 +20,6 @@ import (
 	"github.com/embedsidecar/embedsidecar/internal/sidecar"
 )
 
-// Build is what the program knows of itself.
-type Build struct {
-	Version        string `json:"version"`
-	Revision       string `json:"revision,omitempty"`
-	Go             string `json:"go"`
-	Platform       string `json:"platform"`
-	PluginProtocol int    `json:"plugin_protocol"`
-}
-
 // Options say what is observed.
 type Options struct {
 	Config  *config.Config

@@ -1,4 +1,5 @@
-package main
+// Package signals turns the signals of this process into ends of contexts, and into calls.
+package signals
 
 import (
 	"context"
@@ -7,12 +8,10 @@ import (
 	"os/signal"
 	"sync"
 	"syscall"
-
-	"github.com/embedsidecar/embedsidecar/internal/node"
 )
 
-// errInterrupted is the cause of a context that a signal has ended.
-var errInterrupted = errors.New("interrupted")
+// ErrInterrupted is the cause of a context of Context that a signal has ended.
+var ErrInterrupted = errors.New("interrupted")
 
 // taken is who has taken the signals over, if anybody has.
 type taken struct {
@@ -22,15 +21,22 @@ type taken struct {
 
 type takenKey struct{}
 
-// takeSignals has the signals of a context of withSignals sent to somebody who must end something in order, instead of
+// Take has the signals of a context of Context, and more, sent to somebody who must end something in order, instead of
 // ending the context or the process, until back is called. What he does not take at once is lost to him.
-func takeSignals(ctx context.Context, by chan<- os.Signal) (back func()) {
-	t, ok := ctx.Value(takenKey{}).(*taken)
-	if !ok {
-		return func() {}
+func Take(ctx context.Context, by chan<- os.Signal, more ...os.Signal) (back func()) {
+	if len(more) > 0 {
+		signal.Notify(by, more...)
 	}
-	t.set(by)
-	return func() { t.set(nil) }
+	t, ok := ctx.Value(takenKey{}).(*taken)
+	if ok {
+		t.set(by)
+	}
+	return func() {
+		if ok {
+			t.set(nil)
+		}
+		signal.Stop(by)
+	}
 }
 
 func (t *taken) set(by chan<- os.Signal) {
@@ -53,9 +59,9 @@ func (t *taken) took(s os.Signal) bool {
 	return true
 }
 
-// withSignals returns a context that ends at the first SIGINT or SIGTERM; the second one calls exit with 130, for a
+// Context returns a context that ends at the first SIGINT or SIGTERM; the second one calls exit, for a
 // person who does not want to wait for an orderly end.
-func withSignals(parent context.Context, exit func(int)) (ctx context.Context, stop func()) {
+func Context(parent context.Context, exit func()) (ctx context.Context, stop func()) {
 	var t taken
 	ctx, cancel := context.WithCancelCause(context.WithValue(parent, takenKey{}, &t))
 	signals := make(chan os.Signal, 2)
@@ -72,10 +78,10 @@ func withSignals(parent context.Context, exit func(int)) (ctx context.Context, s
 			switch {
 			case t.took(s):
 			case ctx.Err() != nil:
-				exit(exitInterrupted)
+				exit()
 				return
 			default:
-				cancel(errInterrupted)
+				cancel(ErrInterrupted)
 			}
 		}
 	}()
@@ -86,8 +92,8 @@ func withSignals(parent context.Context, exit func(int)) (ctx context.Context, s
 	}
 }
 
-// reloadAtHangup has the plugins of a running program reloaded at SIGHUP. The function it returns ends that.
-func reloadAtHangup(ctx context.Context, n *node.Node) (stop func()) {
+// Hangups calls do at each SIGHUP. The function it returns ends that.
+func Hangups(ctx context.Context, do func(ctx context.Context)) (stop func()) {
 	ctx, cancel := context.WithCancel(ctx)
 	hangups := make(chan os.Signal, 1)
 	signal.Notify(hangups, syscall.SIGHUP)
@@ -99,7 +105,7 @@ func reloadAtHangup(ctx context.Context, n *node.Node) (stop func()) {
 			case <-ctx.Done():
 				return
 			case <-hangups:
-				n.Reload(ctx, nil)
+				do(ctx)
 			}
 		}
 	}()

@@ -1,0 +1,54 @@
+// Package logging makes the program's only logger, which lets nothing secret through.
+package logging
+
+import (
+	"io"
+	"log/slog"
+)
+
+// Options say how a log is written.
+type Options struct {
+	Format   string // text or json; auto: text on a terminal alone
+	Level    slog.Level
+	Terminal bool
+	Redact   func(string) string // takes what is secret out of a text
+}
+
+// New makes a logger. Whatever is logged, the message included, is redacted: drivers and servers write the messages of
+// their errors, and we do not know what they put into them.
+func New(to io.Writer, o Options) *slog.Logger {
+	options := &slog.HandlerOptions{Level: o.Level, ReplaceAttr: func(_ []string, a slog.Attr) slog.Attr {
+		return slog.Attr{Key: a.Key, Value: redacted(a.Value, o.Redact)}
+	}}
+	if o.Format == "json" || o.Format == "auto" && !o.Terminal {
+		return slog.New(slog.NewJSONHandler(to, options))
+	}
+	return slog.New(slog.NewTextHandler(to, options))
+}
+
+func redacted(v slog.Value, redact func(string) string) slog.Value {
+	switch v.Kind() {
+	case slog.KindString:
+		return slog.StringValue(redact(v.String()))
+	case slog.KindDuration:
+		// JSON would show nanoseconds; the text says its unit.
+		return slog.StringValue(v.Duration().String())
+	case slog.KindAny:
+		if err, ok := v.Any().(error); ok && err != nil {
+			return slog.StringValue(redact(err.Error()))
+		}
+		if list, ok := v.Any().([]string); ok {
+			clean := make([]string, len(list))
+			for i, s := range list {
+				clean[i] = redact(s)
+			}
+			return slog.AnyValue(clean)
+		}
+		if s, ok := v.Any().(interface{ String() string }); ok {
+			return slog.StringValue(redact(s.String()))
+		}
+	case slog.KindBool, slog.KindFloat64, slog.KindInt64, slog.KindTime, slog.KindUint64, slog.KindGroup,
+		slog.KindLogValuer:
+	}
+	return v
+}

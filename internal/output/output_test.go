@@ -1,0 +1,54 @@
+package output
+
+import (
+	"encoding/csv"
+	"strings"
+	"testing"
+)
+
+// A name that comes from a database breaks out of no line, and says no more to a terminal than a name does.
+func TestList(t *testing.T) {
+	t.Parallel()
+	type row struct {
+		Name string `json:"name"`
+		Rows int    `json:"rows"`
+	}
+	list := []row{{"public.docs", 1204}, {"evil\x1b[31m\n<name>", 3}}
+	for _, test := range []struct {
+		printer Printer
+		list    []row
+		want    string
+	}{
+		{Printer{Form: Text}, list, "PIPELINE          ROWS\npublic.docs       1204\nevil�[31m <name>     3\n"},
+		{Printer{Form: Text, Color: true}, nil, "\x1b[1mPIPELINE  \x1b[0m\x1b[1mROWS  \x1b[0m\n"},
+		{Printer{Form: CSV}, list, "pipeline,rows\npublic.docs,1204\nevil�[31m <name>,3\n"},
+		{Printer{Form: JSON}, list[:1], "{\n  \"rows\": [\n    {\n      \"name\": \"public.docs\",\n      \"rows\": 1204\n    }\n  ]\n}\n"},
+		{
+			Printer{Form: JSON, Compact: true},
+			list[1:],
+			"{\"rows\":[{\"name\":\"evil\\u001b[31m\\n<name>\",\"rows\":3}]}\n",
+		},
+		{Printer{Form: YAML}, list[:1], "rows:\n  - name: public.docs\n    rows: 1204\n"},
+	} {
+		var b strings.Builder
+		test.printer.To = &b
+		if err := List(&test.printer, "rows", test.list, []string{"pipeline", ">rows"}, func(r *row) []any {
+			return []any{r.Name, r.Rows}
+		}); err != nil || b.String() != test.want {
+			t.Errorf("%s: %v\n%q\nwant\n%q", test.printer.Form, err, b.String(), test.want)
+		}
+	}
+}
+
+func TestTable_CSVIsReadAsItWasMeant(t *testing.T) {
+	t.Parallel()
+	var b strings.Builder
+	p := Printer{To: &b, Form: CSV}
+	if err := p.Table(Row([]string{"a", "b"}, `quote "x", comma`, "=1+1")); err != nil {
+		t.Fatal(err)
+	}
+	records, err := csv.NewReader(strings.NewReader(b.String())).ReadAll()
+	if err != nil || records[1][0] != `quote "x", comma` {
+		t.Errorf("%q: %v", b.String(), err)
+	}
+}
