@@ -1,0 +1,106 @@
+package queue_test
+
+import (
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/embedsidecar/embedsidecar/internal/pipeline"
+	"github.com/embedsidecar/embedsidecar/queue"
+	"github.com/embedsidecar/embedsidecar/testenv"
+)
+
+// A change that changed nothing is known as such when its transaction is visible, and not before.
+func TestEnqueue_WaitsUntilWhatItMayDropIsVisible(t *testing.T) {
+	t.Parallel()
+	for timeout, want := range map[time.Duration]queue.Enqueued{time.Hour: {Dropped: 1}, time.Millisecond: {Made: 1}} {
+		t.Run(timeout.String(), func(t *testing.T) {
+			t.Parallel()
+			f := newFixture(t)
+			f.q.SetVisibilityTimeout(timeout)
+			source, vector := make([]byte, pipeline.ColumnHashSize), make([]byte, pipeline.VectorHashSize)
+			f.db.MustExec(`INSERT INTO embedsidecar.ledger (pipeline_id, row_key, source_hash, vector_hash, generation, lsn) VALUES ($1, '1', $2, $3, 1, '0/1')`, f.id, source, vector)
+			tx, err := f.db.Pool.Begin(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			var xid int64
+			if err := tx.QueryRow(t.Context(), `SELECT pg_current_xact_id()::text::bigint`).Scan(&xid); err != nil {
+				t.Fatal(err)
+			}
+			hidden := change("1", 10)
+			hidden.XID, hidden.Unchanged = uint32(xid), pipeline.Pattern(nil).Known(source).Known(vector)
+			type result struct {
+				done queue.Enqueued
+				err  error
+			}
+			results := make(chan result, 1)
+			go func() {
+				done, err := f.enqueue(t.Context(), hidden)
+				results <- result{done, err}
+			}()
+			var got result
+			if want.Made > 0 {
+				got = <-results // it gives up
+			} else {
+				testenv.Eventually(t, 5*time.Minute, func() (bool, string) {
+					n := testenv.Value[int](f.db, `SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND state LIKE 'idle in transaction%' AND query LIKE '%pg_visible_in_snapshot%'`)
+					return n == 1, "it does not wait"
+				})
+			}
+			if err := tx.Commit(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			if want.Made == 0 {
+				got = <-results
+			}
+			if got.err != nil || got.done != want {
+				t.Errorf("%+v, %v, want %+v", got.done, got.err, want)
+			}
+		})
+	}
+}
+
+func TestEnqueue_IsFencedByEpoch(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	f.db.MustExec(`UPDATE embedsidecar.lsn_checkpoint SET epoch = 1`)
+	if _, err := f.enqueue(t.Context(), change("1", 10)); !errors.Is(err, queue.ErrEpochLost) {
+		t.Errorf("err = %v, want ErrEpochLost", err)
+	}
+	if n := testenv.Value[int64](f.db, `SELECT count(*) FROM embedsidecar.task`); n != 0 {
+		t.Errorf("%d tasks were written", n)
+	}
+}
+
+func TestEnqueue_DropsOnlyWhatTheLedgerKnowsAndNoTaskWaitsFor(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	source, vector := make([]byte, pipeline.ColumnHashSize), make([]byte, pipeline.VectorHashSize)
+	copy(source, "50%_\\") // bytes that mean something to LIKE
+	f.db.MustExec(`INSERT INTO embedsidecar.ledger (pipeline_id, row_key, source_hash, vector_hash, generation, lsn)
+		SELECT $1, k, $2, $3, 1, '0/1' FROM unnest('{same,other,open,masked,old}'::text[]) AS k`, f.id, source, vector)
+	f.db.MustExec(`UPDATE embedsidecar.ledger SET generation = 0 WHERE row_key = 'old'`)
+	if _, err := f.enqueue(t.Context(), change("open", 5)); err != nil {
+		t.Fatal(err)
+	}
+	same := pipeline.Pattern(nil).Known(source).Unknown(pipeline.VectorHashSize)
+	other := pipeline.Pattern(nil).Known(append([]byte("60"), source[2:]...)).Known(vector)
+	masked := pipeline.Pattern(nil).Unknown(pipeline.ColumnHashSize).Known(vector)
+	var changes []queue.Change
+	for key, pattern := range map[string]pipeline.Pattern{
+		"same": same, "other": other, "open": same, "masked": masked,
+		"old": same, "unknown": same,
+	} {
+		c := change(key, 10)
+		c.Unchanged = pattern
+		changes = append(changes, c)
+	}
+	got, err := f.enqueue(t.Context(), changes...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got.Dropped != 2 || got.Made != 3 || got.Joined != 1 {
+		t.Errorf("%+v, want same and masked dropped, other, old and unknown made, open joined", got)
+	}
+}

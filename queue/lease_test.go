@@ -1,0 +1,195 @@
+package queue_test
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/embedsidecar/embedsidecar/internal/pipeline"
+	"github.com/embedsidecar/embedsidecar/queue"
+	sqlfiles "github.com/embedsidecar/embedsidecar/sql"
+	"github.com/embedsidecar/embedsidecar/testenv"
+)
+
+func TestLease_WaitsUntilTheChangeIsVisible(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	tx, err := f.db.Pool.Begin(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	var xid int64
+	if err := tx.QueryRow(t.Context(), `SELECT pg_current_xact_id()::text::bigint`).Scan(&xid); err != nil {
+		t.Fatal(err)
+	}
+	hidden := change("1", 10)
+	hidden.XID = uint32(xid)
+	if _, err := f.enqueue(t.Context(), hidden, change("2", 10)); err != nil {
+		t.Fatal(err)
+	}
+	if got := f.lease(t, 10); len(got) != 1 || got[0].RowKey != "2" {
+		t.Errorf("leased %v, want only what is visible", got)
+	}
+	if !f.q.Waiting(f.id, queue.Anyone) {
+		t.Error("a task that is not visible yet does not wait")
+	}
+	if err := tx.Commit(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if got := f.lease(t, 10); len(got) != 1 || got[0].RowKey != "1" {
+		t.Errorf("leased %v, want the rest", got)
+	}
+}
+
+func TestLease_GivesNothingToAnOlderGenerationNorWhileSwitchedOff(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	if _, err := f.enqueue(t.Context(), change("1", 10)); err != nil {
+		t.Fatal(err)
+	}
+	for _, sql := range []string{
+		`UPDATE embedsidecar.pipeline SET generation = 2`,
+		`UPDATE embedsidecar.pipeline SET generation = 1, enabled = false`,
+	} {
+		f.db.MustExec(sql)
+		if got := f.lease(t, 10); len(got) != 0 {
+			t.Errorf("after %s: leased %v", sql, got)
+		}
+	}
+	f.db.MustExec(`UPDATE embedsidecar.pipeline SET enabled = true`)
+	if got := f.lease(t, 10); len(got) != 1 {
+		t.Errorf("leased %v, want the task", got)
+	}
+}
+
+func TestLease_ExpressLeavesTheBackfillAlone(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	patient := change("1", 10)
+	patient.Lane = pipeline.Low
+	if _, err := f.enqueue(t.Context(), patient); err != nil {
+		t.Fatal(err)
+	}
+	express := func() []queue.Task {
+		tasks, err := f.q.Lease(t.Context(), f.claim(queue.Express, 10))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return tasks
+	}
+	if got := express(); len(got) != 0 {
+		t.Errorf("express leased %v", got)
+	}
+	if f.q.Waiting(f.id, queue.Express) {
+		t.Error("a task of the backfill waits for the express")
+	}
+	if _, err := f.enqueue(t.Context(), change("2", 20)); err != nil {
+		t.Fatal(err)
+	}
+	if got := express(); len(got) != 1 || got[0].RowKey != "2" {
+		t.Errorf("express leased %v, want row 2", got)
+	}
+}
+
+// One token wakes one waiter. One that then takes something else passes it on to those who may take live changes only.
+func TestLease_ALiveChangeDoesNotWaitBehindASuspect(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	soon, cancel := context.WithTimeout(t.Context(), 10*time.Minute)
+	defer cancel()
+	if _, err := f.enqueue(t.Context(), change("suspect", 1)); err != nil {
+		t.Fatal(err)
+	}
+	f.db.MustExec(`UPDATE embedsidecar.task SET losses = 2`)
+	if _, err := f.enqueue(t.Context(), change("live", 2)); err != nil {
+		t.Fatal(err)
+	}
+	if !f.q.Wait(soon, f.id, queue.Anyone) {
+		t.Fatal("nobody was woken")
+	}
+	if tasks := f.lease(t, 10); len(tasks) != 1 || tasks[0].RowKey != "suspect" {
+		t.Fatalf("leased %+v, want the suspect", tasks)
+	}
+	if !f.q.Wait(soon, f.id, queue.Express) {
+		t.Fatal("the live change waits")
+	}
+	tasks, err := f.q.Lease(t.Context(), f.claim(queue.Express, 10))
+	if err != nil || len(tasks) != 1 || tasks[0].RowKey != "live" {
+		t.Fatalf("leased %+v, %v, want the live change", tasks, err)
+	}
+}
+
+func TestSweep_TakesBackLeasesThatRanOut(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	if _, err := f.enqueue(t.Context(), change("1", 10)); err != nil {
+		t.Fatal(err)
+	}
+	for loss := range queue.DeadAfterLost {
+		tasks := f.lease(t, 10)
+		if len(tasks) != 1 || tasks[0].Losses != int16(min(loss, queue.AloneAfter)) ||
+			tasks[0].Alone() != (loss >= queue.AloneAfter) {
+			t.Fatalf("leased %+v, want the task with %d losses", tasks, loss)
+		}
+		f.db.MustExec(`UPDATE embedsidecar.lease SET leased_until = now() - interval '1 s'`)
+		ctx, cancel := context.WithCancel(t.Context())
+		err := f.q.RunSweeps(ctx, time.Minute, func(int) { cancel() }, func(err error) { t.Error(err); cancel() })
+		cancel()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if done := f.finish(t, tasks, queue.Done); done != (queue.Finished{}) {
+			t.Errorf("a lost lease finished: %+v", done)
+		}
+	}
+	if state := testenv.Value[string](f.db, `SELECT state::text FROM embedsidecar.task`); state != "failed" {
+		t.Errorf("state %s after %d losses, want failed", state, queue.DeadAfterLost)
+	}
+	if _, err := f.enqueue(t.Context(), change("1", 30)); err != nil {
+		t.Fatal(err)
+	}
+	if got := f.lease(t, 10); len(got) != 1 || got[0].Losses != 0 {
+		t.Errorf("%+v, want a fresh start after a change", got)
+	}
+}
+
+func TestLease_AMillionWaitingTasksCostNoMore(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	f.db.MustExec(`INSERT INTO embedsidecar.task (pipeline_id, row_key, lane, xid, first_lsn, last_lsn, committed_at)
+		SELECT $1, i::text, 0, '3', '0/1', '0/1', now() FROM generate_series(1, 50000) AS i`, f.id)
+	// The plan is what keeps a claim flat: with any statistics it must walk the index of waiting tasks, from the cursor
+	// on.
+	for i := range 4 {
+		analyze, alone := i >= 2, i%2 == 1
+		if analyze {
+			f.db.MustExec(`ANALYZE embedsidecar.task`)
+		}
+		sql, args, err := pgx.StrictNamedArgs{
+			"worker": 1, "token": 1, "lease": time.Minute, "pipeline_id": f.id,
+			"generation": 1, "alone": alone, "lane": 0, "cursor": 1000, "live": 0, "max": 256,
+		}.
+			RewriteQuery(t.Context(), nil, "EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) "+sqlfiles.Query("lease_tasks"), nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var plan []map[string]any
+		tx, err := f.db.Pool.Begin(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := tx.QueryRow(t.Context(), sql, args...).Scan(&plan); err != nil {
+			t.Fatal(err)
+		}
+		if err := tx.Rollback(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		// All of the table has a thousand blocks.
+		root := plan[0]["Plan"].(map[string]any) //nolint:forcetypeassert // EXPLAIN's shape
+		if touched := root["Shared Hit Blocks"].(float64) + root["Shared Read Blocks"].(float64); touched > 500 {
+			t.Errorf("analyzed %t, alone %t: a claim of 256 touched %.0f blocks", analyze, alone, touched)
+		}
+	}
+}
