@@ -29,8 +29,8 @@ func (p *Program) Check() error {
 	return err
 }
 
-// Run runs it and waits for its end, also when ctx is over: then it is told to end. It returns *EndedError when it did not
-// end well.
+// Run runs it and waits for its end, also when ctx is over: then it is told to end. It returns *EndedError when it did
+// not end well.
 func (p *Program) Run(ctx context.Context) error {
 	select {
 	case <-p.Signals:
@@ -74,8 +74,8 @@ func hasTerminal() bool {
 	return true
 }
 
-// EndedError is the error of a program that did not end well. This one ends with its status, and complains of nothing but
-// what went wrong besides.
+// EndedError is the error of a program that did not end well. This one ends with its status, and complains of nothing
+// but what went wrong besides.
 type EndedError struct {
 	Status int
 	What   string
