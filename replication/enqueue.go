@@ -7,6 +7,7 @@ import (
 	"github.com/jackc/pglogrepl"
 
 	"github.com/embedsidecar/embedsidecar/internal/database"
+	"github.com/embedsidecar/embedsidecar/internal/failpoint"
 	"github.com/embedsidecar/embedsidecar/queue"
 )
 
@@ -65,6 +66,11 @@ func (ses *session) enqueue(ctx context.Context) error {
 		worked, embedding, err := ses.direct(ctx, &t)
 		if err != nil {
 			return err
+		}
+		if worked {
+			if err := failpoint.Hit("replication/after-direct"); err != nil {
+				return err
+			}
 		}
 		if worked && !saved.done {
 			saved.at, saved.done = time.Now(), true

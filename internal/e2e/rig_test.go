@@ -404,6 +404,28 @@ func (r *rig) lost() int {
 	return r.count(`SELECT count(*) FROM public.lost`)
 }
 
+// countWays makes the database count the rows whose ledger is written from now on: those with a task, and those
+// without.
+func (r *rig) countWays() {
+	r.t.Helper()
+	r.db.MustExec(`CREATE UNLOGGED TABLE public.ways (direct boolean);
+		CREATE FUNCTION public.count_way() RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER AS $$
+		DECLARE
+			l embedsidecar.ledger := coalesce(NEW, OLD);
+		BEGIN
+			INSERT INTO public.ways SELECT NOT EXISTS (SELECT FROM embedsidecar.task AS t
+				WHERE t.pipeline_id = l.pipeline_id AND t.row_key = l.row_key);
+			RETURN NULL;
+		END $$;
+		CREATE TRIGGER count_way AFTER INSERT OR UPDATE OR DELETE ON embedsidecar.ledger FOR EACH ROW EXECUTE FUNCTION public.count_way()`)
+}
+
+// straight returns how many of these rows were written straight from the stream, or through the queue.
+func (r *rig) straight(direct bool) int {
+	r.t.Helper()
+	return r.count(`SELECT count(*) FROM public.ways WHERE direct = $1`, direct)
+}
+
 // pause waits for a while that is part of the test, not for a condition.
 func pause(ctx context.Context, d time.Duration) {
 	timer := time.NewTimer(d)

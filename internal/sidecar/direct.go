@@ -2,9 +2,11 @@ package sidecar
 
 import (
 	"context"
+	"errors"
 	"slices"
 	"sync"
 
+	"github.com/embedsidecar/embedsidecar/internal/failpoint"
 	"github.com/embedsidecar/embedsidecar/internal/worker"
 	"github.com/embedsidecar/embedsidecar/queue"
 	"github.com/embedsidecar/embedsidecar/replication"
@@ -33,11 +35,20 @@ func (s *Sidecar) workNow(ctx context.Context, epoch int64, changes []queue.Chan
 	if len(changes) == 0 {
 		return d, nil
 	}
+	if err := failpoint.Hit("direct/handed"); err != nil {
+		return d, err
+	}
 	screened, err := s.queue.Screen(ctx, s.o.Direct, changes)
 	if err != nil {
 		return d, err
 	}
 	d.Left, d.Dropped = append(d.Left, screened.Later...), screened.Dropped
+	if len(screened.Now) == 0 {
+		return d, nil
+	}
+	if err := failpoint.Hit("direct/screened"); err != nil {
+		return d, err
+	}
 	var (
 		mu    sync.Mutex
 		works sync.WaitGroup
@@ -65,7 +76,15 @@ func (s *Sidecar) workNow(ctx context.Context, epoch int64, changes []queue.Chan
 		now = now[n:]
 	}
 	works.Wait()
-	return d, ctx.Err()
+	if d.Done < len(screened.Now) {
+		if err := failpoint.Hit("direct/left"); err != nil {
+			return d, err
+		}
+	}
+	if ctx.Err() != nil {
+		return d, errors.Join(ctx.Err(), failpoint.Hit("direct/interrupted"))
+	}
+	return d, nil
 }
 
 // readyWorkers returns the workers of pipelines whose changes would be worked at once.

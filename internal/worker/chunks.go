@@ -9,7 +9,6 @@ import (
 
 	"github.com/embedsidecar/embedsidecar/embed"
 	"github.com/embedsidecar/embedsidecar/embed/chunk"
-	"github.com/embedsidecar/embedsidecar/internal/failpoint"
 	"github.com/embedsidecar/embedsidecar/internal/pipeline"
 	"github.com/embedsidecar/embedsidecar/internal/rows"
 	"github.com/embedsidecar/embedsidecar/queue"
@@ -69,7 +68,7 @@ func (w *Worker) embedChunks(ctx context.Context, items []item, first *room, alo
 		if err := w.embedUnknown(ctx, group, alone); err != nil {
 			return w.groupFailed(ctx, group, rest, err)
 		}
-		if err := failpoint.Hit("worker/after-embed"); err != nil {
+		if err := reached(group[0].task, "after-embed"); err != nil {
 			return err
 		}
 		if err := w.finish(ctx, group); err != nil {
@@ -296,7 +295,7 @@ func (w *Worker) embedUnknown(ctx context.Context, items []item, alone bool) err
 		}
 	}
 	if len(texts) > 0 {
-		if err := failpoint.Hit("worker/before-embed"); err != nil {
+		if err := reached(items[0].task, "before-embed"); err != nil {
 			return err
 		}
 	}

@@ -6,6 +6,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/embedsidecar/embedsidecar/internal/failpoint"
 	"github.com/embedsidecar/embedsidecar/internal/restart"
 	"github.com/embedsidecar/embedsidecar/queue"
 )
@@ -13,6 +14,14 @@ import (
 // A pipeline's changes are worked at once while its batches of late took no longer than this: the stream of all
 // pipelines waits for them. The embedder is given up after twice, a statement of the write-back after five times that.
 const quickEnough = 50 * time.Millisecond
+
+// reached is a place that a batch comes by on either way, so that a test can choose on which.
+func reached(t queue.Task, place string) error {
+	if t.Now() {
+		return failpoint.Hit("direct/" + place)
+	}
+	return failpoint.Hit("worker/" + place)
+}
 
 // brief bounds for how long a change that is worked at once may wait for what is not the database. That it is
 // given up is not a deadline of the embedder's, and says nothing against it.
@@ -60,7 +69,9 @@ func (d *doorway) close() {
 // Ready reports whether a change would be worked at once: a row has one vector, the pipeline's batches are quick, and
 // its embedder does not rest.
 func (w *Worker) Ready() bool {
-	return w.chunks == nil && w.quick.enough(w.o.Quick) && w.stats.Rest.Load() == nil && w.o.Service.Rest() == 0
+	// A test may want changes worked at once where the machine has no time for it.
+	quick := w.quick.enough(w.o.Quick) || failpoint.Hit("worker/taken-for-quick") != nil
+	return w.chunks == nil && quick && w.stats.Rest.Load() == nil && w.o.Service.Rest() == 0
 }
 
 // Direct works changes at once, in place of tasks: d tells which of them are done. It returns how long it waited for
@@ -70,6 +81,7 @@ func (w *Worker) Direct(ctx context.Context, d *queue.Direct, changes []queue.Ch
 	w.door.mu.RLock()
 	defer w.door.mu.RUnlock()
 	if w.door.closed {
+		_ = failpoint.Hit("direct/closed") // the changes are left as they are, whatever it says
 		return 0
 	}
 	began, before := time.Now(), w.embedding.Load()

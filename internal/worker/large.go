@@ -2,8 +2,6 @@ package worker
 
 import (
 	"context"
-
-	"github.com/embedsidecar/embedsidecar/internal/failpoint"
 )
 
 // way is how a pipeline's texts get their vectors: each as a whole, or cut into chunks.
@@ -95,7 +93,7 @@ func (w *Worker) embedAndFinish(ctx context.Context, group, rest []item, alone b
 	if err := w.embed(ctx, group, alone); err != nil {
 		return false, w.groupFailed(ctx, group, rest, embedderError{err})
 	}
-	if err := failpoint.Hit("worker/after-embed"); err != nil {
+	if err := reached(group[0].task, "after-embed"); err != nil {
 		return false, err
 	}
 	return true, w.finish(ctx, group)

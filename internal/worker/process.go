@@ -10,7 +10,6 @@ import (
 
 	"github.com/embedsidecar/embedsidecar/embed"
 	"github.com/embedsidecar/embedsidecar/internal/database"
-	"github.com/embedsidecar/embedsidecar/internal/failpoint"
 	"github.com/embedsidecar/embedsidecar/internal/rows"
 	"github.com/embedsidecar/embedsidecar/internal/sleep"
 	"github.com/embedsidecar/embedsidecar/queue"
@@ -77,7 +76,7 @@ func (w *Worker) attempt(ctx context.Context, tasks []queue.Task) error {
 	if err != nil {
 		return w.lookFailed(ctx, tasks, err)
 	}
-	if err := failpoint.Hit("worker/after-read"); err != nil {
+	if err := reached(tasks[0], "after-read"); err != nil {
 		return err
 	}
 	w.decide(items)
@@ -200,7 +199,7 @@ func (w *Worker) embed(ctx context.Context, items []item, alone bool) error {
 	if len(texts) == 0 {
 		return nil
 	}
-	if err := failpoint.Hit("worker/before-embed"); err != nil {
+	if err := reached(items[0].task, "before-embed"); err != nil {
 		return err
 	}
 	ctx, cancel := w.brief(ctx, items[0].task)

@@ -8,7 +8,6 @@ import (
 
 	"github.com/embedsidecar/embedsidecar/embed"
 	"github.com/embedsidecar/embedsidecar/internal/database"
-	"github.com/embedsidecar/embedsidecar/internal/failpoint"
 	"github.com/embedsidecar/embedsidecar/internal/rows"
 	"github.com/embedsidecar/embedsidecar/queue"
 )
@@ -152,7 +151,7 @@ func (w *Worker) writeBack(ctx context.Context, items []item) error {
 	if !b.held {
 		return w.overdue(len(items)) // somebody else has these tasks: nothing of this may be written
 	}
-	if err := failpoint.Hit("worker/after-fence"); err != nil {
+	if err := reached(items[0].task, "after-fence"); err != nil {
 		return err
 	}
 	mine, outcomes := w.judge(items, b.locked, b.passed)
@@ -161,14 +160,14 @@ func (w *Worker) writeBack(ctx context.Context, items []item) error {
 	if err := b.write(ctx, &c); err != nil {
 		return fmt.Errorf("write back %s: %w", w.describe(len(items)), err)
 	}
-	if err := failpoint.Hit("worker/before-commit"); err != nil {
+	if err := reached(items[0].task, "before-commit"); err != nil {
 		return err
 	}
 	done, err := b.commit(ctx, outcomes)
 	if err != nil {
 		return fmt.Errorf("write back %s: %w", w.describe(len(items)), err)
 	}
-	if err := failpoint.Hit("worker/after-commit"); err != nil {
+	if err := reached(items[0].task, "after-commit"); err != nil {
 		return err
 	}
 	if !items[0].task.Now() {
