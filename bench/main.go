@@ -48,6 +48,7 @@ type sizes struct {
 	columns    bool          // measure a column destination, too
 	pgbench    time.Duration // one run
 	scripts    []script
+	waiting    int // transactions that wait in a slot
 	commits    int // whose latency is measured with the fake embedder
 	realCommit int // and with the real one
 	questions  int // of each kind, idle and during a backfill
@@ -56,11 +57,12 @@ type sizes struct {
 var (
 	short = sizes{
 		rounds: 3, realTexts: 600, rows: 20_000, pgbench: 3 * time.Second, scripts: []script{updateSource}, commits: 300,
-		realCommit: 100, questions: 60,
+		realCommit: 100, questions: 60, waiting: 10_000,
 	}
 	full = sizes{
 		rounds: 5, realTexts: 2000, rows: 100_000, columns: true, pgbench: 15 * time.Second,
 		scripts: []script{updateSource, updateOther, insertRow}, commits: 2000, realCommit: 500, questions: 1000,
+		waiting: 100_000,
 	}
 )
 
@@ -75,6 +77,7 @@ var parts = []part{
 	{"onnx", measureONNX, false},
 	{"rows", measureRows, false},
 	{"writers", measureWriters, false},
+	{"catchup", measureCatchUp, false},
 	{costPart, measureCost, false},
 	{"latency", measureLatency, false},
 	{"queries", measureQueries, false},

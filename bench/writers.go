@@ -21,13 +21,21 @@ type script struct{ name, sql string }
 const docsRows = 10_000
 
 var (
-	updateSource = script{"update of the source column", fmt.Sprintf(
-		"\\set id random(1, %d)\n\\set n random(1, 1000000000)\nUPDATE public.docs SET body = 'a text that was changed once more, number ' || :n WHERE id = :id;\n", docsRows)}
-	updateOther = script{"update of another column", fmt.Sprintf(
-		"\\set id random(1, %d)\nUPDATE public.docs SET views = views + 1 WHERE id = :id;\n", docsRows)}
-	insertRow = script{"insert", "\\set n random(1, 1000000000)\nINSERT INTO public.docs (id, body) " +
+	updateSource = script{"update of the source column", sourceOf(docsRows)}
+	updateOther  = script{"update of another column", otherOf(docsRows)}
+	insertRow    = script{"insert", "\\set n random(1, 1000000000)\nINSERT INTO public.docs (id, body) " +
 		"VALUES (nextval('public.docs_ids'), 'a text that is new, number ' || :n);\n"}
 )
+
+// sourceOf changes the source column of one of so many rows, and otherOf another one.
+func sourceOf(rows int) string {
+	return fmt.Sprintf("\\set id random(1, %d)\n\\set n random(1, 1000000000)\n"+
+		"UPDATE public.docs SET body = 'a text that was changed once more, number ' || :n WHERE id = :id;\n", rows)
+}
+
+func otherOf(rows int) string {
+	return fmt.Sprintf("\\set id random(1, %d)\nUPDATE public.docs SET views = views + 1 WHERE id = :id;\n", rows)
+}
 
 // clients keep two cores busy.
 const clients = 4
@@ -213,6 +221,13 @@ func (p *place) newFloor(ctx context.Context, pool *pgxpool.Pool) (*floor, error
 }
 
 func (fl *floor) begin(ctx context.Context) error {
+	if err := fl.start(); err != nil {
+		return err
+	}
+	return fl.caughtUp(ctx)
+}
+
+func (fl *floor) start() error {
 	environ, err := fl.place.libpq(fl.pool.Config().ConnConfig.Database)
 	if err != nil {
 		return err
@@ -223,10 +238,8 @@ func (fl *floor) begin(ctx context.Context) error {
 		"--option=proto_version=1", "--option=publication_names=sidecar", "--file="+os.DevNull, "--fsync-interval=0",
 		"--status-interval=1")
 	cmd.Env = environ
-	if fl.c, err = start(cmd, fl.place.log("pg_recvlogical")); err != nil {
-		return err
-	}
-	return fl.caughtUp(ctx)
+	fl.c, err = start(cmd, fl.place.log("pg_recvlogical"))
+	return err
 }
 
 func (fl *floor) cpu() time.Duration { return fl.c.cpu() }
