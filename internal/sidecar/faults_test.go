@@ -50,90 +50,104 @@ func TestP1_ACommitThatIsNotVisibleYetIsNotReadTooEarly(t *testing.T) {
 	t.Parallel()
 	testenv.EachMajor(t, func(t *testing.T, major int) {
 		t.Helper()
-		server := ownServer(t, major, nil)
-		db := testenv.DB(t, testenv.On(server))
-		db.MustExec(docs)
-		db.MustExec(`INSERT INTO docs VALUES (1, 'old')`)
-		r := newRig(t, db, intoTable("docs", "body"))
-		r.options = func(o *sidecar.Options) { o.VisibilityTimeout = 0 } // what is not visible in time becomes a task
-		s, _ := r.start()
-		r.settle()
-		conn, err := db.Pool.Acquire(t.Context())
+		for name, noDirect := range map[string]bool{"queue": true, "direct": false} {
+			t.Run(name, func(t *testing.T) { t.Parallel(); heldCommit(t, major, noDirect) })
+		}
+	})
+}
+
+// heldCommit holds a commit that is in the WAL already, as a synchronous standby that is away does.
+func heldCommit(t *testing.T, major int, noDirect bool) {
+	t.Helper()
+	server := ownServer(t, major, nil)
+	db := testenv.DB(t, testenv.On(server))
+	db.MustExec(docs)
+	db.MustExec(`INSERT INTO docs VALUES (1, 'old')`)
+	r := newRig(t, db, intoTable("docs", "body"))
+	r.options = func(o *sidecar.Options) {
+		unhurried(o)
+		o.NoDirect, o.VisibilityTimeout = noDirect, 0 // what is not visible in time becomes a task
+	}
+	s, _ := r.start()
+	r.settle()
+	if !noDirect {
+		r.straight(s)
+	}
+	conn, err := db.Pool.Acquire(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Release()
+	if _, err := conn.Exec(t.Context(), `SET synchronous_commit = on`); err != nil {
+		t.Fatal(err)
+	}
+	db.MustExec(`CREATE TABLE probe (i int)`)
+	if err := server.Configure(map[string]string{"synchronous_standby_names": "nobody"}); err != nil {
+		t.Fatal(err)
+	}
+	db.MustExecSuper(`SELECT pg_reload_conf()`)
+	// held asks about commits that wait for a standby: of sessions whose last statement is like this.
+	held := func(role, statement string) bool {
+		var n int
+		err := db.Super().QueryRow(t.Context(),
+			`SELECT count(*) FROM pg_stat_activity WHERE wait_event = 'SyncRep' AND usename = $1 AND query LIKE $2`, role,
+			statement).Scan(&n)
 		if err != nil {
 			t.Fatal(err)
 		}
-		defer conn.Release()
-		if _, err := conn.Exec(t.Context(), `SET synchronous_commit = on`); err != nil {
-			t.Fatal(err)
+		return n > 0
+	}
+	// The setting takes hold when the checkpointer has read it: when a commit waits.
+	var probe chan error
+	testenv.Eventually(t, waitTimeout, func() (bool, string) {
+		if probe == nil {
+			probe = make(chan error, 1)
+			go func() {
+				_, err := db.Pool.Exec(context.WithoutCancel(t.Context()), `INSERT INTO probe VALUES (1)`)
+				probe <- err
+			}()
 		}
-		db.MustExec(`CREATE TABLE probe (i int)`)
-		if err := server.Configure(map[string]string{"synchronous_standby_names": "nobody"}); err != nil {
-			t.Fatal(err)
-		}
-		db.MustExecSuper(`SELECT pg_reload_conf()`)
-		// held asks about commits that wait for a standby: of sessions whose last statement is like this.
-		held := func(role, statement string) bool {
-			var n int
-			err := db.Super().QueryRow(t.Context(),
-				`SELECT count(*) FROM pg_stat_activity WHERE wait_event = 'SyncRep' AND usename = $1 AND query LIKE $2`, role,
-				statement).Scan(&n)
-			if err != nil {
+		select {
+		case err := <-probe:
+			if probe = nil; err != nil {
 				t.Fatal(err)
 			}
-			return n > 0
+		default:
 		}
-		// The setting takes hold when the checkpointer has read it: when a commit waits.
-		var probe chan error
-		testenv.Eventually(t, waitTimeout, func() (bool, string) {
-			if probe == nil {
-				probe = make(chan error, 1)
-				go func() {
-					_, err := db.Pool.Exec(context.WithoutCancel(t.Context()), `INSERT INTO probe VALUES (1)`)
-					probe <- err
-				}()
-			}
-			select {
-			case err := <-probe:
-				if probe = nil; err != nil {
-					t.Fatal(err)
-				}
-			default:
-			}
-			return held(testenv.Owner, `INSERT INTO probe%`), "commits do not wait for a standby"
-		})
-		changes := s.Stream().Changes.Load()
-		committed := make(chan error, 1)
-		go func() {
-			_, err := conn.Exec(context.WithoutCancel(t.Context()), `UPDATE docs SET body = 'new'`)
-			committed <- err
-		}()
-		// The change is in the WAL and read from there, its task is written, and nobody sees either of them.
-		testenv.Eventually(t, waitTimeout, func() (bool, string) {
-			return s.Stream().Changes.Load() > changes && held(testenv.Owner, `UPDATE docs%`) && held(r.role, `commit`),
-				"the commit did not reach the queue"
-		})
-		// What a scan holds the stream may want: it commits without the standby.
-		db.MustExecSuper(`SET LOCAL synchronous_commit = local; UPDATE embedsidecar.scan SET requested = requested + 1, phase = 'waiting'`)
-		s.Reload()
-		testenv.Eventually(t, waitTimeout, func() (bool, string) {
-			return r.count(`SELECT count(*) FROM embedsidecar.scan WHERE phase = 'done' AND started = requested`) == 1,
-				"the scan waits for the standby"
-		})
-		if err := server.Configure(map[string]string{"synchronous_standby_names": ""}); err != nil {
-			t.Fatal(err)
-		}
-		db.MustExecSuper(`SELECT pg_reload_conf()`)
-		for _, done := range []chan error{committed, probe} {
-			if err := <-done; err != nil {
-				t.Fatal(err)
-			}
-		}
-		r.settle()
-		if n := r.embedder.sent("new"); n != 1 {
-			t.Errorf("the new text was sent %d times, want 1", n)
-		}
-		r.verify()
+		return held(testenv.Owner, `INSERT INTO probe%`), "commits do not wait for a standby"
 	})
+	changes := s.Stream().Changes.Load()
+	committed := make(chan error, 1)
+	go func() {
+		_, err := conn.Exec(context.WithoutCancel(t.Context()), `UPDATE docs SET body = 'new'`)
+		committed <- err
+	}()
+	// The change is in the WAL and read from there, its task is written, and nobody sees either of them.
+	testenv.Eventually(t, waitTimeout, func() (bool, string) {
+		return s.Stream().Changes.Load() > changes && held(testenv.Owner, `UPDATE docs%`) && held(r.role, `commit`),
+			"the commit did not reach the queue"
+	})
+	// What a scan holds the stream may want: it commits without the standby.
+	db.MustExecSuper(`SET LOCAL synchronous_commit = local; UPDATE embedsidecar.scan SET requested = requested + 1, phase = 'waiting'`)
+	s.Reload()
+	testenv.Eventually(t, waitTimeout, func() (bool, string) {
+		return r.count(`SELECT count(*) FROM embedsidecar.scan WHERE phase = 'done' AND started = requested`) == 1,
+			"the scan waits for the standby"
+	})
+	if err := server.Configure(map[string]string{"synchronous_standby_names": ""}); err != nil {
+		t.Fatal(err)
+	}
+	db.MustExecSuper(`SELECT pg_reload_conf()`)
+	for _, done := range []chan error{committed, probe} {
+		if err := <-done; err != nil {
+			t.Fatal(err)
+		}
+	}
+	r.settle()
+	if n := r.embedder.sent("new"); n != 1 {
+		t.Errorf("the new text was sent %d times, want 1", n)
+	}
+	r.verify()
 }
 
 func TestP2_ServerRestarts(t *testing.T) {

@@ -1,0 +1,92 @@
+package sidecar_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/tern/v2/migrate"
+
+	"github.com/embedsidecar/embedsidecar/embed"
+	sqlfiles "github.com/embedsidecar/embedsidecar/sql"
+	"github.com/embedsidecar/embedsidecar/testenv"
+)
+
+// P8: a database with the schema of each version before, with vectors, ledger, rows that wait in the queue and changes
+// that wait in the slot, is taken over by init. What waited is embedded, and no vector is computed again.
+func TestP8_ADatabaseOfAnOlderVersionIsTakenOver(t *testing.T) {
+	t.Parallel()
+	all, err := migrate.FindMigrations(sqlfiles.Migrations())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for version := 1; version < len(all); version++ {
+		t.Run(fmt.Sprintf("schema %d", version), func(t *testing.T) {
+			t.Parallel()
+			const rows, queued = 50, 10
+			db := testenv.DB(t)
+			db.MustExec(docs)
+			db.MustExec(`INSERT INTO docs SELECT i, 'body ' || i FROM generate_series(1, $1::int) AS i`, rows)
+			spec := intoTable("docs", "body")
+			if version%2 == 0 {
+				spec = column("docs", "body")
+			}
+			r := newRig(t, db, spec)
+			r.options = unhurried
+			s, stop := r.start()
+			r.settle()
+			r.straight(s)
+			r.embedder.hook(func(context.Context, []string) error {
+				return &embed.Error{Class: embed.Transient, Code: "dead", Err: errors.New("nobody is there")}
+			})
+			db.MustExec(`UPDATE docs SET body = 'in the queue ' || id WHERE id <= $1`, queued)
+			testenv.Eventually(t, waitTimeout, func() (bool, string) {
+				n := r.count(`SELECT count(*) FROM embedsidecar.task`)
+				return n == queued, fmt.Sprintf("%d tasks", n)
+			})
+			stop()
+			r.embedder.hook(nil)
+			db.MustExec(`DELETE FROM docs WHERE id = $1`, rows)
+			db.MustExec(`UPDATE docs SET body = 'in the slot' WHERE id = $1`, rows-1)
+
+			migrateTo(t, db, int32(version))
+			r.init(spec)
+			r.role = db.RunRole(r.pipelines...) // `embedsidecar roles`, for what is in the schema since
+			r.url = db.URL(r.role)
+			sent := r.embedder.sent()
+			again, _ := r.start()
+			r.settle()
+			if n := r.embedder.sent() - sent; n != queued+1 {
+				t.Errorf("%d texts were embedded, want those of %d changes", n, queued+1)
+			}
+			r.verify()
+			if gaps := again.Stream().Gaps.Load(); gaps != 0 {
+				t.Errorf("%d gaps", gaps)
+			}
+			r.straight(again)
+			r.verify()
+		})
+	}
+}
+
+// migrateTo gives the schema another version, as its owner.
+func migrateTo(t *testing.T, db *testenv.Database, version int32) {
+	t.Helper()
+	conn, err := pgx.Connect(t.Context(), db.URL(testenv.Owner))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = conn.Close(t.Context()) }()
+	m, err := migrate.NewMigrator(t.Context(), conn, "embedsidecar.schema_version")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := m.LoadMigrations(sqlfiles.Migrations()); err != nil {
+		t.Fatal(err)
+	}
+	if err := m.MigrateTo(t.Context(), version); err != nil {
+		t.Fatal(err)
+	}
+}
