@@ -61,7 +61,7 @@ func (c *bulkCommand) run(ctx context.Context, env *environment) error {
 	if err := c.drained(ctx, env, pool, names); err != nil {
 		return err
 	}
-	b := bulk{env: env, actions: actions.New(pool, person()+" by bulk")}
+	b := bulk{env: env, actions: actions.New(pool, actions.Person()+" by bulk")}
 	defer signals.Take(ctx, to, syscall.SIGHUP, syscall.SIGQUIT)()
 	err = b.pause(ctx, names)
 	if err == nil {

@@ -11,7 +11,6 @@ import (
 	"github.com/embedsidecar/embedsidecar/internal/config"
 	"github.com/embedsidecar/embedsidecar/internal/node/lookup"
 	"github.com/embedsidecar/embedsidecar/internal/output"
-	"github.com/embedsidecar/embedsidecar/internal/pipeline"
 	"github.com/embedsidecar/embedsidecar/internal/wording"
 )
 
@@ -96,15 +95,10 @@ func newConfigDiff() *command {
 				return err
 			}
 			defer pool.Close()
-			stored, err := lookup.Stored(ctx, pool, env.config.Slot.Name)
+			list, err := lookup.Drift(ctx, pool, env.config)
 			if err != nil {
 				return err
 			}
-			setUp := make([]pipeline.Spec, len(stored))
-			for i := range stored {
-				setUp[i] = stored[i].Spec
-			}
-			list := config.Diff(lookup.Configured(env.config, stored), setUp)
 			if len(list) == 0 && env.out.ForPeople() {
 				env.say("what is configured is set up")
 				return nil

@@ -1,11 +1,8 @@
 package main
 
 import (
-	"bufio"
 	"context"
 	"errors"
-	"fmt"
-	"io"
 	"strings"
 
 	"github.com/urfave/cli/v2"
@@ -43,7 +40,7 @@ func (c *embedCommand) run(ctx context.Context, env *environment) error {
 	default:
 		return misuse("--kind: expected document or query, not %q", c.kind)
 	}
-	texts, err := env.texts()
+	texts, err := query.Texts(env.args, env.stdin)
 	if err != nil {
 		return err
 	}
@@ -69,34 +66,4 @@ func (c *embedCommand) run(ctx context.Context, env *environment) error {
 			return []any{v.Index, v.Tokens, v.Truncated, v.Empty, v.Error, v.Text}
 		})
 	}), err)
-}
-
-// texts returns the arguments, with the lines of standard input in place of "-".
-func (e *environment) texts() ([]string, error) {
-	var texts []string
-	for _, arg := range e.args {
-		if arg != "-" {
-			texts = append(texts, arg)
-			continue
-		}
-		lines := bufio.NewReader(e.stdin)
-		for {
-			line, err := lines.ReadString('\n')
-			if line != "" {
-				texts = append(texts, strings.TrimRight(line, "\r\n"))
-			}
-			if errors.Is(err, io.EOF) {
-				break
-			}
-			if err != nil {
-				return nil, fmt.Errorf("read texts from standard input: %w", err)
-			}
-		}
-	}
-	for i, text := range texts {
-		if strings.ToValidUTF8(text, "") != text {
-			return nil, misuse("text %d is not UTF-8", i+1)
-		}
-	}
-	return texts, nil
 }

@@ -3,8 +3,6 @@ package main
 import (
 	"context"
 	"errors"
-	"fmt"
-	"strings"
 
 	"github.com/urfave/cli/v2"
 
@@ -52,17 +50,7 @@ func (c *explainCommand) run(ctx context.Context, env *environment) (err error) 
 	if err := c.show(env, list); err != nil {
 		return err
 	}
-	var unknown []string
-	for i := range list {
-		if !list[i].Known() {
-			unknown = append(unknown, fmt.Sprintf("%q", list[i].Key))
-		}
-	}
-	if len(unknown) == 0 {
-		return nil
-	}
-	return fail(exitNoMatch, fmt.Errorf("pipeline %s knows no row with the key %s", list[0].Pipeline,
-		strings.Join(unknown, ", ")), "keys are written as failed, search and verify print them")
+	return explain.Unknown(list)
 }
 
 func (c *explainCommand) show(env *environment, list []explain.Story) error {

@@ -10,6 +10,7 @@ import (
 	"io"
 	"os"
 
+	"github.com/embedsidecar/embedsidecar/internal/private"
 	"github.com/embedsidecar/embedsidecar/internal/signals"
 )
 
@@ -20,7 +21,7 @@ var (
 )
 
 func main() {
-	if err := keepPrivate(); err != nil {
+	if err := private.Keep(); err != nil {
 		fmt.Fprintf(os.Stderr, "embedsidecar: warning: %s\n", err)
 	}
 	os.Exit(run(os.Args, os.Stdout, os.Stderr))

@@ -2,10 +2,6 @@ package main
 
 import (
 	"context"
-	"os"
-	"os/user"
-	"slices"
-	"strings"
 
 	"github.com/jackc/pgx/v5/pgxpool"
 
@@ -13,15 +9,6 @@ import (
 	"github.com/embedsidecar/embedsidecar/internal/node/connection"
 	"github.com/embedsidecar/embedsidecar/internal/node/embedders"
 )
-
-// namesDatabase reports whether the user said which database to use, here or in the variables that every client of
-// Postgres reads.
-func (e *environment) namesDatabase() bool {
-	return e.config.Database.URL != "" || slices.ContainsFunc(e.environ, func(v string) bool {
-		name, value, _ := strings.Cut(v, "=")
-		return value != "" && slices.Contains([]string{"PGHOST", "PGPORT", "PGDATABASE", "PGSERVICE", "PGUSER"}, name)
-	})
-}
 
 // connections opens what leads to the database.
 func (e *environment) connections() connection.Opener {
@@ -44,17 +31,5 @@ func (e *environment) actions(ctx context.Context) (a *actions.Actions, done fun
 	if err != nil {
 		return nil, nil, err
 	}
-	return actions.New(pool, person()), pool.Close, nil
-}
-
-// person is who sits before this program, as far as the machine knows: user@host.
-func person() string {
-	name := "?"
-	if u, err := user.Current(); err == nil {
-		name = u.Username
-	}
-	if host, err := os.Hostname(); err == nil {
-		name += "@" + host
-	}
-	return name
+	return actions.New(pool, actions.Person()), pool.Close, nil
 }

@@ -2,13 +2,10 @@ package main
 
 import (
 	"context"
-	"fmt"
-	"strings"
 
 	"github.com/embedsidecar/embedsidecar/internal/config"
 	"github.com/embedsidecar/embedsidecar/internal/node/registry"
 	"github.com/embedsidecar/embedsidecar/internal/output"
-	"github.com/embedsidecar/embedsidecar/internal/wording"
 )
 
 // catalogue is the plugins that can be named.
@@ -52,45 +49,6 @@ func pluginInfo(ctx context.Context, env *environment) error {
 		return err
 	}
 	return env.out.Show(d, func() output.Table {
-		return output.Table{Columns: []string{"property", "value"}, Rows: [][]any{
-			{"plugin", d.Name},
-			{"version", d.Version},
-			{"path", d.Path},
-			{"pinned", d.Pinned},
-			{"sha256", d.SHA256},
-			{"model", d.Model},
-			{"fingerprint", d.Fingerprint},
-			{"dims", d.Dims},
-			{"max tokens", unlimited(d.MaxTokens)},
-			{"max batch", unlimited(d.MaxBatch)},
-			{"max batch bytes", unlimited(d.MaxBatchBytes)},
-			{"deterministic", d.Deterministic},
-			{"sparse", d.Sparse},
-			{"processes", d.Processes},
-			{"memory limit", limitText(d.MemoryLimit)},
-			{"call timeout", timeoutText(d.CallTimeout)},
-			{"environment", strings.Join(d.Env, " ")},
-		}}
+		return output.Table{Columns: []string{"property", "value"}, Rows: d.Properties()}
 	})
-}
-
-func unlimited(n int) string {
-	if n == 0 {
-		return "no limit"
-	}
-	return fmt.Sprint(n)
-}
-
-func limitText(bytes int64) string {
-	if bytes == 0 {
-		return "none"
-	}
-	return wording.Size(bytes)
-}
-
-func timeoutText(seconds float64) string {
-	if seconds == 0 {
-		return "as usual"
-	}
-	return fmt.Sprintf("%gs", seconds)
 }

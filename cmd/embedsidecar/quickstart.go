@@ -1,10 +1,7 @@
 package main
 
 import (
-	"bufio"
 	"context"
-	"errors"
-	"fmt"
 	"os"
 	"strings"
 
@@ -47,72 +44,13 @@ func urlAndTable(args []string) (url, table string) {
 }
 
 func (e *environment) quickstart(ctx context.Context, table, save string) error {
-	typed := e.typed()
+	f, is := e.stdin.(*os.File)
+	person := &quickstart.Person{In: e.stdin, Out: e.stderr, Answers: is && output.IsTerminal(f), Yes: e.yes}
 	o := quickstart.Options{
 		Config: e.config, Table: table, Log: e.log, Redact: e.redact.Text, DryRun: e.dryRun, Save: save, Node: e.node(),
-		Say: e.say, Steps: e.tellSteps, Lines: typed,
-		Agree: func(ctx context.Context, question string) (bool, error) { return e.agree(ctx, question, typed) },
-		Show:  func(p *pipeline.Pipeline, hits []search.Hit) error { return e.showHits(p, hits, false) },
-		Prompt: func() {
-			if e.asks() {
-				_, _ = fmt.Fprint(e.stderr, "search> ")
-			}
-		},
+		Say: e.say, Steps: e.tellSteps, Lines: person.Lines, Agree: person.Agree, Prompt: person.Prompt,
+		Show: func(p *pipeline.Pipeline, hits []search.Hit) error { return e.showHits(p, hits, false) },
 	}
 	o.Waiting, o.Every = e.tellWaiting()
 	return quickstart.Run(ctx, o)
-}
-
-// asks reports whether somebody can be asked.
-func (e *environment) asks() bool {
-	f, is := e.stdin.(*os.File)
-	return is && output.IsTerminal(f)
-}
-
-// agree asks whether to go on.
-func (e *environment) agree(ctx context.Context, question string, typed func(context.Context) <-chan string) (bool,
-	error,
-) {
-	if e.yes {
-		return true, nil
-	}
-	nobody := fail(exitUsage, errors.New("nobody is there to be asked, and nothing was done"),
-		"--yes does it without asking, --dry-run only tells")
-	if !e.asks() {
-		return false, nobody
-	}
-	_, _ = fmt.Fprint(e.stderr, question+" [y/N] ")
-	select {
-	case <-ctx.Done():
-		return false, context.Cause(ctx)
-	case line, more := <-typed(ctx):
-		if !more {
-			return false, nobody
-		}
-		line = strings.ToLower(strings.TrimSpace(line))
-		return line == "y" || line == "yes", nil
-	}
-}
-
-// typed returns what gives the lines of standard input, always the same ones. Nothing is read before it is called.
-func (e *environment) typed() func(ctx context.Context) <-chan string {
-	var lines chan string
-	return func(ctx context.Context) <-chan string {
-		if lines != nil {
-			return lines
-		}
-		lines = make(chan string)
-		go func() { // a read cannot be broken off: where a person types nothing more, it ends with the process
-			defer close(lines)
-			input := bufio.NewScanner(e.stdin)
-			for input.Scan() {
-				select {
-				case lines <- input.Text():
-				case <-ctx.Done():
-					return
-				}
-			}
-		}()
-		return lines
-	}
 }

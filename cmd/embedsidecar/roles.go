@@ -49,7 +49,7 @@ func (c *rolesCommand) run(ctx context.Context, env *environment) error {
 		return errors.Join(err, env.printf("%s", strings.TrimPrefix(grants, "\n")))
 	}
 	script := r.Script()
-	if env.namesDatabase() {
+	if env.config.NamesDatabase(env.environ) {
 		grants, err := env.grants(ctx, r)
 		if err != nil { // the rest is worth having without them
 			env.say("the grants for each pipeline are left out: %s", err)

@@ -183,24 +183,7 @@ func (e *environment) showHits(p *pipeline.Pipeline, hits []search.Hit, hybrid b
 			if hybrid {
 				row = append(row, number(h.Score, 4)) //nolint:mnd // digits
 			}
-			return append(row, number(h.Distance, digits), shownText(h))
+			return append(row, number(h.Distance, digits), h.Line())
 		})
 	})
-}
-
-// shownText is the beginning of a row's text on one line, or why there is none.
-func shownText(h *search.Hit) string {
-	if h.Problem != "" {
-		return "! " + h.Problem
-	}
-	return strings.Join(strings.Fields(preview(h.Text)), " ")
-}
-
-// preview cuts a text to what fits on a line.
-func preview(text string) string {
-	const most = 80
-	if runes := []rune(text); len(runes) > most {
-		return string(runes[:most])
-	}
-	return text
 }

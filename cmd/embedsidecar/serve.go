@@ -33,7 +33,7 @@ func runServe(ctx context.Context, env *environment) error {
 }
 
 func serveQueries(ctx context.Context, env *environment) error {
-	n := node.NewServer(env.node(), env.namesDatabase())
+	n := node.NewServer(env.node(), env.config.NamesDatabase(env.environ))
 	defer env.supervise(ctx, n)()
 	return n.Serve(ctx, cmp.Or(env.config.Queries.Listen, serveListen))
 }

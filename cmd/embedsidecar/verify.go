@@ -3,8 +3,6 @@ package main
 import (
 	"context"
 	"errors"
-	"fmt"
-	"strings"
 
 	"github.com/urfave/cli/v2"
 
@@ -54,17 +52,10 @@ func (c *verifyCommand) run(ctx context.Context, env *environment) (err error) {
 	if err != nil {
 		return err
 	}
-	var bad []string
-	for i := range list {
-		if !list[i].Good() {
-			bad = append(bad, list[i].Pipeline)
-		}
-	}
-	if err := c.show(env, list); err != nil || len(bad) == 0 {
+	if err := c.show(env, list); err != nil {
 		return err
 	}
-	return fail(exitFailed, fmt.Errorf("not as they should be: %s", strings.Join(bad, ", ")),
-		"rows that wait for their vector count as well: embedsidecar wait --caught-up, and verify again")
+	return actions.Bad(list)
 }
 
 func (c *verifyCommand) show(env *environment, list []actions.Verified) error {

@@ -3,6 +3,7 @@ package config
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/jackc/pgx/v5"
@@ -52,4 +53,13 @@ func reason(dsn string, err error) string {
 		}
 	}
 	return NewRedactor(dsn).Text(text)
+}
+
+// NamesDatabase reports whether the user said which database to use, here or in the variables that every client of
+// Postgres reads.
+func (c *Config) NamesDatabase(environ []string) bool {
+	return c.Database.URL != "" || slices.ContainsFunc(environ, func(v string) bool {
+		name, value, _ := strings.Cut(v, "=")
+		return value != "" && slices.Contains([]string{"PGHOST", "PGPORT", "PGDATABASE", "PGSERVICE", "PGUSER"}, name)
+	})
 }

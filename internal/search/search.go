@@ -45,6 +45,16 @@ type Hit struct {
 	Problem string `json:"problem,omitempty"` // why there is no text: the pipeline's expression fails on this row
 }
 
+// Line is the beginning of the row's text on one line, or why there is none.
+func (h *Hit) Line() string {
+	if h.Problem != "" {
+		return "! " + h.Problem
+	}
+	const most = 80
+	text := []rune(h.Text)
+	return strings.Join(strings.Fields(string(text[:min(len(text), most)])), " ")
+}
+
 // Chunk is a piece of a row's text.
 type Chunk struct {
 	Number  int    `json:"number"`     // from 0

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"strings"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
@@ -13,9 +14,25 @@ import (
 	"github.com/embedsidecar/embedsidecar/internal/node/embedders"
 	"github.com/embedsidecar/embedsidecar/internal/node/lookup"
 	"github.com/embedsidecar/embedsidecar/internal/pipeline"
+	"github.com/embedsidecar/embedsidecar/internal/problem"
 	"github.com/embedsidecar/embedsidecar/internal/worker"
 	"github.com/embedsidecar/embedsidecar/queue"
 )
+
+// Bad names the pipelines that are not as they should be; nil where all are.
+func Bad(list []Verified) error {
+	var bad []string
+	for i := range list {
+		if !list[i].Good() {
+			bad = append(bad, list[i].Pipeline)
+		}
+	}
+	if len(bad) == 0 {
+		return nil
+	}
+	return problem.New(problem.Failed, fmt.Errorf("not as they should be: %s", strings.Join(bad, ", ")),
+		"rows that wait for their vector count as well: embedsidecar wait --caught-up, and verify again")
+}
 
 // VerifyOptions say how thoroughly pipelines are verified.
 type VerifyOptions struct {

@@ -3,9 +3,12 @@
 package explain
 
 import (
+	"fmt"
+	"strings"
 	"time"
 
 	"github.com/embedsidecar/embedsidecar/internal/health"
+	"github.com/embedsidecar/embedsidecar/internal/problem"
 )
 
 // Story is what is known of one row.
@@ -138,4 +141,19 @@ type State struct {
 	Reason     string      `json:"reason"`
 	WayOut     string      `json:"way_out,omitempty"`
 	Checkpoint string      `json:"checkpoint,omitempty"` // changes before it are in the queue or done
+}
+
+// Unknown names the rows that there are not and never were, as far as is known; nil where all are known.
+func Unknown(list []Story) error {
+	var unknown []string
+	for i := range list {
+		if !list[i].Known() {
+			unknown = append(unknown, fmt.Sprintf("%q", list[i].Key))
+		}
+	}
+	if len(unknown) == 0 {
+		return nil
+	}
+	return problem.New(problem.NoMatch, fmt.Errorf("pipeline %s knows no row with the key %s", list[0].Pipeline,
+		strings.Join(unknown, ", ")), "keys are written as failed, search and verify print them")
 }

@@ -1,9 +1,12 @@
 package query
 
 import (
+	"bufio"
 	"context"
 	"errors"
 	"fmt"
+	"io"
+	"strings"
 
 	"github.com/embedsidecar/embedsidecar/embed"
 	"github.com/embedsidecar/embedsidecar/internal/node/embedders"
@@ -33,6 +36,36 @@ type Embedding struct {
 	Indices   []uint32  `json:"indices,omitempty"` // of a sparse model: the places of the vector's numbers, from 0
 	Vector    []float32 `json:"vector"`
 	Text      string    `json:"-"` // the vector as pgvector writes it; "" for none
+}
+
+// Texts returns these arguments, with the lines of the input in place of "-".
+func Texts(args []string, input io.Reader) ([]string, error) {
+	var texts []string
+	for _, arg := range args {
+		if arg != "-" {
+			texts = append(texts, arg)
+			continue
+		}
+		lines := bufio.NewReader(input)
+		for {
+			line, err := lines.ReadString('\n')
+			if line != "" {
+				texts = append(texts, strings.TrimRight(line, "\r\n"))
+			}
+			if errors.Is(err, io.EOF) {
+				break
+			}
+			if err != nil {
+				return nil, fmt.Errorf("read texts from standard input: %w", err)
+			}
+		}
+	}
+	for i, text := range texts {
+		if strings.ToValidUTF8(text, "") != text {
+			return nil, problem.New(problem.Usage, fmt.Errorf("text %d is not UTF-8", i+1))
+		}
+	}
+	return texts, nil
 }
 
 // Embed embeds texts with the model that is configured for whoever names none.

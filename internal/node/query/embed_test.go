@@ -3,6 +3,7 @@ package query
 import (
 	"errors"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/embedsidecar/embedsidecar/embed"
@@ -45,5 +46,16 @@ func TestVectors_OfASparseModel(t *testing.T) {
 	}
 	if v.Failed != nil || v.Remarks[0] != "text 1 is longer than the model takes: it was cut" {
 		t.Errorf("%v, %q", v.Failed, v.Remarks)
+	}
+}
+
+func TestTexts_OfArgumentsAndLines(t *testing.T) {
+	t.Parallel()
+	got, err := Texts([]string{"a b", "-", "-", "c"}, strings.NewReader("one\r\n\ntwo"))
+	if want := []string{"a b", "one", "", "two", "c"}; err != nil || !slices.Equal(got, want) {
+		t.Errorf("%q, %v", got, err)
+	}
+	if _, err := Texts([]string{"a", "\xff"}, nil); problem.Of(err) != problem.Usage || err.Error() != "text 2 is not UTF-8" {
+		t.Errorf("%v", err)
 	}
 }

@@ -1,4 +1,5 @@
-package main
+// Package private keeps from other processes what this one knows.
+package private
 
 import (
 	"errors"
@@ -7,9 +8,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// keepPrivate keeps this process's environment and memory, which hold passwords, keys and texts, from other processes
+// Keep keeps this process's environment and memory, which hold passwords, keys and texts, from other processes
 // of its user, plugins above all, and out of core dumps. What it starts is as others are again.
-func keepPrivate() error {
+func Keep() error {
 	err := errors.Join(
 		unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0),
 		unix.Setrlimit(unix.RLIMIT_CORE, &unix.Rlimit{}),
