@@ -101,7 +101,8 @@ func (s *Server) leave() error {
 		return err
 	}
 	defer func() { _ = conn.Close(ctx) }()
-	err = execWithRetry(ctx, conn, "DROP DATABASE IF EXISTS "+s.template)
+	err = errors.Join(execWithRetry(ctx, conn, "DROP DATABASE IF EXISTS "+s.template),
+		execWithRetry(ctx, conn, "DROP DATABASE IF EXISTS "+bare(s.template)))
 	s.template = ""
 	return err
 }
@@ -132,20 +133,28 @@ func (s *Server) Template(ctx context.Context) (string, error) {
 		return "", fmt.Errorf("make role %s: %w", Owner, err)
 	}
 	name := fmt.Sprintf("embedsidecar_template_%s_%x", here, migrationsHash())
-	for _, statement := range []string{
-		"DROP DATABASE IF EXISTS " + name,
-		fmt.Sprintf("CREATE DATABASE %s OWNER %s TEMPLATE template0", name, Owner),
-	} {
-		if err := execWithRetry(ctx, conn, statement); err != nil {
+	for _, one := range []struct {
+		name, from string
+		fill       func(ctx context.Context, database string) error
+	}{{bare(name), "template0", s.extend}, {name, bare(name), s.migrate}} {
+		for _, statement := range []string{
+			"DROP DATABASE IF EXISTS " + one.name,
+			fmt.Sprintf("CREATE DATABASE %s OWNER %s TEMPLATE %s", one.name, Owner, one.from),
+		} {
+			if err := execWithRetry(ctx, conn, statement); err != nil {
+				return "", fmt.Errorf("make the template database: %w", err)
+			}
+		}
+		if err := one.fill(ctx, one.name); err != nil {
 			return "", fmt.Errorf("make the template database: %w", err)
 		}
-	}
-	if err := s.fillTemplate(ctx, name); err != nil {
-		return "", fmt.Errorf("make the template database: %w", err)
 	}
 	s.template = name
 	return name, nil
 }
+
+// bare is the template of empty databases beside a template.
+func bare(template string) string { return template + "_bare" }
 
 func (s *Server) makeOwner(ctx context.Context, conn *pgx.Conn) error {
 	return execWithRetry(ctx, conn, fmt.Sprintf(`DO $$
@@ -156,15 +165,19 @@ END $$;
 ALTER ROLE %[1]s LOGIN REPLICATION PASSWORD '%[2]s'`, Owner, s.roleWord))
 }
 
-func (s *Server) fillTemplate(ctx context.Context, name string) error {
+// extend gives a database the extension vector.
+func (s *Server) extend(ctx context.Context, name string) error {
 	admin, err := s.connect(ctx, name)
 	if err != nil {
 		return err
 	}
 	defer func() { _ = admin.Close(ctx) }()
-	if _, err := admin.Exec(ctx, "CREATE EXTENSION vector"); err != nil {
-		return err
-	}
+	_, err = admin.Exec(ctx, "CREATE EXTENSION vector")
+	return err
+}
+
+// migrate gives a database our schema.
+func (s *Server) migrate(ctx context.Context, name string) error {
 	owner, err := pgx.Connect(ctx, s.URL(name, Owner))
 	if err != nil {
 		return err
@@ -217,23 +230,21 @@ func (s *Server) NewDatabase(ctx context.Context, empty bool, encoding string) (
 	}
 	defer func() { _ = conn.Close(ctx) }()
 	name := s.databases.next()
-	if empty {
-		template = "template0"
+	switch {
+	case encoding != "":
+		template = fmt.Sprintf("template0 ENCODING '%s' LC_COLLATE 'C' LC_CTYPE 'C'", encoding)
+	case empty:
+		template = bare(template)
 	}
-	if encoding != "" {
-		template += fmt.Sprintf(" ENCODING '%s' LC_COLLATE 'C' LC_CTYPE 'C'", encoding)
+	if s.copies {
+		template += " STRATEGY file_copy"
 	}
 	if err := execWithRetry(ctx, conn, fmt.Sprintf("CREATE DATABASE %s OWNER %s TEMPLATE %s", name, Owner,
 		template)); err != nil {
 		return "", fmt.Errorf("make a test database: %w", err)
 	}
-	if empty {
-		inside, err := s.connect(ctx, name)
-		if err != nil {
-			return "", err
-		}
-		defer func() { _ = inside.Close(ctx) }()
-		if _, err := inside.Exec(ctx, "CREATE EXTENSION vector"); err != nil {
+	if encoding != "" {
+		if err := s.extend(ctx, name); err != nil {
 			return "", fmt.Errorf("make a test database: %w", err)
 		}
 	}

@@ -24,7 +24,7 @@ func (s *Server) Copy(ctx context.Context) (*Server, error) {
 	}
 	c := &Server{
 		major: s.major, host: s.host, admin: s.admin, password: s.password, roleWord: s.roleWord, database: s.database,
-		params: s.params, bin: s.bin, dir: dir, lock: lock,
+		params: s.params, bin: s.bin, dir: dir, lock: lock, copies: s.copies,
 	}
 	if out, err := asServer(ctx, "/bin/cp", "-a", s.data(), c.data()).CombinedOutput(); err != nil {
 		return nil, errors.Join(fmt.Errorf("copy the server: %w: %s", err, out), c.remove())

@@ -119,6 +119,9 @@ func (d *Database) drop() {
 		d.t.Error(err)
 		return
 	}
+	if roles == 0 {
+		return
+	}
 	conn, err := d.Server.connect(ctx, "")
 	if err != nil {
 		d.t.Error(err)

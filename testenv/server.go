@@ -73,6 +73,7 @@ type Server struct {
 	mu      sync.Mutex
 	process *process // nil while stopped
 
+	copies    bool       // databases are copied as files: the WAL, which every slot reads, has nothing of them
 	prepare   sync.Mutex // guards making the template
 	template  string
 	databases counter
@@ -95,6 +96,7 @@ func Start(ctx context.Context, o Options) (*Server, error) {
 		major: major, host: "127.0.0.1", admin: Superuser, password: canary.Secret + rand.Text(), roleWord: canary.Secret +
 			rand.Text(), database: "postgres",
 		params: "sslmode=disable", bin: bin, dir: dir, lock: lock, port: o.Port,
+		copies: major >= 15 && !o.Fsync, // 14 knows no other way; it takes checkpoints, which cost where they are synced
 	}
 	if err := s.create(ctx, o); err != nil {
 		return nil, errors.Join(err, s.remove())
@@ -143,6 +145,7 @@ func (s *Server) create(ctx context.Context, o Options) error {
 	if !o.Fsync {
 		config["fsync"] = "off"
 		config["full_page_writes"] = "off"
+		config["wal_init_zero"] = "off"
 	}
 	maps.Copy(config, o.Config)
 	return s.Configure(config)
