@@ -98,9 +98,16 @@ var acts = map[string]func(h *hands, ctx context.Context, keys string){
 	"requeue all": func(h *hands, ctx context.Context, _ string) { h.rows(ctx, "requeue", "requeue('docs')") },
 	"retry":       func(h *hands, ctx context.Context, _ string) { h.rows(ctx, "retry", "retry_failed('docs')") },
 	"discard":     func(h *hands, ctx context.Context, _ string) { h.rows(ctx, "discard", "discard_dead('docs')") },
-	"work":        func(h *hands, ctx context.Context, _ string) { h.works(ctx, queue.Done) },
-	"work badly":  func(h *hands, ctx context.Context, _ string) { h.works(ctx, queue.Fail) },
-	"work later":  func(h *hands, ctx context.Context, _ string) { h.works(ctx, queue.Later) },
+	"reembed": func(h *hands, ctx context.Context, keys string) {
+		h.rows(ctx, "reembed", "reembed('docs', '{"+keys+"}')")
+	},
+	"prioritise": func(h *hands, ctx context.Context, _ string) { h.rows(ctx, "prioritise", "prioritise('docs', 'high')") },
+	"prioritise back": func(h *hands, ctx context.Context, keys string) {
+		h.rows(ctx, "prioritise", "prioritise('docs', 'normal', '{"+keys+"}')")
+	},
+	"work":       func(h *hands, ctx context.Context, _ string) { h.works(ctx, queue.Done) },
+	"work badly": func(h *hands, ctx context.Context, _ string) { h.works(ctx, queue.Fail) },
+	"work later": func(h *hands, ctx context.Context, _ string) { h.works(ctx, queue.Later) },
 	"drain": func(h *hands, ctx context.Context, _ string) {
 		if _, err := h.f.db.Pool.Exec(ctx, "CALL embedsidecar.drain('docs', '0 s')"); err != nil {
 			h.acted("drain", 0, err)

@@ -13,12 +13,23 @@ type registration struct {
 
 func (s *Sidecar) me() *registration { return s.registered.Load() }
 
+// role is what this sidecar does of the two, in a word.
+func (s *Sidecar) role() string {
+	switch {
+	case s.o.NoWork:
+		return "stream"
+	case s.o.NoStream:
+		return "work"
+	}
+	return "all"
+}
+
 // register tells the database that this sidecar works here.
 func (s *Sidecar) register(ctx context.Context) error {
 	var r registration
-	err := s.o.Pool.QueryRow(ctx, `INSERT INTO embedsidecar.worker (instance, version, slot_name, session_name)
-		VALUES ($1, $2, $3, current_setting('application_name')) RETURNING worker_id, tableoid`, s.o.Instance, s.o.Version,
-		s.o.Slot).Scan(&r.id, &r.table)
+	err := s.o.Pool.QueryRow(ctx, `INSERT INTO embedsidecar.worker (instance, version, slot_name, host, role, session_name)
+		VALUES ($1, $2, $3, $4, $5, current_setting('application_name')) RETURNING worker_id, tableoid`, s.o.Instance,
+		s.o.Version, s.o.Slot, s.o.Host, s.role()).Scan(&r.id, &r.table)
 	if err != nil {
 		return fmt.Errorf("register as a worker: %w", err)
 	}

@@ -33,6 +33,7 @@ import (
 type Options struct {
 	Slot     string
 	Instance string        // name in the worker registry
+	Host     string        // the machine's, as it is told there
 	Version  string        // of the program
 	Pool     *pgxpool.Pool // for queue and tables; may go through a pooler
 	Direct   *pgxpool.Pool // straight to the server, for the streamer; two connections do

@@ -1,7 +1,7 @@
-// Package actions is what a person can have done to pipelines: pause, resume, retry, requeue, cancel, discard, rescan,
-// reembed, verify. It needs the database only, so it works whether a sidecar runs or not; those that run hear of it
-// within seconds. What an action does, and its entry of the audit, are in functions of the schema, which every way in
-// calls: command line, SQL, HTTP.
+// Package actions is what a person can have done to pipelines: pause, resume, retry, requeue, cancel, discard,
+// prioritise, rescan, reembed, notify, verify. It needs the database only, so it works whether a sidecar runs or not;
+// those that run hear of it within seconds. What an action does, and its entry of the audit, are in functions of the
+// schema, which every way in calls: command line, SQL, HTTP.
 package actions
 
 import (
@@ -83,6 +83,15 @@ func (a *Actions) ResumeFor(ctx context.Context, names []string, d time.Duration
 		return nil, err
 	}
 	return a.each(ctx, "act_resume_for", found, dry, pgx.StrictNamedArgs{"time": d})
+}
+
+// Notify turns notifications of what happens on or off: LISTEN embedsidecar_changes.
+func (a *Actions) Notify(ctx context.Context, on, dry bool) (Outcome, error) {
+	if _, err := lookup.Brief(ctx, a.pool, nil); err != nil {
+		return Outcome{}, err
+	}
+	word, err := a.act(ctx, "act_notify", pgx.StrictNamedArgs{"on": on, "dry_run": dry})
+	return Outcome{Result: word}, err
 }
 
 // each runs a function that answers with a word for each of some pipelines, with more arguments, if it has any.

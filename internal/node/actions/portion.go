@@ -2,14 +2,11 @@ package actions
 
 import (
 	"context"
-	"fmt"
 
 	"github.com/jackc/pgx/v5"
 
 	"github.com/embedsidecar/embedsidecar/internal/node/lookup"
-	"github.com/embedsidecar/embedsidecar/internal/problem"
 	"github.com/embedsidecar/embedsidecar/internal/report"
-	sqlfiles "github.com/embedsidecar/embedsidecar/sql"
 )
 
 // Priorities are the words for lanes.
@@ -17,9 +14,10 @@ var Priorities = []string{"low", "normal", "high", "urgent"}
 
 // Bounds say which rows an action is about, and how many of them.
 type Bounds struct {
-	Filter report.TaskFilter // of it retry and discard take all but states, the others keys
-	DryRun bool
-	Limit  int64
+	Filter   report.TaskFilter // of it retry and discard take all but states, the others keys
+	Priority string            // that prioritise gives
+	DryRun   bool
+	Limit    int64
 	// Continues is the entry of the audit of an action that left rows; 0: it begins.
 	Continues int64
 }
@@ -37,15 +35,16 @@ type Portion struct {
 
 // rowActions are those that take portions of rows: their statements, and their words for nothing, a dry run and done.
 var rowActions = map[string]struct{ query, nothing, would, done string }{
-	"retry":   {"act_retry", "nothing_to_retry", "would_be_retried", "retried"},
-	"discard": {"act_discard", "nothing_to_discard", "would_be_discarded", "discarded"},
-	"reembed": {"act_reembed", "nothing_to_reembed", "reembed_would_be_requested", "reembed_requested"},
-	"requeue": {"act_requeue", "nothing_to_requeue", "would_be_requeued", "requeued"},
-	"cancel":  {"act_cancel", "nothing_to_cancel", "would_be_cancelled", "cancelled"},
+	"retry":      {"act_retry", "nothing_to_retry", "would_be_retried", "retried"},
+	"discard":    {"act_discard", "nothing_to_discard", "would_be_discarded", "discarded"},
+	"reembed":    {"act_reembed", "nothing_to_reembed", "reembed_would_be_requested", "reembed_requested"},
+	"requeue":    {"act_requeue", "nothing_to_requeue", "would_be_requeued", "requeued"},
+	"cancel":     {"act_cancel", "nothing_to_cancel", "would_be_cancelled", "cancelled"},
+	"prioritise": {"act_prioritise", "nothing_to_prioritise", "would_be_prioritised", "prioritised"},
 }
 
-// Portion runs an action (retry, discard, reembed, requeue or cancel) on rows of a pipeline, until so many of them are
-// changed or none is left. Keys are at most as many as a function of the schema takes.
+// Portion runs an action of these on rows of a pipeline, until so many of them are changed or none is left. Keys are at
+// most as many as a function of the schema takes.
 func (a *Actions) Portion(ctx context.Context, action, name string, b Bounds) (Portion, error) {
 	of := rowActions[action]
 	found, err := lookup.Brief(ctx, a.pool, []string{name})
@@ -64,9 +63,9 @@ func (a *Actions) Portion(ctx context.Context, action, name string, b Bounds) (P
 		if len(b.Filter.Keys) > 0 {
 			args["keys"] = b.Filter.Keys
 		}
-	}
-	if err := a.mayContinue(ctx, b); err != nil {
-		return Portion{}, err
+		if action == "prioritise" {
+			args["priority"] = b.Priority
+		}
 	}
 	p, err := a.some(ctx, of.query, args, b.Limit, b.Continues)
 	rows := p.Changed
@@ -75,25 +74,4 @@ func (a *Actions) Portion(ctx context.Context, action, name string, b Bounds) (P
 	}
 	p.Result, p.Unknown = outcome(name, rows, b.DryRun, of.nothing, of.would, of.done).Result, unknown
 	return p, err
-}
-
-// mayContinue refuses to go on with an action of somebody else, or with one that was about other rows: its entry of the
-// audit would tell what is not so. For the database all who ask over HTTP are one role.
-func (a *Actions) mayContinue(ctx context.Context, b Bounds) error {
-	if b.Continues == 0 {
-		return nil
-	}
-	args := filterArgs(&b.Filter, "", false)
-	delete(args, "pipeline")
-	delete(args, "dry_run")
-	args["audit_id"], args["said_by"] = b.Continues, a.by
-	var may bool
-	if err := a.pool.QueryRow(ctx, sqlfiles.Query("audit_continues"), args).Scan(&may); err != nil {
-		return refused(err)
-	}
-	if !may {
-		return problem.New(problem.Usage, fmt.Errorf("no action %d of yours was about these rows", b.Continues),
-			"go on with the audit_id that the first answer gave, from the same address and with the same choice of rows, or begin anew")
-	}
-	return nil
 }
