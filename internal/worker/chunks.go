@@ -306,6 +306,7 @@ func (w *Worker) embedUnknown(ctx context.Context, items []item, alone bool) err
 			return embedderError{err}
 		}
 		for j, result := range results {
+			owners[j].paid = owners[j].paid || result.Sent
 			switch {
 			case result.Err != nil:
 				owners[j].action, owners[j].err = broken, result.Err

@@ -180,6 +180,7 @@ func TestJudge_WritesWhatIsHeldAndPassed(t *testing.T) {
 		{task: queue.Task{TaskID: 5, RowKey: "e"}, action: broken, err: &embed.TextError{Class: embed.Data, Code: "bad"}},
 		item1(6, empty, false), // no vector is there: its row is not held
 	}
+	items[2].paid = true
 	locked := &rows.Locks{Sources: map[string]pipeline.SourceHash{items[1].task.RowKey: {1}, items[2].task.RowKey: {1}}}
 	passed := map[string]bool{items[2].task.RowKey: true, items[5].task.RowKey: true}
 	mine, outcomes := w.judge(items, locked, passed)

@@ -54,11 +54,11 @@ func TestP5_APanicInABatchIsTheBatchsEnd(t *testing.T) {
 	}
 
 	m.refuseWrite = nil
-	if o := once(0); o.What != "embedded" {
+	if o := once(0); o.What != "reused" { // what was embedded before the panic is remembered
 		t.Errorf("afterwards: %+v", o)
 	}
 	for _, want := range []string{
-		`msg="batch ended"`, "rows=2", "embedded=2", "lost=2", `msg="rows given up: they are dead letters now"`, "first_key=a", "code=panic",
+		`msg="batch ended"`, "rows=2", "reused=2", "lost=2", `msg="rows given up: they are dead letters now"`, "first_key=a", "code=panic",
 	} {
 		if !strings.Contains(log.String(), want) {
 			t.Errorf("the log lacks %s", want)

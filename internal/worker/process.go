@@ -24,6 +24,7 @@ type item struct {
 	chunks []rows.Chunk // chunked: instead of vector, in the order of their numbers
 	err    error        // of this row alone
 	sent   bool         // the embedder was asked for its text, or a part of it
+	paid   bool         // ... and nobody knew it
 	nobody bool         // no row can have its key: it is no value of the key columns any more
 }
 
@@ -210,6 +211,7 @@ func (w *Worker) embed(ctx context.Context, items []item, alone bool) error {
 	}
 	for j, result := range results {
 		it := &items[places[j]]
+		it.paid = result.Sent
 		switch {
 		case result.Err != nil:
 			it.action, it.err = broken, result.Err
@@ -373,8 +375,11 @@ var words = map[action]string{
 }
 
 func (it *item) word() string {
-	if it.action != vectorIn {
+	switch {
+	case it.action != vectorIn:
 		return words[it.action]
+	case !it.paid: // the vector was known, of an equal text or of this one, or those of all chunks were
+		return "reused"
 	}
 	return "embedded"
 }

@@ -58,7 +58,7 @@ func TestP8_LooksPayForWhatChanged(t *testing.T) {
 			delete(m.source, "a")
 			m.source["b"] = "\t"
 			wantEnds(t, "then", process(t, w, m, "c", "a", "b"), map[string]string{
-				"c": "embedded", "a": "removed", "b": "emptied",
+				"c": "reused", "a": "removed", "b": "emptied",
 			})
 			if e.calls() != paid {
 				t.Errorf("%d texts were paid for twice", e.calls()-paid)
@@ -315,7 +315,7 @@ func TestP8_ASiblingsVectorIsUsedAgain(t *testing.T) {
 		hash, vector := pipeline.TextHash(text), pipeline.VectorHash(vectorOf(text))
 		m.places = append(m.places, place{Pipeline: 8, Key: key, TextHash: hash[:], VectorHash: vector[:]})
 	}
-	process(t, w, m, "a", "b")
+	wantEnds(t, "one is known", process(t, w, m, "a", "b"), map[string]string{"a": "reused", "b": "embedded"})
 	if e.calls() != 1 || e.texts[0] != textB || w.stats.Reused.Load() != 1 {
 		t.Errorf("embedded are %q, %d vectors were used again", e.texts, w.stats.Reused.Load())
 	}

@@ -121,7 +121,7 @@ type Vector struct {
 type Outcome struct {
 	FinishedAt         time.Time `json:"finished_at"`
 	FinishedSecondsAgo float64   `json:"finished_seconds_ago"`
-	Outcome            string    `json:"outcome"`
+	Outcome            string    `json:"outcome"` // embedded, reused (a vector that was known), unchanged, emptied ...
 	Attempt            int32     `json:"attempt"`
 	Code               string    `json:"code,omitempty"`
 	LSN                string    `json:"lsn"`

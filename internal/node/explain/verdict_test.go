@@ -264,7 +264,10 @@ func TestLines_TellTheWholeStory(t *testing.T) {
 	s.AskedAs, s.Row.Text, s.State.Checkpoint = "05", &text, "0/20"
 	s.Vector.Generation = 1
 	s.History = []Outcome{
-		{Outcome: "failed", FinishedSecondsAgo: 3, Code: "refused"}, {Outcome: "embedded", FinishedSecondsAgo: 90},
+		{Outcome: "failed", FinishedSecondsAgo: 3, Code: "refused"},
+		{Outcome: "reused", FinishedSecondsAgo: 60},
+		{Outcome: "unchanged", FinishedSecondsAgo: 80},
+		{Outcome: "embedded", FinishedSecondsAgo: 90},
 	}
 	s.Verdict = judge(&s)
 	want := []string{
@@ -276,7 +279,8 @@ func TestLines_TellTheWholeStory(t *testing.T) {
 		"The ledger was last written 1m30s ago (2023-11-14 22:13:20.000Z, LSN 0/15): text hash 0123456789ab, generation 2," +
 			" and the row's text is another now.",
 		"The destination holds the vector of the ledger, of generation 1 (the pipeline's is 2), which is at least 1m30s old.",
-		"Of late, the latest first: failed 3s ago (refused), embedded 1m30s ago.",
+		"Of late, the latest first: failed 3s ago (refused), reused 1m0s ago (its vector was known), unchanged 1m20s ago," +
+			" embedded 1m30s ago.",
 		"The pipeline is not at work: paused: nothing is embedded. Changes before LSN 0/20 have been read.",
 		"Verdict: the row's text has changed since its vector was made, and the pipeline is not at work:" +
 			" paused: nothing is embedded; embedsidecar resume.",

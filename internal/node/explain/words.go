@@ -186,6 +186,9 @@ func (s *Story) history() string {
 		if h.Code != "" {
 			more = append(more, h.Code)
 		}
+		if h.Outcome == "reused" {
+			more = append(more, "its vector was known")
+		}
 		if h.TookMS != nil {
 			more = append(more, fmt.Sprintf("in %d ms", *h.TookMS))
 		}
