@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/http"
 	"slices"
+	"time"
 
 	"github.com/jackc/pgx/v5/pgxpool"
 
@@ -19,15 +20,16 @@ type Verb string
 
 // The verbs.
 const (
-	Pause    Verb = "pause"    // of pipelines; without any: by the switch over all
-	Resume   Verb = "resume"   // as pause
-	Rescan   Verb = "rescan"   // of pipelines
-	Priority Verb = "priority" // of pipelines
-	Reembed  Verb = "reembed"  // of one pipeline: of all its rows, or by keys
-	Requeue  Verb = "requeue"  // of one pipeline: what is cancelled, or by keys
-	Cancel   Verb = "cancel"   // of one pipeline, by keys
-	Retry    Verb = "retry"    // of what a filter says
-	Discard  Verb = "discard"  // of what a filter says
+	Pause      Verb = "pause"      // of pipelines; without any: by the switch over all
+	Resume     Verb = "resume"     // as pause; for a time: of pipelines
+	Rescan     Verb = "rescan"     // of pipelines
+	Priority   Verb = "priority"   // of pipelines
+	Reembed    Verb = "reembed"    // of one pipeline: of all its rows, or by keys
+	Requeue    Verb = "requeue"    // of one pipeline: what is cancelled, or by keys
+	Cancel     Verb = "cancel"     // of one pipeline, by keys
+	Prioritise Verb = "prioritise" // of one pipeline: all that waits, or by keys
+	Retry      Verb = "retry"      // of what a filter says
+	Discard    Verb = "discard"    // of what a filter says
 )
 
 // Action is something to be done. What a verb has no use for must be zero.
@@ -36,6 +38,7 @@ type Action struct {
 	Pipelines []string // none: all that the caller sees, where the verb is not of one
 	Filter    report.TaskFilter
 	Priority  string
+	For       *time.Duration // to resume for, whatever the hours are; 0 ends that; nil: within the hours
 	DryRun    bool
 	Limit     int64 // rows at most; 0: 10,000
 	// Continues is the entry of the audit of an action that left rows, to go on with it.
@@ -55,6 +58,13 @@ type Acted struct {
 	DryRun   bool      `json:"dry_run" doc:"Nothing was changed: this is what would be"`
 	Outcomes []Outcome `json:"outcomes"`
 	Stay     []string  `json:"stay_paused,omitempty" doc:"Pipelines that stay paused by their own name"`
+}
+
+// add adds what became of pipelines as a whole.
+func (d *Acted) add(list []actions.Outcome) {
+	for _, o := range list {
+		d.Outcomes = append(d.Outcomes, Outcome{Pipeline: o.Pipeline, Result: o.Result})
+	}
 }
 
 // Bounds of an action.
@@ -99,7 +109,8 @@ func (s *Service) mayChange(dry bool) error {
 func (a *Action) check(who Caller) error {
 	f := &a.Filter
 	filtered := f.Class != "" || f.Code != "" || f.OlderThan != 0
-	ofRows := slices.Contains([]Verb{Reembed, Requeue, Cancel, Retry, Discard}, a.Verb)
+	ofRows := slices.Contains([]Verb{Reembed, Requeue, Cancel, Prioritise, Retry, Discard}, a.Verb)
+	prioritises := a.Verb == Priority || a.Verb == Prioritise
 	switch {
 	case len(f.States) > 0:
 		return wrong("body.state", "an action does not choose by state")
@@ -118,12 +129,14 @@ func (a *Action) check(who Caller) error {
 		return wrong("body.limit", fmt.Sprintf("expected a number from 1 to %d", mostRows))
 	case a.Verb == Cancel && len(f.Keys) == 0:
 		return wrong("body.keys", "cancel takes the keys of the rows")
-	case (a.Verb == Priority) != (a.Priority != ""):
-		return wrong("body.priority", "priority takes low, normal, high or urgent, and nothing else takes it")
-	case a.Verb == Priority && !slices.Contains(actions.Priorities, a.Priority):
+	case prioritises != (a.Priority != ""):
+		return wrong("body.priority", "priority and prioritise take low, normal, high or urgent, and nothing else takes it")
+	case prioritises && !slices.Contains(actions.Priorities, a.Priority):
 		return wrong("body.priority", fmt.Sprintf("there is no priority %q", a.Priority), "low, normal, high or urgent")
 	case (a.ofOne() || len(f.Keys) > 0 || a.Continues != 0) && len(a.Pipelines) != 1:
 		return wrong("body.pipelines", "it takes one pipeline: keys and numbers of entries are those of one")
+	case a.For != nil && (a.Verb != Resume || *a.For < 0):
+		return wrong("body.for", "resume takes a time that is not negative, and nothing else takes one")
 	case len(a.Pipelines) == 0 && len(who.Pipelines) > 0 && !ofRows:
 		return wrong("body.pipelines", "name the pipelines: this token is for some")
 	}
@@ -132,20 +145,21 @@ func (a *Action) check(who Caller) error {
 
 // ofOne reports whether a verb takes exactly one pipeline.
 func (a *Action) ofOne() bool {
-	return slices.Contains([]Verb{Reembed, Requeue, Cancel, Priority, Rescan, Discard}, a.Verb)
+	return a.For != nil || slices.Contains([]Verb{Reembed, Requeue, Cancel, Prioritise, Priority, Rescan, Discard}, a.Verb)
 }
 
 func (s *Service) act(ctx context.Context, pool *pgxpool.Pool, who Caller, names []string, a *Action, done *Acted,
 ) error {
 	by := actions.New(pool, who.SaidBy())
 	add := func(list []actions.Outcome, err error) error {
-		for _, o := range list {
-			done.Outcomes = append(done.Outcomes, Outcome{Pipeline: o.Pipeline, Result: o.Result})
-		}
+		done.add(list)
 		return err
 	}
 	switch a.Verb {
 	case Pause, Resume:
+		if a.For != nil {
+			return add(by.ResumeFor(ctx, names, *a.For, a.DryRun))
+		}
 		if len(a.Pipelines) == 0 {
 			names = nil
 		}
@@ -157,7 +171,7 @@ func (s *Service) act(ctx context.Context, pool *pgxpool.Pool, who Caller, names
 	case Priority:
 		o, err := by.Prioritise(ctx, names[0], a.Priority, a.DryRun)
 		return add([]actions.Outcome{o}, err)
-	case Reembed, Requeue, Cancel, Retry, Discard:
+	case Reembed, Requeue, Cancel, Prioritise, Retry, Discard:
 	}
 	left := a.Limit
 	if left == 0 {
@@ -165,7 +179,7 @@ func (s *Service) act(ctx context.Context, pool *pgxpool.Pool, who Caller, names
 	}
 	for _, name := range names {
 		p, err := by.Portion(ctx, string(a.Verb), name, actions.Bounds{
-			Filter: a.Filter, DryRun: a.DryRun, Limit: left, Continues: a.Continues,
+			Filter: a.Filter, Priority: a.Priority, DryRun: a.DryRun, Limit: left, Continues: a.Continues,
 		})
 		if err != nil {
 			return err
@@ -178,7 +192,7 @@ func (s *Service) act(ctx context.Context, pool *pgxpool.Pool, who Caller, names
 	return nil
 }
 
-// Reload has a plugin started anew beside itself.
+// Reload has a plugin started anew beside itself, or with "" all of this process, as SIGHUP does.
 func (s *Service) Reload(ctx context.Context, plugin string) ([]control.Reloaded, error) {
 	who, err := wholly(ctx, serve.RoleAdmin)
 	if err == nil {
@@ -187,14 +201,18 @@ func (s *Service) Reload(ctx context.Context, plugin string) ([]control.Reloaded
 	if err != nil {
 		return nil, err
 	}
+	var which []string
+	if plugin != "" {
+		which = []string{plugin}
+	}
 	now := s.o.Snapshot()
-	if !slices.ContainsFunc(now.Control().Plugins, func(p control.Plugin) bool { return p.Plugin == plugin }) {
+	if plugin != "" && !slices.ContainsFunc(now.Control().Plugins, func(p control.Plugin) bool { return p.Plugin == plugin }) {
 		return nil, &Problem{
 			Status: http.StatusNotFound, Reason: "plugin_not_found",
 			Detail: fmt.Sprintf("no plugin %q is in use here", plugin), Hints: []string{"GET /api/v1/plugins lists them"},
 		}
 	}
-	list := s.o.Reload(ctx, []string{plugin})
+	list := s.o.Reload(ctx, which)
 	for i := range list {
 		list[i].Detail = s.o.Redact(list[i].Detail)
 	}

@@ -26,6 +26,20 @@ type laneBody struct {
 	Priority string `json:"priority" enum:"low,normal,high,urgent"`
 }
 
+// resumeBody lets a pipeline go on.
+type resumeBody struct {
+	Trial
+
+	For string `json:"for,omitempty" doc:"Work at once and for so long, such as 2h, whatever the hours are; 0s ends that"`
+}
+
+// notifyBody turns notifications on or off.
+type notifyBody struct {
+	Trial
+
+	On bool `json:"on"`
+}
+
 // reembedBody is about rows of a pipeline, or all of them.
 type reembedBody struct {
 	Trial
@@ -64,14 +78,32 @@ func (a *api) acts() {
 	act := func(ctx context.Context, todo Action) (*body[Acted], error) { return answers(s.Act(ctx, todo)) }
 
 	for verb, summary := range map[Verb]string{
-		Pause: "Embed nothing of a pipeline until resume", Resume: "Take back pause",
-		Rescan: "Have every row compared with what was written for it",
+		Pause: "Embed nothing of a pipeline until resume", Rescan: "Have every row compared with what was written for it",
 	} {
 		on(a, serve.RoleOperator, http.MethodPost, base+"/pipelines/{name}/"+string(verb), string(verb), summary,
 			func(ctx context.Context, in *ofPipeline) (*body[Acted], error) {
 				return act(ctx, Action{Verb: verb, Pipelines: []string{in.Name}, DryRun: in.Body != nil && in.Body.DryRun})
 			})
 	}
+	on(a, serve.RoleOperator, http.MethodPost, base+"/pipelines/{name}/resume", "resume", "Take back pause, or have a pipeline work for a time whatever its hours are",
+		func(ctx context.Context, in *struct {
+			Name string      `path:"name"`
+			Body *resumeBody `required:"false"`
+		},
+		) (*body[Acted], error) {
+			if in.Body == nil {
+				in.Body = &resumeBody{}
+			}
+			todo := Action{Verb: Resume, Pipelines: []string{in.Name}, DryRun: in.Body.DryRun}
+			if in.Body.For != "" {
+				d, err := duration("body.for", in.Body.For)
+				if err != nil {
+					return nil, err
+				}
+				todo.For = &d
+			}
+			return act(ctx, todo)
+		})
 	for verb, summary := range map[Verb]string{
 		Pause: "Turn the switch over all pipelines off", Resume: "Turn the switch over all pipelines on",
 	} {
@@ -108,6 +140,16 @@ func (a *api) acts() {
 			})
 		})
 	a.rowActs(act)
+	a.loads()
+	on(a, serve.RoleOperator, http.MethodPost, base+"/notifications", "notify", "Turn notifications of what happens (LISTEN embedsidecar_changes) on or off",
+		func(ctx context.Context, in *struct{ Body notifyBody }) (*body[Acted], error) {
+			return answers(s.Notify(ctx, in.Body.On, in.Body.DryRun))
+		})
+	on(a, serve.RoleAdmin, http.MethodPost, base+"/plugins/reload", "reload-plugins", "Have every plugin start anew beside itself and take over, as SIGHUP does",
+		func(ctx context.Context, _ *struct{}) (*body[reloadList], error) {
+			list, err := s.Reload(ctx, "")
+			return answers(reloadList{list}, err)
+		})
 	on(a, serve.RoleAdmin, http.MethodPost, base+"/plugins/{plugin}/reload", "reload-plugin", "Have a plugin start anew beside itself and take over",
 		func(ctx context.Context, in *struct {
 			Plugin string `path:"plugin"`
@@ -141,6 +183,14 @@ func (a *api) rowActs(act func(ctx context.Context, todo Action) (*body[Acted], 
 				})
 			})
 	}
+	on(a, serve.RoleOperator, http.MethodPost, base+"/tasks/prioritise", "prioritise", "Give rows that wait another priority, or all of a pipeline that do",
+		func(ctx context.Context, in *struct{ Body waitingBody }) (*body[Acted], error) {
+			b := &in.Body
+			return act(ctx, Action{
+				Verb: Prioritise, Pipelines: []string{b.Pipeline}, Priority: b.Priority, DryRun: b.DryRun, Limit: b.Limit,
+				Continues: b.Continues, Filter: report.TaskFilter{Keys: b.Keys},
+			})
+		})
 	for verb, summary := range map[Verb]string{
 		Requeue: "Have rows looked at again, or all that were cancelled",
 		Cancel:  "Take rows out of the queue",
@@ -154,4 +204,14 @@ func (a *api) rowActs(act func(ctx context.Context, todo Action) (*body[Acted], 
 				})
 			})
 	}
+}
+
+// waitingBody is about rows of a pipeline that wait.
+type waitingBody struct {
+	Trial
+	Bounds
+
+	Pipeline string   `json:"pipeline"`
+	Priority string   `json:"priority" enum:"low,normal,high,urgent"`
+	Keys     []string `json:"keys,omitempty" maxItems:"1000" doc:"Of rows; absent: all that wait"`
 }

@@ -22,7 +22,6 @@ import (
 	"github.com/embedsidecar/embedsidecar/internal/config"
 	"github.com/embedsidecar/embedsidecar/internal/control"
 	"github.com/embedsidecar/embedsidecar/internal/database"
-	"github.com/embedsidecar/embedsidecar/internal/node/actions"
 	"github.com/embedsidecar/embedsidecar/internal/node/embedders"
 	"github.com/embedsidecar/embedsidecar/internal/node/observe"
 	"github.com/embedsidecar/embedsidecar/internal/pipeline"
@@ -46,6 +45,7 @@ type fixture struct {
 	file   string
 	tokens map[string]string // by name
 	checks atomic.Int32
+	embed  func(ctx context.Context, p *pipeline.Pipeline, text string) ([]float32, error) // nil: there is no model
 }
 
 // newFixture sets up docs and notes, each with four rows. change changes what the listener is made of.
@@ -129,8 +129,9 @@ func (f *fixture) listen(change ...func(f *fixture, o *admin.Options)) {
 			return []check.Finding{{Name: "server", Status: check.OK, Detail: "password hunter2"}}
 		},
 		Reload: func(_ context.Context, plugins []string) []control.Reloaded {
-			return []control.Reloaded{{Plugin: plugins[0], Model: "m", Result: "reloaded"}}
+			return []control.Reloaded{{Plugin: strings.Join(plugins, ", "), Model: "m", Result: "reloaded"}}
 		},
+		Embed: f.embed,
 	})
 	server, err := admin.Listen(f.t.Context(), o)
 	if err != nil {
@@ -269,10 +270,3 @@ func (f *fixture) state() string {
 
 // waitFor bounds every wait of a test.
 const waitFor = 10 * time.Minute
-
-func bg() context.Context { return context.Background() }
-
-func switched(a *actions.Actions, on bool, names ...string) error {
-	_, err := a.Switch(bg(), on, names, false)
-	return err
-}

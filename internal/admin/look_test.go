@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"net/http/cookiejar"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/embedsidecar/embedsidecar/internal/admin"
@@ -206,20 +207,75 @@ func TestEvents(t *testing.T) {
 	}
 }
 
-// TestLook_WhileTheDatabaseIsAway: that is said at once, and nothing else is, until it is back.
-func TestLook_WhileTheDatabaseIsAway(t *testing.T) {
+// TestAct_WhileTheDatabaseIsAway: that is said at once, whatever is asked for, and nothing is half done; when it is
+// back the same request with the same key acts.
+func TestAct_WhileTheDatabaseIsAway(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
+	f.reset()
 	proxy := testenv.StartProxy(t, f.Server.Addr())
 	f.pool = f.connectTo(f.URLVia(proxy.Addr(), f.role))
 	f.listen()
 	gets[admin.Status](f, "viewer", "/api/v1/status")
+	before := f.state()
 	proxy.Refuse()
 	proxy.Cut()
-	f.refused(http.StatusServiceUnavailable, "database", "viewer", http.MethodGet, "/api/v1/tasks", "")
-	f.refused(http.StatusServiceUnavailable, "database", "operator", http.MethodPost, "/api/v1/tasks/retry", "{}")
+	for _, path := range []string{"/tasks", "/lanes", "/workers", "/pipelines/docs/rows?key=1", "/wait?timeout=1s"} {
+		f.refused(http.StatusServiceUnavailable, "database", "viewer", http.MethodGet, "/api/v1"+path, "")
+	}
+	for _, c := range append(acts, [2]string{"/pipelines/docs/drain", ""}, [2]string{"/drain", ""}) {
+		f.refused(http.StatusServiceUnavailable, "database", "operator", http.MethodPost, "/api/v1"+c[0], c[1],
+			"Idempotency-Key", c[0])
+	}
+	if after := f.state(); after != before {
+		t.Errorf("it left\n%s\nof\n%s", after, before)
+	}
 	if err := proxy.Accept(); err != nil {
 		t.Fatal(err)
 	}
 	gets[admin.TaskPage](f, "viewer", "/api/v1/tasks")
+	for range 2 {
+		f.ask("operator", http.MethodPost, "/api/v1/pipelines/docs/pause", "", "Idempotency-Key", "/pipelines/docs/pause")
+	}
+	if n := testenv.Value[int](f.Database, `SELECT count(*) FROM embedsidecar.audit_log WHERE action = 'pause' AND result = 'paused'`); n != 1 {
+		t.Errorf("%d entries in the audit, want 1", n)
+	}
+}
+
+// TestAct_TwoOperatorsOnOneRow: what several do to one row at once is done one after the other, all of it is in the
+// audit, and the row is as one of them has left it.
+func TestAct_TwoOperatorsOnOneRow(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	f.reset()
+	var both sync.WaitGroup
+	answers := make([]answer, 16)
+	for i := range answers {
+		path, body := "/tasks/cancel", `{"pipeline": "docs", "keys": ["1"]}`
+		if i%2 == 1 {
+			path = "/tasks/requeue"
+		}
+		both.Go(func() {
+			answers[i] = f.ask([]string{"operator", "scoped", "admin"}[i%3], http.MethodPost, "/api/v1"+path, body)
+		})
+	}
+	both.Wait()
+	said := int64(0)
+	for _, a := range answers {
+		type acted struct {
+			Outcomes []struct{ Rows struct{ Changed int64 } }
+		}
+		said += decoded[acted](f, "both", a).Outcomes[0].Rows.Changed
+	}
+	var kept struct{ entries, changed int64 }
+	if err := f.Pool.QueryRow(t.Context(), `SELECT count(*), sum(changed) FROM embedsidecar.audit_log`).Scan(&kept.entries, &kept.changed); err != nil {
+		t.Fatal(err)
+	}
+	if kept.entries != int64(len(answers)) || kept.changed != said || said < 1 {
+		t.Errorf("the audit has %+v, and the answers say %d", kept, said)
+	}
+	if state := testenv.Value[string](f.Database, `SELECT string_agg(state::text, ' ') FROM embedsidecar.task WHERE row_key = '1'
+		AND pipeline_id = (SELECT min(pipeline_id) FROM embedsidecar.task)`); state != "cancelled" && state != "todo" {
+		t.Errorf("the row is %q", state)
+	}
 }

@@ -11,10 +11,8 @@ import (
 	"github.com/embedsidecar/embedsidecar/internal/database"
 	"github.com/embedsidecar/embedsidecar/internal/models"
 	"github.com/embedsidecar/embedsidecar/internal/node/lookup"
-	"github.com/embedsidecar/embedsidecar/internal/node/query"
 	"github.com/embedsidecar/embedsidecar/internal/node/registry"
 	"github.com/embedsidecar/embedsidecar/internal/pipeline"
-	"github.com/embedsidecar/embedsidecar/internal/search"
 	"github.com/embedsidecar/embedsidecar/internal/serve"
 	"github.com/embedsidecar/embedsidecar/queue"
 )
@@ -103,79 +101,6 @@ func (s *Service) Looks(ctx context.Context, id int32, minutes int) (list []queu
 		return err
 	})
 	return list, err
-}
-
-// Found is what a search found.
-type Found struct {
-	Hits        []search.Hit
-	Explanation search.Explanation
-	Embedded    time.Duration // that the model took
-	Took        time.Duration // that the database took
-	Dims        int
-}
-
-// Searches reports whether questions can be embedded here.
-func (s *Service) Searches() bool { return s.o.Embed != nil }
-
-// Search finds the rows of a pipeline that are nearest to a text, with the SQL that finds them. It takes the role
-// operator, since what is near to a question tells of texts; these are left out unless the caller asks and may.
-func (s *Service) Search(ctx context.Context, name, text string, r search.Request, texts bool,
-) (found Found, err error) {
-	who, pool, names, err := s.meant(ctx, serve.RoleOperator, []string{name})
-	switch {
-	case err != nil:
-		return found, err
-	case s.o.Embed == nil:
-		return found, &Problem{
-			Status: http.StatusServiceUnavailable, Code: "no_model", Detail: "there is no model here to embed a question with",
-		}
-	}
-	p, err := query.Searchable(ctx, pool, names[0])
-	if err != nil {
-		return found, err
-	}
-	began := time.Now()
-	if r.Vector, err = s.o.Embed(ctx, p, text); err != nil {
-		return found, err
-	}
-	r.Text, found.Embedded, found.Dims = text, time.Since(began), len(r.Vector)
-	began = time.Now()
-	if found.Hits, err = search.Find(ctx, pool, p, r); err != nil {
-		return found, query.Classified(p, err)
-	}
-	found.Took = time.Since(began)
-	if !texts || !who.RowText {
-		hide(found.Hits)
-	}
-	found.Explanation, err = search.Explain(ctx, pool, p, r)
-	return found, query.Classified(p, err)
-}
-
-// Similar finds the rows of a pipeline that are nearest to one of them, as Search does.
-func (s *Service) Similar(ctx context.Context, name, key string, rows int, texts bool) ([]search.Hit, error) {
-	who, pool, names, err := s.meant(ctx, serve.RoleOperator, []string{name})
-	if err != nil {
-		return nil, err
-	}
-	p, err := query.Searchable(ctx, pool, names[0])
-	if err != nil {
-		return nil, err
-	}
-	hits, err := query.Similar(ctx, pool, p, key, search.Request{Rows: rows})
-	if !texts || !who.RowText {
-		hide(hits)
-	}
-	return hits, err
-}
-
-// hide takes the texts out of what was found.
-func hide(hits []search.Hit) {
-	for i := range hits {
-		hits[i].Text = ""
-		if c := hits[i].Chunk; c != nil {
-			c.Context = ""
-		}
-	}
 }
 
 // Named returns the plugins and models that can be named on this machine.

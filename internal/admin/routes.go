@@ -29,7 +29,9 @@ func (a *api) routes() {
 	a.sessions()
 	a.looks()
 	a.lists()
+	a.rows()
 	a.watches()
+	a.searches()
 	a.acts()
 }
 
@@ -169,9 +171,6 @@ type (
 	slotList struct {
 		Slots []report.Slot `json:"slots"`
 	}
-	workerList struct {
-		Workers []report.Sidecar `json:"workers"`
-	}
 	errorList struct {
 		Errors []report.ErrorGroup `json:"errors"`
 	}
@@ -198,11 +197,6 @@ func (a *api) lists() {
 		func(ctx context.Context, _ *struct{}) (*body[slotList], error) {
 			now, err := s.Status(ctx)
 			return answers(slotList{now.Slots}, err)
-		})
-	on(a, serve.RoleViewer, http.MethodGet, base+"/workers", "workers", "List the sidecars that work here",
-		func(ctx context.Context, _ *struct{}) (*body[workerList], error) {
-			now, err := s.Status(ctx)
-			return answers(workerList{now.Sidecars}, err)
 		})
 	on(a, serve.RoleViewer, http.MethodGet, base+"/backfills", "backfills", "Tell how far comparisons of all rows are",
 		func(ctx context.Context, _ *struct{}) (*body[backfillList], error) {

@@ -47,10 +47,11 @@ type ServiceOptions struct {
 // Service is what administrators can ask and have done. Who asks is in the context; what he may not is refused. It is
 // safe for concurrent use.
 type Service struct {
-	o      ServiceOptions
-	counts report.Counts
-	events *hub
-	waits  turn // those who wait for vectors, each in a request
+	o        ServiceOptions
+	counts   report.Counts
+	events   *hub
+	waits    turn // those who wait for vectors, each in a request
+	counting turn // one counts all tasks at a time
 
 	mu   sync.Mutex
 	pool *pgxpool.Pool // nil while the program starts
@@ -71,7 +72,10 @@ const (
 
 // NewService makes a Service. Before Follow it knows no database.
 func NewService(o ServiceOptions) *Service {
-	return &Service{o: o, reading: make(turn, 1), checking: make(turn, 1), waits: make(turn, maxWaits), events: newHub()}
+	return &Service{
+		o: o, reading: make(turn, 1), checking: make(turn, 1), counting: make(turn, 1), waits: make(turn, maxWaits),
+		events: newHub(),
+	}
 }
 
 // turn is for as many at a time as it has room for. Nobody waits for his longer than his context.

@@ -2,7 +2,6 @@ package admin
 
 import (
 	"context"
-	"net/http"
 	"time"
 
 	"github.com/jackc/pglogrepl"
@@ -53,14 +52,11 @@ func (s *Service) Wait(ctx context.Context, text string, timeout time.Duration) 
 	if err != nil {
 		return Waited{}, err
 	}
-	select {
-	case s.waits <- struct{}{}:
-		defer s.waits.giveBack()
-	default:
-		return Waited{}, &Problem{
-			Status: http.StatusServiceUnavailable, Reason: "overloaded", Detail: "too many wait already", after: time.Second,
-		}
+	end, err := s.mayWait()
+	if err != nil {
+		return Waited{}, err
 	}
+	defer end()
 	waiting, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	answer, err := caughtup.Wait{Pool: pool, Slot: s.o.Config.Slot.Name, LSN: lsn, Redact: s.o.Redact}.Run(waiting)
@@ -68,10 +64,7 @@ func (s *Service) Wait(ctx context.Context, text string, timeout time.Duration) 
 	switch {
 	case err == nil:
 	case ctx.Err() == nil && (problem.Of(err) == problem.Timeout || problem.Of(err) == problem.Failed):
-		w.Why, w.Hints = s.o.Redact(err.Error()), problem.Hints(err)
-		for i := range w.Hints {
-			w.Hints[i] = s.o.Redact(w.Hints[i])
-		}
+		w.Why, w.Hints = s.why(err)
 	default:
 		return w, err
 	}

@@ -57,7 +57,9 @@ func looksOnly(t *testing.T, there *pgx.Conn, end string) {
 		"cancel('docs', '{1}')": "25006", "discard_dead('docs')": "25006", "reembed('docs')": "25006",
 		"rescan('docs')":              "25006",
 		"set_priority('docs', 'low')": "25006", "notify_changes(true)": "25006", "wait_for()": "55000",
-		"pause('docs', dry_run => true)": "", "retry_failed(dry_run => true)": "", "backlog()": "",
+		"resume_for('docs', '1 h')": "25006", "prioritise('docs', 'high')": "25006",
+		"prioritise('docs', 'high', dry_run => true)": "",
+		"pause('docs', dry_run => true)":              "", "retry_failed(dry_run => true)": "", "backlog()": "",
 		"explain('docs', '1')":     "",
 		"caught_up('" + end + "')": "",
 	} {
@@ -73,7 +75,7 @@ func looksOnly(t *testing.T, there *pgx.Conn, end string) {
 	}
 	for _, view := range []string{
 		"status", "health", "progress", "tasks", "dead_letters", "errors", "slots", "workers", "pipelines",
-		"audit", "row_state",
+		"audit", "row_state", "lanes",
 	} {
 		if _, err := there.Exec(t.Context(), "SELECT * FROM embedsidecar."+view); err != nil {
 			t.Errorf("%s on a standby: %v", view, err)
