@@ -101,54 +101,43 @@ func (c *bulkCommand) drained(ctx context.Context, env *environment, pool *pgxpo
 type bulk struct {
 	env     *environment
 	actions *actions.Actions
-	all     bool     // the switch over all was turned off by us
-	paused  []string // pipelines that we have paused
+	load    actions.Load // what we have paused
 }
 
-// pause pauses pipelines one by one, so that it is known of each whether it was paused before.
-func (b *bulk) pause(ctx context.Context, names []string) error {
-	if len(names) == 0 {
-		s, err := b.actions.Switch(ctx, false, nil, false)
-		if err != nil {
-			return err
-		}
-		if b.all = s.Outcomes[0].Result == "paused"; !b.all {
+// pause pauses pipelines, and tells of those that were paused before.
+func (b *bulk) pause(ctx context.Context, names []string) (err error) {
+	var list []actions.Outcome
+	b.load, list, err = b.actions.BeginLoad(ctx, names, false)
+	for _, o := range list {
+		switch {
+		case o.Result == "paused":
+		case o.Pipeline == "":
 			b.env.say("all pipelines are paused already, and stay so")
-		}
-		return nil
-	}
-	for _, name := range names {
-		s, err := b.actions.Switch(ctx, false, []string{name}, false)
-		if err != nil {
-			return err
-		}
-		if o := s.Outcomes[0]; o.Result == "paused" {
-			b.paused = append(b.paused, o.Pipeline)
-		} else {
+		default:
 			b.env.say("pipeline %s is paused already, and stays so", o.Pipeline)
 		}
 	}
-	return nil
+	return err
 }
 
 // resume lets go on what was paused. It goes on trying for a while where the database is not there: a load may have
 // ended with it.
 func (b *bulk) resume(ctx context.Context) error {
 	const patience = time.Minute
-	if !b.all && len(b.paused) == 0 {
+	if b.load.Nothing() {
 		return nil
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), patience) // ctx may be over: that is why
 	defer cancel()
 	for pause := 100 * time.Millisecond; ; pause = min(2*pause, 2*time.Second) {
-		_, err := b.actions.Switch(ctx, true, b.paused, false)
+		_, err := b.actions.EndLoad(ctx, b.load, false)
 		if err == nil {
 			b.env.say("resumed: embedsidecar wait --caught-up waits for what was loaded")
 			return nil
 		}
 		if problem.Of(err) != problem.Connect || !sleep.For(ctx, pause) {
 			way := []string{"embedsidecar resume"}
-			for _, name := range b.paused {
+			for _, name := range b.load.Pipelines {
 				way = append(way, health.Quoted(name))
 			}
 			return problem.New(problem.Of(err), fmt.Errorf("still paused: %w", err), strings.Join(way, " "))

@@ -31,16 +31,17 @@ var update = flag.Bool("update", false, "rewrite testdata/contracts")
 // contracts are the outputs with -o json that other people's programs read. A change of their form shows as a change of
 // testdata/contracts: what is added there does no harm, what is taken away or renamed breaks somebody's program.
 var contracts = map[string]reflect.Type{
-	"audit":       reflect.TypeFor[map[string][]report.Action](),
-	"check":       reflect.TypeFor[map[string][]preflight.Finding](),
-	"config show": reflect.TypeFor[map[string][]config.Shown](),
-	"drain":       reflect.TypeFor[map[string][]caughtup.Drained](),
-	"error":       reflect.TypeFor[map[string]problem.Told](),
-	"explain":     reflect.TypeFor[map[string][]explain.Story](),
-	"failed":      reflect.TypeFor[map[string][]report.FailedRow](),
-	"status":      reflect.TypeFor[observe.Database](),
-	"tasks list":  reflect.TypeFor[map[string][]report.Task](),
-	"wait":        reflect.TypeFor[caughtup.Answer](),
+	"audit":        reflect.TypeFor[map[string][]report.Action](),
+	"check":        reflect.TypeFor[map[string][]preflight.Finding](),
+	"config show":  reflect.TypeFor[map[string][]config.Shown](),
+	"drain":        reflect.TypeFor[map[string][]caughtup.Drained](),
+	"error":        reflect.TypeFor[map[string]problem.Told](),
+	"explain":      reflect.TypeFor[map[string][]explain.Story](),
+	"failed":       reflect.TypeFor[map[string][]report.FailedRow](),
+	"status":       reflect.TypeFor[observe.Database](),
+	"tasks list":   reflect.TypeFor[map[string][]report.Task](),
+	"wait":         reflect.TypeFor[caughtup.Answer](),
+	"workers list": reflect.TypeFor[map[string][]report.Worker](),
 }
 
 func TestContracts_AreKept(t *testing.T) {

@@ -20,6 +20,7 @@ type environment struct {
 	stdin          io.Reader
 	stdout, stderr io.Writer
 	environ        []string
+	hostname       string
 	args           []string // the command's arguments, without flags
 	behind         int      // how many of them, the last ones, stood behind "--"
 	config         *config.Config
@@ -39,7 +40,7 @@ func (p *program) environment(cc *cli.Context, cfg *config.Config, daemon bool) 
 		stdin: p.stdin, stdout: p.stdout, stderr: p.stderr, config: cfg,
 		args: cc.Args().Slice(), behind: min(p.line.behind, cc.NArg()),
 		find: config.NewFinder(p.executable, p.environ), redact: p.redact,
-		out: &output.Printer{To: p.stdout, Form: output.Text}, environ: p.environ,
+		out: &output.Printer{To: p.stdout, Form: output.Text}, environ: p.environ, hostname: p.hostname,
 		quiet: cc.Bool("quiet"), yes: cc.Bool("yes"), dryRun: cc.Bool("dry-run"),
 	}
 	var problems []error

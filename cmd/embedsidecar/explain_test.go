@@ -11,6 +11,7 @@ import (
 
 	"github.com/embedsidecar/embedsidecar/internal/health"
 	"github.com/embedsidecar/embedsidecar/internal/node/explain"
+	"github.com/embedsidecar/embedsidecar/internal/report"
 	"github.com/embedsidecar/embedsidecar/testenv"
 )
 
@@ -119,6 +120,7 @@ func TestP10_ExplainTellsARowsStory(t *testing.T) {
 	})
 	s.ends(list, explain.NotAtWork)
 	s.has(list[0].Verdict.String(), "paused", "embedsidecar resume")
+	s.waitsBehind()
 	if w := list[0].Task; w.State != "todo" || w.Lane != "normal" || !w.Visible || w.CommittedAt.IsZero() {
 		t.Errorf("what waits: %+v", w)
 	}
@@ -130,10 +132,69 @@ func TestP10_ExplainTellsARowsStory(t *testing.T) {
 	if h := list[1].History; len(h) == 0 || h[0].Outcome != "removed" {
 		t.Errorf("a row that is gone: %+v", list[1])
 	}
+	s.tellsWhatWasSpared()
+	s.tellsWhoWorks()
 	d.end(syscall.SIGTERM, 0)
 	if text := s.explained(0, "docs", "2", "--text")[0].Row.Text; text == nil || *text != "title 2\n\nnew" {
 		t.Errorf("the text that was asked for: %v", text)
 	}
+}
+
+// waitsBehind: of the two rows that wait, one is told to be behind the other, also by SQL.
+func (s *stage) waitsBehind() {
+	t := s.t
+	t.Helper()
+	testenv.Eventually(t, waitTimeout, func() (bool, string) {
+		list := s.explained(0, "docs", "2", "5")
+		told := list[0].Task != nil && list[1].Task != nil && list[0].Task.Ahead+list[1].Task.Ahead == 1
+		return told, fmt.Sprintf("%+v", list)
+	})
+	stdout, _ := s.run(0, "explain", "docs", "2", "5")
+	s.has(stdout, "waits behind 1 other in lane normal", "waits with none before it in lane normal")
+	if n := testenv.Value[int](s.db, `SELECT count(*) FROM unnest('{2,5}'::text[]) AS k (key), embedsidecar.explain('docs', k.key) AS e
+		WHERE e.topic = 'queue' AND e.sentence LIKE '%waits behind 1 other in lane normal.'`); n != 1 {
+		t.Errorf("by SQL %d rows wait behind another", n)
+	}
+}
+
+// tellsWhatWasSpared: a row with the text of another has that one's vector, and a look at a row that did not change
+// does nothing. Both are told.
+func (s *stage) tellsWhatWasSpared() {
+	t := s.t
+	t.Helper()
+	s.run(0, "pause", "docs") // so that it comes by way of the queue, which has a history
+	s.db.MustExec(`INSERT INTO docs (id, title, body) SELECT 6, title, body FROM docs WHERE id = 1`)
+	testenv.Eventually(t, waitTimeout, func() (bool, string) { return s.explained(0, "docs", "6")[0].Task != nil, "" })
+	s.run(0, "tasks", "requeue", "docs", "1")
+	s.run(0, "resume", "docs")
+	for key, want := range map[string]string{"6": "reused", "1": "unchanged"} {
+		testenv.Eventually(t, waitTimeout, func() (bool, string) {
+			stdout, _ := s.run(0, "explain", "docs", "1", "6")
+			list := s.explained(0, "docs", key)
+			told := len(list[0].History) > 0 && list[0].History[0].Outcome == want
+			return told && strings.Contains(stdout, "(its vector was known"), stdout
+		})
+		told := testenv.Value[string](s.db, `SELECT sentence FROM embedsidecar.explain('docs', $1) WHERE topic = 'history'`, key)
+		s.has(told, "the latest first: "+want+" ")
+	}
+}
+
+// tellsWhoWorks: the sidecar that runs, as the role that works may see it.
+func (s *stage) tellsWhoWorks() {
+	t := s.t
+	t.Helper()
+	stdout, _ := s.run(0, "workers", "list", "-o", "json")
+	list := decoded[map[string][]report.Worker](t, stdout)["workers"]
+	host, err := os.Hostname()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(list) != 1 || !list[0].Runs || list[0].Role != "all" || list[0].Host != host || list[0].Version == "" || list[0].Instance == "" ||
+		list[0].Stream != health.Streaming || list[0].SeenAt.IsZero() {
+		t.Errorf("who works: %+v", list)
+	}
+	stdout, _ = s.run(0, "workers", "list")
+	s.has(stdout, "INSTANCE", host, "streaming", "PROCESSED")
 }
 
 // tellsWhoLocks: row 2 has changed, and is locked by somebody before its pipeline goes on.

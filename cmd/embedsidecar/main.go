@@ -51,8 +51,9 @@ func commands() []*command {
 	return []*command{
 		newQuickstart(), newRun(), newServe(), newInit(), newCheck(), newUninstall(),
 		newStatus(), newTop(), newDashboard(), newFailed(), newExplain(), newHealthcheck(), newWait(), newVerify(),
+		newFamily("workers", newWorkersList()),
 		newFamily("cache", newCacheStats()),
-		newPause(), newResume(), newDrain(), newBulk(), newRetry(), newRescan(), newReembed(),
+		newPause(), newResume(), newDrain(), newBulk(), newRetry(), newRescan(), newReembed(), newNotify(),
 		newFamily("tasks", newTasksList(), newTasksShow(), newTasksExport(), newTasksRetry(), newTasksRequeue(),
 			newTasksCancel(), newTasksDiscard(), newTasksPrioritise()), newAudit(),
 		newSearch(), newSimilar(), newEmbed(),

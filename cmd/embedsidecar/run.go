@@ -95,7 +95,7 @@ func (e *environment) supervise(ctx context.Context, n *node.Node) (stop func())
 // node are the options of the running program.
 func (e *environment) node() node.Options {
 	return node.Options{
-		Config: e.config, Find: e.find, Log: e.log, Redact: e.redact.Text, Build: thisBuild(),
+		Config: e.config, Find: e.find, Log: e.log, Redact: e.redact.Text, Build: thisBuild(), Host: e.hostname,
 		Working: systemd.Unit{Log: e.log}.Working, Setup: e.tellSetup,
 		Warn: func(what string) { e.say("warning: %s", what) },
 	}

@@ -25,6 +25,7 @@ type Options struct {
 	Log    *slog.Logger
 	Redact func(string) string // takes what is secret out of a text
 	Build  observe.Build
+	Host   string // the machine's name; "": not known
 
 	// Working is called when the start is over. nil: nobody waits for that.
 	Working func(ctx context.Context)

@@ -160,7 +160,7 @@ func (n *Node) connect(ctx context.Context, p *pools) (err error) {
 func (n *Node) sidecar(p *pools, role Role) *sidecar.Sidecar {
 	c := n.o.Config
 	return sidecar.New(sidecar.Options{
-		Slot: c.Slot.Name, Instance: c.Instance, Version: n.o.Build.Version,
+		Slot: c.Slot.Name, Instance: c.Instance, Host: n.o.Host, Version: n.o.Build.Version,
 		Pool: p.work, Direct: p.stream, Dial: n.open.Dial,
 		Load: func(ctx context.Context) ([]pipeline.Pipeline, error) {
 			return resolve.Load(ctx, p.work, c.Slot.Name)

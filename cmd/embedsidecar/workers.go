@@ -1,0 +1,71 @@
+package main
+
+import (
+	"context"
+	"time"
+
+	"github.com/embedsidecar/embedsidecar/internal/catalog"
+	"github.com/embedsidecar/embedsidecar/internal/node/actions"
+	"github.com/embedsidecar/embedsidecar/internal/output"
+	"github.com/embedsidecar/embedsidecar/internal/report"
+	"github.com/embedsidecar/embedsidecar/internal/wording"
+)
+
+func newWorkersList() *command {
+	return &command{
+		name: "list", group: groupObserve, usage: "list the sidecars that work here, with what each did in the last 24 hours",
+		description: "Also those that ended or were killed a short while ago. PROCESSED is how many rows a sidecar was done with, up to a minute ago: those that it finished, and those that it gave up. LAST RUN is when its last batch ended.",
+		settings:    databaseGroups, run: listWorkers,
+	}
+}
+
+func listWorkers(ctx context.Context, env *environment) error {
+	pool, err := env.connect(ctx)
+	if err != nil {
+		return err
+	}
+	defer pool.Close()
+	if err := catalog.CheckVersion(ctx, pool); err != nil {
+		return err
+	}
+	list, err := report.Workers(ctx, pool)
+	if err != nil {
+		return err
+	}
+	columns := []string{
+		"instance", "host", "role", "version", "state", ">working on", ">processed", ">succeeded", ">failed", "last run",
+		">seen",
+	}
+	return output.List(env.out, "workers", append([]report.Worker{}, list...), columns, func(w *report.Worker) []any {
+		state, last := "ended", "-"
+		if w.Runs {
+			state = string(w.Stream)
+		}
+		if w.LastBatchAt != nil {
+			last = w.LastBatchAt.UTC().Format(time.DateTime)
+		}
+		return []any{
+			w.Instance, w.Host, w.Role, w.Version, state, w.Leased, w.Processed, w.Succeeded, w.GivenUp, last,
+			wording.Age(w.SeenSecondsAgo) + " ago",
+		}
+	})
+}
+
+func newNotify() *command {
+	return &command{
+		name: "notify", group: groupOperate, usage: "turn notifications of what happens on or off", arguments: "on | off",
+		minArgs: 1, maxArgs: 1,
+		description: "Off at first. When they are on, LISTEN embedsidecar_changes tells whoever may connect to the database what is paused or resumed, of dead letters, scans, streams and embedders, without keys or texts: docs/sql.md. --dry-run tells what would be done.",
+		settings:    databaseGroups, acts: true,
+		run: func(ctx context.Context, env *environment) error {
+			word := env.args[0]
+			if word != "on" && word != "off" {
+				return misuse("expected on or off, not %q", word)
+			}
+			return env.act(ctx, func(a *actions.Actions) ([]actions.Outcome, error) {
+				o, err := a.Notify(ctx, word == "on", env.dryRun)
+				return []actions.Outcome{o}, err
+			})
+		},
+	}
+}
