@@ -59,7 +59,10 @@ func measureIsolation(ctx context.Context, p *place) (_ []section, err error) {
 		return nil, err
 	}
 	f := newFigures("isolation", "A pipeline beside another whose plugin ...")
-	err = errors.Join(s.measureNeighbours(ctx, p, f), s.end())
+	if err = s.measureNeighbours(ctx, p, f); err == nil {
+		err = oracle(ctx, pool, tableVectors, nil) // what a neighbour has to do is taken away from it
+	}
+	err = errors.Join(err, s.end())
 	one := f.done()
 	for i := range one.Rows { // ratios of medians, of what was measured in turns
 		l := &one.Rows[i]

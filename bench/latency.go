@@ -108,6 +108,9 @@ func (p *place) realLatency(ctx context.Context, f *figures) (err error) {
 	}
 	pr.into(f, "embedsidecar, real model")
 	addTimes(f, "that model alone", alone)
+	if err := p.verified(ctx, s); err != nil {
+		return err
+	}
 	p.say("latency: %d commits with the real model", p.realCommit)
 	return nil
 }

@@ -67,6 +67,9 @@ func measureONNX(ctx context.Context, p *place) (_ []section, err error) {
 		}
 		p.say("onnx: round %d of %d", round+1, p.rounds)
 	}
+	if err := p.verified(ctx, s); err != nil {
+		return nil, err
+	}
 	return []section{f.done(bareLoop)}, nil
 }
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"path/filepath"
 	"slices"
 
 	"github.com/jackc/pgx/v5"
@@ -56,6 +57,21 @@ func oracle(ctx context.Context, pool *pgxpool.Pool, sql string, of func(text st
 	if seen == 0 || missing+orphans+differ > 0 {
 		return fmt.Errorf("%w: of %d rows %d have no vector and %d that of another text; %d vectors have no row",
 			errNotTrue, seen, missing, differ, orphans)
+	}
+	return nil
+}
+
+// verified has the program itself look whether each row has a vector of its text, and embed some of them again: nobody
+// here knows what the real model makes of a text.
+func (p *place) verified(ctx context.Context, s *sidecar) error {
+	if err := s.settle(ctx); err != nil {
+		return err
+	}
+	environ := append(slices.Clip(p.environ), "EMBEDSIDECAR_DATABASE_URL="+
+		p.pg.URL(s.pool.Config().ConnConfig.Database, ""))
+	args := append([]string{"verify", "--slot", s.slot, "--publication", "sidecar", "--deep", "50"}, onnx...)
+	if _, err := output(ctx, environ, filepath.Join(p.bin, "embedsidecar"), args...); err != nil {
+		return fmt.Errorf("%w: %w", errNotTrue, err)
 	}
 	return nil
 }

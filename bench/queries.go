@@ -102,7 +102,7 @@ func (p *place) queries(ctx context.Context, f *figures) (err error) {
 		}
 	}
 	p.say("queries: %d of each kind, idle and during a backfill", p.questions)
-	return nil
+	return p.verified(ctx, s)
 }
 
 const bulkRun = "one run of the bare model, 512 tokens"
