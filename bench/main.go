@@ -82,6 +82,8 @@ var parts = []part{
 	{"latency", measureLatency, false},
 	{"queries", measureQueries, false},
 	{"isolation", measureIsolation, true},
+	{"inserts", measureInserts, true},
+	{"retry", measureRetry, true},
 }
 
 func main() { os.Exit(run(os.Args[1:], os.Stdout, os.Stderr)) }

@@ -181,7 +181,7 @@ func TestCommands(t *testing.T) {
 	for _, paper := range []string{
 		"../README.md", "operations.md", "plugins.md", "running-plugins.md", "search.md",
 		"metrics.md", "architecture.md", "models.md", "chunking.md", "remote.md", "scaling.md", "containers.md",
-		"systemd.md", "sql.md", "errors.md", "states.md", "dashboard.md",
+		"systemd.md", "sql.md", "errors.md", "states.md", "dashboard.md", "tracing.md",
 	} {
 		content := strings.ReplaceAll(read(t, paper), "\\\n", " ")
 		code := strings.Join(append(blocks(content, "sh"), inline(content)...), "\n")

@@ -128,13 +128,14 @@ type taken struct {
 	hurry   bool
 	own     int64
 	tooLong int64
+	at      time.Time
 }
 
 // take empties the buffer.
 func (b *buffer) take() taken {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	t := taken{changes: b.changes, upTo: b.upTo, hurry: b.hurry, own: b.own, tooLong: b.tooLong}
+	t := taken{changes: b.changes, upTo: b.upTo, hurry: b.hurry, own: b.own, tooLong: b.tooLong, at: time.Now()}
 	for id := range b.scans {
 		t.scans = append(t.scans, id)
 	}

@@ -122,6 +122,9 @@ func (ses *session) save(ctx context.Context, t *taken, saved *checkpoint) error
 	ses.s.stats.Made.Add(int64(done.Made))
 	ses.s.stats.Joined.Add(int64(done.Joined))
 	ses.s.stats.Dropped.Add(int64(done.Dropped))
+	if ses.s.o.Enqueued != nil && len(t.changes) > 0 {
+		ses.s.o.Enqueued(ctx, t.changes, t.at)
+	}
 	if len(b.Scans) > 0 && ses.s.o.OnCatalogue != nil {
 		ses.s.o.OnCatalogue()
 	}

@@ -43,6 +43,9 @@ type Options struct {
 	Failover bool
 	// Direct works changes at once that need no task; nil: all are enqueued.
 	Direct func(ctx context.Context, epoch int64, changes []queue.Change) (Directed, error)
+	// Enqueued is told of changes that are durable in the queue, and of when they were taken from the stream; nil: nobody
+	// wants to know.
+	Enqueued func(ctx context.Context, changes []queue.Change, taken time.Time)
 	// Asked is given the content of each message by which somebody asks for a vector. It returns at once, and keeps
 	// nothing of what it is given. nil: nobody answers.
 	Asked  func(content []byte)

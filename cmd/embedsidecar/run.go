@@ -12,6 +12,7 @@ import (
 	"github.com/embedsidecar/embedsidecar/internal/node/caughtup"
 	"github.com/embedsidecar/embedsidecar/internal/signals"
 	"github.com/embedsidecar/embedsidecar/internal/systemd"
+	"github.com/embedsidecar/embedsidecar/internal/trace"
 )
 
 // runCommand streams changes and embeds rows until it is told to stop.
@@ -64,7 +65,13 @@ func (c *runCommand) run(ctx context.Context, env *environment) error {
 
 // work runs the sidecar.
 func (c *runCommand) work(ctx context.Context, env *environment) error {
-	n := node.New(env.node())
+	is := env.node()
+	is.Trace = trace.Open(ctx, trace.Options{
+		Environ: env.environ, Version: version, Instance: env.config.Instance, ShowKeys: env.config.Admin.ShowRowText,
+		Log: env.log,
+	})
+	defer is.Trace.Close(ctx)
+	n := node.New(is)
 	defer env.supervise(ctx, n)()
 	o := node.RunOptions{NoInit: c.noInit, NoChange: c.noChange, Role: node.Role(c.role)}
 	if c.once {

@@ -16,6 +16,7 @@ import (
 	"github.com/embedsidecar/embedsidecar/internal/node/observe"
 	"github.com/embedsidecar/embedsidecar/internal/node/query"
 	"github.com/embedsidecar/embedsidecar/internal/setup"
+	"github.com/embedsidecar/embedsidecar/internal/trace"
 )
 
 // Options say what a Node is made of.
@@ -25,7 +26,8 @@ type Options struct {
 	Log    *slog.Logger
 	Redact func(string) string // takes what is secret out of a text
 	Build  observe.Build
-	Host   string // the machine's name; "": not known
+	Host   string          // the machine's name; "": not known
+	Trace  *trace.Provider // nil: nothing is traced
 
 	// Working is called when the start is over. nil: nobody waits for that.
 	Working func(ctx context.Context)

@@ -183,6 +183,7 @@ func (n *Node) sidecar(p *pools, role Role) *sidecar.Sidecar {
 		CacheBytes:   c.Workers.CacheBytes,
 		Fresh:        n.observer.Fresh(),
 		Redact:       n.o.Redact,
+		Trace:        n.o.Trace,
 	})
 }
 

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"slices"
 	"sync"
+	"time"
 
 	"github.com/embedsidecar/embedsidecar/internal/failpoint"
 	"github.com/embedsidecar/embedsidecar/internal/worker"
@@ -24,7 +25,7 @@ func (s *Sidecar) direct() func(context.Context, int64, []queue.Change) (replica
 func (s *Sidecar) workNow(ctx context.Context, epoch int64, changes []queue.Change) (d replication.Directed,
 	err error,
 ) {
-	ready := s.readyWorkers()
+	began, ready := time.Now(), s.readyWorkers()
 	changes = slices.Clone(changes)
 	for i := range changes {
 		if ready[changes[i].PipelineID] == nil {
@@ -49,6 +50,7 @@ func (s *Sidecar) workNow(ctx context.Context, epoch int64, changes []queue.Chan
 	if err := failpoint.Hit("direct/screened"); err != nil {
 		return d, err
 	}
+	handed := time.Now()
 	var (
 		mu    sync.Mutex
 		works sync.WaitGroup
@@ -65,6 +67,7 @@ func (s *Sidecar) workNow(ctx context.Context, epoch int64, changes []queue.Chan
 			mu.Lock()
 			defer mu.Unlock()
 			d.Embedding = max(d.Embedding, embedding)
+			s.handedOver(ctx, right, some, began, handed)
 			for i := range some {
 				if right.Done(some[i].RowKey) {
 					d.Done++

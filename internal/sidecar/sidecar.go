@@ -23,6 +23,7 @@ import (
 	"github.com/embedsidecar/embedsidecar/internal/pipeline"
 	"github.com/embedsidecar/embedsidecar/internal/restart"
 	"github.com/embedsidecar/embedsidecar/internal/sleep"
+	"github.com/embedsidecar/embedsidecar/internal/trace"
 	"github.com/embedsidecar/embedsidecar/internal/worker"
 	"github.com/embedsidecar/embedsidecar/queue"
 	"github.com/embedsidecar/embedsidecar/replication"
@@ -67,6 +68,7 @@ type Options struct {
 	// how long a batch may take for changes to be worked at once, while the stream waits; 0: 50 ms
 	Quick time.Duration
 	Fresh func(p *pipeline.Pipeline, d time.Duration)
+	Trace *trace.Provider // nil: nothing is traced
 }
 
 // Sidecar runs once.
@@ -83,6 +85,7 @@ type Sidecar struct {
 
 	registered atomic.Pointer[registration]
 	markKey    []byte
+	tracer     *trace.Tracer // nil: nothing is traced
 	userPath   string
 
 	refreshing sync.Mutex // keeps an older load from replacing a newer one
@@ -221,7 +224,7 @@ func (s *Sidecar) Run(ctx context.Context) error {
 			Slot: s.o.Slot, Queue: s.queue, DB: s.o.Direct, Dial: s.o.Dial, MarkKey: s.markKey, Log: s.o.Log,
 			StopOnLost: s.o.StopOnLost, Failover: s.o.Failover, Repair: s.o.Repair, OnCatalogue: s.Reload,
 			Prepare: func(ctx context.Context) error { _, err := s.refresh(ctx); return err }, Heartbeat: s.o.Heartbeat,
-			Direct: s.direct(), Asked: qs.hand, Keeper: s.keeper,
+			Direct: s.direct(), Enqueued: s.enqueued(), Asked: qs.hand, Keeper: s.keeper,
 		})
 		stream.SetPipelines(pipelines)
 		s.mu.Lock()
@@ -274,6 +277,7 @@ func (s *Sidecar) beginOnce(ctx context.Context) ([]pipeline.Pipeline, error) {
 	if err != nil {
 		return nil, fmt.Errorf("read the installation: %w", err)
 	}
+	s.tracer = s.o.Trace.Tracer(s.markKey)
 	if err := s.o.Pool.QueryRow(ctx, sqlfiles.Query("usual_search_path")).Scan(&s.userPath); err != nil {
 		return nil, fmt.Errorf("read the usual search_path: %w", err)
 	}

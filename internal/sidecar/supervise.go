@@ -248,6 +248,7 @@ func (s *Sidecar) start(ctx, hard context.Context, until <-chan struct{}, p pipe
 		UserPath: s.userPath, NoMarks: s.o.NoMarks,
 		Fresh: fresh, Broken: func(*pipeline.Pipeline) { s.Reload() },
 		Siblings: func() []pipeline.Pipeline { return s.siblings(&kept, service) }, Budget: s.budget, Keeper: s.keeper,
+		Tracer: s.tracer,
 	})
 	var wg sync.WaitGroup
 	wg.Go(func() { s.giveUp(r.worker.Run(rctx, hard)) })

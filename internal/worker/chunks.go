@@ -301,7 +301,7 @@ func (w *Worker) embedUnknown(ctx context.Context, items []item, alone bool) err
 	}
 	for len(texts) > 0 {
 		n := min(len(texts), w.o.BatchRows)
-		results, err := w.vectors(ctx, texts[:n], alone)
+		results, err := w.vectors(ctx, items, texts[:n], alone)
 		if err != nil {
 			return embedderError{err}
 		}

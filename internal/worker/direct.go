@@ -92,7 +92,9 @@ func (w *Worker) Direct(ctx context.Context, d *queue.Direct, changes []queue.Ch
 	}
 	w.stats.Batches.Add(1)
 	took := 8 * w.o.Quick
-	err := w.o.Keeper.Guard(ctx, restart.Direct, func() error { return w.attempt(ctx, tasks) })
+	working, traces := w.trace(ctx, tasks)
+	defer traces.Close()
+	err := w.o.Keeper.Guard(working, restart.Direct, func() error { return w.attempt(working, tasks) })
 	if err == nil {
 		took = time.Since(began)
 	}

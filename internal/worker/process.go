@@ -107,7 +107,9 @@ func (w *Worker) look(ctx context.Context, tasks []queue.Task, texts int) ([]ite
 	for i, t := range tasks {
 		keys[i] = t.RowKey
 	}
+	began := time.Now()
 	found, err := w.table.Read(ctx, keys, texts)
+	w.traceOf(ctx).Read(keys, began, codeOf(err))
 	if err == nil {
 		items := make([]item, len(tasks))
 		for i := range tasks {
@@ -205,7 +207,7 @@ func (w *Worker) embed(ctx context.Context, items []item, alone bool) error {
 	}
 	ctx, cancel := w.brief(ctx, items[0].task)
 	defer cancel()
-	results, err := w.vectors(ctx, texts, alone)
+	results, err := w.vectors(ctx, items, texts, alone)
 	if err != nil {
 		return err
 	}
@@ -224,12 +226,13 @@ func (w *Worker) embed(ctx context.Context, items []item, alone bool) error {
 	return nil
 }
 
-// vectors asks the embedder, and notes how long that took and what was paid for.
-func (w *Worker) vectors(ctx context.Context, texts []string, alone bool) ([]embed.Result, error) {
+// vectors asks the embedder for texts of items, and notes how long that took and what was paid for.
+func (w *Worker) vectors(ctx context.Context, items []item, texts []string, alone bool) ([]embed.Result, error) {
 	began := time.Now()
 	results, err := w.o.Service.Embed(ctx, embed.Document, texts, alone)
 	w.embedding.Add(int64(time.Since(began)))
 	w.countTokens(results)
+	w.traceEmbedded(ctx, items, began, len(texts), results, err)
 	return results, err
 }
 
@@ -288,6 +291,7 @@ func (w *Worker) panicked(ctx context.Context, tasks []queue.Task) error {
 // told notes how rows have ended, and says so of those that are given up.
 func (w *Worker) told(ctx context.Context, outcomes []queue.Outcome, done queue.Finished) {
 	outcomes[0].Task.Lease.Work.Note(outcomes)
+	w.traceEnded(ctx, outcomes)
 	if done.Failed == 0 {
 		return
 	}

@@ -26,6 +26,7 @@ import (
 	"github.com/embedsidecar/embedsidecar/internal/restart"
 	"github.com/embedsidecar/embedsidecar/internal/rows"
 	"github.com/embedsidecar/embedsidecar/internal/sleep"
+	"github.com/embedsidecar/embedsidecar/internal/trace"
 	"github.com/embedsidecar/embedsidecar/queue"
 )
 
@@ -65,6 +66,7 @@ type Options struct {
 	Siblings func() []pipeline.Pipeline
 	Keeper   *restart.Keeper // of the loops; nil: one of its own
 	Budget   *Budget         // of texts in memory, shared by all workers of the process; nil: one of its own
+	Tracer   *trace.Tracer   // nil: nothing is traced
 }
 
 // Stats counts what a Worker did. Its fields may be read at any time.
@@ -96,6 +98,7 @@ type Worker struct {
 	chunks chunkTable
 	pages  func() pages
 	way    way
+	traced trace.Pipeline
 	stats  Stats
 
 	restless restless
@@ -134,6 +137,7 @@ func New(o Options) *Worker {
 		w.chunks = chunks
 	}
 	w.way = w.wayOf()
+	w.traced = Traced(o.Pipeline)
 	return w
 }
 
@@ -258,9 +262,11 @@ func (w *Worker) once(ctx, hard context.Context, who queue.Who, probe bool) (int
 	lease := tasks[0].Lease
 	stop := w.keepLease(hard, lease)
 	began := time.Now()
-	err = w.o.Keeper.Guard(hard, restart.Worker, func() error { return w.process(hard, tasks) })
+	working, traces := w.trace(hard, tasks)
+	defer traces.Close()
+	err = w.o.Keeper.Guard(working, restart.Worker, func() error { return w.process(working, tasks) })
 	if _, is := errors.AsType[*restart.Error](err); is {
-		err = w.panicked(hard, tasks)
+		err = w.panicked(working, tasks)
 	}
 	stop()
 	w.quick.note(time.Since(began))

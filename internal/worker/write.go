@@ -141,6 +141,7 @@ func (w *Worker) writeBack(ctx context.Context, items []item) error {
 	if !slices.ContainsFunc(items, func(it item) bool { return it.action != nothing && it.action != broken }) {
 		return w.finishOnly(ctx, items)
 	}
+	began := time.Now()
 	b, err := w.begin(ctx, items)
 	if b.transaction != nil {
 		defer b.end(ctx)
@@ -167,6 +168,7 @@ func (w *Worker) writeBack(ctx context.Context, items []item) error {
 	if err != nil {
 		return fmt.Errorf("write back %s: %w", w.describe(len(items)), err)
 	}
+	w.traceWritten(ctx, mine, began)
 	if err := reached(items[0].task, "after-commit"); err != nil {
 		return err
 	}

@@ -3,15 +3,22 @@ package actions
 import (
 	"context"
 	"math"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 
 	"github.com/embedsidecar/embedsidecar/internal/database"
+	"github.com/embedsidecar/embedsidecar/internal/pace"
+	"github.com/embedsidecar/embedsidecar/internal/sleep"
 	sqlfiles "github.com/embedsidecar/embedsidecar/sql"
 )
 
 // portion is how many rows one transaction of an action changes: the stream waits for who holds tasks.
 const portion = 2000
+
+// longestRest bounds how long an action waits between two portions. It takes a fifth of the time of one connection: the
+// server's other work is not to feel a million rows.
+const longestRest = 5 * time.Second
 
 // act runs a function of the schema that answers with a word.
 func (a *Actions) act(ctx context.Context, query string, args pgx.StrictNamedArgs) (word string, err error) {
@@ -39,8 +46,10 @@ func (a *Actions) some(ctx context.Context, query string, args pgx.StrictNamedAr
 	if continues != 0 {
 		args["continues"] = continues
 	}
+	var rests pace.Pace
 	for {
 		args["max_rows"] = min(portion, most-p.Changed)
+		began := time.Now()
 		var changed int64
 		var remaining, entry *int64
 		err := database.UntilUnlocked(ctx, func() error {
@@ -68,6 +77,9 @@ func (a *Actions) some(ctx context.Context, query string, args pgx.StrictNamedAr
 			return p, nil
 		}
 		args["continues"] = *entry
+		now := time.Now()
+		rests.Spend(now.Sub(began), now)
+		sleep.For(ctx, rests.Rest(now, longestRest)) // the next portion says that ctx has ended
 	}
 }
 
