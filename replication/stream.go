@@ -14,6 +14,7 @@ import (
 	"fmt"
 	"log/slog"
 	"slices"
+	"strings"
 	"sync/atomic"
 	"time"
 
@@ -23,6 +24,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/embedsidecar/embedsidecar/internal/database"
+	"github.com/embedsidecar/embedsidecar/internal/refusal"
 	"github.com/embedsidecar/embedsidecar/internal/restart"
 	"github.com/embedsidecar/embedsidecar/internal/sleep"
 	"github.com/embedsidecar/embedsidecar/queue"
@@ -309,11 +311,8 @@ func slotBusy(err error) bool {
 // recover answers a gap: a new slot, and a scan of every pipeline from there on.
 func (s *Stream) recover(ctx context.Context, gap *gapError) error {
 	if s.o.StopOnLost {
-		return &FatalError{
-			Kind:   Lost,
-			Reason: fmt.Sprintf("slot %q: %s", s.o.Slot, gap.reason),
-			Way:    "allow a new slot and a scan of all rows: start with --on-lost reconcile",
-		}
+		lost := &refusal.LostError{Slot: s.o.Slot, Reason: gap.reason}
+		return &FatalError{Kind: Lost, Reason: lost.Error(), Way: strings.Join(lost.Hints(), "; ")}
 	}
 	s.o.Log.WarnContext(ctx, "gap found: making the slot anew and comparing all rows", "slot", s.o.Slot, "reason",
 		gap.reason)

@@ -275,6 +275,34 @@ func TestRoles_LetARoleRunWhatIsSetUp(t *testing.T) {
 	s.run(exitUsage, "roles", "--role", "a\nb")
 }
 
+// While a grant is missing, roles --grants prints the one that mends it, for the role that works.
+func TestRoles_GrantsMendWhatIsMissing(t *testing.T) {
+	t.Parallel()
+	s := newStage(t, 10)
+	s.run(0, "init", "--pipeline", "docs: title -> table docs_embedding")
+	role := s.db.Role("")
+	script, _ := s.run(0, "roles", "--role", role, "--stream-role", s.db.Role("REPLICATION"), "--reader-role",
+		s.db.Role(""), "--operator-role", s.db.Role(""), "--searcher-role", s.db.Role(""))
+	s.db.MustExecSuper(script)
+	s.db.MustExec(`REVOKE SELECT ON docs FROM "` + role + `"; REVOKE SELECT (id, title) ON docs FROM "` + role + `"`)
+	s.as(role)
+	stdout, _ := s.run(0, "status")
+	s.has(stdout, `role "`+role+`" may not run pipeline "public.docs"; an owner`)
+	grants, _ := s.run(0, "roles", "--grants", "--role", role)
+	s.has(grants, `GRANT SELECT ("id", "title") ON "public"."docs" TO "`+role+`";`)
+	s.db.MustExecSuper(grants)
+	stdout, _ = s.run(0, "status")
+	if strings.Contains(stdout, "may not") {
+		t.Errorf("status after the grants:\n%s", stdout)
+	}
+
+	d := s.start("--role", "work", "--no-init")
+	d.logged("plugin started", "pid")
+	s.as(testenv.Owner)
+	grants, _ = s.run(0, "roles", "--grants")
+	s.has(grants, `TO "`+role+`";`)
+}
+
 // What roles --yes has run, a container needs nobody for: neither psql nor a shell. The role works behind a pooler,
 // too, where that of the application does not and is left as it is.
 func TestRoles_Yes(t *testing.T) {

@@ -28,7 +28,7 @@ func newRoles() *command {
 			own.text("reader-role", &c.names.Reader, "`NAME` of the group that reads the views", sqlfiles.ReaderRole),
 			own.text("operator-role", &c.names.Operator, "`NAME` of the group that may act, too", sqlfiles.OperatorRole),
 			own.text("searcher-role", &c.names.Searcher, "`NAME` of the group that may search by SQL", sqlfiles.SearcherRole),
-			own.toggle("grants", &c.grants, "print the grants for the pipelines alone"),
+			own.toggle("grants", &c.grants, "print the grants for the pipelines alone, to the role that runs now unless --role is given"),
 		},
 		settings: databaseGroups,
 		acts:     true,
@@ -37,6 +37,11 @@ func newRoles() *command {
 }
 
 func (c *rolesCommand) run(ctx context.Context, env *environment) error {
+	if c.grants && c.names.Run == "" {
+		if err := c.running(ctx, env); err != nil {
+			return err
+		}
+	}
 	r, err := roles.Named(c.names)
 	if err != nil {
 		return err
@@ -57,6 +62,17 @@ func (c *rolesCommand) run(ctx context.Context, env *environment) error {
 		script += grants
 	}
 	return env.printf("%s", script)
+}
+
+// running has the grants go to the role that works now.
+func (c *rolesCommand) running(ctx context.Context, env *environment) error {
+	pool, err := env.connect(ctx)
+	if err != nil {
+		return err
+	}
+	defer pool.Close()
+	c.names.Run, err = roles.Running(ctx, pool)
+	return err
 }
 
 // apply runs what would be printed.

@@ -308,9 +308,6 @@ func (c *checker) checkSlot(ctx context.Context, tx pgx.Tx) error {
 	return c.measureSlot(ctx, tx, &s)
 }
 
-// anew is what is done about a slot that cannot go on.
-const anew = "embedsidecar run and embedsidecar init make it anew and compare every row"
-
 // judgeSlot tells what is wrong with the slot; done means that no more is to be said of it.
 func (c *checker) judgeSlot(ctx context.Context, tx pgx.Tx, s *slot.State) (done bool, err error) {
 	const name = "slot"
@@ -338,9 +335,9 @@ func (c *checker) judgeSlot(ctx context.Context, tx pgx.Tx, s *slot.State) (done
 			return wrong("is not ours", "choose another name with --slot")
 		}
 	case slot.Gone:
-		return wrong("is gone", anew)
+		return wrong("is gone", health.Anew)
 	case slot.Lost:
-		return wrong("is lost: the server removed WAL it still needed", anew, "raise max_slot_wal_keep_size to prevent it")
+		return wrong("is lost: the server removed WAL it still needed", health.Anew, "raise max_slot_wal_keep_size to prevent it")
 	default:
 	}
 	if s.Making() {
@@ -355,14 +352,14 @@ func (c *checker) judgeSlot(ctx context.Context, tx pgx.Tx, s *slot.State) (done
 	switch v.Condition {
 	case slot.Republished:
 		c.add(name, Wrong, "the publication was dropped and made again: changes in between are lost",
-			"embedsidecar run and embedsidecar init make the slot anew and compare every row")
+			health.Anew)
 		return true, nil
 	case slot.Temporary, slot.Interrupted:
-		c.add(name, Wrong, v.Reason, anew)
+		c.add(name, Wrong, v.Reason, health.Anew)
 		return true, nil
 	case slot.Moved, slot.Ahead, slot.OtherTimeline: // who streams may have stored a new position at this moment
 		if !s.Active {
-			c.add(name, Wrong, v.Reason, "embedsidecar run makes the slot anew and compares every row")
+			c.add(name, Wrong, v.Reason, health.Anew)
 			return true, nil
 		}
 	default:

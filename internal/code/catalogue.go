@@ -204,7 +204,7 @@ var catalogue = []Entry{
 
 	{
 		Permission, "not permitted", "the role lacks a privilege, or does not own what it would change",
-		"let an owner run the statements that the error prints; `embedsidecar roles` prints all grants that running needs",
+		"let an owner run the statements that the error prints, or all that a pipeline needs: `embedsidecar roles --grants`, run as the owner",
 		"README.md#the-least-privileged-role",
 	},
 	{

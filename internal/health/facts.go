@@ -137,6 +137,10 @@ func inTables(f *Facts) (State, bool) {
 // OtherServer says that the data came from another server.
 const OtherServer = "this server is not the one that was set up: the data was restored or copied elsewhere"
 
+// Anew is the way out of a slot that cannot go on.
+const Anew = "embedsidecar run makes it anew and compares every row; " +
+	"where on_lost is stop: embedsidecar run --on-lost reconcile, once"
+
 // Moved is the state of a pipeline whose table has another name now, while another table has the old one.
 func Moved(table, namesake string) State {
 	return State{
@@ -171,12 +175,12 @@ func inSlot(f *Facts) (State, bool) {
 	case !f.Slot.Exists:
 		return State{
 			SlotLost, fmt.Sprintf("slot %s is gone, so changes are not seen", f.Slot.Name),
-			"embedsidecar run makes it again and compares every row",
+			Anew,
 		}, true
 	case f.Slot.Lost:
 		return State{
 			SlotLost, fmt.Sprintf("slot %s is lost: the server has removed WAL that it needed", f.Slot.Name),
-			"embedsidecar run makes it again and compares every row",
+			Anew,
 		}, true
 	}
 	return State{}, false

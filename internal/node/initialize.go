@@ -20,7 +20,7 @@ import (
 func Initialize(ctx context.Context, c *config.Config, log *slog.Logger, o setup.Options) (setup.Report, error) {
 	o.ReplicationDSN = c.Database.Stream()
 	o.Slot, o.Publication = c.Slot.Name, c.Publication.Name
-	o.Failover = !c.Slot.NoFailover
+	o.Failover, o.StopOnLost = !c.Slot.NoFailover, c.Slot.StopOnLost
 	o.Log = log
 	const first, longest, again = 100 * time.Millisecond, time.Second, time.Minute
 	limit := time.Minute

@@ -47,6 +47,7 @@ func refused(err error) code.Code {
 	var (
 		wrong      *refusal.ConfigError
 		conflict   *refusal.ConflictError
+		lost       *refusal.LostError
 		missing    *refusal.MissingError
 		notSetUp   *refusal.NotSetUpError
 		permission *refusal.PermissionError
@@ -58,6 +59,8 @@ func refused(err error) code.Code {
 		return orElse(wrong.Code, code.Pipeline)
 	case errors.As(err, &conflict):
 		return orElse(conflict.Code, code.Conflict)
+	case errors.As(err, &lost):
+		return code.SlotLost
 	case errors.As(err, &notSetUp):
 		return code.NotSetUp
 	case errors.As(err, &permission):

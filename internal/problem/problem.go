@@ -64,6 +64,7 @@ func Of(err error) Class {
 	var (
 		permission *refusal.PermissionError
 		conflict   *refusal.ConflictError
+		lost       *refusal.LostError
 		missing    *refusal.MissingError
 		wrong      *refusal.ConfigError
 		notSetUp   *refusal.NotSetUpError
@@ -82,6 +83,8 @@ func Of(err error) Class {
 		return Permission
 	case errors.As(err, &conflict):
 		return Conflict
+	case errors.As(err, &lost):
+		return Failed
 	case errors.As(err, &missing), errors.As(err, &wrong):
 		return Usage
 	case errors.As(err, &connect):

@@ -94,6 +94,18 @@ func (e *ConflictError) Unwrap() error { return e.Err }
 // Hints returns the ways out.
 func (e *ConflictError) Hints() []string { return e.Hint }
 
+// LostError says that the slot has a gap, and that whoever configured it (on_lost: stop) wants to decide himself.
+type LostError struct{ Slot, Reason string }
+
+func (e *LostError) Error() string {
+	return fmt.Sprintf("slot %q: %s, and on_lost is stop", e.Slot, e.Reason)
+}
+
+// Hints returns the way out.
+func (e *LostError) Hints() []string {
+	return []string{"allow a new slot and a comparison of every row, once: embedsidecar run --on-lost reconcile"}
+}
+
 // UnknownPipeline is the error of a pipeline that is not there, given the names of those that are.
 func UnknownPipeline(wrong string, names []string) *ConfigError {
 	e := &ConfigError{

@@ -193,7 +193,7 @@ func load(ctx context.Context, tx pgx.Tx, s *Stored) (pipeline.Pipeline, error) 
 	case errors.As(err, &config):
 		off.Detail = detail(config.Problem, config.Hint)
 	case errors.As(err, &denied):
-		off.Detail = detail(denied.Error(), denied.SQL)
+		off.Detail = refused(denied)
 	case err != nil:
 		return off, fmt.Errorf("load pipeline %q: %w", s.Name, err)
 	case !s.Published:
@@ -205,6 +205,18 @@ func load(ctx context.Context, tx pgx.Tx, s *Stored) (pipeline.Pipeline, error) 
 		return f.Pipeline, nil
 	}
 	return off, nil
+}
+
+// refused says who may not do what, and who may help it.
+func refused(denied *refusal.PermissionError) string {
+	problem := fmt.Sprintf("role %q may not %s", denied.Role, denied.What)
+	if denied.Err != nil {
+		problem += ": " + denied.Err.Error()
+	}
+	if len(denied.SQL) > 0 {
+		problem += "; an owner of its tables, or a superuser, runs"
+	}
+	return detail(problem, denied.SQL)
 }
 
 func detail(problem string, hint []string) string {

@@ -57,6 +57,9 @@ func (in *initializer) makePlan() ([]step.Action, error) {
 		return plan, nil // nothing to stream yet: a slot would only keep WAL
 	}
 	if reason != "" {
+		if err := in.mayRenew(); err != nil {
+			return nil, err
+		}
 		plan = append(plan, in.makeSlot(reason))
 	}
 	if len(in.moved) > 0 {
@@ -159,21 +162,32 @@ func (in *initializer) columnList(t *catalog.Table) []string {
 	return list
 }
 
+// mayRenew refuses to make a slot anew that changes were lost with, where a person wants to be asked. One whose making
+// was broken off has delivered nothing yet.
+func (in *initializer) mayRenew() error {
+	v := in.slot.Judge(in.system)
+	if !in.o.StopOnLost || in.o.Adopt || !v.Condition.Gap() || v.Condition == slot.Interrupted {
+		return nil
+	}
+	return &refusal.LostError{Slot: in.o.Slot, Reason: v.Reason}
+}
+
 func (in *initializer) makeSlot(reason string) step.Action {
 	a := step.Action{
 		Step: step.Step{
 			What: "slot " + database.Quote(in.o.Slot),
 			SQL: []string{fmt.Sprintf("SELECT pg_create_logical_replication_slot(%s, 'pgoutput');",
 				database.Literal(in.o.Slot))},
-			Undo: []string{
-				fmt.Sprintf("SELECT pg_drop_replication_slot(%s);", database.Literal(in.o.Slot)),
-				"DELETE FROM embedsidecar.lsn_checkpoint WHERE slot_name = " + database.Literal(in.o.Slot) + ";",
-			},
 		},
 		Allowed: true,
 	}
-	if in.slot.Recorded {
+	if in.slot.Recorded { // what was there is lost: there is no way back to it
 		a.What += " anew (" + reason + "), and a scan of every pipeline"
+	} else {
+		a.Undo = []string{
+			fmt.Sprintf("SELECT pg_drop_replication_slot(%s);", database.Literal(in.o.Slot)),
+			"DELETE FROM embedsidecar.lsn_checkpoint WHERE slot_name = " + database.Literal(in.o.Slot) + ";",
+		}
 	}
 	a.Run = func(ctx context.Context) error { return in.createSlot(ctx, reason) }
 	return a
@@ -223,6 +237,10 @@ func (in *initializer) move() step.Action {
 func (in *initializer) createSlot(ctx context.Context, reason string) error {
 	if err := slot.Begin(ctx, in.o.Pool, in.o.Slot, in.o.Publication, in.system); err != nil {
 		return err
+	}
+	if v := in.slot.Judge(in.system); in.o.Starting && v.Condition.Gap() { // as the stream says it
+		in.log.WarnContext(ctx, "gap found: making the slot anew and comparing all rows", "slot", in.o.Slot, "reason",
+			v.Reason)
 	}
 	m := slot.Maker{
 		DB: in.o.Pool, Conn: in.repl, Server: in.system, Failover: in.o.Failover, Timeout: in.o.SlotTimeout, Log: in.log,

@@ -1,6 +1,8 @@
 package setup_test
 
 import (
+	"bytes"
+	"log/slog"
 	"slices"
 	"strings"
 	"testing"
@@ -8,7 +10,9 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/embedsidecar/embedsidecar/embed"
+	"github.com/embedsidecar/embedsidecar/internal/code"
 	"github.com/embedsidecar/embedsidecar/internal/pipeline"
+	"github.com/embedsidecar/embedsidecar/internal/problem"
 	"github.com/embedsidecar/embedsidecar/internal/refusal"
 	"github.com/embedsidecar/embedsidecar/internal/setup"
 	"github.com/embedsidecar/embedsidecar/testenv"
@@ -73,6 +77,42 @@ func TestInit_MakesALostSlotAnew(t *testing.T) {
 			}
 		})
 	}
+}
+
+// Where a person wants to be asked, a lost slot is refused as often as it is found, and made anew at one word. What is
+// made for the first time asks nobody, and a start tells the gap in its log.
+func TestInit_LeavesALostSlotToAPerson(t *testing.T) {
+	t.Parallel()
+	testenv.EachMajor(t, func(t *testing.T, major int) {
+		t.Helper()
+		b := baseOn(t, testenv.DB(t, testenv.Empty(), testenv.Major(major)), plainDocs)
+		o := b.options(b.SlotName(), docs())
+		var out bytes.Buffer
+		o.StopOnLost, o.Starting, o.Log = true, true, slog.New(slog.NewTextHandler(&out, nil))
+		b.init(o)
+		b.MustExec("SELECT pg_drop_replication_slot($1)", o.Slot)
+		before := b.catalogue()
+		for range 2 {
+			_, err := setup.Init(t.Context(), o)
+			wantError[*refusal.LostError](t, err, o.Slot, "does not exist", "on_lost is stop", "--on-lost reconcile")
+			if problem.Code(err) != code.SlotLost || problem.Of(err) != problem.Failed {
+				t.Errorf("%v is %s", err, problem.Code(err))
+			}
+		}
+		if diff := cmp.Diff(before, b.catalogue()); diff != "" {
+			t.Errorf("(-before +after):\n%s", diff)
+		}
+		if strings.Contains(out.String(), "gap found") {
+			t.Errorf("the log says what was not done:\n%s", &out)
+		}
+		o.StopOnLost = false
+		b.init(o)
+		if !strings.Contains(out.String(), `level=WARN msg="gap found: `) {
+			t.Errorf("the log does not tell the gap:\n%s", &out)
+		}
+		o.StopOnLost = true
+		b.init(o)
+	})
 }
 
 func TestInit_VectorsOfOthersAreSafe(t *testing.T) {

@@ -8,11 +8,13 @@ import (
 	"fmt"
 	"strings"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/embedsidecar/embedsidecar/internal/node/lookup"
 	"github.com/embedsidecar/embedsidecar/internal/pipeline"
 	"github.com/embedsidecar/embedsidecar/internal/problem"
+	"github.com/embedsidecar/embedsidecar/internal/refusal"
 	"github.com/embedsidecar/embedsidecar/internal/resolve"
 	"github.com/embedsidecar/embedsidecar/internal/wording"
 	sqlfiles "github.com/embedsidecar/embedsidecar/sql"
@@ -40,6 +42,15 @@ func (r Roles) Script() string {
 	return sqlfiles.Roles(r.Run, r.Stream, r.Reader, r.Operator, r.Searcher)
 }
 
+// Running returns as whom a sidecar works: who does it now, else the usual role, if it is there, else whoever asks.
+func Running(ctx context.Context, pool *pgxpool.Pool) (role string, err error) {
+	err = pool.QueryRow(ctx, sqlfiles.Query("running_role"), pgx.StrictNamedArgs{"usual": sqlfiles.RunRole}).Scan(&role)
+	if err != nil {
+		return "", fmt.Errorf("look up the role that runs: %w", refusal.NotSetUp(err))
+	}
+	return role, nil
+}
+
 // Grants is the script of what the role that works needs for each pipeline that is set up.
 func (r Roles) Grants(ctx context.Context, pool *pgxpool.Pool) (string, error) {
 	pipelines, err := lookup.All(ctx, pool)
@@ -50,13 +61,16 @@ func (r Roles) Grants(ctx context.Context, pool *pgxpool.Pool) (string, error) {
 	for i := range pipelines {
 		p := &pipelines[i]
 		fmt.Fprintf(&b, "\n-- Pipeline %q:\n", p.Name)
-		if p.Status != pipeline.Active {
+		var statements []string
+		if p.Status == pipeline.Active || p.Status == pipeline.Misconfigured { // a grant may be all that it lacks
+			statements, err = resolve.Grants(ctx, pool, p, r.Run)
+			if err != nil && p.Status == pipeline.Active {
+				return "", err
+			}
+		}
+		if len(statements) == 0 || err != nil {
 			b.WriteString("-- left out, as it cannot work now: " + wording.OneLine(p.Detail) + "\n")
 			continue
-		}
-		statements, err := resolve.Grants(ctx, pool, p, r.Run)
-		if err != nil {
-			return "", err
 		}
 		b.WriteString(strings.Join(statements, "\n") + "\n")
 	}

@@ -1,0 +1,14 @@
+-- running_role: as whom a sidecar works, for grants to it: who does it now; else the role @usual, if there is one; else
+-- who asks. Of two, one that may replicate is likely to stream alone.
+-- Rows: one. Locks: none.
+SELECT coalesce(
+    (SELECT a.usename::text
+     FROM   embedsidecar.worker AS w
+            JOIN pg_stat_activity AS a ON a.application_name = w.session_name
+            JOIN pg_roles AS r ON r.oid = a.usesysid
+     WHERE  w.session_name <> '' AND w.last_seen_at > now() - interval '5 minutes'
+            AND a.datname = current_database() AND a.pid <> pg_backend_pid()
+     ORDER  BY r.rolreplication, 1
+     LIMIT  1),
+    (SELECT rolname::text FROM pg_roles WHERE rolname = @usual::text),
+    current_user::text);
