@@ -30,13 +30,14 @@ func (b Blocker) String() string {
 		what = "prepared transaction '" + strings.ReplaceAll(b.GID, "'", "''") + "'"
 	}
 	what += fmt.Sprintf(" of role %s in database %s", b.Role, b.Database)
-	for _, more := range []string{b.Application, b.State} {
-		if more != "" {
-			what += " " + more
-		}
+	if b.Application != "" {
+		what += ", application " + b.Application
+	}
+	if b.State != "" {
+		what += ", " + b.State
 	}
 	if b.AgeSeconds != nil {
-		what += " for " + time.Duration(*b.AgeSeconds*float64(time.Second)).Round(time.Second).String()
+		what += ", open for " + time.Duration(*b.AgeSeconds*float64(time.Second)).Round(time.Second).String()
 	}
 	return what
 }

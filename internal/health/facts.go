@@ -298,7 +298,8 @@ func inWork(f *Facts) (State, bool) {
 		return State{Working, rows(f.Open) + " left to embed", ""}, true
 	case f.Failed > 0:
 		return State{RowsFailed, rows(f.Failed) + " could not be embedded", "embedsidecar failed " + Quoted(f.Name) +
-			" names them, embedsidecar retry " + Quoted(f.Name) + " tries again"}, true
+			" names them and why; once that is mended, embedsidecar retry " + Quoted(f.Name) +
+			" tries again, or embedsidecar tasks discard gives them up"}, true
 	case f.Cancelled > 0:
 		return State{RowsCancelled, rows(f.Cancelled) + " cancelled by somebody", "embedsidecar tasks list " +
 			Quoted(f.Name) + " --state cancelled names them, embedsidecar tasks requeue " + Quoted(f.Name) + " takes them back"}, true

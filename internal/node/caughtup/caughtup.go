@@ -227,7 +227,7 @@ func (w Wait) LeftOver(ctx context.Context, state report.CaughtUp) error {
 				hints = append(hints, failed[i].Line())
 			}
 		}
-		hints = append(hints, "embedsidecar failed names all of them; embedsidecar retry tries them again")
+		hints = append(hints, "embedsidecar failed names all of them and why; once that is mended, embedsidecar retry tries them again")
 	}
 	if state.Cancelled > 0 {
 		left = append(left, wording.Count(state.Cancelled, "row")+" cancelled")
