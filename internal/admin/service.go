@@ -73,8 +73,8 @@ const (
 // NewService makes a Service. Before Follow it knows no database.
 func NewService(o ServiceOptions) *Service {
 	return &Service{
-		o: o, reading: make(turn, 1), checking: make(turn, 1), counting: make(turn, 1), waits: make(turn, maxWaits),
-		events: newHub(),
+		o: o, counts: report.Counts{Age: statusAge}, events: newHub(),
+		reading: make(turn, 1), checking: make(turn, 1), counting: make(turn, 1), waits: make(turn, maxWaits),
 	}
 }
 
@@ -388,45 +388,6 @@ func (s *Service) Audit(ctx context.Context, pipelines []string, limit int) ([]r
 		return []report.Action{}, nil
 	}
 	return actions.New(pool, who.SaidBy()).Audit(ctx, names, limit)
-}
-
-// Check is the outcome of one check.
-type Check struct {
-	Check  string       `json:"check"`
-	Status check.Status `json:"status" enum:"ok,warn,error"`
-	Detail string       `json:"detail"`
-	Hints  []string     `json:"hints,omitempty"`
-}
-
-// Checks tells what running depends on, and whether it is so. Those who ask within ten seconds get the same answer.
-func (s *Service) Checks(ctx context.Context) ([]Check, error) {
-	if _, err := wholly(ctx, serve.RoleViewer); err != nil {
-		return nil, err
-	}
-	pool, err := s.database()
-	if err != nil {
-		return nil, err
-	}
-	if err := s.checking.take(ctx); err != nil {
-		return nil, err
-	}
-	defer s.checking.giveBack()
-	if time.Since(s.checkedAt) < checksAge {
-		return s.checked, nil
-	}
-	list := []Check{}
-	for _, f := range s.o.Check(ctx, pool) {
-		c := Check{Check: f.Name, Status: f.Status, Detail: s.o.Redact(f.Detail)}
-		for _, hint := range f.Hint {
-			c.Hints = append(c.Hints, s.o.Redact(hint))
-		}
-		list = append(list, c)
-	}
-	if err := ctx.Err(); err != nil {
-		return nil, err
-	}
-	s.checked, s.checkedAt = list, time.Now()
-	return list, nil
 }
 
 // Plugins tells of the plugins of this process, and what is remembered of their vectors.

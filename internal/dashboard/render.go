@@ -21,6 +21,7 @@ import (
 	"github.com/embedsidecar/embedsidecar/internal/admin"
 	"github.com/embedsidecar/embedsidecar/internal/check"
 	"github.com/embedsidecar/embedsidecar/internal/health"
+	"github.com/embedsidecar/embedsidecar/internal/node/observe"
 	"github.com/embedsidecar/embedsidecar/internal/problem"
 	"github.com/embedsidecar/embedsidecar/internal/report"
 	"github.com/embedsidecar/embedsidecar/internal/search"
@@ -168,6 +169,7 @@ func (d *Dashboard) functions() template.FuncMap {
 		"bar":     bar,
 		"columns": columns,
 		"tone":    toneOf,
+		"tonefor": func(p observe.Pipeline) string { return toneFor(&p, nil) },
 		"word":    func(c health.Code) string { return c.Word() },
 		"percent": wording.Percent,
 		"deref":   func(f *float64) float64 { return *f },
@@ -184,14 +186,15 @@ func (d *Dashboard) functions() template.FuncMap {
 		},
 		"stateword": func(s string) string { return strings.ReplaceAll(s, "_", " ") },
 		"statetone": stateTone, "streamtone": streamTone, "slotword": slotWord,
-		"len64":   func(list []search.Hit) int64 { return int64(len(list)) },
-		"int64":   func(n int) int64 { return int64(n) },
-		"capital": capital,
-		"plain":   func(s string) string { return strings.ReplaceAll(s, "`", "") }, // code, in papers
-		"chars":   func(n *int) int64 { return int64(*n) },
-		"millis":  millis,
-		"inc":     func(n int) int { return n + 1 },
-		"part":    func(of, all int64) float64 { return float64(of) / float64(max(all, 1)) },
+		"len64":     func(list []search.Hit) int64 { return int64(len(list)) },
+		"int64":     func(n int) int64 { return int64(n) },
+		"capital":   capital,
+		"shellword": health.Quoted,
+		"plain":     func(s string) string { return strings.ReplaceAll(s, "`", "") }, // code, in papers
+		"chars":     func(n *int) int64 { return int64(*n) },
+		"millis":    millis,
+		"inc":       func(n int) int { return n + 1 },
+		"part":      func(of, all int64) float64 { return float64(of) / float64(max(all, 1)) },
 		// a cosine distance is 2 at most; others are shown as they are
 		"closeness": func(distance *float64) float64 { return 1 - *distance/2 },
 		"digits":    func(f float64, n int) string { return strconv.FormatFloat(f, 'f', n, 64) },

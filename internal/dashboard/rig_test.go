@@ -1,8 +1,10 @@
 package dashboard_test
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
+	"errors"
 	"fmt"
 	"hash/fnv"
 	"io"
@@ -15,6 +17,7 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -106,6 +109,8 @@ type rig struct {
 	person    string // one that may look as it does, and act
 	pipelines []pipeline.Pipeline
 	tokens    string // the file of those that are known
+	retry     time.Duration
+	down      atomic.Bool // the embedder answers nobody
 }
 
 const tables = `CREATE TABLE articles (id bigint PRIMARY KEY, title text NOT NULL, body text);
@@ -220,6 +225,28 @@ func (r *rig) pool(url string, conns int32) *pgxpool.Pool {
 // work runs a sidecar until the test ends, and waits until it has worked what there is.
 func (r *rig) work() (stop func()) {
 	r.t.Helper()
+	stop = r.begin()
+	r.settle()
+	return stop
+}
+
+// failing is an embedder that may be down.
+type failing struct {
+	words
+	down *atomic.Bool
+}
+
+func (f failing) Embed(ctx context.Context, kind embed.Kind, texts []string) ([]embed.Result, error) {
+	if f.down.Load() {
+		return nil, &embed.Error{Class: embed.Transient, Code: "provider_down", Err: errors.New("nobody answers")}
+	}
+	return f.words.Embed(ctx, kind, texts)
+}
+
+// begin runs a sidecar until the test ends.
+func (r *rig) begin() (stop func()) {
+	r.t.Helper()
+	retry := cmp.Or(r.retry, time.Millisecond)
 	at := r.db.URL(r.run)
 	pool, direct := r.pool(at, 8), r.pool(at, 3)
 	s := sidecar.New(sidecar.Options{
@@ -228,8 +255,8 @@ func (r *rig) work() (stop func()) {
 			return database.ConnectReplication(ctx, r.db.URL(r.db.StreamRole()), database.Options{IdleInTransaction: -1})
 		},
 		Load:      func(ctx context.Context) ([]pipeline.Pipeline, error) { return resolve.Load(ctx, pool, r.slot) },
-		Embedder:  func(context.Context, *pipeline.Pipeline) (embed.Embedder, error) { return words{}, nil },
-		Heartbeat: time.Second, Retry: worker.Retry{Initial: time.Millisecond, Max: time.Millisecond, MaxAttempts: 2},
+		Embedder:  func(context.Context, *pipeline.Pipeline) (embed.Embedder, error) { return failing{down: &r.down}, nil },
+		Heartbeat: time.Second, Retry: worker.Retry{Initial: retry, Max: retry, MaxAttempts: 2},
 		Lease: time.Hour,
 	})
 	ctx, cancel := context.WithCancel(context.WithoutCancel(r.t.Context()))
@@ -242,7 +269,6 @@ func (r *rig) work() (stop func()) {
 		}
 	})
 	r.t.Cleanup(stop)
-	r.settle()
 	return stop
 }
 
@@ -318,6 +344,7 @@ func checks(context.Context, *pgxpool.Pool) []check.Finding {
 			Hint: []string{"ALTER SYSTEM SET max_slot_wal_keep_size = '10GB';"},
 		},
 		{Name: "pipeline public.articles", Status: check.OK, Detail: "fits its table"},
+		{Name: "embedder words", Status: check.OK, Detail: "shared-words, 256 wide"},
 	}
 }
 

@@ -9,6 +9,7 @@ import (
 	"github.com/embedsidecar/embedsidecar/internal/check"
 	"github.com/embedsidecar/embedsidecar/internal/config"
 	"github.com/embedsidecar/embedsidecar/internal/health"
+	"github.com/embedsidecar/embedsidecar/internal/node/observe"
 )
 
 func (d *Dashboard) models(r *http.Request) (view, error) {
@@ -17,8 +18,18 @@ func (d *Dashboard) models(r *http.Request) (view, error) {
 		return view{}, err
 	}
 	running, err := d.o.Service.Plugins(r.Context())
+	if err != nil {
+		return view{}, err
+	}
+	var down []observe.Pipeline // whatever works in this process, theirs does not
+	state, err := d.status(r.Context())
+	for i := range state.Pipelines {
+		if state.Pipelines[i].State.OfEmbedder() {
+			down = append(down, state.Pipelines[i])
+		}
+	}
 	return view{page: "models", title: "Models & plugins", data: map[string]any{
-		"Plugins": plugins, "Models": folders, "Running": running,
+		"Plugins": plugins, "Models": folders, "Running": running, "Down": down,
 	}}, err
 }
 

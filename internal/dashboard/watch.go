@@ -1,11 +1,8 @@
 package dashboard
 
 import (
-	"cmp"
 	"context"
-	"fmt"
 	"net/http"
-	"slices"
 
 	"github.com/embedsidecar/embedsidecar/internal/admin"
 	"github.com/embedsidecar/embedsidecar/internal/config"
@@ -14,7 +11,6 @@ import (
 	"github.com/embedsidecar/embedsidecar/internal/node/observe"
 	"github.com/embedsidecar/embedsidecar/internal/pipeline"
 	"github.com/embedsidecar/embedsidecar/internal/report"
-	"github.com/embedsidecar/embedsidecar/internal/wording"
 	"github.com/embedsidecar/embedsidecar/queue"
 )
 
@@ -29,6 +25,7 @@ type overview struct {
 	Oldest    float64
 	Open      int64
 	Failed    int64
+	Unwell    []observe.Pipeline // all their rows wait, whatever goes wrong with single ones
 	Errors    []report.ErrorGroup
 	Actions   []report.Action
 	LagLine   []float64
@@ -36,12 +33,6 @@ type overview struct {
 	OpenLine  []float64
 	Paused    bool // some are, all of them by their names or by the switch
 	AllPaused bool
-}
-
-// sentence is how an installation is in one sentence, and what to do next.
-type sentence struct {
-	Tone, Text, Detail string
-	Next, Command      string // what to do: in words, or what to type
 }
 
 // gauge is how much WAL is kept, of how much.
@@ -89,6 +80,7 @@ func (d *Dashboard) overview(r *http.Request) (view, error) {
 		return view{}, err
 	}
 	o := overview{Status: state, Health: sentenceOf(&state.Database), Remarks: state.Remarks()}
+	o.Unwell = unwell(state.Pipelines)
 	past := d.past(ctx, state)
 	now := past[len(past)-1]
 	o.Lag, o.Oldest, o.Open, o.Failed = now.Lag, now.Oldest, now.Open, now.Failed
@@ -126,60 +118,6 @@ func gaugeOf(s *report.Slot) gauge {
 	return g
 }
 
-// worst sorts states by who needs somebody most.
-var worst = []string{"bad", "warn", "busy", "good"}
-
-// sentenceOf says how an installation is.
-func sentenceOf(state *observe.Database) sentence {
-	if len(state.Pipelines) == 0 {
-		return sentence{
-			Tone: "warn", Text: "No pipeline is set up yet.",
-			Detail:  "A pipeline embeds columns of a table, and keeps the vectors true to its rows.",
-			Command: "embedsidecar init --table public.docs --columns title,body --into embedding",
-		}
-	}
-	list := make([]*observe.Pipeline, len(state.Pipelines))
-	var open int64
-	for i := range state.Pipelines {
-		list[i] = &state.Pipelines[i]
-		open += list[i].Open()
-	}
-	slices.SortStableFunc(list, func(a, b *observe.Pipeline) int {
-		return cmp.Compare(slices.Index(worst, toneOf(a.State)), slices.Index(worst, toneOf(b.State)))
-	})
-	first := list[0]
-	tone := toneOf(first.State)
-	same := 0
-	for _, p := range list {
-		if toneOf(p.State) == tone {
-			same++
-		}
-	}
-	s := sentence{Tone: tone, Detail: capital(first.Reason) + ".", Next: first.WayOut}
-	all := wording.Count(int64(len(list)), "pipeline")
-	switch {
-	case tone == "good":
-		return sentence{Tone: tone, Text: "All is well.", Detail: all + ": every row that is known has its vector."}
-	case tone == "busy":
-		s.Text = "All is well, and there is work."
-		s.Detail = wording.Count(open, "row") + " wait or are being embedded."
-		s.Next = ""
-		if first.State != health.Working {
-			s.Detail = first.Name + ": " + first.Reason + "."
-		}
-	case len(list) == 1:
-		s.Text = fmt.Sprintf("%s: %s.", first.Name, first.State.Word())
-	case same == 1:
-		s.Text = fmt.Sprintf("%s: %s. The others are well.", first.Name, first.State.Word())
-		if tone == "bad" && toneOf(list[1].State) == "warn" {
-			s.Text = fmt.Sprintf("%s: %s.", first.Name, first.State.Word())
-		}
-	default:
-		s.Text = fmt.Sprintf("%d of %s need somebody. First %s: %s.", same, all, first.Name, first.State.Word())
-	}
-	return s
-}
-
 func (d *Dashboard) pipelines(r *http.Request) (view, error) {
 	state, err := d.status(r.Context())
 	if err != nil {
@@ -192,6 +130,7 @@ func (d *Dashboard) pipelines(r *http.Request) (view, error) {
 type onePipeline struct {
 	observe.Pipeline
 
+	Unease      *sentence
 	Set         *pipeline.Pipeline // nil: it cannot be looked at now
 	Key         []string
 	Destination string
@@ -210,7 +149,7 @@ func (d *Dashboard) pipeline(r *http.Request) (view, error) {
 	if err != nil {
 		return view{}, err
 	}
-	o := onePipeline{Pipeline: state, Priorities: actions.Priorities}
+	o := onePipeline{Pipeline: state, Unease: uneasy(&state, nil), Priorities: actions.Priorities}
 	if o.Set, err = d.o.Service.Defined(ctx, o.Name); err != nil {
 		return view{}, err
 	}

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/embedsidecar/embedsidecar/internal/admin"
+	"github.com/embedsidecar/embedsidecar/internal/database"
 	"github.com/embedsidecar/embedsidecar/internal/health"
 	"github.com/embedsidecar/embedsidecar/internal/node/observe"
 	"github.com/embedsidecar/embedsidecar/internal/report"
@@ -65,6 +66,59 @@ func TestSentence(t *testing.T) {
 		if got != want {
 			t.Errorf("got %q, want %q", got, want)
 		}
+	}
+}
+
+// What ends by itself, or never does, is not well for as long as somebody should look.
+func TestSentence_NotWell(t *testing.T) {
+	seconds := func(f float64) *float64 { return &f }
+	by := func(age *float64) []database.Blocker {
+		return []database.Blocker{{PID: 7, Role: "app", Database: "shop", AgeSeconds: age}}
+	}
+	for name, c := range map[string]struct {
+		of   report.Pipeline
+		want string
+	}{
+		"retrying": {
+			report.Pipeline{State: health.Working, Pending: 5, Retrying: 2},
+			"warn docs: rows fail and are tried again. 2 rows failed and will be tried again.",
+		},
+		"blocked": {
+			report.Pipeline{State: health.ScanWaiting, ScanBlockers: by(seconds(36000))},
+			"warn docs: scan waiting. Because.",
+		},
+		"blocked, nobody knows how long": {
+			report.Pipeline{State: health.ScanWaiting, ScanBlockers: by(nil)}, "warn docs: scan waiting. Because.",
+		},
+		"blocked for a moment": {
+			report.Pipeline{State: health.ScanWaiting, ScanBlockers: by(seconds(2))},
+			"busy All is well, and there is work. docs: because.",
+		},
+		"old": {
+			report.Pipeline{State: health.Working, Pending: 5, OldestSeconds: seconds(1200)},
+			"warn docs: a row has waited for 20m0s. Because.",
+		},
+		"young": {
+			report.Pipeline{State: health.Working, Pending: 5, OldestSeconds: seconds(12)},
+			"busy All is well, and there is work. 5 rows wait or are being embedded.",
+		},
+		"not looked at": {
+			report.Pipeline{State: health.UpToDate, Rows: 2000, Known: 1939},
+			"busy Every row that is known is done. docs: 61 rows not looked at yet.",
+		},
+	} {
+		c.of.Name, c.of.Reason = "docs", "because"
+		s := sentenceOf(&observe.Database{Pipelines: []observe.Pipeline{{Pipeline: c.of}}})
+		if got := s.Tone + " " + s.Text + " " + s.Detail; got != c.want {
+			t.Errorf("%s: got %q, want %q", name, got, c.want)
+		}
+	}
+	making := observe.Database{
+		Slots:     []report.Slot{{Name: "s", Making: true, Blockers: by(seconds(90))}},
+		Pipelines: []observe.Pipeline{{Pipeline: report.Pipeline{Name: "docs", Slot: "s", State: health.SlotWaiting}}},
+	}
+	if s := sentenceOf(&making); s.Tone != "warn" {
+		t.Errorf("the making of a slot waits for long: %+v", s)
 	}
 }
 

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/embedsidecar/embedsidecar/internal/admin"
+	"github.com/embedsidecar/embedsidecar/internal/node/observe"
 	"github.com/embedsidecar/embedsidecar/internal/report"
 )
 
@@ -67,6 +68,12 @@ func (c choice) With(path, state string) string {
 	return c.Link(path)
 }
 
+// Of is the same choice within one pipeline.
+func (c choice) Of(pipeline string) choice {
+	c.Pipeline = pipeline
+	return c
+}
+
 // Next is the address of the page behind this one.
 func (c choice) Next(path, after string) string {
 	c.After = after
@@ -82,6 +89,7 @@ type tasks struct {
 	Tasks     []report.Task
 	Next      string // the cursor of the next page; "": there is none
 	Filtered  bool
+	Dead      []string // pipelines that have dead letters
 }
 
 // stateCount is how many tasks have a state.
@@ -118,6 +126,9 @@ func (d *Dashboard) tasks(r *http.Request, page, title string, c choice) (view, 
 		if c.Pipeline != "" && c.Pipeline != p.Name {
 			continue
 		}
+		if p.Failed > 0 {
+			t.Dead = append(t.Dead, p.Name)
+		}
 		pending, running, retrying, dead, cancelled = pending+p.Pending, running+p.Running, retrying+p.Retrying,
 			dead+p.Failed, cancelled+p.Cancelled
 	}
@@ -133,13 +144,23 @@ func (d *Dashboard) tasks(r *http.Request, page, title string, c choice) (view, 
 
 func (d *Dashboard) errors(r *http.Request) (view, error) {
 	c := choiceOf(r.URL.Query())
-	names, err := d.names(r.Context())
+	state, err := d.status(r.Context())
 	if err != nil {
 		return view{}, err
 	}
+	var names []string
+	var still []observe.Pipeline
+	for i := range state.Pipelines {
+		names = append(names, state.Pipelines[i].Name)
+	}
+	for _, p := range unwell(state.Pipelines) {
+		if c.Pipeline == "" || c.Pipeline == p.Name {
+			still = append(still, p)
+		}
+	}
 	list, err := d.o.Service.Errors(r.Context(), c.pipelines())
 	return view{page: "errors", title: "Errors", live: true, data: map[string]any{
-		"Groups": list, "Pipelines": names, "Choice": c,
+		"Groups": list, "Pipelines": names, "Choice": c, "Unwell": still,
 	}}, err
 }
 

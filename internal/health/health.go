@@ -60,6 +60,11 @@ func (c Code) Works() bool {
 	}
 }
 
+// OfEmbedder reports whether it is an embedder that keeps every sidecar from the pipeline.
+func (c Code) OfEmbedder() bool {
+	return c == PluginUnknown || c == PluginDown || c == OtherModel || c == Failing
+}
+
 // Entry is what the papers say of a state.
 type Entry struct {
 	Code  Code
@@ -147,7 +152,7 @@ var table = []Entry{
 	{Working, "rows are waiting or being embedded", "wait", false},
 	{
 		RowsFailed, "all is done but for rows that could not be embedded",
-		"`embedsidecar failed NAME` names them, `embedsidecar retry NAME` tries them again", true,
+		"`embedsidecar failed NAME` names them; mend the row, then `embedsidecar retry NAME`, or `embedsidecar tasks discard NAME`", true,
 	},
 	{
 		RowsCancelled, "all is done but for rows that somebody took out of the queue",

@@ -13,6 +13,8 @@ import (
 	"github.com/embedsidecar/embedsidecar/internal/check"
 	"github.com/embedsidecar/embedsidecar/internal/loopback"
 	"github.com/embedsidecar/embedsidecar/internal/node/lookup"
+	"github.com/embedsidecar/embedsidecar/internal/node/observe"
+	"github.com/embedsidecar/embedsidecar/internal/node/preflight"
 	"github.com/embedsidecar/embedsidecar/internal/pipeline"
 	"github.com/embedsidecar/embedsidecar/internal/problem"
 	"github.com/embedsidecar/embedsidecar/internal/serve"
@@ -59,9 +61,21 @@ func (n *Node) administer(ctx context.Context) (service *admin.Service, finish f
 	}), nil
 }
 
-// check looks at everything that running depends on, as embedsidecar check does, with the embedders that work here.
+// check looks at everything that running depends on, as embedsidecar check does: with the embedders that work here, or
+// where none does with new ones, since one that was started long ago tells nothing of what is there now.
 func (n *Node) check(ctx context.Context, pool *pgxpool.Pool) []check.Finding {
 	c := n.o.Config
+	if n.Snapshot().Phase == observe.Queries {
+		found, err := preflight.Check(ctx, pool, n.source())
+		list := make([]check.Finding, 0, len(found)+1)
+		for _, f := range found {
+			list = append(list, check.Finding{Name: f.Check, Status: f.Status, Detail: f.Detail, Hint: f.Hints})
+		}
+		if err != nil {
+			list = append(list, check.Finding{Name: "check", Status: check.Wrong, Detail: err.Error(), Hint: problem.Hints(err)})
+		}
+		return list
+	}
 	loaded, err := lookup.Stored(ctx, pool, c.Slot.Name)
 	if err != nil { // whether anything is set up is a finding
 		loaded = nil

@@ -1,6 +1,7 @@
 package report
 
 import (
+	"cmp"
 	"context"
 	"sync"
 	"time"
@@ -18,6 +19,9 @@ const (
 // Counts remembers how many rows of each pipeline are known. Its zero value remembers none. It is safe for concurrent
 // use.
 type Counts struct {
+	// Age is how old a count may become; 0: a minute. One that took long may become older.
+	Age time.Duration
+
 	mu  sync.Mutex
 	set map[int32]counted
 }
@@ -71,7 +75,7 @@ func (c *Counts) known(p *Pipeline, count func() (int64, error)) (rows int64, er
 			c.set = map[int32]counted{}
 		}
 		now := time.Now()
-		c.set[p.ID] = counted{p.Generation, rows, now.Add(max(countsAge, countsShare*now.Sub(began)))}
+		c.set[p.ID] = counted{p.Generation, rows, now.Add(max(cmp.Or(c.Age, countsAge), countsShare*now.Sub(began)))}
 	}
 	return rows, nil
 }

@@ -51,8 +51,11 @@ func (r *Row) sentence() string {
 	if r.Cut {
 		length += ", all that is looked at of it: it may go on"
 	}
-	return fmt.Sprintf("The row is there, the filter takes it, and its text has %s%s (hash %s).", length, r.Tokens.words(),
-		short(r.TextHash))
+	hash := "" // that of a hidden text is hidden, too
+	if r.TextHash != "" {
+		hash = " (hash " + short(r.TextHash) + ")"
+	}
+	return fmt.Sprintf("The row is there, the filter takes it, and its text has %s%s%s.", length, r.Tokens.words(), hash)
 }
 
 // words tells how many tokens there are.

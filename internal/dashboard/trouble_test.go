@@ -1,0 +1,103 @@
+package dashboard_test
+
+import (
+	"net/http"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/embedsidecar/embedsidecar/testenv"
+)
+
+// becomes reads a page until it holds all that is wanted, and returns it.
+func (b *browser) becomes(t *testing.T, path string, want ...string) (page string) {
+	t.Helper()
+	testenv.Eventually(t, waitTimeout, func() (bool, string) {
+		page = b.get(http.StatusOK, path)
+		for _, w := range want {
+			if !strings.Contains(page, w) {
+				return false, path + ": " + w + " is missing in\n" + page
+			}
+		}
+		return true, ""
+	})
+	return page
+}
+
+// lacks reports words that a page may not hold.
+func lacks(t *testing.T, page string, words ...string) {
+	t.Helper()
+	for _, w := range words {
+		if strings.Contains(page, w) {
+			t.Errorf("%q is in\n%s", w, page)
+		}
+	}
+}
+
+// Rows that fail and are tried again are in a column, and need somebody.
+func TestPages_RowsRetried(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.retry = time.Hour
+	r.begin()
+	at, _ := r.serve(r.run, options{})
+	b := r.signIn(at, "ada")
+	page := b.becomes(t, "/", "public.tickets: rows fail and are tried again", "2 rows failed and will be tried again",
+		"malformed_text", `<section class="hero warn"`, `state=retrying">2</a>`)
+	lacks(t, page, "All is well")
+	b.becomes(t, "/pipelines/public.tickets", "Rows fail and are tried again", `<section class="hero warn"`)
+	lacks(t, b.becomes(t, "/errors", "malformed_text", ">Retry…<"), ">Discard…<")
+	story := b.becomes(t, "/row?pipeline=public.tickets&key=1007", "embedsidecar explain public.tickets 1007 --text",
+		"--admin-row-text")
+	lacks(t, story, "(hash )")
+}
+
+// Whatever works in the process that shows the pages, a plugin that is down for a sidecar is not ok.
+func TestPages_PluginDown(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.work()
+	at, _ := r.serve(r.run, options{})
+	b := r.signIn(at, "ada")
+	well := regexp.MustCompile(`(?s)>embedder words</th>.{0,400}?chip good`)
+	if page := b.get(http.StatusOK, "/checks"); !well.MatchString(page) {
+		t.Fatalf("before anything is wrong:\n%s", page)
+	}
+	r.down.Store(true)
+	r.db.MustExec("INSERT INTO articles VALUES (100, 'A new one', 'with a text of its own')")
+	page := b.becomes(t, "/checks", "pipeline public.articles in its sidecar", "plugin down", "nobody answers")
+	lacks(t, page, "Everything works")
+	if row := regexp.MustCompile(`(?s)>embedder words</th>.*?</tr>`).FindString(page); strings.Contains(row, "chip good") {
+		t.Errorf("the embedder is ok: %s", row)
+	}
+	b.becomes(t, "/models", "plugin down in its sidecar", "nobody answers")
+	b.becomes(t, "/errors", "Pipelines that stand still", "plugin down")
+}
+
+// A pipeline that is not at work at all goes wrong, though no row of it fails.
+func TestPages_Misconfigured(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.db.MustExec("DELETE FROM tickets WHERE message LIKE '%" + poison + "%'")
+	r.work()
+	at, _ := r.serve(r.run, options{})
+	b := r.signIn(at, "ada")
+	b.becomes(t, "/errors", "Nothing goes wrong")
+	r.db.MustExec("ALTER TABLE articles DROP COLUMN body")
+	page := b.becomes(t, "/errors", "Pipelines that stand still", "public.articles", "misconfigured", "No row fails")
+	lacks(t, page, "Nothing goes wrong")
+	b.becomes(t, "/", "public.articles: misconfigured", "No single row.")
+}
+
+// Dead letters can be put away wherever they can be retried.
+func TestPages_Discard(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.work()
+	at, _ := r.serve(r.person, options{})
+	b := r.signIn(at, "olga")
+	b.becomes(t, "/errors", ">Retry…<", ">Discard…<", "Mend the row or the cause")
+	b.becomes(t, "/dead-letters", ">Retry all…<", ">Discard those of public.tickets…<", "Mend the row or the cause")
+	b.becomes(t, "/", "once that is mended, embedsidecar retry public.tickets tries again, or embedsidecar tasks discard")
+}
