@@ -109,9 +109,13 @@ func (c *statusCommand) once(ctx context.Context, env *environment, pool *pgxpoo
 	return nil
 }
 
-// progress is how far a pipeline is that works, for whoever watches.
+// progress is how far a pipeline is that works. Who looks once is told what the tables know the rate of: a scan.
 func (c *statusCommand) progress(p *report.Pipeline) string {
 	if c.clocks == nil {
+		var once report.Countdown
+		if bar := once.Of(p, time.Now()); bar.Rate > 0 {
+			return p.Name + "  " + bar.String()
+		}
 		return ""
 	}
 	if c.clocks[p.Name] == nil {

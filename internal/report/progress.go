@@ -32,18 +32,33 @@ func (p Progress) String() string {
 
 // Countdown measures from one look to the next how fast what is left becomes less. Its zero value has not looked yet.
 type Countdown struct {
-	most  int64 // that was left, when it began
-	since time.Time
+	begun           bool
+	most            int64 // that was left, when it began
+	first, last     int64 // that was left after the first batch that ended, and after the last
+	firstAt, lastAt time.Time
+	steps           int // batches that ended, or as many as were seen to
 }
 
 // Look says how far it is when so many rows are left. When they become more than ever before, it begins anew.
+//
+// Rows end a batch at a time, so the rate is that from the end of one batch to the end of another: a part of a batch,
+// as there is one at the beginning, would be taken for a whole. It is cumulative, and falls when batches stay away.
 func (c *Countdown) Look(left int64, now time.Time) Progress {
-	if c.since.IsZero() || left > c.most {
-		c.most, c.since = left, now
+	if !c.begun || left > c.most {
+		*c = Countdown{begun: true, most: left, last: left}
+	}
+	if left != c.last {
+		if c.steps++; c.steps == 1 {
+			c.first, c.firstAt = left, now
+		}
+		c.last, c.lastAt = left, now
 	}
 	p := Progress{Done: c.most - left, Of: c.most}
-	if took := now.Sub(c.since).Seconds(); took > 0 && p.Done > 0 {
-		p.Rate = float64(p.Done) / took
+	if c.steps > 1 && c.first > c.last && c.lastAt.After(c.firstAt) {
+		took := c.lastAt.Sub(c.firstAt)
+		batch := took / time.Duration(c.steps-1)
+		took = max(took, now.Sub(c.firstAt)-batch)
+		p.Rate = float64(c.first-c.last) / took.Seconds()
 		p.Left = time.Duration(float64(left) / p.Rate * float64(time.Second))
 	}
 	return p

@@ -20,7 +20,10 @@ func TestCountdown(t *testing.T) {
 		{report.Pipeline{State: health.Working, Pending: 100}, "[--------------------] 0.0%  0 of 100 rows"},
 		{
 			report.Pipeline{State: health.Working, Pending: 50, Running: 20, Retrying: 5},
-			"[#####---------------] 25.0%  25 of 100 rows, 25/s, about 3s to go",
+			"[#####---------------] 25.0%  25 of 100 rows",
+		},
+		{
+			report.Pipeline{State: health.Working, Pending: 50}, "[##########----------] 50.0%  50 of 100 rows, 25/s, about 2s to go",
 		},
 		{report.Pipeline{State: health.Paused, Pending: 75}, ""},
 		{report.Pipeline{State: health.Working, Pending: 400}, "[--------------------] 0.0%  0 of 400 rows"},
@@ -38,6 +41,29 @@ func TestCountdown(t *testing.T) {
 		}
 		if step.p.State == health.Working {
 			now = now.Add(time.Second)
+		}
+	}
+}
+
+// Rows end a batch at a time, and nobody looks at its moments: the rate is that of the batches all the same, from the
+// second one on, whenever the looks come. It falls when batches stay away.
+func TestCountdown_IsSteady(t *testing.T) {
+	t.Parallel()
+	const batch, each, rate = 768, 8, 96
+	for offset := range each {
+		var c report.Countdown
+		began := time.Now()
+		for second := offset; second < 200; second += 2 {
+			p := c.Look(30_000-int64(second/each)*batch, began.Add(time.Duration(second)*time.Second))
+			if p.Rate != 0 && (p.Rate < 0.75*rate || p.Rate > 1.35*rate) {
+				t.Errorf("looks from second %d on: in second %d %.0f/s", offset, second, p.Rate)
+			}
+			if second > offset+3*each && (p.Rate == 0 || p.Left == 0) {
+				t.Errorf("looks from second %d on: no rate in second %d", offset, second)
+			}
+		}
+		if p := c.Look(30_000-24*batch, began.Add(400*time.Second)); p.Rate > 0.55*rate {
+			t.Errorf("looks from second %d on: no batch has ended for 200 s, and it says %.0f/s", offset, p.Rate)
 		}
 	}
 }

@@ -33,6 +33,7 @@ func TestFrame(t *testing.T) {
 	}
 	age := 12.0
 	look(100, health.Working, &age, 0)
+	look(80, health.Working, &age, time.Second)
 	f := look(60, health.Working, &age, 2*time.Second)
 	if got := fmt.Sprint(f.Pipelines.Rows); got != "[[docs working 60 0 0 2 20/s 12s 50.0% (est.) onnx/m]]" {
 		t.Errorf("pipelines %s", got)

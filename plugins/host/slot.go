@@ -161,11 +161,14 @@ func (h *Host) retireLocked(inst *instance) {
 	h.stats.ends.Add(1)
 	reason := inst.process.killedFor()
 	wait := s.failLocked()
-	s.opts.Log.Warn("plugin ended", "pid", inst.process.pid, "status", state.String(), "killed_because", reason,
-		"starts_again_in", wait, "failures_in_a_row", s.failures)
+	log := s.opts.Log
 	if reason == "" {
 		reason = fmt.Sprintf("it died (%s)", state)
+	} else {
+		log = log.With("killed_because", reason)
 	}
+	log.Warn("plugin ended", "pid", inst.process.pid, "status", state.String(), "starts_again_in", wait,
+		"failures_in_a_row", s.failures)
 	h.failedLocked(reason)
 }
 

@@ -254,6 +254,16 @@ func TestP10_EachStoryHasItsVerdict(t *testing.T) {
 	}
 }
 
+// Whoever may not see hashes is not shown where they would stand.
+func TestLines_HiddenHashesLeaveNoGap(t *testing.T) {
+	t.Parallel()
+	s := well()
+	s.HideHashes()
+	if lines := strings.Join(s.Lines(), "\n"); strings.Contains(lines, "(hash") {
+		t.Errorf("the story:\n%s", lines)
+	}
+}
+
 func TestLines_TellTheWholeStory(t *testing.T) {
 	t.Parallel()
 	s := well()

@@ -6,6 +6,7 @@ import (
 
 	"github.com/embedsidecar/embedsidecar/internal/health"
 	"github.com/embedsidecar/embedsidecar/internal/indexes"
+	"github.com/embedsidecar/embedsidecar/internal/report"
 	"github.com/embedsidecar/embedsidecar/internal/wording"
 )
 
@@ -21,9 +22,7 @@ func (d *Database) Remarks() []string {
 		}
 	}
 	for i := range d.Pipelines {
-		for k := range d.Pipelines[i].FailedRows {
-			list = append(list, d.Pipelines[i].FailedRows[k].Line())
-		}
+		list = append(list, failures(d.Pipelines[i].FailedRows)...)
 	}
 	for i := range d.Pipelines {
 		list = append(list, d.Pipelines[i].indexRemarks()...)
@@ -50,6 +49,31 @@ func (d *Database) unwell() []string {
 		list[i] = strings.Join(said[sentence], ", ") + ": " + sentence
 	}
 	return list
+}
+
+// failures tells each cause once: of the first row that failed for it, and which others did.
+func failures(rows []report.FailedRow) []string {
+	type cause struct{ class, code, message, state string }
+	var list []cause
+	lines, others := map[cause]string{}, map[cause][]string{}
+	for i := range rows {
+		f := &rows[i]
+		c := cause{f.Class, f.Code, f.Message, f.State}
+		if lines[c] != "" {
+			others[c] = append(others[c], f.Key)
+			continue
+		}
+		lines[c] = f.Line()
+		list = append(list, c)
+	}
+	told := make([]string, len(list))
+	for i, c := range list {
+		told[i] = lines[c]
+		if more := others[c]; len(more) > 0 {
+			told[i] += "; likewise " + strings.Join(more, ", ")
+		}
+	}
+	return told
 }
 
 // IndexWord is a word for the indexes of the pipeline: the worst of them; "" where there is nothing to say.
