@@ -89,6 +89,23 @@ func TestStory_FromNothingToSearchAndBack(t *testing.T) {
 	s.has(stderr, "nothing to take away")
 }
 
+// TestRun_AsksBeforeALostSlotIsMadeAnew where on_lost is stop: whoever starts it, and as often as he does.
+func TestRun_AsksBeforeALostSlotIsMadeAnew(t *testing.T) {
+	t.Parallel()
+	s := newStage(t, 5)
+	s.once(0)
+	s.db.MustExec("SELECT pg_drop_replication_slot($1)", s.slot)
+	for _, command := range []string{"run", "run", "init"} {
+		_, stderr := s.run(exitFailed, command, "--on-lost", "stop", "--pipeline", "docs: title, body -> embedding")
+		s.has(stderr, "error ES0301", "does not exist, and on_lost is stop", "embedsidecar run --on-lost reconcile")
+	}
+	stdout, _ := s.run(0, "status")
+	s.has(stdout, "slot lost", "where on_lost is stop: embedsidecar run --on-lost reconcile, once")
+	_, stderr := s.once(0, "--on-lost", "reconcile")
+	s.has(stderr, "gap found: making the slot anew")
+	s.once(0, "--on-lost", "stop")
+}
+
 // TestP10_AWaitForNoPipelineIsNotCaughtUp: a set-up under way has made the slot, and no pipeline yet.
 func TestP10_AWaitForNoPipelineIsNotCaughtUp(t *testing.T) {
 	t.Parallel()
