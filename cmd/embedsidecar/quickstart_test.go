@@ -119,6 +119,38 @@ func TestQuickstart_Refuses(t *testing.T) {
 	refused(7, nil, "ES0501", "REPLICATION")
 }
 
+// TestQuickstart_AServerThatIsNotReady is refused before anybody is asked: one as it comes out of the box, and one whose
+// slots are all taken.
+func TestQuickstart_AServerThatIsNotReady(t *testing.T) {
+	t.Parallel()
+	server, err := testenv.Start(t.Context(), testenv.Options{Config: map[string]string{
+		"wal_level": "replica", "max_replication_slots": "1",
+	}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := server.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	s := newStage(t, 3, testenv.On(server))
+	_, stderr := s.typing(2, "", "quickstart", "--yes")
+	s.has(stderr, "wal_level replica", "error ES0202", "ALTER SYSTEM SET wal_level")
+	s.untouched()
+	if err := server.Configure(map[string]string{"wal_level": "logical"}); err != nil {
+		t.Fatal(err)
+	}
+	if err := server.Restart(t.Context(), testenv.Fast); err != nil {
+		t.Fatal(err)
+	}
+	s.db.Pool.Reset()
+	s.db.MustExec("SELECT pg_create_physical_replication_slot('taken')")
+	_, stderr = s.typing(8, "", "quickstart", "--yes")
+	s.has(stderr, "0 of 1 replication slots free", "error ES0303", "pg_replication_slots")
+	s.untouched()
+}
+
 // TestQuickstart_Interrupted while it embeds: what is set up stays, and it says how to go on.
 func TestQuickstart_Interrupted(t *testing.T) {
 	t.Parallel()
