@@ -58,8 +58,8 @@ GRANT TRUNCATE ON embedsidecar.history_0, embedsidecar.history_1, embedsidecar.h
 GRANT INSERT, UPDATE ON embedsidecar.scan TO embedsidecar_run;
 -- Not the names of slot and publication: an uninstall of the owner's drops what stands there. A script of before granted all of it.
 REVOKE UPDATE ON embedsidecar.lsn_checkpoint FROM embedsidecar_run;
-GRANT UPDATE (publication_oid, system_id, timeline, consistent_point, lsn, epoch, saved_at) ON embedsidecar.lsn_checkpoint TO embedsidecar_run;
-GRANT UPDATE (status, status_detail, catalogue, table_schema, table_name, generation, lease_epoch, tokens_embedded) ON embedsidecar.pipeline TO embedsidecar_run;
+GRANT UPDATE (publication_oid, system_id, timeline, consistent_point, lsn, epoch, saved_at, changes_unchanged, changes_joined) ON embedsidecar.lsn_checkpoint TO embedsidecar_run;
+GRANT UPDATE (status, status_detail, catalogue, table_schema, table_name, generation, lease_epoch, tokens_embedded, texts_embedded, texts_reused, rows_unchanged) ON embedsidecar.pipeline TO embedsidecar_run;
 GRANT USAGE ON ALL SEQUENCES IN SCHEMA embedsidecar TO embedsidecar_run;
 -- What this role could do by the tables it may have done and audited.
 GRANT EXECUTE ON FUNCTION embedsidecar.retry_failed, embedsidecar.requeue, embedsidecar.rescan, embedsidecar.reembed TO embedsidecar_run;

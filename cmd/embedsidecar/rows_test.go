@@ -1,6 +1,8 @@
 package main
 
 import (
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"syscall"
@@ -145,16 +147,29 @@ func (s *stage) repairsWhatIsWrong() {
 func TestP8_StatusTellsWhatAPipelineHasCost(t *testing.T) {
 	t.Parallel()
 	s := newStage(t, 20)
-	s.once(0)
-	if p := s.state("public.docs"); p.Tokens != 80 {
-		t.Errorf("%d tokens for 20 texts of four", p.Tokens)
+	file := filepath.Join(t.TempDir(), "prices.yaml")
+	if err := os.WriteFile(file, []byte("models: [{name: fake, plugin: fake, price: 1000000}]\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	flags := []string{"--config", file, "--model", "fake"}
+	s.once(0, flags...)
+	if p := s.state("public.docs"); p.Tokens != 80 || p.Saved.Embedded != 20 || p.Saved.Reused != 0 {
+		t.Errorf("%d tokens for 20 texts of four, saved %+v", p.Tokens, p.Saved)
 	}
 	s.db.MustExec("UPDATE docs SET title = 'title 1', body = 'body 1' WHERE id = 2")
 	s.db.MustExec("UPDATE docs SET body = 'another text here' WHERE id = 3")
-	s.once(0)
-	if p := s.state("public.docs"); p.Tokens != 85 {
+	s.db.MustExec("UPDATE docs SET title = title WHERE id = 4")
+	s.once(0, flags...)
+	p := s.state("public.docs")
+	if p.Tokens != 85 {
 		t.Errorf("%d tokens after a text of five, and one that was known", p.Tokens)
 	}
+	if p.Saved.Embedded != 21 || p.Saved.Reused != 1 || p.Saved.Tokens != 4 || p.Saved.Price != nil {
+		t.Errorf("saved: %+v, want one text beside 21", p.Saved)
+	}
+	stdout, _ := s.run(0, "status", "--config", file)
+	s.has(stdout, "public.docs: 21 texts embedded; 1 text had a vector already: about 4 tokens saved, price 4.00 beside 85.00 spent",
+		"1 change touched no text")
 }
 
 // ofDocs is what became of rows of the pipeline public.docs.

@@ -80,6 +80,9 @@ func (c *statusCommand) once(ctx context.Context, env *environment, pool *pgxpoo
 	if err != nil {
 		return err
 	}
+	for i := range state.Pipelines {
+		state.Pipelines[i].Priced(env.config.PriceOf(state.Pipelines[i].Model))
+	}
 	if !env.out.ForPeople() {
 		return env.out.Show(state, func() output.Table { return pipelineTable(state.Pipelines) })
 	}
@@ -99,6 +102,11 @@ func (c *statusCommand) once(ctx context.Context, env *environment, pool *pgxpoo
 			if err := env.printf("%s\n", wording.OneLine(line)); err != nil {
 				return err
 			}
+		}
+	}
+	for _, line := range state.SavedLines() {
+		if err := env.printf("%s\n", wording.OneLine(line)); err != nil {
+			return err
 		}
 	}
 	for _, line := range state.Remarks() {

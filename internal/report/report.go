@@ -58,6 +58,7 @@ type Pipeline struct {
 	Known int64 `json:"known"`
 	// that embedders saw for it, up to about a minute ago
 	Tokens        int64   `json:"tokens_embedded"`
+	Saved         Saved   `json:"saved"`
 	Rows          int64   `json:"rows"`
 	RowsEstimated bool    `json:"rows_estimated"`
 	Coverage      float64 `json:"coverage"` // known of rows, 0 to 1
@@ -89,7 +90,10 @@ type Slot struct {
 	SavedSecondsAgo   float64 `json:"checkpoint_saved_seconds_ago"`
 	Holder            string  `json:"holder,omitempty"`
 	PublicationExists bool    `json:"publication_exists"`
-	OtherServer       bool    `json:"other_server"` // it was set up on another one: the data was restored or copied
+	// changes that needed no look of their own, up to about a minute ago: they touched no text, or joined one that waited
+	ChangesUnchanged int64 `json:"changes_unchanged"`
+	ChangesJoined    int64 `json:"changes_joined"`
+	OtherServer      bool  `json:"other_server"` // it was set up on another one: the data was restored or copied
 	// the database of this server whose slot it is, if that is another
 	Elsewhere string `json:"elsewhere,omitempty"`
 	Database  string `json:"-"` // this one
@@ -357,6 +361,7 @@ func slotOf(s *slot.State) Slot {
 		Name: s.Name, Publication: s.Publication, Checkpoint: s.Checkpoint.String(), Exists: s.Exists, Active: s.Active,
 		Making: s.Making(), WALStatus: s.WALStatus, SafeWALBytes: s.SafeWALBytes, LagBytes: s.LagBytes,
 		SavedSecondsAgo: s.SavedSecondsAgo, Holder: s.Application, PublicationExists: s.PublicationNow != 0,
+		ChangesUnchanged: s.ChangesUnchanged, ChangesJoined: s.ChangesJoined,
 		OtherServer: s.OtherServer(s.ServerID), Elsewhere: s.Elsewhere(), Database: s.Here,
 	}
 	if s.RetainedBytes != nil {

@@ -55,8 +55,10 @@ func scanPipeline(row pgx.CollectableRow) (p Pipeline, err error) {
 		&p.Generation, &p.Enabled, &p.Status, &p.Detail,
 		&p.Pending, &p.Running, &p.Retrying, &p.Failed, &p.Cancelled, &p.OldestSeconds, &p.ScanPhase, &p.ScanReason,
 		&p.scanFirst, &p.ScanSeen, &p.ScanExpected,
-		&p.ScanRate, &p.scanBarrier, &p.unrouted, &p.Tokens, &estimate, &open, &p.Active)
+		&p.ScanRate, &p.scanBarrier, &p.unrouted, &p.Tokens, &p.Saved.Embedded, &p.Saved.Reused,
+		&p.Saved.Unchanged, &estimate, &open, &p.Active)
 	p.Closed = !open
+	p.Saved.reckon(p.Tokens)
 	if estimate != nil {
 		p.Rows, p.RowsEstimated = *estimate, true
 	}

@@ -92,7 +92,7 @@ type Sidecar struct {
 
 	mu       sync.Mutex
 	day      day
-	spent    map[int32]int64 // tokens of workers that have ended, by pipeline: not stored yet
+	spent    map[int32]spent // of workers that have ended, by pipeline: not stored yet
 	services map[pipeline.ModelName]*embed.Service
 	shared   map[embed.Embedder]*embed.Service // the same, by what embeds
 	running  map[int32]*running
@@ -100,6 +100,7 @@ type Sidecar struct {
 
 	waiting   map[string]health.Problem // what was logged of pipelines that wait; of the supervisor
 	described descriptions              // of the supervisor
+	streamed  streamed                  // what was stored of it; of housekeeping, and then of the farewell
 }
 
 // running is a pipeline that is being worked.
@@ -109,7 +110,7 @@ type running struct {
 	cancel   context.CancelFunc
 	done     chan struct{}
 	scan     chan struct{}
-	counted  int64 // of its tokens: those that were stored, or are about to be
+	counted  spent // of what it has spent: what was stored, or is about to be
 	told     done  // of what it has done: what is in the day
 }
 
@@ -146,7 +147,7 @@ func New(o Options) *Sidecar {
 		o: o, queue: queue.New(o.Pool), reload: make(chan struct{}, 1),
 		services: map[pipeline.ModelName]*embed.Service{}, shared: map[embed.Embedder]*embed.Service{},
 		running: map[int32]*running{},
-		spent:   map[int32]int64{},
+		spent:   map[int32]spent{},
 		waiting: map[string]health.Problem{},
 		budget:  worker.NewBudget(0),
 		keeper:  restart.New(o.Log),
@@ -311,7 +312,7 @@ func (s *Sidecar) Reload() {
 func (s *Sidecar) farewell(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 10*time.Second)
 	defer cancel()
-	s.noteTokens(ctx)
+	s.noteSpent(ctx)
 	if err := s.queue.GiveBack(ctx, s.me().id); err != nil {
 		s.o.Log.WarnContext(ctx, "leases left to run out", "error", err)
 		return
@@ -366,7 +367,7 @@ func (s *Sidecar) housekeeping(ctx context.Context) error {
 		if err != nil && ctx.Err() == nil {
 			s.o.Log.WarnContext(ctx, "no sign of life written", "error", err)
 		}
-		s.noteTokens(ctx)
+		s.noteSpent(ctx)
 		select {
 		case <-ctx.Done():
 			return nil
@@ -375,42 +376,6 @@ func (s *Sidecar) housekeeping(ctx context.Context) error {
 		if stream := s.Stream(); stream == nil || !stream.Streaming.Load() {
 			s.Reload()
 		}
-	}
-}
-
-// noteTokens stores what pipelines have cost since the last time. While nothing is embedded it asks for nothing.
-func (s *Sidecar) noteTokens(ctx context.Context) {
-	s.mu.Lock()
-	for id, r := range s.running {
-		s.settleTokensLocked(id, r)
-	}
-	spent := s.spent
-	s.spent = map[int32]int64{}
-	s.mu.Unlock()
-	ids, tokens := make([]int32, 0, len(spent)), make([]int64, 0, len(spent))
-	for id, n := range spent {
-		ids, tokens = append(ids, id), append(tokens, n)
-	}
-	if len(ids) == 0 {
-		return
-	}
-	_, err := s.o.Pool.Exec(ctx, sqlfiles.Query("add_tokens"), pgx.StrictNamedArgs{"pipeline_ids": ids, "tokens": tokens})
-	if err == nil {
-		return
-	}
-	s.o.Log.DebugContext(ctx, "tokens not stored yet", "error", err)
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for id, n := range spent {
-		s.spent[id] += n
-	}
-}
-
-// settleTokensLocked moves what a worker has spent to what is to be stored.
-func (s *Sidecar) settleTokensLocked(id int32, r *running) {
-	if n := r.worker.Stats().Tokens.Load(); n > r.counted {
-		s.spent[id] += n - r.counted
-		r.counted = n
 	}
 }
 

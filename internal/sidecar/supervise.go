@@ -301,7 +301,7 @@ func (s *Sidecar) stop(id int32) {
 		r.cancel()
 		<-r.done
 		s.mu.Lock()
-		s.settleTokensLocked(id, r)
+		s.settleSpentLocked(id, r)
 		s.settleDayLocked(r, time.Now())
 		s.mu.Unlock()
 	}

@@ -49,6 +49,8 @@ type State struct {
 	PublicationNow  uint32 // 0: there is none
 	LagBytes        int64  // from the checkpoint to the end of the server's WAL
 	SavedSecondsAgo float64
+	// changes that needed no look of their own, up to about a minute ago
+	ChangesUnchanged, ChangesJoined int64
 
 	WALEnd   pglogrepl.LSN // what the server has flushed
 	Standby  bool          // the server is one

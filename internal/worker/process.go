@@ -236,11 +236,15 @@ func (w *Worker) vectors(ctx context.Context, items []item, texts []string, alon
 	return results, err
 }
 
-// countTokens notes what was paid for.
+// countTokens notes what was paid for, and what was not.
 func (w *Worker) countTokens(results []embed.Result) {
 	for i := range results {
-		if results[i].Sent {
+		switch {
+		case results[i].Sent:
 			w.stats.Tokens.Add(int64(results[i].Tokens))
+			w.stats.Sent.Add(1)
+		case results[i].Vector != nil:
+			w.stats.Remembered.Add(1)
 		}
 	}
 }

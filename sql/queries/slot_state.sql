@@ -14,6 +14,8 @@ SELECT n.slot_name::text AS name, current_database()::text AS here,
        coalesce(c.publication::text, '') AS publication, coalesce(c.publication_oid, 0) AS publication_oid, coalesce(p.oid, 0) AS publication_now,
        coalesce(pg_wal_lsn_diff(e.wal_end, c.lsn), 0)::bigint AS lag_bytes,
        coalesce(extract(epoch FROM now() - c.saved_at), 0)::double precision AS saved_seconds_ago,
+       coalesce((to_jsonb(c) ->> 'changes_unchanged')::bigint, 0) AS changes_unchanged, -- columns of the seventh migration
+       coalesce((to_jsonb(c) ->> 'changes_joined')::bigint, 0) AS changes_joined,
        CASE WHEN e.standby THEN e.wal_end ELSE pg_current_wal_flush_lsn() END AS wal_end, e.standby, e.server_id,
        current_setting('server_version_num')::int AS version
 FROM   (SELECT @slot::text::name AS slot_name WHERE @slot::text IS NOT NULL

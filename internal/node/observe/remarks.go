@@ -2,6 +2,7 @@ package observe
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/embedsidecar/embedsidecar/internal/health"
@@ -28,6 +29,18 @@ func (d *Database) Remarks() []string {
 		list = append(list, d.Pipelines[i].indexRemarks()...)
 	}
 	return list
+}
+
+// SavedLines say what needed no embedder, and why.
+func (d *Database) SavedLines() []string {
+	var list []string
+	for i := range d.Pipelines {
+		list = append(list, d.Pipelines[i].SavedLine())
+	}
+	for i := range d.Slots {
+		list = append(list, d.Slots[i].SavedLine())
+	}
+	return slices.DeleteFunc(list, func(line string) bool { return line == "" })
 }
 
 // unwell says of the pipelines that are not at work why, each sentence once.

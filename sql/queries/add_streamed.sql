@@ -1,0 +1,5 @@
+-- add_streamed: note how many changes of a slot needed no look of their own since the last time.
+-- Rows: none. Locks: the checkpoint's row. Index: primary key.
+UPDATE embedsidecar.lsn_checkpoint AS c
+SET    changes_unchanged = c.changes_unchanged + @unchanged, changes_joined = c.changes_joined + @joined
+WHERE  c.slot_name = @slot;
