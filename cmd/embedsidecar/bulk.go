@@ -3,9 +3,7 @@ package main
 import (
 	"context"
 	"errors"
-	"fmt"
 	"os"
-	"strings"
 	"syscall"
 	"time"
 
@@ -13,12 +11,10 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"github.com/embedsidecar/embedsidecar/internal/child"
-	"github.com/embedsidecar/embedsidecar/internal/health"
 	"github.com/embedsidecar/embedsidecar/internal/node/actions"
 	"github.com/embedsidecar/embedsidecar/internal/node/caughtup"
 	"github.com/embedsidecar/embedsidecar/internal/problem"
 	"github.com/embedsidecar/embedsidecar/internal/signals"
-	"github.com/embedsidecar/embedsidecar/internal/sleep"
 )
 
 // bulkCommand runs another program while pipelines are paused.
@@ -63,8 +59,7 @@ func (c *bulkCommand) run(ctx context.Context, env *environment) error {
 	}
 	b := bulk{env: env, actions: actions.New(pool, actions.Person()+" by bulk")}
 	defer signals.Take(ctx, to, syscall.SIGHUP, syscall.SIGQUIT)()
-	err = b.pause(ctx, names)
-	if err == nil {
+	if err = b.pause(ctx, names); err == nil {
 		err = load.Run(ctx)
 	}
 	resumed := b.resume(ctx)
@@ -120,27 +115,14 @@ func (b *bulk) pause(ctx context.Context, names []string) (err error) {
 	return err
 }
 
-// resume lets go on what was paused. It goes on trying for a while where the database is not there: a load may have
-// ended with it.
+// resume lets go on what was paused.
 func (b *bulk) resume(ctx context.Context) error {
-	const patience = time.Minute
 	if b.load.Nothing() {
 		return nil
 	}
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), patience) // ctx may be over: that is why
-	defer cancel()
-	for pause := 100 * time.Millisecond; ; pause = min(2*pause, 2*time.Second) {
-		_, err := b.actions.EndLoad(ctx, b.load, false)
-		if err == nil {
-			b.env.say("resumed: embedsidecar wait --caught-up waits for what was loaded")
-			return nil
-		}
-		if problem.Of(err) != problem.Connect || !sleep.For(ctx, pause) {
-			way := []string{"embedsidecar resume"}
-			for _, name := range b.load.Pipelines {
-				way = append(way, health.Quoted(name))
-			}
-			return problem.New(problem.Of(err), fmt.Errorf("still paused: %w", err), strings.Join(way, " "))
-		}
+	err := b.actions.EndLoadAtLast(ctx, b.load)
+	if err == nil {
+		b.env.say("resumed: embedsidecar wait --caught-up waits for what was loaded")
 	}
+	return err
 }

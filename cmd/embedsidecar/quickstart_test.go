@@ -119,8 +119,8 @@ func TestQuickstart_Refuses(t *testing.T) {
 	refused(7, nil, "ES0501", "REPLICATION")
 }
 
-// TestQuickstart_AServerThatIsNotReady is refused before anybody is asked: one as it comes out of the box, and one whose
-// slots are all taken.
+// TestQuickstart_AServerThatIsNotReady is refused before anybody is asked: one as it comes out of the box, and one
+// whose slots are all taken.
 func TestQuickstart_AServerThatIsNotReady(t *testing.T) {
 	t.Parallel()
 	server, err := testenv.Start(t.Context(), testenv.Options{Config: map[string]string{

@@ -3,8 +3,6 @@ package main
 import (
 	"bytes"
 	"context"
-	"fmt"
-	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -15,7 +13,6 @@ import (
 	"github.com/embedsidecar/embedsidecar/internal/report"
 	"github.com/embedsidecar/embedsidecar/internal/sleep"
 	"github.com/embedsidecar/embedsidecar/internal/top"
-	"github.com/embedsidecar/embedsidecar/internal/wording"
 )
 
 func newTop() *command {
@@ -51,7 +48,7 @@ func (e *environment) top(ctx context.Context, pool *pgxpool.Pool, every time.Du
 		if !to.ForPeople() {
 			err = to.Show(d, func() output.Table { return pipelineTable(d.Pipelines) })
 		} else {
-			err = printFrame(&to, view.Frame(&d, time.Now()))
+			err = view.Frame(&d, time.Now()).Print(&b, func(t top.Table) error { return to.Table(output.Table(t)) })
 		}
 		return b.Bytes(), err
 	}
@@ -83,43 +80,4 @@ func (e *environment) top(ctx context.Context, pool *pgxpool.Pool, every time.Du
 			return nil
 		}
 	}
-}
-
-// printFrame prints what is seen at a time.
-func printFrame(to *output.Printer, f top.Frame) error {
-	printf := func(format string, args ...any) error {
-		_, err := fmt.Fprintf(to.To, format, args...)
-		return err
-	}
-	lines := func(list []string, mark string) error {
-		for _, line := range list {
-			if err := printf("%s%s\n", mark, wording.OneLine(line)); err != nil {
-				return err
-			}
-		}
-		return nil
-	}
-	table := func(t top.Table) error {
-		if len(t.Rows) == 0 {
-			return nil
-		}
-		if err := printf("\n"); err != nil {
-			return err
-		}
-		return to.Table(output.Table(t))
-	}
-	for _, part := range []func() error{
-		func() error { return lines([]string{f.Head}, "") },
-		func() error { return table(f.Pipelines) },
-		func() error { return lines(f.Bars, "") },
-		func() error { return table(f.Sidecars) },
-		func() error { return table(f.Slots) },
-		func() error { return printf("%s", strings.Repeat("\n", min(len(f.Remarks), 1))) },
-		func() error { return lines(f.Remarks, "! ") },
-	} {
-		if err := part(); err != nil {
-			return err
-		}
-	}
-	return nil
 }

@@ -150,7 +150,8 @@ func TestProperty_SearchNeverBlocks(t *testing.T) {
 }
 
 // Whatever texts come and go: a row that is a dead letter can be read and locked by its owner at once, and written;
-// what he writes is embedded, or is a dead letter again. A drain returns when nothing is left to do, and then nothing is.
+// what he writes is embedded, or is a dead letter again. A drain returns when nothing is left to do, and then nothing
+// is.
 func TestProperty_AFailedRowStaysReadableAndWritableAndDrainEndsEmpty(t *testing.T) {
 	t.Parallel()
 	bothDestinations(t, func(t *testing.T, spec func(table string, columns ...string) pipeline.Spec) {

@@ -1,5 +1,5 @@
 // Package top makes the frames of the view that people leave open on a terminal, from what the tables say alone: it
-// works while no sidecar runs. It draws nothing.
+// works while no sidecar runs.
 package top
 
 import (

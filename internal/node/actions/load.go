@@ -1,6 +1,15 @@
 package actions
 
-import "context"
+import (
+	"context"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/embedsidecar/embedsidecar/internal/health"
+	"github.com/embedsidecar/embedsidecar/internal/problem"
+	"github.com/embedsidecar/embedsidecar/internal/sleep"
+)
 
 // Load is a bulk load under way: what was paused for it, and is resumed when it is over.
 type Load struct {
@@ -43,4 +52,25 @@ func (a *Actions) EndLoad(ctx context.Context, l Load, dry bool) (Switched, erro
 		return Switched{Outcomes: []Outcome{}}, nil
 	}
 	return a.Switch(ctx, true, l.Pipelines, dry)
+}
+
+// EndLoadAtLast is EndLoad though ctx be over. It goes on trying for a while where the database is not there: a load
+// may have ended with it.
+func (a *Actions) EndLoadAtLast(ctx context.Context, l Load) error {
+	const patience = time.Minute
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), patience)
+	defer cancel()
+	for pause := 100 * time.Millisecond; ; pause = min(2*pause, 2*time.Second) {
+		_, err := a.EndLoad(ctx, l, false)
+		if err == nil {
+			return nil
+		}
+		if problem.Of(err) != problem.Connect || !sleep.For(ctx, pause) {
+			way := []string{"embedsidecar resume"}
+			for _, name := range l.Pipelines {
+				way = append(way, health.Quoted(name))
+			}
+			return problem.New(problem.Of(err), fmt.Errorf("still paused: %w", err), strings.Join(way, " "))
+		}
+	}
 }
