@@ -41,11 +41,11 @@ func TestRun_Signals(t *testing.T) {
 	t.Parallel()
 	ready, signal := make(chan struct{}), make(chan os.Signal, 1)
 	var out strings.Builder
-	p := shell(`trap 'echo told; exit 3' HUP; echo ready >&2; while :; do sleep 0.01; done`, &out)
+	p := shell(`trap 'echo told; exit 3' USR1; echo ready >&2; while :; do sleep 0.01; done`, &out)
 	p.Stderr, p.Signals = opened(ready), signal
 	go func() {
 		<-ready
-		signal <- syscall.SIGHUP
+		signal <- syscall.SIGUSR1
 	}()
 	got, ok := errors.AsType[*EndedError](p.Run(t.Context()))
 	if !ok || got.Status != 3 || out.String() != "told\n" {
