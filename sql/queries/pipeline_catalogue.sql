@@ -75,11 +75,10 @@ SELECT p.pipeline_id, p.status, p.catalogue AS known, c.oid IS NOT NULL AS table
                                SELECT relid FROM above))
                 OR EXISTS (SELECT FROM pg_publication_tables AS v WHERE v.pubname = b.pubname AND v.schemaname = n.nspname AND v.tablename = c.relname))
            AS published,
-       -- What a running sidecar must load anew when it changes.
-       encode(sha256(convert_to(ROW(i.enabled, p.name, p.enabled, embedsidecar.is_open(p.active_minutes, p.active_zone, p.open_until),
-               p.active_hours, p.generation, p.fingerprint, p.text_expression, p.filter_expression, p.source_columns, p.watched_columns,
-               p.key_columns, p.lane, p.dims, p.plugin, p.model, p.destination_column, p.destination_schema, p.destination_table,
-               (SELECT string_agg(concat_ws(':', t.oid, t.tgenabled, t.tgtype), ',' ORDER BY t.oid) FROM pg_trigger AS t
+       -- What a running sidecar must load anew when it changes. By versions here, too: what is loaded may be newer than the look that had it loaded, and
+       -- be put back before the next one.
+       encode(sha256(convert_to(ROW(i.xmin, p.xmin, embedsidecar.is_open(p.active_minutes, p.active_zone, p.open_until),
+               (SELECT string_agg(concat_ws(':', t.oid, t.xmin), ',' ORDER BY t.oid) FROM pg_trigger AS t
                 WHERE NOT t.tgisinternal AND t.tgrelid IN (
                     WITH RECURSIVE tree AS (SELECT c.oid AS relid UNION ALL SELECT h.inhrelid FROM tree JOIN pg_inherits AS h ON h.inhparent = tree.relid)
                     SELECT relid FROM tree)))::text, getdatabaseencoding())), 'hex') AS version,
