@@ -173,8 +173,8 @@ func (q *Queue) awaitVisible(ctx context.Context, tx pgx.Tx, xids []int64, visib
 	return nil
 }
 
-// upsert makes tasks of changes and returns the lanes they wait in: each a pipeline and a lane.
-func upsert(ctx context.Context, tx pgx.Tx, changes []Change) (done Enqueued, touched [][]int32, err error) {
+// upsert makes tasks of changes and returns the lanes they wait in: each a pipeline, a lane and their lowest place.
+func upsert(ctx context.Context, tx pgx.Tx, changes []Change) (done Enqueued, touched [][]int64, err error) {
 	n := len(changes)
 	if n == 0 {
 		return Enqueued{}, nil, nil

@@ -202,17 +202,17 @@ func (q *Queue) WakeNext(pipelineID int32) {
 	q.tellLocked(pipelineID, false)
 }
 
-// wakeLanes is Wake when it is known in which lanes the work is, each a pipeline and a lane: the others need not be
-// asked.
-func (q *Queue) wakeLanes(lanes [][]int32) {
+// wakeLanes is Wake when it is known where the work is: each a pipeline, a lane and the lowest place in it. Nothing
+// else need be asked.
+func (q *Queue) wakeLanes(lanes [][]int64) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	for _, l := range lanes {
-		id, lane := l[0], l[1]
+		id, lane, place := int32(l[0]), pipeline.Lane(l[1]), l[2] //nolint:gosec // they went there as such
 		if c, ok := q.cursors[id]; ok {
-			c.openLocked(int(lane))
+			c.openLocked(lane, place)
 		}
-		q.tellLocked(id, lane != int32(pipeline.Low))
+		q.tellLocked(id, lane != pipeline.Low)
 	}
 }
 
@@ -227,12 +227,14 @@ func (q *Queue) passOn(pipelineID int32) {
 	}
 }
 
-// openLocked has the next claim ask a lane that looked empty, or looks empty to somebody who is asking right now.
-func (c *cursor) openLocked(lane int) {
+// openLocked has the next claim ask a lane that looked empty, or looks empty to somebody who is asking right now, and
+// from no later place than what came: it took that before it was committed.
+func (c *cursor) openLocked(lane pipeline.Lane, place int64) {
 	c.opens++
 	if c.place[lane] < 0 {
 		c.place[lane] = c.last[lane]
 	}
+	c.place[lane] = min(c.place[lane], place-1)
 }
 
 // tellLocked wakes one who works a pipeline; live says that the work is also for those who leave the low lane

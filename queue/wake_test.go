@@ -10,6 +10,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"github.com/embedsidecar/embedsidecar/internal/pipeline"
 	"github.com/embedsidecar/embedsidecar/queue"
 	"github.com/embedsidecar/embedsidecar/testenv"
 )
@@ -56,6 +57,55 @@ func TestWait_MissesNoChange(t *testing.T) {
 	cancel()
 	if err := workers.Wait(); err != nil && !errors.Is(err, context.Canceled) {
 		t.Error(err)
+	}
+}
+
+// TestWait_MissesNoLatePlace: a change takes its place before it commits. Who began to claim behind it meanwhile claims
+// it all the same once it is told of it.
+func TestWait_MissesNoLatePlace(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	f.q.SetLooks(24*time.Hour, 24*time.Hour)
+	add := func(key string) error {
+		_, err := f.enqueue(t.Context(), change(key, 10))
+		return err
+	}
+	if err := add("late"); err != nil {
+		t.Fatal(err)
+	}
+	held := f.lease(t, 1)
+	ending, err := f.db.Pool.Begin(t.Context()) // as finish_tasks does, and its commit takes a while
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = ending.Rollback(context.WithoutCancel(t.Context())) }()
+	for _, sql := range []string{"DELETE FROM embedsidecar.task", "DELETE FROM embedsidecar.lease"} {
+		if _, err := ending.Exec(t.Context(), sql); err != nil {
+			t.Fatal(err)
+		}
+	}
+	var late errgroup.Group
+	late.Go(func() error { return add("late") })
+	testenv.Eventually(t, time.Minute, func() (bool, string) {
+		return testenv.Value[int64](f.db,
+				"SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'") == 1,
+			"the change does not wait for the one that was worked"
+	})
+	if err := queue.Add(t.Context(), direct{f.db.Pool}, f.id, pipeline.Normal, []string{"early"}); err != nil {
+		t.Fatal(err)
+	}
+	f.q.Wake(f.id)
+	if tasks := f.lease(t, 4); len(tasks) != 1 || tasks[0].RowKey != "early" {
+		t.Fatalf("claimed %+v beside %+v, want the one of key early", tasks, held)
+	}
+	if err := ending.Commit(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if err := late.Wait(); err != nil {
+		t.Fatal(err)
+	}
+	if tasks := f.lease(t, 4); len(tasks) != 1 || tasks[0].RowKey != "late" {
+		t.Errorf("claimed %+v, want the one of key late", tasks)
 	}
 }
 

@@ -4,7 +4,7 @@
 -- A change is dropped only if no open task exists for its key and the ledger says so, both seen in this statement's one
 -- snapshot, and only if its transaction is visible in it: the WAL runs ahead of visibility, and so may the ledger.
 -- Rows: one: how many tasks were made, how many changes joined a waiting task, how many were dropped, and which lanes of
--- which pipelines have work. A pipeline that is gone gets no tasks. Locks: the tasks, by pipeline and key. Index: primary key of ledger, unique key of task.
+-- which pipelines have work, from which place on. A pipeline that is gone gets no tasks. Locks: the tasks, by pipeline and key. Index: primary key of ledger, unique key of task.
 WITH input AS (
     SELECT pipeline_id, row_key, lane, xid32, first_lsn, last_lsn, committed_at, pattern
     FROM unnest(@pipeline_ids::integer[], @row_keys::text[], @lanes::smallint[], @xids::bigint[], @first_lsns::pg_lsn[], @last_lsns::pg_lsn[],
@@ -52,9 +52,9 @@ WITH input AS (
         error_class   = NULL,
         error_code    = NULL,
         error_message = NULL
-    RETURNING t.pipeline_id, t.lane, (t.gen = 1) AS fresh
+    RETURNING t.pipeline_id, t.lane, t.seq, (t.gen = 1) AS fresh
 )
 SELECT (SELECT count(*) FROM upserted WHERE fresh)                             AS made,
        (SELECT count(*) FROM upserted WHERE NOT fresh)                         AS joined,
        (SELECT count(*) FROM judged WHERE verdict = 'drop')                    AS dropped,
-       ARRAY(SELECT DISTINCT ARRAY[pipeline_id, lane] FROM upserted)           AS touched;
+       ARRAY(SELECT ARRAY[pipeline_id, lane, min(seq)] FROM upserted GROUP BY pipeline_id, lane) AS touched;
