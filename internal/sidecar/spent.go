@@ -23,7 +23,7 @@ func (s spent) since(o spent) spent {
 
 // spentOf is what a worker has spent since it began.
 func spentOf(w *worker.Stats) spent {
-	return spent{w.Tokens.Load(), w.Sent.Load(), w.Reused.Load() + w.Remembered.Load(), w.Unchanged.Load()}
+	return spent{w.Tokens.Load(), w.Sent.Load(), w.Known.Load() + w.Remembered.Load(), w.Unchanged.Load()}
 }
 
 // streamed is how many changes needed no look of their own.

@@ -80,7 +80,7 @@ func (w *Worker) reuseChunks(ctx context.Context, items []item) error {
 	err := w.chunks.Known(ctx, hashes, func(i int, vector []float32) {
 		for _, c := range wanted[[sha256.Size]byte(hashes[i])] {
 			c.Vector = vector
-			w.stats.Reused.Add(1)
+			w.stats.Known.Add(1)
 		}
 	})
 	if err != nil {

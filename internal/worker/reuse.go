@@ -30,6 +30,7 @@ func (w *Worker) reuse(ctx context.Context, items []item) error {
 		if vector, ok := w.o.Service.Cached(it.row.TextHash); ok {
 			it.vector = vector
 			w.o.Service.Reused(1)
+			w.stats.Known.Add(1)
 			continue
 		}
 		wanted[it.row.TextHash] = true
@@ -50,7 +51,7 @@ func (w *Worker) reuse(ctx context.Context, items []item) error {
 		if vector, ok := known[it.row.TextHash]; ok && it.action == vectorIn && it.vector == nil && !it.row.Anew() {
 			it.vector = vector
 			w.o.Service.Reused(1)
-			w.stats.Reused.Add(1)
+			w.stats.Known.Add(1)
 		}
 	}
 	return nil

@@ -79,14 +79,14 @@ type Stats struct {
 	Written atomic.Int64 // vectors
 	// that the embedder saw for this pipeline, as far as it says how many
 	Tokens atomic.Int64
-	// texts of this pipeline that the embedder was asked for, and those that were answered without it: asked for a moment
-	// ago, twice in a batch, or by somebody else
-	Sent, Remembered atomic.Int64
-	Sanitised        atomic.Int64 // texts with bytes that are no UTF-8
-	Batches          atomic.Int64
-	LastBatch        atomic.Int64 // when it ended, in nanoseconds since 1970; 0: there was none
-	Busy             atomic.Int64 // loops at work now
-	Direct           atomic.Int64 // changes that were worked at once, without a task
+	// texts of this pipeline that the embedder was asked for; those whose vector was known, so that nobody asked; and those
+	// that were answered without it: asked for a moment ago, twice in a batch, or by somebody else
+	Sent, Known, Remembered atomic.Int64
+	Sanitised               atomic.Int64 // texts with bytes that are no UTF-8
+	Batches                 atomic.Int64
+	LastBatch               atomic.Int64 // when it ended, in nanoseconds since 1970; 0: there was none
+	Busy                    atomic.Int64 // loops at work now
+	Direct                  atomic.Int64 // changes that were worked at once, without a task
 
 	Rest atomic.Pointer[string] // why the pipeline rests: its last texts all failed; nil: it does not
 }

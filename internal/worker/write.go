@@ -303,7 +303,11 @@ func (w *Worker) count(mine []item, done queue.Finished) {
 		switch mine[i].action {
 		case vectorIn:
 			w.stats.Written.Add(mine[i].vectors())
-			w.stats.Embedded.Add(1)
+			if mine[i].paid {
+				w.stats.Embedded.Add(1)
+			} else {
+				w.stats.Reused.Add(1)
+			}
 			if w.o.Fresh != nil {
 				w.o.Fresh(now.Sub(mine[i].task.CommittedAt))
 			}
