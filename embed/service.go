@@ -23,6 +23,7 @@ type Stats struct {
 	Failed    atomic.Int64 // texts
 	Tokens    atomic.Int64
 	Errors    atomic.Int64 // whole calls
+	Took      atomic.Int64 // of all calls together, in nanoseconds
 }
 
 // Service embeds texts with one model for any number of callers: it sends a text once, however often and wherever it
@@ -175,7 +176,9 @@ func (s *Service) call(ctx context.Context, kind Kind, batch []*flight, land fun
 	}
 	s.stats.Calls.Add(1)
 	s.stats.Texts.Add(int64(len(texts)))
+	began := time.Now()
 	results, err := s.embedder.Embed(ctx, kind, texts)
+	s.stats.Took.Add(int64(time.Since(began)))
 	if err == nil && len(results) != len(texts) {
 		err = &Error{Class: Data, Code: "wrong_count", Err: fmt.Errorf("%d results for %d texts", len(results), len(texts))}
 	}

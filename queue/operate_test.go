@@ -77,7 +77,7 @@ func TestSQL_ReaderAndOperator(t *testing.T) {
 		run := f.db.RunRole()
 		readerRole, operatorRole := f.db.SQLRoles()
 		reader, operator := newPerson(t, f.db, readerRole), newPerson(t, f.db, operatorRole)
-		f.db.MustExec(`INSERT INTO embedsidecar.worker (worker_id, instance, version, slot_name) OVERRIDING SYSTEM VALUE VALUES (1, 'one', 'v', 'slot')`)
+		f.db.MustExec(`INSERT INTO embedsidecar.worker (worker_id, instance, version, slot_name, role, host) OVERRIDING SYSTEM VALUE VALUES (1, 'one', 'v', 'slot', 'work', 'box')`)
 		f.db.MustExec(`INSERT INTO embedsidecar.scan (pipeline_id, barrier, rows_expected) VALUES ($1, '3', 9)`, f.id)
 
 		// Rows 1 to 3 are dead letters, 4 is to be tried again, 5 is being embedded, 6 was, and 7 waits.
@@ -115,7 +115,7 @@ func TestSQL_ReaderAndOperator(t *testing.T) {
 			p.sees(`SELECT state, error_class, error_code, rows, sample_key, sample_message FROM embedsidecar.errors ORDER BY 1, 3`,
 				"failed data c0 1 2 it is bad", "failed data c1 2 1 it is bad", "retrying data c0 1 4 it is bad")
 			p.sees(`SELECT slot_name, exists, active, publication_exists, other_server FROM embedsidecar.slots`, "slot f f f t")
-			p.sees(`SELECT instance, runs, rows_leased FROM embedsidecar.workers`, "one t 1")
+			p.sees(`SELECT instance, runs, rows_leased, role, host, speeds FROM embedsidecar.workers`, "one t 1 work box {}")
 			p.sees(`SELECT pipeline, model, priority, enabled FROM embedsidecar.pipelines`, "docs fake normal t")
 			p.sees(`SELECT "check", subject, status FROM embedsidecar.health WHERE status <> 'ok' ORDER BY 1`, "dead letters docs warn", "slot slot error")
 			p.sees(`SELECT count(*) FROM embedsidecar.audit`, "0")

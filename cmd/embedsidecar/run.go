@@ -92,7 +92,7 @@ func (e *environment) reached(ctx context.Context, r node.Reached) error {
 // supervise tells systemd how a program that runs stands, and has its plugins reloaded at SIGHUP, until stop is called.
 func (e *environment) supervise(ctx context.Context, n *node.Node) (stop func()) {
 	unit := systemd.Unit{Log: e.log}.Begin(ctx, func() { _ = n.Snapshot() })
-	hangups := signals.Hangups(ctx, func(ctx context.Context) { n.Reload(ctx, nil) })
+	hangups := signals.Hangups(ctx, func(ctx context.Context) { n.Reload(ctx, "SIGHUP", nil) })
 	return func() {
 		hangups()
 		unit()

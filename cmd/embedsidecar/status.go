@@ -97,14 +97,17 @@ func (c *statusCommand) once(ctx context.Context, env *environment, pool *pgxpoo
 	if err := env.out.Table(pipelineTable(state.Pipelines)); err != nil {
 		return err
 	}
+	var lines []string
 	for i := range state.Pipelines {
-		if line := c.progress(&state.Pipelines[i].Pipeline); line != "" {
-			if err := env.printf("%s\n", wording.OneLine(line)); err != nil {
-				return err
-			}
-		}
+		lines = append(lines, c.progress(&state.Pipelines[i].Pipeline))
 	}
-	for _, line := range state.SavedLines() {
+	for i := range state.Pipelines {
+		lines = append(lines, state.Pipelines[i].SpeedLine())
+	}
+	for _, line := range append(lines, state.SavedLines()...) {
+		if line == "" {
+			continue
+		}
 		if err := env.printf("%s\n", wording.OneLine(line)); err != nil {
 			return err
 		}
@@ -117,11 +120,11 @@ func (c *statusCommand) once(ctx context.Context, env *environment, pool *pgxpoo
 	return nil
 }
 
-// progress is how far a pipeline is that works. Who looks once is told what the tables know the rate of: a scan.
+// progress is how far a pipeline is that works. Who looks once is told of a scan: where others began nobody knows.
 func (c *statusCommand) progress(p *report.Pipeline) string {
 	if c.clocks == nil {
 		var once report.Countdown
-		if bar := once.Of(p, time.Now()); bar.Rate > 0 {
+		if bar := once.Of(p, time.Now()); bar.Rate > 0 && bar.Done > 0 {
 			return p.Name + "  " + bar.String()
 		}
 		return ""

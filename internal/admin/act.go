@@ -212,7 +212,7 @@ func (s *Service) Reload(ctx context.Context, plugin string) ([]control.Reloaded
 			Detail: fmt.Sprintf("no plugin %q is in use here", plugin), Hints: []string{"GET /api/v1/plugins lists them"},
 		}
 	}
-	list := s.o.Reload(ctx, which)
+	list := s.o.Reload(ctx, who.SaidBy(), which)
 	for i := range list {
 		list[i].Detail = s.o.Redact(list[i].Detail)
 	}

@@ -128,8 +128,8 @@ func (f *fixture) listen(change ...func(f *fixture, o *admin.Options)) {
 			f.checks.Add(1)
 			return []check.Finding{{Name: "server", Status: check.OK, Detail: "password hunter2"}}
 		},
-		Reload: func(_ context.Context, plugins []string) []control.Reloaded {
-			return []control.Reloaded{{Plugin: strings.Join(plugins, ", "), Model: "m", Result: "reloaded"}}
+		Reload: func(_ context.Context, by string, plugins []string) []control.Reloaded {
+			return []control.Reloaded{{Plugin: strings.Join(plugins, ", "), Model: "m", Result: "reloaded by " + by}}
 		},
 		Embed: f.embed,
 	})

@@ -70,7 +70,8 @@ func TestLook_WhatIsThere(t *testing.T) {
 	if n := f.checks.Load(); n != 1 {
 		t.Errorf("all was checked %d times, want once for those who ask together", n)
 	}
-	if a := f.ask("admin", http.MethodPost, "/api/v1/plugins/fake/reload", ""); !strings.Contains(a.body, "reloaded") {
+	a := f.ask("admin", http.MethodPost, "/api/v1/plugins/fake/reload", "")
+	if !strings.Contains(a.body, "reloaded by http:admin@") {
 		t.Errorf("reload: %d %s", a.status, a.body)
 	}
 	f.refused(http.StatusNotFound, "plugin_not_found", "admin", http.MethodPost, "/api/v1/plugins/none/reload", "")

@@ -43,7 +43,7 @@ func TestLook_AsTheViewsShowIt(t *testing.T) {
 
 	workers := gets[struct{ Workers []report.Worker }](f, "viewer", "/api/v1/workers").Workers
 	var told []string
-	shown := testenv.Values[string](f.Database, `SELECT concat_ws(' ', v.instance, v.version, w.host, w.role, runs, processed_24h, v.succeeded_24h, v.failed_24h, v.last_batch_at IS NOT NULL, rows_leased) FROM embedsidecar.workers AS v JOIN embedsidecar.worker AS w USING (worker_id) ORDER BY worker_id`)
+	shown := testenv.Values[string](f.Database, `SELECT concat_ws(' ', v.instance, v.version, v.host, v.role, runs, processed_24h, v.succeeded_24h, v.failed_24h, v.last_batch_at IS NOT NULL, rows_leased) FROM embedsidecar.workers AS v ORDER BY worker_id`)
 	for _, w := range workers {
 		told = append(told, strings.Join([]string{
 			w.Instance, w.Version, w.Host, w.Role, word(w.Runs), fmt.Sprint(w.Processed), fmt.Sprint(w.Succeeded),

@@ -35,7 +35,7 @@ type ServiceOptions struct {
 	Snapshot func() observe.Snapshot // how this process stands
 	// Check looks at everything that running depends on.
 	Check  func(ctx context.Context, pool *pgxpool.Pool) []check.Finding
-	Reload func(ctx context.Context, plugins []string) []control.Reloaded
+	Reload func(ctx context.Context, by string, plugins []string) []control.Reloaded
 	// Embed embeds a question with a pipeline's own model. nil: nothing is searched for here.
 	Embed func(ctx context.Context, p *pipeline.Pipeline, text string) ([]float32, error)
 	// Registered and Folders tell which plugins and models can be named on this machine. nil: that is not told.

@@ -68,8 +68,10 @@ type Cache struct {
 type Reloaded struct {
 	Plugin string `json:"plugin"`
 	Model  string `json:"model"`
-	Result string `json:"result"` // "reloaded" or "refused"
-	Detail string `json:"detail,omitempty"`
+	// of the plugin that runs now
+	Version string `json:"version,omitempty"`
+	Result  string `json:"result"` // "reloaded" or "refused"
+	Detail  string `json:"detail,omitempty"`
 }
 
 // Options say what a Server answers.

@@ -8,9 +8,14 @@ import (
 	"errors"
 	"log/slog"
 	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/embedsidecar/embedsidecar/internal/config"
 	"github.com/embedsidecar/embedsidecar/internal/control"
+	"github.com/embedsidecar/embedsidecar/internal/node/actions"
 	"github.com/embedsidecar/embedsidecar/internal/node/connection"
 	"github.com/embedsidecar/embedsidecar/internal/node/embedders"
 	"github.com/embedsidecar/embedsidecar/internal/node/observe"
@@ -45,6 +50,8 @@ type Node struct {
 	observer *observe.Observer
 	backend  *query.Backend
 	database bool // there is one, or will be
+
+	audit atomic.Pointer[pgxpool.Pool] // where the audit is; nil: not connected
 }
 
 func newNode(o Options, phase observe.Phase, database bool) *Node {
@@ -81,10 +88,25 @@ func (n *Node) Snapshot() observe.Snapshot { return n.observer.Snapshot() }
 // Plugins are the embedders in use. Run closes them at its end; whoever does not run does it.
 func (n *Node) Plugins() *embedders.Pool { return n.plugins }
 
-// Reload has plugins start anew beside themselves and take over. No names mean all that are in use.
-func (n *Node) Reload(ctx context.Context, plugins []string) []control.Reloaded {
-	return n.plugins.Reload(ctx, plugins)
+// Reload has plugins start anew beside themselves and take over, for somebody, whose name goes into the audit where
+// there is a database. No names mean all that are in use.
+func (n *Node) Reload(ctx context.Context, by string, plugins []string) []control.Reloaded {
+	list := n.plugins.Reload(ctx, plugins)
+	pool := n.audit.Load()
+	if pool == nil {
+		return list
+	}
+	// Whoever asked may have gone; it is done all the same.
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), auditTimeout)
+	defer cancel()
+	if err := actions.New(pool, by).NoteReloads(ctx, list); err != nil {
+		n.o.Log.WarnContext(ctx, "the audit does not tell of reloaded plugins", "by", by, "error", err)
+	}
+	return list
 }
+
+// auditTimeout is how long the entry of something that is done may take.
+const auditTimeout = 10 * time.Second
 
 // begin opens what stands around the work: probes and metrics, and the control socket. The function it returns closes
 // them, and then the plugins, which an error has closed already.
@@ -106,7 +128,10 @@ func (n *Node) control(ctx context.Context) (stop func()) {
 	serving, cancel := context.WithCancel(ctx)
 	var wg sync.WaitGroup
 	server, err := control.Listen(serving, control.Options{
-		Dir: n.o.Config.ControlFolder(), Reload: n.Reload, Log: n.o.Log,
+		Dir: n.o.Config.ControlFolder(), Log: n.o.Log,
+		Reload: func(ctx context.Context, plugins []string) []control.Reloaded {
+			return n.Reload(ctx, actions.Person()+" by plugins reload", plugins)
+		},
 		State: func() control.State {
 			s := n.Snapshot()
 			return s.Control()

@@ -96,6 +96,8 @@ func (n *Node) Run(ctx context.Context, o RunOptions) (err error) {
 	}
 	defer func() { _, _ = finish(), leave() }() // what is under way needs the connections; errors are told above
 	service.Follow(p.admin)
+	n.audit.Store(p.work)
+	defer n.audit.Store(nil)
 	// The server may restart in the middle of it. What was made by then is found the next time.
 	prepare := func(ctx context.Context) (struct{}, error) { return struct{}{}, n.prepare(ctx, &p, o) }
 	if _, err := connection.Retry(ctx, n.open, prepare); err != nil {

@@ -2,6 +2,7 @@ package report
 
 import (
 	"fmt"
+	"math"
 	"time"
 
 	"github.com/embedsidecar/embedsidecar/internal/wording"
@@ -64,19 +65,62 @@ func (c *Countdown) Look(left int64, now time.Time) Progress {
 	return p
 }
 
+// left is in about how many seconds nothing is left to do; 0: that is not known, or nothing is.
+func (p *Pipeline) left() float64 {
+	switch {
+	case !p.State.Works():
+		return 0
+	case p.scans():
+		return p.ScanLeft
+	case p.Speed.Rows > 0:
+		return math.Round(float64(p.Open()) / p.Speed.Rows)
+	}
+	return 0
+}
+
+// scans reports whether the scan of its table reads rows, so that it is known how far that is.
+func (p *Pipeline) scans() bool { return p.ScanPhase == "rows" && p.ScanExpected > 0 }
+
+// SpeedLine says in one line how fast the pipeline is worked, when that ends, and how fast its embedder is; "" where
+// nothing was done of late.
+func (p *Pipeline) SpeedLine() string {
+	s := &p.Speed
+	if s.Rows == 0 && s.Calls == 0 {
+		return ""
+	}
+	line := p.Name + ": " + wording.Rate(s.Rows, "row")
+	if p.State.Works() && p.Open() > 0 {
+		line += ", " + wording.Count(p.Open(), "row") + " to embed"
+		if p.Pending >= taskCap {
+			line += " or more"
+		}
+		if p.SecondsLeft > 0 && !p.scans() {
+			line += ", about " + wording.Age(p.SecondsLeft) + " to go"
+		}
+	}
+	if s.Calls > 0 {
+		line += fmt.Sprintf("; embedder: %s, %.0f ms a call", wording.Rate(s.Texts, "text"), s.CallMilliseconds)
+	}
+	return line
+}
+
 // Of says how far a pipeline is: with the scan of its table, or else with what is open. Nothing is known of one that
 // does not work, or has nothing to do.
 func (c *Countdown) Of(p *Pipeline, now time.Time) Progress {
 	switch {
 	case !p.State.Works():
 		return Progress{}
-	case p.ScanPhase == "rows" && p.ScanExpected > 0:
+	case p.scans():
 		return Progress{
 			Done: min(p.ScanSeen, p.ScanExpected), Of: p.ScanExpected, Rate: p.ScanRate,
 			Left: time.Duration(p.ScanLeft * float64(time.Second)),
 		}
 	case p.Open() > 0:
-		return c.Look(p.Open(), now)
+		bar := c.Look(p.Open(), now)
+		if p.Speed.Rows > 0 { // told by whoever does it
+			bar.Rate, bar.Left = p.Speed.Rows, time.Duration(p.SecondsLeft*float64(time.Second))
+		}
+		return bar
 	}
 	*c = Countdown{}
 	return Progress{}

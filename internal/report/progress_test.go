@@ -6,7 +6,36 @@ import (
 
 	"github.com/embedsidecar/embedsidecar/internal/health"
 	"github.com/embedsidecar/embedsidecar/internal/report"
+	"github.com/embedsidecar/embedsidecar/internal/speed"
 )
+
+// What sidecars say of their speed is told to who looks once, with the end of what waits.
+func TestSpeedLine(t *testing.T) {
+	t.Parallel()
+	fast := speed.Speed{Rows: 20.4, Texts: 21, Calls: 2, CallMilliseconds: 480}
+	for want, p := range map[string]report.Pipeline{
+		"": {Name: "docs", State: health.Working, Pending: 5},
+		"docs: 20 rows/s, 2040 rows to embed, about 1m42s to go; embedder: 21 texts/s, 480 ms a call": {
+			Name: "docs", State: health.Working, Pending: 2000, Running: 40, Speed: fast, SecondsLeft: 102,
+		},
+		"docs: 20 rows/s, 100000 rows to embed or more; embedder: 21 texts/s, 480 ms a call": {
+			Name: "docs", State: health.Backfill, Pending: 100_000, ScanPhase: "rows", ScanExpected: 10, SecondsLeft: 9, Speed: fast,
+		},
+		"docs: 0.3 rows/s": {Name: "docs", State: health.UpToDate, Speed: speed.Speed{Rows: 0.3}},
+		"docs: 20 rows/s; embedder: 21 texts/s, 480 ms a call": {
+			Name: "docs", State: health.Paused, Pending: 7, Speed: fast,
+		},
+	} {
+		if got := p.SpeedLine(); got != want {
+			t.Errorf("%q, want %q", got, want)
+		}
+	}
+	var c report.Countdown
+	p := report.Pipeline{State: health.Working, Pending: 100, Speed: fast, SecondsLeft: 5}
+	if bar := c.Of(&p, time.Now()); bar.Rate != 20.4 || bar.Left != 5*time.Second {
+		t.Errorf("the bar says %+v", bar)
+	}
+}
 
 func TestCountdown(t *testing.T) {
 	t.Parallel()

@@ -15,6 +15,7 @@ import (
 	"github.com/embedsidecar/embedsidecar/internal/pipeline"
 	"github.com/embedsidecar/embedsidecar/internal/sleep"
 	"github.com/embedsidecar/embedsidecar/internal/slot"
+	"github.com/embedsidecar/embedsidecar/internal/speed"
 )
 
 // exactRows is the estimated size up to which the rows of a source table are counted.
@@ -56,6 +57,10 @@ type Pipeline struct {
 	ScanLeft      float64            `json:"scan_seconds_left,omitempty"` // about; absent: not known
 	// rows whose vector is that of their text now, for all that is known
 	Known int64 `json:"known"`
+	// of all sidecars together, of late: up to about ten seconds ago
+	Speed speed.Speed `json:"speed"`
+	// until nothing is left to do, about: of the scan while there is one, else of what is open; absent: not known
+	SecondsLeft float64 `json:"seconds_left,omitempty"`
 	// that embedders saw for it, up to about a minute ago
 	Tokens        int64   `json:"tokens_embedded"`
 	Saved         Saved   `json:"saved"`
@@ -115,6 +120,7 @@ type Sidecar struct {
 	Succeeded      int64                    `json:"succeeded_24h"`
 	GivenUp        int64                    `json:"failed_24h"`    // became dead letters
 	LastBatchAt    *time.Time               `json:"last_batch_at"` // null: there was none
+	Speeds         map[int32]speed.Speed    `json:"speeds"`        // by pipeline, of those that it works now
 }
 
 // Status is the state of an installation.
@@ -228,6 +234,11 @@ func (st *Status) judge(p *Pipeline) {
 	p.ScanLeft = f.Scan.Left().Seconds()
 	s := health.Of(f)
 	p.State, p.Reason, p.WayOut = s.Code, s.Reason, s.WayOut
+	p.Speed = speed.Speed{}
+	for i := range st.Sidecars {
+		p.Speed = p.Speed.Add(st.Sidecars[i].Speeds[p.ID])
+	}
+	p.SecondsLeft = p.left()
 }
 
 // streams reports whether a sidecar runs that streams a slot, or would.

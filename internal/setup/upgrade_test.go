@@ -4,6 +4,7 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/tern/v2/migrate"
 
@@ -143,4 +144,52 @@ func TestInit_TakesOverWhatTheVersionBeforeHasSetUp(t *testing.T) {
 	if got := state(); !slices.Equal(got, before) {
 		t.Errorf("it is %q, was %q", got, before)
 	}
+}
+
+// The way back of the eighth migration makes two views anew: comments, grants and answers are those of before.
+func TestMigrations_TheWayBackKeepsViews(t *testing.T) {
+	t.Parallel()
+	testenv.EachMajor(t, func(t *testing.T, major int) {
+		t.Helper()
+		db := testenv.DB(t, testenv.Major(major))
+		reader, _ := db.SQLRoles()
+		conn, err := pgx.Connect(t.Context(), db.URL(testenv.Owner))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer func() { _ = conn.Close(t.Context()) }()
+		m, err := migrate.NewMigrator(t.Context(), conn, "embedsidecar.schema_version")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := m.LoadMigrations(sqlfiles.Migrations()); err != nil {
+			t.Fatal(err)
+		}
+		views := func() []string {
+			return testenv.Values[string](db, `
+				SELECT concat_ws(' ', c.relname, c.relowner::regrole, a.attname, col_description(c.oid, a.attnum),
+					obj_description(c.oid), (SELECT string_agg(x.privilege_type || x.grantee::regrole, ' ' ORDER BY x.grantee)
+					FROM aclexplode(c.relacl) AS x WHERE x.grantee <> c.relowner))
+				FROM pg_class AS c JOIN pg_attribute AS a ON a.attrelid = c.oid
+				WHERE c.relname IN ('workers', 'health') AND c.relnamespace = 'embedsidecar'::regnamespace
+					AND a.attname NOT IN ('role', 'host', 'speeds') ORDER BY 1`)
+		}
+		for _, version := range []int32{7, 8} {
+			before := views()
+			if err := m.MigrateTo(t.Context(), version); err != nil {
+				t.Fatal(err)
+			}
+			if diff := cmp.Diff(before, views()); diff != "" || len(before) == 0 {
+				t.Errorf("at version %d (-before +after):\n%s", version, diff)
+			}
+			as, err := pgx.Connect(t.Context(), db.URL(reader))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if _, err := as.Exec(t.Context(), "SELECT FROM embedsidecar.workers, embedsidecar.health"); err != nil {
+				t.Errorf("at version %d a reader is refused: %v", version, err)
+			}
+			_ = as.Close(t.Context())
+		}
+	})
 }

@@ -173,19 +173,21 @@ func (s *Sidecar) notice() *notice {
 }
 
 // notices stores what only this process knows, when it changes: why it does not work a pipeline, and what it does
-// about the slot. Whoever asks the database is told, and an idle sidecar writes nothing. New words for the same state
-// wait a minute.
+// about the slot; and how fast it works. Whoever asks the database is told, and an idle sidecar writes nothing. New
+// words for the same state wait a minute.
 func (s *Sidecar) notices(ctx context.Context) error {
 	const reworded = time.Minute
 	look := time.NewTicker(min(time.Second, s.o.Heartbeat))
 	defer look.Stop()
 	stored, at, as := &notice{stream: health.Starting}, time.Now(), s.me()
+	var fast speeds
 	for {
 		select {
 		case <-ctx.Done():
 			return nil
 		case <-look.C:
 		}
+		s.noteSpeeds(ctx, &fast)
 		now := s.notice()
 		if me := s.me(); me != as {
 			stored, as = &notice{stream: health.Starting}, me // by another row, which has told nothing

@@ -18,6 +18,15 @@ func Count(n int64, noun string) string {
 	return strconv.FormatInt(n, 10) + " " + noun + "s"
 }
 
+// Rate says how many in a second.
+func Rate(perSecond float64, noun string) string {
+	digits := 0
+	if perSecond < 10 { //nolint:mnd // of a few the part of one matters
+		digits = 1
+	}
+	return strconv.FormatFloat(perSecond, 'f', digits, 64) + " " + noun + "s/s"
+}
+
 // Size writes bytes with a unit.
 func Size(n int64) string {
 	const step = 1024

@@ -79,8 +79,8 @@ type Stats struct {
 	Written atomic.Int64 // vectors
 	// that the embedder saw for this pipeline, as far as it says how many
 	Tokens atomic.Int64
-	// texts of this pipeline that the embedder was asked for; those whose vector was known, so that nobody asked; and those
-	// that were answered without it: asked for a moment ago, twice in a batch, or by somebody else
+	// texts of this pipeline that the embedder was asked for; those whose vector was known, so that nobody asked; and
+	// those that were answered without it: asked for a moment ago, twice in a batch, or by somebody else
 	Sent, Known, Remembered atomic.Int64
 	Sanitised               atomic.Int64 // texts with bytes that are no UTF-8
 	Batches                 atomic.Int64

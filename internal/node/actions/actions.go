@@ -15,12 +15,14 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/embedsidecar/embedsidecar/internal/control"
 	"github.com/embedsidecar/embedsidecar/internal/database"
 	"github.com/embedsidecar/embedsidecar/internal/node/lookup"
 	"github.com/embedsidecar/embedsidecar/internal/node/observe"
 	"github.com/embedsidecar/embedsidecar/internal/pipeline"
 	"github.com/embedsidecar/embedsidecar/internal/problem"
 	"github.com/embedsidecar/embedsidecar/internal/report"
+	sqlfiles "github.com/embedsidecar/embedsidecar/sql"
 )
 
 // Actions acts on the pipelines of a database.
@@ -165,6 +167,19 @@ func (a *Actions) filtered(ctx context.Context, words []string, f report.TaskFil
 		list = append(list, o)
 	}
 	return list, nil
+}
+
+// NoteReloads has the audit tell of plugins that were reloaded, or refused to be.
+func (a *Actions) NoteReloads(ctx context.Context, list []control.Reloaded) error {
+	for _, r := range list {
+		_, err := a.pool.Exec(ctx, sqlfiles.Query("note_reload"), pgx.StrictNamedArgs{
+			"plugin": r.Plugin, "model": r.Model, "version": r.Version, "result": r.Result, "said_by": a.by,
+		})
+		if err != nil {
+			return refused(err)
+		}
+	}
+	return nil
 }
 
 // Rescan has every row of pipelines compared with what was written for it.

@@ -31,7 +31,7 @@ func (e *Pool) Reload(ctx context.Context, names []string) []control.Reloaded {
 			} else {
 				e.source.Log.InfoContext(ctx, "plugin reloaded", "plugin", h.Plugin, "version", h.Stats().Version)
 			}
-			r.Model = h.Model()
+			r.Model, r.Version = h.Model(), h.Stats().Version
 			mu.Lock()
 			defer mu.Unlock()
 			results = append(results, r)
