@@ -116,7 +116,7 @@ func (d *Dashboard) act(w http.ResponseWriter, r *http.Request) {
 	}
 	who, _ := admin.CallerOf(r.Context())
 	d.notices.tell(who, told)
-	http.Redirect(w, r, back(r), http.StatusSeeOther) //nolint:gosec // back leads to pages of ours alone
+	http.Redirect(w, r, d.at(back(r)), http.StatusSeeOther) //nolint:gosec // back leads to pages of ours alone
 }
 
 // wanted reads what a form asks for, of somebody who may: he is refused before he is asked whether he means it.

@@ -155,10 +155,10 @@ func (d *Dashboard) readPages() (map[string]*template.Template, error) {
 // functions are what templates call.
 func (d *Dashboard) functions() template.FuncMap {
 	return template.FuncMap{
-		"at":      func(path string) string { return path },
-		"pipe":    func(name string) string { return "/pipelines/" + url.PathEscape(name) },
+		"at":      d.at,
+		"pipe":    func(name string) string { return d.at("/pipelines/" + url.PathEscape(name)) },
 		"asset":   d.assetPath,
-		"link":    func(path string, pairs ...string) string { return linkTo(path, pairs...) },
+		"link":    func(path string, pairs ...string) string { return d.at(linkTo(path, pairs...)) },
 		"size":    wording.Size,
 		"age":     wording.Age,
 		"count":   number,
@@ -206,8 +206,11 @@ func (d *Dashboard) assetPath(name string) string {
 	if err != nil {
 		panic(err) // it is compiled in
 	}
-	return "/assets/" + hashed(name, content)
+	return d.at("/assets/" + hashed(name, content))
 }
+
+// at is where a browser finds a path of ours.
+func (d *Dashboard) at(path string) string { return d.o.Base + path }
 
 // dict makes the arguments of a part of a page of names and values.
 func dict(pairs ...any) (map[string]any, error) {

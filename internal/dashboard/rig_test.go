@@ -289,6 +289,7 @@ func (r *rig) settle() {
 // options are what somebody may change about a dashboard.
 type options struct {
 	readOnly, texts bool
+	base            string
 }
 
 // serve shows a dashboard, which looks at the database as a role, until the test ends or the function is called.
@@ -296,7 +297,7 @@ func (r *rig) serve(role string, o options) (address string, end func()) {
 	r.t.Helper()
 	log := slog.New(slog.NewTextHandler(r.t.Output(), nil))
 	c := config.Default()
-	c.Admin.ReadOnly, c.Admin.ShowRowText = o.readOnly, o.texts
+	c.Admin.ReadOnly, c.Admin.ShowRowText, c.Admin.BasePath = o.readOnly, o.texts, o.base
 	service := admin.NewService(admin.ServiceOptions{
 		Config: c, Redact: c.Redactor().Text, Snapshot: snapshot, Check: checks, Log: log,
 		Registered: registered, Folders: folders,
@@ -305,7 +306,7 @@ func (r *rig) serve(role string, o options) (address string, end func()) {
 		},
 	})
 	service.Follow(r.pool(r.db.URL(role), 4))
-	pages, err := dashboard.New(dashboard.Options{Service: service, Log: log, Version: "1.0.0"})
+	pages, err := dashboard.New(dashboard.Options{Service: service, Log: log, Version: "1.0.0", Base: o.base})
 	if err != nil {
 		r.t.Fatal(err)
 	}

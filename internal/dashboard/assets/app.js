@@ -6,6 +6,8 @@
   const all = (s, root = document) => [...root.querySelectorAll(s)];
   const keep = { get: (k) => { try { return localStorage.getItem(k); } catch { return null; } }, set: (k, v) => { try { localStorage.setItem(k, v); } catch { /* then it is forgotten */ } } };
 
+  const at = document.documentElement.dataset.base; // where a proxy has put all pages
+
   // A token in the address never reaches the server's log: it stands behind the #, and goes on by POST.
   const form = $("#login");
   if (form) {
@@ -19,7 +21,7 @@
   }
 
   const pulse = $("#pulse"), said = $("#pulse-said"), every = $("#pulse-every");
-  let source, last = 0, at = Date.now(), timer, stale;
+  let source, last = 0, told = Date.now(), timer, stale;
 
   const clock = (ms) => new Date(ms).toLocaleTimeString([], { hour12: false });
   const show = (state, text) => {
@@ -27,7 +29,7 @@
     pulse.dataset.state = state;
     said.textContent = text;
   };
-  const cold = () => show("stale", "Stale since " + clock(at));
+  const cold = () => show("stale", "Stale since " + clock(told));
 
   // fresh fetches this page again and puts what has changed in its place. Where somebody is choosing, nothing moves.
   let busy = false;
@@ -48,7 +50,7 @@
         if (place >= 0) all("a, button, [tabindex]", now)[place]?.focus();
       }
       times();
-      at = Date.now();
+      told = Date.now();
       show("live", "Live");
     } catch { cold(); } finally { busy = false; }
   };
@@ -63,7 +65,7 @@
     clearTimeout(stale);
     if (!pace()) { show("off", "Not updated"); return; }
     if (document.hidden) return;
-    source = new EventSource("/api/v1/events");
+    source = new EventSource(at + "/api/v1/events");
     const alive = () => { clearTimeout(stale); stale = setTimeout(fresh, 40000); };
     source.addEventListener("status", () => { alive(); soon(); });
     source.addEventListener("problem", cold);
@@ -126,13 +128,13 @@
   let going = 0;
   document.addEventListener("keydown", (e) => {
     if (e.ctrlKey || e.metaKey || e.altKey || e.target.closest("input, select, textarea")) return;
-    if (Date.now() - going < 1500 && places[e.key]) { going = 0; location.href = places[e.key]; return; }
+    if (Date.now() - going < 1500 && places[e.key]) { going = 0; location.href = at + places[e.key]; return; }
     going = e.key === "g" ? Date.now() : 0;
     if (e.key === "/") {
       e.preventDefault();
       const box = $("main input[type=search]");
-      if (box) box.focus(); else location.href = "/search";
+      if (box) box.focus(); else location.href = at + "/search";
     }
-    if (e.key === "?") location.href = "/help";
+    if (e.key === "?") location.href = at + "/help";
   });
 })();
