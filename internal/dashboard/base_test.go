@@ -107,7 +107,8 @@ func TestPages_BehindAProxy(t *testing.T) {
 // signedIn is the cookie that somebody gets for his token, with headers that a proxy adds.
 func signedIn(t *testing.T, server string, header ...string) *http.Cookie {
 	t.Helper()
-	r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, server+prefix+"/login", strings.NewReader("token=vera"))
+	form := strings.NewReader("token=vera")
+	r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, server+prefix+"/login", form)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -39,6 +39,7 @@ import (
 	"github.com/embedsidecar/embedsidecar/internal/serve"
 	"github.com/embedsidecar/embedsidecar/internal/setup"
 	"github.com/embedsidecar/embedsidecar/internal/sidecar"
+	"github.com/embedsidecar/embedsidecar/internal/sleep"
 	"github.com/embedsidecar/embedsidecar/internal/worker"
 	"github.com/embedsidecar/embedsidecar/testenv"
 )
@@ -110,7 +111,8 @@ type rig struct {
 	pipelines []pipeline.Pipeline
 	tokens    string // the file of those that are known
 	retry     time.Duration
-	down      atomic.Bool // the embedder answers nobody
+	down      atomic.Bool   // the embedder answers nobody
+	slow      time.Duration // that it takes for each call
 }
 
 const tables = `CREATE TABLE articles (id bigint PRIMARY KEY, title text NOT NULL, body text);
@@ -234,11 +236,15 @@ func (r *rig) work() (stop func()) {
 type failing struct {
 	words
 	down *atomic.Bool
+	slow time.Duration
 }
 
 func (f failing) Embed(ctx context.Context, kind embed.Kind, texts []string) ([]embed.Result, error) {
 	if f.down.Load() {
 		return nil, &embed.Error{Class: embed.Transient, Code: "provider_down", Err: errors.New("nobody answers")}
+	}
+	if !sleep.For(ctx, f.slow) {
+		return nil, ctx.Err()
 	}
 	return f.words.Embed(ctx, kind, texts)
 }
@@ -254,8 +260,10 @@ func (r *rig) begin() (stop func()) {
 		Dial: func(ctx context.Context) (*pgconn.PgConn, error) {
 			return database.ConnectReplication(ctx, r.db.URL(r.db.StreamRole()), database.Options{IdleInTransaction: -1})
 		},
-		Load:      func(ctx context.Context) ([]pipeline.Pipeline, error) { return resolve.Load(ctx, pool, r.slot) },
-		Embedder:  func(context.Context, *pipeline.Pipeline) (embed.Embedder, error) { return failing{down: &r.down}, nil },
+		Load: func(ctx context.Context) ([]pipeline.Pipeline, error) { return resolve.Load(ctx, pool, r.slot) },
+		Embedder: func(context.Context, *pipeline.Pipeline) (embed.Embedder, error) {
+			return failing{down: &r.down, slow: r.slow}, nil
+		},
 		Heartbeat: time.Second, Retry: worker.Retry{Initial: retry, Max: retry, MaxAttempts: 2},
 		Lease: time.Hour,
 	})

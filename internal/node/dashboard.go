@@ -72,5 +72,7 @@ func (n *Node) service() *admin.Service {
 
 // pages is the dashboard.
 func (n *Node) pages(service *admin.Service) (*dashboard.Dashboard, error) {
-	return dashboard.New(dashboard.Options{Service: service, Log: n.o.Log, Version: n.Snapshot().Version, Base: n.o.Config.Admin.BasePath})
+	return dashboard.New(dashboard.Options{
+		Service: service, Log: n.o.Log, Version: n.Snapshot().Version, Base: n.o.Config.Admin.BasePath,
+	})
 }

@@ -41,6 +41,7 @@
       const answer = await fetch(location.href, { headers: { "X-Live": "1", Accept: "text/html" }, redirect: "error", signal: AbortSignal.timeout(30000) });
       if (!answer.ok) throw new Error(answer.status);
       const next = new DOMParser().parseFromString(await answer.text(), "text/html");
+      dress(next);
       for (const old of all("[data-live]")) {
         const now = next.getElementById(old.id);
         if (!now || now.innerHTML === old.innerHTML || old.contains($("input:checked, details[open]:not(.menu)", old)) || old.contains($("input:focus, select:focus", old))) continue;
@@ -49,7 +50,6 @@
         old.replaceWith(document.adoptNode(now));
         if (place >= 0) all("a, button, [tabindex]", now)[place]?.focus();
       }
-      times();
       told = Date.now();
       show("live", "Live");
     } catch { cold(); } finally { busy = false; }
@@ -87,10 +87,10 @@
 
   // Times are UTC, as logs have them; whoever likes sees those of his own zone.
   const zone = $("#zone");
-  const times = () => {
+  const times = (root) => {
     const local = keep.get("zone") === "local";
     if (zone) zone.textContent = local ? "Local times" : "UTC times";
-    for (const t of all("time[datetime]")) {
+    for (const t of all("time[datetime]", root)) {
       const when = new Date(t.dateTime);
       t.title = t.title || when.toString();
       if (local) t.textContent = when.toLocaleString("sv-SE");
@@ -99,9 +99,8 @@
   };
   if (zone) {
     zone.hidden = false;
-    zone.addEventListener("click", () => { keep.set("zone", keep.get("zone") === "local" ? "utc" : "local"); times(); });
+    zone.addEventListener("click", () => { keep.set("zone", keep.get("zone") === "local" ? "utc" : "local"); times(document); });
   }
-  times();
 
   // Copy what stands in a command.
   document.addEventListener("click", (e) => {
@@ -114,14 +113,20 @@
       setTimeout(() => { button.textContent = word; }, 1500);
     });
   });
-  for (const b of all("button[data-copy]")) b.hidden = !navigator.clipboard;
 
   // Choose every row of a table at once.
   document.addEventListener("change", (e) => {
     if (!e.target.matches("[data-all]")) return;
     for (const box of all("input[name=key]", e.target.closest("form"))) box.checked = e.target.checked;
   });
-  for (const box of all("[data-all]")) box.hidden = false;
+
+  // What the server has left for a script to show, on this page and on those that take its place.
+  function dress(root) {
+    times(root);
+    for (const b of all("button[data-copy]", root)) b.hidden = !navigator.clipboard;
+    for (const box of all("[data-all]", root)) box.hidden = false;
+  }
+  dress(document);
 
   // Keys: / searches, ? helps, g and a letter go somewhere.
   const places = { o: "/", p: "/pipelines", r: "/row", s: "/search", q: "/queue", e: "/errors", d: "/dead-letters", b: "/backfills", l: "/replication", w: "/workers", m: "/models", c: "/checks", a: "/audit" };
