@@ -19,11 +19,18 @@ type Direct struct {
 	Epoch   int64
 	Timeout time.Duration // of a statement of the write-back: the stream waits for it; 0: none
 	Work    *Work
-	done    map[string]bool
+	// Line is a connection of its own (database.Line), on which what is worked takes few statements; nil: each takes one
+	// of a pool's.
+	Line database.DB
+	Err  error // what went wrong on it
+	done map[string]bool
 }
 
 // Done reports whether the change of a row needs no task any more.
 func (d *Direct) Done(key string) bool { return d.done[key] }
+
+// Count is how many rows are done.
+func (d *Direct) Count() int { return len(d.done) }
 
 // End notes how changes ended, once that is durable.
 func (d *Direct) End(outcomes []Outcome) Finished {
@@ -48,6 +55,12 @@ func (d *Direct) Task(c *Change) Task {
 	}
 }
 
+// The verdicts on changes that might do without a task. Whatever else is said of one, it becomes a task.
+const (
+	ScreenNow  = "now"  // it may be worked at once
+	screenDrop = "drop" // it changed nothing
+)
+
 // Screened is what becomes of changes that might do without a task.
 type Screened struct {
 	Now     []Change // may be worked at once: by the streamer, in the order in which they come
@@ -63,28 +76,41 @@ const (
 	screenPart  = 250
 )
 
+// Ask says of changes, no two of one row, what is to become of them: now, drop or task; hidden tells that the
+// transaction of some is not visible yet. All of it is seen in one snapshot.
+type Ask func(ctx context.Context, changes []Change) (verdicts []string, hidden bool, err error)
+
 // Screen says which changes need no task: those that change nothing, and those of rows that no task names, in
 // transactions that everybody sees. Whoever reads such a row from now on reads it as the change left it, or newer; who
 // has read it before holds a lease of a task.
-func (q *Queue) Screen(ctx context.Context, db database.DB, changes []Change) (s Screened, err error) {
-	changes, s.Merged = mergeChanges(changes)
-	n := len(changes)
-	ids, keys, xids, patterns := make([]int32, n), make([]string, n), make([]int64, n), make([][]byte, n)
-	for i := range changes {
-		c := &changes[i]
-		ids[i], keys[i], xids[i], patterns[i] = c.PipelineID, c.RowKey, int64(c.XID), c.Unchanged
-	}
-	var verdicts []string
-	deadline := time.Now().Add(q.visibilityTimeout / screenPart)
-	for pause := screenPause; ; pause = min(2*pause, visibilityPauseMax) {
+func (q *Queue) Screen(ctx context.Context, db database.DB, changes []Change) (Screened, error) {
+	return q.ScreenBy(ctx, changes, func(ctx context.Context, changes []Change) (verdicts []string, hidden bool,
+		err error,
+	) {
+		n := len(changes)
+		ids, keys, xids, patterns := make([]int32, n), make([]string, n), make([]int64, n), make([][]byte, n)
+		for i := range changes {
+			c := &changes[i]
+			ids[i], keys[i], xids[i], patterns[i] = c.PipelineID, c.RowKey, int64(c.XID), c.Unchanged
+		}
 		batch := &pgx.Batch{}
 		database.PlanOnce(db, batch, n)
-		hidden := false
 		batch.Queue(sqlfiles.Query("screen_changes"), pgx.StrictNamedArgs{
 			"pipeline_ids": ids, "row_keys": keys, "xids": xids, "patterns": patterns,
 		}).QueryRow(func(row pgx.Row) error { return row.Scan(&verdicts, &hidden) })
-		if err := db.SendBatch(ctx, batch).Close(); err != nil {
-			return Screened{}, fmt.Errorf("screen %d changes: %w", n, err)
+		return verdicts, hidden, db.SendBatch(ctx, batch).Close()
+	})
+}
+
+// ScreenBy is Screen by another statement, which may look at the rows as well.
+func (q *Queue) ScreenBy(ctx context.Context, changes []Change, ask Ask) (s Screened, err error) {
+	changes, s.Merged = mergeChanges(changes)
+	var verdicts []string
+	deadline := time.Now().Add(q.visibilityTimeout / screenPart)
+	for pause := screenPause; ; pause = min(2*pause, visibilityPauseMax) {
+		var hidden bool
+		if verdicts, hidden, err = ask(ctx, changes); err != nil {
+			return Screened{}, fmt.Errorf("screen %d changes: %w", len(changes), err)
 		}
 		if !hidden || q.waitedInVain.Load() || time.Now().After(deadline) {
 			break
@@ -95,9 +121,9 @@ func (q *Queue) Screen(ctx context.Context, db database.DB, changes []Change) (s
 	}
 	for i, v := range verdicts {
 		switch v {
-		case "now":
+		case ScreenNow:
 			s.Now = append(s.Now, changes[i])
-		case "drop":
+		case screenDrop:
 			s.Dropped++
 		default:
 			s.Later = append(s.Later, changes[i])

@@ -11,11 +11,15 @@ import (
 	"github.com/embedsidecar/embedsidecar/queue"
 )
 
-// longestRest bounds how long what follows a batch waits for company.
-const longestRest = 25 * time.Millisecond
+// Batches that are not full take a share of the time at most, time with the embedder left out, and what follows one
+// waits for company so long at most. What a batch costs beside that, by the stream and the embedder, is as much again.
+const (
+	paceShare   = 0.1
+	longestRest = 25 * time.Millisecond
+)
 
-// mostDirect is how many changes are worked at once at most: of more, their share of what a batch costs is small.
-const mostDirect = 64
+// mostDirect is how many changes are worked at once at most: of more, a task costs each less than the stream's waiting.
+const mostDirect = 500
 
 // checkpoint is the position that was made durable last.
 type checkpoint struct {

@@ -32,11 +32,10 @@ func SignIn(r *http.Request, secret string) (*http.Cookie, error) {
 	if !ok {
 		return nil, unknown("this token is not known here, or not any more")
 	}
-	c, refused := d.admit(r, who)
-	if refused != nil {
+	if _, refused := d.admit(r, who); refused != nil {
 		return nil, refused
 	}
-	return d.open(c), nil
+	return d.open(who), nil
 }
 
 // SignOut ends the session of a browser, if there is one, and returns the cookie that takes the other away.
@@ -47,7 +46,7 @@ func SignOut(r *http.Request) *http.Cookie {
 	}
 	d, ok := r.Context().Value(doorKey{}).(*door)
 	if !ok {
-		return (&door{}).cookie("", -1, false)
+		return (&door{}).cookie("", -1)
 	}
 	return d.end(id)
 }

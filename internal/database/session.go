@@ -2,6 +2,7 @@ package database
 
 import (
 	"context"
+	"fmt"
 	"strings"
 	"time"
 
@@ -74,18 +75,21 @@ func Conduct(db any, batch *pgx.Batch) {
 // index. For more, what is joined may be worth a plan of its own.
 const fewRows = 64
 
-// planning is a statement that says for the rest of a transaction how statements are planned.
-func planning(mode, others string) string {
-	settings := []string{"('plan_cache_mode', '" + mode + "', true)"}
-	for _, method := range []string{"seqscan", "bitmapscan", "hashjoin", "mergejoin"} {
-		settings = append(settings, "('enable_"+method+"', '"+others+"', true)")
+// planning is a statement that says how statements are planned: for the rest of a transaction, or of the session.
+func planning(mode, others string, local bool) string {
+	setting := func(name, value string) string {
+		return fmt.Sprintf("pg_catalog.set_config('%s', '%s', %t)", name, value, local)
 	}
-	return "SELECT pg_catalog.set_config" + strings.Join(settings, ", pg_catalog.set_config")
+	settings := []string{setting("plan_cache_mode", mode)}
+	for _, method := range []string{"seqscan", "bitmapscan", "hashjoin", "mergejoin"} {
+		settings = append(settings, setting("enable_"+method, others))
+	}
+	return "SELECT " + strings.Join(settings, ", ")
 }
 
 var (
-	planOnce = planning("force_generic_plan", "off")
-	planAnew = planning(conduct["plan_cache_mode"], "on")
+	planOnce = planning("force_generic_plan", "off", true)
+	planAnew = planning(conduct["plan_cache_mode"], "on", true)
 )
 
 // PlanOnce adds to a batch, if it is about few rows, that the statements that follow in its transaction are planned

@@ -58,7 +58,7 @@ var directPlaces = []place{
 	{name: "direct/interrupted", hits: []int{1, 1}, also: standing, meet: stopped},
 }
 
-const standing = "direct/screened=sleep(150ms)@2+"
+const standing = "direct/handed=sleep(150ms)@2+"
 
 // atOnce has changes worked at once however long batches take: a busy machine has none that are quick. It is no place
 // at which anybody dies.

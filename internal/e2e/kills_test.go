@@ -31,7 +31,7 @@ var ways = []struct {
 const (
 	whatever     = failpoint.Env + "=" + atOnce + "=error"
 	throughQueue = "EMBEDSIDECAR_DIRECT=false"
-	mostDirect   = 64 // changes are worked at once: whoever dies with them has no lease to lose
+	mostDirect   = 500 // changes are worked at once: whoever dies with them has no lease to lose
 )
 
 // TestKills kills the sidecar and its plugin at random moments while tables of every kind change, with the direct way,

@@ -383,18 +383,24 @@ func (r *rig) countVersions(shapes []workload.Shape) {
 
 func literal(s string) string { return "'" + strings.ReplaceAll(s, "'", "''") + "'" }
 
-// countLost makes the database count the leases that are lost from now on, each with one task: those of sidecars that
-// were killed, of plugins that died, and of batches that took longer than their lease.
+// countLost makes the database count the tasks whose leases are lost from now on: those of sidecars that were killed,
+// of plugins that died, and of batches that took longer than their lease. It goes by leases that are swept away, not by
+// what the sweep notes of their tasks: it passes over those that the stream is just about to change.
 func (r *rig) countLost() {
 	r.t.Helper()
 	r.db.MustExec(`CREATE UNLOGGED TABLE public.lost (at timestamptz DEFAULT now());
 		CREATE FUNCTION public.count_lost() RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER AS $$
 		BEGIN
-			INSERT INTO public.lost DEFAULT VALUES;
+			IF TG_TABLE_NAME = 'task' THEN
+				INSERT INTO public.lost DEFAULT VALUES;
+			ELSE
+				INSERT INTO public.lost SELECT now() FROM embedsidecar.task AS t WHERE t.task_id = ANY (OLD.task_ids);
+			END IF;
 			RETURN NULL;
 		END $$;
-		CREATE TRIGGER count_lost AFTER UPDATE ON embedsidecar.task FOR EACH ROW WHEN (NEW.lost_leases > OLD.lost_leases
-		OR NEW.losses > OLD.losses)
+		CREATE TRIGGER count_lost AFTER UPDATE ON embedsidecar.task FOR EACH ROW
+			WHEN (NEW.losses > OLD.losses AND NEW.lost_leases <= OLD.lost_leases) EXECUTE FUNCTION public.count_lost();
+		CREATE TRIGGER count_lost AFTER DELETE ON embedsidecar.lease FOR EACH ROW WHEN (OLD.leased_until < now())
 			EXECUTE FUNCTION public.count_lost()`)
 }
 

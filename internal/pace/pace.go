@@ -3,19 +3,21 @@
 package pace
 
 import (
+	"cmp"
 	"sync"
 	"time"
 )
 
-// Small batches take at most a share of the time. What they may take ahead lets changes that come now and then go at
-// once.
-const (
-	share = 0.2
-	ahead = 40 * time.Millisecond
-)
+// Usual is the share of the time that small batches take at most, unless a Pace has another.
+const Usual = 0.2
+
+// ahead is what they may take ahead, which lets changes that come now and then go at once.
+const ahead = 40 * time.Millisecond
 
 // Pace counts what small batches take. It is safe for concurrent use; its zero value is ready.
 type Pace struct {
+	Share float64 // of the time; 0: Usual
+
 	mu    sync.Mutex
 	taken time.Duration // beyond the share, as it was
 	at    time.Time
@@ -33,10 +35,12 @@ func (p *Pace) Spend(took time.Duration, now time.Time) {
 func (p *Pace) Rest(now time.Time, most time.Duration) time.Duration {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return max(min(time.Duration(float64(p.left(now)-ahead)/share), most), 0)
+	return max(min(time.Duration(float64(p.left(now)-ahead)/p.share()), most), 0)
 }
 
 // left returns what of the time taken is beyond the share by now.
 func (p *Pace) left(now time.Time) time.Duration {
-	return max(p.taken-time.Duration(share*float64(now.Sub(p.at))), 0)
+	return max(p.taken-time.Duration(p.share()*float64(now.Sub(p.at))), 0)
 }
+
+func (p *Pace) share() float64 { return cmp.Or(p.Share, Usual) }

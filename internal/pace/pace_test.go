@@ -8,8 +8,13 @@ import (
 // Small batches in a row take their share of the time and no more, and one after a while begins at once.
 func TestPace(t *testing.T) {
 	t.Parallel()
-	const batch, most = 10 * time.Millisecond, 50 * time.Millisecond
-	var p Pace
+	keeps(t, &Pace{}, Usual)
+	keeps(t, &Pace{Share: 0.1}, 0.1)
+}
+
+func keeps(t *testing.T, p *Pace, share float64) {
+	t.Helper()
+	const batch, most = 5 * time.Millisecond, 50 * time.Millisecond
 	began := time.Unix(0, 0)
 	now, n := began, 0
 	for ; now.Sub(began) < 10*time.Second; n++ {

@@ -167,6 +167,8 @@ func (*Chunks) hash(w *Write) (hash [pipeline.VectorHashSize]byte) {
 
 func (c *Chunks) list() *Chunks { return c }
 
+func (*Chunks) atOnce() statement { return statement{} }
+
 // Stored returns what is stored of rows, in the order of their keys. It returns ErrSplit.
 func (c *Chunks) Stored(ctx context.Context, keys []string) ([][]StoredChunk, error) {
 	args, err := c.chunks.stored.args(c.p, keys, nil)

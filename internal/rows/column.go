@@ -89,6 +89,8 @@ func (c *column) hash(w *Write) [pipeline.VectorHashSize]byte { return c.p.Store
 
 func (*column) guard(*pgx.Batch) {}
 
+func (*column) atOnce() statement { return statement{} }
+
 func (c *column) stored() statement { return c.sql.reuse }
 
 func (*column) pages() pageStatements { return pageStatements{} }

@@ -25,10 +25,11 @@ const (
 
 // sourceStatements are those about the source table.
 type sourceStatements struct {
-	read  statement      // rows by key, with their ledger entries and what the destination holds
-	gone  statement      // which of some keys have no source row
-	spell statement      // keys as values of the key columns: it fails if one is none
-	rows  pageStatements // keys of the source table, and whether the ledger knows them
+	read   statement      // rows by key, with their ledger entries and what the destination holds
+	screen statement      // the same, of those alone that may be worked at once; see screened.go
+	gone   statement      // which of some keys have no source row
+	spell  statement      // keys as values of the key columns: it fails if one is none
+	rows   pageStatements // keys of the source table, and whether the ledger knows them
 }
 
 // The columns that read gives.
@@ -92,8 +93,13 @@ func wholeTexts(b *builder) looking {
 }
 
 func newSource(p *pipeline.Pipeline, into destination) sourceStatements {
+	var screen statement
+	if !p.Chunked { // those may take any time
+		screen = build(p, func(b *builder) string { return screenSQL(b, into) })
+	}
 	return sourceStatements{
-		read: build(p, func(b *builder) string { return readSQL(b, into) }),
+		screen: screen,
+		read:   build(p, func(b *builder) string { return readSQL(b, into) }),
 		gone: build(p, func(b *builder) string {
 			return "SELECT k.row_key FROM " + b.list(keysAsTheyAre) + " WHERE NOT EXISTS (SELECT FROM " + source(p) +
 				" WHERE " + b.match("r") + " AND " + p.KeyExpression("r") + " = k.row_key OFFSET 0)"
@@ -106,8 +112,16 @@ func newSource(p *pipeline.Pipeline, into destination) sourceStatements {
 
 // readSQL is the statement that reads rows by key.
 func readSQL(b *builder, into destination) string {
-	p, list := b.p, b.list(keysAsTheyAre)
+	return lookSQL(b, into, b.list(keysAsTheyAre), "", "")
+}
+
+// lookSQL reads the rows of a list k, those of them that a condition says, and adds columns.
+func lookSQL(b *builder, into destination, list, which, more string) string {
+	p := b.p
 	l := into.look(b)
+	if which != "" {
+		which, more = " AND "+which, ", "+more
+	}
 	filtered := func(expression string) string {
 		return "CASE WHEN " + p.FilterExpression() + " THEN " + expression + " END"
 	}
@@ -127,13 +141,13 @@ func readSQL(b *builder, into destination) string {
 	body := fmt.Sprintf("CASE WHEN %s THEN f.body END, CASE WHEN NOT (%s) THEN octet_length(f.body) END,"+
 		" CASE WHEN NOT %s THEN %s END, %s", l.send, empty, l.send, l.hash, title)
 	return "SELECT k.place, f.row_key, f.keep, " + body +
-		", f.source, l.source_hash, l.text_hash, l.vector_hash, l.generation, l.version, " + l.stored +
+		", f.source, l.source_hash, l.text_hash, l.vector_hash, l.generation, l.version, " + l.stored + more +
 		"\nFROM " + list +
 		"\nLEFT JOIN LATERAL (SELECT " + strings.Join(inner, ", ") + " FROM " + source(p) + " WHERE " + b.match("r") +
-		" LIMIT 1) AS f ON true" +
+		which + " LIMIT 1) AS f ON true" +
 		fmt.Sprintf("\nLEFT JOIN LATERAL (SELECT g.source_hash, g.text_hash, g.vector_hash, g.generation,"+
 			" g.xmin::text AS version FROM embedsidecar.ledger AS g"+
-			" WHERE g.pipeline_id = %d AND g.row_key = k.row_key OFFSET 0) AS l ON true", p.ID) + l.join +
+			" WHERE g.pipeline_id = %d AND g.row_key = k.row_key%s OFFSET 0) AS l ON true", p.ID, which) + l.join +
 		"\nORDER BY k.place"
 }
 

@@ -19,6 +19,7 @@ type Row struct {
 	Bytes  int    // size of the whole text, if it is more than blanks; Text is empty then when it was left out
 	Hashed bool   // TextHash is that of the whole text
 	Broken bool   // the text held bytes that are no UTF-8; they were replaced
+	New    bool   // no row of the pipeline has the text, as far as the ledger knows; false: nobody has looked
 
 	Source   pipeline.SourceHash
 	TextHash [sha256.Size]byte

@@ -54,6 +54,8 @@ type destination interface {
 	// none is what write does, with no row in hand.
 	none() ([]step, error)
 
+	// atOnce is the statement that writes vectors together with the ledger; none where it takes more than one.
+	atOnce() statement
 	// stored is the statement that reads vectors by key.
 	stored() statement
 	// pages are the statements for the keys that the destination itself has, with whether they have no source row; none

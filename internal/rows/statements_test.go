@@ -93,7 +93,7 @@ func readable(sql string) string {
 
 // inOrder are the names of statements, as the files have them.
 var inOrder = []string{
-	"read", "gone", "spell", "write", "empty", "adopt", "remove", "lock", "after", "reuse",
+	"read", "screen", "gone", "spell", "at_once", "write", "empty", "adopt", "remove", "lock", "after", "reuse",
 	"vectors.first", "vectors.next", "rows.first", "rows.next",
 	"chunks.stored", "chunks.vectors", "chunks.known", "chunks.shift", "chunks.put", "chunks.end", "chunks.deep",
 	"chunks.all",
@@ -103,7 +103,7 @@ var inOrder = []string{
 func (t *Table) statements() map[string]statement {
 	all := t.into.statements()
 	maps.Copy(all, map[string]statement{
-		"read": t.sql.read, "gone": t.sql.gone, "spell": t.sql.spell, "rows.first": t.sql.rows.first,
+		"read": t.sql.read, "screen": t.sql.screen, "gone": t.sql.gone, "spell": t.sql.spell, "rows.first": t.sql.rows.first,
 		"rows.next": t.sql.rows.next,
 	})
 	return all

@@ -25,6 +25,7 @@ type tableStatements struct {
 	adopt  statement // vectors of an older generation become those of this one
 	remove statement // vectors of rows that are gone
 	reuse  statement // vectors by key
+	atOnce statement // vectors and the ledger; see screened.go
 	pages  pageStatements
 }
 
@@ -39,8 +40,7 @@ func newEmbeddingTable(p *pipeline.Pipeline) *embeddingTable {
 			return insert(p, "chunk_no, generation, text_hash, embedded_at, embedding",
 				fmt.Sprintf("0, %d, k.text_hash, now(), %s", p.Generation, p.ToStored("k.vector")),
 				b.list(textHashes, b.vectors()),
-				"generation = excluded.generation, text_hash = excluded.text_hash, embedded_at = excluded.embedded_at,"+
-					" embedding = excluded.embedding")
+				vectorOver)
 		}),
 		empty: build(p, func(b *builder) string {
 			return "DELETE FROM " + p.Into() + " AS d USING " + b.list() + " WHERE " + b.match("d")
@@ -59,10 +59,15 @@ func newEmbeddingTable(p *pipeline.Pipeline) *embeddingTable {
 			return "SELECT k.place, d.embedding FROM " + b.list() + " JOIN " + p.Into() + " AS d ON " + b.match("d") +
 				" WHERE d.chunk_no = 0"
 		}),
+		atOnce: build(p, atOnceSQL),
 		pages: newPageStatements(p, p.Into()+" AS r",
 			"NOT EXISTS (SELECT FROM "+source(p)+" WHERE "+strings.Join(same, " AND ")+" OFFSET 0)"),
 	}}
 }
+
+// vectorOver is what a vector brings along over one that is there.
+const vectorOver = "generation = excluded.generation, text_hash = excluded.text_hash," +
+	" embedded_at = excluded.embedded_at, embedding = excluded.embedding"
 
 // insert returns the statement that puts rows of a list into the embedding table, over those that are there.
 func insert(p *pipeline.Pipeline, columns, values, list, over string) string {
@@ -79,6 +84,7 @@ func insert(p *pipeline.Pipeline, columns, values, list, over string) string {
 func (t *embeddingTable) statements() map[string]statement {
 	return map[string]statement{
 		"write": t.sql.write, "empty": t.sql.empty, "adopt": t.sql.adopt, "remove": t.sql.remove, "reuse": t.sql.reuse,
+		"at_once":       t.sql.atOnce,
 		"vectors.first": t.sql.pages.first, "vectors.next": t.sql.pages.next,
 	}
 }
@@ -108,6 +114,8 @@ func (t *embeddingTable) current(r *Row) bool { return r.StoredGeneration == t.p
 func (t *embeddingTable) hash(w *Write) [pipeline.VectorHashSize]byte {
 	return t.p.Stored.Hash(w.Vector)
 }
+
+func (t *embeddingTable) atOnce() statement { return t.sql.atOnce }
 
 func (t *embeddingTable) stored() statement { return t.sql.reuse }
 

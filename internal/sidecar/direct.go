@@ -25,7 +25,7 @@ func (s *Sidecar) direct() func(context.Context, int64, []queue.Change) (replica
 func (s *Sidecar) workNow(ctx context.Context, epoch int64, changes []queue.Change) (d replication.Directed,
 	err error,
 ) {
-	began, ready := time.Now(), s.readyWorkers()
+	began, ready := time.Now(), s.readyWorkers(changes)
 	changes = slices.Clone(changes)
 	for i := range changes {
 		if ready[changes[i].PipelineID] == nil {
@@ -38,6 +38,10 @@ func (s *Sidecar) workNow(ctx context.Context, epoch int64, changes []queue.Chan
 	}
 	if err := failpoint.Hit("direct/handed"); err != nil {
 		return d, err
+	}
+	if one := changes[0].PipelineID; s.line != nil && !slices.ContainsFunc(changes,
+		func(c queue.Change) bool { return c.PipelineID != one }) {
+		return s.workStraight(ctx, ready[one], epoch, changes, d.Left)
 	}
 	screened, err := s.queue.Screen(ctx, s.o.Direct, changes)
 	if err != nil {
@@ -79,24 +83,56 @@ func (s *Sidecar) workNow(ctx context.Context, epoch int64, changes []queue.Chan
 		now = now[n:]
 	}
 	works.Wait()
-	if d.Done < len(screened.Now) {
+	return d, ended(ctx, d.Done < len(screened.Now))
+}
+
+// ended is the end of changes that were to be worked at once: some may be left.
+func ended(ctx context.Context, left bool) error {
+	if left {
 		if err := failpoint.Hit("direct/left"); err != nil {
-			return d, err
+			return err
 		}
 	}
 	if ctx.Err() != nil {
-		return d, errors.Join(ctx.Err(), failpoint.Hit("direct/interrupted"))
+		return errors.Join(ctx.Err(), failpoint.Hit("direct/interrupted"))
 	}
-	return d, nil
+	return nil
+}
+
+// workStraight works changes of one pipeline over a connection that is for nothing else. left are others.
+func (s *Sidecar) workStraight(ctx context.Context, w *worker.Worker, epoch int64, changes, left []queue.Change,
+) (d replication.Directed, err error) {
+	right := &queue.Direct{Slot: s.o.Slot, Epoch: epoch}
+	if right.Line, err = s.line.Conn(ctx); err != nil {
+		s.o.Log.DebugContext(ctx, "no line to the server", "error", err)
+		return replication.Directed{Left: append(left, changes...)}, ended(ctx, true)
+	}
+	began := time.Now()
+	screened, embedding := w.Straight(ctx, right, changes)
+	s.line.Failed(ctx, right.Err)
+	s.handedOver(ctx, right, screened.Now, began, began)
+	d = replication.Directed{Left: append(left, screened.Later...), Dropped: screened.Dropped, Embedding: embedding}
+	for i := range screened.Now {
+		if right.Done(screened.Now[i].RowKey) {
+			d.Done++
+		} else {
+			d.Left = append(d.Left, screened.Now[i])
+		}
+	}
+	return d, ended(ctx, d.Done < len(screened.Now))
 }
 
 // readyWorkers returns the workers of pipelines whose changes would be worked at once.
-func (s *Sidecar) readyWorkers() map[int32]*worker.Worker {
+func (s *Sidecar) readyWorkers(changes []queue.Change) map[int32]*worker.Worker {
+	of := map[int32]int{}
+	for i := range changes {
+		of[changes[i].PipelineID]++
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	ready := make(map[int32]*worker.Worker, len(s.running))
-	for id, r := range s.running {
-		if r.worker.Ready() {
+	ready := make(map[int32]*worker.Worker, len(of))
+	for id, n := range of {
+		if r := s.running[id]; r != nil && r.worker.Ready(n) {
 			ready[id] = r.worker
 		}
 	}

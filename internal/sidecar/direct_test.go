@@ -64,7 +64,7 @@ func TestP1_ARowInTheQueueStaysThere(t *testing.T) {
 	t.Parallel()
 	db := testenv.DB(t)
 	db.MustExec(docs)
-	db.MustExec(`INSERT INTO docs SELECT i, 'body ' || i FROM generate_series(1, 100) AS i`)
+	db.MustExec(`INSERT INTO docs SELECT i, 'body ' || i FROM generate_series(1, 600) AS i`)
 	r := newRig(t, db, intoTable("docs", "body"))
 	r.options = direct
 	s, _ := r.start()
@@ -125,4 +125,49 @@ func TestP5_SlowWriteBacksAreLeftToTheQueue(t *testing.T) {
 	if made := s.Stream().Made.Load(); made < rounds/2 {
 		t.Errorf("%d of %d slow changes went through the queue", made, rounds)
 	}
+}
+
+// Statements of changes that are worked at once are planned once for a session, perhaps while the tables are empty:
+// rows are found by an index all the same.
+func TestDirect_FindsRowsByAnIndex(t *testing.T) {
+	t.Parallel()
+	bothDestinations(t, func(t *testing.T, spec func(table string, columns ...string) pipeline.Spec) {
+		t.Helper()
+		db := testenv.DB(t)
+		db.MustExec(docs)
+		r := newRig(t, db, spec("docs", "body"))
+		r.options = unhurried
+		r.start()
+		r.settle()
+		for id := range 3 {
+			db.MustExec(`INSERT INTO docs (id, body) VALUES ($1, 'first')`, id+1)
+			r.settle()
+			db.MustExec(`DELETE FROM docs`)
+			r.settle()
+		}
+		db.MustExec(`INSERT INTO docs (id, body) SELECT i, 'body ' || i FROM generate_series(1, 3000) AS i`)
+		r.settle()
+		scans := func(what string) int64 {
+			return r.count(`SELECT coalesce(sum(` + what + `), 0) FROM pg_stat_user_tables
+				WHERE relname LIKE 'docs%'`) // who waits reads ours as it likes
+		}
+		testenv.Eventually(t, waitTimeout, func() (bool, string) { // servers tell of themselves with some delay
+			n := r.count(`SELECT n_tup_ins FROM pg_stat_user_tables WHERE relname = 'ledger'`)
+			return n >= 3003, fmt.Sprint(n, " entries")
+		})
+		found, walked := scans("idx_scan"), scans("seq_scan")
+		const changes = 10
+		for i := range changes {
+			db.MustExec(`UPDATE docs SET body = $2 WHERE id = $1`, i+1, fmt.Sprint("new ", i))
+			r.settle()
+		}
+		testenv.Eventually(t, waitTimeout, func() (bool, string) {
+			n := scans("idx_scan") - found
+			return n >= changes, fmt.Sprint(n, " rows were found by an index")
+		})
+		if n := scans("seq_scan") - walked; n > 0 {
+			t.Errorf("tables were read %d times", n)
+		}
+		r.verify()
+	})
 }

@@ -4,6 +4,7 @@
 package sidecar
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -77,7 +78,8 @@ type Sidecar struct {
 	queue     *queue.Queue
 	budget    *worker.Budget // of texts in memory
 	stream    *replication.Stream
-	questions *questions // texts that sessions ask for; nil before Run
+	line      *database.Line // for changes that are worked at once; nil: each step takes a connection of a pool
+	questions *questions     // texts that sessions ask for; nil before Run
 	reload    chan struct{}
 	told      <-chan struct{} // of work for other processes
 	keeper    *restart.Keeper
@@ -228,10 +230,16 @@ func (s *Sidecar) Run(ctx context.Context) error {
 			Direct: s.direct(), Enqueued: s.enqueued(), Asked: qs.hand, Keeper: s.keeper,
 		})
 		stream.SetPipelines(pipelines)
+		if !database.Pooled(s.o.Direct) {
+			s.line = database.NewLine(s.o.Direct, 5*cmp.Or(s.o.Quick, worker.QuickEnough))
+		}
 		s.mu.Lock()
 		s.stream, s.questions = stream, qs
 		s.mu.Unlock()
-		keep(restart.Replication, stream.Run)
+		keep(restart.Replication, func(ctx context.Context) error {
+			defer s.line.Close(ctx)
+			return stream.Run(ctx)
+		})
 		keep(restart.Answers, func(ctx context.Context) error { return s.answers(ctx, qs) })
 	}
 	switch {

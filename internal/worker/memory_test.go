@@ -113,6 +113,59 @@ func (m *memory) TryWrite(context.Context) error {
 	return nil
 }
 
+// ScreenBy takes all changes for visible, and their rows for free.
+func (*memory) ScreenBy(ctx context.Context, changes []queue.Change, ask queue.Ask) (s queue.Screened, err error) {
+	verdicts, _, err := ask(ctx, changes)
+	for i, v := range verdicts {
+		if v == queue.ScreenNow {
+			s.Now = append(s.Now, changes[i])
+		} else {
+			s.Later = append(s.Later, changes[i])
+		}
+	}
+	return s, err
+}
+
+func (m *memory) screen(ctx context.Context, _ *queue.Direct, changes []queue.Change, texts int) (s rows.Screened,
+	err error,
+) {
+	keys := make([]string, len(changes))
+	for i := range changes {
+		keys[i] = changes[i].RowKey
+		s.Verdicts = append(s.Verdicts, queue.ScreenNow)
+	}
+	s.Rows, err = m.Read(ctx, keys, texts)
+	return s, err
+}
+
+func (m *memory) writeAtOnce(ctx context.Context, d *queue.Direct, entries []rows.Entry) (bool, map[string]bool,
+	error,
+) {
+	b, err := m.begin(ctx, queue.Lease{Direct: d}, len(entries), nil, func(*rows.Locks) (list []entry) {
+		for i := range entries {
+			e := &entries[i]
+			list = append(list, entry{
+				key: e.Key, lsn: e.LSN, version: e.Version, source: e.SourceHash, text: e.TextHash, vector: e.VectorHash,
+			})
+		}
+		return list
+	})
+	if err != nil || !b.held {
+		return b.held, nil, err
+	}
+	c := &rows.Change{}
+	for i := range entries {
+		if b.passed[entries[i].Key] {
+			c.Write = append(c.Write, entries[i].Write)
+		}
+	}
+	if err := b.write(ctx, c); err != nil {
+		return true, nil, err
+	}
+	_, err = b.commit(ctx, nil)
+	return true, b.passed, err
+}
+
 // change is a write-back in memory.
 type change struct {
 	m       *memory

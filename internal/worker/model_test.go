@@ -20,6 +20,7 @@ type model struct {
 	texts  []string
 	fail   error            // of every call
 	hang   bool             // until it is given up
+	slow   time.Duration    // for so long
 	refuse map[string]error // of texts
 }
 
@@ -30,6 +31,7 @@ func (*model) Describe(context.Context) (embed.Description, error) {
 func (e *model) Embed(ctx context.Context, _ embed.Kind, texts []string) ([]embed.Result, error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
+	e.texts = append(e.texts, texts...)
 	if e.hang {
 		<-ctx.Done()
 		return nil, ctx.Err()
@@ -37,9 +39,13 @@ func (e *model) Embed(ctx context.Context, _ embed.Kind, texts []string) ([]embe
 	if e.fail != nil {
 		return nil, e.fail
 	}
+	select {
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	case <-time.After(e.slow):
+	}
 	results := make([]embed.Result, len(texts))
 	for i, text := range texts {
-		e.texts = append(e.texts, text)
 		results[i] = embed.Result{Vector: vectorOf(text), Tokens: 1}
 		if err := e.refuse[text]; err != nil {
 			results[i] = embed.Result{Err: err}

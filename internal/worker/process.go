@@ -66,25 +66,37 @@ func (w *Worker) process(ctx context.Context, tasks []queue.Task) error {
 }
 
 func (w *Worker) attempt(ctx context.Context, tasks []queue.Task) error {
-	waiting, cancel := w.brief(ctx, tasks[0])
+	return w.withRoom(ctx, tasks[0].Now(), func(room *room) error {
+		items, err := w.look(ctx, tasks, w.way.limit)
+		if err != nil {
+			return w.lookFailed(ctx, tasks, err)
+		}
+		return w.work(ctx, items, room)
+	})
+}
+
+// withRoom does something that takes the memory of a batch.
+func (w *Worker) withRoom(ctx context.Context, now bool, do func(room *room) error) error {
+	waiting, cancel := w.brief(ctx, now)
 	room, err := w.room(waiting, w.way.most)
 	cancel()
 	if err != nil {
 		return err
 	}
 	defer room.release()
-	items, err := w.look(ctx, tasks, w.way.limit)
-	if err != nil {
-		return w.lookFailed(ctx, tasks, err)
-	}
-	if err := reached(tasks[0], "after-read"); err != nil {
+	return do(room)
+}
+
+// work takes items whose rows were looked at to their end.
+func (w *Worker) work(ctx context.Context, items []item, room *room) error {
+	if err := reached(items[0].task, "after-read"); err != nil {
 		return err
 	}
 	w.decide(items)
 	if err := w.lookAgain(ctx, items); err != nil {
 		return err
 	}
-	return w.way.embed(ctx, items, room, tasks[0].Alone())
+	return w.way.embed(ctx, items, room, items[0].task.Alone())
 }
 
 // lookFailed ends a batch whose rows could not be read.
@@ -205,8 +217,6 @@ func (w *Worker) embed(ctx context.Context, items []item, alone bool) error {
 	if err := reached(items[0].task, "before-embed"); err != nil {
 		return err
 	}
-	ctx, cancel := w.brief(ctx, items[0].task)
-	defer cancel()
 	results, err := w.vectors(ctx, items, texts, alone)
 	if err != nil {
 		return err
@@ -229,9 +239,17 @@ func (w *Worker) embed(ctx context.Context, items []item, alone bool) error {
 // vectors asks the embedder for texts of items, and notes how long that took and what was paid for.
 func (w *Worker) vectors(ctx context.Context, items []item, texts []string, alone bool) ([]embed.Result, error) {
 	began := time.Now()
-	results, err := w.o.Service.Embed(ctx, embed.Document, texts, alone)
+	var (
+		results []embed.Result
+		err     error
+	)
+	if items[0].task.Now() {
+		results, err = w.embedBriefly(ctx, texts)
+	} else {
+		results, err = w.o.Service.Embed(ctx, embed.Document, texts, alone)
+		w.countTokens(results)
+	}
 	w.embedding.Add(int64(time.Since(began)))
-	w.countTokens(results)
 	w.traceEmbedded(ctx, items, began, len(texts), results, err)
 	return results, err
 }

@@ -17,7 +17,7 @@ type vectors map[[32]byte][]float32
 // reuse fills in the vectors of texts that are remembered, or in a destination already: that of the pipeline, for
 // another row, or that of another pipeline with the same embedder.
 func (w *Worker) reuse(ctx context.Context, items []item) error {
-	wanted := map[[32]byte]bool{}
+	wanted := map[[32]byte]bool{} // true: no row of the pipeline has it
 	for i := range items {
 		it := &items[i]
 		if it.action != vectorIn {
@@ -33,7 +33,7 @@ func (w *Worker) reuse(ctx context.Context, items []item) error {
 			w.stats.Known.Add(1)
 			continue
 		}
-		wanted[it.row.TextHash] = true
+		wanted[it.row.TextHash] = it.row.New
 	}
 	if len(wanted) == 0 {
 		return nil
@@ -60,9 +60,12 @@ func (w *Worker) reuse(ctx context.Context, items []item) error {
 // known looks for vectors of texts in the pipeline's own destination, then in those of its siblings.
 func (w *Worker) known(ctx context.Context, wanted map[[32]byte]bool) (vectors, error) {
 	p := w.o.Pipeline
-	found, err := w.store.known(ctx, hashesOf(wanted))
-	if err != nil {
-		return nil, err
+	var found []place
+	if asked := hashesOf(wanted, func(isNew bool) bool { return !isNew }); len(asked) > 0 {
+		var err error
+		if found, err = w.store.known(ctx, asked); err != nil {
+			return nil, err
+		}
 	}
 	known, missing := vectors{}, maps.Clone(wanted)
 	take := func(from *pipeline.Pipeline, found []place, read func(context.Context, []string) (map[int][]float32, error),
@@ -94,7 +97,8 @@ func (w *Worker) known(ctx context.Context, wanted map[[32]byte]bool) (vectors, 
 	for i := range siblings {
 		ids[i] = siblings[i].ID
 	}
-	if found, err = w.store.elsewhere(ctx, ids, hashesOf(missing)); err != nil {
+	found, err := w.store.elsewhere(ctx, ids, hashesOf(missing, func(bool) bool { return true }))
+	if err != nil {
 		return nil, err
 	}
 	for i := range siblings {
@@ -121,10 +125,12 @@ type place struct {
 	VectorHash []byte
 }
 
-func hashesOf(texts map[[32]byte]bool) [][]byte {
+func hashesOf(texts map[[32]byte]bool, which func(bool) bool) [][]byte {
 	hashes := make([][]byte, 0, len(texts))
-	for hash := range texts {
-		hashes = append(hashes, append([]byte(nil), hash[:]...))
+	for hash, value := range texts {
+		if which(value) {
+			hashes = append(hashes, append([]byte(nil), hash[:]...))
+		}
 	}
 	return hashes
 }

@@ -36,10 +36,15 @@ type started struct {
 func (s *server) begin(ctx context.Context, l queue.Lease, items int, touched []string,
 	fence func(locked *rows.Locks) []entry,
 ) (b writeBack, err error) {
+	db := s.over(l)
 	batch := &pgx.Batch{}
 	batch.BeginTx(database.Isolation) // one round trip for all of it
-	database.Conduct(s.db, batch)
-	database.PlanOnce(s.db, batch, items)
+	database.Conduct(db, batch)
+	if db == s.db {
+		database.PlanOnce(db, batch, items)
+	} else {
+		items = 1 // a line's session does so for any number
+	}
 	s.table.QueueGuard(batch)
 	queue.QueueHold(batch, l, s.p.Generation, &b.held)
 	if b.locked, err = s.table.QueueLock(batch, touched); err != nil {
@@ -48,7 +53,7 @@ func (s *server) begin(ctx context.Context, l queue.Lease, items int, touched []
 	if b.locked == nil {
 		b.passed = s.queueFence(batch, l, fence(nil), items)
 	}
-	results := s.db.SendBatch(ctx, batch)
+	results := db.SendBatch(ctx, batch)
 	if tx := results.Tx(); tx != nil {
 		b.transaction = &started{s, tx, l, b.locked, items}
 		s.table.Began(tx)
@@ -61,11 +66,20 @@ func (s *server) begin(ctx context.Context, l queue.Lease, items int, touched []
 	return b, results.Tx().SendBatch(ctx, batch).Close()
 }
 
+// over is where a batch is written: what is worked at once over its line, unless triggers of users' could leave
+// something in that session.
+func (s *server) over(l queue.Lease) database.DB {
+	if l.Direct == nil || l.Direct.Line == nil || s.p.Triggers {
+		return s.db
+	}
+	return l.Direct.Line
+}
+
 // queueFence adds the statement that writes the ledger, where it is as it was read, the last before users' code may
 // run. It returns where the keys of those entries are put.
 func (s *server) queueFence(batch *pgx.Batch, l queue.Lease, entries []entry, items int) (passed map[string]bool) {
 	passed = make(map[string]bool, len(entries))
-	defer database.PlanAnew(s.db, batch, items)
+	defer database.PlanAnew(s.over(l), batch, items)
 	if len(entries) == 0 {
 		return passed
 	}
@@ -136,6 +150,23 @@ func (b *started) tellGone(ctx context.Context, outcomes []queue.Outcome) error 
 }
 
 func (b *started) end(ctx context.Context) { _ = b.tx.Rollback(context.WithoutCancel(ctx)) }
+
+func (s *server) screen(ctx context.Context, d *queue.Direct, changes []queue.Change, texts int) (rows.Screened,
+	error,
+) {
+	n := len(changes)
+	keys, xids, unchanged := make([]string, n), make([]int64, n), make([][]byte, n)
+	for i := range changes {
+		keys[i], xids[i], unchanged[i] = changes[i].RowKey, int64(changes[i].XID), changes[i].Unchanged
+	}
+	return s.table.Screen(ctx, d.Line, keys, xids, unchanged, texts)
+}
+
+func (s *server) writeAtOnce(ctx context.Context, d *queue.Direct, entries []rows.Entry) (held bool,
+	passed map[string]bool, err error,
+) {
+	return s.table.WriteAtOnce(ctx, d.Line, d.Slot, d.Epoch, entries)
+}
 
 func (s *server) lookAgain(ctx context.Context, keys []string) error {
 	return queue.Add(ctx, s.db, s.p.ID, s.p.Priority, keys)

@@ -15,6 +15,7 @@ import (
 
 // tasks is the queue, as far as a worker needs it.
 type tasks interface {
+	ScreenBy(ctx context.Context, changes []queue.Change, ask queue.Ask) (queue.Screened, error)
 	Lease(ctx context.Context, claim queue.Claim) ([]queue.Task, error)
 	Extend(ctx context.Context, l queue.Lease, lease time.Duration) error
 	GiveBackLease(ctx context.Context, l queue.Lease) error
@@ -40,6 +41,7 @@ type table interface {
 	OfSomeRow(ctx context.Context, err error) bool
 	Vectors(ctx context.Context, keys []string) (map[int][]float32, error)
 	TryWrite(ctx context.Context) error
+	CanWriteAtOnce() bool
 }
 
 // chunkTable is what a table has beside that whose rows have a list of vectors: rows.Chunks.
@@ -63,6 +65,10 @@ type store interface {
 	// begin begins a write-back, which the caller ends, whatever else is returned.
 	begin(ctx context.Context, l queue.Lease, items int, touched []string, fence func(locked *rows.Locks) []entry,
 	) (writeBack, error)
+	// screen says which changes may be worked at once, and looks at the rows of those.
+	screen(ctx context.Context, d *queue.Direct, changes []queue.Change, texts int) (rows.Screened, error)
+	// writeAtOnce writes vectors, and the ledger where it is as it was read.
+	writeAtOnce(ctx context.Context, d *queue.Direct, entries []rows.Entry) (held bool, passed map[string]bool, err error)
 	// lookAgain asks for looks at rows.
 	lookAgain(ctx context.Context, keys []string) error
 	// known returns where vectors of texts are said to be, in the pipeline's own destination.

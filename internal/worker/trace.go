@@ -92,6 +92,19 @@ func (w *Worker) traceEmbedded(ctx context.Context, items []item, began time.Tim
 	b.Embedded(keys, began, call)
 }
 
+// traceRead tells that the rows of items were read.
+func (w *Worker) traceRead(ctx context.Context, items []item, began time.Time) {
+	b := w.traceOf(ctx)
+	if b == nil {
+		return
+	}
+	keys := make([]string, len(items))
+	for i := range items {
+		keys[i] = items[i].task.RowKey
+	}
+	b.Read(keys, began, "")
+}
+
 // traceWritten tells that items were written.
 func (w *Worker) traceWritten(ctx context.Context, items []item, began time.Time) {
 	b := w.traceOf(ctx)

@@ -121,7 +121,7 @@ func New(o Options) *Worker {
 	o.BatchRows = orDefault(o.BatchRows, pipeline.DefaultBatchRows)
 	o.HeldRows = orDefault(o.HeldRows, heldRows)
 	o.Lease = orDefault(o.Lease, pipeline.DefaultLease)
-	o.Quick = orDefault(o.Quick, quickEnough)
+	o.Quick = orDefault(o.Quick, QuickEnough)
 	o.Retry.MaxAttempts = orDefault(o.Retry.MaxAttempts, pipeline.DefaultMaxAttempts)
 	o.Retry.Initial = orDefault(o.Retry.Initial, pipeline.DefaultFirstRetry)
 	o.Retry.Max = orDefault(o.Retry.Max, pipeline.DefaultLongestRetry)
@@ -264,7 +264,7 @@ func (w *Worker) once(ctx, hard context.Context, who queue.Who, probe bool) (int
 	defer w.stats.Busy.Add(-1)
 	lease := tasks[0].Lease
 	stop := w.keepLease(hard, lease)
-	began := time.Now()
+	began, before := time.Now(), w.embedding.Load()
 	working, traces := w.trace(hard, tasks)
 	defer traces.Close()
 	err = w.o.Keeper.Guard(working, restart.Worker, func() error { return w.process(working, tasks) })
@@ -272,7 +272,7 @@ func (w *Worker) once(ctx, hard context.Context, who queue.Who, probe bool) (int
 		err = w.panicked(working, tasks)
 	}
 	stop()
-	w.quick.note(time.Since(began))
+	w.quick.note(time.Since(began), time.Duration(w.embedding.Load()-before), len(tasks))
 	w.batchEnded(hard, lease.Work, len(tasks), err)
 	if errors.Is(err, queue.ErrLeaseLost) {
 		w.stats.Lost.Add(1)

@@ -141,6 +141,10 @@ func (w *Worker) writeBack(ctx context.Context, items []item) error {
 	if !slices.ContainsFunc(items, func(it item) bool { return it.action != nothing && it.action != broken }) {
 		return w.finishOnly(ctx, items)
 	}
+	d := items[0].task.Lease.Direct
+	if entries := w.entriesAtOnce(d, items); len(entries) > 0 {
+		return w.writeAtOnce(ctx, d, items, entries)
+	}
 	began := time.Now()
 	b, err := w.begin(ctx, items)
 	if b.transaction != nil {

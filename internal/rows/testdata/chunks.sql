@@ -27,6 +27,43 @@ WHERE NOT EXISTS (SELECT
 SELECT CAST(k.k1 AS bigint)
 FROM ROWS FROM (pg_catalog.unnest($1::text[])) WITH ORDINALITY AS k (k1, place);
 
+-- at_once
+WITH held AS MATERIALIZED (SELECT
+  FROM embedsidecar.lsn_checkpoint AS c
+  WHERE c.slot_name = $9 AND c.epoch = $10::bigint AND c.timeline = ('x' || substr(pg_walfile_name(pg_current_wal_insert_lsn()), 1, 8))::bit(32)::integer AND EXISTS (SELECT
+    FROM embedsidecar.pipeline AS p
+    WHERE p.pipeline_id = 7 AND p.generation = 4) AND (SELECT (row(pg_catalog.set_config('plan_cache_mode', 'force_custom_plan', true), pg_catalog.set_config('enable_seqscan', 'on', true), pg_catalog.set_config('enable_bitmapscan', 'on', true), pg_catalog.set_config('enable_hashjoin', 'on', true), pg_catalog.set_config('enable_mergejoin', 'on', true))) IS NOT NULL) FOR SHARE OF c), input AS MATERIALIZED (SELECT k.*, l.ctid AS at
+  FROM ROWS FROM (pg_catalog.unnest($1::text[]), pg_catalog.unnest($2::text[]), pg_catalog.unnest($3::text[]), pg_catalog.unnest($4::bytea[]), pg_catalog.unnest($5::bytea[]), pg_catalog.unnest($6::bytea[]), pg_catalog.unnest($7::pg_lsn[]), pg_catalog.unnest($8::"public"."vector"[])) WITH ORDINALITY AS k (k1, row_key, version, source_hash, text_hash, vector_hash, lsn, vector, place)
+  LEFT JOIN LATERAL (SELECT g.ctid
+    FROM embedsidecar.ledger AS g
+    WHERE g.pipeline_id = 7 AND g.row_key = k.row_key AND g.xmin::text = k.version OFFSET 0) AS l ON true
+  WHERE EXISTS (SELECT
+    FROM held)
+  ORDER BY k.row_key COLLATE "C"), changed AS (UPDATE embedsidecar.ledger AS l
+  SET source_hash = i.source_hash, text_hash = i.text_hash, vector_hash = i.vector_hash, generation = 4, lsn = i.lsn, written_at = now()
+  FROM input AS i
+  WHERE l.ctid = i.at AND l.xmin::text = i.version
+  RETURNING l.row_key, i.k1, i.text_hash, i.vector), made AS (INSERT INTO embedsidecar.ledger AS l (pipeline_id, row_key, source_hash, text_hash, vector_hash, generation, lsn)
+  SELECT 7, i.row_key, i.source_hash, i.text_hash, i.vector_hash, 4, i.lsn
+  FROM input AS i
+  WHERE i.version IS NULL
+  ORDER BY i.row_key COLLATE "C"
+  ON CONFLICT (pipeline_id, row_key) DO NOTHING
+  RETURNING l.row_key), passed AS MATERIALIZED (SELECT *
+  FROM changed UNION ALL
+  SELECT i.row_key, i.k1, i.text_hash, i.vector
+  FROM made AS m
+  JOIN input AS i USING (row_key)), written AS (INSERT INTO "public"."docs_embedding" AS d ("id", chunk_no, generation, text_hash, embedded_at, embedding)
+  SELECT CAST(k.k1 AS bigint), 0, 4, k.text_hash, now(), k.vector
+  FROM passed AS k
+  ON CONFLICT ("id", chunk_no) DO UPDATE
+  SET "id" = excluded."id", generation = excluded.generation, text_hash = excluded.text_hash, embedded_at = excluded.embedded_at, embedding = excluded.embedding)
+SELECT k.row_key
+FROM passed AS k UNION ALL
+SELECT NULL
+WHERE EXISTS (SELECT
+  FROM held);
+
 -- write
 INSERT INTO "public"."docs_embedding" AS d ("id", chunk_no, generation, text_hash, embedded_at, embedding)
 SELECT CAST(k.k1 AS bigint), 0, 4, k.text_hash, now(), k.vector

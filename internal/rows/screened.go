@@ -1,0 +1,200 @@
+package rows
+
+import (
+	"context"
+	"fmt"
+	"strings"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/embedsidecar/embedsidecar/internal/database"
+)
+
+// Changes that are worked at once cost what their statements cost, so there are two: one says which of them need no
+// task, as screen_changes does, and looks at the rows of those; the other writes. Both are for a database.Line.
+
+// The columns that screen gives: those of read, and these.
+const (
+	screenVerdict = readColumns + iota
+	screenVisible
+	screenKnown // whether some row of the pipeline has had the same text
+	screenColumns
+)
+
+// screenFormats are how they come.
+var screenFormats = append(append(pgx.QueryResultFormats{}, readFormats...),
+	make(pgx.QueryResultFormats, screenColumns-readColumns)...)
+
+// Arrays of the two statements.
+var (
+	xids         = array{"xid", "bigint"}
+	patterns     = array{"pattern", "bytea"}
+	versions     = array{"version", "text"}
+	sourceHashes = array{"source_hash", "bytea"}
+	vectorHashes = array{"vector_hash", "bytea"}
+	positions    = array{"lsn", "pg_lsn"}
+)
+
+// visible is whether the transaction of k is visible in the snapshot of the statement. pgoutput gives the low half of
+// a transaction id; the high half is that of the nearest whole one to now.
+const visible = "pg_visible_in_snapshot((e.top - ((e.top - k.xid + 2147483648) & 4294967295) + 2147483648)::text::xid8," +
+	" e.snapshot)"
+
+// screenSQL is the statement that screens changes and reads the rows of those that may be worked at once, in one
+// snapshot.
+func screenSQL(b *builder, into destination) string {
+	p := b.p
+	list := b.list(keysAsTheyAre, xids, patterns)
+	which, hash := "k.verdict = 'now'", wholeTexts(b).hash
+	if p.Text != "" || p.Filter != "" { // an expression may call functions of the user's
+		which += " AND " + database.Anew
+	}
+	return fmt.Sprintf("WITH epoch AS MATERIALIZED (SELECT pg_snapshot_xmax(pg_current_snapshot())::text::bigint AS top,"+
+		" pg_current_snapshot() AS snapshot,"+
+		" EXISTS (SELECT FROM embedsidecar.pipeline AS p CROSS JOIN embedsidecar.installation AS a"+
+		" WHERE p.pipeline_id = %[1]d AND p.generation = %[2]d AND p.enabled AND a.enabled"+
+		" AND embedsidecar.is_open(p.active_minutes, p.active_zone, p.open_until)) AS open"+
+		"), judged AS MATERIALIZED (SELECT k.*, %[3]s AS visible,"+
+		" CASE WHEN NOT %[3]s OR NOT e.open OR EXISTS (SELECT FROM embedsidecar.task AS t"+
+		" WHERE t.pipeline_id = %[1]d AND t.row_key = k.row_key OFFSET 0) THEN 'task'"+
+		" WHEN k.pattern IS NOT NULL AND EXISTS (SELECT FROM embedsidecar.ledger AS g"+
+		" WHERE g.pipeline_id = %[1]d AND g.row_key = k.row_key AND g.source_hash || g.vector_hash LIKE k.pattern"+
+		" AND g.generation = %[2]d OFFSET 0) THEN 'drop' ELSE 'now' END AS verdict"+
+		" FROM %[4]s CROSS JOIN epoch AS e)\n", p.ID, p.Generation, visible, list) +
+		lookSQL(b, into, "judged AS k", which, fmt.Sprintf("k.verdict, k.visible, CASE WHEN f.body IS NOT NULL"+
+			" THEN EXISTS (SELECT FROM embedsidecar.ledger AS g WHERE g.text_hash = %s AND g.pipeline_id + 0 = %d OFFSET 0) END",
+			hash, p.ID))
+}
+
+// Screened are changes of rows that were screened, and their rows.
+type Screened struct {
+	Verdicts []string // of each change: now, drop or task
+	Hidden   bool     // some are not visible yet
+	Rows     []Row    // one for each change; of another verdict than now none was looked at
+}
+
+// Screen says which changes need no task, and looks at the rows of those, as Read does. Changes are given by the keys
+// of their rows, no two alike, by their transactions, and by what the ledger is like if they change nothing.
+func (t *Table) Screen(ctx context.Context, line database.Reader, keys []string, ids []int64, unchanged [][]byte,
+	texts int,
+) (s Screened, err error) {
+	args, err := t.sql.screen.args(t.p, keys, values{"texts": texts, xids.name: ids, patterns.name: unchanged})
+	if err != nil {
+		return s, err
+	}
+	rows, err := line.Query(ctx, t.sql.screen.sql, append([]any{screenFormats}, args...)...)
+	if err != nil {
+		return s, fmt.Errorf("screen %d changes of %s: %w", len(keys), t.p.Source(), err)
+	}
+	defer rows.Close()
+	s.Verdicts, s.Rows = make([]string, len(keys)), make([]Row, len(keys))
+	for rows.Next() {
+		raw := rows.RawValues()
+		if err := t.scan(raw, keys, s.Rows); err != nil {
+			return s, fmt.Errorf("screen changes of %s: %w", t.p.Source(), err)
+		}
+		place, err := parsePlace(raw[readPlace], len(keys))
+		if err != nil {
+			return s, err
+		}
+		s.Verdicts[place] = string(raw[screenVerdict])
+		s.Hidden = s.Hidden || string(raw[screenVisible]) != "t"
+		r := &s.Rows[place]
+		r.New = string(raw[screenKnown]) == "f" && !r.Broken // of one that was mended the server has another hash
+	}
+	if err := rows.Err(); err != nil {
+		return s, fmt.Errorf("screen %d changes of %s: %w", len(keys), t.p.Source(), err)
+	}
+	return s, nil
+}
+
+// Entry is a row's vector and what the ledger is to say of it.
+type Entry struct {
+	Write
+	Version                *string // of the entry that was read; nil: there was none
+	SourceHash, VectorHash []byte
+	LSN                    string
+}
+
+// CanWriteAtOnce reports whether vectors can be written in one statement with the ledger: those of users' rows
+// cannot, which are locked first.
+func (t *Table) CanWriteAtOnce() bool { return t.into.atOnce().there() }
+
+// WriteAtOnce writes vectors and the ledger, under the epoch of a slot. It returns false if that is over, and which
+// rows were written: of the others somebody has written since they were read.
+func (t *Table) WriteAtOnce(ctx context.Context, line database.Reader, slot string, epoch int64, entries []Entry,
+) (held bool, passed map[string]bool, err error) {
+	n := len(entries)
+	writes, version, source, vector, lsns := make([]Write, n), make([]*string, n), make([][]byte, n), make([][]byte, n),
+		make([]string, n)
+	for i := range entries {
+		e := &entries[i]
+		writes[i], version[i], source[i], vector[i], lsns[i] = e.Write, e.Version, e.SourceHash, e.VectorHash, e.LSN
+	}
+	atOnce := t.into.atOnce()
+	args, err := atOnce.args(t.p, keysOf(writes), values{
+		"slot": slot, "epoch": epoch, versions.name: version, sourceHashes.name: source, textHashes.name: hashesOf(writes),
+		vectorHashes.name: vector, positions.name: lsns, "vector": vectorsOf(t.p, writes),
+	})
+	if err != nil {
+		return false, nil, err
+	}
+	rows, err := line.Query(ctx, atOnce.sql, args...)
+	if err != nil {
+		return false, nil, err
+	}
+	var key *string
+	passed = make(map[string]bool, n)
+	_, err = pgx.ForEachRow(rows, []any{&key}, func() error {
+		if held = true; key != nil {
+			passed[*key] = true
+		}
+		return nil
+	})
+	return held, passed, err
+}
+
+// atOnceSQL is the statement that does what a write-back does under the epoch of the slot: hold_epoch, the guard,
+// write_ledger and the vectors. What each of them is there for is said there. The checkpoint's row is locked before
+// anything is written, for all that is written comes from rows of input, of which there is none without it.
+func atOnceSQL(b *builder) string {
+	p := b.p
+	list := b.list(keysAsTheyAre, versions, sourceHashes, textHashes, vectorHashes, positions, b.vectors())
+	keys := make([]string, len(p.Key))
+	for i := range keys {
+		keys[i] = keyParam(i)
+	}
+	same := ""
+	if p.IntoOID != 0 {
+		same = fmt.Sprintf(" AND pg_catalog.to_regclass(%s)::oid = %d", database.Literal(p.Into()), p.IntoOID)
+	}
+	columns := func(alias string) string {
+		names := append(append([]string{}, keys...), "text_hash", "vector")
+		for i, name := range names {
+			names[i] = alias + "." + name
+		}
+		return strings.Join(names, ", ")
+	}
+	return fmt.Sprintf("WITH held AS MATERIALIZED (SELECT FROM embedsidecar.lsn_checkpoint AS c"+
+		" WHERE c.slot_name = %[1]s AND c.epoch = %[2]s::bigint"+
+		" AND c.timeline = ('x' || substr(pg_walfile_name(pg_current_wal_insert_lsn()), 1, 8))::bit(32)::integer"+
+		" AND EXISTS (SELECT FROM embedsidecar.pipeline AS p WHERE p.pipeline_id = %[3]d AND p.generation = %[4]d)%[5]s"+
+		" AND %[6]s FOR SHARE OF c"+
+		"), input AS MATERIALIZED (SELECT k.*, l.ctid AS at FROM %[7]s LEFT JOIN LATERAL (SELECT g.ctid"+
+		" FROM embedsidecar.ledger AS g WHERE g.pipeline_id = %[3]d AND g.row_key = k.row_key"+
+		" AND g.xmin::text = k.version OFFSET 0) AS l ON true WHERE EXISTS (SELECT FROM held)"+
+		" ORDER BY k.row_key COLLATE \"C\""+
+		"), changed AS (UPDATE embedsidecar.ledger AS l SET source_hash = i.source_hash, text_hash = i.text_hash,"+
+		" vector_hash = i.vector_hash, generation = %[4]d, lsn = i.lsn, written_at = now() FROM input AS i"+
+		" WHERE l.ctid = i.at AND l.xmin::text = i.version RETURNING l.row_key, %[8]s"+
+		"), made AS (INSERT INTO embedsidecar.ledger AS l (pipeline_id, row_key, source_hash, text_hash, vector_hash,"+
+		" generation, lsn) SELECT %[3]d, i.row_key, i.source_hash, i.text_hash, i.vector_hash, %[4]d, i.lsn"+
+		" FROM input AS i WHERE i.version IS NULL ORDER BY i.row_key COLLATE \"C\" ON CONFLICT (pipeline_id, row_key)"+
+		" DO NOTHING RETURNING l.row_key"+
+		"), passed AS MATERIALIZED (SELECT * FROM changed UNION ALL SELECT i.row_key, %[8]s FROM made AS m"+
+		" JOIN input AS i USING (row_key)), written AS (",
+		b.param("slot"), b.param("epoch"), p.ID, p.Generation, same, database.Anew, list, columns("i")) +
+		insert(p, "chunk_no, generation, text_hash, embedded_at, embedding",
+			fmt.Sprintf("0, %d, k.text_hash, now(), %s", p.Generation, p.ToStored("k.vector")), "passed AS k", vectorOver) +
+		") SELECT k.row_key FROM passed AS k UNION ALL SELECT NULL WHERE EXISTS (SELECT FROM held)"
+}
