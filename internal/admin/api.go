@@ -38,6 +38,7 @@ func newAPI(s *Service, d *door) http.Handler {
 				},
 			},
 			Security: []map[string][]string{{"token": {}}, {"session": {}}},
+			Servers:  servers(d.base),
 		},
 		Formats:                      huma.DefaultFormats,
 		DefaultFormat:                "application/json",
@@ -70,6 +71,14 @@ func newAPI(s *Service, d *door) http.Handler {
 		noPlace(r).write(w)
 	})
 	return mux
+}
+
+// servers are where the paths of the document begin, if that is not at the top.
+func servers(base string) []*huma.Server {
+	if base == "" {
+		return nil
+	}
+	return []*huma.Server{{URL: base}}
 }
 
 // schemaName names a type in the document; those of other packages have the package's name before theirs.

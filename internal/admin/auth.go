@@ -1,6 +1,7 @@
 package admin
 
 import (
+	"cmp"
 	"crypto/rand"
 	"encoding/base64"
 	"net/http"
@@ -25,6 +26,7 @@ type door struct {
 	tokens  *serve.Tokens
 	rowText bool // may be shown at all
 	secure  bool // only over TLS
+	base    string
 
 	mu       sync.Mutex
 	sessions map[string]session
@@ -82,11 +84,13 @@ func (d *door) admit(r *http.Request, who serve.Token) (Caller, *Problem) {
 	}
 	c := Caller{Name: who.Name, Role: who.Role, Pipelines: who.Pipelines, From: address(r), token: who}
 	c.RowText = d.rowText && c.May(serve.RoleOperator)
+	c.secure = d.secure || r.Header.Get("X-Forwarded-Proto") == "https" // whoever lies makes his own session narrower
 	return c, nil
 }
 
 // open begins a session of somebody who has shown a token, and returns its cookie.
-func (d *door) open(who serve.Token) *http.Cookie {
+func (d *door) open(c Caller) *http.Cookie {
+	who := c.token
 	random := make([]byte, 32)
 	_, _ = rand.Read(random) // never fails
 	id := base64.RawURLEncoding.EncodeToString(random)
@@ -97,7 +101,7 @@ func (d *door) open(who serve.Token) *http.Cookie {
 		d.forgetLocked(now)
 	}
 	d.sessions[id] = session{of: who, until: now.Add(SessionTime)}
-	return d.cookie(id, int(SessionTime.Seconds()))
+	return d.cookie(id, int(SessionTime.Seconds()), c.secure)
 }
 
 // forgetLocked makes room: those that are over go, and if none is, the one that is over first of the token that has the
@@ -128,12 +132,13 @@ func (d *door) end(id string) *http.Cookie {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	delete(d.sessions, id)
-	return d.cookie("", -1)
+	return d.cookie("", -1, d.secure)
 }
 
-func (d *door) cookie(value string, age int) *http.Cookie {
-	return &http.Cookie{ //nolint:gosec // Secure where the listener has a certificate
-		Name: sessionCookie, Value: value, Path: "/", MaxAge: age, HttpOnly: true, Secure: d.secure,
+// cookie is sent back to the administration alone, and not to what else the proxy shows.
+func (d *door) cookie(value string, age int, secure bool) *http.Cookie {
+	return &http.Cookie{ //nolint:gosec // Secure where the browser came over TLS
+		Name: sessionCookie, Value: value, Path: cmp.Or(d.base, "/"), MaxAge: age, HttpOnly: true, Secure: secure,
 		SameSite: http.SameSiteStrictMode,
 	}
 }

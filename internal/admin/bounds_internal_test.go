@@ -67,9 +67,9 @@ func TestRepeats_AreBoundedAndActOnce(t *testing.T) {
 func TestDoor_SessionsAreBounded(t *testing.T) {
 	t.Parallel()
 	d := &door{sessions: map[string]session{"over": {until: time.Now().Add(-time.Second)}}}
-	first := d.open(serve.Token{}).Value
+	first := d.open(Caller{}).Value
 	for range maxSessions {
-		d.open(serve.Token{})
+		d.open(Caller{})
 	}
 	if _, ok := d.sessions[first]; ok || len(d.sessions) > maxSessions {
 		t.Errorf("%d sessions, the first is there: %t", len(d.sessions), ok)
@@ -81,9 +81,9 @@ func TestBounds_NobodyPushesOutOthers(t *testing.T) {
 	t.Parallel()
 	d := &door{sessions: map[string]session{}}
 	of := func(id string) serve.Token { return serve.Token{Name: id, ID: id} }
-	first := d.open(of("a")).Value
+	first := d.open(Caller{token: of("a")}).Value
 	for range 2 * maxSessions {
-		d.open(of("b"))
+		d.open(Caller{token: of("b")})
 	}
 	if _, ok := d.sessions[first]; !ok || len(d.sessions) > maxSessions {
 		t.Errorf("%d sessions, that of another is there: %t", len(d.sessions), ok)

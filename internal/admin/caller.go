@@ -19,6 +19,7 @@ type Caller struct {
 
 	token   serve.Token
 	session bool // he has shown a cookie, and not the token
+	secure  bool // his browser came over TLS
 }
 
 // roles are those that come in, each with less than the next.

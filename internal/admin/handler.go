@@ -44,15 +44,34 @@ func newHandler(o Options, secure bool) (h http.Handler, closing func()) {
 	if o.Observe == nil {
 		o.Observe = func(string, string, int, time.Duration) {}
 	}
+	c := &o.Service.o.Config.Admin
 	d := &door{
-		tokens: o.Tokens, rowText: o.Service.o.Config.Admin.ShowRowText, secure: secure, sessions: map[string]session{},
+		tokens: o.Tokens, rowText: c.ShowRowText, secure: secure, base: c.BasePath, sessions: map[string]session{},
 	}
 	a := &handler{
 		o: o, door: d, slots: make(chan struct{}, maxRequests), own: newShares(ownRequests),
 		limits: map[string]*rate.Limiter{},
 	}
 	a.api = newRepeats().of(newAPI(o.Service, d))
-	return a, o.Service.events.end
+	return under(c.BasePath, a), o.Service.events.end
+}
+
+// under takes a path off requests that bring it along. A proxy may have taken it off already.
+func under(base string, next http.Handler) http.Handler {
+	if base == "" {
+		return next
+	}
+	within := http.StripPrefix(base, next)
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		switch {
+		case r.URL.Path == base:
+			http.Redirect(w, r, base+"/", http.StatusPermanentRedirect)
+		case strings.HasPrefix(r.URL.Path, base+"/"):
+			within.ServeHTTP(w, r)
+		default:
+			next.ServeHTTP(w, r)
+		}
+	})
 }
 
 // ServeHTTP implements http.Handler.

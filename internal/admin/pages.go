@@ -32,10 +32,11 @@ func SignIn(r *http.Request, secret string) (*http.Cookie, error) {
 	if !ok {
 		return nil, unknown("this token is not known here, or not any more")
 	}
-	if _, refused := d.admit(r, who); refused != nil {
+	c, refused := d.admit(r, who)
+	if refused != nil {
 		return nil, refused
 	}
-	return d.open(who), nil
+	return d.open(c), nil
 }
 
 // SignOut ends the session of a browser, if there is one, and returns the cookie that takes the other away.
@@ -46,7 +47,7 @@ func SignOut(r *http.Request) *http.Cookie {
 	}
 	d, ok := r.Context().Value(doorKey{}).(*door)
 	if !ok {
-		return (&door{}).cookie("", -1)
+		return (&door{}).cookie("", -1, false)
 	}
 	return d.end(id)
 }

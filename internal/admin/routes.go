@@ -71,7 +71,7 @@ func (a *api) sessions() {
 			if err != nil {
 				return nil, err
 			}
-			return &withCookie{*a.door.open(who.token), a.self(who)}, nil
+			return &withCookie{*a.door.open(who), a.self(who)}, nil
 		})
 	on(a, serve.RoleViewer, http.MethodDelete, sessionPath, "end-session", "End the session",
 		func(ctx context.Context, in *struct {

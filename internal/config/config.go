@@ -240,6 +240,8 @@ type Admin struct {
 	ReadOnly bool
 	// ShowRowText shows texts of rows to operators and admins who ask for them. Default false.
 	ShowRowText bool
+	// BasePath is where a reverse proxy has put it, as "/tools/embedsidecar". Default "": at the top.
+	BasePath string
 }
 
 // Search is what those may see who search a pipeline over HTTP.

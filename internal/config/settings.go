@@ -281,6 +281,18 @@ func listenSettings() []Setting {
 		toggle("http.admin.show_row_text", "admin-row-text", GroupAdmin,
 			"show texts of rows to operators and admins who ask for them",
 			func(c *Config) *bool { return &c.Admin.ShowRowText }),
+		{
+			Path: "http.admin.base_path", Flag: "admin-base-path", Group: GroupAdmin, Placeholder: "/PATH",
+			Usage: "path under which a reverse proxy shows the administration, whether it takes that away or leaves it (default: none)",
+			set: func(c *Config, v string) error {
+				path, err := parseBasePath(v)
+				if err == nil {
+					c.Admin.BasePath = path
+				}
+				return err
+			},
+			get: func(c *Config) string { return c.Admin.BasePath },
+		},
 	}
 }
 

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/embedsidecar/embedsidecar/internal/admin"
 	"github.com/embedsidecar/embedsidecar/internal/report"
@@ -21,6 +22,7 @@ type deed struct {
 	Filter   report.TaskFilter
 	Choice   choice // what Filter was made of
 	Priority string
+	For      *time.Duration // to resume for, whatever the hours are
 	Back     string
 }
 
@@ -49,6 +51,11 @@ func deedOf(r *http.Request) (deed, error) {
 	}
 	c.State = ""
 	var err error
+	if how := r.PostFormValue("for"); how != "" {
+		if d.For, err = duration(how); err != nil {
+			return d, err
+		}
+	}
 	if d.Filter, err = c.filter(); err != nil {
 		return d, err
 	}
@@ -78,6 +85,14 @@ func (d *deed) confirms() bool {
 		return d.Pipeline == ""
 	}
 	return false
+}
+
+func duration(s string) (*time.Duration, error) {
+	d, err := time.ParseDuration(s)
+	if err != nil || d < 0 {
+		return nil, misuse("that is no time", "write it as 30m or 2h")
+	}
+	return &d, nil
 }
 
 // ofRows reports whether the action is about rows, which can be counted.
@@ -116,7 +131,7 @@ func (d *Dashboard) act(w http.ResponseWriter, r *http.Request) {
 	}
 	who, _ := admin.CallerOf(r.Context())
 	d.notices.tell(who, told)
-	http.Redirect(w, r, back(r), http.StatusSeeOther) //nolint:gosec // back leads to pages of ours alone
+	http.Redirect(w, r, d.at(back(r)), http.StatusSeeOther) //nolint:gosec // back leads to pages of ours alone
 }
 
 // wanted reads what a form asks for, of somebody who may: he is refused before he is asked whether he means it.
@@ -209,7 +224,9 @@ func (d *deed) pipelines() []string {
 // action is what the Service is asked for.
 func (d *deed) action(pipelines []string, dry bool) admin.Action {
 	const most = 100_000 // rows in one request; what is left is asked for anew
-	a := admin.Action{Verb: admin.Verb(d.Verb), Pipelines: pipelines, Filter: d.Filter, Priority: d.Priority, DryRun: dry}
+	a := admin.Action{
+		Verb: admin.Verb(d.Verb), Pipelines: pipelines, Filter: d.Filter, Priority: d.Priority, For: d.For, DryRun: dry,
+	}
 	if d.ofRows() {
 		a.Limit = most
 	}

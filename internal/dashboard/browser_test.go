@@ -154,9 +154,7 @@ func (c *chrome) accessible(where string) {
 	for _, violation := range list {
 		c.t.Errorf("%s: %s", where, violation)
 	}
-	if wide := eval[int](c, "document.documentElement.scrollWidth - innerWidth"); wide > 0 {
-		c.t.Errorf("%s is %d pixels wider than the screen", where, wide)
-	}
+	c.fits(where)
 }
 
 // photograph keeps the page as it is, down to a height at most.

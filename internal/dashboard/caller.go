@@ -1,6 +1,7 @@
 package dashboard
 
 import (
+	"cmp"
 	"net/http"
 	"strings"
 	"sync"
@@ -58,9 +59,9 @@ func (d *Dashboard) known(next http.Handler) http.Handler {
 		case ok:
 			next.ServeHTTP(w, r)
 		case r.Method == http.MethodGet && strings.Contains(r.Header.Get("Accept"), "text/html"):
-			http.Redirect(w, r, "/login", http.StatusSeeOther)
+			http.Redirect(w, r, d.at("/login"), http.StatusSeeOther)
 		default:
-			http.Error(w, "sign in first: /login", http.StatusUnauthorized)
+			http.Error(w, "sign in first: "+d.at("/login"), http.StatusUnauthorized)
 		}
 	})
 }
@@ -78,21 +79,21 @@ func (d *Dashboard) login(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	http.SetCookie(w, cookie)
-	http.Redirect(w, r, "/", http.StatusSeeOther)
+	http.Redirect(w, r, d.at("/"), http.StatusSeeOther)
 }
 
 func (d *Dashboard) logout(w http.ResponseWriter, r *http.Request) {
 	http.SetCookie(w, admin.SignOut(r))
-	http.Redirect(w, r, "/login", http.StatusSeeOther)
+	http.Redirect(w, r, d.at("/login"), http.StatusSeeOther)
 }
 
 // theme keeps which colours somebody likes.
 func (d *Dashboard) theme(w http.ResponseWriter, r *http.Request) {
 	http.SetCookie(w, &http.Cookie{ //nolint:gosec // it holds no secret, and is Secure where the connection is
-		Name: themeCookie, Value: themeOf(r.PostFormValue("theme")), Path: "/", MaxAge: int(themeAge.Seconds()),
-		HttpOnly: true, Secure: r.TLS != nil, SameSite: http.SameSiteLaxMode,
+		Name: themeCookie, Value: themeOf(r.PostFormValue("theme")), Path: cmp.Or(d.o.Base, "/"),
+		MaxAge: int(themeAge.Seconds()), HttpOnly: true, Secure: r.TLS != nil, SameSite: http.SameSiteLaxMode,
 	})
-	http.Redirect(w, r, back(r), http.StatusSeeOther) //nolint:gosec // back leads to pages of ours alone
+	http.Redirect(w, r, d.at(back(r)), http.StatusSeeOther) //nolint:gosec // back leads to pages of ours alone
 }
 
 // themeOf returns a theme that there is.

@@ -21,6 +21,7 @@ type Options struct {
 	Service *admin.Service
 	Log     *slog.Logger
 	Version string
+	Base    string // where a reverse proxy has put all pages: their links begin with it
 }
 
 // Dashboard is the handler of pages that package admin mounts. It is safe for concurrent use.

@@ -43,7 +43,7 @@ var pages = map[string][]string{
 	"/queue?state=todo":                     {"Nothing"},
 	"/errors":                               {"data malformed_text", "public.tickets"},
 	"/dead-letters?pipeline=public.tickets": {"1007", "Export NDJSON"},
-	"/backfills":                            {"24 of 24", "public.products"},
+	"/backfills":                            {"24 compared", "public.products"},
 	"/replication":                          {"Checkpoint", "WAL kept for it"},
 	"/workers":                              {"docs-1", "streaming"},
 	"/models":                               {"shared-words", "WordPiece"},
@@ -169,6 +169,8 @@ func deeds() []struct {
 		{list{"do", "resume", "pipeline", "public.articles"}, "SELECT count(*) FROM embedsidecar.pipeline WHERE NOT enabled", 0},
 		{list{"do", "pause", "typed", "pause all", "expected", "0"}, "SELECT count(*) FROM embedsidecar.installation WHERE enabled", 0},
 		{list{"do", "priority", "pipeline", "public.products", "priority", "urgent"}, "SELECT count(*) FROM embedsidecar.pipeline WHERE lane = 3", 1},
+		{list{"do", "resume", "pipeline", "public.products", "for", "2h"}, "SELECT count(*) FROM embedsidecar.pipeline WHERE open_until > now() + interval '110 min'", 1},
+		{list{"do", "resume", "pipeline", "public.products", "for", "0s"}, "SELECT count(*) FROM embedsidecar.pipeline WHERE open_until IS NOT NULL", 0},
 		{list{"do", "rescan", "pipeline", "public.products"}, audited("rescan"), 1},
 		{list{"do", "requeue", "pipeline", "public.articles", "key", "1", "key", "2"}, "SELECT count(*) FROM embedsidecar.task WHERE row_key IN ('1', '2')", 2},
 		{list{"do", "cancel", "pipeline", "public.articles", "key", "1"}, "SELECT count(*) FROM embedsidecar.task WHERE state = 'cancelled'", 1},
@@ -267,6 +269,9 @@ func (r *rig) refuses(t *testing.T, at string) {
 		{"do", "retry", "pipeline", "public.articles", "older", "soon"},
 		{"do", "requeue", "pipeline", "public.articles", "key", strings.Repeat("x", 5000)},
 		{"do", "requeue", "key", "1"},
+		{"do", "resume", "pipeline", "public.articles", "for", "soon"},
+		{"do", "resume", "pipeline", "public.articles", "for", "-1h"},
+		{"do", "pause", "pipeline", "public.articles", "for", "1h"},
 	} {
 		operator.post(http.StatusBadRequest, "/act", wrong...)
 	}

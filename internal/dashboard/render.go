@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"html/template"
 	"io/fs"
+	"math"
 	"net/http"
 	"net/url"
 	"path"
@@ -155,10 +156,10 @@ func (d *Dashboard) readPages() (map[string]*template.Template, error) {
 // functions are what templates call.
 func (d *Dashboard) functions() template.FuncMap {
 	return template.FuncMap{
-		"at":      func(path string) string { return path },
-		"pipe":    func(name string) string { return "/pipelines/" + url.PathEscape(name) },
+		"at":      d.at,
+		"pipe":    func(name string) string { return d.at("/pipelines/" + url.PathEscape(name)) },
 		"asset":   d.assetPath,
-		"link":    func(path string, pairs ...string) string { return linkTo(path, pairs...) },
+		"link":    func(path string, pairs ...string) string { return d.at(linkTo(path, pairs...)) },
 		"size":    wording.Size,
 		"age":     wording.Age,
 		"count":   number,
@@ -194,7 +195,8 @@ func (d *Dashboard) functions() template.FuncMap {
 		"chars":     func(n *int) int64 { return int64(*n) },
 		"millis":    millis,
 		"inc":       func(n int) int { return n + 1 },
-		"part":      func(of, all int64) float64 { return float64(of) / float64(max(all, 1)) },
+		"pace":      paceOf,
+		"rate":      rateOf,
 		// a cosine distance is 2 at most; others are shown as they are
 		"closeness": func(distance *float64) float64 { return 1 - *distance/2 },
 		"digits":    func(f float64, n int) string { return strconv.FormatFloat(f, 'f', n, 64) },
@@ -206,8 +208,11 @@ func (d *Dashboard) assetPath(name string) string {
 	if err != nil {
 		panic(err) // it is compiled in
 	}
-	return "/assets/" + hashed(name, content)
+	return d.at("/assets/" + hashed(name, content))
 }
+
+// at is where a browser finds a path of ours.
+func (d *Dashboard) at(path string) string { return d.o.Base + path }
 
 // dict makes the arguments of a part of a page of names and values.
 func dict(pairs ...any) (map[string]any, error) {
@@ -256,6 +261,27 @@ func capital(s string) string {
 		return ""
 	}
 	return strings.ToUpper(s[:1]) + s[1:]
+}
+
+// paceOf says how fast rows are done, and when the last of them is, as far as that is known.
+func paceOf(p report.Progress) string {
+	if p.Rate <= 0 {
+		return ""
+	}
+	said := rateOf(p.Rate)
+	if p.Left > 0 {
+		said += ", about " + wording.Age(p.Left.Seconds()) + " to go"
+	}
+	return said
+}
+
+// rateOf writes rows a second.
+func rateOf(rate float64) string {
+	const few = 10 // of which a part of one counts
+	if rate < few {
+		return strconv.FormatFloat(rate, 'f', 1, 64) + "/s"
+	}
+	return number(int64(math.Round(rate))) + "/s"
 }
 
 // millis writes how long something took.

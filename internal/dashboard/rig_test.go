@@ -39,6 +39,7 @@ import (
 	"github.com/embedsidecar/embedsidecar/internal/serve"
 	"github.com/embedsidecar/embedsidecar/internal/setup"
 	"github.com/embedsidecar/embedsidecar/internal/sidecar"
+	"github.com/embedsidecar/embedsidecar/internal/sleep"
 	"github.com/embedsidecar/embedsidecar/internal/worker"
 	"github.com/embedsidecar/embedsidecar/testenv"
 )
@@ -110,7 +111,8 @@ type rig struct {
 	pipelines []pipeline.Pipeline
 	tokens    string // the file of those that are known
 	retry     time.Duration
-	down      atomic.Bool // the embedder answers nobody
+	down      atomic.Bool   // the embedder answers nobody
+	slow      time.Duration // that it takes for each call
 }
 
 const tables = `CREATE TABLE articles (id bigint PRIMARY KEY, title text NOT NULL, body text);
@@ -234,11 +236,15 @@ func (r *rig) work() (stop func()) {
 type failing struct {
 	words
 	down *atomic.Bool
+	slow time.Duration
 }
 
 func (f failing) Embed(ctx context.Context, kind embed.Kind, texts []string) ([]embed.Result, error) {
 	if f.down.Load() {
 		return nil, &embed.Error{Class: embed.Transient, Code: "provider_down", Err: errors.New("nobody answers")}
+	}
+	if !sleep.For(ctx, f.slow) {
+		return nil, ctx.Err()
 	}
 	return f.words.Embed(ctx, kind, texts)
 }
@@ -254,8 +260,10 @@ func (r *rig) begin() (stop func()) {
 		Dial: func(ctx context.Context) (*pgconn.PgConn, error) {
 			return database.ConnectReplication(ctx, r.db.URL(r.db.StreamRole()), database.Options{IdleInTransaction: -1})
 		},
-		Load:      func(ctx context.Context) ([]pipeline.Pipeline, error) { return resolve.Load(ctx, pool, r.slot) },
-		Embedder:  func(context.Context, *pipeline.Pipeline) (embed.Embedder, error) { return failing{down: &r.down}, nil },
+		Load: func(ctx context.Context) ([]pipeline.Pipeline, error) { return resolve.Load(ctx, pool, r.slot) },
+		Embedder: func(context.Context, *pipeline.Pipeline) (embed.Embedder, error) {
+			return failing{down: &r.down, slow: r.slow}, nil
+		},
 		Heartbeat: time.Second, Retry: worker.Retry{Initial: retry, Max: retry, MaxAttempts: 2},
 		Lease: time.Hour,
 	})
@@ -289,6 +297,7 @@ func (r *rig) settle() {
 // options are what somebody may change about a dashboard.
 type options struct {
 	readOnly, texts bool
+	base            string
 }
 
 // serve shows a dashboard, which looks at the database as a role, until the test ends or the function is called.
@@ -296,7 +305,7 @@ func (r *rig) serve(role string, o options) (address string, end func()) {
 	r.t.Helper()
 	log := slog.New(slog.NewTextHandler(r.t.Output(), nil))
 	c := config.Default()
-	c.Admin.ReadOnly, c.Admin.ShowRowText = o.readOnly, o.texts
+	c.Admin.ReadOnly, c.Admin.ShowRowText, c.Admin.BasePath = o.readOnly, o.texts, o.base
 	service := admin.NewService(admin.ServiceOptions{
 		Config: c, Redact: c.Redactor().Text, Snapshot: snapshot, Check: checks, Log: log,
 		Registered: registered, Folders: folders,
@@ -305,7 +314,7 @@ func (r *rig) serve(role string, o options) (address string, end func()) {
 		},
 	})
 	service.Follow(r.pool(r.db.URL(role), 4))
-	pages, err := dashboard.New(dashboard.Options{Service: service, Log: log, Version: "1.0.0"})
+	pages, err := dashboard.New(dashboard.Options{Service: service, Log: log, Version: "1.0.0", Base: o.base})
 	if err != nil {
 		r.t.Fatal(err)
 	}

@@ -3,6 +3,8 @@ package dashboard
 import (
 	"context"
 	"net/http"
+	"slices"
+	"strings"
 
 	"github.com/embedsidecar/embedsidecar/internal/admin"
 	"github.com/embedsidecar/embedsidecar/internal/config"
@@ -31,7 +33,8 @@ type overview struct {
 	LagLine   []float64
 	OldLine   []float64
 	OpenLine  []float64
-	Paused    bool // some are, all of them by their names or by the switch
+	Pace      report.Progress // of all that are at work
+	Paused    bool            // some are, all of them by their names or by the switch
 	AllPaused bool
 }
 
@@ -80,6 +83,7 @@ func (d *Dashboard) overview(r *http.Request) (view, error) {
 		return view{}, err
 	}
 	o := overview{Status: state, Health: sentenceOf(&state.Database), Remarks: state.Remarks()}
+	o.Remarks = slices.DeleteFunc(o.Remarks, func(r string) bool { return o.Health.Next != "" && strings.Contains(r, o.Health.Next) })
 	o.Unwell = unwell(state.Pipelines)
 	past := d.past(ctx, state)
 	now := past[len(past)-1]
@@ -92,6 +96,7 @@ func (d *Dashboard) overview(r *http.Request) (view, error) {
 	o.LagLine = line(past, func(b beat) float64 { return float64(b.Lag) })
 	o.OldLine = line(past, func(b beat) float64 { return b.Oldest })
 	o.OpenLine = line(past, func(b beat) float64 { return float64(b.Open) })
+	o.Pace = together(state)
 	o.AllPaused = len(state.Pipelines) > 0
 	for i := range state.Pipelines {
 		paused := state.Pipelines[i].State == health.Paused
@@ -130,6 +135,7 @@ func (d *Dashboard) pipelines(r *http.Request) (view, error) {
 type onePipeline struct {
 	observe.Pipeline
 
+	Pace        report.Progress
 	Unease      *sentence
 	Set         *pipeline.Pipeline // nil: it cannot be looked at now
 	Key         []string
@@ -149,7 +155,13 @@ func (d *Dashboard) pipeline(r *http.Request) (view, error) {
 	if err != nil {
 		return view{}, err
 	}
-	o := onePipeline{Pipeline: state, Unease: uneasy(&state, nil), Priorities: actions.Priorities}
+	all, err := d.status(ctx)
+	if err != nil {
+		return view{}, err
+	}
+	o := onePipeline{
+		Pipeline: state, Pace: all.Progress[state.Name], Unease: uneasy(&state, nil), Priorities: actions.Priorities,
+	}
 	if o.Set, err = d.o.Service.Defined(ctx, o.Name); err != nil {
 		return view{}, err
 	}
@@ -183,14 +195,6 @@ func (o *onePipeline) count(looks []queue.Looks) {
 		o.Minutes[hour-1-l.MinutesAgo] = column{Good: float64(l.Looks - l.Failed), Bad: float64(l.Failed)}
 		o.Looks, o.Bad = o.Looks+l.Looks, o.Bad+l.Failed
 	}
-}
-
-func (d *Dashboard) backfills(r *http.Request) (view, error) {
-	state, err := d.status(r.Context())
-	if err != nil {
-		return view{}, err
-	}
-	return view{page: "backfills", title: "Backfills", live: true, data: state}, nil
 }
 
 // replication is a slot with what is known of the server's WAL.

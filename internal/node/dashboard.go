@@ -51,7 +51,7 @@ func (n *Node) Dashboard(ctx context.Context, address, person string, told func(
 			fmt.Errorf("%s is not an address of this machine alone: the dashboard of one person listens on loopback", server.Addr()),
 			"for others there is that of embedsidecar run --admin-listen, with tokens"), server.Close())
 	}
-	if err := told(fmt.Sprintf("http://%s/login#token=%s", server.Addr(), secret)); err != nil {
+	if err := told(fmt.Sprintf("http://%s%s/login#token=%s", server.Addr(), n.o.Config.Admin.BasePath, secret)); err != nil {
 		return errors.Join(err, server.Close())
 	}
 	return server.Run(ctx)
@@ -72,5 +72,7 @@ func (n *Node) service() *admin.Service {
 
 // pages is the dashboard.
 func (n *Node) pages(service *admin.Service) (*dashboard.Dashboard, error) {
-	return dashboard.New(dashboard.Options{Service: service, Log: n.o.Log, Version: n.Snapshot().Version})
+	return dashboard.New(dashboard.Options{
+		Service: service, Log: n.o.Log, Version: n.Snapshot().Version, Base: n.o.Config.Admin.BasePath,
+	})
 }

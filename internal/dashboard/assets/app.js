@@ -6,6 +6,8 @@
   const all = (s, root = document) => [...root.querySelectorAll(s)];
   const keep = { get: (k) => { try { return localStorage.getItem(k); } catch { return null; } }, set: (k, v) => { try { localStorage.setItem(k, v); } catch { /* then it is forgotten */ } } };
 
+  const at = document.documentElement.dataset.base; // where a proxy has put all pages
+
   // A token in the address never reaches the server's log: it stands behind the #, and goes on by POST.
   const form = $("#login");
   if (form) {
@@ -19,7 +21,7 @@
   }
 
   const pulse = $("#pulse"), said = $("#pulse-said"), every = $("#pulse-every");
-  let source, last = 0, at = Date.now(), timer, stale;
+  let source, last = 0, told = Date.now(), timer, stale;
 
   const clock = (ms) => new Date(ms).toLocaleTimeString([], { hour12: false });
   const show = (state, text) => {
@@ -27,7 +29,7 @@
     pulse.dataset.state = state;
     said.textContent = text;
   };
-  const cold = () => show("stale", "Stale since " + clock(at));
+  const cold = () => show("stale", "Stale since " + clock(told));
 
   // fresh fetches this page again and puts what has changed in its place. Where somebody is choosing, nothing moves.
   let busy = false;
@@ -39,6 +41,7 @@
       const answer = await fetch(location.href, { headers: { "X-Live": "1", Accept: "text/html" }, redirect: "error", signal: AbortSignal.timeout(30000) });
       if (!answer.ok) throw new Error(answer.status);
       const next = new DOMParser().parseFromString(await answer.text(), "text/html");
+      dress(next);
       for (const old of all("[data-live]")) {
         const now = next.getElementById(old.id);
         if (!now || now.innerHTML === old.innerHTML || old.contains($("input:checked, details[open]:not(.menu)", old)) || old.contains($("input:focus, select:focus", old))) continue;
@@ -47,8 +50,7 @@
         old.replaceWith(document.adoptNode(now));
         if (place >= 0) all("a, button, [tabindex]", now)[place]?.focus();
       }
-      times();
-      at = Date.now();
+      told = Date.now();
       show("live", "Live");
     } catch { cold(); } finally { busy = false; }
   };
@@ -63,7 +65,7 @@
     clearTimeout(stale);
     if (!pace()) { show("off", "Not updated"); return; }
     if (document.hidden) return;
-    source = new EventSource("/api/v1/events");
+    source = new EventSource(at + "/api/v1/events");
     const alive = () => { clearTimeout(stale); stale = setTimeout(fresh, 40000); };
     source.addEventListener("status", () => { alive(); soon(); });
     source.addEventListener("problem", cold);
@@ -85,10 +87,10 @@
 
   // Times are UTC, as logs have them; whoever likes sees those of his own zone.
   const zone = $("#zone");
-  const times = () => {
+  const times = (root) => {
     const local = keep.get("zone") === "local";
     if (zone) zone.textContent = local ? "Local times" : "UTC times";
-    for (const t of all("time[datetime]")) {
+    for (const t of all("time[datetime]", root)) {
       const when = new Date(t.dateTime);
       t.title = t.title || when.toString();
       if (local) t.textContent = when.toLocaleString("sv-SE");
@@ -97,9 +99,8 @@
   };
   if (zone) {
     zone.hidden = false;
-    zone.addEventListener("click", () => { keep.set("zone", keep.get("zone") === "local" ? "utc" : "local"); times(); });
+    zone.addEventListener("click", () => { keep.set("zone", keep.get("zone") === "local" ? "utc" : "local"); times(document); });
   }
-  times();
 
   // Copy what stands in a command.
   document.addEventListener("click", (e) => {
@@ -112,27 +113,33 @@
       setTimeout(() => { button.textContent = word; }, 1500);
     });
   });
-  for (const b of all("button[data-copy]")) b.hidden = !navigator.clipboard;
 
   // Choose every row of a table at once.
   document.addEventListener("change", (e) => {
     if (!e.target.matches("[data-all]")) return;
     for (const box of all("input[name=key]", e.target.closest("form"))) box.checked = e.target.checked;
   });
-  for (const box of all("[data-all]")) box.hidden = false;
+
+  // What the server has left for a script to show, on this page and on those that take its place.
+  function dress(root) {
+    times(root);
+    for (const b of all("button[data-copy]", root)) b.hidden = !navigator.clipboard;
+    for (const box of all("[data-all]", root)) box.hidden = false;
+  }
+  dress(document);
 
   // Keys: / searches, ? helps, g and a letter go somewhere.
   const places = { o: "/", p: "/pipelines", r: "/row", s: "/search", q: "/queue", e: "/errors", d: "/dead-letters", b: "/backfills", l: "/replication", w: "/workers", m: "/models", c: "/checks", a: "/audit" };
   let going = 0;
   document.addEventListener("keydown", (e) => {
     if (e.ctrlKey || e.metaKey || e.altKey || e.target.closest("input, select, textarea")) return;
-    if (Date.now() - going < 1500 && places[e.key]) { going = 0; location.href = places[e.key]; return; }
+    if (Date.now() - going < 1500 && places[e.key]) { going = 0; location.href = at + places[e.key]; return; }
     going = e.key === "g" ? Date.now() : 0;
     if (e.key === "/") {
       e.preventDefault();
       const box = $("main input[type=search]");
-      if (box) box.focus(); else location.href = "/search";
+      if (box) box.focus(); else location.href = at + "/search";
     }
-    if (e.key === "?") location.href = "/help";
+    if (e.key === "?") location.href = at + "/help";
   });
 })();

@@ -1,0 +1,66 @@
+package dashboard_test
+
+import (
+	"net/http"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/embedsidecar/embedsidecar/testenv"
+)
+
+// A comparison that has not begun has compared nothing, whatever the one before it has, and rows that were compared are
+// not embedded yet.
+func TestPages_BackfillThatWaits(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.work()
+	at, _ := r.serve(r.person, options{})
+	b := r.signIn(at, "olga")
+	b.becomes(t, "/backfills", "24 compared", "10 compared", ">done<")
+
+	open, err := r.db.Pool.Begin(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := open.Exec(t.Context(), "SELECT pg_current_xact_id()"); err != nil {
+		t.Fatal(err)
+	}
+	r.db.MustExec("SELECT embedsidecar.rescan('public.articles')")
+	page := b.becomes(t, "/backfills", "not begun", "none yet", "waits for")
+	lacks(t, page, "24 compared")
+	if api := b.get(http.StatusOK, "/api/v1/backfills"); !strings.Contains(api, `"rows_seen":0`) {
+		t.Errorf("the API says %s", api)
+	}
+	if err := open.Rollback(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	b.becomes(t, "/backfills", "24 compared")
+
+	r.db.MustExec("SELECT embedsidecar.pause('public.products')")
+	r.db.MustExec("UPDATE products SET description = description || '.' WHERE sku < 'SKU-005'")
+	b.becomes(t, "/backfills", "10 compared", "compared, not yet embedded", `pipeline=public.products">4</a>`)
+}
+
+// While somebody looks, pages say how fast what waits becomes less, and when its end is.
+func TestPages_SayWhenTheEndIs(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.work()()
+	r.db.MustExec("INSERT INTO products SELECT 'X' || i, 'Cup ' || i FROM generate_series(1, 8000) AS i")
+	r.slow = time.Second
+	r.begin()
+	at, _ := r.serve(r.person, options{})
+	b := r.signIn(at, "vera")
+	left := regexp.MustCompile(`/s, about \d+m?s? ?\d*s? to go</span>`)
+	for _, path := range []string{"/", "/pipelines/public.products"} {
+		testenv.Eventually(t, waitTimeout, func() (bool, string) {
+			page := b.get(http.StatusOK, path)
+			return left.MatchString(page), path + " does not say when the end is:\n" + page
+		})
+	}
+	for _, path := range []string{"/pipelines", "/backfills"} {
+		b.becomes(t, path, `data-is="To go">`, `/s</span></td>`)
+	}
+}
