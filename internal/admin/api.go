@@ -47,7 +47,11 @@ func newAPI(s *Service, d *door) http.Handler {
 	}
 	a := &api{huma: humago.New(mux, c), service: s, door: d}
 	a.routes()
-	delete(a.huma.OpenAPI().Components.Schemas.Map(), "ErrorModel") // ours is Problem
+	schemas := a.huma.OpenAPI().Components.Schemas.Map()
+	delete(schemas, "ErrorModel") // ours is Problem
+	for _, field := range []string{"task", "ledger"} {
+		orNull(schemas["ExplainStory"], field)
+	}
 	document, err := json.MarshalIndent(a.huma.OpenAPI(), "", "  ")
 	if err != nil {
 		panic("the OpenAPI document cannot be written: " + err.Error())
@@ -81,6 +85,11 @@ func servers(base string) []*huma.Server {
 	return []*huma.Server{{URL: base}}
 }
 
+// orNull has the document say that a field may be null, which huma does not of one that is an object.
+func orNull(s *huma.Schema, field string) {
+	s.Properties[field] = &huma.Schema{AnyOf: []*huma.Schema{s.Properties[field], {Type: "null"}}}
+}
+
 // schemaName names a type in the document; those of other packages have the package's name before theirs.
 func schemaName(t reflect.Type, hint string) string {
 	for t.Kind() == reflect.Pointer || t.Kind() == reflect.Slice {
@@ -103,8 +112,9 @@ func on[I, O any](a *api, role, method, path, id, summary string, answer func(ct
 ) {
 	op := huma.Operation{
 		OperationID: id, Method: method, Path: path, Summary: summary, MaxBodyBytes: maxBody,
-		Description: "Takes the role " + role + ".",
-		Extensions:  map[string]any{roleKey: role},
+		BodyReadTimeout: -1, // the body has come: the end of such a time would be taken for that of the client
+		Description:     "Takes the role " + role + ".",
+		Extensions:      map[string]any{roleKey: role},
 		Responses: map[string]*huma.Response{"default": {
 			Description: "An error",
 			Content: map[string]*huma.MediaType{problemType: {

@@ -37,15 +37,17 @@ func TestMain(m *testing.M) { os.Exit(testenv.Main(m)) }
 // fixture is a listener over a database with two pipelines, and somebody with a token of each kind.
 type fixture struct {
 	*testenv.Database
-	t      *testing.T
-	config *config.Config
-	pool   *pgxpool.Pool // as the listener has it: of the role that runs, which may act
-	role   string
-	base   string
-	file   string
-	tokens map[string]string // by name
-	checks atomic.Int32
-	embed  func(ctx context.Context, p *pipeline.Pipeline, text string) ([]float32, error) // nil: there is no model
+	t        *testing.T
+	config   *config.Config
+	pool     *pgxpool.Pool // as the listener has it: of the role that runs, which may act
+	role     string
+	base     string
+	file     string
+	tokens   map[string]string // by name
+	checks   atomic.Int32
+	promised *promised // what answers are to look like
+
+	embed func(ctx context.Context, p *pipeline.Pipeline, text string) ([]float32, error) // nil: there is no model
 }
 
 // newFixture sets up docs and notes, each with four rows. change changes what the listener is made of.
@@ -82,7 +84,7 @@ func newFixture(t *testing.T, change ...func(f *fixture, o *admin.Options)) *fix
 
 	f.file = filepath.Join(t.TempDir(), "tokens")
 	for name, grant := range map[string]serve.Grant{
-		"asker": {Role: serve.RoleQuery}, "viewer": {Role: serve.RoleViewer}, "operator": {Role: serve.RoleOperator},
+		"asker": {Role: serve.RoleQuery}, "reader": {Role: serve.RoleViewer}, "viewer": {Role: serve.RoleViewer}, "operator": {Role: serve.RoleOperator},
 		"admin": {Role: serve.RoleAdmin}, "scoped": {Role: serve.RoleOperator, Pipelines: []string{"public.docs"}},
 	} {
 		if f.tokens[name], _, err = serve.CreateToken(f.file, name, grant); err != nil {
@@ -148,6 +150,7 @@ func (f *fixture) listen(change ...func(f *fixture, o *admin.Options)) {
 	})
 	f.base = "http://" + server.Addr().String()
 	o.Service.Follow(f.pool)
+	f.promised = f.promises()
 }
 
 // answer is what came of a request.
@@ -199,6 +202,11 @@ func (f *fixture) send(r *http.Request) answer {
 		f.t.Fatal(err)
 	}
 	a := answer{resp.StatusCode, resp.Header, string(content)}
+	if a.status == http.StatusOK && a.header.Get("Content-Type") == "application/json" {
+		if err := f.promised.broken(r, a.body); err != nil {
+			f.t.Errorf("%s %s is not as the OpenAPI document says: %v", r.Method, r.URL, err)
+		}
+	}
 	if got := a.header.Get("Cache-Control"); got != "no-store" {
 		f.t.Errorf("%s %s may be stored: %q", r.Method, r.URL, got)
 	}
