@@ -49,7 +49,7 @@ func TestMistakes_TablesAndDestinations(t *testing.T) {
 		"docs: b -> f":                  {`no column "b"`, "there are: id, title, body"},
 		"dosc: title -> e":              {`no table "public"."dosc"`, "did you mean public.docs?"},
 		"nosuch.docs: title -> e":       {`no table "nosuch"."docs"`},
-		"weird: Text -> e":              {"did you mean public.Weird?"},
+		"weird: Text -> e":              {`did you mean public."Weird"?`},
 		`"Weird": text -> e`:            {"did you mean Text?"},
 		"nopk: title -> e":              {"no primary key", "ADD PRIMARY KEY"},
 		"v: title -> e":                 {"is a view", "the table that the rows are in"},

@@ -94,8 +94,23 @@ func TestDrain_LongerThanABodyTakes(t *testing.T) {
 		Drained   bool
 		Pipelines []json.RawMessage
 	}
-	if err := json.Unmarshal([]byte(a.body), &d); err != nil || a.status != http.StatusOK || d.Drained || len(d.Pipelines) != 2 ||
-		time.Since(began) < patience {
+	if err := json.Unmarshal([]byte(a.body), &d); err != nil || a.status != http.StatusOK || d.Drained ||
+		len(d.Pipelines) != 2 || time.Since(began) < patience {
 		t.Errorf("after %s: %d %s, want 200 and what is left", time.Since(began), a.status, a.body)
+	}
+}
+
+// One that asks for no time at all is told that it was too little; a pipeline that is named twice is acted on once.
+func TestAct_NoTimeAndTwice(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	f.reset()
+	if a := f.ask("viewer", http.MethodPost, "/api/v1/drain", `{"timeout": "0s"}`); a.status != http.StatusOK ||
+		!strings.Contains(a.body, `"drained":false`) {
+		t.Errorf("%d %s, want that it is not drained", a.status, a.body)
+	}
+	a := f.ask("operator", http.MethodPost, "/api/v1/tasks/retry", `{"pipelines": ["docs", "public.docs"], "dry_run": true}`)
+	if done := decoded[struct{ Outcomes []json.RawMessage }](f, "retry", a); len(done.Outcomes) != 1 {
+		t.Errorf("%s, want one pipeline", a.body)
 	}
 }

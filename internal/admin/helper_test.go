@@ -84,8 +84,8 @@ func newFixture(t *testing.T, change ...func(f *fixture, o *admin.Options)) *fix
 
 	f.file = filepath.Join(t.TempDir(), "tokens")
 	for name, grant := range map[string]serve.Grant{
-		"asker": {Role: serve.RoleQuery}, "reader": {Role: serve.RoleViewer}, "viewer": {Role: serve.RoleViewer}, "operator": {Role: serve.RoleOperator},
-		"admin": {Role: serve.RoleAdmin}, "scoped": {Role: serve.RoleOperator, Pipelines: []string{"public.docs"}},
+		"asker": {Role: serve.RoleQuery}, "reader": {Role: serve.RoleViewer}, "viewer": {Role: serve.RoleViewer},
+		"operator": {Role: serve.RoleOperator}, "admin": {Role: serve.RoleAdmin}, "scoped": {Role: serve.RoleOperator, Pipelines: []string{"public.docs"}},
 	} {
 		if f.tokens[name], _, err = serve.CreateToken(f.file, name, grant); err != nil {
 			t.Fatal(err)
@@ -213,7 +213,8 @@ func (f *fixture) send(r *http.Request) answer {
 	if a.status >= http.StatusBadRequest {
 		var p problem
 		if err := json.Unmarshal(content, &p); err != nil || a.header.Get("Content-Type") != "application/problem+json" ||
-			p.Status != a.status || p.Title == "" || p.Detail == "" || p.Reason == "" {
+			p.Status != a.status || p.Title == "" || p.Detail == "" || p.Reason == "" ||
+			(p.Code == "ES0001") != (p.Reason == "internal") {
 			f.t.Errorf("%s %s: no problem of RFC 9457: %s %q", r.Method, r.URL, a.header.Get("Content-Type"), content)
 		}
 	}

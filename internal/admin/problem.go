@@ -160,6 +160,9 @@ func (s *Service) judged(ctx context.Context, err error) *Problem {
 	case class == problem.Connect, database.IsTransient(err):
 		p.Status, p.Reason, p.after = http.StatusServiceUnavailable, "database", 2*time.Second
 		p.Detail = "the database does not answer: come again"
+		if p.Code == code.Internal { // a connection that broke in the middle
+			p.Code = code.NoAnswer
+		}
 	case class == problem.Internal:
 		p.Detail = "the request failed; the log of the sidecar says why"
 	}

@@ -275,13 +275,15 @@ func (s *Service) meant(ctx context.Context, role string, names []string) (Calle
 	if len(names) == 0 {
 		return who, pool, known, nil
 	}
-	meant := make([]string, len(names))
-	for i, name := range names {
+	var meant []string // each once, though it be named twice
+	for _, name := range names {
 		at := lookup.Meant(his, name)
 		if at < 0 {
 			return who, nil, nil, noPipeline(name, known)
 		}
-		meant[i] = his[at].Name
+		if !slices.Contains(meant, his[at].Name) {
+			meant = append(meant, his[at].Name)
+		}
 	}
 	return who, pool, meant, nil
 }

@@ -19,7 +19,8 @@ func Hint(err error) []string {
 	if !errors.As(err, &pg) {
 		return nil
 	}
-	if where, _, _ := strings.Cut(pg.Where, "\n"); strings.Contains(where, " function ") {
+	where, _, _ := strings.Cut(pg.Where, "\n")
+	if strings.Contains(where, " function ") && !strings.Contains(where, " function embedsidecar.") {
 		return []string{
 			"it was raised by a trigger of the database: " + where,
 			"our sessions have the search_path pg_catalog: let it name tables with their schema, or ALTER FUNCTION ... SET search_path = ...",

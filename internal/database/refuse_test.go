@@ -205,6 +205,13 @@ func TestHint_KnowsSQLSTATEs(t *testing.T) {
 	if got := strings.Join(database.Hint(err), " "); !strings.Contains(got, "CREATE EXTENSION vector") {
 		t.Errorf("hint for %v: %q", err, got)
 	}
+	for where, want := range map[string]bool{
+		"PL/pgSQL function public.of_theirs() line 3 at RAISE": true, "PL/pgSQL function embedsidecar.cancel(text,text[]) line 9 at RAISE": false,
+	} {
+		if got := database.Hint(&pgconn.PgError{Code: "22023", Where: where}); (got != nil) != want {
+			t.Errorf("hint for what %s raised: %q", where, got)
+		}
+	}
 	if got := database.Hint(errors.New("other")); got != nil {
 		t.Errorf("got %q for an unknown error", got)
 	}

@@ -4,15 +4,16 @@ package spelling
 import "strings"
 
 // Nearest returns those of names that a person who wrote wrong most likely meant, at most three, the likeliest first:
-// those that begin with it, or else those that the fewest slips tell from it. Capital letters do not matter.
+// those that begin with it, or else those that the fewest slips tell from it. Capital letters and quotes do not matter.
 func Nearest(wrong string, names []string) []string {
 	const most, abbreviated = 3, 3
-	word := strings.ToLower(wrong)
+	plain := func(name string) string { return strings.ReplaceAll(strings.ToLower(name), `"`, "") }
+	word := plain(wrong)
 	var best []string
 	least := (len(word) + 1) / 3
 	for _, name := range names {
-		d := distance(word, strings.ToLower(name))
-		if len(word) >= abbreviated && strings.HasPrefix(strings.ToLower(name), word) {
+		d := distance(word, plain(name))
+		if len(word) >= abbreviated && strings.HasPrefix(plain(name), word) {
 			d = -1
 		}
 		switch {

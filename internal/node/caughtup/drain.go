@@ -44,7 +44,10 @@ type Drained struct {
 // comes beside an error, too: of what is left.
 func (d Drain) Run(ctx context.Context) ([]Drained, error) {
 	found, err := lookup.Brief(ctx, d.Pool, d.Names)
-	if err != nil {
+	switch {
+	case err != nil && errors.Is(ctx.Err(), context.DeadlineExceeded):
+		return nil, tooLate(nil)
+	case err != nil:
 		return nil, err
 	}
 	ids := make([]int32, len(found))
