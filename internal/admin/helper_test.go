@@ -85,7 +85,8 @@ func newFixture(t *testing.T, change ...func(f *fixture, o *admin.Options)) *fix
 	f.file = filepath.Join(t.TempDir(), "tokens")
 	for name, grant := range map[string]serve.Grant{
 		"asker": {Role: serve.RoleQuery}, "reader": {Role: serve.RoleViewer}, "viewer": {Role: serve.RoleViewer},
-		"operator": {Role: serve.RoleOperator}, "admin": {Role: serve.RoleAdmin}, "scoped": {Role: serve.RoleOperator, Pipelines: []string{"public.docs"}},
+		"operator": {Role: serve.RoleOperator}, "admin": {Role: serve.RoleAdmin},
+		"scoped": {Role: serve.RoleOperator, Pipelines: []string{"public.docs"}},
 	} {
 		if f.tokens[name], _, err = serve.CreateToken(f.file, name, grant); err != nil {
 			t.Fatal(err)
