@@ -20,10 +20,7 @@ var (
 	}
 )
 
-const (
-	groupGeneral = "General"
-	helpIndent   = 28 // where explanations begin
-)
+const helpIndent = 28 // where explanations begin
 
 // programHelp is the text of embedsidecar --help.
 func programHelp(commands []*command) string {

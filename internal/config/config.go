@@ -332,3 +332,10 @@ func (c *Config) ApplicationName() string {
 	}
 	return name
 }
+
+func absolute(path string) string {
+	if abs, err := filepath.Abs(path); err == nil {
+		return abs
+	}
+	return path
+}

@@ -242,10 +242,3 @@ func ownVariable(name string) bool {
 	}
 	return name == EnvName("plugin-env")
 }
-
-func absolute(path string) string {
-	if abs, err := filepath.Abs(path); err == nil {
-		return abs
-	}
-	return path
-}

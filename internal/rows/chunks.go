@@ -33,28 +33,6 @@ type chunkStatements struct {
 	all     statement // all vectors of some keys, in the order of deep
 }
 
-// Chunk is a chunk on its way into the destination. Its place in Write.Chunks is its number.
-type Chunk struct {
-	chunk.Chunk
-	Hash   [sha256.Size]byte // of what is embedded
-	Vector []float32         // nil: not known yet, or not needed because the chunk stays
-	Empty  bool              // it has no token: no vector, no row
-	From   *StoredChunk      // a stored chunk of the row with the same hash, which no other chunk has taken; nil: none
-	Stays  bool              // From has the number of the chunk: its vector need not be written
-}
-
-// Unknown reports whether the chunk's vector is nowhere to be found.
-func (c *Chunk) Unknown() bool { return c.Vector == nil && c.From == nil && !c.Empty }
-
-// StoredChunk is what the destination holds of a row.
-type StoredChunk struct {
-	No, Start, End int
-	Generation     int32
-	Hash           [sha256.Size]byte
-	HasText        bool // its text is stored
-	Respell        bool // under another spelling of the key
-}
-
 // DeepChunk is a stored chunk with everything.
 type DeepChunk struct {
 	chunk.Chunk

@@ -67,46 +67,6 @@ type destination interface {
 	statements() map[string]statement
 }
 
-// New returns the table of a pipeline.
-func New(p *pipeline.Pipeline, db database.DB, o Options) *Table {
-	if o.UserPath == "" {
-		o.UserPath = `"$user", public`
-	}
-	t := &Table{p: p, db: db, into: newDestination(p, db, o)}
-	t.sql = newSource(p, t.into)
-	return t
-}
-
-func newDestination(p *pipeline.Pipeline, db database.DB, o Options) destination {
-	switch {
-	case p.InSource():
-		return newColumn(p, o)
-	case p.Chunked:
-		return newChunks(p, db)
-	}
-	return newEmbeddingTable(p)
-}
-
-// Change is what a write-back does to the destination.
-type Change struct {
-	Write  []Write
-	Empty  []string // keys of rows without a text: their vectors are taken away
-	Remove []string // keys of rows that are gone
-	Adopt  []string // keys of rows whose vectors, of an older generation, become those of this one
-	// Moved is called for a row of Write whose text a trigger changed when the vector was written. An error of it is that
-	// of the write-back.
-	Moved func(i int) error
-}
-
-// Write is a row's vector, or with chunks those of its chunks.
-type Write struct {
-	Key      string
-	TextHash []byte
-	Vector   []float32
-	Text     string // of the whole row; with chunks only
-	Chunks   []Chunk
-}
-
 // VectorHash returns what the ledger says of the vector of a write-back.
 func (t *Table) VectorHash(w *Write) [pipeline.VectorHashSize]byte { return t.into.hash(w) }
 

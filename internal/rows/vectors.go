@@ -93,22 +93,3 @@ func parsePlace(text []byte, most int) (int, error) {
 	}
 	return place - 1, nil
 }
-
-// Vectors returns the vectors that rows have now, as they are stored, by the place of their key; with chunks those of
-// the first of each row. It returns ErrSplit.
-func (t *Table) Vectors(ctx context.Context, keys []string) (map[int][]float32, error) {
-	s := t.into.stored()
-	args, err := s.args(t.p, keys, nil)
-	if err != nil {
-		return nil, err
-	}
-	found := map[int][]float32{}
-	err = eachVector(ctx, t.db, t.p, s.sql, args, len(keys), func(place int, vector []float32) error {
-		found[place] = vector
-		return nil
-	})
-	if err != nil {
-		return nil, err
-	}
-	return found, nil
-}

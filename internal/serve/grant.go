@@ -176,3 +176,12 @@ func (g Grant) mayNotSearch() error {
 		message: fmt.Sprintf("this token has the role %s: it embeds texts and searches nothing", g.Role),
 	}
 }
+
+// cut keeps what a client sent short in what it gets back.
+func cut(s string) string {
+	const most = 100
+	if len(s) > most {
+		return strings.ToValidUTF8(s[:most], "") + "..."
+	}
+	return s
+}

@@ -208,8 +208,6 @@ func askerOf(r *http.Request) asker {
 	return who
 }
 
-var errTooSlow = errors.New("the request took too long")
-
 // authorize refuses whoever has no token. Without tokens it refuses names of other machines: a page on the web could
 // have its own name lead to this address.
 func (a *api) authorize(w http.ResponseWriter, r *http.Request) (Grant, error) {

@@ -257,15 +257,6 @@ func noModel(name string) error {
 	}
 }
 
-// cut keeps what a client sent short in what it gets back.
-func cut(s string) string {
-	const most = 100
-	if len(s) > most {
-		return strings.ToValidUTF8(s[:most], "") + "..."
-	}
-	return s
-}
-
 // packed writes a vector as OpenAI's clients ask for it.
 func packed(v []float32) string {
 	b := make([]byte, 0, 4*len(v))

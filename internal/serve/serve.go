@@ -51,9 +51,6 @@ type Backend interface {
 // ErrUnknown means that there is nothing of that name.
 var ErrUnknown = errors.New("there is nothing of that name")
 
-// UnavailableError says why something that exists cannot be used now. Its text is for whoever asked.
-type UnavailableError struct{ Problem string }
-
 func (e *UnavailableError) Error() string { return e.Problem }
 
 // Limits bound what one client may ask for. Zero fields are the defaults.

@@ -5,37 +5,13 @@ package conformance
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"log/slog"
-	"maps"
 	"os"
 	"slices"
 	"time"
 
-	"github.com/embedsidecar/embedsidecar/embed"
 	"github.com/embedsidecar/embedsidecar/plugins/host"
 )
-
-// Verdict is what a check found.
-type Verdict string
-
-// The verdicts, from good to bad.
-const (
-	Pass Verdict = "pass"
-	Warn Verdict = "warn" // the sidecar copes, somebody will wonder
-	Fail Verdict = "fail" // the contract is broken
-)
-
-// Check is the outcome of one check.
-type Check struct {
-	ID       string  `json:"id"`
-	Title    string  `json:"title"` // what must hold
-	Verdict  Verdict `json:"verdict"`
-	Measured string  `json:"measured"`
-	Advice   string  `json:"advice,omitempty"` // what to do; "" when it passed
-	Seconds  float64 `json:"seconds"`
-}
 
 // Report is the outcome of all checks, with what the plugin said of itself. Plugin to Dims are empty when it never
 // came up.
@@ -49,55 +25,6 @@ type Report struct {
 	Verdict     Verdict  `json:"verdict"` // the worst of the checks
 	Checks      []Check  `json:"checks"`
 	LeftOut     []string `json:"left_out,omitempty"` // checks that need a plugin that starts
-}
-
-// Options say what to test and how long.
-type Options struct {
-	Path string            // the plugin's file
-	Args []string          // follow it on its command line
-	Env  map[string]string // its environment, beside what every plugin gets
-	// Model is the one to test. Empty: the plugin's only one.
-	Model string
-	// Only are the ids of the checks to run. Empty: all.
-	Only []string
-	// Soak is how long memory is watched under load; throughput is measured for a part of it. Default 10 s.
-	Soak time.Duration
-	// CallTimeout is how long a call may take. Default: host.DefaultCallTimeout.
-	CallTimeout func(texts, bytes int) time.Duration
-	// Patience is how many times as long as usual the plugin may take to answer, to come back and to end, on a machine
-	// that is busy with other things. Default 1.
-	Patience int
-	// TempDir is for sockets; see host.Options.
-	TempDir string
-	// Progress is told every check as it ends. May be nil.
-	Progress func(Check)
-}
-
-// finding is what a check returns.
-type finding struct {
-	verdict          Verdict
-	measured, advice string
-}
-
-func pass(measured string, args ...any) finding {
-	return finding{verdict: Pass, measured: fmt.Sprintf(measured, args...)}
-}
-
-func warn(advice, measured string, args ...any) finding {
-	return finding{verdict: Warn, measured: fmt.Sprintf(measured, args...), advice: advice}
-}
-
-func fail(advice, measured string, args ...any) finding {
-	return finding{verdict: Fail, measured: fmt.Sprintf(measured, args...), advice: advice}
-}
-
-// check is one thing that must hold.
-type check struct {
-	id, title string
-	bare      bool // starts the program by itself
-	run       func(context.Context, *tester) (finding, error)
-	// advice is for when a call fails in the middle of it.
-	advice string
 }
 
 // IDs returns the ids of all checks, in the order in which they run.
@@ -157,68 +84,4 @@ func Run(ctx context.Context, opts Options) (*Report, error) {
 	report.Plugin, report.Version, report.Model, report.Fingerprint, report.Dims = d.Plugin, d.Version, d.Model,
 		d.Fingerprint, d.Dims
 	return report, nil
-}
-
-func worse(a, b Verdict) Verdict {
-	order := []Verdict{Pass, Warn, Fail}
-	return order[max(slices.Index(order, a), slices.Index(order, b))]
-}
-
-// tester holds the plugin under test.
-type tester struct {
-	opts    Options
-	said    *recorder
-	run     *host.Inspection  // nil: not running
-	started bool              // it came up once
-	about   embed.Description // of the first start
-	// symmetric is what it said of the model; embed.Description has no place for it.
-	symmetric bool
-	usual     [][]float32 // vectors of usualTexts, each embedded alone
-}
-
-// check runs one check and words what went wrong in it.
-func (t *tester) check(ctx context.Context, c check) Check {
-	began := time.Now()
-	f, err := c.run(ctx, t)
-	if err != nil {
-		advice := c.advice
-		var own *callError
-		if errors.As(err, &own) && own.advice != "" {
-			advice = own.advice
-		}
-		f = fail(advice, "%s", err)
-	}
-	return Check{
-		ID: c.id, Title: c.title, Verdict: f.verdict, Measured: f.measured, Advice: f.advice,
-		Seconds: time.Since(began).Seconds(),
-	}
-}
-
-// plugin returns the running plugin, started anew when it is gone.
-func (t *tester) plugin(ctx context.Context) (*host.Inspection, error) {
-	if t.run != nil {
-		select {
-		case <-t.run.Gone():
-			t.stop()
-		default:
-			return t.run, nil
-		}
-	}
-	run, err := host.Inspect(ctx, host.Options{
-		Path: t.opts.Path, Args: t.opts.Args, Env: maps.Clone(t.opts.Env), Model: t.opts.Model, TempDir: t.opts.TempDir,
-		Log: slog.New(t.said),
-	})
-	if err != nil {
-		return nil, err
-	}
-	t.run = run
-	return run, nil
-}
-
-// stop ends the plugin.
-func (t *tester) stop() {
-	if t.run != nil {
-		_ = t.run.Close() // a folder of sockets that stays is swept by the next host
-		t.run = nil
-	}
 }

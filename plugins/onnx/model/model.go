@@ -21,23 +21,6 @@ import (
 	"github.com/embedsidecar/embedsidecar/plugins/onnx/onnxfile"
 )
 
-// MaxTokensLimit bounds the token limit that a model folder may set.
-const MaxTokensLimit = 8192
-
-// Options say what to open.
-type Options struct {
-	Folder  string // model folder: model.onnx, tokenizer.json, settings, SHA256SUMS
-	Weights string // sha256 that the file of weights must have; "": what SHA256SUMS says
-	Library string // shared library of ONNX Runtime, see FindLibrary
-	Threads int    // threads that compute; 0: as many as there are CPUs for this process
-	// Precision is which weights to use: "fp32", or "int8" for model_int8.onnx. "": model.onnx, whatever it holds.
-	Precision string
-	// Provider is what computes: "cpu" (the default), "auto", "cuda", "tensorrt", "openvino", "coreml", where the
-	// library has it.
-	Provider string
-	Settings Settings // in place of the folder's
-}
-
 // A Description is what a model is.
 type Description struct {
 	Name        string
@@ -169,13 +152,6 @@ func open(ctx context.Context, f *folder, options Options) (*Model, error) {
 	}
 	m.about.Alone = m.budget == 1
 	return m, nil
-}
-
-func threads(options Options) int {
-	if options.Threads > 0 {
-		return options.Threads
-	}
-	return usableCPUs()
 }
 
 // runs returns how many runs may be under way at once, and how many tokens may be left of a call that runs beside them.

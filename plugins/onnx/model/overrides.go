@@ -10,20 +10,6 @@ import (
 	"github.com/embedsidecar/embedsidecar/embed"
 )
 
-// Settings are a user's own, in place of what the model folder says. The zero value changes nothing. Each of them
-// that changes a vector changes the fingerprint.
-type Settings struct {
-	Pooling   string // "mean", "cls", "last", or "splade" for a sparse vector; "": as the folder says
-	Normalize *bool  // vectors of length 1
-	MaxTokens int    // special tokens included, 3 or more; 0: as the folder says
-	Truncate  string // the side that is cut off of a longer text, "right" or "left"; "": as the folder says
-	// numbers of a vector that are kept, of a sparse one the largest; 0: all. What is kept is made length 1 again if the
-	// whole was
-	Dims           int
-	DocumentPrefix *string // put before each document
-	QueryPrefix    *string // put before each query
-}
-
 // Sides of a text.
 const (
 	right = "right"

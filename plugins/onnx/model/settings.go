@@ -18,6 +18,9 @@ const (
 	tokenizerFile = "tokenizer.json" //nolint:gosec // the name of a file, not a secret
 )
 
+// MaxTokensLimit bounds the token limit that a model folder may set.
+const MaxTokensLimit = 8192
+
 // settings is what the small files of a model folder say, as sentence-transformers and transformers write them, and
 // what a user said otherwise.
 type settings struct {
