@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"path/filepath"
 	"runtime"
 	"slices"
 	"time"
@@ -44,20 +43,6 @@ var (
 		subjects: []string{writerAlone, costFloor, notifyGo, notifyPython, usTable, usColumn},
 	}
 )
-
-// costServer is what the server needs so that this part can count: statements by pg_stat_statements, which is silent
-// until it is asked for, and the moment of each commit.
-func costServer(bin string, config map[string]string) {
-	config["track_commit_timestamp"] = "on"
-	for _, folder := range []string{"lib", filepath.Join("lib", "postgresql")} {
-		if _, err := os.Stat(filepath.Join(bin, "..", folder, "pg_stat_statements.so")); err == nil {
-			config["shared_preload_libraries"] = "pg_stat_statements"
-			config["pg_stat_statements.track"] = "none"
-			config["compute_query_id"] = "off"
-			return
-		}
-	}
-}
 
 // subject is one of those that the writer is measured beside. Each has a database of its own.
 type subject struct {

@@ -9,8 +9,6 @@ import (
 	"time"
 )
 
-const costPart = "cost"
-
 // use is what one load used, of one subject and the writer beside it.
 type use struct {
 	rows       int
