@@ -1,8 +1,8 @@
 package worker
 
 import (
-	"context"
-	"fmt"
+	"cmp"
+	"sync/atomic"
 
 	"golang.org/x/sync/semaphore"
 )
@@ -29,41 +29,29 @@ type Budget struct {
 
 // NewBudget returns a budget of so many bytes; 0: 64 MiB.
 func NewBudget(size int64) *Budget {
-	size = orDefault(size, defaultBudget)
+	size = cmp.Or(size, defaultBudget)
 	return &Budget{size: size, free: semaphore.NewWeighted(size)}
 }
 
 // room is a part of the budget, or that of the one batch outside of it.
 type room struct {
-	w    *Worker
-	size int64 // of the budget; 0: outside, or given back
-	own  bool
-}
-
-// room waits until there is room for so many bytes of text. Whoever holds some must not ask for more.
-func (w *Worker) room(ctx context.Context, size int) (*room, error) {
-	if w.outside.CompareAndSwap(false, true) {
-		return &room{w: w, own: true}, nil
-	}
-	r := &room{w: w, size: min(int64(size), w.o.Budget.size)}
-	if err := w.o.Budget.free.Acquire(ctx, r.size); err != nil {
-		return nil, fmt.Errorf("wait for room for %d bytes of text: %w", size, err)
-	}
-	return r, nil
+	budget  *Budget
+	size    int64        // of the budget; 0: outside, or given back
+	outside *atomic.Bool // of who has the room outside; nil: it is inside
 }
 
 // shrink gives back what is more than size.
 func (r *room) shrink(size int) {
 	if more := r.size - int64(size); more > 0 {
-		r.w.o.Budget.free.Release(more)
+		r.budget.free.Release(more)
 		r.size -= more
 	}
 }
 
 func (r *room) release() {
 	r.shrink(0)
-	if r.own {
-		r.own = false
-		r.w.outside.Store(false)
+	if r.outside != nil {
+		r.outside.Store(false)
+		r.outside = nil
 	}
 }

@@ -30,11 +30,6 @@ const (
 	leastTokens = 8
 )
 
-// embedderError is an error of the embedder, to be told from those of the database.
-type embedderError struct{ error }
-
-func (e embedderError) Unwrap() error { return e.error }
-
 // embedChunks does with chunks what embedTexts does with whole texts. The rows are written a few at a time, so that
 // those with many chunks do not keep the others waiting; the texts of large rows are not there yet.
 func (w *Worker) embedChunks(ctx context.Context, items []item, first *room, alone bool) error {
@@ -129,14 +124,6 @@ func (w *Worker) groupFailed(ctx context.Context, group, rest []item, err error)
 		}
 	}
 	return w.embedderFailed(ctx, tasksOf(group), err)
-}
-
-func tasksOf(items []item) []queue.Task {
-	tasks := make([]queue.Task, len(items))
-	for i := range items {
-		tasks[i] = items[i].task
-	}
-	return tasks
 }
 
 // readLarge reads the row of one item again, with all of its text, and decides anew.

@@ -20,14 +20,6 @@ import (
 // that.
 const QuickEnough = 50 * time.Millisecond
 
-// reached is a place that a batch comes by on either way, so that a test can choose on which.
-func reached(t queue.Task, place string) error {
-	if t.Now() {
-		return failpoint.Hit("direct/" + place)
-	}
-	return failpoint.Hit("worker/" + place)
-}
-
 // brief bounds for how long a change that is worked at once may wait for room.
 func (w *Worker) brief(ctx context.Context, now bool) (context.Context, context.CancelFunc) {
 	if !now {

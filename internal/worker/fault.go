@@ -2,22 +2,13 @@ package worker
 
 import (
 	"context"
-	"errors"
 	"time"
-
-	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/embedsidecar/embedsidecar/embed"
 	"github.com/embedsidecar/embedsidecar/internal/database"
 	"github.com/embedsidecar/embedsidecar/internal/rows"
 	"github.com/embedsidecar/embedsidecar/queue"
 )
-
-// unfits reports whether an error of a whole pipeline means that it does not fit its table any more.
-func unfits(err error) bool {
-	fault := rows.Fault(err)
-	return fault == database.Schema || fault == database.Forbidden || errors.Is(err, rows.ErrOtherTable)
-}
 
 // ofAll finds out whether what failed for a batch fails for any: with what error try ends, which does the same
 // without any row. nil means that some row is at fault. A trigger that refuses a row for lack of a privilege looks
@@ -63,13 +54,4 @@ func (w *Worker) rowError(t queue.Task, err error, code, message string) *embed.
 		e.Class, e.Code, e.RetryAfter = embed.Data, code, 0
 	}
 	return e
-}
-
-// sqlState describes a server's error without its message, which may hold row values: a trigger may put in what it
-// likes.
-func sqlState(err error) string {
-	if pg, ok := errors.AsType[*pgconn.PgError](err); ok {
-		return "SQLSTATE " + pg.Code
-	}
-	return "unknown"
 }

@@ -4,34 +4,6 @@ import (
 	"context"
 )
 
-// way is how a pipeline's texts get their vectors: each as a whole, or cut into chunks.
-type way struct {
-	most, limit int // bytes: what the texts of a batch may take when its rows are first read, and what is asked for
-	// embed takes items, of which it is known what they need, to their end.
-	embed func(ctx context.Context, items []item, first *room, alone bool) error
-	// sample embeds rows again, for Verify.
-	sample func(ctx context.Context, report *Report, keys []string) error
-}
-
-func (w *Worker) wayOf() way {
-	if w.chunks != nil {
-		return way{w.o.BatchRows*bigText + maxChunked, bigText, w.embedChunks, w.embedChunkSample}
-	}
-	return way{firstText, firstText, w.embedTexts, w.embedSample}
-}
-
-func textBytes(items []item) (n int) {
-	for i := range items {
-		n += len(items[i].row.Text)
-	}
-	return n
-}
-
-// lacksText reports whether the item is to be embedded and its text was left out.
-func (it *item) lacksText() bool {
-	return it.action == vectorIn && it.vector == nil && it.row.LeftOut()
-}
-
 // embedTexts asks for the vectors that are known nowhere and writes them: first of items whose texts are there, then of
 // the others, whose texts are read and forgotten a few at a time.
 func (w *Worker) embedTexts(ctx context.Context, items []item, first *room, alone bool) error {

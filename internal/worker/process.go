@@ -15,32 +15,6 @@ import (
 	"github.com/embedsidecar/embedsidecar/queue"
 )
 
-// item is one task on its way through a batch.
-type item struct {
-	task   queue.Task
-	row    rows.Row
-	action action
-	vector []float32
-	chunks []rows.Chunk // chunked: instead of vector, in the order of their numbers
-	err    error        // of this row alone
-	sent   bool         // the embedder was asked for its text, or a part of it
-	paid   bool         // ... and nobody knew it
-	nobody bool         // no row can have its key: it is no value of the key columns any more
-}
-
-// action is what an item needs.
-type action int
-
-const (
-	nothing  action = iota // unchanged
-	vectorIn               // write a vector
-	relabel                // the vector stays, the ledger does not: another watched column changed, or the generation
-	empty                  // take the vector away: no text
-	gone                   // the row is gone
-	alias                  // the row has another spelling of this key: forget this one
-	broken                 // err
-)
-
 // process takes leased tasks to their end. It returns an error only if the batch as a whole could not be finished.
 // Should the database refuse a statement that no row was thought to be able to break, the batch is halved all the
 // same: one row must not hold up the rest.
@@ -395,17 +369,14 @@ func (w *Worker) park(ctx context.Context, tasks []queue.Task, err error) error 
 	return w.postpone(ctx, tasks, embed.Configuration, "table", errParked.Error(), min(parkedPause, w.o.Retry.Max))
 }
 
-// outcome words of finished items, for history.
-var words = map[action]string{
-	nothing: "unchanged", relabel: "unchanged", empty: "emptied", gone: "removed", alias: "removed",
-}
-
-func (it *item) word() string {
-	switch {
-	case it.action != vectorIn:
-		return words[it.action]
-	case !it.paid: // the vector was known, of an equal text or of this one, or those of all chunks were
-		return "reused"
+// room waits until there is room for so many bytes of text. Whoever holds some must not ask for more.
+func (w *Worker) room(ctx context.Context, size int) (*room, error) {
+	if w.outside.CompareAndSwap(false, true) {
+		return &room{budget: w.o.Budget, outside: &w.outside}, nil
 	}
-	return "embedded"
+	r := &room{budget: w.o.Budget, size: min(int64(size), w.o.Budget.size)}
+	if err := w.o.Budget.free.Acquire(ctx, r.size); err != nil {
+		return nil, fmt.Errorf("wait for room for %d bytes of text: %w", size, err)
+	}
+	return r, nil
 }

@@ -12,18 +12,6 @@ import (
 	"github.com/embedsidecar/embedsidecar/internal/rows"
 )
 
-// longestMessage is how many characters of somebody else's message are kept.
-const longestMessage = 200
-
-// oneLine is the beginning of a message, on one line.
-func oneLine(message string, limit int) string {
-	message = strings.Join(strings.Fields(message), " ")
-	if runes := []rune(message); len(runes) > limit {
-		return string(runes[:limit]) + "..."
-	}
-	return message
-}
-
 // without leaves out what a message has in common with a text: every run of several characters that stands in both.
 func without(message, text string) string {
 	const several = 8

@@ -106,7 +106,7 @@ func TestBudget_OneBatchHasRoomOutside(t *testing.T) {
 	large.release()
 	outside.release()
 	outside.release() // it is over
-	if again, err := take(one, 1000); err != nil || !again.own {
+	if again, err := take(one, 1000); err != nil || again.outside == nil {
 		t.Errorf("the room outside is not free again: %+v, %v", again, err)
 	}
 }

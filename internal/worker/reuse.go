@@ -117,14 +117,6 @@ func (w *Worker) known(ctx context.Context, wanted map[[32]byte]bool) (vectors, 
 	return known, nil
 }
 
-// place is where a vector of a text is said to be.
-type place struct {
-	Pipeline   int32  `db:"pipeline_id"`
-	Key        string `db:"row_key"`
-	TextHash   []byte
-	VectorHash []byte
-}
-
 func hashesOf(texts map[[32]byte]bool, which func(bool) bool) [][]byte {
 	hashes := make([][]byte, 0, len(texts))
 	for hash, value := range texts {

@@ -34,15 +34,6 @@ type Scan struct {
 // NewScan returns the scan of a worker's pipeline.
 func NewScan(w *Worker) *Scan { return &Scan{w: w, pages: w.pages()} }
 
-// scanState is the stored progress.
-type scanState struct {
-	Phase, Reason      string
-	AfterKey           *string
-	Requested, Started int64
-	MayStart, Routed   bool
-	Barrier            string
-}
-
 // Run does what scans are asked for until ctx ends. wake tells that one may have been; without it the heartbeat finds
 // out.
 func (s *Scan) Run(ctx context.Context, heartbeat time.Duration, wake <-chan struct{}) error {

@@ -112,3 +112,20 @@ type transaction interface {
 	// end gives the connection back: it is over, or to be undone.
 	end(ctx context.Context)
 }
+
+// place is where a vector of a text is said to be.
+type place struct {
+	Pipeline   int32  `db:"pipeline_id"`
+	Key        string `db:"row_key"`
+	TextHash   []byte
+	VectorHash []byte
+}
+
+// scanState is the stored progress.
+type scanState struct {
+	Phase, Reason      string
+	AfterKey           *string
+	Requested, Started int64
+	MayStart, Routed   bool
+	Barrier            string
+}

@@ -5,22 +5,11 @@ import (
 	"time"
 
 	"github.com/embedsidecar/embedsidecar/embed"
-	"github.com/embedsidecar/embedsidecar/internal/pipeline"
 	"github.com/embedsidecar/embedsidecar/internal/trace"
 	"github.com/embedsidecar/embedsidecar/queue"
 )
 
 // What of a batch is told to whoever traces. Where nothing is traced all of it ends at once, and allocates nothing.
-
-// Traced is what traces call a pipeline.
-func Traced(p *pipeline.Pipeline) trace.Pipeline {
-	of := trace.Pipeline{ID: p.ID, Name: p.Name, Table: p.Schema + "." + p.Table}
-	if of.Into = of.Table; !p.InSource() {
-		d := p.Destination()
-		of.Into = d.Schema + "." + d.Table
-	}
-	return of
-}
 
 // trace begins the traces of a batch; who calls it closes them.
 func (w *Worker) trace(ctx context.Context, tasks []queue.Task) (context.Context, *trace.Batch) {
@@ -52,14 +41,6 @@ func (w *Worker) traceOf(ctx context.Context) *trace.Batch {
 		return nil
 	}
 	return trace.From(ctx)
-}
-
-// codeOf is what a trace tells of an error: no message, which may hold a text.
-func codeOf(err error) string {
-	if err == nil {
-		return ""
-	}
-	return sqlState(err)
 }
 
 // traceEmbedded tells what the embedder was asked for items.

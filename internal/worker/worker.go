@@ -16,80 +16,14 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/jackc/pgx/v5/pgconn"
 	"golang.org/x/sync/errgroup"
 
-	"github.com/embedsidecar/embedsidecar/embed"
-	"github.com/embedsidecar/embedsidecar/internal/database"
 	"github.com/embedsidecar/embedsidecar/internal/pace"
-	"github.com/embedsidecar/embedsidecar/internal/pipeline"
 	"github.com/embedsidecar/embedsidecar/internal/restart"
-	"github.com/embedsidecar/embedsidecar/internal/rows"
 	"github.com/embedsidecar/embedsidecar/internal/sleep"
 	"github.com/embedsidecar/embedsidecar/internal/trace"
 	"github.com/embedsidecar/embedsidecar/queue"
 )
-
-// Retry says how failed work is tried again.
-type Retry struct {
-	MaxAttempts int           // tries of a row that fails because of itself; 0: pipeline.DefaultMaxAttempts
-	Initial     time.Duration // first pause; it doubles each time, ±50 %; 0: pipeline.DefaultFirstRetry
-	Max         time.Duration // longest pause; 0: pipeline.DefaultLongestRetry
-}
-
-// Options are what a Worker needs.
-type Options struct {
-	Pipeline *pipeline.Pipeline
-	DB       database.DB // with the session settings of package database
-	Queue    *queue.Queue
-	Service  *embed.Service
-	ID       int64 // of this sidecar in the table worker
-	MarkKey  []byte
-	Log      *slog.Logger
-
-	// batches in work at once: one may be read or written while another is embedded; 0: pipeline.DefaultLoops
-	Loops     int
-	BatchRows int           // rows per batch; 0: pipeline.DefaultBatchRows
-	HeldRows  int           // rows of a column that one write-back holds at most; 0: 64; below 0: the whole batch
-	Lease     time.Duration // 0: pipeline.DefaultLease
-	// how long a batch may take for changes to be worked at once, while the stream waits; 0: 50 ms
-	Quick time.Duration
-	Retry Retry
-	// UserPath is the search_path that the user's triggers run under in a write-back to a column; "": "$user", public.
-	UserPath string
-	NoMarks  bool                       // write back without a mark; the ledger alone must then know our writes
-	Fresh    func(time.Duration)        // called per written row with the time from commit to visible vector; may be nil
-	Broken   func(p *pipeline.Pipeline) // called when the pipeline no longer fits its table; may be nil
-	// Found is called by Verify for each row that another look, or, if anew, another vector would mend; may be nil.
-	Found func(key string, anew bool)
-	// Siblings returns other pipelines whose vectors the same embedder made, so that theirs can be used again; may be nil.
-	Siblings func() []pipeline.Pipeline
-	Keeper   *restart.Keeper // of the loops; nil: one of its own
-	Budget   *Budget         // of texts in memory, shared by all workers of the process; nil: one of its own
-	Tracer   *trace.Tracer   // nil: nothing is traced
-}
-
-// Stats counts what a Worker did. Its fields may be read at any time.
-type Stats struct {
-	Embedded, Reused, Unchanged, Emptied, Removed atomic.Int64 // rows, by how their task ended
-	Failed, Retried, Locked, Fenced               atomic.Int64 // rows
-	// leases that were over, or somebody else's, when their work was to be written
-	Lost    atomic.Int64
-	Crashed atomic.Int64 // rows that an embedder held when it died
-	Written atomic.Int64 // vectors
-	// that the embedder saw for this pipeline, as far as it says how many
-	Tokens atomic.Int64
-	// texts of this pipeline that the embedder was asked for; those whose vector was known, so that nobody asked; and
-	// those that were answered without it: asked for a moment ago, twice in a batch, or by somebody else
-	Sent, Known, Remembered atomic.Int64
-	Sanitised               atomic.Int64 // texts with bytes that are no UTF-8
-	Batches                 atomic.Int64
-	LastBatch               atomic.Int64 // when it ended, in nanoseconds since 1970; 0: there was none
-	Busy                    atomic.Int64 // loops at work now
-	Direct                  atomic.Int64 // changes that were worked at once, without a task
-
-	Rest atomic.Pointer[string] // why the pipeline rests: its last texts all failed; nil: it does not
-}
 
 // Worker works one pipeline. Only its Run method does anything; it may be called once.
 type Worker struct {
@@ -113,43 +47,6 @@ type Worker struct {
 	embedding atomic.Int64
 	fate      sync.Mutex  // held while it is noted and told what became of texts
 	outside   atomic.Bool // a batch has its room outside of the budget
-}
-
-// New returns a Worker.
-func New(o Options) *Worker {
-	o.Loops = orDefault(o.Loops, pipeline.DefaultLoops)
-	o.BatchRows = orDefault(o.BatchRows, pipeline.DefaultBatchRows)
-	o.HeldRows = orDefault(o.HeldRows, heldRows)
-	o.Lease = orDefault(o.Lease, pipeline.DefaultLease)
-	o.Quick = orDefault(o.Quick, QuickEnough)
-	o.Retry.MaxAttempts = orDefault(o.Retry.MaxAttempts, pipeline.DefaultMaxAttempts)
-	o.Retry.Initial = orDefault(o.Retry.Initial, pipeline.DefaultFirstRetry)
-	o.Retry.Max = orDefault(o.Retry.Max, pipeline.DefaultLongestRetry)
-	if o.Budget == nil {
-		o.Budget = NewBudget(0)
-	}
-	if o.Keeper == nil {
-		o.Keeper = restart.New(o.Log)
-	}
-	of := rows.New(o.Pipeline, o.DB, rows.Options{MarkKey: o.MarkKey, NoMarks: o.NoMarks, UserPath: o.UserPath})
-	w := &Worker{
-		o: o, tasks: o.Queue, table: of, store: &server{o.Pipeline, o.DB, of, o.ID},
-		pages: func() pages { return of.Pages() },
-	}
-	if chunks := of.Chunks(); chunks != nil {
-		w.chunks = chunks
-	}
-	w.way = w.wayOf()
-	w.traced = Traced(o.Pipeline)
-	return w
-}
-
-func orDefault[T comparable](v, fallback T) T {
-	var zero T
-	if v == zero {
-		return fallback
-	}
-	return v
 }
 
 // Stats returns the live counters.
@@ -329,17 +226,6 @@ func (w *Worker) keepLease(ctx context.Context, lease queue.Lease) (stop func())
 		}
 	}()
 	return func() { cancel(); <-done }
-}
-
-// errParked means that the pipeline does not fit its table any more: its tasks wait.
-var errParked = errors.New("the pipeline does not fit its table")
-
-// quiet keeps what a server says out of the log: a user's trigger may have put a row's text into it.
-func quiet(err error) any {
-	if _, ok := errors.AsType[*pgconn.PgError](err); ok {
-		return sqlState(err)
-	}
-	return err
 }
 
 func (w *Worker) describe(n int) string {

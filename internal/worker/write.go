@@ -12,16 +12,6 @@ import (
 	"github.com/embedsidecar/embedsidecar/queue"
 )
 
-// lockedDelay is when a row that somebody else is changing is due again: soon, and less often the longer it takes.
-func lockedDelay(t queue.Task, now time.Time) time.Duration {
-	return min(max(now.Sub(t.EnqueuedAt)/10, 50*time.Millisecond), 5*time.Second)
-}
-
-// touches reports whether the item changes the destination's row.
-func (it *item) touches() bool {
-	return it.action == vectorIn || it.action == empty && it.row.Stored
-}
-
 // mostLocked is how often a batch may wait for locks in vain until those of its rows that stand in the way are alone.
 // Each takes a lock_timeout.
 const mostLocked = 12
