@@ -13,7 +13,7 @@ import (
 	"github.com/embedsidecar/embedsidecar/internal/spelling"
 )
 
-// The groups of commands in the help text.
+// The groups of the help text.
 const (
 	groupStart   = "Start"
 	groupObserve = "Observe"
@@ -24,6 +24,7 @@ const (
 	groupAdmin   = "Administration"
 	groupConfig  = "Configuration"
 	groupTool    = "This program"
+	groupGeneral = "General" // of the flags that every command has
 )
 
 // command is one command, or a family of them. Its run gets all settings merged and checked.

@@ -17,9 +17,6 @@ type section struct {
 	hidden  bool
 }
 
-// groupGeneral is the heading of flags that every command has.
-const groupGeneral = "General"
-
 // own makes the flags that a command has for itself.
 var own section
 

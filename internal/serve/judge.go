@@ -8,10 +8,11 @@ import (
 	"strings"
 	"time"
 
+	"github.com/jackc/pgx/v5/pgconn"
+
 	"github.com/embedsidecar/embedsidecar/embed"
 	"github.com/embedsidecar/embedsidecar/internal/database"
 	"github.com/embedsidecar/embedsidecar/internal/search"
-	"github.com/jackc/pgx/v5/pgconn"
 )
 
 // problemOf turns any error into what a client may see of it, or nil when there is no client any more. What is ours to

@@ -5,10 +5,11 @@ import (
 	"strings"
 	"time"
 
+	"github.com/jackc/pgx/v5/pgconn"
+
 	"github.com/embedsidecar/embedsidecar/internal/database"
 	"github.com/embedsidecar/embedsidecar/internal/rows"
 	"github.com/embedsidecar/embedsidecar/queue"
-	"github.com/jackc/pgx/v5/pgconn"
 )
 
 // unfits reports whether an error of a whole pipeline means that it does not fit its table any more.
