@@ -99,10 +99,7 @@ func (c *statusCommand) once(ctx context.Context, env *environment, pool *pgxpoo
 	}
 	var lines []string
 	for i := range state.Pipelines {
-		lines = append(lines, c.progress(&state.Pipelines[i].Pipeline))
-	}
-	for i := range state.Pipelines {
-		lines = append(lines, state.Pipelines[i].SpeedLine())
+		lines = append(lines, c.progress(&state.Pipelines[i].Pipeline), state.Pipelines[i].SpeedLine())
 	}
 	for _, line := range append(lines, state.SavedLines()...) {
 		if line == "" {
