@@ -34,7 +34,7 @@ func (s *Service) Checks(ctx context.Context) ([]Check, error) {
 	if err != nil {
 		return nil, err
 	}
-	now, err := s.look(ctx, pool)
+	now, _, err := s.look(ctx, pool)
 	if err != nil {
 		return list, nil //nolint:nilerr // nothing is set up: a finding says so
 	}

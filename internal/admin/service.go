@@ -57,8 +57,8 @@ type Service struct {
 	pool *pgxpool.Pool // nil while the program starts
 
 	reading   turn // one looks at the tables; the others take what he found
-	read      looked
-	clocks    map[string]*report.Countdown // of pipelines, by name
+	read      observe.Database
+	readAt    time.Time
 	checking  turn
 	checked   []Check
 	checkedAt time.Time
@@ -129,9 +129,6 @@ type Status struct {
 	Program  Program   `json:"program" doc:"The process that answers"`
 
 	observe.Database
-
-	// Progress is how fast what is left of each pipeline, by its name, became less while somebody looked.
-	Progress map[string]report.Progress `json:"-"`
 }
 
 // Status tells how all pipelines stand that the caller sees.
@@ -144,57 +141,31 @@ func (s *Service) Status(ctx context.Context) (Status, error) {
 	if err != nil {
 		return Status{}, err
 	}
-	now, err := s.look(ctx, pool)
+	found, at, err := s.look(ctx, pool)
 	if err != nil {
 		return Status{}, err
 	}
 	return Status{
-		At: now.at.UTC(), ReadOnly: s.o.Config.Admin.ReadOnly, Program: s.program(who), Database: seen(who, now.Database),
-		Progress: now.progress,
+		At: at.UTC(), ReadOnly: s.o.Config.Admin.ReadOnly, Program: s.program(who), Database: seen(who, found),
 	}, nil
 }
 
-// looked is what the tables said.
-type looked struct {
-	observe.Database
-
-	at       time.Time
-	progress map[string]report.Progress // of pipelines, by name
-}
-
 // look asks the tables, unless somebody has just done so.
-func (s *Service) look(ctx context.Context, pool *pgxpool.Pool) (looked, error) {
+func (s *Service) look(ctx context.Context, pool *pgxpool.Pool) (observe.Database, time.Time, error) {
 	if err := s.reading.take(ctx); err != nil {
-		return looked{}, err
+		return observe.Database{}, time.Time{}, err
 	}
 	defer s.reading.giveBack()
-	if time.Since(s.read.at) < statusAge {
-		return s.read, nil
+	if time.Since(s.readAt) < statusAge {
+		return s.read, s.readAt, nil
 	}
 	at := time.Now()
 	found, err := observe.Read(ctx, pool, &s.counts, observe.FewFailures, s.o.Redact)
 	if err != nil {
-		return looked{}, err
+		return found, at, err
 	}
-	s.read = looked{found, at, s.measure(&found, at)}
-	return s.read, nil
-}
-
-// measure looks how fast what is left becomes less. After a time in which nobody looked it begins anew.
-func (s *Service) measure(found *observe.Database, at time.Time) map[string]report.Progress {
-	const most = time.Minute
-	if s.clocks == nil || at.Sub(s.read.at) > most {
-		s.clocks = map[string]*report.Countdown{}
-	}
-	progress := make(map[string]report.Progress, len(found.Pipelines))
-	for i := range found.Pipelines {
-		p := &found.Pipelines[i]
-		if s.clocks[p.Name] == nil {
-			s.clocks[p.Name] = &report.Countdown{}
-		}
-		progress[p.Name] = s.clocks[p.Name].Of(&p.Pipeline, at)
-	}
-	return progress
+	s.read, s.readAt = found, at
+	return found, at, nil
 }
 
 // seen is what somebody sees of how things stand.

@@ -10,7 +10,6 @@ import (
 	"fmt"
 	"html/template"
 	"io/fs"
-	"math"
 	"net/http"
 	"net/url"
 	"path"
@@ -195,7 +194,7 @@ func (d *Dashboard) functions() template.FuncMap {
 		"chars":     func(n *int) int64 { return int64(*n) },
 		"millis":    millis,
 		"inc":       func(n int) int { return n + 1 },
-		"pace":      paceOf,
+		"pace":      func(p observe.Pipeline) pace { return paceOf(&p) },
 		"rate":      rateOf,
 		// a cosine distance is 2 at most; others are shown as they are
 		"closeness": func(distance *float64) float64 { return 1 - *distance/2 },
@@ -261,27 +260,6 @@ func capital(s string) string {
 		return ""
 	}
 	return strings.ToUpper(s[:1]) + s[1:]
-}
-
-// paceOf says how fast rows are done, and when the last of them is, as far as that is known.
-func paceOf(p report.Progress) string {
-	if p.Rate <= 0 {
-		return ""
-	}
-	said := rateOf(p.Rate)
-	if p.Left > 0 {
-		said += ", about " + wording.Age(p.Left.Seconds()) + " to go"
-	}
-	return said
-}
-
-// rateOf writes rows a second.
-func rateOf(rate float64) string {
-	const few = 10 // of which a part of one counts
-	if rate < few {
-		return strconv.FormatFloat(rate, 'f', 1, 64) + "/s"
-	}
-	return number(int64(math.Round(rate))) + "/s"
 }
 
 // millis writes how long something took.

@@ -33,8 +33,8 @@ type overview struct {
 	LagLine   []float64
 	OldLine   []float64
 	OpenLine  []float64
-	Pace      report.Progress // of all that are at work
-	Paused    bool            // some are, all of them by their names or by the switch
+	Pace      pace // of all together
+	Paused    bool // some are, all of them by their names or by the switch
 	AllPaused bool
 }
 
@@ -96,7 +96,7 @@ func (d *Dashboard) overview(r *http.Request) (view, error) {
 	o.LagLine = line(past, func(b beat) float64 { return float64(b.Lag) })
 	o.OldLine = line(past, func(b beat) float64 { return b.Oldest })
 	o.OpenLine = line(past, func(b beat) float64 { return float64(b.Open) })
-	o.Pace = together(state)
+	o.Pace = together(state.Pipelines)
 	o.AllPaused = len(state.Pipelines) > 0
 	for i := range state.Pipelines {
 		paused := state.Pipelines[i].State == health.Paused
@@ -135,7 +135,6 @@ func (d *Dashboard) pipelines(r *http.Request) (view, error) {
 type onePipeline struct {
 	observe.Pipeline
 
-	Pace        report.Progress
 	Unease      *sentence
 	Set         *pipeline.Pipeline // nil: it cannot be looked at now
 	Key         []string
@@ -155,13 +154,7 @@ func (d *Dashboard) pipeline(r *http.Request) (view, error) {
 	if err != nil {
 		return view{}, err
 	}
-	all, err := d.status(ctx)
-	if err != nil {
-		return view{}, err
-	}
-	o := onePipeline{
-		Pipeline: state, Pace: all.Progress[state.Name], Unease: uneasy(&state, nil), Priorities: actions.Priorities,
-	}
+	o := onePipeline{Pipeline: state, Unease: uneasy(&state, nil), Priorities: actions.Priorities}
 	if o.Set, err = d.o.Service.Defined(ctx, o.Name); err != nil {
 		return view{}, err
 	}

@@ -11,6 +11,7 @@ import (
 	"github.com/embedsidecar/embedsidecar/internal/health"
 	"github.com/embedsidecar/embedsidecar/internal/node/observe"
 	"github.com/embedsidecar/embedsidecar/internal/report"
+	"github.com/embedsidecar/embedsidecar/internal/speed"
 )
 
 func TestNumber(t *testing.T) {
@@ -123,6 +124,25 @@ func TestSentence_NotWell(t *testing.T) {
 }
 
 // Who sees some pipelines learns nothing of how others stood; nobody's look makes the list longer than it may be.
+func TestPace(t *testing.T) {
+	t.Parallel()
+	at := func(state health.Code, open int64, rate, left float64) observe.Pipeline {
+		return observe.Pipeline{Pipeline: report.Pipeline{
+			State: state, Pending: open, Speed: speed.Speed{Rows: rate}, SecondsLeft: left,
+		}}
+	}
+	for want, list := range map[string][]observe.Pipeline{
+		"":                           {at(health.Working, 7, 0, 0), at(health.Paused, 9, 3, 0)},
+		"0.5/s":                      {at(health.UpToDate, 0, 0.5, 0)},
+		"1,230/s, about 1m40s to go": {at(health.Working, 9, 1200, 100), at(health.Working, 9, 30, 2), at(health.Paused, 9, 5, 0)},
+		"20/s":                       {at(health.Working, 9, 20, 2), at(health.Working, 9, 0, 0)}, // nobody knows when the other ends
+	} {
+		if got := together(list).String(); got != want {
+			t.Errorf("%q, want %q", got, want)
+		}
+	}
+}
+
 func TestBeats(t *testing.T) {
 	var b beats
 	now := time.Now()

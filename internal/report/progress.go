@@ -91,7 +91,7 @@ func (p *Pipeline) SpeedLine() string {
 	line := p.Name + ": " + wording.Rate(s.Rows, "row")
 	if p.State.Works() && p.Open() > 0 {
 		line += ", " + wording.Count(p.Open(), "row") + " to embed"
-		if p.Pending >= taskCap {
+		if p.Capped() {
 			line += " or more"
 		}
 		if p.SecondsLeft > 0 && !p.scans() {
@@ -103,6 +103,9 @@ func (p *Pipeline) SpeedLine() string {
 	}
 	return line
 }
+
+// Capped reports whether more rows wait than were counted.
+func (p *Pipeline) Capped() bool { return p.Pending >= taskCap }
 
 // Of says how far a pipeline is: with the scan of its table, or else with what is open. Nothing is known of one that
 // does not work, or has nothing to do.
