@@ -262,6 +262,11 @@ func TestBrowser(t *testing.T) {
 		t.Errorf("the token is left in the address: %s", at)
 	}
 	r.stage()
+	testenv.Eventually(t, browserTimeout, func() (bool, string) { // what a page shows is a second old at most
+		c.open("/pipelines")
+		page := eval[string](c, "document.querySelector('#live-pipelines').innerText")
+		return strings.Contains(page, "paused"), page
+	})
 	for _, p := range photographs {
 		c.open(p.path)
 		for _, l := range looks {

@@ -33,6 +33,7 @@ type overview struct {
 	LagLine   []float64
 	OldLine   []float64
 	OpenLine  []float64
+	KeptLine  []float64
 	Pace      pace // of all together
 	Paused    bool // some are, all of them by their names or by the switch
 	AllPaused bool
@@ -96,6 +97,7 @@ func (d *Dashboard) overview(r *http.Request) (view, error) {
 	o.LagLine = line(past, func(b beat) float64 { return float64(b.Lag) })
 	o.OldLine = line(past, func(b beat) float64 { return b.Oldest })
 	o.OpenLine = line(past, func(b beat) float64 { return float64(b.Open) })
+	o.KeptLine = line(past, func(b beat) float64 { return float64(b.Kept) })
 	o.Pace = together(state.Pipelines)
 	o.AllPaused = len(state.Pipelines) > 0
 	for i := range state.Pipelines {
