@@ -310,10 +310,10 @@ func (c *chrome) theme() {
 	c.t.Helper()
 	c.open("/help")
 	c.do(chromedp.Click(chromedp.CSS(`.side > .who button[value=dark]`)))
-	c.until("dark", `document.documentElement.dataset.theme === "dark" && getComputedStyle(document.documentElement).colorScheme === "dark"`)
+	c.until("dark", `document.documentElement?.dataset.theme === "dark" && getComputedStyle(document.documentElement).colorScheme === "dark"`)
 	c.accessible("help, dark by choice")
 	c.do(chromedp.Click(chromedp.CSS(`.side > .who button[value=system]`)))
-	c.until("as the system", `document.documentElement.dataset.theme === "system"`)
+	c.until("as the system", `document.documentElement?.dataset.theme === "system"`)
 }
 
 // clicks are what somebody does with pages, each with what it must leave in the database.
