@@ -2,6 +2,8 @@ package admin
 
 import (
 	"context"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/jackc/pglogrepl"
@@ -60,7 +62,9 @@ func (s *Service) Wait(ctx context.Context, text string, timeout time.Duration) 
 	waiting, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	answer, err := caughtup.Wait{Pool: pool, Slot: s.o.Config.Slot.Name, LSN: lsn, Redact: s.o.Redact}.Run(waiting)
-	w := Waited{LSN: answer.LSN, Yes: answer.Yes, Left: &answer.CaughtUp}
+	// What rests gets no vectors: as in SQL, nobody is told that it has them.
+	resting := slices.DeleteFunc(slices.Clone(answer.Resting), func(name string) bool { return !who.Sees(name) })
+	w := Waited{LSN: answer.LSN, Yes: answer.Yes && len(resting) == 0, Left: &answer.CaughtUp}
 	switch {
 	case err == nil:
 	case ctx.Err() == nil && (problem.Of(err) == problem.Timeout || problem.Of(err) == problem.Failed):
@@ -70,6 +74,9 @@ func (s *Service) Wait(ctx context.Context, text string, timeout time.Duration) 
 	}
 	if len(who.Pipelines) > 0 { // the rest is about pipelines of others, too
 		w.Why, w.Hints, w.Left = "", nil, nil
+		if len(resting) > 0 {
+			w.Why = "not at work: " + strings.Join(resting, ", ")
+		}
 	}
 	return w, nil
 }
